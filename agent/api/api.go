@@ -1,0 +1,156 @@
+// Package api owns the conversation on the agent's unix socket: one JSON
+// object in a line as request, one as reply, then the connection closes. It
+// holds the types and a client that HTCondor's side can start in a
+// millisecond; who the caller is, the server reads from the kernel, never from
+// a request. Start at Call.
+package api
+
+import "time"
+
+// Version is the protocol's version; the server refuses another one with a
+// sentence that names both.
+const Version = 1
+
+// DefaultSocket is where systemd listens for the agent.
+const DefaultSocket = "/run/gpuslot/agent.sock"
+
+// MaxRequest bounds a request in bytes; longer ones are refused unread.
+const MaxRequest = 256 << 10
+
+// Op is what a caller wants.
+type Op string
+
+// The operations, and who may call them.
+const (
+	// OpPrepare admits a job: a hook below a condor_starter, or the job itself (wrap).
+	OpPrepare Op = "prepare"
+	// OpMonitor asks which GPUs accept jobs: root and the account of HTCondor's daemons.
+	OpMonitor Op = "monitor"
+	// OpStatus asks for the whole state: root and the agent's own account.
+	OpStatus Op = "status"
+)
+
+// Request is one request.
+type Request struct {
+	Version int `json:"v"`
+	Op      Op  `json:"op"`
+	// Job is what the hook or the wrapper was told; for OpPrepare.
+	Job *Job `json:"job,omitempty"`
+}
+
+// Job is what HTCondor told the hook of the job and its slot. The agent
+// answers by it, but enforces only what the startd itself confirms.
+type Job struct {
+	// ID is "cluster.proc"; for messages.
+	ID string `json:"id,omitempty"`
+	// Owner is the job ad's Owner.
+	Owner string `json:"owner,omitempty"`
+	// AssignedGPUs are the ids that the startd bound to the slot, in its order.
+	AssignedGPUs []string `json:"assigned_gpus,omitempty"`
+	// ProvisionedVRAM is the slot's VRAM in MiB; nil if the slot has none.
+	ProvisionedVRAM *int64 `json:"provisioned_vram_mib,omitempty"`
+	// RequestGPUs and RequestVRAM (MiB) as the job asked; nil if it did not.
+	RequestGPUs *int64 `json:"request_gpus,omitempty"`
+	RequestVRAM *int64 `json:"request_vram_mib,omitempty"`
+}
+
+// Reply is one reply. Error is set if the request itself was refused (unknown
+// caller, bad request); Refusal if a job is refused.
+type Reply struct {
+	Version int      `json:"v"`
+	Error   string   `json:"error,omitempty"`
+	Grant   *Grant   `json:"grant,omitempty"`
+	Refusal *Refusal `json:"refusal,omitempty"`
+	// GPUs answers OpMonitor.
+	GPUs []Acceptance `json:"gpus,omitempty"`
+	// Status answers OpStatus; its schema is agent.Status.
+	Status *Status `json:"status,omitempty"`
+}
+
+// Grant is what an admitted job gets.
+type Grant struct {
+	// Environment replaces and adds variables.
+	Environment map[string]string `json:"environment"`
+	// Defaults are set only if the job does not set them itself.
+	Defaults map[string]string `json:"defaults,omitempty"`
+	// Wall says what enforces the budget: "daemon", "none", …
+	Wall string `json:"wall"`
+}
+
+// Refusal says why a job must not start here.
+type Refusal struct {
+	// Requeue: the node is at fault, the job may run elsewhere. Otherwise the
+	// job is at fault and is held.
+	Requeue bool `json:"requeue"`
+	// Code is HTCondor's hook status: 1-299 hold, 300 and above requeue.
+	Code int `json:"code"`
+	// Reason is a sentence for the job's event log: what, where, what to do.
+	Reason string `json:"reason"`
+}
+
+// Acceptance is whether one GPU takes new jobs.
+type Acceptance struct {
+	UUID   string `json:"uuid"`
+	Accept bool   `json:"accept"`
+	// Reason says why not; empty if it accepts.
+	Reason string `json:"reason,omitempty"`
+	// Tenant is the account whose jobs run there now; empty if none or shared by all.
+	Tenant string `json:"tenant,omitempty"`
+	// Time is the agent's clock at the judgement.
+	Time time.Time `json:"time"`
+}
+
+// Status is the agent's whole state for "gpuslot status".
+type Status struct {
+	Version     string `json:"version"`
+	Host        string `json:"host"`
+	Driver      string `json:"driver,omitempty"`
+	HTCondor    string `json:"htcondor,omitempty"`
+	ConfigFile  string `json:"config_file"`
+	ConfigError string `json:"config_error,omitempty"`
+	// PlanAge is when the plan in force was applied.
+	PlanApplied time.Time   `json:"plan_applied"`
+	Warnings    []string    `json:"warnings,omitempty"`
+	Absent      []string    `json:"absent,omitempty"`
+	GPUs        []StatusGPU `json:"gpus"`
+}
+
+// StatusGPU is one GPU of a Status.
+type StatusGPU struct {
+	UUID   string `json:"uuid"`
+	Index  int    `json:"index"`
+	Name   string `json:"name"`
+	Mode   string `json:"mode"`
+	Shares int    `json:"shares"`
+	// PoolMiB and UsedMiB: the pool, and the sum of the running jobs' budgets.
+	PoolMiB int64 `json:"vram_pool_mib"`
+	UsedMiB int64 `json:"vram_budgeted_mib"`
+	// LimitMiB is the control daemon's default limit as set; 0 if it has none.
+	LimitMiB int64  `json:"daemon_limit_mib,omitempty"`
+	Accept   bool   `json:"accept"`
+	Reason   string `json:"reason,omitempty"`
+	Tenant   string `json:"tenant,omitempty"`
+	// Wall is what holds the weakest of the budgets: "daemon", "none", …
+	Wall string `json:"wall"`
+	// ComputeMode tells the mode in force or why it is not as configured.
+	ComputeMode string `json:"compute_mode,omitempty"`
+	// DaemonPID is the control daemon's; 0 if none runs.
+	DaemonPID int `json:"daemon_pid,omitempty"`
+	// Server says what is known of the MPS server.
+	Server string `json:"server,omitempty"`
+	// ProvedAt is when the daemon last proved its health.
+	ProvedAt time.Time   `json:"proved_at,omitzero"`
+	Jobs     []StatusJob `json:"jobs,omitempty"`
+}
+
+// StatusJob is one running job.
+type StatusJob struct {
+	Slot      string    `json:"slot"`
+	ID        string    `json:"id"`
+	Account   string    `json:"account"`
+	BudgetMiB int64     `json:"budget_mib"`
+	Wall      string    `json:"wall"`
+	Since     time.Time `json:"since"`
+	// Confirmed: the startd's own ads agree with what the hook told.
+	Confirmed bool `json:"confirmed"`
+}

@@ -1,0 +1,184 @@
+// Package config owns gpuslot.toml: the one file in which a site says how its
+// GPUs are shared. It turns the file into a checked Config, or into errors
+// that name file, line, key, value and what would be right, all at once. It
+// decides nothing about a particular node: agent/plan does. Start at Load.
+package config
+
+import (
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Config is one gpuslot.toml, complete with defaults and checked. The zero
+// value is not valid; use Default, Parse or Load.
+type Config struct {
+	RequestVRAM RequestVRAM
+	CPUOnly     CPUOnly
+	Health      Health
+	HTCondor    HTCondor
+	Metrics     Metrics
+	Paths       Paths
+
+	// The sharing tables, laid over each other by For in this order:
+	// [sharing], [model."…"], [host."…"], [gpu."…"].
+	sharing table
+	models  map[string]table
+	hosts   map[string]table
+	gpus    map[gpu.UUID]table
+}
+
+// RequestVRAM is what a job may say in request_vram.
+type RequestVRAM struct {
+	// Minimum is the smallest budget; smaller requests are raised to it at the
+	// access point. A CUDA context alone takes some hundred MiB.
+	Minimum gpu.MiB
+	// Quantum is the step of budgets; pools and shares are multiples of it.
+	Quantum gpu.MiB
+	// WithoutRequest says what a GPU job without request_vram gets; empty
+	// means whole where the node has whole GPUs, else refuse.
+	WithoutRequest WithoutRequest
+}
+
+// WithoutRequest is the treatment of a GPU job that has no request_vram.
+type WithoutRequest string
+
+// The treatments. "share" is a default that the access point writes into the
+// job; the execution point cannot account for a request it did not see, and
+// holds such a job as "refuse" does.
+const (
+	WithoutRequestAuto   WithoutRequest = ""
+	WithoutRequestWhole  WithoutRequest = "whole"
+	WithoutRequestShare  WithoutRequest = "share"
+	WithoutRequestRefuse WithoutRequest = "refuse"
+)
+
+// CPUOnly is the part of the node kept for jobs without GPUs. Each value is an
+// absolute amount or, if Percent is not zero, a share of the node rounded down.
+type CPUOnly struct {
+	CPUs   Amount
+	Memory Amount // MiB
+}
+
+// Amount is an absolute number or a percentage ("10%").
+type Amount struct {
+	N       int64
+	Percent float64
+}
+
+// Of is the amount as part of total.
+func (a Amount) Of(total int64) int64 {
+	if a.Percent != 0 {
+		return int64(float64(total) * a.Percent / 100)
+	}
+	return a.N
+}
+
+// Health bounds how long a proof of a control daemon's health is trusted.
+type Health struct {
+	// MaxAge is the oldest proof on which a job is admitted.
+	MaxAge time.Duration
+	// Deadline is the longest wait for one reply of a control daemon.
+	Deadline time.Duration
+	// Interval is the pace of the reconcile loop.
+	Interval time.Duration
+}
+
+// HTCondor is what the agent must know of the HTCondor installation.
+type HTCondor struct {
+	// Manage says whether the agent writes the execution point's
+	// configuration (false: the site runs "gpuslot condor-config" itself).
+	Manage bool
+}
+
+// Metrics is the Prometheus listener.
+type Metrics struct {
+	// Listen is host:port; empty means no listener.
+	Listen string
+	// WebConfig is an exporter-toolkit web configuration file (TLS, basic
+	// authentication); empty means plain HTTP.
+	WebConfig string
+}
+
+// Paths are the places gpuslot writes to and the programs it runs.
+type Paths struct {
+	// Run holds pipe directories, the socket's directory, plan and generated
+	// files; gone after a reboot.
+	Run string
+	// State holds what must survive a reboot: what to undo.
+	State string
+	// ControlDaemon is nvidia-cuda-mps-control: a name looked up in PATH, or a path.
+	ControlDaemon string
+	// Libexec holds gpuslot-condor as HTCondor calls it.
+	Libexec string
+	// CondorConfig is the file the execution point's configuration is written to.
+	CondorConfig string
+}
+
+// Mode is how a GPU is shared.
+type Mode string
+
+// The sharing modes. ModeMIG is known by name and refused until MIG is built.
+const (
+	ModeMPS   Mode = "mps"
+	ModeWhole Mode = "whole"
+	ModeMIG   Mode = "mig"
+)
+
+// Settings is what holds for one GPU after all tables were laid over each other.
+type Settings struct {
+	Mode Mode
+	// Shares is the number of shares; 0 lets the plan choose.
+	Shares int
+	// ReservedVRAM is kept out of the pool for the MPS server and contexts.
+	ReservedVRAM gpu.MiB
+	// LargestRequest caps one job's budget; 0 means the pool.
+	LargestRequest gpu.MiB
+	// Whole is how many of the GPUs that get this number from the same table
+	// are whole; WholeFrom names that table. An explicit mode in a [gpu."…"]
+	// table is not counted.
+	Whole     int
+	WholeFrom string
+	Threads   Threads
+	// ComputeMode is the mode wanted while the GPU is shared; empty leaves it alone.
+	ComputeMode gpu.ComputeMode
+	Tenancy     Tenancy
+	// ModeFrom names the table that set Mode ("defaults" if none did).
+	ModeFrom string
+}
+
+// Threads is the policy for CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.
+type Threads struct {
+	Policy ThreadsPolicy
+	// Percent is used by ThreadsFixed: above 0, at most 100.
+	Percent float64
+}
+
+// ThreadsPolicy names a thread percentage policy.
+type ThreadsPolicy string
+
+// The policies: no cap, 100/shares, in proportion to the budget, one number.
+const (
+	ThreadsUncapped ThreadsPolicy = "uncapped"
+	ThreadsEqual    ThreadsPolicy = "equal"
+	ThreadsByVRAM   ThreadsPolicy = "by-vram"
+	ThreadsFixed    ThreadsPolicy = "fixed"
+)
+
+// Tenancy says whose jobs may share a GPU at one time; MPS without multi-user
+// mode serves one account at a time and lets the others hang in cuInit.
+type Tenancy struct {
+	Policy TenancyPolicy
+	// User is the account of TenancyCommon.
+	User string
+}
+
+// TenancyPolicy names a tenancy.
+type TenancyPolicy string
+
+// The tenancies. TenancyMultiUser needs a control daemon with -multiuser-server.
+const (
+	TenancyOneAtATime TenancyPolicy = "one-at-a-time"
+	TenancyCommon     TenancyPolicy = "common"
+	TenancyMultiUser  TenancyPolicy = "multi-user"
+)

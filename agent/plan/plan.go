@@ -1,0 +1,78 @@
+// Package plan is the centre of the program: Build turns a configuration and
+// an inventory into the Plan of one node. It is pure: no files, no clock, no
+// environment, no log; equal input gives equal output. Start at Build.
+package plan
+
+import (
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Schema is the first field of every plan file; an agent refuses another one.
+const Schema = "gpuslot-plan/1"
+
+// Plan is what one node should be.
+type Plan struct {
+	Schema string   `json:"schema"`
+	Host   gpu.Host `json:"host"`
+	// Driver is the version the plan was made for; empty if unknown.
+	Driver      string      `json:"driver,omitempty"`
+	RequestVRAM RequestVRAM `json:"request_vram"`
+	// CPUOnly is the part for jobs without GPUs; without CPUs there is no such slot.
+	CPUOnly Resources `json:"cpu_only"`
+	// GPUs in the order of their PCI bus ids.
+	GPUs []GPU `json:"gpus"`
+	// Absent are configured GPUs that the node does not have.
+	Absent []gpu.UUID `json:"absent,omitempty"`
+	// Warnings are complete sentences for the operator.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// RequestVRAM is config.RequestVRAM with WithoutRequest decided.
+type RequestVRAM struct {
+	Minimum        gpu.MiB               `json:"minimum_mib"`
+	Quantum        gpu.MiB               `json:"quantum_mib"`
+	WithoutRequest config.WithoutRequest `json:"without_request"`
+}
+
+// Resources are CPUs and main memory.
+type Resources struct {
+	CPUs   int     `json:"cpus"`
+	Memory gpu.MiB `json:"memory_mib"`
+}
+
+// GPU is the plan of one GPU.
+type GPU struct {
+	UUID       gpu.UUID              `json:"uuid"`
+	Index      int                   `json:"index"`
+	Name       string                `json:"name"`
+	PCI        gpu.PCIBusID          `json:"pci_bus_id"`
+	Memory     gpu.MiB               `json:"memory_mib"`
+	Capability gpu.ComputeCapability `json:"compute_capability"`
+	Mode       config.Mode           `json:"mode"`
+	// Shares is how many jobs may run at once; 1 on a whole GPU.
+	Shares int `json:"shares"`
+	// Pool is the VRAM given out in budgets; on a whole GPU all of it.
+	Pool gpu.MiB `json:"vram_pool_mib"`
+	// LargestRequest is the largest budget of one job, at most Pool.
+	LargestRequest gpu.MiB `json:"largest_request_mib"`
+	// DefaultRequest is one share of the pool, a multiple of the quantum.
+	DefaultRequest gpu.MiB `json:"default_request_mib"`
+	// Resources go to this GPU's slot.
+	Resources Resources `json:"resources"`
+	// Threads is the thread percentage policy; see ThreadPercentage.
+	Threads config.Threads `json:"threads"`
+	// ComputeMode is wanted while the GPU is shared; empty leaves it alone.
+	ComputeMode gpu.ComputeMode `json:"compute_mode,omitempty"`
+	Tenancy     config.Tenancy  `json:"tenancy"`
+}
+
+// GPU finds the plan of a GPU by its UUID.
+func (p Plan) GPU(u gpu.UUID) (GPU, bool) {
+	for _, g := range p.GPUs {
+		if g.UUID == u {
+			return g, true
+		}
+	}
+	return GPU{}, false
+}

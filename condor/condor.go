@@ -1,0 +1,61 @@
+// Package condor owns HTCondor's words: resource ids and their property ads,
+// slot types, the generated configuration, the dialect of hooks, monitors and
+// environments, and which HTCondor versions can carry all that. Its input is
+// the Node below, which the agent fills in from a plan. Start at Render.
+package condor
+
+import "github.com/gpuslot/gpuslot/gpu"
+
+// Node is the execution point to be rendered.
+type Node struct {
+	// CPUs and Memory are all that the node offers, whatever HTCondor detects.
+	CPUs   int
+	Memory gpu.MiB
+	// CPUOnly is the slot for jobs without GPUs; none without CPUs.
+	CPUOnly Share
+	// Driver is the NVIDIA driver's version; empty if unknown.
+	Driver string
+	// CUDA is the driver's CUDA version ("12.4"); empty if unknown.
+	CUDA string
+	// Devices in the order of their slot types; may be empty.
+	Devices []Device
+	// WithoutRequest: "whole", "share" or "refuse" (see agent/config).
+	WithoutRequest string
+	// Minimum, Quantum of request_vram.
+	Minimum, Quantum gpu.MiB
+	// Absent are configured GPUs that the node does not have.
+	Absent []gpu.UUID
+	// PipeRoot is the directory that holds one pipe directory per GPU UUID.
+	PipeRoot string
+	// Libexec holds the programs that HTCondor calls.
+	Libexec string
+	// Inventory is the file with the inventory ads.
+	Inventory string
+}
+
+// Share is a part of the node's CPUs and memory.
+type Share struct {
+	CPUs   int
+	Memory gpu.MiB
+}
+
+// Device is one GPU as HTCondor shall see it.
+type Device struct {
+	UUID       gpu.UUID
+	Index      int
+	Name       string
+	PCI        gpu.PCIBusID
+	Memory     gpu.MiB
+	Capability gpu.ComputeCapability
+	// Shared: a slot type of its own with Shares ids; otherwise the GPU joins
+	// the slot type of the whole GPUs.
+	Shared bool
+	Shares int
+	// Pool is the VRAM given out in budgets.
+	Pool gpu.MiB
+	// LargestRequest is the largest budget of one job.
+	LargestRequest gpu.MiB
+	// DefaultRequest is one share of the pool.
+	DefaultRequest gpu.MiB
+	Share          Share
+}

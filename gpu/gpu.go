@@ -1,0 +1,29 @@
+// Package gpu owns the nouns of the program: UUIDs, memory sizes, PCI bus ids,
+// compute capabilities, compute modes, MIG profile names, and the inventory of
+// one node. It parses and prints them and does nothing else: no NVML, no
+// files, no policy. Start at Inventory.
+package gpu
+
+// GPU is one physical GPU as the driver reports it.
+type GPU struct {
+	// UUID is the join key of the whole program ("GPU-…").
+	UUID UUID `json:"uuid"`
+	// Index is NVML's index; it may change at a reboot.
+	Index int `json:"index"`
+	// Name is the product name as NVML spells it ("Tesla V100S-PCIE-32GB").
+	Name string `json:"name"`
+	// PCI is the bus address; it is stable as long as the card stays in its socket.
+	PCI PCIBusID `json:"pci_bus_id"`
+	// Memory is the total device memory.
+	Memory MiB `json:"memory_mib"`
+	// Capability is the CUDA compute capability.
+	Capability ComputeCapability `json:"compute_capability"`
+	// Multiprocessors is the number of SMs; 0 means it was not read.
+	Multiprocessors int `json:"multiprocessors,omitempty"`
+	// ComputeMode is the mode now in force; empty means it was not read.
+	ComputeMode ComputeMode `json:"compute_mode,omitempty"`
+	// MIGCapable says that the hardware has MIG, whether or not it is on.
+	MIGCapable bool `json:"mig_capable,omitempty"`
+	// MIGEnabled says that MIG mode is on now.
+	MIGEnabled bool `json:"mig_enabled,omitempty"`
+}

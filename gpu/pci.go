@@ -1,0 +1,49 @@
+package gpu
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// PCIBusID is a PCI address in the kernel's spelling, "dddd:bb:dd.f" in lower
+// case. Two of them compare as strings in the order of the bus.
+type PCIBusID string
+
+// ParsePCIBusID accepts the kernel's form and NVML's, whose domain has eight
+// digits ("00000000:3B:00.0"), with or without domain and function.
+func ParsePCIBusID(s string) (PCIBusID, error) {
+	bad := fmt.Errorf("PCI bus id %q is not of the form dddd:bb:dd.f", clip(s))
+	rest, function := s, "0"
+	if i := strings.LastIndexByte(s, '.'); i >= 0 {
+		rest, function = s[:i], s[i+1:]
+	}
+	parts := strings.Split(rest, ":")
+	if len(parts) == 2 {
+		parts = append([]string{"0"}, parts...)
+	}
+	if len(parts) != 3 {
+		return "", bad
+	}
+	var n [4]uint64
+	for i, f := range []struct {
+		text string
+		bits int
+		most uint64
+	}{{parts[0], 32, 1<<32 - 1}, {parts[1], 8, 0xff}, {parts[2], 8, 0x1f}, {function, 8, 7}} {
+		v, err := strconv.ParseUint(f.text, 16, f.bits)
+		if err != nil || v > f.most || len(f.text) > 8 {
+			return "", bad
+		}
+		n[i] = v
+	}
+	return PCIBusID(fmt.Sprintf("%04x:%02x:%02x.%x", n[0], n[1], n[2], n[3])), nil
+}
+
+func (p PCIBusID) String() string { return string(p) }
+
+// UnmarshalText lets encoding/json read a bus id strictly.
+func (p *PCIBusID) UnmarshalText(b []byte) (err error) {
+	*p, err = ParsePCIBusID(string(b))
+	return err
+}

@@ -1,0 +1,255 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Options says what a node is made of. The zero value is a node with systemd and HTCondor and nothing else.
+type Options struct {
+	// Name is the node's host name, and begins the names of its cgroup and state directory. Two nodes may
+	// share it. Default: "node".
+	Name string
+	// Binds are host files and directories visible inside, read-only unless Writable.
+	Binds []Bind
+	// Files are in place before systemd starts, by absolute path inside: units, HTCondor configuration, data.
+	// They win over the image and over the base configuration in /etc/condor/config.d/10-node.config.
+	Files map[string]File
+	// Progress takes one line for each long step. Default: none.
+	Progress io.Writer
+}
+
+// Bind makes a host path visible inside the node.
+type Bind struct {
+	Host     string // absolute, on the host
+	Guest    string // absolute, inside; made when it does not exist
+	Writable bool
+}
+
+// File is a file inside the node.
+type File struct {
+	Data  string
+	Mode  fs.FileMode // default: 0644
+	Owner string      // user name, whose own group comes with it; default: root
+}
+
+// Node is a booted node. Its methods may be called from several goroutines at once.
+type Node struct {
+	name   string
+	state  *state
+	cgroup *cgroup
+	leader int
+	up     *launcher
+	seq    atomic.Int64
+	stop   sync.Once
+	stopOK error
+}
+
+// Name is the host name inside. Slots are called slot1@<name>.
+func (n *Node) Name() string { return n.name }
+
+// Leader is the host's PID of the node's PID 1. Its /proc/<pid>/root is the node's root directory.
+func (n *Node) Leader() int { return n.leader }
+
+// Cgroup is the host's path of the cgroup that is the root of the node's own tree.
+func (n *Node) Cgroup() string { return n.cgroup.guest() }
+
+// bootTimeout bounds the time from the start of PID 1 to "running"; 0.3 s is usual, 2 cores or not.
+const bootTimeout = 60 * time.Second
+
+// Boot builds the image if need be, boots a node and waits until systemd has started everything. HTCondor is
+// installed and configured but not started: see StartCondor. A node must be ended with Stop.
+func Boot(ctx context.Context, o Options) (*Node, error) {
+	if err := Available(); err != nil {
+		return nil, err
+	}
+	if o.Name == "" {
+		o.Name = "node"
+	}
+	image, err := Image(ctx, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	st, err := newState(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{name: o.Name, state: st}
+	if err := n.boot(ctx, image, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("boot node %s: %w", o.Name, err), n.Stop())
+	}
+	return n, nil
+}
+
+// boot is straight wiring: state on disk, cgroup, PID 1, wait.
+func (n *Node) boot(ctx context.Context, image string, o Options) error {
+	if err := n.state.write(image, o); err != nil {
+		return err
+	}
+	cg, err := newCgroup(n.state.id)
+	if err != nil {
+		return err
+	}
+	n.cgroup = cg
+	n.up, err = launch(n.state, image, cg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
+	n.leader, err = n.up.leader(ctx)
+	if err != nil {
+		return fmt.Errorf("%w; console: %s", err, n.state.console())
+	}
+	if err := n.state.put("leader", strconv.Itoa(n.leader)+"\n"); err != nil {
+		return err
+	}
+	return n.waitBooted(ctx)
+}
+
+// waitBooted asks systemd until it answers, then lets systemd do the waiting.
+func (n *Node) waitBooted(ctx context.Context) error {
+	for {
+		res, err := n.Run(ctx, "systemctl", "is-system-running", "--wait")
+		switch state := strings.TrimSpace(res.Stdout); state {
+		case "running", "degraded":
+			return nil
+		default:
+			if n.up.ended() {
+				return fmt.Errorf("PID 1 died; console: %s", n.state.console())
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("systemd is %q: %w: %v%s", state, ctx.Err(), err, n.diagnosis())
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Stop ends the node and removes all that it left on the host. It kills: nothing inside is asked to shut down
+// (a test that wants that runs "systemctl poweroff" first). Calling it again returns the first result.
+func (n *Node) Stop() error {
+	n.stop.Do(func() { n.stopOK = n.end() })
+	return n.stopOK
+}
+
+func (n *Node) end() error {
+	var errs []error
+	if n.up != nil {
+		// PID 1 first: the kernel then kills every process of its namespace before it reports the death.
+		if n.leader > 0 && !n.up.ended() {
+			_ = syscall.Kill(n.leader, syscall.SIGKILL)
+		}
+		errs = append(errs, n.up.end())
+	}
+	if n.cgroup != nil {
+		errs = append(errs, n.cgroup.remove())
+	}
+	errs = append(errs, n.state.remove())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stop node %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// launcher is the "unshare" process that holds PID 1 as its child.
+type launcher struct {
+	pid  int
+	done chan struct{} // closed when the launcher has been waited for
+}
+
+// launch starts boot.sh in new namespaces, inside the node's cgroup from its first instruction.
+func launch(st *state, image string, cg *cgroup) (*launcher, error) {
+	out, err := os.OpenFile(filepath.Join(st.dir, "console.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	dir, err := os.Open(cg.launcher())
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("unshare", "--pid", "--mount", "--net", "--uts", "--ipc", "--fork", "--kill-child",
+		"sh", filepath.Join(st.dir, "boot.sh"), st.dir, image, cg.guest())
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:      true,            // Ctrl-C at the test's terminal is for the test
+		Pdeathsig:   syscall.SIGKILL, // and when the test dies, so does the node
+		UseCgroupFD: true,
+		CgroupFD:    int(dir.Fd()),
+	}
+	l := &launcher{done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// The parent-death signal is that of the thread that forked: keep the thread for the node's lifetime.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		dir.Close()
+		if err == nil {
+			l.pid = cmd.Process.Pid
+		}
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // its exit status says nothing: a killed node is the normal end
+			close(l.done)
+		}
+	}()
+	return l, <-started
+}
+
+// leader waits for the launcher's child, which is PID 1 inside.
+func (l *launcher) leader(ctx context.Context) (int, error) {
+	children := fmt.Sprintf("/proc/%d/task/%d/children", l.pid, l.pid)
+	for {
+		data, _ := os.ReadFile(children)
+		if f := strings.Fields(string(data)); len(f) > 0 {
+			return strconv.Atoi(f[0])
+		}
+		if l.ended() {
+			return 0, errors.New("the launcher ended at once")
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (l *launcher) ended() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// end waits for the launcher, which ends with PID 1, and kills it (and so PID 1) when it does not.
+func (l *launcher) end() error {
+	for _, patience := range []time.Duration{5 * time.Second, 5 * time.Second} {
+		select {
+		case <-l.done:
+			return nil
+		case <-time.After(patience):
+			_ = syscall.Kill(l.pid, syscall.SIGKILL)
+		}
+	}
+	return fmt.Errorf("process %d does not end", l.pid)
+}
