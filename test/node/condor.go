@@ -1,0 +1,152 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// condorTimeout bounds the time from "systemctl start condor" to a slot in the collector; 3 s is usual.
+const condorTimeout = 60 * time.Second
+
+// StartCondor starts condor.service and waits until the collector knows the schedd and at least one slot.
+func (n *Node) StartCondor(ctx context.Context) error {
+	if _, err := n.Run(ctx, "systemctl", "start", "condor.service"); err != nil {
+		return fmt.Errorf("start HTCondor: %w%s", err, n.diagnosis())
+	}
+	ctx, cancel := context.WithTimeout(ctx, condorTimeout)
+	defer cancel()
+	if err := n.WaitSlots(ctx, 1); err != nil {
+		return err
+	}
+	return n.Wait(ctx, "the schedd", func() bool {
+		res, err := n.Run(ctx, "condor_status", "-schedd", "-af", "Name")
+		return err == nil && strings.TrimSpace(res.Stdout) != ""
+	})
+}
+
+// WaitSlots waits until the collector has at least so many slot ads, partitionable and dynamic ones together.
+func (n *Node) WaitSlots(ctx context.Context, slots int) error {
+	return n.Wait(ctx, fmt.Sprintf("%d slots", slots), func() bool {
+		res, err := n.Run(ctx, "condor_status", "-af", "Name")
+		return err == nil && len(strings.Fields(res.Stdout)) >= slots
+	})
+}
+
+// Wait asks cond until it says true, ten times a second. When the context ends first, the error says what was
+// waited for and what the node has to say about it.
+func (n *Node) Wait(ctx context.Context, what string, cond func() bool) error {
+	for !cond() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w%s%s", what, ctx.Err(), n.queue(), n.diagnosis())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// queue is the state of the pool, for errors.
+func (n *Node) queue() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var b strings.Builder
+	for _, args := range [][]string{
+		{"condor_status", "-af", "Name", "State", "Activity"},
+		{"condor_q", "-all", "-af:jr", "Owner", "JobStatus", "HoldReason"},
+		{"sh", "-c", "tail -n 5 /var/log/condor/StartLog /var/log/condor/StarterLog*"},
+	} {
+		if res, err := n.Run(ctx, args...); err == nil && res.Stdout != "" {
+			fmt.Fprintf(&b, "\n%s:\n%s", args[0], strings.TrimRight(res.Stdout, "\n"))
+		}
+	}
+	return b.String()
+}
+
+// Submit submits a job description as a user, from the user's home directory, and returns the cluster. Each of
+// vars is NAME=value and defines $(NAME) in it; a default inside the description wins over it.
+func (n *Node) Submit(ctx context.Context, user, submitFile string, vars ...string) (int, error) {
+	args := append([]string{"condor_submit", "-terse"}, vars...)
+	res, err := n.Exec(ctx, Cmd{User: user, Args: append(args, "-"), Stdin: strings.NewReader(submitFile)})
+	if err != nil {
+		return 0, fmt.Errorf("submit as %s: %w", user, err)
+	}
+	// "12.0 - 12.3": the first and the last job.
+	first, _, found := strings.Cut(res.Stdout, ".")
+	cluster, err := strconv.Atoi(first)
+	if !found || err != nil {
+		return 0, fmt.Errorf("submit as %s: no cluster in %q", user, res.Stdout)
+	}
+	return cluster, nil
+}
+
+// JobLog is all events of a cluster so far, in the words of a user's job log.
+func (n *Node) JobLog(ctx context.Context, cluster int) (string, error) {
+	log, err := n.ReadFile(ctx, "/var/log/condor/EventLog")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	// An event begins "005 (012.000.000) …" and ends with a line of three dots.
+	mark := fmt.Sprintf(" (%03d.", cluster)
+	var b strings.Builder
+	for event := range strings.SplitSeq(log, "\n...\n") {
+		if head, _, _ := strings.Cut(event, "\n"); strings.Contains(head, mark) {
+			b.WriteString(event + "\n...\n")
+		}
+	}
+	return b.String(), nil
+}
+
+// JobAttrs reads attributes of the jobs of a cluster, one row per job in the order of their numbers, from the
+// queue or, when they have left it, from the history. Values are ClassAd literals: strings in quotes,
+// "undefined" for what is not there.
+func (n *Node) JobAttrs(ctx context.Context, cluster int, attrs ...string) ([][]string, error) {
+	jobs := make(map[int][]string)
+	// The queue first: a job that leaves it in between is then seen twice, not missed.
+	for _, command := range [][]string{{"condor_q", "-all"}, {"condor_history"}} {
+		args := append(append(command, strconv.Itoa(cluster), "-af:rt", "ProcId"), attrs...)
+		res, err := n.Run(ctx, args...)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(res.Stdout) {
+			row := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+			proc, err := strconv.Atoi(row[0])
+			if err != nil {
+				return nil, fmt.Errorf("%s: unexpected line %q", command[0], line)
+			}
+			jobs[proc] = row[1:]
+		}
+	}
+	var rows [][]string
+	for _, proc := range slices.Sorted(maps.Keys(jobs)) {
+		rows = append(rows, jobs[proc])
+	}
+	return rows, nil
+}
+
+// WaitJobs waits until every job of a cluster has one of the given states (HTCondor's JobStatus: 1 idle,
+// 2 running, 4 completed, 5 held).
+func (n *Node) WaitJobs(ctx context.Context, cluster int, states ...int) error {
+	return n.Wait(ctx, fmt.Sprintf("job %d in state %v", cluster, states), func() bool {
+		rows, err := n.JobAttrs(ctx, cluster, "JobStatus")
+		if err != nil || len(rows) == 0 {
+			return false
+		}
+		for _, row := range rows {
+			if status, err := strconv.Atoi(row[0]); err != nil || !slices.Contains(states, status) {
+				return false
+			}
+		}
+		return true
+	})
+}
