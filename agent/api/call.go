@@ -1,0 +1,116 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// CallTimeout ends a Call whose context has no deadline.
+const CallTimeout = 5 * time.Second
+
+// Call sends one request to the agent and returns its reply. Request.Version
+// is set here. A refused job is a reply with Refusal and no error; a refused
+// request (Reply.Error), a missing, silent or foreign agent are errors, each a
+// sentence that ends with what to do.
+func Call(ctx context.Context, socket string, req Request) (Reply, error) {
+	start := time.Now()
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, CallTimeout)
+		defer cancel()
+	}
+	reply, err := converse(ctx, socket, req)
+	if err == nil {
+		return reply, reply.check()
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		err = ctx.Err() // seen by converse as a deadline in the past
+	}
+	return Reply{}, explain(err, socket, time.Since(start))
+}
+
+// converse is the whole conversation on one connection.
+func converse(ctx context.Context, socket string, req Request) (Reply, error) {
+	c, err := dial(ctx, socket)
+	if err != nil {
+		return Reply{}, err
+	}
+	defer c.Close()
+	deadline, _ := ctx.Deadline()
+	if err := c.SetDeadline(deadline); err != nil {
+		return Reply{}, err
+	}
+	// The connection knows deadlines only; cancelling becomes one in the past.
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	req.Version = Version
+	sent := writeLine(c, req)
+	// The server may have answered and hung up without reading all of a
+	// request it refuses: its word explains more than the broken pipe.
+	line, err := readLine(c, MaxReply)
+	if err != nil {
+		return Reply{}, errors.Join(err, sent)
+	}
+	var reply Reply
+	if err := json.Unmarshal(line, &reply); err != nil {
+		return Reply{}, fmt.Errorf("%w: %w", errForeign, err)
+	}
+	return reply, nil
+}
+
+// errForeign: something else than gpuslotd answered.
+var errForeign = errors.New("the answer is not gpuslotd's")
+
+// dial waits for room in the listener's queue: Linux refuses a non-blocking
+// connect to a full one with EAGAIN (unix(7)), which is what happens when many
+// jobs start while systemd restarts the agent.
+func dial(ctx context.Context, socket string) (net.Conn, error) {
+	var d net.Dialer
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		c, err := d.DialContext(ctx, "unix", socket)
+		if !errors.Is(err, syscall.EAGAIN) {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// check turns a reply that refuses the request into an error.
+func (r Reply) check() error {
+	switch {
+	case r.Error != "":
+		return fmt.Errorf("gpuslotd refuses the request: %s", r.Error)
+	case r.Version != Version:
+		return fmt.Errorf("gpuslotd speaks protocol version %d, this program %d; install the same version of both and restart gpuslotd", r.Version, Version)
+	}
+	return nil
+}
+
+// explain says what went wrong and what to do about it.
+func explain(err error, socket string, waited time.Duration) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("gpuslotd does not listen: there is no %s; start it with: systemctl start gpuslotd.socket (%w)", socket, err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("nobody listens on %s any more; start it with: systemctl restart gpuslotd.socket (%w)", socket, err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("no permission to talk to gpuslotd on %s; check the socket's mode (0666) and its directory (%w)", socket, err)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("the call to gpuslotd was cancelled: %w", err)
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("gpuslotd did not answer within %s; look at: systemctl status gpuslotd (%w)", waited.Round(time.Millisecond), err)
+	case errors.Is(err, ErrSilent), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("gpuslotd hung up without an answer; look at: journalctl -u gpuslotd (%w)", err)
+	}
+	return fmt.Errorf("talk to gpuslotd on %s: %w; look at: systemctl status gpuslotd", socket, err)
+}

@@ -1,0 +1,32 @@
+package api
+
+// The codes of a Refusal, which end up as the subcode of HTCondor's hold code
+// 19 or in the requeue's text. Below 300 the job is at fault and is held;
+// from 300 on the node is, and the job goes back to the queue.
+const (
+	// CodeNoRequest: a job on a shared GPU says no request_vram.
+	CodeNoRequest = 71
+	// CodeTooLarge: request_vram is above the GPU's largest request.
+	CodeTooLarge = 72
+	// CodeSeveralGPUs: more than one GPU on a slot of a shared GPU.
+	CodeSeveralGPUs = 73
+	// CodeBadGPUs: the slot's GPU ids repeat or are no UUIDs.
+	CodeBadGPUs = 74
+
+	// CodeClosed: the GPU is closed, or its control daemon is not proven healthy.
+	CodeClosed = 371
+	// CodeOtherTenant: jobs of another account hold the GPU.
+	CodeOtherTenant = 372
+	// CodeNoAgent: the agent does not answer; the hook says it by itself.
+	CodeNoAgent = 373
+	// CodeNotPlanned: the plan in force does not know the GPU.
+	CodeNotPlanned = 374
+)
+
+// firstRequeue is the lowest hook status that requeues instead of holding.
+const firstRequeue = 300
+
+// Refuse is a refusal with Requeue as HTCondor reads the code.
+func Refuse(code int, reason string) *Refusal {
+	return &Refusal{Requeue: code >= firstRequeue, Code: code, Reason: reason}
+}

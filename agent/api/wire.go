@@ -1,0 +1,122 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// MaxReply bounds a reply in bytes: a status of 16 GPUs with 48 jobs each
+// takes about 200 kB.
+const MaxReply = 4 << 20
+
+// Errors of ReadRequest that a server answers differently from a mere mistake.
+var (
+	// ErrTooLong: no line end within MaxRequest bytes.
+	ErrTooLong = fmt.Errorf("request is longer than %d bytes", MaxRequest)
+	// ErrSilent: the caller hung up, or ran out of time, before a whole line.
+	ErrSilent = errors.New("request ends before its line does")
+)
+
+// ReadRequest reads one request: one line of at most MaxRequest bytes with one
+// JSON object, known fields only. The caller sets the connection's deadline.
+// The version is judged first, so that a newer program is told of versions
+// and not of a field that it may rightly send. Errors are sentences for the
+// reply's Error.
+func ReadRequest(r io.Reader) (Request, error) {
+	line, err := readLine(r, MaxRequest)
+	if err != nil {
+		return Request{}, err
+	}
+	var v struct {
+		Version int `json:"v"`
+	}
+	if err := json.Unmarshal(line, &v); err != nil {
+		return Request{}, fmt.Errorf("request is not a JSON object: %w", err)
+	}
+	if v.Version != Version {
+		return Request{}, fmt.Errorf("request has protocol version %d, gpuslotd speaks %d; install the same version of both", v.Version, Version)
+	}
+	var req Request
+	if err := strict(line, &req); err != nil {
+		return Request{}, fmt.Errorf("request: %w", err)
+	}
+	return req, req.check()
+}
+
+// check refuses what no operation means.
+func (r Request) check() error {
+	switch {
+	case r.Op == OpPrepare && r.Job == nil:
+		return errors.New("request prepare has no job")
+	case r.Op != OpPrepare && r.Op != OpMonitor && r.Op != OpStatus:
+		return fmt.Errorf("request has the unknown op %q", clip(string(r.Op)))
+	}
+	return nil
+}
+
+// WriteReply writes one reply as one line, with the version set. The caller
+// sets the connection's deadline.
+func WriteReply(w io.Writer, reply Reply) error {
+	reply.Version = Version
+	return writeLine(w, reply)
+}
+
+// readLine returns one line without its end. What follows the line is not
+// read beyond the buffer and not looked at: the connection ends with the reply.
+func readLine(r io.Reader, most int) ([]byte, error) {
+	line := make([]byte, 0, 1024)
+	for {
+		if len(line) == cap(line) {
+			line = append(line, 0)[:len(line)]
+		}
+		n, err := r.Read(line[len(line):min(cap(line), most+1)])
+		end := bytes.IndexByte(line[len(line):len(line)+n], '\n')
+		if end >= 0 {
+			return line[:len(line)+end], nil
+		}
+		line = line[:len(line)+n]
+		switch {
+		case len(line) > most:
+			return nil, ErrTooLong
+		case errors.Is(err, io.EOF):
+			return nil, ErrSilent
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", ErrSilent, err)
+		}
+	}
+}
+
+// strict decodes one JSON value with known fields and nothing after it.
+func strict(line []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("text after the JSON object")
+	}
+	return nil
+}
+
+// writeLine needs no care for line ends inside: JSON escapes them.
+func writeLine(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// clip keeps foreign text in error messages short.
+func clip(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}
