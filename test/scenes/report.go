@@ -1,0 +1,95 @@
+// Package scenes plays what a site expects of gpuslot on a running test/site:
+// each scene submits real jobs, does something to the node, and checks what
+// must hold. The demo prints the scenes; the tests run the same ones. Start at
+// All.
+package scenes
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/site"
+)
+
+// Stage is what a scene plays on: the site and the inventory it was made from.
+type Stage struct {
+	*site.Site
+	Inventory gpu.Inventory
+	*Report
+}
+
+// Scene is one thing a site expects.
+type Scene struct {
+	// Name is one word, for -run.
+	Name string
+	// Says is the sentence that the scene shows.
+	Says string
+	// Play returns an error only if it could not go on; what must hold it tells
+	// the report.
+	Play func(ctx context.Context, st *Stage) error
+}
+
+// All scenes in the order of the demo. Each leaves the node as it found it.
+func All() []Scene {
+	return []Scene{
+		{"Sharing", "100 jobs of mixed request_vram share the GPUs, never beyond a GPU's VRAM pool or share count", sharing},
+		{"OwnVariables", "a job that sets its own CUDA_MPS_* or CUDA_VISIBLE_DEVICES gets ours instead", ownVariables},
+		{"NoRequest", "a GPU job without request_vram is held with the line to add", noRequest},
+		{"TwoGPUs", "request_gpus = 2 does not land on shared GPUs", twoGPUs},
+		{"CPUOnly", "a CPU-only job runs beside them with no GPU visible", cpuOnly},
+		{"TooLarge", "a job larger than any GPU is refused at submit, and told the largest", tooLarge},
+		{"Wedged", "with a control daemon wedged, matched jobs are requeued with the reason and later ones are not matched there", wedged},
+		{"Stopped", "a control daemon that was stopped is started again, its limits set and read back before the GPU accepts", stopped},
+		{"AgentKilled", "kill -9 of the agent: jobs and control daemons live on, the restarted agent adopts them", agentKilled},
+		{"AgentDead", "with the agent dead and the startd restarted, no GPU job matches", agentDead},
+	}
+}
+
+// Report tells what was seen, and remembers what failed.
+type Report struct {
+	Out    io.Writer
+	Failed []string
+}
+
+// Say prints one line.
+func (r *Report) Say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
+
+// Check prints whether something held.
+func (r *Report) Check(ok bool, format string, args ...any) {
+	what := fmt.Sprintf(format, args...)
+	if ok {
+		r.Say("  ok      %s", what)
+		return
+	}
+	r.Failed = append(r.Failed, what)
+	r.Say("  FAILED  %s", what)
+}
+
+// Contains checks that a text says something.
+func (r *Report) Contains(text, want, what string) {
+	if strings.Contains(text, want) {
+		r.Check(true, "%s: %s", what, oneLine(lineWith(text, want)))
+		return
+	}
+	r.Check(false, "%s should say %q, says: %s", what, want, oneLine(text))
+}
+
+func lineWith(text, want string) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, want) {
+			return line
+		}
+	}
+	return text
+}
+
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > 300 {
+		s = s[:300] + "…"
+	}
+	return s
+}

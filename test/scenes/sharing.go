@@ -1,0 +1,269 @@
+package scenes
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// The mixture: small jobs pinned to two GPUs, so that the share limit binds
+// there, and larger ones kept off those two, so that VRAM binds elsewhere.
+var (
+	smallRequests = []gpu.MiB{1000, 1500, 2000, 2500}
+	largeRequests = []gpu.MiB{4000, 6000, 8000, 12000, 16000, 5000}
+)
+
+const (
+	smallJobs = 40
+	largeJobs = 60
+)
+
+// batch is one submitted cluster and what each of its jobs asked for.
+type batch struct {
+	cluster int
+	asked   []gpu.MiB
+}
+
+// sharing is the main job of gpuslot, end to end.
+func sharing(ctx context.Context, st *Stage) error {
+	before, err := st.Status(ctx)
+	if err != nil {
+		return err
+	}
+	small, large, err := st.submitMixture(ctx)
+	if err != nil {
+		return err
+	}
+	w := watch{Stage: st, asked: map[string]gpu.MiB{}, seen: map[string]string{}, indexes: map[string]int{}}
+	for _, b := range []batch{small, large} {
+		for proc, asked := range b.asked {
+			w.asked[fmt.Sprintf("%d.%d", b.cluster, proc)] = asked
+		}
+	}
+	if err := w.untilDone(ctx); err != nil {
+		return err
+	}
+	runs, err := st.runs(ctx, before, small, large)
+	if err != nil {
+		return err
+	}
+	st.checkEnvironments(runs)
+	st.checkConcurrency(before, runs, w.mostOnOne)
+	return nil
+}
+
+func (st *Stage) submitMixture(ctx context.Context) (small, large batch, err error) {
+	a, b := st.Inventory.GPUs[0].UUID.Bare(), st.Inventory.GPUs[1].UUID.Bare()
+	pinned := fmt.Sprintf(`DeviceUuid == "%s" || DeviceUuid == "%s"`, a, b)
+	if small, err = st.submitBatch(ctx, smallJobs, smallRequests, pinned); err != nil {
+		return small, large, err
+	}
+	large, err = st.submitBatch(ctx, largeJobs, largeRequests, "!("+pinned+")")
+	return small, large, err
+}
+
+func (st *Stage) submitBatch(ctx context.Context, count int, sizes []gpu.MiB, where string) (batch, error) {
+	var b batch
+	var items []string
+	for i := range count {
+		size := sizes[i%len(sizes)]
+		b.asked = append(b.asked, size)
+		items = append(items, strconv.FormatInt(int64(size), 10))
+	}
+	var err error
+	b.cluster, err = st.submit(ctx, job{
+		Lines:   []string{"request_gpus = 1", "request_vram = $(size)", "require_gpus = " + where},
+		Seconds: 8,
+		Queue:   "queue size in (" + strings.Join(items, ", ") + ")",
+	})
+	return b, err
+}
+
+// watch prints each job as the agent admits it and holds every moment that it
+// sees against the plan.
+type watch struct {
+	*Stage
+	asked     map[string]gpu.MiB
+	seen      map[string]string
+	indexes   map[string]int
+	mostOnOne int
+}
+
+func (w *watch) untilDone(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	w.Say("  %-4s %-40s %-8s %11s  %-22s %s", "GPU", "UUID", "job", "asked (MiB)", "limit handed over", "wall")
+	within := true
+	for {
+		s, err := w.Status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, g := range s.GPUs {
+			within = w.look(g) && within
+		}
+		left, err := w.Run(ctx, "condor_q", "-all", "-constraint", "JobStatus != 4", "-af", "ProcId")
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(left.Stdout) == "" {
+			w.Check(within, "at no moment seen was a GPU beyond its VRAM pool or its share count")
+			w.Check(len(w.seen) == len(w.asked), "the agent showed %d of %d jobs while they ran", len(w.seen), len(w.asked))
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("jobs left in the queue: %s", oneLine(left.Stdout))
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}
+
+// look prints the new jobs of one GPU and says whether its pool and shares hold.
+func (w *watch) look(g api.StatusGPU) bool {
+	var sum int64
+	for _, j := range g.Jobs {
+		sum += j.BudgetMiB
+		asked, ours := w.asked[j.ID]
+		if _, old := w.seen[j.ID]; old || !ours {
+			continue
+		}
+		w.seen[j.ID] = g.UUID
+		w.Say("  %-4d %-40s %-8s %11d  %-22s %s", g.Index, g.UUID, j.ID, int64(asked), fmt.Sprintf("0=%dM", j.BudgetMiB), j.Wall)
+	}
+	w.mostOnOne = max(w.mostOnOne, len(g.Jobs))
+	return sum <= g.PoolMiB && len(g.Jobs) <= g.Shares
+}
+
+// run is what one finished job told.
+type run struct {
+	id    string
+	gpu   api.StatusGPU
+	slice gpu.MiB // provisioned by the startd
+	out   output
+}
+
+// runs reads what the jobs printed and what HTCondor's history says.
+func (st *Stage) runs(ctx context.Context, s api.Status, batches ...batch) ([]run, error) {
+	gpus := map[string]api.StatusGPU{}
+	for _, g := range s.GPUs {
+		gpus[g.UUID] = g
+	}
+	var all []run
+	for _, b := range batches {
+		rows, err := st.JobAttrs(ctx, b.cluster, "JobStatus", "ExitCode", "VramProvisioned", "NumJobStarts")
+		if err != nil {
+			return nil, err
+		}
+		st.Check(len(rows) == len(b.asked), "%d of %d jobs of cluster %d are in the history", len(rows), len(b.asked), b.cluster)
+		for proc, row := range rows {
+			id := fmt.Sprintf("%d.%d", b.cluster, proc)
+			if row[0] != strconv.Itoa(completed) || row[1] != "0" || row[3] != "1" {
+				st.Check(false, "job %s: JobStatus %s, ExitCode %s, NumJobStarts %s", id, row[0], row[1], row[3])
+				continue
+			}
+			o, err := st.output(ctx, b.cluster, proc)
+			if err != nil {
+				return nil, err
+			}
+			slice, err := gpu.ParseMiB(row[2])
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, run{id: id, gpu: gpus[o.Env["CUDA_VISIBLE_DEVICES"]], slice: slice, out: o})
+		}
+	}
+	st.Check(len(all) == smallJobs+largeJobs, "%d jobs ran once and ended with exit code 0", len(all))
+	return all, nil
+}
+
+// checkEnvironments holds what each job printed to what its slot had.
+func (st *Stage) checkEnvironments(runs []run) {
+	var wrong []string
+	for _, r := range runs {
+		if why := wrongEnvironment(r.out, r.gpu.UUID, r.slice); why != "" {
+			wrong = append(wrong, r.id+": "+why)
+		}
+	}
+	st.Check(len(runs) > 0 && len(wrong) == 0,
+		"each of %d jobs saw one GPU, that GPU's control daemon (which answered it), and exactly 0=<its slot's VRAM>M %s",
+		len(runs), strings.Join(wrong, "; "))
+}
+
+// wrongEnvironment says what is wrong with a job's environment, or nothing.
+func wrongEnvironment(o output, uuid string, slice gpu.MiB) string {
+	for name, want := range map[string]string{
+		"CUDA_VISIBLE_DEVICES":              uuid,
+		"CUDA_MPS_PIPE_DIRECTORY":           "/run/gpuslot/mps/" + uuid,
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT":  fmt.Sprintf("0=%dM", slice),
+		"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "",
+		"GPUSLOT_VRAM_MIB":                  strconv.FormatInt(int64(slice), 10),
+		"TF_FORCE_GPU_ALLOW_GROWTH":         "true",
+	} {
+		if got := o.Env[name]; got != want || uuid == "" {
+			return fmt.Sprintf("%s is %q, not %q", name, got, want)
+		}
+	}
+	if o.Daemon != "100.0" {
+		return fmt.Sprintf("its control daemon answered %q", o.Daemon)
+	}
+	return ""
+}
+
+// edge is a job's start or end on its GPU.
+type edge struct {
+	at    time.Time
+	jobs  int
+	slice gpu.MiB
+}
+
+// checkConcurrency replays the jobs' own clocks.
+func (st *Stage) checkConcurrency(s api.Status, runs []run, mostSeen int) {
+	var all []edge
+	shareBound, vramBound := false, false
+	for _, g := range s.GPUs {
+		var edges []edge
+		smallest := gpu.MiB(g.PoolMiB)
+		for _, r := range runs {
+			if r.gpu.UUID == g.UUID {
+				edges = append(edges, edge{r.out.Start, 1, r.slice}, edge{r.out.End, -1, -r.slice})
+				smallest = min(smallest, r.slice)
+			}
+		}
+		jobs, vram := peak(edges)
+		all = append(all, edges...)
+		st.Check(jobs > 1 && jobs <= g.Shares && vram <= gpu.MiB(g.PoolMiB),
+			"GPU %d: at most %d jobs at once (%d shares) and %d of %d MiB", g.Index, jobs, g.Shares, vram, g.PoolMiB)
+		shareBound = shareBound || jobs == g.Shares
+		vramBound = vramBound || jobs < g.Shares && gpu.MiB(g.PoolMiB)-vram < largeRequests[0]
+	}
+	st.Check(shareBound, "the share count was what bound on some GPU")
+	st.Check(vramBound, "VRAM was what bound on some other GPU")
+	jobs, _ := peak(all)
+	st.Check(jobs > 2*len(s.GPUs), "peak concurrency %d jobs on %d GPUs: %.1f times one job per GPU (most on one GPU: %d)",
+		jobs, len(s.GPUs), float64(jobs)/float64(len(s.GPUs)), mostSeen)
+}
+
+// peak is the most jobs and the most VRAM at one time. A job that ends at the
+// moment another starts has ended first.
+func peak(edges []edge) (jobs int, vram gpu.MiB) {
+	slices.SortFunc(edges, func(a, b edge) int {
+		if c := a.at.Compare(b.at); c != 0 {
+			return c
+		}
+		return a.jobs - b.jobs
+	})
+	nowJobs, nowVRAM := 0, gpu.MiB(0)
+	for _, e := range edges {
+		nowJobs += e.jobs
+		nowVRAM += e.slice
+		jobs, vram = max(jobs, nowJobs), max(vram, nowVRAM)
+	}
+	return jobs, vram
+}

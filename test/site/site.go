@@ -1,0 +1,241 @@
+// Package site boots a worker node as a site runs it: a test/node with the
+// real control daemon of a driver package, gpuslot installed by "make
+// install", the agent and HTCondor under systemd. The demo and the end-to-end
+// tests stand on it.
+//
+// One thing is not real: the GPUs. The agent reads them from an inventory file
+// (gpuslotd --inventory), so no MPS server can come up and no job can
+// allocate. Start at Start.
+package site
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/driver"
+	"github.com/gpuslot/gpuslot/test/node"
+)
+
+// Where the site's own files are, inside.
+const (
+	InventoryFile = "/etc/gpuslot/inventory.json"
+	ConfigFile    = "/etc/gpuslot/gpuslot.toml"
+	condorConfig  = "/etc/condor/config.d/"
+)
+
+// Options says what a site is made of.
+type Options struct {
+	// Name is the node's host name. Default: "wn1".
+	Name string
+	// Inventory is what the node has; nil leaves the file out, as on a node
+	// whose driver is not loaded yet.
+	Inventory *gpu.Inventory
+	// Config is the text of gpuslot.toml; empty means the file that "make install" brings.
+	Config string
+	// Branch is the driver branch of the control daemon. Default: "550".
+	Branch string
+	// NoControlDaemon leaves nvidia-cuda-mps-control out.
+	NoControlDaemon bool
+	// Condor is HTCondor configuration of the site, read after everything else.
+	Condor string
+	// NoAccessPoint leaves out the access point's transforms and submit
+	// requirements, as in a pool whose access points cannot be changed.
+	NoAccessPoint bool
+	// Progress takes one line for each long step.
+	Progress io.Writer
+}
+
+// Site is a running site. It must be ended with Stop.
+type Site struct {
+	*node.Node
+	// DriverVersion is the version of the control daemon's package; empty without one.
+	DriverVersion string
+}
+
+// Start boots a node, installs gpuslot, and starts the agent and HTCondor.
+func Start(ctx context.Context, o Options) (*Site, error) {
+	if o.Name == "" {
+		o.Name = "wn1"
+	}
+	if o.Branch == "" {
+		o.Branch = "550"
+	}
+	s := &Site{}
+	opts, err := s.nodeOptions(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if s.Node, err = node.Boot(ctx, opts); err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx, o); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Site) start(ctx context.Context, o Options) error {
+	say(o.Progress, "start gpuslotd")
+	if _, err := s.Run(ctx, "systemctl", "start", "gpuslotd.socket", "gpuslotd.service"); err != nil {
+		log, _ := s.Journal(ctx, "gpuslotd.service")
+		return fmt.Errorf("start gpuslotd: %w\n%s", err, log)
+	}
+	if !o.NoAccessPoint && o.Inventory != nil {
+		text, err := s.Run(ctx, "gpuslot", "condor-config", "--for", "access-point")
+		if err != nil {
+			return err
+		}
+		file := node.File{Data: text.Stdout}
+		if err := s.WriteFile(ctx, condorConfig+"60-gpuslot-access-point.config", file); err != nil {
+			return err
+		}
+	}
+	say(o.Progress, "start HTCondor")
+	return s.StartCondor(ctx)
+}
+
+// nodeOptions is straight wiring: what "make install" staged, the driver's
+// programs, and the site's own files.
+func (s *Site) nodeOptions(ctx context.Context, o Options) (node.Options, error) {
+	opts := node.Options{Name: o.Name, Files: map[string]node.File{}, Progress: o.Progress}
+	stage, err := Staged(ctx, o.Progress)
+	if err != nil {
+		return opts, err
+	}
+	if err := addStage(&opts, stage); err != nil {
+		return opts, err
+	}
+	if !o.NoControlDaemon {
+		dir, err := driver.Fetch(ctx, o.Branch)
+		if err != nil {
+			return opts, err
+		}
+		if s.DriverVersion, err = driver.Version(dir); err != nil {
+			return opts, err
+		}
+		opts.Binds = append(opts.Binds,
+			node.Bind{Host: driver.Control(dir), Guest: "/usr/bin/nvidia-cuda-mps-control"},
+			node.Bind{Host: driver.Server(dir), Guest: "/usr/sbin/nvidia-cuda-mps-server"})
+	}
+	opts.Files["/etc/systemd/system/gpuslotd.service.d/inventory.conf"] = node.File{
+		Data: "[Service]\nExecStart=\nExecStart=/usr/sbin/gpuslotd --inventory " + InventoryFile + "\n"}
+	if o.Inventory != nil {
+		text, err := o.Inventory.Encode()
+		if err != nil {
+			return opts, err
+		}
+		opts.Files[InventoryFile] = node.File{Data: string(text)}
+	}
+	if o.Config != "" {
+		opts.Files[ConfigFile] = node.File{Data: o.Config}
+	}
+	if o.Condor != "" {
+		opts.Files[condorConfig+"90-site.config"] = node.File{Data: o.Condor}
+	}
+	return opts, nil
+}
+
+// addStage binds programs and copies the small text files of a staged tree.
+func addStage(opts *node.Options, stage string) error {
+	for _, p := range []string{"/usr/sbin/gpuslotd", "/usr/bin/gpuslot", "/usr/libexec/gpuslot"} {
+		opts.Binds = append(opts.Binds, node.Bind{Host: stage + p, Guest: p})
+	}
+	for _, top := range []string{"/usr/lib/systemd/system", "/usr/share/condor/config.d", "/etc/gpuslot"} {
+		err := filepath.WalkDir(stage+top, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			opts.Files[strings.TrimPrefix(path, stage)] = node.File{Data: string(text)}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var staged = struct {
+	sync.Mutex
+	dir string
+}{}
+
+// Staged is a directory with what "make build install" makes of this checkout,
+// made once per process. Unstage removes it.
+func Staged(ctx context.Context, progress io.Writer) (string, error) {
+	staged.Lock()
+	defer staged.Unlock()
+	if staged.dir != "" {
+		return staged.dir, nil
+	}
+	say(progress, "build gpuslot")
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the checkout: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "gpuslot-stage-")
+	if err != nil {
+		return "", err
+	}
+	make := exec.CommandContext(ctx, "make", "-s", "-C", strings.TrimSpace(string(root)), "build", "install", "DESTDIR="+dir)
+	if out, err := make.CombinedOutput(); err != nil {
+		return "", errors.Join(fmt.Errorf("build gpuslot: %w\n%s", err, out), os.RemoveAll(dir))
+	}
+	// MkdirTemp's 0700 would hide the programs from the node's users.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", err
+	}
+	staged.dir = dir
+	return dir, nil
+}
+
+// Unstage removes what Staged made.
+func Unstage() error {
+	staged.Lock()
+	defer staged.Unlock()
+	dir := staged.dir
+	staged.dir = ""
+	if dir == "" {
+		return nil
+	}
+	return os.RemoveAll(dir)
+}
+
+// Status is what "gpuslot status --json" says.
+func (s *Site) Status(ctx context.Context) (api.Status, error) {
+	var st api.Status
+	out, err := s.Run(ctx, "gpuslot", "status", "--json")
+	if err != nil {
+		return st, err
+	}
+	return st, json.Unmarshal([]byte(out.Stdout), &st)
+}
+
+// WaitAccept waits until the startd's own ad says that so many GPUs accept jobs.
+func (s *Site) WaitAccept(ctx context.Context, count int) error {
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	return s.Wait(ctx, fmt.Sprintf("%d GPUs that accept", count), func() bool {
+		out, err := s.Run(ctx, "condor_status", "-constraint", `SlotType == "Partitionable" && GPUAccept =?= true`, "-af", "Name")
+		return err == nil && len(strings.Fields(out.Stdout)) == count
+	})
+}
+
+func say(w io.Writer, line string) {
+	if w != nil {
+		fmt.Fprintln(w, "  "+line)
+	}
+}
