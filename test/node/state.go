@@ -107,7 +107,7 @@ func (s *state) write(image string, o Options) error {
 	files := map[string]File{
 		"/etc/hostname":                       {Data: o.Name + "\n"},
 		"/etc/hosts":                          {Data: "127.0.0.1 " + o.Name + ".test " + o.Name + " localhost\n"},
-		"/etc/condor/config.d/10-node.config": {Data: condorConfig},
+		"/etc/condor/config.d/10-node.config": {Data: condorConfig + baseCgroup()},
 	}
 	for path, f := range o.Files {
 		files[path] = f
@@ -118,6 +118,17 @@ func (s *state) write(image string, o Options) error {
 		}
 	}
 	return nil
+}
+
+// baseCgroup makes jobs run where they do on a machine with cgroup v2 only: below condor.service. HTCondor takes
+// the service's cgroup from the first line of /proc/self/cgroup if that begins with "0::", and starts from the
+// root if it does not; on a host with the hybrid tree the version 1 lines come first, in the node too.
+func baseCgroup() string {
+	data, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil || strings.HasPrefix(string(data), "0::") {
+		return ""
+	}
+	return "BASE_CGROUP = system.slice/condor.service/htcondor\n"
 }
 
 // put writes a file of ours.
