@@ -114,12 +114,13 @@ func (inv Inventory) GPU(u UUID) (GPU, bool) {
 	return GPU{}, false
 }
 
-// Bounds beyond which a number is a mistake, not a machine.
+// Bounds beyond which a number is a mistake, not a machine: many times what
+// the largest GPU (288 GiB) and the largest servers have.
 const (
-	maxGPUMemory  MiB = 4 << 20 // 4 TiB
-	maxHostMemory MiB = 1 << 30 // 1 PiB
-	maxCPUs           = 1 << 16
-	maxGPUs           = 256
+	MaxMemory     MiB = 4 << 20 // 4 TiB, of one GPU
+	MaxHostMemory MiB = 1 << 30 // 1 PiB
+	MaxCPUs           = 1 << 16
+	MaxGPUs           = 256
 )
 
 // Check reports everything that cannot be true of a node, all at once.
@@ -129,14 +130,14 @@ func (inv Inventory) Check() error {
 	if inv.Schema != InventorySchema {
 		bad("schema is %q; this gpuslot reads %q", clip(inv.Schema), InventorySchema)
 	}
-	if inv.Host.CPUs < 1 || inv.Host.CPUs > maxCPUs {
-		bad("host.cpus is %d; a node has 1 to %d", inv.Host.CPUs, maxCPUs)
+	if inv.Host.CPUs < 1 || inv.Host.CPUs > MaxCPUs {
+		bad("host.cpus is %d; a node has 1 to %d", inv.Host.CPUs, MaxCPUs)
 	}
-	if inv.Host.Memory < 1 || inv.Host.Memory > maxHostMemory {
-		bad("host.memory_mib is %d; a node has 1 to %d", int64(inv.Host.Memory), int64(maxHostMemory))
+	if inv.Host.Memory < 1 || inv.Host.Memory > MaxHostMemory {
+		bad("host.memory_mib is %d; a node has 1 to %d", int64(inv.Host.Memory), int64(MaxHostMemory))
 	}
-	if len(inv.GPUs) > maxGPUs {
-		bad("%d GPUs; a node has at most %d", len(inv.GPUs), maxGPUs)
+	if len(inv.GPUs) > MaxGPUs {
+		bad("%d GPUs; a node has at most %d", len(inv.GPUs), MaxGPUs)
 		return errors.Join(errs...)
 	}
 	uuids, addresses := map[UUID]int{}, map[PCIBusID]int{}
@@ -160,8 +161,8 @@ func (inv Inventory) Check() error {
 		if g.Name == "" {
 			bad("gpus[%d] (%s) has no name", i, g.UUID)
 		}
-		if g.Memory < 1 || g.Memory > maxGPUMemory {
-			bad("gpus[%d] (%s): memory_mib is %d; a GPU has 1 to %d", i, g.UUID, int64(g.Memory), int64(maxGPUMemory))
+		if g.Memory < 1 || g.Memory > MaxMemory {
+			bad("gpus[%d] (%s): memory_mib is %d; a GPU has 1 to %d", i, g.UUID, int64(g.Memory), int64(MaxMemory))
 		}
 	}
 	return errors.Join(errs...)

@@ -5,6 +5,7 @@
 package config
 
 import (
+	"math"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -20,11 +21,15 @@ type Config struct {
 	Metrics     Metrics
 	Paths       Paths
 
+	// Warnings are complete sentences, each with file, line and key, about
+	// what the file allows but an operator should know.
+	Warnings []string
+
 	// The sharing tables, laid over each other by For in this order:
 	// [sharing], [model."…"], [host."…"], [gpu."…"].
 	sharing table
 	models  map[string]table
-	hosts   map[string]table
+	hosts   []hostTable // the more specific later
 	gpus    map[gpu.UUID]table
 }
 
@@ -66,10 +71,14 @@ type Amount struct {
 	Percent float64
 }
 
-// Of is the amount as part of total.
+// rounding keeps 14.7 % of 1000 at 147 although the product is a hair below.
+const rounding = 1e-6
+
+// Of is the amount as part of total, rounded down; it may be above total if
+// the amount is absolute.
 func (a Amount) Of(total int64) int64 {
 	if a.Percent != 0 {
-		return int64(float64(total) * a.Percent / 100)
+		return int64(math.Floor(float64(total)*a.Percent/100 + rounding))
 	}
 	return a.N
 }

@@ -1,0 +1,93 @@
+package config
+
+import (
+	"github.com/BurntSushi/toml"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// check holds keys against each other.
+func (d *draft) check() {
+	d.checkRequests()
+	d.checkHealth()
+	for _, p := range d.tables {
+		d.checkLargest(p)
+		d.adviseTable(p)
+	}
+}
+
+// checkRequests wants the minimum to be a budget itself.
+func (d *draft) checkRequests() {
+	minimum, quantum := d.RequestVRAM.Minimum, d.RequestVRAM.Quantum
+	if minimum%quantum == 0 {
+		return
+	}
+	lower, upper := minimum.Floor(quantum), minimum.Ceil(quantum)
+	key := d.written("request_vram", "minimum", "quantum")
+	if lower == 0 {
+		d.bad(key, d.value(key), "the minimum (%s) is not a multiple of the quantum (%s); the nearest is minimum = %d", minimum, quantum, int64(upper))
+		return
+	}
+	d.bad(key, d.value(key), "the minimum (%s) is not a multiple of the quantum (%s); the nearest are minimum = %d and %d", minimum, quantum, int64(lower), int64(upper))
+}
+
+// checkHealth wants the next proof before the last one is too old, or every
+// GPU would close and open again all the time.
+func (d *draft) checkHealth() {
+	h := d.Health
+	if need := h.Interval + h.Deadline; h.MaxAge < need {
+		key := d.written("health", "max_age", "interval", "deadline")
+		d.bad(key, d.value(key), "a proof would be too old before the next one is there; write max_age = %q or more, the sum of interval (%s) and deadline (%s)",
+			short(need), short(h.Interval), short(h.Deadline))
+	}
+}
+
+// written is the first of some keys of a table that the file has.
+func (d *draft) written(table string, names ...string) toml.Key {
+	for _, n := range names {
+		if d.src.has(dotted(table, n)) {
+			return toml.Key{table, n}
+		}
+	}
+	return toml.Key{table, names[0]}
+}
+
+// value is what the file says for a key, or nil.
+func (d *draft) value(key toml.Key) any {
+	table := d.src.root
+	for _, name := range key[:len(key)-1] {
+		table, _ = table[name].(map[string]any)
+	}
+	return table[key[len(key)-1]]
+}
+
+// checkLargest wants a job of the smallest budget to fit.
+func (d *draft) checkLargest(p placed) {
+	if p.table.largestRequest == nil || *p.table.largestRequest == 0 {
+		return
+	}
+	largest, r := *p.table.largestRequest, d.RequestVRAM
+	key := below(p.key, "largest_request")
+	if largest < r.Minimum {
+		d.bad(key, d.value(key), "no job would fit, the smallest request being %d MiB (request_vram.minimum); write at least that", int64(r.Minimum))
+	} else if floor := largest.Floor(r.Quantum); floor != largest {
+		d.warn(key, d.value(key), "requests are multiples of %d MiB (request_vram.quantum), so the largest will be %d", int64(r.Quantum), int64(floor))
+	}
+}
+
+// adviseTable says what a site gives up by a choice.
+func (d *draft) adviseTable(p placed) {
+	if m := p.table.computeMode; m != nil && *m == gpu.ComputeModeDefault {
+		key := below(p.key, "compute_mode")
+		d.warn(key, d.value(key), "no wall is left against a job that drops its pipe directory: it runs beside MPS, without a memory limit")
+	}
+	if t := p.table.tenancy; t != nil {
+		key := below(p.key, "tenancy")
+		switch t.Policy {
+		case TenancyCommon:
+			d.warn(key, d.value(key), "all jobs run as %s: they can read, signal and debug each other", t.User)
+		case TenancyMultiUser:
+			d.warn(key, d.value(key), "one MPS server serves all accounts: a fault of one job ends the others, and the server's log shows the command lines of all")
+		}
+	}
+}

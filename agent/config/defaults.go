@@ -1,0 +1,31 @@
+package config
+
+import (
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	c := Config{
+		RequestVRAM: RequestVRAM{Minimum: 1536, Quantum: 512, WithoutRequest: WithoutRequestAuto},
+		CPUOnly:     CPUOnly{CPUs: Amount{Percent: 10}, Memory: Amount{Percent: 10}},
+		Health:      Health{MaxAge: 60 * time.Second, Deadline: 3 * time.Second, Interval: 15 * time.Second},
+		HTCondor:    HTCondor{Manage: true},
+		Metrics:     Metrics{Listen: "127.0.0.1:9847"},
+		Paths: Paths{
+			Run:           "/run/gpuslot",
+			State:         "/var/lib/gpuslot",
+			ControlDaemon: "nvidia-cuda-mps-control",
+			Libexec:       "/usr/libexec/gpuslot",
+		},
+		models: map[string]table{},
+		gpus:   map[gpu.UUID]table{},
+	}
+	c.Paths.CondorConfig = condorConfigIn(c.Paths.Run)
+	return c
+}
+
+// condorConfigIn is the execution point's configuration if nothing else is said.
+func condorConfigIn(run string) string { return run + "/condor/execution-point.conf" }

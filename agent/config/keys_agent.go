@@ -1,0 +1,148 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// agentKeys are [health], [htcondor], [metrics] and [paths].
+func agentKeys() []Key {
+	return []Key{
+		{Table: "health", Name: "max_age", Type: "time", Default: `"60s"`,
+			Meaning: "The oldest proof of a working control daemon on which a job is admitted; with an older one the GPU is closed.",
+			set: func(c *Config, _ *table, v any) string {
+				d, p := duration(v, time.Second, time.Hour)
+				return put(&c.Health.MaxAge, d, p)
+			}},
+		{Table: "health", Name: "deadline", Type: "time", Default: `"3s"`,
+			Meaning: "The longest wait for one reply of a control daemon.",
+			set: func(c *Config, _ *table, v any) string {
+				d, p := duration(v, 100*time.Millisecond, time.Minute)
+				return put(&c.Health.Deadline, d, p)
+			}},
+		{Table: "health", Name: "interval", Type: "time", Default: `"15s"`,
+			Meaning: "The time between two proofs. Each writes some lines into the control daemon's log.",
+			set: func(c *Config, _ *table, v any) string {
+				d, p := duration(v, time.Second, 10*time.Minute)
+				return put(&c.Health.Interval, d, p)
+			}},
+		{Table: "htcondor", Name: "manage", Type: "true or false", Default: "true",
+			Meaning: "Whether the agent writes the execution point's configuration. With `false` the site writes it with `gpuslot condor-config`.",
+			set: func(c *Config, _ *table, v any) string {
+				b, p := readBool(v)
+				return put(&c.HTCondor.Manage, b, p)
+			}},
+		{Table: "metrics", Name: "listen", Type: "host:port", Default: `"127.0.0.1:9847"`,
+			Meaning: "Where Prometheus finds `/metrics`; empty for no listener.",
+			set:     func(c *Config, _ *table, v any) string { s, p := readListen(v); return put(&c.Metrics.Listen, s, p) }},
+		{Table: "metrics", Name: "web_config", Type: "path", Default: `""`,
+			Meaning: "A web configuration file of Prometheus' exporter-toolkit, for TLS and basic authentication; empty for plain HTTP.",
+			set: func(c *Config, _ *table, v any) string {
+				s, p := readPath(v, true)
+				return put(&c.Metrics.WebConfig, s, p)
+			}},
+		{Table: "paths", Name: "run", Type: "path", Default: `"/run/gpuslot"`,
+			Meaning: "Pipe directories, plan and generated files; gone after a reboot. At most 42 bytes, since a control daemon takes a pipe directory of at most 87.",
+			set:     func(c *Config, _ *table, v any) string { s, p := readRun(v); return put(&c.Paths.Run, s, p) }},
+		{Table: "paths", Name: "state", Type: "path", Default: `"/var/lib/gpuslot"`,
+			Meaning: "What must survive a reboot: what gpuslot has to undo.",
+			set:     func(c *Config, _ *table, v any) string { s, p := readPath(v, false); return put(&c.Paths.State, s, p) }},
+		{Table: "paths", Name: "control_daemon", Type: "name or path", Default: `"nvidia-cuda-mps-control"`,
+			Meaning: "NVIDIA's program; a name is looked up in PATH.",
+			set: func(c *Config, _ *table, v any) string {
+				s, p := readProgram(v)
+				return put(&c.Paths.ControlDaemon, s, p)
+			}},
+		{Table: "paths", Name: "libexec", Type: "path", Default: `"/usr/libexec/gpuslot"`,
+			Meaning: "Holds gpuslot-condor under the names by which HTCondor calls it.",
+			set: func(c *Config, _ *table, v any) string {
+				s, p := readPath(v, false)
+				return put(&c.Paths.Libexec, s, p)
+			}},
+		{Table: "paths", Name: "condor_config", Type: "path", Default: `"/run/gpuslot/condor/execution-point.conf"`,
+			Meaning: "The execution point's configuration that the agent writes; follows `paths.run` unless set.",
+			set: func(c *Config, _ *table, v any) string {
+				s, p := readPath(v, false)
+				return put(&c.Paths.CondorConfig, s, p)
+			}},
+	}
+}
+
+func readBool(v any) (bool, string) {
+	b, ok := v.(bool)
+	if !ok {
+		return false, "write true or false, without quotes"
+	}
+	return b, ""
+}
+
+// readListen reads host:port; port 0 would be one that Prometheus cannot know.
+func readListen(v any) (string, string) {
+	s, ok := v.(string)
+	if ok && s == "" {
+		return "", ""
+	}
+	_, port, err := net.SplitHostPort(s)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	if err != nil || bad != nil || n == 0 || strings.IndexFunc(s, notInPath) >= 0 {
+		return "", `write an address and a port from 1 to 65535, such as "127.0.0.1:9847", or "" for no listener`
+	}
+	return s, ""
+}
+
+// maxPipeDirectory is the longest pipe directory of a control daemon, in
+// bytes; a longer one makes it exit without a message (measured on 535, 550
+// and 555).
+const maxPipeDirectory = 87
+
+// pipeDirectoryTail is what stands behind paths.run in a pipe directory.
+const pipeDirectoryTail = len("/mps/GPU-00000000-0000-0000-0000-000000000000")
+
+func readRun(v any) (string, string) {
+	s, p := readPath(v, false)
+	if most := maxPipeDirectory - pipeDirectoryTail; p == "" && len(s) > most {
+		return "", fmt.Sprintf("the path has %d bytes; a control daemon's pipe directory below it leaves room for at most %d", len(s), most)
+	}
+	return s, p
+}
+
+// readPath reads an absolute, clean path of characters that mean nothing in
+// HTCondor's configuration, in unit files and in shells.
+func readPath(v any, mayBeEmpty bool) (string, string) {
+	s, ok := v.(string)
+	if ok && s == "" && mayBeEmpty {
+		return "", ""
+	}
+	switch {
+	case !ok, !strings.HasPrefix(s, "/"):
+		return "", "write an absolute path"
+	case strings.IndexFunc(s, notInPath) >= 0:
+		return "", "write a path of letters, digits and / . _ - + @ only"
+	case path.Clean(s) != s, s == "/":
+		return "", fmt.Sprintf("write the path of a directory or file in its shortest form: %q", path.Clean(s))
+	}
+	return s, ""
+}
+
+func readProgram(v any) (string, string) {
+	s, ok := v.(string)
+	if !ok || s == "" || !strings.HasPrefix(s, "/") && strings.ContainsRune(s, '/') {
+		return "", "write a program's name or its absolute path"
+	}
+	if strings.IndexFunc(s, notInPath) >= 0 {
+		return "", "write a name of letters, digits and / . _ - + @ only"
+	}
+	return s, ""
+}
+
+func notInPath(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+		return false
+	}
+	return !strings.ContainsRune("/._-+@:[]", r)
+}

@@ -1,0 +1,80 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Bounds of a node, the same as those of an inventory.
+const (
+	maxCPUs       = gpu.MaxCPUs
+	maxHostMemory = int64(gpu.MaxHostMemory)
+)
+
+// jobKeys are [request_vram] and [cpu_only].
+func jobKeys() []Key {
+	return []Key{
+		{Table: "request_vram", Name: "minimum", Type: "MiB", Default: "1536",
+			Meaning: "The smallest budget, in MiB; smaller requests are raised to it. A CUDA context alone takes some hundred MiB.",
+			set: func(c *Config, _ *table, v any) string {
+				n, p := readMiB(v, 1)
+				return put(&c.RequestVRAM.Minimum, n, p)
+			}},
+		{Table: "request_vram", Name: "quantum", Type: "MiB", Default: "512",
+			Meaning: "The step of budgets, in MiB: requests are rounded up to a multiple of it, pools and shares are multiples of it. A large step keeps the number of different requests small, which HTCondor's negotiator likes.",
+			set: func(c *Config, _ *table, v any) string {
+				n, p := readMiB(v, 1)
+				return put(&c.RequestVRAM.Quantum, n, p)
+			}},
+		{Table: "request_vram", Name: "without_request", Type: `"whole", "share", "refuse" or "auto"`, Default: `"auto"`,
+			Meaning: "What a GPU job without `request_vram` gets: a whole GPU; one share, which the access point writes into the job; or a hold reason that names the missing line. `auto` is `whole` where the node has whole GPUs, else `refuse`.",
+			set: func(c *Config, _ *table, v any) string {
+				w, p := readWithoutRequest(v)
+				return put(&c.RequestVRAM.WithoutRequest, w, p)
+			}},
+		{Table: "cpu_only", Name: "cpus", Type: `number or "10%"`, Default: `"10%"`,
+			Meaning: "Logical CPUs; a percentage is rounded down.",
+			set: func(c *Config, _ *table, v any) string {
+				a, p := readAmount(v, maxCPUs, "a number of CPUs")
+				return put(&c.CPUOnly.CPUs, a, p)
+			}},
+		{Table: "cpu_only", Name: "memory", Type: `MiB or "10%"`, Default: `"10%"`,
+			Meaning: "Main memory, in MiB; a percentage is rounded down.",
+			set: func(c *Config, _ *table, v any) string {
+				a, p := readAmount(v, maxHostMemory, "a number of MiB")
+				return put(&c.CPUOnly.Memory, a, p)
+			}},
+	}
+}
+
+func readWithoutRequest(v any) (WithoutRequest, string) {
+	w, p := word(v, WithoutRequestWhole, WithoutRequestShare, WithoutRequestRefuse, auto)
+	if w == auto {
+		w = WithoutRequestAuto
+	}
+	return w, p
+}
+
+// readAmount reads a whole number, or a percentage below 100 in quotes.
+func readAmount(v any, most int64, what string) (Amount, string) {
+	s, _ := v.(string)
+	digits, percent := strings.CutSuffix(s, "%")
+	if !percent {
+		n, p := wholeNumber(v, 0, most, what)
+		if p != "" {
+			p += fmt.Sprintf(`; or a percentage, such as "10%%"`)
+		}
+		return Amount{N: n}, p
+	}
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil || strings.Trim(digits, "0123456789.") != "" {
+		return Amount{}, `write a percentage such as "10%"`
+	}
+	if n >= 100 {
+		return Amount{}, `write a percentage below "100%"; the GPUs need the rest`
+	}
+	return Amount{Percent: n}, ""
+}

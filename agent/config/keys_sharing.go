@@ -1,0 +1,166 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Bounds of the sharing keys.
+const (
+	// maxShares is the largest number of MPS clients of one device that any
+	// driver has: 48 up to CUDA 13.0, 60 from 13.1 (NVIDIA MPS documentation).
+	// The plan knows the driver and may have to say less.
+	maxShares = 60
+	maxWhole  = 256
+	// A control daemon keeps a thread percentage with one decimal: it answers
+	// 12.3 to 12.345, and would read 0.04 as nothing (measured on 535 to 555).
+	minThreads = 0.1
+)
+
+// auto leaves a value to the plan.
+const auto = "auto"
+
+func sharingKeys() []Key {
+	return []Key{
+		{Table: "sharing", Name: "mode", Type: `"mps" or "whole"`, Default: `"mps"`,
+			Meaning: "How the GPU is given out: `mps` shares it among several jobs through its own MPS control daemon; `whole` gives it to one job at a time.",
+			set:     func(_ *Config, t *table, v any) string { m, p := readMode(v); return point(&t.mode, m, p) }},
+		{Table: "sharing", Name: "shares", Type: `1 to 60, or "auto"`, Default: `"auto"`,
+			Meaning: "How many jobs run on one shared GPU at most. `auto` is the least of 8, one per 4 GiB of the VRAM pool, and the number of MPS clients the driver serves.",
+			set:     func(_ *Config, t *table, v any) string { n, p := readShares(v); return point(&t.shares, n, p) }},
+		{Table: "sharing", Name: "whole", Type: "0 to 256", Default: "0", notInGPU: true,
+			Meaning: "How many of the GPUs that this table speaks of stay whole, the first by PCI address. This serves multi-GPU jobs, which cannot use shared GPUs.",
+			set: func(_ *Config, t *table, v any) string {
+				n, p := wholeNumber(v, 0, maxWhole, "a number of GPUs")
+				return point(&t.whole, int(n), p)
+			}},
+		{Table: "sharing", Name: "reserved_vram", Type: "MiB", Default: "512",
+			Meaning: "VRAM kept out of the pool of a shared GPU for the MPS server and the jobs' CUDA contexts, in MiB.",
+			set: func(_ *Config, t *table, v any) string {
+				n, p := readMiB(v, 0)
+				return point(&t.reservedVRAM, n, p)
+			}},
+		{Table: "sharing", Name: "largest_request", Type: `MiB, or "auto"`, Default: `"auto"`,
+			Meaning: "The largest budget of one job on a shared GPU, in MiB. It is also the limit of the GPU's control daemon. `auto` is the whole pool.",
+			set:     func(_ *Config, t *table, v any) string { n, p := readLargest(v); return point(&t.largestRequest, n, p) }},
+		{Table: "sharing", Name: "threads", Type: `"uncapped", "equal", "by-vram", or 0.1 to 100`, Default: `"uncapped"`,
+			Meaning: "The active thread percentage of a job: no cap; 100 divided by the shares; in proportion to its budget; or one number for all, in percent. It is a cap, not a reservation.",
+			set:     func(_ *Config, t *table, v any) string { th, p := readThreads(v); return point(&t.threads, th, p) }},
+		{Table: "sharing", Name: "compute_mode", Type: `"exclusive-process", "default" or "keep"`, Default: `"exclusive-process"`,
+			Meaning: "The compute mode of a shared GPU, undone when gpuslot leaves it. `exclusive-process` admits nothing but the MPS server, so a job that drops its pipe directory gets no GPU; with `default` it gets the GPU without a limit. `keep` does not touch the mode.",
+			set: func(_ *Config, t *table, v any) string {
+				m, p := readComputeMode(v)
+				return point(&t.computeMode, m, p)
+			}},
+		{Table: "sharing", Name: "tenancy", Type: `"one-at-a-time", "common:<user>" or "multi-user"`, Default: `"one-at-a-time"`,
+			Meaning: "Whose jobs share a GPU at one time; MPS serves one account and lets the others wait. `one-at-a-time` admits only the account that holds the GPU now; `common:<user>` says that all jobs run as that one account, without isolation between them; `multi-user` is for control daemons that serve several accounts (driver 555 and later).",
+			set:     func(_ *Config, t *table, v any) string { te, p := readTenancy(v); return point(&t.tenancy, te, p) }},
+	}
+}
+
+func readMode(v any) (Mode, string) {
+	if v == string(ModeMIG) {
+		return "", `this gpuslot cannot partition GPUs with MIG yet, a later one will; until then write "whole" for one job per GPU or "mps" to share it`
+	}
+	return word(v, ModeMPS, ModeWhole)
+}
+
+func readShares(v any) (int, string) {
+	if v == auto {
+		return 0, ""
+	}
+	n, p := wholeNumber(v, 1, maxShares, "a number of jobs")
+	return int(n), or(p, auto)
+}
+
+func readLargest(v any) (gpu.MiB, string) {
+	if v == auto {
+		return 0, ""
+	}
+	n, p := readMiB(v, 1)
+	return n, or(p, auto)
+}
+
+// or adds a word to a problem that speaks of a number only.
+func or(problem, word string) string {
+	if problem == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s, or %q", problem, word)
+}
+
+// readMiB reads an amount of GPU memory.
+func readMiB(v any, least int64) (gpu.MiB, string) {
+	n, p := wholeNumber(v, least, int64(gpu.MaxMemory), "a number of MiB")
+	return gpu.MiB(n), p
+}
+
+func readThreads(v any) (Threads, string) {
+	const right = `write "uncapped", "equal", "by-vram" or a percentage from 0.1 to 100`
+	n, ok := number(v)
+	if !ok {
+		policy, p := word(v, ThreadsUncapped, ThreadsEqual, ThreadsByVRAM)
+		if p != "" {
+			p = right + unquote(v)
+		}
+		return Threads{Policy: policy}, p
+	}
+	if n < minThreads || n > 100 {
+		return Threads{}, right
+	}
+	if tenths := math.Round(n * 10); math.Abs(n*10-tenths) > 1e-9 {
+		return Threads{}, fmt.Sprintf("the control daemon keeps one decimal; write %.1f", tenths/10)
+	}
+	return Threads{Policy: ThreadsFixed, Percent: n}, ""
+}
+
+func readComputeMode(v any) (gpu.ComputeMode, string) {
+	const keep gpu.ComputeMode = "keep"
+	m, p := word(v, gpu.ComputeModeExclusiveProcess, gpu.ComputeModeDefault, keep)
+	if m == keep {
+		m = ""
+	}
+	return m, p
+}
+
+func readTenancy(v any) (Tenancy, string) {
+	const right = `write "one-at-a-time", "common:<user>" or "multi-user"`
+	s, _ := v.(string)
+	user, common := strings.CutPrefix(s, string(TenancyCommon)+":")
+	if !common {
+		policy, p := word(v, TenancyOneAtATime, TenancyMultiUser)
+		if p != "" {
+			p = right
+		}
+		return Tenancy{Policy: policy}, p
+	}
+	if problem := badAccount(user); problem != "" {
+		return Tenancy{}, problem
+	}
+	return Tenancy{Policy: TenancyCommon, User: user}, ""
+}
+
+// badAccount says why a name cannot be the account of jobs. It does not look
+// the account up: a file is also checked where the account does not exist.
+func badAccount(user string) string {
+	const longest = 256
+	switch {
+	case user == "":
+		return `name the account after the colon, such as "common:gpujobs"`
+	case user == "root":
+		return `HTCondor does not run jobs as root; name the account that the jobs run as, such as "common:gpujobs"`
+	case strings.Trim(user, "0123456789") == "":
+		return `name the account instead of its number, such as "common:gpujobs"`
+	case len(user) > longest, user[0] == '-', strings.IndexFunc(user, notInAccount) >= 0:
+		return `this is no account's name; write one such as "common:gpujobs"`
+	}
+	return ""
+}
+
+func notInAccount(r rune) bool {
+	return unicode.IsSpace(r) || !unicode.IsPrint(r) || strings.ContainsRune(`:/"'$`+"`", r)
+}

@@ -1,0 +1,144 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sort"
+
+	"github.com/BurntSushi/toml"
+)
+
+// source is a decoded file that still knows where each key stands.
+type source struct {
+	root map[string]any
+	meta toml.MetaData
+	text string
+	// places numbers each key and each table in the order of the file.
+	places map[string]int
+	// primitives is filled by line; see there.
+	primitives map[string]map[string]toml.Primitive
+}
+
+// decode reads TOML without judging what it says. The library panics on its
+// own bugs; such a file is refused like one with wrong syntax.
+func decode(text []byte) (src *source, e *Error) {
+	defer func() {
+		if r := recover(); r != nil {
+			src, e = nil, &Error{Problem: oneLine(fmt.Sprint("the TOML reader gives up: ", r))}
+		}
+	}()
+	src = &source{text: string(text), places: map[string]int{}}
+	meta, err := toml.Decode(src.text, &src.root)
+	if err != nil {
+		return nil, syntaxError(err)
+	}
+	src.meta = meta
+	for i, key := range meta.Keys() {
+		for n := range key {
+			if part := key[:n+1].String(); !src.has(part) {
+				src.places[part] = i
+			}
+		}
+	}
+	return src, nil
+}
+
+func (src *source) has(key string) bool {
+	_, ok := src.places[key]
+	return ok
+}
+
+func syntaxError(err error) *Error {
+	var syntax toml.ParseError
+	if !errors.As(err, &syntax) {
+		return &Error{Problem: oneLine(err.Error())}
+	}
+	return &Error{Line: syntax.Position.Line, Problem: "not TOML: " + oneLine(syntax.Message)}
+}
+
+// order is the place of a key in the file.
+func (src *source) order(key toml.Key) int {
+	if i, ok := src.places[key.String()]; ok {
+		return i
+	}
+	return math.MaxInt
+}
+
+// sorted lists the names in a table in the order of the file.
+func (src *source) sorted(at toml.Key, table map[string]any) []string {
+	var names []string
+	for name := range table {
+		names = append(names, name)
+	}
+	sort.Slice(names, func(i, j int) bool {
+		a, b := src.order(below(at, names[i])), src.order(below(at, names[j]))
+		if a != b {
+			return a < b
+		}
+		return names[i] < names[j]
+	})
+	return names
+}
+
+// below is the key of an entry of a table.
+func below(at toml.Key, name string) toml.Key {
+	return append(at[:len(at):len(at)], name)
+}
+
+// line is the line on which a key's value stands, or 0. The library tells
+// positions only in errors, so one is provoked: a Primitive remembers its key,
+// and decoding it into a failing value reports where that key stands. A table
+// that was never opened by a header has the line of its first entry.
+func (src *source) line(key toml.Key) int {
+	for ; len(key) > 0; key = src.first(key) {
+		var at toml.ParseError
+		if p, ok := src.primitive(key); ok && errors.As(src.meta.PrimitiveDecode(p, &failing{}), &at) && at.Position.Line > 0 {
+			return at.Position.Line
+		}
+	}
+	return 0
+}
+
+// first is the first key of the file that lies in the table key, or nil.
+func (src *source) first(key toml.Key) toml.Key {
+	i, ok := src.places[key.String()]
+	if !ok || len(src.meta.Keys()[i]) <= len(key) {
+		return nil
+	}
+	return src.meta.Keys()[i][:len(key)+1]
+}
+
+// failing is a value that nothing can be decoded into.
+type failing struct{}
+
+func (*failing) UnmarshalTOML(any) error { return errors.New("only the position is wanted") }
+
+func (src *source) primitive(key toml.Key) (toml.Primitive, bool) {
+	parent := key[:len(key)-1]
+	table, ok := src.primitives[parent.String()]
+	if !ok {
+		table = src.openTable(parent)
+		if src.primitives == nil {
+			src.primitives = map[string]map[string]toml.Primitive{}
+		}
+		src.primitives[parent.String()] = table
+	}
+	p, ok := table[key[len(key)-1]]
+	return p, ok
+}
+
+// openTable lists a table's entries as Primitives; nil if it is none.
+func (src *source) openTable(key toml.Key) (table map[string]toml.Primitive) {
+	if len(key) == 0 {
+		if _, err := toml.Decode(src.text, &table); err != nil {
+			return nil
+		}
+		return table
+	}
+	p, ok := src.primitive(key)
+	if !ok || src.meta.PrimitiveDecode(p, &table) != nil {
+		return nil
+	}
+	return table
+}

@@ -1,0 +1,81 @@
+package config
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// unknown says what to do about a key that a table does not have.
+func unknown(at toml.Key, name string, value any, keys map[string]Key) string {
+	_, isTable := value.(map[string]any)
+	if isTable && named(at[0]) {
+		return fmt.Sprintf("a name with dots needs quotes: [%s.%q]", at[0], fullName(at, name, value))
+	}
+	for _, k := range Keys() {
+		switch {
+		case k.Name != name:
+		case k.notInGPU && at[0] == "gpu":
+			return `the key counts GPUs and has no meaning for one; write mode = "whole"`
+		default:
+			return fmt.Sprintf("the key does not belong here; write it below [%s]", k.Table)
+		}
+	}
+	return "there is no such key" + suggest(name, sortedKeys(keys))
+}
+
+// fullName puts a host's name together again that TOML took apart at its dots.
+func fullName(at toml.Key, name string, value any) string {
+	full := at[1] + "." + name
+	for {
+		table, _ := value.(map[string]any)
+		if len(table) != 1 {
+			return full
+		}
+		for name, value = range table {
+			if _, ok := value.(map[string]any); !ok {
+				return full
+			}
+			full += "." + name
+		}
+	}
+}
+
+// suggest names the nearest of the right words, or all of them.
+func suggest(got string, words []string) string {
+	best, least := "", 3 // two slips of the pen are a near miss
+	for _, w := range words {
+		if d := distance(strings.ReplaceAll(strings.ToLower(clip(got)), "-", "_"), w); d < least && d < len(w)/2+1 {
+			best, least = w, d
+		}
+	}
+	if best != "" {
+		return "; did you mean " + best + "?"
+	}
+	sorted := append([]string(nil), words...)
+	sort.Strings(sorted)
+	return "; write one of " + strings.Join(sorted, ", ")
+}
+
+// distance is the number of insertions, deletions and replacements between two
+// words (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}
