@@ -1,6 +1,7 @@
 package scenes
 
 import (
+	"context"
 	"os"
 	"testing"
 	"time"
@@ -57,7 +58,9 @@ func startSite(t *testing.T, o site.Options) *site.Site {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			log, _ := s.Journal(t.Context(), "gpuslotd.service")
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			log, _ := s.Journal(ctx, "gpuslotd.service")
 			t.Logf("journal of gpuslotd:\n%s", log)
 		}
 		if err := s.Stop(); err != nil {

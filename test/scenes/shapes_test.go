@@ -1,0 +1,282 @@
+package scenes
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/node"
+	"github.com/gpuslot/gpuslot/test/site"
+)
+
+// Nodes of other shapes than the demo's. Leg of all: real control daemons, no
+// server can come up without a GPU.
+
+// newStage boots a site with the first GPUs of the example node.
+func newStage(t *testing.T, gpus int, o site.Options) *Stage {
+	t.Helper()
+	if err := node.Available(); err != nil {
+		t.Skip(err)
+	}
+	inv, err := gpu.ReadInventory("../../docs/examples/v100s-8.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv.GPUs = inv.GPUs[:gpus]
+	if o.Inventory == nil {
+		o.Inventory = &inv
+	}
+	return &Stage{Site: startSite(t, o), Inventory: inv, Report: &Report{Out: t.Output()}}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// done fails the test by what the report says.
+func done(t *testing.T, st *Stage) {
+	t.Helper()
+	for _, f := range st.Failed {
+		t.Error(f)
+	}
+}
+
+// A node with two whole GPUs: jobs that need them get them, small jobs do not.
+func TestWholeGPUs(t *testing.T) {
+	ctx := t.Context()
+	st := newStage(t, 4, site.Options{Config: "[sharing]\nwhole = 2\n"})
+	must(t, st.WaitAccept(ctx, 2))
+	two, err := st.submit(ctx, job{Seconds: 2, Lines: []string{"request_gpus = 2"}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, two, completed))
+	o, err := st.output(ctx, two, 0)
+	must(t, err)
+	ids := strings.Split(o.Env["CUDA_VISIBLE_DEVICES"], ",")
+	st.Check(len(ids) == 2 && ids[0] != ids[1], "request_gpus = 2 got two different GPUs: %v", ids)
+	st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "", "whole GPUs have no limit: %q", o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
+	one, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1"}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, one, completed))
+	o, err = st.output(ctx, one, 0)
+	must(t, err)
+	last := st.Inventory.GPUs[2:]
+	got := o.Env["CUDA_VISIBLE_DEVICES"]
+	st.Check(got == string(last[0].UUID) || got == string(last[1].UUID), "without request_vram a whole GPU: %s", got)
+	small, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 2000"}, Queue: "queue 4"})
+	must(t, err)
+	must(t, st.waitJobs(ctx, small, completed))
+	for proc := range 4 {
+		o, err := st.output(ctx, small, proc)
+		must(t, err)
+		st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2048M", "a small job is on a shared GPU: %s", o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
+	}
+	done(t, st)
+}
+
+// Access points that cannot be changed: no transforms, odd requests.
+func TestPlainAccessPoint(t *testing.T) {
+	ctx := t.Context()
+	st := newStage(t, 2, site.Options{NoAccessPoint: true})
+	must(t, st.WaitAccept(ctx, 2))
+	odd, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4001"}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, odd, completed))
+	o, err := st.output(ctx, odd, 0)
+	must(t, err)
+	st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4001M", "the limit is what the slot has: %s", o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
+	must(t, noRequest(ctx, st))
+	done(t, st)
+}
+
+// Claims are reused on many sites: the next job must not inherit the slot.
+func TestClaimReuse(t *testing.T) {
+	ctx := t.Context()
+	st := newStage(t, 1, site.Options{Condor: "CLAIM_WORKLIFE = 1200\n"})
+	must(t, st.WaitAccept(ctx, 1))
+	cluster, err := st.submit(ctx, job{
+		Lines: []string{"request_gpus = 1", "request_vram = $(size)", "max_materialize = 1"},
+		Queue: "queue size in (8000, 2000, 8000)",
+	})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	for proc, want := range []string{"0=8192M", "0=2048M", "0=8192M"} {
+		o, err := st.output(ctx, cluster, proc)
+		must(t, err)
+		st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == want, "job %d has its own limit: %s", proc, o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
+	}
+	// A closed GPU takes no job through a claim that was made before.
+	u := st.Inventory.GPUs[0].UUID
+	queue, err := st.submit(ctx, job{Seconds: 3, Lines: []string{"request_gpus = 1", "request_vram = 16000"}, Queue: "queue 3"})
+	must(t, err)
+	must(t, st.waitAny(ctx, queue, running))
+	pid, err := st.mainPID(ctx, unit(u))
+	must(t, err)
+	_, err = st.Run(ctx, "kill", "-STOP", pid)
+	must(t, err)
+	must(t, st.waitSlot(ctx, u, false))
+	time.Sleep(6 * time.Second)
+	rows, err := st.JobAttrs(ctx, queue, "JobStatus", "NumJobStarts")
+	must(t, err)
+	for proc, row := range rows {
+		st.Check(row[0] != "2", "job %d.%d does not run on the closed GPU (JobStatus %s)", queue, proc, row[0])
+	}
+	_, err = st.Run(ctx, "kill", "-CONT", pid)
+	must(t, err)
+	must(t, st.waitJobs(ctx, queue, completed))
+	done(t, st)
+}
+
+// waitAny waits until one job of a cluster has a state.
+func (st *Stage) waitAny(ctx context.Context, cluster, state int) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return st.Wait(ctx, "a first job to run", func() bool {
+		rows, err := st.JobAttrs(ctx, cluster, "JobStatus")
+		if err != nil {
+			return false
+		}
+		for _, row := range rows {
+			if row[0] == "2" {
+				return state == running
+			}
+		}
+		return false
+	})
+}
+
+// A node without the control daemon's package: GPUs closed with the reason, CPU jobs run.
+func TestControlDaemonNotInstalled(t *testing.T) {
+	ctx := t.Context()
+	st := newStage(t, 1, site.Options{NoControlDaemon: true})
+	must(t, st.waitSlot(ctx, st.Inventory.GPUs[0].UUID, false))
+	s, err := st.Status(ctx)
+	must(t, err)
+	st.Contains(s.GPUs[0].Reason, "nvidia-cuda-mps-control", "status")
+	cpu, err := st.submit(ctx, job{})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cpu, completed))
+	gpuJob, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	must(t, err)
+	stays, err := st.staysIdle(ctx, gpuJob, 5*time.Second)
+	must(t, err)
+	st.Check(stays, "the GPU job is not matched")
+	done(t, st)
+}
+
+// 7 of 8: a configured GPU is missing, another card sits in its place.
+func TestLostAndSwappedCard(t *testing.T) {
+	ctx := t.Context()
+	inv, err := gpu.ReadInventory("../../docs/examples/v100s-8.json")
+	must(t, err)
+	lost := inv.GPUs[2].UUID
+	inv.GPUs = inv.GPUs[:3]
+	inv.GPUs[2].UUID = "GPU-99999999-0000-4000-8000-000000000000"
+	st := newStage(t, 3, site.Options{Inventory: &inv, Config: "[gpu.\"" + string(lost) + "\"]\nshares = 4\n"})
+	must(t, st.WaitAccept(ctx, 3))
+	s, err := st.Status(ctx)
+	must(t, err)
+	st.Contains(strings.Join(s.Absent, " "), string(lost), "status names the absent GPU")
+	out, err := st.Run(ctx, "condor_status", "-af", "GPUSlotAbsentGPUs")
+	must(t, err)
+	st.Contains(out.Stdout, string(lost), "the machine ad names it")
+	out, err = st.Run(ctx, "gpuslot", "plan")
+	must(t, err)
+	st.Contains(out.Stdout+out.Stderr, string(lost), "gpuslot plan warns")
+	cluster, err := st.submit(ctx, pinned(inv.GPUs[2].UUID, 1))
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	done(t, st)
+}
+
+// A driver that appears after boot: nothing is offered, then everything.
+func TestDriverAppearsLate(t *testing.T) {
+	ctx := t.Context()
+	if err := node.Available(); err != nil {
+		t.Skip(err)
+	}
+	inv, err := gpu.ReadInventory("../../docs/examples/v100s-8.json")
+	must(t, err)
+	inv.GPUs = inv.GPUs[:2]
+	empty := inv
+	empty.GPUs = nil
+	st := newStage(t, 2, site.Options{Inventory: &empty})
+	s, err := st.Status(ctx)
+	must(t, err)
+	st.Check(len(s.GPUs) == 0, "no GPU is offered: %d", len(s.GPUs))
+	text, err := inv.Encode()
+	must(t, err)
+	must(t, st.WriteFile(ctx, site.InventoryFile, node.File{Data: string(text)}))
+	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	must(t, st.Wait(wait, "the agent to see the GPUs and to say that HTCondor does not", func() bool {
+		s, err := st.Status(wait)
+		return err == nil && len(s.GPUs) == 2 && strings.Contains(strings.Join(s.Warnings, " "), "restart")
+	}))
+	_, err = st.Run(ctx, "condor_restart", "-startd")
+	must(t, err)
+	must(t, st.WaitAccept(ctx, 2))
+	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	done(t, st)
+}
+
+// A broken file on reload: the old plan stays in force and everybody is told.
+func TestBrokenReload(t *testing.T) {
+	ctx := t.Context()
+	st := newStage(t, 1, site.Options{})
+	must(t, st.WaitAccept(ctx, 1))
+	must(t, st.WriteFile(ctx, site.ConfigFile, node.File{Data: "[sharing]\nsharez = 3\n"}))
+	_, err := st.Run(ctx, "systemctl", "reload", "gpuslotd.service")
+	must(t, err)
+	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	said := ""
+	err = st.Wait(wait, "status to tell the error", func() bool {
+		s, err := st.Status(wait)
+		said = s.ConfigError
+		return err == nil && said != ""
+	})
+	must(t, err)
+	st.Contains(said, "sharez", "status")
+	out, err := st.Run(ctx, "systemctl", "is-active", "gpuslotd.service")
+	must(t, err)
+	st.Check(strings.TrimSpace(out.Stdout) == "active", "the agent stays up")
+	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	log, err := st.Journal(ctx, "gpuslotd.service")
+	must(t, err)
+	st.Contains(log, "sharez", "the journal")
+	done(t, st)
+}
+
+// A site that cannot use hooks: the job wrapper is the only door.
+func TestWrapperOnly(t *testing.T) {
+	ctx := t.Context()
+	st := newStage(t, 1, site.Options{Condor: wrapperOnly})
+	must(t, st.WaitAccept(ctx, 1))
+	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000",
+		`environment = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=30G"`}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	o, err := st.output(ctx, cluster, 0)
+	must(t, err)
+	why := wrongEnvironment(o, string(st.Inventory.GPUs[0].UUID), 4096)
+	st.Check(why == "", "the wrapper injected the limits %s", why)
+	cpu, err := st.submit(ctx, job{})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cpu, completed))
+	done(t, st)
+}
+
+const wrapperOnly = `
+slot_type_1.STARTER_JOB_HOOK_KEYWORD =
+STARTER_JOB_HOOK_KEYWORD =
+USER_JOB_WRAPPER = /usr/libexec/gpuslot/wrap
+`
