@@ -1,7 +1,11 @@
 // Package mps owns NVIDIA's MPS control daemons: which should run, with which
 // limits, and whether they can be trusted now. It starts and stops them
 // through a Runner, talks to them through nvidia-cuda-mps-control, and proves
-// their health. It knows nothing of HTCondor. Start at Set and Daemon.Prove.
+// their health. It knows nothing of HTCondor.
+//
+// Start at Daemons.Set (the whole wanted state of a node) and Daemon.Prove
+// (one daemon's health). What it assumes of the control daemon was measured on
+// drivers 535, 550 and 555, and is held by tests that run those three.
 package mps
 
 import (
@@ -14,10 +18,10 @@ import (
 // Wanted is one control daemon as it should be.
 type Wanted struct {
 	GPU gpu.UUID
-	// Limit is the default pinned device memory limit of device 0.
+	// Limit is the default pinned device memory limit of device 0; it must be positive.
 	Limit gpu.MiB
-	// ThreadPercentage is the default active thread percentage: above 0, at
-	// most 100; 100 means no cap.
+	// ThreadPercentage is the default active thread percentage: at least 0.1, at
+	// most 100; 100 means no cap. The daemon keeps one decimal.
 	ThreadPercentage float64
 }
 
@@ -32,6 +36,13 @@ type Runner interface {
 	Running(ctx context.Context) ([]gpu.UUID, error)
 }
 
+// Process is one process on this machine: a PID alone may be given to another.
+type Process struct {
+	PID int
+	// Started is the process start time in clock ticks since boot (proc(5), field 22).
+	Started uint64
+}
+
 // Proof is what a control daemon was seen to be at one time.
 type Proof struct {
 	// PID and Started identify the daemon; Started is the process start time
@@ -43,4 +54,32 @@ type Proof struct {
 	// Limit and ThreadPercentage as read back, in the daemon's own words.
 	Limit            string
 	ThreadPercentage string
+	// Servers are the PIDs of its MPS servers, in the daemon's order.
+	Servers []int
+}
+
+// Process is the daemon that the proof is about.
+func (p Proof) Process() Process { return Process{PID: p.PID, Started: p.Started} }
+
+// Action is what Daemons.Set did for one GPU.
+type Action string
+
+// The actions of Daemons.Set.
+const (
+	Started Action = "started" // there was no control daemon
+	Adopted Action = "adopted" // one was running, and still is
+	Stopped Action = "stopped" // it is no longer wanted
+)
+
+// Result is what became of one GPU's control daemon.
+type Result struct {
+	GPU    gpu.UUID
+	Action Action
+	// Proof is zero when the daemon was stopped or Err is set.
+	Proof Proof
+	// Stale are MPS servers that were started under other limits. Limits act on
+	// later servers only: these keep theirs until they end.
+	Stale []int
+	// Err says what the operator has to do; Fault in it names the kind.
+	Err error
 }

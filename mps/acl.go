@@ -1,0 +1,219 @@
+package mps
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Which accounts may use a control daemon is kept where the kernel enforces it:
+// in the POSIX ACL of the pipe directory. An admitted account may search it and
+// nothing else, which suffices for a client and for the server that the daemon
+// starts with the client's uid and group 0.
+
+// Admit lets an account use the daemon with this pipe directory. The
+// directory's owner is in already.
+func Admit(dir string, uid uint32) error {
+	return changeACL(dir, func(users map[uint32]uint16) { users[uid] = aclSearch })
+}
+
+// Revoke shuts an account out again. Connections that it has remain.
+func Revoke(dir string, uid uint32) error {
+	return changeACL(dir, func(users map[uint32]uint16) { delete(users, uid) })
+}
+
+// Admitted lists the accounts that Admit let in, in ascending order.
+func Admitted(dir string) ([]uint32, error) {
+	f, err := openDirectory(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	a, err := readACL(f)
+	if err != nil {
+		return nil, err
+	}
+	var uids []uint32
+	for uid, perm := range a.users {
+		// The mask takes rights from named users; a chmod changes it.
+		if perm&a.mask&aclSearch != 0 {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return uids, nil
+}
+
+func openDirectory(dir string) (*os.File, error) {
+	return os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+// changeACL reads, changes and writes the ACL. The lock keeps two changes,
+// which would each write back what they read, from losing one of them.
+func changeACL(dir string, change func(users map[uint32]uint16)) error {
+	f, err := openDirectory(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := flock(int(f.Fd())); err != nil {
+		return fmt.Errorf("lock %s: %w", dir, err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	a, err := readACL(f)
+	if err != nil {
+		return err
+	}
+	if !a.present {
+		a = aclOfMode(uint16(st.Mode().Perm()))
+	}
+	change(a.users)
+	// The mask must let the search right through, and never a right that a
+	// chmod took from the owning group.
+	a.mask |= aclSearch
+	if err := unix.Fsetxattr(int(f.Fd()), aclAttribute, a.encode(), 0); err != nil {
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return fmt.Errorf("%s is on a file system without POSIX ACLs: choose a run directory on tmpfs, ext4 or xfs: %w", dir, err)
+		}
+		return fmt.Errorf("set the ACL of %s: %w", dir, err)
+	}
+	return nil
+}
+
+// flock waits for the lock; its holders only ever read and write one attribute.
+func flock(fd int) error {
+	for {
+		if err := unix.Flock(fd, unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+func readACL(f *os.File) (acl, error) {
+	buf := make([]byte, 64<<10) // the kernel's limit of an attribute
+	n, err := unix.Fgetxattr(int(f.Fd()), aclAttribute, buf)
+	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
+		return acl{}, nil
+	}
+	if err != nil {
+		return acl{}, fmt.Errorf("read the ACL of %s: %w", f.Name(), err)
+	}
+	a, err := decodeACL(buf[:n])
+	if err != nil {
+		return acl{}, fmt.Errorf("read the ACL of %s: %w", f.Name(), err)
+	}
+	return a, nil
+}
+
+// The kernel's form of an ACL (linux/posix_acl_xattr.h): a version, then
+// entries of tag, rights and id, little-endian, ordered by tag and id.
+const (
+	aclAttribute = "system.posix_acl_access"
+	aclVersion   = 2
+	aclEntrySize = 8
+
+	aclUserObj  = 0x01
+	aclUser     = 0x02
+	aclGroupObj = 0x04
+	aclGroup    = 0x08
+	aclMask     = 0x10
+	aclOther    = 0x20
+
+	aclNobody = ^uint32(0) // the id of an entry that needs none
+	aclSearch = 1
+	aclRights = 7
+)
+
+// acl is an access ACL.
+type acl struct {
+	present             bool // false: only the mode bits count
+	owner, group, other uint16
+	mask                uint16
+	users, groups       map[uint32]uint16
+}
+
+// aclOfMode is the ACL that says the same as mode bits.
+func aclOfMode(mode uint16) acl {
+	return acl{
+		present: true,
+		owner:   mode >> 6 & aclRights, group: mode >> 3 & aclRights, other: mode & aclRights,
+		mask:  mode >> 3 & aclRights,
+		users: map[uint32]uint16{}, groups: map[uint32]uint16{},
+	}
+}
+
+func (a acl) encode() []byte {
+	b := binary.LittleEndian.AppendUint32(nil, aclVersion)
+	add := func(tag, rights uint16, id uint32) {
+		b = binary.LittleEndian.AppendUint16(b, tag)
+		b = binary.LittleEndian.AppendUint16(b, rights)
+		b = binary.LittleEndian.AppendUint32(b, id)
+	}
+	addAll := func(tag uint16, m map[uint32]uint16) {
+		for _, id := range sortedKeys(m) {
+			add(tag, m[id], id)
+		}
+	}
+	add(aclUserObj, a.owner, aclNobody)
+	addAll(aclUser, a.users)
+	add(aclGroupObj, a.group, aclNobody)
+	addAll(aclGroup, a.groups)
+	if len(a.users)+len(a.groups) > 0 {
+		add(aclMask, a.mask, aclNobody)
+	}
+	add(aclOther, a.other, aclNobody)
+	return b
+}
+
+func sortedKeys(m map[uint32]uint16) []uint32 {
+	keys := make([]uint32, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+var errACL = errors.New("the ACL has an unknown form")
+
+func decodeACL(b []byte) (acl, error) {
+	if len(b) < 4 || (len(b)-4)%aclEntrySize != 0 || binary.LittleEndian.Uint32(b) != aclVersion {
+		return acl{}, errACL
+	}
+	a := acl{present: true, users: map[uint32]uint16{}, groups: map[uint32]uint16{}}
+	masked := false
+	for b = b[4:]; len(b) > 0; b = b[aclEntrySize:] {
+		tag, rights := binary.LittleEndian.Uint16(b), binary.LittleEndian.Uint16(b[2:])
+		id := binary.LittleEndian.Uint32(b[4:])
+		if rights > aclRights {
+			return acl{}, errACL
+		}
+		switch tag {
+		case aclUserObj:
+			a.owner = rights
+		case aclUser:
+			a.users[id] = rights
+		case aclGroupObj:
+			a.group = rights
+		case aclGroup:
+			a.groups[id] = rights
+		case aclMask:
+			a.mask, masked = rights, true
+		case aclOther:
+			a.other = rights
+		default:
+			return acl{}, errACL
+		}
+	}
+	if !masked {
+		a.mask = a.group
+	}
+	return a, nil
+}

@@ -1,0 +1,158 @@
+package mps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// atOnce is how many control daemons are worked on at a time.
+const atOnce = 8
+
+// startTimeout is how long a new daemon may take until it answers; 10 ms is usual.
+const startTimeout = 10 * time.Second
+
+// Set makes the node's control daemons the wanted ones: it starts those that
+// are missing, adopts those that run (it never restarts one: jobs may depend
+// on it), gives all of them their limits anew, and stops those that are no
+// longer wanted. It may be called as often as one likes.
+//
+// There is one result per GPU, in the order of their UUIDs. Trouble with one
+// GPU is in its result and does not hinder the others; the error is about the
+// wish as a whole or about the runner.
+func (s *Daemons) Set(ctx context.Context, wanted []Wanted) ([]Result, error) {
+	byGPU := make(map[gpu.UUID]Wanted, len(wanted))
+	for _, w := range wanted {
+		if _, twice := byGPU[w.GPU]; twice {
+			return nil, &Error{GPU: w.GPU, Fault: Invalid, Text: "it is wanted twice: name each GPU once"}
+		}
+		byGPU[w.GPU] = w
+	}
+	running, err := s.runner.Running(ctx)
+	if err != nil {
+		// What is wanted can still be had; what is not wanted is not known.
+		err = fmt.Errorf("list the running control daemons: %w", err)
+	}
+	all := union(byGPU, running)
+	results := make([]Result, len(all))
+	forEach(len(all), atOnce, func(i int) {
+		w, keep := byGPU[all[i]]
+		if keep {
+			results[i] = s.have(ctx, w)
+		} else {
+			results[i] = s.drop(ctx, all[i])
+		}
+	})
+	return results, err
+}
+
+// union is every GPU of a wish and of what runs, in order.
+func union(wanted map[gpu.UUID]Wanted, running []gpu.UUID) []gpu.UUID {
+	all := slices.Clone(running)
+	for u := range wanted {
+		all = append(all, u)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// forEach calls do for 0 to n-1, at most limit at a time, and waits for all.
+func forEach(n, limit int, do func(i int)) {
+	var wg sync.WaitGroup
+	free := make(chan struct{}, limit)
+	for i := range n {
+		free <- struct{}{}
+		wg.Go(func() {
+			do(i)
+			<-free
+		})
+	}
+	wg.Wait()
+}
+
+// have makes one wanted daemon run with its limits.
+func (s *Daemons) have(ctx context.Context, w Wanted) Result {
+	r := Result{GPU: w.GPU, Action: Adopted}
+	d, err := s.Daemon(w.GPU)
+	if err == nil {
+		err = d.valid(w)
+	}
+	if err != nil {
+		r.Err = err
+		return r
+	}
+	_, err = d.Alive()
+	switch FaultOf(err) {
+	case "":
+		r.Stale, r.Err = d.stale(ctx, w)
+	case NotRunning, Foreign:
+		r.Action, r.Err = Started, s.start(ctx, d)
+	default:
+		r.Err = err
+	}
+	if r.Err == nil {
+		r.Proof, r.Err = d.Set(ctx, w)
+	}
+	return r
+}
+
+// stale lists the servers of an adopted daemon that were started under other
+// limits than the wanted ones. The daemon tells limits apart only to the GiB.
+func (d *Daemon) stale(ctx context.Context, w Wanted) ([]int, error) {
+	_, err := d.Prove(ctx, w)
+	if FaultOf(err) != WrongLimits {
+		return nil, err
+	}
+	list, err := d.Command(ctx, "get_server_list")
+	if err != nil {
+		return nil, err
+	}
+	return parseServers(list)
+}
+
+// start has the runner start a daemon and waits until it holds its lock.
+func (s *Daemons) start(ctx context.Context, d *Daemon) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := d.Prepare(); err != nil {
+		return err
+	}
+	if err := s.runner.Start(ctx, d.gpu); err != nil {
+		return err
+	}
+	return d.await(ctx)
+}
+
+// await waits until the daemon runs. The first conversation then waits for its sockets.
+func (d *Daemon) await(ctx context.Context) error {
+	for {
+		_, err := d.Alive()
+		if FaultOf(err) != NotRunning {
+			return err
+		}
+		if d.pause(ctx, 5*time.Millisecond) != nil {
+			return err
+		}
+	}
+}
+
+// drop stops a daemon that is no longer wanted.
+func (s *Daemons) drop(ctx context.Context, u gpu.UUID) Result {
+	r := Result{GPU: u, Action: Stopped}
+	d, err := s.Daemon(u)
+	if err != nil {
+		r.Err = err
+		return r
+	}
+	if r.Err = s.runner.Stop(ctx, u); r.Err != nil {
+		return r
+	}
+	if who, err := d.Alive(); FaultOf(err) != NotRunning {
+		r.Err = d.fault(Foreign, err, "process %d still runs though it was stopped: end that process", who.PID)
+	}
+	return r
+}

@@ -1,0 +1,171 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"golang.org/x/sys/unix"
+)
+
+// quitTimeout is for the daemon's own way to end; it waits for its servers,
+// and one that does not end blocks it for good.
+const quitTimeout = 2 * time.Second
+
+// termTimeout is the time between SIGTERM and SIGKILL.
+const termTimeout = 2 * time.Second
+
+// killTimeout is for the kernel to end killed processes.
+const killTimeout = 5 * time.Second
+
+// Stop ends the control daemon of a GPU and its servers: by the daemon's own
+// "quit", then by signals to all processes of its session. It returns when
+// they are gone, and removes the pipe directory. Without a daemon it only does
+// the latter.
+func (p Processes) Stop(ctx context.Context, u gpu.UUID) error {
+	d, err := p.daemon(u)
+	if err != nil {
+		return err
+	}
+	who, err := d.Alive()
+	switch FaultOf(err) {
+	case NotRunning:
+		return d.removeDirectory()
+	case "", Suspended:
+	default:
+		return err
+	}
+	family := familyOf(who)
+	if err == nil {
+		d.quit(ctx)
+	}
+	if err := family.end(ctx); err != nil {
+		return d.fault(Wedged, err, "process %d does not end: look for it in the kernel's log", who.PID)
+	}
+	return d.removeDirectory()
+}
+
+// quit asks the daemon to end. Neither exit code nor output of the command
+// line say whether it will, so there is nothing to return.
+func (d *Daemon) quit(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, quitTimeout)
+	defer cancel()
+	release, err := d.takeTurn(ctx)
+	if err != nil {
+		return
+	}
+	defer release()
+	_, _, _ = d.run(ctx, "quit -t 1\n")
+}
+
+// removeDirectory removes the pipe directory of a daemon that is proven dead.
+func (d *Daemon) removeDirectory() error {
+	if err := os.RemoveAll(d.dir); err != nil {
+		return d.fault(Unwritable, err, "it was stopped, but its pipe directory remains: %v: remove it", err)
+	}
+	return nil
+}
+
+// family is a daemon with the processes that it started.
+type family struct {
+	head Process
+	// leads says that the daemon leads a process group and session of its own,
+	// so that its servers can be told from other processes.
+	leads bool
+}
+
+func familyOf(head Process) family {
+	s, err := statProcess(head.PID)
+	return family{head: head, leads: err == nil && s.Process == head && s.Group == head.PID && s.Session == head.PID}
+}
+
+// alive lists who is left of it. Zombies are gone.
+func (f family) alive() []Process {
+	if !f.leads {
+		if s, err := statProcess(f.head.PID); err == nil && s.Process == f.head && !s.dead() {
+			return []Process{f.head}
+		}
+		return nil
+	}
+	var left []Process
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		// Members were started after the head: an older process is another's.
+		if s, err := statProcess(pid); err == nil && s.Session == f.head.PID && s.Started >= f.head.Started && !s.dead() {
+			left = append(left, s.Process)
+		}
+	}
+	return left
+}
+
+func (s processStat) dead() bool { return s.State == 'Z' || s.State == 'X' || s.State == 'x' }
+
+// end waits for a quit to do its work, then sends SIGTERM, then SIGKILL.
+func (f family) end(ctx context.Context) error {
+	steps := []struct {
+		signal unix.Signal
+		wait   time.Duration
+	}{
+		{0, 200 * time.Millisecond},
+		{unix.SIGTERM, termTimeout},
+		{unix.SIGKILL, killTimeout},
+	}
+	for _, step := range steps {
+		if f.endBy(ctx, step.signal, step.wait) {
+			return nil
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return errors.New("it survived SIGKILL")
+}
+
+// endBy signals everyone, newcomers too, until nobody is left or the time is over.
+func (f family) endBy(ctx context.Context, signal unix.Signal, wait time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	told := map[Process]bool{}
+	for {
+		left := f.alive()
+		if len(left) == 0 {
+			return true
+		}
+		for _, p := range left {
+			if signal != 0 && !told[p] {
+				told[p] = true
+				sendSignal(p, signal)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// sendSignal signals this very process, never a later one with its PID. A
+// suspended one takes SIGTERM only after SIGCONT.
+func sendSignal(p Process, signal unix.Signal) {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return // gone
+	}
+	defer unix.Close(fd)
+	if s, err := statProcess(p.PID); err != nil || s.Process != p {
+		return
+	}
+	_ = unix.PidfdSendSignal(fd, signal, nil, 0)
+	_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
+}

@@ -1,0 +1,72 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// turnFile in the pipe directory keeps our own programs from disturbing each
+// other: the daemon serves one connection at a time and lets the others fail.
+const turnFile = "gpuslot.lock"
+
+// takeTurn waits until no other goroutine and no other program of ours talks
+// to the daemon.
+func (d *Daemon) takeTurn(ctx context.Context) (release func(), err error) {
+	select {
+	case d.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, d.noTurn(ctx.Err())
+	}
+	f, err := d.lockTurnFile(ctx)
+	if err != nil {
+		<-d.turn
+		return nil, err
+	}
+	return func() {
+		if f != nil {
+			f.Close()
+		}
+		<-d.turn
+	}, nil
+}
+
+// lockTurnFile returns nil without an error where the file cannot be made:
+// another account, or no pipe directory. The end markers keep the conversation
+// right even so, only slower.
+func (d *Daemon) lockTurnFile(ctx context.Context) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(d.dir, turnFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOTDIR) {
+			return nil, nil
+		}
+		return nil, d.fault(Unwritable, err, "%v: make %s writable", err, d.dir)
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		if err := d.pause(ctx, 2*time.Millisecond); err != nil {
+			f.Close()
+			return nil, d.noTurn(err)
+		}
+	}
+}
+
+func (d *Daemon) noTurn(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("control daemon of %s: %w", d.gpu, err)
+	}
+	return d.fault(Busy, err, "no turn to talk to it: other gpuslot programs are talking to it; try again")
+}
