@@ -16,7 +16,9 @@ type Plan struct {
 	Schema string   `json:"schema"`
 	Host   gpu.Host `json:"host"`
 	// Driver is the version the plan was made for; empty if unknown.
-	Driver      string      `json:"driver,omitempty"`
+	Driver string `json:"driver,omitempty"`
+	// CUDA is the driver's CUDA version ("12.4"); empty if unknown.
+	CUDA        string      `json:"cuda,omitempty"`
 	RequestVRAM RequestVRAM `json:"request_vram"`
 	// CPUOnly is the part for jobs without GPUs; without CPUs there is no such slot.
 	CPUOnly Resources `json:"cpu_only"`
@@ -24,14 +26,18 @@ type Plan struct {
 	GPUs []GPU `json:"gpus"`
 	// Absent are configured GPUs that the node does not have.
 	Absent []gpu.UUID `json:"absent,omitempty"`
-	// Warnings are complete sentences for the operator.
+	// Warnings are complete sentences for the operator, those of the
+	// configuration first.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
 // RequestVRAM is config.RequestVRAM with WithoutRequest decided.
 type RequestVRAM struct {
-	Minimum        gpu.MiB               `json:"minimum_mib"`
-	Quantum        gpu.MiB               `json:"quantum_mib"`
+	// Minimum is the smallest budget, a multiple of Quantum.
+	Minimum gpu.MiB `json:"minimum_mib"`
+	// Quantum is the step of budgets.
+	Quantum gpu.MiB `json:"quantum_mib"`
+	// WithoutRequest is never auto.
 	WithoutRequest config.WithoutRequest `json:"without_request"`
 }
 
@@ -56,15 +62,30 @@ type GPU struct {
 	Pool gpu.MiB `json:"vram_pool_mib"`
 	// LargestRequest is the largest budget of one job, at most Pool.
 	LargestRequest gpu.MiB `json:"largest_request_mib"`
-	// DefaultRequest is one share of the pool, a multiple of the quantum.
+	// DefaultRequest is one share of the pool, a multiple of the quantum and at
+	// most LargestRequest; on a whole GPU all of it.
 	DefaultRequest gpu.MiB `json:"default_request_mib"`
 	// Resources go to this GPU's slot.
 	Resources Resources `json:"resources"`
 	// Threads is the thread percentage policy; see ThreadPercentage.
-	Threads config.Threads `json:"threads"`
+	Threads Threads `json:"threads"`
 	// ComputeMode is wanted while the GPU is shared; empty leaves it alone.
 	ComputeMode gpu.ComputeMode `json:"compute_mode,omitempty"`
-	Tenancy     config.Tenancy  `json:"tenancy"`
+	Tenancy     Tenancy         `json:"tenancy"`
+}
+
+// Threads is config.Threads in the plan file's spelling.
+type Threads struct {
+	Policy config.ThreadsPolicy `json:"policy"`
+	// Percent is used by config.ThreadsFixed.
+	Percent float64 `json:"percent,omitempty"`
+}
+
+// Tenancy is config.Tenancy in the plan file's spelling.
+type Tenancy struct {
+	Policy config.TenancyPolicy `json:"policy"`
+	// User is the account of config.TenancyCommon.
+	User string `json:"user,omitempty"`
 }
 
 // GPU finds the plan of a GPU by its UUID.

@@ -1,0 +1,103 @@
+package plan
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// candidate is one GPU of the inventory on its way into the plan.
+type candidate struct {
+	gpu.GPU
+	settings config.Settings
+	mode     config.Mode
+}
+
+// Build decides what the node should be. Every impossible wish is reported at
+// once, each naming its GPU and key; what a site cannot have foreseen (a card
+// that is lost, swapped or too small) is a warning, because one card must
+// never lose the node. The plan is meaningful only without an error.
+func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
+	if cfg.RequestVRAM.Quantum < 1 || cfg.RequestVRAM.Minimum < 1 {
+		return Plan{}, errors.New("the configuration was not checked: use config.Default, config.Parse or config.Load")
+	}
+	inv.GPUs = slices.Clone(inv.GPUs)
+	inv.Sort()
+
+	n := &notes{total: len(inv.GPUs)}
+	candidates := candidatesOf(cfg, inv)
+	candidates = withoutMIG(candidates, n)
+	decideModes(candidates, cfg.RequestVRAM, n)
+	chooseWhole(candidates, n)
+
+	p := Plan{
+		Schema: Schema,
+		Host:   inv.Host,
+		Driver: inv.Driver,
+		CUDA:   inv.CUDA,
+		GPUs:   make([]GPU, 0, len(candidates)),
+		Absent: absent(cfg, inv),
+	}
+	ceiling := ClientCeiling(inv.CUDA)
+	for _, c := range candidates {
+		p.GPUs = append(p.GPUs, size(c, cfg.RequestVRAM, ceiling, n))
+	}
+	splitHost(&p, cfg.CPUOnly, n)
+	p.RequestVRAM = requestVRAM(cfg.RequestVRAM, p, len(inv.GPUs), n)
+	noteNode(p, len(inv.GPUs), n)
+	p.Warnings = append(slices.Clone(cfg.Warnings), n.warnings()...)
+	return p, n.err()
+}
+
+func candidatesOf(cfg config.Config, inv gpu.Inventory) []candidate {
+	out := make([]candidate, len(inv.GPUs)) // in PCI order
+	for i, g := range inv.GPUs {
+		s := cfg.For(inv.Host.Name, g)
+		out[i] = candidate{GPU: g, settings: s, mode: s.Mode}
+	}
+	return out
+}
+
+// absent lists the configured GPUs that the node does not have.
+func absent(cfg config.Config, inv gpu.Inventory) []gpu.UUID {
+	var out []gpu.UUID
+	for _, u := range cfg.Configured(inv.Host.Name) {
+		if _, ok := inv.GPU(u); !ok {
+			out = append(out, u)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// isGPUTable reports whether a table speaks of one card alone.
+func isGPUTable(table string) bool { return strings.HasPrefix(table, "[gpu.") }
+
+// named reports whether a table speaks of these cards in particular, so that a
+// wish in it was made knowing what they are.
+func named(table string) bool {
+	return isGPUTable(table) || strings.HasPrefix(table, "[model.")
+}
+
+// requestVRAM decides what a job without request_vram gets.
+func requestVRAM(c config.RequestVRAM, p Plan, present int, n *notes) RequestVRAM {
+	out := RequestVRAM{Minimum: c.Minimum.Ceil(c.Quantum), Quantum: c.Quantum, WithoutRequest: c.WithoutRequest}
+	whole := slices.ContainsFunc(p.GPUs, func(g GPU) bool { return !g.Shared() })
+	switch {
+	case c.WithoutRequest == config.WithoutRequestAuto && whole:
+		out.WithoutRequest = config.WithoutRequestWhole
+	case c.WithoutRequest == config.WithoutRequestAuto:
+		out.WithoutRequest = config.WithoutRequestRefuse
+	case c.WithoutRequest == config.WithoutRequestWhole && !whole:
+		out.WithoutRequest = config.WithoutRequestRefuse
+		if present > 0 && len(p.Absent) == 0 {
+			n.fail("", `request_vram.without_request = "whole", but no GPU of this node is whole: set whole = 1 in a table that holds for it, or without_request = "refuse"`)
+			break
+		}
+		n.warn("", `request_vram.without_request = "whole", but no whole GPU is left: GPU jobs without request_vram are refused until one is back`)
+	}
+	return out
+}

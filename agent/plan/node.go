@@ -1,0 +1,65 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Driver branches that change what MPS can promise (measured on the control
+// daemons of 535, 550 and 555).
+const (
+	// firstPrivileged is the first branch whose control daemon checks who
+	// changes its defaults.
+	firstPrivileged = 550
+	// firstMultiUser is the first branch with -multiuser-server.
+	firstMultiUser = 555
+)
+
+// noteNode says what is true of the finished plan and an operator should know.
+func noteNode(p Plan, present int, n *notes) {
+	if present == 0 {
+		n.warn("", "the node has no GPUs, so it offers none; if it should, see whether nvidia-smi lists them")
+	}
+	if len(p.Absent) > 0 {
+		n.warn("", "%s configured, but not in this node (%s): lost, swapped, or of another node", counted(len(p.Absent), "GPU is", "GPUs are"), joinUUIDs(p.Absent))
+	}
+	branch := driverMajor(p.Driver)
+	for _, g := range p.GPUs {
+		if !g.Shared() {
+			continue
+		}
+		noteTenancy(g, branch, n)
+		if g.Shares > g.Resources.CPUs {
+			n.warn(g.UUID, "%s for %d shares: the CPUs run out before the shares", counted(g.Resources.CPUs, "CPU", "CPUs"), g.Shares)
+		}
+		if 0 < branch && branch < firstPrivileged {
+			n.warn(g.UUID, "the control daemon of driver %s lets any local user change its defaults, so its memory limit is no wall: use driver %d or newer", p.Driver, firstPrivileged)
+		}
+	}
+}
+
+func noteTenancy(g GPU, branch int, n *notes) {
+	switch {
+	case g.Tenancy.Policy != config.TenancyMultiUser:
+	case branch == 0:
+		n.warn(g.UUID, `tenancy = "multi-user" needs driver %d or newer, and the driver is unknown`, firstMultiUser)
+	case branch < firstMultiUser:
+		n.fail(g.UUID, `tenancy = "multi-user" needs a control daemon with -multiuser-server, which driver %d has not: use driver %d or newer, or "one-at-a-time"`, branch, firstMultiUser)
+	}
+}
+
+// counted prints a number with its noun: "1 CPU", "2 CPUs".
+func counted(n int, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Budget is the VRAM that a job asking for want gets on the GPU: at least the
+// minimum, a multiple of the quantum. It does not fit above LargestRequest.
+func (r RequestVRAM) Budget(want gpu.MiB) gpu.MiB {
+	return max(want.Ceil(r.Quantum), r.Minimum)
+}

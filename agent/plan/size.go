@@ -1,0 +1,81 @@
+package plan
+
+import (
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+const (
+	// defaultShares is how often the paper's production node offers each card.
+	defaultShares = 8
+	// shareVRAM is the least pool per share where the plan chooses the number.
+	shareVRAM gpu.MiB = 4096
+)
+
+// size plans one GPU without its CPUs and memory.
+func size(c candidate, r config.RequestVRAM, ceiling int, n *notes) GPU {
+	g := GPU{
+		UUID: c.UUID, Index: c.Index, Name: c.Name, PCI: c.PCI, Memory: c.Memory, Capability: c.Capability,
+		Mode: c.mode, Threads: Threads{Policy: config.ThreadsUncapped}, Tenancy: Tenancy(c.settings.Tenancy),
+	}
+	if c.mode != config.ModeMPS {
+		g.Shares, g.Pool, g.LargestRequest, g.DefaultRequest = 1, c.Memory, c.Memory, c.Memory
+		return g
+	}
+	g.ComputeMode, g.Threads = c.settings.ComputeMode, Threads(c.settings.Threads)
+	least := r.Minimum.Ceil(r.Quantum)
+	if c.settings.ReservedVRAM >= c.Memory {
+		n.fail(c.UUID, "reserved_vram = %d, but the card has %s: leave room for jobs", int64(c.settings.ReservedVRAM), c.Memory)
+		return g
+	}
+	g.Pool = poolOf(c, r.Quantum)
+	if g.Pool < least {
+		n.fail(c.UUID, `reserved_vram = %d leaves a pool of %s, but request_vram.minimum is %s: reserve less, or use mode = "whole"`, int64(c.settings.ReservedVRAM), g.Pool, least)
+		return g
+	}
+	g.Shares = sharesOf(c, g.Pool, least, ceiling, n)
+	g.LargestRequest = largestOf(c, g.Pool, r.Quantum, least, n)
+	g.DefaultRequest = min((g.Pool / gpu.MiB(g.Shares)).Floor(r.Quantum), g.LargestRequest)
+	return g
+}
+
+// poolOf is the VRAM given out in budgets: what the reserve leaves, in whole quanta.
+func poolOf(c candidate, quantum gpu.MiB) gpu.MiB {
+	return max(0, c.Memory-c.settings.ReservedVRAM).Floor(quantum)
+}
+
+// sharesOf is how many jobs may run at once; at least 1. The pool holds at
+// least one smallest budget.
+func sharesOf(c candidate, pool, least gpu.MiB, ceiling int, n *notes) int {
+	fit := int(pool / least)
+	wish := c.settings.Shares
+	if wish == 0 {
+		return max(1, min(defaultShares, int(pool/shareVRAM), ceiling, fit))
+	}
+	if wish > fit {
+		n.fail(c.UUID, "shares = %d: with request_vram.minimum = %d the pool of %s holds %d: set shares to %d or less", wish, int64(least), pool, fit, min(fit, ceiling))
+	}
+	if wish > ceiling {
+		n.fail(c.UUID, "shares = %d: MPS serves %d clients per GPU with this driver, and one is kept for tools: set shares to %d or less", wish, ceiling+1, ceiling)
+	}
+	if c.settings.Threads.Policy == config.ThreadsEqual && wish > 100 {
+		n.fail(c.UUID, `threads = "equal" with shares = %d leaves less than one percent to a job: set shares to 100 or less, or threads = "uncapped"`, wish)
+	}
+	return wish
+}
+
+// largestOf is the largest budget of one job.
+func largestOf(c candidate, pool, quantum, least gpu.MiB, n *notes) gpu.MiB {
+	wish := c.settings.LargestRequest
+	switch {
+	case wish == 0:
+		return pool
+	case wish > pool:
+		n.fail(c.UUID, "largest_request = %d is above the pool of %s: set it to %d or less", int64(wish), pool, int64(pool))
+		return pool
+	case wish.Floor(quantum) < least:
+		n.fail(c.UUID, "largest_request = %d is below the smallest budget, %s: set it to %d or more", int64(wish), least, int64(least))
+		return pool
+	}
+	return wish.Floor(quantum)
+}

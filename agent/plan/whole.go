@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// withoutMIG drops GPUs in MIG mode: CUDA reaches them only through MIG
+// devices, so neither a share nor the whole card would run a job, and
+// HTCondor's own discovery skips them too.
+func withoutMIG(cs []candidate, n *notes) []candidate {
+	return slices.DeleteFunc(cs, func(c candidate) bool {
+		if !c.MIGEnabled {
+			return false
+		}
+		if c.mode == config.ModeMPS && named(c.settings.ModeFrom) {
+			n.fail(c.UUID, `mode = "mps" in %s, but MIG mode is on, and such a GPU runs jobs only on MIG devices: turn it off with nvidia-smi -i %s -mig 0, or remove the line`, c.settings.ModeFrom, c.UUID)
+		} else {
+			n.warn(c.UUID, "not offered: MIG mode is on, and such a GPU runs jobs only on MIG devices; turn it off with nvidia-smi -i <uuid> -mig 0 to offer it")
+		}
+		return true
+	})
+}
+
+// decideModes makes whole what MPS cannot share. A wish that names the card is
+// an error; one that it only inherits is not.
+func decideModes(cs []candidate, r config.RequestVRAM, n *notes) {
+	for i := range cs {
+		c := &cs[i]
+		switch c.mode {
+		case config.ModeWhole:
+			continue
+		case config.ModeMIG:
+			n.fail(c.UUID, `mode = "mig" in %s is not built yet: use "mps" or "whole"`, c.settings.ModeFrom)
+			continue
+		}
+		reason := unshareable(*c, r)
+		switch {
+		case reason == "":
+		case named(c.settings.ModeFrom):
+			n.fail(c.UUID, `mode = "mps" in %s: %s; use mode = "whole"`, c.settings.ModeFrom, reason)
+		default:
+			n.warn(c.UUID, `whole, not shared: %s; mode = "whole" for it silences this`, reason)
+			c.mode = config.ModeWhole
+		}
+	}
+}
+
+// unshareable says why MPS with memory limits cannot serve a GPU; empty if it can.
+func unshareable(c candidate, r config.RequestVRAM) string {
+	if c.Capability.Before(gpu.Volta) {
+		return "compute capability " + c.Capability.String() + " is older than Volta (7.0), which MPS cannot limit"
+	}
+	if least := r.Minimum.Ceil(r.Quantum); poolOf(c, r.Quantum) < least && isDefaultReserve(c) {
+		return "its " + c.Memory.String() + " less reserved_vram (" + c.settings.ReservedVRAM.String() + ") do not hold one request_vram.minimum (" + least.String() + ")"
+	}
+	return ""
+}
+
+// isDefaultReserve tells a reserve nobody asked for from a wish; a wish that
+// leaves no pool is an error, found by size.
+func isDefaultReserve(c candidate) bool {
+	return c.settings.ReservedVRAM == config.Default().For("", c.GPU).ReservedVRAM
+}
+
+// chooseWhole carries out "whole = n": of the GPUs that got the number from one
+// table, n are whole. Those that are whole anyway count first; the others go by
+// their PCI addresses from the last one down, so that the choice is the same
+// after every reboot.
+func chooseWhole(cs []candidate, n *notes) {
+	groups := map[string][]*candidate{}
+	var tables []string
+	for i := range cs {
+		c := &cs[i]
+		table := c.settings.WholeFrom
+		if c.settings.Whole == 0 || isGPUTable(c.settings.ModeFrom) {
+			continue
+		}
+		if groups[table] == nil {
+			tables = append(tables, table)
+		}
+		groups[table] = append(groups[table], c)
+	}
+	for _, t := range tables {
+		makeWhole(groups[t], n)
+	}
+}
+
+// makeWhole chooses among one table's GPUs, which come in PCI order.
+func makeWhole(group []*candidate, n *notes) {
+	want := group[0].settings.Whole
+	if want > len(group) {
+		n.warn("", "whole = %d in %s, but it holds for %d GPUs of this node: all of them are whole, none is shared", want, group[0].settings.WholeFrom, len(group))
+	}
+	for _, c := range group {
+		if c.mode == config.ModeWhole {
+			want--
+		}
+	}
+	for _, c := range slices.Backward(group) {
+		if want > 0 && c.mode != config.ModeWhole {
+			c.mode = config.ModeWhole
+			want--
+		}
+	}
+}

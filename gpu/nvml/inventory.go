@@ -1,0 +1,75 @@
+//go:build cgo
+
+package nvml
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Inventory reads the whole node: the host, the driver, and every GPU that
+// answers. With a *PartialError the inventory is valid and some GPUs are
+// missing from it; any other error means that there is none.
+func (l *Library) Inventory(ctx context.Context) (gpu.Inventory, error) {
+	host, err := Host(ctx)
+	if err != nil {
+		return gpu.Inventory{}, err
+	}
+	type reading struct {
+		inv        gpu.Inventory
+		unreadable []error
+	}
+	r, err := run(ctx, l.worker, readLimit, func() (reading, error) {
+		inv, unreadable, err := readNode(l.lib, l.has, l.worker.step)
+		return reading{inv, unreadable}, err
+	})
+	if err != nil {
+		return gpu.Inventory{}, fmt.Errorf("read inventory: %w", err)
+	}
+	r.inv.Host = host
+	if err := r.inv.Check(); err != nil {
+		return gpu.Inventory{}, fmt.Errorf("NVML reports what cannot be: %w", err)
+	}
+	if len(r.unreadable) > 0 {
+		return r.inv, &PartialError{Unreadable: r.unreadable}
+	}
+	return r.inv, nil
+}
+
+// readNode reads everything but the host. A GPU that cannot be read becomes an
+// error of its own; step is told of each call before it is made.
+func readNode(lib nvml.Interface, has symbols, step func(string)) (inv gpu.Inventory, unreadable []error, err error) {
+	inv = gpu.Inventory{Schema: gpu.InventorySchema, GPUs: []gpu.GPU{}}
+	step("nvmlSystemGetDriverVersion")
+	if v, ret := lib.SystemGetDriverVersion(); ret == nvml.SUCCESS {
+		inv.Driver = v
+	}
+	if has.cudaVersion {
+		step("nvmlSystemGetCudaDriverVersion")
+		if v, ret := lib.SystemGetCudaDriverVersion(); ret == nvml.SUCCESS {
+			inv.CUDA = cudaVersion(v)
+		}
+	}
+	step("nvmlDeviceGetCount")
+	count, ret := lib.DeviceGetCount()
+	if ret != nvml.SUCCESS {
+		return inv, nil, fmt.Errorf("count GPUs: %w", callError(ret))
+	}
+	for i := range count {
+		g, err := readGPU(lib, i, has, step)
+		if err != nil {
+			unreadable = append(unreadable, fmt.Errorf("GPU with NVML index %d: %w", i, err))
+			continue
+		}
+		inv.GPUs = append(inv.GPUs, g)
+	}
+	inv.Sort()
+	return inv, unreadable, nil
+}
+
+// cudaVersion spells NVML's 1000*major + 10*minor.
+func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
