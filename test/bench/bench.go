@@ -1,0 +1,270 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/driver"
+)
+
+// bench is the place where everything runs: a directory with the programs, and
+// agents without systemd that run real control daemons.
+type bench struct {
+	dir     string
+	control string
+	inv     gpu.Inventory
+	main    *agent
+	agents  []*agent
+}
+
+// agent is one running gpuslotd.
+type agent struct {
+	dir, socket string
+	cmd         *exec.Cmd
+	log         *os.File
+}
+
+// order and program are what the starter reads; see starter/main.go.
+type order struct {
+	Rounds   int
+	Programs []program
+	Gate     string
+}
+
+type program struct {
+	Name  string
+	Args  []string
+	Env   []string
+	Stdin string
+	Want  string
+}
+
+func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+
+func setUp(ctx context.Context) (*bench, error) {
+	progress("build the programs, fetch the control daemon")
+	// Short: pipe directories have 87 bytes.
+	dir, err := os.MkdirTemp("", "gb")
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{dir: dir}
+	if err := b.setUp(ctx); err != nil {
+		return nil, errors.Join(err, b.tearDown())
+	}
+	return b, nil
+}
+
+func (b *bench) setUp(ctx context.Context) error {
+	if err := os.Chmod(b.dir, 0o755); err != nil {
+		return err
+	}
+	for name, pkg := range map[string]string{"noop": "./test/bench/noop", "condor_starter": "./test/bench/starter", "gpuslot-condor": "./cmd/gpuslot-condor"} {
+		if err := build1(ctx, b.path(name), pkg, "CGO_ENABLED=0"); err != nil {
+			return err
+		}
+	}
+	if err := build1(ctx, b.path("gpuslotd"), "./cmd/gpuslotd"); err != nil {
+		return err
+	}
+	for _, verb := range []string{"prepare", "wrap"} {
+		if err := os.Symlink("gpuslot-condor", b.path(verb)); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(b.path("wrapper.sh"), []byte(wrapperScript), 0o755); err != nil {
+		return err
+	}
+	dir, err := driver.Fetch(ctx, "550")
+	if err != nil {
+		return err
+	}
+	b.control = driver.Control(dir)
+	if b.inv, err = gpu.ReadInventory("docs/examples/v100s-8.json"); err != nil {
+		return err
+	}
+	if err := os.WriteFile(b.path("machine.ad"), []byte(b.machineAd()), 0o644); err != nil {
+		return err
+	}
+	b.main, err = b.agent(ctx, "main", "", b.inv)
+	return err
+}
+
+func build1(ctx context.Context, out, pkg string, env ...string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, pkg)
+	cmd.Env = append(os.Environ(), env...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, text)
+	}
+	return nil
+}
+
+// agent starts gpuslotd on an inventory and waits until every GPU accepts jobs.
+func (b *bench) agent(ctx context.Context, name, config string, inv gpu.Inventory) (*agent, error) {
+	a := &agent{dir: b.path(name)}
+	a.socket = filepath.Join(a.dir, "agent.sock")
+	text, err := inv.Encode()
+	if err != nil {
+		return nil, err
+	}
+	paths := fmt.Sprintf("\n[metrics]\nlisten = \"\"\n[paths]\nrun = %q\nstate = %q\ncontrol_daemon = %q\n",
+		a.dir, filepath.Join(a.dir, "state"), b.control)
+	if err := os.MkdirAll(filepath.Join(a.dir, "state"), 0o755); err != nil {
+		return nil, err
+	}
+	for file, data := range map[string][]byte{"inventory.json": text, "gpuslot.toml": []byte(config + paths)} {
+		if err := os.WriteFile(filepath.Join(a.dir, file), data, 0o644); err != nil {
+			return nil, err
+		}
+	}
+	if a.log, err = os.Create(filepath.Join(a.dir, "log")); err != nil {
+		return nil, err
+	}
+	a.cmd = exec.CommandContext(ctx, b.path("gpuslotd"), "--no-systemd", "--config", filepath.Join(a.dir, "gpuslot.toml"),
+		"--inventory", filepath.Join(a.dir, "inventory.json"), "--socket", a.socket)
+	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
+	if err := a.cmd.Start(); err != nil {
+		return nil, err
+	}
+	b.agents = append(b.agents, a)
+	return a, b.waitAccepting(ctx, a, len(inv.GPUs))
+}
+
+func (b *bench) waitAccepting(ctx context.Context, a *agent, gpus int) error {
+	var out []byte
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		out, _ = exec.CommandContext(ctx, b.path("gpuslot-condor"), "monitor", "--socket", a.socket).Output()
+		if bytes.Count(out, []byte("GPUAccept = true")) == gpus {
+			return nil
+		}
+	}
+	log, _ := os.ReadFile(a.log.Name())
+	return fmt.Errorf("the agent does not accept jobs on %d GPUs; the monitor says:\n%s\nits log:\n%s", gpus, out, log)
+}
+
+func (a *agent) residentMiB() (float64, error) {
+	p, err := procfs.NewProc(a.cmd.Process.Pid)
+	if err != nil {
+		return 0, err
+	}
+	s, err := p.NewStatus()
+	return float64(s.VmRSS) / gpu.BytesPerMiB, err
+}
+
+// tearDown ends agents and control daemons and removes the directory.
+func (b *bench) tearDown() error {
+	var errs []error
+	for _, a := range b.agents {
+		errs = append(errs, a.cmd.Process.Signal(syscall.SIGTERM))
+		_ = a.cmd.Wait() // its exit status is not what is measured
+		release := exec.Command(b.path("gpuslotd"), "--release", "--force", "--no-systemd", "--config", filepath.Join(a.dir, "gpuslot.toml"),
+			"--inventory", filepath.Join(a.dir, "inventory.json"))
+		if out, err := release.CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("release: %w\n%s", err, out))
+		}
+		a.log.Close()
+	}
+	return errors.Join(append(errs, os.RemoveAll(b.dir))...)
+}
+
+// starter runs an order under a process that looks like slot1_<n>'s starter.
+func (b *bench) starter(ctx context.Context, n int, o order) (map[string][]time.Duration, error) {
+	in, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, b.path("condor_starter"), "-f", "-local-name", "slot_type_1", "-a", fmt.Sprintf("slot1_%d", n), "bench")
+	cmd.Stdin = bytes.NewReader(in)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, stderr.String())
+	}
+	var times map[string][]time.Duration
+	return times, json.Unmarshal(out, &times)
+}
+
+// atOnce runs a program once below each of n starters, all released together.
+func (b *bench) atOnce(ctx context.Context, n int, p program) ([]time.Duration, error) {
+	gate := b.path("gate")
+	if err := os.RemoveAll(gate); err != nil {
+		return nil, err
+	}
+	var (
+		mu   sync.Mutex
+		all  []time.Duration
+		errs []error
+		wg   sync.WaitGroup
+	)
+	for i := range n {
+		p := p
+		if p.Name == "prepare" {
+			p = b.prepareOn(i)
+		}
+		wg.Go(func() {
+			t, err := b.starter(ctx, i+1, order{Rounds: 1, Programs: []program{p}, Gate: gate})
+			mu.Lock()
+			defer mu.Unlock()
+			all, errs = append(all, t[p.Name]...), append(errs, err)
+		})
+	}
+	time.Sleep(300 * time.Millisecond) // all starters are at the gate; an early one only lowers the load
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		return nil, err
+	}
+	wg.Wait()
+	return all, errors.Join(errs...)
+}
+
+const slice = 2048 // MiB; 8 of them fit a GPU of the example node
+
+func (b *bench) prepare() program { return b.prepareOn(0) }
+
+// prepareOn is the hook of the i-th job, eight to a GPU.
+func (b *bench) prepareOn(i int) program {
+	u := b.inv.GPUs[i/8%len(b.inv.GPUs)].UUID
+	ad := fmt.Sprintf("ClusterId = 1\nProcId = %d\nOwner = \"root\"\nRequestGPUs = 1\nRequestVRAM = %d\nGpusProvisioned = 1\nVramProvisioned = %d\nEnvironment = \"A=1 B=2\"\n", i, slice, slice)
+	return program{Name: "prepare", Args: []string{b.path("prepare"), "--socket", b.main.socket}, Stdin: ad,
+		Env:  []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + string(u), "_CONDOR_MACHINE_AD=" + b.path("machine.ad")},
+		Want: fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", slice)}
+}
+
+func (b *bench) wrap() program {
+	return program{Name: "wrap", Args: []string{b.path("gpuslot-condor"), "wrap", "--socket", b.main.socket, b.path("noop")},
+		Env: []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + string(b.inv.GPUs[0].UUID), "_CONDOR_MACHINE_AD=" + b.path("machine.ad"), "_CONDOR_JOB_AD=" + b.path("machine.ad")}}
+}
+
+func (b *bench) machineAd() string {
+	return fmt.Sprintf("AssignedGPUs = \"%s\"\nCpus = 1\nGPUs = 1\nMemory = 128\nVRAM = %d\nRequestGPUs = 1\nRequestVRAM = %d\nVramProvisioned = %d\n",
+		b.inv.GPUs[0].UUID, slice, slice, slice)
+}
+
+// bashWrapper is what sites write by hand.
+func (b *bench) bashWrapper() program {
+	return program{Name: "bash", Args: []string{b.path("wrapper.sh"), b.path("noop")},
+		Env: []string{"PATH=/usr/bin:/bin", "_CONDOR_MACHINE_AD=" + b.path("machine.ad")}}
+}
+
+const wrapperScript = `#!/bin/bash
+gpu=$(grep '^AssignedGPUs' "$_CONDOR_MACHINE_AD" | cut -d'"' -f2)
+vram=$(grep '^VRAM ' "$_CONDOR_MACHINE_AD" | cut -d' ' -f3)
+export CUDA_VISIBLE_DEVICES=$gpu
+export CUDA_MPS_PIPE_DIRECTORY=/run/gpuslot/mps/$gpu
+export CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=${vram}M
+export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100
+exec "$@"
+`

@@ -1,0 +1,4 @@
+// Command noop does nothing: the floor of what starting a program costs.
+package main
+
+func main() {}
