@@ -1,0 +1,277 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// State is everything that the admission of one job rests on.
+type State struct {
+	Plan *plan.Plan
+	// Pipes holds one pipe directory per GPU UUID.
+	Pipes string
+	// Health is that of the shared GPU which the job names; see Target.
+	Health Health
+	// Now is the time of the decision, MaxAge the oldest proof it may rest on.
+	Now    time.Time
+	MaxAge time.Duration
+	// Running are the slots that hold a part of the GPUs which the job names.
+	Running []Running
+	// Held is what is booked for the caller's own starter, on any GPU.
+	Held []Running
+	// Common is the account of tenancy "common:<user>".
+	Common Account
+}
+
+// Account is an account of the node.
+type Account struct {
+	UID   uint32
+	Known bool
+}
+
+// Health is what is known of one shared GPU's control daemon.
+type Health struct {
+	// Closed says why the GPU takes no new jobs, and what to do; empty if nothing does.
+	Closed string
+	// Proof is the last one; its zero value means none since the agent started.
+	Proof mps.Proof
+	// Check is the finding of the cheap check, made just now without the
+	// daemon's help: nil if the proven process still holds its lock and runs.
+	Check error
+}
+
+// Reason says why a GPU with this health takes no jobs; empty if it does.
+func (h Health) Reason(now time.Time, most time.Duration) string {
+	switch {
+	case h.Closed != "":
+		return h.Closed
+	case h.Proof.At.IsZero():
+		return "its control daemon has not proven its health yet: look at gpuslot status"
+	case h.Check != nil:
+		return fmt.Sprintf("its control daemon is not well: %v: look at gpuslot status", h.Check)
+	case now.Sub(h.Proof.At) > most:
+		return fmt.Sprintf("its control daemon last proved its health %s ago, which is more than health.max_age = %s: look at gpuslot status",
+			now.Sub(h.Proof.At).Round(time.Second), most)
+	}
+	return ""
+}
+
+// Target finds the shared GPU that a job's slot holds a part of. Without one
+// the job runs on whole GPUs, or on none, if there is no refusal either.
+func Target(p *plan.Plan, job *api.Job) (shared *plan.GPU, whole []gpu.UUID, refusal *api.Refusal) {
+	seen := make([]gpu.UUID, 0, len(job.AssignedGPUs))
+	for _, id := range job.AssignedGPUs {
+		u, err := gpu.ParseUUID(id)
+		if err != nil {
+			return nil, nil, api.Refuse(api.CodeBadGPUs, fmt.Sprintf("the slot's GPU id %q is not a GPU's UUID: this execution point is not configured by gpuslot; tell its administrator", clip(id)))
+		}
+		for _, s := range seen {
+			if s == u {
+				return nil, nil, api.Refuse(api.CodeBadGPUs, fmt.Sprintf("the slot names %s more than once, because the job asked for %d GPUs where GPUs are shared: use request_gpus = 1", u, len(job.AssignedGPUs)))
+			}
+		}
+		seen = append(seen, u)
+	}
+	for _, u := range seen {
+		g, ok := find(p, u)
+		switch {
+		case !ok:
+			return nil, nil, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is not in the plan of %s: the startd runs an older layout; its administrator restarts it with: condor_drain -restart-on-completion", u, p.Host.Name))
+		case g.Shared() && len(seen) > 1:
+			return nil, nil, api.Refuse(api.CodeSeveralGPUs, fmt.Sprintf("the slot holds %d GPUs and %s is shared: a job on a shared GPU can use no other; use request_gpus = 1", len(seen), u))
+		case g.Shared():
+			return g, nil, nil
+		}
+	}
+	return nil, seen, nil
+}
+
+// find is plan.GPU without a copy.
+func find(p *plan.Plan, u gpu.UUID) (*plan.GPU, bool) {
+	for i := range p.GPUs {
+		if p.GPUs[i].UUID == u {
+			return &p.GPUs[i], true
+		}
+	}
+	return nil, false
+}
+
+// Admit decides whether a job may start, and with what. Exactly one of grant
+// and refusal is not nil. It is pure; the agent books and opens the pipe
+// directory afterwards.
+func Admit(s State, c Caller, job *api.Job) (*api.Grant, *api.Refusal) {
+	g, whole, refusal := Target(s.Plan, job)
+	switch {
+	case refusal != nil:
+		return nil, refusal
+	case g == nil:
+		if r := s.alone(c, whole); r != nil {
+			return nil, r
+		}
+		return grantWhole(whole), nil
+	}
+	budget, refusal := s.budget(g, job)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if r := s.claim(g, budget); r != nil {
+		return nil, r
+	}
+	if why := s.Health.Reason(s.Now, s.MaxAge); why != "" {
+		return nil, api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: %s", g.UUID, why))
+	}
+	if r := s.tenancy(g, c); r != nil {
+		return nil, r
+	}
+	if r := s.room(g, c, budget); r != nil {
+		return nil, r
+	}
+	return s.grantShared(g, budget), nil
+}
+
+// budget is the VRAM that the slot was provisioned with, never what the job
+// asked for: a reused claim can hold more or less (htcondor.md §4).
+func (s State) budget(g *plan.GPU, job *api.Job) (gpu.MiB, *api.Refusal) {
+	if job.ProvisionedVRAM == nil || *job.ProvisionedVRAM <= 0 {
+		return 0, api.Refuse(api.CodeNoRequest, fmt.Sprintf("the job asks for a GPU but not for VRAM, and GPUs are shared here: add the line request_vram = %d (MiB, as much as the job needs) to the submit file", int64(g.DefaultRequest)))
+	}
+	budget := gpu.MiB(*job.ProvisionedVRAM)
+	if budget > g.LargestRequest {
+		return 0, api.Refuse(api.CodeTooLarge, fmt.Sprintf("%s are more than one job may have on this %s: use request_vram = %d or less", budget, g.Name, int64(g.LargestRequest)))
+	}
+	return budget, nil
+}
+
+// claim holds a caller to what is booked for its starter already: the hook
+// came first, and the startd may have confirmed it.
+func (s State) claim(g *plan.GPU, budget gpu.MiB) *api.Refusal {
+	for _, r := range s.Held {
+		if r.GPU != g.UUID || r.Budget != budget {
+			return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s holds %s of %s, but the request says %s of %s: the slot's ads were rewritten; submit the job again without files named .job.ad or .machine.ad", r.Starter.Slot, r.Budget, r.GPU, budget, g.UUID))
+		}
+	}
+	return nil
+}
+
+// alone: a whole GPU may still serve the jobs of its time as a shared one.
+func (s State) alone(c Caller, whole []gpu.UUID) *api.Refusal {
+	for _, r := range s.Running {
+		if !r.Starter.is(c.Starter) && slices.Contains(whole, r.GPU) {
+			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is still held by %s in %s: the job waits in the queue until that ends", r.GPU, r.tenant(), r.Starter.Slot))
+		}
+	}
+	return nil
+}
+
+// tenancy: MPS serves one account at a time and lets the others hang.
+func (s State) tenancy(g *plan.GPU, c Caller) *api.Refusal {
+	switch g.Tenancy.Policy {
+	case config.TenancyMultiUser:
+		return nil
+	case config.TenancyCommon:
+		if s.Common.Known && s.Common.UID == c.UID {
+			return nil
+		}
+		return api.Refuse(api.CodeOtherTenant, fmt.Sprintf("%s serves only jobs that run as %s (tenancy), and this one runs as uid %d: its administrator sets the slot's account or another tenancy", g.UUID, g.Tenancy.User, c.UID))
+	}
+	for _, r := range s.Running {
+		if !r.Starter.is(c.Starter) && (!r.Account.Known || r.Account.UID != c.UID) {
+			return api.Refuse(api.CodeOtherTenant, fmt.Sprintf("%s is held by %s until its last job there ends: the job waits in the queue for that or another GPU", g.UUID, r.tenant()))
+		}
+	}
+	return nil
+}
+
+// room is defence in depth: HTCondor keeps these sums itself, unless its
+// layout is older than the plan.
+func (s State) room(g *plan.GPU, c Caller, budget gpu.MiB) *api.Refusal {
+	used, jobs := budget, 1
+	for _, r := range s.Running {
+		if !r.Starter.is(c.Starter) {
+			used += r.Budget
+			jobs++
+		}
+	}
+	if used <= g.Pool && jobs <= g.Shares {
+		return nil
+	}
+	return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is full: with this job it had %d of %d shares and %d of %s in use, so the startd runs another layout than gpuslot's plan: its administrator restarts it with: condor_drain -restart-on-completion",
+		g.UUID, jobs, g.Shares, int64(used), g.Pool))
+}
+
+// grantShared is the job's slice, in NVIDIA's and our variables.
+func (s State) grantShared(g *plan.GPU, budget gpu.MiB) *api.Grant {
+	wall := wallOf(s.Plan.Driver, g.LargestRequest, budget)
+	mib := strconv.FormatInt(int64(budget), 10)
+	env := map[string]string{
+		"CUDA_VISIBLE_DEVICES":             string(g.UUID),
+		"CUDA_MPS_PIPE_DIRECTORY":          s.Pipes + "/" + string(g.UUID),
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=" + mib + "M",
+		"GPUSLOT_GPU":                      string(g.UUID),
+		"GPUSLOT_VRAM_MIB":                 mib,
+		"GPUSLOT_WALL":                     wall,
+	}
+	if percent, capped := g.ThreadPercentage(budget); capped {
+		env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = strconv.FormatFloat(percent, 'f', -1, 64)
+	}
+	return &api.Grant{Environment: env, Wall: wall, Defaults: map[string]string{
+		// Both frameworks take the whole card they see unless told otherwise.
+		"TF_FORCE_GPU_ALLOW_GROWTH":      "true",
+		"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction(budget, g.Memory),
+	}}
+}
+
+// grantWhole is for a job alone on its GPUs, or on none: no MPS.
+func grantWhole(gpus []gpu.UUID) *api.Grant {
+	if len(gpus) == 0 {
+		return &api.Grant{Environment: map[string]string{}, Wall: WallNone}
+	}
+	names := make([]string, len(gpus))
+	for i, u := range gpus {
+		names[i] = string(u)
+	}
+	all := strings.Join(names, ",")
+	return &api.Grant{Wall: WallWhole, Environment: map[string]string{
+		"CUDA_VISIBLE_DEVICES": all,
+		"GPUSLOT_GPU":          all,
+		"GPUSLOT_WALL":         WallWhole,
+	}}
+}
+
+// The walls: what holds a job to its budget.
+const (
+	// WallDaemon: the control daemon's own default limit, which a job cannot lift.
+	WallDaemon = "daemon"
+	// WallWhole: the job has the whole GPU, there is nothing to hold.
+	WallWhole = "whole"
+	// WallNone: only the job's own environment, which it can change.
+	WallNone = "none"
+)
+
+// wallOf says what holds a budget. The daemon's limit does if it is not above
+// the budget, except up to driver 535, where any account may change it
+// (mps.md §9, measured); of an unknown driver nothing is claimed.
+func wallOf(driver string, limit, budget gpu.MiB) string {
+	branch, _, _ := strings.Cut(driver, ".")
+	n, err := strconv.Atoi(branch)
+	if err != nil || n < 550 || budget < limit {
+		return WallNone
+	}
+	return WallDaemon
+}
+
+// fraction is limit over total, rounded down to two decimals but above zero.
+func fraction(limit, total gpu.MiB) string {
+	f := math.Floor(float64(limit)/float64(max(total, 1))*100+1e-9) / 100
+	return strconv.FormatFloat(min(max(f, 0.01), 1), 'f', 2, 64)
+}

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Hardware is what the node has: NVML's word, or a recorded file.
+type Hardware interface {
+	// Inventory reads the node. Unreadable says which GPUs are there but do not
+	// answer; the inventory holds all the others.
+	Inventory(ctx context.Context) (inv gpu.Inventory, unreadable []error, err error)
+	// SetComputeMode returns ErrRecorded where there is no hardware to set.
+	SetComputeMode(ctx context.Context, u gpu.UUID, mode gpu.ComputeMode) error
+}
+
+// ErrRecorded: a recorded inventory has no GPU whose compute mode could be set.
+var ErrRecorded = errors.New("the inventory is a recorded file, not the hardware")
+
+// Recorded is the Hardware that a file describes; it is read anew each time.
+type Recorded struct{ Path string }
+
+// Inventory reads the file that "gpuslot inventory --json" wrote.
+func (r Recorded) Inventory(context.Context) (gpu.Inventory, []error, error) {
+	inv, err := gpu.ReadInventory(r.Path)
+	return inv, nil, err
+}
+
+// SetComputeMode always returns ErrRecorded.
+func (Recorded) SetComputeMode(context.Context, gpu.UUID, gpu.ComputeMode) error { return ErrRecorded }
+
+// expectsGPUs says whether NVIDIA display or compute devices are on the PCI
+// bus, whether or not a driver serves them: class 03xx, vendor 10de.
+func expectsGPUs(sys string) (int, error) {
+	devices, err := filepath.Glob(filepath.Join(sys, "bus/pci/devices/*"))
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, d := range devices {
+		vendor, errV := os.ReadFile(filepath.Join(d, "vendor"))
+		class, errC := os.ReadFile(filepath.Join(d, "class"))
+		if errV != nil || errC != nil {
+			continue // unplugged while we look
+		}
+		if strings.TrimSpace(string(vendor)) == "0x10de" && strings.HasPrefix(string(class), "0x03") {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// hardwareMissing says why a node that should have GPUs has none yet; empty if
+// it has some, or should have none.
+func hardwareMissing(inv gpu.Inventory, err error, expected int) string {
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the inventory cannot be read: %v", err)
+	case len(inv.GPUs) == 0 && expected > 0:
+		return fmt.Sprintf("%d NVIDIA devices are on the PCI bus, but the driver shows none yet", expected)
+	}
+	return ""
+}

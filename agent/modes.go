@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// borrowModes gives shared GPUs the compute mode that the plan wants, before a
+// control daemon opens them, and journals the old one first. It returns what
+// is true of each GPU's mode, for the status.
+func (a *Agent) borrowModes(ctx context.Context, path string, p plan.Plan, inv gpu.Inventory) (map[gpu.UUID]string, error) {
+	u, err := readUndo(path)
+	says := map[gpu.UUID]string{}
+	for _, g := range p.GPUs {
+		now, _ := inv.GPU(g.UUID)
+		if !g.Shared() || g.ComputeMode == "" {
+			continue
+		}
+		switch {
+		case now.ComputeMode == g.ComputeMode:
+			says[g.UUID] = string(g.ComputeMode)
+		case now.ComputeMode == "":
+			says[g.UUID] = fmt.Sprintf("unknown, %s is wanted", g.ComputeMode)
+		case err != nil:
+			says[g.UUID] = fmt.Sprintf("%s, not %s: %v", now.ComputeMode, g.ComputeMode, err)
+		default:
+			says[g.UUID] = a.borrowMode(ctx, path, &u, now, g.ComputeMode)
+		}
+	}
+	return says, err
+}
+
+func (a *Agent) borrowMode(ctx context.Context, path string, u *undo, now gpu.GPU, want gpu.ComputeMode) string {
+	if _, noted := u.ComputeModes[now.UUID]; !noted {
+		u.ComputeModes[now.UUID] = now.ComputeMode
+		if err := u.write(path); err != nil {
+			delete(u.ComputeModes, now.UUID)
+			return fmt.Sprintf("%s, not %s: %v", now.ComputeMode, want, err)
+		}
+	}
+	if err := a.hardware.SetComputeMode(ctx, now.UUID, want); err != nil {
+		return fmt.Sprintf("%s, not %s: %v", now.ComputeMode, want, err)
+	}
+	a.log.Info("compute mode set", "gpu", now.UUID, "mode", want, "was", now.ComputeMode)
+	return string(want)
+}
+
+// returnModes restores the compute modes of GPUs that are not kept shared. A
+// GPU that is not there now stays in the journal.
+func (a *Agent) returnModes(ctx context.Context, path string, inv gpu.Inventory, keep func(gpu.UUID) bool) error {
+	u, err := readUndo(path)
+	if err != nil || len(u.ComputeModes) == 0 {
+		return err
+	}
+	var errs []error
+	for _, id := range slices.Sorted(maps.Keys(u.ComputeModes)) {
+		if _, here := inv.GPU(id); !here || keep(id) {
+			continue
+		}
+		if err := a.hardware.SetComputeMode(ctx, id, u.ComputeModes[id]); err != nil {
+			errs = append(errs, fmt.Errorf("restore compute mode %s of %s: %w", u.ComputeModes[id], id, err))
+			continue
+		}
+		a.log.Info("compute mode restored", "gpu", id, "mode", u.ComputeModes[id])
+		delete(u.ComputeModes, id)
+	}
+	return errors.Join(append(errs, u.write(path))...)
+}

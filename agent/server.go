@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+// Deadlines of one connection.
+const (
+	readTimeout  = 2 * time.Second
+	writeTimeout = 2 * time.Second
+)
+
+// answers are what the server asks the agent for.
+type answers interface {
+	// prepare admits or refuses the job of a caller.
+	prepare(c Caller, job *api.Job) api.Reply
+	acceptances() []api.Acceptance
+	status() *api.Status
+}
+
+// server answers the agent's socket: one request and one reply per connection.
+type server struct {
+	log     *slog.Logger
+	proc    procFS
+	own     uint32 // the agent's own uid
+	answers answers
+	crowd   *crowd
+}
+
+func newServer(log *slog.Logger, proc procFS, own uint32, a answers) *server {
+	privileged := func(uid uint32) bool { return uid == 0 || uid == own }
+	return &server{log: log, proc: proc, own: own, answers: a, crowd: newCrowd(maxSilent, privileged)}
+}
+
+// serve answers until the context ends, then lets the conversations under way
+// come to their end: each has a deadline.
+func (s *server) serve(ctx context.Context, l *net.UnixListener) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		conn, err := l.AcceptUnix()
+		switch {
+		case err == nil:
+			wg.Go(func() { s.converse(conn) })
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("listen on %s: %w", l.Addr(), err)
+		default:
+			// Out of file descriptors, most likely: those in use end within seconds.
+			s.log.Error("cannot accept a connection", "err", err)
+			pause(ctx, 50*time.Millisecond)
+		}
+	}
+}
+
+// pause waits, but not longer than the context.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// converse reads one request, answers it and hangs up.
+func (s *server) converse(conn *net.UnixConn) {
+	defer conn.Close()
+	p, err := peerOf(conn)
+	if err != nil {
+		s.log.Debug("a caller is gone", "err", err)
+		return
+	}
+	leave := s.crowd.enter(p.uid, conn)
+	defer leave()
+	_ = conn.SetReadDeadline(time.Now().Add(readTimeout))
+	req, err := api.ReadRequest(conn)
+	leave()
+	if errors.Is(err, api.ErrSilent) {
+		return
+	}
+	var reply api.Reply
+	if err != nil {
+		reply.Error = err.Error()
+	} else {
+		reply = s.reply(conn, p, req)
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err := api.WriteReply(conn, reply); err != nil {
+		s.log.Debug("a caller left without its reply", "err", err)
+	}
+}
+
+// reply does what is asked if the caller may ask it.
+func (s *server) reply(conn *net.UnixConn, p peer, req api.Request) api.Reply {
+	switch req.Op {
+	case api.OpPrepare:
+		c, err := s.proc.identifyPeer(conn, p, starterUID(s.own))
+		if err != nil {
+			s.log.Info("refused a caller", "uid", p.uid, "pid", p.pid, "err", err)
+			return api.Reply{Error: err.Error()}
+		}
+		return s.answers.prepare(c, req.Job)
+	case api.OpMonitor:
+		if !s.mayAsk(p) && !s.proc.belowStartd(p.pid, starterUID(s.own)) {
+			return api.Reply{Error: "only root, the agent's account and the startd's own programs may ask which GPUs accept jobs: run it as root"}
+		}
+		return api.Reply{GPUs: s.answers.acceptances()}
+	default: // OpStatus: ReadRequest lets no other through
+		if !s.mayAsk(p) {
+			return api.Reply{Error: "only root and the agent's account may ask for the status: run gpuslot status as root"}
+		}
+		return api.Reply{Status: s.answers.status()}
+	}
+}
+
+func (s *server) mayAsk(p peer) bool { return p.uid == 0 || p.uid == s.own }

@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// undoSchema is the first field of the undo file; another one is not touched.
+const undoSchema = "gpuslot-undo/1"
+
+// undo is what gpuslot changed on the host and has to put back. It is written
+// before each change, so that no crash can lose the way back.
+type undo struct {
+	Schema string `json:"schema"`
+	// ComputeModes are those from before the GPU was shared.
+	ComputeModes map[gpu.UUID]gpu.ComputeMode `json:"compute_modes"`
+}
+
+// UndoFile holds what to restore when a GPU stops being shared.
+func UndoFile(p config.Paths) string { return filepath.Join(p.State, "undo.json") }
+
+func readUndo(path string) (undo, error) {
+	u := undo{Schema: undoSchema, ComputeModes: map[gpu.UUID]gpu.ComputeMode{}}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return u, nil
+	}
+	if err != nil {
+		return u, fmt.Errorf("read what to undo: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&u); err != nil {
+		return u, fmt.Errorf("%s: %w: compute modes are left alone until the file is mended or removed", path, err)
+	}
+	if u.Schema != undoSchema {
+		return u, fmt.Errorf("%s: schema is %q, this gpuslot reads %q: compute modes are left alone until the gpuslot that wrote it has run --release", path, clip(u.Schema), undoSchema)
+	}
+	if u.ComputeModes == nil {
+		u.ComputeModes = map[gpu.UUID]gpu.ComputeMode{}
+	}
+	return u, nil
+}
+
+func (u undo) write(path string) error {
+	b, err := json.MarshalIndent(u, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = writeIfChanged(path, append(b, '\n'))
+	return err
+}

@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// writeFile is the one writer of files: readers see the old text or the new
+// one, also after a crash. The temporary name begins with a dot, which
+// HTCondor's configuration directories skip, and is always the same, so that a
+// crash leaves at most one behind.
+func writeFile(path string, data []byte) (err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	temp := filepath.Join(dir, "."+filepath.Base(path)+".new")
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, errWrite := f.Write(data)
+	if err := errors.Join(errWrite, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(temp))
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(temp))
+	}
+	return syncDirectory(dir)
+}
+
+// syncDirectory makes a rename survive a power cut.
+func syncDirectory(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// writeIfChanged leaves a file alone that already says so, modification time
+// and all.
+func writeIfChanged(path string, data []byte) (changed bool, err error) {
+	old, err := os.ReadFile(path)
+	if err == nil && bytes.Equal(old, data) {
+		return false, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("read %s: %w", path, err)
+	}
+	return true, writeFile(path, data)
+}
