@@ -1,13 +1,16 @@
 // Package condor owns HTCondor's words: resource ids and their property ads,
 // slot types, the generated configuration, the dialect of hooks, monitors and
 // environments, and which HTCondor versions can carry all that. Its input is
-// the Node below, which the agent fills in from a plan. Start at Render.
+// the Node below, which the agent fills in from a plan. Start at
+// ExecutionPoint; a job's way through the hook starts at ReadJob.
 package condor
 
 import "github.com/gpuslot/gpuslot/gpu"
 
 // Node is the execution point to be rendered.
 type Node struct {
+	// Version is gpuslot's own, published as GPUSlotVersion.
+	Version string
 	// CPUs and Memory are all that the node offers, whatever HTCondor detects.
 	CPUs   int
 	Memory gpu.MiB
@@ -58,4 +61,25 @@ type Device struct {
 	// DefaultRequest is one share of the pool.
 	DefaultRequest gpu.MiB
 	Share          Share
+}
+
+// The values of Node.WithoutRequest and Pool.WithoutRequest.
+const (
+	WithoutRequestWhole  = "whole"
+	WithoutRequestShare  = "share"
+	WithoutRequestRefuse = "refuse"
+)
+
+// shared and whole split the devices, each in their given order.
+func (n Node) shared() []Device { return n.devices(true) }
+func (n Node) whole() []Device  { return n.devices(false) }
+
+func (n Node) devices(shared bool) []Device {
+	var some []Device
+	for _, d := range n.Devices {
+		if d.Shared == shared {
+			some = append(some, d)
+		}
+	}
+	return some
 }

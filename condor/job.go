@@ -1,0 +1,104 @@
+package condor
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/gpuslot/gpuslot/condor/classad"
+)
+
+// MaxJobAd bounds a job ad in bytes; real ones take some kB, and an imported
+// environment (getenv) up to some 100 kB.
+const MaxJobAd = 8 << 20
+
+// Job is what a job ad says that matters for its GPU.
+type Job struct {
+	// ID is "cluster.proc"; empty if the ad has no numbers.
+	ID    string
+	Owner string
+	// RequestGPUs, RequestVRAM (MiB) and ProvisionedVRAM (the slot's, MiB);
+	// nil if the ad does not have them. A request that is an expression is
+	// taken as provisioned, since the startd has evaluated it.
+	RequestGPUs, RequestVRAM, ProvisionedVRAM *int64
+
+	ad classad.Ad
+}
+
+// ReadJob reads the ad that a hook finds on its standard input, or the file
+// .job.ad.
+func ReadJob(r io.Reader) (Job, error) {
+	text, err := io.ReadAll(io.LimitReader(r, MaxJobAd+1))
+	if err != nil {
+		return Job{}, fmt.Errorf("read the job ad: %w", err)
+	}
+	if len(text) > MaxJobAd {
+		return Job{}, fmt.Errorf("the job ad is larger than %d bytes", MaxJobAd)
+	}
+	ad, err := classad.Parse(string(text))
+	if err != nil {
+		return Job{}, fmt.Errorf("the job ad: %w", err)
+	}
+	if ad.Len() == 0 {
+		return Job{}, errors.New("the job ad is empty")
+	}
+	return newJob(ad), nil
+}
+
+func newJob(ad classad.Ad) Job {
+	j := Job{ad: ad}
+	cluster, okCluster := ad.Int("ClusterId")
+	proc, okProc := ad.Int("ProcId")
+	if okCluster && okProc {
+		j.ID = fmt.Sprintf("%d.%d", cluster, proc)
+	}
+	j.Owner, _ = ad.String("Owner")
+	j.ProvisionedVRAM = number(ad, "VramProvisioned")
+	j.RequestVRAM = request(ad, "RequestVRAM", j.ProvisionedVRAM)
+	j.RequestGPUs = request(ad, "RequestGPUs", number(ad, "GpusProvisioned"))
+	return j
+}
+
+// request is a literal request, or what was provisioned for an expression.
+func request(ad classad.Ad, name string, provisioned *int64) *int64 {
+	if !ad.Has(name) {
+		return nil
+	}
+	if n := number(ad, name); n != nil {
+		return n
+	}
+	return provisioned
+}
+
+// number is an integer, or a real rounded up as HTCondor rounds requests.
+func number(ad classad.Ad, name string) *int64 {
+	n, ok := ad.Int(name)
+	if !ok {
+		f, real := ad.Float(name)
+		if !real || math.Abs(f) > 1<<53 {
+			return nil
+		}
+		n = int64(math.Ceil(f))
+	}
+	return &n
+}
+
+// Environment is the job's environment: Environment, or Env of old clients. An
+// expression cannot be cleaned of what is Reserved, so it is an error.
+func (j Job) Environment() (Environment, error) {
+	if v2, ok := j.ad.String("Environment"); ok {
+		return ParseEnvironment(v2)
+	}
+	if j.ad.Has("Environment") {
+		return Environment{}, errors.New("the job's environment is a ClassAd expression, which gpuslot cannot read; " +
+			"write it in the submit file as environment = \"NAME=value …\"")
+	}
+	v1, ok := j.ad.String("Env")
+	if !ok && j.ad.Has("Env") {
+		return Environment{}, errors.New("the job's Env is a ClassAd expression, which gpuslot cannot read; " +
+			"write it in the submit file as environment = \"NAME=value …\"")
+	}
+	delimiter, _ := j.ad.String("EnvDelim")
+	return ParseEnvironmentV1(v1, delimiter)
+}

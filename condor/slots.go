@@ -1,0 +1,111 @@
+package condor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/condor/classad"
+)
+
+// Slot is one slot in the startd's own words.
+type Slot struct {
+	// Name is "slot1_2@host".
+	Name string
+	// Type is "Partitionable", "Dynamic" or "Static".
+	Type string
+	// State is "Unclaimed", "Claimed", "Owner", …
+	State string
+	// JobID is "cluster.proc"; empty if no job runs.
+	JobID string
+	// RemoteOwner is "user@domain"; empty if unclaimed.
+	RemoteOwner string
+	// AssignedGPUs are the ids bound to the slot, repeated as the startd repeats them.
+	AssignedGPUs []string
+	// VRAM is what the slot has (dynamic) or has left (partitionable), in MiB;
+	// nil if the ad does not say.
+	VRAM *int64
+	GPUs int64
+	Cpus int64
+	// Plan is the Fingerprint of the configuration that the startd runs with;
+	// empty if it runs with none of gpuslot's.
+	Plan string
+}
+
+// slotAttributes are those that ParseSlots reads.
+const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan"
+
+// commandTimeout ends a command of HTCondor whose context has no deadline; 10
+// to 30 ms are usual.
+const commandTimeout = 10 * time.Second
+
+// Slots asks the startd of this machine for its slots, past the collector: an
+// empty name means the local startd (8 ms on 25.14.1, against 32 ms for condor_who).
+func Slots(ctx context.Context) ([]Slot, error) {
+	out, err := output(ctx, "condor_status", "-direct", "", "-long", "-attributes", slotAttributes)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSlots(out)
+}
+
+// ParseSlots reads "condor_status -long" of slots. An ad without a name is an
+// error: then it is not what was asked for.
+func ParseSlots(text string) ([]Slot, error) {
+	ads, err := classad.ParseAll(text)
+	if err != nil {
+		return nil, fmt.Errorf("slot ads: %w", err)
+	}
+	var slots []Slot
+	for _, ad := range ads {
+		s := newSlot(ad)
+		if s.Name == "" {
+			return nil, errors.New("slot ads: an ad has no Name")
+		}
+		slots = append(slots, s)
+	}
+	return slots, nil
+}
+
+func newSlot(ad classad.Ad) Slot {
+	var s Slot
+	for name, field := range map[string]*string{
+		"Name": &s.Name, "SlotType": &s.Type, "State": &s.State, "JobId": &s.JobID,
+		"RemoteOwner": &s.RemoteOwner, "GPUSlotPlan": &s.Plan,
+	} {
+		*field, _ = ad.String(name)
+	}
+	s.AssignedGPUs, _ = ad.StringList("AssignedGPUs")
+	if n, ok := ad.Int("VRAM"); ok {
+		s.VRAM = &n
+	}
+	s.GPUs, _ = ad.Int("GPUs")
+	s.Cpus, _ = ad.Int("Cpus")
+	return s
+}
+
+// output runs a command of HTCondor and returns what it prints.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, commandTimeout)
+		defer cancel()
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	switch exit := (*exec.ExitError)(nil); {
+	case err == nil:
+		return string(out), nil
+	case errors.Is(err, exec.ErrNotFound):
+		return "", fmt.Errorf("%s is not in PATH; install HTCondor %s or later: %w", name, Oldest, err)
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("%s did not end in time: %w; look at: systemctl status condor", name, ctx.Err())
+	case errors.As(err, &exit):
+		return "", fmt.Errorf("%s: %w: %s", name, err, clip(strings.TrimSpace(string(exit.Stderr))))
+	}
+	return "", fmt.Errorf("%s: %w", name, err)
+}

@@ -1,0 +1,145 @@
+package condor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/condor/classad"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// slotType is one SLOT_TYPE_<n>, which has exactly one partitionable slot.
+type slotType struct {
+	title string
+	// gpus is the count, with a constraint if it is not 0.
+	gpus  string
+	vram  gpu.MiB
+	share Share
+	// uuid is the shared GPU; empty on the types of whole GPUs and of none.
+	uuid gpu.UUID
+	// start are the conditions besides the site's START.
+	start []string
+}
+
+// slotTypes are the types in the order of their numbers: shared GPUs first.
+func slotTypes(n Node) []slotType {
+	var types []slotType
+	for _, d := range n.shared() {
+		types = append(types, sharedType(n, d))
+	}
+	if len(n.whole()) > 0 {
+		types = append(types, wholeType(n))
+	}
+	if n.CPUOnly.CPUs > 0 {
+		types = append(types, cpuOnlyType(n))
+	}
+	return types
+}
+
+func sharedType(n Node, d Device) slotType {
+	st := slotType{
+		title: fmt.Sprintf("GPU %d: %s, %s, shared by at most %d jobs.", d.Index, d.UUID, d.Name, d.Shares),
+		gpus:  fmt.Sprintf("%d : DeviceUuid == %s", d.Shares, classad.Quote(d.UUID.Bare())),
+		vram:  d.Pool,
+		share: d.Share,
+		uuid:  d.UUID,
+		start: []string{"TARGET.RequestGPUs =?= 1"},
+	}
+	switch n.WithoutRequest {
+	case WithoutRequestWhole:
+		st.start = append(st.start, "(TARGET.RequestVRAM ?: 0) > 0")
+	default:
+		// A job that does not say request_vram comes in on purpose: START
+		// could only leave it idle without a word, the hook holds it with
+		// the line to add.
+	}
+	st.start = append(st.start,
+		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.LargestRequest)),
+		"$(GPUSLOT_OPEN)", "$(GPUSLOT_TENANT)")
+	return st
+}
+
+// policy are the parts that START of all shared GPUs has in common.
+func (t *text) policy(n Node) {
+	if len(n.shared()) == 0 {
+		return
+	}
+	t.line("")
+	t.comment(
+		"A partitionable slot starts jobs only while the agent says so, and said so less than a",
+		"minute before the ad was sent (MyCurrentTime, in the collector's copy) or now (in the startd).",
+		"A dynamic slot whose claim is reused must fit the next job as it is. A fractional",
+		"request_vram would match for ever and never start.",
+	)
+	t.set("GPUSLOT_FRESH", "((LastHeardFrom is undefined ? time() : MyCurrentTime) - GPUAcceptTime) < %d", maxAcceptAge)
+	t.set("GPUSLOT_OPEN", `(SlotType =?= "Dynamic" ? GPUAccept =!= false && (TARGET.RequestVRAM ?: 0) == VRAM \
+  : GPUAccept =?= true && $(GPUSLOT_FRESH) && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0))`)
+	t.comment("MPS serves one account at a time: GPUTenant is whose jobs hold the GPU now, if anybody's.")
+	t.set("GPUSLOT_TENANT", "(GPUTenant is undefined || GPUTenant =?= TARGET.Owner)")
+}
+
+// maxAcceptAge is for how many seconds START believes the agent.
+const maxAcceptAge = 60
+
+// wholeType holds all whole GPUs: for jobs that want several, or more VRAM
+// than any share gives, or (by the site's choice) say nothing of VRAM.
+func wholeType(n Node) slotType {
+	whole := n.whole()
+	st := slotType{
+		title: fmt.Sprintf("Whole GPUs: %s.", strings.Join(names(whole), "; ")),
+		gpus:  fmt.Sprintf("%d : %s", len(whole), anyOf(whole)),
+		start: []string{"(TARGET.RequestGPUs ?: 0) >= 1"},
+	}
+	smallest := whole[0].Pool
+	for _, d := range whole {
+		st.vram += d.Pool
+		st.share.CPUs += d.Share.CPUs
+		st.share.Memory += d.Share.Memory
+		smallest = min(smallest, d.Pool)
+	}
+	if largest := largestShare(n); largest > 0 {
+		wants := "TARGET.RequestGPUs >= 2"
+		if n.WithoutRequest == WithoutRequestWhole {
+			wants += " || TARGET.RequestVRAM is undefined"
+		}
+		st.start = append(st.start, fmt.Sprintf("(%s || TARGET.RequestVRAM > %d)", wants, int64(largest)))
+	}
+	st.start = append(st.start,
+		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs", int64(smallest)),
+		`(SlotType =!= "Dynamic" || TARGET.RequestGPUs == GPUs && (TARGET.RequestVRAM ?: 0) == VRAM)`)
+	return st
+}
+
+func cpuOnlyType(n Node) slotType {
+	return slotType{
+		title: "Jobs without GPUs.",
+		gpus:  "0", // said, because what is not said is given what is left
+		share: n.CPUOnly,
+		start: []string{"(TARGET.RequestGPUs ?: 0) == 0"},
+	}
+}
+
+// largestShare is the largest budget on any shared GPU; 0 if none is shared.
+func largestShare(n Node) gpu.MiB {
+	var largest gpu.MiB
+	for _, d := range n.shared() {
+		largest = max(largest, d.LargestRequest)
+	}
+	return largest
+}
+
+func anyOf(devices []Device) string {
+	bare := make([]string, 0, len(devices))
+	for _, d := range devices {
+		bare = append(bare, classad.Quote(d.UUID.Bare()))
+	}
+	return "member(DeviceUuid, {" + strings.Join(bare, ", ") + "})"
+}
+
+func names(devices []Device) []string {
+	var names []string
+	for _, d := range devices {
+		names = append(names, fmt.Sprintf("%d %s %s", d.Index, d.UUID, d.Name))
+	}
+	return names
+}
