@@ -7,8 +7,16 @@ import (
 )
 
 // PCIBusID is a PCI address in the kernel's spelling, "dddd:bb:dd.f" in lower
-// case. Two of them compare as strings in the order of the bus.
+// case; a domain above ffff has more digits.
 type PCIBusID string
+
+// Before reports whether p comes before o on the bus.
+func (p PCIBusID) Before(o PCIBusID) bool {
+	if len(p) != len(o) { // only domains differ in length
+		return len(p) < len(o)
+	}
+	return p < o
+}
 
 // ParsePCIBusID accepts the kernel's form and NVML's, whose domain has eight
 // digits ("00000000:3B:00.0"), with or without domain and function.

@@ -37,12 +37,23 @@ func ParseProfile(s string) (Profile, error) {
 		if end == 0 {
 			end = len(attrs)
 		}
-		p.Attributes = append(p.Attributes, strings.TrimPrefix(attrs[:end], "+"))
+		p.addAttributes(attrs[0] == '-', attrs[1:end])
 		attrs = attrs[end:]
 	}
 	return p, nil
 }
 
+// addAttributes takes a list apart that mig-parted joins with commas.
+func (p *Profile) addAttributes(without bool, list string) {
+	for _, a := range strings.Split(list, ",") {
+		if without {
+			a = "-" + a
+		}
+		p.Attributes = append(p.Attributes, a)
+	}
+}
+
+// String prints the name as nvidia-smi does, without "MIG ".
 func (p Profile) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%dg.%dgb", p.Slices, p.GB)

@@ -1,0 +1,128 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// Bounds beyond which a number is a mistake, not a machine: many times what
+// the largest GPU (288 GiB) and the largest servers have.
+const (
+	MaxMemory     MiB = 4 << 20 // 4 TiB, of one GPU
+	MaxHostMemory MiB = 1 << 30 // 1 PiB
+	MaxCPUs           = 1 << 16
+	MaxGPUs           = 256
+
+	maxMultiprocessors = 1 << 12
+)
+
+// Names and versions end in HTCondor's configuration, in ads and in labels, so
+// they must be what they seem.
+var (
+	hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
+	version  = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){1,3}$`)
+)
+
+// Check reports everything that cannot be true of a node, all at once.
+func (inv Inventory) Check() error {
+	c := checker{}
+	c.host(inv)
+	if len(inv.GPUs) > MaxGPUs {
+		c.bad("%d gpus; a node has at most %d", len(inv.GPUs), MaxGPUs)
+		return errors.Join(c.errs...)
+	}
+	for i, g := range inv.GPUs {
+		c.gpu(i, g)
+	}
+	c.twins(inv.GPUs)
+	return errors.Join(c.errs...)
+}
+
+// checker gathers errors.
+type checker struct{ errs []error }
+
+func (c *checker) bad(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("inventory: "+format, args...))
+}
+
+func (c *checker) host(inv Inventory) {
+	if inv.Schema != InventorySchema {
+		c.bad("schema is %q; this gpuslot reads %q", clip(inv.Schema), InventorySchema)
+	}
+	if h := inv.Host.Name; h != "" && !hostName.MatchString(h) {
+		c.bad("host.name is %q; a host name has letters, digits, dots and hyphens", clip(h))
+	}
+	if n := inv.Host.CPUs; n < 1 || n > MaxCPUs {
+		c.bad("host.cpus is %d; a node has 1 to %d", n, MaxCPUs)
+	}
+	if m := inv.Host.Memory; m < 1 || m > MaxHostMemory {
+		c.bad("host.memory_mib is %d; a node has 1 to %d", int64(m), int64(MaxHostMemory))
+	}
+	if v := inv.Driver; v != "" && !version.MatchString(v) {
+		c.bad("driver is %q; write a version such as 550.163.01", clip(v))
+	}
+	if v := inv.CUDA; v != "" && !version.MatchString(v) {
+		c.bad("cuda is %q; write a version such as 12.4", clip(v))
+	}
+}
+
+// gpu checks one GPU by itself.
+func (c *checker) gpu(i int, g GPU) {
+	at := fmt.Sprintf("gpus[%d]", i)
+	switch {
+	case g.UUID == "":
+		c.bad("%s has no uuid", at)
+	case g.UUID.IsMIG():
+		c.bad("%s: %s is a MIG device; list the GPU it is part of", at, g.UUID)
+	default:
+		at += " (" + g.UUID.String() + ")"
+	}
+	if g.Index < 0 || g.Index >= MaxGPUs {
+		c.bad("%s: index is %d; NVML counts from 0", at, g.Index)
+	}
+	if !isName(g.Name) {
+		c.bad("%s: name is %q; write the product name as nvidia-smi -L prints it", at, clip(g.Name))
+	}
+	if g.PCI == "" {
+		c.bad("%s has no pci_bus_id", at)
+	}
+	if g.Memory < 1 || g.Memory > MaxMemory {
+		c.bad("%s: memory_mib is %d; a GPU has 1 to %d", at, int64(g.Memory), int64(MaxMemory))
+	}
+	if g.Capability.Major < 1 {
+		c.bad("%s has no compute_capability", at)
+	}
+	if n := g.Multiprocessors; n < 0 || n > maxMultiprocessors {
+		c.bad("%s: multiprocessors is %d; a GPU has 1 to %d", at, n, maxMultiprocessors)
+	}
+	if g.MIGEnabled && !g.MIGCapable {
+		c.bad("%s has mig_enabled but not mig_capable", at)
+	}
+}
+
+// isName accepts what NVML can return: up to 95 printable characters
+// (NVML_DEVICE_NAME_V2_BUFFER_SIZE is 96, with the final zero).
+func isName(s string) bool {
+	printable := strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+	return s != "" && len(s) < 96 && printable && s == strings.TrimSpace(s)
+}
+
+// twins finds GPUs that cannot both exist.
+func (c *checker) twins(gpus []GPU) {
+	uuids, addresses, indexes := map[UUID]int{}, map[PCIBusID]int{}, map[int]int{}
+	for i, g := range gpus {
+		if first, seen := uuids[g.UUID]; seen && g.UUID != "" {
+			c.bad("gpus[%d] and gpus[%d] have the same uuid %s", first, i, g.UUID)
+		}
+		if first, seen := addresses[g.PCI]; seen && g.PCI != "" {
+			c.bad("gpus[%d] and gpus[%d] have the same pci_bus_id %s", first, i, g.PCI)
+		}
+		if first, seen := indexes[g.Index]; seen {
+			c.bad("gpus[%d] and gpus[%d] have the same index %d", first, i, g.Index)
+		}
+		uuids[g.UUID], addresses[g.PCI], indexes[g.Index] = i, i, i
+	}
+}
