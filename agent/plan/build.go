@@ -21,7 +21,7 @@ type candidate struct {
 // that is lost, swapped or too small) is a warning, because one card must
 // never lose the node. The plan is meaningful only without an error.
 func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
-	if cfg.RequestVRAM.Quantum < 1 || cfg.RequestVRAM.Minimum < 1 {
+	if r := cfg.RequestVRAM; r.Quantum < 1 || r.Minimum < 1 || r.Minimum%r.Quantum != 0 {
 		return Plan{}, errors.New("the configuration was not checked: use config.Default, config.Parse or config.Load")
 	}
 	inv.GPUs = slices.Clone(inv.GPUs)
@@ -84,7 +84,7 @@ func named(table string) bool {
 
 // requestVRAM decides what a job without request_vram gets.
 func requestVRAM(c config.RequestVRAM, p Plan, present int, n *notes) RequestVRAM {
-	out := RequestVRAM{Minimum: c.Minimum.Ceil(c.Quantum), Quantum: c.Quantum, WithoutRequest: c.WithoutRequest}
+	out := RequestVRAM{Minimum: c.Minimum, Quantum: c.Quantum, WithoutRequest: c.WithoutRequest}
 	whole := slices.ContainsFunc(p.GPUs, func(g GPU) bool { return !g.Shared() })
 	switch {
 	case c.WithoutRequest == config.WithoutRequestAuto && whole:

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // FileName is the plan file's name in the run directory (config.Paths.Run).
@@ -61,7 +63,22 @@ func Decode(b []byte) (Plan, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Plan{}, fmt.Errorf("plan: text after the closing brace at byte %d", d.InputOffset())
 	}
-	return p, nil
+	return p, p.check()
+}
+
+// check finds GPUs that Build cannot have planned.
+func (p Plan) check() error {
+	seen := map[gpu.UUID]bool{}
+	for i, g := range p.GPUs {
+		switch {
+		case g.UUID == "" || g.PCI == "" || g.Capability.Major < 1 || g.Shares < 1 || g.Pool < 1:
+			return fmt.Errorf("plan: gpus[%d] is not complete; restart the agent to have it written again", i)
+		case seen[g.UUID]:
+			return fmt.Errorf("plan: gpus[%d] has the UUID of another one, %s", i, g.UUID)
+		}
+		seen[g.UUID] = true
+	}
+	return nil
 }
 
 // checkSchema comes before the fields: those of another schema would only

@@ -64,8 +64,8 @@ func (n *notes) list(s sentences) []string {
 // subject names the GPUs a sentence is about.
 func (n *notes) subject(gpus []gpu.UUID) string {
 	switch {
-	case len(gpus) == 1:
-		return string(gpus[0])
+	case len(gpus) <= 2:
+		return joinUUIDs(gpus)
 	case len(gpus) == n.total:
 		return fmt.Sprintf("all %d GPUs", n.total)
 	}
@@ -73,12 +73,9 @@ func (n *notes) subject(gpus []gpu.UUID) string {
 }
 
 func joinUUIDs(us []gpu.UUID) string {
-	var b strings.Builder
+	names := make([]string, len(us))
 	for i, u := range us {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(string(u))
+		names[i] = string(u)
 	}
-	return b.String()
+	return strings.Join(names, ", ")
 }

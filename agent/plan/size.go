@@ -23,18 +23,17 @@ func size(c candidate, r config.RequestVRAM, ceiling int, n *notes) GPU {
 		return g
 	}
 	g.ComputeMode, g.Threads = c.settings.ComputeMode, Threads(c.settings.Threads)
-	least := r.Minimum.Ceil(r.Quantum)
 	if c.settings.ReservedVRAM >= c.Memory {
 		n.fail(c.UUID, "reserved_vram = %d, but the card has %s: leave room for jobs", int64(c.settings.ReservedVRAM), c.Memory)
 		return g
 	}
 	g.Pool = poolOf(c, r.Quantum)
-	if g.Pool < least {
-		n.fail(c.UUID, `reserved_vram = %d leaves a pool of %s, but request_vram.minimum is %s: reserve less, or use mode = "whole"`, int64(c.settings.ReservedVRAM), g.Pool, least)
+	if g.Pool < r.Minimum {
+		n.fail(c.UUID, `reserved_vram = %d leaves a pool of %s, but request_vram.minimum is %s: reserve less, or use mode = "whole"`, int64(c.settings.ReservedVRAM), g.Pool, r.Minimum)
 		return g
 	}
-	g.Shares = sharesOf(c, g.Pool, least, ceiling, n)
-	g.LargestRequest = largestOf(c, g.Pool, r.Quantum, least, n)
+	g.Shares = sharesOf(c, g.Pool, r.Minimum, ceiling, n)
+	g.LargestRequest = largestOf(c, g.Pool, r.Quantum, n)
 	g.DefaultRequest = min((g.Pool / gpu.MiB(g.Shares)).Floor(r.Quantum), g.LargestRequest)
 	return g
 }
@@ -46,35 +45,29 @@ func poolOf(c candidate, quantum gpu.MiB) gpu.MiB {
 
 // sharesOf is how many jobs may run at once; at least 1. The pool holds at
 // least one smallest budget.
-func sharesOf(c candidate, pool, least gpu.MiB, ceiling int, n *notes) int {
-	fit := int(pool / least)
+func sharesOf(c candidate, pool, minimum gpu.MiB, ceiling int, n *notes) int {
+	fit := int(pool / minimum)
 	wish := c.settings.Shares
 	if wish == 0 {
 		return max(1, min(defaultShares, int(pool/shareVRAM), ceiling, fit))
 	}
 	if wish > fit {
-		n.fail(c.UUID, "shares = %d: with request_vram.minimum = %d the pool of %s holds %d: set shares to %d or less", wish, int64(least), pool, fit, min(fit, ceiling))
+		n.fail(c.UUID, "shares = %d: with request_vram.minimum = %d the pool of %s holds %d: set shares to %d or less", wish, int64(minimum), pool, fit, min(fit, ceiling))
 	}
 	if wish > ceiling {
 		n.fail(c.UUID, "shares = %d: MPS serves %d clients per GPU with this driver, and one is kept for tools: set shares to %d or less", wish, ceiling+1, ceiling)
-	}
-	if c.settings.Threads.Policy == config.ThreadsEqual && wish > 100 {
-		n.fail(c.UUID, `threads = "equal" with shares = %d leaves less than one percent to a job: set shares to 100 or less, or threads = "uncapped"`, wish)
 	}
 	return wish
 }
 
 // largestOf is the largest budget of one job.
-func largestOf(c candidate, pool, quantum, least gpu.MiB, n *notes) gpu.MiB {
+func largestOf(c candidate, pool, quantum gpu.MiB, n *notes) gpu.MiB {
 	wish := c.settings.LargestRequest
-	switch {
-	case wish == 0:
+	if wish == 0 {
 		return pool
-	case wish > pool:
+	}
+	if wish > pool {
 		n.fail(c.UUID, "largest_request = %d is above the pool of %s: set it to %d or less", int64(wish), pool, int64(pool))
-		return pool
-	case wish.Floor(quantum) < least:
-		n.fail(c.UUID, "largest_request = %d is below the smallest budget, %s: set it to %d or more", int64(wish), least, int64(least))
 		return pool
 	}
 	return wish.Floor(quantum)

@@ -29,11 +29,7 @@ func withoutMIG(cs []candidate, n *notes) []candidate {
 func decideModes(cs []candidate, r config.RequestVRAM, n *notes) {
 	for i := range cs {
 		c := &cs[i]
-		switch c.mode {
-		case config.ModeWhole:
-			continue
-		case config.ModeMIG:
-			n.fail(c.UUID, `mode = "mig" in %s is not built yet: use "mps" or "whole"`, c.settings.ModeFrom)
+		if c.mode != config.ModeMPS {
 			continue
 		}
 		reason := unshareable(*c, r)
@@ -53,8 +49,8 @@ func unshareable(c candidate, r config.RequestVRAM) string {
 	if c.Capability.Before(gpu.Volta) {
 		return "compute capability " + c.Capability.String() + " is older than Volta (7.0), which MPS cannot limit"
 	}
-	if least := r.Minimum.Ceil(r.Quantum); poolOf(c, r.Quantum) < least && isDefaultReserve(c) {
-		return "its " + c.Memory.String() + " less reserved_vram (" + c.settings.ReservedVRAM.String() + ") do not hold one request_vram.minimum (" + least.String() + ")"
+	if poolOf(c, r.Quantum) < r.Minimum && isDefaultReserve(c) {
+		return "its " + c.Memory.String() + " less reserved_vram (" + c.settings.ReservedVRAM.String() + ") do not hold one request_vram.minimum (" + r.Minimum.String() + ")"
 	}
 	return ""
 }

@@ -1,0 +1,172 @@
+package plan_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+var update = flag.Bool("update", false, "rewrite the scenarios' results; read the difference before you commit it")
+
+// TestScenarios builds the plan of each testdata/*.txtar. Its comment says what
+// it shows; gpuslot.toml and inventory.json are the input, and the result is
+// plan.txt, plan.json or errors.txt.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { runScenario(t, file) })
+	}
+}
+
+func runScenario(t *testing.T, file string) {
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := result(t, read(t, archive))
+	results := 0
+	for i, f := range archive.Files {
+		text, ok := got[f.Name]
+		if !ok {
+			continue
+		}
+		results++
+		if *update {
+			archive.Files[i].Data = []byte(text)
+		} else if d := cmp.Diff(string(f.Data), text); d != "" {
+			t.Errorf("%s (-want +got):\n%s", f.Name, d)
+		}
+	}
+	if results != 1 {
+		t.Fatalf("the scenario wants %d results of plan.txt, plan.json and errors.txt; the build gave %v", results, keys(got))
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+type input struct {
+	cfg config.Config
+	inv gpu.Inventory
+}
+
+func read(t *testing.T, a *txtar.Archive) input {
+	t.Helper()
+	in := input{cfg: config.Default()}
+	for _, f := range a.Files {
+		var err error
+		switch f.Name {
+		case "gpuslot.toml":
+			in.cfg, err = config.Parse(f.Name, f.Data)
+		case "inventory.json":
+			in.inv, err = gpu.DecodeInventory(bytes.NewReader(f.Data))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return in
+}
+
+// result is errors.txt, or plan.txt and plan.json.
+func result(t *testing.T, in input) map[string]string {
+	p, err := plan.Build(in.cfg, in.inv)
+	if err != nil {
+		return map[string]string{"errors.txt": err.Error() + "\n"}
+	}
+	encoded, err := p.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{"plan.txt": show(p), "plan.json": string(encoded)}
+}
+
+// show prints a plan so that a person can check it.
+func show(p plan.Plan) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "host: %d CPUs, %s; for jobs without GPUs: %d CPUs, %s\n", p.Host.CPUs, p.Host.Memory, p.CPUOnly.CPUs, p.CPUOnly.Memory)
+	fmt.Fprintf(&b, "request_vram: minimum %d, quantum %d, without_request %s\n", p.RequestVRAM.Minimum, p.RequestVRAM.Quantum, p.RequestVRAM.WithoutRequest)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "gpu\tmode\tshares\tpool\tlargest\tdefault\tCPUs\tmemory\tthreads\tcompute mode\ttenancy")
+	for _, g := range p.GPUs {
+		fmt.Fprintf(w, "%.12s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", g.UUID, g.Mode, g.Shares, g.Pool, g.LargestRequest, g.DefaultRequest,
+			g.Resources.CPUs, g.Resources.Memory, g.Threads, dash(string(g.ComputeMode)), g.Tenancy)
+	}
+	w.Flush()
+	for _, d := range p.ControlDaemons() {
+		fmt.Fprintf(&b, "control daemon %.12s: limit %d, threads %g\n", d.GPU, d.Limit, d.ThreadPercentage)
+	}
+	for _, u := range p.Absent {
+		fmt.Fprintf(&b, "absent: %s\n", u)
+	}
+	for _, s := range p.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", s)
+	}
+	return b.String()
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func keys(m map[string]string) []string {
+	var out []string
+	for k := range m {
+		out = append(out, k)
+	}
+	return out
+}
+
+func TestBuildRefusesAnUncheckedConfiguration(t *testing.T) {
+	if _, err := plan.Build(config.Config{}, gpu.Inventory{}); err == nil {
+		t.Error("Build took the zero Config")
+	}
+}
+
+func TestPlanFile(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	if _, err := plan.Read(filepath.Join(dir, "absent.json")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing plan file gives %v, want fs.ErrNotExist", err)
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"newer":     {`{"schema": "gpuslot-plan/2", "new_field": 1}`, `made by a newer gpuslot: its schema is "gpuslot-plan/2", this one reads "gpuslot-plan/1"; use the gpuslot that belongs to the running agent`},
+		"inventory": {`{"schema": "gpuslot-inventory/1"}`, `not a plan file: its schema is "gpuslot-inventory/1", not "gpuslot-plan/1"`},
+		"empty":     {"", "not a plan file: unexpected end of JSON input"},
+		"unknown":   {`{"schema": "gpuslot-plan/1", "gpu": []}`, `plan: json: unknown field "gpu"`},
+		"trailing":  {`{"schema": "gpuslot-plan/1"} {}`, "not a plan file: invalid character '{' after top-level value"},
+	} {
+		_, err := plan.Read(write(name, c.text))
+		if err == nil || !strings.HasSuffix(err.Error(), ": "+c.want) {
+			t.Errorf("%s: %v, want …: %s", name, err, c.want)
+		}
+	}
+}
