@@ -12,6 +12,8 @@ const (
 	CodeSeveralGPUs = 73
 	// CodeBadGPUs: the slot's GPU ids repeat or are no UUIDs.
 	CodeBadGPUs = 74
+	// CodeBadJob: the job ad or its environment cannot be read; the hook says it by itself.
+	CodeBadJob = 75
 
 	// CodeClosed: the GPU is closed, or its control daemon is not proven healthy.
 	CodeClosed = 371

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/condor/classad"
+)
+
+// prepareTimeout outlasts a restart of the agent, during which systemd keeps
+// the connection waiting.
+const prepareTimeout = 20 * time.Second
+
+// prepare is the PREPARE_JOB hook. Whatever happens it answers in words and
+// with status 0: any other status holds the job, also when the node is at fault.
+// It prints nothing of its own environment, which holds HTCondor's session keys.
+func (p program) prepare(args []string) int {
+	socket, _, err := p.parse("prepare", args)
+	if err != nil {
+		return usage
+	}
+	if _, err := p.stdout.Write(p.admit(socket).Print()); err != nil {
+		return 1 // without its answer the job must not start
+	}
+	return 0
+}
+
+// admit asks the agent about the job on standard input.
+func (p program) admit(socket string) condor.HookReply {
+	job, err := condor.ReadJob(p.stdin)
+	if err != nil {
+		return refuse(api.CodeBadJob, fmt.Sprintf("gpuslot cannot read %v", err))
+	}
+	env, err := job.Environment()
+	if err != nil {
+		return refuse(api.CodeBadJob, err.Error())
+	}
+	grant, refusal := ask(socket, p.request(job))
+	if refusal != nil {
+		return refuse(refusal.Code, refusal.Reason)
+	}
+	return condor.HookReply{Environment: env.With(grant.Environment, grant.Defaults)}
+}
+
+func refuse(code int, reason string) condor.HookReply {
+	return condor.HookReply{Code: code, Message: reason}
+}
+
+// request is the job in the agent's words. The slot's GPUs come from the
+// environment: HTCondor sets them there after the job's own variables.
+func (p program) request(job condor.Job) *api.Job {
+	return &api.Job{
+		ID:              job.ID,
+		Owner:           job.Owner,
+		AssignedGPUs:    classad.SplitList(p.getenv(assignedGPUs)),
+		ProvisionedVRAM: job.ProvisionedVRAM,
+		RequestGPUs:     job.RequestGPUs,
+		RequestVRAM:     job.RequestVRAM,
+	}
+}
+
+// assignedGPUs is the variable in which the starter lists the slot's GPUs.
+const assignedGPUs = "_CONDOR_AssignedGPUs"
+
+// ask returns the agent's grant or a refusal, never both and never none: an
+// agent that does not answer, or not sensibly, is a requeue.
+func ask(socket string, job *api.Job) (api.Grant, *api.Refusal) {
+	ctx, cancel := context.WithTimeout(context.Background(), prepareTimeout)
+	defer cancel()
+	reply, err := api.Call(ctx, socket, api.Request{Op: api.OpPrepare, Job: job})
+	switch {
+	case err != nil:
+		return api.Grant{}, api.Refuse(api.CodeNoAgent, err.Error())
+	case reply.Refusal != nil && reply.Refusal.Code > 0:
+		return api.Grant{}, reply.Refusal
+	case reply.Refusal == nil && reply.Grant != nil:
+		return *reply.Grant, nil
+	}
+	return api.Grant{}, api.Refuse(api.CodeNoAgent, "gpuslotd answered without a decision; look at: journalctl -u gpuslotd")
+}
