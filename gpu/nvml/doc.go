@@ -8,10 +8,7 @@
 // caller whose context ends gets an error that names the call that hangs.
 package nvml
 
-import (
-	"errors"
-	"strings"
-)
+import "errors"
 
 // What an operator has to tell apart; match with errors.Is.
 var (
@@ -26,22 +23,3 @@ var (
 	// ErrNotBuilt: the program was built without cgo.
 	ErrNotBuilt = errors.New("built without cgo, so NVML cannot be used: build with CGO_ENABLED=1, or read a recorded inventory with --inventory FILE")
 )
-
-// PartialError comes with a valid inventory: some GPUs could not be read, and
-// the inventory holds all the others. One lost card must not lose the node.
-type PartialError struct {
-	// Unreadable holds one error for each GPU that is missing, in the order of
-	// NVML's indices.
-	Unreadable []error
-}
-
-func (e *PartialError) Error() string {
-	var lines []string
-	for _, err := range e.Unreadable {
-		lines = append(lines, err.Error())
-	}
-	return strings.Join(lines, "\n")
-}
-
-// Unwrap lets errors.Is look into each GPU's error.
-func (e *PartialError) Unwrap() []error { return e.Unreadable }

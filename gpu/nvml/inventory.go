@@ -12,12 +12,13 @@ import (
 )
 
 // Inventory reads the whole node: the host, the driver, and every GPU that
-// answers. With a *PartialError the inventory is valid and some GPUs are
-// missing from it; any other error means that there is none.
-func (l *Library) Inventory(ctx context.Context) (gpu.Inventory, error) {
+// answers. Unreadable holds one error for each GPU that does not, in the order
+// of NVML's indices; the inventory holds all the others, because one lost card
+// must not lose the node.
+func (l *Library) Inventory(ctx context.Context) (inv gpu.Inventory, unreadable []error, err error) {
 	host, err := Host(ctx)
 	if err != nil {
-		return gpu.Inventory{}, err
+		return gpu.Inventory{}, nil, err
 	}
 	type reading struct {
 		inv        gpu.Inventory
@@ -28,16 +29,13 @@ func (l *Library) Inventory(ctx context.Context) (gpu.Inventory, error) {
 		return reading{inv, unreadable}, err
 	})
 	if err != nil {
-		return gpu.Inventory{}, fmt.Errorf("read inventory: %w", err)
+		return gpu.Inventory{}, nil, fmt.Errorf("read inventory: %w", err)
 	}
 	r.inv.Host = host
 	if err := r.inv.Check(); err != nil {
-		return gpu.Inventory{}, fmt.Errorf("NVML reports what cannot be: %w", err)
+		return gpu.Inventory{}, nil, fmt.Errorf("the node reports what cannot be: %w", err)
 	}
-	if len(r.unreadable) > 0 {
-		return r.inv, &PartialError{Unreadable: r.unreadable}
-	}
-	return r.inv, nil
+	return r.inv, r.unreadable, nil
 }
 
 // readNode reads everything but the host. A GPU that cannot be read becomes an
@@ -61,6 +59,9 @@ func readNode(lib nvml.Interface, has symbols, step func(string)) (inv gpu.Inven
 	}
 	for i := range count {
 		g, err := readGPU(lib, i, has, step)
+		if err == nil {
+			err = alone(g).Check()
+		}
 		if err != nil {
 			unreadable = append(unreadable, fmt.Errorf("GPU with NVML index %d: %w", i, err))
 			continue
@@ -69,6 +70,11 @@ func readNode(lib nvml.Interface, has symbols, step func(string)) (inv gpu.Inven
 	}
 	inv.Sort()
 	return inv, unreadable, nil
+}
+
+// alone is a node with one GPU, to check what one GPU says of itself.
+func alone(g gpu.GPU) gpu.Inventory {
+	return gpu.Inventory{Schema: gpu.InventorySchema, Host: gpu.Host{CPUs: 1, Memory: 1}, GPUs: []gpu.GPU{g}}
 }
 
 // cudaVersion spells NVML's 1000*major + 10*minor.

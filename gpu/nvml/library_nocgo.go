@@ -18,8 +18,8 @@ func Open() (*Library, error) { return nil, ErrNotBuilt }
 func (*Library) Close(context.Context) error { return nil }
 
 // Inventory returns ErrNotBuilt.
-func (*Library) Inventory(context.Context) (gpu.Inventory, error) {
-	return gpu.Inventory{}, ErrNotBuilt
+func (*Library) Inventory(context.Context) (gpu.Inventory, []error, error) {
+	return gpu.Inventory{}, nil, ErrNotBuilt
 }
 
 // SetComputeMode returns ErrNotBuilt.
