@@ -97,10 +97,11 @@ func (n *Node) JobLog(ctx context.Context, cluster int) (string, error) {
 	}
 	// An event begins "005 (012.000.000) …" and ends with a line of three dots.
 	mark := fmt.Sprintf(" (%03d.", cluster)
+	events := strings.SplitAfter(log, "\n...\n")
 	var b strings.Builder
-	for event := range strings.SplitSeq(log, "\n...\n") {
+	for _, event := range events[:len(events)-1] { // the last is empty, or half written
 		if head, _, _ := strings.Cut(event, "\n"); strings.Contains(head, mark) {
-			b.WriteString(event + "\n...\n")
+			b.WriteString(event)
 		}
 	}
 	return b.String(), nil

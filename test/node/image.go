@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 )
@@ -54,6 +55,9 @@ func imageCommand(ctx context.Context, stderr io.Writer, args ...string) (string
 	cmd.Stderr = stderr
 	// A group of its own, and SIGTERM to all of it: the script then ends its children and removes the half-built tree.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	// The parent-death signal is that of the thread: keep this goroutine on it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	out, err := cmd.Output()
 	return strings.TrimSpace(string(out)), err

@@ -64,9 +64,12 @@ if ! command -v debootstrap >/dev/null; then
   } || die "apt-get cannot install debootstrap: install it by hand"
 fi
 
-tmp=$(mktemp -d "$cache/.node-XXXXXX")
+discard() { umount "$1/root/proc" 2>/dev/null || true; rm -rf --one-file-system "$1"; }
+# What a killed build left: the lock is ours, so nobody is at work there.
+for d in "$cache/.node-$key"-*; do [ ! -d "$d" ] || discard "$d"; done
+tmp=$(mktemp -d "$cache/.node-$key-XXXXXX")
 root=$tmp/root
-finish() { umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$tmp"; }
+finish() { discard "$tmp"; }
 trap finish EXIT
 trap 'exit 1' INT TERM HUP
 
