@@ -21,5 +21,5 @@ var (
 	// ErrNotSupported: this GPU, or this driver, does not have it.
 	ErrNotSupported = errors.New("not supported by this GPU or driver")
 	// ErrNotBuilt: the program was built without cgo.
-	ErrNotBuilt = errors.New("built without cgo, so NVML cannot be used: build with CGO_ENABLED=1, or read a recorded inventory with --inventory FILE")
+	ErrNotBuilt = errors.New("built without cgo, so NVML cannot be used: build with CGO_ENABLED=1")
 )

@@ -13,7 +13,7 @@ import (
 func openError(ret nvml.Return) error {
 	switch ret {
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		return fmt.Errorf("%w: the loader finds no libnvidia-ml.so.1; install the NVIDIA driver, or read a recorded inventory with --inventory FILE", ErrNoLibrary)
+		return fmt.Errorf("%w: the loader finds no libnvidia-ml.so.1; install the NVIDIA driver", ErrNoLibrary)
 	case nvml.ERROR_DRIVER_NOT_LOADED:
 		return fmt.Errorf("%w: load it with modprobe nvidia, and see dmesg if that does not help", ErrNoDriver)
 	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:

@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"path/filepath"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+)
+
+// PipeRoot holds one pipe directory per GPU UUID.
+func PipeRoot(p config.Paths) string { return filepath.Join(p.Run, "mps") }
+
+// PlanFile holds the plan in force, for "gpuslot plan".
+func PlanFile(p config.Paths) string { return filepath.Join(p.Run, plan.FileName) }
+
+// InventoryAdsFile holds the ads that HTCondor's inventory program prints.
+func InventoryAdsFile(p config.Paths) string { return filepath.Join(p.Run, "condor", "inventory.ad") }
+
+// Node says a plan in HTCondor's terms, the devices in the plan's order. The
+// caller adds the Version.
+func Node(p plan.Plan, paths config.Paths) condor.Node {
+	n := condor.Node{
+		CPUs:           p.Host.CPUs,
+		Memory:         p.Host.Memory,
+		CPUOnly:        share(p.CPUOnly),
+		Driver:         p.Driver,
+		CUDA:           p.CUDA,
+		WithoutRequest: string(p.RequestVRAM.WithoutRequest),
+		Minimum:        p.RequestVRAM.Minimum,
+		Quantum:        p.RequestVRAM.Quantum,
+		Absent:         p.Absent,
+		PipeRoot:       PipeRoot(paths),
+		Libexec:        paths.Libexec,
+		Inventory:      InventoryAdsFile(paths),
+	}
+	for _, g := range p.GPUs {
+		n.Devices = append(n.Devices, device(g))
+	}
+	return n
+}
+
+func device(g plan.GPU) condor.Device {
+	return condor.Device{
+		UUID:           g.UUID,
+		Index:          g.Index,
+		Name:           g.Name,
+		PCI:            g.PCI,
+		Memory:         g.Memory,
+		Capability:     g.Capability,
+		Shared:         g.Shared(),
+		Shares:         g.Shares,
+		Pool:           g.Pool,
+		LargestRequest: g.LargestRequest,
+		DefaultRequest: g.DefaultRequest,
+		Share:          share(g.Resources),
+	}
+}
+
+func share(r plan.Resources) condor.Share { return condor.Share{CPUs: r.CPUs, Memory: r.Memory} }

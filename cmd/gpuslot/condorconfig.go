@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+)
+
+// What condor-config writes for.
+const (
+	forExecutionPoint = "execution-point"
+	forAccessPoint    = "access-point"
+)
+
+func condorConfigCommand(f *flags) *cobra.Command {
+	var files []string
+	var target string
+	c := &cobra.Command{
+		Use:   "condor-config",
+		Short: "Print the HTCondor configuration that follows from the plan",
+		Long: `condor-config prints the configuration that HTCondor needs, to stdout.
+
+For the execution point (the worker node) it is what the agent writes itself,
+unless htcondor.manage is false: slot types, the guards of START, hook and
+monitor.
+
+For the access point (where users submit) it is the transforms that bring
+request_vram into the steps that match, and the submit requirements that refuse
+what fits no GPU. It depends on the largest GPU of the pool: give one recorded
+inventory per kind of node.`,
+		Example: `  gpuslot condor-config
+  gpuslot condor-config --for access-point --inventory v100.json --inventory a100.json > /etc/condor/config.d/50-gpuslot`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			text, err := condorConfig(c, f, target, files)
+			if err != nil {
+				return err
+			}
+			_, err = c.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	inventoryFlag(c, &files)
+	c.Flags().StringVar(&target, "for", forExecutionPoint, `"execution-point" or "access-point"`)
+	return c
+}
+
+func condorConfig(c *cobra.Command, f *flags, target string, files []string) ([]byte, error) {
+	if target != forExecutionPoint && target != forAccessPoint {
+		return nil, fmt.Errorf("--for is %q; write %s or %s", target, forExecutionPoint, forAccessPoint)
+	}
+	if target == forExecutionPoint {
+		n, err := nodeOf(c, f, files)
+		if err != nil {
+			return nil, err
+		}
+		return condor.ExecutionPoint(n)
+	}
+	if len(files) == 0 {
+		n, err := nodeOf(c, f, nil)
+		if err != nil {
+			return nil, err
+		}
+		return condor.AccessPoint(condor.PoolOf(n))
+	}
+	var nodes []condor.Node
+	var errs []error
+	for _, file := range files {
+		n, err := nodeOf(c, f, []string{file})
+		nodes, errs = append(nodes, n), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return condor.AccessPoint(condor.PoolOf(nodes...))
+}
+
+// nodeOf plans one node; its warnings go to stderr, beside the configuration.
+func nodeOf(c *cobra.Command, f *flags, files []string) (condor.Node, error) {
+	cfg, err := loadConfig(c, f.config)
+	if err != nil {
+		return condor.Node{}, err
+	}
+	inv, unreadable, err := readInventory(c.Context(), files)
+	if err != nil {
+		return condor.Node{}, err
+	}
+	p, err := plan.Build(cfg, inv)
+	if err != nil {
+		return condor.Node{}, err
+	}
+	warn(c.ErrOrStderr(), append(p.Warnings, unreadable...))
+	n := agent.Node(p, cfg.Paths)
+	n.Version = programVersion()
+	return n, nil
+}

@@ -1,0 +1,115 @@
+// Command gpuslot is the operator's view of a node whose GPUs are shared: what
+// it has, what it would offer, what HTCondor is told, what runs now. It changes
+// nothing; gpuslotd does. One file a verb; start at root.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+)
+
+// The exit codes, as the help tells them.
+const (
+	exitOK      = 0
+	exitError   = 1
+	exitDiffers = 2
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is one call of the program.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	c := root()
+	c.SetArgs(args)
+	c.SetOut(stdout)
+	c.SetErr(stderr)
+	err := c.ExecuteContext(ctx)
+	var d differs
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &d):
+		return exitDiffers
+	}
+	complain(stderr, err)
+	return exitError
+}
+
+// differs ends the program with exitDiffers; the verb has said what differs.
+type differs struct{}
+
+func (differs) Error() string { return "the node differs from its plan" }
+
+// advised is an error whose text alone does not say what to do.
+type advised struct {
+	error
+	hint string
+}
+
+func (a advised) Unwrap() error { return a.error }
+
+// complain prints each line of an error as a sentence of its own.
+func complain(w io.Writer, err error) {
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(w, "gpuslot: %s\n", line)
+	}
+	var a advised
+	if errors.As(err, &a) {
+		fmt.Fprintf(w, "hint: %s\n", a.hint)
+	}
+}
+
+// warn prints warnings beside the output proper.
+func warn(w io.Writer, warnings []string) {
+	for _, s := range warnings {
+		fmt.Fprintf(w, "warning: %s\n", s)
+	}
+}
+
+// flags are those that every verb has.
+type flags struct {
+	config string
+	socket string
+}
+
+func root() *cobra.Command {
+	var f flags
+	c := &cobra.Command{
+		Use:   "gpuslot",
+		Short: "See how this node's GPUs are shared among HTCondor jobs",
+		Long: `gpuslot shows how the GPUs of an HTCondor worker node are shared: what the node
+has, what it would offer, the HTCondor configuration that follows from it, and
+what runs now. It changes nothing; the agent, gpuslotd, does.
+
+Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
+asks for (only from "gpuslot plan").`,
+		Example: `  gpuslot status
+  gpuslot plan
+  gpuslot inventory --json > node.json
+  gpuslot plan --inventory node.json --job cpus=2,memory=8000,vram=6000`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return advised{err, c.CommandPath() + " --help lists what there is"}
+	})
+	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
+	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
+	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), versionCommand())
+	return c
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/plan"
+)
+
+func planCommand(f *flags) *cobra.Command {
+	var files []string
+	var asJSON bool
+	var job, against string
+	c := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what the node would offer, and which resource runs out first",
+		Long: `plan reads the configuration and the node, and shows what each GPU would offer:
+its mode, shares and VRAM pool, and its part of the host's CPUs and memory.
+Below, for a typical job (--job), how many such jobs CPUs, memory, VRAM and
+shares each allow, and which of them runs out first.
+
+Without --inventory the plan is held against the one that the agent has applied;
+if they differ, plan says how and exits with 2. With --inventory nothing is
+compared, since the file may describe another node; name the plan file with
+--against to compare nevertheless.
+
+Exit codes: 0 success, 1 error, 2 the node differs.`,
+		Example: `  gpuslot plan
+  gpuslot plan --inventory node.json --config new.toml
+  gpuslot plan --job cpus=2,memory=8000,vram=6000`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			request, err := parseJob(job)
+			if err != nil {
+				return err
+			}
+			r, err := makeReport(c, f, files, against)
+			if err != nil {
+				return err
+			}
+			r.Job = request
+			r.Capacity, r.CapacityOfAll = r.Plan.Capacity(request)
+			if !asJSON {
+				r.text(c.OutOrStdout())
+			} else if err := printJSON(c.OutOrStdout(), r); err != nil {
+				return err
+			}
+			if len(r.Differences) > 0 {
+				return differs{}
+			}
+			return nil
+		},
+	}
+	inventoryFlag(c, &files)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().StringVar(&against, "against", "", "the plan `file` to compare with, as the agent writes it")
+	c.Flags().StringVar(&job, "job", typicalJob, "the typical job: its CPUs, its memory and VRAM in MiB")
+	return c
+}
+
+// report is everything that "gpuslot plan" says.
+type report struct {
+	Plan          plan.Plan       `json:"plan"`
+	Job           plan.Request    `json:"job"`
+	Capacity      []plan.Capacity `json:"capacity"`
+	CapacityOfAll plan.Capacity   `json:"capacity_of_all"`
+	// Unreadable are GPUs that do not answer.
+	Unreadable []string `json:"unreadable,omitempty"`
+	// Differences from the plan in force; empty also where none was compared.
+	Differences []string `json:"differences,omitempty"`
+}
+
+func makeReport(c *cobra.Command, f *flags, files []string, against string) (report, error) {
+	cfg, err := loadConfig(c, f.config)
+	if err != nil {
+		return report{}, err
+	}
+	inv, unreadable, err := readInventory(c.Context(), files)
+	if err != nil {
+		return report{}, err
+	}
+	p, err := plan.Build(cfg, inv)
+	if err != nil {
+		return report{}, err
+	}
+	r := report{Plan: p, Unreadable: unreadable}
+	if against == "" && len(files) == 0 {
+		against = agent.PlanFile(cfg.Paths)
+	}
+	if against != "" {
+		r.Differences, err = compare(against, p)
+	}
+	return r, err
+}
+
+// compare says what differs between the plan that the agent has applied and p.
+func compare(file string, p plan.Plan) ([]string, error) {
+	applied, err := plan.Read(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return []string{fmt.Sprintf("No plan is in force: there is no %s; see systemctl status gpuslotd.", file)}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return plan.Diff(applied, p), nil
+}

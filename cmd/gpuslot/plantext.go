@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+)
+
+func (r report) text(w io.Writer) {
+	p := r.Plan
+	fmt.Fprintln(w, describeHost(p.Host, p.Driver, p.CUDA))
+	for _, s := range modelsOf(p) {
+		fmt.Fprintln(w, s)
+	}
+	fmt.Fprintln(w)
+	planTable(p).print(w)
+	fmt.Fprintf(w, "\nrequest_vram: at least %s, in steps of %s. A GPU job without it %s.\n", p.RequestVRAM.Minimum, p.RequestVRAM.Quantum, withoutRequest(p.RequestVRAM.WithoutRequest))
+	r.capacityText(w)
+	if len(p.Warnings)+len(r.Unreadable)+len(r.Differences) > 0 {
+		fmt.Fprintln(w)
+	}
+	warn(w, p.Warnings)
+	warn(w, r.Unreadable)
+	for _, s := range r.Differences {
+		fmt.Fprintf(w, "differs: %s\n", s)
+	}
+}
+
+// modelsOf counts the GPUs by model, in the order of their first one.
+func modelsOf(p plan.Plan) []string {
+	count := map[string]int{}
+	var order []string
+	for _, g := range p.GPUs {
+		s := fmt.Sprintf("%s, %s, compute capability %s", g.Name, g.Memory, g.Capability)
+		if count[s]++; count[s] == 1 {
+			order = append(order, s)
+		}
+	}
+	for i, s := range order {
+		order[i] = fmt.Sprintf("%d x %s", count[s], s)
+	}
+	return order
+}
+
+func planTable(p plan.Plan) *table {
+	t := &table{}
+	t.row("GPU", "UUID", "MODE", "SHARES", "POOL/MiB", "LARGEST", "DEFAULT", "CPUs", "MEMORY/MiB", "THREADS", "COMPUTE MODE", "TENANCY")
+	for _, g := range p.GPUs {
+		policy := []string{"-", "-", "-"}
+		if g.Shared() {
+			policy = []string{g.Threads.String(), orDash(string(g.ComputeMode)), g.Tenancy.String()}
+		}
+		t.row(append([]string{strconv.Itoa(g.Index), g.UUID.String(), string(g.Mode), strconv.Itoa(g.Shares), mib(g.Pool), mib(g.LargestRequest), mib(g.DefaultRequest),
+			strconv.Itoa(g.Resources.CPUs), mib(g.Resources.Memory)}, policy...)...)
+	}
+	if p.CPUOnly.CPUs > 0 {
+		t.row("none", "for jobs without GPUs", "-", "-", "-", "-", "-", strconv.Itoa(p.CPUOnly.CPUs), mib(p.CPUOnly.Memory), "-", "-", "-")
+	}
+	return t
+}
+
+func withoutRequest(w config.WithoutRequest) string {
+	switch w {
+	case config.WithoutRequestWhole:
+		return "gets a whole GPU"
+	case config.WithoutRequestShare:
+		return "gets the default, written by the access point"
+	}
+	return "is held with the line to add"
+}
+
+func (r report) capacityText(w io.Writer) {
+	if len(r.Capacity) == 0 {
+		fmt.Fprintln(w, "No GPU is shared.")
+		return
+	}
+	budget := r.Plan.RequestVRAM.Budget(r.Job.VRAM)
+	fmt.Fprintf(w, "\nJobs with request_cpus = %d, request_memory = %d, request_vram = %d (a budget of %s) that run at once:\n\n",
+		r.Job.CPUs, int64(r.Job.Memory), int64(r.Job.VRAM), budget)
+	var t table
+	t.row("GPU", "BY CPUs", "BY MEMORY", "BY VRAM", "BY SHARES", "JOBS", "RUNS OUT FIRST")
+	for _, c := range r.Capacity {
+		g, _ := r.Plan.GPU(c.GPU)
+		t.row(capacityRow(strconv.Itoa(g.Index), c)...)
+	}
+	t.row(capacityRow("all", r.CapacityOfAll)...)
+	t.print(w)
+}
+
+func capacityRow(name string, c plan.Capacity) []string {
+	return []string{name, strconv.Itoa(c.CPUs), strconv.Itoa(c.Memory), strconv.Itoa(c.VRAM), strconv.Itoa(c.Shares), strconv.Itoa(c.Jobs), strings.Join(c.RunsOut, ", ")}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+func statusCommand(f *flags) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show GPUs, shares, running jobs and the health of the control daemons",
+		Long: `status asks the agent for its whole state: for each GPU the shares and the VRAM
+in use, the limit of its control daemon, whether it takes new jobs and if not
+why, and the wall that holds the budgets; then the running jobs.
+
+A wall is what enforces a job's VRAM budget: "daemon" is the control daemon's own
+limit, which no job can raise; "none" is the job's environment alone.
+
+VRAM is what was budgeted, not what is used. Jobs marked unconfirmed were
+announced by the hook and not yet seen in the startd's own slot ads. Only root
+may ask.`,
+		Example: `  gpuslot status
+  gpuslot status --json | jq '.gpus[] | select(.accept | not) | .reason'`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			reply, err := api.Call(c.Context(), f.socket, api.Request{Version: api.Version, Op: api.OpStatus})
+			if err != nil {
+				return err
+			}
+			if reply.Status == nil {
+				return errors.New("the agent answered without a status; gpuslot and gpuslotd may be of different versions")
+			}
+			if asJSON {
+				return printJSON(c.OutOrStdout(), reply.Status)
+			}
+			statusText(c.OutOrStdout(), *reply.Status)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func statusText(w io.Writer, s api.Status) {
+	fmt.Fprintln(w, describeAgent(s))
+	fmt.Fprintln(w)
+	gpuTable(s).print(w)
+	if jobs := jobTable(s); len(jobs.rows) > 1 {
+		fmt.Fprintln(w)
+		jobs.print(w)
+	} else {
+		fmt.Fprintln(w, "\nno jobs on shared GPUs")
+	}
+	if lines := notes(s); len(lines) > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(lines, "\n"))
+	}
+}
+
+func describeAgent(s api.Status) string {
+	text := fmt.Sprintf("%s: gpuslotd %s", orUnnamed(s.Host), s.Version)
+	if s.Driver != "" {
+		text += ", driver " + s.Driver
+	}
+	if s.HTCondor != "" {
+		text += ", HTCondor " + s.HTCondor
+	}
+	if s.PlanApplied.IsZero() {
+		return text + ", no plan in force"
+	}
+	return text + ", plan in force since " + clock(s.PlanApplied)
+}
+
+// clock prints local time to the second.
+func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+
+func gpuTable(s api.Status) *table {
+	t := &table{}
+	t.row("GPU", "UUID", "MODE", "SHARES", "VRAM/MiB", "DAEMON LIMIT", "TAKES JOBS", "TENANT", "WALL", "COMPUTE MODE", "MPS SERVER")
+	for _, g := range s.GPUs {
+		limit, takes := "-", "no"
+		if g.LimitMiB > 0 {
+			limit = mib(g.LimitMiB)
+		}
+		if g.Accept {
+			takes = "yes"
+		}
+		t.row(strconv.Itoa(g.Index), g.UUID, g.Mode, fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), fmt.Sprintf("%d/%d", g.UsedMiB, g.PoolMiB),
+			limit, takes, orDash(g.Tenant), orDash(g.Wall), orDash(g.ComputeMode), orDash(g.Server))
+	}
+	return t
+}
+
+func jobTable(s api.Status) *table {
+	t := &table{}
+	t.row("SLOT", "JOB", "ACCOUNT", "GPU", "BUDGET/MiB", "WALL", "SINCE", "CONFIRMED")
+	for _, g := range s.GPUs {
+		for _, j := range g.Jobs {
+			confirmed := "no"
+			if j.Confirmed {
+				confirmed = "yes"
+			}
+			t.row(j.Slot, orDash(j.ID), orDash(j.Account), strconv.Itoa(g.Index), mib(j.BudgetMiB), orDash(j.Wall), clock(j.Since), confirmed)
+		}
+	}
+	return t
+}
+
+// notes says in sentences what a table has no room for.
+func notes(s api.Status) []string {
+	var out []string
+	for _, g := range s.GPUs {
+		if !g.Accept && g.Reason != "" {
+			out = append(out, fmt.Sprintf("closed: GPU %d, %s: %s", g.Index, g.UUID, g.Reason))
+		}
+	}
+	for _, u := range s.Absent {
+		out = append(out, fmt.Sprintf("absent: %s is configured, but not in this node", u))
+	}
+	if s.ConfigError != "" {
+		out = append(out, fmt.Sprintf("warning: %s was rejected, the plan before it is still in force: %s", s.ConfigFile, s.ConfigError))
+	}
+	for _, w := range s.Warnings {
+		out = append(out, "warning: "+w)
+	}
+	return out
+}
