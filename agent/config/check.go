@@ -1,6 +1,8 @@
 package config
 
 import (
+	"strings"
+
 	"github.com/BurntSushi/toml"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -8,10 +10,18 @@ import (
 
 // check holds keys against each other.
 func (d *draft) check() {
-	d.checkRequests()
-	d.checkHealth()
+	requests, health := !d.faulty("request_vram"), !d.faulty("health")
+	if requests {
+		d.checkRequests()
+	}
+	if health {
+		d.checkHealth()
+	}
+	d.adviseState()
 	for _, p := range d.tables {
-		d.checkLargest(p)
+		if requests {
+			d.checkLargest(p)
+		}
 		d.adviseTable(p)
 	}
 }
@@ -40,6 +50,17 @@ func (d *draft) checkHealth() {
 		d.bad(key, d.value(key), "a proof would be too old before the next one is there; write max_age = %q or more, the sum of interval (%s) and deadline (%s)",
 			short(need), short(h.Interval), short(h.Deadline))
 	}
+}
+
+// faulty reports whether an entry of a table could not be read: then what the
+// entries say together is not known.
+func (d *draft) faulty(table string) bool {
+	for _, f := range d.findings {
+		if f.key[0] == table && !f.warning {
+			return true
+		}
+	}
+	return false
 }
 
 // written is the first of some keys of a table that the file has.
@@ -71,12 +92,26 @@ func (d *draft) checkLargest(p placed) {
 	if largest < r.Minimum {
 		d.bad(key, d.value(key), "no job would fit, the smallest request being %d MiB (request_vram.minimum); write at least that", int64(r.Minimum))
 	} else if floor := largest.Floor(r.Quantum); floor != largest {
-		d.warn(key, d.value(key), "requests are multiples of %d MiB (request_vram.quantum), so the largest will be %d", int64(r.Quantum), int64(floor))
+		d.warn(key, d.value(key), "budgets are multiples of %d MiB (request_vram.quantum), so the largest will be %d", int64(r.Quantum), int64(floor))
+	}
+}
+
+// adviseState warns of a directory that forgets what to undo.
+func (d *draft) adviseState() {
+	key := toml.Key{"paths", "state"}
+	for _, top := range []string{"/run/", "/var/run/", "/tmp/", "/dev/shm/"} {
+		if strings.HasPrefix(d.Paths.State+"/", top) {
+			d.warn(key, d.value(key), "the directory is empty after a reboot, and with it what gpuslot would have to undo; write one below /var/lib")
+		}
 	}
 }
 
 // adviseTable says what a site gives up by a choice.
 func (d *draft) adviseTable(p placed) {
+	if r := p.table.reservedVRAM; r != nil && *r == 0 {
+		key := below(p.key, "reserved_vram")
+		d.warn(key, d.value(key), "the MPS server and the CUDA contexts of the jobs need VRAM too: the last job on a full GPU may find less than its budget")
+	}
 	if m := p.table.computeMode; m != nil && *m == gpu.ComputeModeDefault {
 		key := below(p.key, "compute_mode")
 		d.warn(key, d.value(key), "no wall is left against a job that drops its pipe directory: it runs beside MPS, without a memory limit")
@@ -85,7 +120,7 @@ func (d *draft) adviseTable(p placed) {
 		key := below(p.key, "tenancy")
 		switch t.Policy {
 		case TenancyCommon:
-			d.warn(key, d.value(key), "all jobs run as %s: they can read, signal and debug each other", t.User)
+			d.warn(key, d.value(key), "all jobs run as %s, without isolation by account: they can read, signal and debug each other", t.User)
 		case TenancyMultiUser:
 			d.warn(key, d.value(key), "one MPS server serves all accounts: a fault of one job ends the others, and the server's log shows the command lines of all")
 		}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"path"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -16,6 +15,7 @@ type draft struct {
 	src *source
 	// tables are all sharing tables in the order in which they were read.
 	tables   []placed
+	globs    map[string]bool
 	findings []finding
 }
 
@@ -43,20 +43,17 @@ func (d *draft) warn(key toml.Key, value any, format string, args ...any) {
 
 // fill reads every key of the file into the configuration.
 func (d *draft) fill() {
+	tables := map[string]Table{}
+	for _, t := range Tables() {
+		tables[t.Name] = t
+	}
 	for _, name := range d.src.sorted(nil, d.src.root) {
-		key, value := toml.Key{name}, d.src.root[name]
-		entries, isTable := value.(map[string]any)
-		switch {
-		case !d.known(key, value):
-		case !isTable:
-			d.bad(key, value, "write a table: %s", header(name))
-		case named(name):
-			d.fillNamed(name, entries)
-		case name == "sharing":
-			d.sharing = d.readTable(key, entries, keysOf("sharing"))
-		default:
-			d.readKeys(key, entries, keysOf(name), nil)
+		t, ok := tables[name]
+		if !ok {
+			d.bad(toml.Key{name}, d.src.root[name], "%s", unknownTable(name))
+			continue
 		}
+		d.fillTable(t, d.src.root[name])
 	}
 	sortHosts(d.hosts)
 	if !d.src.has(dotted("paths", "condor_config")) {
@@ -64,102 +61,78 @@ func (d *draft) fill() {
 	}
 }
 
-// named reports whether a table holds tables that carry names.
-func named(table string) bool { return table == "model" || table == "host" || table == "gpu" }
+// fillTable reads one table, or the tables of one kind.
+func (d *draft) fillTable(t Table, value any) {
+	key, keys := toml.Key{t.Name}, keysOf(t)
+	entries, ok := d.asTable(key, value, t.Header)
+	switch {
+	case !ok:
+	case t.Named:
+		for _, name := range d.src.sorted(key, entries) {
+			if table, ok := d.asTable(below(key, name), entries[name], t.Header); ok {
+				d.add(toml.Key{t.Name, name}, d.readTable(below(key, name), table, keys))
+			}
+		}
+	case t.Name == "sharing":
+		d.sharing = d.readTable(key, entries, keys)
+	default:
+		d.readKeys(key, entries, keys, nil)
+	}
+}
 
-// header prints how a table begins.
-func header(table string) string {
-	switch table {
+// asTable wants a table where the file may have something else.
+func (d *draft) asTable(key toml.Key, value any, header string) (map[string]any, bool) {
+	switch v := value.(type) {
+	case map[string]any:
+		return v, true
+	case []map[string]any:
+		d.bad(key, nil, "write the table once, in single brackets: %s", header)
+	default:
+		if len(key) == 1 {
+			d.bad(key, value, "this is a table: write %s and the keys below it", header)
+		} else {
+			d.bad(key, value, "write the key below a table that carries a name: %s", header)
+		}
+	}
+	return nil, false
+}
+
+// add takes a table that carries a name.
+func (d *draft) add(key toml.Key, t table) {
+	switch kind, name := key[0], key[1]; kind {
 	case "model":
-		return `[model."Tesla V100S-PCIE-32GB"]`
+		if strings.TrimSpace(name) == "" {
+			d.bad(key, nil, "the name is empty; write the product name as gpuslot inventory prints it")
+		}
+		d.models[name] = t
 	case "host":
-		return `[host."wn-gpu*"]`
+		d.addHost(key, hostTable{glob: strings.ToLower(name), table: t})
 	case "gpu":
-		return `[gpu."GPU-…"]`
-	}
-	return "[" + table + "]"
-}
-
-// known reports whether a key of the top level is a table's name.
-func (d *draft) known(key toml.Key, value any) bool {
-	var names []string
-	for _, t := range Tables() {
-		names = append(names, t.Name)
-	}
-	names = append(names, "model", "host", "gpu")
-	for _, n := range names {
-		if key[0] == n {
-			return true
-		}
-	}
-	for _, k := range Keys() {
-		if key[0] == k.Name {
-			d.bad(key, value, "the key stands outside any table; write it below %s", header(k.Table))
-			return false
-		}
-	}
-	d.bad(key, value, "there is no such table%s", suggest(key[0], names))
-	return false
-}
-
-// fillNamed reads [model."…"], [host."…"] or [gpu."…"].
-func (d *draft) fillNamed(kind string, entries map[string]any) {
-	for _, name := range d.src.sorted(toml.Key{kind}, entries) {
-		key, value := toml.Key{kind, name}, entries[name]
-		table, ok := value.(map[string]any)
-		if !ok {
-			d.bad(key, value, "write this key below a table that carries a name, such as %s", header(kind))
-			continue
-		}
-		switch kind {
-		case "model":
-			d.addModel(key, table)
-		case "host":
-			d.addHost(key, table)
-		case "gpu":
-			d.addGPU(key, table)
-		}
+		d.addGPU(key, t)
 	}
 }
 
-func (d *draft) addModel(key toml.Key, entries map[string]any) {
-	t := d.readTable(key, entries, keysOf("sharing"))
-	if strings.TrimSpace(key[1]) == "" {
-		d.bad(key, nil, "write the product name as gpuslot inventory prints it: %s", header("model"))
-	}
-	d.models[key[1]] = t
-}
-
-func (d *draft) addHost(key toml.Key, entries map[string]any) {
-	h := hostTable{glob: strings.ToLower(key[1]), table: d.readTable(key, entries, keysOf("sharing"))}
-	if _, err := path.Match(h.glob, ""); err != nil || strings.TrimSpace(h.glob) == "" {
-		d.bad(key, nil, "the host name is not a glob; write a name with * and ? such as %s", header("host"))
+func (d *draft) addHost(key toml.Key, h hostTable) {
+	if problem := badGlob(h.glob); problem != "" {
+		d.bad(key, nil, "%s", problem)
 		return
 	}
-	for _, other := range d.hosts {
-		if other.glob == h.glob {
-			d.bad(key, nil, "a second table for the same hosts, upper and lower case being the same; keep one")
-			return
-		}
+	if d.globs[h.glob] {
+		d.bad(key, nil, "a second table for the same hosts, upper and lower case being the same; keep one")
+		return
 	}
+	d.globs[h.glob] = true
 	d.hosts = append(d.hosts, h)
 }
 
-func (d *draft) addGPU(key toml.Key, entries map[string]any) {
-	keys := keysOf("sharing")
-	for name, k := range keys {
-		if k.notInGPU {
-			delete(keys, name)
-		}
-	}
-	t := d.readTable(key, entries, keys)
+func (d *draft) addGPU(key toml.Key, t table) {
 	uuid, err := gpu.ParseUUID(key[1])
 	switch {
 	case err != nil:
 		d.bad(key, nil, "%v; write the whole UUID as nvidia-smi -L prints it", err)
 		return
 	case uuid.IsMIG():
-		d.bad(key, nil, "this is a MIG device; name the GPU it is part of: %s", header("gpu"))
+		d.bad(key, nil, "this is a MIG device; name the GPU it is part of")
 		return
 	}
 	if _, twice := d.gpus[uuid]; twice {
@@ -183,7 +156,7 @@ func (d *draft) readKeys(at toml.Key, entries map[string]any, keys map[string]Ke
 		key, value := below(at, name), entries[name]
 		k, ok := keys[name]
 		if !ok {
-			d.bad(key, value, "%s", unknown(at, name, value, keys))
+			d.bad(key, value, "%s", unknownKey(at, name, value, keys))
 		} else if problem := k.set(&d.Config, t, value); problem != "" {
 			d.bad(key, value, "%s", problem)
 		}

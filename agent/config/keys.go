@@ -32,28 +32,48 @@ func Keys() []Key {
 	return keys
 }
 
-// Tables describes the tables in the order of the documentation.
+// Table is one table, or kind of table, of gpuslot.toml.
+type Table struct {
+	Name string
+	// Header is how one begins in the file.
+	Header string
+	// Named tables carry the name of what they are about.
+	Named   bool
+	Meaning string
+}
+
+// Tables lists the tables in the order of the documentation.
 func Tables() []Table {
 	return []Table{
-		{"sharing", "How GPUs are shared: what holds for every GPU of every host. The same keys may stand in " +
-			"`[model.\"<product name>\"]`, `[host.\"<glob>\"]` and `[gpu.\"GPU-…\"]`."},
-		{"request_vram", "What a job may say in `request_vram`."},
-		{"cpu_only", "The part of the node kept for jobs without GPUs. The rest goes to the GPUs in proportion to their memory."},
-		{"health", "How long a proof that a control daemon works is trusted."},
-		{"htcondor", "The HTCondor installation."},
-		{"metrics", "The Prometheus listener."},
-		{"paths", "Where gpuslot writes, and the programs it runs."},
+		{"sharing", "[sharing]", false, "How GPUs are shared: what holds for every GPU of every host unless a more special table says otherwise."},
+		{"model", `[model."Tesla V100S-PCIE-32GB"]`, true, "The keys of `[sharing]` for one product, by the name that `gpuslot inventory` prints."},
+		{"host", `[host."wn-gpu*"]`, true, "The keys of `[sharing]` for the hosts whose name matches, with `*`, `?` and `[a-z]`. A name without a dot is also held against the host's short name. Of several that match, the one with more literal characters wins."},
+		{"gpu", `[gpu."GPU-…"]`, true, "The keys of `[sharing]`, but `whole`, for one GPU by its UUID, and where it is expected. A GPU that is configured but absent is reported, never an error."},
+		{"request_vram", "[request_vram]", false, "What a job may say in `request_vram`."},
+		{"cpu_only", "[cpu_only]", false, "The part of the node kept for jobs without GPUs. The rest goes to the GPUs in proportion to their memory."},
+		{"health", "[health]", false, "How long a proof that a control daemon works is trusted."},
+		{"htcondor", "[htcondor]", false, "The HTCondor installation."},
+		{"metrics", "[metrics]", false, "The Prometheus listener."},
+		{"paths", "[paths]", false, "Where gpuslot writes, and the programs it runs."},
 	}
 }
 
-// Table is one table of fixed name.
-type Table struct{ Name, Meaning string }
+// isNamed reports whether the tables of a kind carry names.
+func isNamed(kind string) bool {
+	for _, t := range Tables() {
+		if t.Name == kind {
+			return t.Named
+		}
+	}
+	return false
+}
 
-// keysOf indexes the keys that may stand in a table of the given name.
-func keysOf(table string) map[string]Key {
+// keysOf indexes the keys that may stand in a table.
+func keysOf(t Table) map[string]Key {
 	keys := map[string]Key{}
 	for _, k := range Keys() {
-		if k.Table == table {
+		shared := t.Named && k.Table == "sharing" && !(k.notInGPU && t.Name == "gpu")
+		if shared || k.Table == t.Name {
 			keys[k.Name] = k
 		}
 	}

@@ -86,9 +86,9 @@ func readListen(v any) (string, string) {
 	if ok && s == "" {
 		return "", ""
 	}
-	_, port, err := net.SplitHostPort(s)
+	host, port, err := net.SplitHostPort(s)
 	n, bad := strconv.ParseUint(port, 10, 16)
-	if err != nil || bad != nil || n == 0 || strings.IndexFunc(s, notInPath) >= 0 {
+	if err != nil || bad != nil || n == 0 || strings.IndexFunc(host, notInAddress) >= 0 {
 		return "", `write an address and a port from 1 to 65535, such as "127.0.0.1:9847", or "" for no listener`
 	}
 	return s, ""
@@ -122,8 +122,10 @@ func readPath(v any, mayBeEmpty bool) (string, string) {
 		return "", "write an absolute path"
 	case strings.IndexFunc(s, notInPath) >= 0:
 		return "", "write a path of letters, digits and / . _ - + @ only"
-	case path.Clean(s) != s, s == "/":
-		return "", fmt.Sprintf("write the path of a directory or file in its shortest form: %q", path.Clean(s))
+	case s == "/":
+		return "", "write a path below the root directory"
+	case path.Clean(s) != s:
+		return "", fmt.Sprintf("write the path in its shortest form: %q", path.Clean(s))
 	}
 	return s, ""
 }
@@ -144,5 +146,10 @@ func notInPath(r rune) bool {
 	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
 		return false
 	}
-	return !strings.ContainsRune("/._-+@:[]", r)
+	return !strings.ContainsRune("/._-+@", r)
+}
+
+// notInAddress also lets the colons and the zone of IPv6 pass.
+func notInAddress(r rune) bool {
+	return r == '/' || notInPath(r) && r != ':' && r != '%'
 }

@@ -71,7 +71,7 @@ func readAmount(v any, most int64, what string) (Amount, string) {
 	}
 	n, err := strconv.ParseFloat(digits, 64)
 	if err != nil || strings.Trim(digits, "0123456789.") != "" {
-		return Amount{}, `write a percentage such as "10%"`
+		return Amount{}, `write a percentage from "0%" to below "100%"`
 	}
 	if n >= 100 {
 		return Amount{}, `write a percentage below "100%"; the GPUs need the rest`

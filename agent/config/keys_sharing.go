@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"math"
+	"path"
 	"strings"
 	"unicode"
 
@@ -59,7 +60,32 @@ func sharingKeys() []Key {
 		{Table: "sharing", Name: "tenancy", Type: `"one-at-a-time", "common:<user>" or "multi-user"`, Default: `"one-at-a-time"`,
 			Meaning: "Whose jobs share a GPU at one time; MPS serves one account and lets the others wait. `one-at-a-time` admits only the account that holds the GPU now; `common:<user>` says that all jobs run as that one account, without isolation between them; `multi-user` is for control daemons that serve several accounts (driver 555 and later).",
 			set:     func(_ *Config, t *table, v any) string { te, p := readTenancy(v); return point(&t.tenancy, te, p) }},
+		{Table: "gpu", Name: "host", Type: "host name or glob", Default: `"*"`,
+			Meaning: "Where the GPU is expected, so that one file can serve a farm: on other hosts its absence is not reported.",
+			set:     func(_ *Config, t *table, v any) string { g, p := readHost(v); return point(&t.host, g, p) }},
 	}
+}
+
+// readHost reads a glob of host names.
+func readHost(v any) (string, string) {
+	s, ok := v.(string)
+	if !ok {
+		return "", `write a host name in quotes, such as "wn-gpu*"`
+	}
+	return strings.ToLower(s), badGlob(s)
+}
+
+// badGlob says why a glob cannot match host names.
+func badGlob(glob string) string {
+	switch _, err := path.Match(glob, ""); {
+	case strings.TrimSpace(glob) == "":
+		return `the name is empty; write a host name, with * and ? where they differ, such as "wn-gpu*"`
+	case err != nil:
+		return `the name is no glob; write a host name, with * and ? where they differ, such as "wn-gpu*"`
+	case strings.Contains(glob, "[!"):
+		return "write [^…] for characters that must not stand there; [!…] is a shell's spelling"
+	}
+	return ""
 }
 
 func readMode(v any) (Mode, string) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sort"
+	"strings"
 
 	"github.com/BurntSushi/toml"
 )
@@ -54,7 +55,24 @@ func syntaxError(err error) *Error {
 	if !errors.As(err, &syntax) {
 		return &Error{Problem: oneLine(err.Error())}
 	}
-	return &Error{Line: syntax.Position.Line, Problem: "not TOML: " + oneLine(syntax.Message)}
+	message := strings.TrimSuffix(oneLine(syntax.Message), ".")
+	return &Error{Line: syntax.Position.Line, Problem: "not TOML: " + message + hint(message)}
+}
+
+// hint says what to write where the library says what it did not expect.
+func hint(message string) string {
+	for _, h := range []struct{ part, hint string }{
+		{"expected value but found", `; text needs quotes: "…"`},
+		{"to end table name", `; a name with spaces, dots or * needs quotes: [host."wn-gpu*"]`},
+		{"already been defined", "; keep one"},
+		{"strings cannot contain newlines", "; the closing quote is missing"},
+		{"expected '.' or '='", "; write key = value"},
+	} {
+		if strings.Contains(message, h.part) {
+			return h.hint
+		}
+	}
+	return ""
 }
 
 // order is the place of a key in the file.

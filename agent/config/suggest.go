@@ -8,10 +8,23 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// unknown says what to do about a key that a table does not have.
-func unknown(at toml.Key, name string, value any, keys map[string]Key) string {
-	_, isTable := value.(map[string]any)
-	if isTable && named(at[0]) {
+// unknownTable says what to do about a name at the top level of the file.
+func unknownTable(name string) string {
+	for _, k := range Keys() {
+		if k.Name == name {
+			return fmt.Sprintf("the key stands outside any table; write it below [%s]", k.Table)
+		}
+	}
+	var names []string
+	for _, t := range Tables() {
+		names = append(names, t.Name)
+	}
+	return "there is no such table" + suggest(name, names)
+}
+
+// unknownKey says what to do about a key that a table does not have.
+func unknownKey(at toml.Key, name string, value any, keys map[string]Key) string {
+	if _, ok := value.(map[string]any); ok && (at[0] == "host" || at[0] == "model") {
 		return fmt.Sprintf("a name with dots needs quotes: [%s.%q]", at[0], fullName(at, name, value))
 	}
 	for _, k := range Keys() {
@@ -19,6 +32,8 @@ func unknown(at toml.Key, name string, value any, keys map[string]Key) string {
 		case k.Name != name:
 		case k.notInGPU && at[0] == "gpu":
 			return `the key counts GPUs and has no meaning for one; write mode = "whole"`
+		case k.Table == "gpu":
+			return `the key says where a GPU is expected; write it below [gpu."GPU-…"]`
 		default:
 			return fmt.Sprintf("the key does not belong here; write it below [%s]", k.Table)
 		}

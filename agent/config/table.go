@@ -1,8 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"path"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -18,6 +19,8 @@ type table struct {
 	threads        *Threads
 	computeMode    *gpu.ComputeMode
 	tenancy        *Tenancy
+	// host is where a GPU is expected; only in [gpu."…"].
+	host *string
 }
 
 // hostTable is a [host."glob"] table.
@@ -52,7 +55,7 @@ func (c Config) For(host string, g gpu.GPU) Settings {
 		s.lay(t, tableName("model", g.Name))
 	}
 	for _, h := range c.hosts {
-		if h.matches(host) {
+		if globMatches(h.glob, host) {
 			s.lay(h.table, tableName("host", h.glob))
 		}
 	}
@@ -66,10 +69,12 @@ func (c Config) For(host string, g gpu.GPU) Settings {
 // the host, sorted.
 func (c Config) Configured(host string) []gpu.UUID {
 	var uuids []gpu.UUID
-	for u := range c.gpus {
-		uuids = append(uuids, u)
+	for u, t := range c.gpus {
+		if t.host == nil || globMatches(*t.host, host) {
+			uuids = append(uuids, u)
+		}
 	}
-	sort.Slice(uuids, func(i, j int) bool { return uuids[i] < uuids[j] })
+	slices.Sort(uuids)
 	return uuids
 }
 
@@ -97,17 +102,17 @@ func over[T any](dst, src *T) {
 	}
 }
 
-// matches holds the glob against the host's name and, if the glob has no dot,
-// also against the name's first label: "wn-gpu?" is meant for
+// globMatches holds a lower-case glob against a host's name and, if the glob
+// has no dot, also against the name's first label: "wn-gpu?" is meant for
 // "wn-gpu7.example.org". Host names do not differ in case (RFC 4343).
-func (h hostTable) matches(host string) bool {
+func globMatches(glob, host string) bool {
 	host = strings.ToLower(host)
-	if ok, _ := path.Match(h.glob, host); ok { // the glob was checked by Parse
+	if ok, _ := path.Match(glob, host); ok { // Parse accepts no bad glob
 		return true
 	}
 	label, _, _ := strings.Cut(host, ".")
-	ok, _ := path.Match(h.glob, label)
-	return ok && !strings.Contains(h.glob, ".")
+	ok, _ := path.Match(glob, label)
+	return ok && !strings.Contains(glob, ".")
 }
 
 // literals counts the characters of a glob that stand for themselves.
@@ -135,11 +140,7 @@ func literals(glob string) int {
 
 // sortHosts puts the more specific globs later.
 func sortHosts(hosts []hostTable) {
-	sort.Slice(hosts, func(i, j int) bool {
-		a, b := hosts[i].glob, hosts[j].glob
-		if la, lb := literals(a), literals(b); la != lb {
-			return la < lb
-		}
-		return a < b
+	slices.SortFunc(hosts, func(a, b hostTable) int {
+		return cmp.Or(cmp.Compare(literals(a.glob), literals(b.glob)), cmp.Compare(a.glob, b.glob))
 	})
 }

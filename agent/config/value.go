@@ -14,7 +14,7 @@ import (
 // A reader of values returns the value, or a problem: the end of an error
 // sentence that says what would be right. An empty problem means success.
 
-// whole reads a whole number within bounds.
+// wholeNumber reads a whole number within bounds.
 func wholeNumber(v any, least, most int64, what string) (int64, string) {
 	n, ok := v.(int64)
 	if ok && least <= n && n <= most {
@@ -76,7 +76,7 @@ func duration(v any, least, most time.Duration) (time.Duration, string) {
 	if err == nil && least <= d && d <= most {
 		return d, ""
 	}
-	return 0, fmt.Sprintf("write a time from %q to %q", short(least), short(most))
+	return 0, fmt.Sprintf("write a time with its unit, from %q to %q", short(least), short(most))
 }
 
 // short prints a duration without zero parts: "1m", not "1m0s".
@@ -99,18 +99,25 @@ func literal(v any) string {
 		return ""
 	case string:
 		return strconv.Quote(clip(x))
-	case map[string]any:
-		return ""
-	case []map[string]any:
+	case map[string]any, []map[string]any:
 		return ""
 	case []any:
 		return "[…]"
 	case float64:
-		return clip(strings.ToLower(strconv.FormatFloat(x, 'g', -1, 64)))
+		return float(x)
 	case time.Time:
 		return "a date or time"
 	}
 	return clip(fmt.Sprint(v))
+}
+
+// float prints a float so that it cannot be taken for an integer.
+func float(x float64) string {
+	s := strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, 'g', -1, 64)), "+")
+	if strings.Trim(s, "-0123456789") == "" {
+		s += ".0"
+	}
+	return s
 }
 
 // clip keeps foreign text in error messages short.
@@ -122,7 +129,7 @@ func clip(s string) string {
 	return s
 }
 
-// set is a small set of strings, for messages in a stable order.
+// sortedKeys keeps messages in a stable order.
 func sortedKeys[V any](m map[string]V) []string {
 	var keys []string
 	for k := range m {
@@ -132,5 +139,5 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// dotted prints a key as TOML does.
+// dotted is the index of a key in a source.
 func dotted(parts ...string) string { return toml.Key(parts).String() }

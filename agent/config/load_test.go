@@ -1,0 +1,164 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// equal compares whole configurations.
+func equal(t *testing.T, want, got Config) {
+	t.Helper()
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(Config{}, table{}, hostTable{})); d != "" {
+		t.Errorf("configurations (-want +got):\n%s", d)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, path := range []string{write("empty.toml", ""), os.DevNull} {
+		c, err := Load(path)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		equal(t, Default(), c)
+	}
+	bad := write("bad.toml", "[sharing]\nshares = 0\n")
+	if _, err := Load(bad); err == nil || err.Error() != bad+`:2: sharing.shares = 0: write a number of jobs from 1 to 60, or "auto"` {
+		t.Errorf("the error is %v", err)
+	}
+	huge := write("huge.toml", strings.Repeat("#", 10<<20))
+	if _, err := Load(huge); err == nil || err.Error() != huge+": the file is larger than 1048576 bytes; is it a gpuslot.toml?" {
+		t.Errorf("the error is %v", err)
+	}
+	largest := write("largest.toml", strings.Repeat("#\n", maxFileBytes/2))
+	if _, err := Load(largest); err != nil {
+		t.Errorf("a file of just the greatest size: %v", err)
+	}
+}
+
+func TestLoadRefusesWhatIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	missing, pipe := filepath.Join(dir, "missing.toml"), filepath.Join(dir, "pipe")
+	if _, err := Load(missing); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "an empty file there means all defaults") {
+		t.Errorf("a missing file: %v", err)
+	}
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, pipe} { // opening the pipe would wait for ever
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), path+" is not a regular file") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestParseReadsEveryKey(t *testing.T) {
+	got := parse(t, `
+[request_vram]
+minimum = 1024
+quantum = 256
+without_request = "share"
+[cpu_only]
+cpus = 4
+memory = "12.5%"
+[health]
+max_age = "2m"
+deadline = "1500ms"
+interval = "30s"
+[htcondor]
+manage = false
+[metrics]
+listen = "[::1]:9848"
+web_config = "/etc/gpuslot/web.yml"
+[paths]
+run = "/run/g"
+state = "/var/lib/g"
+control_daemon = "/opt/nvidia/bin/nvidia-cuda-mps-control"
+libexec = "/opt/g/libexec"
+condor_config = "/etc/condor/config.d/60-gpuslot.conf"
+`)
+	want := Default()
+	want.RequestVRAM = RequestVRAM{Minimum: 1024, Quantum: 256, WithoutRequest: WithoutRequestShare}
+	want.CPUOnly = CPUOnly{CPUs: Amount{N: 4}, Memory: Amount{Percent: 12.5}}
+	want.Health = Health{MaxAge: 2 * time.Minute, Deadline: 1500 * time.Millisecond, Interval: 30 * time.Second}
+	want.HTCondor = HTCondor{Manage: false}
+	want.Metrics = Metrics{Listen: "[::1]:9848", WebConfig: "/etc/gpuslot/web.yml"}
+	want.Paths = Paths{Run: "/run/g", State: "/var/lib/g", ControlDaemon: "/opt/nvidia/bin/nvidia-cuda-mps-control", Libexec: "/opt/g/libexec", CondorConfig: "/etc/condor/config.d/60-gpuslot.conf"}
+	equal(t, want, got)
+}
+
+func TestCondorConfigFollowsRun(t *testing.T) {
+	if got := parse(t, "[paths]\nrun = \"/run/g\"").Paths.CondorConfig; got != "/run/g/condor/execution-point.conf" {
+		t.Errorf("condor_config is %s", got)
+	}
+}
+
+func TestListen(t *testing.T) {
+	for _, listen := range []string{"", ":9847", "0.0.0.0:9847", "[::]:9847", "[fe80::1%eth0]:9847", "wn-gpu1.example.org:1"} {
+		if got := parse(t, "[metrics]\nlisten = \""+listen+"\"").Metrics.Listen; got != listen {
+			t.Errorf("listen = %q reads as %q", listen, got)
+		}
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	c := parse(t, `
+[host."wn-gpu1"]
+tenancy = "multi-user"
+[sharing]
+compute_mode = "default"
+tenancy = "common:gpujobs"
+largest_request = 16000
+reserved_vram = 0
+[model."Tesla V100S-PCIE-32GB"]
+compute_mode = "keep"
+tenancy = "one-at-a-time"
+largest_request = 16384
+[paths]
+state = "/run/gpuslot-state"
+`)
+	want := []string{
+		`gpuslot.toml:3: host."wn-gpu1".tenancy = "multi-user": one MPS server serves all accounts: a fault of one job ends the others, and the server's log shows the command lines of all`,
+		`gpuslot.toml:5: sharing.compute_mode = "default": no wall is left against a job that drops its pipe directory: it runs beside MPS, without a memory limit`,
+		`gpuslot.toml:6: sharing.tenancy = "common:gpujobs": all jobs run as gpujobs, without isolation by account: they can read, signal and debug each other`,
+		`gpuslot.toml:7: sharing.largest_request = 16000: budgets are multiples of 512 MiB (request_vram.quantum), so the largest will be 15872`,
+		`gpuslot.toml:8: sharing.reserved_vram = 0: the MPS server and the CUDA contexts of the jobs need VRAM too: the last job on a full GPU may find less than its budget`,
+		`gpuslot.toml:14: paths.state = "/run/gpuslot-state": the directory is empty after a reboot, and with it what gpuslot would have to undo; write one below /var/lib`,
+	}
+	if d := cmp.Diff(want, c.Warnings); d != "" {
+		t.Errorf("warnings (-want +got):\n%s", d)
+	}
+	if c := parse(t, ""); len(c.Warnings) != 0 {
+		t.Errorf("the defaults warn: %q", c.Warnings)
+	}
+}
+
+func TestAmount(t *testing.T) {
+	for _, x := range []struct {
+		amount      Amount
+		total, want int64
+	}{
+		{Amount{N: 4}, 64, 4}, {Amount{N: 99}, 64, 99}, {Amount{}, 64, 0},
+		{Amount{Percent: 10}, 64, 6}, {Amount{Percent: 10}, 9, 0}, {Amount{Percent: 99.9}, 1000, 999},
+		{Amount{Percent: 14.7}, 1000, 147}, {Amount{Percent: 0.1}, 1000, 1}, {Amount{Percent: 29}, 100, 29}, {Amount{Percent: 10}, 393216, 39321},
+	} {
+		if got := x.amount.Of(x.total); got != x.want {
+			t.Errorf("%+v of %d is %d; want %d", x.amount, x.total, got, x.want)
+		}
+	}
+}
