@@ -48,12 +48,16 @@ func (d *Daemon) tryUntilDone(ctx context.Context, commands []string) ([]string,
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
 	begin := time.Now()
+	var refused error
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		before, err := d.Alive()
 		if err != nil {
 			return nil, Process{}, err
 		}
 		replies, tryErr := d.try(ctx, commands)
+		if errors.Is(tryErr, errNotExecuted) {
+			refused = tryErr
+		}
 		after, err := d.Alive()
 		switch {
 		case tryErr == nil && err == nil && after == before:
@@ -66,7 +70,7 @@ func (d *Daemon) tryUntilDone(ctx context.Context, commands []string) ([]string,
 			return nil, Process{}, d.fault(Gone, err, "process %d ended while it was asked: see its log for the cause", before.PID)
 		}
 		if err := d.pause(ctx, wait); err != nil {
-			return nil, Process{}, d.gaveUp(err, tryErr, before, time.Since(begin))
+			return nil, Process{}, d.gaveUp(err, refused, before, time.Since(begin))
 		}
 	}
 }
@@ -83,16 +87,17 @@ func (d *Daemon) pause(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// gaveUp says why the time is over without a whole reply.
-func (d *Daemon) gaveUp(ctxErr, tryErr error, who Process, after time.Duration) error {
+// gaveUp says why the time is over without a whole reply. One refusal tells
+// more than a last try that the end of the time cut off.
+func (d *Daemon) gaveUp(ctxErr, refused error, who Process, after time.Duration) error {
 	if errors.Is(ctxErr, context.Canceled) {
 		return fmt.Errorf("control daemon of %s: %w", d.gpu, ctxErr)
 	}
 	after = after.Round(time.Millisecond)
-	if errors.Is(tryErr, errNotExecuted) {
-		return d.fault(Busy, tryErr,
-			"process %d refused every command for %v, because another program keeps a connection: look for other nvidia-cuda-mps-control processes with this pipe directory (%v)",
-			who.PID, after, tryErr)
+	if refused != nil {
+		return d.fault(Busy, refused,
+			"process %d refused every command for %v (%v): another program keeps its only connection; look for nvidia-cuda-mps-control processes with this pipe directory",
+			who.PID, after, refused)
 	}
 	return d.fault(Wedged, ctxErr,
 		"process %d lives but did not answer within %v: close the GPU, let its jobs end, then restart the daemon", who.PID, after)
@@ -129,7 +134,9 @@ func notInstalled(err error) bool {
 // run gives the script to nvidia-cuda-mps-control in client mode. It has a
 // process group of its own, which dies with ctx.
 func (d *Daemon) run(ctx context.Context, stdin string) (stdout, stderr string, err error) {
-	var out, errOut capped
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out, errOut := capped{tooMuch: cancel}, capped{tooMuch: cancel}
 	cmd := exec.CommandContext(ctx, d.program)
 	cmd.Env = clientEnvironment(d.dir)
 	cmd.Dir = "/"
@@ -139,7 +146,7 @@ func (d *Daemon) run(ctx context.Context, stdin string) (stdout, stderr string, 
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	err = cmd.Run()
-	return out.String(), errOut.String(), err
+	return out.kept.String(), errOut.kept.String(), err
 }
 
 // clientEnvironment leaves out everything of the agent's own but the PATH. The
@@ -159,12 +166,17 @@ func newNonce() string {
 	return hex.EncodeToString(b)
 }
 
-// capped keeps the first maxReply bytes and refuses the rest, which ends the writer.
-type capped struct{ bytes.Buffer }
+// capped keeps the first maxReply bytes and ends a writer of more. The buffer
+// is not embedded: its ReadFrom would take everything past Write.
+type capped struct {
+	kept    bytes.Buffer
+	tooMuch func()
+}
 
 func (c *capped) Write(p []byte) (int, error) {
-	if c.Len()+len(p) > maxReply {
+	if c.kept.Len()+len(p) > maxReply {
+		c.tooMuch()
 		return 0, fmt.Errorf("more than %d bytes of output", maxReply)
 	}
-	return c.Buffer.Write(p)
+	return c.kept.Write(p)
 }

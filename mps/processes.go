@@ -67,7 +67,11 @@ func (p Processes) Start(ctx context.Context, u gpu.UUID) error {
 	raiseOpenFiles(cmd.Process.Pid)
 	exited := make(chan error, 1)
 	go func() { exited <- cmd.Wait() }() // also reaps it, should it end before us
-	return d.awaitStart(ctx, exited, func() string { return readFrom(log.Name(), from) })
+	err = d.awaitStart(ctx, exited, func() string { return readFrom(log.Name(), from) })
+	if FaultOf(err) == Wedged {
+		_ = cmd.Process.Kill() // it holds no lock: nobody would find it again
+	}
+	return err
 }
 
 func (p Processes) daemon(u gpu.UUID) (*Daemon, error) {

@@ -1,0 +1,398 @@
+package mps
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/driver"
+)
+
+// TestReplies holds the words of the control daemons that everything else
+// relies on.
+func TestReplies(t *testing.T) {
+	same := func(s string) [3]string { return [3]string{s, s, s} }
+	steps := []struct {
+		command string
+		want    [3]string // 535, 550, 555
+	}{
+		{"get_server_list", same("")},
+		{"get_default_device_pinned_mem_limit 0", same("")},
+		{"get_default_active_thread_percentage", same("100.0")},
+		{"set_default_active_thread_percentage 33.3", same("33.3")},
+		{"set_default_active_thread_percentage 0", same("33.3")},
+		{"set_default_active_thread_percentage 150", same("33.3")},
+		{"get_default_active_thread_percentage", same("33.3")},
+		{"set_default_device_pinned_mem_limit 0 1500M", same("")},
+		{"get_default_device_pinned_mem_limit 0", same("1G")},
+		{"get_default_device_pinned_mem_limit", same("1G")},
+		{"set_default_device_pinned_mem_limit 0 1T", same("")},
+		{"get_default_device_pinned_mem_limit 0", same("1M")},
+		{"set_default_device_pinned_mem_limit 0 -5M", same("")},
+		{"get_default_device_pinned_mem_limit 0", same("17179869183G")},
+		{"set_default_device_pinned_mem_limit 0 0G", same("")},
+		{"get_default_device_pinned_mem_limit 0", same("")},
+		{"get_client_list 1", same("Server 1 not found")},
+		{"get_server_status 1", [3]string{`Unknown command "get_server_status"`, "Server 1 not found", "Server 1 not found"}},
+		{"bogus", same(`Unknown command "bogus"`)},
+	}
+	for i, branch := range driver.Branches() {
+		t.Run(branch, func(t *testing.T) {
+			d := started(t, onDriver(t, branch))
+			for _, s := range steps {
+				if got := exchange(t, d, s.command); got != s.want[i] {
+					t.Errorf("%s: %q, want %q", s.command, got, s.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestSetAndProve(t *testing.T) {
+	tests := []struct {
+		limit      gpu.MiB
+		percentage float64
+		want       [2]string
+	}{
+		{1, 0.1, [2]string{"1M", "0.1"}},
+		{500, 100, [2]string{"500M", "100.0"}},
+		{1023, 12.35, [2]string{"1023M", "12.3"}},
+		{1024, 12.36, [2]string{"1G", "12.4"}},
+		{1500, 50, [2]string{"1G", "50.0"}},
+		{2047, 99.94, [2]string{"1G", "99.9"}},
+		{2048, 99.96, [2]string{"2G", "100.0"}},
+		{32256, 33.333333, [2]string{"31G", "33.3"}},
+		{143771, 6.25, [2]string{"140G", "6.2"}},
+		{largestLimit, 100, [2]string{"1048576G", "100.0"}},
+	}
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		who := alive(t, d)
+		for _, tt := range tests {
+			w := Wanted{GPU: uuid0, Limit: tt.limit, ThreadPercentage: tt.percentage}
+			set, err := d.Set(t.Context(), w)
+			if err != nil {
+				t.Errorf("set %v, %v: %v", tt.limit, tt.percentage, err)
+				continue
+			}
+			proof, err := d.Prove(t.Context(), w)
+			if err != nil {
+				t.Errorf("prove %v, %v: %v", tt.limit, tt.percentage, err)
+			}
+			for _, p := range []Proof{set, proof} {
+				if got := [2]string{p.Limit, p.ThreadPercentage}; got != tt.want || p.Process() != who || len(p.Servers) != 0 {
+					t.Errorf("set %v, %v: %+v, want %v of %v", tt.limit, tt.percentage, p, tt.want, who)
+				}
+			}
+		}
+	})
+}
+
+func TestProveSeesOtherLimits(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		w := Wanted{GPU: uuid0, Limit: 16000, ThreadPercentage: 100}
+		_, err := d.Prove(t.Context(), w)
+		wantFault(t, err, WrongLimits, "reads nothing", "want 15G")
+		if _, err := d.Set(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+		exchange(t, d, "set_default_device_pinned_mem_limit 0 14G")
+		_, err = d.Prove(t.Context(), w)
+		wantFault(t, err, WrongLimits, `reads "14G"`, "16000 MiB")
+		exchange(t, d, "set_default_device_pinned_mem_limit 0 15G")
+		exchange(t, d, "set_default_active_thread_percentage 50")
+		_, err = d.Prove(t.Context(), w)
+		wantFault(t, err, WrongLimits, "percentage reads 50.0, want 100")
+	})
+}
+
+func TestSetRefusesTheImpossible(t *testing.T) {
+	d := NewDaemon(uuid0, "/nonexistent", "/nonexistent")
+	for _, w := range []Wanted{
+		{uuid0, 0, 100}, {uuid0, -1, 100}, {uuid0, largestLimit + 1, 100},
+		{uuid0, 1, 0}, {uuid0, 1, -1}, {uuid0, 1, 100.1}, {uuid0, 1, nan()},
+	} {
+		_, err := d.Set(t.Context(), w)
+		wantFault(t, err, Invalid, string(uuid0))
+	}
+	for _, line := range []string{"a\nquit", "a\x00b", "a\rb", strings.Repeat("x", maxLine+1)} {
+		_, err := d.Command(t.Context(), line)
+		wantFault(t, err, Invalid)
+	}
+}
+
+func nan() float64 { var zero float64; return zero / zero }
+
+// TestManyCommands: the daemon lets all but one of concurrent connections
+// fail, and ours all succeed; also those of two handles on the same daemon,
+// as two programs have them.
+func TestManyCommands(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		handles := []*Daemon{started(t, r), mustDaemon(t, r, uuid0)}
+		for _, d := range handles {
+			d.patience = 30 * time.Second // a machine under load is not what is tested
+		}
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				word := fmt.Sprintf("word-%d", i)
+				got, err := handles[i%2].Command(t.Context(), word)
+				if want := fmt.Sprintf("Unknown command %q", word); got != want || err != nil {
+					t.Errorf("%s: %q, %v", word, got, err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// TestSuspended: SIGSTOP is seen at once and without waiting for an answer.
+func TestSuspended(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		w := Wanted{GPU: uuid0, Limit: 4096, ThreadPercentage: 100}
+		proof, err := d.Set(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.StillProven(proof); err != nil {
+			t.Error(err)
+		}
+		signal(t, proof.Process(), syscall.SIGSTOP)
+		wantFault(t, d.StillProven(proof), Suspended, "SIGCONT")
+		_, err = d.Alive()
+		wantFault(t, err, Suspended)
+		_, err = d.Prove(t.Context(), w)
+		wantFault(t, err, Suspended)
+		signal(t, proof.Process(), syscall.SIGCONT)
+		if err := d.StillProven(proof); err != nil {
+			t.Error(err)
+		}
+		if _, err := d.Prove(t.Context(), w); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSuspendedWhileAsked: a daemon that stops in the middle of a conversation
+// is not waited for beyond the patience.
+func TestSuspendedWhileAsked(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		who := alive(t, d)
+		d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"),
+			fmt.Sprintf("#!/bin/sh\nkill -STOP %d\nexec %s\n", who.PID, r.Program))
+		d.patience = 300 * time.Millisecond
+		_, err := d.Command(t.Context(), "get_server_list")
+		wantFault(t, err, Suspended)
+	})
+}
+
+// TestWedged: a stranger's connection without a handshake blocks the daemon,
+// which then lives but does not answer, until the stranger leaves.
+func TestWedged(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		w := Wanted{GPU: uuid0, Limit: 4096, ThreadPercentage: 100}
+		if _, err := d.Set(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+		stranger, err := net.Dial("unixpacket", filepath.Join(d.dir, "control"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stranger.Close()
+		d.patience = 300 * time.Millisecond
+		_, err = d.Prove(t.Context(), w)
+		wantFault(t, err, Wedged, "did not answer")
+		if _, err := d.Alive(); err != nil {
+			t.Errorf("a wedged daemon lives: %v", err)
+		}
+		stranger.Close()
+		d.patience = 30 * time.Second
+		if _, err := d.Prove(t.Context(), w); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBusy: a stranger's idle command line makes every other one fail at once,
+// some of them with exit code 0.
+func TestBusy(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		stranger := exec.Command(r.Program)
+		stranger.Env = clientEnvironment(d.dir)
+		in, err := stranger.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stranger.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintln(in, "get_default_active_thread_percentage"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the stranger is connected", func() bool { return hasSocket(stranger.Process.Pid) })
+		d.patience = 300 * time.Millisecond
+		_, err = d.Command(t.Context(), "get_server_list")
+		if f := FaultOf(err); f != Busy && f != Wedged {
+			t.Errorf("error %v, want busy or wedged", err)
+		}
+		in.Close()
+		if err := stranger.Wait(); err != nil {
+			t.Error(err)
+		}
+		d.patience = 30 * time.Second
+		exchange(t, d, "get_server_list")
+	})
+}
+
+// hasSocket reports whether a process has a socket open.
+func hasSocket(pid int) bool {
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, l := range links {
+		if to, err := os.Readlink(l); err == nil && strings.HasPrefix(to, "socket:") {
+			return true
+		}
+	}
+	return false
+}
+
+// TestKilled: between two commands, during one, and replaced during one.
+func TestKilled(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		w := Wanted{GPU: uuid0, Limit: 4096, ThreadPercentage: 100}
+		proof, err := d.Set(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signal(t, proof.Process(), syscall.SIGKILL)
+		_, err = d.Command(t.Context(), "get_server_list")
+		wantFault(t, err, NotRunning, d.dir)
+		wantFault(t, d.StillProven(proof), NotRunning)
+
+		// The sockets of the dead one are still there, and do no harm.
+		if _, err := os.Lstat(filepath.Join(d.dir, "control")); err != nil {
+			t.Fatal(err)
+		}
+		d = started(t, r)
+		wantFault(t, d.StillProven(proof), Gone)
+		_, err = d.Prove(t.Context(), w)
+		wantFault(t, err, WrongLimits) // the new one knows nothing of our limits
+
+		kill := fmt.Sprintf("#!/bin/sh\nexec 2>/dev/null\nkill -9 %d\n", alive(t, d).PID)
+		d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"), kill+"exec "+r.Program+"\n")
+		_, err = d.Command(t.Context(), "get_server_list")
+		wantFault(t, err, Gone, "ended while it was asked")
+
+		d = started(t, r)
+		kill = fmt.Sprintf("#!/bin/sh\nexec 2>/dev/null\nkill -9 %d\n", alive(t, d).PID)
+		d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"),
+			kill+fmt.Sprintf("CUDA_MPS_LOG_DIRECTORY=%s %s -d </dev/null\nexec %s\n", r.Logs, r.Program, r.Program))
+		_, err = d.Command(t.Context(), "get_server_list")
+		wantFault(t, err, Gone)
+	})
+}
+
+func TestNotInstalled(t *testing.T) {
+	r := onDriver(t, "550")
+	d := started(t, r)
+	for _, program := range []string{"/nonexistent/nvidia-cuda-mps-control", "nvidia-cuda-mps-no-such-program"} {
+		d.program = program
+		_, err := d.Command(t.Context(), "get_server_list")
+		wantFault(t, err, NotInstalled, program, "install the package nvidia-cuda-mps (Debian)")
+		_, err = d.Prove(t.Context(), Wanted{uuid0, 1024, 100})
+		wantFault(t, err, NotInstalled)
+	}
+}
+
+// TestCommandLineGoesWrong: whatever stands in for the command line, there is
+// an error in time and none of its processes is left.
+func TestCommandLineGoesWrong(t *testing.T) {
+	d := started(t, onDriver(t, "550"))
+	pidFile := filepath.Join(tempDir(t), "pid")
+	for name, tt := range map[string]struct {
+		script string
+		want   Fault
+	}{
+		"silent success":   {"exit 0", Busy},
+		"failure":          {"exit 1", Busy},
+		"endless output":   {"exec yes", Busy},
+		"hangs with child": {"sleep 600 & echo $! >" + pidFile + "; wait", Wedged},
+		"echoes":           {"cat", Busy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n"+tt.script+"\n")
+			d.patience = 300 * time.Millisecond
+			_, err := d.Command(t.Context(), "get_server_list")
+			wantFault(t, err, tt.want)
+		})
+	}
+	b, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscan(string(b), &pid); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the child of the command line is gone", func() bool {
+		s, err := statProcess(pid)
+		return err != nil || s.dead()
+	})
+}
+
+func BenchmarkStillProven(b *testing.B) {
+	program := driver.Control(driver.Dir(b, "550"))
+	tmp, err := os.MkdirTemp("", "m")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer os.RemoveAll(tmp)
+	r := Processes{Root: tmp, Logs: tmp, Program: program}
+	d, err := r.daemon(uuid0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := r.Stop(b.Context(), uuid0); err != nil {
+			b.Error(err)
+		}
+	}()
+	if err := d.Prepare(); err != nil {
+		b.Fatal(err)
+	}
+	if err := r.Start(b.Context(), uuid0); err != nil {
+		b.Fatal(err)
+	}
+	w := Wanted{uuid0, 4096, 100}
+	proof, err := d.Set(b.Context(), w)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("StillProven", func(b *testing.B) {
+		for b.Loop() {
+			if err := d.StillProven(proof); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("Prove", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := d.Prove(b.Context(), w); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,142 @@
+package mps
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestPipeDirectory(t *testing.T) {
+	if dir, err := PipeDirectory("/run/gpuslot/mps", uuid0); err != nil || dir != "/run/gpuslot/mps/"+string(uuid0) || len(dir) != 57 {
+		t.Errorf("%q (%d bytes), %v", dir, len(dir), err)
+	}
+	_, err := PipeDirectory("run/gpuslot", uuid0)
+	wantFault(t, err, Invalid, "not absolute")
+	root := "/" + strings.Repeat("r", MaxPipeDirectory-len(uuid0)-2)
+	if dir, err := PipeDirectory(root, uuid0); err != nil || len(dir) != 87 {
+		t.Errorf("%d bytes: %v", len(dir), err)
+	}
+	_, err = PipeDirectory(root+"r", uuid0)
+	wantFault(t, err, PathTooLong, "88 bytes", "at most 87", "1 bytes shorter")
+}
+
+// TestLongestPath: the real daemons take 87 bytes, and at 88 end without a word.
+func TestLongestPath(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		tmp := tempDir(t)
+		r.Root = filepath.Join(tmp, strings.Repeat("r", MaxPipeDirectory-len(tmp)-1-len(uuid0)-1))
+		t.Cleanup(func() { endAll(t, r) })
+		d := started(t, r)
+		if len(d.dir) != MaxPipeDirectory {
+			t.Fatalf("%d bytes", len(d.dir))
+		}
+		exchange(t, d, "get_server_list")
+
+		// 88, past our own check.
+		long := d.dir + "r"
+		if err := os.Mkdir(long, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), r.Program, "-f")
+		cmd.Env = append(clientEnvironment(long), "CUDA_MPS_LOG_DIRECTORY="+tmp)
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			t.Errorf("a daemon ran with 88 bytes: %s", out)
+		}
+	})
+}
+
+func TestPrepare(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	root := filepath.Join(tempDir(t), "a", "b")
+	d := NewDaemon(uuid0, filepath.Join(root, string(uuid0)), Program)
+	for range 2 {
+		if err := d.Prepare(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dir, want := range map[string]os.FileMode{d.dir: 0o750, root: 0o755, filepath.Dir(root): 0o755} {
+		if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v; want %v", dir, st.Mode(), err, want)
+		}
+	}
+	if left, err := os.ReadDir(d.dir); len(left) != 0 || err != nil {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestPrepareFaults(t *testing.T) {
+	tmp := tempDir(t)
+	file := filepath.Join(tmp, "file")
+	link := filepath.Join(tmp, "link")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(tmp, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{file, filepath.Join(file, "below"), link, "/proc/sys/pipe"} {
+		wantFault(t, NewDaemon(uuid0, dir, Program).Prepare(), Unwritable, "make it a directory")
+	}
+}
+
+// TestForeignLock: a job that takes the control lock after the daemon's death
+// is not believed to be the daemon, and does not keep the next one from
+// starting.
+func TestForeignLock(t *testing.T) {
+	needsRoot(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe = publicCopy(t, exe)
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		s := New(r.Root, r.Program, r)
+		one := []Wanted{{uuid0, 2048, 100}}
+		first := set(t, s, one)
+		wantResults(t, first, Started, 1)
+		d, err := s.Daemon(uuid0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Admit(d.dir, 4711); err != nil {
+			t.Fatal(err)
+		}
+		signal(t, first[0].Proof.Process(), syscall.SIGKILL)
+
+		thief := exec.Command(exe)
+		thief.Env = []string{thiefEnv + "=" + filepath.Join(d.dir, controlLock)}
+		thief.Dir = "/"
+		thief.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4711, Gid: 4711}}
+		in, err := thief.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := thief.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := thief.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.Alive()
+		wantFault(t, err, Foreign, "uid 4711", "end that process")
+		wantFault(t, d.StillProven(first[0].Proof), Foreign)
+		wantResults(t, set(t, s, one), Started, 1)
+		in.Close()
+		if err := thief.Wait(); err != nil {
+			t.Error(err)
+		}
+		if err := r.Stop(t.Context(), uuid0); err != nil {
+			t.Error(err)
+		}
+	})
+}

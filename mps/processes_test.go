@@ -1,0 +1,221 @@
+package mps
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestAdoptionAfterKill: the daemon lives on when the agent that started it is
+// killed, and the next agent adopts it.
+func TestAdoptionAfterKill(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		agent := exec.Command(exe)
+		agent.Env = append(os.Environ(), starterEnv+"="+strings.Join([]string{r.Root, r.Logs, r.Program}, "\n"))
+		in, err := agent.StdinPipe() // open until it is killed
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		out, err := agent.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := agent.Start(); err != nil {
+			t.Fatal(err)
+		}
+		word := make([]byte, 200)
+		n, _ := out.Read(word)
+		if got := string(word[:n]); got != "started\n" {
+			t.Fatalf("the agent says %q", got)
+		}
+		if err := agent.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = agent.Wait()
+
+		before := alive(t, mustDaemon(t, r, uuid0))
+		res := set(t, New(r.Root, r.Program, r), []Wanted{{uuid0, 2048, 100}})
+		wantResults(t, res, Adopted, 1)
+		if res[0].Proof.Process() != before {
+			t.Errorf("process %v, want %v", res[0].Proof.Process(), before)
+		}
+		if err := r.Stop(t.Context(), uuid0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStartLeavesARunningDaemonAlone(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		before := alive(t, d)
+		if err := r.Start(t.Context(), uuid0); err != nil {
+			t.Error(err)
+		}
+		if after := alive(t, d); after != before {
+			t.Errorf("%v became %v", before, after)
+		}
+		signal(t, before, syscall.SIGSTOP)
+		wantFault(t, r.Start(t.Context(), uuid0), Suspended)
+	})
+}
+
+// TestStopEnds daemons in every state, and what is gone is gone.
+func TestStopEnds(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		for _, state := range []string{"well", "suspended", "dead"} {
+			t.Run(state, func(t *testing.T) {
+				d := started(t, r)
+				who := alive(t, d)
+				switch state {
+				case "suspended":
+					signal(t, who, syscall.SIGSTOP)
+				case "dead":
+					signal(t, who, syscall.SIGKILL)
+				}
+				for range 2 { // the second time there is nothing to do
+					if err := r.Stop(t.Context(), uuid0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if s, err := statProcess(who.PID); err == nil && s.Process == who && !s.dead() {
+					t.Errorf("process %d lives", who.PID)
+				}
+				if _, err := os.Lstat(d.dir); !os.IsNotExist(err) {
+					t.Errorf("pipe directory: %v", err)
+				}
+			})
+		}
+	})
+}
+
+// TestStopOfAForeignDaemon, one that was started by hand and does not lead a
+// session: it ends, and nobody else of its session does.
+func TestStopOfAForeignDaemon(t *testing.T) {
+	r := onDriver(t, "550")
+	d := mustDaemon(t, r, uuid0)
+	if err := d.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	shell := exec.Command("sh", "-c", `"$0" -f </dev/null >/dev/null 2>&1 & wait $!; exec sleep 600`, r.Program)
+	shell.Env = append(clientEnvironment(d.dir), "CUDA_MPS_LOG_DIRECTORY="+d.dir)
+	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = shell.Process.Kill(); _ = shell.Wait() }()
+	eventually(t, "the daemon runs", func() bool { _, err := d.Alive(); return err == nil })
+	if err := r.Stop(t.Context(), uuid0); err != nil {
+		t.Error(err)
+	}
+	if s, err := statProcess(shell.Process.Pid); err != nil || s.dead() {
+		t.Errorf("the shell beside it is gone: %v", err)
+	}
+}
+
+func TestStartFaults(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		// A file in place of the directory: the daemon's own words lead to the fault.
+		if err := os.MkdirAll(r.Root, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(r.Root, string(uuid1)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wantFault(t, r.Start(t.Context(), uuid1), Unwritable, "make it a directory")
+
+		bad := r
+		bad.Program = filepath.Join(r.Root, "no-such-program")
+		wantFault(t, bad.Start(t.Context(), uuid0), NotInstalled, "install the package")
+		bad.Program = writeProgram(t, filepath.Join(tempDir(t), "p"), "#!/bin/sh\necho good bye; exit 3\n")
+		wantFault(t, bad.Start(t.Context(), uuid0), NotRunning, "good bye")
+		bad.Logs = filepath.Join(r.Root, string(uuid1))
+		wantFault(t, bad.Start(t.Context(), uuid0), Unwritable, "log file")
+
+		hang := r
+		hang.Program = writeProgram(t, filepath.Join(tempDir(t), "p"), "#!/bin/sh\necho $$ >"+r.Root+"/pid; exec sleep 600\n")
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		wantFault(t, hang.Start(ctx, uuid0), Wedged, "did not take its lock")
+		if _, err := hang.Running(t.Context()); err != nil {
+			t.Error(err)
+		}
+		b, err := os.ReadFile(r.Root + "/pid")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is not left behind", func() bool {
+			s, err := statProcess(pid)
+			return err != nil || s.dead()
+		})
+	})
+}
+
+// TestEnvironmentOfTheDaemon: it sees one GPU, may open many files, and keeps
+// no terminal and no standard input.
+func TestEnvironmentOfTheDaemon(t *testing.T) {
+	r := onDriver(t, "550")
+	d := started(t, r)
+	who := alive(t, d)
+	proc := "/proc/" + strconv.Itoa(who.PID)
+	env, err := os.ReadFile(proc + "/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"CUDA_VISIBLE_DEVICES=" + string(uuid0), "CUDA_MPS_PIPE_DIRECTORY=" + d.dir,
+		"PATH=" + r.ServerPath + ":/usr/sbin:/usr/bin:/sbin:/bin",
+	} {
+		if !strings.Contains("\x00"+string(env), "\x00"+want+"\x00") {
+			t.Errorf("its environment lacks %s", want)
+		}
+	}
+	if in, err := os.Readlink(proc + "/fd/0"); in != "/dev/null" {
+		t.Errorf("standard input is %s, %v", in, err)
+	}
+	var l unix.Rlimit
+	if err := unix.Prlimit(who.PID, unix.RLIMIT_NOFILE, nil, &l); err != nil || l.Cur < min(openFiles, l.Max) {
+		t.Errorf("open files: %+v, %v", l, err)
+	}
+	if s, err := statProcess(who.PID); err != nil || s.Session != who.PID {
+		t.Errorf("session %d, %v; want its own", s.Session, err)
+	}
+}
+
+func TestLargeLogIsPutAside(t *testing.T) {
+	r := onDriver(t, "550")
+	if err := os.MkdirAll(r.Logs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(r.Logs, string(uuid0)+".log")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(name, maxLog+1); err != nil {
+		t.Fatal(err)
+	}
+	started(t, r)
+	if st, err := os.Stat(name + ".1"); err != nil || st.Size() != maxLog+1 {
+		t.Errorf("the old log: %v, %v", st, err)
+	}
+	if st, err := os.Stat(name); err != nil || st.Size() > 4096 {
+		t.Errorf("the new log: %v, %v", st, err)
+	}
+}

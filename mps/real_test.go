@@ -1,0 +1,254 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/driver"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(starterEnv) != "" {
+		os.Exit(starter())
+	}
+	if os.Getenv(thiefEnv) != "" {
+		os.Exit(thief())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	uuid0 gpu.UUID = "GPU-00000000-0000-4000-8000-000000000000"
+	uuid1 gpu.UUID = "GPU-11111111-1111-4111-8111-111111111111"
+)
+
+// onEachDriver runs a test against the real control daemon of each branch.
+func onEachDriver(t *testing.T, test func(t *testing.T, r Processes)) {
+	for _, branch := range driver.Branches() {
+		t.Run(branch, func(t *testing.T) { test(t, onDriver(t, branch)) })
+	}
+}
+
+// onDriver is a runner of a branch's real control daemons in a short temporary
+// directory: t.TempDir is often too long for a pipe directory. Whatever it
+// started is gone, with its servers, after the test.
+func onDriver(t *testing.T, branch string) Processes {
+	t.Helper()
+	return runnerWith(t, publicCopy(t, driver.Control(driver.Dir(t, branch))))
+}
+
+func runnerWith(t *testing.T, program string) Processes {
+	t.Helper()
+	tmp := tempDir(t)
+	r := Processes{
+		Root: filepath.Join(tmp, "mps"), Logs: filepath.Join(tmp, "log"),
+		Program: program, ServerPath: filepath.Join(tmp, "bin"),
+	}
+	t.Cleanup(func() { endAll(t, r) })
+	return r
+}
+
+func tempDir(t *testing.T) string {
+	t.Helper()
+	tmp, err := os.MkdirTemp("", "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(tmp); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return tmp
+}
+
+// publicCopy puts a program where other accounts can run it, too.
+func publicCopy(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeProgram(t, filepath.Join(tempDir(t), filepath.Base(file)), string(b))
+}
+
+func writeProgram(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// endAll kills what holds the control locks below a root, and their servers.
+func endAll(t *testing.T, r Processes) {
+	t.Helper()
+	running, err := r.Running(context.Background())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, u := range running {
+		who, err := mustDaemon(t, r, u).Alive()
+		if who.PID == 0 {
+			t.Errorf("%s: %v", u, err)
+			continue
+		}
+		if f := familyOf(who); !f.endBy(context.Background(), unix.SIGKILL, killTimeout) {
+			t.Errorf("process %d of %s survives", who.PID, u)
+		}
+	}
+}
+
+func mustDaemon(t *testing.T, r Processes, u gpu.UUID) *Daemon {
+	t.Helper()
+	d, err := r.daemon(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// started starts the control daemon of uuid0.
+func started(t *testing.T, r Processes) *Daemon {
+	t.Helper()
+	d := mustDaemon(t, r, uuid0)
+	if err := d.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(t.Context(), uuid0); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func alive(t *testing.T, d *Daemon) Process {
+	t.Helper()
+	p, err := d.Alive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// signal signals a process and waits, by what /proc says of it, until it took effect.
+func signal(t *testing.T, p Process, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(p.PID, sig); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, fmt.Sprintf("%v reaches process %d", sig, p.PID), func() bool {
+		s, err := statProcess(p.PID)
+		switch sig {
+		case syscall.SIGSTOP:
+			return err == nil && s.State == 'T'
+		case syscall.SIGCONT:
+			return err == nil && s.State != 'T'
+		default:
+			return err != nil || s.Process != p || s.dead()
+		}
+	})
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	t.Fatalf("not within 10 s: %s", what)
+}
+
+func wantFault(t *testing.T, err error, want Fault, texts ...string) {
+	t.Helper()
+	if got := FaultOf(err); got != want {
+		t.Fatalf("error %v is %q, want %q", err, got, want)
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("error %q does not say %q", err, text)
+		}
+	}
+}
+
+func exchange(t *testing.T, d *Daemon, command string) string {
+	t.Helper()
+	reply, err := d.Command(t.Context(), command)
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	return reply
+}
+
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another account needs root")
+	}
+}
+
+// as runs a command as another account and returns what it printed.
+func as(t *testing.T, uid, gid uint32, env []string, stdin, program string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "LC_ALL=C")
+	cmd.Dir = "/"
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// starterEnv makes the test binary start a daemon and then wait to be killed.
+const starterEnv = "GPUSLOT_MPS_STARTER"
+
+func starter() int {
+	f := strings.Split(os.Getenv(starterEnv), "\n")
+	r := Processes{Root: f[0], Logs: f[1], Program: f[2]}
+	d, err := r.daemon(uuid0)
+	if err == nil {
+		err = errors.Join(d.Prepare(), r.Start(context.Background(), uuid0))
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("started")
+	_, _ = io.Copy(io.Discard, os.Stdin) // until killed
+	return 0
+}
+
+// thiefEnv makes the test binary hold a write lock on a file until its
+// standard input ends.
+const thiefEnv = "GPUSLOT_MPS_THIEF"
+
+func thief() int {
+	f, err := os.OpenFile(os.Getenv(thiefEnv), os.O_RDWR, 0)
+	if err == nil {
+		err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	}
+	fmt.Println(err)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
