@@ -88,7 +88,7 @@ func (t *text) slotType(number int, st slotType) {
 	if st.uuid != "" {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotUUID", number), "%s", classad.Quote(string(st.uuid)))
 	}
-	t.set(fmt.Sprintf("SLOT_TYPE_%d_START", number), "%s && ($(START))", strings.Join(st.start, ` \
+	t.set(fmt.Sprintf("SLOT_TYPE_%d_START", number), "%s", strings.Join(append(st.start, "($(START))"), ` \
   && `))
 }
 
@@ -105,14 +105,15 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 		"environment names another. Only the empty match ^ is safe in this knob (HTCondor 23 to 25).",
 	)
 	t.set("GPUSLOT_HOOK_PREPARE_JOB", "%s/prepare", n.Libexec)
+	t.set("GPUSLOT_ENVIRONMENT",
+		"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
+		strings.TrimRight(n.PipeRoot, "/"))
 	for i, st := range types {
 		if st.uuid == "" {
 			continue
 		}
 		t.set(fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", i+1), "GPUSLOT")
-		t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", i+1),
-			"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
-			strings.TrimRight(n.PipeRoot, "/"))
+		t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", i+1), "$(GPUSLOT_ENVIRONMENT)")
 	}
 }
 

@@ -1,6 +1,7 @@
 package condor
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
@@ -17,6 +18,20 @@ type GPUState struct {
 	Tenant string
 	// Time is when that was judged.
 	Time time.Time
+	// Since is when Accept, Reason or Tenant last changed; zero if unknown.
+	Since time.Time
+}
+
+// pushFor is for how long a change is sent to the collector at once: two
+// periods of the monitor, in case one call is lost. Always would be one update
+// per slot and period, twenty times what a pool's collector gets otherwise.
+const pushFor = 35 * time.Second
+
+// push reports whether the collector should hear of s at once. Without it the
+// slots' own policy still changes at once; the collector follows with the
+// slot's next update.
+func (s GPUState) push() bool {
+	return s.Since.IsZero() || s.Time.Sub(s.Since) < pushFor
 }
 
 // MonitorAds prints one ad per GPU for STARTD_CRON, each merged into the slots
@@ -26,7 +41,7 @@ func MonitorAds(states []GPUState) []byte {
 	var out []byte
 	for _, s := range states {
 		out = append(out, s.ad().Print()...)
-		out = append(out, "- "+string(s.UUID)+" update:true\n"...)
+		out = append(out, "- "+string(s.UUID)+" update:"+strconv.FormatBool(s.push())+"\n"...)
 	}
 	return out
 }

@@ -66,12 +66,12 @@ func (t *text) policy(n Node) {
 	}
 	t.line("")
 	t.comment(
-		"A partitionable slot starts jobs only while the agent says so, and said so less than a",
-		"minute before the ad was sent (MyCurrentTime, in the collector's copy) or now (in the startd).",
-		"A dynamic slot whose claim is reused must fit the next job as it is. A fractional",
-		"request_vram would match for ever and never start.",
+		"A partitionable slot starts jobs only while the agent says so, and said so less than a minute",
+		"ago: now in the startd, when the ad arrived in the collector's copy, which may be minutes old.",
+		"(MyCurrentTime is no use: 25.14.1 sends it older than the ad.) A dynamic slot whose claim is",
+		"reused must fit the next job as it is. A fractional request_vram would match for ever and never start.",
 	)
-	t.set("GPUSLOT_FRESH", "((LastHeardFrom is undefined ? time() : MyCurrentTime) - GPUAcceptTime) < %d", maxAcceptAge)
+	t.set("GPUSLOT_FRESH", "((LastHeardFrom ?: time()) - GPUAcceptTime) < %d", maxAcceptAge)
 	t.set("GPUSLOT_OPEN", `(SlotType =?= "Dynamic" ? GPUAccept =!= false && (TARGET.RequestVRAM ?: 0) == VRAM \
   : GPUAccept =?= true && $(GPUSLOT_FRESH) && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0))`)
 	t.comment("MPS serves one account at a time: GPUTenant is whose jobs hold the GPU now, if anybody's.")

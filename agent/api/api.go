@@ -94,10 +94,15 @@ type Acceptance struct {
 	Accept bool   `json:"accept"`
 	// Reason says why not; empty if it accepts.
 	Reason string `json:"reason,omitempty"`
-	// Tenant is the account whose jobs run there now; empty if none or shared by all.
+	// Tenant is the Owner (job ad) that new jobs must have, because jobs of its
+	// account run there now; empty if any owner's job may come.
 	Tenant string `json:"tenant,omitempty"`
 	// Time is the agent's clock at the judgement.
 	Time time.Time `json:"time"`
+	// Since is when Accept, Reason or Tenant last changed; a change is sent to
+	// HTCondor's collector at once, everything else with the slot's next
+	// update. Zero if unknown: then every judgement is sent at once.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Status is the agent's whole state for "gpuslot status".

@@ -1,0 +1,108 @@
+package condor
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew; read them before you commit them")
+
+// v100s is one GPU of the node in the examples: a Tesla V100S with 32 GB.
+func v100s(i int) Device {
+	return Device{
+		UUID:           uuid(i),
+		Index:          i,
+		Name:           "Tesla V100S-PCIE-32GB",
+		PCI:            gpu.PCIBusID(fmt.Sprintf("0000:%02x:00.0", 0x1a+i)),
+		Memory:         32768,
+		Capability:     gpu.Volta,
+		Shared:         true,
+		Shares:         8,
+		Pool:           32256,
+		LargestRequest: 32256,
+		DefaultRequest: 4096,
+		Share:          Share{CPUs: 11, Memory: 44032},
+	}
+}
+
+func uuid(i int) gpu.UUID {
+	return gpu.UUID(fmt.Sprintf("GPU-%08d-5be4-11f1-9c2d-0242ac120002", i))
+}
+
+// wholeV100S is the same GPU, not shared.
+func wholeV100S(i int) Device {
+	d := v100s(i)
+	d.Shared, d.Shares, d.Pool, d.LargestRequest = false, 1, d.Memory, d.Memory
+	return d
+}
+
+func exampleNode(devices ...Device) Node {
+	return Node{
+		Version: "0.1.0", CPUs: 96, Memory: 385024,
+		CPUOnly: Share{CPUs: 8, Memory: 32768},
+		Driver:  "550.163.01", CUDA: "12.4",
+		Devices:        devices,
+		WithoutRequest: WithoutRequestRefuse,
+		Minimum:        1536, Quantum: 512,
+		PipeRoot:  "/run/gpuslot/mps",
+		Libexec:   "/usr/libexec/gpuslot",
+		Inventory: "/run/gpuslot/condor/inventory.ad",
+	}
+}
+
+// examples are the nodes that the golden files and the real HTCondor see.
+func examples() map[string]Node {
+	all := func(make func(int) Device) (d []Device) {
+		for i := range 8 {
+			d = append(d, make(i))
+		}
+		return d
+	}
+	shared := exampleNode(all(v100s)...)
+
+	whole := exampleNode(append(all(v100s)[2:], wholeV100S(0), wholeV100S(1))...)
+	whole.WithoutRequest = WithoutRequestWhole
+
+	none := exampleNode()
+	none.CPUOnly = Share{CPUs: 96, Memory: 385024}
+	none.CUDA, none.Driver = "", ""
+
+	seven := exampleNode(all(v100s)[:7]...)
+	seven.Absent = []gpu.UUID{uuid(7)}
+	seven.WithoutRequest = WithoutRequestShare
+
+	only := exampleNode(all(wholeV100S)...)
+	only.CPUOnly = Share{}
+
+	capped := v100s(1)
+	capped.Name, capped.LargestRequest, capped.Memory = "NVIDIA A100-SXM4-40GB", 16384, 40960
+	capped.Capability = gpu.ComputeCapability{Major: 8}
+	mixed := exampleNode(v100s(0), capped)
+
+	return map[string]Node{"shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
+}
+
+// golden compares with testdata/<name>, or writes it with -update.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
