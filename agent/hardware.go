@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -35,13 +36,10 @@ func (r Recorded) Inventory(context.Context) (gpu.Inventory, []error, error) {
 // SetComputeMode always returns ErrRecorded.
 func (Recorded) SetComputeMode(context.Context, gpu.UUID, gpu.ComputeMode) error { return ErrRecorded }
 
-// expectsGPUs says whether NVIDIA display or compute devices are on the PCI
-// bus, whether or not a driver serves them: class 03xx, vendor 10de.
-func expectsGPUs(sys string) (int, error) {
-	devices, err := filepath.Glob(filepath.Join(sys, "bus/pci/devices/*"))
-	if err != nil {
-		return 0, err
-	}
+// ExpectedGPUs counts NVIDIA display and compute devices on the PCI bus (class
+// 03xx, vendor 10de), whether or not a driver serves them. Sys is "/sys".
+func ExpectedGPUs(sys string) int {
+	devices, _ := filepath.Glob(filepath.Join(sys, "bus/pci/devices/*")) // fails on a bad pattern only
 	n := 0
 	for _, d := range devices {
 		vendor, errV := os.ReadFile(filepath.Join(d, "vendor"))
@@ -53,7 +51,7 @@ func expectsGPUs(sys string) (int, error) {
 			n++
 		}
 	}
-	return n, nil
+	return n
 }
 
 // hardwareMissing says why a node that should have GPUs has none yet; empty if
@@ -61,9 +59,18 @@ func expectsGPUs(sys string) (int, error) {
 func hardwareMissing(inv gpu.Inventory, err error, expected int) string {
 	switch {
 	case err != nil:
-		return fmt.Sprintf("the inventory cannot be read: %v", err)
+		return fmt.Sprintf("the inventory cannot be read: %v: gpuslotd tries again", err)
 	case len(inv.GPUs) == 0 && expected > 0:
-		return fmt.Sprintf("%d NVIDIA devices are on the PCI bus, but the driver shows none yet", expected)
+		return fmt.Sprintf("%d NVIDIA devices are on the PCI bus, but the driver shows none: see whether nvidia-smi lists them", expected)
 	}
 	return ""
+}
+
+// inventoryTimeout bounds one reading of the inventory.
+const inventoryTimeout = 10 * time.Second
+
+func (a *Agent) inventory(ctx context.Context) (gpu.Inventory, []error, error) {
+	ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
+	defer cancel()
+	return a.hardware.Inventory(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -17,6 +18,7 @@ import (
 func (a *Agent) borrowModes(ctx context.Context, path string, p plan.Plan, inv gpu.Inventory) (map[gpu.UUID]string, error) {
 	u, err := readUndo(path)
 	says := map[gpu.UUID]string{}
+	held := sync.OnceValue(func() map[gpu.UUID]string { return a.heldElsewhere(ctx) })
 	for _, g := range p.GPUs {
 		now, _ := inv.GPU(g.UUID)
 		if !g.Shared() || g.ComputeMode == "" {
@@ -29,6 +31,10 @@ func (a *Agent) borrowModes(ctx context.Context, path string, p plan.Plan, inv g
 			says[g.UUID] = fmt.Sprintf("unknown, %s is wanted", g.ComputeMode)
 		case err != nil:
 			says[g.UUID] = fmt.Sprintf("%s, not %s: %v", now.ComputeMode, g.ComputeMode, err)
+		case held()[g.UUID] != "":
+			// An exclusive mode would fail the next context of a job that has
+			// the whole GPU.
+			says[g.UUID] = fmt.Sprintf("%s, not %s until the job in %s ends", now.ComputeMode, g.ComputeMode, held()[g.UUID])
 		default:
 			says[g.UUID] = a.borrowMode(ctx, path, &u, now, g.ComputeMode)
 		}
@@ -44,6 +50,8 @@ func (a *Agent) borrowMode(ctx context.Context, path string, u *undo, now gpu.GP
 			return fmt.Sprintf("%s, not %s: %v", now.ComputeMode, want, err)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
+	defer cancel()
 	if err := a.hardware.SetComputeMode(ctx, now.UUID, want); err != nil {
 		return fmt.Sprintf("%s, not %s: %v", now.ComputeMode, want, err)
 	}
@@ -72,3 +80,29 @@ func (a *Agent) returnModes(ctx context.Context, path string, inv gpu.Inventory,
 	}
 	return errors.Join(append(errs, u.write(path))...)
 }
+
+// heldElsewhere are the GPUs that a job holds without the agent's admission,
+// by the startd's word, with the slot. Without a startd there are none.
+func (a *Agent) heldElsewhere(ctx context.Context) map[gpu.UUID]string {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	held := map[gpu.UUID]string{}
+	slots, err := a.startd.Slots(ctx)
+	if err != nil {
+		return held
+	}
+	for _, s := range slots {
+		if s.Type == "Partitionable" || s.JobID == "" {
+			continue
+		}
+		for _, id := range s.AssignedGPUs {
+			if u, err := gpu.ParseUUID(id); err == nil && !a.books.busy(u) {
+				held[u] = s.Name
+			}
+		}
+	}
+	return held
+}
+
+// nobodys keeps no GPU shared.
+func nobodys(gpu.UUID) bool { return false }

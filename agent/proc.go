@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -83,6 +84,24 @@ func (fs procFS) cgroupSlot(pid int) (string, error) {
 		return "", err
 	}
 	return parseCgroupSlot(b), nil
+}
+
+// pids are the processes there are now, in ascending order.
+func (fs procFS) pids() []int {
+	d, err := os.Open(fs.root)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1) // a part is better than nothing
+	var out []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			out = append(out, pid)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // parseStat reads "pid (comm) state ppid …"; comm may hold spaces and

@@ -22,6 +22,8 @@ const (
 type answers interface {
 	// prepare admits or refuses the job of a caller.
 	prepare(c Caller, job *api.Job) api.Reply
+	// denied counts a caller of prepare that could not be identified.
+	denied()
 	acceptances() []api.Acceptance
 	status() *api.Status
 }
@@ -108,6 +110,7 @@ func (s *server) reply(conn *net.UnixConn, p peer, req api.Request) api.Reply {
 	case api.OpPrepare:
 		c, err := s.proc.identifyPeer(conn, p, starterUID(s.own))
 		if err != nil {
+			s.answers.denied()
 			s.log.Info("refused a caller", "uid", p.uid, "pid", p.pid, "err", err)
 			return api.Reply{Error: err.Error()}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 // Running is a slot whose job holds a part of a GPU, or a whole one.
@@ -39,17 +40,26 @@ func (r Running) tenant() string {
 	return "the job of " + r.Starter.Slot
 }
 
-// Doors opens and closes a GPU's pipe directory for one account. Both calls
-// are repeatable.
+// Doors opens and closes a GPU's pipe directory for one account. All calls are
+// repeatable.
 type Doors interface {
 	Admit(u gpu.UUID, uid uint32) error
 	Revoke(u gpu.UUID, uid uint32) error
+	// Admitted lists the accounts that it is open to.
+	Admitted(u gpu.UUID) ([]uint32, error)
 }
 
 // door is one account's access to one GPU's pipe directory.
 type door struct {
 	gpu gpu.UUID
 	uid uint32
+}
+
+// unbooked is a starter from before the agent's start.
+type unbooked struct {
+	Starter
+	// asked counts the times that the startd told of its slots, but not of this.
+	asked int
 }
 
 // books are the agent's own word on who runs where: entered at admission,
@@ -60,11 +70,16 @@ type books struct {
 
 	mu    sync.Mutex
 	slots []Running
-	open  map[door]bool
+	// unbooked are starters from before the agent's start, of whose GPU the
+	// startd has not told yet.
+	unbooked []unbooked
+	open     map[door]bool
+	// full are GPUs on which the startd wanted more than the plan has.
+	full map[gpu.UUID]bool
 }
 
 func newBooks(proc procFS, doors Doors) *books {
-	return &books{proc: proc, doors: doors, open: map[door]bool{}}
+	return &books{proc: proc, doors: doors, open: map[door]bool{}, full: map[gpu.UUID]bool{}}
 }
 
 // on are the slots of one GPU. The caller holds mu.
@@ -126,8 +141,10 @@ func (b *books) sweepLocked() (ended []Running, err error) {
 			return false
 		}
 		ended = append(ended, r)
+		delete(b.full, r.GPU)
 		return true
 	})
+	b.unbooked = slices.DeleteFunc(b.unbooked, func(s unbooked) bool { return !b.proc.alive(s.PID, s.Started) })
 	for d := range b.open {
 		if b.needs(d) {
 			continue
@@ -143,7 +160,7 @@ func (b *books) sweepLocked() (ended []Running, err error) {
 
 // needs: a slot whose account is not known yet may be anybody's.
 func (b *books) needs(d door) bool {
-	return slices.ContainsFunc(b.slots, func(r Running) bool {
+	return len(b.unbooked) > 0 || slices.ContainsFunc(b.slots, func(r Running) bool {
 		return r.GPU == d.gpu && (!r.Account.Known || r.Account.UID == d.uid)
 	})
 }
@@ -152,4 +169,75 @@ func (b *books) needs(d door) bool {
 // caller holds mu.
 func (b *books) forget(s Starter, u gpu.UUID) {
 	b.slots = slices.DeleteFunc(b.slots, func(r Running) bool { return r.Starter.is(s) && r.GPU == u })
+}
+
+// busy: some slot holds a part of the GPU.
+func (b *books) busy(u gpu.UUID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.on(u)) > 0
+}
+
+// unknown says which slots ran before the agent and cannot be placed; empty if
+// all can.
+func (b *books) unknown() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.unknownLocked()
+}
+
+func (b *books) unknownLocked() string {
+	if len(b.unbooked) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s runs since before gpuslotd started and the startd has not told on which GPU: see whether condor_status -direct \"\" answers", b.unbooked[0].Slot)
+}
+
+// held are the entries of one starter. The caller holds mu.
+func (b *books) held(s Starter) []Running {
+	var out []Running
+	for _, r := range b.slots {
+		if r.Starter.is(s) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// starterOf is the starter of a slot that has been admitted, for a job's process
+// that left its parents behind. The caller holds mu.
+func (b *books) starterOf(slot string) (Starter, bool) {
+	for _, r := range b.slots {
+		if sameSlot(r.Starter.Slot, slot) && b.proc.alive(r.Starter.PID, r.Starter.Started) {
+			return r.Starter, true
+		}
+	}
+	return Starter{}, false
+}
+
+// rebuild finds, at the start of the agent, the starters that run already and
+// the doors that are open.
+func (b *books) rebuild(trusted func(uint32) bool, daemons []mps.Wanted) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, pid := range b.proc.pids() {
+		p, err := b.proc.process(pid)
+		if err != nil || p.gone() || p.Comm != starterProgram || b.proc.isHTCondor(p, trusted) != nil {
+			continue
+		}
+		slot, err := b.proc.starterSlot(pid)
+		if err != nil {
+			continue // a starter that is just being executed, or a self-test
+		}
+		b.unbooked = append(b.unbooked, unbooked{Starter: Starter{PID: pid, Started: p.Started, Slot: slot}})
+	}
+	for _, w := range daemons {
+		uids, err := b.doors.Admitted(w.GPU)
+		if err != nil {
+			continue // no directory: nobody is in
+		}
+		for _, uid := range uids {
+			b.open[door{w.GPU, uid}] = true
+		}
+	}
 }

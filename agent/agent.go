@@ -1,0 +1,123 @@
+// Package agent is the daemon: the loop that reads, plans and applies, the
+// admission of jobs, and the health of the control daemons. It owns the order
+// of things; what a plan is belongs to agent/plan, what HTCondor reads to
+// condor, how control daemons are spoken to, to mps. Real adapters come in
+// from cmd/gpuslotd. Start at Run, then apply (the loop's one function) and
+// Admit (a job's way in).
+package agent
+
+import (
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// Options are the agent's outside world.
+type Options struct {
+	// ConfigFile is gpuslot.toml; it is read at the start and at each reload.
+	ConfigFile string
+	// Build is what the program says of itself.
+	Build metrics.Build
+	Log   *slog.Logger
+	// Hardware is NVML or a recorded file. WaitForHardware lets the start wait a
+	// while until it can be read and shows GPUs, if ExpectedGPUs says that there
+	// should be some.
+	Hardware        Hardware
+	WaitForHardware bool
+	ExpectedGPUs    int
+	// Runner starts control daemons below these paths: systemd units or processes.
+	Runner func(config.Paths) (mps.Runner, error)
+	// Startd is HTCondor.
+	Startd Startd
+	// Manager is told of readiness and life; nil if nobody wants to know.
+	Manager Manager
+	// Listener is the socket that the service manager opened; nil lets the
+	// agent listen on Socket itself.
+	Listener *net.UnixListener
+	Socket   string
+	// Reload asks for the configuration to be read again.
+	Reload <-chan struct{}
+
+	// For tests.
+	proc            string
+	daemons         ControlDaemons
+	doors           Doors
+	hardwareTimeout time.Duration
+}
+
+// Manager is the service manager that started the agent.
+type Manager interface {
+	// Ready says that the agent serves, or serves again after Reloading.
+	Ready() error
+	// Reloading says that the configuration is being read again.
+	Reloading() error
+	// Status is a line for people.
+	Status(text string) error
+	// Alive is the watchdog's ping.
+	Alive() error
+}
+
+// Agent is one running agent. Only its loop writes what has no lock.
+type Agent struct {
+	log        *slog.Logger
+	configFile string
+	version    string
+	own        uint32
+	hardware   Hardware
+	expected   int
+	startd     Startd
+	manager    Manager
+	daemons    ControlDaemons
+	books      *books
+	metrics    *metrics.Metrics
+
+	view       atomic.Pointer[view]
+	startdSays atomic.Pointer[seen]
+	// booked wakes the comparison with the startd, wake the loop.
+	booked, wake chan struct{}
+
+	// The loop's own.
+	lastWanted []mps.Wanted
+	setDone    bool
+}
+
+// nudge wakes whoever listens, unless they were woken already.
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// doorsOf opens and closes the pipe directories below root.
+type doorsOf struct{ root string }
+
+func (d doorsOf) Admit(u gpu.UUID, uid uint32) error {
+	return d.change(mps.Admit, u, uid)
+}
+
+func (d doorsOf) Revoke(u gpu.UUID, uid uint32) error {
+	return d.change(mps.Revoke, u, uid)
+}
+
+func (d doorsOf) Admitted(u gpu.UUID) ([]uint32, error) {
+	dir, err := mps.PipeDirectory(d.root, u)
+	if err != nil {
+		return nil, err
+	}
+	return mps.Admitted(dir)
+}
+
+func (d doorsOf) change(do func(dir string, uid uint32) error, u gpu.UUID, uid uint32) error {
+	dir, err := mps.PipeDirectory(d.root, u)
+	if err != nil {
+		return err
+	}
+	return do(dir, uid)
+}

@@ -1,0 +1,258 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// apply is one round: it reads what is wanted and what is, decides, and makes
+// the node so, in the only order that is safe. A compute mode is set before
+// the control daemon that opens the device; a control daemon is proven before
+// HTCondor is told of the GPU, because a job may start as soon as the resource
+// is advertised. Repeating it without a change writes nothing. It is long
+// because it is straight: each step needs the ones before it.
+func (a *Agent) apply(ctx context.Context, reload bool) {
+	start := time.Now()
+	last := a.view.Load()
+	v := *last
+	v.rounds++
+	v.problems = nil
+	problem := func(err error) {
+		if err != nil {
+			v.problems = append(v.problems, err.Error())
+		}
+	}
+
+	// Read: the configuration, only when told to.
+	cfg := last.config
+	if reload {
+		v.configRead, v.configError = start, ""
+		read, err := config.Load(a.configFile)
+		if err == nil {
+			err = fixedPaths(last.config, read)
+		}
+		if err != nil {
+			v.configError = err.Error()
+		} else {
+			cfg = read
+		}
+		v.configOK = err == nil
+	}
+
+	// Read: the hardware and HTCondor's version.
+	a.beat()
+	inv, unreadable, errInv := a.inventory(ctx)
+	for _, err := range unreadable {
+		problem(fmt.Errorf("a GPU does not answer: %w", err))
+	}
+	v.closed = hardwareMissing(inv, errInv, a.expected)
+	a.beat()
+	if v.condor == (condor.Version{}) || reload {
+		v.condor = a.condorVersion(ctx, problem)
+	}
+	refused := checkCondor(v.condor, problem)
+	if v.closed == "" {
+		v.closed = refused
+	}
+
+	// Decide.
+	if errInv == nil {
+		p, err := plan.Build(cfg, inv)
+		switch {
+		case err == nil:
+			if !v.planned || !samePlan(v.plan, p) {
+				v.applied = start
+			}
+			v.config, v.plan, v.planned = cfg, p, true
+		case reload:
+			v.configError, v.configOK = err.Error(), false
+		default:
+			problem(err)
+		}
+		v.present = presence(inv)
+	} else if !v.planned {
+		v.config = cfg
+	}
+	v.accounts = accounts(v.plan)
+	if !v.planned {
+		a.publish(&v, start)
+		return
+	}
+
+	// Act: compute modes, then control daemons, then compute modes back.
+	undoPath := UndoFile(v.config.Paths)
+	wanted := a.wanted(v.plan)
+	if errInv == nil {
+		a.beat()
+		var err error
+		v.modes, err = a.borrowModes(ctx, undoPath, v.plan, inv)
+		problem(err)
+	}
+	a.beat()
+	v.guards = a.proveAll(ctx, last.guards, wanted, v.config.Health.Deadline)
+	if a.needsSet(v.guards, wanted) {
+		a.beat()
+		err := a.setAll(ctx, v.guards, wanted)
+		a.setDone = err == nil
+		problem(err)
+	}
+	a.lastWanted = wanted
+	if errInv == nil {
+		a.beat()
+		problem(a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return wants(wanted, u) }))
+	}
+
+	// Act: files. The plan for our own tools, then HTCondor's: the inventory
+	// first, because the configuration names it.
+	a.beat()
+	if errInv == nil {
+		problem(a.writePlan(v.config.Paths, v.plan))
+		if refused == "" {
+			problem(a.writeCondor(v.config, v.plan))
+		}
+	}
+	a.publish(&v, start)
+}
+
+// publish makes a round's result the one that admission rests on.
+func (a *Agent) publish(v *view, start time.Time) {
+	v.took, v.roundOK = time.Since(start), len(v.problems) == 0 && v.closed == "" && v.configError == ""
+	a.reportChanges(a.view.Load(), v)
+	a.view.Store(v)
+	a.beat()
+}
+
+// fixedPaths refuses what only a restart can change: sockets, daemons and
+// journals are below these directories.
+func fixedPaths(old, new config.Config) error {
+	if old.Paths.Run != "" && (old.Paths.Run != new.Paths.Run || old.Paths.State != new.Paths.State) {
+		return errors.New("paths.run and paths.state cannot change while gpuslotd runs: stop it, run gpuslotd --release with the old file, then start it with the new one")
+	}
+	return nil
+}
+
+// samePlan ignores warnings.
+func samePlan(a, b plan.Plan) bool { return len(plan.Diff(a, b)) == 0 }
+
+func presence(inv gpu.Inventory) map[gpu.UUID]bool {
+	m := make(map[gpu.UUID]bool, len(inv.GPUs))
+	for _, g := range inv.GPUs {
+		m[g.UUID] = true
+	}
+	return m
+}
+
+// wanted are the plan's control daemons, and those of GPUs that leave the plan
+// while jobs still use them: nobody's daemon is stopped under its jobs.
+func (a *Agent) wanted(p plan.Plan) []mps.Wanted {
+	out := p.ControlDaemons()
+	for _, w := range a.lastWanted {
+		if !wants(out, w.GPU) && (a.books.busy(w.GPU) || a.books.unknown() != "") {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func wants(wanted []mps.Wanted, u gpu.UUID) bool {
+	return slices.ContainsFunc(wanted, func(w mps.Wanted) bool { return w.GPU == u })
+}
+
+// needsSet: something is wanted otherwise than at the last Set, or a daemon is
+// in a state that Set mends.
+func (a *Agent) needsSet(guards map[gpu.UUID]guard, wanted []mps.Wanted) bool {
+	if !a.setDone || !slices.Equal(wanted, a.lastWanted) {
+		return true
+	}
+	for _, g := range guards {
+		if g.err != nil && g.mendable() {
+			return true
+		}
+	}
+	return false
+}
+
+// accounts looks up the accounts that tenancies name.
+func accounts(p plan.Plan) map[string]Account {
+	m := map[string]Account{}
+	for _, g := range p.GPUs {
+		name := g.Tenancy.User
+		if _, done := m[name]; name == "" || done {
+			continue
+		}
+		m[name] = accountNamed(name)
+	}
+	return m
+}
+
+func (a *Agent) writePlan(paths config.Paths, p plan.Plan) error {
+	b, err := p.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = writeIfChanged(PlanFile(paths), b)
+	return err
+}
+
+// writeCondor writes what HTCondor reads at the start of the startd.
+func (a *Agent) writeCondor(cfg config.Config, p plan.Plan) error {
+	n := a.node(cfg, p)
+	if changed, err := writeIfChanged(InventoryAdsFile(cfg.Paths), condor.InventoryAds(n)); err != nil {
+		return err
+	} else if changed {
+		a.log.Info("inventory ads written", "file", InventoryAdsFile(cfg.Paths))
+	}
+	if !cfg.HTCondor.Manage {
+		return nil
+	}
+	text, err := condor.ExecutionPoint(n)
+	if err != nil {
+		return err
+	}
+	changed, err := writeIfChanged(cfg.Paths.CondorConfig, text)
+	if changed && err == nil {
+		a.log.Info("HTCondor configuration written", "file", cfg.Paths.CondorConfig)
+	}
+	return err
+}
+
+func (a *Agent) node(cfg config.Config, p plan.Plan) condor.Node {
+	n := Node(p, cfg.Paths)
+	n.Version = a.version
+	return n
+}
+
+// condorVersion is HTCondor's; zero if it is not installed yet.
+func (a *Agent) condorVersion(ctx context.Context, problem func(error)) condor.Version {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	v, err := a.startd.Version(ctx)
+	if err != nil {
+		problem(fmt.Errorf("HTCondor's version is not known: %w", err))
+	}
+	return v
+}
+
+// checkCondor says why nothing may be offered to this HTCondor; empty if it may.
+func checkCondor(v condor.Version, problem func(error)) string {
+	if v == (condor.Version{}) {
+		return ""
+	}
+	warning, err := condor.Check(v)
+	if warning != "" {
+		problem(errors.New(warning))
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}

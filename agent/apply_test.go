@@ -1,0 +1,452 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// newTestAgent reads and applies once.
+func newTestAgent(t *testing.T, gpus int, text string) *testAgent {
+	t.Helper()
+	ta := bareTestAgent(t, gpus, text)
+	ta.restart()
+	return ta
+}
+
+// bareTestAgent has not started yet.
+func bareTestAgent(t *testing.T, gpus int, text string) *testAgent {
+	t.Helper()
+	// Short, because a run directory may have 42 bytes.
+	dir, err := os.MkdirTemp("", "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	ta := &testAgent{t: t, dir: dir, proc: newFakeProc(t), hw: &fakeHardware{inv: inventoryOf(gpus)},
+		daemons: newFakeDaemons(), doors: newFakeDoors(), startd: &fakeStartd{version: condor.Version{Major: 25, Minor: 14, Patch: 1}}}
+	ta.writeConfig(text)
+	return ta
+}
+
+// restart makes a new agent over the same world, as after a crash.
+func (ta *testAgent) restart() {
+	ta.t.Helper()
+	o := ta.options()
+	cfg, err := config.Load(o.ConfigFile)
+	if err != nil {
+		ta.t.Fatal(err)
+	}
+	a, err := newAgent(o, cfg)
+	if err != nil {
+		ta.t.Fatal(err)
+	}
+	a.recall(cfg.Paths)
+	ta.Agent = a
+	a.apply(ta.t.Context(), true)
+}
+
+func (ta *testAgent) apply(reload bool) *view {
+	ta.Agent.apply(ta.t.Context(), reload)
+	return ta.view.Load()
+}
+
+func (ta *testAgent) read(path string) string {
+	ta.t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		ta.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// files are the modification times of everything the agent writes.
+func (ta *testAgent) files() map[string]time.Time {
+	ta.t.Helper()
+	out := map[string]time.Time{}
+	err := filepath.WalkDir(ta.dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		out[path] = info.ModTime()
+		return err
+	})
+	if err != nil {
+		ta.t.Fatal(err)
+	}
+	return out
+}
+
+func (ta *testAgent) reason(n int) string {
+	ta.t.Helper()
+	for _, g := range ta.acceptances() {
+		if g.UUID == string(uuid(n)) {
+			return g.Reason
+		}
+	}
+	return "not in the plan"
+}
+
+// TestApplyOrder: compute mode, control daemon, HTCondor's files.
+func TestApplyOrder(t *testing.T) {
+	ta := bareTestAgent(t, 1, "")
+	var events []string
+	note := func(what string) {
+		// What is on disk at the moment of the event tells the rest of the order.
+		for _, f := range []string{"r/plan.json", "r/condor/inventory.ad", "r/condor/execution-point.conf"} {
+			if _, err := os.Stat(filepath.Join(ta.dir, f)); err == nil {
+				what += " after " + f
+			}
+		}
+		if _, err := os.Stat(filepath.Join(ta.dir, "s/undo.json")); err == nil {
+			what += " after undo.json"
+		}
+		what += " mode " + string(ta.hw.inv.GPUs[0].ComputeMode)
+		events = append(events, what)
+	}
+	ta.daemons.happens = note
+	ta.restart()
+	want := []string{"start " + string(uuid(0)) + " after undo.json mode exclusive-process"}
+	if !slices.Equal(events, want) {
+		t.Errorf("events = %q, want %q", events, want)
+	}
+	for _, f := range []string{"r/plan.json", "r/condor/inventory.ad", "r/condor/execution-point.conf"} {
+		ta.read(filepath.Join(ta.dir, f))
+	}
+	inventory, conf := ta.files()[filepath.Join(ta.dir, "r/condor/inventory.ad")], ta.files()[filepath.Join(ta.dir, "r/condor/execution-point.conf")]
+	if conf.Before(inventory) {
+		t.Error("the configuration was written before the inventory that it names")
+	}
+	if why := ta.reason(0); why != "" {
+		t.Errorf("the GPU is closed: %s", why)
+	}
+}
+
+func TestApplyTwiceWritesNothing(t *testing.T) {
+	ta := newTestAgent(t, 8, "")
+	before, sets, modes := ta.files(), ta.daemons.sets, len(ta.hw.modes)
+	for range 3 {
+		ta.apply(false)
+	}
+	ta.apply(true)
+	after := ta.files()
+	for path, at := range after {
+		if !before[path].Equal(at) {
+			t.Errorf("%s was written again", path)
+		}
+	}
+	if len(before) != len(after) || ta.daemons.sets != sets || len(ta.hw.modes) != modes {
+		t.Errorf("files %d to %d, sets %d to %d, modes %d to %d", len(before), len(after), sets, ta.daemons.sets, modes, len(ta.hw.modes))
+	}
+}
+
+func TestBrokenReloadKeepsThePlan(t *testing.T) {
+	for name, text := range map[string]string{
+		"unknown key":     "[sharing]\nsharez = 4\n",
+		"rubbish":         "\x00\x01\x02",
+		"impossible plan": "[gpu.\"" + string(uuid(0)) + "\"]\nshares = 40\n",
+		"other run path":  "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			ta := newTestAgent(t, 2, "[sharing]\nshares = 4\n")
+			before := ta.files()
+			conf := filepath.Join(ta.dir, "gpuslot.toml")
+			if name == "other run path" {
+				text = strings.ReplaceAll(ta.read(conf), "/r\"", "/q\"")
+				if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				ta.writeConfig(text)
+			}
+			v := ta.apply(true)
+			if v.configError == "" || v.configOK {
+				t.Fatal("the broken configuration was accepted")
+			}
+			if g, _ := v.plan.GPU(uuid(0)); g.Shares != 4 {
+				t.Errorf("shares = %d, want the old plan's 4", g.Shares)
+			}
+			if s := ta.status(); s.ConfigError == "" {
+				t.Error("status does not tell")
+			}
+			if why := ta.reason(0); why != "" {
+				t.Errorf("a broken configuration closed the GPU: %s", why)
+			}
+			v = ta.apply(false)
+			if v.configError == "" {
+				t.Error("the error was forgotten by the next round")
+			}
+			delete(before, conf)
+			for path, at := range before {
+				if !ta.files()[path].Equal(at) {
+					t.Errorf("%s was written", path)
+				}
+			}
+			ta.writeConfig("[sharing]\nshares = 3\n")
+			v = ta.apply(true)
+			if g, _ := v.plan.GPU(uuid(0)); g.Shares != 3 || v.configError != "" {
+				t.Errorf("after mending: shares = %d, error %q", g.Shares, v.configError)
+			}
+		})
+	}
+}
+
+func TestDriverAppearsLater(t *testing.T) {
+	ta := bareTestAgent(t, 2, "")
+	ta.hw.set(gpu.Inventory{}, errors.New("the NVIDIA kernel driver is not loaded"))
+	ta.restart()
+	if v := ta.view.Load(); v.planned || len(ta.acceptances()) != 0 {
+		t.Error("a node without inventory offers GPUs")
+	}
+	if s := ta.status(); !strings.Contains(strings.Join(s.Warnings, "\n"), "driver is not loaded") {
+		t.Errorf("status does not tell: %q", s.Warnings)
+	}
+	ta.hw.set(inventoryOf(2), nil)
+	ta.apply(false)
+	if why := ta.reason(1); why != "" {
+		t.Errorf("with the driver there the GPU is closed: %s", why)
+	}
+	// And it goes away again: nothing is torn down, everything is closed.
+	ta.hw.set(gpu.Inventory{}, errors.New("NVML has not returned"))
+	before := ta.files()
+	ta.apply(false)
+	if why := ta.reason(1); !strings.Contains(why, "NVML has not returned") {
+		t.Errorf("reason = %q", why)
+	}
+	if len(ta.daemons.running) != 2 || len(before) != len(ta.files()) {
+		t.Error("a driver that does not answer tore something down")
+	}
+}
+
+func TestSevenOfEight(t *testing.T) {
+	text := ""
+	for i := range 8 {
+		text += "[gpu.\"" + string(uuid(i)) + "\"]\nmode = \"mps\"\n"
+	}
+	ta := newTestAgent(t, 8, text)
+	inv := inventoryOf(8)
+	inv.GPUs = slices.Delete(inv.GPUs, 3, 4)
+	ta.hw.set(inv, nil)
+	v := ta.apply(false)
+	if len(v.plan.GPUs) != 7 || !slices.Equal(v.plan.Absent, []gpu.UUID{uuid(3)}) {
+		t.Errorf("%d GPUs, absent %v", len(v.plan.GPUs), v.plan.Absent)
+	}
+	if len(ta.daemons.running) != 7 {
+		t.Errorf("%d control daemons run, want 7", len(ta.daemons.running))
+	}
+	for _, g := range ta.acceptances() {
+		if !g.Accept {
+			t.Errorf("%s is closed: %s", g.UUID, g.Reason)
+		}
+	}
+	// A swapped card: another UUID at the same address.
+	inv = inventoryOf(8)
+	inv.GPUs[3].UUID = uuid(33)
+	ta.hw.set(inv, nil)
+	ta.apply(false)
+	if why := ta.reason(33); why != "" {
+		t.Errorf("the new card is closed: %s", why)
+	}
+}
+
+// TestLeavingGPU: a GPU with running jobs keeps its control daemon and its
+// compute mode until they end.
+func TestLeavingGPU(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	ta.hw.inv.GPUs[0].ComputeMode = gpu.ComputeModeExclusiveProcess
+	s := ta.proc.starter(100, "slot1_1")
+	ta.grant(s, 1000, "alice", uuid(0), 4096)
+	ta.writeConfig("[gpu.\"" + string(uuid(0)) + "\"]\nmode = \"whole\"\n")
+	ta.apply(true)
+	if ta.daemons.running[uuid(0)] == nil {
+		t.Fatal("the control daemon was stopped under its job")
+	}
+	if r := ta.refuse(ta.proc.starter(101, "slot9_1"), 1000, "alice", uuid(0), 4096); r != nil && !strings.Contains(r.Reason, "still held") {
+		t.Errorf("reason = %q", r.Reason)
+	}
+	ta.proc.end(100)
+	ta.proc.end(101)
+	ta.sweepNow()
+	ta.apply(false)
+	if ta.daemons.running[uuid(0)] != nil {
+		t.Error("the control daemon outlives the last job of a GPU that is no longer shared")
+	}
+	if ta.hw.inv.GPUs[0].ComputeMode != gpu.ComputeModeDefault {
+		t.Errorf("compute mode = %s, want what it was", ta.hw.inv.GPUs[0].ComputeMode)
+	}
+}
+
+func TestComputeModeIsUndone(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	var u undo
+	if err := json.Unmarshal([]byte(ta.read(filepath.Join(ta.dir, "s/undo.json"))), &u); err != nil {
+		t.Fatal(err)
+	}
+	if len(u.ComputeModes) != 2 || u.ComputeModes[uuid(1)] != gpu.ComputeModeDefault {
+		t.Errorf("undo = %v", u.ComputeModes)
+	}
+	// A crash between journal and change must not lose the first value.
+	ta.hw.inv.GPUs[0].ComputeMode = gpu.ComputeModeProhibited
+	ta.restart()
+	u, err := readUndo(filepath.Join(ta.dir, "s/undo.json"))
+	if err != nil || u.ComputeModes[uuid(0)] != gpu.ComputeModeDefault {
+		t.Errorf("undo = %v, %v", u.ComputeModes, err)
+	}
+	if err := Release(t.Context(), ta.options(), false); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range ta.hw.inv.GPUs {
+		if g.ComputeMode != gpu.ComputeModeDefault {
+			t.Errorf("%s is left in %s", g.UUID, g.ComputeMode)
+		}
+	}
+	if len(ta.daemons.running) != 0 {
+		t.Error("control daemons are left")
+	}
+	for f := range ta.files() {
+		if strings.Contains(f, "/condor/") || strings.HasSuffix(f, "plan.json") {
+			t.Errorf("%s is left", f)
+		}
+	}
+}
+
+func TestComputeModeCannotBeSet(t *testing.T) {
+	ta := bareTestAgent(t, 1, "")
+	ta.hw.refuse = ErrRecorded
+	ta.restart()
+	if why := ta.reason(0); why != "" {
+		t.Errorf("the GPU is closed: %s", why)
+	}
+	if m := ta.status().GPUs[0].ComputeMode; !strings.Contains(m, "default, not exclusive-process") {
+		t.Errorf("status says %q", m)
+	}
+}
+
+func TestReleaseRefusesWithJobs(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	ta.proc.starter(100, "slot1_1")
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "7.0", "alice", 4096, uuid(0))}, nil)
+	err := Release(t.Context(), ta.options(), false)
+	if err == nil || !strings.Contains(err.Error(), "alice") || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("error = %v", err)
+	}
+	if len(ta.daemons.running) != 1 {
+		t.Error("a refused release stopped a control daemon")
+	}
+	ta.startd.set(nil, errors.New("no startd"))
+	if err := Release(t.Context(), ta.options(), false); err == nil {
+		t.Error("released with an unknown job")
+	}
+	if err := Release(t.Context(), ta.options(), true); err != nil || len(ta.daemons.running) != 0 {
+		t.Errorf("forced: %v, %d daemons left", err, len(ta.daemons.running))
+	}
+}
+
+func TestOldHTCondorIsRefused(t *testing.T) {
+	ta := bareTestAgent(t, 1, "")
+	ta.startd.version = condor.Version{Major: 23, Minor: 9, Patch: 6}
+	ta.restart()
+	if why := ta.reason(0); !strings.Contains(why, "23.9.6") || !strings.Contains(why, "upgrade") {
+		t.Errorf("reason = %q", why)
+	}
+	if _, err := os.Stat(filepath.Join(ta.dir, "r/condor/execution-point.conf")); err == nil {
+		t.Error("a configuration was written for it")
+	}
+}
+
+func TestManageFalseWritesNoConfiguration(t *testing.T) {
+	ta := newTestAgent(t, 1, "[htcondor]\nmanage = false\n")
+	if _, err := os.Stat(filepath.Join(ta.dir, "r/condor/execution-point.conf")); err == nil {
+		t.Error("a configuration was written")
+	}
+	ta.read(filepath.Join(ta.dir, "r/condor/inventory.ad"))
+}
+
+func TestUnreadableUndoFileIsLeftAlone(t *testing.T) {
+	ta := bareTestAgent(t, 1, "")
+	path := filepath.Join(ta.dir, "s/undo.json")
+	if err := writeFile(path, []byte("{broken")); err != nil {
+		t.Fatal(err)
+	}
+	ta.restart()
+	if got := ta.read(path); got != "{broken" {
+		t.Errorf("the file now says %q", got)
+	}
+	if len(ta.hw.modes) != 0 {
+		t.Error("a compute mode was changed without a way back")
+	}
+	if s := strings.Join(ta.status().Warnings, "\n"); !strings.Contains(s, "undo.json") {
+		t.Errorf("status does not tell: %s", s)
+	}
+}
+
+// TestWholeJobDelaysComputeMode: an exclusive mode would break a job that has
+// the whole card, from before it was shared.
+func TestWholeJobDelaysComputeMode(t *testing.T) {
+	ta := newTestAgent(t, 1, "[sharing]\nmode = \"whole\"\n")
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "7.0", "alice", 32768, uuid(0))}, nil)
+	ta.writeConfig("")
+	ta.apply(true)
+	if len(ta.hw.modes) != 0 {
+		t.Fatalf("modes set under a job: %v", ta.hw.modes)
+	}
+	if m := ta.status().GPUs[0].ComputeMode; !strings.Contains(m, "slot1_1") {
+		t.Errorf("status says %q", m)
+	}
+	ta.startd.set(nil, nil)
+	ta.apply(false)
+	if len(ta.hw.modes) != 1 {
+		t.Error("the mode was not set once the job had ended")
+	}
+}
+
+func TestAwaitHardware(t *testing.T) {
+	ta := bareTestAgent(t, 1, "")
+	ta.restart()
+	ta.hw.set(gpu.Inventory{}, errors.New("not yet"))
+	o := ta.options()
+	o.WaitForHardware, o.hardwareTimeout = true, 50*time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	ta.awaitHardware(ctx, o)
+	if ctx.Err() != nil {
+		t.Error("the wait is not bounded by its own time")
+	}
+}
+
+func TestExpectedGPUs(t *testing.T) {
+	sys := t.TempDir()
+	for name, d := range map[string][2]string{
+		"0000:3b:00.0": {"0x10de\n", "0x030200\n"}, // 3D controller
+		"0000:5e:00.0": {"0x10de\n", "0x030000\n"}, // VGA
+		"0000:5e:00.1": {"0x10de\n", "0x040300\n"}, // its audio function
+		"0000:00:02.0": {"0x8086\n", "0x030000\n"}, // another vendor's
+	} {
+		dir := filepath.Join(sys, "bus/pci/devices", name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for i, f := range []string{"vendor", "class"} {
+			if err := os.WriteFile(filepath.Join(dir, f), []byte(d[i]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := ExpectedGPUs(sys); n != 2 {
+		t.Errorf("ExpectedGPUs = %d, want 2", n)
+	}
+	if n := ExpectedGPUs(filepath.Join(sys, "nothing")); n != 0 {
+		t.Errorf("ExpectedGPUs without a bus = %d", n)
+	}
+}

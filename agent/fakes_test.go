@@ -1,0 +1,395 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// uuid is the UUID of the n-th test GPU.
+func uuid(n int) gpu.UUID {
+	return gpu.UUID(fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", n))
+}
+
+// inventoryOf is a node of n V100S.
+func inventoryOf(n int) gpu.Inventory {
+	inv := gpu.Inventory{
+		Schema: gpu.InventorySchema, Driver: "550.163.01", CUDA: "12.4",
+		Host: gpu.Host{Name: "wn1.example.org", CPUs: 64, Memory: 524288}, GPUs: []gpu.GPU{},
+	}
+	for i := range n {
+		inv.GPUs = append(inv.GPUs, gpu.GPU{
+			UUID: uuid(i), Index: i, Name: "Tesla V100S-PCIE-32GB", PCI: gpu.PCIBusID(fmt.Sprintf("0000:%02x:00.0", 0x10+i)),
+			Memory: 32768, Capability: gpu.Volta, ComputeMode: gpu.ComputeModeDefault,
+		})
+	}
+	return inv
+}
+
+// fakeHardware is a node whose GPUs can come and go.
+type fakeHardware struct {
+	mu  sync.Mutex
+	inv gpu.Inventory
+	err error
+	// modes logs every SetComputeMode.
+	modes  []string
+	refuse error
+}
+
+func (h *fakeHardware) Inventory(context.Context) (gpu.Inventory, []error, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	inv := h.inv
+	inv.GPUs = slices.Clone(inv.GPUs)
+	return inv, nil, h.err
+}
+
+func (h *fakeHardware) SetComputeMode(_ context.Context, u gpu.UUID, m gpu.ComputeMode) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refuse != nil {
+		return h.refuse
+	}
+	for i := range h.inv.GPUs {
+		if h.inv.GPUs[i].UUID == u {
+			h.inv.GPUs[i].ComputeMode = m
+			h.modes = append(h.modes, fmt.Sprintf("%s %s", u, m))
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not there", u)
+}
+
+func (h *fakeHardware) set(inv gpu.Inventory, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.inv, h.err = inv, err
+}
+
+// fakeDaemon behaves as a control daemon does: it forgets its limits when it
+// is started again, and answers nothing while it is stopped by a signal.
+type fakeDaemon struct {
+	process mps.Process
+	limit   gpu.MiB
+	frozen  bool
+	wedged  bool
+}
+
+// fakeDaemons are control daemons behind the agent's interface. They record
+// what happens in the order of an events list that hardware and files may share.
+type fakeDaemons struct {
+	mu      sync.Mutex
+	running map[gpu.UUID]*fakeDaemon
+	next    int
+	sets    int
+	broken  map[gpu.UUID]error // Set cannot start these
+	happens func(string)
+}
+
+func newFakeDaemons() *fakeDaemons {
+	return &fakeDaemons{running: map[gpu.UUID]*fakeDaemon{}, next: 1000, broken: map[gpu.UUID]error{}, happens: func(string) {}}
+}
+
+func (f *fakeDaemons) fault(u gpu.UUID, kind mps.Fault) error {
+	return &mps.Error{GPU: u, Fault: kind, Text: "it is " + string(kind) + ": see its log"}
+}
+
+func (f *fakeDaemons) Set(_ context.Context, wanted []mps.Wanted) ([]mps.Result, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sets++
+	var out []mps.Result
+	keep := map[gpu.UUID]bool{}
+	for _, w := range wanted {
+		keep[w.GPU] = true
+		r := mps.Result{GPU: w.GPU, Action: mps.Adopted}
+		d := f.running[w.GPU]
+		switch {
+		case f.broken[w.GPU] != nil:
+			r.Err = f.broken[w.GPU]
+		case d != nil && (d.frozen || d.wedged):
+			r.Err = f.fault(w.GPU, mps.Wedged)
+		case d == nil:
+			f.next++
+			d = &fakeDaemon{process: mps.Process{PID: f.next, Started: uint64(f.next)}}
+			f.running[w.GPU] = d
+			r.Action = mps.Started
+			f.happens("start " + string(w.GPU))
+			fallthrough
+		default:
+			d.limit = w.Limit
+			r.Proof = f.proof(d)
+		}
+		out = append(out, r)
+	}
+	for u := range f.running {
+		if !keep[u] {
+			delete(f.running, u)
+			f.happens("stop " + string(u))
+			out = append(out, mps.Result{GPU: u, Action: mps.Stopped})
+		}
+	}
+	return out, nil
+}
+
+func (f *fakeDaemons) proof(d *fakeDaemon) mps.Proof {
+	return mps.Proof{PID: d.process.PID, Started: d.process.Started, At: time.Now(), Limit: fmt.Sprintf("%dG", d.limit/1024), ThreadPercentage: "100.0"}
+}
+
+func (f *fakeDaemons) Prove(_ context.Context, w mps.Wanted) (mps.Proof, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.running[w.GPU]
+	switch {
+	case d == nil:
+		return mps.Proof{}, f.fault(w.GPU, mps.NotRunning)
+	case d.frozen:
+		return mps.Proof{}, f.fault(w.GPU, mps.Suspended)
+	case d.wedged:
+		return mps.Proof{}, f.fault(w.GPU, mps.Wedged)
+	case d.limit != w.Limit:
+		return mps.Proof{}, f.fault(w.GPU, mps.WrongLimits)
+	}
+	return f.proof(d), nil
+}
+
+func (f *fakeDaemons) StillProven(u gpu.UUID, p mps.Proof) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.running[u]
+	switch {
+	case d == nil:
+		return f.fault(u, mps.NotRunning)
+	case d.frozen:
+		return f.fault(u, mps.Suspended)
+	case d.process != p.Process():
+		return f.fault(u, mps.Gone)
+	}
+	return nil
+}
+
+// kill ends a daemon; restart also starts a new one without limits, as systemd does.
+func (f *fakeDaemons) kill(u gpu.UUID, restart bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.running, u)
+	if restart {
+		f.next++
+		f.running[u] = &fakeDaemon{process: mps.Process{PID: f.next, Started: uint64(f.next)}}
+	}
+}
+
+func (f *fakeDaemons) change(u gpu.UUID, do func(*fakeDaemon)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do(f.running[u])
+}
+
+// fakeDoors are pipe directories that remember who is in.
+type fakeDoors struct {
+	mu  sync.Mutex
+	in  map[door]bool
+	err error
+	// calls counts changes.
+	calls int
+}
+
+func newFakeDoors() *fakeDoors { return &fakeDoors{in: map[door]bool{}} }
+
+func (d *fakeDoors) Admit(u gpu.UUID, uid uint32) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls++
+	if d.err == nil {
+		d.in[door{u, uid}] = true
+	}
+	return d.err
+}
+
+func (d *fakeDoors) Revoke(u gpu.UUID, uid uint32) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls++
+	delete(d.in, door{u, uid})
+	return nil
+}
+
+func (d *fakeDoors) Admitted(u gpu.UUID) ([]uint32, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []uint32
+	for k := range d.in {
+		if k.gpu == u {
+			out = append(out, k.uid)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+func (d *fakeDoors) has(u gpu.UUID, uid uint32) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.in[door{u, uid}]
+}
+
+// fakeStartd is a startd whose slots the test writes.
+type fakeStartd struct {
+	mu      sync.Mutex
+	version condor.Version
+	slots   []condor.Slot
+	err     error
+	asked   int
+}
+
+func (s *fakeStartd) Version(context.Context) (condor.Version, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.version == (condor.Version{}) {
+		return s.version, errors.New("condor_version is not in PATH; install HTCondor 24.0.1 or later")
+	}
+	return s.version, nil
+}
+
+func (s *fakeStartd) Slots(context.Context) ([]condor.Slot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	return slices.Clone(s.slots), s.err
+}
+
+func (s *fakeStartd) set(slots []condor.Slot, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slots, s.err = slots, err
+}
+
+// slotAd is a dynamic slot that runs a job.
+func slotAd(name, job, owner string, mib int64, u gpu.UUID) condor.Slot {
+	return condor.Slot{Name: name + "@wn1.example.org", Type: "Dynamic", State: "Claimed", JobID: job,
+		RemoteOwner: owner + "@example.org", AssignedGPUs: []string{string(u)}, VRAM: &mib, GPUs: 1, Cpus: 1}
+}
+
+// fakeProc is a directory that looks like proc(5), of processes that the test
+// makes and ends.
+type fakeProc struct {
+	t    *testing.T
+	root string
+}
+
+func newFakeProc(t *testing.T) fakeProc { return fakeProc{t, t.TempDir()} }
+
+func (f fakeProc) fs() procFS { return procFS{f.root} }
+
+// proc describes one process of a fakeProc.
+type proc struct {
+	pid, parent int
+	comm, exe   string
+	args        []string
+	uid         uint32
+	cgroup      string
+	state       string
+	started     uint64
+}
+
+func (f fakeProc) add(p proc) {
+	f.t.Helper()
+	if p.state == "" {
+		p.state = "S"
+	}
+	if p.started == 0 {
+		p.started = uint64(p.pid) * 100
+	}
+	if p.cgroup == "" {
+		p.cgroup = "/system.slice/condor.service"
+	}
+	dir := filepath.Join(f.root, strconv.Itoa(p.pid))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		f.t.Fatal(err)
+	}
+	var cmdline []byte
+	for _, a := range p.args {
+		cmdline = append(append(cmdline, a...), 0)
+	}
+	for name, text := range map[string]string{
+		"stat": fmt.Sprintf("%d (%s) %s %d 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 %d 1 1 18446744073709551615 1 1 0\n",
+			p.pid, p.comm, p.state, p.parent, p.started),
+		"status":  fmt.Sprintf("Name:\t%s\nState:\tS (sleeping)\nUid:\t%d\t%d\t%d\t%d\nGid:\t0\t0\t0\t0\n", p.comm, p.uid, p.uid, p.uid, p.uid),
+		"cmdline": string(cmdline),
+		"cgroup":  "0::" + p.cgroup + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	_ = os.Remove(filepath.Join(dir, "exe"))
+	if p.exe != "" {
+		if err := os.Symlink(p.exe, filepath.Join(dir, "exe")); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+func (f fakeProc) end(pid int) {
+	f.t.Helper()
+	if err := os.RemoveAll(filepath.Join(f.root, strconv.Itoa(pid))); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// starter adds a condor_starter of a slot, as a startd of 25.14.1 starts it.
+func (f fakeProc) starter(pid int, slot string) Starter {
+	f.add(proc{pid: pid, parent: 900, comm: "condor_starter", exe: "/usr/sbin/condor_starter",
+		args: []string{"condor_starter", "-f", "-local-name", "slot_type_1", "-a", slot, "submit.example.org"}})
+	return Starter{PID: pid, Started: uint64(pid) * 100, Slot: slot}
+}
+
+const (
+	slotCgroup = "/htcondor/_var_lib_condor_execute_%s@wn1.example.org.slice/_var_lib_condor_execute_%s@wn1.example.org.scope"
+)
+
+func cgroupOf(slot string) string { return fmt.Sprintf(slotCgroup, slot, slot) }
+
+// testAgent is an agent over fakes, not serving.
+type testAgent struct {
+	*Agent
+	t       *testing.T
+	dir     string
+	proc    fakeProc
+	hw      *fakeHardware
+	daemons *fakeDaemons
+	doors   *fakeDoors
+	startd  *fakeStartd
+}
+
+// options are those of a test agent; config is the text of gpuslot.toml behind
+// the paths.
+func (ta *testAgent) options() Options {
+	return Options{
+		ConfigFile: filepath.Join(ta.dir, "gpuslot.toml"), Build: metrics.Build{Version: "test"},
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd,
+		proc: ta.proc.root, daemons: ta.daemons, doors: ta.doors,
+	}
+}
+
+func (ta *testAgent) writeConfig(text string) {
+	ta.t.Helper()
+	all := fmt.Sprintf("[paths]\nrun = %q\nstate = %q\n[metrics]\nlisten = \"\"\n%s", filepath.Join(ta.dir, "r"), filepath.Join(ta.dir, "s"), text)
+	if err := os.WriteFile(filepath.Join(ta.dir, "gpuslot.toml"), []byte(all), 0o644); err != nil {
+		ta.t.Fatal(err)
+	}
+}

@@ -1,0 +1,118 @@
+package metrics
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// collector turns a snapshot into metrics. GPUs are told apart by UUID alone;
+// everything else about them is in gpuslot_gpu_info.
+type collector struct{ snapshot func() Snapshot }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("gpuslot_"+name, help, labels, nil)
+}
+
+// Descriptions never change after the start; a const block cannot hold them.
+var (
+	gpuInfo      = desc("gpu_info", "A GPU of the plan in force; the value is 1.", "gpu", "index", "name", "pci_bus_id", "mode")
+	gpuMemory    = desc("gpu_memory_bytes", "Total memory of the GPU.", "gpu")
+	gpuAbsent    = desc("gpu_absent", "A configured GPU that the node does not have; the value is 1.", "gpu")
+	gpuAccepting = desc("gpu_accepting", "Whether the shared GPU takes new jobs.", "gpu")
+	gpuShares    = desc("gpu_shares", "How many jobs may run on the shared GPU at once.", "gpu")
+	gpuUsed      = desc("gpu_shares_used", "How many jobs the agent has booked on the shared GPU.", "gpu")
+	gpuPool      = desc("gpu_vram_pool_bytes", "VRAM of the shared GPU that is given out in budgets.", "gpu")
+	gpuBudgeted  = desc("gpu_vram_budgeted_bytes", "Sum of the budgets of the jobs booked on the shared GPU.", "gpu")
+
+	daemonUp       = desc("control_daemon_up", "Whether the GPU's control daemon is proven and its proven process still runs.", "gpu")
+	daemonProof    = desc("control_daemon_proof_timestamp_seconds", "When the GPU's control daemon last proved its health.", "gpu")
+	daemonRestarts = desc("control_daemon_restarts_total", "Processes of the GPU's control daemon seen beyond the first since the agent started.", "gpu")
+
+	configOK   = desc("config_last_reload_successful", "Whether the last reading of the configuration led to a plan in force.")
+	configTime = desc("config_last_reload_timestamp_seconds", "When the configuration was last read, successfully or not.")
+
+	applyRounds   = desc("apply_rounds_total", "Rounds of the loop that compares the node with the plan.")
+	applyOK       = desc("apply_last_successful", "Whether the last round found the node as planned or could make it so.")
+	applyDuration = desc("apply_last_duration_seconds", "How long the last round took.")
+	planTime      = desc("plan_applied_timestamp_seconds", "When the plan in force was first applied.")
+	olderLayout   = desc("startd_older_layout", "Whether the startd runs with another layout than the plan's and must be restarted.")
+)
+
+func all() []*prometheus.Desc {
+	return []*prometheus.Desc{
+		gpuInfo, gpuMemory, gpuAbsent, gpuAccepting, gpuShares, gpuUsed, gpuPool, gpuBudgeted,
+		daemonUp, daemonProof, daemonRestarts, configOK, configTime,
+		applyRounds, applyOK, applyDuration, planTime, olderLayout,
+	}
+}
+
+// Describe sends every description, so that a double registration is noticed.
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range all() {
+		ch <- d
+	}
+}
+
+// Collect reads one snapshot.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	s := c.snapshot()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	if !s.ConfigRead.IsZero() {
+		gauge(configOK, number(s.ConfigOK))
+		gauge(configTime, seconds(s.ConfigRead))
+	}
+	counter(applyRounds, float64(s.Rounds))
+	if s.Rounds > 0 {
+		gauge(applyOK, number(s.RoundOK))
+		gauge(applyDuration, s.RoundTook.Seconds())
+	}
+	if s.Planned {
+		gauge(planTime, seconds(s.Applied))
+	}
+	if s.OlderLayout != nil {
+		gauge(olderLayout, number(*s.OlderLayout))
+	}
+	for _, u := range s.Absent {
+		gauge(gpuAbsent, 1, string(u))
+	}
+	for _, g := range s.GPUs {
+		g.collect(gauge, counter)
+	}
+}
+
+type send func(d *prometheus.Desc, v float64, labels ...string)
+
+func (g GPU) collect(gauge, counter send) {
+	u := string(g.UUID)
+	gauge(gpuInfo, 1, u, strconv.Itoa(g.Index), g.Name, string(g.PCI), g.Mode)
+	gauge(gpuMemory, float64(g.Memory.Bytes()), u)
+	if !g.Shared {
+		return
+	}
+	gauge(gpuAccepting, number(g.Accept), u)
+	gauge(gpuShares, float64(g.Shares), u)
+	gauge(gpuUsed, float64(g.Used), u)
+	gauge(gpuPool, float64(g.Pool.Bytes()), u)
+	gauge(gpuBudgeted, float64(g.Budgeted.Bytes()), u)
+	gauge(daemonUp, number(g.DaemonUp), u)
+	counter(daemonRestarts, float64(g.Restarts), u)
+	if !g.ProvedAt.IsZero() {
+		gauge(daemonProof, seconds(g.ProvedAt), u)
+	}
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -1,0 +1,118 @@
+// Package metrics shows the agent to Prometheus: collectors that read the last
+// snapshot and nothing else, and the HTTP listener. It owns names and help
+// texts of all metrics, which docs/metrics.md lists; it measures nothing
+// itself. What is unknown is absent, never zero. Start at New.
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Snapshot is the agent's state at one moment.
+type Snapshot struct {
+	GPUs []GPU
+	// Absent are configured GPUs that the node does not have.
+	Absent []gpu.UUID
+	// Planned: a plan is in force.
+	Planned bool
+	// ConfigRead and ConfigOK are the last attempt to read the configuration.
+	ConfigRead time.Time
+	ConfigOK   bool
+	// Rounds counts applies; Applied is when the plan in force first was. RoundOK
+	// and RoundTook are the last one's.
+	Rounds    uint64
+	RoundOK   bool
+	RoundTook time.Duration
+	Applied   time.Time
+	// OlderLayout: the startd runs with another layout than the plan's; nil if unknown.
+	OlderLayout *bool
+}
+
+// GPU is one GPU of the plan.
+type GPU struct {
+	UUID   gpu.UUID
+	Index  int
+	Name   string
+	PCI    gpu.PCIBusID
+	Mode   string
+	Memory gpu.MiB
+	// Shared GPUs have a control daemon, shares and a pool; the fields below
+	// are theirs.
+	Shared   bool
+	Accept   bool
+	Shares   int
+	Used     int
+	Pool     gpu.MiB
+	Budgeted gpu.MiB
+	// DaemonUp: the control daemon's proof holds now.
+	DaemonUp bool
+	// ProvedAt is zero if it never was proven.
+	ProvedAt time.Time
+	// Restarts counts the daemon's processes seen beyond the first since the agent started.
+	Restarts int
+}
+
+// Result of an admission, as label.
+const (
+	Granted  = "granted"
+	Held     = "held"
+	Requeued = "requeued"
+	Denied   = "denied"
+)
+
+// Metrics are the agent's metrics in a registry of their own.
+type Metrics struct {
+	registry   *prometheus.Registry
+	admissions *prometheus.CounterVec
+	duration   prometheus.Histogram
+	mismatches prometheus.Counter
+}
+
+// Build is what the program was built from.
+type Build struct{ Version, Revision, GoVersion string }
+
+// New registers everything. Snapshot is called at each scrape and must be quick.
+func New(b Build, snapshot func() Snapshot) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		admissions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "gpuslot_admissions_total",
+			Help: "Requests for admission, by result (granted, held, requeued, denied) and reason.",
+		}, []string{"result", "reason"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "gpuslot_admission_duration_seconds",
+			Help:    "Time from a read request for admission to its reply.",
+			Buckets: []float64{50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 10e-3, 50e-3, 250e-3, 1},
+		}),
+		mismatches: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "gpuslot_slot_mismatches_total",
+			Help: "Slots whose GPU or VRAM in the startd's ads differs from what their hook told.",
+		}),
+	}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "gpuslot_build_info",
+		Help:        "What gpuslotd was built from; the value is 1.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
+	})
+	info.Set(1)
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, collector{snapshot})
+	return m
+}
+
+// Admission counts one request for admission. Reason is a short word of a
+// fixed set.
+func (m *Metrics) Admission(result, reason string, took time.Duration) {
+	m.admissions.WithLabelValues(result, reason).Inc()
+	m.duration.Observe(took.Seconds())
+}
+
+// Mismatch counts a slot on which hook and startd disagree.
+func (m *Metrics) Mismatch() { m.mismatches.Inc() }
+
+// Gatherer is the registry.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }

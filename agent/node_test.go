@@ -1,0 +1,64 @@
+package agent_test
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+func TestNode(t *testing.T) {
+	const shared, whole, lost = gpu.UUID("GPU-00000001-0000-4000-8000-000000000000"), gpu.UUID("GPU-00000002-0000-4000-8000-000000000000"), gpu.UUID("GPU-00000003-0000-4000-8000-000000000000")
+	p := plan.Plan{
+		Schema:      plan.Schema,
+		Host:        gpu.Host{Name: "wn-gpu1.example.org", CPUs: 64, Memory: 393216},
+		Driver:      "550.163.01",
+		CUDA:        "12.4",
+		RequestVRAM: plan.RequestVRAM{Minimum: 1536, Quantum: 512, WithoutRequest: config.WithoutRequestWhole},
+		CPUOnly:     plan.Resources{CPUs: 6, Memory: 39321},
+		GPUs: []plan.GPU{
+			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Mode: config.ModeMPS,
+				Shares: 7, Pool: 32256, LargestRequest: 16384, DefaultRequest: 4608, Resources: plan.Resources{CPUs: 30, Memory: 170000}},
+			{UUID: whole, Index: 1, Name: "Tesla P100-PCIE-16GB", PCI: "0000:1b:00.0", Memory: 16384, Capability: gpu.ComputeCapability{Major: 6}, Mode: config.ModeWhole,
+				Shares: 1, Pool: 16384, LargestRequest: 16384, DefaultRequest: 16384, Resources: plan.Resources{CPUs: 28, Memory: 183895}},
+		},
+		Absent: []gpu.UUID{lost},
+	}
+	want := condor.Node{
+		CPUs: 64, Memory: 393216, CPUOnly: condor.Share{CPUs: 6, Memory: 39321}, Driver: "550.163.01", CUDA: "12.4",
+		WithoutRequest: condor.WithoutRequestWhole, Minimum: 1536, Quantum: 512, Absent: []gpu.UUID{lost},
+		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad",
+		Devices: []condor.Device{
+			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Shared: true,
+				Shares: 7, Pool: 32256, LargestRequest: 16384, DefaultRequest: 4608, Share: condor.Share{CPUs: 30, Memory: 170000}},
+			{UUID: whole, Index: 1, Name: "Tesla P100-PCIE-16GB", PCI: "0000:1b:00.0", Memory: 16384, Capability: gpu.ComputeCapability{Major: 6},
+				Shares: 1, Pool: 16384, LargestRequest: 16384, DefaultRequest: 16384, Share: condor.Share{CPUs: 28, Memory: 183895}},
+		},
+	}
+	got := agent.Node(p, config.Default().Paths)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	// A field that condor gains later must not stay empty unnoticed.
+	for _, v := range []any{got, got.Devices[0]} {
+		for i := range reflect.TypeOf(v).NumField() {
+			if f := reflect.TypeOf(v).Field(i); f.Name != "Version" && reflect.ValueOf(v).Field(i).IsZero() {
+				t.Errorf("%T.%s is empty", v, f.Name)
+			}
+		}
+	}
+}
+
+func TestPathsFollowTheRunDirectory(t *testing.T) {
+	p := config.Paths{Run: "/tmp/other"}
+	got := []string{agent.PipeRoot(p), agent.PlanFile(p), agent.InventoryAdsFile(p)}
+	if d := cmp.Diff([]string{"/tmp/other/mps", "/tmp/other/plan.json", "/tmp/other/condor/inventory.ad"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

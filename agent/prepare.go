@@ -1,0 +1,180 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// prepare admits or refuses the job of a caller, and counts it.
+func (a *Agent) prepare(c Caller, job *api.Job) api.Reply {
+	start := time.Now()
+	grant, refusal, err := a.admit(c, job, start)
+	result, reason := outcome(refusal, err)
+	a.metrics.Admission(result, reason, time.Since(start))
+	switch {
+	case err != nil:
+		a.log.Info("refused a caller", "uid", c.UID, "pid", c.PID, "slot", c.Starter.Slot, "err", err)
+		return api.Reply{Error: err.Error()}
+	case refusal != nil:
+		a.log.Info("refused a job", "slot", c.Starter.Slot, "job", job.ID, "owner", job.Owner, "code", refusal.Code, "reason", refusal.Reason)
+		return api.Reply{Refusal: refusal}
+	}
+	a.log.Info("admitted a job", "slot", c.Starter.Slot, "job", job.ID, "owner", job.Owner, "gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "wall", grant.Wall)
+	return api.Reply{Grant: grant}
+}
+
+// denied counts a caller that could not be identified.
+func (a *Agent) denied() { a.metrics.Admission(metrics.Denied, "caller", 0) }
+
+// outcome names a decision in the words of the metric.
+func outcome(r *api.Refusal, err error) (result, reason string) {
+	switch {
+	case err != nil:
+		return metrics.Denied, "caller"
+	case r == nil:
+		return metrics.Granted, "none"
+	}
+	result = metrics.Held
+	if r.Requeue {
+		result = metrics.Requeued
+	}
+	switch r.Code {
+	case api.CodeNoRequest:
+		reason = "no-request"
+	case api.CodeTooLarge:
+		reason = "too-large"
+	case api.CodeSeveralGPUs:
+		reason = "several-gpus"
+	case api.CodeBadGPUs:
+		reason = "bad-gpus"
+	case api.CodeClosed:
+		reason = "closed"
+	case api.CodeOtherTenant:
+		reason = "other-tenant"
+	case api.CodeNotPlanned:
+		reason = "not-planned"
+	default:
+		reason = "other"
+	}
+	return result, reason
+}
+
+// admit is the hot path: no program is run and no file is written. The books
+// stay locked from the decision to the entry, so that two jobs cannot both get
+// the last share.
+func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
+	v := a.view.Load()
+	s := State{Plan: &v.plan, Pipes: PipeRoot(v.config.Paths), Now: now, MaxAge: v.config.Health.MaxAge}
+	g, whole, refusal := Target(s.Plan, job)
+	if refusal != nil {
+		return nil, refusal, nil
+	}
+	if g != nil {
+		whole = []gpu.UUID{g.UUID}
+		s.Health = a.checked(v, g.UUID)
+		s.Common = v.accounts[g.Tenancy.User]
+	}
+	a.books.mu.Lock()
+	defer a.books.mu.Unlock()
+	if err := a.books.locate(&c); err != nil {
+		return nil, nil, err
+	}
+	if why := a.books.unknownLocked(); why != "" && s.Health.Closed == "" {
+		s.Health.Closed = why
+	}
+	grant, refusal := a.decide(s, c, job, whole)
+	if refusal != nil {
+		a.refused(c, g, refusal)
+		return nil, refusal, nil
+	}
+	if refusal := a.enter(s, c, job, g, whole, grant); refusal != nil {
+		return nil, refusal, nil
+	}
+	nudge(a.booked)
+	return grant, nil, nil
+}
+
+// checked is a GPU's health with the cheap check made now.
+func (a *Agent) checked(v *view, u gpu.UUID) Health {
+	h := v.health(u)
+	if h.Proof.PID != 0 {
+		h.Check = a.daemons.StillProven(u, h.Proof)
+	}
+	return h
+}
+
+// decide asks Admit, and once more after a sweep if only slots that may have
+// ended stand in the way.
+func (a *Agent) decide(s State, c Caller, job *api.Job, gpus []gpu.UUID) (*api.Grant, *api.Refusal) {
+	read := func() {
+		s.Running = nil
+		for _, u := range gpus {
+			s.Running = append(s.Running, a.books.on(u)...)
+		}
+		s.Held = a.books.held(c.Starter)
+	}
+	read()
+	grant, refusal := Admit(s, c, job)
+	if refusal == nil || len(s.Running) == 0 {
+		return grant, refusal
+	}
+	ended, err := a.books.sweepLocked()
+	if err != nil {
+		a.log.Error("sweep", "err", err)
+	}
+	if len(ended) == 0 {
+		return grant, refusal
+	}
+	read()
+	return Admit(s, c, job)
+}
+
+// refused lets the rest of the agent know what a refusal says of a GPU: START
+// must see it too, or the job comes back at once. Only a hook is believed that
+// a GPU is full: it runs before the job can.
+func (a *Agent) refused(c Caller, g *plan.GPU, r *api.Refusal) {
+	switch {
+	case g == nil:
+	case r.Code == api.CodeClosed:
+		nudge(a.wake)
+	case r.Code == api.CodeNotPlanned && c.Hook && len(a.books.held(c.Starter)) == 0:
+		a.books.full[g.UUID] = true
+	}
+}
+
+// enter books the job and opens the pipe directory to its account.
+func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) *api.Refusal {
+	r := Running{Starter: c.Starter, Account: Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Wall: grant.Wall, Since: s.Now}
+	if g != nil {
+		if err := a.books.admitAccount(g.UUID, c.UID); err != nil {
+			a.log.Error("open the pipe directory", "gpu", g.UUID, "uid", c.UID, "err", err)
+			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: its pipe directory cannot be opened to uid %d: %v: look at gpuslot status", g.UUID, c.UID, err))
+		}
+		r.Budget = gpu.MiB(*job.ProvisionedVRAM)
+	}
+	for _, u := range gpus {
+		r.GPU = u
+		a.books.enter(r)
+	}
+	return nil
+}
+
+// locate gives a job process that left its parents behind the starter of its
+// slot. The caller holds mu.
+func (b *books) locate(c *Caller) error {
+	if c.Starter.PID != 0 {
+		return nil
+	}
+	s, ok := b.starterOf(c.Starter.Slot)
+	if !ok {
+		return errors.New("no job of " + c.Starter.Slot + " was admitted: ask from the job's own process, or configure the PREPARE_JOB hook")
+	}
+	c.Starter = s
+	return nil
+}

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+)
+
+// Release undoes what gpuslot did to the node: it stops the control daemons,
+// restores compute modes and removes the generated files. The agent must not
+// run. With jobs on shared GPUs it refuses, unless forced: their MPS servers
+// end with the daemons.
+func Release(ctx context.Context, o Options, force bool) error {
+	cfg, err := config.Load(o.ConfigFile)
+	if err != nil {
+		return err
+	}
+	unlock, err := lockRun(cfg.Paths)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	a, err := newAgent(o, cfg)
+	if err != nil {
+		return err
+	}
+	a.recall(cfg.Paths)
+	if !force {
+		if err := a.idle(ctx); err != nil {
+			return err
+		}
+	}
+	if err := a.setAll(ctx, nil, nil); err != nil {
+		return err
+	}
+	return errors.Join(a.restoreModes(ctx, cfg.Paths), removeGenerated(cfg))
+}
+
+// idle refuses while jobs run that gpuslot admitted, or may have.
+func (a *Agent) idle(ctx context.Context) error {
+	for range maxAsked {
+		if a.books.unknown() == "" || a.ask(ctx) {
+			break
+		}
+	}
+	if why := a.books.unknown(); why != "" {
+		return fmt.Errorf("jobs may be running: %s; or use --force, which ends the MPS servers of running jobs", why)
+	}
+	var slots []string
+	for _, r := range a.books.all() {
+		slots = append(slots, fmt.Sprintf("%s (%s on %s)", r.Starter.Slot, r.tenant(), r.GPU))
+	}
+	if len(slots) == 0 {
+		return nil
+	}
+	return fmt.Errorf("jobs run in %s: drain the node first (condor_drain), or use --force, which ends their MPS servers", strings.Join(slots, ", "))
+}
+
+// restoreModes reads the hardware only if there is something to restore.
+func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
+	path := UndoFile(p)
+	u, err := readUndo(path)
+	if err != nil || len(u.ComputeModes) == 0 {
+		return err
+	}
+	inv, _, err := a.inventory(ctx)
+	if err != nil {
+		return fmt.Errorf("restore compute modes: %w", err)
+	}
+	return a.returnModes(ctx, path, inv, nobodys)
+}
+
+// removeGenerated removes what the agent wrote for HTCondor and for its own
+// tools, and nothing else.
+func removeGenerated(cfg config.Config) error {
+	files := []string{InventoryAdsFile(cfg.Paths), PlanFile(cfg.Paths)}
+	if cfg.HTCondor.Manage {
+		files = append(files, cfg.Paths.CondorConfig)
+	}
+	var errs []error
+	for _, f := range files {
+		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

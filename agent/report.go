@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpuslot/gpuslot/agent/plan"
+)
+
+// reportChanges logs what is new since the last round, once, and tells the
+// service manager how things stand.
+func (a *Agent) reportChanges(old, new *view) {
+	if new.configError != "" && new.configError != old.configError {
+		a.log.Error("configuration rejected; the plan in force stays", "err", new.configError)
+	}
+	if new.planned && !old.applied.Equal(new.applied) {
+		for _, line := range plan.Diff(old.plan, new.plan) {
+			a.log.Info("plan", "change", line)
+		}
+		for _, w := range new.plan.Warnings {
+			a.log.Warn("plan", "warning", w)
+		}
+	}
+	if new.closed != old.closed {
+		if new.closed == "" {
+			a.log.Info("GPUs are offered again")
+		} else {
+			a.log.Error("no GPU takes jobs", "err", new.closed)
+		}
+	}
+	for _, p := range new.problems {
+		if !slices.Contains(old.problems, p) {
+			a.log.Warn("problem", "err", p)
+		}
+	}
+	a.reportGuards(old, new)
+	a.tell(a.manager.Status(new.summary()))
+}
+
+// reportGuards logs GPUs that were closed or opened by their control daemon.
+func (a *Agent) reportGuards(old, new *view) {
+	for _, g := range new.plan.GPUs {
+		before, now := old.guards[g.UUID].closed(), new.guards[g.UUID].closed()
+		switch {
+		case !g.Shared() || before == now:
+		case now == "":
+			a.log.Info("GPU opened", "gpu", g.UUID)
+		default:
+			a.log.Error("GPU closed", "gpu", g.UUID, "err", now)
+		}
+	}
+}
+
+// summary is the service manager's status line.
+func (v *view) summary() string {
+	switch {
+	case !v.planned:
+		return "no plan yet: " + v.closed
+	case v.closed != "":
+		return "no GPU takes jobs: " + v.closed
+	}
+	shared, open := 0, 0
+	for _, g := range v.plan.GPUs {
+		if g.Shared() {
+			shared++
+			if v.health(g.UUID).Closed == "" {
+				open++
+			}
+		}
+	}
+	s := fmt.Sprintf("%d GPUs, %d shared, %d of them open", len(v.plan.GPUs), shared, open)
+	if v.configError != "" {
+		s += "; the last configuration was rejected"
+	}
+	return s
+}

@@ -1,0 +1,253 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// Run is the agent's life: until the context ends, or until it cannot go on.
+// Control daemons live on after it, and so do the jobs. It returns an error if
+// the configuration it starts with is broken: there is no older plan to keep.
+func Run(ctx context.Context, o Options) error {
+	cfg, err := config.Load(o.ConfigFile)
+	if err != nil {
+		return err
+	}
+	unlock, err := lockRun(cfg.Paths)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	a, err := newAgent(o, cfg)
+	if err != nil {
+		return err
+	}
+	a.recall(cfg.Paths)
+	a.awaitHardware(ctx, o)
+	a.apply(ctx, true)
+	if why := a.view.Load().configError; why != "" {
+		return errors.New(why)
+	}
+	if a.books.unknown() != "" {
+		a.ask(ctx)
+	}
+	return a.serve(ctx, o, cfg)
+}
+
+// newAgent is wiring.
+func newAgent(o Options, cfg config.Config) (*Agent, error) {
+	a := &Agent{
+		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
+		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons,
+		booked: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+	}
+	if a.manager == nil {
+		a.manager = nobody{}
+	}
+	if a.daemons == nil {
+		runner, err := o.Runner(cfg.Paths)
+		if err != nil {
+			return nil, err
+		}
+		a.daemons = controlDaemons{mps.New(PipeRoot(cfg.Paths), cfg.Paths.ControlDaemon, runner)}
+	}
+	doors := o.doors
+	if doors == nil {
+		doors = doorsOf{PipeRoot(cfg.Paths)}
+	}
+	root := o.proc
+	if root == "" {
+		root = "/proc"
+	}
+	a.books = newBooks(procFS{root}, doors)
+	a.metrics = metrics.New(o.Build, a.snapshot)
+	a.view.Store(&view{config: cfg})
+	a.startdSays.Store(&seen{})
+	return a, nil
+}
+
+// lockRun keeps a second agent, or a --release, from the same directory.
+func lockRun(p config.Paths) (unlock func(), err error) {
+	path := filepath.Join(p.Run, "agent.lock")
+	if err := os.MkdirAll(p.Run, 0o755); err != nil {
+		return nil, fmt.Errorf("run directory: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("run directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("another gpuslotd uses %s: stop it first: systemctl stop gpuslotd.socket gpuslotd.service (%w)", p.Run, err)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// recall takes over what an earlier agent left: its plan's control daemons,
+// the running starters, and the open pipe directories.
+func (a *Agent) recall(p config.Paths) {
+	if old, err := plan.Read(PlanFile(p)); err == nil {
+		a.lastWanted = old.ControlDaemons()
+	}
+	a.books.rebuild(starterUID(a.own), a.lastWanted)
+}
+
+// nobody is a Manager where there is none.
+type nobody struct{}
+
+func (nobody) Ready() error        { return nil }
+func (nobody) Reloading() error    { return nil }
+func (nobody) Status(string) error { return nil }
+func (nobody) Alive() error        { return nil }
+
+// hardwareTimeout bounds the wait before the agent says it is ready, and with
+// it the start of condor.service.
+const hardwareTimeout = 60 * time.Second
+
+// awaitHardware gives a driver that is still loading time, so that HTCondor
+// starts with the right layout. A node that should have no GPUs does not wait.
+func (a *Agent) awaitHardware(ctx context.Context, o Options) {
+	if !o.WaitForHardware {
+		return
+	}
+	most := o.hardwareTimeout
+	if most == 0 {
+		most = hardwareTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	said := ""
+	for {
+		inv, _, err := a.inventory(ctx)
+		why := hardwareMissing(inv, err, a.expected)
+		if why == "" || ctx.Err() != nil {
+			return
+		}
+		if why != said {
+			a.log.Warn("waiting for the GPUs", "err", why)
+			a.tell(a.manager.Status("waiting for the GPUs: " + why))
+			said = why
+		}
+		pause(ctx, time.Second)
+	}
+}
+
+// serve runs everything until the first part fails or the context ends.
+func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
+	listener, err := a.listen(o, cfg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	srv := newServer(a.log, a.books.proc, a.own, a)
+	wg.Go(func() {
+		if err := srv.serve(ctx, listener); err != nil {
+			cancel(err)
+		}
+	})
+	wg.Go(func() { a.confirm(ctx) })
+	wg.Go(func() { a.sweep(ctx) })
+	a.startMetrics(ctx, &wg, cfg.Metrics)
+	a.tell(a.manager.Ready())
+	a.loop(ctx, o.Reload)
+	cancel(nil)
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// startMetrics serves metrics if it can; GPUs are not taken from jobs because
+// a port is taken.
+func (a *Agent) startMetrics(ctx context.Context, wg *sync.WaitGroup, m config.Metrics) {
+	if m.Listen == "" {
+		return
+	}
+	failed := func(err error) {
+		a.log.Error("metrics are not served", "err", err)
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", m.Listen)
+	if err != nil {
+		failed(err)
+		return
+	}
+	ready := func() bool { return a.view.Load().planned }
+	wg.Go(func() {
+		if err := a.metrics.Serve(ctx, l, m.WebConfig, ready, a.log); err != nil {
+			failed(err)
+		}
+	})
+}
+
+// listen takes the service manager's socket or makes one.
+func (a *Agent) listen(o Options, cfg config.Config) (*net.UnixListener, error) {
+	if o.Listener != nil {
+		return o.Listener, nil
+	}
+	path := o.Socket
+	if path == "" {
+		path = filepath.Join(cfg.Paths.Run, "agent.sock")
+	}
+	// The lock says that no other agent lives here: what remains is stale.
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove the old socket: %w", err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	// Everybody may ask: the kernel says who does.
+	return l, os.Chmod(path, 0o666)
+}
+
+// sweepEvery is how long a finished job's access to its GPU may outlive it.
+const sweepEvery = 5 * time.Second
+
+// sweep drops slots whose jobs have ended.
+func (a *Agent) sweep(ctx context.Context) {
+	t := time.NewTicker(sweepEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			a.sweepNow()
+		}
+	}
+}
+
+func (a *Agent) sweepNow() {
+	ended, err := a.books.sweep()
+	for _, r := range ended {
+		a.log.Info("a job ended", "slot", r.Starter.Slot, "job", r.Job, "gpu", r.GPU)
+	}
+	if err != nil {
+		a.log.Error("a pipe directory stays open", "err", err)
+	}
+}
+
+// tell logs what the service manager could not be told.
+func (a *Agent) tell(err error) {
+	if err != nil {
+		a.log.Log(context.Background(), slog.LevelWarn, "service manager not told", "err", err)
+	}
+}

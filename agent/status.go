@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// judgement is one shared GPU at one moment.
+type judgement struct {
+	health  Health
+	running []Running
+	reason  string // why it takes no jobs; empty if it does
+	tenant  string
+	used    gpu.MiB
+}
+
+// judge looks at a shared GPU now. It makes the cheap check, and never asks
+// the control daemon.
+func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
+	j := judgement{health: a.checked(v, g.UUID)}
+	a.books.mu.Lock()
+	j.running = a.books.on(g.UUID)
+	full, unknown := a.books.full[g.UUID], a.books.unknownLocked()
+	a.books.mu.Unlock()
+	for _, r := range j.running {
+		j.used += r.Budget
+	}
+	j.reason = j.health.Reason(now, v.config.Health.MaxAge)
+	if j.reason == "" {
+		j.reason = unknown
+	}
+	if j.reason == "" && full {
+		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_drain -restart-on-completion)"
+	}
+	if j.reason == "" && g.Tenancy.Policy == config.TenancyCommon && !v.accounts[g.Tenancy.User].Known {
+		j.reason = fmt.Sprintf("its tenancy is common:%s, and there is no such account: create it or change tenancy", g.Tenancy.User)
+	}
+	if g.Tenancy.Policy == config.TenancyOneAtATime {
+		tenant, why := tenantOf(j.running)
+		j.tenant = tenant
+		if j.reason == "" {
+			j.reason = why
+		}
+	}
+	return j
+}
+
+// tenantOf is the Owner whose jobs hold a GPU, or why nobody can be named.
+func tenantOf(running []Running) (owner, why string) {
+	for _, r := range running {
+		switch {
+		case r.Owner == "":
+			return "", fmt.Sprintf("%s holds it and its owner is not known yet: wait, or see whether condor_status -direct \"\" answers", r.Starter.Slot)
+		case owner != "" && r.Owner != owner:
+			return "", fmt.Sprintf("jobs of %s and of %s hold it, and MPS serves one account at a time: wait until they end", owner, r.Owner)
+		}
+		owner = r.Owner
+	}
+	return owner, ""
+}
+
+// acceptances answers the startd's monitor: the shared GPUs of the plan.
+func (a *Agent) acceptances() []api.Acceptance {
+	a.sweepNow() // a tenant must not outlive its last job here
+	v, now := a.view.Load(), time.Now()
+	out := []api.Acceptance{}
+	for i := range v.plan.GPUs {
+		g := &v.plan.GPUs[i]
+		if !g.Shared() {
+			continue
+		}
+		j := a.judge(v, g, now)
+		out = append(out, api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, Tenant: j.tenant, Time: now})
+	}
+	return out
+}
+
+// status is everything the agent knows, for "gpuslot status".
+func (a *Agent) status() *api.Status {
+	v, now := a.view.Load(), time.Now()
+	s := &api.Status{
+		Version: a.version, Host: v.plan.Host.Name, Driver: v.plan.Driver, HTCondor: v.condorText(),
+		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
+		Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
+	}
+	for _, u := range v.plan.Absent {
+		s.Absent = append(s.Absent, string(u))
+	}
+	for i := range v.plan.GPUs {
+		s.GPUs = append(s.GPUs, a.statusGPU(v, &v.plan.GPUs[i], now))
+	}
+	return s
+}
+
+func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
+	s := api.StatusGPU{
+		UUID: string(g.UUID), Index: g.Index, Name: g.Name, Mode: string(g.Mode), Shares: g.Shares,
+		PoolMiB: int64(g.Pool), Accept: true, Wall: WallWhole,
+	}
+	if !g.Shared() {
+		return s // its jobs are HTCondor's alone: they pass no hook
+	}
+	j, guard := a.judge(v, g, now), v.guards[g.UUID]
+	s.Accept, s.Reason, s.Tenant, s.UsedMiB = j.reason == "", j.reason, j.tenant, int64(j.used)
+	s.ComputeMode, s.Wall = v.modes[g.UUID], wallOf(v.plan.Driver, g.LargestRequest, g.DefaultRequest)
+	if p := guard.proof; !p.At.IsZero() {
+		s.ProvedAt, s.LimitMiB = p.At, int64(guard.wanted.Limit)
+		if j.health.Check == nil {
+			s.DaemonPID = p.PID
+		}
+		s.Server = serverText(guard)
+	}
+	for _, r := range j.running {
+		if r.Wall == WallNone || len(s.Jobs) == 0 {
+			s.Wall = r.Wall
+		}
+		s.Jobs = append(s.Jobs, api.StatusJob{
+			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(r.Budget),
+			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed,
+		})
+	}
+	return s
+}
+
+// serverText says what the last proof knew of MPS servers, and no more: that
+// one is listed does not mean that it is well.
+func serverText(g guard) string {
+	if len(g.proof.Servers) == 0 {
+		return "no server yet (starts with the first job)"
+	}
+	pids := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(g.proof.Servers)), ", "), "[]")
+	if len(g.stale) > 0 {
+		return fmt.Sprintf("listed: %s; %d from before the limits now in force, until its jobs end", pids, len(g.stale))
+	}
+	return "listed: " + pids
+}
+
+// warnings are complete sentences, the gravest first.
+func (a *Agent) warnings(v *view) []string {
+	var out []string
+	if v.closed != "" {
+		out = append(out, "No GPU takes jobs: "+v.closed)
+	}
+	said := a.startdSays.Load()
+	switch {
+	case said.older:
+		out = append(out, "HTCondor runs an older layout: restart the startd when its jobs are done (condor_drain -restart-on-completion).")
+	case said.err != nil:
+		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so budgets rest on what the hooks told: %v.", said.err))
+	}
+	if a.own != 0 {
+		out = append(out, "gpuslotd does not run as root: it serves its own account only, and all its jobs are one trust domain.")
+	}
+	out = append(out, v.problems...)
+	return append(out, v.plan.Warnings...)
+}
+
+// snapshot is the agent's state for Prometheus.
+func (a *Agent) snapshot() metrics.Snapshot {
+	v, now := a.view.Load(), time.Now()
+	s := metrics.Snapshot{
+		Absent: v.plan.Absent, Planned: v.planned, ConfigRead: v.configRead, ConfigOK: v.configOK,
+		Rounds: v.rounds, RoundOK: v.roundOK, RoundTook: v.took, Applied: v.applied,
+	}
+	if said := a.startdSays.Load(); said.err == nil && !said.at.IsZero() {
+		s.OlderLayout = &said.older
+	}
+	for i := range v.plan.GPUs {
+		g := &v.plan.GPUs[i]
+		m := metrics.GPU{UUID: g.UUID, Index: g.Index, Name: g.Name, PCI: g.PCI, Mode: string(g.Mode), Memory: g.Memory, Shared: g.Shared()}
+		if m.Shared {
+			j := a.judge(v, g, now)
+			guard := v.guards[g.UUID]
+			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "", g.Shares, len(j.running), g.Pool, j.used
+			m.DaemonUp = guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
+			m.ProvedAt, m.Restarts = guard.proof.At, guard.restarts
+		}
+		s.GPUs = append(s.GPUs, m)
+	}
+	return s
+}

@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// view is the agent's whole knowledge after one round of the loop. It is never
+// changed once published: readers need no lock.
+type view struct {
+	config config.Config
+	plan   plan.Plan
+	// planned: an inventory was read and a plan made from it.
+	planned bool
+	// applied is when the plan in force was first applied.
+	applied time.Time
+	// configError is why the last reload was rejected; empty if it was not.
+	configError string
+	// configRead and configOK are the last attempt to read the configuration.
+	configRead time.Time
+	configOK   bool
+	// closed closes every GPU, with the reason; empty if nothing does.
+	closed string
+	guards map[gpu.UUID]guard
+	// present is false for a GPU of the plan that the last inventory lacks.
+	present map[gpu.UUID]bool
+	// accounts are those of tenancy "common:<user>".
+	accounts map[string]Account
+	// modes tell each shared GPU's compute mode in force.
+	modes map[gpu.UUID]string
+	// condor is HTCondor's version; zero if unknown.
+	condor condor.Version
+	// problems are complete sentences, for status and log.
+	problems []string
+	// rounds counts the loop's rounds, took is how long the last one took.
+	rounds  uint64
+	took    time.Duration
+	roundOK bool
+}
+
+// health is what is known of one shared GPU without asking anybody.
+func (v *view) health(u gpu.UUID) Health {
+	g := v.guards[u]
+	h := Health{Proof: g.proof, Closed: g.closed()}
+	switch {
+	case v.closed != "":
+		h.Closed = v.closed
+	case !v.present[u]:
+		h.Closed = fmt.Sprintf("%s is not in the node any more: see whether nvidia-smi lists it", u)
+	}
+	return h
+}
+
+func (v *view) condorText() string {
+	if v.condor == (condor.Version{}) {
+		return ""
+	}
+	return v.condor.String()
+}
