@@ -6,9 +6,9 @@ import (
 
 // Request is what a typical job asks for; each value counts as at least 1.
 type Request struct {
-	CPUs   int
-	Memory gpu.MiB
-	VRAM   gpu.MiB
+	CPUs   int     `json:"cpus"`
+	Memory gpu.MiB `json:"memory_mib"`
+	VRAM   gpu.MiB `json:"vram_mib"`
 }
 
 // Capacity is how many jobs of one kind each resource allows.
@@ -29,6 +29,7 @@ type Capacity struct {
 // Capacity says for each shared GPU and for all of them how many such jobs run
 // at once. Whole GPUs are left out: they serve jobs that ask for whole cards.
 func (p Plan) Capacity(r Request) (perGPU []Capacity, all Capacity) {
+	perGPU = []Capacity{}
 	for _, g := range p.GPUs {
 		if !g.Shared() {
 			continue

@@ -97,11 +97,12 @@ func result(t *testing.T, in input) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]string{"plan.txt": show(p), "plan.json": string(encoded)}
+	return map[string]string{"plan.txt": show(p, len(in.cfg.Warnings)), "plan.json": string(encoded)}
 }
 
-// show prints a plan so that a person can check it.
-func show(p plan.Plan) string {
+// show prints a plan so that a person can check it. The words of the
+// configuration's own warnings, which come first, are that package's business.
+func show(p plan.Plan, ofConfig int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "host: %d CPUs, %s; for jobs without GPUs: %d CPUs, %s\n", p.Host.CPUs, p.Host.Memory, p.CPUOnly.CPUs, p.CPUOnly.Memory)
 	fmt.Fprintf(&b, "request_vram: minimum %d, quantum %d, without_request %s\n", p.RequestVRAM.Minimum, p.RequestVRAM.Quantum, p.RequestVRAM.WithoutRequest)
@@ -118,7 +119,10 @@ func show(p plan.Plan) string {
 	for _, u := range p.Absent {
 		fmt.Fprintf(&b, "absent: %s\n", u)
 	}
-	for _, s := range p.Warnings {
+	if ofConfig > 0 {
+		fmt.Fprintf(&b, "warnings of the configuration: %d\n", ofConfig)
+	}
+	for _, s := range p.Warnings[ofConfig:] {
 		fmt.Fprintf(&b, "warning: %s\n", s)
 	}
 	return b.String()

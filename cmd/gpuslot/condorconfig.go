@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -61,23 +62,26 @@ func condorConfig(c *cobra.Command, f *flags, target string, files []string) ([]
 		}
 		return condor.ExecutionPoint(n)
 	}
-	if len(files) == 0 {
-		n, err := nodeOf(c, f, nil)
-		if err != nil {
-			return nil, err
-		}
-		return condor.AccessPoint(condor.PoolOf(n))
-	}
-	var nodes []condor.Node
-	var errs []error
-	for _, file := range files {
-		n, err := nodeOf(c, f, []string{file})
-		nodes, errs = append(nodes, n), append(errs, err)
-	}
-	if err := errors.Join(errs...); err != nil {
+	nodes, err := nodesOf(c, f, files)
+	if err != nil {
 		return nil, err
 	}
 	return condor.AccessPoint(condor.PoolOf(nodes...))
+}
+
+// nodesOf plans a node per file, or this one if there is none.
+func nodesOf(c *cobra.Command, f *flags, files []string) ([]condor.Node, error) {
+	each := [][]string{nil}
+	if len(files) > 0 {
+		each = slices.Collect(slices.Chunk(files, 1))
+	}
+	var nodes []condor.Node
+	var errs []error
+	for _, file := range each {
+		n, err := nodeOf(c, f, file)
+		nodes, errs = append(nodes, n), append(errs, err)
+	}
+	return nodes, errors.Join(errs...)
 }
 
 // nodeOf plans one node; its warnings go to stderr, beside the configuration.

@@ -88,23 +88,30 @@ func makeReport(c *cobra.Command, f *flags, files []string, against string) (rep
 		return report{}, err
 	}
 	r := report{Plan: p, Unreadable: unreadable}
-	if against == "" && len(files) == 0 {
-		against = agent.PlanFile(cfg.Paths)
-	}
-	if against != "" {
+	switch {
+	case against != "":
 		r.Differences, err = compare(against, p)
+	case len(files) == 0:
+		r.Differences, err = compareInForce(agent.PlanFile(cfg.Paths), p)
 	}
 	return r, err
 }
 
-// compare says what differs between the plan that the agent has applied and p.
+// compare says what differs between a plan file and p.
 func compare(file string, p plan.Plan) ([]string, error) {
 	applied, err := plan.Read(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return []string{fmt.Sprintf("No plan is in force: there is no %s; see systemctl status gpuslotd.", file)}, nil
-	}
 	if err != nil {
 		return nil, err
 	}
 	return plan.Diff(applied, p), nil
+}
+
+// compareInForce is compare for the agent's own file, without which nothing is
+// as planned.
+func compareInForce(file string, p plan.Plan) ([]string, error) {
+	said, err := compare(file, p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return []string{fmt.Sprintf("No plan is in force: there is no %s; see systemctl status gpuslotd.", file)}, nil
+	}
+	return said, err
 }

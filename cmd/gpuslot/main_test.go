@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"gpuslot": main})
+}
+
+// TestScripts runs testdata/script/*.txtar against the real program. The
+// command "agent FILE" puts an agent on $WORK/agent.sock that answers any
+// valid request with the reply in FILE.
+func TestScripts(t *testing.T) {
+	examples, err := filepath.Abs("../../docs/examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("EXAMPLES", examples)
+			e.Setenv("TZ", "UTC")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"agent": startAgent},
+		Condition: func(cond string) (bool, error) {
+			if cond != "nvml" {
+				return false, errors.New("unknown condition " + cond)
+			}
+			_, _, err := readNode(t.Context())
+			return err == nil, nil
+		},
+	})
+}
+
+// startAgent serves until the script ends.
+func startAgent(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: agent FILE")
+	}
+	var reply api.Reply
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &reply))
+	var c net.ListenConfig
+	l, err := c.Listen(context.Background(), "unix", ts.MkAbs("agent.sock"))
+	ts.Check(err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			answer(conn, reply)
+		}
+	}()
+	ts.Defer(func() {
+		_ = l.Close()
+		<-done
+	})
+}
+
+func answer(conn net.Conn, reply api.Reply) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	req, err := api.ReadRequest(conn)
+	if err != nil || req.Op != api.OpStatus {
+		reply = api.Reply{Version: api.Version, Error: "not a request for the status"}
+	}
+	_ = api.WriteReply(conn, reply)
+}
+
+// TestReadme runs what README.md shows a newcomer before anything is installed.
+func TestReadme(t *testing.T) {
+	t.Chdir("../..")
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		_, args, ok := strings.Cut(lines.Text(), "go run ./cmd/gpuslot ")
+		if !ok {
+			continue
+		}
+		args, _, _ = strings.Cut(args, "#")
+		ran++
+		var stdout, stderr bytes.Buffer
+		if code := run(strings.Fields(args), &stdout, &stderr); code != exitOK || stdout.Len() == 0 || stderr.Len() > 0 {
+			t.Errorf("gpuslot %s: exit code %d, %d bytes, stderr %q", args, code, stdout.Len(), stderr.String())
+		}
+	}
+	if ran == 0 {
+		t.Error("README.md shows no line that begins with go run ./cmd/gpuslot")
+	}
+}
