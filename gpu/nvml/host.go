@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -19,9 +20,9 @@ import (
 // says nothing about the node.
 const cpusOnline = "/sys/devices/system/cpu/online"
 
-// Host reads what HTCondor will find too: the machine's full name, its running
-// logical CPUs and its main memory.
-func Host(ctx context.Context) (gpu.Host, error) {
+// readHost reads what HTCondor will find too: the machine's full name, its
+// running logical CPUs and its main memory.
+func readHost(ctx context.Context, names *fullNames) (gpu.Host, error) {
 	name, err := os.Hostname()
 	if err != nil {
 		return gpu.Host{}, fmt.Errorf("read host name: %w", err)
@@ -38,7 +39,7 @@ func Host(ctx context.Context) (gpu.Host, error) {
 	if err != nil {
 		return gpu.Host{}, err
 	}
-	return gpu.Host{Name: fullName(ctx, name), CPUs: cpus, Memory: memory}, nil
+	return gpu.Host{Name: names.of(ctx, name, lookUpName), CPUs: cpus, Memory: memory}, nil
 }
 
 func mainMemory(proc string) (gpu.MiB, error) {
@@ -80,18 +81,35 @@ func countCPUs(list string) (int, error) {
 	return total, nil
 }
 
-// fullName asks the resolver for the name with its domain. Without an answer in
-// time the short name stays: [host."…"] globs without a dot match it as well.
-func fullName(ctx context.Context, name string) string {
+// fullNames remembers the host's full name once the resolver has told it, so
+// that a resolver that comes and goes does not change the plan.
+type fullNames struct {
+	mu          sync.Mutex
+	short, full string
+}
+
+// of is the full name of this host, or name itself until one is known: globs of
+// [host."…"] tables without a dot match that as well.
+func (f *fullNames) of(ctx context.Context, name string, lookUp func(context.Context, string) (string, error)) string {
 	if strings.Contains(name, ".") {
 		return name
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.short == name {
+		return f.full
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	full, err := net.DefaultResolver.LookupCNAME(ctx, name)
+	full, err := lookUp(ctx, name)
 	full = strings.TrimSuffix(full, ".")
 	if err != nil || !strings.HasPrefix(full, name+".") {
 		return name
 	}
+	f.short, f.full = name, full
 	return full
+}
+
+func lookUpName(ctx context.Context, name string) (string, error) {
+	return net.DefaultResolver.LookupCNAME(ctx, name)
 }

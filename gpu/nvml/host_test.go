@@ -1,6 +1,8 @@
 package nvml
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,13 +64,40 @@ func TestMainMemory(t *testing.T) {
 	}
 }
 
-func TestHost(t *testing.T) {
-	h, err := Host(t.Context())
+func TestReadHost(t *testing.T) {
+	h, err := readHost(t.Context(), &fullNames{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// This process may be bound to fewer CPUs than the machine has.
 	if h.Name == "" || h.CPUs < runtime.NumCPU() || h.Memory < 1 {
 		t.Error(fmt.Sprintf("%+v", h), "on a machine with at least", runtime.NumCPU(), "CPUs")
+	}
+}
+
+func TestFullNameIsKept(t *testing.T) {
+	var asked int
+	answer, err := "", errors.New("no resolver yet")
+	lookUp := func(context.Context, string) (string, error) { asked++; return answer, err }
+	var names fullNames
+	for _, step := range []struct {
+		answer string
+		err    error
+		want   string
+		asked  int
+	}{
+		{"", errors.New("no resolver yet"), "wn-gpu1", 1},
+		{"localhost.", nil, "wn-gpu1", 2}, // a name, but not of this host
+		{"wn-gpu1.example.org.", nil, "wn-gpu1.example.org", 3},
+		{"", errors.New("gone again"), "wn-gpu1.example.org", 3},
+		{"wn-gpu1.other.org.", nil, "wn-gpu1.example.org", 3},
+	} {
+		answer, err = step.answer, step.err
+		if got := names.of(t.Context(), "wn-gpu1", lookUp); got != step.want || asked != step.asked {
+			t.Errorf("after %q, %v: %q with %d questions, want %q with %d", answer, err, got, asked, step.want, step.asked)
+		}
+	}
+	if got := names.of(t.Context(), "wn-gpu2.example.org", lookUp); got != "wn-gpu2.example.org" || asked != 3 {
+		t.Errorf("a full name is looked up: %q", got)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // of NVML's indices; the inventory holds all the others, because one lost card
 // must not lose the node.
 func (l *Library) Inventory(ctx context.Context) (inv gpu.Inventory, unreadable []error, err error) {
-	host, err := Host(ctx)
+	host, err := readHost(ctx, &l.names)
 	if err != nil {
 		return gpu.Inventory{}, nil, err
 	}

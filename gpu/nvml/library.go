@@ -20,6 +20,7 @@ type Library struct {
 	lib    nvml.Interface
 	worker *worker
 	has    symbols
+	names  fullNames
 }
 
 // Longest waits. Without persistence mode the driver initialises every GPU

@@ -253,23 +253,21 @@ func TestOpenErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestOpenWithoutALibrary loads for real: every call after the failed one
-// would end this process.
-func TestOpenWithoutALibrary(t *testing.T) {
+// TestOpenFails loads for real: any call after a failed Init would end this
+// process. LD_LIBRARY_PATH may lead to a library without a driver.
+func TestOpenFails(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	t.Setenv("NVML_MPS_DEVICE_ENUMERATION", "1")
-	for range 2 { // a second try, as after a driver's late start
+	for range 2 { // a second try, as for a driver that comes late
 		l, err := Open()
 		if err == nil {
 			_ = l.Close(t.Context())
 			t.Skip("this machine has NVML and a driver")
 		}
-		if errors.Is(err, ErrNoDriver) {
-			t.Skipf("this machine has NVML, but no driver: %v", err)
+		if !errors.Is(err, ErrNoLibrary) && !errors.Is(err, ErrNoDriver) {
+			t.Fatalf("%v, want ErrNoLibrary or ErrNoDriver", err)
 		}
-		if !errors.Is(err, ErrNoLibrary) {
-			t.Fatalf("%v, want ErrNoLibrary", err)
-		}
+		t.Log(err)
 	}
 	if v, set := os.LookupEnv("NVML_MPS_DEVICE_ENUMERATION"); set {
 		t.Errorf("NVML_MPS_DEVICE_ENUMERATION is still %q", v)
