@@ -12,19 +12,19 @@ import (
 // agentKeys are [health], [htcondor], [metrics] and [paths].
 func agentKeys() []Key {
 	return []Key{
-		{Table: "health", Name: "max_age", Type: "time", Default: `"60s"`,
+		{Table: "health", Name: "max_age", Type: "a time with its unit", Default: `"60s"`,
 			Meaning: "The oldest proof of a working control daemon on which a job is admitted; with an older one the GPU is closed.",
 			set: func(c *Config, _ *table, v any) string {
 				d, p := duration(v, time.Second, time.Hour)
 				return put(&c.Health.MaxAge, d, p)
 			}},
-		{Table: "health", Name: "deadline", Type: "time", Default: `"3s"`,
+		{Table: "health", Name: "deadline", Type: "a time with its unit", Default: `"3s"`,
 			Meaning: "The longest wait for one reply of a control daemon.",
 			set: func(c *Config, _ *table, v any) string {
 				d, p := duration(v, 100*time.Millisecond, time.Minute)
 				return put(&c.Health.Deadline, d, p)
 			}},
-		{Table: "health", Name: "interval", Type: "time", Default: `"15s"`,
+		{Table: "health", Name: "interval", Type: "a time with its unit", Default: `"15s"`,
 			Meaning: "The time between two proofs. Each writes some lines into the control daemon's log.",
 			set: func(c *Config, _ *table, v any) string {
 				d, p := duration(v, time.Second, 10*time.Minute)
@@ -39,31 +39,31 @@ func agentKeys() []Key {
 		{Table: "metrics", Name: "listen", Type: "host:port", Default: `"127.0.0.1:9847"`,
 			Meaning: "Where Prometheus finds `/metrics`; empty for no listener.",
 			set:     func(c *Config, _ *table, v any) string { s, p := readListen(v); return put(&c.Metrics.Listen, s, p) }},
-		{Table: "metrics", Name: "web_config", Type: "path", Default: `""`,
+		{Table: "metrics", Name: "web_config", Type: "an absolute path", Default: `""`,
 			Meaning: "A web configuration file of Prometheus' exporter-toolkit, for TLS and basic authentication; empty for plain HTTP.",
 			set: func(c *Config, _ *table, v any) string {
 				s, p := readPath(v, true)
 				return put(&c.Metrics.WebConfig, s, p)
 			}},
-		{Table: "paths", Name: "run", Type: "path", Default: `"/run/gpuslot"`,
+		{Table: "paths", Name: "run", Type: "an absolute path", Default: `"/run/gpuslot"`,
 			Meaning: "Pipe directories, plan and generated files; gone after a reboot. At most 42 bytes, since a control daemon takes a pipe directory of at most 87.",
 			set:     func(c *Config, _ *table, v any) string { s, p := readRun(v); return put(&c.Paths.Run, s, p) }},
-		{Table: "paths", Name: "state", Type: "path", Default: `"/var/lib/gpuslot"`,
+		{Table: "paths", Name: "state", Type: "an absolute path", Default: `"/var/lib/gpuslot"`,
 			Meaning: "What must survive a reboot: what gpuslot has to undo.",
 			set:     func(c *Config, _ *table, v any) string { s, p := readPath(v, false); return put(&c.Paths.State, s, p) }},
-		{Table: "paths", Name: "control_daemon", Type: "name or path", Default: `"nvidia-cuda-mps-control"`,
+		{Table: "paths", Name: "control_daemon", Type: "a name or an absolute path", Default: `"nvidia-cuda-mps-control"`,
 			Meaning: "NVIDIA's program; a name is looked up in PATH.",
 			set: func(c *Config, _ *table, v any) string {
 				s, p := readProgram(v)
 				return put(&c.Paths.ControlDaemon, s, p)
 			}},
-		{Table: "paths", Name: "libexec", Type: "path", Default: `"/usr/libexec/gpuslot"`,
+		{Table: "paths", Name: "libexec", Type: "an absolute path", Default: `"/usr/libexec/gpuslot"`,
 			Meaning: "Holds gpuslot-condor under the names by which HTCondor calls it.",
 			set: func(c *Config, _ *table, v any) string {
 				s, p := readPath(v, false)
 				return put(&c.Paths.Libexec, s, p)
 			}},
-		{Table: "paths", Name: "condor_config", Type: "path", Default: `"/run/gpuslot/condor/execution-point.conf"`,
+		{Table: "paths", Name: "condor_config", Type: "an absolute path", Default: `"/run/gpuslot/condor/execution-point.conf"`,
 			Meaning: "The execution point's configuration that the agent writes; follows `paths.run` unless set.",
 			set: func(c *Config, _ *table, v any) string {
 				s, p := readPath(v, false)

@@ -17,13 +17,13 @@ const (
 // jobKeys are [request_vram] and [cpu_only].
 func jobKeys() []Key {
 	return []Key{
-		{Table: "request_vram", Name: "minimum", Type: "MiB", Default: "1536",
+		{Table: "request_vram", Name: "minimum", Type: "a number of MiB", Default: "1536",
 			Meaning: "The smallest budget, in MiB; smaller requests are raised to it. A CUDA context alone takes some hundred MiB.",
 			set: func(c *Config, _ *table, v any) string {
 				n, p := readMiB(v, 1)
 				return put(&c.RequestVRAM.Minimum, n, p)
 			}},
-		{Table: "request_vram", Name: "quantum", Type: "MiB", Default: "512",
+		{Table: "request_vram", Name: "quantum", Type: "a number of MiB", Default: "512",
 			Meaning: "The step of budgets, in MiB: requests are rounded up to a multiple of it, pools and shares are multiples of it. A large step keeps the number of different requests small, which HTCondor's negotiator likes.",
 			set: func(c *Config, _ *table, v any) string {
 				n, p := readMiB(v, 1)
@@ -35,13 +35,13 @@ func jobKeys() []Key {
 				w, p := readWithoutRequest(v)
 				return put(&c.RequestVRAM.WithoutRequest, w, p)
 			}},
-		{Table: "cpu_only", Name: "cpus", Type: `number or "10%"`, Default: `"10%"`,
+		{Table: "cpu_only", Name: "cpus", Type: `a number, or a percentage such as "10%"`, Default: `"10%"`,
 			Meaning: "Logical CPUs; a percentage is rounded down.",
 			set: func(c *Config, _ *table, v any) string {
 				a, p := readAmount(v, maxCPUs, "a number of CPUs")
 				return put(&c.CPUOnly.CPUs, a, p)
 			}},
-		{Table: "cpu_only", Name: "memory", Type: `MiB or "10%"`, Default: `"10%"`,
+		{Table: "cpu_only", Name: "memory", Type: `a number of MiB, or a percentage such as "10%"`, Default: `"10%"`,
 			Meaning: "Main memory, in MiB; a percentage is rounded down.",
 			set: func(c *Config, _ *table, v any) string {
 				a, p := readAmount(v, maxHostMemory, "a number of MiB")

@@ -34,18 +34,18 @@ func sharingKeys() []Key {
 			Meaning: "How many jobs run on one shared GPU at most. `auto` is the least of 8, one per 4 GiB of the VRAM pool, and the number of MPS clients the driver serves.",
 			set:     func(_ *Config, t *table, v any) string { n, p := readShares(v); return point(&t.shares, n, p) }},
 		{Table: "sharing", Name: "whole", Type: "0 to 256", Default: "0", notInGPU: true,
-			Meaning: "How many of the GPUs that this table speaks of stay whole, the first by PCI address. This serves multi-GPU jobs, which cannot use shared GPUs.",
+			Meaning: "How many of the GPUs that this table speaks of are whole, from the last PCI address down, so that they are the same after a reboot. Jobs with several GPUs run only on whole ones. A GPU whose own table sets `mode` is not counted.",
 			set: func(_ *Config, t *table, v any) string {
 				n, p := wholeNumber(v, 0, maxWhole, "a number of GPUs")
 				return point(&t.whole, int(n), p)
 			}},
-		{Table: "sharing", Name: "reserved_vram", Type: "MiB", Default: "512",
+		{Table: "sharing", Name: "reserved_vram", Type: "a number of MiB", Default: "512",
 			Meaning: "VRAM kept out of the pool of a shared GPU for the MPS server and the jobs' CUDA contexts, in MiB.",
 			set: func(_ *Config, t *table, v any) string {
 				n, p := readMiB(v, 0)
 				return point(&t.reservedVRAM, n, p)
 			}},
-		{Table: "sharing", Name: "largest_request", Type: `MiB, or "auto"`, Default: `"auto"`,
+		{Table: "sharing", Name: "largest_request", Type: `a number of MiB, or "auto"`, Default: `"auto"`,
 			Meaning: "The largest budget of one job on a shared GPU, in MiB. It is also the limit of the GPU's control daemon. `auto` is the whole pool.",
 			set:     func(_ *Config, t *table, v any) string { n, p := readLargest(v); return point(&t.largestRequest, n, p) }},
 		{Table: "sharing", Name: "threads", Type: `"uncapped", "equal", "by-vram", or 0.1 to 100`, Default: `"uncapped"`,
@@ -60,7 +60,7 @@ func sharingKeys() []Key {
 		{Table: "sharing", Name: "tenancy", Type: `"one-at-a-time", "common:<user>" or "multi-user"`, Default: `"one-at-a-time"`,
 			Meaning: "Whose jobs share a GPU at one time; MPS serves one account and lets the others wait. `one-at-a-time` admits only the account that holds the GPU now; `common:<user>` says that all jobs run as that one account, without isolation between them; `multi-user` is for control daemons that serve several accounts (driver 555 and later).",
 			set:     func(_ *Config, t *table, v any) string { te, p := readTenancy(v); return point(&t.tenancy, te, p) }},
-		{Table: "gpu", Name: "host", Type: "host name or glob", Default: `"*"`,
+		{Table: "gpu", Name: "host", Type: "a host name or glob", Default: `"*"`,
 			Meaning: "Where the GPU is expected, so that one file can serve a farm: on other hosts its absence is not reported.",
 			set:     func(_ *Config, t *table, v any) string { g, p := readHost(v); return point(&t.host, g, p) }},
 	}

@@ -12,24 +12,35 @@ import (
 // maxErrors is how many errors anyone reads.
 const maxErrors = 100
 
-// report sorts the findings by their place and gives each its line.
+// report gives the findings their lines and sorts them by these.
 func (d *draft) report(name string) (errs []error, warnings []string) {
+	bad, advice := d.locate(name, false), d.locate(name, true)
+	for _, e := range bad[:min(len(bad), maxErrors)] {
+		errs = append(errs, e)
+	}
+	if len(bad) > maxErrors {
+		errs = append(errs, &Error{File: name, Problem: fmt.Sprintf("and more; these are the first %d errors", maxErrors)})
+	}
+	for _, e := range advice {
+		warnings = append(warnings, e.Error())
+	}
+	return errs, warnings
+}
+
+// locate finds the lines of the errors or of the warnings, of one more than
+// anyone reads: the TOML library tells positions slowly.
+func (d *draft) locate(name string, warning bool) []*Error {
+	var list []*Error
 	sort.SliceStable(d.findings, func(i, j int) bool {
 		return d.src.order(d.findings[i].key) < d.src.order(d.findings[j].key)
 	})
 	for _, f := range d.findings {
-		if len(errs) == maxErrors {
-			errs = append(errs, &Error{File: name, Problem: fmt.Sprintf("and more; these are the first %d errors", maxErrors)})
-			break
-		}
-		e := &Error{File: name, Line: d.src.line(f.key), Key: shown(f.key, f.value), Value: literal(f.value), Problem: f.problem}
-		if f.warning {
-			warnings = append(warnings, e.Error())
-		} else {
-			errs = append(errs, e)
+		if f.warning == warning && len(list) <= maxErrors {
+			list = append(list, &Error{File: name, Line: d.src.line(f.key), Key: shown(f.key, f.value), Value: literal(f.value), Problem: f.problem})
 		}
 	}
-	return errs, warnings
+	sort.SliceStable(list, func(i, j int) bool { return list[i].Line < list[j].Line })
+	return list
 }
 
 // shown prints a key as TOML, the names of tables always in quotes.

@@ -104,18 +104,37 @@ func below(at toml.Key, name string) toml.Key {
 	return append(at[:len(at):len(at)], name)
 }
 
-// line is the line on which a key's value stands, or 0. The library tells
-// positions only in errors, so one is provoked: a Primitive remembers its key,
-// and decoding it into a failing value reports where that key stands. A table
-// that was never opened by a header has the line of its first entry.
+// line is the line on which a key's value stands, or 0. A table that was never
+// opened by a header has the line of its first entry; an entry whose name is
+// empty, for which the library knows no position, that of its table.
 func (src *source) line(key toml.Key) int {
-	for ; len(key) > 0; key = src.first(key) {
-		var at toml.ParseError
-		if p, ok := src.primitive(key); ok && errors.As(src.meta.PrimitiveDecode(p, &failing{}), &at) && at.Position.Line > 0 {
-			return at.Position.Line
+	for k := key; len(k) > 0; k = src.first(k) {
+		if n := src.position(k); n > 0 {
+			return n
+		}
+	}
+	for k := key; len(k) > 1; {
+		k = k[:len(k)-1]
+		if n := src.position(k); n > 0 {
+			return n
 		}
 	}
 	return 0
+}
+
+// position asks the library where a key stands; 0 means it does not know. It
+// tells positions only in errors, so one is provoked: a Primitive remembers
+// its key, and decoding it into a failing value reports where that stands.
+func (src *source) position(key toml.Key) int {
+	p, ok := src.primitive(key)
+	if !ok {
+		return 0
+	}
+	var at toml.ParseError
+	if !errors.As(src.meta.PrimitiveDecode(p, &failing{}), &at) {
+		return 0
+	}
+	return at.Position.Line
 }
 
 // first is the first key of the file that lies in the table key, or nil.
