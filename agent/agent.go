@@ -7,6 +7,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -51,16 +52,17 @@ type Options struct {
 	hardwareTimeout time.Duration
 }
 
-// Manager is the service manager that started the agent.
+// Manager is the service manager that started the agent; package systemd has
+// these as functions.
 type Manager interface {
-	// Ready says that the agent serves, or serves again after Reloading.
-	Ready() error
-	// Reloading says that the configuration is being read again.
-	Reloading() error
+	// Ready says that the agent serves.
+	Ready(status string) error
 	// Status is a line for people.
 	Status(text string) error
-	// Alive is the watchdog's ping.
-	Alive() error
+	// Stopping says that the end has begun.
+	Stopping() error
+	// Watchdog pings as long as well is true, until the context ends.
+	Watchdog(ctx context.Context, well func() bool) error
 }
 
 // Agent is one running agent. Only its loop writes what has no lock.
@@ -78,6 +80,8 @@ type Agent struct {
 	metrics    *metrics.Metrics
 
 	view       atomic.Pointer[view]
+	// lastBeat is when the loop last took a step, in nanoseconds since 1970.
+	lastBeat atomic.Int64
 	startdSays atomic.Pointer[seen]
 	// booked wakes the comparison with the startd, wake the loop.
 	booked, wake chan struct{}

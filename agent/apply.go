@@ -106,6 +106,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		problem(err)
 	}
 	a.lastWanted = wanted
+	problem(a.reopenDoors(last.guards, v.guards))
 	if errInv == nil {
 		a.beat()
 		problem(a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return wants(wanted, u) }))
@@ -121,6 +122,19 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		}
 	}
 	a.publish(&v, start)
+}
+
+// reopenDoors gives the accounts of running jobs their access back where a
+// control daemon is another process than before: with a stopped unit systemd
+// removes the pipe directory and its ACL.
+func (a *Agent) reopenDoors(old, new map[gpu.UUID]guard) error {
+	var errs []error
+	for u, g := range new {
+		if g.err == nil && g.proof.Process() != old[u].proof.Process() {
+			errs = append(errs, a.books.reopen(u))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // publish makes a round's result the one that admission rests on.

@@ -66,8 +66,9 @@ func hardwareMissing(inv gpu.Inventory, err error, expected int) string {
 	return ""
 }
 
-// inventoryTimeout bounds one reading of the inventory.
-const inventoryTimeout = 10 * time.Second
+// inventoryTimeout bounds one reading of the inventory. Without persistence
+// mode the driver initialises every GPU anew, which takes seconds each.
+const inventoryTimeout = 30 * time.Second
 
 func (a *Agent) inventory(ctx context.Context) (gpu.Inventory, []error, error) {
 	ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -109,10 +108,10 @@ func (a *Agent) recall(p config.Paths) {
 // nobody is a Manager where there is none.
 type nobody struct{}
 
-func (nobody) Ready() error        { return nil }
-func (nobody) Reloading() error    { return nil }
-func (nobody) Status(string) error { return nil }
-func (nobody) Alive() error        { return nil }
+func (nobody) Ready(string) error                          { return nil }
+func (nobody) Status(string) error                         { return nil }
+func (nobody) Stopping() error                             { return nil }
+func (nobody) Watchdog(context.Context, func() bool) error { return nil }
 
 // hardwareTimeout bounds the wait before the agent says it is ready, and with
 // it the start of condor.service.
@@ -164,9 +163,12 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	})
 	wg.Go(func() { a.confirm(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
+	wg.Go(func() { a.tell(a.manager.Watchdog(ctx, a.well)) })
 	a.startMetrics(ctx, &wg, cfg.Metrics)
-	a.tell(a.manager.Ready())
+	a.tell(a.manager.Ready(a.view.Load().summary()))
+	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
 	a.loop(ctx, o.Reload)
+	a.tell(a.manager.Stopping())
 	cancel(nil)
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -248,6 +250,6 @@ func (a *Agent) sweepNow() {
 // tell logs what the service manager could not be told.
 func (a *Agent) tell(err error) {
 	if err != nil {
-		a.log.Log(context.Background(), slog.LevelWarn, "service manager not told", "err", err)
+		a.log.Warn("service manager not told", "err", err)
 	}
 }

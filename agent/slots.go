@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -125,6 +126,22 @@ func (b *books) admitAccount(u gpu.UUID, uid uint32) error {
 	}
 	b.open[d] = true
 	return nil
+}
+
+// reopen opens again all doors of a GPU that should be open.
+func (b *books) reopen(u gpu.UUID) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var errs []error
+	for d := range b.open {
+		if d.gpu != u {
+			continue
+		}
+		if err := b.doors.Admit(u, d.uid); err != nil {
+			errs = append(errs, fmt.Errorf("open the pipe directory of %s to uid %d again: %w", u, d.uid, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // sweep drops the slots whose starters have ended and closes the doors that

@@ -1,0 +1,211 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func rootOnly(uid uint32) bool { return uid == 0 }
+
+func TestIdentify(t *testing.T) {
+	f := newFakeProc(t)
+	f.add(proc{pid: 900, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
+	s := f.starter(1000, "slot1_1")
+	f.add(proc{pid: 1001, parent: 1000, comm: "prepare", uid: 1000})                                                  // the hook
+	f.add(proc{pid: 1002, parent: 1000, comm: "sh", uid: 1000})                                                       // a site's hook …
+	f.add(proc{pid: 1003, parent: 1002, comm: "prepare", uid: 1000})                                                  // … that chains ours
+	f.add(proc{pid: 1010, parent: 1000, comm: "job) S 1 (x", uid: 1000, cgroup: cgroupOf("slot1_1")})                 // the job, with a nasty name
+	f.add(proc{pid: 1011, parent: 1010, comm: "wrap", uid: 1000, cgroup: cgroupOf("slot1_1")})                        // its child
+	f.add(proc{pid: 1012, parent: 1, comm: "daemonised", uid: 1000, cgroup: cgroupOf("slot1_1")})                     // it left its parents
+	f.add(proc{pid: 1013, parent: 1000, comm: "job", uid: 1000, cgroup: cgroupOf("slot7_7")})                         // cgroup and starter disagree
+	f.add(proc{pid: 1100, parent: 900, comm: "monitor", uid: 64})                                                     // STARTD_CRON
+	f.add(proc{pid: 1200, parent: 1, comm: "bash", uid: 1000, cgroup: "/user.slice/user-1000.slice/session-1.scope"}) // a login
+	f.add(proc{pid: 1300, parent: 1, comm: "condor_starter", exe: "/home/alice/condor_starter", uid: 1000, args: []string{"x", "-a", "slot1_9"}})
+	f.add(proc{pid: 1301, parent: 1300, comm: "prepare", uid: 1000}) // below a starter of alice's own
+	f.add(proc{pid: 1400, parent: 1, comm: "condor_starter", exe: "/usr/bin/sudo", args: []string{"x", "-a", "slot1_9"}})
+	f.add(proc{pid: 1401, parent: 1400, comm: "prepare", uid: 1000}) // below a root process with the name
+	f.add(proc{pid: 1500, parent: 900, comm: "condor_starter", exe: "/usr/sbin/condor_starter (deleted)", args: []string{"condor_starter", "-a", "slot2_3"}})
+	f.add(proc{pid: 1501, parent: 1500, comm: "prepare", uid: 1001}) // HTCondor was upgraded under it
+	f.add(proc{pid: 1600, parent: 900, comm: "condor_starter", exe: "/usr/sbin/condor_starter", args: []string{"condor_starter", "-f", "-classad"}})
+	f.add(proc{pid: 1601, parent: 1600, comm: "prepare", uid: 1001}) // a starter without a slot
+	for pid := 2000; pid < 2000+maxAncestors+1; pid++ {
+		f.add(proc{pid: pid, parent: pid - 1, comm: "sh", uid: 1000})
+	}
+	f.add(proc{pid: 1999, parent: 1000, comm: "sh", uid: 1000})
+
+	for _, tt := range []struct {
+		name string
+		pid  int
+		want Caller
+		err  string
+	}{
+		{"hook", 1001, Caller{Hook: true, Starter: s}, ""},
+		{"chained hook", 1003, Caller{Hook: true, Starter: s}, ""},
+		{"job", 1010, Caller{Starter: s}, ""},
+		{"child of a job", 1011, Caller{Starter: s}, ""},
+		{"daemonised job", 1012, Caller{Starter: Starter{Slot: "slot1_1@wn1.example.org"}}, ""},
+		{"cgroup and starter disagree", 1013, Caller{}, "slot7_7"},
+		{"program of STARTD_CRON", 1100, Caller{}, "runs in no slot"},
+		{"login", 1200, Caller{}, "runs in no slot"},
+		{"starter of a user", 1301, Caller{}, "runs as uid 1000"},
+		{"other program named starter", 1401, Caller{}, "runs /usr/bin/sudo"},
+		{"upgraded starter", 1501, Caller{Hook: true, Starter: Starter{PID: 1500, Started: 150000, Slot: "slot2_3"}}, ""},
+		{"starter without slot", 1601, Caller{}, "without -a"},
+		{"too deep", 2000 + maxAncestors, Caller{}, "runs in no slot"},
+		{"gone", 99999, Caller{}, "no such file"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := f.fs().identify(1000, tt.pid, rootOnly)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Fatalf("error = %v, want %q in it", err, tt.err)
+				}
+				return
+			}
+			tt.want.UID, tt.want.PID = 1000, tt.pid
+			if err != nil || got != tt.want {
+				t.Errorf("got %+v, %v, want %+v", got, err, tt.want)
+			}
+		})
+	}
+	t.Run("below the startd", func(t *testing.T) {
+		for pid, want := range map[int]bool{1100: true, 1001: false, 1010: false, 1012: false, 1200: false, 1301: false} {
+			if got := f.fs().belowStartd(pid, rootOnly); got != want {
+				t.Errorf("belowStartd(%d) = %v, want %v", pid, got, want)
+			}
+		}
+	})
+	t.Run("personal pool", func(t *testing.T) {
+		// There the agent trusts its own account's starters, but not any program.
+		if _, err := f.fs().identify(1000, 1301, starterUID(1000)); err != nil {
+			t.Errorf("its own starter: %v", err)
+		}
+		if _, err := f.fs().identify(1000, 1301, starterUID(1001)); !errors.Is(err, errNoSlot) {
+			t.Errorf("another account's starter: %v", err)
+		}
+	})
+}
+
+func TestAlive(t *testing.T) {
+	f := newFakeProc(t)
+	s := f.starter(1000, "slot1_1")
+	if !f.fs().alive(s.PID, s.Started) {
+		t.Error("a running starter counts as dead")
+	}
+	if f.fs().alive(s.PID, s.Started+1) {
+		t.Error("a reused pid counts as the same process")
+	}
+	f.add(proc{pid: 1000, parent: 900, comm: "condor_starter", state: "Z"})
+	if f.fs().alive(s.PID, s.Started) {
+		t.Error("a zombie counts as alive")
+	}
+	f.end(1000)
+	if f.fs().alive(s.PID, s.Started) {
+		t.Error("nothing counts as alive")
+	}
+}
+
+// The lines were recorded on 25.14.1 and 23.9.6.
+func TestParseCgroupSlot(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/_var_lib_condor_execute_slot1_1@pool.test.scope\n": "slot1_1@pool.test",
+		"0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/sshd.slice/sshd.scope\n":                           "slot1_1@pool.test",
+		"0::/htcondor/condor_var_lib_condor_execute_slot1_12@pool.test\n":                                                "slot1_12@pool.test",
+		"0::/system.slice/condor.service/htcondor/_x_slot1_1@gpu0@pool.test.slice/_x_slot1_1@gpu0@pool.test.scope\n":     "slot1_1@gpu0@pool.test",
+		"1:name=systemd:/\n0::/\n": "",
+		"4:memory:/htcondor/condor_var_lib_condor_execute_slot3_1@pool.test\n0::/\n": "slot3_1@pool.test",
+		// What a job makes below its own cgroup does not count.
+		"0::/htcondor/_e_slot1_1@pool.test.slice/_e_slot2_2@pool.test.scope\n": "slot1_1@pool.test",
+		"0::/user.slice/slot1_1@pool.test.scope\n":                             "",
+		"":    "",
+		"0::": "",
+	} {
+		if got := parseCgroupSlot([]byte(text)); got != want {
+			t.Errorf("parseCgroupSlot(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestSameSlot(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{
+		{"slot1_1", "slot1_1@wn1", true},
+		{"slot1_1", "slot1_10@wn1", false},
+		{"slot1_1@gpu0", "slot1_1@gpu0@wn1", true},
+		{"slot1_1@gpu0", "slot1_1@gpu1@wn1", false},
+		{"slot1_1@wn1", "slot1_1@wn1", true},
+		{"slot1", "slot1_1", false},
+	} {
+		if got := sameSlot(tt.a, tt.b); got != tt.want {
+			t.Errorf("sameSlot(%q, %q) = %v", tt.a, tt.b, got)
+		}
+		if got := sameSlot(tt.b, tt.a); got != tt.want {
+			t.Errorf("sameSlot(%q, %q) = %v", tt.b, tt.a, got)
+		}
+	}
+}
+
+// FuzzCgroupSlot: an accepted slot has a slot's name and stands in the text.
+func FuzzCgroupSlot(f *testing.F) {
+	f.Add([]byte("0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/_var_lib_condor_execute_slot1_1@pool.test.scope\n"))
+	f.Add([]byte("4:memory:/htcondor/condor_x_slot3_1@h\n0::/\n"))
+	f.Add([]byte("0::/_slot1_1@\n0:::::_slot1@a@b@c/"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		slot := parseCgroupSlot(b)
+		if slot == "" {
+			return
+		}
+		if !strings.HasPrefix(slot, "slot") || strings.ContainsAny(slot, "/\n :") || !strings.Contains(string(b), "_"+slot) {
+			t.Errorf("parseCgroupSlot(%q) = %q", b, slot)
+		}
+		if !sameSlot(slot, shortName(slot)) {
+			t.Errorf("%q is not the same slot as its short name", slot)
+		}
+	})
+}
+
+// FuzzStarterArgs: an accepted slot is one whole argument behind a "-a".
+func FuzzStarterArgs(f *testing.F) {
+	f.Add([]byte("condor_starter\x00-f\x00-local-name\x00slot_type_1\x00-a\x00slot1_1\x00submit.example.org\x00"))
+	f.Add([]byte("condor_starter\x00-a\x00"))
+	f.Add([]byte("-a\x00slot1"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		slot, err := parseStarterArgs(b)
+		if err != nil {
+			return
+		}
+		if !slotName.MatchString(slot) || !strings.Contains(string(b), "\x00-a\x00"+slot) {
+			t.Errorf("parseStarterArgs(%q) = %q", b, slot)
+		}
+	})
+}
+
+// FuzzStat: what is accepted is printed again as it was read.
+func FuzzStat(f *testing.F) {
+	f.Add([]byte("1000 (condor_starter) S 900 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 1 1 1 0\n"))
+	f.Add([]byte("7 (a) b) Z 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9"))
+	f.Add([]byte("7 (a) Z"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := parseStat(b)
+		if err != nil {
+			return
+		}
+		if p.PID < 1 || p.Parent < 0 || !strings.Contains(string(b), "("+p.Comm+")") {
+			t.Errorf("parseStat(%q) = %+v", b, p)
+		}
+	})
+}
+
+func FuzzRealUID(f *testing.F) {
+	f.Add([]byte("Name:\tx\nUid:\t0\t64\t0\t64\nGid:\t0\t0\t0\t0\n"))
+	f.Add([]byte("Uid:\t-1\t0\t0\t0\n"))
+	f.Add([]byte("Name:\tUid:\t0\t0\t0\t0\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := parseRealUID(b); err == nil && !strings.HasPrefix("\n"+string(b), "\nUid:") && !strings.Contains(string(b), "\nUid:") {
+			t.Errorf("parseRealUID(%q) took another line", b)
+		}
+	})
+}

@@ -1,0 +1,366 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/condor"
+)
+
+func (ta *testAgent) entry(slot string) Running {
+	ta.t.Helper()
+	for _, r := range ta.books.all() {
+		if r.Starter.Slot == slot {
+			return r
+		}
+	}
+	ta.t.Fatalf("%s is not in the books", slot)
+	return Running{}
+}
+
+// TestDoors: access lasts from the admission of an account's first job on a
+// GPU to the end of its last.
+func TestDoors(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	first, second := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
+	ta.grant(first, 1000, "alice", uuid(0), 4096)
+	ta.grant(second, 1000, "alice", uuid(0), 4096)
+	if ta.doors.calls != 1 {
+		t.Errorf("%d changes of access for two jobs of one account", ta.doors.calls)
+	}
+	ta.proc.end(100)
+	ta.sweepNow()
+	if !ta.doors.has(uuid(0), 1000) {
+		t.Error("access ended with the first of two jobs")
+	}
+	ta.proc.end(101)
+	ta.sweepNow()
+	if ta.doors.has(uuid(0), 1000) {
+		t.Error("access outlives the last job")
+	}
+	third := ta.proc.starter(102, "slot1_1")
+	ta.grant(third, 1000, "alice", uuid(0), 4096)
+	if !ta.doors.has(uuid(0), 1000) {
+		t.Error("no access for a later job")
+	}
+}
+
+// TestDoorsOfANewDaemon: systemd removes the pipe directory of a stopped unit.
+func TestDoorsOfANewDaemon(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
+	ta.daemons.kill(uuid(0), false)
+	delete(ta.doors.in, door{uuid(0), 1000})
+	ta.apply(false)
+	if !ta.doors.has(uuid(0), 1000) {
+		t.Error("alice's running job lost its access")
+	}
+	calls := ta.doors.calls
+	ta.apply(false)
+	if ta.doors.calls != calls {
+		t.Error("doors are opened again and again")
+	}
+}
+
+func TestDoorThatDoesNotOpen(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	ta.doors.err = errors.New("file system without POSIX ACLs")
+	r := ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
+	if r.Code != api.CodeClosed || !strings.Contains(r.Reason, "POSIX ACLs") {
+		t.Errorf("refusal = %+v", r)
+	}
+	if len(ta.books.all()) != 0 {
+		t.Error("a job that did not get in is booked")
+	}
+}
+
+// TestTenancy: bob waits for alice's last job, and START is told.
+func TestTenancy(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	alice, bob := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
+	ta.grant(alice, 1000, "alice", uuid(0), 4096)
+	if r := ta.refuse(bob, 1001, "bob", uuid(0), 4096); r.Code != api.CodeOtherTenant {
+		t.Errorf("refusal = %+v", r)
+	}
+	if acc := ta.acceptances()[0]; !acc.Accept || acc.Tenant != "alice" {
+		t.Errorf("acceptance = %+v", acc)
+	}
+	// Her job has ended, but nobody has looked yet: bob's admission does.
+	ta.proc.end(100)
+	ta.grant(bob, 1001, "bob", uuid(0), 4096)
+	if ta.doors.has(uuid(0), 1000) || !ta.doors.has(uuid(0), 1001) {
+		t.Error("the pipe directory is not bob's alone")
+	}
+	if acc := ta.acceptances()[0]; acc.Tenant != "bob" {
+		t.Errorf("acceptance = %+v", acc)
+	}
+}
+
+// TestStartdsWordCounts: a hook that told too little does not get a larger pool.
+func TestStartdsWordCounts(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	s := ta.proc.starter(100, "slot1_1")
+	ta.grant(s, 1000, "alice", uuid(0), 1536)
+	if ta.entry("slot1_1").Confirmed {
+		t.Error("confirmed before anybody asked")
+	}
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 30720, uuid(0))}, nil)
+	if !ta.ask(t.Context()) {
+		t.Error("the question is open though the startd has answered")
+	}
+	if r := ta.entry("slot1_1"); r.Budget != 30720 || !r.Confirmed {
+		t.Errorf("entry = %+v", r)
+	}
+	if n := ta.count("gpuslot_slot_mismatches_total"); n != 1 {
+		t.Errorf("%g mismatches counted", n)
+	}
+	if r := ta.refuse(ta.proc.starter(101, "slot1_2"), 1000, "alice", uuid(0), 4096); r.Code != api.CodeNotPlanned {
+		t.Errorf("refusal = %+v", r)
+	}
+	// Asked again, nothing differs any more.
+	ta.ask(t.Context())
+	if n := ta.count("gpuslot_slot_mismatches_total"); n != 1 {
+		t.Errorf("%g mismatches counted", n)
+	}
+}
+
+func TestStartdsWordOnTheGPU(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	s := ta.proc.starter(100, "slot1_1")
+	ta.grant(s, 1000, "alice", uuid(0), 4096)
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 4096, uuid(1))}, nil)
+	ta.ask(t.Context())
+	if r := ta.entry("slot1_1"); r.GPU != uuid(1) {
+		t.Errorf("entry = %+v", r)
+	}
+	if r := ta.refuse(s, 1000, "alice", uuid(0), 4096); r.Code != api.CodeNotPlanned || !strings.Contains(r.Reason, string(uuid(1))) {
+		t.Errorf("claiming the other GPU again: %+v", r)
+	}
+}
+
+// TestStartdOfAnotherJob: a slot's name is used again; another job's ad says
+// nothing of this one.
+func TestStartdOfAnotherJob(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "99.0", "bob", 8192, uuid(0))}, nil)
+	if ta.ask(t.Context()) {
+		t.Error("the question counts as settled")
+	}
+	if r := ta.entry("slot1_1"); r.Budget != 4096 || r.Confirmed {
+		t.Errorf("entry = %+v", r)
+	}
+	ta.startd.set(nil, errors.New("no startd"))
+	if ta.ask(t.Context()) {
+		t.Error("a startd that does not answer settles a question")
+	}
+	if s := strings.Join(ta.status().Warnings, "\n"); !strings.Contains(s, "no startd") {
+		t.Errorf("status does not tell: %s", s)
+	}
+}
+
+// TestRestartAdopts: after kill -9 the next agent finds the running slots by
+// their starters and the startd, and the doors by their ACLs.
+func TestRestartAdopts(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	first := ta.proc.starter(100, "slot1_1")
+	ta.proc.add(proc{pid: 110, parent: 100, comm: "job", uid: 1000, cgroup: cgroupOf("slot1_1")})
+	ta.grant(first, 1000, "alice", uuid(0), 4096)
+	ta.grant(ta.proc.starter(101, "slot2_1"), 1001, "bob", uuid(1), 8192)
+	ta.proc.starter(102, "slot3_1") // a CPU-only job
+	pids := [2]int{ta.daemons.running[uuid(0)].process.PID, ta.daemons.running[uuid(1)].process.PID}
+	ta.proc.end(101) // bob's job ends while nobody looks
+
+	ta.startd.set(nil, errors.New("the startd is busy"))
+	ta.restart()
+	if got := [2]int{ta.daemons.running[uuid(0)].process.PID, ta.daemons.running[uuid(1)].process.PID}; got != pids {
+		t.Error("the control daemons did not live on")
+	}
+	ta.ask(t.Context())
+	if r := ta.refuse(ta.proc.starter(103, "slot1_2"), 1000, "alice", uuid(0), 4096); !strings.Contains(r.Reason, "runs since before gpuslotd started") {
+		t.Errorf("with unknown jobs: %q", r.Reason)
+	}
+	if why := ta.reason(0); !strings.Contains(why, "before gpuslotd started") {
+		t.Errorf("START is not told: %q", why)
+	}
+	ta.sweepNow()
+	if !ta.doors.has(uuid(0), 1000) {
+		t.Error("a door was closed that an unknown job may need")
+	}
+
+	none := condor.Slot{Name: "slot3_1@wn1.example.org", Type: "Dynamic", JobID: "9.0", RemoteOwner: "carol@x"}
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "5.0", "alice", 4096, uuid(0)), none}, nil)
+	if !ta.ask(t.Context()) {
+		t.Error("open questions are left")
+	}
+	r := ta.entry("slot1_1")
+	if r.GPU != uuid(0) || r.Budget != 4096 || r.Job != "5.0" || r.Account != (Account{UID: 1000, Known: true}) || !r.Confirmed {
+		t.Errorf("entry = %+v", r)
+	}
+	if n := len(ta.books.all()); n != 1 {
+		t.Errorf("%d slots are booked, want alice's alone", n)
+	}
+	ta.sweepNow()
+	if !ta.doors.has(uuid(0), 1000) || ta.doors.has(uuid(1), 1001) {
+		t.Error("the doors are not those of the running jobs")
+	}
+	if why := ta.reason(0); why != "" {
+		t.Errorf("still closed: %s", why)
+	}
+	if r := ta.refuse(ta.proc.starter(104, "slot1_3"), 1001, "bob", uuid(0), 4096); r.Code != api.CodeOtherTenant {
+		t.Errorf("bob beside alice: %+v", r)
+	}
+}
+
+// TestForeignStarter: a starter that the startd does not know is another
+// startd's; it must not close this node for ever.
+func TestForeignStarter(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	ta.proc.starter(100, "slot1_1")
+	ta.restart()
+	ta.startd.set([]condor.Slot{slotAd("slot7_7", "1.0", "x", 1, uuid(0))}, nil)
+	for range maxAsked {
+		if ta.reason(0) == "" {
+			t.Fatal("open before it was asked often enough")
+		}
+		ta.ask(t.Context())
+	}
+	if why := ta.reason(0); why != "" {
+		t.Errorf("still closed: %s", why)
+	}
+}
+
+func TestAccountsOfSlots(t *testing.T) {
+	f := newFakeProc(t)
+	inCgroup, below, byName, nobody := f.starter(100, "slot1_1"), f.starter(101, "slot1_2"), f.starter(102, "slot1_3"), f.starter(103, "slot1_4")
+	f.add(proc{pid: 200, parent: 1, comm: "job", uid: 1000, cgroup: cgroupOf("slot1_1")})
+	f.add(proc{pid: 201, parent: 101, comm: "prepare", uid: 1001})
+	f.add(proc{pid: 202, parent: 102, comm: "condor_starter"}) // a root child says nothing
+	me, err := user.Current()
+	if err != nil {
+		t.Skip("no account database")
+	}
+	find := f.fs().accounts([]condor.Slot{{Name: "slot1_3@x", RemoteOwner: me.Username + "@x"}, {Name: "slot1_4@x", RemoteOwner: "no-such-account-anywhere@x"}})
+	for _, tt := range []struct {
+		s     Starter
+		owner string
+		want  Account
+	}{
+		{inCgroup, "", Account{1000, true}},
+		{below, "", Account{1001, true}},
+		{byName, me.Username, Account{uint32(os.Getuid()), true}},
+		{nobody, "no-such-account-anywhere", Account{}},
+	} {
+		if got := find(tt.s, condor.Slot{RemoteOwner: tt.owner + "@x"}); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.s.Slot, got, tt.want)
+		}
+	}
+}
+
+// TestOlderLayout: the startd was started before the plan changed.
+func TestOlderLayout(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	v := ta.view.Load()
+	now := condor.Fingerprint(ta.node(v.config, v.plan))
+	says := func(plan string) bool {
+		ta.startd.set([]condor.Slot{{Name: "slot1@x", Type: "Partitionable", Plan: plan}}, nil)
+		ta.ask(t.Context())
+		return strings.Contains(strings.Join(ta.status().Warnings, "\n"), "HTCondor runs an older layout")
+	}
+	if says(now) {
+		t.Error("the right layout counts as older")
+	}
+	if !says("0123456789abcdef") || !says("") {
+		t.Error("another layout is not noticed")
+	}
+	if n := ta.count("gpuslot_startd_older_layout"); n != 1 {
+		t.Errorf("metric = %g", n)
+	}
+}
+
+// count is the value of a metric without labels.
+func (ta *testAgent) count(name string) float64 {
+	ta.t.Helper()
+	families, err := ta.metrics.Gatherer().Gather()
+	if err != nil {
+		ta.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			m := f.GetMetric()[0]
+			if m.GetCounter() != nil {
+				return m.GetCounter().GetValue()
+			}
+			return m.GetGauge().GetValue()
+		}
+	}
+	ta.t.Fatalf("no metric %s", name)
+	return 0
+}
+
+func TestWriteFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a/b")
+	for _, text := range []string{"one", "two", ""} {
+		changed, err := writeIfChanged(path, []byte(text))
+		if err != nil || !changed {
+			t.Fatalf("%q: %v, %v", text, changed, err)
+		}
+		if b, _ := os.ReadFile(path); string(b) != text {
+			t.Errorf("file says %q, want %q", b, text)
+		}
+		if changed, err := writeIfChanged(path, []byte(text)); changed || err != nil {
+			t.Errorf("again %q: %v, %v", text, changed, err)
+		}
+	}
+	if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 1 {
+		t.Errorf("left beside the file: %v", entries)
+	}
+	if err := writeFile(filepath.Join(path, "below"), nil); err == nil {
+		t.Error("wrote below a file")
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("mode %v, %v: HTCondor's account must be able to read it", info.Mode(), err)
+	}
+	// A link where the temporary file belongs is not followed.
+	target := filepath.Join(t.TempDir(), "victim")
+	if err := os.Symlink(target, filepath.Join(filepath.Dir(path), ".b.new")); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFile(path, []byte("x")); err == nil {
+		t.Error("followed a link")
+	}
+	if _, err := os.Stat(target); err == nil {
+		t.Error("wrote through a link")
+	}
+}
+
+func TestStatus(t *testing.T) {
+	ta := newTestAgent(t, 2, "[sharing]\nlargest_request = 8192\n")
+	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 8192)
+	ta.grant(ta.proc.starter(101, "slot1_2"), 1000, "alice", uuid(0), 4096)
+	s := ta.status()
+	if s.Host != "wn1.example.org" || s.Driver != "550.163.01" || s.HTCondor != "25.14.1" || len(s.GPUs) != 2 {
+		t.Errorf("status = %+v", s)
+	}
+	g := s.GPUs[0]
+	if g.UsedMiB != 12288 || len(g.Jobs) != 2 || g.Tenant != "alice" || g.LimitMiB != 8192 || g.DaemonPID == 0 || !g.Accept {
+		t.Errorf("GPU = %+v", g)
+	}
+	// The daemon's limit of 8192 holds the first job and not the second.
+	if g.Jobs[0].Wall != WallDaemon || g.Jobs[1].Wall != WallNone || g.Wall != WallNone {
+		t.Errorf("walls = %s, %s, together %s", g.Jobs[0].Wall, g.Jobs[1].Wall, g.Wall)
+	}
+	if g.Server != "no server yet (starts with the first job)" {
+		t.Errorf("server = %q", g.Server)
+	}
+	if time.Since(g.ProvedAt) > time.Minute {
+		t.Errorf("proved at %s", g.ProvedAt)
+	}
+}
