@@ -79,30 +79,24 @@ func lineAt(b []byte, offset int64) int {
 func repeatedField(b []byte) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	var open []map[string]bool // the fields seen; nil for an array
-	for isName := false; ; isName = len(open) > 0 && open[len(open)-1] != nil {
-		token, err := d.Token()
-		if err != nil {
-			return nil
+	isName := false
+	for token, err := d.Token(); err == nil; token, err = d.Token() {
+		bracket, isBracket := token.(json.Delim)
+		isName = isName && !isBracket
+		if isBracket {
+			open = nest(open, bracket)
 		}
-		if delim, ok := token.(json.Delim); ok {
-			open = nest(open, delim)
-			continue
+		if isName {
+			name := strings.ToLower(fmt.Sprint(token)) // encoding/json matches in any case
+			fields := open[len(open)-1]
+			if fields[name] {
+				return fmt.Errorf("inventory: line %d: the field %q stands twice in one object; keep one", lineAt(b, d.InputOffset()), clip(name))
+			}
+			fields[name] = true
 		}
-		if !isName {
-			continue
-		}
-		name := strings.ToLower(token.(string)) // encoding/json matches in any case
-		if open[len(open)-1][name] {
-			return fmt.Errorf("inventory: line %d: the field %q stands twice in one object; keep one", lineAt(b, d.InputOffset()), clip(name))
-		}
-		open[len(open)-1][name] = true
-		if token, err = d.Token(); err != nil {
-			return nil
-		}
-		if delim, ok := token.(json.Delim); ok {
-			open = nest(open, delim)
-		}
+		isName = !isName && len(open) > 0 && open[len(open)-1] != nil
 	}
+	return nil
 }
 
 // nest follows a bracket.

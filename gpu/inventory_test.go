@@ -140,6 +140,7 @@ func TestDecodeInventoryRefuses(t *testing.T) {
 
 		"unknown field":  {replace(`"driver"`, `"drivers"`), `inventory: json: unknown field "drivers"`},
 		"repeated field": {replace(`"driver"`, `"schema": "x", "driver"`), `inventory: line 4: the field "schema" stands twice in one object; keep one`},
+		"repeated host":  {replace(`"driver"`, `"host": {}, "driver"`), `inventory: line 4: the field "host" stands twice in one object; keep one`},
 		"case":           {replace(`"index": 0`, `"index": 0, "Index": 0`), `inventory: line 6: the field "index" stands twice in one object; keep one`},
 		"text for GPUs":  {replace(`"memory_mib": 32768,`, `"memory_mib": "32 GB",`), "inventory: line 7: gpus.memory_mib cannot be a JSON string"},
 		"fraction":       {replace(`"cpus": 8`, `"cpus": 8.5`), "inventory: line 3: host.cpus cannot be a JSON number 8.5"},

@@ -120,14 +120,16 @@ type Paths struct {
 	ControlDaemon string
 	// Libexec holds gpuslot-condor as HTCondor calls it.
 	Libexec string
-	// CondorConfig is the file the execution point's configuration is written to.
+	// CondorConfig is the file the execution point's configuration is written
+	// to; it lies below Run unless the file says otherwise.
 	CondorConfig string
 }
 
 // Mode is how a GPU is shared.
 type Mode string
 
-// The sharing modes. ModeMIG is known by name and refused until MIG is built.
+// The sharing modes. ModeMIG is known by name and refused until MIG is built,
+// so no checked configuration holds it.
 const (
 	ModeMPS   Mode = "mps"
 	ModeWhole Mode = "whole"
@@ -144,8 +146,8 @@ type Settings struct {
 	// LargestRequest caps one job's budget; 0 means the pool.
 	LargestRequest gpu.MiB
 	// Whole is how many of the GPUs that get this number from the same table
-	// are whole; WholeFrom names that table. An explicit mode in a [gpu."…"]
-	// table is not counted.
+	// are whole; WholeFrom names that table ("defaults" if none did). An
+	// explicit mode in a [gpu."…"] table is not counted.
 	Whole     int
 	WholeFrom string
 	Threads   Threads

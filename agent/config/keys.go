@@ -72,7 +72,8 @@ func isNamed(kind string) bool {
 func keysOf(t Table) map[string]Key {
 	keys := map[string]Key{}
 	for _, k := range Keys() {
-		shared := t.Named && k.Table == "sharing" && !(k.notInGPU && t.Name == "gpu")
+		pointless := k.notInGPU && t.Name == "gpu"
+		shared := t.Named && k.Table == "sharing" && !pointless
 		if shared || k.Table == t.Name {
 			keys[k.Name] = k
 		}
