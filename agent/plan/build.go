@@ -19,7 +19,7 @@ type candidate struct {
 // Build decides what the node should be. Every impossible wish is reported at
 // once, each naming its GPU and key; what a site cannot have foreseen (a card
 // that is lost, swapped or too small) is a warning, because one card must
-// never lose the node. The plan is meaningful only without an error.
+// never lose the node; see wishes. The plan is meaningful only without an error.
 func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 	if r := cfg.RequestVRAM; r.Quantum < 1 || r.Minimum < 1 || r.Minimum%r.Quantum != 0 {
 		return Plan{}, errors.New("the configuration was not checked: use config.Default, config.Parse or config.Load")
@@ -30,7 +30,8 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 	n := &notes{total: len(inv.GPUs)}
 	candidates := candidatesOf(cfg, inv)
 	candidates = withoutMIG(candidates, n)
-	decideModes(candidates, cfg.RequestVRAM, n)
+	w := wishesOf(cfg, inv.Host.Name, candidates, cfg.RequestVRAM, ClientCeiling(inv.CUDA))
+	decideModes(candidates, cfg.RequestVRAM, w, n)
 	chooseWhole(candidates, n)
 
 	p := Plan{
@@ -41,9 +42,8 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 		GPUs:   make([]GPU, 0, len(candidates)),
 		Absent: absent(cfg, inv),
 	}
-	ceiling := ClientCeiling(inv.CUDA)
 	for _, c := range candidates {
-		p.GPUs = append(p.GPUs, size(c, cfg.RequestVRAM, ceiling, n))
+		p.GPUs = append(p.GPUs, size(c, cfg.RequestVRAM, w, n))
 	}
 	splitHost(&p, cfg.CPUOnly, n)
 	p.RequestVRAM = requestVRAM(cfg.RequestVRAM, p, len(inv.GPUs), n)

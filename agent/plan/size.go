@@ -13,7 +13,7 @@ const (
 )
 
 // size plans one GPU without its CPUs and memory.
-func size(c candidate, r config.RequestVRAM, ceiling int, n *notes) GPU {
+func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	g := GPU{
 		UUID: c.UUID, Index: c.Index, Name: c.Name, PCI: c.PCI, Memory: c.Memory, Capability: c.Capability,
 		Mode: c.mode, Threads: Threads{Policy: config.ThreadsUncapped}, Tenancy: Tenancy(c.settings.Tenancy),
@@ -32,8 +32,8 @@ func size(c candidate, r config.RequestVRAM, ceiling int, n *notes) GPU {
 		n.fail(c.UUID, `reserved_vram = %d leaves a pool of %s, but request_vram.minimum is %s: reserve less, or use mode = "whole"`, int64(c.settings.ReservedVRAM), g.Pool, r.Minimum)
 		return g
 	}
-	g.Shares = sharesOf(c, g.Pool, r.Minimum, ceiling, n)
-	g.LargestRequest = largestOf(c, g.Pool, r.Quantum, n)
+	g.Shares = sharesOf(c, g.Pool, r.Minimum, w, n)
+	g.LargestRequest = largestOf(c, g.Pool, r.Quantum, w, n)
 	g.DefaultRequest = min((g.Pool / gpu.MiB(g.Shares)).Floor(r.Quantum), g.LargestRequest)
 	return g
 }
@@ -45,30 +45,37 @@ func poolOf(c candidate, quantum gpu.MiB) gpu.MiB {
 
 // sharesOf is how many jobs may run at once; at least 1. The pool holds at
 // least one smallest budget.
-func sharesOf(c candidate, pool, minimum gpu.MiB, ceiling int, n *notes) int {
-	fit := int(pool / minimum)
-	wish := c.settings.Shares
+func sharesOf(c candidate, pool, minimum gpu.MiB, w wishes, n *notes) int {
+	fit, wish := int(pool/minimum), c.settings.Shares
 	if wish == 0 {
-		return max(1, min(defaultShares, int(pool/shareVRAM), ceiling, fit))
+		return max(1, min(defaultShares, int(pool/shareVRAM), w.ceiling, fit))
 	}
-	if wish > fit {
-		n.fail(c.UUID, "shares = %d: with request_vram.minimum = %d the pool of %s holds %d: set shares to %d or less", wish, int64(minimum), pool, fit, min(fit, ceiling))
+	if wish > w.ceiling {
+		n.fail(c.UUID, "shares = %d: MPS serves %d clients per GPU with this driver, and one is kept for tools: set shares to %d or less", wish, w.ceiling+1, w.ceiling)
 	}
-	if wish > ceiling {
-		n.fail(c.UUID, "shares = %d: MPS serves %d clients per GPU with this driver, and one is kept for tools: set shares to %d or less", wish, ceiling+1, ceiling)
+	switch {
+	case wish <= fit:
+		return wish
+	case w.shares && w.inheritsShares(c):
+		n.warn(c.UUID, "%s instead of %d: with request_vram.minimum = %d its pool of %s holds no more", counted(fit, "share", "shares"), wish, int64(minimum), pool)
+		return fit
 	}
-	return wish
+	n.fail(c.UUID, "shares = %d: with request_vram.minimum = %d the pool of %s holds %d: set shares to %d or less", wish, int64(minimum), pool, fit, min(fit, w.ceiling))
+	return fit
 }
 
 // largestOf is the largest budget of one job.
-func largestOf(c candidate, pool, quantum gpu.MiB, n *notes) gpu.MiB {
+func largestOf(c candidate, pool, quantum gpu.MiB, w wishes, n *notes) gpu.MiB {
 	wish := c.settings.LargestRequest
-	if wish == 0 {
+	switch {
+	case wish == 0:
+		return pool
+	case wish <= pool:
+		return wish.Floor(quantum)
+	case w.largest && w.inheritsLargest(c):
+		n.warn(c.UUID, "the largest request is %d instead of %d: its pool holds no more", int64(pool), int64(wish))
 		return pool
 	}
-	if wish > pool {
-		n.fail(c.UUID, "largest_request = %d is above the pool of %s: set it to %d or less", int64(wish), pool, int64(pool))
-		return pool
-	}
-	return wish.Floor(quantum)
+	n.fail(c.UUID, "largest_request = %d is above the pool of %s: set it to %d or less", int64(wish), pool, int64(pool))
+	return pool
 }

@@ -26,13 +26,13 @@ func withoutMIG(cs []candidate, n *notes) []candidate {
 
 // decideModes makes whole what MPS cannot share. A wish that names the card is
 // an error; one that it only inherits is not.
-func decideModes(cs []candidate, r config.RequestVRAM, n *notes) {
+func decideModes(cs []candidate, r config.RequestVRAM, w wishes, n *notes) {
 	for i := range cs {
 		c := &cs[i]
 		if c.mode != config.ModeMPS {
 			continue
 		}
-		reason := unshareable(*c, r)
+		reason := unshareable(*c, r, w)
 		switch {
 		case reason == "":
 		case named(c.settings.ModeFrom):
@@ -44,21 +44,16 @@ func decideModes(cs []candidate, r config.RequestVRAM, n *notes) {
 	}
 }
 
-// unshareable says why MPS with memory limits cannot serve a GPU; empty if it can.
-func unshareable(c candidate, r config.RequestVRAM) string {
+// unshareable says why MPS with memory limits cannot serve a GPU; empty if it
+// can, or if it only cannot because of a wish, which size reports.
+func unshareable(c candidate, r config.RequestVRAM, w wishes) string {
 	if c.Capability.Before(gpu.Volta) {
 		return "compute capability " + c.Capability.String() + " is older than Volta (7.0), which MPS cannot limit"
 	}
-	if poolOf(c, r.Quantum) < r.Minimum && isDefaultReserve(c) {
+	if poolOf(c, r.Quantum) < r.Minimum && w.reserve && w.inheritsReserve(c) {
 		return "its " + c.Memory.String() + " less reserved_vram (" + c.settings.ReservedVRAM.String() + ") do not hold one request_vram.minimum (" + r.Minimum.String() + ")"
 	}
 	return ""
-}
-
-// isDefaultReserve tells a reserve nobody asked for from a wish; a wish that
-// leaves no pool is an error, found by size.
-func isDefaultReserve(c candidate) bool {
-	return c.settings.ReservedVRAM == config.Default().For("", c.GPU).ReservedVRAM
 }
 
 // chooseWhole carries out "whole = n": of the GPUs that got the number from one
