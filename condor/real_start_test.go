@@ -1,0 +1,165 @@
+package condor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// What a slot ad says besides START. time() is the evaluating tool's clock.
+const (
+	open     = "GPUAccept = true\nGPUAcceptTime = time() - 5\nGPUTenant = undefined\n"
+	pslot    = "SlotType = \"Partitionable\"\nVRAM = 32256\nGPUs = 8\n"
+	dslot    = "SlotType = \"Dynamic\"\nVRAM = 4096\nGPUs = 1\n"
+	wholeP   = "SlotType = \"Partitionable\"\nVRAM = 65536\nGPUs = 2\n"
+	wholeD   = "SlotType = \"Dynamic\"\nVRAM = 0\nGPUs = 2\n"
+	oneJob   = "Owner = \"alice\"\nRequestGPUs = 1\n"
+	fourGB   = oneJob + "RequestVRAM = 4096\n"
+	twoGPUs  = "Owner = \"alice\"\nRequestGPUs = 2\n"
+	cpuOnly  = "Owner = \"alice\"\n"
+	anyOwner = "Owner = \"bob\"\nRequestGPUs = 1\nRequestVRAM = 4096\n"
+)
+
+// START of the rendered slot types, by HTCondor's own evaluation.
+func TestRealStart(t *testing.T) {
+	h := realHTCondor(t)
+	capped := exampleNode(v100s(0), wholeV100S(1))
+	capped.Devices[0].LargestRequest = 16384
+	withRule := func(rule string) Node { n := capped; n.WithoutRequest = rule; return n }
+	refuse, whole := withRule(WithoutRequestRefuse), withRule(WithoutRequestWhole)
+	only := examples()["only-whole"]
+	for _, c := range []struct {
+		name      string
+		node      Node
+		slotType  int
+		slot, job string
+		want      string
+	}{
+		{"an open GPU takes a job", refuse, 1, pslot + open, fourGB, "true"},
+		{"without the agent's word it does not", refuse, 1, pslot, fourGB, "false"},
+		{"nor closed", refuse, 1, pslot + strings.Replace(open, "true", "false", 1), fourGB, "false"},
+		{"nor with an old stamp", refuse, 1, pslot + strings.Replace(open, "5", "61", 1), fourGB, "false"},
+		{"nor without a stamp", refuse, 1, pslot + "GPUAccept = true\n", fourGB, "undefined"},
+		{"an old copy of an ad that was fresh", refuse, 1, pslot + strings.Replace(open, "5", "200", 1) + "LastHeardFrom = time() - 190\n", fourGB, "true"},
+		{"a copy of an ad that was stale", refuse, 1, pslot + strings.Replace(open, "5", "200", 1) + "LastHeardFrom = time() - 100\n", fourGB, "false"},
+		{"a running claim outlives the stamp", refuse, 1, dslot + strings.Replace(open, "5", "500", 1), fourGB, "true"},
+		{"a claim is not reused on a closed GPU", refuse, 1, dslot + "GPUAccept = false\n", fourGB, "false"},
+		{"nor for another size", refuse, 1, dslot + open, oneJob + "RequestVRAM = 2048\n", "false"},
+		{"nor for no size", refuse, 1, dslot + open, oneJob, "false"},
+		{"two GPUs are not on a shared one", refuse, 1, pslot + open, twoGPUs, "false"},
+		{"a job without GPUs is not either", refuse, 1, pslot + open, cpuOnly, "false"},
+		{"a fraction would never start", refuse, 1, pslot + open, oneJob + "RequestVRAM = 4000.5\n", "false"},
+		{"a whole number may be written as a real", refuse, 1, pslot + open, oneJob + "RequestVRAM = 4000.0\n", "true"},
+		{"larger than the largest request", refuse, 1, pslot + open, oneJob + "RequestVRAM = 16385\n", "false"},
+		{"as large as the largest request", refuse, 1, pslot + open, oneJob + "RequestVRAM = 16384\n", "true"},
+		{"no request comes in for the hook to hold it", refuse, 1, pslot + open, oneJob, "true"},
+		{"unless whole GPUs take it", whole, 1, pslot + open, oneJob, "false"},
+		{"the tenant's own next job", refuse, 1, pslot + strings.Replace(open, "undefined", `"alice"`, 1), fourGB, "true"},
+		{"another account's job", refuse, 1, pslot + strings.Replace(open, "undefined", `"alice"`, 1), anyOwner, "false"},
+		{"accounts are not compared without case", refuse, 1, pslot + strings.Replace(open, "undefined", `"Alice"`, 1), fourGB, "false"},
+
+		{"two whole GPUs", refuse, 2, wholeP, twoGPUs, "true"},
+		{"one GPU and no VRAM", refuse, 2, wholeP, oneJob, "undefined"},
+		{"one GPU and no VRAM, as the site wants", whole, 2, wholeP, oneJob, "true"},
+		{"what fits a share is not on a whole GPU", refuse, 2, wholeP, fourGB, "false"},
+		{"what fits no share is", refuse, 2, wholeP, oneJob + "RequestVRAM = 20000\n", "true"},
+		{"one GPU has not the VRAM of two", refuse, 2, wholeP, oneJob + "RequestVRAM = 40000\n", "false"},
+		{"two have", refuse, 2, wholeP, twoGPUs + "RequestVRAM = 40000\n", "true"},
+		{"no GPU, no whole GPU", whole, 2, wholeP, cpuOnly, "false"},
+		{"a claim of two is not reused for one", whole, 2, wholeD, oneJob, "false"},
+		{"a claim of two is for two", whole, 2, wholeD, twoGPUs, "true"},
+		{"where all are whole any GPU job may come", only, 1, wholeP, oneJob, "true"},
+
+		{"a job without GPUs", refuse, 3, "SlotType = \"Partitionable\"\nGPUs = 0\n", cpuOnly, "true"},
+		{"a job with GPUs", refuse, 3, "SlotType = \"Partitionable\"\nGPUs = 0\n", fourGB, "false"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, c.node))
+			start := h.value(t, fmt.Sprintf("SLOT_TYPE_%d_START", c.slotType))
+			if got := h.evaluate(t, "Name = \"s\"\n"+c.slot+"Start = "+start+"\n", c.job, "Start"); got != c.want {
+				t.Errorf("START is %s, want %s:\n%s", got, c.want, start)
+			}
+		})
+	}
+}
+
+// What the access point makes of a job, by HTCondor's own transforms.
+func TestRealAccessPoint(t *testing.T) {
+	h := realHTCondor(t)
+	share := exampleNode(v100s(0))
+	share.WithoutRequest = WithoutRequestShare
+	withWhole := exampleNode(v100s(0), wholeV100S(1))
+	withWhole.WithoutRequest = WithoutRequestWhole
+	odd := exampleNode(v100s(0)) // a largest request that is no multiple of the quantum
+	odd.Devices[0].LargestRequest = gpu.MiB(31000)
+	for _, c := range []struct {
+		name, job string
+		node      Node
+		want      string // RequestVRAM
+		refused   string // the sentence; empty if it may be submitted
+	}{
+		{"a share by default", oneJob, share, "4096", ""},
+		{"what the card must have", oneJob + "GPUsMinMemory = 6144\n", share, "6144", ""},
+		{"what the card must have, rounded", oneJob + "GPUsMinMemory = 6000\n", share, "6144", ""},
+		{"no default for several GPUs", twoGPUs, share, "undefined", ""},
+		{"no default elsewhere", oneJob, withWhole, "undefined", ""},
+		{"up to the quantum", oneJob + "RequestVRAM = 4000\n", share, "4096", ""},
+		{"up to the minimum", oneJob + "RequestVRAM = 100\n", share, "1536", ""},
+		{"a fraction", oneJob + "RequestVRAM = 4096.5\n", share, "4608", ""},
+		{"an expression", oneJob + "RequestVRAM = 1000 * 2\n", share, "2048", ""},
+		{"not beyond the largest", oneJob + "RequestVRAM = 30900\n", odd, "31000", ""},
+		{"for a whole GPU", oneJob + "RequestVRAM = 32700\n", withWhole, "32768", ""},
+		{"for two whole GPUs", twoGPUs + "RequestVRAM = 60000.5\n", withWhole, "60001", ""},
+		{"without GPUs", cpuOnly + "RequestVRAM = 5000\n", share, "0", ""},
+		{"without anything", cpuOnly, share, "undefined", ""},
+		{"in GiB", oneJob + "RequestVRAM = 4\n", share, "4", "request_vram is in MiB; did you mean 4096?"},
+		{"in GiB with a fraction", oneJob + "RequestVRAM = 4.5\n", share, "4.5", "request_vram is in MiB; did you mean 4608?"},
+		{"nothing", oneJob + "RequestVRAM = 0\n", share, "0", "request_vram is in MiB and must be at least 1536"},
+		{"less than nothing", oneJob + "RequestVRAM = -8\n", share, "-8", "request_vram is in MiB and must be at least 1536"},
+		{"a word", oneJob + "RequestVRAM = \"4 GB\"\n", share, "4 GB", "request_vram must be a number of MiB, such as request_vram = 4096"},
+		{"too much", oneJob + "RequestVRAM = 40000\n", share, "40000",
+			"request_vram = 40000 MiB does not fit any GPU of this pool: the largest budget is 32256 MiB (Tesla V100S-PCIE-32GB); ask for less"},
+		{"too much, with whole GPUs", oneJob + "RequestVRAM = 40000\n", withWhole, "40000",
+			"request_vram = 40000 MiB does not fit any GPU of this pool: the largest budget is 32768 MiB (Tesla V100S-PCIE-32GB); ask for less, or leave request_vram out for a whole GPU"},
+		{"too much for two", twoGPUs + "RequestVRAM = 80000\n", withWhole, "80000",
+			"request_vram = 80000 MiB on 2 GPUs does not fit any GPU of this pool: the largest budget is 32768 MiB (Tesla V100S-PCIE-32GB); ask for less, or leave request_vram out for a whole GPU"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text, err := AccessPoint(PoolOf(c.node))
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.write(t, "config.d/60-gpuslot.conf", string(text))
+			names := strings.Join(strings.Fields(h.value(t, "JOB_TRANSFORM_NAMES")), ",")
+			job := h.write(t, "job.ad", "ClusterId = 1\nProcId = 0\n"+c.job)
+			ad := transformed(h.run(t, "condor_transform_ads", "-jobtransforms", names, job))
+			if got := h.evaluate(t, ad, "", "RequestVRAM"); got != c.want {
+				t.Errorf("RequestVRAM is %s, want %s", got, c.want)
+			}
+			refused := ""
+			for _, name := range strings.Fields(h.value(t, "SUBMIT_REQUIREMENT_NAMES")) {
+				if h.evaluate(t, ad, "", h.value(t, "SUBMIT_REQUIREMENT_"+name)) != "true" {
+					refused = h.evaluate(t, ad, "", h.value(t, "SUBMIT_REQUIREMENT_"+name+"_REASON"))
+					break // the schedd stops at the first as well
+				}
+			}
+			if refused != c.refused {
+				t.Errorf("refused with %q, want %q", refused, c.refused)
+			}
+		})
+	}
+}
+
+// transformed is the ad in the output of condor_transform_ads, which also
+// comments on what it does.
+func transformed(out string) string {
+	var b strings.Builder
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, " = ") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,183 @@
+package condor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/condor/classad"
+	"github.com/gpuslot/gpuslot/test/node"
+)
+
+// htcondor runs the tools of a real HTCondor out of the unpacked image of the
+// test node, with a configuration of the test's own: no daemon, no namespace.
+type htcondor struct {
+	image, dir string
+}
+
+func realHTCondor(t *testing.T) htcondor {
+	t.Helper()
+	if err := node.Available(); err != nil {
+		t.Skip("no real HTCondor:", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	image, err := node.Image(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := htcondor{image, t.TempDir()}
+	if err := os.Mkdir(filepath.Join(h.dir, "config.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.write(t, "condor_config", "RELEASE_DIR = /usr\nLOCAL_DIR = "+h.dir+"\nLOCAL_CONFIG_DIR = "+h.dir+"/config.d\n")
+	return h
+}
+
+// write makes a file below the test's directory and returns its path.
+func (h htcondor) write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(h.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// run returns standard output; an error status and any word on standard error fail the test.
+func (h htcondor) run(t *testing.T, tool string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	lib := filepath.Join(h.image, "usr/lib")
+	cmd := exec.CommandContext(ctx, filepath.Join(h.image, "lib64/ld-linux-x86-64.so.2"),
+		append([]string{"--library-path", lib + ":" + lib + "/x86_64-linux-gnu:" + lib + "/condor",
+			filepath.Join(h.image, "usr/bin", tool)}, args...)...)
+	cmd.Env = []string{"CONDOR_CONFIG=" + filepath.Join(h.dir, "condor_config"), "PATH=/usr/bin:/bin"}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if tool == "condor_transform_ads" {
+		err = nil // ends with 1 also when all went well (25.14.1); its output is what counts
+	}
+	if err != nil || stderr.Len() > 0 {
+		t.Fatalf("%s %s: %v: %s%s", tool, strings.Join(args, " "), err, stderr.String(), stdout.String())
+	}
+	return strings.TrimRight(stdout.String(), "\n")
+}
+
+func (h htcondor) value(t *testing.T, args ...string) string {
+	t.Helper()
+	return h.run(t, "condor_config_val", args...)
+}
+
+// evaluate evaluates an expression in an ad that sees another as its TARGET:
+// as an attribute of that name, since condor_status -target has no effect on
+// ads from a file (25.14.1).
+func (h htcondor) evaluate(t *testing.T, ad, target, expr string) string {
+	t.Helper()
+	target = strings.ReplaceAll(strings.TrimSpace(target), "\n", "; ")
+	return h.run(t, "condor_status", "-ads", h.write(t, "my.ad", ad+"TARGET = [ "+target+" ]\n"), "-af", expr)
+}
+
+func executionPoint(t *testing.T, n Node) string {
+	t.Helper()
+	text, err := ExecutionPoint(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Every example is read without a complaint, and says what it is to say.
+func TestRealExecutionPoint(t *testing.T) {
+	h := realHTCondor(t)
+	for name, n := range examples() {
+		t.Run(name, func(t *testing.T) {
+			h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, n))
+			h.write(t, "config.d/90-site.conf", "START = Owner =!= \"mallory\"\n")
+			dump := h.value(t, "-dump")
+			types := slotTypes(n)
+			for i, st := range types {
+				number := string(rune('1' + i))
+				start := h.value(t, "SLOT_TYPE_"+number+"_START")
+				if !strings.HasSuffix(start, `&& (Owner =!= "mallory")`) {
+					t.Errorf("type %s does not hold the site's START: %s", number, start)
+				}
+				if got := h.value(t, "SLOT_TYPE_"+number); !strings.Contains(got, "GPUs = "+st.gpus+"\n") {
+					t.Errorf("SLOT_TYPE_%s = %q", number, got)
+				}
+				keyword := strings.Contains(dump, "slot_type_"+number+".STARTER_JOB_HOOK_KEYWORD = GPUSLOT\n")
+				if keyword != (st.uuid != "") {
+					t.Errorf("type %s (%s): hook keyword %v", number, st.title, keyword)
+				}
+			}
+			if strings.Contains(dump, "SLOT_TYPE_"+string(rune('1'+len(types)))+" ") {
+				t.Error("there is one slot type too many")
+			}
+		})
+	}
+}
+
+// The starter of a shared GPU's slot reads its knobs by the local name of the
+// slot's type; that of another slot reads HTCondor's defaults.
+func TestRealLocalName(t *testing.T) {
+	h := realHTCondor(t)
+	h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, examples()["whole"]))
+	for local, want := range map[string]string{
+		"slot_type_1": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|/run/gpuslot/mps/|",
+		"slot_type_7": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//",
+		"slot_type_8": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//",
+	} {
+		if got := h.value(t, "-local-name", local, "ENVIRONMENT_FOR_AssignedGPUs"); got != want {
+			t.Errorf("%s: %q, want %q", local, got, want)
+		}
+	}
+}
+
+// The packaged snippet is closed without the generated file, and includes it.
+func TestRealSnippet(t *testing.T) {
+	h := realHTCondor(t)
+	snippet, err := os.ReadFile("../etc/condor/50-gpuslot.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const generated = "/run/gpuslot/condor/execution-point.conf"
+	if !strings.Contains(string(snippet), "include ifexist : "+generated+"\n") {
+		t.Fatalf("the snippet does not include %s", generated)
+	}
+	here := filepath.Join(h.dir, "execution-point.conf")
+	h.write(t, "config.d/50-gpuslot.conf", strings.ReplaceAll(string(snippet), generated, here))
+	const closed = "/usr/libexec/gpuslot/gpuslot-condor inventory /dev/null"
+	if got := h.value(t, "MACHINE_RESOURCE_INVENTORY_GPUs"); got != closed {
+		t.Errorf("without the file the inventory is %q, want %q", got, closed)
+	}
+	h.write(t, "execution-point.conf", executionPoint(t, examples()["shared"]))
+	const open = "/usr/libexec/gpuslot/gpuslot-condor inventory /run/gpuslot/condor/inventory.ad"
+	if got := h.value(t, "MACHINE_RESOURCE_INVENTORY_GPUs"); got != open {
+		t.Errorf("with the file the inventory is %q, want %q", got, open)
+	}
+}
+
+// HTCondor's own parser reads back what Quote wrote.
+func TestRealQuote(t *testing.T) {
+	h := realHTCondor(t)
+	for _, s := range []string{"", `a"b`, `C:\dir\n`, `ends in \`, `\"`, `""`, `"`, `\\`, `it's`, "a\tb", "é", `x\" y`} {
+		var ad classad.Ad
+		ad.SetString("S", s)
+		var got []map[string]any
+		out := h.run(t, "condor_status", "-ads", h.write(t, "s.ad", "Name = \"n\"\n"+ad.Print()), "-json")
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatalf("%q: %v: %s", s, err, out)
+		}
+		if got[0]["S"] != s {
+			t.Errorf("HTCondor reads %q as %q", s, got[0]["S"])
+		}
+	}
+}
