@@ -8,8 +8,11 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +46,7 @@ type Options struct {
 	Listener *net.UnixListener
 	Socket   string
 	// Reload asks for the configuration to be read again.
-	Reload <-chan struct{}
+	Reload <-chan os.Signal
 
 	// For tests.
 	proc            string
@@ -79,9 +82,9 @@ type Agent struct {
 	books      *books
 	metrics    *metrics.Metrics
 
-	view       atomic.Pointer[view]
+	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.
-	lastBeat atomic.Int64
+	lastBeat   atomic.Int64
 	startdSays atomic.Pointer[seen]
 	// booked wakes the comparison with the startd, wake the loop.
 	booked, wake chan struct{}
@@ -107,7 +110,11 @@ func (d doorsOf) Admit(u gpu.UUID, uid uint32) error {
 }
 
 func (d doorsOf) Revoke(u gpu.UUID, uid uint32) error {
-	return d.change(mps.Revoke, u, uid)
+	err := d.change(mps.Revoke, u, uid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the directory is gone, and with it everybody's access
+	}
+	return err
 }
 
 func (d doorsOf) Admitted(u gpu.UUID) ([]uint32, error) {

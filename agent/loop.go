@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"os"
 	"time"
 )
 
@@ -17,7 +18,7 @@ const (
 
 // loop applies again and again. The watchdog hears of it from here and from
 // the steps of apply, and from nowhere else: a loop that hangs stops the pings.
-func (a *Agent) loop(ctx context.Context, reload <-chan struct{}) {
+func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 	interval := func() time.Duration { return a.view.Load().config.Health.Interval }
 	round := time.NewTimer(interval())
 	defer round.Stop()

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/nvml"
+)
+
+// nvmlHardware is NVML, opened when it can be: a driver may be loaded long
+// after boot.
+type nvmlHardware struct {
+	mu  sync.Mutex
+	lib *nvml.Library
+}
+
+// Inventory opens NVML if need be and reads the node.
+func (h *nvmlHardware) Inventory(ctx context.Context) (gpu.Inventory, []error, error) {
+	lib, err := h.library()
+	if err != nil {
+		return gpu.Inventory{}, nil, err
+	}
+	return lib.Inventory(ctx)
+}
+
+// SetComputeMode sets the mode of one GPU.
+func (h *nvmlHardware) SetComputeMode(ctx context.Context, u gpu.UUID, mode gpu.ComputeMode) error {
+	lib, err := h.library()
+	if err != nil {
+		return err
+	}
+	return lib.SetComputeMode(ctx, u, mode)
+}
+
+func (h *nvmlHardware) library() (*nvml.Library, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lib != nil {
+		return h.lib, nil
+	}
+	lib, err := nvml.Open()
+	if err != nil {
+		return nil, err
+	}
+	h.lib = lib
+	return lib, nil
+}
+
+// closeTimeout bounds the good-bye to a driver that may hang.
+const closeTimeout = 2 * time.Second
+
+func (h *nvmlHardware) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lib == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = h.lib.Close(ctx) // the process ends anyway
+	h.lib = nil
+}

@@ -1,0 +1,200 @@
+// Command gpuslotd is the agent of one worker node. It chooses the real
+// adapters, NVML or a recorded inventory, systemd or plain processes, and
+// hands them to package agent. Start at run.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/systemd"
+)
+
+// version is set by the build: -ldflags "-X main.version=…".
+var version = "devel"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := command(os.Stderr).ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "gpuslotd: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+// flags are the command line.
+type flags struct {
+	config    string
+	inventory string
+	socket    string
+	noSystemd bool
+	logLevel  string
+	release   bool
+	force     bool
+}
+
+func command(logs io.Writer) *cobra.Command {
+	var f flags
+	c := &cobra.Command{
+		Use:   "gpuslotd",
+		Short: "Share this node's NVIDIA GPUs among HTCondor jobs",
+		Long: `gpuslotd reads gpuslot.toml and the node's GPUs, runs one MPS control daemon
+per shared GPU, writes the execution point's configuration, and admits jobs.
+
+SIGHUP reads the configuration again; a broken one is rejected and the plan in
+force stays. SIGTERM ends gpuslotd alone: control daemons and jobs live on.`,
+		Args:          cobra.NoArgs,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(c *cobra.Command, _ []string) error { return run(c.Context(), f, logs) },
+	}
+	c.SetVersionTemplate("gpuslotd {{.Version}}\n")
+	p := c.Flags()
+	p.SortFlags = false
+	p.StringVar(&f.config, "config", config.DefaultPath, "configuration `file`")
+	p.StringVar(&f.inventory, "inventory", "", "read the GPUs from a recorded inventory `file` instead of NVML; it is read anew in every round")
+	p.StringVar(&f.socket, "socket", "", "listen on this `path` where systemd hands over no socket (default <paths.run>/agent.sock)")
+	p.BoolVar(&f.noSystemd, "no-systemd", false, "run control daemons as plain processes")
+	p.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	p.BoolVar(&f.release, "release", false, "undo everything and exit: stop control daemons, restore compute modes, remove generated files; gpuslotd must not run")
+	p.BoolVar(&f.force, "force", false, "with --release: although jobs run, whose MPS servers then end")
+	return c
+}
+
+// run is straight wiring of the real adapters.
+func run(ctx context.Context, f flags, logs io.Writer) error {
+	log, err := logger(logs, f.logLevel)
+	if err != nil {
+		return err
+	}
+	if f.force && !f.release {
+		return errors.New("--force goes with --release only")
+	}
+	o := agent.Options{
+		ConfigFile: f.config,
+		Build:      build(),
+		Log:        log,
+		Startd:     agent.HTCondor{},
+		Socket:     f.socket,
+	}
+	if f.inventory != "" {
+		o.Hardware, o.WaitForHardware = agent.Recorded{Path: f.inventory}, true
+	} else {
+		hw := &nvmlHardware{}
+		defer hw.close()
+		o.Hardware, o.ExpectedGPUs = hw, agent.ExpectedGPUs("/sys")
+		o.WaitForHardware = o.ExpectedGPUs > 0
+	}
+	o.Runner = units
+	if f.noSystemd {
+		o.Runner = processes
+	}
+	if f.release {
+		return agent.Release(ctx, o, f.force)
+	}
+	if !f.noSystemd {
+		o.Manager = manager{}
+		sockets, err := systemd.TakeSockets()
+		if err != nil {
+			return err
+		}
+		defer sockets.Close()
+		if o.Listener, err = unixListener(sockets.Listeners(socketName)); err != nil {
+			return err
+		}
+	}
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	o.Reload = reload
+	return agent.Run(ctx, o)
+}
+
+// socketName is FileDescriptorName= in gpuslotd.socket.
+const socketName = "agent"
+
+func unixListener(ls []net.Listener) (*net.UnixListener, error) {
+	if len(ls) == 0 {
+		return nil, nil
+	}
+	l, ok := ls[0].(*net.UnixListener)
+	if !ok || len(ls) > 1 {
+		return nil, errors.New("systemd handed over something else than one unix socket: compare gpuslotd.socket with the packaged one")
+	}
+	return l, nil
+}
+
+// units runs control daemons as gpuslot-mps@<uuid>.service, whose pipe
+// directories are where the unit file says.
+func units(config.Paths) (mps.Runner, error) {
+	if !systemd.Booted() {
+		return nil, errors.New("systemd does not run this machine: start gpuslotd with --no-systemd")
+	}
+	return systemd.MPSUnits{}, nil
+}
+
+func processes(p config.Paths) (mps.Runner, error) {
+	return mps.Processes{
+		Root:    agent.PipeRoot(p),
+		Program: p.ControlDaemon,
+		Logs:    filepath.Join(p.State, "log"),
+	}, nil
+}
+
+// manager is systemd.
+type manager struct{}
+
+func (manager) Ready(status string) error { return systemd.Ready(status) }
+func (manager) Status(text string) error  { return systemd.Status(text) }
+func (manager) Stopping() error           { return systemd.Stopping() }
+func (manager) Watchdog(ctx context.Context, well func() bool) error {
+	return systemd.Watchdog(ctx, well)
+}
+
+// logger writes to the journal's pipe, which adds the time itself.
+func logger(w io.Writer, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(strings.ToUpper(level))); err != nil {
+		return nil, fmt.Errorf("--log-level %q is none of debug, info, warn, error", level)
+	}
+	options := &slog.HandlerOptions{Level: l}
+	if os.Getenv("JOURNAL_STREAM") != "" {
+		options.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey && len(groups) == 0 {
+				return slog.Attr{}
+			}
+			return a
+		}
+	}
+	return slog.New(slog.NewTextHandler(w, options)), nil
+}
+
+func build() metrics.Build {
+	b := metrics.Build{Version: version, GoVersion: runtime.Version(), Revision: "unknown"}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				b.Revision = s.Value
+			}
+		}
+	}
+	return b
+}
