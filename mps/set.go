@@ -3,6 +3,7 @@ package mps
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"slices"
 	"sync"
 	"time"
@@ -118,6 +119,9 @@ func (d *Daemon) stale(ctx context.Context, w Wanted) ([]int, error) {
 func (s *Daemons) start(ctx context.Context, d *Daemon) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	if _, err := exec.LookPath(d.program); err != nil {
+		return d.fault(NotInstalled, err, "%s is not on this machine: %s", d.program, installHint)
+	}
 	if err := d.Prepare(); err != nil {
 		return err
 	}

@@ -1,0 +1,488 @@
+package systemd_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/systemd"
+	"github.com/gpuslot/gpuslot/test/driver"
+	"github.com/gpuslot/gpuslot/test/node"
+)
+
+// The node runs this test binary as /usr/sbin/gpuslotd: a small agent in the
+// real unit, with its sandbox, that does what it is told over the socket.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "gpuslotd" {
+		if err := smallAgent(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	root = "/run/gpuslot/mps"
+
+	uuidA gpu.UUID = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
+	uuidB gpu.UUID = "MIG-bbbbbbbb-1111-4111-8111-111111111111"
+)
+
+type order struct {
+	Do   string // set, start, stop, admit, admitted, running, state, prove, proc, hang
+	GPUs []gpu.UUID
+	UID  uint32
+}
+
+type answer struct {
+	Results []result    `json:",omitempty"`
+	Running []gpu.UUID  `json:",omitempty"`
+	State   any         `json:",omitempty"`
+	UIDs    []uint32    `json:",omitempty"`
+	Proof   *mps.Proof  `json:",omitempty"`
+	Process mps.Process `json:",omitzero"`
+	Err     string      `json:",omitempty"`
+}
+
+type result struct {
+	GPU    gpu.UUID
+	Action mps.Action
+	PID    int
+	Err    string
+}
+
+// smallAgent is straight wiring.
+func smallAgent(ctx context.Context) error {
+	sockets, err := systemd.TakeSockets()
+	if err != nil {
+		return err
+	}
+	listeners := sockets.Listeners("agent")
+	if len(listeners) != 1 {
+		return fmt.Errorf("%d sockets named agent", len(listeners))
+	}
+	if _, ok := listeners[0].(*net.UnixListener); !ok {
+		return fmt.Errorf("the socket is a %T", listeners[0])
+	}
+	var manager systemd.Manager
+	interval, err := manager.WatchdogInterval()
+	if err != nil || interval == 0 {
+		return fmt.Errorf("watchdog: %v, %w", interval, err)
+	}
+	hang := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-hang:
+				return
+			case <-time.After(interval):
+				_ = manager.Alive()
+			}
+		}
+	}()
+	if err := errors.Join(manager.Status("small agent"), manager.Ready()); err != nil {
+		return err
+	}
+	daemons := mps.New(root, mps.Program, systemd.MPSUnits{})
+	for {
+		c, err := listeners[0].Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close()
+			var o order
+			line, err := bufio.NewReader(c).ReadBytes('\n')
+			if err == nil {
+				err = json.Unmarshal(line, &o)
+			}
+			if o.Do == "hang" {
+				close(hang)
+			}
+			a, doErr := obey(ctx, daemons, o)
+			if err = errors.Join(err, doErr); err != nil {
+				a.Err = err.Error()
+			}
+			_ = json.NewEncoder(c).Encode(a)
+		}()
+	}
+}
+
+func obey(ctx context.Context, daemons *mps.Daemons, o order) (a answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if o.Do == "running" || o.Do == "set" {
+		var wanted []mps.Wanted
+		for _, u := range o.GPUs {
+			wanted = append(wanted, mps.Wanted{GPU: u, Limit: 32256, ThreadPercentage: 50})
+		}
+		if o.Do == "set" {
+			var results []mps.Result
+			results, err = daemons.Set(ctx, wanted)
+			for _, r := range results {
+				a.Results = append(a.Results, result{r.GPU, r.Action, r.Proof.PID, fmt.Sprint(r.Err)})
+			}
+			return a, err
+		}
+		a.Running, err = systemd.MPSUnits{}.Running(ctx)
+		return a, err
+	}
+	if o.Do == "proc" {
+		_, err = os.ReadFile("/proc/1/environ")
+		return a, err
+	}
+	if len(o.GPUs) != 1 {
+		return a, nil
+	}
+	u := o.GPUs[0]
+	d, err := daemons.Daemon(u)
+	if err != nil {
+		return a, err
+	}
+	switch o.Do {
+	case "start":
+		err = systemd.MPSUnits{}.Start(ctx, u)
+	case "stop":
+		err = systemd.MPSUnits{}.Stop(ctx, u)
+	case "state":
+		a.State, err = systemd.MPSUnits{}.State(ctx, u)
+	case "admit":
+		err = mps.Admit(d.PipeDirectory(), o.UID)
+	case "admitted":
+		a.UIDs, err = mps.Admitted(d.PipeDirectory())
+	case "alive":
+		a.Process, err = d.Alive()
+	case "prove":
+		var p mps.Proof
+		p, err = d.Prove(ctx, mps.Wanted{GPU: u, Limit: 32256, ThreadPercentage: 50})
+		a.Proof = &p
+	}
+	return a, err
+}
+
+// lab is a booted node with our units and the real control daemon.
+type lab struct {
+	*node.Node
+	t *testing.T
+}
+
+func boot(t *testing.T, branch string) (context.Context, lab) {
+	t.Helper()
+	if err := node.Available(); err != nil {
+		t.Skip(err)
+	}
+	dir := driver.Dir(t, branch)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := node.Options{
+		Name: "units",
+		Binds: []node.Bind{
+			{Host: exe, Guest: "/usr/sbin/gpuslotd"},
+			{Host: driver.Control(dir), Guest: "/usr/bin/nvidia-cuda-mps-control"},
+		},
+		Files: map[string]node.File{
+			// In the place of NVIDIA's: what a server would be, and the maker of device files.
+			"/usr/sbin/nvidia-cuda-mps-server": {Data: fakeServer, Mode: 0o755},
+			"/usr/bin/nvidia-modprobe":         {Data: "#!/bin/sh\necho \"$*\" >/run/modprobe\n", Mode: 0o755},
+			"/etc/gpuslot/gpuslot.toml":        {Data: ""},
+		},
+	}
+	units := systemd.Units()
+	entries, err := fs.ReadDir(units, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		b, err := fs.ReadFile(units, e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Files["/usr/lib/systemd/system/"+e.Name()] = node.File{Data: string(b)}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first boot builds the image
+	t.Cleanup(cancel)
+	n, err := node.Boot(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx, lab{n, t}
+}
+
+const fakeServer = `#!/bin/sh
+trap 'exit 0' TERM INT
+echo x >"$CUDA_MPS_PIPE_DIRECTORY/log"
+while :; do sleep 0.05; done
+`
+
+func (l lab) run(ctx context.Context, args ...string) string {
+	l.t.Helper()
+	res, err := l.Run(ctx, args...)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return strings.TrimSpace(res.Stdout)
+}
+
+// tell gives the small agent an order over its socket, from outside the node.
+func (l lab) tell(do string, uid uint32, gpus ...gpu.UUID) answer {
+	l.t.Helper()
+	a, err := l.ask(order{Do: do, GPUs: gpus, UID: uid})
+	if err != nil || a.Err != "" {
+		l.t.Fatalf("%s %v: %v %s", do, gpus, err, a.Err)
+	}
+	return a
+}
+
+func (l lab) ask(o order) (a answer, err error) {
+	c, err := net.Dial("unix", fmt.Sprintf("/proc/%d/root/run/gpuslot/agent.sock", l.Leader()))
+	if err != nil {
+		return a, err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(40 * time.Second)); err != nil {
+		return a, err
+	}
+	if err := json.NewEncoder(c).Encode(o); err != nil {
+		return a, err
+	}
+	return a, json.NewDecoder(c).Decode(&a)
+}
+
+func (l lab) wait(ctx context.Context, what string, cond func() bool) {
+	l.t.Helper()
+	if err := l.Wait(ctx, what, cond); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l lab) show(ctx context.Context, unit, property string) string {
+	l.t.Helper()
+	return l.run(ctx, "systemctl", "show", "--value", "-p", property, unit)
+}
+
+// TestNode goes through the life of the units on a booted systemd, driven by an
+// agent inside its own sandbox.
+func TestNode(t *testing.T) {
+	for _, branch := range driver.Branches() {
+		t.Run(branch, func(t *testing.T) { testNode(t, branch) })
+	}
+}
+
+func testNode(t *testing.T, branch string) {
+	ctx, l := boot(t, branch)
+	step := func(name string, test func(l lab)) {
+		t.Helper()
+		if !t.Run(name, func(t *testing.T) { test(lab{l.Node, t}) }) {
+			journal, _ := l.Journal(ctx, systemd.MPSUnit(uuidA))
+			t.Fatalf("the node is not as the next step needs it\n%s", journal)
+		}
+	}
+	step("verify", func(l lab) {
+		out := l.run(ctx, "sh", "-c", "systemd-analyze verify gpuslotd.service gpuslotd.socket '"+systemd.MPSUnit(uuidA)+"' 2>&1")
+		if out != "" {
+			l.t.Errorf("systemd-analyze verify says:\n%s", out)
+		}
+	})
+	step("the socket starts the agent", func(l lab) {
+		l.run(ctx, "systemctl", "start", "gpuslotd.socket")
+		if got := l.run(ctx, "stat", "-c", "%a", "/run/gpuslot", "/run/gpuslot/agent.sock"); got != "755\n666" {
+			l.t.Errorf("modes of the directory and the socket: %q", got)
+		}
+		if a := l.tell("running", 0); len(a.Running) != 0 {
+			l.t.Errorf("running: %v", a.Running)
+		}
+		if got := l.show(ctx, "gpuslotd", "ActiveState") + " " + l.show(ctx, "gpuslotd", "StatusText"); got != "active small agent" {
+			l.t.Errorf("the agent is %q", got)
+		}
+		l.tell("proc", 0) // its sandbox lets it look at every process
+	})
+	var pid int
+	step("set starts and proves", func(l lab) {
+		a := l.tell("set", 0, uuidA, uuidB)
+		for _, r := range a.Results {
+			if r.Action != mps.Started || r.Err != "<nil>" || r.PID == 0 {
+				l.t.Errorf("%+v", r)
+			}
+		}
+		if a := l.tell("running", 0); !slices.Equal(a.Running, []gpu.UUID{uuidA, uuidB}) {
+			l.t.Errorf("running: %v", a.Running)
+		}
+		pid = l.tell("prove", 0, uuidA).Proof.PID
+		if got := l.show(ctx, systemd.MPSUnit(uuidA), "MainPID"); got != strconv.Itoa(pid) {
+			l.t.Errorf("the unit's process is %s, the proven one %d", got, pid)
+		}
+		if got := l.run(ctx, "cat", "/run/modprobe"); got != "-u -c 0" {
+			l.t.Errorf("nvidia-modprobe was called with %q", got)
+		}
+		if got := l.run(ctx, "stat", "-c", "%a %U:%G", root+"/"+string(uuidA)); got != "750 root:root" {
+			l.t.Errorf("pipe directory: %q", got)
+		}
+	})
+	step("only admitted accounts get in", func(l lab) {
+		uid, err := strconv.Atoi(l.run(ctx, "id", "-u", "alice"))
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.tell("admit", uint32(uid), uuidA)
+		for user, want := range map[string]string{"alice": "50.0", "bob": "Cannot find MPS control daemon process"} {
+			res, _ := l.Exec(ctx, node.Cmd{
+				Args: []string{"sh", "-c", "echo get_default_active_thread_percentage | nvidia-cuda-mps-control 2>&1"}, User: user,
+				Env: map[string]string{"CUDA_MPS_PIPE_DIRECTORY": root + "/" + string(uuidA)},
+			})
+			if got := strings.TrimSpace(res.Stdout); got != want {
+				l.t.Errorf("%s is answered %q, want %q", user, got, want)
+			}
+		}
+	})
+	step("a server is started as the account, in the sandbox of the unit", func(l lab) {
+		res, err := l.Exec(ctx, node.Cmd{
+			Args: []string{"sh", "-c", `echo "start_server -uid $(id -u)" | nvidia-cuda-mps-control`}, User: "alice",
+			Env: map[string]string{"CUDA_MPS_PIPE_DIRECTORY": root + "/" + string(uuidA)},
+		})
+		if err != nil {
+			l.t.Fatal(res, err)
+		}
+		l.wait(ctx, "the server is listed", func() bool { return len(l.tell("prove", 0, uuidA).Proof.Servers) == 1 })
+		server := l.tell("prove", 0, uuidA).Proof.Servers[0]
+		if got := l.run(ctx, "stat", "-c", "%U", "/proc/"+strconv.Itoa(server)); got != "alice" {
+			l.t.Errorf("the server runs as %s", got)
+		}
+	})
+	step("the agent's death leaves the daemons alone", func(l lab) {
+		before := l.show(ctx, "gpuslotd", "MainPID")
+		l.run(ctx, "systemctl", "kill", "-s", "KILL", "gpuslotd")
+		l.wait(ctx, "another agent runs", func() bool {
+			now := l.show(ctx, "gpuslotd", "MainPID")
+			return now != before && now != "0" && l.show(ctx, "gpuslotd", "ActiveState") == "active"
+		})
+		for _, r := range l.tell("set", 0, uuidA, uuidB).Results {
+			if r.Action != mps.Adopted || r.GPU == uuidA && r.PID != pid {
+				l.t.Errorf("%+v, want process %d adopted", r, pid)
+			}
+		}
+	})
+	step("a killed daemon comes again with its admissions", func(l lab) {
+		servers := l.tell("prove", 0, uuidA).Proof.Servers
+		l.run(ctx, "kill", "-9", strconv.Itoa(pid))
+		l.wait(ctx, "another daemon runs", func() bool {
+			a, err := l.ask(order{Do: "alive", GPUs: []gpu.UUID{uuidA}})
+			return err == nil && a.Err == "" && a.Process.PID != pid
+		})
+		var s systemd.State
+		state(l, uuidA, &s)
+		if s.ActiveState != "active" || s.NRestarts != 1 || int(s.MainPID) == pid {
+			l.t.Errorf("state %+v", s)
+		}
+		if a := l.tell("admitted", 0, uuidA); len(a.UIDs) != 1 {
+			l.t.Errorf("admitted after the restart: %v, want one", a.UIDs)
+		}
+		// It knows nothing of its limits, and the servers of the dead one are gone.
+		if a, _ := l.ask(order{Do: "prove", GPUs: []gpu.UUID{uuidA}}); !strings.Contains(a.Err, "reads nothing") {
+			l.t.Errorf("proof before the limits are set anew: %+v", a)
+		}
+		if len(servers) != 1 || l.run(ctx, "sh", "-c", fmt.Sprintf("test -e /proc/%d && echo lives || true", servers[0])) != "" {
+			l.t.Errorf("servers %v", servers)
+		}
+		l.tell("set", 0, uuidA, uuidB)
+		pid = l.tell("prove", 0, uuidA).Proof.PID
+	})
+	step("a quit by hand is not the end", func(l lab) {
+		l.run(ctx, "sh", "-c", "echo quit | CUDA_MPS_PIPE_DIRECTORY="+root+"/"+string(uuidB)+" nvidia-cuda-mps-control")
+		l.wait(ctx, "it runs again", func() bool {
+			a, err := l.ask(order{Do: "state", GPUs: []gpu.UUID{uuidB}})
+			m, _ := a.State.(map[string]any)
+			return err == nil && m["ActiveState"] == "active" && m["NRestarts"] == 1.0
+		})
+	})
+	step("what is no longer wanted is stopped", func(l lab) {
+		for _, r := range l.tell("set", 0, uuidA).Results {
+			if want := map[gpu.UUID]mps.Action{uuidA: mps.Adopted, uuidB: mps.Stopped}[r.GPU]; r.Action != want || r.Err != "<nil>" {
+				l.t.Errorf("%+v, want %s", r, want)
+			}
+		}
+		if got := l.run(ctx, "ls", root); got != string(uuidA) {
+			l.t.Errorf("pipe directories: %q", got)
+		}
+		l.tell("stop", 0, uuidB) // nothing to do
+		var s systemd.State
+		state(l, uuidB, &s)
+		if s.ActiveState != "inactive" || s.MainPID != 0 {
+			l.t.Errorf("state %+v", s)
+		}
+	})
+	step("a daemon that hangs is stopped", func(l lab) {
+		l.run(ctx, "kill", "-STOP", strconv.Itoa(pid))
+		a, _ := l.ask(order{Do: "prove", GPUs: []gpu.UUID{uuidA}})
+		if !strings.Contains(a.Err, "suspended") {
+			l.t.Errorf("%+v", a)
+		}
+		l.tell("stop", 0, uuidA)
+		if got := l.run(ctx, "ls", root); got != "" {
+			l.t.Errorf("pipe directories: %q", got)
+		}
+	})
+	step("a missing program is said", func(l lab) {
+		l.run(ctx, "umount", "/usr/bin/nvidia-cuda-mps-control")
+		l.run(ctx, "rm", "-f", "/usr/bin/nvidia-cuda-mps-control")
+		a, err := l.ask(order{Do: "start", GPUs: []gpu.UUID{uuidA}})
+		if err != nil || !strings.Contains(a.Err, "status 203") || !strings.Contains(a.Err, "journalctl -u") {
+			l.t.Errorf("start: %+v, %v", a, err)
+		}
+		a = l.tell("set", 0, uuidB)
+		for _, r := range a.Results {
+			if r.GPU == uuidB && !strings.Contains(r.Err, "install the package") {
+				l.t.Errorf("set: %+v", r)
+			}
+		}
+		l.tell("stop", 0, uuidA)
+	})
+	step("a hanging agent is restarted", func(l lab) {
+		l.run(ctx, "sh", "-c", "mkdir -p /etc/systemd/system/gpuslotd.service.d && "+
+			"printf '[Service]\nWatchdogSec=1s\n' >/etc/systemd/system/gpuslotd.service.d/w.conf && systemctl daemon-reload && systemctl restart gpuslotd")
+		before := l.show(ctx, "gpuslotd", "MainPID")
+		l.tell("hang", 0)
+		l.wait(ctx, "another agent runs", func() bool {
+			now := l.show(ctx, "gpuslotd", "MainPID")
+			return now != before && now != "0"
+		})
+		journal, err := l.Journal(ctx, "gpuslotd.service")
+		if err != nil || !strings.Contains(journal, "Watchdog timeout") {
+			l.t.Errorf("the journal: %v\n%s", err, journal)
+		}
+	})
+}
+
+func state(l lab, u gpu.UUID, s *systemd.State) {
+	l.t.Helper()
+	b, err := json.Marshal(l.tell("state", 0, u).State)
+	if err == nil {
+		err = json.Unmarshal(b, s)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
