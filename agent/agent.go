@@ -7,7 +7,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -55,17 +54,17 @@ type Options struct {
 	hardwareTimeout time.Duration
 }
 
-// Manager is the service manager that started the agent; package systemd has
-// these as functions.
+// Manager is the service manager that started the agent; systemd.Manager is
+// the real one.
 type Manager interface {
-	// Ready says that the agent serves.
-	Ready(status string) error
+	// Ready says that the agent serves, for the first time or again after Reloading.
+	Ready() error
+	// Reloading says that the configuration is being read again.
+	Reloading() error
 	// Status is a line for people.
 	Status(text string) error
-	// Stopping says that the end has begun.
-	Stopping() error
-	// Watchdog pings as long as well is true, until the context ends.
-	Watchdog(ctx context.Context, well func() bool) error
+	// Alive is the watchdog's ping.
+	Alive() error
 }
 
 // Agent is one running agent. Only its loop writes what has no lock.

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// pulse is the pace of the loop's heartbeat while it waits.
+	// pulse is the pace of the loop's heartbeat while it waits, and of the
+	// watchdog's pings; the unit allows 30 s.
 	pulse = 5 * time.Second
 	// spacing keeps jobs that are refused from driving the loop.
 	spacing = 3 * time.Second
@@ -16,8 +17,8 @@ const (
 	wedgedAfter = 3 * time.Minute
 )
 
-// loop applies again and again. The watchdog hears of it from here and from
-// the steps of apply, and from nowhere else: a loop that hangs stops the pings.
+// loop applies again and again. Its heart beats here and in the steps of apply,
+// and nowhere else: a loop that hangs stops the pings, and systemd the agent.
 func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 	interval := func() time.Duration { return a.view.Load().config.Health.Interval }
 	round := time.NewTimer(interval())
@@ -35,12 +36,15 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 			continue
 		case <-reload:
 			again = true
-			a.tell(a.manager.Status("reading the configuration again"))
+			a.tell(a.manager.Reloading())
 		case <-a.wake:
 			pause(ctx, spacing-time.Since(last))
 		case <-round.C:
 		}
 		a.apply(ctx, again)
+		if again {
+			a.tell(a.manager.Ready())
+		}
 		last = time.Now()
 		round.Reset(interval())
 	}
@@ -51,3 +55,20 @@ func (a *Agent) beat() { a.lastBeat.Store(time.Now().UnixNano()) }
 
 // well says whether the loop has taken a step lately.
 func (a *Agent) well() bool { return time.Since(time.Unix(0, a.lastBeat.Load())) < wedgedAfter }
+
+// ping feeds the watchdog while the loop is well. It is not the loop itself
+// that does, because a step may rightly take longer than the watchdog waits.
+func (a *Agent) ping(ctx context.Context) {
+	t := time.NewTicker(pulse)
+	defer t.Stop()
+	for {
+		if a.well() {
+			a.tell(a.manager.Alive())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}

@@ -108,10 +108,10 @@ func (a *Agent) recall(p config.Paths) {
 // nobody is a Manager where there is none.
 type nobody struct{}
 
-func (nobody) Ready(string) error                          { return nil }
-func (nobody) Status(string) error                         { return nil }
-func (nobody) Stopping() error                             { return nil }
-func (nobody) Watchdog(context.Context, func() bool) error { return nil }
+func (nobody) Ready() error        { return nil }
+func (nobody) Reloading() error    { return nil }
+func (nobody) Status(string) error { return nil }
+func (nobody) Alive() error        { return nil }
 
 // hardwareTimeout bounds the wait before the agent says it is ready, and with
 // it the start of condor.service.
@@ -163,12 +163,11 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	})
 	wg.Go(func() { a.confirm(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
-	wg.Go(func() { a.tell(a.manager.Watchdog(ctx, a.well)) })
+	wg.Go(func() { a.ping(ctx) })
 	a.startMetrics(ctx, &wg, cfg.Metrics)
-	a.tell(a.manager.Ready(a.view.Load().summary()))
+	a.tell(a.manager.Ready())
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
 	a.loop(ctx, o.Reload)
-	a.tell(a.manager.Stopping())
 	cancel(nil)
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -111,7 +111,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		return agent.Release(ctx, o, f.force)
 	}
 	if !f.noSystemd {
-		o.Manager = manager{}
+		o.Manager = systemd.Manager{}
 		sockets, err := systemd.TakeSockets()
 		if err != nil {
 			return err
@@ -157,16 +157,6 @@ func processes(p config.Paths) (mps.Runner, error) {
 		Program: p.ControlDaemon,
 		Logs:    filepath.Join(p.State, "log"),
 	}, nil
-}
-
-// manager is systemd.
-type manager struct{}
-
-func (manager) Ready(status string) error { return systemd.Ready(status) }
-func (manager) Status(text string) error  { return systemd.Status(text) }
-func (manager) Stopping() error           { return systemd.Stopping() }
-func (manager) Watchdog(ctx context.Context, well func() bool) error {
-	return systemd.Watchdog(ctx, well)
 }
 
 // logger writes to the journal's pipe, which adds the time itself.
