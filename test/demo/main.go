@@ -88,11 +88,11 @@ func describe(ctx context.Context, s *site.Site) error {
 		}
 		fmt.Printf("  %-15s %s\n", c.what, strings.TrimSpace(out.Stdout))
 	}
-	out, err := s.Run(ctx, "gpuslot", "plan")
+	out, err := s.Run(ctx, "gpuslot", "plan", "--inventory", site.InventoryFile, "--against", "/run/gpuslot/plan.json")
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n$ gpuslot plan\n%s\n", out.Stdout)
+	fmt.Printf("\n$ gpuslot plan --against /run/gpuslot/plan.json\n%s\n", out.Stdout)
 	return nil
 }
 

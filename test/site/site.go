@@ -93,7 +93,7 @@ func (s *Site) start(ctx context.Context, o Options) error {
 		return fmt.Errorf("start gpuslotd: %w\n%s", err, log)
 	}
 	if !o.NoAccessPoint && o.Inventory != nil {
-		text, err := s.Run(ctx, "gpuslot", "condor-config", "--for", "access-point")
+		text, err := s.Run(ctx, "gpuslot", "condor-config", "--for", "access-point", "--inventory", InventoryFile)
 		if err != nil {
 			return err
 		}
