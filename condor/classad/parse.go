@@ -62,6 +62,9 @@ func skipped(line string) bool {
 
 // parseLine adds one "Name = expression".
 func (a *Ad) parseLine(line string) error {
+	if strings.ContainsAny(line, breaks) {
+		return fmt.Errorf("%q has a line break or NUL inside", clip(line))
+	}
 	name, rest, ok := cutName(strings.TrimLeft(line, " \t"))
 	if !ok {
 		return fmt.Errorf("%q does not start with an attribute's name", clip(line))
