@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -88,7 +89,8 @@ type Agent struct {
 	// booked wakes the comparison with the startd, wake the loop.
 	booked, wake chan struct{}
 
-	// The loop's own.
+	// The loop's own. Recalled is the plan of the agent before this one.
+	recalled   plan.Plan
 	lastWanted []mps.Wanted
 	setDone    bool
 }

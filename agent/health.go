@@ -158,7 +158,7 @@ func (a *Agent) setAll(ctx context.Context, guards map[gpu.UUID]guard, wanted []
 			if len(r.Stale) > 0 {
 				g.stale = r.Stale
 			}
-			if r.Err == nil {
+			if r.Err == nil && (r.Action == mps.Started || guards[r.GPU].wanted != w || guards[r.GPU].err != nil) {
 				a.log.Info("control daemon set", "gpu", r.GPU, "did", r.Action, "pid", r.Proof.PID, "limit", r.Proof.Limit)
 			}
 			guards[r.GPU] = g

@@ -43,17 +43,23 @@ func (a *Agent) borrowModes(ctx context.Context, path string, p plan.Plan, inv g
 }
 
 func (a *Agent) borrowMode(ctx context.Context, path string, u *undo, now gpu.GPU, want gpu.ComputeMode) string {
-	if _, noted := u.ComputeModes[now.UUID]; !noted {
+	not := func(err error) string { return fmt.Sprintf("%s, not %s: %v", now.ComputeMode, want, err) }
+	_, noted := u.ComputeModes[now.UUID]
+	if !noted {
 		u.ComputeModes[now.UUID] = now.ComputeMode
 		if err := u.write(path); err != nil {
 			delete(u.ComputeModes, now.UUID)
-			return fmt.Sprintf("%s, not %s: %v", now.ComputeMode, want, err)
+			return not(err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
 	defer cancel()
 	if err := a.hardware.SetComputeMode(ctx, now.UUID, want); err != nil {
-		return fmt.Sprintf("%s, not %s: %v", now.ComputeMode, want, err)
+		if noted {
+			return not(err)
+		}
+		delete(u.ComputeModes, now.UUID) // nothing was changed
+		return not(errors.Join(err, u.write(path)))
 	}
 	a.log.Info("compute mode set", "gpu", now.UUID, "mode", want, "was", now.ComputeMode)
 	return string(want)

@@ -68,6 +68,14 @@ func (fs procFS) exe(pid int) (string, error) {
 	return strings.TrimSuffix(s, " (deleted)"), err
 }
 
+// sameNamespace says whether a process is in the agent's own PID namespace, as
+// the node's startd and its starters are.
+func (fs procFS) sameNamespace(pid int) bool {
+	own, errOwn := os.Readlink(path.Join(fs.root, "self/ns/pid"))
+	its, err := os.Readlink(path.Join(fs.root, strconv.Itoa(pid), "ns/pid"))
+	return errOwn != nil || err == nil && own == its
+}
+
 // starterSlot reads the slot from the command line of a condor_starter.
 func (fs procFS) starterSlot(pid int) (string, error) {
 	b, err := fs.read(pid, "cmdline")

@@ -14,7 +14,7 @@ func (a *Agent) reportChanges(old, new *view) {
 		a.log.Error("configuration rejected; the plan in force stays", "err", new.configError)
 	}
 	if new.planned && !old.applied.Equal(new.applied) {
-		for _, line := range plan.Diff(old.plan, new.plan) {
+		for _, line := range a.newsOf(old, new) {
 			a.log.Info("plan", "change", line)
 		}
 		for _, w := range new.plan.Warnings {
@@ -35,6 +35,18 @@ func (a *Agent) reportChanges(old, new *view) {
 	}
 	a.reportGuards(old, new)
 	a.tell(a.manager.Status(new.summary()))
+}
+
+// newsOf are the changes of a plan; a first one is not compared with nothing.
+func (a *Agent) newsOf(old, new *view) []string {
+	before := old.plan
+	if !old.planned {
+		before = a.recalled
+	}
+	if before.Schema == "" {
+		return []string{fmt.Sprintf("The node's first plan, for %d GPUs.", len(new.plan.GPUs))}
+	}
+	return plan.Diff(before, new.plan)
 }
 
 // reportGuards logs GPUs that were closed or opened by their control daemon.

@@ -100,7 +100,7 @@ func lockRun(p config.Paths) (unlock func(), err error) {
 // the running starters, and the open pipe directories.
 func (a *Agent) recall(p config.Paths) {
 	if old, err := plan.Read(PlanFile(p)); err == nil {
-		a.lastWanted = old.ControlDaemons()
+		a.recalled, a.lastWanted = old, old.ControlDaemons()
 	}
 	a.books.rebuild(starterUID(a.own), a.lastWanted)
 }

@@ -242,6 +242,9 @@ func (b *books) rebuild(trusted func(uint32) bool, daemons []mps.Wanted) {
 		if err != nil || p.gone() || p.Comm != starterProgram || b.proc.isHTCondor(p, trusted) != nil {
 			continue
 		}
+		if !b.proc.sameNamespace(pid) {
+			continue // in a container: not the startd's of this node
+		}
 		slot, err := b.proc.starterSlot(pid)
 		if err != nil {
 			continue // a starter that is just being executed, or a self-test

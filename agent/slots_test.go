@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -233,6 +234,29 @@ func TestForeignStarter(t *testing.T) {
 	}
 	if why := ta.reason(0); why != "" {
 		t.Errorf("still closed: %s", why)
+	}
+}
+
+// TestStarterInAContainer: it belongs to another node that happens to share
+// this kernel.
+func TestStarterInAContainer(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	for pid, ns := range map[string]string{"self": "pid:[1]", "100": "pid:[2]", "101": "pid:[1]"} {
+		if pid != "self" {
+			n, _ := strconv.Atoi(pid)
+			ta.proc.starter(n, "slot1_"+pid)
+		}
+		dir := filepath.Join(ta.proc.root, pid, "ns")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(ns, filepath.Join(dir, "pid")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ta.restart()
+	if n := len(ta.books.unbooked); n != 1 || ta.books.unbooked[0].PID != 101 {
+		t.Errorf("found %+v", ta.books.unbooked)
 	}
 }
 
