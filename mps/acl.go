@@ -16,7 +16,9 @@ import (
 // starts with the client's uid and group 0.
 
 // Admit lets an account use the daemon with this pipe directory. The
-// directory's owner is in already.
+// directory's owner is in already. Admissions live as long as the directory:
+// a restart of the daemon, also by systemd, keeps them; a stop removes them, so
+// after a Result of Started nobody is admitted.
 func Admit(dir string, uid uint32) error {
 	return changeACL(dir, func(users map[uint32]uint16) { users[uid] = aclSearch })
 }

@@ -38,9 +38,6 @@ func NewDaemon(u gpu.UUID, pipeDirectory, program string) *Daemon {
 	}
 }
 
-// GPU is the GPU or MIG device that the daemon serves.
-func (d *Daemon) GPU() gpu.UUID { return d.gpu }
-
 // PipeDirectory is what a client needs in CUDA_MPS_PIPE_DIRECTORY.
 func (d *Daemon) PipeDirectory() string { return d.dir }
 
@@ -60,7 +57,18 @@ func (d *Daemon) Set(ctx context.Context, w Wanted) (Proof, error) {
 	if err := d.valid(w); err != nil {
 		return Proof{}, err
 	}
-	return d.prove(ctx, w, setCommands(w))
+	proof, err := d.prove(ctx, w, setCommands(w))
+	// A daemon that has just started listens on its privileged socket a moment
+	// before the other one, but not soon enough for every command line: one that
+	// misses it goes on at the other and is refused, even as root (550, 555).
+	begin := time.Now()
+	for FaultOf(err) == Refused && time.Since(begin) < d.patience {
+		if d.pause(ctx, 10*time.Millisecond) != nil {
+			break
+		}
+		proof, err = d.prove(ctx, w, setCommands(w))
+	}
+	return proof, err
 }
 
 // Prove asks the daemon for its limits and compares them with the wanted ones.
@@ -92,7 +100,7 @@ func (d *Daemon) prove(ctx context.Context, w Wanted, commands []string) (Proof,
 		return Proof{}, d.fault(WrongLimits, err, "%v: this driver answers in a form that gpuslot does not know", err)
 	}
 	if err := checkLimits(w, back[0], back[1]); err != nil {
-		return Proof{}, d.fault(WrongLimits, err, "%v: %s", err, "see the daemon's log; gpuslot sets them anew when it reloads")
+		return Proof{}, d.fault(WrongLimits, err, "%v: gpuslot sets them anew; if it comes back, somebody else sets them", err)
 	}
 	return Proof{
 		PID: who.PID, Started: who.Started, At: time.Now(),

@@ -305,6 +305,34 @@ func TestKilled(t *testing.T) {
 	})
 }
 
+// refusing is a command line that is refused as at the unprivileged socket.
+const refusing = `while read line; do case $line in
+set_*) echo "Insufficient privileges for UID 0. Control deamon settings can only be modified by the user started it or by the root user." ;;
+eof-*) echo "Unknown command \"$line\"" ;;
+esac; done
+`
+
+// TestRefusedAtTheStart: a refusal in the first moments of a daemon is not the
+// last word, and one that remains is named.
+func TestRefusedAtTheStart(t *testing.T) {
+	r := onDriver(t, "555")
+	d := started(t, r)
+	w := Wanted{uuid0, 1024, 100}
+	flag := filepath.Join(tempDir(t), "asked")
+	d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"),
+		"#!/bin/sh\n[ -e "+flag+" ] && exec "+r.Program+"\n: >"+flag+"\n"+refusing)
+	if _, err := d.Set(t.Context(), w); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(flag); err != nil {
+		t.Error("the command line was never refused")
+	}
+	d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n"+refusing)
+	d.patience = 300 * time.Millisecond
+	_, err := d.Set(t.Context(), w)
+	wantFault(t, err, Refused, "Insufficient privileges", "run the agent as root")
+}
+
 func TestNotInstalled(t *testing.T) {
 	r := onDriver(t, "550")
 	d := started(t, r)

@@ -145,26 +145,28 @@ func TestStartFaults(t *testing.T) {
 		bad.Logs = filepath.Join(r.Root, string(uuid1))
 		wantFault(t, bad.Start(t.Context(), uuid0), Unwritable, "log file")
 
-		hang := r
-		hang.Program = writeProgram(t, filepath.Join(tempDir(t), "p"), "#!/bin/sh\necho $$ >"+r.Root+"/pid; exec sleep 600\n")
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	})
+}
+
+// TestStartOfAHangingProgram: what was started and takes no lock is not left behind.
+func TestStartOfAHangingProgram(t *testing.T) {
+	tmp := tempDir(t)
+	r := runnerWith(t, writeProgram(t, filepath.Join(tmp, "p"), "#!/bin/sh\necho $$ >"+tmp+"/pid; exec sleep 600\n"))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
 		defer cancel()
-		wantFault(t, hang.Start(ctx, uuid0), Wedged, "did not take its lock")
-		if _, err := hang.Running(t.Context()); err != nil {
-			t.Error(err)
+		for ctx.Err() == nil && readFrom(tmp+"/pid", 0) == "" {
+			time.Sleep(time.Millisecond)
 		}
-		b, err := os.ReadFile(r.Root + "/pid")
-		if err != nil {
-			t.Fatal(err)
-		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "it is not left behind", func() bool {
-			s, err := statProcess(pid)
-			return err != nil || s.dead()
-		})
+	}()
+	wantFault(t, r.Start(ctx, uuid0), Wedged, "did not take its lock")
+	pid, err := strconv.Atoi(strings.TrimSpace(readFrom(tmp+"/pid", 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is gone", func() bool {
+		s, err := statProcess(pid)
+		return err != nil || s.dead()
 	})
 }
 

@@ -145,7 +145,7 @@ func (o oddRunner) Running(context.Context) ([]gpu.UUID, error) {
 func TestSetDoesNotBelieveTheRunner(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 1)
 	defer cancel()
-	s := New(tempDir(t), Program, oddRunner{errors.New("no bus")})
+	s := New(tempDir(t), "true", oddRunner{errors.New("no bus")})
 	results, err := s.Set(ctx, []Wanted{{uuid0, 1024, 100}})
 	if err == nil || len(results) != 2 {
 		t.Fatalf("%v, %v", results, err)

@@ -16,9 +16,15 @@ import (
 // other: the daemon serves one connection at a time and lets the others fail.
 const turnFile = "gpuslot.lock"
 
+// turnTimeout bounds the wait where the caller does not: a program of ours
+// that holds the turn and is suspended would keep it for good.
+const turnTimeout = 30 * time.Second
+
 // takeTurn waits until no other goroutine and no other program of ours talks
 // to the daemon.
 func (d *Daemon) takeTurn(ctx context.Context) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
+	defer cancel()
 	select {
 	case d.turn <- struct{}{}:
 	case <-ctx.Done():
