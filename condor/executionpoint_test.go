@@ -1,21 +1,162 @@
 package condor
 
 import (
+	"bytes"
+	"strings"
 	"testing"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
-func TestExecutionPoint(t *testing.T) {
+func TestExamples(t *testing.T) {
 	for name, n := range examples() {
 		t.Run(name, func(t *testing.T) {
 			got, err := ExecutionPoint(n)
 			if err != nil {
 				t.Fatal(err)
 			}
+			again, _ := ExecutionPoint(n)
+			if !bytes.Equal(got, again) {
+				t.Error("equal nodes give unequal bytes")
+			}
 			golden(t, name+".conf", got)
 			golden(t, name+".ad", InventoryAds(n))
-			if ap, err := AccessPoint(PoolOf(n)); err == nil {
-				golden(t, name+".ap.conf", ap)
+			ap, err := AccessPoint(PoolOf(n))
+			if name == "none" {
+				if err == nil {
+					t.Error("an access point is rendered for a pool without GPUs")
+				}
+				return
 			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name+".ap.conf", ap)
 		})
+	}
+}
+
+// The fingerprint changes with what a running startd does not read again, and
+// with nothing else.
+func TestFingerprint(t *testing.T) {
+	base := func() Node { return exampleNode(v100s(0), v100s(1), wholeV100S(2)) }
+	for name, change := range map[string]func(*Node){
+		"shares":      func(n *Node) { n.Devices[0].Shares = 7 },
+		"pool":        func(n *Node) { n.Devices[0].Pool -= 512; n.Devices[0].LargestRequest -= 512 },
+		"CPUs":        func(n *Node) { n.Devices[1].Share.CPUs-- },
+		"memory":      func(n *Node) { n.Devices[1].Share.Memory-- },
+		"whole":       func(n *Node) { n.Devices[1].Shared = false },
+		"a GPU less":  func(n *Node) { n.Devices = n.Devices[:2] },
+		"a card swap": func(n *Node) { n.Devices[0].UUID = uuid(9) },
+		"CPU-only":    func(n *Node) { n.CPUOnly.CPUs-- },
+		"node":        func(n *Node) { n.CPUs++ },
+		"properties":  func(n *Node) { n.Devices[0].Memory++ },
+		"driver":      func(n *Node) { n.CUDA = "12.5" },
+	} {
+		n := base()
+		if change(&n); Fingerprint(n) == Fingerprint(base()) {
+			t.Errorf("%s: the fingerprint stays", name)
+		}
+	}
+	for name, change := range map[string]func(*Node){
+		"version":         func(n *Node) { n.Version = "0.2.0" },
+		"largest request": func(n *Node) { n.Devices[0].LargestRequest = 16384 },
+		"without request": func(n *Node) { n.WithoutRequest = WithoutRequestWhole },
+		"absent":          func(n *Node) { n.Absent = []gpu.UUID{uuid(7)} },
+		"pipe root":       func(n *Node) { n.PipeRoot = "/run/other" },
+	} {
+		n := base()
+		if change(&n); Fingerprint(n) != Fingerprint(base()) {
+			t.Errorf("%s: the fingerprint changes", name)
+		}
+		got, err := ExecutionPoint(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if was, _ := ExecutionPoint(base()); bytes.Equal(got, was) {
+			t.Errorf("%s: the configuration does not change", name)
+		}
+	}
+}
+
+func TestExecutionPointRefuses(t *testing.T) {
+	for want, change := range map[string]func(*Node){
+		"is there twice":            func(n *Node) { n.Devices[1].UUID = uuid(0) },
+		"does not start with GPU-":  func(n *Node) { n.Devices[0].UUID = "0" },
+		"NVIDIA's spelling":         func(n *Node) { n.Devices[0].UUID = "GPU-0000000A-5be4-11f1-9c2d-0242ac120002" },
+		"the slots have 107 CPUs":   func(n *Node) { n.Devices[0].Share.CPUs = 88 },
+		"its slot has 0 CPUs":       func(n *Node) { n.Devices[0].Share.CPUs = 0 },
+		"its pool is 0 MiB":         func(n *Node) { n.Devices[0].Pool = 0 },
+		"shared by 0 jobs":          func(n *Node) { n.Devices[0].Shares = 0 },
+		"its largest request is":    func(n *Node) { n.Devices[0].LargestRequest = 40000 },
+		"without_request is \"\"":   func(n *Node) { n.WithoutRequest = "" },
+		"inventory: path \"\"":      func(n *Node) { n.Inventory = "" },
+		"libexec: path":             func(n *Node) { n.Libexec = "/usr/lib exec" },
+		"pipe root: path":           func(n *Node) { n.PipeRoot = "/run/$(SITE)" },
+		"the slot without GPUs has": func(n *Node) { n.CPUOnly.Memory = 0 },
+	} {
+		n := exampleNode(v100s(0), v100s(1))
+		change(&n)
+		_, err := ExecutionPoint(n)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
+}
+
+// No text of a card or a version makes a line of its own.
+func TestForeignTextStaysInItsLine(t *testing.T) {
+	n := exampleNode(v100s(0), wholeV100S(1))
+	clean, err := ExecutionPoint(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Version = "1\nSTART = true"
+	n.Devices[0].Name = "card\nSTART = true"
+	n.Devices[1].Name = "card\"\r\nSTART = true"
+	for _, render := range []func() ([]byte, error){
+		func() ([]byte, error) { return ExecutionPoint(n) },
+		func() ([]byte, error) { return AccessPoint(PoolOf(n)) },
+		func() ([]byte, error) { return InventoryAds(n), nil },
+	} {
+		got, err := render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(got)) {
+			if strings.HasPrefix(strings.TrimSpace(line), "START ") {
+				t.Errorf("a line of its own: %q", line)
+			}
+		}
+	}
+	if got, _ := ExecutionPoint(n); bytes.Count(got, []byte("\n")) != bytes.Count(clean, []byte("\n")) {
+		t.Error("the number of lines changes with a card's name")
+	}
+}
+
+func TestPoolOf(t *testing.T) {
+	small := v100s(0)
+	small.LargestRequest, small.DefaultRequest, small.Name = 16384, 2048, "small"
+	p := PoolOf(exampleNode(small), exampleNode(v100s(1), wholeV100S(2)))
+	if p.Default != 2048 || p.Share != (Largest{32256, "Tesla V100S-PCIE-32GB"}) || p.Whole != (Largest{32768, "Tesla V100S-PCIE-32GB"}) {
+		t.Errorf("%+v", p)
+	}
+	if p.WithoutRequest != WithoutRequestRefuse || p.Minimum != 1536 || p.Quantum != 512 {
+		t.Errorf("the rules are not those of the first node: %+v", p)
+	}
+}
+
+func TestAccessPointRefuses(t *testing.T) {
+	for want, change := range map[string]func(*Pool){
+		"no GPU":                        func(p *Pool) { p.Share, p.Whole = Largest{}, Largest{} },
+		"must be above 0":               func(p *Pool) { p.Quantum = 0 },
+		"the default request is 40 MiB": func(p *Pool) { p.WithoutRequest, p.Default, p.Share.Budget = WithoutRequestShare, 40, 30 },
+		"without_request is":            func(p *Pool) { p.WithoutRequest = "x" },
+	} {
+		p := PoolOf(exampleNode(v100s(0)))
+		change(&p)
+		if _, err := AccessPoint(p); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
 	}
 }
