@@ -60,6 +60,10 @@ func (a *Agent) confirm(ctx context.Context) {
 			return
 		case <-a.booked:
 			pause(ctx, askSoon) // one question for a burst of admissions
+			select {
+			case <-a.booked:
+			default:
+			}
 		case <-next.C:
 		}
 		if a.ask(ctx) {

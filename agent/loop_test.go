@@ -1,0 +1,303 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeManager remembers what it was told, and when it last heard of life.
+type fakeManager struct {
+	mu   sync.Mutex
+	said []string
+	ping time.Time
+}
+
+func (m *fakeManager) say(s string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.said = append(m.said, s)
+	return nil
+}
+
+func (m *fakeManager) Ready() error          { return m.say("ready") }
+func (m *fakeManager) Reloading() error      { return m.say("reloading") }
+func (m *fakeManager) Status(t string) error { return m.say(t) }
+
+func (m *fakeManager) Alive() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ping = time.Now()
+	return nil
+}
+
+func (m *fakeManager) has(s string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.said, func(t string) bool { return strings.Contains(t, s) })
+}
+
+func (m *fakeManager) silentFor() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Since(m.ping)
+}
+
+// background runs do in the bubble until the test ends.
+func background(t *testing.T, do func(context.Context)) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); do(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+func (ta *testAgent) rounds() uint64 { return ta.view.Load().rounds }
+
+func TestLoopPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, "[health]\ninterval = \"15s\"\n")
+		background(t, func(ctx context.Context) { ta.loop(ctx, nil) })
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		if n := ta.rounds(); n != 5 {
+			t.Errorf("%d rounds after a minute, want the first and four", n)
+		}
+		// A crowd of refused jobs drives it at its own pace, not at theirs.
+		for range 100 {
+			nudge(ta.wake)
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if n := ta.rounds(); n < 6 || n > 5+10/3+1 {
+			t.Errorf("%d rounds after 10 s of refusals", n-5)
+		}
+	})
+}
+
+// TestProofsStayFresh: with nothing wrong no job is ever refused for an old
+// proof, and with a loop that has stopped every job is.
+func TestProofsStayFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, "")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); ta.loop(ctx, nil) }()
+		for range 20 {
+			time.Sleep(17 * time.Second)
+			if why := ta.reason(0); why != "" {
+				t.Fatalf("closed: %s", why)
+			}
+		}
+		cancel()
+		<-done
+		time.Sleep(61 * time.Second)
+		if why := ta.reason(0); !strings.Contains(why, "health.max_age = 1m0s") {
+			t.Errorf("reason = %q", why)
+		}
+		r := ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
+		if r.Code != api.CodeClosed {
+			t.Errorf("refusal = %+v", r)
+		}
+	})
+}
+
+// stuckHardware hangs as a cgo call into a hanging driver does.
+type stuckHardware struct {
+	*fakeHardware
+	stuck chan struct{}
+}
+
+func (s stuckHardware) Inventory(ctx context.Context) (gpu.Inventory, []error, error) {
+	if s.stuck != nil {
+		<-s.stuck
+	}
+	return s.fakeHardware.Inventory(ctx)
+}
+
+func TestWedgedLoopStopsPinging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, "")
+		m := &fakeManager{}
+		ta.manager = m
+		background(t, ta.ping)
+		background(t, func(ctx context.Context) { ta.loop(ctx, nil) })
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if d := m.silentFor(); d > 2*pulse {
+			t.Fatalf("no ping for %s though the loop is well", d)
+		}
+		stuck := make(chan struct{})
+		ta.hardware = stuckHardware{ta.hw, stuck}
+		time.Sleep(wedgedAfter + 30*time.Second)
+		synctest.Wait()
+		if d := m.silentFor(); d < 10*time.Second {
+			t.Errorf("still pinging %s after the loop has stopped", d)
+		}
+		close(stuck)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if d := m.silentFor(); d > 2*pulse {
+			t.Errorf("no ping for %s though the loop goes on", d)
+		}
+	})
+}
+
+func TestLoopReloads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, "")
+		m := &fakeManager{}
+		ta.manager = m
+		reload := make(chan os.Signal, 1)
+		background(t, func(ctx context.Context) { ta.loop(ctx, reload) })
+		ta.writeConfig("[sharing]\nshares = 2\n")
+		reload <- syscall.SIGHUP
+		synctest.Wait()
+		if g := ta.view.Load().plan.GPUs[0]; g.Shares != 2 {
+			t.Errorf("shares = %d", g.Shares)
+		}
+		if !m.has("reloading") || !m.has("ready") || !m.has("1 GPUs, 1 shared, 1 of them open") {
+			t.Errorf("the service manager heard %q", m.said)
+		}
+		ta.writeConfig("[sharing]\nshares = -2\n")
+		reload <- syscall.SIGHUP
+		synctest.Wait()
+		if !m.has("the last configuration was rejected") {
+			t.Errorf("the service manager heard %q", m.said)
+		}
+	})
+}
+
+// TestConfirmBatches: a burst of admissions is one question to the startd, an
+// open question is asked again.
+func TestConfirmBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, "")
+		background(t, ta.confirm)
+		before := ta.startd.asked
+		var ads []condor.Slot
+		for i := range 7 {
+			s := ta.proc.starter(100+i, fmt.Sprintf("slot1_%d", i+1))
+			ta.grant(s, 1000, "alice", uuid(0), 4096)
+			ads = append(ads, slotAd(s.Slot, strings.TrimPrefix(s.Slot, "slot")+".0", "alice", 4096, uuid(0)))
+		}
+		time.Sleep(2 * askSoon)
+		synctest.Wait()
+		if n := ta.startd.asked - before; n != 1 {
+			t.Errorf("%d questions for a burst", n)
+		}
+		ta.startd.set(ads, nil)
+		time.Sleep(askRetry)
+		synctest.Wait()
+		for _, r := range ta.books.all() {
+			if !r.Confirmed {
+				t.Errorf("%s is not confirmed", r.Starter.Slot)
+			}
+		}
+		if n := ta.startd.asked - before; n != 2 {
+			t.Errorf("%d questions", n)
+		}
+	})
+}
+
+func TestAwaitHardwareIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, "")
+		o := ta.options()
+		wait := func(expect int) time.Duration {
+			ta.expected, o.WaitForHardware = expect, true
+			start := time.Now()
+			ta.awaitHardware(t.Context(), o)
+			return time.Since(start)
+		}
+		if d := wait(1); d != 0 {
+			t.Errorf("waited %s for what is there", d)
+		}
+		ta.hw.set(gpu.Inventory{}, errors.New("the NVIDIA kernel driver is not loaded"))
+		if d := wait(1); d < 60*time.Second || d > 62*time.Second {
+			t.Errorf("waited %s for a driver that does not come", d)
+		}
+		ta.hw.set(inventoryOf(0), nil)
+		if d := wait(0); d != 0 {
+			t.Errorf("waited %s on a node that has no GPUs", d)
+		}
+		if d := wait(1); d < 60*time.Second {
+			t.Errorf("waited only %s for GPUs that are on the bus", d)
+		}
+		go func() {
+			time.Sleep(5 * time.Second)
+			ta.hw.set(inventoryOf(1), nil)
+		}()
+		if d := wait(1); d < 5*time.Second || d > 7*time.Second {
+			t.Errorf("waited %s for a driver that came after 5 s", d)
+		}
+	})
+}
+
+// TestRun is the whole agent over fakes, with its real socket: from the start
+// to a clean end that leaves the control daemons running.
+func TestRun(t *testing.T) {
+	ta := bareTestAgent(t, 2, "")
+	m := &fakeManager{}
+	o := ta.options()
+	o.Manager = m
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, o) }()
+	socket := filepath.Join(ta.dir, "r/agent.sock")
+	ta.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "gpuslot", uid: uint32(os.Getuid())})
+	var reply api.Reply
+	err := errors.New("not tried")
+	for deadline := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		reply, err = api.Call(ctx, socket, api.Request{Op: api.OpStatus})
+	}
+	if err != nil || len(reply.Status.GPUs) != 2 || !reply.Status.GPUs[1].Accept {
+		t.Errorf("status: %+v, %v", reply.Status, err)
+	}
+	if !m.has("ready") {
+		t.Error("the service manager was not told")
+	}
+	info, err := os.Stat(socket)
+	if err != nil || info.Mode().Perm() != 0o666 {
+		t.Errorf("socket: %v, %v", info, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("end: %v", err)
+	}
+	if len(ta.daemons.running) != 2 {
+		t.Error("the control daemons ended with the agent")
+	}
+}
+
+func TestRunWithBrokenConfiguration(t *testing.T) {
+	for name, text := range map[string]string{
+		"unknown key": "[sharing]\nsharez = 1\n", "impossible plan": "[gpu.\"" + string(uuid(0)) + "\"]\nshares = 40\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			ta := bareTestAgent(t, 1, text)
+			if err := Run(t.Context(), ta.options()); err == nil || !strings.Contains(err.Error(), "shares") && !strings.Contains(err.Error(), "sharez") {
+				t.Errorf("error = %v", err)
+			}
+			if len(ta.daemons.running) != 0 {
+				t.Error("control daemons run")
+			}
+		})
+	}
+}

@@ -1,0 +1,182 @@
+package metrics
+
+import (
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+const (
+	shared = gpu.UUID("GPU-00000000-0000-4000-8000-000000000000")
+	closed = gpu.UUID("GPU-00000000-0000-4000-8000-000000000001")
+	whole  = gpu.UUID("GPU-00000000-0000-4000-8000-000000000002")
+	absent = gpu.UUID("GPU-00000000-0000-4000-8000-000000000003")
+)
+
+func full() Snapshot {
+	older := true
+	v100 := func(u gpu.UUID, index int) GPU {
+		return GPU{UUID: u, Index: index, Name: "Tesla V100S-PCIE-32GB", PCI: gpu.PCIBusID("0000:3b:00." + string(rune('0'+index))), Mode: "mps", Memory: 32768,
+			Shared: true, Shares: 7, Pool: 32256}
+	}
+	a, b := v100(shared, 0), v100(closed, 1)
+	a.Accept, a.Used, a.Budgeted, a.DaemonUp, a.ProvedAt, a.Restarts = true, 2, 12288, true, time.Unix(1760000000, 500e6), 1
+	return Snapshot{
+		GPUs:       []GPU{a, b, {UUID: whole, Index: 2, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:5e:00.0", Mode: "whole", Memory: 32768}},
+		Absent:     []gpu.UUID{absent},
+		Planned:    true,
+		ConfigRead: time.Unix(1760000001, 0), ConfigOK: true,
+		Rounds: 12, RoundOK: true, RoundTook: 250 * time.Millisecond, Applied: time.Unix(1760000002, 0),
+		OlderLayout: &older,
+	}
+}
+
+func newTest(s Snapshot) *Metrics {
+	m := New(Build{Version: "1.2.3", Revision: "abc", GoVersion: "go1.26"}, func() Snapshot { return s })
+	m.Admission(Granted, "none", 80*time.Microsecond)
+	m.Admission(Requeued, "closed", 2*time.Millisecond)
+	m.Mismatch()
+	return m
+}
+
+// scrape is what Prometheus sees, without the process's own metrics.
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	h, err := m.Handler(func() bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	var out strings.Builder
+	for line := range strings.Lines(w.Body.String()) {
+		if !strings.Contains(line, "process_") && !strings.Contains(line, "promhttp_") {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := "testdata/" + name
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestScrape(t *testing.T) {
+	golden(t, "full.prom", scrape(t, newTest(full())))
+}
+
+// TestUnknownIsAbsent: before the first round nothing is claimed.
+func TestUnknownIsAbsent(t *testing.T) {
+	got := scrape(t, New(Build{Version: "1.2.3"}, func() Snapshot { return Snapshot{} }))
+	for _, name := range []string{"gpuslot_config_last", "gpuslot_apply_last", "gpuslot_plan", "gpuslot_gpu", "gpuslot_startd", "gpuslot_control"} {
+		if strings.Contains(got, name) {
+			t.Errorf("%s is claimed:\n%s", name, got)
+		}
+	}
+	s := full()
+	s.OlderLayout = nil
+	if strings.Contains(scrape(t, newTest(s)), "older_layout") {
+		t.Error("an unknown layout is claimed")
+	}
+	if strings.Contains(scrape(t, newTest(full())), `control_daemon_proof_timestamp_seconds{gpu="`+string(closed)) {
+		t.Error("a proof that never was has a time")
+	}
+}
+
+func TestLint(t *testing.T) {
+	problems, err := testutil.GatherAndLint(newTest(full()).Gatherer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+var documented = regexp.MustCompile("(?m)^\\| `(gpuslot_[a-z_]+)(?:\\{([a-z_,]*)\\})?` \\| (gauge|counter|histogram) \\|")
+
+// TestDocumentation holds docs/metrics.md to the registry, labels and types
+// included, in both directions.
+func TestDocumentation(t *testing.T) {
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var docs, code []string
+	for _, m := range documented.FindAllStringSubmatch(string(text), -1) {
+		docs = append(docs, m[1]+"{"+m[2]+"} "+m[3])
+	}
+	families, err := newTest(full()).Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "gpuslot_") {
+			continue
+		}
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		slices.Sort(labels)
+		code = append(code, f.GetName()+"{"+strings.Join(labels, ",")+"} "+strings.ToLower(f.GetType().String()))
+	}
+	slices.Sort(docs)
+	slices.Sort(code)
+	if diff := cmp.Diff(code, docs); diff != "" {
+		t.Errorf("docs/metrics.md differs from the registry (-code +docs):\n%s", diff)
+	}
+}
+
+func TestPages(t *testing.T) {
+	ready := false
+	h, err := newTest(full()).Handler(func() bool { return ready })
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) (int, string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code, w.Body.String()
+	}
+	if code, _ := get("/-/ready"); code != http.StatusServiceUnavailable {
+		t.Errorf("not ready: %d", code)
+	}
+	ready = true
+	for path, says := range map[string]string{"/-/ready": "ready", "/-/healthy": "healthy", "/": "/metrics", "/metrics": "gpuslot_build_info"} {
+		if code, body := get(path); code != http.StatusOK || !strings.Contains(body, says) {
+			t.Errorf("%s: %d %q", path, code, body)
+		}
+	}
+	for _, path := range []string{"/nothing", "/debug/pprof/"} {
+		if code, _ := get(path); code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}
