@@ -57,7 +57,7 @@ func (p Processes) Start(ctx context.Context, u gpu.UUID) error {
 	if err != nil {
 		return d.fault(Unwritable, err, "its log file cannot be used: %v: make %s a directory for files", err, p.Logs)
 	}
-	cmd := p.command(d, log)
+	cmd := p.command(context.WithoutCancel(ctx), d, log)
 	if err := cmd.Start(); err != nil {
 		if notInstalled(err) {
 			return d.fault(NotInstalled, err, "%s is not on this machine: %s", p.Program, installHint)
@@ -65,8 +65,11 @@ func (p Processes) Start(ctx context.Context, u gpu.UUID) error {
 		return fmt.Errorf("start control daemon of %s: %w", u, err)
 	}
 	raiseOpenFiles(cmd.Process.Pid)
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }() // also reaps it, should it end before us
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // its log says more; this also reaps it, should it end before us
+		close(exited)
+	}()
 	err = d.awaitStart(ctx, exited, func() string { return readFrom(log.Name(), from) })
 	if FaultOf(err) == Wedged {
 		_ = cmd.Process.Kill() // it holds no lock: nobody would find it again
@@ -84,8 +87,8 @@ func (p Processes) daemon(u gpu.UUID) (*Daemon, error) {
 
 // command is the control daemon in the foreground. Standard input is /dev/null:
 // an unknown flag silently means client mode, which would read commands.
-func (p Processes) command(d *Daemon, log *os.File) *exec.Cmd {
-	cmd := exec.Command(p.Program, "-f")
+func (p Processes) command(ctx context.Context, d *Daemon, log *os.File) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, p.Program, "-f")
 	path := "/usr/sbin:/usr/bin:/sbin:/bin"
 	if p.ServerPath != "" {
 		path = p.ServerPath + ":" + path
@@ -131,7 +134,7 @@ func raiseOpenFiles(pid int) {
 }
 
 // awaitStart waits until a daemon holds the lock or the started process ended.
-func (d *Daemon) awaitStart(ctx context.Context, exited <-chan error, said func() string) error {
+func (d *Daemon) awaitStart(ctx context.Context, exited <-chan struct{}, said func() string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {

@@ -162,7 +162,7 @@ func sendSignal(p Process, signal unix.Signal) {
 	if err != nil {
 		return // gone
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	if s, err := statProcess(p.PID); err != nil || s.Process != p {
 		return
 	}

@@ -38,7 +38,7 @@ func Fetch(ctx context.Context, branch string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	// The script travels in the binary: a test binary may run far from its source.
 	file := filepath.Join(dir, "fetch.sh")
 	if err := os.WriteFile(file, script, 0o700); err != nil {
