@@ -42,6 +42,11 @@ func converse(ctx context.Context, socket string, req Request) (Reply, error) {
 		return Reply{}, err
 	}
 	defer c.Close()
+	return exchange(ctx, c, req)
+}
+
+// exchange sends the request and reads the reply.
+func exchange(ctx context.Context, c net.Conn, req Request) (Reply, error) {
 	deadline, _ := ctx.Deadline()
 	if err := c.SetDeadline(deadline); err != nil {
 		return Reply{}, err
@@ -54,6 +59,9 @@ func converse(ctx context.Context, socket string, req Request) (Reply, error) {
 	// The server may have answered and hung up without reading all of a
 	// request it refuses: its word explains more than the broken pipe.
 	line, err := readLine(c, MaxReply)
+	if errors.Is(err, ErrTooLong) {
+		return Reply{}, fmt.Errorf("%w: it is longer than %d bytes", errForeign, MaxReply)
+	}
 	if err != nil {
 		return Reply{}, errors.Join(err, sent)
 	}
