@@ -25,7 +25,7 @@ func newTestAgent(t *testing.T, gpus int, text string) *testAgent {
 }
 
 // bareTestAgent has not started yet.
-func bareTestAgent(t *testing.T, gpus int, text string) *testAgent {
+func bareTestAgent(t testing.TB, gpus int, text string) *testAgent {
 	t.Helper()
 	// Short, because a run directory may have 42 bytes.
 	dir, err := os.MkdirTemp("", "g")

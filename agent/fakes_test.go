@@ -48,9 +48,17 @@ type fakeHardware struct {
 	// modes logs every SetComputeMode.
 	modes  []string
 	refuse error
+	// stuck holds a reader as a cgo call into a hanging driver does.
+	stuck chan struct{}
 }
 
 func (h *fakeHardware) Inventory(context.Context) (gpu.Inventory, []error, error) {
+	h.mu.Lock()
+	stuck := h.stuck
+	h.mu.Unlock()
+	if stuck != nil {
+		<-stuck
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	inv := h.inv
@@ -287,11 +295,11 @@ func slotAd(name, job, owner string, mib int64, u gpu.UUID) condor.Slot {
 // fakeProc is a directory that looks like proc(5), of processes that the test
 // makes and ends.
 type fakeProc struct {
-	t    *testing.T
+	t    testing.TB
 	root string
 }
 
-func newFakeProc(t *testing.T) fakeProc { return fakeProc{t, t.TempDir()} }
+func newFakeProc(t testing.TB) fakeProc { return fakeProc{t, t.TempDir()} }
 
 func (f fakeProc) fs() procFS { return procFS{f.root} }
 
@@ -367,7 +375,7 @@ func cgroupOf(slot string) string { return fmt.Sprintf(slotCgroup, slot, slot) }
 // testAgent is an agent over fakes, not serving.
 type testAgent struct {
 	*Agent
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	proc    fakeProc
 	hw      *fakeHardware

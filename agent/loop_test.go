@@ -118,19 +118,6 @@ func TestProofsStayFresh(t *testing.T) {
 	})
 }
 
-// stuckHardware hangs as a cgo call into a hanging driver does.
-type stuckHardware struct {
-	*fakeHardware
-	stuck chan struct{}
-}
-
-func (s stuckHardware) Inventory(ctx context.Context) (gpu.Inventory, []error, error) {
-	if s.stuck != nil {
-		<-s.stuck
-	}
-	return s.fakeHardware.Inventory(ctx)
-}
-
 func TestWedgedLoopStopsPinging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta := newTestAgent(t, 1, "")
@@ -144,7 +131,9 @@ func TestWedgedLoopStopsPinging(t *testing.T) {
 			t.Fatalf("no ping for %s though the loop is well", d)
 		}
 		stuck := make(chan struct{})
-		ta.hardware = stuckHardware{ta.hw, stuck}
+		ta.hw.mu.Lock()
+		ta.hw.stuck = stuck
+		ta.hw.mu.Unlock()
 		time.Sleep(wedgedAfter + 30*time.Second)
 		synctest.Wait()
 		if d := m.silentFor(); d < 10*time.Second {

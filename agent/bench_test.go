@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+// benchAgent is a node of 16 GPUs with 47 of 48 shares taken on each.
+func benchAgent(b *testing.B) (*testAgent, Starter) {
+	b.Helper()
+	ta := bareTestAgent(b, 16, "[sharing]\nshares = 47\n[request_vram]\nminimum = 512\n")
+	ta.restart()
+	pid := 10000
+	for g := range 16 {
+		for i := range 46 {
+			pid++
+			s := ta.proc.starter(pid, "slot"+strconv.Itoa(g+1)+"_"+strconv.Itoa(i+1))
+			ta.grant(s, 1000, "alice", uuid(g), 512)
+		}
+	}
+	return ta, ta.proc.starter(9999, "slot1_47")
+}
+
+// BenchmarkAdmission is an admission without the socket: decision, books, and
+// the cheap check (which here is a fake).
+func BenchmarkAdmission(b *testing.B) {
+	ta, s := benchAgent(b)
+	c, job := hookOf(s, 1000), jobOn(s, "alice", uuid(0), 512)
+	for b.Loop() {
+		if r := ta.prepare(c, job); r.Grant == nil {
+			b.Fatalf("%+v", r)
+		}
+	}
+}
+
+// BenchmarkIdentify is the way from a hook up to its starter in /proc.
+func BenchmarkIdentify(b *testing.B) {
+	f := newFakeProc(b)
+	f.starter(1000, "slot1_1")
+	f.add(proc{pid: 1001, parent: 1000, comm: "prepare", uid: 1000})
+	for b.Loop() {
+		if _, err := f.fs().identify(1000, 1001, rootOnly); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkPrepareOverSocket is the whole round trip of a hook's request.
+func BenchmarkPrepareOverSocket(b *testing.B) {
+	ta, s := benchAgent(b)
+	ta.proc.add(proc{pid: os.Getpid(), parent: s.PID, comm: "prepare", uid: uint32(os.Getuid())})
+	socket := filepath.Join(ta.dir, "s.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	srv := newServer(ta.log, ta.proc.fs(), uint32(os.Getuid()), ta.Agent)
+	done := make(chan error, 1)
+	go func() { done <- srv.serve(b.Context(), l) }()
+	b.Cleanup(func() { <-done })
+	ta.books.mu.Lock()
+	for i := range ta.books.slots {
+		ta.books.slots[i].Account.UID = uint32(os.Getuid())
+	}
+	ta.books.mu.Unlock()
+	job := jobOn(s, "alice", uuid(0), 512)
+	for b.Loop() {
+		if r, err := api.Call(b.Context(), socket, api.Request{Op: api.OpPrepare, Job: job}); err != nil || r.Grant == nil {
+			b.Fatalf("%+v, %v", r, err)
+		}
+	}
+}
+
+// BenchmarkRound is one round of the loop in which nothing changes.
+func BenchmarkRound(b *testing.B) {
+	ta, _ := benchAgent(b)
+	for b.Loop() {
+		ta.apply(false)
+	}
+}
+
+// BenchmarkMonitor is one question of the startd's monitor.
+func BenchmarkMonitor(b *testing.B) {
+	ta, _ := benchAgent(b)
+	for b.Loop() {
+		ta.acceptances()
+	}
+}
