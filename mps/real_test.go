@@ -126,7 +126,7 @@ func mustDaemon(t *testing.T, r Processes, u gpu.UUID) *Daemon {
 	return d
 }
 
-// started starts the control daemon of uuid0.
+// started starts the control daemon of uuid0 and waits until it listens.
 func started(t *testing.T, r Processes) *Daemon {
 	t.Helper()
 	d := mustDaemon(t, r, uuid0)
@@ -136,6 +136,7 @@ func started(t *testing.T, r Processes) *Daemon {
 	if err := r.Start(t.Context(), uuid0); err != nil {
 		t.Fatal(err)
 	}
+	exchange(t, d, "get_server_list")
 	return d
 }
 
