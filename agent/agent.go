@@ -92,7 +92,9 @@ type Agent struct {
 	// The loop's own. Recalled is the plan of the agent before this one.
 	recalled   plan.Plan
 	lastWanted []mps.Wanted
-	setDone    bool
+	// modeFailures are compute modes that could not be set.
+	modeFailures map[gpu.UUID]modeFailure
+	setDone      bool
 }
 
 // nudge wakes whoever listens, unless they were woken already.

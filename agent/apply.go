@@ -35,6 +35,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// Read: the configuration, only when told to.
 	cfg := last.config
 	if reload {
+		clear(a.modeFailures)
 		v.configRead, v.configError = start, ""
 		read, err := config.Load(a.configFile)
 		if err == nil {

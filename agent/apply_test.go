@@ -328,8 +328,20 @@ func TestComputeModeCannotBeSet(t *testing.T) {
 	if why := ta.reason(0); why != "" {
 		t.Errorf("the GPU is closed: %s", why)
 	}
+	before := ta.files()
+	ta.apply(false)
 	if m := ta.status().GPUs[0].ComputeMode; !strings.Contains(m, "default, not exclusive-process") {
 		t.Errorf("status says %q", m)
+	}
+	for path, at := range ta.files() {
+		if !before[path].Equal(at) {
+			t.Errorf("%s was written in vain", path)
+		}
+	}
+	ta.hw.refuse = nil
+	ta.apply(true)
+	if m := ta.status().GPUs[0].ComputeMode; m != "exclusive-process" {
+		t.Errorf("after a reload: %q", m)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -18,6 +19,7 @@ import (
 func (a *Agent) borrowModes(ctx context.Context, path string, p plan.Plan, inv gpu.Inventory) (map[gpu.UUID]string, error) {
 	u, err := readUndo(path)
 	says := map[gpu.UUID]string{}
+	start := time.Now()
 	held := sync.OnceValue(func() map[gpu.UUID]string { return a.heldElsewhere(ctx) })
 	for _, g := range p.GPUs {
 		now, _ := inv.GPU(g.UUID)
@@ -35,6 +37,8 @@ func (a *Agent) borrowModes(ctx context.Context, path string, p plan.Plan, inv g
 			// An exclusive mode would fail the next context of a job that has
 			// the whole GPU.
 			says[g.UUID] = fmt.Sprintf("%s, not %s until the job in %s ends", now.ComputeMode, g.ComputeMode, held()[g.UUID])
+		case start.Sub(a.modeFailures[g.UUID].at) < modeRetry:
+			says[g.UUID] = a.modeFailures[g.UUID].text
 		default:
 			says[g.UUID] = a.borrowMode(ctx, path, &u, now, g.ComputeMode)
 		}
@@ -42,8 +46,22 @@ func (a *Agent) borrowModes(ctx context.Context, path string, p plan.Plan, inv g
 	return says, err
 }
 
+// modeRetry is how long a mode that could not be set is let be, unless the
+// configuration is read again.
+const modeRetry = 5 * time.Minute
+
+// modeFailure is what came of the last attempt to set a GPU's mode.
+type modeFailure struct {
+	at   time.Time
+	text string
+}
+
 func (a *Agent) borrowMode(ctx context.Context, path string, u *undo, now gpu.GPU, want gpu.ComputeMode) string {
-	not := func(err error) string { return fmt.Sprintf("%s, not %s: %v", now.ComputeMode, want, err) }
+	not := func(err error) string {
+		text := fmt.Sprintf("%s, not %s: %v", now.ComputeMode, want, err)
+		a.modeFailures[now.UUID] = modeFailure{time.Now(), text}
+		return text
+	}
 	_, noted := u.ComputeModes[now.UUID]
 	if !noted {
 		u.ComputeModes[now.UUID] = now.ComputeMode
