@@ -1,19 +1,37 @@
 package main
 
 import (
+	"context"
 	"flag"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 )
 
-// parse reads the one flag that verbs have and returns the socket and the
-// other arguments. The socket cannot come from the environment: that is the job's.
-func (p program) parse(name string, args []string) (socket string, rest []string, err error) {
+// options are the flags that all verbs share. They are no environment
+// variables: the environment is the job's.
+type options struct {
+	socket  string
+	timeout time.Duration
+	args    []string
+}
+
+func (p program) parse(name string, args []string, timeout time.Duration) (options, error) {
+	var o options
 	flags := flag.NewFlagSet("gpuslot-condor "+name, flag.ContinueOnError)
 	flags.SetOutput(p.stderr)
-	flags.StringVar(&socket, "socket", api.DefaultSocket, "the `path` on which gpuslotd listens")
-	err = flags.Parse(args)
-	return socket, flags.Args(), err
+	flags.StringVar(&o.socket, "socket", api.DefaultSocket, "the `path` on which gpuslotd listens")
+	flags.DurationVar(&o.timeout, "timeout", timeout, "how long to wait for gpuslotd")
+	err := flags.Parse(args)
+	o.args = flags.Args()
+	return o, err
+}
+
+// call asks the agent.
+func (o options) call(req api.Request) (api.Reply, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), o.timeout)
+	defer cancel()
+	return api.Call(ctx, o.socket, req)
 }
 
 // usage is the exit status for arguments that nobody can mean.

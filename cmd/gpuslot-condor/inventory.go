@@ -18,11 +18,8 @@ const maxInventory = 1 << 20
 // whose inventory program fails does not start, and with it go all jobs of the
 // node, those without GPUs too. Without a usable file there are no GPUs.
 func (p program) inventory(args []string) int {
-	_, rest, err := p.parse("inventory", args)
-	path := defaultInventory
-	if len(rest) > 0 {
-		path = rest[0]
-	}
+	o, err := p.parse("inventory", args, 0)
+	path := o.inventory()
 	var ads []byte
 	if err == nil {
 		ads, err = readInventory(path)
@@ -35,6 +32,14 @@ func (p program) inventory(args []string) int {
 		fmt.Fprintf(p.stderr, "gpuslot-condor: %v\n", err)
 	}
 	return 0
+}
+
+// inventory is the file named by the first argument.
+func (o options) inventory() string {
+	if len(o.args) > 0 {
+		return o.args[0]
+	}
+	return defaultInventory
 }
 
 // readInventory returns the file if it names at least one GPU of ours.

@@ -33,9 +33,9 @@ type verb struct {
 func verbs() []verb {
 	return []verb{
 		{"inventory", "[FILE]", "print the GPUs for MACHINE_RESOURCE_INVENTORY_GPUs; none if there is no FILE", program.inventory},
-		{"monitor", "[-socket PATH] [FILE]", "print for STARTD_CRON which GPUs of FILE take jobs", program.monitor},
-		{"prepare", "[-socket PATH]", "the PREPARE_JOB hook: job ad in, environment or refusal out", program.prepare},
-		{"wrap", "[-socket PATH] COMMAND…", "the USER_JOB_WRAPPER: set the environment, become COMMAND", program.wrap},
+		{"monitor", "[FLAGS] [FILE]", "print for STARTD_CRON which GPUs of FILE take jobs", program.monitor},
+		{"prepare", "[FLAGS]", "the PREPARE_JOB hook: job ad in, environment or refusal out", program.prepare},
+		{"wrap", "[FLAGS] COMMAND…", "the USER_JOB_WRAPPER: set the environment, become COMMAND", program.wrap},
 		{"version", "", "print the version", program.printVersion},
 		{"help", "", "print this text", program.help},
 	}
@@ -87,5 +87,7 @@ func (p program) help([]string) int {
 	for _, v := range verbs() {
 		fmt.Fprintf(p.stdout, "\n  gpuslot-condor %s\n      %s\n", strings.TrimSpace(v.name+" "+v.args), v.about)
 	}
+	fmt.Fprintln(p.stdout, "\nFLAGS: -socket PATH of gpuslotd, -timeout DURATION to wait for it.\n"+
+		"Through a symbolic link named like a verb, all arguments are the verb's own and none is a flag.")
 	return 0
 }

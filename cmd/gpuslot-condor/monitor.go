@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -16,20 +15,14 @@ const monitorTimeout = 5 * time.Second
 // monitor prints which GPUs take jobs. If nobody can be asked, it closes all
 // GPUs that the startd may know, and says why in the slot ads.
 func (p program) monitor(args []string) int {
-	socket, rest, err := p.parse("monitor", args)
+	o, err := p.parse("monitor", args, monitorTimeout)
 	if err != nil {
 		return usage
 	}
-	path := defaultInventory
-	if len(rest) > 0 {
-		path = rest[0]
-	}
 	// Without the file there is no GPU to close: the startd has it from there.
-	ads, _ := readInventory(path)
+	ads, _ := readInventory(o.inventory())
 	known := condor.InventoryUUIDs(ads)
-	ctx, cancel := context.WithTimeout(context.Background(), monitorTimeout)
-	defer cancel()
-	reply, err := api.Call(ctx, socket, api.Request{Op: api.OpMonitor})
+	reply, err := o.call(api.Request{Op: api.OpMonitor})
 	var states []condor.GPUState
 	if err == nil {
 		states, err = acceptances(reply.GPUs)

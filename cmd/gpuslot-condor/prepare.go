@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -18,18 +17,18 @@ const prepareTimeout = 20 * time.Second
 // with status 0: any other status holds the job, also when the node is at fault.
 // It prints nothing of its own environment, which holds HTCondor's session keys.
 func (p program) prepare(args []string) int {
-	socket, _, err := p.parse("prepare", args)
+	o, err := p.parse("prepare", args, prepareTimeout)
 	if err != nil {
 		return usage
 	}
-	if _, err := p.stdout.Write(p.admit(socket).Print()); err != nil {
+	if _, err := p.stdout.Write(p.admit(o).Print()); err != nil {
 		return 1 // without its answer the job must not start
 	}
 	return 0
 }
 
 // admit asks the agent about the job on standard input.
-func (p program) admit(socket string) condor.HookReply {
+func (p program) admit(o options) condor.HookReply {
 	job, err := condor.ReadJob(p.stdin)
 	if err != nil {
 		return refuse(api.CodeBadJob, fmt.Sprintf("gpuslot cannot read %v", err))
@@ -38,7 +37,7 @@ func (p program) admit(socket string) condor.HookReply {
 	if err != nil {
 		return refuse(api.CodeBadJob, err.Error())
 	}
-	grant, refusal := ask(socket, p.request(job))
+	grant, refusal := o.ask(p.request(job))
 	if refusal != nil {
 		return refuse(refusal.Code, refusal.Reason)
 	}
@@ -67,10 +66,8 @@ const assignedGPUs = "_CONDOR_AssignedGPUs"
 
 // ask returns the agent's grant or a refusal, never both and never none: an
 // agent that does not answer, or not sensibly, is a requeue.
-func ask(socket string, job *api.Job) (api.Grant, *api.Refusal) {
-	ctx, cancel := context.WithTimeout(context.Background(), prepareTimeout)
-	defer cancel()
-	reply, err := api.Call(ctx, socket, api.Request{Op: api.OpPrepare, Job: job})
+func (o options) ask(job *api.Job) (api.Grant, *api.Refusal) {
+	reply, err := o.call(api.Request{Op: api.OpPrepare, Job: job})
 	switch {
 	case err != nil:
 		return api.Grant{}, api.Refuse(api.CodeNoAgent, err.Error())

@@ -25,24 +25,24 @@ const (
 // takes a wrapper's failure for the job's own (23 and 25, measured), so this
 // door cannot requeue: the hook is the one to use where a site can.
 func (p program) wrap(args []string) int {
-	socket, command, err := p.parse("wrap", args)
-	if err != nil || len(command) == 0 {
+	o, err := p.parse("wrap", args, prepareTimeout)
+	if err != nil || len(o.args) == 0 {
 		fmt.Fprintln(p.stderr, "gpuslot-condor: wrap needs a command")
 		return usage
 	}
 	env := os.Environ()
 	if p.getenv(assignedGPUs) != "" {
-		grant, refusal := ask(socket, p.request(p.jobOnDisk()))
+		grant, refusal := o.ask(p.request(p.jobOnDisk()))
 		if refusal != nil {
 			return p.giveUp(fmt.Sprintf("gpuslot refuses to start the job (%d): %s", refusal.Code, refusal.Reason), notAdmitted)
 		}
 		env = wrapped(env, grant)
 	}
-	path, err := exec.LookPath(command[0])
+	path, err := exec.LookPath(o.args[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		return p.giveUp(fmt.Sprintf("gpuslot cannot find the job's program: %v", err), notFound)
 	}
-	err = syscall.Exec(path, command, env)
+	err = syscall.Exec(path, o.args, env)
 	return p.giveUp(fmt.Sprintf("gpuslot cannot execute %s: %v", path, err), notExecutable)
 }
 
@@ -77,29 +77,28 @@ func (p program) giveUp(message string, status int) int {
 var containers = []string{"APPTAINERENV_", "SINGULARITYENV_"}
 
 // wrapped is the environment of an admitted job: without what is reserved,
-// with the grant, for the job itself and for a container around it.
+// with the grant, for the job itself and for a container around it. A default
+// gives way to the job's own value in whatever form.
 func wrapped(environ []string, grant api.Grant) []string {
 	var env []string
 	has := map[string]bool{}
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if bare := withoutContainer(name); !condor.Reserved(bare) && !replaced(grant, bare) {
+		if name = withoutContainer(name); !condor.Reserved(name) && !replaced(grant, name) {
 			env = append(env, entry)
 			has[name] = true
 		}
 	}
 	set := func(name, value string) {
 		for _, prefix := range append([]string{""}, containers...) {
-			if !has[prefix+name] {
-				env = append(env, prefix+name+"="+value)
-			}
+			env = append(env, prefix+name+"="+value)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(grant.Environment)) {
 		set(name, grant.Environment[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(grant.Defaults)) {
-		if !replaced(grant, name) {
+		if !has[name] && !replaced(grant, name) {
 			set(name, grant.Defaults[name])
 		}
 	}

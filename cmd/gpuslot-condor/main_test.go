@@ -1,0 +1,107 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+// TestMain makes the program, and its links, commands of the scripts.
+func TestMain(m *testing.M) {
+	links := map[string]func(){"gpuslot-condor": main}
+	for _, v := range verbs() {
+		links[v.name] = main
+	}
+	delete(links, "help") // also a builtin of the scripts
+	testscript.Main(m, links)
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"agent": startAgent},
+		Setup: func(e *testscript.Env) error {
+			// A path of 108 bytes is the most that a socket can have.
+			dir, err := os.MkdirTemp("", "agent")
+			if err != nil {
+				return err
+			}
+			e.Defer(func() { os.RemoveAll(dir) })
+			e.Setenv("SOCKET", filepath.Join(dir, "s"))
+			return nil
+		},
+	})
+}
+
+// startAgent is the script command "agent REPLY": an agent that answers every
+// request of the api with the line in the file REPLY, and puts each request
+// that it understood into the file requests. "agent silent" never answers.
+func startAgent(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: agent REPLY | agent silent")
+	}
+	l, err := net.Listen("unix", ts.Getenv("SOCKET"))
+	ts.Check(err)
+	a := &fakeAgent{listener: l, requests: ts.MkAbs("requests"), done: make(chan struct{})}
+	if args[0] != "silent" {
+		a.reply = []byte(ts.ReadFile(args[0]))
+	}
+	a.serving.Go(a.serve)
+	ts.Defer(func() {
+		close(a.done)
+		l.Close()
+		a.serving.Wait()
+	})
+}
+
+type fakeAgent struct {
+	listener net.Listener
+	reply    []byte // nil: never
+	requests string
+	done     chan struct{}
+	serving  sync.WaitGroup
+	log      sync.Mutex
+}
+
+func (a *fakeAgent) serve() {
+	for {
+		c, err := a.listener.Accept()
+		if err != nil {
+			return
+		}
+		a.serving.Go(func() { a.answer(c) })
+	}
+}
+
+func (a *fakeAgent) answer(c net.Conn) {
+	defer c.Close()
+	req, err := api.ReadRequest(c)
+	switch {
+	case err != nil:
+		_ = api.WriteReply(c, api.Reply{Error: err.Error()})
+	case a.reply == nil:
+		<-a.done
+	default:
+		a.note(req)
+		_, _ = c.Write(a.reply)
+	}
+}
+
+// note writes a request down as the reply's writer would.
+func (a *fakeAgent) note(req api.Request) {
+	a.log.Lock()
+	defer a.log.Unlock()
+	f, err := os.OpenFile(a.requests, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	_ = writeJSON(f, req)
+}
