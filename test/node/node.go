@@ -128,7 +128,7 @@ func (n *Node) waitBooted(ctx context.Context) error {
 				return fmt.Errorf("PID 1 died; console: %s", n.state.console())
 			}
 			if ctx.Err() != nil {
-				return fmt.Errorf("systemd is %q: %w: %v%s", state, ctx.Err(), err, n.diagnosis())
+				return fmt.Errorf("systemd is %q: %w: %w%s", state, ctx.Err(), err, n.diagnosis())
 			}
 		}
 		time.Sleep(10 * time.Millisecond)
