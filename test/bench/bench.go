@@ -80,11 +80,6 @@ func (b *bench) setUp(ctx context.Context) error {
 	if err := build1(ctx, b.path("gpuslotd"), "./cmd/gpuslotd"); err != nil {
 		return err
 	}
-	for _, verb := range []string{"prepare", "wrap"} {
-		if err := os.Symlink("gpuslot-condor", b.path(verb)); err != nil {
-			return err
-		}
-	}
 	if err := os.WriteFile(b.path("wrapper.sh"), []byte(wrapperScript), 0o755); err != nil {
 		return err
 	}
@@ -238,7 +233,7 @@ func (b *bench) prepare() program { return b.prepareOn(0) }
 func (b *bench) prepareOn(i int) program {
 	u := b.inv.GPUs[i/8%len(b.inv.GPUs)].UUID
 	ad := fmt.Sprintf("ClusterId = 1\nProcId = %d\nOwner = \"root\"\nRequestGPUs = 1\nRequestVRAM = %d\nGpusProvisioned = 1\nVramProvisioned = %d\nEnvironment = \"A=1 B=2\"\n", i, slice, slice)
-	return program{Name: "prepare", Args: []string{b.path("prepare"), "--socket", b.main.socket}, Stdin: ad,
+	return program{Name: "prepare", Args: []string{b.path("gpuslot-condor"), "prepare", "--socket", b.main.socket}, Stdin: ad,
 		Env:  []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + string(u), "_CONDOR_MACHINE_AD=" + b.path("machine.ad")},
 		Want: fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", slice)}
 }

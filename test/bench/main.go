@@ -170,7 +170,7 @@ func (b *bench) resident(ctx context.Context) ([]row, error) {
 const bigConfig = "[sharing]\nshares = 48\n"
 
 func bigInventory() gpu.Inventory {
-	inv := gpu.Inventory{Schema: gpu.InventorySchema, Driver: "550.163.01", CUDA: "12.4",
+	inv := gpu.Inventory{Schema: gpu.InventorySchema, Driver: "590.44.01", CUDA: "13.1", // 48 clients and more per GPU
 		Host: gpu.Host{Name: "bench", CPUs: 1024, Memory: 4 << 20}}
 	for i := range 16 {
 		inv.GPUs = append(inv.GPUs, gpu.GPU{
