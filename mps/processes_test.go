@@ -73,6 +73,18 @@ func TestStartLeavesARunningDaemonAlone(t *testing.T) {
 	})
 }
 
+// TestStartBesideADyingDaemon: a lock that is let go a moment later does not
+// keep a daemon from starting.
+func TestStartBesideADyingDaemon(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		real := r.Program
+		flag := filepath.Join(tempDir(t), "tried")
+		r.Program = writeProgram(t, filepath.Join(tempDir(t), "p"),
+			"#!/bin/sh\n[ -e "+flag+" ] && exec "+real+" \"$@\"\n: >"+flag+"\necho An instance of this daemon is already running\nexit 1\n")
+		started(t, r)
+	})
+}
+
 // TestStopEnds daemons in every state, and what is gone is gone.
 func TestStopEnds(t *testing.T) {
 	onEachDriver(t, func(t *testing.T, r Processes) {
