@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"time"
+
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 const (
@@ -33,7 +35,9 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 			return
 		case <-heart.C:
 			a.beat()
-			continue
+			if !a.moved() {
+				continue
+			}
 		case <-reload:
 			again = true
 			a.tell(a.manager.Reloading())
@@ -48,6 +52,22 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 		last = time.Now()
 		round.Reset(interval())
 	}
+}
+
+// moved says whether a control daemon is no longer what the last round saw: it
+// ended, was suspended or goes on, by the cheap check.
+func (a *Agent) moved() bool {
+	for u, g := range a.view.Load().guards {
+		if g.proof.PID == 0 {
+			continue
+		}
+		now := mps.FaultOf(a.daemons.StillProven(u, g.proof))
+		switch was := mps.FaultOf(g.err); {
+		case g.err == nil && now != "", was == mps.Suspended && now != mps.Suspended:
+			return true
+		}
+	}
+	return false
 }
 
 // beat notes that the loop is alive.

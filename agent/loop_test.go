@@ -91,6 +91,36 @@ func TestLoopPace(t *testing.T) {
 	})
 }
 
+// TestLoopSeesDaemons: a daemon that ends or goes on is seen within one beat.
+func TestLoopSeesDaemons(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 2, "[health]\ninterval = \"10m\"\nmax_age = \"15m\"\n")
+		background(t, func(ctx context.Context) { ta.loop(ctx, nil) })
+		soon := func() uint64 {
+			before := ta.rounds()
+			time.Sleep(2 * pulse)
+			synctest.Wait()
+			return ta.rounds() - before
+		}
+		if n := soon(); n != 0 {
+			t.Errorf("%d rounds without a cause", n)
+		}
+		ta.daemons.kill(uuid(0), false)
+		if n := soon(); n != 1 || ta.reason(0) != "" {
+			t.Errorf("%d rounds after a daemon ended, then %q", n, ta.reason(0))
+		}
+		freeze := func(frozen bool) { ta.daemons.change(uuid(1), func(d *fakeDaemon) { d.frozen = frozen }) }
+		freeze(true)
+		if n := soon(); n != 1 {
+			t.Errorf("%d rounds after a daemon was suspended", n)
+		}
+		freeze(false)
+		if n := soon(); n != 1 || ta.reason(1) != "" {
+			t.Errorf("%d rounds after it goes on, then %q", n, ta.reason(1))
+		}
+	})
+}
+
 // TestProofsStayFresh: with nothing wrong no job is ever refused for an old
 // proof, and with a loop that has stopped every job is.
 func TestProofsStayFresh(t *testing.T) {

@@ -157,6 +157,12 @@ func TestStartdOfAnotherJob(t *testing.T) {
 	if r := ta.entry("slot1_1"); r.Budget != 4096 || r.Confirmed {
 		t.Errorf("entry = %+v", r)
 	}
+	// A slot between two jobs: claimed, with the next job's VRAM, no job yet.
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "", "alice", 8192, uuid(0))}, nil)
+	ta.ask(t.Context())
+	if r := ta.entry("slot1_1"); r.Budget != 4096 || r.Confirmed {
+		t.Errorf("entry = %+v", r)
+	}
 	ta.startd.set(nil, errors.New("no startd"))
 	if ta.ask(t.Context()) {
 		t.Error("a startd that does not answer settles a question")

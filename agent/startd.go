@@ -172,9 +172,10 @@ func (b *books) settle(w startdWord) settled {
 	for i := range b.slots {
 		r := &b.slots[i]
 		ad, ok := w.slots[shortName(r.Starter.Slot)]
-		if !ok || r.Job != "" && ad.JobID != "" && r.Job != ad.JobID {
+		if !ok || ad.JobID == "" || r.Job != "" && r.Job != ad.JobID {
+			// Its ad is not there yet, or is of the job before or after.
 			if !r.Confirmed {
-				out.open++ // its ad is not there yet, or is another job's
+				out.open++
 			}
 			continue
 		}
@@ -208,10 +209,7 @@ func (r *Running) correct(ad condor.Slot, w startdWord) (differs string) {
 	if owner := ownerOf(ad); owner != "" {
 		r.Owner = owner
 	}
-	if ad.JobID != "" {
-		r.Job = ad.JobID
-	}
-	r.Confirmed = true
+	r.Job, r.Confirmed = ad.JobID, true
 	return differs
 }
 
