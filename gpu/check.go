@@ -3,7 +3,6 @@ package gpu
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 )
@@ -21,10 +20,39 @@ const (
 
 // Names and versions end in HTCondor's configuration, in ads and in labels, so
 // they must be what they seem.
-var (
-	hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
-	version  = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){1,3}$`)
-)
+
+// isHostName: letters, digits and "._-" between a letter or digit at each end.
+func isHostName(s string) bool {
+	return s != "" && len(s) <= 253 && isAlphanumeric(s[0]) && isAlphanumeric(s[len(s)-1]) &&
+		all(s, func(c byte) bool { return isAlphanumeric(c) || c == '.' || c == '_' || c == '-' })
+}
+
+// isVersion: two to four numbers of at most six digits, joined by dots.
+func isVersion(s string) bool {
+	numbers := strings.Split(s, ".")
+	for _, n := range numbers {
+		if n == "" || len(n) > 6 || !all(n, isDigit) {
+			return false
+		}
+	}
+	return len(numbers) >= 2 && len(numbers) <= 4
+}
+
+// No regexp here: compiling one takes longer than all else that
+// gpuslot-condor does before a job starts.
+
+func all(s string, is func(byte) bool) bool {
+	for i := range len(s) {
+		if !is(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isDigit(c byte) bool        { return '0' <= c && c <= '9' }
+func isLower(c byte) bool        { return 'a' <= c && c <= 'z' }
+func isAlphanumeric(c byte) bool { return isDigit(c) || isLower(c) || 'A' <= c && c <= 'Z' }
 
 // Check reports everything that cannot be true of a node, all at once.
 func (inv Inventory) Check() error {
@@ -52,7 +80,7 @@ func (c *checker) host(inv Inventory) {
 	if inv.Schema != InventorySchema {
 		c.bad("schema is %q; this gpuslot reads %q", clip(inv.Schema), InventorySchema)
 	}
-	if h := inv.Host.Name; h != "" && !hostName.MatchString(h) {
+	if h := inv.Host.Name; h != "" && !isHostName(h) {
 		c.bad("host.name is %q; a host name has letters, digits, dots and hyphens", clip(h))
 	}
 	if n := inv.Host.CPUs; n < 1 || n > MaxCPUs {
@@ -61,10 +89,10 @@ func (c *checker) host(inv Inventory) {
 	if m := inv.Host.Memory; m < 1 || m > MaxHostMemory {
 		c.bad("host.memory_mib is %d; a node has 1 to %d", int64(m), int64(MaxHostMemory))
 	}
-	if v := inv.Driver; v != "" && !version.MatchString(v) {
+	if v := inv.Driver; v != "" && !isVersion(v) {
 		c.bad("driver is %q; write a version such as 550.163.01", clip(v))
 	}
-	if v := inv.CUDA; v != "" && !version.MatchString(v) {
+	if v := inv.CUDA; v != "" && !isVersion(v) {
 		c.bad("cuda is %q; write a version such as 12.4", clip(v))
 	}
 }

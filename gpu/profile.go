@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -20,27 +19,55 @@ type Profile struct {
 	Attributes []string
 }
 
-var profileName = regexp.MustCompile(`^([1-9][0-9]?)g\.([1-9][0-9]{0,3})gb((?:[+-][a-z]+(?:\.[a-z]+)*(?:,[a-z]+)*)*)$`)
-
 // ParseProfile reads a profile's name as nvidia-smi prints it, with or without
 // the leading "MIG ".
 func ParseProfile(s string) (Profile, error) {
-	m := profileName.FindStringSubmatch(strings.TrimPrefix(s, "MIG "))
-	if m == nil {
+	slices, rest, okSlices := cutNumber(strings.TrimPrefix(s, "MIG "), 2, "g.")
+	gb, attrs, okGB := cutNumber(rest, 4, "gb")
+	p := Profile{Slices: slices, GB: gb}
+	if !okSlices || !okGB || !p.addAll(attrs) {
 		return Profile{}, fmt.Errorf("MIG profile %q is not of the form 1g.10gb or 1g.10gb+me", clip(s))
 	}
-	slices, _ := strconv.Atoi(m[1]) // both are bounded by the pattern
-	gb, _ := strconv.Atoi(m[2])
-	p := Profile{Slices: slices, GB: gb}
-	for attrs := m[3]; attrs != ""; {
+	return p, nil
+}
+
+// cutNumber cuts a positive number of at most so many digits, without leading
+// zeros, and the unit behind it.
+func cutNumber(s string, digits int, unit string) (n int, rest string, ok bool) {
+	number, rest, ok := strings.Cut(s, unit)
+	if !ok || len(number) == 0 || len(number) > digits || number[0] == '0' || !all(number, isDigit) {
+		return 0, s, false
+	}
+	n, err := strconv.Atoi(number)
+	return n, rest, err == nil
+}
+
+// addAll reads "+me,gfx-me.all" to its end.
+func (p *Profile) addAll(attrs string) bool {
+	for attrs != "" {
 		end := strings.IndexAny(attrs[1:], "+-") + 1
 		if end == 0 {
 			end = len(attrs)
 		}
+		if sign := attrs[0]; sign != '+' && sign != '-' || !isAttributes(attrs[1:end]) {
+			return false
+		}
 		p.addAttributes(attrs[0] == '-', attrs[1:end])
 		attrs = attrs[end:]
 	}
-	return p, nil
+	return true
+}
+
+// isAttributes: words of small letters, joined by commas; each word's parts by dots.
+func isAttributes(list string) bool {
+	for _, attribute := range strings.Split(list, ",") {
+		for _, word := range strings.Split(attribute, ".") {
+			if word == "" || !all(word, isLower) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // addAttributes takes a list apart that mig-parted joins with commas.
