@@ -86,7 +86,16 @@ func examples() map[string]Node {
 	capped.Capability = gpu.ComputeCapability{Major: 8}
 	mixed := exampleNode(v100s(0), capped)
 
-	return map[string]Node{"shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
+	// More slot types than HTCondor reads by itself.
+	var sixteen []Device
+	for i := range 16 {
+		d := v100s(i)
+		d.Share.CPUs, d.Share.Memory = 5, 22016
+		sixteen = append(sixteen, d)
+	}
+	many := exampleNode(sixteen...)
+
+	return map[string]Node{"sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
 }
 
 // golden compares with testdata/<name>, or writes it with -update.

@@ -29,6 +29,7 @@ func ExecutionPoint(n Node) ([]byte, error) {
 	)
 	t.resources(n)
 	types := slotTypes(n)
+	t.limit(types)
 	t.policy(n)
 	for i, st := range types {
 		t.slotType(i+1, st)
@@ -67,6 +68,16 @@ func (t *text) resources(n Node) {
 	// Also without GPUs: a request of 0 then matches, as everywhere else.
 	t.set("MACHINE_RESOURCE_VRAM", "%d", int64(vram))
 }
+
+// limit raises the number of slot types that HTCondor reads: it ignores the
+// others without a word (seen on 25.14.1: 10 slots of 17).
+func (t *text) limit(types []slotType) {
+	if len(types) > defaultMaxSlotTypes {
+		t.set("MAX_SLOT_TYPES", "%d", len(types))
+	}
+}
+
+const defaultMaxSlotTypes = 10
 
 // layout is the part of a slot type that the startd reads at its start.
 func (t *text) layout(number int, st slotType) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,8 +105,11 @@ func TestRealExecutionPoint(t *testing.T) {
 			h.write(t, "config.d/90-site.conf", "START = Owner =!= \"mallory\"\n")
 			dump := h.value(t, "-dump")
 			types := slotTypes(n)
+			if most, err := strconv.Atoi(h.value(t, "MAX_SLOT_TYPES")); err != nil || most < len(types) {
+				t.Errorf("HTCondor reads %d of %d slot types: %v", most, len(types), err)
+			}
 			for i, st := range types {
-				number := string(rune('1' + i))
+				number := strconv.Itoa(i + 1)
 				start := h.value(t, "SLOT_TYPE_"+number+"_START")
 				if !strings.HasSuffix(start, `&& (Owner =!= "mallory")`) {
 					t.Errorf("type %s does not hold the site's START: %s", number, start)
@@ -118,7 +122,7 @@ func TestRealExecutionPoint(t *testing.T) {
 					t.Errorf("type %s (%s): hook keyword %v", number, st.title, keyword)
 				}
 			}
-			if strings.Contains(dump, "SLOT_TYPE_"+string(rune('1'+len(types)))+" ") {
+			if strings.Contains(dump, "SLOT_TYPE_"+strconv.Itoa(len(types)+1)+" ") {
 				t.Error("there is one slot type too many")
 			}
 		})
