@@ -94,7 +94,7 @@ func (b *bench) setUp(ctx context.Context) error {
 	if err := os.WriteFile(b.path("machine.ad"), []byte(b.machineAd()), 0o644); err != nil {
 		return err
 	}
-	b.main, err = b.agent(ctx, "main", "", b.inv)
+	b.main, err = b.agent(ctx, "main", "[sharing]\nshares = 8\n", b.inv) // the paper's eight
 	return err
 }
 

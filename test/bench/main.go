@@ -57,12 +57,12 @@ func report(rows []row) error {
 	fmt.Fprintln(w, "\nWHAT\tMEASURED\tTARGET\t")
 	for _, r := range rows {
 		verdict := "met"
-		if !r.met {
+		switch {
+		case r.target == "":
+			verdict = "" // a yardstick, or no target was set
+		case !r.met:
 			verdict = "MISSED"
 			missed++
-		}
-		if r.target == "" {
-			verdict = ""
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.what, r.got, r.target, verdict)
 	}
