@@ -22,7 +22,7 @@ func TestImportsStayLight(t *testing.T) {
 	}
 	for _, heavy := range []string{
 		"net/http", "crypto/tls", "crypto/sha256", "crypto/rand", "log", "log/slog", "text/template", "html/template", "os/user",
-		"math/big", "testing", "runtime/cgo", "runtime/pprof", "encoding/xml", "compress/gzip",
+		"math/big", "regexp", "testing", "runtime/cgo", "runtime/pprof", "encoding/xml", "compress/gzip",
 		"github.com/BurntSushi/toml", "github.com/NVIDIA/go-nvml/pkg/nvml", "github.com/spf13/cobra",
 		"github.com/prometheus/client_golang/prometheus", "golang.org/x/sys/unix",
 		"github.com/gpuslot/gpuslot/agent", "github.com/gpuslot/gpuslot/agent/config", "github.com/gpuslot/gpuslot/mps",

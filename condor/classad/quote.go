@@ -15,7 +15,7 @@ func Quote(s string) string {
 
 // oneLine works on bytes: an environment need not be UTF-8.
 func oneLine(s string) string {
-	if strings.IndexAny(s, breaks) < 0 {
+	if !strings.ContainsAny(s, breaks) {
 		return s
 	}
 	b := []byte(s)
