@@ -175,10 +175,7 @@ func (s State) alone(c Caller, whole []gpu.UUID) *api.Refusal {
 
 // tenancy: MPS serves one account at a time and lets the others hang.
 func (s State) tenancy(g *plan.GPU, c Caller) *api.Refusal {
-	switch g.Tenancy.Policy {
-	case config.TenancyMultiUser:
-		return nil
-	case config.TenancyCommon:
+	if g.Tenancy.Policy == config.TenancyCommon {
 		if s.Common.Known && s.Common.UID == c.UID {
 			return nil
 		}

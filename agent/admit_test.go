@@ -170,10 +170,6 @@ func TestAdmitBeside(t *testing.T) {
 			s.Running = []Running{running(7, 1000, "alice", 16384), running(8, 1000, "alice", 10240)}
 		},
 		"the same job again": func(s *State) { r := running(100, 1000, "alice", 4096); s.Running, s.Held = []Running{r}, []Running{r} },
-		"others, multi-user": func(s *State) {
-			s.Plan.GPUs[0].Tenancy.Policy = config.TenancyMultiUser
-			s.Running = []Running{running(7, 1001, "bob", 4096)}
-		},
 		"the common account": func(s *State) {
 			s.Plan.GPUs[0].Tenancy = plan.Tenancy{Policy: config.TenancyCommon, User: "gpujobs"}
 			s.Common = Account{UID: 1000, Known: true}

@@ -116,13 +116,8 @@ func (d *draft) adviseTable(p placed) {
 		key := below(p.key, "compute_mode")
 		d.warn(key, d.value(key), "no wall is left against a job that drops its pipe directory: it runs beside MPS, without a memory limit")
 	}
-	if t := p.table.tenancy; t != nil {
+	if t := p.table.tenancy; t != nil && t.Policy == TenancyCommon {
 		key := below(p.key, "tenancy")
-		switch t.Policy {
-		case TenancyCommon:
-			d.warn(key, d.value(key), "all jobs run as %s, without isolation by account: they can read, signal and debug each other", t.User)
-		case TenancyMultiUser:
-			d.warn(key, d.value(key), "one MPS server serves all accounts: a fault of one job ends the others, and the server's log shows the command lines of all")
-		}
+		d.warn(key, d.value(key), "all jobs run as %s, without isolation by account: they can read, signal and debug each other", t.User)
 	}
 }

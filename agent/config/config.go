@@ -187,9 +187,8 @@ type Tenancy struct {
 // TenancyPolicy names a tenancy.
 type TenancyPolicy string
 
-// The tenancies. TenancyMultiUser needs a control daemon with -multiuser-server.
+// The tenancies.
 const (
 	TenancyOneAtATime TenancyPolicy = "one-at-a-time"
 	TenancyCommon     TenancyPolicy = "common"
-	TenancyMultiUser  TenancyPolicy = "multi-user"
 )

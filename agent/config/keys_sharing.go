@@ -57,8 +57,8 @@ func sharingKeys() []Key {
 				m, p := readComputeMode(v)
 				return point(&t.computeMode, m, p)
 			}},
-		{Table: "sharing", Name: "tenancy", Type: `"one-at-a-time", "common:<user>" or "multi-user"`, Default: `"one-at-a-time"`,
-			Meaning: "Whose jobs share a GPU at one time; MPS serves one account and lets the others wait. `one-at-a-time` admits only the account that holds the GPU now; `common:<user>` says that all jobs run as that one account, without isolation between them; `multi-user` is for control daemons that serve several accounts (driver 555 and later).",
+		{Table: "sharing", Name: "tenancy", Type: `"one-at-a-time" or "common:<user>"`, Default: `"one-at-a-time"`,
+			Meaning: "Whose jobs share a GPU at one time; MPS serves one account and lets the others wait. `one-at-a-time` admits only the account that holds the GPU now; `common:<user>` says that all jobs run as that one account, without isolation between them. Control daemons that serve several accounts (`multi-user`) are not started yet.",
 			set:     func(_ *Config, t *table, v any) string { te, p := readTenancy(v); return point(&t.tenancy, te, p) }},
 		{Table: "gpu", Name: "host", Type: "a host name or glob", Default: `"*"`,
 			Meaning: "Where the GPU is expected, so that one file can serve a farm: on other hosts its absence is not reported.",
@@ -154,11 +154,14 @@ func readComputeMode(v any) (gpu.ComputeMode, string) {
 }
 
 func readTenancy(v any) (Tenancy, string) {
-	const right = `write "one-at-a-time", "common:<user>" or "multi-user"`
+	const right = `write "one-at-a-time" or "common:<user>"`
 	s, _ := v.(string)
 	user, common := strings.CutPrefix(s, string(TenancyCommon)+":")
 	if !common {
-		policy, p := word(v, TenancyOneAtATime, TenancyMultiUser)
+		if s == "multi-user" {
+			return Tenancy{}, "control daemons that serve several accounts are not started yet; meanwhile " + right
+		}
+		policy, p := word(v, TenancyOneAtATime)
 		if p != "" {
 			p = right
 		}

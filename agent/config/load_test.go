@@ -119,7 +119,7 @@ func TestListen(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	c := parse(t, `
 [host."wn-gpu1"]
-tenancy = "multi-user"
+shares = 4
 [sharing]
 compute_mode = "default"
 tenancy = "common:gpujobs"
@@ -133,7 +133,6 @@ largest_request = 16384
 state = "/run/gpuslot-state"
 `)
 	want := []string{
-		`gpuslot.toml:3: host."wn-gpu1".tenancy = "multi-user": one MPS server serves all accounts: a fault of one job ends the others, and the server's log shows the command lines of all`,
 		`gpuslot.toml:5: sharing.compute_mode = "default": no wall is left against a job that drops its pipe directory: it runs beside MPS, without a memory limit`,
 		`gpuslot.toml:6: sharing.tenancy = "common:gpujobs": all jobs run as gpujobs, without isolation by account: they can read, signal and debug each other`,
 		`gpuslot.toml:7: sharing.largest_request = 16000: budgets are multiples of 512 MiB (request_vram.quantum), so the largest will be 15872`,

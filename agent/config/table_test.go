@@ -47,7 +47,7 @@ shares = 5
 [host."wn-gpu1*"]
 mode = "whole"
 shares = 4
-tenancy = "multi-user"
+tenancy = "common:others"
 
 [host."wn-gpu*"]
 shares = 3
@@ -72,7 +72,7 @@ reserved_vram = 2048
 largest_request = 8192
 `)
 	all := Settings{
-		Mode: "mps", ModeFrom: `[gpu."` + uuidA + `"]`, Shares: 5, Tenancy: Tenancy{Policy: "multi-user"}, ComputeMode: "",
+		Mode: "mps", ModeFrom: `[gpu."` + uuidA + `"]`, Shares: 5, Tenancy: Tenancy{Policy: "common", User: "others"}, ComputeMode: "",
 		Threads: Threads{Policy: "fixed", Percent: 33.3}, Whole: 2, WholeFrom: `[model."Tesla V100S-PCIE-32GB"]`, ReservedVRAM: 1024, LargestRequest: 8192,
 	}
 	otherGPU := all

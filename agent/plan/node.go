@@ -3,19 +3,12 @@ package plan
 import (
 	"fmt"
 
-	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Driver branches that change what MPS can promise (measured on the control
-// daemons of 535, 550 and 555).
-const (
-	// firstPrivileged is the first branch whose control daemon checks who
-	// changes its defaults.
-	firstPrivileged = 550
-	// firstMultiUser is the first branch with -multiuser-server.
-	firstMultiUser = 555
-)
+// firstPrivileged is the first driver branch whose control daemon checks who
+// changes its defaults (measured on 535, 550 and 555).
+const firstPrivileged = 550
 
 // noteNode says what is true of the finished plan and an operator should know.
 func noteNode(p Plan, present int, n *notes) {
@@ -30,23 +23,12 @@ func noteNode(p Plan, present int, n *notes) {
 		if !g.Shared() {
 			continue
 		}
-		noteTenancy(g, branch, n)
 		if g.Shares > g.Resources.CPUs {
 			n.warn(g.UUID, "%s for %d shares: the CPUs run out before the shares", counted(g.Resources.CPUs, "CPU", "CPUs"), g.Shares)
 		}
 		if 0 < branch && branch < firstPrivileged {
 			n.warn(g.UUID, "the control daemon of driver %s lets any local user change its defaults, so its memory limit is no wall: use driver %d or newer", p.Driver, firstPrivileged)
 		}
-	}
-}
-
-func noteTenancy(g GPU, branch int, n *notes) {
-	switch {
-	case g.Tenancy.Policy != config.TenancyMultiUser:
-	case branch == 0:
-		n.warn(g.UUID, `tenancy = "multi-user" needs driver %d or newer, and the driver is unknown`, firstMultiUser)
-	case branch < firstMultiUser:
-		n.fail(g.UUID, `tenancy = "multi-user" needs a control daemon with -multiuser-server, which driver %d has not: use driver %d or newer, or "one-at-a-time"`, branch, firstMultiUser)
 	}
 }
 

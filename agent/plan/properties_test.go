@@ -70,7 +70,7 @@ func configs() *rapid.Generator[config.Config] {
 			maybe(t, &b, "reserved_vram", "0", "512", "3000", "32510")
 			maybe(t, &b, "largest_request", `"auto"`, "40000")
 			maybe(t, &b, "threads", `"equal"`, `"by-vram"`, "33.3", "0.1")
-			maybe(t, &b, "tenancy", `"multi-user"`, `"common:jobs"`)
+			maybe(t, &b, "tenancy", `"one-at-a-time"`, `"common:jobs"`)
 			if !strings.HasPrefix(table, "gpu") {
 				maybe(t, &b, "whole", "0", "1", "3", "20")
 			}
