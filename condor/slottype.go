@@ -45,13 +45,10 @@ func sharedType(n Node, d Device) slotType {
 		uuid:  d.UUID,
 		start: []string{"TARGET.RequestGPUs =?= 1"},
 	}
-	switch n.WithoutRequest {
-	case WithoutRequestWhole:
+	// Elsewhere a job that does not say request_vram comes in on purpose: START
+	// could only leave it idle without a word, the hook holds it with the line to add.
+	if n.WithoutRequest == WithoutRequestWhole {
 		st.start = append(st.start, "(TARGET.RequestVRAM ?: 0) > 0")
-	default:
-		// A job that does not say request_vram comes in on purpose: START
-		// could only leave it idle without a word, the hook holds it with
-		// the line to add.
 	}
 	st.start = append(st.start,
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.LargestRequest)),
