@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -48,6 +49,9 @@ type Health struct {
 	// Check is the finding of the cheap check, made just now without the
 	// daemon's help: nil if the proven process still holds its lock and runs.
 	Check error
+	// Stale: an MPS server runs that was started under other limits, and it
+	// would serve the job.
+	Stale bool
 }
 
 // Reason says why a GPU with this health takes no jobs; empty if it does.
@@ -58,12 +62,22 @@ func (h Health) Reason(now time.Time, most time.Duration) string {
 	case h.Proof.At.IsZero():
 		return "its control daemon has not proven its health yet: look at gpuslot status"
 	case h.Check != nil:
-		return fmt.Sprintf("its control daemon is not well: %v: look at gpuslot status", h.Check)
+		return daemonSays(h.Check)
 	case now.Sub(h.Proof.At) > most:
 		return fmt.Sprintf("its control daemon last proved its health %s ago, which is more than health.max_age = %s: look at gpuslot status",
 			now.Sub(h.Proof.At).Round(time.Second), most)
 	}
 	return ""
+}
+
+// daemonSays is trouble with a control daemon as a sentence about one GPU,
+// which is named before it.
+func daemonSays(err error) string {
+	var e *mps.Error
+	if errors.As(err, &e) {
+		return "its control daemon: " + e.Text
+	}
+	return fmt.Sprintf("its control daemon: %v: look at gpuslot status", err)
 }
 
 // Target finds the shared GPU that a job's slot holds a part of. Without one
@@ -208,7 +222,10 @@ func (s State) room(g *plan.GPU, c Caller, budget gpu.MiB) *api.Refusal {
 
 // grantShared is the job's slice, in NVIDIA's and our variables.
 func (s State) grantShared(g *plan.GPU, budget gpu.MiB) *api.Grant {
-	wall := wallOf(s.Plan.Driver, g.LargestRequest, budget)
+	wall := WallNone
+	if !s.Health.Stale {
+		wall = wallOf(s.Plan.Driver, g.LargestRequest, budget)
+	}
 	mib := strconv.FormatInt(int64(budget), 10)
 	env := map[string]string{
 		"CUDA_VISIBLE_DEVICES":             string(g.UUID),

@@ -187,6 +187,16 @@ func TestAdmitBeside(t *testing.T) {
 	}
 }
 
+// TestStaleServerIsNoWall: a server from before the limits would serve the job.
+func TestStaleServerIsNoWall(t *testing.T) {
+	s := admitState()
+	s.Health.Stale = true
+	grant, r := Admit(s, Caller{UID: 1000, Starter: Starter{PID: 1, Started: 1}}, &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(16384)})
+	if r != nil || grant.Wall != WallNone || grant.Environment["GPUSLOT_WALL"] != WallNone {
+		t.Errorf("%+v, %+v", grant, r)
+	}
+}
+
 func TestWallOf(t *testing.T) {
 	for _, tt := range []struct {
 		driver        string

@@ -7,8 +7,6 @@
 package agent
 
 import (
-	"errors"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -103,35 +101,4 @@ func nudge(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// doorsOf opens and closes the pipe directories below root.
-type doorsOf struct{ root string }
-
-func (d doorsOf) Admit(u gpu.UUID, uid uint32) error {
-	return d.change(mps.Admit, u, uid)
-}
-
-func (d doorsOf) Revoke(u gpu.UUID, uid uint32) error {
-	err := d.change(mps.Revoke, u, uid)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the directory is gone, and with it everybody's access
-	}
-	return err
-}
-
-func (d doorsOf) Admitted(u gpu.UUID) ([]uint32, error) {
-	dir, err := mps.PipeDirectory(d.root, u)
-	if err != nil {
-		return nil, err
-	}
-	return mps.Admitted(dir)
-}
-
-func (d doorsOf) change(do func(dir string, uid uint32) error, u gpu.UUID, uid uint32) error {
-	dir, err := mps.PipeDirectory(d.root, u)
-	if err != nil {
-		return err
-	}
-	return do(dir, uid)
 }

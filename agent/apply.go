@@ -9,7 +9,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -33,20 +32,18 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	}
 
 	// Read: the configuration, only when told to.
-	cfg := last.config
 	if reload {
 		clear(a.modeFailures)
-		v.configRead, v.configError = start, ""
+		v.configRead = start
 		read, err := config.Load(a.configFile)
 		if err == nil {
 			err = fixedPaths(last.config, read)
 		}
-		if err != nil {
-			v.configError = err.Error()
+		if err == nil {
+			v.next, v.pending, v.configOK, v.configError = read, true, true, ""
 		} else {
-			cfg = read
+			v.reject(err)
 		}
-		v.configOK = err == nil
 	}
 
 	// Read: the hardware and HTCondor's version.
@@ -57,7 +54,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	}
 	v.closed = hardwareMissing(inv, errInv, a.expected)
 	a.beat()
-	if v.condor == (condor.Version{}) || reload {
+	if reload || v.condorStale() {
 		v.condor = a.condorVersion(ctx, problem)
 	}
 	refused := checkCondor(v.condor, problem)
@@ -67,23 +64,22 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 
 	// Decide.
 	if errInv == nil {
-		p, err := plan.Build(cfg, inv)
+		p, err := plan.Build(v.next, inv)
 		switch {
 		case err == nil:
 			if !v.planned || !samePlan(v.plan, p) {
 				v.applied = start
+				a.books.newPlan()
 			}
-			v.config, v.plan, v.planned = cfg, p, true
-		case reload:
-			v.configError, v.configOK = err.Error(), false
+			v.config, v.plan, v.planned, v.pending = v.next, p, true, false
+		case v.pending:
+			v.reject(err)
 		default:
 			problem(err)
 		}
 		v.present = presence(inv)
-	} else if !v.planned {
-		v.config = cfg
 	}
-	v.accounts = accounts(v.plan)
+	v.accounts = accounts(ctx, v.plan, last.accounts, reload)
 	if !v.planned {
 		a.publish(&v, start)
 		return
@@ -194,80 +190,4 @@ func (a *Agent) needsSet(guards map[gpu.UUID]guard, wanted []mps.Wanted) bool {
 		}
 	}
 	return false
-}
-
-// accounts looks up the accounts that tenancies name.
-func accounts(p plan.Plan) map[string]Account {
-	m := map[string]Account{}
-	for _, g := range p.GPUs {
-		name := g.Tenancy.User
-		if _, done := m[name]; name == "" || done {
-			continue
-		}
-		m[name] = accountNamed(name)
-	}
-	return m
-}
-
-func (a *Agent) writePlan(paths config.Paths, p plan.Plan) error {
-	b, err := p.Encode()
-	if err != nil {
-		return err
-	}
-	_, err = writeIfChanged(PlanFile(paths), b)
-	return err
-}
-
-// writeCondor writes what HTCondor reads at the start of the startd.
-func (a *Agent) writeCondor(cfg config.Config, p plan.Plan) error {
-	n := a.node(cfg, p)
-	if changed, err := writeIfChanged(InventoryAdsFile(cfg.Paths), condor.InventoryAds(n)); err != nil {
-		return err
-	} else if changed {
-		a.log.Info("inventory ads written", "file", InventoryAdsFile(cfg.Paths))
-	}
-	if !cfg.HTCondor.Manage {
-		return nil
-	}
-	text, err := condor.ExecutionPoint(n)
-	if err != nil {
-		return err
-	}
-	changed, err := writeIfChanged(cfg.Paths.CondorConfig, text)
-	if changed && err == nil {
-		a.log.Info("HTCondor configuration written", "file", cfg.Paths.CondorConfig)
-	}
-	return err
-}
-
-func (a *Agent) node(cfg config.Config, p plan.Plan) condor.Node {
-	n := Node(p, cfg.Paths)
-	n.Version = a.version
-	return n
-}
-
-// condorVersion is HTCondor's; zero if it is not installed yet.
-func (a *Agent) condorVersion(ctx context.Context, problem func(error)) condor.Version {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	v, err := a.startd.Version(ctx)
-	if err != nil {
-		problem(fmt.Errorf("HTCondor's version is not known: %w", err))
-	}
-	return v
-}
-
-// checkCondor says why nothing may be offered to this HTCondor; empty if it may.
-func checkCondor(v condor.Version, problem func(error)) string {
-	if v == (condor.Version{}) {
-		return ""
-	}
-	warning, err := condor.Check(v)
-	if warning != "" {
-		problem(errors.New(warning))
-	}
-	if err != nil {
-		return err.Error()
-	}
-	return ""
 }

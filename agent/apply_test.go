@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -226,6 +227,60 @@ func TestDriverAppearsLater(t *testing.T) {
 	}
 	if len(ta.daemons.running) != 2 || len(before) != len(ta.files()) {
 		t.Error("a driver that does not answer tore something down")
+	}
+}
+
+// TestReloadWithoutDriver: a good configuration that comes while the hardware
+// cannot be read is applied when it can.
+func TestReloadWithoutDriver(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	ta.hw.set(gpu.Inventory{}, errors.New("NVML has not returned"))
+	ta.writeConfig("[sharing]\nshares = 2\n")
+	if v := ta.apply(true); v.configError != "" || v.plan.GPUs[0].Shares == 2 {
+		t.Errorf("error %q, shares %d", v.configError, v.plan.GPUs[0].Shares)
+	}
+	ta.hw.set(inventoryOf(1), nil)
+	if v := ta.apply(false); v.plan.GPUs[0].Shares != 2 {
+		t.Errorf("shares = %d", v.plan.GPUs[0].Shares)
+	}
+	// One that turns out to be impossible is rejected then.
+	ta.hw.set(gpu.Inventory{}, errors.New("NVML has not returned"))
+	ta.writeConfig("[gpu.\"" + string(uuid(0)) + "\"]\nshares = 40\n")
+	ta.apply(true)
+	ta.hw.set(inventoryOf(1), nil)
+	for range 2 {
+		if v := ta.apply(false); v.configError == "" || v.configOK || v.plan.GPUs[0].Shares != 2 {
+			t.Errorf("error %q, shares %d", v.configError, v.plan.GPUs[0].Shares)
+		}
+	}
+}
+
+// TestRestartWithoutDriver: a new agent that cannot make a plan still says why
+// the GPUs of the old one take no jobs.
+func TestRestartWithoutDriver(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	ta.hw.set(gpu.Inventory{}, errors.New("the NVIDIA kernel driver is not loaded"))
+	ta.restart()
+	if why := ta.reason(1); !strings.Contains(why, "driver is not loaded") {
+		t.Errorf("START is told %q", why)
+	}
+	r := ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
+	if r.Code != api.CodeClosed || !strings.Contains(r.Reason, "driver is not loaded") {
+		t.Errorf("refusal = %+v", r)
+	}
+	if len(ta.daemons.running) != 2 {
+		t.Error("control daemons were stopped without a plan")
+	}
+}
+
+func TestUpgradedHTCondorIsNoticed(t *testing.T) {
+	ta := bareTestAgent(t, 1, "")
+	ta.startd.version = condor.Version{Major: 23, Minor: 9, Patch: 6}
+	ta.restart()
+	ta.startd.version = condor.Version{Major: 25, Minor: 14, Patch: 1}
+	ta.apply(false)
+	if why := ta.reason(0); why != "" {
+		t.Errorf("still closed: %s", why)
 	}
 }
 

@@ -98,7 +98,7 @@ func (g guard) closed() string {
 	case (f == mps.Busy || f == mps.Wedged) && g.failures < closeAfter && !g.proof.At.IsZero():
 		return ""
 	}
-	return g.err.Error()
+	return daemonSays(g.err)
 }
 
 // mendable says whether setting the whole state anew may help.

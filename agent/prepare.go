@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -17,15 +19,22 @@ func (a *Agent) prepare(c Caller, job *api.Job) api.Reply {
 	grant, refusal, err := a.admit(c, job, start)
 	result, reason := outcome(refusal, err)
 	a.metrics.Admission(result, reason, time.Since(start))
+	level := slog.LevelInfo
+	if !c.Hook {
+		level = slog.LevelDebug // a job may ask as often as it likes
+	}
+	log := func(msg string, args ...any) {
+		a.log.Log(context.Background(), level, msg, append([]any{"slot", c.Starter.Slot, "job", job.ID, "owner", job.Owner}, args...)...)
+	}
 	switch {
 	case err != nil:
-		a.log.Info("refused a caller", "uid", c.UID, "pid", c.PID, "slot", c.Starter.Slot, "err", err)
+		log("refused a caller", "err", err)
 		return api.Reply{Error: err.Error()}
 	case refusal != nil:
-		a.log.Info("refused a job", "slot", c.Starter.Slot, "job", job.ID, "owner", job.Owner, "code", refusal.Code, "reason", refusal.Reason)
+		log("refused a job", "code", refusal.Code, "reason", refusal.Reason)
 		return api.Reply{Refusal: refusal}
 	}
-	a.log.Info("admitted a job", "slot", c.Starter.Slot, "job", job.ID, "owner", job.Owner, "gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "wall", grant.Wall)
+	log("admitted a job", "gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "wall", grant.Wall)
 	return api.Reply{Grant: grant}
 }
 
@@ -70,6 +79,9 @@ func outcome(r *api.Refusal, err error) (result, reason string) {
 // the last share.
 func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
 	v := a.view.Load()
+	if !v.planned && len(job.AssignedGPUs) > 0 {
+		return nil, api.Refuse(api.CodeClosed, v.noPlan()), nil
+	}
 	s := State{Plan: &v.plan, Pipes: PipeRoot(v.config.Paths), Now: now, MaxAge: v.config.Health.MaxAge}
 	g, whole, refusal := Target(s.Plan, job)
 	if refusal != nil {

@@ -76,7 +76,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	}
 	a.books = newBooks(procFS{root}, doors)
 	a.metrics = metrics.New(o.Build, a.snapshot)
-	a.view.Store(&view{config: cfg})
+	a.view.Store(&view{config: cfg, next: cfg})
 	a.startdSays.Store(&seen{})
 	return a, nil
 }

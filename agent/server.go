@@ -61,7 +61,7 @@ func (s *server) serve(ctx context.Context, l *net.UnixListener) error {
 		default:
 			// Out of file descriptors, most likely: those in use end within seconds.
 			s.log.Error("cannot accept a connection", "err", err)
-			pause(ctx, 50*time.Millisecond)
+			pause(ctx, 250*time.Millisecond)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (s *server) reply(conn *net.UnixConn, p peer, req api.Request) api.Reply {
 		c, err := s.proc.identifyPeer(conn, p, starterUID(s.own))
 		if err != nil {
 			s.answers.denied()
-			s.log.Info("refused a caller", "uid", p.uid, "pid", p.pid, "err", err)
+			s.log.Debug("refused a caller", "uid", p.uid, "pid", p.pid, "err", err)
 			return api.Reply{Error: err.Error()}
 		}
 		return s.answers.prepare(c, req.Job)

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -39,21 +38,6 @@ func (r Running) tenant() string {
 		return fmt.Sprintf("uid %d", r.Account.UID)
 	}
 	return "the job of " + r.Starter.Slot
-}
-
-// Doors opens and closes a GPU's pipe directory for one account. All calls are
-// repeatable.
-type Doors interface {
-	Admit(u gpu.UUID, uid uint32) error
-	Revoke(u gpu.UUID, uid uint32) error
-	// Admitted lists the accounts that it is open to.
-	Admitted(u gpu.UUID) ([]uint32, error)
-}
-
-// door is one account's access to one GPU's pipe directory.
-type door struct {
-	gpu gpu.UUID
-	uid uint32
 }
 
 // unbooked is a starter from before the agent's start.
@@ -114,36 +98,6 @@ func (b *books) enter(r Running) {
 	b.slots = append(b.slots, r)
 }
 
-// admitAccount opens the pipe directory unless it is known to be open. The
-// caller holds mu, so that no revocation comes between.
-func (b *books) admitAccount(u gpu.UUID, uid uint32) error {
-	d := door{u, uid}
-	if b.open[d] {
-		return nil
-	}
-	if err := b.doors.Admit(u, uid); err != nil {
-		return err
-	}
-	b.open[d] = true
-	return nil
-}
-
-// reopen opens again all doors of a GPU that should be open.
-func (b *books) reopen(u gpu.UUID) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var errs []error
-	for d := range b.open {
-		if d.gpu != u {
-			continue
-		}
-		if err := b.doors.Admit(u, d.uid); err != nil {
-			errs = append(errs, fmt.Errorf("open the pipe directory of %s to uid %d again: %w", u, d.uid, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // sweep drops the slots whose starters have ended and closes the doors that
 // nobody needs any more. It returns what ended.
 func (b *books) sweep() (ended []Running, err error) {
@@ -175,17 +129,11 @@ func (b *books) sweepLocked() (ended []Running, err error) {
 	return ended, err
 }
 
-// needs: a slot whose account is not known yet may be anybody's.
-func (b *books) needs(d door) bool {
-	return len(b.unbooked) > 0 || slices.ContainsFunc(b.slots, func(r Running) bool {
-		return r.GPU == d.gpu && (!r.Account.Known || r.Account.UID == d.uid)
-	})
-}
-
-// forget takes an entry back whose admission could not be completed. The
-// caller holds mu.
-func (b *books) forget(s Starter, u gpu.UUID) {
-	b.slots = slices.DeleteFunc(b.slots, func(r Running) bool { return r.Starter.is(s) && r.GPU == u })
+// newPlan forgets what was full under the plan before.
+func (b *books) newPlan() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.full)
 }
 
 // busy: some slot holds a part of the GPU.

@@ -276,7 +276,7 @@ func TestAccountsOfSlots(t *testing.T) {
 	if err != nil {
 		t.Skip("no account database")
 	}
-	find := f.fs().accounts([]condor.Slot{{Name: "slot1_3@x", RemoteOwner: me.Username + "@x"}, {Name: "slot1_4@x", RemoteOwner: "no-such-account-anywhere@x"}})
+	find := f.fs().accounts(t.Context(), []condor.Slot{{Name: "slot1_3@x", RemoteOwner: me.Username + "@x"}, {Name: "slot1_4@x", RemoteOwner: "no-such-account-anywhere@x"}})
 	for _, tt := range []struct {
 		s     Starter
 		owner string

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -71,6 +72,12 @@ func (a *Agent) acceptances() []api.Acceptance {
 	a.sweepNow() // a tenant must not outlive its last job here
 	v, now := a.view.Load(), time.Now()
 	out := []api.Acceptance{}
+	if !v.planned {
+		// The startd may run with the plan of the agent before this one.
+		for _, w := range a.recalled.ControlDaemons() {
+			out = append(out, api.Acceptance{UUID: string(w.GPU), Reason: v.noPlan(), Time: now})
+		}
+	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
 		if !g.Shared() {
@@ -86,7 +93,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 func (a *Agent) status() *api.Status {
 	v, now := a.view.Load(), time.Now()
 	s := &api.Status{
-		Version: a.version, Host: v.plan.Host.Name, Driver: v.plan.Driver, HTCondor: v.condorText(),
+		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
 		Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
 	}
@@ -97,6 +104,15 @@ func (a *Agent) status() *api.Status {
 		s.GPUs = append(s.GPUs, a.statusGPU(v, &v.plan.GPUs[i], now))
 	}
 	return s
+}
+
+// hostName is the plan's, or the kernel's where there is no plan yet.
+func hostName(v *view) string {
+	if v.planned {
+		return v.plan.Host.Name
+	}
+	name, _ := os.Hostname() // empty is as good
+	return name
 }
 
 func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
@@ -118,6 +134,9 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		s.Server = serverText(guard)
 	}
 	for _, r := range j.running {
+		if j.health.Stale {
+			r.Wall = WallNone
+		}
 		if r.Wall == WallNone || len(s.Jobs) == 0 {
 			s.Wall = r.Wall
 		}

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -13,8 +12,12 @@ import (
 // view is the agent's whole knowledge after one round of the loop. It is never
 // changed once published: readers need no lock.
 type view struct {
-	config config.Config
-	plan   plan.Plan
+	// config is the one that the plan in force was made from; next is the last
+	// that could be read, pending that no plan was tried from it yet, because
+	// the hardware could not be read.
+	config, next config.Config
+	pending      bool
+	plan         plan.Plan
 	// planned: an inventory was read and a plan made from it.
 	planned bool
 	// applied is when the plan in force was first applied.
@@ -46,14 +49,22 @@ type view struct {
 // health is what is known of one shared GPU without asking anybody.
 func (v *view) health(u gpu.UUID) Health {
 	g := v.guards[u]
-	h := Health{Proof: g.proof, Closed: g.closed()}
+	h := Health{Proof: g.proof, Closed: g.closed(), Stale: len(g.stale) > 0}
 	switch {
 	case v.closed != "":
 		h.Closed = v.closed
 	case !v.present[u]:
-		h.Closed = fmt.Sprintf("%s is not in the node any more: see whether nvidia-smi lists it", u)
+		h.Closed = "it is not in the node any more: see whether nvidia-smi lists it"
 	}
 	return h
+}
+
+// condorStale says when to ask for HTCondor's version again: while it is not
+// known or not good enough, and now and then, because it is upgraded some day.
+func (v *view) condorStale() bool {
+	const rounds = 40 // ten minutes by default
+	_, err := condor.Check(v.condor)
+	return v.condor == (condor.Version{}) || err != nil || v.rounds%rounds == 0
 }
 
 func (v *view) condorText() string {
@@ -62,3 +73,12 @@ func (v *view) condorText() string {
 	}
 	return v.condor.String()
 }
+
+// reject keeps what is in force.
+func (v *view) reject(err error) {
+	v.configOK, v.configError = false, err.Error()
+	v.next, v.pending = v.config, false
+}
+
+// noPlan says why there is no plan at all.
+func (v *view) noPlan() string { return "no GPU of this node takes jobs yet: " + v.closed }

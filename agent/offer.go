@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+)
+
+func (a *Agent) writePlan(paths config.Paths, p plan.Plan) error {
+	b, err := p.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = writeIfChanged(PlanFile(paths), b)
+	return err
+}
+
+// writeCondor writes what HTCondor reads at the start of the startd.
+func (a *Agent) writeCondor(cfg config.Config, p plan.Plan) error {
+	n := a.node(cfg, p)
+	if changed, err := writeIfChanged(InventoryAdsFile(cfg.Paths), condor.InventoryAds(n)); err != nil {
+		return err
+	} else if changed {
+		a.log.Info("inventory ads written", "file", InventoryAdsFile(cfg.Paths))
+	}
+	if !cfg.HTCondor.Manage {
+		return nil
+	}
+	text, err := condor.ExecutionPoint(n)
+	if err != nil {
+		return err
+	}
+	changed, err := writeIfChanged(cfg.Paths.CondorConfig, text)
+	if changed && err == nil {
+		a.log.Info("HTCondor configuration written", "file", cfg.Paths.CondorConfig)
+	}
+	return err
+}
+
+func (a *Agent) node(cfg config.Config, p plan.Plan) condor.Node {
+	n := Node(p, cfg.Paths)
+	n.Version = a.version
+	return n
+}
+
+// condorVersion is HTCondor's; zero if it is not installed yet.
+func (a *Agent) condorVersion(ctx context.Context, problem func(error)) condor.Version {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	v, err := a.startd.Version(ctx)
+	if err != nil {
+		problem(fmt.Errorf("HTCondor's version is not known: %w", err))
+	}
+	return v
+}
+
+// checkCondor says why nothing may be offered to this HTCondor; empty if it may.
+func checkCondor(v condor.Version, problem func(error)) string {
+	if v == (condor.Version{}) {
+		return ""
+	}
+	warning, err := condor.Check(v)
+	if warning != "" {
+		problem(errors.New(warning))
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
