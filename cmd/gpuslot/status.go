@@ -94,9 +94,38 @@ func gpuTable(s api.Status) *table {
 			takes = "yes"
 		}
 		t.row(strconv.Itoa(g.Index), g.UUID, g.Mode, fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), fmt.Sprintf("%d/%d", g.UsedMiB, g.PoolMiB),
-			limit, takes, orDash(g.Tenant), orDash(g.Wall), orDash(g.ComputeMode), orDash(g.Server))
+			limit, takes, orDash(g.Tenant), orDash(g.Wall), orDash(brief(g.ComputeMode)), orDash(brief(g.Server)))
 	}
 	return t
+}
+
+// brief is the first clause of what the agent says; remarks has the rest.
+func brief(text string) string {
+	if end := strings.IndexAny(text, ",("); end > 0 {
+		return strings.TrimSpace(text[:end]) + " *"
+	}
+	return text
+}
+
+// remarks are the texts that the table shortened, each with its GPUs.
+func remarks(s api.Status) []string {
+	gpus := map[string][]string{}
+	var texts []string // in the order of the table
+	for _, g := range s.GPUs {
+		for _, text := range []string{g.ComputeMode, g.Server} {
+			if brief(text) == text {
+				continue
+			}
+			if gpus[text] == nil {
+				texts = append(texts, text)
+			}
+			gpus[text] = append(gpus[text], strconv.Itoa(g.Index))
+		}
+	}
+	for i, text := range texts {
+		texts[i] = fmt.Sprintf("* GPU %s: %s", strings.Join(gpus[text], ", "), text)
+	}
+	return texts
 }
 
 func jobTable(s api.Status) *table {
@@ -116,7 +145,7 @@ func jobTable(s api.Status) *table {
 
 // notes says in sentences what a table has no room for.
 func notes(s api.Status) []string {
-	var out []string
+	out := remarks(s)
 	for _, g := range s.GPUs {
 		if !g.Accept && g.Reason != "" {
 			out = append(out, fmt.Sprintf("closed: GPU %d, %s: %s", g.Index, g.UUID, g.Reason))

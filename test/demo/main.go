@@ -107,13 +107,6 @@ func play(ctx context.Context, stage *scenes.Stage, only string) (int, error) {
 		if err := scene.Play(ctx, stage); err != nil {
 			return played, fmt.Errorf("%s: %w", scene.Name, err)
 		}
-		if scene.Name == "Sharing" || only != "" {
-			out, err := stage.Run(ctx, "gpuslot", "status")
-			if err != nil {
-				return played, err
-			}
-			stage.Say("\n$ gpuslot status\n%s", out.Stdout)
-		}
 	}
 	if played == 0 {
 		return 0, fmt.Errorf("no scene is called %q", only)

@@ -40,7 +40,7 @@ func sharing(ctx context.Context, st *Stage) error {
 	if err != nil {
 		return err
 	}
-	w := watch{Stage: st, asked: map[string]gpu.MiB{}, seen: map[string]string{}, indexes: map[string]int{}}
+	w := watch{Stage: st, asked: map[string]gpu.MiB{}, seen: map[string]string{}}
 	for _, b := range []batch{small, large} {
 		for proc, asked := range b.asked {
 			w.asked[fmt.Sprintf("%d.%d", b.cluster, proc)] = asked
@@ -91,8 +91,10 @@ type watch struct {
 	*Stage
 	asked     map[string]gpu.MiB
 	seen      map[string]string
-	indexes   map[string]int
 	mostOnOne int
+	// now is how many jobs run; shown, whether the status was printed.
+	now   int
+	shown bool
 }
 
 func (w *watch) untilDone(ctx context.Context) error {
@@ -105,8 +107,12 @@ func (w *watch) untilDone(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		w.now = 0
 		for _, g := range s.GPUs {
 			within = w.look(g) && within
+		}
+		if err := w.showStatus(ctx, len(s.GPUs)); err != nil {
+			return err
 		}
 		left, err := w.Run(ctx, "condor_q", "-all", "-constraint", "JobStatus != 4", "-af", "ProcId")
 		if err != nil {
@@ -138,7 +144,19 @@ func (w *watch) look(g api.StatusGPU) bool {
 		w.Say("  %-4d %-40s %-8s %11d  %-22s %s", g.Index, g.UUID, j.ID, int64(asked), fmt.Sprintf("0=%dM", j.BudgetMiB), j.Wall)
 	}
 	w.mostOnOne = max(w.mostOnOne, len(g.Jobs))
+	w.now += len(g.Jobs)
 	return sum <= g.PoolMiB && len(g.Jobs) <= g.Shares
+}
+
+// showStatus prints gpuslot status once, when the node is well filled.
+func (w *watch) showStatus(ctx context.Context, gpus int) error {
+	if w.shown || w.now < 4*gpus {
+		return nil
+	}
+	w.shown = true
+	out, err := w.Run(ctx, "gpuslot", "status")
+	w.Say("\n$ gpuslot status\n%s", out.Stdout)
+	return err
 }
 
 // run is what one finished job told.

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+// A long remark stands once below the table, with the GPUs it is about.
+func TestStatusRemarks(t *testing.T) {
+	const mode = "default, not exclusive-process: the inventory is a recorded file, not the hardware"
+	s := api.Status{Host: "wn1", GPUs: []api.StatusGPU{
+		{Index: 0, ComputeMode: mode, Server: "no server yet (starts with the first job)"},
+		{Index: 1, ComputeMode: "exclusive-process", Server: "1 server"},
+		{Index: 2, ComputeMode: mode},
+	}}
+	var b strings.Builder
+	statusText(&b, s)
+	for _, want := range []string{
+		"* GPU 0, 2: " + mode + "\n",
+		"* GPU 0: no server yet (starts with the first job)\n",
+		"default *  ", "exclusive-process  ", "1 server\n",
+	} {
+		if strings.Count(b.String(), want) < 1 {
+			t.Errorf("no %q in:\n%s", want, b.String())
+		}
+	}
+	if n := strings.Count(b.String(), mode); n != 1 {
+		t.Errorf("the remark stands %d times in:\n%s", n, b.String())
+	}
+}
