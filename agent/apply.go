@@ -112,11 +112,9 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// Act: files. The plan for our own tools, then HTCondor's: the inventory
 	// first, because the configuration names it.
 	a.beat()
-	if errInv == nil {
-		problem(a.writePlan(v.config.Paths, v.plan))
-		if refused == "" {
-			problem(a.writeCondor(v.config, v.plan))
-		}
+	problem(a.writePlan(v.config.Paths, v.plan))
+	if refused == "" {
+		problem(a.writeCondor(v.config, v.plan))
 	}
 	a.publish(&v, start)
 }

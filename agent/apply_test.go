@@ -342,6 +342,25 @@ func TestLeavingGPU(t *testing.T) {
 	}
 }
 
+// TestLeavingGPUAfterRestart: the same, when the jobs are from before the agent
+// and the startd has not told yet where they run.
+func TestLeavingGPUAfterRestart(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	ta.proc.starter(100, "slot1_1")
+	ta.startd.set(nil, errors.New("the startd is busy"))
+	ta.writeConfig("[gpu.\"" + string(uuid(0)) + "\"]\nmode = \"whole\"\n")
+	ta.restart()
+	if ta.daemons.running[uuid(0)] == nil {
+		t.Fatal("the control daemon was stopped under a job that nobody has placed yet")
+	}
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1.0", "alice", 4096, uuid(1))}, nil)
+	ta.ask(t.Context())
+	ta.apply(false)
+	if ta.daemons.running[uuid(0)] != nil {
+		t.Error("the control daemon runs on though no job is on its GPU")
+	}
+}
+
 func TestComputeModeIsUndone(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
 	var u undo
@@ -441,13 +460,19 @@ func TestManageFalseWritesNoConfiguration(t *testing.T) {
 }
 
 func TestUnreadableUndoFileIsLeftAlone(t *testing.T) {
+	for _, text := range []string{"{broken", `{"schema":"gpuslot-undo/2","compute_modes":{}}`, `{"schema":"gpuslot-undo/1","clocks":{}}`} {
+		unreadableUndo(t, text)
+	}
+}
+
+func unreadableUndo(t *testing.T, text string) {
 	ta := bareTestAgent(t, 1, "")
 	path := filepath.Join(ta.dir, "s/undo.json")
-	if err := writeFile(path, []byte("{broken")); err != nil {
+	if err := writeFile(path, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	ta.restart()
-	if got := ta.read(path); got != "{broken" {
+	if got := ta.read(path); got != text {
 		t.Errorf("the file now says %q", got)
 	}
 	if len(ta.hw.modes) != 0 {

@@ -231,10 +231,24 @@ func TestServeSilentConnections(t *testing.T) {
 	if time.Since(start) >= readTimeout {
 		t.Error("it had to wait until the silent ones ran into their deadline")
 	}
-	// The longest silent ones were put out.
-	_ = silent[0].SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := silent[0].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the first silent connection: %v, want it closed", err)
+}
+
+// TestCrowdPutsTheOldestOut: and nobody else.
+func TestCrowdPutsTheOldestOut(t *testing.T) {
+	c := newCrowd(2, func(uint32) bool { return false })
+	var conns [4]net.Conn
+	for i, uid := range []uint32{1000, 1001, 1000, 1000} {
+		var other net.Conn
+		conns[i], other = net.Pipe()
+		defer other.Close()
+		defer conns[i].Close()
+		defer c.enter(uid, conns[i])()
+	}
+	for i, want := range []bool{true, false, false, false} {
+		closed := errors.Is(conns[i].SetDeadline(time.Now()), io.ErrClosedPipe)
+		if closed != want {
+			t.Errorf("connection %d closed: %v, want %v", i, closed, want)
+		}
 	}
 }
 

@@ -163,6 +163,18 @@ func TestStartdOfAnotherJob(t *testing.T) {
 	if r := ta.entry("slot1_1"); r.Budget != 4096 || r.Confirmed {
 		t.Errorf("entry = %+v", r)
 	}
+	// Not even where the hook did not tell the job's id.
+	other := ta.proc.starter(101, "slot1_2")
+	nameless := jobOn(other, "alice", uuid(0), 4096)
+	nameless.ID = ""
+	if r := ta.prepare(hookOf(other, 1000), nameless); r.Grant == nil {
+		t.Fatalf("%+v", r)
+	}
+	ta.startd.set([]condor.Slot{slotAd("slot1_2", "", "alice", 8192, uuid(0))}, nil)
+	ta.ask(t.Context())
+	if r := ta.entry("slot1_2"); r.Budget != 4096 || r.Confirmed {
+		t.Errorf("entry = %+v", r)
+	}
 	ta.startd.set(nil, errors.New("no startd"))
 	if ta.ask(t.Context()) {
 		t.Error("a startd that does not answer settles a question")
