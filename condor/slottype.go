@@ -65,14 +65,15 @@ func (t *text) policy(n Node) {
 	t.comment(
 		"A partitionable slot starts jobs only while the agent says so, and said so less than a minute",
 		"ago: now in the startd, when the ad arrived in the collector's copy, which may be minutes old.",
-		"(MyCurrentTime is no use: 25.14.1 sends it older than the ad.) A dynamic slot whose claim is",
-		"reused must fit the next job as it is. A fractional request_vram would match for ever and never start.",
+		"(MyCurrentTime is no use: 25.14.1 sends it older than the ad.) Without MY. a job could say itself",
+		"what the slot does not. A dynamic slot whose claim is reused must fit the next job as it is.",
+		"A fractional request_vram would match for ever and never start.",
 	)
-	t.set("GPUSLOT_FRESH", "((LastHeardFrom ?: time()) - GPUAcceptTime) < %d", maxAcceptAge)
-	t.set("GPUSLOT_OPEN", `(SlotType =?= "Dynamic" ? GPUAccept =!= false && (TARGET.RequestVRAM ?: 0) == VRAM \
-  : GPUAccept =?= true && $(GPUSLOT_FRESH) && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0))`)
+	t.set("GPUSLOT_FRESH", "((MY.LastHeardFrom ?: time()) - MY.GPUAcceptTime) < %d", maxAcceptAge)
+	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && (TARGET.RequestVRAM ?: 0) == MY.VRAM \
+  : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0))`)
 	t.comment("MPS serves one account at a time: GPUTenant is whose jobs hold the GPU now, if anybody's.")
-	t.set("GPUSLOT_TENANT", "(GPUTenant is undefined || GPUTenant =?= TARGET.Owner)")
+	t.set("GPUSLOT_TENANT", "(MY.GPUTenant is undefined || MY.GPUTenant =?= TARGET.Owner)")
 }
 
 // maxAcceptAge is for how many seconds START believes the agent.
@@ -103,7 +104,7 @@ func wholeType(n Node) slotType {
 	}
 	st.start = append(st.start,
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs", int64(smallest)),
-		`(SlotType =!= "Dynamic" || TARGET.RequestGPUs == GPUs && (TARGET.RequestVRAM ?: 0) == VRAM)`)
+		`(MY.SlotType =!= "Dynamic" || TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM)`)
 	return st
 }
 

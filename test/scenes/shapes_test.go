@@ -134,6 +134,19 @@ func TestClaimReuse(t *testing.T) {
 // executing is what the event log says when a job starts for good, after the hook.
 const executing = "Job executing on host"
 
+// A job cannot say what the slot does not: here no monitor ever speaks.
+func TestForgedAcceptance(t *testing.T) {
+	ctx := t.Context()
+	st := newStage(t, 1, site.Options{Condor: "STARTD_CRON_JOBLIST =\n"})
+	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000",
+		"+GPUAccept = true", "+GPUAcceptTime = 9999999999", "+LastHeardFrom = 0", `+GPUTenant = "alice"`}})
+	must(t, err)
+	stays, err := st.staysIdle(ctx, cluster, 8*time.Second)
+	must(t, err)
+	st.Check(stays, "a job that brings its own GPUAccept is not matched")
+	done(t, st)
+}
+
 // A node without the control daemon's package: GPUs closed with the reason, CPU jobs run.
 func TestControlDaemonNotInstalled(t *testing.T) {
 	ctx := t.Context()
