@@ -154,7 +154,7 @@ func Admit(s State, c Caller, job *api.Job) (*api.Grant, *api.Refusal) {
 }
 
 // budget is the VRAM that the slot was provisioned with, never what the job
-// asked for: a reused claim can hold more or less (htcondor.md §4).
+// asked for: a reused claim can hold more or less (seen on 25.14.1).
 func (s State) budget(g *plan.GPU, job *api.Job) (gpu.MiB, *api.Refusal) {
 	if job.ProvisionedVRAM == nil || *job.ProvisionedVRAM <= 0 {
 		return 0, api.Refuse(api.CodeNoRequest, fmt.Sprintf("the job asks for a GPU but not for VRAM, and GPUs are shared here: add the line request_vram = %d (MiB, as much as the job needs) to the submit file", int64(g.DefaultRequest)))
@@ -274,7 +274,7 @@ const (
 
 // wallOf says what holds a budget. The daemon's limit does if it is not above
 // the budget, except up to driver 535, where any account may change it
-// (mps.md §9, measured); of an unknown driver nothing is claimed.
+// (measured on 535.261.03); of an unknown driver nothing is claimed.
 func wallOf(driver string, limit, budget gpu.MiB) string {
 	branch, _, _ := strings.Cut(driver, ".")
 	n, err := strconv.Atoi(branch)

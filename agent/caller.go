@@ -38,7 +38,7 @@ var errNoSlot = errors.New("the caller runs in no slot: neither its cgroup nor a
 const maxAncestors = 16
 
 // identify finds the slot of a process: by its cgroup if it is a job's, and by
-// the condor_starter above it (htcondor.md: hooks run in the starter's cgroup,
+// the condor_starter above it (hooks run in the starter's cgroup,
 // which names no slot). Both must agree where both are known.
 func (fs procFS) identify(uid uint32, pid int, trusted func(uint32) bool) (Caller, error) {
 	c := Caller{UID: uid, PID: pid}
@@ -48,13 +48,15 @@ func (fs procFS) identify(uid uint32, pid int, trusted func(uint32) bool) (Calle
 	}
 	c.Hook = inCgroup == ""
 	s, err := fs.starterAbove(pid, trusted)
-	switch {
-	case err != nil && c.Hook:
+	if c.Hook {
+		c.Starter = s
 		return c, err
-	case err != nil:
-		c.Starter.Slot = inCgroup
-		return c, nil
-	case !c.Hook && !sameSlot(s.Slot, inCgroup):
+	}
+	if err != nil {
+		// It left its parents behind; its cgroup it cannot leave.
+		s = Starter{Slot: inCgroup}
+	}
+	if !sameSlot(s.Slot, inCgroup) {
 		return c, fmt.Errorf("the caller's cgroup says %s, the condor_starter above it %s", inCgroup, s.Slot)
 	}
 	c.Starter = s
@@ -114,7 +116,7 @@ const (
 
 // isHTCondor decides whether a process that calls itself condor_starter or
 // condor_startd is one: by the program it runs and by its real uid, which is
-// root's (htcondor.md §8: "Uid: 0 <condor> 0 <condor>") or, in a personal
+// root's ("Uid: 0 <condor> 0 <condor>" on 25.14.1) or, in a personal
 // pool, the agent's own. Anybody can take the name.
 func (fs procFS) isHTCondor(p process, trusted func(uint32) bool) error {
 	uid, err := fs.realUID(p.PID)

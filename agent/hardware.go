@@ -21,7 +21,7 @@ type Hardware interface {
 	SetComputeMode(ctx context.Context, u gpu.UUID, mode gpu.ComputeMode) error
 }
 
-// ErrRecorded: a recorded inventory has no GPU whose compute mode could be set.
+// ErrRecorded says that a recorded inventory has no GPU whose compute mode could be set.
 var ErrRecorded = errors.New("the inventory is a recorded file, not the hardware")
 
 // Recorded is the Hardware that a file describes; it is read anew each time.

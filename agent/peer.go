@@ -64,7 +64,7 @@ func (fs procFS) identifyPeer(conn *net.UnixConn, p peer, trusted func(uint32) b
 		return Caller{}, err
 	}
 	if pidfd >= 0 {
-		defer unix.Close(pidfd)
+		defer closeHandle(pidfd)
 	}
 	before, err := fs.process(p.pid)
 	if err != nil {
@@ -79,6 +79,9 @@ func (fs procFS) identifyPeer(conn *net.UnixConn, p peer, trusted func(uint32) b
 	}
 	return c, nil
 }
+
+// closeHandle cannot fail in a way that matters: nothing was written.
+func closeHandle(pidfd int) { _ = unix.Close(pidfd) }
 
 // ended asks a pidfd, which becomes readable when its process ends.
 func ended(pidfd int) bool {

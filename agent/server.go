@@ -78,7 +78,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // converse reads one request, answers it and hangs up.
 func (s *server) converse(conn *net.UnixConn) {
-	defer conn.Close()
+	defer hangUp(conn)
 	p, err := peerOf(conn)
 	if err != nil {
 		s.log.Debug("a caller is gone", "err", err)
@@ -103,6 +103,9 @@ func (s *server) converse(conn *net.UnixConn) {
 		s.log.Debug("a caller left without its reply", "err", err)
 	}
 }
+
+// hangUp ends a conversation; the reply is written or given up by then.
+func hangUp(conn net.Conn) { _ = conn.Close() }
 
 // reply does what is asked if the caller may ask it.
 func (s *server) reply(conn *net.UnixConn, p peer, req api.Request) api.Reply {

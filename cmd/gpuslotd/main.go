@@ -116,7 +116,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		if err != nil {
 			return err
 		}
-		defer sockets.Close()
+		defer func() { _ = sockets.Close() }() // only those that nobody asked for
 		if o.Listener, err = unixListener(sockets.Listeners(socketName)); err != nil {
 			return err
 		}
