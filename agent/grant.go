@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// grantShared is the job's slice, in NVIDIA's and our variables.
+func (s State) grantShared(g *plan.GPU, budget gpu.MiB) *api.Grant {
+	wall := WallNone
+	if !s.Health.Stale {
+		wall = wallOf(s.Plan.Driver, g.LargestRequest, budget)
+	}
+	mib := strconv.FormatInt(int64(budget), 10)
+	env := map[string]string{
+		"CUDA_VISIBLE_DEVICES":             string(g.UUID),
+		"CUDA_MPS_PIPE_DIRECTORY":          s.Pipes + "/" + string(g.UUID),
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=" + mib + "M",
+		"GPUSLOT_GPU":                      string(g.UUID),
+		"GPUSLOT_VRAM_MIB":                 mib,
+		"GPUSLOT_WALL":                     wall,
+	}
+	if percent, capped := g.ThreadPercentage(budget); capped {
+		env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = strconv.FormatFloat(percent, 'f', -1, 64)
+	}
+	return &api.Grant{Environment: env, Wall: wall, Defaults: map[string]string{
+		// Both frameworks take the whole card they see unless told otherwise.
+		"TF_FORCE_GPU_ALLOW_GROWTH":      "true",
+		"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction(budget, g.Memory),
+	}}
+}
+
+// grantWhole is for a job alone on its GPUs, or on none: no MPS.
+func grantWhole(gpus []gpu.UUID) *api.Grant {
+	if len(gpus) == 0 {
+		return &api.Grant{Environment: map[string]string{}, Wall: WallNone}
+	}
+	names := make([]string, len(gpus))
+	for i, u := range gpus {
+		names[i] = string(u)
+	}
+	all := strings.Join(names, ",")
+	return &api.Grant{Wall: WallWhole, Environment: map[string]string{
+		"CUDA_VISIBLE_DEVICES": all,
+		"GPUSLOT_GPU":          all,
+		"GPUSLOT_WALL":         WallWhole,
+	}}
+}
+
+// The walls: what holds a job to its budget.
+const (
+	// WallDaemon: the control daemon's own default limit, which a job cannot lift.
+	WallDaemon = "daemon"
+	// WallWhole: the job has the whole GPU, there is nothing to hold.
+	WallWhole = "whole"
+	// WallNone: only the job's own environment, which it can change.
+	WallNone = "none"
+)
+
+// wallOf says what holds a budget. The daemon's limit does if it is not above
+// the budget, except up to driver 535, where any account may change it
+// (measured on 535.261.03); of an unknown driver nothing is claimed.
+func wallOf(driver string, limit, budget gpu.MiB) string {
+	branch, _, _ := strings.Cut(driver, ".")
+	n, err := strconv.Atoi(branch)
+	if err != nil || n < 550 || budget < limit {
+		return WallNone
+	}
+	return WallDaemon
+}
+
+// fraction is limit over total, rounded down to two decimals but above zero.
+func fraction(limit, total gpu.MiB) string {
+	f := math.Floor(float64(limit)/float64(max(total, 1))*100+1e-9) / 100
+	return strconv.FormatFloat(min(max(f, 0.01), 1), 'f', 2, 64)
+}
