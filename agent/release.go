@@ -72,7 +72,14 @@ func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
 	if err != nil {
 		return fmt.Errorf("restore compute modes: %w", err)
 	}
-	return a.returnModes(ctx, path, inv, nobodys)
+	if err := a.returnModes(ctx, path, inv, nobodys); err != nil {
+		return err
+	}
+	left, err := readUndo(path)
+	for u := range left.ComputeModes {
+		a.log.Warn("a GPU is not here; its compute mode stays noted for when it is", "gpu", u, "file", path)
+	}
+	return err
 }
 
 // removeGenerated removes what the agent wrote for HTCondor and for its own
