@@ -75,7 +75,7 @@ test-unit:
 
 .PHONY: test-node
 test-node:
-	$(GO) test -p 1 -timeout 40m ./test/...
+	$(GO) test -p 1 -parallel 4 -timeout 40m ./test/...
 
 FUZZTIME ?= 5s
 .PHONY: fuzz

@@ -2,6 +2,7 @@ package scenes
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +12,8 @@ import (
 	"github.com/gpuslot/gpuslot/test/site"
 )
 
-// Nodes of other shapes than the demo's. Leg of all: real control daemons, no
-// server can come up without a GPU.
+// Nodes of other shapes than the demo's, several at a time: they mostly wait.
+// Leg of all: real control daemons, no server can come up without a GPU.
 
 // newStage boots a site with the first GPUs of the example node.
 func newStage(t *testing.T, gpus int, o site.Options) *Stage {
@@ -48,6 +49,7 @@ func done(t *testing.T, st *Stage) {
 
 // A node with two whole GPUs: jobs that need them get them, small jobs do not.
 func TestWholeGPUs(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	st := newStage(t, 4, site.Options{Config: "[sharing]\nwhole = 2\n"})
 	must(t, st.WaitAccept(ctx, 2))
@@ -80,6 +82,7 @@ func TestWholeGPUs(t *testing.T) {
 
 // Access points that cannot be changed: no transforms, odd requests.
 func TestPlainAccessPoint(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	st := newStage(t, 2, site.Options{NoAccessPoint: true})
 	must(t, st.WaitAccept(ctx, 2))
@@ -95,6 +98,7 @@ func TestPlainAccessPoint(t *testing.T) {
 
 // Claims are reused on many sites: the next job must not inherit the slot.
 func TestClaimReuse(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	st := newStage(t, 1, site.Options{Condor: "CLAIM_WORKLIFE = 1200\n"})
 	must(t, st.WaitAccept(ctx, 1))
@@ -136,6 +140,7 @@ const executing = "Job executing on host"
 
 // A job cannot say what the slot does not: here no monitor ever speaks.
 func TestForgedAcceptance(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	st := newStage(t, 1, site.Options{Condor: "STARTD_CRON_JOBLIST =\n"})
 	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000",
@@ -147,8 +152,72 @@ func TestForgedAcceptance(t *testing.T) {
 	done(t, st)
 }
 
+// A startd that restarts while a GPU is closed must not take its absence of news for good news.
+func TestStartdRestartWithClosedGPU(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 2, site.Options{})
+	must(t, st.WaitAccept(ctx, 2))
+	closed, open := st.Inventory.GPUs[0].UUID, st.Inventory.GPUs[1].UUID
+	pid, err := st.mainPID(ctx, unit(closed))
+	must(t, err)
+	_, err = st.Run(ctx, "kill", "-STOP", pid)
+	must(t, err)
+	must(t, st.waitSlot(ctx, closed, false))
+	_, err = st.Run(ctx, "condor_restart", "-startd")
+	must(t, err)
+	other, err := st.submit(ctx, pinned(open, 1))
+	must(t, err)
+	there, err := st.submit(ctx, pinned(closed, 1))
+	must(t, err)
+	must(t, st.waitJobs(ctx, other, completed))
+	stays, err := st.staysIdle(ctx, there, 5*time.Second)
+	must(t, err)
+	st.Check(stays, "after the restart the closed GPU is closed, and its neighbour runs jobs")
+	_, err = st.Run(ctx, "kill", "-CONT", pid)
+	must(t, err)
+	must(t, st.waitJobs(ctx, there, completed))
+	done(t, st)
+}
+
+// MPS serves one account at a time: the other's job waits in the queue, not in cuInit.
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 1, site.Options{})
+	must(t, st.WaitAccept(ctx, 1))
+	request := []string{"request_gpus = 1", "request_vram = 4000"}
+	alices, err := st.submitAs(ctx, "alice", job{Lines: request, Seconds: 25})
+	must(t, err)
+	_, err = st.waitLog(ctx, alices, executing)
+	must(t, err)
+	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	must(t, st.Wait(wait, "the slot to name its tenant", func() bool {
+		out, err := st.Run(ctx, "condor_status", "-af", "GPUTenant")
+		return err == nil && strings.Contains(out.Stdout, "alice")
+	}))
+	bobs, err := st.submitAs(ctx, "bob", job{Lines: request})
+	must(t, err)
+	second, err := st.submitAs(ctx, "alice", job{Lines: request})
+	must(t, err)
+	must(t, st.waitJobs(ctx, second, completed))
+	rows, err := st.JobAttrs(ctx, bobs, "JobStatus", "NumShadowStarts")
+	must(t, err)
+	st.Check(rows[0][0] == "1" && rows[0][1] == "undefined", "alice's second job ran beside her first, bob's waits: %v", rows[0])
+	must(t, st.waitJobs(ctx, bobs, completed))
+	text, err := st.RunAs(ctx, "bob", "cat", fmt.Sprintf("/home/bob/job.%d.0.out", bobs))
+	must(t, err)
+	o, err := parseOutput(text.Stdout)
+	must(t, err)
+	why := wrongEnvironment(o, string(st.Inventory.GPUs[0].UUID), 4096)
+	st.Check(why == "", "then bob's job ran, and its control daemon answered it %s", why)
+	done(t, st)
+}
+
 // A node without the control daemon's package: GPUs closed with the reason, CPU jobs run.
 func TestControlDaemonNotInstalled(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	st := newStage(t, 1, site.Options{NoControlDaemon: true})
 	must(t, st.waitSlot(ctx, st.Inventory.GPUs[0].UUID, false))
@@ -168,6 +237,7 @@ func TestControlDaemonNotInstalled(t *testing.T) {
 
 // 7 of 8: a configured GPU is missing, another card sits in its place.
 func TestLostAndSwappedCard(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	inv, err := gpu.ReadInventory("../../docs/examples/v100s-8.json")
 	must(t, err)
@@ -193,6 +263,7 @@ func TestLostAndSwappedCard(t *testing.T) {
 
 // A driver that appears after boot: nothing is offered, then everything.
 func TestDriverAppearsLate(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	if err := node.Available(); err != nil {
 		t.Skip(err)
@@ -226,6 +297,7 @@ func TestDriverAppearsLate(t *testing.T) {
 
 // A broken file on reload: the old plan stays in force and everybody is told.
 func TestBrokenReload(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	st := newStage(t, 1, site.Options{})
 	must(t, st.WaitAccept(ctx, 1))
@@ -256,6 +328,7 @@ func TestBrokenReload(t *testing.T) {
 
 // A site that cannot use hooks: the job wrapper is the only door.
 func TestWrapperOnly(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	st := newStage(t, 1, site.Options{Condor: wrapperOnly})
 	must(t, st.WaitAccept(ctx, 1))
