@@ -84,6 +84,8 @@ type Agent struct {
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.
 	lastBeat   atomic.Int64
 	startdSays atomic.Pointer[seen]
+	// said is what the startd's monitor heard last.
+	said lastSaid
 	// booked wakes the comparison with the startd, wake the loop.
 	booked, wake chan struct{}
 

@@ -46,7 +46,7 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 		p.GPUs = append(p.GPUs, size(c, cfg.RequestVRAM, w, n))
 	}
 	splitHost(&p, cfg.CPUOnly, n)
-	p.RequestVRAM = requestVRAM(cfg.RequestVRAM, p, len(inv.GPUs), n)
+	p.RequestVRAM = requestVRAM(cfg.RequestVRAM, p, n)
 	noteNode(p, len(inv.GPUs), n)
 	p.Warnings = append(slices.Clone(cfg.Warnings), n.warnings()...)
 	return p, n.err()
@@ -83,7 +83,7 @@ func named(table string) bool {
 }
 
 // requestVRAM decides what a job without request_vram gets.
-func requestVRAM(c config.RequestVRAM, p Plan, present int, n *notes) RequestVRAM {
+func requestVRAM(c config.RequestVRAM, p Plan, n *notes) RequestVRAM {
 	out := RequestVRAM{Minimum: c.Minimum, Quantum: c.Quantum, WithoutRequest: c.WithoutRequest}
 	whole := slices.ContainsFunc(p.GPUs, func(g GPU) bool { return !g.Shared() })
 	switch {
@@ -93,11 +93,7 @@ func requestVRAM(c config.RequestVRAM, p Plan, present int, n *notes) RequestVRA
 		out.WithoutRequest = config.WithoutRequestRefuse
 	case c.WithoutRequest == config.WithoutRequestWhole && !whole:
 		out.WithoutRequest = config.WithoutRequestRefuse
-		if present > 0 && len(p.Absent) == 0 {
-			n.fail("", `request_vram.without_request = "whole", but no GPU of this node is whole: set whole = 1 in a table that holds for it, or without_request = "refuse"`)
-			break
-		}
-		n.warn("", `request_vram.without_request = "whole", but no whole GPU is left: GPU jobs without request_vram are refused until one is back`)
+		n.warn("", `request_vram.without_request = "whole", but no GPU of this node is whole: GPU jobs without request_vram are refused; set whole = 1 in a table that holds for it, or without_request = "refuse"`)
 	}
 	return out
 }

@@ -144,9 +144,12 @@ func unixListener(ls []net.Listener) (*net.UnixListener, error) {
 
 // units runs control daemons as gpuslot-mps@<uuid>.service, whose pipe
 // directories are where the unit file says.
-func units(config.Paths) (mps.Runner, error) {
+func units(p config.Paths) (mps.Runner, error) {
 	if !systemd.Booted() {
 		return nil, errors.New("systemd does not run this machine: start gpuslotd with --no-systemd")
+	}
+	if fixed := config.Default().Paths.Run; p.Run != fixed {
+		return nil, fmt.Errorf("paths.run = %q, but gpuslot-mps@.service keeps its pipe directories below %s: leave paths.run out, or start gpuslotd with --no-systemd", p.Run, fixed)
 	}
 	return systemd.MPSUnits{}, nil
 }

@@ -1,0 +1,37 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+func TestSinceIsTheLastChange(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	var l lastSaid
+	for i, step := range []struct {
+		accept         bool
+		reason, tenant string
+		changed        bool
+	}{
+		{accept: true, changed: true},
+		{accept: true},
+		{accept: true, tenant: "alice", changed: true},
+		{accept: true, tenant: "alice"},
+		{reason: "wedged", tenant: "alice", changed: true},
+		{reason: "gone", tenant: "alice", changed: true},
+		{reason: "gone", tenant: "alice"},
+	} {
+		now := start.Add(time.Duration(i) * time.Minute)
+		// The neighbour never changes, and is not touched by the others' changes.
+		all := []api.Acceptance{{UUID: "GPU-a", Accept: step.accept, Reason: step.reason, Tenant: step.tenant, Time: now}, {UUID: "GPU-b", Accept: true, Time: now}}
+		l.date(all)
+		if got := all[0].Since.Equal(now); got != step.changed {
+			t.Errorf("step %d: changed %v, want %v", i, got, step.changed)
+		}
+		if !all[1].Since.Equal(start) {
+			t.Errorf("step %d: the neighbour changed at %v", i, all[1].Since)
+		}
+	}
+}
