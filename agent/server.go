@@ -53,7 +53,7 @@ func (s *server) serve(ctx context.Context, l *net.UnixListener) error {
 		conn, err := l.AcceptUnix()
 		switch {
 		case err == nil:
-			wg.Go(func() { s.converse(conn) })
+			s.welcome(conn, &wg)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -76,15 +76,24 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// converse reads one request, answers it and hangs up.
-func (s *server) converse(conn *net.UnixConn) {
-	defer hangUp(conn)
+// welcome lets a caller in. The crowd is entered here and not by the
+// conversation, because goroutines do not start in the order of arrival: a
+// silent caller that came earlier could put out one that has just begun.
+func (s *server) welcome(conn *net.UnixConn, wg *sync.WaitGroup) {
 	p, err := peerOf(conn)
 	if err != nil {
 		s.log.Debug("a caller is gone", "err", err)
+		hangUp(conn)
 		return
 	}
 	leave := s.crowd.enter(p.uid, conn)
+	wg.Go(func() { s.converse(conn, p, leave) })
+}
+
+// converse reads one request, answers it and hangs up. Leave ends the caller's
+// part in the crowd; it may be called twice.
+func (s *server) converse(conn *net.UnixConn, p peer, leave func()) {
+	defer hangUp(conn)
 	defer leave()
 	_ = conn.SetReadDeadline(time.Now().Add(readTimeout))
 	req, err := api.ReadRequest(conn)

@@ -26,6 +26,12 @@ func Call(ctx context.Context, socket string, req Request) (Reply, error) {
 		defer cancel()
 	}
 	reply, err := converse(ctx, socket, req)
+	for range retries {
+		if !hungUp(err) || ctx.Err() != nil {
+			break
+		}
+		reply, err = converse(ctx, socket, req)
+	}
 	if err == nil {
 		return reply, reply.check()
 	}
@@ -33,6 +39,15 @@ func Call(ctx context.Context, socket string, req Request) (Reply, error) {
 		err = ctx.Err() // seen by converse as a deadline in the past
 	}
 	return Reply{}, explain(err, socket, time.Since(start))
+}
+
+// retries of a conversation in which the agent died: systemd holds the socket,
+// so the next one waits for its successor. Every request may be said twice.
+const retries = 2
+
+// hungUp: the connection ended before a reply.
+func hungUp(err error) bool {
+	return errors.Is(err, ErrSilent) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // converse is the whole conversation on one connection.
@@ -117,7 +132,7 @@ func explain(err error, socket string, waited time.Duration) error {
 		return fmt.Errorf("the call to gpuslotd was cancelled: %w", err)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("gpuslotd did not answer within %s; look at: systemctl status gpuslotd (%w)", waited.Round(time.Millisecond), err)
-	case errors.Is(err, ErrSilent), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+	case hungUp(err):
 		return fmt.Errorf("gpuslotd hung up without an answer; look at: journalctl -u gpuslotd (%w)", err)
 	}
 	return fmt.Errorf("talk to gpuslotd on %s: %w; look at: systemctl status gpuslotd", socket, err)

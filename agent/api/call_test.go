@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -75,6 +76,21 @@ func TestCall(t *testing.T) {
 	}
 	if diff := cmp.Diff(Reply{Version: Version, Grant: &Grant{Environment: map[string]string{"A": "1\n2"}, Wall: "none"}}, reply); diff != "" {
 		t.Errorf("reply (-want +got):\n%s", diff)
+	}
+}
+
+// An agent that dies in the conversation has a successor on the same socket.
+func TestCallOutlivesTheAgent(t *testing.T) {
+	var calls atomic.Int32
+	ok := agent(func(Request) Reply { return Reply{Grant: &Grant{Wall: "none"}} })
+	socket := listen(t, func(c net.Conn) {
+		if calls.Add(1) > retries {
+			ok(c)
+		}
+	})
+	reply, err := Call(t.Context(), socket, Request{Op: OpPrepare, Job: &Job{}})
+	if err != nil || reply.Grant == nil {
+		t.Errorf("%+v, %v after %d conversations", reply, err, calls.Load())
 	}
 }
 
