@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/bench/order"
 	"github.com/gpuslot/gpuslot/test/driver"
 )
 
@@ -35,21 +36,6 @@ type agent struct {
 	dir, socket string
 	cmd         *exec.Cmd
 	log         *os.File
-}
-
-// order and program are what the starter reads; see starter/main.go.
-type order struct {
-	Rounds   int
-	Programs []program
-	Gate     string
-}
-
-type program struct {
-	Name  string
-	Args  []string
-	Env   []string
-	Stdin string
-	Want  string
 }
 
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
@@ -176,7 +162,7 @@ func (b *bench) tearDown() error {
 }
 
 // starter runs an order under a process that looks like slot1_<n>'s starter.
-func (b *bench) starter(ctx context.Context, n int, o order) (map[string][]time.Duration, error) {
+func (b *bench) starter(ctx context.Context, n int, o order.Order) (map[string][]time.Duration, error) {
 	in, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
@@ -194,7 +180,7 @@ func (b *bench) starter(ctx context.Context, n int, o order) (map[string][]time.
 }
 
 // atOnce runs a program once below each of n starters, all released together.
-func (b *bench) atOnce(ctx context.Context, n int, p program) ([]time.Duration, error) {
+func (b *bench) atOnce(ctx context.Context, n int, p order.Program) ([]time.Duration, error) {
 	gate := b.path("gate")
 	if err := os.RemoveAll(gate); err != nil {
 		return nil, err
@@ -211,7 +197,7 @@ func (b *bench) atOnce(ctx context.Context, n int, p program) ([]time.Duration, 
 			p = b.prepareOn(i)
 		}
 		wg.Go(func() {
-			t, err := b.starter(ctx, i+1, order{Rounds: 1, Programs: []program{p}, Gate: gate})
+			t, err := b.starter(ctx, i+1, order.Order{Rounds: 1, Programs: []order.Program{p}, Gate: gate})
 			mu.Lock()
 			defer mu.Unlock()
 			all, errs = append(all, t[p.Name]...), append(errs, err)
@@ -227,19 +213,19 @@ func (b *bench) atOnce(ctx context.Context, n int, p program) ([]time.Duration, 
 
 const slice = 2048 // MiB; 8 of them fit a GPU of the example node
 
-func (b *bench) prepare() program { return b.prepareOn(0) }
+func (b *bench) prepare() order.Program { return b.prepareOn(0) }
 
 // prepareOn is the hook of the i-th job, eight to a GPU.
-func (b *bench) prepareOn(i int) program {
+func (b *bench) prepareOn(i int) order.Program {
 	u := b.inv.GPUs[i/8%len(b.inv.GPUs)].UUID
 	ad := fmt.Sprintf("ClusterId = 1\nProcId = %d\nOwner = \"root\"\nRequestGPUs = 1\nRequestVRAM = %d\nGpusProvisioned = 1\nVramProvisioned = %d\nEnvironment = \"A=1 B=2\"\n", i, slice, slice)
-	return program{Name: "prepare", Args: []string{b.path("gpuslot-condor"), "prepare", "--socket", b.main.socket}, Stdin: ad,
+	return order.Program{Name: "prepare", Args: []string{b.path("gpuslot-condor"), "prepare", "--socket", b.main.socket}, Stdin: ad,
 		Env:  []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + string(u), "_CONDOR_MACHINE_AD=" + b.path("machine.ad")},
 		Want: fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", slice)}
 }
 
-func (b *bench) wrap() program {
-	return program{Name: "wrap", Args: []string{b.path("gpuslot-condor"), "wrap", "--socket", b.main.socket, b.path("noop")},
+func (b *bench) wrap() order.Program {
+	return order.Program{Name: "wrap", Args: []string{b.path("gpuslot-condor"), "wrap", "--socket", b.main.socket, b.path("noop")},
 		Env: []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + string(b.inv.GPUs[0].UUID), "_CONDOR_MACHINE_AD=" + b.path("machine.ad"), "_CONDOR_JOB_AD=" + b.path("machine.ad")}}
 }
 
@@ -249,8 +235,8 @@ func (b *bench) machineAd() string {
 }
 
 // bashWrapper is what sites write by hand.
-func (b *bench) bashWrapper() program {
-	return program{Name: "bash", Args: []string{b.path("wrapper.sh"), b.path("noop")},
+func (b *bench) bashWrapper() order.Program {
+	return order.Program{Name: "bash", Args: []string{b.path("wrapper.sh"), b.path("noop")},
 		Env: []string{"PATH=/usr/bin:/bin", "_CONDOR_MACHINE_AD=" + b.path("machine.ad")}}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/bench/order"
 )
 
 func main() {
@@ -88,8 +89,8 @@ const rounds = 300
 // jobStart measures what stands between HTCondor and a job.
 func (b *bench) jobStart(ctx context.Context) ([]row, error) {
 	progress("job start: %d rounds of no-op, bash wrapper, prepare, wrap", rounds)
-	noop := program{Name: "noop", Args: []string{b.path("noop")}}
-	t, err := b.starter(ctx, 1, order{Rounds: rounds, Programs: []program{noop, b.bashWrapper(), b.prepare(), b.wrap()}})
+	noop := order.Program{Name: "noop", Args: []string{b.path("noop")}}
+	t, err := b.starter(ctx, 1, order.Order{Rounds: rounds, Programs: []order.Program{noop, b.bashWrapper(), b.prepare(), b.wrap()}})
 	if err != nil {
 		return nil, err
 	}
@@ -113,10 +114,10 @@ const (
 // storm starts 64 jobs at once, as a node does that was just filled.
 func (b *bench) storm(ctx context.Context) ([]row, error) {
 	progress("storm: %d rounds of %d starts at once, no-op and prepare in turn", stormRounds, stormSize)
-	noop := program{Name: "noop", Args: []string{b.path("noop")}}
+	noop := order.Program{Name: "noop", Args: []string{b.path("noop")}}
 	times := map[string][]time.Duration{}
 	for range stormRounds {
-		for _, p := range []program{noop, b.prepare()} {
+		for _, p := range []order.Program{noop, b.prepare()} {
 			d, err := b.atOnce(ctx, stormSize, p)
 			if err != nil {
 				return nil, err

@@ -11,24 +11,9 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/gpuslot/gpuslot/test/bench/order"
 )
-
-// order is the starter's standard input.
-type order struct {
-	Rounds   int
-	Programs []program
-	// Gate is a file to wait for, so that many starters begin at once.
-	Gate string
-}
-
-type program struct {
-	Name  string
-	Args  []string
-	Env   []string
-	Stdin string
-	// Want must be in the output of every run.
-	Want string
-}
 
 func main() {
 	times, err := run()
@@ -42,7 +27,7 @@ func main() {
 }
 
 func run() (map[string][]time.Duration, error) {
-	var o order
+	var o order.Order
 	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
 		return nil, err
 	}
@@ -65,7 +50,7 @@ func run() (map[string][]time.Duration, error) {
 	return times, nil
 }
 
-func once(p program) (time.Duration, error) {
+func once(p order.Program) (time.Duration, error) {
 	var out strings.Builder
 	cmd := exec.Command(p.Args[0], p.Args[1:]...)
 	cmd.Env = p.Env
