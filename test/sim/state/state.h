@@ -1,0 +1,203 @@
+/* state.h: the state of the simulated node, one file of fixed layout that every process of the node maps.
+ *
+ * The simulated libnvidia-ml, libcuda, control daemon, servers, jobs and simgpu all see one world through it.
+ * Path: $GPUSLOT_SIM_STATE, or SIM_STATE_PATH. There is no daemon: whoever comes first after a process died
+ * takes its entries out.
+ *
+ * Every access stands between sim_read or sim_write and sim_end. A writer works on a spare copy, and one store
+ * of the generation makes it the state: kill -9 at any point leaves the last whole state, and the kernel frees
+ * the lock (flock belongs to the open file).
+ *
+ * Words: unit = one memory slice of the MIG grid; load = per cent of the multiprocessors that work; times are
+ * microseconds of the simulated clock (sim_now). Append fields, and raise SIM_VERSION with each change. */
+#ifndef GPUSLOT_SIM_STATE_H
+#define GPUSLOT_SIM_STATE_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SIM_STATE_PATH "/run/gpuslot-sim/state"
+#define SIM_MAGIC 0x6d69736c73757067ull /* "gpuslsim" */
+#define SIM_VERSION 1u
+
+enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 256, SIM_ACCOUNTS = 256, SIM_EVENTS = 64,
+	SIM_SAMPLES = 64, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128 };
+
+#define SIM_NONE 0xFFFFFFFFu               /* no GPU instance, no compute instance: NVML's own sentinel */
+#define SIM_UNSET 0xFFFFFFFFFFFFFFFFull    /* a number that nobody set */
+
+struct sim_ci {
+	uint32_t used, id;
+	uint32_t profile;       /* NVML_COMPUTE_INSTANCE_PROFILE_*, which is also its id */
+	uint32_t start, size;   /* slices inside the GPU instance */
+	char uuid[48];          /* MIG-… */
+};
+
+struct sim_gi {
+	uint32_t used, id;      /* id: fixed by the span, as the driver's (kmigmgr_ga100.c) */
+	uint32_t profile;       /* the driver's profile id (19, 14, …), never NVML's enum */
+	uint32_t start, size;   /* units */
+	struct sim_ci ci[SIM_CIS];
+};
+
+/* The load of a GPU from a moment on, until the next sample. */
+struct sim_sample { uint64_t at; uint32_t gpu_load, memory_load; };
+
+struct sim_ecc { uint64_t corrected, uncorrected; };
+
+struct sim_gpu {
+	char uuid[48], name[96], serial[32], model[32]; /* model: key of the model table (nvml/models.c) */
+	uint32_t minor, pci_domain, pci_bus, pci_device, pci_device_id, pci_subsystem_id;
+	uint64_t memory_total, memory_reserved;         /* bytes */
+	uint32_t mig_current, mig_pending, compute_mode, persistence, accounting;
+	uint32_t ecc_current, ecc_pending;
+	/* What goes wrong. */
+	uint32_t lost;               /* every call: GPU_IS_LOST */
+	uint32_t hang;               /* every call waits until this is 0 again */
+	uint32_t memory_unavailable; /* memory calls NOT_SUPPORTED, memory of processes not available */
+	uint32_t last_xid;
+	struct sim_ecc ecc_volatile, ecc_aggregate;
+	uint32_t remap_correctable, remap_uncorrectable, remap_pending, remap_failure;
+	uint32_t retired_single, retired_double, retired_pending;
+	/* Power (mW) follows the load between idle and the limit; SIM_UNSET: not overridden by simgpu. */
+	uint64_t power_idle, power_limit, power_limit_default, power_limit_min, power_limit_max, power_set;
+	uint64_t temperature_set, clock_sm_set, clock_memory_set, throttle_reasons;
+	uint64_t energy_uj, energy_at; /* the integral up to energy_at; it never falls */
+	uint32_t samples_next, pad;    /* ring */
+	struct sim_sample samples[SIM_SAMPLES];
+	struct sim_gi gi[SIM_GIS];
+};
+
+enum sim_kind { SIM_COMPUTE = 1, SIM_MPS_CLIENT, SIM_MPS_SERVER, SIM_GRAPHICS };
+
+/* One process on one device. A process on two devices has two entries. */
+struct sim_process {
+	uint32_t used;
+	int32_t pid;
+	uint64_t start;         /* field 22 of /proc/PID/stat: guards against reuse of the number */
+	uint32_t uid, kind;
+	uint32_t gpu, gi, ci;   /* SIM_NONE without MIG */
+	int32_t server;         /* pid of the MPS server of a client, else 0 */
+	uint64_t memory, memory_peak, limit; /* bytes; limit: SIM_UNSET without one */
+	uint32_t load, memory_load, percentage, pad;
+	uint64_t since;         /* when the context came */
+	uint64_t busy_at, busy; /* load x time up to busy_at, in per cent x microseconds */
+	char name[64];
+};
+
+/* Accounting: what is left of a process that ended, and of one that runs. */
+struct sim_account {
+	uint32_t used;
+	int32_t pid;
+	uint32_t gpu, running;
+	uint64_t since, ended, memory_peak, busy; /* busy as in sim_process */
+	uint64_t start;
+};
+
+struct sim_event {
+	uint64_t sequence, at, type; /* type: nvmlEventType… bits; sequence from 1 */
+	uint64_t data;               /* the XID */
+	uint32_t gpu, gi, ci, pad;
+};
+
+/* A planned failure: calls of that name on that GPU answer ret, `left` times. */
+struct sim_fault {
+	uint32_t used, gpu; /* SIM_NONE: any */
+	int32_t ret;
+	uint32_t left;      /* SIM_NONE: for ever */
+	char call[64];      /* "nvmlDeviceGetMemoryInfo"; a final * stands for any rest */
+};
+
+/* MPS: one record for each control daemon, server and client that lives. */
+struct sim_mps_daemon {
+	uint32_t used;
+	int32_t pid;
+	uint64_t start;
+	uint32_t uid, branch;      /* branch: 535, 550 or 555 */
+	uint32_t multiuser, wedged;
+	uint32_t gpus;             /* bit i: GPU i is visible to it */
+	uint32_t percentage;       /* default active thread percentage x 100 */
+	uint64_t limit[SIM_GPUS];  /* default pinned memory limit by its own device index, bytes */
+	char pipe[SIM_PATH], log[SIM_PATH], visible[256];
+};
+
+struct sim_mps_server {
+	uint32_t used;
+	int32_t pid;
+	uint64_t start;
+	int32_t daemon;            /* pid */
+	uint32_t uid, state;       /* state: enum sim_server_state */
+	uint32_t percentage, fault_gpu;
+	uint64_t limit[SIM_GPUS];
+	uint64_t since;
+};
+
+enum sim_server_state { SIM_SERVER_INITIALIZING = 1, SIM_SERVER_ACTIVE, SIM_SERVER_FAULT };
+
+struct sim_mps_client {
+	uint32_t used;
+	int32_t pid;
+	uint64_t start;
+	int32_t server;            /* pid */
+	uint32_t uid, context;     /* context: client's context number, as terminate_client wants it */
+	uint32_t percentage, priority;
+	uint32_t gpu, gi, ci;
+	int32_t error;             /* CUDA error that its next call meets (terminated, server fault), 0: none */
+	uint64_t limit[SIM_GPUS];
+	uint64_t since;
+};
+
+struct sim_node {
+	char driver[32];           /* "550.163.01" */
+	uint32_t branch, cuda;     /* 550; 12040 */
+	uint32_t gpu_count;
+	uint32_t driver_missing;   /* nvmlInit: DRIVER_NOT_LOADED */
+	int64_t clock_offset;      /* microseconds added to the real clock */
+	uint64_t event_sequence;   /* of the newest event; 0: none yet */
+	uint64_t random;           /* source of UUIDs */
+	struct sim_gpu gpu[SIM_GPUS];
+	struct sim_process process[SIM_PROCESSES];
+	struct sim_account account[SIM_ACCOUNTS]; /* ring: the oldest ended one goes first */
+	struct sim_event event[SIM_EVENTS];       /* event[sequence % SIM_EVENTS] */
+	struct sim_fault fault[SIM_FAULTS];
+	struct sim_mps_daemon mps_daemon[SIM_DAEMONS];
+	struct sim_mps_server mps_server[SIM_SERVERS];
+	struct sim_mps_client mps_client[SIM_CLIENTS];
+};
+
+/* Access. A thread that holds the state must not ask for it again (also not through libcuda calling NVML).
+ * sim_read and sim_write return NULL with errno when there is no state. Dead processes are out of what they show. */
+const struct sim_node *sim_read(void);
+struct sim_node *sim_write(void);
+void sim_end(void);   /* after sim_write: commits */
+void sim_abort(void); /* after sim_write: as if nothing had been written */
+
+/* sim_create makes the node, or replaces the contents of one that is there. 0, or -1 with errno. */
+int sim_create(const struct sim_node *node);
+const char *sim_path(void);
+void sim_close(void); /* unmaps; the next access opens again */
+
+uint64_t sim_now(const struct sim_node *n);
+uint64_t sim_start_time(pid_t pid); /* field 22 of /proc/PID/stat; 0: gone, or a zombie */
+
+/* Processes. All need sim_write but sim_load. */
+struct sim_process *sim_add_process(struct sim_node *n, pid_t pid, uint32_t kind, uint32_t gpu, uint32_t gi, uint32_t ci);
+struct sim_process *sim_find_process(struct sim_node *n, pid_t pid, uint32_t gpu, uint32_t gi, uint32_t ci);
+void sim_drop_process(struct sim_node *n, struct sim_process *p);
+/* sim_settle brings energy, busy time and samples up to now: call it BEFORE a load, power or clock changes. */
+void sim_settle(struct sim_node *n);
+/* sim_sample notes the new load of a GPU: call it AFTER a load changed. */
+void sim_sample(struct sim_node *n, uint32_t gpu);
+
+uint32_t sim_load(const struct sim_node *n, uint32_t gpu);        /* per cent, at most 100 */
+uint32_t sim_memory_load(const struct sim_node *n, uint32_t gpu); /* per cent, at most 100 */
+uint64_t sim_power(const struct sim_node *n, uint32_t gpu);       /* mW */
+uint64_t sim_memory_used(const struct sim_node *n, uint32_t gpu, uint32_t gi); /* bytes of processes; gi SIM_NONE: all */
+
+/* sim_event puts an event into the ring; type is nvmlEventType…. */
+void sim_event(struct sim_node *n, uint32_t gpu, uint32_t gi, uint32_t ci, uint64_t type, uint64_t data);
+/* sim_fault is the planned answer to a call, or 0; it counts down, hence sim_write. */
+int sim_fault(struct sim_node *n, const char *call, uint32_t gpu);
+int sim_fault_planned(const struct sim_node *n, const char *call, uint32_t gpu);
+
+#endif

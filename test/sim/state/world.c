@@ -1,0 +1,239 @@
+/* world.c: processes, load, energy, events and planned failures in the state. */
+#include "world.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* /proc/PID/stat: the name is in brackets and may hold anything, so read from its last one. State Z or X is
+ * gone: a zombie has no GPU memory, and a slow parent keeps it for seconds. */
+uint64_t sim_start_time(pid_t pid)
+{
+	char path[32], b[1024];
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t len = read(fd, b, sizeof b - 1);
+	close(fd);
+	if (len <= 0)
+		return 0;
+	b[len] = 0;
+	char *p = strrchr(b, ')');
+	if (!p || p[1] != ' ' || p[2] == 'Z' || p[2] == 'X')
+		return 0;
+	for (int field = 2; field < 22 && p; field++)
+		p = strchr(p + 1, ' ');
+	return p ? strtoull(p + 1, NULL, 10) : 0;
+}
+
+static int dead(uint32_t used, int32_t pid, uint64_t start) { return used && sim_start_time(pid) != start; }
+
+int world_has_dead(const struct sim_node *n)
+{
+	for (int i = 0; i < SIM_PROCESSES; i++)
+		if (dead(n->process[i].used, n->process[i].pid, n->process[i].start))
+			return 1;
+	for (int i = 0; i < SIM_DAEMONS; i++)
+		if (dead(n->mps_daemon[i].used, n->mps_daemon[i].pid, n->mps_daemon[i].start))
+			return 1;
+	for (int i = 0; i < SIM_SERVERS; i++)
+		if (dead(n->mps_server[i].used, n->mps_server[i].pid, n->mps_server[i].start))
+			return 1;
+	for (int i = 0; i < SIM_CLIENTS; i++)
+		if (dead(n->mps_client[i].used, n->mps_client[i].pid, n->mps_client[i].start))
+			return 1;
+	return 0;
+}
+
+void world_bury(struct sim_node *n)
+{
+	for (int i = 0; i < SIM_PROCESSES; i++)
+		if (dead(n->process[i].used, n->process[i].pid, n->process[i].start))
+			sim_drop_process(n, &n->process[i]);
+	for (int i = 0; i < SIM_DAEMONS; i++)
+		if (dead(n->mps_daemon[i].used, n->mps_daemon[i].pid, n->mps_daemon[i].start))
+			memset(&n->mps_daemon[i], 0, sizeof n->mps_daemon[i]);
+	for (int i = 0; i < SIM_SERVERS; i++)
+		if (dead(n->mps_server[i].used, n->mps_server[i].pid, n->mps_server[i].start))
+			memset(&n->mps_server[i], 0, sizeof n->mps_server[i]);
+	for (int i = 0; i < SIM_CLIENTS; i++)
+		if (dead(n->mps_client[i].used, n->mps_client[i].pid, n->mps_client[i].start))
+			memset(&n->mps_client[i], 0, sizeof n->mps_client[i]);
+}
+
+static uint32_t capped(uint32_t sum) { return sum > 100 ? 100 : sum; }
+
+uint32_t sim_load(const struct sim_node *n, uint32_t gpu)
+{
+	uint32_t sum = 0;
+	for (int i = 0; i < SIM_PROCESSES; i++)
+		if (n->process[i].used && n->process[i].gpu == gpu)
+			sum += n->process[i].load;
+	return capped(sum);
+}
+
+uint32_t sim_memory_load(const struct sim_node *n, uint32_t gpu)
+{
+	uint32_t sum = 0;
+	for (int i = 0; i < SIM_PROCESSES; i++)
+		if (n->process[i].used && n->process[i].gpu == gpu)
+			sum += n->process[i].memory_load;
+	return capped(sum);
+}
+
+uint64_t sim_memory_used(const struct sim_node *n, uint32_t gpu, uint32_t gi)
+{
+	uint64_t sum = 0;
+	for (int i = 0; i < SIM_PROCESSES; i++) {
+		const struct sim_process *p = &n->process[i];
+		if (p->used && p->gpu == gpu && (gi == SIM_NONE || p->gi == gi))
+			sum += p->memory;
+	}
+	return sum;
+}
+
+uint64_t sim_power(const struct sim_node *n, uint32_t gpu)
+{
+	const struct sim_gpu *g = &n->gpu[gpu];
+	if (g->power_set != SIM_UNSET)
+		return g->power_set;
+	uint64_t top = g->power_limit > g->power_idle ? g->power_limit : g->power_idle;
+	return g->power_idle + (top - g->power_idle) * sim_load(n, gpu) / 100;
+}
+
+static void settle_account(struct sim_node *n, const struct sim_process *p, int running)
+{
+	struct sim_account *a = NULL;
+	for (int i = 0; i < SIM_ACCOUNTS && !a; i++)
+		if (n->account[i].used && n->account[i].running && n->account[i].pid == p->pid &&
+		    n->account[i].start == p->start && n->account[i].gpu == p->gpu)
+			a = &n->account[i];
+	/* A free place, else that of the one that ended first. */
+	for (int i = 0; i < SIM_ACCOUNTS && !a; i++)
+		if (!n->account[i].used)
+			a = &n->account[i];
+	for (int i = 0; i < SIM_ACCOUNTS && (!a || a->used); i++)
+		if (a && a->running && a->pid == p->pid)
+			break;
+		else if (!n->account[i].running && (!a || n->account[i].ended < a->ended))
+			a = &n->account[i];
+	if (!a)
+		return;
+	*a = (struct sim_account){ .used = 1, .pid = p->pid, .gpu = p->gpu, .running = (uint32_t)running, .since = p->since,
+		.ended = running ? 0 : sim_now(n), .memory_peak = p->memory_peak, .busy = p->busy, .start = p->start };
+}
+
+void sim_settle(struct sim_node *n)
+{
+	uint64_t now = sim_now(n);
+	for (uint32_t g = 0; g < n->gpu_count; g++) {
+		struct sim_gpu *d = &n->gpu[g];
+		if (d->energy_at && now > d->energy_at) /* mW x us = nJ */
+			d->energy_uj += sim_power(n, g) * (now - d->energy_at) / 1000;
+		d->energy_at = now;
+	}
+	for (int i = 0; i < SIM_PROCESSES; i++) {
+		struct sim_process *p = &n->process[i];
+		if (!p->used)
+			continue;
+		if (p->busy_at && now > p->busy_at)
+			p->busy += p->load * (now - p->busy_at);
+		p->busy_at = now;
+		if (p->memory > p->memory_peak)
+			p->memory_peak = p->memory;
+		if (p->gpu < n->gpu_count && n->gpu[p->gpu].accounting)
+			settle_account(n, p, 1);
+	}
+}
+
+void sim_sample(struct sim_node *n, uint32_t gpu)
+{
+	struct sim_gpu *d = &n->gpu[gpu];
+	d->samples[d->samples_next++ % SIM_SAMPLES] =
+		(struct sim_sample){ sim_now(n), sim_load(n, gpu), sim_memory_load(n, gpu) };
+}
+
+struct sim_process *sim_find_process(struct sim_node *n, pid_t pid, uint32_t gpu, uint32_t gi, uint32_t ci)
+{
+	for (int i = 0; i < SIM_PROCESSES; i++) {
+		struct sim_process *p = &n->process[i];
+		if (p->used && p->pid == pid && p->gpu == gpu && p->gi == gi && p->ci == ci)
+			return p;
+	}
+	return NULL;
+}
+
+struct sim_process *sim_add_process(struct sim_node *n, pid_t pid, uint32_t kind, uint32_t gpu, uint32_t gi, uint32_t ci)
+{
+	struct sim_process *p = NULL;
+	for (int i = 0; i < SIM_PROCESSES && !p; i++)
+		if (!n->process[i].used)
+			p = &n->process[i];
+	uint64_t start = sim_start_time(pid);
+	if (!p || !start || gpu >= n->gpu_count)
+		return NULL;
+	sim_settle(n);
+	*p = (struct sim_process){ .used = 1, .pid = pid, .start = start, .uid = geteuid(), .kind = kind, .gpu = gpu, .gi = gi,
+		.ci = ci, .limit = SIM_UNSET, .percentage = 100, .since = sim_now(n), .busy_at = sim_now(n) };
+	char path[32], comm[64] = "";
+	snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+	FILE *f = fopen(path, "re");
+	if (f) {
+		if (fgets(comm, sizeof comm, f))
+			comm[strcspn(comm, "\n")] = 0;
+		fclose(f);
+	}
+	memcpy(p->name, comm, sizeof p->name);
+	return p;
+}
+
+void sim_drop_process(struct sim_node *n, struct sim_process *p)
+{
+	uint32_t gpu = p->gpu;
+	sim_settle(n);
+	if (gpu < n->gpu_count && n->gpu[gpu].accounting)
+		settle_account(n, p, 0);
+	memset(p, 0, sizeof *p);
+	if (gpu < n->gpu_count)
+		sim_sample(n, gpu);
+}
+
+void sim_event(struct sim_node *n, uint32_t gpu, uint32_t gi, uint32_t ci, uint64_t type, uint64_t data)
+{
+	uint64_t s = ++n->event_sequence;
+	n->event[s % SIM_EVENTS] =
+		(struct sim_event){ .sequence = s, .at = sim_now(n), .type = type, .data = data, .gpu = gpu, .gi = gi, .ci = ci };
+}
+
+static int matches(const struct sim_fault *f, const char *call, uint32_t gpu)
+{
+	size_t len = strnlen(f->call, sizeof f->call);
+	int any = len > 0 && f->call[len - 1] == '*';
+	return f->used && f->left && (f->gpu == SIM_NONE || f->gpu == gpu) &&
+		(any ? strncmp(f->call, call, len - 1) == 0 : strncmp(f->call, call, sizeof f->call) == 0);
+}
+
+int sim_fault_planned(const struct sim_node *n, const char *call, uint32_t gpu)
+{
+	for (int i = 0; i < SIM_FAULTS; i++)
+		if (matches(&n->fault[i], call, gpu))
+			return n->fault[i].ret;
+	return 0;
+}
+
+int sim_fault(struct sim_node *n, const char *call, uint32_t gpu)
+{
+	for (int i = 0; i < SIM_FAULTS; i++) {
+		struct sim_fault *f = &n->fault[i];
+		if (!matches(f, call, gpu))
+			continue;
+		int ret = f->ret;
+		if (f->left != SIM_NONE && --f->left == 0)
+			f->used = 0;
+		return ret;
+	}
+	return 0;
+}
