@@ -18,13 +18,18 @@
 
 #define SIM_STATE_PATH "/run/gpuslot-sim/state"
 #define SIM_MAGIC 0x6d69736c73757067ull /* "gpuslsim" */
-#define SIM_VERSION 1u
+#define SIM_VERSION 2u
 
 enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 256, SIM_ACCOUNTS = 256, SIM_EVENTS = 64,
-	SIM_SAMPLES = 64, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128 };
+	SIM_SAMPLES = 64, SIM_GONE = 32, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128 };
 
 #define SIM_NONE 0xFFFFFFFFu               /* no GPU instance, no compute instance: NVML's own sentinel */
+#define SIM_HANG (-1)                      /* sim_fault.ret: the call does not come back */
 #define SIM_UNSET 0xFFFFFFFFFFFFFFFFull    /* a number that nobody set */
+
+/* Work done: load x time, in 1/1000 per cent x microseconds. sm: share of the multiprocessors that worked;
+ * kernel: time in which any kernel ran (utilisation as NVML counts it); memory: time in which memory was busy. */
+struct sim_busy { uint64_t sm, kernel, memory; };
 
 struct sim_ci {
 	uint32_t used, id;
@@ -38,12 +43,14 @@ struct sim_gi {
 	uint32_t profile;       /* the driver's profile id (19, 14, …), never NVML's enum */
 	uint32_t start, size;   /* units */
 	struct sim_ci ci[SIM_CIS];
+	struct sim_busy busy;   /* since it was made; sm: times the slices that worked */
 };
 
 /* The load of a GPU from a moment on, until the next sample. */
-struct sim_sample { uint64_t at; uint32_t gpu_load, memory_load; };
+struct sim_sample { uint64_t at; uint32_t gpu_load, memory_load, kernel_load, pad; };
 
-struct sim_ecc { uint64_t corrected, uncorrected; };
+/* corrected, uncorrected: of the device memory (DRAM); the SRAM counters stand beside them. */
+struct sim_ecc { uint64_t corrected, uncorrected, sram_corrected, sram_parity, sram_secded; };
 
 struct sim_gpu {
 	char uuid[48], name[96], serial[32], model[32]; /* model: key of the model table (nvml/models.c) */
@@ -66,6 +73,12 @@ struct sim_gpu {
 	uint32_t samples_next, pad;    /* ring */
 	struct sim_sample samples[SIM_SAMPLES];
 	struct sim_gi gi[SIM_GIS];
+	struct sim_busy busy;
+	uint32_t compute_slices;   /* of the whole GPU; 0: 7 */
+	uint32_t sram_threshold;   /* SRAM errors are past the threshold of the field diagnosis */
+	uint64_t retired_at;       /* when the last page was retired */
+	uint64_t temperature_m, temperature_at; /* 1/1000 degree at that time; 0: never asked */
+	uint64_t violation_ns[3];  /* time held back by power, by temperature, by the board */
 };
 
 enum sim_kind { SIM_COMPUTE = 1, SIM_MPS_CLIENT, SIM_MPS_SERVER, SIM_GRAPHICS };
@@ -81,16 +94,21 @@ struct sim_process {
 	uint64_t memory, memory_peak, limit; /* bytes; limit: SIM_UNSET without one */
 	uint32_t load, memory_load, percentage, pad;
 	uint64_t since;         /* when the context came */
-	uint64_t busy_at, busy; /* load x time up to busy_at, in per cent x microseconds */
+	uint64_t busy_at;
+	struct sim_busy busy;   /* booked on it up to busy_at: the work of an MPS client is booked on its server */
 	char name[64];
 };
+
+/* The last utilisation sample of a process that is gone: the driver's buffer keeps it for a while. */
+struct sim_gone { uint64_t at; uint32_t gpu; int32_t pid; uint32_t kernel_load, memory_load; };
 
 /* Accounting: what is left of a process that ended, and of one that runs. */
 struct sim_account {
 	uint32_t used;
 	int32_t pid;
 	uint32_t gpu, running;
-	uint64_t since, ended, memory_peak, busy; /* busy as in sim_process */
+	uint64_t since, ended, memory_peak;
+	struct sim_busy busy;      /* as in sim_process */
 	uint64_t start;
 };
 
@@ -100,7 +118,8 @@ struct sim_event {
 	uint32_t gpu, gi, ci, pad;
 };
 
-/* A planned failure: calls of that name on that GPU answer ret, `left` times. */
+/* A planned failure: calls of that name on that GPU answer ret, `left` times. With SIM_HANG they wait until the
+ * fault is taken out. */
 struct sim_fault {
 	uint32_t used, gpu; /* SIM_NONE: any */
 	int32_t ret;
@@ -163,7 +182,15 @@ struct sim_node {
 	struct sim_mps_daemon mps_daemon[SIM_DAEMONS];
 	struct sim_mps_server mps_server[SIM_SERVERS];
 	struct sim_mps_client mps_client[SIM_CLIENTS];
+	struct sim_gone gone[SIM_GONE]; /* ring */
+	uint32_t gone_next;
+	uint32_t mps_lists;        /* enum sim_mps_lists: in which lists MPS clients stand */
+	uint32_t stray_samples;    /* GetProcessUtilization also gives pid 0 and utilisation 0xFFFFFFFF */
+	uint32_t pad;
 };
+
+/* Seen in the field: both ("M+C" in nvidia-smi), or one alone. */
+enum sim_mps_lists { SIM_LIST_BOTH, SIM_LIST_MPS, SIM_LIST_COMPUTE };
 
 /* Access. A thread that holds the state must not ask for it again (also not through libcuda calling NVML).
  * sim_read and sim_write return NULL with errno when there is no state. Dead processes are out of what they show. */
@@ -189,8 +216,11 @@ void sim_settle(struct sim_node *n);
 /* sim_sample notes the new load of a GPU: call it AFTER a load changed. */
 void sim_sample(struct sim_node *n, uint32_t gpu);
 
-uint32_t sim_load(const struct sim_node *n, uint32_t gpu);        /* per cent, at most 100 */
-uint32_t sim_memory_load(const struct sim_node *n, uint32_t gpu); /* per cent, at most 100 */
+uint32_t sim_load(const struct sim_node *n, uint32_t gpu);        /* per cent of the multiprocessors, at most 100 */
+uint32_t sim_memory_load(const struct sim_node *n, uint32_t gpu); /* per cent of the time, at most 100 */
+uint32_t sim_kernel_load(const struct sim_node *n, uint32_t gpu); /* per cent of the time with any kernel, at most 100 */
+uint32_t sim_process_kernel_load(const struct sim_process *p);    /* the same for one process */
+uint32_t sim_temperature(const struct sim_node *n, uint32_t gpu); /* degrees, as of the last sim_settle */
 uint64_t sim_power(const struct sim_node *n, uint32_t gpu);       /* mW */
 uint64_t sim_memory_used(const struct sim_node *n, uint32_t gpu, uint32_t gi); /* bytes of processes; gi SIM_NONE: all */
 

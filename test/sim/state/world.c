@@ -1,4 +1,4 @@
-/* world.c: processes, load, energy, events and planned failures in the state. */
+/* world.c: processes, events and planned failures in the state. Load and energy are in meter.c. */
 #include "world.h"
 
 #include <fcntl.h>
@@ -64,26 +64,6 @@ void world_bury(struct sim_node *n)
 			memset(&n->mps_client[i], 0, sizeof n->mps_client[i]);
 }
 
-static uint32_t capped(uint32_t sum) { return sum > 100 ? 100 : sum; }
-
-uint32_t sim_load(const struct sim_node *n, uint32_t gpu)
-{
-	uint32_t sum = 0;
-	for (int i = 0; i < SIM_PROCESSES; i++)
-		if (n->process[i].used && n->process[i].gpu == gpu)
-			sum += n->process[i].load;
-	return capped(sum);
-}
-
-uint32_t sim_memory_load(const struct sim_node *n, uint32_t gpu)
-{
-	uint32_t sum = 0;
-	for (int i = 0; i < SIM_PROCESSES; i++)
-		if (n->process[i].used && n->process[i].gpu == gpu)
-			sum += n->process[i].memory_load;
-	return capped(sum);
-}
-
 uint64_t sim_memory_used(const struct sim_node *n, uint32_t gpu, uint32_t gi)
 {
 	uint64_t sum = 0;
@@ -93,67 +73,6 @@ uint64_t sim_memory_used(const struct sim_node *n, uint32_t gpu, uint32_t gi)
 			sum += p->memory;
 	}
 	return sum;
-}
-
-uint64_t sim_power(const struct sim_node *n, uint32_t gpu)
-{
-	const struct sim_gpu *g = &n->gpu[gpu];
-	if (g->power_set != SIM_UNSET)
-		return g->power_set;
-	uint64_t top = g->power_limit > g->power_idle ? g->power_limit : g->power_idle;
-	return g->power_idle + (top - g->power_idle) * sim_load(n, gpu) / 100;
-}
-
-static void settle_account(struct sim_node *n, const struct sim_process *p, int running)
-{
-	struct sim_account *a = NULL;
-	for (int i = 0; i < SIM_ACCOUNTS && !a; i++)
-		if (n->account[i].used && n->account[i].running && n->account[i].pid == p->pid &&
-		    n->account[i].start == p->start && n->account[i].gpu == p->gpu)
-			a = &n->account[i];
-	/* A free place, else that of the one that ended first. */
-	for (int i = 0; i < SIM_ACCOUNTS && !a; i++)
-		if (!n->account[i].used)
-			a = &n->account[i];
-	for (int i = 0; i < SIM_ACCOUNTS && (!a || a->used); i++)
-		if (a && a->running && a->pid == p->pid)
-			break;
-		else if (!n->account[i].running && (!a || n->account[i].ended < a->ended))
-			a = &n->account[i];
-	if (!a)
-		return;
-	*a = (struct sim_account){ .used = 1, .pid = p->pid, .gpu = p->gpu, .running = (uint32_t)running, .since = p->since,
-		.ended = running ? 0 : sim_now(n), .memory_peak = p->memory_peak, .busy = p->busy, .start = p->start };
-}
-
-void sim_settle(struct sim_node *n)
-{
-	uint64_t now = sim_now(n);
-	for (uint32_t g = 0; g < n->gpu_count; g++) {
-		struct sim_gpu *d = &n->gpu[g];
-		if (d->energy_at && now > d->energy_at) /* mW x us = nJ */
-			d->energy_uj += sim_power(n, g) * (now - d->energy_at) / 1000;
-		d->energy_at = now;
-	}
-	for (int i = 0; i < SIM_PROCESSES; i++) {
-		struct sim_process *p = &n->process[i];
-		if (!p->used)
-			continue;
-		if (p->busy_at && now > p->busy_at)
-			p->busy += p->load * (now - p->busy_at);
-		p->busy_at = now;
-		if (p->memory > p->memory_peak)
-			p->memory_peak = p->memory;
-		if (p->gpu < n->gpu_count && n->gpu[p->gpu].accounting)
-			settle_account(n, p, 1);
-	}
-}
-
-void sim_sample(struct sim_node *n, uint32_t gpu)
-{
-	struct sim_gpu *d = &n->gpu[gpu];
-	d->samples[d->samples_next++ % SIM_SAMPLES] =
-		(struct sim_sample){ sim_now(n), sim_load(n, gpu), sim_memory_load(n, gpu) };
 }
 
 struct sim_process *sim_find_process(struct sim_node *n, pid_t pid, uint32_t gpu, uint32_t gi, uint32_t ci)
@@ -194,8 +113,7 @@ void sim_drop_process(struct sim_node *n, struct sim_process *p)
 {
 	uint32_t gpu = p->gpu;
 	sim_settle(n);
-	if (gpu < n->gpu_count && n->gpu[gpu].accounting)
-		settle_account(n, p, 0);
+	world_close_account(n, p);
 	memset(p, 0, sizeof *p);
 	if (gpu < n->gpu_count)
 		sim_sample(n, gpu);
