@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* NVML counts inits; other threads may call while one shuts down. */
@@ -16,14 +15,14 @@ int sim_root(void) { return geteuid() == 0; }
 
 static nvmlReturn_t init(void)
 {
+	sim_hold("nvmlInit_v2", SIM_NONE);
 	const struct sim_node *n = sim_read();
 	if (!n) /* no node: as on a machine without driver */
 		return errno == EACCES ? NVML_ERROR_NO_PERMISSION : NVML_ERROR_DRIVER_NOT_LOADED;
 	nvmlReturn_t r = n->driver_missing ? NVML_ERROR_DRIVER_NOT_LOADED : NVML_SUCCESS;
-	int planned = sim_fault_planned(n, "nvmlInit_v2", SIM_NONE);
 	sim_end();
-	if (r == NVML_SUCCESS && planned)
-		r = (nvmlReturn_t)planned;
+	if (r == NVML_SUCCESS)
+		r = sim_planned("nvmlInit_v2", SIM_NONE);
 	if (r == NVML_SUCCESS)
 		atomic_fetch_add(&inits, 1);
 	return r;
@@ -84,37 +83,6 @@ int sim_locate(const void *handle, uint32_t *gpu, uint32_t *gi, uint32_t *ci)
 	return 1;
 }
 
-/* A hanging GPU holds its caller, not the lock: other clients go on with other GPUs. */
-static void wait_while_it_hangs(uint32_t gpu)
-{
-	for (;;) {
-		const struct sim_node *n = sim_read();
-		if (!n)
-			return;
-		uint32_t hang = gpu < n->gpu_count && n->gpu[gpu].hang;
-		sim_end();
-		if (!hang)
-			return;
-		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
-	}
-}
-
-static nvmlReturn_t planned_failure(const char *call, uint32_t gpu)
-{
-	const struct sim_node *n = sim_read();
-	int planned = n ? sim_fault_planned(n, call, gpu) : 0;
-	if (n)
-		sim_end();
-	if (!planned)
-		return NVML_SUCCESS;
-	struct sim_node *w = sim_write();
-	if (!w)
-		return NVML_SUCCESS;
-	int ret = sim_fault(w, call, gpu);
-	sim_end();
-	return (nvmlReturn_t)ret;
-}
-
 static nvmlReturn_t take(struct sim_call *c, unsigned how)
 {
 	c->n = how & SIM_WRITE ? (c->w = sim_write()) : sim_read();
@@ -128,7 +96,8 @@ nvmlReturn_t sim_enter_system(struct sim_call *c, const char *call, unsigned how
 	*c = (struct sim_call){ .gpu = SIM_NONE, .gi = SIM_NONE, .ci = SIM_NONE };
 	if (!sim_initialised())
 		return NVML_ERROR_UNINITIALIZED;
-	nvmlReturn_t r = planned_failure(call, SIM_NONE);
+	sim_hold(call, SIM_NONE);
+	nvmlReturn_t r = sim_planned(call, SIM_NONE);
 	return r == NVML_SUCCESS ? take(c, how) : r;
 }
 
@@ -159,8 +128,8 @@ nvmlReturn_t sim_enter(struct sim_call *c, const char *call, nvmlDevice_t device
 		return NVML_ERROR_UNINITIALIZED;
 	if (!sim_locate(device, &c->gpu, &c->gi, &c->ci))
 		return NVML_ERROR_INVALID_ARGUMENT;
-	wait_while_it_hangs(c->gpu);
-	nvmlReturn_t r = planned_failure(call, c->gpu);
+	sim_hold(call, c->gpu);
+	nvmlReturn_t r = sim_planned(call, c->gpu);
 	if (r == NVML_SUCCESS)
 		r = take(c, how);
 	if (r != NVML_SUCCESS)

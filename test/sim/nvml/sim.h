@@ -58,6 +58,10 @@ nvmlComputeInstance_t sim_ci_handle(uint32_t gpu, uint32_t gi, uint32_t ci);
 int sim_locate(const void *handle, uint32_t *gpu, uint32_t *gi, uint32_t *ci);
 int sim_is_mig_handle(const void *handle);
 
+/* faults.c: a hanging GPU or call holds its caller until it is let go; a planned failure answers in its place. */
+void sim_hold(const char *call, uint32_t gpu);
+nvmlReturn_t sim_planned(const char *call, uint32_t gpu);
+
 int sim_initialised(void);
 int sim_root(void); /* by effective user id */
 
