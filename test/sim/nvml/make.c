@@ -17,13 +17,13 @@ static uint64_t mix(uint64_t x)
 void sim_make_gpu(struct sim_gpu *g, const struct sim_model *m, uint32_t index, uint64_t seed)
 {
 	uint64_t a = mix(seed * 64 + index), b = mix(a);
-	*g = (struct sim_gpu){ .minor = index, .pci_bus = 0x17 + 0x11 * index, .pci_device_id = m->pci_device_id,
+	*g = (struct sim_gpu){ .minor = index, .pci_bus = 0x17 + 0x0d * index, .pci_device_id = m->pci_device_id,
 		.pci_subsystem_id = m->pci_subsystem_id, .memory_total = m->memory_mib << 20, .memory_reserved = m->reserved_mib << 20,
 		.compute_mode = NVML_COMPUTEMODE_DEFAULT, .ecc_current = m->ecc, .ecc_pending = m->ecc,
 		.power_idle = m->power_idle_w * 1000ull, .power_limit = m->power_limit_w * 1000ull,
 		.power_limit_default = m->power_limit_w * 1000ull, .power_limit_min = m->power_min_w * 1000ull,
 		.power_limit_max = m->power_max_w * 1000ull, .power_set = SIM_UNSET, .temperature_set = SIM_UNSET,
-		.clock_sm_set = SIM_UNSET, .clock_memory_set = SIM_UNSET };
+		.clock_sm_set = SIM_UNSET, .clock_memory_set = SIM_UNSET, .compute_slices = m->slices };
 	/* The first eight digits must differ: HTCondor's default id is made of them. */
 	snprintf(g->uuid, sizeof g->uuid, "GPU-%08x-%04x-4%03x-8%03x-%012llx", (unsigned)(a >> 32), (unsigned)(a >> 16 & 0xffff),
 		(unsigned)(a & 0xfff), (unsigned)(b >> 52), (unsigned long long)(b & 0xffffffffffffull));

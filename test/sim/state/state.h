@@ -18,7 +18,7 @@
 
 #define SIM_STATE_PATH "/run/gpuslot-sim/state"
 #define SIM_MAGIC 0x6d69736c73757067ull /* "gpuslsim" */
-#define SIM_VERSION 2u
+#define SIM_VERSION 3u
 
 enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 256, SIM_ACCOUNTS = 256, SIM_EVENTS = 64,
 	SIM_SAMPLES = 64, SIM_GONE = 32, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128 };
@@ -79,6 +79,8 @@ struct sim_gpu {
 	uint64_t retired_at;       /* when the last page was retired */
 	uint64_t temperature_m, temperature_at; /* 1/1000 degree at that time; 0: never asked */
 	uint64_t violation_ns[3];  /* time held back by power, by temperature, by the board */
+	uint32_t reset_blocked;    /* the driver cannot reset the GPU itself (a guest without reset, nvidia_drm) */
+	uint32_t pad_reset;
 };
 
 enum sim_kind { SIM_COMPUTE = 1, SIM_MPS_CLIENT, SIM_MPS_SERVER, SIM_GRAPHICS };
