@@ -17,6 +17,8 @@
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
 #include <nvml.h>
 
+#include <stddef.h>
+
 #include "../state/state.h"
 #include "models.h"
 
@@ -69,6 +71,8 @@ int sim_root(void); /* by effective user id */
 struct sim_gi *sim_gi(const struct sim_gpu *g, uint32_t id);
 struct sim_ci *sim_ci(const struct sim_gi *gi, uint32_t id);
 int sim_gi_busy(const struct sim_node *n, uint32_t gpu, uint32_t gi, uint32_t ci); /* ci SIM_NONE: any */
+/* sim_ci_name spells a compute instance profile: "MIG 1c.3g.20gb", "MIG 3g.20gb" for the whole GPU instance. */
+void sim_ci_name(char *room, size_t length, const struct sim_model *m, const struct sim_gi *gi, uint32_t profile);
 
 /* sim_list answers NVML's size question: *count is the room in, the number out. room NULL or too small:
  * INSUFFICIENT_SIZE, and 0 entries are a SUCCESS. */

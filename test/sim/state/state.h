@@ -18,7 +18,7 @@
 
 #define SIM_STATE_PATH "/run/gpuslot-sim/state"
 #define SIM_MAGIC 0x6d69736c73757067ull /* "gpuslsim" */
-#define SIM_VERSION 3u
+#define SIM_VERSION 4u
 
 enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 256, SIM_ACCOUNTS = 256, SIM_EVENTS = 64,
 	SIM_SAMPLES = 64, SIM_GONE = 32, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128 };
@@ -36,6 +36,7 @@ struct sim_ci {
 	uint32_t profile;       /* NVML_COMPUTE_INSTANCE_PROFILE_*, which is also its id */
 	uint32_t start, size;   /* slices inside the GPU instance */
 	char uuid[48];          /* MIG-… */
+	uint32_t compute_mode, pad; /* with MIG on the mode belongs to the MIG device */
 };
 
 struct sim_gi {
