@@ -1,0 +1,127 @@
+/* memory.c: device memory: only its size is real. */
+#include "internal.h"
+
+#include <stdlib.h>
+
+/* The driver hands out whole pages of 2 MiB. */
+#define PAGE (2ull << 20)
+
+struct block { struct block *next; CUcontext owner; CUdeviceptr at; uint64_t bytes; };
+static struct block *blocks; /* with the API lock */
+static CUdeviceptr next_address = 0x7f0000000000ull;
+
+/* What the device has left, and what the limit leaves: the smaller one. */
+static uint64_t room(struct view *v, const struct sim_process *p)
+{
+	uint64_t total = view_memory(v), used = sim_memory_used(v->n, v->d.gpu, v->d.gi);
+	uint64_t left = used < total ? total - used : 0;
+	if (p && p->limit != SIM_UNSET) {
+		uint64_t own = p->memory < p->limit ? p->limit - p->memory : 0;
+		left = own < left ? own : left;
+	}
+	return left;
+}
+
+static CUresult book(struct view *v, uint64_t bytes, int more)
+{
+	struct sim_process *p = own_process(v);
+	if (!p)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* somebody took the process out of the state */
+	if (more && bytes > room(v, p))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	sim_settle(v->w);
+	p->memory = more ? p->memory + bytes : p->memory - bytes;
+	sim_settle(v->w); /* notes the peak */
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
+{
+	CUcontext c;
+	struct view v = { 0 };
+	if (!pointer || bytes == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (bytes > SIZE_MAX - PAGE)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	api_lock();
+	struct block *b = malloc(sizeof *b);
+	CUresult r = b ? context_current(&c) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r == CUDA_SUCCESS && (r = view_open(&v, __func__, c->device, 1)) == CUDA_SUCCESS)
+		r = context_health(c, &v);
+	if (r == CUDA_SUCCESS) {
+		*b = (struct block){ blocks, c, next_address, (bytes + PAGE - 1) / PAGE * PAGE };
+		r = book(&v, b->bytes, 1);
+	}
+	view_close(&v, r == CUDA_SUCCESS);
+	if (r == CUDA_SUCCESS) {
+		blocks = b;
+		next_address += b->bytes;
+		*pointer = b->at;
+	} else
+		free(b);
+	api_unlock();
+	return r;
+}
+
+API CUresult cuMemFree_v2(CUdeviceptr pointer)
+{
+	CUcontext c;
+	struct view v = { 0 };
+	api_lock();
+	struct block **at = &blocks;
+	while (*at && (*at)->at != pointer)
+		at = &(*at)->next;
+	CUresult r = context_current(&c);
+	if (r == CUDA_SUCCESS && pointer && !*at)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS && pointer) {
+		struct block *b = *at;
+		r = view_open(&v, __func__, b->owner->device, 1);
+		if (r == CUDA_SUCCESS)
+			r = context_health(b->owner, &v);
+		if (r == CUDA_SUCCESS && (r = book(&v, b->bytes, 0)) == CUDA_SUCCESS) {
+			*at = b->next;
+			free(b);
+		}
+		view_close(&v, r == CUDA_SUCCESS);
+	}
+	api_unlock();
+	return r;
+}
+
+uint64_t free_all(CUcontext c)
+{
+	uint64_t bytes = 0;
+	for (struct block **at = &blocks; *at;) {
+		struct block *b = *at;
+		if (b->owner != c) {
+			at = &b->next;
+			continue;
+		}
+		bytes += b->bytes;
+		*at = b->next;
+		free(b);
+	}
+	return bytes;
+}
+
+/* Under a limit free is what the limit leaves, but total stays the whole GPU: programs that take a share of the total
+ * take too much (MPS documentation; NVIDIA/k8s-device-plugin issue 764). */
+API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	CUcontext c;
+	struct view v = { 0 };
+	if (!free_bytes || !total)
+		return CUDA_ERROR_INVALID_VALUE;
+	api_lock();
+	CUresult r = context_current(&c);
+	if (r == CUDA_SUCCESS && (r = view_open(&v, __func__, c->device, 1)) == CUDA_SUCCESS)
+		r = context_health(c, &v);
+	if (r == CUDA_SUCCESS) {
+		*free_bytes = room(&v, own_process(&v));
+		*total = view_memory(&v);
+	}
+	view_close(&v, 0);
+	api_unlock();
+	return r;
+}
