@@ -1,10 +1,7 @@
 /* system.c: versions, error strings, and other answers that name no device. */
 #include "sim.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 /* The texts are those of the library of driver 555. */
 const char *nvmlErrorString(nvmlReturn_t result)
@@ -52,23 +49,6 @@ static nvmlReturn_t cuda_version(const char *call, int *version)
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return cuda_version(__func__, version); }
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) { return cuda_version(__func__, version); }
-
-nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
-{
-	if (!sim_initialised())
-		return NVML_ERROR_UNINITIALIZED;
-	if (!name || length == 0)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	char path[32];
-	snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return NVML_ERROR_NOT_FOUND;
-	ssize_t len = read(fd, name, length - 1); /* its first word: the rest lies behind the NUL */
-	close(fd);
-	name[len > 0 ? len : 0] = 0;
-	return NVML_SUCCESS;
-}
 
 static nvmlReturn_t none(const char *call, unsigned int *count)
 {
