@@ -73,7 +73,7 @@ func (a *Ad) parseLine(line string) error {
 	if !ok {
 		return fmt.Errorf("%s has no = behind its name", clip(name))
 	}
-	expr = strings.TrimLeft(expr, " \t")
+	expr = strings.TrimLeft(expr, " \t\v\f")
 	if err := checkStrings(expr); err != nil {
 		return fmt.Errorf("%s: %w", clip(name), err)
 	}

@@ -61,6 +61,9 @@ func run(ctx context.Context, inventory, only string) (err error) {
 	if err := s.WaitAccept(ctx, len(inv.GPUs)); err != nil {
 		return err
 	}
+	if err := showDaemons(ctx, s); err != nil {
+		return err
+	}
 	stage := &scenes.Stage{Site: s, Inventory: inv, Report: &scenes.Report{Out: os.Stdout}}
 	played, err := play(ctx, stage, only)
 	if err != nil {
@@ -93,6 +96,21 @@ func describe(ctx context.Context, s *site.Site) error {
 		return err
 	}
 	fmt.Printf("\n$ gpuslot plan --against /run/gpuslot/plan.json\n%s\n", out.Stdout)
+	return nil
+}
+
+// showDaemons prints what runs and what HTCondor made of it.
+func showDaemons(ctx context.Context, s *site.Site) error {
+	for _, c := range []string{
+		"systemctl list-units --plain --no-legend 'gpuslot-mps@*'",
+		`condor_status -constraint 'SlotType == "Partitionable"' -af:h Name GPUSlotUUID TotalSlotGPUs TotalSlotVRAM TotalSlotCpus GPUAccept`,
+	} {
+		out, err := s.Run(ctx, "sh", "-c", c)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("$ %s\n%s\n", c, out.Stdout)
+	}
 	return nil
 }
 

@@ -215,6 +215,61 @@ func TestTenants(t *testing.T) {
 	done(t, st)
 }
 
+// What an account of the node can do to the agent's socket, which is open to all.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 1, site.Options{})
+	must(t, st.WaitAccept(ctx, 1))
+	u := string(st.Inventory.GPUs[0].UUID)
+	out, err := st.Exec(ctx, node.Cmd{User: user, Args: []string{"/usr/libexec/gpuslot/gpuslot-condor", "prepare"},
+		Env:   map[string]string{"_CONDOR_AssignedGPUs": u},
+		Stdin: strings.NewReader("ClusterId = 1\nProcId = 0\nOwner = \"alice\"\nVramProvisioned = 4096\n")})
+	must(t, err)
+	st.Contains(out.Stdout, "runs in no slot", "outside any slot: prepare")
+	out, _ = st.RunAs(ctx, user, "gpuslot", "status")
+	st.Check(out.Code == 1 && strings.Contains(out.Stderr, "as root"), "status is for root: %s", oneLine(out.Stderr))
+	out, err = st.Exec(ctx, node.Cmd{User: user, Args: []string{"python3", "-c", flood}})
+	must(t, err)
+	st.Contains(out.Stdout, "rubbish: 1", "rubbish and a megabyte without a line's end are refused")
+	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	rows, err := st.JobAttrs(ctx, cluster, "NumJobStarts", "NumShadowStarts")
+	must(t, err)
+	st.Check(rows[0][0] == "1" && rows[0][1] == "1", "beside 200 silent connections of its account a job started at once: %v", rows[0])
+	done(t, st)
+}
+
+// flood leaves 200 silent connections open for a minute, after two rude ones.
+const flood = `
+import os, socket, sys, time
+def connect():
+    s = socket.socket(socket.AF_UNIX); s.settimeout(10); s.connect("/run/gpuslot/agent.sock"); return s
+refused = 0
+for text in (b"\x00\xff{]\n", b"x" * (1 << 20)):
+    s = connect()
+    try:
+        s.sendall(text)
+    except OSError:
+        pass
+    try:
+        refused += b'"error"' in s.recv(65536)
+    except OSError:
+        refused += 1
+print("rubbish: %d" % (refused == 2), flush=True)
+if os.fork():
+    sys.exit()
+os.setsid()
+null = os.open("/dev/null", os.O_RDWR)
+for fd in (0, 1, 2):
+    os.dup2(null, fd)
+end = time.time() + 60
+while time.time() < end:  # the agent hangs up on silence: come back
+    silent = [connect() for _ in range(200)]
+    time.sleep(1)
+`
+
 // A node without the control daemon's package: GPUs closed with the reason, CPU jobs run.
 func TestControlDaemonNotInstalled(t *testing.T) {
 	t.Parallel()
@@ -249,6 +304,9 @@ func TestLostAndSwappedCard(t *testing.T) {
 	s, err := st.Status(ctx)
 	must(t, err)
 	st.Contains(strings.Join(s.Absent, " "), string(lost), "status names the absent GPU")
+	metrics, err := st.metrics(ctx)
+	must(t, err)
+	st.Contains(metrics, `gpuslot_gpu_absent{gpu="`+string(lost)+`"} 1`, "a metric names it")
 	out, err := st.Run(ctx, "condor_status", "-af", "GPUSlotAbsentGPUs")
 	must(t, err)
 	st.Contains(out.Stdout, string(lost), "the machine ad names it")
@@ -314,6 +372,9 @@ func TestBrokenReload(t *testing.T) {
 	})
 	must(t, err)
 	st.Contains(said, "sharez", "status")
+	metrics, err := st.metrics(ctx)
+	must(t, err)
+	st.Contains(metrics, "gpuslot_config_last_reload_successful 0", "the metric")
 	out, err := st.Run(ctx, "systemctl", "is-active", "gpuslotd.service")
 	must(t, err)
 	st.Check(strings.TrimSpace(out.Stdout) == "active", "the agent stays up")
@@ -324,6 +385,13 @@ func TestBrokenReload(t *testing.T) {
 	must(t, err)
 	st.Contains(log, "sharez", "the journal")
 	done(t, st)
+}
+
+// metrics is one scrape, from inside.
+func (st *Stage) metrics(ctx context.Context) (string, error) {
+	const scrape = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:9847/metrics', timeout=5).read().decode())"
+	out, err := st.Run(ctx, "python3", "-c", scrape)
+	return out.Stdout, err
 }
 
 // A site that cannot use hooks: the job wrapper is the only door.
