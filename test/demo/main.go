@@ -37,9 +37,10 @@ gpuslot demo: an HTCondor worker node with 8 Tesla V100S shares its GPUs among b
   real      systemd as PID 1, HTCondor, its jobs and cgroups; one nvidia-cuda-mps-control per GPU
             (Debian's package, fetched now, never kept in the repository); gpuslot, installed as
             a site installs it; every limit set in the daemons and read back from them
-  not real  the GPUs: an inventory composed from public data (%s).
-            Without a GPU no MPS server can come up, so no job here allocates anything: what is
-            shown is who runs where, with which limits, and what happens when something breaks
+  not real  the GPUs: simulated below NVML (test/sim) from an inventory composed from public
+            data (%s). With real control daemons and no GPU no MPS server can
+            come up, so no job here allocates anything: what is shown is who runs where, with
+            which limits, and what happens when something breaks
 `
 
 func run(ctx context.Context, inventory, only string) (err error) {
@@ -91,11 +92,11 @@ func describe(ctx context.Context, s *site.Site) error {
 		}
 		fmt.Printf("  %-15s %s\n", c.what, strings.TrimSpace(out.Stdout))
 	}
-	out, err := s.Run(ctx, "gpuslot", "plan", "--inventory", site.InventoryFile, "--against", "/run/gpuslot/plan.json")
+	out, err := s.Run(ctx, "gpuslot", "plan")
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n$ gpuslot plan --against /run/gpuslot/plan.json\n%s\n", out.Stdout)
+	fmt.Printf("\n$ gpuslot plan\n%s\n", out.Stdout)
 	return nil
 }
 

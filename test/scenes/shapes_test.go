@@ -299,7 +299,7 @@ func TestLostAndSwappedCard(t *testing.T) {
 	lost := inv.GPUs[2].UUID
 	inv.GPUs = inv.GPUs[:3]
 	inv.GPUs[2].UUID = "GPU-99999999-0000-4000-8000-000000000000"
-	st := newStage(t, 3, site.Options{Inventory: &inv, Config: "[gpu.\"" + string(lost) + "\"]\nshares = 4\n"})
+	st := newStage(t, 3, site.Options{Inventory: &inv, Recorded: true, Config: "[gpu.\"" + string(lost) + "\"]\nshares = 4\n"})
 	must(t, st.WaitAccept(ctx, 3))
 	s, err := st.Status(ctx)
 	must(t, err)
@@ -331,7 +331,7 @@ func TestDriverAppearsLate(t *testing.T) {
 	inv.GPUs = inv.GPUs[:2]
 	empty := inv
 	empty.GPUs = nil
-	st := newStage(t, 2, site.Options{Inventory: &empty, NoAccessPoint: true})
+	st := newStage(t, 2, site.Options{Inventory: &empty, Recorded: true, NoAccessPoint: true})
 	s, err := st.Status(ctx)
 	must(t, err)
 	st.Check(len(s.GPUs) == 0, "no GPU is offered: %d", len(s.GPUs))

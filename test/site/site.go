@@ -3,9 +3,10 @@
 // install", the agent and HTCondor under systemd. The demo and the end-to-end
 // tests stand on it.
 //
-// One thing is not real: the GPUs. The agent reads them from an inventory file
-// (gpuslotd --inventory), so no MPS server can come up and no job can
-// allocate. Start at Start.
+// One thing is not real: the GPUs. They are simulated below NVML (test/sim), or
+// read from an inventory file (gpuslotd --inventory); either way no MPS server
+// of the real control daemon can come up, and no job can allocate. Start at
+// Start.
 package site
 
 import (
@@ -42,6 +43,10 @@ type Options struct {
 	// Inventory is what the node has; nil leaves the file out, as on a node
 	// whose driver is not loaded yet.
 	Inventory *gpu.Inventory
+	// Recorded gives the agent the inventory as a file. Otherwise its GPUs,
+	// CPUs and memory are simulated, and the agent finds them as on any node:
+	// through NVML, /sys and /proc.
+	Recorded bool
 	// Config is the text of gpuslot.toml; empty means the file that "make install" brings.
 	Config string
 	// Branch is the driver branch of the control daemon. Default: "550".
@@ -87,6 +92,11 @@ func Start(ctx context.Context, o Options) (*Site, error) {
 }
 
 func (s *Site) start(ctx context.Context, o Options) error {
+	if o.simulated() {
+		if err := s.simulate(ctx, *o.Inventory); err != nil {
+			return fmt.Errorf("simulate the node: %w", err)
+		}
+	}
 	say(o.Progress, "start gpuslotd")
 	if _, err := s.Run(ctx, "systemctl", "start", "gpuslotd.socket", "gpuslotd.service"); err != nil {
 		log, _ := s.Journal(ctx, "gpuslotd.service")
@@ -129,8 +139,14 @@ func (s *Site) nodeOptions(ctx context.Context, o Options) (node.Options, error)
 			node.Bind{Host: driver.Control(dir), Guest: "/usr/bin/nvidia-cuda-mps-control"},
 			node.Bind{Host: driver.Server(dir), Guest: "/usr/sbin/nvidia-cuda-mps-server"})
 	}
-	opts.Files["/etc/systemd/system/gpuslotd.service.d/inventory.conf"] = node.File{
-		Data: "[Service]\nExecStart=\nExecStart=/usr/sbin/gpuslotd --inventory " + InventoryFile + "\n"}
+	if o.simulated() {
+		if err := addSimulation(ctx, &opts); err != nil {
+			return opts, err
+		}
+	} else {
+		opts.Files["/etc/systemd/system/gpuslotd.service.d/inventory.conf"] = node.File{
+			Data: "[Service]\nExecStart=\nExecStart=/usr/sbin/gpuslotd --inventory " + InventoryFile + "\n"}
+	}
 	if o.Inventory != nil {
 		text, err := o.Inventory.Encode()
 		if err != nil {

@@ -1,0 +1,48 @@
+package site
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/node"
+	"github.com/gpuslot/gpuslot/test/sim"
+)
+
+// Where the simulated node keeps its state, inside: libnvidia-ml's default.
+const simState = "/run/gpuslot-sim"
+
+func (o Options) simulated() bool { return !o.Recorded && o.Inventory != nil }
+
+// addSimulation puts the simulated libnvidia-ml where the loader finds NVIDIA's,
+// and lets the agent's sandbox write its state, which stands for the driver's.
+func addSimulation(ctx context.Context, opts *node.Options) error {
+	dir, err := sim.Build(ctx)
+	if err != nil {
+		return err
+	}
+	opts.Binds = append(opts.Binds,
+		node.Bind{Host: filepath.Join(dir, "lib/libnvidia-ml.so.1"), Guest: "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"},
+		node.Bind{Host: filepath.Join(dir, "bin/simgpu"), Guest: "/usr/local/bin/simgpu"})
+	opts.Files["/etc/systemd/system/gpuslotd.service.d/simulated.conf"] = node.File{
+		Data: "[Service]\nReadWritePaths=" + simState + "\n"}
+	return nil
+}
+
+// simulate makes the node's GPUs, and lets its CPUs and memory look as the
+// inventory says.
+func (s *Site) simulate(ctx context.Context, inv gpu.Inventory) error {
+	for _, command := range []string{
+		"mkdir -p " + simState,
+		"simgpu make --state " + simState + "/state " + InventoryFile,
+		fmt.Sprintf("echo 0-%d >%s/online && mount --bind %s/online /sys/devices/system/cpu/online", inv.Host.CPUs-1, simState, simState),
+		fmt.Sprintf("sed 's/^MemTotal:.*/MemTotal: %d kB/' /proc/meminfo >%s/meminfo && mount --bind %s/meminfo /proc/meminfo",
+			inv.Host.Memory.Bytes()/1024, simState, simState),
+	} {
+		if _, err := s.Run(ctx, "sh", "-ec", command); err != nil {
+			return err
+		}
+	}
+	return nil
+}
