@@ -114,17 +114,6 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
 	return sim_leave(&c, sim_string(uuid, length, s));
 }
 
-nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
-{
-	struct sim_call c;
-	nvmlReturn_t r = sim_enter(&c, __func__, device, SIM_WHOLE);
-	if (r == NVML_SUCCESS && !index)
-		r = NVML_ERROR_INVALID_ARGUMENT;
-	if (r == NVML_SUCCESS)
-		*index = c.gpu;
-	return sim_leave(&c, r);
-}
-
 static void bus_id(char *room, size_t length, const char *form, const struct sim_gpu *g)
 {
 	snprintf(room, length, form, g->pci_domain, g->pci_bus, g->pci_device);

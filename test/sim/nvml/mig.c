@@ -107,6 +107,21 @@ nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is)
 	return sim_leave(&c, r);
 }
 
+/* Of a MIG device: its index below the parent (nvidia-smi asks for it before it shows one). */
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
+{
+	struct sim_call c;
+	nvmlReturn_t r = sim_enter(&c, __func__, device, SIM_ANY);
+	if (r == NVML_SUCCESS && !index)
+		r = NVML_ERROR_INVALID_ARGUMENT;
+	if (r == NVML_SUCCESS)
+		*index = c.gpu;
+	for (unsigned int i = 0; r == NVML_SUCCESS && c.gi != SIM_NONE && i < c.m->slices; i++)
+		if (nth(&c, i) == device)
+			*index = i;
+	return sim_leave(&c, r);
+}
+
 static nvmlReturn_t instance_id(const char *call, nvmlDevice_t device, unsigned int *id, int compute)
 {
 	struct sim_call c;
