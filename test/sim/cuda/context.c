@@ -49,11 +49,11 @@ static uint32_t clients(const struct view *v)
 
 static CUresult admitted(const struct view *v)
 {
-	if (v->g->compute_mode == CU_COMPUTEMODE_PROHIBITED)
+	if (view_mode(v) == CU_COMPUTEMODE_PROHIBITED)
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	if (session.server) /* 48 clients a device, 60 from CUDA 13.1 (MPS documentation) */
 		return clients(v) >= (v->n->cuda >= 13010 ? 60 : 48) ? CUDA_ERROR_MPS_MAX_CLIENTS_REACHED : CUDA_SUCCESS;
-	return v->g->compute_mode == CU_COMPUTEMODE_EXCLUSIVE_PROCESS && taken(v) ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_SUCCESS;
+	return view_mode(v) == CU_COMPUTEMODE_EXCLUSIVE_PROCESS && taken(v) ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_SUCCESS;
 }
 
 static CUresult enter(struct view *v)

@@ -12,10 +12,18 @@ uint64_t view_memory(const struct view *v)
 	return v->profile ? (uint64_t)v->profile->mib << 20 : v->g->memory_total - v->g->memory_reserved;
 }
 
+/* As nvml/rules.c counts: a compute instance of the whole GPU instance has all of it, but the plain one-slice instance
+ * has one slice's also where the GPU instance has more (1g of double memory on Hopper). */
 uint32_t view_multiprocessors(const struct view *v)
 {
-	return v->profile ? v->profile->sm * v->mig->size / v->profile->slices : v->m->sm;
+	if (!v->profile)
+		return v->m->sm;
+	int whole = v->mig->size == v->profile->slices && !(v->mig->size == 1 && v->mig->profile == 0);
+	return whole ? v->profile->sm : v->mig->size * v->m->profiles[0].sm;
 }
+
+/* With MIG on the mode belongs to the MIG device (nvml.h). */
+uint32_t view_mode(const struct view *v) { return v->mig ? v->mig->compute_mode : v->g->compute_mode; }
 
 /* MPS rounds down to whole pairs: of 188 multiprocessors 25, 50, 75 % are 46, 94, 140 (MPS documentation). */
 uint32_t view_allowed(const struct view *v)
@@ -46,12 +54,11 @@ API CUresult cuDeviceGet(CUdevice *device, int ordinal)
 	return CUDA_SUCCESS;
 }
 
-/* A compute instance as large as its GPU instance has the profile's name, a smaller one its slices before it. */
 static void name_of(const struct view *v, char *to, size_t size)
 {
 	if (!v->profile)
 		snprintf(to, size, "%s", v->g->name);
-	else if (v->mig->size == v->profile->slices)
+	else if (view_multiprocessors(v) == v->profile->sm)
 		snprintf(to, size, "%s MIG %s", v->g->name, v->profile->name);
 	else
 		snprintf(to, size, "%s MIG %uc.%s", v->g->name, v->mig->size, v->profile->name);
@@ -160,7 +167,7 @@ static CUresult attribute(const struct view *v, int which, int *value)
 	case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
 	case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: *value = (int)v->m->clock_sm * 1000; break;
 	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = (int)view_allowed(v); break;
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: *value = (int)v->g->compute_mode; break;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: *value = (int)view_mode(v); break;
 	case CU_DEVICE_ATTRIBUTE_ECC_ENABLED: *value = v->g->ecc_current != 0; break;
 	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: *value = (int)v->g->pci_bus; break;
 	case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: *value = (int)v->g->pci_device; break;

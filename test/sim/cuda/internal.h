@@ -74,6 +74,7 @@ void view_close(struct view *v, int commit);
 const struct sim_profile *view_locate(const struct sim_node *n, struct device d, const struct sim_ci **ci);
 uint64_t view_memory(const struct view *v);          /* bytes that CUDA shows as total */
 uint32_t view_multiprocessors(const struct view *v); /* of the device */
+uint32_t view_mode(const struct view *v);            /* CU_COMPUTEMODE_… */
 uint32_t view_allowed(const struct view *v);         /* those that the active thread percentage leaves */
 CUresult client_error(const struct sim_node *n, const struct device *d); /* what MPS holds ready for this process */
 
