@@ -22,20 +22,24 @@ import (
 
 // The sources travel in the binary: a test binary may run far from them.
 //
-//go:embed state/*.[ch] nvml/*.[ch] tool/*.c
+//go:embed state/*.[ch] nvml/*.[ch] tool/*.c cuda/*.[ch] cuda/job/*.c ctl/*.[ch]
 var sources embed.FS
 
 // target is one thing to build: the C files of some folders in one link.
 type target struct {
-	out   string   // below the directory of Build
-	files []string // patterns below test/sim
-	link  []string // arguments of the link
+	out     string   // below the directory of Build
+	files   []string // patterns below test/sim
+	exports string   // of a library: a pattern of symbols; the rest is hidden
+	link    []string // arguments of the link
 }
 
 // targets in the order of building. Libraries reach each other by dlopen only.
 var targets = []target{
 	{out: "lib/libnvidia-ml.so.1", files: []string{"state/*.c", "nvml/*.c"}, link: []string{"-shared", "-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic", "-lm"}},
 	{out: "bin/simpoke", files: []string{"state/*.c", "nvml/models.c", "nvml/make.c", "tool/simpoke.c"}},
+	{out: "lib/libcuda.so.1", files: []string{"state/*.c", "nvml/models.c", "cuda/*.c"}, exports: "cu*", link: []string{"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wl,-z,defs"}},
+	{out: "bin/simjob", files: []string{"cuda/job/simjob.c"}},
+	{out: "bin/simgpu", files: []string{"state/*.c", "nvml/*.c", "ctl/*.c"}, link: []string{"-lm"}},
 }
 
 // flags are those of every compile: the sources must be clean.
@@ -197,6 +201,13 @@ func link(ctx context.Context, dir, header string, t target, objs, extra []strin
 			return err
 		}
 		args = append(args, own...)
+	}
+	if t.exports != "" {
+		script := filepath.Join(dir, "src", filepath.Base(t.out)+".map")
+		if err := os.WriteFile(script, versionScript([]string{t.exports}), 0o644); err != nil {
+			return err
+		}
+		args = append(args, "-Wl,--version-script="+script)
 	}
 	return cc(ctx, append(append(args, t.link...), "-ldl"))
 }
