@@ -6,6 +6,7 @@
  *	simpoke hold GPU GI CI MIB LOAD   be a process there (- for no instance) until stdin ends
  *	simpoke tear                      change everything, commit nothing, wait to be killed
  *	simpoke set GPU FIELD VALUE       lost, hang, reset_blocked, compute_mode, mig
+ *	simpoke processes                 one a line
  *	simpoke check                     0 if the state is whole and no two instances overlap */
 #include "../nvml/sim.h"
 
@@ -125,6 +126,18 @@ static int check(void)
 	return bad;
 }
 
+static int processes(void)
+{
+	const struct sim_node *n = sim_read();
+	if (!n)
+		return fail(sim_path());
+	for (int i = 0; i < SIM_PROCESSES; i++)
+		if (n->process[i].used)
+			printf("%d gpu %u %llu MiB\n", n->process[i].pid, n->process[i].gpu, (unsigned long long)n->process[i].memory >> 20);
+	sim_end();
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *verb = argc > 1 ? argv[1] : "";
@@ -138,8 +151,10 @@ int main(int argc, char **argv)
 		return tear();
 	if (strcmp(verb, "set") == 0 && argc == 5)
 		return set(argv + 2);
+	if (strcmp(verb, "processes") == 0)
+		return processes();
 	if (strcmp(verb, "check") == 0)
 		return check();
-	fprintf(stderr, "simpoke make DRIVER MODEL… | models | hold GPU GI CI MIB LOAD | tear | set GPU FIELD VALUE | check\n");
+	fprintf(stderr, "simpoke make DRIVER MODEL… | models | hold GPU GI CI MIB LOAD | tear | set GPU FIELD VALUE | processes | check\n");
 	return 2;
 }
