@@ -353,6 +353,66 @@ func TestDriverAppearsLate(t *testing.T) {
 	done(t, st)
 }
 
+// What gpuslot changes on the host, it undoes: compute modes, daemons, files.
+func TestReleaseRestoresTheHost(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 2, site.Options{})
+	must(t, st.WaitAccept(ctx, 2))
+	modes := func() string {
+		out, err := st.Run(ctx, "gpuslot", "inventory", "--json")
+		must(t, err)
+		inv, err := gpu.DecodeInventory(strings.NewReader(out.Stdout))
+		must(t, err)
+		var all []string
+		for _, g := range inv.GPUs {
+			all = append(all, string(g.ComputeMode))
+		}
+		return strings.Join(all, " ")
+	}
+	shared := modes()
+	st.Check(shared == "exclusive-process exclusive-process", "compute modes of shared GPUs: %s", shared)
+	s, err := st.Status(ctx)
+	must(t, err)
+	st.Check(s.GPUs[0].ComputeMode == "exclusive-process", "status says so: %s", s.GPUs[0].ComputeMode)
+	_, err = st.Run(ctx, "systemctl", "stop", "condor.service", "gpuslotd.socket", "gpuslotd.service")
+	must(t, err)
+	left := modes()
+	st.Check(left == shared, "the agent's end alone changes nothing: %s", left)
+	_, err = st.Run(ctx, "gpuslotd", "--release")
+	must(t, err)
+	back := modes()
+	st.Check(back == "default default", "after gpuslotd --release: %s", back)
+	out, err := st.Run(ctx, "sh", "-c", "systemctl list-units --plain --no-legend 'gpuslot-mps@*'; ls /run/gpuslot/mps /run/gpuslot/condor 2>/dev/null | grep -v :")
+	if err != nil && out.Code > 1 {
+		t.Fatal(err)
+	}
+	st.Check(strings.TrimSpace(out.Stdout) == "", "no daemon, pipe directory or HTCondor file is left: %s", oneLine(out.Stdout))
+	done(t, st)
+}
+
+// A GPU that falls off the bus takes itself out and nothing else.
+func TestLostGPU(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 3, site.Options{})
+	must(t, st.WaitAccept(ctx, 3))
+	lost, other := st.Inventory.GPUs[1].UUID, st.Inventory.GPUs[0].UUID
+	_, err := st.Run(ctx, "simgpu", "lose", string(lost))
+	must(t, err)
+	must(t, st.waitSlot(ctx, lost, false))
+	_, reason := st.slotAccepts(ctx, lost)
+	st.Check(reason != "", "the slot says why it is closed: %s", reason)
+	cluster, err := st.submit(ctx, pinned(other, 1))
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	st.Check(true, "its neighbour runs jobs")
+	_, err = st.Run(ctx, "simgpu", "restore", string(lost))
+	must(t, err)
+	must(t, st.waitSlot(ctx, lost, true))
+	done(t, st)
+}
+
 // A broken file on reload: the old plan stays in force and everybody is told.
 func TestBrokenReload(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ func addSimulation(ctx context.Context, opts *node.Options) error {
 func (s *Site) simulate(ctx context.Context, inv gpu.Inventory) error {
 	for _, command := range []string{
 		"mkdir -p " + simState,
-		"simgpu make --state " + simState + "/state " + InventoryFile,
+		"simgpu make " + InventoryFile,
 		fmt.Sprintf("echo 0-%d >%s/online && mount --bind %s/online /sys/devices/system/cpu/online", inv.Host.CPUs-1, simState, simState),
 		fmt.Sprintf("sed 's/^MemTotal:.*/MemTotal: %d kB/' /proc/meminfo >%s/meminfo && mount --bind %s/meminfo /proc/meminfo",
 			inv.Host.Memory.Bytes()/1024, simState, simState),
