@@ -185,6 +185,12 @@ func compile(ctx context.Context, dir, header string, extra []string) error {
 		if err := link(ctx, dir, header, t, objs, extra); err != nil {
 			return err
 		}
+		// HTCondor's tools ask for libcuda.so.
+		if so, ok := strings.CutSuffix(t.out, ".so.1"); ok {
+			if err := os.Symlink(filepath.Base(t.out), filepath.Join(dir, so+".so")); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -5,11 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whole GPUs: without what the driver reserves. HTCondor reads 40536 MB of an A100-40, 424 MiB below NVML's total
- * (comments in condor_gpu_discovery.cpp). */
+/* Without what the driver reserves: HTCondor reads 40536 MB of an A100-40, 424 MiB below NVML's total, and 4861 MB of
+ * its 1g.5gb, 3 MiB below (comments in condor_gpu_discovery.cpp). nvml/memory.c says the same. */
+enum { MIG_RESERVED_MIB_PER_SLICE = 3 };
+
 uint64_t view_memory(const struct view *v)
 {
-	return v->profile ? (uint64_t)v->profile->mib << 20 : v->g->memory_total - v->g->memory_reserved;
+	if (!v->profile)
+		return v->g->memory_total - v->g->memory_reserved;
+	return (uint64_t)(v->profile->mib - v->profile->slices * MIG_RESERVED_MIB_PER_SLICE) << 20;
 }
 
 /* As nvml/rules.c counts: a compute instance of the whole GPU instance has all of it, but the plain one-slice instance

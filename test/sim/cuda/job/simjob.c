@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,7 +29,9 @@ static const char help[] =
 	"  until eof          wait until standard input ends, looking at the context every 50 ms\n"
 	"  go on              errors do not end the job from here on; it ends with 1 all the same\n"
 	"  exit on CODE       this CUDA error does end it (after go on): exit on 810\n"
-	"  exit N             end with status N\n";
+	"  exit N             end with status N\n"
+	"  fork               go on in a child; the parent ends as the child does\n"
+	"  results            the CUDA results that the library has names for\n";
 
 /* The library's functions, found by name: a linked program could not even start without a library. */
 static struct {
@@ -46,6 +49,7 @@ static struct {
 	CUresult (*free)(CUdeviceptr);
 	CUresult (*info)(size_t *, size_t *);
 	CUresult (*module)(CUmodule *, const void *);
+	CUresult (*unload)(CUmodule);
 	CUresult (*function)(CUfunction *, CUmodule, const char *);
 	CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
 	CUresult (*error_name)(CUresult, const char **);
@@ -57,7 +61,7 @@ static const struct { const char *name; void *to; } imports[] = {
 	{ "cuDeviceGetUuid_v2", &cu.uuid }, { "cuDeviceGetAttribute", &cu.attribute }, { "cuDeviceTotalMem_v2", &cu.total },
 	{ "cuDevicePrimaryCtxRetain", &cu.retain }, { "cuCtxSetCurrent", &cu.set }, { "cuCtxSynchronize", &cu.sync },
 	{ "cuMemAlloc_v2", &cu.alloc }, { "cuMemFree_v2", &cu.free }, { "cuMemGetInfo_v2", &cu.info },
-	{ "cuModuleLoadData", &cu.module }, { "cuModuleGetFunction", &cu.function }, { "cuLaunchKernel", &cu.launch },
+	{ "cuModuleLoadData", &cu.module }, { "cuModuleUnload", &cu.unload }, { "cuModuleGetFunction", &cu.function }, { "cuLaunchKernel", &cu.launch },
 	{ "cuGetErrorName", &cu.error_name }, { "cuGetErrorString", &cu.error_text },
 };
 
@@ -212,11 +216,15 @@ static CUresult kernel(const char *name, unsigned percent, unsigned ms)
 	CUfunction f;
 	void *parameters[] = { &percent, &ms, NULL };
 	CUresult r = need_context() ? cu.module(&m, "simjob") : CUDA_ERROR_INVALID_CONTEXT;
-	if (r == CUDA_SUCCESS)
-		r = cu.function(&f, m, name);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = cu.function(&f, m, name);
 	if (r == CUDA_SUCCESS)
 		r = cu.launch(f, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
-	return r == CUDA_SUCCESS ? cu.sync() : r;
+	if (r == CUDA_SUCCESS)
+		r = cu.sync();
+	cu.unload(m);
+	return r;
 }
 
 /* A job that waits still notices when its context dies. */
@@ -234,6 +242,27 @@ static void until_eof(void)
 		context = NULL; /* said once */
 	}
 	step(CUDA_SUCCESS, "until eof");
+}
+
+static void in_child(void)
+{
+	int status = 0;
+	pid_t child = fork();
+	if (child < 0 || (child > 0 && waitpid(child, &status, 0) < 0)) {
+		perror("fork");
+		exit(1);
+	}
+	if (child > 0)
+		exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+static void show_results(void)
+{
+	for (CUresult r = 0; r < 1000; r++) {
+		const char *name = NULL, *text = NULL;
+		if (cu.error_name(r, &name) == CUDA_SUCCESS && name && cu.error_text(r, &text) == CUDA_SUCCESS)
+			printf("%d %s: %s\n", r, name, text);
+	}
 }
 
 static void use_device(long n)
@@ -275,6 +304,10 @@ static int word(char **w)
 		return go_on = 1;
 	if (strcmp(w[0], "exit") == 0 && strcmp(a, "on") == 0 && code_count < CODES)
 		return codes[code_count++] = (int)number("exit on", b, 999), 2;
+	if (strcmp(w[0], "fork") == 0)
+		return in_child(), 0;
+	if (strcmp(w[0], "results") == 0)
+		return show_results(), 0;
 	if (strcmp(w[0], "exit") == 0)
 		exit((int)number("exit", a, 255));
 	usage("no word %s", w[0]);
