@@ -223,7 +223,7 @@ func walkLayouts(lib nvml.Interface, args []string) error {
 		return ret == nvml.SUCCESS
 	}, func(p placed) {
 		wrong = errors.Join(wrong, ok("destroy", live[p].Destroy()))
-	}, func(l []placed) { fmt.Println(spell(l)) })
+	}, func(l []placed) { wrong = errors.Join(wrong, say(spell(l))) })
 	return wrong
 }
 

@@ -45,6 +45,12 @@ func work(name string, args []string) error {
 	return errors.Join(workers[name](lib, args), ok("nvmlShutdown", lib.Shutdown()))
 }
 
+// say is how a worker answers.
+func say(words ...any) error {
+	_, err := fmt.Fprintln(os.Stdout, words...)
+	return err
+}
+
 // ok makes an error of everything but success.
 func ok(call string, ret nvml.Return) error {
 	if ret == nvml.SUCCESS {

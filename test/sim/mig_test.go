@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -200,12 +201,10 @@ func changeMode(lib nvml.Interface, _ []string) error {
 	names := map[nvml.Return]string{nvml.SUCCESS: "SUCCESS", nvml.ERROR_IN_USE: "IN_USE", nvml.ERROR_RESET_REQUIRED: "RESET_REQUIRED", nvml.ERROR_NOT_SUPPORTED: "NOT_SUPPORTED"}
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	if ret != nvml.SUCCESS {
-		fmt.Println(names[ret])
-		return nil
+		return say(names[ret])
 	}
 	current, pending, get := d.GetMigMode()
-	fmt.Println(names[ret], "activation", names[activation], "current", current, "pending", pending)
-	return ok("nvmlDeviceGetMigMode", get)
+	return errors.Join(ok("nvmlDeviceGetMigMode", get), say(names[ret], "activation", names[activation], "current", current, "pending", pending))
 }
 
 // hold lets a process hold a device until the test ends, or until the function
@@ -213,7 +212,7 @@ func changeMode(lib nvml.Interface, _ []string) error {
 func (n *Node) hold(tb testing.TB, gpu, gi, ci string) (release func()) {
 	tb.Helper()
 	// Not with tb's context: that ends before the clean-up.
-	cmd := exec.Command(filepath.Join(n.Dir, "bin/simpoke"), "hold", gpu, gi, ci, "1024", "50") //nolint:noctx
+	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), filepath.Join(n.Dir, "bin/simpoke"), "hold", gpu, gi, ci, "1024", "50")
 	cmd.Env = n.Env()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
