@@ -288,6 +288,7 @@ func TestVisibleDevices(t *testing.T) {
 // MIG User Guide, "CUDA Device Enumeration": one compute instance, and no whole
 // GPU beside it.
 func TestVisibleMIGDevices(t *testing.T) {
+	needRoot(t)
 	legs(t, func(t *testing.T, n *Node) {
 		n.make(t, threeGPUs)
 		n.simgpu(t, "mig", "2", "on")
