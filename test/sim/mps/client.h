@@ -36,11 +36,11 @@ struct mps_link {
 /* The pipe directory of this process: $CUDA_MPS_PIPE_DIRECTORY, or the default. */
 const char *mps_pipe_directory(void);
 
-/* mps_attach blocks as the real one does: while the daemon does not answer, while the server starts, while another
+/* mps_open blocks as the real one does: while the daemon does not answer, while the server starts, while another
  * account has the server. MPS_OK, MPS_ABSENT or a CUDA error. */
-int mps_attach(const char *pipe, struct mps_link *link);
+int mps_open(const char *pipe, struct mps_link *link);
 
-/* mps_detach gives the place back while the process lives on; its end does the same. */
-void mps_detach(struct mps_link *link);
+/* mps_close gives the place back while the process lives on; its end does the same. */
+void mps_close(struct mps_link *link);
 
 #endif
