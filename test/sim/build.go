@@ -45,7 +45,7 @@ var targets = []target{
 // flags are those of every compile: the sources must be clean.
 var flags = []string{"-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-pthread"}
 
-// sanitizers are what BuildSanitized adds.
+// sanitizers are what a build with them adds.
 var sanitizers = []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"}
 
 // buildLimit bounds one build: 10 s on two cores is usual.
@@ -55,11 +55,25 @@ const buildLimit = 5 * time.Minute
 // lib/libnvidia-ml.so.1 and libcuda.so.1, bin/ with the programs. It lies in a
 // cache outside the repository, under a name made of the sources, so that only
 // the first call builds. Its error is for a person to read.
-func Build(ctx context.Context) (string, error) { return build(ctx, nil) }
+//
+// With GPUSLOT_SIM_SANITIZE=1 it is all built under AddressSanitizer and
+// UndefinedBehaviorSanitizer; a client that loads a library of it then needs
+// what Vars says.
+func Build(ctx context.Context) (string, error) { return build(ctx, extraFlags()) }
 
-// BuildSanitized is Build under AddressSanitizer and UndefinedBehaviorSanitizer.
-// A client needs LD_PRELOAD of gcc's libasan.so before it loads a library of it.
+// BuildSanitized is Build under AddressSanitizer and UndefinedBehaviorSanitizer,
+// whatever the environment says.
 func BuildSanitized(ctx context.Context) (string, error) { return build(ctx, sanitizers) }
+
+// sanitized tells whether this run is one with the sanitizers.
+func sanitized() bool { return os.Getenv("GPUSLOT_SIM_SANITIZE") == "1" }
+
+func extraFlags() []string {
+	if sanitized() {
+		return sanitizers
+	}
+	return nil
+}
 
 func build(ctx context.Context, extra []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, buildLimit)

@@ -299,20 +299,17 @@ func raceInstances(lib nvml.Interface, args []string) error {
 	if ret != nvml.SUCCESS {
 		return ret
 	}
-	r, made := rand.New(rand.NewPCG(seed, 1)), 0
-	for range rounds {
+	r := rand.New(rand.NewPCG(seed, 1))
+	for made := 0; made < rounds; {
 		id := []uint32{19, 14, 9, 5, 15}[r.IntN(5)]
 		gi, ret := d.CreateGpuInstance(info(id))
 		if ret == nvml.ERROR_INSUFFICIENT_RESOURCES {
-			continue
+			continue // the neighbours have it all
 		}
 		if err := errors.Join(ok("create", ret), useInstance(gi, id)); err != nil {
 			return err
 		}
 		made++
-	}
-	if made == 0 {
-		return errors.New("never got an instance")
 	}
 	return nil
 }

@@ -14,9 +14,10 @@ import (
 // Node is a simulated GPU node: a state file, and what a process needs in its
 // environment to live on it.
 type Node struct {
-	Dir   string // of Build
-	State string // the state file
-	lib   string // directory of libnvidia-ml.so.1
+	Dir   string   // of Build
+	State string   // the state file
+	lib   string   // directories of the libraries
+	extra []string // more variables
 }
 
 // Models are the keys of the GPU models, as a node file and New spell them.
@@ -42,7 +43,11 @@ func New(tb testing.TB, driver string, models ...string) *Node {
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		tb.Fatal(err)
 	}
-	n := &Node{Dir: dir, State: filepath.Join(tmp, "state"), lib: filepath.Join(dir, "lib")}
+	extra, err := sanitizerVars(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n := &Node{Dir: dir, State: filepath.Join(tmp, "state"), lib: filepath.Join(dir, "lib"), extra: extra}
 	n.Poke(tb, append([]string{"make", driver}, models...)...)
 	return n
 }
@@ -62,7 +67,20 @@ func Dir(tb testing.TB) string {
 
 // Vars are the variables that make a process live on the node.
 func (n *Node) Vars() []string {
-	return []string{"GPUSLOT_SIM_STATE=" + n.State, "LD_LIBRARY_PATH=" + n.lib}
+	return append([]string{"GPUSLOT_SIM_STATE=" + n.State, "LD_LIBRARY_PATH=" + n.lib}, n.extra...)
+}
+
+// sanitizerVars are what a client of sanitized libraries needs: the sanitizer
+// must be loaded first, and the client's own leaks are not ours.
+func sanitizerVars(ctx context.Context) ([]string, error) {
+	if !sanitized() {
+		return nil, nil
+	}
+	out, err := exec.CommandContext(ctx, "gcc", "-print-file-name=libasan.so").Output()
+	if err != nil {
+		return nil, fmt.Errorf("find gcc's libasan.so: %w", err)
+	}
+	return []string{"LD_PRELOAD=" + strings.TrimSpace(string(out)), "ASAN_OPTIONS=detect_leaks=0"}, nil
 }
 
 // Env is the environment of this process with Vars.

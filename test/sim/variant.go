@@ -94,7 +94,7 @@ func linkVariant(ctx context.Context, tmp, dir string, exported []string) error 
 	if err := os.WriteFile(script, versionScript(exported), 0o644); err != nil {
 		return err
 	}
-	args := append(objs, stub, "-o", filepath.Join(tmp, "libnvidia-ml.so.1"), "-Wl,--version-script="+script)
+	args := append(append(extraFlags(), objs...), stub, "-o", filepath.Join(tmp, "libnvidia-ml.so.1"), "-Wl,--version-script="+script)
 	return cc(ctx, append(append(args, targets[0].link...), "-ldl"))
 }
 
