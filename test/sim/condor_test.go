@@ -62,7 +62,7 @@ func devicesOf(out string, attributes ...string) []string {
 // (comments in condor_gpu_discovery.cpp).
 func TestGPUDiscovery(t *testing.T) {
 	needRoot(t)
-	n := New(t, "550.163.01", "T4")
+	n := nodeWith(t, nil)
 	n.make(t, threeGPUs)
 	out, code := n.discovery(t, "-properties", "-extra", "-dynamic")
 	if want := `DetectedGPUs="GPU-bbbb2222, GPU-aaaa1111, GPU-aaaa0000"`; code != 0 || !strings.HasPrefix(out, want+"\n") {
@@ -102,7 +102,8 @@ func TestGPUDiscovery(t *testing.T) {
 // One lost GPU takes the node's others along: HTCondor stops at the first
 // handle that fails (facts of the HTCondor sheet, run for real).
 func TestGPUDiscoveryWithALostGPU(t *testing.T) {
-	n := New(t, "550.163.01", "T4", "T4")
+	n := nodeWith(t, nil)
+	n.make(t, `{"gpus": [{"model": "T4"}, {"model": "T4"}]}`)
 	if out, code := n.discovery(t); code != 0 || strings.Count(out, "GPU-") != 2 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}

@@ -22,21 +22,24 @@ import (
 
 // legs are the two builds: every test of simjob and simgpu runs on both.
 func legs(t *testing.T, test func(t *testing.T, n *Node)) {
-	for name, build := range map[string]func(context.Context) (string, error){"plain": Build, "sanitized": BuildSanitized} {
-		t.Run(name, func(t *testing.T) {
-			Dir(t) // skips without gcc
-			dir, err := build(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			tmp, err := os.MkdirTemp("", "sim")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = os.RemoveAll(tmp) })
-			test(t, &Node{Dir: dir, State: filepath.Join(tmp, "state"), lib: filepath.Join(dir, "lib")})
-		})
+	t.Run("plain", func(t *testing.T) { test(t, nodeWith(t, nil)) })
+	t.Run("sanitized", func(t *testing.T) { test(t, nodeWith(t, sanitizers)) })
+}
+
+// nodeWith is a node that nothing was made on yet, of a build with these flags.
+func nodeWith(t *testing.T, flags []string) *Node {
+	t.Helper()
+	Dir(t) // skips without gcc
+	dir, err := build(t.Context(), flags)
+	if err != nil {
+		t.Fatal(err)
 	}
+	tmp, err := os.MkdirTemp("", "sim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(tmp) })
+	return &Node{Dir: dir, State: filepath.Join(tmp, "state"), lib: filepath.Join(dir, "lib")}
 }
 
 // make makes the node from the text of a node file.

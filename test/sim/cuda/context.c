@@ -88,7 +88,7 @@ static CUresult make(CUcontext *to, CUdevice device, int primary, const char *ca
 	CUcontext c = calloc(1, sizeof *c);
 	CUresult r = c ? view_open(&v, call, device, 1) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (r == CUDA_SUCCESS && session.server)
-		r = client_error(v.n, &v.d);
+		r = client_error(v.n);
 	if (r == CUDA_SUCCESS)
 		r = enter(&v);
 	if (r == CUDA_SUCCESS) {
@@ -154,7 +154,7 @@ CUresult context_health(CUcontext c, const struct view *v)
 	if (c->error == CUDA_SUCCESS && v->g->ecc_volatile.uncorrected > c->ecc)
 		c->error = CUDA_ERROR_ECC_UNCORRECTABLE;
 	if (c->error == CUDA_SUCCESS && session.server)
-		c->error = client_error(v->n, &v->d);
+		c->error = client_error(v->n);
 	return c->error;
 }
 

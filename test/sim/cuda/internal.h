@@ -56,6 +56,9 @@ uint32_t parse_percentage(const char *value, uint32_t most);
 
 /* attach.c: CUDA_SUCCESS and m->attached 0: no MPS here. */
 CUresult mps_attach(struct mps *m);
+void mps_detach(void);
+void mps_forget(void); /* in a child */
+CUresult client_error(const struct sim_node *n); /* what MPS holds ready for this process */
 
 /* A device as the state has it now. */
 struct view {
@@ -76,7 +79,6 @@ uint64_t view_memory(const struct view *v);          /* bytes that CUDA shows as
 uint32_t view_multiprocessors(const struct view *v); /* of the device */
 uint32_t view_mode(const struct view *v);            /* CU_COMPUTEMODE_… */
 uint32_t view_allowed(const struct view *v);         /* those that the active thread percentage leaves */
-CUresult client_error(const struct sim_node *n, const struct device *d); /* what MPS holds ready for this process */
 
 enum { KERNELS = 64 };
 struct kernel { CUresult ends_in; uint32_t xid, percent, milliseconds; };

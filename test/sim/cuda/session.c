@@ -18,8 +18,9 @@ pthread_mutex_t *api_mutex(void) { return &api; }
 static void in_child(void)
 {
 	api = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	inherited = session.pid != 0;
+	inherited |= session.pid != 0;
 	session.pid = 0;
+	mps_forget();
 }
 
 static int planned(const char *call, uint32_t gpu)
@@ -83,15 +84,16 @@ static CUresult initialise(void)
 	if (r == CUDA_SUCCESS)
 		r = mps_attach(&m);
 	const struct sim_node *n = r == CUDA_SUCCESS ? sim_read() : NULL;
-	if (!n)
-		return r != CUDA_SUCCESS ? r : CUDA_ERROR_NO_DEVICE; /* no driver: the 550 library says so too */
-	if (n->driver_missing || enumerate(n, &m) == 0)
-		r = CUDA_ERROR_NO_DEVICE;
-	sim_end();
+	if (r == CUDA_SUCCESS && (!n || n->driver_missing || enumerate(n, &m) == 0))
+		r = CUDA_ERROR_NO_DEVICE; /* without a driver the 550 library says so, too */
+	if (n)
+		sim_end();
 	if (r == CUDA_SUCCESS && !watching++)
 		pthread_atfork(NULL, NULL, in_child);
 	if (r == CUDA_SUCCESS)
 		session.pid = getpid();
+	else if (m.attached)
+		mps_detach();
 	return r;
 }
 
