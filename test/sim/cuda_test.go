@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -177,23 +178,27 @@ func (r *running) line(begin string) string {
 	r.t.Helper()
 	deadline := time.After(patience)
 	for {
-		r.mu.Lock()
-		for _, l := range r.lines {
+		for _, l := range r.said() {
 			if strings.HasPrefix(l, begin) {
-				r.mu.Unlock()
 				return l
 			}
 		}
-		r.mu.Unlock()
 		select {
 		case _, open := <-r.more:
 			if !open {
-				r.t.Fatalf("the job ended without a line %q: %q", begin, r.lines)
+				r.t.Fatalf("the job ended without a line %q: %q", begin, r.said())
 			}
 		case <-deadline:
-			r.t.Fatalf("no line %q: %q", begin, r.lines)
+			r.t.Fatalf("no line %q: %q", begin, r.said())
 		}
 	}
+}
+
+// said are the lines so far.
+func (r *running) said() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.lines)
 }
 
 // end lets "until eof" go on and waits: the exit code.
@@ -550,4 +555,31 @@ func TestCUDAExports(t *testing.T) {
 			t.Errorf("%s is no function of libcuda 550", name)
 		}
 	}
+}
+
+// Eight processes that take all they can get never get more than there is.
+func TestRacingAllocations(t *testing.T) {
+	legs(t, func(t *testing.T, n *Node) {
+		n.make(t, `{"gpus": [{"model": "T4"}]}`)
+		const total, overhead, step = 15360 - 251, 64 + 2*40, 500
+		var jobs []*running
+		for range 8 {
+			jobs = append(jobs, n.start(t, "go on context"+strings.Repeat(fmt.Sprintf(" alloc %d", step), 40)+" sync until eof"))
+		}
+		want := 0
+		for _, j := range jobs {
+			j.line("sync")
+			for _, l := range j.said() {
+				switch {
+				case strings.HasPrefix(l, "alloc") && strings.HasSuffix(l, "ok"):
+					want += step
+				case strings.HasPrefix(l, "context") && strings.HasSuffix(l, "ok"):
+					want += overhead
+				}
+			}
+		}
+		if used := n.shown(t).GPUs[0].Used; used != want || used > total || total-used >= step {
+			t.Errorf("%d MiB used of %d, the jobs hold %d", used, total, want)
+		}
+	})
 }
