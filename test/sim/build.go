@@ -22,7 +22,7 @@ import (
 
 // The sources travel in the binary: a test binary may run far from them.
 //
-//go:embed state/*.[ch] nvml/*.[ch] tool/*.c cuda/*.[ch] cuda/job/*.c ctl/*.[ch]
+//go:embed state/*.[ch] nvml/*.[ch] tool/*.c check/*.[ch] cuda/*.[ch] cuda/job/*.c ctl/*.[ch]
 var sources embed.FS
 
 // target is one thing to build: the C files of some folders in one link.
@@ -37,6 +37,7 @@ type target struct {
 var targets = []target{
 	{out: "lib/libnvidia-ml.so.1", files: []string{"state/*.c", "nvml/*.c"}, link: []string{"-shared", "-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic", "-lm"}},
 	{out: "bin/simpoke", files: []string{"state/*.c", "nvml/models.c", "nvml/make.c", "tool/simpoke.c"}},
+	{out: "bin/simcheck", files: []string{"state/*.c", "nvml/*.c", "check/*.c"}, link: []string{"-lm"}},
 	{out: "lib/libcuda.so.1", files: []string{"state/*.c", "nvml/models.c", "cuda/*.c"}, exports: "cu*", link: []string{"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wl,-z,defs"}},
 	{out: "bin/simjob", files: []string{"cuda/job/simjob.c"}},
 	{out: "bin/simgpu", files: []string{"state/*.c", "nvml/*.c", "ctl/*.c"}, link: []string{"-lm"}},
