@@ -78,6 +78,16 @@ func TestGPUDiscovery(t *testing.T) {
 		t.Errorf("-want +got:\n%s\n%s", d, out)
 	}
 
+	// What simgpu sets is what HTCondor reads next.
+	n.simgpu(t, "set", "0", "temperature", "77")
+	n.simgpu(t, "set", "0", "power", "61")
+	n.simgpu(t, "ecc", "1", "uncorrected", "2")
+	out, _ = n.discovery(t, "-dynamic", "-properties")
+	want = []string{`"GPU-aaaa0000" 77 0 61000`, `"GPU-aaaa1111" 32 2 9000`, `"GPU-bbbb2222" 32 0 46000`}
+	if d := cmp.Diff(want, devicesOf(out, "id", "DieTempC", "EccErrorsDoubleBit", "PowerUsage_mw")); d != "" {
+		t.Errorf("-want +got:\n%s\n%s", d, out)
+	}
+
 	n.simgpu(t, "mig", "2", "on")
 	n.simgpu(t, "mig", "2", "create", "3g.20gb@4", "1g.5gb@0")
 	mig := n.shown(t).GPUs[2].Devices

@@ -183,7 +183,12 @@ func TestSimgpuErrors(t *testing.T) {
 		{"lose GPU-cccc", 2, "no GPU GPU-cccc; name it by its index or the beginning of its UUID"},
 		{"mode 0 exclusive", 2, "a compute mode is default, exclusive-process or prohibited, not exclusive"},
 		{"memory 0 gone", 2, "memory is available or unavailable, not gone"},
-		{"ecc 0 triple 1", 2, "an ECC error is corrected or uncorrected, not triple"},
+		{"ecc 0 triple 1", 2, "an ECC error is corrected, uncorrected, sram-corrected, sram-parity or sram-secded, not triple"},
+		{"set 0 colour red", 2, "set power, temperature, sm-clock, memory-clock, throttle, reset-blocked or sram-threshold, not colour"},
+		{"set 0 power hot", 2, "power in W is a number from 0 to 2000, not hot"},
+		{"set 0 reset-blocked maybe", 2, "reset-blocked is yes or no, not maybe"},
+		{"lists none", 2, "MPS clients stand in both, mps or compute, not none"},
+		{"stray 1", 2, "stray is yes or no, not 1"},
 		{"remap 0 failure 1", 2, "remap takes correctable, uncorrectable, pending, not failure"}, // retired pages do not fail
 		{"hang any", 2, "a GPU hangs, or a call: simgpu hang any nvmlInit_v2"},
 		{"fail 0 open 3", 2, "open is no name of a call; write one of NVML or CUDA, or its beginning and *"},

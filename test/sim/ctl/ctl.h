@@ -27,7 +27,10 @@ void table_row(struct table *t, int columns, ...); /* char * each; copies */
 __attribute__((format(printf, 1, 2))) const char *text(const char *format, ...); /* good for the next 64 calls */
 void table_print(struct table *t, const char *title); /* nothing if there is only the heading; frees */
 
-/* inject.c, mig.c: one function a verb. */
+/* inject.c, set.c, mig.c: one function a verb. */
+void verb_set(int argc, char **argv);
+void verb_lists(int argc, char **argv);
+void verb_stray(int argc, char **argv);
 void verb_xid(int argc, char **argv);
 void verb_lose(int argc, char **argv);
 void verb_restore(int argc, char **argv);

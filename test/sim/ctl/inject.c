@@ -112,6 +112,15 @@ void verb_memory(int argc, char **argv)
 	sim_end();
 }
 
+static int sram(struct sim_ecc *e, const char *kind, uint64_t count)
+{
+	uint64_t *at = strcmp(kind, "sram-corrected") == 0 ? &e->sram_corrected : strcmp(kind, "sram-parity") == 0 ? &e->sram_parity :
+		strcmp(kind, "sram-secded") == 0 ? &e->sram_secded : NULL;
+	if (at)
+		*at += count;
+	return at != NULL;
+}
+
 /* XID 48: double bit ECC error. Contexts that run meet CUDA_ERROR_ECC_UNCORRECTABLE. */
 void verb_ecc(int argc, char **argv)
 {
@@ -129,8 +138,8 @@ void verb_ecc(int argc, char **argv)
 		g->ecc_aggregate.uncorrected += count;
 		sim_event(n, gpu, SIM_NONE, SIM_NONE, EVENT_DOUBLE_BIT, 0);
 		xid(n, gpu, 48);
-	} else
-		die(2, "an ECC error is corrected or uncorrected, not %s", argv[1]);
+	} else if (!sram(&g->ecc_volatile, argv[1], count) || !sram(&g->ecc_aggregate, argv[1], count))
+		die(2, "an ECC error is corrected, uncorrected, sram-corrected, sram-parity or sram-secded, not %s", argv[1]);
 	sim_end();
 }
 

@@ -134,8 +134,7 @@ const struct sim_profile *view_locate(const struct sim_node *n, struct device d,
 	return NULL;
 }
 
-/* What a GPU that is gone, or an instance that was destroyed, answers is not documented: UNKNOWN is what users of
- * GPUs that fell off the bus report most. */
+/* What CUDA answers of a GPU that is gone, or of an instance that was destroyed, is not documented; UNKNOWN is a guess. */
 static CUresult look(struct view *v, CUdevice device)
 {
 	v->d = session.devices.d[device];
