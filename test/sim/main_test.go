@@ -20,6 +20,7 @@ const simWorker = "SIM_TEST_WORKER"
 var workers = map[string]func(lib nvml.Interface, args []string) error{
 	"layouts":  walkLayouts,
 	"profiles": compareProfiles,
+	"compute":  listComputeProfiles,
 	"race":     raceInstances,
 	"manage":   manageMIG,
 	"mode":     changeMode,

@@ -349,8 +349,9 @@ func TestKillInTheMiddle(t *testing.T) {
 func TestKillWhileRacing(t *testing.T) {
 	needRoot(t)
 	n := New(t, "550.163.01", "A100-40")
-	n.Poke(t, "set", "0", "mig", "1")
 	for i := range 10 {
+		n.Poke(t, "make", "550.163.01", "A100-40") // what the killed one left is gone
+		n.Poke(t, "set", "0", "mig", "1")
 		cmd := n.worker(t, "race", strconv.Itoa(i), "1000000")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -363,8 +364,12 @@ func TestKillWhileRacing(t *testing.T) {
 		}
 		_ = cmd.Wait() // killed
 		n.Poke(t, "check")
-		n.Poke(t, "set", "0", "mig", "1")
 	}
+}
+
+// TestStateAfterFork: parent and children have a lock each.
+func TestStateAfterFork(t *testing.T) {
+	New(t, "550.163.01", "T4").Poke(t, "fork")
 }
 
 // TestProcessesEnd: a process that is gone is out of every list at the next

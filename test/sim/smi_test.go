@@ -53,6 +53,10 @@ func TestNvidiaSMI(t *testing.T) {
 			release := n.hold(t, "0", "2", "0")
 			n.follow(t, smi, busy)
 			release()
+			n.follow(t, smi, emptied)
+			release = n.hold(t, "0", "2", "-") // a client of the GPU instance alone, as an MPS server may be
+			n.follow(t, smi, []step{{"mig -dgi -gi 2", 19, []string{"In use by another client"}}})
+			release()
 			n.follow(t, smi, undo)
 		})
 	}
@@ -101,9 +105,12 @@ var busy = []step{
 	{"", 0, []string{"1024MiB / 19968MiB", "0 2 0", "simpoke"}},
 }
 
-var undo = []step{
+var emptied = []step{
 	{"mig -dgi -gi 2", 19, []string{"In use by another client"}}, // the compute instance is there
 	{"mig -dci", 0, []string{"Successfully destroyed compute instance ID 0 from GPU 0 GPU instance ID 8", "GPU instance ID 2"}},
+}
+
+var undo = []step{
 	{"mig -dgi", 0, []string{"Successfully destroyed GPU instance ID 8 from GPU 0", "Successfully destroyed GPU instance ID 2 from GPU 0"}},
 	{"mig -lgi", 6, []string{"No GPU instances found: Not Found"}},
 	{"-mig 0", 0, []string{"Disabled MIG Mode for GPU 00000000:17:00.0"}},
@@ -162,4 +169,12 @@ func TestNvidiaSMIWithLostGPU(t *testing.T) {
 			t.Errorf("nvidia-smi -L with a lost GPU: no %q in %s", want, out)
 		}
 	}
+}
+
+// TestNvidiaSMIWithoutDriver: no node is no driver (exit code 9, measured on a
+// machine without GPU).
+func TestNvidiaSMIWithoutDriver(t *testing.T) {
+	n := New(t, "550.163.01", "T4")
+	n.State += "-absent"
+	n.follow(t, smi(t, "550"), []step{{"-L", 9, []string{"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."}}})
 }

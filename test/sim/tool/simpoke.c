@@ -5,6 +5,7 @@
  *	simpoke models                    the keys, one a line
  *	simpoke hold GPU GI CI MIB LOAD   be a process there (- for no instance) until stdin ends
  *	simpoke tear                      change everything, commit nothing, wait to be killed
+ *	simpoke fork                      0 if a process and its children count together without a loss
  *	simpoke set GPU FIELD VALUE       lost, hang, reset_blocked, compute_mode, mig
  *	simpoke processes                 one a line
  *	simpoke check                     0 if the state is whole and no two instances overlap */
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int fail(const char *what)
@@ -78,6 +80,40 @@ static int tear(void)
 	fflush(stdout);
 	pause();
 	return 0;
+}
+
+enum { CHILDREN = 4, COUNTS = 500 };
+
+static int count(void)
+{
+	for (int i = 0; i < COUNTS; i++) {
+		struct sim_node *n = sim_write();
+		if (!n)
+			return fail(sim_path());
+		n->random++;
+		sim_end();
+	}
+	return 0;
+}
+
+static int forked(void)
+{
+	const struct sim_node *n = sim_read(); /* the children inherit an open state */
+	if (!n)
+		return fail(sim_path());
+	uint64_t before = n->random;
+	sim_end();
+	for (int i = 0; i < CHILDREN; i++)
+		if (fork() == 0)
+			_exit(count());
+	int bad = count(), status;
+	while (wait(&status) > 0)
+		bad |= status;
+	n = sim_read();
+	bad |= !n || n->random != before + (CHILDREN + 1) * COUNTS;
+	if (n)
+		sim_end();
+	return bad != 0;
 }
 
 static int set(char **argv)
@@ -149,12 +185,14 @@ int main(int argc, char **argv)
 		return hold(argv + 2);
 	if (strcmp(verb, "tear") == 0)
 		return tear();
+	if (strcmp(verb, "fork") == 0)
+		return forked();
 	if (strcmp(verb, "set") == 0 && argc == 5)
 		return set(argv + 2);
 	if (strcmp(verb, "processes") == 0)
 		return processes();
 	if (strcmp(verb, "check") == 0)
 		return check();
-	fprintf(stderr, "simpoke make DRIVER MODEL… | models | hold GPU GI CI MIB LOAD | tear | set GPU FIELD VALUE | processes | check\n");
+	fprintf(stderr, "simpoke make DRIVER MODEL… | models | hold GPU GI CI MIB LOAD | tear | fork | set GPU FIELD VALUE | processes | check\n");
 	return 2;
 }
