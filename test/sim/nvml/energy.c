@@ -115,20 +115,42 @@ nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *t
 	return r;
 }
 
-/* Boards of the data centre: slow down near 90 degrees, off at 95 (A100 and T4 listings of nvidia-smi -q). */
+/* Shutdown, slowdown, memory, GPU: nvidia-smi -q of V100, T4 and A100; Hopper from its limits below and its T.Limit. */
+static const unsigned *thresholds(const struct sim_call *c)
+{
+	static const unsigned volta[] = { 90, 87, 85, 83 }, turing[] = { 96, 93, 0, 85 }, ampere[] = { 92, 89, 95, 85 }, hopper[] = { 95, 89, 95, 87 };
+	return c->m->arch <= NVML_DEVICE_ARCH_VOLTA ? volta : c->m->arch == NVML_DEVICE_ARCH_TURING ? turing :
+		c->m->arch == NVML_DEVICE_ARCH_AMPERE ? ampere : hopper;
+}
+
 nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t type, unsigned int *temp)
 {
-	static const unsigned degrees[] = { [NVML_TEMPERATURE_THRESHOLD_SHUTDOWN] = 95, [NVML_TEMPERATURE_THRESHOLD_SLOWDOWN] = 92,
-		[NVML_TEMPERATURE_THRESHOLD_MEM_MAX] = 95, [NVML_TEMPERATURE_THRESHOLD_GPU_MAX] = 85,
-		[NVML_TEMPERATURE_THRESHOLD_COUNT] = 0 };
 	struct sim_call c;
 	nvmlReturn_t r = sim_enter(&c, __func__, device, SIM_WHOLE);
 	if (r == NVML_SUCCESS && (!temp || (unsigned)type >= NVML_TEMPERATURE_THRESHOLD_COUNT))
 		r = NVML_ERROR_INVALID_ARGUMENT;
-	if (r == NVML_SUCCESS && !degrees[type])
+	if (r == NVML_SUCCESS && (type > NVML_TEMPERATURE_THRESHOLD_GPU_MAX || !thresholds(&c)[type]))
 		r = NVML_ERROR_NOT_SUPPORTED;
 	if (r == NVML_SUCCESS)
-		*temp = degrees[type];
+		*temp = thresholds(&c)[type];
+	return sim_leave(&c, r);
+}
+
+/* "T.Limit": the degrees that are left; it and the current temperature make 87 on H100 and H200 (listings). */
+nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *margin)
+{
+	struct sim_call c;
+	nvmlReturn_t r = sim_enter(&c, __func__, device, SIM_WHOLE | SIM_WRITE);
+	if (r == NVML_SUCCESS && !margin)
+		r = NVML_ERROR_INVALID_ARGUMENT;
+	if (r == NVML_SUCCESS && margin->version != nvmlMarginTemperature_v1)
+		r = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	if (r == NVML_SUCCESS && c.m->arch < NVML_DEVICE_ARCH_ADA)
+		r = NVML_ERROR_NOT_SUPPORTED;
+	if (r == NVML_SUCCESS) {
+		sim_settle(c.w);
+		margin->marginTemperature = (int)thresholds(&c)[NVML_TEMPERATURE_THRESHOLD_GPU_MAX] - (int)sim_temperature(c.n, c.gpu);
+	}
 	return sim_leave(&c, r);
 }
 

@@ -108,6 +108,14 @@ static unsigned recovery(const struct sim_gpu *g)
 		NVML_GPU_RECOVERY_ACTION_NONE;
 }
 
+/* Degrees to the limit, Ada and newer; H100 and H200 list -8, -2, 0, 0. */
+static nvmlReturn_t margin(const struct sim_call *c, nvmlFieldValue_t *v, int degrees)
+{
+	v->valueType = NVML_VALUE_TYPE_SIGNED_INT;
+	v->value.siVal = degrees;
+	return c->m->arch < NVML_DEVICE_ARCH_ADA ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
 static nvmlReturn_t field(const struct sim_call *c, nvmlFieldValue_t *v)
 {
 	struct ecc_field e;
@@ -139,7 +147,20 @@ static nvmlReturn_t field(const struct sim_call *c, nvmlFieldValue_t *v)
 	case NVML_FI_DEV_ENERGY:
 		return whole(v, c->g->energy_uj / 1000);
 	case NVML_FI_DEV_PCIE_REPLAY_COUNTER:
+	case NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER:
 		return small(v, 0);
+	case NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT:
+		return margin(c, v, -8);
+	case NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT:
+		return margin(c, v, -2);
+	case NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT:
+	case NVML_FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT:
+		return margin(c, v, 0);
+	case NVML_FI_DEV_RESET_STATUS:
+		return small(v, recovery(c->g) == NVML_GPU_RECOVERY_ACTION_GPU_RESET);
+	case NVML_FI_DEV_DRAIN_AND_RESET_STATUS: /* a T4 says N/A */
+		return c->m->arch < NVML_DEVICE_ARCH_AMPERE ? NVML_ERROR_NOT_SUPPORTED :
+			small(v, recovery(c->g) == NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET);
 	case NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED:
 		return small(v, c->m->units && !c->m->reset_required);
 	case NVML_FI_DEV_POWER_AVERAGE:

@@ -108,13 +108,16 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorTyp
 	nvmlReturn_t r = sim_enter(&c, __func__, device, SIM_WHOLE);
 	if (r == NVML_SUCCESS && (!eccCounts || !known(errorType, counterType)))
 		r = NVML_ERROR_INVALID_ARGUMENT;
+	if (r == NVML_SUCCESS && c.g->mig_current == NVML_DEVICE_MIG_ENABLE && counterType == NVML_VOLATILE_ECC)
+		r = NVML_ERROR_NOT_SUPPORTED; /* as its parts below */
 	if (r == NVML_SUCCESS)
 		r = total(&c, errorType, counterType, eccCounts);
 	return sim_leave(&c, r);
 }
 
-/* With MIG on, volatile counters of the whole GPU are not supported, and a MIG device has uncorrectable volatile SRAM
- * errors only (nvml.h). The simulation does not tell them by instance: each shows those of its GPU. */
+/* With MIG on, volatile counters of the whole GPU are not supported ("N/A" beside aggregate 0, nvidia-docker 1473), and
+ * a MIG device has uncorrectable volatile SRAM errors only (nvml.h). The simulation does not tell them by instance:
+ * each shows those of its GPU. */
 nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType,
 	nvmlMemoryLocation_t locationType, unsigned long long *count)
 {
@@ -261,8 +264,20 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrRo
 	return sim_leave(&c, r);
 }
 
-/* 16 banks to the GiB: the 640 of a real A100-40 (k8s-test-infra PR 684). Every remapping takes a spare row of
- * another bank; after a failure one bank has none left. */
+/* Listings: 640 on A100-40 and A100-80, 2560 on H100-80, 3072 on H200, 192 on boards with GDDR: so many for a stack of
+ * HBM. A30, H100-94 and Blackwell are inferred from their stacks. */
+static unsigned banks_of(const struct sim_call *c)
+{
+	uint64_t gib = c->g->memory_total >> 30;
+	if (c->m->bus_width < 1024)
+		return 192;
+	if (c->m->arch == NVML_DEVICE_ARCH_AMPERE)
+		return gib < 30 ? 384 : 640;
+	return c->m->arch == NVML_DEVICE_ARCH_HOPPER ? (gib < 85 ? 2560 : 3072) : 4096;
+}
+
+/* One remapping: 639 banks at the most, one high (A100 listings). Here every remapping hits another bank, and after a
+ * failure one bank has no spare row left. */
 nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *values)
 {
 	struct sim_call c;
@@ -272,7 +287,7 @@ nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlRowRemap
 	if (r == NVML_SUCCESS && !sim_has_remapped_rows(&c))
 		r = NVML_ERROR_NOT_SUPPORTED;
 	if (r == NVML_SUCCESS) {
-		unsigned banks = (unsigned)((c.g->memory_total + (1ull << 30) - 1) >> 30) * 16, none = c.g->remap_failure ? 1 : 0;
+		unsigned banks = banks_of(&c), none = c.g->remap_failure ? 1 : 0;
 		unsigned used = c.g->remap_correctable + c.g->remap_uncorrectable;
 		used = used > banks - none ? banks - none : used;
 		*values = (nvmlRowRemapperHistogramValues_t){ .max = banks - none - used, .high = used, .none = none };
