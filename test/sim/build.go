@@ -22,7 +22,7 @@ import (
 
 // The sources travel in the binary: a test binary may run far from them.
 //
-//go:embed state/*.[ch] nvml/*.[ch] tool/*.c check/*.[ch] cuda/*.[ch] cuda/job/*.c ctl/*.[ch]
+//go:embed state/*.[ch] nvml/*.[ch] tool/*.c check/*.[ch] cuda/*.[ch] cuda/job/*.c ctl/*.[ch] mps/*.[ch] mps/control/*.[ch] mps/server/*.[ch]
 var sources embed.FS
 
 // target is one thing to build: the C files of some folders in one link.
@@ -38,8 +38,10 @@ var targets = []target{
 	{out: "lib/libnvidia-ml.so.1", files: []string{"state/*.c", "nvml/*.c"}, link: []string{"-shared", "-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic", "-lm"}},
 	{out: "bin/simpoke", files: []string{"state/*.c", "nvml/models.c", "nvml/make.c", "tool/simpoke.c"}},
 	{out: "bin/simcheck", files: []string{"state/*.c", "nvml/*.c", "check/*.c"}, link: []string{"-lm"}},
-	{out: "lib/libcuda.so.1", files: []string{"state/*.c", "nvml/models.c", "cuda/*.c"}, exports: "cu*", link: []string{"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wl,-z,defs"}},
+	{out: "lib/libcuda.so.1", files: []string{"state/*.c", "nvml/models.c", "mps/*.c", "cuda/*.c"}, exports: "cu*", link: []string{"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wl,-z,defs"}},
 	{out: "bin/simjob", files: []string{"cuda/job/simjob.c"}},
+	{out: "bin/nvidia-cuda-mps-control", files: []string{"state/*.c", "mps/*.c", "mps/control/*.c"}, link: []string{"-lm"}},
+	{out: "bin/nvidia-cuda-mps-server", files: []string{"state/*.c", "nvml/models.c", "cuda/visible.c", "mps/*.c", "mps/server/*.c"}, link: []string{"-lm"}},
 	{out: "bin/simgpu", files: []string{"state/*.c", "nvml/*.c", "ctl/*.c"}, link: []string{"-lm"}},
 }
 

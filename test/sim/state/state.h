@@ -18,7 +18,7 @@
 
 #define SIM_STATE_PATH "/run/gpuslot-sim/state"
 #define SIM_MAGIC 0x6d69736c73757067ull /* "gpuslsim" */
-#define SIM_VERSION 4u
+#define SIM_VERSION 5u
 
 enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 256, SIM_ACCOUNTS = 256, SIM_EVENTS = 64,
 	SIM_SAMPLES = 64, SIM_GONE = 32, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128 };
@@ -152,6 +152,8 @@ struct sim_mps_server {
 	uint32_t percentage, fault_gpu;
 	uint64_t limit[SIM_GPUS];
 	uint64_t since;
+	int32_t culprit;           /* pid of the client that the last fault came from */
+	uint32_t pad;
 };
 
 enum sim_server_state { SIM_SERVER_INITIALIZING = 1, SIM_SERVER_ACTIVE, SIM_SERVER_FAULT };
@@ -232,5 +234,10 @@ void sim_event(struct sim_node *n, uint32_t gpu, uint32_t gi, uint32_t ci, uint6
 /* sim_fault is the planned answer to a call, or 0; it counts down, hence sim_write. */
 int sim_fault(struct sim_node *n, const char *call, uint32_t gpu);
 int sim_fault_planned(const struct sim_node *n, const char *call, uint32_t gpu);
+
+/* MPS (mps.c). A fatal fault of one client: the server is in FAULT, every client on that GPU gets the CUDA error.
+ * sim_mps_recover makes those servers ACTIVE again whose affected clients are gone. Both need sim_write. */
+void sim_mps_fault(struct sim_node *n, int32_t server, int32_t culprit, uint32_t gpu, int32_t error);
+void sim_mps_recover(struct sim_node *n);
 
 #endif

@@ -50,6 +50,7 @@ int world_has_dead(const struct sim_node *n)
 
 void world_bury(struct sim_node *n)
 {
+	world_bury_clients(n);
 	for (int i = 0; i < SIM_PROCESSES; i++)
 		if (dead(n->process[i].used, n->process[i].pid, n->process[i].start))
 			sim_drop_process(n, &n->process[i]);
@@ -59,9 +60,6 @@ void world_bury(struct sim_node *n)
 	for (int i = 0; i < SIM_SERVERS; i++)
 		if (dead(n->mps_server[i].used, n->mps_server[i].pid, n->mps_server[i].start))
 			memset(&n->mps_server[i], 0, sizeof n->mps_server[i]);
-	for (int i = 0; i < SIM_CLIENTS; i++)
-		if (dead(n->mps_client[i].used, n->mps_client[i].pid, n->mps_client[i].start))
-			memset(&n->mps_client[i], 0, sizeof n->mps_client[i]);
 }
 
 uint64_t sim_memory_used(const struct sim_node *n, uint32_t gpu, uint32_t gi)

@@ -11,4 +11,7 @@ void world_bury(struct sim_node *n);
 /* What stays of a process that is about to leave (meter.c for world.c). */
 void world_close_account(struct sim_node *n, const struct sim_process *p);
 
+/* Clients of MPS whose process is gone; before their processes are buried (mps.c for world.c). */
+void world_bury_clients(struct sim_node *n);
+
 #endif

@@ -1,0 +1,94 @@
+/* control.h: what the files of the simulated nvidia-cuda-mps-control share. */
+#ifndef GPUSLOT_SIM_MPS_CONTROL_H
+#define GPUSLOT_SIM_MPS_CONTROL_H
+
+#include "../wire.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { PENDING = 256, TRIES = 6 };
+
+/* The one server of a daemon. */
+struct server {
+	pid_t pid;          /* 0: none */
+	uid_t uid;
+	int fd;             /* -1: not ready, or (535) told to go */
+	int ready;          /* it connected */
+	int closing;        /* it was told to go, and will */
+	int unwanted;       /* it has to go as soon as its clients are gone */
+	uint32_t delay;     /* back-off in ms; 0: none */
+	uint64_t retry_at;  /* ms; 0: no retry planned */
+};
+
+/* Who waits for a server of its account: a client, or a start_server (fd -1). */
+struct pending { pid_t pid; uid_t uid; int fd; };
+
+struct daemon {
+	int version;        /* 535, 550, 555: the driver branch */
+	int multiuser;
+	const char *pipe, *log;
+	int control, privileged, events; /* sockets, and a pipe that SIGCHLD writes to */
+	int ui;             /* the one command line; -1: none */
+	uid_t ui_uid;
+	double percentage;
+	uint64_t limit[WIRE_DEVICES];
+	uint32_t priority;
+	struct server server;
+	struct pending pending[PENDING];
+	int waiting;
+	int tries;          /* starts in a row that failed */
+	int failed;         /* a server exited with another status than 0 */
+	int quitting;
+	uint64_t force_at;  /* ms; 0: never */
+};
+
+/* main.c */
+int driver_branch(void);
+
+/* cli.c */
+int command_line(const char *pipe);
+
+/* daemon.c */
+int daemon_run(struct daemon *d, int background);
+void daemon_close_ui(struct daemon *d, int status);
+uint64_t milliseconds(void);
+
+/* recorder.c: the thread that writes the log out. */
+int recorder_open(const char *dir, int foreground); /* 0, or -1: no log can be written */
+void recorder_start(int fifo);
+void recorder_join(void);
+
+/* servers.c */
+void server_start(struct daemon *d, uid_t uid);
+void server_ready(struct daemon *d, int fd, pid_t pid);
+void server_client(struct daemon *d, int fd, pid_t pid, uid_t uid);
+void server_want(struct daemon *d, uid_t uid); /* start_server */
+void server_shutdown(struct daemon *d, int force);
+void server_reap(struct daemon *d);
+void server_tick(struct daemon *d);            /* what is due now */
+int server_timeout(const struct daemon *d);    /* ms until something is due; -1: nothing */
+
+/* ask.c: a ready server's answers. 0, or -1: it went away. */
+int ask_shutdown(struct daemon *d, uint32_t *clients);
+int ask_percentage(struct daemon *d, double *value);
+int tell_percentage(struct daemon *d, double value);
+int ask_limit(struct daemon *d, uint32_t device, uint64_t *value);
+int tell_limit(struct daemon *d, uint32_t device, uint64_t value);
+int ask_terminate(struct daemon *d, uint32_t pid, uint32_t *result);
+int ask_status(struct daemon *d, uint32_t *active);
+void ask_clients(struct daemon *d);            /* these three answer the command line themselves */
+void ask_device_clients(struct daemon *d);
+void ask_ps(struct daemon *d);
+
+/* commands.c */
+void command(struct daemon *d, const char *line);
+void reply(struct daemon *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void say(struct daemon *d, const char *format, ...) __attribute__((format(printf, 2, 3))); /* not into the log */
+void control_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* publish.c: the daemon in the state of the simulated node, where there is one. */
+void publish(const struct daemon *d);
+
+#endif

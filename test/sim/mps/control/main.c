@@ -1,0 +1,81 @@
+/* main.c: the simulated nvidia-cuda-mps-control. Evidence for its words: run for real with 535, 550 and 555. */
+#include "control.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../state/state.h"
+
+/* GPUSLOT_SIM_DRIVER ("550", "550.163.01") wins over the state of the node. */
+int driver_branch(void)
+{
+	const char *v = getenv("GPUSLOT_SIM_DRIVER");
+	int branch = v && *v ? atoi(v) : 0;
+	const struct sim_node *n = branch ? NULL : sim_read();
+	if (n) {
+		branch = (int)n->branch;
+		sim_end();
+	}
+	return branch ? branch : 550;
+}
+
+static void banner(int version)
+{
+	printf("CUDA MPS Control for Linux/Unix.\nCopyright (C) 2003 - %d NVIDIA Corporation.\n\n"
+		"  This program allows multiple CUDA processes to share a single GPU context. For information on how to use the "
+		"CUDA MPS, see the nvidia-cuda-mps-control manual page.\n\n", version < 555 ? 2023 : 2024);
+}
+
+enum mode { COMMAND_LINE, BACKGROUND, FOREGROUND, HELP, WRONG };
+
+/* Up to 550 anything but one known flag means the command line; 555 takes flags in any order and knows wrong ones. */
+static enum mode parse(int argc, char **argv, int version, int *multiuser)
+{
+	enum mode mode = COMMAND_LINE;
+	if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0))
+		return HELP;
+	if (version < 555)
+		return argc != 2 ? COMMAND_LINE : strcmp(argv[1], "-d") == 0 ? BACKGROUND : strcmp(argv[1], "-f") == 0 ? FOREGROUND : COMMAND_LINE;
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "-d") == 0)
+			mode = BACKGROUND;
+		else if (strcmp(argv[i], "-f") == 0)
+			mode = FOREGROUND;
+		else if (strcmp(argv[i], "-multiuser-server") == 0)
+			*multiuser = 1;
+		else
+			return WRONG;
+	}
+	return mode;
+}
+
+static const char *setting(const char *name, const char *otherwise)
+{
+	const char *value = getenv(name);
+	return value && *value ? value : otherwise;
+}
+
+int main(int argc, char **argv)
+{
+	static struct daemon d = { .control = -1, .privileged = -1, .events = -1, .ui = -1, .percentage = 100, .server = { .fd = -1 } };
+	d.version = driver_branch();
+	d.pipe = setting("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
+	d.log = setting("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps");
+	signal(SIGPIPE, SIG_IGN);
+	enum mode mode = parse(argc, argv, d.version, &d.multiuser);
+	if (mode == HELP || mode == WRONG) {
+		banner(d.version);
+		return mode == WRONG;
+	}
+	if (mode == COMMAND_LINE)
+		return command_line(d.pipe);
+	if (d.multiuser && geteuid() != 0) {
+		banner(d.version);
+		puts("Only root user may enable -multiuser-server!");
+		return 1;
+	}
+	return daemon_run(&d, mode == BACKGROUND);
+}

@@ -1,0 +1,80 @@
+/* recorder.c: the thread that drains the FIFO `log` and writes the lines out: with -f to standard output, else to
+ * control.log and server.log. Anybody may write into the FIFO; one record that is none ends the thread for good, and
+ * the next 64 KiB hang the daemon in write (facts mps.md §7). */
+#include "control.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static FILE *files[2]; /* of the daemon, of its servers */
+static pthread_t thread;
+static int running, fifo;
+
+static FILE *log_file(const char *dir, const char *name)
+{
+	char path[4096];
+	snprintf(path, sizeof path, "%s/%s", dir, name);
+	return fopen(path, "ae");
+}
+
+int recorder_open(const char *dir, int foreground)
+{
+	if (foreground) {
+		files[0] = files[1] = stdout;
+		return 0;
+	}
+	umask(022);
+	files[0] = log_file(dir, "control.log");
+	files[1] = log_file(dir, "server.log");
+	return files[0] && files[1] ? 0 : -1;
+}
+
+static int whole(void *data, size_t size)
+{
+	ssize_t n;
+	do
+		n = read(fifo, data, size);
+	while (n < 0 && errno == EINTR);
+	return n == (ssize_t)size;
+}
+
+static void line(const struct log_record *r, enum wire_source source, const char *text)
+{
+	static const char *const names[] = { "Control", "Server", "Client", "Other", "Legacy Server" };
+	FILE *f = files[source == SOURCE_CONTROL ? 0 : 1];
+	size_t size = strlen(text);
+	fprintf(f, "[%u-%02u-%02u %02u:%02u:%02u.%03u %s %5u] %s%s", r->year, r->month, r->day, r->hour, r->minute, r->second,
+		r->millisecond, names[source], r->pid, text, size && text[size - 1] == '\n' ? "" : "\n");
+	fflush(f);
+}
+
+static void *record(void *unused)
+{
+	(void)unused;
+	struct log_record r;
+	char text[WIRE_TEXT + 1];
+	while (whole(&r, sizeof r) && r.magic != (uint32_t)LOG_END) {
+		uint32_t source = r.magic - (uint32_t)LOG_MAGIC;
+		if (source > SOURCE_LEGACY || r.size > WIRE_TEXT || (r.size && !whole(text, r.size)))
+			return NULL;
+		text[r.size] = 0;
+		line(&r, (enum wire_source)source, text);
+	}
+	return NULL;
+}
+
+void recorder_start(int fd)
+{
+	fifo = fd;
+	running = pthread_create(&thread, NULL, record, NULL) == 0;
+}
+
+void recorder_join(void)
+{
+	if (running)
+		pthread_join(thread, NULL);
+}

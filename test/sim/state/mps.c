@@ -1,0 +1,79 @@
+/* mps.c: what the clients of one MPS server do to each other.
+ *
+ * Evidence: MPS documentation, "Volta MPS": a fatal fault reaches every client of the GPU, the server takes no new
+ * one (FAULT) until all of them are gone, then it is ACTIVE again; a client killed with work in flight leaves the
+ * others in an undefined state. Here that is always the bad case, so that who kills first is seen to be wrong. */
+#include "world.h"
+
+#include <string.h>
+
+enum { LAUNCH_FAILED = 719, CLIENT_TERMINATED = 810 }; /* CUDA errors; which one the others see is not documented */
+
+static struct sim_mps_server *server_of(struct sim_node *n, int32_t pid)
+{
+	for (int i = 0; i < SIM_SERVERS; i++)
+		if (n->mps_server[i].used && n->mps_server[i].pid == pid)
+			return &n->mps_server[i];
+	return NULL;
+}
+
+static const struct sim_process *busy_process(const struct sim_node *n, const struct sim_mps_client *c)
+{
+	for (int i = 0; i < SIM_PROCESSES; i++) {
+		const struct sim_process *p = &n->process[i];
+		if (p->used && p->pid == c->pid && p->start == c->start && p->kind == SIM_MPS_CLIENT && p->load)
+			return p;
+	}
+	return NULL;
+}
+
+void sim_mps_fault(struct sim_node *n, int32_t server, int32_t culprit, uint32_t gpu, int32_t error)
+{
+	struct sim_mps_server *s = server_of(n, server);
+	if (!s)
+		return;
+	s->state = SIM_SERVER_FAULT;
+	s->fault_gpu = gpu;
+	s->culprit = culprit;
+	for (int i = 0; i < SIM_CLIENTS; i++) {
+		struct sim_mps_client *c = &n->mps_client[i];
+		if (c->used && c->server == server && c->gpu == gpu && !c->error)
+			c->error = error;
+	}
+}
+
+static int affected(const struct sim_node *n, int32_t server)
+{
+	for (int i = 0; i < SIM_CLIENTS; i++) {
+		const struct sim_mps_client *c = &n->mps_client[i];
+		if (c->used && c->server == server && c->error && c->error != CLIENT_TERMINATED)
+			return 1;
+	}
+	return 0;
+}
+
+void sim_mps_recover(struct sim_node *n)
+{
+	for (int i = 0; i < SIM_SERVERS; i++) {
+		struct sim_mps_server *s = &n->mps_server[i];
+		if (s->used && s->state == SIM_SERVER_FAULT && !affected(n, s->pid)) {
+			s->state = SIM_SERVER_ACTIVE;
+			s->fault_gpu = SIM_NONE;
+		}
+	}
+}
+
+/* terminate_client has taken the work of a terminated one away: its end hurts nobody. */
+void world_bury_clients(struct sim_node *n)
+{
+	for (int i = 0; i < SIM_CLIENTS; i++) {
+		struct sim_mps_client c = n->mps_client[i];
+		if (!c.used || sim_start_time(c.pid) == c.start)
+			continue;
+		const struct sim_process *p = c.error ? NULL : busy_process(n, &c);
+		memset(&n->mps_client[i], 0, sizeof c);
+		if (p)
+			sim_mps_fault(n, c.server, c.pid, p->gpu, LAUNCH_FAILED);
+	}
+	sim_mps_recover(n);
+}
