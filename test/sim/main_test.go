@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -61,14 +62,14 @@ func ok(call string, ret nvml.Return) error {
 }
 
 // worker is the command of a worker on the node.
-func (n *Node) worker(tb testing.TB, name string, args ...string) *exec.Cmd {
+func (n *Node) worker(ctx context.Context, tb testing.TB, name string, args ...string) *exec.Cmd {
 	tb.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	first, _, _ := strings.Cut(n.lib, ":")
-	cmd := exec.CommandContext(tb.Context(), self, args...)
+	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env = append(n.Env(), simWorker+"="+name, "SIM_TEST_LIB="+first)
 	return cmd
 }
@@ -76,7 +77,7 @@ func (n *Node) worker(tb testing.TB, name string, args ...string) *exec.Cmd {
 // do runs a worker to its end.
 func (n *Node) do(tb testing.TB, name string, args ...string) string {
 	tb.Helper()
-	out, err := n.worker(tb, name, args...).CombinedOutput()
+	out, err := n.worker(tb.Context(), tb, name, args...).CombinedOutput()
 	if err != nil {
 		tb.Fatalf("%s %v: %v\n%s", name, args, err, out)
 	}
