@@ -100,9 +100,10 @@ func once(name string, fill func(dir string) error) (string, error) {
 		return "", err
 	}
 	dest := filepath.Join(cache, name)
-	if exists(dest) {
+	if now := time.Now(); os.Chtimes(dest, now, now) == nil { // there, and in use
 		return dest, nil
 	}
+	prune(cache, time.Now().Add(-keep))
 	release, err := lock(dest + ".lock")
 	if err != nil || exists(dest) { // another one built it meanwhile
 		release()
@@ -122,6 +123,22 @@ func once(name string, fill func(dir string) error) (string, error) {
 		return "", err
 	}
 	return dest, os.Rename(tmp, dest)
+}
+
+// keep is how long a build stays that nobody uses.
+const keep = 24 * time.Hour
+
+// prune removes builds, and what killed builds left, that nobody used since
+// then. What cannot be removed stays.
+func prune(cache string, since time.Time) {
+	for _, pattern := range []string{"sim-*", ".sim-*"} {
+		old, _ := filepath.Glob(filepath.Join(cache, pattern)) // the pattern is right
+		for _, path := range old {
+			if st, err := os.Stat(path); err == nil && st.ModTime().Before(since) {
+				_ = os.RemoveAll(path)
+			}
+		}
+	}
 }
 
 func exists(path string) bool {
