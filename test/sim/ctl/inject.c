@@ -265,15 +265,6 @@ void verb_driver(int argc, char **argv)
 /* The error that the clients of a faulted server meet: as after an illegal address in one of them. */
 enum { ILLEGAL_ADDRESS = 700 };
 
-static void fault_server(struct sim_node *n, struct sim_mps_server *s, uint32_t gpu)
-{
-	s->state = SIM_SERVER_FAULT;
-	s->fault_gpu = gpu;
-	for (int i = 0; i < SIM_CLIENTS; i++)
-		if (n->mps_client[i].used && n->mps_client[i].server == s->pid && !n->mps_client[i].error)
-			n->mps_client[i].error = ILLEGAL_ADDRESS;
-}
-
 static uint32_t gpus_of(const struct sim_node *n, const struct sim_mps_server *s)
 {
 	for (int i = 0; i < SIM_DAEMONS; i++)
@@ -293,7 +284,7 @@ void verb_mps(int argc, char **argv)
 	int found = 0;
 	for (int i = 0; i < SIM_SERVERS; i++)
 		if (n->mps_server[i].used && gpus_of(n, &n->mps_server[i]) >> gpu & 1) {
-			fault_server(n, &n->mps_server[i], gpu);
+			sim_mps_fault(n, n->mps_server[i].pid, 0, gpu, ILLEGAL_ADDRESS);
 			found = 1;
 		}
 	if (!found)

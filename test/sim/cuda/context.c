@@ -37,23 +37,12 @@ static int taken(const struct view *v)
 	return 0;
 }
 
-static uint32_t clients(const struct view *v)
-{
-	uint32_t count = 0;
-	for (int i = 0; i < SIM_PROCESSES; i++) {
-		const struct sim_process *p = &v->n->process[i];
-		count += p->used && p->gpu == v->d.gpu && p->kind == SIM_MPS_CLIENT && p->pid != getpid();
-	}
-	return count;
-}
-
 static CUresult admitted(const struct view *v)
 {
 	if (view_mode(v) == CU_COMPUTEMODE_PROHIBITED)
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
-	if (session.server) /* 48 clients a device, 60 from CUDA 13.1 (MPS documentation) */
-		return clients(v) >= (v->n->cuda >= 13010 ? 60 : 48) ? CUDA_ERROR_MPS_MAX_CLIENTS_REACHED : CUDA_SUCCESS;
-	return view_mode(v) == CU_COMPUTEMODE_EXCLUSIVE_PROCESS && taken(v) ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_SUCCESS;
+	int refused = !session.server && view_mode(v) == CU_COMPUTEMODE_EXCLUSIVE_PROCESS && taken(v);
+	return refused ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_SUCCESS;
 }
 
 static CUresult enter(struct view *v)
@@ -67,6 +56,7 @@ static CUresult enter(struct view *v)
 	if (!p)
 		return CUDA_ERROR_OPERATING_SYSTEM; /* the state's table is full */
 	p->server = session.server;
+	client_device(v->w, &v->d);
 	p->limit = session.limit[v->ordinal];
 	p->percentage = (session.percentage + 50) / 100;
 	uint64_t bytes = context_bytes(v);

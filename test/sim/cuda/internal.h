@@ -58,6 +58,7 @@ uint32_t parse_percentage(const char *value, uint32_t most);
 CUresult mps_attach(struct mps *m);
 void mps_detach(void);
 void mps_forget(void); /* in a child */
+void client_device(struct sim_node *n, const struct device *d); /* MPS: this is where the process has its contexts */
 CUresult client_error(const struct sim_node *n); /* what MPS holds ready for this process */
 
 /* A device as the state has it now. */

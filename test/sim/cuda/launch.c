@@ -89,24 +89,6 @@ static CUresult look(CUcontext c)
 	return r;
 }
 
-/* A fatal fault under MPS reaches every client of the GPU, and the server takes no new one until they are gone (MPS
- * documentation, "Volta MPS"). Which error the others see is not documented: here the same. */
-static void spread(struct view *v, CUresult error)
-{
-	for (int i = 0; i < SIM_CLIENTS; i++) {
-		struct sim_mps_client *c = &v->w->mps_client[i];
-		if (c->used && c->server == session.server && !c->error)
-			c->error = error;
-	}
-	for (int i = 0; i < SIM_SERVERS; i++) {
-		struct sim_mps_server *s = &v->w->mps_server[i];
-		if (s->used && s->pid == session.server) {
-			s->state = SIM_SERVER_FAULT;
-			s->fault_gpu = v->d.gpu;
-		}
-	}
-}
-
 static void fault(CUcontext c, const struct kernel *k)
 {
 	struct view v;
@@ -115,7 +97,7 @@ static void fault(CUcontext c, const struct kernel *k)
 		sim_event(v.w, v.d.gpu, v.d.gi, v.d.ci, XID, k->xid);
 		v.w->gpu[v.d.gpu].last_xid = k->xid;
 		if (session.server)
-			spread(&v, k->ends_in);
+			sim_mps_fault(v.w, session.server, getpid(), v.d.gpu, k->ends_in);
 	}
 	view_close(&v, 1);
 }
