@@ -22,7 +22,7 @@ import (
 
 // The sources travel in the binary: a test binary may run far from them.
 //
-//go:embed state/*.[ch] nvml/*.[ch] tool/*.c check/*.[ch] cuda/*.[ch] cuda/job/*.c ctl/*.[ch] mps/*.[ch] mps/control/*.[ch] mps/server/*.[ch]
+//go:embed state/*.[ch] nvml/*.[ch] tool/*.c check/*.[ch] cuda/*.[ch] cuda/job/*.c ctl/*.[ch] mps/*.[ch] mps/control/*.[ch] mps/server/*.[ch] mps/guest/*.c
 var sources embed.FS
 
 // target is one thing to build: the C files of some folders in one link.
@@ -42,6 +42,7 @@ var targets = []target{
 	{out: "bin/simjob", files: []string{"cuda/job/simjob.c"}},
 	{out: "bin/nvidia-cuda-mps-control", files: []string{"state/*.c", "mps/*.c", "mps/control/*.c"}, link: []string{"-lm"}},
 	{out: "bin/nvidia-cuda-mps-server", files: []string{"state/*.c", "nvml/models.c", "cuda/visible.c", "mps/*.c", "mps/server/*.c"}, link: []string{"-lm"}},
+	{out: "bin/simguest", files: []string{"state/*.c", "mps/*.c", "mps/guest/*.c"}, link: []string{"-lm"}},
 	{out: "bin/simgpu", files: []string{"state/*.c", "nvml/*.c", "ctl/*.c"}, link: []string{"-lm"}},
 }
 

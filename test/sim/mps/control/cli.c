@@ -19,10 +19,8 @@ static void *receive(void *arg)
 	for (;;) {
 		struct { uint32_t kind; char text[WIRE_TEXT + 1]; } m;
 		ssize_t n = wire_receive_any(fd, &m, sizeof m - 1, NULL, NULL);
-		if (n == 0)
-			exit(0);
 		if (n < (ssize_t)sizeof m.kind)
-			exit(1);
+			exit(0); /* closed, or reset because the daemon left something unread: no word, rc 0 */
 		size_t size = (size_t)n - sizeof m.kind;
 		if (m.kind == CLOSED) {
 			uint32_t status = 0;

@@ -278,7 +278,7 @@ static void get_limit(struct daemon *d, const char *args)
 	int pid = 0, device = 0;
 	uint64_t bytes;
 	sscanf(args, "%d %d", &pid, &device);
-	if (known(d, pid) && !busy(d) && device_in(device) && ask_limit(d, (uint32_t)device, &bytes) == 0)
+	if (known(d, pid) && !busy(d) && device_in(device) && ask_limit(d, (uint32_t)device, &bytes) == 0 && bytes)
 		show_limit(d, bytes);
 }
 
