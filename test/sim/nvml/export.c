@@ -1,9 +1,9 @@
 /* export.c: the undocumented table that stock nvidia-smi asks for before it believes a library (else: "Mismatch in
  * versions"). Seen of nvidia-smi 535, 550 and 555: one GUID, 256 places, place 0 is the size in bytes. The places below
  * are those that it needs; of the others it prints N/A. Optional: nothing but nvidia-smi uses it. */
-#include "sim.h"
+#include "monitor.h"
 
-enum { PLACES = 256, TEXT = 26, HANDLE_BY_INDEX = 81, COMPUTE = 213, GRAPHICS, MPS };
+enum { PLACES = 256, TEXT = 26, SAMPLES_SUPPORTED = 72, HANDLE_BY_INDEX = 81, SAMPLES = 145, COMPUTE = 213, GRAPHICS, MPS };
 
 static nvmlReturn_t text(void) { return NVML_SUCCESS; } /* called for each line it prints */
 static nvmlReturn_t other(void) { return NVML_ERROR_NOT_SUPPORTED; }
@@ -51,6 +51,8 @@ nvmlReturn_t nvmlInternalGetExportTable(const void **table, const void *guid)
 	places[0] = (const void *)sizeof places;
 	places[TEXT] = (const void *)text;
 	places[HANDLE_BY_INDEX] = (const void *)nvmlDeviceGetHandleByIndex_v2;
+	places[SAMPLES_SUPPORTED] = (const void *)sim_smi_samples_supported;
+	places[SAMPLES] = (const void *)sim_smi_samples;
 	places[COMPUTE] = (const void *)compute;
 	places[GRAPHICS] = (const void *)graphics;
 	places[MPS] = (const void *)mps;

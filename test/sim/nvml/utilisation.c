@@ -168,6 +168,15 @@ static unsigned collect(const struct sim_call *c, uint64_t seen, nvmlProcessUtil
 
 enum { MOST = SIM_PROCESSES + SIM_GONE + 2 };
 
+unsigned sim_process_samples(const struct sim_call *c, uint64_t seen, nvmlProcessUtilizationInfo_v1_t *out, unsigned room)
+{
+	nvmlProcessUtilizationInfo_v1_t found[MOST];
+	unsigned have = collect(c, seen, found);
+	have = have < room ? have : room;
+	memcpy(out, found, have * sizeof *found);
+	return have;
+}
+
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization,
 	unsigned int *processSamplesCount, unsigned long long lastSeenTimeStamp)
 {
