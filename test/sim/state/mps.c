@@ -63,17 +63,23 @@ void sim_mps_recover(struct sim_node *n)
 	}
 }
 
-/* terminate_client has taken the work of a terminated one away: its end hurts nobody. */
+/* terminate_client has taken the work of a terminated one away: its end hurts nobody. A killed process closes its
+ * sockets before /proc shows it dead, so who leaves with work in flight counts as killed. */
+void sim_mps_leave(struct sim_node *n, struct sim_mps_client *client)
+{
+	struct sim_mps_client c = *client;
+	const struct sim_process *p = c.error ? NULL : busy_process(n, &c);
+	memset(client, 0, sizeof *client);
+	if (p)
+		sim_mps_fault(n, c.server, c.pid, p->gpu, LAUNCH_FAILED);
+}
+
 void world_bury_clients(struct sim_node *n)
 {
 	for (int i = 0; i < SIM_CLIENTS; i++) {
-		struct sim_mps_client c = n->mps_client[i];
-		if (!c.used || sim_start_time(c.pid) == c.start)
-			continue;
-		const struct sim_process *p = c.error ? NULL : busy_process(n, &c);
-		memset(&n->mps_client[i], 0, sizeof c);
-		if (p)
-			sim_mps_fault(n, c.server, c.pid, p->gpu, LAUNCH_FAILED);
+		struct sim_mps_client *c = &n->mps_client[i];
+		if (c->used && sim_start_time(c->pid) != c->start)
+			sim_mps_leave(n, c);
 	}
 	sim_mps_recover(n);
 }

@@ -239,5 +239,7 @@ int sim_fault_planned(const struct sim_node *n, const char *call, uint32_t gpu);
  * sim_mps_recover makes those servers ACTIVE again whose affected clients are gone. Both need sim_write. */
 void sim_mps_fault(struct sim_node *n, int32_t server, int32_t culprit, uint32_t gpu, int32_t error);
 void sim_mps_recover(struct sim_node *n);
+/* A client is gone; with work in flight that is a fault for the others. */
+void sim_mps_leave(struct sim_node *n, struct sim_mps_client *client);
 
 #endif

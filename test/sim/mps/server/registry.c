@@ -144,7 +144,7 @@ void registry_leave(struct host *h, const struct guest *g)
 	struct sim_node *n = sim_write();
 	for (int i = 0; n && i < SIM_CLIENTS; i++)
 		if (n->mps_client[i].used && n->mps_client[i].pid == g->pid && n->mps_client[i].server == getpid())
-			memset(&n->mps_client[i], 0, sizeof n->mps_client[i]);
+			sim_mps_leave(n, &n->mps_client[i]);
 	if (n) {
 		sim_mps_recover(n);
 		sim_end();
