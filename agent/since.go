@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 )
@@ -12,6 +15,22 @@ type lastSaid struct {
 	mu sync.Mutex
 	by map[string]api.Acceptance
 }
+
+// left closes the GPUs that were spoken of before and are in the plan no more:
+// the startd may have their slots until its next start, and an ad that is not
+// renewed would keep them open for as long as START believes a stamp.
+func (l *lastSaid) left(all []api.Acceptance, now time.Time) []api.Acceptance {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, uuid := range slices.Sorted(maps.Keys(l.by)) {
+		if !slices.ContainsFunc(all, func(a api.Acceptance) bool { return a.UUID == uuid }) {
+			all = append(all, api.Acceptance{UUID: uuid, Reason: noLongerPlanned, Time: now})
+		}
+	}
+	return all
+}
+
+const noLongerPlanned = "it is no longer in gpuslotd's plan: see gpuslot status; if it stays away, restart the startd when its jobs are done (condor_drain -restart-on-completion)"
 
 // date sets Since of each acceptance: its own time if it differs from the last
 // one of that GPU, else the time of the last change.

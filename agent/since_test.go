@@ -35,3 +35,22 @@ func TestSinceIsTheLastChange(t *testing.T) {
 		}
 	}
 }
+
+// A GPU that leaves the plan is closed in so many words until it is back.
+func TestLeftGPUsAreClosed(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	var l lastSaid
+	both := []api.Acceptance{{UUID: "GPU-a", Accept: true, Time: now}, {UUID: "GPU-b", Accept: true, Time: now}}
+	if got := l.left(both, now); len(got) != 2 {
+		t.Fatalf("nobody left, but there are %d", len(got))
+	}
+	l.date(both)
+	got := l.left(both[:1:1], now)
+	if len(got) != 2 || got[1].UUID != "GPU-b" || got[1].Accept || got[1].Reason == "" || !got[1].Time.Equal(now) {
+		t.Errorf("after GPU-b left: %+v", got)
+	}
+	l.date(got)
+	if got := l.left(both, now); len(got) != 2 || !got[1].Accept {
+		t.Errorf("after it came back: %+v", got)
+	}
+}

@@ -86,6 +86,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 		j := a.judge(v, g, now)
 		out = append(out, api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, Tenant: j.tenant, Time: now})
 	}
+	out = a.said.left(out, now)
 	a.said.date(out)
 	return out
 }
