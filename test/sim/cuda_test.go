@@ -89,6 +89,9 @@ type shown struct {
 		Load       int    `json:"load"`
 		Percentage int    `json:"percentage"`
 	} `json:"processes"`
+	Servers []struct {
+		State string `json:"state"`
+	} `json:"mps_servers"`
 }
 
 func (n *Node) shown(t *testing.T) shown {

@@ -195,6 +195,30 @@ func TestFaultReachesNeighbours(t *testing.T) {
 	})
 }
 
+// simgpu mps fault: the server takes no new client until the affected ones are gone.
+func TestInjectedServerFault(t *testing.T) {
+	legs(t, func(t *testing.T, n *Node) {
+		n.make(t, oneT4)
+		d := n.daemon(t, "CUDA_VISIBLE_DEVICES="+uuidA)
+		a := n.start(t, "go on context until eof", d.vars()...)
+		a.line("context on device 0: ok")
+		n.simgpu(t, "mps", "fault", "0")
+		a.line("until eof: error 700 CUDA_ERROR_ILLEGAL_ADDRESS:")
+		if s := n.shown(t).Servers; len(s) != 1 || s[0].State != "FAULT" {
+			t.Errorf("the servers are %v, want one in FAULT", s)
+		}
+		out, code := n.job(t, "context", d.vars()...)
+		if want := "init: error 807 CUDA_ERROR_MPS_SERVER_NOT_READY: "; code != 1 || !strings.HasPrefix(out, want) {
+			t.Errorf("a newcomer says %q, want %q", out, want)
+		}
+		if code := a.end(); code != 1 {
+			t.Errorf("the affected job ended with %d, want 1", code)
+		}
+		n.eventually(t, "ACTIVE", func(s shown) bool { return len(s.Servers) == 1 && s.Servers[0].State == "ACTIVE" })
+		wantJob(t, n, "context", "context on device 0: ok", 0, d.vars()...)
+	})
+}
+
 // A terminated client meets 810 at its next call; "kill -9" of it then hurts
 // nobody. Without terminate_client a busy one takes its neighbours along.
 func TestTerminatedAndKilledClients(t *testing.T) {

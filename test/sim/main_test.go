@@ -25,6 +25,7 @@ var workers = map[string]func(lib nvml.Interface, args []string) error{
 	"race":     raceInstances,
 	"manage":   manageMIG,
 	"mode":     changeMode,
+	"watch":    watch,
 }
 
 func TestMain(m *testing.M) {

@@ -220,9 +220,28 @@ void destroy(nvmlDevice_t mig_device)
 	OK(nvmlGpuInstanceDestroy(g));
 }
 
+/* scene makes MPS at work on GPU 0 of the node that is there, names its processes (server, two clients, an outsider),
+ * and holds it until its input ends: for stock nvidia-smi and other clients. */
+static int scene(void)
+{
+	pid_t server = worker(SIM_MPS_SERVER, 0, SIM_NONE, SIM_NONE, 28, 0), a = worker(SIM_MPS_CLIENT, 0, SIM_NONE, SIM_NONE, 500, 30);
+	pid_t b = worker(SIM_MPS_CLIENT, 0, SIM_NONE, SIM_NONE, 300, 20), outside = worker(SIM_COMPUTE, 0, SIM_NONE, SIM_NONE, 100, 10);
+	struct sim_node *n = edit();
+	of(n, a)->server = of(n, b)->server = server;
+	done(n);
+	later(3000000); /* samples have come */
+	printf("%d %d %d %d\n", server, a, b, outside);
+	fflush(stdout);
+	while (getchar() != EOF)
+		;
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	atexit(end_all);
+	if (argc > 1 && strcmp(argv[1], "scene") == 0)
+		return scene();
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
 		for (const struct check *c = all[i]; c->name; c++)
 			if (argc < 2)

@@ -265,15 +265,7 @@ void verb_driver(int argc, char **argv)
 /* The error that the clients of a faulted server meet: as after an illegal address in one of them. */
 enum { ILLEGAL_ADDRESS = 700 };
 
-static uint32_t gpus_of(const struct sim_node *n, const struct sim_mps_server *s)
-{
-	for (int i = 0; i < SIM_DAEMONS; i++)
-		if (n->mps_daemon[i].used && n->mps_daemon[i].pid == s->daemon)
-			return n->mps_daemon[i].gpus;
-	return 0;
-}
-
-/* mps fault GPU: the server on that GPU. */
+/* mps fault GPU: every server that is on that GPU, whichever daemon started it. */
 void verb_mps(int argc, char **argv)
 {
 	(void)argc;
@@ -282,11 +274,13 @@ void verb_mps(int argc, char **argv)
 	struct sim_node *n = edit();
 	uint32_t gpu = gpu_of(n, argv[1]);
 	int found = 0;
-	for (int i = 0; i < SIM_SERVERS; i++)
-		if (n->mps_server[i].used && gpus_of(n, &n->mps_server[i]) >> gpu & 1) {
-			sim_mps_fault(n, n->mps_server[i].pid, 0, gpu, ILLEGAL_ADDRESS);
-			found = 1;
-		}
+	for (int i = 0; i < SIM_PROCESSES; i++) {
+		const struct sim_process *p = &n->process[i];
+		if (!p->used || p->kind != SIM_MPS_SERVER || p->gpu != gpu)
+			continue;
+		sim_mps_fault(n, p->pid, 0, gpu, ILLEGAL_ADDRESS);
+		found = 1;
+	}
 	if (!found)
 		die(1, "no MPS server on GPU %u; simgpu show lists them", gpu);
 	xid(n, gpu, 31);

@@ -89,7 +89,7 @@ static const char *server_state(uint32_t s)
 
 static void show_mps(const struct sim_node *n)
 {
-	table_row(&t, 5, "PID", "BRANCH", "UID", "GPUS", "PIPE DIRECTORY");
+	table_row(&t, 5, "PID", "BRANCH", "UID", "VISIBLE DEVICES", "PIPE DIRECTORY");
 	for (int i = 0; i < SIM_DAEMONS; i++) {
 		const struct sim_mps_daemon *d = &n->mps_daemon[i];
 		if (d->used)

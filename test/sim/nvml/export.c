@@ -3,7 +3,7 @@
  * are those that it needs; of the others it prints N/A. Optional: nothing but nvidia-smi uses it. */
 #include "monitor.h"
 
-enum { PLACES = 256, TEXT = 26, SAMPLES_SUPPORTED = 72, HANDLE_BY_INDEX = 81, SAMPLES = 145, COMPUTE = 213, GRAPHICS, MPS };
+enum { PLACES = 256, TEXT = 26, SAMPLES_SUPPORTED = 72, HANDLE_BY_INDEX = 81, SAMPLES = 145, COMPUTE = 213, MPS, GRAPHICS };
 
 static nvmlReturn_t text(void) { return NVML_SUCCESS; } /* called for each line it prints */
 static nvmlReturn_t other(void) { return NVML_ERROR_NOT_SUPPORTED; }

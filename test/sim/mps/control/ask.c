@@ -42,6 +42,11 @@ int tell_limit(struct daemon *d, uint32_t device, uint64_t value)
 		wire_send(d->server.fd, &value, sizeof value);
 }
 
+int tell_priority(struct daemon *d, uint32_t value)
+{
+	return ask(d, WIRE_SET_PRIORITY, NULL, 0) || wire_send(d->server.fd, &value, sizeof value);
+}
+
 int ask_terminate(struct daemon *d, uint32_t pid, uint32_t *result)
 {
 	return ask(d, WIRE_TERMINATE, NULL, 0) || wire_send(d->server.fd, &pid, sizeof pid) ||

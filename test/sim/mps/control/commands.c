@@ -266,8 +266,9 @@ static void get_default_limit(struct daemon *d, const char *args)
 static void set_default_limit(struct daemon *d, const char *args)
 {
 	char value[64] = "";
-	int device;
-	if (!may_set_defaults(d) || sscanf(args, "%d %63s", &device, value) < 1 || !device_in(device))
+	int device = 0; /* so "GPU-…" clears device 0: the word is no number, and no value follows */
+	sscanf(args, "%d %63s", &device, value);
+	if (!may_set_defaults(d) || !device_in(device))
 		return;
 	d->limit[device] = bytes_in(value);
 	publish(d);
@@ -285,7 +286,7 @@ static void get_limit(struct daemon *d, const char *args)
 static void set_limit(struct daemon *d, const char *args)
 {
 	char value[64] = "";
-	int pid = 0, device = -1;
+	int pid = 0, device = 0;
 	sscanf(args, "%d %d %63s", &pid, &device, value);
 	if (known(d, pid) && !busy(d) && settings_of_server(d) && device_in(device))
 		tell_limit(d, (uint32_t)device, bytes_in(value));
@@ -322,10 +323,13 @@ static void set_priority(struct daemon *d, const char *args)
 	int n = number(args);
 	if (!may_set_defaults(d))
 		return;
-	if (n == 0 || n == 1)
-		d->priority = (uint32_t)n;
-	else
+	if (n != 0 && n != 1) {
 		reply(d, "Invalid priority value - must be 0 or 1!");
+		return;
+	}
+	d->priority = (uint32_t)n;
+	if (d->server.ready && d->server.fd >= 0)
+		tell_priority(d, d->priority); /* the one default that a running server hears of */
 }
 
 static void quit(struct daemon *d, const char *args)

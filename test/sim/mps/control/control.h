@@ -76,6 +76,7 @@ int ask_percentage(struct daemon *d, double *value);
 int tell_percentage(struct daemon *d, double value);
 int ask_limit(struct daemon *d, uint32_t device, uint64_t *value);
 int tell_limit(struct daemon *d, uint32_t device, uint64_t value);
+int tell_priority(struct daemon *d, uint32_t value);
 int ask_terminate(struct daemon *d, uint32_t pid, uint32_t *result);
 int ask_status(struct daemon *d, uint32_t *active);
 void ask_clients(struct daemon *d);            /* these three answer the command line themselves */
