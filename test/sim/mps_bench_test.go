@@ -90,13 +90,11 @@ func publicCopy(t *testing.T, file string) string {
 
 func writeFile(t *testing.T, path, text string, mode fs.FileMode) string {
 	t.Helper()
-	// Through a name of its own: a fork of a parallel test that holds the file
-	// open for writing would make it "text file busy".
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Chmod(tmp, mode), os.Rename(tmp, path)); err != nil {
+	// A child that a parallel test forks meanwhile would hold the file open for
+	// writing, and make it "text file busy".
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := errors.Join(os.WriteFile(path, []byte(text), mode), os.Chmod(path, mode)); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -104,10 +102,10 @@ func writeFile(t *testing.T, path, text string, mode fs.FileMode) string {
 
 // fakeServer never connects: the daemon keeps it in INITIALIZING.
 const fakeServer = `#!/bin/sh
-echo "$@" >>"$0.args"
 [ -z "${FAKE_EXIT-}" ] || exit "$FAKE_EXIT"
 [ -z "${FAKE_STUBBORN-}" ] || trap '' INT
 trap 'exit 0' TERM
+echo "$$ $*" >>"$0.args"
 while :; do sleep 0.02; done
 `
 
@@ -335,7 +333,8 @@ func (b *bench) server(uid int, status string) int {
 	return b.theServer(status)
 }
 
-// theServer waits for a server in some status ("" for any) and returns its PID.
+// theServer waits for a server in some status ("" for any, but a fake one has
+// set its traps) and returns its PID.
 // 535 has no status: there readiness shows in a setting that can be read.
 func (b *bench) theServer(status string) int {
 	b.t.Helper()
@@ -343,8 +342,11 @@ func (b *bench) theServer(status string) int {
 	b.until("a server is "+status, func() bool {
 		pid, _ = strconv.Atoi(b.ask("get_server_list"))
 		switch {
-		case pid == 0 || status == "":
-			return pid != 0
+		case pid == 0:
+			return false
+		case status == "":
+			args, err := os.ReadFile(filepath.Join(b.servers, "nvidia-cuda-mps-server.args"))
+			return err != nil || strings.Contains("\n"+string(args), fmt.Sprintf("\n%d ", pid))
 		case b.leg.branch == 0:
 			return (b.ask(fmt.Sprint("get_active_thread_percentage ", pid)) != "") == (status == "ACTIVE")
 		default:

@@ -75,14 +75,19 @@ static void cleared(void)
 	node("550.163.01", "A100-40");
 	unsigned count = 0;
 	enable();
-	worker(SIM_COMPUTE, 0, SIM_NONE, SIM_NONE, 10, 0);
+	pid_t p = worker(SIM_COMPUTE, 0, SIM_NONE, SIM_NONE, 10, 0);
 	GIVES(NVML_ERROR_INSUFFICIENT_SIZE, nvmlDeviceGetAccountingPids(device(0), &count, NULL));
 	EQUAL(1, count);
 	OK(nvmlDeviceClearAccountingPids(device(0))); /* the ones that ended only */
 	GIVES(NVML_ERROR_INSUFFICIENT_SIZE, nvmlDeviceGetAccountingPids(device(0), &count, NULL));
 	EQUAL(1, count);
+	later(1000); /* its record is in the buffer now */
 	OK(nvmlDeviceSetAccountingMode(device(0), NVML_FEATURE_DISABLED));
 	GIVES(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetAccountingPids(device(0), &count, NULL));
+	end(p); /* unseen */
+	enable();
+	OK(nvmlDeviceGetAccountingPids(device(0), &count, NULL));
+	EQUAL(0, count);
 }
 
 static void ring(void)

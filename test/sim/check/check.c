@@ -134,6 +134,8 @@ static void end_all(void)
 	for (unsigned i = 0; i < worker_count; i++)
 		if (workers[i])
 			kill(workers[i], SIGKILL);
+	while (waitpid(-1, NULL, 0) > 0) /* leave nothing to init, which may be slow */
+		;
 }
 
 pid_t worker(uint32_t kind, uint32_t gpu, uint32_t gi, uint32_t ci, unsigned mib, unsigned load)

@@ -91,6 +91,10 @@ static void by_process(void)
 	EQUAL(0, read_samples(s, 0));
 	pid_t p = worker(SIM_COMPUTE, 0, SIM_NONE, SIM_NONE, 10, 30);
 	worker(SIM_COMPUTE, 0, SIM_NONE, SIM_NONE, 10, 0); /* idle: no sample */
+	struct sim_node *n = edit();
+	uint64_t since = of(n, p)->since;
+	done(n);
+	CHECK(read_samples(s, 0) == 0 || s[0].timeStamp > since); /* nothing from before it was there */
 	later(3000000);
 	EQUAL(1, read_samples(s, 0));
 	CHECK((int)s[0].pid == p && s[0].smUtil == 30);

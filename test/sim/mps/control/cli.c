@@ -1,7 +1,7 @@
 /* cli.c: the command line: commands from standard input, replies to standard output.
  *
  * One thread sends and one receives, as in the real one, and who is first decides what a refused caller sees: rc 1
- * with "Cannot send command", or rc 0 with nothing (facts mps.md §6). */
+ * with "Cannot send command", or rc 1 or rc 0 with nothing (facts mps.md §6). */
 #include "control.h"
 
 #include <errno.h>
@@ -13,14 +13,15 @@
 
 enum { REPLY = 0, CLOSED = 1 };
 
+/* A daemon that closed leaves rc 1; one that closed with something of ours unread leaves a reset, and rc 0. */
 static void *receive(void *arg)
 {
 	int fd = *(int *)arg;
 	for (;;) {
 		struct { uint32_t kind; char text[WIRE_TEXT + 1]; } m;
-		ssize_t n = wire_receive_any(fd, &m, sizeof m - 1, NULL, NULL);
+		ssize_t n = wire_receive_any(fd, &m, sizeof m.kind + WIRE_TEXT, NULL, NULL);
 		if (n < (ssize_t)sizeof m.kind)
-			exit(0); /* closed, or reset because the daemon left something unread: no word, rc 0 */
+			exit(n >= 0);
 		size_t size = (size_t)n - sizeof m.kind;
 		if (m.kind == CLOSED) {
 			uint32_t status = 0;
@@ -35,8 +36,7 @@ static void *receive(void *arg)
 
 static void cannot_send(void)
 {
-	fputs("Cannot send command to MPS control daemon process\n", stderr);
-	fflush(stdout);
+	fputs("Cannot send command to MPS control daemon process\n", stderr); /* unbuffered */
 	_exit(1);
 }
 

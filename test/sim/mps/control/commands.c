@@ -9,7 +9,7 @@
 
 static void send_reply(struct daemon *d, const char *text)
 {
-	struct { uint32_t kind; char text[WIRE_TEXT]; } m = { .kind = 0 };
+	struct { uint32_t kind; char text[2 * WIRE_TEXT]; } m = { .kind = 0 };
 	size_t n = strnlen(text, sizeof m.text);
 	memcpy(m.text, text, n);
 	if (d->ui >= 0)
@@ -18,7 +18,7 @@ static void send_reply(struct daemon *d, const char *text)
 
 void say(struct daemon *d, const char *format, ...)
 {
-	char text[WIRE_TEXT];
+	char text[2 * WIRE_TEXT];
 	va_list args;
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
@@ -28,7 +28,7 @@ void say(struct daemon *d, const char *format, ...)
 
 void reply(struct daemon *d, const char *format, ...)
 {
-	char text[WIRE_TEXT];
+	char text[2 * WIRE_TEXT];
 	va_list args;
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
@@ -132,6 +132,8 @@ static void start_server(struct daemon *d, const char *args)
 		reply(d, "A user id (UID) is required to start a new server");
 	else if (!root(d) && d->ui_uid != (uid_t)uid)
 		refuse(d, "Only the root user may start server for another user.");
+	else if (d->quitting)
+		reply(d, "The MPS control daemon is shutting down");
 	else
 		server_want(d, (uid_t)uid);
 }

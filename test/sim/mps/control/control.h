@@ -39,7 +39,7 @@ struct daemon {
 	struct pending pending[PENDING];
 	int waiting;
 	int tries;          /* starts in a row that failed */
-	int failed;         /* a server exited with another status than 0 */
+	int failed;         /* the last status other than 0 that a server exited with: it becomes the daemon's */
 	int quitting;
 	uint64_t force_at;  /* ms; 0: never */
 };

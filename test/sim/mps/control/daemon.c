@@ -88,7 +88,7 @@ static void start_log(struct daemon *d, int foreground)
 static int listen_on(struct daemon *d, const char *name)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	if (snprintf(a.sun_path, sizeof a.sun_path, "%s/%s", d->pipe, name) >= (int)sizeof a.sun_path)
+	if (snprintf(a.sun_path, sizeof a.sun_path, "%s/%s", d->pipe, name) >= (int)sizeof a.sun_path - 1)
 		return -1; /* from 88 bytes on: no word about it (§3) */
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	unlink(a.sun_path);
@@ -243,6 +243,8 @@ static void hear_ui(struct daemon *d)
 		close(d->ui);
 		d->ui = -1;
 		control_log("UI closed");
+	} else if (size == 0 && d->quitting) {
+		return; /* whoever asks while it quits waits for the end, too */
 	} else if (size == 0) {
 		daemon_close_ui(d, 0);
 		control_log("UI closed");
@@ -253,16 +255,16 @@ static void hear_ui(struct daemon *d)
 	}
 }
 
-/* While it quits it takes nobody any more: callers hang. */
 static void serve(struct daemon *d)
 {
-	struct pollfd p[4] = { { d->quitting ? -1 : d->control, POLLIN, 0 }, { d->quitting ? -1 : d->privileged, POLLIN, 0 },
-		{ d->events, POLLIN, 0 }, { d->quitting ? -1 : d->ui, POLLIN, 0 } };
+	struct pollfd p[4] = { { d->control, POLLIN, 0 }, { d->privileged, POLLIN, 0 }, { d->events, POLLIN, 0 }, { d->ui, POLLIN, 0 } };
 	if (poll(p, 4, server_timeout(d)) < 0 && errno != EINTR)
 		return;
 	if (p[2].revents)
 		server_reap(d);
 	server_tick(d);
+	if (d->quitting && !d->server.pid)
+		return;
 	if (p[0].revents)
 		accept_from(d, d->control);
 	if (p[1].revents)
@@ -286,8 +288,9 @@ static int detach(int *tell)
 	}
 	close(p[0]);
 	*tell = p[1];
-	if (setsid() < 0 || fork() != 0)
+	if (fork() != 0)
 		_exit(0);
+	setsid();
 	return -1;
 }
 
@@ -299,9 +302,7 @@ static void silence(void)
 		dup2(null, fd);
 	if (null > 2)
 		close(null);
-	if (chdir("/") != 0)
-		return;
-}
+} /* the working directory stays: a relative pipe directory works */
 
 int daemon_run(struct daemon *d, int background)
 {

@@ -175,7 +175,7 @@ void server_client(struct daemon *d, int fd, pid_t pid, uid_t uid)
 	}
 	control_log("NEW CLIENT %d from user %u: Server is not ready, push client to pending list", (int)pid, (unsigned)uid);
 	wait_for_server(d, pid, uid, fd);
-	if (!s->pid)
+	if (!s->pid && !d->quitting)
 		server_start(d, uid);
 	else if (!serves(d, uid))
 		has_to_go(d);
@@ -201,7 +201,8 @@ static void ended(struct daemon *d, pid_t pid, int how)
 		return;
 	if (d->server.fd >= 0)
 		close(d->server.fd);
-	d->failed |= status != 0;
+	if (status)
+		d->failed = status;
 	d->tries = d->server.ready ? 0 : d->tries + 1;
 	d->server = (struct server){ .fd = -1 };
 	if (d->tries >= TRIES || d->quitting)
