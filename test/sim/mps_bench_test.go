@@ -63,6 +63,18 @@ func onEachLeg(t *testing.T, test func(t *testing.T, l leg)) {
 	}
 }
 
+// onSimulated runs a test against ours alone.
+func onSimulated(t *testing.T, test func(t *testing.T, l leg)) {
+	for i := range driver.Branches() {
+		l := leg{branch: i}
+		t.Run(l.String(), func(t *testing.T) {
+			t.Parallel()
+			l.control = publicCopy(t, filepath.Join(Dir(t), "bin/nvidia-cuda-mps-control"))
+			test(t, l)
+		})
+	}
+}
+
 // shortDir is a directory that every account can traverse: t.TempDir is often
 // too long for a pipe directory.
 func shortDir(t *testing.T) string {
@@ -244,6 +256,12 @@ func statFields(pid int) []string {
 		return nil
 	}
 	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+}
+
+// gone tells whether a process is dead; a zombie is.
+func gone(pid int) bool {
+	f := statFields(pid)
+	return len(f) == 0 || f[0] == "Z" || f[0] == "X"
 }
 
 func (b *bench) until(what string, so func() bool) {
