@@ -118,6 +118,7 @@ type bench struct {
 	logs    string
 	servers string // first on the daemon's PATH
 	env     []string
+	node    *Node // of the simulated server
 	cmd     *exec.Cmd
 	ended   chan struct{}
 	said    int // bytes of the log that were read
@@ -144,7 +145,7 @@ func newBench(t *testing.T, l leg, server string, env ...string) *bench {
 		writeFile(t, program+".args", "", 0o666)
 	case "sim":
 		n := New(t, version+".1", "V100S")
-		b.env = append(b.env, n.Vars()...)
+		b.node, b.env = n, append(b.env, n.Vars()...)
 		copied, err := os.ReadFile(filepath.Join(n.Dir, "bin/nvidia-cuda-mps-server"))
 		if err != nil {
 			t.Fatal(err)

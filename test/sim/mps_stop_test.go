@@ -446,6 +446,7 @@ func TestCallerDies(t *testing.T) {
 		cmd, _ := b.inside("")
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		b.until("the daemon sees it", func() bool { return strings.HasSuffix(b.output(), "UI closed\n") })
 		if got := b.ask("get_default_active_thread_percentage"); got != "100.0" {
 			t.Errorf("after a killed caller: %q", got)
 		}

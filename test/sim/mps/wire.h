@@ -24,8 +24,8 @@ enum wire_command { WIRE_TAKE_CLIENT = 2, WIRE_SHUTDOWN = 5, WIRE_CLIENTS = 6, W
 
 enum { WIRE_DEVICES = 32, WIRE_TEXT = 4096 };
 
-/* One line of ps, and one client of get_device_client_list. */
-struct wire_client { uint32_t pid, pad1, mig, pad2; uint8_t uuid[16]; uint32_t id, pad3; };
+/* One line of ps (which shows id), and one client of get_device_client_list (which shows context). */
+struct wire_client { uint32_t pid, context, mig, pad; uint8_t uuid[16]; uint32_t id, pad2; };
 /* A device of get_device_client_list: 76 bytes. */
 struct wire_device { uint32_t bus, device; char name[64]; uint32_t function; };
 

@@ -79,7 +79,7 @@ void ask_device_clients(struct daemon *d)
 			return;
 		reply(d, "[%d] %02d:%02d.%d, %.64s", v.device, v.bus, v.device, v.function, v.name);
 		for (uint32_t k = 0; k < count && wire_receive(d->server.fd, &c, sizeof c) == 0; k++)
-			reply(d, "%u.%u", c.pid, c.id);
+			reply(d, "%u.%u", c.pid, c.context);
 	}
 }
 

@@ -191,6 +191,15 @@ void server_want(struct daemon *d, uid_t uid)
 	}
 }
 
+/* First come, first served, but the account whose server has ended goes before all others. */
+static uid_t next_account(const struct daemon *d, uid_t last)
+{
+	for (int i = 0; i < d->waiting; i++)
+		if (d->pending[i].uid == last)
+			return last;
+	return d->pending[0].uid;
+}
+
 /* Death by signal counts as status 0. */
 static void ended(struct daemon *d, pid_t pid, int how)
 {
@@ -204,11 +213,12 @@ static void ended(struct daemon *d, pid_t pid, int how)
 	if (status)
 		d->failed = status;
 	d->tries = d->server.ready ? 0 : d->tries + 1;
+	uid_t last = d->server.uid;
 	d->server = (struct server){ .fd = -1 };
 	if (d->tries >= TRIES || d->quitting)
 		drop_pending(d);
 	if (d->waiting)
-		server_start(d, d->pending[0].uid);
+		server_start(d, next_account(d, last));
 	else
 		d->tries = 0;
 }

@@ -105,7 +105,7 @@ static uint32_t clients_on(const struct sim_node *n, const struct host *h, uint3
 {
 	uint32_t count = 0;
 	for (int i = 0; i < h->guests; i++) {
-		struct wire_client c = { .pid = (uint32_t)h->guest[i].pid, .id = h->guest[i].id };
+		struct wire_client c = { .pid = (uint32_t)h->guest[i].pid, .context = h->guest[i].id, .id = h->guest[i].id };
 		if (!uses(n, h, &h->guest[i], device))
 			continue;
 		describe(n, h->device[device], c.uuid, &c);
