@@ -63,6 +63,18 @@ func onEachLeg(t *testing.T, test func(t *testing.T, l leg)) {
 	}
 }
 
+// onSimulated runs a test against ours alone.
+func onSimulated(t *testing.T, test func(t *testing.T, l leg)) {
+	for i := range driver.Branches() {
+		l := leg{branch: i}
+		t.Run(l.String(), func(t *testing.T) {
+			t.Parallel()
+			l.control = publicCopy(t, filepath.Join(Dir(t), "bin/nvidia-cuda-mps-control"))
+			test(t, l)
+		})
+	}
+}
+
 // shortDir is a directory that every account can traverse: t.TempDir is often
 // too long for a pipe directory.
 func shortDir(t *testing.T) string {
