@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +21,11 @@ import (
 // TestSignals: mps.md §8: every signal ends the daemon at once, nothing is
 // cleaned up or logged, and the next one starts over what is left.
 func TestSignals(t *testing.T) {
+	// What this process ignores (a background job: SIGINT; nohup: SIGHUP) the
+	// daemon would ignore too; what it catches, the daemon has by default.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP, syscall.SIGINT)
+	t.Cleanup(func() { signal.Stop(caught) })
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "none")
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGKILL} {
