@@ -16,6 +16,8 @@ import (
 type Config struct {
 	RequestVRAM RequestVRAM
 	CPUOnly     CPUOnly
+	Budgets     Budgets
+	Usage       Usage
 	Health      Health
 	HTCondor    HTCondor
 	Metrics     Metrics
@@ -83,7 +85,41 @@ func (a Amount) Of(total int64) int64 {
 	return a.N
 }
 
-// Health bounds how long a proof of a control daemon's health is trusted.
+// Budgets says what becomes of a job that uses more VRAM than its budget, all
+// its processes together.
+type Budgets struct {
+	// Enforce is what happens; Grace is for how long the job may be over.
+	Enforce Enforce
+	Grace   time.Duration
+	// The tolerance is the larger of a percentage of the budget and an amount.
+	TolerancePercent float64
+	ToleranceVRAM    gpu.MiB
+}
+
+// Limit is how much a job of this budget may use.
+func (b Budgets) Limit(budget gpu.MiB) gpu.MiB {
+	return budget + max(b.ToleranceVRAM, gpu.MiB(float64(budget)*b.TolerancePercent/100))
+}
+
+// Enforce names what becomes of a job that breaks a rule.
+type Enforce string
+
+// What becomes of it: it is only counted and reported; HTCondor holds it with
+// the reason; its processes that break the rule are killed.
+const (
+	EnforceReport Enforce = "report"
+	EnforceHold   Enforce = "hold"
+	EnforceKill   Enforce = "kill"
+)
+
+// Usage is the sampling of what jobs use.
+type Usage struct {
+	// Interval is the time between two samples.
+	Interval time.Duration
+}
+
+// Health bounds how long a proof of a control daemon's health is trusted, and
+// says when a GPU opens.
 type Health struct {
 	// MaxAge is the oldest proof on which a job is admitted.
 	MaxAge time.Duration
@@ -91,13 +127,34 @@ type Health struct {
 	Deadline time.Duration
 	// Interval is the pace of the reconcile loop.
 	Interval time.Duration
+	// Open is what a GPU must have shown before it takes jobs.
+	Open Open
+	// Unattached is what becomes of a job's process that computes on a shared
+	// GPU for longer than AttachWithin and is no client of its control daemon.
+	Unattached   Enforce
+	AttachWithin time.Duration
 }
+
+// Open is the condition on which a GPU takes jobs.
+type Open string
+
+// The conditions: the control daemon has proven its limits; a CUDA client has
+// attached and met them as well, since the boot, the last fault and driver.
+const (
+	OpenAfterProof  Open = "after-proof"
+	OpenAfterVerify Open = "after-verify"
+)
 
 // HTCondor is what the agent must know of the HTCondor installation.
 type HTCondor struct {
 	// Manage says whether the agent writes the execution point's
 	// configuration (false: the site runs "gpuslot condor-config" itself).
 	Manage bool
+	// Supervise runs a job on a shared GPU below "gpuslot-condor supervise",
+	// which lets its MPS clients leave before a signal ends them.
+	Supervise bool
+	// JobWrapper is the site's own job wrapper, started by ours; empty if none.
+	JobWrapper string
 }
 
 // Metrics is the Prometheus listener.
@@ -154,6 +211,9 @@ type Settings struct {
 	// ComputeMode is the mode wanted while the GPU is shared; empty leaves it alone.
 	ComputeMode gpu.ComputeMode
 	Tenancy     Tenancy
+	// ClientsPerShare caps the MPS clients of one job; 0 lets the plan divide
+	// what the driver serves by the shares.
+	ClientsPerShare int
 	// ModeFrom names the table that set Mode ("defaults" if none did).
 	ModeFrom string
 }

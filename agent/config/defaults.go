@@ -11,9 +11,14 @@ func Default() Config {
 	c := Config{
 		RequestVRAM: RequestVRAM{Minimum: 1536, Quantum: 512, WithoutRequest: WithoutRequestAuto},
 		CPUOnly:     CPUOnly{CPUs: Amount{Percent: 10}, Memory: Amount{Percent: 10}},
-		Health:      Health{MaxAge: 60 * time.Second, Deadline: 3 * time.Second, Interval: 15 * time.Second},
-		HTCondor:    HTCondor{Manage: true},
-		Metrics:     Metrics{Listen: "127.0.0.1:9847"},
+		Budgets:     Budgets{Enforce: EnforceHold, Grace: 10 * time.Second, TolerancePercent: 5, ToleranceVRAM: 256},
+		Usage:       Usage{Interval: time.Second},
+		Health: Health{
+			MaxAge: 60 * time.Second, Deadline: 3 * time.Second, Interval: 15 * time.Second,
+			Open: OpenAfterProof, Unattached: EnforceReport, AttachWithin: 30 * time.Second,
+		},
+		HTCondor: HTCondor{Manage: true, Supervise: true},
+		Metrics:  Metrics{Listen: "127.0.0.1:9847"},
 		Paths: Paths{
 			Run:           "/run/gpuslot",
 			State:         "/var/lib/gpuslot",

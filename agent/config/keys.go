@@ -28,6 +28,7 @@ func Keys() []Key {
 	var keys []Key
 	keys = append(keys, sharingKeys()...)
 	keys = append(keys, jobKeys()...)
+	keys = append(keys, budgetKeys()...)
 	keys = append(keys, agentKeys()...)
 	return keys
 }
@@ -51,7 +52,9 @@ func Tables() []Table {
 		{"gpu", `[gpu."GPU-…"]`, true, "The keys of `[sharing]`, but `whole`, for one GPU by its UUID, and where it is expected. A GPU that is configured but absent is reported, never an error."},
 		{"request_vram", "[request_vram]", false, "What a job may say in `request_vram`."},
 		{"cpu_only", "[cpu_only]", false, "The part of the node kept for jobs without GPUs. The rest goes to the GPUs in proportion to their memory."},
-		{"health", "[health]", false, "How long a proof that a control daemon works is trusted."},
+		{"budgets", "[budgets]", false, "What becomes of a job whose processes together use more VRAM than its budget."},
+		{"usage", "[usage]", false, "The sampling of what jobs use."},
+		{"health", "[health]", false, "When a GPU takes jobs, and how long a proof that its control daemon works is trusted."},
 		{"htcondor", "[htcondor]", false, "The HTCondor installation."},
 		{"metrics", "[metrics]", false, "The Prometheus listener."},
 		{"paths", "[paths]", false, "Where gpuslot writes, and the programs it runs."},

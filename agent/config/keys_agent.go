@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// agentKeys are [health], [htcondor], [metrics] and [paths].
+// agentKeys are [health], [htcondor], [metrics] and [paths]: the agent's own.
 func agentKeys() []Key {
 	return []Key{
 		{Table: "health", Name: "max_age", Type: "a time with its unit", Default: `"60s"`,
@@ -30,11 +30,41 @@ func agentKeys() []Key {
 				d, p := duration(v, time.Second, 10*time.Minute)
 				return put(&c.Health.Interval, d, p)
 			}},
+		{Table: "health", Name: "open", Type: `"after-proof" or "after-verify"`, Default: `"after-proof"`,
+			Meaning: "When a shared GPU takes jobs: once its control daemon has proven its limits; or once a small CUDA client has attached and met them as well (`gpuslot verify`), after each boot, fault and change of the driver.",
+			set: func(c *Config, _ *table, v any) string {
+				o, p := word(v, OpenAfterProof, OpenAfterVerify)
+				return put(&c.Health.Open, o, p)
+			}},
+		{Table: "health", Name: "unattached", Type: `"report", "hold" or "kill"`, Default: `"report"`,
+			Meaning: "What becomes of a process that computes on a shared GPU and is no client of its control daemon, so that no limit holds for it: it is counted and reported; HTCondor holds its job as well; or it is killed as well.",
+			set: func(c *Config, _ *table, v any) string {
+				e, p := word(v, EnforceReport, EnforceHold, EnforceKill)
+				return put(&c.Health.Unattached, e, p)
+			}},
+		{Table: "health", Name: "attach_within", Type: "a time with its unit", Default: `"30s"`,
+			Meaning: "How long after its first use of the GPU a process may be without the control daemon.",
+			set: func(c *Config, _ *table, v any) string {
+				d, p := duration(v, time.Second, time.Hour)
+				return put(&c.Health.AttachWithin, d, p)
+			}},
 		{Table: "htcondor", Name: "manage", Type: "true or false", Default: "true",
 			Meaning: "Whether the agent writes the execution point's configuration. With `false` the site writes it with `gpuslot condor-config`.",
 			set: func(c *Config, _ *table, v any) string {
 				b, p := readBool(v)
 				return put(&c.HTCondor.Manage, b, p)
+			}},
+		{Table: "htcondor", Name: "supervise", Type: "true or false", Default: "true",
+			Meaning: "Whether jobs on shared GPUs run below `gpuslot-condor supervise`, by HTCondor's job wrapper. It lets their MPS clients leave before a signal ends them, which otherwise may take neighbours along, and keeps a job that ends over its budget until the hold is there.",
+			set: func(c *Config, _ *table, v any) string {
+				b, p := readBool(v)
+				return put(&c.HTCondor.Supervise, b, p)
+			}},
+		{Table: "htcondor", Name: "job_wrapper", Type: "an absolute path", Default: `""`,
+			Meaning: "The site's own job wrapper (what `USER_JOB_WRAPPER` named), which `supervise` then starts; empty for none.",
+			set: func(c *Config, _ *table, v any) string {
+				s, p := readPath(v, true)
+				return put(&c.HTCondor.JobWrapper, s, p)
 			}},
 		{Table: "metrics", Name: "listen", Type: "host:port", Default: `"127.0.0.1:9847"`,
 			Meaning: "Where Prometheus finds `/metrics`; empty for no listener.",

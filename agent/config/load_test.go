@@ -80,8 +80,20 @@ memory = "12.5%"
 max_age = "2m"
 deadline = "1500ms"
 interval = "30s"
+open = "after-verify"
+unattached = "kill"
+attach_within = "1m"
+[budgets]
+enforce = "report"
+grace = "30s"
+tolerance_percent = 2.5
+tolerance_vram = 128
+[usage]
+interval = "500ms"
 [htcondor]
 manage = false
+supervise = false
+job_wrapper = "/opt/site/wrapper"
 [metrics]
 listen = "[::1]:9848"
 web_config = "/etc/gpuslot/web.yml"
@@ -95,8 +107,13 @@ condor_config = "/etc/condor/config.d/60-gpuslot.conf"
 	want := Default()
 	want.RequestVRAM = RequestVRAM{Minimum: 1024, Quantum: 256, WithoutRequest: WithoutRequestShare}
 	want.CPUOnly = CPUOnly{CPUs: Amount{N: 4}, Memory: Amount{Percent: 12.5}}
-	want.Health = Health{MaxAge: 2 * time.Minute, Deadline: 1500 * time.Millisecond, Interval: 30 * time.Second}
-	want.HTCondor = HTCondor{Manage: false}
+	want.Health = Health{
+		MaxAge: 2 * time.Minute, Deadline: 1500 * time.Millisecond, Interval: 30 * time.Second,
+		Open: OpenAfterVerify, Unattached: EnforceKill, AttachWithin: time.Minute,
+	}
+	want.Budgets = Budgets{Enforce: EnforceReport, Grace: 30 * time.Second, TolerancePercent: 2.5, ToleranceVRAM: 128}
+	want.Usage = Usage{Interval: 500 * time.Millisecond}
+	want.HTCondor = HTCondor{Manage: false, Supervise: false, JobWrapper: "/opt/site/wrapper"}
 	want.Metrics = Metrics{Listen: "[::1]:9848", WebConfig: "/etc/gpuslot/web.yml"}
 	want.Paths = Paths{Run: "/run/g", State: "/var/lib/g", ControlDaemon: "/opt/nvidia/bin/nvidia-cuda-mps-control", Libexec: "/opt/g/libexec", CondorConfig: "/etc/condor/config.d/60-gpuslot.conf"}
 	equal(t, want, got)

@@ -11,14 +11,15 @@ import (
 
 // table is one sharing table as written: nil fields were not set.
 type table struct {
-	mode           *Mode
-	shares         *int
-	whole          *int
-	reservedVRAM   *gpu.MiB
-	largestRequest *gpu.MiB
-	threads        *Threads
-	computeMode    *gpu.ComputeMode
-	tenancy        *Tenancy
+	mode            *Mode
+	shares          *int
+	whole           *int
+	reservedVRAM    *gpu.MiB
+	largestRequest  *gpu.MiB
+	threads         *Threads
+	computeMode     *gpu.ComputeMode
+	tenancy         *Tenancy
+	clientsPerShare *int
 	// host is where a GPU is expected; only in [gpu."…"].
 	host *string
 }
@@ -94,6 +95,7 @@ func (s *Settings) lay(t table, from string) {
 	over(&s.Threads, t.threads)
 	over(&s.ComputeMode, t.computeMode)
 	over(&s.Tenancy, t.tenancy)
+	over(&s.ClientsPerShare, t.clientsPerShare)
 }
 
 func over[T any](dst, src *T) {

@@ -1,0 +1,43 @@
+package config
+
+import "time"
+
+// budgetKeys are [budgets] and [usage].
+func budgetKeys() []Key {
+	return []Key{
+		{Table: "budgets", Name: "enforce", Type: `"hold" or "report"`, Default: `"hold"`,
+			Meaning: "`hold` ends the MPS clients of a job over its budget, and HTCondor holds it with the numbers and the request it needs; `report` only counts what would have been held. A use that cannot be measured holds nobody.",
+			set: func(c *Config, _ *table, v any) string {
+				e, p := word(v, EnforceHold, EnforceReport)
+				return put(&c.Budgets.Enforce, e, p)
+			}},
+		{Table: "budgets", Name: "grace", Type: "a time with its unit", Default: `"10s"`,
+			Meaning: "How long a job may be over its budget.",
+			set: func(c *Config, _ *table, v any) string {
+				d, p := duration(v, time.Second, time.Hour)
+				return put(&c.Budgets.Grace, d, p)
+			}},
+		{Table: "budgets", Name: "tolerance_percent", Type: "0 to 100", Default: "5",
+			Meaning: "How far above its budget a job may be, in percent of it; the larger of this and `tolerance_vram` counts.",
+			set: func(c *Config, _ *table, v any) string {
+				n, ok := number(v)
+				if !ok || n < 0 || n > 100 {
+					return "write a percentage from 0 to 100" + unquote(v)
+				}
+				c.Budgets.TolerancePercent = n
+				return ""
+			}},
+		{Table: "budgets", Name: "tolerance_vram", Type: "a number of MiB", Default: "256",
+			Meaning: "How far above its budget a job may be, in MiB.",
+			set: func(c *Config, _ *table, v any) string {
+				n, p := readMiB(v, 0)
+				return put(&c.Budgets.ToleranceVRAM, n, p)
+			}},
+		{Table: "usage", Name: "interval", Type: "a time with its unit", Default: `"1s"`,
+			Meaning: "The time between two samples of what processes use. A job over its budget is noticed at the next one.",
+			set: func(c *Config, _ *table, v any) string {
+				d, p := duration(v, 100*time.Millisecond, time.Minute)
+				return put(&c.Usage.Interval, d, p)
+			}},
+	}
+}
