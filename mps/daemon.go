@@ -22,6 +22,8 @@ type Daemon struct {
 	dir      string
 	program  string
 	patience time.Duration
+	mu       sync.Mutex
+	servers  []int // of the last survey
 	// turn is held during a conversation: the daemon serves one connection at a time.
 	turn chan struct{}
 }
@@ -81,30 +83,26 @@ func (d *Daemon) Prove(ctx context.Context, w Wanted) (Proof, error) {
 	return d.prove(ctx, w, nil)
 }
 
-// prove runs commands and then the three read-backs in one conversation: every
-// further one would cost the daemon four lines of log.
+// prove runs commands and then the read-backs and the servers in one
+// conversation: every further one would cost the daemon four lines of log.
 func (d *Daemon) prove(ctx context.Context, w Wanted, commands []string) (Proof, error) {
-	replies, who, err := d.converse(ctx, append(commands, readBack...)...)
+	replies, servers, who, err := d.survey(ctx, append(commands, readBack...))
 	if err != nil {
 		return Proof{}, err
 	}
 	for i, reply := range replies[:len(commands)] {
 		if isRefusal(reply) {
-			return Proof{}, d.fault(Refused, nil,
-				"it answers %q to %q: run the agent as root or as the account that started the daemon", clip(reply), commands[i])
+			return Proof{}, d.refused(reply, commands[i])
 		}
 	}
 	back := replies[len(commands):]
-	servers, err := parseServers(back[2])
-	if err != nil {
-		return Proof{}, d.fault(WrongLimits, err, "%v: this driver answers in a form that gpuslot does not know", err)
-	}
 	if err := checkLimits(w, back[0], back[1]); err != nil {
 		return Proof{}, d.fault(WrongLimits, err, "%v: gpuslot sets them anew; if it comes back, somebody else sets them", err)
 	}
 	return Proof{
 		PID: who.PID, Started: who.Started, At: time.Now(),
-		Limit: back[0], ThreadPercentage: back[1], Servers: servers,
+		Limit: back[0], ThreadPercentage: back[1],
+		Servers: pidsOf(servers), States: servers,
 	}, nil
 }
 

@@ -23,6 +23,7 @@ const (
 	WrongLimits  Fault = "wrong-limits"  // limits read back are not those set
 	Refused      Fault = "refused"       // the daemon does not take our commands
 	Foreign      Fault = "foreign"       // another account's process holds the control lock
+	NoServer     Fault = "no-server"     // the server asked for is not, or no longer, there
 	Invalid      Fault = "invalid"       // the wish itself is impossible
 )
 

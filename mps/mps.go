@@ -54,8 +54,10 @@ type Proof struct {
 	// Limit and ThreadPercentage as read back, in the daemon's own words.
 	Limit            string
 	ThreadPercentage string
-	// Servers are the PIDs of its MPS servers, in the daemon's order.
+	// Servers are the PIDs of its MPS servers, in the daemon's order, and States
+	// what is known of each.
 	Servers []int
+	States  []Server
 }
 
 // Process is the daemon that the proof is about.

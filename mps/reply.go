@@ -57,7 +57,6 @@ func lineIndex(s, line string) int {
 var readBack = []string{
 	"get_default_device_pinned_mem_limit 0",
 	"get_default_active_thread_percentage",
-	"get_server_list",
 }
 
 // setCommands gives the daemon its limits. Device 0 is the only one that it
@@ -118,8 +117,8 @@ func parsePercentage(s string) (float64, error) {
 	return 0, fmt.Errorf("its default active thread percentage reads %s, which is no percentage", printable(s))
 }
 
-// parseServers reads get_server_list: one PID per line, or nothing.
-func parseServers(s string) ([]int, error) {
+// parsePIDs reads get_server_list and get_client_list: one PID per line, or nothing.
+func parsePIDs(s string) ([]int, error) {
 	if s == "" {
 		return nil, nil
 	}
@@ -127,7 +126,7 @@ func parseServers(s string) ([]int, error) {
 	for line := range strings.SplitSeq(s, "\n") {
 		pid, err := strconv.Atoi(strings.TrimSpace(line))
 		if err != nil || pid < 1 {
-			return nil, fmt.Errorf("its server list reads %s", printable(line))
+			return nil, fmt.Errorf("%s is no PID", printable(line))
 		}
 		pids = append(pids, pid)
 	}

@@ -72,7 +72,7 @@ func FuzzCheckLimits(f *testing.F) {
 	f.Add(int64(1), 50.0, "", "NaN", "x")
 	f.Add(int64(1048576), 50.0, "17179869183G", "1e1", "-1")
 	f.Fuzz(func(t *testing.T, limit int64, percentage float64, backLimit, backPercentage, servers string) {
-		pids, err := parseServers(servers)
+		pids, err := parsePIDs(servers)
 		for _, pid := range pids {
 			if err == nil && pid < 1 {
 				t.Fatalf("%q gave the PID %d", servers, pid)
@@ -91,14 +91,14 @@ func FuzzCheckLimits(f *testing.F) {
 	})
 }
 
-func TestParseServers(t *testing.T) {
+func TestParsePIDs(t *testing.T) {
 	for in, want := range map[string][]int{"": nil, "12": {12}, "12\n345": {12, 345}, "12 \n 345": {12, 345}} {
-		if got, err := parseServers(in); err != nil || !slices.Equal(got, want) {
+		if got, err := parsePIDs(in); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %v, %v", in, got, err)
 		}
 	}
 	for _, in := range []string{"0", "-1", "x", "1\n\n2", "99999999999999999999", "Server 0 not found"} {
-		if got, err := parseServers(in); err == nil {
+		if got, err := parsePIDs(in); err == nil {
 			t.Errorf("%q: %v", in, got)
 		}
 	}

@@ -108,11 +108,8 @@ func (d *Daemon) stale(ctx context.Context, w Wanted) ([]int, error) {
 	if FaultOf(err) != WrongLimits {
 		return nil, err
 	}
-	list, err := d.Command(ctx, "get_server_list")
-	if err != nil {
-		return nil, err
-	}
-	return parseServers(list)
+	servers, err := d.Servers(ctx)
+	return pidsOf(servers), err
 }
 
 // start has the runner start a daemon and waits until it holds its lock.

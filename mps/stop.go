@@ -108,6 +108,8 @@ func (f family) alive() []Process {
 	return left
 }
 
+func (s processStat) stopped() bool { return s.State == 'T' || s.State == 't' }
+
 func (s processStat) dead() bool { return s.State == 'Z' || s.State == 'X' || s.State == 'x' }
 
 // end waits for a quit to do its work, then sends SIGTERM, then SIGKILL.

@@ -1,0 +1,107 @@
+package mps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Termination is the answer to one terminate_client.
+type Termination struct {
+	Client int
+	// Result is the daemon's number: 0 when the client's outstanding work was
+	// ended, else CUDA's code, of which 1 also means that there is no such client.
+	Result int
+	// Listed says that the client was still in the server's list afterwards. It
+	// leaves it when its process lets go of its contexts or ends.
+	Listed bool
+}
+
+// Ended: the client has no work on the GPU any more, so that a signal to its
+// process harms nobody else.
+func (t Termination) Ended() bool { return t.Result == 0 || !t.Listed }
+
+// Terminate ends the outstanding work of clients of one server
+// (terminate_client: they meet error 810) and looks who is left, in one run of
+// the command line, bounded like every other. There is one answer per client,
+// in their order.
+func (d *Daemon) Terminate(ctx context.Context, server int, clients ...int) ([]Termination, error) {
+	if len(clients) == 0 {
+		return nil, nil
+	}
+	var script []string
+	for _, c := range clients {
+		script = append(script, fmt.Sprintf("terminate_client %d %d", server, c))
+	}
+	list := "get_client_list " + strconv.Itoa(server)
+	replies, _, err := d.converse(ctx, append(script, list)...)
+	if err != nil {
+		return nil, err
+	}
+	last := replies[len(clients)]
+	if notFound(last, server) {
+		return nil, d.noServer(server)
+	}
+	left, err := parsePIDs(last)
+	if err != nil {
+		return nil, d.fault(Refused, err, "it answers %s to %q: this driver answers in a form that gpuslot does not know", printable(last), list)
+	}
+	out := make([]Termination, len(clients))
+	for i, c := range clients {
+		if isRefusal(replies[i]) {
+			return nil, d.refused(replies[i], script[i])
+		}
+		result, err := parseResult(replies[i])
+		if err != nil {
+			return nil, d.fault(Refused, err, "%v to %q: this driver answers in a form that gpuslot does not know", err, script[i])
+		}
+		out[i] = Termination{Client: c, Result: result, Listed: slices.Contains(left, c)}
+	}
+	return out, nil
+}
+
+// parseResult reads the last line of a reply to terminate_client.
+func parseResult(reply string) (int, error) {
+	last := reply[strings.LastIndexByte(reply, '\n')+1:]
+	n, err := strconv.Atoi(strings.TrimSpace(last))
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("it answers %s", printable(reply))
+	}
+	return n, nil
+}
+
+// StartServer asks for a server of an account (start_server -uid). The daemon
+// only takes note: one of another account must end first, and whether it comes
+// is seen in the servers. A server of that account that is there stays.
+func (d *Daemon) StartServer(ctx context.Context, uid uint32) error {
+	return d.order(ctx, "start_server -uid "+strconv.FormatUint(uint64(uid), 10), 0)
+}
+
+// ShutdownServer asks a server to end: when its clients have ended, or, by
+// force, now. By force is a SIGINT, which a server may survive.
+func (d *Daemon) ShutdownServer(ctx context.Context, server int, force bool) error {
+	command := "shutdown_server " + strconv.Itoa(server)
+	if force {
+		command += " -f"
+	}
+	return d.order(ctx, command, server)
+}
+
+// order gives a command whose only good answer is none.
+func (d *Daemon) order(ctx context.Context, command string, server int) error {
+	reply, err := d.Command(ctx, command)
+	switch {
+	case err != nil || reply == "":
+		return err
+	case notFound(reply, server):
+		return d.noServer(server)
+	}
+	return d.refused(reply, command)
+}
+
+func (d *Daemon) refused(reply, command string) error {
+	return d.fault(Refused, nil,
+		"it answers %q to %q: run the agent as root or as the account that started the daemon", clip(reply), command)
+}
