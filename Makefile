@@ -39,7 +39,7 @@ install: ## programs, units and snippets, below DESTDIR (run make build first)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/sbin bin/gpuslotd
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/gpuslot
 	install -D -m 755 -t $(LIBEXEC) bin/gpuslot-condor
-	for verb in prepare wrap inventory monitor; do ln -sf gpuslot-condor $(LIBEXEC)/$$verb; done
+	for verb in prepare wrap supervise inventory monitor; do ln -sf gpuslot-condor $(LIBEXEC)/$$verb; done
 	install -D -m 644 -t $(DESTDIR)$(UNITDIR) systemd/units/*.service systemd/units/*.socket
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/condor/config.d etc/condor/50-gpuslot.conf
 	test -e $(DESTDIR)$(SYSCONFDIR)/gpuslot/gpuslot.toml || install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/gpuslot etc/gpuslot.toml

@@ -19,7 +19,8 @@ func InventoryAdsFile(p config.Paths) string { return filepath.Join(p.Run, "cond
 
 // Node says a plan in HTCondor's terms, the devices in the plan's order. The
 // caller adds the Version.
-func Node(p plan.Plan, paths config.Paths) condor.Node {
+func Node(p plan.Plan, cfg config.Config) condor.Node {
+	paths := cfg.Paths
 	n := condor.Node{
 		CPUs:           p.Host.CPUs,
 		Memory:         p.Host.Memory,
@@ -33,6 +34,7 @@ func Node(p plan.Plan, paths config.Paths) condor.Node {
 		PipeRoot:       PipeRoot(paths),
 		Libexec:        paths.Libexec,
 		Inventory:      InventoryAdsFile(paths),
+		Supervise:      cfg.HTCondor.Supervise,
 	}
 	for _, g := range p.GPUs {
 		n.Devices = append(n.Devices, device(g))

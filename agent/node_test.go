@@ -33,7 +33,7 @@ func TestNode(t *testing.T) {
 	want := condor.Node{
 		CPUs: 64, Memory: 393216, CPUOnly: condor.Share{CPUs: 6, Memory: 39321}, Driver: "550.163.01", CUDA: "12.4",
 		WithoutRequest: condor.WithoutRequestWhole, Minimum: 1536, Quantum: 512, Absent: []gpu.UUID{lost},
-		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad",
+		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true,
 		Devices: []condor.Device{
 			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Shared: true,
 				Shares: 7, Pool: 32256, LargestRequest: 16384, DefaultRequest: 4608, Share: condor.Share{CPUs: 30, Memory: 170000}},
@@ -41,7 +41,7 @@ func TestNode(t *testing.T) {
 				Shares: 1, Pool: 16384, LargestRequest: 16384, DefaultRequest: 16384, Share: condor.Share{CPUs: 28, Memory: 183895}},
 		},
 	}
-	got := agent.Node(p, config.Default().Paths)
+	got := agent.Node(p, config.Default())
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

@@ -43,7 +43,7 @@ func (a *Agent) writeCondor(cfg config.Config, p plan.Plan) error {
 }
 
 func (a *Agent) node(cfg config.Config, p plan.Plan) condor.Node {
-	n := Node(p, cfg.Paths)
+	n := Node(p, cfg)
 	n.Version = a.version
 	return n
 }

@@ -34,6 +34,8 @@ type Node struct {
 	Libexec string
 	// Inventory is the file with the inventory ads.
 	Inventory string
+	// Supervise runs the jobs of shared GPUs below "gpuslot-condor supervise".
+	Supervise bool
 }
 
 // Share is a part of the node's CPUs and memory.

@@ -101,6 +101,9 @@ func (t *text) slotType(number int, st slotType) {
 	}
 	t.set(fmt.Sprintf("SLOT_TYPE_%d_START", number), "%s", strings.Join(append(st.start, "($(START))"), ` \
   && `))
+	if st.uuid != "" {
+		t.hold(number)
+	}
 }
 
 // jobEnvironment hooks the jobs of shared GPUs and of nothing else: the
@@ -125,6 +128,9 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 		}
 		t.set(fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", i+1), "GPUSLOT")
 		t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", i+1), "$(GPUSLOT_ENVIRONMENT)")
+		if n.Supervise {
+			t.set(fmt.Sprintf("slot_type_%d.USER_JOB_WRAPPER", i+1), "%s/supervise", n.Libexec)
+		}
 	}
 }
 
@@ -134,12 +140,13 @@ func (t *text) monitor(n Node) {
 		return
 	}
 	t.line("")
-	t.comment("Says every 15 s which GPUs take jobs; START believes it for a minute.")
+	t.comment("Says which GPUs take jobs and which jobs to hold, at once when that changes, and every",
+		"15 s anyhow; START believes it for a minute.")
 	t.set("STARTD_CRON_JOBLIST", "$(STARTD_CRON_JOBLIST) GPUSLOT")
 	t.set("STARTD_CRON_GPUSLOT_EXECUTABLE", "%s/gpuslot-condor", n.Libexec)
-	t.set("STARTD_CRON_GPUSLOT_ARGS", "monitor %s", n.Inventory)
-	t.set("STARTD_CRON_GPUSLOT_MODE", "Periodic")
-	t.set("STARTD_CRON_GPUSLOT_PERIOD", "15s")
+	t.set("STARTD_CRON_GPUSLOT_ARGS", "monitor -follow %s", n.Inventory)
+	t.set("STARTD_CRON_GPUSLOT_MODE", "WaitForExit")
+	t.set("STARTD_CRON_GPUSLOT_PERIOD", "3s")
 	t.set("STARTD_CRON_GPUSLOT_KILL", "true")
 }
 

@@ -22,6 +22,11 @@ type GPUState struct {
 	Since time.Time
 }
 
+// SaysTheSame: but for the time.
+func (s GPUState) SaysTheSame(o GPUState) bool {
+	return s.UUID == o.UUID && s.Accept == o.Accept && s.Reason == o.Reason && s.Tenant == o.Tenant
+}
+
 // pushFor is for how long a change is sent to the collector at once: two
 // periods of the monitor, in case one call is lost. Always would be one update
 // per slot and period, twenty times what a pool's collector gets otherwise.

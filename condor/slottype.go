@@ -74,6 +74,7 @@ func (t *text) policy(n Node) {
   : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0))`)
 	t.comment("MPS serves one account at a time: GPUTenant is whose jobs hold the GPU now, if anybody's.")
 	t.set("GPUSLOT_TENANT", "(MY.GPUTenant is undefined || MY.GPUTenant =?= TARGET.Owner)")
+	t.holdPolicy()
 }
 
 // maxAcceptAge is for how many seconds START believes the agent.

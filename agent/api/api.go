@@ -28,6 +28,14 @@ const (
 	OpMonitor Op = "monitor"
 	// OpStatus asks for the whole state: root and the agent's own account.
 	OpStatus Op = "status"
+	// OpEnd lets the MPS clients of the caller's own slot leave before a signal
+	// ends them: a job's supervisor.
+	OpEnd Op = "end"
+	// OpVerify runs a CUDA client through the way of a job on one GPU, or on all
+	// that are idle: root and the agent's own account.
+	OpVerify Op = "verify"
+	// OpRestart starts a GPU's control daemon anew: root and the agent's own account.
+	OpRestart Op = "restart"
 )
 
 // Request is one request.
@@ -36,6 +44,11 @@ type Request struct {
 	Op      Op  `json:"op"`
 	// Job is what the hook or the wrapper was told; for OpPrepare.
 	Job *Job `json:"job,omitempty"`
+	// GPU is a UUID, an index or the beginning of a UUID; for OpVerify, where
+	// empty means every idle one, and OpRestart.
+	GPU string `json:"gpu,omitempty"`
+	// Force lets OpRestart end the jobs' MPS clients.
+	Force bool `json:"force,omitempty"`
 }
 
 // Job is what HTCondor told the hook of the job and its slot. The agent
@@ -61,8 +74,15 @@ type Reply struct {
 	Error   string   `json:"error,omitempty"`
 	Grant   *Grant   `json:"grant,omitempty"`
 	Refusal *Refusal `json:"refusal,omitempty"`
-	// GPUs answers OpMonitor.
-	GPUs []Acceptance `json:"gpus,omitempty"`
+	// GPUs and Holds answer OpMonitor.
+	GPUs  []Acceptance `json:"gpus,omitempty"`
+	Holds []Hold       `json:"holds,omitempty"`
+	// Ended answers OpEnd.
+	Ended *Ended `json:"ended,omitempty"`
+	// Verified answers OpVerify.
+	Verified []Verification `json:"verified,omitempty"`
+	// Restarted answers OpRestart: what was done, as a sentence.
+	Restarted string `json:"restarted,omitempty"`
 	// Status answers OpStatus; its schema is agent.Status.
 	Status *Status `json:"status,omitempty"`
 }
@@ -105,6 +125,38 @@ type Acceptance struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
+// Hold is a job that the startd shall put on hold.
+type Hold struct {
+	// Slot is the dynamic slot, "slot1_2"; Job is "cluster.proc".
+	Slot string `json:"slot"`
+	Job  string `json:"job"`
+	// Code is the hold's subcode, Reason its sentence for the user.
+	Code   int    `json:"code"`
+	Reason string `json:"reason"`
+}
+
+// Ended is what became of a slot's MPS clients.
+type Ended struct {
+	// Clients left their server; Remaining did not within the time allowed.
+	Clients   int `json:"clients"`
+	Remaining int `json:"remaining,omitempty"`
+	// Wait is set while HTCondor is to hold the job for this reason: its
+	// supervisor waits for that instead of ending as if the job were done.
+	Wait string `json:"wait,omitempty"`
+}
+
+// Verification is what came of one GPU's CUDA client.
+type Verification struct {
+	UUID string    `json:"uuid"`
+	At   time.Time `json:"at"`
+	// Driver is the version it ran with.
+	Driver string `json:"driver,omitempty"`
+	// OK: it attached, an allocation below its limit succeeded and one above
+	// did not. Otherwise Text says what did not hold.
+	OK   bool   `json:"ok"`
+	Text string `json:"text"`
+}
+
 // Status is the agent's whole state for "gpuslot status".
 type Status struct {
 	Version     string `json:"version"`
@@ -114,10 +166,23 @@ type Status struct {
 	ConfigFile  string `json:"config_file"`
 	ConfigError string `json:"config_error,omitempty"`
 	// PlanAge is when the plan in force was applied.
-	PlanApplied time.Time   `json:"plan_applied"`
-	Warnings    []string    `json:"warnings,omitempty"`
-	Absent      []string    `json:"absent,omitempty"`
-	GPUs        []StatusGPU `json:"gpus"`
+	PlanApplied time.Time `json:"plan_applied"`
+	// MPS lists what the installed control daemon can do and what it lacks,
+	// Walls what is missing for lack of it; complete sentences.
+	MPS      []Capability `json:"mps,omitempty"`
+	Walls    []string     `json:"missing_walls,omitempty"`
+	Warnings []string     `json:"warnings,omitempty"`
+	Absent   []string     `json:"absent,omitempty"`
+	GPUs     []StatusGPU  `json:"gpus"`
+}
+
+// Capability is one thing that a control daemon, driver and kernel can do or
+// not; Has is nil where that is not known.
+type Capability struct {
+	Name string `json:"name"`
+	Has  *bool  `json:"has,omitempty"`
+	// How says by what it was found.
+	How string `json:"how,omitempty"`
 }
 
 // StatusGPU is one GPU of a Status.
@@ -141,21 +206,53 @@ type StatusGPU struct {
 	ComputeMode string `json:"compute_mode,omitempty"`
 	// DaemonPID is the control daemon's; 0 if none runs.
 	DaemonPID int `json:"daemon_pid,omitempty"`
-	// Server says what is known of the MPS server.
-	Server string `json:"server,omitempty"`
+	// Server says what is known of the MPS server; Servers are those listed.
+	Server  string         `json:"server,omitempty"`
+	Servers []StatusServer `json:"servers,omitempty"`
+	// Verified is the last verification since the boot; nil if there is none.
+	Verified *Verification `json:"verified,omitempty"`
+	// UseMiB is the VRAM in use by NVML's word; nil if unknown.
+	UseMiB *int64 `json:"vram_used_mib,omitempty"`
+	// Strangers are processes on a shared GPU that are no MPS clients.
+	Strangers []StatusProcess `json:"strangers,omitempty"`
 	// ProvedAt is when the daemon last proved its health.
 	ProvedAt time.Time   `json:"proved_at,omitzero"`
 	Jobs     []StatusJob `json:"jobs,omitempty"`
 }
 
+// StatusServer is one MPS server.
+type StatusServer struct {
+	PID int `json:"pid"`
+	// UID is the account it serves; nil if unknown.
+	UID *uint32 `json:"uid,omitempty"`
+	// Status is NVIDIA's word, such as ACTIVE or FAULT; empty if the control
+	// daemon has no such command (535).
+	Status  string `json:"status,omitempty"`
+	Clients int    `json:"clients"`
+}
+
+// StatusProcess is a process on a GPU.
+type StatusProcess struct {
+	PID  int    `json:"pid"`
+	Slot string `json:"slot,omitempty"`
+	// VRAMMiB is nil if unknown.
+	VRAMMiB *int64 `json:"vram_mib,omitempty"`
+}
+
 // StatusJob is one running job.
 type StatusJob struct {
-	Slot      string    `json:"slot"`
-	ID        string    `json:"id"`
-	Account   string    `json:"account"`
-	BudgetMiB int64     `json:"budget_mib"`
-	Wall      string    `json:"wall"`
-	Since     time.Time `json:"since"`
+	Slot      string `json:"slot"`
+	ID        string `json:"id"`
+	Account   string `json:"account"`
+	BudgetMiB int64  `json:"budget_mib"`
+	// UseMiB is the VRAM of all its processes, Processes their number on the
+	// GPU; nil if unknown.
+	UseMiB    *int64 `json:"vram_used_mib,omitempty"`
+	Processes *int   `json:"gpu_processes,omitempty"`
+	// Hold is why HTCondor is to hold it; empty if it is not.
+	Hold  string    `json:"hold,omitempty"`
+	Wall  string    `json:"wall"`
+	Since time.Time `json:"since"`
 	// Confirmed: the startd's own ads agree with what the hook told.
 	Confirmed bool `json:"confirmed"`
 }

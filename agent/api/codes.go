@@ -1,7 +1,7 @@
 package api
 
 // The codes of a Refusal, which end up as the subcode of HTCondor's hold code
-// 19 or in the requeue's text. Below 300 the job is at fault and is held;
+// 19, of its code 21 for a job that was running, or in the requeue's text. Below 300 the job is at fault and is held;
 // from 300 on the node is, and the job goes back to the queue.
 const (
 	// CodeNoRequest: a job on a shared GPU says no request_vram.
@@ -14,6 +14,13 @@ const (
 	CodeBadGPUs = 74
 	// CodeBadJob: the job ad or its environment cannot be read; the hook says it by itself.
 	CodeBadJob = 75
+
+	// CodeOverBudget: the job's processes together use more than its budget.
+	CodeOverBudget = 76
+	// CodeUnattached: a process of the job computes beside the control daemon.
+	CodeUnattached = 77
+	// CodeTooManyClients: the job has more MPS clients than its share allows.
+	CodeTooManyClients = 78
 
 	// CodeClosed: the GPU is closed, or its control daemon is not proven healthy.
 	CodeClosed = 371

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // MaxReply bounds a reply in bytes: a status of 16 GPUs with 48 jobs each
@@ -46,12 +47,16 @@ func ReadRequest(r io.Reader) (Request, error) {
 	return req, req.check()
 }
 
+var ops = []Op{OpPrepare, OpMonitor, OpStatus, OpEnd, OpVerify, OpRestart}
+
 // check refuses what no operation means.
 func (r Request) check() error {
 	switch {
 	case r.Op == OpPrepare && r.Job == nil:
 		return errors.New("request prepare has no job")
-	case r.Op != OpPrepare && r.Op != OpMonitor && r.Op != OpStatus:
+	case r.Op == OpRestart && r.GPU == "":
+		return errors.New("request restart names no GPU")
+	case !slices.Contains(ops, r.Op):
 		return fmt.Errorf("request has the unknown op %q", clip(string(r.Op)))
 	}
 	return nil

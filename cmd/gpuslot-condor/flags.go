@@ -13,7 +13,9 @@ import (
 type options struct {
 	socket  string
 	timeout time.Duration
-	args    []string
+	// follow is the monitor's: go on until nobody listens.
+	follow bool
+	args   []string
 }
 
 func (p program) parse(name string, args []string, timeout time.Duration) (options, error) {
@@ -22,6 +24,9 @@ func (p program) parse(name string, args []string, timeout time.Duration) (optio
 	flags.SetOutput(p.stderr)
 	flags.StringVar(&o.socket, "socket", api.DefaultSocket, "the `path` on which gpuslotd listens")
 	flags.DurationVar(&o.timeout, "timeout", timeout, "how long to wait for gpuslotd")
+	if name == "monitor" {
+		flags.BoolVar(&o.follow, "follow", false, "go on, and print what changes")
+	}
 	err := flags.Parse(args)
 	o.args = flags.Args()
 	return o, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -12,8 +13,16 @@ import (
 // monitorTimeout is well below the period of 15 s.
 const monitorTimeout = 5 * time.Second
 
-// monitor prints which GPUs take jobs. If nobody can be asked, it closes all
-// GPUs that the startd may know, and says why in the slot ads.
+// How often a following monitor asks, and prints if nothing changed. START
+// believes for a minute.
+const (
+	askEvery   = time.Second
+	printEvery = 15 * time.Second
+)
+
+// monitor prints which GPUs take jobs, and which jobs are to be held. If nobody
+// can be asked, it closes all GPUs that the startd may know, and says why in
+// the slot ads.
 func (p program) monitor(args []string) int {
 	o, err := p.parse("monitor", args, monitorTimeout)
 	if err != nil {
@@ -22,20 +31,83 @@ func (p program) monitor(args []string) int {
 	// Without the file there is no GPU to close: the startd has it from there.
 	ads, _ := readInventory(o.inventory())
 	known := condor.InventoryUUIDs(ads)
+	var last said
+	for {
+		now := p.look(o, known)
+		if news := now.news(last); len(news) > 0 {
+			if _, err := p.stdout.Write(news); err != nil {
+				return 1 // the startd is gone
+			}
+			now.printed = time.Now()
+		} else {
+			now.printed = last.printed
+		}
+		if !o.follow {
+			return 0
+		}
+		last = now
+		time.Sleep(askEvery)
+	}
+}
+
+// said is what the agent said at one time.
+type said struct {
+	states  []condor.GPUState
+	holds   []condor.Hold
+	printed time.Time
+}
+
+// look asks the agent.
+func (p program) look(o options, known []gpu.UUID) said {
+	var s said
 	reply, err := o.call(api.Request{Op: api.OpMonitor})
-	var states []condor.GPUState
 	if err == nil {
-		states, err = acceptances(reply.GPUs)
+		s.states, err = acceptances(reply.GPUs)
 	}
 	if err != nil {
 		fmt.Fprintf(p.stderr, "gpuslot-condor: %v\n", err)
-		states = condor.Closed(known, err.Error(), time.Now())
+		s.states = condor.Closed(known, err.Error(), time.Now())
 	}
-	states = append(states, unmentioned(known, states)...)
-	if _, err := p.stdout.Write(condor.MonitorAds(states)); err != nil {
-		return 1
+	s.states = append(s.states, unmentioned(known, s.states)...)
+	s.holds = holds(reply.Holds)
+	return s
+}
+
+// news is what to print after the last time: everything now and then, and what
+// changed at once.
+func (s said) news(last said) []byte {
+	all := time.Since(last.printed) >= printEvery
+	var states []condor.GPUState
+	for _, g := range s.states {
+		if all || !slices.ContainsFunc(last.states, g.SaysTheSame) {
+			states = append(states, g)
+		}
 	}
-	return 0
+	var changed []condor.Hold
+	for _, h := range s.holds {
+		if all || !slices.Contains(last.holds, h) {
+			changed = append(changed, h)
+		}
+	}
+	for _, h := range last.holds {
+		if !slices.ContainsFunc(s.holds, func(o condor.Hold) bool { return o.SlotID == h.SlotID && o.DSlotID == h.DSlotID }) {
+			h.Reason = "" // taken back
+			changed = append(changed, h)
+		}
+	}
+	return append(condor.MonitorAds(states), condor.HoldAds(changed)...)
+}
+
+// holds are the agent's, as the startd knows slots. A slot with another name
+// is none of its.
+func holds(all []api.Hold) []condor.Hold {
+	var out []condor.Hold
+	for _, h := range all {
+		if slot, dynamic, err := condor.ParseSlot(h.Slot); err == nil {
+			out = append(out, condor.Hold{SlotID: slot, DSlotID: dynamic, JobID: h.Job, Code: h.Code, Reason: h.Reason})
+		}
+	}
+	return out
 }
 
 func acceptances(gpus []api.Acceptance) ([]condor.GPUState, error) {

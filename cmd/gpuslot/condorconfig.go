@@ -99,7 +99,7 @@ func nodeOf(c *cobra.Command, f *flags, files []string) (condor.Node, error) {
 		return condor.Node{}, err
 	}
 	warn(c.ErrOrStderr(), append(p.Warnings, unreadable...))
-	n := agent.Node(p, cfg.Paths)
+	n := agent.Node(p, cfg)
 	n.Version = programVersion()
 	return n, nil
 }

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+// endTimeout bounds how long a job's end may wait for the agent, which itself
+// waits a few seconds at most for a control daemon.
+const endTimeout = 8 * time.Second
+
+// holdTimeout is how long a job that is to be held may outlive its program:
+// the startd looks at its policy every POLLING_INTERVAL, 5 s by default.
+const holdTimeout = 60 * time.Second
+
+// supervise runs the job as a child. An MPS client that a signal ends with work
+// in flight can take its neighbours along, so before a signal that would end
+// the job is passed on, and before this process ends and HTCondor kills what
+// is left in the slot, the agent lets the job's clients leave. A job that
+// catches the signal gets it first: it may want to save its work on the GPU.
+func (p program) supervise(args []string) int {
+	o, err := p.parse("supervise", args, endTimeout)
+	if err != nil || len(o.args) == 0 {
+		fmt.Fprintln(p.stderr, "gpuslot-condor: supervise needs a command")
+		return usage
+	}
+	command := o.args
+	if site := siteWrapper(o.socket); site != "" {
+		command = append([]string{site}, command...)
+	}
+	path, err := exec.LookPath(command[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return p.giveUp(fmt.Sprintf("gpuslot cannot find the job's program: %v", err), notFound)
+	}
+	if p.getenv(assignedGPUs) == "" {
+		err = syscall.Exec(path, command, os.Environ())
+		return p.giveUp(fmt.Sprintf("gpuslot cannot execute %s: %v", path, err), notExecutable)
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals)
+	job, err := os.StartProcess(path, command, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	if err != nil {
+		return p.giveUp(fmt.Sprintf("gpuslot cannot execute %s: %v", path, err), notExecutable)
+	}
+	return p.follow(o, job, signals)
+}
+
+// siteWrapper is the job wrapper that the site had before; the agent links it
+// beside its other files.
+func siteWrapper(socket string) string {
+	path, err := os.Readlink(filepath.Join(filepath.Dir(socket), "condor", "job-wrapper"))
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// follow passes signals on until the job ends, and ends like it.
+func (p program) follow(o options, job *os.Process, signals chan os.Signal) int {
+	done := make(chan *os.ProcessState, 1)
+	go func() {
+		state, err := job.Wait()
+		if err != nil { // nobody else waits for it
+			fmt.Fprintf(p.stderr, "gpuslot-condor: wait for the job: %v\n", err)
+		}
+		done <- state
+	}()
+	for {
+		select {
+		case s := <-signals:
+			p.pass(o, job, s.(syscall.Signal))
+		case state := <-done:
+			p.linger(o, signals)
+			return endLike(state)
+		}
+	}
+}
+
+// pass hands a signal on. One that would end the job waits for its MPS clients.
+func (p program) pass(o options, job *os.Process, s syscall.Signal) {
+	switch s {
+	case syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE:
+		return // our own: the Go runtime preempts with SIGURG
+	case syscall.SIGCONT, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU:
+	default:
+		if !handles(job.Pid, s) {
+			p.end(o)
+		}
+	}
+	// A job that ended meanwhile needs no signal.
+	_ = job.Signal(s)
+}
+
+// end lets the slot's MPS clients leave. Without an agent the job ends as it
+// would have without us.
+func (p program) end(o options) api.Ended {
+	reply, err := o.call(api.Request{Op: api.OpEnd})
+	if err != nil {
+		fmt.Fprintf(p.stderr, "gpuslot-condor: the job's MPS clients were not asked to leave: %v\n", err)
+	}
+	if reply.Ended == nil {
+		return api.Ended{}
+	}
+	return *reply.Ended
+}
+
+// linger ends what the job left running, and waits for a hold that is due: a
+// program that meets error 810 (its client was terminated) may end before it.
+func (p program) linger(o options, signals <-chan os.Signal) {
+	ended := p.end(o)
+	if ended.Wait == "" {
+		return
+	}
+	fmt.Fprintf(p.stderr, "gpuslot: %s\n", ended.Wait)
+	late := time.NewTimer(holdTimeout)
+	defer late.Stop()
+	for {
+		select {
+		case s := <-signals:
+			if s == syscall.SIGTERM || s == syscall.SIGQUIT || s == syscall.SIGINT {
+				return
+			}
+		case <-late.C:
+			return
+		}
+	}
+}
+
+// endLike is the job's exit status; a job that a signal ended is followed by
+// the same signal.
+func endLike(state *os.ProcessState) int {
+	if state == nil {
+		return notAdmitted
+	}
+	w, ok := state.Sys().(syscall.WaitStatus)
+	if !ok || !w.Signaled() {
+		return state.ExitCode()
+	}
+	// The job's core file, if any, is written: not a second one.
+	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
+	signal.Reset(w.Signal())
+	_ = syscall.Kill(os.Getpid(), w.Signal())
+	time.Sleep(time.Second)      // a signal that Go does not let end us
+	return 128 + int(w.Signal()) // as a shell says it
+}
+
+// handles says whether a process catches or ignores a signal, by the masks in
+// /proc/<pid>/status. What cannot be read does not.
+func handles(pid int, s syscall.Signal) bool {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false
+	}
+	return masked(string(status), "SigCgt:", s) || masked(string(status), "SigIgn:", s)
+}
+
+func masked(status, field string, s syscall.Signal) bool {
+	_, rest, ok := strings.Cut(status, field)
+	if !ok {
+		return false
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	mask, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	return err == nil && mask&(1<<(uint(s)-1)) != 0
+}

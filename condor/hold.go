@@ -1,0 +1,81 @@
+package condor
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/condor/classad"
+)
+
+// Hold is a running job that the startd shall put on hold.
+type Hold struct {
+	// SlotID and DSlotID are those of its dynamic slot; JobID is "cluster.proc".
+	SlotID, DSlotID int
+	JobID           string
+	// Code is the hold's subcode, Reason its sentence.
+	Code   int
+	Reason string
+}
+
+// ParseSlot reads "slot1_2", or "slot1_2@host".
+func ParseSlot(name string) (slotID, dSlotID int, err error) {
+	short, _, _ := strings.Cut(name, "@")
+	left, right, dynamic := strings.Cut(strings.TrimPrefix(short, "slot"), "_")
+	slotID, errLeft := strconv.Atoi(left)
+	dSlotID, errRight := strconv.Atoi(right)
+	if !strings.HasPrefix(short, "slot") || !dynamic || errLeft != nil || errRight != nil || slotID < 1 || dSlotID < 1 {
+		return 0, 0, fmt.Errorf("%q is not the name of a dynamic slot", name)
+	}
+	return slotID, dSlotID, nil
+}
+
+// HoldAds prints one ad per job for STARTD_CRON. The job's id is part of the
+// constraint, because such an ad stays in the startd after the job has gone.
+// An empty Reason takes an earlier ad of the same job back.
+func HoldAds(holds []Hold) []byte {
+	var out []byte
+	for _, h := range holds {
+		var ad classad.Ad
+		ad.SetExpr("SlotMergeConstraint", fmt.Sprintf("SlotID == %d && DSlotID == %d && JobId == %s", h.SlotID, h.DSlotID, classad.Quote(h.JobID)))
+		ad.SetUndefined("GPUSlotHoldReason")
+		ad.SetUndefined("GPUSlotHoldCode")
+		if h.Reason != "" {
+			ad.SetString("GPUSlotHoldReason", h.Reason)
+			ad.SetInt("GPUSlotHoldCode", int64(h.Code))
+		}
+		out = append(out, ad.Print()...)
+		out = append(out, fmt.Sprintf("- hold_slot%d_%d update:true\n", h.SlotID, h.DSlotID)...)
+	}
+	return out
+}
+
+// holdKnobs are the startd's policy with the agent's word added: the knob, and
+// its value. $(PREEMPT) and the like stand for the site's, wherever it says so.
+var holdKnobs = [][2]string{
+	{"PREEMPT", "$(GPUSLOT_HOLD) || ($(PREEMPT:false))"},
+	{"WANT_SUSPEND", "!$(GPUSLOT_HOLD) && ($(WANT_SUSPEND:false))"},
+	{"MAXJOBRETIREMENTTIME", "ifThenElse($(GPUSLOT_HOLD), 0, $(MAXJOBRETIREMENTTIME:0))"},
+	{"WANT_HOLD", "$(GPUSLOT_HOLD) || ($(WANT_HOLD:false))"},
+	{"WANT_HOLD_REASON", "ifThenElse($(GPUSLOT_HOLD), MY.GPUSlotHoldReason, $(WANT_HOLD_REASON:undefined))"},
+	{"WANT_HOLD_SUBCODE", "ifThenElse($(GPUSLOT_HOLD), MY.GPUSlotHoldCode, $(WANT_HOLD_SUBCODE:undefined))"},
+}
+
+// holdPolicy is what the slot types of shared GPUs have in common.
+func (t *text) holdPolicy() {
+	t.comment(
+		"A job that breaks its budget is put on hold with the agent's sentence. The rule stands in the",
+		"slot types, where a site's own PREEMPT and WANT_HOLD cannot replace it; they hold as well.",
+	)
+	t.set("GPUSLOT_HOLD", "(MY.GPUSlotHoldReason isnt undefined)")
+	for _, k := range holdKnobs {
+		t.set("GPUSLOT_"+k[0], "%s", k[1])
+	}
+}
+
+// hold gives one slot type that policy.
+func (t *text) hold(number int) {
+	for _, k := range holdKnobs {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_%s", number, k[0]), "$(GPUSLOT_%s)", k[0])
+	}
+}
