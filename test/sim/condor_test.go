@@ -69,8 +69,8 @@ func TestGPUDiscovery(t *testing.T) {
 		t.Errorf("exit code %d, want %s:\n%s", code, want, out)
 	}
 	want := []string{
-		`"GPU-aaaa0000" 7.5 40 "Tesla T4" "0000:03:00.0" 15109`,
-		`"GPU-aaaa1111" 7.5 40 "Tesla T4" "0000:02:00.0" 15109`,
+		`"GPU-aaaa0000" 7.5 40 "Tesla T4" "0000:03:00.0" 14967`,
+		`"GPU-aaaa1111" 7.5 40 "Tesla T4" "0000:02:00.0" 14967`,
 		`"GPU-bbbb2222" 8.0 108 "NVIDIA A100-SXM4-40GB" "0000:04:00.0" 40536`,
 	}
 	picked := []string{"id", "Capability", "ComputeUnits", "DeviceName", "DevicePciBusId", "GlobalMemoryMb"}
@@ -96,7 +96,7 @@ func TestGPUDiscovery(t *testing.T) {
 		t.Errorf("exit code %d, want %s:\n%s", code, want, out)
 	}
 	memory := map[string]string{"3g.20gb": "19959", "1g.5gb": "4861"}
-	want = []string{`"GPU-aaaa0000" 7.5 "Tesla T4" "0000:03:00.0" 15109`, `"GPU-aaaa1111" 7.5 "Tesla T4" "0000:02:00.0" 15109`}
+	want = []string{`"GPU-aaaa0000" 7.5 "Tesla T4" "0000:03:00.0" 14967`, `"GPU-aaaa1111" 7.5 "Tesla T4" "0000:02:00.0" 14967`}
 	for _, d := range []int{0, 1} {
 		want = append(want, `"`+mig[d].UUID+`" 8.0 `+map[string]string{"3g.20gb": "42", "1g.5gb": "14"}[mig[d].Profile]+
 			` "NVIDIA A100-SXM4-40GB MIG `+mig[d].Profile+`" "0000:04:00.0" `+memory[mig[d].Profile])

@@ -182,3 +182,30 @@ func TestExclusiveGPU(t *testing.T) {
 		}
 	})
 }
+
+// TestExclusiveMIGDevice: with MIG on the compute mode is that of the MIG
+// device (nvml.h), for the server too; the GPU's own says nothing any more.
+func TestExclusiveMIGDevice(t *testing.T) {
+	needRoot(t)
+	legs(t, func(t *testing.T, n *Node) {
+		n.make(t, `{"gpus": [{"model": "A100-40"}]}`)
+		n.simgpu(t, "mode", "0", "prohibited")
+		n.simgpu(t, "mig", "0", "on")
+		n.simgpu(t, "mig", "0", "create", "3g.20gb@4", "1g.5gb@0")
+		devices := n.shown(t).GPUs[0].Devices
+		d := n.daemon(t, "CUDA_VISIBLE_DEVICES="+devices[0].UUID)
+		wantJob(t, n, "context", "context on device 0: ok", 0, d.vars()...)
+		d.control(t, "quit")
+		n.eventually(t, "no server", func(s shown) bool { return len(s.Servers) == 0 })
+
+		n.simgpu(t, "mode", "0", "exclusive-process")
+		plain := n.start(t, "context until eof", "CUDA_VISIBLE_DEVICES="+devices[0].UUID, "CUDA_MPS_PIPE_DIRECTORY=/nonexistent")
+		plain.line("context on device 0: ok")
+		held := n.daemon(t, "CUDA_VISIBLE_DEVICES="+devices[0].UUID)
+		if out, code := n.job(t, "context", held.vars()...); code != 1 || !strings.HasPrefix(out, "init: error 805 ") {
+			t.Errorf("behind a held MIG device: %d, %q; want 805: the server finds it taken", code, out)
+		}
+		free := n.daemon(t, "CUDA_VISIBLE_DEVICES="+devices[1].UUID)
+		wantJob(t, n, "context", "context on device 0: ok", 0, free.vars()...)
+	})
+}

@@ -13,6 +13,9 @@ import (
 // Where the simulated node keeps its state, inside: libnvidia-ml's default.
 const simState = "/run/gpuslot-sim"
 
+// writableState is a drop-in of a unit whose sandbox would hide the state.
+const writableState = "[Service]\nReadWritePaths=" + simState + "\n"
+
 func (o Options) simulated() bool { return !o.Recorded && o.Inventory != nil }
 
 // addSimulation puts the simulated libnvidia-ml where the loader finds NVIDIA's,
@@ -23,10 +26,9 @@ func addSimulation(ctx context.Context, opts *node.Options) error {
 		return err
 	}
 	opts.Binds = append(opts.Binds,
-		node.Bind{Host: filepath.Join(dir, "lib/libnvidia-ml.so.1"), Guest: "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"},
+		node.Bind{Host: filepath.Join(dir, "lib/libnvidia-ml.so.1"), Guest: libraries + "libnvidia-ml.so.1"},
 		node.Bind{Host: filepath.Join(dir, "bin/simgpu"), Guest: "/usr/local/bin/simgpu"})
-	opts.Files["/etc/systemd/system/gpuslotd.service.d/simulated.conf"] = node.File{
-		Data: "[Service]\nReadWritePaths=" + simState + "\n"}
+	opts.Files["/etc/systemd/system/gpuslotd.service.d/simulated.conf"] = node.File{Data: writableState}
 	return nil
 }
 

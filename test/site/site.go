@@ -1,12 +1,12 @@
-// Package site boots a worker node as a site runs it: a test/node with the
-// real control daemon of a driver package, gpuslot installed by "make
-// install", the agent and HTCondor under systemd. The demo and the end-to-end
-// tests stand on it.
+// Package site boots a worker node as a site runs it: a test/node with gpuslot
+// installed by "make install", the agent and HTCondor under systemd. The demo
+// and the end-to-end tests stand on it.
 //
-// One thing is not real: the GPUs. They are simulated below NVML (test/sim), or
-// read from an inventory file (gpuslotd --inventory); either way no MPS server
-// of the real control daemon can come up, and no job can allocate. Start at
-// Start.
+// The GPUs are not real: they are simulated below NVML (test/sim), or read from
+// an inventory file (gpuslotd --inventory). Hence two legs, which the caller
+// chooses and the product does not know of: Real has NVIDIA's control daemons,
+// which get no server up without a GPU; Sim has simulated ones, with servers
+// and a libcuda, so that jobs allocate and are limited. Start at Start.
 package site
 
 import (
@@ -25,7 +25,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/test/driver"
 	"github.com/gpuslot/gpuslot/test/node"
 )
 
@@ -40,6 +39,8 @@ const (
 type Options struct {
 	// Name is the node's host name. Default: "wn1".
 	Name string
+	// Leg is whose control daemons run. Default: Real.
+	Leg Leg
 	// Inventory is what the node has; nil leaves the file out, as on a node
 	// whose driver is not loaded yet.
 	Inventory *gpu.Inventory
@@ -49,7 +50,8 @@ type Options struct {
 	Recorded bool
 	// Config is the text of gpuslot.toml; empty means the file that "make install" brings.
 	Config string
-	// Branch is the driver branch of the control daemon. Default: "550".
+	// Branch is the driver branch of NVIDIA's control daemon. Default: "550".
+	// The simulated one is of the Inventory's driver.
 	Branch string
 	// NoControlDaemon leaves nvidia-cuda-mps-control out.
 	NoControlDaemon bool
@@ -65,7 +67,8 @@ type Options struct {
 // Site is a running site. It must be ended with Stop.
 type Site struct {
 	*node.Node
-	// DriverVersion is the version of the control daemon's package; empty without one.
+	Leg Leg
+	// DriverVersion is the version of the control daemon; empty without one.
 	DriverVersion string
 }
 
@@ -74,10 +77,13 @@ func Start(ctx context.Context, o Options) (*Site, error) {
 	if o.Name == "" {
 		o.Name = "wn1"
 	}
+	if o.Leg == "" {
+		o.Leg = Real
+	}
 	if o.Branch == "" {
 		o.Branch = "550"
 	}
-	s := &Site{}
+	s := &Site{Leg: o.Leg}
 	opts, err := s.nodeOptions(ctx, o)
 	if err != nil {
 		return nil, err
@@ -116,8 +122,8 @@ func (s *Site) start(ctx context.Context, o Options) error {
 	return s.StartCondor(ctx)
 }
 
-// nodeOptions is straight wiring: what "make install" staged, the driver's
-// programs, and the site's own files.
+// nodeOptions is straight wiring: what "make install" staged, the programs of
+// the leg, and the site's own files.
 func (s *Site) nodeOptions(ctx context.Context, o Options) (node.Options, error) {
 	opts := node.Options{Name: o.Name, Files: map[string]node.File{}, Progress: o.Progress}
 	stage, err := Staged(ctx, o.Progress)
@@ -127,17 +133,8 @@ func (s *Site) nodeOptions(ctx context.Context, o Options) (node.Options, error)
 	if err := addStage(&opts, stage); err != nil {
 		return opts, err
 	}
-	if !o.NoControlDaemon {
-		dir, err := driver.Fetch(ctx, o.Branch)
-		if err != nil {
-			return opts, err
-		}
-		if s.DriverVersion, err = driver.Version(dir); err != nil {
-			return opts, err
-		}
-		opts.Binds = append(opts.Binds,
-			node.Bind{Host: driver.Control(dir), Guest: "/usr/bin/nvidia-cuda-mps-control"},
-			node.Bind{Host: driver.Server(dir), Guest: "/usr/sbin/nvidia-cuda-mps-server"})
+	if s.DriverVersion, err = addLeg(ctx, &opts, o); err != nil {
+		return opts, err
 	}
 	if o.simulated() {
 		if err := addSimulation(ctx, &opts); err != nil {

@@ -1,6 +1,8 @@
 /* fault.c: checks of lost GPUs, hanging calls and planned failures. */
 #include "check.h"
 
+#include <stdlib.h>
+
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -128,12 +130,26 @@ static void foreign(void)
 	GIVES(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetComputeRunningProcesses_v3(device(0), NULL, NULL));
 }
 
+static void mps_view(void)
+{
+	node("550.163.01", "A100-40");
+	unsigned mw;
+	char uuid[64];
+	nvmlDevice_t d = device(0);
+	setenv("NVML_MPS_DEVICE_ENUMERATION", "1", 1);
+	GIVES(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetPowerUsage(d, &mw));
+	OK(nvmlDeviceGetUUID(d, uuid, sizeof uuid));
+	setenv("NVML_MPS_DEVICE_ENUMERATION", "0", 1);
+	OK(nvmlDeviceGetPowerUsage(d, &mw));
+}
+
 const struct check fault_checks[] = {
 	{ "fault-lost", "nvml.h GPU_IS_LOST: the handle by index, and old handles", lost },
 	{ "fault-hang", "a wedged driver does not come back (go-dcgm 38, nvidia_gpu_exporter 89)", hang },
 	{ "fault-hanging-call", "the same for one call, nvmlInit among them", hanging_call },
 	{ "fault-planned", "tests ask for it", planned },
 	{ "fault-no-driver", "measured: Debian 535 to 555 without a driver: init 9, later calls 1", no_driver },
+	{ "fault-mps-view", "NVML documentation, NVML_MPS_DEVICE_ENUMERATION: most calls NOT_SUPPORTED", mps_view },
 	{ "fault-foreign-handle", "nvml.h INVALID_ARGUMENT", foreign },
 	{ 0 },
 };

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -101,6 +102,21 @@ nvmlReturn_t sim_enter_system(struct sim_call *c, const char *call, unsigned how
 	return r == NVML_SUCCESS ? take(c, how) : r;
 }
 
+/* NVML_MPS_DEVICE_ENUMERATION=1 gives a process the view of an MPS client, in which most calls are NOT_SUPPORTED (NVML
+ * documentation). Which ones are left is not published; here it is what names a device, and its memory. */
+static int mps_view_lacks(const char *call)
+{
+	static const char *const left[] = { "nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetIndex", "nvmlDeviceGetMemoryInfo",
+		"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMinorNumber" };
+	const char *on = getenv("NVML_MPS_DEVICE_ENUMERATION");
+	if (!on || strcmp(on, "1") != 0)
+		return 0;
+	for (size_t i = 0; i < sizeof left / sizeof *left; i++)
+		if (strcmp(left[i], call) == 0)
+			return 0;
+	return 1;
+}
+
 static nvmlReturn_t allowed(const struct sim_call *c, nvmlDevice_t device, unsigned how)
 {
 	if (c->gpu >= c->n->gpu_count)
@@ -128,6 +144,8 @@ nvmlReturn_t sim_enter(struct sim_call *c, const char *call, nvmlDevice_t device
 		return NVML_ERROR_UNINITIALIZED;
 	if (!sim_locate(device, &c->gpu, &c->gi, &c->ci))
 		return NVML_ERROR_INVALID_ARGUMENT;
+	if (mps_view_lacks(call))
+		return NVML_ERROR_NOT_SUPPORTED;
 	sim_hold(call, c->gpu);
 	nvmlReturn_t r = sim_planned(call, c->gpu);
 	if (r == NVML_SUCCESS)

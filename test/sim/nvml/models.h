@@ -30,6 +30,7 @@ struct sim_model {
 	uint32_t pci_device_id, pci_subsystem_id;
 	uint32_t sm, cores_per_sm;
 	uint64_t memory_mib, reserved_mib;  /* total and driver-reserved, MIG off */
+	const char *reserved_from;          /* where reserved_mib comes from: it differs with the driver */
 	uint32_t power_idle_w, power_limit_w, power_min_w, power_max_w;
 	uint32_t clock_sm, clock_memory;    /* MHz, the highest */
 	uint32_t bus_width;                 /* bits */

@@ -18,7 +18,7 @@
 
 #define SIM_STATE_PATH "/run/gpuslot-sim/state"
 #define SIM_MAGIC 0x6d69736c73757067ull /* "gpuslsim" */
-#define SIM_VERSION 5u
+#define SIM_VERSION 6u
 
 enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 256, SIM_ACCOUNTS = 256, SIM_EVENTS = 64,
 	SIM_SAMPLES = 64, SIM_GONE = 32, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128 };
@@ -137,8 +137,8 @@ struct sim_mps_daemon {
 	uint64_t start;
 	uint32_t uid, branch;      /* branch: 535, 550 or 555 */
 	uint32_t multiuser, wedged;
-	uint32_t gpus;             /* bit i: GPU i is visible to it */
 	uint32_t percentage;       /* default active thread percentage x 100 */
+	uint32_t static_partitioning; /* -S: every client has to name a partition */
 	uint64_t limit[SIM_GPUS];  /* default pinned memory limit by its own device index, bytes */
 	char pipe[SIM_PATH], log[SIM_PATH], visible[256];
 };

@@ -3,6 +3,7 @@
  *
  *	simpoke make DRIVER MODEL…        make the node (again)
  *	simpoke models                    the keys, one a line
+ *	simpoke reserved                  key, MiB that the driver keeps, where that number comes from
  *	simpoke hold GPU GI CI MIB LOAD   be a process there (- for no instance) until stdin ends
  *	simpoke tear                      change everything, commit nothing, wait to be killed
  *	simpoke fork                      0 if a process and its children count together without a loss
@@ -43,6 +44,14 @@ static int models(void)
 {
 	for (uint32_t i = 0; i < sim_model_count; i++)
 		puts(sim_models[i].key);
+	return 0;
+}
+
+static int reserved(void)
+{
+	for (uint32_t i = 0; i < sim_model_count; i++)
+		printf("%s\t%llu\t%s\n", sim_models[i].key, (unsigned long long)sim_models[i].reserved_mib,
+			sim_models[i].reserved_from ? sim_models[i].reserved_from : "");
 	return 0;
 }
 
@@ -181,6 +190,8 @@ int main(int argc, char **argv)
 		return make(argc - 2, argv + 2);
 	if (strcmp(verb, "models") == 0)
 		return models();
+	if (strcmp(verb, "reserved") == 0)
+		return reserved();
 	if (strcmp(verb, "hold") == 0 && argc == 7)
 		return hold(argv + 2);
 	if (strcmp(verb, "tear") == 0)
@@ -193,6 +204,6 @@ int main(int argc, char **argv)
 		return processes();
 	if (strcmp(verb, "check") == 0)
 		return check();
-	fprintf(stderr, "simpoke make DRIVER MODEL… | models | hold GPU GI CI MIB LOAD | tear | fork | set GPU FIELD VALUE | processes | check\n");
+	fprintf(stderr, "simpoke make DRIVER MODEL… | models | reserved | hold GPU GI CI MIB LOAD | tear | fork | set GPU FIELD VALUE | processes | check\n");
 	return 2;
 }

@@ -18,9 +18,20 @@ static struct sim_mps_server *own(struct sim_node *n)
 	return NULL;
 }
 
+/* With MIG on the compute mode belongs to the MIG device (nvml.h); the GPU's own is that of another time. */
+static uint32_t mode_of(const struct sim_node *n, const struct device *d)
+{
+	const struct sim_gpu *g = &n->gpu[d->gpu];
+	for (int i = 0; d->gi != SIM_NONE && i < SIM_GIS; i++)
+		for (int k = 0; g->gi[i].used && g->gi[i].id == d->gi && k < SIM_CIS; k++)
+			if (g->gi[i].ci[k].used && g->gi[i].ci[k].id == d->ci)
+				return g->gi[i].ci[k].compute_mode;
+	return g->compute_mode;
+}
+
 static int occupied(const struct sim_node *n, const struct device *d)
 {
-	uint32_t mode = n->gpu[d->gpu].compute_mode;
+	uint32_t mode = mode_of(n, d);
 	for (int i = 0; mode == COMPUTE_EXCLUSIVE_PROCESS && i < SIM_PROCESSES; i++) {
 		const struct sim_process *p = &n->process[i];
 		if (p->used && p->pid != getpid() && p->gpu == d->gpu && p->gi == d->gi && p->ci == d->ci && p->kind != SIM_GRAPHICS)

@@ -1,0 +1,90 @@
+package usage
+
+import (
+	"maps"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// processKey names one process for good: a PID is used again, with its start
+// time it is not.
+type processKey struct {
+	pid     int
+	started uint64
+}
+
+// owners finds whose the processes are.
+type owners struct {
+	site Site
+	proc procFS
+	// known are the processes whose slot was found: they never leave it.
+	known map[processKey]SlotKey
+	// round are those of this round, to forget the others.
+	round map[processKey]SlotKey
+}
+
+// of finds the owner of each process that a device listed at a time.
+func (o *owners) of(list gpu.Measured[[]gpu.DeviceProcess], at time.Time) gpu.Measured[[]Process] {
+	if !list.Known {
+		return gpu.Measured[[]Process]{}
+	}
+	latest := ticksAt(at)
+	out := make([]Process, len(list.Value))
+	for i, p := range list.Value {
+		out[i] = o.owner(p, latest)
+	}
+	return gpu.Known(out)
+}
+
+func (o *owners) owner(p gpu.DeviceProcess, latest uint64) Process {
+	out := Process{DeviceProcess: p, Owner: OwnerEnded}
+	started, err := o.proc.started(p.PID)
+	if err != nil || started > latest {
+		return out // ended, or its PID is another process's already
+	}
+	out.Started = started
+	key := processKey{p.PID, started}
+	slot, ok := o.known[key]
+	if !ok {
+		slot, ok = o.site.Slot(p.PID, started)
+	}
+	switch {
+	case ok:
+		out.Owner, out.Slot = OwnerSlot, slot
+		o.round[key] = slot
+	case o.site.Server(p.PID, started):
+		out.Owner = OwnerServer
+	default:
+		out.Owner = OwnerNone
+	}
+	return out
+}
+
+// begin starts a round.
+func (o *owners) begin() { o.round = make(map[processKey]SlotKey, len(o.known)) }
+
+// end forgets the processes that a whole round did not meet.
+func (o *owners) end(whole bool) {
+	if !whole {
+		maps.Copy(o.known, o.round)
+		return
+	}
+	o.known = o.round
+}
+
+// ticksPerSecond is USER_HZ, which proc(5) counts start times in; it is 100 on
+// every architecture that CUDA runs on.
+const ticksPerSecond = 100
+
+// ticksAt is a time in clock ticks since boot, rounded up.
+func ticksAt(at time.Time) uint64 {
+	var boot unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
+		return ^uint64(0)
+	}
+	since := time.Duration(boot.Nano()) - time.Since(at)
+	return uint64(max(since, 0)/(time.Second/ticksPerSecond)) + 1
+}

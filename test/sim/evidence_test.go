@@ -1,0 +1,50 @@
+package sim
+
+import (
+	"bytes"
+	"io/fs"
+	"strings"
+	"testing"
+)
+
+// mostLines is the longest that a file of C may be.
+const mostLines = 500
+
+// TestFilesAreShort: lines of C are few and flat.
+func TestFilesAreShort(t *testing.T) {
+	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := sources.ReadFile(path)
+		if n := bytes.Count(b, []byte("\n")); n > mostLines {
+			t.Errorf("%s has %d lines, more than %d", path, n, mostLines)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReservedMemory: what the driver keeps differs from driver to driver, so
+// each number says where it is from; the two that were seen on real cards are
+// those of the listings.
+func TestReservedMemory(t *testing.T) {
+	n := New(t, "550.163.01", "T4")
+	seen := map[string]string{"T4": "393", "H200": "700", "H100-80": "551", "A100-40": "424"}
+	for line := range strings.Lines(n.Poke(t, "reserved")) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(f) != 3 || f[2] == "" {
+			t.Errorf("%q does not say where its reserved memory is known from", line)
+			continue
+		}
+		if want := seen[f[0]]; want != "" && (f[1] != want || f[2] == "inferred") {
+			t.Errorf("%s keeps %s MiB (%s), want %s", f[0], f[1], f[2], want)
+		}
+		delete(seen, f[0])
+	}
+	if len(seen) > 0 {
+		t.Errorf("no models %v", seen)
+	}
+}
