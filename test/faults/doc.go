@@ -1,0 +1,9 @@
+// Package faults hurts a whole node and looks at what must still hold: the real
+// gpuslotd with simulated GPUs and control daemons (test/sim), and up to eight
+// jobs on each GPU, each below a stand-in for condor_starter that runs the real
+// hook. There is no HTCondor: the test plays the startd. Start at TestCampaign;
+// the injections are in injections_test.go, what must hold in holds_test.go.
+//
+// GPUSLOT_CAMPAIGN=1 makes 500 injections of 60, GPUSLOT_CAMPAIGN_SEED=n
+// repeats a run.
+package faults

@@ -1,0 +1,47 @@
+// Package order is what the fault tests tell a starter, and what it tells them.
+package order
+
+// Order is the first JSON value on a starter's standard input. After it come
+// the commands, one to a line; the end of input is Kill.
+type Order struct {
+	// Hook is the PREPARE_JOB hook with its arguments, run as the job's account.
+	Hook    []string
+	HookEnv []string
+	// JobAd is the hook's standard input.
+	JobAd string
+	UID   uint32
+	// Cgroup is a directory to make for the job's processes; empty for none.
+	Cgroup string
+	// Env is what the job's processes have besides what the hook gives them;
+	// Forged replaces variables after the hook, as the job's own script would.
+	Env    []string
+	Forged []string
+	// Processes are the job's programs with their arguments. Output holds one
+	// file for each: 0, 1, …
+	Processes [][]string
+	Output    string
+}
+
+// The commands.
+const (
+	// Finish ends the standard input of the job's processes.
+	Finish = "finish"
+	// Term is HTCondor's soft kill, SIGTERM for every process.
+	Term = "term"
+	// Kill is SIGKILL for every process.
+	Kill = "kill"
+)
+
+// Event is one line of a starter's standard output.
+type Event struct {
+	// Code and Message are the hook's refusal.
+	Code    int64  `json:",omitempty"`
+	Message string `json:",omitempty"`
+	// PIDs are the processes of a job that runs, Env what the hook gave it.
+	PIDs []int             `json:",omitempty"`
+	Env  map[string]string `json:",omitempty"`
+	// Ended are the exit statuses of a job that has ended; -1 for a signal.
+	Ended []int `json:",omitempty"`
+	// Failed is trouble of the starter's own.
+	Failed string `json:",omitempty"`
+}

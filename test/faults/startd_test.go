@@ -1,0 +1,195 @@
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/test/faults/order"
+)
+
+// startd is the test in HTCondor's place: it keeps the sums, starts jobs where
+// GPUs accept them, and tells the agent of its slots when asked.
+type startd struct {
+	*node
+	rand   *rand.Rand
+	jobs   []*job // all whose starter may still run
+	number int
+	// admitted and refused count the hook's answers.
+	admitted, refused int
+}
+
+func newStartd(n *node, seed uint64) *startd {
+	return &startd{node: n, rand: rand.New(rand.NewPCG(seed, 0))}
+}
+
+// advertise writes what condor_status tells: one ad for each dynamic slot.
+func (n *node) advertise(jobs []*job) {
+	var b strings.Builder
+	for _, j := range jobs {
+		fmt.Fprintf(&b, "Name = \"%s@%s\"\nSlotType = \"Dynamic\"\nState = \"Claimed\"\nJobId = %q\nRemoteOwner = \"%s@example.org\"\nAssignedGPUs = %q\nVRAM = %d\nGPUs = 1\nCpus = 1\n\n",
+			j.slot, hostName, j.id, j.owner(), n.uuids[j.gpu], j.budget)
+	}
+	tmp := n.path("slots.new")
+	if err := os.WriteFile(tmp, []byte(b.String()), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.Rename(tmp, n.path("slots")); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// bury forgets the jobs whose starters have ended.
+func (s *startd) bury() {
+	left := s.jobs[:0]
+	for _, j := range s.jobs {
+		if !j.over() {
+			left = append(left, j)
+		}
+	}
+	s.jobs = left
+	s.advertise(s.jobs)
+}
+
+// on are the jobs that hold a part of a GPU.
+func (s *startd) on(gpu int) []*job {
+	var out []*job
+	for _, j := range s.jobs {
+		if j.gpu == gpu && !j.over() {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+// start places a job and waits for the hook; a refused one is buried.
+func (s *startd) start(r request) (j *job, why string) {
+	s.number++
+	j = &job{request: r, id: fmt.Sprintf("1.%d", s.number), slot: fmt.Sprintf("slot%d_%d", r.gpu+1, s.number)}
+	s.advertise(append(s.jobs[:len(s.jobs):len(s.jobs)], j)) // the startd knows of a slot before its starter runs
+	j = s.run(r, s.number)
+	runs, why := j.answer()
+	if runs {
+		s.admitted++
+		s.jobs = append(s.jobs, j)
+		return j, ""
+	}
+	s.refused++
+	<-j.ended
+	s.advertise(s.jobs)
+	return nil, why
+}
+
+// accounts are those of the jobs; nobody else on a machine has them.
+var accounts = []uint32{64101, 64102, 64103}
+
+// quantum is the step of budgets, smallest the smallest, in MiB: the defaults
+// of gpuslot.toml.
+const (
+	quantum  = 512
+	smallest = 1536
+)
+
+// idle waits for the end of its standard input, with its memory in use.
+func idle(mib int64) string { return fmt.Sprintf("alloc %d load 20 20ms until eof", mib) }
+
+// busy keeps the GPU busy for longer than any test takes.
+func busy(mib int64) string { return fmt.Sprintf("alloc %d load 40 600s", mib) }
+
+// workFor is how much of its budget a job uses for memory of its own: the rest
+// is its context's and what is on the way.
+func workFor(budget int64) int64 { return budget/2 - 256 }
+
+// fill starts jobs on a GPU, as START would allow, until want run there.
+func (s *startd) fill(gpu, want int) {
+	s.t.Helper()
+	for range want {
+		s.bury()
+		st, err := s.status()
+		if err != nil || len(s.on(gpu)) >= want {
+			return
+		}
+		r, ok := s.match(st, gpu)
+		if !ok {
+			return
+		}
+		if _, why := s.start(r); why != "" && !strings.Contains(why, "closed") {
+			s.t.Logf("a job on GPU %d is refused: %s", gpu, why)
+		}
+	}
+}
+
+// match is a job that fits a GPU by what the agent and the sums say.
+func (s *startd) match(st *api.Status, gpu int) (request, bool) {
+	g := s.gpuOf(st, gpu)
+	if g == nil || !g.Accept {
+		return request{}, false
+	}
+	uid := accounts[s.rand.IntN(len(accounts))]
+	left := g.PoolMiB
+	for _, j := range s.on(gpu) {
+		left -= j.budget
+		uid = j.uid
+	}
+	owner := request{uid: uid}.owner()
+	if n := len(s.on(gpu)); n >= g.Shares || left < smallest || g.Tenant != "" && g.Tenant != owner {
+		return request{}, false
+	}
+	most := min(left, g.PoolMiB/shares*2) / quantum
+	budget := quantum * (smallest/quantum + s.rand.Int64N(most-smallest/quantum+1))
+	return request{gpu: gpu, uid: uid, budget: budget, processes: []string{idle(workFor(budget))}}, true
+}
+
+func (s *startd) gpuOf(st *api.Status, gpu int) *api.StatusGPU {
+	for i := range st.GPUs {
+		if st.GPUs[i].UUID == s.uuids[gpu] {
+			return &st.GPUs[i]
+		}
+	}
+	return nil
+}
+
+// finish lets a job come to its own end and waits for it.
+func (s *startd) finish(j *job) {
+	s.t.Helper()
+	j.say(order.Finish)
+	s.await(j)
+}
+
+// kill ends a job by force and waits for its starter.
+func (s *startd) kill(j *job, why string) {
+	s.t.Helper()
+	j.touch(why)
+	j.say(order.Kill)
+	s.await(j)
+}
+
+func (s *startd) await(j *job) {
+	s.t.Helper()
+	select {
+	case <-j.ended:
+	case <-time.After(hookLimit):
+		s.t.Fatalf("%s does not end", j)
+	}
+	s.bury()
+}
+
+// clear ends all jobs, those that can by themselves.
+func (s *startd) clear() {
+	for _, j := range s.jobs {
+		j.say(order.Finish)
+	}
+	for _, j := range s.jobs {
+		select {
+		case <-j.ended:
+		case <-time.After(2 * time.Second):
+			j.touch("the end of the test")
+			j.say(order.Kill)
+			<-j.ended
+		}
+	}
+	s.jobs = nil
+}
