@@ -1,0 +1,110 @@
+package gpu
+
+import (
+	"strconv"
+	"strings"
+)
+
+// KernelXID is one Xid line of the kernel log. It names the process, which
+// NVML's events do not.
+type KernelXID struct {
+	PCI PCIBusID
+	XID int
+	// GPUInstance and ComputeInstance are MIG ids, or NoInstance.
+	GPUInstance, ComputeInstance int
+	// PID is the process in error, 0 if the line names none.
+	PID int
+	// Process is its name, which its owner chose; empty if the line names none.
+	Process string
+}
+
+// ParseKernelXID reads a line of the kernel log, with or without what journald,
+// dmesg or /dev/kmsg put before it; ok is false for any other line. The form is
+// that of the open kernel modules (kernel_rc.c, krcReportXid), and old drivers':
+//
+//	NVRM: Xid (PCI:0000:1a:00 GPU-I:03 GPU-CI:00): 31, pid=1234, name=python, Ch 00000008, …
+//	NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000009 intr 00800000
+func ParseKernelXID(line string) (x KernelXID, ok bool) {
+	if userSpace(line) {
+		return KernelXID{}, false
+	}
+	_, rest, found := strings.Cut(line, "NVRM: Xid (")
+	where, rest, closed := strings.Cut(rest, "): ")
+	if !found || !closed {
+		return KernelXID{}, false
+	}
+	number, text, _ := strings.Cut(rest, ",")
+	n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 16)
+	if err != nil {
+		return KernelXID{}, false
+	}
+	x = KernelXID{XID: int(n), GPUInstance: NoInstance, ComputeInstance: NoInstance}
+	fields := strings.Fields(where)
+	if len(fields) == 0 {
+		return KernelXID{}, false
+	}
+	if x.PCI, err = ParsePCIBusID(strings.TrimPrefix(fields[0], "PCI:")); err != nil {
+		return KernelXID{}, false
+	}
+	for _, f := range fields[1:] {
+		x.instance(f)
+	}
+	x.process(text)
+	return x, true
+}
+
+func (x *KernelXID) instance(field string) {
+	name, value, _ := strings.Cut(field, ":")
+	n, err := strconv.ParseUint(value, 10, 16)
+	switch {
+	case err != nil:
+	case name == "GPU-I":
+		x.GPUInstance = int(n)
+	case name == "GPU-CI":
+		x.ComputeInstance = int(n)
+	}
+}
+
+// process reads " pid=1234, name=python, …". The pid stands first: what follows
+// is a name that a user chose, and must not be able to name another process.
+func (x *KernelXID) process(text string) {
+	text, found := strings.CutPrefix(text, " pid=")
+	if !found {
+		return
+	}
+	pid, rest, _ := strings.Cut(text, ",")
+	n, err := strconv.ParseUint(pid, 10, 31)
+	if err != nil || n == 0 { // '<unknown>'
+		return
+	}
+	x.PID = int(n)
+	if name, found := strings.CutPrefix(rest, " name="); found {
+		name, _, _ = strings.Cut(name, ", ")
+		x.Process = printable(strings.TrimRight(name, ",\n"))
+	}
+}
+
+// userSpace tells a record of /dev/kmsg ("12,839,140900,-;text") that a program
+// wrote: the kernel's facility is 0, the upper bits of the first number
+// (Documentation/ABI/testing/dev-kmsg).
+func userSpace(line string) bool {
+	head, _, _ := strings.Cut(line, ";")
+	priority, _, found := strings.Cut(head, ",")
+	n, err := strconv.ParseUint(priority, 10, 32)
+	return found && err == nil && n>>3 != 0
+}
+
+// maxProcessName is the kernel's TASK_COMM_LEN and room for the driver's own.
+const maxProcessName = 64
+
+func printable(s string) string {
+	if len(s) > maxProcessName {
+		s = s[:maxProcessName]
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+}
