@@ -143,6 +143,9 @@ func (d *Daemon) run(ctx context.Context, stdin string) (stdout, stderr string, 
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if d.stranger {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: strangerUID, Gid: strangerUID}
+	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	err = cmd.Run()

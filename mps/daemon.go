@@ -22,6 +22,8 @@ type Daemon struct {
 	dir      string
 	program  string
 	patience time.Duration
+	// stranger has the commands given as another account.
+	stranger bool
 	mu       sync.Mutex
 	servers  []int // of the last survey
 	// turn is held during a conversation: the daemon serves one connection at a time.
@@ -96,13 +98,13 @@ func (d *Daemon) prove(ctx context.Context, w Wanted, commands []string) (Proof,
 		}
 	}
 	back := replies[len(commands):]
-	if err := checkLimits(w, back[0], back[1]); err != nil {
-		return Proof{}, d.fault(WrongLimits, err, "%v: gpuslot sets them anew; if it comes back, somebody else sets them", err)
+	if differs := compare(w, back[0], back[1]); len(differs) > 0 {
+		return Proof{}, d.wrongLimits(differs)
 	}
 	return Proof{
 		PID: who.PID, Started: who.Started, At: time.Now(),
 		Limit: back[0], ThreadPercentage: back[1],
-		Servers: pidsOf(servers), States: servers,
+		Servers: pidsOf(servers), States: servers, Stale: staleUnder(w, servers),
 	}, nil
 }
 

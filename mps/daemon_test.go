@@ -107,11 +107,11 @@ func TestProveSeesOtherLimits(t *testing.T) {
 		}
 		exchange(t, d, "set_default_device_pinned_mem_limit 0 14G")
 		_, err = d.Prove(t.Context(), w)
-		wantFault(t, err, WrongLimits, `reads "14G"`, "16000 MiB")
+		wantFault(t, err, WrongLimits, `reads "14G"`, "want 15G")
 		exchange(t, d, "set_default_device_pinned_mem_limit 0 15G")
 		exchange(t, d, "set_default_active_thread_percentage 50")
 		_, err = d.Prove(t.Context(), w)
-		wantFault(t, err, WrongLimits, "percentage reads 50.0, want 100")
+		wantFault(t, err, WrongLimits, `thread-percentage reads "50.0", want 100.0`)
 	})
 }
 

@@ -33,6 +33,8 @@ type Error struct {
 	Fault Fault
 	// Text is the sentence without the GPU.
 	Text string
+	// Differs says, with WrongLimits, which limits are not those wanted.
+	Differs []Difference
 	// Err is the cause, where there is one.
 	Err error
 }
@@ -53,6 +55,15 @@ func FaultOf(err error) Fault {
 		return e.Fault
 	}
 	return ""
+}
+
+// DifferencesOf are the limits that an error found to be others than wanted.
+func DifferencesOf(err error) []Difference {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Differs
+	}
+	return nil
 }
 
 func (d *Daemon) fault(f Fault, cause error, format string, args ...any) error {

@@ -58,6 +58,10 @@ type Proof struct {
 	// what is known of each.
 	Servers []int
 	States  []Server
+	// Stale are the servers whose clients get other limits: they were started
+	// before the limits now in force, or somebody changed theirs. SetServers
+	// gives their later clients the wanted ones.
+	Stale []int
 }
 
 // Process is the daemon that the proof is about.
@@ -79,8 +83,7 @@ type Result struct {
 	Action Action
 	// Proof is zero when the daemon was stopped or Err is set.
 	Proof Proof
-	// Stale are MPS servers that were started under other limits. Limits act on
-	// later servers only: these keep theirs until they end.
+	// Stale is that of the proof.
 	Stale []int
 	// Err says what the operator has to do; Fault in it names the kind.
 	Err error

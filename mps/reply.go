@@ -2,7 +2,6 @@ package mps
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -79,23 +78,6 @@ func (w Wanted) check() error {
 	}
 	if !(w.ThreadPercentage >= 0.1 && w.ThreadPercentage <= 100) {
 		return fmt.Errorf("the active thread percentage %v is not between 0.1 and 100: set it within", w.ThreadPercentage)
-	}
-	return nil
-}
-
-// checkLimits compares what was read back with what was wanted.
-func checkLimits(w Wanted, limit, percentage string) error {
-	// The daemon prints whole GiB from 1 GiB up, cut, not rounded.
-	if want := printedLimit(w.Limit); limit != want {
-		return fmt.Errorf("its default pinned device memory limit reads %s, want %s (%v)", printable(limit), want, w.Limit)
-	}
-	p, err := parsePercentage(percentage)
-	if err != nil {
-		return err
-	}
-	// It prints one decimal.
-	if math.Abs(p-w.ThreadPercentage) > 0.0501 {
-		return fmt.Errorf("its default active thread percentage reads %s, want %v", percentage, w.ThreadPercentage)
 	}
 	return nil
 }

@@ -65,8 +65,8 @@ func FuzzSplitReplies(f *testing.F) {
 	})
 }
 
-// FuzzCheckLimits: what is accepted is what was wanted, to the GiB and the decimal.
-func FuzzCheckLimits(f *testing.F) {
+// FuzzCompare: what is accepted is what was wanted, to the GiB and the decimal.
+func FuzzCompare(f *testing.F) {
 	f.Add(int64(1500), 33.3, "1G", "33.3", "")
 	f.Add(int64(500), 100.0, "500M", "100.0", "1234\n5678")
 	f.Add(int64(1), 50.0, "", "NaN", "x")
@@ -79,7 +79,7 @@ func FuzzCheckLimits(f *testing.F) {
 			}
 		}
 		w := Wanted{GPU: uuid0, Limit: gpu.MiB(limit), ThreadPercentage: percentage}
-		if w.check() != nil || checkLimits(w, backLimit, backPercentage) != nil {
+		if w.check() != nil || len(compare(w, backLimit, backPercentage)) > 0 {
 			return
 		}
 		if backLimit != printedLimit(w.Limit) {

@@ -89,7 +89,6 @@ func (s *Daemons) have(ctx context.Context, w Wanted) Result {
 	_, err = d.Alive()
 	switch FaultOf(err) {
 	case "":
-		r.Stale, r.Err = d.stale(ctx, w)
 	case NotRunning, Foreign:
 		r.Action, r.Err = Started, s.start(ctx, d)
 	default:
@@ -97,19 +96,9 @@ func (s *Daemons) have(ctx context.Context, w Wanted) Result {
 	}
 	if r.Err == nil {
 		r.Proof, r.Err = d.Set(ctx, w)
+		r.Stale = r.Proof.Stale
 	}
 	return r
-}
-
-// stale lists the servers of an adopted daemon that were started under other
-// limits than the wanted ones. The daemon tells limits apart only to the GiB.
-func (d *Daemon) stale(ctx context.Context, w Wanted) ([]int, error) {
-	_, err := d.Prove(ctx, w)
-	if FaultOf(err) != WrongLimits {
-		return nil, err
-	}
-	servers, err := d.Servers(ctx)
-	return pidsOf(servers), err
 }
 
 // start has the runner start a daemon and waits until it holds its lock.

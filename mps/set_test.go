@@ -164,8 +164,9 @@ trap 'exit 0' TERM INT
 while :; do sleep 0.05; done
 `
 
-// TestStaleServers: limits act on later servers, and Set says which are older.
-func TestStaleServers(t *testing.T) {
+// TestServerThatIsNeverReady: it is listed, nothing is known of its limits, and
+// it does not keep its daemon from being stopped.
+func TestServerThatIsNeverReady(t *testing.T) {
 	needsRoot(t)
 	onEachDriver(t, func(t *testing.T, r Processes) {
 		writeProgram(t, filepath.Join(r.ServerPath, "nvidia-cuda-mps-server"), fakeServer)
@@ -179,15 +180,13 @@ func TestStaleServers(t *testing.T) {
 		exchange(t, d, "start_server -uid 4711")
 		eventually(t, "the server is listed", func() bool { return exchange(t, d, "get_server_list") != "" })
 		same := set(t, s, wanted)[0]
-		if len(same.Proof.Servers) != 1 || len(same.Stale) != 0 {
-			t.Errorf("servers %v, stale %v; want one, and not stale", same.Proof.Servers, same.Stale)
+		if len(same.Proof.States) != 1 || len(same.Stale) != 0 || same.Proof.States[0].Answers() {
+			t.Errorf("servers %+v, stale %v; want one that does not answer", same.Proof.States, same.Stale)
 		}
 		wanted[0].Limit = 4096
-		other := set(t, s, wanted)[0]
-		if !slices.Equal(other.Stale, same.Proof.Servers) {
-			t.Errorf("stale %v, want %v", other.Stale, same.Proof.Servers)
+		if other := set(t, s, wanted)[0]; len(other.Stale) != 0 || !slices.Equal(other.Proof.Servers, same.Proof.Servers) {
+			t.Errorf("stale %v of %v: it takes its limits when it is ready", other.Stale, other.Proof.Servers)
 		}
-		// A server that never becomes ready does not keep the daemon from being stopped.
 		pid := same.Proof.Servers[0]
 		wantResults(t, set(t, s, nil), Stopped, 1)
 		if st, err := statProcess(pid); err == nil && !st.dead() {

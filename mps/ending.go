@@ -1,0 +1,148 @@
+package mps
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// EndRules bound how clients are ended.
+type EndRules struct {
+	// Again is the time after which a client that is still there is terminated
+	// once more; positive.
+	Again time.Duration
+	// Deadline is how long all of it may take; then the signal comes all the same.
+	Deadline time.Duration
+}
+
+// DefaultEndRules leave time for the work in flight of a large GPU and stay well
+// below HTCondor's ten seconds between its signals.
+var DefaultEndRules = EndRules{Again: time.Second, Deadline: 5 * time.Second}
+
+// Ending is the end of a set of processes as clients, so far. It is a value.
+type Ending struct {
+	PIDs  []int
+	Began time.Time
+	Rules EndRules
+	asked map[int]asked
+}
+
+type asked struct {
+	at    time.Time
+	ended bool
+}
+
+// Order is one Terminate.
+type Order struct {
+	Server  int
+	Clients []int
+}
+
+// EndStep is what to do next in an Ending.
+type EndStep struct {
+	// Terminate are the orders to give now, in this order.
+	Terminate []Order
+	// Free are the processes that a signal may end without harm to others: those
+	// that are no clients, whose work was ended, or whose server is in FAULT and
+	// has none; in the order of PIDs.
+	Free []int
+	// Waiting are the others.
+	Waiting []int
+	// Overdue says that the deadline has passed: Waiting are then signalled
+	// without leave, and their neighbours may suffer.
+	Overdue bool
+}
+
+// Done: nothing is left to wait for.
+func (s EndStep) Done() bool { return len(s.Waiting) == 0 || s.Overdue }
+
+// BeginEnding begins the end of processes as clients.
+func BeginEnding(pids []int, now time.Time, rules EndRules) Ending {
+	own := slices.Clone(pids)
+	slices.Sort(own)
+	return Ending{PIDs: slices.Compact(own), Began: now, Rules: rules}
+}
+
+// Step decides from the servers as they are now. Orders go by server and, in
+// it, to the youngest first by PID: a parent could otherwise replace its child.
+func (e Ending) Step(now time.Time, servers []Server) EndStep {
+	step := EndStep{Overdue: now.Sub(e.Began) >= e.Rules.Deadline}
+	for _, pid := range e.PIDs {
+		if e.free(pid, servers) {
+			step.Free = append(step.Free, pid)
+		} else {
+			step.Waiting = append(step.Waiting, pid)
+		}
+	}
+	for _, s := range servers {
+		if due := e.due(now, s, step.Waiting); len(due) > 0 {
+			step.Terminate = append(step.Terminate, Order{Server: s.PID, Clients: due})
+		}
+	}
+	return step
+}
+
+// free: no server that counts has the process as a client with work.
+func (e Ending) free(pid int, servers []Server) bool {
+	return e.asked[pid].ended || !slices.ContainsFunc(servers, func(s Server) bool {
+		// A server that does not answer may have any client.
+		return s.Status != Faulted && s.Status != Initializing && (!s.Answers() || slices.Contains(s.Clients, pid))
+	})
+}
+
+func (e Ending) due(now time.Time, s Server, waiting []int) []int {
+	if s.Status == Faulted {
+		return nil
+	}
+	var due []int
+	for _, pid := range waiting {
+		before, was := e.asked[pid]
+		if slices.Contains(s.Clients, pid) && (!was || now.Sub(before.at) >= e.Rules.Again) {
+			due = append(due, pid)
+		}
+	}
+	slices.SortFunc(due, func(a, b int) int { return cmp.Compare(b, a) })
+	return due
+}
+
+// Book is the ending after answers to its orders.
+func (e Ending) Book(now time.Time, answers []Termination) Ending {
+	next := make(map[int]asked, len(e.asked)+len(answers))
+	for pid, a := range e.asked {
+		next[pid] = a
+	}
+	for _, t := range answers {
+		next[t.Client] = asked{at: now, ended: next[t.Client].ended || t.Ended()}
+	}
+	e.asked = next
+	return e
+}
+
+// EndClients ends processes as clients of this daemon by the rules, and
+// returns the last step: whom a signal may end now, and for whom the time ran
+// out. Processes that are no clients cost one run of the command line, clients
+// one more.
+func (d *Daemon) EndClients(ctx context.Context, pids []int, rules EndRules) (EndStep, error) {
+	ctx, cancel := context.WithTimeout(ctx, rules.Deadline)
+	defer cancel()
+	e := BeginEnding(pids, time.Now(), rules)
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, rules.Again) {
+		servers, err := d.Servers(ctx)
+		if err != nil {
+			return EndStep{Waiting: e.PIDs, Overdue: true}, err
+		}
+		step := e.Step(time.Now(), servers)
+		for _, o := range step.Terminate {
+			answers, err := d.Terminate(ctx, o.Server, o.Clients...)
+			if err != nil && FaultOf(err) != NoServer {
+				return step, err
+			}
+			e = e.Book(time.Now(), answers)
+		}
+		if step = e.Step(time.Now(), servers); step.Done() || d.pause(ctx, wait) != nil {
+			step.Overdue = !step.Done() || step.Overdue
+			return step, nil
+		}
+	}
+}

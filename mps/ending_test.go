@@ -1,0 +1,169 @@
+package mps
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func serving(pid int, status ServerStatus, clients ...int) Server {
+	return Server{Process: Process{PID: pid, Started: 1}, Status: status, ThreadPercentage: "50.0", Clients: clients}
+}
+
+func TestEndingStep(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	rules := EndRules{Again: time.Second, Deadline: 5 * time.Second}
+	mute := Server{Process: Process{PID: 9, Started: 1}}
+	tests := []struct {
+		name    string
+		pids    []int
+		servers []Server
+		after   time.Duration
+		book    []Termination
+		want    EndStep
+	}{
+		{"no clients", []int{3, 1, 3}, []Server{serving(9, Active, 2)}, 0, nil, EndStep{Free: []int{1, 3}}},
+		{"no servers", []int{1}, nil, 0, nil, EndStep{Free: []int{1}}},
+		{"the youngest first", []int{1, 2, 3}, []Server{serving(9, Active, 3, 2, 8)}, 0, nil,
+			EndStep{Terminate: []Order{{9, []int{3, 2}}}, Free: []int{1}, Waiting: []int{2, 3}}},
+		{"two servers", []int{1, 2}, []Server{serving(9, Active, 2), serving(8, Active, 1)}, 0, nil,
+			EndStep{Terminate: []Order{{9, []int{2}}, {8, []int{1}}}, Waiting: []int{1, 2}}},
+		{"driver 535", []int{1}, []Server{serving(9, StatusUnknown, 1)}, 0, nil,
+			EndStep{Terminate: []Order{{9, []int{1}}}, Waiting: []int{1}}},
+		{"ended, still listed", []int{1}, []Server{serving(9, Active, 1)}, 0, []Termination{{1, 0, true}}, EndStep{Free: []int{1}}},
+		{"failed", []int{1}, []Server{serving(9, Active, 1)}, 0, []Termination{{1, 800, true}}, EndStep{Waiting: []int{1}}},
+		{"failed, again", []int{1}, []Server{serving(9, Active, 1)}, time.Second, []Termination{{1, 800, true}},
+			EndStep{Terminate: []Order{{9, []int{1}}}, Waiting: []int{1}}},
+		{"left by itself", []int{1}, []Server{serving(9, Active)}, 0, []Termination{{1, 1, false}}, EndStep{Free: []int{1}}},
+		{"in a fault nothing is left to end", []int{1}, []Server{serving(9, Faulted, 1)}, 0, nil, EndStep{Free: []int{1}}},
+		{"waits for its server", []int{1}, []Server{{Process: Process{PID: 9}, Status: Initializing}}, 0, nil, EndStep{Free: []int{1}}},
+		{"a server that does not answer", []int{1}, []Server{mute}, 0, nil, EndStep{Waiting: []int{1}}},
+		{"overdue", []int{1}, []Server{mute}, 5 * time.Second, nil, EndStep{Waiting: []int{1}, Overdue: true}},
+	}
+	for _, tt := range tests {
+		e := BeginEnding(tt.pids, begin, rules)
+		if tt.book != nil {
+			e = e.Book(begin, tt.book)
+		}
+		if diff := cmp.Diff(tt.want, e.Step(begin.Add(tt.after), tt.servers)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// TestEndingProperties: every process is free or waited for, nobody else is
+// ever terminated, and it comes to an end.
+func TestEndingProperties(t *testing.T) {
+	pid := rapid.IntRange(1, 6)
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(1000, 0)
+		e := BeginEnding(rapid.SliceOf(pid).Draw(t, "pids"), now, EndRules{Again: time.Second, Deadline: 5 * time.Second})
+		statuses := rapid.SampledFrom([]ServerStatus{StatusUnknown, Initializing, Active, Faulted})
+		for range 12 {
+			servers := []Server{serving(100, statuses.Draw(t, "status"), rapid.SliceOf(pid).Draw(t, "clients")...)}
+			step := e.Step(now, servers)
+			all := append(slices.Clone(step.Free), step.Waiting...)
+			slices.Sort(all)
+			if !slices.Equal(all, e.PIDs) {
+				t.Fatalf("%v is neither free nor waited for: %+v", e.PIDs, step)
+			}
+			for _, o := range step.Terminate {
+				for i, c := range o.Clients {
+					if !slices.Contains(step.Waiting, c) || i > 0 && o.Clients[i-1] <= c {
+						t.Fatalf("order %v among %+v", o, step)
+					}
+					result := rapid.SampledFrom([]int{0, 1, 800}).Draw(t, "result")
+					e = e.Book(now, []Termination{{c, result, rapid.Bool().Draw(t, "listed")}})
+				}
+				if again := e.Step(now, servers); len(again.Terminate) > 0 {
+					t.Fatalf("ordered twice at one time: %+v", again)
+				}
+			}
+			now = now.Add(500 * time.Millisecond)
+		}
+		if !e.Step(now, []Server{serving(100, StatusUnknown, 1, 2, 3)}).Done() {
+			t.Fatal("it does not end")
+		}
+	})
+}
+
+// TestEndClients: busy clients are ended without harm to their neighbour, in
+// two runs of the command line.
+func TestEndClients(t *testing.T) {
+	onServed(t, func(s *served) {
+		neighbour, a, b := s.guest(), s.guest(), s.guest()
+		for _, g := range []*guest{neighbour, a, b} {
+			g.do("busy")
+		}
+		s.servers()
+		runs := s.counted()
+		step, err := s.daemon.EndClients(s.t.Context(), []int{a.pid(), b.pid(), os.Getpid()}, DefaultEndRules)
+		if err != nil || len(step.Free) != 3 || step.Overdue || runs() != 2 {
+			s.t.Fatalf("%+v, %v, in %d runs", step, err, runs())
+		}
+		for _, g := range []*guest{a, b} {
+			if got := g.do("error"); got != "810" {
+				s.t.Errorf("an ended client's error: %s, want 810", got)
+			}
+			_ = g.cmd.Process.Kill()
+		}
+		eventually(s.t, "they have left the client list", func() bool { return len(s.servers()[0].Clients) == 1 })
+		if got := neighbour.do("error"); got != "0" || s.servers()[0].Status != s.status(Active) {
+			s.t.Errorf("the neighbour's error: %s, the server %+v", got, s.servers()[0])
+		}
+	})
+}
+
+// TestEndClientsIsBounded: a daemon that hangs does not keep a job for ever.
+func TestEndClientsIsBounded(t *testing.T) {
+	onServed(t, func(s *served) {
+		g := s.guest()
+		server := s.servers()[0]
+		signal(s.t, server.Process, syscall.SIGSTOP)
+		step, err := s.daemon.EndClients(s.t.Context(), []int{g.pid()}, EndRules{Again: 100 * time.Millisecond, Deadline: 300 * time.Millisecond})
+		if !step.Overdue || !slices.Equal(step.Waiting, []int{g.pid()}) {
+			s.t.Errorf("%+v, %v; want overdue", step, err)
+		}
+		signal(s.t, server.Process, syscall.SIGCONT)
+	})
+}
+
+func TestTerminate(t *testing.T) {
+	onServed(t, func(s *served) {
+		g := s.guest()
+		server := s.servers()[0].PID
+		got, err := s.daemon.Terminate(s.t.Context(), server, g.pid(), 999999999)
+		if err != nil || len(got) != 2 || got[0].Client != g.pid() || got[0].Result != 0 || got[1] != (Termination{999999999, 1, false}) || !got[1].Ended() {
+			s.t.Errorf("%+v, %v", got, err)
+		}
+		if got, err := s.daemon.Terminate(s.t.Context(), server); got != nil || err != nil {
+			s.t.Errorf("nobody: %v, %v", got, err)
+		}
+		_, err = s.daemon.Terminate(s.t.Context(), 1, g.pid())
+		wantFault(s.t, err, NoServer)
+	})
+}
+
+// FuzzParseResult: a result is the whole last line.
+func FuzzParseResult(f *testing.F) {
+	for _, s := range []string{"0", "Server 1 not found\nServer 1 not found!\n1", "800", "", "x", "1\n-1", "1 0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, reply string) {
+		n, err := parseResult(reply)
+		if err != nil {
+			return
+		}
+		last := reply[strings.LastIndex(reply, "\n")+1:]
+		if got, err := strconv.Atoi(strings.TrimSpace(last)); err != nil || got != n || n < 0 {
+			t.Fatalf("%q gave %d", reply, n)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package mps
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gpuslot/gpuslot/test/driver"
+	"github.com/gpuslot/gpuslot/test/sim"
+)
+
+// probed are what the branches can do.
+var probed = map[string]string{
+	"535": "none",
+	"550": "server-status, privilege-checks, pid-file",
+	"555": "server-status, privilege-checks, pid-file, multi-user",
+}
+
+// probing runs a test with each control program where every account can run it.
+func probing(t *testing.T, test func(t *testing.T, branch, program string)) {
+	for _, branch := range driver.Branches() {
+		t.Run("real "+branch, func(t *testing.T) {
+			test(t, branch, publicCopy(t, driver.Control(driver.Dir(t, branch))))
+		})
+		t.Run("sim "+branch, func(t *testing.T) {
+			n := sim.New(t, branch+".1", "V100S")
+			test(t, branch, onNode(t, n, branch, publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control"))))
+		})
+	}
+}
+
+func TestProbe(t *testing.T) {
+	needsRoot(t)
+	probing(t, func(t *testing.T, branch, program string) {
+		tmp := tempDir(t)
+		t.Setenv("TMPDIR", tmp)
+		c, err := Probe(t.Context(), program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.String(); got != probed[branch] || c.Version != "" {
+			t.Errorf("%s (version %q), want %s: %+v", got, c.Version, probed[branch], c)
+		}
+		for _, a := range c.All() {
+			if !a.Known || a.How == "" {
+				t.Errorf("%s: known %v, how %q", a.Name, a.Known, a.How)
+			}
+		}
+		if left, err := os.ReadDir(tmp); len(left) != 0 || err != nil {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	})
+}
+
+// TestProbeDisturbsNobody: a daemon in the default directory of the probing
+// process is not asked and not changed.
+func TestProbeDisturbsNobody(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		w := Wanted{GPU: uuid0, Limit: 4096, ThreadPercentage: 40}
+		before, err := d.Set(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("CUDA_MPS_PIPE_DIRECTORY", d.PipeDirectory())
+		log := filepath.Join(r.Logs, string(uuid0)+".log")
+		said, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Probe(t.Context(), r.Program); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := os.ReadFile(log); err != nil || len(now) != len(said) {
+			t.Errorf("%v; the daemon said meanwhile: %s", err, now[len(said):])
+		}
+		after, err := d.Prove(t.Context(), w)
+		if err != nil || after.Process() != before.Process() {
+			t.Errorf("%+v, %v; before %+v", after, err, before)
+		}
+	})
+}
+
+// Newer programs, by what NVIDIA documents of them.
+const newer = `case "$*" in
+-v) echo "CUDA MPS Control 13040"; exit 0 ;;
+"-p 3 -f") [ "$CUDA_MPS_PROTOCOL_VERSION" = 3 ] || exit 1; set -- -f ;;
+"-S -f") set -- -f ;;
+esac
+`
+
+func TestProbeOfNewerPrograms(t *testing.T) {
+	needsRoot(t)
+	real := publicCopy(t, driver.Control(driver.Dir(t, "555")))
+	program := writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n"+newer+"exec "+real+" \"$@\"\n")
+	c, err := Probe(t.Context(), program)
+	want := "server-status, privilege-checks, pid-file, multi-user, static-partitions, protocol-v3"
+	if err != nil || c.String() != want || c.Version != "CUDA MPS Control 13040" {
+		t.Errorf("%s (version %q), %v; want %s", c, c.Version, err, want)
+	}
+}
+
+// TestProbeSaysWhatItDoesNotKnow: a refusal that nobody has seen before is no answer.
+func TestProbeSaysWhatItDoesNotKnow(t *testing.T) {
+	real := publicCopy(t, driver.Control(driver.Dir(t, "550")))
+	program := writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n[ \"$1\" != -S ] || { echo no such luck; exit 3; }\nexec "+real+" \"$@\"\n")
+	c, err := Probe(t.Context(), program)
+	if err != nil || c.StaticPartitions.Known || !strings.Contains(c.StaticPartitions.How, "no such luck") || !strings.Contains(c.String(), "static-partitions?") {
+		t.Errorf("%s, %v: %+v", c, err, c.StaticPartitions)
+	}
+}
+
+// TestProbeWithoutAnotherAccount: a program that nobody else can run is judged
+// by its own words; 535 has none.
+func TestProbeWithoutAnotherAccount(t *testing.T) {
+	want := map[string]Answer{"535": {}, "550": {Has: true, Known: true}, "555": {Has: true, Known: true}}
+	for _, branch := range driver.Branches() {
+		program := publicCopy(t, driver.Control(driver.Dir(t, branch)))
+		if err := os.Chmod(program, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Probe(t.Context(), program)
+		c.PrivilegeChecks.How = ""
+		if diff := cmp.Diff(want[branch], c.PrivilegeChecks); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", branch, err, diff)
+		}
+	}
+}
+
+func TestProbeFails(t *testing.T) {
+	_, err := Probe(t.Context(), "/nonexistent/nvidia-cuda-mps-control")
+	wantFault(t, err, NotInstalled, "install the package")
+	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\necho broken; exit 1\n"))
+	wantFault(t, err, NotRunning, "broken")
+	t.Setenv("TMPDIR", filepath.Dir(writeProgram(t, filepath.Join(tempDir(t), strings.Repeat("d", 90), "x"), "")))
+	_, err = Probe(t.Context(), publicCopy(t, driver.Control(driver.Dir(t, "550"))))
+	wantFault(t, err, PathTooLong, "TMPDIR")
+}
+
+func TestClientCeiling(t *testing.T) {
+	for cuda, want := range map[string]int{"11.5": 48, "12.4": 48, "13.0": 48, "13.1": 60, "13.10": 60, "14.0": 60, "": 0, "13": 0, "x.y": 0, "0.1": 0} {
+		if got, ok := ClientCeiling(cuda); got != want || ok != (want != 0) {
+			t.Errorf("CUDA %q: %d, %v; want %d", cuda, got, ok, want)
+		}
+	}
+}
+
+func BenchmarkProbe(b *testing.B) {
+	program := driver.Control(driver.Dir(b, "555"))
+	for b.Loop() {
+		if _, err := Probe(b.Context(), program); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package mps
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestServers: one run of the command line tells everything of a server that
+// was there before, and a new one costs one more.
+func TestServers(t *testing.T) {
+	onServed(t, func(s *served) {
+		if got := s.servers(); len(got) != 0 {
+			t.Fatalf("servers %+v before the first client", got)
+		}
+		server := s.server()
+		if server.UID != uint32(os.Geteuid()) || server.Status != s.status(Active) || server.Started == 0 ||
+			server.Limit != "4G" || server.ThreadPercentage != "50.0" || len(server.Clients) != 0 {
+			s.t.Errorf("the server: %+v", server)
+		}
+		clients := []int{s.guest().pid(), s.guest().pid()}
+		slices.Sort(clients)
+		runs := s.counted()
+		proof, err := s.daemon.Prove(s.t.Context(), s.wanted)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		slices.Sort(proof.States[0].Clients)
+		server.Clients = clients
+		if diff := cmp.Diff([]Server{server}, proof.States); diff != "" || proof.Clients() != 2 || len(proof.Stale) != 0 {
+			s.t.Errorf("proof %+v (-want +got):\n%s", proof, diff)
+		}
+		if n := runs(); n != 1 {
+			s.t.Errorf("a round with a known server takes %d runs of the command line, want 1", n)
+		}
+		if got, err := s.daemon.Clients(s.t.Context(), server.PID); err != nil || len(got) != 2 {
+			s.t.Errorf("clients %v, %v", got, err)
+		}
+		_, err = s.daemon.Clients(s.t.Context(), 1)
+		wantFault(s.t, err, NoServer, "no server 1")
+	})
+}
+
+// TestServerComesAndGoes: each costs one more run.
+func TestServerComesAndGoes(t *testing.T) {
+	onServed(t, func(s *served) {
+		first := s.server()
+		if err := s.daemon.ShutdownServer(s.t.Context(), first.PID, false); err != nil {
+			s.t.Fatal(err)
+		}
+		eventually(s.t, "the server is gone", func() bool { return len(s.servers()) == 0 })
+		s.guest()
+		runs := s.counted()
+		next := s.servers()
+		if len(next) != 1 || next[0].PID == first.PID || !next[0].Answers() || runs() != 2 {
+			s.t.Errorf("servers %+v in %d runs", next, runs())
+		}
+		wantFault(s.t, s.daemon.ShutdownServer(s.t.Context(), first.PID, true), NoServer)
+	})
+}
+
+// TestStaleServers: limits act on later servers; the proof says which have
+// others, and SetServers mends them for later clients.
+func TestStaleServers(t *testing.T) {
+	onServed(t, func(s *served) {
+		server := s.server()
+		w := s.wanted
+		w.Limit, w.ThreadPercentage = 8192, 25
+		proof, err := s.daemon.Set(s.t.Context(), w)
+		if err != nil || !slices.Equal(proof.Stale, []int{server.PID}) {
+			s.t.Fatalf("stale %v, %v; want %d", proof.Stale, err, server.PID)
+		}
+		want := []Difference{{SettingLimit, "4G", "8G"}, {SettingPercentage, "50.0", "25.0"}}
+		if diff := cmp.Diff(want, proof.States[0].Differs(w)); diff != "" {
+			s.t.Errorf("differences (-want +got):\n%s", diff)
+		}
+		proof, err = s.daemon.SetServers(s.t.Context(), w, proof.Stale...)
+		if err != nil || len(proof.Stale) != 0 || proof.States[0].Limit != "8G" {
+			s.t.Errorf("after SetServers: %+v, %v", proof, err)
+		}
+	})
+}
+
+// TestForeignChange: what somebody else set is named, and set back.
+func TestForeignChange(t *testing.T) {
+	onServed(t, func(s *served) {
+		exchange(s.t, s.daemon, "set_default_device_pinned_mem_limit 0 30G")
+		exchange(s.t, s.daemon, "set_default_active_thread_percentage 90")
+		_, err := s.daemon.Prove(s.t.Context(), s.wanted)
+		want := []Difference{{SettingLimit, "30G", "4G"}, {SettingPercentage, "90.0", "50.0"}}
+		if diff := cmp.Diff(want, DifferencesOf(err)); diff != "" || FaultOf(err) != WrongLimits {
+			s.t.Errorf("%v: differences (-want +got):\n%s", err, diff)
+		}
+		if _, err := s.daemon.Set(s.t.Context(), s.wanted); err != nil || DifferencesOf(err) != nil {
+			s.t.Error(err)
+		}
+	})
+}
+
+// TestFaultStatus: a fatal fault is seen in the status, as long as clients are left.
+func TestFaultStatus(t *testing.T) {
+	onServed(t, func(s *served) {
+		g := s.guest()
+		g.do("fault")
+		eventually(s.t, "the server is in FAULT", func() bool { return s.servers()[0].Status == s.status(Faulted) })
+		_ = g.cmd.Process.Kill()
+		eventually(s.t, "the server is ACTIVE", func() bool { return s.servers()[0].Status == s.status(Active) })
+	})
+}
+
+// TestPulse: the death of a server and a suspended one are seen without the
+// command line, and so is the daemon's.
+func TestPulse(t *testing.T) {
+	onServed(t, func(s *served) {
+		server := s.server()
+		proof, err := s.daemon.Prove(s.t.Context(), s.wanted)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if p := s.daemon.Pulse(proof); !p.OK() {
+			s.t.Errorf("pulse %+v", p)
+		}
+		runs := s.counted()
+		signal(s.t, server.Process, syscall.SIGSTOP)
+		if p := s.daemon.Pulse(proof); p.OK() || len(p.Suspended) != 1 || len(p.Died) != 0 || p.Err != nil {
+			s.t.Errorf("with a suspended server: %+v", p)
+		}
+		signal(s.t, server.Process, syscall.SIGKILL)
+		if p := s.daemon.Pulse(proof); p.OK() || len(p.Died) != 1 || p.Died[0].PID != server.PID || p.Err != nil {
+			s.t.Errorf("with a dead server: %+v", p)
+		}
+		signal(s.t, proof.Process(), syscall.SIGKILL)
+		wantFault(s.t, s.daemon.Pulse(proof).Err, NotRunning)
+		if n := runs(); n != 0 {
+			s.t.Errorf("the pulse took %d runs of the command line", n)
+		}
+	})
+}
+
+// TestPulseKnowsOtherProcesses: a PID alone may be given to another.
+func TestPulseKnowsOtherProcesses(t *testing.T) {
+	onServed(t, func(s *served) {
+		s.server()
+		proof, err := s.daemon.Prove(s.t.Context(), s.wanted)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		proof.States[0].Started++
+		if p := s.daemon.Pulse(proof); len(p.Died) != 1 {
+			s.t.Errorf("pulse %+v, want one death", p)
+		}
+	})
+}
+
+// TestStartServerIsRefused: the daemon's words reach the operator.
+func TestStartServerIsRefused(t *testing.T) {
+	onServed(t, func(s *served) {
+		s.daemon.program = writeProgram(s.t, s.runner.Logs+"/cli", `#!/bin/sh
+while read line; do case $line in
+start_server*) echo "The MPS control daemon is shutting down" ;;
+eof-*) echo "Unknown command \"$line\"" ;;
+esac; done
+`)
+		wantFault(s.t, s.daemon.StartServer(s.t.Context(), 0), Refused, "shutting down")
+	})
+}
+
+func TestParseServer(t *testing.T) {
+	const p = 77
+	limits := []string{"50.0", "4G", "1\n2"}
+	tests := []struct {
+		name    string
+		replies []string
+		want    Server
+		ok      bool
+	}{
+		{"active", append([]string{"ACTIVE"}, limits...), Server{Status: Active, Limit: "4G", ThreadPercentage: "50.0", Clients: []int{1, 2}}, true},
+		{"fault", append([]string{"FAULT"}, limits...), Server{Status: Faulted, Limit: "4G", ThreadPercentage: "50.0", Clients: []int{1, 2}}, true},
+		{"535", append([]string{`Unknown command "get_server_status"`}, limits...), Server{Limit: "4G", ThreadPercentage: "50.0", Clients: []int{1, 2}}, true},
+		{"a new word", append([]string{"PAUSED"}, limits...), Server{Limit: "4G", ThreadPercentage: "50.0", Clients: []int{1, 2}}, true},
+		{"starting", []string{"INITIALIZING", "", "", ""}, Server{Status: Initializing}, true},
+		{"no limit", []string{"ACTIVE", "100.0", "", ""}, Server{Status: Active, ThreadPercentage: "100.0"}, true},
+		{"gone", []string{"Server 77 not found", "Server 77 not found", "Server 77 not found", "Server 77 not found"}, Server{}, false},
+		{"gone meanwhile", []string{"ACTIVE", "50.0", "4G", "Server 77 not found"}, Server{}, false},
+	}
+	for _, tt := range tests {
+		tt.want.PID = p
+		got, ok := parseServer(p, tt.replies)
+		if diff := cmp.Diff(tt.want, got); ok != tt.ok || ok && diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", tt.name, ok, diff)
+		}
+	}
+}
+
+// FuzzParseServer: nothing is made up, neither a state nor a client.
+func FuzzParseServer(f *testing.F) {
+	f.Add("ACTIVE", "50.0", "4G", "1\n2")
+	f.Add("INITIALIZING", "", "", "")
+	f.Add(`Unknown command "get_server_status"`, "100.0", "", "0")
+	f.Fuzz(func(t *testing.T, status, percentage, limit, clients string) {
+		s, ok := parseServer(5, []string{status, percentage, limit, clients})
+		if !ok {
+			return
+		}
+		if s.Status != StatusUnknown && strings.TrimSpace(status) != string(s.Status) {
+			t.Fatalf("%q became %s", status, s.Status)
+		}
+		for _, pid := range s.Clients {
+			if pid < 1 || !strings.Contains(clients, strconv.Itoa(pid)) {
+				t.Fatalf("%q has no client %d", clients, pid)
+			}
+		}
+		if !s.Answers() && (s.Limit != "" || s.Clients != nil) {
+			t.Fatalf("%+v does not answer and has limits", s)
+		}
+	})
+}
