@@ -49,6 +49,9 @@ type Health struct {
 	// Stale: an MPS server runs that was started under other limits, and it
 	// would serve the job.
 	Stale bool
+	// Watched: the memory of its processes is being read, and jobs over their
+	// budgets are held.
+	Watched bool
 }
 
 // Reason says why a GPU with this health takes no jobs; empty if it does.

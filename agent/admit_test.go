@@ -201,17 +201,23 @@ func TestWallOf(t *testing.T) {
 	for _, tt := range []struct {
 		driver        string
 		limit, budget gpu.MiB
+		health        Health
 		want          string
 	}{
-		{"550.163.01", 4096, 4096, WallDaemon},
-		{"550.163.01", 4096, 4095, WallNone},
-		{"535.261.03", 4096, 4096, WallNone}, // any account may change its limit
-		{"", 4096, 4096, WallNone},
-		{"newest", 4096, 4096, WallNone},
-		{"615.10", 4096, 8192, WallDaemon},
+		{"550.163.01", 4096, 4096, Health{}, WallDaemon},
+		{"550.163.01", 4096, 4096, Health{Watched: true}, WallDaemon},
+		{"550.163.01", 4096, 4096, Health{Stale: true}, WallNone},
+		{"550.163.01", 4096, 4096, Health{Stale: true, Watched: true}, WallWatch},
+		{"550.163.01", 4096, 4095, Health{}, WallNone},
+		{"550.163.01", 4096, 4095, Health{Watched: true}, WallWatch},
+		{"535.261.03", 4096, 4096, Health{}, WallNone}, // any account may change its limit
+		{"535.261.03", 4096, 4096, Health{Watched: true}, WallWatch},
+		{"", 4096, 4096, Health{}, WallNone},
+		{"newest", 4096, 4096, Health{}, WallNone},
+		{"615.10", 4096, 8192, Health{}, WallDaemon},
 	} {
-		if got := wallOf(tt.driver, tt.limit, tt.budget); got != tt.want {
-			t.Errorf("wallOf(%q, %s, %s) = %s, want %s", tt.driver, tt.limit, tt.budget, got, tt.want)
+		if got := wallOf(tt.driver, tt.limit, tt.budget, tt.health); got != tt.want {
+			t.Errorf("wallOf(%q, %s, %s, %+v) = %s, want %s", tt.driver, tt.limit, tt.budget, tt.health, got, tt.want)
 		}
 	}
 }

@@ -10,12 +10,14 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -35,6 +37,8 @@ type Options struct {
 	ExpectedGPUs    int
 	// Runner starts control daemons below these paths: systemd units or processes.
 	Runner func(config.Paths) (mps.Runner, error)
+	// Usage reads what processes use of the GPUs; nil if nothing can.
+	Usage usage.Source
 	// Startd is HTCondor.
 	Startd Startd
 	// Manager is told of readiness and life; nil if nobody wants to know.
@@ -49,6 +53,7 @@ type Options struct {
 	// For tests.
 	proc            string
 	daemons         ControlDaemons
+	clients         Clients
 	doors           Doors
 	hardwareTimeout time.Duration
 }
@@ -77,7 +82,9 @@ type Agent struct {
 	startd     Startd
 	manager    Manager
 	daemons    ControlDaemons
+	clients    Clients
 	books      *books
+	sampler    *usage.Sampler
 	metrics    *metrics.Metrics
 
 	view atomic.Pointer[view]
@@ -86,6 +93,8 @@ type Agent struct {
 	startdSays atomic.Pointer[seen]
 	// said is what the startd's monitor heard last.
 	said lastSaid
+	// ends are clients being ended.
+	ends sync.WaitGroup
 	// booked wakes the comparison with the startd, wake the loop.
 	booked, wake chan struct{}
 

@@ -95,6 +95,7 @@ type fakeDaemon struct {
 	limit   gpu.MiB
 	frozen  bool
 	wedged  bool
+	servers []mps.Server
 }
 
 // fakeDaemons are control daemons behind the agent's interface. They record
@@ -155,7 +156,41 @@ func (f *fakeDaemons) Set(_ context.Context, wanted []mps.Wanted) ([]mps.Result,
 }
 
 func (f *fakeDaemons) proof(d *fakeDaemon) mps.Proof {
-	return mps.Proof{PID: d.process.PID, Started: d.process.Started, At: time.Now(), Limit: fmt.Sprintf("%dG", d.limit/1024), ThreadPercentage: "100.0"}
+	p := mps.Proof{PID: d.process.PID, Started: d.process.Started, At: time.Now(), Limit: fmt.Sprintf("%dG", d.limit/1024), ThreadPercentage: "100.0"}
+	for _, s := range d.servers {
+		p.Servers, p.States = append(p.Servers, s.PID), append(p.States, s)
+	}
+	return p
+}
+
+func (f *fakeDaemons) Servers(_ context.Context, u gpu.UUID) ([]mps.Server, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.running[u]
+	if d == nil || d.wedged || d.frozen {
+		return nil, f.fault(u, mps.Wedged)
+	}
+	return slices.Clone(d.servers), nil
+}
+
+// EndClients takes clients off the servers' lists, as their ends do.
+func (f *fakeDaemons) EndClients(_ context.Context, u gpu.UUID, pids []int, _ mps.EndRules) (mps.EndStep, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.running[u]
+	if d == nil || d.wedged || d.frozen {
+		return mps.EndStep{Waiting: pids}, f.fault(u, mps.Wedged)
+	}
+	for i := range d.servers {
+		d.servers[i].Clients = slices.DeleteFunc(slices.Clone(d.servers[i].Clients), func(pid int) bool { return slices.Contains(pids, pid) })
+	}
+	f.happens(fmt.Sprintf("end %v", pids))
+	return mps.EndStep{Free: pids}, nil
+}
+
+func (f *fakeDaemons) StartServer(_ context.Context, u gpu.UUID, uid uint32) error {
+	f.happens(fmt.Sprintf("start server of %d", uid))
+	return nil
 }
 
 func (f *fakeDaemons) Prove(_ context.Context, w mps.Wanted) (mps.Proof, error) {
@@ -390,7 +425,7 @@ func (ta *testAgent) options() Options {
 	return Options{
 		ConfigFile: filepath.Join(ta.dir, "gpuslot.toml"), Build: metrics.Build{Version: "test"},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd,
-		proc: ta.proc.root, daemons: ta.daemons, doors: ta.doors,
+		proc: ta.proc.root, daemons: ta.daemons, clients: ta.daemons, doors: ta.doors,
 	}
 }
 

@@ -12,10 +12,7 @@ import (
 
 // grantShared is the job's slice, in NVIDIA's and our variables.
 func (s State) grantShared(g *plan.GPU, budget gpu.MiB) *api.Grant {
-	wall := WallNone
-	if !s.Health.Stale {
-		wall = wallOf(s.Plan.Driver, g.LargestRequest, budget)
-	}
+	wall := wallOf(s.Plan.Driver, g.LargestRequest, budget, s.Health)
 	mib := strconv.FormatInt(int64(budget), 10)
 	env := map[string]string{
 		"CUDA_VISIBLE_DEVICES":             string(g.UUID),
@@ -54,8 +51,12 @@ func grantWhole(gpus []gpu.UUID) *api.Grant {
 
 // The walls: what holds a job to its budget.
 const (
-	// WallDaemon: the control daemon's own default limit, which a job cannot lift.
+	// WallDaemon: the control daemon's own default limit, which a job's process
+	// cannot lift.
 	WallDaemon = "daemon"
+	// WallWatch: the agent sums what the job's processes use, and HTCondor holds
+	// the job that is over. It acts after the fact.
+	WallWatch = "watch"
 	// WallWhole: the job has the whole GPU, there is nothing to hold.
 	WallWhole = "whole"
 	// WallNone: only the job's own environment, which it can change.
@@ -63,15 +64,19 @@ const (
 )
 
 // wallOf says what holds a budget. The daemon's limit does if it is not above
-// the budget, except up to driver 535, where any account may change it
-// (measured on 535.261.03); of an unknown driver nothing is claimed.
-func wallOf(driver string, limit, budget gpu.MiB) string {
+// the budget and the server was started under it, except up to driver 535,
+// where any account may change it (measured on 535.261.03); of an unknown
+// driver nothing is claimed. The watch holds where the GPU's processes are seen.
+func wallOf(driver string, limit, budget gpu.MiB, h Health) string {
 	branch, _, _ := strings.Cut(driver, ".")
 	n, err := strconv.Atoi(branch)
-	if err != nil || n < 550 || budget < limit {
-		return WallNone
+	switch {
+	case err == nil && n >= 550 && budget >= limit && !h.Stale:
+		return WallDaemon
+	case h.Watched:
+		return WallWatch
 	}
-	return WallDaemon
+	return WallNone
 }
 
 // fraction is limit over total, rounded down to two decimals but above zero.

@@ -17,6 +17,10 @@ func PlanFile(p config.Paths) string { return filepath.Join(p.Run, plan.FileName
 // InventoryAdsFile holds the ads that HTCondor's inventory program prints.
 func InventoryAdsFile(p config.Paths) string { return filepath.Join(p.Run, "condor", "inventory.ad") }
 
+// JobWrapperLink leads to the site's own job wrapper; gpuslot-condor supervise
+// follows it.
+func JobWrapperLink(p config.Paths) string { return filepath.Join(p.Run, "condor", "job-wrapper") }
+
 // Node says a plan in HTCondor's terms, the devices in the plan's order. The
 // caller adds the Version.
 func Node(p plan.Plan, cfg config.Config) condor.Node {

@@ -62,3 +62,9 @@ func TestPathsFollowTheRunDirectory(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+func TestJobWrapperLink(t *testing.T) {
+	if got := agent.JobWrapperLink(config.Paths{Run: "/run/gpuslot"}); got != "/run/gpuslot/condor/job-wrapper" {
+		t.Errorf("supervise looks beside the socket, not at %s", got)
+	}
+}

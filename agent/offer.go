@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -27,6 +28,9 @@ func (a *Agent) writeCondor(cfg config.Config, p plan.Plan) error {
 	} else if changed {
 		a.log.Info("inventory ads written", "file", InventoryAdsFile(cfg.Paths))
 	}
+	if err := linkWrapper(JobWrapperLink(cfg.Paths), cfg.HTCondor.JobWrapper); err != nil {
+		return err
+	}
 	if !cfg.HTCondor.Manage {
 		return nil
 	}
@@ -40,6 +44,26 @@ func (a *Agent) writeCondor(cfg config.Config, p plan.Plan) error {
 		nudge(a.booked) // ask the startd whether it runs with an older one
 	}
 	return err
+}
+
+// linkWrapper tells supervise of the site's own job wrapper. A link is read in
+// microseconds by the program that every job waits for.
+func linkWrapper(link, wrapper string) error {
+	now, err := os.Readlink(link)
+	switch {
+	case wrapper == now && (err == nil || errors.Is(err, os.ErrNotExist)):
+		return nil
+	case wrapper == "":
+		return os.Remove(link)
+	}
+	next := link + ".new"
+	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(wrapper, next); err != nil {
+		return fmt.Errorf("link the site's job wrapper: %w", err)
+	}
+	return os.Rename(next, link)
 }
 
 func (a *Agent) node(cfg config.Config, p plan.Plan) condor.Node {

@@ -114,7 +114,7 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 
 // checked is a GPU's health with the cheap check made now.
 func (a *Agent) checked(v *view, u gpu.UUID) Health {
-	h := v.health(u)
+	h := a.health(v, u)
 	if h.Proof.PID != 0 {
 		h.Check = a.daemons.StillProven(u, h.Proof)
 	}

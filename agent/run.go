@@ -15,6 +15,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -52,7 +53,7 @@ func Run(ctx context.Context, o Options) error {
 func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a := &Agent{
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
-		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons,
+		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons, clients: o.clients,
 		booked: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		modeFailures: map[gpu.UUID]modeFailure{},
 	}
@@ -64,7 +65,8 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.daemons = controlDaemons{mps.New(PipeRoot(cfg.Paths), cfg.Paths.ControlDaemon, runner)}
+		real := controlDaemons{mps.New(PipeRoot(cfg.Paths), cfg.Paths.ControlDaemon, runner)}
+		a.daemons, a.clients = real, real
 	}
 	doors := o.doors
 	if doors == nil {
@@ -78,6 +80,9 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a.metrics = metrics.New(o.Build, a.snapshot)
 	a.view.Store(&view{config: cfg, next: cfg})
 	a.startdSays.Store(&seen{})
+	if o.Usage != nil {
+		a.sampler = usage.NewSampler(usage.Options{Source: o.Usage, Site: site{a}, Interval: cfg.Usage.Interval, Proc: root})
+	}
 	return a, nil
 }
 
@@ -166,6 +171,8 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.confirm(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
 	wg.Go(func() { a.ping(ctx) })
+	wg.Go(func() { a.sample(ctx) })
+	defer a.ends.Wait()
 	a.startMetrics(ctx, &wg, cfg.Metrics)
 	a.tell(a.manager.Ready())
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())

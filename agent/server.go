@@ -25,6 +25,10 @@ type answers interface {
 	// denied counts a caller of prepare that could not be identified.
 	denied()
 	acceptances() []api.Acceptance
+	// holds are the jobs that HTCondor is to hold.
+	holds() []api.Hold
+	// end lets the MPS clients of the caller's slot leave.
+	end(ctx context.Context, c Caller) (*api.Ended, error)
 	status() *api.Status
 }
 
@@ -53,7 +57,7 @@ func (s *server) serve(ctx context.Context, l *net.UnixListener) error {
 		conn, err := l.AcceptUnix()
 		switch {
 		case err == nil:
-			s.welcome(conn, &wg)
+			s.welcome(ctx, conn, &wg)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -79,7 +83,7 @@ func pause(ctx context.Context, d time.Duration) {
 // welcome lets a caller in. The crowd is entered here and not by the
 // conversation, because goroutines do not start in the order of arrival: a
 // silent caller that came earlier could put out one that has just begun.
-func (s *server) welcome(conn *net.UnixConn, wg *sync.WaitGroup) {
+func (s *server) welcome(ctx context.Context, conn *net.UnixConn, wg *sync.WaitGroup) {
 	p, err := peerOf(conn)
 	if err != nil {
 		s.log.Debug("a caller is gone", "err", err)
@@ -87,12 +91,12 @@ func (s *server) welcome(conn *net.UnixConn, wg *sync.WaitGroup) {
 		return
 	}
 	leave := s.crowd.enter(p.uid, conn)
-	wg.Go(func() { s.converse(conn, p, leave) })
+	wg.Go(func() { s.converse(ctx, conn, p, leave) })
 }
 
 // converse reads one request, answers it and hangs up. Leave ends the caller's
 // part in the crowd; it may be called twice.
-func (s *server) converse(conn *net.UnixConn, p peer, leave func()) {
+func (s *server) converse(ctx context.Context, conn *net.UnixConn, p peer, leave func()) {
 	defer hangUp(conn)
 	defer leave()
 	_ = conn.SetReadDeadline(time.Now().Add(readTimeout))
@@ -105,7 +109,7 @@ func (s *server) converse(conn *net.UnixConn, p peer, leave func()) {
 	if err != nil {
 		reply.Error = err.Error()
 	} else {
-		reply = s.reply(conn, p, req)
+		reply = s.reply(ctx, conn, p, req)
 	}
 	_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err := api.WriteReply(conn, reply); err != nil {
@@ -117,27 +121,39 @@ func (s *server) converse(conn *net.UnixConn, p peer, leave func()) {
 func hangUp(conn net.Conn) { _ = conn.Close() }
 
 // reply does what is asked if the caller may ask it.
-func (s *server) reply(conn *net.UnixConn, p peer, req api.Request) api.Reply {
+func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.Request) api.Reply {
 	switch req.Op {
-	case api.OpPrepare:
+	case api.OpPrepare, api.OpEnd:
 		c, err := s.proc.identifyPeer(conn, p, starterUID(s.own))
 		if err != nil {
 			s.answers.denied()
 			s.log.Debug("refused a caller", "uid", p.uid, "pid", p.pid, "err", err)
 			return api.Reply{Error: err.Error()}
 		}
+		if req.Op == api.OpEnd {
+			return s.end(ctx, c)
+		}
 		return s.answers.prepare(c, req.Job)
 	case api.OpMonitor:
 		if !s.mayAsk(p) && !s.proc.belowStartd(p.pid, starterUID(s.own)) {
 			return api.Reply{Error: "only root, the agent's account and the startd's own programs may ask which GPUs accept jobs: run it as root"}
 		}
-		return api.Reply{GPUs: s.answers.acceptances()}
-	default: // OpStatus: ReadRequest lets no other through
-		if !s.mayAsk(p) {
-			return api.Reply{Error: "only root and the agent's account may ask for the status: run gpuslot status as root"}
-		}
-		return api.Reply{Status: s.answers.status()}
+		return api.Reply{GPUs: s.answers.acceptances(), Holds: s.answers.holds()}
 	}
+	// ReadRequest lets no other through.
+	if !s.mayAsk(p) {
+		return api.Reply{Error: fmt.Sprintf("only root and the agent's account may ask for %s: run gpuslot %s as root", req.Op, req.Op)}
+	}
+	return api.Reply{Status: s.answers.status()}
+}
+
+// end answers a job's supervisor.
+func (s *server) end(ctx context.Context, c Caller) api.Reply {
+	ended, err := s.answers.end(ctx, c)
+	if err != nil {
+		return api.Reply{Error: err.Error()}
+	}
+	return api.Reply{Ended: ended}
 }
 
 func (s *server) mayAsk(p peer) bool { return p.uid == 0 || p.uid == s.own }

@@ -127,7 +127,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	}
 	j, guard := a.judge(v, g, now), v.guards[g.UUID]
 	s.Accept, s.Reason, s.Tenant, s.UsedMiB = j.reason == "", j.reason, j.tenant, int64(j.used)
-	s.ComputeMode, s.Wall = v.modes[g.UUID], wallOf(v.plan.Driver, g.LargestRequest, g.DefaultRequest)
+	s.ComputeMode, s.Wall = v.modes[g.UUID], wallOf(v.plan.Driver, g.LargestRequest, g.DefaultRequest, j.health)
 	if p := guard.proof; !p.At.IsZero() {
 		s.ProvedAt, s.LimitMiB = p.At, int64(guard.wanted.Limit)
 		if j.health.Check == nil {
@@ -135,17 +135,18 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		}
 		s.Server = serverText(guard)
 	}
+	uses := a.uses(g.UUID)
+	s.UseMiB, s.Strangers = uses.mib, uses.strangers
 	for _, r := range j.running {
-		if j.health.Stale {
-			r.Wall = WallNone
-		}
-		if r.Wall == WallNone || len(s.Jobs) == 0 {
+		r.Wall = wallOf(v.plan.Driver, g.LargestRequest, r.Budget, j.health)
+		if len(s.Jobs) == 0 || weaker(r.Wall, s.Wall) {
 			s.Wall = r.Wall
 		}
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(r.Budget),
-			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed,
+			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.books.holdOf(r.Starter).Reason,
 		})
+		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
 	}
 	return s
 }

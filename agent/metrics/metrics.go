@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -71,6 +72,7 @@ type Metrics struct {
 	admissions *prometheus.CounterVec
 	duration   prometheus.Histogram
 	mismatches prometheus.Counter
+	breaches   *prometheus.CounterVec
 }
 
 // Build is what the program was built from.
@@ -93,6 +95,10 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 			Name: "gpuslot_slot_mismatches_total",
 			Help: "Slots whose GPU or VRAM in the startd's ads differs from what their hook told.",
 		}),
+		breaches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "gpuslot_job_breaches_total",
+			Help: "Jobs that broke a rule (over-budget, clients, unattached), by what was done (report, hold, kill).",
+		}, []string{"gpu", "rule", "enforce"}),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "gpuslot_build_info",
@@ -100,7 +106,7 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	info.Set(1)
-	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, collector{snapshot})
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, collector{snapshot})
 	return m
 }
 
@@ -109,6 +115,24 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 func (m *Metrics) Admission(result, reason string, took time.Duration) {
 	m.admissions.WithLabelValues(result, reason).Inc()
 	m.duration.Observe(took.Seconds())
+}
+
+// Breach counts a job that broke a rule, and what was done.
+func (m *Metrics) Breach(u gpu.UUID, code int, enforce string) {
+	m.breaches.WithLabelValues(string(u), rule(code), enforce).Inc()
+}
+
+// rule names a hold's code.
+func rule(code int) string {
+	switch code {
+	case api.CodeOverBudget:
+		return "over-budget"
+	case api.CodeUnattached:
+		return "unattached"
+	case api.CodeTooManyClients:
+		return "clients"
+	}
+	return "other"
 }
 
 // Mismatch counts a slot on which hook and startd disagree.

@@ -84,6 +84,7 @@ func (d *differences) gpu(old, new GPU) {
 	d.change(s, "its part of the host", old.Resources.String(), new.Resources.String())
 	d.change(s, "threads", old.Threads.String(), new.Threads.String())
 	d.change(s, "the compute mode", string(old.ComputeMode), string(new.ComputeMode))
+	d.change(s, "the number of clients of a job", strconv.Itoa(old.MaxClients), strconv.Itoa(new.MaxClients))
 	d.change(s, "tenancy", old.Tenancy.String(), new.Tenancy.String())
 }
 

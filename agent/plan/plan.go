@@ -72,6 +72,8 @@ type GPU struct {
 	// ComputeMode is wanted while the GPU is shared; empty leaves it alone.
 	ComputeMode gpu.ComputeMode `json:"compute_mode,omitempty"`
 	Tenancy     Tenancy         `json:"tenancy"`
+	// MaxClients is how many MPS clients one job may have; 0 on a whole GPU.
+	MaxClients int `json:"max_clients,omitempty"`
 }
 
 // Threads is config.Threads in the plan file's spelling.

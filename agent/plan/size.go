@@ -34,6 +34,7 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	}
 	g.Shares = sharesOf(c, g.Pool, r.Minimum, w, n)
 	g.LargestRequest = largestOf(c, g.Pool, r.Quantum, w, n)
+	g.MaxClients = clientsOf(c, g.Shares, w, n)
 	g.DefaultRequest = min((g.Pool / gpu.MiB(g.Shares)).Floor(r.Quantum), g.LargestRequest)
 	return g
 }
@@ -62,6 +63,18 @@ func sharesOf(c candidate, pool, minimum gpu.MiB, w wishes, n *notes) int {
 	}
 	n.fail(c.UUID, "shares = %d: with request_vram.minimum = %d the pool of %s holds %d: set shares to %d or less", wish, int64(minimum), pool, fit, min(fit, w.ceiling))
 	return fit
+}
+
+// clientsOf is how many MPS clients one job may have.
+func clientsOf(c candidate, shares int, w wishes, n *notes) int {
+	wish := c.settings.ClientsPerShare
+	if wish == 0 {
+		return max(1, w.ceiling/shares)
+	}
+	if wish*shares > w.ceiling {
+		n.warn(c.UUID, "clients_per_share = %d: with %s that is more than the %d MPS clients that this driver serves, so jobs can shut out their neighbours: set it to %d or less", wish, counted(shares, "share", "shares"), w.ceiling, max(1, w.ceiling/shares))
+	}
+	return wish
 }
 
 // largestOf is the largest budget of one job.

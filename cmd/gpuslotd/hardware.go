@@ -12,8 +12,21 @@ import (
 // nvmlHardware is NVML, opened when it can be: a driver may be loaded long
 // after boot.
 type nvmlHardware struct {
-	mu  sync.Mutex
-	lib *nvml.Library
+	mu    sync.Mutex
+	lib   *nvml.Library
+	usage *nvml.Usage
+}
+
+// Read reads what the GPUs do, for the agent's sampler: its one caller.
+func (h *nvmlHardware) Read(ctx context.Context) ([]gpu.Reading, error) {
+	lib, err := h.library()
+	if err != nil {
+		return nil, err
+	}
+	if h.usage == nil {
+		h.usage = lib.Usage()
+	}
+	return h.usage.Read(ctx)
 }
 
 // Inventory opens NVML if need be and reads the node.

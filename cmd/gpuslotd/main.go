@@ -100,7 +100,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	} else {
 		hw := &nvmlHardware{}
 		defer hw.close()
-		o.Hardware, o.ExpectedGPUs = hw, agent.ExpectedGPUs("/sys")
+		o.Hardware, o.Usage, o.ExpectedGPUs = hw, hw, agent.ExpectedGPUs("/sys")
 		o.WaitForHardware = o.ExpectedGPUs > 0
 	}
 	o.Runner = units

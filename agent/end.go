@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// Clients are the MPS clients of the node's control daemons.
+type Clients interface {
+	// Servers lists a daemon's servers with their clients: see mps.Daemon.Servers.
+	Servers(ctx context.Context, u gpu.UUID) ([]mps.Server, error)
+	// EndClients lets processes leave: see mps.Daemon.EndClients.
+	EndClients(ctx context.Context, u gpu.UUID, pids []int, rules mps.EndRules) (mps.EndStep, error)
+	// StartServer asks for an account's server: see mps.Daemon.StartServer.
+	StartServer(ctx context.Context, u gpu.UUID, uid uint32) error
+}
+
+func (c controlDaemons) Servers(ctx context.Context, u gpu.UUID) ([]mps.Server, error) {
+	d, err := c.Daemon(u)
+	if err != nil {
+		return nil, err
+	}
+	return d.Servers(ctx)
+}
+
+func (c controlDaemons) EndClients(ctx context.Context, u gpu.UUID, pids []int, rules mps.EndRules) (mps.EndStep, error) {
+	d, err := c.Daemon(u)
+	if err != nil {
+		return mps.EndStep{}, err
+	}
+	return d.EndClients(ctx, pids, rules)
+}
+
+func (c controlDaemons) StartServer(ctx context.Context, u gpu.UUID, uid uint32) error {
+	d, err := c.Daemon(u)
+	if err != nil {
+		return err
+	}
+	return d.StartServer(ctx, uid)
+}
+
+// end lets the MPS clients of a job leave before a signal ends them: a job's
+// supervisor asks for its own slot.
+func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
+	a.books.mu.Lock()
+	err := a.books.locate(&c)
+	held := a.books.held(c.Starter)
+	a.books.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	out := &api.Ended{}
+	v := a.view.Load()
+	var errs []error
+	for _, r := range held {
+		if g, ok := find(&v.plan, r.GPU); !ok || !g.Shared() {
+			continue
+		}
+		pids, err := a.clientsOf(ctx, r)
+		errs = append(errs, err)
+		if err == nil && len(pids) > 0 {
+			step := a.endClients(ctx, r.GPU, pids, r.Starter)
+			out.Clients += len(step.Free)
+			out.Remaining += len(step.Waiting)
+		}
+	}
+	out.Wait = a.books.holdOf(c.Starter).Reason
+	return out, errors.Join(errs...)
+}
+
+// clientsOf are the MPS clients that run in a job's slot.
+func (a *Agent) clientsOf(ctx context.Context, r Running) ([]int, error) {
+	servers, err := a.clients.Servers(ctx, r.GPU)
+	if err != nil {
+		return nil, err
+	}
+	var own []int
+	for _, s := range servers {
+		for _, pid := range s.Clients {
+			if starter, ok := a.books.starterOfProcess(pid, starterUID(a.own)); ok && starter.is(r.Starter) {
+				own = append(own, pid)
+			}
+		}
+	}
+	return own, nil
+}
+
+// endClients ends processes as MPS clients. Nothing here kills one.
+func (a *Agent) endClients(ctx context.Context, u gpu.UUID, pids []int, s Starter) mps.EndStep {
+	begin := time.Now()
+	step, err := a.clients.EndClients(ctx, u, pids, mps.DefaultEndRules)
+	switch {
+	case err != nil:
+		a.log.Error("MPS clients were not ended", "gpu", u, "slot", s.Slot, "pids", pids, "err", err)
+	case len(step.Waiting) > 0:
+		a.log.Error("MPS clients did not end in time", "gpu", u, "slot", s.Slot, "pids", step.Waiting)
+	default:
+		a.log.Info("MPS clients ended", "gpu", u, "slot", s.Slot, "pids", step.Free, "took", time.Since(begin).Round(time.Millisecond))
+	}
+	return step
+}
+
+// killBeside kills the processes of a job that compute beside MPS: they are no
+// clients, so that no neighbour suffers.
+func (a *Agent) killBeside(f finding) {
+	for _, pid := range f.Beside {
+		if err := a.killOf(pid, f.Starter); err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, unix.ESRCH) {
+			a.log.Error("a process beside MPS was not killed", "gpu", f.GPU, "slot", f.Starter.Slot, "pid", pid, "err", err)
+		}
+	}
+}
+
+// killOf kills a process if it still runs in that slot; the handle makes sure
+// that it is the one looked at.
+func (a *Agent) killOf(pid int, s Starter) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer closeHandle(fd)
+	if owner, ok := a.books.starterOfProcess(pid, starterUID(a.own)); !ok || !owner.is(s) {
+		return os.ErrProcessDone
+	}
+	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+}

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// fakeUsage is a node whose processes the test names.
+type fakeUsage struct{ readings []gpu.Reading }
+
+func (f *fakeUsage) Read(context.Context) ([]gpu.Reading, error) { return f.readings, nil }
+
+// TestEndOfAJob: a supervisor's word ends the clients of its own slot, and of
+// no other.
+func TestEndOfAJob(t *testing.T) {
+	s := serveTestAgent(t, 2)
+	st := s.in("slot1_1", false)
+	other := s.proc.starter(1001, "slot1_2")
+	s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
+	s.grant(other, uint32(os.Getuid()), "alice", uuid(0), 4096)
+	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
+	s.proc.add(proc{pid: 201, parent: 1000, comm: "train"}) // in no cgroup, below its starter
+	s.proc.add(proc{pid: 300, parent: 1001, comm: "train", cgroup: cgroupOf("slot1_2")})
+	var happened []string
+	s.daemons.happens = func(what string) { happened = append(happened, what) }
+	s.daemons.change(uuid(0), func(d *fakeDaemon) {
+		d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200, 300, 201}}}
+	})
+	reply, err := s.call(api.Request{Op: api.OpEnd})
+	if err != nil || reply.Ended == nil || reply.Ended.Clients != 2 || reply.Ended.Wait != "" {
+		t.Fatalf("%+v, %v", reply.Ended, err)
+	}
+	if !slices.Equal(happened, []string{"end [200 201]"}) {
+		t.Errorf("happened: %q", happened)
+	}
+}
+
+// TestOverBudget: the whole way from a sample to the hold that the startd and
+// the job's supervisor hear of.
+func TestOverBudget(t *testing.T) {
+	s := serveWith(t, 1, func(*server) {})
+	st := s.in("slot1_1", false)
+	s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
+	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
+	s.proc.add(proc{pid: 201, parent: 200, comm: "train", cgroup: cgroupOf("slot1_1")})
+	s.daemons.change(uuid(0), func(d *fakeDaemon) {
+		d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200, 201}}}
+	})
+	process := func(pid int, mem gpu.MiB) gpu.DeviceProcess {
+		return gpu.DeviceProcess{PID: pid, Memory: gpu.Known(gpu.Bytes(mem * mib)), MPSClient: true}
+	}
+	r := gpu.Reading{GPU: uuid(0), At: s.view.Load().applied}
+	r.Processes = gpu.Known([]gpu.DeviceProcess{process(200, 3000), process(201, 3000)})
+	s.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.root})
+	s.sampler.Round(t.Context())
+	begin := s.view.Load().applied
+	b := s.watch(t.Context(), breaches{}, begin)
+	if holds := s.holds(); len(holds) > 0 {
+		t.Fatalf("held within the grace time: %+v", holds)
+	}
+	s.watch(t.Context(), b, begin.Add(s.view.Load().config.Budgets.Grace))
+	s.ends.Wait()
+	want := api.Hold{Slot: "slot1_1", Job: jobOn(st, "alice", uuid(0), 4096).ID, Code: api.CodeOverBudget, Reason: "used 6000 MiB of 4096 MiB requested: ask for request_vram = 6144"}
+	reply, err := s.call(api.Request{Op: api.OpMonitor})
+	if os.Getuid() == 0 && (err != nil || !slices.Equal(reply.Holds, []api.Hold{want})) {
+		t.Errorf("the monitor hears %+v, %v", reply.Holds, err)
+	}
+	if !slices.Equal(s.holds(), []api.Hold{want}) {
+		t.Errorf("holds = %+v", s.holds())
+	}
+	if servers, _ := s.daemons.Servers(t.Context(), uuid(0)); len(servers[0].Clients) > 0 {
+		t.Errorf("clients %v were not ended", servers[0].Clients)
+	}
+	ended, err := s.call(api.Request{Op: api.OpEnd})
+	if err != nil || ended.Ended == nil || ended.Ended.Wait != want.Reason {
+		t.Errorf("the supervisor hears %+v, %v", ended.Ended, err)
+	}
+	s.proc.end(st.PID)
+	s.sweepNow()
+	if len(s.holds()) > 0 {
+		t.Error("the hold outlives its job")
+	}
+}

@@ -1,0 +1,218 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// site is the agent as package usage asks it.
+type site struct{ a *Agent }
+
+// Slot is the slot of a process whose job was admitted.
+func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
+	starter, ok := s.a.books.starterOfProcess(pid, starterUID(s.a.own))
+	if !ok || !s.a.books.proc.alive(pid, started) {
+		return usage.SlotKey{}, false
+	}
+	return slotKey(starter), true
+}
+
+// Bookings are the running slots.
+func (s site) Bookings() []usage.Booking {
+	v := s.a.view.Load()
+	var out []usage.Booking
+	for _, r := range s.a.books.all() {
+		g, ok := find(&v.plan, r.GPU)
+		if !ok {
+			continue
+		}
+		b := usage.Booking{Slot: slotKey(r.Starter), Device: usage.Device{GPU: r.GPU}, Share: 1, Cap: 1}
+		if g.Shared() {
+			b.MPS, b.Share = true, float64(r.Budget)/float64(max(g.Pool, 1))
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// Server says that a process is an MPS server that a control daemon listed.
+func (s site) Server(pid int, started uint64) bool {
+	for _, g := range s.a.view.Load().guards {
+		for _, srv := range g.proof.States {
+			if srv.PID == pid && (srv.Started == started || srv.Started == 0) {
+				return true
+			}
+		}
+	}
+	return s.a.books.proc.serverOf(pid)
+}
+
+// starterOfProcess is the admitted slot that a process runs in, by its cgroup or
+// the condor_starter above it.
+func (b *books) starterOfProcess(pid int, trusted func(uint32) bool) (Starter, bool) {
+	c, err := b.proc.identify(0, pid, trusted)
+	if err != nil || c.Hook {
+		return b.below(c.Starter)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.starterOf(c.Starter.Slot)
+}
+
+// below finds the entry of a starter, for jobs that HTCondor puts in no cgroup.
+func (b *books) below(s Starter) (Starter, bool) {
+	if s.PID == 0 {
+		return Starter{}, false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if held := b.held(s); len(held) > 0 {
+		return held[0].Starter, true
+	}
+	return Starter{}, false
+}
+
+// serverProgram is NVIDIA's; it fits into the kernel's comm only in part.
+const serverProgram = "nvidia-cuda-mps"
+
+// serverOf says that a process is an MPS server by name, and of no job: one
+// that came since the last proof.
+func (fs procFS) serverOf(pid int) bool {
+	p, err := fs.process(pid)
+	if err != nil || p.Comm != serverProgram {
+		return false
+	}
+	slot, err := fs.cgroupSlot(pid)
+	if err != nil || slot != "" {
+		return false
+	}
+	_, err = fs.ancestor(pid, func(comm string) bool { return comm == starterProgram })
+	return err != nil
+}
+
+// sample reads what jobs use, again and again, and holds them to it. It has a
+// loop of its own: a driver that hangs must not stop proofs, nor these it.
+func (a *Agent) sample(ctx context.Context) {
+	if a.sampler == nil {
+		return
+	}
+	broken := breaches{}
+	for {
+		begin := time.Now()
+		a.sampler.Round(ctx)
+		broken = a.watch(ctx, broken, time.Now())
+		pause(ctx, a.view.Load().config.Usage.Interval-time.Since(begin))
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// watch judges the last sample and acts on what it finds.
+func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
+	v := a.view.Load()
+	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin}
+	next, found := b.judge(watchedJobs(a.sampler.Snapshot(), &v.plan, a.books.all()), r, now)
+	for _, f := range found {
+		a.punish(ctx, f)
+	}
+	return next
+}
+
+// punish does what the site wants done with a job that broke a rule. HTCondor
+// hears of it first, then the job's clients go: a program that meets their
+// end may itself end before the hold is there, and its supervisor must know.
+func (a *Agent) punish(ctx context.Context, f finding) {
+	if f.Enforce == config.EnforceReport {
+		if f.First {
+			a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
+			a.log.Warn("a job breaks a rule", "slot", f.Starter.Slot, "job", f.Job, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
+		}
+		return
+	}
+	if !a.books.hold(f.Starter, api.Hold{Slot: shortName(f.Starter.Slot), Job: f.Job, Code: f.Code, Reason: f.Reason}) {
+		return
+	}
+	a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
+	a.log.Warn("HTCondor is to hold a job", "slot", f.Starter.Slot, "job", f.Job, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
+	if f.Enforce == config.EnforceKill {
+		a.killBeside(f)
+	}
+	a.ends.Go(func() { a.endClients(ctx, f.GPU, f.PIDs, f.Starter) })
+}
+
+// uses is what the last sample says of one GPU, for the status.
+type uses struct {
+	snap      *usage.Snapshot
+	device    usage.Device
+	mib       *int64
+	strangers []api.StatusProcess
+}
+
+func (a *Agent) uses(u gpu.UUID) uses {
+	out := uses{device: usage.Device{GPU: u}}
+	if a.sampler == nil {
+		return out
+	}
+	out.snap = a.sampler.Snapshot()
+	d, ok := out.snap.Device(out.device)
+	if !ok {
+		return out
+	}
+	if d.Memory.Known {
+		out.mib = new(int64)
+		*out.mib = int64(d.Memory.Value.Used.MiB())
+	}
+	for _, p := range d.Processes.Value {
+		if p.MPSClient || p.Owner == usage.OwnerServer || p.Owner == usage.OwnerEnded {
+			continue
+		}
+		s := api.StatusProcess{PID: p.PID, Slot: p.Slot.Slot}
+		if p.Memory.Known {
+			s.VRAMMiB = new(int64)
+			*s.VRAMMiB = int64(p.Memory.Value.MiB())
+		}
+		out.strangers = append(out.strangers, s)
+	}
+	return out
+}
+
+// of fills in a job's part.
+func (u uses) of(j *api.StatusJob, s Starter) {
+	if u.snap == nil {
+		return
+	}
+	used, ok := u.snap.Slot(slotKey(s), u.device)
+	if !ok || !used.Memory.Known {
+		return
+	}
+	mib, n := int64(used.Memory.Value.MiB()), used.Processes
+	j.UseMiB, j.Processes = &mib, &n
+}
+
+// watched says whether jobs on a GPU are held to their budgets by sampling.
+func (a *Agent) watched(v *view, u gpu.UUID) bool {
+	if a.sampler == nil || v.config.Budgets.Enforce != config.EnforceHold {
+		return false
+	}
+	d, ok := a.sampler.Snapshot().Device(usage.Device{GPU: u})
+	return ok && d.Processes.Known && d.Memory.Known
+}
+
+// health is the view's, with what the samples add.
+func (a *Agent) health(v *view, u gpu.UUID) Health {
+	h := v.health(u)
+	h.Watched = a.watched(v, u)
+	return h
+}
+
+// weaker orders walls.
+func weaker(a, b string) bool {
+	order := map[string]int{WallNone: 0, WallWatch: 1, WallDaemon: 2, WallWhole: 3}
+	return order[a] < order[b]
+}

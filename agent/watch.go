@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// watched is a job on a shared GPU with what one sample shows of it.
+type watched struct {
+	Running
+	// Memory is that of all its processes on the GPU.
+	Memory gpu.Measured[gpu.Bytes]
+	// PIDs are those processes; Beside are the ones among them that are no
+	// clients of the control daemon.
+	PIDs, Beside []int
+	// Known: the GPU's processes could be listed.
+	Known bool
+	// MostClients is how many MPS clients the job may have, Largest the largest
+	// budget on its GPU, Quantum the step of budgets.
+	MostClients      int
+	Largest, Quantum gpu.MiB
+}
+
+// rules are the site's on what a running job may do.
+type rules struct {
+	budgets      config.Budgets
+	unattached   config.Enforce
+	attachWithin time.Duration
+}
+
+// finding is a rule that a job has broken for longer than it may.
+type finding struct {
+	watched
+	Code int
+	// Reason is for the user: what, how much, what to ask for.
+	Reason  string
+	Enforce config.Enforce
+	// First: it was not found in the sample before.
+	First bool
+}
+
+// breach is a rule and the job that breaks it.
+type breach struct {
+	starter Starter
+	gpu     gpu.UUID
+	code    int
+}
+
+// breaches are what the samples up to now have shown. It is a value: each
+// sample makes the next.
+type breaches map[breach]row
+
+// row are samples in a row that showed a breach.
+type row struct {
+	since time.Time
+	found bool
+}
+
+// judge adds one sample. A sample in which a value is not known neither adds
+// to a breach nor ends it, and nobody is found guilty by it.
+func (b breaches) judge(jobs []watched, site rules, now time.Time) (breaches, []finding) {
+	next := breaches{}
+	var found []finding
+	for _, j := range jobs {
+		for _, l := range j.laws(site) {
+			key := breach{j.Starter, j.GPU, l.code}
+			r, before := b[key]
+			if l.broken && !before {
+				r.since = now
+			}
+			if l.broken && now.Sub(r.since) >= l.grace {
+				found = append(found, finding{watched: j, Code: l.code, Reason: l.reason, Enforce: l.enforce, First: !r.found})
+				r.found = true
+			}
+			if l.broken || before && !l.known {
+				next[key] = r
+			}
+		}
+	}
+	return next, found
+}
+
+// law is one rule applied to one job.
+type law struct {
+	code          int
+	known, broken bool
+	reason        string
+	grace         time.Duration
+	enforce       config.Enforce
+}
+
+func (j watched) laws(r rules) []law {
+	used := j.Memory.Value.MiB()
+	clients := len(j.PIDs) - len(j.Beside)
+	return []law{
+		{code: api.CodeOverBudget, known: j.Memory.Known, grace: r.budgets.Grace, enforce: r.budgets.Enforce,
+			broken: j.Memory.Known && used > r.budgets.Limit(j.Budget), reason: j.overBudget(used)},
+		{code: api.CodeTooManyClients, known: j.Known, grace: r.budgets.Grace, enforce: r.budgets.Enforce,
+			broken: j.Known && j.MostClients > 0 && clients > j.MostClients,
+			reason: fmt.Sprintf("%d processes of the job use %s, and one share serves at most %d: start fewer processes, or ask for a whole GPU", clients, j.GPU, j.MostClients)},
+		{code: api.CodeUnattached, known: j.Known, grace: r.attachWithin, enforce: r.unattached,
+			broken: j.Known && len(j.Beside) > 0,
+			reason: fmt.Sprintf("process %s of the job computes on the shared %s without its control daemon, so no limit holds for it: leave CUDA_MPS_PIPE_DIRECTORY as it is, and hand it into containers", numbers(j.Beside), j.GPU)},
+	}
+}
+
+func (j watched) overBudget(used gpu.MiB) string {
+	said := fmt.Sprintf("used %d MiB of %d MiB requested", int64(used), int64(j.Budget))
+	need := used.Ceil(max(j.Quantum, 1))
+	if need > j.Largest {
+		return fmt.Sprintf("%s, more than one job may have on %s (%d MiB): ask for a whole GPU", said, j.GPU, int64(j.Largest))
+	}
+	return fmt.Sprintf("%s: ask for request_vram = %d", said, int64(need))
+}
+
+func numbers(pids []int) string {
+	s := fmt.Sprint(pids)
+	return s[1 : len(s)-1]
+}
+
+// watchedJobs puts a sample to the jobs on shared GPUs.
+func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []Running) []watched {
+	var out []watched
+	for _, r := range running {
+		g, ok := find(p, r.GPU)
+		if !ok || !g.Shared() {
+			continue
+		}
+		w := watched{Running: r, MostClients: g.MaxClients, Largest: g.LargestRequest, Quantum: p.RequestVRAM.Quantum}
+		key, device := slotKey(r.Starter), usage.Device{GPU: r.GPU}
+		if u, ok := snap.Slot(key, device); ok {
+			w.Memory = u.Memory
+		}
+		if d, ok := snap.Device(device); ok && d.Processes.Known {
+			w.Known = true
+			for _, proc := range d.Processes.Value {
+				if proc.Owner == usage.OwnerSlot && proc.Slot == key {
+					w.PIDs = append(w.PIDs, proc.PID)
+					if !proc.MPSClient {
+						w.Beside = append(w.Beside, proc.PID)
+					}
+				}
+			}
+		}
+		slices.Sort(w.PIDs)
+		slices.Sort(w.Beside)
+		out = append(out, w)
+	}
+	return out
+}
+
+// slotKey is a starter in the words of package usage.
+func slotKey(s Starter) usage.SlotKey {
+	return usage.SlotKey{Slot: shortName(s.Slot), Starter: s.PID, Started: s.Started}
+}
