@@ -15,26 +15,19 @@ func (g trouble) round(now time.Time, s Sight) trouble {
 		return g.lift(now)
 	}
 	was, first := g.last, !g.seen
-	g = g.keep(s.Condition)
 	if s.Lost {
-		if !was.Lost {
-			g = g.counting("lost", gpu.XIDNeedsReset)
-		}
-		return g.close(ClosedForReset, lostCause, now)
+		return g.lost(now)
 	}
+	g = g.keep(s.Condition)
 	if !first && g.closed == ClosedForReset && resetBetween(was, s.Condition) {
 		g.resetSeen = true
 	}
 	return g.reportsOf(now, was, s.Condition).lift(now)
 }
 
-// keep remembers a condition for the next round. A lost GPU tells nothing: what
-// it said before stays, to be compared with what it says when it is back.
+// keep remembers a condition for the next round. Of a lost GPU what it said
+// before stays, to be compared with what it says when it is back.
 func (g trouble) keep(c gpu.Condition) trouble {
-	if c.Lost {
-		g.last.Lost, g.seen = true, true
-		return g
-	}
 	g.last, g.seen = c, true
 	// An operator's acceptance ends with what was accepted.
 	now := reports(c)
@@ -88,8 +81,7 @@ func (g trouble) lift(now time.Time) trouble {
 	default:
 		return g
 	}
-	g.closed, g.cause, g.since, g.resetSeen = "", cause{}, time.Time{}, false
-	return g
+	return g.open()
 }
 
 // until is when the pause of a GPU that faults often is over.

@@ -42,6 +42,8 @@ type trouble struct {
 	// last is the last condition that was read, for what changes.
 	last gpu.Condition
 	seen bool
+	// then is the condition when it was closed, which a later agent compares.
+	then gpu.Condition
 	// accepted is what an operator opened the GPU in spite of.
 	accepted reported
 	// name is the last process that the kernel log named.
@@ -91,8 +93,7 @@ func (g trouble) after(e gpu.Event) trouble {
 	case gpu.EventXID:
 		return g.afterXID(e)
 	case gpu.EventLost:
-		g = g.counting("lost", gpu.XIDNeedsReset)
-		return g.close(ClosedForReset, lostCause, e.Time)
+		return g.lost(e.Time)
 	case gpu.EventUnavailable:
 		g = g.counting(string(e.Kind), gpu.XIDNeedsReset)
 		return g.close(ClosedForReset, cause{what: "the driver says that it is unavailable", do: gpu.RecoveryGPUReset.Do()}, e.Time)
@@ -106,6 +107,16 @@ func (g trouble) after(e gpu.Event) trouble {
 
 // lostCause has a neutral text: a GPU that is being reset is lost for a moment.
 var lostCause = cause{what: "it does not answer (GPU_IS_LOST)", do: "see the kernel log for Xid 79 and power-cycle the node; it opens by itself if it only was reset"}
+
+// lost is the GPU that does not answer. The event and the rounds that follow
+// tell of one loss.
+func (g trouble) lost(at time.Time) trouble {
+	if !g.last.Lost {
+		g = g.counting("lost", gpu.XIDNeedsReset)
+	}
+	g.last.Lost, g.seen = true, true
+	return g.close(ClosedForReset, lostCause, at)
+}
 
 func (g trouble) afterXID(e gpu.Event) trouble {
 	x := gpu.XIDByNumber(e.XID)
@@ -144,7 +155,7 @@ func (g trouble) close(as Closure, c cause, at time.Time) trouble {
 	case as == g.closed && !g.resetSeen:
 		return g
 	}
-	g.closed, g.cause, g.since, g.resetSeen = as, c, at, false
+	g.closed, g.cause, g.since, g.resetSeen, g.then = as, c, at, false, g.last
 	g.faults = append(slices.Clone(g.faults), at)
 	if len(g.faults) > maxFaults {
 		g.faults = g.faults[len(g.faults)-maxFaults:]
@@ -184,7 +195,11 @@ func (g trouble) counting(reason string, class gpu.XIDClass) trouble {
 
 // overridden is the GPU after the operator opened it.
 func (g trouble) overridden() trouble {
-	g.closed, g.cause, g.since, g.resetSeen = "", cause{}, time.Time{}, false
 	g.accepted = reports(g.last)
+	return g.open()
+}
+
+func (g trouble) open() trouble {
+	g.closed, g.cause, g.since, g.resetSeen, g.then = "", cause{}, time.Time{}, false, gpu.Condition{}
 	return g
 }

@@ -216,8 +216,9 @@ func TestWatchNextToAHangingGPU(t *testing.T) {
 		o.simgpu("xid", fmt.Sprint(i), "43")
 		o.hear("event " + u + " xid 43")
 	}
+	o.simgpu("hang", "any", "nvmlEventSetWait*")
 	o.close()
-	o.hear("ended stop listening to GPUs: nvmlDeviceGetHandleByIndex has not returned")
+	o.hear("ended stop listening to GPUs: nvmlEventSetWait of GPU-")
 }
 
 // Of a MIG GPU the event names the instances.

@@ -1,0 +1,409 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"context"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+const (
+	troubledA = gpu.UUID("GPU-0000000a-0000-4000-8000-000000000000")
+	troubledB = gpu.UUID("GPU-0000000b-0000-4000-8000-000000000000")
+)
+
+var troubleStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(d time.Duration) time.Time { return troubleStart.Add(d) }
+
+func xidOf(u gpu.UUID, n int, when time.Time) gpu.Event {
+	return gpu.Event{GPU: u, Kind: gpu.EventXID, XID: n, GPUInstance: gpu.NoInstance, ComputeInstance: gpu.NoInstance, Time: when}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func sight(u gpu.UUID, change func(*Sight)) []Sight {
+	s := Sight{Condition: gpu.Condition{GPU: u, Energy: ptr(uint64(5000)), UncorrectedVolatile: ptr(uint64(0)), RowFailed: ptr(false), RowsPending: ptr(false), Recovery: ptr(gpu.RecoveryNone)}}
+	if change != nil {
+		change(&s)
+	}
+	return []Sight{s}
+}
+
+// What closes a GPU, and what opens it: each row is a story.
+func TestTroubleStories(t *testing.T) {
+	lost := func(s *Sight) { s.Condition = gpu.Condition{GPU: s.GPU, Lost: true} }
+	asks := func(r gpu.RecoveryAction) func(*Sight) { return func(s *Sight) { s.Recovery = &r } }
+	for _, c := range []struct {
+		name   string
+		closes func(*Troubles)
+		class  Closure
+		says   []string
+		then   func(*Troubles)
+		open   bool
+	}{
+		{"Xid 79 is broken, back or not", func(x *Troubles) { x.Event(xidOf(troubledA, 79, at(0))); x.Round(at(1), sight(troubledA, lost)) },
+			ClosedBroken, []string{"Xid 79 (GPU has fallen off the bus): drain the node and power-cycle it", "gpuslot gpu open --override " + string(troubledA)},
+			func(x *Troubles) { x.Round(at(time.Hour), sight(troubledA, nil)) }, false},
+		{"an operator opens it", func(x *Troubles) { x.Event(xidOf(troubledA, 79, at(0))) }, ClosedBroken, nil, func(x *Troubles) { x.Open(troubledA) }, true},
+		{"Xid 119 stays without a sign of a reset", func(x *Troubles) { x.Event(xidOf(troubledA, 119, at(0))) }, ClosedForReset, []string{"Xid 119 (GSP RPC timeout): drain the node", "nvidia-smi --gpu-reset"},
+			func(x *Troubles) { x.Round(at(240*time.Hour), sight(troubledA, nil)) }, false},
+		{"lost and back", func(x *Troubles) { x.Event(xidOf(troubledA, 119, at(0))); x.Round(at(1), sight(troubledA, lost)) }, ClosedForReset, []string{"Xid 119"},
+			func(x *Troubles) { x.Round(at(2), sight(troubledA, nil)) }, true},
+		{"lost and back between two rounds", func(x *Troubles) { x.Event(gpu.Event{GPU: troubledA, Kind: gpu.EventLost, Time: at(1)}) }, ClosedForReset, []string{"GPU_IS_LOST"},
+			func(x *Troubles) { x.Round(at(2), sight(troubledA, nil)) }, true},
+		{"the driver was loaded anew", func(x *Troubles) { x.Event(xidOf(troubledA, 48, at(0))) }, ClosedForReset, []string{"double bit"},
+			func(x *Troubles) {
+				x.Round(at(2), sight(troubledA, func(s *Sight) { s.Energy = ptr(uint64(4000)) }))
+			}, true},
+		{"its counters were cleared", func(x *Troubles) {
+			x.Event(xidOf(troubledA, 48, at(0)))
+			x.Round(at(1), sight(troubledA, func(s *Sight) { s.UncorrectedVolatile = ptr(uint64(2)) }))
+		}, ClosedForReset, nil, func(x *Troubles) { x.Round(at(2), sight(troubledA, nil)) }, true},
+		{"the driver's word", func(x *Troubles) { x.Round(at(1), sight(troubledA, asks(gpu.RecoveryNodeReboot))) }, ClosedForReset, []string{"the driver asks for: node reboot", "reboot it"},
+			func(x *Troubles) { x.Round(at(2), sight(troubledA, nil)) }, true},
+		{"the driver's word stays", func(x *Troubles) { x.Round(at(1), sight(troubledA, asks(gpu.RecoveryGPUReset))) }, ClosedForReset, nil,
+			func(x *Troubles) { x.Round(at(2), sight(troubledA, asks(gpu.RecoveryGPUReset))) }, false},
+		{"an operator knows better than the driver", func(x *Troubles) { x.Round(at(1), sight(troubledA, asks(gpu.RecoveryGPUReset))) }, ClosedForReset, nil,
+			func(x *Troubles) { x.Open(troubledA); x.Round(at(2), sight(troubledA, asks(gpu.RecoveryGPUReset))) }, true},
+		{"but not for ever", func(x *Troubles) { x.Round(at(1), sight(troubledA, asks(gpu.RecoveryGPUReset))) }, ClosedForReset, nil,
+			func(x *Troubles) {
+				x.Open(troubledA)
+				x.Round(at(2), sight(troubledA, nil))
+				x.Round(at(3), sight(troubledA, asks(gpu.RecoveryGPUReset)))
+			}, false},
+		{"a row that failed", func(x *Troubles) { x.Round(at(1), sight(troubledA, func(s *Sight) { s.RowFailed = ptr(true) })) }, ClosedBroken, []string{"row of its memory"},
+			func(x *Troubles) { x.Round(at(2), sight(troubledA, lost)); x.Round(at(3), sight(troubledA, nil)) }, false},
+		{"nothing is known in a round", func(x *Troubles) { x.Event(xidOf(troubledA, 95, at(0))) }, ClosedForReset, nil,
+			func(x *Troubles) {
+				x.Round(at(2), []Sight{{Condition: gpu.Condition{GPU: troubledA, Err: errors.New("no")}}})
+			}, false},
+		{"rows that wait close nothing", func(x *Troubles) {
+			x.Event(xidOf(troubledA, 63, at(0)))
+			x.Event(gpu.Event{GPU: troubledA, Kind: gpu.EventSingleBit})
+			x.Round(at(1), sight(troubledA, func(s *Sight) { s.RowsPending = ptr(true) }))
+		}, "", nil, func(*Troubles) {}, true},
+		{"an application on a GPU without a server", func(x *Troubles) { x.Event(xidOf(troubledA, 31, at(0))) }, "", nil, func(*Troubles) {}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := &Troubles{}
+			x.Round(at(-1), sight(troubledA, nil))
+			c.closes(x)
+			v := x.Verdict(troubledA, at(1))
+			if v.Class != c.class || v.Closed() == (v.Reason == "") {
+				t.Fatalf("%+v, want %q", v, c.class)
+			}
+			for _, part := range c.says {
+				if !strings.Contains(v.Reason, part) {
+					t.Errorf("%q does not say %q", v.Reason, part)
+				}
+			}
+			c.then(x)
+			if v := x.Verdict(troubledA, at(240*time.Hour)); v.Closed() == c.open {
+				t.Errorf("in the end %+v", v)
+			}
+		})
+	}
+}
+
+func TestTroubleOfAServer(t *testing.T) {
+	x := &Troubles{}
+	x.Round(at(0), sight(troubledA, func(s *Sight) { s.Server = at(-1) }))
+	fault := xidOf(troubledA, 31, at(2*time.Second))
+	x.Culprit(troubledA, gpu.KernelXID{XID: 13, PID: 9, Process: "other"}, at(time.Second))
+	x.Event(fault)
+	x.Culprit(troubledA, gpu.KernelXID{XID: 31, PID: 77, Process: "python"}, at(3*time.Second))
+	v := x.Verdict(troubledA, at(3*time.Second))
+	if v.Class != ClosedForServer || !strings.Contains(v.Reason, "Xid 31 (GPU memory page fault) by process 77 (python): it opens when its MPS server is active again") {
+		t.Errorf("%+v", v)
+	}
+	x.Round(at(4*time.Second), sight(troubledA, func(s *Sight) { s.Server = at(time.Second) })) // proven before the fault
+	if v := x.Verdict(troubledA, at(4*time.Second)); !v.Closed() {
+		t.Error("an old proof opens it")
+	}
+	x.Round(at(5*time.Second), sight(troubledA, func(s *Sight) { s.Server = at(5 * time.Second) }))
+	if v := x.Verdict(troubledA, at(5*time.Second)); v.Closed() {
+		t.Errorf("%+v", v)
+	}
+	// In a MIG instance it is not this server's.
+	fault.GPUInstance = 2
+	x.Event(fault)
+	if v := x.Verdict(troubledA, at(5*time.Second)); v.Closed() {
+		t.Errorf("%+v", v)
+	}
+	// The kernel log may be first.
+	x.Culprit(troubledA, gpu.KernelXID{XID: 119, PID: 78, Process: "a"}, at(6*time.Second))
+	x.Event(xidOf(troubledA, 119, at(7*time.Second)))
+	if v := x.Verdict(troubledA, at(8*time.Second)); !strings.Contains(v.Reason, "by process 78 (a)") {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A GPU that faults again and again is closed for longer each time.
+func TestTroubleFlaps(t *testing.T) {
+	x := &Troubles{}
+	now := troubleStart
+	x.Round(now, sight(troubledA, nil))
+	var pauses []time.Duration
+	for k := range 9 {
+		x.Event(xidOf(troubledA, 119, now))
+		x.Round(now, sight(troubledA, func(s *Sight) { s.Condition = gpu.Condition{GPU: troubledA, Lost: true} }))
+		closed := now
+		for x.Verdict(troubledA, now).Closed() {
+			x.Round(now, sight(troubledA, nil))
+			if v := x.Verdict(troubledA, now); v.Closed() && k > 0 && !strings.Contains(v.Reason, fmt.Sprintf("its fault number %d in 24 h: it was reset and opens at ", k+1)) {
+				t.Fatalf("%+v", v)
+			}
+			now = now.Add(time.Minute)
+			if now.Sub(closed) > 24*time.Hour {
+				t.Fatalf("never opens: %+v", x.Verdict(troubledA, now))
+			}
+		}
+		pauses = append(pauses, now.Sub(closed).Truncate(10*time.Minute))
+	}
+	want := []time.Duration{0, 10, 20, 40, 80, 160, 320, 480, 480}
+	for i := range want {
+		want[i] *= time.Minute
+	}
+	if d := cmp.Diff(want, pauses); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestTroubleFaultsAreCounted(t *testing.T) {
+	x := &Troubles{}
+	x.Round(at(0), sight(troubledA, nil))
+	for range 2 {
+		x.Event(xidOf(troubledA, 31, at(0)))
+	}
+	x.Event(xidOf(troubledB, 79, at(0)))
+	x.Event(gpu.Event{GPU: troubledB, Kind: gpu.EventLost, Time: at(1)})
+	for range 3 { // one loss
+		x.Round(at(2), sight(troubledB, func(s *Sight) { s.Condition = gpu.Condition{GPU: troubledB, Lost: true} }))
+	}
+	want := []Faults{
+		{troubledA, "xid-31", gpu.XIDApplication, 2},
+		{troubledB, "lost", gpu.XIDNeedsReset, 1},
+		{troubledB, "xid-79", gpu.XIDBroken, 1},
+	}
+	if d := cmp.Diff(want, x.Faults()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// step is one thing that happens to one GPU.
+type step struct {
+	gpu    gpu.UUID
+	event  *gpu.Event
+	sight  *Sight
+	name   *gpu.KernelXID
+	now    time.Time
+	server bool
+}
+
+func (s step) on(x *Troubles) {
+	switch {
+	case s.event != nil:
+		x.Event(*s.event)
+	case s.sight != nil:
+		x.Round(s.now, []Sight{*s.sight})
+	case s.name != nil:
+		x.Culprit(s.gpu, *s.name, s.now)
+	}
+}
+
+func steps(xids []int, hardware bool) *rapid.Generator[[]step] {
+	return rapid.Custom(func(t *rapid.T) []step {
+		now := troubleStart
+		var all []step
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 3600).Draw(t, "pause")) * time.Second)
+			u := rapid.SampledFrom([]gpu.UUID{troubledA, troubledB}).Draw(t, "gpu")
+			s := step{gpu: u, now: now}
+			switch rapid.IntRange(0, 3).Draw(t, "kind") {
+			case 0, 1:
+				e := xidOf(u, rapid.SampledFrom(xids).Draw(t, "xid"), now)
+				if hardware {
+					e.Kind = rapid.SampledFrom([]gpu.EventKind{gpu.EventXID, gpu.EventXID, gpu.EventXID, gpu.EventLost, gpu.EventUnavailable, gpu.EventDoubleBit}).Draw(t, "event")
+				}
+				s.event = &e
+			case 2:
+				v := sight(u, nil)[0]
+				if rapid.Bool().Draw(t, "server") {
+					v.Server = now
+				}
+				if hardware {
+					v.Energy = ptr(uint64(rapid.IntRange(0, 3).Draw(t, "energy")))
+					v.UncorrectedVolatile = ptr(uint64(rapid.IntRange(0, 3).Draw(t, "volatile")))
+					v.RowFailed = ptr(rapid.IntRange(0, 9).Draw(t, "row") == 0)
+					v.Recovery = ptr(gpu.RecoveryAction(rapid.IntRange(0, 1).Draw(t, "recovery")))
+					if rapid.IntRange(0, 4).Draw(t, "lost") == 0 {
+						v.Condition = gpu.Condition{GPU: u, Lost: true}
+					}
+				}
+				s.sight = &v
+			case 3:
+				s.name = &gpu.KernelXID{XID: rapid.SampledFrom(xids).Draw(t, "xid"), PID: 7, Process: "p"}
+			}
+			all = append(all, s)
+		}
+		return all
+	})
+}
+
+var anyXID = append(gpu.XIDs(), 0, 1, gpu.UnknownXID)
+
+// A broken GPU never opens by itself, not even through a new agent.
+func TestTroubleBrokenStaysClosed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := &Troubles{}
+		broken := map[gpu.UUID]bool{}
+		for _, s := range steps(anyXID, true).Draw(t, "all") {
+			s.on(x)
+			if rapid.IntRange(0, 5).Draw(t, "restart") == 0 {
+				x = restarted(t, x)
+			}
+			v := x.Verdict(s.gpu, s.now)
+			if broken[s.gpu] && v.Class != ClosedBroken {
+				t.Fatalf("%s was broken and is %+v", s.gpu, v)
+			}
+			if s.event != nil && s.event.Kind == gpu.EventXID && gpu.XIDByNumber(s.event.XID).Class == gpu.XIDBroken && v.Class != ClosedBroken {
+				t.Fatalf("%+v leaves it %+v", s.event, v)
+			}
+			if v.Closed() != (v.Reason != "") {
+				t.Fatalf("closed without a reason, or open with one: %+v", v)
+			}
+			broken[s.gpu] = v.Class == ClosedBroken
+		}
+	})
+}
+
+func restarted(t *rapid.T, x *Troubles) *Troubles {
+	text, err := json.Marshal(x.Saved())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved []SavedTrouble
+	if err := json.Unmarshal(text, &saved); err != nil {
+		t.Fatal(err)
+	}
+	next := &Troubles{}
+	next.Restore(saved)
+	again, err := json.Marshal(next.Saved())
+	if err != nil || string(again) != string(text) {
+		t.Fatalf("saved %s, then %s, %v", text, again, err)
+	}
+	return next
+}
+
+// Applications close a GPU until its server is proven active, and never longer
+// than the limit.
+func TestTroubleApplicationsCloseNoGPUForLong(t *testing.T) {
+	var applications []int
+	for _, n := range gpu.XIDs() {
+		if gpu.XIDByNumber(n).Class == gpu.XIDApplication {
+			applications = append(applications, n)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		x := &Troubles{}
+		last := map[gpu.UUID]time.Time{}
+		for _, s := range steps(applications, false).Draw(t, "all") {
+			s.on(x)
+			if s.event != nil {
+				last[s.gpu] = s.now
+			}
+			v := x.Verdict(s.gpu, s.now)
+			if v.Closed() && (v.Class != ClosedForServer || s.now.Sub(last[s.gpu]) >= serverRecovery) {
+				t.Fatalf("%+v", v)
+			}
+			if s.sight != nil && s.sight.Server.After(last[s.gpu]) && v.Closed() {
+				t.Fatalf("its server is active and it is %+v", v)
+			}
+			for _, u := range []gpu.UUID{troubledA, troubledB} {
+				if v := x.Verdict(u, s.now.Add(serverRecovery)); v.Closed() {
+					t.Fatalf("after the limit it is %+v", v)
+				}
+			}
+			if saved := x.Saved(); len(saved) > 0 {
+				t.Fatalf("%+v is kept", saved)
+			}
+		}
+	})
+}
+
+// What happens to one GPU leaves the others as they would be without it.
+func TestTroubleStaysOnItsGPU(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		together, alone := &Troubles{}, &Troubles{}
+		for _, s := range steps(anyXID, true).Draw(t, "all") {
+			s.on(together)
+			if s.gpu == troubledA {
+				s.on(alone)
+			}
+			if d := cmp.Diff(alone.Verdict(troubledA, s.now), together.Verdict(troubledA, s.now)); d != "" {
+				t.Fatalf("(-alone +together):\n%s", d)
+			}
+		}
+	})
+}
+
+func TestTroubleIsBounded(t *testing.T) {
+	x := &Troubles{}
+	for i := range 1000 {
+		x.Event(xidOf(gpu.UUID(fmt.Sprintf("GPU-%08x-0000-4000-8000-000000000000", i)), 79, at(0)))
+		x.Event(xidOf(troubledA, i, at(time.Duration(i)*time.Hour)))
+		x.Round(at(time.Duration(i)*time.Hour), sight(troubledA, func(s *Sight) { s.Energy = ptr(uint64(5000 - i)) }))
+	}
+	x.Event(xidOf("", 79, at(0)))
+	faults := 0
+	for _, f := range x.Faults() {
+		if f.GPU == troubledA {
+			faults += f.Count
+		}
+	}
+	if len(x.gpus) != maxTroubled || len(x.gpus[troubledA].counts) > maxReasons+1 || len(x.gpus[troubledA].faults) > maxFaults || faults < 1000 {
+		t.Errorf("%d GPUs, %d counters, %d faults, %d counted", len(x.gpus), len(x.gpus[troubledA].counts), len(x.gpus[troubledA].faults), faults)
+	}
+}
+
+func TestFollowKernelXIDs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kmsg")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hold, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hold.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	told, ended := make(chan gpu.KernelXID), make(chan error)
+	go func() { ended <- FollowKernelXIDs(ctx, path, func(x gpu.KernelXID) { told <- x }) }()
+	long := "4,1,1,-;" + strings.Repeat("x", 3*maxRecord) + "\n"
+	if _, err := hold.WriteString(long + "6,2,2,-;eth0: link up\n4,3,3,-;NVRM: Xid (PCI:0000:1a:00): 31, pid=77, name=python, Ch 8\n"); err != nil {
+		t.Fatal(err)
+	}
+	if x := <-told; x.XID != 31 || x.PID != 77 || x.PCI != "0000:1a:00.0" {
+		t.Errorf("%+v", x)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := FollowKernelXIDs(t.Context(), path+"?", nil); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
