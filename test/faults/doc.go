@@ -5,5 +5,6 @@
 // the injections are in injections_test.go, what must hold in holds_test.go.
 //
 // GPUSLOT_CAMPAIGN=1 makes 500 injections of 60, GPUSLOT_CAMPAIGN_SEED=n
-// repeats a run.
+// repeats a run, GPUSLOT_CAMPAIGN_ONLY=regexp makes injections of these names
+// only.
 package faults

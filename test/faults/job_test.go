@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,24 +24,23 @@ type request struct {
 	processes []string
 	// forged are variables that the job's own script sets.
 	forged []string
-	// program stands in for simjob.
-	program string
 }
 
 // job is a job that was started, whatever became of it.
 type job struct {
 	request
 	id, slot string
-	out      string // directory of its output files
+	out      string // directory of its files
 	cmd      *exec.Cmd
 	stdin    io.WriteCloser
 	// decided is closed when the hook has answered, ended with the starter.
 	decided, ended chan struct{}
 
-	mu       sync.Mutex
-	event    order.Event // the hook's answer
-	statuses []int
-	trouble  string
+	mu      sync.Mutex
+	event   order.Event // the hook's answer
+	status  *int
+	trouble string
+	held    string // the reason for which the startd held it
 	// touched says what the test did to it: its end proves nothing then.
 	touched string
 }
@@ -95,19 +93,32 @@ func (n *node) orderOf(j *job) order.Order {
 		UID:    j.uid,
 		Env:    n.vars(),
 		Forged: j.forged,
-		Output: j.out,
+		Output: filepath.Join(j.out, "out"),
 	}
 	if n.cgroup != "" {
 		o.Cgroup = filepath.Join(n.cgroup, "htcondor", "condor_var_lib_condor_execute_"+j.slot+"@"+hostName)
 	}
-	program := j.program
-	if program == "" {
-		program = n.path("sim/bin/simjob")
-	}
-	for _, words := range j.processes {
-		o.Processes = append(o.Processes, append([]string{program}, strings.Fields(words)...))
-	}
+	o.Env = append(o.Env, "_CONDOR_AssignedGPUs="+n.uuids[j.gpu], "_CONDOR_JOB_AD="+j.out+"/.job.ad", "_CONDOR_MACHINE_AD="+j.out+"/.machine.ad")
+	o.Command = append(n.wrapper(), n.script(j.request)...)
 	return o
+}
+
+// wrapper is the job wrapper of the generated configuration.
+func (n *node) wrapper() []string {
+	return []string{n.path("prog/gpuslot-condor"), "supervise", "--socket", n.socket(), "--"}
+}
+
+// script is the job's own command line: a program, or a shell that starts
+// several and waits for them.
+func (n *node) script(r request) []string {
+	if len(r.processes) == 1 {
+		return append([]string{n.path("sim/bin/simjob")}, strings.Fields(r.processes[0])...)
+	}
+	script := "exec 3<&0\n"
+	for _, words := range r.processes {
+		script += n.path("sim/bin/simjob") + " " + words + " <&3 &\n"
+	}
+	return []string{"/bin/sh", "-c", script + "wait"}
 }
 
 // hostName ends the slots' names.
@@ -128,7 +139,7 @@ func (j *job) follow(out io.Reader) {
 		case e.Failed != "":
 			j.trouble = e.Failed
 		case e.Ended != nil:
-			j.statuses = e.Ended
+			j.status = e.Ended
 		default:
 			j.event = e
 		}
@@ -150,7 +161,7 @@ func (j *job) answer() (runs bool, why string) {
 	if j.trouble != "" {
 		return false, j.trouble
 	}
-	return len(j.event.PIDs) > 0, j.event.Message
+	return j.event.PID != 0, j.event.Message
 }
 
 func (j *job) say(command string) { _, _ = io.WriteString(j.stdin, command+"\n") }
@@ -163,6 +174,29 @@ func (j *job) touch(why string) {
 	}
 }
 
+// hold is the startd's: the reason is kept, and the job told to end.
+func (j *job) hold(why string) {
+	j.mu.Lock()
+	first := j.held == ""
+	j.held = why
+	j.mu.Unlock()
+	if first {
+		j.say(order.Term)
+	}
+}
+
+func (j *job) holdReason() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.held
+}
+
+func (j *job) isTouched() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.touched != ""
+}
+
 // over says whether the starter has ended, and with it the job's claim.
 func (j *job) over() bool {
 	select {
@@ -173,11 +207,26 @@ func (j *job) over() bool {
 	}
 }
 
-// pids are the job's processes.
-func (j *job) pids() []int {
+// clients are the PIDs of the job's GPU processes, which its wrapper started.
+func (n *node) clients(j *job) []int {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.event.PIDs
+	first := j.event.PID
+	j.mu.Unlock()
+	var out []int
+	for _, p := range n.processes() {
+		for up := p; p.program == "simjob" && up.pid > 1; {
+			if up.pid == first {
+				out = append(out, p.pid)
+				break
+			}
+			parent, ok := statOf(up.parent)
+			if !ok {
+				break
+			}
+			up = parent
+		}
+	}
+	return out
 }
 
 func (j *job) env() map[string]string {
@@ -188,12 +237,8 @@ func (j *job) env() map[string]string {
 
 // output is what its processes said.
 func (j *job) output() string {
-	var b strings.Builder
-	for i := range j.processes {
-		text, _ := os.ReadFile(filepath.Join(j.out, strconv.Itoa(i)))
-		b.Write(text)
-	}
-	return b.String()
+	text, _ := os.ReadFile(filepath.Join(j.out, "out"))
+	return string(text)
 }
 
 // disturbed says what befell a job that nobody touched; empty if it runs well
@@ -202,16 +247,17 @@ func (j *job) disturbed() string {
 	out := j.output()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.touched != "" || len(j.event.PIDs) == 0 {
+	if j.touched != "" || j.event.PID == 0 {
 		return ""
 	}
 	if strings.Contains(out, ": error ") {
 		return "it met an error: " + out
 	}
-	for _, s := range j.statuses {
-		if s != 0 {
-			return fmt.Sprintf("it ended with %v: %s", j.statuses, out)
-		}
+	switch {
+	case j.held != "":
+		return "it was held: " + j.held
+	case j.status != nil && *j.status != 0:
+		return fmt.Sprintf("it ended with status %d: %s", *j.status, out)
 	}
 	return j.trouble
 }
@@ -219,5 +265,12 @@ func (j *job) disturbed() string {
 func (j *job) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return fmt.Sprintf("%s (job %s of %s on GPU %d, %d MiB, processes %v, touched %q, ended %v)", j.slot, j.id, j.owner(), j.gpu, j.budget, j.event.PIDs, j.touched, j.statuses)
+	text := fmt.Sprintf("%s (job %s of %s on GPU %d, %d MiB, first process %d", j.slot, j.id, j.owner(), j.gpu, j.budget, j.event.PID)
+	if j.touched != "" {
+		text += ", " + j.touched
+	}
+	if j.status != nil {
+		text += fmt.Sprintf(", ended with %d", *j.status)
+	}
+	return text + ")"
 }

@@ -28,9 +28,10 @@ const (
 
 // node is a simulated node with one real agent on it.
 type node struct {
-	t   *testing.T
-	dir string
-	sim *sim.Node
+	t      *testing.T
+	dir    string
+	driver string
+	sim    *sim.Node
 	// uuids are the GPUs' by index.
 	uuids []string
 	// daemon is the agent's binary.
@@ -68,7 +69,7 @@ func newNode(t *testing.T, driver, daemon string) *node {
 	for i := range models {
 		models[i] = "V100S"
 	}
-	n := &node{t: t, sim: sim.New(t, driver, models...)}
+	n := &node{t: t, driver: driver, sim: sim.New(t, driver, models...)}
 	dir, err := os.MkdirTemp("", "f") // short: pipe directories have 87 bytes
 	if err != nil {
 		t.Fatal(err)
@@ -139,13 +140,14 @@ fi
 exec nvidia-cuda-mps-control "$@"
 `
 
-// configure writes gpuslot.toml with more lines; reload makes the agent read it.
+// configure writes gpuslot.toml with more tables; reload makes the agent read it.
 func (n *node) configure(more string) {
 	text := fmt.Sprintf(`[sharing]
 shares = %d
-%s
 [health]
 interval = "1s"
+[budgets]
+grace = "1s"
 [htcondor]
 manage = false
 [metrics]
@@ -154,7 +156,8 @@ listen = ""
 run = %q
 state = %q
 control_daemon = %q
-`, shares, more, n.path("r"), n.path("s"), n.path("bin/control"))
+%s
+`, shares, n.path("r"), n.path("s"), n.path("bin/control"), more)
 	if err := os.WriteFile(n.path("gpuslot.toml"), []byte(text), 0o644); err != nil {
 		n.t.Fatal(err)
 	}
@@ -234,15 +237,32 @@ func (n *node) close() {
 // callLimit bounds one question to the agent or the simulated node.
 const callLimit = 5 * time.Second
 
-func (n *node) status() (*api.Status, error) {
+// gpuslot runs the operator's program.
+func (n *node) gpuslot(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, n.path("prog/gpuslot"), "status", "--json", "--socket", n.socket()).CombinedOutput()
+	out, err := exec.CommandContext(ctx, n.path("prog/gpuslot"), append(args, "--socket", n.socket())...).CombinedOutput()
+	return string(out), err
+}
+
+func (n *node) status() (*api.Status, error) {
+	out, err := n.gpuslot("status", "--json")
 	if err != nil {
 		return nil, fmt.Errorf("gpuslot status: %w: %s", err, out)
 	}
 	var s api.Status
-	return &s, json.Unmarshal(out, &s)
+	return &s, json.Unmarshal([]byte(out), &s)
+}
+
+// simProcess is one of the simulated node's.
+type simProcess struct {
+	PID    int    `json:"pid"`
+	Kind   string `json:"kind"`
+	UID    int    `json:"uid"`
+	GPU    int    `json:"gpu"`
+	Limit  int64  `json:"limit_mib"`
+	Memory int64  `json:"memory_mib"`
+	Load   int    `json:"load"`
 }
 
 // shown is what simgpu show --json says.
@@ -252,16 +272,8 @@ type shown struct {
 		Lost bool   `json:"lost"`
 		XID  int    `json:"last_xid"`
 	} `json:"gpus"`
-	Processes []struct {
-		PID    int    `json:"pid"`
-		Kind   string `json:"kind"`
-		UID    int    `json:"uid"`
-		GPU    int    `json:"gpu"`
-		Limit  int64  `json:"limit_mib"`
-		Memory int64  `json:"memory_mib"`
-		Load   int    `json:"load"`
-	} `json:"processes"`
-	Servers []struct {
+	Processes []simProcess `json:"processes"`
+	Servers   []struct {
 		PID    int    `json:"pid"`
 		Daemon int    `json:"daemon"`
 		UID    int    `json:"uid"`

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -135,10 +136,12 @@ func (s *startd) match(st *api.Status, gpu int) (request, bool) {
 		uid = j.uid
 	}
 	owner := request{uid: uid}.owner()
-	if n := len(s.on(gpu)); n >= g.Shares || left < smallest || g.Tenant != "" && g.Tenant != owner {
+	n := len(s.on(gpu))
+	if n >= g.Shares || left < smallest || g.Tenant != "" && g.Tenant != owner {
 		return request{}, false
 	}
-	most := min(left, g.PoolMiB/shares*2) / quantum
+	// The others must fit, too.
+	most := min(max(left-int64(g.Shares-n-1)*smallest, smallest), g.PoolMiB/shares*2) / quantum
 	budget := quantum * (smallest/quantum + s.rand.Int64N(most-smallest/quantum+1))
 	return request{gpu: gpu, uid: uid, budget: budget, processes: []string{idle(workFor(budget))}}, true
 }
@@ -175,6 +178,25 @@ func (s *startd) await(j *job) {
 		s.t.Fatalf("%s does not end", j)
 	}
 	s.bury()
+	s.monitor()
+}
+
+// monitor is the question of the program that STARTD_CRON keeps running: it
+// tells which jobs to hold, and lets the agent see who has ended.
+func (s *startd) monitor() {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	reply, err := api.Call(ctx, s.socket(), api.Request{Op: api.OpMonitor})
+	if err != nil {
+		return // the agent is away; its answers are looked at elsewhere
+	}
+	for _, h := range reply.Holds {
+		for _, j := range s.jobs {
+			if short, _, _ := strings.Cut(h.Slot, "@"); short == j.slot && h.Job == j.id {
+				j.hold(h.Reason)
+			}
+		}
+	}
 }
 
 // clear ends all jobs, those that can by themselves.

@@ -16,19 +16,19 @@ type Order struct {
 	// Forged replaces variables after the hook, as the job's own script would.
 	Env    []string
 	Forged []string
-	// Processes are the job's programs with their arguments. Output holds one
-	// file for each: 0, 1, …
-	Processes [][]string
-	Output    string
+	// Command is the job's program with its arguments, and the job wrapper
+	// before it. Output is a file for what it says.
+	Command []string
+	Output  string
 }
 
 // The commands.
 const (
-	// Finish ends the standard input of the job's processes.
+	// Finish ends the job's standard input.
 	Finish = "finish"
-	// Term is HTCondor's soft kill, SIGTERM for every process.
+	// Term is HTCondor's soft kill, SIGTERM for the job's first process.
 	Term = "term"
-	// Kill is SIGKILL for every process.
+	// Kill is its hard one, SIGKILL for every process.
 	Kill = "kill"
 )
 
@@ -37,11 +37,11 @@ type Event struct {
 	// Code and Message are the hook's refusal.
 	Code    int64  `json:",omitempty"`
 	Message string `json:",omitempty"`
-	// PIDs are the processes of a job that runs, Env what the hook gave it.
-	PIDs []int             `json:",omitempty"`
-	Env  map[string]string `json:",omitempty"`
-	// Ended are the exit statuses of a job that has ended; -1 for a signal.
-	Ended []int `json:",omitempty"`
+	// PID is the first process of a job that runs, Env what the hook gave it.
+	PID int               `json:",omitempty"`
+	Env map[string]string `json:",omitempty"`
+	// Ended is the exit status of a job that has ended; -1 for a signal.
+	Ended *int `json:",omitempty"`
 	// Failed is trouble of the starter's own.
 	Failed string `json:",omitempty"`
 }

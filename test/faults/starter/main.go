@@ -13,9 +13,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/condor/classad"
@@ -44,17 +44,13 @@ func run() error {
 		return err
 	}
 	j, err := start(o, env)
-	defer j.kill()
 	if err != nil {
 		return err
 	}
-	tell(order.Event{PIDs: j.pids(), Env: env})
+	tell(order.Event{PID: j.Process.Pid, Env: env})
 	go j.obey(io.MultiReader(d.Buffered(), os.Stdin))
-	ended := j.wait()
-	if o.Cgroup != "" {
-		_ = os.Remove(o.Cgroup)
-	}
-	tell(order.Event{Ended: ended})
+	ended := j.end()
+	tell(order.Event{Ended: &ended})
 	return nil
 }
 
@@ -88,68 +84,50 @@ func ask(o order.Order) (env map[string]string, refused bool, err error) {
 
 func as(uid uint32) *syscall.Credential { return &syscall.Credential{Uid: uid, Gid: uid} }
 
-// job is the processes that run.
+// job is the job that runs.
 type job struct {
-	processes []*exec.Cmd
-	inputs    []io.Closer
+	*exec.Cmd
+	input  io.Closer
+	cgroup string
 }
 
 func start(o order.Order, env map[string]string) (*job, error) {
-	j := &job{}
-	attr := &syscall.SysProcAttr{Credential: as(o.UID), Pdeathsig: syscall.SIGKILL}
+	j := &job{Cmd: exec.Command(o.Command[0], o.Command[1:]...), cgroup: o.Cgroup}
+	j.SysProcAttr = &syscall.SysProcAttr{Credential: as(o.UID), Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if o.Cgroup != "" {
 		if err := os.MkdirAll(o.Cgroup, 0o755); err != nil {
-			return j, err
+			return nil, err
 		}
 		dir, err := os.Open(o.Cgroup)
 		if err != nil {
-			return j, err
+			return nil, err
 		}
 		defer dir.Close()
-		attr.UseCgroupFD, attr.CgroupFD = true, int(dir.Fd())
+		j.SysProcAttr.UseCgroupFD, j.SysProcAttr.CgroupFD = true, int(dir.Fd())
 	}
-	vars := append([]string{}, o.Env...)
 	for name, value := range env {
-		vars = append(vars, name+"="+value)
+		j.Env = append(j.Env, name+"="+value)
 	}
-	for i, args := range o.Processes {
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Env, cmd.Dir, cmd.SysProcAttr = append(vars, o.Forged...), "/", attr
-		out, err := os.Create(filepath.Join(o.Output, strconv.Itoa(i)))
-		if err != nil {
-			return j, err
-		}
-		cmd.Stdout, cmd.Stderr = out, out
-		in, err := cmd.StdinPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		out.Close()
-		if err != nil {
-			return j, err
-		}
-		j.processes, j.inputs = append(j.processes, cmd), append(j.inputs, in)
+	j.Env, j.Dir = append(append(j.Env, o.Env...), o.Forged...), "/"
+	out, err := os.Create(o.Output)
+	if err != nil {
+		return nil, err
 	}
-	return j, nil
-}
-
-func (j *job) pids() []int {
-	var out []int
-	for _, p := range j.processes {
-		out = append(out, p.Process.Pid)
+	defer out.Close()
+	j.Stdout, j.Stderr = out, out
+	if j.input, err = j.StdinPipe(); err != nil {
+		return nil, err
 	}
-	return out
+	return j, j.Start()
 }
 
 func (j *job) obey(r io.Reader) {
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		switch lines.Text() {
 		case order.Finish:
-			for _, in := range j.inputs {
-				in.Close()
-			}
+			j.input.Close()
 		case order.Term:
-			j.signal(syscall.SIGTERM)
+			_ = j.Process.Signal(syscall.SIGTERM)
 		case order.Kill:
 			j.kill()
 		}
@@ -157,19 +135,23 @@ func (j *job) obey(r io.Reader) {
 	j.kill()
 }
 
-func (j *job) kill() { j.signal(syscall.SIGKILL) }
-
-func (j *job) signal(s syscall.Signal) {
-	for _, p := range j.processes {
-		_ = p.Process.Signal(s)
+// kill ends everything in the slot.
+func (j *job) kill() {
+	_ = syscall.Kill(-j.Process.Pid, syscall.SIGKILL)
+	if j.cgroup != "" {
+		_ = os.WriteFile(filepath.Join(j.cgroup, "cgroup.kill"), []byte("1"), 0) // since Linux 5.14
 	}
 }
 
-func (j *job) wait() []int {
-	out := []int{}
-	for _, p := range j.processes {
-		_ = p.Wait()
-		out = append(out, p.ProcessState.ExitCode())
+// end waits for the job, and leaves nothing of it.
+func (j *job) end() int {
+	_ = j.Wait()
+	j.kill()
+	for range 100 {
+		if j.cgroup == "" || os.Remove(j.cgroup) == nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond) // what was killed is still there for a moment
 	}
-	return out
+	return j.ProcessState.ExitCode()
 }

@@ -1,0 +1,277 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/test/faults/order"
+)
+
+// campaign is a run of injections on one node.
+type campaign struct {
+	*startd
+	// watched are jobs that nothing may disturb unless they are touched.
+	watched []*job
+	rows    map[string]*row
+	now     *row // of the injection under way
+	begin   time.Time
+	settled bool
+	// found is the first thing that did not hold; the campaign ends with it.
+	found *broken
+	// upgrade is another build of the agent, for the injection of that name.
+	upgrade string
+	cpus    int // kept for jobs without GPUs, by the last change
+}
+
+// row is one line of the table.
+type row struct {
+	count    int
+	outcomes map[string]int
+	took     []time.Duration
+}
+
+// broke ends a campaign from within an injection.
+type broke struct{}
+
+func newCampaign(n *node, seed uint64) *campaign {
+	return &campaign{startd: newStartd(n, seed), rows: map[string]*row{}}
+}
+
+// run makes the injections in turn until one leaves something broken.
+func (c *campaign) run(list []injection) *broken {
+	defer c.clear()
+	c.guarded("start", func() {
+		c.begin = time.Now()
+		c.settle("all GPUs to open", c.allOpen)
+	})
+	for i, inj := range list {
+		if c.found != nil {
+			break
+		}
+		gpu := c.rand.IntN(gpus)
+		c.guarded(fmt.Sprintf("injection %d, %s on GPU %d", i+1, inj.name, gpu), func() { c.inject(inj, gpu) })
+	}
+	return c.found
+}
+
+// guarded runs a step and says where it broke.
+func (c *campaign) guarded(where string, step func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			if _, ours := r.(broke); !ours {
+				panic(r)
+			}
+			c.found.text = where + ": " + c.found.text
+		}
+	}()
+	step()
+}
+
+func (c *campaign) inject(inj injection, gpu int) {
+	if c.rows[inj.name] == nil {
+		c.rows[inj.name] = &row{outcomes: map[string]int{}}
+	}
+	c.now = c.rows[inj.name]
+	c.now.count++
+	for i := range gpus {
+		c.populate(i, 2+c.rand.IntN(shares-1))
+	}
+	c.settled = false
+	c.begin = time.Now()
+	inj.do(c, gpu)
+	c.dismiss()
+	// Ends that nobody forces, now and then.
+	if on := c.on(c.rand.IntN(gpus)); len(on) > 0 {
+		c.finish(on[0])
+	}
+}
+
+// dismiss ends the jobs that were touched: by themselves if they can, since a
+// busy client that is killed harms its neighbours.
+func (c *campaign) dismiss() {
+	for _, j := range slices.Clone(c.jobs) {
+		if !j.isTouched() {
+			continue
+		}
+		j.say(order.Finish)
+		select {
+		case <-j.ended:
+		case <-time.After(2 * time.Second):
+			c.kill(j, "")
+		}
+	}
+	c.bury()
+}
+
+// populate fills a GPU and watches its jobs.
+func (c *campaign) populate(gpu, want int) {
+	c.fill(gpu, want)
+	for _, j := range c.on(gpu) {
+		if !slices.Contains(c.watched, j) {
+			c.watched = append(c.watched, j)
+		}
+	}
+}
+
+// touchAll says that an injection may take along all jobs of a GPU.
+func (c *campaign) touchAll(gpu int, why string) {
+	for _, j := range c.on(gpu) {
+		j.touch(why)
+	}
+}
+
+// patience bounds how long the node may take to settle. The agent's own
+// deadlines are far below.
+const patience = 30 * time.Second
+
+// settle polls until the node is as it should be and everything holds. The
+// first one of an injection gives its outcome and time.
+func (c *campaign) settle(what string, is func(*api.Status) bool) {
+	c.t.Helper()
+	var last *broken
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		c.monitor()
+		st, b := c.look()
+		switch {
+		case b != nil:
+		case !is(st):
+			b = &broken{settles, "waited in vain for " + what}
+		default:
+			if b = c.limits(st); b == nil {
+				return
+			}
+		}
+		last = b
+	}
+	last.text += "\n" + c.story()
+	c.found = last
+	panic(broke{})
+}
+
+// outcome is settle for the injection's own GPU, and books the time and what became of it.
+func (c *campaign) outcome(gpu int, what string, is func(*api.Status) bool) {
+	c.t.Helper()
+	var seen *api.Status
+	c.settle(what, func(st *api.Status) bool { seen = st; return is(st) })
+	if c.settled {
+		return
+	}
+	c.settled = true
+	c.now.took = append(c.now.took, time.Since(c.begin))
+	text := "open"
+	if g := c.gpuOf(seen, gpu); !g.Accept {
+		text = "closed: " + strings.NewReplacer(c.uuids[gpu], "GPU").Replace(g.Reason)
+	}
+	c.now.outcomes[digits.ReplaceAllString(text, "N")]++
+}
+
+func (c *campaign) open(gpu int) func(*api.Status) bool {
+	return func(st *api.Status) bool { return c.gpuOf(st, gpu).Accept }
+}
+
+func (c *campaign) closed(gpu int) func(*api.Status) bool {
+	return func(st *api.Status) bool { return !c.gpuOf(st, gpu).Accept }
+}
+
+func (c *campaign) allOpen(st *api.Status) bool {
+	for i := range gpus {
+		if !c.gpuOf(st, i).Accept {
+			return false
+		}
+	}
+	return true
+}
+
+// story is everything that tells what happened.
+func (c *campaign) story() string {
+	var b strings.Builder
+	text, err := c.gpuslot("status")
+	fmt.Fprintf(&b, "gpuslot status (%v):\n%s\n\n%s\n\njobs:\n", err, text, c.simgpu("show"))
+	for _, j := range c.jobs {
+		fmt.Fprintln(&b, j)
+	}
+	fmt.Fprintln(&b, "\nprocesses:")
+	for _, p := range c.processes() {
+		if p.program != "simjob" && p.program != "condor_starter" {
+			fmt.Fprintln(&b, p)
+		}
+	}
+	lines := strings.Split(c.log.String(), "\n")
+	fmt.Fprintf(&b, "\nthe agent's log (%d lines, the last):\n%s", len(lines), strings.Join(lines[max(0, len(lines)-80):], "\n"))
+	return b.String()
+}
+
+// table is the campaign's result.
+func (c *campaign) table() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "INJECTION\tCOUNT\tSETTLED IN (MEDIAN)\tOUTCOME")
+	for _, name := range slices.Sorted(maps.Keys(c.rows)) {
+		r := c.rows[name]
+		slices.Sort(r.took)
+		median := "-"
+		if len(r.took) > 0 {
+			median = r.took[len(r.took)/2].Round(time.Millisecond).String()
+		}
+		for i, o := range slices.Sorted(maps.Keys(r.outcomes)) {
+			text := fmt.Sprintf("%d× %s", r.outcomes[o], o)
+			if i == 0 {
+				fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", name, r.count, median, text)
+			} else {
+				fmt.Fprintf(w, "\t\t\t%s\n", text)
+			}
+		}
+	}
+	w.Flush()
+	fmt.Fprintf(&b, "%d jobs admitted, %d refused\n", c.admitted, c.refused)
+	return b.String()
+}
+
+// The campaign that the project must survive: 60 injections of a fixed seed,
+// 500 of a fresh one with GPUSLOT_CAMPAIGN=1.
+func TestCampaign(t *testing.T) {
+	seed, count := uint64(20261121), 60
+	if os.Getenv("GPUSLOT_CAMPAIGN") != "" {
+		seed, count = uint64(time.Now().UnixNano()), 500
+	}
+	if s := os.Getenv("GPUSLOT_CAMPAIGN_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	driver := drivers[seed%uint64(len(drivers))]
+	t.Logf("seed %d, driver %s, %d injections; repeat with GPUSLOT_CAMPAIGN_SEED=%d", seed, driver, count, seed)
+	begin := time.Now()
+	c := newCampaign(newNode(t, driver, ""), seed)
+	c.upgrade = upgraded(t)
+	kinds := injections
+	if only := os.Getenv("GPUSLOT_CAMPAIGN_ONLY"); only != "" {
+		kinds = slices.DeleteFunc(slices.Clone(kinds), func(i injection) bool { return !regexp.MustCompile(only).MatchString(i.name) })
+		count = min(count, 4*len(kinds))
+	}
+	// Every kind as often as the others, in an order of the seed's.
+	list := make([]injection, 0, count)
+	for len(list) < count {
+		for _, i := range c.rand.Perm(len(kinds)) {
+			list = append(list, kinds[i])
+		}
+	}
+	b := c.run(list[:count])
+	t.Logf("%s\n%s", time.Since(begin).Round(time.Second), c.table())
+	if b != nil {
+		t.Fatalf("does not hold: %s\n%s", b.rule, b.text)
+	}
+}
+
+// drivers are the branches whose control daemons were measured.
+var drivers = []string{"535.261.03", "550.163.01", "555.58.02"}
