@@ -76,7 +76,7 @@ func (g trouble) reportsOf(now time.Time, was, is gpu.Condition) trouble {
 // lift opens the GPU if nothing keeps it closed any more.
 func (g trouble) lift(now time.Time) trouble {
 	switch {
-	case g.closed == ClosedForServer && (g.server.IsZero() || g.server.After(g.since) || now.Sub(g.since) >= serverRecovery):
+	case g.closed == ClosedForServer && (g.server.IsZero() || g.server.After(g.since)):
 	case g.closed == ClosedForReset && g.resetSeen && !now.Before(g.until()):
 	default:
 		return g

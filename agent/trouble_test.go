@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"context"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -86,6 +85,21 @@ func TestTroubleStories(t *testing.T) {
 			}, false},
 		{"a row that failed", func(x *Troubles) { x.Round(at(1), sight(troubledA, func(s *Sight) { s.RowFailed = ptr(true) })) }, ClosedBroken, []string{"row of its memory"},
 			func(x *Troubles) { x.Round(at(2), sight(troubledA, lost)); x.Round(at(3), sight(troubledA, nil)) }, false},
+		{"an operator opens it in spite of the row", func(x *Troubles) { x.Round(at(1), sight(troubledA, func(s *Sight) { s.RowFailed = ptr(true) })) }, ClosedBroken, nil,
+			func(x *Troubles) {
+				x.Open(troubledA)
+				x.Round(at(2), sight(troubledA, func(s *Sight) { s.RowFailed = ptr(true) }))
+			}, true},
+		{"a new fault while it waits for its pause", func(x *Troubles) {
+			for range 2 {
+				x.Event(xidOf(troubledA, 119, at(0)))
+				x.Round(at(0), sight(troubledA, lost))
+				x.Round(at(0), sight(troubledA, nil))
+			}
+		}, ClosedForReset, []string{"it was reset and opens at 2026-03-01T12:10:00Z"}, func(x *Troubles) {
+			x.Event(xidOf(troubledA, 62, at(time.Minute)))
+			x.Round(at(24*time.Hour), sight(troubledA, nil))
+		}, false},
 		{"nothing is known in a round", func(x *Troubles) { x.Event(xidOf(troubledA, 95, at(0))) }, ClosedForReset, nil,
 			func(x *Troubles) {
 				x.Round(at(2), []Sight{{Condition: gpu.Condition{GPU: troubledA, Err: errors.New("no")}}})
@@ -115,6 +129,33 @@ func TestTroubleStories(t *testing.T) {
 				t.Errorf("in the end %+v", v)
 			}
 		})
+	}
+}
+
+// The next agent sees the reset that was made while none ran.
+func TestTroubleResetBetweenAgents(t *testing.T) {
+	for name, c := range map[string]struct {
+		saved  func(*SavedTrouble)
+		energy uint64
+		want   Closure
+	}{
+		"reset":               {nil, 100, ""},
+		"not reset":           {nil, 6000, ClosedForReset},
+		"of a newer gpuslotd": {func(s *SavedTrouble) { s.Class = "quarantined" }, 100, ClosedBroken},
+	} {
+		x := &Troubles{}
+		x.Round(at(0), sight(troubledA, nil))
+		x.Event(xidOf(troubledA, 119, at(1)))
+		saved := x.Saved()
+		if c.saved != nil {
+			c.saved(&saved[0])
+		}
+		next := &Troubles{}
+		next.Restore(saved)
+		next.Round(at(time.Hour), sight(troubledA, func(s *Sight) { s.Energy = &c.energy }))
+		if v := next.Verdict(troubledA, at(time.Hour)); v.Class != c.want {
+			t.Errorf("%s: %+v", name, v)
+		}
 	}
 }
 
@@ -205,12 +246,11 @@ func TestTroubleFaultsAreCounted(t *testing.T) {
 
 // step is one thing that happens to one GPU.
 type step struct {
-	gpu    gpu.UUID
-	event  *gpu.Event
-	sight  *Sight
-	name   *gpu.KernelXID
-	now    time.Time
-	server bool
+	gpu   gpu.UUID
+	event *gpu.Event
+	sight *Sight
+	name  *gpu.KernelXID
+	now   time.Time
 }
 
 func (s step) on(x *Troubles) {

@@ -165,6 +165,7 @@ func (o *onNode) hear(parts string, not ...string) string {
 func TestWatchOnSimulatedNode(t *testing.T) {
 	for _, driver := range []string{"535.261.03", "580.95.05"} {
 		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
 			o := listenOn(t, sim.New(t, driver, "A100-40", "V100S", "T4"), 3)
 			for range o.uuids {
 				o.hear("state GPU-")
@@ -205,6 +206,7 @@ func TestWatchOnSimulatedNode(t *testing.T) {
 
 // A GPU that hangs silences no other, and its calls are named at the end.
 func TestWatchNextToAHangingGPU(t *testing.T) {
+	t.Parallel()
 	o := listenOn(t, sim.New(t, "550.163.01", "A100-40", "A100-40"), 2)
 	for range o.uuids {
 		o.hear("state GPU-")
