@@ -114,6 +114,9 @@ func (d *Daemon) try(ctx context.Context, commands []string) ([]string, error) {
 	if notInstalled(err) {
 		return nil, d.fault(NotInstalled, err, "%s is not on this machine: %s", d.program, installHint)
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, d.fault(NotInstalled, err, "%s cannot be run: %v: make it executable", d.program, err)
+	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

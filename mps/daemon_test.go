@@ -191,7 +191,7 @@ func TestSuspendedWhileAsked(t *testing.T) {
 		who := alive(t, d)
 		d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"),
 			fmt.Sprintf("#!/bin/sh\nkill -STOP %d\nexec %s\n", who.PID, r.Program))
-		d.patience = 300 * time.Millisecond
+		d.patience = time.Second
 		_, err := d.Command(t.Context(), "get_server_list")
 		wantFault(t, err, Suspended)
 	})
@@ -343,6 +343,9 @@ func TestNotInstalled(t *testing.T) {
 		_, err = d.Prove(t.Context(), Wanted{uuid0, 1024, 100})
 		wantFault(t, err, NotInstalled)
 	}
+	d.program = filepath.Dir(r.Program) // no program at all
+	_, err := d.Command(t.Context(), "get_server_list")
+	wantFault(t, err, NotInstalled, "make it executable")
 }
 
 // TestCommandLineGoesWrong: whatever stands in for the command line, there is
@@ -362,7 +365,7 @@ func TestCommandLineGoesWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n"+tt.script+"\n")
-			d.patience = 300 * time.Millisecond
+			d.patience = time.Second
 			_, err := d.Command(t.Context(), "get_server_list")
 			wantFault(t, err, tt.want)
 		})
@@ -378,49 +381,5 @@ func TestCommandLineGoesWrong(t *testing.T) {
 	eventually(t, "the child of the command line is gone", func() bool {
 		s, err := statProcess(pid)
 		return err != nil || s.dead()
-	})
-}
-
-func BenchmarkStillProven(b *testing.B) {
-	program := driver.Control(driver.Dir(b, "550"))
-	tmp, err := os.MkdirTemp("", "m")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer os.RemoveAll(tmp)
-	r := Processes{Root: tmp, Logs: tmp, Program: program}
-	d, err := r.daemon(uuid0)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		if err := r.Stop(b.Context(), uuid0); err != nil {
-			b.Error(err)
-		}
-	}()
-	if err := d.Prepare(); err != nil {
-		b.Fatal(err)
-	}
-	if err := r.Start(b.Context(), uuid0); err != nil {
-		b.Fatal(err)
-	}
-	w := Wanted{uuid0, 4096, 100}
-	proof, err := d.Set(b.Context(), w)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Run("StillProven", func(b *testing.B) {
-		for b.Loop() {
-			if err := d.StillProven(proof); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("Prove", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := d.Prove(b.Context(), w); err != nil {
-				b.Fatal(err)
-			}
-		}
 	})
 }

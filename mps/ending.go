@@ -54,7 +54,7 @@ type EndStep struct {
 	Overdue bool
 }
 
-// Done: nothing is left to wait for.
+// Done says that nothing is left to wait for.
 func (s EndStep) Done() bool { return len(s.Waiting) == 0 || s.Overdue }
 
 // BeginEnding begins the end of processes as clients.

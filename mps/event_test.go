@@ -2,7 +2,6 @@ package mps
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,7 +86,7 @@ func FuzzParseEvent(f *testing.F) {
 // events are those of the daemon's log so far.
 func (s *served) events() []Event {
 	s.t.Helper()
-	b, err := os.ReadFile(filepath.Join(s.runner.Logs, string(s.wanted.GPU)+".log"))
+	b, err := os.ReadFile(s.logFile())
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -3,8 +3,11 @@
 // through a Runner, talks to them through nvidia-cuda-mps-control, and proves
 // their health. It knows nothing of HTCondor.
 //
-// Start at Daemons.Set (the whole wanted state of a node) and Daemon.Prove
-// (one daemon's health). What it assumes of the control daemon was measured on
+// Start at Daemons.Set (the whole wanted state of a node), Daemon.Prove (one
+// daemon's health, with its servers and their clients) and Daemon.Pulse (is all
+// of it alive). Probe says what the installed MPS can do at all, ParseEvent
+// what its log tells, and EndClients takes jobs off a GPU without harm to
+// their neighbours. What it assumes of the control daemon was measured on
 // drivers 535, 550 and 555, and is held by tests that run those three.
 package mps
 

@@ -24,6 +24,9 @@ type Processes struct {
 	// ServerPath is put before the PATH of the daemons, which look there for
 	// nvidia-cuda-mps-server; the standard directories are always on it.
 	ServerPath string
+	// Flags are for all daemons, such as "-multiuser-server" or "-S": only what
+	// Probe found, because an unknown flag silently means client mode.
+	Flags []string
 }
 
 // maxLog is the size above which a log file is put aside when a daemon starts.

@@ -12,7 +12,7 @@ type Pulse struct {
 	Suspended []Server
 }
 
-// OK: everything of the proof is alive.
+// OK says that everything of the proof is alive.
 func (p Pulse) OK() bool { return p.Err == nil && len(p.Died) == 0 && len(p.Suspended) == 0 }
 
 // Pulse looks at the daemon of an earlier proof and at its servers, in

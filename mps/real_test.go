@@ -49,7 +49,7 @@ func onDriver(t *testing.T, branch string) Processes {
 	return runnerWith(t, publicCopy(t, driver.Control(driver.Dir(t, branch))))
 }
 
-func runnerWith(t *testing.T, program string) Processes {
+func runnerWith(t testing.TB, program string) Processes {
 	t.Helper()
 	tmp := tempDir(t)
 	r := Processes{
@@ -60,7 +60,7 @@ func runnerWith(t *testing.T, program string) Processes {
 	return r
 }
 
-func tempDir(t *testing.T) string {
+func tempDir(t testing.TB) string {
 	t.Helper()
 	tmp, err := os.MkdirTemp("", "m")
 	if err != nil {
@@ -78,7 +78,7 @@ func tempDir(t *testing.T) string {
 }
 
 // publicCopy puts a program where other accounts can run it, too.
-func publicCopy(t *testing.T, file string) string {
+func publicCopy(t testing.TB, file string) string {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -87,7 +87,7 @@ func publicCopy(t *testing.T, file string) string {
 	return writeProgram(t, filepath.Join(tempDir(t), filepath.Base(file)), string(b))
 }
 
-func writeProgram(t *testing.T, path, text string) string {
+func writeProgram(t testing.TB, path, text string) string {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func writeProgram(t *testing.T, path, text string) string {
 }
 
 // endAll kills what holds the control locks below a root, and their servers.
-func endAll(t *testing.T, r Processes) {
+func endAll(t testing.TB, r Processes) {
 	t.Helper()
 	running, err := r.Running(context.Background())
 	if err != nil {
@@ -117,7 +117,7 @@ func endAll(t *testing.T, r Processes) {
 	}
 }
 
-func mustDaemon(t *testing.T, r Processes, u gpu.UUID) *Daemon {
+func mustDaemon(t testing.TB, r Processes, u gpu.UUID) *Daemon {
 	t.Helper()
 	d, err := r.daemon(u)
 	if err != nil {
@@ -140,7 +140,7 @@ func started(t *testing.T, r Processes) *Daemon {
 	return d
 }
 
-func alive(t *testing.T, d *Daemon) Process {
+func alive(t testing.TB, d *Daemon) Process {
 	t.Helper()
 	p, err := d.Alive()
 	if err != nil {
@@ -150,7 +150,7 @@ func alive(t *testing.T, d *Daemon) Process {
 }
 
 // signal signals a process and waits, by what /proc says of it, until it took effect.
-func signal(t *testing.T, p Process, sig syscall.Signal) {
+func signal(t testing.TB, p Process, sig syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(p.PID, sig); err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func signal(t *testing.T, p Process, sig syscall.Signal) {
 	})
 }
 
-func eventually(t *testing.T, what string, done func() bool) {
+func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if done() {
@@ -178,7 +178,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	t.Fatalf("not within 10 s: %s", what)
 }
 
-func wantFault(t *testing.T, err error, want Fault, texts ...string) {
+func wantFault(t testing.TB, err error, want Fault, texts ...string) {
 	t.Helper()
 	if got := FaultOf(err); got != want {
 		t.Fatalf("error %v is %q, want %q", err, got, want)
@@ -190,7 +190,7 @@ func wantFault(t *testing.T, err error, want Fault, texts ...string) {
 	}
 }
 
-func exchange(t *testing.T, d *Daemon, command string) string {
+func exchange(t testing.TB, d *Daemon, command string) string {
 	t.Helper()
 	reply, err := d.Command(t.Context(), command)
 	if err != nil {
@@ -199,7 +199,7 @@ func exchange(t *testing.T, d *Daemon, command string) string {
 	return reply
 }
 
-func needsRoot(t *testing.T) {
+func needsRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("becoming another account needs root")

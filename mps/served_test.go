@@ -21,7 +21,7 @@ import (
 // served is a control daemon, NVIDIA's or the simulated one, over simulated
 // servers on a simulated node of one GPU.
 type served struct {
-	t      *testing.T
+	t      testing.TB
 	branch string
 	node   *sim.Node
 	runner Processes
@@ -42,7 +42,7 @@ func onServed(t *testing.T, test func(s *served)) {
 	}
 }
 
-func newServed(t *testing.T, branch string, real bool) *served {
+func newServed(t testing.TB, branch string, real bool) *served {
 	t.Helper()
 	n := sim.New(t, branch+".1", "V100S")
 	control := filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control")
@@ -66,7 +66,7 @@ func newServed(t *testing.T, branch string, real bool) *served {
 }
 
 // onNode is a program that lives on the node: daemons have an environment of their own.
-func onNode(t *testing.T, n *sim.Node, branch, program string) string {
+func onNode(t testing.TB, n *sim.Node, branch, program string) string {
 	t.Helper()
 	text := "#!/bin/sh\nexport GPUSLOT_SIM_DRIVER=" + branch
 	for _, v := range n.Vars() {
@@ -75,7 +75,7 @@ func onNode(t *testing.T, n *sim.Node, branch, program string) string {
 	return writeProgram(t, filepath.Join(tempDir(t), Program), text+"\nexec "+program+" \"$@\"\n")
 }
 
-func onlyGPU(t *testing.T, n *sim.Node) gpu.UUID {
+func onlyGPU(t testing.TB, n *sim.Node) gpu.UUID {
 	t.Helper()
 	out, code := n.Run(t.Context(), filepath.Join(n.Dir, "bin/simgpu"), "show", "--json")
 	var shown struct{ GPUs []struct{ UUID gpu.UUID } }
@@ -84,6 +84,9 @@ func onlyGPU(t *testing.T, n *sim.Node) gpu.UUID {
 	}
 	return shown.GPUs[0].UUID
 }
+
+// logFile is where the daemon and its servers write.
+func (s *served) logFile() string { return filepath.Join(s.runner.Logs, string(s.wanted.GPU)+".log") }
 
 // server starts a server for our own account and waits until it answers.
 func (s *served) server() Server {
@@ -121,7 +124,7 @@ func (s *served) status(want ServerStatus) ServerStatus {
 
 // guest is a simulated client.
 type guest struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string

@@ -2,6 +2,7 @@ package mps
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -218,5 +219,21 @@ func FuzzParseServer(f *testing.F) {
 		if !s.Answers() && (s.Limit != "" || s.Clients != nil) {
 			t.Fatalf("%+v does not answer and has limits", s)
 		}
+	})
+}
+
+// TestServerOfAnotherAccount: whose it is tells the kernel.
+func TestServerOfAnotherAccount(t *testing.T) {
+	needsRoot(t)
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		writeProgram(t, filepath.Join(r.ServerPath, "nvidia-cuda-mps-server"), fakeServer)
+		d := started(t, r)
+		if err := d.StartServer(t.Context(), 4711); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the server is listed as that account's", func() bool {
+			all, err := d.Servers(t.Context())
+			return err == nil && len(all) == 1 && all[0].UID == 4711
+		})
 	})
 }

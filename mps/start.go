@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -71,7 +72,7 @@ func (p Processes) startOnce(ctx context.Context, d *Daemon) error {
 // command is the control daemon in the foreground. Standard input is /dev/null:
 // an unknown flag silently means client mode, which would read commands.
 func (p Processes) command(ctx context.Context, d *Daemon, log *os.File) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, p.Program, "-f")
+	cmd := exec.CommandContext(ctx, p.Program, append(slices.Clone(p.Flags), "-f")...)
 	path := "/usr/sbin:/usr/bin:/sbin:/bin"
 	if p.ServerPath != "" {
 		path = p.ServerPath + ":" + path

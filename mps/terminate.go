@@ -19,7 +19,7 @@ type Termination struct {
 	Listed bool
 }
 
-// Ended: the client has no work on the GPU any more, so that a signal to its
+// Ended says that the client has no work on the GPU any more, so that a signal to its
 // process harms nobody else.
 func (t Termination) Ended() bool { return t.Result == 0 || !t.Listed }
 
