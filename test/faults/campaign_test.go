@@ -30,6 +30,12 @@ type campaign struct {
 	// upgrade is another build of the agent, for the injection of that name.
 	upgrade string
 	cpus    int // kept for jobs without GPUs, by the last change
+	history []string
+	// patience bounds how long the node may take to settle. The agent's own
+	// deadlines are far below.
+	patience time.Duration
+	// idleFirst leaves the node without jobs for the first injection.
+	idleFirst bool
 }
 
 // row is one line of the table.
@@ -43,7 +49,7 @@ type row struct {
 type broke struct{}
 
 func newCampaign(n *node, seed uint64) *campaign {
-	return &campaign{startd: newStartd(n, seed), rows: map[string]*row{}}
+	return &campaign{startd: newStartd(n, seed), rows: map[string]*row{}, patience: 30 * time.Second}
 }
 
 // run makes the injections in turn until one leaves something broken.
@@ -58,7 +64,10 @@ func (c *campaign) run(list []injection) *broken {
 			break
 		}
 		gpu := c.rand.IntN(gpus)
-		c.guarded(fmt.Sprintf("injection %d, %s on GPU %d", i+1, inj.name, gpu), func() { c.inject(inj, gpu) })
+		where := fmt.Sprintf("injection %d, %s on GPU %d", i+1, inj.name, gpu)
+		begin := time.Now()
+		c.guarded(where, func() { c.inject(inj, gpu) })
+		c.history = append(c.history, fmt.Sprintf("%s: %s", where, time.Since(begin).Round(time.Millisecond)))
 	}
 	return c.found
 }
@@ -83,8 +92,11 @@ func (c *campaign) inject(inj injection, gpu int) {
 	c.now = c.rows[inj.name]
 	c.now.count++
 	for i := range gpus {
-		c.populate(i, 2+c.rand.IntN(shares-1))
+		if !c.idleFirst {
+			c.populate(i, 2+c.rand.IntN(shares-1))
+		}
 	}
+	c.idleFirst = false
 	c.settled = false
 	c.begin = time.Now()
 	inj.do(c, gpu)
@@ -129,28 +141,26 @@ func (c *campaign) touchAll(gpu int, why string) {
 	}
 }
 
-// patience bounds how long the node may take to settle. The agent's own
-// deadlines are far below.
-const patience = 30 * time.Second
-
 // settle polls until the node is as it should be and everything holds. The
 // first one of an injection gives its outcome and time.
 func (c *campaign) settle(what string, is func(*api.Status) bool) {
 	c.t.Helper()
 	var last *broken
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(c.patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		c.monitor()
 		st, b := c.look()
-		switch {
-		case b != nil:
-		case !is(st):
-			b = &broken{settles, "waited in vain for " + what}
-		default:
-			if b = c.limits(st); b == nil {
-				return
-			}
+		if b == nil {
+			b = c.limits(st)
 		}
-		last = b
+		switch {
+		case b == nil && is(st):
+			return
+		case b == nil:
+			b = &broken{settles, "waited in vain for " + what}
+		}
+		if last = b; b.rule == othersRun {
+			end = time.Now() // that does not heal
+		}
 	}
 	last.text += "\n" + c.story()
 	c.found = last
@@ -205,6 +215,7 @@ func (c *campaign) story() string {
 			fmt.Fprintln(&b, p)
 		}
 	}
+	fmt.Fprintf(&b, "\nbefore:\n%s\n", strings.Join(c.history[max(0, len(c.history)-10):], "\n"))
 	lines := strings.Split(c.log.String(), "\n")
 	fmt.Fprintf(&b, "\nthe agent's log (%d lines, the last):\n%s", len(lines), strings.Join(lines[max(0, len(lines)-80):], "\n"))
 	return b.String()
@@ -268,6 +279,9 @@ func TestCampaign(t *testing.T) {
 	}
 	b := c.run(list[:count])
 	t.Logf("%s\n%s", time.Since(begin).Round(time.Second), c.table())
+	if testing.Verbose() {
+		t.Log(strings.Join(c.history, "\n"))
+	}
 	if b != nil {
 		t.Fatalf("does not hold: %s\n%s", b.rule, b.text)
 	}

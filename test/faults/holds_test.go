@@ -23,8 +23,7 @@ const (
 // broken is one thing that does not hold.
 type broken struct{ rule, text string }
 
-// look finds what does not hold now; nil if all does. Limits are left out: that
-// question takes the daemons' only connection.
+// look finds what does not hold now; nil if all does.
 func (c *campaign) look() (*api.Status, *broken) {
 	st, err := c.status()
 	if err != nil {

@@ -173,7 +173,7 @@ const noticed = 4 * time.Second
 // waitFor polls for something that the test itself brings about.
 func (c *campaign) waitFor(what string, is func() bool) {
 	c.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(c.patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if is() {
 			return
 		}

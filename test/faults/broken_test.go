@@ -1,0 +1,108 @@
+package faults
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// brokenAgent is an agent in which one text of one source file was replaced.
+type brokenAgent struct {
+	name, file, text, by string
+	// rule is what it must break.
+	rule string
+}
+
+var brokenAgents = []brokenAgent{
+	{
+		name: "kills first", file: "agent/end.go", rule: othersRun,
+		text: "	step, err := a.clients.EndClients(ctx, u, pids, mps.DefaultEndRules)\n",
+		by:   "	for _, pid := range pids {\n		_ = unix.Kill(pid, unix.SIGKILL)\n	}\n	step, err := a.clients.EndClients(ctx, u, pids, mps.DefaultEndRules)\n",
+	},
+	{
+		name: "ignores read-back", file: "mps/daemon.go", rule: limitsStand,
+		text: "if err := checkLimits(w, back[0], back[1]); err != nil {",
+		by:   "if err := checkLimits(w, back[0], back[1]); false && err != nil {",
+	},
+	{
+		name: "double-books VRAM", file: "agent/admit.go", rule: notDoubled,
+		text: "	if used <= g.Pool && jobs <= g.Shares {\n",
+		by:   "	if used <= g.Pool || jobs > 0 {\n",
+	},
+}
+
+// script is what each agent goes through: enough to find every broken one. The
+// first injection meets a GPU without jobs.
+var script = []injection{
+	{"limits that do not stick", deafDaemon},
+	{"busy job told to end", busyTold},
+	{"a share promised twice", doubleBooked},
+}
+
+// TestBrokenAgents: a suite that lets a broken agent pass proves nothing.
+func TestBrokenAgents(t *testing.T) {
+	inside(t)
+	t.Run("honest", func(t *testing.T) {
+		if b := runScript(t, ""); b != nil {
+			t.Fatalf("does not hold: %s\n%s", b.rule, b.text)
+		}
+	})
+	for _, a := range brokenAgents {
+		t.Run(a.name, func(t *testing.T) {
+			switch b := runScript(t, a.build(t)); {
+			case b == nil:
+				t.Errorf("the agent that %s passes", a.name)
+			case b.rule != a.rule:
+				t.Errorf("the agent that %s breaks %q, want %q:\n%s", a.name, b.rule, a.rule, b.text)
+			default:
+				where, _, _ := strings.Cut(b.text, "\n")
+				t.Logf("found: %s: %s", b.rule, where)
+			}
+		})
+	}
+}
+
+func runScript(t *testing.T, daemon string) *broken {
+	c := newCampaign(newNode(t, "550.163.01", daemon), 1)
+	c.patience = 10 * time.Second
+	c.idleFirst = true
+	return c.run(script)
+}
+
+// build makes the broken agent from this repository and one patched file.
+func (a brokenAgent) build(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(strings.TrimSpace(string(out)), a.file)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(b), a.text); n != 1 {
+		t.Fatalf("%s has %d times what the agent that %s replaces; write the new text into this test:\n%s", a.file, n, a.name, a.text)
+	}
+	dir := t.TempDir()
+	patched := filepath.Join(dir, filepath.Base(a.file))
+	if err := os.WriteFile(patched, []byte(strings.Replace(string(b), a.text, a.by, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {file: patched}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	daemon := filepath.Join(dir, "gpuslotd")
+	if err := goBuild(daemon, []string{"-overlay", filepath.Join(dir, "overlay.json")}, "cmd/gpuslotd"); err != nil {
+		t.Fatal(err)
+	}
+	return daemon
+}
