@@ -39,6 +39,10 @@ type Options struct {
 	Runner func(config.Paths) (mps.Runner, error)
 	// Usage reads what processes use of the GPUs; nil if nothing can.
 	Usage usage.Source
+	// Alarms tell what happens to the GPUs; nil if nobody can.
+	Alarms Alarms
+	// KernelLog names the processes of XIDs; empty if it is not to be read.
+	KernelLog string
 	// Startd is HTCondor.
 	Startd Startd
 	// Manager is told of readiness and life; nil if nobody wants to know.
@@ -85,6 +89,8 @@ type Agent struct {
 	clients    Clients
 	books      *books
 	sampler    *usage.Sampler
+	troubles   Troubles
+	alarms     Alarms
 	metrics    *metrics.Metrics
 
 	view atomic.Pointer[view]
@@ -101,6 +107,8 @@ type Agent struct {
 	// The loop's own. Recalled is the plan of the agent before this one.
 	recalled   plan.Plan
 	lastWanted []mps.Wanted
+	// mourned is the last server of each GPU whose end was told.
+	mourned map[gpu.UUID]mps.Process
 	// modeFailures are compute modes that could not be set.
 	modeFailures map[gpu.UUID]modeFailure
 	setDone      bool

@@ -103,6 +103,9 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		problem(err)
 	}
 	a.lastWanted = wanted
+	a.endLeftovers(v.guards, time.Now())
+	a.beat()
+	problem(a.seeConditions(ctx, &v))
 	problem(a.reopenDoors(last.guards, v.guards))
 	if errInv == nil {
 		a.beat()
@@ -134,6 +137,11 @@ func (a *Agent) reopenDoors(old, new map[gpu.UUID]guard) error {
 
 // publish makes a round's result the one that admission rests on.
 func (a *Agent) publish(v *view, start time.Time) {
+	now := time.Now()
+	v.reasons = make(map[gpu.UUID]string, len(v.guards))
+	for u := range v.guards {
+		v.reasons[u] = a.health(v, u, now).Reason(now, v.config.Health.MaxAge)
+	}
 	v.took, v.roundOK = time.Since(start), len(v.problems) == 0 && v.closed == "" && v.configError == ""
 	a.reportChanges(a.view.Load(), v)
 	a.view.Store(v)

@@ -210,19 +210,25 @@ func (f *fakeDaemons) Prove(_ context.Context, w mps.Wanted) (mps.Proof, error) 
 	return f.proof(d), nil
 }
 
-func (f *fakeDaemons) StillProven(u gpu.UUID, p mps.Proof) error {
+func (f *fakeDaemons) Pulse(u gpu.UUID, p mps.Proof) mps.Pulse {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d := f.running[u]
 	switch {
 	case d == nil:
-		return f.fault(u, mps.NotRunning)
+		return mps.Pulse{Err: f.fault(u, mps.NotRunning)}
 	case d.frozen:
-		return f.fault(u, mps.Suspended)
+		return mps.Pulse{Err: f.fault(u, mps.Suspended)}
 	case d.process != p.Process():
-		return f.fault(u, mps.Gone)
+		return mps.Pulse{Err: f.fault(u, mps.Gone)}
 	}
-	return nil
+	var out mps.Pulse
+	for _, s := range p.States {
+		if !slices.ContainsFunc(d.servers, func(o mps.Server) bool { return o.Process == s.Process }) {
+			out.Died = append(out.Died, s)
+		}
+	}
+	return out
 }
 
 // kill ends a daemon; restart also starts a new one without limits, as systemd does.

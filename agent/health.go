@@ -16,8 +16,8 @@ type ControlDaemons interface {
 	Set(ctx context.Context, wanted []mps.Wanted) ([]mps.Result, error)
 	// Prove asks one daemon for its limits: see mps.Daemon.Prove.
 	Prove(ctx context.Context, w mps.Wanted) (mps.Proof, error)
-	// StillProven checks in microseconds that the proven process still runs.
-	StillProven(u gpu.UUID, p mps.Proof) error
+	// Pulse checks in microseconds that the proven processes still run.
+	Pulse(u gpu.UUID, p mps.Proof) mps.Pulse
 }
 
 // controlDaemons speaks to the real ones.
@@ -31,12 +31,12 @@ func (c controlDaemons) Prove(ctx context.Context, w mps.Wanted) (mps.Proof, err
 	return d.Prove(ctx, w)
 }
 
-func (c controlDaemons) StillProven(u gpu.UUID, p mps.Proof) error {
+func (c controlDaemons) Pulse(u gpu.UUID, p mps.Proof) mps.Pulse {
 	d, err := c.Daemon(u)
 	if err != nil {
-		return err
+		return mps.Pulse{Err: err}
 	}
-	return d.StillProven(p)
+	return d.Pulse(p)
 }
 
 // guard is what the agent knows of one control daemon. It is a value: the loop
@@ -49,8 +49,8 @@ type guard struct {
 	err      error
 	// restarts counts the processes seen beyond the first.
 	restarts int
-	// stale are MPS servers from before the limits now in force.
-	stale []int
+	// servers is what the proofs told of its MPS servers.
+	servers serverState
 }
 
 // closeAfter is how many proofs in a row a daemon may fail that is merely busy
@@ -72,21 +72,8 @@ func (g guard) next(w mps.Wanted, p mps.Proof, err error) guard {
 		g.restarts++
 	}
 	g.proof, g.failures, g.err = p, 0, nil
-	g.stale = stillThere(g.stale, p.Servers)
+	g.servers = g.servers.next(p.States, p.At)
 	return g
-}
-
-// stillThere keeps the stale servers that the daemon still lists.
-func stillThere(stale, servers []int) []int {
-	var left []int
-	for _, s := range stale {
-		for _, o := range servers {
-			if s == o {
-				left = append(left, s)
-			}
-		}
-	}
-	return left
 }
 
 // closed says why the GPU takes no jobs; empty if it does. A wrong or missing
@@ -155,9 +142,6 @@ func (a *Agent) setAll(ctx context.Context, guards map[gpu.UUID]guard, wanted []
 			a.log.Info("control daemon stopped", "gpu", r.GPU)
 		default:
 			g := guards[r.GPU].next(w, r.Proof, r.Err)
-			if len(r.Stale) > 0 {
-				g.stale = r.Stale
-			}
 			if r.Err == nil && (r.Action == mps.Started || guards[r.GPU].wanted != w || guards[r.GPU].err != nil) {
 				a.log.Info("control daemon set", "gpu", r.GPU, "did", r.Action, "pid", r.Proof.PID, "limit", r.Proof.Limit)
 			}

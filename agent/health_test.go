@@ -103,8 +103,8 @@ func TestGuard(t *testing.T) {
 	fault := func(f mps.Fault) error { return &mps.Error{GPU: uuid(0), Fault: f, Text: string(f)} }
 	w := mps.Wanted{GPU: uuid(0), Limit: 4096, ThreadPercentage: 100}
 	good := mps.Proof{PID: 10, Started: 1, At: time.Unix(1000, 0), Servers: []int{70, 71}}
-	g := guard{stale: []int{70, 99}}.next(w, good, nil)
-	if g.closed() != "" || g.restarts != 0 || len(g.stale) != 1 || g.stale[0] != 70 {
+	g := guard{}.next(w, good, nil)
+	if g.closed() != "" || g.restarts != 0 {
 		t.Errorf("first proof: %+v", g)
 	}
 	for _, f := range []mps.Fault{mps.NotRunning, mps.Suspended, mps.Gone, mps.WrongLimits, mps.Refused, mps.Foreign} {
@@ -134,8 +134,12 @@ func TestGuard(t *testing.T) {
 func TestServerText(t *testing.T) {
 	for want, g := range map[string]guard{
 		"no server yet (starts with the first job)": {},
-		"listed: 70, 71": {proof: mps.Proof{Servers: []int{70, 71}}},
-		"listed: 70; 1 from before the limits now in force, until its jobs end": {proof: mps.Proof{Servers: []int{70}}, stale: []int{70}},
+		"ACTIVE (pid 70, uid 1000, 2 clients)": {proof: mps.Proof{States: []mps.Server{
+			{Process: mps.Process{PID: 70}, UID: 1000, Status: mps.Active, Clients: []int{1, 2}}}}},
+		"listed (pid 70, uid 0, 1 client; this control daemon tells no state); FAULT (pid 71, uid 7, 0 clients)": {proof: mps.Proof{States: []mps.Server{
+			{Process: mps.Process{PID: 70}, ThreadPercentage: "100.0", Clients: []int{1}}, {Process: mps.Process{PID: 71}, UID: 7, Status: mps.Faulted}}}},
+		"ACTIVE (pid 70, uid 7, 0 clients); its clients get other limits than those now in force": {proof: mps.Proof{Stale: []int{70}, States: []mps.Server{
+			{Process: mps.Process{PID: 70}, UID: 7, Status: mps.Active}}}},
 	} {
 		if got := serverText(g); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -2,16 +2,20 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
 const (
-	// pulse is the pace of the loop's heartbeat while it waits, and of the
-	// watchdog's pings; the unit allows 30 s.
-	pulse = 5 * time.Second
+	// pulse is the pace of the loop's heartbeat while it waits, and of the cheap
+	// look at the control daemons and their servers.
+	pulse = time.Second
+	// pings is that of the watchdog's; the unit allows 30 s.
+	pings = 5 * time.Second
 	// spacing keeps jobs that are refused from driving the loop.
 	spacing = 3 * time.Second
 	// wedgedAfter is longer than any step of the loop may take: each has a
@@ -54,20 +58,42 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 	}
 }
 
-// moved says whether a control daemon is no longer what the last round saw: it
-// ended, was suspended or goes on, by the cheap check.
+// moved says whether a control daemon or a server is no longer what the last
+// round saw: it ended, was suspended or goes on, by the cheap check.
 func (a *Agent) moved() bool {
+	moved := false
 	for u, g := range a.view.Load().guards {
 		if g.proof.PID == 0 {
 			continue
 		}
-		now := mps.FaultOf(a.daemons.StillProven(u, g.proof))
-		switch was := mps.FaultOf(g.err); {
-		case g.err == nil && now != "", was == mps.Suspended && now != mps.Suspended:
-			return true
+		p := a.daemons.Pulse(u, g.proof)
+		now, was := mps.FaultOf(p.Err), mps.FaultOf(g.err)
+		if g.err == nil && now != "" || was == mps.Suspended && now != mps.Suspended {
+			moved = true
+		}
+		for _, s := range p.Died {
+			if a.mourn(u, s) {
+				moved = true
+			}
 		}
 	}
-	return false
+	return moved
+}
+
+// mourn tells of a server's end, once. One without clients made way for
+// another account's, most likely.
+func (a *Agent) mourn(u gpu.UUID, s mps.Server) bool {
+	if a.mourned[u] == s.Process {
+		return false
+	}
+	a.mourned[u] = s.Process
+	level := slog.LevelInfo
+	if len(s.Clients) > 0 {
+		level = slog.LevelError
+		a.metrics.ServerDied(u)
+	}
+	a.log.Log(context.Background(), level, "MPS server ended", "gpu", u, "pid", s.PID, "clients", s.Clients)
+	return true
 }
 
 // beat notes that the loop is alive.
@@ -79,7 +105,7 @@ func (a *Agent) well() bool { return time.Since(time.Unix(0, a.lastBeat.Load()))
 // ping feeds the watchdog while the loop is well. It is not the loop itself
 // that does, because a step may rightly take longer than the watchdog waits.
 func (a *Agent) ping(ctx context.Context) {
-	t := time.NewTicker(pulse)
+	t := time.NewTicker(pings)
 	defer t.Stop()
 	for {
 		if a.well() {

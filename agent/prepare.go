@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 // prepare admits or refuses the job of a caller, and counts it.
@@ -89,7 +90,7 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	}
 	if g != nil {
 		whole = []gpu.UUID{g.UUID}
-		s.Health = a.checked(v, g.UUID)
+		s.Health = a.checked(v, g.UUID, now)
 		s.Common = v.accounts[g.Tenancy.User]
 	}
 	a.books.mu.Lock()
@@ -113,12 +114,21 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 }
 
 // checked is a GPU's health with the cheap check made now.
-func (a *Agent) checked(v *view, u gpu.UUID) Health {
-	h := a.health(v, u)
+func (a *Agent) checked(v *view, u gpu.UUID, now time.Time) Health {
+	h := a.health(v, u, now)
 	if h.Proof.PID != 0 {
-		h.Check = a.daemons.StillProven(u, h.Proof)
+		h.Check = pulseError(a.daemons.Pulse(u, h.Proof))
 	}
 	return h
+}
+
+// pulseError is why a GPU cannot be used, by the cheap check. A server that
+// ended is no reason: the daemon starts another.
+func pulseError(p mps.Pulse) error {
+	if p.Err == nil && len(p.Suspended) > 0 {
+		return fmt.Errorf("its server, process %d, is suspended and every client waits for it: send it SIGCONT", p.Suspended[0].PID)
+	}
+	return p.Err
 }
 
 // decide asks Admit, and once more after a sweep if only slots that may have

@@ -49,12 +49,12 @@ func (a *Agent) newsOf(old, new *view) []string {
 	return plan.Diff(before, new.plan)
 }
 
-// reportGuards logs GPUs that were closed or opened by their control daemon.
+// reportGuards logs GPUs that were closed or opened.
 func (a *Agent) reportGuards(old, new *view) {
 	for _, g := range new.plan.GPUs {
-		before, now := old.guards[g.UUID].closed(), new.guards[g.UUID].closed()
+		before, now := old.reasons[g.UUID], new.reasons[g.UUID]
 		switch {
-		case !g.Shared() || before == now:
+		case !g.Shared() || (before == "") == (now == ""):
 		case now == "":
 			a.log.Info("GPU opened", "gpu", g.UUID)
 		default:
@@ -75,7 +75,7 @@ func (v *view) summary() string {
 	for _, g := range v.plan.GPUs {
 		if g.Shared() {
 			shared++
-			if v.health(g.UUID).Closed == "" {
+			if v.reasons[g.UUID] == "" {
 				open++
 			}
 		}

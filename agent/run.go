@@ -55,7 +55,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
 		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons, clients: o.clients,
 		booked: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		modeFailures: map[gpu.UUID]modeFailure{},
+		modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
 	}
 	if a.manager == nil {
 		a.manager = nobody{}
@@ -110,6 +110,9 @@ func (a *Agent) recall(p config.Paths) {
 		a.recalled, a.lastWanted = old, old.ControlDaemons()
 	}
 	a.books.rebuild(starterUID(a.own), a.lastWanted)
+	if err := a.recallTroubles(p); err != nil {
+		a.log.Error("what earlier events closed is not known", "err", err)
+	}
 }
 
 // nobody is a Manager where there is none.
@@ -172,6 +175,8 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.sweep(ctx) })
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.sample(ctx) })
+	wg.Go(func() { a.listenToGPUs(ctx) })
+	wg.Go(func() { a.readKernelLog(ctx, o.KernelLog) })
 	defer a.ends.Wait()
 	a.startMetrics(ctx, &wg, cfg.Metrics)
 	a.tell(a.manager.Ready())

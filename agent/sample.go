@@ -204,9 +204,15 @@ func (a *Agent) watched(v *view, u gpu.UUID) bool {
 	return ok && d.Processes.Known && d.Memory.Known
 }
 
-// health is the view's, with what the samples add.
-func (a *Agent) health(v *view, u gpu.UUID) Health {
+// health is the view's, with what servers, events and samples add.
+func (a *Agent) health(v *view, u gpu.UUID, now time.Time) Health {
 	h := v.health(u)
+	if h.Closed == "" {
+		h.Closed = a.troubles.Verdict(u, now).Reason
+	}
+	if h.Closed == "" {
+		h.Closed = v.guards[u].servers.closed(now)
+	}
 	h.Watched = a.watched(v, u)
 	return h
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 // judgement is one shared GPU at one moment.
@@ -25,7 +27,7 @@ type judgement struct {
 // judge looks at a shared GPU now. It makes the cheap check, and never asks
 // the control daemon.
 func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
-	j := judgement{health: a.checked(v, g.UUID)}
+	j := judgement{health: a.checked(v, g.UUID, now)}
 	a.books.mu.Lock()
 	j.running = a.books.on(g.UUID)
 	full, unknown := a.books.full[g.UUID], a.books.unknownLocked()
@@ -133,7 +135,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		if j.health.Check == nil {
 			s.DaemonPID = p.PID
 		}
-		s.Server = serverText(guard)
+		s.Server, s.Servers = serverText(guard), statusServers(guard.proof.States)
 	}
 	uses := a.uses(g.UUID)
 	s.UseMiB, s.Strangers = uses.mib, uses.strangers
@@ -151,17 +153,37 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	return s
 }
 
-// serverText says what the last proof knew of MPS servers, and no more: that
-// one is listed does not mean that it is well.
+// serverText says what the last proof knew of MPS servers.
 func serverText(g guard) string {
-	if len(g.proof.Servers) == 0 {
+	if len(g.proof.States) == 0 {
 		return "no server yet (starts with the first job)"
 	}
-	pids := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(g.proof.Servers)), ", "), "[]")
-	if len(g.stale) > 0 {
-		return fmt.Sprintf("listed: %s; %d from before the limits now in force, until its jobs end", pids, len(g.stale))
+	var parts []string
+	for _, s := range g.proof.States {
+		state, hint := string(s.Status), ""
+		if s.Status == mps.StatusUnknown {
+			state, hint = "listed", "; this control daemon tells no state"
+		}
+		clients := "clients"
+		if len(s.Clients) == 1 {
+			clients = "client"
+		}
+		text := fmt.Sprintf("%s (pid %d, uid %d, %d %s%s)", state, s.PID, s.UID, len(s.Clients), clients, hint)
+		if slices.Contains(g.proof.Stale, s.PID) {
+			text += "; its clients get other limits than those now in force"
+		}
+		parts = append(parts, text)
 	}
-	return "listed: " + pids
+	return strings.Join(parts, "; ")
+}
+
+func statusServers(states []mps.Server) []api.StatusServer {
+	var out []api.StatusServer
+	for _, s := range states {
+		uid := s.UID
+		out = append(out, api.StatusServer{PID: s.PID, UID: &uid, Status: string(s.Status), Clients: len(s.Clients)})
+	}
+	return out
 }
 
 // warnings are complete sentences, the gravest first.

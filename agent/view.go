@@ -34,6 +34,8 @@ type view struct {
 	present map[gpu.UUID]bool
 	// accounts are those of tenancy "common:<user>".
 	accounts map[string]Account
+	// reasons say why shared GPUs took no jobs when the round ended.
+	reasons map[gpu.UUID]string
 	// modes tell each shared GPU's compute mode in force.
 	modes map[gpu.UUID]string
 	// condor is HTCondor's version; zero if unknown.
@@ -49,7 +51,7 @@ type view struct {
 // health is what is known of one shared GPU without asking anybody.
 func (v *view) health(u gpu.UUID) Health {
 	g := v.guards[u]
-	h := Health{Proof: g.proof, Closed: g.closed(), Stale: len(g.stale) > 0}
+	h := Health{Proof: g.proof, Closed: g.closed(), Stale: len(g.proof.Stale) > 0}
 	switch {
 	case v.closed != "":
 		h.Closed = v.closed

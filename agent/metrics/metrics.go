@@ -73,6 +73,7 @@ type Metrics struct {
 	duration   prometheus.Histogram
 	mismatches prometheus.Counter
 	breaches   *prometheus.CounterVec
+	servers    *prometheus.CounterVec
 }
 
 // Build is what the program was built from.
@@ -100,13 +101,17 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 			Help: "Jobs that broke a rule (over-budget, clients, unattached), by what was done (report, hold, kill).",
 		}, []string{"gpu", "rule", "enforce"}),
 	}
+	m.servers = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpuslot_mps_server_deaths_total",
+		Help: "MPS servers that ended while they had clients.",
+	}, []string{"gpu"})
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "gpuslot_build_info",
 		Help:        "What gpuslotd was built from; the value is 1.",
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	info.Set(1)
-	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, collector{snapshot})
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, collector{snapshot})
 	return m
 }
 
@@ -121,6 +126,9 @@ func (m *Metrics) Admission(result, reason string, took time.Duration) {
 func (m *Metrics) Breach(u gpu.UUID, code int, enforce string) {
 	m.breaches.WithLabelValues(string(u), rule(code), enforce).Inc()
 }
+
+// ServerDied counts an MPS server that ended under its clients.
+func (m *Metrics) ServerDied(u gpu.UUID) { m.servers.WithLabelValues(string(u)).Inc() }
 
 // rule names a hold's code.
 func rule(code int) string {

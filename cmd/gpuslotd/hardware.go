@@ -47,6 +47,25 @@ func (h *nvmlHardware) SetComputeMode(ctx context.Context, u gpu.UUID, mode gpu.
 	return lib.SetComputeMode(ctx, u, mode)
 }
 
+// Watch tells the GPUs' events.
+func (h *nvmlHardware) Watch(ctx context.Context, tell func(gpu.Event)) error {
+	lib, err := h.library()
+	if err != nil {
+		return err
+	}
+	// A GPU without events is asked for its condition like every other.
+	return lib.Watch(ctx, tell, func(nvml.Listening) {})
+}
+
+// Conditions asks GPUs how they are.
+func (h *nvmlHardware) Conditions(ctx context.Context, of []gpu.UUID) ([]gpu.Condition, error) {
+	lib, err := h.library()
+	if err != nil {
+		return nil, err
+	}
+	return lib.Conditions(ctx, of)
+}
+
 func (h *nvmlHardware) library() (*nvml.Library, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

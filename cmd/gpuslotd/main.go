@@ -100,7 +100,8 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	} else {
 		hw := &nvmlHardware{}
 		defer hw.close()
-		o.Hardware, o.Usage, o.ExpectedGPUs = hw, hw, agent.ExpectedGPUs("/sys")
+		o.Hardware, o.Usage, o.Alarms, o.KernelLog = hw, hw, hw, agent.KernelLog
+		o.ExpectedGPUs = agent.ExpectedGPUs("/sys")
 		o.WaitForHardware = o.ExpectedGPUs > 0
 	}
 	o.Runner = units

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Alarms tell what happens to the GPUs.
+type Alarms interface {
+	// Watch tells events until the context ends.
+	Watch(ctx context.Context, tell func(gpu.Event)) error
+	// Conditions asks each GPU how it is.
+	Conditions(ctx context.Context, of []gpu.UUID) ([]gpu.Condition, error)
+}
+
+// watchAgain is the pause before events are listened to anew.
+const watchAgain = 15 * time.Second
+
+// listenToGPUs books every event of the GPUs as it comes.
+func (a *Agent) listenToGPUs(ctx context.Context) {
+	if a.alarms == nil {
+		return
+	}
+	said := ""
+	for ctx.Err() == nil {
+		err := a.alarms.Watch(ctx, a.onEvent)
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			a.log.Warn("the GPUs' events are not told; their conditions are still asked for", "err", err)
+		}
+		pause(ctx, watchAgain)
+	}
+}
+
+func (a *Agent) onEvent(e gpu.Event) {
+	a.troubles.Event(e)
+	v := a.troubles.Verdict(e.GPU, time.Now())
+	a.log.Warn("a GPU tells of an event", "gpu", e.GPU, "event", e.Kind, "xid", e.XID, "closes", v.Closed())
+	nudge(a.wake)
+}
+
+// readKernelLog learns which processes XIDs name.
+func (a *Agent) readKernelLog(ctx context.Context, path string) {
+	if path == "" {
+		return
+	}
+	err := FollowKernelXIDs(ctx, path, func(x gpu.KernelXID) {
+		for _, g := range a.view.Load().plan.GPUs {
+			if g.PCI == x.PCI {
+				a.troubles.Culprit(g.UUID, x, time.Now())
+			}
+		}
+	})
+	if err != nil {
+		a.log.Warn("XIDs do not name their processes", "err", err)
+	}
+}
+
+// conditionsTimeout bounds one look at all GPUs.
+const conditionsTimeout = 10 * time.Second
+
+// seeConditions asks the GPUs how they are, and keeps what has to outlive the agent.
+func (a *Agent) seeConditions(ctx context.Context, v *view) error {
+	if a.alarms == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, conditionsTimeout)
+	defer cancel()
+	var all []gpu.UUID
+	for _, g := range v.plan.GPUs {
+		all = append(all, g.UUID)
+	}
+	conditions, err := a.alarms.Conditions(ctx, all)
+	if err != nil {
+		return err
+	}
+	var seen []Sight
+	for _, c := range conditions {
+		seen = append(seen, Sight{Condition: c, Server: v.guards[c.GPU].servers.active})
+	}
+	a.troubles.Round(time.Now(), seen)
+	return a.keepTroubles(v.config.Paths)
+}
+
+// TroublesFile holds why events closed GPUs, for the next agent. It is gone
+// after a reboot, which is what most of it asks for.
+func TroublesFile(p config.Paths) string { return filepath.Join(p.Run, "troubles.json") }
+
+func (a *Agent) keepTroubles(p config.Paths) error {
+	saved := a.troubles.Saved()
+	if len(saved) == 0 {
+		if err := os.Remove(TroublesFile(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	b, err := json.MarshalIndent(saved, "", "  ")
+	if err == nil {
+		_, err = writeIfChanged(TroublesFile(p), append(b, '\n'))
+	}
+	return err
+}
+
+func (a *Agent) recallTroubles(p config.Paths) error {
+	b, err := os.ReadFile(TroublesFile(p))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var saved []SavedTrouble
+	if err == nil {
+		err = json.Unmarshal(b, &saved)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w: look at the kernel log for Xid lines, then remove the file", TroublesFile(p), err)
+	}
+	a.troubles.Restore(saved)
+	return nil
+}
+
+// endLeftovers kills the clients that keep a server in FAULT. Their work on the
+// GPU is gone, so a signal harms nobody else, and nobody else is served until
+// they end.
+func (a *Agent) endLeftovers(guards map[gpu.UUID]guard, now time.Time) {
+	for u, g := range guards {
+		for _, pid := range g.servers.leftovers(now) {
+			err := a.killClient(pid, g.proof.At)
+			if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, unix.ESRCH) {
+				a.log.Error("a client of a faulted server was not ended", "gpu", u, "pid", pid, "err", err)
+				continue
+			}
+			a.log.Warn("a client that kept its server in FAULT was killed", "gpu", u, "pid", pid)
+		}
+	}
+}
+
+// killClient kills a process that a control daemon listed at a time, unless its
+// PID has gone to another since.
+func (a *Agent) killClient(pid int, listed time.Time) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer closeHandle(fd)
+	p, err := a.books.proc.process(pid)
+	if err != nil || p.Started > ticksAt(listed) {
+		return os.ErrProcessDone
+	}
+	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+}
+
+// ticksAt is a time in clock ticks since boot, rounded up; USER_HZ is 100 on
+// every architecture that CUDA runs on.
+func ticksAt(at time.Time) uint64 {
+	var boot unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
+		return 0 // nothing is known to be older
+	}
+	since := time.Duration(boot.Nano()) - time.Since(at)
+	return uint64(max(since, 0)/(10*time.Millisecond)) + 1
+}

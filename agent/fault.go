@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// serverState is what successive proofs tell of a GPU's MPS servers. It is a
+// value: each proof makes the next.
+type serverState struct {
+	// since is when a server was first seen in FAULT, or waiting; zero if none is.
+	faulted, waiting time.Time
+	// pid is that server.
+	pid int
+	// clients are those that a server in FAULT still has: until they are gone it
+	// takes no others.
+	clients []int
+	// faults are when the latest faults began.
+	faults []time.Time
+	// active is when all servers there were last proven to be well.
+	active time.Time
+}
+
+const (
+	// waitingTooLong is how long a server may be INITIALIZING; a second is usual.
+	waitingTooLong = 30 * time.Second
+	// leftoverAfter is how long clients of a server in FAULT have to end by
+	// themselves: they all met the error.
+	leftoverAfter = 15 * time.Second
+	// A GPU that faults often stays closed for a while after each recovery.
+	serverFlapWindow  = time.Hour
+	serverFlapsFree   = 2
+	serverFirstPause  = time.Minute
+	serverLongestStop = 30 * time.Minute
+	// maxServerFaults is enough for the longest pause.
+	maxServerFaults = 8
+)
+
+// next is the state after a proof.
+func (s serverState) next(servers []mps.Server, at time.Time) serverState {
+	was := s
+	s.faulted, s.waiting, s.pid, s.clients = time.Time{}, time.Time{}, 0, nil
+	for _, srv := range servers {
+		switch srv.Status {
+		case mps.Faulted:
+			s.faulted, s.pid = since(was.faulted, at), srv.PID
+			s.clients = append(s.clients, srv.Clients...)
+		case mps.Initializing:
+			s.waiting, s.pid = since(was.waiting, at), srv.PID
+		}
+	}
+	switch {
+	case !s.faulted.IsZero() && was.faulted.IsZero():
+		s.faults = append(slices.Clone(s.faults), at)
+		s.faults = s.faults[max(0, len(s.faults)-maxServerFaults):]
+	case s.faulted.IsZero() && s.waiting.IsZero():
+		s.active = at
+	}
+	return s
+}
+
+func since(before, now time.Time) time.Time {
+	if before.IsZero() {
+		return now
+	}
+	return before
+}
+
+// closed says why the GPU takes no jobs; empty if nothing of its servers hinders.
+func (s serverState) closed(now time.Time) string {
+	switch {
+	case !s.faulted.IsZero():
+		return fmt.Sprintf("its MPS server (pid %d) is in FAULT since %s: a client met a fatal GPU error, and it serves nobody until %d clients have ended; gpuslot ends those that are left after %s",
+			s.pid, s.faulted.Format(time.TimeOnly), len(s.clients), leftoverAfter)
+	case !s.waiting.IsZero() && now.Sub(s.waiting) > waitingTooLong:
+		return fmt.Sprintf("its MPS server (pid %d) is INITIALIZING since %s: jobs would wait for it without end; see its log (journalctl -u 'gpuslot-mps@*') and restart it: gpuslot mps restart",
+			s.pid, s.waiting.Format(time.TimeOnly))
+	case now.Before(s.pausedUntil()):
+		return fmt.Sprintf("its MPS server met %d fatal GPU errors within an hour: it opens again at %s; find the job that causes them in gpuslot why or in the log",
+			len(s.recent(now)), s.pausedUntil().Format(time.TimeOnly))
+	}
+	return ""
+}
+
+// recent are the faults that count now.
+func (s serverState) recent(now time.Time) []time.Time {
+	return slices.DeleteFunc(slices.Clone(s.faults), func(t time.Time) bool { return now.Sub(t) > serverFlapWindow })
+}
+
+// pausedUntil is when a GPU that faulted often may open again; zero if it may.
+// The last fault counts those before it.
+func (s serverState) pausedUntil() time.Time {
+	if len(s.faults) == 0 {
+		return time.Time{}
+	}
+	last := s.faults[len(s.faults)-1]
+	over := len(s.recent(last)) - serverFlapsFree
+	if over <= 0 {
+		return time.Time{}
+	}
+	return last.Add(min(serverFirstPause<<(over-1), serverLongestStop))
+}
+
+// leftovers are the clients that keep a server in FAULT for too long. A signal
+// to them harms nobody: their work is gone.
+func (s serverState) leftovers(now time.Time) []int {
+	if s.faulted.IsZero() || now.Sub(s.faulted) < leftoverAfter {
+		return nil
+	}
+	return s.clients
+}
