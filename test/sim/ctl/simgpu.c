@@ -18,7 +18,7 @@ static const struct verb {
 	int least, most; /* arguments */
 	void (*run)(int argc, char **argv);
 } verbs[] = {
-	{ "make", "NODE.json", "make the node, or make it anew: a recorded inventory, or {\"gpus\": [{\"model\": \"A100-40\"}]}", 1, 1, verb_make },
+	{ "make", "NODE.json|NODE.toml", "make the node, or make it anew: a recorded inventory, or {\"gpus\": [{\"model\": \"A100-40\"}]}", 1, 1, verb_make },
 	{ "show", "[--json]", "GPUs, MIG devices, processes, MPS, and what is injected", 0, 1, verb_show },
 	{ "models", "", "the GPU models there are", 0, 0, verb_models },
 	{ "mode", "GPU MODE", "compute mode: default, exclusive-process, prohibited", 2, 2, verb_mode },
