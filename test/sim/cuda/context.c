@@ -64,6 +64,8 @@ static CUresult enter(struct view *v)
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (sim_memory_used(v->n, v->d.gpu, v->d.gi) + bytes > view_memory(v))
 		r = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!v->profile && bytes > sim_cgroup_room(v->n, v->d.gpu, getpid()))
+		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r != CUDA_SUCCESS)
 		return r; /* view_close takes the new process back */
 	sim_settle(v->w);

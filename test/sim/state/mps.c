@@ -74,6 +74,29 @@ void sim_mps_leave(struct sim_node *n, struct sim_mps_client *client)
 		sim_mps_fault(n, c.server, c.pid, p->gpu, LAUNCH_FAILED);
 }
 
+int sim_mps_terminate(struct sim_node *n, int32_t server, int32_t client)
+{
+	int found = 0;
+	for (int i = 0; i < SIM_CLIENTS; i++) {
+		struct sim_mps_client *c = &n->mps_client[i];
+		if (!c->used || c->pid != client || c->server != server)
+			continue;
+		found = 1;
+		if (!c->error)
+			c->error = CLIENT_TERMINATED;
+	}
+	if (found)
+		sim_settle(n);
+	for (int i = 0; found && i < SIM_PROCESSES; i++) {
+		struct sim_process *p = &n->process[i];
+		if (!p->used || p->pid != client || p->kind != SIM_MPS_CLIENT)
+			continue;
+		p->load = p->memory_load = 0;
+		sim_sample(n, p->gpu);
+	}
+	return found;
+}
+
 void world_bury_clients(struct sim_node *n)
 {
 	for (int i = 0; i < SIM_CLIENTS; i++) {
