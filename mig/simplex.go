@@ -68,29 +68,10 @@ func groups(needs []need) (gs []group) {
 	return gs
 }
 
-// kind is a number of GPUs with the same options.
-type kind struct {
-	options []option
-	gpus    int
-}
-
-func (s *search) kinds() (ks []kind) {
-	seen := map[likeness]int{}
-	for g, b := range s.boards {
-		i, known := seen[b.likeness()]
-		if !known {
-			i = len(ks)
-			seen[b.likeness()], ks = i, append(ks, kind{options: s.options[g]})
-		}
-		ks[i].gpus++
-	}
-	return ks
-}
-
 // newProgramme has as its first solution that nothing is served and each kind
 // takes its first option.
 func newProgramme(s *search) *programme {
-	gs, ks := groups(s.needs), s.kinds()
+	gs, ks := groups(s.needs), s.kinds
 	columns := len(gs)
 	for _, k := range ks {
 		columns += len(k.options)
@@ -115,7 +96,7 @@ func newProgramme(s *search) *programme {
 	column := len(gs)
 	for i, k := range ks {
 		row := len(s.needs) + len(gs) + i
-		p.rows[row][width-1] = float64(k.gpus)
+		p.rows[row][width-1] = float64(len(k.gpus))
 		first := column
 		for _, o := range k.options {
 			p.rows[row][column] = 1
