@@ -538,7 +538,7 @@ func TestResultsAreTheReal(t *testing.T) {
 				known[l] = true
 			}
 			for _, l := range strings.Split(strings.TrimSpace(ours), "\n") {
-				if !known[l] {
+				if younger := branch == "535" && strings.HasPrefix(l, "915 "); !known[l] && !younger { // 915 came with 12.4
 					t.Errorf("the real libcuda does not say %q", l)
 				}
 			}

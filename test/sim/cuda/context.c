@@ -39,6 +39,9 @@ static int taken(const struct view *v)
 
 static CUresult admitted(const struct view *v)
 {
+	const struct sim_partition *p;
+	if (client_partition(v->n, v->d.gpu, &p) < 0)
+		return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
 	if (view_mode(v) == CU_COMPUTEMODE_PROHIBITED)
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	int refused = !session.server && view_mode(v) == CU_COMPUTEMODE_EXCLUSIVE_PROCESS && taken(v);

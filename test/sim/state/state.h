@@ -22,7 +22,7 @@
 
 enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 256, SIM_ACCOUNTS = 256, SIM_EVENTS = 64,
 	SIM_SAMPLES = 64, SIM_GONE = 32, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128,
-	SIM_LIMITS = 64, SIM_CGROUP = 256 };
+	SIM_LIMITS = 64, SIM_CGROUP = 256, SIM_PARTITIONS = 64 };
 
 #define SIM_NONE 0xFFFFFFFFu               /* no GPU instance, no compute instance: NVML's own sentinel */
 #define SIM_HANG (-1)                      /* sim_fault.ret: the call does not come back */
@@ -157,6 +157,14 @@ struct sim_mps_server {
 	uint32_t pad;
 };
 
+/* A static partition of the multiprocessors of one GPU, of a daemon that was started with -S. */
+struct sim_partition {
+	uint32_t used, gpu;
+	int32_t daemon;            /* pid */
+	uint32_t first, chunks, sm;
+	char id[40], name[64];     /* id: what stands behind the / of CUDA_MPS_SM_PARTITION; name: v3 */
+};
+
 enum sim_server_state { SIM_SERVER_INITIALIZING = 1, SIM_SERVER_ACTIVE, SIM_SERVER_FAULT };
 
 struct sim_mps_client {
@@ -167,6 +175,7 @@ struct sim_mps_client {
 	uint32_t uid, context;     /* context: client's context number, as terminate_client wants it */
 	uint32_t percentage, priority;
 	uint32_t gpu, gi, ci;
+	uint32_t partition;        /* place in sim_node.partition, from 1; 0: none */
 	int32_t error;             /* CUDA error that its next call meets (terminated, server fault), 0: none */
 	uint64_t limit[SIM_GPUS];
 	uint64_t since;
@@ -207,6 +216,7 @@ struct sim_node {
 	uint32_t accounting;       /* enum sim_accounting */
 	char cgroup_root[SIM_PATH]; /* where cgroup v2 is mounted; "": /sys/fs/cgroup */
 	struct sim_limit limit[SIM_LIMITS];
+	struct sim_partition partition[SIM_PARTITIONS];
 };
 
 /* Seen in the field: both ("M+C" in nvidia-smi), or one alone. */
@@ -266,6 +276,8 @@ int sim_cgroup_set(struct sim_node *n, uint32_t gpu, const char *path, uint64_t 
  * sim_mps_recover makes those servers ACTIVE again whose affected clients are gone. Both need sim_write. */
 void sim_mps_fault(struct sim_node *n, int32_t server, int32_t culprit, uint32_t gpu, int32_t error);
 void sim_mps_recover(struct sim_node *n);
+/* The daemon of a server; NULL: gone. */
+const struct sim_mps_daemon *sim_mps_daemon_of(const struct sim_node *n, int32_t server);
 /* terminate_client: the work of a client ends at once, so that the process can be killed without harm; every later call
  * of it is error 810. 0: that server has no such client. Needs sim_write. */
 int sim_mps_terminate(struct sim_node *n, int32_t server, int32_t client);
