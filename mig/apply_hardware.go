@@ -74,3 +74,15 @@ func (s State) at(p Place) (Instance, bool) {
 	}
 	return Instance{}, false
 }
+
+// Wanted makes of a planned layout what Apply is to reach: without foreign
+// instances that are not one whole device, which nobody but their maker mends.
+func (s State) Wanted(l Layout) Wanted {
+	w := Wanted{Enabled: true}
+	for _, p := range l {
+		if i, there := s.at(p); !there || i.Owner == Ours || s.whole(i) {
+			w.Layout = append(w.Layout, p)
+		}
+	}
+	return w
+}

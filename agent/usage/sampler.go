@@ -14,9 +14,15 @@ import (
 type Options struct {
 	Source Source
 	Site   Site
+	// DCGM is the site's own dcgm-exporter, for GPUs that do not tell their
+	// activity; nil if there is none.
+	DCGM ActivitySource
 	// Interval is the time between two rounds; data older than three of them is
 	// dropped.
 	Interval time.Duration
+	// IdleWatts is what a GPU draws without work. Where it is not given, it is
+	// learned as soon as the GPU has no process.
+	IdleWatts map[gpu.UUID]float64
 	// Proc is where proc(5) is mounted; empty means /proc.
 	Proc string
 	// Now is the clock; nil means time.Now.
@@ -29,23 +35,24 @@ type Sampler struct {
 	options Options
 	last    atomic.Pointer[Snapshot]
 	// What follows belongs to the loop.
-	owners owners
-	seen   map[Device]reading
-	peaks  map[peakKey]gpu.Bytes
-	nvml   Health
+	owners   owners
+	seen     map[Device]reading
+	trackers map[Device]*tracker
+	meters   map[gpu.UUID]*meter
+	books    ledger
+	nvml     Health
+	dcgm     Health
 }
 
 // reading is the last good one of a device.
 type reading struct {
 	gpu.Use
-	At         time.Time
-	MIGEnabled bool
-	processes  gpu.Measured[[]Process]
-}
-
-type peakKey struct {
-	slot   SlotKey
-	device Device
+	At              time.Time
+	MIGEnabled      bool
+	GPUInstance     int
+	Multiprocessors int
+	Power           gpu.Measured[uint64]
+	processes       gpu.Measured[[]Process]
 }
 
 // NewSampler makes a sampler that has seen nothing yet.
@@ -56,8 +63,11 @@ func NewSampler(o Options) *Sampler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Sampler{options: o, seen: map[Device]reading{}, peaks: map[peakKey]gpu.Bytes{}, nvml: Health{Source: "nvml"}}
-	s.owners = owners{site: o.Site, proc: procFS{root: o.Proc}, known: map[processKey]SlotKey{}}
+	s := &Sampler{
+		options: o, seen: map[Device]reading{}, trackers: map[Device]*tracker{}, meters: map[gpu.UUID]*meter{},
+		books: newLedger(), nvml: Health{Source: "nvml"}, dcgm: Health{Source: "dcgm"},
+		owners: owners{site: o.Site, proc: procFS{root: o.Proc}, known: map[processKey]SlotKey{}},
+	}
 	s.last.Store(&Snapshot{})
 	return s
 }
@@ -83,31 +93,65 @@ func (s *Sampler) Run(ctx context.Context) {
 // staleAfter is how many intervals old data may be.
 const staleAfter = 3
 
+func (s *Sampler) longest() time.Duration { return staleAfter * s.options.Interval }
+
 // Round samples once and publishes a snapshot, whatever comes of it. Only Run
 // or, in its place, a test calls it.
 func (s *Sampler) Round(ctx context.Context) {
+	bookings := s.options.Site.Bookings()
 	s.owners.begin()
-	s.readGPUs(ctx)
-	s.dropStale(s.options.Now())
-	s.publish()
-}
-
-// readGPUs takes one reading. Its deadline leaves time for a snapshot without
-// the data before that is stale.
-func (s *Sampler) readGPUs(ctx context.Context) {
-	begin := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, (staleAfter-1)*s.options.Interval)
-	defer cancel()
-	readings, err := s.options.Source.Read(ctx)
+	wait := s.askDCGM(ctx)
+	readings, err, took := s.readGPUs(ctx)
+	activities := wait()
+	now := s.options.Now()
 	for _, r := range readings {
 		if r.Err != nil {
 			err = errors.Join(err, fmt.Errorf("GPU %s (NVML index %d): %w", r.GPU, r.Index, r.Err))
 			continue
 		}
-		s.take(r)
+		s.take(r, now)
+		s.account(r, activities, bookings, now)
 	}
 	s.owners.end(err == nil)
-	s.nvml = s.nvml.next(err, time.Since(begin), s.options.Now())
+	s.nvml = s.nvml.next(err, took, now)
+	s.dropStale(now)
+	s.publish(bookings, now)
+}
+
+// readGPUs takes one reading. Its deadline leaves time for a snapshot without
+// the data before that is stale.
+func (s *Sampler) readGPUs(ctx context.Context) ([]gpu.Reading, error, time.Duration) {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, (staleAfter-1)*s.options.Interval)
+	defer cancel()
+	readings, err := s.options.Source.Read(ctx)
+	return readings, err, time.Since(begin)
+}
+
+// askDCGM asks the site's exporter while the GPUs are read; the returned
+// function waits for the answer, which has the deadline of a round.
+func (s *Sampler) askDCGM(ctx context.Context) (wait func() Activities) {
+	if s.options.DCGM == nil {
+		return func() Activities { return nil }
+	}
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, s.options.Interval)
+	type reply struct {
+		activities Activities
+		err        error
+		took       time.Duration
+	}
+	replies := make(chan reply, 1)
+	go func() {
+		defer cancel()
+		a, err := s.options.DCGM.Activities(ctx)
+		replies <- reply{a, err, time.Since(begin)}
+	}()
+	return func() Activities {
+		r := <-replies
+		s.dcgm = s.dcgm.next(r.err, r.took, s.options.Now())
+		return r.activities
+	}
 }
 
 // next is the health after one more attempt.
@@ -122,24 +166,50 @@ func (h Health) next(err error, took time.Duration, now time.Time) Health {
 }
 
 // take remembers what a GPU and its MIG devices told.
-func (s *Sampler) take(r gpu.Reading) {
-	now := s.options.Now()
-	whole := Device{GPU: r.GPU}
-	s.seen[whole] = reading{Use: r.Use, At: now, MIGEnabled: r.MIGEnabled, processes: s.owners.of(r.Processes, r.At)}
+func (s *Sampler) take(r gpu.Reading, now time.Time) {
 	for d := range s.seen {
-		if d.GPU == r.GPU && d.MIG != "" {
+		if d.GPU == r.GPU {
 			delete(s.seen, d) // MIG devices that are gone
 		}
 	}
+	s.note(Device{GPU: r.GPU}, reading{
+		Use: r.Use, At: now, MIGEnabled: r.MIGEnabled, Multiprocessors: r.Multiprocessors,
+		Power: r.Power, processes: s.owners.of(r.Processes, r.At),
+	})
 	for _, i := range r.Instances {
-		s.seen[Device{GPU: r.GPU, MIG: i.UUID}] = reading{Use: i.Use, At: now, processes: s.owners.of(i.Processes, r.At)}
+		s.note(Device{GPU: r.GPU, MIG: i.UUID}, reading{
+			Use: i.Use, At: now, GPUInstance: i.GPUInstance, Multiprocessors: i.Multiprocessors,
+			processes: s.owners.of(i.Processes, r.At),
+		})
 	}
 }
 
+func (s *Sampler) note(d Device, r reading) {
+	s.seen[d] = r
+	if r.processes.Known {
+		s.tracker(d).sight(r.processes.Value, r.At)
+	}
+}
+
+func (s *Sampler) tracker(d Device) *tracker {
+	t := s.trackers[d]
+	if t == nil {
+		t = newTracker()
+		s.trackers[d] = t
+	}
+	return t
+}
+
+// dropStale forgets old data. Sums are kept for a while: the device may come back.
 func (s *Sampler) dropStale(now time.Time) {
 	for d, r := range s.seen {
-		if now.Sub(r.At) > staleAfter*s.options.Interval {
+		if now.Sub(r.At) > s.longest() {
 			delete(s.seen, d)
+		}
+	}
+	for d, t := range s.trackers {
+		if _, fresh := s.seen[d]; !fresh && d.MIG != "" && now.Sub(t.at) > keepEnded {
+			delete(s.trackers, d)
 		}
 	}
 }

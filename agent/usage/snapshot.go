@@ -4,22 +4,30 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // publish makes the snapshot of what is known now.
-func (s *Sampler) publish() {
-	bookings := s.options.Site.Bookings()
-	out := &Snapshot{At: s.options.Now(), Sources: []Health{s.nvml}}
+func (s *Sampler) publish(bookings []Booking, now time.Time) {
+	out := &Snapshot{At: now, Sources: []Health{s.nvml}}
+	if s.options.DCGM != nil {
+		out.Sources = append(out.Sources, s.dcgm)
+	}
 	for _, d := range slices.SortedFunc(maps.Keys(s.seen), compareDevices) {
 		r := s.seen[d]
-		out.Devices = append(out.Devices, deviceUsage(d, r))
+		out.Devices = append(out.Devices, s.deviceUsage(d, r))
 		if !r.MIGEnabled {
-			out.Slots = append(out.Slots, slotsOn(d, r.processes, bookings)...)
+			out.Slots = append(out.Slots, s.slotsOn(d, r, bookings)...)
 		}
 	}
-	s.notePeaks(out.Slots)
+	for i := range out.Slots {
+		s.books.see(&out.Slots[i], now)
+	}
+	fresh := func(d Device) bool { _, ok := s.seen[d]; return ok }
+	s.books.sweep(fresh, now)
+	out.Ended, out.Counters = s.books.ended(), s.books.counters(fresh)
 	s.last.Store(out)
 }
 
@@ -31,8 +39,23 @@ func compareSlots(a, b SlotKey) int {
 	return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Started, b.Started), cmp.Compare(a.Starter, b.Starter))
 }
 
-func deviceUsage(d Device, r reading) DeviceUsage {
-	out := DeviceUsage{Device: d, At: r.At, MIGEnabled: r.MIGEnabled, Memory: r.Memory, Processes: r.processes}
+func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {
+	t := s.tracker(d)
+	out := DeviceUsage{
+		Device: d, At: r.At, MIGEnabled: r.MIGEnabled, GPUInstance: r.GPUInstance, Multiprocessors: r.Multiprocessors,
+		Memory: r.Memory, Processes: r.processes,
+		Method: t.last.method, Activity: t.last.activity, ActivitySource: t.last.source, KernelTime: t.last.kernel,
+		Total: t.total, BoundsExceeded: t.beyond,
+	}
+	if r.MIGEnabled {
+		out.Activity = ratio(r.SMActivity)
+	}
+	if r.Power.Known {
+		out.Power = gpu.Known(float64(r.Power.Value) / 1000)
+	}
+	if m := s.meters[d.GPU]; m != nil && d.MIG == "" {
+		out.Total.Energy, out.Total.UnattributedEnergy = m.total, m.unattributed
+	}
 	if !r.processes.Known {
 		return out
 	}
@@ -46,30 +69,35 @@ func deviceUsage(d Device, r reading) DeviceUsage {
 	return out
 }
 
-// slotsOn is the memory of every slot that was booked on a device or has a
-// process there. Where processes are unknown so is every slot's memory.
-func slotsOn(d Device, processes gpu.Measured[[]Process], bookings []Booking) []SlotUsage {
+// slotsOn is every slot that was booked on a device or has a process there.
+// Where processes are unknown so is every slot's memory.
+func (s *Sampler) slotsOn(d Device, r reading, bookings []Booking) []SlotUsage {
 	var out []SlotUsage
+	place := map[SlotKey]int{}
 	at := func(k SlotKey) *SlotUsage {
-		for i := range out {
-			if out[i].Slot == k {
-				return &out[i]
-			}
+		i, ok := place[k]
+		if !ok {
+			i = len(out)
+			place[k] = i
+			out = append(out, SlotUsage{Slot: k, Device: d, Memory: gpu.Measured[gpu.Bytes]{Known: r.processes.Known}})
 		}
-		out = append(out, SlotUsage{Slot: k, Device: d, Memory: gpu.Measured[gpu.Bytes]{Known: processes.Known}})
-		return &out[len(out)-1]
+		return &out[i]
 	}
 	for _, b := range bookings {
 		if b.Device == d {
-			at(b.Slot)
+			at(b.Slot).Share += b.Share
 		}
 	}
-	for _, p := range processes.Value {
+	for _, p := range r.processes.Value {
 		if p.Owner == OwnerSlot {
 			u := at(p.Slot)
 			u.Processes++
 			u.Memory = add(u.Memory, p.Memory)
 		}
+	}
+	t := s.tracker(d)
+	for i := range out {
+		out[i].Method, out[i].SM = t.last.method, t.last.slots[out[i].Slot]
 	}
 	slices.SortFunc(out, func(a, b SlotUsage) int { return compareSlots(a.Slot, b.Slot) })
 	return out
@@ -78,27 +106,4 @@ func slotsOn(d Device, processes gpu.Measured[[]Process], bookings []Booking) []
 // add is a sum that is known only if both parts are.
 func add(sum, part gpu.Measured[gpu.Bytes]) gpu.Measured[gpu.Bytes] {
 	return gpu.Measured[gpu.Bytes]{Value: sum.Value + part.Value, Known: sum.Known && part.Known}
-}
-
-// notePeaks fills in the peaks, and forgets those of jobs that are gone.
-func (s *Sampler) notePeaks(slots []SlotUsage) {
-	live := make(map[peakKey]gpu.Bytes, len(slots))
-	for i := range slots {
-		u := &slots[i]
-		k := peakKey{u.Slot, u.Device}
-		peak, had := s.peaks[k]
-		if u.Memory.Known {
-			peak, had = max(peak, u.Memory.Value), true
-		}
-		if had {
-			live[k] = peak
-			u.Peak = gpu.Known(peak)
-		}
-	}
-	for k, peak := range s.peaks {
-		if _, fresh := s.seen[k.device]; !fresh {
-			live[k] = peak // unread for a moment, not ended
-		}
-	}
-	s.peaks = live
 }

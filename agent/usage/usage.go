@@ -98,8 +98,21 @@ type Snapshot struct {
 	Devices []DeviceUsage
 	// Slots in use on those devices, in the order of device and slot.
 	Slots []SlotUsage
+	// Counters are the sums of every slot over all its jobs, in the same order.
+	// A slot that is not in use any more stays for ten minutes.
+	Counters []SlotCounters
+	// Ended are the jobs that ended in the last ten minutes, as they were.
+	Ended []SlotUsage
 	// Sources say how the reading goes, whether or not there is data.
 	Sources []Health
+}
+
+// SlotCounters are the sums of one slot on one device since the agent's start.
+type SlotCounters struct {
+	// Slot is SlotKey.Slot.
+	Slot string
+	Device
+	Total SlotTotals
 }
 
 // DeviceUsage is one GPU or MIG device.
@@ -107,15 +120,34 @@ type DeviceUsage struct {
 	Device
 	// At is when it was read.
 	At time.Time
-	// MIGEnabled says of a GPU that processes and activity are with its MIG devices.
+	// MIGEnabled says of a GPU that processes and slots are with its MIG devices.
 	MIGEnabled bool
-	Memory     gpu.Measured[gpu.MemoryUse]
+	// GPUInstance is NVML's id of a MIG device's GPU instance.
+	GPUInstance int
+	// Multiprocessors of the device; 0 if unknown.
+	Multiprocessors int
+	// Memory of the device.
+	Memory gpu.Measured[gpu.MemoryUse]
 	// Processes are unknown where the driver does not list them.
 	Processes gpu.Measured[[]Process]
 	// UnownedMemory is what processes in no slot hold, MPS servers not counted.
 	UnownedMemory gpu.Measured[gpu.Bytes]
 	// Unowned is their number.
 	Unowned int
+	// Method says how the last interval was divided; empty for a GPU with MIG on.
+	Method Method
+	// Activity is the mean share of busy multiprocessors in the last interval,
+	// and ActivitySource who told: "gpm" or "dcgm".
+	Activity       gpu.Measured[float64]
+	ActivitySource string
+	// KernelTime is the share of the last interval in which any kernel ran.
+	KernelTime gpu.Measured[float64]
+	// Power in watts; of whole GPUs.
+	Power gpu.Measured[float64]
+	Total DeviceTotals
+	// BoundsExceeded counts the intervals with more activity than the caps of
+	// the slots allow: a cap is not enforced.
+	BoundsExceeded uint64
 }
 
 // SlotUsage is one slot's use of one device.
@@ -129,6 +161,16 @@ type SlotUsage struct {
 	Memory gpu.Measured[gpu.Bytes]
 	// Peak is the largest known sum that was seen of this job.
 	Peak gpu.Measured[gpu.Bytes]
+	// Share is the part of the device that the slot was given; 0 if nothing is booked.
+	Share float64
+	// Method says how well SM is known.
+	Method Method
+	// SM is the share of the device's multiprocessors in the last interval.
+	SM Spread
+	// Job are the sums of this job.
+	Job SlotTotals
+	// Ended is when the job was last seen; zero while it runs.
+	Ended time.Time
 }
 
 // Health is how one source does.

@@ -1,6 +1,7 @@
 // Command gpuslot is the operator's view of a node whose GPUs are shared: what
 // it has, what it would offer, what HTCondor is told, what runs now. It changes
-// nothing; gpuslotd does. One file a verb; start at root.
+// MIG layouts when told to, and nothing else; gpuslotd does. One file a verb;
+// start at root.
 package main
 
 import (
@@ -38,11 +39,17 @@ func run(args []string, stdout, stderr io.Writer) int {
 	c.SetErr(stderr)
 	err := c.ExecuteContext(ctx)
 	var d differs
+	var q quits
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &d):
 		return exitDiffers
+	case errors.As(err, &q):
+		if q.error != nil {
+			complain(stderr, q.error)
+		}
+		return q.code
 	}
 	complain(stderr, err)
 	return exitError
@@ -92,10 +99,11 @@ func root() *cobra.Command {
 		Short: "See how this node's GPUs are shared among HTCondor jobs",
 		Long: `gpuslot shows how the GPUs of an HTCondor worker node are shared: what the node
 has, what it would offer, the HTCondor configuration that follows from it, and
-what runs now. It changes nothing; the agent, gpuslotd, does.
+what runs now. It changes nothing but MIG layouts ("gpuslot mig apply"); the
+agent, gpuslotd, does the rest.
 
 Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
-asks for (only from "gpuslot plan").`,
+asks for (only from "gpuslot plan"; "gpuslot mig assert" has its own).`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
@@ -110,6 +118,6 @@ asks for (only from "gpuslot plan").`,
 	})
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
-	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), versionCommand())
+	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), migCommand(&f), versionCommand())
 	return c
 }

@@ -67,11 +67,19 @@ type meter struct {
 // gpuMeter is what is remembered of one GPU.
 type gpuMeter struct {
 	uuid gpu.UUID
+	// sampled and worked are the driver's time stamps (µs) up to which samples
+	// of the GPU and of its processes were read.
+	sampled, worked uint64
+	sampledAt       time.Time
+	sms             gpu.Measured[int]
+	// gpm says whether the GPU has GPM.
+	gpm      gpu.Measured[bool]
+	counters map[int]*counters
 }
 
 // usageSymbols are the calls of a reading that not every driver exports.
 type usageSymbols struct {
-	memoryV2, mps, mig, cores, samples, energy, gpm, gpmMIG bool
+	memoryV2, mps, mig, cores, samples, processSamples, energy, gpm, gpmMIG bool
 	// processes is false on drivers whose process struct differs from NVIDIA's header.
 	processes bool
 }
@@ -83,15 +91,16 @@ func lookUpUsage(lib nvml.Interface) *usageSymbols {
 	any3 := func(name string) bool { return has(name) || has(name+"_v2") || has(name+"_v3") }
 	driver, _ := lib.SystemGetDriverVersion()
 	return &usageSymbols{
-		memoryV2:  has("nvmlDeviceGetMemoryInfo_v2"), // 525
-		mps:       any3("nvmlDeviceGetMPSComputeRunningProcesses"),
-		mig:       has("nvmlDeviceGetMigMode") && has("nvmlDeviceGetMigDeviceHandleByIndex"), // 450
-		cores:     has("nvmlDeviceGetNumGpuCores"),                                           // 525
-		samples:   has("nvmlDeviceGetProcessUtilization"),
-		energy:    has("nvmlDeviceGetTotalEnergyConsumption"),
-		gpm:       has("nvmlGpmQueryDeviceSupport") && has("nvmlGpmSampleGet") && has("nvmlGpmMetricsGet"), // 525
-		gpmMIG:    has("nvmlGpmMigSampleGet"),                                                              // 525
-		processes: any3("nvmlDeviceGetComputeRunningProcesses") && !brokenProcessStruct(driver),
+		memoryV2:       has("nvmlDeviceGetMemoryInfo_v2"), // 525
+		mps:            any3("nvmlDeviceGetMPSComputeRunningProcesses"),
+		mig:            has("nvmlDeviceGetMigMode") && has("nvmlDeviceGetMigDeviceHandleByIndex"), // 450
+		cores:          has("nvmlDeviceGetNumGpuCores"),                                           // 525
+		samples:        has("nvmlDeviceGetSamples"),
+		processSamples: has("nvmlDeviceGetProcessUtilization"),
+		energy:         has("nvmlDeviceGetTotalEnergyConsumption"),
+		gpm:            has("nvmlGpmQueryDeviceSupport") && has("nvmlGpmSampleGet") && has("nvmlGpmMetricsGet"), // 525
+		gpmMIG:         has("nvmlGpmMigSampleGet"),                                                              // 525
+		processes:      any3("nvmlDeviceGetComputeRunningProcesses") && !brokenProcessStruct(driver),
 	}
 }
 
@@ -112,7 +121,19 @@ func (m *meter) begin() (int, error) {
 	return count, nil
 }
 
-func (m *meter) close() { m.gpus = nil }
+// close frees the counters.
+func (m *meter) close() {
+	for _, g := range m.gpus {
+		m.drop(g)
+	}
+	m.gpus = nil
+}
+
+func (m *meter) drop(g *gpuMeter) {
+	for id := range g.counters {
+		m.forget(g, id)
+	}
+}
 
 // read asks one GPU for everything.
 func (m *meter) read(index int) gpu.Reading {
@@ -125,6 +146,7 @@ func (m *meter) read(index int) gpu.Reading {
 		out.GPU = parse(&r, gpu.ParseUUID, ask(&r, "nvmlDeviceGetUUID", d.GetUUID))
 	}
 	if r.err == nil && out.GPU != g.uuid {
+		m.drop(g)
 		*g = gpuMeter{uuid: out.GPU} // another GPU has this index now
 	}
 	if r.err == nil {
@@ -143,10 +165,35 @@ func (m *meter) fill(r *deviceReader, g *gpuMeter, out *gpu.Reading) {
 		_, out.MIGEnabled = r.migMode()
 	}
 	out.Memory = m.memory(r)
-	if !out.MIGEnabled {
-		out.Processes = m.processes(r)
+	out.Multiprocessors = m.multiprocessors(r, g)
+	if m.has.energy {
+		out.Energy = told(r, "nvmlDeviceGetTotalEnergyConsumption", r.device.GetTotalEnergyConsumption)
 	}
-	_ = g
+	power := told(r, "nvmlDeviceGetPowerUsage", r.device.GetPowerUsage)
+	out.Power = gpu.Measured[uint64]{Value: uint64(power.Value), Known: power.Known}
+	if out.MIGEnabled {
+		out.SMActivity = m.activity(r, g, wholeDevice, "")
+		out.Instances = m.instances(r, g)
+		return
+	}
+	out.Processes = m.processes(r)
+	if m.has.samples {
+		out.KernelTime = m.kernelTime(r, g)
+	}
+	if m.has.processSamples {
+		out.Samples = m.processSamples(r, g)
+	}
+	out.SMActivity = m.activity(r, g, wholeDevice, "")
+}
+
+// multiprocessors of a GPU are asked once.
+func (m *meter) multiprocessors(r *deviceReader, g *gpuMeter) int {
+	if !g.sms.Known && m.has.cores {
+		c := r.capability()
+		cores := told(r, "nvmlDeviceGetNumGpuCores", r.device.GetNumGpuCores)
+		g.sms = gpu.Measured[int]{Value: multiprocessors(c, cores.Value), Known: r.err == nil}
+	}
+	return g.sms.Value
 }
 
 // told makes one call of which NVML may answer that there is nothing to tell.

@@ -1,6 +1,6 @@
-// Command demo shows gpuslot's main job on a worker node with real systemd,
-// real HTCondor and real control daemons, and exits non-zero if anything that
-// must hold did not.
+// Command demo shows gpuslot's main job on worker nodes with real systemd and
+// real HTCondor, one with NVIDIA's control daemons and one with simulated ones
+// that jobs attach to, and exits non-zero if anything that must hold did not.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 func main() {
 	only := flag.String("run", "", "play only the scene of this name")
-	inventory := flag.String("inventory", "docs/examples/v100s-8.json", "the node to plan for")
+	inventory := flag.String("inventory", "docs/examples/v100s-8.json", "the node of the leg real")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -32,49 +32,93 @@ func main() {
 }
 
 const intro = `
-gpuslot demo: an HTCondor worker node with 8 Tesla V100S shares its GPUs among batch jobs.
+gpuslot demo: HTCondor worker nodes share their GPUs among batch jobs, in two legs.
 
-  real      systemd as PID 1, HTCondor, its jobs and cgroups; one nvidia-cuda-mps-control per GPU
-            (Debian's package, fetched now, never kept in the repository); gpuslot, installed as
-            a site installs it; every limit set in the daemons and read back from them
-  not real  the GPUs: simulated below NVML (test/sim) from an inventory composed from public
-            data (%s). With real control daemons and no GPU no MPS server can
-            come up, so no job here allocates anything: what is shown is who runs where, with
-            which limits, and what happens when something breaks
+  real in both  systemd as PID 1, HTCondor, its jobs and cgroups; gpuslot, installed as a site installs it
+  leg real      NVIDIA's nvidia-cuda-mps-control (Debian's package, fetched now, never kept in the
+                repository), one per GPU; every limit set in the daemons and read back from them. Without
+                a GPU it gets no MPS server up, so no job allocates anything: shown is who runs where,
+                with which limits, and what happens when something breaks
+  leg sim       simulated control daemons, MPS servers and libcuda (test/sim): jobs attach, allocate
+                and are limited
+  not real      the GPUs, in both: simulated below NVML from inventories composed from public data
 `
+
+// act is one node and the leg that it shows.
+type act struct {
+	leg       site.Leg
+	inventory string
+}
 
 func run(ctx context.Context, inventory, only string) (err error) {
 	begin := time.Now()
-	fmt.Printf(strings.TrimPrefix(intro, "\n")+"\n", inventory)
-	inv, err := gpu.ReadInventory(inventory)
-	if err != nil {
-		return err
-	}
+	fmt.Print(strings.TrimPrefix(intro, "\n"))
 	defer func() { err = errors.Join(err, site.Unstage()) }()
-	s, err := site.Start(ctx, site.Options{Inventory: &inv, Progress: os.Stdout})
-	if err != nil {
-		return err
+	var failed []string
+	played := 0
+	for _, a := range []act{{site.Real, inventory}, {site.Sim, "test/site/testdata/v100s-2-h100.json"}} {
+		list := chosen(a.leg, only)
+		if len(list) == 0 {
+			continue
+		}
+		wrong, err := a.play(ctx, list, played)
+		if err != nil {
+			return err
+		}
+		played += len(list)
+		failed = append(failed, wrong...)
 	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	if err := describe(ctx, s); err != nil {
-		return err
+	if played == 0 {
+		return fmt.Errorf("no scene is called %q", only)
 	}
-	if err := s.WaitAccept(ctx, len(inv.GPUs)); err != nil {
-		return err
-	}
-	if err := showDaemons(ctx, s); err != nil {
-		return err
-	}
-	stage := &scenes.Stage{Site: s, Inventory: inv, Report: &scenes.Report{Out: os.Stdout}}
-	played, err := play(ctx, stage, only)
-	if err != nil {
-		return err
-	}
-	if n := len(stage.Failed); n > 0 {
-		return fmt.Errorf("%d checks failed: %s", n, strings.Join(stage.Failed, "; "))
+	if n := len(failed); n > 0 {
+		return fmt.Errorf("%d checks failed: %s", n, strings.Join(failed, "; "))
 	}
 	fmt.Printf("\nAll checks of %d scenes held; %s in all.\n", played, time.Since(begin).Round(time.Second))
 	return nil
+}
+
+// chosen are the scenes of a leg that -run lets through.
+func chosen(leg site.Leg, only string) []scenes.Scene {
+	var list []scenes.Scene
+	for _, scene := range scenes.All() {
+		if scene.Leg == leg && (only == "" || scene.Name == only) {
+			list = append(list, scene)
+		}
+	}
+	return list
+}
+
+// play boots the node and plays the scenes, numbered from before on; it returns
+// the checks that failed.
+func (a act) play(ctx context.Context, list []scenes.Scene, before int) (failed []string, err error) {
+	inv, err := gpu.ReadInventory(a.inventory)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Printf("\nleg %s: %s\n", a.leg, a.inventory)
+	s, err := site.Start(ctx, site.Options{Leg: a.leg, Inventory: &inv, Progress: os.Stdout})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	if err := describe(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := s.WaitAccept(ctx, len(inv.GPUs)); err != nil {
+		return nil, err
+	}
+	if err := showDaemons(ctx, s); err != nil {
+		return nil, err
+	}
+	stage := &scenes.Stage{Site: s, Inventory: inv, Report: &scenes.Report{Out: os.Stdout}}
+	for i, scene := range list {
+		stage.Say("\n%d. leg %s: %s", before+i+1, a.leg, scene.Says)
+		if err := scene.Play(ctx, stage); err != nil {
+			return stage.Failed, fmt.Errorf("%s: %w", scene.Name, err)
+		}
+	}
+	return stage.Failed, nil
 }
 
 // describe prints the versions and the plan.
@@ -83,7 +127,7 @@ func describe(ctx context.Context, s *site.Site) error {
 	for _, c := range []struct{ what, command string }{
 		{"systemd", "systemctl --version | head -n 1"},
 		{"HTCondor", "condor_version | head -n 1"},
-		{"control daemon", "echo " + s.DriverVersion},
+		{"control daemon", fmt.Sprintf("echo '%s (%s)'", s.DriverVersion, s.Leg)},
 		{"gpuslot", "gpuslot version"},
 	} {
 		out, err := s.Run(ctx, "sh", "-c", c.command)
@@ -96,7 +140,7 @@ func describe(ctx context.Context, s *site.Site) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n$ gpuslot plan\n%s\n", out.Stdout)
+	fmt.Printf("\nleg %s\n$ gpuslot plan\n%s\n", s.Leg, out.Stdout)
 	return nil
 }
 
@@ -110,25 +154,7 @@ func showDaemons(ctx context.Context, s *site.Site) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("$ %s\n%s\n", c, out.Stdout)
+		fmt.Printf("leg %s\n$ %s\n%s\n", s.Leg, c, out.Stdout)
 	}
 	return nil
-}
-
-func play(ctx context.Context, stage *scenes.Stage, only string) (int, error) {
-	played := 0
-	for _, scene := range scenes.All() {
-		if only != "" && scene.Name != only {
-			continue
-		}
-		played++
-		stage.Say("\n%d. %s", played, scene.Says)
-		if err := scene.Play(ctx, stage); err != nil {
-			return played, fmt.Errorf("%s: %w", scene.Name, err)
-		}
-	}
-	if played == 0 {
-		return 0, fmt.Errorf("no scene is called %q", only)
-	}
-	return played, nil
 }

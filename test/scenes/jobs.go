@@ -28,8 +28,15 @@ sleep "${1:-1}"
 echo "END $(date +%s.%N)"
 `
 
+// program is what a job runs: a file in the home directory of who submits.
+type program struct{ name, text string }
+
 // job is a kind of job to submit.
 type job struct {
+	// Program of the job; default jobScript, which runs for Seconds.
+	Program program
+	// Arguments of another Program.
+	Arguments string
 	// Lines of the submit file besides the usual ones.
 	Lines []string
 	// Seconds each job runs.
@@ -46,16 +53,19 @@ func (st *Stage) submit(ctx context.Context, j job) (int, error) {
 }
 
 func (st *Stage) submitAs(ctx context.Context, who string, j job) (int, error) {
-	home := "/home/" + who
-	if err := st.WriteFile(ctx, home+"/job.sh", node.File{Data: jobScript, Mode: 0o755, Owner: who}); err != nil {
+	if j.Program.name == "" {
+		j.Program, j.Arguments = program{"job.sh", jobScript}, strconv.Itoa(max(j.Seconds, 1))
+	}
+	path := "/home/" + who + "/" + j.Program.name
+	if err := st.WriteFile(ctx, path, node.File{Data: j.Program.text, Mode: 0o755, Owner: who}); err != nil {
 		return 0, err
 	}
 	if j.Queue == "" {
 		j.Queue = "queue"
 	}
 	lines := append([]string{
-		"executable = " + home + "/job.sh",
-		fmt.Sprintf("arguments = %d", max(j.Seconds, 1)),
+		"executable = " + path,
+		"arguments = " + j.Arguments,
 		"output = job.$(Cluster).$(Process).out",
 		"error = job.$(Cluster).$(Process).err",
 		"should_transfer_files = yes",
@@ -75,11 +85,17 @@ type output struct {
 }
 
 func (st *Stage) output(ctx context.Context, cluster, proc int) (output, error) {
-	text, err := st.RunAs(ctx, user, "cat", fmt.Sprintf("/home/%s/job.%d.%d.out", user, cluster, proc))
+	text, err := st.printed(ctx, user, cluster, proc)
 	if err != nil {
 		return output{}, err
 	}
-	return parseOutput(text.Stdout)
+	return parseOutput(text)
+}
+
+// printed is the standard output of a job that ended.
+func (st *Stage) printed(ctx context.Context, who string, cluster, proc int) (string, error) {
+	text, err := st.RunAs(ctx, who, "cat", fmt.Sprintf("/home/%s/job.%d.%d.out", who, cluster, proc))
+	return text.Stdout, err
 }
 
 func parseOutput(text string) (output, error) {

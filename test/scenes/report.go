@@ -25,6 +25,8 @@ type Stage struct {
 type Scene struct {
 	// Name is one word, for -run.
 	Name string
+	// Leg is whose control daemons it needs.
+	Leg site.Leg
 	// Says is the sentence that the scene shows.
 	Says string
 	// Play returns an error only if it could not go on; what must hold it tells
@@ -32,19 +34,24 @@ type Scene struct {
 	Play func(ctx context.Context, st *Stage) error
 }
 
-// All scenes in the order of the demo. Each leaves the node as it found it.
+// All scenes in the order of the demo, those of one leg together. Each leaves
+// the node as it found it.
 func All() []Scene {
 	return []Scene{
-		{"Sharing", "100 jobs of mixed request_vram share the GPUs, never beyond a GPU's VRAM pool or share count", sharing},
-		{"OwnVariables", "a job that sets its own CUDA_MPS_* or CUDA_VISIBLE_DEVICES gets ours instead", ownVariables},
-		{"NoRequest", "a GPU job without request_vram is held with the line to add", noRequest},
-		{"TwoGPUs", "request_gpus = 2 does not land on shared GPUs", twoGPUs},
-		{"CPUOnly", "a CPU-only job runs beside them with no GPU visible", cpuOnly},
-		{"TooLarge", "a job larger than any GPU is refused at submit, and told the largest", tooLarge},
-		{"Wedged", "with a control daemon wedged, matched jobs are requeued with the reason and later ones are not matched there", wedged},
-		{"Stopped", "a control daemon that was stopped is started again, its limits set and read back before the GPU accepts", stopped},
-		{"AgentKilled", "kill -9 of the agent: jobs and control daemons live on, the restarted agent adopts them", agentKilled},
-		{"AgentDead", "with the agent dead and the startd restarted, no GPU job matches", agentDead},
+		{"Sharing", site.Real, "100 jobs of mixed request_vram share the GPUs, never beyond a GPU's VRAM pool or share count", sharing},
+		{"OwnVariables", site.Real, "a job that sets its own CUDA_MPS_* or CUDA_VISIBLE_DEVICES gets ours instead", ownVariables},
+		{"NoRequest", site.Real, "a GPU job without request_vram is held with the line to add", noRequest},
+		{"TwoGPUs", site.Real, "request_gpus = 2 does not land on shared GPUs", twoGPUs},
+		{"CPUOnly", site.Real, "a CPU-only job runs beside them with no GPU visible", cpuOnly},
+		{"TooLarge", site.Real, "a job larger than any GPU is refused at submit, and told the largest", tooLarge},
+		{"Wedged", site.Real, "with a control daemon wedged, matched jobs are requeued with the reason and later ones are not matched there", wedged},
+		{"Stopped", site.Real, "a control daemon that was stopped is started again, its limits set and read back before the GPU accepts", stopped},
+		{"AgentKilled", site.Real, "kill -9 of the agent: jobs and control daemons live on, the restarted agent adopts them", agentKilled},
+		{"AgentDead", site.Real, "with the agent dead and the startd restarted, no GPU job matches", agentDead},
+		{"Attached", site.Sim, "jobs attach to their GPU's MPS server, get their VRAM, and beyond it CUDA's own out-of-memory error", attached},
+		{"Accounts", site.Sim, "a second account waits in the queue while the first one's MPS server has the GPU, and comes on after", accounts},
+		{"DroppedPipe", site.Sim, "a job that drops its pipe directory is refused by compute mode exclusive-process", droppedPipe},
+		{"KilledBusy", site.Sim, "a job killed in the middle of its work takes its neighbour on the GPU along; the server takes the next job", killedBusy},
 	}
 }
 

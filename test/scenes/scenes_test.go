@@ -20,31 +20,34 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestScenes plays what the demo shows, on one node, one after the other.
-// Leg: real control daemons; no server can come up without a GPU.
-func TestScenes(t *testing.T) {
+// TestScenes plays what the demo shows with real control daemons, on one node,
+// one after the other.
+func TestScenes(t *testing.T) { playScenes(t, site.Real, "../../docs/examples/v100s-8.json") }
+
+// TestSimulatedJobs plays what the demo shows with simulated daemons and
+// servers, on one node of two kinds of GPU.
+func TestSimulatedJobs(t *testing.T) {
+	playScenes(t, site.Sim, "../site/testdata/v100s-2-h100.json")
+}
+
+func playScenes(t *testing.T, leg site.Leg, inventory string) {
 	if err := node.Available(); err != nil {
 		t.Skip(err)
 	}
-	inv, err := gpu.ReadInventory("../../docs/examples/v100s-8.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := startSite(t, site.Options{Inventory: &inv})
-	if err := s.WaitAccept(t.Context(), len(inv.GPUs)); err != nil {
-		t.Fatal(err)
-	}
+	inv, err := gpu.ReadInventory(inventory)
+	must(t, err)
+	s := startSite(t, site.Options{Leg: leg, Inventory: &inv})
+	must(t, s.WaitAccept(t.Context(), len(inv.GPUs)))
 	for _, scene := range All() {
+		if scene.Leg != leg {
+			continue
+		}
 		t.Run(scene.Name, func(t *testing.T) {
 			begin := time.Now()
 			st := &Stage{Site: s, Inventory: inv, Report: &Report{Out: t.Output()}}
-			if err := scene.Play(t.Context(), st); err != nil {
-				t.Fatal(err)
-			}
-			for _, f := range st.Failed {
-				t.Error(f)
-			}
-			t.Logf("%s: %s", scene.Name, time.Since(begin).Round(time.Second))
+			must(t, scene.Play(t.Context(), st))
+			done(t, st)
+			t.Logf("leg %s, %s: %s", leg, scene.Name, time.Since(begin).Round(time.Second))
 		})
 	}
 }
@@ -53,9 +56,8 @@ func startSite(t *testing.T, o site.Options) *site.Site {
 	t.Helper()
 	o.Progress = t.Output()
 	s, err := site.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	t.Logf("leg %s, control daemon %s", s.Leg, s.DriverVersion)
 	t.Cleanup(func() {
 		if t.Failed() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

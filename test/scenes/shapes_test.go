@@ -13,7 +13,7 @@ import (
 )
 
 // Nodes of other shapes than the demo's, several at a time: they mostly wait.
-// Leg of all: real control daemons, no server can come up without a GPU.
+// Leg of all: real. No server can come up without a GPU.
 
 // newStage boots a site with the first GPUs of the example node.
 func newStage(t *testing.T, gpus int, o site.Options) *Stage {

@@ -100,6 +100,7 @@ type watch struct {
 func (w *watch) untilDone(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
+	w.Say("  leg %s: the jobs as the agent admits them", w.Leg)
 	w.Say("  %-4s %-40s %-8s %11s  %-22s %s", "GPU", "UUID", "job", "asked (MiB)", "limit handed over", "wall")
 	within := true
 	for {
@@ -155,7 +156,7 @@ func (w *watch) showStatus(ctx context.Context, gpus int) error {
 	}
 	w.shown = true
 	out, err := w.Run(ctx, "gpuslot", "status")
-	w.Say("\n$ gpuslot status\n%s", out.Stdout)
+	w.Say("\nleg %s\n$ gpuslot status\n%s", w.Leg, out.Stdout)
 	return err
 }
 

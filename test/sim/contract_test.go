@@ -47,7 +47,7 @@ func TestContract(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, branch := range Branches() {
+	for _, branch := range append(Branches(), Newer()...) {
 		for _, key := range keys {
 			t.Run(branch+"/"+key, func(t *testing.T) {
 				NewVariant(t, branch, key).keeps(t, suite, stock)

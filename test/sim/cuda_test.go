@@ -149,7 +149,12 @@ type running struct {
 // start starts a job; it is killed when the test ends.
 func (n *Node) start(t *testing.T, words string, vars ...string) *running {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(n.Dir, "bin/simjob"), strings.Fields(words)...)
+	return n.begin(t, exec.Command(filepath.Join(n.Dir, "bin/simjob"), strings.Fields(words)...), vars...)
+}
+
+// begin starts a job's command.
+func (n *Node) begin(t *testing.T, cmd *exec.Cmd, vars ...string) *running {
+	t.Helper()
 	cmd.Env = append(append(clean(), n.Vars()...), vars...)
 	r := &running{t: t, cmd: cmd, more: make(chan struct{}, 1000)}
 	out, err := cmd.StdoutPipe()
@@ -533,7 +538,7 @@ func TestResultsAreTheReal(t *testing.T) {
 				known[l] = true
 			}
 			for _, l := range strings.Split(strings.TrimSpace(ours), "\n") {
-				if !known[l] {
+				if younger := branch == "535" && strings.HasPrefix(l, "915 "); !known[l] && !younger { // 915 came with 12.4
 					t.Errorf("the real libcuda does not say %q", l)
 				}
 			}

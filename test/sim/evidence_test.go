@@ -3,6 +3,10 @@ package sim
 import (
 	"bytes"
 	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -46,5 +50,43 @@ func TestReservedMemory(t *testing.T) {
 	}
 	if len(seen) > 0 {
 		t.Errorf("no models %v", seen)
+	}
+}
+
+// TestEvidence: each reply of the simulated control daemon names its evidence.
+// What was run for real is held against the real daemons by a row of the
+// conformance suite; what was not says so.
+func TestEvidence(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), filepath.Join(Dir(t), "bin/nvidia-cuda-mps-control"))
+	cmd.Env = append(os.Environ(), "GPUSLOT_SIM_COMMANDS=1")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := map[string]bool{}
+	for _, r := range slices.Concat(noServer, notReadyServer, readyServer, strangers) {
+		word, _, _ := strings.Cut(r.command, " ")
+		held[word] = true
+		if r.from == "" {
+			t.Errorf("row %q names no evidence", r.command)
+		}
+	}
+	commands := 0
+	for line := range strings.Lines(string(out)) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(f) != 3 {
+			t.Fatalf("%q", line)
+		}
+		name, since, from := f[0], f[1], f[2]
+		commands++
+		switch measured := strings.HasPrefix(from, "run for real"); {
+		case measured && !held[name]:
+			t.Errorf("%s says %q, but no row holds it against the real daemons", name, from)
+		case !measured && (!strings.HasPrefix(from, "not measured. ") || since < "590"):
+			t.Errorf("%s (since %s) names no evidence: %q", name, since, from)
+		}
+	}
+	if commands < 20 {
+		t.Errorf("%d commands: is this the table?", commands)
 	}
 }

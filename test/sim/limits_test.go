@@ -19,13 +19,19 @@ type daemon struct {
 // and its server die with the test.
 func (n *Node) daemon(t *testing.T, vars ...string) daemon {
 	t.Helper()
+	return n.daemonWith(t, []string{"-d"}, vars...)
+}
+
+// daemonWith starts it with these flags, which put it into the background.
+func (n *Node) daemonWith(t *testing.T, flags []string, vars ...string) daemon {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "mps") // short: a pipe directory has at most 87 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	d := daemon{n, dir}
-	cmd := exec.Command(filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control"), "-d")
+	cmd := exec.Command(filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control"), flags...)
 	cmd.Env = append(append(clean(), d.vars()...), vars...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("start the control daemon: %v: %s", err, out)

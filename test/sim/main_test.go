@@ -26,6 +26,7 @@ var workers = map[string]func(lib nvml.Interface, args []string) error{
 	"manage":   manageMIG,
 	"mode":     changeMode,
 	"watch":    watch,
+	"limits":   memoryLimits,
 }
 
 func TestMain(m *testing.M) {

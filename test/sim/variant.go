@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,11 +21,39 @@ var fetch470 []byte
 // Branches are the driver branches that there are variants of, oldest first.
 func Branches() []string { return append([]string{"470"}, driver.Branches()...) }
 
+// Newer are the branches whose libraries cannot be fetched here. Their names
+// are inferred: all of the header that go-nvml ships (CUDA 13.4), for 590
+// (CUDA 13.1) without those that came later. Nothing of them was measured.
+func Newer() []string { return []string{"590", "615"} }
+
+// after590 are names of CUDA 13.2 to 13.4: the fact sheet's "newer" row, by the
+// headers they first stand in.
+var after590 = []string{"nvmlDeviceGetRemappedRows_v2", "nvmlDeviceGetAccountingStats_v2", "nvmlDeviceSetMemoryLimits_v1",
+	"nvmlDeviceGetMemoryLimits_v1", "nvmlEventSetWait_v3"}
+
+// inferredSymbols are the names of a branch of Newer.
+func inferredSymbols(ctx context.Context, branch string) ([]string, error) {
+	dir, err := headerDir(ctx)
+	if err != nil {
+		return nil, err
+	}
+	header, err := os.ReadFile(filepath.Join(dir, "nvml.h"))
+	if err != nil {
+		return nil, err
+	}
+	names := append(prototypes(header), "nvmlInternalGetExportTable") // nvidia-smi asks for it
+	if branch == "590" {
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(after590, name) })
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 // Variant builds the libnvidia-ml.so.1 of a driver branch and returns the
 // directory that it lies in: it exports exactly the names that the real library
 // exports, so that a client that calls a newer function dies as it would there.
-// The names are read from the real library, fetched as test/driver does; its
-// error is one sentence.
+// The names are read from the real library, fetched as test/driver does, but
+// for the branches of Newer; its error is one sentence.
 func Variant(ctx context.Context, branch string) (string, error) {
 	dir, err := Build(ctx)
 	if err != nil {
@@ -37,8 +66,12 @@ func Variant(ctx context.Context, branch string) (string, error) {
 	return once(filepath.Base(dir)+"-"+branch, func(tmp string) error { return linkVariant(ctx, tmp, dir, exported) })
 }
 
-// realSymbols are the nvml names of the real library of a branch, sorted.
+// realSymbols are the nvml names of the real library of a branch, sorted; of a
+// branch of Newer the inferred ones.
 func realSymbols(ctx context.Context, branch string) ([]string, error) {
+	if slices.Contains(Newer(), branch) {
+		return inferredSymbols(ctx, branch)
+	}
 	lib, err := realLibrary(ctx, branch)
 	if err != nil {
 		return nil, err
@@ -99,7 +132,8 @@ func linkVariant(ctx context.Context, tmp, dir string, exported []string) error 
 }
 
 // Versions of the drivers whose libraries the variants copy.
-var versions = map[string]string{"470": "470.256.02", "535": "535.261.03", "550": "550.163.01", "555": "555.58.02"}
+var versions = map[string]string{"470": "470.256.02", "535": "535.261.03", "550": "550.163.01", "555": "555.58.02",
+	"590": "590.48.01", "615": "615.71.09"}
 
 // NewVariant is New on a driver branch, with that driver's library. It skips
 // the test, by name, where the real library cannot be had.

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,5 +29,29 @@ func TestVariantsExportWhatTheDriverExports(t *testing.T) {
 				t.Errorf("%d names, want %d", len(got), count)
 			}
 		})
+	}
+}
+
+// TestNewerVariants: what nobody could look at has the names of the header, and
+// an older branch lacks what came later: a client that does not look first dies.
+func TestNewerVariants(t *testing.T) {
+	counts := map[string]int{}
+	for _, branch := range Newer() {
+		n := NewVariant(t, branch, "H200")
+		names, err := n.Exports(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[branch] = len(names)
+		if has := slices.Contains(names, "nvmlDeviceSetMemoryLimits_v1"); has != (branch == "615") {
+			t.Errorf("%s: nvmlDeviceSetMemoryLimits_v1 exported: %v", branch, has)
+		}
+		out, err := n.worker(t.Context(), t, "limits", "get", "/nonexistent").CombinedOutput()
+		if died := strings.Contains(string(out), "undefined symbol: nvmlDeviceGetMemoryLimits_v1"); died != (branch == "590") {
+			t.Errorf("%s: %v: %s", branch, err, out)
+		}
+	}
+	if counts["615"]-counts["590"] != len(after590) {
+		t.Errorf("%v names: want %d fewer in 590", counts, len(after590))
 	}
 }

@@ -31,6 +31,7 @@ void table_print(struct table *t, const char *title); /* nothing if there is onl
 void verb_set(int argc, char **argv);
 void verb_lists(int argc, char **argv);
 void verb_stray(int argc, char **argv);
+void verb_cgroups(int argc, char **argv);
 void verb_xid(int argc, char **argv);
 void verb_lose(int argc, char **argv);
 void verb_restore(int argc, char **argv);

@@ -1,7 +1,8 @@
 /* node.c: a node from a recorded inventory (gpuslot-inventory/1) or from a file of ours, which need not say more
- * than the models: {"gpus": [{"model": "A100-40"}, {"model": "T4"}]}. */
+ * than the models: {"gpus": [{"model": "A100-40"}, {"model": "T4"}]}. A file named *.toml is TOML with the same keys. */
 #include "ctl.h"
 #include "json.h"
+#include "toml.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ static char *read_file(void)
 	if (ferror(f) || !feof(f))
 		die(1, "%s: %s", path, ferror(f) ? strerror(errno) : "more than 1 MiB; a node file is small");
 	if (strlen(b) != len)
-		die(1, "%s: holds a NUL byte; a node file is JSON", path);
+		die(1, "%s: holds a NUL byte; a node file is text", path);
 	fclose(f);
 	return b;
 }
@@ -200,7 +201,9 @@ void node_from_file(const char *file, struct sim_node *n)
 	path = file;
 	gpu_number = -1;
 	char *b = read_file();
-	struct json *j = json_parse(b, error, sizeof error);
+	size_t length = strlen(path);
+	int toml = length > 5 && strcmp(path + length - 5, ".toml") == 0;
+	struct json *j = toml ? toml_parse(b, error, sizeof error) : json_parse(b, error, sizeof error);
 	if (!j)
 		die(1, "%s: %s", path, error);
 	if (j->kind != JSON_OBJECT)
@@ -215,7 +218,7 @@ void node_from_file(const char *file, struct sim_node *n)
 	if (cuda && sscanf(cuda, "%u.%u", &major, &minor) == 2)
 		n->cuda = major * 1000 + minor * 10;
 	if (!json_get(j, "gpus"))
-		wrong(j, "there is no \"gpus\": a list");
+		wrong(j, toml ? "there is no [[gpus]]" : "there is no \"gpus\": a list");
 	make_gpus(n, json_get(j, "gpus"));
 	json_free(j);
 	free(b);

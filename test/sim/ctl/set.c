@@ -65,3 +65,21 @@ void verb_stray(int argc, char **argv)
 	n->stray_samples = yes("stray", argv[0]);
 	sim_end();
 }
+
+/* How the driver counts memory by cgroup, and where cgroup v2 is mounted. */
+void verb_cgroups(int argc, char **argv)
+{
+	static const char *const names[] = { "dmem", "misc", "off" };
+	struct sim_node *n = edit();
+	if (argc == 2 && (*argv[1] != '/' || strlen(argv[1]) >= sizeof n->cgroup_root))
+		die(2, "the mount of cgroup v2 is a full path, not %s", argv[1]);
+	for (uint32_t i = SIM_DMEM; i <= SIM_NO_ACCOUNTING; i++)
+		if (strcmp(names[i], argv[0]) == 0) {
+			n->accounting = i;
+			if (argc == 2)
+				strcpy(n->cgroup_root, argv[1]);
+			sim_end();
+			return;
+		}
+	die(2, "memory is counted by dmem, misc or off, not %s", argv[0]);
+}

@@ -112,6 +112,18 @@ static void show_mps(const struct sim_node *n)
 	table_print(&t, "MPS clients");
 }
 
+static void show_limits(const struct sim_node *n)
+{
+	table_row(&t, 5, "CGROUP", "GPU", "SOFT", "HARD", "USED");
+	for (int i = 0; i < SIM_LIMITS; i++) {
+		const struct sim_limit *l = &n->limit[i];
+		if (l->used)
+			table_row(&t, 5, l->path, text("%u", l->gpu), text("%llu MiB", mib(l->soft)), limit(l->hard),
+				sim_cgroup_limit(n, l->gpu, l->path) ? text("%llu MiB", mib(sim_cgroup_used(n, l->gpu, l->path))) : "gone");
+	}
+	table_print(&t, "Memory limits of cgroups");
+}
+
 static void show_faults(const struct sim_node *n)
 {
 	table_row(&t, 4, "CALL", "GPU", "RESULT", "LEFT");
@@ -132,6 +144,7 @@ void show(const struct sim_node *n)
 	show_mig(n);
 	show_processes(n);
 	show_mps(n);
+	show_limits(n);
 	show_faults(n);
 }
 

@@ -18,7 +18,7 @@ static const struct verb {
 	int least, most; /* arguments */
 	void (*run)(int argc, char **argv);
 } verbs[] = {
-	{ "make", "NODE.json", "make the node, or make it anew: a recorded inventory, or {\"gpus\": [{\"model\": \"A100-40\"}]}", 1, 1, verb_make },
+	{ "make", "NODE.json|NODE.toml", "make the node, or make it anew: a recorded inventory, or {\"gpus\": [{\"model\": \"A100-40\"}]}", 1, 1, verb_make },
 	{ "show", "[--json]", "GPUs, MIG devices, processes, MPS, and what is injected", 0, 1, verb_show },
 	{ "models", "", "the GPU models there are", 0, 0, verb_models },
 	{ "mode", "GPU MODE", "compute mode: default, exclusive-process, prohibited", 2, 2, verb_mode },
@@ -43,6 +43,7 @@ static const struct verb {
 	{ "set", "GPU reset-blocked|sram-threshold yes|no", "the driver cannot reset it; its SRAM errors are too many", 3, 3, verb_set },
 	{ "lists", "both|mps|compute", "in which of NVML's lists MPS clients stand", 1, 1, verb_lists },
 	{ "stray", "yes|no", "utilisation samples with PID 0 and 0xFFFFFFFF among the true ones", 1, 1, verb_stray },
+	{ "cgroups", "dmem|misc|off [MOUNT]", "how a driver of R615 counts memory by cgroup, and where cgroup v2 is mounted", 1, 2, verb_cgroups },
 	{ "clock", "+SECONDS|-SECONDS|real", "the node's clock jumps", 1, 1, verb_clock },
 	{ "driver", "missing|loaded", "no driver: nvmlInit says DRIVER_NOT_LOADED", 1, 1, verb_driver },
 	{ "mps", "fault GPU", "the MPS server of that GPU goes to FAULT", 2, 2, verb_mps },

@@ -1,6 +1,8 @@
 /* attach.c: MPS. What the socket says is in mps/client.h; here is what CUDA makes of it. */
 #include "internal.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "../mps/client.h"
@@ -35,14 +37,33 @@ void mps_forget(void)
 	channel.fd = -1;
 }
 
+/* MPS documentation, R590, "Static SM partitioning": <GPU uuid>/<partition id>, mandatory for every client. */
+int client_partition(const struct sim_node *n, uint32_t gpu, const struct sim_partition **p)
+{
+	const struct sim_mps_daemon *d = session.server ? sim_mps_daemon_of(n, session.server) : NULL;
+	const char *name = getenv("CUDA_MPS_SM_PARTITION"), *id = name ? strchr(name, '/') : NULL;
+	if (!d || !d->static_partitioning)
+		return 0;
+	for (int i = 0; id && i < SIM_PARTITIONS; i++) {
+		*p = &n->partition[i];
+		if ((*p)->used && (*p)->daemon == d->pid && (*p)->gpu == gpu && strcmp((*p)->id, id + 1) == 0 &&
+			strncmp(n->gpu[gpu].uuid, name, (size_t)(id - name)) == 0)
+			return 1;
+	}
+	return -1;
+}
+
 void client_device(struct sim_node *n, const struct device *d)
 {
+	const struct sim_partition *p = NULL;
+	int partition = client_partition(n, d->gpu, &p) == 1 ? (int)(p - n->partition) + 1 : 0;
 	for (int i = 0; i < SIM_CLIENTS; i++) {
 		struct sim_mps_client *c = &n->mps_client[i];
 		if (c->used && c->pid == getpid() && c->server == session.server) {
 			c->gpu = d->gpu;
 			c->gi = d->gi;
 			c->ci = d->ci;
+			c->partition = (uint32_t)partition;
 		}
 	}
 }

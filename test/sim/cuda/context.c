@@ -39,6 +39,9 @@ static int taken(const struct view *v)
 
 static CUresult admitted(const struct view *v)
 {
+	const struct sim_partition *p;
+	if (client_partition(v->n, v->d.gpu, &p) < 0)
+		return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
 	if (view_mode(v) == CU_COMPUTEMODE_PROHIBITED)
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	int refused = !session.server && view_mode(v) == CU_COMPUTEMODE_EXCLUSIVE_PROCESS && taken(v);
@@ -63,6 +66,8 @@ static CUresult enter(struct view *v)
 	if (p->limit != SIM_UNSET && p->memory + bytes > p->limit)
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (sim_memory_used(v->n, v->d.gpu, v->d.gi) + bytes > view_memory(v))
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!v->profile && bytes > sim_cgroup_room(v->n, v->d.gpu, getpid()))
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r != CUDA_SUCCESS)
 		return r; /* view_close takes the new process back */

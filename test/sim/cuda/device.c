@@ -32,6 +32,9 @@ uint32_t view_mode(const struct view *v) { return v->mig ? v->mig->compute_mode 
 /* MPS rounds down to whole pairs: of 188 multiprocessors 25, 50, 75 % are 46, 94, 140 (MPS documentation). */
 uint32_t view_allowed(const struct view *v)
 {
+	const struct sim_partition *p;
+	if (client_partition(v->n, v->d.gpu, &p) == 1)
+		return p->sm; /* percentages are ignored */
 	uint32_t sm = view_multiprocessors(v) * session.percentage / 10000;
 	return session.percentage == 10000 ? view_multiprocessors(v) : sm < 2 ? 2 : sm / 2 * 2;
 }

@@ -41,6 +41,10 @@ struct session {
 };
 extern struct session session;
 
+/* attach.c: CUDA_MPS_SM_PARTITION. 1 and *p where the daemon has static partitioning and the process names a partition of
+ * that GPU, 0 without static partitioning, -1: it has to name one. *p lives as long as the state is held. */
+int client_partition(const struct sim_node *n, uint32_t gpu, const struct sim_partition **p);
+
 /* api_lock holds one thread of the process in the library; waiting calls give it back. */
 void api_lock(void);
 void api_unlock(void);

@@ -2,6 +2,7 @@
 #include "internal.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 /* The driver hands out whole pages of 2 MiB. */
 #define PAGE (2ull << 20)
@@ -19,7 +20,26 @@ static uint64_t room(struct view *v, const struct sim_process *p)
 		uint64_t own = p->memory < p->limit ? p->limit - p->memory : 0;
 		left = own < left ? own : left;
 	}
-	return left;
+	uint64_t cgroup = v->profile ? SIM_UNSET : sim_cgroup_room(v->n, v->d.gpu, getpid());
+	return cgroup < left ? cgroup : left;
+}
+
+/* R615: a client within its soft limit that finds the GPU full has the server end one that is beyond its own; that one
+ * meets 810 at its next call (MPS documentation, "MPS Pressure Handling and Eviction"). 1: memory came free. */
+static int evict(struct view *v)
+{
+	if (!session.server || sim_cgroup_total(v->n, v->d.gpu, getpid()) == SIM_UNSET || sim_cgroup_over(v->n, v->d.gpu, getpid()))
+		return 0;
+	for (int i = 0; i < SIM_PROCESSES; i++) {
+		struct sim_process *p = &v->w->process[i];
+		if (!p->used || p->server != session.server || p->gpu != v->d.gpu || p->pid == getpid() || !p->memory ||
+			!sim_cgroup_over(v->n, v->d.gpu, p->pid))
+			continue;
+		sim_mps_terminate(v->w, session.server, p->pid);
+		p->memory = 0;
+		return 1;
+	}
+	return 0;
 }
 
 static CUresult book(struct view *v, uint64_t bytes, int more)
@@ -27,8 +47,9 @@ static CUresult book(struct view *v, uint64_t bytes, int more)
 	struct sim_process *p = own_process(v);
 	if (!p)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* somebody took the process out of the state */
-	if (more && bytes > room(v, p))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	while (more && bytes > room(v, p))
+		if (bytes > sim_cgroup_room(v->n, v->d.gpu, getpid()) || (p->limit != SIM_UNSET && p->memory + bytes > p->limit) || !evict(v))
+			return CUDA_ERROR_OUT_OF_MEMORY;
 	sim_settle(v->w);
 	p->memory = more ? p->memory + bytes : p->memory - bytes;
 	sim_settle(v->w); /* notes the peak */
@@ -105,8 +126,8 @@ uint64_t free_all(CUcontext c)
 	return bytes;
 }
 
-/* Under a limit free is what the limit leaves, but total stays the whole GPU: programs that take a share of the total
- * take too much (MPS documentation; NVIDIA/k8s-device-plugin issue 764). */
+/* Under a limit of MPS free is what the limit leaves, but total stays the whole GPU: programs that take a share of the
+ * total take too much (MPS documentation; NVIDIA/k8s-device-plugin issue 764). A limit of the cgroup is the total. */
 API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
 	CUcontext c;
@@ -120,6 +141,8 @@ API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	if (r == CUDA_SUCCESS) {
 		*free_bytes = room(&v, own_process(&v));
 		*total = view_memory(&v);
+		uint64_t cgroup = v.profile ? SIM_UNSET : sim_cgroup_total(v.n, v.d.gpu, getpid());
+		*total = cgroup < *total ? cgroup : *total;
 	}
 	view_close(&v, 0);
 	api_unlock();

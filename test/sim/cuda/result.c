@@ -33,6 +33,7 @@ static const struct { CUresult code; const char *name, *text; } results[] = {
 	RESULT(CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED, "the hardware resources required to support device connections have been exhausted"),
 	RESULT(CUDA_ERROR_MPS_CLIENT_TERMINATED, "the MPS client has been terminated by the server"),
 	RESULT(CUDA_ERROR_CDP_NOT_SUPPORTED, "is using CUDA Dynamic Parallelism, but the current configuration, like MPS, does not support it"),
+	RESULT(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "one or more resources are insufficient or non-applicable for the operation"),
 	RESULT(CUDA_ERROR_UNKNOWN, "unknown error"),
 #undef RESULT
 };

@@ -17,6 +17,25 @@ static struct sim_mps_server *server_of(struct sim_node *n, int32_t pid)
 	return NULL;
 }
 
+const struct sim_mps_daemon *sim_mps_daemon_of(const struct sim_node *n, int32_t server)
+{
+	int32_t daemon = 0;
+	for (int i = 0; i < SIM_SERVERS; i++)
+		if (n->mps_server[i].used && n->mps_server[i].pid == server)
+			daemon = n->mps_server[i].daemon;
+	for (int i = 0; daemon && i < SIM_DAEMONS; i++)
+		if (n->mps_daemon[i].used && n->mps_daemon[i].pid == daemon)
+			return &n->mps_daemon[i];
+	return NULL;
+}
+
+/* R610: between static partitions a fault that the multiprocessors raise stays with its client (MPS documentation). */
+static int isolated(const struct sim_node *n, int32_t server)
+{
+	const struct sim_mps_daemon *d = sim_mps_daemon_of(n, server);
+	return n->branch >= 610 && d && d->static_partitioning;
+}
+
 static const struct sim_process *busy_process(const struct sim_node *n, const struct sim_mps_client *c)
 {
 	for (int i = 0; i < SIM_PROCESSES; i++) {
@@ -27,7 +46,7 @@ static const struct sim_process *busy_process(const struct sim_node *n, const st
 	return NULL;
 }
 
-void sim_mps_fault(struct sim_node *n, int32_t server, int32_t culprit, uint32_t gpu, int32_t error)
+static void spread(struct sim_node *n, int32_t server, int32_t culprit, uint32_t gpu, int32_t error)
 {
 	struct sim_mps_server *s = server_of(n, server);
 	if (!s)
@@ -40,6 +59,13 @@ void sim_mps_fault(struct sim_node *n, int32_t server, int32_t culprit, uint32_t
 		if (c->used && c->server == server && c->gpu == gpu && !c->error)
 			c->error = error;
 	}
+}
+
+/* A culprit's own context has the error in any case. */
+void sim_mps_fault(struct sim_node *n, int32_t server, int32_t culprit, uint32_t gpu, int32_t error)
+{
+	if (!culprit || !isolated(n, server))
+		spread(n, server, culprit, gpu, error);
 }
 
 static int affected(const struct sim_node *n, int32_t server)
@@ -71,7 +97,30 @@ void sim_mps_leave(struct sim_node *n, struct sim_mps_client *client)
 	const struct sim_process *p = c.error ? NULL : busy_process(n, &c);
 	memset(client, 0, sizeof *client);
 	if (p)
-		sim_mps_fault(n, c.server, c.pid, p->gpu, LAUNCH_FAILED);
+		spread(n, c.server, c.pid, p->gpu, LAUNCH_FAILED);
+}
+
+int sim_mps_terminate(struct sim_node *n, int32_t server, int32_t client)
+{
+	int found = 0;
+	for (int i = 0; i < SIM_CLIENTS; i++) {
+		struct sim_mps_client *c = &n->mps_client[i];
+		if (!c->used || c->pid != client || c->server != server)
+			continue;
+		found = 1;
+		if (!c->error)
+			c->error = CLIENT_TERMINATED;
+	}
+	if (found)
+		sim_settle(n);
+	for (int i = 0; found && i < SIM_PROCESSES; i++) {
+		struct sim_process *p = &n->process[i];
+		if (!p->used || p->pid != client || p->kind != SIM_MPS_CLIENT)
+			continue;
+		p->load = p->memory_load = 0;
+		sim_sample(n, p->gpu);
+	}
+	return found;
 }
 
 void world_bury_clients(struct sim_node *n)

@@ -21,7 +21,8 @@
 #define SIM_VERSION 6u
 
 enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 256, SIM_ACCOUNTS = 256, SIM_EVENTS = 64,
-	SIM_SAMPLES = 64, SIM_GONE = 32, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128 };
+	SIM_SAMPLES = 64, SIM_GONE = 32, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128,
+	SIM_LIMITS = 64, SIM_CGROUP = 256, SIM_PARTITIONS = 64 };
 
 #define SIM_NONE 0xFFFFFFFFu               /* no GPU instance, no compute instance: NVML's own sentinel */
 #define SIM_HANG (-1)                      /* sim_fault.ret: the call does not come back */
@@ -156,6 +157,14 @@ struct sim_mps_server {
 	uint32_t pad;
 };
 
+/* A static partition of the multiprocessors of one GPU, of a daemon that was started with -S. */
+struct sim_partition {
+	uint32_t used, gpu;
+	int32_t daemon;            /* pid */
+	uint32_t first, chunks, sm;
+	char id[40], name[64];     /* id: what stands behind the / of CUDA_MPS_SM_PARTITION; name: v3 */
+};
+
 enum sim_server_state { SIM_SERVER_INITIALIZING = 1, SIM_SERVER_ACTIVE, SIM_SERVER_FAULT };
 
 struct sim_mps_client {
@@ -166,10 +175,23 @@ struct sim_mps_client {
 	uint32_t uid, context;     /* context: client's context number, as terminate_client wants it */
 	uint32_t percentage, priority;
 	uint32_t gpu, gi, ci;
+	uint32_t partition;        /* place in sim_node.partition, from 1; 0: none */
 	int32_t error;             /* CUDA error that its next call meets (terminated, server fault), 0: none */
 	uint64_t limit[SIM_GPUS];
 	uint64_t since;
 };
+
+/* The memory limit of a cgroup on one GPU (R615). A cgroup that is gone takes its own limits along, but what they added
+ * to its ancestors stays there. */
+struct sim_limit {
+	uint32_t used, gpu;
+	uint64_t soft, hard; /* bytes; hard SIM_UNSET: none */
+	uint64_t inode;      /* of the directory: a new one of that name has no limit */
+	char path[SIM_CGROUP];
+};
+
+/* How the driver counts memory by cgroup: with the kernel's dmem controller, itself, or not at all. */
+enum sim_accounting { SIM_DMEM, SIM_MISC, SIM_NO_ACCOUNTING };
 
 struct sim_node {
 	char driver[32];           /* "550.163.01" */
@@ -191,7 +213,10 @@ struct sim_node {
 	uint32_t gone_next;
 	uint32_t mps_lists;        /* enum sim_mps_lists: in which lists MPS clients stand */
 	uint32_t stray_samples;    /* GetProcessUtilization also gives pid 0 and utilisation 0xFFFFFFFF */
-	uint32_t pad;
+	uint32_t accounting;       /* enum sim_accounting */
+	char cgroup_root[SIM_PATH]; /* where cgroup v2 is mounted; "": /sys/fs/cgroup */
+	struct sim_limit limit[SIM_LIMITS];
+	struct sim_partition partition[SIM_PARTITIONS];
 };
 
 /* Seen in the field: both ("M+C" in nvidia-smi), or one alone. */
@@ -235,10 +260,27 @@ void sim_event(struct sim_node *n, uint32_t gpu, uint32_t gi, uint32_t ci, uint6
 int sim_fault(struct sim_node *n, const char *call, uint32_t gpu);
 int sim_fault_planned(const struct sim_node *n, const char *call, uint32_t gpu);
 
+/* Memory by cgroup (cgroup.c). Paths are full ones: a directory below the root. */
+const char *sim_cgroup_root(const struct sim_node *n);
+int sim_cgroup_of(const struct sim_node *n, pid_t pid, char *path, size_t size); /* 0, or -1: gone, or in none */
+const struct sim_limit *sim_cgroup_limit(const struct sim_node *n, uint32_t gpu, const char *path); /* NULL: none */
+uint64_t sim_cgroup_used(const struct sim_node *n, uint32_t gpu, const char *path); /* bytes, with what is below it */
+/* sim_cgroup_room is what the limits leave to a process; sim_cgroup_total what CUDA shows it as the GPU's memory.
+ * SIM_UNSET: no limit. sim_cgroup_over: what its cgroup uses beyond its soft limit; 0: within it, or without one. */
+uint64_t sim_cgroup_room(const struct sim_node *n, uint32_t gpu, pid_t pid);
+uint64_t sim_cgroup_total(const struct sim_node *n, uint32_t gpu, pid_t pid);
+uint64_t sim_cgroup_over(const struct sim_node *n, uint32_t gpu, pid_t pid);
+int sim_cgroup_set(struct sim_node *n, uint32_t gpu, const char *path, uint64_t soft, uint64_t hard); /* -1: no room */
+
 /* MPS (mps.c). A fatal fault of one client: the server is in FAULT, every client on that GPU gets the CUDA error.
  * sim_mps_recover makes those servers ACTIVE again whose affected clients are gone. Both need sim_write. */
 void sim_mps_fault(struct sim_node *n, int32_t server, int32_t culprit, uint32_t gpu, int32_t error);
 void sim_mps_recover(struct sim_node *n);
+/* The daemon of a server; NULL: gone. */
+const struct sim_mps_daemon *sim_mps_daemon_of(const struct sim_node *n, int32_t server);
+/* terminate_client: the work of a client ends at once, so that the process can be killed without harm; every later call
+ * of it is error 810. 0: that server has no such client. Needs sim_write. */
+int sim_mps_terminate(struct sim_node *n, int32_t server, int32_t client);
 /* A client is gone; with work in flight that is a fault for the others. */
 void sim_mps_leave(struct sim_node *n, struct sim_mps_client *client);
 

@@ -351,27 +351,41 @@ static void quit(struct daemon *d, const char *args)
 		server_shutdown(d, 0);
 }
 
-static const struct { const char *name; int since; void (*run)(struct daemon *, const char *); } commands[] = {
-	{ "get_server_list", 0, get_server_list },
-	{ "get_server_status", 550, get_server_status },
-	{ "start_server", 0, start_server },
-	{ "shutdown_server", 0, shutdown_server },
-	{ "get_client_list", 0, get_client_list },
-	{ "get_device_client_list", 0, get_device_client_list },
-	{ "ps", 0, ps },
-	{ "get_default_active_thread_percentage", 0, get_default_percentage },
-	{ "set_default_active_thread_percentage", 0, set_default_percentage },
-	{ "get_active_thread_percentage", 0, get_percentage },
-	{ "set_active_thread_percentage", 0, set_percentage },
-	{ "get_default_device_pinned_mem_limit", 0, get_default_limit },
-	{ "set_default_device_pinned_mem_limit", 0, set_default_limit },
-	{ "get_device_pinned_mem_limit", 0, get_limit },
-	{ "set_device_pinned_mem_limit", 0, set_limit },
-	{ "terminate_client", 0, terminate_client },
-	{ "get_default_client_priority", 0, get_priority },
-	{ "set_default_client_priority", 0, set_priority },
-	{ "quit", 0, quit },
+#define RUN "run for real, 535 to 555: facts mps.md §6, and test/sim's conformance rows"
+#define RUN_550 "run for real, 550 and 555: facts mps.md §6, and test/sim's conformance rows"
+#define DOC_590 "not measured. MPS documentation, R590, for the command; "
+
+/* Each command, the first branch that has it, and where its replies are known from. */
+static const struct { const char *name; int since; void (*run)(struct daemon *, const char *); const char *from; } commands[] = {
+	{ "get_server_list", 0, get_server_list, RUN },
+	{ "get_server_status", 550, get_server_status, RUN_550 },
+	{ "start_server", 0, start_server, RUN },
+	{ "shutdown_server", 0, shutdown_server, RUN },
+	{ "get_client_list", 0, get_client_list, RUN },
+	{ "get_device_client_list", 0, get_device_client_list, RUN },
+	{ "ps", 0, ps, RUN },
+	{ "get_default_active_thread_percentage", 0, get_default_percentage, RUN },
+	{ "set_default_active_thread_percentage", 0, set_default_percentage, RUN },
+	{ "get_active_thread_percentage", 0, get_percentage, RUN },
+	{ "set_active_thread_percentage", 0, set_percentage, RUN },
+	{ "get_default_device_pinned_mem_limit", 0, get_default_limit, RUN },
+	{ "set_default_device_pinned_mem_limit", 0, set_default_limit, RUN },
+	{ "get_device_pinned_mem_limit", 0, get_limit, RUN },
+	{ "set_device_pinned_mem_limit", 0, set_limit, RUN },
+	{ "terminate_client", 0, terminate_client, RUN },
+	{ "get_default_client_priority", 0, get_priority, RUN },
+	{ "set_default_client_priority", 0, set_priority, RUN },
+	{ "quit", 0, quit, RUN },
+	{ "device_query", 590, device_query, DOC_590 "the columns are those of device list of R615" },
+	{ "sm_partition", 590, sm_partition, DOC_590 "published scripts for 'Partition … created' and 'Failed to fulfill …'; the rest is inferred" },
+	{ "lspart", 590, lspart, DOC_590 "a table that was published; the rest is inferred" },
 };
+
+void command_table(void)
+{
+	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+		printf("%s\t%d\t%s\n", commands[i].name, commands[i].since, commands[i].from);
+}
 
 void command(struct daemon *d, const char *line)
 {

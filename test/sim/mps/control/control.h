@@ -26,8 +26,9 @@ struct server {
 struct pending { pid_t pid; uid_t uid; int fd; };
 
 struct daemon {
-	int version;        /* 535, 550, 555: the driver branch */
+	int version;        /* 535, 550, 555, 590, 615: the driver branch */
 	int multiuser;
+	int partitioning;   /* -S: static partitions of the multiprocessors */
 	const char *pipe, *log;
 	int control, privileged, events; /* sockets, and a pipe that SIGCHLD writes to */
 	int ui;             /* the one command line; -1: none */
@@ -85,9 +86,15 @@ void ask_ps(struct daemon *d);
 
 /* commands.c */
 void command(struct daemon *d, const char *line);
+void command_table(void); /* for the tests: name, first branch, evidence */
 void reply(struct daemon *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void say(struct daemon *d, const char *format, ...) __attribute__((format(printf, 2, 3))); /* not into the log */
 void control_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* partition.c: R590, documented and not measured. */
+void device_query(struct daemon *d, const char *args);
+void sm_partition(struct daemon *d, const char *args);
+void lspart(struct daemon *d, const char *args);
 
 /* publish.c: the daemon in the state of the simulated node, where there is one. */
 void publish(const struct daemon *d);

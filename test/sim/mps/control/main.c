@@ -31,9 +31,12 @@ static void banner(int version)
 
 enum mode { COMMAND_LINE, BACKGROUND, FOREGROUND, HELP, WRONG };
 
+static int is(const char *arg, const char *one, const char *other) { return strcmp(arg, one) == 0 || strcmp(arg, other) == 0; }
+
 /* Up to 550 anything but one known flag means the command line; 555 takes flags in any order and knows wrong ones. */
-static enum mode parse(int argc, char **argv, int version, int *multiuser)
+static enum mode parse(int argc, char **argv, struct daemon *d)
 {
+	int version = d->version, *multiuser = &d->multiuser;
 	enum mode mode = COMMAND_LINE;
 	if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0))
 		return HELP;
@@ -46,6 +49,8 @@ static enum mode parse(int argc, char **argv, int version, int *multiuser)
 			mode = FOREGROUND;
 		else if (strcmp(argv[i], "-multiuser-server") == 0)
 			*multiuser = 1;
+		else if (version >= 590 && is(argv[i], "-S", "--static-partitioning"))
+			d->partitioning = 1; /* MPS documentation, R590 */
 		else
 			return WRONG;
 	}
@@ -65,7 +70,11 @@ int main(int argc, char **argv)
 	d.pipe = setting("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
 	d.log = setting("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps");
 	signal(SIGPIPE, SIG_IGN);
-	enum mode mode = parse(argc, argv, d.version, &d.multiuser);
+	if (getenv("GPUSLOT_SIM_COMMANDS")) {
+		command_table();
+		return 0;
+	}
+	enum mode mode = parse(argc, argv, &d);
 	if (mode == HELP || mode == WRONG) {
 		banner(d.version);
 		return mode == WRONG;

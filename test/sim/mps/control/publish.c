@@ -36,7 +36,8 @@ void publish(const struct daemon *d)
 		return;
 	}
 	*m = (struct sim_mps_daemon){ .used = 1, .pid = getpid(), .start = sim_start_time(getpid()), .uid = geteuid(),
-		.branch = (uint32_t)d->version, .multiuser = (uint32_t)d->multiuser, .percentage = (uint32_t)(d->percentage * 100) };
+		.branch = (uint32_t)d->version, .multiuser = (uint32_t)d->multiuser, .static_partitioning = (uint32_t)d->partitioning,
+		.percentage = (uint32_t)(d->percentage * 100) };
 	for (int i = 0; i < SIM_GPUS && i < WIRE_DEVICES; i++)
 		m->limit[i] = d->limit[i] ? d->limit[i] : SIM_UNSET;
 	copy(m->pipe, sizeof m->pipe, d->pipe);

@@ -177,29 +177,11 @@ uint32_t registry_state(const struct host *h, int32_t *culprit)
 	return state;
 }
 
-/* Its work ends at once, so that the process can be killed without harm; every later call of it is error 810. */
 int registry_terminate(const struct host *h, pid_t client)
 {
 	(void)h;
-	int found = 0;
 	struct sim_node *n = sim_write();
-	for (int i = 0; n && i < SIM_CLIENTS; i++) {
-		struct sim_mps_client *c = &n->mps_client[i];
-		if (!c->used || c->pid != client || c->server != getpid())
-			continue;
-		found = 1;
-		if (!c->error)
-			c->error = MPS_CLIENT_TERMINATED;
-	}
-	if (found)
-		sim_settle(n);
-	for (int i = 0; found && i < SIM_PROCESSES; i++) {
-		struct sim_process *p = &n->process[i];
-		if (!p->used || p->pid != client || p->kind != SIM_MPS_CLIENT)
-			continue;
-		p->load = p->memory_load = 0;
-		sim_sample(n, p->gpu);
-	}
+	int found = n && sim_mps_terminate(n, getpid(), client);
 	if (n)
 		sim_end();
 	return found ? 0 : 1;

@@ -1,0 +1,114 @@
+package usage
+
+import (
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// observation is what is known of a device's last interval.
+type observation struct {
+	device   Device
+	activity gpu.Measured[float64]
+	// source of the activity.
+	source string
+	kernel gpu.Measured[float64]
+	// samples are the processes' shares; they are known without MPS only.
+	samples gpu.Measured[[]gpu.ProcessSample]
+	// part is the device's part of the GPU's multiprocessors.
+	part gpu.Measured[float64]
+}
+
+// rounding is the driver's: it counts kernel time in whole per cent.
+const rounding = 0.01
+
+// tolerance of Division.Beyond: clocks and counters are read one after the other.
+const tolerance = 0.02
+
+// attribute divides the interval that ends now. It returns each slot's share
+// of the device and false if there is nothing to divide.
+func (t *tracker) attribute(o observation, bookings []Booking, now time.Time, longest time.Duration) (took float64, divided bool) {
+	c := t.crowd(o.device, bookings, o.samples)
+	t.measured = t.measured || o.activity.Known
+	source := t.measured || o.kernel.Known
+	t.last = share{method: methodOf(o.device, c.known, c.outsiders, c.mps, source), activity: o.activity, source: o.source, kernel: o.kernel, slots: map[SlotKey]Spread{}}
+	interval := now.Sub(t.at)
+	usable := o.activity.Known || o.kernel.Known && !t.measured
+	if t.at.IsZero() || interval > longest {
+		t.end(now) // nobody looked for too long
+		return 0, false
+	}
+	if !usable {
+		if !source {
+			t.end(now)
+		}
+		return 0, false
+	}
+	took = interval.Seconds()
+	t.total.Sampled += took
+	t.total.Busy = sum(t.total.Busy, times(o.kernel, took))
+	if o.activity.Known {
+		t.divide(o, c, took)
+	} else {
+		t.limit(o.kernel.Value, c)
+	}
+	t.end(now)
+	return took, true
+}
+
+// limit divides where kernel time is all that is known: no more SMs can have
+// been busy than there was time with a kernel.
+func (t *tracker) limit(kernel float64, c crowd) {
+	var weights float64
+	for _, p := range c.parts {
+		weights += p.Weight
+	}
+	t.last.guess = map[SlotKey]Range{}
+	for i, k := range c.slots {
+		t.last.slots[k] = atMost(min(c.parts[i].Cap, kernel+rounding))
+		switch {
+		case kernel == 0:
+			t.last.guess[k] = Range{}
+		case len(c.parts) == 1:
+			t.last.guess[k] = Range{1, 1, 1}
+		case weights > 0:
+			t.last.guess[k] = Range{0, c.parts[i].Weight / weights, 1}
+		}
+	}
+}
+
+// count sums up the activity of a GPU whose slots are on its MIG devices.
+func (t *tracker) count(activity gpu.Measured[float64], now time.Time, longest time.Duration) {
+	took := now.Sub(t.at)
+	switch {
+	case t.at.IsZero() || took > longest:
+		t.at = now
+	case activity.Known:
+		t.at = now
+		t.total.Sampled += took.Seconds()
+		t.total.SM = sum(t.total.SM, times(activity, took.Seconds()))
+	}
+}
+
+func (t *tracker) divide(o observation, c crowd, took float64) {
+	a := o.activity.Value
+	d := Divide(a, c.parts)
+	if t.last.method == MethodTimeslice && o.samples.Known {
+		d = DivideMeasured(a, c.parts)
+	}
+	rest := a
+	for i, k := range c.slots {
+		t.last.slots[k] = spread(d.Parts[i])
+		rest -= d.Parts[i].Estimate
+	}
+	if len(c.parts) > 0 && d.Beyond > tolerance {
+		t.beyond++
+	}
+	t.total.SM = sum(t.total.SM, gpu.Known(a*took))
+	t.total.UnattributedSM = sum(t.total.UnattributedSM, gpu.Known(max(rest, 0)*took))
+}
+
+func times(m gpu.Measured[float64], f float64) gpu.Measured[float64] {
+	m.Value *= f
+	return m
+}

@@ -1,0 +1,174 @@
+package usage
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// tracker is what the sampler remembers of one device from round to round.
+type tracker struct {
+	// at is the end of the last interval that was divided.
+	at time.Time
+	// sightings are the processes that were on the device since then.
+	sightings map[processKey]sighting
+	// restless are slots that lately had a process too short-lived to be sure
+	// that all of them are seen.
+	restless map[SlotKey]time.Time
+	// measured: the activity was known before, so kernel time is no substitute.
+	measured bool
+	total    DeviceTotals
+	// beyond counts the intervals with more activity than the caps allow.
+	beyond uint64
+	last   share
+}
+
+// share is how the last interval was divided.
+type share struct {
+	method   Method
+	activity gpu.Measured[float64]
+	source   string
+	kernel   gpu.Measured[float64]
+	slots    map[SlotKey]Spread
+	// guess is each slot's part of the work done, without activity.
+	guess map[SlotKey]Range
+}
+
+// sighting is when a process was on the device.
+type sighting struct {
+	owner       Owner
+	slot        SlotKey
+	mps         bool
+	first, last time.Time
+}
+
+const (
+	// shortLife is the life of a process that may have been missed: several
+	// rounds at the usual intervals.
+	shortLife = 10 * time.Second
+	// restlessFor is how long a slot with short-lived processes counts as having
+	// more of them than is seen.
+	restlessFor = time.Minute
+)
+
+func newTracker() *tracker {
+	return &tracker{sightings: map[processKey]sighting{}, restless: map[SlotKey]time.Time{}}
+}
+
+// sight notes the processes that are there now.
+func (t *tracker) sight(processes []Process, now time.Time) {
+	for _, p := range processes {
+		key := processKey{p.PID, p.Started}
+		s, had := t.sightings[key]
+		if !had {
+			s = sighting{owner: p.Owner, slot: p.Slot, first: now}
+		}
+		s.mps = s.mps || p.MPSClient
+		s.last = now
+		if p.Owner == OwnerSlot {
+			s.owner, s.slot = p.Owner, p.Slot // an agent that starts learns of slots later
+		}
+		t.sightings[key] = s
+	}
+	for _, s := range t.sightings {
+		if s.last.Before(now) && s.owner == OwnerSlot && s.last.Sub(s.first) < shortLife {
+			t.restless[s.slot] = now
+		}
+	}
+	maps.DeleteFunc(t.restless, func(_ SlotKey, since time.Time) bool { return now.Sub(since) > restlessFor })
+}
+
+// end begins a new interval: who is not here any more is forgotten.
+func (t *tracker) end(now time.Time) {
+	t.at = now
+	maps.DeleteFunc(t.sightings, func(_ processKey, s sighting) bool { return s.last.Before(now) })
+}
+
+// crowd are those who may have used the device in an interval.
+type crowd struct {
+	slots []SlotKey
+	// parts of the slots, and at the end that of the outsiders if there are any.
+	parts     []Part
+	outsiders bool
+	// known is the number of slots booked or seen.
+	known int
+	mps   bool
+}
+
+// crowd gathers the slots that are booked on the device or had a process there.
+// A slot without a process is no part, unless it is restless.
+func (t *tracker) crowd(d Device, bookings []Booking, samples gpu.Measured[[]gpu.ProcessSample]) crowd {
+	booked := map[SlotKey]Booking{}
+	clients := map[SlotKey]int{}
+	out := crowd{}
+	for _, b := range bookings {
+		if b.Device == d {
+			booked[b.Slot] = b
+			clients[b.Slot] += 0
+			out.mps = out.mps || b.MPS
+		}
+	}
+	alone := Part{}
+	for _, s := range t.sightings {
+		out.mps = out.mps || s.mps
+		switch s.owner {
+		case OwnerSlot:
+			clients[s.slot]++
+		case OwnerNone:
+			out.outsiders, alone = true, Part{Cap: 1, Weight: 1}
+		case OwnerEnded:
+			out.outsiders, alone.Cap = true, 1
+		}
+	}
+	out.known = len(clients)
+	for _, k := range slices.SortedFunc(maps.Keys(clients), compareSlots) {
+		p := partOf(booked[k], clients[k], !t.restless[k].IsZero())
+		if p.Cap > 0 {
+			out.slots, out.parts = append(out.slots, k), append(out.parts, p)
+		}
+	}
+	if out.outsiders {
+		out.parts = append(out.parts, alone)
+	}
+	if !out.mps && samples.Known {
+		t.weigh(&out, samples.Value)
+	}
+	return out
+}
+
+// partOf is the part of a slot with so many clients. Without a booking no cap
+// is known.
+func partOf(b Booking, clients int, restless bool) Part {
+	each := 1.0
+	if b.MPS && b.Cap > 0 && b.Cap < 1 {
+		each = b.Cap
+	}
+	p := Part{Weight: min(1, float64(clients)*each)}
+	p.Cap = p.Weight
+	if restless {
+		p.Cap = 1
+	}
+	return p
+}
+
+// weigh replaces the weights by what the driver sampled of each process.
+func (t *tracker) weigh(c *crowd, samples []gpu.ProcessSample) {
+	shares := make(map[int]float64, len(samples))
+	for _, s := range samples {
+		shares[s.PID] = s.SM
+	}
+	for i := range c.parts {
+		c.parts[i].Weight = 0
+	}
+	for key, s := range t.sightings {
+		i, found := len(c.slots), c.outsiders && s.owner == OwnerNone
+		if s.owner == OwnerSlot {
+			i, found = slices.BinarySearchFunc(c.slots, s.slot, compareSlots)
+		}
+		if found {
+			c.parts[i].Weight = min(c.parts[i].Cap, c.parts[i].Weight+shares[key.pid])
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package mig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Executor changes the layout of one GPU at a time: journalled, each step read
+// back, undone if one fails. It destroys only what it made and what nobody uses.
+type Executor struct {
+	Hardware Hardware
+	// Dir is the state directory; books lie in its folder mig.
+	Dir string
+	// Boot is the id of this boot (/proc/sys/kernel/random/boot_id), which no
+	// instance outlives.
+	Boot string
+	// Proc names and finds holders.
+	Proc Proc
+	// Release stops gpuslot's own holders of an instance that goes, such as its
+	// control daemon, and must refuse while jobs use it. Nil: there are none.
+	Release func(ctx context.Context, u gpu.UUID, i Instance) error
+	// Publish makes the device nodes of a new instance. Nil: nothing to do.
+	Publish func(ctx context.Context, s State, i Instance) error
+	// Reset resets one GPU that nobody uses. Nil: a mode that waits for a reset
+	// is taken back.
+	Reset func(ctx context.Context, u gpu.UUID) error
+	// Patience is how long IN_USE is waited for; the zero value is Patient.
+	Patience Patience
+	// Log may be nil.
+	Log *slog.Logger
+}
+
+// Patience bounds the tries of one step: holders such as a process that ends,
+// or a monitor's look, go away by themselves.
+type Patience struct {
+	Tries int
+	// First is the wait after the first try; it doubles.
+	First time.Duration
+}
+
+// Patient is three seconds in six tries.
+var Patient = Patience{Tries: 6, First: 100 * time.Millisecond}
+
+// undoLimit bounds a rollback, which the caller's context cannot end.
+const undoLimit = 10 * time.Minute
+
+// End is what a change ended in.
+type End string
+
+// Unchanged: nothing was touched. ReachedWanted and ReachedFormer: the layout
+// is that one. EndDegraded: neither could be reached; Recover tries again.
+const (
+	Unchanged     End = "unchanged"
+	ReachedWanted End = "wanted"
+	ReachedFormer End = "former"
+	EndDegraded   End = "degraded"
+)
+
+// Outcome is what a change did.
+type Outcome struct {
+	GPU gpu.UUID `json:"gpu"`
+	End End      `json:"end"`
+	// Steps are those that were done, undone ones included.
+	Steps []Step `json:"steps,omitempty"`
+	// State is the GPU afterwards, with owners; nil if it could not be read.
+	State *State `json:"state,omitempty"`
+}
+
+// BlockedError says who keeps a step from being done.
+type BlockedError struct {
+	GPU     gpu.UUID
+	Step    Step
+	Holders []Holder
+	// Err is what the driver said; ErrInUse where it was not even asked.
+	Err error
+}
+
+func (e BlockedError) Error() string {
+	who := "nobody that NVML or /proc shows; DCGM and other monitors are known to do it: stop or restart them"
+	if len(e.Holders) > 0 {
+		who = DescribeHolders(e.Holders)
+	}
+	return fmt.Sprintf("GPU %s: %s: %v; held by %s", e.GPU, e.Step, e.Err, who)
+}
+
+func (e BlockedError) Unwrap() error { return e.Err }
+
+// Preview is what Apply would do, without doing it: the state with owners, the
+// steps, and who is in the way.
+func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) (State, []Step, error) {
+	book, err := ReadBook(e.Dir, u)
+	if err != nil {
+		return State{}, nil, err
+	}
+	s, err := e.Hardware.State(ctx, u)
+	if err != nil {
+		return State{}, nil, err
+	}
+	s = book.settle(s, e.Boot)
+	steps, err := Changes(s, w)
+	if err != nil {
+		return s, nil, err
+	}
+	return s, steps, e.blocked(s, steps)
+}
+
+// State reads a GPU with the owners of its instances, and names the holders.
+func (e Executor) State(ctx context.Context, u gpu.UUID) (State, error) {
+	book, err := ReadBook(e.Dir, u)
+	if err != nil {
+		return State{}, err
+	}
+	s, err := e.Hardware.State(ctx, u)
+	if err != nil {
+		return State{}, err
+	}
+	return e.Proc.named(book.settle(s, e.Boot)), nil
+}
+
+// Apply brings one GPU to what is wanted, or back to what it had. An error
+// comes with every end but ReachedWanted and an Unchanged that is as wanted
+// already. A change that an earlier process left open is ended first.
+func (e Executor) Apply(ctx context.Context, u gpu.UUID, w Wanted) (Outcome, error) {
+	w.Layout = NewLayout(w.Layout...)
+	return e.locked(u, func() (Outcome, error) {
+		c, err := e.open(ctx, u)
+		if err != nil {
+			return Outcome{GPU: u, End: Unchanged}, err
+		}
+		if c.book.Change != nil {
+			if out, err := c.recover(ctx); err != nil && out.End == EndDegraded {
+				return out, err
+			}
+		}
+		return c.apply(ctx, w)
+	})
+}
+
+// Recover ends a change that a killed process, or one that could not undo it,
+// left open. With an empty journal it does nothing.
+func (e Executor) Recover(ctx context.Context, u gpu.UUID) (Outcome, error) {
+	return e.locked(u, func() (Outcome, error) {
+		book, err := ReadBook(e.Dir, u)
+		if err != nil || book.Change == nil {
+			return Outcome{GPU: u, End: Unchanged}, err
+		}
+		c, err := e.open(ctx, u)
+		if err != nil {
+			return Outcome{GPU: u, End: EndDegraded}, err
+		}
+		return c.recover(ctx)
+	})
+}
+
+// Applied is what the GPU should have after a boot; ok is false if gpuslot
+// never reached a layout on it.
+func (e Executor) Applied(u gpu.UUID) (w Wanted, ok bool, err error) {
+	book, err := ReadBook(e.Dir, u)
+	if err != nil || book.Applied == nil {
+		return Wanted{}, false, err
+	}
+	return *book.Applied, true, nil
+}
+
+func (e Executor) locked(u gpu.UUID, f func() (Outcome, error)) (Outcome, error) {
+	unlock, err := lockGPU(e.Dir, u)
+	if err != nil {
+		return Outcome{GPU: u, End: Unchanged}, err
+	}
+	defer unlock()
+	return f()
+}
+
+// open reads the book and the hardware.
+func (e Executor) open(ctx context.Context, u gpu.UUID) (*change, error) {
+	if e.Patience.Tries < 1 {
+		e.Patience = Patient
+	}
+	if e.Log == nil {
+		e.Log = slog.New(slog.DiscardHandler)
+	}
+	book, err := ReadBook(e.Dir, u)
+	if err != nil {
+		return nil, err
+	}
+	c := &change{e: e, u: u, book: book}
+	return c, c.look(ctx)
+}
+
+// blocked tells who uses what the steps would take away.
+func (e Executor) blocked(s State, steps []Step) error {
+	var errs []error
+	for _, step := range steps {
+		if holders := e.holdersAgainst(s, step); len(holders) > 0 {
+			errs = append(errs, BlockedError{GPU: s.UUID, Step: step, Holders: holders, Err: ErrInUse})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// holdersAgainst are the users that a step must wait for.
+func (e Executor) holdersAgainst(s State, step Step) []Holder {
+	switch step.Verb {
+	case Destroy:
+		if i, ok := s.at(step.Place); ok {
+			return e.Proc.holdersOf(s, i)
+		}
+	case EnableMode, DisableMode:
+		return e.Proc.users(s)
+	}
+	return nil
+}

@@ -1,0 +1,289 @@
+package mig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// change is one change of one GPU under its lock.
+type change struct {
+	e    Executor
+	u    gpu.UUID
+	book Book
+	now  State // with owners
+	done []Step
+}
+
+// look reads the hardware anew.
+func (c *change) look(ctx context.Context) error {
+	s, err := c.e.Hardware.State(ctx, c.u)
+	if err != nil {
+		return err
+	}
+	c.now = c.book.settle(s, c.e.Boot)
+	return nil
+}
+
+// ours is the part of the layout that can be made again.
+func (c *change) ours() Wanted {
+	w := Wanted{Enabled: c.now.Enabled}
+	for _, i := range c.now.Instances {
+		if i.Owner == Ours {
+			w.Layout = append(w.Layout, i.Place)
+		}
+	}
+	w.Layout = NewLayout(w.Layout...)
+	return w
+}
+
+func (c *change) outcome(end End) Outcome {
+	return Outcome{GPU: c.u, End: end, Steps: c.done, State: &c.now}
+}
+
+// apply refuses what cannot be done before it touches anything.
+func (c *change) apply(ctx context.Context, w Wanted) (Outcome, error) {
+	steps, err := Changes(c.now, w)
+	if err == nil && len(steps) > 0 {
+		err = c.clear(ctx, steps)
+	}
+	if err != nil {
+		return c.outcome(Unchanged), err
+	}
+	if len(steps) == 0 {
+		return c.outcome(Unchanged), c.finish(w)
+	}
+	c.book.Change = &Change{Former: c.ours(), Wanted: w}
+	return c.end(ctx, false)
+}
+
+// clear has our own holders of all that goes stopped, then looks whether
+// anybody else uses it: all or nothing.
+func (c *change) clear(ctx context.Context, steps []Step) error {
+	for _, step := range steps {
+		i, ok := c.now.at(step.Place)
+		if step.Verb != Destroy || !ok || c.e.Release == nil {
+			continue
+		}
+		if err := c.e.Release(ctx, c.u, i); err != nil {
+			return fmt.Errorf("GPU %s: stop our own holders of %s: %w", c.u, c.now.describe(i), err)
+		}
+	}
+	if err := c.look(ctx); err != nil {
+		return err
+	}
+	return c.e.blocked(c.now, steps)
+}
+
+// recover ends the change in the journal: on in its direction, else the other way.
+func (c *change) recover(ctx context.Context) (Outcome, error) {
+	c.e.Log.Info("ending an unfinished MIG change", "gpu", c.u, "back", c.book.Change.Back)
+	return c.end(ctx, c.book.Change.Back)
+}
+
+// end tries one target of the journal, then the other.
+func (c *change) end(ctx context.Context, back bool) (Outcome, error) {
+	journal := *c.book.Change
+	first, second := journal.Wanted, journal.Former
+	if back {
+		first, second = second, first
+	}
+	err := c.reach(ctx, first, back)
+	if err == nil {
+		return c.outcome(ended(back)), c.finish(first)
+	}
+	c.e.Log.Warn("MIG change failed, going to the other layout", "gpu", c.u, "err", err)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	errBack := c.reach(ctx, second, !back)
+	if errBack == nil {
+		errBack = c.finish(second)
+	}
+	if errBack == nil {
+		return c.outcome(ended(!back)), fmt.Errorf("%w; the layout is %s", err, map[bool]string{true: "the wanted one nevertheless", false: "the former one again"}[back])
+	}
+	return c.degrade(errors.Join(err, fmt.Errorf("going back: %w", errBack)))
+}
+
+func ended(back bool) End {
+	if back {
+		return ReachedFormer
+	}
+	return ReachedWanted
+}
+
+// finish empties the journal.
+func (c *change) finish(w Wanted) error {
+	if c.book.Change == nil && c.book.Degraded == "" && c.book.Applied != nil && c.book.Applied.equal(w) {
+		return nil
+	}
+	c.book.Change, c.book.Degraded, c.book.Applied = nil, "", &w
+	return c.book.write(c.e.Dir)
+}
+
+func (w Wanted) equal(v Wanted) bool { return w.Enabled == v.Enabled && w.Layout.Equal(v.Layout) }
+
+// degrade leaves the journal open: the next Apply or Recover tries again.
+func (c *change) degrade(err error) (Outcome, error) {
+	c.book.Degraded = err.Error()
+	c.book.Change.Back, c.book.Change.Step = true, nil
+	errWrite := c.book.write(c.e.Dir)
+	return c.outcome(EndDegraded), errors.Join(fmt.Errorf("GPU %s is degraded: neither the wanted nor the former layout could be reached: %w", c.u, err), errWrite)
+}
+
+// reach does the steps to one target. The hardware is read anew first: after a
+// failure it may be anything.
+func (c *change) reach(ctx context.Context, w Wanted, back bool) error {
+	if err := c.look(ctx); err != nil {
+		return err
+	}
+	steps, err := Changes(c.now, w)
+	if err != nil {
+		return err
+	}
+	for _, step := range steps {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c.book.Change.Back, c.book.Change.Step = back, &step
+		if err := c.book.write(c.e.Dir); err != nil {
+			return err
+		}
+		if err := c.do(ctx, step); err != nil {
+			return c.located(step, err)
+		}
+		c.done = append(c.done, step)
+		c.e.Log.Info("MIG step done", "gpu", c.u, "step", step.String())
+	}
+	if !reached(c.now, w) {
+		return fmt.Errorf("GPU %s: every step succeeded, but the layout is not as wanted; did somebody else change it?", c.u)
+	}
+	return nil
+}
+
+// located says where an error was, unless it says so itself.
+func (c *change) located(step Step, err error) error {
+	var blocked BlockedError
+	if errors.As(err, &blocked) {
+		return err
+	}
+	return fmt.Errorf("GPU %s: %s: %w", c.u, step, err)
+}
+
+// do is one step with its tries, then the look that proves it.
+func (c *change) do(ctx context.Context, step Step) error {
+	wait := c.e.Patience.First
+	for try := 1; ; try++ {
+		err := c.try(ctx, step)
+		errLook := c.look(ctx)
+		if err == nil && errLook == nil {
+			return c.proven(ctx, step)
+		}
+		if err == nil || !errors.Is(err, ErrInUse) || try >= c.e.Patience.Tries {
+			return errors.Join(c.explained(step, err), errLook)
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		wait *= 2
+	}
+}
+
+// explained names the holders once the tries are used up. What holds a mode or
+// a reset may be idle: whoever has the GPU's node open.
+func (c *change) explained(step Step, err error) error {
+	var blocked BlockedError
+	mode := step.Verb == EnableMode || step.Verb == DisableMode
+	if err == nil || errors.As(err, &blocked) || !mode && !errors.Is(err, ErrInUse) {
+		return err
+	}
+	holders := c.e.holdersAgainst(c.now, step)
+	if mode {
+		holders = append(holders, c.e.Proc.openers(c.now)...)
+	}
+	return BlockedError{GPU: c.u, Step: step, Holders: unique(holders), Err: err}
+}
+
+func (c *change) try(ctx context.Context, step Step) error {
+	switch step.Verb {
+	case Create:
+		return c.e.Hardware.Create(ctx, c.u, step.Place, step.Size)
+	case Destroy:
+		return c.destroy(ctx, step)
+	}
+	return c.mode(ctx, step)
+}
+
+// destroy asks again who uses the instance: a job may have come since.
+func (c *change) destroy(ctx context.Context, step Step) error {
+	i, there := c.now.at(step.Place)
+	if !there {
+		return nil
+	}
+	if i.Owner != Ours {
+		return fmt.Errorf("%s is not ours any more", c.now.describe(i))
+	}
+	if holders := c.e.Proc.holdersOf(c.now, i); len(holders) > 0 {
+		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: ErrInUse}
+	}
+	return c.e.Hardware.Destroy(ctx, c.u, step.Place)
+}
+
+// proven compares what the hardware says after a step with what it should say.
+func (c *change) proven(ctx context.Context, step Step) error {
+	i, there := c.now.at(step.Place)
+	switch step.Verb {
+	case Destroy:
+		if there {
+			return errors.New("it succeeded, but the instance is still there")
+		}
+		c.book.disown(step.Place)
+	case Create:
+		if !there || !c.now.whole(i) {
+			return errors.New("it succeeded, but the instance is not there with one whole compute instance")
+		}
+		if c.e.Publish != nil {
+			return c.e.Publish(ctx, c.now, i)
+		}
+	case EnableMode, DisableMode:
+		if c.now.Enabled != (step.Verb == EnableMode) {
+			return errors.New("it succeeded, but the mode is not in force")
+		}
+	}
+	return nil
+}
+
+// mode changes MIG mode while nobody uses the GPU. A change that stays pending
+// is taken back, or the next reset by anybody would surprise.
+func (c *change) mode(ctx context.Context, step Step) error {
+	enabled := step.Verb == EnableMode
+	if holders := c.e.Proc.users(c.now); len(holders) > 0 {
+		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: ErrInUse}
+	}
+	err := c.e.Hardware.SetMode(ctx, c.u, enabled)
+	if errors.Is(err, ErrResetRequired) && c.e.Reset != nil {
+		if err = c.e.Reset(ctx, c.u); err != nil {
+			err = fmt.Errorf("%w: %w", ErrResetRequired, err)
+		}
+	}
+	if err != nil && c.now.Enabled != enabled {
+		if errUndo := c.e.Hardware.SetMode(ctx, c.u, !enabled); errUndo != nil {
+			err = fmt.Errorf("%w; and taking the pending mode back: %w", err, errUndo)
+		}
+	}
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,173 @@
+package mig
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Proc names processes and finds who holds an instance's device nodes.
+type Proc struct {
+	// Root is /proc where empty.
+	Root string
+}
+
+func (p Proc) path(parts ...string) string {
+	return filepath.Join(append([]string{cmp.Or(p.Root, "/proc")}, parts...)...)
+}
+
+// DescribeHolders lists holders for people: "pid 812 (python3, condor.service)".
+func DescribeHolders(holders []Holder) string {
+	words := make([]string, len(holders))
+	for i, h := range holders {
+		words[i] = h.describe()
+	}
+	return strings.Join(words, ", ")
+}
+
+func (h Holder) describe() string {
+	var about []string
+	for _, s := range []string{h.Command, h.Unit, h.Slot} {
+		if s != "" {
+			about = append(about, s)
+		}
+	}
+	who := "a process that NVML cannot name"
+	if h.PID > 0 {
+		who = fmt.Sprintf("pid %d", h.PID)
+	} else if h.Slot != "" {
+		who = "a slot"
+	}
+	if len(about) == 0 {
+		return who
+	}
+	return who + " (" + strings.Join(about, ", ") + ")"
+}
+
+// holdersOf are all users of an instance but this process: those that NVML
+// lists, and those with its device nodes open, which may be about to start.
+func (p Proc) holdersOf(s State, i Instance) []Holder {
+	nodes := p.nodes(s.Minor, i.ID)
+	return p.name(unique(append(slices.Clone(i.Holders), p.having(func(link string) bool { return nodes[link] })...)))
+}
+
+// users are the processes that NVML lists for the whole GPU and its instances.
+func (p Proc) users(s State) []Holder {
+	all := slices.Clone(s.Holders)
+	for _, i := range s.Instances {
+		all = append(all, i.Holders...)
+	}
+	return p.name(unique(all))
+}
+
+// openers have the GPU's own node open, idle monitors too.
+func (p Proc) openers(s State) []Holder {
+	if s.Minor < 0 {
+		return nil
+	}
+	node := fmt.Sprintf("/dev/nvidia%d", s.Minor)
+	return p.name(p.having(func(link string) bool { return link == node }))
+}
+
+// named fills in names everywhere.
+func (p Proc) named(s State) State {
+	s.Holders = p.name(s.Holders)
+	s.Instances = slices.Clone(s.Instances)
+	for i := range s.Instances {
+		s.Instances[i].Holders = p.name(s.Instances[i].Holders)
+	}
+	return s
+}
+
+// nodes are the device nodes of a GPU instance and its compute instances. The
+// driver lists them by the GPU's minor number, not its index: gpu0/gi1/ci0/access 12.
+func (p Proc) nodes(minor, gi int) map[string]bool {
+	found := map[string]bool{}
+	f, err := os.Open(p.path("driver", "nvidia-caps", "mig-minors"))
+	if err != nil {
+		return found // a driver without this interface, or none
+	}
+	defer f.Close()
+	prefix := fmt.Sprintf("gpu%d/gi%d/", minor, gi)
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		name, number, ok := strings.Cut(lines.Text(), " ")
+		if ok && strings.HasPrefix(name, prefix) {
+			found["/dev/nvidia-caps/nvidia-cap"+number] = true
+		}
+	}
+	return found
+}
+
+// having are the processes with an open file of that name, without this one:
+// the library itself opens nodes.
+func (p Proc) having(is func(link string) bool) []Holder {
+	entries, err := os.ReadDir(p.path())
+	if err != nil {
+		return nil
+	}
+	var found []Holder
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		fds, err := os.ReadDir(p.path(e.Name(), "fd"))
+		if err != nil {
+			continue // it ended
+		}
+		if slices.ContainsFunc(fds, func(fd os.DirEntry) bool {
+			link, err := os.Readlink(p.path(e.Name(), "fd", fd.Name()))
+			return err == nil && is(link)
+		}) {
+			found = append(found, Holder{PID: pid})
+		}
+	}
+	return found
+}
+
+// name fills in command and unit of those that still run.
+func (p Proc) name(holders []Holder) []Holder {
+	named := slices.Clone(holders)
+	for i, h := range named {
+		if h.PID <= 0 {
+			continue
+		}
+		pid := strconv.Itoa(h.PID)
+		if comm, err := os.ReadFile(p.path(pid, "comm")); err == nil && h.Command == "" {
+			named[i].Command = strings.TrimSpace(string(comm))
+		}
+		if cgroup, err := os.ReadFile(p.path(pid, "cgroup")); err == nil && h.Unit == "" {
+			named[i].Unit = unitOf(string(cgroup))
+		}
+	}
+	return named
+}
+
+// unitOf is the innermost service or scope in a cgroup file; of the several
+// lines of cgroup v1 systemd's own counts.
+func unitOf(cgroup string) string {
+	unit := ""
+	for line := range strings.Lines(cgroup) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) < 3 || parts[1] != "" && parts[1] != "name=systemd" {
+			continue
+		}
+		for dir := range strings.SplitSeq(parts[2], "/") {
+			if strings.HasSuffix(dir, ".service") || strings.HasSuffix(dir, ".scope") {
+				unit = dir
+			}
+		}
+	}
+	return unit
+}
+
+// unique sorts by PID, one entry a process.
+func unique(holders []Holder) []Holder {
+	slices.SortStableFunc(holders, func(a, b Holder) int { return cmp.Compare(a.PID, b.PID) })
+	return slices.CompactFunc(holders, func(a, b Holder) bool { return a.PID == b.PID && a.Slot == b.Slot })
+}

@@ -1,0 +1,68 @@
+package mig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Longest waits for NVIDIA's tools.
+const (
+	resetLimit    = 3 * time.Minute
+	modprobeLimit = time.Minute
+)
+
+// ResetWith resets one GPU with nvidia-smi, the only way there is: NVML has
+// none. It refuses by itself while anybody has the GPU open.
+func ResetWith(nvidiaSMI string) func(context.Context, gpu.UUID) error {
+	return func(ctx context.Context, u gpu.UUID) error {
+		return tool(ctx, resetLimit, nvidiaSMI, "--gpu-reset", "-i", u.String())
+	}
+}
+
+// PublishWith makes the device nodes of a new instance with nvidia-modprobe.
+// The kernel makes none, and without them no user's process can open the
+// instance. Where the driver lists no capabilities there is nothing to do.
+func PublishWith(nvidiaModprobe string) func(context.Context, State, Instance) error {
+	return func(ctx context.Context, s State, i Instance) error {
+		gi := fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%d/mig/gi%d", s.Minor, i.ID)
+		paths := []string{filepath.Join(gi, "access")}
+		for _, ci := range i.Compute {
+			paths = append(paths, filepath.Join(gi, fmt.Sprintf("ci%d", ci.ID), "access"))
+		}
+		for _, path := range paths {
+			if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err := tool(ctx, modprobeLimit, nvidiaModprobe, "-f", path); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// tool runs a command and puts what it says into its error.
+func tool(ctx context.Context, limit time.Duration, name string, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, clip(strings.Join(strings.Fields(string(out)), " ")))
+	}
+	return nil
+}
+
+// BootID is the kernel's id of this boot.
+func BootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b)), err
+}

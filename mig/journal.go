@@ -1,0 +1,226 @@
+package mig
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// BookSchema is the first field of every book; another one is not touched.
+const BookSchema = "gpuslot-mig/1"
+
+// Wanted is what one GPU should have.
+type Wanted struct {
+	// Enabled is the MIG mode.
+	Enabled bool `json:"enabled"`
+	// Layout are the instances; foreign ones that are left alone may stand beside.
+	Layout Layout `json:"layout,omitempty"`
+}
+
+// Owned is an instance that gpuslot made. With the book's GPU it is found again
+// by its place: the driver's ids and UUIDs are reused.
+type Owned struct {
+	Place
+	// Generation tells instances at one place apart over time.
+	Generation int `json:"generation"`
+}
+
+// Change is the journal of a change that has not ended.
+type Change struct {
+	// Former is what was there of ours when it began.
+	Former Wanted `json:"former"`
+	Wanted Wanted `json:"wanted"`
+	// Back: the change failed and is being undone.
+	Back bool `json:"back,omitempty"`
+	// Step was about to be done when this was written.
+	Step *Step `json:"step,omitempty"`
+}
+
+// Book is what gpuslot knows of one GPU's instances: which are its own, what
+// should be there, and the change under way. It is written and synced before
+// every step, so that a process that is killed leaves a book that tells.
+type Book struct {
+	Schema string   `json:"schema"`
+	GPU    gpu.UUID `json:"gpu"`
+	// Boot is the boot that owned instances belong to: none outlives it.
+	Boot string `json:"boot,omitempty"`
+	// Generation is that of the newest instance.
+	Generation int     `json:"generation"`
+	Owned      []Owned `json:"owned,omitempty"`
+	// Applied is what was reached last, to be made again after a boot.
+	Applied *Wanted `json:"applied,omitempty"`
+	// Change is the journal; nil when nothing is under way.
+	Change *Change `json:"change,omitempty"`
+	// Degraded is why neither the wanted nor the former layout could be reached.
+	Degraded string `json:"degraded,omitempty"`
+}
+
+// BookFile is where a GPU's book lies below the state directory.
+func BookFile(dir string, u gpu.UUID) string { return filepath.Join(dir, "mig", u.String()+".json") }
+
+// ReadBook reads a GPU's book; without one it is empty.
+func ReadBook(dir string, u gpu.UUID) (Book, error) {
+	path := BookFile(dir, u)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Book{Schema: BookSchema, GPU: u}, nil
+	}
+	if err != nil {
+		return Book{}, err
+	}
+	book, err := parseBook(b)
+	if err == nil && book.GPU != u {
+		err = fmt.Errorf("it is of %s", book.GPU)
+	}
+	if err != nil {
+		return Book{}, fmt.Errorf("%s: %w; the GPU's instances are left alone until the file is mended, or removed: then they all count as foreign", path, err)
+	}
+	return book, nil
+}
+
+func parseBook(b []byte) (Book, error) {
+	var book Book
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&book); err != nil {
+		return Book{}, err
+	}
+	if d.More() {
+		return Book{}, errors.New("there is more than one book")
+	}
+	if book.Schema != BookSchema {
+		return Book{}, fmt.Errorf("schema is %q, this gpuslot reads %q", clip(book.Schema), BookSchema)
+	}
+	book.sort()
+	return book, nil
+}
+
+// sort keeps layouts as NewLayout makes them, also those of an edited file.
+func (b *Book) sort() {
+	slices.SortFunc(b.Owned, func(x, y Owned) int { return comparePlaces(x.Place, y.Place) })
+	b.Owned = slices.CompactFunc(b.Owned, func(x, y Owned) bool { return x.Place == y.Place })
+	wanted := []*Wanted{b.Applied}
+	if b.Change != nil {
+		wanted = append(wanted, &b.Change.Former, &b.Change.Wanted)
+	}
+	for _, w := range wanted {
+		if w != nil && len(w.Layout) > 0 {
+			w.Layout = NewLayout(w.Layout...)
+		}
+	}
+}
+
+// Owns tells whether the instance at a place is ours, and its generation.
+func (b Book) Owns(p Place) (generation int, ours bool) {
+	for _, o := range b.Owned {
+		if o.Place == p {
+			return o.Generation, true
+		}
+	}
+	return 0, false
+}
+
+// own books an instance that was made.
+func (b *Book) own(p Place) {
+	b.disown(p)
+	b.Generation++
+	b.Owned = append(b.Owned, Owned{Place: p, Generation: b.Generation})
+	b.sort()
+}
+
+func (b *Book) disown(p Place) {
+	b.Owned = slices.DeleteFunc(b.Owned, func(o Owned) bool { return o.Place == p })
+}
+
+// settle holds the book against the hardware: it forgets what is gone, takes
+// what the step in the journal made, and marks the owner of each instance.
+func (b *Book) settle(s State, boot string) State {
+	if b.Boot != boot {
+		b.Owned, b.Boot = nil, boot // every instance of the former boot is gone
+		if b.Change != nil {
+			b.Change.Step = nil
+		}
+	}
+	b.Owned = slices.DeleteFunc(b.Owned, func(o Owned) bool {
+		_, there := s.at(o.Place)
+		return !there
+	})
+	if c := b.Change; c != nil && c.Step != nil && c.Step.Verb == Create {
+		_, there := s.at(c.Step.Place)
+		if _, ours := b.Owns(c.Step.Place); there && !ours {
+			b.own(c.Step.Place) // the place was free when the step was written
+		}
+	}
+	s.Instances = slices.Clone(s.Instances)
+	for i := range s.Instances {
+		s.Instances[i].Owner = Foreign
+		if _, ours := b.Owns(s.Instances[i].Place); ours {
+			s.Instances[i].Owner = Ours
+		}
+	}
+	return s
+}
+
+// write replaces the file: readers, and whoever comes after a crash, see the
+// old text or the new one.
+func (b Book) write(dir string) error {
+	text, err := json.MarshalIndent(b, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := BookFile(dir, b.GPU)
+	if err := writeSynced(path, append(text, '\n')); err != nil {
+		return fmt.Errorf("write the journal %s: %w", path, err)
+	}
+	return nil
+}
+
+func writeSynced(path string, text []byte) (err error) {
+	temp := path + ".new"
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return err
+	}
+	_, errWrite := f.Write(text)
+	if err := errors.Join(errWrite, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// lockGPU keeps a second gpuslot away from a GPU until unlock, or until this
+// process ends.
+func lockGPU(dir string, u gpu.UUID) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Join(dir, "mig"), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "mig", u.String()+".lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another gpuslot changes the layout of %s now; try again when it is done", u)
+		}
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}

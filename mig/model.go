@@ -1,0 +1,173 @@
+package mig
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// profilesFile is what is published of the models, with its sources.
+//
+//go:embed profiles.json
+var profilesFile []byte
+
+// A model in the file. Pointers are nil where a number is not published.
+type model struct {
+	Key, Product    string
+	Names           []string
+	Capability      gpu.ComputeCapability `json:"compute_capability"`
+	Multiprocessors *int
+	Profiles        []struct {
+		Name            string
+		ID              *ProfileID
+		Slices          int
+		Starts          []int
+		Size, Max       int
+		Multiprocessors *int
+		Memory          *gpu.MiB `json:"memory_mib"`
+		Engines         [4]int
+		MinDriver       int `json:"min_driver"`
+	}
+}
+
+func models() ([]model, error) {
+	var f struct{ Models []model }
+	if err := json.Unmarshal(profilesFile, &f); err != nil {
+		return nil, fmt.Errorf("the tables of MIG profiles in this program: %w", err)
+	}
+	return f.Models, nil
+}
+
+// ErrUnpublished says that a model's profile ids and placements are not
+// published: only its driver can tell its layouts.
+var ErrUnpublished = errors.New("its MIG placements are not published; plan on a node that has one")
+
+// Models are the keys of the models whose layouts are published ("A100-40GB").
+func Models() []string {
+	ms, _ := models() // a broken table shows in Model, which has an error
+	var keys []string
+	for _, m := range ms {
+		if m.published() {
+			keys = append(keys, m.Key)
+		}
+	}
+	return keys
+}
+
+// Model is the published chip of a key, written as Models does or without the
+// final GB, in any case. Driver is the major version for which it is asked, which
+// decides what exists (double memory from 525, 4g beside 3g from 510); 0
+// stands for any recent one.
+func Model(key string, driver int) (Chip, error) {
+	ms, err := models()
+	if err != nil {
+		return Chip{}, err
+	}
+	for _, m := range ms {
+		if !strings.EqualFold(key, m.Key) && !strings.EqualFold(key+"GB", m.Key) {
+			continue
+		}
+		if !m.published() {
+			return Chip{}, fmt.Errorf("%s: %w", m.Key, ErrUnpublished)
+		}
+		return m.chip(driver), nil
+	}
+	return Chip{}, fmt.Errorf("no MIG model %q; there are %s", key, strings.Join(Models(), ", "))
+}
+
+// ModelOf is the published chip of a GPU in an inventory, told by its name and
+// memory. Driver is as in Model.
+func ModelOf(g gpu.GPU, driver int) (Chip, error) {
+	ms, err := models()
+	if err != nil {
+		return Chip{}, err
+	}
+	for _, m := range ms {
+		if !m.is(g) {
+			continue
+		}
+		if !m.published() {
+			return Chip{}, fmt.Errorf("%s (%s): %w", g.UUID, g.Name, ErrUnpublished)
+		}
+		return m.chip(driver).of(g), nil
+	}
+	return Chip{}, fmt.Errorf("%s: no MIG layouts are published for %s with %s; plan on its node", g.UUID, g.Name, g.Memory)
+}
+
+func (m model) published() bool {
+	for _, p := range m.Profiles {
+		if p.ID == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// is compares the words of the name and the memory: a GPU has a little more
+// than the sum of its eighths.
+func (m model) is(g gpu.GPU) bool {
+	words := " " + strings.Join(strings.FieldsFunc(g.Name, func(r rune) bool { return r == ' ' || r == '-' }), " ") + " "
+	named := slices.ContainsFunc(m.Names, func(n string) bool { return strings.Contains(words, " "+n+" ") })
+	_, size, _ := strings.Cut(m.Key, "-")
+	var gb gpu.MiB
+	if _, err := fmt.Sscanf(size, "%dGB", &gb); err != nil {
+		return false
+	}
+	// Names are in GiB or GB, so they are up to 7 % apart from the memory.
+	return named && g.Memory >= gb*1000*93/100 && g.Memory <= gb*1024*103/100
+}
+
+// of is the chip with what the inventory knows better.
+func (c Chip) of(g gpu.GPU) Chip {
+	c.Memory, c.Capability = g.Memory, g.Capability
+	if g.Multiprocessors == 0 || g.Multiprocessors == c.Multiprocessors {
+		return c
+	}
+	// Another edition of the chip (H100 PCIe has 114 SMs, H20 78): its profiles have
+	// other numbers of SMs, which are not published.
+	c.Multiprocessors = g.Multiprocessors
+	for i := range c.Profiles {
+		c.Profiles[i].Multiprocessors = 0
+	}
+	return c
+}
+
+// Driver branches that brought MIG features (MIG User Guide).
+const branch4gBeside3g = 510
+
+func (m model) chip(driver int) Chip {
+	c := Chip{Model: m.Key, Capability: m.Capability, Multiprocessors: orZero(m.Multiprocessors)}
+	var three, four ProfileID
+	for _, p := range m.Profiles {
+		if driver != 0 && driver < p.MinDriver {
+			continue
+		}
+		q := Profile{Name: p.Name, ID: orZero(p.ID), Slices: p.Slices, Starts: p.Starts, Size: p.Size, Max: p.Max,
+			Multiprocessors: orZero(p.Multiprocessors), Memory: orZero(p.Memory),
+			Engines: Engines{p.Engines[0], p.Engines[1], p.Engines[2], p.Engines[3]}}
+		switch q.Slices {
+		case 3:
+			three = q.ID
+		case 4:
+			four = q.ID
+		}
+		c.Profiles = append(c.Profiles, q)
+	}
+	if driver != 0 && driver < branch4gBeside3g && three != 0 {
+		c.Apart = [][2]ProfileID{{three, four}}
+	}
+	return c
+}
+
+func orZero[T any](p *T) T {
+	var zero T
+	if p == nil {
+		return zero
+	}
+	return *p
+}

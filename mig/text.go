@@ -1,0 +1,215 @@
+package mig
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Want is a layout asked for: so many instances of each profile, wherever they
+// fit best, and some at places of their own.
+type Want struct {
+	// Placed are at given starts.
+	Placed Layout
+	// Counts are of other instances, each profile at most once, ordered by id.
+	Counts []Count
+}
+
+// Count is a number of instances of one profile.
+type Count struct {
+	Profile ProfileID
+	N       int
+}
+
+// Total is the number of instances.
+func (w Want) Total() int {
+	n := len(w.Placed)
+	for _, c := range w.Counts {
+		n += c.N
+	}
+	return n
+}
+
+// maxWanted bounds what one text can ask for.
+const maxWanted = 64
+
+// ParseWant reads a layout as people write it: profiles by name or by the driver's
+// id, joined by commas or blanks, with a count behind * and a start behind @:
+// "3g.20gb, 1g.5gb*2, 1g.5gb@6". The word none asks for no instance.
+func (c Chip) ParseWant(text string) (Want, error) {
+	words := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' })
+	if len(words) == 0 {
+		return Want{}, fmt.Errorf(`a MIG layout is empty; write profiles such as %q, or "none"`, c.example())
+	}
+	if len(words) == 1 && words[0] == "none" {
+		return Want{}, nil
+	}
+	var placed []Place
+	counts := map[ProfileID]int{}
+	for _, word := range words {
+		id, start, n, err := c.parseItem(word)
+		if err != nil {
+			return Want{}, err
+		}
+		if start >= 0 {
+			placed = append(placed, Place{id, start})
+		} else {
+			counts[id] += n
+		}
+		if len(placed)+total(counts) > maxWanted {
+			return Want{}, fmt.Errorf("a MIG layout of more than %d instances; %s has %d compute slices", maxWanted, c.Model, c.Slices())
+		}
+	}
+	return Want{NewLayout(placed...), sortedCounts(counts)}, nil
+}
+
+func total(counts map[ProfileID]int) (n int) {
+	for _, k := range counts {
+		n += k
+	}
+	return n
+}
+
+func sortedCounts(counts map[ProfileID]int) []Count {
+	var cs []Count
+	for id, n := range counts {
+		cs = append(cs, Count{id, n})
+	}
+	slices.SortFunc(cs, func(a, b Count) int { return cmp.Compare(a.Profile, b.Profile) })
+	return cs
+}
+
+// parseItem reads PROFILE[@START][*COUNT]; start is -1 where none is given.
+func (c Chip) parseItem(word string) (id ProfileID, start, n int, err error) {
+	name, count, counted := strings.Cut(word, "*")
+	name, at, placed := strings.Cut(name, "@")
+	p, err := c.ProfileNamed(name)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	start, n = -1, 1
+	if counted {
+		if n, err = smallNumber(count); err != nil || n < 1 || placed {
+			return 0, 0, 0, fmt.Errorf("MIG layout: %q: write a count as %s*2, and no start with it", clip(word), p.Name)
+		}
+	}
+	if placed {
+		if start, err = smallNumber(at); err != nil || !p.startsAt(start) {
+			return 0, 0, 0, fmt.Errorf("MIG layout: %q: %s can start at %s", clip(word), p.Name, joinInts(p.Starts))
+		}
+	}
+	return p.ID, start, n, nil
+}
+
+// smallNumber reads one or two digits.
+func smallNumber(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 8)
+	if err == nil && len(s) > 2 {
+		err = strconv.ErrRange
+	}
+	return int(n), err
+}
+
+// ProfileNamed finds a profile by its name, as nvidia-smi, mig-parted or a
+// Kubernetes label ("1g.24gb.me") writes it, or by its id. Drivers round the
+// memory differently (7g.79gb, 7g.80gb), so a neighbouring number will do where only one
+// profile can be meant.
+func (c Chip) ProfileNamed(name string) (Profile, error) {
+	if id, err := smallNumber(name); err == nil {
+		if p, ok := c.Profile(ProfileID(id)); ok {
+			return p, nil
+		}
+	}
+	wanted, err := gpu.ParseProfile(unlabel(name))
+	if err != nil {
+		return Profile{}, err
+	}
+	var near []Profile
+	for _, p := range c.Profiles {
+		have, err := gpu.ParseProfile(p.Name)
+		if err != nil || have.Slices != wanted.Slices || !slices.Equal(have.Attributes, wanted.Attributes) {
+			continue
+		}
+		if have.GB == wanted.GB {
+			return p, nil
+		}
+		if have.GB-wanted.GB == 1 || wanted.GB-have.GB == 1 {
+			near = append(near, p)
+		}
+	}
+	if len(near) == 1 {
+		return near[0], nil
+	}
+	return Profile{}, fmt.Errorf("%s has no MIG profile %s; it has %s", c.Model, wanted, strings.Join(c.names(), ", "))
+}
+
+// unlabel turns "1g.24gb.me" into "1g.24gb+me".
+func unlabel(name string) string {
+	if before, after, ok := strings.Cut(name, "gb."); ok {
+		return before + "gb+" + after
+	}
+	return name
+}
+
+func (c Chip) names() []string {
+	names := make([]string, len(c.Profiles))
+	for i, p := range c.Profiles {
+		names[i] = p.Name
+	}
+	return names
+}
+
+func (c Chip) example() string {
+	if len(c.Profiles) == 0 {
+		return "1g.10gb*2"
+	}
+	return c.Profiles[0].Name + "*2"
+}
+
+// FormatPlace is "3g.20gb@4".
+func (c Chip) FormatPlace(at Place) string {
+	p, ok := c.Profile(at.Profile)
+	if !ok {
+		return fmt.Sprintf("%d@%d", at.Profile, at.Start)
+	}
+	return p.Name + "@" + strconv.Itoa(at.Start)
+}
+
+// Format prints a layout in the order of its starts, as ParseWant reads it:
+// "3g.20gb@0,1g.5gb@4"; "none" if it has no instance.
+func (c Chip) Format(l Layout) string {
+	if len(l) == 0 {
+		return "none"
+	}
+	byStart := slices.SortedFunc(slices.Values(l), func(a, b Place) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), comparePlaces(a, b))
+	})
+	words := make([]string, len(l))
+	for i, p := range byStart {
+		words[i] = c.FormatPlace(p)
+	}
+	return strings.Join(words, ",")
+}
+
+// FormatWant prints what ParseWant reads.
+func (c Chip) FormatWant(w Want) string {
+	var words []string
+	if len(w.Placed) > 0 || len(w.Counts) == 0 {
+		words = append(words, c.Format(w.Placed))
+	}
+	for _, k := range w.Counts {
+		word := strconv.Itoa(int(k.Profile))
+		if p, ok := c.Profile(k.Profile); ok {
+			word = p.Name
+		}
+		if k.N > 1 {
+			word += "*" + strconv.Itoa(k.N)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ",")
+}
