@@ -211,7 +211,9 @@ func (e Executor) holdersAgainst(s State, step Step) []Holder {
 			return e.Proc.holdersOf(s, i)
 		}
 	case EnableMode, DisableMode:
-		return e.Proc.users(s)
+		if s.Enabled != (step.Verb == EnableMode) { // else only what is pending is taken back
+			return e.Proc.users(s)
+		}
 	}
 	return nil
 }

@@ -226,7 +226,7 @@ func (c *change) destroy(ctx context.Context, step Step) error {
 	if i.Owner != Ours {
 		return fmt.Errorf("%s is not ours any more", c.now.describe(i))
 	}
-	if holders := c.e.Proc.holdersOf(c.now, i); len(holders) > 0 {
+	if holders := c.e.holdersAgainst(c.now, step); len(holders) > 0 {
 		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: ErrInUse}
 	}
 	return c.e.Hardware.Destroy(ctx, c.u, step.Place)
@@ -242,7 +242,7 @@ func (c *change) proven(ctx context.Context, step Step) error {
 		}
 		c.book.disown(step.Place)
 	case Create:
-		if !there || !c.now.whole(i) {
+		if !there || !c.now.Whole(i) {
 			return errors.New("it succeeded, but the instance is not there with one whole compute instance")
 		}
 		if c.e.Publish != nil {
@@ -260,7 +260,7 @@ func (c *change) proven(ctx context.Context, step Step) error {
 // is taken back, or the next reset by anybody would surprise.
 func (c *change) mode(ctx context.Context, step Step) error {
 	enabled := step.Verb == EnableMode
-	if holders := c.e.Proc.users(c.now); len(holders) > 0 {
+	if holders := c.e.holdersAgainst(c.now, step); len(holders) > 0 {
 		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: ErrInUse}
 	}
 	err := c.e.Hardware.SetMode(ctx, c.u, enabled)

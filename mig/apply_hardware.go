@@ -56,7 +56,7 @@ type Hardware interface {
 // Whole tells whether the instance has its one compute instance with all its
 // multiprocessors; one that lacks it was left half made, one with others was
 // divided by somebody.
-func (s State) whole(i Instance) bool {
+func (s State) Whole(i Instance) bool {
 	if len(i.Compute) != 1 {
 		return false
 	}
@@ -80,7 +80,7 @@ func (s State) at(p Place) (Instance, bool) {
 func (s State) Wanted(l Layout) Wanted {
 	w := Wanted{Enabled: true}
 	for _, p := range l {
-		if i, there := s.at(p); !there || i.Owner == Ours || s.whole(i) {
+		if i, there := s.at(p); !there || i.Owner == Ours || s.Whole(i) {
 			w.Layout = append(w.Layout, p)
 		}
 	}

@@ -78,7 +78,7 @@ func (d *difference) destroys() []Step {
 	for _, i := range d.state.Instances {
 		switch {
 		case i.Owner != Ours || d.wanted.Layout.Contains(i.Place):
-		case len(i.Compute) > 0 && !d.state.whole(i):
+		case len(i.Compute) > 0 && !d.state.Whole(i):
 			d.bad("%s is ours but somebody divided it; its compute instances are left alone; %s", d.state.describe(i), d.state.removal(i))
 		default:
 			step := d.step(Destroy, i.Place, i.Size)
@@ -131,7 +131,7 @@ func (d *difference) law() error {
 // stands in the way.
 func (d *difference) keep(i Instance) bool {
 	switch {
-	case d.state.whole(i):
+	case d.state.Whole(i):
 		return true
 	case i.Owner == Ours && len(i.Compute) == 0:
 		return false

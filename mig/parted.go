@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -39,6 +40,20 @@ type PartedEntry struct {
 type PCIDevice uint32
 
 func (d PCIDevice) String() string { return fmt.Sprintf("0x%08X", uint32(d)) }
+
+// MarshalText writes 0xDDDDVVVV.
+func (d PCIDevice) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads 0xDDDDVVVV, the digits in either case.
+func (d *PCIDevice) UnmarshalText(b []byte) error {
+	digits, hex := strings.CutPrefix(strings.ToLower(string(b)), "0x")
+	id, err := strconv.ParseUint(digits, 16, 32)
+	if !hex || len(digits) != 8 || err != nil {
+		return fmt.Errorf("%q is no PCI id such as 0x20B010DE", clip(string(b)))
+	}
+	*d = PCIDevice(id)
+	return nil
+}
 
 // Names are the configurations of the file, sorted.
 func (p Parted) Names() []string {
@@ -106,4 +121,16 @@ func clip(s string) string {
 		return s
 	}
 	return s[:most] + "…"
+}
+
+// Text is the entry's layout as Chip.ParseWant reads it: "1g.5gb*2,3g.20gb*1".
+func (e PartedEntry) Text() string {
+	var words []string
+	for _, name := range e.profileNames() {
+		words = append(words, fmt.Sprintf("%s*%d", name, e.Instances[name]))
+	}
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ",")
 }

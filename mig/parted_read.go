@@ -46,10 +46,10 @@ func ParseParted(b []byte) (Parted, error) {
 	}
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	var doc, more yaml.Node
-	if err := d.Decode(&doc); errors.Is(err, io.EOF) {
+	if err := d.Decode(&doc); errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0 {
 		return Parted{}, errors.New("line 1: the file is empty; write version and mig-configs")
 	} else if err != nil {
-		return Parted{}, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+		return Parted{}, syntaxError(err)
 	}
 	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
 		return Parted{}, fmt.Errorf("line %d: a second document; one file holds one", max(more.Line, 1))
@@ -57,6 +57,15 @@ func ParseParted(b []byte) (Parted, error) {
 	r := partedReader{}
 	p := r.file(doc.Content[0])
 	return p, errors.Join(r.errs...)
+}
+
+// syntaxError is one of the YAML reader's, which names the line of most.
+func syntaxError(err error) error {
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " ")
+	if !strings.HasPrefix(text, "line ") {
+		text = "line 1: " + text
+	}
+	return errors.New(text)
 }
 
 // prefixed puts the file in front of each line of an error.
@@ -194,15 +203,15 @@ func (r *partedReader) filter(n *yaml.Node) []PCIDevice {
 	filter := []PCIDevice{}
 	for _, d := range nodes {
 		// Without quotes YAML takes it for a number, which is the same to us.
-		digits, hex := strings.CutPrefix(strings.ToLower(d.Value), "0x")
-		id, err := strconv.ParseUint(digits, 16, 32)
+		var id PCIDevice
+		err := id.UnmarshalText([]byte(d.Value))
 		switch {
-		case d.Kind != yaml.ScalarNode || d.Anchor != "" || !hex || len(digits) != 8 || err != nil:
+		case d.Kind != yaml.ScalarNode || d.Anchor != "" || err != nil:
 			r.bad(d, "device-filter is a PCI id such as 0x20B010DE, not %q", clip(d.Value))
-		case slices.Contains(filter, PCIDevice(id)):
+		case slices.Contains(filter, id):
 			r.bad(d, "device-filter names %s twice", d.Value)
 		default:
-			filter = append(filter, PCIDevice(id))
+			filter = append(filter, id)
 		}
 	}
 	if len(filter) == 0 && n.Kind == yaml.SequenceNode && len(nodes) == 0 {

@@ -68,8 +68,14 @@ func put(n *yaml.Node, key string, value *yaml.Node) {
 	n.Content = append(n.Content, word(key), value)
 }
 
-// word is a string: the encoder quotes it where it would read as something else.
-func word(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
+// word is a string, quoted where YAML 1.1 or 1.2 would read something else: "no".
+func word(s string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
+	if err := n.Encode(s); err != nil {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	return n
+}
 
 func number(i int) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: strconv.Itoa(i)}

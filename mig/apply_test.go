@@ -1,0 +1,412 @@
+package mig
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// ends holds an outcome, its error and what is left against what must be.
+func ends(t *testing.T, f *fakeGPU, e Executor, out Outcome, err error, end End, says string, places ...Place) {
+	t.Helper()
+	if out.End != end || (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+		t.Errorf("%s, %v; want %s, %q", out.End, err, end, says)
+	}
+	if got := f.s.Layout(); !got.Equal(NewLayout(places...)) {
+		t.Errorf("the layout is %s, want %s", f.s.Chip.Format(got), f.s.Chip.Format(NewLayout(places...)))
+	}
+	b, err := ReadBook(e.Dir, testGPU)
+	if err != nil || (b.Change != nil) != (end == EndDegraded) || (b.Degraded != "") != (end == EndDegraded) {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
+
+func TestApplyChangesOnlyTheRest(t *testing.T) {
+	f, e := given(t, three4, two0, two2)
+	f.hold(three4, 77)
+	out, err := e.Apply(t.Context(), testGPU, on(three4, two0, Place{19, 2}, Place{19, 3}))
+	ends(t, f, e, out, err, ReachedWanted, "", three4, two0, Place{19, 2}, Place{19, 3})
+	if d := cmp.Diff([]string{"destroy 14@2", "create 19@2", "create 19@3"}, f.calls); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	for _, i := range out.State.Instances {
+		if i.Owner != Ours {
+			t.Errorf("%+v", i)
+		}
+	}
+	out, err = e.Apply(t.Context(), testGPU, on(three4, two0, Place{19, 2}, Place{19, 3}))
+	ends(t, f, e, out, err, Unchanged, "", three4, two0, Place{19, 2}, Place{19, 3})
+}
+
+// TestApplyRefuses: nothing is touched where the whole cannot be done.
+func TestApplyRefuses(t *testing.T) {
+	f, e := given(t, two0, two2)
+	f.hold(two2, 77)
+	f.put(three4, 4) // foreign
+	before := f.s.Layout()
+	for _, c := range []struct {
+		w    Wanted
+		says string
+		is   error
+	}{
+		{on(three0), "destroy 2g.10gb at 2: in use by another client; held by pid 77", ErrInUse},
+		{on(seven0), "3g.20gb at 4 (GPU instance 94) is not ours and is left alone; remove it yourself if nobody needs it: nvidia-smi mig -dci -i " + string(testGPU) + " -gi 94 && ", nil},
+		{Wanted{}, "is not ours and would be lost with MIG mode", nil},
+		{on(three0, two0), "overlap", nil},
+		{on(Place{9, 1}), "3g.20gb cannot start at 1", nil},
+		{on(Place{77, 1}), "no MIG profile with the id 77", nil},
+		{Wanted{Layout: NewLayout(two0)}, "wanted without MIG mode", nil},
+	} {
+		out, err := e.Apply(t.Context(), testGPU, c.w)
+		ends(t, f, e, out, err, Unchanged, c.says, before...)
+		if c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("%v is no %v", err, c.is)
+		}
+		if _, _, errPreview := e.Preview(t.Context(), testGPU, c.w); errPreview == nil || errPreview.Error() != err.Error() {
+			t.Errorf("preview says %v, apply %v", errPreview, err)
+		}
+	}
+	if len(f.calls) > 0 {
+		t.Errorf("calls: %v", f.calls)
+	}
+	f.s.Capable = false
+	if out, err := e.Apply(t.Context(), testGPU, on()); !errors.Is(err, ErrNotCapable) || out.End != Unchanged {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// TestApplyFails goes back to the former layout whatever the failure is.
+func TestApplyFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		break_ func(f *fakeGPU, e *Executor)
+		says   string
+	}{
+		"a destroy that lies": {func(f *fakeGPU, _ *Executor) { f.lies["destroy"] = true }, "the instance is still there"},
+		"a create that lies":  {func(f *fakeGPU, _ *Executor) { lieOnce(f) }, "not there with one whole compute instance"},
+		"no room":             {func(f *fakeGPU, _ *Executor) { failOnce(f, "create", ErrNoRoom) }, "insufficient resources"},
+		"unknown":             {func(f *fakeGPU, _ *Executor) { failOnce(f, "create", errBroken) }, "create 4g.20gb at 0: broken"},
+		"no compute instance": {func(f *fakeGPU, _ *Executor) { halfOnce(f) }, "not there with one whole compute instance"},
+		"no device node": {func(_ *fakeGPU, e *Executor) {
+			e.Publish = func(_ context.Context, _ State, i Instance) error {
+				return map[Place]error{four0: errBroken}[i.Place]
+			}
+		}, "broken"},
+		"a divided instance": {func(f *fakeGPU, _ *Executor) {
+			f.after = func(call string, p Place) {
+				if call == "create" && p == four0 {
+					f.s.Instances[len(f.s.Instances)-1].Compute[0].Multiprocessors = 14
+				}
+			}
+		}, "one whole compute instance"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, e := given(t, two0, two2, three4)
+			f.hold(three4, 77)
+			c.break_(f, &e)
+			out, err := e.Apply(t.Context(), testGPU, on(four0, three4))
+			if name == "a divided instance" { // which gpuslot must not touch any more
+				if out.End != EndDegraded {
+					t.Errorf("%+v, %v", out, err)
+				}
+				return
+			}
+			ends(t, f, e, out, err, ReachedFormer, c.says, two0, two2, three4)
+			if slices.Contains(f.calls, "destroy 9@4") {
+				t.Error("a busy instance is touched")
+			}
+		})
+	}
+}
+
+func failOnce(f *fakeGPU, call string, err error) {
+	f.before = func(c string, _ Place) error {
+		if c != call {
+			return nil
+		}
+		f.before = nil
+		return err
+	}
+}
+
+func lieOnce(f *fakeGPU) {
+	f.before = func(c string, _ Place) error {
+		f.lies["create"] = c == "create" && !f.lies["told"]
+		f.lies["told"] = f.lies["told"] || c == "create"
+		return nil
+	}
+}
+
+// halfOnce leaves the first new instance without its compute instance.
+func halfOnce(f *fakeGPU) {
+	f.after = func(call string, _ Place) {
+		if call == "create" {
+			f.s.Instances[len(f.s.Instances)-1].Compute = nil
+			f.after = nil
+		}
+	}
+}
+
+// TestApplyWaits: IN_USE goes by itself, or it does not.
+func TestApplyWaits(t *testing.T) {
+	f, e := given(t, two0)
+	tries := 0
+	f.before = func(call string, _ Place) error {
+		if tries++; call == "destroy" && tries < 3 {
+			return ErrInUse
+		}
+		return nil
+	}
+	out, err := e.Apply(t.Context(), testGPU, on(three0))
+	ends(t, f, e, out, err, ReachedWanted, "", three0)
+	f.before = func(call string, _ Place) error {
+		return map[string]error{"destroy": ErrInUse}[call]
+	}
+	out, err = e.Apply(t.Context(), testGPU, on(two0))
+	ends(t, f, e, out, err, ReachedFormer, "destroy 3g.20gb at 0: in use by another client; held by nobody that NVML or /proc shows; DCGM", three0)
+	if n := len(slices.DeleteFunc(f.calls, func(c string) bool { return c != "destroy 9@0" })); n != 3 {
+		t.Errorf("%d tries, want 3", n)
+	}
+}
+
+// TestPatience: the wait doubles, and a context ends it.
+func TestPatience(t *testing.T) {
+	f, e := given(t, two0)
+	e.Patience = Patience{}
+	f.before = func(string, Place) error { return ErrInUse }
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		if out, _ := e.Apply(t.Context(), testGPU, on(three0)); out.End != ReachedFormer {
+			t.Errorf("%+v", out)
+		}
+		if got := time.Since(start); got != 3100*time.Millisecond { // 100+200+400+800+1600
+			t.Errorf("%s", got)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+		defer cancel()
+		start = time.Now()
+		_, err := e.Apply(ctx, testGPU, on(three0))
+		if got := time.Since(start); got != 250*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s, %v", got, err)
+		}
+	})
+}
+
+// TestApplyCancelled: a caller that goes away leaves the former layout.
+func TestApplyCancelled(t *testing.T) {
+	f, e := given(t, two0, two2)
+	ctx, cancel := context.WithCancel(t.Context())
+	f.after = func(string, Place) { cancel() }
+	out, err := e.Apply(ctx, testGPU, on(three0))
+	ends(t, f, e, out, err, ReachedFormer, "context canceled", two0, two2)
+}
+
+// TestDegraded: neither way goes; then both do again.
+func TestDegraded(t *testing.T) {
+	f, e := given(t, two0, two2)
+	f.before = func(call string, _ Place) error { return map[string]error{"create": errBroken}[call] }
+	out, err := e.Apply(t.Context(), testGPU, on(three0))
+	ends(t, f, e, out, err, EndDegraded, "is degraded: neither the wanted nor the former layout could be reached")
+	out, err = e.Apply(t.Context(), testGPU, on(four0)) // it tries to go back first
+	ends(t, f, e, out, err, EndDegraded, "is degraded")
+	f.before, f.blind = nil, errBroken
+	if out, err = e.Recover(t.Context(), testGPU); out.End != EndDegraded || !errors.Is(err, errBroken) {
+		t.Errorf("%+v, %v", out, err)
+	}
+	f.blind = nil
+	out, err = e.Recover(t.Context(), testGPU)
+	ends(t, f, e, out, err, ReachedFormer, "", two0, two2)
+	out, err = e.Recover(t.Context(), testGPU)
+	ends(t, f, e, out, err, Unchanged, "", two0, two2)
+}
+
+// TestRelease: our own holders go first, and their refusal stops everything.
+func TestRelease(t *testing.T) {
+	f, e := given(t, two0, two2)
+	f.hold(two0, 5)
+	var released []Place
+	e.Release = func(_ context.Context, u gpu.UUID, i Instance) error {
+		released = append(released, i.Place)
+		f.s.Instances[0].Holders = nil
+		return map[bool]error{true: errBroken}[i.Place == two2]
+	}
+	out, err := e.Apply(t.Context(), testGPU, on(three0))
+	ends(t, f, e, out, err, Unchanged, "stop our own holders of the instance 2g.10gb at 2 (GPU instance 142): broken", two0, two2)
+	out, err = e.Apply(t.Context(), testGPU, on(two2))
+	ends(t, f, e, out, err, ReachedWanted, "", two2)
+	if d := cmp.Diff([]Place{two0, two2, two0}, released); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestMode: a reset only where the mode waits for one, and only of an idle GPU.
+func TestMode(t *testing.T) {
+	f, e := given(t)
+	f.s.Enabled, f.s.Pending, f.slow, e.Reset = false, false, true, f.reset
+	f.s.Holders = []Holder{{PID: 9}}
+	out, err := e.Apply(t.Context(), testGPU, on(two0))
+	ends(t, f, e, out, err, Unchanged, "enable-mig: in use by another client; held by pid 9")
+	f.s.Holders = nil
+	out, err = e.Apply(t.Context(), testGPU, on(two0))
+	ends(t, f, e, out, err, ReachedWanted, "", two0)
+	out, err = e.Apply(t.Context(), testGPU, Wanted{})
+	ends(t, f, e, out, err, ReachedWanted, "")
+	if d := cmp.Diff([]string{"mode 0@0", "reset", "create 14@0", "destroy 14@0", "mode 0@0", "reset"}, f.calls); d != "" || f.s.Enabled {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	// Refused: what is pending is taken back.
+	e.Reset = func(context.Context, gpu.UUID) error { return errBroken }
+	out, err = e.Apply(t.Context(), testGPU, on(two0))
+	ends(t, f, e, out, err, ReachedFormer, "the GPU needs a reset: broken; held by nobody")
+	if f.s.Pending || !errors.Is(err, ErrResetRequired) {
+		t.Errorf("pending %t, %v", f.s.Pending, err)
+	}
+	// What somebody else left pending is taken back under running jobs.
+	f.s.Pending, f.s.Holders, f.calls = true, []Holder{{PID: 9}}, nil
+	out, err = e.Apply(t.Context(), testGPU, Wanted{})
+	ends(t, f, e, out, err, ReachedWanted, "")
+	if f.s.Pending {
+		t.Error("MIG mode is still pending")
+	}
+}
+
+// TestBoot: after a boot nothing is ours, and the same is made again.
+func TestBoot(t *testing.T) {
+	f, e := given(t, two0, three4)
+	f.s.Instances, f.s.Enabled, f.s.Pending = nil, false, false
+	f.put(three4, 4)
+	f.s.Enabled, f.s.Pending = true, true // somebody was faster, at one of our places
+	e.Boot = "second"
+	w, ok, err := e.Applied(testGPU)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	out, err := e.Apply(t.Context(), testGPU, w)
+	ends(t, f, e, out, err, ReachedWanted, "", two0, three4)
+	b, err := ReadBook(e.Dir, testGPU)
+	if d := cmp.Diff([]Owned{{two0, 3}}, b.Owned); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+// TestIntent: what is about to be done stands in the file before it is done.
+func TestIntent(t *testing.T) {
+	f, e := given(t, two0)
+	f.before = func(call string, p Place) error {
+		b, err := ReadBook(e.Dir, testGPU)
+		if err != nil || b.Change == nil || b.Change.Step == nil || string(b.Change.Step.Verb) != call || b.Change.Step.Place != p {
+			t.Errorf("before %s %v: %+v, %v", call, p, b.Change, err)
+		}
+		return nil
+	}
+	out, err := e.Apply(t.Context(), testGPU, on(three0, three4))
+	ends(t, f, e, out, err, ReachedWanted, "", three0, three4)
+	if len(f.calls) != 3 {
+		t.Error(f.calls)
+	}
+	// Where it cannot be written nothing is done.
+	f.calls = nil
+	if err := os.Chmod(e.Dir+"/mig", 0o500); err != nil || os.Geteuid() == 0 {
+		t.Log("root writes everywhere: the refusal is not seen here")
+		return
+	}
+	if out, err := e.Apply(t.Context(), testGPU, on()); err == nil || len(f.calls) > 0 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+func TestLocked(t *testing.T) {
+	f, e := given(t, two0)
+	unlock, err := lockGPU(e.Dir, testGPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, try := range []func() (Outcome, error){
+		func() (Outcome, error) { return e.Apply(t.Context(), testGPU, on()) },
+		func() (Outcome, error) { return e.Recover(t.Context(), testGPU) },
+	} {
+		out, err := try()
+		ends(t, f, e, out, err, Unchanged, "another gpuslot changes the layout", two0)
+	}
+	unlock()
+	out, err := e.Apply(t.Context(), testGPU, on())
+	ends(t, f, e, out, err, ReachedWanted, "")
+}
+
+// death ends a change where a process would be killed.
+type death struct{}
+
+// TestDeath: a process that dies before or after any call, and fails before
+// that, leaves a book that the next one ends in the wanted or the former layout.
+// What is busy or foreign is never touched.
+func TestDeath(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(rt *rapid.T) {
+		_ = os.RemoveAll(dir + "/mig")
+		f := newFake(rt)
+		ls, err := Enumerate(f.s.Chip)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		e := f.executor(dir)
+		former := ls.all[rapid.IntRange(0, len(ls.all)-1).Draw(rt, "former")]
+		wanted := ls.all[rapid.IntRange(0, len(ls.all)-1).Draw(rt, "wanted")]
+		if _, err := e.Apply(t.Context(), testGPU, on(ls.layout(former.set)...)); err != nil {
+			rt.Fatal(err)
+		}
+		var busy Layout
+		for _, p := range ls.layout(former.set) {
+			if rapid.IntRange(0, 3).Draw(rt, "busy") == 0 {
+				f.hold(p, 77)
+				busy = append(busy, p)
+			}
+		}
+		fails := rapid.SampledFrom([]error{nil, nil, ErrInUse, ErrNoRoom, errBroken}).Draw(rt, "fails")
+		failAt, dieAt := rapid.IntRange(1, 8).Draw(rt, "fail at"), rapid.IntRange(1, 16).Draw(rt, "die at")
+		calls := 0
+		f.before = func(call string, p Place) error {
+			if busy.Contains(p) && call == "destroy" {
+				rt.Errorf("%v is busy", p)
+			}
+			if calls++; calls == dieAt {
+				panic(death{})
+			}
+			if calls/2+1 == failAt {
+				return fails
+			}
+			return nil
+		}
+		f.after = func(string, Place) {
+			if calls++; calls == dieAt {
+				panic(death{})
+			}
+		}
+		func() {
+			defer func() {
+				if r := recover(); r != nil && r != any(death{}) {
+					panic(r)
+				}
+			}()
+			_, _ = e.Apply(t.Context(), testGPU, on(ls.layout(wanted.set)...))
+		}()
+		f.before, f.after = nil, nil
+		_, err = e.Recover(t.Context(), testGPU)
+		l := f.s.Layout()
+		b, errBook := ReadBook(dir, testGPU)
+		if err != nil || errBook != nil || b.Change != nil || b.Degraded != "" || len(b.Owned) != len(l) {
+			rt.Errorf("%v, %v, %+v", err, errBook, b)
+		}
+		if !l.Equal(ls.layout(former.set)) && !l.Equal(ls.layout(wanted.set)) {
+			rt.Errorf("%s is neither %s nor %s", f.s.Chip.Format(l), f.s.Chip.Format(ls.layout(former.set)), f.s.Chip.Format(ls.layout(wanted.set)))
+		}
+	})
+}

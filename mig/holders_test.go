@@ -1,0 +1,75 @@
+package mig
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// proc writes a /proc: a path below it with its text, or "-> TARGET" for a link.
+func proc(t *testing.T, files map[string]string) Proc {
+	t.Helper()
+	root := t.TempDir()
+	for path, text := range files {
+		path = filepath.Join(root, path)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil && len(text) > 3 && text[:3] == "-> " {
+			err = os.Symlink(text[3:], path)
+		} else if err == nil {
+			err = os.WriteFile(path, []byte(text), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Proc{Root: root}
+}
+
+func TestHolders(t *testing.T) {
+	self := strconv.Itoa(os.Getpid())
+	p := proc(t, map[string]string{
+		// As the driver prints it (MIG User Guide, Device Nodes and Capabilities).
+		"driver/nvidia-caps/mig-minors": "config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\ngpu0/gi11/access 102\ngpu1/gi1/access 147\n",
+		"100/comm":                      "python3\n",
+		"100/cgroup":                    "0::/system.slice/condor.service/htcondor/condor_var_lib_condor_execute_slot1_1@node\n",
+		"200/comm":                      "dcgm-exporter\n",
+		"200/cgroup":                    "12:memory:/system.slice/other.service\n1:name=systemd:/system.slice/nvidia-dcgm.service\n0::/\n",
+		"200/fd/0":                      "-> /dev/null",
+		"200/fd/7":                      "-> /dev/nvidia-caps/nvidia-cap13",
+		"300/comm":                      "neighbour\n",
+		"300/fd/1":                      "-> /dev/nvidia-caps/nvidia-cap102",
+		"300/fd/2":                      "-> /dev/nvidia-caps/nvidia-cap147",
+		"300/fd/3":                      "-> /dev/nvidia0",
+		"self/fd/1":                     "-> /dev/nvidia-caps/nvidia-cap12",
+		self + "/fd/1":                  "-> /dev/nvidia-caps/nvidia-cap12",
+	})
+	python := Holder{PID: 100, Command: "python3", Unit: "condor.service"}
+	dcgm := Holder{PID: 200, Command: "dcgm-exporter", Unit: "nvidia-dcgm.service"}
+	neighbour := Holder{PID: 300, Command: "neighbour"}
+	gone := Holder{PID: 999}
+	i := Instance{ID: 1, Holders: []Holder{{PID: 999}, {PID: 100}}}
+	s := State{GPU: GPU{Instances: []Instance{i}}, Holders: []Holder{{PID: 300}, {PID: 100}}}
+	for name, c := range map[string]struct{ got, want []Holder }{
+		"an instance":        {p.holdersOf(s, i), []Holder{python, dcgm, gone}},
+		"without a minor":    {p.holdersOf(State{Minor: -1}, Instance{ID: 1}), nil},
+		"the GPU":            {p.users(s), []Holder{python, neighbour, gone}},
+		"who has its node":   {p.openers(s), []Holder{neighbour}},
+		"another GPU's node": {p.openers(State{Minor: 1}), nil},
+		"named":              {p.named(s).Instances[0].Holders, []Holder{gone, python}},
+	} {
+		if len(c.got)+len(c.want) > 0 {
+			if d := cmp.Diff(c.want, c.got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", name, d)
+			}
+		}
+	}
+	if i.Holders[1] != (Holder{PID: 100}) {
+		t.Error("naming writes into the state that it was given")
+	}
+	if got := DescribeHolders([]Holder{python, gone, {Slot: "slot1_1"}, {}}); got != "pid 100 (python3, condor.service), pid 999, a slot (slot1_1), a process that NVML cannot name" {
+		t.Error(got)
+	}
+}
