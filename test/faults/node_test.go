@@ -146,6 +146,7 @@ func (n *node) configure(more string) {
 shares = %d
 [health]
 interval = "1s"
+attach_within = "1s"
 [budgets]
 grace = "1s"
 [htcondor]
