@@ -103,6 +103,7 @@ type Agent struct {
 	ends sync.WaitGroup
 	// booked wakes the comparison with the startd, wake the loop.
 	booked, wake chan struct{}
+	orders       chan order
 
 	// The loop's own. Recalled is the plan of the agent before this one.
 	recalled   plan.Plan

@@ -210,6 +210,15 @@ func (f *fakeDaemons) Prove(_ context.Context, w mps.Wanted) (mps.Proof, error) 
 	return f.proof(d), nil
 }
 
+func (f *fakeDaemons) Restart(ctx context.Context, w mps.Wanted) mps.Result {
+	f.kill(w.GPU, true)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.happens("restart " + string(w.GPU))
+	f.running[w.GPU].limit = w.Limit
+	return mps.Result{GPU: w.GPU, Action: mps.Started, Proof: f.proof(f.running[w.GPU])}
+}
+
 func (f *fakeDaemons) Pulse(u gpu.UUID, p mps.Proof) mps.Pulse {
 	f.mu.Lock()
 	defer f.mu.Unlock()

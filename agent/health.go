@@ -16,6 +16,8 @@ type ControlDaemons interface {
 	Set(ctx context.Context, wanted []mps.Wanted) ([]mps.Result, error)
 	// Prove asks one daemon for its limits: see mps.Daemon.Prove.
 	Prove(ctx context.Context, w mps.Wanted) (mps.Proof, error)
+	// Restart ends a daemon and starts it anew: see mps.Daemons.Restart.
+	Restart(ctx context.Context, w mps.Wanted) mps.Result
 	// Pulse checks in microseconds that the proven processes still run.
 	Pulse(u gpu.UUID, p mps.Proof) mps.Pulse
 }

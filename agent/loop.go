@@ -45,6 +45,8 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 		case <-reload:
 			again = true
 			a.tell(a.manager.Reloading())
+		case o := <-a.orders:
+			a.carryOut(ctx, o)
 		case <-a.wake:
 			pause(ctx, spacing-time.Since(last))
 		case <-round.C:

@@ -30,6 +30,8 @@ type answers interface {
 	// end lets the MPS clients of the caller's slot leave.
 	end(ctx context.Context, c Caller) (*api.Ended, error)
 	status() *api.Status
+	// restart starts a GPU's control daemon anew.
+	restart(ctx context.Context, gpu string, force bool) (string, error)
 }
 
 // server answers the agent's socket: one request and one reply per connection.
@@ -140,10 +142,17 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 		}
 		return api.Reply{GPUs: s.answers.acceptances(), Holds: s.answers.holds()}
 	}
-	// ReadRequest lets no other through.
 	if !s.mayAsk(p) {
-		return api.Reply{Error: fmt.Sprintf("only root and the agent's account may ask for %s: run gpuslot %s as root", req.Op, req.Op)}
+		return api.Reply{Error: fmt.Sprintf("only root and the agent's account may ask for %s: run gpuslot as root", req.Op)}
 	}
+	if req.Op == api.OpRestart {
+		text, err := s.answers.restart(ctx, req.GPU, req.Force)
+		if err != nil {
+			return api.Reply{Error: err.Error()}
+		}
+		return api.Reply{Restarted: text}
+	}
+	// OpStatus: ReadRequest lets no other through.
 	return api.Reply{Status: s.answers.status()}
 }
 

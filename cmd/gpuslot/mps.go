@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+// restartPatience is above what the agent itself allows a restart.
+const restartPatience = 30 * time.Second
+
+func mpsCommand(f *flags) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "mps",
+		Short: "Act on the control daemons of shared GPUs",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(mpsRestart(f))
+	return c
+}
+
+func mpsRestart(f *flags) *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use:   "restart GPU",
+		Short: "Start a GPU's control daemon and its MPS server anew",
+		Long: `Restart ends the control daemon of one GPU with its MPS servers and starts it
+anew with its limits. The agent never does that by itself to a daemon that has
+clients: their jobs would fail. Without --force neither does this command.
+
+With --force the clients are first asked to leave (terminate_client), so that
+none is killed with work in flight; their jobs meet CUDA error 810.
+
+GPU is an index, a UUID or the beginning of one, as "gpuslot status" shows it.
+Run it as root.`,
+		Example: "  gpuslot mps restart 0\n  gpuslot mps restart GPU-5a1e0c11 --force",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx, cancel := context.WithTimeout(c.Context(), restartPatience)
+			defer cancel()
+			reply, err := api.Call(ctx, f.socket, api.Request{Op: api.OpRestart, GPU: args[0], Force: force})
+			if err != nil {
+				return err
+			}
+			if reply.Restarted == "" {
+				return errors.New("the agent answered without a result; gpuslot and gpuslotd may be of different versions")
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), reply.Restarted)
+			return err
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "although jobs use it, whose MPS clients then end")
+	return c
+}
