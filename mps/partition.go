@@ -77,7 +77,7 @@ func (d *Daemon) AddPartition(ctx context.Context, chunks int) (string, error) {
 // gone. One that has clients stays.
 func (d *Daemon) RemovePartition(ctx context.Context, id string) error {
 	_, name, ok := strings.Cut(id, "/")
-	if !ok || strings.ContainsAny(name, " /\n") || name == "" {
+	if !ok || strings.ContainsAny(name, " \t\n") || name == "" {
 		return d.fault(Invalid, nil, "%s is no id of a partition: take one from AddPartition", printable(id))
 	}
 	replies, _, err := d.converse(ctx, fmt.Sprintf("sm_partition rm %s %s", d.gpu, name), "lspart")
@@ -97,11 +97,12 @@ func (d *Daemon) RemovePartition(ctx context.Context, id string) error {
 }
 
 // parsePartitionID finds the id in "Partition GPU-…/D… created", or alone in
-// the reply, as the first documentation had it.
+// the reply, as the first documentation had it. A name is
+// base64, which may hold slashes.
 func parsePartitionID(reply, gpu string) (string, bool) {
 	for word := range strings.FieldsSeq(reply) {
 		before, name, ok := strings.Cut(word, "/")
-		if ok && name != "" && strings.EqualFold(before, gpu) && !strings.Contains(name, "/") {
+		if ok && name != "" && strings.EqualFold(before, gpu) {
 			return word, true
 		}
 	}

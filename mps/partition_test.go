@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gpuslot/gpuslot/test/sim"
 )
 
 // The replies are those of NVIDIA's documentation (static SM partitioning) and
@@ -40,10 +41,11 @@ func TestParsePartitionID(t *testing.T) {
 	for reply, want := range map[string]string{
 		"Partition " + id + " created": id,
 		id:                             id,
-		"":                             "",
-		string(uuid0):                  "",
-		string(uuid0) + "/":            "",
-		string(uuid1) + "/Dx4":         "",
+		"Partition " + string(uuid0) + "//BAA/A created": string(uuid0) + "//BAA/A",
+		"":                     "",
+		string(uuid0):          "",
+		string(uuid0) + "/":    "",
+		string(uuid1) + "/Dx4": "",
 		"Failed to fulfill the requested SM partition of 28 chunks, error CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION": "",
 		`Unknown command "sm_partition"`: "",
 	} {
@@ -114,6 +116,36 @@ func TestPartitions(t *testing.T) {
 	wantFault(t, err, Refused, "Failed to fulfill")
 	_, err = d.AddPartition(t.Context(), 0)
 	wantFault(t, err, Invalid)
+}
+
+// TestSimulatedPartitions: the same with the simulated daemon of R590.
+func TestSimulatedPartitions(t *testing.T) {
+	n := sim.New(t, "590.48.01", "H200")
+	r := runnerWith(t, onNode(t, n, "590.48.01", publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control"))))
+	r.Flags = []string{"-S"}
+	w := Wanted{GPU: onlyGPU(t, n), Limit: 4096, ThreadPercentage: 100}
+	s := New(r.Root, r.Program, r)
+	wantResults(t, set(t, s, []Wanted{w}), Started, 1)
+	d, err := s.Daemon(w.GPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := d.AddPartition(t.Context(), 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := d.Partitions(t.Context())
+	if err != nil || len(all) != 2 || *all[0].FreeChunks != 11 || !strings.HasSuffix(id, "/"+all[1].Name) || *all[1].UsedSMs != 40 || *all[1].HasClients {
+		t.Errorf("%s: %+v, %v", id, all, err)
+	}
+	_, err = d.AddPartition(t.Context(), 12)
+	wantFault(t, err, Refused, "Failed to fulfill")
+	if err := d.RemovePartition(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+	if all, err := d.Partitions(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
+	}
 }
 
 // TestNoPartitions: older daemons do not know the commands.

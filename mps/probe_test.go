@@ -107,6 +107,17 @@ func TestProbeOfNewerPrograms(t *testing.T) {
 	}
 }
 
+// TestProbeOfSimulated590: the simulated one knows -S itself.
+func TestProbeOfSimulated590(t *testing.T) {
+	needsRoot(t)
+	n := sim.New(t, "590.48.01", "H200")
+	program := onNode(t, n, "590.48.01", publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control")))
+	c, err := Probe(t.Context(), program)
+	if want := probed["555"] + ", static-partitions"; err != nil || c.String() != want {
+		t.Errorf("%s, %v; want %s: %+v", c, err, want, c)
+	}
+}
+
 // TestProbeSaysWhatItDoesNotKnow: a refusal that nobody has seen before is no answer.
 func TestProbeSaysWhatItDoesNotKnow(t *testing.T) {
 	real := publicCopy(t, driver.Control(driver.Dir(t, "550")))
