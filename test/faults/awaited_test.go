@@ -14,6 +14,8 @@ var (
 	budgetWatch = feature{"../../agent/sample.go", "watchedJobs("}
 	// cleanEnds: clients are terminated before a job is.
 	cleanEnds = feature{"../../agent/server.go", "api.OpEnd"}
+	// openVerb: an operator opens a GPU that the hardware's word closed.
+	openVerb = feature{"../../cmd/gpuslot/gpu.go", "override"}
 	// xidsClose: the hardware's word closes a GPU.
 	xidsClose = feature{"../../agent/agent.go", "Troubles"}
 )

@@ -300,6 +300,9 @@ func gpuLost(c *campaign, gpu int) {
 	c.simgpu("lose", strconv.Itoa(gpu))
 	c.outcome(gpu, "the GPU to close", c.closed(gpu))
 	c.simgpu("restore", strconv.Itoa(gpu))
+	if !xidsClose.awaited() {
+		c.openByHand(gpu) // XID 79 went with it
+	}
 	c.settle("the GPU to open again", c.serves(gpu))
 }
 
@@ -316,20 +319,23 @@ func xid(number int) func(*campaign, int) {
 			c.outcome(gpu, "the GPU to be open", c.open(gpu))
 		default:
 			c.outcome(gpu, "the GPU to close", c.closed(gpu))
-			// Somebody resets it, and says so.
-			c.simgpu("lose", index)
-			c.settle("the lost GPU to be seen", c.closed(gpu))
-			c.simgpu("restore", index)
 			c.openByHand(gpu)
-			c.settle("the GPU to open", c.open(gpu))
+			c.settle("the GPU to serve", c.serves(gpu))
 		}
 	}
 }
 
-// openByHand is the operator's word that a GPU may be used again.
+// openByHand is the operator's word that a GPU may be used again. Where the
+// program has no such verb yet, the agent is made to forget what it saw.
 func (c *campaign) openByHand(gpu int) {
-	if out, err := c.gpuslot("open", c.uuids[gpu]); err != nil {
-		c.fail(settles, "gpuslot open: "+out)
+	if openVerb.awaited() {
+		c.stopAgent(syscall.SIGTERM)
+		os.Remove(c.path("r/troubles.json"))
+		c.startAgent()
+		return
+	}
+	if out, err := c.gpuslot("gpu", "open", "--override", c.uuids[gpu]); err != nil {
+		c.fail(settles, "gpuslot gpu open: "+out)
 	}
 }
 
