@@ -29,7 +29,7 @@ func admitState() State {
 	return State{
 		Plan:  &plan.Plan{Host: gpu.Host{Name: "wn1"}, Driver: "550.163.01", GPUs: []plan.GPU{shared, whole, another}},
 		Pipes: "/run/gpuslot/mps", Now: now, MaxAge: time.Minute,
-		Health: Health{Proof: mps.Proof{PID: 7, Started: 8, At: now.Add(-10 * time.Second)}},
+		Health: Health{PrivilegeChecks: true, Proof: mps.Proof{PID: 7, Started: 8, At: now.Add(-10 * time.Second)}},
 	}
 }
 
@@ -199,25 +199,22 @@ func TestStaleServerIsNoWall(t *testing.T) {
 
 func TestWallOf(t *testing.T) {
 	for _, tt := range []struct {
-		driver        string
 		limit, budget gpu.MiB
 		health        Health
 		want          string
 	}{
-		{"550.163.01", 4096, 4096, Health{}, WallDaemon},
-		{"550.163.01", 4096, 4096, Health{Watched: true}, WallDaemon},
-		{"550.163.01", 4096, 4096, Health{Stale: true}, WallNone},
-		{"550.163.01", 4096, 4096, Health{Stale: true, Watched: true}, WallWatch},
-		{"550.163.01", 4096, 4095, Health{}, WallNone},
-		{"550.163.01", 4096, 4095, Health{Watched: true}, WallWatch},
-		{"535.261.03", 4096, 4096, Health{}, WallNone}, // any account may change its limit
-		{"535.261.03", 4096, 4096, Health{Watched: true}, WallWatch},
-		{"", 4096, 4096, Health{}, WallNone},
-		{"newest", 4096, 4096, Health{}, WallNone},
-		{"615.10", 4096, 8192, Health{}, WallDaemon},
+		{4096, 4096, Health{PrivilegeChecks: true}, WallDaemon},
+		{4096, 8192, Health{PrivilegeChecks: true}, WallDaemon},
+		{4096, 4096, Health{PrivilegeChecks: true, Watched: true}, WallDaemon},
+		{4096, 4096, Health{PrivilegeChecks: true, Stale: true}, WallNone},
+		{4096, 4096, Health{PrivilegeChecks: true, Stale: true, Watched: true}, WallWatch},
+		{4096, 4095, Health{PrivilegeChecks: true}, WallNone},
+		{4096, 4095, Health{PrivilegeChecks: true, Watched: true}, WallWatch},
+		{4096, 4096, Health{}, WallNone}, // any account may change its limit, or it is not known
+		{4096, 4096, Health{Watched: true}, WallWatch},
 	} {
-		if got := wallOf(tt.driver, tt.limit, tt.budget, tt.health); got != tt.want {
-			t.Errorf("wallOf(%q, %s, %s, %+v) = %s, want %s", tt.driver, tt.limit, tt.budget, tt.health, got, tt.want)
+		if got := wallOf(tt.limit, tt.budget, tt.health); got != tt.want {
+			t.Errorf("wallOf(%s, %s, %+v) = %s, want %s", tt.limit, tt.budget, tt.health, got, tt.want)
 		}
 	}
 }

@@ -7,6 +7,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"os"
@@ -54,8 +55,14 @@ type Options struct {
 	// Reload asks for the configuration to be read again.
 	Reload <-chan os.Signal
 
+	// MemoryLimits says whether the driver's NVML can hold a cgroup's VRAM to a
+	// limit, and whether that is known; nil if NVML is not in use.
+	MemoryLimits func() (has, known bool)
+
 	// For tests.
 	proc            string
+	sys             string
+	probe           func(ctx context.Context, program string) (mps.Capabilities, error)
 	daemons         ControlDaemons
 	clients         Clients
 	doors           Doors
@@ -92,6 +99,10 @@ type Agent struct {
 	troubles   Troubles
 	alarms     Alarms
 	metrics    *metrics.Metrics
+	// probe tries a control program, memoryLimits asks the driver, sys is /sys.
+	probe        func(ctx context.Context, program string) (mps.Capabilities, error)
+	memoryLimits func() (has, known bool)
+	sys          string
 
 	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.

@@ -57,6 +57,8 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	if reload || v.condorStale() {
 		v.condor = a.condorVersion(ctx, problem)
 	}
+	a.beat()
+	v.can = a.capabilities(ctx, last.can, v.next.Paths.ControlDaemon, v.rounds)
 	refused := checkCondor(v.condor, problem)
 	if v.closed == "" {
 		v.closed = refused
@@ -117,7 +119,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	a.beat()
 	problem(a.writePlan(v.config.Paths, v.plan))
 	if refused == "" {
-		problem(a.writeCondor(v.config, v.plan))
+		problem(a.writeCondor(v.config, v.plan, v.can))
 	}
 	a.publish(&v, start)
 }

@@ -440,6 +440,7 @@ func (ta *testAgent) options() Options {
 	return Options{
 		ConfigFile: filepath.Join(ta.dir, "gpuslot.toml"), Build: metrics.Build{Version: "test"},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd,
+		probe: func(context.Context, string) (mps.Capabilities, error) { return driver550(), nil },
 		proc: ta.proc.root, daemons: ta.daemons, clients: ta.daemons, doors: ta.doors,
 	}
 }
@@ -450,4 +451,10 @@ func (ta *testAgent) writeConfig(text string) {
 	if err := os.WriteFile(filepath.Join(ta.dir, "gpuslot.toml"), []byte(all), 0o644); err != nil {
 		ta.t.Fatal(err)
 	}
+}
+
+// driver550 is what the control daemon of driver 550 can do (measured).
+func driver550() mps.Capabilities {
+	yes, no := mps.Answer{Known: true, Has: true}, mps.Answer{Known: true}
+	return mps.Capabilities{ServerStatus: yes, PrivilegeChecks: yes, PIDFile: yes, MultiUser: no, StaticPartitions: no, ProtocolV3: no}
 }

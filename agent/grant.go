@@ -12,7 +12,7 @@ import (
 
 // grantShared is the job's slice, in NVIDIA's and our variables.
 func (s State) grantShared(g *plan.GPU, budget gpu.MiB) *api.Grant {
-	wall := wallOf(s.Plan.Driver, g.LargestRequest, budget, s.Health)
+	wall := wallOf(g.LargestRequest, budget, s.Health)
 	mib := strconv.FormatInt(int64(budget), 10)
 	env := map[string]string{
 		"CUDA_VISIBLE_DEVICES":             string(g.UUID),
@@ -64,14 +64,12 @@ const (
 )
 
 // wallOf says what holds a budget. The daemon's limit does if it is not above
-// the budget and the server was started under it, except up to driver 535,
-// where any account may change it (measured on 535.261.03); of an unknown
-// driver nothing is claimed. The watch holds where the GPU's processes are seen.
-func wallOf(driver string, limit, budget gpu.MiB, h Health) string {
-	branch, _, _ := strings.Cut(driver, ".")
-	n, err := strconv.Atoi(branch)
+// the budget, the server was started under it, and a trial has shown that other
+// accounts cannot change it (on driver 535 they can). The watch holds where the
+// GPU's processes are seen.
+func wallOf(limit, budget gpu.MiB, h Health) string {
 	switch {
-	case err == nil && n >= 550 && budget >= limit && !h.Stale:
+	case h.PrivilegeChecks && budget >= limit && !h.Stale:
 		return WallDaemon
 	case h.Watched:
 		return WallWatch

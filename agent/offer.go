@@ -21,8 +21,11 @@ func (a *Agent) writePlan(paths config.Paths, p plan.Plan) error {
 }
 
 // writeCondor writes what HTCondor reads at the start of the startd.
-func (a *Agent) writeCondor(cfg config.Config, p plan.Plan) error {
+func (a *Agent) writeCondor(cfg config.Config, p plan.Plan, can Capabilities) error {
 	n := a.node(cfg, p)
+	if words, known := can.words(); known {
+		n.MPS = &words
+	}
 	if changed, err := writeIfChanged(InventoryAdsFile(cfg.Paths), condor.InventoryAds(n)); err != nil {
 		return err
 	} else if changed {

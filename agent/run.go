@@ -72,6 +72,13 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if doors == nil {
 		doors = doorsOf{PipeRoot(cfg.Paths)}
 	}
+	if a.probe = o.probe; a.probe == nil {
+		a.probe = mps.Probe
+	}
+	if a.sys = o.sys; a.sys == "" {
+		a.sys = "/sys"
+	}
+	a.memoryLimits = o.MemoryLimits
 	root := o.proc
 	if root == "" {
 		root = "/proc"

@@ -114,7 +114,7 @@ func (a *Agent) wall(v *view, u gpu.UUID, budget gpu.MiB) string {
 	case !g.Shared():
 		return WallWhole
 	}
-	return wallOf(v.plan.Driver, g.LargestRequest, budget, a.health(v, u, time.Now()))
+	return wallOf(g.LargestRequest, budget, a.health(v, u, time.Now()))
 }
 
 // olderLayout compares the fingerprint that the startd runs with. A startd

@@ -99,7 +99,7 @@ func (a *Agent) status() *api.Status {
 	s := &api.Status{
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
-		Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
+		MPS: v.can.forStatus(), Walls: v.can.missing(), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
 	}
 	for _, u := range v.plan.Absent {
 		s.Absent = append(s.Absent, string(u))
@@ -129,7 +129,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	}
 	j, guard := a.judge(v, g, now), v.guards[g.UUID]
 	s.Accept, s.Reason, s.Tenant, s.UsedMiB = j.reason == "", j.reason, j.tenant, int64(j.used)
-	s.ComputeMode, s.Wall = v.modes[g.UUID], wallOf(v.plan.Driver, g.LargestRequest, g.DefaultRequest, j.health)
+	s.ComputeMode, s.Wall = v.modes[g.UUID], wallOf(g.LargestRequest, g.DefaultRequest, j.health)
 	if p := guard.proof; !p.At.IsZero() {
 		s.ProvedAt, s.LimitMiB = p.At, int64(guard.wanted.Limit)
 		if j.health.Check == nil {
@@ -140,7 +140,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	uses := a.uses(g.UUID)
 	s.UseMiB, s.Strangers = uses.mib, uses.strangers
 	for _, r := range j.running {
-		r.Wall = wallOf(v.plan.Driver, g.LargestRequest, r.Budget, j.health)
+		r.Wall = wallOf(g.LargestRequest, r.Budget, j.health)
 		if len(s.Jobs) == 0 || weaker(r.Wall, s.Wall) {
 			s.Wall = r.Wall
 		}
@@ -213,6 +213,7 @@ func (a *Agent) snapshot() metrics.Snapshot {
 		Absent: v.plan.Absent, Planned: v.planned, ConfigRead: v.configRead, ConfigOK: v.configOK,
 		Rounds: v.rounds, RoundOK: v.roundOK, RoundTook: v.took, Applied: v.applied,
 	}
+	s.Capabilities = v.can.forMetrics()
 	if said := a.startdSays.Load(); said.err == nil && !said.at.IsZero() {
 		s.OlderLayout = &said.older
 	}

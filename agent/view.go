@@ -38,6 +38,8 @@ type view struct {
 	reasons map[gpu.UUID]string
 	// modes tell each shared GPU's compute mode in force.
 	modes map[gpu.UUID]string
+	// can is what the installed control daemon, driver and kernel can do.
+	can Capabilities
 	// condor is HTCondor's version; zero if unknown.
 	condor condor.Version
 	// problems are complete sentences, for status and log.
@@ -52,6 +54,8 @@ type view struct {
 func (v *view) health(u gpu.UUID) Health {
 	g := v.guards[u]
 	h := Health{Proof: g.proof, Closed: g.closed(), Stale: len(g.proof.Stale) > 0}
+	checks := v.can.MPS.PrivilegeChecks
+	h.PrivilegeChecks = v.can.Tried && checks.Known && checks.Has
 	switch {
 	case v.closed != "":
 		h.Closed = v.closed

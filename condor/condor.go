@@ -18,6 +18,9 @@ type Node struct {
 	CPUOnly Share
 	// Driver is the NVIDIA driver's version; empty if unknown.
 	Driver string
+	// MPS is what the installed control daemon, driver and kernel can do; nil if
+	// that is not known.
+	MPS *[]string
 	// CUDA is the driver's CUDA version ("12.4"); empty if unknown.
 	CUDA string
 	// Devices in the order of their slot types; may be empty.

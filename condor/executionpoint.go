@@ -161,5 +161,10 @@ func (t *text) attributes(n Node, plan string) {
 	t.set("GPUSlotVersion", "%s", classad.Quote(n.Version))
 	t.set("GPUSlotPlan", "%s", classad.Quote(plan))
 	t.set("GPUSlotAbsentGPUs", "%s", classad.Quote(strings.Join(absent, ", ")))
-	t.set("STARTD_ATTRS", "$(STARTD_ATTRS) GPUSlotVersion GPUSlotPlan GPUSlotAbsentGPUs GPUSlotUUID")
+	names := "GPUSlotVersion GPUSlotPlan GPUSlotAbsentGPUs GPUSlotUUID"
+	if n.MPS != nil {
+		t.set("GPUSlotMPS", "%s", classad.Quote(strings.Join(*n.MPS, ", ")))
+		names += " GPUSlotMPS"
+	}
+	t.set("STARTD_ATTRS", "$(STARTD_ATTRS) %s", names)
 }

@@ -30,6 +30,8 @@ var (
 	daemonProof    = desc("control_daemon_proof_timestamp_seconds", "When the GPU's control daemon last proved its health.", "gpu")
 	daemonRestarts = desc("control_daemon_restarts_total", "Processes of the GPU's control daemon seen beyond the first since the agent started.", "gpu")
 
+	capability = desc("mps_capability", "Whether the installed control daemon, driver and kernel have a capability, by trial.", "capability")
+
 	configOK   = desc("config_last_reload_successful", "Whether the last reading of the configuration led to a plan in force.")
 	configTime = desc("config_last_reload_timestamp_seconds", "When the configuration was last read, successfully or not.")
 
@@ -43,7 +45,7 @@ var (
 func all() []*prometheus.Desc {
 	return []*prometheus.Desc{
 		gpuInfo, gpuMemory, gpuAbsent, gpuAccepting, gpuShares, gpuUsed, gpuPool, gpuBudgeted,
-		daemonUp, daemonProof, daemonRestarts, configOK, configTime,
+		daemonUp, daemonProof, daemonRestarts, capability, configOK, configTime,
 		applyRounds, applyOK, applyDuration, planTime, olderLayout,
 	}
 }
@@ -78,6 +80,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	if s.OlderLayout != nil {
 		gauge(olderLayout, number(*s.OlderLayout))
+	}
+	for name, has := range s.Capabilities {
+		gauge(capability, number(has), name)
 	}
 	for _, u := range s.Absent {
 		gauge(gpuAbsent, 1, string(u))

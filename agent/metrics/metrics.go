@@ -30,6 +30,9 @@ type Snapshot struct {
 	RoundOK   bool
 	RoundTook time.Duration
 	Applied   time.Time
+	// Capabilities are what the installed control daemon, driver and kernel can
+	// do, by name; those not known are left out.
+	Capabilities map[string]bool
 	// OlderLayout: the startd runs with another layout than the plan's; nil if unknown.
 	OlderLayout *bool
 }

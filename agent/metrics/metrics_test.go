@@ -40,7 +40,7 @@ func full() Snapshot {
 		Planned:    true,
 		ConfigRead: time.Unix(1760000001, 0), ConfigOK: true,
 		Rounds: 12, RoundOK: true, RoundTook: 250 * time.Millisecond, Applied: time.Unix(1760000002, 0),
-		OlderLayout: &older,
+		OlderLayout: &older, Capabilities: map[string]bool{"server-status": true, "multi-user": false},
 	}
 }
 

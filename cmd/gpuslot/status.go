@@ -157,8 +157,42 @@ func notes(s api.Status) []string {
 	if s.ConfigError != "" {
 		out = append(out, fmt.Sprintf("warning: %s was rejected, the plan before it is still in force: %s", s.ConfigFile, s.ConfigError))
 	}
+	if line := capabilities(s.MPS); line != "" {
+		out = append(out, line)
+	}
+	for _, w := range s.Walls {
+		out = append(out, "missing wall: "+w)
+	}
 	for _, w := range s.Warnings {
 		out = append(out, "warning: "+w)
 	}
 	return out
+}
+
+// capabilities is one line about what control daemon, driver and kernel can do.
+func capabilities(all []api.Capability) string {
+	var has, lacks, unknown []string
+	for _, c := range all {
+		switch {
+		case c.Has == nil:
+			unknown = append(unknown, c.Name)
+		case *c.Has:
+			has = append(has, c.Name)
+		default:
+			lacks = append(lacks, c.Name)
+		}
+	}
+	var parts []string
+	for _, p := range []struct {
+		word  string
+		names []string
+	}{{"has", has}, {"lacks", lacks}, {"not known:", unknown}} {
+		if len(p.names) > 0 {
+			parts = append(parts, p.word+" "+strings.Join(p.names, ", "))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "MPS " + strings.Join(parts, "; ")
 }

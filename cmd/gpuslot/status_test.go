@@ -15,11 +15,15 @@ func TestStatusRemarks(t *testing.T) {
 		{Index: 1, ComputeMode: "exclusive-process", Server: "1 server"},
 		{Index: 2, ComputeMode: mode},
 	}}
+	yes, no := true, false
+	s.MPS = []api.Capability{{Name: "server-status", Has: &yes}, {Name: "multi-user", Has: &no}, {Name: "cgroup-limits"}}
+	s.Walls = []string{"Accounts take turns."}
 	var b strings.Builder
 	statusText(&b, s)
 	for _, want := range []string{
 		"* GPU 0, 2: " + mode + "\n",
 		"* GPU 0: no server yet (starts with the first job)\n",
+		"\nMPS has server-status; lacks multi-user; not known: cgroup-limits\nmissing wall: Accounts take turns.\n",
 		"default *  ", "exclusive-process  ", "1 server\n",
 	} {
 		if strings.Count(b.String(), want) < 1 {

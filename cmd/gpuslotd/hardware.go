@@ -66,6 +66,15 @@ func (h *nvmlHardware) Conditions(ctx context.Context, of []gpu.UUID) ([]gpu.Con
 	return lib.Conditions(ctx, of)
 }
 
+// memoryLimits says whether the driver can hold a cgroup's VRAM to a limit.
+func (h *nvmlHardware) memoryLimits() (has, known bool) {
+	lib, err := h.library()
+	if err != nil {
+		return false, false
+	}
+	return lib.HasMemoryLimits(), true
+}
+
 func (h *nvmlHardware) library() (*nvml.Library, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -101,6 +101,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		hw := &nvmlHardware{}
 		defer hw.close()
 		o.Hardware, o.Usage, o.Alarms, o.KernelLog = hw, hw, hw, agent.KernelLog
+		o.MemoryLimits = hw.memoryLimits
 		o.ExpectedGPUs = agent.ExpectedGPUs("/sys")
 		o.WaitForHardware = o.ExpectedGPUs > 0
 	}

@@ -77,7 +77,7 @@ func (c *crowd) look(ctx context.Context) error {
 // listed says whether gpuslot status has the MPS server that the GPU has.
 func listed(n simNode, g api.StatusGPU) bool {
 	server, one := n.server(g.Index)
-	return one && server.Daemon == g.DaemonPID && g.Server == fmt.Sprintf("listed: %d", server.PID)
+	return one && server.Daemon == g.DaemonPID && strings.Contains(g.Server, fmt.Sprintf("(pid %d, ", server.PID))
 }
 
 // lookAt says what is wrong on one GPU at one moment.

@@ -52,6 +52,9 @@ func All() []Scene {
 		{"Accounts", site.Sim, "a second account waits in the queue while the first one's MPS server has the GPU, and comes on after", accounts},
 		{"DroppedPipe", site.Sim, "a job that drops its pipe directory is refused by compute mode exclusive-process", droppedPipe},
 		{"KilledBusy", site.Sim, "a job killed in the middle of its work takes its neighbour on the GPU along; the server takes the next job", killedBusy},
+		{"OverBudget", site.Sim, "a job whose processes together use more than its budget is held with what to ask for; its neighbour runs on", overBudget},
+		{"RemovedBusy", site.Sim, "condor_rm of a job at work lets its MPS client leave first; its neighbour runs on", removedBusy},
+		{"ServerFault", site.Sim, "a fatal GPU error closes its GPU until the last client that met it has ended; other GPUs go on", serverFault},
 	}
 }
 

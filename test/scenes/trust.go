@@ -1,0 +1,184 @@
+package scenes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// twinJob is two processes, each within the limit that MPS holds it to. The job
+// ends as soon as one of them does, as programs that meet an error do.
+var twinJob = program{"twin.sh", `#!/bin/bash
+simjob alloc "$1" load 20 600s &
+simjob alloc "$1" load 20 600s &
+wait -n
+echo "one ended with $?"
+exit 1
+`}
+
+// overBudget: MPS limits a process, gpuslot the job.
+func overBudget(ctx context.Context, st *Stage) (err error) {
+	g := st.Inventory.GPUs[0]
+	hold, release, err := st.hold(ctx, "over")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	neighbour, err := st.submit(ctx, client(g.UUID, hold, "alloc 1000 until eof"))
+	if err != nil {
+		return err
+	}
+	twin := client(g.UUID, "", "")
+	twin.Program, twin.Arguments = twinJob, "3000"
+	cluster, err := st.submit(ctx, twin)
+	if err != nil {
+		return err
+	}
+	if _, err := st.waitClients(ctx, g.Index, 3, 1000); err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := st.waitJobs(ctx, cluster, held); err != nil {
+		return err
+	}
+	rows, err := st.JobAttrs(ctx, cluster, "HoldReasonCode", "HoldReasonSubCode", "HoldReason")
+	if err != nil {
+		return err
+	}
+	code, sub, reason := rows[0][0], rows[0][1], rows[0][2]
+	st.Check(code == "21" && sub == "76" && strings.Contains(reason, "MiB of 4096 MiB requested: ask for request_vram = "),
+		"two processes of 3000 MiB each in a budget of 4096 MiB: held after %s (%s/%s): %s", time.Since(begin).Round(time.Second), code, sub, reason)
+	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
+		return err
+	}
+	if err := release(); err != nil {
+		return err
+	}
+	return st.checkEnd(ctx, user, neighbour, "0", "until eof: ok", "its neighbour runs on")
+}
+
+// removedBusy: HTCondor's signal reaches a job whose clients have left.
+func removedBusy(ctx context.Context, st *Stage) (err error) {
+	g := st.Inventory.GPUs[1]
+	hold, release, err := st.hold(ctx, "removed")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	neighbour, err := st.submit(ctx, client(g.UUID, hold, "alloc 1000 until eof"))
+	if err != nil {
+		return err
+	}
+	busy, err := st.submit(ctx, client(g.UUID, hold, "alloc 1000 load 50 600s"))
+	if err != nil {
+		return err
+	}
+	if err := st.waitBusy(ctx, g.Index); err != nil {
+		return err
+	}
+	if err := st.remove(ctx, busy); err != nil {
+		return err
+	}
+	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
+		return err
+	}
+	log, err := st.Journal(ctx, "gpuslotd.service")
+	if err != nil {
+		return err
+	}
+	line := lineWith(log, fmt.Sprintf("MPS clients ended\" gpu=%s", g.UUID))
+	st.Check(line != "", "its client left before the signal: %s", oneLine(line))
+	if err := release(); err != nil {
+		return err
+	}
+	return st.checkEnd(ctx, user, neighbour, "0", "until eof: ok", "its neighbour runs on")
+}
+
+// waitBusy waits until a client of a GPU works.
+func (st *Stage) waitBusy(ctx context.Context, index int) error {
+	_, err := st.waitSim(ctx, "a client that works", func(n simNode) bool {
+		for _, p := range n.on(index, kindClient) {
+			if p.Load > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	return err
+}
+
+// serverFault: one client's fatal error ends the work of all on its GPU, closes
+// it while the server cannot take others, and leaves the other GPUs alone.
+func serverFault(ctx context.Context, st *Stage) (err error) {
+	g, other := st.Inventory.GPUs[0], st.Inventory.GPUs[1]
+	hold, release, err := st.hold(ctx, "fault")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	elsewhere, err := st.submit(ctx, client(other.UUID, hold, "alloc 1000 until eof"))
+	if err != nil {
+		return err
+	}
+	// It stays although its context is lost, as programs do that catch errors.
+	stubborn, err := st.submit(ctx, client(g.UUID, hold, "go on alloc 1000 until eof sleep 600s"))
+	if err != nil {
+		return err
+	}
+	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
+		return err
+	}
+	culprit, err := st.submit(ctx, client(g.UUID, noHold, "alloc 500 fault illegal_address"))
+	if err != nil {
+		return err
+	}
+	if err := st.waitJobs(ctx, culprit, completed); err != nil {
+		return err
+	}
+	reason, err := st.waitClosed(ctx, g.UUID)
+	if err != nil {
+		return err
+	}
+	st.Check(strings.Contains(reason, "FAULT") || strings.Contains(reason, "Xid 31"), "GPU %d is closed: %s", g.Index, reason)
+	if err := st.WaitAccept(ctx, len(st.Inventory.GPUs)); err != nil {
+		return err
+	}
+	st.Check(true, "it opens again when the last client that the fault met has been ended")
+	if err := st.waitJobs(ctx, stubborn, completed); err != nil {
+		return err
+	}
+	rows, err := st.JobAttrs(ctx, stubborn, "ExitSignal")
+	if err != nil {
+		return err
+	}
+	st.Check(rows[0][0] == "9", "that client was ended by signal %s", rows[0][0])
+	next, err := st.submit(ctx, client(g.UUID, noHold, "alloc 1000"))
+	if err != nil {
+		return err
+	}
+	if err := st.checkEnd(ctx, user, next, "0", "alloc 1000 MiB: ok", "the next job there"); err != nil {
+		return err
+	}
+	if err := release(); err != nil {
+		return err
+	}
+	return st.checkEnd(ctx, user, elsewhere, "0", "until eof: ok", "a job on GPU "+strconv.Itoa(other.Index)+" meanwhile")
+}
+
+// waitClosed waits until a GPU's slot says that it takes no jobs, and why.
+func (st *Stage) waitClosed(ctx context.Context, u gpu.UUID) (reason string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err = st.Wait(ctx, "the slot to say why it is closed", func() bool {
+		out, err := st.Run(ctx, "condor_status", "-constraint",
+			fmt.Sprintf(`SlotType == "Partitionable" && GPUSlotUUID == "%s" && GPUAccept == false`, u), "-af", "GPUAcceptReason")
+		reason = strings.TrimSpace(out.Stdout)
+		return err == nil && reason != ""
+	})
+	return reason, err
+}
