@@ -98,6 +98,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	}
 	a.beat()
 	v.guards = a.proveAll(ctx, last.guards, wanted, v.config.Health.Deadline)
+	a.tellForeignChanges(last.guards, v.guards)
 	if a.needsSet(v.guards, wanted) {
 		a.beat()
 		err := a.setAll(ctx, v.guards, wanted)
@@ -105,6 +106,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		problem(err)
 	}
 	a.lastWanted = wanted
+	a.mendServers(ctx, v.guards, v.config.Health.Deadline)
 	a.endLeftovers(v.guards, time.Now())
 	a.beat()
 	problem(a.seeConditions(ctx, &v))

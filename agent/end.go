@@ -19,6 +19,8 @@ type Clients interface {
 	Servers(ctx context.Context, u gpu.UUID) ([]mps.Server, error)
 	// EndClients lets processes leave: see mps.Daemon.EndClients.
 	EndClients(ctx context.Context, u gpu.UUID, pids []int, rules mps.EndRules) (mps.EndStep, error)
+	// SetServers gives running servers their limits: see mps.Daemon.SetServers.
+	SetServers(ctx context.Context, w mps.Wanted, servers []int) (mps.Proof, error)
 	// StartServer asks for an account's server: see mps.Daemon.StartServer.
 	StartServer(ctx context.Context, u gpu.UUID, uid uint32) error
 }
@@ -37,6 +39,14 @@ func (c controlDaemons) EndClients(ctx context.Context, u gpu.UUID, pids []int, 
 		return mps.EndStep{}, err
 	}
 	return d.EndClients(ctx, pids, rules)
+}
+
+func (c controlDaemons) SetServers(ctx context.Context, w mps.Wanted, servers []int) (mps.Proof, error) {
+	d, err := c.Daemon(w.GPU)
+	if err != nil {
+		return mps.Proof{}, err
+	}
+	return d.SetServers(ctx, w, servers...)
 }
 
 func (c controlDaemons) StartServer(ctx context.Context, u gpu.UUID, uid uint32) error {

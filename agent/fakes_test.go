@@ -96,6 +96,7 @@ type fakeDaemon struct {
 	frozen  bool
 	wedged  bool
 	servers []mps.Server
+	stale   []int
 }
 
 // fakeDaemons are control daemons behind the agent's interface. They record
@@ -157,6 +158,7 @@ func (f *fakeDaemons) Set(_ context.Context, wanted []mps.Wanted) ([]mps.Result,
 
 func (f *fakeDaemons) proof(d *fakeDaemon) mps.Proof {
 	p := mps.Proof{PID: d.process.PID, Started: d.process.Started, At: time.Now(), Limit: fmt.Sprintf("%dG", d.limit/1024), ThreadPercentage: "100.0"}
+	p.Stale = slices.Clone(d.stale)
 	for _, s := range d.servers {
 		p.Servers, p.States = append(p.Servers, s.PID), append(p.States, s)
 	}
@@ -188,6 +190,18 @@ func (f *fakeDaemons) EndClients(_ context.Context, u gpu.UUID, pids []int, _ mp
 	return mps.EndStep{Free: pids}, nil
 }
 
+func (f *fakeDaemons) SetServers(_ context.Context, w mps.Wanted, servers []int) (mps.Proof, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.running[w.GPU]
+	if d == nil || d.wedged || d.frozen {
+		return mps.Proof{}, f.fault(w.GPU, mps.Wedged)
+	}
+	f.happens(fmt.Sprintf("set servers %v", servers))
+	d.stale = nil
+	return f.proof(d), nil
+}
+
 func (f *fakeDaemons) StartServer(_ context.Context, u gpu.UUID, uid uint32) error {
 	f.happens(fmt.Sprintf("start server of %d", uid))
 	return nil
@@ -205,7 +219,8 @@ func (f *fakeDaemons) Prove(_ context.Context, w mps.Wanted) (mps.Proof, error) 
 	case d.wedged:
 		return mps.Proof{}, f.fault(w.GPU, mps.Wedged)
 	case d.limit != w.Limit:
-		return mps.Proof{}, f.fault(w.GPU, mps.WrongLimits)
+		return mps.Proof{}, &mps.Error{GPU: w.GPU, Fault: mps.WrongLimits, Text: "its limits are others: see its log",
+			Differs: []mps.Difference{{Setting: mps.SettingLimit, Read: d.limit.String(), Want: w.Limit.String()}}}
 	}
 	return f.proof(d), nil
 }
@@ -441,7 +456,7 @@ func (ta *testAgent) options() Options {
 		ConfigFile: filepath.Join(ta.dir, "gpuslot.toml"), Build: metrics.Build{Version: "test"},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd,
 		probe: func(context.Context, string) (mps.Capabilities, error) { return driver550(), nil },
-		proc: ta.proc.root, daemons: ta.daemons, clients: ta.daemons, doors: ta.doors,
+		proc:  ta.proc.root, daemons: ta.daemons, clients: ta.daemons, doors: ta.doors,
 	}
 }
 

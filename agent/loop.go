@@ -26,7 +26,7 @@ const (
 // loop applies again and again. Its heart beats here and in the steps of apply,
 // and nowhere else: a loop that hangs stops the pings, and systemd the agent.
 func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
-	interval := func() time.Duration { return a.view.Load().config.Health.Interval }
+	interval := func() time.Duration { return a.view.Load().until() }
 	round := time.NewTimer(interval())
 	defer round.Stop()
 	heart := time.NewTicker(pulse)
@@ -58,6 +58,21 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 		last = time.Now()
 		round.Reset(interval())
 	}
+}
+
+// recovering is the pace of the rounds while a server is not well: jobs wait
+// for the next proof.
+const recovering = 3 * time.Second
+
+// until is the time to the next round.
+func (v *view) until() time.Duration {
+	d := v.config.Health.Interval
+	for _, g := range v.guards {
+		if !g.servers.faulted.IsZero() || !g.servers.waiting.IsZero() {
+			d = min(d, recovering)
+		}
+	}
+	return d
 }
 
 // moved says whether a control daemon or a server is no longer what the last

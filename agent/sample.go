@@ -2,12 +2,14 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 // site is the agent as package usage asks it.
@@ -105,10 +107,25 @@ func (a *Agent) sample(ctx context.Context) {
 	for {
 		begin := time.Now()
 		a.sampler.Round(ctx)
+		a.greet()
 		broken = a.watch(ctx, broken, time.Now())
 		pause(ctx, a.view.Load().config.Usage.Interval-time.Since(begin))
 		if ctx.Err() != nil {
 			return
+		}
+	}
+}
+
+// greet wakes the loop for a server that no proof has told of yet: nothing is
+// known of its state and limits.
+func (a *Agent) greet() {
+	v := a.view.Load()
+	for _, d := range a.sampler.Snapshot().Devices {
+		for _, p := range d.Processes.Value {
+			known := slices.ContainsFunc(v.guards[d.GPU].proof.States, func(s mps.Server) bool { return s.PID == p.PID })
+			if p.Owner == usage.OwnerServer && !known {
+				nudge(a.wake)
+			}
 		}
 	}
 }

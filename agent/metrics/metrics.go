@@ -77,6 +77,7 @@ type Metrics struct {
 	mismatches prometheus.Counter
 	breaches   *prometheus.CounterVec
 	servers    *prometheus.CounterVec
+	foreign    *prometheus.CounterVec
 }
 
 // Build is what the program was built from.
@@ -108,13 +109,17 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		Name: "gpuslot_mps_server_deaths_total",
 		Help: "MPS servers that ended while they had clients.",
 	}, []string{"gpu"})
+	m.foreign = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpuslot_control_daemon_foreign_changes_total",
+		Help: "Limits of control daemons that somebody else changed, by setting (memory-limit, thread-percentage).",
+	}, []string{"gpu", "setting"})
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "gpuslot_build_info",
 		Help:        "What gpuslotd was built from; the value is 1.",
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	info.Set(1)
-	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, collector{snapshot})
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.foreign, collector{snapshot})
 	return m
 }
 
@@ -132,6 +137,11 @@ func (m *Metrics) Breach(u gpu.UUID, code int, enforce string) {
 
 // ServerDied counts an MPS server that ended under its clients.
 func (m *Metrics) ServerDied(u gpu.UUID) { m.servers.WithLabelValues(string(u)).Inc() }
+
+// ForeignChange counts a limit that somebody else changed.
+func (m *Metrics) ForeignChange(u gpu.UUID, setting string) {
+	m.foreign.WithLabelValues(string(u), setting).Inc()
+}
 
 // rule names a hold's code.
 func rule(code int) string {
