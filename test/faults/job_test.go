@@ -229,12 +229,6 @@ func (n *node) clients(j *job) []int {
 	return out
 }
 
-func (j *job) env() map[string]string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.event.Env
-}
-
 // output is what its processes said.
 func (j *job) output() string {
 	text, _ := os.ReadFile(filepath.Join(j.out, "out"))

@@ -55,11 +55,6 @@ func statOf(pid int) (process, bool) {
 	return process{pid: pid, parent: parent, state: f[0][0]}, err == nil
 }
 
-func alive(pid int) bool {
-	_, ok := statOf(pid)
-	return ok
-}
-
 // daemonPID is the process that holds a GPU's control lock; 0 if none does.
 func (n *node) daemonPID(gpu int) int {
 	f, err := os.OpenFile(filepath.Join(n.pipe(gpu), "control_lock"), os.O_RDWR, 0)
