@@ -1,0 +1,186 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// probed is an agent whose control program is a file of the test, and whose
+// probes answer what the test says.
+func probed(t *testing.T, answer func() (mps.Capabilities, error)) (ta *testAgent, program string, probes *int) {
+	t.Helper()
+	ta = bareTestAgent(t, 1, "")
+	program = filepath.Join(ta.dir, "control")
+	writeProgram(t, program, "1")
+	text := ta.read(filepath.Join(ta.dir, "gpuslot.toml"))
+	text = strings.Replace(text, "[paths]\n", "[paths]\ncontrol_daemon = \""+program+"\"\n", 1)
+	if err := os.WriteFile(filepath.Join(ta.dir, "gpuslot.toml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ta.restart()
+	probes = new(int)
+	ta.Agent.probe = func(_ context.Context, p string) (mps.Capabilities, error) {
+		if *probes++; p != program {
+			t.Errorf("probed %s", p)
+		}
+		return answer()
+	}
+	ta.view.Store(&view{config: ta.view.Load().config, next: ta.view.Load().next})
+	ta.apply(true)
+	return ta, program, probes
+}
+
+func writeProgram(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A probe is kept until another file stands in the program's place.
+func TestProbeOncePerProgram(t *testing.T) {
+	ta, program, probes := probed(t, func() (mps.Capabilities, error) { return driver550(), nil })
+	for range 2 * probeAgain {
+		ta.apply(false)
+	}
+	if *probes != 1 {
+		t.Errorf("%d probes of one program", *probes)
+	}
+	writeProgram(t, program, "22") // an update of the driver, in place
+	ta.apply(false)
+	ta.apply(false)
+	if *probes != 2 {
+		t.Errorf("%d probes of two programs", *probes)
+	}
+	if err := os.Rename(program, program+".old"); err != nil {
+		t.Fatal(err)
+	}
+	writeProgram(t, program, "33") // as package managers do it
+	ta.apply(false)
+	if *probes != 3 {
+		t.Errorf("%d probes of three programs", *probes)
+	}
+}
+
+// What is not known is claimed nowhere, and no wall rests on it.
+func TestUnknownCapabilities(t *testing.T) {
+	err := errors.New("the program is not there: install it")
+	ta, _, probes := probed(t, func() (mps.Capabilities, error) { return mps.Capabilities{}, err })
+	s := ta.status()
+	if s.GPUs[0].Wall != WallNone {
+		t.Errorf("wall %s rests on nothing", s.GPUs[0].Wall)
+	}
+	if want := []string{"What the control daemon can do is not known, so no budget counts as held by it: the program is not there: install it."}; !cmp.Equal(s.Walls, want) {
+		t.Errorf("walls: %q", s.Walls)
+	}
+	if want := []api.Capability{{Name: "cgroup-limits", How: "NVML is not in use"}}; !cmp.Equal(s.MPS, want) {
+		t.Errorf("capabilities: %+v", s.MPS)
+	}
+	if got := ta.snapshot().Capabilities; len(got) != 0 {
+		t.Errorf("metrics: %v", got)
+	}
+	if text := ta.read(ta.view.Load().config.Paths.CondorConfig); strings.Contains(text, "GPUSlotMPS") {
+		t.Error("the ads claim capabilities")
+	}
+	for range probeAgain {
+		ta.apply(false)
+	}
+	if *probes != 2 {
+		t.Errorf("%d probes: a failed one is repeated, but not in every round", *probes)
+	}
+}
+
+// What driver 535, 550 and none of the newer things lead to.
+func TestKnownCapabilities(t *testing.T) {
+	no := mps.Answer{Known: true}
+	can := driver550()
+	ta, _, _ := probed(t, func() (mps.Capabilities, error) { return can, nil })
+	s := ta.status()
+	var starts []string
+	for _, w := range s.Walls {
+		starts = append(starts, strings.Join(strings.Fields(w)[:4], " "))
+	}
+	if want := []string{"An MPS server serves", "No multiprocessors can be"}; !cmp.Equal(starts, want) {
+		t.Errorf("missing walls: %q", s.Walls)
+	}
+	if text := ta.read(ta.view.Load().config.Paths.CondorConfig); !strings.Contains(text, `GPUSlotMPS = "server-status, privilege-checks, pid-file"`+"\n") ||
+		!strings.Contains(text, "GPUSlotUUID GPUSlotMPS\n") {
+		t.Errorf("the ads do not say what there is:\n%s", text)
+	}
+	if got := ta.snapshot().Capabilities; !got["server-status"] || got["multi-user"] || len(got) != 6 {
+		t.Errorf("metrics: %v", got)
+	}
+
+	can = mps.Capabilities{ServerStatus: no, PrivilegeChecks: no, PIDFile: no, MultiUser: no, StaticPartitions: no, ProtocolV3: no}
+	if got := (Capabilities{MPS: can, Tried: true, CgroupLimits: no}).missing(); len(got) != 5 {
+		t.Errorf("driver 535 lacks %q", got)
+	}
+	can = driver550()
+	can.PrivilegeChecks = mps.Answer{How: "no other account could be tried"}
+	got := (Capabilities{MPS: can, Tried: true}).missing()
+	if last := got[len(got)-1]; !strings.Contains(last, "not known (no other account could be tried)") {
+		t.Errorf("unknown privilege checks: %q", last)
+	}
+	for name, text := range missingWall {
+		if !strings.HasSuffix(text, ".") || !strings.Contains(text, "driver") {
+			t.Errorf("%s: %q does not say what would bring it", name, text)
+		}
+	}
+}
+
+// No wall of the daemon where any account may change its limits (driver 535).
+func TestNoPrivilegeChecksNoDaemonWall(t *testing.T) {
+	can := driver550()
+	ta, _, _ := probed(t, func() (mps.Capabilities, error) { return can, nil })
+	grant := ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 32256)
+	if grant.Wall != WallDaemon {
+		t.Fatalf("wall %s with privilege checks", grant.Wall)
+	}
+	can.PrivilegeChecks = mps.Answer{Known: true}
+	ta, _, _ = probed(t, func() (mps.Capabilities, error) { return can, nil })
+	if grant = ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 32256); grant.Wall != WallNone {
+		t.Errorf("wall %s without privilege checks", grant.Wall)
+	}
+}
+
+func TestCgroupLimits(t *testing.T) {
+	controllers := func(text string) fstest.MapFS {
+		return fstest.MapFS{"fs/cgroup/cgroup.controllers": {Data: []byte(text)}}
+	}
+	for name, c := range map[string]struct {
+		sys  fstest.MapFS
+		want bool
+		how  string
+	}{
+		"Linux 6.14": {controllers("cpuset cpu io memory hugetlb pids rdma misc dmem\n"), true, "controller dmem"},
+		"EL9":        {controllers("cpuset cpu io memory hugetlb pids rdma misc\n"), true, "controller misc"},
+		"neither":    {controllers("cpu memory\n"), false, "neither"},
+		"v1":         {fstest.MapFS{}, false, "cgroup v2 alone"},
+	} {
+		if got := kernelControllers(c.sys); !got.Known || got.Has != c.want || !strings.Contains(got.How, c.how) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	for name, c := range map[string]struct {
+		ask  func() (bool, bool)
+		want mps.Answer
+	}{
+		"no NVML":     {nil, mps.Answer{How: "NVML is not in use"}},
+		"silent NVML": {func() (bool, bool) { return false, false }, mps.Answer{How: "NVML does not answer"}},
+		"older NVML":  {func() (bool, bool) { return false, true }, mps.Answer{Known: true, How: "this driver's NVML has no nvmlDeviceSetMemoryLimits_v1"}},
+	} {
+		if got := (&Agent{memoryLimits: c.ask}).cgroupLimits(); got != c.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package agent
+
+import "fmt"
+
+// missing says for each wall that is not there what that means, and what would
+// bring it.
+func (c Capabilities) missing() []string {
+	var out []string
+	if !c.Tried {
+		if c.Err != nil {
+			out = append(out, fmt.Sprintf("What the control daemon can do is not known, so no budget counts as held by it: %v.", c.Err))
+		}
+		return out
+	}
+	for _, a := range c.All() {
+		if text := missingWall[a.Name]; a.Known && !a.Has && text != "" {
+			out = append(out, text)
+		}
+	}
+	if !c.MPS.PrivilegeChecks.Known {
+		out = append(out, fmt.Sprintf("Whether other accounts may change the control daemons' limits is not known (%s), so no budget counts as held by the daemon.", c.MPS.PrivilegeChecks.How))
+	}
+	return out
+}
+
+// missingWall are sentences for operators, by capability. It never changes.
+var missingWall = map[string]string{
+	"server-status": "The control daemon does not tell the state of its MPS servers, so a fault of one is seen only in its log and by its clients: driver 550 or newer tells it.",
+	"privilege-checks": "Any account that reaches a control daemon may change its limits, so the wall is \"watch\", never \"daemon\": " +
+		"driver 550 or newer checks who asks.",
+	"multi-user": "An MPS server serves one account at a time, so accounts take turns on a GPU (tenancy \"one-at-a-time\" or \"common:…\"): " +
+		"driver 555 or newer can serve several at once (\"multi-user\").",
+	"static-partitions": "No multiprocessors can be reserved for a job: a thread percentage is a cap that its neighbours do not have to respect: " +
+		"static SM partitions need driver R590 or newer.",
+	cgroupLimits: "A job of several processes is held to its budget only after the fact, by the watch: limits of cgroups need driver R615 or newer " +
+		"on cgroup v2 with the controller dmem (Linux 6.14) or misc.",
+}
