@@ -67,6 +67,11 @@ func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 	if err != nil {
 		return nil, err
 	}
+	release, err := a.books.endTurn(ctx, c.Starter)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	out := &api.Ended{}
 	v := a.view.Load()
 	var errs []error
@@ -84,6 +89,51 @@ func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 	}
 	out.Wait = a.books.holdOf(c.Starter).Reason
 	return out, errors.Join(errs...)
+}
+
+// endPause is the least time between two answers to one job: each costs the
+// control daemon a conversation, and a job may ask as often as it likes.
+const endPause = 200 * time.Millisecond
+
+// endTurn lets one question of a job's end in at a time, and one wait.
+func (b *books) endTurn(ctx context.Context, s Starter) (release func(), err error) {
+	b.mu.Lock()
+	turn := b.turns[s]
+	if turn == nil {
+		turn = &endTurn{free: make(chan struct{}, 1)}
+		b.turns[s] = turn
+	}
+	turn.waiting++
+	crowd := turn.waiting
+	b.mu.Unlock()
+	leave := func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		turn.waiting--
+	}
+	if crowd > 2 {
+		leave()
+		return nil, errors.New("the job's end is being asked for already: wait for that answer")
+	}
+	select {
+	case turn.free <- struct{}{}:
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+	pause(ctx, endPause-time.Since(turn.last))
+	return func() {
+		turn.last = time.Now()
+		<-turn.free
+		leave()
+	}, nil
+}
+
+// endTurn is one job's: free holds its owner, waiting counts the owner too.
+type endTurn struct {
+	free    chan struct{}
+	last    time.Time
+	waiting int
 }
 
 // clientsOf are the MPS clients that run in a job's slot.

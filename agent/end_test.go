@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -87,4 +88,43 @@ func TestOverBudget(t *testing.T) {
 	if len(s.holds()) > 0 {
 		t.Error("the hold outlives its job")
 	}
+}
+
+// TestEndsInACrowd: a job that asks without end gets one answer at a time.
+func TestEndsInACrowd(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	st := ta.proc.starter(100, "slot1_1")
+	first, err := ta.books.endTurn(t.Context(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan func())
+	go func() {
+		release, _ := ta.books.endTurn(t.Context(), st)
+		second <- release
+	}()
+	for { // until the second one waits
+		ta.books.mu.Lock()
+		waiting := ta.books.turns[st].waiting
+		ta.books.mu.Unlock()
+		if waiting == 2 {
+			break
+		}
+		runtime.Gosched()
+	}
+	if _, err := ta.books.endTurn(t.Context(), st); err == nil {
+		t.Error("a third question is let in")
+	}
+	other, err := ta.books.endTurn(t.Context(), ta.proc.starter(101, "slot1_2"))
+	if err != nil {
+		t.Errorf("another job must wait: %v", err)
+	}
+	other()
+	first()
+	(<-second)()
+	again, err := ta.books.endTurn(t.Context(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
 }

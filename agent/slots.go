@@ -62,12 +62,14 @@ type books struct {
 	open     map[door]bool
 	// holds are the jobs that HTCondor is to hold, by their starters.
 	holds map[Starter]api.Hold
+	// turns are the ends of jobs that are asked for.
+	turns map[Starter]*endTurn
 	// full are GPUs on which the startd wanted more than the plan has.
 	full map[gpu.UUID]bool
 }
 
 func newBooks(proc procFS, doors Doors) *books {
-	return &books{proc: proc, doors: doors, open: map[door]bool{}, holds: map[Starter]api.Hold{}, full: map[gpu.UUID]bool{}}
+	return &books{proc: proc, doors: doors, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
 }
 
 // on are the slots of one GPU. The caller holds mu.
@@ -117,6 +119,7 @@ func (b *books) sweepLocked() (ended []Running, err error) {
 		ended = append(ended, r)
 		delete(b.full, r.GPU)
 		delete(b.holds, r.Starter)
+		delete(b.turns, r.Starter)
 		return true
 	})
 	b.unbooked = slices.DeleteFunc(b.unbooked, func(s unbooked) bool { return !b.proc.alive(s.PID, s.Started) })
