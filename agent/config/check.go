@@ -22,6 +22,7 @@ func (d *draft) check() {
 		if requests {
 			d.checkLargest(p)
 		}
+		d.checkTenant(p)
 		d.adviseTable(p)
 	}
 }
@@ -96,6 +97,29 @@ func (d *draft) checkLargest(p placed) {
 	}
 }
 
+// checkTenant refuses a tenant that no table's tenancy goes with; the plan, which
+// knows how the tables lie over each other, refuses the rest.
+func (d *draft) checkTenant(p placed) {
+	if p.table.tenant == nil || *p.table.tenant == TenantAccount {
+		return
+	}
+	for _, other := range d.tables {
+		t := other.table.tenancy
+		if own := p.table.tenancy; own != nil {
+			t = own
+		}
+		if t != nil && t.Policy != TenancyOneAtATime {
+			return
+		}
+	}
+	key := below(p.key, "tenant")
+	d.bad(key, d.value(key), "%s", TenantNeeds)
+}
+
+// TenantNeeds says why a tenant other than the account does not go with
+// tenancy "one-at-a-time", and what to write.
+const TenantNeeds = `MPS serves one account at a time, so two accounts of one such tenant would still wait for each other, without a word; write tenancy = "multi-user" or "common:<user>" beside it, or tenant = "account"`
+
 // adviseState warns of a directory that forgets what to undo.
 func (d *draft) adviseState() {
 	key := toml.Key{"paths", "state"}
@@ -119,5 +143,9 @@ func (d *draft) adviseTable(p placed) {
 	if t := p.table.tenancy; t != nil && t.Policy == TenancyCommon {
 		key := below(p.key, "tenancy")
 		d.warn(key, d.value(key), "all jobs run as %s, without isolation by account: they can read, signal and debug each other", t.User)
+	}
+	if t := p.table.tenancy; t != nil && t.Policy == TenancyMultiUser {
+		key := below(p.key, "tenancy")
+		d.warn(key, d.value(key), "one MPS server, root's, serves all accounts of a GPU: a fault of one job ends the jobs of all, its log shows the command lines of all, and nothing isolates them on the GPU")
 	}
 }

@@ -208,9 +208,14 @@ type Settings struct {
 	Whole     int
 	WholeFrom string
 	Threads   Threads
+	// MostThreads is the largest percentage that a job may ask for, if it is
+	// above the policy's own value; 0 means that value.
+	MostThreads float64
 	// ComputeMode is the mode wanted while the GPU is shared; empty leaves it alone.
 	ComputeMode gpu.ComputeMode
 	Tenancy     Tenancy
+	// Tenant is what the jobs on one GPU must have in common at one time.
+	Tenant TenantKey
 	// ClientsPerShare caps the MPS clients of one job; 0 lets the plan divide
 	// what the driver serves by the shares.
 	ClientsPerShare int
@@ -247,8 +252,21 @@ type Tenancy struct {
 // TenancyPolicy names a tenancy.
 type TenancyPolicy string
 
-// The tenancies.
+// The tenancies: the account that holds the GPU now; one account for all jobs;
+// control daemons whose servers serve several accounts at once.
 const (
 	TenancyOneAtATime TenancyPolicy = "one-at-a-time"
 	TenancyCommon     TenancyPolicy = "common"
+	TenancyMultiUser  TenancyPolicy = "multi-user"
+)
+
+// TenantKey names what tells one tenant of a GPU from another.
+type TenantKey string
+
+// The keys: the account, the job's accounting group, and the virtual
+// organisation of its proxy. A job without the latter two is its owner's.
+const (
+	TenantAccount TenantKey = "account"
+	TenantGroup   TenantKey = "accounting-group"
+	TenantVO      TenantKey = "vo"
 )

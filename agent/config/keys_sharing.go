@@ -51,15 +51,27 @@ func sharingKeys() []Key {
 		{Table: "sharing", Name: "threads", Type: `"uncapped", "equal", "by-vram", or 0.1 to 100`, Default: `"uncapped"`,
 			Meaning: "The active thread percentage of a job: no cap; 100 divided by the shares; in proportion to its budget; or one number for all, in percent. It is a cap, not a reservation.",
 			set:     func(_ *Config, t *table, v any) string { th, p := readThreads(v); return point(&t.threads, th, p) }},
+		{Table: "sharing", Name: "threads_max", Type: `0.1 to 100, or "policy"`, Default: `"policy"`,
+			Meaning: "The largest active thread percentage that a job may ask for with `+RequestGPUThreads`, where it is above what `threads` gives it; `policy` lets jobs ask for less only. It is also the control daemon's own bound.",
+			set: func(_ *Config, t *table, v any) string {
+				n, p := readMostThreads(v)
+				return point(&t.mostThreads, n, p)
+			}},
 		{Table: "sharing", Name: "compute_mode", Type: `"exclusive-process", "default" or "keep"`, Default: `"exclusive-process"`,
 			Meaning: "The compute mode of a shared GPU, undone when gpuslot leaves it. `exclusive-process` admits nothing but the MPS server, so a job that drops its pipe directory gets no GPU; with `default` it gets the GPU without a limit. `keep` does not touch the mode.",
 			set: func(_ *Config, t *table, v any) string {
 				m, p := readComputeMode(v)
 				return point(&t.computeMode, m, p)
 			}},
-		{Table: "sharing", Name: "tenancy", Type: `"one-at-a-time" or "common:<user>"`, Default: `"one-at-a-time"`,
-			Meaning: "Whose jobs share a GPU at one time; MPS serves one account and lets the others wait. `one-at-a-time` admits only the account that holds the GPU now; `common:<user>` says that all jobs run as that one account, without isolation between them. Control daemons that serve several accounts (`multi-user`) are not started yet.",
+		{Table: "sharing", Name: "tenancy", Type: `"one-at-a-time", "common:<user>" or "multi-user"`, Default: `"one-at-a-time"`,
+			Meaning: "Whose jobs share a GPU at one time; MPS serves one account and lets the others wait. `one-at-a-time` admits only the account that holds the GPU now; `common:<user>` says that all jobs run as that one account, without isolation between them; `multi-user` runs control daemons whose server, root's, serves all accounts at once and makes them share its faults and its log (driver 555 or newer).",
 			set:     func(_ *Config, t *table, v any) string { te, p := readTenancy(v); return point(&t.tenancy, te, p) }},
+		{Table: "sharing", Name: "tenant", Type: `"account", "accounting-group" or "vo"`, Default: `"account"`,
+			Meaning: "What the jobs on one GPU have in common at one time: the account; `AcctGroup`, the accounting group; or `x509UserProxyVOName`, the virtual organisation. A job that has none is its owner's. The latter two go with `common:<user>` and `multi-user`, where otherwise nothing keeps jobs apart.",
+			set: func(_ *Config, t *table, v any) string {
+				k, p := word(v, TenantAccount, TenantGroup, TenantVO)
+				return point(&t.tenant, k, p)
+			}},
 		{Table: "sharing", Name: "clients_per_share", Type: `1 to 60, or "auto"`, Default: `"auto"`,
 			Meaning: "How many MPS clients (processes with a CUDA context) one job may have. Over that it is treated like a job over its budget, before the driver's ceiling shuts out its neighbours. `auto` divides the number of clients that the driver serves by the shares.",
 			set:     func(_ *Config, t *table, v any) string { n, p := readShares(v); return point(&t.clientsPerShare, n, p) }},
@@ -130,21 +142,38 @@ func readMiB(v any, least int64) (gpu.MiB, string) {
 
 func readThreads(v any) (Threads, string) {
 	const right = `write "uncapped", "equal", "by-vram" or a percentage from 0.1 to 100`
-	n, ok := number(v)
-	if !ok {
-		policy, p := word(v, ThreadsUncapped, ThreadsEqual, ThreadsByVRAM)
-		if p != "" {
-			p = right + unquote(v)
-		}
-		return Threads{Policy: policy}, p
+	if n, ok := number(v); ok {
+		p := badPercentage(n, right)
+		return Threads{Policy: ThreadsFixed, Percent: n}, p
 	}
+	policy, p := word(v, ThreadsUncapped, ThreadsEqual, ThreadsByVRAM)
+	if p != "" {
+		p = right + unquote(v)
+	}
+	return Threads{Policy: policy}, p
+}
+
+func readMostThreads(v any) (float64, string) {
+	const policy, right = "policy", `write "policy" or a percentage from 0.1 to 100`
+	n, ok := number(v)
+	switch {
+	case v == policy:
+		return 0, ""
+	case !ok:
+		return 0, right + unquote(v)
+	}
+	return n, badPercentage(n, right)
+}
+
+// badPercentage says why a control daemon would not keep a number.
+func badPercentage(n float64, right string) string {
 	if n < minThreads || n > 100 {
-		return Threads{}, right
+		return right
 	}
 	if tenths := math.Round(n * 10); math.Abs(n*10-tenths) > 1e-9 {
-		return Threads{}, fmt.Sprintf("the control daemon keeps one decimal; write %.1f", tenths/10)
+		return fmt.Sprintf("the control daemon keeps one decimal; write %.1f", tenths/10)
 	}
-	return Threads{Policy: ThreadsFixed, Percent: n}, ""
+	return ""
 }
 
 func readComputeMode(v any) (gpu.ComputeMode, string) {
@@ -157,14 +186,11 @@ func readComputeMode(v any) (gpu.ComputeMode, string) {
 }
 
 func readTenancy(v any) (Tenancy, string) {
-	const right = `write "one-at-a-time" or "common:<user>"`
+	const right = `write "one-at-a-time", "common:<user>" or "multi-user"`
 	s, _ := v.(string)
 	user, common := strings.CutPrefix(s, string(TenancyCommon)+":")
 	if !common {
-		if s == "multi-user" {
-			return Tenancy{}, "control daemons that serve several accounts are not started yet; meanwhile " + right
-		}
-		policy, p := word(v, TenancyOneAtATime)
+		policy, p := word(v, TenancyOneAtATime, TenancyMultiUser)
 		if p != "" {
 			p = right
 		}

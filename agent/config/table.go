@@ -19,6 +19,8 @@ type table struct {
 	threads         *Threads
 	computeMode     *gpu.ComputeMode
 	tenancy         *Tenancy
+	tenant          *TenantKey
+	mostThreads     *float64
 	clientsPerShare *int
 	// host is where a GPU is expected; only in [gpu."…"].
 	host *string
@@ -38,6 +40,7 @@ func defaultSettings() Settings {
 		Threads:      Threads{Policy: ThreadsUncapped},
 		ComputeMode:  gpu.ComputeModeExclusiveProcess,
 		Tenancy:      Tenancy{Policy: TenancyOneAtATime},
+		Tenant:       TenantAccount,
 		ModeFrom:     fromDefaults,
 		WholeFrom:    fromDefaults,
 	}
@@ -95,6 +98,8 @@ func (s *Settings) lay(t table, from string) {
 	over(&s.Threads, t.threads)
 	over(&s.ComputeMode, t.computeMode)
 	over(&s.Tenancy, t.tenancy)
+	over(&s.Tenant, t.tenant)
+	over(&s.MostThreads, t.mostThreads)
 	over(&s.ClientsPerShare, t.clientsPerShare)
 }
 
