@@ -318,7 +318,10 @@ func xid(number int) func(*campaign, int) {
 		case nvidia.XIDByNumber(number).Class == nvidia.XIDApplication:
 			c.outcome(gpu, "the GPU to be open", c.open(gpu))
 		default:
-			c.outcome(gpu, "the GPU to close", c.closed(gpu))
+			c.outcome(gpu, "the GPU to close for it", func(st *api.Status) bool {
+				g := c.gpuOf(st, gpu)
+				return !g.Accept && strings.Contains(g.Reason, fmt.Sprintf("Xid %d ", number))
+			})
 			c.openByHand(gpu)
 			c.settle("the GPU to serve", c.serves(gpu))
 		}
