@@ -128,3 +128,24 @@ func TestEndsInACrowd(t *testing.T) {
 	}
 	again()
 }
+
+// TestStrays: a process counts for its own slot only, and only where the slot
+// holds nothing.
+func TestStrays(t *testing.T) {
+	mine, other := Starter{PID: 1, Slot: "slot1_1"}, Starter{PID: 2, Slot: "slot1_2"}
+	on := func(u gpu.UUID, pids map[int]Starter) usage.DeviceUsage {
+		d := usage.DeviceUsage{Device: usage.Device{GPU: u}, Processes: gpu.Known([]usage.Process{})}
+		for pid, s := range pids {
+			d.Processes.Value = append(d.Processes.Value, usage.Process{DeviceProcess: gpu.DeviceProcess{PID: pid}, Owner: usage.OwnerSlot, Slot: slotKey(s)})
+		}
+		return d
+	}
+	snap := &usage.Snapshot{Devices: []usage.DeviceUsage{on(uuid(0), map[int]Starter{10: mine, 20: other}), on(uuid(1), map[int]Starter{11: mine})}}
+	running := []Running{{Starter: mine, GPU: uuid(0)}, {Starter: other, GPU: uuid(0)}}
+	if got := strays(snap, slotKey(mine), running); !slices.Equal(got, []stray{{11, uuid(1)}}) {
+		t.Errorf("strays = %+v", got)
+	}
+	if got := strays(snap, slotKey(other), running); len(got) > 0 {
+		t.Errorf("strays of the other = %+v", got)
+	}
+}

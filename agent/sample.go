@@ -160,7 +160,12 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 	if f.Enforce == config.EnforceKill {
 		a.killBeside(f)
 	}
-	a.ends.Go(func() { a.endClients(ctx, f.GPU, f.PIDs, f.Starter) })
+	a.ends.Go(func() {
+		a.endClients(ctx, f.GPU, f.PIDs, f.Starter)
+		for _, s := range f.Elsewhere {
+			a.endClients(ctx, s.gpu, []int{s.pid}, f.Starter)
+		}
+	})
 }
 
 // uses is what the last sample says of one GPU, for the status.
@@ -221,8 +226,17 @@ func (a *Agent) watched(v *view, u gpu.UUID) bool {
 	return ok && d.Processes.Known && d.Memory.Known
 }
 
-// health is the view's, with what servers, events and samples add.
+// health is what admission rests on, but for the cheap check.
 func (a *Agent) health(v *view, u gpu.UUID, now time.Time) Health {
+	h := a.unverifiedHealth(v, u, now)
+	if h.Closed == "" {
+		h.Closed = a.unverified(v, u)
+	}
+	return h
+}
+
+// unverifiedHealth is the view's, with what servers, events and samples add.
+func (a *Agent) unverifiedHealth(v *view, u gpu.UUID, now time.Time) Health {
 	h := v.health(u)
 	if h.Closed == "" {
 		h.Closed = a.troubles.Verdict(u, now).Reason

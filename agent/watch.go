@@ -20,12 +20,20 @@ type watched struct {
 	// PIDs are those processes; Beside are the ones among them that are no
 	// clients of the control daemon.
 	PIDs, Beside []int
+	// Elsewhere are processes of the job on a GPU that its slot does not hold.
+	Elsewhere []stray
 	// Known: the GPU's processes could be listed.
 	Known bool
 	// MostClients is how many MPS clients the job may have, Largest the largest
 	// budget on its GPU, Quantum the step of budgets.
 	MostClients      int
 	Largest, Quantum gpu.MiB
+}
+
+// stray is a process on a GPU that is not its job's.
+type stray struct {
+	pid int
+	gpu gpu.UUID
 }
 
 // rules are the site's on what a running job may do.
@@ -105,6 +113,8 @@ func (j watched) laws(r rules) []law {
 		{code: api.CodeTooManyClients, known: j.Known, grace: r.budgets.Grace, enforce: r.budgets.Enforce,
 			broken: j.Known && j.MostClients > 0 && clients > j.MostClients,
 			reason: fmt.Sprintf("%d processes of the job use %s, and one share serves at most %d: start fewer processes, or ask for a whole GPU", clients, j.GPU, j.MostClients)},
+		{code: api.CodeOtherGPU, known: j.Known, grace: r.budgets.Grace, enforce: r.budgets.Enforce,
+			broken: len(j.Elsewhere) > 0, reason: j.onOtherGPU()},
 		{code: api.CodeUnattached, known: j.Known, grace: r.attachWithin, enforce: r.unattached,
 			broken: j.Known && len(j.Beside) > 0,
 			reason: fmt.Sprintf("process %s of the job computes on the shared %s without its control daemon, so no limit holds for it: leave CUDA_MPS_PIPE_DIRECTORY as it is, and hand it into containers", numbers(j.Beside), j.GPU)},
@@ -118,6 +128,14 @@ func (j watched) overBudget(used gpu.MiB) string {
 		return fmt.Sprintf("%s, more than one job may have on %s (%d MiB): ask for a whole GPU", said, j.GPU, int64(j.Largest))
 	}
 	return fmt.Sprintf("%s: ask for request_vram = %d", said, int64(need))
+}
+
+func (j watched) onOtherGPU() string {
+	if len(j.Elsewhere) == 0 {
+		return ""
+	}
+	s := j.Elsewhere[0]
+	return fmt.Sprintf("process %d of the job computes on %s, and its slot holds %s: leave CUDA_VISIBLE_DEVICES and CUDA_MPS_PIPE_DIRECTORY as they are", s.pid, s.gpu, j.GPU)
 }
 
 func numbers(pids []int) string {
@@ -149,9 +167,24 @@ func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []Running) []watche
 				}
 			}
 		}
+		w.Elsewhere = strays(snap, key, running)
 		slices.Sort(w.PIDs)
 		slices.Sort(w.Beside)
 		out = append(out, w)
+	}
+	return out
+}
+
+// strays are a slot's processes on devices that it does not hold.
+func strays(snap *usage.Snapshot, key usage.SlotKey, running []Running) []stray {
+	var out []stray
+	for _, d := range snap.Devices {
+		holds := slices.ContainsFunc(running, func(r Running) bool { return r.GPU == d.GPU && slotKey(r.Starter) == key })
+		for _, p := range d.Processes.Value {
+			if !holds && p.Owner == usage.OwnerSlot && p.Slot == key {
+				out = append(out, stray{p.PID, d.GPU})
+			}
+		}
 	}
 	return out
 }

@@ -34,6 +34,8 @@ func TestJudge(t *testing.T) {
 	beside.PIDs, beside.Beside = []int{200, 201}, []int{201}
 	many := jobUsing(100)
 	many.PIDs = []int{1, 2, 3, 4, 5, 6, 7}
+	elsewhere := jobUsing(100)
+	elsewhere.Elsewhere = []stray{{300, uuid(1)}}
 	type at struct {
 		second int
 		job    watched
@@ -54,6 +56,7 @@ func TestJudge(t *testing.T) {
 		"unknown at the end":  {[]at{{0, jobUsing(6200)}, {10, unknown}}, 0, ""},
 		"beside the daemon":   {[]at{{0, beside}, {30, beside}}, api.CodeUnattached, "process 201 of the job computes"},
 		"beside, for a while": {[]at{{0, beside}, {29, beside}}, 0, ""},
+		"another GPU":         {[]at{{0, elsewhere}, {10, elsewhere}}, api.CodeOtherGPU, "process 300 of the job computes on " + string(uuid(1)) + ", and its slot holds " + string(uuid(0))},
 		"too many clients":    {[]at{{0, many}, {10, many}}, api.CodeTooManyClients, "7 processes of the job use " + string(uuid(0)) + ", and one share serves at most 6"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,6 +22,9 @@ const (
 	// CodeTooManyClients: the job has more MPS clients than its share allows.
 	CodeTooManyClients = 78
 
+	// CodeOtherGPU: a process of the job computes on a GPU that its slot does not hold.
+	CodeOtherGPU = 80
+
 	// CodeClosed: the GPU is closed, or its control daemon is not proven healthy.
 	CodeClosed = 371
 	// CodeOtherTenant: jobs of another account hold the GPU.

@@ -102,7 +102,7 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		}),
 		breaches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "gpuslot_job_breaches_total",
-			Help: "Jobs that broke a rule (over-budget, clients, unattached), by what was done (report, hold, kill).",
+			Help: "Jobs that broke a rule (over-budget, clients, unattached, other-gpu), by what was done (report, hold, kill).",
 		}, []string{"gpu", "rule", "enforce"}),
 	}
 	m.servers = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -152,6 +152,8 @@ func rule(code int) string {
 		return "unattached"
 	case api.CodeTooManyClients:
 		return "clients"
+	case api.CodeOtherGPU:
+		return "other-gpu"
 	}
 	return "other"
 }
