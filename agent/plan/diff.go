@@ -104,15 +104,25 @@ func (r Resources) String() string {
 }
 
 func (t Threads) String() string {
-	if t.Percent == 0 {
-		return string(t.Policy)
+	s := string(t.Policy)
+	if t.Percent != 0 {
+		s = percent(t.Percent)
 	}
-	return strconv.FormatFloat(t.Percent, 'f', -1, 64) + " %"
+	if t.Most != 0 {
+		s += ", on request up to " + percent(t.Most)
+	}
+	return s
 }
 
+func percent(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) + " %" }
+
 func (t Tenancy) String() string {
-	if t.User == "" {
-		return string(t.Policy)
+	s := string(t.Policy)
+	if t.User != "" {
+		s += ":" + t.User
 	}
-	return string(t.Policy) + ":" + t.User
+	if t.Tenant != "" {
+		s += ", by " + string(t.Tenant)
+	}
+	return s
 }

@@ -81,6 +81,9 @@ type Threads struct {
 	Policy config.ThreadsPolicy `json:"policy"`
 	// Percent is used by config.ThreadsFixed.
 	Percent float64 `json:"percent,omitempty"`
+	// Most is the largest percentage that a job may ask for, where it is above
+	// the policy's own value; 0 means that value.
+	Most float64 `json:"most,omitempty"`
 }
 
 // Tenancy is config.Tenancy in the plan file's spelling.
@@ -88,6 +91,18 @@ type Tenancy struct {
 	Policy config.TenancyPolicy `json:"policy"`
 	// User is the account of config.TenancyCommon.
 	User string `json:"user,omitempty"`
+	// Tenant is what jobs must have in common besides; empty for the account,
+	// which the policy speaks of.
+	Tenant config.TenantKey `json:"tenant,omitempty"`
+}
+
+// Key is what the jobs on the GPU must have in common at one time; empty if
+// nothing.
+func (t Tenancy) Key() config.TenantKey {
+	if t.Policy == config.TenancyOneAtATime {
+		return config.TenantAccount
+	}
+	return t.Tenant
 }
 
 // GPU finds the plan of a GPU by its UUID.

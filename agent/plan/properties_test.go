@@ -70,7 +70,8 @@ func configs() *rapid.Generator[config.Config] {
 			maybe(t, &b, "reserved_vram", "0", "512", "3000", "32510")
 			maybe(t, &b, "largest_request", `"auto"`, "40000")
 			maybe(t, &b, "threads", `"equal"`, `"by-vram"`, "33.3", "0.1")
-			maybe(t, &b, "tenancy", `"one-at-a-time"`, `"common:jobs"`)
+			maybe(t, &b, "threads_max", `"policy"`, "50", "0.1", "100")
+			maybe(t, &b, "tenancy", `"one-at-a-time"`, `"common:jobs"`, `"multi-user"`)
 			if !strings.HasPrefix(table, "gpu") {
 				maybe(t, &b, "whole", "0", "1", "3", "20")
 			}
@@ -153,8 +154,17 @@ func checkShared(t *rapid.T, g plan.GPU, p plan.Plan, inv gpu.Inventory) {
 	case g.LargestRequest > g.Pool || g.LargestRequest < g.DefaultRequest || g.LargestRequest%r.Quantum != 0:
 		t.Fatalf("%s: largest request %d, default %d, pool %d", g.UUID, g.LargestRequest, g.DefaultRequest, g.Pool)
 	}
+	if key := g.Tenancy.Key(); key == config.TenantAccount && g.Tenancy.Policy != config.TenancyOneAtATime {
+		t.Fatalf("%s: %s keeps accounts apart", g.UUID, g.Tenancy)
+	}
 	budget := gpu.MiB(rapid.Int64Range(0, int64(g.Pool)).Draw(t, "budget"))
 	percent, capped := g.ThreadPercentage(budget)
+	// The daemon's default bounds what jobs can take, and takes nothing from them.
+	for _, d := range p.ControlDaemons() {
+		if most := g.MostThreads(min(budget, g.LargestRequest)); d.GPU == g.UUID && (most < percent && budget <= g.LargestRequest || most > d.ThreadPercentage || d.ThreadPercentage > 100) {
+			t.Fatalf("%s: %v %% of at most %v %% for %d, the daemon allows %v", g.UUID, percent, most, budget, d.ThreadPercentage)
+		}
+	}
 	if percent < 0.1 || percent > 100 || capped != (percent < 100) {
 		t.Fatalf("%s: %v %% for %d, capped %v", g.UUID, percent, budget, capped)
 	}

@@ -16,13 +16,15 @@ const (
 func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	g := GPU{
 		UUID: c.UUID, Index: c.Index, Name: c.Name, PCI: c.PCI, Memory: c.Memory, Capability: c.Capability,
-		Mode: c.mode, Threads: Threads{Policy: config.ThreadsUncapped}, Tenancy: Tenancy(c.settings.Tenancy),
+		Mode: c.mode, Threads: Threads{Policy: config.ThreadsUncapped}, Tenancy: Tenancy{Policy: c.settings.Tenancy.Policy, User: c.settings.Tenancy.User},
 	}
 	if c.mode != config.ModeMPS {
 		g.Shares, g.Pool, g.LargestRequest, g.DefaultRequest = 1, c.Memory, c.Memory, c.Memory
 		return g
 	}
-	g.ComputeMode, g.Threads = c.settings.ComputeMode, Threads(c.settings.Threads)
+	g.ComputeMode = c.settings.ComputeMode
+	g.Threads = Threads{c.settings.Threads.Policy, c.settings.Threads.Percent, c.settings.MostThreads}
+	g.Tenancy = tenancyOf(c, n)
 	if c.settings.ReservedVRAM >= c.Memory {
 		n.fail(c.UUID, "reserved_vram = %d, but the card has %s: leave room for jobs", int64(c.settings.ReservedVRAM), c.Memory)
 		return g

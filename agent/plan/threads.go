@@ -11,44 +11,45 @@ import (
 // Shared reports whether several jobs may run on the GPU, through MPS.
 func (g GPU) Shared() bool { return g.Mode == config.ModeMPS }
 
-// ThreadPercentage is the active thread percentage of a job with this budget:
-// above 0, at most 100, rounded down to the one decimal that the control
-// daemon keeps. Without a cap it is 100.
+// ThreadPercentage is the active thread percentage of a job with this budget
+// that asks for none: above 0, at most 100, rounded down to the one decimal
+// that the control daemon keeps. Without a cap it is 100.
 func (g GPU) ThreadPercentage(budget gpu.MiB) (percent float64, capped bool) {
-	var tenths int64
+	var t int64
 	switch g.Threads.Policy {
 	case config.ThreadsEqual:
-		tenths = 1000 / int64(max(1, g.Shares))
+		t = 1000 / int64(max(1, g.Shares))
 	case config.ThreadsByVRAM:
-		tenths = int64(max(0, min(budget, g.Pool)) * 1000 / max(1, g.Pool))
+		t = int64(max(0, min(budget, g.Pool)) * 1000 / max(1, g.Pool))
 	case config.ThreadsFixed:
-		// 33.3 has no exact binary form; a hair is added before rounding down.
-		tenths = int64(math.Floor(g.Threads.Percent*10 + 1e-6))
+		t = tenths(g.Threads.Percent)
 	default:
 		return 100, false
 	}
-	tenths = min(max(tenths, 1), 1000)
-	return float64(tenths) / 10, tenths < 1000
+	t = min(max(t, 1), 1000)
+	return float64(t) / 10, t < 1000
 }
 
+// MostThreads is the largest percentage that a job with this budget may ask
+// for: the policy's own, or the site's bound if that is higher.
+func (g GPU) MostThreads(budget gpu.MiB) float64 {
+	own, _ := g.ThreadPercentage(budget)
+	return max(own, float64(min(tenths(g.Threads.Most), 1000))/10)
+}
+
+// tenths rounds down to what the control daemon keeps. 33.3 has no exact binary
+// form; a hair is added before rounding down.
+func tenths(percent float64) int64 { return int64(math.Floor(percent*10 + 1e-6)) }
+
 // ControlDaemons lists the control daemons that should run, in PCI order. A
-// daemon's default limit is the largest budget of its GPU, because a client
-// may lower it and never raise it. Its default percentage is 100 where the
-// percentage depends on the job.
+// daemon's defaults are the most that any job of its GPU may have, because a
+// client may lower them and never raise them.
 func (p Plan) ControlDaemons() []mps.Wanted {
 	var out []mps.Wanted
 	for _, g := range p.GPUs {
 		if g.Shared() {
-			out = append(out, g.controlDaemon())
+			out = append(out, mps.Wanted{GPU: g.UUID, Limit: g.LargestRequest, ThreadPercentage: g.MostThreads(g.LargestRequest)})
 		}
 	}
 	return out
-}
-
-func (g GPU) controlDaemon() mps.Wanted {
-	w := mps.Wanted{GPU: g.UUID, Limit: g.LargestRequest, ThreadPercentage: 100}
-	if g.Threads.Policy != config.ThreadsByVRAM {
-		w.ThreadPercentage, _ = g.ThreadPercentage(g.LargestRequest)
-	}
-	return w
 }

@@ -3,18 +3,20 @@ package plan
 import (
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 // ClientCeiling is how many MPS clients of one GPU the plan may count on for a
-// driver's CUDA version ("12.4", empty if unknown): NVIDIA documents 48 CUDA
-// contexts per device, 60 from CUDA 13.1; one is kept for the site's tools.
+// driver's CUDA version ("12.4", empty if unknown): what mps.ClientCeiling says,
+// the lower figure if that is nothing, less one for the site's tools.
 func ClientCeiling(cuda string) int {
-	const before, from131, kept = 48, 60, 1
-	major, minor := leadingVersion(cuda)
-	if major > 13 || major == 13 && minor >= 1 {
-		return from131 - kept
+	const unknown, kept = 48, 1
+	n, known := mps.ClientCeiling(cuda)
+	if !known {
+		n = unknown
 	}
-	return before - kept
+	return n - kept
 }
 
 // driverMajor is the branch of a driver version ("550.163.01"); 0 if unknown.
