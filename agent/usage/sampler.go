@@ -90,6 +90,9 @@ func (s *Sampler) Run(ctx context.Context) {
 	}
 }
 
+// booked are the bookings by device.
+type booked map[Device][]Booking
+
 // staleAfter is how many intervals old data may be.
 const staleAfter = 3
 
@@ -98,7 +101,10 @@ func (s *Sampler) longest() time.Duration { return staleAfter * s.options.Interv
 // Round samples once and publishes a snapshot, whatever comes of it. Only Run
 // or, in its place, a test calls it.
 func (s *Sampler) Round(ctx context.Context) {
-	bookings := s.options.Site.Bookings()
+	bookings := booked{}
+	for _, b := range s.options.Site.Bookings() {
+		bookings[b.Device] = append(bookings[b.Device], b)
+	}
 	s.owners.begin()
 	wait := s.askDCGM(ctx)
 	readings, err, took := s.readGPUs(ctx)

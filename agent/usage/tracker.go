@@ -97,18 +97,16 @@ type crowd struct {
 	mps   bool
 }
 
-// crowd gathers the slots that are booked on the device or had a process there.
+// crowd gathers the slots that have a booking or had a process on the device.
 // A slot without a process is no part, unless it is restless.
-func (t *tracker) crowd(d Device, bookings []Booking, samples gpu.Measured[[]gpu.ProcessSample]) crowd {
-	booked := map[SlotKey]Booking{}
-	clients := map[SlotKey]int{}
+func (t *tracker) crowd(bookings []Booking, samples gpu.Measured[[]gpu.ProcessSample]) crowd {
+	given := make(map[SlotKey]Booking, len(bookings))
+	clients := make(map[SlotKey]int, len(bookings))
 	out := crowd{}
 	for _, b := range bookings {
-		if b.Device == d {
-			booked[b.Slot] = b
-			clients[b.Slot] += 0
-			out.mps = out.mps || b.MPS
-		}
+		given[b.Slot] = b
+		clients[b.Slot] += 0
+		out.mps = out.mps || b.MPS
 	}
 	alone := Part{}
 	for _, s := range t.sightings {
@@ -124,7 +122,7 @@ func (t *tracker) crowd(d Device, bookings []Booking, samples gpu.Measured[[]gpu
 	}
 	out.known = len(clients)
 	for _, k := range slices.SortedFunc(maps.Keys(clients), compareSlots) {
-		p := partOf(booked[k], clients[k], !t.restless[k].IsZero())
+		p := partOf(given[k], clients[k], !t.restless[k].IsZero())
 		if p.Cap > 0 {
 			out.slots, out.parts = append(out.slots, k), append(out.parts, p)
 		}

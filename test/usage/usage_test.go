@@ -99,8 +99,8 @@ func TestFourJobsBehindMPS(t *testing.T) {
 		l := newLedger(n, usage.Device{GPU: u})
 		vars := n.daemon(u, 25)
 		mib := []int{4096, 8192, 2048, 16384}
-		words := []string{"load 20 3600s", "load 10 3600s", "load 5 3600s", "until eof load 24 3600s"}
-		loads := []float64{0.20, 0.10, 0.05, 0}
+		words := []string{"load 24 3600s", "load 20 3600s", "load 22 3600s", "until eof load 24 3600s"}
+		loads := []float64{0.24, 0.20, 0.22, 0}
 		var jobs []*job
 		for i := range mib {
 			j := n.job("slot1_"+strconv.Itoa(i+1), u, vars, "alloc "+strconv.Itoa(mib[i])+" "+words[i])
