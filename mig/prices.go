@@ -14,6 +14,8 @@ type prices struct {
 	// worth is, for each need and number served, the value of these and the most
 	// that serving more can gain over its price.
 	worth [][]score
+	// taken is, for each kind and option, how many GPUs the linear programme gives it.
+	taken [][]int
 }
 
 // scale is divisible by what prices usually are fractions of.
@@ -21,7 +23,8 @@ const scale = 5040
 
 func newPrices(s *search) *prices {
 	p := &prices{search: s, rest: make([]score, len(s.kinds)+1)}
-	price := solvePrices(s)
+	price, taken := solve(s)
+	p.taken = taken
 	for i := range price {
 		if price[i].compare(score{}) < 0 {
 			price[i] = score{}

@@ -18,6 +18,8 @@ type programme struct {
 	goal [len(score{})][]float64
 	// slack is the first of the needs' slack columns.
 	slack int
+	// basis is the column that each row owns; -1 as long as it owns none.
+	basis []int
 }
 
 const (
@@ -25,8 +27,9 @@ const (
 	maxPivots = 2000
 )
 
-// solvePrices returns a price for each need, times scale.
-func solvePrices(s *search) []score {
+// solve returns a price for each need, times scale, and for each kind how many
+// GPUs take each option in full.
+func solve(s *search) (price []score, taken [][]int) {
 	p := newProgramme(s)
 	for n := range maxPivots {
 		column := p.entering(n > maxPivots/2)
@@ -39,13 +42,28 @@ func solvePrices(s *search) []score {
 		}
 		p.pivot(row, column)
 	}
-	price := make([]score, len(s.needs))
+	price = make([]score, len(s.needs))
 	for k := range price {
 		for level := range price[k] {
 			price[k][level] = int64(math.Round(-p.goal[level][p.slack+k] * scale))
 		}
 	}
-	return price
+	return price, p.taken(s)
+}
+
+// taken rounds the solution down.
+func (p *programme) taken(s *search) (taken [][]int) {
+	first := len(groups(s.needs))
+	for _, k := range s.kinds {
+		n := make([]int, len(k.options))
+		for row, column := range p.basis {
+			if o := column - first; o >= 0 && o < len(n) {
+				n[o] = int(p.rows[row][len(p.rows[row])-1] + tiny)
+			}
+		}
+		taken, first = append(taken, n), first+len(n)
+	}
+	return taken
 }
 
 // group is a run of requests of one value.
@@ -79,13 +97,13 @@ func newProgramme(s *search) *programme {
 	p := &programme{slack: columns}
 	width := columns + len(s.needs) + len(gs) + 1
 	for range len(s.needs) + len(gs) + len(ks) {
-		p.rows = append(p.rows, make([]float64, width))
+		p.rows, p.basis = append(p.rows, make([]float64, width)), append(p.basis, -1)
 	}
 	for i := range p.goal {
 		p.goal[i] = make([]float64, width)
 	}
 	for i := range len(s.needs) + len(gs) {
-		p.rows[i][columns+i] = 1
+		p.rows[i][columns+i], p.basis[i] = 1, columns+i
 	}
 	for i, g := range gs {
 		p.rows[g.need][i] = 1
@@ -165,6 +183,7 @@ func (p *programme) leaving(column int) int {
 // pivot makes the column the row's own.
 func (p *programme) pivot(row, column int) {
 	r := p.rows[row]
+	p.basis[row] = column
 	by := 1 / r[column]
 	for j := range r {
 		r[j] *= by
