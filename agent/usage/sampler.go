@@ -107,7 +107,7 @@ func (s *Sampler) Round(ctx context.Context) {
 	}
 	s.owners.begin()
 	wait := s.askDCGM(ctx)
-	readings, err, took := s.readGPUs(ctx)
+	readings, took, err := s.readGPUs(ctx)
 	activities := wait()
 	now := s.options.Now()
 	for _, r := range readings {
@@ -126,12 +126,12 @@ func (s *Sampler) Round(ctx context.Context) {
 
 // readGPUs takes one reading. Its deadline leaves time for a snapshot without
 // the data before that is stale.
-func (s *Sampler) readGPUs(ctx context.Context) ([]gpu.Reading, error, time.Duration) {
+func (s *Sampler) readGPUs(ctx context.Context) (readings []gpu.Reading, took time.Duration, err error) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, (staleAfter-1)*s.options.Interval)
 	defer cancel()
-	readings, err := s.options.Source.Read(ctx)
-	return readings, err, time.Since(begin)
+	readings, err = s.options.Source.Read(ctx)
+	return readings, time.Since(begin), err
 }
 
 // askDCGM asks the site's exporter while the GPUs are read; the returned

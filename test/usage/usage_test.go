@@ -11,13 +11,14 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/sim"
 )
 
 // slack is what a sample's own milliseconds are of its second.
 const slack = 0.02
 
 // seconds of a scenario in the node's time: ten minutes.
-func seconds(t *testing.T) int {
+func seconds() int {
 	if testing.Short() {
 		return 60
 	}
@@ -119,8 +120,8 @@ func TestFourJobsBehindMPS(t *testing.T) {
 			l.truth[j.key] = got.Job.SM.Estimate.Value // the bounds that were added before the ledger began
 		}
 		begin := snap
-		for k := range seconds(t) {
-			if k == seconds(t)/2 {
+		for k := range seconds() {
+			if k == seconds()/2 {
 				_ = jobs[3].input.Close()
 				n.works(jobs[3], mib[3], 0.24)
 			}
@@ -185,7 +186,7 @@ func exact(t *testing.T, n *node, d usage.Device, visible gpu.UUID, method usage
 	s := n.sampler()
 	n.second(s)
 	first, _ := n.second(s).Slot(j.key, d)
-	minutes := seconds(t) / 10
+	minutes := seconds() / 10
 	_, memory := n.truth()
 	var u usage.SlotUsage
 	var snap *usage.Snapshot
@@ -290,4 +291,30 @@ func TestALostGPUIsAlone(t *testing.T) {
 			t.Errorf("%+v", snap)
 		}
 	}, "H100-80", "V100S")
+}
+
+// A library that lacks a function ends the process that calls it: every driver
+// is read with what it has.
+func TestEveryDriver(t *testing.T) {
+	for _, branch := range sim.Branches() {
+		t.Run(branch, func(t *testing.T) {
+			if dir := os.Getenv(simDir); dir == "" {
+				runOn(t, sim.NewVariant(t, branch, "V100S", "A100-40"))
+				return
+			}
+			n := open(t, os.Getenv(simDir))
+			n.simgpu("process", "add", strconv.Itoa(os.Getpid()), "0", "100", "30")
+			s := n.sampler()
+			n.second(s)
+			n.second(s)
+			snap := n.second(s)
+			d, ok := snap.Device(usage.Device{GPU: n.gpus[0].UUID})
+			if !ok || len(snap.Devices) != 2 || snap.Sources[0].Err != nil || d.Unowned != 1 || d.UnownedMemory != gpu.Known[gpu.Bytes](100<<20) || !d.KernelTime.Known || !d.Total.Energy.Known {
+				t.Errorf("%+v", snap)
+			}
+			if d.Memory.Value.Used > 200<<20 && d.Memory.Value.Reserved.Known {
+				t.Errorf("the reserve counts as used: %+v", d.Memory)
+			}
+		})
+	}
 }
