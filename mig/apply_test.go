@@ -297,7 +297,7 @@ func TestRelease(t *testing.T) {
 	f, e := given(t, two0, two2)
 	f.hold(two0, 5)
 	var released []Place
-	e.Release = func(_ context.Context, u gpu.UUID, i Instance) error {
+	e.Release = func(_ context.Context, _ gpu.UUID, i Instance) error {
 		released = append(released, i.Place)
 		f.s.Instances[0].Holders = nil
 		return map[bool]error{true: errBroken}[i.Place == two2]
