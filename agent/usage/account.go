@@ -61,10 +61,10 @@ func ratio(a gpu.Measured[gpu.Activity]) gpu.Measured[float64] {
 // best prefers the driver's own counters, which cover the whole interval.
 func best(own gpu.Measured[gpu.Activity], others Activities, i Instance) (gpu.Measured[float64], string) {
 	if own.Known {
-		return ratio(own), "gpm"
+		return ratio(own), sourceGPM
 	}
 	if v, ok := others[i]; ok {
-		return gpu.Known(v), "dcgm"
+		return gpu.Known(v), sourceDCGM
 	}
 	return gpu.Measured[float64]{}, ""
 }
