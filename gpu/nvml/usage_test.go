@@ -127,7 +127,7 @@ func TestMemoryAddsUpWhateverUsedMeans(t *testing.T) {
 func TestBrokenProcessStruct(t *testing.T) {
 	for driver, want := range map[string]bool{
 		"535.43.02": true, "535.54.03": true, "535.86.05": true,
-		"535.98": false, "535.104.05": false, "535.274.02": false, "550.54.15": false, "525.60.13": false, "535": false, "": false,
+		"535.42.01": false, "535.98": false, "535.104.05": false, "535.274.02": false, "550.54.15": false, "525.60.13": false, "535": false, "": false,
 	} {
 		if brokenProcessStruct(driver) != want {
 			t.Errorf("%s", driver)
@@ -137,7 +137,7 @@ func TestBrokenProcessStruct(t *testing.T) {
 
 // The fake panics on calls that it lacks: only what the driver exports is asked.
 func TestReadingAsksAnOldDriverOnlyWhatItHas(t *testing.T) {
-	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a), compute: []nvml.ProcessInfo{process(7, 1)}}
+	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a), compute: []nvml.ProcessInfo{process(7, 1)}, clients: []nvml.ProcessInfo{process(8, 1)}}
 	m, _ := busyMeter(&d, usageSymbols{processes: true})
 	r := m.readFirst(t)
 	if r.Err != nil || !r.Processes.Known || len(r.Processes.Value) != 1 || !r.Memory.Known || r.Memory.Value.Reserved.Known || r.SMActivity.Known || r.Energy.Known || r.Power.Known {
