@@ -25,8 +25,7 @@ type entry struct {
 	set uint64
 	// flexibility is the number of maximal layouts that contain it.
 	flexibility int
-	// waste is the compute slices that no instance can ever use beside it, in
-	// thousandths of the GPU's. Memory does not count: a 1g at the end always strands
+	// waste is the compute slices that no instance can ever use beside it. Memory does not count: a 1g at the end always strands
 	// the last unit, and yet it leaves the most possible.
 	waste int
 }
@@ -108,7 +107,7 @@ func (ls *Layouts) measure(maximal []sum) {
 				most = max(most, m.slices)
 			}
 		}
-		e.waste = 1000 * (all - most) / all
+		e.waste = all - most
 	}
 }
 

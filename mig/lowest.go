@@ -11,6 +11,7 @@ const lowestSteps = 20_000
 type lowest struct {
 	*search
 	score  score
+	bound  score // score in units of prices
 	usable [][]int
 	// ahead is, for each kind and usable option, the most that it and later ones gain.
 	ahead  [][]score
@@ -25,7 +26,7 @@ type point struct {
 }
 
 func (s *search) lowest(start state, best score) (*way, bool) {
-	l := &lowest{search: s, score: best, failed: map[point]score{}}
+	l := &lowest{search: s, score: best, failed: map[point]score{}, bound: best.times(scale)}
 	for k := range s.kinds {
 		l.admit(k, start.base.plus(s.prices.rest[0]))
 	}
@@ -41,7 +42,7 @@ func (l *lowest) admit(k int, bound score) {
 	most := highest(l.prices.gain[k])
 	var usable []int
 	for o, gain := range l.prices.gain[k] {
-		if bound.plus(gain).plus(most.times(-1)).compare(l.score) >= 0 {
+		if bound.plus(gain).plus(most.times(-1)).compare(l.bound) >= 0 {
 			usable = append(usable, o)
 		}
 	}
@@ -57,7 +58,7 @@ func (l *lowest) find(at point, t state) (*way, bool) {
 	if at.left == 0 {
 		at = point{kind: at.kind + 1}
 		if at.kind == len(l.kinds) {
-			return t.way, l.prices.final(t).compare(l.score) >= 0
+			return t.way, l.total(t).compare(l.score) >= 0
 		}
 		at.left = len(l.kinds[at.kind].gpus)
 	}
@@ -78,7 +79,7 @@ func (l *lowest) find(at point, t state) (*way, bool) {
 		return w, true
 	}
 	at.served = t.served
-	l.failed[at] = t.base
+	l.failed[at] = t.local
 	return nil, false
 }
 
@@ -89,5 +90,5 @@ func (l *lowest) hopeless(at point, t state) bool {
 	bound := t.base.plus(l.ahead[at.kind][at.option].times(int64(at.left))).plus(l.prices.rest[at.kind+1])
 	at.served = t.served
 	before, known := l.failed[at]
-	return l.steps > lowestSteps || bound.compare(l.score) < 0 || known && t.base.compare(before) <= 0
+	return l.steps > lowestSteps || bound.compare(l.bound) < 0 || known && t.local.compare(before) <= 0
 }

@@ -53,11 +53,11 @@ func (j *judge) room(l mig.Layout) [2]int {
 	return r
 }
 
-// local is destroyed, created, stranded slices in thousandths, flexibility;
+// local is destroyed, created, stranded slices, flexibility;
 // less is better but for the last.
 func (j *judge) local(g mig.GPU, l mig.Layout) [4]int {
 	r := j.room(l)
-	return [4]int{-len(g.Layout().Without(l)), -len(l.Without(g.Layout())), -1000 * (j.chip.Slices() - r[0]) / j.chip.Slices(), r[1]}
+	return [4]int{-len(g.Layout().Without(l)), -len(l.Without(g.Layout())), r[0] - j.chip.Slices(), r[1]}
 }
 
 func pinned(g mig.GPU) (l mig.Layout) {
@@ -235,7 +235,7 @@ func checkOptimal(t *rapid.T, catalogue *mig.Catalogue, js []*judge, most int) {
 	}
 	ds := drawDemand(t, rapid.SampledFrom(js).Draw(t, "of").chip, most)
 	plan, err := mig.PlanDemand(catalogue, gpus, ds)
-	if err != nil || !plan.Proven {
+	if err != nil || !plan.Proven || !plan.MostFlexible {
 		t.Fatalf("proven %t: %v", plan.Proven, err)
 	}
 	want, score := bruteForce(js, gpus, ds)

@@ -1,6 +1,9 @@
 package mig
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // The search over a node takes the kinds of GPUs one after another, and each
 // kind's options in order: how many GPUs take the first, how many the second,
@@ -13,23 +16,76 @@ import "slices"
 // states.
 const (
 	roundWidth  = 48
-	proofStates = 30_000
+	proofStates = 8_000
 )
 
-// best returns the set of places for each GPU, and whether no better exists.
-func (s *search) best() (chosen []uint64, proven bool) {
-	start := state{base: s.prices.base(0)}
-	round := &walk{search: s, width: roundWidth}
-	end := round.run(round.rounded())
-	proof := &walk{search: s, width: proofStates, floor: end.base, hasFloor: true}
-	if better := proof.run(start, s.counts()); better != nil && better.base.compare(end.base) > 0 {
+// best returns the set of places for each GPU, and how sure it is.
+func (s *search) best() (chosen []uint64, sure certainty) {
+	end := s.firstPlan()
+	bound := s.start().base.plus(s.prices.rest[0])
+	proof := &walk{search: s, width: proofStates, floor: end.total.times(scale), hasFloor: true}
+	if better := proof.run(s.start(), s.counts()); better != nil && better.total.compare(end.total) > 0 {
 		end = better
 	}
-	if w, ok := s.lowest(start, end.base); ok {
+	sure.flexibility = !proof.cut
+	bound[flexibility] = end.total[flexibility] * scale
+	sure.plan = sure.flexibility || bound.compare(end.total.times(scale)) <= 0
+	if w, ok := s.lowest(s.start(), end.total); ok {
 		end.way = w
 	}
-	return s.layouts(end.way), !proof.cut
+	return s.layouts(end.way), sure
 }
+
+// certainty is whether no plan is better, on all levels but flexibility and on
+// all.
+type certainty struct{ plan, flexibility bool }
+
+// flexibility is the last level of a score.
+const flexibility = len(score{}) - 1
+
+func (s *search) start() state { return state{base: s.prices.base(0)} }
+
+// firstPlan rounds the linear programme's solution. Where the programme
+// promises a fraction more on the first level that differs, it is held to the whole number
+// below and asked again: no better plan is lost, since a plan that is better
+// equals this one on the levels before.
+func (s *search) firstPlan() *state {
+	lp := newProgramme(s)
+	lp.optimise()
+	var end *state
+	for range 4 * len(score{}) {
+		s.prices = newPrices(s, lp)
+		round := &walk{search: s, width: roundWidth}
+		if t := round.run(round.rounded()); end == nil || t.total.compare(end.total) > 0 {
+			end = t
+		}
+		if !lp.tighten(end.total) {
+			break
+		}
+	}
+	return end
+}
+
+// tighten cuts off a fraction on the first level on which the programme
+// promises more than a plan; false if there is none.
+func (p *programme) tighten(plan score) bool {
+	for level, have := range plan {
+		promised := p.optimum(level)
+		if promised < float64(have)+fraction {
+			continue
+		}
+		most := math.Floor(promised + fraction)
+		if promised-most < fraction {
+			return false
+		}
+		p.cut(level, int64(most))
+		return true
+	}
+	return false
+}
+
+// fraction is less than what a programme can promise beyond a whole number.
+const fraction = 1e-4
 
 // counts is the number of GPUs of each kind.
 func (s *search) counts() []int {
@@ -43,7 +99,7 @@ func (s *search) counts() []int {
 // rounded is the state in which GPUs take what the linear programme gives them
 // in full, and how many of each kind it leaves.
 func (w *walk) rounded() (t state, left []int) {
-	t, left = state{base: w.prices.base(0)}, w.counts()
+	t, left = w.start(), w.counts()
 	for k, options := range w.prices.taken {
 		for o, n := range options {
 			for range min(n, left[k]) {
@@ -79,7 +135,9 @@ type state struct {
 	served uint64
 	// base is the bound without the GPUs still to come, in units of prices.
 	base score
-	way  *way
+	// local is what options add to the score, total the whole score at the end.
+	local, total score
+	way          *way
 }
 
 // walk is one run over all kinds.
@@ -97,17 +155,29 @@ type walk struct {
 func (w *walk) run(start state, left []int) *state {
 	from := []state{start}
 	for k, n := range left {
-		from = w.take(k, n, from)
+		if from = w.take(k, n, from); w.hasFloor && w.made > proofStates {
+			w.cut = true
+			return nil
+		}
 	}
 	var best *state
 	for i := range from {
 		t := &from[i]
-		t.base = w.prices.final(*t)
-		if best == nil || t.base.compare(best.base) > 0 {
+		t.total = w.total(*t)
+		if best == nil || t.total.compare(best.total) > 0 {
 			best = t
 		}
 	}
 	return best
+}
+
+// total is the score of a state to which nothing comes any more.
+func (s *search) total(t state) score {
+	v := t.local
+	for i, n := range s.needs {
+		v = v.plus(n.values[s.number(t.served, i)])
+	}
+	return v
 }
 
 // bucket holds the states with the same number of GPUs left, each number
@@ -128,6 +198,9 @@ func (w *walk) take(k, n int, from []state) []state {
 	}
 	usable := w.usable(k, n, from)
 	for i, o := range usable {
+		if w.hasFloor && w.made > proofStates {
+			return nil
+		}
 		ahead := w.prices.most(k, usable[i:])
 		rest := w.prices.rest[k+1]
 		for left := n; left > 0; left-- {
@@ -175,7 +248,7 @@ func (s *search) after(t state, k, option int) state {
 			break
 		}
 	}
-	return state{served: served, base: t.base.plus(o.score.times(scale)).plus(s.prices.change(t.served, served))}
+	return state{served: served, local: t.local.plus(o.score), base: t.base.plus(s.prices.less(o.score)).plus(s.prices.change(t.served, served))}
 }
 
 // extend lets one more GPU take an option.
@@ -185,7 +258,7 @@ func (w *walk) extend(to *bucket, t state, k, option int, ahead score) {
 		return
 	}
 	i, known := to.at[next.served]
-	if known && next.base.compare(to.states[i].base) <= 0 {
+	if known && next.local.compare(to.states[i].local) <= 0 {
 		return
 	}
 	next.way = &way{t.way, k, option}
@@ -212,20 +285,16 @@ func (w *walk) narrow(b *bucket, ahead score) {
 			kept = append(kept, t)
 		}
 	}
-	width := w.width
-	if w.made > proofStates {
-		width = min(width, roundWidth)
-	}
-	if len(kept) == len(b.states) && len(kept) <= width {
+	if len(kept) == len(b.states) && len(kept) <= w.width {
 		return
 	}
-	if len(kept) > width {
+	if len(kept) > w.width {
 		w.cut = true
 		slices.SortStableFunc(kept, func(a, b state) int { return b.base.compare(a.base) })
-		for _, t := range kept[width:] {
+		for _, t := range kept[w.width:] {
 			delete(b.at, t.served)
 		}
-		kept = kept[:width]
+		kept = kept[:w.width]
 	}
 	for i, t := range kept {
 		b.at[t.served] = i
