@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,15 +13,14 @@ import (
 // wedge is a source that answers, or hangs until the caller gives up.
 type wedge struct {
 	*node
-	hangs         bool
-	running, most int
+	hangs         atomic.Bool
+	running, most atomic.Int32
 }
 
 func (w *wedge) Read(ctx context.Context) ([]gpu.Reading, error) {
-	w.running++
-	w.most = max(w.most, w.running)
-	defer func() { w.running-- }()
-	if w.hangs {
+	w.most.Store(max(w.most.Load(), w.running.Add(1)))
+	defer w.running.Add(-1)
+	if w.hangs.Load() {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
@@ -47,12 +47,12 @@ func TestRun(t *testing.T) {
 		if len(snap.Devices) != 1 || time.Since(snap.At) > time.Second {
 			t.Errorf("%+v", snap)
 		}
-		w.hangs = true
+		w.hangs.Store(true)
 		snap = after(10 * time.Second)
-		if len(snap.Devices) != 0 || time.Since(snap.At) > 3*time.Second || snap.Sources[0].Err == nil || w.most != 1 {
-			t.Errorf("%+v; %d at once", snap, w.most)
+		if len(snap.Devices) != 0 || time.Since(snap.At) > 3*time.Second || snap.Sources[0].Err == nil || w.most.Load() != 1 {
+			t.Errorf("%+v; %d at once", snap, w.most.Load())
 		}
-		w.hangs = false
+		w.hangs.Store(false)
 		if snap = after(5 * time.Second); len(snap.Devices) != 1 || snap.Sources[0].Err != nil {
 			t.Errorf("%+v", snap)
 		}

@@ -123,18 +123,7 @@ func (t *tracker) crowd(bookings []Booking, samples gpu.Measured[[]gpu.ProcessSa
 		clients[b.Slot] += 0
 		out.mps = out.mps || b.MPS
 	}
-	alone := Part{}
-	for _, s := range t.sightings {
-		out.mps = out.mps || s.mps
-		switch s.owner {
-		case OwnerSlot:
-			clients[s.slot]++
-		case OwnerNone:
-			out.outsiders, alone = true, Part{Cap: 1, Weight: 1}
-		case OwnerEnded:
-			out.outsiders, alone.Cap = true, 1
-		}
-	}
+	alone := t.countClients(clients, &out)
 	out.known = len(clients)
 	if lagged {
 		out.outsiders, alone.Cap = t.late(clients, out.outsiders, alone.Cap)
@@ -152,6 +141,22 @@ func (t *tracker) crowd(bookings []Booking, samples gpu.Measured[[]gpu.ProcessSa
 		t.weigh(&out, samples.Value)
 	}
 	return out
+}
+
+// countClients counts each slot's clients and returns the part of the outsiders.
+func (t *tracker) countClients(clients map[SlotKey]int, out *crowd) (alone Part) {
+	for _, s := range t.sightings {
+		out.mps = out.mps || s.mps
+		switch s.owner {
+		case OwnerSlot:
+			clients[s.slot]++
+		case OwnerNone:
+			out.outsiders, alone = true, Part{Cap: 1, Weight: 1}
+		case OwnerEnded:
+			out.outsiders, alone.Cap = true, 1
+		}
+	}
+	return alone
 }
 
 // late adds to the clients' slots those that were there lately, and outsiders

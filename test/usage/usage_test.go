@@ -34,12 +34,16 @@ type ledger struct {
 	samples  int
 	worst    float64 // error of the estimate, of the device
 	sumWidth float64
+	// at is the time of the last sample: the node's seconds take a little longer.
+	at time.Time
 }
 
 // check compares one sample with the truth: loads of the second before, and
 // memory now.
 func (l *ledger) check(snap *usage.Snapshot, jobs []*job, load map[int]float64, memory map[int]gpu.Bytes) {
 	l.Helper()
+	took := snap.At.Sub(l.at).Seconds()
+	l.at = snap.At
 	for _, j := range jobs {
 		u, ok := snap.Slot(j.key, l.device)
 		if !ok {
@@ -55,7 +59,7 @@ func (l *ledger) check(snap *usage.Snapshot, jobs []*job, load map[int]float64, 
 		if want < u.SM.Lower.Value-slack || want > u.SM.Upper.Value+slack {
 			l.Fatalf("%s worked %v, outside %+v", j.key.Slot, want, u.SM)
 		}
-		l.truth[j.key] += want
+		l.truth[j.key] += want * took
 		l.samples++
 		l.worst = max(l.worst, math.Abs(u.SM.Estimate.Value-want))
 		l.sumWidth += u.SM.Upper.Value - u.SM.Lower.Value
@@ -120,6 +124,7 @@ func TestFourJobsBehindMPS(t *testing.T) {
 			l.truth[j.key] = got.Job.SM.Estimate.Value // the bounds that were added before the ledger began
 		}
 		begin := snap
+		l.at = snap.At
 		for k := range seconds() {
 			if k == seconds()/2 {
 				_ = jobs[3].input.Close()
@@ -185,12 +190,12 @@ func exact(t *testing.T, n *node, d usage.Device, visible gpu.UUID, method usage
 	n.bookings = []usage.Booking{{Slot: j.key, Device: d, Share: 1}}
 	s := n.sampler()
 	n.second(s)
-	first, _ := n.second(s).Slot(j.key, d)
-	minutes := seconds() / 10
+	begin := n.second(s)
+	first, _ := begin.Slot(j.key, d)
 	_, memory := n.truth()
 	var u usage.SlotUsage
 	var snap *usage.Snapshot
-	for range minutes {
+	for range seconds() / 10 {
 		snap = n.second(s)
 		u, _ = snap.Slot(j.key, d)
 		if u.Method != method || u.Memory != gpu.Known(memory[j.pid]) || u.SM.Lower != u.SM.Estimate || u.SM.Estimate != u.SM.Upper {
@@ -203,7 +208,7 @@ func exact(t *testing.T, n *node, d usage.Device, visible gpu.UUID, method usage
 	device, _ := snap.Device(d)
 	whole, _ := snap.Device(usage.Device{GPU: d.GPU})
 	part := float64(device.Multiprocessors) / float64(whole.Multiprocessors)
-	got, want := u.Job.SM.Estimate.Value-first.Job.SM.Estimate.Value, 0.4*part*float64(minutes)
+	got, want := u.Job.SM.Estimate.Value-first.Job.SM.Estimate.Value, 0.4*part*snap.At.Sub(begin.At).Seconds()
 	if math.Abs(got-want) > slack*want+0.05 {
 		t.Errorf("%v GPU-seconds in truth, the sampler says %v", want, got)
 	}
