@@ -97,7 +97,7 @@ func newLedger(n *node, d usage.Device) *ledger {
 }
 
 // Four jobs behind MPS, each with a load and memory of its own; one begins to
-// work in the middle, one ends.
+// work in the middle.
 func TestFourJobsBehindMPS(t *testing.T) {
 	onNode(t, func(n *node) {
 		u := n.gpus[0].UUID
