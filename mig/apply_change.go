@@ -256,22 +256,17 @@ func (c *change) proven(ctx context.Context, step Step) error {
 	return nil
 }
 
-// mode changes MIG mode while nobody uses the GPU. A change that stays pending
-// is taken back, or the next reset by anybody would surprise.
+// mode changes MIG mode while nobody uses the GPU. A mode that stays pending is
+// taken back on the way to the former layout, or the next reset by anybody would
+// surprise.
 func (c *change) mode(ctx context.Context, step Step) error {
-	enabled := step.Verb == EnableMode
 	if holders := c.e.holdersAgainst(c.now, step); len(holders) > 0 {
 		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: ErrInUse}
 	}
-	err := c.e.Hardware.SetMode(ctx, c.u, enabled)
+	err := c.e.Hardware.SetMode(ctx, c.u, step.Verb == EnableMode)
 	if errors.Is(err, ErrResetRequired) && c.e.Reset != nil {
 		if err = c.e.Reset(ctx, c.u); err != nil {
 			err = fmt.Errorf("%w: %w", ErrResetRequired, err)
-		}
-	}
-	if err != nil && c.now.Enabled != enabled {
-		if errUndo := c.e.Hardware.SetMode(ctx, c.u, !enabled); errUndo != nil {
-			err = fmt.Errorf("%w; and taking the pending mode back: %w", err, errUndo)
 		}
 	}
 	return err

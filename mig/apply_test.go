@@ -156,6 +156,69 @@ func halfOnce(f *fakeGPU) {
 	}
 }
 
+// TestForeign: an idle foreign instance that is not wanted and in nobody's way stays.
+func TestForeign(t *testing.T) {
+	f, e := given(t, two0)
+	f.put(three4, 4)
+	out, err := e.Apply(t.Context(), testGPU, on(three0))
+	ends(t, f, e, out, err, ReachedWanted, "", three0, three4)
+	out, err = e.Apply(t.Context(), testGPU, on())
+	ends(t, f, e, out, err, ReachedWanted, "", three4)
+	f.s.Instances[0].Compute = nil // not ours to complete
+	out, err = e.Apply(t.Context(), testGPU, on(three4))
+	ends(t, f, e, out, err, Unchanged, "has 0 compute instances, not one with all its multiprocessors, and gpuslot did not make them", three4)
+	if s, err := e.State(t.Context(), testGPU); err != nil || s.Wanted(NewLayout(three4, three0)).Layout.Contains(three4) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestApplyMeetsOthers: what changes while the change is under way.
+func TestApplyMeetsOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		meet func(f *fakeGPU, call int)
+		says string
+		not  string
+	}{
+		"a job comes": {func(f *fakeGPU, call int) {
+			if call == 1 {
+				f.hold(two2, 77)
+			}
+		}, "destroy 2g.10gb at 2: in use by another client; held by pid 77", "destroy 14@2"},
+		"somebody replaces one of ours": {func(f *fakeGPU, call int) {
+			switch call {
+			case 1:
+				f.remove(three4)
+			case 2:
+				f.put(three4, 4)
+			}
+		}, "is not ours any more", "destroy 9@4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, e := given(t, two0, two2, three4)
+			call := 0
+			f.after = func(string, Place) {
+				call++
+				c.meet(f, call)
+			}
+			out, err := e.Apply(t.Context(), testGPU, on())
+			ends(t, f, e, out, err, ReachedFormer, c.says, two0, two2, three4)
+			if slices.Contains(f.calls, c.not) {
+				t.Errorf("%v", f.calls)
+			}
+		})
+	}
+	t.Run("somebody destroys what stays", func(t *testing.T) {
+		f, e := given(t, two0, three4)
+		f.after = func(call string, _ Place) {
+			if f.after = nil; call == "create" {
+				f.remove(three4)
+			}
+		}
+		out, err := e.Apply(t.Context(), testGPU, on(two0, two2, three4))
+		ends(t, f, e, out, err, ReachedFormer, "did somebody else change it?", two0, three4)
+	})
+}
+
 // TestApplyWaits: IN_USE goes by itself, or it does not.
 func TestApplyWaits(t *testing.T) {
 	f, e := given(t, two0)
@@ -234,7 +297,7 @@ func TestRelease(t *testing.T) {
 	f, e := given(t, two0, two2)
 	f.hold(two0, 5)
 	var released []Place
-	e.Release = func(_ context.Context, u gpu.UUID, i Instance) error {
+	e.Release = func(_ context.Context, _ gpu.UUID, i Instance) error {
 		released = append(released, i.Place)
 		f.s.Instances[0].Holders = nil
 		return map[bool]error{true: errBroken}[i.Place == two2]

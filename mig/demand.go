@@ -25,8 +25,8 @@ func PlanDemand(c *Catalogue, gpus []GPU, demand []Demand) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	chosen, proven := search.best()
-	plan := Plan{Proven: proven}
+	chosen, sure := search.best()
+	plan := Plan{Proven: sure.plan, MostFlexible: sure.flexibility}
 	for i, b := range bs {
 		plan.GPUs = append(plan.GPUs, b.result(chosen[i]))
 		plan.Steps = append(plan.Steps, b.steps(chosen[i])...)

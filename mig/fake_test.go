@@ -135,7 +135,6 @@ func (f *fakeGPU) executor(dir string) Executor {
 
 // Places of an A100: profile ids as the driver prints them.
 var (
-	small0, small1 = Place{19, 0}, Place{19, 1}
 	two0, two2     = Place{14, 0}, Place{14, 2}
 	three0, three4 = Place{9, 0}, Place{9, 4}
 	four0, seven0  = Place{5, 0}, Place{0, 0}

@@ -100,6 +100,9 @@ func parseBook(b []byte) (Book, error) {
 	if book.Schema != BookSchema {
 		return Book{}, fmt.Errorf("schema is %q, this gpuslot reads %q", clip(book.Schema), BookSchema)
 	}
+	if c := book.Change; book.GPU == "" || c != nil && c.Step != nil && c.Step.GPU != book.GPU {
+		return Book{}, errors.New("it names no GPU, or a step of another one")
+	}
 	book.sort()
 	return book, nil
 }

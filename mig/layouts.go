@@ -25,8 +25,8 @@ type entry struct {
 	set uint64
 	// flexibility is the number of maximal layouts that contain it.
 	flexibility int
-	// waste is what no instance can ever use beside it, in thousandths of the GPU:
-	// the mean of stranded slices and stranded units of memory.
+	// waste is the compute slices that no instance can ever use beside it. Memory does not count: a 1g at the end always strands
+	// the last unit, and yet it leaves the most possible.
 	waste int
 }
 
@@ -50,10 +50,10 @@ func Enumerate(c Chip) (*Layouts, error) {
 	return ls, nil
 }
 
-// sum is what a layout takes of the chip.
+// sum is a layout and the slices that it takes.
 type sum struct {
-	set           uint64
-	slices, units int
+	set    uint64
+	slices int
 }
 
 // grow visits each layout once: every place in order, taken or not. It returns
@@ -68,7 +68,7 @@ func (ls *Layouts) grow() (maximal []sum, err error) {
 		ls.index[set] = len(ls.all)
 		ls.all = append(ls.all, entry{set: set})
 		if ls.full(r, set) {
-			maximal = append(maximal, sum{set, r.spent, bits.OnesCount64(r.units)})
+			maximal = append(maximal, sum{set, r.spent})
 		}
 		for i := from; i < len(ls.places); i++ {
 			if r.add(ls.places[i]) != fits {
@@ -97,17 +97,17 @@ func (ls *Layouts) full(r *room, set uint64) bool {
 
 // measure fills in what each layout leaves possible.
 func (ls *Layouts) measure(maximal []sum) {
-	allSlices, allUnits := ls.chip.Slices(), ls.chip.Units()
+	all := ls.chip.Slices()
 	for i := range ls.all {
 		e := &ls.all[i]
-		s, u := 0, 0
+		most := 0
 		for _, m := range maximal {
 			if m.set&e.set == e.set {
 				e.flexibility++
-				s, u = max(s, m.slices), max(u, m.units)
+				most = max(most, m.slices)
 			}
 		}
-		e.waste = 500*(allSlices-s)/allSlices + 500*(allUnits-u)/allUnits
+		e.waste = all - most
 	}
 }
 

@@ -60,7 +60,6 @@ func newSearch(bs []board, needs []need) (*search, error) {
 		}
 		s.kinds[k].gpus = append(s.kinds[k].gpus, g)
 	}
-	s.prices = newPrices(s)
 	return s, nil
 }
 

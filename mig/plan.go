@@ -38,9 +38,11 @@ type Plan struct {
 	Served []Served `json:"served"`
 	// Choice is the number of the alternative that was planned, from 0.
 	Choice int `json:"choice,omitempty"`
-	// Proven says that no better plan exists. Only a demand for very many profiles
-	// on very many GPUs ends before that is certain.
-	Proven bool `json:"proven"`
+	// Proven says that no plan serves more, disturbs less or strands less;
+	// MostFlexible that among the equals none leaves more possible. Only a demand
+	// for many profiles on many GPUs in equal state ends before that is certain.
+	Proven       bool `json:"proven"`
+	MostFlexible bool `json:"most_flexible"`
 }
 
 // GPUPlan is one GPU's part.

@@ -19,11 +19,12 @@ type judge struct {
 	chip    mig.Chip
 	all     []mig.Layout
 	maximal []mig.Layout
+	rooms   map[string][2]int
 }
 
 func newJudge(t testing.TB, c mig.Chip) *judge {
 	ls := enumerate(t, c)
-	j := &judge{chip: c}
+	j := &judge{chip: c, rooms: map[string][2]int{}}
 	for l := range ls.All() {
 		j.all = append(j.all, l)
 	}
@@ -33,23 +34,30 @@ func newJudge(t testing.TB, c mig.Chip) *judge {
 	return j
 }
 
-// room is what a layout can still become: slices, units, maximal layouts.
-func (j *judge) room(l mig.Layout) (slices, units, flexibility int) {
-	for _, m := range j.maximal {
-		if len(l.Without(m)) > 0 {
-			continue
-		}
-		k := j.chip.Cost(m)
-		slices, units, flexibility = max(slices, k.Slices), max(units, k.Units), flexibility+1
+// room is what a layout can still become: slices, maximal layouts.
+func (j *judge) room(l mig.Layout) [2]int {
+	key := ""
+	for _, p := range l {
+		key += string([]byte{byte(p.Profile), byte(p.Start)})
 	}
-	return slices, units, flexibility
+	if r, known := j.rooms[key]; known {
+		return r
+	}
+	var r [2]int
+	for _, m := range j.maximal {
+		if len(l.Without(m)) == 0 {
+			r = [2]int{max(r[0], j.chip.Cost(m).Slices), r[1] + 1}
+		}
+	}
+	j.rooms[key] = r
+	return r
 }
 
-// local is destroyed, created, waste, flexibility; less is better but for the last.
+// local is destroyed, created, stranded slices, flexibility;
+// less is better but for the last.
 func (j *judge) local(g mig.GPU, l mig.Layout) [4]int {
-	s, u, f := j.room(l)
-	waste := 500*(j.chip.Slices()-s)/j.chip.Slices() + 500*(j.chip.Units()-u)/j.chip.Units()
-	return [4]int{-len(g.Layout().Without(l)), -len(l.Without(g.Layout())), -waste, f}
+	r := j.room(l)
+	return [4]int{-len(g.Layout().Without(l)), -len(l.Without(g.Layout())), r[0] - j.chip.Slices(), r[1]}
 }
 
 func pinned(g mig.GPU) (l mig.Layout) {
@@ -137,21 +145,35 @@ func total(js []*judge, gpus []mig.GPU, ds []mig.Demand, chosen []mig.Layout) []
 	return out
 }
 
+// byKind are the numbers of the GPUs, those in equal state together.
+func byKind(gpus []mig.GPU) (order []int) {
+	for i := range gpus {
+		for k := i; k < len(gpus); k++ {
+			same := gpus[i].Chip.Model == gpus[k].Chip.Model && gpus[i].Layout().Equal(gpus[k].Layout()) && pinned(gpus[i]).Equal(pinned(gpus[k]))
+			if same && !slices.Contains(order, k) {
+				order = append(order, k)
+			}
+		}
+	}
+	return order
+}
+
 // bruteForce tries every layout on every GPU, the lowest first.
 func bruteForce(js []*judge, gpus []mig.GPU, ds []mig.Demand) (best []mig.Layout, score []int) {
-	chosen := make([]mig.Layout, len(gpus))
-	var try func(g int)
-	try = func(g int) {
-		if g == len(gpus) {
+	chosen, order := make([]mig.Layout, len(gpus)), byKind(gpus)
+	var try func(i int)
+	try = func(i int) {
+		if i == len(gpus) {
 			if s := total(js, gpus, ds, chosen); best == nil || slices.Compare(s, score) > 0 {
 				best, score = slices.Clone(chosen), s
 			}
 			return
 		}
+		g := order[i]
 		for _, l := range js[g].all {
 			if len(pinned(gpus[g]).Without(l)) == 0 {
 				chosen[g] = l
-				try(g + 1)
+				try(i + 1)
 			}
 		}
 	}
@@ -179,15 +201,16 @@ func TestPlanDemandOptimal(t *testing.T) {
 	}
 }
 
-// TestPlanDemandNodeOptimal: the same for GPUs together, also of different models.
+// TestPlanDemandNodeOptimal: the same for GPUs together, also of different
+// models; among equally good plans, that in which GPUs in equal state, taken
+// together, have the lowest layouts.
 func TestPlanDemandNodeOptimal(t *testing.T) {
 	a30, rtx := newJudge(t, chip(t, "A30-24")), newJudge(t, chosen(chip(t, "RTXPRO6000-96"), "plain"))
+	plain, a100 := newJudge(t, chosen(a30.chip, "plain")), newJudge(t, smallA100(t))
 	for name, js := range map[string][]*judge{
-		"two A30": {a30, a30}, "three A30": {newJudge(t, chosen(a30.chip, "plain")), newJudge(t, chosen(a30.chip, "plain")), newJudge(t, chosen(a30.chip, "plain"))},
-		"mixed": {rtx, a30}, "two A100": {newJudge(t, smallA100(t)), newJudge(t, smallA100(t))},
+		"two A30": {a30, a30}, "three A30": {plain, plain, plain}, "mixed": {rtx, a30}, "two A100": {a100, a100},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var catalogue mig.Catalogue
 			rapid.Check(t, func(t *rapid.T) { checkOptimal(t, &catalogue, js, 6) })
 		})
@@ -204,11 +227,15 @@ func smallA100(t testing.TB) mig.Chip {
 func checkOptimal(t *rapid.T, catalogue *mig.Catalogue, js []*judge, most int) {
 	var gpus []mig.GPU
 	for i, j := range js {
-		gpus = append(gpus, drawGPU(t, j, i))
+		g := drawGPU(t, j, i)
+		if i > 0 && js[i-1] == j && rapid.Bool().Draw(t, "like the last") {
+			g.Instances = gpus[i-1].Instances
+		}
+		gpus = append(gpus, g)
 	}
 	ds := drawDemand(t, rapid.SampledFrom(js).Draw(t, "of").chip, most)
 	plan, err := mig.PlanDemand(catalogue, gpus, ds)
-	if err != nil || !plan.Proven {
+	if err != nil || !plan.Proven || !plan.MostFlexible {
 		t.Fatalf("proven %t: %v", plan.Proven, err)
 	}
 	want, score := bruteForce(js, gpus, ds)

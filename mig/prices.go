@@ -14,35 +14,57 @@ type prices struct {
 	// worth is, for each need and number served, the value of these and the most
 	// that serving more can gain over its price.
 	worth [][]score
+	// taken is, for each kind and option, how many GPUs the linear programme gives it.
+	taken [][]int
+	tolls []levelToll
 }
 
 // scale is divisible by what prices usually are fractions of.
 const scale = 5040
 
-func newPrices(s *search) *prices {
-	p := &prices{search: s, rest: make([]score, len(s.kinds)+1)}
-	price := solvePrices(s)
+func newPrices(s *search, lp *programme) *prices {
+	p := &prices{search: s, rest: make([]score, len(s.kinds)+1), taken: lp.taken(s)}
+	price := make([]score, len(s.needs))
 	for i := range price {
-		if price[i].compare(score{}) < 0 {
-			price[i] = score{}
-		}
+		price[i] = lp.price(lp.slack + i)
+	}
+	for _, c := range lp.cuts {
+		toll := lp.price(c.slack)
+		p.tolls = append(p.tolls, levelToll{c.level, toll})
+		p.rest[len(s.kinds)] = p.rest[len(s.kinds)].plus(toll.times(c.most))
 	}
 	for _, k := range s.kinds {
-		p.gain = append(p.gain, k.gains(price))
+		p.gain = append(p.gain, p.gains(k, price))
 	}
 	for k := len(s.kinds) - 1; k >= 0; k-- {
 		p.rest[k] = p.rest[k+1].plus(highest(p.gain[k]).times(int64(len(s.kinds[k].gpus))))
 	}
 	for i, n := range s.needs {
-		p.worth = append(p.worth, n.worth(price[i]))
+		p.worth = append(p.worth, p.worths(n, price[i]))
 	}
 	return p
 }
 
-func (k kind) gains(price []score) []score {
+// levelToll is what each point of one level of the score costs: the price of a
+// cut (programme.cut).
+type levelToll struct {
+	level int
+	toll  score
+}
+
+// less is a score in units of prices, less its tolls.
+func (p *prices) less(s score) score {
+	v := s.times(scale)
+	for _, t := range p.tolls {
+		v = v.plus(t.toll.times(-s[t.level]))
+	}
+	return v
+}
+
+func (p *prices) gains(k kind, price []score) []score {
 	out := make([]score, len(k.options))
 	for i, o := range k.options {
-		out[i] = o.score.times(scale)
+		out[i] = p.less(o.score)
 		for j, n := range o.serves {
 			out[i] = out[i].plus(price[j].times(int64(n)))
 		}
@@ -59,11 +81,11 @@ func highest(all []score) (best score) {
 	return best
 }
 
-// worth: with u served, the most of value(u+y) - y*price over all y.
-func (n need) worth(price score) []score {
+// worths: with u served, the most of value(u+y) - y*price over all y.
+func (p *prices) worths(n need, price score) []score {
 	out := make([]score, n.wanted+1)
 	for u := n.wanted; u >= 0; u-- {
-		out[u] = n.values[u].times(scale)
+		out[u] = p.less(n.values[u])
 		if u == n.wanted {
 			continue
 		}
@@ -103,14 +125,4 @@ func (p *prices) change(from, to uint64) (d score) {
 		}
 	}
 	return d
-}
-
-// final is the base of a state to which nothing comes any more: its score.
-func (p *prices) final(t state) score {
-	b := t.base
-	for i, n := range p.search.needs {
-		u := p.search.number(t.served, i)
-		b = b.plus(n.values[u].times(scale)).plus(p.worth[i][u].times(-1))
-	}
-	return b
 }

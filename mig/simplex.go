@@ -18,6 +18,9 @@ type programme struct {
 	goal [len(score{})][]float64
 	// slack is the first of the needs' slack columns.
 	slack int
+	// basis is the column that each row owns; -1 as long as it owns none.
+	basis []int
+	cuts  []cutRow
 }
 
 const (
@@ -25,27 +28,126 @@ const (
 	maxPivots = 2000
 )
 
-// solvePrices returns a price for each need, times scale.
-func solvePrices(s *search) []score {
-	p := newProgramme(s)
+// cutRow is a row that holds one level of the score at most at a whole number.
+type cutRow struct {
+	level, slack int
+	most         int64
+}
+
+// optimise pivots to the optimum from a solution that keeps all rows.
+func (p *programme) optimise() {
 	for n := range maxPivots {
 		column := p.entering(n > maxPivots/2)
 		if column < 0 {
-			break
+			return
 		}
 		row := p.leaving(column)
 		if row < 0 {
+			return
+		}
+		p.pivot(row, column)
+	}
+}
+
+// optimum is one level of the score at the optimum.
+func (p *programme) optimum(level int) float64 {
+	g := p.goal[level]
+	return -g[len(g)-1]
+}
+
+// cut holds a level of the score below its fractional optimum, since scores are
+// whole numbers, and goes to the new optimum by the dual simplex method. The
+// row is the goal's own in terms of the present basis.
+func (p *programme) cut(level int, most int64) {
+	row := append([]float64(nil), p.goal[level]...)
+	row[len(row)-1] += float64(most)
+	slack := len(row) - 1
+	p.cuts = append(p.cuts, cutRow{level, slack, most})
+	p.rows, p.basis = append(p.rows, row), append(p.basis, slack)
+	for i, r := range p.rows {
+		p.rows[i] = insertColumn(r, i == len(p.rows)-1)
+	}
+	for i, g := range p.goal {
+		p.goal[i] = insertColumn(g, false)
+	}
+	for range maxPivots {
+		row := p.broken()
+		if row < 0 {
+			break
+		}
+		column := p.repairing(row)
+		if column < 0 {
 			break
 		}
 		p.pivot(row, column)
 	}
-	price := make([]score, len(s.needs))
-	for k := range price {
-		for level := range price[k] {
-			price[k][level] = int64(math.Round(-p.goal[level][p.slack+k] * scale))
+	p.optimise()
+}
+
+// insertColumn puts a column before the right-hand side.
+func insertColumn(r []float64, own bool) []float64 {
+	last := r[len(r)-1]
+	r[len(r)-1] = 0
+	if own {
+		r[len(r)-1] = 1
+	}
+	return append(r, last)
+}
+
+// broken is the row that is violated most; -1 if none is.
+func (p *programme) broken() int {
+	worst, row := -tiny, -1
+	for i, r := range p.rows {
+		if v := r[len(r)-1]; v < worst {
+			worst, row = v, i
 		}
 	}
+	return row
+}
+
+// repairing is the column that mends a row at the least loss.
+func (p *programme) repairing(row int) int {
+	best, least := -1, [len(score{})]float64{}
+	r := p.rows[row]
+	for j := range len(r) - 1 {
+		if r[j] > -tiny {
+			continue
+		}
+		loss := [len(score{})]float64{}
+		for level := range loss {
+			loss[level] = p.goal[level][j] / r[j]
+		}
+		if best < 0 || compareGains(loss, least) < 0 {
+			best, least = j, loss
+		}
+	}
+	return best
+}
+
+// price is what a slack column tells of its row, times scale.
+func (p *programme) price(slack int) (price score) {
+	for level := range price {
+		price[level] = int64(math.Round(-p.goal[level][slack] * scale))
+	}
+	if price.compare(score{}) < 0 {
+		return score{}
+	}
 	return price
+}
+
+// taken rounds the solution down.
+func (p *programme) taken(s *search) (taken [][]int) {
+	first := len(groups(s.needs))
+	for _, k := range s.kinds {
+		n := make([]int, len(k.options))
+		for row, column := range p.basis {
+			if o := column - first; o >= 0 && o < len(n) {
+				n[o] = int(p.rows[row][len(p.rows[row])-1] + tiny)
+			}
+		}
+		taken, first = append(taken, n), first+len(n)
+	}
+	return taken
 }
 
 // group is a run of requests of one value.
@@ -79,13 +181,13 @@ func newProgramme(s *search) *programme {
 	p := &programme{slack: columns}
 	width := columns + len(s.needs) + len(gs) + 1
 	for range len(s.needs) + len(gs) + len(ks) {
-		p.rows = append(p.rows, make([]float64, width))
+		p.rows, p.basis = append(p.rows, make([]float64, width)), append(p.basis, -1)
 	}
 	for i := range p.goal {
 		p.goal[i] = make([]float64, width)
 	}
 	for i := range len(s.needs) + len(gs) {
-		p.rows[i][columns+i] = 1
+		p.rows[i][columns+i], p.basis[i] = 1, columns+i
 	}
 	for i, g := range gs {
 		p.rows[g.need][i] = 1
@@ -165,6 +267,7 @@ func (p *programme) leaving(column int) int {
 // pivot makes the column the row's own.
 func (p *programme) pivot(row, column int) {
 	r := p.rows[row]
+	p.basis[row] = column
 	by := 1 / r[column]
 	for j := range r {
 		r[j] *= by

@@ -7,14 +7,14 @@ import (
 )
 
 // account divides what one GPU did since the last round among the slots.
-func (s *Sampler) account(r gpu.Reading, activities Activities, bookings []Booking, now time.Time) {
+func (s *Sampler) account(r gpu.Reading, activities Activities, bookings booked, now time.Time) {
 	work := workload{parts: map[Device]float64{}, slots: map[slotOn]Spread{}, guess: map[slotOn]Range{}}
 	if r.MIGEnabled {
 		s.tracker(Device{GPU: r.GPU}).count(ratio(r.SMActivity), now, s.longest())
 	}
 	for _, o := range s.observe(r, activities) {
 		t := s.tracker(o.device)
-		took, ok := t.attribute(o, bookings, now, s.longest())
+		took, ok := t.attribute(o, bookings[o.device], now, s.longest())
 		work.add(o, t.last, ok)
 		for k, share := range t.last.slots {
 			if ok && o.part.Known {
@@ -22,7 +22,7 @@ func (s *Sampler) account(r gpu.Reading, activities Activities, bookings []Booki
 			}
 		}
 	}
-	s.allocate(r.GPU, work, bookings, now)
+	s.allocate(work, bookings, now)
 	s.energy(r, work, bookings, now)
 }
 
@@ -61,10 +61,10 @@ func ratio(a gpu.Measured[gpu.Activity]) gpu.Measured[float64] {
 // best prefers the driver's own counters, which cover the whole interval.
 func best(own gpu.Measured[gpu.Activity], others Activities, i Instance) (gpu.Measured[float64], string) {
 	if own.Known {
-		return ratio(own), "gpm"
+		return ratio(own), sourceGPM
 	}
 	if v, ok := others[i]; ok {
-		return gpu.Known(v), "dcgm"
+		return gpu.Known(v), sourceDCGM
 	}
 	return gpu.Measured[float64]{}, ""
 }
@@ -103,10 +103,10 @@ func (w *workload) add(o observation, last share, ok bool) {
 }
 
 // allocate counts the GPU-seconds that the slots were given, worked or not.
-func (s *Sampler) allocate(u gpu.UUID, work workload, bookings []Booking, now time.Time) {
-	for _, b := range bookings {
-		if part, ok := work.parts[b.Device]; ok && b.Device.GPU == u {
-			k := slotOn{b.Slot, b.Device}
+func (s *Sampler) allocate(work workload, bookings booked, now time.Time) {
+	for d, part := range work.parts {
+		for _, b := range bookings[d] {
+			k := slotOn{b.Slot, d}
 			took := s.books.since(k, now, s.longest())
 			s.books.add(k, SlotTotals{Allocated: took.Seconds() * b.Share * part}, now)
 		}
@@ -115,7 +115,7 @@ func (s *Sampler) allocate(u gpu.UUID, work workload, bookings []Booking, now ti
 
 // energy divides what the GPU drew. An interval whose activity is not known yet
 // waits for it; one that nobody can divide stays with the GPU.
-func (s *Sampler) energy(r gpu.Reading, work workload, bookings []Booking, now time.Time) {
+func (s *Sampler) energy(r gpu.Reading, work workload, bookings booked, now time.Time) {
 	m := s.meters[r.GPU]
 	if m == nil {
 		m = &meter{}
@@ -131,7 +131,7 @@ func (s *Sampler) energy(r gpu.Reading, work workload, bookings []Booking, now t
 	var claims []claim
 	var keys []slotOn
 	if took <= s.longest() {
-		keys, claims = claimsOf(r.GPU, work, bookings)
+		keys, claims = claimsOf(work, bookings)
 	}
 	spreads, rest := apportion(joules, s.idleWatts(r.GPU, m)*took.Seconds(), claims)
 	m.unattributed = sum(m.unattributed, gpu.Known(rest))

@@ -19,6 +19,12 @@ type observation struct {
 	part gpu.Measured[float64]
 }
 
+// Who tells the activity.
+const (
+	sourceGPM  = "gpm"
+	sourceDCGM = "dcgm"
+)
+
 // rounding is the driver's: it counts kernel time in whole per cent.
 const rounding = 0.01
 
@@ -28,7 +34,7 @@ const tolerance = 0.02
 // attribute divides the interval that ends now. It returns each slot's share
 // of the device and false if there is nothing to divide.
 func (t *tracker) attribute(o observation, bookings []Booking, now time.Time, longest time.Duration) (took float64, divided bool) {
-	c := t.crowd(o.device, bookings, o.samples)
+	c := t.crowd(bookings, o.samples, o.source == sourceDCGM)
 	t.measured = t.measured || o.activity.Known
 	source := t.measured || o.kernel.Known
 	t.last = share{method: methodOf(o.device, c.known, c.outsiders, c.mps, source), activity: o.activity, source: o.source, kernel: o.kernel, slots: map[SlotKey]Spread{}}

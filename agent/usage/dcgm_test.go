@@ -126,6 +126,38 @@ func TestDCGMHasADeadlineAndALimit(t *testing.T) {
 	}
 }
 
+// A value may be older than the newest process: who came or went lately may
+// have caused any part of it.
+func TestDCGMIsOfSomeTimeAgo(t *testing.T) {
+	n := newNode(t)
+	n.process(t, 100, 1)
+	n.process(t, 102, 1)
+	n.slots = map[int]SlotKey{100: slot1, 102: slot2}
+	n.bookings = []Booking{{Slot: slot1, Device: wholeA, MPS: true, Cap: 0.5}}
+	s := n.sampler()
+	s.options.DCGM = exporter(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(smActive + `{UUID="` + string(gpuA) + `"} 0.4` + "\n"))
+	})
+	n.readings = []gpu.Reading{reads(gpuA, on(100, gib), on(102, gib))}
+	var snap *Snapshot
+	for range 60 {
+		snap = n.round(t, s)
+	}
+	n.readings = []gpu.Reading{reads(gpuA, on(100, gib))}
+	for k := range 30 {
+		snap = n.round(t, s)
+		if u, _ := snap.Slot(slot1, wholeA); u.SM.Lower.Value > 0 {
+			t.Fatalf("%d s after slot1_2 has ended: %+v", k+1, u.SM)
+		}
+	}
+	for range 10 {
+		snap = n.round(t, s)
+	}
+	if u, _ := snap.Slot(slot1, wholeA); !same(u.SM, spread(Range{0.4, 0.4, 0.4})) {
+		t.Errorf("alone for a minute: %+v", u.SM)
+	}
+}
+
 // Where NVML does not tell the activity, the exporter's value takes its place,
 // and its failure is its own.
 func TestDCGMFillsIn(t *testing.T) {

@@ -90,12 +90,12 @@ func apportion(joules, idle float64, claims []claim) (out []Spread, rest float64
 }
 
 // claimsOf are the claims of the slots on one GPU, in a fixed order.
-func claimsOf(u gpu.UUID, work workload, bookings []Booking) ([]slotOn, []claim) {
+func claimsOf(work workload, bookings booked) ([]slotOn, []claim) {
 	claims := map[slotOn]claim{}
 	var shares float64
-	for _, b := range bookings {
-		if part, ok := work.parts[b.Device]; ok && b.Device.GPU == u {
-			k := slotOn{b.Slot, b.Device}
+	for d, part := range work.parts {
+		for _, b := range bookings[d] {
+			k := slotOn{b.Slot, d}
 			c := claims[k]
 			c.share += max(b.Share, 0) * part
 			shares += max(b.Share, 0) * part

@@ -138,6 +138,30 @@ func TestUnknownProcessesDivideNothing(t *testing.T) {
 	if !ok || u.Memory.Known || u.SM.Upper.Known || u.Job.SM.Lower.Known {
 		t.Errorf("%+v", u)
 	}
+	known := reads(gpuA, on(100, gib))
+	n.readings[0].Processes = known.Processes
+	n.next(t, s, 200, busy)
+	before, _ := n.next(t, s, 300, busy).Device(wholeA)
+	n.readings[0].Processes = gpu.Measured[[]gpu.DeviceProcess]{}
+	snap = n.next(t, s, 400, busy)
+	after, _ := snap.Device(wholeA)
+	if u, _ := snap.Slot(slot1, wholeA); u.SM.Upper.Known || after.Total.Sampled != before.Total.Sampled {
+		t.Errorf("those of the round before may not be all: %+v", u)
+	}
+}
+
+// Shares that add up to more than the GPU do not make more energy of it.
+func TestSharesBeyondTheGPU(t *testing.T) {
+	n, s := twoSlots(t)
+	for i := range n.bookings {
+		n.bookings[i].Share = 1
+	}
+	busy := func(r *gpu.Reading) { r.SMActivity = ratioIs(0.5) }
+	n.next(t, s, 0, busy)
+	snap := n.next(t, s, 100, busy)
+	if a, b := joulesOf(snap, slot1).Estimate.Value, joulesOf(snap, slot2).Estimate.Value; a != 80 || b != 20 {
+		t.Errorf("of 100 J, 40 of them idle: %v and %v", a, b)
+	}
 }
 
 func TestEndedJobsStayForAWhile(t *testing.T) {

@@ -6,15 +6,15 @@ import "github.com/gpuslot/gpuslot/gpu"
 type Method string
 
 const (
-	// MethodExclusive: one slot on the GPU; exact.
+	// MethodExclusive is for one slot on the GPU; exact.
 	MethodExclusive Method = "exclusive"
-	// MethodMIG: one slot on the MIG device; exact.
+	// MethodMIG is for one slot on the MIG device; exact.
 	MethodMIG Method = "mig"
-	// MethodTimeslice: several slots without MPS; the driver's samples of each process.
+	// MethodTimeslice is for several slots without MPS: the driver's samples of each process.
 	MethodTimeslice Method = "timeslice"
-	// MethodMPS: several slots through MPS; bounds, and an estimate between them.
+	// MethodMPS is for several slots through MPS: bounds, and an estimate between them.
 	MethodMPS Method = "mps"
-	// MethodNone: nothing tells what the device does.
+	// MethodNone is for a device of which nothing tells what it does.
 	MethodNone Method = "none"
 )
 

@@ -327,4 +327,8 @@ func TestMIGDevicesAreTheirSlots(t *testing.T) {
 			t.Errorf("%s: allocated %v, want %v", d.MIG, u.Job.Allocated, want)
 		}
 	}
+	n.readings[0].Instances = n.readings[0].Instances[:1]
+	if snap := n.round(t, s); len(snap.Devices) != 2 {
+		t.Errorf("a MIG device that is gone is still there: %+v", snap.Devices)
+	}
 }

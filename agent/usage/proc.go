@@ -3,20 +3,38 @@ package usage
 import (
 	"bytes"
 	"errors"
-	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // procFS is a view of proc(5).
 type procFS struct{ root string }
 
-// started is a process's start time in clock ticks since boot.
+// started is a process's start time in clock ticks since boot. It is read for
+// every process on every GPU in every round, so without package os.
 func (fs procFS) started(pid int) (uint64, error) {
-	b, err := os.ReadFile(fs.root + "/" + strconv.Itoa(pid) + "/stat")
+	path := fs.root + "/" + strconv.Itoa(pid) + "/stat"
+	fd, err := uninterrupted(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
 		return 0, err
 	}
-	return parseStarted(b)
+	defer func() { _ = unix.Close(fd) }() // nothing was written
+	var line [1024]byte                   // twice the longest
+	n, err := uninterrupted(func() (int, error) { return unix.Read(fd, line[:]) })
+	if err != nil {
+		return 0, err
+	}
+	return parseStarted(line[:n])
+}
+
+// uninterrupted repeats a call that a signal of the Go runtime cut off.
+func uninterrupted(call func() (int, error)) (n int, err error) {
+	for {
+		if n, err = call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 var errShortStat = errors.New("process status line is cut short")
@@ -29,19 +47,14 @@ func parseStarted(b []byte) (uint64, error) {
 	if end < 0 {
 		return 0, errShortStat
 	}
-	rest := b[end+1:]
-	for field := 3; ; field++ {
-		rest = bytes.TrimLeft(rest, " \n")
-		word, tail, _ := bytes.Cut(rest, []byte{' '})
-		if len(word) == 0 {
-			return 0, errShortStat
-		}
-		switch {
+	field := 2
+	for word := range bytes.FieldsSeq(b[end+1:]) {
+		switch field++; {
 		case field == 3 && (word[0] == 'Z' || word[0] == 'X'):
 			return 0, errors.New("the process has ended")
 		case field == 22:
-			return strconv.ParseUint(string(bytes.TrimRight(word, "\n")), 10, 64)
+			return strconv.ParseUint(string(word), 10, 64)
 		}
-		rest = tail
 	}
+	return 0, errShortStat
 }

@@ -90,6 +90,9 @@ func (s *Sampler) Run(ctx context.Context) {
 	}
 }
 
+// booked are the bookings by device.
+type booked map[Device][]Booking
+
 // staleAfter is how many intervals old data may be.
 const staleAfter = 3
 
@@ -98,10 +101,13 @@ func (s *Sampler) longest() time.Duration { return staleAfter * s.options.Interv
 // Round samples once and publishes a snapshot, whatever comes of it. Only Run
 // or, in its place, a test calls it.
 func (s *Sampler) Round(ctx context.Context) {
-	bookings := s.options.Site.Bookings()
+	bookings := booked{}
+	for _, b := range s.options.Site.Bookings() {
+		bookings[b.Device] = append(bookings[b.Device], b)
+	}
 	s.owners.begin()
 	wait := s.askDCGM(ctx)
-	readings, err, took := s.readGPUs(ctx)
+	readings, took, err := s.readGPUs(ctx)
 	activities := wait()
 	now := s.options.Now()
 	for _, r := range readings {
@@ -120,12 +126,12 @@ func (s *Sampler) Round(ctx context.Context) {
 
 // readGPUs takes one reading. Its deadline leaves time for a snapshot without
 // the data before that is stale.
-func (s *Sampler) readGPUs(ctx context.Context) ([]gpu.Reading, error, time.Duration) {
+func (s *Sampler) readGPUs(ctx context.Context) (readings []gpu.Reading, took time.Duration, err error) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, (staleAfter-1)*s.options.Interval)
 	defer cancel()
-	readings, err := s.options.Source.Read(ctx)
-	return readings, err, time.Since(begin)
+	readings, err = s.options.Source.Read(ctx)
+	return readings, time.Since(begin), err
 }
 
 // askDCGM asks the site's exporter while the GPUs are read; the returned

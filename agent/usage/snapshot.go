@@ -10,7 +10,7 @@ import (
 )
 
 // publish makes the snapshot of what is known now.
-func (s *Sampler) publish(bookings []Booking, now time.Time) {
+func (s *Sampler) publish(bookings booked, now time.Time) {
 	out := &Snapshot{At: now, Sources: []Health{s.nvml}}
 	if s.options.DCGM != nil {
 		out.Sources = append(out.Sources, s.dcgm)
@@ -19,7 +19,7 @@ func (s *Sampler) publish(bookings []Booking, now time.Time) {
 		r := s.seen[d]
 		out.Devices = append(out.Devices, s.deviceUsage(d, r))
 		if !r.MIGEnabled {
-			out.Slots = append(out.Slots, s.slotsOn(d, r, bookings)...)
+			out.Slots = append(out.Slots, s.slotsOn(d, r, bookings[d])...)
 		}
 	}
 	for i := range out.Slots {
@@ -72,8 +72,8 @@ func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {
 // slotsOn is every slot that was booked on a device or has a process there.
 // Where processes are unknown so is every slot's memory.
 func (s *Sampler) slotsOn(d Device, r reading, bookings []Booking) []SlotUsage {
-	var out []SlotUsage
-	place := map[SlotKey]int{}
+	out := make([]SlotUsage, 0, len(bookings))
+	place := make(map[SlotKey]int, len(bookings))
 	at := func(k SlotKey) *SlotUsage {
 		i, ok := place[k]
 		if !ok {
@@ -84,9 +84,7 @@ func (s *Sampler) slotsOn(d Device, r reading, bookings []Booking) []SlotUsage {
 		return &out[i]
 	}
 	for _, b := range bookings {
-		if b.Device == d {
-			at(b.Slot).Share += b.Share
-		}
+		at(b.Slot).Share += b.Share
 	}
 	for _, p := range r.processes.Value {
 		if p.Owner == OwnerSlot {

@@ -17,6 +17,9 @@ type tracker struct {
 	// restless are slots that lately had a process too short-lived to be sure
 	// that all of them are seen.
 	restless map[SlotKey]time.Time
+	// changed are slots whose processes came or went lately; the zero key
+	// stands for the outsiders.
+	changed map[SlotKey]time.Time
 	// measured: the activity was known before, so kernel time is no substitute.
 	measured bool
 	total    DeviceTotals
@@ -51,10 +54,13 @@ const (
 	// restlessFor is how long a slot with short-lived processes counts as having
 	// more of them than is seen.
 	restlessFor = time.Minute
+	// lag is how old the values of a dcgm-exporter may be: it collects every
+	// 30 s unless told otherwise, and is itself read at the sampling interval.
+	lag = 35 * time.Second
 )
 
 func newTracker() *tracker {
-	return &tracker{sightings: map[processKey]sighting{}, restless: map[SlotKey]time.Time{}}
+	return &tracker{sightings: map[processKey]sighting{}, restless: map[SlotKey]time.Time{}, changed: map[SlotKey]time.Time{}}
 }
 
 // sight notes the processes that are there now.
@@ -64,6 +70,9 @@ func (t *tracker) sight(processes []Process, now time.Time) {
 		s, had := t.sightings[key]
 		if !had {
 			s = sighting{owner: p.Owner, slot: p.Slot, first: now}
+			if p.Owner != OwnerServer {
+				t.changed[p.Slot] = now
+			}
 		}
 		s.mps = s.mps || p.MPSClient
 		s.last = now
@@ -73,11 +82,16 @@ func (t *tracker) sight(processes []Process, now time.Time) {
 		t.sightings[key] = s
 	}
 	for _, s := range t.sightings {
-		if s.last.Before(now) && s.owner == OwnerSlot && s.last.Sub(s.first) < shortLife {
+		if !s.last.Before(now) || s.owner == OwnerServer {
+			continue
+		}
+		t.changed[s.slot] = now
+		if s.owner == OwnerSlot && s.last.Sub(s.first) < shortLife {
 			t.restless[s.slot] = now
 		}
 	}
 	maps.DeleteFunc(t.restless, func(_ SlotKey, since time.Time) bool { return now.Sub(since) > restlessFor })
+	maps.DeleteFunc(t.changed, func(_ SlotKey, since time.Time) bool { return now.Sub(since) > lag })
 }
 
 // end begins a new interval: who is not here any more is forgotten.
@@ -97,34 +111,25 @@ type crowd struct {
 	mps   bool
 }
 
-// crowd gathers the slots that are booked on the device or had a process there.
-// A slot without a process is no part, unless it is restless.
-func (t *tracker) crowd(d Device, bookings []Booking, samples gpu.Measured[[]gpu.ProcessSample]) crowd {
-	booked := map[SlotKey]Booking{}
-	clients := map[SlotKey]int{}
+// crowd gathers the slots that have a booking or had a process on the device.
+// A slot without a process is no part, unless it is restless. Where the
+// activity is of some time ago, so are those who caused it.
+func (t *tracker) crowd(bookings []Booking, samples gpu.Measured[[]gpu.ProcessSample], lagged bool) crowd {
+	given := make(map[SlotKey]Booking, len(bookings))
+	clients := make(map[SlotKey]int, len(bookings))
 	out := crowd{}
 	for _, b := range bookings {
-		if b.Device == d {
-			booked[b.Slot] = b
-			clients[b.Slot] += 0
-			out.mps = out.mps || b.MPS
-		}
+		given[b.Slot] = b
+		clients[b.Slot] += 0
+		out.mps = out.mps || b.MPS
 	}
-	alone := Part{}
-	for _, s := range t.sightings {
-		out.mps = out.mps || s.mps
-		switch s.owner {
-		case OwnerSlot:
-			clients[s.slot]++
-		case OwnerNone:
-			out.outsiders, alone = true, Part{Cap: 1, Weight: 1}
-		case OwnerEnded:
-			out.outsiders, alone.Cap = true, 1
-		}
-	}
+	alone := t.countClients(clients, &out)
 	out.known = len(clients)
+	if lagged {
+		out.outsiders, alone.Cap = t.late(clients, out.outsiders, alone.Cap)
+	}
 	for _, k := range slices.SortedFunc(maps.Keys(clients), compareSlots) {
-		p := partOf(booked[k], clients[k], !t.restless[k].IsZero())
+		p := partOf(given[k], clients[k], !t.restless[k].IsZero() || lagged && !t.changed[k].IsZero())
 		if p.Cap > 0 {
 			out.slots, out.parts = append(out.slots, k), append(out.parts, p)
 		}
@@ -136,6 +141,35 @@ func (t *tracker) crowd(d Device, bookings []Booking, samples gpu.Measured[[]gpu
 		t.weigh(&out, samples.Value)
 	}
 	return out
+}
+
+// countClients counts each slot's clients and returns the part of the outsiders.
+func (t *tracker) countClients(clients map[SlotKey]int, out *crowd) (alone Part) {
+	for _, s := range t.sightings {
+		out.mps = out.mps || s.mps
+		switch s.owner {
+		case OwnerSlot:
+			clients[s.slot]++
+		case OwnerNone:
+			out.outsiders, alone = true, Part{Cap: 1, Weight: 1}
+		case OwnerEnded:
+			out.outsiders, alone.Cap = true, 1
+		}
+	}
+	return alone
+}
+
+// late adds to the clients' slots those that were there lately, and outsiders
+// if there were any.
+func (t *tracker) late(clients map[SlotKey]int, outsiders bool, limit float64) (bool, float64) {
+	for k := range t.changed {
+		if k == (SlotKey{}) {
+			outsiders, limit = true, 1
+			continue
+		}
+		clients[k] += 0
+	}
+	return outsiders, limit
 }
 
 // partOf is the part of a slot with so many clients. Without a booking no cap

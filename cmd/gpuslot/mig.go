@@ -9,6 +9,6 @@ func migCommand(f *flags) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(migAssertCommand(f), migApplyCommand(f), migExportCommand(f))
+	c.AddCommand(migPlanCommand(f), migLayoutsCommand(), migAssertCommand(f), migApplyCommand(f), migExportCommand(f))
 	return c
 }

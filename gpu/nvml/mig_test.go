@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -256,6 +257,53 @@ func TestMIGRefusals(t *testing.T) {
 }
 
 func itoa(n int) string { b, _ := json.Marshal(n); return string(b) }
+
+// TestMIGClients: the clients of a control daemon inside an instance stand in a
+// list of their own.
+func TestMIGClients(t *testing.T) {
+	l := onNode(t, func() *sim.Node { return sim.New(t, "550.163.01", "A100-40") })
+	if l == nil {
+		return
+	}
+	m, u := onlyGPU(t, l)
+	ctx := t.Context()
+	if err := errors.Join(m.SetMode(ctx, u, true), m.Create(ctx, u, three, 4)); err != nil {
+		t.Fatal(err)
+	}
+	uuid, _ := state(t, m, u).Instances[0].UUID()
+	dir := t.TempDir()
+	t.Setenv("CUDA_VISIBLE_DEVICES", uuid.String())
+	t.Setenv("CUDA_MPS_PIPE_DIRECTORY", dir)
+	t.Setenv("CUDA_MPS_LOG_DIRECTORY", dir)
+	t.Setenv("PATH", filepath.Join(os.Getenv(inside), "bin")+":"+os.Getenv("PATH")) // the daemon starts the server
+	simgpu(t, "lists", "mps")
+	control := filepath.Join(os.Getenv(inside), "bin/nvidia-cuda-mps-control")
+	if out, err := exec.CommandContext(ctx, control, "-d").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	defer func() {
+		quit := exec.CommandContext(context.WithoutCancel(ctx), control)
+		quit.Stdin = strings.NewReader("quit\n")
+		_ = quit.Run()
+	}()
+	client := exec.CommandContext(ctx, filepath.Join(os.Getenv(inside), "bin/simjob"), "alloc", "64", "until", "eof")
+	in, err1 := client.StdinPipe()
+	out, err2 := client.StdoutPipe()
+	if err := errors.Join(err1, err2, client.Start()); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan() && !strings.HasPrefix(lines.Text(), "alloc 64 MiB: ok"); {
+		t.Log(lines.Text())
+	}
+	holders := state(t, m, u).Instances[0].Holders
+	if len(holders) != 2 || !slices.Contains(holders, mig.Holder{PID: client.Process.Pid}) {
+		t.Errorf("%+v, want the server and the client %d", holders, client.Process.Pid)
+	}
+	_ = in.Close()
+	if err := client.Wait(); err != nil {
+		t.Error(err)
+	}
+}
 
 // TestMIGHalfMade: a GPU instance without compute instance is seen and completed.
 func TestMIGHalfMade(t *testing.T) {

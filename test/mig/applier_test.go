@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"testing"
 	"time"
@@ -59,8 +60,10 @@ func applier(dir string) error {
 	orders, answers := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
 	for {
 		var o order
-		if err := orders.Decode(&o); err != nil {
+		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
 			return nil // the campaign is over
+		} else if err != nil {
+			return err
 		}
 		if err := answers.Encode(obey(dir, l, o)); err != nil {
 			return err

@@ -33,12 +33,17 @@ func onNode(t *testing.T, scenario func(*node), models ...string) {
 		scenario(open(t, dir))
 		return
 	}
-	n := sim.New(t, "550.163.01", models...)
+	runOn(t, sim.New(t, "550.163.01", models...))
+}
+
+// runOn runs the test that calls it again, on a node.
+func runOn(t *testing.T, n *sim.Node) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1", "-test.timeout=5m")
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.v", "-test.count=1", "-test.timeout=5m")
 	cmd.Env = append(n.Env(), simDir+"="+n.Dir)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)

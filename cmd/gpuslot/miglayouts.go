@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/mig"
+)
+
+func migLayoutsCommand() *cobra.Command {
+	var model string
+	c := &cobra.Command{
+		Use:   "layouts",
+		Short: "List the profiles of a model, and the layouts that fill it",
+		Long: `layouts lists the MIG profiles of a model with their placements, and all layouts to
+which nothing can be added, with what each of them gives of the SMs, the memory
+and the memory bandwidth. PLACINGS is in how many ways the instances can stand.
+A dash is what is not published.`,
+		Example: `  gpuslot mig layouts --model A100-40
+  gpuslot mig layouts --model H100-80`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if model == "" {
+				return advised{fmt.Errorf("no model is named"), "--model is one of " + strings.Join(mig.Models(), ", ")}
+			}
+			chip, err := mig.Model(model, 0)
+			if err != nil {
+				return err
+			}
+			return printLayouts(c.OutOrStdout(), chip)
+		},
+	}
+	c.Flags().StringVar(&model, "model", "", "the `model`, such as A100-40")
+	return c
+}
+
+func printLayouts(w io.Writer, chip mig.Chip) error {
+	all, err := mig.Enumerate(chip)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s: %d compute slices, %d units of memory, %d layouts\n\n", chip.Model, chip.Slices(), chip.Units(), all.Len())
+	var profiles table
+	profiles.row("PROFILE", "ID", "SLICES", "STARTS", "UNITS", "MOST", "SMs", "MEMORY/MiB")
+	for _, p := range chip.Profiles {
+		profiles.row(p.Name, strconv.Itoa(int(p.ID)), strconv.Itoa(p.Slices), startsOf(p), strconv.Itoa(p.Size), strconv.Itoa(p.Max),
+			of(int64(p.Multiprocessors), 0, false), of(int64(p.Memory), 0, false))
+	}
+	profiles.print(w)
+	fmt.Fprintln(w)
+	layoutTable(chip, all).print(w)
+	return nil
+}
+
+func startsOf(p mig.Profile) string {
+	words := make([]string, len(p.Starts))
+	for i, s := range p.Starts {
+		words[i] = strconv.Itoa(s)
+	}
+	return strings.Join(words, ",")
+}
+
+// layoutTable has a row for each set of instances, however they stand.
+func layoutTable(chip mig.Chip, all *mig.Layouts) *table {
+	type set struct {
+		name     string
+		cost     mig.Cost
+		placings int
+	}
+	var sets []set
+	for l := range all.Maximal() {
+		name := countsOf(chip, l)
+		i := slices.IndexFunc(sets, func(s set) bool { return s.name == name })
+		if i < 0 {
+			i, sets = len(sets), append(sets, set{name: name, cost: chip.Cost(l)})
+		}
+		sets[i].placings++
+	}
+	t := &table{}
+	t.row("LAYOUT", "SMs", "MEMORY/MiB", "BANDWIDTH", "PLACINGS")
+	for _, s := range sets {
+		t.row(append(append([]string{s.name}, costCells(s.cost)...), strconv.Itoa(s.placings))...)
+	}
+	return t
+}
+
+// countsOf is a layout without its starts, as --want reads it.
+func countsOf(chip mig.Chip, l mig.Layout) string {
+	var w mig.Want
+	for _, p := range l {
+		if last := len(w.Counts) - 1; last >= 0 && w.Counts[last].Profile == p.Profile {
+			w.Counts[last].N++
+			continue
+		}
+		w.Counts = append(w.Counts, mig.Count{Profile: p.Profile, N: 1})
+	}
+	return chip.FormatWant(w)
+}

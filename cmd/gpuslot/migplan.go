@@ -1,0 +1,220 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
+)
+
+// migPlanFlags say what to plan, for which GPUs.
+type migPlanFlags struct {
+	inventory []string
+	model     string
+	gpus      []string
+	wants     []string
+	demand    string
+}
+
+func migPlanCommand(f *flags) *cobra.Command {
+	var p migPlanFlags
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "plan",
+		Short: "Show the best MIG layout for what is wanted, and what it costs",
+		Long: `plan finds the best MIG layouts and shows the steps that lead to them, what they
+cost against the GPU without MIG, and why there is no more. It changes nothing.
+
+With --want each GPU comes as near as possible to a layout: profiles by name, a
+count behind *, a start behind @. Given several times, the first that can be had
+in full is taken. With --demand all GPUs together serve as many waiting jobs as
+possible, and idle instances that nobody wants stay.
+
+The best plan serves most, then disturbs least, then strands the fewest compute
+slices, then leaves most layouts possible (FLEXIBILITY: in how many full layouts
+the GPU can still end); every layout is tried. Instances in use, and those that
+gpuslot did not make, are never touched.
+
+Without --inventory or --model the node's own GPUs and instances are read, which
+needs root. An inventory tells no instances: its GPUs are planned as if they had
+none. The layouts of a model are the published ones; on a node the driver's
+answers count.`,
+		Example: `  gpuslot mig plan --gpu 0 --want "3g.20gb,2g.10gb,1g.5gb*2"
+  gpuslot mig plan --demand 1g.5gb=4,3g.20gb=1
+  gpuslot mig plan --model A100-40 --want 4g.20gb,3g.20gb`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return p.withGPUs(c, f, func(gpus []mig.GPU, notes []string) error {
+				r, err := p.plan(gpus)
+				if err != nil {
+					return err
+				}
+				r.Notes = notes
+				if asJSON {
+					return printJSON(c.OutOrStdout(), r)
+				}
+				r.text(c.OutOrStdout())
+				return nil
+			})
+		},
+	}
+	inventoryFlag(c, &p.inventory)
+	c.Flags().StringVar(&p.model, "model", "", "an empty GPU of this `model` instead of this node, such as A100-40")
+	c.Flags().StringSliceVar(&p.gpus, "gpu", nil, "these GPUs only, by NVML `index` or UUID")
+	c.Flags().StringArrayVar(&p.wants, "want", nil, "a wanted `layout`; again for an alternative")
+	c.Flags().StringVar(&p.demand, "demand", "", "waiting `jobs` by profile, such as 1g.5gb=4,3g.20gb=1")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func (p migPlanFlags) check() error {
+	switch {
+	case (len(p.wants) == 0) == (p.demand == ""):
+		return advised{errors.New("one of --want and --demand is needed"), "--want names a layout for each GPU, --demand what all of them together have to serve"}
+	case p.model != "" && len(p.inventory) > 0:
+		return errors.New("one of --inventory and --model at a time")
+	case p.model != "" && len(p.gpus) > 0:
+		return errors.New("--gpu chooses among the GPUs of a node; --model has only one")
+	}
+	return nil
+}
+
+// withGPUs finds the GPUs to plan for.
+func (p migPlanFlags) withGPUs(c *cobra.Command, f *flags, do func([]mig.GPU, []string) error) error {
+	var gpus []mig.GPU
+	var notes []string
+	var err error
+	switch {
+	case p.model != "":
+		var chip mig.Chip
+		chip, err = mig.Model(p.model, 0)
+		gpus = []mig.GPU{{Chip: chip}}
+	case len(p.inventory) > 0:
+		gpus, notes, err = p.recorded(c)
+	default:
+		gpus, notes, err = p.live(c, f)
+	}
+	if err != nil {
+		return err
+	}
+	return do(gpus, notes)
+}
+
+// recorded are the MIG-capable GPUs of an inventory.
+func (p migPlanFlags) recorded(c *cobra.Command) (gpus []mig.GPU, notes []string, err error) {
+	inv, _, err := readInventory(c.Context(), p.inventory)
+	if err != nil {
+		return nil, nil, err
+	}
+	major, _, _ := strings.Cut(inv.Driver, ".")
+	driver, _ := strconv.Atoi(major) // 0, any, where it is not known
+	for _, g := range inv.GPUs {
+		if !g.MIGCapable || !p.means(g.Index, g.UUID) {
+			continue
+		}
+		chip, err := mig.ModelOf(g, driver)
+		if err != nil {
+			return nil, nil, err
+		}
+		gpus = append(gpus, mig.GPU{UUID: g.UUID, Index: g.Index, Chip: chip})
+	}
+	if len(gpus) == 0 {
+		return nil, nil, errNoMIG
+	}
+	return gpus, []string{"an inventory tells no MIG instances; planned as if there were none"}, nil
+}
+
+var errNoMIG = errors.New("none of the GPUs meant has MIG; gpuslot inventory lists them")
+
+// live are the MIG-capable GPUs of this node with their instances.
+func (p migPlanFlags) live(c *cobra.Command, f *flags) (gpus []mig.GPU, notes []string, err error) {
+	err = withExecutor(c, f, func(_ mig.Executor, states []mig.State) error {
+		for _, s := range states {
+			if !s.Capable || !p.means(s.Index, s.UUID) {
+				continue
+			}
+			gpus = append(gpus, s.GPU)
+			if !s.Enabled {
+				notes = append(notes, fmt.Sprintf("GPU %d (%s) is not in MIG mode; gpuslot mig apply switches it on when nobody uses the GPU", s.Index, s.UUID))
+			}
+		}
+		return nil
+	})
+	if err == nil && len(gpus) == 0 {
+		err = errNoMIG
+	}
+	return gpus, notes, err
+}
+
+// means tells whether --gpu names the GPU, or none.
+func (p migPlanFlags) means(index int, u gpu.UUID) bool {
+	return len(p.gpus) == 0 || slices.ContainsFunc(p.gpus, func(name string) bool {
+		return name == strconv.Itoa(index) || strings.EqualFold(name, u.String())
+	})
+}
+
+// migReport is everything that "gpuslot mig plan" says.
+type migReport struct {
+	// Plans are one for each GPU with --want, one for all with --demand.
+	Plans []mig.Plan `json:"plans"`
+	Notes []string   `json:"notes,omitempty"`
+	// models are the chips of all GPUs in the order of the plans.
+	models []string
+}
+
+func (p migPlanFlags) plan(gpus []mig.GPU) (r migReport, err error) {
+	var catalogue mig.Catalogue
+	for _, g := range gpus {
+		r.models = append(r.models, g.Chip.Model)
+	}
+	if p.demand != "" {
+		demand, err := parseDemand(p.demand)
+		if err != nil {
+			return r, err
+		}
+		plan, err := mig.PlanDemand(&catalogue, gpus, demand)
+		r.Plans = append(r.Plans, plan)
+		return r, err
+	}
+	for _, g := range gpus {
+		var wants []mig.Want
+		for _, text := range p.wants {
+			w, err := g.Chip.ParseWant(text)
+			if err != nil {
+				return r, err
+			}
+			wants = append(wants, w)
+		}
+		plan, err := mig.PlanWant(&catalogue, g, wants...)
+		if err != nil {
+			return r, err
+		}
+		r.Plans = append(r.Plans, plan)
+	}
+	return r, nil
+}
+
+// maxDemand is far more than a node can serve.
+const maxDemand = 1_000_000
+
+// parseDemand reads "1g.5gb=4,3g.20gb=1".
+func parseDemand(text string) (ds []mig.Demand, err error) {
+	for item := range strings.SplitSeq(text, ",") {
+		name, number, ok := strings.Cut(strings.TrimSpace(item), "=")
+		n, err := strconv.ParseUint(number, 10, 32)
+		if !ok || err != nil || n > maxDemand {
+			return nil, fmt.Errorf("demand %q: write PROFILE=NUMBER, such as 1g.5gb=4", item)
+		}
+		ds = append(ds, mig.Demand{Profile: name, Count: int(n)})
+	}
+	return ds, nil
+}

@@ -1,0 +1,269 @@
+//go:build cgo
+
+package nvml
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// busyDevice is a GPU at work; what it lacks panics, as a missing symbol does.
+type busyDevice struct {
+	fakeDevice
+	compute, clients []nvml.ProcessInfo
+	listed           nvml.Return
+	// sm are the GPM counters: percent-seconds, and the seconds of the clock.
+	sm, clock *float64
+}
+
+func (d busyDevice) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	return d.compute, d.listed
+}
+func (d busyDevice) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	return d.clients, nvml.SUCCESS
+}
+func (d busyDevice) GetPowerUsage() (uint32, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+func (d busyDevice) GpmQueryDeviceSupport() (nvml.GpmSupport, nvml.Return) {
+	return nvml.GpmSupport{IsSupportedDevice: 1}, nvml.SUCCESS
+}
+func (d busyDevice) GpmSampleGet(s nvml.GpmSample) nvml.Return {
+	f := s.(*gpmSample)
+	f.sm, f.clock = *d.sm, *d.clock
+	return nvml.SUCCESS
+}
+
+// gpmSample is a copy of the counters.
+type gpmSample struct {
+	nvml.GpmSample
+	sm, clock float64
+	live      *int
+}
+
+func (s *gpmSample) Free() nvml.Return { *s.live--; return nvml.SUCCESS }
+
+// busyLibrary has one GPU.
+type busyLibrary struct {
+	nvml.Interface
+	device nvml.Device
+	live   *int
+}
+
+func (l busyLibrary) DeviceGetCount() (int, nvml.Return) { return 1, nvml.SUCCESS }
+func (l busyLibrary) DeviceGetHandleByIndex(int) (nvml.Device, nvml.Return) {
+	return l.device, nvml.SUCCESS
+}
+func (l busyLibrary) GpmSampleAlloc() (nvml.GpmSample, nvml.Return) {
+	*l.live++
+	return &gpmSample{live: l.live}, nvml.SUCCESS
+}
+
+// GpmMetricsGet answers as nvml.h says: the mean between the samples, and
+// nothing for those less than 100 ms apart.
+func (l busyLibrary) GpmMetricsGet(g *nvml.GpmMetricsGetType) nvml.Return {
+	a, b := g.Sample1.(*gpmSample), g.Sample2.(*gpmSample)
+	if g.NumMetrics != 1 || g.Metrics[0].MetricId != uint32(nvml.GPM_METRIC_SM_UTIL) {
+		return nvml.ERROR_INVALID_ARGUMENT
+	}
+	if b.clock-a.clock < 0.1 {
+		g.Metrics[0].NvmlReturn = uint32(nvml.ERROR_NO_DATA)
+		return nvml.SUCCESS
+	}
+	g.Metrics[0].Value = (b.sm - a.sm) / (b.clock - a.clock)
+	return nvml.SUCCESS
+}
+
+func busyMeter(d *busyDevice, has usageSymbols) (*meter, *int) {
+	live := 0
+	d.sm, d.clock = new(float64), new(float64)
+	return &meter{lib: busyLibrary{device: d, live: &live}, step: func(string) {}, has: &has}, &live
+}
+
+func process(pid uint32, mib uint64) nvml.ProcessInfo {
+	return nvml.ProcessInfo{Pid: pid, UsedGpuMemory: mib << 20}
+}
+
+func TestProcessesAreTheUnionOfBothLists(t *testing.T) {
+	unknown := nvml.ProcessInfo{Pid: 40, UsedGpuMemory: notAvailable}
+	got := union(
+		[]nvml.ProcessInfo{process(30, 100), process(10, 28), process(0, 7), unknown, process(50, 1)},
+		[]nvml.ProcessInfo{process(20, 300), process(30, 90), unknown, {Pid: 50, UsedGpuMemory: notAvailable}},
+	)
+	mib := func(n uint64) gpu.Measured[gpu.Bytes] { return gpu.Known(gpu.Bytes(n << 20)) }
+	want := []gpu.DeviceProcess{
+		{PID: 10, Memory: mib(28)},
+		{PID: 20, Memory: mib(300), MPSClient: true},
+		{PID: 30, Memory: mib(100), MPSClient: true}, // the larger, not the sum
+		{PID: 40, MPSClient: true},
+		{PID: 50, Memory: mib(1), MPSClient: true},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestMemoryAddsUpWhateverUsedMeans(t *testing.T) {
+	const total, reserved, free = 80 << 30, 1 << 30, 60 << 30
+	want := gpu.Known(gpu.MemoryUse{Total: total, Free: free, Used: 19 << 30, Reserved: gpu.Known(gpu.Bytes(reserved))})
+	// nvml.h says both of "used": that it contains the reserve and that it does not.
+	for _, used := range []uint64{19 << 30, 20 << 30} {
+		if got := memoryV2(nvml.Memory_v2{Total: total, Reserved: reserved, Free: free, Used: used}); got != want {
+			t.Errorf("used %d: %+v", used, got)
+		}
+	}
+	for _, bad := range []nvml.Memory_v2{{}, {Total: 1, Free: 2}, {Total: 2, Free: 1, Reserved: 2}} {
+		if got := memoryV2(bad); got.Known {
+			t.Errorf("%+v: %+v", bad, got)
+		}
+	}
+}
+
+func TestBrokenProcessStruct(t *testing.T) {
+	for driver, want := range map[string]bool{
+		"535.43.02": true, "535.54.03": true, "535.86.05": true,
+		"535.42.01": false, "535.98": false, "535.104.05": false, "535.274.02": false, "550.54.15": false, "525.60.13": false, "535": false, "": false,
+	} {
+		if brokenProcessStruct(driver) != want {
+			t.Errorf("%s", driver)
+		}
+	}
+}
+
+// The fake panics on calls that it lacks: only what the driver exports is asked.
+func TestReadingAsksAnOldDriverOnlyWhatItHas(t *testing.T) {
+	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a), compute: []nvml.ProcessInfo{process(7, 1)}, clients: []nvml.ProcessInfo{process(8, 1)}}
+	m, _ := busyMeter(&d, usageSymbols{processes: true})
+	r := m.readFirst(t)
+	if r.Err != nil || !r.Processes.Known || len(r.Processes.Value) != 1 || !r.Memory.Known || r.Memory.Value.Reserved.Known || r.SMActivity.Known || r.Energy.Known || r.Power.Known {
+		t.Errorf("%+v", r)
+	}
+	m, _ = busyMeter(&d, usageSymbols{})
+	if r := m.readFirst(t); r.Err != nil || r.Processes.Known {
+		t.Errorf("a driver whose process lists cannot be trusted: %+v", r)
+	}
+}
+
+func (m *meter) readFirst(t *testing.T) gpu.Reading {
+	t.Helper()
+	if _, err := m.begin(); err != nil {
+		t.Fatal(err)
+	}
+	return m.read(0)
+}
+
+func TestAGPUThatBreaksKeepsItsName(t *testing.T) {
+	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a)}
+	m, _ := busyMeter(&d, usageSymbols{processes: true, mps: true})
+	if r := m.readFirst(t); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	d.listed = nvml.ERROR_GPU_IS_LOST
+	r := m.readFirst(t)
+	if !errors.As(r.Err, new(lostError)) || r.GPU != uuidA || r.Memory.Known {
+		t.Errorf("%+v", r)
+	}
+	d.listed = nvml.ERROR_NOT_SUPPORTED
+	if r := m.readFirst(t); r.Err != nil || !r.Processes.Known {
+		t.Errorf("one list is not there, the other one is: %+v", r)
+	}
+}
+
+func TestActivityIsTheMeanSinceTheLastReading(t *testing.T) {
+	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a)}
+	m, live := busyMeter(&d, usageSymbols{processes: true, gpm: true})
+	step := func(seconds, percent float64) gpu.Measured[gpu.Activity] {
+		*d.clock += seconds
+		*d.sm += seconds * percent
+		return m.readFirst(t).SMActivity
+	}
+	if got := step(1, 90); got.Known {
+		t.Errorf("there is no interval yet: %+v", got)
+	}
+	if got := step(1, 40); !got.Known || got.Value.Ratio != 0.4 || got.Value.To.Before(got.Value.From) {
+		t.Errorf("%+v", got)
+	}
+	if got := step(0.05, 100); got.Known {
+		t.Errorf("the counters have not moved on: %+v", got)
+	}
+	if got := step(0.15, 0); !got.Known || got.Value.Ratio < 0.2499 || got.Value.Ratio > 0.2501 {
+		t.Errorf("50 ms of 100 %% and 150 ms of nothing are 25 %%: %+v", got)
+	}
+	*d.sm = 0
+	if got := step(1, 50); got.Known {
+		t.Errorf("counters that began anew: %+v", got)
+	}
+	if m.close(); *live != 0 {
+		t.Errorf("%d GPM samples are not freed", *live)
+	}
+}
+
+func sampleOf(at uint64, percent uint32) nvml.Sample {
+	s := nvml.Sample{TimeStamp: at}
+	binary.NativeEndian.PutUint32(s.SampleValue[:], percent)
+	return s
+}
+
+func TestMeanOfTheDriversSamples(t *testing.T) {
+	const second = uint64(time.Second / time.Microsecond)
+	ring := []nvml.Sample{sampleOf(7*second, 100), sampleOf(5*second, 80), sampleOf(6*second, 50), {}, {}}
+	mean, newest := meanOf(ring, 5*second)
+	if mean != gpu.Known(0.75) || newest != 7*second {
+		t.Errorf("%+v, %d", mean, newest)
+	}
+	for name, c := range map[string]struct {
+		samples []nvml.Sample
+		since   uint64
+	}{
+		"the first reading":          {ring, 0},
+		"nothing new":                {ring, 7 * second},
+		"a gap":                      {[]nvml.Sample{sampleOf(9*second, 10)}, 7 * second},
+		"no per cent":                {[]nvml.Sample{sampleOf(8*second, 0xffffffff)}, 7 * second},
+		"an empty end of the buffer": {[]nvml.Sample{{}, {}}, 7 * second},
+	} {
+		if mean, newest := meanOf(c.samples, c.since); mean.Known || newest < c.since {
+			t.Errorf("%s: %+v, %d", name, mean, newest)
+		}
+	}
+}
+
+func TestSiftKeepsTheNewestTrueSamples(t *testing.T) {
+	got, newest := sift([]nvml.ProcessUtilizationSample{
+		{Pid: 9, TimeStamp: 120, SmUtil: 30}, {Pid: 9, TimeStamp: 130, SmUtil: 40}, {Pid: 5, TimeStamp: 125, SmUtil: 7},
+		{Pid: 0, TimeStamp: 150, SmUtil: 1}, {Pid: 6, TimeStamp: 160, SmUtil: 0xffffffff}, {Pid: 7, TimeStamp: 100, SmUtil: 50},
+	}, 100)
+	if d := cmp.Diff([]gpu.ProcessSample{{PID: 5, SM: 0.07}, {PID: 9, SM: 0.4}}, got); d != "" || newest != 130 {
+		t.Errorf("%d (-want +got):\n%s", newest, d)
+	}
+}
+
+// growing has more processes at every second call of the binding.
+type growing struct {
+	nvml.Device
+	calls *int
+}
+
+func (g growing) GetProcessUtilization(uint64) ([]nvml.ProcessUtilizationSample, nvml.Return) {
+	*g.calls++
+	small := make([]nvml.ProcessUtilizationSample, 1)
+	switch n := *g.calls + 1; *g.calls {
+	case 1:
+		return small[:n], nvml.SUCCESS // what go-nvml does: beyond its own buffer
+	case 2:
+		return small, nvml.ERROR_INSUFFICIENT_SIZE
+	}
+	return small, nvml.SUCCESS
+}
+
+func TestAListThatGrowsIsReadAgain(t *testing.T) {
+	calls := 0
+	got, ret := processUtilization(growing{calls: &calls}, 0)
+	if ret != nvml.SUCCESS || len(got) != 1 || calls != 3 {
+		t.Errorf("%v, %v after %d calls", got, ret, calls)
+	}
+}
