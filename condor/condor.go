@@ -66,7 +66,19 @@ type Device struct {
 	// DefaultRequest is one share of the pool.
 	DefaultRequest gpu.MiB
 	Share          Share
+	// Tenant is what tells one tenant of the GPU from another: empty for the
+	// account, or TenantGroup or TenantVO.
+	Tenant string
+	// MostThreads is the largest percentage of multiprocessors that a job may
+	// ask for in RequestGPUThreads; 0 and 100 bound nothing.
+	MostThreads float64
 }
+
+// The values of Device.Tenant (see agent/config).
+const (
+	TenantGroup = "accounting-group"
+	TenantVO    = "vo"
+)
 
 // The values of Node.WithoutRequest and Pool.WithoutRequest.
 const (

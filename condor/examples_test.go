@@ -95,7 +95,14 @@ func examples() map[string]Node {
 	}
 	many := exampleNode(sixteen...)
 
-	return map[string]Node{"sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
+	// Tenants that are not accounts, jobs that ask for multiprocessors, and what
+	// the node's MPS can do.
+	tenants := exampleNode(all(v100s)[:3]...)
+	tenants.Devices[0].Tenant, tenants.Devices[1].Tenant = TenantVO, TenantGroup
+	tenants.Devices[0].MostThreads, tenants.Devices[1].MostThreads = 12.5, 100
+	tenants.MPS = &[]string{"server-status", "privilege-checks", "multi-user"}
+
+	return map[string]Node{"tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
 }
 
 // golden compares with testdata/<name>, or writes it with -update.

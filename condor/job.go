@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
 )
@@ -22,6 +23,12 @@ type Job struct {
 	// nil if the ad does not have them. A request that is an expression is
 	// taken as provisioned, since the startd has evaluated it.
 	RequestGPUs, RequestVRAM, ProvisionedVRAM *int64
+	// Group and VO are AcctGroup, the accounting group, and x509UserProxyVOName,
+	// the virtual organisation; empty if the job has none.
+	Group, VO string
+	// RequestThreads is RequestGPUThreads as the ad has it: a percentage of the
+	// multiprocessors, or what a user wrote instead; empty if the job has none.
+	RequestThreads string
 
 	ad classad.Ad
 }
@@ -54,6 +61,11 @@ func newJob(ad classad.Ad) Job {
 		j.ID = fmt.Sprintf("%d.%d", cluster, proc)
 	}
 	j.Owner, _ = ad.String("Owner")
+	j.Group, _ = ad.String(tenantAttributes[TenantGroup])
+	j.VO, _ = ad.String(tenantAttributes[TenantVO])
+	if threads, ok := ad.Expr("RequestGPUThreads"); ok && !strings.EqualFold(threads, "undefined") {
+		j.RequestThreads = clip(threads)
+	}
 	j.ProvisionedVRAM = number(ad, "VramProvisioned")
 	j.RequestVRAM = request(ad, "RequestVRAM", j.ProvisionedVRAM)
 	j.RequestGPUs = request(ad, "RequestGPUs", number(ad, "GpusProvisioned"))

@@ -29,7 +29,12 @@ func TestRealStart(t *testing.T) {
 	capped.Devices[0].LargestRequest = 16384
 	withRule := func(rule string) Node { n := capped; n.WithoutRequest = rule; return n }
 	refuse, whole := withRule(WithoutRequestRefuse), withRule(WithoutRequestWhole)
-	only := examples()["only-whole"]
+	only, tenants := examples()["only-whole"], examples()["tenants"]
+	of := func(tenant string) string { return pslot + strings.Replace(open, "undefined", tenant, 1) }
+	const (
+		atlas = "x509UserProxyVOName = \"atlas\"\n"
+		cms   = "AcctGroup = \"cms\"\nx509UserProxyVOName = \"atlas\"\n"
+	)
 	for _, c := range []struct {
 		name      string
 		node      Node
@@ -59,6 +64,27 @@ func TestRealStart(t *testing.T) {
 		{"the tenant's own next job", refuse, 1, pslot + strings.Replace(open, "undefined", `"alice"`, 1), fourGB, "true"},
 		{"another account's job", refuse, 1, pslot + strings.Replace(open, "undefined", `"alice"`, 1), anyOwner, "false"},
 		{"accounts are not compared without case", refuse, 1, pslot + strings.Replace(open, "undefined", `"Alice"`, 1), fourGB, "false"},
+
+		{"an idle GPU takes any VO", tenants, 1, pslot + open, fourGB + atlas, "true"},
+		{"and a job without one", tenants, 1, pslot + open, fourGB, "true"},
+		{"the VO that holds it", tenants, 1, of(`"atlas"`), fourGB + atlas, "true"},
+		{"of whatever account", tenants, 1, of(`"atlas"`), anyOwner + atlas, "true"},
+		{"another VO", tenants, 1, of(`"lhcb"`), fourGB + atlas, "false"},
+		{"a job without a VO is not the VO's", tenants, 1, of(`"atlas"`), fourGB, "false"},
+		{"nor is an owner of that name", tenants, 1, of(`"alice"`), fourGB, "false"},
+		{"it is its owner's", tenants, 1, of(`"owner:alice"`), fourGB, "true"},
+		{"no other owner's", tenants, 1, of(`"owner:alice"`), anyOwner, "false"},
+		{"an empty VO is none", tenants, 1, of(`"owner:alice"`), fourGB + "x509UserProxyVOName = \"\"\n", "true"},
+		{"a number is no VO", tenants, 1, of(`"owner:alice"`), fourGB + "x509UserProxyVOName = 7\n", "true"},
+		{"the group that holds it", tenants, 2, of(`"cms"`), fourGB + cms, "true"},
+		{"its VO does not matter there", tenants, 2, of(`"atlas"`), fourGB + cms, "false"},
+		{"the account on the third GPU", tenants, 3, of(`"alice"`), fourGB + cms, "true"},
+		{"as many threads as a job may have", tenants, 1, pslot + open, fourGB + "RequestGPUThreads = 12.5\n", "true"},
+		{"more than it may have", tenants, 1, pslot + open, fourGB + "RequestGPUThreads = 13\n", "false"},
+		{"all it could have", tenants, 1, pslot + open, fourGB + "RequestGPUThreads = 100\n", "false"},
+		{"where nothing bounds them", tenants, 2, pslot + open, fourGB + "RequestGPUThreads = 100\n", "true"},
+		{"no percentage comes in for the hook to hold it", tenants, 1, pslot + open, fourGB + "RequestGPUThreads = 101\n", "true"},
+		{"nor does a word", tenants, 1, pslot + open, fourGB + "RequestGPUThreads = \"half\"\n", "true"},
 
 		{"two whole GPUs", refuse, 2, wholeP, twoGPUs, "true"},
 		{"one GPU and no VRAM", refuse, 2, wholeP, oneJob, "undefined"},

@@ -23,6 +23,8 @@ type Slot struct {
 	JobID string
 	// RemoteOwner is "user@domain"; empty if unclaimed.
 	RemoteOwner string
+	// Group and VO are the job's (see Job), where the startd publishes them.
+	Group, VO string
 	// AssignedGPUs are the ids bound to the slot, repeated as the startd repeats them.
 	AssignedGPUs []string
 	// VRAM is what the slot has (dynamic) or has left (partitionable), in MiB;
@@ -36,7 +38,7 @@ type Slot struct {
 }
 
 // slotAttributes are those that ParseSlots reads.
-const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan"
+const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,AcctGroup,x509UserProxyVOName"
 
 // commandTimeout ends a command of HTCondor whose context has no deadline; 10
 // to 30 ms are usual.
@@ -75,6 +77,7 @@ func newSlot(ad classad.Ad) Slot {
 	for name, field := range map[string]*string{
 		"Name": &s.Name, "SlotType": &s.Type, "State": &s.State, "JobId": &s.JobID,
 		"RemoteOwner": &s.RemoteOwner, "GPUSlotPlan": &s.Plan,
+		tenantAttributes[TenantGroup]: &s.Group, tenantAttributes[TenantVO]: &s.VO,
 	} {
 		*field, _ = ad.String(name)
 	}

@@ -43,7 +43,11 @@ func TestParseSlots(t *testing.T) {
 	if got, err := ParseSlots("\n\n"); err != nil || got != nil {
 		t.Errorf("no slots are %v, %v", got, err)
 	}
-	got, err := ParseSlots("Name = \"slot1@h\"\n")
+	got, err := ParseSlots("Name = \"slot1_1@h\"\nAcctGroup = \"cms\"\nx509UserProxyVOName = \"atlas\"\n")
+	if err != nil || got[0].Group != "cms" || got[0].VO != "atlas" {
+		t.Errorf("group and VO: %+v, %v", got, err)
+	}
+	got, err = ParseSlots("Name = \"slot1@h\"\n")
 	if err != nil || got[0].VRAM != nil {
 		t.Errorf("VRAM that the ad does not say is %v, %v", got, err)
 	}

@@ -2,6 +2,7 @@ package condor
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
@@ -50,9 +51,14 @@ func sharedType(n Node, d Device) slotType {
 	if n.WithoutRequest == WithoutRequestWhole {
 		st.start = append(st.start, "(TARGET.RequestVRAM ?: 0) > 0")
 	}
+	if d.MostThreads > 0 && d.MostThreads < 100 {
+		// What is no percentage comes in for the hook to hold it.
+		st.start = append(st.start, fmt.Sprintf("(TARGET.RequestGPUThreads > %s && TARGET.RequestGPUThreads <= 100) =!= true",
+			strconv.FormatFloat(d.MostThreads, 'f', -1, 64)))
+	}
 	st.start = append(st.start,
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.LargestRequest)),
-		"$(GPUSLOT_OPEN)", "$(GPUSLOT_TENANT)")
+		"$(GPUSLOT_OPEN)", "$("+tenantMacro(d.Tenant)+")")
 	return st
 }
 
@@ -72,8 +78,7 @@ func (t *text) policy(n Node) {
 	t.set("GPUSLOT_FRESH", "((MY.LastHeardFrom ?: time()) - MY.GPUAcceptTime) < %d", maxAcceptAge)
 	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && (TARGET.RequestVRAM ?: 0) == MY.VRAM \
   : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0))`)
-	t.comment("MPS serves one account at a time: GPUTenant is whose jobs hold the GPU now, if anybody's.")
-	t.set("GPUSLOT_TENANT", "(MY.GPUTenant is undefined || MY.GPUTenant =?= TARGET.Owner)")
+	t.tenants(n)
 	t.holdPolicy()
 }
 

@@ -1,0 +1,56 @@
+package condor
+
+import "fmt"
+
+// Tenant is whose job it is on a GPU where tenants are told apart by a key
+// (Device.Tenant), in the words of GPUTenant: the same that START compares with.
+// Empty if that is not known. A job without a group or VO is its owner's, who
+// gets a name that no group has by chance.
+func Tenant(key, owner, group, vo string) string {
+	name := map[string]string{TenantGroup: group, TenantVO: vo}[key]
+	switch {
+	case key == "" || owner == "" && name == "":
+		return owner
+	case name != "":
+		return name
+	}
+	return ownerPrefix + owner
+}
+
+const ownerPrefix = "owner:"
+
+// tenantAttributes are the job's attributes of each key.
+var tenantAttributes = map[string]string{TenantGroup: "AcctGroup", TenantVO: "x509UserProxyVOName"}
+
+// tenantMacro holds the part of START that keeps tenants apart.
+func tenantMacro(key string) string {
+	return map[string]string{"": "GPUSLOT_TENANT", TenantGroup: "GPUSLOT_TENANT_GROUP", TenantVO: "GPUSLOT_TENANT_VO"}[key]
+}
+
+// tenants are the parts of START that keep tenants apart, those that are used.
+func (t *text) tenants(n Node) {
+	used := map[string]bool{}
+	for _, d := range n.shared() {
+		used[d.Tenant] = true
+	}
+	if used[""] {
+		t.comment("MPS serves one account at a time: GPUTenant is whose jobs hold the GPU now, if anybody's.")
+		t.set(tenantMacro(""), "(MY.GPUTenant is undefined || MY.GPUTenant =?= TARGET.Owner)")
+	}
+	if used[TenantGroup] || used[TenantVO] {
+		t.comment("GPUTenant is whose jobs hold the GPU now, if anybody's; a job without such an attribute is its owner's.",
+			"The agent learns from the slots' ads whose jobs run.")
+		t.set("STARTD_JOB_ATTRS", "$(STARTD_JOB_ATTRS) %s %s", tenantAttributes[TenantGroup], tenantAttributes[TenantVO])
+	}
+	for _, key := range []string{TenantGroup, TenantVO} {
+		if used[key] {
+			t.set(tenantMacro(key), "(MY.GPUTenant is undefined || MY.GPUTenant =?= %s)", tenantExpression("TARGET."+tenantAttributes[key]))
+		}
+	}
+}
+
+// tenantExpression is Tenant in HTCondor's words. What is no string is as if it
+// were not there.
+func tenantExpression(attribute string) string {
+	return fmt.Sprintf(`(isString(%[1]s) && size(%[1]s) > 0 ? %[1]s : strcat("%[2]s", TARGET.Owner))`, attribute, ownerPrefix)
+}
