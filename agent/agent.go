@@ -20,6 +20,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -42,6 +43,8 @@ type Options struct {
 	Usage usage.Source
 	// Alarms tell what happens to the GPUs; nil if nobody can.
 	Alarms Alarms
+	// CUDA starts a CUDA client that verifies a GPU; nil if there are no GPUs.
+	CUDA func(cuda.Order) (CUDAClient, error)
 	// KernelLog names the processes of XIDs; empty if it is not to be read.
 	KernelLog string
 	// Startd is HTCondor.
@@ -99,6 +102,7 @@ type Agent struct {
 	troubles   Troubles
 	alarms     Alarms
 	metrics    *metrics.Metrics
+	verifier   *verifier
 	// probe tries a control program, memoryLimits asks the driver, sys is /sys.
 	probe        func(ctx context.Context, program string) (mps.Capabilities, error)
 	memoryLimits func() (has, known bool)

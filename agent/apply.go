@@ -110,6 +110,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	a.endLeftovers(v.guards, time.Now())
 	a.beat()
 	problem(a.seeConditions(ctx, &v))
+	problem(a.reviseVerified(&v, time.Now()))
 	problem(a.reopenDoors(last.guards, v.guards))
 	if errInv == nil {
 		a.beat()

@@ -59,6 +59,8 @@ func outcome(r *api.Refusal, err error) (result, reason string) {
 		reason = "no-request"
 	case api.CodeTooLarge:
 		reason = "too-large"
+	case api.CodeBadThreads:
+		reason = "bad-threads"
 	case api.CodeSeveralGPUs:
 		reason = "several-gpus"
 	case api.CodeBadGPUs:
@@ -101,6 +103,9 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	if why := a.books.unknownLocked(); why != "" && s.Health.Closed == "" {
 		s.Health.Closed = why
 	}
+	if g != nil && s.Health.Closed == "" && a.books.verifying(g.UUID) {
+		s.Health.Closed = beingVerified
+	}
 	grant, refusal := a.decide(s, c, job, whole)
 	if refusal != nil {
 		a.refused(c, g, refusal)
@@ -115,7 +120,11 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 
 // checked is a GPU's health with the cheap check made now.
 func (a *Agent) checked(v *view, u gpu.UUID, now time.Time) Health {
-	h := a.health(v, u, now)
+	return a.pulsed(a.health(v, u, now), u)
+}
+
+// pulsed adds the cheap check.
+func (a *Agent) pulsed(h Health, u gpu.UUID) Health {
 	if h.Proof.PID != 0 {
 		h.Check = pulseError(a.daemons.Pulse(u, h.Proof))
 	}
@@ -172,7 +181,7 @@ func (a *Agent) refused(c Caller, g *plan.GPU, r *api.Refusal) {
 
 // enter books the job and opens the pipe directory to its account.
 func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) *api.Refusal {
-	r := Running{Starter: c.Starter, Account: Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Wall: grant.Wall, Since: s.Now}
+	r := Running{Starter: c.Starter, Account: Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group, VO: job.VO, Wall: grant.Wall, Since: s.Now}
 	if g != nil {
 		if err := a.books.admitAccount(g.UUID, c.UID); err != nil {
 			a.log.Error("open the pipe directory", "gpu", g.UUID, "uid", c.UID, "err", err)

@@ -84,6 +84,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		root = "/proc"
 	}
 	a.books = newBooks(procFS{root}, doors)
+	a.verifier = newVerifier(o.CUDA)
 	a.metrics = metrics.New(o.Build, a.snapshot)
 	a.view.Store(&view{config: cfg, next: cfg})
 	a.startdSays.Store(&seen{})
@@ -119,6 +120,9 @@ func (a *Agent) recall(p config.Paths) {
 	a.books.rebuild(starterUID(a.own), a.lastWanted)
 	if err := a.recallTroubles(p); err != nil {
 		a.log.Error("what earlier events closed is not known", "err", err)
+	}
+	if err := a.verifier.read(VerifiedFile(p)); err != nil {
+		a.log.Error("what was verified is not known", "err", err)
 	}
 }
 
@@ -182,6 +186,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.sweep(ctx) })
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.sample(ctx) })
+	wg.Go(func() { a.verifyIdle(ctx) })
 	wg.Go(func() { a.listenToGPUs(ctx) })
 	wg.Go(func() { a.readKernelLog(ctx, o.KernelLog) })
 	defer a.ends.Wait()

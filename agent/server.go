@@ -32,6 +32,8 @@ type answers interface {
 	status() *api.Status
 	// restart starts a GPU's control daemon anew.
 	restart(ctx context.Context, gpu string, force bool) (string, error)
+	// verify runs a CUDA client on one GPU, or on all that are idle.
+	verify(ctx context.Context, gpu string) ([]api.Verification, error)
 }
 
 // server answers the agent's socket: one request and one reply per connection.
@@ -145,6 +147,9 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 	if !s.mayAsk(p) {
 		return api.Reply{Error: fmt.Sprintf("only root and the agent's account may ask for %s: run gpuslot as root", req.Op)}
 	}
+	if req.Op == api.OpVerify {
+		return s.verify(ctx, req.GPU)
+	}
 	if req.Op == api.OpRestart {
 		text, err := s.answers.restart(ctx, req.GPU, req.Force)
 		if err != nil {
@@ -163,6 +168,14 @@ func (s *server) end(ctx context.Context, c Caller) api.Reply {
 		return api.Reply{Error: err.Error()}
 	}
 	return api.Reply{Ended: ended}
+}
+
+func (s *server) verify(ctx context.Context, name string) api.Reply {
+	found, err := s.answers.verify(ctx, name)
+	if err != nil {
+		return api.Reply{Error: err.Error()}
+	}
+	return api.Reply{Verified: found}
 }
 
 func (s *server) mayAsk(p peer) bool { return p.uid == 0 || p.uid == s.own }

@@ -45,28 +45,17 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 	if j.reason == "" && g.Tenancy.Policy == config.TenancyCommon && !v.accounts[g.Tenancy.User].Known {
 		j.reason = fmt.Sprintf("its tenancy is common:%s, and there is no such account: create it or change tenancy", g.Tenancy.User)
 	}
-	if g.Tenancy.Policy == config.TenancyOneAtATime {
-		tenant, why := tenantOf(j.running)
+	if j.reason == "" && a.verifier.runs(g.UUID) {
+		j.reason = beingVerified
+	}
+	if key := g.Tenancy.Key(); key != "" {
+		tenant, why := tenantOf(j.running, key)
 		j.tenant = tenant
 		if j.reason == "" {
 			j.reason = why
 		}
 	}
 	return j
-}
-
-// tenantOf is the Owner whose jobs hold a GPU, or why nobody can be named.
-func tenantOf(running []Running) (owner, why string) {
-	for _, r := range running {
-		switch {
-		case r.Owner == "":
-			return "", fmt.Sprintf("%s holds it and its owner is not known yet: wait, or see whether condor_status -direct \"\" answers", r.Starter.Slot)
-		case owner != "" && r.Owner != owner:
-			return "", fmt.Sprintf("jobs of %s and of %s hold it, and MPS serves one account at a time: wait until they end", owner, r.Owner)
-		}
-		owner = r.Owner
-	}
-	return owner, ""
 }
 
 // acceptances answers the startd's monitor: the shared GPUs of the plan.
@@ -86,7 +75,11 @@ func (a *Agent) acceptances() []api.Acceptance {
 			continue
 		}
 		j := a.judge(v, g, now)
-		out = append(out, api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, Tenant: j.tenant, Time: now})
+		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, Tenant: j.tenant, Time: now}
+		if last := a.verifier.last(g.UUID); last != nil {
+			said.Verified = &last.OK
+		}
+		out = append(out, said)
 	}
 	out = a.said.left(out, now)
 	a.said.date(out)
@@ -137,6 +130,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		}
 		s.Server, s.Servers = serverText(guard), statusServers(guard.proof.States)
 	}
+	s.Verified = a.verifier.last(g.UUID)
 	uses := a.uses(g.UUID)
 	s.UseMiB, s.Strangers = uses.mib, uses.strangers
 	for _, r := range j.running {
@@ -226,6 +220,9 @@ func (a *Agent) snapshot() metrics.Snapshot {
 			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "", g.Shares, len(j.running), g.Pool, j.used
 			m.DaemonUp = guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
 			m.ProvedAt, m.Restarts = guard.proof.At, guard.restarts
+			if last := a.verifier.last(g.UUID); last != nil {
+				m.Verified, m.VerifiedAt = &last.OK, last.At
+			}
 		}
 		s.GPUs = append(s.GPUs, m)
 	}

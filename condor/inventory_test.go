@@ -66,7 +66,7 @@ func TestMonitorAds(t *testing.T) {
 	at := time.Unix(1795254170, 0)
 	got := string(MonitorAds([]GPUState{
 		{UUID: uuid(0), Accept: true, Time: at},
-		{UUID: uuid(1), Accept: true, Tenant: "alice", Time: at, Since: at.Add(-time.Hour)},
+		{UUID: uuid(1), Accept: true, Tenant: "alice", Verified: new(true), Time: at, Since: at.Add(-time.Hour)},
 		{UUID: uuid(2), Reason: "says \"no\"\nGPUAccept = true", Time: at, Since: at},
 	}))
 	want := `SlotMergeConstraint = GPUSlotUUID == "GPU-00000000-5be4-11f1-9c2d-0242ac120002"
@@ -74,18 +74,21 @@ GPUAccept = true
 GPUAcceptReason = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
+GPUVerified = undefined
 - GPU-00000000-5be4-11f1-9c2d-0242ac120002 update:true
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000001-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = true
 GPUAcceptReason = ""
 GPUAcceptTime = 1795254170
 GPUTenant = "alice"
+GPUVerified = true
 - GPU-00000001-5be4-11f1-9c2d-0242ac120002 update:false
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000002-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = false
 GPUAcceptReason = "says \"no\" GPUAccept = true"
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
+GPUVerified = undefined
 - GPU-00000002-5be4-11f1-9c2d-0242ac120002 update:true
 `
 	if diff := cmp.Diff(want, got); diff != "" {

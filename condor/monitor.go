@@ -14,8 +14,10 @@ type GPUState struct {
 	Accept bool
 	// Reason says why not; empty if it accepts.
 	Reason string
-	// Tenant is the Owner that new jobs must have; empty admits every owner.
+	// Tenant is whose jobs alone may come, as Tenant(…) says it; empty admits all.
 	Tenant string
+	// Verified is what came of the last verification; nil if there was none.
+	Verified *bool
 	// Time is when that was judged.
 	Time time.Time
 	// Since is when Accept, Reason or Tenant last changed; zero if unknown.
@@ -24,7 +26,14 @@ type GPUState struct {
 
 // SaysTheSame: but for the time.
 func (s GPUState) SaysTheSame(o GPUState) bool {
-	return s.UUID == o.UUID && s.Accept == o.Accept && s.Reason == o.Reason && s.Tenant == o.Tenant
+	return s.UUID == o.UUID && s.Accept == o.Accept && s.Reason == o.Reason && s.Tenant == o.Tenant && verifiedWord(s.Verified) == verifiedWord(o.Verified)
+}
+
+func verifiedWord(ok *bool) string {
+	if ok == nil {
+		return ""
+	}
+	return strconv.FormatBool(*ok)
 }
 
 // pushFor is for how long a change is sent to the collector at once: two
@@ -60,6 +69,10 @@ func (s GPUState) ad() classad.Ad {
 	ad.SetUndefined("GPUTenant")
 	if s.Tenant != "" {
 		ad.SetString("GPUTenant", s.Tenant)
+	}
+	ad.SetUndefined("GPUVerified")
+	if s.Verified != nil {
+		ad.SetBool("GPUVerified", *s.Verified)
 	}
 	return ad
 }

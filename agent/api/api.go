@@ -65,6 +65,13 @@ type Job struct {
 	// RequestGPUs and RequestVRAM (MiB) as the job asked; nil if it did not.
 	RequestGPUs *int64 `json:"request_gpus,omitempty"`
 	RequestVRAM *int64 `json:"request_vram_mib,omitempty"`
+	// Group and VO are the job's accounting group and virtual organisation;
+	// empty if it has none.
+	Group string `json:"accounting_group,omitempty"`
+	VO    string `json:"vo,omitempty"`
+	// RequestThreads is RequestGPUThreads as the job ad has it, a percentage or
+	// what the user wrote instead; empty if it has none.
+	RequestThreads string `json:"request_gpu_threads,omitempty"`
 }
 
 // Reply is one reply. Error is set if the request itself was refused (unknown
@@ -119,6 +126,8 @@ type Acceptance struct {
 	Tenant string `json:"tenant,omitempty"`
 	// Time is the agent's clock at the judgement.
 	Time time.Time `json:"time"`
+	// Verified is what came of the last verification; nil if there was none.
+	Verified *bool `json:"verified,omitempty"`
 	// Since is when Accept, Reason or Tenant last changed; a change is sent to
 	// HTCondor's collector at once, everything else with the slot's next
 	// update. Zero if unknown: then every judgement is sent at once.
@@ -148,13 +157,30 @@ type Ended struct {
 // Verification is what came of one GPU's CUDA client.
 type Verification struct {
 	UUID string    `json:"uuid"`
-	At   time.Time `json:"at"`
+	At   time.Time `json:"at,omitzero"`
 	// Driver is the version it ran with.
 	Driver string `json:"driver,omitempty"`
+	// CUDA is the driver's CUDA version, Account the one that the client ran as,
+	// LimitMiB its limit.
+	CUDA     string `json:"cuda,omitempty"`
+	Account  string `json:"account,omitempty"`
+	LimitMiB int64  `json:"limit_mib,omitempty"`
 	// OK: it attached, an allocation below its limit succeeded and one above
 	// did not. Otherwise Text says what did not hold.
 	OK   bool   `json:"ok"`
 	Text string `json:"text"`
+	// Skipped says why it was not tried; then nothing else is known.
+	Skipped string `json:"skipped,omitempty"`
+	// Steps are the client's calls.
+	Steps []VerifyStep `json:"steps,omitempty"`
+}
+
+// VerifyStep is one call of a verification's client, with the driver's name of
+// its result.
+type VerifyStep struct {
+	Step         string `json:"step"`
+	Result       string `json:"result"`
+	Milliseconds int64  `json:"ms"`
 }
 
 // Status is the agent's whole state for "gpuslot status".

@@ -25,6 +25,8 @@ var (
 	gpuUsed      = desc("gpu_shares_used", "How many jobs the agent has booked on the shared GPU.", "gpu")
 	gpuPool      = desc("gpu_vram_pool_bytes", "VRAM of the shared GPU that is given out in budgets.", "gpu")
 	gpuBudgeted  = desc("gpu_vram_budgeted_bytes", "Sum of the budgets of the jobs booked on the shared GPU.", "gpu")
+	gpuVerified  = desc("gpu_verified", "Whether a CUDA client met the promised limits on the shared GPU; absent if none has run.", "gpu")
+	gpuVerifiedT = desc("gpu_verified_timestamp_seconds", "When a CUDA client last ran to see that.", "gpu")
 
 	daemonUp       = desc("control_daemon_up", "Whether the GPU's control daemon is proven and its proven process still runs.", "gpu")
 	daemonProof    = desc("control_daemon_proof_timestamp_seconds", "When the GPU's control daemon last proved its health.", "gpu")
@@ -44,7 +46,7 @@ var (
 
 func all() []*prometheus.Desc {
 	return []*prometheus.Desc{
-		gpuInfo, gpuMemory, gpuAbsent, gpuAccepting, gpuShares, gpuUsed, gpuPool, gpuBudgeted,
+		gpuInfo, gpuMemory, gpuAbsent, gpuAccepting, gpuShares, gpuUsed, gpuPool, gpuBudgeted, gpuVerified, gpuVerifiedT,
 		daemonUp, daemonProof, daemonRestarts, capability, configOK, configTime,
 		applyRounds, applyOK, applyDuration, planTime, olderLayout,
 	}
@@ -108,6 +110,10 @@ func (g GPU) collect(gauge, counter send) {
 	gauge(gpuBudgeted, float64(g.Budgeted.Bytes()), u)
 	gauge(daemonUp, number(g.DaemonUp), u)
 	counter(daemonRestarts, float64(g.Restarts), u)
+	if g.Verified != nil {
+		gauge(gpuVerified, number(*g.Verified), u)
+		gauge(gpuVerifiedT, seconds(g.VerifiedAt), u)
+	}
 	if !g.ProvedAt.IsZero() {
 		gauge(daemonProof, seconds(g.ProvedAt), u)
 	}

@@ -57,6 +57,10 @@ type GPU struct {
 	DaemonUp bool
 	// ProvedAt is zero if it never was proven.
 	ProvedAt time.Time
+	// Verified is what came of the last verification, VerifiedAt when; nil if
+	// there was none.
+	Verified   *bool
+	VerifiedAt time.Time
 	// Restarts counts the daemon's processes seen beyond the first since the agent started.
 	Restarts int
 }

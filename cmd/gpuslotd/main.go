@@ -23,6 +23,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/systemd"
 )
@@ -31,6 +32,9 @@ import (
 var version = "devel"
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == clientVerb {
+		os.Exit(cuda.Main(os.Args[2:], os.Stdin, os.Stdout))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := command(os.Stderr).ExecuteContext(ctx); err != nil {
@@ -100,7 +104,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	} else {
 		hw := &nvmlHardware{}
 		defer hw.close()
-		o.Hardware, o.Usage, o.Alarms, o.KernelLog = hw, hw, hw, agent.KernelLog
+		o.Hardware, o.Usage, o.Alarms, o.KernelLog, o.CUDA = hw, hw, hw, agent.KernelLog, startClient
 		o.MemoryLimits = hw.memoryLimits
 		o.ExpectedGPUs = agent.ExpectedGPUs("/sys")
 		o.WaitForHardware = o.ExpectedGPUs > 0
@@ -128,6 +132,16 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	defer signal.Stop(reload)
 	o.Reload = reload
 	return agent.Run(ctx, o)
+}
+
+// clientVerb makes this program the CUDA client of a verification. It is no
+// command of the operator's: gpuslot verify is.
+const clientVerb = "cuda-client"
+
+// startClient runs this very program as a client, also where the file was
+// replaced meanwhile or lies where the client's account cannot look.
+func startClient(o cuda.Order) (agent.CUDAClient, error) {
+	return cuda.Start("/proc/self/exe", []string{clientVerb}, o)
 }
 
 // socketName is FileDescriptorName= in gpuslotd.socket.

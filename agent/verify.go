@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/cuda"
+)
+
+// CUDAClient is a CUDA client that runs; cuda.Client is the real one.
+type CUDAClient interface {
+	PID() int
+	// Tried is closed when it holds still or has ended.
+	Tried() <-chan struct{}
+	Report() cuda.Report
+	// End lets it leave or kills it; false if it is still there.
+	End() bool
+}
+
+// verify runs a CUDA client through the way of a job on one GPU, or, without a
+// name, on each shared one in turn.
+func (a *Agent) verify(ctx context.Context, name string) ([]api.Verification, error) {
+	v := a.view.Load()
+	if !v.planned {
+		return nil, errors.New(v.noPlan())
+	}
+	targets, err := named(&v.plan, name)
+	if err != nil {
+		return nil, err
+	}
+	out := []api.Verification{}
+	for _, u := range targets {
+		out = append(out, a.verifyGPU(ctx, u))
+	}
+	return out, nil
+}
+
+// named are the GPUs to try.
+func named(p *plan.Plan, name string) ([]gpu.UUID, error) {
+	if name != "" {
+		g, err := gpuNamed(p, name)
+		if err != nil {
+			return nil, err
+		}
+		return []gpu.UUID{g.UUID}, nil
+	}
+	var all []gpu.UUID
+	for _, g := range p.GPUs {
+		if g.Shared() {
+			all = append(all, g.UUID)
+		}
+	}
+	return all, nil
+}
+
+// verifyGPU tries one GPU. It holds the GPU as a job does, for as long as it
+// takes; whatever happens, nothing of it stays but the result.
+func (a *Agent) verifyGPU(ctx context.Context, u gpu.UUID) api.Verification {
+	skip := func(why string) api.Verification {
+		a.verifier.skipped(u, why, time.Now())
+		return api.Verification{UUID: string(u), Skipped: why}
+	}
+	if a.verifier.start == nil {
+		return skip(noClients)
+	}
+	leave, err := a.verifier.enter(ctx, u)
+	if err != nil {
+		return skip(err.Error())
+	}
+	defer leave()
+	v := a.view.Load()
+	g, ok := find(&v.plan, u)
+	if why := a.notNow(g, ok); why != "" {
+		return skip(why)
+	}
+	who, err := a.verifyAs(ctx, g)
+	if err != nil {
+		return skip(err.Error())
+	}
+	if a.judge(v, g, time.Now()).open() {
+		pause(ctx, startHears)
+	}
+	grant, refusal := a.bookVerification(v, g, who, time.Now())
+	if refusal != nil {
+		return skip(refusal.Reason)
+	}
+	defer a.unbookVerification(u)
+	t := a.tryClient(ctx, v, g, who, grant)
+	if ctx.Err() != nil {
+		return skip("gpuslotd is ending: try again when it runs")
+	}
+	r := verified{Verification: t.verdict(time.Now()), Daemon: v.guards[u].proof.Process()}
+	r.UUID, r.Driver = string(u), v.plan.Driver
+	a.log.Info("verified a GPU", "gpu", u, "ok", r.OK, "text", r.Text)
+	if err := a.verifier.note(u, r, VerifiedFile(v.config.Paths)); err != nil {
+		a.log.Error("the result of a verification is not kept", "gpu", u, "err", err)
+	}
+	nudge(a.wake)
+	return r.Verification
+}
+
+// startHears is how long START may take to hear that a GPU is closed. A job
+// that was matched meanwhile has its hook run by then.
+const startHears = 2 * time.Second
+
+// noClients says why nothing can be verified.
+const noClients = "this gpuslotd runs no CUDA clients: its GPUs are read from a recorded file"
+
+// notNow says why a GPU cannot be verified now; empty if it can. What else
+// closes it, admission says.
+func (a *Agent) notNow(g *plan.GPU, planned bool) string {
+	switch {
+	case !planned:
+		return "it is not in the plan any more: gpuslot status lists the GPUs that are"
+	case !g.Shared():
+		return "it is not shared: its jobs have no limits to verify"
+	case a.books.unknown() != "":
+		return a.books.unknown()
+	}
+	a.sweepNow()
+	if a.books.busy(g.UUID) {
+		return "jobs run on it: try again when they have ended"
+	}
+	return ""
+}
+
+// verifySlot is the name of the slot that a verification books; no slot of
+// HTCondor's has it.
+const verifySlot = "verify"
+
+// bookVerification asks the real admission for a job of the default size and
+// books it, so that nobody else gets the GPU. It lives as long as this process.
+func (a *Agent) bookVerification(v *view, g *plan.GPU, who persona, now time.Time) (*api.Grant, *api.Refusal) {
+	self, err := a.books.proc.process(os.Getpid())
+	if err != nil {
+		return nil, api.Refuse(api.CodeClosed, fmt.Sprintf("gpuslotd does not find itself in /proc: %v", err))
+	}
+	budget := int64(g.DefaultRequest)
+	c := Caller{UID: who.uid, PID: self.PID, Hook: true, Starter: Starter{PID: self.PID, Started: self.Started, Slot: verifySlot}}
+	job := &api.Job{ID: verifySlot, Owner: "gpuslot", AssignedGPUs: []string{string(g.UUID)}, ProvisionedVRAM: &budget, RequestVRAM: &budget}
+	s := State{Plan: &v.plan, Pipes: PipeRoot(v.config.Paths), Now: now, MaxAge: v.config.Health.MaxAge,
+		Health: a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID), Common: v.accounts[g.Tenancy.User]}
+	only := []gpu.UUID{g.UUID}
+	a.books.mu.Lock()
+	defer a.books.mu.Unlock()
+	if len(a.books.on(g.UUID)) > 0 {
+		return nil, api.Refuse(api.CodeClosed, "a job came: try again when it has ended")
+	}
+	grant, refusal := a.decide(s, c, job, only)
+	if refusal == nil {
+		refusal = a.enter(s, c, job, g, only, grant)
+	}
+	a.books.confirmVerification()
+	return grant, refusal
+}
+
+// confirmVerification: the startd has no ad of it. The caller holds mu.
+func (b *books) confirmVerification() {
+	for i := range b.slots {
+		if b.slots[i].Starter.Slot == verifySlot {
+			b.slots[i].Confirmed = true
+		}
+	}
+}
+
+// unbookVerification gives the GPU back and shuts the account out.
+func (a *Agent) unbookVerification(u gpu.UUID) {
+	a.books.dropVerification(u)
+	a.sweepNow()
+}
+
+func (b *books) dropVerification(u gpu.UUID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	kept := b.slots[:0]
+	for _, r := range b.slots {
+		if r.GPU != u || r.Starter.Slot != verifySlot {
+			kept = append(kept, r)
+		}
+	}
+	b.slots = kept
+}
+
+// verifying says whether a verification holds a GPU. The caller holds mu.
+func (b *books) verifying(u gpu.UUID) bool {
+	for _, r := range b.slots {
+		if r.GPU == u && r.Starter.Slot == verifySlot {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os/user"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/cuda"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// persona is the account that a verification's client runs as.
+type persona struct {
+	name string
+	uid  uint32
+	// change is nil where the agent has no right to run as another.
+	change *cuda.Account
+}
+
+// nobody is the account of a verification where any account may have jobs.
+const nobodyAccount = "nobody"
+
+// verifyAs finds the account: the one whose jobs a GPU serves, else nobody's;
+// an agent that is not root serves its own alone.
+func (a *Agent) verifyAs(ctx context.Context, g *plan.GPU) (persona, error) {
+	if a.own != 0 {
+		return persona{name: "uid " + strconv.Itoa(int(a.own)), uid: a.own}, nil
+	}
+	name := nobodyAccount
+	if g.Tenancy.Policy == config.TenancyCommon {
+		name = g.Tenancy.User
+	}
+	id, err := accountWithGroup(ctx, name)
+	if err != nil {
+		return persona{}, fmt.Errorf("the account %s, as which it would be verified, is not known (%w): create it", name, err)
+	}
+	return persona{name: name, uid: id.UID, change: &id}, nil
+}
+
+// accountWithGroup looks an account up in a database that may be on the network.
+func accountWithGroup(ctx context.Context, name string) (cuda.Account, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	type answer struct {
+		user *user.User
+		err  error
+	}
+	found := make(chan answer, 1) // nobody may be left to receive
+	go func() {
+		u, err := user.Lookup(name)
+		found <- answer{u, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return cuda.Account{}, ctx.Err()
+	case f := <-found:
+		if f.err != nil {
+			return cuda.Account{}, f.err
+		}
+		uid, errU := strconv.ParseUint(f.user.Uid, 10, 32)
+		gid, errG := strconv.ParseUint(f.user.Gid, 10, 32)
+		if errU != nil || errG != nil {
+			return cuda.Account{}, fmt.Errorf("its numbers read %q and %q", clip(f.user.Uid), clip(f.user.Gid))
+		}
+		return cuda.Account{UID: uint32(uid), GID: uint32(gid)}, nil
+	}
+}
+
+// trial is what was seen of one client.
+type trial struct {
+	gpu    gpu.UUID
+	who    persona
+	limit  gpu.MiB
+	order  cuda.Order
+	pid    int
+	report cuda.Report
+	// startErr is why there was no client.
+	startErr error
+	// overdue: it did not come to its end within patience.
+	overdue  bool
+	patience time.Duration
+	// servers are those of the control daemon while the client was held, listErr
+	// why they are not known.
+	servers []mps.Server
+	listErr error
+	// stuck: it could not even be killed.
+	stuck bool
+	took  time.Duration
+}
+
+// attached says whether the control daemon listed the client.
+func (t trial) attached() bool {
+	return slices.ContainsFunc(t.servers, func(s mps.Server) bool { return slices.Contains(s.Clients, t.pid) })
+}
+
+// orderOf is what the client does: a quarter of the limit leaves room for its
+// context, which counts, and one MiB above the limit must not be had.
+func orderOf(g *plan.GPU, who persona, grant *api.Grant) cuda.Order {
+	env := maps.Clone(grant.Defaults)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, grant.Environment)
+	o := cuda.Order{Account: who.change, Below: max(g.DefaultRequest/4, 1), Above: g.DefaultRequest + 1}
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		o.Environment = append(o.Environment, k+"="+env[k])
+	}
+	return o
+}
+
+// tryClient runs a client with exactly what a job would get, and holds it until
+// the control daemon was asked for its clients.
+func (a *Agent) tryClient(ctx context.Context, v *view, g *plan.GPU, who persona, grant *api.Grant) trial {
+	begin := time.Now()
+	t := trial{gpu: g.UUID, who: who, limit: g.DefaultRequest, order: orderOf(g, who, grant), patience: a.verifier.patience}
+	c, err := a.verifier.start(t.order)
+	if err != nil {
+		t.startErr = err
+		return t
+	}
+	t.pid = c.PID()
+	late := time.NewTimer(t.patience)
+	defer late.Stop()
+	select {
+	case <-c.Tried():
+	case <-late.C:
+		t.overdue = true
+	case <-ctx.Done():
+	}
+	t.report, t.took = c.Report(), time.Since(begin)
+	if ctx.Err() == nil {
+		t.servers, t.listErr = a.serversNow(ctx, g.UUID, v.config.Health.Deadline)
+	}
+	if t.overdue && t.attached() {
+		// Only a client that is in can harm its neighbours by its end.
+		a.endClients(ctx, g.UUID, []int{t.pid}, Starter{Slot: verifySlot})
+	}
+	if t.stuck = !c.End(); t.stuck {
+		a.log.Error("a CUDA client does not end", "gpu", g.UUID, "pid", t.pid)
+	}
+	return t
+}
+
+// serversNow asks a control daemon, which may be busy for a moment.
+func (a *Agent) serversNow(ctx context.Context, u gpu.UUID, deadline time.Duration) (servers []mps.Server, err error) {
+	for range 3 {
+		limited, cancel := context.WithTimeout(ctx, deadline)
+		servers, err = a.clients.Servers(limited, u)
+		cancel()
+		if mps.FaultOf(err) != mps.Busy {
+			break
+		}
+		pause(ctx, 300*time.Millisecond)
+	}
+	return servers, err
+}
