@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -147,13 +146,17 @@ func Admit(s State, c Caller, job *api.Job) (*api.Grant, *api.Refusal) {
 	if why := s.Health.Reason(s.Now, s.MaxAge); why != "" {
 		return nil, api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: %s", g.UUID, why))
 	}
-	if r := s.tenancy(g, c); r != nil {
+	if r := s.tenancy(g, c, job); r != nil {
 		return nil, r
 	}
 	if r := s.room(g, c, budget); r != nil {
 		return nil, r
 	}
-	return s.grantShared(g, budget), nil
+	threads, refusal := threadsOf(g, budget, job)
+	if refusal != nil {
+		return nil, refusal
+	}
+	return s.grantShared(g, budget, threads), nil
 }
 
 // budget is the VRAM that the slot was provisioned with, never what the job
@@ -185,22 +188,6 @@ func (s State) alone(c Caller, whole []gpu.UUID) *api.Refusal {
 	for _, r := range s.Running {
 		if !r.Starter.is(c.Starter) && slices.Contains(whole, r.GPU) {
 			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is still held by %s in %s: the job waits in the queue until that ends", r.GPU, r.tenant(), r.Starter.Slot))
-		}
-	}
-	return nil
-}
-
-// tenancy: MPS serves one account at a time and lets the others hang.
-func (s State) tenancy(g *plan.GPU, c Caller) *api.Refusal {
-	if g.Tenancy.Policy == config.TenancyCommon {
-		if s.Common.Known && s.Common.UID == c.UID {
-			return nil
-		}
-		return api.Refuse(api.CodeOtherTenant, fmt.Sprintf("%s serves only jobs that run as %s (tenancy), and this one runs as uid %d: its administrator sets the slot's account or another tenancy", g.UUID, g.Tenancy.User, c.UID))
-	}
-	for _, r := range s.Running {
-		if !r.Starter.is(c.Starter) && (!r.Account.Known || r.Account.UID != c.UID) {
-			return api.Refuse(api.CodeOtherTenant, fmt.Sprintf("%s is held by %s until its last job there ends: the job waits in the queue for that or another GPU", g.UUID, r.tenant()))
 		}
 	}
 	return nil

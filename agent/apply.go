@@ -67,6 +67,9 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// Decide.
 	if errInv == nil {
 		p, err := plan.Build(v.next, inv)
+		if err == nil && v.can.Tried {
+			err = p.Check(v.can.MPS)
+		}
 		switch {
 		case err == nil:
 			if !v.planned || !samePlan(v.plan, p) {

@@ -447,6 +447,8 @@ type testAgent struct {
 	daemons *fakeDaemons
 	doors   *fakeDoors
 	startd  *fakeStartd
+	// can is what the control program is found to do.
+	can mps.Capabilities
 }
 
 // options are those of a test agent; config is the text of gpuslot.toml behind
@@ -455,7 +457,7 @@ func (ta *testAgent) options() Options {
 	return Options{
 		ConfigFile: filepath.Join(ta.dir, "gpuslot.toml"), Build: metrics.Build{Version: "test"},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd,
-		probe: func(context.Context, string) (mps.Capabilities, error) { return driver550(), nil },
+		probe: func(context.Context, string) (mps.Capabilities, error) { return ta.can, nil },
 		proc:  ta.proc.root, daemons: ta.daemons, clients: ta.daemons, doors: ta.doors,
 	}
 }

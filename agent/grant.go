@@ -11,7 +11,7 @@ import (
 )
 
 // grantShared is the job's slice, in NVIDIA's and our variables.
-func (s State) grantShared(g *plan.GPU, budget gpu.MiB) *api.Grant {
+func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Grant {
 	wall := wallOf(g.LargestRequest, budget, s.Health)
 	mib := strconv.FormatInt(int64(budget), 10)
 	env := map[string]string{
@@ -22,8 +22,8 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB) *api.Grant {
 		"GPUSLOT_VRAM_MIB":                 mib,
 		"GPUSLOT_WALL":                     wall,
 	}
-	if percent, capped := g.ThreadPercentage(budget); capped {
-		env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = strconv.FormatFloat(percent, 'f', -1, 64)
+	if threads < 100 {
+		env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = percentText(threads)
 	}
 	return &api.Grant{Environment: env, Wall: wall, Defaults: map[string]string{
 		// Both frameworks take the whole card they see unless told otherwise.

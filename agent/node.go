@@ -60,6 +60,8 @@ func device(g plan.GPU) condor.Device {
 		LargestRequest: g.LargestRequest,
 		DefaultRequest: g.DefaultRequest,
 		Share:          share(g.Resources),
+		Tenant:         tenantKeys[g.Tenancy.Key()],
+		MostThreads:    g.MostThreads(g.LargestRequest),
 	}
 }
 

@@ -24,7 +24,8 @@ func TestNode(t *testing.T) {
 		CPUOnly:     plan.Resources{CPUs: 6, Memory: 39321},
 		GPUs: []plan.GPU{
 			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Mode: config.ModeMPS,
-				Shares: 7, Pool: 32256, LargestRequest: 16384, DefaultRequest: 4608, Resources: plan.Resources{CPUs: 30, Memory: 170000}},
+				Shares: 7, Pool: 32256, LargestRequest: 16384, DefaultRequest: 4608, Resources: plan.Resources{CPUs: 30, Memory: 170000},
+				Threads: plan.Threads{Policy: config.ThreadsFixed, Percent: 25, Most: 50}, Tenancy: plan.Tenancy{Policy: config.TenancyMultiUser, Tenant: config.TenantVO}},
 			{UUID: whole, Index: 1, Name: "Tesla P100-PCIE-16GB", PCI: "0000:1b:00.0", Memory: 16384, Capability: gpu.ComputeCapability{Major: 6}, Mode: config.ModeWhole,
 				Shares: 1, Pool: 16384, LargestRequest: 16384, DefaultRequest: 16384, Resources: plan.Resources{CPUs: 28, Memory: 183895}},
 		},
@@ -36,9 +37,9 @@ func TestNode(t *testing.T) {
 		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true,
 		Devices: []condor.Device{
 			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Shared: true,
-				Shares: 7, Pool: 32256, LargestRequest: 16384, DefaultRequest: 4608, Share: condor.Share{CPUs: 30, Memory: 170000}},
+				Shares: 7, Pool: 32256, LargestRequest: 16384, DefaultRequest: 4608, Share: condor.Share{CPUs: 30, Memory: 170000}, Tenant: condor.TenantVO, MostThreads: 50},
 			{UUID: whole, Index: 1, Name: "Tesla P100-PCIE-16GB", PCI: "0000:1b:00.0", Memory: 16384, Capability: gpu.ComputeCapability{Major: 6},
-				Shares: 1, Pool: 16384, LargestRequest: 16384, DefaultRequest: 16384, Share: condor.Share{CPUs: 28, Memory: 183895}},
+				Shares: 1, Pool: 16384, LargestRequest: 16384, DefaultRequest: 16384, Share: condor.Share{CPUs: 28, Memory: 183895}, MostThreads: 100},
 		},
 	}
 	got := agent.Node(p, config.Default())

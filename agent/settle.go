@@ -87,6 +87,9 @@ func (r *Running) correct(ad condor.Slot, w startdWord) (differs string) {
 	if owner := ownerOf(ad); owner != "" {
 		r.Owner = owner
 	}
+	if ad.Group != "" || ad.VO != "" { // published only where tenants are told apart by them
+		r.Group, r.VO = ad.Group, ad.VO
+	}
 	r.Job, r.Confirmed = ad.JobID, true
 	return differs
 }
@@ -136,7 +139,7 @@ func (b *books) adopt(w startdWord) (ignored []Starter) {
 }
 
 func (b *books) adoptSlot(s Starter, ad condor.Slot, w startdWord) {
-	r := Running{Starter: s, Owner: ownerOf(ad), Job: ad.JobID, Since: time.Now(), Confirmed: true}
+	r := Running{Starter: s, Owner: ownerOf(ad), Job: ad.JobID, Group: ad.Group, VO: ad.VO, Since: time.Now(), Confirmed: true}
 	if w.account != nil {
 		r.Account = w.account(s, ad)
 	}

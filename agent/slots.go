@@ -22,8 +22,10 @@ type Running struct {
 	// Owner and Job are HTCondor's words for messages and ads: the job ad's
 	// Owner and "cluster.proc".
 	Owner, Job string
-	Wall       string
-	Since      time.Time
+	// Group and VO are the job's accounting group and virtual organisation.
+	Group, VO string
+	Wall      string
+	Since     time.Time
 	// Confirmed: the startd's own ads agree.
 	Confirmed bool
 }

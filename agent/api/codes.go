@@ -22,6 +22,8 @@ const (
 	// CodeTooManyClients: the job has more MPS clients than its share allows.
 	CodeTooManyClients = 78
 
+	// CodeBadThreads: RequestGPUThreads is no percentage, or above the bound.
+	CodeBadThreads = 79
 	// CodeOtherGPU: a process of the job computes on a GPU that its slot does not hold.
 	CodeOtherGPU = 80
 

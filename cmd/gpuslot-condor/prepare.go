@@ -58,6 +58,9 @@ func (p program) request(job condor.Job) *api.Job {
 		ProvisionedVRAM: job.ProvisionedVRAM,
 		RequestGPUs:     job.RequestGPUs,
 		RequestVRAM:     job.RequestVRAM,
+		Group:           job.Group,
+		VO:              job.VO,
+		RequestThreads:  job.RequestThreads,
 	}
 }
 

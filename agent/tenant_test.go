@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+)
+
+var (
+	byVO    = plan.Tenancy{Policy: config.TenancyMultiUser, Tenant: config.TenantVO}
+	byGroup = plan.Tenancy{Policy: config.TenancyCommon, User: "jobs", Tenant: config.TenantGroup}
+	anybody = plan.Tenancy{Policy: config.TenancyMultiUser}
+)
+
+// Whose jobs may meet, by each tenancy: the newcomer is alice (uid 1000), of
+// the VO atlas and the accounting group cms.
+func TestTenants(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		tenancy plan.Tenancy
+		there   Running
+		refused string // what the refusal names; empty if she is let in
+	}{
+		{"another account, several at once", anybody, running(7, 1001, "bob", 4096), ""},
+		{"an unknown account, several at once", anybody, Running{Starter: Starter{PID: 7}, GPU: uuid(0), Budget: 4096}, ""},
+		{"her VO", byVO, withTenant(running(7, 1001, "bob", 4096), "", "atlas"), ""},
+		{"another VO", byVO, withTenant(running(7, 1000, "alice", 4096), "cms", "lhcb"), "held by lhcb"},
+		{"no VO", byVO, running(7, 1000, "alice", 4096), "held by owner:alice"},
+		{"a VO that is not known", byVO, Running{Starter: Starter{PID: 7, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}, "held by the job of slot1_9"},
+		{"her group", byGroup, withTenant(running(7, 1000, "bob", 4096), "cms", ""), ""},
+		{"another group", byGroup, withTenant(running(7, 1000, "bob", 4096), "lhcb", "atlas"), "held by lhcb"},
+		{"a group of her name", byGroup, withTenant(running(7, 1000, "bob", 4096), "alice", ""), "held by alice"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := admitState()
+			s.Plan.GPUs[0].Tenancy, s.Common = c.tenancy, Account{UID: 1000, Known: true}
+			s.Running = []Running{c.there}
+			job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4096), Owner: "alice", Group: "cms", VO: "atlas"}
+			grant, r := Admit(s, Caller{UID: 1000, Starter: Starter{PID: 100, Started: 1}}, job)
+			switch {
+			case c.refused == "" && r != nil:
+				t.Errorf("refused: %s", r.Reason)
+			case c.refused != "" && (r == nil || r.Code != api.CodeOtherTenant || !strings.Contains(r.Reason, c.refused)):
+				t.Errorf("refusal %+v, grant %+v, want %q", r, grant, c.refused)
+			}
+		})
+	}
+}
+
+func withTenant(r Running, group, vo string) Running {
+	r.Group, r.VO = group, vo
+	return r
+}
+
+// What START hears while jobs run.
+func TestTenantOf(t *testing.T) {
+	jobs := func(more ...Running) []Running {
+		return append([]Running{withTenant(running(7, 1000, "alice", 1), "", "atlas"), withTenant(running(8, 1001, "bob", 1), "", "atlas")}, more...)
+	}
+	for _, c := range []struct {
+		name      string
+		running   []Running
+		key       config.TenantKey
+		want, why string
+	}{
+		{"idle", nil, config.TenantVO, "", ""},
+		{"one VO of two accounts", jobs(), config.TenantVO, "atlas", ""},
+		{"two accounts", jobs(), config.TenantAccount, "", "jobs of alice and of bob hold it, and MPS serves one account at a time"},
+		{"two without groups", jobs(), config.TenantGroup, "", "jobs of owner:alice and of owner:bob hold it, and its tenant is the accounting-group"},
+		{"one that is not known", jobs(Running{Starter: Starter{Slot: "slot1_3"}}), config.TenantVO, "", "slot1_3 holds it and its owner is not known yet"},
+	} {
+		got, why := tenantOf(c.running, c.key)
+		if got != c.want || !strings.HasPrefix(why, c.why) || (why == "") != (c.why == "") {
+			t.Errorf("%s: %q, %q", c.name, got, why)
+		}
+	}
+}
+
+// TestTenantOfAVO: START is told of the VO, also by an agent that was started
+// after the jobs, since the startd's ads say it.
+func TestTenantOfAVO(t *testing.T) {
+	ta := bareTestAgent(t, 1, "[sharing]\ntenancy = \"multi-user\"\ntenant = \"vo\"\n")
+	ta.can.MultiUser.Has = true
+	ta.restart()
+	s := ta.proc.starter(100, "slot1_1")
+	job := &api.Job{ID: "1.0", Owner: "alice", AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4096), VO: "atlas"}
+	if r := ta.prepare(Caller{UID: 1000, Hook: true, Starter: s}, job); r.Grant == nil {
+		t.Fatalf("%+v", r)
+	}
+	tenant := func() string { return ta.acceptances()[0].Tenant }
+	if got := tenant(); got != "atlas" {
+		t.Fatalf("tenant %q", got)
+	}
+	other := *job
+	other.VO = "lhcb"
+	if r := ta.prepare(Caller{UID: 1000, Hook: true, Starter: ta.proc.starter(101, "slot1_2")}, &other); r.Refusal == nil || r.Refusal.Code != api.CodeOtherTenant {
+		t.Errorf("another VO of the same account: %+v", r)
+	}
+	bobs := *job
+	bobs.ID, bobs.Owner = "2.0", "bob"
+	if r := ta.prepare(Caller{UID: 1001, Hook: true, Starter: ta.proc.starter(102, "slot1_3")}, &bobs); r.Grant == nil {
+		t.Errorf("another account of the same VO: %+v", r.Refusal)
+	}
+	if !ta.doors.has(uuid(0), 1000) || !ta.doors.has(uuid(0), 1001) || ta.doors.has(uuid(0), 1002) {
+		t.Error("the pipe directory is not open to exactly the accounts that were admitted")
+	}
+	ta.restart()
+	slot := func(name, id, owner string) condor.Slot {
+		return condor.Slot{Name: name + "@wn1", Type: "Dynamic", JobID: id, RemoteOwner: owner + "@example.org", VO: "atlas", AssignedGPUs: []string{string(uuid(0))}, VRAM: vram(4096)}
+	}
+	ta.startd.slots = []condor.Slot{slot("slot1_1", "1.0", "alice"), slot("slot1_3", "2.0", "bob"), {Name: "slot1_2@wn1", Type: "Dynamic"}}
+	ta.ask(t.Context())
+	if got := tenant(); got != "atlas" {
+		t.Errorf("after a restart the tenant is %q", got)
+	}
+}
+
+// Several accounts at once are refused where the control daemon lacks it.
+func TestMultiUserIsRefused(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	ta.writeConfig("[sharing]\ntenancy = \"multi-user\"\n")
+	if v := ta.apply(true); !strings.Contains(v.configError, "install driver 555 or newer") || v.plan.GPUs[0].Tenancy.Policy != config.TenancyOneAtATime {
+		t.Errorf("%q, %s", v.configError, v.plan.GPUs[0].Tenancy)
+	}
+}
