@@ -41,6 +41,8 @@ install: ## programs, units and snippets, below DESTDIR (run make build first)
 	install -D -m 755 -t $(LIBEXEC) bin/gpuslot-condor
 	for verb in prepare wrap supervise inventory monitor; do ln -sf gpuslot-condor $(LIBEXEC)/$$verb; done
 	install -D -m 644 -t $(DESTDIR)$(UNITDIR) systemd/units/*.service systemd/units/*.socket
+	install -D -m 644 -t '$(DESTDIR)$(UNITDIR)/systemd-journald@gpuslot.service.d' systemd/units/systemd-journald@gpuslot.service.d/10-gpuslot.conf
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/journald@gpuslot.conf.d' systemd/journald/10-gpuslot.conf
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/condor/config.d etc/condor/50-gpuslot.conf
 	test -e $(DESTDIR)$(SYSCONFDIR)/gpuslot/gpuslot.toml || install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/gpuslot etc/gpuslot.toml
 

@@ -37,6 +37,8 @@ type Runner interface {
 	Stop(ctx context.Context, u gpu.UUID) error
 	// Running lists the GPUs whose control daemons this runner has started, by anyone.
 	Running(ctx context.Context) ([]gpu.UUID, error)
+	// Log is what the daemon and its servers wrote since a time: see Daemons.Log.
+	Log(ctx context.Context, u gpu.UUID, since time.Time) ([]string, error)
 }
 
 // Process is one process on this machine: a PID alone may be given to another.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -29,9 +28,6 @@ type Processes struct {
 	Flags []string
 }
 
-// maxLog is the size above which a log file is put aside when a daemon starts.
-const maxLog = 16 << 20
-
 // openFiles is what NVIDIA asks for a server and its clients (ulimit -n).
 const openFiles = 16384
 
@@ -41,21 +37,6 @@ func (p Processes) daemon(u gpu.UUID) (*Daemon, error) {
 		return nil, err
 	}
 	return NewDaemon(u, dir, p.Program), nil
-}
-
-// openLog opens the log file for appending and puts a large one aside. The
-// daemon never opens it again, so this can only be done before a start.
-func (p Processes) openLog(u gpu.UUID) (*os.File, error) {
-	if err := os.MkdirAll(p.Logs, 0o755); err != nil {
-		return nil, err
-	}
-	name := filepath.Join(p.Logs, string(u)+".log")
-	if st, err := os.Stat(name); err == nil && st.Size() > maxLog {
-		if err := os.Rename(name, name+".1"); err != nil {
-			return nil, err
-		}
-	}
-	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
 // readFrom is what was written to a log file from an offset on, cut short.

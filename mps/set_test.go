@@ -9,6 +9,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -140,6 +141,7 @@ func (o oddRunner) Stop(context.Context, gpu.UUID) error  { return errors.New("w
 func (o oddRunner) Running(context.Context) ([]gpu.UUID, error) {
 	return []gpu.UUID{uuid1}, o.running
 }
+func (o oddRunner) Log(context.Context, gpu.UUID, time.Time) ([]string, error) { return nil, nil }
 
 // TestSetDoesNotBelieveTheRunner: a started daemon counts when it holds its lock.
 func TestSetDoesNotBelieveTheRunner(t *testing.T) {

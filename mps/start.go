@@ -84,6 +84,9 @@ func (p Processes) command(ctx context.Context, d *Daemon, log *os.File) *exec.C
 		"CUDA_MPS_LOG_DIRECTORY=" + p.Logs,
 		"CUDA_MPS_PROTOCOL_VERSION=2",
 	}
+	if zone, set := os.LookupEnv("TZ"); set {
+		cmd.Env = append(cmd.Env, "TZ="+zone) // its log has local times, and Log reads them
+	}
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -131,8 +131,8 @@ type State struct {
 func (s State) active() bool { return isActive(s.ActiveState) }
 
 func (s State) failed(verb, unit, result string) error {
-	return fmt.Errorf("%s %s: the job ended with %q, the unit is %s (%s, status %d): see journalctl -u '%s'",
-		verb, unit, result, s.ActiveState, s.Result, s.ExecMainStatus, unit)
+	return fmt.Errorf("%s %s: the job ended with %q, the unit is %s (%s, status %d): see %s",
+		verb, unit, result, s.ActiveState, s.Result, s.ExecMainStatus, JournalCommand(unit))
 }
 
 // State asks for the state of a GPU's unit; one that was never started is inactive.

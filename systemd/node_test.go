@@ -44,9 +44,10 @@ const (
 )
 
 type order struct {
-	Do   string // set, start, stop, admit, admitted, running, state, prove, proc, hang
-	GPUs []gpu.UUID
-	UID  uint32
+	Do    string // set, start, stop, admit, admitted, running, state, prove, proc, log, hang
+	GPUs  []gpu.UUID
+	Since time.Time
+	UID   uint32
 }
 
 type answer struct {
@@ -54,6 +55,7 @@ type answer struct {
 	Running []gpu.UUID  `json:",omitempty"`
 	State   any         `json:",omitempty"`
 	UIDs    []uint32    `json:",omitempty"`
+	Lines   []string    `json:",omitempty"`
 	Proof   *mps.Proof  `json:",omitempty"`
 	Process mps.Process `json:",omitzero"`
 	Err     string      `json:",omitempty"`
@@ -165,6 +167,8 @@ func obey(ctx context.Context, daemons *mps.Daemons, o order) (a answer, err err
 		err = mps.Admit(d.PipeDirectory(), o.UID)
 	case "admitted":
 		a.UIDs, err = mps.Admitted(d.PipeDirectory())
+	case "log":
+		a.Lines, err = daemons.Log(ctx, u, o.Since)
 	case "alive":
 		a.Process, err = d.Alive()
 	case "prove":
@@ -204,17 +208,18 @@ func boot(t *testing.T, branch string) (context.Context, lab) {
 			"/etc/gpuslot/gpuslot.toml":        {Data: ""},
 		},
 	}
+	o.Files[systemd.JournalConfigFile] = node.File{Data: systemd.JournalConfig}
 	units := systemd.Units()
-	entries, err := fs.ReadDir(units, ".")
+	err = fs.WalkDir(units, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := fs.ReadFile(units, name)
+		o.Files["/usr/lib/systemd/system/"+name] = node.File{Data: string(b)}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, e := range entries {
-		b, err := fs.ReadFile(units, e.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Files["/usr/lib/systemd/system/"+e.Name()] = node.File{Data: string(b)}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first boot builds the image
 	t.Cleanup(cancel)
@@ -342,6 +347,7 @@ func testNode(t *testing.T, branch string) {
 			l.t.Errorf("pipe directory: %q", got)
 		}
 	})
+	step("its log is in a journal of its own", func(l lab) { testJournal(ctx, l, pid) })
 	step("only admitted accounts get in", func(l lab) {
 		uid, err := strconv.Atoi(l.run(ctx, "id", "-u", "alice"))
 		if err != nil {
@@ -449,7 +455,7 @@ func testNode(t *testing.T, branch string) {
 		l.run(ctx, "umount", "/usr/bin/nvidia-cuda-mps-control")
 		l.run(ctx, "rm", "-f", "/usr/bin/nvidia-cuda-mps-control")
 		a, err := l.ask(order{Do: "start", GPUs: []gpu.UUID{uuidA}})
-		if err != nil || !strings.Contains(a.Err, "status 203") || !strings.Contains(a.Err, "journalctl -u") {
+		if err != nil || !strings.Contains(a.Err, "status 203") || !strings.Contains(a.Err, "journalctl --namespace=+gpuslot -u") {
 			l.t.Errorf("start: %+v, %v", a, err)
 		}
 		a = l.tell("set", 0, uuidB)

@@ -14,8 +14,8 @@ import (
 //go:embed units
 var files embed.FS
 
-// Units are the unit files of gpuslot by name, as packages install them in
-// /usr/lib/systemd/system.
+// Units are the unit files of gpuslot, and drop-ins of systemd's own, by their
+// place below /usr/lib/systemd/system, where packages install them.
 func Units() fs.FS {
 	units, err := fs.Sub(files, "units")
 	if err != nil {

@@ -39,8 +39,9 @@ func TestUnits(t *testing.T) {
 			"Environment=CUDA_VISIBLE_DEVICES=%i", "Environment=CUDA_MPS_PIPE_DIRECTORY=/run/gpuslot/mps/%i",
 			"RuntimeDirectory=gpuslot/mps/%i", "RuntimeDirectoryMode=0750", "RuntimeDirectoryPreserve=restart",
 			"Restart=always", "SuccessExitStatus=1", "KillMode=control-group", "StartLimitIntervalSec=0",
-			"NoNewPrivileges=yes", "ProtectSystem=strict",
+			"NoNewPrivileges=yes", "ProtectSystem=strict", "LogNamespace=" + JournalNamespace,
 		},
+		"systemd-journald@" + JournalNamespace + ".service.d/10-gpuslot.conf": {"Restart=always", "StartLimitIntervalSec=0"},
 	}
 	// What would break a GPU, a server or the agent's life beside MPS.
 	never := []string{
@@ -174,7 +175,7 @@ func TestRunning(t *testing.T) {
 func TestJobFailureSaysWhereToLook(t *testing.T) {
 	s := State{ActiveState: "activating", Result: "exit-code", ExecMainStatus: 203}
 	err := s.failed("start", MPSUnit(uuid0), "failed")
-	for _, want := range []string{"start gpuslot-mps@" + string(uuid0), "exit-code", "203", "journalctl -u"} {
+	for _, want := range []string{"start gpuslot-mps@" + string(uuid0), "exit-code", "203", "journalctl --namespace=+gpuslot -u"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %s", err, want)
 		}

@@ -44,6 +44,8 @@ func addLeg(ctx context.Context, opts *node.Options, o Options) (version string,
 		return "", err
 	}
 	addMPS(opts, driver.Control(dir), driver.Server(dir))
+	// The server says why it ends only where it finds this library.
+	opts.Binds = append(opts.Binds, node.Bind{Host: filepath.Join(driver.Libraries(dir), "libcuda.so.1"), Guest: libraries + "libcuda.so.1"})
 	return driver.Version(dir)
 }
 

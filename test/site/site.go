@@ -165,7 +165,7 @@ func addStage(opts *node.Options, stage string) error {
 	for _, p := range []string{"/usr/sbin/gpuslotd", "/usr/bin/gpuslot", "/usr/libexec/gpuslot"} {
 		opts.Binds = append(opts.Binds, node.Bind{Host: stage + p, Guest: p})
 	}
-	for _, top := range []string{"/usr/lib/systemd/system", "/usr/share/condor/config.d", "/etc/gpuslot"} {
+	for _, top := range []string{"/usr/lib/systemd", "/usr/share/condor/config.d", "/etc/gpuslot"} {
 		err := filepath.WalkDir(stage+top, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
