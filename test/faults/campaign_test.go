@@ -93,6 +93,8 @@ func (c *campaign) inject(inj injection, gpu int) {
 	}
 	c.now = c.rows[inj.name]
 	c.now.count++
+	// What comes of it must not be what came of the one before.
+	c.settle("all GPUs to be open", c.allOpen)
 	for i := range gpus {
 		if !c.idleFirst {
 			c.populate(i, 2+c.rand.IntN(shares-1))
