@@ -62,14 +62,11 @@ func named(p *plan.Plan, name string) ([]gpu.UUID, error) {
 // verifyGPU tries one GPU. It holds the GPU as a job does, for as long as it
 // takes; whatever happens, nothing of it stays but the result.
 func (a *Agent) verifyGPU(ctx context.Context, u gpu.UUID) api.Verification {
-	skip := func(why string) api.Verification {
-		a.verifier.skipped(u, why, time.Now())
-		return api.Verification{UUID: string(u), Skipped: why}
-	}
+	skip := func(why string) api.Verification { return api.Verification{UUID: string(u), Skipped: why} }
 	if a.verifier.start == nil {
 		return skip(noClients)
 	}
-	leave, err := a.verifier.enter(ctx, u)
+	leave, err := a.verifier.enter(ctx)
 	if err != nil {
 		return skip(err.Error())
 	}
@@ -83,7 +80,9 @@ func (a *Agent) verifyGPU(ctx context.Context, u gpu.UUID) api.Verification {
 	if err != nil {
 		return skip(err.Error())
 	}
-	if a.judge(v, g, time.Now()).open() {
+	open := a.judge(v, g, time.Now()).open()
+	a.verifier.announce(u)
+	if open {
 		pause(ctx, startHears)
 	}
 	grant, refusal := a.bookVerification(v, g, who, time.Now())

@@ -36,7 +36,9 @@ func (a *Agent) verifyDue(ctx context.Context) {
 			continue
 		}
 		if a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID).Reason(now, v.config.Health.MaxAge) == "" {
-			a.verifyGPU(ctx, g.UUID)
+			if r := a.verifyGPU(ctx, g.UUID); r.Skipped != "" && ctx.Err() == nil {
+				a.verifier.skipped(g.UUID, r.Skipped, time.Now())
+			}
 		}
 	}
 }

@@ -58,7 +58,7 @@ type verifier struct {
 	mu    sync.Mutex
 	by    map[gpu.UUID]verified
 	retry map[gpu.UUID]retry
-	// now is the GPU that is being verified; empty if none is.
+	// now is the GPU that is being verified, or is about to be; empty if none is.
 	now gpu.UUID
 }
 
@@ -71,17 +71,17 @@ func newVerifier(start func(cuda.Order) (CUDAClient, error)) *verifier {
 }
 
 // enter waits for its turn.
-func (s *verifier) enter(ctx context.Context, u gpu.UUID) (leave func(), err error) {
+func (s *verifier) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case s.turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, errors.New("gpuslotd is ending: try again when it runs")
 	}
-	s.is(u)
-	return func() { s.is(""); <-s.turn }, nil
+	return func() { s.announce(""); <-s.turn }, nil
 }
 
-func (s *verifier) is(u gpu.UUID) {
+// announce closes a GPU in START, before its admission is asked.
+func (s *verifier) announce(u gpu.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now = u
