@@ -29,6 +29,9 @@ func (p Processes) Start(ctx context.Context, u gpu.UUID) error {
 		if _, err := d.Alive(); FaultOf(err) != NotRunning {
 			return err
 		}
+		if err := d.endOrphans(ctx); err != nil {
+			return err
+		}
 		// A killed daemon holds its lock until its last thread has ended, which may
 		// be a moment after it counts as dead: then a new one finds the lock taken.
 		err := p.startOnce(ctx, d)
@@ -72,7 +75,11 @@ func (p Processes) startOnce(ctx context.Context, d *Daemon) error {
 // command is the control daemon in the foreground. Standard input is /dev/null:
 // an unknown flag silently means client mode, which would read commands.
 func (p Processes) command(ctx context.Context, d *Daemon, log *os.File) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, p.Program, append(slices.Clone(p.Flags), "-f")...)
+	flags := slices.Clone(p.Flags)
+	if p.FlagsOf != nil {
+		flags = append(flags, p.FlagsOf(d.gpu)...)
+	}
+	cmd := exec.CommandContext(ctx, p.Program, append(flags, "-f")...)
 	path := "/usr/sbin:/usr/bin:/sbin:/bin"
 	if p.ServerPath != "" {
 		path = p.ServerPath + ":" + path

@@ -75,15 +75,22 @@ func (p program) follow(o options, job *os.Process, signals chan os.Signal) int 
 		}
 		done <- state
 	}()
+	told := false
 	for {
 		select {
 		case s := <-signals:
+			told = told || ends(s)
 			p.pass(o, job, s.(syscall.Signal))
 		case state := <-done:
-			p.linger(o, signals)
+			p.linger(o, signals, told)
 			return endLike(state)
 		}
 	}
+}
+
+// ends: HTCondor sends it to end a job.
+func ends(s os.Signal) bool {
+	return s == syscall.SIGTERM || s == syscall.SIGQUIT || s == syscall.SIGINT
 }
 
 // pass hands a signal on. One that would end the job waits for its MPS clients.
@@ -116,9 +123,10 @@ func (p program) end(o options) api.Ended {
 
 // linger ends what the job left running, and waits for a hold that is due: a
 // program that meets error 810 (its client was terminated) may end before it.
-func (p program) linger(o options, signals <-chan os.Signal) {
+// Told: HTCondor's signal has come already.
+func (p program) linger(o options, signals <-chan os.Signal, told bool) {
 	ended := p.end(o)
-	if ended.Wait == "" {
+	if ended.Wait == "" || told {
 		return
 	}
 	fmt.Fprintf(p.stderr, "gpuslot: %s\n", ended.Wait)
@@ -127,7 +135,7 @@ func (p program) linger(o options, signals <-chan os.Signal) {
 	for {
 		select {
 		case s := <-signals:
-			if s == syscall.SIGTERM || s == syscall.SIGQUIT || s == syscall.SIGINT {
+			if ends(s) {
 				return
 			}
 		case <-late.C:

@@ -1,0 +1,82 @@
+package mps
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// serverProgram is what a control daemon starts for its clients.
+const serverProgram = "nvidia-cuda-mps-server"
+
+// endOrphans ends the servers that a dead daemon of this pipe directory left: they
+// live on, no other daemon knows them (measured), and one may keep the GPU and
+// the log pipe from the next. Their clients have lost their daemon already.
+func (d *Daemon) endOrphans(ctx context.Context) error {
+	for wait := time.Duration(0); ; wait = 10 * time.Millisecond {
+		left := d.orphans()
+		if len(left) == 0 {
+			return nil
+		}
+		if err := d.pause(ctx, wait); err != nil {
+			return d.fault(Wedged, err, "process %d, a server of the control daemon before, does not end: look for it in the kernel's log", left[0])
+		}
+		for _, pid := range left {
+			d.killOrphan(pid)
+		}
+	}
+}
+
+// orphans are the servers whose environment names the pipe directory. No daemon
+// of it runs when this is asked.
+func (d *Daemon) orphans() []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && d.serves(pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// serves says that a process is a server of this pipe directory. Its program
+// counts, not its name, which a process may change.
+func (d *Daemon) serves(pid int) bool {
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	exe, err := os.Readlink(filepath.Join(proc, "exe"))
+	if err != nil || filepath.Base(exe) != serverProgram {
+		return false
+	}
+	env, err := os.ReadFile(filepath.Join(proc, "environ"))
+	if err != nil {
+		return false
+	}
+	for entry := range bytes.SplitSeq(env, []byte{0}) {
+		if string(entry) == "CUDA_MPS_PIPE_DIRECTORY="+d.dir {
+			return true
+		}
+	}
+	return false
+}
+
+// killOrphan kills a process that still serves; the handle makes sure that it
+// is the one looked at.
+func (d *Daemon) killOrphan(pid int) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // it has ended
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if d.serves(pid) {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+}
