@@ -128,6 +128,8 @@ type Agent struct {
 	// modeFailures are compute modes that could not be set.
 	modeFailures map[gpu.UUID]modeFailure
 	setDone      bool
+	// reflagged are control daemons that were started anew for their flags.
+	reflagged map[gpu.UUID]mps.Process
 }
 
 // nudge wakes whoever listens, unless they were woken already.

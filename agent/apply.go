@@ -100,6 +100,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		problem(err)
 	}
 	a.beat()
+	problem(writeFlags(v.config.Paths, v.plan))
 	v.guards = a.proveAll(ctx, last.guards, wanted, v.config.Health.Deadline)
 	a.tellForeignChanges(last.guards, v.guards)
 	if a.needsSet(v.guards, wanted) {
@@ -108,6 +109,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		a.setDone = err == nil
 		problem(err)
 	}
+	a.reflag(ctx, &v.plan, v.guards)
 	a.lastWanted = wanted
 	a.mendServers(ctx, v.guards, v.config.Health.Deadline)
 	a.endLeftovers(v.guards, time.Now())

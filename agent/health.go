@@ -51,6 +51,9 @@ type guard struct {
 	err      error
 	// restarts counts the processes seen beyond the first.
 	restarts int
+	// otherwise says why it cannot serve although it is well: it was started with
+	// other flags.
+	otherwise string
 	// servers is what the proofs told of its MPS servers.
 	servers serverState
 }
@@ -83,7 +86,7 @@ func (g guard) next(w mps.Wanted, p mps.Proof, err error) guard {
 func (g guard) closed() string {
 	switch f := mps.FaultOf(g.err); {
 	case g.err == nil:
-		return ""
+		return g.otherwise
 	case (f == mps.Busy || f == mps.Wedged) && g.failures < closeAfter && !g.proof.At.IsZero():
 		return ""
 	}

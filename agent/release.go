@@ -95,5 +95,5 @@ func removeGenerated(cfg config.Config) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, os.RemoveAll(flagsDirectory(cfg.Paths)))...)
 }

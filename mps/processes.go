@@ -26,6 +26,8 @@ type Processes struct {
 	// Flags are for all daemons, such as "-multiuser-server" or "-S": only what
 	// Probe found, because an unknown flag silently means client mode.
 	Flags []string
+	// FlagsOf are more flags for the daemon of one GPU; nil if there are none.
+	FlagsOf func(u gpu.UUID) []string
 }
 
 // openFiles is what NVIDIA asks for a server and its clients (ulimit -n).

@@ -23,6 +23,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/systemd"
@@ -175,6 +176,7 @@ func processes(p config.Paths) (mps.Runner, error) {
 		Root:    agent.PipeRoot(p),
 		Program: p.ControlDaemon,
 		Logs:    filepath.Join(p.State, "log"),
+		FlagsOf: func(u gpu.UUID) []string { return agent.DaemonFlags(p, u) },
 	}, nil
 }
 

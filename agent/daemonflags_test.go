@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// obedient makes the fake daemons start as a unit would, with the flags of
+// their files; deaf ones start without.
+func (ta *testAgent) obedient(deaf bool) (restarts *int) {
+	restarts = new(int)
+	ta.daemons.happens = func(what string) {
+		verb, name, _ := strings.Cut(what, " ")
+		if verb == "restart" {
+			*restarts++
+		}
+		if verb != "start" && verb != "restart" {
+			return
+		}
+		args := []string{"nvidia-cuda-mps-control", "-f"}
+		if !deaf {
+			args = append(args, DaemonFlags(ta.config(), gpu.UUID(name))...)
+		}
+		ta.proc.add(proc{pid: ta.daemons.next, parent: 1, comm: "nvidia-cuda-mps", args: args, started: uint64(ta.daemons.next)})
+	}
+	return restarts
+}
+
+func (ta *testAgent) config() config.Paths {
+	c, err := config.Load(ta.options().ConfigFile)
+	if err != nil {
+		ta.t.Fatal(err)
+	}
+	return c.Paths
+}
+
+const severalAccounts = "[gpu.\"GPU-00000000-0000-4000-8000-000000000000\"]\ntenancy = \"multi-user\"\n"
+
+func TestDaemonsStartWithTheirFlags(t *testing.T) {
+	ta := bareTestAgent(t, 2, severalAccounts)
+	ta.can.MultiUser = mps.Answer{Known: true, Has: true}
+	restarts := ta.obedient(false)
+	ta.restart()
+	flag := func(n int) bool {
+		has, known := ta.hasFlag(ta.view.Load().guards[uuid(n)].proof.Process(), multiUserFlag)
+		if !known {
+			t.Fatalf("GPU %d: its daemon's flags are not known", n)
+		}
+		return has
+	}
+	if !flag(0) || flag(1) || *restarts != 0 {
+		t.Fatalf("flags %v %v after %d restarts", flag(0), flag(1), *restarts)
+	}
+
+	// Another tenancy while a job runs: closed until it ends, then started anew.
+	s := ta.proc.starter(100, "slot1_1")
+	ta.grant(s, 1000, "alice", uuid(0), 4096)
+	ta.writeConfig("")
+	ta.apply(true)
+	if why := ta.reason(0); !strings.Contains(why, "serves several accounts at once, but tenancy = \"one-at-a-time\": it starts anew when the jobs there have ended") {
+		t.Errorf("reason %q", why)
+	}
+	if *restarts != 0 || ta.reason(1) != "" {
+		t.Errorf("%d restarts, the other GPU: %q", *restarts, ta.reason(1))
+	}
+	ta.proc.end(100)
+	ta.sweepNow()
+	ta.apply(false)
+	if flag(0) || *restarts != 1 || ta.reason(0) != "" {
+		t.Errorf("flag %v after %d restarts, %q", flag(0), *restarts, ta.reason(0))
+	}
+	if got := DaemonFlags(ta.config(), uuid(0)); got != nil {
+		t.Errorf("flags stay: %q", got)
+	}
+}
+
+// Clients that no slot holds are in the way as well.
+func TestDaemonWithClientsKeepsItsFlags(t *testing.T) {
+	ta := bareTestAgent(t, 1, "")
+	ta.can.MultiUser = mps.Answer{Known: true, Has: true}
+	restarts := ta.obedient(false)
+	ta.restart()
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) {
+		d.servers = []mps.Server{{Process: mps.Process{PID: 70, Started: 1}, Status: mps.Active, Clients: []int{71}}}
+	})
+	ta.writeConfig(severalAccounts)
+	ta.apply(true)
+	if why := ta.reason(0); *restarts != 0 || !strings.Contains(why, "starts anew when the jobs there have ended") {
+		t.Errorf("%d restarts, reason %q", *restarts, why)
+	}
+}
+
+// A unit that passes no flags on is not started again and again.
+func TestDeafUnit(t *testing.T) {
+	ta := bareTestAgent(t, 1, severalAccounts)
+	ta.can.MultiUser = mps.Answer{Known: true, Has: true}
+	restarts := ta.obedient(true)
+	ta.restart()
+	for range 3 {
+		ta.apply(false)
+	}
+	if why := ta.reason(0); *restarts != 1 || !strings.Contains(why, "see that gpuslot-mps@.service passes on $GPUSLOT_MPS_FLAGS") {
+		t.Errorf("%d restarts, reason %q", *restarts, why)
+	}
+}
+
+func TestFlagFiles(t *testing.T) {
+	paths := config.Paths{Run: t.TempDir()}
+	several := plan.GPU{UUID: uuid(0), Mode: config.ModeMPS, Tenancy: plan.Tenancy{Policy: config.TenancyMultiUser}}
+	if err := writeFlags(paths, plan.Plan{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFlags(paths, plan.Plan{GPUs: []plan.GPU{several}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := DaemonFlags(paths, uuid(0)); !slices.Equal(got, []string{"-multiuser-server"}) {
+		t.Errorf("%q", got)
+	}
+	several.Mode = config.ModeWhole
+	if err := writeFlags(paths, plan.Plan{GPUs: []plan.GPU{several}}); err != nil || DaemonFlags(paths, uuid(0)) != nil {
+		t.Errorf("%v, %q", err, DaemonFlags(paths, uuid(0)))
+	}
+}
