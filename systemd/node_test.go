@@ -440,6 +440,20 @@ func testNode(t *testing.T, branch string) {
 			l.t.Errorf("state %+v", s)
 		}
 	})
+	step("a daemon gets the flags of its file", func(l lab) {
+		if branch == "535" || branch == "550" {
+			l.t.Skip("this driver has no flag to give")
+		}
+		l.run(ctx, "mkdir", "-p", "/run/gpuslot/mps-flags")
+		l.run(ctx, "sh", "-c", "echo GPUSLOT_MPS_FLAGS=-multiuser-server >/run/gpuslot/mps-flags/"+string(uuidB))
+		l.tell("start", 0, uuidB)
+		args := l.run(ctx, "sh", "-c", "tr '\\0' ' ' </proc/"+l.show(ctx, systemd.MPSUnit(uuidB), "MainPID")+"/cmdline")
+		if args != "/usr/bin/nvidia-cuda-mps-control -multiuser-server -f" {
+			l.t.Errorf("started as %q", args)
+		}
+		l.tell("stop", 0, uuidB)
+		l.run(ctx, "rm", "-r", "/run/gpuslot/mps-flags")
+	})
 	step("a daemon that hangs is stopped", func(l lab) {
 		l.run(ctx, "kill", "-STOP", strconv.Itoa(pid))
 		a, _ := l.ask(order{Do: "prove", GPUs: []gpu.UUID{uuidA}})

@@ -35,7 +35,7 @@ func TestUnits(t *testing.T) {
 			"FileDescriptorName=agent", "Backlog=4096", "TriggerLimitIntervalSec=0", "WantedBy=sockets.target",
 		},
 		"gpuslot-mps@.service": {
-			"Type=exec", "ExecStart=/usr/bin/nvidia-cuda-mps-control -f", "StandardInput=null",
+			"Type=exec", "ExecStart=/usr/bin/nvidia-cuda-mps-control $GPUSLOT_MPS_FLAGS -f", "StandardInput=null",
 			"Environment=CUDA_VISIBLE_DEVICES=%i", "Environment=CUDA_MPS_PIPE_DIRECTORY=/run/gpuslot/mps/%i",
 			"RuntimeDirectory=gpuslot/mps/%i", "RuntimeDirectoryMode=0750", "RuntimeDirectoryPreserve=restart",
 			"Restart=always", "SuccessExitStatus=1", "KillMode=control-group", "StartLimitIntervalSec=0",
