@@ -74,8 +74,8 @@ func accountWithGroup(ctx context.Context, name string) (cuda.Account, error) {
 	}
 }
 
-// trial is what was seen of one client.
-type trial struct {
+// clientTrial is what was seen of one client.
+type clientTrial struct {
 	gpu    gpu.UUID
 	who    persona
 	limit  gpu.MiB
@@ -97,7 +97,7 @@ type trial struct {
 }
 
 // attached says whether the control daemon listed the client.
-func (t trial) attached() bool {
+func (t clientTrial) attached() bool {
 	return slices.ContainsFunc(t.servers, func(s mps.Server) bool { return slices.Contains(s.Clients, t.pid) })
 }
 
@@ -118,9 +118,9 @@ func orderOf(g *plan.GPU, who persona, grant *api.Grant) cuda.Order {
 
 // tryClient runs a client with exactly what a job would get, and holds it until
 // the control daemon was asked for its clients.
-func (a *Agent) tryClient(ctx context.Context, v *view, g *plan.GPU, who persona, grant *api.Grant) trial {
+func (a *Agent) tryClient(ctx context.Context, v *view, g *plan.GPU, who persona, grant *api.Grant) clientTrial {
 	begin := time.Now()
-	t := trial{gpu: g.UUID, who: who, limit: g.DefaultRequest, order: orderOf(g, who, grant), patience: a.verifier.patience}
+	t := clientTrial{gpu: g.UUID, who: who, limit: g.DefaultRequest, order: orderOf(g, who, grant), patience: a.verifier.patience}
 	c, err := a.verifier.start(t.order)
 	if err != nil {
 		t.startErr = err

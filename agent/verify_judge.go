@@ -9,7 +9,7 @@ import (
 )
 
 // verdict says what a trial shows. It is pure.
-func (t trial) verdict(at time.Time) api.Verification {
+func (t clientTrial) verdict(at time.Time) api.Verification {
 	v := api.Verification{At: at, Account: t.who.name, LimitMiB: int64(t.limit)}
 	for _, s := range t.report.Steps {
 		v.Steps = append(v.Steps, api.VerifyStep{Step: s.Name, Result: s.Result, Milliseconds: s.Milliseconds})
@@ -26,7 +26,7 @@ func (t trial) verdict(at time.Time) api.Verification {
 }
 
 // wrong says what does not hold and what to do; empty if all does.
-func (t trial) wrong() string {
+func (t clientTrial) wrong() string {
 	switch {
 	case t.startErr != nil:
 		return fmt.Sprintf("%v: see whether %s may run gpuslotd's own program", t.startErr, t.who.name)
@@ -66,7 +66,7 @@ func orUnknown(step string) string {
 }
 
 // hung says why a client did not come to its end.
-func (t trial) hung() string {
+func (t clientTrial) hung() string {
 	said := fmt.Sprintf("%s did not return within %s", orUnknown(t.report.In), t.patience)
 	for _, s := range t.servers {
 		if s.UID != t.who.uid && len(s.Clients) > 0 {
@@ -81,7 +81,7 @@ func (t trial) hung() string {
 
 // advice is what to do about a result. The meanings of 46 and 8xx are those of
 // the MPS documentation, appendix "error codes".
-func (t trial) advice(s cuda.Step) string {
+func (t clientTrial) advice(s cuda.Step) string {
 	log := fmt.Sprintf("see its log: journalctl -u gpuslot-mps@%s", t.gpu)
 	switch s.Code {
 	case cuda.NotLoaded:

@@ -103,7 +103,8 @@ what runs now. It changes nothing but what "gpuslot mig apply" and "gpuslot mps
 restart" say; the agent, gpuslotd, does the rest.
 
 Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
-asks for (only from "gpuslot plan"; "gpuslot mig assert" has its own).`,
+asks for (only from "gpuslot plan"; "gpuslot mig assert" and "gpuslot
+verify" have their own).`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
@@ -118,6 +119,6 @@ asks for (only from "gpuslot plan"; "gpuslot mig assert" has its own).`,
 	})
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
-	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), mpsCommand(&f), migCommand(&f), versionCommand())
+	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), verifyCommand(&f), mpsCommand(&f), migCommand(&f), versionCommand())
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,9 +81,12 @@ func startAgent(ts *testscript.TestScript, _ bool, args []string) {
 func answer(conn net.Conn, reply api.Reply) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-	_, err := api.ReadRequest(conn)
-	if err != nil {
+	req, err := api.ReadRequest(conn)
+	switch {
+	case err != nil:
 		reply = api.Reply{Version: api.Version, Error: err.Error()}
+	case req.Op == api.OpVerify:
+		reply.Verified = slices.DeleteFunc(slices.Clone(reply.Verified), func(v api.Verification) bool { return !strings.HasPrefix(v.UUID, req.GPU) })
 	}
 	_ = api.WriteReply(conn, reply)
 }

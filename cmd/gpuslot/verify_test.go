@@ -1,0 +1,41 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+// TestVerifyExitCodes: as the help tells them.
+func TestVerifyExitCodes(t *testing.T) {
+	var (
+		holds  = verification{Verification: api.Verification{OK: true}}
+		broken = verification{}
+		missed = verification{Verification: api.Verification{Skipped: "it is closed"}}
+		busy   = verification{Verification: api.Verification{Skipped: "jobs run on it"}, leftAlone: true}
+	)
+	for name, tt := range map[string]struct {
+		found verifications
+		want  int
+	}{
+		"all holds":          {verifications{holds, holds}, exitOK},
+		"one is busy":        {verifications{holds, busy}, exitOK},
+		"one does not":       {verifications{holds, broken, missed, busy}, exitError},
+		"one was not tried":  {verifications{holds, missed}, exitNotTried},
+		"all are busy":       {verifications{busy, busy}, exitNotTried},
+		"there is none":      {nil, exitNotTried},
+		"only not to be had": {verifications{missed}, exitNotTried},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code := exitOK
+			var q quits
+			if err := tt.found.result(); errors.As(err, &q) {
+				code = q.code
+			}
+			if code != tt.want {
+				t.Errorf("exit code %d, want %d", code, tt.want)
+			}
+		})
+	}
+}
