@@ -68,6 +68,7 @@ type Options struct {
 	probe           func(ctx context.Context, program string) (mps.Capabilities, error)
 	daemons         ControlDaemons
 	clients         Clients
+	servers         ServerControl
 	doors           Doors
 	hardwareTimeout time.Duration
 }
@@ -97,6 +98,7 @@ type Agent struct {
 	manager    Manager
 	daemons    ControlDaemons
 	clients    Clients
+	servers    ServerControl
 	books      *books
 	sampler    *usage.Sampler
 	troubles   Troubles
@@ -114,6 +116,8 @@ type Agent struct {
 	startdSays atomic.Pointer[seen]
 	// said is what the startd's monitor heard last.
 	said lastSaid
+	// faces are who was seen on the GPUs.
+	faces faces
 	// ends are clients being ended.
 	ends sync.WaitGroup
 	// booked wakes the comparison with the startd, wake the loop.

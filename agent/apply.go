@@ -112,6 +112,9 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	a.reflag(ctx, &v.plan, v.guards)
 	a.lastWanted = wanted
 	a.mendServers(ctx, v.guards, v.config.Health.Deadline)
+	a.blameCulprits(ctx, v.guards, v.config.Health.Deadline)
+	a.tryServers(ctx, &v)
+	problem(a.trimLogs(wanted))
 	a.endLeftovers(v.guards, time.Now())
 	a.beat()
 	problem(a.seeConditions(ctx, &v))

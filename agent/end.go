@@ -21,8 +21,6 @@ type Clients interface {
 	EndClients(ctx context.Context, u gpu.UUID, pids []int, rules mps.EndRules) (mps.EndStep, error)
 	// SetServers gives running servers their limits: see mps.Daemon.SetServers.
 	SetServers(ctx context.Context, w mps.Wanted, servers []int) (mps.Proof, error)
-	// StartServer asks for an account's server: see mps.Daemon.StartServer.
-	StartServer(ctx context.Context, u gpu.UUID, uid uint32) error
 }
 
 func (c controlDaemons) Servers(ctx context.Context, u gpu.UUID) ([]mps.Server, error) {
@@ -47,14 +45,6 @@ func (c controlDaemons) SetServers(ctx context.Context, w mps.Wanted, servers []
 		return mps.Proof{}, err
 	}
 	return d.SetServers(ctx, w, servers...)
-}
-
-func (c controlDaemons) StartServer(ctx context.Context, u gpu.UUID, uid uint32) error {
-	d, err := c.Daemon(u)
-	if err != nil {
-		return err
-	}
-	return d.StartServer(ctx, uid)
 }
 
 // end lets the MPS clients of a job leave before a signal ends them: a job's

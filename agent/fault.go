@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/systemd"
 )
 
 // serverState is what successive proofs tell of a GPU's MPS servers. It is a
@@ -18,6 +19,13 @@ type serverState struct {
 	// clients are those that a server in FAULT still has: until they are gone it
 	// takes no others.
 	clients []int
+	// before is when the last proof without the fault was had, culprit whom the log
+	// names as its cause, and looks how often it was read. They stay after it.
+	before  time.Time
+	culprit string
+	looks   int
+	// seen is when the last proof was had.
+	seen time.Time
 	// faults are when the latest faults began.
 	faults []time.Time
 	// active is when all servers there were last proven to be well.
@@ -42,7 +50,7 @@ const (
 // next is the state after a proof.
 func (s serverState) next(servers []mps.Server, at time.Time) serverState {
 	was := s
-	s.faulted, s.waiting, s.pid, s.clients = time.Time{}, time.Time{}, 0, nil
+	s.faulted, s.waiting, s.pid, s.clients, s.seen = time.Time{}, time.Time{}, 0, nil, at
 	for _, srv := range servers {
 		switch srv.Status {
 		case mps.Faulted:
@@ -54,6 +62,10 @@ func (s serverState) next(servers []mps.Server, at time.Time) serverState {
 	}
 	switch {
 	case !s.faulted.IsZero() && was.faulted.IsZero():
+		s.before, s.culprit, s.looks = was.seen, "", 0
+		if was.seen.IsZero() {
+			s.before = at.Add(-blameBack)
+		}
 		s.faults = append(slices.Clone(s.faults), at)
 		s.faults = s.faults[max(0, len(s.faults)-maxServerFaults):]
 	case s.faulted.IsZero() && s.waiting.IsZero():
@@ -73,16 +85,24 @@ func since(before, now time.Time) time.Time {
 func (s serverState) closed(now time.Time) string {
 	switch {
 	case !s.faulted.IsZero():
-		return fmt.Sprintf("its MPS server (pid %d) is in FAULT since %s: a client met a fatal GPU error, and it serves nobody until %d clients have ended; gpuslot ends those that are left after %s",
-			s.pid, s.faulted.Format(time.TimeOnly), len(s.clients), leftoverAfter)
+		return fmt.Sprintf("its MPS server (pid %d) is in FAULT since %s: a client met a fatal GPU error%s, and it serves nobody until %d clients have ended; gpuslot ends those that are left after %s",
+			s.pid, s.faulted.Format(time.TimeOnly), s.named(), len(s.clients), leftoverAfter)
 	case !s.waiting.IsZero() && now.Sub(s.waiting) > waitingTooLong:
-		return fmt.Sprintf("its MPS server (pid %d) is INITIALIZING since %s: jobs would wait for it without end; see its log (journalctl -u 'gpuslot-mps@*') and restart it: gpuslot mps restart",
-			s.pid, s.waiting.Format(time.TimeOnly))
+		return fmt.Sprintf("its MPS server (pid %d) is INITIALIZING since %s: jobs would wait for it without end; see its log (%s) and restart it: gpuslot mps restart",
+			s.pid, s.waiting.Format(time.TimeOnly), systemd.JournalCommand("gpuslot-mps@*"))
 	case now.Before(s.pausedUntil()):
-		return fmt.Sprintf("its MPS server met %d fatal GPU errors within an hour: it opens again at %s; find the job that causes them in gpuslot why or in the log",
-			len(s.recent(now)), s.pausedUntil().Format(time.TimeOnly))
+		return fmt.Sprintf("its MPS server met %d fatal GPU errors within an hour: it opens again at %s; find the job that causes them in gpuslot why or in the log%s",
+			len(s.recent(now)), s.pausedUntil().Format(time.TimeOnly), s.named())
 	}
 	return ""
+}
+
+// named is the log's word on the cause; it is no proof.
+func (s serverState) named() string {
+	if s.culprit == "" {
+		return ""
+	}
+	return " (its log names " + s.culprit + ")"
 }
 
 // recent are the faults that count now.

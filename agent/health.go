@@ -56,6 +56,8 @@ type guard struct {
 	otherwise string
 	// servers is what the proofs told of its MPS servers.
 	servers serverState
+	// trial is whether a server starts.
+	trial trial
 }
 
 // closeAfter is how many proofs in a row a daemon may fail that is merely busy
@@ -78,6 +80,7 @@ func (g guard) next(w mps.Wanted, p mps.Proof, err error) guard {
 	}
 	g.proof, g.failures, g.err = p, 0, nil
 	g.servers = g.servers.next(p.States, p.At)
+	g.trial = g.trial.seen(p)
 	return g
 }
 
@@ -85,8 +88,10 @@ func (g guard) next(w mps.Wanted, p mps.Proof, err error) guard {
 // daemon closes it at once.
 func (g guard) closed() string {
 	switch f := mps.FaultOf(g.err); {
-	case g.err == nil:
+	case g.err == nil && g.otherwise != "":
 		return g.otherwise
+	case g.err == nil:
+		return g.trial.closed(g.proof.Process())
 	case (f == mps.Busy || f == mps.Wedged) && g.failures < closeAfter && !g.proof.At.IsZero():
 		return ""
 	}

@@ -71,6 +71,9 @@ func (v *view) until() time.Duration {
 		if !g.servers.faulted.IsZero() || !g.servers.waiting.IsZero() {
 			d = min(d, recovering)
 		}
+		if g.trial.pending() {
+			d = min(d, pulse)
+		}
 	}
 	return d
 }

@@ -53,7 +53,7 @@ func Run(ctx context.Context, o Options) error {
 func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a := &Agent{
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
-		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons, clients: o.clients,
+		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
 		booked: make(chan struct{}, 1), wake: make(chan struct{}, 1), orders: make(chan order),
 		modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
 	}
@@ -66,7 +66,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 			return nil, err
 		}
 		real := controlDaemons{mps.New(PipeRoot(cfg.Paths), cfg.Paths.ControlDaemon, runner)}
-		a.daemons, a.clients = real, real
+		a.daemons, a.clients, a.servers = real, real, real
 	}
 	doors := o.doors
 	if doors == nil {

@@ -134,7 +134,9 @@ func (a *Agent) greet() {
 func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	v := a.view.Load()
 	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin}
-	next, found := b.judge(watchedJobs(a.sampler.Snapshot(), &v.plan, a.books.all()), r, now)
+	jobs := watchedJobs(a.sampler.Snapshot(), &v.plan, a.books.all())
+	a.faces.note(jobs, now)
+	next, found := b.judge(jobs, r, now)
 	for _, f := range found {
 		a.punish(ctx, f)
 	}

@@ -150,7 +150,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 // serverText says what the last proof knew of MPS servers.
 func serverText(g guard) string {
 	if len(g.proof.States) == 0 {
-		return "no server yet (starts with the first job)"
+		return g.trial.text(g.proof.Process())
 	}
 	var parts []string
 	for _, s := range g.proof.States {

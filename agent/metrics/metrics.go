@@ -81,6 +81,7 @@ type Metrics struct {
 	mismatches prometheus.Counter
 	breaches   *prometheus.CounterVec
 	servers    *prometheus.CounterVec
+	faults     *prometheus.CounterVec
 	foreign    *prometheus.CounterVec
 }
 
@@ -113,6 +114,10 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		Name: "gpuslot_mps_server_deaths_total",
 		Help: "MPS servers that ended while they had clients.",
 	}, []string{"gpu"})
+	m.faults = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpuslot_mps_faults_total",
+		Help: "Times that an MPS server was found in FAULT: a client met a fatal GPU error, which ended the work of all.",
+	}, []string{"gpu"})
 	m.foreign = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpuslot_control_daemon_foreign_changes_total",
 		Help: "Limits of control daemons that somebody else changed, by setting (memory-limit, thread-percentage).",
@@ -123,7 +128,7 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	info.Set(1)
-	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.foreign, collector{snapshot})
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, collector{snapshot})
 	return m
 }
 
@@ -141,6 +146,9 @@ func (m *Metrics) Breach(u gpu.UUID, code int, enforce string) {
 
 // ServerDied counts an MPS server that ended under its clients.
 func (m *Metrics) ServerDied(u gpu.UUID) { m.servers.WithLabelValues(string(u)).Inc() }
+
+// ServerFault counts an MPS server that was found in FAULT.
+func (m *Metrics) ServerFault(u gpu.UUID) { m.faults.WithLabelValues(string(u)).Inc() }
 
 // ForeignChange counts a limit that somebody else changed.
 func (m *Metrics) ForeignChange(u gpu.UUID, setting string) {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -50,6 +51,10 @@ func newTest(s Snapshot) *Metrics {
 	m.Admission(Granted, "none", 80*time.Microsecond)
 	m.Admission(Requeued, "closed", 2*time.Millisecond)
 	m.Mismatch()
+	m.Breach(shared, api.CodeOverBudget, "hold")
+	m.ServerDied(shared)
+	m.ServerFault(shared)
+	m.ForeignChange(shared, "memory-limit")
 	return m
 }
 
