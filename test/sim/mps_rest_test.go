@@ -2,6 +2,7 @@ package sim
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -83,4 +84,37 @@ func TestLogKeptOpen(t *testing.T) {
 			t.Error("there is a new control.log")
 		}
 	})
+}
+
+// TestSecondAccountHangsInCuInit: §12, through the whole of libcuda: the job of
+// another account waits in cuInit until the first account's are gone.
+func TestSecondAccountHangsInCuInit(t *testing.T) {
+	needRoot(t)
+	n := New(t, "550.163.01", "T4")
+	if sanitized() {
+		t.Skip("the sanitizers' runtime lies where other accounts cannot go")
+	}
+	server := publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-server"))
+	simjob, lib := publicCopy(t, filepath.Join(n.Dir, "bin/simjob")), publicCopy(t, filepath.Join(n.Lib(), "libcuda.so.1"))
+	d := n.daemonWith(t, []string{"-d"}, "PATH="+filepath.Dir(server))
+	if err := os.Chmod(d.pipe, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	job := func(uid int, words string) *running {
+		cmd := exec.Command(simjob, strings.Fields(words)...)
+		cmd.SysProcAttr, cmd.Dir = account(uid), "/"
+		return n.begin(t, cmd, append(d.vars(), "LD_LIBRARY_PATH="+filepath.Dir(lib))...)
+	}
+	first := job(1000, "context until eof")
+	first.line("context on device 0: ok")
+	second := job(1001, "context")
+	n.eventually(t, "the second one is at the daemon", func(shown) bool {
+		log, err := os.ReadFile(filepath.Join(d.pipe, "control.log"))
+		return err == nil && strings.Contains(string(log), "from user 1001: Server is not ready, push client to pending list")
+	})
+	if said := second.said(); len(said) > 0 {
+		t.Errorf("while the first account's job lives the second's says %q, want nothing: it hangs in cuInit", said)
+	}
+	first.end()
+	second.line("context on device 0: ok")
 }
