@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -133,8 +134,9 @@ type bench struct {
 	node    *Node // of the simulated server
 	cmd     *exec.Cmd
 	ended   chan struct{}
-	said    int // bytes of the log that were read
-	calls   int // command lines that were served
+	said    int       // bytes of the log that were read
+	calls   int       // command lines that were served
+	input   io.Reader // of the daemon; nil: none
 }
 
 // newBench makes the directories; nothing runs yet. server is "none", "fake"
@@ -188,7 +190,7 @@ func (b *bench) start(flags ...string) *bench {
 	defer out.Close()
 	b.cmd = exec.Command(b.leg.control, append(flags, "-f")...)
 	b.cmd.Env, b.cmd.Dir, b.cmd.Stdout, b.cmd.Stderr = b.env, "/", out, out
-	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	b.cmd.SysProcAttr, b.cmd.Stdin = &syscall.SysProcAttr{Setsid: true}, b.input
 	before := b.socket()
 	if err := b.cmd.Start(); err != nil {
 		b.t.Fatal(err)
@@ -424,7 +426,7 @@ func named(s string, names map[int]string) string {
 
 // lockOwner is the PID that F_GETLK gives for control_lock.
 func (b *bench) lockOwner() int {
-	f, err := os.Open(filepath.Join(b.pipe, "control_lock"))
+	f, err := os.Open(filepath.Join("/", b.pipe, "control_lock")) // a relative one is the daemon's, which runs in /
 	if err != nil {
 		return 0
 	}

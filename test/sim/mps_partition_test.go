@@ -98,9 +98,13 @@ func TestPartitionsIsolateFaults(t *testing.T) {
 			if code != 1 || !strings.Contains(out, "error 719") {
 				t.Errorf("%s: the culprit: %d, %q", driver, code, out)
 			}
+			if !alone {
+				neighbour.line("until eof: error 719 ")
+				return
+			}
 			server := d.control(t, "get_server_list")
-			if got := d.control(t, "get_server_status "+server); (got == "ACTIVE") != alone {
-				t.Errorf("%s: the server is %s", driver, got)
+			if got := d.control(t, "get_server_status "+server); got != "ACTIVE" || neighbour.end() != 0 {
+				t.Errorf("%s: the server is %s, and the neighbour says %q", driver, got, neighbour.said())
 			}
 		})
 	}

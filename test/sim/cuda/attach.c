@@ -19,6 +19,7 @@ CUresult mps_attach(struct mps *m)
 		return r;
 	m->server = channel.server;
 	m->percentage = channel.percentage;
+	m->fixed = (int)channel.fixed;
 	m->visible = (struct devices){ .count = (int)channel.devices, .fixed = 1 };
 	for (uint32_t i = 0; i < channel.devices; i++) {
 		m->visible.d[i] = (struct device){ channel.device[i].gpu, channel.device[i].gi, channel.device[i].ci };

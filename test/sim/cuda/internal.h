@@ -29,6 +29,7 @@ struct mps {
 	struct devices visible;     /* the devices of the control daemon, in its order */
 	uint64_t limit[DEVICES];    /* bytes, by place in visible; SIM_UNSET: none */
 	uint32_t percentage;        /* active thread percentage x 100 */
+	int fixed;                  /* v3: a namespace's percentage overrides the client's (MPS documentation, R615) */
 };
 
 /* What cuInit found; one for each process. The lists are fixed from then on, as in the real library. */

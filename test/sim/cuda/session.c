@@ -71,7 +71,7 @@ static int enumerate(const struct sim_node *n, const struct mps *m)
 			if (memcmp(&session.devices.d[i], &m->visible.d[k], sizeof m->visible.d[k]) == 0)
 				session.limit[i] = m->limit[k];
 	apply_limits(n, &session.devices, getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), session.limit);
-	session.percentage = parse_percentage(getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), m->percentage);
+	session.percentage = m->fixed ? m->percentage : parse_percentage(getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), m->percentage);
 	session.server = m->server;
 	return session.devices.count;
 }

@@ -27,6 +27,7 @@ struct mps_link {
 	int fd;                       /* to the server; closed on exec, the server sees it close */
 	int32_t server;               /* pid */
 	uint32_t percentage;          /* active thread percentage x 100 */
+	uint32_t fixed;               /* v3: it is a namespace's, whatever the client wishes */
 	uint32_t priority;
 	uint32_t devices;             /* the server's, in its order */
 	struct mps_device device[SIM_GPUS];

@@ -20,7 +20,8 @@ enum wire_kind { WIRE_SERVER = 1, WIRE_CLIENT = 2, WIRE_DEBUGGEE = 3, WIRE_UI = 
 /* What a ready server is asked. */
 enum wire_command { WIRE_TAKE_CLIENT = 2, WIRE_SHUTDOWN = 5, WIRE_CLIENTS = 6, WIRE_DEVICE_CLIENTS = 7,
 	WIRE_GET_PERCENTAGE = 8, WIRE_SET_PERCENTAGE = 9, WIRE_GET_LIMIT = 11, WIRE_SET_LIMIT = 12, WIRE_TERMINATE = 13,
-	WIRE_PS = 14, WIRE_SET_PRIORITY = 15, WIRE_STATUS = 17 };
+	WIRE_PS = 14, WIRE_SET_PRIORITY = 15, WIRE_STATUS = 17,
+	WIRE_FIX = 1000 }; /* ours, for v3, whose words nobody has seen */
 
 enum { WIRE_DEVICES = 32, WIRE_TEXT = 4096 };
 

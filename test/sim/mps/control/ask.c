@@ -47,6 +47,11 @@ int tell_priority(struct daemon *d, uint32_t value)
 	return ask(d, WIRE_SET_PRIORITY, NULL, 0) || wire_send(d->server.fd, &value, sizeof value);
 }
 
+int tell_fixed(struct daemon *d, uint32_t value)
+{
+	return ask(d, WIRE_FIX, NULL, 0) || wire_send(d->server.fd, &value, sizeof value);
+}
+
 int ask_terminate(struct daemon *d, uint32_t pid, uint32_t *result)
 {
 	return ask(d, WIRE_TERMINATE, NULL, 0) || wire_send(d->server.fd, &pid, sizeof pid) ||

@@ -49,7 +49,7 @@ static int dial(const char *pipe)
 	return fd;
 }
 
-int command_line(const char *pipe)
+int command_line(const char *pipe, const char *words)
 {
 	char line[WIRE_TEXT];
 	uint64_t size;
@@ -62,7 +62,7 @@ int command_line(const char *pipe)
 	}
 	if (pthread_create(&receiver, NULL, receive, &fd) != 0)
 		return 1;
-	while (fgets(line, sizeof line, stdin)) {
+	for (int first = 1; words ? first && snprintf(line, sizeof line, "%s\n", words) > 0 : fgets(line, sizeof line, stdin) != NULL; first = 0) {
 		size = strlen(line) + 1;
 		if (wire_send(fd, &size, sizeof size) != 0 || wire_send(fd, line, size) != 0)
 			cannot_send();

@@ -1,6 +1,6 @@
 /* commands.c: the commands of the command line. Evidence: facts mps.md §6 and §9, and the same run for real with a
  * program in the server's place for those that need a ready server. */
-#include "control.h"
+#include "v3.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +34,17 @@ void reply(struct daemon *d, const char *format, ...)
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	log_line(SOURCE_CONTROL, "%s", text);
+	send_reply(d, text);
+}
+
+void complain(struct daemon *d, const char *format, ...)
+{
+	char text[2 * WIRE_TEXT];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	d->status = 1;
 	send_reply(d, text);
 }
 
@@ -385,6 +396,7 @@ void command_table(void)
 {
 	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
 		printf("%s\t%d\t%s\n", commands[i].name, commands[i].since, commands[i].from);
+	v3_table();
 }
 
 void command(struct daemon *d, const char *line)
@@ -392,6 +404,10 @@ void command(struct daemon *d, const char *line)
 	char word[WIRE_TEXT] = "";
 	int used = 0;
 	log_line(SOURCE_CONTROL, "Cmd:%s", line);
+	if (d->protocol == 3) {
+		v3_command(d, line);
+		return;
+	}
 	sscanf(line, "%4095s%n", word, &used);
 	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
 		if (strcmp(commands[i].name, word) == 0 && d->version >= commands[i].since) {

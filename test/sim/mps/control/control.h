@@ -23,11 +23,17 @@ struct server {
 };
 
 /* Who waits for a server of its account: a client, or a start_server (fd -1). */
-struct pending { pid_t pid; uid_t uid; int fd; };
+struct pending { pid_t pid; uid_t uid; int fd, space; };
 
 struct daemon {
 	int version;        /* 535, 550, 555, 590, 615: the driver branch */
 	int multiuser;
+	int protocol;       /* 2, or 3: named servers and namespaces */
+	const char *config; /* v3: the TOML file of -a */
+	struct named *named; /* v3: this is the part of one named server */
+	int status;         /* v3: of the last command */
+	int foreground;
+	const char *words;  /* R615: a command of the command line itself */
 	int partitioning;   /* -S: static partitions of the multiprocessors */
 	const char *pipe, *log;
 	int control, privileged, events; /* sockets, and a pipe that SIGCHLD writes to */
@@ -49,25 +55,28 @@ struct daemon {
 int driver_branch(void);
 
 /* cli.c */
-int command_line(const char *pipe);
+int command_line(const char *pipe, const char *words); /* words NULL: commands come from standard input */
 
 /* daemon.c */
 int daemon_run(struct daemon *d, int background);
+int daemon_listen(const char *directory, const char *name); /* fd, or -1 */
 void daemon_close_ui(struct daemon *d, int status);
 uint64_t milliseconds(void);
 
 /* recorder.c: the thread that writes the log out. */
 int recorder_open(const char *dir, int foreground); /* 0, or -1: no log can be written */
 void recorder_start(int fifo);
+void recorder_server(const char *dir, const char *name, int fifo); /* v3: another one, for one server */
 void recorder_join(void);
 
 /* servers.c */
 void server_start(struct daemon *d, uid_t uid);
 void server_ready(struct daemon *d, int fd, pid_t pid);
-void server_client(struct daemon *d, int fd, pid_t pid, uid_t uid);
+void server_client(struct daemon *d, int fd, pid_t pid, uid_t uid, int space);
 void server_want(struct daemon *d, uid_t uid); /* start_server */
 void server_shutdown(struct daemon *d, int force);
 void server_reap(struct daemon *d);
+void server_ended(struct daemon *d, pid_t pid, int how);
 void server_tick(struct daemon *d);            /* what is due now */
 int server_timeout(const struct daemon *d);    /* ms until something is due; -1: nothing */
 
@@ -78,6 +87,7 @@ int tell_percentage(struct daemon *d, double value);
 int ask_limit(struct daemon *d, uint32_t device, uint64_t *value);
 int tell_limit(struct daemon *d, uint32_t device, uint64_t value);
 int tell_priority(struct daemon *d, uint32_t value);
+int tell_fixed(struct daemon *d, uint32_t value);
 int ask_terminate(struct daemon *d, uint32_t pid, uint32_t *result);
 int ask_status(struct daemon *d, uint32_t *active);
 void ask_clients(struct daemon *d);            /* these three answer the command line themselves */
@@ -86,6 +96,7 @@ void ask_ps(struct daemon *d);
 
 /* commands.c */
 void command(struct daemon *d, const char *line);
+void complain(struct daemon *d, const char *format, ...) __attribute__((format(printf, 2, 3))); /* and the status is 1 */
 void command_table(void); /* for the tests: name, first branch, evidence */
 void reply(struct daemon *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void say(struct daemon *d, const char *format, ...) __attribute__((format(printf, 2, 3))); /* not into the log */

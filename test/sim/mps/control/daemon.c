@@ -2,7 +2,7 @@
  *
  * One thread serves everybody and waits for each caller without a deadline, so whoever connects and says nothing
  * stalls it (facts mps.md §7). Signals have their default effect: it dies at once and cleans nothing up (§8). */
-#include "control.h"
+#include "v3.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -85,10 +85,10 @@ static void start_log(struct daemon *d, int foreground)
 	log_open(d->pipe);
 }
 
-static int listen_on(struct daemon *d, const char *name)
+int daemon_listen(const char *directory, const char *name)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	if (snprintf(a.sun_path, sizeof a.sun_path, "%s/%s", d->pipe, name) >= (int)sizeof a.sun_path - 1)
+	if (snprintf(a.sun_path, sizeof a.sun_path, "%s/%s", directory, name) >= (int)sizeof a.sun_path - 1)
 		return -1; /* from 88 bytes on: no word about it (§3) */
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	unlink(a.sun_path);
@@ -99,7 +99,7 @@ static int listen_on(struct daemon *d, const char *name)
 
 static int start_sockets(struct daemon *d)
 {
-	if ((d->privileged = listen_on(d, "control_privileged")) < 0 || (d->control = listen_on(d, "control")) < 0)
+	if ((d->privileged = daemon_listen(d->pipe, "control_privileged")) < 0 || (d->control = daemon_listen(d->pipe, "control")) < 0)
 		return -1;
 	chmod(path_in(d, "control"), 0666);
 	if (d->version < 550)
@@ -194,7 +194,7 @@ static void new_ui(struct daemon *d, int fd, uid_t uid)
 	control_log("NEW UI");
 }
 
-static void new_connection(struct daemon *d, int fd, const struct ucred *from)
+static void new_connection(struct daemon *d, int listener, int fd, const struct ucred *from)
 {
 	uint32_t kind;
 	if (wire_receive(fd, &kind, sizeof kind) != 0) {
@@ -202,10 +202,14 @@ static void new_connection(struct daemon *d, int fd, const struct ucred *from)
 		close(fd);
 		return;
 	}
+	if (d->protocol == 3 && (kind == WIRE_SERVER || kind == WIRE_CLIENT)) {
+		v3_connection(d, listener, fd, kind, from);
+		return;
+	}
 	switch (kind) {
 	case WIRE_UI: new_ui(d, fd, from->uid); return;
 	case WIRE_SERVER: server_ready(d, fd, from->pid); return;
-	case WIRE_CLIENT: server_client(d, fd, from->pid, from->uid); return;
+	case WIRE_CLIENT: server_client(d, fd, from->pid, from->uid, 0); return;
 	case WIRE_DEBUGGEE: control_log("NEW DEBUGGEE %d from user %u", from->pid, from->uid); break;
 	case WIRE_FATAL: control_log("Server encountered a fatal exception. Shutting down\n"); break;
 	default: control_log("Unknown type of connection"); return; /* and stays open */
@@ -228,7 +232,7 @@ static void accept_from(struct daemon *d, int listener)
 	} else if (listener == d->privileged && from.uid != 0 && from.uid != geteuid()) {
 		control_log("Unable to accept priviliged connection from other user");
 	} else {
-		new_connection(d, fd, &from);
+		new_connection(d, listener, fd, &from);
 		return;
 	}
 	if (fd >= 0)
@@ -246,7 +250,7 @@ static void hear_ui(struct daemon *d)
 	} else if (size == 0 && d->quitting) {
 		return; /* whoever asks while it quits waits for the end, too */
 	} else if (size == 0) {
-		daemon_close_ui(d, 0);
+		daemon_close_ui(d, d->status);
 		control_log("UI closed");
 	} else {
 		ssize_t n = wire_receive_any(d->ui, line, sizeof line - 1, NULL, NULL);
@@ -255,15 +259,30 @@ static void hear_ui(struct daemon *d)
 	}
 }
 
+/* v3 with -f ends when its standard input does (kai-gpu-fractioning's supervisor holds it open for that). */
+static void hear_input(struct daemon *d)
+{
+	char drain[64];
+	if (read(0, drain, sizeof drain) <= 0) {
+		d->foreground = 0;
+		v3_quit(d);
+	}
+}
+
 static void serve(struct daemon *d)
 {
-	struct pollfd p[4] = { { d->control, POLLIN, 0 }, { d->privileged, POLLIN, 0 }, { d->events, POLLIN, 0 }, { d->ui, POLLIN, 0 } };
-	if (poll(p, 4, server_timeout(d)) < 0 && errno != EINTR)
+	enum { OWN = 5 };
+	int more[V3_LISTENERS], count = v3_listeners(d, more);
+	struct pollfd p[OWN + V3_LISTENERS] = { { d->control, POLLIN, 0 }, { d->privileged, POLLIN, 0 }, { d->events, POLLIN, 0 },
+		{ d->ui, POLLIN, 0 }, { d->protocol == 3 && d->foreground ? 0 : -1, POLLIN, 0 } };
+	for (int i = 0; i < count; i++)
+		p[OWN + i] = (struct pollfd){ more[i], POLLIN, 0 };
+	if (poll(p, (nfds_t)(OWN + count), server_timeout(d)) < 0 && errno != EINTR)
 		return;
 	if (p[2].revents)
 		server_reap(d);
 	server_tick(d);
-	if (d->quitting && !d->server.pid)
+	if (d->quitting && !d->server.pid && !v3_running(d))
 		return;
 	if (p[0].revents)
 		accept_from(d, d->control);
@@ -271,6 +290,11 @@ static void serve(struct daemon *d)
 		accept_from(d, d->privileged);
 	if (p[3].revents && d->ui >= 0)
 		hear_ui(d);
+	if (p[4].revents)
+		hear_input(d);
+	for (int i = 0; i < count; i++)
+		if (p[OWN + i].revents && v3_is_listener(d, more[i]))
+			accept_from(d, more[i]);
 }
 
 /* The parent waits until the sockets listen; the daemon says so with one byte. */
@@ -314,11 +338,16 @@ int daemon_run(struct daemon *d, int background)
 		return 1;
 	}
 	publish(d);
+	d->foreground = !background;
+	if (d->protocol == 3 && v3_start(d) != 0) {
+		fflush(stdout);
+		return 1;
+	}
 	if (background)
 		silence();
 	if (tell >= 0 && write(tell, "", 1) == 1)
 		close(tell);
-	while (!d->quitting || d->server.pid)
+	while (!d->quitting || d->server.pid || v3_running(d))
 		serve(d);
 	return leave(d);
 }

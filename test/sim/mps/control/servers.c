@@ -3,7 +3,7 @@
  * Run for real with programs in the server's place: 535 tells a ready server once to go, and it takes no client any
  * more; 550 and 555 ask it, go on handing it clients of its account while it has some, and ask again after 200 ms,
  * 400 ms and so on. Six failed starts in a row, and everybody who waits is sent away. */
-#include "control.h"
+#include "v3.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -25,6 +25,8 @@ static void exec_server(const struct daemon *d, uid_t uid)
 			(int)uid, strerror(errno));
 		_exit(1);
 	}
+	if (d->named)
+		v3_environment(d->named);
 	if (d->multiuser)
 		execlp("nvidia-cuda-mps-server", "nvidia-cuda-mps-server", "-multiuser-server", (char *)NULL);
 	else
@@ -50,10 +52,12 @@ void server_start(struct daemon *d, uid_t uid)
 static int serves(const struct daemon *d, uid_t uid) { return d->server.pid && (d->multiuser || d->server.uid == uid); }
 
 /* Both ends of a new socket pair go out: one to the server, one to the client, which then speak without the daemon. */
-static void hand_over(struct daemon *d, int client)
+static void hand_over(struct daemon *d, int client, int space)
 {
 	uint32_t word = WIRE_TAKE_CLIENT;
 	int pair[2];
+	if (d->named)
+		v3_settings(d->named, space);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0) {
 		if (wire_send(d->server.fd, &word, sizeof word) == 0 && wire_pass(d->server.fd, pair[1]) == 0)
 			wire_pass(client, pair[0]);
@@ -63,10 +67,10 @@ static void hand_over(struct daemon *d, int client)
 	close(client);
 }
 
-static void wait_for_server(struct daemon *d, pid_t pid, uid_t uid, int fd)
+static void wait_for_server(struct daemon *d, pid_t pid, uid_t uid, int fd, int space)
 {
 	if (d->waiting < PENDING)
-		d->pending[d->waiting++] = (struct pending){ pid, uid, fd };
+		d->pending[d->waiting++] = (struct pending){ pid, uid, fd, space };
 	else if (fd >= 0)
 		close(fd);
 }
@@ -156,7 +160,7 @@ void server_ready(struct daemon *d, int fd, pid_t pid)
 		if (!serves(d, p.uid))
 			d->pending[rest++] = p;
 		else if (p.fd >= 0)
-			hand_over(d, p.fd);
+			hand_over(d, p.fd, p.space);
 	}
 	d->waiting = rest;
 	if (rest || s->unwanted || d->quitting) {
@@ -165,16 +169,16 @@ void server_ready(struct daemon *d, int fd, pid_t pid)
 	}
 }
 
-void server_client(struct daemon *d, int fd, pid_t pid, uid_t uid)
+void server_client(struct daemon *d, int fd, pid_t pid, uid_t uid, int space)
 {
 	struct server *s = &d->server;
 	if (serves(d, uid) && s->ready && !s->closing) {
 		control_log("NEW CLIENT %d from user %u: Server already exists", (int)pid, (unsigned)uid);
-		hand_over(d, fd);
+		hand_over(d, fd, space);
 		return;
 	}
 	control_log("NEW CLIENT %d from user %u: Server is not ready, push client to pending list", (int)pid, (unsigned)uid);
-	wait_for_server(d, pid, uid, fd);
+	wait_for_server(d, pid, uid, fd, space);
 	if (!s->pid && !d->quitting)
 		server_start(d, uid);
 	else if (!serves(d, uid))
@@ -186,7 +190,7 @@ void server_want(struct daemon *d, uid_t uid)
 	if (!d->server.pid) {
 		server_start(d, uid);
 	} else if (!serves(d, uid)) {
-		wait_for_server(d, 0, uid, -1);
+		wait_for_server(d, 0, uid, -1, 0);
 		has_to_go(d);
 	}
 }
@@ -201,7 +205,7 @@ static uid_t next_account(const struct daemon *d, uid_t last)
 }
 
 /* Death by signal counts as status 0. */
-static void ended(struct daemon *d, pid_t pid, int how)
+void server_ended(struct daemon *d, pid_t pid, int how)
 {
 	int status = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
 	control_log("Server %d exited with status %d", (int)pid, status);
@@ -215,7 +219,7 @@ static void ended(struct daemon *d, pid_t pid, int how)
 	d->tries = d->server.ready ? 0 : d->tries + 1;
 	uid_t last = d->server.uid;
 	d->server = (struct server){ .fd = -1 };
-	if (d->tries >= TRIES || d->quitting)
+	if (d->tries >= TRIES || d->quitting || d->named) /* a named server that ends is gone (Dynamo guide, R615) */
 		drop_pending(d);
 	if (d->waiting)
 		server_start(d, next_account(d, last));
@@ -231,7 +235,7 @@ void server_reap(struct daemon *d)
 	while (read(d->events, drain, sizeof drain) > 0)
 		;
 	while ((pid = waitpid(-1, &how, WNOHANG)) > 0)
-		ended(d, pid, how);
+		d->protocol == 3 ? v3_ended(pid, how) : server_ended(d, pid, how);
 }
 
 void server_tick(struct daemon *d)

@@ -45,7 +45,9 @@ static int take_client(struct host *h)
 		return 0;
 	}
 	setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
-	h->guest[h->guests++] = (struct guest){ .fd = fd, .end = -1, .id = h->next_id++ };
+	struct guest *g = &h->guest[h->guests++];
+	*g = (struct guest){ .fd = fd, .end = -1, .id = h->next_id++, .percentage = h->percentage, .priority = h->priority, .fixed = h->fixed };
+	memcpy(g->limit, h->limit, sizeof g->limit);
 	return 0;
 }
 
@@ -210,6 +212,7 @@ int answer(struct host *h)
 	case WIRE_TERMINATE: return terminate(h);
 	case WIRE_PS: send_ps(h); return 0;
 	case WIRE_SET_PRIORITY: return set_priority(h);
+	case WIRE_FIX: return wire_receive(h->control, &h->fixed, sizeof h->fixed);
 	case WIRE_STATUS: say32(h, registry_state(h, &culprit) != SIM_SERVER_FAULT); return 0;
 	default: return 0; /* a word of a newer daemon */
 	}

@@ -120,13 +120,13 @@ static struct sim_mps_client *free_place(struct sim_node *n)
 	return NULL;
 }
 
-static void enter(struct sim_node *n, const struct host *h, const struct guest *g, const struct sim_mps_server *s,
-	struct sim_mps_client *c)
+static void enter(struct sim_node *n, const struct host *h, const struct guest *g, struct sim_mps_client *c)
 {
 	*c = (struct sim_mps_client){ .used = 1, .pid = g->pid, .start = sim_start_time(g->pid), .server = getpid(), .uid = g->uid,
-		.context = g->id, .percentage = s->percentage, .priority = h->priority, .gpu = h->device[0].gpu,
+		.context = g->id, .percentage = (uint32_t)(g->percentage * 100 + 0.5), .priority = g->priority, .gpu = h->device[0].gpu,
 		.gi = h->device[0].gi, .ci = h->device[0].ci, .since = sim_now(n) };
-	memcpy(c->limit, s->limit, sizeof c->limit);
+	for (int i = 0; i < SIM_GPUS; i++)
+		c->limit[i] = g->limit[i] ? g->limit[i] : SIM_UNSET;
 }
 
 int registry_join(struct host *h, struct guest *g, struct mps_link *link)
@@ -137,11 +137,11 @@ int registry_join(struct host *h, struct guest *g, struct mps_link *link)
 	int result = !s ? MPS_CONNECTION_FAILED : s->state == SIM_SERVER_FAULT ? MPS_SERVER_NOT_READY :
 		!c || taken(h) >= places(n) ? MPS_MAX_CLIENTS : MPS_OK;
 	if (result == MPS_OK) {
-		enter(n, h, g, s, c);
-		*link = (struct mps_link){ .fd = -1, .server = getpid(), .percentage = s->percentage, .priority = h->priority,
+		enter(n, h, g, c);
+		*link = (struct mps_link){ .fd = -1, .server = getpid(), .percentage = c->percentage, .fixed = g->fixed, .priority = g->priority,
 			.devices = h->devices };
 		memcpy(link->device, h->device, sizeof link->device);
-		memcpy(link->limit, s->limit, sizeof link->limit);
+		memcpy(link->limit, c->limit, sizeof link->limit);
 	}
 	if (n)
 		sim_end();

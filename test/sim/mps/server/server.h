@@ -11,7 +11,16 @@ enum { CLIENTS_OLD = 48, CLIENTS_NEW = 60, CUDA_13_1 = 13010, GUESTS = 64 };
 
 /* One process that came: to it, and a pidfd that says when it ends (its children may hold the socket open). pid 0: it
  * has not said yet who it is. */
-struct guest { pid_t pid; uid_t uid; int fd, end; uint32_t id; };
+struct guest {
+	pid_t pid;
+	uid_t uid;
+	int fd, end;
+	uint32_t id;
+	/* The settings of the moment it was handed over: v3 has other ones for each namespace. */
+	double percentage;
+	uint64_t limit[WIRE_DEVICES];
+	uint32_t priority, fixed;
+};
 
 struct host {
 	const char *pipe;
@@ -22,6 +31,7 @@ struct host {
 	double percentage;
 	uint64_t limit[WIRE_DEVICES]; /* 0: none */
 	uint32_t priority;
+	uint32_t fixed;             /* v3: the percentage is a namespace's, whatever the client wishes */
 	struct guest guest[GUESTS];
 	int guests;
 	uint32_t next_id;
