@@ -1,10 +1,13 @@
 package metrics
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // collector turns a snapshot into metrics. GPUs are told apart by UUID alone;
@@ -54,68 +57,82 @@ func all() []*prometheus.Desc {
 
 // Describe sends every description, so that a double registration is noticed.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range all() {
+	for _, d := range slices.Concat(all(), usageDescs()) {
 		ch <- d
 	}
 }
 
 // Collect reads one snapshot.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	s := c.snapshot()
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	counter := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
-	}
+	s, to := c.snapshot(), sink{ch}
 	if !s.ConfigRead.IsZero() {
-		gauge(configOK, number(s.ConfigOK))
-		gauge(configTime, seconds(s.ConfigRead))
+		to.gauge(configOK, number(s.ConfigOK))
+		to.gauge(configTime, seconds(s.ConfigRead))
 	}
-	counter(applyRounds, float64(s.Rounds))
+	to.counter(applyRounds, float64(s.Rounds))
 	if s.Rounds > 0 {
-		gauge(applyOK, number(s.RoundOK))
-		gauge(applyDuration, s.RoundTook.Seconds())
+		to.gauge(applyOK, number(s.RoundOK))
+		to.gauge(applyDuration, s.RoundTook.Seconds())
 	}
 	if s.Planned {
-		gauge(planTime, seconds(s.Applied))
+		to.gauge(planTime, seconds(s.Applied))
 	}
 	if s.OlderLayout != nil {
-		gauge(olderLayout, number(*s.OlderLayout))
+		to.gauge(olderLayout, number(*s.OlderLayout))
 	}
 	for name, has := range s.Capabilities {
-		gauge(capability, number(has), name)
+		to.gauge(capability, number(has), name)
 	}
 	for _, u := range s.Absent {
-		gauge(gpuAbsent, 1, string(u))
+		to.gauge(gpuAbsent, 1, string(u))
 	}
 	for _, g := range s.GPUs {
-		g.collect(gauge, counter)
+		g.collect(to)
+	}
+	for _, f := range s.Faults {
+		to.counter(gpuFaults, float64(f.Count), string(f.GPU), f.Reason, f.Class)
+	}
+	s.Usage.collect(to)
+}
+
+// sink sends metrics.
+type sink struct{ ch chan<- prometheus.Metric }
+
+func (to sink) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	to.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (to sink) counter(d *prometheus.Desc, v float64, labels ...string) {
+	to.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+}
+
+// known sends what was measured.
+func (to sink) known(d *prometheus.Desc, t prometheus.ValueType, v gpu.Measured[float64], labels ...string) {
+	if v.Known {
+		to.ch <- prometheus.MustNewConstMetric(d, t, v.Value, labels...)
 	}
 }
 
-type send func(d *prometheus.Desc, v float64, labels ...string)
-
-func (g GPU) collect(gauge, counter send) {
+func (g GPU) collect(to sink) {
 	u := string(g.UUID)
-	gauge(gpuInfo, 1, u, strconv.Itoa(g.Index), g.Name, string(g.PCI), g.Mode)
-	gauge(gpuMemory, float64(g.Memory.Bytes()), u)
+	to.gauge(gpuInfo, 1, u, strconv.Itoa(g.Index), g.Name, string(g.PCI), g.Mode)
+	to.gauge(gpuMemory, float64(g.Memory.Bytes()), u)
 	if !g.Shared {
 		return
 	}
-	gauge(gpuAccepting, number(g.Accept), u)
-	gauge(gpuShares, float64(g.Shares), u)
-	gauge(gpuUsed, float64(g.Used), u)
-	gauge(gpuPool, float64(g.Pool.Bytes()), u)
-	gauge(gpuBudgeted, float64(g.Budgeted.Bytes()), u)
-	gauge(daemonUp, number(g.DaemonUp), u)
-	counter(daemonRestarts, float64(g.Restarts), u)
+	to.gauge(gpuAccepting, number(g.Accept), u)
+	to.gauge(gpuShares, float64(g.Shares), u)
+	to.gauge(gpuUsed, float64(g.Used), u)
+	to.gauge(gpuPool, float64(g.Pool.Bytes()), u)
+	to.gauge(gpuBudgeted, float64(g.Budgeted.Bytes()), u)
+	to.gauge(daemonUp, number(g.DaemonUp), u)
+	to.counter(daemonRestarts, float64(g.Restarts), u)
 	if g.Verified != nil {
-		gauge(gpuVerified, number(*g.Verified), u)
-		gauge(gpuVerifiedT, seconds(g.VerifiedAt), u)
+		to.gauge(gpuVerified, number(*g.Verified), u)
+		to.gauge(gpuVerifiedT, seconds(g.VerifiedAt), u)
 	}
 	if !g.ProvedAt.IsZero() {
-		gauge(daemonProof, seconds(g.ProvedAt), u)
+		to.gauge(daemonProof, seconds(g.ProvedAt), u)
 	}
 }
 

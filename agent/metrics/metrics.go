@@ -35,6 +35,9 @@ type Snapshot struct {
 	Capabilities map[string]bool
 	// OlderLayout: the startd runs with another layout than the plan's; nil if unknown.
 	OlderLayout *bool
+	// Faults count the events of GPUs; no GPU has a reason twice.
+	Faults []Fault
+	Usage  Usage
 }
 
 // GPU is one GPU of the plan.

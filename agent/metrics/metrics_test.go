@@ -43,6 +43,8 @@ func full() Snapshot {
 		ConfigRead: time.Unix(1760000001, 0), ConfigOK: true,
 		Rounds: 12, RoundOK: true, RoundTook: 250 * time.Millisecond, Applied: time.Unix(1760000002, 0),
 		OlderLayout: &older, Capabilities: map[string]bool{"server-status": true, "multi-user": false},
+		Faults: []Fault{{GPU: shared, Reason: "xid-31", Class: "application", Count: 3}, {GPU: shared, Reason: "xid-79", Class: "needs-reset"}},
+		Usage:  fullUsage(),
 	}
 }
 

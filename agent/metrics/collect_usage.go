@@ -1,0 +1,209 @@
+package metrics
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Devices, the MIG devices among them, and slots are families of their own: a
+// sum over one of them counts nothing twice. Bounds are names, not a label, for
+// the same reason.
+var (
+	sampled = desc("sample_timestamp_seconds", "When the last round of samples ended, whatever came of it.")
+
+	sourceUp       = desc("source_up", "Whether a source that the agent asks again and again answered last time, for every GPU.", "source")
+	sourceTook     = desc("source_duration_seconds", "How long the source took to answer last time.", "source")
+	sourceSuccess  = desc("source_last_success_timestamp_seconds", "When the source last answered for every GPU.", "source")
+	sourceFailures = desc("source_failures_total", "Attempts that did not work, or not for every GPU, since the agent started.", "source")
+
+	gpuMemoryUsed = desc("gpu_memory_used_bytes", "Memory in use on the GPU.", "gpu")
+	gpuPower      = desc("gpu_power_watts", "Power that the GPU draws.", "gpu")
+	gpuSM         = desc("gpu_sm_seconds_total", "Seconds of full activity of the GPU's multiprocessors.", "gpu")
+	gpuBusy       = desc("gpu_busy_seconds_total", "Seconds in which any kernel ran on the GPU, however small.", "gpu")
+	gpuEnergy     = desc("gpu_energy_joules_total", "Energy that the GPU drew since the driver was loaded.", "gpu")
+	gpuRestEnergy = desc("gpu_unattributed_energy_joules_total", "Energy since the agent started that no slot was given.", "gpu")
+	gpuFaults     = desc("gpu_faults_total", "Events of the GPU since the agent started, by reason (such as xid-79) and by what they ask for.", "gpu", "reason", "class")
+
+	deviceSampled  = desc("gpu_sampled_seconds_total", "Seconds of which the activity of the GPU or MIG device is known: the denominator of the SM seconds.", "gpu", "mig")
+	deviceRest     = desc("gpu_unattributed_sm_seconds_total", "SM seconds of the GPU or MIG device that no slot's estimate has.", "gpu", "mig")
+	deviceBeyond   = desc("gpu_bounds_exceeded_total", "Intervals in which the GPU or MIG device did more than the caps of its slots allow: a cap is not enforced.", "gpu", "mig")
+	deviceActivity = desc("gpu_activity_info", "How the activity of the GPU or MIG device is known and divided among slots; the value is 1.", "gpu", "mig", "method", "source")
+	deviceProcs    = desc("gpu_processes", "Processes with a context on the GPU or MIG device, by whose they are (slot, server, none).", "gpu", "mig", "owner")
+	deviceUnowned  = desc("gpu_unowned_memory_bytes", "Memory that processes in no slot hold on the GPU or MIG device, MPS servers not counted.", "gpu", "mig")
+
+	migInfo       = desc("mig_info", "A MIG device; the value is 1.", "gpu", "mig", "gpu_instance")
+	migMemory     = desc("mig_memory_bytes", "Total memory of the MIG device.", "gpu", "mig")
+	migMemoryUsed = desc("mig_memory_used_bytes", "Memory in use on the MIG device.", "gpu", "mig")
+	migSM         = desc("mig_sm_seconds_total", "Seconds of full activity of the MIG device's own multiprocessors.", "gpu", "mig")
+	migRatio      = desc("mig_sm_ratio", "The MIG device's part of the GPU's multiprocessors.", "gpu", "mig")
+
+	slotInfo      = desc("slot_info", "A slot in use; the value is 1. The only place of the job and its user, empty where not told.", "slot", "gpu", "mig", "method", "job_id", "vo", "user", "accounting_group")
+	slotAdmitted  = desc("slot_admitted_timestamp_seconds", "When the slot's job was admitted to the GPU.", "slot", "gpu", "mig")
+	slotBudget    = desc("slot_memory_budget_bytes", "VRAM that the slot was given.", "slot", "gpu", "mig")
+	slotUsed      = desc("slot_memory_used_bytes", "VRAM that the slot's processes hold together.", "slot", "gpu", "mig")
+	slotPeak      = desc("slot_memory_peak_bytes", "The most VRAM that was seen of the slot's present job.", "slot", "gpu", "mig")
+	slotProcs     = desc("slot_gpu_processes", "Processes of the slot that have a context on the GPU or MIG device.", "slot", "gpu", "mig")
+	slotShare     = desc("slot_share_ratio", "The part of the GPU or MIG device that the slot was given.", "slot", "gpu", "mig")
+	slotAllocated = desc("slot_allocated_seconds_total", "GPU-seconds that the slot was given, used or not.", "slot", "gpu", "mig")
+	slotSM        = desc("slot_sm_seconds_total", "GPU-seconds of multiprocessor time of the slot: the estimate between the bounds.", "slot", "gpu", "mig")
+	slotSMMin     = desc("slot_sm_min_seconds_total", "Lower bound of slot_sm_seconds_total. Bounds of several slots do not add up to the GPU.", "slot", "gpu", "mig")
+	slotSMMax     = desc("slot_sm_max_seconds_total", "Upper bound of slot_sm_seconds_total. Bounds of several slots do not add up to the GPU.", "slot", "gpu", "mig")
+	slotEnergy    = desc("slot_energy_joules_total", "Energy apportioned to the slot: idle power by share, the rest by multiprocessor time.", "slot", "gpu", "mig")
+	slotEnergyMin = desc("slot_energy_min_joules_total", "Lower bound of slot_energy_joules_total.", "slot", "gpu", "mig")
+	slotEnergyMax = desc("slot_energy_max_joules_total", "Upper bound of slot_energy_joules_total.", "slot", "gpu", "mig")
+)
+
+func usageDescs() []*prometheus.Desc {
+	return []*prometheus.Desc{
+		sampled, sourceUp, sourceTook, sourceSuccess, sourceFailures,
+		gpuMemoryUsed, gpuPower, gpuSM, gpuBusy, gpuEnergy, gpuRestEnergy, gpuFaults,
+		deviceSampled, deviceRest, deviceBeyond, deviceActivity, deviceProcs, deviceUnowned,
+		migInfo, migMemory, migMemoryUsed, migSM, migRatio,
+		slotInfo, slotAdmitted, slotBudget, slotUsed, slotPeak, slotProcs, slotShare, slotAllocated,
+		slotSM, slotSMMin, slotSMMax, slotEnergy, slotEnergyMin, slotEnergyMax,
+	}
+}
+
+func (u *Usage) collect(to sink) {
+	if !u.Sampled.IsZero() {
+		to.gauge(sampled, seconds(u.Sampled))
+	}
+	for _, s := range u.Sources {
+		s.collect(to)
+	}
+	whole := map[gpu.UUID]int{}
+	for i := range u.Devices {
+		d := &u.Devices[i]
+		collectDevice(d, to)
+		if d.MIG == "" {
+			whole[d.GPU] = d.Multiprocessors
+			collectGPU(d, to)
+		} else {
+			collectMIG(d, whole[d.GPU], to)
+		}
+	}
+	for i := range u.Slots {
+		u.Slots[i].collect(to)
+	}
+	for i := range u.Counters {
+		collectCounters(&u.Counters[i], to)
+	}
+}
+
+func (s Source) collect(to sink) {
+	to.gauge(sourceUp, number(s.Up), s.Name)
+	if s.Took.Known {
+		to.gauge(sourceTook, s.Took.Value.Seconds(), s.Name)
+	}
+	if !s.Succeeded.IsZero() {
+		to.gauge(sourceSuccess, seconds(s.Succeeded), s.Name)
+	}
+	if s.Failures.Known {
+		to.counter(sourceFailures, float64(s.Failures.Value), s.Name)
+	}
+}
+
+func collectGPU(d *usage.DeviceUsage, to sink) {
+	u := string(d.GPU)
+	if d.Memory.Known {
+		to.gauge(gpuMemoryUsed, float64(d.Memory.Value.Used), u)
+	}
+	to.known(gpuPower, prometheus.GaugeValue, d.Power, u)
+	to.known(gpuSM, prometheus.CounterValue, d.Total.SM, u)
+	to.known(gpuBusy, prometheus.CounterValue, d.Total.Busy, u)
+	to.known(gpuEnergy, prometheus.CounterValue, d.Total.Energy, u)
+	to.known(gpuRestEnergy, prometheus.CounterValue, d.Total.UnattributedEnergy, u)
+}
+
+func collectMIG(d *usage.DeviceUsage, whole int, to sink) {
+	u, m := string(d.GPU), string(d.MIG)
+	to.gauge(migInfo, 1, u, m, strconv.Itoa(d.GPUInstance))
+	if d.Memory.Known {
+		to.gauge(migMemory, float64(d.Memory.Value.Total), u, m)
+		to.gauge(migMemoryUsed, float64(d.Memory.Value.Used), u, m)
+	}
+	to.known(migSM, prometheus.CounterValue, d.Total.SM, u, m)
+	if d.Multiprocessors > 0 && whole > 0 {
+		to.gauge(migRatio, float64(d.Multiprocessors)/float64(whole), u, m)
+	}
+}
+
+// owners are those of processes that are still there.
+var owners = []usage.Owner{usage.OwnerSlot, usage.OwnerServer, usage.OwnerNone}
+
+func collectDevice(d *usage.DeviceUsage, to sink) {
+	u, m := string(d.GPU), string(d.MIG)
+	to.counter(deviceSampled, d.Total.Sampled, u, m)
+	to.known(deviceRest, prometheus.CounterValue, d.Total.UnattributedSM, u, m)
+	if d.Method != "" {
+		to.counter(deviceBeyond, float64(d.BoundsExceeded), u, m)
+		to.gauge(deviceActivity, 1, u, m, string(d.Method), activitySource(d))
+	}
+	if !d.Processes.Known {
+		return
+	}
+	count := map[usage.Owner]int{}
+	for i := range d.Processes.Value {
+		count[d.Processes.Value[i].Owner]++
+	}
+	for _, o := range owners {
+		to.gauge(deviceProcs, float64(count[o]), u, m, string(o))
+	}
+	if d.UnownedMemory.Known {
+		to.gauge(deviceUnowned, float64(d.UnownedMemory.Value), u, m)
+	}
+}
+
+// activitySource says who told the activity; the time with a kernel gives upper
+// bounds only.
+func activitySource(d *usage.DeviceUsage) string {
+	switch {
+	case d.ActivitySource != "":
+		return d.ActivitySource
+	case d.KernelTime.Known:
+		return "kernel-time"
+	}
+	return "none"
+}
+
+func (s *Slot) collect(to sink) {
+	u := &s.Usage
+	name, g, m := u.Slot.Slot, string(u.GPU), string(u.MIG)
+	l := s.Labels
+	to.gauge(slotInfo, 1, name, g, m, string(u.Method), l.ID, l.VO, l.User, l.Group)
+	if !s.Admitted.IsZero() {
+		to.gauge(slotAdmitted, seconds(s.Admitted), name, g, m)
+	}
+	if s.Budget.Known {
+		to.gauge(slotBudget, float64(s.Budget.Value), name, g, m)
+	}
+	if u.Share > 0 {
+		to.gauge(slotShare, u.Share, name, g, m)
+	}
+	if u.Memory.Known {
+		to.gauge(slotUsed, float64(u.Memory.Value), name, g, m)
+		to.gauge(slotProcs, float64(u.Processes), name, g, m)
+	}
+	if u.Peak.Known {
+		to.gauge(slotPeak, float64(u.Peak.Value), name, g, m)
+	}
+}
+
+func collectCounters(c *usage.SlotCounters, to sink) {
+	name, g, m := c.Slot, string(c.GPU), string(c.MIG)
+	t := &c.Total
+	to.counter(slotAllocated, t.Allocated, name, g, m)
+	for _, x := range []struct {
+		desc  *prometheus.Desc
+		value gpu.Measured[float64]
+	}{
+		{slotSM, t.SM.Estimate}, {slotSMMin, t.SM.Lower}, {slotSMMax, t.SM.Upper},
+		{slotEnergy, t.Energy.Estimate}, {slotEnergyMin, t.Energy.Lower}, {slotEnergyMax, t.Energy.Upper},
+	} {
+		to.known(x.desc, prometheus.CounterValue, x.value, name, g, m)
+	}
+}
