@@ -1,0 +1,271 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// fakeServers are the servers of fakeDaemons: one that is asked for comes up, or
+// ends and leaves its words in the log.
+type fakeServers struct {
+	*fakeDaemons
+	mu sync.Mutex
+	// comes is the state of a server that is asked for; empty if it fails.
+	comes  mps.ServerStatus
+	log    []string
+	logErr error
+	asked  []string
+	trims  int
+}
+
+func (f *fakeServers) StartServer(_ context.Context, u gpu.UUID, uid uint32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, fmt.Sprintf("start %d", uid))
+	if f.comes != "" {
+		f.change(u, func(d *fakeDaemon) {
+			d.servers = []mps.Server{{Process: mps.Process{PID: 70, Started: 7}, UID: uid, Status: f.comes, ThreadPercentage: "100.0"}}
+		})
+	}
+	return nil
+}
+
+func (f *fakeServers) ShutdownServer(_ context.Context, u gpu.UUID, server int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, fmt.Sprintf("shutdown %d", server))
+	f.change(u, func(d *fakeDaemon) { d.servers = nil })
+	return nil
+}
+
+func (f *fakeServers) Log(context.Context, gpu.UUID, time.Time) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, "log")
+	return f.log, f.logErr
+}
+
+func (f *fakeServers) TrimLog(gpu.UUID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.trims++
+	return nil
+}
+
+// since is what was asked for since the last call.
+func (f *fakeServers) since() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := strings.Join(f.asked, ", ")
+	f.asked = nil
+	return out
+}
+
+// newTrialAgent has servers, which the others have not; it has not applied yet.
+func newTrialAgent(t *testing.T, text string) (*testAgent, *fakeServers) {
+	ta := newTestAgent(t, 1, text)
+	f := &fakeServers{fakeDaemons: ta.daemons}
+	ta.Agent.servers = f
+	ta.own = 0
+	return ta, f
+}
+
+const (
+	logStamp   = "[2026-02-06 09:34:36.380 Other  337] "
+	exitedLine = "[2026-02-06 09:34:36.390 Control   261] Server 337 exited with status 1"
+)
+
+func (ta *testAgent) serverText() string { return ta.status().GPUs[0].Server }
+
+// wants a round to ask for something and then to say something.
+func (ta *testAgent) round(f *fakeServers, asked, says string) {
+	ta.t.Helper()
+	ta.apply(false)
+	if got := f.since(); got != asked {
+		ta.t.Errorf("asked for %q, want %q", got, asked)
+	}
+	if got := ta.serverText(); !strings.Contains(got, says) {
+		ta.t.Errorf("status says %q, want %q", got, says)
+	}
+}
+
+// TestTrialOfAServer: root's server comes and makes way.
+func TestTrialOfAServer(t *testing.T) {
+	ta, f := newTrialAgent(t, "")
+	f.comes = mps.Initializing
+	ta.round(f, "start 0", "one is being tried")
+	if d := ta.view.Load().until(); d > pulse {
+		t.Errorf("the next look is after %v", d)
+	}
+	ta.round(f, "", "INITIALIZING")
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers[0].Status = mps.Active })
+	ta.round(f, "shutdown 70", "ACTIVE")
+	ta.round(f, "", "starts with the first job (last proven at ")
+	if f.trims == 0 {
+		t.Error("nobody looks after the size of logs")
+	}
+	for range 5 {
+		ta.round(f, "", "last proven at ")
+	}
+	if d := ta.view.Load().until(); d <= pulse {
+		t.Errorf("the loop hurries for ever: %v", d)
+	}
+	// Another process is tried, too, and the last proof is remembered meanwhile.
+	ta.daemons.kill(uuid(0), true)
+	ta.round(f, "start 0", "one is being tried")
+	if why := ta.reason(0); why != "" {
+		t.Error(why)
+	}
+}
+
+// TestTrialFails: once per process, and only the common account's closes the GPU.
+func TestTrialFails(t *testing.T) {
+	const common = "[sharing]\ntenancy = \"common:nobody\"\n"
+	broken := logStamp + "Failed to start : invalid argument"
+	for _, tt := range []struct {
+		name, config string
+		log          []string
+		logErr       error
+		looks        int
+		says, closes string
+	}{
+		{name: "no GPU", log: []string{"noise", logStamp + "Failed to start : no CUDA-capable device is detected", exitedLine}, looks: 1, says: "not provable without a GPU (no CUDA-capable device is detected)"},
+		{name: "no GPU, common", config: common, log: []string{logStamp + "Failed to start : no CUDA-capable device is detected"}, looks: 1, says: "not provable without a GPU ("},
+		{name: "broken", log: []string{broken}, looks: 1, says: "does not start (tried at "},
+		{name: "broken, common", config: common, log: []string{broken}, looks: 1, says: ": invalid argument", closes: "no MPS server starts for uid 65534, under which all its jobs run: invalid argument"},
+		{name: "no word", log: []string{exitedLine}, looks: 1, says: "ended with status 1 and gave no reason"},
+		{name: "nothing", looks: trialLooks, says: "none came"},
+		{name: "no log", logErr: errors.New("no journal"), looks: trialLooks, says: "why is not known: no journal"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ta, f := newTrialAgent(t, tt.config)
+			f.log, f.logErr = tt.log, tt.logErr
+			start := "start 0"
+			if tt.config != "" {
+				start = "start 65534"
+			}
+			ta.round(f, start, "being tried")
+			for i := range tt.looks {
+				says := "being tried"
+				if i == tt.looks-1 {
+					says = tt.says
+				}
+				ta.round(f, "log", says)
+			}
+			for range 3 {
+				ta.round(f, "", tt.says)
+			}
+			if why := ta.reason(0); (why == "") != (tt.closes == "") || !strings.Contains(why, tt.closes) {
+				t.Errorf("closed for %q, want %q", why, tt.closes)
+			}
+			// A restart is the operator's word that the cause is gone.
+			f.comes, f.log = mps.Active, nil
+			ta.daemons.kill(uuid(0), true)
+			ta.round(f, start, "being tried")
+			ta.apply(false)
+			if why := ta.reason(0); why != "" {
+				t.Errorf("closed after a restart: %s", why)
+			}
+		})
+	}
+}
+
+// TestTrialStays: the common account's server is there for its first job.
+func TestTrialStays(t *testing.T) {
+	ta, f := newTrialAgent(t, "[sharing]\ntenancy = \"common:nobody\"\n")
+	f.comes = mps.Active
+	ta.round(f, "start 65534", "being tried")
+	for range 3 {
+		ta.round(f, "", "ACTIVE (pid 70")
+	}
+}
+
+// TestTrialWaits: nothing is asked for beside jobs, or where a server is.
+func TestTrialWaits(t *testing.T) {
+	ta, f := newTrialAgent(t, "")
+	s := ta.proc.starter(100, "slot1_1")
+	ta.grant(s, 1000, "alice", uuid(0), 4096)
+	ta.round(f, "", "no server yet (starts with the first job)")
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = serverIn(mps.Active, 7) })
+	ta.round(f, "", "ACTIVE")
+	ta.proc.end(100)
+	ta.sweepNow()
+	ta.round(f, "", "ACTIVE")
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = nil })
+	ta.round(f, "", "starts with the first job (last proven at ")
+}
+
+// TestTrialMeetsAJob: a job that came meanwhile has the server for itself.
+func TestTrialMeetsAJob(t *testing.T) {
+	ta, f := newTrialAgent(t, "")
+	f.comes = mps.Active
+	ta.round(f, "start 0", "")
+	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
+	ta.round(f, "", "ACTIVE")
+}
+
+// TestTrialNext: whatever comes, a trial asks at most once for one thing, and is
+// over after a bounded number of rounds.
+func TestTrialNext(t *testing.T) {
+	of := trialOf{daemon: mps.Process{PID: 1, Started: 1}}
+	proofs := []mps.Proof{
+		{}, {States: []mps.Server{{Status: mps.Initializing}}}, {States: []mps.Server{{Status: mps.Active, UID: 5}}},
+		{States: []mps.Server{{Status: mps.Faulted, Clients: []int{3}}}}, {States: []mps.Server{{}}},
+	}
+	for seed := range 5 * 5 * 5 * 5 * 2 {
+		var tr trial
+		var asks []trialStep
+		for i := range 4 {
+			p := proofs[seed/pow5(i)%5]
+			p.At = time.Unix(int64(100+i), 0)
+			var step trialStep
+			tr, step = tr.seen(p).next(of, false, p, seed%2 == 0)
+			if step == trialAsks {
+				tr.asked = p.At
+			}
+			if step == trialAsks || step == trialEnds {
+				asks = append(asks, step)
+				if seed%2 != 0 || len(p.States) > 0 && len(p.States[0].Clients) > 0 {
+					t.Fatalf("seed %d: %s beside a job", seed, step)
+				}
+			}
+			if step == trialReads {
+				tr = tr.told(nil)
+			}
+			if step == trialEnds {
+				tr.over = true
+			}
+		}
+		if !slices.IsSorted(asks) || len(slices.Compact(asks)) < len(asks) {
+			t.Fatalf("seed %d: %v", seed, asks)
+		}
+		for range trialLooks + 1 {
+			var step trialStep
+			if tr, step = tr.next(of, false, mps.Proof{}, true); step == trialAsks {
+				tr.asked = time.Unix(200, 0)
+			} else if step == trialReads {
+				tr = tr.told(nil)
+			}
+		}
+		if tr.pending() {
+			t.Fatalf("seed %d: it goes on: %+v", seed, tr)
+		}
+	}
+}
+
+func pow5(n int) int {
+	p := 1
+	for range n {
+		p *= 5
+	}
+	return p
+}
