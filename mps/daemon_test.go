@@ -2,7 +2,6 @@ package mps
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/driver"
 )
 
@@ -54,65 +52,6 @@ func TestReplies(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestSetAndProve(t *testing.T) {
-	tests := []struct {
-		limit      gpu.MiB
-		percentage float64
-		want       [2]string
-	}{
-		{1, 0.1, [2]string{"1M", "0.1"}},
-		{500, 100, [2]string{"500M", "100.0"}},
-		{1023, 12.35, [2]string{"1023M", "12.3"}},
-		{1024, 12.36, [2]string{"1G", "12.4"}},
-		{1500, 50, [2]string{"1G", "50.0"}},
-		{2047, 99.94, [2]string{"1G", "99.9"}},
-		{2048, 99.96, [2]string{"2G", "100.0"}},
-		{32256, 33.333333, [2]string{"31G", "33.3"}},
-		{143771, 6.25, [2]string{"140G", "6.2"}},
-		{largestLimit, 100, [2]string{"1048576G", "100.0"}},
-	}
-	onEachDriver(t, func(t *testing.T, r Processes) {
-		d := started(t, r)
-		who := alive(t, d)
-		for _, tt := range tests {
-			w := Wanted{GPU: uuid0, Limit: tt.limit, ThreadPercentage: tt.percentage}
-			set, err := d.Set(t.Context(), w)
-			if err != nil {
-				t.Errorf("set %v, %v: %v", tt.limit, tt.percentage, err)
-				continue
-			}
-			proof, err := d.Prove(t.Context(), w)
-			if err != nil {
-				t.Errorf("prove %v, %v: %v", tt.limit, tt.percentage, err)
-			}
-			for _, p := range []Proof{set, proof} {
-				if got := [2]string{p.Limit, p.ThreadPercentage}; got != tt.want || p.Process() != who || len(p.Servers) != 0 {
-					t.Errorf("set %v, %v: %+v, want %v of %v", tt.limit, tt.percentage, p, tt.want, who)
-				}
-			}
-		}
-	})
-}
-
-func TestProveSeesOtherLimits(t *testing.T) {
-	onEachDriver(t, func(t *testing.T, r Processes) {
-		d := started(t, r)
-		w := Wanted{GPU: uuid0, Limit: 16000, ThreadPercentage: 100}
-		_, err := d.Prove(t.Context(), w)
-		wantFault(t, err, WrongLimits, "reads nothing", "want 15G")
-		if _, err := d.Set(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
-		exchange(t, d, "set_default_device_pinned_mem_limit 0 14G")
-		_, err = d.Prove(t.Context(), w)
-		wantFault(t, err, WrongLimits, `reads "14G"`, "want 15G")
-		exchange(t, d, "set_default_device_pinned_mem_limit 0 15G")
-		exchange(t, d, "set_default_active_thread_percentage 50")
-		_, err = d.Prove(t.Context(), w)
-		wantFault(t, err, WrongLimits, `thread-percentage reads "50.0", want 100.0`)
-	})
 }
 
 func TestSetRefusesTheImpossible(t *testing.T) {
@@ -197,34 +136,6 @@ func TestSuspendedWhileAsked(t *testing.T) {
 	})
 }
 
-// TestWedged: a stranger's connection without a handshake blocks the daemon,
-// which then lives but does not answer, until the stranger leaves.
-func TestWedged(t *testing.T) {
-	onEachDriver(t, func(t *testing.T, r Processes) {
-		d := started(t, r)
-		w := Wanted{GPU: uuid0, Limit: 4096, ThreadPercentage: 100}
-		if _, err := d.Set(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
-		stranger, err := net.Dial("unixpacket", filepath.Join(d.dir, "control"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer stranger.Close()
-		d.patience = 300 * time.Millisecond
-		_, err = d.Prove(t.Context(), w)
-		wantFault(t, err, Wedged, "did not answer")
-		if _, err := d.Alive(); err != nil {
-			t.Errorf("a wedged daemon lives: %v", err)
-		}
-		stranger.Close()
-		d.patience = 30 * time.Second
-		if _, err := d.Prove(t.Context(), w); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // TestBusy: a stranger's idle command line makes every other one fail at once,
 // some of them with exit code 0.
 func TestBusy(t *testing.T) {
@@ -266,43 +177,6 @@ func hasSocket(pid int) bool {
 		}
 	}
 	return false
-}
-
-// TestKilled: between two commands, during one, and replaced during one.
-func TestKilled(t *testing.T) {
-	onEachDriver(t, func(t *testing.T, r Processes) {
-		d := started(t, r)
-		w := Wanted{GPU: uuid0, Limit: 4096, ThreadPercentage: 100}
-		proof, err := d.Set(t.Context(), w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		signal(t, proof.Process(), syscall.SIGKILL)
-		_, err = d.Command(t.Context(), "get_server_list")
-		wantFault(t, err, NotRunning, d.dir)
-		wantFault(t, d.StillProven(proof), NotRunning)
-
-		// The sockets of the dead one are still there, and do no harm.
-		if _, err := os.Lstat(filepath.Join(d.dir, "control")); err != nil {
-			t.Fatal(err)
-		}
-		d = started(t, r)
-		wantFault(t, d.StillProven(proof), Gone)
-		_, err = d.Prove(t.Context(), w)
-		wantFault(t, err, WrongLimits) // the new one knows nothing of our limits
-
-		kill := fmt.Sprintf("#!/bin/sh\nexec 2>/dev/null\nkill -9 %d\n", alive(t, d).PID)
-		d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"), kill+"exec "+r.Program+"\n")
-		_, err = d.Command(t.Context(), "get_server_list")
-		wantFault(t, err, Gone, "ended while it was asked")
-
-		d = started(t, r)
-		kill = fmt.Sprintf("#!/bin/sh\nexec 2>/dev/null\nkill -9 %d\n", alive(t, d).PID)
-		d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"),
-			kill+fmt.Sprintf("CUDA_MPS_LOG_DIRECTORY=%s %s -d </dev/null\nexec %s\n", r.Logs, r.Program, r.Program))
-		_, err = d.Command(t.Context(), "get_server_list")
-		wantFault(t, err, Gone)
-	})
 }
 
 // refusing is a command line that is refused as at the unprivileged socket.
