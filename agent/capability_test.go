@@ -131,6 +131,11 @@ func TestKnownCapabilities(t *testing.T) {
 	if last := got[len(got)-1]; !strings.Contains(last, "not known (no other account could be tried)") {
 		t.Errorf("unknown privilege checks: %q", last)
 	}
+	yes := mps.Answer{Known: true, Has: true}
+	newest := mps.Capabilities{ServerStatus: yes, PrivilegeChecks: yes, PIDFile: yes, MultiUser: yes, StaticPartitions: yes, ProtocolV3: yes}
+	if got := (Capabilities{MPS: newest, Tried: true, CgroupLimits: yes}).missing(); len(got) != 2 || !strings.Contains(got[0], "this gpuslot does not") {
+		t.Errorf("what is there and not used: %q", got)
+	}
 	for name, text := range missingWall {
 		if !strings.HasSuffix(text, ".") || !strings.Contains(text, "driver") {
 			t.Errorf("%s: %q does not say what would bring it", name, text)

@@ -13,7 +13,11 @@ func (c Capabilities) missing() []string {
 		return out
 	}
 	for _, a := range c.All() {
-		if text := missingWall[a.Name]; a.Known && !a.Has && text != "" {
+		text := missingWall[a.Name]
+		if a.Has {
+			text = unusedWall[a.Name]
+		}
+		if a.Known && text != "" {
 			out = append(out, text)
 		}
 	}
@@ -34,4 +38,12 @@ var missingWall = map[string]string{
 		"static SM partitions need driver R590 or newer.",
 	cgroupLimits: "A job of several processes is held to its budget only after the fact, by the watch: limits of cgroups need driver R615 or newer " +
 		"on cgroup v2 with the controller dmem (Linux 6.14) or misc.",
+}
+
+// unusedWall are sentences about what is there and not used by this gpuslot.
+var unusedWall = map[string]string{
+	"static-partitions": "This driver can reserve multiprocessors for a job (static SM partitions), and this gpuslot does not: a thread percentage is a cap " +
+		"that a job's neighbours do not have to respect.",
+	cgroupLimits: "This driver can hold all processes of a job to one budget (limits of cgroups), and this gpuslot does not set them: " +
+		"a job of several processes is held only after the fact, by the watch.",
 }
