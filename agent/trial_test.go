@@ -25,6 +25,8 @@ type fakeServers struct {
 	logErr error
 	asked  []string
 	trims  int
+	// stubborn servers do not end.
+	stubborn bool
 }
 
 func (f *fakeServers) StartServer(_ context.Context, u gpu.UUID, uid uint32) error {
@@ -43,7 +45,9 @@ func (f *fakeServers) ShutdownServer(_ context.Context, u gpu.UUID, server int) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, fmt.Sprintf("shutdown %d", server))
-	f.change(u, func(d *fakeDaemon) { d.servers = nil })
+	if !f.stubborn {
+		f.change(u, func(d *fakeDaemon) { d.servers = nil })
+	}
 	return nil
 }
 
@@ -186,6 +190,34 @@ func TestTrialStays(t *testing.T) {
 	ta.round(f, "start 65534", "being tried")
 	for range 3 {
 		ta.round(f, "", "ACTIVE (pid 70")
+	}
+}
+
+// TestTrialServerStaysOn: one that does not end is asked once; it makes way for
+// another account's all the same.
+func TestTrialServerStaysOn(t *testing.T) {
+	ta, f := newTrialAgent(t, "")
+	f.comes, f.stubborn = mps.Active, true
+	ta.round(f, "start 0", "being tried")
+	ta.round(f, "shutdown 70", "ACTIVE")
+	for range 3 {
+		ta.round(f, "", "ACTIVE")
+	}
+}
+
+// TestServerProvesItself: one that comes later opens the GPU again.
+func TestServerProvesItself(t *testing.T) {
+	ta, f := newTrialAgent(t, "[sharing]\ntenancy = \"common:nobody\"\n")
+	f.log = []string{logStamp + "Failed to start : invalid argument"}
+	ta.round(f, "start 65534", "being tried")
+	ta.round(f, "log", "invalid argument")
+	if ta.reason(0) == "" {
+		t.Error("open without a server")
+	}
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = serverIn(mps.Active) })
+	ta.round(f, "", "ACTIVE")
+	if why := ta.reason(0); why != "" {
+		t.Error(why)
 	}
 }
 
