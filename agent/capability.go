@@ -95,7 +95,7 @@ func identityOf(program string) fileIdentity {
 	if unix.Stat(path, &st) != nil {
 		return fileIdentity{}
 	}
-	return fileIdentity{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano()}
+	return fileIdentity{st.Dev, st.Ino, st.Size, st.Mtim.Nano()}
 }
 
 const (

@@ -29,7 +29,7 @@ func probed(t *testing.T, answer func() (mps.Capabilities, error)) (ta *testAgen
 	}
 	ta.restart()
 	probes = new(int)
-	ta.Agent.probe = func(_ context.Context, p string) (mps.Capabilities, error) {
+	ta.probe = func(_ context.Context, p string) (mps.Capabilities, error) {
 		if *probes++; p != program {
 			t.Errorf("probed %s", p)
 		}
