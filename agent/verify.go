@@ -83,7 +83,7 @@ func (a *Agent) verifyGPU(ctx context.Context, u gpu.UUID) api.Verification {
 	open := a.judge(v, g, time.Now()).open()
 	a.verifier.announce(u)
 	if open {
-		pause(ctx, startHears)
+		pause(ctx, a.verifier.hears)
 	}
 	grant, refusal := a.bookVerification(v, g, who, time.Now())
 	if refusal != nil {

@@ -51,9 +51,10 @@ type retry struct {
 // verifier holds the results of verifications, and lets one run at a time: a
 // client costs seconds of all its GPU's time, and the CPUs belong to jobs.
 type verifier struct {
-	start    func(cuda.Order) (CUDAClient, error)
-	patience time.Duration
-	turn     chan struct{}
+	start func(cuda.Order) (CUDAClient, error)
+	// patience is how long a client may take, hears how long START is given.
+	patience, hears time.Duration
+	turn            chan struct{}
 
 	mu    sync.Mutex
 	by    map[gpu.UUID]verified
@@ -67,7 +68,7 @@ type verifier struct {
 const verifyPatience = 30 * time.Second
 
 func newVerifier(start func(cuda.Order) (CUDAClient, error)) *verifier {
-	return &verifier{start: start, patience: verifyPatience, turn: make(chan struct{}, 1), by: map[gpu.UUID]verified{}, retry: map[gpu.UUID]retry{}}
+	return &verifier{start: start, patience: verifyPatience, hears: startHears, turn: make(chan struct{}, 1), by: map[gpu.UUID]verified{}, retry: map[gpu.UUID]retry{}}
 }
 
 // enter waits for its turn.
