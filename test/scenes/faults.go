@@ -156,7 +156,27 @@ func stopped(ctx context.Context, st *Stage) error {
 	}
 	why := wrongEnvironment(o, string(u), 4096)
 	st.Check(why == "", "job %d ran with its limits %s", cluster, why)
-	return st.waitSlot(ctx, u, true)
+	if err := st.waitSlot(ctx, u, true); err != nil {
+		return err
+	}
+	return st.checkUnprovable(ctx, u)
+}
+
+// checkUnprovable: a control daemon is asked for a server when nobody uses it,
+// and NVIDIA's finds no GPU here.
+func (st *Stage) checkUnprovable(ctx context.Context, u gpu.UUID) error {
+	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	server := ""
+	err := st.Wait(wait, "the trial of a server", func() bool {
+		g, err := st.statusOf(wait, u)
+		server = g.Server
+		return err == nil && strings.Contains(server, "not provable without a GPU")
+	})
+	st.Check(err == nil, "server: %s", server)
+	log, err := st.Run(ctx, "journalctl", "--namespace=gpuslot", "-q", "-o", "cat", "-u", unit(u))
+	st.Check(strings.Contains(log.Stdout, "no CUDA-capable device is detected"), "the journal of the control daemons says why")
+	return err
 }
 
 func agentKilled(ctx context.Context, st *Stage) error {
