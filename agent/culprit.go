@@ -101,6 +101,15 @@ func (a *Agent) culprit(u gpu.UUID, lines []string) string {
 	return fmt.Sprintf("process %d, which is of no job that gpuslot knows there", named[0])
 }
 
+// because is a verdict's reason, with whom the server's log names where the
+// event was what the server is in FAULT for.
+func (v Verdict) because(s serverState) string {
+	if v.Class != ClosedForServer || s.faulted.IsZero() {
+		return v.Reason
+	}
+	return v.Reason + s.named()
+}
+
 // processText names a process of a job for people.
 func processText(pid int, r Running) string {
 	who := []string{shortName(r.Starter.Slot)}

@@ -108,6 +108,26 @@ func TestCulpritStays(t *testing.T) {
 	}
 }
 
+// TestCulpritOfAnEvent: the reason that an XID gives has the name, too, while the
+// server is in FAULT for it.
+func TestCulpritOfAnEvent(t *testing.T) {
+	s := serverState{faulted: time.Unix(1, 0), culprit: "process 5 of job 7.0"}
+	for _, tt := range []struct {
+		v    Verdict
+		s    serverState
+		want string
+	}{
+		{Verdict{Class: ClosedForServer, Reason: "Xid 31"}, s, "Xid 31 (its log names process 5 of job 7.0)"},
+		{Verdict{Class: ClosedForServer, Reason: "Xid 31"}, serverState{culprit: "a former one"}, "Xid 31"},
+		{Verdict{Class: ClosedForReset, Reason: "Xid 119"}, s, "Xid 119"},
+		{Verdict{}, s, ""},
+	} {
+		if got := tt.v.because(tt.s); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+}
+
 // TestFacesAreForgotten, so that their number is bounded, and a newer job's
 // process of the same number counts.
 func TestFacesAreForgotten(t *testing.T) {

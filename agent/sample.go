@@ -241,7 +241,7 @@ func (a *Agent) health(v *view, u gpu.UUID, now time.Time) Health {
 func (a *Agent) unverifiedHealth(v *view, u gpu.UUID, now time.Time) Health {
 	h := v.health(u)
 	if h.Closed == "" {
-		h.Closed = a.troubles.Verdict(u, now).Reason
+		h.Closed = a.troubles.Verdict(u, now).because(v.guards[u].servers)
 	}
 	if h.Closed == "" {
 		h.Closed = v.guards[u].servers.closed(now)

@@ -133,7 +133,7 @@ func serverFault(ctx context.Context, st *Stage) (err error) {
 	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
 		return err
 	}
-	culprit, err := st.submit(ctx, client(g.UUID, noHold, "alloc 500 fault illegal_address"))
+	culprit, err := st.submit(ctx, client(g.UUID, noHold, "alloc 500 load 20 8s fault illegal_address"))
 	if err != nil {
 		return err
 	}
@@ -145,6 +145,12 @@ func serverFault(ctx context.Context, st *Stage) (err error) {
 		return err
 	}
 	st.Check(strings.Contains(reason, "FAULT") || strings.Contains(reason, "Xid 31"), "GPU %d is closed: %s", g.Index, reason)
+	log, err := st.Journal(ctx, "gpuslotd.service")
+	if err != nil {
+		return err
+	}
+	named := lineWith(log, "the log names the cause of a FAULT")
+	st.Check(strings.Contains(named, fmt.Sprintf("of job %d.0 (", culprit)), "the log names the culprit: %s", oneLine(named))
 	if err := st.WaitAccept(ctx, len(st.Inventory.GPUs)); err != nil {
 		return err
 	}
