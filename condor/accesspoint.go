@@ -132,6 +132,10 @@ func (t *text) requirements(p Pool) {
 		fmt.Sprintf("(%s) =!= true || RequestVRAM <= %d * RequestGPUs", asked, int64(largest.Budget)),
 		fmt.Sprintf(`strcat("request_vram = ", RequestVRAM, " MiB ", RequestGPUs > 1 ? strcat("on ", RequestGPUs, " GPUs ") : "", %s)`,
 			quoteText(p.tooLarge())))
+	t.comment("condor_submit takes it for a resource, so that without this a job that asks for nonsense stays idle.")
+	t.requirement("GPUSlotThreads",
+		"RequestGPUThreads is undefined || (isInteger(RequestGPUThreads) || isReal(RequestGPUThreads)) && RequestGPUThreads >= 0.1 && RequestGPUThreads <= 100",
+		`"RequestGPUThreads must be a percentage of a GPU's multiprocessors from 0.1 to 100, without quotes, such as +RequestGPUThreads = 30"`)
 }
 
 // requirement adds one submit requirement to the site's.

@@ -70,7 +70,7 @@ type Device struct {
 	// account, or TenantGroup or TenantVO.
 	Tenant string
 	// MostThreads is the largest percentage of multiprocessors that a job may
-	// ask for in RequestGPUThreads; 0 and 100 bound nothing.
+	// ask for in RequestGPUThreads, the slots' GPUThreads; 0 is as 100.
 	MostThreads float64
 }
 

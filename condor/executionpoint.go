@@ -99,6 +99,9 @@ func (t *text) slotType(number int, st slotType) {
 	if st.uuid != "" {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotUUID", number), "%s", classad.Quote(string(st.uuid)))
 	}
+	if st.threads > 0 {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUThreads", number), "%s", percent(st.threads))
+	}
 	t.set(fmt.Sprintf("SLOT_TYPE_%d_START", number), "%s", strings.Join(append(st.start, "($(START))"), ` \
   && `))
 	if st.uuid != "" {
@@ -162,6 +165,10 @@ func (t *text) attributes(n Node, plan string) {
 	t.set("GPUSlotPlan", "%s", classad.Quote(plan))
 	t.set("GPUSlotAbsentGPUs", "%s", classad.Quote(strings.Join(absent, ", ")))
 	names := "GPUSlotVersion GPUSlotPlan GPUSlotAbsentGPUs GPUSlotUUID"
+	if len(n.Devices) > 0 {
+		t.comment("condor_submit takes RequestGPUThreads for a resource: the job wants TARGET.GPUThreads >= RequestGPUThreads.")
+		names += " GPUThreads"
+	}
 	if n.MPS != nil {
 		t.set("GPUSlotMPS", "%s", classad.Quote(strings.Join(*n.MPS, ", ")))
 		names += " GPUSlotMPS"

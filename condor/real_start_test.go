@@ -111,6 +111,8 @@ func TestRealStart(t *testing.T) {
 	}
 }
 
+const badThreads = "RequestGPUThreads must be a percentage of a GPU's multiprocessors from 0.1 to 100, without quotes, such as +RequestGPUThreads = 30"
+
 // What the access point makes of a job, by HTCondor's own transforms.
 func TestRealAccessPoint(t *testing.T) {
 	h := realHTCondor(t)
@@ -142,6 +144,10 @@ func TestRealAccessPoint(t *testing.T) {
 		{"without anything", cpuOnly, share, "undefined", ""},
 		{"in GiB", oneJob + "RequestVRAM = 4\n", share, "4", "request_vram is in MiB; did you mean 4096?"},
 		{"in GiB with a fraction", oneJob + "RequestVRAM = 4.5\n", share, "4.5", "request_vram is in MiB; did you mean 4608?"},
+		{"a percentage of multiprocessors", fourGB + "RequestGPUThreads = 12.5\n", share, "4096", ""},
+		{"no percentage", fourGB + "RequestGPUThreads = 101\n", share, "4096", badThreads},
+		{"no multiprocessors", fourGB + "RequestGPUThreads = 0\n", share, "4096", badThreads},
+		{"half of them in words", fourGB + "RequestGPUThreads = \"half\"\n", share, "4096", badThreads},
 		{"nothing", oneJob + "RequestVRAM = 0\n", share, "0", "request_vram is in MiB and must be at least 1536"},
 		{"less than nothing", oneJob + "RequestVRAM = -8\n", share, "-8", "request_vram is in MiB and must be at least 1536"},
 		{"a word", oneJob + "RequestVRAM = \"4 GB\"\n", share, "4 GB", "request_vram must be a number of MiB, such as request_vram = 4096"},

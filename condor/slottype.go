@@ -18,6 +18,9 @@ type slotType struct {
 	share Share
 	// uuid is the shared GPU; empty on the types of whole GPUs and of none.
 	uuid gpu.UUID
+	// threads is the largest percentage of multiprocessors that a job may ask
+	// for; 0 on the type without GPUs.
+	threads float64
 	// start are the conditions besides the site's START.
 	start []string
 }
@@ -45,22 +48,33 @@ func sharedType(n Node, d Device) slotType {
 		share: d.Share,
 		uuid:  d.UUID,
 		start: []string{"TARGET.RequestGPUs =?= 1"},
+
+		threads: d.mostThreads(),
 	}
 	// Elsewhere a job that does not say request_vram comes in on purpose: START
 	// could only leave it idle without a word, the hook holds it with the line to add.
 	if n.WithoutRequest == WithoutRequestWhole {
 		st.start = append(st.start, "(TARGET.RequestVRAM ?: 0) > 0")
 	}
-	if d.MostThreads > 0 && d.MostThreads < 100 {
+	if st.threads < 100 {
 		// What is no percentage comes in for the hook to hold it.
-		st.start = append(st.start, fmt.Sprintf("(TARGET.RequestGPUThreads > %s && TARGET.RequestGPUThreads <= 100) =!= true",
-			strconv.FormatFloat(d.MostThreads, 'f', -1, 64)))
+		st.start = append(st.start, fmt.Sprintf("(TARGET.RequestGPUThreads > %s && TARGET.RequestGPUThreads <= 100) =!= true", percent(st.threads)))
 	}
 	st.start = append(st.start,
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.LargestRequest)),
 		"$(GPUSLOT_OPEN)", "$("+tenantMacro(d.Tenant)+")")
 	return st
 }
+
+// mostThreads is MostThreads where nothing is bounded, too.
+func (d Device) mostThreads() float64 {
+	if d.MostThreads <= 0 || d.MostThreads > 100 {
+		return 100
+	}
+	return d.MostThreads
+}
+
+func percent(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 // policy are the parts that START of all shared GPUs has in common.
 func (t *text) policy(n Node) {
@@ -93,6 +107,8 @@ func wholeType(n Node) slotType {
 		title: fmt.Sprintf("Whole GPUs: %s.", strings.Join(names(whole), "; ")),
 		gpus:  fmt.Sprintf("%d : %s", len(whole), anyOf(whole)),
 		start: []string{"(TARGET.RequestGPUs ?: 0) >= 1"},
+
+		threads: 100,
 	}
 	smallest := whole[0].Pool
 	for _, d := range whole {
