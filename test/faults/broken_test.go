@@ -45,14 +45,19 @@ var script = []injection{
 
 // TestBrokenAgents: a suite that lets a broken agent pass proves nothing.
 func TestBrokenAgents(t *testing.T) {
-	inside(t)
 	t.Run("honest", func(t *testing.T) {
+		if elsewhere(t) {
+			return
+		}
 		if b := runScript(t, ""); b != nil {
 			t.Fatalf("does not hold: %s\n%s", b.rule, b.text)
 		}
 	})
 	for _, a := range brokenAgents {
 		t.Run(a.name, func(t *testing.T) {
+			if elsewhere(t) {
+				return
+			}
 			switch b := runScript(t, a.build(t)); {
 			case b == nil:
 				t.Errorf("the agent that %s passes", a.name)

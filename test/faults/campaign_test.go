@@ -254,43 +254,73 @@ func (c *campaign) table() string {
 }
 
 // The campaign that the project must survive: 60 injections of a fixed seed,
-// 500 of a fresh one with GPUSLOT_CAMPAIGN=1.
+// and with GPUSLOT_CAMPAIGN=1 500 of a fresh one, a third with each driver.
 func TestCampaign(t *testing.T) {
-	seed, count := uint64(20261121), 60
-	if os.Getenv("GPUSLOT_CAMPAIGN") != "" {
-		seed, count = uint64(time.Now().UnixNano()), 500
+	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if s := os.Getenv("GPUSLOT_CAMPAIGN_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
+	if os.Getenv(longVariable) == "" {
+		runCampaign(t, drivers[seed%uint64(len(drivers))], seed, 60)
+		return
+	}
+	for i, driver := range drivers {
+		runCampaign(t, driver, seed+uint64(i), (500+i)/len(drivers))
+	}
+}
+
+const (
+	longVariable = "GPUSLOT_CAMPAIGN"
+	seedVariable = "GPUSLOT_CAMPAIGN_SEED"
+	fixedSeed    = 20261121
+)
+
+// freshSeed chooses the seed for all processes of these tests.
+func freshSeed() {
+	seed := uint64(fixedSeed)
+	if os.Getenv(longVariable) != "" {
+		seed = uint64(time.Now().UnixNano())
+	}
+	if os.Getenv(seedVariable) == "" {
+		os.Setenv(seedVariable, strconv.FormatUint(seed, 10))
+	}
+}
+
+func runCampaign(t *testing.T, driver string, seed uint64, count int) {
+	branch, _, _ := strings.Cut(driver, ".")
+	t.Run(branch, func(t *testing.T) {
+		if elsewhere(t) {
+			return
 		}
-	}
-	driver := drivers[seed%uint64(len(drivers))]
-	t.Logf("seed %d, driver %s, %d injections; repeat with GPUSLOT_CAMPAIGN_SEED=%d", seed, driver, count, seed)
-	begin := time.Now()
-	c := newCampaign(newNode(t, driver, ""), seed)
-	c.upgrade = upgraded(t)
+		t.Logf("seed %d, driver %s, %d injections; repeat with %s=%s", seed, driver, count, seedVariable, os.Getenv(seedVariable))
+		begin := time.Now()
+		c := newCampaign(newNode(t, driver, ""), seed)
+		c.upgrade = upgraded(t)
+		b := c.run(c.order(count))
+		t.Logf("%s\n%s", time.Since(begin).Round(time.Second), c.table())
+		if testing.Verbose() {
+			t.Log(strings.Join(c.history, "\n"))
+		}
+		if b != nil {
+			t.Fatalf("does not hold: %s\n%s", b.rule, b.text)
+		}
+	})
+}
+
+// order has every kind as often as the others, in an order of the seed's.
+func (c *campaign) order(count int) []injection {
 	kinds := injections
 	if only := os.Getenv("GPUSLOT_CAMPAIGN_ONLY"); only != "" {
 		kinds = slices.DeleteFunc(slices.Clone(kinds), func(i injection) bool { return !regexp.MustCompile(only).MatchString(i.name) })
 		count = min(count, 4*len(kinds))
 	}
-	// Every kind as often as the others, in an order of the seed's.
 	list := make([]injection, 0, count)
 	for len(list) < count {
 		for _, i := range c.rand.Perm(len(kinds)) {
 			list = append(list, kinds[i])
 		}
 	}
-	b := c.run(list[:count])
-	t.Logf("%s\n%s", time.Since(begin).Round(time.Second), c.table())
-	if testing.Verbose() {
-		t.Log(strings.Join(c.history, "\n"))
-	}
-	if b != nil {
-		t.Fatalf("does not hold: %s\n%s", b.rule, b.text)
-	}
+	return list[:count]
 }
 
 // drivers are the branches whose control daemons were measured.

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -70,15 +69,10 @@ func (c *campaign) refusedMeanwhile(gpu int) {
 }
 
 // upgraded is the same agent under another version's name.
-var upgradedOnce = sync.OnceValues(func() (string, error) {
-	out := filepath.Join(os.Getenv(programsDir), "gpuslotd-upgraded")
-	return out, goBuild(out, []string{"-ldflags", "-X main.version=upgraded"}, "cmd/gpuslotd")
-})
-
 func upgraded(t *testing.T) string {
 	t.Helper()
-	out, err := upgradedOnce()
-	if err != nil {
+	out := filepath.Join(t.TempDir(), "gpuslotd")
+	if err := goBuild(out, []string{"-ldflags", "-X main.version=upgraded"}, "cmd/gpuslotd"); err != nil {
 		t.Fatal(err)
 	}
 	return out

@@ -1,19 +1,26 @@
 package faults
 
 import (
+	"bytes"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"regexp"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 )
 
-// The tests run in a PID and mount namespace of their own: no other starter of
-// this machine is in sight of the agent, a file system can be filled, and
-// whatever happens no process is left. role says what this process is there.
+// Each test runs in a PID and mount namespace of its own: no other starter of
+// this machine is in sight of its agent, a file system can be filled, tests
+// run beside each other, and whatever happens no process is left. role says
+// what this process is there.
 const role = "GPUSLOT_FAULTS_ROLE"
 
 func TestMain(m *testing.M) {
@@ -21,12 +28,9 @@ func TestMain(m *testing.M) {
 	case "init":
 		os.Exit(initProcess())
 	case "tests":
-		os.Exit(withPrograms(m))
+		os.Exit(withCPUs(m))
 	}
-	if os.Geteuid() != 0 {
-		os.Exit(m.Run()) // each test skips by name
-	}
-	os.Exit(outside(m))
+	os.Exit(withPrograms(m))
 }
 
 // programsDir is where the programs under test are built, once for all tests.
@@ -37,8 +41,25 @@ func withPrograms(m *testing.M) int {
 	if err == nil {
 		err = os.Setenv(programsDir, dir)
 	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	freshSeed()
+	return m.Run()
+}
+
+// withCPUs gives the machine a CPU for every share: without one nothing is
+// offered. Nobody pins to them.
+func withCPUs(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "cpus")
+	file := filepath.Join(dir, "online")
 	if err == nil {
-		err = manyCPUs(dir + "/online")
+		err = os.WriteFile(file, []byte("0-63\n"), 0o644)
+	}
+	if err == nil {
+		err = syscall.Mount(file, "/sys/devices/system/cpu/online", "", syscall.MS_BIND, "")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -48,41 +69,57 @@ func withPrograms(m *testing.M) int {
 	return m.Run()
 }
 
-// manyCPUs gives the machine a CPU for every share: without one nothing is
-// offered. Nobody pins to them.
-func manyCPUs(file string) error {
-	if err := os.WriteFile(file, []byte("0-63\n"), 0o644); err != nil {
-		return err
+// elsewhere runs this test again in namespaces of its own, beside others, and
+// passes its end on; false in there, where the test itself is to be run.
+func elsewhere(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(role) == "tests" {
+		return false
 	}
-	return syscall.Mount(file, "/sys/devices/system/cpu/online", "", syscall.MS_BIND, "")
-}
-
-// outside runs the tests inside and passes their end on.
-func outside(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, and a PID and a mount namespace: starters are root's, and a file system is filled")
+	}
+	t.Parallel()
+	build(t)
 	runtime.LockOSThread() // the parent-death signal is tied to the thread
-	cmd := again("init")
+	defer runtime.UnlockOSThread()
+	var said bytes.Buffer
+	cmd := again("init", "-test.v", "-test.run="+pattern(t.Name()), "-test.timeout="+flag.Lookup("test.timeout").Value.String())
+	out := io.MultiWriter(t.Output(), &said)
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGINT)
 	if err := cmd.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, "no namespaces here:", err)
-		return m.Run()
+		t.Skipf("no namespaces here: %v", err)
 	}
-	go func() {
-		for s := range signals {
-			_ = cmd.Process.Signal(s)
-		}
-	}()
-	_ = cmd.Wait()
-	return cmd.ProcessState.ExitCode()
+	switch err := cmd.Wait(); {
+	case err != nil:
+		t.Errorf("in its namespaces: %v", err)
+	case bytes.Contains(said.Bytes(), []byte("--- SKIP: "+t.Name()+" ")):
+		t.Skip("skipped in its namespaces")
+	case !bytes.Contains(said.Bytes(), []byte("--- PASS: "+t.Name()+" ")):
+		t.Error("it did not run in its namespaces")
+	}
+	return true
 }
 
-func again(as string) *exec.Cmd {
+// pattern chooses one test and of its subtests those that -test.run asks for.
+func pattern(name string) string {
+	parts := strings.Split(name, "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	if asked := strings.Split(flag.Lookup("test.run").Value.String(), "/"); len(asked) > len(parts) {
+		parts = append(parts, asked[len(parts):]...)
+	}
+	return strings.Join(parts, "/")
+}
+
+func again(as string, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
-	cmd := exec.Command(self, os.Args[1:]...)
+	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), role+"="+as)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return cmd
@@ -99,7 +136,7 @@ func initProcess() int {
 		fmt.Fprintln(os.Stderr, "mount /proc:", err)
 		return 1
 	}
-	cmd := again("tests")
+	cmd := again("tests", os.Args[1:]...)
 	if err := cmd.Start(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -123,13 +160,5 @@ func initProcess() int {
 		case pid == cmd.Process.Pid && status.Signaled():
 			return 1
 		}
-	}
-}
-
-// inside skips a test that cannot have the namespaces.
-func inside(t *testing.T) {
-	t.Helper()
-	if os.Getenv(role) != "tests" {
-		t.Skip("needs root, and a PID and a mount namespace: starters are root's, and a file system is filled")
 	}
 }

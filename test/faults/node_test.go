@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -63,7 +64,6 @@ func (l *logBuffer) String() string {
 // empty for the honest one.
 func newNode(t *testing.T, driver, daemon string) *node {
 	t.Helper()
-	inside(t)
 	programs := build(t)
 	models := make([]string, gpus)
 	for i := range models {
@@ -246,13 +246,15 @@ func (n *node) gpuslot(args ...string) (string, error) {
 	return string(out), err
 }
 
+// status is what the operator's program prints, without the program.
 func (n *node) status() (*api.Status, error) {
-	out, err := n.gpuslot("status", "--json")
-	if err != nil {
-		return nil, fmt.Errorf("gpuslot status: %w: %s", err, out)
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	reply, err := api.Call(ctx, n.socket(), api.Request{Version: api.Version, Op: api.OpStatus})
+	if err == nil && reply.Status == nil {
+		err = errors.New("no status in the reply")
 	}
-	var s api.Status
-	return &s, json.Unmarshal([]byte(out), &s)
+	return reply.Status, err
 }
 
 // simProcess is one of the simulated node's.
