@@ -55,6 +55,9 @@ type Options struct {
 	// agent listen on Socket itself.
 	Listener *net.UnixListener
 	Socket   string
+	// Metrics is the service manager's socket for scrapes; nil leaves it to the
+	// configuration.
+	Metrics net.Listener
 	// Reload asks for the configuration to be read again.
 	Reload <-chan os.Signal
 

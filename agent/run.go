@@ -88,10 +88,24 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a.metrics = metrics.New(o.Build, a.snapshot)
 	a.view.Store(&view{config: cfg, next: cfg})
 	a.startdSays.Store(&seen{})
-	if o.Usage != nil {
-		a.sampler = usage.NewSampler(usage.Options{Source: o.Usage, Site: site{a}, Interval: cfg.Usage.Interval, Proc: root})
+	return a, a.newSampler(o.Usage, cfg.Usage, root)
+}
+
+// newSampler makes the agent's sampler if there is anything to sample.
+func (a *Agent) newSampler(source usage.Source, c config.Usage, proc string) error {
+	if source == nil {
+		return nil
 	}
-	return a, nil
+	o := usage.Options{Source: source, Site: site{a}, Interval: c.Interval, Proc: proc}
+	if c.DCGM != "" {
+		dcgm, err := usage.NewDCGM(c.DCGM)
+		if err != nil {
+			return err
+		}
+		o.DCGM = dcgm
+	}
+	a.sampler = usage.NewSampler(o)
+	return nil
 }
 
 // lockRun keeps a second agent, or a --release, from the same directory.
@@ -190,7 +204,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.listenToGPUs(ctx) })
 	wg.Go(func() { a.readKernelLog(ctx, o.KernelLog) })
 	defer a.ends.Wait()
-	a.startMetrics(ctx, &wg, cfg.Metrics)
+	a.startMetrics(ctx, &wg, o.Metrics, cfg.Metrics)
 	a.tell(a.manager.Ready())
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
 	a.loop(ctx, o.Reload)
@@ -202,23 +216,26 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 }
 
 // startMetrics serves metrics if it can; GPUs are not taken from jobs because
-// a port is taken.
-func (a *Agent) startMetrics(ctx context.Context, wg *sync.WaitGroup, m config.Metrics) {
-	if m.Listen == "" {
-		return
-	}
+// a port is taken. A socket of the service manager's goes before the
+// configured address.
+func (a *Agent) startMetrics(ctx context.Context, wg *sync.WaitGroup, l net.Listener, m config.Metrics) {
 	failed := func(err error) {
 		a.log.Error("metrics are not served", "err", err)
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", m.Listen)
-	if err != nil {
-		failed(err)
-		return
+	if l == nil {
+		if m.Listen == "" {
+			return
+		}
+		var lc net.ListenConfig
+		var err error
+		if l, err = lc.Listen(ctx, "tcp", m.Listen); err != nil {
+			failed(err)
+			return
+		}
 	}
 	ready := func() bool { return a.view.Load().planned }
 	wg.Go(func() {
-		if err := a.metrics.Serve(ctx, l, m.WebConfig, ready, a.log); err != nil {
+		if err := a.metrics.Serve(ctx, l, metrics.Web{Config: m.WebConfig, Ready: ready, PProf: m.PProf}, a.log); err != nil {
 			failed(err)
 		}
 	})

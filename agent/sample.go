@@ -105,11 +105,12 @@ func (a *Agent) sample(ctx context.Context) {
 	}
 	broken := breaches{}
 	for {
-		begin := time.Now()
+		begin, interval := time.Now(), a.view.Load().config.Usage.Interval
+		a.sampler.Pace(interval) // the configuration may have been read again
 		a.sampler.Round(ctx)
 		a.greet()
 		broken = a.watch(ctx, broken, time.Now())
-		pause(ctx, a.view.Load().config.Usage.Interval-time.Since(begin))
+		pause(ctx, interval-time.Since(begin))
 		if ctx.Err() != nil {
 			return
 		}

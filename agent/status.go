@@ -226,5 +226,6 @@ func (a *Agent) snapshot() metrics.Snapshot {
 		}
 		s.GPUs = append(s.GPUs, m)
 	}
+	s.Faults, s.Usage = faultsOf(v.plan.GPUs, a.troubles.Faults()), a.usageNow(v, now)
 	return s
 }

@@ -116,6 +116,9 @@ const (
 type Usage struct {
 	// Interval is the time between two samples.
 	Interval time.Duration
+	// DCGM is the address of the site's own dcgm-exporter on this machine;
+	// empty if there is none.
+	DCGM string
 }
 
 // Health bounds how long a proof of a control daemon's health is trusted, and
@@ -164,7 +167,22 @@ type Metrics struct {
 	// WebConfig is an exporter-toolkit web configuration file (TLS, basic
 	// authentication); empty means plain HTTP.
 	WebConfig string
+	// JobLabels says what the metrics tell of jobs.
+	JobLabels JobLabels
+	// PProf serves Go's profiles of the agent too.
+	PProf bool
 }
+
+// JobLabels names what the metrics tell of jobs.
+type JobLabels string
+
+// What they tell: nothing; the job's id and virtual organisation; its user and
+// accounting group as well.
+const (
+	JobLabelsNone       JobLabels = "none"
+	JobLabelsJob        JobLabels = "job"
+	JobLabelsJobAndUser JobLabels = "job-and-user"
+)
 
 // Paths are the places gpuslot writes to and the programs it runs.
 type Paths struct {

@@ -18,7 +18,7 @@ func Default() Config {
 			Open: OpenAfterProof, Unattached: EnforceReport, AttachWithin: 30 * time.Second,
 		},
 		HTCondor: HTCondor{Manage: true, Supervise: true},
-		Metrics:  Metrics{Listen: "127.0.0.1:9847"},
+		Metrics:  Metrics{Listen: "127.0.0.1:9847", JobLabels: JobLabelsJob},
 		Paths: Paths{
 			Run:           "/run/gpuslot",
 			State:         "/var/lib/gpuslot",

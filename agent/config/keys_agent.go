@@ -75,6 +75,18 @@ func agentKeys() []Key {
 				s, p := readPath(v, true)
 				return put(&c.Metrics.WebConfig, s, p)
 			}},
+		{Table: "metrics", Name: "job_labels", Type: `"none", "job" or "job-and-user"`, Default: `"job"`,
+			Meaning: "What `gpuslot_slot_info`, the one metric that names jobs, tells: nothing; the job's id and virtual organisation; its user and accounting group as well. Jobs on the node can read an open port.",
+			set: func(c *Config, _ *table, v any) string {
+				l, p := word(v, JobLabelsNone, JobLabelsJob, JobLabelsJobAndUser)
+				return put(&c.Metrics.JobLabels, l, p)
+			}},
+		{Table: "metrics", Name: "pprof", Type: "true or false", Default: "false",
+			Meaning: "Whether `/debug/pprof/` serves profiles of gpuslotd, for its developers. Read when gpuslotd starts.",
+			set: func(c *Config, _ *table, v any) string {
+				b, p := readBool(v)
+				return put(&c.Metrics.PProf, b, p)
+			}},
 		{Table: "paths", Name: "run", Type: "an absolute path", Default: `"/run/gpuslot"`,
 			Meaning: "Pipe directories, plan and generated files; gone after a reboot. At most 42 bytes, since a control daemon takes a pipe directory of at most 87.",
 			set:     func(c *Config, _ *table, v any) string { s, p := readRun(v); return put(&c.Paths.Run, s, p) }},

@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"net/netip"
+	"net/url"
+	"time"
+)
 
 // budgetKeys are [budgets] and [usage].
 func budgetKeys() []Key {
@@ -39,5 +43,30 @@ func budgetKeys() []Key {
 				d, p := duration(v, 100*time.Millisecond, time.Minute)
 				return put(&c.Usage.Interval, d, p)
 			}},
+		{Table: "usage", Name: "dcgm", Type: "an http address on this machine", Default: `""`,
+			Meaning: "The site's own dcgm-exporter, such as `http://127.0.0.1:9400/metrics`; empty for none. GPUs before Hopper do not tell NVML how many of their multiprocessors are busy; with `DCGM_FI_PROF_SM_ACTIVE` in that exporter's list, collected as often as `interval`, slots there get their SM time too. Read when gpuslotd starts.",
+			set: func(c *Config, _ *table, v any) string {
+				s, p := readLoopback(v)
+				return put(&c.Usage.DCGM, s, p)
+			}},
 	}
+}
+
+// readLoopback reads an address of this machine: nobody else may tell what its
+// GPUs do.
+func readLoopback(v any) (string, string) {
+	s, ok := v.(string)
+	if ok && s == "" {
+		return "", ""
+	}
+	u, err := url.Parse(s)
+	if !ok || err != nil || u.Scheme != "http" || u.User != nil || !isLoopback(u.Hostname()) {
+		return "", `write an address of this machine, such as "http://127.0.0.1:9400/metrics", or "" for none`
+	}
+	return s, ""
+}
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }

@@ -90,6 +90,7 @@ tolerance_percent = 2.5
 tolerance_vram = 128
 [usage]
 interval = "500ms"
+dcgm = "http://[::1]:9400/metrics"
 [htcondor]
 manage = false
 supervise = false
@@ -97,6 +98,8 @@ job_wrapper = "/opt/site/wrapper"
 [metrics]
 listen = "[::1]:9848"
 web_config = "/etc/gpuslot/web.yml"
+job_labels = "job-and-user"
+pprof = true
 [paths]
 run = "/run/g"
 state = "/var/lib/g"
@@ -112,9 +115,9 @@ condor_config = "/etc/condor/config.d/60-gpuslot.conf"
 		Open: OpenAfterVerify, Unattached: EnforceKill, AttachWithin: time.Minute,
 	}
 	want.Budgets = Budgets{Enforce: EnforceReport, Grace: 30 * time.Second, TolerancePercent: 2.5, ToleranceVRAM: 128}
-	want.Usage = Usage{Interval: 500 * time.Millisecond}
+	want.Usage = Usage{Interval: 500 * time.Millisecond, DCGM: "http://[::1]:9400/metrics"}
 	want.HTCondor = HTCondor{Manage: false, Supervise: false, JobWrapper: "/opt/site/wrapper"}
-	want.Metrics = Metrics{Listen: "[::1]:9848", WebConfig: "/etc/gpuslot/web.yml"}
+	want.Metrics = Metrics{Listen: "[::1]:9848", WebConfig: "/etc/gpuslot/web.yml", JobLabels: JobLabelsJobAndUser, PProf: true}
 	want.Paths = Paths{Run: "/run/g", State: "/var/lib/g", ControlDaemon: "/opt/nvidia/bin/nvidia-cuda-mps-control", Libexec: "/opt/g/libexec", CondorConfig: "/etc/condor/config.d/60-gpuslot.conf"}
 	equal(t, want, got)
 }

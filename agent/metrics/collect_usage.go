@@ -3,8 +3,6 @@ package metrics
 import (
 	"strconv"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -57,18 +55,7 @@ var (
 	slotEnergyMax = desc("slot_energy_max_joules_total", "Upper bound of slot_energy_joules_total.", "slot", "gpu", "mig")
 )
 
-func usageDescs() []*prometheus.Desc {
-	return []*prometheus.Desc{
-		sampled, sourceUp, sourceTook, sourceSuccess, sourceFailures,
-		gpuMemoryUsed, gpuPower, gpuSM, gpuBusy, gpuEnergy, gpuRestEnergy, gpuFaults,
-		deviceSampled, deviceRest, deviceBeyond, deviceActivity, deviceProcs, deviceUnowned,
-		migInfo, migMemory, migMemoryUsed, migSM, migRatio,
-		slotInfo, slotAdmitted, slotBudget, slotUsed, slotPeak, slotProcs, slotShare, slotAllocated,
-		slotSM, slotSMMin, slotSMMax, slotEnergy, slotEnergyMin, slotEnergyMax,
-	}
-}
-
-func (u *Usage) collect(to sink) {
+func (u *Usage) collect(to *sink) {
 	if !u.Sampled.IsZero() {
 		to.gauge(sampled, seconds(u.Sampled))
 	}
@@ -94,7 +81,7 @@ func (u *Usage) collect(to sink) {
 	}
 }
 
-func (s Source) collect(to sink) {
+func (s Source) collect(to *sink) {
 	to.gauge(sourceUp, number(s.Up), s.Name)
 	if s.Took.Known {
 		to.gauge(sourceTook, s.Took.Value.Seconds(), s.Name)
@@ -107,26 +94,27 @@ func (s Source) collect(to sink) {
 	}
 }
 
-func collectGPU(d *usage.DeviceUsage, to sink) {
+func collectGPU(d *usage.DeviceUsage, to *sink) {
 	u := string(d.GPU)
 	if d.Memory.Known {
 		to.gauge(gpuMemoryUsed, float64(d.Memory.Value.Used), u)
 	}
-	to.known(gpuPower, prometheus.GaugeValue, d.Power, u)
-	to.known(gpuSM, prometheus.CounterValue, d.Total.SM, u)
-	to.known(gpuBusy, prometheus.CounterValue, d.Total.Busy, u)
-	to.known(gpuEnergy, prometheus.CounterValue, d.Total.Energy, u)
-	to.known(gpuRestEnergy, prometheus.CounterValue, d.Total.UnattributedEnergy, u)
+	labels := to.labels(gpuPower, u)
+	to.knownGauge(gpuPower, d.Power, labels)
+	to.knownCounter(gpuSM, d.Total.SM, labels)
+	to.knownCounter(gpuBusy, d.Total.Busy, labels)
+	to.knownCounter(gpuEnergy, d.Total.Energy, labels)
+	to.knownCounter(gpuRestEnergy, d.Total.UnattributedEnergy, labels)
 }
 
-func collectMIG(d *usage.DeviceUsage, whole int, to sink) {
+func collectMIG(d *usage.DeviceUsage, whole int, to *sink) {
 	u, m := string(d.GPU), string(d.MIG)
 	to.gauge(migInfo, 1, u, m, strconv.Itoa(d.GPUInstance))
 	if d.Memory.Known {
 		to.gauge(migMemory, float64(d.Memory.Value.Total), u, m)
 		to.gauge(migMemoryUsed, float64(d.Memory.Value.Used), u, m)
 	}
-	to.known(migSM, prometheus.CounterValue, d.Total.SM, u, m)
+	to.knownCounter(migSM, d.Total.SM, to.labels(migSM, u, m))
 	if d.Multiprocessors > 0 && whole > 0 {
 		to.gauge(migRatio, float64(d.Multiprocessors)/float64(whole), u, m)
 	}
@@ -135,10 +123,10 @@ func collectMIG(d *usage.DeviceUsage, whole int, to sink) {
 // owners are those of processes that are still there.
 var owners = []usage.Owner{usage.OwnerSlot, usage.OwnerServer, usage.OwnerNone}
 
-func collectDevice(d *usage.DeviceUsage, to sink) {
+func collectDevice(d *usage.DeviceUsage, to *sink) {
 	u, m := string(d.GPU), string(d.MIG)
 	to.counter(deviceSampled, d.Total.Sampled, u, m)
-	to.known(deviceRest, prometheus.CounterValue, d.Total.UnattributedSM, u, m)
+	to.knownCounter(deviceRest, d.Total.UnattributedSM, to.labels(deviceRest, u, m))
 	if d.Method != "" {
 		to.counter(deviceBeyond, float64(d.BoundsExceeded), u, m)
 		to.gauge(deviceActivity, 1, u, m, string(d.Method), activitySource(d))
@@ -170,40 +158,36 @@ func activitySource(d *usage.DeviceUsage) string {
 	return "none"
 }
 
-func (s *Slot) collect(to sink) {
-	u := &s.Usage
+func (s *Slot) collect(to *sink) {
+	u, l := &s.Usage, &s.Labels
 	name, g, m := u.Slot.Slot, string(u.GPU), string(u.MIG)
-	l := s.Labels
 	to.gauge(slotInfo, 1, name, g, m, string(u.Method), l.ID, l.VO, l.User, l.Group)
+	labels := to.labels(slotUsed, name, g, m)
 	if !s.Admitted.IsZero() {
-		to.gauge(slotAdmitted, seconds(s.Admitted), name, g, m)
+		to.gaugeOf(slotAdmitted, seconds(s.Admitted), labels)
 	}
 	if s.Budget.Known {
-		to.gauge(slotBudget, float64(s.Budget.Value), name, g, m)
+		to.gaugeOf(slotBudget, float64(s.Budget.Value), labels)
 	}
 	if u.Share > 0 {
-		to.gauge(slotShare, u.Share, name, g, m)
+		to.gaugeOf(slotShare, u.Share, labels)
 	}
 	if u.Memory.Known {
-		to.gauge(slotUsed, float64(u.Memory.Value), name, g, m)
-		to.gauge(slotProcs, float64(u.Processes), name, g, m)
+		to.gaugeOf(slotUsed, float64(u.Memory.Value), labels)
+		to.gaugeOf(slotProcs, float64(u.Processes), labels)
 	}
 	if u.Peak.Known {
-		to.gauge(slotPeak, float64(u.Peak.Value), name, g, m)
+		to.gaugeOf(slotPeak, float64(u.Peak.Value), labels)
 	}
 }
 
-func collectCounters(c *usage.SlotCounters, to sink) {
-	name, g, m := c.Slot, string(c.GPU), string(c.MIG)
-	t := &c.Total
-	to.counter(slotAllocated, t.Allocated, name, g, m)
-	for _, x := range []struct {
-		desc  *prometheus.Desc
-		value gpu.Measured[float64]
-	}{
-		{slotSM, t.SM.Estimate}, {slotSMMin, t.SM.Lower}, {slotSMMax, t.SM.Upper},
-		{slotEnergy, t.Energy.Estimate}, {slotEnergyMin, t.Energy.Lower}, {slotEnergyMax, t.Energy.Upper},
-	} {
-		to.known(x.desc, prometheus.CounterValue, x.value, name, g, m)
-	}
+func collectCounters(c *usage.SlotCounters, to *sink) {
+	t, labels := &c.Total, to.labels(slotSM, c.Slot, string(c.GPU), string(c.MIG))
+	to.counterOf(slotAllocated, t.Allocated, labels)
+	to.knownCounter(slotSM, t.SM.Estimate, labels)
+	to.knownCounter(slotSMMin, t.SM.Lower, labels)
+	to.knownCounter(slotSMMax, t.SM.Upper, labels)
+	to.knownCounter(slotEnergy, t.Energy.Estimate, labels)
+	to.knownCounter(slotEnergyMin, t.Energy.Lower, labels)
+	to.knownCounter(slotEnergyMax, t.Energy.Upper, labels)
 }

@@ -1,24 +1,14 @@
 package metrics
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// collector turns a snapshot into metrics. GPUs are told apart by UUID alone;
-// everything else about them is in gpuslot_gpu_info.
-type collector struct{ snapshot func() Snapshot }
-
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("gpuslot_"+name, help, labels, nil)
-}
-
-// Descriptions never change after the start; a const block cannot hold them.
+// GPUs are told apart by UUID alone; everything else about them is in
+// gpuslot_gpu_info. Families never change; a const block cannot hold them.
 var (
 	gpuInfo      = desc("gpu_info", "A GPU of the plan in force; the value is 1.", "gpu", "index", "name", "pci_bus_id", "mode")
 	gpuMemory    = desc("gpu_memory_bytes", "Total memory of the GPU.", "gpu")
@@ -47,24 +37,8 @@ var (
 	olderLayout   = desc("startd_older_layout", "Whether the startd runs with another layout than the plan's and must be restarted.")
 )
 
-func all() []*prometheus.Desc {
-	return []*prometheus.Desc{
-		gpuInfo, gpuMemory, gpuAbsent, gpuAccepting, gpuShares, gpuUsed, gpuPool, gpuBudgeted, gpuVerified, gpuVerifiedT,
-		daemonUp, daemonProof, daemonRestarts, capability, configOK, configTime,
-		applyRounds, applyOK, applyDuration, planTime, olderLayout,
-	}
-}
-
-// Describe sends every description, so that a double registration is noticed.
-func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range slices.Concat(all(), usageDescs()) {
-		ch <- d
-	}
-}
-
-// Collect reads one snapshot.
-func (c collector) Collect(ch chan<- prometheus.Metric) {
-	s, to := c.snapshot(), sink{ch}
+// collect turns a snapshot into series.
+func (s *Snapshot) collect(to *sink) {
 	if !s.ConfigRead.IsZero() {
 		to.gauge(configOK, number(s.ConfigOK))
 		to.gauge(configTime, seconds(s.ConfigRead))
@@ -80,8 +54,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	if s.OlderLayout != nil {
 		to.gauge(olderLayout, number(*s.OlderLayout))
 	}
-	for name, has := range s.Capabilities {
-		to.gauge(capability, number(has), name)
+	for _, name := range slices.Sorted(maps.Keys(s.Capabilities)) {
+		to.gauge(capability, number(s.Capabilities[name]), name)
 	}
 	for _, u := range s.Absent {
 		to.gauge(gpuAbsent, 1, string(u))
@@ -95,25 +69,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	s.Usage.collect(to)
 }
 
-// sink sends metrics.
-type sink struct{ ch chan<- prometheus.Metric }
-
-func (to sink) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	to.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-}
-
-func (to sink) counter(d *prometheus.Desc, v float64, labels ...string) {
-	to.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
-}
-
-// known sends what was measured.
-func (to sink) known(d *prometheus.Desc, t prometheus.ValueType, v gpu.Measured[float64], labels ...string) {
-	if v.Known {
-		to.ch <- prometheus.MustNewConstMetric(d, t, v.Value, labels...)
-	}
-}
-
-func (g GPU) collect(to sink) {
+func (g GPU) collect(to *sink) {
 	u := string(g.UUID)
 	to.gauge(gpuInfo, 1, u, strconv.Itoa(g.Index), g.Name, string(g.PCI), g.Mode)
 	to.gauge(gpuMemory, float64(g.Memory.Bytes()), u)

@@ -79,6 +79,7 @@ const (
 // Metrics are the agent's metrics in a registry of their own.
 type Metrics struct {
 	registry   *prometheus.Registry
+	snapshot   func() Snapshot
 	admissions *prometheus.CounterVec
 	duration   prometheus.Histogram
 	mismatches prometheus.Counter
@@ -94,7 +95,7 @@ type Build struct{ Version, Revision, GoVersion string }
 // New registers everything. Snapshot is called at each scrape and must be quick.
 func New(b Build, snapshot func() Snapshot) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
+		registry: prometheus.NewRegistry(), snapshot: snapshot,
 		admissions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "gpuslot_admissions_total",
 			Help: "Requests for admission, by result (granted, held, requeued, denied) and reason.",
@@ -131,7 +132,7 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	info.Set(1)
-	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, collector{snapshot})
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign)
 	return m
 }
 
@@ -176,5 +177,5 @@ func rule(code int) string {
 // Mismatch counts a slot on which hook and startd disagree.
 func (m *Metrics) Mismatch() { m.mismatches.Inc() }
 
-// Gatherer is the registry.
-func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+// Gatherer has all of them.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return gatherer{m.registry, m.snapshot} }

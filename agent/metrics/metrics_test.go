@@ -43,7 +43,7 @@ func full() Snapshot {
 		ConfigRead: time.Unix(1760000001, 0), ConfigOK: true,
 		Rounds: 12, RoundOK: true, RoundTook: 250 * time.Millisecond, Applied: time.Unix(1760000002, 0),
 		OlderLayout: &older, Capabilities: map[string]bool{"server-status": true, "multi-user": false},
-		Faults: []Fault{{GPU: shared, Reason: "xid-31", Class: "application", Count: 3}, {GPU: shared, Reason: "xid-79", Class: "needs-reset"}},
+		Faults: []Fault{{GPU: shared, Reason: "xid-31", Class: "application", Count: 3}, {GPU: shared, Reason: "xid-79", Class: "broken"}},
 		Usage:  fullUsage(),
 	}
 }
@@ -63,7 +63,7 @@ func newTest(s Snapshot) *Metrics {
 // scrape is what Prometheus sees, without the process's own metrics.
 func scrape(t *testing.T, m *Metrics) string {
 	t.Helper()
-	h, err := m.Handler(func() bool { return true })
+	h, err := m.Handler(Web{Ready: func() bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestDocumentation(t *testing.T) {
 
 func TestPages(t *testing.T) {
 	ready := false
-	h, err := newTest(full()).Handler(func() bool { return ready })
+	h, err := newTest(full()).Handler(Web{Ready: func() bool { return ready }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,5 +186,18 @@ func TestPages(t *testing.T) {
 		if code, _ := get(path); code != http.StatusNotFound {
 			t.Errorf("%s: %d", path, code)
 		}
+	}
+}
+
+// TestProfiles: they are there if they are wanted (TestPages: and else not).
+func TestProfiles(t *testing.T) {
+	h, err := newTest(full()).Handler(Web{Ready: func() bool { return true }, PProf: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/goroutine?debug=1", nil))
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "goroutine profile") {
+		t.Errorf("%d %.80q", w.Code, w.Body.String())
 	}
 }

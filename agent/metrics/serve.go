@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -21,11 +22,20 @@ const (
 	shutdownTimeout = 3 * time.Second
 )
 
-// Serve answers scrapes on a listener until the context ends. WebConfig is an
-// exporter-toolkit configuration file for TLS and basic authentication; empty
-// means plain HTTP. Ready says whether the agent has a plan in force.
-func (m *Metrics) Serve(ctx context.Context, l net.Listener, webConfig string, ready func() bool, log *slog.Logger) error {
-	h, err := m.Handler(ready)
+// Web is what the listener serves besides metrics, and how.
+type Web struct {
+	// Config is an exporter-toolkit configuration file for TLS and basic
+	// authentication; empty means plain HTTP.
+	Config string
+	// Ready says whether the agent has a plan in force.
+	Ready func() bool
+	// PProf serves Go's profiles.
+	PProf bool
+}
+
+// Serve answers scrapes on a listener until the context ends.
+func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Logger) error {
+	h, err := m.Handler(w)
 	if err != nil {
 		return err
 	}
@@ -45,15 +55,16 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, webConfig string, r
 		}
 	})
 	defer stop()
-	err = web.Serve(l, srv, &web.FlagConfig{WebConfigFile: &webConfig}, log)
+	err = web.Serve(l, srv, &web.FlagConfig{WebConfigFile: &w.Config}, log)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return fmt.Errorf("metrics listener on %s: %w", l.Addr(), err)
 }
 
-// Handler serves /metrics, /-/healthy, /-/ready and a landing page.
-func (m *Metrics) Handler(ready func() bool) (http.Handler, error) {
+// Handler serves /metrics, /-/healthy, /-/ready, a landing page and, if it is
+// wanted, /debug/pprof/.
+func (m *Metrics) Handler(w Web) (http.Handler, error) {
 	landing, err := web.NewLandingPage(web.LandingConfig{
 		Name:        "gpuslotd",
 		Description: "Shares NVIDIA GPUs among HTCondor jobs",
@@ -65,18 +76,31 @@ func (m *Metrics) Handler(ready func() bool) (http.Handler, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", landing)
-	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorHandling:       promhttp.ContinueOnError,
+	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError,
+		// A time-out here would end nothing and keep a copy of every reply; the
+		// server's own bounds the client.
 		MaxRequestsInFlight: 4,
-		Timeout:             requestTimeout / 2,
 	})))
-	mux.HandleFunc("/-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "gpuslotd is healthy.") })
-	mux.HandleFunc("/-/ready", func(w http.ResponseWriter, _ *http.Request) {
-		if !ready() {
-			http.Error(w, "gpuslotd has no plan in force yet.", http.StatusServiceUnavailable)
+	mux.HandleFunc("/-/healthy", func(reply http.ResponseWriter, _ *http.Request) { fmt.Fprintln(reply, "gpuslotd is healthy.") })
+	mux.HandleFunc("/-/ready", func(reply http.ResponseWriter, _ *http.Request) {
+		if !w.Ready() {
+			http.Error(reply, "gpuslotd has no plan in force yet.", http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, "gpuslotd is ready.")
+		fmt.Fprintln(reply, "gpuslotd is ready.")
 	})
+	if w.PProf {
+		profile(mux)
+	}
 	return mux, nil
+}
+
+// profile serves what net/http/pprof puts on a mux that this program never serves.
+func profile(mux *http.ServeMux) {
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }

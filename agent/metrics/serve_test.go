@@ -31,7 +31,7 @@ func TestServe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- newTest(full()).Serve(ctx, l, web, func() bool { return true }, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		done <- newTest(full()).Serve(ctx, l, Web{Config: web, Ready: func() bool { return true }}, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	}()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	get := func(password string) int {
@@ -71,7 +71,7 @@ func TestServeRefusesABrokenWebConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := newTest(full()).Serve(t.Context(), l, web, func() bool { return true }, slog.New(slog.NewTextHandler(io.Discard, nil))); err == nil {
+	if err := newTest(full()).Serve(t.Context(), l, Web{Config: web, Ready: func() bool { return true }}, slog.New(slog.NewTextHandler(io.Discard, nil))); err == nil {
 		t.Error("served without the protection that was asked for")
 	}
 }

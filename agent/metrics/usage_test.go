@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -183,5 +187,58 @@ func TestJobIsNamedOnce(t *testing.T) {
 	}
 	if told == 0 {
 		t.Error("slot_info does not tell of the job")
+	}
+}
+
+// TestConsistency: what the gatherer passes by the registry is what a registry
+// would let pass: no series twice, no family of two types.
+func TestConsistency(t *testing.T) {
+	for name, s := range map[string]Snapshot{"full": full(), "busy": busy(48), "empty": {}} {
+		if _, err := (prometheus.Gatherers{newTest(s).Gatherer()}).Gather(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	twice := full()
+	twice.Usage.Slots = append(twice.Usage.Slots, twice.Usage.Slots[0])
+	if _, err := (prometheus.Gatherers{newTest(twice).Gatherer()}).Gather(); err == nil {
+		t.Error("a slot that is there twice goes unnoticed, so this test shows nothing")
+	}
+}
+
+// TestStrangeNames: whatever a job calls itself, the exposition stays one.
+func TestStrangeNames(t *testing.T) {
+	s := full()
+	s.Usage.Slots[0].Labels = JobLabels{ID: "1\xff", User: "a\"b\\c\nd{} 1"}
+	got := scrape(t, newTest(s))
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(got))
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]string{}
+	for _, l := range families["gpuslot_slot_info"].GetMetric()[0].GetLabel() {
+		labels[l.GetName()] = l.GetValue()
+	}
+	if labels["user"] != s.Usage.Slots[0].Labels.User || labels["job_id"] != "1\uFFFD" {
+		t.Errorf("they become %q", labels)
+	}
+}
+
+// TestScrapeIsLinear: twice the slots cost at most about twice as much memory.
+func TestScrapeIsLinear(t *testing.T) {
+	cost := func(slots int) float64 {
+		g := newTest(busy(slots)).Gatherer()
+		return testing.AllocsPerRun(3, func() {
+			if _, err := g.Gather(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	none, some, twice := cost(0), cost(24), cost(48)
+	if more := (twice - some) / (some - none); more > 1.2 {
+		t.Errorf("allocations: %v without slots, %v with 24 on each GPU, %v with 48: %v", none, some, twice, more)
+	}
+	if perSlot := (twice - none) / (16 * 48); perSlot > 6 {
+		t.Errorf("%.1f allocations for each slot", perSlot)
 	}
 }

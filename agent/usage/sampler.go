@@ -90,6 +90,9 @@ func (s *Sampler) Run(ctx context.Context) {
 	}
 }
 
+// Pace changes the interval. Only the loop that calls Round may.
+func (s *Sampler) Pace(interval time.Duration) { s.options.Interval = interval }
+
 // booked are the bookings by device.
 type booked map[Device][]Booking
 

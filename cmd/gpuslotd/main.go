@@ -127,6 +127,9 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		if o.Listener, err = unixListener(sockets.Listeners(socketName)); err != nil {
 			return err
 		}
+		if o.Metrics, err = metricsListener(sockets.Listeners(metricsName)); err != nil {
+			return err
+		}
 	}
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
@@ -157,6 +160,19 @@ func unixListener(ls []net.Listener) (*net.UnixListener, error) {
 		return nil, errors.New("systemd handed over something else than one unix socket: compare gpuslotd.socket with the packaged one")
 	}
 	return l, nil
+}
+
+// metricsName is FileDescriptorName= in a site's own socket unit for scrapes.
+const metricsName = "metrics"
+
+func metricsListener(ls []net.Listener) (net.Listener, error) {
+	switch len(ls) {
+	case 0:
+		return nil, nil
+	case 1:
+		return ls[0], nil
+	}
+	return nil, errors.New("systemd handed over several sockets named metrics: write one ListenStream= into that unit")
 }
 
 // units runs control daemons as gpuslot-mps@<uuid>.service, whose pipe

@@ -1,0 +1,168 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// staleAfter is how many sampling intervals old a value may be that is shown.
+const staleAfter = 3
+
+// usageNow is what GPUs and slots use now, and how the agent's sources do.
+func (a *Agent) usageNow(v *view, now time.Time) metrics.Usage {
+	snap := &usage.Snapshot{}
+	if a.sampler != nil {
+		snap = a.sampler.Snapshot()
+	}
+	out := usageOf(snap, a.books.all(), v.config, now)
+	if startd, ok := a.startdSays.Load().source(); ok {
+		out.Sources = append(out.Sources, startd)
+	}
+	return out
+}
+
+// usageOf is what the last samples and the books say of GPUs and slots, for
+// Prometheus. Samples that are too old by now are left out, whatever holds up
+// their loop; the books are the agent's own and stay.
+func usageOf(snap *usage.Snapshot, running []Running, c config.Config, now time.Time) metrics.Usage {
+	longest := staleAfter * c.Usage.Interval
+	out := metrics.Usage{Sampled: snap.At, Sources: sourcesOf(snap, longest, now)}
+	fresh := make(map[usage.Device]bool, len(snap.Devices))
+	for _, d := range snap.Devices {
+		if now.Sub(d.At) <= longest {
+			fresh[d.Device] = true
+			out.Devices = append(out.Devices, d)
+		}
+	}
+	for _, s := range snap.Counters {
+		if fresh[s.Device] {
+			out.Counters = append(out.Counters, s)
+		}
+	}
+	out.Slots = slotsOf(snap, fresh, running, c.Metrics.JobLabels)
+	return out
+}
+
+// sourcesOf is how the readings go. One that nobody has made lately does not.
+func sourcesOf(snap *usage.Snapshot, longest time.Duration, now time.Time) []metrics.Source {
+	var out []metrics.Source
+	for _, h := range snap.Sources {
+		out = append(out, metrics.Source{
+			Name: h.Source, Up: h.Err == nil && now.Sub(snap.At) <= longest,
+			Took: gpu.Known(h.Took), Succeeded: h.Succeeded, Failures: gpu.Known(h.Failures),
+		})
+	}
+	return out
+}
+
+// startdSource is how the questions to the startd go; not ok before the first.
+func (s *seen) source() (source metrics.Source, ok bool) {
+	source = metrics.Source{Name: "startd", Up: s.err == nil}
+	if s.err == nil {
+		source.Succeeded = s.at
+	}
+	return source, !s.at.IsZero()
+}
+
+// nameOn is a slot by its name alone, on one device.
+type nameOn struct {
+	slot   string
+	device usage.Device
+}
+
+// slotsOf joins what was sampled with what was booked. A slot appears once on a
+// device, although the job before may still be leaving it: what both hold adds
+// up, and the later one gives the rest.
+func slotsOf(snap *usage.Snapshot, fresh map[usage.Device]bool, running []Running, tell config.JobLabels) []metrics.Slot {
+	out := make([]metrics.Slot, 0, len(running))
+	place := make(map[nameOn]int, len(running))
+	at := func(k usage.SlotKey, d usage.Device) (s *metrics.Slot, known bool) {
+		n := nameOn{k.Slot, d}
+		i, known := place[n]
+		if !known {
+			i = len(out)
+			place[n], out = i, append(out, metrics.Slot{Usage: usage.SlotUsage{Slot: k, Device: d, Method: usage.MethodNone}})
+		}
+		return &out[i], known
+	}
+	for _, u := range snap.Slots {
+		if !fresh[u.Device] {
+			continue
+		}
+		if s, known := at(u.Slot, u.Device); known {
+			s.Usage = both(s.Usage, u)
+		} else {
+			s.Usage = u
+		}
+	}
+	for _, r := range running {
+		s, _ := at(slotKey(r.Starter), deviceOf(snap, r.GPU))
+		if r.Since.Before(s.Admitted) {
+			continue // the job before
+		}
+		s.Budget, s.Admitted, s.Labels = gpu.Known(gpu.Bytes(r.Budget.Bytes())), r.Since, labelsOf(r, tell)
+	}
+	return out
+}
+
+// both is one slot with two jobs: one goes, the later one comes.
+func both(before, now usage.SlotUsage) usage.SlotUsage {
+	now.Processes += before.Processes
+	now.Memory = gpu.Measured[gpu.Bytes]{Value: now.Memory.Value + before.Memory.Value, Known: now.Memory.Known && before.Memory.Known}
+	return now
+}
+
+// deviceOf is a booked GPU or MIG device in the words of package usage.
+func deviceOf(snap *usage.Snapshot, u gpu.UUID) usage.Device {
+	if u.IsMIG() {
+		if i := slices.IndexFunc(snap.Devices, func(d usage.DeviceUsage) bool { return d.MIG == u }); i >= 0 {
+			return snap.Devices[i].Device
+		}
+	}
+	return usage.Device{GPU: u}
+}
+
+// labelsOf is what the site lets be told of a job.
+func labelsOf(r Running, tell config.JobLabels) metrics.JobLabels {
+	switch tell {
+	case config.JobLabelsJob:
+		return metrics.JobLabels{ID: clip(r.Job), VO: clip(r.VO)}
+	case config.JobLabelsJobAndUser:
+		return metrics.JobLabels{ID: clip(r.Job), VO: clip(r.VO), User: clip(r.Owner), Group: clip(r.Group)}
+	}
+	return metrics.JobLabels{}
+}
+
+// criticalXIDs are those after which nobody computes there before somebody
+// has done something. They are counted from 0 on: an increase from nothing is none
+// to Prometheus.
+var criticalXIDs = []int{48, 62, 64, 74, 79, 95, 119, 120}
+
+// faultsOf are the counters of the GPUs' events.
+func faultsOf(gpus []plan.GPU, counted []Faults) []metrics.Fault {
+	type key struct {
+		gpu    gpu.UUID
+		reason string
+	}
+	seen := map[key]bool{}
+	var out []metrics.Fault
+	for _, f := range counted {
+		seen[key{f.GPU, f.Reason}] = true
+		out = append(out, metrics.Fault{GPU: f.GPU, Reason: f.Reason, Class: string(f.Class), Count: f.Count})
+	}
+	for _, g := range gpus {
+		for _, n := range criticalXIDs {
+			if reason := fmt.Sprintf("xid-%d", n); !seen[key{g.UUID, reason}] {
+				out = append(out, metrics.Fault{GPU: g.UUID, Reason: reason, Class: string(gpu.XIDByNumber(n).Class)})
+			}
+		}
+	}
+	return out
+}
