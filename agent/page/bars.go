@@ -62,7 +62,7 @@ func colour(i int) string { return fmt.Sprintf("c%d", i%colours) }
 // memoryBar is a device's VRAM by slot.
 func memoryBar(d Device) bar {
 	if !d.memory().Known {
-		return bar{Label: "VRAM in use is not known"}
+		return bar{Label: "not known"}
 	}
 	total := float64(d.Total.Value)
 	part := func(b gpu.Bytes) float64 { return float64(b) / total }
@@ -81,7 +81,11 @@ func memoryBar(d Device) bar {
 	if d.Used.Value > slots {
 		s.put(part(d.Used.Value-slots), "rest", "MPS servers and the driver: "+size(d.Used.Value-slots))
 	}
-	return bar{Rects: s.rects, Label: fmt.Sprintf("%s of %s VRAM in use, %s", size(d.Used.Value), size(d.Total.Value), percent(d.memory().Value))}
+	text := fmt.Sprintf("%s in use, %s", of(d.Used.Value, d.Total.Value), percent(d.memory().Value))
+	if d.Unowned.Value > 0 {
+		text += ", " + size(d.Unowned.Value) + " in no slot"
+	}
+	return bar{Rects: s.rects, Label: text}
 }
 
 // activityBar is a device's SM time by slot: the estimates, and what nobody
@@ -89,9 +93,9 @@ func memoryBar(d Device) bar {
 func activityBar(d Device) bar {
 	if !d.Activity.Known {
 		if !d.KernelTime.Known {
-			return bar{Label: "SM time is not known"}
+			return bar{Label: "not known"}
 		}
-		text := "at most " + percent(d.KernelTime.Value) + " of SM time: a kernel ran so long, and nothing tells how many SMs it used"
+		text := "at most " + percent(d.KernelTime.Value) + ": a kernel ran so long, and nothing tells on how many SMs"
 		return bar{Rects: []rect{{"maybe", text, 0, min(d.KernelTime.Value, 1)}}, Label: text}
 	}
 	var s stack
@@ -103,7 +107,7 @@ func activityBar(d Device) bar {
 		}
 	}
 	s.put(d.Activity.Value-slots, "rest", "of no slot: "+percent(d.Activity.Value-slots))
-	return bar{Rects: s.rects, Label: percent(d.Activity.Value) + " of SM time"}
+	return bar{Rects: s.rects, Label: percent(d.Activity.Value) + " of the SMs' time"}
 }
 
 // budgetBar is a slot's VRAM in its budget.
@@ -121,7 +125,7 @@ func budgetBar(i int, s Slot) bar {
 	}
 	var out stack
 	out.put(part, class, "")
-	return bar{Rects: out.rects, Label: size(s.Memory.Value) + " of " + size(s.Budget)}
+	return bar{Rects: out.rects, Label: of(s.Memory.Value, s.Budget)}
 }
 
 // bandBar is a slot's SM time: certain up to the lower bound, possible up to
@@ -129,10 +133,10 @@ func budgetBar(i int, s Slot) bar {
 func bandBar(i int, s Slot) bar {
 	b := bar{Label: band(s)}
 	if s.Lower.Known {
-		b.Rects = append(b.Rects, rect{colour(i), "certain", 0, min(s.Lower.Value, 1)})
+		b.Rects = append(b.Rects, rect{colour(i), "", 0, min(s.Lower.Value, 1)})
 	}
 	if s.Upper.Known {
-		b.Rects = append(b.Rects, rect{"maybe " + colour(i), "possible", s.Lower.Value, min(s.Upper.Value, 1)})
+		b.Rects = append(b.Rects, rect{"maybe " + colour(i), "", s.Lower.Value, min(s.Upper.Value, 1)})
 	}
 	if s.Estimate.Known {
 		b.Mark = number(min(s.Estimate.Value, 1) * width)
@@ -164,4 +168,12 @@ func size(b gpu.Bytes) string {
 		return fmt.Sprintf("%d MiB", b>>20)
 	}
 	return fmt.Sprintf("%.1f GiB", float64(b)/(1<<30))
+}
+
+// of is a part of an amount.
+func of(part, all gpu.Bytes) string {
+	if all < 1<<30 {
+		return fmt.Sprintf("%d of %d MiB", part>>20, all>>20)
+	}
+	return fmt.Sprintf("%.1f of %.1f GiB", float64(part)/(1<<30), float64(all)/(1<<30))
 }

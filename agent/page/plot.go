@@ -11,9 +11,9 @@ type plot struct {
 	Title string
 	// Path is the line, Area what is below it.
 	Path, Area string
-	// Top is the upper end of the axis, Now the last point.
-	Top, Now string
-	Label    string
+	// Now is the last point.
+	Now   string
+	Label string
 }
 
 // plotHeight is in the plot's own units; one point is one unit wide.
@@ -22,7 +22,7 @@ const plotHeight = 40
 // draw makes a plot whose axis begins at 0. Unknown points are gaps.
 func draw(title string, s series, top float64, text func(float64) string) plot {
 	var line, area strings.Builder
-	begin, least, most, now := -1, math.Inf(1), math.Inf(-1), "not known"
+	begin, least, most, now := -1, math.Inf(1), math.Inf(-1), "–"
 	for i, v := range s {
 		if !v.Known {
 			if begin >= 0 {
@@ -42,13 +42,13 @@ func draw(title string, s series, top float64, text func(float64) string) plot {
 		}
 		least, most, now = min(least, v.Value), max(most, v.Value), text(v.Value)
 	}
-	p := plot{Title: title, Top: text(top), Now: now, Label: title + " in the last hour: not known"}
+	p := plot{Title: title, Now: now, Label: title + " in the last hour: not known"}
 	if begin >= 0 {
 		closeArea(&area, begin, points-1)
 	}
 	p.Path, p.Area = line.String(), area.String()
 	if most >= least {
-		p.Label = fmt.Sprintf("%s in the last hour: %s to %s, last %s", title, text(least), text(most), now)
+		p.Label = fmt.Sprintf("%s in the last hour: %s to %s, last %s; the axis ends at %s", title, text(least), text(most), now, text(top))
 	}
 	return p
 }

@@ -124,7 +124,7 @@ func viewOfGPU(g GPU, h *History) gpuView {
 	if !g.Activity.Known && g.KernelTime.Known {
 		title = "any kernel"
 	}
-	v.Plots = []plot{draw("VRAM", memory, 1, percent), draw(title, activity, 1, percent), draw("power", power, roof(power), watts)}
+	v.Plots = []plot{draw("VRAM", memory, 1, percent), draw(title, activity, 1, percent), draw("power to "+watts(roof(power)), power, roof(power), watts)}
 	return v
 }
 
