@@ -44,7 +44,7 @@ type Options struct {
 	// Alarms tell what happens to the GPUs; nil if nobody can.
 	Alarms Alarms
 	// CUDA starts a CUDA client that verifies a GPU; nil if there are no GPUs.
-	CUDA func(cuda.Order) (CUDAClient, error)
+	CUDA func(context.Context, cuda.Order) (CUDAClient, error)
 	// KernelLog names the processes of XIDs; empty if it is not to be read.
 	KernelLog string
 	// Startd is HTCondor.

@@ -121,7 +121,7 @@ func orderOf(g *plan.GPU, who persona, grant *api.Grant) cuda.Order {
 func (a *Agent) tryClient(ctx context.Context, v *view, g *plan.GPU, who persona, grant *api.Grant) clientTrial {
 	begin := time.Now()
 	t := clientTrial{gpu: g.UUID, who: who, limit: g.DefaultRequest, order: orderOf(g, who, grant), patience: a.verifier.patience}
-	c, err := a.verifier.start(t.order)
+	c, err := a.verifier.start(ctx, t.order)
 	if err != nil {
 		t.startErr = err
 		return t

@@ -107,7 +107,7 @@ func TestVerifyBacksOff(t *testing.T) {
 			t.Errorf("reason = %q", why)
 		}
 		ta.daemons.kill(uuid(0), true) // what was said of the last one no longer counts
-		f.unlimited = false
+		f.mend()
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if why := ta.reason(0); why != "" {

@@ -127,9 +127,9 @@ func (s *simulated) start(text string) {
 
 // client starts this binary with a job's environment, and what it takes to live
 // on the simulated node.
-func (s *simulated) client(o cuda.Order) (CUDAClient, error) {
+func (s *simulated) client(ctx context.Context, o cuda.Order) (CUDAClient, error) {
 	o.Environment = append(s.environment(slices.Clone(o.Environment)), clientMark+"=1", "GPUSLOT_SIM_STATE="+s.node.State, "LD_LIBRARY_PATH="+s.programs)
-	return cuda.Start("/proc/self/exe", []string{"-test.run=^TestCUDAClient$"}, o)
+	return cuda.Start(ctx, "/proc/self/exe", []string{"-test.run=^TestCUDAClient$"}, o)
 }
 
 func (s *simulated) simgpu(args ...string) string {

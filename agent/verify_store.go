@@ -51,7 +51,7 @@ type retry struct {
 // verifier holds the results of verifications, and lets one run at a time: a
 // client costs seconds of all its GPU's time, and the CPUs belong to jobs.
 type verifier struct {
-	start func(cuda.Order) (CUDAClient, error)
+	start func(context.Context, cuda.Order) (CUDAClient, error)
 	// patience is how long a client may take, hears how long START is given.
 	patience, hears time.Duration
 	turn            chan struct{}
@@ -67,7 +67,7 @@ type verifier struct {
 // driver initialises the GPU anew, and then the MPS server starts.
 const verifyPatience = 30 * time.Second
 
-func newVerifier(start func(cuda.Order) (CUDAClient, error)) *verifier {
+func newVerifier(start func(context.Context, cuda.Order) (CUDAClient, error)) *verifier {
 	return &verifier{start: start, patience: verifyPatience, hears: startHears, turn: make(chan struct{}, 1), by: map[gpu.UUID]verified{}, retry: map[gpu.UUID]retry{}}
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -23,13 +24,22 @@ type fakeCUDA struct {
 	// beside: it does not attach. unlimited: no limit holds. hangs: cuInit does
 	// not return. refuse: there is no client.
 	beside, unlimited, hangs bool
-	refuse                   error
+	// hangsIn: it hangs when it has attached.
+	hangsIn bool
+	refuse  error
 	// during is called while a client runs.
 	during func()
 
 	mu     sync.Mutex
 	orders []cuda.Order
 	alive  int
+}
+
+// mend lets limits hold from now on.
+func (f *fakeCUDA) mend() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unlimited = false
 }
 
 type fakeClient struct {
@@ -46,20 +56,21 @@ const (
 	nobodysUID = 65534
 )
 
-func (f *fakeCUDA) start(o cuda.Order) (CUDAClient, error) {
+func (f *fakeCUDA) start(_ context.Context, o cuda.Order) (CUDAClient, error) {
 	if f.refuse != nil {
 		return nil, f.refuse
 	}
 	f.mu.Lock()
 	f.orders = append(f.orders, o)
 	f.alive++
+	unlimited := f.unlimited
 	f.mu.Unlock()
 	c := &fakeClient{f: f, tried: make(chan struct{}), gpu: gpu.UUID(valueOf(o, "CUDA_VISIBLE_DEVICES"))}
 	if f.during != nil {
 		f.during()
 	}
 	c.r.In = cuda.StepInit
-	if f.hangs {
+	if f.hangs && !f.hangsIn {
 		return c, nil
 	}
 	if !f.beside {
@@ -68,13 +79,17 @@ func (f *fakeCUDA) start(o cuda.Order) (CUDAClient, error) {
 			d.servers = []mps.Server{{Process: mps.Process{PID: serverPID, Started: 1}, UID: nobodysUID, Status: mps.Active, Clients: []int{clientPID}}}
 		})
 	}
+	if f.hangs {
+		c.r.In = cuda.StepBelow
+		return c, nil
+	}
 	devices, version, free := 1, 12040, gpu.Bytes(1<<30)
 	c.r = cuda.Report{Tried: true, CUDA: &version, Devices: &devices, Free: &free, Total: &free}
 	for _, name := range []string{cuda.StepLoad, cuda.StepInit, cuda.StepCount, cuda.StepContext, cuda.StepInfo, cuda.StepBelow, cuda.StepFree} {
 		c.r.Steps = append(c.r.Steps, cuda.Step{Name: name, Result: "CUDA_SUCCESS"})
 	}
 	above := cuda.Step{Name: cuda.StepAbove, Code: cuda.OutOfMemory, Result: "CUDA_ERROR_OUT_OF_MEMORY"}
-	if f.unlimited || f.beside {
+	if unlimited || f.beside {
 		above = cuda.Step{Name: cuda.StepAbove, Result: "CUDA_SUCCESS"}
 	}
 	c.r.Steps = append(c.r.Steps, above)
@@ -314,4 +329,25 @@ func TestVerifyUnderADeadAgent(t *testing.T) {
 			t.Errorf("closed: %s", why)
 		}
 	})
+}
+
+// TestVerifyEndsAHangingClient: one that is in leaves as an MPS client first,
+// so that its end harms nobody.
+func TestVerifyEndsAHangingClient(t *testing.T) {
+	for in, want := range map[bool]int{true: 1, false: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			ta, f := verifying(t, 1, "")
+			f.hangs, f.hangsIn = true, in
+			ended := 0
+			ta.daemons.happens = func(what string) {
+				if what == "end [777]" {
+					ended++
+				}
+			}
+			if v := ta.verifyOne(0); v.OK || !strings.Contains(v.Text, "did not return within 30s") || ended != want {
+				t.Errorf("in %t: %+v, ended %d times", in, v, ended)
+			}
+			ta.nothingLeft(f)
+		})
+	}
 }

@@ -144,8 +144,8 @@ const clientVerb = "cuda-client"
 
 // startClient runs this very program as a client, also where the file was
 // replaced meanwhile or lies where the client's account cannot look.
-func startClient(o cuda.Order) (agent.CUDAClient, error) {
-	return cuda.Start("/proc/self/exe", []string{clientVerb}, o)
+func startClient(ctx context.Context, o cuda.Order) (agent.CUDAClient, error) {
+	return cuda.Start(ctx, "/proc/self/exe", []string{clientVerb}, o)
 }
 
 // socketName is FileDescriptorName= in gpuslotd.socket.

@@ -118,7 +118,7 @@ func (n *gpuNode) start(o cuda.Order) *cuda.Client {
 	if o.Below == 0 {
 		o.Below, o.Above = 1024, 4097
 	}
-	c, err := cuda.Start("/proc/self/exe", []string{verb}, o)
+	c, err := cuda.Start(n.t.Context(), "/proc/self/exe", []string{verb}, o)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,10 +29,10 @@ type Client struct {
 
 // Start runs program as a client; its arguments are args and then those that
 // Main reads. Program may be /proc/self/exe, which another account can run
-// wherever the file lies. The client ends with its parent.
-func Start(program string, args []string, o Order) (*Client, error) {
+// wherever the file lies. The client ends with its parent, and with the context.
+func Start(ctx context.Context, program string, args []string, o Order) (*Client, error) {
 	c := &Client{tried: make(chan struct{}), ended: make(chan struct{})}
-	c.cmd = exec.Command(program, append(args[:len(args):len(args)], arguments(o)...)...)
+	c.cmd = exec.CommandContext(ctx, program, append(args[:len(args):len(args)], arguments(o)...)...)
 	c.cmd.Dir, c.cmd.Env = "/", append([]string{}, o.Environment...)
 	if o.Account != nil {
 		c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: o.Account.UID, Gid: o.Account.GID}}
