@@ -38,6 +38,14 @@ func TestOpenAfterVerify(t *testing.T) {
 			ta.apply(false)
 			ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = nil })
 		}, "not verified yet: its MPS server met a fatal GPU error"},
+		{"a fault, then another agent", func(ta *testAgent) {
+			ta.daemons.change(uuid(0), func(d *fakeDaemon) {
+				d.servers = []mps.Server{{Process: mps.Process{PID: 5}, Status: mps.Faulted}}
+			})
+			ta.apply(false)
+			ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = nil })
+			ta.restart()
+		}, "not verified yet: its MPS server met a fatal GPU error"},
 		{"an event", func(ta *testAgent) {
 			ta.troubles.Event(gpu.Event{GPU: uuid(0), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
 			ta.apply(false)
