@@ -17,6 +17,11 @@ func PlanDemand(c *Catalogue, gpus []GPU, demand []Demand) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+	return planBoards(bs, demand)
+}
+
+// planBoards plans within the layouts that each board has.
+func planBoards(bs []board, demand []Demand) (Plan, error) {
 	needs, err := gather(bs, demand)
 	if err != nil {
 		return Plan{}, err

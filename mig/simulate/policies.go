@@ -1,0 +1,199 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpuslot/gpuslot/mig"
+)
+
+// Layout is a static layout: each GPU has it for ever. Text is what
+// mig.Chip.ParseWant reads; Title stands for it in tables if not empty.
+type Layout struct{ Text, Title string }
+
+// Name is the layout.
+func (l Layout) Name() string {
+	if l.Title != "" {
+		return l.Title
+	}
+	return "static " + l.Text
+}
+
+func (l Layout) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
+	want, err := n.Chip.ParseWant(l.Text)
+	if err != nil {
+		return nil, nil, err
+	}
+	plan, err := mig.PlanWant(c, mig.GPU{Chip: n.Chip}, want)
+	if err != nil {
+		return nil, nil, err
+	}
+	return still{}, slices.Repeat([]mig.Layout{plan.GPUs[0].Layout}, n.GPUs), nil
+}
+
+// still never changes anything.
+type still struct{}
+
+func (still) takes(*world, int, *instance, *class) bool { return true }
+func (still) decide(*world) error                       { return nil }
+func (still) wake(*world) (time.Duration, bool)         { return 0, false }
+
+// Reflash gives a whole GPU another layout when it has no job and some wait
+// that nothing on the node serves: the way of tools that know only the GPU. Each GPU begins
+// with the layout for the first jobs.
+type Reflash struct {
+	// DrainAfter is how long a job waits before a GPU takes no new jobs for its
+	// sake; 0: never, the GPU has to become idle by itself.
+	DrainAfter time.Duration
+}
+
+// Name tells when it happens.
+func (r Reflash) Name() string {
+	if r.DrainAfter > 0 {
+		return fmt.Sprintf("drain after %s, reflash the GPU", short(r.DrainAfter))
+	}
+	return "reflash the GPU when idle"
+}
+
+func (r Reflash) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
+	ls, err := c.Layouts(n.Chip)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &reflasher{after: r.DrainAfter, draining: -1}
+	seen := map[string]bool{}
+	for l := range ls.Maximal() {
+		if name := countsOf(n.Chip, l); !seen[name] {
+			seen[name], d.layouts = true, append(d.layouts, l)
+		}
+	}
+	return d, make([]mig.Layout, n.GPUs), nil
+}
+
+type reflasher struct {
+	after    time.Duration
+	layouts  []mig.Layout
+	draining int // GPU, -1: none
+}
+
+func (d *reflasher) takes(_ *world, g int, _ *instance, _ *class) bool { return g != d.draining }
+
+func (d *reflasher) decide(w *world) error {
+	if d.draining >= 0 && !d.stuck(w, d.after) {
+		d.draining = -1
+	}
+	for g := range w.gpus {
+		if w.gpus[g].changing > w.now || w.busy(g) || !d.stuck(w, 0) {
+			continue
+		}
+		w.change(g, d.best(w), w.node.Reset)
+		if g == d.draining {
+			d.draining = -1
+		}
+	}
+	if d.after > 0 && d.draining < 0 && d.stuck(w, d.after) {
+		d.draining = w.leastBusy()
+	}
+	return nil
+}
+
+// wake at the time when the oldest job has waited long enough.
+func (d *reflasher) wake(w *world) (at time.Duration, ok bool) {
+	for _, c := range w.classes {
+		if len(c.waiting) > 0 && d.after > 0 {
+			if t := w.jobs[c.waiting[0]].arrival + d.after; t > w.now && (!ok || t < at) {
+				at, ok = t, true
+			}
+		}
+	}
+	return at, ok
+}
+
+// stuck: a job has waited for so long, and no instance of the node would serve it.
+func (d *reflasher) stuck(w *world, after time.Duration) bool {
+	return slices.ContainsFunc(w.classes, func(c *class) bool {
+		return len(c.waiting) > 0 && w.now-w.jobs[c.waiting[0]].arrival >= after && !w.serves(c)
+	})
+}
+
+// oldest is the class of the job that has waited longest for an instance that
+// the node does not have.
+func (d *reflasher) oldest(w *world) (first *class) {
+	for _, c := range w.classes {
+		if len(c.waiting) > 0 && !w.serves(c) && (first == nil || c.waiting[0] < first.waiting[0]) {
+			first = c
+		}
+	}
+	return first
+}
+
+// best is the full layout that serves the oldest job that nothing serves now,
+// and beside it most slices of what waits, then most jobs.
+func (d *reflasher) best(w *world) mig.Layout {
+	var best mig.Layout
+	worth := [2]int{-1, -1}
+	oldest := d.oldest(w)
+	for _, l := range d.layouts {
+		if !slices.ContainsFunc(l, func(at mig.Place) bool { return at.Profile == oldest.profile.ID }) {
+			continue
+		}
+		var v [2]int
+		for _, c := range w.classes {
+			n := 0
+			for _, at := range l {
+				if at.Profile == c.profile.ID {
+					n++
+				}
+			}
+			n = min(n, len(c.waiting))
+			v[0] += n * c.profile.Slices
+			v[1] += n
+		}
+		if v[0] > worth[0] || v[0] == worth[0] && v[1] > worth[1] {
+			best, worth = l, v
+		}
+	}
+	return best
+}
+
+// serves tells whether the node has an instance for a class, in use or not.
+func (w *world) serves(c *class) bool {
+	for g := range w.gpus {
+		for _, in := range w.gpus[g].instances {
+			if c.uses(in.profile) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *world) busy(g int) bool {
+	return slices.ContainsFunc(w.gpus[g].instances, func(in *instance) bool { return in.job >= 0 })
+}
+
+func (w *world) layout(g int) mig.Layout {
+	var l mig.Layout
+	for _, in := range w.gpus[g].instances {
+		l = append(l, in.place)
+	}
+	return mig.NewLayout(l...)
+}
+
+// leastBusy is the GPU with the fewest slices in use.
+func (w *world) leastBusy() int {
+	best, least := 0, -1
+	for g := range w.gpus {
+		n := 0
+		for _, in := range w.gpus[g].instances {
+			if in.job >= 0 {
+				n += in.profile.Slices
+			}
+		}
+		if least < 0 || n < least {
+			best, least = g, n
+		}
+	}
+	return best
+}
