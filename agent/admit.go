@@ -54,6 +54,8 @@ type Health struct {
 	// Watched: the memory of its processes is being read, and jobs over their
 	// budgets are held.
 	Watched bool
+	// CgroupLimits: the cgroups of its jobs get limits, as far as is known.
+	CgroupLimits bool
 }
 
 // Reason says why a GPU with this health takes no jobs; empty if it does.

@@ -64,8 +64,11 @@ type Options struct {
 	// MemoryLimits says whether the driver's NVML can hold a cgroup's VRAM to a
 	// limit, and whether that is known; nil if NVML is not in use.
 	MemoryLimits func() (has, known bool)
+	// Cgroups sets such limits; nil if nothing can.
+	Cgroups CgroupMemory
 
 	// For tests.
+	cgroupRoot      string
 	proc            string
 	sys             string
 	probe           func(ctx context.Context, program string) (mps.Capabilities, error)
@@ -112,6 +115,7 @@ type Agent struct {
 	probe        func(ctx context.Context, program string) (mps.Capabilities, error)
 	memoryLimits func() (has, known bool)
 	sys          string
+	cgroups      *cgroups
 
 	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.

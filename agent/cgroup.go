@@ -1,6 +1,159 @@
 package agent
 
-// This file and its neighbours cgroup_*.go hold the VRAM of a job on a shared
-// GPU to its budget by the driver itself (R615 on): a limit on the cgroup that
-// the job's processes are in, set as soon as the first of them is seen, cleared
-// before HTCondor removes the cgroup, and repaired where it went first.
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// This file and its neighbours cgroup_*.go let the driver itself hold the VRAM
+// of a job on a shared GPU to its budget (R615 on): by a limit on the cgroup of
+// the job, set as soon as the first process of the job is there, its
+// reservation given back before HTCondor removes the cgroup, and repaired where
+// the cgroup went first. What is decided stands here; cgroup_keep.go does it.
+
+// CgroupMemory is the driver's hold on the VRAM of cgroups; nvml.Library is the
+// real one. Errors match gpu.ErrNoCgroup and gpu.ErrNoMemoryLimits.
+type CgroupMemory interface {
+	// SetMemoryLimits limits a cgroup, named by its full path, on one GPU.
+	SetMemoryLimits(ctx context.Context, u gpu.UUID, cgroup string, soft, hard gpu.Bytes) error
+	// MemoryLimits reads its limits and its use.
+	MemoryLimits(ctx context.Context, u gpu.UUID, cgroup string) (gpu.MemoryLimits, error)
+}
+
+// reservation is what the driver was told to hold for one job.
+type reservation struct {
+	GPU     gpu.UUID `json:"gpu"`
+	Starter Starter  `json:"starter"`
+	Job     string   `json:"job,omitempty"`
+	// Hard is the job's budget. Soft is what the driver keeps for the job, at its
+	// cgroup and at every one above: the budget, too, and 0 from the job's end on.
+	Hard gpu.MiB `json:"hard_mib"`
+	Soft gpu.MiB `json:"soft_mib"`
+	// Path is the job's cgroup and those above it, without the root.
+	Path []cgroupDir `json:"path"`
+}
+
+// cgroup is the job's.
+func (r reservation) cgroup() cgroupDir { return r.Path[0] }
+
+// as says whether the driver's limits are those of the reservation.
+func (r reservation) as(l gpu.MemoryLimits) bool {
+	return l.Soft == gpu.Bytes(r.Soft.Bytes()) && l.Hard == gpu.Bytes(r.Hard.Bytes())
+}
+
+// limit is a reservation with what the driver last said of it.
+type limit struct {
+	reservation
+	// Proved is when the limits read back as set; zero if they did not, last time.
+	proved time.Time
+	used   gpu.Bytes
+}
+
+// provedFor is how long a limit that was read back counts as there.
+const provedFor = time.Minute
+
+// holds says whether the limit stands as far as is known.
+func (l limit) holds(now time.Time) bool {
+	return !l.proved.IsZero() && now.Sub(l.proved) < provedFor
+}
+
+// care is what a reservation needs.
+type care string
+
+const (
+	careCheck  care = "check"  // read it back
+	careRenew  care = "renew"  // set it anew
+	careClear  care = "clear"  // its job ended, its cgroup is still there
+	careRepair care = "repair" // its cgroup went with it: the ones above keep it
+	careForget care = "forget" // nothing is left of it
+)
+
+// care decides. There: its cgroup exists; alive: its job's starter runs; budget
+// is the job's now, 0 if it is not known.
+func (r reservation) care(there, alive bool, budget gpu.MiB) care {
+	switch {
+	case !there && r.Soft == 0:
+		return careForget
+	case !there:
+		return careRepair
+	case !alive:
+		return careClear
+	case budget != 0 && budget != r.Hard:
+		return careRenew
+	}
+	return careCheck
+}
+
+// leak is how much of the soft limit of a cgroup is that of a reservation below
+// it that is gone: never more than what the living ones do not explain. Soft is
+// what the driver says, living the reservations that it still has.
+func (r reservation) leak(above cgroupDir, soft gpu.Bytes, living []limit) gpu.Bytes {
+	for _, l := range living {
+		if l.below(above) {
+			soft -= min(soft, gpu.Bytes(l.Soft.Bytes()))
+		}
+	}
+	return min(soft, gpu.Bytes(r.Soft.Bytes()))
+}
+
+// below says whether a cgroup is one of those above the job's.
+func (r reservation) below(above cgroupDir) bool {
+	for _, d := range r.Path[1:] {
+		if d == above {
+			return true
+		}
+	}
+	return false
+}
+
+// jobLeaf is the cgroup that HTCondor made for a job, and its slot, from the
+// text of /proc/<pid>/cgroup; empty for what is no process of the job's own. On
+// HTCondor 24.8 on it is "…_slot1_2@host.slice/…_slot1_2@host.scope", before that
+// "…_slot1_2@host" (seen on 25.14.1 and 23.9.6). The limit belongs there: at the
+// slice above, CUDA would show the whole GPU, and below it a job may make
+// cgroups of its own. A login by condor_ssh_to_job has another, "sshd.slice".
+func jobLeaf(text []byte) (path, slot string) {
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::/"); ok {
+			return jobLeafOf(strings.Split(rest, "/"))
+		}
+	}
+	return "", ""
+}
+
+func jobLeafOf(parts []string) (path, slot string) {
+	for i, part := range parts {
+		if part == ".." {
+			return "", "" // of another cgroup namespace
+		}
+		m := cgroupSlotName.FindStringSubmatch(part)
+		if m == nil {
+			continue
+		}
+		next := ""
+		if i+1 < len(parts) {
+			next = parts[i+1]
+		}
+		switch {
+		case strings.HasSuffix(part, ".slice"):
+			if next != strings.TrimSuffix(part, ".slice")+".scope" {
+				return "", ""
+			}
+			i++
+		case next == "sshd.slice":
+			return "", ""
+		}
+		return "/" + strings.Join(parts[:i+1], "/"), m[1]
+	}
+	return "", ""
+}
+
+// adrift is what to do by hand where a reservation cannot be repaired.
+func (r reservation) adrift(err error) string {
+	return fmt.Sprintf("%s of %s stay reserved for a job of %s that ended, at the cgroups above %s: %v: lower their soft limits (nvidia-smi memory-limits --set -n <cgroup> --soft-limit …), or reboot the node when it is drained.",
+		r.Soft, r.GPU, r.Starter.Slot, r.cgroup().Path, err)
+}

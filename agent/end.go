@@ -77,6 +77,7 @@ func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 			out.Remaining += len(step.Waiting)
 		}
 	}
+	a.endReservation(ctx, c.Starter)
 	out.Wait = a.books.holdOf(c.Starter).Reason
 	return out, errors.Join(errs...)
 }

@@ -25,10 +25,14 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Gr
 	if threads < 100 {
 		env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = percentText(threads)
 	}
+	total := g.Memory
+	if s.Health.CgroupLimits {
+		total = budget // what CUDA shows of the GPU in the job's cgroup
+	}
 	return &api.Grant{Environment: env, Wall: wall, Defaults: map[string]string{
 		// Both frameworks take the whole card they see unless told otherwise.
 		"TF_FORCE_GPU_ALLOW_GROWTH":      "true",
-		"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction(budget, g.Memory),
+		"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction(budget, total),
 	}}
 }
 
@@ -51,6 +55,9 @@ func grantWhole(gpus []gpu.UUID) *api.Grant {
 
 // The walls: what holds a job to its budget.
 const (
+	// WallCgroup: the driver holds all processes of the job to it together. It is
+	// there when the limit was read back, so never yet at a job's admission.
+	WallCgroup = "cgroup"
 	// WallDaemon: the control daemon's own default limit, which a job's process
 	// cannot lift.
 	WallDaemon = "daemon"

@@ -115,6 +115,7 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 		return nil, refusal, nil
 	}
 	nudge(a.booked)
+	nudge(a.cgroups.wake)
 	return grant, nil, nil
 }
 

@@ -79,6 +79,11 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		a.sys = "/sys"
 	}
 	a.memoryLimits = o.MemoryLimits
+	cgroupRoot := o.cgroupRoot
+	if cgroupRoot == "" {
+		cgroupRoot = filepath.Join(a.sys, "fs/cgroup") // where NVIDIA's driver looks, too
+	}
+	a.cgroups = newCgroups(o.Cgroups, cgroupRoot, CgroupsFile(cfg.Paths))
 	root := o.proc
 	if root == "" {
 		root = "/proc"
@@ -134,6 +139,9 @@ func (a *Agent) recall(p config.Paths) {
 	a.books.rebuild(starterUID(a.own), a.lastWanted)
 	if err := a.recallTroubles(p); err != nil {
 		a.log.Error("what earlier events closed is not known", "err", err)
+	}
+	if err := a.cgroups.read(); err != nil {
+		a.log.Error("which cgroups have limits is not known", "err", err)
 	}
 	if err := a.verifier.read(VerifiedFile(p)); err != nil {
 		a.log.Error("what was verified is not known", "err", err)
@@ -200,6 +208,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.sweep(ctx) })
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.sample(ctx) })
+	wg.Go(func() { a.limitCgroups(ctx) })
 	wg.Go(func() { a.verifyIdle(ctx) })
 	wg.Go(func() { a.listenToGPUs(ctx) })
 	wg.Go(func() { a.readKernelLog(ctx, o.KernelLog) })
@@ -283,6 +292,7 @@ func (a *Agent) sweepNow() {
 	ended, err := a.books.sweep()
 	for _, r := range ended {
 		a.log.Info("a job ended", "slot", r.Starter.Slot, "job", r.Job, "gpu", r.GPU)
+		nudge(a.cgroups.wake)
 	}
 	if err != nil {
 		a.log.Error("a pipe directory stays open", "err", err)

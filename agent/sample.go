@@ -136,6 +136,7 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	v := a.view.Load()
 	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin}
 	jobs := watchedJobs(a.sampler.Snapshot(), &v.plan, a.books.all())
+	a.measure(jobs, now)
 	a.faces.note(jobs, now)
 	next, found := b.judge(jobs, r, now)
 	for _, f := range found {
@@ -165,6 +166,7 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 	}
 	a.ends.Go(func() {
 		a.endClients(ctx, f.GPU, f.PIDs, f.Starter)
+		a.endReservation(ctx, f.Starter)
 		for _, s := range f.Elsewhere {
 			a.endClients(ctx, s.gpu, []int{s.pid}, f.Starter)
 		}
@@ -248,11 +250,12 @@ func (a *Agent) unverifiedHealth(v *view, u gpu.UUID, now time.Time) Health {
 		h.Closed = v.guards[u].servers.closed(now)
 	}
 	h.Watched = a.watched(v, u)
+	h.CgroupLimits = a.limited(v, u)
 	return h
 }
 
 // weaker orders walls.
 func weaker(a, b string) bool {
-	order := map[string]int{WallNone: 0, WallWatch: 1, WallDaemon: 2, WallWhole: 3}
+	order := map[string]int{WallNone: 0, WallWatch: 1, WallDaemon: 2, WallCgroup: 3, WallWhole: 4}
 	return order[a] < order[b]
 }

@@ -134,7 +134,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	uses := a.uses(g.UUID)
 	s.UseMiB, s.Strangers = uses.mib, uses.strangers
 	for _, r := range j.running {
-		r.Wall = wallOf(g.LargestRequest, r.Budget, j.health)
+		r.Wall = a.guarding(r, wallOf(g.LargestRequest, r.Budget, j.health), now)
 		if len(s.Jobs) == 0 || weaker(r.Wall, s.Wall) {
 			s.Wall = r.Wall
 		}
@@ -196,6 +196,7 @@ func (a *Agent) warnings(v *view) []string {
 	if a.own != 0 {
 		out = append(out, "gpuslotd does not run as root: it serves its own account only, and all its jobs are one trust domain.")
 	}
+	out = append(out, a.cgroups.warnings()...)
 	out = append(out, v.problems...)
 	return append(out, v.plan.Warnings...)
 }

@@ -75,6 +75,24 @@ func (h *nvmlHardware) memoryLimits() (has, known bool) {
 	return lib.HasMemoryLimits(), true
 }
 
+// SetMemoryLimits limits the VRAM of a cgroup on one GPU.
+func (h *nvmlHardware) SetMemoryLimits(ctx context.Context, u gpu.UUID, cgroup string, soft, hard gpu.Bytes) error {
+	lib, err := h.library()
+	if err != nil {
+		return err
+	}
+	return lib.SetMemoryLimits(ctx, u, cgroup, soft, hard)
+}
+
+// MemoryLimits reads the limits of a cgroup on one GPU.
+func (h *nvmlHardware) MemoryLimits(ctx context.Context, u gpu.UUID, cgroup string) (gpu.MemoryLimits, error) {
+	lib, err := h.library()
+	if err != nil {
+		return gpu.MemoryLimits{}, err
+	}
+	return lib.MemoryLimits(ctx, u, cgroup)
+}
+
 func (h *nvmlHardware) library() (*nvml.Library, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

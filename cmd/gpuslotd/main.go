@@ -106,7 +106,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		hw := &nvmlHardware{}
 		defer hw.close()
 		o.Hardware, o.Usage, o.Alarms, o.KernelLog, o.CUDA = hw, hw, hw, agent.KernelLog, startClient
-		o.MemoryLimits = hw.memoryLimits
+		o.MemoryLimits, o.Cgroups = hw.memoryLimits, hw
 		o.ExpectedGPUs = agent.ExpectedGPUs("/sys")
 		o.WaitForHardware = o.ExpectedGPUs > 0
 	}

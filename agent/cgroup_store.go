@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// CgroupsFile holds the limits that the driver was told to hold, for the next
+// agent; a reboot takes both away.
+func CgroupsFile(p config.Paths) string { return filepath.Join(p.Run, "cgroups.json") }
+
+// cgroups are the limits of the running jobs.
+type cgroups struct {
+	// driver is nil where there is none.
+	driver CgroupMemory
+	// root is the mount of cgroup v2.
+	root string
+	// wake is for a job that was admitted or has ended.
+	wake chan struct{}
+
+	// turn is held over the calls that change limits: a repair takes a part from
+	// a sum that other jobs are in.
+	turn sync.Mutex
+
+	// mu guards what follows; no call is made under it.
+	mu   sync.Mutex
+	file string
+	by   map[holder]limit
+	// trouble is why jobs of a GPU have no limit, stuck what cannot be repaired.
+	trouble map[gpu.UUID]string
+	stuck   map[holder]string
+}
+
+// holder is a job on a GPU.
+type holder struct {
+	pid     int
+	started uint64
+	gpu     gpu.UUID
+}
+
+func holderOf(s Starter, u gpu.UUID) holder { return holder{s.PID, s.Started, u} }
+
+func newCgroups(driver CgroupMemory, root, file string) *cgroups {
+	return &cgroups{driver: driver, root: root, file: file, wake: make(chan struct{}, 1),
+		by: map[holder]limit{}, trouble: map[gpu.UUID]string{}, stuck: map[holder]string{}}
+}
+
+// of is a job's limit.
+func (c *cgroups) of(s Starter, u gpu.UUID) (limit, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l, ok := c.by[holderOf(s, u)]
+	return l, ok
+}
+
+// all are the limits in fixed order.
+func (c *cgroups) all() []limit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sorted()
+}
+
+// sorted are the limits in fixed order. The caller holds mu.
+func (c *cgroups) sorted() []limit {
+	out := make([]limit, 0, len(c.by))
+	for _, l := range c.by {
+		out = append(out, l)
+	}
+	slices.SortFunc(out, func(a, b limit) int {
+		return cmp.Or(cmp.Compare(a.Starter.Started, b.Starter.Started), cmp.Compare(a.Starter.PID, b.Starter.PID), strings.Compare(string(a.GPU), string(b.GPU)))
+	})
+	return out
+}
+
+// enter books a limit and keeps it for the next agent.
+func (c *cgroups) enter(l limit) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.by[holderOf(l.Starter, l.GPU)] = l
+	return c.write()
+}
+
+// forget drops a limit of which nothing is left.
+func (c *cgroups) forget(l limit) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.by, holderOf(l.Starter, l.GPU))
+	delete(c.stuck, holderOf(l.Starter, l.GPU))
+	return c.write()
+}
+
+// proved books what the driver just said; no time if it said otherwise.
+func (c *cgroups) proved(l limit, at time.Time, used gpu.Bytes) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now, ok := c.by[holderOf(l.Starter, l.GPU)]; ok {
+		now.proved, now.used = at, used
+		c.by[holderOf(l.Starter, l.GPU)] = now
+	}
+}
+
+// complain notes why a GPU's jobs have no limit, empty if they have; true if
+// that is new.
+func (c *cgroups) complain(u gpu.UUID, why string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.trouble[u]
+	c.trouble[u] = why
+	return why != "" && why != was
+}
+
+// stick notes what cannot be repaired; true if that is new.
+func (c *cgroups) stick(l limit, why string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.stuck[holderOf(l.Starter, l.GPU)]
+	c.stuck[holderOf(l.Starter, l.GPU)] = why
+	return why != was
+}
+
+// fine says that nothing keeps a GPU's jobs from their limits, as far as is known.
+func (c *cgroups) fine(u gpu.UUID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.driver != nil && c.trouble[u] == ""
+}
+
+// warnings are complete sentences.
+func (c *cgroups) warnings() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for u, why := range c.trouble {
+		if why != "" {
+			out = append(out, fmt.Sprintf("Budgets on %s are not held by limits of cgroups: %s.", u, why))
+		}
+	}
+	for _, why := range c.stuck {
+		out = append(out, why)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// write keeps all reservations. The caller holds mu.
+func (c *cgroups) write() error {
+	all := []reservation{}
+	for _, l := range c.sorted() {
+		all = append(all, l.reservation)
+	}
+	b, err := json.MarshalIndent(all, "", "  ")
+	if err == nil {
+		_, err = writeIfChanged(c.file, append(b, '\n'))
+	}
+	return err
+}
+
+// read takes over the reservations of an earlier agent.
+func (c *cgroups) read() error {
+	b, err := os.ReadFile(c.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var all []reservation
+	if err == nil {
+		all, err = decodeReservations(b)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w: remove the file; reservations that are lost with it end at the next reboot", c.file, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range all {
+		c.by[holderOf(r.Starter, r.GPU)] = limit{reservation: r}
+	}
+	return nil
+}
+
+// decodeReservations refuses what write does not write.
+func decodeReservations(b []byte) ([]reservation, error) {
+	var all []reservation
+	if err := json.Unmarshal(b, &all); err != nil {
+		return nil, err
+	}
+	for _, r := range all {
+		if _, err := gpu.ParseUUID(string(r.GPU)); err != nil {
+			return nil, err
+		}
+		if len(r.Path) == 0 || r.Hard <= 0 || r.Soft < 0 || r.Soft > r.Hard || r.Starter.PID <= 0 {
+			return nil, fmt.Errorf("the reservation of %s is not complete", clip(r.Starter.Slot))
+		}
+	}
+	return all, nil
+}
