@@ -45,6 +45,7 @@ var script = []injection{
 
 // TestBrokenAgents: a suite that lets a broken agent pass proves nothing.
 func TestBrokenAgents(t *testing.T) {
+	beside(t)
 	t.Run("honest", func(t *testing.T) {
 		if elsewhere(t) {
 			return

@@ -256,6 +256,7 @@ func (c *campaign) table() string {
 // The campaign that the project must survive: 60 injections of a fixed seed,
 // and with GPUSLOT_CAMPAIGN=1 500 of a fresh one, a third with each driver.
 func TestCampaign(t *testing.T) {
+	beside(t)
 	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
 	if err != nil {
 		t.Fatal(err)

@@ -69,6 +69,13 @@ func withCPUs(m *testing.M) int {
 	return m.Run()
 }
 
+// beside lets the subtests of a test run beside other tests.
+func beside(t *testing.T) {
+	if os.Getenv(role) != "tests" {
+		t.Parallel()
+	}
+}
+
 // elsewhere runs this test again in namespaces of its own, beside others, and
 // passes its end on; false in there, where the test itself is to be run.
 func elsewhere(t *testing.T) bool {
