@@ -189,6 +189,21 @@ func TestPages(t *testing.T) {
 	}
 }
 
+func TestOwnPage(t *testing.T) {
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("the node")) })
+	h, err := newTest(full()).Handler(Web{Ready: func() bool { return true }, Page: page})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/": "the node", "/-/healthy": "gpuslotd is healthy.\n"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Body.String() != want {
+			t.Errorf("%s: %q", path, w.Body)
+		}
+	}
+}
+
 // TestProfiles: they are there if they are wanted (TestPages: and else not).
 func TestProfiles(t *testing.T) {
 	h, err := newTest(full()).Handler(Web{Ready: func() bool { return true }, PProf: true})
