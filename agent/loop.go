@@ -48,7 +48,7 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 		case o := <-a.orders:
 			a.carryOut(ctx, o)
 		case <-a.wake:
-			pause(ctx, spacing-time.Since(last))
+			pause(ctx, min(spacing, interval())-time.Since(last))
 		case <-round.C:
 		}
 		a.apply(ctx, again)
@@ -71,7 +71,7 @@ func (v *view) until() time.Duration {
 		if !g.servers.faulted.IsZero() || !g.servers.waiting.IsZero() {
 			d = min(d, recovering)
 		}
-		if g.trial.pending() {
+		if g.trial.hurries(time.Now()) {
 			d = min(d, pulse)
 		}
 	}

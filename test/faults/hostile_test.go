@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,7 +34,13 @@ func TestHostileJobs(t *testing.T) {
 	}
 	c := newCampaign(newNode(t, "550.163.01", ""), 1)
 	defer c.clear()
-	c.guarded("start", func() { c.settle("all GPUs to open", c.allOpen) })
+	c.guarded("start", func() {
+		c.settle("all GPUs to open", c.allOpen)
+		// A server that is being tried holds its GPU, as a job's would.
+		c.settle("the trials of servers", func(st *api.Status) bool {
+			return !slices.ContainsFunc(st.GPUs, func(g api.StatusGPU) bool { return !strings.Contains(g.Server, "last proven at") })
+		})
+	})
 	for _, h := range hostiles {
 		t.Run(h.name, func(t *testing.T) {
 			c.now = &row{outcomes: map[string]int{}}
