@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
@@ -89,6 +90,44 @@ func TestTwoJobsOnOneSlot(t *testing.T) {
 	if s := usageOf(snap, nil, config.Default(), at).Slots[0]; s.Usage.Memory.Known {
 		t.Errorf("an unknown part makes a known sum: %+v", s.Usage)
 	}
+}
+
+// TestNoSlotTwice: whatever meets on a slot, a scrape has it once per device,
+// or Prometheus would refuse all of it.
+func TestNoSlotTwice(t *testing.T) {
+	at := time.Unix(1000, 0)
+	rapid.Check(t, func(t *rapid.T) {
+		slots := rapid.SampledFrom([]string{"slot1_1", "slot1_2", "slot1_10"})
+		gpus := rapid.SampledFrom([]gpu.UUID{uuid(0), uuid(1), migUUID})
+		ages := rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute})
+		snap := &usage.Snapshot{At: at}
+		for _, d := range []usage.Device{{GPU: uuid(0)}, {GPU: uuid(1)}, {GPU: uuid(1), MIG: migUUID}} {
+			if rapid.Bool().Draw(t, "there") {
+				snap.Devices = append(snap.Devices, usage.DeviceUsage{Device: d, At: at.Add(-ages.Draw(t, "age"))})
+			}
+			for range rapid.IntRange(0, 4).Draw(t, "jobs") {
+				k := usage.SlotKey{Slot: slots.Draw(t, "slot"), Starter: rapid.IntRange(0, 9).Draw(t, "starter")}
+				snap.Slots = append(snap.Slots, usage.SlotUsage{Slot: k, Device: d})
+			}
+		}
+		var running []Running
+		for i := range rapid.IntRange(0, 6).Draw(t, "running") {
+			running = append(running, Running{Starter: Starter{PID: i, Slot: slots.Draw(t, "slot")}, GPU: gpus.Draw(t, "gpu"), Since: at.Add(ages.Draw(t, "since")), Job: "1.0"})
+		}
+		seen := map[nameOn]bool{}
+		for _, s := range usageOf(snap, running, config.Default(), at).Slots {
+			n := nameOn{s.Usage.Slot.Slot, s.Usage.Device}
+			if seen[n] {
+				t.Fatalf("%+v is there twice", n)
+			}
+			seen[n] = true
+		}
+		for _, r := range running {
+			if !seen[nameOn{r.Starter.Slot, deviceOf(snap, r.GPU)}] {
+				t.Fatalf("%+v is missing", r)
+			}
+		}
+	})
 }
 
 // TestSlotOnMIGDevice: what is booked by the MIG device's UUID is found where
