@@ -85,8 +85,13 @@ fuzz: tools ## every fuzz target for FUZZTIME each
 	test/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: tools ## how fast and how small, measured side by side
+bench: tools ## how fast, how small, how soon: figures beside their aims
 	$(GO) run ./test/bench
+	GPUSLOT_REACTIONS=3 $(GO) test ./test/faults -count=1 -timeout 30m -v -run '^TestReactions$$'
+
+.PHONY: campaign
+campaign: tools ## what takes long, figures at the end: 500 faults, MIG, fuzz
+	test/campaign.sh
 
 .PHONY: clean
 clean: ## removes bin/; caches live outside the repository
