@@ -228,12 +228,12 @@ func value(text, series string) (v float64, ok bool) {
 // samplingAgent is an agent that samples, and nothing else.
 func samplingAgent(t testing.TB, source usage.Source, c config.Config) *Agent {
 	t.Helper()
-	proc := newFakeProc(t)
-	a := &Agent{log: slog.New(slog.NewTextHandler(io.Discard, nil)), books: newBooks(proc.fs(), newFakeDoors()), verifier: newVerifier(nil), wake: make(chan struct{}, 1)}
-	a.view.Store(&view{config: c})
-	a.startdSays.Store(&seen{})
-	a.metrics = metrics.New(metrics.Build{}, a.snapshot)
-	if err := a.newSampler(source, c.Usage, proc.root); err != nil {
+	daemons := newFakeDaemons()
+	a, err := newAgent(Options{
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: &fakeHardware{}, Startd: &fakeStartd{}, Usage: source,
+		proc: newFakeProc(t).root, daemons: daemons, clients: daemons, doors: newFakeDoors(),
+	}, c)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return a
