@@ -26,15 +26,13 @@ type fakeCgroups struct {
 	err  error
 	// used is what the next cgroup that is limited uses already.
 	used gpu.Bytes
-	// deaf: limits are taken and not kept.
-	deaf bool
-	sets int
+	// deaf: limits are taken and not kept; bent: half of them are.
+	deaf, bent bool
 }
 
 func (f *fakeCgroups) SetMemoryLimits(_ context.Context, _ gpu.UUID, cgroup string, soft, hard gpu.Bytes) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sets++
 	d, err := cgroupAt(cgroup)
 	switch {
 	case f.err != nil:
@@ -43,6 +41,8 @@ func (f *fakeCgroups) SetMemoryLimits(_ context.Context, _ gpu.UUID, cgroup stri
 		return gpu.ErrNoCgroup
 	case f.deaf:
 		return nil
+	case f.bent:
+		hard /= 2
 	}
 	l := f.by[d]
 	delta := soft - l.Soft

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,6 +54,18 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	if strings.Contains(c.said.String(), "WARN") || strings.Contains(c.said.String(), "ERROR") {
 		t.Error(c.said)
 	}
+}
+
+// TestProcessOfAnotherStarter: two startds may name their slots alike.
+func TestProcessOfAnotherStarter(t *testing.T) {
+	c := newCgroupAgent(t)
+	st := c.proc.starter(100, "slot1_1")
+	c.grant(st, 1000, "alice", uuid(0), 4096)
+	other := c.proc.starter(200, "slot1_1")
+	c.process(other)
+	c.proc.add(proc{pid: 1300, parent: st.PID, comm: "train", cgroup: cgroupOf("slot1_2")})
+	c.round()
+	c.limits(c.leaf(st), gpu.ErrNoMemoryLimits.Error())
 }
 
 // TestCgroupGoneFirst: a job that ended without a word, its cgroup with it.
@@ -125,18 +138,20 @@ func TestLimitRefused(t *testing.T) {
 		name string
 		err  error
 		deaf bool
+		bent bool
 		says string
 	}{
-		{"not supported", errors.New("not supported by this GPU or driver"), false, "not supported"},
-		{"the controller is not enabled", gpu.ErrNoMemoryLimits, false, "+dmem"},
-		{"it reads back otherwise", nil, true, "has no memory limits on this GPU"},
+		{"not supported", errors.New("not supported by this GPU or driver"), false, false, "not supported"},
+		{"the controller is not enabled", gpu.ErrNoMemoryLimits, false, false, "+dmem"},
+		{"it is not kept", nil, true, false, "has no memory limits on this GPU"},
+		{"it reads back otherwise", nil, false, true, "read back as soft 4096 MiB, hard 2048 MiB"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCgroupAgent(t)
 			if err := os.WriteFile(c.driver.root+"/cgroup.controllers", []byte("memory dmem\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			c.driver.change(func(f *fakeCgroups) { f.err, f.deaf = tt.err, tt.deaf })
+			c.driver.change(func(f *fakeCgroups) { f.err, f.deaf, f.bent = tt.err, tt.deaf, tt.bent })
 			c.job(100, "slot1_1", 4096)
 			for range 3 {
 				c.round()
@@ -153,7 +168,7 @@ func TestLimitRefused(t *testing.T) {
 			if grant := c.grant(c.proc.starter(200, "slot1_2"), 1000, "alice", uuid(0), 4096); grant.Defaults["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "1.00" {
 				t.Error("the next job takes the whole GPU for its budget")
 			}
-			c.driver.change(func(f *fakeCgroups) { f.err, f.deaf = nil, false })
+			c.driver.change(func(f *fakeCgroups) { f.err, f.deaf, f.bent = nil, false, false })
 			c.round()
 			if all := strings.Join(c.status().Warnings, "\n"); c.wall(0) != WallCgroup || strings.Contains(all, "limits of cgroups") {
 				t.Errorf("wall %s, warnings: %s", c.wall(0), all)
@@ -272,4 +287,36 @@ func TestLimitOfABrokenCall(t *testing.T) {
 	if got := c.wall(0); got != WallCgroup {
 		t.Errorf("wall %s", got)
 	}
+}
+
+// TestLimitLoop: the loop finds the first process of a job by itself, and what
+// is left when its cgroup is gone.
+func TestLimitLoop(t *testing.T) {
+	c := newCgroupAgent(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { c.limitCgroups(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	until := func(what string, so func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("never: %s", what)
+			}
+		}
+	}
+	st := c.proc.starter(100, "slot1_1")
+	c.grant(st, 1000, "alice", uuid(0), 4096)
+	begin := time.Now()
+	c.process(st)
+	until("its cgroup is limited", func() bool { return c.wall(0) == WallCgroup })
+	t.Logf("limited %s after its first process came", time.Since(begin).Round(time.Millisecond))
+	c.gone(st)
+	c.proc.end(st.PID)
+	c.sweepNow()
+	begin = time.Now()
+	until("its reservation is given back", func() bool { return len(c.cgroups.all()) == 0 })
+	t.Logf("given back %s after its end was seen", time.Since(begin).Round(time.Millisecond))
+	c.limits(c.htcondor(), "soft 0 hard max")
 }
