@@ -151,6 +151,7 @@ var hostiles = []hostile{
 	}},
 	{"rubbish and silence on the agent's socket: others are answered", agentFlooded},
 	{"silence on the control daemon's socket: the GPU closes while it lasts", daemonSilent},
+	{"rubbish on the control daemon's socket: the same daemon serves on", daemonMumbled},
 	{"rubbish in the control daemon's log: the GPU closes until its daemon is started anew", logFilled},
 	{"sixty clients: held", func(c *campaign) {
 		words := make([]string, 60)
@@ -219,6 +220,27 @@ func daemonSilent(c *campaign) {
 	defer func() { c.quiet = false }()
 	c.settle("GPU 0 to close, and no other", func(st *api.Status) bool {
 		return !c.gpuOf(st, 0).Accept && c.gpuOf(st, 1).Accept && c.gpuOf(st, 2).Accept && c.gpuOf(st, 3).Accept
+	})
+}
+
+// daemonMumbled speaks another language to the control daemon, again and again.
+func daemonMumbled(c *campaign) {
+	pid := c.daemonPID(0)
+	as(accounts[0], func() {
+		for range 50 {
+			conn, err := net.Dial("unixpacket", filepath.Join(c.pipe(0), "control"))
+			if err != nil {
+				c.t.Logf("not open to the job: %v", err)
+				return
+			}
+			_ = conn.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+			_, _ = conn.Write([]byte(strings.Repeat("\x00rubbish\xff", 100)))
+			conn.Close()
+		}
+	})
+	c.settle("the same control daemon to serve", func(st *api.Status) bool {
+		g := c.gpuOf(st, 0)
+		return g.Accept && g.DaemonPID == pid
 	})
 }
 
