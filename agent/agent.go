@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -111,6 +112,8 @@ type Agent struct {
 	alarms     Alarms
 	metrics    *metrics.Metrics
 	verifier   *verifier
+	// history is the last hour, for the node page.
+	history page.History
 	// probe tries a control program, memoryLimits asks the driver, sys is /sys.
 	probe        func(ctx context.Context, program string) (mps.Capabilities, error)
 	memoryLimits func() (has, known bool)

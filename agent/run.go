@@ -244,7 +244,7 @@ func (a *Agent) startMetrics(ctx context.Context, wg *sync.WaitGroup, l net.List
 	}
 	ready := func() bool { return a.view.Load().planned }
 	wg.Go(func() {
-		if err := a.metrics.Serve(ctx, l, metrics.Web{Config: m.WebConfig, Ready: ready, PProf: m.PProf}, a.log); err != nil {
+		if err := a.metrics.Serve(ctx, l, metrics.Web{Config: m.WebConfig, Ready: ready, PProf: m.PProf, Page: a.page()}, a.log); err != nil {
 			failed(err)
 		}
 	})

@@ -108,6 +108,7 @@ func (a *Agent) sample(ctx context.Context) {
 		begin, interval := time.Now(), a.view.Load().config.Usage.Interval
 		a.sampler.Pace(interval) // the configuration may have been read again
 		a.sampler.Round(ctx)
+		a.remember()
 		a.greet()
 		broken = a.watch(ctx, broken, time.Now())
 		pause(ctx, interval-time.Since(begin))
@@ -178,6 +179,7 @@ type uses struct {
 	snap      *usage.Snapshot
 	device    usage.Device
 	mib       *int64
+	sm, watts *float64
 	strangers []api.StatusProcess
 }
 
@@ -191,6 +193,7 @@ func (a *Agent) uses(u gpu.UUID) uses {
 	if !ok {
 		return out
 	}
+	out.sm, out.watts = known(d.Activity), known(d.Power)
 	if d.Memory.Known {
 		out.mib = new(int64)
 		*out.mib = int64(d.Memory.Value.Used.MiB())
@@ -215,11 +218,23 @@ func (u uses) of(j *api.StatusJob, s Starter) {
 		return
 	}
 	used, ok := u.snap.Slot(slotKey(s), u.device)
-	if !ok || !used.Memory.Known {
+	if !ok {
+		return
+	}
+	j.SMMin, j.SM, j.SMMax, j.Joules = known(used.SM.Lower), known(used.SM.Estimate), known(used.SM.Upper), known(used.Job.Energy.Estimate)
+	if !used.Memory.Known {
 		return
 	}
 	mib, n := int64(used.Memory.Value.MiB()), used.Processes
 	j.UseMiB, j.Processes = &mib, &n
+}
+
+// known is a pointer to what was measured; nil if it was not.
+func known(m gpu.Measured[float64]) *float64 {
+	if !m.Known {
+		return nil
+	}
+	return &m.Value
 }
 
 // watched says whether jobs on a GPU are held to their budgets by sampling.

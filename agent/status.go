@@ -132,7 +132,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	}
 	s.Verified = a.verifier.last(g.UUID)
 	uses := a.uses(g.UUID)
-	s.UseMiB, s.Strangers = uses.mib, uses.strangers
+	s.UseMiB, s.Strangers, s.SM, s.Watts = uses.mib, uses.strangers, uses.sm, uses.watts
 	for _, r := range j.running {
 		r.Wall = a.guarding(r, wallOf(g.LargestRequest, r.Budget, j.health), now)
 		if len(s.Jobs) == 0 || weaker(r.Wall, s.Wall) {

@@ -239,6 +239,10 @@ type StatusGPU struct {
 	Verified *Verification `json:"verified,omitempty"`
 	// UseMiB is the VRAM in use by NVML's word; nil if unknown.
 	UseMiB *int64 `json:"vram_used_mib,omitempty"`
+	// SM is the share of its multiprocessors that were busy in the last sample,
+	// 0 to 1, Watts what it draws; nil if unknown.
+	SM    *float64 `json:"sm_activity,omitempty"`
+	Watts *float64 `json:"power_watts,omitempty"`
 	// Strangers are processes on a shared GPU that are no MPS clients.
 	Strangers []StatusProcess `json:"strangers,omitempty"`
 	// ProvedAt is when the daemon last proved its health.
@@ -275,6 +279,13 @@ type StatusJob struct {
 	// GPU; nil if unknown.
 	UseMiB    *int64 `json:"vram_used_mib,omitempty"`
 	Processes *int   `json:"gpu_processes,omitempty"`
+	// SMMin, SM and SMMax are the bounds and the estimate of its share of the
+	// GPU's multiprocessors in the last sample, 0 to 1; nil if unknown.
+	SMMin *float64 `json:"sm_min,omitempty"`
+	SM    *float64 `json:"sm,omitempty"`
+	SMMax *float64 `json:"sm_max,omitempty"`
+	// Joules is the energy apportioned to it since it started; nil if unknown.
+	Joules *float64 `json:"energy_joules,omitempty"`
 	// Hold is why HTCondor is to hold it; empty if it is not.
 	Hold  string    `json:"hold,omitempty"`
 	Wall  string    `json:"wall"`

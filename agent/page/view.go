@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"html/template"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ type view struct {
 type sum struct{ Name, Value string }
 
 type gpuView struct {
-	Index                            int
+	ID, Label                        string
 	UUID                             gpu.UUID
 	Name, State, Closed, Facts, Mode string
 	Devices                          []deviceView
@@ -49,8 +50,8 @@ func viewOf(n Node, h *History, now time.Time) view {
 	if v.Host == "" {
 		v.Title, v.Host = "gpuslot", "unnamed node"
 	}
-	for _, g := range n.GPUs {
-		v.GPUs = append(v.GPUs, viewOfGPU(g, h))
+	for i, g := range n.GPUs {
+		v.GPUs = append(v.GPUs, viewOfGPU(strconv.Itoa(i), g, h))
 	}
 	return v
 }
@@ -108,16 +109,21 @@ func plural(n int, one, many string) string {
 	return many
 }
 
-func viewOfGPU(g GPU, h *History) gpuView {
-	v := gpuView{Index: g.Index, UUID: g.UUID, Name: g.Name, Closed: g.Closed, State: "takes jobs", Mode: g.Mode, Facts: facts(g)}
+func viewOfGPU(id string, g GPU, h *History) gpuView {
+	v := gpuView{ID: id, Label: "GPU", UUID: g.UUID, Name: g.Name, Closed: g.Closed, State: "takes jobs", Mode: g.Mode, Facts: facts(g)}
+	if g.Index != NotPlanned {
+		v.Label += " " + strconv.Itoa(g.Index)
+	}
 	switch {
 	case g.Closed != "":
 		v.State = "closed"
+	case g.Index == NotPlanned:
+		v.State = "not offered"
 	case !g.Shared:
 		v.State = "given out whole"
 	}
 	for i, d := range g.devices() {
-		v.Devices = append(v.Devices, viewOfDevice(fmt.Sprintf("jobs%d-%d", g.Index, i), d, len(g.MIG) > 0))
+		v.Devices = append(v.Devices, viewOfDevice(fmt.Sprintf("jobs%s-%d", id, i), d, len(g.MIG) > 0))
 	}
 	memory, activity, power := h.of(g.UUID)
 	title := "SM time"
