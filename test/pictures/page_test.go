@@ -67,7 +67,7 @@ func sample(at time.Time) page.Node {
 
 // hour is a history that ends now.
 func hour(now time.Time) *page.History {
-	h := page.NewHistory()
+	h := &page.History{}
 	for i := range 120 {
 		n := sample(now.Add(time.Duration(i-119) * 30 * time.Second))
 		x := float64(i) / 12
