@@ -118,6 +118,6 @@ asks for (only from "gpuslot plan"; "gpuslot mig assert" has its own).`,
 	})
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
-	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), migCommand(&f), versionCommand())
+	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
 	return c
 }

@@ -119,15 +119,16 @@ func Plain(chip mig.Chip) mig.Chip {
 }
 
 // Usual are the policies that a comparison shows without being asked: reflashing
-// in two ways, and gpuslot's with the rules and without hysteresis.
-func Usual(r mig.Rules) []Policy {
+// in two ways, and gpuslot's with the rules, looking every so often, and without
+// hysteresis, at every event.
+func Usual(r mig.Rules, every time.Duration) []Policy {
 	r.Repartition = mig.Auto
 	eager := r
 	eager.Samples, eager.Dwell, eager.PerHour = 1, 0, 1_000_000
 	return []Policy{
 		Reflash{},
 		Reflash{DrainAfter: r.ReserveAfter},
-		Incremental{Title: "gpuslot auto", Rules: r, Every: time.Minute},
+		Incremental{Title: "gpuslot auto", Rules: r, Every: every},
 		Incremental{Title: "gpuslot auto, no hysteresis", Rules: eager},
 	}
 }

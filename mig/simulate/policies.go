@@ -39,9 +39,8 @@ func (still) takes(*world, int, *instance, *class) bool { return true }
 func (still) decide(*world) error                       { return nil }
 func (still) wake(*world) (time.Duration, bool)         { return 0, false }
 
-// Reflash gives a whole GPU another layout when it has no job and some wait
-// that nothing on the node serves: the way of tools that know only the GPU. Each GPU begins
-// with the layout for the first jobs.
+// Reflash gives a whole GPU another layout when no job runs on it and some wait
+// that it does not serve: the way of tools that know only the GPU.
 type Reflash struct {
 	// DrainAfter is how long a job waits before a GPU takes no new jobs for its
 	// sake; 0: never, the GPU has to become idle by itself.
@@ -84,7 +83,7 @@ func (d *reflasher) decide(w *world) error {
 		d.draining = -1
 	}
 	for g := range w.gpus {
-		if w.gpus[g].changing > w.now || w.busy(g) || !d.stuck(w, 0) {
+		if w.gpus[g].changing > w.now || w.busy(g) || w.waiting() == 0 {
 			continue
 		}
 		w.change(g, d.best(w), w.node.Reset)
@@ -117,19 +116,19 @@ func (d *reflasher) stuck(w *world, after time.Duration) bool {
 	})
 }
 
-// oldest is the class of the job that has waited longest for an instance that
-// the node does not have.
+// oldest is the class of the job that has waited longest, first of all for an
+// instance that the node does not have.
 func (d *reflasher) oldest(w *world) (first *class) {
+	stuck := d.stuck(w, 0)
 	for _, c := range w.classes {
-		if len(c.waiting) > 0 && !w.serves(c) && (first == nil || c.waiting[0] < first.waiting[0]) {
+		if len(c.waiting) > 0 && !(stuck && w.serves(c)) && (first == nil || c.waiting[0] < first.waiting[0]) {
 			first = c
 		}
 	}
 	return first
 }
 
-// best is the full layout that serves the oldest job that nothing serves now,
-// and beside it most slices of what waits, then most jobs.
+// best is the full layout that serves the oldest job, and beside it most slices of what waits, then most jobs.
 func (d *reflasher) best(w *world) mig.Layout {
 	var best mig.Layout
 	worth := [2]int{-1, -1}
@@ -181,11 +180,14 @@ func (w *world) layout(g int) mig.Layout {
 	return mig.NewLayout(l...)
 }
 
-// leastBusy is the GPU with the fewest slices in use.
+// leastBusy is the GPU with the fewest slices in use, but some; -1 if none has.
 func (w *world) leastBusy() int {
-	best, least := 0, -1
+	best, least := -1, -1
 	for g := range w.gpus {
 		n := 0
+		if !w.busy(g) {
+			continue
+		}
 		for _, in := range w.gpus[g].instances {
 			if in.job >= 0 {
 				n += in.profile.Slices
