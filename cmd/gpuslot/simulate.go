@@ -78,7 +78,7 @@ jobs that lost their instance.`,
 	s.StringArrayVar(&f.synthetic, "synthetic", nil, "make jobs up: `load=0.5,seed=1,jobs=500,minutes=30,fit=exact|larger,most=4`; may be given again")
 	s.StringVar(&f.model, "model", "A100-40", "the `model` of the GPUs")
 	s.IntVar(&f.node.GPUs, "gpus", 1, "the `number` of GPUs")
-	s.StringArrayVar(&f.layouts, "layout", nil, "a static `layout` to compare with; may be given again")
+	s.StringArrayVar(&f.layouts, "layout", nil, "a static `layout` to compare with, one for all GPUs or several behind semicolons; may be given again")
 	s.DurationVar(&f.node.Destroy, "destroy", time.Second, "the `time` to destroy an instance")
 	s.DurationVar(&f.node.Create, "create", time.Second/2, "the `time` to create an instance")
 	s.DurationVar(&f.node.Reset, "reset", 0, "the `time` that reflashing takes besides, if it resets the GPU")
@@ -114,7 +114,7 @@ func (f *simulateFlags) compare() ([]simulate.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	policies = append(append(policies, best), simulate.Usual(f.rules, f.every)...)
+	policies = append(append(policies, best), simulate.Usual(best, f.rules, f.every)...)
 	return simulate.Compare(f.node, traces, policies)
 }
 

@@ -3,13 +3,15 @@ package simulate
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-// Layout is a static layout: each GPU has it for ever. Text is what
-// mig.Chip.ParseWant reads; Title stands for it in tables if not empty.
+// Layout is a static layout for ever. Text is what mig.Chip.ParseWant reads, for
+// each GPU in turn behind a semicolon; further GPUs have the last one. Title
+// stands for it in tables if not empty.
 type Layout struct{ Text, Title string }
 
 // Name is the layout.
@@ -21,15 +23,23 @@ func (l Layout) Name() string {
 }
 
 func (l Layout) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
-	want, err := n.Chip.ParseWant(l.Text)
-	if err != nil {
-		return nil, nil, err
+	texts := strings.Split(l.Text, ";")
+	if len(texts) > n.GPUs {
+		return nil, nil, fmt.Errorf("layouts for %d GPUs; there are %d", len(texts), n.GPUs)
 	}
-	plan, err := mig.PlanWant(c, mig.GPU{Chip: n.Chip}, want)
-	if err != nil {
-		return nil, nil, err
+	var all []mig.Layout
+	for i := range n.GPUs {
+		want, err := n.Chip.ParseWant(texts[min(i, len(texts)-1)])
+		if err != nil {
+			return nil, nil, err
+		}
+		plan, err := mig.PlanWant(c, mig.GPU{Chip: n.Chip}, want)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, plan.GPUs[0].Layout)
 	}
-	return still{}, slices.Repeat([]mig.Layout{plan.GPUs[0].Layout}, n.GPUs), nil
+	return still{}, all, nil
 }
 
 // still never changes anything.
@@ -42,6 +52,8 @@ func (still) wake(*world) (time.Duration, bool)         { return 0, false }
 // Reflash gives a whole GPU another layout when no job runs on it and some wait
 // that it does not serve: the way of tools that know only the GPU.
 type Reflash struct {
+	// First is the layout to begin with, as in Layout.
+	First string
 	// DrainAfter is how long a job waits before a GPU takes no new jobs for its
 	// sake; 0: never, the GPU has to become idle by itself.
 	DrainAfter time.Duration
@@ -56,6 +68,10 @@ func (r Reflash) Name() string {
 }
 
 func (r Reflash) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
+	_, first, err := Layout{Text: r.First}.begin(n, c)
+	if err != nil {
+		return nil, nil, err
+	}
 	ls, err := c.Layouts(n.Chip)
 	if err != nil {
 		return nil, nil, err
@@ -67,7 +83,7 @@ func (r Reflash) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
 			seen[name], d.layouts = true, append(d.layouts, l)
 		}
 	}
-	return d, make([]mig.Layout, n.GPUs), nil
+	return d, first, nil
 }
 
 type reflasher struct {
@@ -128,32 +144,37 @@ func (d *reflasher) oldest(w *world) (first *class) {
 	return first
 }
 
-// best is the full layout that serves the oldest job, and beside it most slices of what waits, then most jobs.
+// best is the full layout that serves the oldest job, and beside it most
+// slices of what waits, then most jobs, then leaves most room for more like the oldest.
 func (d *reflasher) best(w *world) mig.Layout {
 	var best mig.Layout
-	worth := [2]int{-1, -1}
+	worth := []int{-1}
 	oldest := d.oldest(w)
 	for _, l := range d.layouts {
-		if !slices.ContainsFunc(l, func(at mig.Place) bool { return at.Profile == oldest.profile.ID }) {
+		v := []int{0, 0, number(l, oldest)}
+		if v[2] == 0 {
 			continue
 		}
-		var v [2]int
 		for _, c := range w.classes {
-			n := 0
-			for _, at := range l {
-				if at.Profile == c.profile.ID {
-					n++
-				}
-			}
-			n = min(n, len(c.waiting))
+			n := min(number(l, c), len(c.waiting))
 			v[0] += n * c.profile.Slices
 			v[1] += n
 		}
-		if v[0] > worth[0] || v[0] == worth[0] && v[1] > worth[1] {
+		if slices.Compare(v, worth) > 0 {
 			best, worth = l, v
 		}
 	}
 	return best
+}
+
+// number of instances of a class's profile in a layout.
+func number(l mig.Layout, c *class) (n int) {
+	for _, at := range l {
+		if at.Profile == c.profile.ID {
+			n++
+		}
+	}
+	return n
 }
 
 // serves tells whether the node has an instance for a class, in use or not.
