@@ -137,7 +137,7 @@ func (d *reflasher) stuck(w *world, after time.Duration) bool {
 func (d *reflasher) oldest(w *world) (first *class) {
 	stuck := d.stuck(w, 0)
 	for _, c := range w.classes {
-		if len(c.waiting) > 0 && !(stuck && w.serves(c)) && (first == nil || c.waiting[0] < first.waiting[0]) {
+		if len(c.waiting) > 0 && (!stuck || !w.serves(c)) && (first == nil || c.waiting[0] < first.waiting[0]) {
 			first = c
 		}
 	}
@@ -191,14 +191,6 @@ func (w *world) serves(c *class) bool {
 
 func (w *world) busy(g int) bool {
 	return slices.ContainsFunc(w.gpus[g].instances, func(in *instance) bool { return in.job >= 0 })
-}
-
-func (w *world) layout(g int) mig.Layout {
-	var l mig.Layout
-	for _, in := range w.gpus[g].instances {
-		l = append(l, in.place)
-	}
-	return mig.NewLayout(l...)
 }
 
 // leastBusy is the GPU with the fewest slices in use, but some; -1 if none has.

@@ -97,7 +97,7 @@ func (s Synthetic) Trace(chip mig.Chip, gpus int) (Trace, error) {
 	}
 	mean := float64(slicesOfAll) / float64(all) * s.Mean.Seconds() // slice-seconds of a job
 	every := mean / (s.Load * float64(chip.Slices()*gpus))
-	r := rand.New(rand.NewPCG(s.Seed, 1)) //nolint:gosec // a simulation, to be the same again
+	r := rand.New(rand.NewPCG(s.Seed, 1))
 	var t Trace
 	at := 0.0
 	for range s.Jobs {
