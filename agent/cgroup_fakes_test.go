@@ -104,9 +104,13 @@ func newCgroupAgent(t *testing.T) *cgroupAgent {
 func (c *cgroupAgent) again() {
 	c.t.Helper()
 	c.restart()
+	c.cgroups.driver = c.driver
+	if err := c.cgroups.read(); err != nil {
+		c.t.Fatal(err)
+	}
 	c.said = &bytes.Buffer{}
 	c.log = slog.New(slog.NewTextHandler(c.said, nil))
-	c.cgroups.driver, c.cgroups.root = c.driver, c.driver.root
+	c.cgroups.root = c.driver.root
 	v := *c.view.Load()
 	v.can.CgroupLimits = kernelControllers(fstest.MapFS{"fs/cgroup/cgroup.controllers": {Data: []byte("memory dmem\n")}})
 	c.view.Store(&v)

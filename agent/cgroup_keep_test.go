@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +70,32 @@ func TestProcessOfAnotherStarter(t *testing.T) {
 	c.limits(c.leaf(st), gpu.ErrNoMemoryLimits.Error())
 }
 
+// TestChildren: the kernel's list, where it has one.
+func TestChildren(t *testing.T) {
+	f := newFakeProc(t)
+	st := f.starter(100, "slot1_1")
+	f.add(proc{pid: 200, parent: 1, comm: "other"})
+	if got := f.fs().children(st.PID); !slices.Equal(got, []int{100, 200}) {
+		t.Errorf("without a list: %v", got)
+	}
+	dir := filepath.Join(f.root, "100/task/100")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "children"), []byte("101 1200 "), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(f.root, "100/task/103"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(f.root, "100/task/103/children"), []byte("1300 "), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.fs().children(st.PID); !slices.Equal(got, []int{101, 1200, 1300}) {
+		t.Errorf("%v", got)
+	}
+}
+
 // TestCgroupGoneFirst: a job that ended without a word, its cgroup with it.
 func TestCgroupGoneFirst(t *testing.T) {
 	for _, tt := range []struct {
@@ -126,6 +154,9 @@ func TestLateLimit(t *testing.T) {
 	c.driver.used = gpu.Bytes(gpu.MiB(300).Bytes())
 	c.job(100, "slot1_1", 4096)
 	c.round()
+	if n := c.count(`gpuslot_cgroup_limits_total`); n != 1 {
+		t.Errorf("counted %v", n)
+	}
 	if !strings.Contains(c.said.String(), "used the GPU before its cgroup was limited") || c.wall(0) != WallCgroup {
 		t.Errorf("wall %s: %s", c.wall(0), c.said)
 	}

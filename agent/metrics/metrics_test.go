@@ -57,6 +57,10 @@ func newTest(s Snapshot) *Metrics {
 	m.ServerDied(shared)
 	m.ServerFault(shared)
 	m.ForeignChange(shared, "memory-limit")
+	m.CgroupLimited(shared, false)
+	m.CgroupLimited(shared, false)
+	m.CgroupLimited(shared, true)
+	m.ReservationRepaired(shared)
 	return m
 }
 
