@@ -258,3 +258,13 @@ func (n *node) job(gpu int, budget int64, vo, words string, forged ...string) (e
 	}
 	return end
 }
+
+// gpuslot runs the operator's program.
+func (n *node) gpuslot(args ...string) string {
+	n.Helper()
+	out, err := exec.CommandContext(n.Context(), n.path("bin/gpuslot"), append(args, "--socket", n.path("r/agent.sock"))...).CombinedOutput()
+	if err != nil {
+		n.Fatalf("gpuslot %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
