@@ -66,8 +66,13 @@ func TestProcessOfAnotherStarter(t *testing.T) {
 	other := c.proc.starter(200, "slot1_1")
 	c.process(other)
 	c.proc.add(proc{pid: 1300, parent: st.PID, comm: "train", cgroup: cgroupOf("slot1_2")})
+	wrong := Starter{Slot: "slot1_2"}
+	if err := os.MkdirAll(c.leaf(wrong), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	c.round()
 	c.limits(c.leaf(st), gpu.ErrNoMemoryLimits.Error())
+	c.limits(c.leaf(wrong), gpu.ErrNoMemoryLimits.Error())
 }
 
 // TestChildren: the kernel's list, where it has one.
