@@ -114,6 +114,9 @@ type Agent struct {
 	verifier   *verifier
 	// history is the last hour, for the node page.
 	history page.History
+	// smPartitions makes static SM partitions, partitions books them.
+	smPartitions SMPartitions
+	partitions   *partitions
 	// probe tries a control program, memoryLimits asks the driver, sys is /sys.
 	probe        func(ctx context.Context, program string) (mps.Capabilities, error)
 	memoryLimits func() (has, known bool)
@@ -144,6 +147,8 @@ type Agent struct {
 	setDone      bool
 	// reflagged are control daemons that were started anew for their flags.
 	reflagged map[gpu.UUID]mps.Process
+	// repartitioned are those that were for their partitions.
+	repartitioned map[gpu.UUID]mps.Process
 }
 
 // nudge wakes whoever listens, unless they were woken already.

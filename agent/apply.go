@@ -110,6 +110,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		problem(err)
 	}
 	a.reflag(ctx, &v.plan, v.guards)
+	problem(a.partition(ctx, &v.plan, v.guards, v.config.Health.Deadline))
 	a.lastWanted = wanted
 	a.mendServers(ctx, v.guards, v.config.Health.Deadline)
 	a.blameCulprits(ctx, v.guards, v.config.Health.Deadline)

@@ -97,6 +97,8 @@ type fakeDaemon struct {
 	wedged  bool
 	servers []mps.Server
 	stale   []int
+	// partitions are its static SM partitions, of so many chunks each.
+	partitions []int
 }
 
 // fakeDaemons are control daemons behind the agent's interface. They record

@@ -52,7 +52,7 @@ type guard struct {
 	// restarts counts the processes seen beyond the first.
 	restarts int
 	// otherwise says why it cannot serve although it is well: it was started with
-	// other flags.
+	// other flags, or lacks its partitions.
 	otherwise string
 	// servers is what the proofs told of its MPS servers.
 	servers serverState

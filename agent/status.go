@@ -45,6 +45,9 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 	if j.reason == "" && g.Tenancy.Policy == config.TenancyCommon && !v.accounts[g.Tenancy.User].Known {
 		j.reason = fmt.Sprintf("its tenancy is common:%s, and there is no such account: create it or change tenancy", g.Tenancy.User)
 	}
+	if j.reason == "" && g.Partitioned() && len(j.running) < g.Shares && !a.hasPartition(g.UUID, j.health) {
+		j.reason = noPartition
+	}
 	if j.reason == "" && a.verifier.runs(g.UUID) {
 		j.reason = beingVerified
 	}
@@ -92,7 +95,7 @@ func (a *Agent) status() *api.Status {
 	s := &api.Status{
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
-		MPS: v.can.forStatus(), Walls: v.can.missing(), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
+		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
 	}
 	for _, u := range v.plan.Absent {
 		s.Absent = append(s.Absent, string(u))
@@ -141,6 +144,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(r.Budget),
 			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.books.holdOf(r.Starter).Reason,
+			SMs: a.partitions.smsOf(r.Starter, g.UUID),
 		})
 		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
 	}

@@ -287,8 +287,11 @@ type StatusJob struct {
 	// Joules is the energy apportioned to it since it started; nil if unknown.
 	Joules *float64 `json:"energy_joules,omitempty"`
 	// Hold is why HTCondor is to hold it; empty if it is not.
-	Hold  string    `json:"hold,omitempty"`
-	Wall  string    `json:"wall"`
+	Hold string `json:"hold,omitempty"`
+	Wall string `json:"wall"`
+	// SMs is how many multiprocessors are its own, in a static SM partition; nil
+	// if none are, or unknown.
+	SMs   *int      `json:"own_multiprocessors,omitempty"`
 	Since time.Time `json:"since"`
 	// Confirmed: the startd's own ads agree with what the hook told.
 	Confirmed bool `json:"confirmed"`

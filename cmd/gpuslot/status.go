@@ -22,6 +22,8 @@ func statusCommand(f *flags) *cobra.Command {
 in use, the limit of its control daemon, whether it takes new jobs and if not
 why, and the wall that holds the budgets; then the running jobs.
 
+A job in a static SM partition has its own multiprocessors: "watch, 32 SMs".
+
 A wall is what enforces a job's VRAM budget: "daemon" is the control daemon's own
 limit, which no job can raise; "none" is the job's environment alone.
 
@@ -141,10 +143,18 @@ func jobTable(s api.Status) *table {
 			if j.Confirmed {
 				confirmed = "yes"
 			}
-			t.row(j.Slot, orDash(j.ID), orDash(j.Account), strconv.Itoa(g.Index), mib(j.BudgetMiB), known(j.UseMiB), orDash(j.Wall), clock(j.Since), confirmed)
+			t.row(j.Slot, orDash(j.ID), orDash(j.Account), strconv.Itoa(g.Index), mib(j.BudgetMiB), known(j.UseMiB), orDash(jobWall(j)), clock(j.Since), confirmed)
 		}
 	}
 	return t
+}
+
+// jobWall is what holds a job's budget, and the multiprocessors that are its own.
+func jobWall(j api.StatusJob) string {
+	if j.SMs == nil {
+		return j.Wall
+	}
+	return fmt.Sprintf("%s, %d SMs", orDash(j.Wall), *j.SMs)
 }
 
 // notes says in sentences what a table has no room for.
