@@ -65,7 +65,7 @@ func (a *Agent) pageNode() page.Node {
 		if _, planned := v.plan.GPU(d.GPU); d.MIG != "" || planned {
 			continue
 		}
-		p := page.GPU{Device: page.Device{UUID: d.GPU}, Index: page.NotPlanned, Mode: "not offered"}
+		p := page.GPU{Device: page.Device{UUID: d.GPU}, Index: page.NotPlanned}
 		fillUsage(&p, snap)
 		n.GPUs = append(n.GPUs, p)
 	}
@@ -129,7 +129,11 @@ func pageServers(states []mps.Server) string {
 		if s.Status == mps.StatusUnknown {
 			state = "listed"
 		}
-		parts = append(parts, fmt.Sprintf("%s, %d clients", state, len(s.Clients)))
+		clients := "clients"
+		if len(s.Clients) == 1 {
+			clients = "client"
+		}
+		parts = append(parts, fmt.Sprintf("%s, %d %s", state, len(s.Clients), clients))
 	}
 	return strings.Join(parts, "; ")
 }

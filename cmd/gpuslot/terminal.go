@@ -113,7 +113,7 @@ func painted(text string, columns, lines int) string {
 		if i > 0 {
 			b.WriteString("\r\n")
 		}
-		row = cut(row, columns)
+		row = cut(strings.TrimRight(row, " "), columns)
 		if head, ok := strings.CutPrefix(row, headMark); ok {
 			row = bold + head + plain
 		}

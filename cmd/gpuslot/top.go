@@ -62,7 +62,7 @@ func topLive(socket string, order *string) live {
 			rows := jobRows(s, p)
 			sortRows(rows, *order)
 			var b strings.Builder
-			fmt.Fprintf(&b, "%s   %s   by %s\n\n", orUnnamed(s.Host), clock(now), *order)
+			fmt.Fprintf(&b, "%s  %s  by %s (keys: v, s, w; q)\n\n", orUnnamed(s.Host), clock(now), *order)
 			headed(&b, topTable(rows, now))
 			return b.String()
 		},

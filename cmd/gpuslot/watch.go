@@ -91,7 +91,7 @@ func watchText(p *power) func(api.Status, time.Time) string {
 	return func(s api.Status, now time.Time) string {
 		p.see(s, now)
 		var b strings.Builder
-		fmt.Fprintf(&b, "%s   %s   q quits\n\n", describeAgent(s), clock(now))
+		fmt.Fprintf(&b, "%s\n%s\n\n", describeAgent(s), clock(now))
 		headed(&b, liveGPUs(s))
 		b.WriteString("\n")
 		if rows := jobRows(s, p); len(rows) > 0 {
