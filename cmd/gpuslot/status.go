@@ -24,12 +24,14 @@ why, and the wall that holds the budgets; then the running jobs.
 
 A job in a static SM partition has its own multiprocessors: "watch, 32 SMs".
 
-A wall is what enforces a job's VRAM budget: "daemon" is the control daemon's own
-limit, which no job can raise; "none" is the job's environment alone.
+A wall is what enforces a job's VRAM budget: "cgroup" is the driver's limit for
+the whole job; "daemon" the control daemon's own, which no process can raise;
+"watch" the agent, which sums what the job's processes use and has HTCondor hold
+it; "none" the job's environment alone. docs/operations.md says what each is worth.
 
-VRAM is what was budgeted, not what is used. Jobs marked unconfirmed were
-announced by the hook and not yet seen in the startd's own slot ads. Only root
-may ask.`,
+VRAM is what was budgeted of the pool, USED what NVML tells. Jobs marked
+unconfirmed were announced by the hook and not yet seen in the startd's own slot
+ads. Only root may ask.`,
 		Example: `  gpuslot status
   gpuslot status --watch
   gpuslot status --json | jq '.gpus[] | select(.accept | not) | .reason'`,
