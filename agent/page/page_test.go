@@ -147,11 +147,19 @@ func TestHistory(t *testing.T) {
 	if activity[points-2].Known || !activity[points-1].Known || power[points-1].Known || memory[points-1].Value != .5 {
 		t.Errorf("gaps: %v, %v", activity[points-3:], power[points-1])
 	}
-	add(time.Duration(points+2)*step, .1)
+	add(60*step, .5)
+	add((points+2)*step, .1) // the place of the third point
 	_, activity, _ = h.of(one)
-	for i, v := range activity[:points-1] {
-		if v.Known {
-			t.Errorf("point %d is more than an hour old: %v", i, v)
+	for i, v := range activity {
+		want := gpu.Measured[float64]{}
+		switch i {
+		case 60 - 3:
+			want = gpu.Known(.5)
+		case points - 1:
+			want = gpu.Known(.1)
+		}
+		if v != want {
+			t.Errorf("point %d is %v, want %v", i, v, want)
 		}
 	}
 	h.Add(Node{At: start.Add(3 * time.Hour)})
