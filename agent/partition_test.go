@@ -115,6 +115,10 @@ func TestPartitionedShares(t *testing.T) {
 	}
 	ta.proc.end(100)
 	ta.sweepNow()
+	ta.apply(false)
+	if text := ta.read(PartitionsFile(ta.config())); strings.Contains(text, `"PID": 100,`) || !strings.Contains(text, `"PID": 101,`) {
+		t.Errorf("after a slot ended: %s", text)
+	}
 	if got := ta.partitionOf(ta.proc.starter(102, "slot1_1")); got != first {
 		t.Errorf("%s, want the one that is free: %s", got, first)
 	}
@@ -198,6 +202,47 @@ func TestNoPartitionCanBeMade(t *testing.T) {
 	}
 	if why := ta.reason(0); *restarts != 1 || !strings.Contains(why, "(one is not of 4 chunks), although its control daemon was started anew") {
 		t.Errorf("%q after %d restarts", why, *restarts)
+	}
+}
+
+// TestHeldOutsideTheBooks: a starter that runs keeps its partition, even if the
+// startd knows nothing of it, and START hears of that.
+func TestHeldOutsideTheBooks(t *testing.T) {
+	ta, _ := partitionedAgent(t, 2)
+	for pid, slot := range map[int]string{100: "slot1_1", 101: "slot1_2"} {
+		ta.partitionOf(ta.proc.starter(pid, slot))
+	}
+	if why := ta.reason(0); why != "" {
+		t.Errorf("with all shares in use: %q", why)
+	}
+	ta.books.slots = ta.books.slots[:1]
+	if why := ta.reason(0); why != noPartition {
+		t.Errorf("reason %q", why)
+	}
+	if r := ta.refuse(ta.proc.starter(102, "slot1_3"), 1000, "alice", uuid(0), 4096); !strings.Contains(r.Reason, noPartition) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestFewerChunks: the daemon counts fewer than the multiprocessors make.
+func TestFewerChunks(t *testing.T) {
+	ta, restarts := partitionedAgent(t, 9)
+	ta.hw.inv.GPUs[0].Multiprocessors = 144
+	ta.apply(false) // what was made for 132 is made anew
+	if why := ta.reason(0); !strings.Contains(why, "its control daemon has 16 free chunks of multiprocessors, too few for 9 static SM partitions of 2: set shares to 8 or less") || *restarts != 1 {
+		t.Errorf("%q after %d restarts", why, *restarts)
+	}
+}
+
+// TestUsedCapability: what is used is not called unused.
+func TestUsedCapability(t *testing.T) {
+	ta, _ := partitionedAgent(t, 4)
+	for _, with := range []bool{true, false} {
+		if got := slices.ContainsFunc(ta.status().Walls, func(s string) bool { return strings.Contains(s, `threads = "partitioned"`) }); got == with {
+			t.Errorf("partitions are used: %v; %q", with, ta.status().Walls)
+		}
+		ta.writeConfig("")
+		ta.apply(true)
 	}
 }
 
@@ -342,6 +387,8 @@ func TestPartitionBooks(t *testing.T) {
 func FuzzPartitionsFile(f *testing.F) {
 	f.Add([]byte(`{"made":[{"gpu":"GPU-00000000-0000-4000-8000-000000000000","daemon":{"PID":7,"Started":9},"partitions":["GPU-0/x"],"multiprocessors":32}],
 		"held":[{"starter":{"PID":8,"Started":1,"Slot":"slot1_1"},"gpu":"GPU-00000000-0000-4000-8000-000000000000","partition":"GPU-0/x"}]}`))
+	const two = `{"made":[],"held":[{"starter":{"PID":8,"Started":1},"gpu":"%[1]s","partition":"x"},{"starter":{"PID":9,"Started":1},"gpu":"%[1]s","partition":"x"}]}`
+	f.Add(fmt.Appendf(nil, two, uuid(0)))
 	f.Add([]byte(`{"made":[],"held":[]}`))
 	f.Add([]byte(`{"made":null} {}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
