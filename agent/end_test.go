@@ -149,3 +149,25 @@ func TestStrays(t *testing.T) {
 		t.Errorf("strays of the other = %+v", got)
 	}
 }
+
+// TestCap: only a percentage that the job cannot lift bounds what it did.
+func TestCap(t *testing.T) {
+	yes := mps.Answer{Known: true, Has: true}
+	g := guard{wanted: mps.Wanted{ThreadPercentage: 25}, proof: mps.Proof{PID: 7}}
+	stale := g
+	stale.proof.Stale = []int{50}
+	for name, tt := range map[string]struct {
+		guard  guard
+		checks mps.Answer
+		want   float64
+	}{
+		"enforced": {g, yes, 0.25}, "any account may lift it": {g, mps.Answer{Known: true}, 1}, "not known": {g, mps.Answer{}, 1},
+		"a server with other limits": {stale, yes, 1}, "no proof": {guard{wanted: g.wanted}, yes, 1},
+	} {
+		v := &view{guards: map[gpu.UUID]guard{uuid(0): tt.guard}}
+		v.can.Tried, v.can.MPS.PrivilegeChecks = true, tt.checks
+		if got := capOf(v, uuid(0)); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}

@@ -36,10 +36,23 @@ func (s site) Bookings() []usage.Booking {
 		b := usage.Booking{Slot: slotKey(r.Starter), Device: usage.Device{GPU: r.GPU}, Share: 1, Cap: 1}
 		if g.Shared() {
 			b.MPS, b.Share = true, float64(r.Budget)/float64(max(g.Pool, 1))
+			b.Cap = capOf(v, r.GPU)
 		}
 		out = append(out, b)
 	}
 	return out
+}
+
+// capOf is the part of a GPU's multiprocessors that its control daemon lets one
+// client have. The daemon rounds down to what the hardware grants, so its
+// percentage is an upper bound; without privilege checks (up to driver 535) any
+// account can lift it, and a server with other limits has its own.
+func capOf(v *view, u gpu.UUID) float64 {
+	g := v.guards[u]
+	if !v.health(u).PrivilegeChecks || g.err != nil || g.proof.PID == 0 || len(g.proof.Stale) > 0 {
+		return 1
+	}
+	return min(1, g.wanted.ThreadPercentage/100)
 }
 
 // Server says that a process is an MPS server that a control daemon listed.

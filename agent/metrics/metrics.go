@@ -158,6 +158,17 @@ func (m *Metrics) Breach(u gpu.UUID, code int, enforce string) {
 	m.breaches.WithLabelValues(string(u), rule(code), enforce).Inc()
 }
 
+// Expect begins the counters of a shared GPU at 0: a counter that is born at 1
+// hides its first event from increase().
+func (m *Metrics) Expect(u gpu.UUID) {
+	for _, c := range []*prometheus.CounterVec{m.servers, m.faults} {
+		c.WithLabelValues(string(u))
+	}
+	for _, code := range breachCodes {
+		m.breaches.WithLabelValues(string(u), rule(code), "hold")
+	}
+}
+
 // ServerDied counts an MPS server that ended under its clients.
 func (m *Metrics) ServerDied(u gpu.UUID) { m.servers.WithLabelValues(string(u)).Inc() }
 
@@ -180,6 +191,8 @@ func (m *Metrics) CgroupLimited(u gpu.UUID, late bool) {
 
 // ReservationRepaired counts a reservation that its cgroup had left behind.
 func (m *Metrics) ReservationRepaired(u gpu.UUID) { m.repaired.WithLabelValues(string(u)).Inc() }
+
+var breachCodes = []int{api.CodeOverBudget, api.CodeUnattached, api.CodeTooManyClients, api.CodeOtherGPU}
 
 // rule names a hold's code.
 func rule(code int) string {
