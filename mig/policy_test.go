@@ -443,3 +443,55 @@ func TestRulesCheck(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// without removes the instances at some starts.
+func without(g mig.GPU, starts ...int) mig.GPU {
+	g.Instances = slices.DeleteFunc(g.Instances, func(in mig.Instance) bool { return slices.Contains(starts, in.Start) })
+	return g
+}
+
+// What is reserved serves nobody else, neither its idle instances nor its free room;
+// room beside it does.
+func TestPolicyReservedRoom(t *testing.T) {
+	three, one := mig.Demand{Profile: "3g.20gb", Count: 1, Age: 2 * time.Hour}, mig.Demand{Profile: "1g.5gb", Count: 1}
+	for _, tt := range []struct {
+		free []int
+		act  mig.Act
+		want string
+	}{
+		{[]int{6}, mig.Reserve, "1g.5gb@0,1g.5gb@1,1g.5gb@2,1g.5gb@3,1g.5gb@4,1g.5gb@5"},
+		{[]int{3}, mig.Replan, "1g.5gb@0,1g.5gb@1,1g.5gb@2,1g.5gb@3,1g.5gb@4,1g.5gb@5,1g.5gb@6"},
+	} {
+		p := newPond(t, auto(), without(busyNode(t, 0, 1, 2, 3, 5), tt.free...))
+		for range 12 {
+			p.look(three)
+		}
+		if len(p.last.Reserved) != 1 || p.last.Reserved[0].Place.Start != 4 {
+			t.Fatalf("%v: %s", tt.free, p.last.Why)
+		}
+		p.look(three, one)
+		if n := p.past.Unmet[len(p.past.Unmet)-1]; n.String() != "1 of 1g.5gb, 1 of 3g.20gb" {
+			t.Errorf("%v: missing %s", tt.free, n)
+		}
+		d := p.look(three, one)
+		if got := p.gpus[0].Chip.Format(p.gpus[0].Layout()); d.Act != tt.act || got != tt.want {
+			t.Errorf("%v: %s, %s: %s", tt.free, d.Act, got, d.Why)
+		}
+	}
+}
+
+// Work whose own kind of instance exists waits its turn; nothing is reserved.
+func TestPolicyWaitsItsTurn(t *testing.T) {
+	g := without(busyNode(t, 0, 1, 2, 3), 4, 5, 6)
+	three, err := g.Chip.ProfileNamed("3g.20gb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Instances = append(g.Instances, mig.Instance{Place: mig.Place{Profile: three.ID, Start: 4}, Size: 4, Owner: mig.Ours, Holders: []mig.Holder{{Slot: "slot1_9"}}})
+	p := newPond(t, auto(), g)
+	for range 5 {
+		if d := p.look(mig.Demand{Profile: "3g.20gb", Count: 1, Age: 3 * time.Hour}); d.Act != mig.Nothing {
+			t.Fatalf("%s: %s", d.Act, d.Why)
+		}
+	}
+}

@@ -132,7 +132,7 @@ func verdict(rows []simulate.Row) string {
 		case ratio < 1.05:
 			word = "the same"
 		}
-		lines = append(lines, fmt.Sprintf("%s: %s mean wait than gpuslot auto (%.0f s against %.0f s)%s.", r.Policy, word, r.MeanWait, ours.MeanWait, never))
+		lines = append(lines, fmt.Sprintf("%s: %s mean wait (%.0f s, gpuslot auto %.0f s)%s.", r.Policy, word, r.MeanWait, ours.MeanWait, never))
 	}
 	return strings.Join(lines, "\n")
 }
