@@ -33,6 +33,14 @@ type reactions struct {
 type reaction struct {
 	what, aim string
 	took      []time.Duration
+	// together: all GPUs are hurt before the first is waited for.
+	together bool
+}
+
+// wait is for one GPU that was hurt.
+type wait struct {
+	begin   time.Time
+	noticed func() bool
 }
 
 // TestReactions: what happens is noticed, and the conversations with a control
@@ -88,9 +96,9 @@ func (r *reactions) overBudgets() {
 			r.fail(settles, "a job is refused: "+why)
 		}
 		j.touch("over its budget")
-		r.await1(func() bool { return strings.Count(j.output(), "alloc 2300 MiB: ok") == 2 }, "both processes to have their memory")
+		r.until(func() bool { return strings.Count(j.output(), "alloc 2300 MiB: ok") == 2 }, "both processes to have their memory")
 		begin := time.Now()
-		r.await1(func() bool { return strings.Contains(j.output(), "error 810") }, "the job's clients to be terminated")
+		r.until(func() bool { return strings.Contains(j.output(), "error 810") }, "the job's clients to be terminated")
 		row.took = append(row.took, time.Since(begin)-time.Second)
 		r.settle("the job to be held, the GPU open", func(st *api.Status) bool {
 			return j.over() && strings.Contains(j.holdReason(), "ask for") && r.allOpen(st)
@@ -99,8 +107,8 @@ func (r *reactions) overBudgets() {
 	r.rows = append(r.rows, row)
 }
 
-// await1 polls every millisecond and asks nobody.
-func (r *reactions) await1(is func() bool, what string) {
+// until polls every millisecond and asks nobody.
+func (r *reactions) until(is func() bool, what string) {
 	for end := time.Now().Add(r.patience); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			r.fail(settles, "waited in vain for "+what)
@@ -132,21 +140,38 @@ func (r *reactions) hurt(row reaction, harm func(gpu int) (noticed func() bool, 
 			return !slices.ContainsFunc(st.GPUs, func(g api.StatusGPU) bool { return len(g.Servers) != 1 || g.Servers[0].Clients == 0 })
 		})
 		var undo []func()
+		var waits []wait
 		for gpu := range gpus {
 			time.Sleep(time.Duration(r.rand.IntN(1000)) * time.Millisecond)
 			r.touchAll(gpu, row.what)
 			begin := time.Now()
 			noticed, u := harm(gpu)
-			undo = append(undo, u)
-			r.await1(noticed, row.what)
-			row.took = append(row.took, time.Since(begin))
+			undo, waits = append(undo, u), append(waits, wait{begin, noticed})
+			if !row.together {
+				r.awaitAll(&row, &waits)
+			}
 		}
+		r.awaitAll(&row, &waits)
 		for _, u := range undo {
 			u()
 		}
 		r.dismiss()
 	}
 	r.rows = append(r.rows, row)
+}
+
+// awaitAll books the time of each wait as it ends.
+func (r *reactions) awaitAll(row *reaction, waits *[]wait) {
+	r.until(func() bool {
+		*waits = slices.DeleteFunc(*waits, func(w wait) bool {
+			over := w.noticed()
+			if over {
+				row.took = append(row.took, time.Since(w.begin))
+			}
+			return over
+		})
+		return len(*waits) == 0
+	}, row.what)
 }
 
 // says asks for the status: it tells what the agent saw, and looks at nothing itself.
@@ -193,7 +218,7 @@ func (r *reactions) wedges() {
 	if r.rounds == 1 {
 		aim = "at the next command (1 s), within its deadline (3 s)"
 	}
-	r.hurt(reaction{what: "control daemon wedged, to its GPU being closed", aim: aim}, func(gpu int) (func() bool, func()) {
+	r.hurt(reaction{what: "control daemon wedged, to its GPU being closed", aim: aim, together: true}, func(gpu int) (func() bool, func()) {
 		stranger, err := net.Dial("unixpacket", filepath.Join(r.pipe(gpu), "control"))
 		if err != nil {
 			r.fail(settles, err.Error())
