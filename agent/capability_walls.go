@@ -60,6 +60,4 @@ var missingWall = map[string]string{
 var unusedWall = map[string]string{
 	staticPartitions: "This driver can reserve multiprocessors for a job, and the configuration does not: a thread percentage is a cap " +
 		"that a job's neighbours do not have to respect: threads = \"partitioned\" gives each share a static SM partition.",
-	cgroupLimits: "This driver can hold all processes of a job to one budget (limits of cgroups), and this gpuslot does not set them: " +
-		"a job of several processes is held only after the fact, by the watch.",
 }
