@@ -134,7 +134,7 @@ func TestKnownCapabilities(t *testing.T) {
 	}
 	yes := mps.Answer{Known: true, Has: true}
 	newest := mps.Capabilities{ServerStatus: yes, PrivilegeChecks: yes, PIDFile: yes, MultiUser: yes, StaticPartitions: yes, ProtocolV3: yes}
-	if got := (Capabilities{MPS: newest, Tried: true, CgroupLimits: yes}).missing(); len(got) != 2 || !strings.Contains(got[0], `threads = "partitioned"`) {
+	if got := (Capabilities{MPS: newest, Tried: true, CgroupLimits: yes}).missing(); len(got) != 1 || !strings.Contains(got[0], `threads = "partitioned"`) {
 		t.Errorf("what is there and not used: %q", got)
 	}
 	for name, text := range missingWall {
