@@ -148,7 +148,7 @@ func (a *Agent) greet() {
 // watch judges the last sample and acts on what it finds.
 func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	v := a.view.Load()
-	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin}
+	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin, slack: v.config.Usage.Interval / 2}
 	jobs := watchedJobs(a.sampler.Snapshot(), &v.plan, a.books.all())
 	a.measure(jobs, now)
 	a.faces.note(jobs, now)

@@ -36,6 +36,8 @@ const (
 	OpVerify Op = "verify"
 	// OpRestart starts a GPU's control daemon anew: root and the agent's own account.
 	OpRestart Op = "restart"
+	// OpOpen opens a GPU that an event closed: root and the agent's own account.
+	OpOpen Op = "open"
 )
 
 // Request is one request.
@@ -45,9 +47,10 @@ type Request struct {
 	// Job is what the hook or the wrapper was told; for OpPrepare.
 	Job *Job `json:"job,omitempty"`
 	// GPU is a UUID, an index or the beginning of a UUID; for OpVerify, where
-	// empty means every idle one, and OpRestart.
+	// empty means every idle one, OpRestart and OpOpen.
 	GPU string `json:"gpu,omitempty"`
-	// Force lets OpRestart end the jobs' MPS clients.
+	// Force lets OpRestart end the jobs' MPS clients, and OpOpen open a GPU
+	// whose reason still holds.
 	Force bool `json:"force,omitempty"`
 }
 
@@ -88,8 +91,8 @@ type Reply struct {
 	Ended *Ended `json:"ended,omitempty"`
 	// Verified answers OpVerify.
 	Verified []Verification `json:"verified,omitempty"`
-	// Restarted answers OpRestart: what was done, as a sentence.
-	Restarted string `json:"restarted,omitempty"`
+	// Done answers OpRestart and OpOpen: what was done, as a sentence.
+	Done string `json:"done,omitempty"`
 	// Status answers OpStatus; its schema is agent.Status.
 	Status *Status `json:"status,omitempty"`
 }
