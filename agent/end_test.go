@@ -5,7 +5,9 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/usage"
@@ -169,5 +171,34 @@ func TestCap(t *testing.T) {
 		if got := capOf(v, uuid(0)); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
+	}
+}
+
+// TestBlocked: a process beside MPS on an exclusive GPU without a server closes it.
+func TestBlocked(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	ta.proc.add(proc{pid: 300, parent: 1, comm: "stray"})
+	r := gpu.Reading{GPU: uuid(0), At: time.Now().Add(time.Hour)}
+	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 300}})
+	source := &fakeUsage{[]gpu.Reading{r}}
+	ta.sampler = usage.NewSampler(usage.Options{Source: source, Site: site{ta.Agent}, Interval: time.Second, Proc: ta.proc.root})
+	ta.sampler.Round(t.Context())
+	if why := ta.reason(0); !strings.Contains(why, "process 300, which is no job's, holds it without MPS") {
+		t.Errorf("reason = %q", why)
+	}
+	if s := ta.status().GPUs[0].Strangers; len(s) != 1 || s[0].PID != 300 || s[0].VRAMMiB != nil {
+		t.Errorf("strangers = %+v", s)
+	}
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Status: mps.Active}} })
+	ta.apply(false)
+	if why := ta.reason(0); why != "" {
+		t.Errorf("closed although a server is there: %s", why)
+	}
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = nil })
+	ta.apply(false)
+	source.readings[0].Processes = gpu.Known([]gpu.DeviceProcess{})
+	ta.sampler.Round(t.Context())
+	if why := ta.reason(0); why != "" {
+		t.Errorf("closed although nobody holds it: %s", why)
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -277,9 +278,38 @@ func (a *Agent) unverifiedHealth(v *view, u gpu.UUID, now time.Time) Health {
 	if h.Closed == "" {
 		h.Closed = v.guards[u].servers.closed(now)
 	}
+	if h.Closed == "" {
+		h.Closed = a.blocked(v, u)
+	}
 	h.Watched = a.watched(v, u)
 	h.CgroupLimits = a.limited(v, u)
 	return h
+}
+
+// blocked says that a process which is no MPS client keeps every server from an
+// exclusive GPU, so that no job could attach: it came while none was there.
+func (a *Agent) blocked(v *view, u gpu.UUID) string {
+	if a.sampler == nil || v.modes[u] != string(gpu.ComputeModeExclusiveProcess) || len(v.guards[u].proof.States) > 0 {
+		return ""
+	}
+	d, ok := a.sampler.Snapshot().Device(usage.Device{GPU: u})
+	if !ok {
+		return ""
+	}
+	for _, p := range d.Processes.Value {
+		if p.Owner == usage.OwnerServer || p.MPSClient {
+			return "" // one is there all the same
+		}
+	}
+	for _, p := range d.Processes.Value {
+		switch p.Owner {
+		case usage.OwnerSlot:
+			return fmt.Sprintf("process %d of %s holds it without MPS, and no MPS server can start beside it: wait until it ends, or set [health] unattached", p.PID, p.Slot.Slot)
+		case usage.OwnerNone:
+			return fmt.Sprintf("process %d, which is no job's, holds it without MPS, and no MPS server can start beside it: end that process", p.PID)
+		}
+	}
+	return ""
 }
 
 // weaker orders walls.

@@ -149,6 +149,7 @@ shares = %d
 [health]
 interval = %q
 attach_within = "1s"
+unattached = "hold"
 [budgets]
 grace = "1s"
 [htcondor]
