@@ -106,7 +106,7 @@ var hostiles = []hostile{
 			g := c.gpuOf(st, 2)
 			return len(g.Servers) == 0 && strings.Contains(g.Server, "last proven") && c.server(2) == 0
 		})
-		j, _ := c.start(request{gpu: 2, uid: accounts[0], budget: 2048, forged: []string{"CUDA_MPS_PIPE_DIRECTORY=/nonexistent"}, processes: []string{idle(20000)}})
+		j, _ := c.start(request{gpu: 2, uid: accounts[0], budget: 2048, forged: []string{"CUDA_MPS_PIPE_DIRECTORY=/nonexistent"}, processes: []string{idle(512)}})
 		j.touch("hostile")
 		c.says(j, "load 20")
 		c.heldFor(j, "without its control daemon")
