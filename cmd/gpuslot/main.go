@@ -103,8 +103,8 @@ what runs now. It changes nothing but what "gpuslot mig apply", "gpuslot mps
 restart" and "gpuslot gpu open" say; the agent, gpuslotd, does the rest.
 
 Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
-asks for (only from "gpuslot plan"; "gpuslot mig assert" and "gpuslot
-verify" have their own).`,
+asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify" and
+"gpuslot doctor" have their own).`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
