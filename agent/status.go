@@ -225,6 +225,10 @@ func (a *Agent) snapshot() metrics.Snapshot {
 			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "", g.Shares, len(j.running), g.Pool, j.used
 			m.DaemonUp = guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
 			m.ProvedAt, m.Restarts = guard.proof.At, guard.restarts
+			m.Walls = map[string]int{}
+			for _, r := range j.running {
+				m.Walls[a.guarding(r, wallOf(g.LargestRequest, r.Budget, j.health), now)]++
+			}
 			if last := a.verifier.last(g.UUID); last != nil {
 				m.Verified, m.VerifiedAt = &last.OK, last.At
 			}

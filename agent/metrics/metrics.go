@@ -56,6 +56,8 @@ type GPU struct {
 	Used     int
 	Pool     gpu.MiB
 	Budgeted gpu.MiB
+	// Walls counts the jobs by what holds their budgets.
+	Walls map[string]int
 	// DaemonUp: the control daemon's proof holds now.
 	DaemonUp bool
 	// ProvedAt is zero if it never was proven.

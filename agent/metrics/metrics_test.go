@@ -35,6 +35,7 @@ func full() Snapshot {
 	}
 	a, b := v100(shared, 0), v100(closed, 1)
 	a.Accept, a.Used, a.Budgeted, a.DaemonUp, a.ProvedAt, a.Restarts = true, 2, 12288, true, time.Unix(1760000000, 500e6), 1
+	a.Walls = map[string]int{"daemon": 1, "watch": 1}
 	a.Verified, a.VerifiedAt = &a.Accept, time.Unix(1760000003, 0)
 	return Snapshot{
 		GPUs:       []GPU{a, b, {UUID: whole, Index: 2, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:5e:00.0", Mode: "whole", Memory: 32768}},
