@@ -43,7 +43,7 @@ type finding struct {
 
 // unchecked is the finding of a check that could not be made.
 func unchecked(check, because, do string) []finding {
-	return []finding{{levelWarning, check, "not checked: " + because, "What is not known is not ok.", do}}
+	return []finding{{levelWarning, check, "not checked: " + because, "", do}}
 }
 
 // fine is the finding of a check that found nothing.
