@@ -117,7 +117,7 @@ func condorCommand(ctx context.Context, name string, args ...string) (string, er
 		return stdout.String(), nil
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s did not end in time: %w", name, ctx.Err())
-	case strings.HasPrefix(strings.TrimSpace(said), "Not defined:"):
+	case strings.Contains(said, "Not defined:"): // warnings may stand before it
 		return "", undefined{args[len(args)-1]}
 	case said != "":
 		first, _, _ := strings.Cut(strings.TrimSpace(said), "\n")

@@ -110,7 +110,7 @@ func (f *facts) readGPUs(ctx context.Context) {
 	l, err := nvml.Open()
 	if err != nil {
 		f.persistenceErr = err
-		return
+		return // without a plan file the plan stays unknown
 	}
 	defer func() { _ = l.Close(context.WithoutCancel(ctx)) }() // the program ends soon
 	if f.planErr != nil {

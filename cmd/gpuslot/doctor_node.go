@@ -46,16 +46,23 @@ func checkPersistence(f facts) []finding {
 		}
 		return unchecked(check, oneSentence(why.Error()), "see what nvidia-smi -q -d PERSISTENCE_MODE says")
 	}
-	var found []finding
+	var unable, off []string
 	for _, g := range f.shared() {
 		switch on := f.persistence[g.UUID]; {
 		case !on.Known:
-			found = append(found, finding{Level: levelNote, Check: check, What: fmt.Sprintf("GPU %d has no persistence mode", g.Index)})
+			unable = append(unable, fmt.Sprint(g.Index))
 		case !on.Value:
-			found = append(found, finding{levelWarning, check, fmt.Sprintf("GPU %d: persistence mode is off", g.Index),
-				"The driver starts the GPU anew for the first client, which takes seconds; meanwhile clients may get CUDA error 807.",
-				"systemctl enable --now nvidia-persistenced"})
+			off = append(off, fmt.Sprint(g.Index))
 		}
+	}
+	var found []finding
+	if len(unable) > 0 {
+		found = append(found, finding{Level: levelNote, Check: check, What: "GPU " + strings.Join(unable, ", ") + ": there is no persistence mode"})
+	}
+	if len(off) > 0 {
+		found = append(found, finding{levelWarning, check, "GPU " + strings.Join(off, ", ") + ": persistence mode is off",
+			"The driver starts the GPU anew for the first client, which takes seconds; meanwhile clients may get CUDA error 807.",
+			"systemctl enable --now nvidia-persistenced"})
 	}
 	if len(found) == 0 {
 		return fine(check, "persistence mode is on for all shared GPUs")
