@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 )
@@ -12,6 +14,9 @@ import (
 // verify plays gpuslot verify in the agent's sandbox: a CUDA client of its own
 // as nobody, beside HTCondor.
 func verify(ctx context.Context, st *Stage) error {
+	if err := st.waitNoJobs(ctx); err != nil {
+		return err
+	}
 	found, err := st.verifications(ctx)
 	if err != nil {
 		return err
@@ -33,6 +38,17 @@ func verify(ctx context.Context, st *Stage) error {
 	}
 	st.Check(left == 0, "no client is left (%d)", left)
 	return st.WaitAccept(ctx, len(st.Inventory.GPUs))
+}
+
+// waitNoJobs waits until the agent has no job in its books: a job that is
+// completed in the queue still has its slot for a moment.
+func (st *Stage) waitNoJobs(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return st.Wait(ctx, "the last jobs to leave their slots", func() bool {
+		s, err := st.Status(ctx)
+		return err == nil && !slices.ContainsFunc(s.GPUs, func(g api.StatusGPU) bool { return len(g.Jobs) > 0 })
+	})
 }
 
 func (st *Stage) verifications(ctx context.Context) ([]api.Verification, error) {
@@ -66,6 +82,8 @@ func (st *Stage) checkVerifiedShown(ctx context.Context) error {
 		}
 	}
 	st.Check(shown == len(st.Inventory.GPUs), "gpuslot status shows %d GPUs as verified with driver %s", shown, status.Driver)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	err = st.Wait(ctx, "the slots' GPUVerified", func() bool {
 		out, err := st.Run(ctx, "condor_status", "-direct", "", "-constraint", `SlotType == "Partitionable" && GPUVerified =?= true`, "-af", "Name")
 		return err == nil && len(strings.Fields(out.Stdout)) == len(st.Inventory.GPUs)
