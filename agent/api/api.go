@@ -36,6 +36,8 @@ const (
 	OpVerify Op = "verify"
 	// OpRestart starts a GPU's control daemon anew: root and the agent's own account.
 	OpRestart Op = "restart"
+	// OpUsage asks what the running jobs used up to now: who may call OpMonitor.
+	OpUsage Op = "usage"
 )
 
 // Request is one request.
@@ -84,6 +86,8 @@ type Reply struct {
 	// GPUs and Holds answer OpMonitor.
 	GPUs  []Acceptance `json:"gpus,omitempty"`
 	Holds []Hold       `json:"holds,omitempty"`
+	// Uses answers OpUsage.
+	Uses []Use `json:"uses,omitempty"`
 	// Ended answers OpEnd.
 	Ended *Ended `json:"ended,omitempty"`
 	// Verified answers OpVerify.
