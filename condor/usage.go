@@ -23,7 +23,8 @@ type Use struct {
 // usageMetrics are the names in STARTD_CRON_…_METRICS. "VRAM" becomes VRAMUsage
 // in slot ad and job ad and the VRAM line of the event log. All are peaks: of
 // a sum that only grows the largest value is the last one. The startd forgets
-// it when the slot's next job begins.
+// it when the slot's next job begins. No name holds "Seconds": the startd takes
+// that for another kind of metric and ignores it (seen on 25.14.1).
 var usageMetrics = []struct {
 	name string
 	of   func(Use) *float64
@@ -35,10 +36,10 @@ var usageMetrics = []struct {
 		mib := float64(*u.VRAM)
 		return &mib
 	}},
-	{"GPUSeconds", func(u Use) *float64 { return u.GPUSeconds }},
-	{"GPUSecondsMin", func(u Use) *float64 { return u.GPUSecondsMin }},
-	{"GPUSecondsMax", func(u Use) *float64 { return u.GPUSecondsMax }},
-	{"GPUJoules", func(u Use) *float64 { return u.Joules }},
+	{"GPUTime", func(u Use) *float64 { return u.GPUSeconds }},
+	{"GPUTimeMin", func(u Use) *float64 { return u.GPUSecondsMin }},
+	{"GPUTimeMax", func(u Use) *float64 { return u.GPUSecondsMax }},
+	{"GPUEnergy", func(u Use) *float64 { return u.Joules }},
 }
 
 // UsageAds prints one ad per slot for the STARTD_CRON job with METRICS. The
@@ -71,7 +72,7 @@ func (t *text) usage(n Node) {
 		metrics = append(metrics, "PEAK:"+m.name)
 	}
 	t.line("")
-	t.comment("What each job used: VRAMUsage (MiB), GPUSecondsUsage with its bounds and GPUJoulesUsage in the",
+	t.comment("What each job used: VRAMUsage (MiB), GPUTimeUsage (GPU-seconds) with its bounds and GPUEnergyUsage (joules) in the",
 		"job's ad, and the line VRAM in its event log.")
 	t.set("STARTD_CRON_JOBLIST", "$(STARTD_CRON_JOBLIST) GPUSLOT_USAGE")
 	t.set("STARTD_CRON_GPUSLOT_USAGE_EXECUTABLE", "%s/gpuslot-condor", n.Libexec)

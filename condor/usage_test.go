@@ -15,8 +15,8 @@ func TestUsageAds(t *testing.T) {
 	}))
 	want := `SlotMergeConstraint = SlotID == 1 && DSlotID == 2
 UptimeVRAMPeakUsage = 800.000
-UptimeGPUSecondsPeakUsage = 12.500
-UptimeGPUSecondsMinPeakUsage = 9.000
+UptimeGPUTimePeakUsage = 12.500
+UptimeGPUTimeMinPeakUsage = 9.000
 - use_slot1_2 update:true
 SlotMergeConstraint = SlotID == 3 && DSlotID == 10
 - use_slot3_10 update:true
@@ -33,7 +33,7 @@ func TestUsageJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(string(text), "STARTD_CRON_GPUSLOT_USAGE_METRICS = PEAK:VRAM, PEAK:GPUSeconds, PEAK:GPUSecondsMin, PEAK:GPUSecondsMax, PEAK:GPUJoules\n"); got != want {
+		if got := strings.Contains(string(text), "STARTD_CRON_GPUSLOT_USAGE_METRICS = PEAK:VRAM, PEAK:GPUTime, PEAK:GPUTimeMin, PEAK:GPUTimeMax, PEAK:GPUEnergy\n"); got != want {
 			t.Errorf("%s: has the job: %v, want %v", name, got, want)
 		}
 	}

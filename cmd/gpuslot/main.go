@@ -119,6 +119,6 @@ verify" have their own).`,
 	})
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
-	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), verifyCommand(&f), mpsCommand(&f), migCommand(&f), versionCommand())
+	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), usageCommand(&f), whyCommand(&f), verifyCommand(&f), mpsCommand(&f), migCommand(&f), versionCommand())
 	return c
 }

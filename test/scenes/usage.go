@@ -77,7 +77,7 @@ func (st *Stage) waitUsed(ctx context.Context, mib int64, seconds float64) error
 	defer cancel()
 	said := ""
 	err := st.Wait(ctx, "the slot to tell what its job used", func() bool {
-		out, err := st.Run(ctx, "condor_status", "-constraint", `SlotType == "Dynamic"`, "-af", "VRAMUsage", "GPUSecondsUsage")
+		out, err := st.Run(ctx, "condor_status", "-constraint", `SlotType == "Dynamic"`, "-af", "VRAMUsage", "GPUTimeUsage")
 		said = oneLine(out.Stdout)
 		fields := strings.Fields(out.Stdout)
 		if err != nil || len(fields) != 2 {
@@ -104,7 +104,7 @@ func (st *Stage) checkUsed(ctx context.Context, cluster int, mib int64, seconds 
 	}
 	want := fmt.Sprintf("VRAM : %d 4000 4000", mib)
 	st.Contains(strings.Join(strings.Fields(lineWith(log, "VRAM  ")), " "), want, "its event log (usage, request, allocated; simgpu's truth)")
-	rows, err := st.JobAttrs(ctx, cluster, "int(VRAMUsage)", "GPUSecondsUsage", "GPUSecondsMinUsage", "GPUSecondsMaxUsage", "GPUJoulesUsage", "LastRemoteHost")
+	rows, err := st.JobAttrs(ctx, cluster, "int(VRAMUsage)", "GPUTimeUsage", "GPUTimeMinUsage", "GPUTimeMaxUsage", "GPUEnergyUsage", "LastRemoteHost")
 	if err != nil {
 		return "", err
 	}
@@ -117,8 +117,8 @@ func (st *Stage) checkUsed(ctx context.Context, cluster int, mib int64, seconds 
 			return row[5], nil
 		}
 	}
-	st.Check(math.Abs(v[0]-seconds) <= timeError(seconds), "GPUSecondsUsage = %.3f, the truth is %.1f", v[0], seconds)
+	st.Check(math.Abs(v[0]-seconds) <= timeError(seconds), "GPUTimeUsage = %.3f, the truth is %.1f", v[0], seconds)
 	st.Check(v[1] <= v[0] && v[0] <= v[2], "its bounds are %.3f and %.3f", v[1], v[2])
-	st.Check(v[3] > 0, "GPUJoulesUsage = %.0f", v[3])
+	st.Check(v[3] > 0, "GPUEnergyUsage = %.0f", v[3])
 	return row[5], nil
 }
