@@ -107,7 +107,7 @@ func TestLines(t *testing.T) {
 
 // Any file is read without an error, and what is accepted is a whole record.
 func FuzzRecords(f *testing.F) {
-	f.Add([]byte(`{"slot":"slot1_1","gpu":"GPU-a","begin":"2026-11-21T12:00:00Z","end":"2026-11-21T13:00:00Z"}` + "\n"))
+	f.Add([]byte(`{"slot":"slot1_1","gpu":"GPU-5a1e0c11-7d02-4b6a-9c31-0e84a2d1f001","begin":"2026-11-21T12:00:00Z","end":"2026-11-21T13:00:00Z"}` + "\n"))
 	f.Add([]byte("{\n\n\x00"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		p := config.Paths{State: t.TempDir()}

@@ -41,6 +41,36 @@ func ownUsage(ctx context.Context, st *Stage) error {
 	return nil
 }
 
+// checkKept checks the agent's own record of a job, and its timeline after the
+// job is gone and the agent has started anew.
+func (st *Stage) checkKept(ctx context.Context, cluster int, mib int64) error {
+	job := fmt.Sprintf("%d.0", cluster)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var record string
+	err := st.Wait(ctx, "the record of job "+job, func() bool {
+		out, err := st.Run(ctx, "gpuslot", "usage", "--since", "1h", "--by", "job")
+		record = lineWith(out.Stdout, job+" ")
+		return err == nil && strings.HasPrefix(record, job+" ")
+	})
+	if err != nil {
+		return err
+	}
+	fields := strings.Fields(record)
+	st.Check(fields[len(fields)-1] == strconv.FormatInt(mib, 10), "gpuslot usage: %s", oneLine(record))
+	if _, err := st.Run(ctx, "systemctl", "restart", "gpuslotd.service"); err != nil {
+		return err
+	}
+	why, err := st.Run(ctx, "gpuslot", "why", job)
+	if err != nil {
+		return err
+	}
+	for _, want := range []string{"admitted", "end "} {
+		st.Contains(why.Stdout, want, "gpuslot why "+job+", after a restart of the agent")
+	}
+	return st.WaitAccept(ctx, len(st.Inventory.GPUs))
+}
+
 // runUsed runs one job until HTCondor knows all of it, and checks what is left
 // of it in log and history.
 func (st *Stage) runUsed(ctx context.Context, g gpu.GPU, i int, u used) (host string, err error) {
@@ -67,7 +97,11 @@ func (st *Stage) runUsed(ctx context.Context, g gpu.GPU, i int, u used) (host st
 	if err := st.checkEnd(ctx, user, cluster, "0", "until eof: ok", "a job"); err != nil {
 		return "", err
 	}
-	return st.checkUsed(ctx, cluster, truth, u.gpuSeconds)
+	host, err = st.checkUsed(ctx, cluster, truth, u.gpuSeconds)
+	if err != nil {
+		return "", err
+	}
+	return host, st.checkKept(ctx, cluster, truth)
 }
 
 // waitUsed waits until the startd tells the running job all that it used: a
@@ -93,23 +127,22 @@ func (st *Stage) waitUsed(ctx context.Context, mib int64, seconds float64) error
 	return nil
 }
 
-// timeError is the sampling's: an interval at each end of the load, and a
-// twentieth.
-func timeError(seconds float64) float64 { return 0.05*seconds + 1 }
+// timeError is the sampling's, and that of the load's own clock.
+func timeError(seconds float64) float64 { return 0.02*seconds + 0.3 }
 
 func (st *Stage) checkUsed(ctx context.Context, cluster int, mib int64, seconds float64) (host string, err error) {
 	log, err := st.JobLog(ctx, cluster)
 	if err != nil {
 		return "", err
 	}
-	want := fmt.Sprintf("VRAM : %d 4000 4000", mib)
+	want := fmt.Sprintf("VRAM : %d 4096 4096", mib)
 	st.Contains(strings.Join(strings.Fields(lineWith(log, "VRAM  ")), " "), want, "its event log (usage, request, allocated; simgpu's truth)")
-	rows, err := st.JobAttrs(ctx, cluster, "int(VRAMUsage)", "GPUTimeUsage", "GPUTimeMinUsage", "GPUTimeMaxUsage", "GPUEnergyUsage", "LastRemoteHost")
+	rows, err := st.JobAttrs(ctx, cluster, "VRAMUsage", "GPUTimeUsage", "GPUTimeMinUsage", "GPUTimeMaxUsage", "GPUEnergyUsage", "LastRemoteHost")
 	if err != nil {
 		return "", err
 	}
 	row := rows[0]
-	st.Check(row[0] == strconv.FormatInt(mib, 10), "condor_history says VRAMUsage = %s, the truth is %d MiB", row[0], mib)
+	st.Check(row[0] == fmt.Sprintf("%d.0", mib), "condor_history says VRAMUsage = %s, the truth is %d MiB", row[0], mib)
 	var v [4]float64
 	for i := range v {
 		if v[i], err = strconv.ParseFloat(row[i+1], 64); err != nil {
