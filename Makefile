@@ -44,6 +44,7 @@ install: ## programs, units and snippets, below DESTDIR (run make build first)
 	install -D -m 644 -t '$(DESTDIR)$(UNITDIR)/systemd-journald@gpuslot.service.d' systemd/units/systemd-journald@gpuslot.service.d/10-gpuslot.conf
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/journald@gpuslot.conf.d' systemd/journald/10-gpuslot.conf
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/condor/config.d etc/condor/50-gpuslot.conf
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/gpuslot etc/condor/gpuslot-status.cpf etc/auditor/gpuslot-htcondor-collector.yml
 	test -e $(DESTDIR)$(SYSCONFDIR)/gpuslot/gpuslot.toml || install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/gpuslot etc/gpuslot.toml
 
 .PHONY: demo
