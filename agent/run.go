@@ -280,12 +280,14 @@ const sweepEvery = 5 * time.Second
 func (a *Agent) sweep(ctx context.Context) {
 	t := time.NewTicker(sweepEvery)
 	defer t.Stop()
+	unmapped := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 			a.sweepNow()
+			unmapped = a.mapJobs(unmapped)
 		}
 	}
 }
