@@ -46,6 +46,7 @@ install: ## programs, units and snippets, below DESTDIR (run make build first)
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/condor/config.d etc/condor/50-gpuslot.conf
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/gpuslot/prometheus etc/prometheus/gpuslot.rules.yml
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/gpuslot/grafana etc/grafana/*.json
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/gpuslot etc/condor/gpuslot-status.cpf etc/auditor/gpuslot-htcondor-collector.yml
 	test -e $(DESTDIR)$(SYSCONFDIR)/gpuslot/gpuslot.toml || install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/gpuslot etc/gpuslot.toml
 
 .PHONY: demo

@@ -122,6 +122,8 @@ type Agent struct {
 	memoryLimits func() (has, known bool)
 	sys          string
 	cgroups      *cgroups
+	// keeper writes records and the history.
+	keeper *keeper
 
 	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.

@@ -46,6 +46,7 @@ func (a *Agent) listenToGPUs(ctx context.Context) {
 func (a *Agent) onEvent(e gpu.Event) {
 	a.troubles.Event(e)
 	v := a.troubles.Verdict(e.GPU, time.Now())
+	a.noteFault(e, v)
 	a.log.Warn("a GPU tells of an event", "gpu", e.GPU, "event", e.Kind, "xid", e.XID, "closes", v.Closed())
 	nudge(a.wake)
 }
@@ -59,6 +60,7 @@ func (a *Agent) readKernelLog(ctx context.Context, path string) {
 		for _, g := range a.view.Load().plan.GPUs {
 			if g.PCI == x.PCI {
 				a.troubles.Culprit(g.UUID, x, time.Now())
+				a.note(Event{Kind: EventCulprit, GPU: g.UUID, Text: fmt.Sprintf("The kernel log names process %d (%s) for Xid %d.", x.PID, x.Process, x.XID)})
 			}
 		}
 	})
@@ -161,6 +163,7 @@ func (a *Agent) endLeftovers(guards map[gpu.UUID]guard, now time.Time) {
 				a.log.Error("a client of a faulted server was not ended", "gpu", u, "pid", pid, "err", err)
 				continue
 			}
+			a.note(Event{Kind: EventCulprit, GPU: u, By: byAgent, Text: fmt.Sprintf("Process %d kept its MPS server in FAULT and was killed.", pid)})
 			a.log.Warn("a client that kept its server in FAULT was killed", "gpu", u, "pid", pid)
 		}
 	}

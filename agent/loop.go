@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -122,6 +123,9 @@ func (a *Agent) mourn(u gpu.UUID, s mps.Server) bool {
 	if len(s.Clients) > 0 {
 		level = slog.LevelError
 		a.metrics.ServerDied(u)
+	}
+	if len(s.Clients) > 0 {
+		a.note(Event{Kind: EventFault, GPU: u, Text: fmt.Sprintf("MPS server %d ended with %d clients.", s.PID, len(s.Clients))})
 	}
 	a.log.Log(context.Background(), level, "MPS server ended", "gpu", u, "pid", s.PID, "clients", s.Clients)
 	return true

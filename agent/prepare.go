@@ -32,9 +32,11 @@ func (a *Agent) prepare(c Caller, job *api.Job) api.Reply {
 		log("refused a caller", "err", err)
 		return api.Reply{Error: err.Error()}
 	case refusal != nil:
+		a.noteJob(c, job, EventRefused, job.AssignedGPUs, refusal.Reason)
 		log("refused a job", "code", refusal.Code, "reason", refusal.Reason)
 		return api.Reply{Refusal: refusal}
 	}
+	a.noteJob(c, job, EventAdmitted, job.AssignedGPUs, admission(job, grant))
 	log("admitted a job", "gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "wall", grant.Wall)
 	return api.Reply{Grant: grant}
 }
@@ -166,6 +168,7 @@ func (a *Agent) decide(s *State, c Caller, job *api.Job, gpus []gpu.UUID) (*api.
 	if len(ended) == 0 {
 		return grant, refusal
 	}
+	a.finish(ended)
 	read()
 	return Admit(*s, c, job)
 }

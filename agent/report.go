@@ -15,6 +15,7 @@ func (a *Agent) reportChanges(old, new *view) {
 	}
 	if new.planned && !old.applied.Equal(new.applied) {
 		for _, line := range a.newsOf(old, new) {
+			a.note(Event{Kind: EventPlan, By: byAgent, Text: line})
 			a.log.Info("plan", "change", line)
 		}
 		for _, w := range new.plan.Warnings {
@@ -56,8 +57,10 @@ func (a *Agent) reportGuards(old, new *view) {
 		switch {
 		case !g.Shared() || (before == "") == (now == ""):
 		case now == "":
+			a.note(Event{Kind: EventOpen, GPU: g.UUID, By: byAgent, Text: "It takes jobs again."})
 			a.log.Info("GPU opened", "gpu", g.UUID)
 		default:
+			a.note(Event{Kind: EventClose, GPU: g.UUID, By: byAgent, Text: now})
 			a.log.Error("GPU closed", "gpu", g.UUID, "err", now)
 		}
 	}

@@ -55,7 +55,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
 		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
 		booked: make(chan struct{}, 1), wake: make(chan struct{}, 1), orders: make(chan order),
-		modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
+		keeper: newKeeper(o.Log), modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
 	}
 	if a.manager == nil {
 		a.manager = nobody{}
@@ -212,6 +212,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.confirm(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
 	wg.Go(func() { a.ping(ctx) })
+	wg.Go(func() { a.keeper.run(ctx) })
 	wg.Go(func() { a.sample(ctx) })
 	wg.Go(func() { a.limitCgroups(ctx) })
 	wg.Go(func() { a.verifyIdle(ctx) })
@@ -220,6 +221,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	defer a.ends.Wait()
 	a.startMetrics(ctx, &wg, o.Metrics, cfg.Metrics)
 	a.tell(a.manager.Ready())
+	a.note(Event{Kind: EventStart, By: byAgent, Text: "gpuslotd " + a.version + " started."})
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
 	a.loop(ctx, o.Reload)
 	cancel(nil)
@@ -283,22 +285,21 @@ const sweepEvery = 5 * time.Second
 func (a *Agent) sweep(ctx context.Context) {
 	t := time.NewTicker(sweepEvery)
 	defer t.Stop()
+	unmapped := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 			a.sweepNow()
+			unmapped = a.mapJobs(unmapped)
 		}
 	}
 }
 
 func (a *Agent) sweepNow() {
 	ended, err := a.books.sweep()
-	for _, r := range ended {
-		a.log.Info("a job ended", "slot", r.Starter.Slot, "job", r.Job, "gpu", r.GPU)
-		nudge(a.cgroups.wake)
-	}
+	a.finish(ended)
 	if err != nil {
 		a.log.Error("a pipe directory stays open", "err", err)
 	}

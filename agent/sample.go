@@ -167,6 +167,7 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 	if f.Enforce == config.EnforceReport {
 		if f.First {
 			a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
+			a.note(Event{Kind: EventBreach, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, Text: f.Reason})
 			a.log.Warn("a job breaks a rule", "slot", f.Starter.Slot, "job", f.Job, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
 		}
 		return
@@ -175,6 +176,7 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 		return
 	}
 	a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
+	a.note(Event{Kind: EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, By: byAgent, Text: f.Reason})
 	a.log.Warn("HTCondor is to hold a job", "slot", f.Starter.Slot, "job", f.Job, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
 	if f.Enforce == config.EnforceKill {
 		a.killBeside(f)

@@ -27,6 +27,8 @@ type answers interface {
 	acceptances() []api.Acceptance
 	// holds are the jobs that HTCondor is to hold.
 	holds() []api.Hold
+	// jobUses is what the running jobs used.
+	jobUses() []api.Use
 	// end lets the MPS clients of the caller's slot leave.
 	end(ctx context.Context, c Caller) (*api.Ended, error)
 	status() *api.Status
@@ -140,9 +142,12 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 			return s.end(ctx, c)
 		}
 		return s.answers.prepare(c, req.Job)
-	case api.OpMonitor:
+	case api.OpMonitor, api.OpUsage:
 		if !s.mayAsk(p) && !s.proc.belowStartd(p.pid, starterUID(s.own)) {
 			return api.Reply{Error: "only root, the agent's account and the startd's own programs may ask which GPUs accept jobs: run it as root"}
+		}
+		if req.Op == api.OpUsage {
+			return api.Reply{Uses: s.answers.jobUses()}
 		}
 		return api.Reply{GPUs: s.answers.acceptances(), Holds: s.answers.holds()}
 	}

@@ -139,7 +139,7 @@ func (b *books) adopt(w startdWord) (ignored []Starter) {
 }
 
 func (b *books) adoptSlot(s Starter, ad condor.Slot, w startdWord) {
-	r := Running{Starter: s, Owner: ownerOf(ad), Job: ad.JobID, Group: ad.Group, VO: ad.VO, Since: time.Now(), Confirmed: true}
+	r := Running{Starter: s, Owner: ownerOf(ad), Job: ad.JobID, Group: ad.Group, VO: ad.VO, Since: time.Now(), Confirmed: true, Adopted: true}
 	if w.account != nil {
 		r.Account = w.account(s, ad)
 	}

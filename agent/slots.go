@@ -28,6 +28,9 @@ type Running struct {
 	Since     time.Time
 	// Confirmed: the startd's own ads agree.
 	Confirmed bool
+	// Adopted: it ran before the agent started. Hold is set when it ended.
+	Adopted bool
+	Hold    api.Hold
 }
 
 func (s Starter) is(o Starter) bool { return s.PID == o.PID && s.Started == o.Started }
@@ -118,12 +121,15 @@ func (b *books) sweepLocked() (ended []Running, err error) {
 		if b.proc.alive(r.Starter.PID, r.Starter.Started) {
 			return false
 		}
+		r.Hold = b.holds[r.Starter]
 		ended = append(ended, r)
 		delete(b.full, r.GPU)
-		delete(b.holds, r.Starter)
 		delete(b.turns, r.Starter)
 		return true
 	})
+	for _, r := range ended {
+		delete(b.holds, r.Starter)
+	}
 	b.unbooked = slices.DeleteFunc(b.unbooked, func(s unbooked) bool { return !b.proc.alive(s.PID, s.Started) })
 	for d := range b.open {
 		if b.needs(d) {

@@ -36,6 +36,7 @@ func ExecutionPoint(n Node) ([]byte, error) {
 	}
 	t.jobEnvironment(n, types)
 	t.monitor(n)
+	t.usage(n)
 	t.attributes(n, plan)
 	return t.bytes(), nil
 }

@@ -38,6 +38,8 @@ const (
 	OpRestart Op = "restart"
 	// OpOpen opens a GPU that an event closed: root and the agent's own account.
 	OpOpen Op = "open"
+	// OpUsage asks what the running jobs used up to now: who may call OpMonitor.
+	OpUsage Op = "usage"
 )
 
 // Request is one request.
@@ -87,6 +89,8 @@ type Reply struct {
 	// GPUs and Holds answer OpMonitor.
 	GPUs  []Acceptance `json:"gpus,omitempty"`
 	Holds []Hold       `json:"holds,omitempty"`
+	// Uses answers OpUsage.
+	Uses []Use `json:"uses,omitempty"`
 	// Ended answers OpEnd.
 	Ended *Ended `json:"ended,omitempty"`
 	// Verified answers OpVerify.

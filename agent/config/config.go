@@ -119,6 +119,9 @@ type Usage struct {
 	// DCGM is the address of the site's own dcgm-exporter on this machine;
 	// empty if there is none.
 	DCGM string
+	// DCGMJobMapping is the directory that the site's dcgm-exporter reads with
+	// --hpc-job-mapping-dir; empty for none.
+	DCGMJobMapping string
 }
 
 // Health bounds how long a proof of a control daemon's health is trusted, and

@@ -49,7 +49,13 @@ func budgetKeys() []Key {
 				s, p := readLoopback(v)
 				return put(&c.Usage.DCGM, s, p)
 			}},
-	}
+
+		{Table: "usage", Name: "dcgm_job_mapping", Type: "an absolute path", Default: `""`,
+			Meaning: "The directory that the site's dcgm-exporter reads with `--hpc-job-mapping-dir`, such as `/run/gpuslot/dcgm` (gpuslotd's unit may write below `/run/gpuslot` alone): a file for each GPU, named by its index, with the ids of its jobs. The exporter then gives each job the values of the whole GPU: they must not be added up. Empty for none.",
+			set: func(c *Config, _ *table, v any) string {
+				s, p := readPath(v, true)
+				return put(&c.Usage.DCGMJobMapping, s, p)
+			}}}
 }
 
 // readLoopback reads an address of this machine: nobody else may tell what its

@@ -13,7 +13,7 @@ import (
 type options struct {
 	socket  string
 	timeout time.Duration
-	// follow is the monitor's: go on until nobody listens.
+	// follow is of monitor and usage: go on until nobody listens.
 	follow bool
 	args   []string
 }
@@ -24,7 +24,7 @@ func (p program) parse(name string, args []string, timeout time.Duration) (optio
 	flags.SetOutput(p.stderr)
 	flags.StringVar(&o.socket, "socket", api.DefaultSocket, "the `path` on which gpuslotd listens")
 	flags.DurationVar(&o.timeout, "timeout", timeout, "how long to wait for gpuslotd")
-	if name == "monitor" {
+	if name == "monitor" || name == "usage" {
 		flags.BoolVar(&o.follow, "follow", false, "go on, and print what changes")
 	}
 	err := flags.Parse(args)

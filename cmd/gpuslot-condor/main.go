@@ -34,6 +34,7 @@ func verbs() []verb {
 	return []verb{
 		{"inventory", "[FILE]", "print the GPUs for MACHINE_RESOURCE_INVENTORY_GPUs; none if there is no FILE", program.inventory},
 		{"monitor", "[FLAGS] [FILE]", "print for STARTD_CRON which GPUs of FILE take jobs and which jobs to hold; -follow goes on", program.monitor},
+		{"usage", "[FLAGS]", "print for a STARTD_CRON job with METRICS what each running job used; -follow goes on", program.reportUsage},
 		{"prepare", "[FLAGS]", "the PREPARE_JOB hook: job ad in, environment or refusal out", program.prepare},
 		{"wrap", "[FLAGS] COMMAND…", "the USER_JOB_WRAPPER: set the environment, become COMMAND", program.wrap},
 		{"supervise", "[FLAGS] COMMAND…", "the USER_JOB_WRAPPER of shared GPUs: run COMMAND, and let its MPS clients leave before it is ended", program.supervise},

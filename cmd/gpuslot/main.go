@@ -119,7 +119,7 @@ asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify" and
 	})
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
-	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), verifyCommand(&f), doctorCommand(&f), gpuCommand(&f), mpsCommand(&f),
-		migCommand(&f), simulateCommand(), versionCommand())
+	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), whyCommand(&f), verifyCommand(&f), doctorCommand(&f),
+		gpuCommand(&f), mpsCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
 	return c
 }

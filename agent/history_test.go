@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// TestJobsLife: what the agent keeps of a job from its admission over its hold
+// to its end, and of the job after it in its slot.
+func TestJobsLife(t *testing.T) {
+	s := serveWith(t, 1, func(*server) {})
+	st := s.in("slot1_1", false)
+	s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
+	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
+	s.daemons.change(uuid(0), func(d *fakeDaemon) {
+		d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200}}}
+	})
+	r := gpu.Reading{GPU: uuid(0), At: time.Now()}
+	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 200, Memory: gpu.Known(gpu.Bytes(6000 * mib)), MPSClient: true}})
+	source := &fakeUsage{[]gpu.Reading{r}}
+	s.sampler = usage.NewSampler(usage.Options{Source: source, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.root})
+	s.sampler.Round(t.Context())
+	begin := s.view.Load().applied
+	s.watch(t.Context(), s.watch(t.Context(), breaches{}, begin), begin.Add(s.view.Load().config.Budgets.Grace))
+	s.ends.Wait()
+	s.prepare(Caller{Starter: st, UID: uint32(os.Getuid()), Hook: true}, jobOn(st, "alice", uuid(0), 1<<20))
+	if uses := s.jobUses(); len(uses) != 1 || uses[0].PeakMiB == nil || *uses[0].PeakMiB != 6000 || uses[0].GPUSeconds != nil {
+		t.Errorf("uses %+v", uses)
+	}
+	s.proc.end(st.PID)
+	next := s.proc.starter(1002, "slot1_1")
+	s.grant(next, uint32(os.Getuid()), "alice", uuid(0), 4096)
+	if uses := s.jobUses(); len(uses) != 0 {
+		t.Errorf("the slot's next job is told %+v, and it has used nothing", uses)
+	}
+	s.keeper.write()
+	paths := s.view.Load().config.Paths
+	records, err := Records(paths, time.Time{})
+	if err != nil || len(records) != 1 {
+		t.Fatalf("records %+v, %v", records, err)
+	}
+	got := records[0]
+	if got.Slot != "slot1_1" || got.Job == "" || got.Owner != "alice" || got.PeakMiB == nil || *got.PeakMiB != 6000 || got.HoldCode != api.CodeOverBudget || got.SM.Estimate != nil {
+		t.Errorf("record %+v", got)
+	}
+	events, err := Events(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []EventKind
+	for _, e := range events {
+		if e.Job == got.Job && e.Slot == "slot1_1" {
+			kinds = append(kinds, e.Kind)
+		}
+	}
+	// The second admission is the next job's, which bears the same name here.
+	if want := []EventKind{EventAdmitted, EventHold, EventRefused, EventAdmitted, EventEnd}; !slices.Equal(kinds, want) {
+		t.Errorf("the job's events are %v, want %v", kinds, want)
+	}
+	end := events[slices.IndexFunc(events, func(e Event) bool { return e.Kind == EventEnd })]
+	if end.GPU != uuid(0) || !strings.Contains(end.Text, "its VRAM peaked at 6000 MiB of 4096 MiB; gpuslot had it held: used 6000 MiB") {
+		t.Errorf("its end is %+v", end)
+	}
+	if again, err := Records(paths, time.Now().Add(time.Minute)); err != nil || len(again) != 0 {
+		t.Errorf("%d records of the future, %v", len(again), err)
+	}
+}
+
+// A disk that takes nothing bounds the memory, and what was lost is told.
+func TestKeeperIsBounded(t *testing.T) {
+	var told strings.Builder
+	k := newKeeper(slog.New(slog.NewTextHandler(&told, nil)))
+	file := lines{dir: t.TempDir(), name: "x", most: 1 << 20, kept: 1}
+	for i := range mostWaiting + 5 {
+		k.put(file, i)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	k.run(ctx) // what is left is written at the end
+	n := 0
+	if err := file.read(func([]byte) { n++ }); err != nil || n != mostWaiting {
+		t.Errorf("%d lines, want %d: %v", n, mostWaiting, err)
+	}
+	if !strings.Contains(told.String(), "lines=5") {
+		t.Errorf("told %q, want 5 lost lines", told.String())
+	}
+	nowhere := newKeeper(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	nowhere.put(lines{dir: "/proc/nowhere", name: "x", most: 1}, 1)
+	nowhere.write() // no panic, no endless loop
+}
+
+// FuzzEvents: any file is read without an error.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte(fmt.Sprintf(`{"time":"2026-11-01T10:00:00Z","kind":"fault","gpu":%q,"text":"x"}`, uuid(0))))
+	f.Add([]byte("\n{}\n[1]\xff"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		p := config.Paths{State: t.TempDir()}
+		if err := historyOf(p).add(text); err != nil {
+			t.Fatal(err)
+		}
+		all, err := Events(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all {
+			if e.Time.IsZero() {
+				t.Errorf("accepted %+v", e)
+			}
+		}
+	})
+}

@@ -1,0 +1,18 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+)
+
+// sentence is how a job's end is told.
+func (r Record) sentence() string {
+	s := "The job ended after " + r.End.Sub(r.Begin).Round(time.Second).String()
+	if r.PeakMiB != nil {
+		s += fmt.Sprintf("; its VRAM peaked at %d MiB of %d MiB", *r.PeakMiB, r.BudgetMiB)
+	}
+	if r.HoldReason != "" {
+		s += "; gpuslot had it held: " + r.HoldReason
+	}
+	return s + "."
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+func whyCommand(f *flags) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "why JOB|SLOT|GPU",
+		Short: "Tell what happened to a job, a slot or a GPU",
+		Long: `why prints what the agent noted of a job (12.0), a slot (slot1_2) or a GPU (its
+index or the beginning of its UUID), the oldest first: admissions and refusals,
+holds, faults and who caused them, restarts, when a GPU was closed and opened,
+changes of the plan. Of a job it shows its GPU's events during its life as well.
+
+It reads the history on disk, so it also tells of jobs that are gone and of the
+time before a restart. The history has a bounded size; the oldest is forgotten.
+Only root may read it.`,
+		Example: `  gpuslot why 12.0
+  gpuslot why slot1_2
+  gpuslot why 0`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := config.Load(f.config)
+			if err != nil {
+				return err
+			}
+			events, err := agent.Events(cfg.Paths)
+			if err != nil {
+				return advised{err, "run it as root on the node that is asked about"}
+			}
+			p, err := plan.Read(agent.PlanFile(cfg.Paths))
+			if err != nil {
+				p = plan.Plan{} // then a GPU is named by its UUID alone
+			}
+			found := story(events, p, args[0])
+			if asJSON {
+				return printJSON(c.OutOrStdout(), found)
+			}
+			if len(found) == 0 {
+				return fmt.Errorf("nothing is known of %q: name a job (12.0), a slot (slot1_2) or a GPU (its index or UUID); the history holds %d events%s", args[0], len(events), sinceFirst(events))
+			}
+			whyText(c.OutOrStdout(), found)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func sinceFirst(events []agent.Event) string {
+	if len(events) == 0 {
+		return ""
+	}
+	return " since " + clock(events[0].Time)
+}
+
+// story chooses the events that a name stands for.
+func story(events []agent.Event, p plan.Plan, name string) []agent.Event {
+	short, _, _ := strings.Cut(name, "@")
+	if strings.HasPrefix(short, "slot") {
+		return chosen(events, func(e agent.Event) bool { return e.Slot == short })
+	}
+	if strings.Contains(name, ".") {
+		return ofJob(events, name)
+	}
+	index := gpu.UUID("")
+	for _, g := range p.GPUs {
+		if strconv.Itoa(g.Index) == name {
+			index = g.UUID
+		}
+	}
+	return chosen(events, func(e agent.Event) bool {
+		if index != "" {
+			return e.GPU == index
+		}
+		bare := strings.TrimPrefix(string(e.GPU), "GPU-")
+		return bare != "" && strings.HasPrefix(bare, strings.TrimPrefix(name, "GPU-"))
+	})
+}
+
+func chosen(events []agent.Event, want func(agent.Event) bool) []agent.Event {
+	out := []agent.Event{}
+	for _, e := range events {
+		if want(e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// ofJob are a job's events, and those of its GPUs and of the node while it ran:
+// from each admission to the end that follows, or to now.
+func ofJob(events []agent.Event, job string) []agent.Event {
+	running := map[gpu.UUID]bool{}
+	return chosen(events, func(e agent.Event) bool {
+		switch {
+		case e.Job == job && e.Kind == agent.EventAdmitted:
+			running[e.GPU] = true
+			return true
+		case e.Job == job && e.Kind == agent.EventEnd:
+			delete(running, e.GPU)
+			return true
+		case e.Job == job:
+			return true
+		}
+		return e.Job == "" && (running[e.GPU] || e.GPU == "" && len(running) > 0)
+	})
+}
+
+func whyText(w io.Writer, events []agent.Event) {
+	t := &table{}
+	t.row("TIME", "WHAT", "JOB", "SLOT", "GPU", "BY", "")
+	for _, e := range events {
+		t.row(stamp(e.Time), string(e.Kind), orDash(e.Job), orDash(e.Slot), orDash(shortUUID(e.GPU)), orDash(e.By), e.Text)
+	}
+	t.print(w)
+}
+
+// stamp is local time to the millisecond: causes and effects lie close together.
+func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05.000") }
+
+// shortUUID is enough to tell the GPUs of one node apart.
+func shortUUID(u gpu.UUID) string {
+	const enough = len("GPU-12345678")
+	return string(u)[:min(len(u), enough)]
+}
