@@ -52,7 +52,7 @@ func TestExample(t *testing.T) {
 		short[g.UUID.Bare()[:8]] = true
 		g.UUID, g.PCI = "", ""
 		want := GPU{Index: i, Name: "Tesla V100S-PCIE-32GB", Memory: 32768, Capability: Volta, Multiprocessors: 80, ComputeMode: ComputeModeDefault}
-		if g != want {
+		if !reflect.DeepEqual(g, want) {
 			t.Errorf("gpus[%d] is %+v; want %+v", i, g, want)
 		}
 	}
