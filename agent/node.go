@@ -62,6 +62,10 @@ func device(g plan.GPU) condor.Device {
 		Share:          share(g.Resources),
 		Tenant:         tenantKeys[g.Tenancy.Key()],
 		MostThreads:    g.MostThreads(g.LargestRequest),
+
+		Profile:         g.Profile,
+		Parent:          g.Parent,
+		Multiprocessors: g.Multiprocessors,
 	}
 }
 

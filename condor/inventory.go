@@ -30,7 +30,7 @@ func InventoryAds(n Node) []byte {
 	for i, d := range n.Devices {
 		fmt.Fprintf(&b, "GPU_%d=[ id=%s; DeviceUuid=%s; DevicePciBusId=%s; GPUIndex=%d; %s]\n", i,
 			classad.Quote(string(d.UUID)), classad.Quote(d.UUID.Bare()), classad.Quote(string(d.PCI)), d.Index,
-			strings.Join(append(own[i], ""), " "))
+			strings.Join(append(append(d.instanceProperties(), own[i]...), ""), " "))
 	}
 	return []byte(b.String())
 }
@@ -81,6 +81,19 @@ func properties(n Node) (common []string, own [][]string) {
 		}
 	}
 	return common, own
+}
+
+// instanceProperties are what tells MIG devices apart: jobs choose with
+// require_gpus = MIGProfile == "3g.20gb". ComputeUnits is HTCondor's word for SMs.
+func (d Device) instanceProperties() []string {
+	if d.Profile == "" {
+		return nil
+	}
+	own := []string{"MIGProfile=" + classad.Quote(d.Profile) + ";", "MIGParent=" + classad.Quote(string(d.Parent)) + ";"}
+	if d.Multiprocessors > 0 {
+		own = append(own, fmt.Sprintf("ComputeUnits=%d;", d.Multiprocessors))
+	}
+	return own
 }
 
 // cudaProperties are the driver's CUDA version as HTCondor knows it twice: as
