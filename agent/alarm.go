@@ -58,7 +58,8 @@ func (a *Agent) readKernelLog(ctx context.Context, path string) {
 	err := FollowKernelXIDs(ctx, path, func(x gpu.KernelXID) {
 		for _, g := range a.view.Load().plan.GPUs {
 			if g.PCI == x.PCI {
-				a.troubles.Culprit(g.UUID, x, time.Now())
+				a.troubles.Culprit(g.Physical(), x, time.Now())
+				break // its other MIG devices are the same GPU
 			}
 		}
 	})
@@ -77,11 +78,7 @@ func (a *Agent) seeConditions(ctx context.Context, v *view) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, conditionsTimeout)
 	defer cancel()
-	var all []gpu.UUID
-	for _, g := range v.plan.GPUs {
-		all = append(all, g.UUID)
-	}
-	conditions, err := a.alarms.Conditions(ctx, all)
+	conditions, err := a.alarms.Conditions(ctx, v.physicals())
 	if err != nil {
 		return err
 	}

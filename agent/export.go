@@ -158,6 +158,9 @@ func faultsOf(gpus []plan.GPU, counted []Faults) []metrics.Fault {
 		out = append(out, metrics.Fault{GPU: f.GPU, Reason: f.Reason, Class: string(f.Class), Count: f.Count})
 	}
 	for _, g := range gpus {
+		if g.MIGDevice() {
+			continue // its GPU tells
+		}
 		for _, n := range criticalXIDs {
 			if reason := fmt.Sprintf("xid-%d", n); !seen[key{g.UUID, reason}] {
 				out = append(out, metrics.Fault{GPU: g.UUID, Reason: reason, Class: string(gpu.XIDByNumber(n).Class)})

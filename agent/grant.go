@@ -45,11 +45,14 @@ func grantWhole(gpus []gpu.UUID) *api.Grant {
 	for i, u := range gpus {
 		names[i] = string(u)
 	}
-	all := strings.Join(names, ",")
-	return &api.Grant{Wall: WallWhole, Environment: map[string]string{
+	all, wall := strings.Join(names, ","), WallWhole
+	if gpus[0].IsMIG() {
+		wall = WallMIG
+	}
+	return &api.Grant{Wall: wall, Environment: map[string]string{
 		"CUDA_VISIBLE_DEVICES": all,
 		"GPUSLOT_GPU":          all,
-		"GPUSLOT_WALL":         WallWhole,
+		"GPUSLOT_WALL":         wall,
 	}}
 }
 
@@ -66,6 +69,9 @@ const (
 	WallWatch = "watch"
 	// WallWhole: the job has the whole GPU, there is nothing to hold.
 	WallWhole = "whole"
+	// WallMIG: the job has a MIG device, whose memory, multiprocessors and faults
+	// the hardware keeps apart.
+	WallMIG = "mig"
 	// WallNone: only the job's own environment, which it can change.
 	WallNone = "none"
 )

@@ -38,6 +38,17 @@ type LayoutCost struct {
 // time or shared.
 func (g GPU) MIGDevice() bool { return g.Parent != "" }
 
+// Alone reports whether the GPU is a MIG device that one job has at a time.
+func (g GPU) Alone() bool { return g.MIGDevice() && !g.Shared() }
+
+// Model is the product's name, with the profile of a MIG device as NVML spells it.
+func (g GPU) Model() string {
+	if !g.MIGDevice() {
+		return g.Name
+	}
+	return g.Name + " MIG " + g.Profile
+}
+
 // Physical is the GPU's own UUID, or that of the GPU of which it is a part.
 func (g GPU) Physical() gpu.UUID {
 	if g.MIGDevice() {
