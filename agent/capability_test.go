@@ -114,7 +114,7 @@ func TestKnownCapabilities(t *testing.T) {
 		t.Errorf("missing walls: %q", s.Walls)
 	}
 	if text := ta.read(ta.view.Load().config.Paths.CondorConfig); !strings.Contains(text, `GPUSlotMPS = "server-status, privilege-checks, pid-file"`+"\n") ||
-		!strings.Contains(text, "GPUSlotUUID GPUSlotMPS\n") {
+		!strings.Contains(text, "GPUSlotUUID GPUThreads GPUSlotMPS\n") {
 		t.Errorf("the ads do not say what there is:\n%s", text)
 	}
 	if got := ta.snapshot().Capabilities; !got["server-status"] || got["multi-user"] || len(got) != 6 {

@@ -32,6 +32,7 @@ func (a *Agent) layOut(ctx context.Context, v *view, inv gpu.Inventory, problem 
 	if a.layouts.executor.Hardware == nil {
 		return false // the inventory is a recorded file
 	}
+	a.sweepNow()
 	changed = a.recoverLayouts(ctx, v, inv, problem)
 	leaving := map[gpu.UUID]bool{}
 	for _, g := range v.plan.MIG {
