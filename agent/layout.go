@@ -127,40 +127,64 @@ func (a *Agent) releaseInstance(ctx context.Context, u gpu.UUID) error {
 	return err
 }
 
-// layOutGPU makes one GPU's layout if its instances in use allow it in full. If
-// not, goes are the devices that must be gone first.
+// layOutGPU makes one GPU's layout: the first that has room beside the instances
+// of others. While jobs hold what is in its way nothing is done; goes are then the
+// devices that it has no place for.
 func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.Outcome, goes []gpu.UUID, err error) {
 	e := a.executor(v)
 	s, err := e.State(ctx, g.UUID)
 	if err != nil {
 		return out, nil, err
 	}
+	waits := func(why string) error { return fmt.Errorf("the MIG layout of %s waits: %s", g.UUID, why) }
 	if !s.Capable {
 		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, mig.ErrNotCapable)
 	}
 	if why := a.books.unknown(); why != "" && len(s.Instances) > 0 {
-		return out, nil, fmt.Errorf("the MIG layout of %s waits: %s", g.UUID, why)
+		return out, nil, waits(why)
 	}
-	wants, err := wantsOf(s.Chip, g)
+	goal, want, err := a.goal(s, g)
 	if err != nil {
 		return out, nil, err
 	}
-	p, err := mig.PlanWant(&a.layouts.catalogue, a.claimed(v, s).GPU, wants...)
+	p, err := mig.PlanWant(&a.layouts.catalogue, a.claimed(v, s).GPU, want)
 	if err != nil {
 		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
 	}
 	if why := unserved(p); why != "" {
-		return out, a.inTheWay(s, wants), fmt.Errorf("the MIG layout of %s waits: %s", g.UUID, why)
+		return out, gone(s, goal), waits(why)
 	}
-	held := a.books.reserve(gone(s, p.GPUs[0].Layout))
-	if held != "" {
-		return out, nil, fmt.Errorf("the MIG layout of %s waits: %s has just begun on it", g.UUID, held)
+	layout := p.GPUs[0].Layout
+	if held := a.books.reserve(gone(s, layout)); held != "" {
+		return out, gone(s, goal), waits(held + " has just begun on it")
 	}
-	out, err = e.Apply(ctx, g.UUID, s.Wanted(p.GPUs[0].Layout))
+	out, err = e.Apply(ctx, g.UUID, s.Wanted(layout))
 	if err != nil {
 		err = fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
 	}
 	return out, nil, err
+}
+
+// goal is the first of the wanted layouts that has room beside the instances of
+// others, as if no job ran.
+func (a *Agent) goal(s mig.State, g plan.MIGGPU) (mig.Layout, mig.Want, error) {
+	wants, err := wantsOf(s.Chip, g)
+	if err != nil {
+		return nil, mig.Want{}, err
+	}
+	free := s.GPU
+	free.Instances = slices.Clone(s.Instances)
+	for i := range free.Instances {
+		free.Instances[i].Holders = nil
+	}
+	p, err := mig.PlanWant(&a.layouts.catalogue, free, wants...)
+	if err != nil {
+		return nil, mig.Want{}, fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
+	}
+	if why := unserved(p); why != "" {
+		return nil, mig.Want{}, fmt.Errorf("the MIG layout of %s cannot be made beside instances that gpuslot did not make: %s", g.UUID, why)
+	}
+	return p.GPUs[0].Layout, wants[p.Choice], nil
 }
 
 // wantsOf reads the layouts that the chip has by the driver's word.
@@ -220,21 +244,6 @@ func unserved(p mig.Plan) string {
 		}
 	}
 	return strings.Join(why, "; ")
-}
-
-// inTheWay are the devices of ours that the first layout has no room for, as if
-// no job ran on them.
-func (a *Agent) inTheWay(s mig.State, wants []mig.Want) []gpu.UUID {
-	free := s.GPU
-	free.Instances = slices.Clone(s.Instances)
-	for i := range free.Instances {
-		free.Instances[i].Holders = nil
-	}
-	p, err := mig.PlanWant(&a.layouts.catalogue, free, wants...)
-	if err != nil || unserved(p) != "" {
-		return nil // a foreign instance is in the way: waiting for jobs does not help
-	}
-	return gone(s, p.GPUs[0].Layout)
 }
 
 // gone are the devices that a layout does not have.

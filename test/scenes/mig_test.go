@@ -129,7 +129,7 @@ func TestMIGBesideMPS(t *testing.T) {
 	must(t, st.waitJobs(ctx, full, completed))
 	text, err := st.printed(ctx, user, full, 0)
 	must(t, err)
-	st.Contains(text, "devices 1: ok 0 "+strings.TrimPrefix(devices["3g.20gb"][0].UUID, "MIG-"), "what CUDA shows the job on the 3g.20gb")
+	st.Contains(text, "devices 1: ok\n0 "+strings.TrimPrefix(devices["3g.20gb"][0].UUID, "MIG-"), "what CUDA shows the job on the 3g.20gb")
 
 	plain, err := st.submit(ctx, job{Seconds: 1, Lines: []string{"request_gpus = 1", "request_vram = 2048", `require_gpus = MIGProfile == "2g.10gb"`, "environment = CUDA_MPS_PIPE_DIRECTORY=/tmp/x"}})
 	must(t, err)
@@ -145,7 +145,8 @@ func TestMIGBesideMPS(t *testing.T) {
 
 // A GPU goes from seven devices to four while jobs run on two of them and on the
 // other GPU. The jobs run on, devices that go take no new ones, and when the last
-// of them ends the layout is made.
+// of them ends the layout is made. A restart of the startd lets the job in that
+// waited for the fused device.
 func TestMIGRepartition(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -163,22 +164,77 @@ func TestMIGRepartition(t *testing.T) {
 		must(t, err)
 		jobs = append(jobs, c)
 	}
+	fused, err := st.submit(ctx, onProfile(noHold, `MIGProfile == "3g.20gb"`))
+	must(t, err)
 	must(t, st.WriteFile(ctx, site.ConfigFile, node.File{Data: divided("3g.20gb, 2g.10gb, 1g.5gb*2")}))
 	_, err = st.Run(ctx, "systemctl", "reload", "gpuslotd")
 	must(t, err)
+	must(t, st.waitStatus(ctx, "devices that go to be closed", func(s api.Status) bool {
+		closed := 0
+		for _, g := range s.GPUs {
+			if strings.Contains(g.Reason, "another MIG layout") {
+				closed++
+			}
+		}
+		return closed >= 5
+	}))
 	out, err := st.Run(ctx, "gpuslot", "status")
 	must(t, err)
-	st.Say("$ gpuslot status\n%s", out.Stdout)
+	st.Contains(out.Stdout, "is used by", "what gpuslot status says of the wait")
 	for _, c := range jobs {
 		must(t, st.waitJobs(ctx, c, running))
 	}
+	now, err := st.migDevices(ctx)
+	must(t, err)
+	st.Check(len(now["1g.5gb"]) == 7, "while the jobs run nothing is touched: %d devices", len(now["1g.5gb"]))
 	must(t, release())
 	for _, c := range jobs {
-		must(t, st.waitJobs(ctx, c, completed))
+		must(t, st.checkEnd(ctx, user, c, "0", "until eof: ok", "a job that ran through it"))
 	}
-	must(t, st.Wait(ctx, "the new layout", func() bool {
+	must(t, st.waitStatus(ctx, "the new layout", func(api.Status) bool {
 		now, err := st.migDevices(ctx)
 		return err == nil && len(now["3g.20gb"]) == 1 && len(now["2g.10gb"]) == 1 && len(now["1g.5gb"]) == 2
 	}))
+	_, err = st.Run(ctx, "condor_restart", "-startd")
+	must(t, err)
+	must(t, st.checkEnd(ctx, user, fused, "0", "MIG 3g.20gb", "the job that waited for the fused device"))
+	done(t, st)
+}
+
+// waitStatus waits until gpuslot status says something.
+func (st *Stage) waitStatus(ctx context.Context, what string, cond func(api.Status) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return st.Wait(ctx, what, func() bool {
+		s, err := st.Status(ctx)
+		return err == nil && cond(s)
+	})
+}
+
+// Each MIG device has a control daemon of its own: two jobs share the 3g.20gb,
+// within its pool, and see it.
+func TestMPSInMIG(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := startMIG(t, divided("3g.20gb, 2g.10gb")+"mig_mps = true\n")
+	must(t, st.WaitAccept(ctx, 3))
+	devices, err := st.migDevices(ctx)
+	must(t, err)
+	hold, release, err := st.hold(ctx, "mps-in-mig")
+	must(t, err)
+	defer func() { must(t, release()) }()
+	var jobs []int
+	for range 2 {
+		c, u, err := st.runningOn(ctx, onProfile(hold, `MIGProfile == "3g.20gb"`))
+		must(t, err)
+		st.Check(string(u) == devices["3g.20gb"][0].UUID, "a job shares the 3g.20gb, %s", u)
+		jobs = append(jobs, c)
+	}
+	_, err = st.waitClients(ctx, 0, 2, 1024)
+	must(t, err)
+	must(t, release())
+	for _, c := range jobs {
+		must(t, st.checkEnd(ctx, user, c, "0", "MIG 3g.20gb", "a job that shares a MIG device"))
+	}
 	done(t, st)
 }
