@@ -138,7 +138,7 @@ func Admit(s State, c Caller, job *api.Job) (*api.Grant, *api.Refusal) {
 		if r := s.alone(c, whole); r != nil {
 			return nil, r
 		}
-		return grantWhole(whole), nil
+		return s.grantWhole(whole), nil
 	}
 	budget, refusal := s.budget(g, job)
 	if refusal != nil {

@@ -146,6 +146,11 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 		problem(err)
 	}
 	v.present = presence(inv)
+	for _, g := range v.plan.GPUs {
+		if g.Place != "" {
+			v.present[g.UUID] = g.Device != ""
+		}
+	}
 }
 
 // reopenDoors gives the accounts of running jobs their access back where a
@@ -176,6 +181,7 @@ func (a *Agent) publish(v *view, start time.Time) {
 	v.took, v.roundOK = time.Since(start), len(v.problems) == 0 && v.closed == "" && v.configError == ""
 	a.reportChanges(a.view.Load(), v)
 	a.view.Store(v)
+	a.books.leave(a.layouts.leaving)
 	a.beat()
 }
 

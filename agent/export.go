@@ -21,7 +21,13 @@ func (a *Agent) usageNow(v *view, now time.Time) metrics.Usage {
 	if a.sampler != nil {
 		snap = a.sampler.Snapshot()
 	}
-	out := usageOf(snap, a.books.all(), v.config, now)
+	running := a.books.all()
+	for i, r := range running {
+		if d := a.behind(v, r); d != "" {
+			running[i].GPU = d
+		}
+	}
+	out := usageOf(snap, running, v.config, now)
 	if startd, ok := a.startdSays.Load().source(); ok {
 		out.Sources = append(out.Sources, startd)
 	}

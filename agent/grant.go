@@ -37,23 +37,34 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Gr
 }
 
 // grantWhole is for a job alone on its GPUs, or on none: no MPS.
-func grantWhole(gpus []gpu.UUID) *api.Grant {
+func (s State) grantWhole(gpus []gpu.UUID) *api.Grant {
 	if len(gpus) == 0 {
 		return &api.Grant{Environment: map[string]string{}, Wall: WallNone}
 	}
 	names := make([]string, len(gpus))
 	for i, u := range gpus {
-		names[i] = string(u)
+		names[i] = string(s.deviceOf(u))
 	}
-	all, wall := strings.Join(names, ","), WallWhole
-	if gpus[0].IsMIG() {
-		wall = WallMIG
-	}
-	return &api.Grant{Wall: wall, Environment: map[string]string{
+	all := strings.Join(names, ",")
+	grant := &api.Grant{Wall: WallWhole, Environment: map[string]string{
 		"CUDA_VISIBLE_DEVICES": all,
 		"GPUSLOT_GPU":          all,
-		"GPUSLOT_WALL":         wall,
+		"GPUSLOT_WALL":         WallWhole,
 	}}
+	if gpus[0].IsMIG() {
+		grant.Wall = WallMIG
+		grant.Environment["GPUSLOT_WALL"] = WallMIG
+		grant.Environment["NVIDIA_VISIBLE_DEVICES"] = all // HTCondor leaves it to the hook
+	}
+	return grant
+}
+
+// deviceOf is the MIG device at a place of a layout; u itself otherwise.
+func (s State) deviceOf(u gpu.UUID) gpu.UUID {
+	if g, ok := find(s.Plan, u); ok && g.Device != "" {
+		return g.Device
+	}
+	return u
 }
 
 // The walls: what holds a job to its budget.

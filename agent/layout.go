@@ -22,6 +22,9 @@ type layouts struct {
 	recovered bool
 	// reached are the GPUs that have what was wanted, as they then were.
 	reached map[gpu.UUID]string
+	// leaving are devices that wait to go. The books hear of it with the view that
+	// knows what is there: until then also those stay closed that have gone.
+	leaving map[gpu.UUID]bool
 }
 
 // layOut brings the GPUs that are given out in MIG devices to their layouts, one
@@ -57,7 +60,7 @@ func (a *Agent) layOut(ctx context.Context, v *view, inv gpu.Inventory, problem 
 			a.layouts.reached[g.UUID] = is
 		}
 	}
-	a.books.leave(leaving)
+	a.layouts.leaving = leaving
 	return changed
 }
 
@@ -152,11 +155,11 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
 	}
 	if why := unserved(p); why != "" {
-		return out, gone(s, goal), waits(why)
+		return out, v.keys(gone(s, goal)), waits(why)
 	}
 	layout := p.GPUs[0].Layout
-	if held := a.books.reserve(gone(s, layout)); held != "" {
-		return out, gone(s, goal), waits(held + " has just begun on it")
+	if held := a.books.reserve(v.keys(gone(s, layout))); held != "" {
+		return out, v.keys(gone(s, goal)), waits(held + " has just begun on it")
 	}
 	out, err = e.Apply(ctx, g.UUID, s.Wanted(layout))
 	if err != nil {
@@ -191,7 +194,11 @@ func (a *Agent) goal(s mig.State, g plan.MIGGPU) (mig.Layout, mig.Want, error) {
 func wantsOf(chip mig.Chip, g plan.MIGGPU) ([]mig.Want, error) {
 	var wants []mig.Want
 	var errs []error
-	for _, text := range g.Layouts {
+	texts := g.Placed // slots exist for these places
+	if len(texts) == 0 {
+		texts = g.Layouts
+	}
+	for _, text := range texts {
 		w, err := chip.ParseWant(text)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("MIG layout of %s: %w", g.UUID, err))
@@ -221,12 +228,38 @@ func (a *Agent) claimed(v *view, s mig.State) mig.State {
 			in.Holders[n].Ours = h.PID > 0 && a.ours(v, u, h.PID)
 		}
 		for _, r := range running {
-			if r.GPU == u {
+			if r.GPU == u || a.behind(v, r) == u {
 				in.Holders = append(in.Holders, mig.Holder{Slot: r.Starter.Slot})
 			}
 		}
 	}
 	return s
+}
+
+// behind is the MIG device that a job has at a place of a layout. Of a job from
+// before the agent started the plan knows it, or the one before.
+func (a *Agent) behind(v *view, r Running) gpu.UUID {
+	if r.Device != "" {
+		return r.Device
+	}
+	for _, p := range []*plan.Plan{&v.plan, &a.recalled} {
+		if g, ok := find(p, r.GPU); ok && g.Device != "" {
+			return g.Device
+		}
+	}
+	return ""
+}
+
+// keys are the names by which the plan and the books know MIG devices, besides
+// the devices' own.
+func (v *view) keys(devices []gpu.UUID) []gpu.UUID {
+	keys := slices.Clone(devices)
+	for _, g := range v.plan.GPUs {
+		if g.Place != "" && slices.Contains(devices, g.Device) {
+			keys = append(keys, g.UUID)
+		}
+	}
+	return keys
 }
 
 // ours: the process is the device's control daemon or one of its servers.

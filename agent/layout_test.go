@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -75,7 +77,8 @@ func (f *fakeMIG) change(do func()) {
 	devices := []gpu.MIGDevice{}
 	for _, i := range f.s.Instances {
 		p, _ := f.s.Chip.Profile(i.Profile)
-		devices = append(devices, gpu.MIGDevice{UUID: i.Compute[0].UUID, Profile: p.Name, GPUInstance: i.ID, Memory: p.Memory, Multiprocessors: p.Multiprocessors})
+		start := i.Start
+		devices = append(devices, gpu.MIGDevice{Start: &start, UUID: i.Compute[0].UUID, Profile: p.Name, GPUInstance: i.ID, Memory: p.Memory, Multiprocessors: p.Multiprocessors})
 	}
 	f.hw.mu.Lock()
 	defer f.hw.mu.Unlock()
@@ -92,14 +95,17 @@ func migAgent(t *testing.T, layout, more string) (*testAgent, *fakeMIG) {
 }
 
 func migConfig(layout, more string) string {
-	return fmt.Sprintf("[gpu.%q]\nmode = \"mig\"\nmig_layout = %q\n%s", uuid(0), layout, more)
+	if !strings.HasPrefix(layout, "[") {
+		layout = strconv.Quote(layout)
+	}
+	return fmt.Sprintf("[gpu.%q]\nmode = \"mig\"\nmig_layout = %s\n%s", uuid(0), layout, more)
 }
 
 // profiles are those of the plan's MIG devices, in its order.
 func (ta *testAgent) profiles() string {
 	var all []string
 	for _, g := range ta.view.Load().plan.GPUs {
-		if g.MIGDevice() {
+		if g.MIGDevice() && g.Device != "" {
 			all = append(all, g.Profile)
 		}
 	}
@@ -117,7 +123,7 @@ func TestLayoutIsMadeFirst(t *testing.T) {
 	if want := []string{"MIG mode", "create", "create", "create", "start " + string(uuid(1))}; !slices.Equal(order, want) {
 		t.Errorf("%q happened, want %q", order, want)
 	}
-	if got := ta.profiles(); got != "3g.20gb 1g.5gb 1g.5gb" {
+	if got := ta.profiles(); got != "1g.5gb 1g.5gb 3g.20gb" {
 		t.Errorf("the plan has %s", got)
 	}
 	if text := ta.read(InventoryAdsFile(ta.view.Load().config.Paths)); strings.Count(text, `MIGProfile="1g.5gb"`) != 2 {
@@ -134,32 +140,41 @@ func TestLayoutIsMadeFirst(t *testing.T) {
 // A job holds a device that has to go: it is closed with its idle neighbours that
 // have to go, nothing is touched, and when the job ends the layout is made.
 func TestLayoutWaitsForJobs(t *testing.T) {
-	ta, f := migAgent(t, "1g.5gb*7", "")
+	ta, f := migAgent(t, `["1g.5gb*7", "7g.40gb"]`, "")
 	ta.restart()
-	devices := slices.Clone(ta.hw.inv.GPUs[0].MIGDevices)
-	first := ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", devices[0].UUID, 2048)
-	if first.Environment["CUDA_VISIBLE_DEVICES"] != string(devices[0].UUID) || first.Wall != WallMIG {
-		t.Fatalf("the job on a MIG device got %+v", first)
+	condor := ta.read(ta.view.Load().config.Paths.CondorConfig)
+	places := slices.DeleteFunc(slices.Clone(ta.view.Load().plan.GPUs), func(g plan.GPU) bool { return g.Device == "" })
+	first := ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", places[0].UUID, 2048)
+	if d := string(places[0].Device); d == "" || first.Environment["CUDA_VISIBLE_DEVICES"] != d || first.Environment["NVIDIA_VISIBLE_DEVICES"] != d || first.Wall != WallMIG {
+		t.Fatalf("the job on %+v got %+v", places[0], first)
 	}
 	var order []string
 	f.happens = func(what string) { order = append(order, what) }
-	ta.writeConfig(migConfig("7g.40gb", ""))
+	ta.writeConfig(migConfig(`["7g.40gb", "1g.5gb*7"]`, ""))
 	v := ta.apply(true)
 	if len(order) > 0 || len(v.problems) != 1 || !strings.Contains(v.problems[0], "slot1_1") {
 		t.Fatalf("with a job there happened %q, problems %q", order, v.problems)
 	}
 	for _, a := range ta.acceptances() {
-		if u := gpu.UUID(a.UUID); u.IsMIG() && (a.Accept || a.Reason != isLeaving) {
+		if u := gpu.UUID(a.UUID); u.IsMIG() && a.Accept || u == places[1].UUID && a.Reason != isLeaving {
 			t.Errorf("%s: %+v", u, a)
 		}
 	}
-	if r := ta.refuse(ta.proc.starter(101, "slot2_1"), 1000, "alice", devices[1].UUID, 2048); r.Code != api.CodeClosed {
+	if r := ta.refuse(ta.proc.starter(101, "slot2_1"), 1000, "alice", places[1].UUID, 2048); r.Code != api.CodeClosed {
 		t.Errorf("a job on a device that goes got %+v", r)
 	}
 	ta.proc.end(100)
 	ta.apply(false)
 	if got := ta.profiles(); got != "7g.40gb" {
 		t.Errorf("when the job has ended the plan has %s", got)
+	}
+	for _, a := range ta.acceptances() {
+		if place, _ := ta.view.Load().plan.GPU(gpu.UUID(a.UUID)); place.MIGDevice() && a.Accept != (place.Profile == "7g.40gb") {
+			t.Errorf("%s: %+v", place.Place, a)
+		}
+	}
+	if now := ta.read(ta.view.Load().config.Paths.CondorConfig); now != condor {
+		t.Error("the startd would have to be restarted for a layout whose places it knows")
 	}
 }
 
@@ -198,8 +213,8 @@ func TestLayoutLeavesForeignInstances(t *testing.T) {
 		t.Errorf("plan %q, problems %q", ta.profiles(), v.problems)
 	}
 	for _, a := range ta.acceptances() {
-		if !a.Accept && gpu.UUID(a.UUID).IsMIG() {
-			t.Errorf("it is closed: %+v", a)
+		if g, _ := v.plan.GPU(gpu.UUID(a.UUID)); g.MIGDevice() && a.Accept != (g.Profile == "1g.5gb") {
+			t.Errorf("%s: %+v", g.Profile, a)
 		}
 	}
 }

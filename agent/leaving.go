@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"maps"
 	"time"
 
@@ -17,8 +18,8 @@ func (b *books) reserve(devices []gpu.UUID) (held string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, u := range devices {
-		if on := b.on(u); len(on) > 0 {
-			return on[0].Starter.Slot
+		if slot := b.holder(u); slot != "" {
+			return slot
 		}
 	}
 	next := maps.Clone(b.leaving)
@@ -29,6 +30,17 @@ func (b *books) reserve(devices []gpu.UUID) (held string) {
 		next[u] = true
 	}
 	b.leaving = next
+	return ""
+}
+
+// holder is the slot that holds a device, by its own UUID or that of its place.
+// The caller holds mu.
+func (b *books) holder(u gpu.UUID) string {
+	for _, r := range b.slots {
+		if r.GPU == u || r.Device == u {
+			return r.Starter.Slot
+		}
+	}
 	return ""
 }
 
@@ -48,6 +60,8 @@ func (a *Agent) closedInstance(v *view, g *plan.GPU, now time.Time) string {
 	switch trouble := a.troubles.Verdict(g.Parent, now); {
 	case v.closed != "":
 		return v.closed
+	case g.Place != "" && g.Device == "":
+		return fmt.Sprintf("there is no MIG device %s now: its GPU has another layout", g.Place)
 	case !v.present[g.UUID]:
 		return "it is not in the node any more: see whether nvidia-smi -L lists it"
 	case trouble.Closed() && trouble.Class != ClosedForServer:

@@ -64,6 +64,7 @@ func device(g plan.GPU) condor.Device {
 		MostThreads:    g.MostThreads(g.LargestRequest),
 
 		Profile:         g.Profile,
+		Place:           g.Place,
 		Parent:          g.Parent,
 		Multiprocessors: g.Multiprocessors,
 	}

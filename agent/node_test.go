@@ -30,7 +30,7 @@ func TestNode(t *testing.T) {
 			{UUID: whole, Index: 1, Name: "Tesla P100-PCIE-16GB", PCI: "0000:1b:00.0", Memory: 16384, Capability: gpu.ComputeCapability{Major: 6}, Mode: config.ModeWhole,
 				Shares: 1, Pool: 16384, LargestRequest: 16384, DefaultRequest: 16384, Resources: plan.Resources{CPUs: 28, Memory: 183895}},
 			{UUID: device, Index: 2, Name: "NVIDIA A30", PCI: "0000:1c:00.0", Memory: 5952, Capability: gpu.ComputeCapability{Major: 8}, Mode: config.ModeMIG,
-				Shares: 1, Pool: 5952, LargestRequest: 5952, DefaultRequest: 5952, Resources: plan.Resources{CPUs: 1, Memory: 1}, Parent: lost, Profile: "1g.6gb", Multiprocessors: 14},
+				Shares: 1, Pool: 5952, LargestRequest: 5952, DefaultRequest: 5952, Resources: plan.Resources{CPUs: 1, Memory: 1}, Parent: lost, Profile: "1g.6gb", Place: "1g.6gb@3", Multiprocessors: 14},
 		},
 		Absent: []gpu.UUID{lost},
 	}
@@ -44,7 +44,7 @@ func TestNode(t *testing.T) {
 			{UUID: whole, Index: 1, Name: "Tesla P100-PCIE-16GB", PCI: "0000:1b:00.0", Memory: 16384, Capability: gpu.ComputeCapability{Major: 6},
 				Shares: 1, Pool: 16384, LargestRequest: 16384, DefaultRequest: 16384, Share: condor.Share{CPUs: 28, Memory: 183895}, MostThreads: 100},
 			{UUID: device, Index: 2, Name: "NVIDIA A30", PCI: "0000:1c:00.0", Memory: 5952, Capability: gpu.ComputeCapability{Major: 8},
-				Shares: 1, Pool: 5952, LargestRequest: 5952, DefaultRequest: 5952, Share: condor.Share{CPUs: 1, Memory: 1}, MostThreads: 100, Parent: lost, Profile: "1g.6gb", Multiprocessors: 14},
+				Shares: 1, Pool: 5952, LargestRequest: 5952, DefaultRequest: 5952, Share: condor.Share{CPUs: 1, Memory: 1}, MostThreads: 100, Parent: lost, Profile: "1g.6gb", Place: "1g.6gb@3", Multiprocessors: 14},
 		},
 	}
 	got := agent.Node(p, config.Default())
@@ -53,7 +53,7 @@ func TestNode(t *testing.T) {
 	}
 	// A field that condor gains later must not stay empty unnoticed.
 	full := got.Devices[0]
-	full.Parent, full.Profile, full.Multiprocessors = got.Devices[2].Parent, got.Devices[2].Profile, got.Devices[2].Multiprocessors
+	full.Parent, full.Profile, full.Place, full.Multiprocessors = got.Devices[2].Parent, got.Devices[2].Profile, got.Devices[2].Place, got.Devices[2].Multiprocessors
 	for _, v := range []any{got, full} {
 		for i := range reflect.TypeOf(v).NumField() {
 			if f := reflect.TypeOf(v).Field(i); f.Name != "Version" && f.Name != "MPS" && reflect.ValueOf(v).Field(i).IsZero() {

@@ -213,7 +213,10 @@ func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.U
 		r.Budget = gpu.MiB(*job.ProvisionedVRAM)
 	}
 	for _, u := range gpus {
-		r.GPU = u
+		r.GPU, r.Device = u, ""
+		if d := s.deviceOf(u); d != u {
+			r.Device = d
+		}
 		a.books.enter(r)
 	}
 	return nil

@@ -54,6 +54,7 @@ func (a *Agent) reportGuards(old, new *view) {
 	for _, g := range new.plan.GPUs {
 		before, now := old.reasons[g.UUID], new.reasons[g.UUID]
 		switch {
+		case g.Place != "" && g.Device == "": // its GPU has another layout
 		case !g.Shared() && !g.Alone() || (before == "") == (now == ""):
 		case now == "":
 			a.log.Info("GPU opened", "gpu", g.UUID)

@@ -46,7 +46,7 @@ func (s site) Bookings() []usage.Booking {
 // device is a GPU or MIG device in the words of package usage.
 func (site) device(g *plan.GPU) usage.Device {
 	if g.MIGDevice() {
-		return usage.Device{GPU: g.Parent, MIG: g.UUID}
+		return usage.Device{GPU: g.Parent, MIG: g.Device}
 	}
 	return usage.Device{GPU: g.UUID}
 }

@@ -15,6 +15,9 @@ import (
 type Running struct {
 	Starter Starter
 	GPU     gpu.UUID
+	// Device is the MIG device that the job got at a place of a layout; empty
+	// elsewhere, and where it is not known.
+	Device gpu.UUID
 	// Budget is the slot's VRAM; on a whole GPU all of it.
 	Budget gpu.MiB
 	// Account is the one the job runs as.

@@ -122,7 +122,10 @@ func hostName(v *view) string {
 func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	s := api.StatusGPU{
 		UUID: string(g.UUID), Index: g.Index, Name: g.Model(), Mode: string(g.Mode), Shares: g.Shares,
-		PoolMiB: int64(g.Pool), Accept: true, Wall: WallWhole,
+		PoolMiB: int64(g.Pool), Accept: true, Wall: WallWhole, Place: g.Place,
+	}
+	if g.Place != "" {
+		s.Device = string(g.Device)
 	}
 	if g.Alone() {
 		return a.statusInstance(v, g, s, now)

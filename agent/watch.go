@@ -192,10 +192,10 @@ func strays(snap *usage.Snapshot, plan *plan.Plan, key usage.SlotKey, running []
 // isOn: what a slot holds is the device, or a part of it; the driver lists the
 // processes of MIG devices with their GPU, too.
 func isOn(p *plan.Plan, held gpu.UUID, d usage.Device) bool {
-	if d.MIG != "" {
-		return held == d.MIG
-	}
 	g, ok := find(p, held)
+	if d.MIG != "" {
+		return held == d.MIG || ok && g.Device == d.MIG
+	}
 	return held == d.GPU || ok && g.Physical() == d.GPU
 }
 

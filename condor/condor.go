@@ -75,7 +75,10 @@ type Device struct {
 	// Profile is a MIG device's ("3g.20gb"), Parent its GPU and Multiprocessors the
 	// number of its SMs, 0 if unknown; empty on GPUs. Each MIG device has a slot
 	// type of its own.
-	Profile         string
+	Profile string
+	// Place is that of a MIG device which may not be there now ("3g.20gb@4"): the
+	// UUID names the place, and only the hook knows the device.
+	Place           string
 	Parent          gpu.UUID
 	Multiprocessors int
 }

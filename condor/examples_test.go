@@ -114,7 +114,9 @@ func examples() map[string]Node {
 	// A GPU in MIG devices, of which one is shared, beside a shared and a whole GPU.
 	big := instance(0, "3g.20gb", 19968, 42)
 	big.Shared, big.Shares, big.Pool, big.LargestRequest, big.DefaultRequest = true, 4, 19456, 19456, 4608
-	mig := exampleNode(big, instance(1, "2g.10gb", 9856, 28), instance(2, "1g.5gb", 4864, 14), instance(3, "1g.5gb", 4864, 14), v100s(1), wholeV100S(2))
+	ahead := instance(4, "3g.20gb", 19968, 42)
+	ahead.Place = "3g.20gb@4"
+	mig := exampleNode(ahead, big, instance(1, "2g.10gb", 9856, 28), instance(2, "1g.5gb", 4864, 14), instance(3, "1g.5gb", 4864, 14), v100s(1), wholeV100S(2))
 
 	return map[string]Node{"mig": mig, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
 }

@@ -135,6 +135,11 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 			continue
 		}
 		t.set(fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", i+1), "GPUSLOT")
+		if st.ahead {
+			// Only so do the hook's own variables stand (seen on 25.14.1).
+			t.set(fmt.Sprintf("slot_type_%d.AUTO_SET_NVIDIA_VISIBLE_DEVICES", i+1), "false")
+			t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", i+1), "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//")
+		}
 		if st.alone {
 			continue
 		}

@@ -21,6 +21,8 @@ type slotType struct {
 	uuid gpu.UUID
 	// alone: the jobs have the device to themselves, without a control daemon.
 	alone bool
+	// ahead: the hook alone says which MIG device the job gets.
+	ahead bool
 	// threads is the largest percentage of multiprocessors that a job may ask
 	// for; 0 on the type without GPUs.
 	threads float64
@@ -78,11 +80,12 @@ func sharedType(n Node, d Device) slotType {
 func instanceType(n Node, d Device) slotType {
 	st := slotType{
 		title: fmt.Sprintf("GPU %d: %s, %s.", d.Index, d.UUID, d.model()),
-		gpus:  fmt.Sprintf("1 : DeviceUuid == %s", classad.Quote(d.UUID.Bare())),
+		gpus:  "1 : " + classad.Quote(string(d.UUID)), // the id
 		vram:  d.Pool,
 		share: d.Share,
 		uuid:  d.UUID,
 		alone: true,
+		ahead: d.Place != "",
 		start: []string{"TARGET.RequestGPUs =?= 1"},
 
 		threads: 100,

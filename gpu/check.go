@@ -156,6 +156,9 @@ func (c *checker) devices(at string, g GPU) {
 		if n := d.Multiprocessors; n < 0 || n > maxMultiprocessors {
 			c.bad("%s: multiprocessors is %d; a GPU has 1 to %d", at, n, maxMultiprocessors)
 		}
+		if d.Start != nil && (*d.Start < 0 || *d.Start >= maxMIGDevices) {
+			c.bad("%s: start is %d; the grid counts from 0", at, *d.Start)
+		}
 		if d.GPUInstance < 0 {
 			c.bad("%s: gpu_instance is %d; the driver counts from 0", at, d.GPUInstance)
 		}

@@ -40,6 +40,9 @@ type MIGDevice struct {
 	Profile string `json:"profile"`
 	// GPUInstance is the driver's id of the GPU instance; it is reused.
 	GPUInstance int `json:"gpu_instance"`
+	// Start is the unit of the grid where it begins, which the driver tells root
+	// only; nil means it was not read.
+	Start *int `json:"start,omitempty"`
 	// Memory is the device's.
 	Memory MiB `json:"memory_mib"`
 	// Multiprocessors is the number of its SMs; 0 means it was not read.

@@ -256,7 +256,7 @@ func FuzzDecodeInventory(f *testing.F) {
 // TestMIGDevices: what is read of MIG devices survives the file, and "none" is
 // not "not read".
 func TestMIGDevices(t *testing.T) {
-	device := MIGDevice{UUID: "MIG-00000001-0000-5000-8000-000000000000", Profile: "3g.20gb", GPUInstance: 2, Memory: 19968, Multiprocessors: 42}
+	device := MIGDevice{Start: new(int), UUID: "MIG-00000001-0000-5000-8000-000000000000", Profile: "3g.20gb", GPUInstance: 2, Memory: 19968, Multiprocessors: 42}
 	other := device
 	other.UUID, other.GPUInstance = "MIG-00000002-0000-5000-8000-000000000000", 1
 	inventory := func(devices ...MIGDevice) Inventory {

@@ -20,6 +20,10 @@ type candidate struct {
 	// parent and profile are those of a MIG device.
 	parent  gpu.UUID
 	profile string
+	// place is where a MIG device of a wanted layout is or would be ("3g.20gb@4"),
+	// device what is there now.
+	place  string
+	device gpu.UUID
 }
 
 // Build decides what the node should be. Every impossible wish is reported at
@@ -56,12 +60,12 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 			p.GPUs = append(p.GPUs, size(c, cfg.RequestVRAM, w, n))
 			continue
 		}
-		divided, ok := cs.divide(c, n)
+		divided, places, ok := cs.divide(c, n)
 		if !ok {
 			continue
 		}
 		p.MIG = append(p.MIG, divided)
-		for _, d := range devices(c, cfg.RequestVRAM, n) {
+		for _, d := range devices(c, places, cfg.RequestVRAM, n) {
 			p.GPUs = append(p.GPUs, size(d, cfg.RequestVRAM, w, n))
 		}
 	}

@@ -91,6 +91,8 @@ func (d *differences) gpu(old, new GPU) {
 	d.change(s, "the number of clients of a job", strconv.Itoa(old.MaxClients), strconv.Itoa(new.MaxClients))
 	d.change(s, "tenancy", old.Tenancy.String(), new.Tenancy.String())
 	d.change(s, "the GPU that it is part of", string(old.Parent), string(new.Parent))
+	d.change(s, "its place", old.Place, new.Place)
+	d.change(s, "the MIG device behind it", string(old.Device), string(new.Device))
 	d.change(s, "the MIG profile", old.Profile, new.Profile)
 	d.change(s, "the number of multiprocessors", strconv.Itoa(old.Multiprocessors), strconv.Itoa(new.Multiprocessors))
 	d.change(s, "the reason of its mode", old.Why, new.Why)
@@ -111,6 +113,7 @@ func (d *differences) divided(old, new []MIGGPU) {
 		}
 		s := g.UUID.String()
 		d.change(s, "the MIG layout", o.wanted(), g.wanted())
+		d.change(s, "the places of the MIG layout", strings.Join(o.Placed, " or else "), strings.Join(g.Placed, " or else "))
 		d.change(s, "the index", strconv.Itoa(o.Index), strconv.Itoa(g.Index))
 		d.change(s, "the name", o.Name, g.Name)
 		d.change(s, "the PCI bus id", string(o.PCI), string(g.PCI))

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -21,6 +22,9 @@ type MIGGPU struct {
 	// Layouts are wanted, the preferred one first, as mig.Chip.ParseWant reads
 	// them; none leaves the instances as they are.
 	Layouts []string `json:"layouts,omitempty"`
+	// Placed are the same layouts with every start, where the chip is published:
+	// slots are made for these places.
+	Placed []string `json:"placed,omitempty"`
 	// Costs are those of the layouts, or of what exists; empty where nothing is
 	// published of the chip.
 	Costs []LayoutCost `json:"costs,omitempty"`
@@ -63,41 +67,41 @@ type chips struct {
 	catalogue mig.Catalogue
 }
 
-// cost is what a layout gives on an otherwise empty GPU, with the warnings that
-// belong to it. A layout that the chip cannot have is an error.
-func (cs *chips) cost(chip mig.Chip, text string) (LayoutCost, []string, error) {
+// layout is one layout on an otherwise empty GPU.
+type layout struct {
+	cost     LayoutCost
+	places   mig.Layout
+	warnings []string
+}
+
+// layout places the instances. A layout that the chip cannot have is an error.
+func (cs *chips) layout(chip mig.Chip, text string) (layout, error) {
 	want, err := chip.ParseWant(text)
 	if err != nil {
-		return LayoutCost{}, nil, err
+		return layout{}, err
 	}
 	p, err := mig.PlanWant(&cs.catalogue, mig.GPU{Chip: chip}, want)
 	if err != nil {
-		return LayoutCost{}, nil, err
+		return layout{}, err
 	}
-	return LayoutCost{text, p.GPUs[0].Cost}, p.GPUs[0].Warnings, nil
+	g := p.GPUs[0]
+	return layout{LayoutCost{text, g.Cost}, g.Layout, g.Warnings}, nil
 }
 
-// divide plans a GPU in MIG devices; not ok if it cannot be one.
-func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, ok bool) {
+// divide plans a GPU in MIG devices; not ok if it cannot be one. The places are
+// those of its layouts, for which there shall be slots.
+func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, places []place, ok bool) {
 	out = MIGGPU{UUID: c.UUID, Index: c.Index, Name: c.Name, PCI: c.PCI, Memory: c.Memory, Layouts: c.settings.MIGLayouts, Why: c.why}
 	keep := len(out.Layouts) == 0
-	switch {
-	case keep && !c.MIGEnabled:
-		c.refuse(n, `MIG mode is off, and mig_layout does not say which MIG devices to make: write one such as "3g.20gb, 1g.5gb*4"`)
-		return out, false
-	case keep && c.MIGDevices == nil:
-		c.refuse(n, "which MIG devices it has was not recorded: record the inventory again with gpuslot inventory --json")
-		return out, false
-	case keep && len(c.MIGDevices) == 0:
-		c.refuse(n, "MIG mode is on without a MIG device, which runs no job and may hide the node's other GPUs from CUDA: set mig_layout, or turn MIG mode off with nvidia-smi -i %s -mig 0", c.UUID)
-		return out, false
+	if keep && c.refusesKeep(n) {
+		return out, nil, false
 	}
 	chip, err := mig.ModelOf(c.GPU, cs.driver)
 	if err != nil {
 		if !keep {
 			n.warn(c.UUID, "mig_layout is not checked before it is made: %v", err)
 		}
-		return out, true
+		return out, nil, true
 	}
 	texts := out.Layouts
 	if keep {
@@ -106,25 +110,46 @@ func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, ok bool) {
 	var possible []string
 	var impossible []error
 	for _, text := range texts {
-		cost, warnings, err := cs.cost(chip, text)
+		l, err := cs.layout(chip, text)
 		if err != nil {
 			impossible = append(impossible, err)
 			continue
 		}
-		possible, out.Costs = append(possible, text), append(out.Costs, cost)
-		for _, w := range warnings {
+		possible, out.Costs = append(possible, text), append(out.Costs, l.cost)
+		for _, w := range l.warnings {
 			n.warn(c.UUID, "%s", w)
 		}
+		if !keep && !c.settings.MIGMPS {
+			out.Placed = append(out.Placed, chip.Format(l.places))
+			places = merge(places, chip, l.places)
+		}
 	}
-	switch {
-	case keep:
-	case len(possible) == 0:
+	if !keep && len(possible) == 0 {
 		c.refuse(n, "mig_layout: %v", impossible[0])
-		return out, false
-	default:
+		return out, nil, false
+	}
+	if !keep {
 		out.Layouts = possible // a list may serve several models
 	}
-	return out, true
+	if slices.ContainsFunc(places, func(p place) bool { return p.profile.Memory < 1 }) {
+		out.Placed, places = nil, nil // not published: slots are made for what exists
+	}
+	return out, places, true
+}
+
+// refusesKeep reports a GPU that has no devices to keep.
+func (c candidate) refusesKeep(n *notes) bool {
+	switch {
+	case !c.MIGEnabled:
+		c.refuse(n, `MIG mode is off, and mig_layout does not say which MIG devices to make: write one such as "3g.20gb, 1g.5gb*4"`)
+	case c.MIGDevices == nil:
+		c.refuse(n, "which MIG devices it has was not recorded: record the inventory again with gpuslot inventory --json")
+	case len(c.MIGDevices) == 0:
+		c.refuse(n, "MIG mode is on without a MIG device, which runs no job and may hide the node's other GPUs from CUDA: set mig_layout, or turn MIG mode off with nvidia-smi -i %s -mig 0", c.UUID)
+	default:
+		return false
+	}
+	return true
 }
 
 // refuse is an error for a wish that names the card, and else a warning.
@@ -156,20 +181,39 @@ func layoutOf(devices []gpu.MIGDevice) string {
 	return strings.Join(words, ", ")
 }
 
-// devices are the MIG devices of a GPU as candidates of their own.
-func devices(c candidate, r config.RequestVRAM, n *notes) []candidate {
+// devices are the MIG devices of a GPU as candidates of their own: those that
+// layouts have a place for, whether or not they exist now, then the others.
+func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []candidate {
 	var out []candidate
+	taken := map[gpu.UUID]bool{}
+	for _, p := range places {
+		one := c.part(gpu.MIGDevice{UUID: p.id(c.UUID), Profile: p.profile.Name, Memory: p.profile.Memory, Multiprocessors: p.profile.Multiprocessors})
+		one.place, one.device = p.String(), ""
+		if d, there := p.in(c.MIGDevices); there {
+			one.device, taken[d.UUID] = d.UUID, true
+		}
+		out = append(out, one)
+	}
 	for _, d := range c.MIGDevices {
-		one := candidate{GPU: c.GPU, settings: c.settings, mode: config.ModeMIG, parent: c.UUID, profile: d.Profile, why: c.why}
-		one.UUID, one.Memory, one.Multiprocessors, one.MIGDevices = d.UUID, d.Memory, d.Multiprocessors, nil
-		// NVIDIA's guide knows no exclusive mode on MIG devices, its header does.
-		one.settings.ComputeMode = ""
+		if taken[d.UUID] || len(places) > 0 && d.Start == nil {
+			continue
+		}
+		one := c.part(d)
 		if c.settings.MIGMPS {
 			one.share(r, n)
 		}
 		out = append(out, one)
 	}
 	return out
+}
+
+// part is a MIG device of the candidate.
+func (c candidate) part(d gpu.MIGDevice) candidate {
+	one := candidate{GPU: c.GPU, settings: c.settings, mode: config.ModeMIG, parent: c.UUID, profile: d.Profile, device: d.UUID, why: c.why}
+	one.UUID, one.Memory, one.Multiprocessors, one.MIGDevices = d.UUID, d.Memory, d.Multiprocessors, nil
+	// NVIDIA's guide knows no exclusive mode on MIG devices, its header does.
+	one.settings.ComputeMode = ""
+	return one
 }
 
 // share lets several jobs onto a MIG device through MPS, if it holds them. What

@@ -82,6 +82,11 @@ type GPU struct {
 	// GPUs. A MIG device is of mode mig, or mps where it is shared itself.
 	Parent  gpu.UUID `json:"parent,omitempty"`
 	Profile string   `json:"profile,omitempty"`
+	// Place is where a MIG device of a wanted layout belongs ("3g.20gb@4"). Its UUID
+	// is then the place's own, the same for ever, and Device the MIG device that is
+	// there now; empty while there is none. Without a Place both are the same.
+	Place  string   `json:"place,omitempty"`
+	Device gpu.UUID `json:"device,omitempty"`
 	// Multiprocessors is the number of a MIG device's SMs; 0 means not known.
 	Multiprocessors int `json:"multiprocessors,omitempty"`
 	// Why the mode is as it is, where the plan chose it.

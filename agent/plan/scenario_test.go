@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"bytes"
+	gocmp "cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -122,7 +123,7 @@ func show(p plan.Plan, ofConfig int) string {
 	}
 	for _, g := range p.GPUs {
 		if g.MIGDevice() {
-			fmt.Fprintf(&b, "MIG device %.12s: %s of %.12s, %d SMs%s\n", g.UUID, g.Profile, g.Parent, g.Multiprocessors, because(g.Why))
+			fmt.Fprintf(&b, "MIG device %.12s: %s of %.12s, now %q, %d SMs%s\n", g.UUID, gocmp.Or(g.Place, g.Profile), g.Parent, g.Device, g.Multiprocessors, because(g.Why))
 		} else if g.Why != "" {
 			fmt.Fprintf(&b, "chosen %.12s: %s%s\n", g.UUID, g.Mode, because(g.Why))
 		}

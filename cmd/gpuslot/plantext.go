@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -36,6 +37,9 @@ func modelsOf(p plan.Plan) []string {
 	count := map[string]int{}
 	var order []string
 	for _, g := range p.GPUs {
+		if g.Place != "" && g.Device == "" {
+			continue // not there now
+		}
 		s := fmt.Sprintf("%s, %s, compute capability %s", g.Model(), g.Memory, g.Capability)
 		if count[s]++; count[s] == 1 {
 			order = append(order, s)
@@ -55,7 +59,7 @@ func planTable(p plan.Plan) *table {
 		if g.Shared() {
 			policy = []string{g.Threads.String(), orDash(string(g.ComputeMode)), g.Tenancy.String()}
 		}
-		t.row(append([]string{strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(string(g.Mode) + " " + g.Profile), strconv.Itoa(g.Shares), mib(g.Pool), mib(g.LargestRequest), mib(g.DefaultRequest),
+		t.row(append([]string{strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(string(g.Mode) + " " + cmp.Or(g.Place, g.Profile)), strconv.Itoa(g.Shares), mib(g.Pool), mib(g.LargestRequest), mib(g.DefaultRequest),
 			strconv.Itoa(g.Resources.CPUs), mib(g.Resources.Memory)}, policy...)...)
 	}
 	if p.CPUOnly.CPUs > 0 {

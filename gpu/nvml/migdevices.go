@@ -11,7 +11,8 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// migDevices lists the MIG devices of a GPU by calls that need no privilege. One
+// migDevices lists the MIG devices of a GPU by calls that need no
+// privilege, but for their places. One
 // that goes away meanwhile is left out; their indices have holes.
 func migDevices(parent *deviceReader) []gpu.MIGDevice {
 	most := ask(parent, "nvmlDeviceGetMaxMigDeviceCount", parent.device.GetMaxMigDeviceCount)
@@ -31,6 +32,7 @@ func migDevices(parent *deviceReader) []gpu.MIGDevice {
 			inInstance[id]++
 		}
 		if m, ok := migDevice(&r, id); ok {
+			m.Start = parent.startOf(id)
 			all = append(all, m)
 		}
 	}
@@ -41,6 +43,21 @@ func migDevices(parent *deviceReader) []gpu.MIGDevice {
 		}
 	}
 	return append([]gpu.MIGDevice{}, own...) // none is not "not read"
+}
+
+// startOf is where a GPU instance begins; nil where the caller may not know.
+func (r *deviceReader) startOf(id int) *int {
+	r.step(fmt.Sprintf("nvmlDeviceGetGpuInstanceById of the GPU with NVML index %d", r.index))
+	gi, ret := r.device.GetGpuInstanceById(id)
+	if ret != nvml.SUCCESS {
+		return nil
+	}
+	info, ret := gi.GetInfo()
+	if ret != nvml.SUCCESS {
+		return nil
+	}
+	start := int(info.Placement.Start)
+	return &start
 }
 
 // migDevice reads one; not ok if it is a part of a GPU instance ("1c.3g.20gb") or

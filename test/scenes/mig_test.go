@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,8 +32,16 @@ func twoA100s() *gpu.Inventory {
 }
 
 // divided is the configuration that divides the first A100.
-func divided(layout string) string {
-	return fmt.Sprintf("[gpu.%q]\nmode = \"mig\"\nmig_layout = %q\n", twoA100s().GPUs[0].UUID, layout)
+func divided(layouts ...string) string {
+	return fmt.Sprintf("[gpu.%q]\nmode = \"mig\"\nmig_layout = [%s]\n", twoA100s().GPUs[0].UUID, quoted(layouts))
+}
+
+func quoted(words []string) string {
+	var all []string
+	for _, w := range words {
+		all = append(all, strconv.Quote(w))
+	}
+	return strings.Join(all, ", ")
 }
 
 // startMIG boots a node whose first GPU is divided.
@@ -129,14 +138,14 @@ func TestMIGBesideMPS(t *testing.T) {
 	must(t, st.waitJobs(ctx, full, completed))
 	text, err := st.printed(ctx, user, full, 0)
 	must(t, err)
-	st.Contains(text, "devices 1: ok\n0 "+strings.TrimPrefix(devices["3g.20gb"][0].UUID, "MIG-"), "what CUDA shows the job on the 3g.20gb")
+	st.Contains(text, "0 "+strings.TrimPrefix(devices["3g.20gb"][0].Device, "MIG-"), "what CUDA shows the job on the 3g.20gb")
 
 	plain, err := st.submit(ctx, job{Seconds: 1, Lines: []string{"request_gpus = 1", "request_vram = 2048", `require_gpus = MIGProfile == "2g.10gb"`, "environment = CUDA_MPS_PIPE_DIRECTORY=/tmp/x"}})
 	must(t, err)
 	must(t, st.waitJobs(ctx, plain, completed))
 	o, err := st.output(ctx, plain, 0)
 	must(t, err)
-	want := devices["2g.10gb"][0].UUID
+	want := devices["2g.10gb"][0].Device
 	st.Check(o.Env["CUDA_VISIBLE_DEVICES"] == want && o.Env["NVIDIA_VISIBLE_DEVICES"] == want && o.Env["GPUSLOT_WALL"] == "mig", "the environment of a job on a MIG device is its own: %v", o.Env)
 	_, pipe := o.Env["CUDA_MPS_PIPE_DIRECTORY"]
 	st.Check(!pipe, "it has no pipe directory")
@@ -144,32 +153,36 @@ func TestMIGBesideMPS(t *testing.T) {
 }
 
 // A GPU goes from seven devices to four while jobs run on two of them and on the
-// other GPU. The jobs run on, devices that go take no new ones, and when the last
-// of them ends the layout is made. A restart of the startd lets the job in that
-// waited for the fused device.
+// other GPU, and the startd is not restarted, since it knows the places of both
+// layouts. The jobs run on; devices that go take no new ones; when the job in the
+// way has ended, the layout is made around the other one, and the job that waited
+// for the fused device runs.
 func TestMIGRepartition(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := startMIG(t, divided("1g.5gb*7"))
+	const small, large = "1g.5gb*7", "3g.20gb, 2g.10gb, 1g.5gb*2"
+	st := startMIG(t, divided(small, large))
 	must(t, st.WaitAccept(ctx, 8))
-	before, err := st.migDevices(ctx)
-	must(t, err)
-	st.Check(len(before["1g.5gb"]) == 7, "seven 1g.5gb are offered")
-	hold, release, err := st.hold(ctx, "repartition")
+	before := st.startds(ctx)
+	hold, release, err := st.hold(ctx, "stays")
 	must(t, err)
 	defer func() { must(t, release()) }()
-	var jobs []int
-	for _, require := range []string{`MIGProfile == "1g.5gb"`, `MIGProfile == "1g.5gb"`, "MIGProfile is undefined"} {
-		c, _, err := st.runningOn(ctx, onProfile(hold, require))
-		must(t, err)
-		jobs = append(jobs, c)
-	}
+	way, clear, err := st.hold(ctx, "in-the-way")
+	must(t, err)
+	defer func() { must(t, clear()) }()
+	stays, _, err := st.runningOn(ctx, onProfile(hold, `MIGPlace == "1g.5gb@2"`))
+	must(t, err)
+	beside, _, err := st.runningOn(ctx, onProfile(hold, "MIGProfile is undefined"))
+	must(t, err)
+	blocks, _, err := st.runningOn(ctx, onProfile(way, `MIGPlace == "1g.5gb@6"`))
+	must(t, err)
 	fused, err := st.submit(ctx, onProfile(noHold, `MIGProfile == "3g.20gb"`))
 	must(t, err)
-	must(t, st.WriteFile(ctx, site.ConfigFile, node.File{Data: divided("3g.20gb, 2g.10gb, 1g.5gb*2")}))
+
+	must(t, st.WriteFile(ctx, site.ConfigFile, node.File{Data: divided(large, small)}))
 	_, err = st.Run(ctx, "systemctl", "reload", "gpuslotd")
 	must(t, err)
-	must(t, st.waitStatus(ctx, "devices that go to be closed", func(s api.Status) bool {
+	must(t, st.waitStatus(ctx, "five devices that go to be closed", func(s api.Status) bool {
 		closed := 0
 		for _, g := range s.GPUs {
 			if strings.Contains(g.Reason, "another MIG layout") {
@@ -180,25 +193,36 @@ func TestMIGRepartition(t *testing.T) {
 	}))
 	out, err := st.Run(ctx, "gpuslot", "status")
 	must(t, err)
-	st.Contains(out.Stdout, "is used by", "what gpuslot status says of the wait")
-	for _, c := range jobs {
+	st.Contains(out.Stdout, "1g.5gb@6 is used by", "what gpuslot status says of the wait")
+	must(t, st.waitJobs(ctx, blocks, running))
+	idle, err := st.staysIdle(ctx, fused, 3*time.Second)
+	must(t, err)
+	st.Check(idle, "the job for the fused device waits")
+
+	must(t, clear())
+	must(t, st.checkEnd(ctx, user, blocks, "0", "until eof: ok", "the job in the way"))
+	must(t, st.checkEnd(ctx, user, fused, "0", "MIG 3g.20gb", "the job that waited for the fused device"))
+	for _, c := range []int{stays, beside} {
 		must(t, st.waitJobs(ctx, c, running))
 	}
-	now, err := st.migDevices(ctx)
+	out, err = st.Run(ctx, "gpuslot", "status")
 	must(t, err)
-	st.Check(len(now["1g.5gb"]) == 7, "while the jobs run nothing is touched: %d devices", len(now["1g.5gb"]))
+	st.Say("$ gpuslot status\n%s", out.Stdout)
 	must(t, release())
-	for _, c := range jobs {
-		must(t, st.checkEnd(ctx, user, c, "0", "until eof: ok", "a job that ran through it"))
-	}
-	must(t, st.waitStatus(ctx, "the new layout", func(api.Status) bool {
-		now, err := st.migDevices(ctx)
-		return err == nil && len(now["3g.20gb"]) == 1 && len(now["2g.10gb"]) == 1 && len(now["1g.5gb"]) == 2
-	}))
-	_, err = st.Run(ctx, "condor_restart", "-startd")
-	must(t, err)
-	must(t, st.checkEnd(ctx, user, fused, "0", "MIG 3g.20gb", "the job that waited for the fused device"))
+	must(t, st.checkEnd(ctx, user, stays, "0", "until eof: ok", "a job on a device that stayed"))
+	must(t, st.checkEnd(ctx, user, beside, "0", "until eof: ok", "a job on the other GPU"))
+	after := st.startds(ctx)
+	st.Check(before != "" && after == before, "the startd is the same process: %s, %s", before, after)
 	done(t, st)
+}
+
+// startds are the processes of the startd.
+func (st *Stage) startds(ctx context.Context) string {
+	out, err := st.Run(ctx, "pidof", "condor_startd")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(out.Stdout)
 }
 
 // waitStatus waits until gpuslot status says something.
