@@ -152,12 +152,17 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 	f.happens = func(what string) { order = append(order, what) }
 	ta.writeConfig(migConfig(`["7g.40gb", "1g.5gb*7"]`, ""))
 	v := ta.apply(true)
-	if len(order) > 0 || len(v.problems) != 1 || !strings.Contains(v.problems[0], "slot1_1") {
+	if len(order) > 0 || len(v.problems) != 1 || !strings.Contains(v.problems[0], "1g.5gb@0 is used by slot1_1") {
 		t.Fatalf("with a job there happened %q, problems %q", order, v.problems)
 	}
 	for _, a := range ta.acceptances() {
-		if u := gpu.UUID(a.UUID); u.IsMIG() && a.Accept || u == places[1].UUID && a.Reason != isLeaving {
-			t.Errorf("%s: %+v", u, a)
+		g, _ := v.plan.GPU(gpu.UUID(a.UUID))
+		want := isLeaving
+		if g.Profile == "7g.40gb" {
+			want = "there is no MIG device 7g.40gb@0 now: its GPU has another layout"
+		}
+		if g.MIGDevice() && (a.Accept || a.Reason != want) {
+			t.Errorf("%s: %+v", g.Place, a)
 		}
 	}
 	if r := ta.refuse(ta.proc.starter(101, "slot2_1"), 1000, "alice", places[1].UUID, 2048); r.Code != api.CodeClosed {
