@@ -44,10 +44,12 @@ install: ## programs, units and snippets, below DESTDIR (run make build first)
 	install -D -m 644 -t '$(DESTDIR)$(UNITDIR)/systemd-journald@gpuslot.service.d' systemd/units/systemd-journald@gpuslot.service.d/10-gpuslot.conf
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/journald@gpuslot.conf.d' systemd/journald/10-gpuslot.conf
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/condor/config.d etc/condor/50-gpuslot.conf
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/gpuslot/prometheus etc/prometheus/gpuslot.rules.yml
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/gpuslot/grafana etc/grafana/*.json
 	test -e $(DESTDIR)$(SYSCONFDIR)/gpuslot/gpuslot.toml || install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/gpuslot etc/gpuslot.toml
 
 .PHONY: demo
-demo: tools ## a worker node with real systemd and HTCondor shares 8 planned GPUs among 100 jobs
+demo: tools ## worker nodes with real systemd and HTCondor share GPUs, with real and with simulated MPS
 	$(GO) run ./test/demo
 
 .PHONY: test
@@ -85,8 +87,13 @@ fuzz: tools ## every fuzz target for FUZZTIME each
 	test/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: tools ## how fast and how small, measured side by side
+bench: tools ## how fast, how small, how soon: figures beside their aims
 	$(GO) run ./test/bench
+	GPUSLOT_REACTIONS=3 $(GO) test ./test/faults -count=1 -timeout 30m -v -run '^TestReactions$$'
+
+.PHONY: campaign
+campaign: tools ## what takes long, figures at the end: 500 faults, MIG, fuzz
+	test/campaign.sh
 
 .PHONY: clean
 clean: ## removes bin/; caches live outside the repository

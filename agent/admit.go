@@ -28,6 +28,9 @@ type State struct {
 	Held []Running
 	// Common is the account of tenancy "common:<user>".
 	Common Account
+	// Partition is the static SM partition that the job would get, where there
+	// are such; empty if none is free.
+	Partition string
 }
 
 // Account is an account of the node.
@@ -159,6 +162,9 @@ func Admit(s State, c Caller, job *api.Job) (*api.Grant, *api.Refusal) {
 	threads, refusal := threadsOf(g, budget, job)
 	if refusal != nil {
 		return nil, refusal
+	}
+	if g.Partitioned() && s.Partition == "" {
+		return nil, api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: %s", g.UUID, noPartition))
 	}
 	return s.grantShared(g, budget, threads), nil
 }

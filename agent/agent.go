@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -115,6 +116,11 @@ type Agent struct {
 	alarms     Alarms
 	metrics    *metrics.Metrics
 	verifier   *verifier
+	// history is the last hour, for the node page.
+	history page.History
+	// smPartitions makes static SM partitions, partitions books them.
+	smPartitions SMPartitions
+	partitions   *partitions
 	// probe tries a control program, memoryLimits asks the driver, sys is /sys.
 	probe        func(ctx context.Context, program string) (mps.Capabilities, error)
 	memoryLimits func() (has, known bool)
@@ -146,6 +152,8 @@ type Agent struct {
 	setDone      bool
 	// reflagged are control daemons that were started anew for their flags.
 	reflagged map[gpu.UUID]mps.Process
+	// repartitioned are those that were for their partitions.
+	repartitioned map[gpu.UUID]mps.Process
 }
 
 // nudge wakes whoever listens, unless they were woken already.

@@ -102,6 +102,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		problem(err)
 	}
 	a.reflag(ctx, &v.plan, v.guards)
+	problem(a.partition(ctx, &v.plan, v.guards, v.config.Health.Deadline))
 	a.lastWanted = wanted
 	a.mendServers(ctx, v.guards, v.config.Health.Deadline)
 	a.blameCulprits(ctx, v.guards, v.config.Health.Deadline)
@@ -169,6 +170,11 @@ func (a *Agent) reopenDoors(old, new map[gpu.UUID]guard) error {
 // publish makes a round's result the one that admission rests on.
 func (a *Agent) publish(v *view, start time.Time) {
 	now := time.Now()
+	for _, g := range v.plan.GPUs {
+		if g.Shared() {
+			a.metrics.Expect(g.UUID)
+		}
+	}
 	v.reasons = make(map[gpu.UUID]string, len(v.guards))
 	for u := range v.guards {
 		v.reasons[u] = a.health(v, u, now).Reason(now, v.config.Health.MaxAge)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -114,7 +115,7 @@ func TestKnownCapabilities(t *testing.T) {
 		t.Errorf("missing walls: %q", s.Walls)
 	}
 	if text := ta.read(ta.view.Load().config.Paths.CondorConfig); !strings.Contains(text, `GPUSlotMPS = "server-status, privilege-checks, pid-file"`+"\n") ||
-		!strings.Contains(text, "GPUSlotUUID GPUThreads GPUSlotMPS\n") {
+		!regexp.MustCompile(`(?m)^STARTD_ATTRS = .* GPUSlotMPS( |$)`).MatchString(text) {
 		t.Errorf("the ads do not say what there is:\n%s", text)
 	}
 	if got := ta.snapshot().Capabilities; !got["server-status"] || got["multi-user"] || len(got) != 6 {
@@ -133,7 +134,7 @@ func TestKnownCapabilities(t *testing.T) {
 	}
 	yes := mps.Answer{Known: true, Has: true}
 	newest := mps.Capabilities{ServerStatus: yes, PrivilegeChecks: yes, PIDFile: yes, MultiUser: yes, StaticPartitions: yes, ProtocolV3: yes}
-	if got := (Capabilities{MPS: newest, Tried: true, CgroupLimits: yes}).missing(); len(got) != 2 || !strings.Contains(got[0], "this gpuslot does not") {
+	if got := (Capabilities{MPS: newest, Tried: true, CgroupLimits: yes}).missing(); len(got) != 1 || !strings.Contains(got[0], `threads = "partitioned"`) {
 		t.Errorf("what is there and not used: %q", got)
 	}
 	for name, text := range missingWall {

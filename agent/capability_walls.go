@@ -1,10 +1,26 @@
 package agent
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpuslot/gpuslot/agent/plan"
+)
+
+// used are the capabilities that a plan uses.
+func used(p plan.Plan) []string {
+	if slices.ContainsFunc(p.GPUs, plan.GPU.Partitioned) {
+		return []string{staticPartitions}
+	}
+	return nil
+}
+
+// staticPartitions is the name of that capability.
+const staticPartitions = "static-partitions"
 
 // missing says for each wall that is not there what that means, and what would
-// bring it.
-func (c Capabilities) missing() []string {
+// bring it. Used are the capabilities that the plan uses.
+func (c Capabilities) missing(used ...string) []string {
 	var out []string
 	if !c.Tried {
 		if c.Err != nil {
@@ -17,7 +33,7 @@ func (c Capabilities) missing() []string {
 		if a.Has {
 			text = unusedWall[a.Name]
 		}
-		if a.Known && text != "" {
+		if a.Known && text != "" && !slices.Contains(used, a.Name) {
 			out = append(out, text)
 		}
 	}
@@ -34,7 +50,7 @@ var missingWall = map[string]string{
 		"driver 550 or newer checks who asks.",
 	"multi-user": "An MPS server serves one account at a time, so accounts take turns on a GPU (tenancy \"one-at-a-time\" or \"common:…\"): " +
 		"driver 555 or newer can serve several at once (\"multi-user\").",
-	"static-partitions": "No multiprocessors can be reserved for a job: a thread percentage is a cap that its neighbours do not have to respect: " +
+	staticPartitions: "No multiprocessors can be reserved for a job: a thread percentage is a cap that its neighbours do not have to respect: " +
 		"static SM partitions need driver R590 or newer.",
 	cgroupLimits: "A job of several processes is held to its budget only after the fact, by the watch: limits of cgroups need driver R615 or newer " +
 		"on cgroup v2 with the controller dmem (Linux 6.14) or misc.",
@@ -42,8 +58,6 @@ var missingWall = map[string]string{
 
 // unusedWall are sentences about what is there and not used by this gpuslot.
 var unusedWall = map[string]string{
-	"static-partitions": "This driver can reserve multiprocessors for a job (static SM partitions), and this gpuslot does not: a thread percentage is a cap " +
-		"that a job's neighbours do not have to respect.",
-	cgroupLimits: "This driver can hold all processes of a job to one budget (limits of cgroups), and this gpuslot does not set them: " +
-		"a job of several processes is held only after the fact, by the watch.",
+	staticPartitions: "This driver can reserve multiprocessors for a job, and the configuration does not: a thread percentage is a cap " +
+		"that a job's neighbours do not have to respect: threads = \"partitioned\" gives each share a static SM partition.",
 }

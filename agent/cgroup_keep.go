@@ -86,6 +86,7 @@ func (a *Agent) takeLimit(ctx context.Context, r Running, leaf string) {
 		return
 	}
 	a.cgroups.complain(l.GPU, "")
+	a.metrics.CgroupLimited(l.GPU, got.Used > 0)
 	if got.Used > 0 {
 		a.log.Warn("a job used the GPU before its cgroup was limited", "slot", l.Starter.Slot, "job", l.Job, "gpu", l.GPU, "mib", int64(got.Used.MiB()))
 		return
@@ -165,14 +166,11 @@ func (a *Agent) renewLimit(ctx context.Context, l limit, budget gpu.MiB) {
 // checkLimit reads a limit back, with its use, and sets it anew if somebody else
 // changed it.
 func (a *Agent) checkLimit(ctx context.Context, l limit) {
-	got, err := a.cgroups.limits(ctx, l.GPU, l.cgroup().Path)
+	l, got, err := a.cgroups.look(ctx, l)
 	switch {
 	case err == nil && l.as(got):
 		a.cgroups.proved(l, time.Now(), got.Used)
 	case err == nil || errors.Is(err, gpu.ErrNoMemoryLimits):
-		if now, _ := a.cgroups.of(l.Starter, l.GPU); now.Soft != l.Soft {
-			return // its job's end came in between
-		}
 		if !l.proved.IsZero() {
 			a.log.Warn("somebody else changed the limit of a cgroup", "slot", l.Starter.Slot, "job", l.Job, "gpu", l.GPU,
 				"soft_mib", int64(got.Soft.MiB()), "hard_mib", int64(got.Hard.MiB()))
@@ -194,6 +192,7 @@ func (a *Agent) repairLimit(ctx context.Context, l limit) {
 		return
 	}
 	if given > 0 {
+		a.metrics.ReservationRepaired(l.GPU)
 		a.log.Warn("a cgroup went before its reservation of VRAM, which was given back", "slot", l.Starter.Slot, "job", l.Job, "gpu", l.GPU,
 			"mib", int64(given.MiB()), "cgroup", from)
 	}
@@ -308,6 +307,18 @@ func (c *cgroups) clear(ctx context.Context, l limit) error {
 		return err
 	}
 	return c.forget(l)
+}
+
+// look reads the limits of a reservation as it is booked now, and not while they
+// are being changed.
+func (c *cgroups) look(ctx context.Context, l limit) (limit, gpu.MemoryLimits, error) {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	if now, ok := c.of(l.Starter, l.GPU); ok {
+		l = now
+	}
+	got, err := c.limits(ctx, l.GPU, l.cgroup().Path)
+	return l, got, err
 }
 
 // limits reads those of a cgroup.

@@ -170,8 +170,8 @@ func (c *cgroups) write() error {
 // read takes over the reservations of an earlier agent.
 func (c *cgroups) read() error {
 	b, err := os.ReadFile(c.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if errors.Is(err, fs.ErrNotExist) || c.driver == nil {
+		return nil // without a driver it is for another agent
 	}
 	var all []reservation
 	if err == nil {

@@ -71,18 +71,23 @@ func (b *books) jobCgroup(s Starter, trusted func(uint32) bool) string {
 	return ""
 }
 
-// children are a process' own, or all processes where the kernel does not list
-// them (CONFIG_PROC_CHILDREN).
+// children are those of a process, by its threads, or all processes where the
+// kernel does not list them (CONFIG_PROC_CHILDREN).
 func (fs procFS) children(pid int) []int {
-	id := strconv.Itoa(pid)
-	b, err := os.ReadFile(path.Join(fs.root, id, "task", id, "children"))
-	if err != nil {
+	lists, _ := filepath.Glob(filepath.Join(fs.root, strconv.Itoa(pid), "task/*/children"))
+	if len(lists) == 0 {
 		return fs.pids()
 	}
 	var out []int
-	for f := range strings.FieldsSeq(string(b)) {
-		if child, err := strconv.Atoi(f); err == nil {
-			out = append(out, child)
+	for _, file := range lists {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for f := range strings.FieldsSeq(string(b)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				out = append(out, child)
+			}
 		}
 	}
 	return out

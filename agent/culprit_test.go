@@ -65,7 +65,7 @@ func TestCulprit(t *testing.T) {
 func newFaultAgent(t *testing.T) (*testAgent, *fakeServers) {
 	ta := newTestAgent(t, 2, "")
 	f := &fakeServers{fakeDaemons: ta.daemons}
-	ta.Agent.servers = f
+	ta.servers = f
 	for i, owner := range []string{"alice", "bob"} {
 		slot := fmt.Sprintf("slot1_%d", i+1)
 		s := ta.proc.starter(100+i, slot)

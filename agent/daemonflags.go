@@ -20,6 +20,36 @@ import (
 // accounts at once (driver 555 on).
 const multiUserFlag = "-multiuser-server"
 
+// daemonFlag is a flag that a control daemon has if the plan wants it.
+type daemonFlag struct {
+	text   string
+	wanted func(plan.GPU) bool
+	// with and without say what a daemon does that has the flag, and one that
+	// has not; wish is the key that wants it otherwise.
+	with, without string
+	wish          func(plan.GPU) string
+}
+
+func daemonFlags() []daemonFlag {
+	return []daemonFlag{
+		{multiUserFlag, plan.GPU.MultiUser, "its control daemon serves several accounts at once", "its control daemon serves one account at a time",
+			func(g plan.GPU) string { return fmt.Sprintf("tenancy = %q", g.Tenancy.Policy) }},
+		{mps.PartitionFlag, plan.GPU.Partitioned, "its control daemon serves clients in static SM partitions only", "its control daemon has no static SM partitions",
+			func(g plan.GPU) string { return fmt.Sprintf("threads = %q", g.Threads.Policy) }},
+	}
+}
+
+// flagsOf are the flags that the plan wants.
+func flagsOf(g plan.GPU) []string {
+	var flags []string
+	for _, f := range daemonFlags() {
+		if f.wanted(g) {
+			flags = append(flags, f.text)
+		}
+	}
+	return flags
+}
+
 // flagsVariable holds a control daemon's flags; gpuslot-mps@.service passes it on.
 const flagsVariable = "GPUSLOT_MPS_FLAGS"
 
@@ -41,8 +71,8 @@ func writeFlags(p config.Paths, pl plan.Plan) error {
 	dir := flagsDirectory(p)
 	var errs []error
 	for _, g := range pl.GPUs {
-		if g.MultiUser() {
-			_, err := writeIfChanged(filepath.Join(dir, string(g.UUID)), []byte(flagsVariable+"="+multiUserFlag+"\n"))
+		if flags := flagsOf(g); len(flags) > 0 {
+			_, err := writeIfChanged(filepath.Join(dir, string(g.UUID)), []byte(flagsVariable+"="+strings.Join(flags, " ")+"\n"))
 			errs = append(errs, err)
 		}
 	}
@@ -51,7 +81,7 @@ func writeFlags(p config.Paths, pl plan.Plan) error {
 		errs = append(errs, err)
 	}
 	for _, e := range entries {
-		if g, ok := pl.GPU(gpu.UUID(e.Name())); !ok || !g.MultiUser() {
+		if g, ok := pl.GPU(gpu.UUID(e.Name())); !ok || len(flagsOf(g)) == 0 {
 			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
 		}
 	}
@@ -69,30 +99,41 @@ func (a *Agent) reflag(ctx context.Context, p *plan.Plan, guards map[gpu.UUID]gu
 			continue
 		}
 		now.otherwise = ""
-		if has, known := a.hasFlag(now.proof.Process(), multiUserFlag); known && has != g.MultiUser() {
-			now = a.reflagOne(ctx, g, now)
+		if does, wish := a.flagsDiffer(g, now.proof.Process()); does != "" {
+			now = a.reflagOne(ctx, g, now, does, wish)
 		}
 		guards[g.UUID] = now
 	}
 }
 
-func (a *Agent) reflagOne(ctx context.Context, g *plan.GPU, now guard) guard {
-	serves := "its control daemon serves one account at a time"
-	if !g.MultiUser() {
-		serves = "its control daemon serves several accounts at once"
+// flagsDiffer says what a daemon does for want of the plan's flags, and the key
+// that wants it otherwise; empty if it has them.
+func (a *Agent) flagsDiffer(g *plan.GPU, who mps.Process) (does, wish string) {
+	for _, f := range daemonFlags() {
+		switch has, known := a.hasFlag(who, f.text); {
+		case !known || has == f.wanted(*g):
+		case has:
+			return f.with, f.wish(*g)
+		default:
+			return f.without, f.wish(*g)
+		}
 	}
+	return "", ""
+}
+
+func (a *Agent) reflagOne(ctx context.Context, g *plan.GPU, now guard, does, wish string) guard {
 	if now.proof.Process() == a.reflagged[g.UUID] {
-		now.otherwise = fmt.Sprintf("%s, although tenancy = %q and it was started anew: see that gpuslot-mps@.service passes on $%s", serves, g.Tenancy.Policy, flagsVariable)
+		now.otherwise = fmt.Sprintf("%s, although %s and it was started anew: see that gpuslot-mps@.service passes on $%s", does, wish, flagsVariable)
 		return now
 	}
 	clients, err := a.allClients(ctx, g.UUID)
 	if err != nil || len(clients) > 0 || a.books.busy(g.UUID) || a.books.unknown() != "" {
-		now.otherwise = fmt.Sprintf("%s, but tenancy = %q: it starts anew when the jobs there have ended", serves, g.Tenancy.Policy)
+		now.otherwise = fmt.Sprintf("%s, but %s: it starts anew when the jobs there have ended", does, wish)
 		return now
 	}
 	r := a.daemons.Restart(ctx, now.wanted)
 	if r.Err == nil {
-		a.log.Info("control daemon started anew for another tenancy", "gpu", g.UUID, "pid", r.Proof.PID, "tenancy", g.Tenancy.Policy)
+		a.log.Info("control daemon started anew with other flags", "gpu", g.UUID, "pid", r.Proof.PID, "flags", flagsOf(*g))
 		a.reflagged[g.UUID] = r.Proof.Process()
 	}
 	return now.next(now.wanted, r.Proof, r.Err)

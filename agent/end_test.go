@@ -3,11 +3,16 @@ package agent
 import (
 	"context"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -149,4 +154,131 @@ func TestStrays(t *testing.T) {
 	if got := strays(snap, &plan.Plan{}, slotKey(other), running); len(got) > 0 {
 		t.Errorf("strays of the other = %+v", got)
 	}
+}
+
+// TestCap: only a percentage that the job cannot lift bounds what it did.
+func TestCap(t *testing.T) {
+	yes := mps.Answer{Known: true, Has: true}
+	g := guard{wanted: mps.Wanted{ThreadPercentage: 25}, proof: mps.Proof{PID: 7}}
+	stale := g
+	stale.proof.Stale = []int{50}
+	for name, tt := range map[string]struct {
+		guard  guard
+		checks mps.Answer
+		want   float64
+	}{
+		"enforced": {g, yes, 0.25}, "any account may lift it": {g, mps.Answer{Known: true}, 1}, "not known": {g, mps.Answer{}, 1},
+		"a server with other limits": {stale, yes, 1}, "no proof": {guard{wanted: g.wanted}, yes, 1},
+	} {
+		v := &view{guards: map[gpu.UUID]guard{uuid(0): tt.guard}}
+		v.can.Tried, v.can.MPS.PrivilegeChecks = true, tt.checks
+		if got := capOf(v, uuid(0)); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestBlocked: a process beside MPS on an exclusive GPU without a server closes it.
+func TestBlocked(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	ta.proc.add(proc{pid: 300, parent: 1, comm: "stray"})
+	r := gpu.Reading{GPU: uuid(0), At: time.Now().Add(time.Hour)}
+	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 300}})
+	source := &fakeUsage{[]gpu.Reading{r}}
+	ta.sampler = usage.NewSampler(usage.Options{Source: source, Site: site{ta.Agent}, Interval: time.Second, Proc: ta.proc.root})
+	ta.sampler.Round(t.Context())
+	if why := ta.reason(0); !strings.Contains(why, "process 300, which is no job's, holds it without MPS") {
+		t.Errorf("reason = %q", why)
+	}
+	if s := ta.status().GPUs[0].Strangers; len(s) != 1 || s[0].PID != 300 || s[0].VRAMMiB != nil {
+		t.Errorf("strangers = %+v", s)
+	}
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Status: mps.Active}} })
+	ta.apply(false)
+	if why := ta.reason(0); why != "" {
+		t.Errorf("closed although a server is there: %s", why)
+	}
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = nil })
+	ta.apply(false)
+	source.readings[0].Processes = gpu.Known([]gpu.DeviceProcess{})
+	ta.sampler.Round(t.Context())
+	if why := ta.reason(0); why != "" {
+		t.Errorf("closed although nobody holds it: %s", why)
+	}
+}
+
+// TestReportOnly: a dry run counts and tells once what would have been held, and
+// lets the job run.
+func TestReportOnly(t *testing.T) {
+	ta := newTestAgent(t, 1, "[budgets]\nenforce = \"report\"\n")
+	st := ta.proc.starter(100, "slot1_1")
+	ta.grant(st, 1000, "alice", uuid(0), 4096)
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) {
+		d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200}}}
+	})
+	f := finding{watched: jobUsing(9000), Code: api.CodeOverBudget, Enforce: config.EnforceReport, First: true}
+	f.Starter = st
+	ta.punish(t.Context(), f)
+	f.First = false
+	ta.punish(t.Context(), f)
+	ta.ends.Wait()
+	if got := ta.counted("gpuslot_job_breaches_total", "enforce", "report"); got != 1 {
+		t.Errorf("counted %v times", got)
+	}
+	if servers, _ := ta.daemons.Servers(t.Context(), uuid(0)); len(servers[0].Clients) != 1 || len(ta.holds()) > 0 {
+		t.Errorf("clients %v, holds %v", servers[0].Clients, ta.holds())
+	}
+}
+
+// TestKillBeside: by policy a process beside MPS is killed, if it is the job's.
+func TestKillBeside(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	st, other := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
+	ta.grant(st, 1000, "alice", uuid(0), 4096)
+	ta.grant(other, 1000, "alice", uuid(0), 4096)
+	var sleeps []*exec.Cmd
+	for _, slot := range []string{"slot1_1", "slot1_2"} {
+		c := exec.Command("sleep", "1000")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ta.proc.add(proc{pid: c.Process.Pid, parent: 1, comm: "sleep", cgroup: cgroupOf(slot)})
+		sleeps = append(sleeps, c)
+	}
+	f := finding{watched: jobUsing(100), Code: api.CodeUnattached, Enforce: config.EnforceKill, First: true}
+	f.Starter = st
+	f.Beside = []int{sleeps[0].Process.Pid, sleeps[1].Process.Pid}
+	ta.punish(t.Context(), f)
+	ta.ends.Wait()
+	if err := sleeps[0].Wait(); err == nil || sleeps[0].ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the job's process: %v", err)
+	}
+	if err := sleeps[1].Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("another job's process: %v", err)
+	}
+	_ = sleeps[1].Process.Kill()
+	_ = sleeps[1].Wait()
+	if holds := ta.holds(); len(holds) != 1 || holds[0].Code != api.CodeUnattached {
+		t.Errorf("holds = %+v", holds)
+	}
+}
+
+// counted is the sum of a counter over the series with a label.
+func (ta *testAgent) counted(name, label, value string) float64 {
+	ta.t.Helper()
+	families, err := ta.metrics.Gatherer().Gather()
+	if err != nil {
+		ta.t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == name && l.GetName() == label && l.GetValue() == value {
+					sum += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return sum
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
@@ -87,6 +90,44 @@ func TestTwoJobsOnOneSlot(t *testing.T) {
 	if s := usageOf(snap, nil, config.Default(), at).Slots[0]; s.Usage.Memory.Known {
 		t.Errorf("an unknown part makes a known sum: %+v", s.Usage)
 	}
+}
+
+// TestNoSlotTwice: whatever meets on a slot, a scrape has it once per device,
+// or Prometheus would refuse all of it.
+func TestNoSlotTwice(t *testing.T) {
+	at := time.Unix(1000, 0)
+	rapid.Check(t, func(t *rapid.T) {
+		slots := rapid.SampledFrom([]string{"slot1_1", "slot1_2", "slot1_10"})
+		gpus := rapid.SampledFrom([]gpu.UUID{uuid(0), uuid(1), migUUID})
+		ages := rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute})
+		snap := &usage.Snapshot{At: at}
+		for _, d := range []usage.Device{{GPU: uuid(0)}, {GPU: uuid(1)}, {GPU: uuid(1), MIG: migUUID}} {
+			if rapid.Bool().Draw(t, "there") {
+				snap.Devices = append(snap.Devices, usage.DeviceUsage{Device: d, At: at.Add(-ages.Draw(t, "age"))})
+			}
+			for range rapid.IntRange(0, 4).Draw(t, "jobs") {
+				k := usage.SlotKey{Slot: slots.Draw(t, "slot"), Starter: rapid.IntRange(0, 9).Draw(t, "starter")}
+				snap.Slots = append(snap.Slots, usage.SlotUsage{Slot: k, Device: d})
+			}
+		}
+		var running []Running
+		for i := range rapid.IntRange(0, 6).Draw(t, "running") {
+			running = append(running, Running{Starter: Starter{PID: i, Slot: slots.Draw(t, "slot")}, GPU: gpus.Draw(t, "gpu"), Since: at.Add(ages.Draw(t, "since")), Job: "1.0"})
+		}
+		seen := map[nameOn]bool{}
+		for _, s := range usageOf(snap, running, config.Default(), at).Slots {
+			n := nameOn{s.Usage.Slot.Slot, s.Usage.Device}
+			if seen[n] {
+				t.Fatalf("%+v is there twice", n)
+			}
+			seen[n] = true
+		}
+		for _, r := range running {
+			if !seen[nameOn{r.Starter.Slot, deviceOf(snap, r.GPU)}] {
+				t.Fatalf("%+v is missing", r)
+			}
+		}
+	})
 }
 
 // TestSlotOnMIGDevice: what is booked by the MIG device's UUID is found where
@@ -187,12 +228,12 @@ func value(text, series string) (v float64, ok bool) {
 // samplingAgent is an agent that samples, and nothing else.
 func samplingAgent(t testing.TB, source usage.Source, c config.Config) *Agent {
 	t.Helper()
-	proc := newFakeProc(t)
-	a := &Agent{log: slog.New(slog.NewTextHandler(io.Discard, nil)), books: newBooks(proc.fs(), newFakeDoors()), verifier: newVerifier(nil), wake: make(chan struct{}, 1)}
-	a.view.Store(&view{config: c})
-	a.startdSays.Store(&seen{})
-	a.metrics = metrics.New(metrics.Build{}, a.snapshot)
-	if err := a.newSampler(source, c.Usage, proc.root); err != nil {
+	daemons := newFakeDaemons()
+	a, err := newAgent(Options{
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: &fakeHardware{}, Startd: &fakeStartd{}, Usage: source,
+		proc: newFakeProc(t).root, daemons: daemons, clients: daemons, doors: newFakeDoors(),
+	}, c)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -307,6 +348,29 @@ func TestDCGMIsAsked(t *testing.T) {
 	}
 }
 
+// TestScrapesOnASocketOfSystemd: it goes before the configured address.
+func TestScrapesOnASocketOfSystemd(t *testing.T) {
+	a := samplingAgent(t, nil, config.Default())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	a.startMetrics(ctx, &wg, l, config.Metrics{Listen: "192.0.2.1:1"})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	reply, err := client.Get("http://" + l.Addr().String() + "/-/healthy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = reply.Body.Close()
+	if reply.StatusCode != http.StatusOK {
+		t.Error(reply.Status)
+	}
+	cancel()
+	wg.Wait()
+}
+
 // fullNode is a driver with one process in each slot of a benchAgent.
 type fullNode struct {
 	readings []gpu.Reading
@@ -349,12 +413,28 @@ func BenchmarkAgentScrape(b *testing.B) {
 	if n := strings.Count(text, "\ngpuslot_slot_sm_seconds_total{"); n != 16*46 {
 		b.Fatalf("%d slots", n)
 	}
-	b.ReportMetric(float64(len(text)), "bytes/scrape")
+	h, err := ta.metrics.Handler(metrics.Web{Ready: func() bool { return true }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var took []time.Duration
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()
 		ta.sampler.Round(b.Context()) // what is older than three seconds is not shown
 		b.StartTimer()
-		scrapeOf(b, ta.Agent)
+		begin := time.Now()
+		h.ServeHTTP(nobodyReads{}, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		took = append(took, time.Since(begin))
 	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms/median")
+	b.ReportMetric(float64(len(text)), "bytes/scrape")
 }
+
+// nobodyReads is a reply that costs nothing.
+type nobodyReads struct{}
+
+func (nobodyReads) Header() http.Header         { return http.Header{} }
+func (nobodyReads) WriteHeader(int)             {}
+func (nobodyReads) Write(b []byte) (int, error) { return len(b), nil }

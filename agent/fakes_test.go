@@ -98,6 +98,8 @@ type fakeDaemon struct {
 	wedged  bool
 	servers []mps.Server
 	stale   []int
+	// partitions are its static SM partitions, of so many chunks each.
+	partitions []int
 }
 
 // fakeDaemons are control daemons behind the agent's interface. They record
@@ -203,7 +205,7 @@ func (f *fakeDaemons) SetServers(_ context.Context, w mps.Wanted, servers []int)
 	return f.proof(d), nil
 }
 
-func (f *fakeDaemons) StartServer(_ context.Context, u gpu.UUID, uid uint32) error {
+func (f *fakeDaemons) StartServer(_ context.Context, _ gpu.UUID, uid uint32) error {
 	f.happens(fmt.Sprintf("start server of %d", uid))
 	return nil
 }
@@ -226,7 +228,7 @@ func (f *fakeDaemons) Prove(_ context.Context, w mps.Wanted) (mps.Proof, error) 
 	return f.proof(d), nil
 }
 
-func (f *fakeDaemons) Restart(ctx context.Context, w mps.Wanted) mps.Result {
+func (f *fakeDaemons) Restart(_ context.Context, w mps.Wanted) mps.Result {
 	f.kill(w.GPU, true)
 	f.mu.Lock()
 	defer f.mu.Unlock()

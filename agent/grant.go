@@ -8,6 +8,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 // grantShared is the job's slice, in NVIDIA's and our variables.
@@ -22,7 +23,10 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Gr
 		"GPUSLOT_VRAM_MIB":                 mib,
 		"GPUSLOT_WALL":                     wall,
 	}
-	if threads < 100 {
+	switch {
+	case g.Partitioned():
+		env[mps.PartitionVariable] = s.Partition // thread percentages are ignored beside it
+	case threads < 100:
 		env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = percentText(threads)
 	}
 	total := g.Memory

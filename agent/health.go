@@ -52,7 +52,7 @@ type guard struct {
 	// restarts counts the processes seen beyond the first.
 	restarts int
 	// otherwise says why it cannot serve although it is well: it was started with
-	// other flags.
+	// other flags, or lacks its partitions.
 	otherwise string
 	// servers is what the proofs told of its MPS servers.
 	servers serverState
@@ -60,8 +60,9 @@ type guard struct {
 	trial trial
 }
 
-// closeAfter is how many proofs in a row a daemon may fail that is merely busy
-// or slow; any local account may keep its only connection for a moment.
+// closeAfter is how many proofs in a row a daemon may fail that is merely busy:
+// any local account may keep its only connection for a moment. One that does
+// not answer at all closes its GPU at once.
 const closeAfter = 2
 
 // at most this many daemons are asked at once.
@@ -92,7 +93,7 @@ func (g guard) closed() string {
 		return g.otherwise
 	case g.err == nil:
 		return g.trial.closed(g.proof.Process())
-	case (f == mps.Busy || f == mps.Wedged) && g.failures < closeAfter && !g.proof.At.IsZero():
+	case f == mps.Busy && g.failures < closeAfter && !g.proof.At.IsZero():
 		return ""
 	}
 	return daemonSays(g.err)

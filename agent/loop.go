@@ -32,6 +32,7 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 	heart := time.NewTicker(pulse)
 	defer heart.Stop()
 	last := time.Now()
+	due := last.Add(interval())
 	for {
 		again := false
 		select {
@@ -48,15 +49,22 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 		case o := <-a.orders:
 			a.carryOut(ctx, o)
 		case <-a.wake:
-			pause(ctx, spacing-time.Since(last))
+			// Soon, and the heart goes on beating until then.
+			if soon := last.Add(min(spacing, interval())); soon.Before(due) {
+				due = soon
+				round.Reset(time.Until(due))
+			}
+			continue
 		case <-round.C:
 		}
+		a.moved() // what ended is told before the next proof forgets it
 		a.apply(ctx, again)
 		if again {
 			a.tell(a.manager.Ready())
 		}
 		last = time.Now()
-		round.Reset(interval())
+		due = last.Add(interval())
+		round.Reset(time.Until(due))
 	}
 }
 
@@ -68,10 +76,13 @@ const recovering = 3 * time.Second
 func (v *view) until() time.Duration {
 	d := v.config.Health.Interval
 	for _, g := range v.guards {
+		if f := mps.FaultOf(g.err); f == mps.Busy || f == mps.Wedged {
+			d = min(d, pulse) // the next attempt tells whether it is for good
+		}
 		if !g.servers.faulted.IsZero() || !g.servers.waiting.IsZero() {
 			d = min(d, recovering)
 		}
-		if g.trial.pending() {
+		if g.trial.hurries(time.Now()) {
 			d = min(d, pulse)
 		}
 	}

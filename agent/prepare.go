@@ -77,8 +77,8 @@ func outcome(r *api.Refusal, err error) (result, reason string) {
 	return result, reason
 }
 
-// admit is the hot path: no program is run and no file is written. The books
-// stay locked from the decision to the entry, so that two jobs cannot both get
+// admit is the hot path: no program is run, and no file is written but that of
+// partitions, which nobody may get twice. The books stay locked from the decision to the entry, so that two jobs cannot both get
 // the last share.
 func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
 	v := a.view.Load()
@@ -110,7 +110,7 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 		nudge(a.wake)
 		return nil, refusal, nil
 	}
-	grant, refusal := a.decide(s, c, job, whole)
+	grant, refusal := a.decide(&s, c, job, whole)
 	if refusal != nil {
 		a.refused(c, g, refusal)
 		return nil, refusal, nil
@@ -165,16 +165,19 @@ func pulseError(p mps.Pulse) error {
 
 // decide asks Admit, and once more after a sweep if only slots that may have
 // ended stand in the way.
-func (a *Agent) decide(s State, c Caller, job *api.Job, gpus []gpu.UUID) (*api.Grant, *api.Refusal) {
+func (a *Agent) decide(s *State, c Caller, job *api.Job, gpus []gpu.UUID) (*api.Grant, *api.Refusal) {
 	read := func() {
 		s.Running = nil
 		for _, u := range gpus {
 			s.Running = append(s.Running, a.books.on(u)...)
 		}
 		s.Held = a.books.held(c.Starter)
+		if len(gpus) == 1 {
+			s.Partition = a.partitions.offer(c.Starter, gpus[0], s.Health.Proof.Process(), a.books.inPartition)
+		}
 	}
 	read()
-	grant, refusal := Admit(s, c, job)
+	grant, refusal := Admit(*s, c, job)
 	if refusal == nil || len(s.Running) == 0 {
 		return grant, refusal
 	}
@@ -186,7 +189,7 @@ func (a *Agent) decide(s State, c Caller, job *api.Job, gpus []gpu.UUID) (*api.G
 		return grant, refusal
 	}
 	read()
-	return Admit(s, c, job)
+	return Admit(*s, c, job)
 }
 
 // refused lets the rest of the agent know what a refusal says of a GPU: START
@@ -209,6 +212,12 @@ func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.U
 		if err := a.books.admitAccount(g.UUID, c.UID); err != nil {
 			a.log.Error("open the pipe directory", "gpu", g.UUID, "uid", c.UID, "err", err)
 			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: its pipe directory cannot be opened to uid %d: %v: look at gpuslot status", g.UUID, c.UID, err))
+		}
+		if g.Partitioned() {
+			if err := a.partitions.take(holding{Starter: c.Starter, GPU: g.UUID, ID: s.Partition}); err != nil {
+				a.log.Error("keep whose partition it is", "gpu", g.UUID, "slot", c.Starter.Slot, "err", err)
+				return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: whose its partitions are cannot be kept: %v", g.UUID, err))
+			}
 		}
 		r.Budget = gpu.MiB(*job.ProvisionedVRAM)
 	}

@@ -85,7 +85,7 @@ func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
 // removeGenerated removes what the agent wrote for HTCondor and for its own
 // tools, and nothing else.
 func removeGenerated(cfg config.Config) error {
-	files := []string{InventoryAdsFile(cfg.Paths), PlanFile(cfg.Paths), JobWrapperLink(cfg.Paths)}
+	files := []string{InventoryAdsFile(cfg.Paths), PlanFile(cfg.Paths), JobWrapperLink(cfg.Paths), PartitionsFile(cfg.Paths)}
 	if cfg.HTCondor.Manage {
 		files = append(files, cfg.Paths.CondorConfig)
 	}

@@ -55,7 +55,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
 		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
 		booked: make(chan struct{}, 1), wake: make(chan struct{}, 1), orders: make(chan order),
-		modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
+		modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
 	}
 	if a.manager == nil {
 		a.manager = nobody{}
@@ -68,6 +68,8 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		real := controlDaemons{mps.New(PipeRoot(cfg.Paths), cfg.Paths.ControlDaemon, runner)}
 		a.daemons, a.clients, a.servers = real, real, real
 	}
+	a.smPartitions, _ = a.daemons.(SMPartitions)
+	a.partitions = newPartitions(PartitionsFile(cfg.Paths))
 	doors := o.doors
 	if doors == nil {
 		doors = doorsOf{PipeRoot(cfg.Paths)}
@@ -143,6 +145,9 @@ func (a *Agent) recall(p config.Paths) {
 	}
 	if err := a.cgroups.read(); err != nil {
 		a.log.Error("which cgroups have limits is not known", "err", err)
+	}
+	if err := a.partitions.read(); err != nil {
+		a.log.Error("static SM partitions are not known", "err", err)
 	}
 	if err := a.verifier.read(VerifiedFile(p)); err != nil {
 		a.log.Error("what was verified is not known", "err", err)
@@ -245,7 +250,7 @@ func (a *Agent) startMetrics(ctx context.Context, wg *sync.WaitGroup, l net.List
 	}
 	ready := func() bool { return a.view.Load().planned }
 	wg.Go(func() {
-		if err := a.metrics.Serve(ctx, l, metrics.Web{Config: m.WebConfig, Ready: ready, PProf: m.PProf}, a.log); err != nil {
+		if err := a.metrics.Serve(ctx, l, metrics.Web{Config: m.WebConfig, Ready: ready, PProf: m.PProf, Page: a.page()}, a.log); err != nil {
 			failed(err)
 		}
 	})

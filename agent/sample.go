@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -37,6 +38,7 @@ func (s site) Bookings() []usage.Booking {
 		b := usage.Booking{Slot: slotKey(r.Starter), Device: s.device(g), Share: 1, Cap: 1}
 		if g.Shared() {
 			b.MPS, b.Share = true, float64(r.Budget)/float64(max(g.Pool, 1))
+			b.Cap = capOf(v, r.GPU)
 		}
 		out = append(out, b)
 	}
@@ -49,6 +51,18 @@ func (site) device(g *plan.GPU) usage.Device {
 		return usage.Device{GPU: g.Parent, MIG: g.Device}
 	}
 	return usage.Device{GPU: g.UUID}
+}
+
+// capOf is the part of a GPU's multiprocessors that its control daemon lets one
+// client have. The daemon rounds down to what the hardware grants, so its
+// percentage is an upper bound; without privilege checks (up to driver 535) any
+// account can lift it, and a server with other limits has its own.
+func capOf(v *view, u gpu.UUID) float64 {
+	g := v.guards[u]
+	if !v.health(u).PrivilegeChecks || g.err != nil || g.proof.PID == 0 || len(g.proof.Stale) > 0 {
+		return 1
+	}
+	return min(1, g.wanted.ThreadPercentage/100)
 }
 
 // Server says that a process is an MPS server that a control daemon listed.
@@ -117,6 +131,7 @@ func (a *Agent) sample(ctx context.Context) {
 		begin, interval := time.Now(), a.view.Load().config.Usage.Interval
 		a.sampler.Pace(interval) // the configuration may have been read again
 		a.sampler.Round(ctx)
+		a.remember()
 		a.greet()
 		broken = a.watch(ctx, broken, time.Now())
 		pause(ctx, interval-time.Since(begin))
@@ -143,7 +158,7 @@ func (a *Agent) greet() {
 // watch judges the last sample and acts on what it finds.
 func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	v := a.view.Load()
-	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin}
+	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin, slack: v.config.Usage.Interval / 2}
 	jobs := watchedJobs(a.sampler.Snapshot(), &v.plan, a.books.all())
 	a.measure(jobs, now)
 	a.faces.note(jobs, now)
@@ -187,6 +202,7 @@ type uses struct {
 	snap      *usage.Snapshot
 	device    usage.Device
 	mib       *int64
+	sm, watts *float64
 	strangers []api.StatusProcess
 }
 
@@ -201,6 +217,7 @@ func (a *Agent) uses(u gpu.UUID) uses {
 	if !ok {
 		return out
 	}
+	out.sm, out.watts = known(d.Activity), known(d.Power)
 	if d.Memory.Known {
 		out.mib = new(int64)
 		*out.mib = int64(d.Memory.Value.Used.MiB())
@@ -225,11 +242,23 @@ func (u uses) of(j *api.StatusJob, s Starter) {
 		return
 	}
 	used, ok := u.snap.Slot(slotKey(s), u.device)
-	if !ok || !used.Memory.Known {
+	if !ok {
+		return
+	}
+	j.SMMin, j.SM, j.SMMax, j.Joules = known(used.SM.Lower), known(used.SM.Estimate), known(used.SM.Upper), known(used.Job.Energy.Estimate)
+	if !used.Memory.Known {
 		return
 	}
 	mib, n := int64(used.Memory.Value.MiB()), used.Processes
 	j.UseMiB, j.Processes = &mib, &n
+}
+
+// known is a pointer to what was measured; nil if it was not.
+func known(m gpu.Measured[float64]) *float64 {
+	if !m.Known {
+		return nil
+	}
+	return &m.Value
 }
 
 // watched says whether jobs on a GPU are held to their budgets by sampling.
@@ -260,9 +289,38 @@ func (a *Agent) unverifiedHealth(v *view, u gpu.UUID, now time.Time) Health {
 	if h.Closed == "" {
 		h.Closed = v.guards[u].servers.closed(now)
 	}
+	if h.Closed == "" {
+		h.Closed = a.blocked(v, u)
+	}
 	h.Watched = a.watched(v, u)
 	h.CgroupLimits = a.limited(v, u)
 	return h
+}
+
+// blocked says that a process which is no MPS client keeps every server from an
+// exclusive GPU, so that no job could attach: it came while none was there.
+func (a *Agent) blocked(v *view, u gpu.UUID) string {
+	if a.sampler == nil || v.modes[u] != string(gpu.ComputeModeExclusiveProcess) || len(v.guards[u].proof.States) > 0 {
+		return ""
+	}
+	d, ok := a.sampler.Snapshot().Device(usage.Device{GPU: u})
+	if !ok {
+		return ""
+	}
+	for _, p := range d.Processes.Value {
+		if p.Owner == usage.OwnerServer || p.MPSClient {
+			return "" // one is there all the same
+		}
+	}
+	for _, p := range d.Processes.Value {
+		switch p.Owner {
+		case usage.OwnerSlot:
+			return fmt.Sprintf("process %d of %s holds it without MPS, and no MPS server can start beside it: wait until it ends, or set [health] unattached", p.PID, p.Slot.Slot)
+		case usage.OwnerNone:
+			return fmt.Sprintf("process %d, which is no job's, holds it without MPS, and no MPS server can start beside it: end that process", p.PID)
+		}
+	}
+	return ""
 }
 
 // weaker orders walls.

@@ -32,6 +32,8 @@ type answers interface {
 	status() *api.Status
 	// restart starts a GPU's control daemon anew.
 	restart(ctx context.Context, gpu string, force bool) (string, error)
+	// openGPU opens a GPU that an event closed.
+	openGPU(gpu string, override bool) (string, error)
 	// verify runs a CUDA client on one GPU, or on all that are idle.
 	verify(ctx context.Context, gpu string) ([]api.Verification, error)
 }
@@ -155,7 +157,14 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 		if err != nil {
 			return api.Reply{Error: err.Error()}
 		}
-		return api.Reply{Restarted: text}
+		return api.Reply{Done: text}
+	}
+	if req.Op == api.OpOpen {
+		text, err := s.answers.openGPU(req.GPU, req.Force)
+		if err != nil {
+			return api.Reply{Error: err.Error()}
+		}
+		return api.Reply{Done: text}
 	}
 	// OpStatus: ReadRequest lets no other through.
 	return api.Reply{Status: s.answers.status()}

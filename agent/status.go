@@ -51,6 +51,9 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 	if j.reason == "" && g.Tenancy.Policy == config.TenancyCommon && !v.accounts[g.Tenancy.User].Known {
 		j.reason = fmt.Sprintf("its tenancy is common:%s, and there is no such account: create it or change tenancy", g.Tenancy.User)
 	}
+	if j.reason == "" && g.Partitioned() && len(j.running) < g.Shares && !a.hasPartition(g.UUID, j.health) {
+		j.reason = noPartition
+	}
 	if j.reason == "" && a.verifier.runs(g.UUID) {
 		j.reason = beingVerified
 	}
@@ -99,7 +102,7 @@ func (a *Agent) status() *api.Status {
 	s := &api.Status{
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
-		MPS: v.can.forStatus(), Walls: v.can.missing(), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
+		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
 	}
 	for _, u := range v.plan.Absent {
 		s.Absent = append(s.Absent, string(u))
@@ -145,7 +148,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	}
 	s.Verified = a.verifier.last(g.UUID)
 	uses := a.uses(g.UUID)
-	s.UseMiB, s.Strangers = uses.mib, uses.strangers
+	s.UseMiB, s.Strangers, s.SM, s.Watts = uses.mib, uses.strangers, uses.sm, uses.watts
 	for _, r := range j.running {
 		r.Wall = a.guarding(r, wallOf(g.LargestRequest, r.Budget, j.health), now)
 		if len(s.Jobs) == 0 || weaker(r.Wall, s.Wall) {
@@ -154,6 +157,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(r.Budget),
 			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.books.holdOf(r.Starter).Reason,
+			SMs: a.partitions.smsOf(r.Starter, g.UUID),
 		})
 		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
 	}
@@ -248,6 +252,10 @@ func (a *Agent) snapshot() metrics.Snapshot {
 			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "", g.Shares, len(j.running), g.Pool, j.used
 			m.DaemonUp = guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
 			m.ProvedAt, m.Restarts = guard.proof.At, guard.restarts
+			m.Walls = map[string]int{}
+			for _, r := range j.running {
+				m.Walls[a.guarding(r, wallOf(g.LargestRequest, r.Budget, j.health), now)]++
+			}
 			if last := a.verifier.last(g.UUID); last != nil {
 				m.Verified, m.VerifiedAt = &last.OK, last.At
 			}

@@ -89,10 +89,10 @@ func (t trial) next(of trialOf, stays bool, p mps.Proof, idle bool) (trial, tria
 	}
 	for _, s := range p.States {
 		switch {
-		case s.UID != of.uid || len(s.Clients) > 0 || !idle:
+		case s.UID != of.uid || len(s.Clients) > 0:
 			t.over = true // a job brought its own
 			return t, trialRests
-		case !serverWell(s):
+		case !serverWell(s) || !idle:
 			return t, trialRests
 		case stays:
 			t.over = true
@@ -133,6 +133,12 @@ func (t trial) told(lines []string) trial {
 
 // pending says that the outcome is waited for.
 func (t trial) pending() bool { return !t.asked.IsZero() && !t.over }
+
+// hurries says that it is to be had soon: a server that waits for the end of a
+// job does not drive the loop.
+func (t trial) hurries(now time.Time) bool {
+	return t.pending() && now.Sub(t.asked) < waitingTooLong
+}
 
 // closed says why the GPU takes no jobs: only the server that all its jobs need
 // counts, and not on a node where no server can start.

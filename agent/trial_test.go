@@ -78,7 +78,7 @@ func (f *fakeServers) since() string {
 func newTrialAgent(t *testing.T, text string) (*testAgent, *fakeServers) {
 	ta := newTestAgent(t, 1, text)
 	f := &fakeServers{fakeDaemons: ta.daemons}
-	ta.Agent.servers = f
+	ta.servers = f
 	ta.own = 0
 	return ta, f
 }
@@ -236,13 +236,17 @@ func TestTrialWaits(t *testing.T) {
 	ta.round(f, "", "starts with the first job (last proven at ")
 }
 
-// TestTrialMeetsAJob: a job that came meanwhile has the server for itself.
+// TestTrialMeetsAJob: nothing is ended beside a job that came meanwhile.
 func TestTrialMeetsAJob(t *testing.T) {
 	ta, f := newTrialAgent(t, "")
 	f.comes = mps.Active
 	ta.round(f, "start 0", "")
 	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
-	ta.round(f, "", "ACTIVE")
+	ta.round(f, "", "ACTIVE (pid 70")
+	ta.proc.end(100)
+	ta.sweepNow()
+	ta.round(f, "shutdown 70", "ACTIVE")
+	ta.round(f, "", "starts with the first job (last proven at ")
 }
 
 // TestTrialNext: whatever comes, a trial asks at most once for one thing, and is

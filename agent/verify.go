@@ -151,7 +151,7 @@ func (a *Agent) bookVerification(v *view, g *plan.GPU, who persona, now time.Tim
 	if len(a.books.on(g.UUID)) > 0 {
 		return nil, api.Refuse(api.CodeClosed, "a job came: try again when it has ended")
 	}
-	grant, refusal := a.decide(s, c, job, only)
+	grant, refusal := a.decide(&s, c, job, only)
 	if refusal == nil {
 		refusal = a.enter(s, c, job, g, only, grant)
 	}

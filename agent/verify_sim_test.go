@@ -48,13 +48,19 @@ type simulated struct {
 	dir, programs string
 	gpu           gpu.UUID
 	cfg           config.Config
+	inv           gpu.Inventory
 	// environment changes what a client gets.
 	environment func([]string) []string
 }
 
 func simulatedAgent(t *testing.T, text string) *simulated {
 	t.Helper()
-	s := &simulated{t: t, node: sim.New(t, "550.163.01", "V100S"), environment: func(env []string) []string { return env }}
+	return simulatedNode(t, "550.163.01", "V100S", inventoryOf(1), text)
+}
+
+func simulatedNode(t *testing.T, driver, model string, inv gpu.Inventory, text string) *simulated {
+	t.Helper()
+	s := &simulated{t: t, node: sim.New(t, driver, model), inv: inv, environment: func(env []string) []string { return env }}
 	var err error
 	if s.dir, err = os.MkdirTemp("", "v"); err != nil { // a pipe directory may have 87 bytes
 		t.Fatal(err)
@@ -98,7 +104,7 @@ func (s *simulated) start(text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
-	hw := &fakeHardware{inv: inventoryOf(1)}
+	hw := &fakeHardware{inv: s.inv}
 	hw.inv.GPUs[0].UUID = s.gpu
 	var err error
 	if s.cfg, err = config.Load(file); err != nil {
@@ -107,7 +113,8 @@ func (s *simulated) start(text string) {
 	s.Agent, err = newAgent(Options{ConfigFile: file, Build: metrics.Build{Version: "test"}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Hardware: hw, Startd: &fakeStartd{version: condor.Version{Major: 25, Minor: 14, Patch: 1}}, CUDA: s.client,
 		Runner: func(p config.Paths) (mps.Runner, error) {
-			return mps.Processes{Root: PipeRoot(p), Program: control, Logs: filepath.Join(p.State, "log"), ServerPath: s.programs}, nil
+			return mps.Processes{Root: PipeRoot(p), Program: control, Logs: filepath.Join(p.State, "log"), ServerPath: s.programs,
+				FlagsOf: func(u gpu.UUID) []string { return DaemonFlags(p, u) }}, nil
 		}}, s.cfg)
 	if err != nil {
 		s.t.Fatal(err)

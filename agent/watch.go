@@ -41,6 +41,8 @@ type rules struct {
 	budgets      config.Budgets
 	unattached   config.Enforce
 	attachWithin time.Duration
+	// slack is half the time between two samples.
+	slack time.Duration
 }
 
 // finding is a rule that a job has broken for longer than it may.
@@ -83,7 +85,8 @@ func (b breaches) judge(jobs []watched, site rules, now time.Time) (breaches, []
 			if l.broken && !before {
 				r.since = now
 			}
-			if l.broken && now.Sub(r.since) >= l.grace {
+			// Half a sample of slack: samples do not come to the millisecond.
+			if l.broken && now.Sub(r.since) >= l.grace-site.slack {
 				found = append(found, finding{watched: j, Code: l.code, Reason: l.reason, Enforce: l.enforce, First: !r.found})
 				r.found = true
 			}

@@ -24,7 +24,7 @@ type GPUState struct {
 	Since time.Time
 }
 
-// SaysTheSame: but for the time.
+// SaysTheSame compares all but the time.
 func (s GPUState) SaysTheSame(o GPUState) bool {
 	return s.UUID == o.UUID && s.Accept == o.Accept && s.Reason == o.Reason && s.Tenant == o.Tenant && verifiedWord(s.Verified) == verifiedWord(o.Verified)
 }

@@ -21,6 +21,7 @@ type MemoryLimits struct {
 // Unlimited is NVML_DEVICE_MEMORY_LIMIT_MAX.
 const Unlimited Bytes = math.MaxUint64
 
+// What a caller has to tell apart; match with errors.Is.
 var (
 	// ErrNoCgroup: a cgroup's directory cannot be opened; it is gone, most likely.
 	ErrNoCgroup = errors.New("no such cgroup")

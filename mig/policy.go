@@ -50,7 +50,7 @@ func DefaultRules() Rules {
 	return Rules{
 		Repartition: Static, Samples: 2, Dwell: 10 * time.Minute, PerHour: 6, Expected: 10 * time.Minute,
 		DestroyTime: time.Second, CreateTime: time.Second / 2, FollowTime: 5 * time.Second,
-		ReserveAfter: 30 * time.Minute, ReserveFor: 12 * time.Hour, Reservations: 1,
+		ReserveAfter: time.Hour, ReserveFor: 12 * time.Hour, Reservations: 1,
 	}
 }
 

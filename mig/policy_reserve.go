@@ -214,7 +214,7 @@ func (v *view) describe(r Reservation) string {
 		if b.gpu.UUID != r.GPU {
 			continue
 		}
-		text := fmt.Sprintf("%s on GPU %d is for %s, which has waited since before %s", b.ls.chip.FormatPlace(r.Place), b.gpu.Index, r.Profile, r.Since.UTC().Format(time.RFC3339))
+		text := fmt.Sprintf("%s on GPU %d is for %s, which waited at %s", b.ls.chip.FormatPlace(r.Place), b.gpu.Index, r.Profile, r.Since.UTC().Format(time.RFC3339))
 		if idle := b.names(b.sets(r.Keep) & b.now &^ b.pinned); len(idle) > 0 {
 			text += "; idle, kept free for it: " + strings.Join(idle, ", ")
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -274,4 +275,32 @@ func noServerBinary(t *testing.T, r Processes) {
 	if err != nil || len(proof.Servers) != 0 || proof.Process() != who {
 		t.Errorf("proof %+v, %v; want no servers of %v", proof, err, who)
 	}
+}
+
+// TestRubbishOnItsSocket: a stranger that speaks another language is put out, or
+// blocks the daemon until it leaves; either way the same daemon serves on.
+func TestRubbishOnItsSocket(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		who := alive(t, d)
+		for i, words := range []string{"rubbish", "\x00\xff\xff\xff\xff", "OUTBCRED\x00", strings.Repeat("A", 60_000)} {
+			stranger, err := net.Dial("unixpacket", filepath.Join(d.dir, "control"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 20 {
+				_ = stranger.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+				_, _ = stranger.Write([]byte(words)) // it may be gone, or not read
+			}
+			stranger.Close()
+			d.patience = 30 * time.Second
+			word := fmt.Sprintf("word-%d", i)
+			if got, want := exchange(t, d, word), fmt.Sprintf("Unknown command %q", word); got != want {
+				t.Errorf("after %.10q: %q, want %q", words, got, want)
+			}
+		}
+		if now := alive(t, d); now != who {
+			t.Errorf("%v became %v", who, now)
+		}
+	})
 }

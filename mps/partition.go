@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // Static SM partitions exist on R590 and newer, in a daemon that was started
@@ -16,6 +18,23 @@ import (
 
 // PartitionVariable is what a client needs in its environment: Partition.ID.
 const PartitionVariable = "CUDA_MPS_SM_PARTITION"
+
+// PartitionFlag starts a control daemon that has static SM partitions.
+const PartitionFlag = "-S"
+
+// ChunkSMs is how many SMs a chunk has, the unit of which partitions are made:
+// 8 from Hopper on, 4 before; false before Ampere, where there are none (MPS
+// documentation, release 590, "Static SM partitioning", protocol 2).
+func ChunkSMs(c gpu.ComputeCapability) (sms int, ok bool) {
+	ampere, hopper := gpu.ComputeCapability{Major: 8}, gpu.ComputeCapability{Major: 9}
+	switch {
+	case c.Before(ampere):
+		return 0, false
+	case c.Before(hopper):
+		return 4, true
+	}
+	return 8, true
+}
 
 // Partition is one line of lspart: a partition, or, with an empty Name, what is
 // left of the whole GPU. Nil is what the daemon does not say.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
@@ -174,4 +175,15 @@ func TestMultiUser(t *testing.T) {
 		all, err := d.Servers(t.Context())
 		return err == nil && len(all) == 1 && all[0].UID == 0 && all[0].Started != 0
 	})
+}
+
+// TestChunkSMs: NVIDIA's documentation of R590 names Ampere, and Hopper, by name.
+func TestChunkSMs(t *testing.T) {
+	for capability, want := range map[gpu.ComputeCapability]int{
+		{Major: 7}: 0, {Major: 7, Minor: 5}: 0, {Major: 8}: 4, {Major: 8, Minor: 9}: 4, {Major: 9}: 8, {Major: 10, Minor: 3}: 8, {Major: 12}: 8,
+	} {
+		if got, ok := ChunkSMs(capability); got != want || ok != (want != 0) {
+			t.Errorf("%s: %d, %v, want %d", capability, got, ok, want)
+		}
+	}
 }

@@ -107,14 +107,16 @@ func TestProbeOfNewerPrograms(t *testing.T) {
 	}
 }
 
-// TestProbeOfSimulated590: the simulated one knows -S itself.
-func TestProbeOfSimulated590(t *testing.T) {
+// TestProbeOfSimulatedDrivers: the simulated ones know -S and -p 3 themselves.
+func TestProbeOfSimulatedDrivers(t *testing.T) {
 	needsRoot(t)
-	n := sim.New(t, "590.48.01", "H200")
-	program := onNode(t, n, "590.48.01", publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control")))
-	c, err := Probe(t.Context(), program)
-	if want := probed["555"] + ", static-partitions"; err != nil || c.String() != want {
-		t.Errorf("%s, %v; want %s: %+v", c, err, want, c)
+	for driver, more := range map[string]string{"590.48.01": ", static-partitions", "615.71.09": ", static-partitions, protocol-v3"} {
+		n := sim.New(t, driver, "H200")
+		program := onNode(t, n, driver, publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control")))
+		c, err := Probe(t.Context(), program)
+		if want := probed["555"] + more; err != nil || c.String() != want {
+			t.Errorf("%s: %s, %v; want %s: %+v", driver, c, err, want, c)
+		}
 	}
 }
 

@@ -36,6 +36,8 @@ const (
 	OpVerify Op = "verify"
 	// OpRestart starts a GPU's control daemon anew: root and the agent's own account.
 	OpRestart Op = "restart"
+	// OpOpen opens a GPU that an event closed: root and the agent's own account.
+	OpOpen Op = "open"
 )
 
 // Request is one request.
@@ -45,9 +47,10 @@ type Request struct {
 	// Job is what the hook or the wrapper was told; for OpPrepare.
 	Job *Job `json:"job,omitempty"`
 	// GPU is a UUID, an index or the beginning of a UUID; for OpVerify, where
-	// empty means every idle one, and OpRestart.
+	// empty means every idle one, OpRestart and OpOpen.
 	GPU string `json:"gpu,omitempty"`
-	// Force lets OpRestart end the jobs' MPS clients.
+	// Force lets OpRestart end the jobs' MPS clients, and OpOpen open a GPU
+	// whose reason still holds.
 	Force bool `json:"force,omitempty"`
 }
 
@@ -88,8 +91,8 @@ type Reply struct {
 	Ended *Ended `json:"ended,omitempty"`
 	// Verified answers OpVerify.
 	Verified []Verification `json:"verified,omitempty"`
-	// Restarted answers OpRestart: what was done, as a sentence.
-	Restarted string `json:"restarted,omitempty"`
+	// Done answers OpRestart and OpOpen: what was done, as a sentence.
+	Done string `json:"done,omitempty"`
 	// Status answers OpStatus; its schema is agent.Status.
 	Status *Status `json:"status,omitempty"`
 }
@@ -243,6 +246,10 @@ type StatusGPU struct {
 	Verified *Verification `json:"verified,omitempty"`
 	// UseMiB is the VRAM in use by NVML's word; nil if unknown.
 	UseMiB *int64 `json:"vram_used_mib,omitempty"`
+	// SM is the share of its multiprocessors that were busy in the last sample,
+	// 0 to 1, Watts what it draws; nil if unknown.
+	SM    *float64 `json:"sm_activity,omitempty"`
+	Watts *float64 `json:"power_watts,omitempty"`
 	// Strangers are processes on a shared GPU that are no MPS clients.
 	Strangers []StatusProcess `json:"strangers,omitempty"`
 	// ProvedAt is when the daemon last proved its health.
@@ -279,9 +286,19 @@ type StatusJob struct {
 	// GPU; nil if unknown.
 	UseMiB    *int64 `json:"vram_used_mib,omitempty"`
 	Processes *int   `json:"gpu_processes,omitempty"`
+	// SMMin, SM and SMMax are the bounds and the estimate of its share of the
+	// GPU's multiprocessors in the last sample, 0 to 1; nil if unknown.
+	SMMin *float64 `json:"sm_min,omitempty"`
+	SM    *float64 `json:"sm,omitempty"`
+	SMMax *float64 `json:"sm_max,omitempty"`
+	// Joules is the energy apportioned to it since it started; nil if unknown.
+	Joules *float64 `json:"energy_joules,omitempty"`
 	// Hold is why HTCondor is to hold it; empty if it is not.
-	Hold  string    `json:"hold,omitempty"`
-	Wall  string    `json:"wall"`
+	Hold string `json:"hold,omitempty"`
+	Wall string `json:"wall"`
+	// SMs is how many multiprocessors are its own, in a static SM partition; nil
+	// if none are, or unknown.
+	SMs   *int      `json:"own_multiprocessors,omitempty"`
 	Since time.Time `json:"since"`
 	// Confirmed: the startd's own ads agree with what the hook told.
 	Confirmed bool `json:"confirmed"`

@@ -266,6 +266,9 @@ const (
 	ThreadsEqual    ThreadsPolicy = "equal"
 	ThreadsByVRAM   ThreadsPolicy = "by-vram"
 	ThreadsFixed    ThreadsPolicy = "fixed"
+	// ThreadsPartitioned gives each share a static SM partition: SMs that are
+	// its own (driver R590 or newer, Ampere or newer).
+	ThreadsPartitioned ThreadsPolicy = "partitioned"
 )
 
 // Tenancy says whose jobs may share a GPU at one time; MPS without multi-user

@@ -114,7 +114,7 @@ func bounded(t *testing.T, c Config, s Settings) {
 		{"reserved_vram", 0 <= s.ReservedVRAM && s.ReservedVRAM <= most},
 		{"largest_request", largest == 0 || c.RequestVRAM.Minimum <= largest && largest <= most},
 		{"threads", s.Threads.Policy == ThreadsFixed && minThreads <= percent && percent <= 100 && math.Abs(percent*10-math.Round(percent*10)) < 1e-6 ||
-			slices.Contains([]ThreadsPolicy{ThreadsUncapped, ThreadsEqual, ThreadsByVRAM}, s.Threads.Policy) && percent == 0},
+			slices.Contains([]ThreadsPolicy{ThreadsUncapped, ThreadsEqual, ThreadsByVRAM, ThreadsPartitioned}, s.Threads.Policy) && percent == 0},
 		{"compute_mode", slices.Contains([]gpu.ComputeMode{"", gpu.ComputeModeDefault, gpu.ComputeModeExclusiveProcess}, s.ComputeMode)},
 		{"tenancy", (s.Tenancy.Policy == TenancyCommon) == (s.Tenancy.User != "") && s.Tenancy.Policy != ""},
 		{"origin", s.ModeFrom != "" && s.WholeFrom != "" && !strings.Contains(s.ModeFrom+s.WholeFrom, "\n")},

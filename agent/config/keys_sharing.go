@@ -51,8 +51,8 @@ func sharingKeys() []Key {
 		{Table: "sharing", Name: "largest_request", Type: `a number of MiB, or "auto"`, Default: `"auto"`,
 			Meaning: "The largest budget of one job on a shared GPU, in MiB. It is also the limit of the GPU's control daemon. `auto` is the whole pool.",
 			set:     func(_ *Config, t *table, v any) string { n, p := readLargest(v); return point(&t.largestRequest, n, p) }},
-		{Table: "sharing", Name: "threads", Type: `"uncapped", "equal", "by-vram", or 0.1 to 100`, Default: `"uncapped"`,
-			Meaning: "The active thread percentage of a job: no cap; 100 divided by the shares; in proportion to its budget; or one number for all, in percent. It is a cap, not a reservation.",
+		{Table: "sharing", Name: "threads", Type: `"uncapped", "equal", "by-vram", "partitioned", or 0.1 to 100`, Default: `"uncapped"`,
+			Meaning: "The active thread percentage of a job: no cap; 100 divided by the shares; in proportion to its budget; or one number for all, in percent. It is a cap, not a reservation. With `partitioned` each share has multiprocessors of its own instead, a static SM partition (driver R590 and a GPU of the Ampere generation, or newer).",
 			set:     func(_ *Config, t *table, v any) string { th, p := readThreads(v); return point(&t.threads, th, p) }},
 		{Table: "sharing", Name: "threads_max", Type: `0.1 to 100, or "policy"`, Default: `"policy"`,
 			Meaning: "The largest active thread percentage that a job may ask for with `+RequestGPUThreads`, where it is above what `threads` gives it; `policy` lets jobs ask for less only. It is also the control daemon's own bound.",
@@ -182,12 +182,12 @@ func readMiB(v any, least int64) (gpu.MiB, string) {
 }
 
 func readThreads(v any) (Threads, string) {
-	const right = `write "uncapped", "equal", "by-vram" or a percentage from 0.1 to 100`
+	const right = `write "uncapped", "equal", "by-vram", "partitioned" or a percentage from 0.1 to 100`
 	if n, ok := number(v); ok {
 		p := badPercentage(n, right)
 		return Threads{Policy: ThreadsFixed, Percent: n}, p
 	}
-	policy, p := word(v, ThreadsUncapped, ThreadsEqual, ThreadsByVRAM)
+	policy, p := word(v, ThreadsUncapped, ThreadsEqual, ThreadsByVRAM, ThreadsPartitioned)
 	if p != "" {
 		p = right + unquote(v)
 	}

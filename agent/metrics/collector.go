@@ -16,6 +16,7 @@ var (
 	gpuAccepting = desc("gpu_accepting", "Whether the shared GPU takes new jobs.", "gpu")
 	gpuShares    = desc("gpu_shares", "How many jobs may run on the shared GPU at once.", "gpu")
 	gpuUsed      = desc("gpu_shares_used", "How many jobs the agent has booked on the shared GPU.", "gpu")
+	gpuJobs      = desc("gpu_jobs", "Jobs booked on the shared GPU, by the wall that holds their budgets (cgroup, daemon, watch, none).", "gpu", "wall")
 	gpuPool      = desc("gpu_vram_pool_bytes", "VRAM of the shared GPU that is given out in budgets.", "gpu")
 	gpuBudgeted  = desc("gpu_vram_budgeted_bytes", "Sum of the budgets of the jobs booked on the shared GPU.", "gpu")
 	gpuVerified  = desc("gpu_verified", "Whether a CUDA client met the promised limits on the shared GPU; absent if none has run.", "gpu")
@@ -79,6 +80,9 @@ func (g GPU) collect(to *sink) {
 	to.gauge(gpuAccepting, number(g.Accept), u)
 	to.gauge(gpuShares, float64(g.Shares), u)
 	to.gauge(gpuUsed, float64(g.Used), u)
+	for _, wall := range slices.Sorted(maps.Keys(g.Walls)) {
+		to.gauge(gpuJobs, float64(g.Walls[wall]), u, wall)
+	}
 	to.gauge(gpuPool, float64(g.Pool.Bytes()), u)
 	to.gauge(gpuBudgeted, float64(g.Budgeted.Bytes()), u)
 	to.gauge(daemonUp, number(g.DaemonUp), u)

@@ -56,6 +56,8 @@ type GPU struct {
 	Used     int
 	Pool     gpu.MiB
 	Budgeted gpu.MiB
+	// Walls counts the jobs by what holds their budgets.
+	Walls map[string]int
 	// DaemonUp: the control daemon's proof holds now.
 	DaemonUp bool
 	// ProvedAt is zero if it never was proven.
@@ -87,6 +89,8 @@ type Metrics struct {
 	servers    *prometheus.CounterVec
 	faults     *prometheus.CounterVec
 	foreign    *prometheus.CounterVec
+	limited    *prometheus.CounterVec
+	repaired   *prometheus.CounterVec
 }
 
 // Build is what the program was built from.
@@ -126,13 +130,21 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		Name: "gpuslot_control_daemon_foreign_changes_total",
 		Help: "Limits of control daemons that somebody else changed, by setting (memory-limit, thread-percentage).",
 	}, []string{"gpu", "setting"})
+	m.limited = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpuslot_cgroup_limits_total",
+		Help: "Jobs whose cgroups the driver was told to hold to their budgets, by whether that was before they used the GPU (in-time, late).",
+	}, []string{"gpu", "when"})
+	m.repaired = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpuslot_cgroup_reservations_repaired_total",
+		Help: "Reservations of VRAM that were left behind by cgroups that went first, and given back.",
+	}, []string{"gpu"})
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "gpuslot_build_info",
 		Help:        "What gpuslotd was built from; the value is 1.",
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	info.Set(1)
-	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign)
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.limited, m.repaired)
 	return m
 }
 
@@ -148,6 +160,17 @@ func (m *Metrics) Breach(u gpu.UUID, code int, enforce string) {
 	m.breaches.WithLabelValues(string(u), rule(code), enforce).Inc()
 }
 
+// Expect begins the counters of a shared GPU at 0: a counter that is born at 1
+// hides its first event from increase().
+func (m *Metrics) Expect(u gpu.UUID) {
+	for _, c := range []*prometheus.CounterVec{m.servers, m.faults} {
+		c.WithLabelValues(string(u))
+	}
+	for _, code := range breachCodes {
+		m.breaches.WithLabelValues(string(u), rule(code), "hold")
+	}
+}
+
 // ServerDied counts an MPS server that ended under its clients.
 func (m *Metrics) ServerDied(u gpu.UUID) { m.servers.WithLabelValues(string(u)).Inc() }
 
@@ -158,6 +181,20 @@ func (m *Metrics) ServerFault(u gpu.UUID) { m.faults.WithLabelValues(string(u)).
 func (m *Metrics) ForeignChange(u gpu.UUID, setting string) {
 	m.foreign.WithLabelValues(string(u), setting).Inc()
 }
+
+// CgroupLimited counts a job whose cgroup got its limit.
+func (m *Metrics) CgroupLimited(u gpu.UUID, late bool) {
+	when := "in-time"
+	if late {
+		when = "late"
+	}
+	m.limited.WithLabelValues(string(u), when).Inc()
+}
+
+// ReservationRepaired counts a reservation that its cgroup had left behind.
+func (m *Metrics) ReservationRepaired(u gpu.UUID) { m.repaired.WithLabelValues(string(u)).Inc() }
+
+var breachCodes = []int{api.CodeOverBudget, api.CodeUnattached, api.CodeTooManyClients, api.CodeOtherGPU}
 
 // rule names a hold's code.
 func rule(code int) string {

@@ -35,6 +35,7 @@ func full() Snapshot {
 	}
 	a, b := v100(shared, 0), v100(closed, 1)
 	a.Accept, a.Used, a.Budgeted, a.DaemonUp, a.ProvedAt, a.Restarts = true, 2, 12288, true, time.Unix(1760000000, 500e6), 1
+	a.Walls = map[string]int{"daemon": 1, "watch": 1}
 	a.Verified, a.VerifiedAt = &a.Accept, time.Unix(1760000003, 0)
 	return Snapshot{
 		GPUs:       []GPU{a, b, {UUID: whole, Index: 2, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:5e:00.0", Mode: "whole", Memory: 32768}},
@@ -57,6 +58,10 @@ func newTest(s Snapshot) *Metrics {
 	m.ServerDied(shared)
 	m.ServerFault(shared)
 	m.ForeignChange(shared, "memory-limit")
+	m.CgroupLimited(shared, false)
+	m.CgroupLimited(shared, false)
+	m.CgroupLimited(shared, true)
+	m.ReservationRepaired(shared)
 	return m
 }
 
@@ -185,6 +190,21 @@ func TestPages(t *testing.T) {
 	for _, path := range []string{"/nothing", "/debug/pprof/"} {
 		if code, _ := get(path); code != http.StatusNotFound {
 			t.Errorf("%s: %d", path, code)
+		}
+	}
+}
+
+func TestOwnPage(t *testing.T) {
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("the node")) })
+	h, err := newTest(full()).Handler(Web{Ready: func() bool { return true }, Page: page})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/": "the node", "/-/healthy": "gpuslotd is healthy.\n"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Body.String() != want {
+			t.Errorf("%s: %q", path, w.Body)
 		}
 	}
 }

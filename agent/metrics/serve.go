@@ -29,6 +29,8 @@ type Web struct {
 	Config string
 	// Ready says whether the agent has a plan in force.
 	Ready func() bool
+	// Page is served at "/"; nil serves a list of links.
+	Page http.Handler
 	// PProf serves Go's profiles.
 	PProf bool
 }
@@ -62,26 +64,25 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 	return fmt.Errorf("metrics listener on %s: %w", l.Addr(), err)
 }
 
-// Handler serves /metrics, /-/healthy, /-/ready, a landing page and, if it is
-// wanted, /debug/pprof/.
+// Handler serves /metrics, /-/healthy, /-/ready, a page and, if it is wanted,
+// /debug/pprof/.
 func (m *Metrics) Handler(w Web) (http.Handler, error) {
-	landing, err := web.NewLandingPage(web.LandingConfig{
-		Name:        "gpuslotd",
-		Description: "Shares NVIDIA GPUs among HTCondor jobs",
-		Links:       []web.LandingLinks{{Address: "/metrics", Text: "Metrics"}},
-		Profiling:   "false",
-	})
-	if err != nil {
-		return nil, fmt.Errorf("landing page: %w", err)
+	page := w.Page
+	if page == nil {
+		var err error
+		if page, err = landing(); err != nil {
+			return nil, err
+		}
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", landing)
-	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{
+	mux.Handle("/", page)
+	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(m.registry, zipped(promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError,
 		// A time-out here would end nothing and keep a copy of every reply; the
 		// server's own bounds the client.
 		MaxRequestsInFlight: 4,
-	})))
+		DisableCompression:  true, // zipped does it
+	}))))
 	mux.HandleFunc("/-/healthy", func(reply http.ResponseWriter, _ *http.Request) { fmt.Fprintln(reply, "gpuslotd is healthy.") })
 	mux.HandleFunc("/-/ready", func(reply http.ResponseWriter, _ *http.Request) {
 		if !w.Ready() {
@@ -94,6 +95,19 @@ func (m *Metrics) Handler(w Web) (http.Handler, error) {
 		profile(mux)
 	}
 	return mux, nil
+}
+
+func landing() (http.Handler, error) {
+	page, err := web.NewLandingPage(web.LandingConfig{
+		Name:        "gpuslotd",
+		Description: "Shares NVIDIA GPUs among HTCondor jobs",
+		Links:       []web.LandingLinks{{Address: "/metrics", Text: "Metrics"}},
+		Profiling:   "false",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("landing page: %w", err)
+	}
+	return page, nil
 }
 
 // profile serves what net/http/pprof puts on a mux that this program never serves.

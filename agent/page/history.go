@@ -14,7 +14,8 @@ const (
 )
 
 // History is the last hour of every GPU, in points of half a minute. It holds
-// points and no more, however long and however often it is fed.
+// points and no more, however long and however often it is fed. Its zero value
+// is empty.
 type History struct {
 	mu sync.Mutex
 	// end is the step that is being filled.
@@ -34,9 +35,6 @@ type mean struct {
 	n   uint32
 }
 
-// NewHistory is empty.
-func NewHistory() *History { return &History{gpus: map[gpu.UUID]*past{}} }
-
 // Add takes one moment of the node; what is unknown leaves a gap.
 func (h *History) Add(n Node) {
 	if n.At.IsZero() {
@@ -45,6 +43,9 @@ func (h *History) Add(n Node) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := n.At.UnixNano() / int64(step)
+	if h.gpus == nil {
+		h.gpus = map[gpu.UUID]*past{}
+	}
 	h.advance(now)
 	for _, g := range n.GPUs {
 		p := h.gpus[g.UUID]

@@ -21,9 +21,14 @@ type Node struct {
 	GPUs     []GPU
 }
 
-// GPU is one GPU of the plan.
+// NotPlanned is the index of a GPU that the plan leaves out: nothing but its
+// use is known of it.
+const NotPlanned = -1
+
+// GPU is one GPU of the node.
 type GPU struct {
 	Device
+	// Index is NVML's, or NotPlanned.
 	Index int
 	// Name is the product's, Mode the sharing mode.
 	Name, Mode string

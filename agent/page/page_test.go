@@ -36,7 +36,7 @@ func fetch(t *testing.T, n Node, h *History, method, path string) *httptest.Resp
 // The policy allows the page's own style and script and nothing else; their
 // digests are those of what was sent.
 func TestPolicy(t *testing.T) {
-	w := fetch(t, Node{Host: "wn1"}, NewHistory(), http.MethodGet, "/")
+	w := fetch(t, Node{Host: "wn1"}, &History{}, http.MethodGet, "/")
 	policy := w.Header().Get("Content-Security-Policy")
 	for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "connect-src 'self'"} {
 		if !strings.Contains(policy, want) {
@@ -62,7 +62,7 @@ func TestOnlyThePage(t *testing.T) {
 		method, path string
 		want         int
 	}{{"GET", "/", 200}, {"HEAD", "/", 200}, {"POST", "/", 405}, {"GET", "/debug/pprof/", 404}, {"GET", "/x", 404}} {
-		if got := fetch(t, Node{}, NewHistory(), c.method, c.path).Code; got != c.want {
+		if got := fetch(t, Node{}, &History{}, c.method, c.path).Code; got != c.want {
 			t.Errorf("%s %s: %d, want %d", c.method, c.path, got, c.want)
 		}
 	}
@@ -72,7 +72,7 @@ func TestOnlyThePage(t *testing.T) {
 func TestEscapes(t *testing.T) {
 	const bad = `<script>x()</script>"'`
 	n := Node{Host: bad, Version: bad, Driver: bad, Problems: []string{bad}, GPUs: []GPU{{Name: bad, Mode: bad, Closed: bad, MPS: bad, Device: Device{Slots: []Slot{{Name: bad}}}}}}
-	if body := fetch(t, n, NewHistory(), "GET", "/").Body.String(); strings.Contains(body, "<script>x()") {
+	if body := fetch(t, n, &History{}, "GET", "/").Body.String(); strings.Contains(body, "<script>x()") {
 		t.Error("markup comes through")
 	}
 }
@@ -88,7 +88,7 @@ func TestUnknown(t *testing.T) {
 	if p := draw("x", series{}, 1, percent); p.Path != "" || p.Now != "–" {
 		t.Errorf("an unknown hour is drawn: %+v", p)
 	}
-	if !strings.Contains(fetch(t, Node{}, NewHistory(), "GET", "/").Body.String(), "not known yet") {
+	if !strings.Contains(fetch(t, Node{}, &History{}, "GET", "/").Body.String(), "not known yet") {
 		t.Error("a node that was never read looks read")
 	}
 }
@@ -133,7 +133,7 @@ func TestBarsStayInside(t *testing.T) {
 
 // An hour is an hour: means of half minutes, gaps stay gaps, old values go.
 func TestHistory(t *testing.T) {
-	h, start := NewHistory(), time.Unix(1760000010, 0)
+	h, start := &History{}, time.Unix(1760000010, 0)
 	add := func(after time.Duration, activity float64) {
 		h.Add(Node{At: start.Add(after), GPUs: []GPU{gpuWith(activity, .5)}})
 	}
@@ -147,11 +147,19 @@ func TestHistory(t *testing.T) {
 	if activity[points-2].Known || !activity[points-1].Known || power[points-1].Known || memory[points-1].Value != .5 {
 		t.Errorf("gaps: %v, %v", activity[points-3:], power[points-1])
 	}
-	add(time.Duration(points+2)*step, .1)
+	add(60*step, .5)
+	add((points+2)*step, .1) // the place of the third point
 	_, activity, _ = h.of(one)
-	for i, v := range activity[:points-1] {
-		if v.Known {
-			t.Errorf("point %d is more than an hour old: %v", i, v)
+	for i, v := range activity {
+		want := gpu.Measured[float64]{}
+		switch i {
+		case 60 - 3:
+			want = gpu.Known(.5)
+		case points - 1:
+			want = gpu.Known(.1)
+		}
+		if v != want {
+			t.Errorf("point %d is %v, want %v", i, v, want)
 		}
 	}
 	h.Add(Node{At: start.Add(3 * time.Hour)})
@@ -162,7 +170,7 @@ func TestHistory(t *testing.T) {
 
 // TestHistoryIsBounded: a year of samples takes what an hour takes.
 func TestHistoryIsBounded(t *testing.T) {
-	h := NewHistory()
+	h := &History{}
 	for i := range 100_000 {
 		h.Add(Node{At: time.Unix(int64(i)*300, 0), GPUs: []GPU{gpuWith(.5, .5)}})
 	}
@@ -176,7 +184,7 @@ func TestHistoryIsBounded(t *testing.T) {
 
 // crowded is the largest node that the agent is made for.
 func crowded() (Node, *History) {
-	n, h := Node{Host: "wn1", At: time.Unix(1760000000, 0)}, NewHistory()
+	n, h := Node{Host: "wn1", At: time.Unix(1760000000, 0)}, &History{}
 	for i := range 16 {
 		g := gpuWith(.9, .9)
 		g.Index, g.UUID = i, gpu.UUID(fmt.Sprintf("GPU-%08x-0000-4000-8000-000000000000", i))

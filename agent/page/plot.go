@@ -11,9 +11,9 @@ type plot struct {
 	Title string
 	// Path is the line, Area what is below it.
 	Path, Area string
-	// Now is the last point.
-	Now   string
-	Label string
+	// Now is the last point, Top the end of the axis.
+	Now, Top string
+	Label    string
 }
 
 // plotHeight is in the plot's own units; one point is one unit wide.
@@ -42,7 +42,7 @@ func draw(title string, s series, top float64, text func(float64) string) plot {
 		}
 		least, most, now = min(least, v.Value), max(most, v.Value), text(v.Value)
 	}
-	p := plot{Title: title, Now: now, Label: title + " in the last hour: not known"}
+	p := plot{Title: title, Now: now, Top: text(top), Label: title + " in the last hour: not known"}
 	if begin >= 0 {
 		closeArea(&area, begin, points-1)
 	}

@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"html/template"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ type view struct {
 type sum struct{ Name, Value string }
 
 type gpuView struct {
-	Index                            int
+	ID, Label, Class                 string
 	UUID                             gpu.UUID
 	Name, State, Closed, Facts, Mode string
 	Devices                          []deviceView
@@ -49,8 +50,8 @@ func viewOf(n Node, h *History, now time.Time) view {
 	if v.Host == "" {
 		v.Title, v.Host = "gpuslot", "unnamed node"
 	}
-	for _, g := range n.GPUs {
-		v.GPUs = append(v.GPUs, viewOfGPU(g, h))
+	for i, g := range n.GPUs {
+		v.GPUs = append(v.GPUs, viewOfGPU(strconv.Itoa(i), g, h))
 	}
 	return v
 }
@@ -108,29 +109,40 @@ func plural(n int, one, many string) string {
 	return many
 }
 
-func viewOfGPU(g GPU, h *History) gpuView {
-	v := gpuView{Index: g.Index, UUID: g.UUID, Name: g.Name, Closed: g.Closed, State: "takes jobs", Mode: g.Mode, Facts: facts(g)}
+func viewOfGPU(id string, g GPU, h *History) gpuView {
+	v := gpuView{ID: id, Label: "GPU", Class: "open", UUID: g.UUID, Name: g.Name, Closed: g.Closed, State: "takes jobs", Mode: g.Mode, Facts: facts(g)}
+	if g.Index != NotPlanned {
+		v.Label += " " + strconv.Itoa(g.Index)
+	}
 	switch {
 	case g.Closed != "":
-		v.State = "closed"
+		v.State, v.Class = "closed", "shut"
+	case g.Index == NotPlanned:
+		v.State, v.Class = "not offered", ""
 	case !g.Shared:
-		v.State = "given out whole"
+		v.State, v.Class = "given out whole", ""
 	}
 	for i, d := range g.devices() {
-		v.Devices = append(v.Devices, viewOfDevice(fmt.Sprintf("jobs%d-%d", g.Index, i), d, len(g.MIG) > 0))
+		v.Devices = append(v.Devices, viewOfDevice(fmt.Sprintf("jobs%s-%d", id, i), d, len(g.MIG) > 0))
 	}
 	memory, activity, power := h.of(g.UUID)
 	title := "SM time"
 	if !g.Activity.Known && g.KernelTime.Known {
 		title = "any kernel"
 	}
-	v.Plots = []plot{draw("VRAM", memory, 1, percent), draw(title, activity, 1, percent), draw("power to "+watts(roof(power)), power, roof(power), watts)}
+	v.Plots = []plot{draw("VRAM", memory, 1, percent), draw(title, activity, 1, percent), draw("power", power, roof(power), watts)}
+	if last := &v.Plots[2]; last.Path != "" {
+		last.Now += " of " + last.Top
+	}
 	return v
 }
 
 // facts is a GPU's state in one line.
 func facts(g GPU) string {
-	parts := []string{"mode " + g.Mode}
+	var parts []string
+	if g.Mode != "" {
+		parts = append(parts, "mode "+g.Mode)
+	}
 	if g.Shared {
 		parts = append(parts, fmt.Sprintf("%d of %d shares in use", g.jobs(), g.Shares))
 	}
@@ -175,6 +187,9 @@ func viewOfDevice(id string, d Device, mig bool) deviceView {
 }
 
 func joules(j float64) string {
+	if j < 1e3 {
+		return fmt.Sprintf("%.0f J", j)
+	}
 	if j < 1e6 {
 		return fmt.Sprintf("%.1f kJ", j/1e3)
 	}

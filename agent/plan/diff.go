@@ -151,6 +151,9 @@ func (r Resources) String() string {
 
 func (t Threads) String() string {
 	s := string(t.Policy)
+	if p := t.Partition; p != (Partition{}) {
+		s += fmt.Sprintf(", %s a share, %d unused", counted(p.SMs, "SM", "SMs"), p.Unused)
+	}
 	if t.Percent != 0 {
 		s = percent(t.Percent)
 	}

@@ -101,6 +101,17 @@ type Threads struct {
 	// Most is the largest percentage that a job may ask for, where it is above
 	// the policy's own value; 0 means that value.
 	Most float64 `json:"most,omitempty"`
+	// Partition is each share's, of config.ThreadsPartitioned.
+	Partition Partition `json:"partition,omitzero"`
+}
+
+// Partition is the static SM partition of one share.
+type Partition struct {
+	// Chunks is its size in the daemon's unit, SMs that in multiprocessors.
+	Chunks int `json:"chunks"`
+	SMs    int `json:"multiprocessors"`
+	// Unused are the GPU's multiprocessors in no share's partition.
+	Unused int `json:"unused_multiprocessors"`
 }
 
 // Tenancy is config.Tenancy in the plan file's spelling.

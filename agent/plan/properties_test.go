@@ -37,7 +37,9 @@ func inventories() *rapid.Generator[gpu.Inventory] {
 				Memory:     gpu.MiB(rapid.OneOf(rapid.Int64Range(1, 4096), rapid.Int64Range(4096, 300000), rapid.Int64Range(1, 4<<20)).Draw(t, "vram")),
 				Capability: gpu.ComputeCapability{Major: rapid.IntRange(5, 12).Draw(t, "major")},
 				MIGCapable: true,
-				MIGEnabled: rapid.IntRange(0, 4).Draw(t, "mig") == 0,
+
+				Multiprocessors: rapid.IntRange(0, 200).Draw(t, "sms"),
+				MIGEnabled:      rapid.IntRange(0, 4).Draw(t, "mig") == 0,
 			})
 			if g := &inv.GPUs[i]; g.MIGEnabled {
 				g.MIGDevices = migDevices(t, i, g.Memory)
@@ -93,7 +95,7 @@ func configs() *rapid.Generator[config.Config] {
 			maybe(t, &b, "shares", "1", "8", "48", "60", `"auto"`)
 			maybe(t, &b, "reserved_vram", "0", "512", "3000", "32510")
 			maybe(t, &b, "largest_request", `"auto"`, "40000")
-			maybe(t, &b, "threads", `"equal"`, `"by-vram"`, "33.3", "0.1")
+			maybe(t, &b, "threads", `"equal"`, `"by-vram"`, `"partitioned"`, "33.3", "0.1")
 			maybe(t, &b, "threads_max", `"policy"`, "50", "0.1", "100")
 			maybe(t, &b, "tenancy", `"one-at-a-time"`, `"common:jobs"`, `"multi-user"`)
 			if !strings.HasPrefix(table, "gpu") {
@@ -177,6 +179,11 @@ func checkShared(t *rapid.T, g plan.GPU, p plan.Plan, inv gpu.Inventory) {
 		t.Fatalf("%s: default request %d with %d shares, pool %d", g.UUID, g.DefaultRequest, g.Shares, g.Pool)
 	case g.LargestRequest > g.Pool || g.LargestRequest < g.DefaultRequest || g.LargestRequest%r.Quantum != 0:
 		t.Fatalf("%s: largest request %d, default %d, pool %d", g.UUID, g.LargestRequest, g.DefaultRequest, g.Pool)
+	}
+	if i := slices.IndexFunc(inv.GPUs, func(o gpu.GPU) bool { return o.UUID == g.UUID }); g.Partitioned() {
+		if part := g.Threads.Partition; part.Chunks < 1 || part.SMs*g.Shares+part.Unused != inv.GPUs[i].Multiprocessors || part.Unused < 0 || g.Capability.Major < 8 {
+			t.Fatalf("%s: %d partitions %+v of %d multiprocessors", g.UUID, g.Shares, part, inv.GPUs[i].Multiprocessors)
+		}
 	}
 	if key := g.Tenancy.Key(); key == config.TenantAccount && g.Tenancy.Policy != config.TenancyOneAtATime {
 		t.Fatalf("%s: %s keeps accounts apart", g.UUID, g.Tenancy)

@@ -27,7 +27,7 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 		return g
 	}
 	g.ComputeMode = c.settings.ComputeMode
-	g.Threads = Threads{c.settings.Threads.Policy, c.settings.Threads.Percent, c.settings.MostThreads}
+	g.Threads = Threads{Policy: c.settings.Threads.Policy, Percent: c.settings.Threads.Percent, Most: c.settings.MostThreads}
 	g.Tenancy = tenancyOf(c, n)
 	if c.settings.ReservedVRAM >= c.Memory {
 		n.fail(c.UUID, "reserved_vram = %d, but the card has %s: leave room for jobs", int64(c.settings.ReservedVRAM), c.Memory)
@@ -39,6 +39,7 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 		return g
 	}
 	g.Shares = sharesOf(c, g.Pool, r.Minimum, w, n)
+	g.Threads = partitioned(c, g, w, n)
 	g.LargestRequest = largestOf(c, g.Pool, r.Quantum, w, n)
 	g.MaxClients = clientsOf(c, g.Shares, w, n)
 	g.DefaultRequest = min((g.Pool / gpu.MiB(g.Shares)).Floor(r.Quantum), g.LargestRequest)
@@ -55,7 +56,11 @@ func poolOf(c candidate, quantum gpu.MiB) gpu.MiB {
 func sharesOf(c candidate, pool, minimum gpu.MiB, w wishes, n *notes) int {
 	fit, wish := int(pool/minimum), c.settings.Shares
 	if wish == 0 {
-		return max(1, min(defaultShares, int(pool/shareVRAM), w.ceiling, fit))
+		most := min(defaultShares, int(pool/shareVRAM), w.ceiling, fit)
+		if chunks, _, why := chunksOf(c); c.settings.Threads.Policy == config.ThreadsPartitioned && why == "" {
+			most = min(most, chunks)
+		}
+		return max(1, most)
 	}
 	if wish > w.ceiling {
 		n.fail(c.UUID, "shares = %d: MPS serves %d clients per GPU with this driver, and one is kept for tools: set shares to %d or less", wish, w.ceiling+1, w.ceiling)

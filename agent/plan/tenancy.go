@@ -1,13 +1,6 @@
 package plan
 
-import (
-	"errors"
-	"fmt"
-
-	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mps"
-)
+import "github.com/gpuslot/gpuslot/agent/config"
 
 // tenancyOf says whose jobs may share a GPU at one time.
 func tenancyOf(c candidate, n *notes) Tenancy {
@@ -26,23 +19,3 @@ func tenancyOf(c candidate, n *notes) Tenancy {
 // MultiUser reports whether the GPU's control daemon shall serve several
 // accounts at once.
 func (g GPU) MultiUser() bool { return g.Shared() && g.Tenancy.Policy == config.TenancyMultiUser }
-
-// Check holds the plan to what the installed control daemon was found to do:
-// the plan itself is made without asking any. What is not known is let through;
-// a daemon that cannot do it does not start, and its GPU stays closed.
-func (p Plan) Check(can mps.Capabilities) error {
-	var without []gpu.UUID
-	for _, g := range p.GPUs {
-		if g.MultiUser() && can.MultiUser.Known && !can.MultiUser.Has {
-			without = append(without, g.UUID)
-		}
-	}
-	if len(without) == 0 {
-		return nil
-	}
-	driver := p.Driver
-	if driver == "" {
-		driver = "unknown"
-	}
-	return errors.New(joinUUIDs(without) + fmt.Sprintf(`: tenancy = "multi-user", but the installed control daemon (driver %s) serves one account at a time: install driver 555 or newer, or use tenancy = "one-at-a-time" or "common:<user>"`, driver))
-}

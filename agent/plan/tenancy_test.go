@@ -1,12 +1,10 @@
 package plan_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/mps"
 )
 
 func TestTenancyKey(t *testing.T) {
@@ -27,34 +25,6 @@ func TestTenancyKey(t *testing.T) {
 	}
 }
 
-// A plan of several accounts at once is refused only where the control daemon
-// was seen to lack it.
-func TestCheckCapabilities(t *testing.T) {
-	shared := plan.GPU{UUID: uuid(0), Mode: config.ModeMPS, Tenancy: plan.Tenancy{Policy: config.TenancyMultiUser}}
-	whole, alone := shared, shared
-	whole.Mode, alone.Tenancy.Policy = config.ModeWhole, config.TenancyOneAtATime
-	for _, c := range []struct {
-		name  string
-		gpu   plan.GPU
-		multi mps.Answer
-		fails bool
-	}{
-		{"driver 550", shared, mps.Answer{Known: true}, true},
-		{"driver 555", shared, mps.Answer{Known: true, Has: true}, false},
-		{"not known", shared, mps.Answer{}, false},
-		{"a whole GPU", whole, mps.Answer{Known: true}, false},
-		{"one account at a time", alone, mps.Answer{Known: true}, false},
-	} {
-		err := plan.Plan{Driver: "550.163.01", GPUs: []plan.GPU{c.gpu}}.Check(mps.Capabilities{MultiUser: c.multi})
-		if (err != nil) != c.fails {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if err != nil && !strings.HasSuffix(err.Error(), `(driver 550.163.01) serves one account at a time: install driver 555 or newer, or use tenancy = "one-at-a-time" or "common:<user>"`) {
-			t.Errorf("%s: %v", c.name, err)
-		}
-	}
-}
-
 func TestMostThreads(t *testing.T) {
 	g := plan.GPU{Shares: 8, Pool: 32000}
 	for _, c := range []struct {
@@ -69,6 +39,7 @@ func TestMostThreads(t *testing.T) {
 		{plan.Threads{Policy: config.ThreadsByVRAM, Most: 20}, 25, 25},
 		{plan.Threads{Policy: config.ThreadsByVRAM, Most: 40}, 25, 40},
 		{plan.Threads{Policy: config.ThreadsFixed, Percent: 33.3}, 33.3, 33.3},
+		{plan.Threads{Policy: config.ThreadsPartitioned, Partition: plan.Partition{Chunks: 2, SMs: 16, Unused: 4}}, 12.1, 12.1},
 		{plan.Threads{Policy: config.ThreadsFixed, Percent: 33.3, Most: 100}, 33.3, 100},
 	} {
 		g.Threads = c.threads

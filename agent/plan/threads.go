@@ -13,7 +13,8 @@ func (g GPU) Shared() bool { return g.Mode == config.ModeMPS }
 
 // ThreadPercentage is the active thread percentage of a job with this budget
 // that asks for none: above 0, at most 100, rounded down to the one decimal
-// that the control daemon keeps. Without a cap it is 100.
+// that the control daemon keeps. Without a cap it is 100. Of a partition it is
+// its part of the multiprocessors, which no variable has to say.
 func (g GPU) ThreadPercentage(budget gpu.MiB) (percent float64, capped bool) {
 	var t int64
 	switch g.Threads.Policy {
@@ -23,6 +24,8 @@ func (g GPU) ThreadPercentage(budget gpu.MiB) (percent float64, capped bool) {
 		t = int64(max(0, min(budget, g.Pool)) * 1000 / max(1, g.Pool))
 	case config.ThreadsFixed:
 		t = tenths(g.Threads.Percent)
+	case config.ThreadsPartitioned:
+		t = g.Threads.Partition.tenths(g.Shares)
 	default:
 		return 100, false
 	}
@@ -43,12 +46,17 @@ func tenths(percent float64) int64 { return int64(math.Floor(percent*10 + 1e-6))
 
 // ControlDaemons lists the control daemons that should run, in PCI order. A
 // daemon's defaults are the most that any job of its GPU may have, because a
-// client may lower them and never raise them.
+// client may lower them and never raise them. Beside partitions percentages mean
+// nothing.
 func (p Plan) ControlDaemons() []mps.Wanted {
 	var out []mps.Wanted
 	for _, g := range p.GPUs {
 		if g.Shared() {
-			out = append(out, mps.Wanted{GPU: g.UUID, Limit: g.LargestRequest, ThreadPercentage: g.MostThreads(g.LargestRequest)})
+			w := mps.Wanted{GPU: g.UUID, Limit: g.LargestRequest, ThreadPercentage: g.MostThreads(g.LargestRequest)}
+			if g.Partitioned() {
+				w.ThreadPercentage = 100
+			}
+			out = append(out, w)
 		}
 	}
 	return out

@@ -12,9 +12,10 @@ import (
 type wishes struct {
 	// general holds for every GPU that no table names.
 	general config.Settings
-	// reserve, shares and largest say that some GPU meets the general wish.
-	reserve, shares, largest bool
-	ceiling                  int
+	// reserve, shares, largest and partitions say that some GPU meets the general
+	// wish.
+	reserve, shares, largest, partitions bool
+	ceiling                              int
 }
 
 func wishesOf(cfg config.Config, host string, cs []candidate, r config.RequestVRAM, ceiling int) wishes {
@@ -28,6 +29,7 @@ func wishesOf(cfg config.Config, host string, cs []candidate, r config.RequestVR
 		}
 		w.reserve = w.reserve || w.inheritsReserve(c)
 		w.shares = w.shares || w.inheritsShares(c) && c.settings.Shares <= int(pool/r.Minimum)
+		w.partitions = w.partitions || w.inheritsThreads(c) && unpartitionable(c, max(1, c.settings.Shares)) == ""
 		w.largest = w.largest || w.inheritsLargest(c) && c.settings.LargestRequest <= pool
 	}
 	return w
@@ -42,3 +44,5 @@ func (w wishes) inheritsShares(c candidate) bool { return c.settings.Shares == w
 func (w wishes) inheritsLargest(c candidate) bool {
 	return c.settings.LargestRequest == w.general.LargestRequest
 }
+
+func (w wishes) inheritsThreads(c candidate) bool { return c.settings.Threads == w.general.Threads }

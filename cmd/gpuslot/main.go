@@ -99,12 +99,12 @@ func root() *cobra.Command {
 		Short: "See how this node's GPUs are shared among HTCondor jobs",
 		Long: `gpuslot shows how the GPUs of an HTCondor worker node are shared: what the node
 has, what it would offer, the HTCondor configuration that follows from it, and
-what runs now. It changes nothing but what "gpuslot mig apply" and "gpuslot mps
-restart" say; the agent, gpuslotd, does the rest.
+what runs now. It changes nothing but what "gpuslot mig apply", "gpuslot mps
+restart" and "gpuslot gpu open" say; the agent, gpuslotd, does the rest.
 
 Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
-asks for (only from "gpuslot plan"; "gpuslot mig assert" and "gpuslot
-verify" have their own).`,
+asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify" and
+"gpuslot doctor" have their own).`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
@@ -119,6 +119,7 @@ verify" have their own).`,
 	})
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
-	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), verifyCommand(&f), mpsCommand(&f), migCommand(&f), versionCommand())
+	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), verifyCommand(&f), doctorCommand(&f), gpuCommand(&f), mpsCommand(&f),
+		migCommand(&f), simulateCommand(), versionCommand())
 	return c
 }

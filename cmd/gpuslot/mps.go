@@ -44,17 +44,22 @@ Run it as root.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(c.Context(), restartPatience)
 			defer cancel()
-			reply, err := api.Call(ctx, f.socket, api.Request{Op: api.OpRestart, GPU: args[0], Force: force})
-			if err != nil {
-				return err
-			}
-			if reply.Restarted == "" {
-				return errors.New("the agent answered without a result; gpuslot and gpuslotd may be of different versions")
-			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), reply.Restarted)
-			return err
+			return ask(ctx, c, f, api.Request{Op: api.OpRestart, GPU: args[0], Force: force})
 		},
 	}
 	c.Flags().BoolVar(&force, "force", false, "although jobs use it, whose MPS clients then end")
 	return c
+}
+
+// ask has the agent do something and prints what it did.
+func ask(ctx context.Context, c *cobra.Command, f *flags, req api.Request) error {
+	reply, err := api.Call(ctx, f.socket, req)
+	if err != nil {
+		return err
+	}
+	if reply.Done == "" {
+		return errors.New("the agent answered without a result; gpuslot and gpuslotd may be of different versions")
+	}
+	_, err = fmt.Fprintln(c.OutOrStdout(), reply.Done)
+	return err
 }

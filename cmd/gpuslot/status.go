@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -14,7 +14,7 @@ import (
 )
 
 func statusCommand(f *flags) *cobra.Command {
-	var asJSON bool
+	var asJSON, watch bool
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show GPUs, shares, running jobs and the health of the control daemons",
@@ -22,31 +22,39 @@ func statusCommand(f *flags) *cobra.Command {
 in use, the limit of its control daemon, whether it takes new jobs and if not
 why, and the wall that holds the budgets; then the running jobs.
 
-A wall is what enforces a job's VRAM budget: "daemon" is the control daemon's own
-limit, which no job can raise; "none" is the job's environment alone.
+A job in a static SM partition has its own multiprocessors: "watch, 32 SMs".
 
-VRAM is what was budgeted, not what is used. Jobs marked unconfirmed were
-announced by the hook and not yet seen in the startd's own slot ads. Only root
-may ask.`,
+A wall is what enforces a job's VRAM budget: "cgroup" is the driver's limit for
+the whole job; "daemon" the control daemon's own, which no process can raise;
+"watch" the agent, which sums what the job's processes use and has HTCondor hold
+it; "none" the job's environment alone. docs/operations.md says what each is worth.
+
+VRAM is what was budgeted of the pool, USED what NVML tells. Jobs marked
+unconfirmed were announced by the hook and not yet seen in the startd's own slot
+ads. Only root may ask.`,
 		Example: `  gpuslot status
+  gpuslot status --watch
   gpuslot status --json | jq '.gpus[] | select(.accept | not) | .reason'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			reply, err := api.Call(c.Context(), f.socket, api.Request{Version: api.Version, Op: api.OpStatus})
+			ask := func(ctx context.Context) (api.Status, error) { return askStatus(ctx, f.socket) }
+			if watch {
+				return live{ask: ask, text: watchText(newPower())}.run(c.Context(), c.InOrStdin(), c.OutOrStdout())
+			}
+			s, err := ask(c.Context())
 			if err != nil {
 				return err
 			}
-			if reply.Status == nil {
-				return errors.New("the agent answered without a status; gpuslot and gpuslotd may be of different versions")
-			}
 			if asJSON {
-				return printJSON(c.OutOrStdout(), reply.Status)
+				return printJSON(c.OutOrStdout(), s)
 			}
-			statusText(c.OutOrStdout(), *reply.Status)
+			statusText(c.OutOrStdout(), s)
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&watch, "watch", false, "show it again each second, with what the jobs use, until q")
+	c.MarkFlagsMutuallyExclusive("json", "watch")
 	return c
 }
 
@@ -84,7 +92,7 @@ func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") 
 
 func gpuTable(s api.Status) *table {
 	t := &table{}
-	t.row("GPU", "UUID", "MODE", "SHARES", "VRAM/MiB", "DAEMON LIMIT", "TAKES JOBS", "TENANT", "WALL", "COMPUTE MODE", "MPS SERVER")
+	t.row("GPU", "UUID", "MODE", "SHARES", "VRAM/MiB", "USED/MiB", "DAEMON LIMIT", "TAKES JOBS", "TENANT", "WALL", "COMPUTE MODE", "MPS SERVER")
 	for _, g := range s.GPUs {
 		limit, takes := "-", "no"
 		if g.LimitMiB > 0 {
@@ -94,7 +102,7 @@ func gpuTable(s api.Status) *table {
 			takes = "yes"
 		}
 		t.row(strconv.Itoa(g.Index), g.UUID, strings.TrimSpace(g.Mode+" "+g.Place), fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), fmt.Sprintf("%d/%d", g.UsedMiB, g.PoolMiB),
-			limit, takes, orDash(g.Tenant), orDash(g.Wall), orDash(brief(g.ComputeMode)), orDash(brief(g.Server)))
+			known(g.UseMiB), limit, takes, orDash(g.Tenant), orDash(g.Wall), orDash(brief(g.ComputeMode)), orDash(brief(g.Server)))
 	}
 	return t
 }
@@ -130,17 +138,25 @@ func remarks(s api.Status) []string {
 
 func jobTable(s api.Status) *table {
 	t := &table{}
-	t.row("SLOT", "JOB", "ACCOUNT", "GPU", "BUDGET/MiB", "WALL", "SINCE", "CONFIRMED")
+	t.row("SLOT", "JOB", "ACCOUNT", "GPU", "BUDGET/MiB", "USED/MiB", "WALL", "SINCE", "CONFIRMED")
 	for _, g := range s.GPUs {
 		for _, j := range g.Jobs {
 			confirmed := "no"
 			if j.Confirmed {
 				confirmed = "yes"
 			}
-			t.row(j.Slot, orDash(j.ID), orDash(j.Account), strconv.Itoa(g.Index), mib(j.BudgetMiB), orDash(j.Wall), clock(j.Since), confirmed)
+			t.row(j.Slot, orDash(j.ID), orDash(j.Account), strconv.Itoa(g.Index), mib(j.BudgetMiB), known(j.UseMiB), orDash(jobWall(j)), clock(j.Since), confirmed)
 		}
 	}
 	return t
+}
+
+// jobWall is what holds a job's budget, and the multiprocessors that are its own.
+func jobWall(j api.StatusJob) string {
+	if j.SMs == nil {
+		return j.Wall
+	}
+	return fmt.Sprintf("%s, %d SMs", orDash(j.Wall), *j.SMs)
 }
 
 // notes says in sentences what a table has no room for.
@@ -153,6 +169,7 @@ func notes(s api.Status) []string {
 		if !g.Accept && g.Reason != "" {
 			out = append(out, fmt.Sprintf("closed: GPU %d, %s: %s", g.Index, g.UUID, g.Reason))
 		}
+		out = append(out, trouble(g)...)
 	}
 	for _, u := range s.Absent {
 		out = append(out, fmt.Sprintf("absent: %s is configured, but not in this node", u))
@@ -170,6 +187,36 @@ func notes(s api.Status) []string {
 		out = append(out, "warning: "+w)
 	}
 	return out
+}
+
+// trouble is what the jobs and processes of a GPU do against the rules, and
+// what did not hold when the GPU was verified.
+func trouble(g api.StatusGPU) []string {
+	var out []string
+	for _, j := range g.Jobs {
+		if j.Hold != "" {
+			out = append(out, fmt.Sprintf("to be held: %s, job %s: %s", j.Slot, orDash(j.ID), j.Hold))
+		}
+	}
+	for _, p := range g.Strangers {
+		where := "no slot"
+		if p.Slot != "" {
+			where = p.Slot
+		}
+		out = append(out, fmt.Sprintf("beside MPS: GPU %d: process %d of %s, %s MiB: no limit holds for it", g.Index, p.PID, where, known(p.VRAMMiB)))
+	}
+	if v := g.Verified; v != nil && !v.OK && !v.At.IsZero() {
+		out = append(out, fmt.Sprintf("verified: GPU %d at %s: %s", g.Index, clock(v.At), v.Text))
+	}
+	return out
+}
+
+// known is a number, or a question mark.
+func known(n *int64) string {
+	if n == nil {
+		return "?"
+	}
+	return mib(*n)
 }
 
 // capabilities is one line about what control daemon, driver and kernel can do.

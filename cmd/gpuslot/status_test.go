@@ -34,3 +34,13 @@ func TestStatusRemarks(t *testing.T) {
 		t.Errorf("the remark stands %d times in:\n%s", n, b.String())
 	}
 }
+
+// Multiprocessors of a job's own stand beside its wall.
+func TestStatusPartitions(t *testing.T) {
+	sms := 32
+	var b strings.Builder
+	statusText(&b, api.Status{GPUs: []api.StatusGPU{{Jobs: []api.StatusJob{{Slot: "slot1_1", Wall: "watch", SMs: &sms}, {Slot: "slot1_2", Wall: "daemon"}}}}})
+	if !strings.Contains(b.String(), " watch, 32 SMs  ") || strings.Count(b.String(), "SMs") != 1 {
+		t.Errorf("%s", b.String())
+	}
+}

@@ -3,6 +3,7 @@ package simulate
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -73,35 +74,79 @@ func weighed(a *float64, hoursA float64, b *float64, hoursB float64) *float64 {
 	return &x
 }
 
-// BestStatic tries every full layout, the same on all GPUs, and returns the one
-// with the most jobs started, then the shortest mean wait: what a site could have
-// chosen had it known the jobs.
+// BestStatic finds the static layout with the most jobs started, then the
+// shortest mean wait: what a site could have chosen had it known the jobs. It
+// tries every full layout on all GPUs, then every one on each GPU in turn
+// until nothing helps. For one GPU that is all there are.
 func BestStatic(n Node, traces []Trace) (Layout, error) {
 	c := &mig.Catalogue{}
-	ls, err := c.Layouts(n.Chip)
+	names, err := fullLayouts(n.Chip, c)
 	if err != nil {
 		return Layout{}, err
 	}
-	var names []string
+	var best []string
+	var score Result
+	better := func(texts []string) (bool, error) {
+		r, err := runAll(n, traces, Layout{Text: strings.Join(texts, ";")}, c)
+		if err != nil || best != nil && !r.better(score) {
+			return false, err
+		}
+		best, score = texts, r
+		return true, nil
+	}
+	for _, name := range names {
+		if _, err := better(slices.Repeat([]string{name}, n.GPUs)); err != nil {
+			return Layout{}, err
+		}
+	}
+	for helps := n.GPUs > 1; helps; {
+		helps = false
+		for g := range n.GPUs {
+			for _, name := range names {
+				texts := slices.Clone(best)
+				texts[g] = name
+				b, err := better(texts)
+				if err != nil {
+					return Layout{}, err
+				}
+				helps = helps || b
+			}
+		}
+	}
+	return Layout{Text: strings.Join(best, ";"), Title: "best static " + counted(best)}, nil
+}
+
+// fullLayouts are those to which nothing can be added, however they stand.
+func fullLayouts(chip mig.Chip, c *mig.Catalogue) (names []string, err error) {
+	ls, err := c.Layouts(chip)
+	if err != nil {
+		return nil, err
+	}
 	for l := range ls.Maximal() {
-		if name := countsOf(n.Chip, l); !slices.Contains(names, name) {
+		if name := countsOf(chip, l); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
-	var best Layout
-	var score Result
-	for _, name := range names {
-		l := Layout{Text: name}
-		r, err := runAll(n, traces, l, c)
-		if err != nil {
-			return Layout{}, err
+	return names, nil
+}
+
+// counted is "3 x a; b".
+func counted(texts []string) string {
+	sorted := slices.Sorted(slices.Values(texts))
+	var words []string
+	for i := 0; i < len(sorted); {
+		n := 1
+		for i+n < len(sorted) && sorted[i+n] == sorted[i] {
+			n++
 		}
-		if best.Text == "" || r.better(score) {
-			best, score = l, r
+		word := sorted[i]
+		if n > 1 {
+			word = fmt.Sprintf("%d x %s", n, word)
 		}
+		words = append(words, word)
+		i += n
 	}
-	best.Title = "best static " + best.Text
-	return best, nil
+	return strings.Join(words, "; ")
 }
 
 func (r Result) better(o Result) bool {
@@ -119,15 +164,16 @@ func Plain(chip mig.Chip) mig.Chip {
 }
 
 // Usual are the policies that a comparison shows without being asked: reflashing
-// in two ways, and gpuslot's with the rules and without hysteresis.
-func Usual(r mig.Rules) []Policy {
+// in two ways, from a first layout, and gpuslot's with the rules, looking every so often, and without
+// hysteresis, at every event.
+func Usual(first Layout, r mig.Rules, every time.Duration) []Policy {
 	r.Repartition = mig.Auto
 	eager := r
 	eager.Samples, eager.Dwell, eager.PerHour = 1, 0, 1_000_000
 	return []Policy{
-		Reflash{},
-		Reflash{DrainAfter: r.ReserveAfter},
-		Incremental{Title: "gpuslot auto", Rules: r, Every: time.Minute},
+		Reflash{First: first.Text},
+		Reflash{First: first.Text, DrainAfter: r.ReserveAfter},
+		Incremental{Title: "gpuslot auto", Rules: r, Every: every},
 		Incremental{Title: "gpuslot auto, no hysteresis", Rules: eager},
 	}
 }

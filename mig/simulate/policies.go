@@ -3,13 +3,15 @@ package simulate
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-// Layout is a static layout: each GPU has it for ever. Text is what
-// mig.Chip.ParseWant reads; Title stands for it in tables if not empty.
+// Layout is a static layout for ever. Text is what mig.Chip.ParseWant reads, for
+// each GPU in turn behind a semicolon; further GPUs have the last one. Title
+// stands for it in tables if not empty.
 type Layout struct{ Text, Title string }
 
 // Name is the layout.
@@ -21,15 +23,23 @@ func (l Layout) Name() string {
 }
 
 func (l Layout) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
-	want, err := n.Chip.ParseWant(l.Text)
-	if err != nil {
-		return nil, nil, err
+	texts := strings.Split(l.Text, ";")
+	if len(texts) > n.GPUs {
+		return nil, nil, fmt.Errorf("layouts for %d GPUs; there are %d", len(texts), n.GPUs)
 	}
-	plan, err := mig.PlanWant(c, mig.GPU{Chip: n.Chip}, want)
-	if err != nil {
-		return nil, nil, err
+	var all []mig.Layout
+	for i := range n.GPUs {
+		want, err := n.Chip.ParseWant(texts[min(i, len(texts)-1)])
+		if err != nil {
+			return nil, nil, err
+		}
+		plan, err := mig.PlanWant(c, mig.GPU{Chip: n.Chip}, want)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, plan.GPUs[0].Layout)
 	}
-	return still{}, slices.Repeat([]mig.Layout{plan.GPUs[0].Layout}, n.GPUs), nil
+	return still{}, all, nil
 }
 
 // still never changes anything.
@@ -39,10 +49,11 @@ func (still) takes(*world, int, *instance, *class) bool { return true }
 func (still) decide(*world) error                       { return nil }
 func (still) wake(*world) (time.Duration, bool)         { return 0, false }
 
-// Reflash gives a whole GPU another layout when it has no job and some wait
-// that nothing on the node serves: the way of tools that know only the GPU. Each GPU begins
-// with the layout for the first jobs.
+// Reflash gives a whole GPU another layout when no job runs on it and some wait
+// that it does not serve: the way of tools that know only the GPU.
 type Reflash struct {
+	// First is the layout to begin with, as in Layout.
+	First string
 	// DrainAfter is how long a job waits before a GPU takes no new jobs for its
 	// sake; 0: never, the GPU has to become idle by itself.
 	DrainAfter time.Duration
@@ -57,6 +68,10 @@ func (r Reflash) Name() string {
 }
 
 func (r Reflash) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
+	_, first, err := Layout{Text: r.First}.begin(n, c)
+	if err != nil {
+		return nil, nil, err
+	}
 	ls, err := c.Layouts(n.Chip)
 	if err != nil {
 		return nil, nil, err
@@ -68,7 +83,7 @@ func (r Reflash) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
 			seen[name], d.layouts = true, append(d.layouts, l)
 		}
 	}
-	return d, make([]mig.Layout, n.GPUs), nil
+	return d, first, nil
 }
 
 type reflasher struct {
@@ -84,7 +99,7 @@ func (d *reflasher) decide(w *world) error {
 		d.draining = -1
 	}
 	for g := range w.gpus {
-		if w.gpus[g].changing > w.now || w.busy(g) || !d.stuck(w, 0) {
+		if w.gpus[g].changing > w.now || w.busy(g) || w.waiting() == 0 {
 			continue
 		}
 		w.change(g, d.best(w), w.node.Reset)
@@ -117,44 +132,49 @@ func (d *reflasher) stuck(w *world, after time.Duration) bool {
 	})
 }
 
-// oldest is the class of the job that has waited longest for an instance that
-// the node does not have.
+// oldest is the class of the job that has waited longest, first of all for an
+// instance that the node does not have.
 func (d *reflasher) oldest(w *world) (first *class) {
+	stuck := d.stuck(w, 0)
 	for _, c := range w.classes {
-		if len(c.waiting) > 0 && !w.serves(c) && (first == nil || c.waiting[0] < first.waiting[0]) {
+		if len(c.waiting) > 0 && (!stuck || !w.serves(c)) && (first == nil || c.waiting[0] < first.waiting[0]) {
 			first = c
 		}
 	}
 	return first
 }
 
-// best is the full layout that serves the oldest job that nothing serves now,
-// and beside it most slices of what waits, then most jobs.
+// best is the full layout that serves the oldest job, and beside it most
+// slices of what waits, then most jobs, then leaves most room for more like the oldest.
 func (d *reflasher) best(w *world) mig.Layout {
 	var best mig.Layout
-	worth := [2]int{-1, -1}
+	worth := []int{-1}
 	oldest := d.oldest(w)
 	for _, l := range d.layouts {
-		if !slices.ContainsFunc(l, func(at mig.Place) bool { return at.Profile == oldest.profile.ID }) {
+		v := []int{0, 0, number(l, oldest)}
+		if v[2] == 0 {
 			continue
 		}
-		var v [2]int
 		for _, c := range w.classes {
-			n := 0
-			for _, at := range l {
-				if at.Profile == c.profile.ID {
-					n++
-				}
-			}
-			n = min(n, len(c.waiting))
+			n := min(number(l, c), len(c.waiting))
 			v[0] += n * c.profile.Slices
 			v[1] += n
 		}
-		if v[0] > worth[0] || v[0] == worth[0] && v[1] > worth[1] {
+		if slices.Compare(v, worth) > 0 {
 			best, worth = l, v
 		}
 	}
 	return best
+}
+
+// number of instances of a class's profile in a layout.
+func number(l mig.Layout, c *class) (n int) {
+	for _, at := range l {
+		if at.Profile == c.profile.ID {
+			n++
+		}
+	}
+	return n
 }
 
 // serves tells whether the node has an instance for a class, in use or not.
@@ -173,19 +193,14 @@ func (w *world) busy(g int) bool {
 	return slices.ContainsFunc(w.gpus[g].instances, func(in *instance) bool { return in.job >= 0 })
 }
 
-func (w *world) layout(g int) mig.Layout {
-	var l mig.Layout
-	for _, in := range w.gpus[g].instances {
-		l = append(l, in.place)
-	}
-	return mig.NewLayout(l...)
-}
-
-// leastBusy is the GPU with the fewest slices in use.
+// leastBusy is the GPU with the fewest slices in use, but some; -1 if none has.
 func (w *world) leastBusy() int {
-	best, least := 0, -1
+	best, least := -1, -1
 	for g := range w.gpus {
 		n := 0
+		if !w.busy(g) {
+			continue
+		}
 		for _, in := range w.gpus[g].instances {
 			if in.job >= 0 {
 				n += in.profile.Slices

@@ -22,6 +22,8 @@ type Synthetic struct {
 	Jobs int
 	// Mean is the mean duration.
 	Mean time.Duration
+	// Most is the largest number of compute slices that a job needs.
+	Most int
 	// Larger says that a job may use a larger instance: it asks for memory and SMs,
 	// not for a profile.
 	Larger bool
@@ -31,10 +33,10 @@ type Synthetic struct {
 // than half of a GPU.
 var shares = map[int]int{1: 50, 2: 25, 3: 19, 4: 6}
 
-// ParseSynthetic reads "load=0.5,seed=1,jobs=500,minutes=30,fit=exact"; what is
-// left out is as here, fit=larger lets jobs use larger instances.
+// ParseSynthetic reads "load=0.5,seed=1,jobs=500,minutes=30,fit=exact,most=4";
+// what is left out is as here, fit=larger lets jobs use larger instances.
 func ParseSynthetic(text string) (Synthetic, error) {
-	s := Synthetic{Load: 0.5, Seed: 1, Jobs: 500, Mean: 30 * time.Minute}
+	s := Synthetic{Load: 0.5, Seed: 1, Jobs: 500, Mean: 30 * time.Minute, Most: 4}
 	for item := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(strings.TrimSpace(item), "=")
 		var err error
@@ -51,6 +53,8 @@ func ParseSynthetic(text string) (Synthetic, error) {
 			if f, err = strconv.ParseFloat(value, 64); err == nil {
 				s.Mean, err = duration(f * 60)
 			}
+		case "most":
+			s.Most, err = strconv.Atoi(value)
 		case "fit":
 			s.Larger = value == "larger"
 			if !s.Larger && value != "exact" {
@@ -60,7 +64,7 @@ func ParseSynthetic(text string) (Synthetic, error) {
 			err = fmt.Errorf("key %q", key)
 		}
 		if err != nil {
-			return Synthetic{}, fmt.Errorf("synthetic trace: %q: write load=0.5,seed=1,jobs=500,minutes=30,fit=exact or fit=larger", item)
+			return Synthetic{}, fmt.Errorf("synthetic trace: %q: write load=0.5,seed=1,jobs=500,minutes=30,fit=exact,most=4, or fit=larger", item)
 		}
 	}
 	return s, s.check()
@@ -83,9 +87,9 @@ func (s Synthetic) Trace(chip mig.Chip, gpus int) (Trace, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	kinds, all := kindsOf(chip)
+	kinds, all := s.kindsOf(chip)
 	if all == 0 || gpus < 1 {
-		return nil, fmt.Errorf("synthetic trace: %s has no profile that takes a part of a GPU", chip.Model)
+		return nil, fmt.Errorf("synthetic trace: %s has no profile of up to %d slices that takes a part of a GPU", chip.Model, s.Most)
 	}
 	slicesOfAll := 0
 	for _, k := range kinds {
@@ -93,7 +97,7 @@ func (s Synthetic) Trace(chip mig.Chip, gpus int) (Trace, error) {
 	}
 	mean := float64(slicesOfAll) / float64(all) * s.Mean.Seconds() // slice-seconds of a job
 	every := mean / (s.Load * float64(chip.Slices()*gpus))
-	r := rand.New(rand.NewPCG(s.Seed, 1)) //nolint:gosec // a simulation, to be the same again
+	r := rand.New(rand.NewPCG(s.Seed, 1))
 	var t Trace
 	at := 0.0
 	for range s.Jobs {
@@ -124,10 +128,10 @@ func (s Synthetic) job(at, lasts float64, p mig.Profile) (Job, error) {
 func exponential(r *rand.Rand) float64 { return -math.Log(1 - r.Float64()) }
 
 // kindsOf are the plainest profile of each number of slices that has a share.
-func kindsOf(chip mig.Chip) (kinds []mig.Profile, all int) {
+func (s Synthetic) kindsOf(chip mig.Chip) (kinds []mig.Profile, all int) {
 	profiles := slices.SortedFunc(slices.Values(chip.Profiles), compareProfiles)
 	for _, p := range profiles {
-		if shares[p.Slices] == 0 || p.Slices == chip.Slices() ||
+		if shares[p.Slices] == 0 || p.Slices > s.Most || p.Slices == chip.Slices() ||
 			slices.ContainsFunc(kinds, func(k mig.Profile) bool { return k.Slices == p.Slices }) {
 			continue
 		}

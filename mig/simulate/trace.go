@@ -52,7 +52,7 @@ func ReadTrace(r io.Reader) (Trace, error) {
 	b := bufio.NewReader(r)
 	for {
 		c, err := b.ReadByte()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil, errors.New("the trace is empty; it is CSV that begins with arrival,duration,profile, or JSON lines")
 		}
 		if err != nil {
@@ -84,7 +84,7 @@ func readCSV(r io.Reader) (t Trace, err error) {
 	}
 	for {
 		row, err := c.Read()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return t, nil
 		}
 		if err != nil {

@@ -35,6 +35,12 @@ type row struct {
 	met               bool
 }
 
+// part is one of the things to measure; names on the command line choose some.
+type part struct {
+	name    string
+	measure func(context.Context) ([]row, error)
+}
+
 func run(ctx context.Context) (err error) {
 	b, err := setUp(ctx)
 	if err != nil {
@@ -42,8 +48,11 @@ func run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.tearDown()) }()
 	var rows []row
-	for _, measure := range []func(context.Context) ([]row, error){b.jobStart, b.storm, build, b.resident} {
-		more, err := measure(ctx)
+	for _, p := range []part{{"start", b.jobStart}, {"storm", b.storm}, {"plan", build}, {"memory", b.resident}, {"held", held}} {
+		if only := os.Args[1:]; len(only) > 0 && !slices.Contains(only, p.name) {
+			continue
+		}
+		more, err := p.measure(ctx)
 		if err != nil {
 			return err
 		}

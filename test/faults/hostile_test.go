@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,7 +34,13 @@ func TestHostileJobs(t *testing.T) {
 	}
 	c := newCampaign(newNode(t, "550.163.01", ""), 1)
 	defer c.clear()
-	c.guarded("start", func() { c.settle("all GPUs to open", c.allOpen) })
+	c.guarded("start", func() {
+		c.settle("all GPUs to open", c.allOpen)
+		// A server that is being tried holds its GPU, as a job's would.
+		c.settle("the trials of servers", func(st *api.Status) bool {
+			return !slices.ContainsFunc(st.GPUs, func(g api.StatusGPU) bool { return !strings.Contains(g.Server, "last proven at") })
+		})
+	})
 	for _, h := range hostiles {
 		t.Run(h.name, func(t *testing.T) {
 			c.now = &row{outcomes: map[string]int{}}
@@ -93,23 +100,16 @@ var hostiles = []hostile{
 		j := c.attack([]string{"CUDA_MPS_PIPE_DIRECTORY=/nonexistent"}, idle(512))
 		c.says(j, "error 46")
 	}},
-	{"no pipe directory on an idle GPU: runs without a limit, detected", func(c *campaign) {
+	{"no pipe directory on an idle GPU: runs without a limit, held by the policy", func(c *campaign) {
 		// The server that the agent tries is gone again: then nothing holds the GPU.
 		c.settle("GPU 2 to have no server", func(st *api.Status) bool {
 			g := c.gpuOf(st, 2)
 			return len(g.Servers) == 0 && strings.Contains(g.Server, "last proven") && c.server(2) == 0
 		})
-		j, _ := c.start(request{gpu: 2, uid: accounts[0], budget: 2048, forged: []string{"CUDA_MPS_PIPE_DIRECTORY=/nonexistent"}, processes: []string{idle(20000)}})
+		j, _ := c.start(request{gpu: 2, uid: accounts[0], budget: 2048, forged: []string{"CUDA_MPS_PIPE_DIRECTORY=/nonexistent"}, processes: []string{idle(512)}})
 		j.touch("hostile")
 		c.says(j, "load 20")
-		c.settle("the status to name the process", func(st *api.Status) bool {
-			for _, s := range c.gpuOf(st, 2).Strangers {
-				if short, _, _ := strings.Cut(s.Slot, "@"); short == j.slot {
-					return true
-				}
-			}
-			return false
-		})
+		c.heldFor(j, "without its control daemon")
 	}},
 	{"a higher limit of its own: the daemon's stands, the watch holds it", func(c *campaign) {
 		j := c.attack([]string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=90G"}, "alloc 4096 until eof")
@@ -144,6 +144,7 @@ var hostiles = []hostile{
 	}},
 	{"rubbish and silence on the agent's socket: others are answered", agentFlooded},
 	{"silence on the control daemon's socket: the GPU closes while it lasts", daemonSilent},
+	{"rubbish on the control daemon's socket: the same daemon serves on", daemonMumbled},
 	{"rubbish in the control daemon's log: the GPU closes until its daemon is started anew", logFilled},
 	{"sixty clients: held", func(c *campaign) {
 		words := make([]string, 60)
@@ -212,6 +213,27 @@ func daemonSilent(c *campaign) {
 	defer func() { c.quiet = false }()
 	c.settle("GPU 0 to close, and no other", func(st *api.Status) bool {
 		return !c.gpuOf(st, 0).Accept && c.gpuOf(st, 1).Accept && c.gpuOf(st, 2).Accept && c.gpuOf(st, 3).Accept
+	})
+}
+
+// daemonMumbled speaks another language to the control daemon, again and again.
+func daemonMumbled(c *campaign) {
+	pid := c.daemonPID(0)
+	as(accounts[0], func() {
+		for range 50 {
+			conn, err := net.Dial("unixpacket", filepath.Join(c.pipe(0), "control"))
+			if err != nil {
+				c.t.Logf("not open to the job: %v", err)
+				return
+			}
+			_ = conn.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+			_, _ = conn.Write([]byte(strings.Repeat("\x00rubbish\xff", 100)))
+			conn.Close()
+		}
+	})
+	c.settle("the same control daemon to serve", func(st *api.Status) bool {
+		g := c.gpuOf(st, 0)
+		return g.Accept && g.DaemonPID == pid
 	})
 }
 

@@ -40,6 +40,8 @@ type node struct {
 	agent  *exec.Cmd
 	log    logBuffer
 	cgroup string // of this node's slots; empty where none can be made
+	// interval is the pace of the agent's health rounds.
+	interval string
 }
 
 // logBuffer collects what agents say, one after the other.
@@ -69,7 +71,7 @@ func newNode(t *testing.T, driver, daemon string) *node {
 	for i := range models {
 		models[i] = "V100S"
 	}
-	n := &node{t: t, driver: driver, sim: sim.New(t, driver, models...)}
+	n := &node{t: t, driver: driver, interval: "1s", sim: sim.New(t, driver, models...)}
 	dir, err := os.MkdirTemp("", "f") // short: pipe directories have 87 bytes
 	if err != nil {
 		t.Fatal(err)
@@ -145,8 +147,9 @@ func (n *node) configure(more string) {
 	text := fmt.Sprintf(`[sharing]
 shares = %d
 [health]
-interval = "1s"
+interval = %q
 attach_within = "1s"
+unattached = "hold"
 [budgets]
 grace = "1s"
 [htcondor]
@@ -158,7 +161,7 @@ run = %q
 state = %q
 control_daemon = %q
 %s
-`, shares, n.path("r"), n.path("s"), n.path("bin/control"), more)
+`, shares, n.interval, n.path("r"), n.path("s"), n.path("bin/control"), more)
 	if err := os.WriteFile(n.path("gpuslot.toml"), []byte(text), 0o644); err != nil {
 		n.t.Fatal(err)
 	}

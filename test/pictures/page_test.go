@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -67,7 +66,7 @@ func sample(at time.Time) page.Node {
 
 // hour is a history that ends now.
 func hour(now time.Time) *page.History {
-	h := page.NewHistory()
+	h := &page.History{}
 	for i := range 120 {
 		n := sample(now.Add(time.Duration(i-119) * 30 * time.Second))
 		x := float64(i) / 12
@@ -94,7 +93,7 @@ func served(t *testing.T) *httptest.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewServer(http.Handler(h))
+	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -192,4 +191,35 @@ func TestPageRenews(t *testing.T) {
 		t.Errorf("after renewing: %+v", r)
 	}
 	complaints(t, b)
+}
+
+// TestNode: the page of a real gpuslotd, and what an operator's terminal says
+// of the same node: jobs with their VRAM and SM time, nobody's name on the page.
+func TestNode(t *testing.T) {
+	b, n := NewBrowser(t), newNode(t)
+	n.await("SM time of slots", func(text string) bool { return strings.Contains(text, "\ngpuslot_slot_sm_seconds_total{") })
+	b.Open("http://"+n.metrics+"/", 1280, 900, "light")
+	if shots != "" {
+		if err := os.WriteFile(filepath.Join(shots, "node.png"), b.Screenshot(), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+	var text string
+	b.Eval("document.body.innerText", &text)
+	for _, want := range []string{"GPU 0", "NVIDIA H100", "slot1_2", "slot2_4", "takes jobs", "ACTIVE, 2 clients", "MIG-"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not say %q:\n%s", want, text)
+		}
+	}
+	for _, secret := range []string{"alice", "4242", "simjob", "7.2"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the page tells %q", secret)
+		}
+	}
+	complaints(t, b)
+	top := n.gpuslot("top", "--once", "--sort", "vram")
+	if first := strings.Index(top, "slot1_3"); first < 0 || first > strings.Index(top, "slot1_2") || !strings.Contains(top, "7.2") || !strings.Contains(top, "over its budget") {
+		t.Errorf("gpuslot top:\n%s", top)
+	}
+	t.Logf("gpuslot top:\n%s", top)
 }

@@ -53,7 +53,7 @@ func All() []Scene {
 		{"DroppedPipe", site.Sim, "a job that drops its pipe directory is refused by compute mode exclusive-process", droppedPipe},
 		{"KilledBusy", site.Sim, "a job killed in the middle of its work takes its neighbour on the GPU along; the server takes the next job", killedBusy},
 		{"OverBudget", site.Sim, "a job whose processes together use more than its budget is held with what to ask for; its neighbour runs on", overBudget},
-		{"RemovedBusy", site.Sim, "condor_rm of a job at work lets its MPS client leave first; its neighbour runs on", removedBusy},
+		{"RemovedBusy", site.Sim, "condor_vacate_job and condor_rm of a job at work let its MPS client leave first; its neighbour runs on", removedBusy},
 		{"ServerFault", site.Sim, "a fatal GPU error closes its GPU until the last client that met it has ended; other GPUs go on", serverFault},
 		{"Verify", site.Sim, "gpuslot verify runs a CUDA client as a job and shows that each GPU keeps its limits", verify},
 	}

@@ -55,7 +55,7 @@ func sharing(ctx context.Context, st *Stage) error {
 	}
 	st.checkEnvironments(runs)
 	st.checkConcurrency(before, runs, w.mostOnOne)
-	return nil
+	return st.checkDoctor(ctx)
 }
 
 func (st *Stage) submitMixture(ctx context.Context) (small, large batch, err error) {

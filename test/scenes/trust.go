@@ -74,29 +74,63 @@ func removedBusy(ctx context.Context, st *Stage) (err error) {
 	if err != nil {
 		return err
 	}
-	busy, err := st.submit(ctx, client(g.UUID, hold, "alloc 1000 load 50 600s"))
-	if err != nil {
-		return err
+	for _, end := range []struct {
+		verb string
+		do   func(cluster int) error
+	}{
+		{"condor_vacate_job", func(cluster int) error { return st.evict(ctx, cluster) }},
+		{"condor_rm", func(cluster int) error { return st.remove(ctx, cluster) }},
+	} {
+		busy, err := st.submit(ctx, client(g.UUID, hold, "alloc 1000 load 50 600s"))
+		if err != nil {
+			return err
+		}
+		if err := st.waitBusy(ctx, g.Index); err != nil {
+			return err
+		}
+		if err := end.do(busy); err != nil {
+			return err
+		}
+		if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
+			return err
+		}
+		line, err := st.endedCleanly(ctx, g.UUID, busy)
+		if err != nil {
+			return err
+		}
+		st.Check(line != "", "%s: its client left before the signal: %s", end.verb, oneLine(line))
 	}
-	if err := st.waitBusy(ctx, g.Index); err != nil {
-		return err
-	}
-	if err := st.remove(ctx, busy); err != nil {
-		return err
-	}
-	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
-		return err
-	}
-	log, err := st.Journal(ctx, "gpuslotd.service")
-	if err != nil {
-		return err
-	}
-	line := lineWith(log, fmt.Sprintf("MPS clients ended\" gpu=%s", g.UUID))
-	st.Check(line != "", "its client left before the signal: %s", oneLine(line))
 	if err := release(); err != nil {
 		return err
 	}
 	return st.checkEnd(ctx, user, neighbour, "0", "until eof: ok", "its neighbour runs on")
+}
+
+// evict sends a job back into the queue, where it is to stay.
+func (st *Stage) evict(ctx context.Context, cluster int) error {
+	if _, err := st.RunAs(ctx, user, "condor_vacate_job", strconv.Itoa(cluster)); err != nil {
+		return err
+	}
+	if _, err := st.waitLog(ctx, cluster, "Job was evicted"); err != nil {
+		return err
+	}
+	return st.remove(ctx, cluster)
+}
+
+// endedCleanly is the agent's word that the clients of a job were let go.
+func (st *Stage) endedCleanly(ctx context.Context, u gpu.UUID, cluster int) (string, error) {
+	log, err := st.Journal(ctx, "gpuslotd.service")
+	if err != nil {
+		return "", err
+	}
+	slot := ""
+	for line := range strings.Lines(log) {
+		if slot == "" && strings.Contains(line, "admitted a job") && strings.Contains(line, fmt.Sprintf("job=%d.0 ", cluster)) {
+			_, rest, _ := strings.Cut(line, "slot=")
+			slot, _, _ = strings.Cut(rest, " ")
+		}
+	}
+	return lineWith(log, fmt.Sprintf("MPS clients ended\" gpu=%s slot=%s ", u, slot)), nil
 }
 
 // waitBusy waits until a client of a GPU works.

@@ -1,0 +1,358 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// TestCgroupLimitOfAJob: from its admission to the end that its supervisor tells of.
+func TestCgroupLimitOfAJob(t *testing.T) {
+	c := newCgroupAgent(t)
+	st := c.proc.starter(100, "slot1_1")
+	grant := c.grant(st, 1000, "alice", uuid(0), 4096)
+	if grant.Wall == WallCgroup || grant.Environment["GPUSLOT_WALL"] == WallCgroup {
+		t.Error("the grant tells of a limit that is not there yet")
+	}
+	if got := grant.Defaults["XLA_PYTHON_CLIENT_MEM_FRACTION"]; got != "1.00" {
+		t.Errorf("JAX is to take %s of a GPU that shows the budget as its total", got)
+	}
+	if v := c.view.Load(); !c.takeLimits(t.Context(), v, time.Now(), false) {
+		t.Error("a job without processes is not looked for")
+	}
+	c.process(st)
+	c.round()
+	c.limits(c.leaf(st), "soft 4096 hard 4096")
+	c.limits(c.htcondor(), "soft 4096 hard max")
+	if got := c.wall(0); got != WallCgroup || c.status().GPUs[0].Wall != WallCgroup {
+		t.Errorf("wall %s", got)
+	}
+	if v := c.view.Load(); c.takeLimits(t.Context(), v, time.Now(), false) {
+		t.Error("looked for still")
+	}
+	if _, err := c.end(t.Context(), hookOf(st, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	c.limits(c.leaf(st), "soft 0 hard 4096")
+	c.limits(c.htcondor(), "soft 0 hard max")
+	c.round()
+	if got := c.wall(0); got != WallCgroup {
+		t.Errorf("wall %s: the hard limit stands to the end", got)
+	}
+	c.limits(c.leaf(st), "soft 0 hard 4096")
+	c.gone(st)
+	c.round()
+	if got := c.kept(); got != "[]" {
+		t.Errorf("kept: %s", got)
+	}
+	if strings.Contains(c.said.String(), "WARN") || strings.Contains(c.said.String(), "ERROR") {
+		t.Error(c.said)
+	}
+}
+
+// TestProcessOfAnotherStarter: two startds may name their slots alike.
+func TestProcessOfAnotherStarter(t *testing.T) {
+	c := newCgroupAgent(t)
+	st := c.proc.starter(100, "slot1_1")
+	c.grant(st, 1000, "alice", uuid(0), 4096)
+	other := c.proc.starter(200, "slot1_1")
+	c.process(other)
+	c.proc.add(proc{pid: 1300, parent: st.PID, comm: "train", cgroup: cgroupOf("slot1_2")})
+	wrong := Starter{Slot: "slot1_2"}
+	if err := os.MkdirAll(c.leaf(wrong), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.round()
+	c.limits(c.leaf(st), gpu.ErrNoMemoryLimits.Error())
+	c.limits(c.leaf(wrong), gpu.ErrNoMemoryLimits.Error())
+}
+
+// TestChildren: the kernel's list, where it has one.
+func TestChildren(t *testing.T) {
+	f := newFakeProc(t)
+	st := f.starter(100, "slot1_1")
+	f.add(proc{pid: 200, parent: 1, comm: "other"})
+	if got := f.fs().children(st.PID); !slices.Equal(got, []int{100, 200}) {
+		t.Errorf("without a list: %v", got)
+	}
+	dir := filepath.Join(f.root, "100/task/100")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "children"), []byte("101 1200 "), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(f.root, "100/task/103"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(f.root, "100/task/103/children"), []byte("1300 "), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.fs().children(st.PID); !slices.Equal(got, []int{101, 1200, 1300}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestCgroupGoneFirst: a job that ended without a word, its cgroup with it.
+func TestCgroupGoneFirst(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		then func(*cgroupAgent, Starter)
+		want string
+	}{
+		{"its starter still runs", func(*cgroupAgent, Starter) {}, "soft 2048 hard max"},
+		{"its starter has ended", func(c *cgroupAgent, st Starter) { c.proc.end(st.PID); c.sweepNow() }, "soft 2048 hard max"},
+		{"the agent was not there", func(c *cgroupAgent, st Starter) { c.proc.end(st.PID); c.again() }, "soft 2048 hard max"},
+		{"the slot runs its next job", func(c *cgroupAgent, st Starter) {
+			c.proc.end(st.PID)
+			c.sweepNow()
+			c.job(300, st.Slot, 1024)
+		}, "soft 3072 hard max"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCgroupAgent(t)
+			st, other := c.job(100, "slot1_1", 4096), c.job(200, "slot1_2", 2048)
+			c.round()
+			c.limits(c.htcondor(), "soft 6144 hard max")
+			c.gone(st)
+			tt.then(c, st)
+			c.round()
+			c.round()
+			c.limits(c.htcondor(), tt.want)
+			c.limits(c.leaf(other), "soft 2048 hard 2048")
+			if strings.Contains(c.kept(), `"PID": 100,`) {
+				t.Errorf("kept: %s", c.kept())
+			}
+			if !strings.Contains(c.said.String(), "went before its reservation") || !strings.Contains(c.said.String(), "mib=4096") {
+				t.Errorf("not told: %s", c.said)
+			}
+		})
+	}
+}
+
+// TestCgroupOutlivesTheStarter: what is left is cleared, so that nothing leaks
+// when it goes.
+func TestCgroupOutlivesTheStarter(t *testing.T) {
+	c := newCgroupAgent(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.round()
+	c.proc.end(st.PID)
+	c.sweepNow()
+	c.round()
+	c.limits(c.leaf(st), "soft 0 hard max")
+	if got := c.kept(); got != "[]" {
+		t.Errorf("kept: %s", got)
+	}
+}
+
+// TestLateLimit: a job that was faster is told of.
+func TestLateLimit(t *testing.T) {
+	c := newCgroupAgent(t)
+	c.driver.used = gpu.Bytes(gpu.MiB(300).Bytes())
+	c.job(100, "slot1_1", 4096)
+	c.round()
+	if n := c.count(`gpuslot_cgroup_limits_total`); n != 1 {
+		t.Errorf("counted %v", n)
+	}
+	if !strings.Contains(c.said.String(), "used the GPU before its cgroup was limited") || c.wall(0) != WallCgroup {
+		t.Errorf("wall %s: %s", c.wall(0), c.said)
+	}
+}
+
+// TestLimitRefused: the wall is what it was, the reason is said once, and the
+// limit comes when it can.
+func TestLimitRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+		deaf bool
+		bent bool
+		says string
+	}{
+		{"not supported", errors.New("not supported by this GPU or driver"), false, false, "not supported"},
+		{"the controller is not enabled", gpu.ErrNoMemoryLimits, false, false, "+dmem"},
+		{"it is not kept", nil, true, false, "has no memory limits on this GPU"},
+		{"it reads back otherwise", nil, false, true, "read back as soft 4096 MiB, hard 2048 MiB"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCgroupAgent(t)
+			if err := os.WriteFile(c.driver.root+"/cgroup.controllers", []byte("memory dmem\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			c.driver.change(func(f *fakeCgroups) { f.err, f.deaf, f.bent = tt.err, tt.deaf, tt.bent })
+			c.job(100, "slot1_1", 4096)
+			for range 3 {
+				c.round()
+			}
+			if got := c.wall(0); got == WallCgroup {
+				t.Error("wall cgroup")
+			}
+			if n := strings.Count(c.said.String(), "was not limited"); n != 1 {
+				t.Errorf("told %d times: %s", n, c.said)
+			}
+			if all := strings.Join(c.status().Warnings, "\n"); !strings.Contains(all, "not held by limits of cgroups") || !strings.Contains(all, tt.says) {
+				t.Errorf("warnings: %s", all)
+			}
+			if grant := c.grant(c.proc.starter(200, "slot1_2"), 1000, "alice", uuid(0), 4096); grant.Defaults["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "1.00" {
+				t.Error("the next job takes the whole GPU for its budget")
+			}
+			c.driver.change(func(f *fakeCgroups) { f.err, f.deaf, f.bent = nil, false, false })
+			c.round()
+			if all := strings.Join(c.status().Warnings, "\n"); c.wall(0) != WallCgroup || strings.Contains(all, "limits of cgroups") {
+				t.Errorf("wall %s, warnings: %s", c.wall(0), all)
+			}
+		})
+	}
+}
+
+// TestForeignChangeOfALimit: set anew, and told.
+func TestForeignChangeOfALimit(t *testing.T) {
+	c := newCgroupAgent(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.round()
+	if err := c.driver.SetMemoryLimits(t.Context(), uuid(0), c.leaf(st), 0, gpu.Unlimited); err != nil {
+		t.Fatal(err)
+	}
+	c.round()
+	c.limits(c.leaf(st), "soft 4096 hard 4096")
+	if !strings.Contains(c.said.String(), "somebody else changed the limit") {
+		t.Error(c.said)
+	}
+}
+
+// TestStartdSaysAnotherBudget: the limit follows.
+func TestStartdSaysAnotherBudget(t *testing.T) {
+	c := newCgroupAgent(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.round()
+	c.books.mu.Lock()
+	c.books.slots[0].Budget = 5120
+	c.books.mu.Unlock()
+	if got := c.wall(0); got == WallCgroup {
+		t.Error("a limit of another size counts")
+	}
+	c.round()
+	c.limits(c.leaf(st), "soft 5120 hard 5120")
+	if got := c.wall(0); got != WallCgroup {
+		t.Errorf("wall %s", got)
+	}
+}
+
+// TestReservationThatStays: what cannot be repaired is said, with what to do,
+// and tried again.
+func TestReservationThatStays(t *testing.T) {
+	c := newCgroupAgent(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.round()
+	c.gone(st)
+	c.driver.change(func(f *fakeCgroups) { f.err = errors.New("the driver is not well") })
+	c.round()
+	c.round()
+	if n := strings.Count(c.said.String(), "stays behind"); n != 1 {
+		t.Errorf("told %d times: %s", n, c.said)
+	}
+	if all := strings.Join(c.status().Warnings, "\n"); !strings.Contains(all, "4096 MiB of "+string(uuid(0))+" stay reserved") || !strings.Contains(all, "nvidia-smi memory-limits --set") {
+		t.Errorf("warnings: %s", all)
+	}
+	c.driver.change(func(f *fakeCgroups) { f.err = nil })
+	c.round()
+	c.limits(c.htcondor(), "soft 0 hard max")
+	if all := strings.Join(c.status().Warnings, "\n"); strings.Contains(all, "stay reserved") {
+		t.Errorf("warnings: %s", all)
+	}
+}
+
+// TestMeasureByCgroup: the driver's count stands in for NVML's, and for nothing
+// that NVML knows.
+func TestMeasureByCgroup(t *testing.T) {
+	c := newCgroupAgent(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.driver.used = gpu.Bytes(gpu.MiB(700).Bytes())
+	c.round()
+	jobs := []watched{{Running: c.books.all()[0]}, {Running: c.books.all()[0], Memory: gpu.Known(gpu.Bytes(5))}, {Running: Running{Starter: Starter{PID: 7}, GPU: uuid(0)}}}
+	c.measure(jobs, time.Now())
+	if jobs[0].Memory != gpu.Known(gpu.Bytes(700<<20)) || jobs[1].Memory != gpu.Known(gpu.Bytes(5)) || jobs[2].Memory.Known {
+		t.Errorf("%+v", jobs)
+	}
+	c.measure(jobs[2:], time.Now())
+	late := []watched{{Running: Running{Starter: st, GPU: uuid(0)}}}
+	c.measure(late, time.Now().Add(2*provedFor))
+	if late[0].Memory.Known {
+		t.Error("an old count counts")
+	}
+}
+
+// TestReleaseLimits: --release leaves no limit and no reservation.
+func TestReleaseLimits(t *testing.T) {
+	c := newCgroupAgent(t)
+	st, other := c.job(100, "slot1_1", 4096), c.job(200, "slot1_2", 2048)
+	c.round()
+	c.gone(other)
+	if err := c.releaseLimits(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.limits(c.leaf(st), "soft 0 hard max")
+	c.limits(c.htcondor(), "soft 0 hard max")
+	if got := c.kept(); got != "[]" {
+		t.Errorf("kept: %s", got)
+	}
+}
+
+// TestLimitOfABrokenCall: a call that did not come back may take effect later,
+// so what it asked for stays booked.
+func TestLimitOfABrokenCall(t *testing.T) {
+	c := newCgroupAgent(t)
+	c.driver.err = context.DeadlineExceeded
+	c.job(100, "slot1_1", 4096)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.takeLimits(ctx, c.view.Load(), time.Now(), true)
+	if !strings.Contains(c.kept(), `"soft_mib": 4096`) || c.wall(0) == WallCgroup {
+		t.Errorf("wall %s, kept: %s", c.wall(0), c.kept())
+	}
+	c.driver.change(func(f *fakeCgroups) { f.err = nil })
+	c.round()
+	if got := c.wall(0); got != WallCgroup {
+		t.Errorf("wall %s", got)
+	}
+}
+
+// TestLimitLoop: the loop finds the first process of a job by itself, and what
+// is left when its cgroup is gone.
+func TestLimitLoop(t *testing.T) {
+	c := newCgroupAgent(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { c.limitCgroups(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	until := func(what string, so func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("never: %s", what)
+			}
+		}
+	}
+	st := c.proc.starter(100, "slot1_1")
+	c.grant(st, 1000, "alice", uuid(0), 4096)
+	begin := time.Now()
+	c.process(st)
+	until("its cgroup is limited", func() bool { return c.wall(0) == WallCgroup })
+	t.Logf("limited %s after its first process came", time.Since(begin).Round(time.Millisecond))
+	c.gone(st)
+	c.proc.end(st.PID)
+	c.sweepNow()
+	begin = time.Now()
+	until("its reservation is given back", func() bool { return len(c.cgroups.all()) == 0 })
+	t.Logf("given back %s after its end was seen", time.Since(begin).Round(time.Millisecond))
+	c.limits(c.htcondor(), "soft 0 hard max")
+}

@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/page"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// page serves the node page; nil, and the log has why, if it cannot be made.
+func (a *Agent) page() http.Handler {
+	h, err := page.Handler(a.pageNode, &a.history)
+	if err != nil {
+		a.log.Error("the node page is not served", "err", err)
+		return nil
+	}
+	return h
+}
+
+// used is the last sample; empty if nothing samples.
+func (a *Agent) used() *usage.Snapshot {
+	if a.sampler == nil {
+		return &usage.Snapshot{}
+	}
+	return a.sampler.Snapshot()
+}
+
+// remember feeds the page's last hour; it needs what was sampled alone.
+func (a *Agent) remember() {
+	snap := a.used()
+	n := page.Node{At: snap.At}
+	for _, d := range snap.Devices {
+		if d.MIG == "" {
+			n.GPUs = append(n.GPUs, page.GPU{Device: pageDevice(d), Power: d.Power})
+		}
+	}
+	a.history.Add(n)
+}
+
+// pageNode is the node as the page shows it: without owner, account or job,
+// and with reasons that cannot name one.
+func (a *Agent) pageNode() page.Node {
+	v, now, snap := a.view.Load(), time.Now(), a.used()
+	n := page.Node{Host: hostName(v), Version: a.version, Driver: v.plan.Driver, At: snap.At, Problems: a.pageProblems(v)}
+	running := a.books.all()
+	for i := range v.plan.GPUs {
+		g := &v.plan.GPUs[i]
+		p := page.GPU{Index: g.Index, Name: g.Name, Mode: string(g.Mode), Shared: g.Shared(), Shares: g.Shares}
+		p.Device = page.Device{UUID: g.UUID, Total: gpu.Known(gpu.Bytes(g.Memory.Bytes()))}
+		if p.Shared {
+			p.Closed, p.MPS = a.pageReason(v, g, now), pageServers(v.guards[g.UUID].proof.States)
+		}
+		fillUsage(&p, snap)
+		budgets(&p, running)
+		n.GPUs = append(n.GPUs, p)
+	}
+	for _, d := range snap.Devices {
+		if _, planned := v.plan.GPU(d.GPU); d.MIG != "" || planned {
+			continue
+		}
+		p := page.GPU{Device: page.Device{UUID: d.GPU}, Index: page.NotPlanned}
+		fillUsage(&p, snap)
+		n.GPUs = append(n.GPUs, p)
+	}
+	return n
+}
+
+// pageProblems are fixed sentences: others may name accounts and files.
+func (a *Agent) pageProblems(v *view) []string {
+	var out []string
+	if !v.planned {
+		out = append(out, "There is no plan in force yet: gpuslot status on the node says why.")
+	}
+	if v.configError != "" {
+		out = append(out, "gpuslot.toml was rejected, the plan before it is still in force: gpuslot status on the node says why.")
+	}
+	if a.startdSays.Load().older {
+		out = append(out, "HTCondor runs an older layout: restart the startd when its jobs are done (condor_drain -restart-on-completion).")
+	}
+	for _, u := range v.plan.Absent {
+		out = append(out, fmt.Sprintf("%s is configured, but not in this node.", u))
+	}
+	return out
+}
+
+// closures say what opens a GPU again.
+var closures = map[Closure]string{
+	ClosedForServer: "A client met a fatal GPU error; it opens when its MPS server is well.",
+	ClosedForReset:  "Its hardware told of an error that only a reset repairs.",
+	ClosedBroken:    "Its hardware is broken; an operator opens it.",
+}
+
+// pageReason says in general why a GPU takes no new jobs; empty if it does.
+func (a *Agent) pageReason(v *view, g *plan.GPU, now time.Time) string {
+	j, guard := a.judge(v, g, now), v.guards[g.UUID]
+	if j.reason == "" {
+		return ""
+	}
+	say := "It takes no new jobs for now."
+	switch verdict := a.troubles.Verdict(g.UUID, now); {
+	case v.closed != "":
+		say = "The whole node takes no new jobs."
+	case !v.present[g.UUID]:
+		say = "The node does not have it any more."
+	case closures[verdict.Class] != "":
+		say = closures[verdict.Class]
+	case guard.servers.closed(now) != "":
+		say = "Its MPS server is not ready for jobs."
+	case guard.closed() != "" || j.health.Check != nil:
+		say = "Its control daemon is not proven healthy."
+	case a.verifier.runs(g.UUID):
+		say = "A CUDA client tries it now."
+	}
+	return say + " gpuslot status on the node says more."
+}
+
+// pageServers is the state of a GPU's MPS servers without their accounts.
+func pageServers(states []mps.Server) string {
+	var parts []string
+	for _, s := range states {
+		state := string(s.Status)
+		if s.Status == mps.StatusUnknown {
+			state = "listed"
+		}
+		clients := "clients"
+		if len(s.Clients) == 1 {
+			clients = "client"
+		}
+		parts = append(parts, fmt.Sprintf("%s, %d %s", state, len(s.Clients), clients))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// fillUsage adds what was sampled of a GPU and its MIG devices.
+func fillUsage(p *page.GPU, snap *usage.Snapshot) {
+	for _, d := range snap.Devices {
+		switch {
+		case d.GPU != p.UUID:
+		case d.MIG == "":
+			total := p.Total
+			p.Device, p.Power = pageDevice(d), d.Power
+			if !p.Total.Known {
+				p.Total = total
+			}
+			p.Slots = pageSlots(snap, d.Device)
+		default:
+			m := pageDevice(d)
+			m.Slots = pageSlots(snap, d.Device)
+			p.MIG = append(p.MIG, m)
+		}
+	}
+}
+
+func pageDevice(d usage.DeviceUsage) page.Device {
+	out := page.Device{UUID: d.GPU, Unowned: d.UnownedMemory, Activity: d.Activity, KernelTime: d.KernelTime, Method: string(d.Method)}
+	if d.MIG != "" {
+		out.UUID = d.MIG
+	}
+	if d.Memory.Known {
+		out.Total, out.Used = gpu.Known(d.Memory.Value.Total), gpu.Known(d.Memory.Value.Used)
+	}
+	return out
+}
+
+func pageSlots(snap *usage.Snapshot, d usage.Device) []page.Slot {
+	var out []page.Slot
+	for _, s := range snap.Slots {
+		if s.Device == d {
+			out = append(out, page.Slot{
+				Name: s.Slot.Slot, Memory: s.Memory, Lower: s.SM.Lower, Estimate: s.SM.Estimate, Upper: s.SM.Upper, Joules: s.Job.Energy.Estimate,
+			})
+		}
+	}
+	return out
+}
+
+// budgets joins the books: jobs that no sample has seen stand there, too.
+func budgets(p *page.GPU, running []Running) {
+	for _, r := range running {
+		if r.GPU != p.UUID {
+			continue
+		}
+		name := slotKey(r.Starter).Slot
+		i := slices.IndexFunc(p.Slots, func(s page.Slot) bool { return s.Name == name })
+		if i < 0 {
+			i = len(p.Slots)
+			p.Slots = append(p.Slots, page.Slot{Name: name})
+		}
+		p.Slots[i].Budget = gpu.Bytes(r.Budget.Bytes())
+	}
+}

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// PartitionsFile holds the static SM partitions and whose they are, for the next
+// agent; a reboot takes both away.
+func PartitionsFile(p config.Paths) string { return filepath.Join(p.Run, "partitions.json") }
+
+// savedPartitions is that file.
+type savedPartitions struct {
+	Made []partitionSet `json:"made"`
+	Held []holding      `json:"held"`
+}
+
+// write keeps everything. A node without partitions gets no file. The caller
+// holds mu.
+func (p *partitions) write() error {
+	all := savedPartitions{Made: []partitionSet{}, Held: []holding{}}
+	for _, u := range slices.Sorted(maps.Keys(p.made)) {
+		all.Made = append(all.Made, p.made[u])
+	}
+	for _, h := range p.held {
+		all.Held = append(all.Held, h)
+	}
+	if len(all.Made)+len(all.Held) == 0 {
+		return nil
+	}
+	slices.SortFunc(all.Held, func(a, b holding) int {
+		return cmp.Or(strings.Compare(string(a.GPU), string(b.GPU)), cmp.Compare(a.Starter.Started, b.Starter.Started), cmp.Compare(a.Starter.PID, b.Starter.PID))
+	})
+	b, err := json.MarshalIndent(all, "", "  ")
+	if err == nil {
+		_, err = writeIfChanged(p.file, append(b, '\n'))
+	}
+	return err
+}
+
+// read takes over what an earlier agent left.
+func (p *partitions) read() error {
+	b, err := os.ReadFile(p.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var all savedPartitions
+	if err == nil {
+		all, err = decodePartitions(b)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w: GPUs with threads = \"partitioned\" stay closed until their jobs have ended and their control daemons were started anew", p.file, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, set := range all.Made {
+		p.made[set.GPU] = set
+	}
+	for _, h := range all.Held {
+		p.held[h.holder()] = h
+	}
+	return nil
+}
+
+// decodePartitions refuses what write does not write.
+func decodePartitions(b []byte) (savedPartitions, error) {
+	var all savedPartitions
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&all); err != nil {
+		return savedPartitions{}, err
+	}
+	seen := map[gpu.UUID]bool{}
+	for _, set := range all.Made {
+		if _, err := gpu.ParseUUID(string(set.GPU)); err != nil || seen[set.GPU] || set.Daemon.PID <= 0 || set.SMs < 0 || len(set.IDs) != len(unique(set.IDs)) {
+			return savedPartitions{}, fmt.Errorf("the partitions of %s are not complete", clip(string(set.GPU)))
+		}
+		seen[set.GPU] = true
+	}
+	holders, ids := map[holder]bool{}, []string{}
+	for _, h := range all.Held {
+		if _, err := gpu.ParseUUID(string(h.GPU)); err != nil || h.Starter.PID <= 0 || h.ID == "" || holders[h.holder()] {
+			return savedPartitions{}, fmt.Errorf("the partition of %s is not complete", clip(h.Starter.Slot))
+		}
+		holders[h.holder()] = true
+		ids = append(ids, string(h.GPU)+" "+h.ID)
+	}
+	if len(ids) != len(unique(ids)) {
+		return savedPartitions{}, errors.New("two slots hold one partition")
+	}
+	return all, nil
+}
+
+func unique(s []string) []string {
+	s = slices.Sorted(slices.Values(s))
+	return slices.Compact(s)
+}

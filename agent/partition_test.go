@@ -1,0 +1,424 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// whole are the chunks of the fake GPUs: 132 SMs of Hopper.
+const whole = 16
+
+// noPartitions breaks AddPartition and nothing else.
+const noPartitions gpu.UUID = "partitions"
+
+func (f *fakeDaemons) Partitions(_ context.Context, u gpu.UUID) ([]mps.Partition, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.running[u]
+	if d == nil || d.wedged || d.frozen {
+		return nil, f.fault(u, mps.Wedged)
+	}
+	free := whole
+	var all []mps.Partition
+	for i, chunks := range d.partitions {
+		free -= chunks
+		n, sms, no := chunks, 8*chunks, false
+		all = append(all, mps.Partition{GPU: string(u[:12]), Name: fmt.Sprintf("p%d...", i), UsedChunks: &n, UsedSMs: &sms, HasClients: &no})
+	}
+	return append([]mps.Partition{{GPU: string(u[:12]), FreeChunks: &free}}, all...), nil
+}
+
+// AddPartition gives ids that begin alike in every daemon, and refuses while
+// there are clients.
+func (f *fakeDaemons) AddPartition(_ context.Context, u gpu.UUID, chunks int) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.running[u]
+	used := 0
+	for _, n := range d.partitions {
+		used += n
+	}
+	if used+chunks > whole || len(d.servers) > 0 || f.broken[noPartitions] != nil {
+		return "", &mps.Error{GPU: u, Fault: mps.Refused, Text: "it answers Failed to fulfill the requested SM partition"}
+	}
+	d.partitions = append(d.partitions, chunks)
+	return fmt.Sprintf("%s/p%dA+/", u, len(d.partitions)-1), nil
+}
+
+// partitionedAgent has one H200 in so many shares.
+func partitionedAgent(t *testing.T, shares int) (ta *testAgent, restarts *int) {
+	t.Helper()
+	ta = bareTestAgent(t, 1, partitionedIn(shares))
+	g := &ta.hw.inv.GPUs[0]
+	g.Name, g.Capability, g.Multiprocessors = "NVIDIA H200", gpu.ComputeCapability{Major: 9}, 132
+	ta.can.StaticPartitions = mps.Answer{Known: true, Has: true}
+	restarts = ta.obedient(false)
+	ta.restart()
+	return ta, restarts
+}
+
+func partitionedIn(shares int) string {
+	return fmt.Sprintf("[sharing]\nthreads = \"partitioned\"\nshares = %d\n", shares)
+}
+
+func (ta *testAgent) partitionOf(s Starter) string {
+	ta.t.Helper()
+	env := ta.grant(s, 1000, "alice", uuid(0), 4096).Environment
+	if _, has := env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]; has || env[mps.PartitionVariable] == "" {
+		ta.t.Errorf("environment: %v", env)
+	}
+	return env[mps.PartitionVariable]
+}
+
+// TestPartitionedShares is the life of partitions: made with the daemon, given
+// to one job each, kept over a restart of the agent, and made anew with a daemon.
+func TestPartitionedShares(t *testing.T) {
+	ta, restarts := partitionedAgent(t, 4)
+	if why := ta.reason(0); why != "" || *restarts != 0 {
+		t.Fatalf("%q after %d restarts", why, *restarts)
+	}
+	if got := DaemonFlags(ta.config(), uuid(0)); !slices.Equal(got, []string{"-S"}) {
+		t.Errorf("flags %q", got)
+	}
+	a, b := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
+	ta.proc.add(proc{pid: 200, parent: 100, uid: 1000, comm: "job"})
+	ta.proc.add(proc{pid: 201, parent: 101, uid: 1000, comm: "job"})
+	first, second := ta.partitionOf(a), ta.partitionOf(b)
+	if first == second || ta.partitionOf(a) != first {
+		t.Errorf("partitions %s and %s", first, second)
+	}
+	if got := ta.status().GPUs[0].Jobs; len(got) != 2 || got[1].SMs == nil || *got[1].SMs != 32 {
+		t.Errorf("status: %+v", got)
+	}
+
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1.0", "alice", 4096, uuid(0)), slotAd("slot1_2", "1.1", "alice", 4096, uuid(0))}, nil)
+	ta.restart()
+	ta.ask(t.Context())
+	if got := ta.partitionOf(b); got != second || *restarts != 0 || ta.reason(0) != "" {
+		t.Errorf("after the agent's restart %s, want %s; %d restarts; %q", got, second, *restarts, ta.reason(0))
+	}
+	ta.proc.end(100)
+	ta.sweepNow()
+	ta.apply(false)
+	if text := ta.read(PartitionsFile(ta.config())); strings.Contains(text, `"PID": 100,`) || !strings.Contains(text, `"PID": 101,`) {
+		t.Errorf("after a slot ended: %s", text)
+	}
+	if got := ta.partitionOf(ta.proc.starter(102, "slot1_1")); got != first {
+		t.Errorf("%s, want the one that is free: %s", got, first)
+	}
+
+	// The daemon is another: nobody gets what its jobs from before still name.
+	ta.daemons.kill(uuid(0), true)
+	ta.proc.add(proc{pid: ta.daemons.next, parent: 1, comm: "nvidia-cuda-mps", args: []string{"x", "-S"}, started: uint64(ta.daemons.next)})
+	if r := ta.refuse(ta.proc.starter(103, "slot1_3"), 1000, "alice", uuid(0), 4096); r.Code != api.CodeClosed {
+		t.Errorf("%+v", r)
+	}
+	ta.apply(false)
+	third := ta.partitionOf(ta.proc.starter(104, "slot1_4"))
+	if third == first || third == second || ta.partitionOf(b) != second {
+		t.Errorf("%s beside %s and %s", third, first, second)
+	}
+}
+
+// TestOtherPartitions: what was made otherwise is made anew, after the jobs.
+func TestOtherPartitions(t *testing.T) {
+	ta, restarts := partitionedAgent(t, 4)
+	s := ta.proc.starter(100, "slot1_1")
+	ta.partitionOf(s)
+	ta.writeConfig(partitionedIn(8))
+	ta.apply(true)
+	if why := ta.reason(0); !strings.Contains(why, "not the plan's (one is not of 2 chunks): its control daemon starts anew when the jobs there have ended") {
+		t.Errorf("reason %q", why)
+	}
+	ta.proc.end(100)
+	ta.sweepNow()
+	ta.apply(false)
+	if why := ta.reason(0); why != "" || *restarts != 1 {
+		t.Errorf("%q after %d restarts", why, *restarts)
+	}
+	if set := ta.partitions.of(uuid(0), ta.view.Load().guards[uuid(0)].proof.Process()); len(set.IDs) != 8 || set.SMs != 16 {
+		t.Errorf("%+v", set)
+	}
+
+	// Back to percentages: without partitions, and without the flag.
+	ta.writeConfig("[sharing]\nshares = 8\n")
+	ta.apply(true)
+	if why := ta.reason(0); why != "" || *restarts != 2 || DaemonFlags(ta.config(), uuid(0)) != nil {
+		t.Errorf("%q after %d restarts", why, *restarts)
+	}
+	if env := ta.grant(ta.proc.starter(101, "slot1_1"), 1000, "alice", uuid(0), 4096).Environment; env[mps.PartitionVariable] != "" {
+		t.Errorf("environment: %v", env)
+	}
+}
+
+// TestNoPartitionCanBeMade closes the GPU, says why, and leaves the daemon alone.
+func TestNoPartitionCanBeMade(t *testing.T) {
+	ta, restarts := partitionedAgent(t, 4)
+	for name, c := range map[string]struct {
+		do   func(*fakeDaemon)
+		says string
+	}{
+		"refused": {func(*fakeDaemon) { ta.daemons.broken[noPartitions] = errors.New("no") }, "a static SM partition cannot be made: its control daemon: it answers Failed to fulfill"},
+		"clients": {func(d *fakeDaemon) {
+			d.servers = []mps.Server{{Process: mps.Process{PID: 70, Started: 1}, Status: mps.Active, Clients: []int{71}}}
+		}, "it has 1: they end with the jobs from before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ta.daemons.kill(uuid(0), true)
+			ta.daemons.change(uuid(0), c.do)
+			ta.proc.add(proc{pid: ta.daemons.next, parent: 1, comm: "nvidia-cuda-mps", args: []string{"x", "-S"}, started: uint64(ta.daemons.next)})
+			for range 3 {
+				ta.apply(false)
+			}
+			if why := ta.reason(0); !strings.Contains(why, c.says) || *restarts != 0 {
+				t.Errorf("%q after %d restarts", why, *restarts)
+			}
+			delete(ta.daemons.broken, noPartitions)
+		})
+	}
+	// A stranger's partition is made away with once; if it comes back, the GPU
+	// stays closed and its daemon alone.
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers, d.partitions = nil, nil })
+	ta.apply(false)
+	for range 3 {
+		ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.partitions = []int{4, 4, 4, 3} })
+		ta.apply(false)
+	}
+	if why := ta.reason(0); *restarts != 1 || !strings.Contains(why, "(one is not of 4 chunks), although its control daemon was started anew") {
+		t.Errorf("%q after %d restarts", why, *restarts)
+	}
+}
+
+// TestHeldOutsideTheBooks: a starter that runs keeps its partition, even if the
+// startd knows nothing of it, and START hears of that.
+func TestHeldOutsideTheBooks(t *testing.T) {
+	ta, _ := partitionedAgent(t, 2)
+	for pid, slot := range map[int]string{100: "slot1_1", 101: "slot1_2"} {
+		ta.partitionOf(ta.proc.starter(pid, slot))
+	}
+	if why := ta.reason(0); why != "" {
+		t.Errorf("with all shares in use: %q", why)
+	}
+	ta.books.slots = ta.books.slots[:1]
+	if why := ta.reason(0); why != noPartition {
+		t.Errorf("reason %q", why)
+	}
+	if r := ta.refuse(ta.proc.starter(102, "slot1_3"), 1000, "alice", uuid(0), 4096); !strings.Contains(r.Reason, noPartition) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestFewerChunks: the daemon counts fewer than the multiprocessors make.
+func TestFewerChunks(t *testing.T) {
+	ta, restarts := partitionedAgent(t, 9)
+	ta.hw.inv.GPUs[0].Multiprocessors = 144
+	ta.apply(false) // what was made for 132 is made anew
+	if why := ta.reason(0); !strings.Contains(why, "its control daemon has 16 free chunks of multiprocessors, too few for 9 static SM partitions of 2: set shares to 8 or less") || *restarts != 1 {
+		t.Errorf("%q after %d restarts", why, *restarts)
+	}
+}
+
+// TestUsedCapability: what is used is not called unused.
+func TestUsedCapability(t *testing.T) {
+	ta, _ := partitionedAgent(t, 4)
+	for _, with := range []bool{true, false} {
+		if got := slices.ContainsFunc(ta.status().Walls, func(s string) bool { return strings.Contains(s, `threads = "partitioned"`) }); got == with {
+			t.Errorf("partitions are used: %v; %q", with, ta.status().Walls)
+		}
+		ta.writeConfig("")
+		ta.apply(true)
+	}
+}
+
+// TestPartitionsThatCannotBeKept: a job is refused rather than given one that the
+// next agent would give to another.
+func TestPartitionsThatCannotBeKept(t *testing.T) {
+	ta, _ := partitionedAgent(t, 4)
+	file := PartitionsFile(ta.config())
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(file, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if r := ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096); !strings.Contains(r.Reason, "cannot be kept") {
+		t.Errorf("%+v", r)
+	}
+	if len(ta.partitions.held) != 0 || len(ta.books.all()) != 0 {
+		t.Errorf("booked: %v", ta.partitions.held)
+	}
+}
+
+func TestComparePartitions(t *testing.T) {
+	row := func(name string, chunks int) mps.Partition { return mps.Partition{Name: name, UsedChunks: &chunks} }
+	free := 3
+	rest := mps.Partition{FreeChunks: &free}
+	ids := []string{"GPU-1/Dx4AAAA", "GPU-1/Dx4AAAB", "GPU-1/Bx4A/AA"}
+	for name, c := range map[string]struct {
+		listed  []mps.Partition
+		other   string
+		missing int
+	}{
+		"all":               {[]mps.Partition{rest, row("Dx4AAA...", 4), row("Dx4AAA...", 4), row("Bx4A/AA", 4)}, "", 0},
+		"not all yet":       {[]mps.Partition{rest, row("Dx4AAA...", 4), row("Dx4AAA...", 4), row("Bx4A/AA", 4)}, "", 1},
+		"a stranger's":      {[]mps.Partition{row("Dx4AAA...", 4), row("Dx4AAA...", 4), row("Bx4A/AA", 4), row("Cx4AAA...", 4)}, "one was not made by gpuslot", 0},
+		"three of two":      {[]mps.Partition{row("Dx4AAA...", 4), row("Dx4AAA...", 4), row("Dx4AAA...", 4)}, "one was not made by gpuslot", 0},
+		"another size":      {[]mps.Partition{row("Dx4AAA...", 4), row("Dx4AAA...", 5), row("Bx4A/AA", 4)}, "one is not of 4 chunks", 0},
+		"an unknown size":   {[]mps.Partition{row("Dx4AAA...", 4), {Name: "Dx4AAA..."}, row("Bx4A/AA", 4)}, "one is not of 4 chunks", 0},
+		"one is gone":       {[]mps.Partition{row("Dx4AAA...", 4), row("Bx4A/AA", 4)}, "1 of 3 are gone", 0},
+		"more than shares":  {[]mps.Partition{row("Dx4AAA...", 4), row("Dx4AAA...", 4), row("Bx4A/AA", 4)}, "there are 3 for 2 shares", 0},
+		"nothing, of three": {nil, "3 of 3 are gone", 0},
+	} {
+		shares := 3
+		switch name {
+		case "not all yet":
+			shares = 4
+		case "more than shares":
+			shares = 2
+		}
+		got := comparePartitions(c.listed, ids, 4, shares)
+		if got.other != c.other || c.other == "" && got.missing != c.missing || c.other == "" && (got.free == nil || *got.free != 3) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if got := comparePartitions([]mps.Partition{rest}, nil, 4, 3); got.missing != 3 || got.other != "" {
+		t.Errorf("a fresh daemon: %+v", got)
+	}
+}
+
+// TestPartitionBooks: whatever comes and goes, no two live slots hold one
+// partition, one that is free is given out, and the next agent knows the same.
+func TestPartitionBooks(t *testing.T) {
+	dir := t.TempDir()
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		p := newPartitions(filepath.Join(dir, fmt.Sprint(n)))
+		daemon, shares := mps.Process{PID: 1}, rapid.IntRange(1, 6).Draw(rt, "shares")
+		live := map[Starter]bool{}
+		lives := func(h holding) bool { return live[h.Starter] }
+		start := func() {
+			daemon.PID++
+			set := partitionSet{GPU: uuid(0), Daemon: daemon}
+			// Ids of one daemon may return in the next.
+			for i := range rapid.Permutation([]int{0, 1, 2, 3, 4, 5, 6, 7}).Draw(rt, "ids")[:shares] {
+				set.IDs = append(set.IDs, fmt.Sprintf("%s/p%d", uuid(0), (i+daemon.PID)%8))
+			}
+			if err := p.note(set); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		start()
+		pid := 100
+		rt.Repeat(map[string]func(*rapid.T){
+			"come": func(rt *rapid.T) {
+				if len(live) >= shares {
+					return // admission lets no more in
+				}
+				pid++
+				s := Starter{PID: pid, Started: uint64(pid), Slot: "slot1_1"}
+				id := p.offer(s, uuid(0), daemon, lives)
+				if id == "" || !slices.Contains(p.made[uuid(0)].IDs, id) {
+					rt.Fatalf("offered %q beside %d of %d: %v", id, len(live), shares, p.held)
+				}
+				if other := p.offer(s, uuid(0), mps.Process{PID: daemon.PID - 1}, lives); other != "" {
+					rt.Fatalf("%s is offered of a daemon that is gone", other)
+				}
+				live[s] = true
+				if err := p.take(holding{s, uuid(0), id}); err != nil {
+					rt.Fatal(err)
+				}
+			},
+			"end": func(rt *rapid.T) {
+				if len(live) > 0 {
+					all := slices.SortedFunc(maps.Keys(live), func(a, b Starter) int { return a.PID - b.PID })
+					delete(live, rapid.SampledFrom(all).Draw(rt, "who"))
+				}
+			},
+			"free": func(rt *rapid.T) {
+				if err := p.free(lives); err != nil {
+					rt.Fatal(err)
+				}
+			},
+			"another daemon": func(*rapid.T) { start() },
+			"another agent": func(rt *rapid.T) {
+				next := newPartitions(p.file)
+				if err := next.read(); err != nil {
+					rt.Fatal(err)
+				}
+				if d := cmp.Diff(p.held, next.held, cmp.AllowUnexported(holder{})); d != "" {
+					rt.Fatal(d)
+				}
+				p = next
+			},
+			"": func(rt *rapid.T) {
+				by := map[string]Starter{}
+				for _, h := range p.held {
+					if other, twice := by[h.ID]; live[h.Starter] && twice {
+						rt.Fatalf("%v and %v hold %s", h.Starter, other, h.ID)
+					} else if live[h.Starter] {
+						by[h.ID] = h.Starter
+					}
+				}
+				if len(by) != len(live) {
+					rt.Fatalf("%d live slots hold %d partitions", len(live), len(by))
+				}
+			},
+		})
+	})
+}
+
+func FuzzPartitionsFile(f *testing.F) {
+	f.Add([]byte(`{"made":[{"gpu":"GPU-00000000-0000-4000-8000-000000000000","daemon":{"PID":7,"Started":9},"partitions":["GPU-0/x"],"multiprocessors":32}],
+		"held":[{"starter":{"PID":8,"Started":1,"Slot":"slot1_1"},"gpu":"GPU-00000000-0000-4000-8000-000000000000","partition":"GPU-0/x"}]}`))
+	const two = `{"made":[],"held":[{"starter":{"PID":8,"Started":1},"gpu":"%[1]s","partition":"x"},{"starter":{"PID":9,"Started":1},"gpu":"%[1]s","partition":"x"}]}`
+	f.Add(fmt.Appendf(nil, two, uuid(0)))
+	f.Add([]byte(`{"made":[],"held":[]}`))
+	f.Add([]byte(`{"made":null} {}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		all, err := decodePartitions(b)
+		if err != nil {
+			return
+		}
+		p := newPartitions(filepath.Join(t.TempDir(), "p"))
+		for _, set := range all.Made {
+			p.made[set.GPU] = set
+		}
+		by := map[string]bool{}
+		for _, h := range all.Held {
+			if by[string(h.GPU)+h.ID] {
+				t.Fatalf("two hold %s", h.ID)
+			}
+			by[string(h.GPU)+h.ID] = true
+			p.held[h.holder()] = h
+		}
+		if len(p.made)+len(p.held) == 0 {
+			return
+		}
+		if err := p.write(); err != nil {
+			t.Fatal(err)
+		}
+		next := newPartitions(p.file)
+		if err := next.read(); err != nil {
+			t.Fatalf("%v: %s", err, b)
+		}
+		if d := cmp.Diff(p.held, next.held, cmp.AllowUnexported(holder{})) + cmp.Diff(p.made, next.made); d != "" {
+			t.Fatal(d)
+		}
+	})
+}

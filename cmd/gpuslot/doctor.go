@@ -1,0 +1,145 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes of doctor besides exitOK and exitError.
+const (
+	exitWarnings = 3
+	exitFindings = 4
+)
+
+// level is how bad a finding is.
+type level string
+
+// The levels. What could not be asked is a warning: it is not ok.
+const (
+	levelOK      level = "ok"
+	levelNote    level = "note"
+	levelWarning level = "warning"
+	levelError   level = "error"
+)
+
+// rank orders levels, the worst first.
+func (l level) rank() int {
+	return slices.Index([]level{levelError, levelWarning, levelNote, levelOK}, l)
+}
+
+// finding is what one check found: what, why it matters, the exact change.
+type finding struct {
+	Level level  `json:"level"`
+	Check string `json:"check"`
+	What  string `json:"what"`
+	Why   string `json:"why,omitempty"`
+	Do    string `json:"do,omitempty"`
+}
+
+// unchecked is the finding of a check that could not be made.
+func unchecked(check, because, do string) []finding {
+	return []finding{{levelWarning, check, "not checked: " + because, "", do}}
+}
+
+// fine is the finding of a check that found nothing.
+func fine(check, format string, args ...any) []finding {
+	return []finding{{Level: levelOK, Check: check, What: fmt.Sprintf(format, args...)}}
+}
+
+func doctorCommand(f *flags) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what is wrong with this node, and say what to change",
+		Long: `doctor reads the node and changes nothing: driver and GPUs, the agent, the
+control daemons, HTCondor's version, slots and configuration. Each finding says
+what, why it matters, and the exact change.
+
+  error     jobs do not run, or run without what gpuslot promises
+  warning   something is to be changed, or could not be checked
+  note      how it is, and what that means
+  ok        checked, nothing found
+
+Not only root may run it, but the agent and the limits of its control daemons
+tell only root; what could not be asked is "not checked", which is a warning.
+
+Exit codes: 0 nothing worse than a note, 1 doctor itself could not run, 3 the
+worst is a warning, 4 the worst is an error.`,
+		Example: `  gpuslot doctor
+  gpuslot doctor --json | jq '.[] | select(.level == "error")'`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			facts, err := gatherFacts(c, f)
+			if err != nil {
+				return err
+			}
+			found := diagnose(facts)
+			if asJSON {
+				if err := printJSON(c.OutOrStdout(), found); err != nil {
+					return err
+				}
+			} else {
+				printFindings(c.OutOrStdout(), found)
+			}
+			return worstOf(found)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// diagnose makes every check, the worst findings first.
+func diagnose(f facts) []finding {
+	var found []finding
+	for _, check := range []func(facts) []finding{
+		checkConfiguration, checkAgent, checkWalls, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
+		checkPersistence, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory, checkRoot,
+	} {
+		found = append(found, check(f)...)
+	}
+	slices.SortStableFunc(found, func(a, b finding) int { return cmp.Compare(a.Level.rank(), b.Level.rank()) })
+	return found
+}
+
+// worstOf turns the worst finding into the exit code.
+func worstOf(found []finding) error {
+	worst := levelOK
+	for _, f := range found {
+		if f.Level.rank() < worst.rank() {
+			worst = f.Level
+		}
+	}
+	switch worst {
+	case levelError:
+		return quits{nil, exitFindings}
+	case levelWarning:
+		return quits{nil, exitWarnings}
+	}
+	return nil
+}
+
+func printFindings(w io.Writer, found []finding) {
+	var t table
+	counts := map[level]int{}
+	for _, f := range found {
+		counts[f.Level]++
+		t.row(string(f.Level), f.Check, f.What)
+		if f.Why != "" {
+			t.row("", "", "why: "+f.Why)
+		}
+		if f.Do != "" {
+			t.row("", "", "do:  "+f.Do)
+		}
+	}
+	t.print(w)
+	var sums []string
+	for _, l := range []level{levelError, levelWarning, levelNote, levelOK} {
+		sums = append(sums, fmt.Sprintf("%s %d", l, counts[l]))
+	}
+	fmt.Fprintf(w, "\n%s\n", strings.Join(sums, ", "))
+}

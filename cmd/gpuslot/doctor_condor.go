@@ -1,0 +1,191 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/condor"
+)
+
+// HTCondor's settings that the checks look at.
+const (
+	settingOpen         = "GPUSLOT_OPEN"
+	settingHook         = "GPUSLOT_HOOK_PREPARE_JOB"
+	settingScratch      = "MOUNT_UNDER_SCRATCH"
+	settingSharedMemory = "MOUNT_PRIVATE_DEV_SHM"
+)
+
+// Those of the slot type of the i-th shared GPU, which come first.
+func startOf(i int) string   { return fmt.Sprintf("SLOT_TYPE_%d_START", i+1) }
+func keywordOf(i int) string { return fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", i+1) }
+func wrapperOf(i int) string { return fmt.Sprintf("slot_type_%d.USER_JOB_WRAPPER", i+1) }
+
+func checkVersion(f facts) []finding {
+	const check = "HTCondor"
+	if f.versionErr != nil {
+		return unchecked(check, oneSentence(f.versionErr.Error()), fmt.Sprintf("install HTCondor %s or later, or run doctor where condor_version is in PATH", condor.Oldest))
+	}
+	warning, err := condor.Check(f.version)
+	switch {
+	case err != nil:
+		return []finding{{levelError, check, err.Error(), "Its startd cannot offer shares of a GPU.", fmt.Sprintf("upgrade HTCondor to %s or later", condor.Oldest)}}
+	case warning != "":
+		return []finding{{levelWarning, check, warning, "", "compare condor_status -gpus with gpuslot status"}}
+	}
+	return fine(check, "HTCondor %s carries shares of GPUs", f.version)
+}
+
+// checkIDs holds what the startd counts against what the agent offers.
+func checkIDs(f facts) []finding {
+	const check = "GPU ids"
+	switch {
+	case f.planErr != nil:
+		return unchecked(check, "which GPUs are shared is not known", "see the finding about the configuration")
+	case f.totalErr != nil:
+		return unchecked(check, oneSentence(f.totalErr.Error()), "systemctl status condor")
+	}
+	var offered int64
+	for _, g := range f.plan.GPUs {
+		if g.Shared() {
+			offered += int64(g.Shares)
+		} else {
+			offered++
+		}
+	}
+	if f.totalGPUs == offered {
+		return fine(check, "the startd counts all %d ids of the inventory", offered)
+	}
+	return []finding{{levelError, check, fmt.Sprintf("the startd counts %d GPUs, the inventory has %d ids", f.totalGPUs, offered),
+		"It forgets repeated ids (HTCondor 23.8.1 to 23.10.29), or runs with an older plan or another inventory: shares are missing, or there are too many.",
+		"condor_restart -startd; if that does not help, see that condor_config_val MACHINE_RESOURCE_INVENTORY_GPUs names gpuslot-condor"}}
+}
+
+// unknownSettings is the finding where HTCondor's configuration cannot be read.
+func unknownSettings(f facts, check string) []finding {
+	switch {
+	case f.settingsErr != nil:
+		return unchecked(check, oneSentence(f.settingsErr.Error()), "condor_config_val -config")
+	case f.planErr != nil:
+		return unchecked(check, "which GPUs are shared is not known", "see the finding about the configuration")
+	}
+	return nil
+}
+
+// checkGuards looks for the parts of START that keep jobs from closed GPUs.
+func checkGuards(f facts) []finding {
+	const check = "START"
+	if found := unknownSettings(f, check); found != nil {
+		return found
+	}
+	shared := f.shared()
+	if len(shared) == 0 {
+		return fine(check, "no GPU is shared")
+	}
+	if _, ok := f.settings[settingOpen]; !ok {
+		return []finding{{levelError, check, settingOpen + " is not defined",
+			"HTCondor does not read what the agent generates: it offers no shares, or gives jobs to GPUs that take none.",
+			fmt.Sprintf("restore /usr/share/condor/config.d/50-gpuslot.conf, or add to the configuration: include ifexist : %s; then systemctl restart condor", f.config.Paths.CondorConfig)}}
+	}
+	var found []finding
+	for i, g := range shared {
+		if !strings.Contains(f.settings[startOf(i)], "GPUAccept") {
+			found = append(found, finding{levelError, check, fmt.Sprintf("%s, of GPU %d, does not ask for GPUAccept", startOf(i), g.Index),
+				"Jobs then match a GPU whose control daemon does not answer, and are requeued again and again.",
+				fmt.Sprintf("see where condor_config_val -verbose %s finds it, and take that line out; HTCondor reads %s for it", startOf(i), f.config.Paths.CondorConfig)})
+		}
+	}
+	if len(found) == 0 {
+		return fine(check, "the slots of all %d shared GPUs ask the agent", len(shared))
+	}
+	return found
+}
+
+func checkHooks(f facts) []finding {
+	const check = "hook"
+	if found := unknownSettings(f, check); found != nil {
+		return found
+	}
+	var found []finding
+	for i, g := range f.shared() {
+		switch keyword, ok := f.settings[keywordOf(i)]; {
+		case !ok || keyword == "":
+			found = append(found, finding{levelError, check, fmt.Sprintf("%s, of GPU %d, is not set", keywordOf(i), g.Index),
+				"Jobs start without budget and limits.", fmt.Sprintf("%s = GPUSLOT", keywordOf(i))})
+		case !strings.EqualFold(keyword, "GPUSLOT"):
+			found = append(found, finding{levelWarning, check, fmt.Sprintf("%s, of GPU %d, is %s, not GPUSLOT", keywordOf(i), g.Index, keyword),
+				"Jobs get budget and limits only if that hook calls ours.", fmt.Sprintf("chain %s/prepare in that hook, or set %s = GPUSLOT", f.config.Paths.Libexec, keywordOf(i))})
+		}
+	}
+	ours := path.Join(f.config.Paths.Libexec, "prepare")
+	if now := f.settings[settingHook]; len(f.shared()) > 0 && now != ours {
+		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, not %s", settingHook, orDash(now), ours),
+			"Jobs get budget and limits only if that program calls ours.", fmt.Sprintf("%s = %s", settingHook, ours)})
+	}
+	if len(found) == 0 {
+		return fine(check, "jobs of %d shared GPUs pass the hook", len(f.shared()))
+	}
+	return found
+}
+
+func checkWrappers(f facts) []finding {
+	const check = "job wrapper"
+	if !f.config.HTCondor.Supervise {
+		return []finding{{levelNote, check, "jobs run without a supervisor (htcondor.supervise = false)",
+			"The MPS clients of a removed job end by a signal, which may take their neighbours along.", "htcondor.supervise = true, with the site's own wrapper in htcondor.job_wrapper"}}
+	}
+	if found := unknownSettings(f, check); found != nil {
+		return found
+	}
+	ours := path.Join(f.config.Paths.Libexec, "supervise")
+	var found []finding
+	for i, g := range f.shared() {
+		if now := f.settings[wrapperOf(i)]; now != ours {
+			found = append(found, finding{levelWarning, check, fmt.Sprintf("%s, of GPU %d, is %s, not %s", wrapperOf(i), g.Index, orDash(now), ours),
+				"The MPS clients of a removed job end by a signal, which may take their neighbours along; a job over its budget may end as if it were done.",
+				fmt.Sprintf(`%s = %s; a site's own wrapper goes to htcondor.job_wrapper in gpuslot.toml`, wrapperOf(i), ours)})
+		}
+	}
+	if len(found) == 0 {
+		return fine(check, "jobs of %d shared GPUs run below supervise", len(f.shared()))
+	}
+	return found
+}
+
+// checkScratch looks whether HTCondor hides the pipe directories from jobs.
+func checkScratch(f facts) []finding {
+	const check = "pipe root"
+	if f.settingsErr != nil {
+		return unknownSettings(f, check)
+	}
+	root, now := agent.PipeRoot(f.config.Paths), f.settings[settingScratch]
+	if strings.ContainsAny(now, "()?") {
+		return unchecked(check, fmt.Sprintf("%s is an expression: %s", settingScratch, now), "see that it never names "+root+" or what is above it")
+	}
+	for _, dir := range strings.FieldsFunc(now, func(r rune) bool { return strings.ContainsRune("\", \t", r) }) {
+		if dir = path.Clean(dir); dir == "/" || root == dir || strings.HasPrefix(root, dir+"/") {
+			return []finding{{levelError, check, fmt.Sprintf("%s hides %s: it names %s", settingScratch, root, dir),
+				"Jobs get an empty directory in its place, find no control daemon, and run without a limit or fail.",
+				fmt.Sprintf("take %s out of %s, or set paths.run in gpuslot.toml to a directory that no job has of its own", dir, settingScratch)}}
+		}
+	}
+	return fine(check, "%s is not below what jobs have of their own", root)
+}
+
+func checkSharedMemory(f facts) []finding {
+	const check = "/dev/shm"
+	if f.settingsErr != nil {
+		return unknownSettings(f, check)
+	}
+	now, ok := f.settings[settingSharedMemory]
+	if strings.EqualFold(now, "false") || now == "0" {
+		return fine(check, "jobs have the node's own /dev/shm")
+	}
+	if !ok {
+		now = "not set, which means true"
+	}
+	return []finding{{levelNote, check, fmt.Sprintf("each job has a /dev/shm of its own (%s: %s)", settingSharedMemory, now),
+		"MPS clients share memory with their server; whether a driver needs the node's /dev/shm for that is not known for all.",
+		fmt.Sprintf("run gpuslot verify and a CUDA job; if only the job cannot attach: %s = false", settingSharedMemory)}}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/nvml"
+)
+
+// facts are all that the checks look at. An error beside a fact says that it is
+// not known.
+type facts struct {
+	root      bool
+	config    config.Config
+	configErr error
+	// plan is the one in force or, where there is none, the one that follows
+	// from the configuration.
+	plan    plan.Plan
+	planErr error
+
+	persistence    map[gpu.UUID]gpu.Measured[bool]
+	persistenceErr error
+	uvmErr         error
+	// ptrace is kernel.yama.ptrace_scope; empty if the kernel has none.
+	ptrace string
+
+	status    api.Status
+	statusErr error
+	openFiles []openFiles
+
+	version     condor.Version
+	versionErr  error
+	totalGPUs   int64 // of the running startd
+	totalErr    error
+	settings    map[string]string // those that are defined
+	settingsErr error
+}
+
+// openFiles is how many files a process of MPS may have open.
+type openFiles struct {
+	pid  int
+	what string
+	soft uint64
+	err  error
+}
+
+// Longest waits for what is asked; a wedged driver takes longer than any.
+const (
+	doctorNVMLTimeout   = 60 * time.Second
+	doctorCondorTimeout = 10 * time.Second
+)
+
+// gatherFacts reads the node. Only a configuration that was named and is not
+// there ends it.
+func gatherFacts(c *cobra.Command, f *flags) (facts, error) {
+	ctx := c.Context()
+	got := facts{root: os.Geteuid() == 0}
+	got.config, got.configErr = loadConfig(c, f.config)
+	switch {
+	case errors.Is(got.configErr, fs.ErrNotExist):
+		return got, got.configErr
+	case got.configErr != nil:
+		got.config = config.Default()
+	}
+	got.readGPUs(ctx)
+	_, got.uvmErr = os.Stat("/dev/nvidia-uvm")
+	scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // not every kernel has it
+	got.ptrace = strings.TrimSpace(string(scope))
+	if got.status, got.statusErr = askStatus(ctx, f.socket); got.statusErr == nil {
+		got.openFiles = readOpenFiles(got.status)
+	}
+	got.version, got.versionErr = condor.InstalledVersion(ctx)
+	got.totalGPUs, got.totalErr = startdGPUs(ctx)
+	if got.planErr == nil {
+		got.settings, got.settingsErr = condorSettings(ctx, settingNames(len(got.shared())))
+	} else {
+		got.settings, got.settingsErr = condorSettings(ctx, settingNames(0))
+	}
+	return got, nil
+}
+
+// shared are the GPUs that jobs share, in the order of their slot types.
+func (f facts) shared() []plan.GPU {
+	var some []plan.GPU
+	for _, g := range f.plan.GPUs {
+		if g.Shared() {
+			some = append(some, g)
+		}
+	}
+	return some
+}
+
+// readGPUs finds the plan, and asks NVML for what no plan tells.
+func (f *facts) readGPUs(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, doctorNVMLTimeout)
+	defer cancel()
+	f.plan, f.planErr = plan.Read(agent.PlanFile(f.config.Paths))
+	l, err := nvml.Open()
+	if err != nil {
+		f.persistenceErr = err
+		return // without a plan file the plan stays unknown
+	}
+	defer func() { _ = l.Close(context.WithoutCancel(ctx)) }() // the program ends soon
+	if f.planErr != nil {
+		inv, _, err := l.Inventory(ctx)
+		if err == nil {
+			f.plan, err = plan.Build(f.config, inv)
+		}
+		f.planErr = err
+	}
+	f.persistence = map[gpu.UUID]gpu.Measured[bool]{}
+	for _, g := range f.shared() {
+		on, err := l.Persistence(ctx, g.UUID)
+		if err != nil {
+			f.persistenceErr = err
+			return
+		}
+		f.persistence[g.UUID] = on
+	}
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+)
+
+// leastOpenFiles is what NVIDIA asks for a control daemon and its servers.
+const leastOpenFiles = 16384
+
+func checkRoot(f facts) []finding {
+	if f.root {
+		return nil
+	}
+	return []finding{{levelNote, "root", "doctor does not run as root",
+		"The agent and the limits of its control daemons tell only root.", "sudo gpuslot doctor"}}
+}
+
+func checkConfiguration(f facts) []finding {
+	const check = "configuration"
+	if f.configErr != nil {
+		return []finding{{levelError, check, oneSentence(f.configErr.Error()),
+			"The file is refused as a whole, so the agent keeps the plan it had; the checks below take the defaults.", "correct it until gpuslot plan accepts it, then systemctl reload gpuslotd"}}
+	}
+	if f.planErr != nil {
+		return unchecked(check, "which GPUs are shared is not known: "+oneSentence(f.planErr.Error()), "start the agent (systemctl start gpuslotd), or see what gpuslot plan says")
+	}
+	return fine(check, "%d of %d GPUs are shared", len(f.shared()), len(f.plan.GPUs))
+}
+
+// oneSentence keeps what has several lines on one.
+func oneSentence(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func checkPersistence(f facts) []finding {
+	const check = "persistence"
+	if f.planErr == nil && len(f.shared()) == 0 {
+		return fine(check, "no GPU is shared")
+	}
+	if f.persistenceErr != nil || f.planErr != nil {
+		why := f.persistenceErr
+		if why == nil {
+			why = f.planErr
+		}
+		return unchecked(check, oneSentence(why.Error()), "see what nvidia-smi -q -d PERSISTENCE_MODE says")
+	}
+	var unable, off []string
+	for _, g := range f.shared() {
+		switch on := f.persistence[g.UUID]; {
+		case !on.Known:
+			unable = append(unable, fmt.Sprint(g.Index))
+		case !on.Value:
+			off = append(off, fmt.Sprint(g.Index))
+		}
+	}
+	var found []finding
+	if len(unable) > 0 {
+		found = append(found, finding{Level: levelNote, Check: check, What: "GPU " + strings.Join(unable, ", ") + ": there is no persistence mode"})
+	}
+	if len(off) > 0 {
+		found = append(found, finding{levelWarning, check, "GPU " + strings.Join(off, ", ") + ": persistence mode is off",
+			"The driver starts the GPU anew for the first client, which takes seconds; meanwhile clients may get CUDA error 807.",
+			"systemctl enable --now nvidia-persistenced"})
+	}
+	if len(found) == 0 {
+		return fine(check, "persistence mode is on for all shared GPUs")
+	}
+	return found
+}
+
+func checkUVM(f facts) []finding {
+	const check = "nvidia-uvm"
+	switch {
+	case f.planErr == nil && len(f.shared()) == 0:
+		return fine(check, "no GPU is shared")
+	case f.uvmErr == nil:
+		return fine(check, "/dev/nvidia-uvm is there")
+	}
+	return []finding{{levelWarning, check, oneSentence(f.uvmErr.Error()),
+		"CUDA cannot start without it. NVML does not make it, and the setuid program that does cannot below NoNewPrivileges, which control daemons and their servers run with.",
+		"nvidia-modprobe -u -c 0, and at each boot: echo nvidia-uvm > /etc/modules-load.d/nvidia-uvm.conf"}}
+}
+
+func checkOpenFiles(f facts) []finding {
+	const check = "open files"
+	switch {
+	case f.statusErr != nil:
+		return unchecked(check, "the agent tells which processes are its control daemons and servers, and does not answer", "see the finding about the agent")
+	case f.planErr == nil && len(f.shared()) == 0:
+		return fine(check, "no GPU is shared")
+	case len(f.openFiles) == 0:
+		return unchecked(check, "no control daemon runs", "systemctl status 'gpuslot-mps@*'")
+	}
+	var found []finding
+	for _, o := range f.openFiles {
+		switch {
+		case o.err != nil:
+			found = append(found, unchecked(check, fmt.Sprintf("%s, process %d: %s", o.what, o.pid, o.err), "run doctor again, as root")...)
+		case o.soft < leastOpenFiles:
+			found = append(found, finding{levelWarning, check, fmt.Sprintf("%s, process %d, may open %d files, fewer than %d", o.what, o.pid, o.soft, leastOpenFiles),
+				"Each client takes dozens; beyond the limit newcomers fail without a reason.",
+				"take LimitNOFILE= out of the drop-ins that systemctl cat 'gpuslot-mps@*' shows (ours says 65536), then gpuslot mps restart GPU"})
+		}
+	}
+	if len(found) == 0 {
+		return fine(check, "%d control daemons and servers may open %d files or more", len(f.openFiles), leastOpenFiles)
+	}
+	return found
+}
+
+// checkTenancy says what those who share a GPU can do to each other.
+func checkTenancy(f facts) []finding {
+	const check = "tenancy"
+	if f.planErr != nil {
+		return unchecked(check, "which GPUs are shared is not known", "see the finding about the configuration")
+	}
+	gpus := map[string][]string{}
+	var keys []string
+	for _, g := range f.shared() {
+		key := string(g.Tenancy.Policy)
+		if g.Tenancy.Policy == config.TenancyCommon {
+			key += ":" + g.Tenancy.User
+		}
+		if gpus[key] == nil {
+			keys = append(keys, key)
+		}
+		gpus[key] = append(gpus[key], fmt.Sprint(g.Index))
+	}
+	var found []finding
+	for _, key := range keys {
+		on := "GPU " + strings.Join(gpus[key], ", ") + ": "
+		switch {
+		case key == string(config.TenancyMultiUser):
+			found = append(found, sharedServer(on))
+		case key != string(config.TenancyOneAtATime):
+			found = append(found, sharedAccount(on, strings.TrimPrefix(key, string(config.TenancyCommon)+":"), f))
+		}
+	}
+	if len(found) == 0 {
+		return fine(check, "each shared GPU serves one account at a time")
+	}
+	return found
+}
+
+func sharedServer(on string) finding {
+	return finding{levelNote, "tenancy", on + "one MPS server, root's, serves the jobs of all accounts",
+		"One job's fatal GPU error ends the work of all accounts there, and the server's log shows their command lines to each other.",
+		`where that must not be: tenancy = "one-at-a-time", or keep groups apart with tenant = "accounting-group" or "vo"`}
+}
+
+func sharedAccount(on, user string, f facts) finding {
+	ptrace := "debug each other (the kernel has no kernel.yama.ptrace_scope)"
+	if f.ptrace != "" {
+		ptrace = fmt.Sprintf("debug each other (kernel.yama.ptrace_scope is %s: 0 lets all, 1 only parents, 2 only root, 3 nobody)", f.ptrace)
+	}
+	return finding{levelNote, "tenancy", on + "all jobs run as the account " + user,
+		fmt.Sprintf("Jobs of one account can send each other signals, read and change each other's files, environments and credentials, %s, and %s.", ptrace, endsClients(f.status.MPS)),
+		`an account for each user, and tenancy = "one-at-a-time"; else tenant = "accounting-group" or "vo" to keep groups apart, and kernel.yama.ptrace_scope = 2`}
+}
+
+// endsClients says what MPS lets the jobs of one account do.
+func endsClients(all []api.Capability) string {
+	const ends = "end each other's MPS clients (terminate_client), since the MPS server is their own account's"
+	for _, c := range all {
+		if c.Name != "privilege-checks" || c.Has == nil {
+			continue
+		}
+		if *c.Has {
+			return ends + "; the control daemon's defaults only root may change"
+		}
+		return ends + "; this control daemon also lets any account that reaches it change everybody's limits"
+	}
+	return ends + "; whether they may change the control daemon's limits is not known"
+}
+
+func checkAgent(f facts) []finding {
+	const check = "agent"
+	switch {
+	case f.statusErr != nil && !f.root && strings.Contains(f.statusErr.Error(), "refuses the request"):
+		return unchecked(check, oneSentence(f.statusErr.Error()), "sudo gpuslot doctor")
+	case f.statusErr != nil:
+		return []finding{{levelError, check, oneSentence(f.statusErr.Error()),
+			"Without the agent no GPU takes jobs.", "systemctl restart gpuslotd.socket gpuslotd, then journalctl -u gpuslotd"}}
+	}
+	s := f.status
+	var found []finding
+	add := func(l level, what, why, do string) {
+		found = append(found, finding{l, check, oneSentence(what), why, do})
+	}
+	if s.ConfigError != "" {
+		add(levelError, s.ConfigFile+" was rejected: "+s.ConfigError, "The plan before it is still in force.", "correct the file, then systemctl reload gpuslotd")
+	}
+	for _, g := range s.GPUs {
+		if !g.Accept {
+			add(levelWarning, fmt.Sprintf("GPU %d takes no jobs: %s", g.Index, orDash(g.Reason)), "", `docs/operations.md, "A GPU is closed"`)
+		}
+	}
+	for _, u := range s.Absent {
+		add(levelWarning, u+" is configured, but not in this node", "", "dmesg | grep NVRM; a GPU that was taken out: remove its table from "+s.ConfigFile)
+	}
+	for _, w := range s.Warnings {
+		add(levelWarning, w, "", "gpuslot status")
+	}
+	if len(found) == 0 {
+		return fine(check, "gpuslotd %s answers and warns of nothing", s.Version)
+	}
+	return found
+}
+
+func checkWalls(f facts) []finding {
+	if f.statusErr != nil {
+		return nil // said by checkAgent
+	}
+	var found []finding
+	for _, w := range f.status.Walls {
+		found = append(found, finding{levelNote, "walls", oneSentence(w), "", `docs/operations.md, "What the walls are worth"`})
+	}
+	if len(found) == 0 {
+		return fine("walls", "the agent misses none")
+	}
+	return found
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+const doctorGPU = gpu.UUID("GPU-0000000a-0000-4000-8000-000000000000")
+
+// healthy are the facts of a node where every check finds nothing.
+func healthy() facts {
+	cfg := config.Default()
+	return facts{
+		root: true, config: cfg, ptrace: "1",
+		plan:        plan.Plan{GPUs: []plan.GPU{{UUID: doctorGPU, Mode: config.ModeMPS, Shares: 7, Tenancy: plan.Tenancy{Policy: config.TenancyOneAtATime}}}},
+		persistence: map[gpu.UUID]gpu.Measured[bool]{doctorGPU: gpu.Known(true)},
+		status:      api.Status{Version: "0.1.0", GPUs: []api.StatusGPU{{Accept: true, DaemonPID: 7}}},
+		openFiles:   []openFiles{{pid: 7, what: "control daemon of GPU 0", soft: 65536}},
+		version:     condor.Version{Major: 25, Minor: 14, Patch: 1},
+		totalGPUs:   7,
+		settings: map[string]string{
+			settingOpen: "x", settingHook: cfg.Paths.Libexec + "/prepare", settingScratch: `"/tmp,/var/tmp"`, settingSharedMemory: "false",
+			startOf(0): "MY.GPUAccept =?= true && true", keywordOf(0): "GPUSLOT", wrapperOf(0): cfg.Paths.Libexec + "/supervise",
+		},
+	}
+}
+
+// TestHealthy: each check says ok, and why.
+func TestHealthy(t *testing.T) {
+	for _, f := range diagnose(healthy()) {
+		if f.Level != levelOK || f.What == "" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if err := worstOf(diagnose(healthy())); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestChecks: one thing is wrong, and exactly the check for it says so. Every
+// case starts from a healthy node.
+func TestChecks(t *testing.T) {
+	none := errors.New("none of it")
+	yes, no := true, false
+	privileges := func(has *bool) []api.Capability { return []api.Capability{{Name: "privilege-checks", Has: has}} }
+	tenancy := func(p config.TenancyPolicy, user string) func(*facts) {
+		return func(f *facts) { f.plan.GPUs[0].Tenancy = plan.Tenancy{Policy: p, User: user} }
+	}
+	common := tenancy(config.TenancyCommon, "gpujobs")
+	for name, c := range map[string]struct {
+		spoil func(*facts)
+		check func(facts) []finding
+		level level
+		says  string // in what, why or do
+	}{
+		"not root":            {func(f *facts) { f.root = false }, checkRoot, levelNote, "sudo gpuslot doctor"},
+		"bad file":            {func(f *facts) { f.configErr = errors.New("a\nb") }, checkConfiguration, levelError, "a b"},
+		"no plan":             {func(f *facts) { f.planErr = none }, checkConfiguration, levelWarning, "not checked: which GPUs"},
+		"persistence off":     {func(f *facts) { f.persistence[doctorGPU] = gpu.Known(false) }, checkPersistence, levelWarning, "GPU 0: persistence mode is off"},
+		"persistence unknown": {func(f *facts) { f.persistence = nil }, checkPersistence, levelNote, "GPU 0: there is no persistence mode"},
+		"no NVML":             {func(f *facts) { f.persistenceErr = none }, checkPersistence, levelWarning, "not checked: none of it"},
+		"persistence of what": {func(f *facts) { f.planErr, f.plan = none, plan.Plan{} }, checkPersistence, levelWarning, "not checked: none of it"},
+		"nothing shared":      {func(f *facts) { f.persistenceErr, f.plan = none, plan.Plan{} }, checkPersistence, levelOK, "no GPU is shared"},
+		"no uvm":              {func(f *facts) { f.uvmErr = none }, checkUVM, levelWarning, "nvidia-modprobe -u -c 0"},
+		"no uvm needed":       {func(f *facts) { f.uvmErr, f.plan = none, plan.Plan{} }, checkUVM, levelOK, "no GPU is shared"},
+		"few files":           {func(f *facts) { f.openFiles[0].soft = leastOpenFiles - 1 }, checkOpenFiles, levelWarning, "may open 16383 files"},
+		"just enough files":   {func(f *facts) { f.openFiles[0].soft = leastOpenFiles }, checkOpenFiles, levelOK, "1 control daemons"},
+		"files unreadable":    {func(f *facts) { f.openFiles[0].err = none }, checkOpenFiles, levelWarning, "not checked: control daemon of GPU 0"},
+		"no daemons":          {func(f *facts) { f.openFiles = nil }, checkOpenFiles, levelWarning, "not checked: no control daemon"},
+		"no agent, no files":  {func(f *facts) { f.statusErr = none }, checkOpenFiles, levelWarning, "not checked"},
+		"multi-user":          {tenancy(config.TenancyMultiUser, ""), checkTenancy, levelNote, "command lines"},
+		"common":              {common, checkTenancy, levelNote, "the account gpujobs"},
+		"common, signals":     {common, checkTenancy, levelNote, "signals, read and change each other's files"},
+		"common, ptrace":      {common, checkTenancy, levelNote, "ptrace_scope is 1"},
+		"common, not known":   {common, checkTenancy, levelNote, "is not known"},
+		"common, 535":         {func(f *facts) { common(f); f.status.MPS = privileges(&no) }, checkTenancy, levelNote, "change everybody's limits"},
+		"common, 550":         {func(f *facts) { common(f); f.status.MPS = privileges(&yes) }, checkTenancy, levelNote, "only root may change"},
+		"tenancy of what":     {func(f *facts) { f.planErr = none }, checkTenancy, levelWarning, "not checked"},
+		"no agent":            {func(f *facts) { f.statusErr = none }, checkAgent, levelError, "systemctl restart gpuslotd.socket"},
+		"agent refuses":       {func(f *facts) { f.root, f.statusErr = false, errors.New("gpuslotd refuses the request: x") }, checkAgent, levelWarning, "not checked: gpuslotd refuses"},
+		"agent refuses root":  {func(f *facts) { f.statusErr = errors.New("gpuslotd refuses the request: x") }, checkAgent, levelError, "refuses"},
+		"agent is not there":  {func(f *facts) { f.root, f.statusErr = false, none }, checkAgent, levelError, "none of it"},
+		"rejected":            {func(f *facts) { f.status.ConfigError = "line 2" }, checkAgent, levelError, "was rejected: line 2"},
+		"closed":              {func(f *facts) { f.status.GPUs[0].Accept, f.status.GPUs[0].Reason = false, "wedged" }, checkAgent, levelWarning, "takes no jobs: wedged"},
+		"absent":              {func(f *facts) { f.status.Absent = []string{"GPU-9"} }, checkAgent, levelWarning, "GPU-9 is configured"},
+		"agent warns":         {func(f *facts) { f.status.Warnings = []string{"older plan"} }, checkAgent, levelWarning, "older plan"},
+		"missing wall":        {func(f *facts) { f.status.Walls = []string{"no cgroups"} }, checkWalls, levelNote, "no cgroups"},
+		"broken version":      {func(f *facts) { f.version = condor.Version{Major: 23, Minor: 9, Patch: 6} }, checkVersion, levelError, "2678"},
+		"new version":         {func(f *facts) { f.version.Major = 99 }, checkVersion, levelWarning, "not tried"},
+		"no HTCondor":         {func(f *facts) { f.versionErr = none }, checkVersion, levelWarning, "not checked"},
+		"ids forgotten":       {func(f *facts) { f.totalGPUs = 1 }, checkIDs, levelError, "counts 1 GPUs, the inventory has 7 ids"},
+		"ids with a whole GPU": {func(f *facts) {
+			f.plan.GPUs = append(f.plan.GPUs, plan.GPU{Mode: config.ModeWhole, Shares: 1})
+			f.totalGPUs = 8
+		}, checkIDs, levelOK, "all 8 ids"},
+		"no startd":              {func(f *facts) { f.totalErr = none }, checkIDs, levelWarning, "not checked"},
+		"ids of what":            {func(f *facts) { f.planErr = none }, checkIDs, levelWarning, "not checked"},
+		"no guards":              {func(f *facts) { delete(f.settings, settingOpen) }, checkGuards, levelError, "include ifexist : /run/gpuslot/condor/execution-point.conf"},
+		"START overridden":       {func(f *facts) { f.settings[startOf(0)] = "true" }, checkGuards, levelError, "SLOT_TYPE_1_START"},
+		"no settings":            {func(f *facts) { f.settingsErr = none }, checkGuards, levelWarning, "not checked"},
+		"guards of what":         {func(f *facts) { f.planErr = none }, checkGuards, levelWarning, "not checked"},
+		"no keyword":             {func(f *facts) { delete(f.settings, keywordOf(0)) }, checkHooks, levelError, "slot_type_1.STARTER_JOB_HOOK_KEYWORD = GPUSLOT"},
+		"another keyword":        {func(f *facts) { f.settings[keywordOf(0)] = "SITE" }, checkHooks, levelWarning, "is SITE, not GPUSLOT"},
+		"another program":        {func(f *facts) { f.settings[settingHook] = "/site" }, checkHooks, levelWarning, "is /site, not"},
+		"hooks unknown":          {func(f *facts) { f.settingsErr = none }, checkHooks, levelWarning, "not checked"},
+		"another wrapper":        {func(f *facts) { f.settings[wrapperOf(0)] = "/site" }, checkWrappers, levelWarning, "htcondor.job_wrapper"},
+		"no wrapper":             {func(f *facts) { delete(f.settings, wrapperOf(0)) }, checkWrappers, levelWarning, "is -, not"},
+		"without supervise":      {func(f *facts) { f.config.HTCondor.Supervise = false }, checkWrappers, levelNote, "supervise = false"},
+		"wrappers unknown":       {func(f *facts) { f.settingsErr = none }, checkWrappers, levelWarning, "not checked"},
+		"scratch hides":          {func(f *facts) { f.settings[settingScratch] = `"/tmp, /run"` }, checkScratch, levelError, "it names /run"},
+		"scratch hides all":      {func(f *facts) { f.settings[settingScratch] = "/run/gpuslot/mps/" }, checkScratch, levelError, "it names /run/gpuslot/mps"},
+		"scratch hides another":  {func(f *facts) { f.settings[settingScratch] = "/run/gpuslot/m,/ru" }, checkScratch, levelOK, "/run/gpuslot/mps"},
+		"scratch is computed":    {func(f *facts) { f.settings[settingScratch] = `ifThenElse(x, "/run", "")` }, checkScratch, levelWarning, "not checked"},
+		"scratch unknown":        {func(f *facts) { f.settingsErr = none }, checkScratch, levelWarning, "not checked"},
+		"private shared memory":  {func(f *facts) { f.settings[settingSharedMemory] = "true" }, checkSharedMemory, levelNote, "MOUNT_PRIVATE_DEV_SHM = false"},
+		"shared memory not said": {func(f *facts) { delete(f.settings, settingSharedMemory) }, checkSharedMemory, levelNote, "means true"},
+		"shared memory unknown":  {func(f *facts) { f.settingsErr = none }, checkSharedMemory, levelWarning, "not checked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := healthy()
+			c.spoil(&f)
+			found := c.check(f)
+			if len(found) != 1 || found[0].Level != c.level || !strings.Contains(found[0].What+found[0].Why+found[0].Do, c.says) {
+				t.Errorf("%+v", found)
+			}
+		})
+	}
+}
+
+// TestWorst: the exit code is the worst level's, and the worst comes first.
+func TestWorst(t *testing.T) {
+	f := healthy()
+	f.root = false // a note
+	if err := worstOf(diagnose(f)); err != nil {
+		t.Errorf("a note: %v", err)
+	}
+	f.uvmErr = errors.New("none")
+	var q quits
+	if err := worstOf(diagnose(f)); !errors.As(err, &q) || q.code != exitWarnings {
+		t.Errorf("a warning: %v", err)
+	}
+	f.totalGPUs = 1
+	found := diagnose(f)
+	if err := worstOf(found); !errors.As(err, &q) || q.code != exitFindings {
+		t.Errorf("an error: %v", err)
+	}
+	if found[0].Level != levelError || found[1].Level != levelWarning || found[2].Level != levelNote || found[3].Level != levelOK {
+		t.Errorf("%+v", found)
+	}
+}
+
+func TestParseOpenFiles(t *testing.T) {
+	const head = "Limit                     Soft Limit           Hard Limit           Units\n"
+	for text, want := range map[string]uint64{
+		head + "Max open files            1024                 524288               files\n": 1024,
+		head + "Max open files            unlimited            unlimited            files\n": unlimitedFiles,
+	} {
+		if n, err := parseOpenFiles(text); err != nil || n != want {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	for _, text := range []string{"", head, "Max open files", "Max open files many", "Max open files -1"} {
+		if n, err := parseOpenFiles(text); err == nil {
+			t.Errorf("%q: %d", text, n)
+		}
+	}
+}
+
+// FuzzParseOpenFiles: what is found is what the line says.
+func FuzzParseOpenFiles(f *testing.F) {
+	f.Add("Max open files 1024 4096 files\n")
+	f.Add("Max open files unlimited")
+	f.Fuzz(func(t *testing.T, text string) {
+		n, err := parseOpenFiles(text)
+		if err != nil || n == unlimitedFiles {
+			return
+		}
+		again, err := parseOpenFiles("Max open files " + strconv.FormatUint(n, 10) + " files\n")
+		if err != nil || again != n || !strings.Contains(text, "Max open files") {
+			t.Errorf("%q: %d, %d, %v", text, n, again, err)
+		}
+	})
+}

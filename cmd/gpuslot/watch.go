@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+// refresh is the time between two looks at the agent, as long as a sample.
+const refresh = time.Second
+
+// askStatus asks the agent for its whole state.
+func askStatus(ctx context.Context, socket string) (api.Status, error) {
+	reply, err := api.Call(ctx, socket, api.Request{Version: api.Version, Op: api.OpStatus})
+	if err != nil {
+		return api.Status{}, err
+	}
+	if reply.Status == nil {
+		return api.Status{}, errors.New("the agent answered without a status; gpuslot and gpuslotd may be of different versions")
+	}
+	return *reply.Status, nil
+}
+
+// live is a text that is renewed until somebody has enough of it.
+type live struct {
+	ask func(context.Context) (api.Status, error)
+	// text makes a frame; key is told what was pressed.
+	text func(api.Status, time.Time) string
+	key  func(byte)
+	// frames ends it after so many; 0 means never.
+	frames int
+}
+
+// run paints on a terminal, until q, Ctrl-C or an error of the terminal. An
+// agent that does not answer is said, and asked again. Without a terminal the
+// frames follow each other, and an error ends it.
+func (l live) run(ctx context.Context, in io.Reader, out io.Writer) error {
+	screen, ok := terminalOf(in, out)
+	keys := make(chan byte)
+	if ok {
+		defer screen.leave()
+		keys = screen.keys
+	}
+	tick := time.NewTicker(refresh)
+	defer tick.Stop()
+	last, missing := "", ""
+	for n := 1; ; n++ {
+		s, err := l.ask(ctx)
+		if ctx.Err() != nil {
+			return nil // Ctrl-C
+		}
+		switch {
+		case err == nil:
+			last, missing = l.text(s, time.Now()), ""
+		case !ok:
+			return err
+		default:
+			missing = "no answer: " + err.Error() + "\n"
+		}
+		if ok {
+			err = screen.paint(missing + last)
+		} else {
+			_, err = fmt.Fprintln(out, strings.ReplaceAll(last, headMark, ""))
+		}
+		if err != nil || n == l.frames {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case k := <-keys:
+			if k == 'q' || k == 'Q' || k == 3 {
+				return nil
+			}
+			if l.key != nil {
+				l.key(k)
+			}
+		case <-tick.C:
+		}
+	}
+}
+
+// watchText is the status on one screen: narrow tables, what matters first.
+func watchText(p *power) func(api.Status, time.Time) string {
+	return func(s api.Status, now time.Time) string {
+		p.see(s, now)
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s\n%s\n\n", describeAgent(s), clock(now))
+		headed(&b, liveGPUs(s))
+		b.WriteString("\n")
+		if rows := jobRows(s, p); len(rows) > 0 {
+			headed(&b, topTable(rows, now))
+		} else {
+			b.WriteString("no jobs on shared GPUs\n")
+		}
+		for _, g := range s.GPUs {
+			if !g.Accept && g.Reason != "" {
+				fmt.Fprintf(&b, "\nclosed: GPU %d: %s", g.Index, g.Reason)
+			}
+		}
+		for _, w := range s.Warnings {
+			fmt.Fprintf(&b, "\nwarning: %s", w)
+		}
+		return b.String()
+	}
+}
+
+// headed prints a table whose first row is a title.
+func headed(b *strings.Builder, t *table) {
+	var rows strings.Builder
+	t.print(&rows)
+	b.WriteString(headMark + rows.String())
+}
+
+// liveGPUs is the GPUs in few columns.
+func liveGPUs(s api.Status) *table {
+	t := &table{}
+	t.row("GPU", "MODE", "JOBS", "VRAM/MiB", "BUDGETED", "OF POOL", "SM", "WATTS", "TAKES JOBS", "MPS")
+	for _, g := range s.GPUs {
+		takes := "no"
+		if g.Accept {
+			takes = "yes"
+		}
+		t.row(strconv.Itoa(g.Index), g.Mode, fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), orUnknown(g.UseMiB, func(m int64) string { return mib(m) }),
+			mib(g.UsedMiB), mib(g.PoolMiB), orUnknown(g.SM, share), orUnknown(g.Watts, whole), takes, orDash(serverWords(g)))
+	}
+	return t
+}
+
+// serverWords are the states of a GPU's MPS servers.
+func serverWords(g api.StatusGPU) string {
+	var out []string
+	for _, s := range g.Servers {
+		out = append(out, orDash(s.Status)+" "+strconv.Itoa(s.Clients))
+	}
+	return strings.Join(out, ", ")
+}
+
+// orUnknown prints what is known; a dash is never a zero.
+func orUnknown[T any](v *T, text func(T) string) string {
+	if v == nil {
+		return "-"
+	}
+	return text(*v)
+}
+
+func share(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
+
+func whole(f float64) string { return fmt.Sprintf("%.0f", f) }
