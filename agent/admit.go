@@ -110,6 +110,8 @@ func Target(p *plan.Plan, job *api.Job) (shared *plan.GPU, whole []gpu.UUID, ref
 			return nil, nil, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is not in the plan of %s: the startd runs an older layout; its administrator restarts it with: condor_drain -restart-on-completion", u, p.Host.Name))
 		case g.Shared() && len(seen) > 1:
 			return nil, nil, api.Refuse(api.CodeSeveralGPUs, fmt.Sprintf("the slot holds %d GPUs and %s is shared: a job on a shared GPU can use no other; use request_gpus = 1", len(seen), u))
+		case g.Alone() && len(seen) > 1:
+			return nil, nil, api.Refuse(api.CodeSeveralGPUs, fmt.Sprintf("the slot holds %d GPUs and %s is a MIG device: a job on a MIG device can use no other GPU; use request_gpus = 1", len(seen), u))
 		case g.Shared():
 			return g, nil, nil
 		}
@@ -139,7 +141,7 @@ func Admit(s State, c Caller, job *api.Job) (*api.Grant, *api.Refusal) {
 		if r := s.alone(c, whole); r != nil {
 			return nil, r
 		}
-		return grantWhole(whole), nil
+		return s.grantWhole(whole), nil
 	}
 	budget, refusal := s.budget(g, job)
 	if refusal != nil {

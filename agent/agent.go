@@ -22,6 +22,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
+	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -65,6 +66,9 @@ type Options struct {
 	// MemoryLimits says whether the driver's NVML can hold a cgroup's VRAM to a
 	// limit, and whether that is known; nil if NVML is not in use.
 	MemoryLimits func() (has, known bool)
+	// MIG changes the layouts of MIG devices, with Hardware, Boot, Publish and
+	// Reset; without hardware they stay as they are.
+	MIG mig.Executor
 	// Cgroups sets such limits; nil if nothing can.
 	Cgroups CgroupMemory
 
@@ -123,7 +127,8 @@ type Agent struct {
 	sys          string
 	cgroups      *cgroups
 	// keeper writes records and the history.
-	keeper *keeper
+	keeper  *keeper
+	layouts layouts
 
 	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.

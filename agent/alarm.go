@@ -59,8 +59,9 @@ func (a *Agent) readKernelLog(ctx context.Context, path string) {
 	err := FollowKernelXIDs(ctx, path, func(x gpu.KernelXID) {
 		for _, g := range a.view.Load().plan.GPUs {
 			if g.PCI == x.PCI {
-				a.troubles.Culprit(g.UUID, x, time.Now())
-				a.note(Event{Kind: EventCulprit, GPU: g.UUID, Text: fmt.Sprintf("The kernel log names process %d (%s) for Xid %d.", x.PID, x.Process, x.XID)})
+				a.troubles.Culprit(g.Physical(), x, time.Now())
+				a.note(Event{Kind: EventCulprit, GPU: g.Physical(), Text: fmt.Sprintf("The kernel log names process %d (%s) for Xid %d.", x.PID, x.Process, x.XID)})
+				break // its other MIG devices are the same GPU
 			}
 		}
 	})
@@ -79,11 +80,7 @@ func (a *Agent) seeConditions(ctx context.Context, v *view) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, conditionsTimeout)
 	defer cancel()
-	var all []gpu.UUID
-	for _, g := range v.plan.GPUs {
-		all = append(all, g.UUID)
-	}
-	conditions, err := a.alarms.Conditions(ctx, all)
+	conditions, err := a.alarms.Conditions(ctx, v.physicals())
 	if err != nil {
 		return err
 	}
@@ -102,7 +99,7 @@ func (a *Agent) openGPU(name string, override bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	verdict := a.troubles.Verdict(g.UUID, time.Now())
+	verdict := a.troubles.Verdict(g.Physical(), time.Now())
 	switch {
 	case !verdict.Closed() && v.reasons[g.UUID] != "":
 		return "", fmt.Errorf("GPU %d (%s) is not closed by an event of the hardware, but because %s", g.Index, g.UUID, v.reasons[g.UUID])
@@ -111,7 +108,7 @@ func (a *Agent) openGPU(name string, override bool) (string, error) {
 	case !override:
 		return "", fmt.Errorf("GPU %d (%s) is closed since %s: %s", g.Index, g.UUID, verdict.Since.Format(time.DateTime), verdict.Reason)
 	}
-	a.troubles.Open(g.UUID)
+	a.troubles.Open(g.Physical())
 	a.log.Warn("an operator opened a GPU", "gpu", g.UUID, "although", verdict.Reason)
 	nudge(a.wake)
 	return fmt.Sprintf("GPU %d (%s) is opened, although %s", g.Index, g.UUID, verdict.Reason), nil

@@ -17,7 +17,7 @@ import (
 // the node so, in the only order that is safe. A compute mode is set before
 // the control daemon that opens the device; a control daemon is proven before
 // HTCondor is told of the GPU, because a job may start as soon as the resource
-// is advertised. Repeating it without a change writes nothing. It is long
+// is advertised; MIG devices come before all of it. Repeating it without a change writes nothing. It is long
 // because it is straight: each step needs the ones before it.
 func (a *Agent) apply(ctx context.Context, reload bool) {
 	start := time.Now()
@@ -64,25 +64,17 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		v.closed = refused
 	}
 
-	// Decide.
+	// Decide. MIG devices come before everything that is built on them; what they
+	// then are is planned again.
 	if errInv == nil {
-		p, err := plan.Build(v.next, inv)
-		if err == nil && v.can.Tried {
-			err = p.Check(v.can.MPS)
-		}
-		switch {
-		case err == nil:
-			if !v.planned || !samePlan(v.plan, p) {
-				v.applied = start
-				a.books.newPlan()
+		a.replan(&v, inv, start, problem)
+		if v.planned && a.layOut(ctx, &v, inv, problem) {
+			a.beat()
+			if inv, unreadable, errInv = a.inventory(ctx); errInv == nil {
+				a.replan(&v, inv, start, problem)
 			}
-			v.config, v.plan, v.planned, v.pending = v.next, p, true, false
-		case v.pending:
-			v.reject(err)
-		default:
-			problem(err)
+			problem(errors.Join(append(unreadable, errInv)...))
 		}
-		v.present = presence(inv)
 	}
 	v.accounts = accounts(ctx, v.plan, last.accounts, reload)
 	if !v.planned {
@@ -136,6 +128,32 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	a.publish(&v, start)
 }
 
+// replan makes the plan anew; one that cannot be made leaves the last in force.
+func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func(error)) {
+	p, err := plan.Build(v.next, inv)
+	if err == nil && v.can.Tried {
+		err = p.Check(v.can.MPS)
+	}
+	switch {
+	case err == nil:
+		if !v.planned || !samePlan(v.plan, p) {
+			v.applied = start
+			a.books.newPlan()
+		}
+		v.config, v.plan, v.planned, v.pending = v.next, p, true, false
+	case v.pending:
+		v.reject(err)
+	default:
+		problem(err)
+	}
+	v.present = presence(inv)
+	for _, g := range v.plan.GPUs {
+		if g.Place != "" {
+			v.present[g.UUID] = g.Device != ""
+		}
+	}
+}
+
 // reopenDoors gives the accounts of running jobs their access back where a
 // control daemon is another process than before: with a stopped unit systemd
 // removes the pipe directory and its ACL.
@@ -161,9 +179,15 @@ func (a *Agent) publish(v *view, start time.Time) {
 	for u := range v.guards {
 		v.reasons[u] = a.health(v, u, now).Reason(now, v.config.Health.MaxAge)
 	}
+	for i := range v.plan.GPUs {
+		if g := &v.plan.GPUs[i]; g.Alone() {
+			v.reasons[g.UUID] = a.judgeInstance(v, g, now).reason
+		}
+	}
 	v.took, v.roundOK = time.Since(start), len(v.problems) == 0 && v.closed == "" && v.configError == ""
 	a.reportChanges(a.view.Load(), v)
 	a.view.Store(v)
+	a.books.leave(a.layouts.leaving)
 	a.beat()
 }
 
@@ -183,6 +207,9 @@ func presence(inv gpu.Inventory) map[gpu.UUID]bool {
 	m := make(map[gpu.UUID]bool, len(inv.GPUs))
 	for _, g := range inv.GPUs {
 		m[g.UUID] = true
+		for _, d := range g.MIGDevices {
+			m[d.UUID] = true
+		}
 	}
 	return m
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -147,10 +148,10 @@ func TestStrays(t *testing.T) {
 	}
 	snap := &usage.Snapshot{Devices: []usage.DeviceUsage{on(uuid(0), map[int]Starter{10: mine, 20: other}), on(uuid(1), map[int]Starter{11: mine})}}
 	running := []Running{{Starter: mine, GPU: uuid(0)}, {Starter: other, GPU: uuid(0)}}
-	if got := strays(snap, slotKey(mine), running); !slices.Equal(got, []stray{{11, uuid(1)}}) {
+	if got := strays(snap, &plan.Plan{}, slotKey(mine), running); !slices.Equal(got, []stray{{11, uuid(1)}}) {
 		t.Errorf("strays = %+v", got)
 	}
-	if got := strays(snap, slotKey(other), running); len(got) > 0 {
+	if got := strays(snap, &plan.Plan{}, slotKey(other), running); len(got) > 0 {
 		t.Errorf("strays of the other = %+v", got)
 	}
 }

@@ -21,7 +21,13 @@ func (a *Agent) usageNow(v *view, now time.Time) metrics.Usage {
 	if a.sampler != nil {
 		snap = a.sampler.Snapshot()
 	}
-	out := usageOf(snap, a.books.all(), v.config, now)
+	running := a.books.all()
+	for i, r := range running {
+		if d := a.behind(v, r); d != "" {
+			running[i].GPU = d
+		}
+	}
+	out := usageOf(snap, running, v.config, now)
 	if startd, ok := a.startdSays.Load().source(); ok {
 		out.Sources = append(out.Sources, startd)
 	}
@@ -158,6 +164,9 @@ func faultsOf(gpus []plan.GPU, counted []Faults) []metrics.Fault {
 		out = append(out, metrics.Fault{GPU: f.GPU, Reason: f.Reason, Class: string(f.Class), Count: f.Count})
 	}
 	for _, g := range gpus {
+		if g.MIGDevice() {
+			continue // its GPU tells
+		}
 		for _, n := range criticalXIDs {
 			if reason := fmt.Sprintf("xid-%d", n); !seen[key{g.UUID, reason}] {
 				out = append(out, metrics.Fault{GPU: g.UUID, Reason: reason, Class: string(gpu.XIDByNumber(n).Class)})

@@ -17,6 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -451,6 +452,8 @@ type testAgent struct {
 	startd  *fakeStartd
 	// can is what the control program is found to do.
 	can mps.Capabilities
+	// mig changes MIG layouts; nil if nothing can.
+	mig mig.Hardware
 }
 
 // options are those of a test agent; config is the text of gpuslot.toml behind
@@ -461,6 +464,7 @@ func (ta *testAgent) options() Options {
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd,
 		probe: func(context.Context, string) (mps.Capabilities, error) { return ta.can, nil },
 		proc:  ta.proc.root, daemons: ta.daemons, clients: ta.daemons, doors: ta.doors,
+		MIG: mig.Executor{Hardware: ta.mig, Boot: "test"},
 	}
 }
 

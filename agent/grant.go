@@ -41,20 +41,34 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Gr
 }
 
 // grantWhole is for a job alone on its GPUs, or on none: no MPS.
-func grantWhole(gpus []gpu.UUID) *api.Grant {
+func (s State) grantWhole(gpus []gpu.UUID) *api.Grant {
 	if len(gpus) == 0 {
 		return &api.Grant{Environment: map[string]string{}, Wall: WallNone}
 	}
 	names := make([]string, len(gpus))
 	for i, u := range gpus {
-		names[i] = string(u)
+		names[i] = string(s.deviceOf(u))
 	}
 	all := strings.Join(names, ",")
-	return &api.Grant{Wall: WallWhole, Environment: map[string]string{
+	grant := &api.Grant{Wall: WallWhole, Environment: map[string]string{
 		"CUDA_VISIBLE_DEVICES": all,
 		"GPUSLOT_GPU":          all,
 		"GPUSLOT_WALL":         WallWhole,
 	}}
+	if gpus[0].IsMIG() {
+		grant.Wall = WallMIG
+		grant.Environment["GPUSLOT_WALL"] = WallMIG
+		grant.Environment["NVIDIA_VISIBLE_DEVICES"] = all // HTCondor leaves it to the hook
+	}
+	return grant
+}
+
+// deviceOf is the MIG device at a place of a layout; u itself otherwise.
+func (s State) deviceOf(u gpu.UUID) gpu.UUID {
+	if g, ok := find(s.Plan, u); ok && g.Device != "" {
+		return g.Device
+	}
+	return u
 }
 
 // The walls: what holds a job to its budget.
@@ -70,6 +84,9 @@ const (
 	WallWatch = "watch"
 	// WallWhole: the job has the whole GPU, there is nothing to hold.
 	WallWhole = "whole"
+	// WallMIG: the job has a MIG device, whose memory, multiprocessors and faults
+	// the hardware keeps apart.
+	WallMIG = "mig"
 	// WallNone: only the job's own environment, which it can change.
 	WallNone = "none"
 )

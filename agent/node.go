@@ -62,6 +62,11 @@ func device(g plan.GPU) condor.Device {
 		Share:          share(g.Resources),
 		Tenant:         tenantKeys[g.Tenancy.Key()],
 		MostThreads:    g.MostThreads(g.LargestRequest),
+
+		Profile:         g.Profile,
+		Place:           g.Place,
+		Parent:          g.Parent,
+		Multiprocessors: g.Multiprocessors,
 	}
 }
 

@@ -104,7 +104,7 @@ func (a *Agent) pageReason(v *view, g *plan.GPU, now time.Time) string {
 		return ""
 	}
 	say := "It takes no new jobs for now."
-	switch verdict := a.troubles.Verdict(g.UUID, now); {
+	switch verdict := a.troubles.Verdict(g.Physical(), now); {
 	case v.closed != "":
 		say = "The whole node takes no new jobs."
 	case !v.present[g.UUID]:

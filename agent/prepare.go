@@ -108,6 +108,10 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	if g != nil && s.Health.Closed == "" && a.books.verifying(g.UUID) {
 		s.Health.Closed = beingVerified
 	}
+	if refusal := a.refuseInstances(v, whole, now); refusal != nil {
+		nudge(a.wake)
+		return nil, refusal, nil
+	}
 	grant, refusal := a.decide(&s, c, job, whole)
 	if refusal != nil {
 		a.refused(c, g, refusal)
@@ -119,6 +123,24 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	nudge(a.booked)
 	nudge(a.cgroups.wake)
 	return grant, nil, nil
+}
+
+// refuseInstances closes MIG devices that are gone, broken or about to go. The
+// caller holds the books.
+func (a *Agent) refuseInstances(v *view, gpus []gpu.UUID, now time.Time) *api.Refusal {
+	for _, u := range gpus {
+		why := ""
+		if g, ok := find(&v.plan, u); ok && g.Alone() {
+			why = a.closedInstance(v, g, now)
+		}
+		if a.books.leaves(u) {
+			why = isLeaving
+		}
+		if why != "" {
+			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: %s", u, why))
+		}
+	}
+	return nil
 }
 
 // checked is a GPU's health with the cheap check made now.
@@ -203,7 +225,10 @@ func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.U
 		r.Budget = gpu.MiB(*job.ProvisionedVRAM)
 	}
 	for _, u := range gpus {
-		r.GPU = u
+		r.GPU, r.Device = u, ""
+		if d := s.deviceOf(u); d != u {
+			r.Device = d
+		}
 		a.books.enter(r)
 	}
 	return nil

@@ -55,7 +55,8 @@ func (a *Agent) reportGuards(old, new *view) {
 	for _, g := range new.plan.GPUs {
 		before, now := old.reasons[g.UUID], new.reasons[g.UUID]
 		switch {
-		case !g.Shared() || (before == "") == (now == ""):
+		case g.Place != "" && g.Device == "": // its GPU has another layout
+		case !g.Shared() && !g.Alone() || (before == "") == (now == ""):
 		case now == "":
 			a.note(Event{Kind: EventOpen, GPU: g.UUID, By: byAgent, Text: "It takes jobs again."})
 			a.log.Info("GPU opened", "gpu", g.UUID)
@@ -83,7 +84,10 @@ func (v *view) summary() string {
 			}
 		}
 	}
-	s := fmt.Sprintf("%d GPUs, %d shared, %d of them open", len(v.plan.GPUs), shared, open)
+	s := fmt.Sprintf("%d GPUs, %d shared, %d of them open", len(v.physicals()), shared, open)
+	if len(v.plan.MIG) > 0 {
+		s = fmt.Sprintf("%d GPUs, %d of them in MIG mode; %d GPUs and MIG devices, %d shared, %d of them open", len(v.physicals()), len(v.plan.MIG), len(v.plan.GPUs), shared, open)
+	}
 	if v.configError != "" {
 		s += "; the last configuration was rejected"
 	}

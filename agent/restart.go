@@ -57,7 +57,7 @@ func gpuNamed(p *plan.Plan, name string) (*plan.GPU, error) {
 	var found []*plan.GPU
 	for i := range p.GPUs {
 		g := &p.GPUs[i]
-		if strconv.Itoa(g.Index) == name || string(g.UUID) == name {
+		if !g.MIGDevice() && strconv.Itoa(g.Index) == name || string(g.UUID) == name {
 			return g, nil
 		}
 		if name != "" && strings.HasPrefix(strings.TrimPrefix(string(g.UUID), "GPU-"), strings.TrimPrefix(name, "GPU-")) {

@@ -81,6 +81,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		a.sys = "/sys"
 	}
 	a.memoryLimits = o.MemoryLimits
+	a.layouts = layouts{executor: o.MIG, reached: map[gpu.UUID]string{}}
 	cgroupRoot := o.cgroupRoot
 	if cgroupRoot == "" {
 		cgroupRoot = filepath.Join(a.sys, "fs/cgroup") // where NVIDIA's driver looks, too

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -34,7 +35,7 @@ func (s site) Bookings() []usage.Booking {
 		if !ok {
 			continue
 		}
-		b := usage.Booking{Slot: slotKey(r.Starter), Device: usage.Device{GPU: r.GPU}, Share: 1, Cap: 1}
+		b := usage.Booking{Slot: slotKey(r.Starter), Device: s.device(g), Share: 1, Cap: 1}
 		if g.Shared() {
 			b.MPS, b.Share = true, float64(r.Budget)/float64(max(g.Pool, 1))
 			b.Cap = capOf(v, r.GPU)
@@ -42,6 +43,14 @@ func (s site) Bookings() []usage.Booking {
 		out = append(out, b)
 	}
 	return out
+}
+
+// device is a GPU or MIG device in the words of package usage.
+func (site) device(g *plan.GPU) usage.Device {
+	if g.MIGDevice() {
+		return usage.Device{GPU: g.Parent, MIG: g.Device}
+	}
+	return usage.Device{GPU: g.UUID}
 }
 
 // capOf is the part of a GPU's multiprocessors that its control daemon lets one
@@ -205,6 +214,7 @@ func (a *Agent) uses(u gpu.UUID) uses {
 		return out
 	}
 	out.snap = a.sampler.Snapshot()
+	out.device = deviceOf(out.snap, u)
 	d, ok := out.snap.Device(out.device)
 	if !ok {
 		return out
@@ -258,7 +268,8 @@ func (a *Agent) watched(v *view, u gpu.UUID) bool {
 	if a.sampler == nil || v.config.Budgets.Enforce != config.EnforceHold {
 		return false
 	}
-	d, ok := a.sampler.Snapshot().Device(usage.Device{GPU: u})
+	snap := a.sampler.Snapshot()
+	d, ok := snap.Device(deviceOf(snap, u))
 	return ok && d.Processes.Known && d.Memory.Known
 }
 
@@ -275,7 +286,7 @@ func (a *Agent) health(v *view, u gpu.UUID, now time.Time) Health {
 func (a *Agent) unverifiedHealth(v *view, u gpu.UUID, now time.Time) Health {
 	h := v.health(u)
 	if h.Closed == "" {
-		h.Closed = a.troubles.Verdict(u, now).because(v.guards[u].servers)
+		h.Closed = a.troubles.Verdict(v.physical(u), now).because(v.guards[u].servers)
 	}
 	if h.Closed == "" {
 		h.Closed = v.guards[u].servers.closed(now)
@@ -316,6 +327,6 @@ func (a *Agent) blocked(v *view, u gpu.UUID) string {
 
 // weaker orders walls.
 func weaker(a, b string) bool {
-	order := map[string]int{WallNone: 0, WallWatch: 1, WallDaemon: 2, WallCgroup: 3, WallWhole: 4}
+	order := map[string]int{WallNone: 0, WallWatch: 1, WallDaemon: 2, WallCgroup: 3, WallWhole: 4, WallMIG: 4}
 	return order[a] < order[b]
 }

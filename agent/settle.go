@@ -68,7 +68,7 @@ func (b *books) settle(w startdWord) settled {
 
 // correct takes over what the startd says of a slot and tells the difference.
 func (r *Running) correct(ad condor.Slot, w startdWord) (differs string) {
-	if r.Wall == WallWhole {
+	if r.Wall == WallWhole || r.Wall == WallMIG {
 		r.Confirmed = slices.Contains(ad.AssignedGPUs, string(r.GPU))
 		if !r.Confirmed && len(ad.AssignedGPUs) > 0 {
 			return fmt.Sprintf("the hook told of %s, the startd of %v", r.GPU, ad.AssignedGPUs)

@@ -15,6 +15,9 @@ import (
 type Running struct {
 	Starter Starter
 	GPU     gpu.UUID
+	// Device is the MIG device that the job got at a place of a layout; empty
+	// elsewhere, and where it is not known.
+	Device gpu.UUID
 	// Budget is the slot's VRAM; on a whole GPU all of it.
 	Budget gpu.MiB
 	// Account is the one the job runs as.
@@ -69,6 +72,8 @@ type books struct {
 	holds map[Starter]api.Hold
 	// turns are the ends of jobs that are asked for.
 	turns map[Starter]*endTurn
+	// leaving are MIG devices that have no place in the layout that their GPU gets.
+	leaving map[gpu.UUID]bool
 	// full are GPUs on which the startd wanted more than the plan has.
 	full map[gpu.UUID]bool
 }

@@ -111,6 +111,8 @@ func (a *Agent) wall(v *view, u gpu.UUID, budget gpu.MiB) string {
 	switch {
 	case !ok:
 		return WallNone
+	case g.Alone():
+		return WallMIG
 	case !g.Shared():
 		return WallWhole
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/gpuslot/gpuslot/mps"
 )
 
-// judgement is one shared GPU at one moment.
+// judgement is one shared GPU or MIG device at one moment.
 type judgement struct {
 	health  Health
 	running []Running
@@ -24,13 +24,16 @@ type judgement struct {
 	used    gpu.MiB
 }
 
-// judge looks at a shared GPU now. It makes the cheap check, and never asks
+// judge looks at a shared GPU or MIG device now. It makes the cheap check, and never asks
 // the control daemon.
 func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
+	if g.Alone() {
+		return a.judgeInstance(v, g, now)
+	}
 	j := judgement{health: a.checked(v, g.UUID, now)}
 	a.books.mu.Lock()
 	j.running = a.books.on(g.UUID)
-	full, unknown := a.books.full[g.UUID], a.books.unknownLocked()
+	full, unknown, leaves := a.books.full[g.UUID], a.books.unknownLocked(), a.books.leaves(g.UUID)
 	a.books.mu.Unlock()
 	for _, r := range j.running {
 		j.used += r.Budget
@@ -38,6 +41,9 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 	j.reason = j.health.Reason(now, v.config.Health.MaxAge)
 	if j.reason == "" {
 		j.reason = unknown
+	}
+	if j.reason == "" && leaves {
+		j.reason = isLeaving
 	}
 	if j.reason == "" && full {
 		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_drain -restart-on-completion)"
@@ -61,7 +67,8 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 	return j
 }
 
-// acceptances answers the startd's monitor: the shared GPUs of the plan.
+// acceptances answers the startd's monitor: the shared GPUs and MIG devices of
+// the plan.
 func (a *Agent) acceptances() []api.Acceptance {
 	a.sweepNow() // a tenant must not outlive its last job here
 	v, now := a.view.Load(), time.Now()
@@ -74,7 +81,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
-		if !g.Shared() {
+		if !g.Shared() && !g.Alone() {
 			continue
 		}
 		j := a.judge(v, g, now)
@@ -117,8 +124,14 @@ func hostName(v *view) string {
 
 func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	s := api.StatusGPU{
-		UUID: string(g.UUID), Index: g.Index, Name: g.Name, Mode: string(g.Mode), Shares: g.Shares,
-		PoolMiB: int64(g.Pool), Accept: true, Wall: WallWhole,
+		UUID: string(g.UUID), Index: g.Index, Name: g.Model(), Mode: string(g.Mode), Shares: g.Shares,
+		PoolMiB: int64(g.Pool), Accept: true, Wall: WallWhole, Place: g.Place,
+	}
+	if g.Place != "" {
+		s.Device = string(g.Device)
+	}
+	if g.Alone() {
+		return a.statusInstance(v, g, s, now)
 	}
 	if !g.Shared() {
 		return s // its jobs are HTCondor's alone: they pass no hook
@@ -147,6 +160,20 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 			SMs: a.partitions.smsOf(r.Starter, g.UUID),
 		})
 		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
+	}
+	return s
+}
+
+// statusInstance is a MIG device that jobs have alone.
+func (a *Agent) statusInstance(v *view, g *plan.GPU, s api.StatusGPU, now time.Time) api.StatusGPU {
+	j := a.judgeInstance(v, g, now)
+	s.Accept, s.Reason, s.Wall = j.reason == "", j.reason, WallMIG
+	for _, r := range j.running {
+		s.Jobs = append(s.Jobs, api.StatusJob{
+			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(g.Memory),
+			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.books.holdOf(r.Starter).Reason,
+		})
+		s.UsedMiB += int64(g.Memory)
 	}
 	return s
 }
@@ -218,7 +245,7 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
-		m := metrics.GPU{UUID: g.UUID, Index: g.Index, Name: g.Name, PCI: g.PCI, Mode: string(g.Mode), Memory: g.Memory, Shared: g.Shared()}
+		m := metrics.GPU{UUID: g.UUID, Index: g.Index, Name: g.Model(), PCI: g.PCI, Mode: string(g.Mode), Memory: g.Memory, Shared: g.Shared()}
 		if m.Shared {
 			j := a.judge(v, g, now)
 			guard := v.guards[g.UUID]

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -48,6 +49,29 @@ type view struct {
 	rounds  uint64
 	took    time.Duration
 	roundOK bool
+}
+
+// physical is the GPU of which a MIG device of the plan is a part; u itself
+// otherwise.
+func (v *view) physical(u gpu.UUID) gpu.UUID {
+	if g, ok := find(&v.plan, u); ok {
+		return g.Physical()
+	}
+	return u
+}
+
+// physicals are the GPUs of the plan, each once.
+func (v *view) physicals() []gpu.UUID {
+	var all []gpu.UUID
+	for _, g := range v.plan.MIG {
+		all = append(all, g.UUID) // those without a device too
+	}
+	for _, g := range v.plan.GPUs {
+		if u := g.Physical(); !slices.Contains(all, u) {
+			all = append(all, u)
+		}
+	}
+	return all
 }
 
 // health is what is known of one shared GPU without asking anybody.

@@ -155,7 +155,7 @@ func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []Running) []watche
 			continue
 		}
 		w := watched{Running: r, MostClients: g.MaxClients, Largest: g.LargestRequest, Quantum: p.RequestVRAM.Quantum}
-		key, device := slotKey(r.Starter), usage.Device{GPU: r.GPU}
+		key, device := slotKey(r.Starter), deviceOf(snap, r.GPU)
 		if u, ok := snap.Slot(key, device); ok {
 			w.Memory = u.Memory
 		}
@@ -170,7 +170,7 @@ func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []Running) []watche
 				}
 			}
 		}
-		w.Elsewhere = strays(snap, key, running)
+		w.Elsewhere = strays(snap, p, key, running)
 		slices.Sort(w.PIDs)
 		slices.Sort(w.Beside)
 		out = append(out, w)
@@ -179,10 +179,10 @@ func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []Running) []watche
 }
 
 // strays are a slot's processes on devices that it does not hold.
-func strays(snap *usage.Snapshot, key usage.SlotKey, running []Running) []stray {
+func strays(snap *usage.Snapshot, plan *plan.Plan, key usage.SlotKey, running []Running) []stray {
 	var out []stray
 	for _, d := range snap.Devices {
-		holds := slices.ContainsFunc(running, func(r Running) bool { return r.GPU == d.GPU && slotKey(r.Starter) == key })
+		holds := slices.ContainsFunc(running, func(r Running) bool { return slotKey(r.Starter) == key && isOn(plan, r.GPU, d.Device) })
 		for _, p := range d.Processes.Value {
 			if !holds && p.Owner == usage.OwnerSlot && p.Slot == key {
 				out = append(out, stray{p.PID, d.GPU})
@@ -190,6 +190,16 @@ func strays(snap *usage.Snapshot, key usage.SlotKey, running []Running) []stray 
 		}
 	}
 	return out
+}
+
+// isOn: what a slot holds is the device, or a part of it; the driver lists the
+// processes of MIG devices with their GPU, too.
+func isOn(p *plan.Plan, held gpu.UUID, d usage.Device) bool {
+	g, ok := find(p, held)
+	if d.MIG != "" {
+		return held == d.MIG || ok && g.Device == d.MIG
+	}
+	return held == d.GPU || ok && g.Physical() == d.GPU
 }
 
 // slotKey is a starter in the words of package usage.

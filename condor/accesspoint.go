@@ -21,6 +21,8 @@ type Pool struct {
 	Default gpu.MiB
 	// Share is the largest budget on a shared GPU, Whole that of a whole GPU.
 	Share, Whole Largest
+	// Instance is the largest MIG device for one job.
+	Instance Largest
 }
 
 // Largest is the largest budget of one GPU and where to find it; the zero
@@ -43,6 +45,9 @@ func PoolOf(nodes ...Node) Pool {
 			if p.Default == 0 || d.DefaultRequest < p.Default {
 				p.Default = d.DefaultRequest
 			}
+		}
+		for _, d := range n.instances() {
+			p.Instance = p.Instance.or(d.Pool, d.model())
 		}
 		for _, d := range n.whole() {
 			p.Whole = p.Whole.or(d.Pool, d.Name)

@@ -52,6 +52,8 @@ func (d Device) check() error {
 		return err
 	case u != d.UUID:
 		return fmt.Errorf("the UUID is not in NVIDIA's spelling, %s", u)
+	case d.UUID.IsMIG() != (d.Profile != ""):
+		return fmt.Errorf("its MIG profile is %q", clip(d.Profile))
 	case d.Share.CPUs < 1 || d.Share.Memory < 1:
 		return fmt.Errorf("its slot has %d CPUs and %s; HTCondor starts no job without some", d.Share.CPUs, d.Share.Memory)
 	case d.Pool < 1:

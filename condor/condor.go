@@ -47,7 +47,7 @@ type Share struct {
 	Memory gpu.MiB
 }
 
-// Device is one GPU as HTCondor shall see it.
+// Device is one GPU, or one MIG device, as HTCondor shall see it.
 type Device struct {
 	UUID       gpu.UUID
 	Index      int
@@ -72,6 +72,15 @@ type Device struct {
 	// MostThreads is the largest percentage of multiprocessors that a job may
 	// ask for in RequestGPUThreads, the slots' GPUThreads; 0 is as 100.
 	MostThreads float64
+	// Profile is a MIG device's ("3g.20gb"), Parent its GPU and Multiprocessors the
+	// number of its SMs, 0 if unknown; empty on GPUs. Each MIG device has a slot
+	// type of its own.
+	Profile string
+	// Place is that of a MIG device which may not be there now ("3g.20gb@4"): the
+	// UUID names the place, and only the hook knows the device.
+	Place           string
+	Parent          gpu.UUID
+	Multiprocessors int
 }
 
 // The values of Device.Tenant (see agent/config).
@@ -87,14 +96,23 @@ const (
 	WithoutRequestRefuse = "refuse"
 )
 
-// shared and whole split the devices, each in their given order.
-func (n Node) shared() []Device { return n.devices(true) }
-func (n Node) whole() []Device  { return n.devices(false) }
+// shared, instances and whole split the devices, each in their given order:
+// those that several jobs share, MIG devices for one job each, and GPUs.
+func (n Node) shared() []Device { return n.devices(func(d Device) bool { return d.Shared }) }
+func (n Node) instances() []Device {
+	return n.devices(func(d Device) bool { return !d.Shared && d.Profile != "" })
+}
+func (n Node) whole() []Device {
+	return n.devices(func(d Device) bool { return !d.Shared && d.Profile == "" })
+}
 
-func (n Node) devices(shared bool) []Device {
+// hooked says that some jobs pass the hook.
+func (n Node) hooked() bool { return len(n.shared())+len(n.instances()) > 0 }
+
+func (n Node) devices(are func(Device) bool) []Device {
 	var some []Device
 	for _, d := range n.Devices {
-		if d.Shared == shared {
+		if are(d) {
 			some = append(some, d)
 		}
 	}

@@ -43,6 +43,15 @@ func wholeV100S(i int) Device {
 	return d
 }
 
+// instance is a MIG device of an A100.
+func instance(i int, profile string, memory gpu.MiB, sms int) Device {
+	return Device{
+		UUID: gpu.UUID(fmt.Sprintf("MIG-%08d-5be4-51f1-9c2d-0242ac120002", i)), Name: "NVIDIA A100-SXM4-40GB", PCI: "0000:1a:00.0",
+		Memory: memory, Capability: gpu.ComputeCapability{Major: 8}, Shares: 1, Pool: memory, LargestRequest: memory, DefaultRequest: memory,
+		Share: Share{CPUs: 3, Memory: 11008}, Profile: profile, Parent: uuid(0), Multiprocessors: sms,
+	}
+}
+
 func exampleNode(devices ...Device) Node {
 	return Node{
 		Version: "0.1.0", CPUs: 96, Memory: 385024,
@@ -102,7 +111,14 @@ func examples() map[string]Node {
 	tenants.Devices[0].MostThreads, tenants.Devices[1].MostThreads = 12.5, 100
 	tenants.MPS = &[]string{"server-status", "privilege-checks", "multi-user"}
 
-	return map[string]Node{"tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
+	// A GPU in MIG devices, of which one is shared, beside a shared and a whole GPU.
+	big := instance(0, "3g.20gb", 19968, 42)
+	big.Shared, big.Shares, big.Pool, big.LargestRequest, big.DefaultRequest = true, 4, 19456, 19456, 4608
+	ahead := instance(4, "3g.20gb", 19968, 42)
+	ahead.Place = "3g.20gb@4"
+	mig := exampleNode(ahead, big, instance(1, "2g.10gb", 9856, 28), instance(2, "1g.5gb", 4864, 14), instance(3, "1g.5gb", 4864, 14), v100s(1), wholeV100S(2))
+
+	return map[string]Node{"mig": mig, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
 }
 
 // golden compares with testdata/<name>, or writes it with -update.

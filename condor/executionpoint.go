@@ -10,8 +10,8 @@ import (
 )
 
 // ExecutionPoint is the startd's and starter's configuration for a node: one
-// partitionable slot per shared GPU with its own VRAM pool, one for all whole
-// GPUs, one for jobs without GPUs. It is rendered from the devices that are
+// partitionable slot per shared GPU with its own VRAM pool, one per MIG device, one
+// for all whole GPUs, one for jobs without GPUs. It is rendered from the devices that are
 // there; a node without any gets a valid configuration that offers none.
 // Equal nodes give equal bytes. An error means that the node contradicts
 // itself: that is a defect of the plan, not of the site's configuration.
@@ -110,10 +110,10 @@ func (t *text) slotType(number int, st slotType) {
 	}
 }
 
-// jobEnvironment hooks the jobs of shared GPUs and of nothing else: the
-// starter reads these with the local name of its slot's type.
+// jobEnvironment hooks the jobs of shared GPUs and MIG devices and of nothing
+// else: the starter reads these with the local name of its slot's type.
 func (t *text) jobEnvironment(n Node, types []slotType) {
-	if len(n.shared()) == 0 {
+	if !n.hooked() {
 		return
 	}
 	t.line("")
@@ -122,15 +122,28 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 		"The pipe directory stands here as well: then the job has the right one even if its own",
 		"environment names another. Only the empty match ^ is safe in this knob (HTCondor 23 to 25).",
 	)
+	if len(n.instances()) > 0 {
+		t.comment("Jobs on MIG devices pass it too, so that the agent knows which are in use.")
+	}
 	t.set("GPUSLOT_HOOK_PREPARE_JOB", "%s/prepare", n.Libexec)
-	t.set("GPUSLOT_ENVIRONMENT",
-		"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
-		strings.TrimRight(n.PipeRoot, "/"))
+	if len(n.shared()) > 0 {
+		t.set("GPUSLOT_ENVIRONMENT",
+			"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
+			strings.TrimRight(n.PipeRoot, "/"))
+	}
 	for i, st := range types {
 		if st.uuid == "" {
 			continue
 		}
 		t.set(fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", i+1), "GPUSLOT")
+		if st.ahead {
+			// Only so do the hook's own variables stand (seen on 25.14.1).
+			t.set(fmt.Sprintf("slot_type_%d.AUTO_SET_NVIDIA_VISIBLE_DEVICES", i+1), "false")
+			t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", i+1), "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//")
+		}
+		if st.alone {
+			continue
+		}
 		t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", i+1), "$(GPUSLOT_ENVIRONMENT)")
 		if n.Supervise {
 			t.set(fmt.Sprintf("slot_type_%d.USER_JOB_WRAPPER", i+1), "%s/supervise", n.Libexec)
@@ -140,7 +153,7 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 
 // monitor asks the agent which GPUs take jobs.
 func (t *text) monitor(n Node) {
-	if len(n.shared()) == 0 {
+	if !n.hooked() {
 		return
 	}
 	t.line("")

@@ -29,8 +29,8 @@ func InventoryAds(n Node) []byte {
 	}
 	for i, d := range n.Devices {
 		fmt.Fprintf(&b, "GPU_%d=[ id=%s; DeviceUuid=%s; DevicePciBusId=%s; GPUIndex=%d; %s]\n", i,
-			classad.Quote(string(d.UUID)), classad.Quote(d.UUID.Bare()), classad.Quote(string(d.PCI)), d.Index,
-			strings.Join(append(own[i], ""), " "))
+			classad.Quote(string(d.UUID)), classad.Quote(d.deviceUUID()), classad.Quote(string(d.PCI)), d.Index,
+			strings.Join(append(append(d.instanceProperties(), own[i]...), ""), " "))
 	}
 	return []byte(b.String())
 }
@@ -81,6 +81,31 @@ func properties(n Node) (common []string, own [][]string) {
 		}
 	}
 	return common, own
+}
+
+// deviceUUID decides which device nodes HTCondor leaves to a job: of a place the
+// GPU's own, whatever MIG device is there.
+func (d Device) deviceUUID() string {
+	if d.Place != "" {
+		return d.Parent.Bare()
+	}
+	return d.UUID.Bare()
+}
+
+// instanceProperties are what tells MIG devices apart: jobs choose with
+// require_gpus = MIGProfile == "3g.20gb". ComputeUnits is HTCondor's word for SMs.
+func (d Device) instanceProperties() []string {
+	if d.Profile == "" {
+		return nil
+	}
+	own := []string{"MIGProfile=" + classad.Quote(d.Profile) + ";", "MIGParent=" + classad.Quote(string(d.Parent)) + ";"}
+	if d.Place != "" {
+		own = append(own, "MIGPlace="+classad.Quote(d.Place)+";")
+	}
+	if d.Multiprocessors > 0 {
+		own = append(own, fmt.Sprintf("ComputeUnits=%d;", d.Multiprocessors))
+	}
+	return own
 }
 
 // cudaProperties are the driver's CUDA version as HTCondor knows it twice: as

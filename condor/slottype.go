@@ -16,8 +16,13 @@ type slotType struct {
 	gpus  string
 	vram  gpu.MiB
 	share Share
-	// uuid is the shared GPU; empty on the types of whole GPUs and of none.
+	// uuid is the shared GPU or the MIG device; empty on the types of whole GPUs
+	// and of none.
 	uuid gpu.UUID
+	// alone: the jobs have the device to themselves, without a control daemon.
+	alone bool
+	// ahead: the hook alone says which MIG device the job gets.
+	ahead bool
 	// threads is the largest percentage of multiprocessors that a job may ask
 	// for; 0 on the type without GPUs.
 	threads float64
@@ -31,6 +36,9 @@ func slotTypes(n Node) []slotType {
 	for _, d := range n.shared() {
 		types = append(types, sharedType(n, d))
 	}
+	for _, d := range n.instances() {
+		types = append(types, instanceType(n, d))
+	}
 	if len(n.whole()) > 0 {
 		types = append(types, wholeType(n))
 	}
@@ -42,7 +50,7 @@ func slotTypes(n Node) []slotType {
 
 func sharedType(n Node, d Device) slotType {
 	st := slotType{
-		title: fmt.Sprintf("GPU %d: %s, %s, shared by at most %d jobs.", d.Index, d.UUID, d.Name, d.Shares),
+		title: fmt.Sprintf("GPU %d: %s, %s, shared by at most %d jobs.", d.Index, d.UUID, d.model(), d.Shares),
 		gpus:  fmt.Sprintf("%d : DeviceUuid == %s", d.Shares, classad.Quote(d.UUID.Bare())),
 		vram:  d.Pool,
 		share: d.Share,
@@ -66,6 +74,37 @@ func sharedType(n Node, d Device) slotType {
 	return st
 }
 
+// instanceType is a MIG device that one job has at a time. It has a type of its
+// own, not one with the others of its GPU: in a slot with devices of several
+// sizes HTCondor gives out the first free one, whatever VRAM the job asked for.
+func instanceType(n Node, d Device) slotType {
+	st := slotType{
+		title: fmt.Sprintf("GPU %d: %s, %s.", d.Index, d.UUID, d.model()),
+		gpus:  "1 : " + classad.Quote(string(d.UUID)), // the id
+		vram:  d.Pool,
+		share: d.Share,
+		uuid:  d.UUID,
+		alone: true,
+		ahead: d.Place != "",
+		start: []string{"TARGET.RequestGPUs =?= 1"},
+
+		threads: 100,
+	}
+	if n.WithoutRequest == WithoutRequestWhole {
+		st.start = append(st.start, "(TARGET.RequestVRAM ?: 0) > 0")
+	}
+	st.start = append(st.start, fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.Pool)), "$(GPUSLOT_OPEN)")
+	return st
+}
+
+// model is the product's name, with the profile of a MIG device.
+func (d Device) model() string {
+	if d.Profile == "" {
+		return d.Name
+	}
+	return d.Name + " MIG " + d.Profile
+}
+
 // mostThreads is MostThreads where nothing is bounded, too.
 func (d Device) mostThreads() float64 {
 	if d.MostThreads <= 0 || d.MostThreads > 100 {
@@ -76,9 +115,9 @@ func (d Device) mostThreads() float64 {
 
 func percent(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// policy are the parts that START of all shared GPUs has in common.
+// policy are the parts that START of all shared GPUs and MIG devices has in common.
 func (t *text) policy(n Node) {
-	if len(n.shared()) == 0 {
+	if !n.hooked() {
 		return
 	}
 	t.line("")
@@ -139,9 +178,13 @@ func cpuOnlyType(n Node) slotType {
 	}
 }
 
-// largestShare is the largest budget on any shared GPU; 0 if none is shared.
+// largestShare is the largest budget on any shared GPU or MIG device; 0 if there
+// is none.
 func largestShare(n Node) gpu.MiB {
 	var largest gpu.MiB
+	for _, d := range n.instances() {
+		largest = max(largest, d.Pool)
+	}
 	for _, d := range n.shared() {
 		largest = max(largest, d.LargestRequest)
 	}

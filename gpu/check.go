@@ -16,6 +16,7 @@ const (
 	MaxGPUs           = 256
 
 	maxMultiprocessors = 1 << 12
+	maxMIGDevices      = 64 // NVML's header: at most 7 GPU instances, 8 compute instances each
 )
 
 // Names and versions end in HTCondor's configuration, in ads and in labels, so
@@ -129,6 +130,39 @@ func (c *checker) gpu(i int, g GPU) {
 	if g.MIGEnabled && !g.MIGCapable {
 		c.bad("%s has mig_enabled but not mig_capable", at)
 	}
+	c.devices(at, g)
+}
+
+// devices checks the MIG devices of one GPU.
+func (c *checker) devices(at string, g GPU) {
+	if len(g.MIGDevices) > 0 && !g.MIGEnabled {
+		c.bad("%s has mig_devices but not mig_enabled", at)
+	}
+	if len(g.MIGDevices) > maxMIGDevices {
+		c.bad("%s has %d mig_devices; a GPU has at most %d", at, len(g.MIGDevices), maxMIGDevices)
+		return
+	}
+	for i, d := range g.MIGDevices {
+		at := fmt.Sprintf("%s: mig_devices[%d]", at, i)
+		if !d.UUID.IsMIG() {
+			c.bad("%s: uuid is %q; write the MIG device's, which starts with MIG-", at, clip(string(d.UUID)))
+		}
+		if p, err := ParseProfile(d.Profile); err != nil || p.String() != d.Profile {
+			c.bad("%s: profile is %q; write it as nvidia-smi prints it, such as 3g.20gb", at, clip(d.Profile))
+		}
+		if d.Memory < 1 || d.Memory > g.Memory {
+			c.bad("%s: memory_mib is %d; its GPU has %d", at, int64(d.Memory), int64(g.Memory))
+		}
+		if n := d.Multiprocessors; n < 0 || n > maxMultiprocessors {
+			c.bad("%s: multiprocessors is %d; a GPU has 1 to %d", at, n, maxMultiprocessors)
+		}
+		if d.Start != nil && (*d.Start < 0 || *d.Start >= maxMIGDevices) {
+			c.bad("%s: start is %d; the grid counts from 0", at, *d.Start)
+		}
+		if d.GPUInstance < 0 {
+			c.bad("%s: gpu_instance is %d; the driver counts from 0", at, d.GPUInstance)
+		}
+	}
 }
 
 // isName accepts what NVML can return: up to 95 printable characters
@@ -152,5 +186,11 @@ func (c *checker) twins(gpus []GPU) {
 			c.bad("gpus[%d] and gpus[%d] have the same index %d", first, i, g.Index)
 		}
 		uuids[g.UUID], addresses[g.PCI], indexes[g.Index] = i, i, i
+		for _, d := range g.MIGDevices {
+			if _, seen := uuids[d.UUID]; seen {
+				c.bad("two MIG devices have the same uuid %s", d.UUID)
+			}
+			uuids[d.UUID] = i
+		}
 	}
 }

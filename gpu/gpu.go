@@ -26,4 +26,25 @@ type GPU struct {
 	MIGCapable bool `json:"mig_capable,omitempty"`
 	// MIGEnabled says that MIG mode is on now.
 	MIGEnabled bool `json:"mig_enabled,omitempty"`
+	// MIGDevices are those that exist, by GPU instance; nil means they were not
+	// read, an empty list that there are none.
+	MIGDevices []MIGDevice `json:"mig_devices,omitzero"`
+}
+
+// MIGDevice is one MIG device that has its GPU instance to itself. GPU
+// instances that somebody divided into several are not listed.
+type MIGDevice struct {
+	// UUID is valid until the instance is destroyed ("MIG-…").
+	UUID UUID `json:"uuid"`
+	// Profile is as nvidia-smi prints it, without "MIG " ("3g.20gb").
+	Profile string `json:"profile"`
+	// GPUInstance is the driver's id of the GPU instance; it is reused.
+	GPUInstance int `json:"gpu_instance"`
+	// Start is the unit of the grid where it begins, which the driver tells root
+	// only; nil means it was not read.
+	Start *int `json:"start,omitempty"`
+	// Memory is the device's.
+	Memory MiB `json:"memory_mib"`
+	// Multiprocessors is the number of its SMs; 0 means it was not read.
+	Multiprocessors int `json:"multiprocessors,omitempty"`
 }

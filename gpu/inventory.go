@@ -1,7 +1,9 @@
 package gpu
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"sort"
 )
 
@@ -54,6 +56,13 @@ func (inv *Inventory) Sort() {
 		}
 		return a.UUID < b.UUID
 	})
+	for i := range inv.GPUs {
+		ds := slices.Clone(inv.GPUs[i].MIGDevices) // nil stays nil: not read
+		slices.SortFunc(ds, func(a, b MIGDevice) int {
+			return cmp.Or(cmp.Compare(a.GPUInstance, b.GPUInstance), cmp.Compare(a.UUID, b.UUID))
+		})
+		inv.GPUs[i].MIGDevices = ds
+	}
 }
 
 // GPU finds a GPU by its UUID.

@@ -52,7 +52,7 @@ func TestExample(t *testing.T) {
 		short[g.UUID.Bare()[:8]] = true
 		g.UUID, g.PCI = "", ""
 		want := GPU{Index: i, Name: "Tesla V100S-PCIE-32GB", Memory: 32768, Capability: Volta, Multiprocessors: 80, ComputeMode: ComputeModeDefault}
-		if g != want {
+		if !reflect.DeepEqual(g, want) {
 			t.Errorf("gpus[%d] is %+v; want %+v", i, g, want)
 		}
 	}
@@ -251,4 +251,45 @@ func FuzzDecodeInventory(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestMIGDevices: what is read of MIG devices survives the file, and "none" is
+// not "not read".
+func TestMIGDevices(t *testing.T) {
+	device := MIGDevice{Start: new(int), UUID: "MIG-00000001-0000-5000-8000-000000000000", Profile: "3g.20gb", GPUInstance: 2, Memory: 19968, Multiprocessors: 42}
+	other := device
+	other.UUID, other.GPUInstance = "MIG-00000002-0000-5000-8000-000000000000", 1
+	inventory := func(devices ...MIGDevice) Inventory {
+		return Inventory{Schema: InventorySchema, Host: Host{CPUs: 1, Memory: 1}, GPUs: []GPU{{UUID: "GPU-00000000-0000-4000-8000-000000000000", Name: "NVIDIA A100-SXM4-40GB",
+			PCI: "0000:1a:00.0", Memory: 40960, Capability: ComputeCapability{Major: 8}, MIGCapable: true, MIGEnabled: true, MIGDevices: devices}}}
+	}
+	for _, c := range []struct{ in, want []MIGDevice }{
+		{nil, nil}, {[]MIGDevice{}, []MIGDevice{}}, {[]MIGDevice{device, other}, []MIGDevice{other, device}},
+	} {
+		in := inventory()
+		in.GPUs[0].MIGDevices = c.in
+		b, err := in.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := DecodeInventory(bytes.NewReader(b))
+		if err != nil || !reflect.DeepEqual(got.GPUs[0].MIGDevices, c.want) {
+			t.Errorf("%+v became %+v, %v", c.in, got.GPUs, err)
+		}
+	}
+	for want, change := range map[string]func(*GPU, *MIGDevice){
+		"has mig_devices but not mig_enabled": func(g *GPU, _ *MIGDevice) { g.MIGEnabled = false },
+		"which starts with MIG-":              func(_ *GPU, d *MIGDevice) { d.UUID = "GPU-00000001-0000-4000-8000-000000000000" },
+		"have the same uuid":                  func(_ *GPU, d *MIGDevice) { d.UUID = other.UUID },
+		"such as 3g.20gb":                     func(_ *GPU, d *MIGDevice) { d.Profile = "MIG 3g.20gb" },
+		"its GPU has 40960":                   func(_ *GPU, d *MIGDevice) { d.Memory = 40961 },
+		"multiprocessors is -1":               func(_ *GPU, d *MIGDevice) { d.Multiprocessors = -1 },
+		"gpu_instance is -1":                  func(_ *GPU, d *MIGDevice) { d.GPUInstance = -1 },
+	} {
+		inv := inventory(device, other)
+		change(&inv.GPUs[0], &inv.GPUs[0].MIGDevices[0])
+		if err := inv.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
 }

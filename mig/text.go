@@ -2,6 +2,7 @@ package mig
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -41,7 +42,7 @@ const maxWanted = 64
 // id, joined by commas or blanks, with a count behind * and a start behind @:
 // "3g.20gb, 1g.5gb*2, 1g.5gb@6". The word none asks for no instance.
 func (c Chip) ParseWant(text string) (Want, error) {
-	words := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' })
+	words := wantWords(text)
 	if len(words) == 0 {
 		return Want{}, fmt.Errorf(`a MIG layout is empty; write profiles such as %q, or "none"`, c.example())
 	}
@@ -65,6 +66,34 @@ func (c Chip) ParseWant(text string) (Want, error) {
 		}
 	}
 	return Want{NewLayout(placed...), sortedCounts(counts)}, nil
+}
+
+// CheckWant tells whether a text can be a layout on some chip at all, where none
+// is known: as ParseWant reads it, but for what a chip's profiles are.
+func CheckWant(text string) error {
+	words := wantWords(text)
+	if len(words) == 0 {
+		return errors.New(`a MIG layout is empty; write profiles such as "3g.20gb, 1g.5gb*2", or "none"`)
+	}
+	if len(words) == 1 && words[0] == "none" {
+		return nil
+	}
+	for _, word := range words {
+		name, count, counted := strings.Cut(word, "*")
+		name, at, placed := strings.Cut(name, "@")
+		_, notID := smallNumber(name)
+		_, notName := gpu.ParseProfile(unlabel(name))
+		n, notCount := smallNumber(count)
+		_, notStart := smallNumber(at)
+		if notID != nil && notName != nil || counted && (notCount != nil || n < 1) || placed && (notStart != nil || counted) {
+			return fmt.Errorf("MIG layout: %q is not of the form 3g.20gb, 1g.5gb*2 or 3g.20gb@4", clip(word))
+		}
+	}
+	return nil
+}
+
+func wantWords(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' })
 }
 
 func total(counts map[ProfileID]int) (n int) {

@@ -71,6 +71,9 @@ func FuzzParseWant(f *testing.F) {
 		if err != nil {
 			return
 		}
+		if err := mig.CheckWant(s); err != nil {
+			t.Fatalf("%q is read, but no chip could have it: %v", s, err)
+		}
 		if w.Total() > 64 {
 			t.Fatalf("%q asks for %d instances", s, w.Total())
 		}

@@ -220,9 +220,13 @@ type Capability struct {
 
 // StatusGPU is one GPU of a Status.
 type StatusGPU struct {
-	UUID   string `json:"uuid"`
-	Index  int    `json:"index"`
-	Name   string `json:"name"`
+	UUID  string `json:"uuid"`
+	Index int    `json:"index"`
+	Name  string `json:"name"`
+	// Place is where a MIG device of a wanted layout belongs ("3g.20gb@4"), whose
+	// own UUID is UUID, and Device the MIG device that is there now.
+	Place  string `json:"place,omitempty"`
+	Device string `json:"device,omitempty"`
 	Mode   string `json:"mode"`
 	Shares int    `json:"shares"`
 	// PoolMiB and UsedMiB: the pool, and the sum of the running jobs' budgets.

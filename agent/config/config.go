@@ -206,12 +206,13 @@ type Paths struct {
 // Mode is how a GPU is shared.
 type Mode string
 
-// The sharing modes. ModeMIG is known by name and refused until MIG is built,
-// so no checked configuration holds it.
+// The sharing modes. ModeChoose leaves the choice among the others to the plan,
+// which knows the hardware; no planned GPU has it.
 const (
-	ModeMPS   Mode = "mps"
-	ModeWhole Mode = "whole"
-	ModeMIG   Mode = "mig"
+	ModeMPS    Mode = "mps"
+	ModeWhole  Mode = "whole"
+	ModeMIG    Mode = "mig"
+	ModeChoose Mode = "choose"
 )
 
 // Settings is what holds for one GPU after all tables were laid over each other.
@@ -240,6 +241,14 @@ type Settings struct {
 	// ClientsPerShare caps the MPS clients of one job; 0 lets the plan divide
 	// what the driver serves by the shares.
 	ClientsPerShare int
+	// MIGLayouts are the layouts wanted with ModeMIG, the preferred one first, as
+	// mig.Chip.ParseWant reads them; none leaves the instances as they are.
+	MIGLayouts []string
+	// MIGMPS shares each MIG device among several jobs through a control daemon
+	// of its own.
+	MIGMPS bool
+	// Isolation is a wish for ModeChoose: the hardware shall keep jobs apart.
+	Isolation bool
 	// ModeFrom names the table that set Mode ("defaults" if none did).
 	ModeFrom string
 }

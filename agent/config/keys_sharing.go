@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 )
 
 // Bounds of the sharing keys.
@@ -17,6 +18,8 @@ const (
 	// The plan knows the driver and may have to say less.
 	maxShares = 60
 	maxWhole  = 256
+	// maxLayouts is more alternatives than anybody thinks through.
+	maxLayouts = 16
 	// A control daemon keeps a thread percentage with one decimal: it answers
 	// 12.3 to 12.345, and would read 0.04 as nothing (measured on 535 to 555).
 	minThreads = 0.1
@@ -27,8 +30,8 @@ const auto = "auto"
 
 func sharingKeys() []Key {
 	return []Key{
-		{Table: "sharing", Name: "mode", Type: `"mps" or "whole"`, Default: `"mps"`,
-			Meaning: "How the GPU is given out: `mps` shares it among several jobs through its own MPS control daemon; `whole` gives it to one job at a time.",
+		{Table: "sharing", Name: "mode", Type: `"mps", "whole", "mig" or "choose"`, Default: `"mps"`,
+			Meaning: "How the GPU is given out: `mps` shares it among several jobs through its own MPS control daemon; `whole` gives it to one job at a time; `mig` divides it into MIG devices, each for one job at a time; `choose` takes `mig` where `isolation` is wished and the GPU and `mig_layout` allow it, `whole` where MPS cannot serve or isolate, else `mps`. `gpuslot plan` says why.",
 			set:     func(_ *Config, t *table, v any) string { m, p := readMode(v); return point(&t.mode, m, p) }},
 		{Table: "sharing", Name: "shares", Type: `1 to 60, or "auto"`, Default: `"auto"`,
 			Meaning: "How many jobs run on one shared GPU at most. `auto` is the least of 8, one per 4 GiB of the VRAM pool, and the number of MPS clients the driver serves.",
@@ -75,6 +78,15 @@ func sharingKeys() []Key {
 		{Table: "sharing", Name: "clients_per_share", Type: `1 to 60, or "auto"`, Default: `"auto"`,
 			Meaning: "How many MPS clients (processes with a CUDA context) one job may have. Over that it is treated like a job over its budget, before the driver's ceiling shuts out its neighbours. `auto` divides the number of clients that the driver serves by the shares.",
 			set:     func(_ *Config, t *table, v any) string { n, p := readShares(v); return point(&t.clientsPerShare, n, p) }},
+		{Table: "sharing", Name: "mig_layout", Type: `a layout, or a list of them by preference`, Default: `"keep"`,
+			Meaning: "The MIG devices of a GPU with `mode = \"mig\"`: profiles as nvidia-smi prints them, with a count behind `*` and a start behind `@`, such as `\"3g.20gb, 2g.10gb, 1g.5gb*2\"`. Of a list the first counts that the GPU's chip has and that has room beside instances that gpuslot did not make. Slots are made for the places of the whole list: reorder it and reload to change the layout without a restart of the startd. gpuslot turns MIG mode on and makes the instances before HTCondor starts, and never touches those in use: devices without a place in a new layout take no new jobs, and when the last job on them has ended it is made. `keep` offers those that exist and changes nothing.",
+			set:     func(_ *Config, t *table, v any) string { l, p := readLayouts(v); return point(&t.migLayouts, l, p) }},
+		{Table: "sharing", Name: "mig_mps", Type: "true or false", Default: "false",
+			Meaning: "Whether each MIG device is shared among several jobs through a control daemon of its own, with shares and a VRAM pool as a whole GPU has.",
+			set:     func(_ *Config, t *table, v any) string { b, p := readBool(v); return point(&t.migMPS, b, p) }},
+		{Table: "sharing", Name: "isolation", Type: "true or false", Default: "false",
+			Meaning: "A wish for `mode = \"choose\"`: the hardware shall keep the memory, multiprocessors and faults of jobs apart, which MPS does not. Jobs of accounts that do not trust each other need it; programs that are not CUDA ones cannot use MPS at all.",
+			set:     func(_ *Config, t *table, v any) string { b, p := readBool(v); return point(&t.isolation, b, p) }},
 		{Table: "gpu", Name: "host", Type: "a host name or glob", Default: `"*"`,
 			Meaning: "Where the GPU is expected, so that one file can serve a farm: on other hosts its absence is not reported.",
 			set:     func(_ *Config, t *table, v any) string { g, p := readHost(v); return point(&t.host, g, p) }},
@@ -103,11 +115,40 @@ func badGlob(glob string) string {
 	return ""
 }
 
-func readMode(v any) (Mode, string) {
-	if v == string(ModeMIG) {
-		return "", `this gpuslot cannot partition GPUs with MIG yet, a later one will; until then write "whole" for one job per GPU or "mps" to share it`
+func readMode(v any) (Mode, string) { return word(v, ModeMPS, ModeWhole, ModeMIG, ModeChoose) }
+
+// keepLayout leaves the MIG devices as they are.
+const keepLayout = "keep"
+
+// readLayouts reads one layout or a list of alternatives. Whether a GPU's chip
+// can have them is the plan's business.
+func readLayouts(v any) ([]string, string) {
+	const right = `write a layout such as "3g.20gb, 1g.5gb*4", a list of them, or "keep"`
+	var texts []string
+	switch x := v.(type) {
+	case string:
+		if x == keepLayout {
+			return nil, ""
+		}
+		texts = []string{x}
+	case []any:
+		for _, e := range x {
+			s, ok := e.(string)
+			if !ok {
+				return nil, right
+			}
+			texts = append(texts, s)
+		}
 	}
-	return word(v, ModeMPS, ModeWhole)
+	if len(texts) == 0 || len(texts) > maxLayouts {
+		return nil, right
+	}
+	for _, s := range texts {
+		if err := mig.CheckWant(s); err != nil {
+			return nil, fmt.Sprintf("%v; %s", err, right)
+		}
+	}
+	return texts, ""
 }
 
 func readShares(v any) (int, string) {

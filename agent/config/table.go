@@ -22,6 +22,9 @@ type table struct {
 	tenant          *TenantKey
 	mostThreads     *float64
 	clientsPerShare *int
+	migLayouts      *[]string
+	migMPS          *bool
+	isolation       *bool
 	// host is where a GPU is expected; only in [gpu."…"].
 	host *string
 }
@@ -101,6 +104,9 @@ func (s *Settings) lay(t table, from string) {
 	over(&s.Tenant, t.tenant)
 	over(&s.MostThreads, t.mostThreads)
 	over(&s.ClientsPerShare, t.clientsPerShare)
+	over(&s.MIGLayouts, t.migLayouts)
+	over(&s.MIGMPS, t.migMPS)
+	over(&s.Isolation, t.isolation)
 }
 
 func over[T any](dst, src *T) {

@@ -14,6 +14,16 @@ type candidate struct {
 	gpu.GPU
 	settings config.Settings
 	mode     config.Mode
+	// chosen: mode was left to the plan, which says why.
+	chosen bool
+	why    string
+	// parent and profile are those of a MIG device.
+	parent  gpu.UUID
+	profile string
+	// place is where a MIG device of a wanted layout is or would be ("3g.20gb@4"),
+	// device what is there now.
+	place  string
+	device gpu.UUID
 }
 
 // Build decides what the node should be. Every impossible wish is reported at
@@ -29,6 +39,8 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 
 	n := &notes{total: len(inv.GPUs)}
 	candidates := candidatesOf(cfg, inv)
+	choose(candidates)
+	withoutIncapable(candidates, n)
 	candidates = withoutMIG(candidates, n)
 	w := wishesOf(cfg, inv.Host.Name, candidates, cfg.RequestVRAM, ClientCeiling(inv.CUDA))
 	decideModes(candidates, cfg.RequestVRAM, w, n)
@@ -42,8 +54,20 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 		GPUs:   make([]GPU, 0, len(candidates)),
 		Absent: absent(cfg, inv),
 	}
+	cs := &chips{driver: driverMajor(inv.Driver)}
 	for _, c := range candidates {
-		p.GPUs = append(p.GPUs, size(c, cfg.RequestVRAM, w, n))
+		if c.mode != config.ModeMIG {
+			p.GPUs = append(p.GPUs, size(c, cfg.RequestVRAM, w, n))
+			continue
+		}
+		divided, places, ok := cs.divide(c, n)
+		if !ok {
+			continue
+		}
+		p.MIG = append(p.MIG, divided)
+		for _, d := range devices(c, places, cfg.RequestVRAM, n) {
+			p.GPUs = append(p.GPUs, size(d, cfg.RequestVRAM, w, n))
+		}
 	}
 	splitHost(&p, cfg.CPUOnly, n)
 	p.RequestVRAM = requestVRAM(cfg.RequestVRAM, p, n)
@@ -85,7 +109,7 @@ func named(table string) bool {
 // requestVRAM decides what a job without request_vram gets.
 func requestVRAM(c config.RequestVRAM, p Plan, n *notes) RequestVRAM {
 	out := RequestVRAM{Minimum: c.Minimum, Quantum: c.Quantum, WithoutRequest: c.WithoutRequest}
-	whole := slices.ContainsFunc(p.GPUs, func(g GPU) bool { return !g.Shared() })
+	whole := slices.ContainsFunc(p.GPUs, func(g GPU) bool { return g.Mode == config.ModeWhole })
 	switch {
 	case c.WithoutRequest == config.WithoutRequestAuto && whole:
 		out.WithoutRequest = config.WithoutRequestWhole

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // Diff says in sorted sentences what differs between two plans of one node;
@@ -24,6 +27,7 @@ func Diff(old, new Plan) []string {
 		}
 		d.gpu(before, g)
 	}
+	d.divided(old.MIG, new.MIG)
 	slices.Sort(d)
 	return d
 }
@@ -86,12 +90,54 @@ func (d *differences) gpu(old, new GPU) {
 	d.change(s, "the compute mode", string(old.ComputeMode), string(new.ComputeMode))
 	d.change(s, "the number of clients of a job", strconv.Itoa(old.MaxClients), strconv.Itoa(new.MaxClients))
 	d.change(s, "tenancy", old.Tenancy.String(), new.Tenancy.String())
+	d.change(s, "the GPU that it is part of", string(old.Parent), string(new.Parent))
+	d.change(s, "its place", old.Place, new.Place)
+	d.change(s, "the MIG device behind it", string(old.Device), string(new.Device))
+	d.change(s, "the MIG profile", old.Profile, new.Profile)
+	d.change(s, "the number of multiprocessors", strconv.Itoa(old.Multiprocessors), strconv.Itoa(new.Multiprocessors))
+	d.change(s, "the reason of its mode", old.Why, new.Why)
+}
+
+// divided tells of GPUs that are given out in MIG devices.
+func (d *differences) divided(old, new []MIGGPU) {
+	before := map[gpu.UUID]MIGGPU{}
+	for _, g := range old {
+		before[g.UUID] = g
+	}
+	for _, g := range new {
+		o, known := before[g.UUID]
+		delete(before, g.UUID)
+		if !known {
+			d.say("%s (%s) is given out in MIG devices, %s.", g.UUID, g.Name, g.wanted())
+			continue
+		}
+		s := g.UUID.String()
+		d.change(s, "the MIG layout", o.wanted(), g.wanted())
+		d.change(s, "the places of the MIG layout", strings.Join(o.Placed, " or else "), strings.Join(g.Placed, " or else "))
+		d.change(s, "the index", strconv.Itoa(o.Index), strconv.Itoa(g.Index))
+		d.change(s, "the name", o.Name, g.Name)
+		d.change(s, "the PCI bus id", string(o.PCI), string(g.PCI))
+		d.change(s, "the device memory", o.Memory.String(), g.Memory.String())
+		d.change(s, "the reason of its mode", o.Why, g.Why)
+		d.change(s, "the cost of its layouts", fmt.Sprint(o.Costs), fmt.Sprint(g.Costs))
+	}
+	for u := range before {
+		d.say("%s is no longer given out in MIG devices.", u)
+	}
+}
+
+// wanted is the layouts in words.
+func (g MIGGPU) wanted() string {
+	if len(g.Layouts) == 0 {
+		return "those that exist"
+	}
+	return strings.Join(g.Layouts, " or else ")
 }
 
 // summary is a GPU in a few words.
 func (g GPU) summary() string {
 	if !g.Shared() {
-		return string(g.Mode)
+		return strings.TrimSpace(string(g.Mode) + " " + g.Profile)
 	}
 	return fmt.Sprintf("%s in %s of %s", g.Mode, counted(g.Shares, "share", "shares"), g.Pool)
 }

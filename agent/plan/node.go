@@ -10,6 +10,10 @@ import (
 // changes its defaults (measured on 535, 550 and 555).
 const firstPrivileged = 550
 
+// firstMixed is the first driver branch with which one CUDA program sees MIG
+// devices and other GPUs at once (MIG User Guide, Device Names).
+const firstMixed = 570
+
 // noteNode says what is true of the finished plan and an operator should know.
 func noteNode(p Plan, present int, n *notes) {
 	if present == 0 {
@@ -19,6 +23,9 @@ func noteNode(p Plan, present int, n *notes) {
 		n.warn("", "%s configured, but not in this node (%s): lost, swapped, or of another node", counted(len(p.Absent), "GPU is", "GPUs are"), joinUUIDs(p.Absent))
 	}
 	branch := driverMajor(p.Driver)
+	if divided := len(p.MIG); divided > 0 && divided < present && 0 < branch && branch < firstMixed {
+		n.warn("", "GPUs in MIG mode stand beside others, and before driver %d one program sees a single MIG device or the other GPUs, never both: jobs are not harmed, since each gets one kind, but tools may miss GPUs", firstMixed)
+	}
 	for _, g := range p.GPUs {
 		if !g.Shared() {
 			continue

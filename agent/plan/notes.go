@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -28,7 +29,9 @@ func (s *sentences) add(u gpu.UUID, text string) {
 	if _, seen := s.gpus[text]; !seen {
 		s.order = append(s.order, text)
 	}
-	s.gpus[text] = append(s.gpus[text], u)
+	if !slices.Contains(s.gpus[text], u) { // MIG devices speak of their GPU
+		s.gpus[text] = append(s.gpus[text], u)
+	}
 }
 
 // fail notes an impossible wish; an empty UUID means the node.

@@ -22,8 +22,11 @@ type Plan struct {
 	RequestVRAM RequestVRAM `json:"request_vram"`
 	// CPUOnly is the part for jobs without GPUs; without CPUs there is no such slot.
 	CPUOnly Resources `json:"cpu_only"`
-	// GPUs in the order of their PCI bus ids.
+	// GPUs in the order of their PCI bus ids; of a GPU in MIG mode its MIG devices,
+	// each by itself.
 	GPUs []GPU `json:"gpus"`
+	// MIG are the GPUs that are given out in MIG devices.
+	MIG []MIGGPU `json:"mig,omitempty"`
 	// Absent are configured GPUs that the node does not have.
 	Absent []gpu.UUID `json:"absent,omitempty"`
 	// Warnings are complete sentences for the operator, those of the
@@ -47,7 +50,8 @@ type Resources struct {
 	Memory gpu.MiB `json:"memory_mib"`
 }
 
-// GPU is the plan of one GPU.
+// GPU is the plan of one GPU, or of one MIG device with what is its GPU's: index,
+// name, address and capability.
 type GPU struct {
 	UUID       gpu.UUID              `json:"uuid"`
 	Index      int                   `json:"index"`
@@ -74,6 +78,19 @@ type GPU struct {
 	Tenancy     Tenancy         `json:"tenancy"`
 	// MaxClients is how many MPS clients one job may have; 0 on a whole GPU.
 	MaxClients int `json:"max_clients,omitempty"`
+	// Parent is the GPU of a MIG device, Profile its profile ("3g.20gb"); empty on
+	// GPUs. A MIG device is of mode mig, or mps where it is shared itself.
+	Parent  gpu.UUID `json:"parent,omitempty"`
+	Profile string   `json:"profile,omitempty"`
+	// Place is where a MIG device of a wanted layout belongs ("3g.20gb@4"). Its UUID
+	// is then the place's own, the same for ever, and Device the MIG device that is
+	// there now; empty while there is none. Without a Place both are the same.
+	Place  string   `json:"place,omitempty"`
+	Device gpu.UUID `json:"device,omitempty"`
+	// Multiprocessors is the number of a MIG device's SMs; 0 means not known.
+	Multiprocessors int `json:"multiprocessors,omitempty"`
+	// Why the mode is as it is, where the plan chose it.
+	Why string `json:"why,omitempty"`
 }
 
 // Threads is config.Threads in the plan file's spelling.

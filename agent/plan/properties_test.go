@@ -3,6 +3,7 @@ package plan_test
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -38,14 +39,34 @@ func inventories() *rapid.Generator[gpu.Inventory] {
 				MIGCapable: true,
 
 				Multiprocessors: rapid.IntRange(0, 200).Draw(t, "sms"),
-				MIGEnabled:      rapid.IntRange(0, 9).Draw(t, "mig") == 0,
+				MIGEnabled:      rapid.IntRange(0, 4).Draw(t, "mig") == 0,
 			})
+			if g := &inv.GPUs[i]; g.MIGEnabled {
+				g.MIGDevices = migDevices(t, i, g.Memory)
+			}
 		}
 		if err := inv.Check(); err != nil {
 			t.Fatalf("the generator made an impossible node: %v", err)
 		}
 		return inv
 	})
+}
+
+// migDevices are some, none, or not read.
+func migDevices(t *rapid.T, of int, most gpu.MiB) []gpu.MIGDevice {
+	var out []gpu.MIGDevice
+	if rapid.Bool().Draw(t, "read") {
+		out = []gpu.MIGDevice{}
+	}
+	for i := range rapid.IntRange(0, 7).Draw(t, "devices") {
+		out = append(out, gpu.MIGDevice{
+			UUID:        gpu.UUID(fmt.Sprintf("MIG-%08x-%04x-5000-8000-000000000000", of, i)),
+			Profile:     rapid.SampledFrom([]string{"1g.5gb", "3g.20gb", "7g.40gb"}).Draw(t, "profile"),
+			GPUInstance: i,
+			Memory:      gpu.MiB(rapid.Int64Range(1, int64(most)).Draw(t, "device memory")),
+		})
+	}
+	return out
 }
 
 var models = []string{"Tesla V100S-PCIE-32GB", "NVIDIA A100-PCIE-40GB", "Tesla T4"}
@@ -67,7 +88,10 @@ func configs() *rapid.Generator[config.Config] {
 				continue
 			}
 			fmt.Fprintf(&b, "[%s]\n", table)
-			maybe(t, &b, "mode", `"mps"`, `"whole"`)
+			maybe(t, &b, "mode", `"mps"`, `"whole"`, `"mig"`, `"choose"`)
+			maybe(t, &b, "mig_layout", `"keep"`, `"1g.5gb*7"`, `["3g.20gb*3", "3g.20gb@4"]`, `"1g.10gb"`)
+			maybe(t, &b, "mig_mps", "true", "false")
+			maybe(t, &b, "isolation", "true", "false")
 			maybe(t, &b, "shares", "1", "8", "48", "60", `"auto"`)
 			maybe(t, &b, "reserved_vram", "0", "512", "3000", "32510")
 			maybe(t, &b, "largest_request", `"auto"`, "40000")
@@ -188,7 +212,7 @@ func TestPlanDoesNotDependOnTheOrderOfTheInventory(t *testing.T) {
 		if fmt.Sprint(errA) != fmt.Sprint(errB) || !bytes.Equal(encode(t, a), encode(t, b)) {
 			t.Fatalf("another order, another plan:\n%s%v\n%s%v", encode(t, a), errA, encode(t, b), errB)
 		}
-		if !slices.Equal(before, shuffled.GPUs) {
+		if !reflect.DeepEqual(before, shuffled.GPUs) {
 			t.Fatal("Build changed its input")
 		}
 	})

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"bytes"
+	gocmp "cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -113,6 +114,20 @@ func show(p plan.Plan, ofConfig int) string {
 			g.Resources.CPUs, g.Resources.Memory, g.Threads, dash(string(g.ComputeMode)), g.Tenancy)
 	}
 	w.Flush()
+	for _, m := range p.MIG {
+		fmt.Fprintf(&b, "MIG %.12s: wanted %q%s\n", m.UUID, m.Layouts, because(m.Why))
+		for _, c := range m.Costs {
+			fmt.Fprintf(&b, "  %s: %d of %d SMs, %d of %d MiB, %d of %d units of bandwidth\n", c.Layout,
+				c.Cost.Multiprocessors, c.Cost.AllMultiprocessors, c.Cost.Memory, c.Cost.AllMemory, c.Cost.Units, c.Cost.AllUnits)
+		}
+	}
+	for _, g := range p.GPUs {
+		if g.MIGDevice() {
+			fmt.Fprintf(&b, "MIG device %.12s: %s of %.12s, now %q, %d SMs%s\n", g.UUID, gocmp.Or(g.Place, g.Profile), g.Parent, g.Device, g.Multiprocessors, because(g.Why))
+		} else if g.Why != "" {
+			fmt.Fprintf(&b, "chosen %.12s: %s%s\n", g.UUID, g.Mode, because(g.Why))
+		}
+	}
 	for _, d := range p.ControlDaemons() {
 		fmt.Fprintf(&b, "control daemon %.12s: limit %d, threads %g\n", d.GPU, d.Limit, d.ThreadPercentage)
 	}
@@ -126,6 +141,13 @@ func show(p plan.Plan, ofConfig int) string {
 		fmt.Fprintf(&b, "warning: %s\n", s)
 	}
 	return b.String()
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return " because " + why
 }
 
 func dash(s string) string {

@@ -22,15 +22,32 @@ func splitHost(p *Plan, reserve config.CPUOnly, n *notes) {
 	if len(p.GPUs) == 0 {
 		return
 	}
-	weights := make([]int64, len(p.GPUs))
-	for i, g := range p.GPUs {
-		weights[i] = int64(g.Memory)
-	}
+	weights := p.weights()
 	perGPU := proportional(cpus-int64(p.CPUOnly.CPUs), weights)
 	memory := proportional(int64(p.Host.Memory-p.CPUOnly.Memory), weights)
 	for i := range p.GPUs {
 		p.GPUs[i].Resources = Resources{CPUs: int(perGPU[i]), Memory: gpu.MiB(memory[i])}
 	}
+}
+
+// weights are the memory of the GPUs; MIG devices have together that of their
+// GPU, so that another layout takes nothing from the other GPUs.
+func (p Plan) weights() []int64 {
+	whole, inDevices := map[gpu.UUID]gpu.MiB{}, map[gpu.UUID]gpu.MiB{}
+	for _, m := range p.MIG {
+		whole[m.UUID] = m.Memory
+	}
+	for _, g := range p.GPUs {
+		inDevices[g.Parent] += g.Memory
+	}
+	weights := make([]int64, len(p.GPUs))
+	for i, g := range p.GPUs {
+		weights[i] = int64(g.Memory)
+		if g.MIGDevice() {
+			weights[i] = max(1, int64(whole[g.Parent]*g.Memory/inDevices[g.Parent]))
+		}
+	}
+	return weights
 }
 
 // offerWithCPUs drops the last GPUs of a host that cannot give each at least

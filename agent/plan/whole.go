@@ -7,19 +7,23 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// withoutMIG drops GPUs in MIG mode: CUDA reaches them only through MIG
-// devices, so neither a share nor the whole card would run a job, and
-// HTCondor's own discovery skips them too.
+// withoutMIG drops GPUs in MIG mode that shall not be divided: CUDA reaches them
+// only through MIG devices, so neither a share nor the whole card would run a
+// job, and HTCondor's own discovery skips them too.
 func withoutMIG(cs []candidate, n *notes) []candidate {
 	return slices.DeleteFunc(cs, func(c candidate) bool {
-		if !c.MIGEnabled {
+		if !c.MIGEnabled || c.mode == config.ModeMIG {
 			return false
 		}
 		if c.mode == config.ModeMPS && named(c.settings.ModeFrom) {
-			n.fail(c.UUID, `mode = "mps" in %s, but MIG mode is on, and such a GPU runs jobs only on MIG devices: turn it off with nvidia-smi -i %s -mig 0, or remove the line`, c.settings.ModeFrom, c.UUID)
-		} else {
-			n.warn(c.UUID, "not offered: MIG mode is on, and such a GPU runs jobs only on MIG devices; turn it off with nvidia-smi -i <uuid> -mig 0 to offer it")
+			n.fail(c.UUID, `mode = "mps" in %s, but MIG mode is on, and such a GPU runs jobs only on MIG devices: turn it off with nvidia-smi -i %s -mig 0, or use mode = "mig"`, c.settings.ModeFrom, c.UUID)
+			return true
 		}
+		none := ""
+		if c.MIGDevices != nil && len(c.MIGDevices) == 0 {
+			none = ", of which it has none, and so it may hide the node's other GPUs from CUDA"
+		}
+		n.warn(c.UUID, `not offered: MIG mode is on, and such a GPU runs jobs only on MIG devices%s; use mode = "mig", or turn it off with nvidia-smi -i <uuid> -mig 0`, none)
 		return true
 	})
 }
@@ -35,6 +39,8 @@ func decideModes(cs []candidate, r config.RequestVRAM, w wishes, n *notes) {
 		reason := unshareable(*c, r, w)
 		switch {
 		case reason == "":
+		case c.chosen:
+			c.mode, c.why = config.ModeWhole, reason
 		case named(c.settings.ModeFrom):
 			n.fail(c.UUID, `mode = "mps" in %s: %s; use mode = "whole"`, c.settings.ModeFrom, reason)
 		default:
@@ -66,7 +72,7 @@ func chooseWhole(cs []candidate, n *notes) {
 	for i := range cs {
 		c := &cs[i]
 		table := c.settings.WholeFrom
-		if c.settings.Whole == 0 || isGPUTable(c.settings.ModeFrom) {
+		if c.settings.Whole == 0 || isGPUTable(c.settings.ModeFrom) || c.mode == config.ModeMIG {
 			continue
 		}
 		if groups[table] == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -18,6 +19,7 @@ func (r report) text(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	planTable(p).print(w)
+	migText(w, p)
 	fmt.Fprintf(w, "\nrequest_vram: at least %s, in steps of %s. A GPU job without it %s.\n", p.RequestVRAM.Minimum, p.RequestVRAM.Quantum, withoutRequest(p.RequestVRAM.WithoutRequest))
 	r.capacityText(w)
 	if len(p.Warnings)+len(r.Unreadable)+len(r.Differences) > 0 {
@@ -35,7 +37,10 @@ func modelsOf(p plan.Plan) []string {
 	count := map[string]int{}
 	var order []string
 	for _, g := range p.GPUs {
-		s := fmt.Sprintf("%s, %s, compute capability %s", g.Name, g.Memory, g.Capability)
+		if g.Place != "" && g.Device == "" {
+			continue // not there now
+		}
+		s := fmt.Sprintf("%s, %s, compute capability %s", g.Model(), g.Memory, g.Capability)
 		if count[s]++; count[s] == 1 {
 			order = append(order, s)
 		}
@@ -54,13 +59,67 @@ func planTable(p plan.Plan) *table {
 		if g.Shared() {
 			policy = []string{g.Threads.String(), orDash(string(g.ComputeMode)), g.Tenancy.String()}
 		}
-		t.row(append([]string{strconv.Itoa(g.Index), g.UUID.String(), string(g.Mode), strconv.Itoa(g.Shares), mib(g.Pool), mib(g.LargestRequest), mib(g.DefaultRequest),
+		t.row(append([]string{strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(string(g.Mode) + " " + cmp.Or(g.Place, g.Profile)), strconv.Itoa(g.Shares), mib(g.Pool), mib(g.LargestRequest), mib(g.DefaultRequest),
 			strconv.Itoa(g.Resources.CPUs), mib(g.Resources.Memory)}, policy...)...)
 	}
 	if p.CPUOnly.CPUs > 0 {
 		t.row("none", "for jobs without GPUs", "-", "-", "-", "-", "-", strconv.Itoa(p.CPUOnly.CPUs), mib(p.CPUOnly.Memory), "-", "-", "-")
 	}
 	return t
+}
+
+// migText says which GPUs are divided, what their layouts cost, and why the plan
+// chose the modes that were left to it.
+func migText(w io.Writer, p plan.Plan) {
+	if len(p.MIG) > 0 {
+		fmt.Fprintln(w)
+		var t table
+		t.row("GPU", "UUID", "MIG LAYOUT", "SMs", "VRAM/MiB", "BANDWIDTH")
+		for _, g := range p.MIG {
+			for _, row := range migRows(g) {
+				t.row(row...)
+			}
+		}
+		t.print(w)
+	}
+	for _, g := range p.MIG {
+		if g.Why != "" {
+			fmt.Fprintf(w, "GPU %d is divided: %s.\n", g.Index, g.Why)
+		}
+	}
+	for _, g := range p.GPUs {
+		if g.Why != "" && !g.MIGDevice() {
+			fmt.Fprintf(w, "GPU %d is %s: %s.\n", g.Index, g.Mode, g.Why)
+		}
+	}
+}
+
+// migRows are the layouts of one GPU, the wanted one first.
+func migRows(g plan.MIGGPU) [][]string {
+	if len(g.Costs) == 0 {
+		return [][]string{{strconv.Itoa(g.Index), g.UUID.String(), orDash(strings.Join(g.Layouts, " or else ")), "-", "-", "-"}}
+	}
+	var rows [][]string
+	for i, c := range g.Costs {
+		name := c.Layout
+		switch {
+		case len(g.Layouts) == 0:
+			name += " (as it is)"
+		case i > 0:
+			name = "or else " + name
+		}
+		rows = append(rows, []string{strconv.Itoa(g.Index), g.UUID.String(), name,
+			partOf(c.Cost.Multiprocessors, c.Cost.AllMultiprocessors), partOf(int(c.Cost.Memory), int(c.Cost.AllMemory)), partOf(c.Cost.Units, c.Cost.AllUnits)})
+	}
+	return rows
+}
+
+// partOf is "98/108"; a part that is not known is a dash.
+func partOf(part, all int) string {
+	if part == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", part, all)
 }
 
 func withoutRequest(w config.WithoutRequest) string {
@@ -85,7 +144,11 @@ func (r report) capacityText(w io.Writer) {
 	t.row("GPU", "BY CPUs", "BY MEMORY", "BY VRAM", "BY SHARES", "JOBS", "RUNS OUT FIRST")
 	for _, c := range r.Capacity {
 		g, _ := r.Plan.GPU(c.GPU)
-		t.row(capacityRow(strconv.Itoa(g.Index), c)...)
+		name := strconv.Itoa(g.Index)
+		if g.MIGDevice() {
+			name += " " + g.Profile
+		}
+		t.row(capacityRow(name, c)...)
 	}
 	t.row(capacityRow("all", r.CapacityOfAll)...)
 	t.print(w)

@@ -101,7 +101,7 @@ func gpuTable(s api.Status) *table {
 		if g.Accept {
 			takes = "yes"
 		}
-		t.row(strconv.Itoa(g.Index), g.UUID, g.Mode, fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), fmt.Sprintf("%d/%d", g.UsedMiB, g.PoolMiB),
+		t.row(strconv.Itoa(g.Index), g.UUID, strings.TrimSpace(g.Mode+" "+g.Place), fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), fmt.Sprintf("%d/%d", g.UsedMiB, g.PoolMiB),
 			known(g.UseMiB), limit, takes, orDash(g.Tenant), orDash(g.Wall), orDash(brief(g.ComputeMode)), orDash(brief(g.Server)))
 	}
 	return t
@@ -163,6 +163,9 @@ func jobWall(j api.StatusJob) string {
 func notes(s api.Status) []string {
 	out := remarks(s)
 	for _, g := range s.GPUs {
+		if g.Place != "" && g.Device == "" {
+			continue // its GPU has another layout
+		}
 		if !g.Accept && g.Reason != "" {
 			out = append(out, fmt.Sprintf("closed: GPU %d, %s: %s", g.Index, g.UUID, g.Reason))
 		}

@@ -107,6 +107,9 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		defer hw.close()
 		o.Hardware, o.Usage, o.Alarms, o.KernelLog, o.CUDA = hw, hw, hw, agent.KernelLog, startClient
 		o.MemoryLimits, o.Cgroups = hw.memoryLimits, hw
+		if o.MIG, err = migExecutor(hw); err != nil {
+			return err
+		}
 		o.ExpectedGPUs = agent.ExpectedGPUs("/sys")
 		o.WaitForHardware = o.ExpectedGPUs > 0
 	}

@@ -35,6 +35,9 @@ func readGPU(lib nvml.Interface, index int, has symbols, step func(string)) (gpu
 	if has.migMode {
 		g.MIGCapable, g.MIGEnabled = r.migMode()
 	}
+	if g.MIGEnabled && has.migDevices {
+		g.MIGDevices = migDevices(&r)
+	}
 	if has.cores {
 		g.Multiprocessors = multiprocessors(g.Capability, optional(&r, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores))
 	}

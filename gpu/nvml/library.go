@@ -73,13 +73,15 @@ func (l *Library) Close(ctx context.Context) error {
 // symbols are the functions that not every supported driver exports. Calling
 // one that is missing ends the process, so each is looked up once.
 type symbols struct {
-	migMode, cores, cudaVersion bool
+	migMode, migDevices, cores, cudaVersion bool
 }
 
 func lookUp(lib nvml.ExtendedInterface) symbols {
 	has := func(name string) bool { return lib.LookupSymbol(name) == nil }
 	return symbols{
-		migMode:     has("nvmlDeviceGetMigMode"),           // 450
+		migMode: has("nvmlDeviceGetMigMode"), // 450
+		migDevices: has("nvmlDeviceGetMaxMigDeviceCount") && has("nvmlDeviceGetMigDeviceHandleByIndex") && has("nvmlDeviceGetGpuInstanceId") && has("nvmlDeviceGetAttributes") &&
+			has("nvmlDeviceGetGpuInstanceById") && has("nvmlGpuInstanceGetInfo"),
 		cores:       has("nvmlDeviceGetNumGpuCores"),       // 525
 		cudaVersion: has("nvmlSystemGetCudaDriverVersion"), // 418 or older
 	}

@@ -332,3 +332,42 @@ func TestMIGHalfMade(t *testing.T) {
 		t.Errorf("%+v", s.Instances)
 	}
 }
+
+// TestInventoryOfMIGDevices: the inventory has the devices that own their GPU
+// instance, and says "none" where MIG mode is on without one.
+func TestInventoryOfMIGDevices(t *testing.T) {
+	l := onNode(t, func() *sim.Node { return sim.New(t, "550.163.01", "A100-40") })
+	if l == nil {
+		return
+	}
+	read := func() []gpu.MIGDevice {
+		t.Helper()
+		inv, unreadable, err := l.Inventory(t.Context())
+		if err != nil || len(unreadable) > 0 {
+			t.Fatal(err, unreadable)
+		}
+		return inv.GPUs[0].MIGDevices
+	}
+	if got := read(); got != nil {
+		t.Errorf("without MIG mode there is %+v", got)
+	}
+	simgpu(t, "mig", "0", "on")
+	if got := read(); got == nil || len(got) != 0 {
+		t.Errorf("without an instance there is %+v", got)
+	}
+	simgpu(t, "mig", "0", "create", "3g.20gb@4", "1g.5gb@0")
+	m, u := onlyGPU(t, l)
+	s := state(t, m, u)
+	got := read()
+	if len(got) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	for _, d := range got {
+		i := slices.IndexFunc(s.Instances, func(i mig.Instance) bool { return i.ID == d.GPUInstance })
+		p, _ := s.Chip.Profile(s.Instances[i].Profile)
+		same, ok := s.Instances[i].UUID()
+		if !ok || d.UUID != same || d.Profile != p.Name || d.Multiprocessors != p.Multiprocessors || d.Memory < p.Memory-64 || d.Memory > p.Memory {
+			t.Errorf("%+v of profile %+v, UUID %s", d, p, same)
+		}
+	}
+}

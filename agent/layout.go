@@ -1,0 +1,291 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// layouts is what the loop knows of the MIG layouts that it makes.
+type layouts struct {
+	// executor changes them; without hardware nothing does.
+	executor  mig.Executor
+	catalogue mig.Catalogue
+	// recovered: what an earlier agent left half done was ended.
+	recovered bool
+	// reached are the GPUs that have what was wanted, as they then were.
+	reached map[gpu.UUID]string
+	// leaving are devices that wait to go. The books hear of it with the view that
+	// knows what is there: until then also those stay closed that have gone.
+	leaving map[gpu.UUID]bool
+}
+
+// layOut brings the GPUs that are given out in MIG devices to their layouts, one
+// after the other, and reports whether any changed. What jobs use stays as it is,
+// and so does the rest of such a GPU until they end: devices that must go take no
+// new jobs meanwhile.
+func (a *Agent) layOut(ctx context.Context, v *view, inv gpu.Inventory, problem func(error)) (changed bool) {
+	if a.layouts.executor.Hardware == nil {
+		return false // the inventory is a recorded file
+	}
+	a.sweepNow()
+	changed = a.recoverLayouts(ctx, v, inv, problem)
+	leaving := map[gpu.UUID]bool{}
+	for _, g := range v.plan.MIG {
+		now, _ := inv.GPU(g.UUID)
+		is := layoutKey(g, now)
+		if len(g.Layouts) == 0 || a.layouts.reached[g.UUID] == is {
+			continue
+		}
+		a.beat()
+		out, goes, err := a.layOutGPU(ctx, v, g)
+		if err != nil {
+			problem(err)
+		}
+		for _, u := range goes {
+			leaving[u] = true
+		}
+		switch {
+		case len(out.Steps) > 0:
+			changed = true
+			a.log.Info("MIG layout changed", "gpu", g.UUID, "end", out.End, "steps", len(out.Steps))
+		case err == nil:
+			a.layouts.reached[g.UUID] = is
+		}
+	}
+	a.layouts.leaving = leaving
+	return changed
+}
+
+// layoutKey changes with what is wanted of a GPU and with what it has.
+func layoutKey(g plan.MIGGPU, now gpu.GPU) string {
+	words := append([]string{fmt.Sprint(now.MIGEnabled)}, g.Layouts...)
+	for _, d := range now.MIGDevices {
+		words = append(words, string(d.UUID)+d.Profile)
+	}
+	return strings.Join(words, "|")
+}
+
+// recoverLayouts ends, once, the changes that an earlier agent left half done.
+func (a *Agent) recoverLayouts(ctx context.Context, v *view, inv gpu.Inventory, problem func(error)) (changed bool) {
+	if a.layouts.recovered {
+		return false
+	}
+	a.layouts.recovered = true
+	for _, g := range inv.GPUs {
+		if !g.MIGCapable {
+			continue
+		}
+		out, err := a.executor(v).Recover(ctx, g.UUID)
+		changed = changed || len(out.Steps) > 0
+		if err != nil {
+			problem(err)
+			a.layouts.recovered = false
+		}
+	}
+	return changed
+}
+
+// executor is the one of the options with what only the agent knows.
+func (a *Agent) executor(v *view) mig.Executor {
+	e := a.layouts.executor
+	e.Dir, e.Log = v.config.Paths.State, a.log
+	e.Release = func(ctx context.Context, _ gpu.UUID, i mig.Instance) error {
+		u, ok := i.UUID()
+		if !ok {
+			return nil
+		}
+		return a.releaseInstance(ctx, u)
+	}
+	return e
+}
+
+// releaseInstance stops the control daemon of a MIG device that goes.
+func (a *Agent) releaseInstance(ctx context.Context, u gpu.UUID) error {
+	if a.books.busy(u) {
+		return fmt.Errorf("a job of HTCondor's holds %s: %w", u, mig.ErrInUse)
+	}
+	if !wants(a.lastWanted, u) {
+		return nil
+	}
+	rest := slices.DeleteFunc(slices.Clone(a.lastWanted), func(w mps.Wanted) bool { return w.GPU == u })
+	ctx, cancel := context.WithTimeout(ctx, setTimeout)
+	defer cancel()
+	results, err := a.daemons.Set(ctx, rest)
+	for _, r := range results {
+		if r.GPU == u {
+			err = errors.Join(err, r.Err)
+		}
+	}
+	if err == nil {
+		a.lastWanted, a.setDone = rest, false
+	}
+	return err
+}
+
+// layOutGPU makes one GPU's layout: the first that has room beside the instances
+// of others. While jobs hold what is in its way nothing is done; goes are then the
+// devices that it has no place for.
+func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.Outcome, goes []gpu.UUID, err error) {
+	e := a.executor(v)
+	s, err := e.State(ctx, g.UUID)
+	if err != nil {
+		return out, nil, err
+	}
+	waits := func(why string) error { return fmt.Errorf("the MIG layout of %s waits: %s", g.UUID, why) }
+	if !s.Capable {
+		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, mig.ErrNotCapable)
+	}
+	if why := a.books.unknown(); why != "" && len(s.Instances) > 0 {
+		return out, nil, waits(why)
+	}
+	goal, want, err := a.goal(s, g)
+	if err != nil {
+		return out, nil, err
+	}
+	p, err := mig.PlanWant(&a.layouts.catalogue, a.claimed(v, s).GPU, want)
+	if err != nil {
+		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
+	}
+	if why := unserved(p); why != "" {
+		return out, v.keys(gone(s, goal)), waits(why)
+	}
+	layout := p.GPUs[0].Layout
+	if held := a.books.reserve(v.keys(gone(s, layout))); held != "" {
+		return out, v.keys(gone(s, goal)), waits(held + " has just begun on it")
+	}
+	out, err = e.Apply(ctx, g.UUID, s.Wanted(layout))
+	if err != nil {
+		err = fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
+	}
+	return out, nil, err
+}
+
+// goal is the first of the wanted layouts that has room beside the instances of
+// others, as if no job ran.
+func (a *Agent) goal(s mig.State, g plan.MIGGPU) (mig.Layout, mig.Want, error) {
+	wants, err := wantsOf(s.Chip, g)
+	if err != nil {
+		return nil, mig.Want{}, err
+	}
+	free := s.GPU
+	free.Instances = slices.Clone(s.Instances)
+	for i := range free.Instances {
+		free.Instances[i].Holders = nil
+	}
+	p, err := mig.PlanWant(&a.layouts.catalogue, free, wants...)
+	if err != nil {
+		return nil, mig.Want{}, fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
+	}
+	if why := unserved(p); why != "" {
+		return nil, mig.Want{}, fmt.Errorf("the MIG layout of %s cannot be made beside instances that gpuslot did not make: %s", g.UUID, why)
+	}
+	return p.GPUs[0].Layout, wants[p.Choice], nil
+}
+
+// wantsOf reads the layouts that the chip has by the driver's word.
+func wantsOf(chip mig.Chip, g plan.MIGGPU) ([]mig.Want, error) {
+	var wants []mig.Want
+	var errs []error
+	texts := g.Placed // slots exist for these places
+	if len(texts) == 0 {
+		texts = g.Layouts
+	}
+	for _, text := range texts {
+		w, err := chip.ParseWant(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("MIG layout of %s: %w", g.UUID, err))
+			continue
+		}
+		wants = append(wants, w)
+	}
+	if len(wants) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	return wants, nil
+}
+
+// claimed is the state with the jobs that hold instances, whether or not they
+// compute at this moment, and with our own control daemons marked.
+func (a *Agent) claimed(v *view, s mig.State) mig.State {
+	running := a.books.all()
+	s.Instances = slices.Clone(s.Instances)
+	for k := range s.Instances {
+		in := &s.Instances[k]
+		u, ok := in.UUID()
+		if !ok {
+			continue
+		}
+		in.Holders = slices.Clone(in.Holders)
+		for n, h := range in.Holders {
+			in.Holders[n].Ours = h.PID > 0 && a.ours(v, u, h.PID)
+		}
+		for _, r := range running {
+			if r.GPU == u || a.behind(v, r) == u {
+				in.Holders = append(in.Holders, mig.Holder{Slot: r.Starter.Slot})
+			}
+		}
+	}
+	return s
+}
+
+// behind is the MIG device that a job has at a place of a layout. Of a job from
+// before the agent started the plan knows it, or the one before.
+func (a *Agent) behind(v *view, r Running) gpu.UUID {
+	if r.Device != "" {
+		return r.Device
+	}
+	for _, p := range []*plan.Plan{&v.plan, &a.recalled} {
+		if g, ok := find(p, r.GPU); ok && g.Device != "" {
+			return g.Device
+		}
+	}
+	return ""
+}
+
+// keys are the names by which the plan and the books know MIG devices, besides
+// the devices' own.
+func (v *view) keys(devices []gpu.UUID) []gpu.UUID {
+	keys := slices.Clone(devices)
+	for _, g := range v.plan.GPUs {
+		if g.Place != "" && slices.Contains(devices, g.Device) {
+			keys = append(keys, g.UUID)
+		}
+	}
+	return keys
+}
+
+// ours: the process is the device's control daemon or one of its servers.
+func (a *Agent) ours(v *view, u gpu.UUID, pid int) bool {
+	p := v.guards[u].proof
+	return p.PID == pid || slices.ContainsFunc(p.States, func(s mps.Server) bool { return s.PID == pid && len(s.Clients) == 0 })
+}
+
+// unserved says why a plan does not give all that is wanted; empty if it does.
+func unserved(p mig.Plan) string {
+	var why []string
+	for _, s := range p.Served {
+		if s.Why != "" {
+			why = append(why, fmt.Sprintf("%d of %d %s: %s", s.Served, s.Wanted, s.Profile, s.Why))
+		}
+	}
+	return strings.Join(why, "; ")
+}
+
+// gone are the devices that a layout does not have.
+func gone(s mig.State, l mig.Layout) []gpu.UUID {
+	var out []gpu.UUID
+	for _, i := range s.Instances {
+		if u, ok := i.UUID(); ok && !l.Contains(i.Place) {
+			out = append(out, u)
+		}
+	}
+	return out
+}

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// isLeaving is why a MIG device takes no new jobs while its GPU gets another layout.
+const isLeaving = "its GPU gets another MIG layout in which it has no place: see gpuslot status"
+
+// reserve keeps new jobs off MIG devices that are about to go. If a job holds one
+// already nothing is reserved, and its slot returned.
+func (b *books) reserve(devices []gpu.UUID) (held string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, u := range devices {
+		if slot := b.holder(u); slot != "" {
+			return slot
+		}
+	}
+	next := maps.Clone(b.leaving)
+	if next == nil {
+		next = map[gpu.UUID]bool{}
+	}
+	for _, u := range devices {
+		next[u] = true
+	}
+	b.leaving = next
+	return ""
+}
+
+// holder is the slot that holds a device, by its own UUID or that of its place.
+// The caller holds mu.
+func (b *books) holder(u gpu.UUID) string {
+	for _, r := range b.slots {
+		if r.GPU == u || r.Device == u {
+			return r.Starter.Slot
+		}
+	}
+	return ""
+}
+
+// leave sets which MIG devices wait to go.
+func (b *books) leave(devices map[gpu.UUID]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.leaving = devices
+}
+
+// leaves: no new job may begin there. The caller holds mu.
+func (b *books) leaves(u gpu.UUID) bool { return b.leaving[u] }
+
+// closedInstance says why a MIG device that jobs have alone takes none; empty if
+// it does, as far as the hardware's word goes.
+func (a *Agent) closedInstance(v *view, g *plan.GPU, now time.Time) string {
+	switch trouble := a.troubles.Verdict(g.Parent, now); {
+	case v.closed != "":
+		return v.closed
+	case g.Place != "" && g.Device == "":
+		return fmt.Sprintf("there is no MIG device %s now: its GPU has another layout", g.Place)
+	case !v.present[g.UUID]:
+		return "it is not in the node any more: see whether nvidia-smi -L lists it"
+	case trouble.Closed() && trouble.Class != ClosedForServer:
+		return trouble.Reason
+	}
+	return ""
+}
+
+// judgeInstance looks at a MIG device that jobs have alone.
+func (a *Agent) judgeInstance(v *view, g *plan.GPU, now time.Time) judgement {
+	j := judgement{reason: a.closedInstance(v, g, now)}
+	a.books.mu.Lock()
+	defer a.books.mu.Unlock()
+	j.running = a.books.on(g.UUID)
+	for _, r := range j.running {
+		j.used += r.Budget
+	}
+	if j.reason == "" {
+		j.reason = a.books.unknownLocked()
+	}
+	if j.reason == "" && a.books.leaves(g.UUID) {
+		j.reason = isLeaving
+	}
+	return j
+}

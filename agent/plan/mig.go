@@ -1,0 +1,233 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
+)
+
+// MIGGPU is the plan of a GPU that is given out in MIG devices. Those that exist
+// are GPUs of the plan themselves, with this one as Parent.
+type MIGGPU struct {
+	UUID  gpu.UUID     `json:"uuid"`
+	Index int          `json:"index"`
+	Name  string       `json:"name"`
+	PCI   gpu.PCIBusID `json:"pci_bus_id"`
+	// Memory is the whole GPU's.
+	Memory gpu.MiB `json:"memory_mib"`
+	// Layouts are wanted, the preferred one first, as mig.Chip.ParseWant reads
+	// them; none leaves the instances as they are.
+	Layouts []string `json:"layouts,omitempty"`
+	// Placed are the same layouts with every start, where the chip is published:
+	// slots are made for these places.
+	Placed []string `json:"placed,omitempty"`
+	// Costs are those of the layouts, or of what exists; empty where nothing is
+	// published of the chip.
+	Costs []LayoutCost `json:"costs,omitempty"`
+	// Why the GPU is divided; empty if the configuration says so itself.
+	Why string `json:"why,omitempty"`
+}
+
+// LayoutCost is what a layout gives, against the GPU with MIG mode off.
+type LayoutCost struct {
+	Layout string   `json:"layout"`
+	Cost   mig.Cost `json:"cost"`
+}
+
+// MIGDevice reports whether the GPU is a MIG device, given out to one job at a
+// time or shared.
+func (g GPU) MIGDevice() bool { return g.Parent != "" }
+
+// Alone reports whether the GPU is a MIG device that one job has at a time.
+func (g GPU) Alone() bool { return g.MIGDevice() && !g.Shared() }
+
+// Model is the product's name, with the profile of a MIG device as NVML spells it.
+func (g GPU) Model() string {
+	if !g.MIGDevice() {
+		return g.Name
+	}
+	return g.Name + " MIG " + g.Profile
+}
+
+// Physical is the GPU's own UUID, or that of the GPU of which it is a part.
+func (g GPU) Physical() gpu.UUID {
+	if g.MIGDevice() {
+		return g.Parent
+	}
+	return g.UUID
+}
+
+// chips finds the published chips of a node, each with its layouts once.
+type chips struct {
+	driver    int
+	catalogue mig.Catalogue
+}
+
+// layout is one layout on an otherwise empty GPU.
+type layout struct {
+	cost     LayoutCost
+	places   mig.Layout
+	warnings []string
+}
+
+// layout places the instances. A layout that the chip cannot have is an error.
+func (cs *chips) layout(chip mig.Chip, text string) (layout, error) {
+	want, err := chip.ParseWant(text)
+	if err != nil {
+		return layout{}, err
+	}
+	p, err := mig.PlanWant(&cs.catalogue, mig.GPU{Chip: chip}, want)
+	if err != nil {
+		return layout{}, err
+	}
+	g := p.GPUs[0]
+	return layout{LayoutCost{text, g.Cost}, g.Layout, g.Warnings}, nil
+}
+
+// divide plans a GPU in MIG devices; not ok if it cannot be one. The places are
+// those of its layouts, for which there shall be slots.
+func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, places []place, ok bool) {
+	out = MIGGPU{UUID: c.UUID, Index: c.Index, Name: c.Name, PCI: c.PCI, Memory: c.Memory, Layouts: c.settings.MIGLayouts, Why: c.why}
+	keep := len(out.Layouts) == 0
+	if keep && c.refusesKeep(n) {
+		return out, nil, false
+	}
+	chip, err := mig.ModelOf(c.GPU, cs.driver)
+	if err != nil {
+		if !keep {
+			n.warn(c.UUID, "mig_layout is not checked before it is made: %v", err)
+		}
+		return out, nil, true
+	}
+	texts := out.Layouts
+	if keep {
+		texts = []string{layoutOf(c.MIGDevices)}
+	}
+	var possible []string
+	var impossible []error
+	for _, text := range texts {
+		l, err := cs.layout(chip, text)
+		if err != nil {
+			impossible = append(impossible, err)
+			continue
+		}
+		possible, out.Costs = append(possible, text), append(out.Costs, l.cost)
+		for _, w := range l.warnings {
+			n.warn(c.UUID, "%s", w)
+		}
+		if !keep && !c.settings.MIGMPS {
+			out.Placed = append(out.Placed, chip.Format(l.places))
+			places = merge(places, chip, l.places)
+		}
+	}
+	if !keep && len(possible) == 0 {
+		c.refuse(n, "mig_layout: %v", impossible[0])
+		return out, nil, false
+	}
+	if !keep {
+		out.Layouts = possible // a list may serve several models
+	}
+	if slices.ContainsFunc(places, func(p place) bool { return p.profile.Memory < 1 }) {
+		out.Placed, places = nil, nil // not published: slots are made for what exists
+	}
+	return out, places, true
+}
+
+// refusesKeep reports a GPU that has no devices to keep.
+func (c candidate) refusesKeep(n *notes) bool {
+	switch {
+	case !c.MIGEnabled:
+		c.refuse(n, `MIG mode is off, and mig_layout does not say which MIG devices to make: write one such as "3g.20gb, 1g.5gb*4"`)
+	case c.MIGDevices == nil:
+		c.refuse(n, "which MIG devices it has was not recorded: record the inventory again with gpuslot inventory --json")
+	case len(c.MIGDevices) == 0:
+		c.refuse(n, "MIG mode is on without a MIG device, which runs no job and may hide the node's other GPUs from CUDA: set mig_layout, or turn MIG mode off with nvidia-smi -i %s -mig 0", c.UUID)
+	default:
+		return false
+	}
+	return true
+}
+
+// refuse is an error for a wish that names the card, and else a warning.
+func (c candidate) refuse(n *notes, format string, args ...any) {
+	if named(c.settings.ModeFrom) {
+		n.fail(c.UUID, format, args...)
+		return
+	}
+	n.warn(c.UUID, "not offered: "+format, args...)
+}
+
+// layoutOf is the layout that some devices are, as people write it.
+func layoutOf(devices []gpu.MIGDevice) string {
+	if len(devices) == 0 {
+		return "none"
+	}
+	count := map[string]int{}
+	var words []string
+	for _, d := range devices {
+		if count[d.Profile]++; count[d.Profile] == 1 {
+			words = append(words, d.Profile)
+		}
+	}
+	for i, w := range words {
+		if k := count[w]; k > 1 {
+			words[i] = fmt.Sprintf("%s*%d", w, k)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// devices are the MIG devices of a GPU as candidates of their own: those that
+// layouts have a place for, whether or not they exist now, then the others.
+func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []candidate {
+	var out []candidate
+	taken := map[gpu.UUID]bool{}
+	for _, p := range places {
+		one := c.part(gpu.MIGDevice{UUID: p.id(c.UUID), Profile: p.profile.Name, Memory: p.profile.Memory, Multiprocessors: p.profile.Multiprocessors})
+		one.place, one.device = p.String(), ""
+		if d, there := p.in(c.MIGDevices); there {
+			one.device, taken[d.UUID] = d.UUID, true
+		}
+		out = append(out, one)
+	}
+	for _, d := range c.MIGDevices {
+		if taken[d.UUID] || len(places) > 0 && d.Start == nil {
+			continue
+		}
+		one := c.part(d)
+		if c.settings.MIGMPS {
+			one.share(r, n)
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// part is a MIG device of the candidate.
+func (c candidate) part(d gpu.MIGDevice) candidate {
+	one := candidate{GPU: c.GPU, settings: c.settings, mode: config.ModeMIG, parent: c.UUID, profile: d.Profile, device: d.UUID, why: c.why}
+	one.UUID, one.Memory, one.Multiprocessors, one.MIGDevices = d.UUID, d.Memory, d.Multiprocessors, nil
+	// NVIDIA's guide knows no exclusive mode on MIG devices, its header does.
+	one.settings.ComputeMode = ""
+	return one
+}
+
+// share lets several jobs onto a MIG device through MPS, if it holds them. What
+// was wished with whole GPUs in mind is lowered.
+func (c *candidate) share(r config.RequestVRAM, n *notes) {
+	pool := poolOf(*c, r.Quantum)
+	if c.Capability.Before(gpu.Volta) {
+		return // no such chip has MIG
+	}
+	if pool < r.Minimum {
+		n.warn(c.parent, "its MIG devices of %s are not shared, although mig_mps is set: their %s less reserved_vram do not hold one request_vram.minimum (%s)", c.profile, c.Memory, r.Minimum)
+		return
+	}
+	c.mode = config.ModeMPS
+	c.settings.Shares = min(c.settings.Shares, int(pool/r.Minimum))
+	c.settings.LargestRequest = min(c.settings.LargestRequest, pool)
+}

@@ -1,0 +1,264 @@
+package scenes
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/node"
+	"github.com/gpuslot/gpuslot/test/site"
+)
+
+// twoA100s is a node of two A100s with 40 GB.
+func twoA100s() *gpu.Inventory {
+	inv := &gpu.Inventory{
+		Schema: gpu.InventorySchema, Host: gpu.Host{Name: "wn-mig1.example.org", CPUs: 32, Memory: 131072},
+		Driver: "550.163.01", CUDA: "12.4",
+	}
+	for i := range 2 {
+		inv.GPUs = append(inv.GPUs, gpu.GPU{
+			UUID: gpu.UUID(fmt.Sprintf("GPU-a100000%d-7d02-4b6a-9c31-0e84a2d1f001", i)), Index: i, Name: "NVIDIA A100-SXM4-40GB",
+			PCI: gpu.PCIBusID(fmt.Sprintf("0000:1%c:00.0", 'a'+i)), Memory: 40960, Capability: gpu.ComputeCapability{Major: 8},
+			Multiprocessors: 108, ComputeMode: gpu.ComputeModeDefault, MIGCapable: true,
+		})
+	}
+	return inv
+}
+
+// divided is the configuration that divides the first A100.
+func divided(layouts ...string) string {
+	return fmt.Sprintf("[gpu.%q]\nmode = \"mig\"\nmig_layout = [%s]\n", twoA100s().GPUs[0].UUID, quoted(layouts))
+}
+
+func quoted(words []string) string {
+	var all []string
+	for _, w := range words {
+		all = append(all, strconv.Quote(w))
+	}
+	return strings.Join(all, ", ")
+}
+
+// startMIG boots a node whose first GPU is divided.
+func startMIG(t *testing.T, config string) *Stage {
+	t.Helper()
+	inv := twoA100s()
+	st := newStage(t, 0, site.Options{Leg: site.Sim, Inventory: inv, Config: config})
+	st.Inventory = *inv
+	return st
+}
+
+// migDevices are the MIG devices that the agent offers, by their profiles.
+func (st *Stage) migDevices(ctx context.Context) (map[string][]api.StatusGPU, error) {
+	s, err := st.Status(ctx)
+	by := map[string][]api.StatusGPU{}
+	for _, g := range s.GPUs {
+		if _, profile, ok := strings.Cut(g.Name, " MIG "); ok {
+			by[profile] = append(by[profile], g)
+		}
+	}
+	return by, err
+}
+
+// onProfile asks for a MIG device by what tells it from others.
+func onProfile(hold, require string) job {
+	return job{Program: gpuJob, Arguments: hold + " devices alloc 1024 until eof", Lines: []string{"request_gpus = 1", "request_vram = 2048", "require_gpus = " + require}}
+}
+
+// runningOn submits a job, waits until it runs, and tells the GPU that the agent
+// has booked it on.
+func (st *Stage) runningOn(ctx context.Context, j job) (cluster int, u gpu.UUID, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if cluster, err = st.submit(ctx, j); err != nil {
+		return 0, "", err
+	}
+	if err = st.waitJobs(ctx, cluster, running); err != nil {
+		return cluster, "", err
+	}
+	err = st.Wait(ctx, fmt.Sprintf("the agent to know job %d", cluster), func() bool {
+		s, err := st.Status(ctx)
+		for _, g := range s.GPUs {
+			if slices.ContainsFunc(g.Jobs, func(j api.StatusJob) bool { return j.ID == fmt.Sprintf("%d.0", cluster) }) {
+				u = gpu.UUID(g.UUID)
+			}
+		}
+		return err == nil && u != ""
+	})
+	return cluster, u, err
+}
+
+// A node with two A100s: one is divided before HTCondor starts, the other shared.
+// Jobs choose their device by profile, by memory and by request_vram alone, and
+// see it and nothing else.
+func TestMIGBesideMPS(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := startMIG(t, divided("3g.20gb, 2g.10gb, 1g.5gb*2"))
+	must(t, st.WaitAccept(ctx, 5))
+	devices, err := st.migDevices(ctx)
+	must(t, err)
+	st.Check(len(devices["3g.20gb"]) == 1 && len(devices["2g.10gb"]) == 1 && len(devices["1g.5gb"]) == 2, "the agent has made the layout: %d profiles", len(devices))
+
+	hold, release, err := st.hold(ctx, "mig")
+	must(t, err)
+	defer func() { must(t, release()) }()
+	shared := st.Inventory.GPUs[1].UUID
+	for _, c := range []struct {
+		what, require string
+		want          []api.StatusGPU
+	}{
+		{"a job that asks for the profile", `MIGProfile == "3g.20gb"`, devices["3g.20gb"]},
+		{"a job that asks for memory", `GlobalMemoryMb > 5000 && GlobalMemoryMb < 15000`, devices["2g.10gb"]},
+		{"a job that asks for multiprocessors", `ComputeUnits == 14`, devices["1g.5gb"]},
+		{"a second one", `ComputeUnits == 14`, devices["1g.5gb"]},
+		{"a job on the shared GPU", fmt.Sprintf("DeviceUuid == %q", shared.Bare()), []api.StatusGPU{{UUID: string(shared)}}},
+		{"a second one beside it", fmt.Sprintf("DeviceUuid == %q", shared.Bare()), []api.StatusGPU{{UUID: string(shared)}}},
+	} {
+		_, u, err := st.runningOn(ctx, onProfile(hold, c.require))
+		must(t, err)
+		st.Check(slices.ContainsFunc(c.want, func(g api.StatusGPU) bool { return g.UUID == string(u) }), "%s runs on %s", c.what, u)
+	}
+	_, err = st.waitClients(ctx, 1, 2, 1024)
+	must(t, err)
+	full, err := st.submit(ctx, onProfile(noHold, `MIGProfile == "3g.20gb"`))
+	must(t, err)
+	idle, err := st.staysIdle(ctx, full, 5*time.Second)
+	must(t, err)
+	st.Check(idle, "a second job for the only 3g.20gb waits")
+	out, err := st.Run(ctx, "gpuslot", "status")
+	must(t, err)
+	st.Say("$ gpuslot status\n%s", out.Stdout)
+	must(t, release())
+	must(t, st.waitJobs(ctx, full, completed))
+	text, err := st.printed(ctx, user, full, 0)
+	must(t, err)
+	st.Contains(text, "0 "+strings.TrimPrefix(devices["3g.20gb"][0].Device, "MIG-"), "what CUDA shows the job on the 3g.20gb")
+
+	plain, err := st.submit(ctx, job{Seconds: 1, Lines: []string{"request_gpus = 1", "request_vram = 2048", `require_gpus = MIGProfile == "2g.10gb"`, "environment = CUDA_MPS_PIPE_DIRECTORY=/tmp/x"}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, plain, completed))
+	o, err := st.output(ctx, plain, 0)
+	must(t, err)
+	want := devices["2g.10gb"][0].Device
+	st.Check(o.Env["CUDA_VISIBLE_DEVICES"] == want && o.Env["NVIDIA_VISIBLE_DEVICES"] == want && o.Env["GPUSLOT_WALL"] == "mig", "the environment of a job on a MIG device is its own: %v", o.Env)
+	_, pipe := o.Env["CUDA_MPS_PIPE_DIRECTORY"]
+	st.Check(!pipe, "it has no pipe directory")
+	done(t, st)
+}
+
+// A GPU goes from seven devices to four while jobs run on two of them and on the
+// other GPU, and the startd is not restarted, since it knows the places of both
+// layouts. The jobs run on; devices that go take no new ones; when the job in the
+// way has ended, the layout is made around the other one, and the job that waited
+// for the fused device runs.
+func TestMIGRepartition(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	const small, large = "1g.5gb*7", "3g.20gb, 2g.10gb, 1g.5gb*2"
+	st := startMIG(t, divided(small, large))
+	must(t, st.WaitAccept(ctx, 8))
+	before := st.startds(ctx)
+	hold, release, err := st.hold(ctx, "stays")
+	must(t, err)
+	defer func() { must(t, release()) }()
+	way, clear, err := st.hold(ctx, "in-the-way")
+	must(t, err)
+	defer func() { must(t, clear()) }()
+	stays, _, err := st.runningOn(ctx, onProfile(hold, `MIGPlace == "1g.5gb@2"`))
+	must(t, err)
+	beside, _, err := st.runningOn(ctx, onProfile(hold, "MIGProfile is undefined"))
+	must(t, err)
+	blocks, _, err := st.runningOn(ctx, onProfile(way, `MIGPlace == "1g.5gb@6"`))
+	must(t, err)
+	fused, err := st.submit(ctx, onProfile(noHold, `MIGProfile == "3g.20gb"`))
+	must(t, err)
+
+	must(t, st.WriteFile(ctx, site.ConfigFile, node.File{Data: divided(large, small)}))
+	_, err = st.Run(ctx, "systemctl", "reload", "gpuslotd")
+	must(t, err)
+	must(t, st.waitStatus(ctx, "five devices that go to be closed", func(s api.Status) bool {
+		closed := 0
+		for _, g := range s.GPUs {
+			if strings.Contains(g.Reason, "another MIG layout") {
+				closed++
+			}
+		}
+		return closed >= 5
+	}))
+	out, err := st.Run(ctx, "gpuslot", "status")
+	must(t, err)
+	st.Contains(out.Stdout, "1g.5gb@6 is used by", "what gpuslot status says of the wait")
+	must(t, st.waitJobs(ctx, blocks, running))
+	idle, err := st.staysIdle(ctx, fused, 3*time.Second)
+	must(t, err)
+	st.Check(idle, "the job for the fused device waits")
+
+	must(t, clear())
+	must(t, st.checkEnd(ctx, user, blocks, "0", "until eof: ok", "the job in the way"))
+	must(t, st.checkEnd(ctx, user, fused, "0", "MIG 3g.20gb", "the job that waited for the fused device"))
+	for _, c := range []int{stays, beside} {
+		must(t, st.waitJobs(ctx, c, running))
+	}
+	out, err = st.Run(ctx, "gpuslot", "status")
+	must(t, err)
+	st.Say("$ gpuslot status\n%s", out.Stdout)
+	must(t, release())
+	must(t, st.checkEnd(ctx, user, stays, "0", "until eof: ok", "a job on a device that stayed"))
+	must(t, st.checkEnd(ctx, user, beside, "0", "until eof: ok", "a job on the other GPU"))
+	after := st.startds(ctx)
+	st.Check(before != "" && after == before, "the startd is the same process: %s, %s", before, after)
+	done(t, st)
+}
+
+// startds are the processes of the startd.
+func (st *Stage) startds(ctx context.Context) string {
+	out, err := st.Run(ctx, "pidof", "condor_startd")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(out.Stdout)
+}
+
+// waitStatus waits until gpuslot status says something.
+func (st *Stage) waitStatus(ctx context.Context, what string, cond func(api.Status) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return st.Wait(ctx, what, func() bool {
+		s, err := st.Status(ctx)
+		return err == nil && cond(s)
+	})
+}
+
+// Each MIG device has a control daemon of its own: two jobs share the 3g.20gb,
+// within its pool, and see it.
+func TestMPSInMIG(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := startMIG(t, divided("3g.20gb, 2g.10gb")+"mig_mps = true\n")
+	must(t, st.WaitAccept(ctx, 3))
+	devices, err := st.migDevices(ctx)
+	must(t, err)
+	hold, release, err := st.hold(ctx, "mps-in-mig")
+	must(t, err)
+	defer func() { must(t, release()) }()
+	var jobs []int
+	for range 2 {
+		c, u, err := st.runningOn(ctx, onProfile(hold, `MIGProfile == "3g.20gb"`))
+		must(t, err)
+		st.Check(string(u) == devices["3g.20gb"][0].UUID, "a job shares the 3g.20gb, %s", u)
+		jobs = append(jobs, c)
+	}
+	_, err = st.waitClients(ctx, 0, 2, 1024)
+	must(t, err)
+	must(t, release())
+	for _, c := range jobs {
+		must(t, st.checkEnd(ctx, user, c, "0", "MIG 3g.20gb", "a job that shares a MIG device"))
+	}
+	done(t, st)
+}
