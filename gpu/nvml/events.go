@@ -20,8 +20,9 @@ const (
 	// listened to after the end was asked for.
 	eventWait = time.Second
 	// lookAgain is the pause before GPUs that are not listened to are looked
-	// for: new ones, lost ones that are back, those that failed.
-	lookAgain = 5 * time.Second
+	// for: new ones, lost ones that are back, those that failed. What happens to
+	// a GPU that is back is not told before, so it is short.
+	lookAgain = time.Second
 	// stopLimit bounds the wait for calls that are in flight at the end.
 	stopLimit = 3 * eventWait
 )
@@ -191,7 +192,7 @@ func (e *ears) after(ctx context.Context, u gpu.UUID, err error) {
 	if errors.Is(err, lostError{}) {
 		send(ctx, e.events, gpu.Event{GPU: u, Kind: gpu.EventLost, GPUInstance: gpu.NoInstance, ComputeInstance: gpu.NoInstance, Time: time.Now()})
 	}
-	pause := time.NewTimer(6 * lookAgain)
+	pause := time.NewTimer(30 * lookAgain)
 	if errors.Is(err, lostError{}) {
 		pause.Reset(lookAgain)
 	}

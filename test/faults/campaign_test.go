@@ -29,8 +29,10 @@ type campaign struct {
 	found *broken
 	// upgrade is another build of the agent, for the injection of that name.
 	upgrade string
-	cpus    int // kept for jobs without GPUs, by the last change
-	history []string
+	// deafUntil is until when events of a GPU that was lost may go unheard.
+	deafUntil [gpus]time.Time
+	cpus      int // kept for jobs without GPUs, by the last change
+	history   []string
 	// patience bounds how long the node may take to settle. The agent's own
 	// deadlines are far below.
 	patience time.Duration

@@ -298,13 +298,19 @@ func gpuLost(c *campaign, gpu int) {
 		c.openByHand(gpu) // XID 79 went with it
 	}
 	c.settle("the GPU to open again", c.serves(gpu))
+	c.deafUntil[gpu] = time.Now().Add(heardAgain)
 }
+
+// heardAgain is how long the events of a GPU that came back may go unheard: the
+// agent listens anew within twice nvml's lookAgain of 1 s.
+const heardAgain = 3 * time.Second
 
 // xid is an event of the GPU: a job's fault leaves it open or opens it again,
 // anything worse closes it until somebody has done something about it.
 func xid(number int) func(*campaign, int) {
 	return func(c *campaign, gpu int) {
 		index := strconv.Itoa(gpu)
+		c.waitFor("the agent to listen to the GPU again", func() bool { return time.Now().After(c.deafUntil[gpu]) })
 		c.simgpu("xid", index, strconv.Itoa(number))
 		switch {
 		case xidsClose.awaited():
