@@ -123,6 +123,19 @@ var hostiles = []hostile{
 		j := c.attack(nil, "go on alloc 60000 until eof")
 		c.says(j, "error 2 ")
 	}},
+	{"huge managed allocation: neither stopped nor seen", func(c *campaign) {
+		j := c.attack(nil, "alloc 100 managed 100000 until eof")
+		c.says(j, "managed 100000 MiB: ok")
+		c.settle("the job to be within its budget by what NVML tells", func(st *api.Status) bool {
+			for _, s := range c.gpuOf(st, 0).Jobs {
+				if s.ID == j.id {
+					return s.UseMiB != nil && *s.UseMiB < s.BudgetMiB && s.Hold == ""
+				}
+			}
+			return false
+		})
+		c.finish(j)
+	}},
 	{"another account's GPU: its pipe directory is closed to it", func(c *campaign) {
 		j := c.attack([]string{"CUDA_MPS_PIPE_DIRECTORY=" + c.pipe(1), "CUDA_VISIBLE_DEVICES=" + c.uuids[1]}, idle(512))
 		c.says(j, "error 46") // taken for a job without MPS, and the GPU is exclusive

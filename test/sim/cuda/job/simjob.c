@@ -19,6 +19,7 @@ static const char help[] =
 	"  device N           use device N from here on (0 at the start)\n"
 	"  context            make the context (alloc, load and info do it too)\n"
 	"  alloc MIB          allocate device memory\n"
+	"  managed MIB        allocate managed memory, which is kept\n"
 	"  free               free the newest allocation; free all: every one\n"
 	"  info               free and total memory\n"
 	"  load PERCENT TIME  keep that share of the multiprocessors busy: 20s, 500ms\n"
@@ -46,6 +47,7 @@ static struct {
 	CUresult (*set)(CUcontext);
 	CUresult (*sync)(void);
 	CUresult (*alloc)(CUdeviceptr *, size_t);
+	CUresult (*managed)(CUdeviceptr *, size_t, unsigned);
 	CUresult (*free)(CUdeviceptr);
 	CUresult (*info)(size_t *, size_t *);
 	CUresult (*module)(CUmodule *, const void *);
@@ -60,7 +62,7 @@ static const struct { const char *name; void *to; } imports[] = {
 	{ "cuInit", &cu.init }, { "cuDeviceGetCount", &cu.count }, { "cuDeviceGet", &cu.get }, { "cuDeviceGetName", &cu.name },
 	{ "cuDeviceGetUuid_v2", &cu.uuid }, { "cuDeviceGetAttribute", &cu.attribute }, { "cuDeviceTotalMem_v2", &cu.total },
 	{ "cuDevicePrimaryCtxRetain", &cu.retain }, { "cuCtxSetCurrent", &cu.set }, { "cuCtxSynchronize", &cu.sync },
-	{ "cuMemAlloc_v2", &cu.alloc }, { "cuMemFree_v2", &cu.free }, { "cuMemGetInfo_v2", &cu.info },
+	{ "cuMemAlloc_v2", &cu.alloc }, { "cuMemAllocManaged", &cu.managed }, { "cuMemFree_v2", &cu.free }, { "cuMemGetInfo_v2", &cu.info },
 	{ "cuModuleLoadData", &cu.module }, { "cuModuleUnload", &cu.unload }, { "cuModuleGetFunction", &cu.function }, { "cuLaunchKernel", &cu.launch },
 	{ "cuGetErrorName", &cu.error_name }, { "cuGetErrorString", &cu.error_text },
 };
@@ -185,6 +187,12 @@ static void show_devices(void)
 	}
 }
 
+static void do_managed(long mib)
+{
+	CUdeviceptr kept;
+	step(need_context() ? cu.managed(&kept, (size_t)mib << 20, 1) : CUDA_ERROR_INVALID_CONTEXT, "managed %ld MiB", mib);
+}
+
 static void do_alloc(long mib)
 {
 	if (allocations == ALLOCATIONS)
@@ -282,6 +290,8 @@ static int word(char **w)
 		return use_device(number("device", a, 255)), 1;
 	if (strcmp(w[0], "context") == 0)
 		return need_context(), 0;
+	if (strcmp(w[0], "managed") == 0)
+		return do_managed(number("managed", a, 1 << 24)), 1;
 	if (strcmp(w[0], "alloc") == 0)
 		return do_alloc(number("alloc", a, 1 << 24)), 1;
 	if (strcmp(w[0], "free") == 0)
