@@ -409,8 +409,24 @@ func TestLostGPU(t *testing.T) {
 	st.Check(true, "its neighbour runs jobs")
 	_, err = st.Run(ctx, "simgpu", "restore", string(lost))
 	must(t, err)
+	// It fell off the bus by the driver's own word: that it answers again is not enough.
+	out, err := st.openGPU(ctx, lost)
+	must(t, err)
+	st.Check(strings.Contains(out, "is opened, although Xid 79"), "back, it opens by an operator's word: %s", oneLine(out))
 	must(t, st.waitSlot(ctx, lost, true))
 	done(t, st)
+}
+
+// openGPU is an operator who opens a GPU once it is in the plan again.
+func (st *Stage) openGPU(ctx context.Context, u gpu.UUID) (said string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err = st.Wait(ctx, "the GPU to be opened", func() bool {
+		out, err := st.Run(ctx, "gpuslot", "gpu", "open", string(u), "--override")
+		said = out.Stdout
+		return err == nil
+	})
+	return said, err
 }
 
 // A broken file on reload: the old plan stays in force and everybody is told.
@@ -458,7 +474,7 @@ func (st *Stage) metrics(ctx context.Context) (string, error) {
 func TestWrapperOnly(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := newStage(t, 1, site.Options{Condor: wrapperOnly})
+	st := newStage(t, 1, site.Options{Condor: wrapperOnly, Config: "[htcondor]\njob_wrapper = \"/usr/libexec/gpuslot/wrap\"\n"})
 	must(t, st.WaitAccept(ctx, 1))
 	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000",
 		`environment = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=30G"`}})
@@ -477,5 +493,4 @@ func TestWrapperOnly(t *testing.T) {
 const wrapperOnly = `
 slot_type_1.STARTER_JOB_HOOK_KEYWORD =
 STARTER_JOB_HOOK_KEYWORD =
-USER_JOB_WRAPPER = /usr/libexec/gpuslot/wrap
 `
