@@ -91,6 +91,8 @@ fuzz: tools ## every fuzz target for FUZZTIME each
 bench: tools ## how fast, how small, how soon: figures beside their aims
 	$(GO) run ./test/bench
 	GPUSLOT_REACTIONS=3 $(GO) test ./test/faults -count=1 -timeout 30m -v -run '^TestReactions$$'
+	$(GO) test ./mig -run - -bench Plan -benchtime 5x
+	$(GO) test ./mig/simulate -count=1 -v -run Compare
 
 .PHONY: campaign
 campaign: tools ## what takes long, figures at the end: 500 faults, MIG, fuzz
