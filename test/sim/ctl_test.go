@@ -57,6 +57,11 @@ func TestInventoryRoundTrip(t *testing.T) {
 			n.make(t, string(recorded))
 			got := n.readInventory(t)
 			want.Host, want.Sources = got.Host, nil // of the machine that runs the test; for people
+			for i := range want.GPUs {
+				if want.GPUs[i].MIGEnabled {
+					want.GPUs[i].MIGDevices = []gpu.MIGDevice{} // the recorded ones are not made
+				}
+			}
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("the node is not the recorded one (-recorded +read):\n%s", d)
 			}
