@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -174,20 +175,13 @@ func (a *Agent) killClient(pid int, listed time.Time) error {
 		return err
 	}
 	defer closeHandle(fd)
+	latest, err := usage.TicksAt(listed)
+	if err != nil {
+		return err
+	}
 	p, err := a.books.proc.process(pid)
-	if err != nil || p.Started > ticksAt(listed) {
+	if err != nil || p.Started > latest {
 		return os.ErrProcessDone
 	}
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-}
-
-// ticksAt is a time in clock ticks since boot, rounded up; USER_HZ is 100 on
-// every architecture that CUDA runs on.
-func ticksAt(at time.Time) uint64 {
-	var boot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
-		return 0 // nothing is known to be older
-	}
-	since := time.Duration(boot.Nano()) - time.Since(at)
-	return uint64(max(since, 0)/(10*time.Millisecond)) + 1
 }

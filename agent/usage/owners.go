@@ -31,7 +31,10 @@ func (o *owners) of(list gpu.Measured[[]gpu.DeviceProcess], at time.Time) gpu.Me
 	if !list.Known {
 		return gpu.Measured[[]Process]{}
 	}
-	latest := ticksAt(at)
+	latest, err := TicksAt(at)
+	if err != nil {
+		latest = ^uint64(0) // then a PID that was used again is not told from the first
+	}
 	out := make([]Process, len(list.Value))
 	for i, p := range list.Value {
 		out[i] = o.owner(p, latest)
@@ -79,12 +82,13 @@ func (o *owners) end(whole bool) {
 // every architecture that CUDA runs on.
 const ticksPerSecond = 100
 
-// ticksAt is a time in clock ticks since boot, rounded up.
-func ticksAt(at time.Time) uint64 {
+// TicksAt is a time in clock ticks since boot, rounded up; an error means that
+// the kernel does not tell how long it runs.
+func TicksAt(at time.Time) (uint64, error) {
 	var boot unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
-		return ^uint64(0)
+		return 0, err
 	}
 	since := time.Duration(boot.Nano()) - time.Since(at)
-	return uint64(max(since, 0)/(time.Second/ticksPerSecond)) + 1
+	return uint64(max(since, 0)/(time.Second/ticksPerSecond)) + 1, nil
 }
