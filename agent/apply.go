@@ -34,6 +34,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// Read: the configuration, only when told to.
 	if reload {
 		clear(a.modeFailures)
+		problem(a.holds.mend())
 		v.configRead = start
 		read, err := config.Load(a.configFile)
 		if err == nil {

@@ -75,6 +75,17 @@ func (s *holdStore) read() error {
 	return err
 }
 
+// mend reads the file again if it could not be read before.
+func (s *holdStore) mend() error {
+	s.mu.Lock()
+	lost := s.unreadable != nil
+	s.mu.Unlock()
+	if !lost {
+		return nil
+	}
+	return s.read()
+}
+
 // set closes a GPU. It is closed also if that cannot be kept, which is the error.
 func (s *holdStore) set(n Hold) error {
 	s.mu.Lock()

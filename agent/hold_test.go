@@ -191,6 +191,16 @@ func TestHoldsOutliveAgents(t *testing.T) {
 			t.Errorf("%q: it opens without an override", text)
 		}
 	}
+	if err := os.WriteFile(file, []byte(`{"schema":"gpuslot-holds/1","holds":[]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if ta.apply(true); ta.reason(0) != "" {
+		t.Errorf("a mended file, reloaded: %q", ta.reason(0))
+	}
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ta.restart()
 	if _, err := ta.open("all", "", true); err != nil || ta.reason(0) != "" {
 		t.Errorf("override: %v, %q", err, ta.reason(0))
 	}
