@@ -39,6 +39,8 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Libexec:        paths.Libexec,
 		Inventory:      InventoryAdsFile(paths),
 		Supervise:      cfg.HTCondor.Supervise,
+		PerGPU:         cfg.HTCondor.Layout == config.LayoutStartdPerGPU,
+		Execute:        cfg.HTCondor.Execute,
 	}
 	for _, g := range p.GPUs {
 		n.Devices = append(n.Devices, device(g))
