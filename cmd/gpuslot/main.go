@@ -101,11 +101,11 @@ func root() *cobra.Command {
 		Long: `gpuslot shows how the GPUs of an HTCondor worker node are shared: what the node
 has, what it would offer, the HTCondor configuration that follows from it, and
 what runs now. It changes nothing but what "gpuslot mig apply", "gpuslot mps
-restart" and "gpuslot gpu open" say; the agent, gpuslotd, does the rest.
+restart" and the verbs of "gpuslot gpu" say; the agent, gpuslotd, does the rest.
 
 Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
-asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify" and
-"gpuslot doctor" have their own).`,
+asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify",
+"gpuslot doctor" and "gpuslot gpu drain" have their own).`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
