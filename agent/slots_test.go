@@ -1,8 +1,8 @@
 package agent
 
 import (
-	"fmt"
 	"errors"
+	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"

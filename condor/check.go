@@ -40,6 +40,9 @@ func (n Node) check() error {
 			bad("execute: %w", err)
 		}
 	}
+	if err := n.Growth.check(); err != nil {
+		bad("%w", err)
+	}
 	if err := checkWithoutRequest(n.WithoutRequest); err != nil {
 		bad("%w", err)
 	}

@@ -40,6 +40,8 @@ type Node struct {
 	// PerGPU gives each GPU a startd of its own, whose jobs run below Execute.
 	PerGPU  bool
 	Execute string
+	// Growth is for jobs that meet the limit of their VRAM.
+	Growth Growth
 	// Supervise runs the jobs of shared GPUs below "gpuslot-condor supervise".
 	Supervise bool
 }

@@ -91,6 +91,7 @@ func (t *text) slotType(st slotType) {
 	t.set(fmt.Sprintf("SLOT_TYPE_%d_START", number), "%s", strings.Join(append(st.start, "($(START))"), ` \
   && `))
 	if st.uuid != "" {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_WithinResourceLimits", number), "$(GPUSLOT_WITHIN)")
 		t.hold(number)
 	}
 }
