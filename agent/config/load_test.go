@@ -95,6 +95,9 @@ dcgm = "http://[::1]:9400/metrics"
 manage = false
 supervise = false
 job_wrapper = "/opt/site/wrapper"
+changes = "drain"
+layout = "startd-per-gpu"
+execute = "/scratch/gpuslot"
 [metrics]
 listen = "[::1]:9848"
 web_config = "/etc/gpuslot/web.yml"
