@@ -113,9 +113,11 @@ type Agent struct {
 	books      *books
 	sampler    *usage.Sampler
 	troubles   Troubles
-	alarms     Alarms
-	metrics    *metrics.Metrics
-	verifier   *verifier
+	// holds are who closed which GPU.
+	holds    *holdStore
+	alarms   Alarms
+	metrics  *metrics.Metrics
+	verifier *verifier
 	// history is the last hour, for the node page.
 	history page.History
 	// smPartitions makes static SM partitions, partitions books them.
@@ -127,7 +129,9 @@ type Agent struct {
 	sys          string
 	cgroups      *cgroups
 	// keeper writes records and the history.
-	keeper  *keeper
+	keeper *keeper
+	// ordered is what HTCondor was told to do, for who asks the startds.
+	ordered ordered
 	layouts layouts
 
 	view atomic.Pointer[view]

@@ -55,7 +55,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
 		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
 		booked: make(chan struct{}, 1), wake: make(chan struct{}, 1), orders: make(chan order),
-		keeper: newKeeper(o.Log), modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
+		keeper: newKeeper(o.Log), ordered: ordered{}, modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
 	}
 	if a.manager == nil {
 		a.manager = nobody{}
@@ -86,6 +86,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if cgroupRoot == "" {
 		cgroupRoot = filepath.Join(a.sys, "fs/cgroup") // where NVIDIA's driver looks, too
 	}
+	a.holds = newHoldStore(HoldsFile(cfg.Paths))
 	a.cgroups = newCgroups(o.Cgroups, cgroupRoot, CgroupsFile(cfg.Paths))
 	root := o.proc
 	if root == "" {
@@ -142,6 +143,9 @@ func (a *Agent) recall(p config.Paths) {
 	a.books.rebuild(starterUID(a.own), a.lastWanted)
 	if err := a.recallTroubles(p); err != nil {
 		a.log.Error("what earlier events closed is not known", "err", err)
+	}
+	if err := a.holds.read(); err != nil {
+		a.log.Error("which GPUs are held closed is not known; all are", "err", err)
 	}
 	if err := a.cgroups.read(); err != nil {
 		a.log.Error("which cgroups have limits is not known", "err", err)

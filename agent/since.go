@@ -30,7 +30,7 @@ func (l *lastSaid) left(all []api.Acceptance, now time.Time) []api.Acceptance {
 	return all
 }
 
-const noLongerPlanned = "it is no longer in gpuslotd's plan: see gpuslot status; if it stays away, restart the startd when its jobs are done (condor_drain -restart-on-completion)"
+const noLongerPlanned = "it is no longer in gpuslotd's plan: see gpuslot status; if it stays away, restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)"
 
 // date sets Since of each acceptance: its own time if it differs from the last
 // one of that GPU, else the time of the last change.
@@ -43,7 +43,7 @@ func (l *lastSaid) date(all []api.Acceptance) {
 	for i := range all {
 		now := &all[i]
 		now.Since = now.Time
-		if old, ok := l.by[now.UUID]; ok && old.Accept == now.Accept && old.Reason == now.Reason && old.Tenant == now.Tenant {
+		if old, ok := l.by[now.UUID]; ok && old.Accept == now.Accept && old.Reason == now.Reason && slices.Equal(old.ClosedBy, now.ClosedBy) && old.Tenant == now.Tenant {
 			now.Since = old.Since
 		}
 		l.by[now.UUID] = *now

@@ -19,18 +19,38 @@ import (
 type judgement struct {
 	health  Health
 	running []Running
-	reason  string // why it takes no jobs; empty if it does
-	tenant  string
-	used    gpu.MiB
+	// holds close it: those of its owners, and the agent's own. Reason is all of
+	// them in words; empty if it takes jobs.
+	holds  Holds
+	reason string
+	tenant string
+	used   gpu.MiB
 }
 
-// judge looks at a shared GPU or MIG device now. It makes the cheap check, and never asks
+// judge looks at a GPU or MIG device now. It makes the cheap check, and never asks
 // the control daemon.
 func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
-	if g.Alone() {
-		return a.judgeInstance(v, g, now)
+	var j judgement
+	switch {
+	case g.Alone():
+		j = a.judgeInstance(v, g, now)
+	case g.Shared():
+		j = a.judgeShared(v, g, now)
+	default:
+		j = judgement{reason: a.closedWhole(v, g, now)}
 	}
-	j := judgement{health: a.checked(v, g.UUID, now)}
+	j.holds = a.held(g)
+	seen := j.reason
+	j.reason = joined(j.holds, seen)
+	if seen != "" {
+		j.holds = append(j.holds, Hold{GPU: g.UUID, Owner: OwnerAgent, Reason: seen, Since: a.troubles.Verdict(g.Physical(), now).Since})
+	}
+	return j
+}
+
+// judgeShared leaves out who holds it closed.
+func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
+	j := judgement{health: a.pulsed(a.seenHealth(v, g.UUID, now), g.UUID)}
 	a.books.mu.Lock()
 	j.running = a.books.on(g.UUID)
 	full, unknown, leaves := a.books.full[g.UUID], a.books.unknownLocked(), a.books.leaves(g.UUID)
@@ -46,7 +66,10 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 		j.reason = isLeaving
 	}
 	if j.reason == "" && full {
-		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_drain -restart-on-completion)"
+		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)"
+	}
+	if j.reason == "" && a.startdSays.Load().draining[g.UUID] {
+		j.reason = startdRestarts
 	}
 	if j.reason == "" && g.Tenancy.Policy == config.TenancyCommon && !v.accounts[g.Tenancy.User].Known {
 		j.reason = fmt.Sprintf("its tenancy is common:%s, and there is no such account: create it or change tenancy", g.Tenancy.User)
@@ -73,6 +96,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 	a.sweepNow() // a tenant must not outlive its last job here
 	v, now := a.view.Load(), time.Now()
 	out := []api.Acceptance{}
+	pending := a.startdSays.Load().pending()
 	if !v.planned {
 		// The startd may run with the plan of the agent before this one.
 		for _, w := range a.recalled.ControlDaemons() {
@@ -85,7 +109,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 			continue
 		}
 		j := a.judge(v, g, now)
-		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, Tenant: j.tenant, Time: now}
+		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, Pending: pending, Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
@@ -102,6 +126,7 @@ func (a *Agent) status() *api.Status {
 	s := &api.Status{
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
+		Startds: a.startdSays.Load().startds, Changes: a.startdSays.Load().changes,
 		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
 	}
 	for _, u := range v.plan.Absent {
@@ -130,14 +155,15 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	if g.Place != "" {
 		s.Device = string(g.Device)
 	}
+	j, guard := a.judge(v, g, now), v.guards[g.UUID]
+	s.Accept, s.Reason, s.Holds = j.reason == "", j.reason, j.holds.forStatus()
 	if g.Alone() {
-		return a.statusInstance(v, g, s, now)
+		return a.statusInstance(j, g, s)
 	}
 	if !g.Shared() {
 		return s // its jobs are HTCondor's alone: they pass no hook
 	}
-	j, guard := a.judge(v, g, now), v.guards[g.UUID]
-	s.Accept, s.Reason, s.Tenant, s.UsedMiB = j.reason == "", j.reason, j.tenant, int64(j.used)
+	s.Tenant, s.UsedMiB = j.tenant, int64(j.used)
 	s.ComputeMode, s.Wall = v.modes[g.UUID], wallOf(g.LargestRequest, g.DefaultRequest, j.health)
 	if p := guard.proof; !p.At.IsZero() {
 		s.ProvedAt, s.LimitMiB = p.At, int64(guard.wanted.Limit)
@@ -165,9 +191,8 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 }
 
 // statusInstance is a MIG device that jobs have alone.
-func (a *Agent) statusInstance(v *view, g *plan.GPU, s api.StatusGPU, now time.Time) api.StatusGPU {
-	j := a.judgeInstance(v, g, now)
-	s.Accept, s.Reason, s.Wall = j.reason == "", j.reason, WallMIG
+func (a *Agent) statusInstance(j judgement, g *plan.GPU, s api.StatusGPU) api.StatusGPU {
+	s.Wall = WallMIG
 	for _, r := range j.running {
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(g.Memory),
@@ -219,10 +244,11 @@ func (a *Agent) warnings(v *view) []string {
 	}
 	said := a.startdSays.Load()
 	switch {
-	case said.older:
-		out = append(out, "HTCondor runs an older layout: restart the startd when its jobs are done (condor_drain -restart-on-completion).")
 	case said.err != nil:
 		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so budgets rest on what the hooks told: %v.", said.err))
+	}
+	for _, c := range said.changes {
+		out = append(out, c.Says)
 	}
 	if a.own != 0 {
 		out = append(out, "gpuslotd does not run as root: it serves its own account only, and all its jobs are one trust domain.")
@@ -241,13 +267,15 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	}
 	s.Capabilities = v.can.forMetrics()
 	if said := a.startdSays.Load(); said.err == nil && !said.at.IsZero() {
-		s.OlderLayout = &said.older
+		older := said.older()
+		s.OlderLayout = &older
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
 		m := metrics.GPU{UUID: g.UUID, Index: g.Index, Name: g.Model(), PCI: g.PCI, Mode: string(g.Mode), Memory: g.Memory, Shared: g.Shared()}
+		j := a.judge(v, g, now)
+		m.ClosedBy = j.holds.Owners()
 		if m.Shared {
-			j := a.judge(v, g, now)
 			guard := v.guards[g.UUID]
 			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "", g.Shares, len(j.running), g.Pool, j.used
 			m.DaemonUp = guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil

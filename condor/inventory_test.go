@@ -72,6 +72,8 @@ func TestMonitorAds(t *testing.T) {
 	want := `SlotMergeConstraint = GPUSlotUUID == "GPU-00000000-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = true
 GPUAcceptReason = ""
+GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVerified = undefined
@@ -79,6 +81,8 @@ GPUVerified = undefined
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000001-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = true
 GPUAcceptReason = ""
+GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = "alice"
 GPUVerified = true
@@ -86,6 +90,8 @@ GPUVerified = true
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000002-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = false
 GPUAcceptReason = "says \"no\" GPUAccept = true"
+GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVerified = undefined
