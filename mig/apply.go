@@ -130,7 +130,7 @@ func (e Executor) Apply(ctx context.Context, u gpu.UUID, w Wanted) (Outcome, err
 	return e.locked(u, func() (Outcome, error) {
 		c, err := e.open(ctx, u)
 		if err != nil {
-			return Outcome{GPU: u, End: Unchanged}, err
+			return c.unread(err)
 		}
 		if c.book.Change != nil {
 			if out, err := c.recover(ctx); err != nil && out.End == EndDegraded {
@@ -151,7 +151,7 @@ func (e Executor) Recover(ctx context.Context, u gpu.UUID) (Outcome, error) {
 		}
 		c, err := e.open(ctx, u)
 		if err != nil {
-			return Outcome{GPU: u, End: EndDegraded}, err
+			return c.unread(err)
 		}
 		return c.recover(ctx)
 	})
@@ -176,7 +176,8 @@ func (e Executor) locked(u gpu.UUID, f func() (Outcome, error)) (Outcome, error)
 	return f()
 }
 
-// open reads the book and the hardware.
+// open reads the book and the hardware. With an error the change is of use to
+// unread only.
 func (e Executor) open(ctx context.Context, u gpu.UUID) (*change, error) {
 	if e.Patience.Tries < 1 {
 		e.Patience = Patient
@@ -185,10 +186,10 @@ func (e Executor) open(ctx context.Context, u gpu.UUID) (*change, error) {
 		e.Log = slog.New(slog.DiscardHandler)
 	}
 	book, err := ReadBook(e.Dir, u)
-	if err != nil {
-		return nil, err
-	}
 	c := &change{e: e, u: u, book: book}
+	if err != nil {
+		return c, err
+	}
 	return c, c.look(ctx)
 }
 

@@ -29,6 +29,7 @@ func Keys() []Key {
 	keys = append(keys, sharingKeys()...)
 	keys = append(keys, jobKeys()...)
 	keys = append(keys, budgetKeys()...)
+	keys = append(keys, repartitionKeys()...)
 	keys = append(keys, agentKeys()...)
 	return keys
 }
@@ -54,6 +55,7 @@ func Tables() []Table {
 		{"cpu_only", "[cpu_only]", false, "The part of the node kept for jobs without GPUs. The rest goes to the GPUs in proportion to their memory."},
 		{"budgets", "[budgets]", false, "What becomes of a job whose processes together use more VRAM than its budget."},
 		{"usage", "[usage]", false, "The sampling of what jobs use."},
+		{"repartition", "[repartition]", false, "How MIG layouts follow the work that waits, where `repartition` is `suggest` or `auto`."},
 		{"health", "[health]", false, "When a GPU takes jobs, and how long a proof that its control daemon works is trusted."},
 		{"htcondor", "[htcondor]", false, "The HTCondor installation."},
 		{"metrics", "[metrics]", false, "The Prometheus listener."},

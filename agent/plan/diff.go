@@ -114,6 +114,7 @@ func (d *differences) divided(old, new []MIGGPU) {
 		s := g.UUID.String()
 		d.change(s, "the MIG layout", o.wanted(), g.wanted())
 		d.change(s, "the places of the MIG layout", strings.Join(o.Placed, " or else "), strings.Join(g.Placed, " or else "))
+		d.change(s, "repartition", string(o.Repartition), string(g.Repartition))
 		d.change(s, "the index", strconv.Itoa(o.Index), strconv.Itoa(g.Index))
 		d.change(s, "the name", o.Name, g.Name)
 		d.change(s, "the PCI bus id", string(o.PCI), string(g.PCI))

@@ -25,6 +25,9 @@ type MIGGPU struct {
 	// Placed are the same layouts with every start, where the chip is published:
 	// slots are made for these places.
 	Placed []string `json:"placed,omitempty"`
+	// Repartition is whether the layout follows the work that waits, within the
+	// places of Placed.
+	Repartition mig.Repartition `json:"repartition,omitempty"`
 	// Costs are those of the layouts, or of what exists; empty where nothing is
 	// published of the chip.
 	Costs []LayoutCost `json:"costs,omitempty"`
@@ -134,7 +137,26 @@ func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, places []place, ok b
 	if slices.ContainsFunc(places, func(p place) bool { return p.profile.Memory < 1 }) {
 		out.Placed, places = nil, nil // not published: slots are made for what exists
 	}
+	out.Repartition = c.repartition(out, n)
 	return out, places, true
+}
+
+// repartition is what the configuration wishes, where it can be had: HTCondor
+// must know the slots of all layouts ahead.
+func (c candidate) repartition(g MIGGPU, n *notes) mig.Repartition {
+	how := c.settings.Repartition
+	switch {
+	case how == mig.Static:
+	case c.settings.MIGMPS:
+		n.warn(c.UUID, "repartition = %q has no effect with mig_mps: slots for shared MIG devices cannot be made ahead", how)
+		how = mig.Static
+	case len(g.Placed) == 0:
+		n.warn(c.UUID, "repartition = %q has no effect without a mig_layout whose places are published for this model", how)
+		how = mig.Static
+	case len(g.Placed) == 1:
+		n.warn(c.UUID, "repartition = %q has one layout in mig_layout and nothing to change to: list those that it may have", how)
+	}
+	return how
 }
 
 // refusesKeep reports a GPU that has no devices to keep.
