@@ -129,6 +129,8 @@ type Agent struct {
 	// keeper writes records and the history.
 	keeper  *keeper
 	layouts layouts
+	// repartition lets layouts follow the work that waits.
+	repartition repartition
 
 	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.

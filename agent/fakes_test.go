@@ -330,6 +330,13 @@ type fakeStartd struct {
 	slots   []condor.Slot
 	err     error
 	asked   int
+	demand  condor.Demand
+}
+
+func (s *fakeStartd) Demand(context.Context, time.Time) (condor.Demand, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.demand, s.err
 }
 
 func (s *fakeStartd) Version(context.Context) (condor.Version, error) {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -39,11 +40,22 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Libexec:        paths.Libexec,
 		Inventory:      InventoryAdsFile(paths),
 		Supervise:      cfg.HTCondor.Supervise,
+		Repartition:    repartitionOf(p),
 	}
 	for _, g := range p.GPUs {
 		n.Devices = append(n.Devices, device(g))
 	}
 	return n
+}
+
+// repartitionOf is the farthest that any GPU goes; empty if all are static.
+func repartitionOf(p plan.Plan) string {
+	for _, how := range following {
+		if slices.ContainsFunc(p.MIG, func(g plan.MIGGPU) bool { return g.Repartition == how }) {
+			return string(how)
+		}
+	}
+	return ""
 }
 
 func device(g plan.GPU) condor.Device {

@@ -133,8 +133,8 @@ func (a *Agent) refuseInstances(v *view, gpus []gpu.UUID, now time.Time) *api.Re
 		if g, ok := find(&v.plan, u); ok && g.Alone() {
 			why = a.closedInstance(v, g, now)
 		}
-		if a.books.leaves(u) {
-			why = isLeaving
+		if leaves := a.books.leaves(u); leaves != "" {
+			why = leaves
 		}
 		if why != "" {
 			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: %s", u, why))

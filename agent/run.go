@@ -143,6 +143,9 @@ func (a *Agent) recall(p config.Paths) {
 	if err := a.recallTroubles(p); err != nil {
 		a.log.Error("what earlier events closed is not known", "err", err)
 	}
+	if err := a.repartition.read(RepartitionFile(p)); err != nil {
+		a.log.Error("how MIG layouts followed the work is not known", "err", err)
+	}
 	if err := a.cgroups.read(); err != nil {
 		a.log.Error("which cgroups have limits is not known", "err", err)
 	}
@@ -212,6 +215,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	})
 	wg.Go(func() { a.confirm(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
+	wg.Go(func() { a.listenToPool(ctx) })
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.keeper.run(ctx) })
 	wg.Go(func() { a.sample(ctx) })

@@ -15,6 +15,8 @@ type Startd interface {
 	Version(ctx context.Context) (condor.Version, error)
 	// Slots are the startd's own ads of its slots.
 	Slots(ctx context.Context) ([]condor.Slot, error)
+	// Demand is what the pool's idle jobs wait for.
+	Demand(ctx context.Context, now time.Time) (condor.Demand, error)
 }
 
 // HTCondor is the installed one, asked through its command-line programs.
@@ -27,6 +29,11 @@ func (HTCondor) Version(ctx context.Context) (condor.Version, error) {
 
 // Slots asks the startd with condor_status -direct.
 func (HTCondor) Slots(ctx context.Context) ([]condor.Slot, error) { return condor.Slots(ctx) }
+
+// Demand asks the collector.
+func (HTCondor) Demand(ctx context.Context, now time.Time) (condor.Demand, error) {
+	return condor.PoolDemand(ctx, now)
+}
 
 // seen is what the startd said last.
 type seen struct {

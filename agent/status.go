@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -42,8 +43,8 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 	if j.reason == "" {
 		j.reason = unknown
 	}
-	if j.reason == "" && leaves {
-		j.reason = isLeaving
+	if j.reason == "" {
+		j.reason = leaves
 	}
 	if j.reason == "" && full {
 		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_drain -restart-on-completion)"
@@ -85,7 +86,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 			continue
 		}
 		j := a.judge(v, g, now)
-		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, Tenant: j.tenant, Time: now}
+		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, Tenant: j.tenant, AboveMiB: int64(v.above[g.UUID]), Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
@@ -102,7 +103,7 @@ func (a *Agent) status() *api.Status {
 	s := &api.Status{
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
-		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
+		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
 	}
 	for _, u := range v.plan.Absent {
 		s.Absent = append(s.Absent, string(u))
@@ -261,6 +262,13 @@ func (a *Agent) snapshot() metrics.Snapshot {
 			}
 		}
 		s.GPUs = append(s.GPUs, m)
+	}
+	for _, r := range v.repartition {
+		m := metrics.Repartition{Setting: r.Setting, Told: r.Told, Waiting: map[string]int{}, Proposed: r.Act == string(mig.Propose), Reserved: len(r.Reserved)}
+		for _, d := range r.Demand {
+			m.Waiting[d.Profile] = d.Jobs
+		}
+		s.Repartition = append(s.Repartition, m)
 	}
 	s.Faults, s.Usage = faultsOf(v.plan.GPUs, a.troubles.Faults()), a.usageNow(v, now)
 	return s

@@ -23,6 +23,10 @@ type Pool struct {
 	Share, Whole Largest
 	// Instance is the largest MIG device for one job.
 	Instance Largest
+	// Demand is set if some execution point's MIG layouts follow what waits; Libexec
+	// holds the program that tells it.
+	Demand  bool
+	Libexec string
 }
 
 // Largest is the largest budget of one GPU and where to find it; the zero
@@ -39,6 +43,9 @@ func PoolOf(nodes ...Node) Pool {
 	for i, n := range nodes {
 		if i == 0 {
 			p = Pool{Version: n.Version, Minimum: n.Minimum, Quantum: n.Quantum, WithoutRequest: n.WithoutRequest}
+		}
+		if n.Repartition != "" && !p.Demand {
+			p.Demand, p.Libexec = true, n.Libexec
 		}
 		for _, d := range n.shared() {
 			p.Share = p.Share.or(d.LargestRequest, d.Name)
@@ -65,7 +72,9 @@ func (l Largest) or(budget gpu.MiB, name string) Largest {
 }
 
 // largest is the largest budget of any GPU.
-func (p Pool) largest() Largest { return p.Share.or(p.Whole.Budget, p.Whole.Name) }
+func (p Pool) largest() Largest {
+	return p.Share.or(p.Instance.Budget, p.Instance.Name).or(p.Whole.Budget, p.Whole.Name)
+}
 
 // inMiBFrom is the smallest request_vram that is believed to be meant in MiB:
 // no CUDA context fits into less, and no GPU has so many GiB to share.
@@ -87,6 +96,9 @@ func AccessPoint(p Pool) ([]byte, error) {
 	)
 	t.transforms(p)
 	t.requirements(p)
+	if p.Demand {
+		t.demand(p)
+	}
 	return t.bytes(), nil
 }
 
@@ -143,6 +155,18 @@ func (t *text) requirements(p Pool) {
 		`"RequestGPUThreads must be a percentage of a GPU's multiprocessors from 0.1 to 100, without quotes, such as +RequestGPUThreads = 30"`)
 }
 
+// demand lets the schedd tell the pool what its idle jobs wait for.
+func (t *text) demand(p Pool) {
+	t.comment("Sums for execution points whose MIG layouts follow what waits: once a minute, in the schedd's own ad,",
+		"so that the collector takes it from whom it takes that. Needs gpuslot's package on this machine.")
+	t.set("SCHEDD_CRON_JOBLIST", "$(SCHEDD_CRON_JOBLIST) GPUSLOT")
+	t.set("SCHEDD_CRON_GPUSLOT_EXECUTABLE", "%s/gpuslot-condor", p.Libexec)
+	t.set("SCHEDD_CRON_GPUSLOT_ARGS", "demand")
+	t.set("SCHEDD_CRON_GPUSLOT_MODE", "Periodic")
+	t.set("SCHEDD_CRON_GPUSLOT_PERIOD", "60s")
+	t.set("SCHEDD_CRON_GPUSLOT_KILL", "true")
+}
+
 // requirement adds one submit requirement to the site's.
 func (t *text) requirement(name, expr, reason string) {
 	t.set("SUBMIT_REQUIREMENT_"+name, "%s", expr)
@@ -178,6 +202,11 @@ func (p Pool) check() error {
 		return fmt.Errorf("minimum %s and quantum %s of request_vram must be above 0", p.Minimum, p.Quantum)
 	case p.WithoutRequest == WithoutRequestShare && p.Share.Budget > 0 && (p.Default < 1 || p.Default > p.Share.Budget):
 		return fmt.Errorf("the default request is %s, the largest share %s", p.Default, p.Share.Budget)
+	}
+	if p.Demand {
+		if err := checkPath(p.Libexec); err != nil {
+			return fmt.Errorf("libexec: %w", err)
+		}
 	}
 	return checkWithoutRequest(p.WithoutRequest)
 }

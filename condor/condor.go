@@ -29,6 +29,9 @@ type Node struct {
 	WithoutRequest string
 	// Minimum, Quantum of request_vram.
 	Minimum, Quantum gpu.MiB
+	// Repartition: "suggest" or "auto" if MIG layouts follow the work that waits;
+	// empty if they do not.
+	Repartition string
 	// Absent are configured GPUs that the node does not have.
 	Absent []gpu.UUID
 	// PipeRoot is the directory that holds one pipe directory per GPU UUID.

@@ -262,3 +262,68 @@ func TestMPSInMIG(t *testing.T) {
 	}
 	done(t, st)
 }
+
+// Layouts follow the work that waits at the access point: the agent makes room for
+// a large job that asks for VRAM alone, by keeping idle devices free and waiting
+// for the job in the way, and splits the large device again when small jobs wait.
+// Nobody is stopped and the startd is not restarted.
+func TestMIGFollowsTheWork(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	inv := twoA100s()
+	st := newStage(t, 0, site.Options{Leg: site.Sim, Inventory: inv, Condor: "SCHEDD_CRON_GPUSLOT_PERIOD = 2s\n",
+		Config: divided("1g.5gb*7", "3g.20gb@4, 2g.10gb@2, 1g.5gb*2") + "repartition = \"auto\"\n" +
+			"[repartition]\ninterval = \"1s\"\ndwell = \"0s\"\nreserve_after = \"0s\"\nchanges_per_hour = 60\n"})
+	st.Inventory = *inv
+	must(t, st.WaitAccept(ctx, 8))
+	before := st.startds(ctx)
+	hold, release, err := st.hold(ctx, "stays")
+	must(t, err)
+	defer func() { must(t, release()) }()
+	way, clear, err := st.hold(ctx, "in-the-way")
+	must(t, err)
+	defer func() { must(t, clear()) }()
+	stays, _, err := st.runningOn(ctx, onProfile(hold, `MIGPlace == "1g.5gb@2"`))
+	must(t, err)
+	beside, _, err := st.runningOn(ctx, onProfile(hold, "MIGProfile is undefined"))
+	must(t, err)
+	blocks := []int{0, 0}
+	for i, place := range []string{"1g.5gb@0", "1g.5gb@5"} {
+		blocks[i], _, err = st.runningOn(ctx, onProfile(way, fmt.Sprintf("MIGPlace == %q", place)))
+		must(t, err)
+	}
+
+	large, err := st.submit(ctx, onProfile(noHold, "GlobalMemoryMb < 30000 && GlobalMemoryMb >= 15000"))
+	must(t, err)
+	must(t, st.waitStatus(ctx, "idle devices to be kept free", func(s api.Status) bool {
+		return slices.ContainsFunc(s.GPUs, func(g api.StatusGPU) bool { return strings.Contains(g.Reason, "kept free for 3g.20gb") })
+	}))
+	out, err := st.Run(ctx, "gpuslot", "mig", "plan")
+	must(t, err)
+	st.Say("$ gpuslot mig plan\n%s", out.Stdout)
+	st.Contains(out.Stdout, "1g.5gb@5 is used by", "what gpuslot mig plan says of the wait")
+	must(t, st.waitJobs(ctx, blocks[1], running))
+	must(t, clear())
+	must(t, st.checkEnd(ctx, user, large, "0", "MIG 3g.20gb", "the large job"))
+	for _, b := range blocks {
+		must(t, st.checkEnd(ctx, user, b, "0", "until eof: ok", "a job in the way"))
+	}
+
+	small, err := st.submit(ctx, job{Program: gpuJob, Arguments: hold + " devices alloc 1024 until eof", Queue: "queue 6",
+		Lines: []string{"request_gpus = 1", "request_vram = 2048", `require_gpus = MIGProfile == "1g.5gb"`}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, small, running))
+	for _, c := range []int{stays, beside} {
+		must(t, st.waitJobs(ctx, c, running))
+	}
+	out, err = st.Run(ctx, "gpuslot", "status")
+	must(t, err)
+	st.Say("$ gpuslot status\n%s", out.Stdout)
+	must(t, release())
+	for _, c := range []int{stays, beside, small} {
+		must(t, st.checkEnd(ctx, user, c, "0", "until eof: ok", "a job on a device that stayed, on the other GPU or on one that was split off"))
+	}
+	after := st.startds(ctx)
+	st.Check(before != "" && after == before, "the startd is the same process: %s, %s", before, after)
+	done(t, st)
+}
