@@ -66,5 +66,5 @@ func followed(r api.StatusRepartition) string {
 	case r.Told.IsZero():
 		return fmt.Sprintf("repartition = %s: no access point tells what its jobs wait for; see gpuslot condor-config --for access-point", r.Setting)
 	}
-	return fmt.Sprintf("repartition = %s, %s, %s", r.Setting, clock(r.At), strings.TrimSuffix(r.Why, "."))
+	return fmt.Sprintf("repartition = %s, %s: %s", r.Setting, clock(r.At), strings.TrimSuffix(r.Why, "."))
 }
