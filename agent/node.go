@@ -42,9 +42,15 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Supervise:      cfg.HTCondor.Supervise,
 		Repartition:    repartitionOf(p),
 	}
+	sum := p.CPUOnly
 	for _, g := range p.GPUs {
 		n.Devices = append(n.Devices, device(g))
+		sum.CPUs += g.Resources.CPUs
+		sum.Memory += g.Resources.Memory
 	}
+	// Where GPUs have several layouts the slots are more than the node, and never
+	// have jobs all at one time.
+	n.CPUs, n.Memory = max(n.CPUs, sum.CPUs), max(n.Memory, sum.Memory)
 	return n
 }
 

@@ -33,10 +33,12 @@ type repartition struct {
 	kept map[gpu.UUID]string
 }
 
-// heard is one answer of the pool.
+// heard is one answer of the pool, failed the number of those in a row that were
+// none.
 type heard struct {
 	demand condor.Demand
 	err    error
+	failed int
 }
 
 // listenToPool asks the pool what waits, off the loop: a collector that does not
@@ -58,8 +60,14 @@ func (a *Agent) listenToPool(ctx context.Context) {
 func (a *Agent) hear(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	d, err := a.startd.Demand(ctx, time.Now())
-	a.repartition.heard.Store(&heard{d, err})
+	h := heard{}
+	if h.demand, h.err = a.startd.Demand(ctx, time.Now()); h.err != nil {
+		h.failed = 1
+		if last := a.repartition.heard.Load(); last != nil {
+			h.failed += last.failed
+		}
+	}
+	a.repartition.heard.Store(&h)
 }
 
 // makeLayouts decides whether layouts follow the work, and makes them.
@@ -91,7 +99,9 @@ func (a *Agent) follow(ctx context.Context, v *view, problem func(error)) (steer
 		said, goes, err := a.decideLayouts(ctx, v, how, h)
 		if err != nil {
 			said.Error = err.Error()
-			problem(fmt.Errorf("repartition = %q: %w", how, err))
+			if h.failed != 1 { // HTCondor starts after the agent
+				problem(fmt.Errorf("repartition = %q: %w", how, err))
+			}
 		}
 		steered = append(steered, goes...)
 		v.repartition = append(v.repartition, said)

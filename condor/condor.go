@@ -11,7 +11,8 @@ import "github.com/gpuslot/gpuslot/gpu"
 type Node struct {
 	// Version is gpuslot's own, published as GPUSlotVersion.
 	Version string
-	// CPUs and Memory are all that the node offers, whatever HTCondor detects.
+	// CPUs and Memory are the sum of what its slots may offer, whatever HTCondor
+	// detects: more than the node has, where not all slots can have jobs at one time.
 	CPUs   int
 	Memory gpu.MiB
 	// CPUOnly is the slot for jobs without GPUs; none without CPUs.

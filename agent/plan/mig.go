@@ -25,6 +25,8 @@ type MIGGPU struct {
 	// Placed are the same layouts with every start, where the chip is published:
 	// slots are made for these places.
 	Placed []string `json:"placed,omitempty"`
+	// Slices is the number of compute slices of the chip, where it is published.
+	Slices int `json:"compute_slices,omitempty"`
 	// Repartition is whether the layout follows the work that waits, within the
 	// places of Placed.
 	Repartition mig.Repartition `json:"repartition,omitempty"`
@@ -106,6 +108,7 @@ func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, places []place, ok b
 		}
 		return out, nil, true
 	}
+	out.Slices = chip.Slices()
 	texts := out.Layouts
 	if keep {
 		texts = []string{layoutOf(c.MIGDevices)}
@@ -210,7 +213,7 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 	taken := map[gpu.UUID]bool{}
 	for _, p := range places {
 		one := c.part(gpu.MIGDevice{UUID: p.id(c.UUID), Profile: p.profile.Name, Memory: p.profile.Memory, Multiprocessors: p.profile.Multiprocessors})
-		one.place, one.device = p.String(), ""
+		one.place, one.slices, one.device = p.String(), p.profile.Slices, ""
 		if d, there := p.in(c.MIGDevices); there {
 			one.device, taken[d.UUID] = d.UUID, true
 		}
