@@ -51,6 +51,8 @@ type Options struct {
 	KernelLog string
 	// Startd is HTCondor.
 	Startd Startd
+	// Pool tells what waits; nil if nothing can.
+	Pool Pool
 	// Manager is told of readiness and life; nil if nobody wants to know.
 	Manager Manager
 	// Listener is the socket that the service manager opened; nil lets the
@@ -106,6 +108,7 @@ type Agent struct {
 	hardware   Hardware
 	expected   int
 	startd     Startd
+	pool       Pool
 	manager    Manager
 	daemons    ControlDaemons
 	clients    Clients
@@ -129,7 +132,9 @@ type Agent struct {
 	sys          string
 	cgroups      *cgroups
 	// keeper writes records and the history.
-	keeper  *keeper
+	keeper *keeper
+	// ordered is what HTCondor was told to do, for who asks the startds.
+	ordered ordered
 	layouts layouts
 	// repartition lets layouts follow the work that waits.
 	repartition repartition

@@ -330,7 +330,9 @@ type fakeStartd struct {
 	slots   []condor.Slot
 	err     error
 	asked   int
-	demand  condor.Demand
+	// orders are what it was told to do.
+	orders []string
+	demand condor.Demand
 }
 
 func (s *fakeStartd) Demand(context.Context, time.Time) (condor.Demand, error) {
@@ -348,11 +350,26 @@ func (s *fakeStartd) Version(context.Context) (condor.Version, error) {
 	return s.version, nil
 }
 
-func (s *fakeStartd) Slots(context.Context) ([]condor.Slot, error) {
+// Slots are those whose names say that they are the startd's.
+func (s *fakeStartd) Slots(_ context.Context, startd string) ([]condor.Slot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
-	return slices.Clone(s.slots), s.err
+	own := slices.Clone(s.slots)
+	return slices.DeleteFunc(own, func(o condor.Slot) bool { return condor.StartdOf(o.Name) != startd }), s.err
+}
+
+func (s *fakeStartd) Restart(_ context.Context, startd string) error {
+	return s.told("restart " + startd)
+}
+
+func (s *fakeStartd) Reconfigure(context.Context) error { return s.told("reconfigure") }
+
+func (s *fakeStartd) told(what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orders = append(s.orders, what)
+	return s.err
 }
 
 func (s *fakeStartd) set(slots []condor.Slot, err error) {
@@ -468,7 +485,7 @@ type testAgent struct {
 func (ta *testAgent) options() Options {
 	return Options{
 		ConfigFile: filepath.Join(ta.dir, "gpuslot.toml"), Build: metrics.Build{Version: "test"},
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd, Pool: ta.startd,
 		probe: func(context.Context, string) (mps.Capabilities, error) { return ta.can, nil },
 		proc:  ta.proc.root, daemons: ta.daemons, clients: ta.daemons, doors: ta.doors,
 		MIG: mig.Executor{Hardware: ta.mig, Boot: "test"},

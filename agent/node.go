@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
@@ -41,6 +42,9 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Inventory:      InventoryAdsFile(paths),
 		Supervise:      cfg.HTCondor.Supervise,
 		Repartition:    repartitionOf(p),
+		PerGPU:         cfg.HTCondor.Layout == config.LayoutStartdPerGPU,
+		Execute:        cfg.HTCondor.Execute,
+		Growth:         growth(cfg.Growth),
 	}
 	sum := p.CPUOnly
 	for _, g := range p.GPUs {
@@ -62,6 +66,18 @@ func repartitionOf(p plan.Plan) string {
 		}
 	}
 	return ""
+}
+
+// growth is [growth] with the subcodes by which the access point knows such a
+// hold.
+func growth(g config.Growth) condor.Growth {
+	if g.Retries == 0 {
+		return condor.Growth{}
+	}
+	return condor.Growth{
+		Retries: g.Retries, Factor: g.Factor, ExitCodes: g.ExitCodes, LimitPercent: g.LimitPercent, EarlyPercent: g.EarlyPercent,
+		OverBudget: api.CodeOverBudget, AtLimit: api.CodeAtLimit, NearLimit: api.CodeNearLimit,
+	}
 }
 
 func device(g plan.GPU) condor.Device {

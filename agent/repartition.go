@@ -46,7 +46,7 @@ type heard struct {
 func (a *Agent) listenToPool(ctx context.Context) {
 	for {
 		v := a.view.Load()
-		if v.planned && repartitionOf(v.plan) != "" {
+		if a.pool != nil && v.planned && repartitionOf(v.plan) != "" {
 			a.hear(ctx)
 			nudge(a.wake)
 		}
@@ -61,7 +61,7 @@ func (a *Agent) hear(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	h := heard{}
-	if h.demand, h.err = a.startd.Demand(ctx, time.Now()); h.err != nil {
+	if h.demand, h.err = a.pool.Demand(ctx, time.Now()); h.err != nil {
 		h.failed = 1
 		if last := a.repartition.heard.Load(); last != nil {
 			h.failed += last.failed

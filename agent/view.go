@@ -50,6 +50,8 @@ type view struct {
 	// waits; above are the devices that take only larger requests meanwhile.
 	repartition []api.StatusRepartition
 	above       map[gpu.UUID]gpu.MiB
+	// written: HTCondor's files are as the plan wants them.
+	written bool
 	// problems are complete sentences, for status and log.
 	problems []string
 	// rounds counts the loop's rounds, took is how long the last one took.

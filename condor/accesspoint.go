@@ -27,6 +27,10 @@ type Pool struct {
 	// holds the program that tells it.
 	Demand  bool
 	Libexec string
+	// Card is the memory of the largest GPU, which no budget reaches.
+	Card gpu.MiB
+	// Growth is the first node's.
+	Growth Growth
 }
 
 // Largest is the largest budget of one GPU and where to find it; the zero
@@ -42,7 +46,10 @@ func PoolOf(nodes ...Node) Pool {
 	var p Pool
 	for i, n := range nodes {
 		if i == 0 {
-			p = Pool{Version: n.Version, Minimum: n.Minimum, Quantum: n.Quantum, WithoutRequest: n.WithoutRequest}
+			p = Pool{Version: n.Version, Minimum: n.Minimum, Quantum: n.Quantum, WithoutRequest: n.WithoutRequest, Growth: n.Growth}
+		}
+		for _, d := range n.Devices {
+			p.Card = max(p.Card, d.Memory)
 		}
 		if n.Repartition != "" && !p.Demand {
 			p.Demand, p.Libexec = true, n.Libexec
@@ -73,7 +80,7 @@ func (l Largest) or(budget gpu.MiB, name string) Largest {
 
 // largest is the largest budget of any GPU.
 func (p Pool) largest() Largest {
-	return p.Share.or(p.Instance.Budget, p.Instance.Name).or(p.Whole.Budget, p.Whole.Name)
+	return p.Share.or(p.Whole.Budget, p.Whole.Name).or(p.Instance.Budget, p.Instance.Name)
 }
 
 // inMiBFrom is the smallest request_vram that is believed to be meant in MiB:
@@ -95,6 +102,7 @@ func AccessPoint(p Pool) ([]byte, error) {
 		"request_vram is in MiB. Transforms run first, so a requirement sees the rounded value.",
 	)
 	t.transforms(p)
+	t.growth(p)
 	t.requirements(p)
 	if p.Demand {
 		t.demand(p)
@@ -104,11 +112,7 @@ func AccessPoint(p Pool) ([]byte, error) {
 
 func (t *text) transforms(p Pool) {
 	t.line("")
-	if p.WithoutRequest == WithoutRequestShare && p.Share.Budget > 0 {
-		t.comment("without_request = share: one share, or what gpus_minimum_memory asks for.")
-		t.transform("GPUSlotDefault", "RequestGPUs =?= 1 && RequestVRAM is undefined",
-			fmt.Sprintf("EVALSET RequestVRAM int(ceiling(GPUsMinMemory ?: %d))", int64(p.Default)))
-	}
+	t.defaults(p)
 	t.comment(
 		fmt.Sprintf("Up to the next multiple of %d, at least %d: few different values keep the negotiator quick,", int64(p.Quantum), int64(p.Minimum)),
 		"and a fractional one would match for ever and never start. What does not fit any GPU stays as it is,",
@@ -125,11 +129,28 @@ func (t *text) transforms(p Pool) {
 	t.transform("GPUSlotNone", "(RequestGPUs ?: 0) < 1 && RequestVRAM isnt undefined", "SET RequestVRAM 0")
 }
 
+// defaults are for jobs that say nothing in request_vram.
+func (t *text) defaults(p Pool) {
+	if p.WithoutRequest == WithoutRequestWhole || p.Share.Budget == 0 && p.Instance.Budget == 0 {
+		return // a whole GPU of that size
+	}
+	t.comment("gpus_minimum_memory says how large the card must be; on a shared one the job gets as much.")
+	t.transform("GPUSlotMinimum", "RequestGPUs =?= 1 && RequestVRAM is undefined && GPUsMinMemory > 0",
+		fmt.Sprintf("EVALSET RequestVRAM int(ceiling(GPUsMinMemory > %d || GPUsMinMemory < %d ? GPUsMinMemory : %d))",
+			int64(p.Card), int64(p.largest().Budget), int64(p.largest().Budget)))
+	if p.WithoutRequest == WithoutRequestShare && p.Share.Budget > 0 {
+		t.comment("without_request = share.")
+		t.transform("GPUSlotDefault", "RequestGPUs =?= 1 && RequestVRAM is undefined", fmt.Sprintf("SET RequestVRAM %d", int64(p.Default)))
+	}
+}
+
 // transform adds one job transform to the site's.
-func (t *text) transform(name, requirements, action string) {
+func (t *text) transform(name, requirements string, actions ...string) {
 	t.line("JOB_TRANSFORM_%s @=end", name)
 	t.line("  REQUIREMENTS %s", requirements)
-	t.line("  %s", action)
+	for _, action := range actions {
+		t.line("  %s", action)
+	}
 	t.line("@end")
 	t.set("JOB_TRANSFORM_NAMES", "$(JOB_TRANSFORM_NAMES) %s", name)
 	t.line("")
@@ -147,7 +168,7 @@ func (t *text) requirements(p Pool) {
 	largest := p.largest()
 	t.requirement("GPUSlotFits",
 		fmt.Sprintf("(%s) =!= true || RequestVRAM <= %d * RequestGPUs", asked, int64(largest.Budget)),
-		fmt.Sprintf(`strcat("request_vram = ", RequestVRAM, " MiB ", RequestGPUs > 1 ? strcat("on ", RequestGPUs, " GPUs ") : "", %s)`,
+		fmt.Sprintf(`strcat("request_vram = ", RequestVRAM, RequestVRAM =?= GPUsMinMemory ? " MiB, from gpus_minimum_memory, " : " MiB ", RequestGPUs > 1 ? strcat("on ", RequestGPUs, " GPUs ") : "", %s)`,
 			quoteText(p.tooLarge())))
 	t.comment("condor_submit takes it for a resource, so that without this a job that asks for nonsense stays idle.")
 	t.requirement("GPUSlotThreads",
@@ -207,6 +228,9 @@ func (p Pool) check() error {
 		if err := checkPath(p.Libexec); err != nil {
 			return fmt.Errorf("libexec: %w", err)
 		}
+	}
+	if err := p.Growth.check(); err != nil {
+		return err
 	}
 	return checkWithoutRequest(p.WithoutRequest)
 }

@@ -48,11 +48,11 @@ const idleJobs = "JobStatus == 1 && JobUniverse == 5 && RequestGPUs =?= 1"
 // CountIdle asks the schedd of this machine what its idle GPU jobs wait for, and
 // the collector how many nodes listen: two queries with a projection.
 func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
-	jobs, err := output(ctx, "condor_q", "-allusers", "-constraint", idleJobs, "-long", "-attributes", "RequestVRAM,RequireGPUs,EnteredCurrentStatus")
+	jobs, err := output(ctx, nil, "condor_q", "-allusers", "-constraint", idleJobs, "-long", "-attributes", "RequestVRAM,RequireGPUs,EnteredCurrentStatus")
 	if err != nil {
 		return Demand{}, err
 	}
-	machines, err := output(ctx, "condor_status", "-startd", "-constraint", `GPUSlotRepartition isnt undefined && SlotType =!= "Dynamic"`, "-af", "Machine")
+	machines, err := output(ctx, nil, "condor_status", "-startd", "-constraint", `GPUSlotRepartition isnt undefined && SlotType =!= "Dynamic"`, "-af", "Machine")
 	if err != nil {
 		return Demand{}, err
 	}
@@ -120,7 +120,7 @@ const demandFor = 15 * time.Minute
 // PoolDemand asks the collector what waits at all access points: one query,
 // whatever the number of jobs.
 func PoolDemand(ctx context.Context, now time.Time) (Demand, error) {
-	text, err := output(ctx, "condor_status", "-schedd", "-constraint", "GPUSlotDemand isnt undefined", "-json",
+	text, err := output(ctx, nil, "condor_status", "-schedd", "-constraint", "GPUSlotDemand isnt undefined", "-json",
 		"-attributes", "Name,GPUSlotDemand,GPUSlotDemandTime,GPUSlotDemandNodes")
 	if err != nil {
 		return Demand{}, err
