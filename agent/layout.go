@@ -40,6 +40,7 @@ func (a *Agent) layOut(ctx context.Context, v *view, inv gpu.Inventory, problem 
 	}
 	a.sweepNow()
 	changed = a.recoverLayouts(ctx, v, inv, problem)
+	changed = a.undivideLeft(ctx, v, inv, problem) || changed
 	leaving := map[gpu.UUID]string{}
 	maps.Copy(leaving, a.repartition.kept)
 	a.layouts.waits = map[gpu.UUID]bool{}
@@ -168,6 +169,9 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 	layout := p.GPUs[0].Layout
 	if held := a.books.reserve(v.keys(gone(s, layout))); held != "" {
 		return out, v.keys(gone(s, goal)), waits(held + " has just begun on it")
+	}
+	if err := noteMIGMode(UndoFile(v.config.Paths), g.UUID, s.Enabled); err != nil {
+		return out, nil, err // there would be no way back
 	}
 	out, err = e.Apply(ctx, g.UUID, s.Wanted(layout))
 	if err != nil {

@@ -167,6 +167,20 @@ func (e Executor) Applied(u gpu.UUID) (w Wanted, ok bool, err error) {
 	return *book.Applied, true, nil
 }
 
+// Forget drops what the GPU should have after a boot: it is nobody's to lay out any
+// more. Instances that are ours stay so.
+func (e Executor) Forget(u gpu.UUID) error {
+	_, err := e.locked(u, func() (Outcome, error) {
+		book, err := ReadBook(e.Dir, u)
+		if err != nil || book.Applied == nil {
+			return Outcome{}, err
+		}
+		book.Applied = nil
+		return Outcome{}, book.write(e.Dir)
+	})
+	return err
+}
+
 func (e Executor) locked(u gpu.UUID, f func() (Outcome, error)) (Outcome, error) {
 	unlock, err := lockGPU(e.Dir, u)
 	if err != nil {

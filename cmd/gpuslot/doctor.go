@@ -98,7 +98,7 @@ func diagnose(f facts) []finding {
 	var found []finding
 	for _, check := range []func(facts) []finding{
 		checkConfiguration, checkAgent, checkWalls, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
-		checkPersistence, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory, checkRoot,
+		checkPersistence, checkMIG, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory, checkRoot,
 	} {
 		found = append(found, check(f)...)
 	}
