@@ -149,7 +149,38 @@ func TestMIGBesideMPS(t *testing.T) {
 	st.Check(o.Env["CUDA_VISIBLE_DEVICES"] == want && o.Env["NVIDIA_VISIBLE_DEVICES"] == want && o.Env["GPUSLOT_WALL"] == "mig", "the environment of a job on a MIG device is its own: %v", o.Env)
 	_, pipe := o.Env["CUDA_MPS_PIPE_DIRECTORY"]
 	st.Check(!pipe, "it has no pipe directory")
+	st.bootsAndLeavesMIG(ctx, t)
 	done(t, st)
+}
+
+// bootsAndLeavesMIG loses instances and mode as a boot does on Hopper: they are there
+// again before HTCondor starts. Then gpuslot leaves the node, and MIG mode is off.
+func (st *Stage) bootsAndLeavesMIG(ctx context.Context, t *testing.T) {
+	t.Helper()
+	run := func(args ...string) string {
+		out, err := st.Run(ctx, args...)
+		must(t, err)
+		return strings.TrimSpace(out.Stdout)
+	}
+	must(t, st.Wait(ctx, "the last job to be gone", func() bool {
+		s, err := st.Status(ctx)
+		return err == nil && !slices.ContainsFunc(s.GPUs, func(g api.StatusGPU) bool { return len(g.Jobs) > 0 })
+	}))
+	run("systemctl", "stop", "condor.service", "gpuslotd.socket", "gpuslotd.service")
+	run("simgpu", "mig", "0", "destroy")
+	run("simgpu", "mig", "0", "off")
+	run("systemctl", "start", "gpuslotd.socket", "gpuslotd.service", "condor.service")
+	run("gpuslot", "mig", "assert", "--gpu", "0", "--layout", "3g.20gb, 2g.10gb, 1g.5gb*2")
+	log, err := st.Journal(ctx, "")
+	must(t, err)
+	made, started := strings.LastIndex(log, "MIG layout changed"), strings.LastIndex(log, "Started condor.service")
+	st.Check(0 < made && made < started, "the layout is made before HTCondor starts: at %d and %d of the journal", made, started)
+	must(t, st.WaitAccept(ctx, 5))
+
+	run("systemctl", "stop", "condor.service", "gpuslotd.socket", "gpuslotd.service")
+	run("gpuslotd", "--release")
+	run("gpuslot", "mig", "assert", "--gpu", "0", "--layout", "off")
+	st.Check(true, "gpuslotd --release has taken the MIG devices back, and MIG mode is off as it was")
 }
 
 // A GPU goes from seven devices to four while jobs run on two of them and on the
