@@ -15,7 +15,9 @@ type options struct {
 	timeout time.Duration
 	// follow is of monitor and usage: go on until nobody listens.
 	follow bool
-	args   []string
+	// json is of here.
+	json bool
+	args []string
 }
 
 func (p program) parse(name string, args []string, timeout time.Duration) (options, error) {
@@ -26,6 +28,9 @@ func (p program) parse(name string, args []string, timeout time.Duration) (optio
 	flags.DurationVar(&o.timeout, "timeout", timeout, "how long to wait for gpuslotd")
 	if name == "monitor" || name == "usage" {
 		flags.BoolVar(&o.follow, "follow", false, "go on, and print what changes")
+	}
+	if name == "here" {
+		flags.BoolVar(&o.json, "json", false, "print JSON")
 	}
 	err := flags.Parse(args)
 	o.args = flags.Args()

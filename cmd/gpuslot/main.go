@@ -103,8 +103,8 @@ what runs now. It changes nothing but what "gpuslot mig apply", "gpuslot mps
 restart" and "gpuslot gpu open" say; the agent, gpuslotd, does the rest.
 
 Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
-asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify" and
-"gpuslot doctor" have their own).`,
+asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify",
+"gpuslot doctor" and "gpuslot here" have their own).`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
@@ -119,7 +119,7 @@ asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify" and
 	})
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
-	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), whyCommand(&f), verifyCommand(&f), doctorCommand(&f),
+	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f), doctorCommand(&f),
 		gpuCommand(&f), mpsCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
 	return c
 }
