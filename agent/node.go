@@ -39,6 +39,7 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Libexec:        paths.Libexec,
 		Inventory:      InventoryAdsFile(paths),
 		Supervise:      cfg.HTCondor.Supervise,
+		PipesReadOnly:  cfg.HTCondor.PipesReadOnly,
 	}
 	for _, g := range p.GPUs {
 		n.Devices = append(n.Devices, device(g))

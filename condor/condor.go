@@ -39,6 +39,8 @@ type Node struct {
 	Inventory string
 	// Supervise runs the jobs of shared GPUs below "gpuslot-condor supervise".
 	Supervise bool
+	// PipesReadOnly mounts pipe directories into containers read-only.
+	PipesReadOnly bool
 }
 
 // Share is a part of the node's CPUs and memory.

@@ -35,6 +35,7 @@ func ExecutionPoint(n Node) ([]byte, error) {
 		t.slotType(i+1, st)
 	}
 	t.jobEnvironment(n, types)
+	t.containers(n, types)
 	t.monitor(n)
 	t.usage(n)
 	t.attributes(n, plan)
@@ -126,6 +127,8 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 		t.comment("Jobs on MIG devices pass it too, so that the agent knows which are in use.")
 	}
 	t.set("GPUSLOT_HOOK_PREPARE_JOB", "%s/prepare", n.Libexec)
+	t.comment("What the site has for every job's environment: the hook adds to its APPTAINER_BIND.")
+	t.set("GPUSLOT_HOOK_PREPARE_JOB_ARGS", "$(STARTER_JOB_ENVIRONMENT)")
 	if len(n.shared()) > 0 {
 		t.set("GPUSLOT_ENVIRONMENT",
 			"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
@@ -148,6 +151,40 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 		if n.Supervise {
 			t.set(fmt.Sprintf("slot_type_%d.USER_JOB_WRAPPER", i+1), "%s/supervise", n.Libexec)
 		}
+	}
+}
+
+// containers lets the containers that HTCondor itself starts on shared GPUs have
+// their pipe directory.
+func (t *text) containers(n Node, types []slotType) {
+	if len(n.shared()) == 0 {
+		return
+	}
+	root := strings.TrimRight(n.PipeRoot, "/") + "/"
+	t.line("")
+	t.comment(
+		"Container universe: supervise binds the pipe directory. Without it this does; a site that sets",
+		"SINGULARITY_BIND_EXPR itself adds it: strcat(\"/cvmfs\", $(GPUSLOT_BIND_EXPR)).",
+	)
+	t.set("GPUSLOT_BIND_EXPR", `ifThenElse(GPUSlotUUID =?= undefined, "", strcat(",%s", GPUSlotUUID))`, root)
+	if !n.Supervise {
+		t.set("SINGULARITY_BIND_EXPR", "$(GPUSLOT_BIND_EXPR)")
+	}
+	t.comment(
+		"Docker universe: the pipe directory of the slot's GPU as a volume. A site that sets",
+		"DOCKER_MOUNT_VOLUMES itself keeps GPUSLOT in it.",
+	)
+	t.set("DOCKER_VOLUMES", "$(DOCKER_VOLUMES) GPUSLOT")
+	t.set("DOCKER_MOUNT_VOLUMES", "$(DOCKER_MOUNT_VOLUMES) GPUSLOT")
+	for i, st := range types {
+		if st.uuid == "" || st.alone {
+			continue
+		}
+		pipes := root + string(st.uuid)
+		if n.PipesReadOnly {
+			pipes += ":" + pipes + ":ro"
+		}
+		t.set(fmt.Sprintf("slot_type_%d.DOCKER_VOLUME_DIR_GPUSLOT", i+1), "%s", pipes)
 	}
 }
 
