@@ -178,10 +178,30 @@ func (s State) budget(g *plan.GPU, job *api.Job) (gpu.MiB, *api.Refusal) {
 		return 0, api.Refuse(api.CodeNoRequest, fmt.Sprintf("the job asks for a GPU but not for VRAM, and GPUs are shared here: add the line request_vram = %d (MiB, as much as the job needs) to the submit file", int64(g.DefaultRequest)))
 	}
 	budget := gpu.MiB(*job.ProvisionedVRAM)
+	if r := unfit(job, budget); r != nil {
+		return 0, r
+	}
 	if budget > g.LargestRequest {
 		return 0, api.Refuse(api.CodeTooLarge, fmt.Sprintf("%s are more than one job may have on this %s: use request_vram = %d or less", budget, g.Name, int64(g.LargestRequest)))
 	}
 	return budget, nil
+}
+
+// inMiBFrom is the smallest request that is believed to be meant in MiB: no
+// CUDA context fits into less, and no GPU has so many GiB to share.
+const inMiBFrom = 64
+
+// unfit refuses requests that the access point's configuration would have
+// rounded up or refused, where it is not there.
+func unfit(job *api.Job, budget gpu.MiB) *api.Refusal {
+	switch {
+	case budget < inMiBFrom:
+		return api.Refuse(api.CodeBadRequest, fmt.Sprintf("request_vram is in MiB; did you mean %d?", int64(budget)*1024))
+	case job.RequestVRAM != nil && gpu.MiB(*job.RequestVRAM) > budget:
+		// The startd cuts a fraction off, the hook rounds it up.
+		return api.Refuse(api.CodeBadRequest, fmt.Sprintf("request_vram must be a whole number of MiB: use request_vram = %d", *job.RequestVRAM))
+	}
+	return nil
 }
 
 // claim holds a caller to what is booked for its starter already: the hook

@@ -52,6 +52,7 @@ func TestAdmitRefuses(t *testing.T) {
 		{"no request", []string{string(uuid(0))}, nil, nil, api.CodeNoRequest, "not for VRAM", "add the line request_vram = 3584 (MiB, as much as the job needs) to the submit file"},
 		{"zero", []string{string(uuid(0))}, vram(0), nil, api.CodeNoRequest, "not for VRAM", "to the submit file"},
 		{"negative", []string{string(uuid(0))}, vram(-5), nil, api.CodeNoRequest, "not for VRAM", "to the submit file"},
+		{"in GiB", []string{string(uuid(0))}, vram(4), nil, api.CodeBadRequest, "request_vram is in MiB", "did you mean 4096?"},
 		{"too large", []string{string(uuid(0))}, vram(16385), nil, api.CodeTooLarge, "16385 MiB", "use request_vram = 16384 or less"},
 		{"absurd", []string{string(uuid(0))}, vram(1 << 62), nil, api.CodeTooLarge, "more than one job may have", "or less"},
 		{"several, one shared", []string{string(uuid(0)), string(uuid(1))}, vram(4096), nil, api.CodeSeveralGPUs, "2 GPUs", "use request_gpus = 1"},
@@ -234,6 +235,15 @@ func TestFraction(t *testing.T) {
 		if got := fraction(tt.limit, tt.total); got != tt.want {
 			t.Errorf("fraction(%d, %d) = %s, want %s", tt.limit, tt.total, got, tt.want)
 		}
+	}
+}
+
+// A request is rounded up by the hook, and cut off by the startd.
+func TestAdmitFraction(t *testing.T) {
+	job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4000), RequestVRAM: vram(4001)}
+	_, r := Admit(admitState(), Caller{UID: 1000, Hook: true, Starter: Starter{PID: 100, Started: 1, Slot: "slot1_1"}}, job)
+	if r == nil || r.Code != api.CodeBadRequest || r.Reason != "request_vram must be a whole number of MiB: use request_vram = 4001" {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -32,6 +32,9 @@ func (n Node) check() error {
 	if n.CPUOnly.CPUs < 0 || n.CPUOnly.Memory < 0 || n.CPUOnly.CPUs > 0 && n.CPUOnly.Memory < 1 {
 		bad("the slot without GPUs has %d CPUs and %s", n.CPUOnly.CPUs, n.CPUOnly.Memory)
 	}
+	if err := n.Growth.check(); err != nil {
+		bad("%w", err)
+	}
 	if err := checkWithoutRequest(n.WithoutRequest); err != nil {
 		bad("%w", err)
 	}

@@ -37,6 +37,8 @@ type Node struct {
 	Libexec string
 	// Inventory is the file with the inventory ads.
 	Inventory string
+	// Growth is for jobs that meet the limit of their VRAM.
+	Growth Growth
 	// Supervise runs the jobs of shared GPUs below "gpuslot-condor supervise".
 	Supervise bool
 	// PipesReadOnly mounts pipe directories into containers read-only.

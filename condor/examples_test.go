@@ -109,6 +109,7 @@ func examples() map[string]Node {
 	tenants := exampleNode(all(v100s)[:3]...)
 	tenants.Devices[0].Tenant, tenants.Devices[1].Tenant = TenantVO, TenantGroup
 	tenants.Devices[0].MostThreads, tenants.Devices[1].MostThreads = 12.5, 100
+	tenants.Growth = Growth{Retries: 3, Factor: 2, ExitCodes: []int{85, 12}, LimitPercent: 90, EarlyPercent: 95, OverBudget: 76, AtLimit: 82, NearLimit: 83}
 	tenants.MPS = &[]string{"server-status", "privilege-checks", "multi-user"}
 
 	// A GPU in MIG devices, of which one is shared, beside a shared and a whole GPU.

@@ -107,6 +107,7 @@ func (t *text) slotType(number int, st slotType) {
 	t.set(fmt.Sprintf("SLOT_TYPE_%d_START", number), "%s", strings.Join(append(st.start, "($(START))"), ` \
   && `))
 	if st.uuid != "" {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_WithinResourceLimits", number), "$(GPUSLOT_WITHIN)")
 		t.hold(number)
 	}
 }

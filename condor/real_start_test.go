@@ -55,7 +55,8 @@ func TestRealStart(t *testing.T) {
 		{"nor for no size", refuse, 1, dslot + open, oneJob, "false"},
 		{"two GPUs are not on a shared one", refuse, 1, pslot + open, twoGPUs, "false"},
 		{"a job without GPUs is not either", refuse, 1, pslot + open, cpuOnly, "false"},
-		{"a fraction would never start", refuse, 1, pslot + open, oneJob + "RequestVRAM = 4000.5\n", "false"},
+		{"a fraction comes in for the hook to hold it", refuse, 1, pslot + open, oneJob + "RequestVRAM = 4000.5\n", "true"},
+		{"also in the slot that was made for it", refuse, 1, strings.Replace(dslot, "4096", "4000", 1) + open, oneJob + "RequestVRAM = 4000.5\n", "true"},
 		{"a whole number may be written as a real", refuse, 1, pslot + open, oneJob + "RequestVRAM = 4000.0\n", "true"},
 		{"larger than the largest request", refuse, 1, pslot + open, oneJob + "RequestVRAM = 16385\n", "false"},
 		{"as large as the largest request", refuse, 1, pslot + open, oneJob + "RequestVRAM = 16384\n", "true"},
@@ -118,6 +119,7 @@ func TestRealAccessPoint(t *testing.T) {
 	h := realHTCondor(t)
 	share := exampleNode(v100s(0))
 	share.WithoutRequest = WithoutRequestShare
+	refuse := exampleNode(v100s(0))
 	withWhole := exampleNode(v100s(0), wholeV100S(1))
 	withWhole.WithoutRequest = WithoutRequestWhole
 	odd := exampleNode(v100s(0)) // a largest request that is no multiple of the quantum
@@ -133,6 +135,12 @@ func TestRealAccessPoint(t *testing.T) {
 		{"what the card must have, rounded", oneJob + "GPUsMinMemory = 6000\n", share, "6144", ""},
 		{"no default for several GPUs", twoGPUs, share, "undefined", ""},
 		{"no default elsewhere", oneJob, withWhole, "undefined", ""},
+		{"what the card must have, where nothing is given without a request", oneJob + "GPUsMinMemory = 6000\n", refuse, "6144", ""},
+		{"no default there", oneJob, refuse, "undefined", ""},
+		{"a whole GPU of a large card", oneJob + "GPUsMinMemory = 16384\n", withWhole, "undefined", ""},
+		{"as much as the card has", oneJob + "GPUsMinMemory = 32768\n", share, "32256", ""},
+		{"more than any card has", oneJob + "GPUsMinMemory = 81920\n", share, "81920",
+			"request_vram = 81920 MiB, from gpus_minimum_memory, does not fit any GPU of this pool: the largest budget is 32256 MiB (Tesla V100S-PCIE-32GB); ask for less"},
 		{"up to the quantum", oneJob + "RequestVRAM = 4000\n", share, "4096", ""},
 		{"up to the minimum", oneJob + "RequestVRAM = 100\n", share, "1536", ""},
 		{"a fraction", oneJob + "RequestVRAM = 4096.5\n", share, "4608", ""},

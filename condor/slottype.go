@@ -126,14 +126,25 @@ func (t *text) policy(n Node) {
 		"ago: now in the startd, when the ad arrived in the collector's copy, which may be minutes old.",
 		"(MyCurrentTime is no use: 25.14.1 sends it older than the ad.) Without MY. a job could say itself",
 		"what the slot does not. A dynamic slot whose claim is reused must fit the next job as it is.",
-		"A fractional request_vram would match for ever and never start.",
+		"The startd cuts off the fraction of a request_vram; here it counts no more, so that the hook",
+		"can hold such a job with a sentence. Otherwise it would match for ever and never start.",
 	)
 	t.set("GPUSLOT_FRESH", "((MY.LastHeardFrom ?: time()) - MY.GPUAcceptTime) < %d", maxAcceptAge)
-	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && (TARGET.RequestVRAM ?: 0) == MY.VRAM \
-  : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0))`)
+	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && floor(TARGET.RequestVRAM ?: 0) == MY.VRAM \
+  : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
+	t.set("GPUSLOT_WITHIN", "%s", withinLimits)
 	t.tenants(n)
-	t.holdPolicy()
+	t.holdPolicy(n.Growth)
 }
+
+// withinLimits is HTCondor 25.14.1's own WithinResourceLimits, but for the
+// floor; that other resources suffice, the job's Requirements see to. Earlier
+// versions' is the same without the catalogues, which their jobs do not have.
+const withinLimits = `MY.Cpus > 0 && TARGET.RequestCpus <= MY.Cpus && MY.Memory > 0 && TARGET.RequestMemory <= MY.Memory && MY.Disk > 0 \
+  && (TARGET.RequestDisk - ifThenElse(MappingMethod ?: "" != "Copy", ifThenElse(RequestedCatalogs is undefined || catalogs is undefined, 0, \
+    sum(evalInEachContext(member(CatalogID, RequestedCatalogIDs) ? CatalogSize : 0, catalogs))), 0)) <= MY.Disk \
+  && (TARGET.RequestGPUs is undefined || MY.GPUs >= TARGET.RequestGPUs) \
+  && (TARGET.RequestVRAM is undefined || MY.VRAM >= floor(TARGET.RequestVRAM))`
 
 // maxAcceptAge is for how many seconds START believes the agent.
 const maxAcceptAge = 60

@@ -17,6 +17,7 @@ type Config struct {
 	RequestVRAM RequestVRAM
 	CPUOnly     CPUOnly
 	Budgets     Budgets
+	Growth      Growth
 	Usage       Usage
 	Health      Health
 	HTCondor    HTCondor
@@ -99,6 +100,19 @@ type Budgets struct {
 // Limit is how much a job of this budget may use.
 func (b Budgets) Limit(budget gpu.MiB) gpu.MiB {
 	return budget + max(b.ToleranceVRAM, gpu.MiB(float64(budget)*b.TolerancePercent/100))
+}
+
+// Growth says how a job that meets the limit of its VRAM is tried again with a
+// larger request.
+type Growth struct {
+	// Retries is how often; 0 for never. Factor multiplies the request each time.
+	Retries int
+	Factor  float64
+	// ExitCodes are those by which the site's programs say that they met it.
+	ExitCodes []int
+	// LimitPercent of the budget in a sample is taken for the limit if the job
+	// ends with an error, EarlyPercent stops a job that can grow; 0 for never.
+	LimitPercent, EarlyPercent int
 }
 
 // Enforce names what becomes of a job that breaks a rule.

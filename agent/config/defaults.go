@@ -12,6 +12,7 @@ func Default() Config {
 		RequestVRAM: RequestVRAM{Minimum: 1536, Quantum: 512, WithoutRequest: WithoutRequestAuto},
 		CPUOnly:     CPUOnly{CPUs: Amount{Percent: 10}, Memory: Amount{Percent: 10}},
 		Budgets:     Budgets{Enforce: EnforceHold, Grace: 10 * time.Second, TolerancePercent: 5, ToleranceVRAM: 256},
+		Growth:      Growth{Factor: 2, LimitPercent: 90},
 		Usage:       Usage{Interval: time.Second},
 		Health: Health{
 			MaxAge: 60 * time.Second, Deadline: 3 * time.Second, Interval: 15 * time.Second,
