@@ -11,7 +11,8 @@ import (
 )
 
 // withBinds is the environment in which containers get the job's pipe
-// directory. The hook has said it already; HTCondor takes the job's
+// directory and, with a clean environment, the variables. The hook has named
+// the directory already; HTCondor takes the job's
 // APPTAINER_* and SINGULARITY_* away from the containers that it starts itself
 // (25.14), and a site's own environment may have come on top. A container that
 // HTCondor starts gets what "gpuslot-condor here" needs as well; one that the
@@ -30,6 +31,14 @@ func withBinds(environ, command, forHere []string) []string {
 		binds = append(binds, forHere...)
 	}
 	set := condor.Binds(lookup, binds...)
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if condor.Reserved(name) || strings.HasPrefix(name, "GPUSLOT_") {
+			for _, prefix := range containers {
+				set[prefix+name] = value // stands in a clean environment, too
+			}
+		}
+	}
 	var out []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")

@@ -58,12 +58,26 @@ func (p program) admit(o options) condor.HookReply {
 // has none, the site's for every job (STARTER_JOB_ENVIRONMENT), which HTCondor
 // hands over in the hook's arguments because its environment has it not.
 func (o options) ofJob(env condor.Environment) func(string) string {
+	site := siteEnvironment(o.args)
 	return func(name string) string {
 		if value, ok := env.Lookup(name); ok {
 			return value
 		}
-		return lookupIn(strings.Split(strings.Join(o.args, ";"), ";"), name) // the first syntax: A=1;B=2
+		value, _ := site.Lookup(name)
+		return value
 	}
+}
+
+// siteEnvironment puts together what HTCondor took apart at blanks, quotes and
+// all (25.14.1). What is no environment sets nothing, as in the starter.
+func siteEnvironment(args []string) condor.Environment {
+	text := strings.Join(args, " ")
+	if v2, ok := strings.CutPrefix(text, `"`); ok {
+		env, _ := condor.ParseEnvironment(strings.ReplaceAll(strings.TrimSuffix(v2, `"`), `""`, `"`))
+		return env
+	}
+	env, _ := condor.ParseEnvironmentV1(text, "")
+	return env
 }
 
 func refuse(code int, reason string) condor.HookReply {

@@ -57,18 +57,21 @@ func TestLivingWithOthers(t *testing.T) {
 	_, err = st.Run(ctx, "sh", "-ec", siteImage)
 	must(t, err)
 	must(t, st.WaitAccept(ctx, 1))
-	for name, play := range map[string]func(context.Context, *Stage) error{
-		"SiteHookAndWrapper": siteHookAndWrapper,
-		"ContainerJob":       containerJob,
-		"PayloadContainer":   payloadContainer,
-		"Pilot":              pilotJob,
-		"PuppetPurge":        puppetPurge, // last: it takes the site's files away
+	for _, scene := range []struct {
+		name string
+		play func(context.Context, *Stage) error
+	}{
+		{"SiteHookAndWrapper", siteHookAndWrapper},
+		{"ContainerJob", containerJob},
+		{"PayloadContainer", payloadContainer},
+		{"Pilot", pilotJob},
+		{"PuppetPurge", puppetPurge}, // it takes the site's files away
 	} {
-		if name == "PuppetPurge" {
-			defer t.Run(name, func(t *testing.T) { must(t, play(ctx, st)); done(t, st) })
-			continue
-		}
-		t.Run(name, func(t *testing.T) { must(t, play(ctx, st)); done(t, st) })
+		t.Run(scene.name, func(t *testing.T) {
+			st := &Stage{Site: st.Site, Inventory: inv, Report: &Report{Out: t.Output()}}
+			must(t, scene.play(t.Context(), st))
+			done(t, st)
+		})
 	}
 }
 
@@ -156,6 +159,7 @@ func payloadContainer(ctx context.Context, st *Stage) error {
 		st.Contains(text, want, "in a container that a job starts, with "+bind)
 		st.Contains(text, "CONTROL there", "its pipe directory")
 		st.Contains(text, "LARGE 1", "its limit")
+		st.Contains(text, "out of memory\nCLEAN 1", "its limit in a clean environment")
 		st.Contains(text, "UNBOUND 1", "without the bind there is no GPU, because the MPS server holds it")
 	}
 	return nil
