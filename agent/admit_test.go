@@ -60,7 +60,7 @@ func TestAdmitRefuses(t *testing.T) {
 		{"the same twice", []string{string(uuid(0)), string(uuid(0))}, vram(4096), nil, api.CodeBadGPUs, "more than once", "use request_gpus = 1"},
 		{"not a UUID", []string{"CUDA0"}, vram(4096), nil, api.CodeBadGPUs, `"CUDA0"`, "tell its administrator"},
 		{"short id", []string{"GPU-00000000"}, vram(4096), nil, api.CodeBadGPUs, "not a GPU's UUID", "tell its administrator"},
-		{"not in the plan", []string{string(uuid(9))}, vram(4096), nil, api.CodeNotPlanned, "not in the plan of wn1", "condor_drain -restart-on-completion"},
+		{"not in the plan", []string{string(uuid(9))}, vram(4096), nil, api.CodeNotPlanned, "not in the plan of wn1", "condor_restart -peaceful -daemon STARTD"},
 		{"closed", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Health.Closed = "it is wedged: restart it" }, api.CodeClosed, "is closed", "restart it"},
 		{"never proven", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Health = Health{} }, api.CodeClosed, "has not proven its health yet", "look at gpuslot status"},
 		{"old proof", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Now = s.Now.Add(2 * time.Minute) }, api.CodeClosed, "2m10s ago", "look at gpuslot status"},
@@ -78,12 +78,12 @@ func TestAdmitRefuses(t *testing.T) {
 		}, api.CodeOtherTenant, "run as gpujobs", "another tenancy"},
 		{"pool full", []string{string(uuid(0))}, vram(4096), func(s *State) {
 			s.Running = []Running{running(7, 1000, "alice", 16384), running(8, 1000, "alice", 10752)}
-		}, api.CodeNotPlanned, "31232 of 30720 MiB", "condor_drain -restart-on-completion"},
+		}, api.CodeNotPlanned, "31232 of 30720 MiB", "condor_restart -peaceful -daemon STARTD"},
 		{"shares full", []string{string(uuid(0))}, vram(512), func(s *State) {
 			for pid := range 8 {
 				s.Running = append(s.Running, running(200+pid, 1000, "alice", 512))
 			}
-		}, api.CodeNotPlanned, "9 of 8 shares", "condor_drain -restart-on-completion"},
+		}, api.CodeNotPlanned, "9 of 8 shares", "condor_restart -peaceful -daemon STARTD"},
 		{"claims another GPU", []string{string(uuid(2))}, vram(4096), func(s *State) {
 			s.Held = []Running{{Starter: alice.Starter, GPU: uuid(0), Budget: 4096}}
 		}, api.CodeNotPlanned, "slot1_1 holds 4096 MiB of " + string(uuid(0)), ".machine.ad"},

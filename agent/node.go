@@ -41,6 +41,8 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Inventory:      InventoryAdsFile(paths),
 		Supervise:      cfg.HTCondor.Supervise,
 		PipesReadOnly:  cfg.HTCondor.PipesReadOnly,
+		PerGPU:         cfg.HTCondor.Layout == config.LayoutStartdPerGPU,
+		Execute:        cfg.HTCondor.Execute,
 		Growth:         growth(cfg.Growth),
 	}
 	for _, g := range p.GPUs {

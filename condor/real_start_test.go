@@ -87,20 +87,20 @@ func TestRealStart(t *testing.T) {
 		{"no percentage comes in for the hook to hold it", tenants, 1, pslot + open, fourGB + "RequestGPUThreads = 101\n", "true"},
 		{"nor does a word", tenants, 1, pslot + open, fourGB + "RequestGPUThreads = \"half\"\n", "true"},
 
-		{"two whole GPUs", refuse, 2, wholeP, twoGPUs, "true"},
-		{"one GPU and no VRAM", refuse, 2, wholeP, oneJob, "undefined"},
-		{"one GPU and no VRAM, as the site wants", whole, 2, wholeP, oneJob, "true"},
-		{"what fits a share is not on a whole GPU", refuse, 2, wholeP, fourGB, "false"},
-		{"what fits no share is", refuse, 2, wholeP, oneJob + "RequestVRAM = 20000\n", "true"},
-		{"one GPU has not the VRAM of two", refuse, 2, wholeP, oneJob + "RequestVRAM = 40000\n", "false"},
-		{"two have", refuse, 2, wholeP, twoGPUs + "RequestVRAM = 40000\n", "true"},
-		{"no GPU, no whole GPU", whole, 2, wholeP, cpuOnly, "false"},
-		{"a claim of two is not reused for one", whole, 2, wholeD, oneJob, "false"},
-		{"a claim of two is for two", whole, 2, wholeD, twoGPUs, "true"},
-		{"where all are whole any GPU job may come", only, 1, wholeP, oneJob, "true"},
+		{"two whole GPUs", refuse, wholeNumber, wholeP, twoGPUs, "true"},
+		{"one GPU and no VRAM", refuse, wholeNumber, wholeP, oneJob, "undefined"},
+		{"one GPU and no VRAM, as the site wants", whole, wholeNumber, wholeP, oneJob, "true"},
+		{"what fits a share is not on a whole GPU", refuse, wholeNumber, wholeP, fourGB, "false"},
+		{"what fits no share is", refuse, wholeNumber, wholeP, oneJob + "RequestVRAM = 20000\n", "true"},
+		{"one GPU has not the VRAM of two", refuse, wholeNumber, wholeP, oneJob + "RequestVRAM = 40000\n", "false"},
+		{"two have", refuse, wholeNumber, wholeP, twoGPUs + "RequestVRAM = 40000\n", "true"},
+		{"no GPU, no whole GPU", whole, wholeNumber, wholeP, cpuOnly, "false"},
+		{"a claim of two is not reused for one", whole, wholeNumber, wholeD, oneJob, "false"},
+		{"a claim of two is for two", whole, wholeNumber, wholeD, twoGPUs, "true"},
+		{"where all are whole any GPU job may come", only, wholeNumber, wholeP, oneJob, "true"},
 
-		{"a job without GPUs", refuse, 3, "SlotType = \"Partitionable\"\nGPUs = 0\n", cpuOnly, "true"},
-		{"a job with GPUs", refuse, 3, "SlotType = \"Partitionable\"\nGPUs = 0\n", fourGB, "false"},
+		{"a job without GPUs", refuse, cpuOnlyNumber, "SlotType = \"Partitionable\"\nGPUs = 0\n", cpuOnly, "true"},
+		{"a job with GPUs", refuse, cpuOnlyNumber, "SlotType = \"Partitionable\"\nGPUs = 0\n", fourGB, "false"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, c.node))
