@@ -178,7 +178,7 @@ func (a *Agent) publish(v *view, start time.Time) {
 	}
 	v.reasons = make(map[gpu.UUID]string, len(v.guards))
 	for u := range v.guards {
-		v.reasons[u] = a.seenHealth(v, u, now).Reason(now, v.config.Health.MaxAge)
+		v.reasons[u] = a.health(v, u, now).Reason(now, v.config.Health.MaxAge)
 	}
 	v.held = map[gpu.UUID]bool{}
 	for i := range v.plan.GPUs {

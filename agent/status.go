@@ -50,7 +50,7 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 
 // judgeShared leaves out who holds it closed.
 func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
-	j := judgement{health: a.pulsed(a.seenHealth(v, g.UUID, now), g.UUID)}
+	j := judgement{health: a.checked(v, g.UUID, now)}
 	a.books.mu.Lock()
 	j.running = a.books.on(g.UUID)
 	full, unknown, leaves := a.books.full[g.UUID], a.books.unknownLocked(), a.books.leaves(g.UUID)
@@ -87,8 +87,7 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 	return j
 }
 
-// acceptances answers the startd's monitor: the shared GPUs and MIG devices of
-// the plan.
+// acceptances answers the startd's monitor: the GPUs and MIG devices of the plan.
 func (a *Agent) acceptances() []api.Acceptance {
 	a.sweepNow() // a tenant must not outlive its last job here
 	v, now := a.view.Load(), time.Now()
@@ -101,11 +100,8 @@ func (a *Agent) acceptances() []api.Acceptance {
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
-		if !g.Shared() && !g.Alone() {
-			continue
-		}
 		j := a.judge(v, g, now)
-		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, Time: now}
+		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone(), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}

@@ -133,8 +133,10 @@ type Refusal struct {
 
 // Acceptance is whether one GPU takes new jobs.
 type Acceptance struct {
-	UUID   string `json:"uuid"`
-	Accept bool   `json:"accept"`
+	UUID string `json:"uuid"`
+	// Whole: jobs have it whole, and HTCondor has one slot for all such GPUs.
+	Whole  bool `json:"whole,omitempty"`
+	Accept bool `json:"accept"`
 	// Reason says why not; empty if it accepts.
 	Reason string `json:"reason,omitempty"`
 	// ClosedBy are the owners of its holds, sorted; empty if it accepts.
