@@ -57,6 +57,7 @@ func All() []Scene {
 		{"RemovedBusy", site.Sim, "condor_vacate_job and condor_rm of a job at work let its MPS client leave first; its neighbour runs on", removedBusy},
 		{"ServerFault", site.Sim, "a fatal GPU error closes its GPU until the last client that met it has ended; other GPUs go on", serverFault},
 		{"OwnUsage", site.Sim, "three jobs in a row in one slot show each its own VRAM, GPU time and energy in HTCondor's log and history", ownUsage},
+		{"Quiesce", site.Sim, "a driver upgraded under its module closes all GPUs and disturbs no job; gpuslot node quiesce waits for the jobs and lets go of the driver, resume verifies and opens", quiesce},
 		{"Verify", site.Sim, "gpuslot verify runs a CUDA client as a job and shows that each GPU keeps its limits", verify},
 	}
 }
