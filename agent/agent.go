@@ -133,7 +133,9 @@ type Agent struct {
 	sys          string
 	cgroups      *cgroups
 	// keeper writes records and the history.
-	keeper  *keeper
+	keeper *keeper
+	// ordered is what HTCondor was told to do, for who asks the startds.
+	ordered ordered
 	layouts layouts
 
 	view atomic.Pointer[view]

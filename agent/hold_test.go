@@ -235,8 +235,8 @@ func TestHoldNotKept(t *testing.T) {
 // but an override could lift them by hand: they are decided anew.
 func TestDecidedHolds(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
-	ta.holds.decide("elastic", Holds{{GPU: uuid(0), Reason: "a whole job waits", Jobs: SharedJobs}})
-	if why := ta.reason(0); why != "closed by agent: a whole job waits" {
+	ta.holds.decide("elastic", Holds{{GPU: uuid(0), Reason: "a whole job waits", Jobs: SharedJobs, Since: time.Now()}})
+	if why := ta.reason(0); !strings.HasPrefix(why, "closed by agent since") || !strings.HasSuffix(why, ": a whole job waits") {
 		t.Errorf("%q", why)
 	}
 	ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)

@@ -73,6 +73,7 @@ func TestMonitorAds(t *testing.T) {
 GPUAccept = true
 GPUAcceptReason = ""
 GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVerified = undefined
@@ -81,6 +82,7 @@ SlotMergeConstraint = GPUSlotUUID == "GPU-00000001-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = true
 GPUAcceptReason = ""
 GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = "alice"
 GPUVerified = true
@@ -89,6 +91,7 @@ SlotMergeConstraint = GPUSlotUUID == "GPU-00000002-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = false
 GPUAcceptReason = "says \"no\" GPUAccept = true"
 GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVerified = undefined
@@ -115,6 +118,7 @@ func TestWholeMonitorAd(t *testing.T) {
 GPUAccept = countMatches(member(DeviceUuid, {"00000001-5be4-11f1-9c2d-0242ac120002"}), MY.AvailableGPUs) == 0
 GPUAcceptReason = "GPU-00000001-5be4-11f1-9c2d-0242ac120002 is closed by operator: riser"
 GPUClosedBy = "operator"
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVerified = undefined

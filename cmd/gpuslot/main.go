@@ -95,8 +95,9 @@ type flags struct {
 func root() *cobra.Command {
 	var f flags
 	c := &cobra.Command{
-		Use:   "gpuslot",
-		Short: "See how this node's GPUs are shared among HTCondor jobs",
+		Use:     "gpuslot",
+		Version: thisBuild().String(),
+		Short:   "See how this node's GPUs are shared among HTCondor jobs",
 		Long: `gpuslot shows how the GPUs of an HTCondor worker node are shared: what the node
 has, what it would offer, the HTCondor configuration that follows from it, and
 what runs now. It changes nothing but what "gpuslot mig apply", "gpuslot mps
@@ -118,6 +119,7 @@ asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify",
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return advised{err, c.CommandPath() + " --help lists what there is"}
 	})
+	c.SetVersionTemplate("gpuslot {{.Version}}\n")
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
 	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), whyCommand(&f), verifyCommand(&f), doctorCommand(&f),
