@@ -248,6 +248,9 @@ func TestRevert(t *testing.T) {
 	if _, err := os.Stat(conf); err == nil {
 		t.Error("HTCondor's configuration is back")
 	}
+	if ta.ask(t.Context()); len(ta.startdSays.Load().changes) > 0 {
+		t.Errorf("startds are to take up a plan that was withdrawn: %+v", ta.startdSays.Load().changes)
+	}
 	ta.order(api.VerbResume)
 	ta.anew()
 	if _, err := os.Stat(conf); err != nil {
