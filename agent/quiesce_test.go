@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -248,6 +249,7 @@ func TestRevert(t *testing.T) {
 	if _, err := os.Stat(conf); err == nil {
 		t.Error("HTCondor's configuration is back")
 	}
+	ta.startd.slots = []condor.Slot{{Name: "slot1@wn1.example.org", Type: "Partitionable", AssignedGPUs: []string{string(uuid(0))}, Plan: "of the time before"}}
 	if ta.ask(t.Context()); len(ta.startdSays.Load().changes) > 0 {
 		t.Errorf("startds are to take up a plan that was withdrawn: %+v", ta.startdSays.Load().changes)
 	}

@@ -71,7 +71,7 @@ func nodeRevert(f *flags) *cobra.Command {
 		Long: `Revert undoes what gpuslot did to the node: after the last job it stops the control
 daemons, restores the compute modes, lets go of NVML and removes the configuration
 that it wrote for HTCondor. HTCondor reads that when the startd starts anew, which
-gpuslot never does by itself: condor_restart -startd. MIG layouts stay as they are.
+gpuslot never does by itself: condor_restart -peaceful -daemon STARTD. MIG layouts stay as they are.
 gpuslot node resume puts all of it back.
 
 With jobs running it is refused, unless --deadline says how long to wait. Nothing
@@ -89,7 +89,7 @@ Exit codes: 0 reverted, 1 error, 3 jobs run. Run it as root.`,
 			if err := o.leave(c, f, api.VerbRevert, "reverted"); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(c.OutOrStdout(), "HTCondor's configuration is withdrawn; the startd reads that at its next start: condor_restart -startd")
+			_, err := fmt.Fprintln(c.OutOrStdout(), "HTCondor's configuration is withdrawn; the startd reads that at its next start: condor_restart -peaceful -daemon STARTD")
 			return err
 		},
 	}
