@@ -6,8 +6,7 @@ type Here struct {
 	// Slot is "slot1_2", Job "cluster.proc"; Job is empty if it is not known.
 	Slot string `json:"slot"`
 	Job  string `json:"job,omitempty"`
-	// GPUs are those that gpuslot gave the job a part of; none for jobs on whole
-	// GPUs, which pass no hook, and for jobs without GPUs.
+	// GPUs are those that the job has, or has a part of.
 	GPUs []HereGPU `json:"gpus"`
 	// Hold is why HTCondor is about to hold the job; empty if it is not.
 	Hold string `json:"hold,omitempty"`
@@ -21,7 +20,8 @@ type HereGPU struct {
 	BudgetMiB int64 `json:"budget_mib"`
 	// UseMiB is what they have, in the last sample; nil if unknown.
 	UseMiB *int64 `json:"vram_used_mib,omitempty"`
-	// Wall is what holds the job to its budget: "cgroup", "daemon", "watch", "mig", "none".
+	// Wall is what holds the job to its budget: "cgroup", "daemon",
+	// "watch", "none"; "whole" and "mig" if the job has the device alone.
 	Wall string `json:"wall"`
 	// SMs is how many multiprocessors are its own; nil if none are, or unknown.
 	SMs *int `json:"own_multiprocessors,omitempty"`

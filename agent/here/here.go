@@ -14,7 +14,7 @@ import (
 
 // The exit codes of "here" besides 0 and 1.
 const (
-	// ExitNoShare: the job has no part of a GPU.
+	// ExitNoShare: the job has no GPU, nor a part of one.
 	ExitNoShare = 3
 	// ExitNoJob: the caller is no job's process.
 	ExitNoJob = 4
@@ -24,7 +24,7 @@ const (
 const NoJob = "this is no process of a job on this node: run it inside a job, as condor_ssh_to_job does, or see gpuslot status as root"
 
 // Help is the text of both programs about exit codes.
-const Help = `Exit codes: 0 the job has a part of a GPU; 1 gpuslotd cannot be asked; 3 the job
+const Help = `Exit codes: 0 the job has a GPU or a part of one; 1 gpuslotd cannot be asked; 3 it
 has none; 4 this is no process of a job.`
 
 // walls says what each wall means to the job.
@@ -32,6 +32,7 @@ var walls = map[string]string{
 	"cgroup": "the driver holds all processes of the job to the budget together; CUDA shows the budget as the GPU's memory",
 	"daemon": "CUDA refuses each process more than the budget; what all processes have together is watched",
 	"watch":  "what all processes have together is watched; a job above its budget is held by HTCondor",
+	"whole":  "the job has the GPU alone",
 	"mig":    "a MIG device: the hardware keeps its memory and multiprocessors apart",
 	"none":   "nothing but the job's own environment: leave CUDA_MPS_* as it is",
 }
@@ -40,7 +41,7 @@ var walls = map[string]string{
 func Text(w io.Writer, h api.Here) {
 	fmt.Fprintln(w, title(h))
 	if len(h.GPUs) == 0 {
-		fmt.Fprintln(w, "no part of a GPU: the job has whole GPUs, which it does not share, or none (nvidia-smi -L)")
+		fmt.Fprintln(w, "the job has no GPU, nor a part of one")
 		return
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

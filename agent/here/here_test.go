@@ -28,7 +28,7 @@ GPU-1  -     4096        ?         0           new
 HTCondor is about to hold this job: used 9 MiB
 `},
 		"none": {api.Here{Slot: "slot3_1", Job: "7.1"},
-			"slot3_1, job 7.1\nno part of a GPU: the job has whole GPUs, which it does not share, or none (nvidia-smi -L)\n"},
+			"slot3_1, job 7.1\nthe job has no GPU, nor a part of one\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
