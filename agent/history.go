@@ -42,6 +42,7 @@ const (
 	EventHold     EventKind = "hold"
 	EventEnd      EventKind = "end"
 	EventLayout   EventKind = "layout"
+	EventNode     EventKind = "node"
 )
 
 // Who does things.

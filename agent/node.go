@@ -42,6 +42,7 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Inventory:      InventoryAdsFile(paths),
 		Supervise:      cfg.HTCondor.Supervise,
 		Repartition:    repartitionOf(p),
+		PipesReadOnly:  cfg.HTCondor.PipesReadOnly,
 		PerGPU:         cfg.HTCondor.Layout == config.LayoutStartdPerGPU,
 		Execute:        cfg.HTCondor.Execute,
 		Growth:         growth(cfg.Growth),
