@@ -46,6 +46,12 @@ type facts struct {
 	totalErr    error
 	settings    map[string]string // those that are defined
 	settingsErr error
+
+	selinux selinux
+	// jobSaid is what the job of --job printed.
+	jobAsked bool
+	jobSaid  string
+	jobErr   error
 }
 
 // openFiles is how many files a process of MPS may have open.
@@ -81,6 +87,7 @@ func gatherFacts(c *cobra.Command, f *flags) (facts, error) {
 	if got.status, got.statusErr = askStatus(ctx, f.socket); got.statusErr == nil {
 		got.openFiles = readOpenFiles(got.status)
 	}
+	got.selinux = readSELinux()
 	got.version, got.versionErr = condor.InstalledVersion(ctx)
 	got.totalGPUs, got.totalErr = startdGPUs(ctx)
 	if got.planErr == nil {
