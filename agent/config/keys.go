@@ -29,6 +29,8 @@ func Keys() []Key {
 	keys = append(keys, sharingKeys()...)
 	keys = append(keys, jobKeys()...)
 	keys = append(keys, budgetKeys()...)
+	keys = append(keys, growthKeys()...)
+	keys = append(keys, usageKeys()...)
 	keys = append(keys, agentKeys()...)
 	return keys
 }
@@ -53,6 +55,7 @@ func Tables() []Table {
 		{"request_vram", "[request_vram]", false, "What a job may say in `request_vram`."},
 		{"cpu_only", "[cpu_only]", false, "The part of the node kept for jobs without GPUs. The rest goes to the GPUs in proportion to their memory."},
 		{"budgets", "[budgets]", false, "What becomes of a job whose processes together use more VRAM than its budget."},
+		{"growth", "[growth]", false, "Whether a job that meets the limit of its VRAM runs again with a larger request. The access point needs its part of the configuration: `gpuslot condor-config --for access-point`."},
 		{"usage", "[usage]", false, "The sampling of what jobs use."},
 		{"health", "[health]", false, "When a GPU takes jobs, and how long a proof that its control daemon works is trusted."},
 		{"htcondor", "[htcondor]", false, "The HTCondor installation."},
