@@ -55,7 +55,7 @@ func runContractJob(ctx context.Context, name string) (said string, err error) {
 	if err != nil {
 		return "", err
 	}
-	host, err := condorCommand(ctx, "condor_config_val", "FULL_HOSTNAME")
+	host, err := condorCommand(ctx, nil, "condor_config_val", "FULL_HOSTNAME")
 	if err != nil {
 		return "", err
 	}
