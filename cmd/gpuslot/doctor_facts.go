@@ -46,6 +46,8 @@ type facts struct {
 	totalErr    error
 	settings    map[string]string // those that are defined
 	settingsErr error
+	// slotUsers are the accounts of single slots, by the setting's name.
+	slotUsers map[string]string
 
 	selinux selinux
 	// jobSaid is what the job of --job printed.
@@ -94,6 +96,9 @@ func gatherFacts(c *cobra.Command, f *flags) (facts, error) {
 		got.settings, got.settingsErr = condorSettings(ctx, settingNames(got.slotTypes()...))
 	} else {
 		got.settings, got.settingsErr = condorSettings(ctx, settingNames())
+	}
+	if got.settingsErr == nil {
+		got.slotUsers, got.settingsErr = slotUsers(ctx)
 	}
 	return got, nil
 }
