@@ -51,6 +51,8 @@ type Options struct {
 	KernelLog string
 	// Startd is HTCondor.
 	Startd Startd
+	// Pool tells what waits; nil if nothing can.
+	Pool Pool
 	// Manager is told of readiness and life; nil if nobody wants to know.
 	Manager Manager
 	// Listener is the socket that the service manager opened; nil lets the
@@ -62,6 +64,10 @@ type Options struct {
 	Metrics net.Listener
 	// Reload asks for the configuration to be read again.
 	Reload <-chan os.Signal
+
+	// DriverMismatch asks a fresh process whether it could use the driver, and says
+	// why not: its library was replaced under the loaded module. Nil asks nobody.
+	DriverMismatch func(ctx context.Context) (why string, err error)
 
 	// MemoryLimits says whether the driver's NVML can hold a cgroup's VRAM to a
 	// limit, and whether that is known; nil if NVML is not in use.
@@ -106,6 +112,7 @@ type Agent struct {
 	hardware   Hardware
 	expected   int
 	startd     Startd
+	pool       Pool
 	manager    Manager
 	daemons    ControlDaemons
 	clients    Clients
@@ -133,6 +140,8 @@ type Agent struct {
 	// ordered is what HTCondor was told to do, for who asks the startds.
 	ordered ordered
 	layouts layouts
+	// repartition lets layouts follow the work that waits.
+	repartition repartition
 
 	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.
@@ -148,7 +157,16 @@ type Agent struct {
 	booked, wake chan struct{}
 	orders       chan order
 
-	// The loop's own. Recalled is the plan of the agent before this one.
+	driverMismatch func(ctx context.Context) (why string, err error)
+	// quietStart: the node was quiesced when this agent started, which therefore
+	// leaves the driver alone until it ends.
+	quietStart bool
+
+	// The loop's own. Mismatched is why a fresh process could not use the driver,
+	// healed that one can again, which this one cannot.
+	mismatched string
+	healed     bool
+	// Recalled is the plan of the agent before this one.
 	recalled   plan.Plan
 	lastWanted []mps.Wanted
 	// mourned is the last server of each GPU whose end was told.

@@ -41,6 +41,8 @@ const (
 	EventBreach   EventKind = "breach"
 	EventHold     EventKind = "hold"
 	EventEnd      EventKind = "end"
+	EventLayout   EventKind = "layout"
+	EventNode     EventKind = "node"
 )
 
 // Who does things.

@@ -33,10 +33,15 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer unlock()
+	quiet := quietNode(cfg.Paths)
+	if quiet {
+		o = o.withoutDriver(cfg.Paths)
+	}
 	a, err := newAgent(o, cfg)
 	if err != nil {
 		return err
 	}
+	a.quietStart = quiet
 	a.recall(cfg.Paths)
 	a.awaitHardware(ctx, o)
 	a.apply(ctx, true)
@@ -49,11 +54,18 @@ func Run(ctx context.Context, o Options) error {
 	return a.serve(ctx, o, cfg)
 }
 
+// quietNode says that an operator quiesced the node, whose driver may be about to
+// be unloaded. What cannot be read closes the GPUs, and no more.
+func quietNode(p config.Paths) bool {
+	f, err := readHolds(HoldsFile(p))
+	return err == nil && f.Node != nil && f.Node.quiet()
+}
+
 // newAgent is wiring.
 func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a := &Agent{
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
-		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
+		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
 		booked: make(chan struct{}, 1), wake: make(chan struct{}, 1), orders: make(chan order),
 		keeper: newKeeper(o.Log), ordered: ordered{}, modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
 	}
@@ -80,7 +92,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if a.sys = o.sys; a.sys == "" {
 		a.sys = "/sys"
 	}
-	a.memoryLimits = o.MemoryLimits
+	a.memoryLimits, a.driverMismatch = o.MemoryLimits, o.DriverMismatch
 	a.layouts = layouts{executor: o.MIG, reached: map[gpu.UUID]string{}}
 	cgroupRoot := o.cgroupRoot
 	if cgroupRoot == "" {
@@ -143,6 +155,9 @@ func (a *Agent) recall(p config.Paths) {
 	a.books.rebuild(starterUID(a.own), a.lastWanted)
 	if err := a.recallTroubles(p); err != nil {
 		a.log.Error("what earlier events closed is not known", "err", err)
+	}
+	if err := a.repartition.read(RepartitionFile(p)); err != nil {
+		a.log.Error("how MIG layouts followed the work is not known", "err", err)
 	}
 	if err := a.holds.read(); err != nil {
 		a.log.Error("which GPUs are held closed is not known; all are", "err", err)
@@ -216,11 +231,13 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	})
 	wg.Go(func() { a.confirm(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
+	wg.Go(func() { a.listenToPool(ctx) })
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.keeper.run(ctx) })
 	wg.Go(func() { a.sample(ctx) })
 	wg.Go(func() { a.limitCgroups(ctx) })
 	wg.Go(func() { a.verifyIdle(ctx) })
+	wg.Go(func() { a.resume(ctx) })
 	wg.Go(func() { a.listenToGPUs(ctx) })
 	wg.Go(func() { a.readKernelLog(ctx, o.KernelLog) })
 	defer a.ends.Wait()
@@ -228,8 +245,12 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	a.tell(a.manager.Ready())
 	a.note(Event{Kind: EventStart, By: byAgent, Text: "gpuslotd " + a.version + " started."})
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
-	a.loop(ctx, o.Reload)
+	anew := a.loop(ctx, o.Reload)
 	cancel(nil)
+	if anew {
+		a.log.Warn("gpuslotd starts anew")
+		return ErrAnew
+	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

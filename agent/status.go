@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -38,9 +39,15 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 		j = a.judgeShared(v, g, now)
 	default:
 		j = judgement{reason: a.closedWhole(v, g, now)}
+		a.books.mu.Lock()
+		j.running = a.books.on(g.UUID)
+		a.books.mu.Unlock()
 	}
 	j.holds = a.held(g)
 	seen := j.reason
+	if a.quietStart {
+		seen = "" // what it does not look at it cannot miss
+	}
 	j.reason = joined(j.holds, seen)
 	if seen != "" {
 		j.holds = append(j.holds, Hold{GPU: g.UUID, Owner: OwnerAgent, Reason: seen, Since: a.troubles.Verdict(g.Physical(), now).Since})
@@ -50,7 +57,7 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 
 // judgeShared leaves out who holds it closed.
 func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
-	j := judgement{health: a.pulsed(a.seenHealth(v, g.UUID, now), g.UUID)}
+	j := judgement{health: a.checked(v, g.UUID, now)}
 	a.books.mu.Lock()
 	j.running = a.books.on(g.UUID)
 	full, unknown, leaves := a.books.full[g.UUID], a.books.unknownLocked(), a.books.leaves(g.UUID)
@@ -62,8 +69,8 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 	if j.reason == "" {
 		j.reason = unknown
 	}
-	if j.reason == "" && leaves {
-		j.reason = isLeaving
+	if j.reason == "" {
+		j.reason = leaves
 	}
 	if j.reason == "" && full {
 		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)"
@@ -90,8 +97,7 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 	return j
 }
 
-// acceptances answers the startd's monitor: the shared GPUs and MIG devices of
-// the plan.
+// acceptances answers the startd's monitor: the GPUs and MIG devices of the plan.
 func (a *Agent) acceptances() []api.Acceptance {
 	a.sweepNow() // a tenant must not outlive its last job here
 	v, now := a.view.Load(), time.Now()
@@ -105,11 +111,8 @@ func (a *Agent) acceptances() []api.Acceptance {
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
-		if !g.Shared() && !g.Alone() {
-			continue
-		}
 		j := a.judge(v, g, now)
-		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, Pending: pending, Time: now}
+		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone(), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, AboveMiB: int64(v.above[g.UUID]), Pending: pending, Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
@@ -127,7 +130,8 @@ func (a *Agent) status() *api.Status {
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
 		Startds: a.startdSays.Load().startds, Changes: a.startdSays.Load().changes,
-		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
+		Node: a.nodePhase(),
+		MPS:  v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
 	}
 	for _, u := range v.plan.Absent {
 		s.Absent = append(s.Absent, string(u))
@@ -136,6 +140,15 @@ func (a *Agent) status() *api.Status {
 		s.GPUs = append(s.GPUs, a.statusGPU(v, &v.plan.GPUs[i], now))
 	}
 	return s
+}
+
+// nodePhase is nil for a node that serves.
+func (a *Agent) nodePhase() *api.NodeStatus {
+	if a.holds.node().Phase == NodeServes {
+		return nil
+	}
+	s := a.nodeStatus()
+	return &s
 }
 
 // hostName is the plan's, or the kernel's where there is no plan yet.
@@ -158,10 +171,10 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	j, guard := a.judge(v, g, now), v.guards[g.UUID]
 	s.Accept, s.Reason, s.Holds = j.reason == "", j.reason, j.holds.forStatus()
 	if g.Alone() {
-		return a.statusInstance(j, g, s)
+		s.Wall = WallMIG
 	}
 	if !g.Shared() {
-		return s // its jobs are HTCondor's alone: they pass no hook
+		return a.statusAlone(j, g, s)
 	}
 	s.Tenant, s.UsedMiB = j.tenant, int64(j.used)
 	s.ComputeMode, s.Wall = v.modes[g.UUID], wallOf(g.LargestRequest, g.DefaultRequest, j.health)
@@ -190,9 +203,8 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	return s
 }
 
-// statusInstance is a MIG device that jobs have alone.
-func (a *Agent) statusInstance(j judgement, g *plan.GPU, s api.StatusGPU) api.StatusGPU {
-	s.Wall = WallMIG
+// statusAlone is a GPU or MIG device that jobs have alone.
+func (a *Agent) statusAlone(j judgement, g *plan.GPU, s api.StatusGPU) api.StatusGPU {
 	for _, r := range j.running {
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(g.Memory),
@@ -289,6 +301,13 @@ func (a *Agent) snapshot() metrics.Snapshot {
 			}
 		}
 		s.GPUs = append(s.GPUs, m)
+	}
+	for _, r := range v.repartition {
+		m := metrics.Repartition{Setting: r.Setting, Told: r.Told, Waiting: map[string]int{}, Proposed: r.Act == string(mig.Propose), Reserved: len(r.Reserved)}
+		for _, d := range r.Demand {
+			m.Waiting[d.Profile] = d.Jobs
+		}
+		s.Repartition = append(s.Repartition, m)
 	}
 	s.Faults, s.Usage = faultsOf(v.plan.GPUs, a.troubles.Faults()), a.usageNow(v, now)
 	return s

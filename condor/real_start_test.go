@@ -13,7 +13,8 @@ const (
 	open     = "GPUAccept = true\nGPUAcceptTime = time() - 5\nGPUTenant = undefined\n"
 	pslot    = "SlotType = \"Partitionable\"\nVRAM = 32256\nGPUs = 8\n"
 	dslot    = "SlotType = \"Dynamic\"\nVRAM = 4096\nGPUs = 1\n"
-	wholeP   = "SlotType = \"Partitionable\"\nVRAM = 65536\nGPUs = 2\n"
+	wholeN   = "SlotType = \"Partitionable\"\nVRAM = 65536\nGPUs = 2\n"
+	wholeP   = wholeN + open
 	wholeD   = "SlotType = \"Dynamic\"\nVRAM = 0\nGPUs = 2\n"
 	oneJob   = "Owner = \"alice\"\nRequestGPUs = 1\n"
 	fourGB   = oneJob + "RequestVRAM = 4096\n"
@@ -29,7 +30,7 @@ func TestRealStart(t *testing.T) {
 	capped.Devices[0].LargestRequest = 16384
 	withRule := func(rule string) Node { n := capped; n.WithoutRequest = rule; return n }
 	refuse, whole := withRule(WithoutRequestRefuse), withRule(WithoutRequestWhole)
-	only, tenants := examples()["only-whole"], examples()["tenants"]
+	only, tenants, follows := examples()["only-whole"], examples()["tenants"], examples()["follows"]
 	of := func(tenant string) string { return pslot + strings.Replace(open, "undefined", tenant, 1) }
 	const (
 		atlas = "x509UserProxyVOName = \"atlas\"\n"
@@ -66,6 +67,13 @@ func TestRealStart(t *testing.T) {
 		{"another account's job", refuse, 1, pslot + strings.Replace(open, "undefined", `"alice"`, 1), anyOwner, "false"},
 		{"accounts are not compared without case", refuse, 1, pslot + strings.Replace(open, "undefined", `"Alice"`, 1), fourGB, "false"},
 
+		{"a MIG device takes what fits", follows, 201, pslot + open, fourGB, "true"},
+		{"but not what a smaller one serves, while larger jobs wait", follows, 201, pslot + open + "GPUAbove = 4864\n", fourGB, "false"},
+		{"a larger job then", follows, 201, pslot + open + "GPUAbove = 4864\n", oneJob + "RequestVRAM = 5120\n", "true"},
+		{"and one that says itself what it wants", follows, 201, pslot + open + "GPUAbove = 4864\nAvailableGPUs = { [ ComputeUnits = 42 ] }\n", fourGB + "RequireGPUs = ComputeUnits > 30\n", "true"},
+		{"of this device", follows, 201, pslot + open + "GPUAbove = 4864\nAvailableGPUs = { [ ComputeUnits = 42 ] }\n", fourGB + "RequireGPUs = ComputeUnits > 50\n", "false"},
+		{"a job cannot lift that itself", follows, 201, pslot + open + "GPUAbove = 4864\n", fourGB + "GPUAbove = 0\n", "false"},
+
 		{"an idle GPU takes any VO", tenants, 1, pslot + open, fourGB + atlas, "true"},
 		{"and a job without one", tenants, 1, pslot + open, fourGB, "true"},
 		{"the VO that holds it", tenants, 1, of(`"atlas"`), fourGB + atlas, "true"},
@@ -98,6 +106,11 @@ func TestRealStart(t *testing.T) {
 		{"a claim of two is not reused for one", whole, wholeNumber, wholeD, oneJob, "false"},
 		{"a claim of two is for two", whole, wholeNumber, wholeD, twoGPUs, "true"},
 		{"where all are whole any GPU job may come", only, wholeNumber, wholeP, oneJob, "true"},
+		{"a whole GPU without the agent's word takes none", refuse, wholeNumber, wholeN, twoGPUs, "false"},
+		{"nor with an old one", refuse, wholeNumber, wholeN + strings.Replace(open, "5", "61", 1), twoGPUs, "false"},
+		{"nor while a closed one is free", refuse, wholeNumber, wholeN + closedWhole(1) + freeGPUs(1, 2), twoGPUs, "false"},
+		{"one that is in use is in nobody's way", refuse, wholeNumber, wholeN + closedWhole(1) + freeGPUs(2), twoGPUs, "true"},
+		{"a claim is not reused on a closed one", refuse, wholeNumber, wholeD + closedWhole(1) + freeGPUs(1, 2), twoGPUs, "false"},
 
 		{"a job without GPUs", refuse, cpuOnlyNumber, "SlotType = \"Partitionable\"\nGPUs = 0\n", cpuOnly, "true"},
 		{"a job with GPUs", refuse, cpuOnlyNumber, "SlotType = \"Partitionable\"\nGPUs = 0\n", fourGB, "false"},
@@ -202,4 +215,25 @@ func transformed(out string) string {
 		}
 	}
 	return b.String()
+}
+
+// closedWhole is what the monitor says where one whole GPU is closed.
+func closedWhole(n int) string {
+	ads := string(MonitorAds([]GPUState{
+		{UUID: uuid(n), Whole: true, Reason: "closed by operator", ClosedBy: []string{"operator"}},
+		{UUID: uuid(n + 1), Whole: true, Accept: true},
+	}))
+	_, said, _ := strings.Cut(ads, "\n")
+	said, _, _ = strings.Cut(said, "\n- ")
+	return strings.Replace(said, "GPUAcceptTime = ", "GPUAcceptTime = time() - 5 + 0 * ", 1) + "\n"
+}
+
+// freeGPUs is the list of a slot's GPUs that no job has.
+func freeGPUs(numbers ...int) string {
+	var names, ads []string
+	for _, n := range numbers {
+		names = append(names, fmt.Sprintf("GPUs_%d", n))
+		ads = append(ads, fmt.Sprintf("GPUs_%d = [ DeviceUuid = %q; id = %q ]\n", n, uuid(n).Bare(), uuid(n)))
+	}
+	return strings.Join(ads, "") + "AvailableGPUs = { " + strings.Join(names, ", ") + " }\n"
 }

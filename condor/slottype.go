@@ -25,6 +25,8 @@ type slotType struct {
 	uuid gpu.UUID
 	// alone: the jobs have the device to themselves, without a control daemon.
 	alone bool
+	// whole: it holds all GPUs that jobs have whole.
+	whole bool
 	// ahead: the hook alone says which MIG device the job gets.
 	ahead bool
 	// threads is the largest percentage of multiprocessors that a job may ask
@@ -194,6 +196,9 @@ func instanceType(n Node, d Device) slotType {
 		st.start = append(st.start, "(TARGET.RequestVRAM ?: 0) > 0")
 	}
 	st.start = append(st.start, fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.Pool)), "$(GPUSLOT_OPEN)")
+	if n.Repartition != "" {
+		st.start = append(st.start, "$(GPUSLOT_LARGE)")
+	}
 	return st
 }
 
@@ -233,6 +238,16 @@ func (t *text) policy(n Node) {
 	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && floor(TARGET.RequestVRAM ?: 0) == MY.VRAM \
   : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
 	t.set("GPUSLOT_WITHIN", "%s", withinLimits)
+	if n.Repartition != "" {
+		t.comment("While larger jobs wait, a MIG device leaves those that a smaller profile serves to that; a job with",
+			"require_gpus has said itself what it wants (by itself RequireGPUs is undefined: it speaks of a GPU;",
+			"with MY.AvailableGPUs nothing matches, and every slot has its own).")
+		t.set("GPUSLOT_LARGE", "(MY.GPUAbove is undefined || (TARGET.RequestVRAM ?: 0) > MY.GPUAbove || (countMatches(TARGET.RequireGPUs, AvailableGPUs) > 0) =?= true)")
+	}
+	if len(n.whole()) > 0 {
+		t.comment("The slot of the whole GPUs has one GPUAccept for all of them: it is an expression on those that are free.")
+		t.set("GPUSLOT_WHOLE_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
+	}
 	t.tenants(n)
 	t.holdPolicy(n.Growth)
 }
@@ -258,6 +273,7 @@ func wholeType(n Node) slotType {
 		number: wholeNumber,
 		gpus:   fmt.Sprintf("%d : %s", len(whole), anyOf(whole)),
 		start:  []string{"(TARGET.RequestGPUs ?: 0) >= 1"},
+		whole:  true,
 
 		devices: whole,
 		threads: 100,
@@ -278,7 +294,8 @@ func wholeType(n Node) slotType {
 	}
 	st.start = append(st.start,
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs", int64(smallest)),
-		`(MY.SlotType =!= "Dynamic" || TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM)`)
+		`(MY.SlotType =!= "Dynamic" || TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM)`,
+		"$(GPUSLOT_WHOLE_OPEN)")
 	return st
 }
 

@@ -40,8 +40,13 @@ const (
 	// with Force everybody's: root and the agent's own account.
 	OpClose Op = "close"
 	OpOpen  Op = "open"
+	// OpNode takes the whole node out of service and back: root and the agent's own
+	// account; VerbStatus everybody.
+	OpNode Op = "node"
 	// OpUsage asks what the running jobs used up to now: who may call OpMonitor.
 	OpUsage Op = "usage"
+	// OpHere asks what the caller's own job holds: any process of a job.
+	OpHere Op = "here"
 )
 
 // Request is one request.
@@ -58,8 +63,11 @@ type Request struct {
 	// closed.
 	Owner  string `json:"owner,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Verb is what OpNode does.
+	Verb string `json:"verb,omitempty"`
 	// Force lets OpRestart end the jobs' MPS clients, and OpOpen open a GPU
-	// whose reason still holds.
+	// whose reason still holds; VerbQuiesce goes on although it is not known
+	// whether jobs run, and VerbResume opens without verification.
 	Force bool `json:"force,omitempty"`
 }
 
@@ -100,10 +108,15 @@ type Reply struct {
 	Uses []Use `json:"uses,omitempty"`
 	// Ended answers OpEnd.
 	Ended *Ended `json:"ended,omitempty"`
+	// Here answers OpHere; NoJob says that the caller is no process of a job.
+	Here  *Here `json:"here,omitempty"`
+	NoJob bool  `json:"no_job,omitempty"`
 	// Verified answers OpVerify.
 	Verified []Verification `json:"verified,omitempty"`
 	// Done answers OpRestart: what was done, as a sentence.
 	Done string `json:"done,omitempty"`
+	// Node answers OpNode.
+	Node *NodeStatus `json:"node,omitempty"`
 	// Closing answers OpClose and OpOpen.
 	Closing *Closing `json:"closing,omitempty"`
 	// Status answers OpStatus; its schema is agent.Status.
@@ -133,8 +146,10 @@ type Refusal struct {
 
 // Acceptance is whether one GPU takes new jobs.
 type Acceptance struct {
-	UUID   string `json:"uuid"`
-	Accept bool   `json:"accept"`
+	UUID string `json:"uuid"`
+	// Whole: jobs have it whole, and HTCondor has one slot for all such GPUs.
+	Whole  bool `json:"whole,omitempty"`
+	Accept bool `json:"accept"`
 	// Reason says why not; empty if it accepts.
 	Reason string `json:"reason,omitempty"`
 	// ClosedBy are the owners of its holds, sorted; empty if it accepts.
@@ -142,6 +157,9 @@ type Acceptance struct {
 	// Tenant is the Owner (job ad) that new jobs must have, because jobs of its
 	// account run there now; empty if any owner's job may come.
 	Tenant string `json:"tenant,omitempty"`
+	// AboveMiB: a MIG device takes only jobs that request more VRAM than this; 0 for
+	// any. It leaves those that a smaller profile serves to that while larger wait.
+	AboveMiB int64 `json:"above_mib,omitempty"`
 	// Time is the agent's clock at the judgement.
 	Time time.Time `json:"time"`
 	// Verified is what came of the last verification; nil if there was none.
@@ -149,7 +167,7 @@ type Acceptance struct {
 	// Pending is what HTCondor does not run yet of the plan, as a sentence;
 	// empty if it runs as planned.
 	Pending string `json:"pending,omitempty"`
-	// Since is when Accept, Reason or Tenant last changed; a change is sent to
+	// Since is when Accept, Reason, Tenant or AboveMiB last changed; a change is sent to
 	// HTCondor's collector at once, everything else with the slot's next
 	// update. Zero if unknown: then every judgement is sent at once.
 	Since time.Time `json:"since,omitzero"`
@@ -162,6 +180,39 @@ type Closing struct {
 	// Devices are the UUIDs of the GPUs and MIG devices that were closed, as
 	// StatusGPU has them.
 	Devices []string `json:"devices,omitempty"`
+}
+
+// The verbs of OpNode.
+const (
+	VerbStatus  = "status"
+	VerbQuiesce = "quiesce"
+	VerbResume  = "resume"
+	VerbRevert  = "revert"
+)
+
+// NodeStatus is how far a node is on its way out of service and back.
+type NodeStatus struct {
+	// Phase is "quiescing", "quiesced", "reverting", "reverted" or "resuming";
+	// empty for a node that serves.
+	Phase  string    `json:"phase"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	// Text is what a verb did.
+	Text string `json:"text,omitempty"`
+	// Jobs are those that a node which is leaving waits for, Waits what is waited
+	// for in words.
+	Jobs  []string `json:"jobs,omitempty"`
+	Waits string   `json:"waits,omitempty"`
+	// Holders are other processes that have the driver's devices open.
+	Holders []NodeHolder `json:"holders,omitempty"`
+}
+
+// NodeHolder is a process that has the driver's devices open.
+type NodeHolder struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+	// Unit is its systemd unit; empty if it has none.
+	Unit string `json:"unit,omitempty"`
 }
 
 // GPUHold is why a GPU takes no new jobs, and whose word that is: "agent",
@@ -232,6 +283,8 @@ type Status struct {
 	HTCondor    string `json:"htcondor,omitempty"`
 	ConfigFile  string `json:"config_file"`
 	ConfigError string `json:"config_error,omitempty"`
+	// Node is nil for a node that serves.
+	Node *NodeStatus `json:"node,omitempty"`
 	// PlanAge is when the plan in force was applied.
 	PlanApplied time.Time `json:"plan_applied"`
 	// MPS lists what the installed control daemon can do and what it lacks,
@@ -241,6 +294,8 @@ type Status struct {
 	Warnings []string     `json:"warnings,omitempty"`
 	Absent   []string     `json:"absent,omitempty"`
 	GPUs     []StatusGPU  `json:"gpus"`
+	// Repartition tells of GPUs whose MIG layouts follow the work that waits.
+	Repartition []StatusRepartition `json:"repartition,omitempty"`
 	// Startds are HTCondor's that answered, Changes what they do not run yet of
 	// the plan.
 	Startds []StatusStartd `json:"startds,omitempty"`
@@ -286,6 +341,41 @@ type Change struct {
 	Blocked string `json:"blocked_by,omitempty"`
 	// Says is all that as a sentence.
 	Says string `json:"says"`
+}
+
+// StatusRepartition is what was decided last of the GPUs with one setting of
+// repartition.
+type StatusRepartition struct {
+	// Setting is "suggest" or "auto".
+	Setting string `json:"setting"`
+	// At is when, zero before the first time. Error is why it could not be.
+	At    time.Time `json:"at,omitzero"`
+	Error string    `json:"error,omitempty"`
+	// Told is when an access point last told of its jobs, Nodes how many nodes
+	// share them.
+	Told  time.Time `json:"told,omitzero"`
+	Nodes int       `json:"nodes,omitempty"`
+	// Demand is what waits in the pool, by the smallest profile that serves it here.
+	Demand []StatusDemand `json:"demand,omitempty"`
+	// Other is the number of idle jobs that no place of these GPUs serves, or whose
+	// require_gpus is not understood.
+	Other int `json:"other_jobs,omitempty"`
+	// Act is "nothing", "suggest", "reserve" or "change", Why a sentence, Steps what
+	// is or would be done, Reserved the places kept free.
+	Act      string   `json:"act,omitempty"`
+	Why      string   `json:"why,omitempty"`
+	Steps    []string `json:"steps,omitempty"`
+	Reserved []string `json:"reserved,omitempty"`
+}
+
+// StatusDemand are jobs that wait for one profile.
+type StatusDemand struct {
+	Profile string `json:"profile"`
+	// Jobs in the pool, Here this node's part of them.
+	Jobs int `json:"jobs"`
+	Here int `json:"here"`
+	// WaitsSeconds is how long the first of them has been idle.
+	WaitsSeconds int64 `json:"waits_seconds"`
 }
 
 // Capability is one thing that a control daemon, driver and kernel can do or

@@ -61,7 +61,7 @@ func checkIDs(f facts) []finding {
 	}
 	return []finding{{levelError, check, fmt.Sprintf("the startd counts %d GPUs, the inventory has %d ids", f.totalGPUs, offered),
 		"It forgets repeated ids (HTCondor 23.8.1 to 23.10.29), or runs with an older plan or another inventory: shares are missing, or there are too many.",
-		"condor_restart -startd; if that does not help, see that condor_config_val MACHINE_RESOURCE_INVENTORY_GPUs names gpuslot-condor"}}
+		"condor_restart -peaceful -daemon STARTD; if that does not help, see that condor_config_val MACHINE_RESOURCE_INVENTORY_GPUs names gpuslot-condor"}}
 }
 
 // unknownSettings is the finding where HTCondor's configuration cannot be read.
@@ -191,6 +191,6 @@ func checkSharedMemory(f facts) []finding {
 		now = "not set, which means true"
 	}
 	return []finding{{levelNote, check, fmt.Sprintf("each job has a /dev/shm of its own (%s: %s)", settingSharedMemory, now),
-		"MPS clients share memory with their server; whether a driver needs the node's /dev/shm for that is not known for all.",
+		"MPS clients share memory with their server, by named regions in /dev/shm as it seems in drivers 535 to 555; whether they need the node's own is not settled.",
 		fmt.Sprintf("run gpuslot verify and a CUDA job; if only the job cannot attach: %s = false", settingSharedMemory)}}
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -29,6 +30,8 @@ func healthy() facts {
 		settings: map[string]string{
 			settingOpen: "x", settingHook: cfg.Paths.Libexec + "/prepare", settingScratch: `"/tmp,/var/tmp"`, settingSharedMemory: "false",
 			startOf(1): "MY.GPUAccept =?= true && true", keywordOf(1): "GPUSLOT", wrapperOf(1): cfg.Paths.Libexec + "/supervise",
+			settingInventory: cfg.Paths.Libexec + "/gpuslot-condor inventory /run/gpuslot/condor/inventory.ad", settingDockerMounts: "CVMFS GPUSLOT",
+			settingDaemons: "MASTER, SCHEDD STARTD", settingTransforms: "X GPUSlotRound",
 		},
 	}
 }
@@ -42,6 +45,26 @@ func TestHealthy(t *testing.T) {
 	}
 	if err := worstOf(diagnose(healthy())); err != nil {
 		t.Error(err)
+	}
+}
+
+// divided is a node of one A100 in MIG mode.
+func divided(driver string, profiles ...string) func(*facts) {
+	return func(f *facts) {
+		g := gpu.GPU{UUID: doctorGPU, Name: "NVIDIA A100-SXM4-40GB", Memory: 40960, Capability: gpu.ComputeCapability{Major: 8}, Multiprocessors: 108,
+			MIGCapable: true, MIGEnabled: true, MIGDevices: []gpu.MIGDevice{}}
+		for _, p := range profiles {
+			g.MIGDevices = append(g.MIGDevices, gpu.MIGDevice{Profile: p})
+		}
+		f.inventory = gpu.Inventory{Driver: driver, GPUs: []gpu.GPU{g}}
+	}
+}
+
+// besides has a GPU without MIG mode too.
+func besides(driver string) func(*facts) {
+	return func(f *facts) {
+		divided(driver, "3g.20gb", "4g.20gb")(f)
+		f.inventory.GPUs = append(f.inventory.GPUs, gpu.GPU{Index: 1, Name: "Tesla V100S-PCIE-32GB"})
 	}
 }
 
@@ -69,6 +92,13 @@ func TestChecks(t *testing.T) {
 		"no NVML":             {func(f *facts) { f.persistenceErr = none }, checkPersistence, levelWarning, "not checked: none of it"},
 		"persistence of what": {func(f *facts) { f.planErr, f.plan = none, plan.Plan{} }, checkPersistence, levelWarning, "not checked: none of it"},
 		"nothing shared":      {func(f *facts) { f.persistenceErr, f.plan = none, plan.Plan{} }, checkPersistence, levelOK, "no GPU is shared"},
+		"MIG not known":       {func(f *facts) { f.inventoryErr = none }, checkMIG, levelWarning, "not checked: none of it"},
+		"MIG without devices": {divided("550.163.01"), checkMIG, levelError, "nvidia-smi -i " + string(doctorGPU) + " -mig 0"},
+		"MIG in full size":    {divided("550.163.01", "7g.40gb"), checkMIG, levelWarning, "loses 10 of 108 SMs"},
+		"MIG beside others":   {besides("550.163.01"), checkMIG, levelWarning, "driver 570"},
+		"MIG beside, new":     {besides("570.86.15"), checkMIG, levelOK, "1 of 2 GPUs"},
+		"MIG as it should be": {divided("550.163.01", "3g.20gb", "4g.20gb"), checkMIG, levelOK, "1 of 1 GPUs are in MIG mode"},
+		"nobody tells demand": {func(f *facts) { f.status.Repartition = []api.StatusRepartition{{Setting: "auto", At: time.Now()}} }, checkMIG, levelWarning, "no access point"},
 		"no uvm":              {func(f *facts) { f.uvmErr = none }, checkUVM, levelWarning, "nvidia-modprobe -u -c 0"},
 		"no uvm needed":       {func(f *facts) { f.uvmErr, f.plan = none, plan.Plan{} }, checkUVM, levelOK, "no GPU is shared"},
 		"few files":           {func(f *facts) { f.openFiles[0].soft = leastOpenFiles - 1 }, checkOpenFiles, levelWarning, "may open 16383 files"},
@@ -122,7 +152,31 @@ func TestChecks(t *testing.T) {
 		"scratch unknown":        {func(f *facts) { f.settingsErr = none }, checkScratch, levelWarning, "not checked"},
 		"private shared memory":  {func(f *facts) { f.settings[settingSharedMemory] = "true" }, checkSharedMemory, levelNote, "MOUNT_PRIVATE_DEV_SHM = false"},
 		"shared memory not said": {func(f *facts) { delete(f.settings, settingSharedMemory) }, checkSharedMemory, levelNote, "means true"},
-		"shared memory unknown":  {func(f *facts) { f.settingsErr = none }, checkSharedMemory, levelWarning, "not checked"},
+		"another inventory":      {func(f *facts) { f.settings[settingInventory] = "condor_gpu_discovery" }, checkInventory, levelError, "use feature:GPUs"},
+		"bare ids":               {func(f *facts) { f.settings[settingIDs] = "GPU-1" }, checkInventory, levelError, "take MACHINE_RESOURCE_GPUs out"},
+		"inventory of what":      {func(f *facts) { f.planErr = none }, checkInventory, levelWarning, "not checked"},
+		"no inventory needed":    {func(f *facts) { f.plan, f.settings = plan.Plan{}, nil }, checkInventory, levelOK, "no GPU is shared"},
+		"nothing hidden":         {func(f *facts) { f.settings[settingHide] = "False" }, checkHiding, levelWarning, "STARTER_HIDE_GPU_DEVICES = true"},
+		"hiding emptied":         {func(f *facts) { f.plan.GPUs[0].UUID = "MIG-1" }, checkHiding, levelNote, "hides nothing from jobs on MIG-1"},
+		"hiding unknown":         {func(f *facts) { f.settingsErr = none }, checkHiding, levelWarning, "not checked"},
+		"an account each":        {func(f *facts) { f.slotUsers = map[string]string{"SLOT1_1_USER": "b", "SLOT1_2_USER": "a"} }, checkAccounts, levelWarning, "(a, b)"},
+		"an account for all":     {func(f *facts) { f.slotUsers = map[string]string{"SLOT1_1_USER": "a", "SLOT1_2_USER": "a"} }, checkAccounts, levelOK, "no setting"},
+		"accounts at once": {func(f *facts) {
+			tenancy(config.TenancyMultiUser, "")(f)
+			f.slotUsers = map[string]string{"SLOT1_1_USER": "b", "SLOT1_2_USER": "a"}
+		}, checkAccounts, levelOK, "no setting"},
+		"dedicated accounts":    {func(f *facts) { f.settings[settingDedicated] = "slot.*" }, checkAccounts, levelWarning, "MPS server"},
+		"accounts unknown":      {func(f *facts) { f.settingsErr = none }, checkAccounts, levelWarning, "not checked"},
+		"a job exit hook":       {func(f *facts) { f.settings[settingJobExit] = "/site" }, checkJobExit, levelError, "never finishes"},
+		"job exit unknown":      {func(f *facts) { f.settingsErr = none }, checkJobExit, levelWarning, "not checked"},
+		"docker without pipes":  {func(f *facts) { f.settings[settingDockerMounts] = "CVMFS" }, checkContainers, levelWarning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES) CVMFS"},
+		"binds by supervise":    {func(f *facts) { f.settings[settingBinds] = `"/cvmfs"` }, checkContainers, levelOK, "get their pipe directory"},
+		"binds without pipes":   {func(f *facts) { f.config.HTCondor.Supervise, f.settings[settingBinds] = false, `"/cvmfs"` }, checkContainers, levelWarning, "$(GPUSLOT_BIND_EXPR)"},
+		"containers unknown":    {func(f *facts) { f.settingsErr = none }, checkContainers, levelWarning, "not checked"},
+		"transforms purged":     {func(f *facts) { delete(f.settings, settingTransforms) }, checkAccessPoint, levelWarning, "--for access-point"},
+		"no access point":       {func(f *facts) { f.settings[settingDaemons] = "MASTER STARTD" }, checkAccessPoint, levelOK, "nobody submits"},
+		"access point unknown":  {func(f *facts) { f.settingsErr = none }, checkAccessPoint, levelWarning, "not checked"},
+		"shared memory unknown": {func(f *facts) { f.settingsErr = none }, checkSharedMemory, levelWarning, "not checked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := healthy()
@@ -186,6 +240,25 @@ func FuzzParseOpenFiles(f *testing.F) {
 		again, err := parseOpenFiles("Max open files " + strconv.FormatUint(n, 10) + " files\n")
 		if err != nil || again != n || !strings.Contains(text, "Max open files") {
 			t.Errorf("%q: %d, %d, %v", text, n, again, err)
+		}
+	})
+}
+
+func TestParseSlotUsers(t *testing.T) {
+	got := parseSlotUsers("# Configuration from machine: x\nSLOT1_1_USER = a\nslot1_2_user=b\nSLOT1_USER = c\nSLOT1_3_USER =\nrubbish\n")
+	if len(got) != 2 || got["SLOT1_1_USER"] != "a" || got["SLOT1_2_USER"] != "b" {
+		t.Errorf("%q", got)
+	}
+}
+
+// FuzzParseSlotUsers: every name is a slot's, and none is without an account.
+func FuzzParseSlotUsers(f *testing.F) {
+	f.Add("SLOT1_1_USER = a\n")
+	f.Fuzz(func(t *testing.T, dump string) {
+		for name, user := range parseSlotUsers(dump) {
+			if !strings.HasPrefix(name, "SLOT") || !strings.HasSuffix(name, "_USER") || strings.TrimSpace(user) == "" {
+				t.Errorf("%q: %q", name, user)
+			}
 		}
 	})
 }

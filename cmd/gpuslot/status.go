@@ -60,6 +60,9 @@ ads. Only root may ask.`,
 
 func statusText(w io.Writer, s api.Status) {
 	fmt.Fprintln(w, describeAgent(s))
+	if s.Node != nil {
+		fmt.Fprint(w, describeNode(*s.Node))
+	}
 	fmt.Fprintln(w)
 	gpuTable(s).print(w)
 	if jobs := jobTable(s); len(jobs.rows) > 1 {
@@ -170,6 +173,9 @@ func notes(s api.Status) []string {
 			out = append(out, fmt.Sprintf("closed: GPU %d, %s: %s", g.Index, g.UUID, g.Reason))
 		}
 		out = append(out, trouble(g)...)
+	}
+	for _, r := range s.Repartition {
+		out = append(out, "layouts: "+followed(r))
 	}
 	for _, u := range s.Absent {
 		out = append(out, fmt.Sprintf("absent: %s is configured, but not in this node", u))
