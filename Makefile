@@ -8,8 +8,11 @@ export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 # /usr/local/go is where the Go project's own tarball puts it.
 export PATH := $(PATH):/usr/local/go/bin
 
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# Every time in what is built is that of the sources.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 GO ?= go
 LINT := $(GO) tool -modfile=test/lint/go.mod golangci-lint
 
@@ -18,6 +21,8 @@ DESTDIR ?=
 SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 LIBEXEC := $(DESTDIR)$(PREFIX)/libexec/gpuslot
+SHARE := $(DESTDIR)$(PREFIX)/share
+BIN ?= bin
 
 .PHONY: help
 help: ## this list
@@ -30,24 +35,55 @@ tools:
 
 .PHONY: build
 build: tools ## the three programs, into bin/
-	@mkdir -p bin
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/gpuslotd ./cmd/gpuslot
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/gpuslot-condor
+	@mkdir -p $(BIN)
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpuslotd ./cmd/gpuslot
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpuslot-condor
+
+# Manual pages and completions, made of the programs' own words. They are the
+# same for every architecture, so this runs on the building machine.
+PAPERS := bin/share/.made
+.PHONY: share
+share: $(PAPERS) ## manual pages and completions, into bin/share/
+$(PAPERS): $(shell git ls-files '*.go' go.mod docs/configuration.md docs/gpuslot-condor.md 2>/dev/null)
+	@mkdir -p bin/share
+	@GOARCH= CC= $(GO) test -count=1 ./cmd/gpuslot ./cmd/gpuslotd -run '^TestPapers$$' -args -share '$(CURDIR)/bin/share' >/dev/null
+	@touch $@
 
 .PHONY: install
-install: ## programs, units and snippets, below DESTDIR (run make build first)
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/sbin bin/gpuslotd
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/gpuslot
-	install -D -m 755 -t $(LIBEXEC) bin/gpuslot-condor
+install: $(PAPERS) ## everything, below DESTDIR (run make build first); the packages hold what this puts there
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/sbin $(BIN)/gpuslotd
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/gpuslot
+	install -D -m 755 -t $(LIBEXEC) $(BIN)/gpuslot-condor
 	for verb in prepare wrap supervise inventory monitor; do ln -sf gpuslot-condor $(LIBEXEC)/$$verb; done
 	install -D -m 644 -t $(DESTDIR)$(UNITDIR) systemd/units/*.service systemd/units/*.socket
 	install -D -m 644 -t '$(DESTDIR)$(UNITDIR)/systemd-journald@gpuslot.service.d' systemd/units/systemd-journald@gpuslot.service.d/10-gpuslot.conf
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/journald@gpuslot.conf.d' systemd/journald/10-gpuslot.conf
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/condor/config.d etc/condor/50-gpuslot.conf
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/gpuslot/prometheus etc/prometheus/gpuslot.rules.yml
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/gpuslot/grafana etc/grafana/*.json
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/gpuslot etc/condor/gpuslot-status.cpf etc/auditor/gpuslot-htcondor-collector.yml
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system-preset etc/packaging/50-gpuslot.preset
+	install -D -m 644 etc/packaging/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gpuslot.conf
+	install -D -m 644 etc/packaging/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/gpuslot.conf
+	install -D -m 644 -t $(SHARE)/condor/config.d etc/condor/50-gpuslot.conf
+	install -D -m 644 -t $(SHARE)/gpuslot/prometheus etc/prometheus/gpuslot.rules.yml
+	install -D -m 644 -t $(SHARE)/gpuslot/grafana etc/grafana/*.json
+	install -D -m 644 -t $(SHARE)/gpuslot etc/condor/gpuslot-status.cpf etc/auditor/gpuslot-htcondor-collector.yml etc/gpuslot.toml
+	for section in 1 5 8; do install -D -m 644 -t $(SHARE)/man/man$$section bin/share/man/man$$section/*; done
+	install -D -m 644 -t $(SHARE)/bash-completion/completions bin/share/completions/gpuslot
+	install -D -m 644 -t $(SHARE)/zsh/site-functions bin/share/completions/_gpuslot
+	install -D -m 644 -t $(SHARE)/fish/vendor_completions.d bin/share/completions/gpuslot.fish
+	install -D -m 644 -t $(SHARE)/doc/gpuslot README.md CHANGELOG.md LICENSE docs/*.md
+	install -D -m 644 -t $(SHARE)/doc/gpuslot/decisions docs/decisions/*.md
+	install -D -m 644 -t $(SHARE)/doc/gpuslot/examples docs/examples/*.json
+	$(GO) run ./etc/packaging/supply -version '$(VERSION)' -into $(SHARE)/doc/gpuslot $(BIN)/gpuslotd $(BIN)/gpuslot $(BIN)/gpuslot-condor
 	test -e $(DESTDIR)$(SYSCONFDIR)/gpuslot/gpuslot.toml || install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/gpuslot etc/gpuslot.toml
+
+ARCHES ?= amd64 arm64
+OUT ?= dist
+.PHONY: packages
+packages: tools ## .deb and .rpm for ARCHES, with an SBOM in each, into OUT (dist/)
+	VERSION='$(VERSION)' etc/packaging/packages.sh $(OUT) $(ARCHES)
+
+.PHONY: vuln
+vuln: tools ## known vulnerabilities of what we use, where their database can be had
+	etc/packaging/vuln.sh
 
 .PHONY: demo
 demo: tools ## worker nodes with real systemd and HTCondor share GPUs, with real and with simulated MPS
@@ -57,7 +93,7 @@ demo: tools ## worker nodes with real systemd and HTCondor share GPUs, with real
 test: check test-node ## everything that checks the project; CI runs exactly this
 
 .PHONY: check
-check: tools fmt-check vet lint test-unit ## format, lint, vet with all tags, race tests
+check: tools fmt-check vet lint vuln test-unit ## format, lint, vet with all tags, known vulnerabilities, race tests
 
 .PHONY: fmt-check
 fmt-check:
@@ -99,5 +135,5 @@ campaign: tools ## what takes long, figures at the end: 500 faults, MIG, fuzz
 	test/campaign.sh
 
 .PHONY: clean
-clean: ## removes bin/; caches live outside the repository
-	rm -rf bin
+clean: ## removes bin/ and dist/; caches live outside the repository
+	rm -rf bin dist

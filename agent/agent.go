@@ -113,9 +113,11 @@ type Agent struct {
 	books      *books
 	sampler    *usage.Sampler
 	troubles   Troubles
-	alarms     Alarms
-	metrics    *metrics.Metrics
-	verifier   *verifier
+	// holds are who closed which GPU.
+	holds    *holdStore
+	alarms   Alarms
+	metrics  *metrics.Metrics
+	verifier *verifier
 	// history is the last hour, for the node page.
 	history page.History
 	// smPartitions makes static SM partitions, partitions books them.

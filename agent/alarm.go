@@ -93,28 +93,6 @@ func (a *Agent) seeConditions(ctx context.Context, v *view) error {
 	return a.keepTroubles(v.config.Paths)
 }
 
-// openGPU is an operator's word that a GPU may be used again.
-func (a *Agent) openGPU(name string, override bool) (string, error) {
-	v := a.view.Load()
-	g, err := gpuNamed(&v.plan, name)
-	if err != nil {
-		return "", err
-	}
-	verdict := a.troubles.Verdict(g.Physical(), time.Now())
-	switch {
-	case !verdict.Closed() && v.reasons[g.UUID] != "":
-		return "", fmt.Errorf("GPU %d (%s) is not closed by an event of the hardware, but because %s", g.Index, g.UUID, v.reasons[g.UUID])
-	case !verdict.Closed():
-		return fmt.Sprintf("GPU %d (%s) is open", g.Index, g.UUID), nil
-	case !override:
-		return "", fmt.Errorf("GPU %d (%s) is closed since %s: %s", g.Index, g.UUID, verdict.Since.Format(time.DateTime), verdict.Reason)
-	}
-	a.troubles.Open(g.Physical())
-	a.log.Warn("an operator opened a GPU", "gpu", g.UUID, "although", verdict.Reason)
-	nudge(a.wake)
-	return fmt.Sprintf("GPU %d (%s) is opened, although %s", g.Index, g.UUID, verdict.Reason), nil
-}
-
 // TroublesFile holds why events closed GPUs, for the next agent. It is gone
 // after a reboot, which is what most of it asks for.
 func TroublesFile(p config.Paths) string { return filepath.Join(p.Run, "troubles.json") }

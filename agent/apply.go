@@ -34,6 +34,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// Read: the configuration, only when told to.
 	if reload {
 		clear(a.modeFailures)
+		problem(a.holds.mend())
 		v.configRead = start
 		read, err := config.Load(a.configFile)
 		if err == nil {
@@ -177,12 +178,15 @@ func (a *Agent) publish(v *view, start time.Time) {
 	}
 	v.reasons = make(map[gpu.UUID]string, len(v.guards))
 	for u := range v.guards {
-		v.reasons[u] = a.health(v, u, now).Reason(now, v.config.Health.MaxAge)
+		v.reasons[u] = a.seenHealth(v, u, now).Reason(now, v.config.Health.MaxAge)
 	}
+	v.held = map[gpu.UUID]bool{}
 	for i := range v.plan.GPUs {
-		if g := &v.plan.GPUs[i]; g.Alone() {
-			v.reasons[g.UUID] = a.judgeInstance(v, g, now).reason
+		g := &v.plan.GPUs[i]
+		if g.Alone() {
+			v.reasons[g.UUID] = a.seenInstance(v, g, now)
 		}
+		v.held[g.UUID] = len(a.held(g)) > 0
 	}
 	v.took, v.roundOK = time.Since(start), len(v.problems) == 0 && v.closed == "" && v.configError == ""
 	a.reportChanges(a.view.Load(), v)

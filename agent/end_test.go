@@ -69,7 +69,7 @@ func TestOverBudget(t *testing.T) {
 	s.sampler.Round(t.Context())
 	begin := s.view.Load().applied
 	b := s.watch(t.Context(), breaches{}, begin)
-	if holds := s.holds(); len(holds) > 0 {
+	if holds := s.jobHolds(); len(holds) > 0 {
 		t.Fatalf("held within the grace time: %+v", holds)
 	}
 	s.watch(t.Context(), b, begin.Add(s.view.Load().config.Budgets.Grace))
@@ -79,8 +79,8 @@ func TestOverBudget(t *testing.T) {
 	if os.Getuid() == 0 && (err != nil || !slices.Equal(reply.Holds, []api.Hold{want})) {
 		t.Errorf("the monitor hears %+v, %v", reply.Holds, err)
 	}
-	if !slices.Equal(s.holds(), []api.Hold{want}) {
-		t.Errorf("holds = %+v", s.holds())
+	if !slices.Equal(s.jobHolds(), []api.Hold{want}) {
+		t.Errorf("holds = %+v", s.jobHolds())
 	}
 	if servers, _ := s.daemons.Servers(t.Context(), uuid(0)); len(servers[0].Clients) > 0 {
 		t.Errorf("clients %v were not ended", servers[0].Clients)
@@ -91,7 +91,7 @@ func TestOverBudget(t *testing.T) {
 	}
 	s.proc.end(st.PID)
 	s.sweepNow()
-	if len(s.holds()) > 0 {
+	if len(s.jobHolds()) > 0 {
 		t.Error("the hold outlives its job")
 	}
 }
@@ -225,8 +225,8 @@ func TestReportOnly(t *testing.T) {
 	if got := ta.counted("gpuslot_job_breaches_total", "enforce", "report"); got != 1 {
 		t.Errorf("counted %v times", got)
 	}
-	if servers, _ := ta.daemons.Servers(t.Context(), uuid(0)); len(servers[0].Clients) != 1 || len(ta.holds()) > 0 {
-		t.Errorf("clients %v, holds %v", servers[0].Clients, ta.holds())
+	if servers, _ := ta.daemons.Servers(t.Context(), uuid(0)); len(servers[0].Clients) != 1 || len(ta.jobHolds()) > 0 {
+		t.Errorf("clients %v, holds %v", servers[0].Clients, ta.jobHolds())
 	}
 }
 
@@ -258,7 +258,7 @@ func TestKillBeside(t *testing.T) {
 	}
 	_ = sleeps[1].Process.Kill()
 	_ = sleeps[1].Wait()
-	if holds := ta.holds(); len(holds) != 1 || holds[0].Code != api.CodeUnattached {
+	if holds := ta.jobHolds(); len(holds) != 1 || holds[0].Code != api.CodeUnattached {
 		t.Errorf("holds = %+v", holds)
 	}
 }

@@ -70,20 +70,41 @@ func (a *Agent) closedInstance(v *view, g *plan.GPU, now time.Time) string {
 	return ""
 }
 
-// judgeInstance looks at a MIG device that jobs have alone.
+// closedWhole is why a GPU that jobs have whole takes none but for who holds it:
+// nothing but the node and the hardware's word does.
+func (a *Agent) closedWhole(v *view, g *plan.GPU, now time.Time) string {
+	switch trouble := a.troubles.Verdict(g.UUID, now); {
+	case v.closed != "":
+		return v.closed
+	case trouble.Closed() && trouble.Class != ClosedForServer:
+		return trouble.Reason
+	}
+	return ""
+}
+
+// judgeInstance looks at a MIG device that jobs have alone. It leaves out who
+// holds it closed.
 func (a *Agent) judgeInstance(v *view, g *plan.GPU, now time.Time) judgement {
-	j := judgement{reason: a.closedInstance(v, g, now)}
+	j := judgement{reason: a.seenInstance(v, g, now)}
 	a.books.mu.Lock()
 	defer a.books.mu.Unlock()
 	j.running = a.books.on(g.UUID)
 	for _, r := range j.running {
 		j.used += r.Budget
 	}
-	if j.reason == "" {
-		j.reason = a.books.unknownLocked()
-	}
-	if j.reason == "" && a.books.leaves(g.UUID) {
-		j.reason = isLeaving
-	}
 	return j
+}
+
+// seenInstance is why a MIG device takes no jobs but for who holds it.
+func (a *Agent) seenInstance(v *view, g *plan.GPU, now time.Time) string {
+	why := a.closedInstance(v, g, now)
+	a.books.mu.Lock()
+	defer a.books.mu.Unlock()
+	if why == "" {
+		why = a.books.unknownLocked()
+	}
+	if why == "" && a.books.leaves(g.UUID) {
+		why = isLeaving
+	}
+	return why
 }

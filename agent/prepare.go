@@ -108,7 +108,7 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	if g != nil && s.Health.Closed == "" && a.books.verifying(g.UUID) {
 		s.Health.Closed = beingVerified
 	}
-	if refusal := a.refuseInstances(v, whole, now); refusal != nil {
+	if refusal := a.refuseAlone(v, whole, now); refusal != nil {
 		nudge(a.wake)
 		return nil, refusal, nil
 	}
@@ -125,13 +125,17 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	return grant, nil, nil
 }
 
-// refuseInstances closes MIG devices that are gone, broken or about to go. The
-// caller holds the books.
-func (a *Agent) refuseInstances(v *view, gpus []gpu.UUID, now time.Time) *api.Refusal {
+// refuseAlone closes MIG devices that are gone, broken or about to go, and those
+// and whole GPUs that somebody holds. The caller holds the books.
+func (a *Agent) refuseAlone(v *view, gpus []gpu.UUID, now time.Time) *api.Refusal {
 	for _, u := range gpus {
 		why := ""
-		if g, ok := find(&v.plan, u); ok && g.Alone() {
+		g, ok := find(&v.plan, u)
+		if ok && g.Alone() {
 			why = a.closedInstance(v, g, now)
+		}
+		if ok && !g.Shared() {
+			why = joined(a.held(g), why)
 		}
 		if a.books.leaves(u) {
 			why = isLeaving

@@ -57,6 +57,9 @@ func (a *Agent) reportGuards(old, new *view) {
 		switch {
 		case g.Place != "" && g.Device == "": // its GPU has another layout
 		case !g.Shared() && !g.Alone() || (before == "") == (now == ""):
+		case now == "" && new.held[g.UUID]:
+			a.note(Event{Kind: EventOpen, GPU: g.UUID, By: byAgent, Text: "The agent sees no reason any more to keep it closed; its owners do."})
+			a.log.Info("GPU would be open, but is held", "gpu", g.UUID)
 		case now == "":
 			a.note(Event{Kind: EventOpen, GPU: g.UUID, By: byAgent, Text: "It takes jobs again."})
 			a.log.Info("GPU opened", "gpu", g.UUID)
@@ -79,7 +82,7 @@ func (v *view) summary() string {
 	for _, g := range v.plan.GPUs {
 		if g.Shared() {
 			shared++
-			if v.reasons[g.UUID] == "" {
+			if v.reasons[g.UUID] == "" && !v.held[g.UUID] {
 				open++
 			}
 		}

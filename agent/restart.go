@@ -51,13 +51,14 @@ func (a *Agent) restart(ctx context.Context, name string, force bool) (string, e
 	}
 }
 
-// gpuNamed finds a GPU of the plan by its UUID, its index or the beginning of
-// its UUID.
+// gpuNamed finds a GPU of the plan by its UUID, its index, its PCI bus id or the
+// beginning of its UUID.
 func gpuNamed(p *plan.Plan, name string) (*plan.GPU, error) {
+	bus, errBus := gpu.ParsePCIBusID(name)
 	var found []*plan.GPU
 	for i := range p.GPUs {
 		g := &p.GPUs[i]
-		if !g.MIGDevice() && strconv.Itoa(g.Index) == name || string(g.UUID) == name {
+		if !g.MIGDevice() && (strconv.Itoa(g.Index) == name || errBus == nil && g.PCI == bus) || string(g.UUID) == name {
 			return g, nil
 		}
 		if name != "" && strings.HasPrefix(strings.TrimPrefix(string(g.UUID), "GPU-"), strings.TrimPrefix(name, "GPU-")) {

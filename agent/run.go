@@ -86,6 +86,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if cgroupRoot == "" {
 		cgroupRoot = filepath.Join(a.sys, "fs/cgroup") // where NVIDIA's driver looks, too
 	}
+	a.holds = newHoldStore(HoldsFile(cfg.Paths))
 	a.cgroups = newCgroups(o.Cgroups, cgroupRoot, CgroupsFile(cfg.Paths))
 	root := o.proc
 	if root == "" {
@@ -142,6 +143,9 @@ func (a *Agent) recall(p config.Paths) {
 	a.books.rebuild(starterUID(a.own), a.lastWanted)
 	if err := a.recallTroubles(p); err != nil {
 		a.log.Error("what earlier events closed is not known", "err", err)
+	}
+	if err := a.holds.read(); err != nil {
+		a.log.Error("which GPUs are held closed is not known; all are", "err", err)
 	}
 	if err := a.cgroups.read(); err != nil {
 		a.log.Error("which cgroups have limits is not known", "err", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,8 +26,8 @@ type answers interface {
 	// denied counts a caller of prepare that could not be identified.
 	denied()
 	acceptances() []api.Acceptance
-	// holds are the jobs that HTCondor is to hold.
-	holds() []api.Hold
+	// jobHolds are the jobs that HTCondor is to hold.
+	jobHolds() []api.Hold
 	// jobUses is what the running jobs used.
 	jobUses() []api.Use
 	// end lets the MPS clients of the caller's slot leave.
@@ -34,8 +35,9 @@ type answers interface {
 	status() *api.Status
 	// restart starts a GPU's control daemon anew.
 	restart(ctx context.Context, gpu string, force bool) (string, error)
-	// openGPU opens a GPU that an event closed.
-	openGPU(gpu string, override bool) (string, error)
+	// closeGPU and openGPU hold GPUs for an owner, and no more.
+	closeGPU(req api.Request) (api.Closing, error)
+	openGPU(req api.Request) (api.Closing, error)
 	// verify runs a CUDA client on one GPU, or on all that are idle.
 	verify(ctx context.Context, gpu string) ([]api.Verification, error)
 }
@@ -149,7 +151,7 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 		if req.Op == api.OpUsage {
 			return api.Reply{Uses: s.answers.jobUses()}
 		}
-		return api.Reply{GPUs: s.answers.acceptances(), Holds: s.answers.holds()}
+		return api.Reply{GPUs: s.answers.acceptances(), Holds: s.answers.jobHolds()}
 	}
 	if !s.mayAsk(p) {
 		return api.Reply{Error: fmt.Sprintf("only root and the agent's account may ask for %s: run gpuslot as root", req.Op)}
@@ -164,12 +166,11 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 		}
 		return api.Reply{Done: text}
 	}
+	if req.Op == api.OpClose {
+		return closing(s.answers.closeGPU(req))
+	}
 	if req.Op == api.OpOpen {
-		text, err := s.answers.openGPU(req.GPU, req.Force)
-		if err != nil {
-			return api.Reply{Error: err.Error()}
-		}
-		return api.Reply{Done: text}
+		return closing(s.answers.openGPU(req))
 	}
 	// OpStatus: ReadRequest lets no other through.
 	return api.Reply{Status: s.answers.status()}
@@ -182,6 +183,14 @@ func (s *server) end(ctx context.Context, c Caller) api.Reply {
 		return api.Reply{Error: err.Error()}
 	}
 	return api.Reply{Ended: ended}
+}
+
+// closing tells what was done even if not all could be.
+func closing(c api.Closing, err error) api.Reply {
+	if err != nil {
+		return api.Reply{Error: strings.Join(append(c.Text, err.Error()), "\n")}
+	}
+	return api.Reply{Closing: &c}
 }
 
 func (s *server) verify(ctx context.Context, name string) api.Reply {

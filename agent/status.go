@@ -19,18 +19,38 @@ import (
 type judgement struct {
 	health  Health
 	running []Running
-	reason  string // why it takes no jobs; empty if it does
-	tenant  string
-	used    gpu.MiB
+	// holds close it: those of its owners, and the agent's own. Reason is all of
+	// them in words; empty if it takes jobs.
+	holds  Holds
+	reason string
+	tenant string
+	used   gpu.MiB
 }
 
-// judge looks at a shared GPU or MIG device now. It makes the cheap check, and never asks
+// judge looks at a GPU or MIG device now. It makes the cheap check, and never asks
 // the control daemon.
 func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
-	if g.Alone() {
-		return a.judgeInstance(v, g, now)
+	var j judgement
+	switch {
+	case g.Alone():
+		j = a.judgeInstance(v, g, now)
+	case g.Shared():
+		j = a.judgeShared(v, g, now)
+	default:
+		j = judgement{reason: a.closedWhole(v, g, now)}
 	}
-	j := judgement{health: a.checked(v, g.UUID, now)}
+	j.holds = a.held(g)
+	seen := j.reason
+	j.reason = joined(j.holds, seen)
+	if seen != "" {
+		j.holds = append(j.holds, Hold{GPU: g.UUID, Owner: OwnerAgent, Reason: seen, Since: a.troubles.Verdict(g.Physical(), now).Since})
+	}
+	return j
+}
+
+// judgeShared leaves out who holds it closed.
+func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
+	j := judgement{health: a.pulsed(a.seenHealth(v, g.UUID, now), g.UUID)}
 	a.books.mu.Lock()
 	j.running = a.books.on(g.UUID)
 	full, unknown, leaves := a.books.full[g.UUID], a.books.unknownLocked(), a.books.leaves(g.UUID)
@@ -85,7 +105,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 			continue
 		}
 		j := a.judge(v, g, now)
-		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, Tenant: j.tenant, Time: now}
+		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
@@ -130,14 +150,15 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	if g.Place != "" {
 		s.Device = string(g.Device)
 	}
+	j, guard := a.judge(v, g, now), v.guards[g.UUID]
+	s.Accept, s.Reason, s.Holds = j.reason == "", j.reason, j.holds.forStatus()
 	if g.Alone() {
-		return a.statusInstance(v, g, s, now)
+		return a.statusInstance(j, g, s)
 	}
 	if !g.Shared() {
 		return s // its jobs are HTCondor's alone: they pass no hook
 	}
-	j, guard := a.judge(v, g, now), v.guards[g.UUID]
-	s.Accept, s.Reason, s.Tenant, s.UsedMiB = j.reason == "", j.reason, j.tenant, int64(j.used)
+	s.Tenant, s.UsedMiB = j.tenant, int64(j.used)
 	s.ComputeMode, s.Wall = v.modes[g.UUID], wallOf(g.LargestRequest, g.DefaultRequest, j.health)
 	if p := guard.proof; !p.At.IsZero() {
 		s.ProvedAt, s.LimitMiB = p.At, int64(guard.wanted.Limit)
@@ -165,9 +186,8 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 }
 
 // statusInstance is a MIG device that jobs have alone.
-func (a *Agent) statusInstance(v *view, g *plan.GPU, s api.StatusGPU, now time.Time) api.StatusGPU {
-	j := a.judgeInstance(v, g, now)
-	s.Accept, s.Reason, s.Wall = j.reason == "", j.reason, WallMIG
+func (a *Agent) statusInstance(j judgement, g *plan.GPU, s api.StatusGPU) api.StatusGPU {
+	s.Wall = WallMIG
 	for _, r := range j.running {
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(g.Memory),
@@ -246,8 +266,9 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
 		m := metrics.GPU{UUID: g.UUID, Index: g.Index, Name: g.Model(), PCI: g.PCI, Mode: string(g.Mode), Memory: g.Memory, Shared: g.Shared()}
+		j := a.judge(v, g, now)
+		m.ClosedBy = j.holds.Owners()
 		if m.Shared {
-			j := a.judge(v, g, now)
 			guard := v.guards[g.UUID]
 			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "", g.Shares, len(j.running), g.Pool, j.used
 			m.DaemonUp = guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os/user"
@@ -25,20 +26,28 @@ type persona struct {
 	change *cuda.Account
 }
 
-// nobody is the account of a verification where any account may have jobs.
-const nobodyAccount = "nobody"
+// The accounts of a verification where any account may have jobs: the package's
+// own, which shares a GPU with no other process, or nobody's.
+const (
+	verifyAccount = "gpuslot-verify"
+	nobodyAccount = "nobody"
+)
 
-// verifyAs finds the account: the one whose jobs a GPU serves, else nobody's;
-// an agent that is not root serves its own alone.
+// verifyAs finds the account: the one whose jobs a GPU serves, else the
+// package's or nobody's; an agent that is not root serves its own alone.
 func (a *Agent) verifyAs(ctx context.Context, g *plan.GPU) (persona, error) {
 	if a.own != 0 {
 		return persona{name: "uid " + strconv.Itoa(int(a.own)), uid: a.own}, nil
 	}
-	name := nobodyAccount
+	name := verifyAccount
 	if g.Tenancy.Policy == config.TenancyCommon {
 		name = g.Tenancy.User
 	}
 	id, err := accountWithGroup(ctx, name)
+	if unknown := user.UnknownUserError(""); name == verifyAccount && errors.As(err, &unknown) {
+		name = nobodyAccount
+		id, err = accountWithGroup(ctx, name)
+	}
 	if err != nil {
 		return persona{}, fmt.Errorf("the account %s, as which it would be verified, is not known (%w): create it", name, err)
 	}

@@ -35,8 +35,10 @@ type view struct {
 	present map[gpu.UUID]bool
 	// accounts are those of tenancy "common:<user>".
 	accounts map[string]Account
-	// reasons say why shared GPUs took no jobs when the round ended.
+	// reasons say what the agent saw that closed GPUs when the round ended, held
+	// which GPUs their owners closed besides.
 	reasons map[gpu.UUID]string
+	held    map[gpu.UUID]bool
 	// modes tell each shared GPU's compute mode in force.
 	modes map[gpu.UUID]string
 	// can is what the installed control daemon, driver and kernel can do.

@@ -72,6 +72,7 @@ func TestMonitorAds(t *testing.T) {
 	want := `SlotMergeConstraint = GPUSlotUUID == "GPU-00000000-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = true
 GPUAcceptReason = ""
+GPUClosedBy = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVerified = undefined
@@ -79,6 +80,7 @@ GPUVerified = undefined
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000001-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = true
 GPUAcceptReason = ""
+GPUClosedBy = ""
 GPUAcceptTime = 1795254170
 GPUTenant = "alice"
 GPUVerified = true
@@ -86,6 +88,7 @@ GPUVerified = true
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000002-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = false
 GPUAcceptReason = "says \"no\" GPUAccept = true"
+GPUClosedBy = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVerified = undefined

@@ -1,7 +1,9 @@
 package condor
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
@@ -14,6 +16,8 @@ type GPUState struct {
 	Accept bool
 	// Reason says why not; empty if it accepts.
 	Reason string
+	// ClosedBy are the owners of the holds that close it; empty if it accepts.
+	ClosedBy []string
 	// Tenant is whose jobs alone may come, as Tenant(…) says it; empty admits all.
 	Tenant string
 	// Verified is what came of the last verification; nil if there was none.
@@ -26,7 +30,7 @@ type GPUState struct {
 
 // SaysTheSame compares all but the time.
 func (s GPUState) SaysTheSame(o GPUState) bool {
-	return s.UUID == o.UUID && s.Accept == o.Accept && s.Reason == o.Reason && s.Tenant == o.Tenant && verifiedWord(s.Verified) == verifiedWord(o.Verified)
+	return s.UUID == o.UUID && s.Accept == o.Accept && s.Reason == o.Reason && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && verifiedWord(s.Verified) == verifiedWord(o.Verified)
 }
 
 func verifiedWord(ok *bool) string {
@@ -65,6 +69,7 @@ func (s GPUState) ad() classad.Ad {
 	ad.SetExpr("SlotMergeConstraint", "GPUSlotUUID == "+classad.Quote(string(s.UUID)))
 	ad.SetBool("GPUAccept", s.Accept)
 	ad.SetString("GPUAcceptReason", s.Reason)
+	ad.SetString("GPUClosedBy", strings.Join(s.ClosedBy, ", "))
 	ad.SetInt("GPUAcceptTime", s.Time.Unix())
 	ad.SetUndefined("GPUTenant")
 	if s.Tenant != "" {

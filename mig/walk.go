@@ -103,8 +103,9 @@ func (w *walk) rounded() (t state, left []int) {
 	for k, options := range w.prices.taken {
 		for o, n := range options {
 			for range min(n, left[k]) {
-				t = w.after(t, k, o)
-				t.way = &way{t.way, k, o}
+				next := w.after(t, k, o)
+				next.way = &way{t.way, k, o}
+				t = next
 				left[k]--
 			}
 		}

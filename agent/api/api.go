@@ -36,8 +36,10 @@ const (
 	OpVerify Op = "verify"
 	// OpRestart starts a GPU's control daemon anew: root and the agent's own account.
 	OpRestart Op = "restart"
-	// OpOpen opens a GPU that an event closed: root and the agent's own account.
-	OpOpen Op = "open"
+	// OpClose holds GPUs closed for an owner, and OpOpen lifts an owner's holds, or
+	// with Force everybody's: root and the agent's own account.
+	OpClose Op = "close"
+	OpOpen  Op = "open"
 	// OpUsage asks what the running jobs used up to now: who may call OpMonitor.
 	OpUsage Op = "usage"
 )
@@ -49,8 +51,13 @@ type Request struct {
 	// Job is what the hook or the wrapper was told; for OpPrepare.
 	Job *Job `json:"job,omitempty"`
 	// GPU is a UUID, an index or the beginning of a UUID; for OpVerify, where
-	// empty means every idle one, OpRestart and OpOpen.
+	// empty means every idle one, OpRestart, OpClose and OpOpen, which also take a
+	// PCI bus id, and "all".
 	GPU string `json:"gpu,omitempty"`
+	// Owner closes or opens, "operator" if it is empty; Reason says why a GPU is
+	// closed.
+	Owner  string `json:"owner,omitempty"`
+	Reason string `json:"reason,omitempty"`
 	// Force lets OpRestart end the jobs' MPS clients, and OpOpen open a GPU
 	// whose reason still holds.
 	Force bool `json:"force,omitempty"`
@@ -95,8 +102,10 @@ type Reply struct {
 	Ended *Ended `json:"ended,omitempty"`
 	// Verified answers OpVerify.
 	Verified []Verification `json:"verified,omitempty"`
-	// Done answers OpRestart and OpOpen: what was done, as a sentence.
+	// Done answers OpRestart: what was done, as a sentence.
 	Done string `json:"done,omitempty"`
+	// Closing answers OpClose and OpOpen.
+	Closing *Closing `json:"closing,omitempty"`
 	// Status answers OpStatus; its schema is agent.Status.
 	Status *Status `json:"status,omitempty"`
 }
@@ -128,6 +137,8 @@ type Acceptance struct {
 	Accept bool   `json:"accept"`
 	// Reason says why not; empty if it accepts.
 	Reason string `json:"reason,omitempty"`
+	// ClosedBy are the owners of its holds, sorted; empty if it accepts.
+	ClosedBy []string `json:"closed_by,omitempty"`
 	// Tenant is the Owner (job ad) that new jobs must have, because jobs of its
 	// account run there now; empty if any owner's job may come.
 	Tenant string `json:"tenant,omitempty"`
@@ -139,6 +150,26 @@ type Acceptance struct {
 	// HTCondor's collector at once, everything else with the slot's next
 	// update. Zero if unknown: then every judgement is sent at once.
 	Since time.Time `json:"since,omitzero"`
+}
+
+// Closing is what came of closing or opening GPUs.
+type Closing struct {
+	// Text is a sentence for each GPU.
+	Text []string `json:"text"`
+	// Devices are the UUIDs of the GPUs and MIG devices that were closed, as
+	// StatusGPU has them.
+	Devices []string `json:"devices,omitempty"`
+}
+
+// GPUHold is why a GPU takes no new jobs, and whose word that is: "agent",
+// "operator", "node" or the name of a site's program.
+type GPUHold struct {
+	Owner  string `json:"owner"`
+	Reason string `json:"reason"`
+	// Since is when it was closed; zero if unknown.
+	Since time.Time `json:"since,omitzero"`
+	// Jobs are those that it keeps off: "shared", "whole", or empty for all.
+	Jobs string `json:"jobs,omitempty"`
 }
 
 // Hold is a job that the startd shall put on hold.
@@ -236,7 +267,9 @@ type StatusGPU struct {
 	LimitMiB int64  `json:"daemon_limit_mib,omitempty"`
 	Accept   bool   `json:"accept"`
 	Reason   string `json:"reason,omitempty"`
-	Tenant   string `json:"tenant,omitempty"`
+	// Holds are those that close it.
+	Holds  []GPUHold `json:"holds,omitempty"`
+	Tenant string    `json:"tenant,omitempty"`
 	// Wall is what holds the weakest of the budgets: "daemon", "none", …
 	Wall string `json:"wall"`
 	// ComputeMode tells the mode in force or why it is not as configured.

@@ -47,14 +47,14 @@ func ReadRequest(r io.Reader) (Request, error) {
 	return req, req.check()
 }
 
-var ops = []Op{OpPrepare, OpMonitor, OpStatus, OpEnd, OpVerify, OpRestart, OpOpen, OpUsage}
+var ops = []Op{OpPrepare, OpMonitor, OpStatus, OpEnd, OpVerify, OpRestart, OpClose, OpOpen, OpUsage}
 
 // check refuses what no operation means.
 func (r Request) check() error {
 	switch {
 	case r.Op == OpPrepare && r.Job == nil:
 		return errors.New("request prepare has no job")
-	case (r.Op == OpRestart || r.Op == OpOpen) && r.GPU == "":
+	case (r.Op == OpRestart || r.Op == OpClose || r.Op == OpOpen) && r.GPU == "":
 		return fmt.Errorf("request %s names no GPU", r.Op)
 	case !slices.Contains(ops, r.Op):
 		return fmt.Errorf("request has the unknown op %q", clip(string(r.Op)))

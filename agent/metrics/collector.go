@@ -14,6 +14,7 @@ var (
 	gpuMemory    = desc("gpu_memory_bytes", "Total memory of the GPU.", "gpu")
 	gpuAbsent    = desc("gpu_absent", "A configured GPU that the node does not have; the value is 1.", "gpu")
 	gpuAccepting = desc("gpu_accepting", "Whether the shared GPU takes new jobs.", "gpu")
+	gpuClosed    = desc("gpu_closed", "A hold that keeps new jobs off the GPU, by its owner; the value is 1.", "gpu", "owner")
 	gpuShares    = desc("gpu_shares", "How many jobs may run on the shared GPU at once.", "gpu")
 	gpuUsed      = desc("gpu_shares_used", "How many jobs the agent has booked on the shared GPU.", "gpu")
 	gpuJobs      = desc("gpu_jobs", "Jobs booked on the shared GPU, by the wall that holds their budgets (cgroup, daemon, watch, none).", "gpu", "wall")
@@ -74,6 +75,9 @@ func (g GPU) collect(to *sink) {
 	u := string(g.UUID)
 	to.gauge(gpuInfo, 1, u, strconv.Itoa(g.Index), g.Name, string(g.PCI), g.Mode)
 	to.gauge(gpuMemory, float64(g.Memory.Bytes()), u)
+	for _, owner := range g.ClosedBy {
+		to.gauge(gpuClosed, 1, u, owner)
+	}
 	if !g.Shared {
 		return
 	}

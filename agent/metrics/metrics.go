@@ -48,6 +48,8 @@ type GPU struct {
 	PCI    gpu.PCIBusID
 	Mode   string
 	Memory gpu.MiB
+	// ClosedBy are the owners of the holds that close it, each once.
+	ClosedBy []string
 	// Shared GPUs have a control daemon, shares and a pool; the fields below
 	// are theirs.
 	Shared   bool

@@ -35,6 +35,7 @@ func full() Snapshot {
 	}
 	a, b := v100(shared, 0), v100(closed, 1)
 	a.Accept, a.Used, a.Budgeted, a.DaemonUp, a.ProvedAt, a.Restarts = true, 2, 12288, true, time.Unix(1760000000, 500e6), 1
+	b.ClosedBy = []string{"agent", "operator"}
 	a.Walls = map[string]int{"daemon": 1, "watch": 1}
 	a.Verified, a.VerifiedAt = &a.Accept, time.Unix(1760000003, 0)
 	return Snapshot{

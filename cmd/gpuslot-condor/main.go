@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// version is set by the linker.
-var version = "unknown"
+// version and commit are set by the linker.
+var version, commit = "unknown", "unknown"
 
 // program is the process as a verb sees it.
 type program struct {
@@ -80,7 +80,7 @@ func find(name string) (verb, bool) {
 }
 
 func (p program) printVersion([]string) int {
-	fmt.Fprintf(p.stdout, "gpuslot-condor %s\n", version)
+	fmt.Fprintf(p.stdout, "gpuslot-condor %s (commit %s)\n", version, commit)
 	return 0
 }
 

@@ -117,7 +117,7 @@ func acceptances(gpus []api.Acceptance) ([]condor.GPUState, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gpuslotd's answer: %w", err)
 		}
-		states = append(states, condor.GPUState{UUID: u, Accept: a.Accept, Reason: a.Reason, Tenant: a.Tenant, Verified: a.Verified, Time: a.Time, Since: a.Since})
+		states = append(states, condor.GPUState{UUID: u, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Tenant: a.Tenant, Verified: a.Verified, Time: a.Time, Since: a.Since})
 	}
 	return states, nil
 }

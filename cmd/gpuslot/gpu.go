@@ -1,41 +1,234 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 )
 
+// exitJobsRemain says that a deadline came before the end of the last job.
+const exitJobsRemain = 3
+
+// selectors is what every verb of "gpuslot gpu" says of its argument.
+const selectors = `GPU is an index, a UUID or the beginning of one, a PCI bus id, a MIG device's UUID,
+or "all". Run it as root.`
+
 func gpuCommand(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gpu",
-		Short: "Act on a GPU",
+		Short: "Close a GPU to new jobs, drain it, open it",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(gpuOpen(f))
+	c.AddCommand(gpuClose(f), gpuDrain(f), gpuOpen(f))
+	return c
+}
+
+// closer are the flags of close and drain.
+type closer struct {
+	owner, reason string
+	wait          bool
+	deadline      time.Duration
+}
+
+func (o *closer) flags(c *cobra.Command) {
+	c.Flags().StringVar(&o.reason, "reason", "", "why, for status, the slot's ad, and those who wonder later; needed")
+	c.Flags().StringVar(&o.owner, "owner", "operator", "whose hold it is: a site's program gives its `name`")
+	c.Flags().DurationVar(&o.deadline, "deadline", 0, "wait no longer than this for the jobs to end, such as 2h; exit code 3 if some remain")
+}
+
+func gpuClose(f *flags) *cobra.Command {
+	var o closer
+	c := &cobra.Command{
+		Use:   "close GPU --reason TEXT",
+		Short: "Let a GPU take no new jobs",
+		Long: `Close keeps new jobs off a GPU from the next second on, without a restart of
+HTCondor; its running jobs go on, and other GPUs take jobs. The hold has an owner:
+a GPU is open only when nobody holds it, and only its owner lifts a hold, or an
+operator with --override. Holds outlive gpuslotd and reboots. Closing again
+changes the reason.
+
+` + selectors + `
+
+Exit codes: 0 closed, 1 error, 3 jobs remain at the deadline (with --wait).`,
+		Example: `  gpuslot gpu close 0 --reason "riser to be replaced"
+  gpuslot gpu close 0000:3b:00.0 --owner node-health --reason "93 C"
+  gpuslot gpu close all --reason "cooling, ticket 4711" --wait --deadline 2h`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if o.deadline > 0 && !o.wait {
+				return errors.New("--deadline goes with --wait")
+			}
+			return closeGPU(c, f, args[0], o)
+		},
+	}
+	o.flags(c)
+	c.Flags().BoolVar(&o.wait, "wait", false, "wait until its last job has ended, as drain does")
+	return c
+}
+
+func gpuDrain(f *flags) *cobra.Command {
+	o := closer{wait: true}
+	c := &cobra.Command{
+		Use:   "drain GPU --reason TEXT",
+		Short: "Close a GPU and wait for its last job",
+		Long: `Drain closes a GPU as "gpuslot gpu close" does, waits until its jobs have ended,
+and tells meanwhile which are left. It ends no job. The GPU stays closed
+afterwards, and also if drain is interrupted: gpuslot gpu open opens it.
+
+` + selectors + `
+
+Exit codes: 0 no job is left, 1 error, 3 jobs remain at the deadline.`,
+		Example: `  gpuslot gpu drain 0 --reason "riser to be replaced" --deadline 4h`,
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(c *cobra.Command, args []string) error { return closeGPU(c, f, args[0], o) },
+	}
+	o.flags(c)
 	return c
 }
 
 func gpuOpen(f *flags) *cobra.Command {
+	var owner string
 	var override bool
 	c := &cobra.Command{
 		Use:   "open GPU",
-		Short: "Open a GPU that an event of the hardware closed",
-		Long: `Open lets a GPU take jobs again that an XID or ECC event closed, when what its
-reason asks for was done. The agent opens by itself what a reset has mended; a GPU
-that is broken by the driver's word opens only so, and only with --override: the
-operator's word counts more than the event's. What happens from then on closes
-it again. A GPU that its control daemon closes is not opened by anybody's word.
+		Short: "Lift the hold of a GPU",
+		Long: `Open lifts the owner's hold of a GPU, which takes jobs again from the next second
+on if nobody else holds it. With --override it lifts everybody's holds, and opens a
+GPU that an XID or ECC event closed: the agent opens by itself what a reset has
+mended, a GPU that is broken by the driver's word opens only so. What happens from
+then on closes it again. A GPU that its control daemon closes is not opened by
+anybody's word.
 
-GPU is an index, a UUID or the beginning of one, as "gpuslot status" shows it.
-Run it as root.`,
-		Example: "  gpuslot gpu open 0 --override",
-		Args:    cobra.ExactArgs(1),
+` + selectors,
+		Example: `  gpuslot gpu open 0
+  gpuslot gpu open all --owner node-health
+  gpuslot gpu open 0 --override`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return ask(c.Context(), c, f, api.Request{Op: api.OpOpen, GPU: args[0], Force: override})
+			_, err := askClosing(c.Context(), c, f, api.Request{Op: api.OpOpen, GPU: args[0], Owner: owner, Force: override})
+			return err
 		},
 	}
-	c.Flags().BoolVar(&override, "override", false, "although the reason still holds")
+	c.Flags().StringVar(&owner, "owner", "operator", "whose hold is lifted: the `name` that it was closed with")
+	c.Flags().BoolVar(&override, "override", false, "lift everybody's holds, and open it although the reason still holds")
 	return c
+}
+
+// askClosing has GPUs closed or opened and prints what was done.
+func askClosing(ctx context.Context, c *cobra.Command, f *flags, req api.Request) (api.Closing, error) {
+	reply, err := api.Call(ctx, f.socket, req)
+	if err != nil {
+		return api.Closing{}, err
+	}
+	if reply.Closing == nil {
+		return api.Closing{}, errors.New("the agent answered without a result; gpuslot and gpuslotd may be of different versions")
+	}
+	for _, text := range reply.Closing.Text {
+		fmt.Fprintln(c.OutOrStdout(), text)
+	}
+	return *reply.Closing, nil
+}
+
+func closeGPU(c *cobra.Command, f *flags, name string, o closer) error {
+	done, err := askClosing(c.Context(), c, f, api.Request{Op: api.OpClose, GPU: name, Owner: o.owner, Reason: o.reason})
+	if err != nil || !o.wait {
+		return err
+	}
+	jobs := func(ctx context.Context) ([]jobOn, error) {
+		s, err := askStatus(ctx, f.socket)
+		return jobsOn(s, done.Devices), err
+	}
+	return waiting{jobs: jobs, out: c.OutOrStdout(), deadline: o.deadline, pace: drainPace,
+		stays: "it stays closed: run it again to wait on, gpuslot gpu open to open it"}.run(c.Context())
+}
+
+// jobOn is a job that is waited for.
+type jobOn struct {
+	gpu int
+	api.StatusJob
+}
+
+func jobsOn(s api.Status, devices []string) []jobOn {
+	var out []jobOn
+	for _, g := range s.GPUs {
+		for _, d := range devices {
+			if d != g.UUID {
+				continue
+			}
+			for _, j := range g.Jobs {
+				out = append(out, jobOn{g.Index, j})
+			}
+		}
+	}
+	return out
+}
+
+func (j jobOn) String() string {
+	return fmt.Sprintf("job %s of %s in %s on GPU %d since %s", orDash(j.ID), orDash(j.Account), j.Slot, j.gpu, clock(j.Since))
+}
+
+// drainPace is how often the agent is asked while jobs are waited for.
+const drainPace = time.Second
+
+// waiting waits for jobs to end.
+type waiting struct {
+	jobs     func(context.Context) ([]jobOn, error)
+	out      io.Writer
+	deadline time.Duration // 0 is none
+	pace     time.Duration
+	stays    string
+}
+
+func (w waiting) run(ctx context.Context) error {
+	if w.deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.deadline, errDeadline)
+		defer cancel()
+	}
+	said := ""
+	var left []jobOn
+	for {
+		now, err := w.jobs(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			return err
+		case err == nil && len(now) == 0:
+			fmt.Fprintln(w.out, "no job is left")
+			return nil
+		case err == nil:
+			left = now
+		}
+		if text := describeLeft(left); text != said {
+			fmt.Fprint(w.out, text)
+			said = text
+		}
+		select {
+		case <-time.After(w.pace):
+			continue
+		case <-ctx.Done():
+		}
+		if errors.Is(context.Cause(ctx), errDeadline) {
+			return quits{fmt.Errorf("%d jobs remain after %s; %s", len(left), w.deadline, w.stays), exitJobsRemain}
+		}
+		return fmt.Errorf("interrupted while %d jobs remain; %s", len(left), w.stays)
+	}
+}
+
+var errDeadline = errors.New("the deadline came")
+
+func describeLeft(jobs []jobOn) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "waiting for %d jobs:\n", len(jobs))
+	for _, j := range jobs {
+		fmt.Fprintf(&b, "  %s\n", j)
+	}
+	return b.String()
 }

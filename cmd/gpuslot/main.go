@@ -95,16 +95,17 @@ type flags struct {
 func root() *cobra.Command {
 	var f flags
 	c := &cobra.Command{
-		Use:   "gpuslot",
-		Short: "See how this node's GPUs are shared among HTCondor jobs",
+		Use:     "gpuslot",
+		Version: thisBuild().String(),
+		Short:   "See how this node's GPUs are shared among HTCondor jobs",
 		Long: `gpuslot shows how the GPUs of an HTCondor worker node are shared: what the node
 has, what it would offer, the HTCondor configuration that follows from it, and
 what runs now. It changes nothing but what "gpuslot mig apply", "gpuslot mps
-restart" and "gpuslot gpu open" say; the agent, gpuslotd, does the rest.
+restart" and the verbs of "gpuslot gpu" say; the agent, gpuslotd, does the rest.
 
 Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
-asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify" and
-"gpuslot doctor" have their own).`,
+asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify",
+"gpuslot doctor" and "gpuslot gpu drain" have their own).`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
@@ -117,6 +118,7 @@ asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify" and
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return advised{err, c.CommandPath() + " --help lists what there is"}
 	})
+	c.SetVersionTemplate("gpuslot {{.Version}}\n")
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
 	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), whyCommand(&f), verifyCommand(&f), doctorCommand(&f),

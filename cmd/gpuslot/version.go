@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// version is set by the linker (-X main.version=…); empty in a plain go build.
-var version string
+// version and commit are set by the linker (-X main.version=…); empty in a
+// plain go build.
+var version, commit string
 
 // build is what "gpuslot version --json" prints.
 type build struct {
@@ -31,7 +33,7 @@ func versionCommand() *cobra.Command {
 			if asJSON {
 				return printJSON(c.OutOrStdout(), b)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "gpuslot %s (%s, %s)\n", b.Version, b.Go, b.System)
+			fmt.Fprintf(c.OutOrStdout(), "gpuslot %s\n", b)
 			return nil
 		},
 	}
@@ -39,10 +41,18 @@ func versionCommand() *cobra.Command {
 	return c
 }
 
+func (b build) String() string {
+	about := []string{b.Go, b.System}
+	if b.Commit != "" {
+		about = append([]string{"commit " + b.Commit}, about...)
+	}
+	return b.Version + " (" + strings.Join(about, ", ") + ")"
+}
+
 func thisBuild() build {
-	b := build{Version: programVersion(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	b := build{Version: programVersion(), Commit: commit, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
-	if !ok {
+	if !ok || commit != "" {
 		return b
 	}
 	for _, s := range info.Settings {

@@ -29,8 +29,11 @@ import (
 	"github.com/gpuslot/gpuslot/systemd"
 )
 
-// version is set by the build: -ldflags "-X main.version=…".
-var version = "devel"
+// version and commit are set by the build: -ldflags "-X main.version=…".
+var (
+	version = "devel"
+	commit  string
+)
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == clientVerb {
@@ -66,7 +69,7 @@ per shared GPU, writes the execution point's configuration, and admits jobs.
 SIGHUP reads the configuration again; a broken one is rejected and the plan in
 force stays. SIGTERM ends gpuslotd alone: control daemons and jobs live on.`,
 		Args:          cobra.NoArgs,
-		Version:       version,
+		Version:       version + " (commit " + build().Revision + ", " + runtime.Version() + ")",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(c *cobra.Command, _ []string) error { return run(c.Context(), f, logs) },
@@ -219,6 +222,10 @@ func logger(w io.Writer, level string) (*slog.Logger, error) {
 
 func build() metrics.Build {
 	b := metrics.Build{Version: version, GoVersion: runtime.Version(), Revision: "unknown"}
+	if commit != "" {
+		b.Revision = commit
+		return b
+	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {

@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// HoldsFile holds who closed which GPU; it outlives agents and reboots.
+func HoldsFile(p config.Paths) string { return filepath.Join(p.State, "holds.json") }
+
+// holdsSchema is the first field of the file; another one closes all GPUs.
+const holdsSchema = "gpuslot-holds/1"
+
+// heldFile is what the file holds.
+type heldFile struct {
+	Schema string `json:"schema"`
+	Holds  Holds  `json:"holds"`
+}
+
+func readHolds(path string) (heldFile, error) {
+	f := heldFile{Schema: holdsSchema}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f, nil
+	}
+	if err != nil {
+		return f, err
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return f, fmt.Errorf("%s: %w", path, err)
+	}
+	if f.Schema != holdsSchema {
+		return f, fmt.Errorf("%s: schema is %q, this gpuslot reads %q", path, clip(f.Schema), holdsSchema)
+	}
+	return f, nil
+}
+
+// holdStore has the holds of the node: those of operators and sites, which are
+// on disk, and the agent's own, which each agent finds anew.
+type holdStore struct {
+	mu   sync.Mutex
+	path string
+	file heldFile
+	// own are the agent's, by the part of it that decides on them.
+	own map[string]Holds
+	// unreadable is why the file could not be read; then everything is closed.
+	unreadable error
+}
+
+func newHoldStore(path string) *holdStore {
+	return &holdStore{path: path, file: heldFile{Schema: holdsSchema}, own: map[string]Holds{}}
+}
+
+// read takes up what an earlier agent kept.
+func (s *holdStore) read() error {
+	f, err := readHolds(s.path)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unreadable = err; err == nil {
+		s.file = f
+	}
+	return err
+}
+
+// mend reads the file again if it could not be read before.
+func (s *holdStore) mend() error {
+	s.mu.Lock()
+	lost := s.unreadable != nil
+	s.mu.Unlock()
+	if !lost {
+		return nil
+	}
+	return s.read()
+}
+
+// set closes a GPU. It is closed also if that cannot be kept, which is the error.
+func (s *holdStore) set(n Hold) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	on := s.file.Holds.On(AllJobs, n.GPU)
+	if owners := on.Owners(); len(owners) >= maxOwners && !slices.Contains(owners, n.Owner) {
+		return fmt.Errorf("%d owners hold it already (%v): open it for those that are gone", len(owners), owners)
+	}
+	next := s.file
+	next.Holds = next.Holds.With(n)
+	if s.unreadable != nil {
+		return fmt.Errorf("all GPUs are closed, because %s", s.unknown())
+	}
+	s.file = next
+	if err := s.write(next); err != nil {
+		return fmt.Errorf("it is closed until gpuslotd ends, and not longer: %w", err)
+	}
+	return nil
+}
+
+// lift takes an owner's holds of a GPU away, or everybody's.
+func (s *holdStore) lift(u gpu.UUID, owner string, override bool) (lifted, left Holds, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unreadable != nil && !override {
+		return nil, nil, errors.New(s.unknown())
+	}
+	rest, lifted, err := s.file.Holds.Lift(u, owner, override)
+	if err != nil || len(lifted) == 0 && s.unreadable == nil {
+		return nil, rest.On(AllJobs, u), err
+	}
+	next := s.file
+	next.Holds = rest
+	if err := s.write(next); err != nil {
+		return nil, s.file.Holds.On(AllJobs, u), fmt.Errorf("it stays closed, because that cannot be kept: %w", err)
+	}
+	s.file, s.unreadable = next, nil
+	return lifted, rest.On(AllJobs, u), nil
+}
+
+// decide sets the agent's own holds in place of those that the same part of it
+// decided on before. They are not kept: the next agent decides anew.
+func (s *holdStore) decide(part string, holds Holds) {
+	for i := range holds {
+		holds[i].Owner = OwnerAgent
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own[part] = holds
+}
+
+// on are all holds that keep jobs of a kind off a device with these names.
+func (s *holdStore) on(jobs JobKind, names ...gpu.UUID) Holds {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unreadable != nil {
+		return Holds{{Owner: OwnerAgent, GPU: names[0], Reason: s.unknown()}}
+	}
+	out := s.file.Holds.On(jobs, names...)
+	for _, part := range slices.Sorted(maps.Keys(s.own)) {
+		out = append(out, s.own[part].On(jobs, names...)...)
+	}
+	return out
+}
+
+// unknown says why everything is closed. The caller holds mu.
+func (s *holdStore) unknown() string {
+	return fmt.Sprintf("which GPUs are held closed is not known (%v): mend the file and reload gpuslotd, or open all: gpuslot gpu open all --override", s.unreadable)
+}
+
+// write keeps the holds. The caller holds mu.
+func (s *holdStore) write(f heldFile) error {
+	if f.Holds == nil {
+		f.Holds = Holds{}
+	}
+	b, err := json.MarshalIndent(f, "", "  ")
+	if err == nil {
+		_, err = writeIfChanged(s.path, append(b, '\n'))
+	}
+	return err
+}

@@ -1,0 +1,22 @@
+#!/bin/sh
+# After the files are gone. dpkg says "remove", then perhaps "purge"; rpm 0.
+set -eu
+case ${1-} in
+  remove | 0)
+    rm -rf /run/gpuslot
+    if command -v semodule >/dev/null && semodule -l 2>/dev/null | grep -q '^gpuslot\b'; then semodule -r gpuslot || :; fi
+    [ -d /run/systemd/system ] || exit 0
+    systemctl daemon-reload
+    systemctl stop systemd-journald@gpuslot.service systemd-journald@gpuslot.socket systemd-journald-varlink@gpuslot.socket 2>/dev/null || :
+    # The running startd still knows our GPU ids, slots and hook. It reads its
+    # configuration anew when the jobs that it has now are done.
+    if systemctl -q is-active condor.service && ! condor_restart -peaceful -startd >/dev/null; then
+      echo "gpuslot: the startd still offers the GPUs as gpuslot did: condor_restart -peaceful -startd" >&2
+    fi
+    ;;
+  purge)
+    rm -rf /var/lib/gpuslot /run/gpuslot
+    rm -rf /var/log/journal/*.gpuslot /run/log/journal/*.gpuslot
+    if command -v userdel >/dev/null && getent passwd gpuslot-verify >/dev/null; then userdel gpuslot-verify; fi
+    ;;
+esac
