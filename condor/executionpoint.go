@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
-	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // ExecutionPoint is the startd's and starter's configuration for a node: one
@@ -32,11 +31,12 @@ func ExecutionPoint(n Node) ([]byte, error) {
 	t.limit(types)
 	t.policy(n)
 	for i, st := range types {
-		t.slotType(i+1, st)
+		t.slotType(i+1, st, n.Weight)
 	}
 	t.jobEnvironment(n, types)
 	t.monitor(n)
 	t.usage(n)
+	t.weight(n)
 	t.attributes(n, plan)
 	return t.bytes(), nil
 }
@@ -59,13 +59,13 @@ func Fingerprint(n Node) string {
 // resources are what the node has, whatever HTCondor detects.
 func (t *text) resources(n Node) {
 	t.line("")
-	t.set("NUM_CPUS", "%d", n.CPUs)
-	t.set("MEMORY", "%d", int64(n.Memory))
-	t.set("MACHINE_RESOURCE_INVENTORY_GPUs", "%s/gpuslot-condor inventory %s", n.Libexec, n.Inventory)
-	var vram gpu.MiB
-	for _, d := range n.Devices {
-		vram += d.Pool
+	cpus, memory, vram := n.offered()
+	if len(n.elastic()) > 0 {
+		t.comment("Those of elastic GPUs count twice, for shared and for whole jobs: one kind is there at a time.")
 	}
+	t.set("NUM_CPUS", "%d", cpus)
+	t.set("MEMORY", "%d", int64(memory))
+	t.set("MACHINE_RESOURCE_INVENTORY_GPUs", "%s/gpuslot-condor inventory %s", n.Libexec, n.Inventory)
 	// Also without GPUs: a request of 0 then matches, as everywhere else.
 	t.set("MACHINE_RESOURCE_VRAM", "%d", int64(vram))
 }
@@ -93,12 +93,18 @@ func (t *text) layout(number int, st slotType) {
 	t.set(fmt.Sprintf("NUM_SLOTS_TYPE_%d", number), "1")
 }
 
-func (t *text) slotType(number int, st slotType) {
+func (t *text) slotType(number int, st slotType, weight string) {
 	t.line("")
 	t.comment(st.title)
 	t.layout(number, st)
 	if st.uuid != "" {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotUUID", number), "%s", classad.Quote(string(st.uuid)))
+	}
+	if st.elastic {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotElastic", number), "true")
+	}
+	if weight == WeightCPUsOrVRAM && st.vram > 0 {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotCpusPerMiB", number), "%s", st.cpusPerMiB())
 	}
 	if st.threads > 0 {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUThreads", number), "%s", percent(st.threads))
@@ -122,6 +128,9 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 		"The pipe directory stands here as well: then the job has the right one even if its own",
 		"environment names another. Only the empty match ^ is safe in this knob (HTCondor 23 to 25).",
 	)
+	if len(n.elastic()) > 0 {
+		t.comment("Jobs on elastic GPUs pass it as whole ones, too: the agent has the last word on which kind is there.")
+	}
 	if len(n.instances()) > 0 {
 		t.comment("Jobs on MIG devices pass it too, so that the agent knows which are in use.")
 	}
@@ -132,7 +141,7 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 			strings.TrimRight(n.PipeRoot, "/"))
 	}
 	for i, st := range types {
-		if st.uuid == "" {
+		if st.uuid == "" && !st.elastic {
 			continue
 		}
 		t.set(fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", i+1), "GPUSLOT")
@@ -182,6 +191,12 @@ func (t *text) attributes(n Node, plan string) {
 	if len(n.Devices) > 0 {
 		t.comment("condor_submit takes RequestGPUThreads for a resource: the job wants TARGET.GPUThreads >= RequestGPUThreads.")
 		names += " GPUThreads"
+	}
+	if len(n.elastic()) > 0 {
+		names += " GPUSlotElastic"
+	}
+	if n.Weight == WeightCPUsOrVRAM {
+		names += " GPUSlotCpusPerMiB"
 	}
 	if n.MPS != nil {
 		t.set("GPUSlotMPS", "%s", classad.Quote(strings.Join(*n.MPS, ", ")))

@@ -15,6 +15,9 @@ const (
 	dslot    = "SlotType = \"Dynamic\"\nVRAM = 4096\nGPUs = 1\n"
 	wholeP   = "SlotType = \"Partitionable\"\nVRAM = 65536\nGPUs = 2\n"
 	wholeD   = "SlotType = \"Dynamic\"\nVRAM = 0\nGPUs = 2\n"
+	elasticP = "SlotType = \"Partitionable\"\nVRAM = 65536\nGPUs = 2\nTotalSlotGPUs = 2\nAvailableGPUs = { [ GPUIndex = 1 ], [ GPUIndex = 2 ] }\n"
+	elasticD = "SlotType = \"Dynamic\"\nVRAM = 0\nGPUs = 2\nAssignedGPUs = \"a,b\"\n"
+	openTwo  = "GPUWholeOpen = 2\nGPUWholeLeast = 1\n"
 	oneJob   = "Owner = \"alice\"\nRequestGPUs = 1\n"
 	fourGB   = oneJob + "RequestVRAM = 4096\n"
 	twoGPUs  = "Owner = \"alice\"\nRequestGPUs = 2\n"
@@ -30,6 +33,7 @@ func TestRealStart(t *testing.T) {
 	withRule := func(rule string) Node { n := capped; n.WithoutRequest = rule; return n }
 	refuse, whole := withRule(WithoutRequestRefuse), withRule(WithoutRequestWhole)
 	only, tenants := examples()["only-whole"], examples()["tenants"]
+	elastic := examples()["elastic"]
 	of := func(tenant string) string { return pslot + strings.Replace(open, "undefined", tenant, 1) }
 	const (
 		atlas = "x509UserProxyVOName = \"atlas\"\n"
@@ -95,6 +99,21 @@ func TestRealStart(t *testing.T) {
 		{"two have", refuse, 2, wholeP, twoGPUs + "RequestVRAM = 40000\n", "true"},
 		{"no GPU, no whole GPU", whole, 2, wholeP, cpuOnly, "false"},
 		{"a claim of two is not reused for one", whole, 2, wholeD, oneJob, "false"},
+		{"whole jobs get what is open of elastic GPUs", elastic, 4, elasticP + open + openTwo, twoGPUs, "true"},
+		{"not what is not open", elastic, 4, elasticP + open + "GPUWholeOpen = 1\nGPUWholeLeast = 1\n", twoGPUs, "false"},
+		{"nor what is in use", elastic, 4, strings.Replace(elasticP, "\nGPUs = 2", "\nGPUs = 1", 1) + open + openTwo, twoGPUs, "false"},
+		{"nor before the agent says so", elastic, 4, elasticP, twoGPUs, "false"},
+		{"nor with an old stamp", elastic, 4, elasticP + strings.Replace(open, "5", "61", 1) + openTwo, twoGPUs, "false"},
+		{"a job that a share serves does not go there", elastic, 4, elasticP + open + openTwo, fourGB, "false"},
+		{"one that needs more VRAM than any share does", elastic, 4, elasticP + open + openTwo, oneJob + "RequestVRAM = 32768\n", "true"},
+		{"unless a larger one is due", elastic, 4, elasticP + open + "GPUWholeOpen = 2\nGPUWholeLeast = 2\n", oneJob + "RequestVRAM = 32768\n", "false"},
+		{"more CPUs than go with its GPUs", elastic, 4, elasticP + open + openTwo, twoGPUs + "RequestCpus = 23\n", "false"},
+		{"a job that would get others than the first", elastic, 4, elasticP + open + openTwo, twoGPUs + "RequireGPUs = GPUIndex == 1\n", "false"},
+		{"a claim is reused where the GPUs are open", elastic, 4, elasticD + "GPUWholeOpenGPUs = \"a, b, c\"\n", twoGPUs, "true"},
+		{"and not where one went back", elastic, 4, elasticD + "GPUWholeOpenGPUs = \"a, c\"\n", twoGPUs, "false"},
+		{"a small request", elastic, 1, pslot + open, fourGB, "true"},
+		{"is kept away where a large one is due", elastic, 1, pslot + open + "GPUVRAMLeast = 20480\n", fourGB, "false"},
+		{"which is let in", elastic, 1, pslot + open + "GPUVRAMLeast = 20480\n", oneJob + "RequestVRAM = 20480\n", "true"},
 		{"a claim of two is for two", whole, 2, wholeD, twoGPUs, "true"},
 		{"where all are whole any GPU job may come", only, 1, wholeP, oneJob, "true"},
 

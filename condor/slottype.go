@@ -21,6 +21,8 @@ type slotType struct {
 	uuid gpu.UUID
 	// alone: the jobs have the device to themselves, without a control daemon.
 	alone bool
+	// elastic: the elastic GPUs as whole ones.
+	elastic bool
 	// ahead: the hook alone says which MIG device the job gets.
 	ahead bool
 	// threads is the largest percentage of multiprocessors that a job may ask
@@ -38,6 +40,10 @@ func slotTypes(n Node) []slotType {
 	}
 	for _, d := range n.instances() {
 		types = append(types, instanceType(n, d))
+	}
+	// After the shared types, which take all ids of their GPUs but one.
+	if len(n.elastic()) > 0 {
+		types = append(types, elasticType(n))
 	}
 	if len(n.whole()) > 0 {
 		types = append(types, wholeType(n))
@@ -129,8 +135,14 @@ func (t *text) policy(n Node) {
 		"A fractional request_vram would match for ever and never start.",
 	)
 	t.set("GPUSLOT_FRESH", "((MY.LastHeardFrom ?: time()) - MY.GPUAcceptTime) < %d", maxAcceptAge)
+	least := ""
+	if n.Reserves {
+		t.comment("Where a large request has waited for long, smaller ones are kept away.")
+		least = " && (TARGET.RequestVRAM ?: 0) >= (MY.GPUVRAMLeast ?: 0)"
+	}
 	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && (TARGET.RequestVRAM ?: 0) == MY.VRAM \
-  : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0))`)
+  : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0)%s)`, least)
+	t.elasticPolicy(n)
 	t.tenants(n)
 	t.holdPolicy()
 }
@@ -156,12 +168,8 @@ func wholeType(n Node) slotType {
 		st.share.Memory += d.Share.Memory
 		smallest = min(smallest, d.Pool)
 	}
-	if largest := largestShare(n); largest > 0 {
-		wants := "TARGET.RequestGPUs >= 2"
-		if n.WithoutRequest == WithoutRequestWhole {
-			wants += " || TARGET.RequestVRAM is undefined"
-		}
-		st.start = append(st.start, fmt.Sprintf("(%s || TARGET.RequestVRAM > %d)", wants, int64(largest)))
+	if largestShare(n) > 0 {
+		st.start = append(st.start, wantsWhole(n))
 	}
 	st.start = append(st.start,
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs", int64(smallest)),

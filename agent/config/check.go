@@ -17,6 +17,9 @@ func (d *draft) check() {
 	if health {
 		d.checkHealth()
 	}
+	if !d.faulty("elastic") && !d.faulty("placement") {
+		d.checkElastic()
+	}
 	d.adviseState()
 	for _, p := range d.tables {
 		if requests {

@@ -28,6 +28,7 @@ func Keys() []Key {
 	var keys []Key
 	keys = append(keys, sharingKeys()...)
 	keys = append(keys, jobKeys()...)
+	keys = append(keys, elasticKeys()...)
 	keys = append(keys, budgetKeys()...)
 	keys = append(keys, agentKeys()...)
 	return keys
@@ -52,6 +53,8 @@ func Tables() []Table {
 		{"gpu", `[gpu."GPU-…"]`, true, "The keys of `[sharing]`, but `whole`, for one GPU by its UUID, and where it is expected. A GPU that is configured but absent is reported, never an error."},
 		{"request_vram", "[request_vram]", false, "What a job may say in `request_vram`."},
 		{"cpu_only", "[cpu_only]", false, "The part of the node kept for jobs without GPUs. The rest goes to the GPUs in proportion to their memory."},
+		{"elastic", "[elastic]", false, "The GPUs with `mode = \"elastic\"`, which serve shared jobs or whole ones by turns."},
+		{"placement", "[placement]", false, "Which jobs get a GPU's VRAM, and what a slot counts."},
 		{"budgets", "[budgets]", false, "What becomes of a job whose processes together use more VRAM than its budget."},
 		{"usage", "[usage]", false, "The sampling of what jobs use."},
 		{"health", "[health]", false, "When a GPU takes jobs, and how long a proof that its control daemon works is trusted."},
