@@ -51,6 +51,8 @@ type Options struct {
 	KernelLog string
 	// Startd is HTCondor.
 	Startd Startd
+	// Queue tells which jobs of the pool wait; nil if nobody can.
+	Queue Queue
 	// Manager is told of readiness and life; nil if nobody wants to know.
 	Manager Manager
 	// Listener is the socket that the service manager opened; nil lets the
@@ -131,6 +133,12 @@ type Agent struct {
 	// keeper writes records and the history.
 	keeper  *keeper
 	layouts layouts
+	// queue is what waits in the pool, reserved the GPU that is closed to small requests.
+	queue    queue
+	reserved struct {
+		mu  sync.Mutex
+		gpu gpu.UUID
+	}
 
 	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.

@@ -216,6 +216,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	})
 	wg.Go(func() { a.confirm(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
+	wg.Go(func() { a.watchQueue(ctx, o.Queue) })
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.keeper.run(ctx) })
 	wg.Go(func() { a.sample(ctx) })

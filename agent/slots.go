@@ -74,6 +74,8 @@ type books struct {
 	turns map[Starter]*endTurn
 	// leaving are MIG devices that have no place in the layout that their GPU gets.
 	leaving map[gpu.UUID]bool
+	// group are the elastic GPUs.
+	group group
 	// full are GPUs on which the startd wanted more than the plan has.
 	full map[gpu.UUID]bool
 }

@@ -40,6 +40,11 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 		j = judgement{reason: a.closedWhole(v, g, now)}
 	}
 	j.holds = a.held(g)
+	a.books.mu.Lock()
+	if why := a.books.sideOf(g.UUID); why != "" {
+		j.holds = append(j.holds, Hold{GPU: g.UUID, Owner: ownerElastic, Reason: why, Since: now})
+	}
+	a.books.mu.Unlock()
 	seen := j.reason
 	j.reason = joined(j.holds, seen)
 	if seen != "" {
@@ -92,7 +97,7 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 func (a *Agent) acceptances() []api.Acceptance {
 	a.sweepNow() // a tenant must not outlive its last job here
 	v, now := a.view.Load(), time.Now()
-	out := []api.Acceptance{}
+	out, judged := []api.Acceptance{}, map[gpu.UUID]judgement{}
 	if !v.planned {
 		// The startd may run with the plan of the agent before this one.
 		for _, w := range a.recalled.ControlDaemons() {
@@ -101,15 +106,23 @@ func (a *Agent) acceptances() []api.Acceptance {
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
-		if !g.Shared() && !g.Alone() {
+		if !g.Shared() && !g.Alone() && !g.Elastic {
 			continue
 		}
 		j := a.judge(v, g, now)
+		judged[g.UUID] = j
 		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
 		out = append(out, said)
+	}
+	if u, least := a.reserve(judged, &v.plan, now); u != "" {
+		for i := range out {
+			if out[i].UUID == string(u) {
+				out[i].LeastMiB = int64(least)
+			}
+		}
 	}
 	out = a.said.left(out, now)
 	a.said.date(out)
@@ -155,6 +168,9 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	if g.Alone() {
 		return a.statusInstance(j, g, s)
 	}
+	if g.Elastic && !g.Shared() {
+		return a.statusWhole(g, j.holds, s)
+	}
 	if !g.Shared() {
 		return s // its jobs are HTCondor's alone: they pass no hook
 	}
@@ -181,6 +197,25 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 			SMs: a.partitions.smsOf(r.Starter, g.UUID),
 		})
 		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
+	}
+	return s
+}
+
+// ownerElastic is in the holds of GPUs that serve the other kind of jobs.
+const ownerElastic = "elastic"
+
+// statusWhole is an elastic GPU that serves whole jobs.
+func (a *Agent) statusWhole(g *plan.GPU, holds Holds, s api.StatusGPU) api.StatusGPU {
+	holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return h.Owner == ownerElastic })
+	s.Accept, s.Reason, s.Holds = len(holds) == 0, holds.Reason(), holds.forStatus()
+	a.books.mu.Lock()
+	running := a.books.on(g.UUID)
+	a.books.mu.Unlock()
+	for _, r := range running {
+		s.Jobs = append(s.Jobs, api.StatusJob{
+			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(g.Memory), Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed,
+		})
+		s.UsedMiB = int64(g.Memory)
 	}
 	return s
 }

@@ -75,6 +75,7 @@ GPUAcceptReason = ""
 GPUClosedBy = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
+GPUVRAMLeast = undefined
 GPUVerified = undefined
 - GPU-00000000-5be4-11f1-9c2d-0242ac120002 update:true
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000001-5be4-11f1-9c2d-0242ac120002"
@@ -83,6 +84,7 @@ GPUAcceptReason = ""
 GPUClosedBy = ""
 GPUAcceptTime = 1795254170
 GPUTenant = "alice"
+GPUVRAMLeast = undefined
 GPUVerified = true
 - GPU-00000001-5be4-11f1-9c2d-0242ac120002 update:false
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000002-5be4-11f1-9c2d-0242ac120002"
@@ -91,6 +93,7 @@ GPUAcceptReason = "says \"no\" GPUAccept = true"
 GPUClosedBy = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
+GPUVRAMLeast = undefined
 GPUVerified = undefined
 - GPU-00000002-5be4-11f1-9c2d-0242ac120002 update:true
 `

@@ -20,6 +20,8 @@ type GPUState struct {
 	ClosedBy []string
 	// Tenant is whose jobs alone may come, as Tenant(…) says it; empty admits all.
 	Tenant string
+	// Least is the smallest request_vram of new jobs; 0 for none.
+	Least gpu.MiB
 	// Verified is what came of the last verification; nil if there was none.
 	Verified *bool
 	// Time is when that was judged.
@@ -30,7 +32,7 @@ type GPUState struct {
 
 // SaysTheSame compares all but the time.
 func (s GPUState) SaysTheSame(o GPUState) bool {
-	return s.UUID == o.UUID && s.Accept == o.Accept && s.Reason == o.Reason && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && verifiedWord(s.Verified) == verifiedWord(o.Verified)
+	return s.UUID == o.UUID && s.Accept == o.Accept && s.Reason == o.Reason && s.Least == o.Least && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && verifiedWord(s.Verified) == verifiedWord(o.Verified)
 }
 
 func verifiedWord(ok *bool) string {
@@ -74,6 +76,10 @@ func (s GPUState) ad() classad.Ad {
 	ad.SetUndefined("GPUTenant")
 	if s.Tenant != "" {
 		ad.SetString("GPUTenant", s.Tenant)
+	}
+	ad.SetUndefined("GPUVRAMLeast")
+	if s.Least > 0 {
+		ad.SetInt("GPUVRAMLeast", int64(s.Least))
 	}
 	ad.SetUndefined("GPUVerified")
 	if s.Verified != nil {
