@@ -110,7 +110,7 @@ func Target(p *plan.Plan, job *api.Job) (shared *plan.GPU, whole []gpu.UUID, ref
 		case ok && g.Elastic:
 			return g, nil, nil
 		case !ok:
-			return nil, nil, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is not in the plan of %s: the startd runs an older layout; its administrator restarts it with: condor_drain -restart-on-completion", u, p.Host.Name))
+			return nil, nil, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is not in the plan of %s: the startd runs an older layout; its administrator restarts it with: condor_restart -peaceful -daemon STARTD", u, p.Host.Name))
 		case g.Shared() && len(seen) > 1:
 			return nil, nil, api.Refuse(api.CodeSeveralGPUs, fmt.Sprintf("the slot holds %d GPUs and %s is shared: a job on a shared GPU can use no other; use request_gpus = 1", len(seen), u))
 		case g.Alone() && len(seen) > 1:
@@ -179,10 +179,30 @@ func (s State) budget(g *plan.GPU, job *api.Job) (gpu.MiB, *api.Refusal) {
 		return 0, api.Refuse(api.CodeNoRequest, fmt.Sprintf("the job asks for a GPU but not for VRAM, and GPUs are shared here: add the line request_vram = %d (MiB, as much as the job needs) to the submit file", int64(g.DefaultRequest)))
 	}
 	budget := gpu.MiB(*job.ProvisionedVRAM)
+	if r := unfit(job, budget); r != nil {
+		return 0, r
+	}
 	if budget > g.LargestRequest {
 		return 0, api.Refuse(api.CodeTooLarge, fmt.Sprintf("%s are more than one job may have on this %s: use request_vram = %d or less", budget, g.Name, int64(g.LargestRequest)))
 	}
 	return budget, nil
+}
+
+// inMiBFrom is the smallest request that is believed to be meant in MiB: no
+// CUDA context fits into less, and no GPU has so many GiB to share.
+const inMiBFrom = 64
+
+// unfit refuses requests that the access point's configuration would have
+// rounded up or refused, where it is not there.
+func unfit(job *api.Job, budget gpu.MiB) *api.Refusal {
+	switch {
+	case budget < inMiBFrom:
+		return api.Refuse(api.CodeBadRequest, fmt.Sprintf("request_vram is in MiB; did you mean %d?", int64(budget)*1024))
+	case job.RequestVRAM != nil && gpu.MiB(*job.RequestVRAM) > budget:
+		// The startd cuts a fraction off, the hook rounds it up.
+		return api.Refuse(api.CodeBadRequest, fmt.Sprintf("request_vram must be a whole number of MiB: use request_vram = %d", *job.RequestVRAM))
+	}
+	return nil
 }
 
 // claim holds a caller to what is booked for its starter already: the hook
@@ -219,6 +239,6 @@ func (s State) room(g *plan.GPU, c Caller, budget gpu.MiB) *api.Refusal {
 	if used <= g.Pool && jobs <= g.Shares {
 		return nil
 	}
-	return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is full: with this job it had %d of %d shares and %d of %s in use, so the startd runs another layout than gpuslot's plan: its administrator restarts it with: condor_drain -restart-on-completion",
+	return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is full: with this job it had %d of %d shares and %d of %s in use, so the startd runs another layout than gpuslot's plan: its administrator restarts it with: condor_restart -peaceful -daemon STARTD",
 		g.UUID, jobs, g.Shares, int64(used), g.Pool))
 }

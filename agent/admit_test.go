@@ -52,6 +52,7 @@ func TestAdmitRefuses(t *testing.T) {
 		{"no request", []string{string(uuid(0))}, nil, nil, api.CodeNoRequest, "not for VRAM", "add the line request_vram = 3584 (MiB, as much as the job needs) to the submit file"},
 		{"zero", []string{string(uuid(0))}, vram(0), nil, api.CodeNoRequest, "not for VRAM", "to the submit file"},
 		{"negative", []string{string(uuid(0))}, vram(-5), nil, api.CodeNoRequest, "not for VRAM", "to the submit file"},
+		{"in GiB", []string{string(uuid(0))}, vram(4), nil, api.CodeBadRequest, "request_vram is in MiB", "did you mean 4096?"},
 		{"too large", []string{string(uuid(0))}, vram(16385), nil, api.CodeTooLarge, "16385 MiB", "use request_vram = 16384 or less"},
 		{"absurd", []string{string(uuid(0))}, vram(1 << 62), nil, api.CodeTooLarge, "more than one job may have", "or less"},
 		{"several, one shared", []string{string(uuid(0)), string(uuid(1))}, vram(4096), nil, api.CodeSeveralGPUs, "2 GPUs", "use request_gpus = 1"},
@@ -59,7 +60,7 @@ func TestAdmitRefuses(t *testing.T) {
 		{"the same twice", []string{string(uuid(0)), string(uuid(0))}, vram(4096), nil, api.CodeBadGPUs, "more than once", "use request_gpus = 1"},
 		{"not a UUID", []string{"CUDA0"}, vram(4096), nil, api.CodeBadGPUs, `"CUDA0"`, "tell its administrator"},
 		{"short id", []string{"GPU-00000000"}, vram(4096), nil, api.CodeBadGPUs, "not a GPU's UUID", "tell its administrator"},
-		{"not in the plan", []string{string(uuid(9))}, vram(4096), nil, api.CodeNotPlanned, "not in the plan of wn1", "condor_drain -restart-on-completion"},
+		{"not in the plan", []string{string(uuid(9))}, vram(4096), nil, api.CodeNotPlanned, "not in the plan of wn1", "condor_restart -peaceful -daemon STARTD"},
 		{"closed", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Health.Closed = "it is wedged: restart it" }, api.CodeClosed, "is closed", "restart it"},
 		{"never proven", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Health = Health{} }, api.CodeClosed, "has not proven its health yet", "look at gpuslot status"},
 		{"old proof", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Now = s.Now.Add(2 * time.Minute) }, api.CodeClosed, "2m10s ago", "look at gpuslot status"},
@@ -77,12 +78,12 @@ func TestAdmitRefuses(t *testing.T) {
 		}, api.CodeOtherTenant, "run as gpujobs", "another tenancy"},
 		{"pool full", []string{string(uuid(0))}, vram(4096), func(s *State) {
 			s.Running = []Running{running(7, 1000, "alice", 16384), running(8, 1000, "alice", 10752)}
-		}, api.CodeNotPlanned, "31232 of 30720 MiB", "condor_drain -restart-on-completion"},
+		}, api.CodeNotPlanned, "31232 of 30720 MiB", "condor_restart -peaceful -daemon STARTD"},
 		{"shares full", []string{string(uuid(0))}, vram(512), func(s *State) {
 			for pid := range 8 {
 				s.Running = append(s.Running, running(200+pid, 1000, "alice", 512))
 			}
-		}, api.CodeNotPlanned, "9 of 8 shares", "condor_drain -restart-on-completion"},
+		}, api.CodeNotPlanned, "9 of 8 shares", "condor_restart -peaceful -daemon STARTD"},
 		{"claims another GPU", []string{string(uuid(2))}, vram(4096), func(s *State) {
 			s.Held = []Running{{Starter: alice.Starter, GPU: uuid(0), Budget: 4096}}
 		}, api.CodeNotPlanned, "slot1_1 holds 4096 MiB of " + string(uuid(0)), ".machine.ad"},
@@ -230,6 +231,15 @@ func TestFraction(t *testing.T) {
 		if got := fraction(tt.limit, tt.total); got != tt.want {
 			t.Errorf("fraction(%d, %d) = %s, want %s", tt.limit, tt.total, got, tt.want)
 		}
+	}
+}
+
+// A request is rounded up by the hook, and cut off by the startd.
+func TestAdmitFraction(t *testing.T) {
+	job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4000), RequestVRAM: vram(4001)}
+	_, r := Admit(admitState(), Caller{UID: 1000, Hook: true, Starter: Starter{PID: 100, Started: 1, Slot: "slot1_1"}}, job)
+	if r == nil || r.Code != api.CodeBadRequest || r.Reason != "request_vram must be a whole number of MiB: use request_vram = 4001" {
+		t.Errorf("%+v", r)
 	}
 }
 

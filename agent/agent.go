@@ -131,7 +131,9 @@ type Agent struct {
 	sys          string
 	cgroups      *cgroups
 	// keeper writes records and the history.
-	keeper  *keeper
+	keeper *keeper
+	// ordered is what HTCondor was told to do, for who asks the startds.
+	ordered ordered
 	layouts layouts
 	// queue is what waits in the pool, reserved the GPU that is closed to small requests.
 	queue    queue

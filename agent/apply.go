@@ -126,7 +126,9 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	a.beat()
 	problem(a.writePlan(v.config.Paths, v.plan))
 	if refused == "" {
-		problem(a.writeCondor(v.config, v.plan, v.can))
+		err := a.writeCondor(v.config, v.plan, v.can)
+		v.written = err == nil
+		problem(err)
 	}
 	a.publish(&v, start)
 	a.books.setUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })

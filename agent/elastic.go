@@ -183,7 +183,7 @@ func rulesOf(c config.Elastic, n int) elastic.Rules {
 func (a *Agent) heldByStartd(ctx context.Context) func(gpu.UUID) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	slots, err := a.startd.Slots(ctx)
+	slots, err := a.startd.Slots(ctx, "")
 	held := map[gpu.UUID]bool{}
 	for _, s := range slots {
 		for _, id := range s.AssignedGPUs {

@@ -3,6 +3,7 @@ package agent
 import (
 	"path/filepath"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
@@ -46,11 +47,26 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Supervise:      cfg.HTCondor.Supervise,
 		Weight:         weights[cfg.Placement.SlotWeight],
 		Reserves:       cfg.Placement.LargeAfter > 0,
+		PerGPU:         cfg.HTCondor.Layout == config.LayoutStartdPerGPU,
+		Execute:        cfg.HTCondor.Execute,
+		Growth:         growth(cfg.Growth),
 	}
 	for _, g := range p.GPUs {
 		n.Devices = append(n.Devices, device(g))
 	}
 	return n
+}
+
+// growth is [growth] with the subcodes by which the access point knows such a
+// hold.
+func growth(g config.Growth) condor.Growth {
+	if g.Retries == 0 {
+		return condor.Growth{}
+	}
+	return condor.Growth{
+		Retries: g.Retries, Factor: g.Factor, ExitCodes: g.ExitCodes, LimitPercent: g.LimitPercent, EarlyPercent: g.EarlyPercent,
+		OverBudget: api.CodeOverBudget, AtLimit: api.CodeAtLimit, NearLimit: api.CodeNearLimit,
+	}
 }
 
 func device(g plan.GPU) condor.Device {

@@ -38,8 +38,9 @@ func TestNode(t *testing.T) {
 	want := condor.Node{
 		CPUs: 64, Memory: 393216, CPUOnly: condor.Share{CPUs: 6, Memory: 39321}, Driver: "550.163.01", CUDA: "12.4",
 		WithoutRequest: condor.WithoutRequestWhole, Minimum: 1536, Quantum: 512, Absent: []gpu.UUID{lost},
-		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true,
+		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true, PerGPU: true, Execute: "/var/lib/gpuslot/execute",
 		Weight: condor.WeightCPUsOrVRAM, Reserves: true,
+		Growth: condor.Growth{Retries: 3, Factor: 1.5, ExitCodes: []int{85}, LimitPercent: 80, EarlyPercent: 95, OverBudget: 76, AtLimit: 82, NearLimit: 83},
 		Devices: []condor.Device{
 			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Shared: true, Elastic: true,
 				Shares: 7, Pool: 32256, LargestRequest: 16384, DefaultRequest: 4608, Share: condor.Share{CPUs: 30, Memory: 170000}, Tenant: condor.TenantVO, MostThreads: 50},
@@ -51,6 +52,11 @@ func TestNode(t *testing.T) {
 	}
 	cfg := config.Default()
 	cfg.Placement = config.Placement{LargeAfter: time.Minute, SlotWeight: config.WeightCPUsOrVRAM}
+	cfg.HTCondor.Layout = config.LayoutStartdPerGPU
+	if got := agent.Node(p, cfg).Growth; !reflect.DeepEqual(got, condor.Growth{}) {
+		t.Errorf("by itself nothing grows: %+v", got)
+	}
+	cfg.Growth = config.Growth{Retries: 3, Factor: 1.5, ExitCodes: []int{85}, LimitPercent: 80, EarlyPercent: 95}
 	got := agent.Node(p, cfg)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

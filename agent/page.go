@@ -81,8 +81,8 @@ func (a *Agent) pageProblems(v *view) []string {
 	if v.configError != "" {
 		out = append(out, "gpuslot.toml was rejected, the plan before it is still in force: gpuslot status on the node says why.")
 	}
-	if a.startdSays.Load().older {
-		out = append(out, "HTCondor runs an older layout: restart the startd when its jobs are done (condor_drain -restart-on-completion).")
+	if a.startdSays.Load().older() {
+		out = append(out, "HTCondor runs an older layout: gpuslot status on the node says what it waits for.")
 	}
 	for _, u := range v.plan.Absent {
 		out = append(out, fmt.Sprintf("%s is configured, but not in this node.", u))

@@ -61,6 +61,8 @@ func outcome(r *api.Refusal, err error) (result, reason string) {
 		reason = "no-request"
 	case api.CodeTooLarge:
 		reason = "too-large"
+	case api.CodeBadRequest:
+		reason = "bad-request"
 	case api.CodeBadThreads:
 		reason = "bad-threads"
 	case api.CodeSeveralGPUs:

@@ -30,7 +30,7 @@ func (l *lastSaid) left(all []api.Acceptance, now time.Time) []api.Acceptance {
 	return all
 }
 
-const noLongerPlanned = "it is no longer in gpuslotd's plan: see gpuslot status; if it stays away, restart the startd when its jobs are done (condor_drain -restart-on-completion)"
+const noLongerPlanned = "it is no longer in gpuslotd's plan: see gpuslot status; if it stays away, restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)"
 
 // date sets Since of each acceptance: its own time if it differs from the last
 // one of that GPU, else the time of the last change.

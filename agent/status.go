@@ -71,7 +71,10 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 		j.reason = isLeaving
 	}
 	if j.reason == "" && full {
-		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_drain -restart-on-completion)"
+		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)"
+	}
+	if j.reason == "" && a.startdSays.Load().draining[g.UUID] {
+		j.reason = startdRestarts
 	}
 	if j.reason == "" && g.Tenancy.Policy == config.TenancyCommon && !v.accounts[g.Tenancy.User].Known {
 		j.reason = fmt.Sprintf("its tenancy is common:%s, and there is no such account: create it or change tenancy", g.Tenancy.User)
@@ -98,6 +101,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 	a.sweepNow() // a tenant must not outlive its last job here
 	v, now := a.view.Load(), time.Now()
 	out, judged := []api.Acceptance{}, map[gpu.UUID]judgement{}
+	pending := a.startdSays.Load().pending()
 	if !v.planned {
 		// The startd may run with the plan of the agent before this one.
 		for _, w := range a.recalled.ControlDaemons() {
@@ -111,7 +115,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 		}
 		j := a.judge(v, g, now)
 		judged[g.UUID] = j
-		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, Time: now}
+		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, Pending: pending, Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
@@ -135,6 +139,7 @@ func (a *Agent) status() *api.Status {
 	s := &api.Status{
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
+		Startds: a.startdSays.Load().startds, Changes: a.startdSays.Load().changes,
 		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
 	}
 	for _, u := range v.plan.Absent {
@@ -274,10 +279,11 @@ func (a *Agent) warnings(v *view) []string {
 	}
 	said := a.startdSays.Load()
 	switch {
-	case said.older:
-		out = append(out, "HTCondor runs an older layout: restart the startd when its jobs are done (condor_drain -restart-on-completion).")
 	case said.err != nil:
 		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so budgets rest on what the hooks told: %v.", said.err))
+	}
+	for _, c := range said.changes {
+		out = append(out, c.Says)
 	}
 	if a.own != 0 {
 		out = append(out, "gpuslotd does not run as root: it serves its own account only, and all its jobs are one trust domain.")
@@ -296,7 +302,8 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	}
 	s.Capabilities = v.can.forMetrics()
 	if said := a.startdSays.Load(); said.err == nil && !said.at.IsZero() {
-		s.OlderLayout = &said.older
+		older := said.older()
+		s.OlderLayout = &older
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]

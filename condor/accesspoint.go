@@ -23,6 +23,10 @@ type Pool struct {
 	Share, Whole Largest
 	// Instance is the largest MIG device for one job.
 	Instance Largest
+	// Card is the memory of the largest GPU, which no budget reaches.
+	Card gpu.MiB
+	// Growth is the first node's.
+	Growth Growth
 }
 
 // Largest is the largest budget of one GPU and where to find it; the zero
@@ -38,7 +42,10 @@ func PoolOf(nodes ...Node) Pool {
 	var p Pool
 	for i, n := range nodes {
 		if i == 0 {
-			p = Pool{Version: n.Version, Minimum: n.Minimum, Quantum: n.Quantum, WithoutRequest: n.WithoutRequest}
+			p = Pool{Version: n.Version, Minimum: n.Minimum, Quantum: n.Quantum, WithoutRequest: n.WithoutRequest, Growth: n.Growth}
+		}
+		for _, d := range n.Devices {
+			p.Card = max(p.Card, d.Memory)
 		}
 		for _, d := range n.shared() {
 			p.Share = p.Share.or(d.LargestRequest, d.Name)
@@ -68,7 +75,9 @@ func (l Largest) or(budget gpu.MiB, name string) Largest {
 }
 
 // largest is the largest budget of any GPU.
-func (p Pool) largest() Largest { return p.Share.or(p.Whole.Budget, p.Whole.Name) }
+func (p Pool) largest() Largest {
+	return p.Share.or(p.Whole.Budget, p.Whole.Name).or(p.Instance.Budget, p.Instance.Name)
+}
 
 // inMiBFrom is the smallest request_vram that is believed to be meant in MiB:
 // no CUDA context fits into less, and no GPU has so many GiB to share.
@@ -89,17 +98,14 @@ func AccessPoint(p Pool) ([]byte, error) {
 		"request_vram is in MiB. Transforms run first, so a requirement sees the rounded value.",
 	)
 	t.transforms(p)
+	t.growth(p)
 	t.requirements(p)
 	return t.bytes(), nil
 }
 
 func (t *text) transforms(p Pool) {
 	t.line("")
-	if p.WithoutRequest == WithoutRequestShare && p.Share.Budget > 0 {
-		t.comment("without_request = share: one share, or what gpus_minimum_memory asks for.")
-		t.transform("GPUSlotDefault", "RequestGPUs =?= 1 && RequestVRAM is undefined",
-			fmt.Sprintf("EVALSET RequestVRAM int(ceiling(GPUsMinMemory ?: %d))", int64(p.Default)))
-	}
+	t.defaults(p)
 	t.comment(
 		fmt.Sprintf("Up to the next multiple of %d, at least %d: few different values keep the negotiator quick,", int64(p.Quantum), int64(p.Minimum)),
 		"and a fractional one would match for ever and never start. What does not fit any GPU stays as it is,",
@@ -116,11 +122,28 @@ func (t *text) transforms(p Pool) {
 	t.transform("GPUSlotNone", "(RequestGPUs ?: 0) < 1 && RequestVRAM isnt undefined", "SET RequestVRAM 0")
 }
 
+// defaults are for jobs that say nothing in request_vram.
+func (t *text) defaults(p Pool) {
+	if p.WithoutRequest == WithoutRequestWhole || p.Share.Budget == 0 && p.Instance.Budget == 0 {
+		return // a whole GPU of that size
+	}
+	t.comment("gpus_minimum_memory says how large the card must be; on a shared one the job gets as much.")
+	t.transform("GPUSlotMinimum", "RequestGPUs =?= 1 && RequestVRAM is undefined && GPUsMinMemory > 0",
+		fmt.Sprintf("EVALSET RequestVRAM int(ceiling(GPUsMinMemory > %d || GPUsMinMemory < %d ? GPUsMinMemory : %d))",
+			int64(p.Card), int64(p.largest().Budget), int64(p.largest().Budget)))
+	if p.WithoutRequest == WithoutRequestShare && p.Share.Budget > 0 {
+		t.comment("without_request = share.")
+		t.transform("GPUSlotDefault", "RequestGPUs =?= 1 && RequestVRAM is undefined", fmt.Sprintf("SET RequestVRAM %d", int64(p.Default)))
+	}
+}
+
 // transform adds one job transform to the site's.
-func (t *text) transform(name, requirements, action string) {
+func (t *text) transform(name, requirements string, actions ...string) {
 	t.line("JOB_TRANSFORM_%s @=end", name)
 	t.line("  REQUIREMENTS %s", requirements)
-	t.line("  %s", action)
+	for _, action := range actions {
+		t.line("  %s", action)
+	}
 	t.line("@end")
 	t.set("JOB_TRANSFORM_NAMES", "$(JOB_TRANSFORM_NAMES) %s", name)
 	t.line("")
@@ -138,7 +161,7 @@ func (t *text) requirements(p Pool) {
 	largest := p.largest()
 	t.requirement("GPUSlotFits",
 		fmt.Sprintf("(%s) =!= true || RequestVRAM <= %d * RequestGPUs", asked, int64(largest.Budget)),
-		fmt.Sprintf(`strcat("request_vram = ", RequestVRAM, " MiB ", RequestGPUs > 1 ? strcat("on ", RequestGPUs, " GPUs ") : "", %s)`,
+		fmt.Sprintf(`strcat("request_vram = ", RequestVRAM, RequestVRAM =?= GPUsMinMemory ? " MiB, from gpus_minimum_memory, " : " MiB ", RequestGPUs > 1 ? strcat("on ", RequestGPUs, " GPUs ") : "", %s)`,
 			quoteText(p.tooLarge())))
 	t.comment("condor_submit takes it for a resource, so that without this a job that asks for nonsense stays idle.")
 	t.requirement("GPUSlotThreads",
@@ -181,6 +204,9 @@ func (p Pool) check() error {
 		return fmt.Errorf("minimum %s and quantum %s of request_vram must be above 0", p.Minimum, p.Quantum)
 	case p.WithoutRequest == WithoutRequestShare && p.Share.Budget > 0 && (p.Default < 1 || p.Default > p.Share.Budget):
 		return fmt.Errorf("the default request is %s, the largest share %s", p.Default, p.Share.Budget)
+	}
+	if err := p.Growth.check(); err != nil {
+		return err
 	}
 	return checkWithoutRequest(p.WithoutRequest)
 }

@@ -32,6 +32,20 @@ func (n Node) check() error {
 	if n.CPUOnly.CPUs < 0 || n.CPUOnly.Memory < 0 || n.CPUOnly.CPUs > 0 && n.CPUOnly.Memory < 1 {
 		bad("the slot without GPUs has %d CPUs and %s", n.CPUOnly.CPUs, n.CPUOnly.Memory)
 	}
+	if len(n.Devices) > mostDevices {
+		bad("%d GPUs and MIG devices are more than the %d slot types that there are for them", len(n.Devices), mostDevices)
+	}
+	if n.PerGPU {
+		if err := checkPath(n.Execute); err != nil {
+			bad("execute: %w", err)
+		}
+	}
+	if err := n.Growth.check(); err != nil {
+		bad("%w", err)
+	}
+	if n.PerGPU && len(n.elastic()) > 0 {
+		bad("elastic GPUs are of one startd, and each GPU has its own")
+	}
 	if err := checkWithoutRequest(n.WithoutRequest); err != nil {
 		bad("%w", err)
 	}

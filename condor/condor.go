@@ -41,6 +41,11 @@ type Node struct {
 	Weight string
 	// Reserves: GPUs are closed at times to requests below GPUVRAMLeast.
 	Reserves bool
+	// PerGPU gives each GPU a startd of its own, whose jobs run below Execute.
+	PerGPU  bool
+	Execute string
+	// Growth is for jobs that meet the limit of their VRAM.
+	Growth Growth
 	// Supervise runs the jobs of shared GPUs below "gpuslot-condor supervise".
 	Supervise bool
 }

@@ -39,9 +39,9 @@ func (n Node) offered() (cpus int, memory, vram gpu.MiB) {
 func elasticType(n Node) slotType {
 	group := n.elastic()
 	st := slotType{
-		title: fmt.Sprintf("Elastic GPUs, as whole ones: %s.", strings.Join(names(group), "; ")),
-		gpus:  fmt.Sprintf("%d : %s", len(group), anyOf(group)),
-		alone: true, elastic: true,
+		title:  fmt.Sprintf("Elastic GPUs, as whole ones: %s.", strings.Join(names(group), "; ")),
+		gpus:   fmt.Sprintf("%d : %s", len(group), anyOf(group)),
+		number: elasticNumber, alone: true, elastic: true, devices: group,
 		threads: 100,
 	}
 	least := Share{group[0].Share.CPUs, group[0].Share.Memory}

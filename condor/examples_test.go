@@ -105,6 +105,10 @@ func examples() map[string]Node {
 	capped.Capability = gpu.ComputeCapability{Major: 8}
 	mixed := exampleNode(v100s(0), capped)
 
+	// Each GPU with a startd of its own: shared, whole, and in MIG devices.
+	each := exampleNode(v100s(0), v100s(1), wholeV100S(2))
+	each.PerGPU, each.Execute = true, "/var/lib/gpuslot/execute"
+
 	// More slot types than HTCondor reads by itself.
 	var sixteen []Device
 	for i := range 16 {
@@ -119,6 +123,7 @@ func examples() map[string]Node {
 	tenants := exampleNode(all(v100s)[:3]...)
 	tenants.Devices[0].Tenant, tenants.Devices[1].Tenant = TenantVO, TenantGroup
 	tenants.Devices[0].MostThreads, tenants.Devices[1].MostThreads = 12.5, 100
+	tenants.Growth = Growth{Retries: 3, Factor: 2, ExitCodes: []int{85, 12}, LimitPercent: 90, EarlyPercent: 95, OverBudget: 76, AtLimit: 82, NearLimit: 83}
 	tenants.MPS = &[]string{"server-status", "privilege-checks", "multi-user"}
 
 	// A GPU in MIG devices, of which one is shared, beside a shared and a whole GPU.
@@ -128,7 +133,7 @@ func examples() map[string]Node {
 	ahead.Place = "3g.20gb@4"
 	mig := exampleNode(ahead, big, instance(1, "2g.10gb", 9856, 28), instance(2, "1g.5gb", 4864, 14), instance(3, "1g.5gb", 4864, 14), v100s(1), wholeV100S(2))
 
-	return map[string]Node{"mig": mig, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed, "elastic": elastic}
+	return map[string]Node{"each": each, "mig": mig, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed, "elastic": elastic}
 }
 
 // golden compares with testdata/<name>, or writes it with -update.

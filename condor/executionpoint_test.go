@@ -54,7 +54,7 @@ func TestFingerprint(t *testing.T) {
 		"driver":      func(n *Node) { n.CUDA = "12.5" },
 	} {
 		n := base()
-		if change(&n); Fingerprint(n) == Fingerprint(base()) {
+		if change(&n); Startds(n)[0].Plan == Startds(base())[0].Plan {
 			t.Errorf("%s: the fingerprint stays", name)
 		}
 	}
@@ -66,7 +66,7 @@ func TestFingerprint(t *testing.T) {
 		"pipe root":       func(n *Node) { n.PipeRoot = "/run/other" },
 	} {
 		n := base()
-		if change(&n); Fingerprint(n) != Fingerprint(base()) {
+		if change(&n); Startds(n)[0].Plan != Startds(base())[0].Plan {
 			t.Errorf("%s: the fingerprint changes", name)
 		}
 		got, err := ExecutionPoint(n)
@@ -146,12 +146,21 @@ func TestPoolOf(t *testing.T) {
 	}
 }
 
+// A pool of nothing but MIG devices has a largest budget, too.
+func TestAccessPointOfInstances(t *testing.T) {
+	text, err := AccessPoint(PoolOf(exampleNode(instance(1, "2g.10gb", 9856, 28), instance(2, "1g.5gb", 4864, 14))))
+	if err != nil || !strings.Contains(string(text), "the largest budget is 9856 MiB (NVIDIA A100-SXM4-40GB MIG 2g.10gb)") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
 func TestAccessPointRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Pool){
 		"no GPU":                        func(p *Pool) { p.Share, p.Whole = Largest{}, Largest{} },
 		"must be above 0":               func(p *Pool) { p.Quantum = 0 },
 		"the default request is 40 MiB": func(p *Pool) { p.WithoutRequest, p.Default, p.Share.Budget = WithoutRequestShare, 40, 30 },
 		"without_request is":            func(p *Pool) { p.WithoutRequest = "x" },
+		"factor 1 and limit":            func(p *Pool) { p.Growth = Growth{Retries: 1, Factor: 1, LimitPercent: 90} },
 	} {
 		p := PoolOf(exampleNode(v100s(0)))
 		change(&p)

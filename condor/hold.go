@@ -57,17 +57,26 @@ var holdKnobs = [][2]string{
 	{"WANT_SUSPEND", "!$(GPUSLOT_HOLD) && ($(WANT_SUSPEND:false))"},
 	{"MAXJOBRETIREMENTTIME", "ifThenElse($(GPUSLOT_HOLD), 0, $(MAXJOBRETIREMENTTIME:0))"},
 	{"WANT_HOLD", "$(GPUSLOT_HOLD) || ($(WANT_HOLD:false))"},
-	{"WANT_HOLD_REASON", "ifThenElse($(GPUSLOT_HOLD), MY.GPUSlotHoldReason, $(WANT_HOLD_REASON:undefined))"},
-	{"WANT_HOLD_SUBCODE", "ifThenElse($(GPUSLOT_HOLD), MY.GPUSlotHoldCode, $(WANT_HOLD_SUBCODE:undefined))"},
+	{"WANT_HOLD_REASON", "ifThenElse($(GPUSLOT_HOLD), $(GPUSLOT_HOLD_REASON), $(WANT_HOLD_REASON:undefined))"},
+	{"WANT_HOLD_SUBCODE", "ifThenElse($(GPUSLOT_HOLD), $(GPUSLOT_HOLD_CODE), $(WANT_HOLD_SUBCODE:undefined))"},
 }
 
 // holdPolicy is what the slot types of shared GPUs have in common.
-func (t *text) holdPolicy() {
+func (t *text) holdPolicy(g Growth) {
 	t.comment(
 		"A job that breaks its budget is put on hold with the agent's sentence. The rule stands in the",
 		"slot types, where a site's own PREEMPT and WANT_HOLD cannot replace it; they hold as well.",
 	)
-	t.set("GPUSLOT_HOLD", "(MY.GPUSlotHoldReason isnt undefined)")
+	hold, reason, code := "(MY.GPUSlotHoldReason isnt undefined)", "MY.GPUSlotHoldReason", "MY.GPUSlotHoldCode"
+	if g.EarlyPercent > 0 {
+		t.early(g)
+		hold = "(MY.GPUSlotHoldReason isnt undefined || $(GPUSLOT_EARLY))"
+		reason = "MY.GPUSlotHoldReason ?: $(GPUSLOT_EARLY_REASON)"
+		code = fmt.Sprintf("MY.GPUSlotHoldCode ?: %d", g.NearLimit)
+	}
+	t.set("GPUSLOT_HOLD", "%s", hold)
+	t.set("GPUSLOT_HOLD_REASON", "%s", reason)
+	t.set("GPUSLOT_HOLD_CODE", "%s", code)
 	for _, k := range holdKnobs {
 		t.set("GPUSLOT_"+k[0], "%s", k[1])
 	}

@@ -73,6 +73,7 @@ func TestMonitorAds(t *testing.T) {
 GPUAccept = true
 GPUAcceptReason = ""
 GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVRAMLeast = undefined
@@ -82,6 +83,7 @@ SlotMergeConstraint = GPUSlotUUID == "GPU-00000001-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = true
 GPUAcceptReason = ""
 GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = "alice"
 GPUVRAMLeast = undefined
@@ -91,6 +93,7 @@ SlotMergeConstraint = GPUSlotUUID == "GPU-00000002-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = false
 GPUAcceptReason = "says \"no\" GPUAccept = true"
 GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVRAMLeast = undefined

@@ -24,6 +24,8 @@ type GPUState struct {
 	Least gpu.MiB
 	// Verified is what came of the last verification; nil if there was none.
 	Verified *bool
+	// Pending is what HTCondor does not run yet of the plan; empty if nothing.
+	Pending string
 	// Time is when that was judged.
 	Time time.Time
 	// Since is when Accept, Reason or Tenant last changed; zero if unknown.
@@ -32,7 +34,7 @@ type GPUState struct {
 
 // SaysTheSame compares all but the time.
 func (s GPUState) SaysTheSame(o GPUState) bool {
-	return s.UUID == o.UUID && s.Accept == o.Accept && s.Reason == o.Reason && s.Least == o.Least && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && verifiedWord(s.Verified) == verifiedWord(o.Verified)
+	return s.UUID == o.UUID && s.Accept == o.Accept && s.Reason == o.Reason && s.Least == o.Least && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && s.Pending == o.Pending && verifiedWord(s.Verified) == verifiedWord(o.Verified)
 }
 
 func verifiedWord(ok *bool) string {
@@ -72,6 +74,7 @@ func (s GPUState) ad() classad.Ad {
 	ad.SetBool("GPUAccept", s.Accept)
 	ad.SetString("GPUAcceptReason", s.Reason)
 	ad.SetString("GPUClosedBy", strings.Join(s.ClosedBy, ", "))
+	ad.SetString("GPUSlotPending", s.Pending)
 	ad.SetInt("GPUAcceptTime", s.Time.Unix())
 	ad.SetUndefined("GPUTenant")
 	if s.Tenant != "" {

@@ -19,7 +19,7 @@ type WaitingJob struct {
 // Waiting asks the pool's access points for idle jobs, at most limit of each access
 // point. Whoever may read the queue may ask.
 func Waiting(ctx context.Context, constraint string, limit int) ([]WaitingJob, error) {
-	out, err := output(ctx, "condor_q", "-global", "-allusers", "-constraint", constraint, "-limit", strconv.Itoa(limit),
+	out, err := output(ctx, nil, "condor_q", "-global", "-allusers", "-constraint", constraint, "-limit", strconv.Itoa(limit),
 		"-af", "RequestGPUs", "RequestVRAM", "time()-EnteredCurrentStatus")
 	if err != nil {
 		return nil, err

@@ -150,6 +150,9 @@ type Acceptance struct {
 	Time time.Time `json:"time"`
 	// Verified is what came of the last verification; nil if there was none.
 	Verified *bool `json:"verified,omitempty"`
+	// Pending is what HTCondor does not run yet of the plan, as a sentence;
+	// empty if it runs as planned.
+	Pending string `json:"pending,omitempty"`
 	// Since is when Accept, Reason or Tenant last changed; a change is sent to
 	// HTCondor's collector at once, everything else with the slot's next
 	// update. Zero if unknown: then every judgement is sent at once.
@@ -255,6 +258,51 @@ type Status struct {
 	Warnings []string     `json:"warnings,omitempty"`
 	Absent   []string     `json:"absent,omitempty"`
 	GPUs     []StatusGPU  `json:"gpus"`
+	// Startds are HTCondor's that answered, Changes what they do not run yet of
+	// the plan.
+	Startds []StatusStartd `json:"startds,omitempty"`
+	Changes []Change       `json:"changes,omitempty"`
+}
+
+// StatusStartd is one condor_startd as its slots tell.
+type StatusStartd struct {
+	// Name is its local name; empty for HTCondor's own. Daemon is its name in
+	// DAEMON_LIST.
+	Name   string `json:"name,omitempty"`
+	Daemon string `json:"daemon"`
+	// Plans and Configs are the GPUSlotPlan and GPUSlotConfig of its slots.
+	Plans   []string `json:"plans"`
+	Configs []string `json:"configs"`
+	// Layout are its partitionable slots, in words.
+	Layout []string `json:"layout"`
+	// GPUs are the ids that it offers or has given out.
+	GPUs []string    `json:"gpus,omitempty"`
+	Jobs []ChangeJob `json:"jobs,omitempty"`
+}
+
+// ChangeJob is a job, with or without GPUs, that a restart of its startd concerns.
+type ChangeJob struct {
+	Slot  string `json:"slot"`
+	ID    string `json:"id"`
+	Owner string `json:"owner,omitempty"`
+}
+
+// Change is what one condor_startd does not run yet of the plan.
+type Change struct {
+	// Daemon is the startd's name in DAEMON_LIST, Startd its local name.
+	Daemon string `json:"daemon"`
+	Startd string `json:"startd,omitempty"`
+	// Need is "restart", "reconfig" or "start".
+	Need string `json:"need"`
+	// Plan is the one that it is to run with.
+	Plan string `json:"plan"`
+	// GPUs and Jobs are those that a restart concerns.
+	GPUs []string    `json:"gpus,omitempty"`
+	Jobs []ChangeJob `json:"jobs,omitempty"`
+	// Blocked is another daemon that has to change first.
+	Blocked string `json:"blocked_by,omitempty"`
+	// Says is all that as a sentence.
+	Says string `json:"says"`
 }
 
 // Capability is one thing that a control daemon, driver and kernel can do or

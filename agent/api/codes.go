@@ -26,6 +26,15 @@ const (
 	CodeBadThreads = 79
 	// CodeOtherGPU: a process of the job computes on a GPU that its slot does not hold.
 	CodeOtherGPU = 80
+	// CodeBadRequest: request_vram is no whole number of MiB, or too small to be
+	// meant in MiB.
+	CodeBadRequest = 81
+	// CodeAtLimit: the job ended by itself at the limit of its VRAM; the access
+	// point's rule holds it, with HTCondor's code 3, to try again with more.
+	CodeAtLimit = 82
+	// CodeNearLimit: the job came close to the limit of its VRAM; the startd stops
+	// it early, for it to be tried again with more.
+	CodeNearLimit = 83
 
 	// CodeClosed: the GPU is closed, or its control daemon is not proven healthy.
 	CodeClosed = 371

@@ -26,6 +26,7 @@ func (d *draft) check() {
 			d.checkLargest(p)
 		}
 		d.checkTenant(p)
+		d.checkOneStartd(p)
 		d.adviseTable(p)
 	}
 }

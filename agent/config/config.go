@@ -19,6 +19,7 @@ type Config struct {
 	Elastic     Elastic
 	Placement   Placement
 	Budgets     Budgets
+	Growth      Growth
 	Usage       Usage
 	Health      Health
 	HTCondor    HTCondor
@@ -103,6 +104,19 @@ func (b Budgets) Limit(budget gpu.MiB) gpu.MiB {
 	return budget + max(b.ToleranceVRAM, gpu.MiB(float64(budget)*b.TolerancePercent/100))
 }
 
+// Growth says how a job that meets the limit of its VRAM is tried again with a
+// larger request.
+type Growth struct {
+	// Retries is how often; 0 for never. Factor multiplies the request each time.
+	Retries int
+	Factor  float64
+	// ExitCodes are those by which the site's programs say that they met it.
+	ExitCodes []int
+	// LimitPercent of the budget in a sample is taken for the limit if the job
+	// ends with an error, EarlyPercent stops a job that can grow; 0 for never.
+	LimitPercent, EarlyPercent int
+}
+
 // Enforce names what becomes of a job that breaks a rule.
 type Enforce string
 
@@ -163,7 +177,34 @@ type HTCondor struct {
 	Supervise bool
 	// JobWrapper is the site's own job wrapper, started by ours; empty if none.
 	JobWrapper string
+	// Layout says how many startds there are, Execute below which directory the
+	// jobs of a GPU's own startd run.
+	Layout  Layout
+	Execute string
+	// Changes says what is done when the startds run an older plan.
+	Changes Changes
 }
+
+// Layout names how the node's slots belong to startds.
+type Layout string
+
+// The layouts: all slots in HTCondor's own startd, or each GPU's in one of its own.
+const (
+	LayoutOneStartd    Layout = "one-startd"
+	LayoutStartdPerGPU Layout = "startd-per-gpu"
+)
+
+// Changes names what is done when a startd runs an older plan. No job is ended
+// for any of it.
+type Changes string
+
+// Nothing, but telling; a restart when no job runs there; no new jobs, and a
+// restart when the last one has ended.
+const (
+	ChangesNever    Changes = "never"
+	ChangesWhenIdle Changes = "when-idle"
+	ChangesDrain    Changes = "drain"
+)
 
 // Metrics is the Prometheus listener.
 type Metrics struct {

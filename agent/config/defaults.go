@@ -14,12 +14,13 @@ func Default() Config {
 		Elastic:     Elastic{Patience: time.Minute, Stay: time.Hour, Offer: 5 * time.Minute, Demand: DemandQueue},
 		Placement:   Placement{SlotWeight: WeightSite},
 		Budgets:     Budgets{Enforce: EnforceHold, Grace: 10 * time.Second, TolerancePercent: 5, ToleranceVRAM: 256},
+		Growth:      Growth{Factor: 2, LimitPercent: 90},
 		Usage:       Usage{Interval: time.Second},
 		Health: Health{
 			MaxAge: 60 * time.Second, Deadline: 3 * time.Second, Interval: 15 * time.Second,
 			Open: OpenAfterProof, Unattached: EnforceReport, AttachWithin: 30 * time.Second,
 		},
-		HTCondor: HTCondor{Manage: true, Supervise: true},
+		HTCondor: HTCondor{Manage: true, Supervise: true, Layout: LayoutOneStartd, Execute: "/var/lib/gpuslot/execute", Changes: ChangesNever},
 		Metrics:  Metrics{Listen: "127.0.0.1:9847", JobLabels: JobLabelsJob},
 		Paths: Paths{
 			Run:           "/run/gpuslot",

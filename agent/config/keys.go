@@ -30,6 +30,8 @@ func Keys() []Key {
 	keys = append(keys, jobKeys()...)
 	keys = append(keys, elasticKeys()...)
 	keys = append(keys, budgetKeys()...)
+	keys = append(keys, growthKeys()...)
+	keys = append(keys, usageKeys()...)
 	keys = append(keys, agentKeys()...)
 	return keys
 }
@@ -56,6 +58,7 @@ func Tables() []Table {
 		{"elastic", "[elastic]", false, "The GPUs with `mode = \"elastic\"`, which serve shared jobs or whole ones by turns."},
 		{"placement", "[placement]", false, "Which jobs get a GPU's VRAM, and what a slot counts."},
 		{"budgets", "[budgets]", false, "What becomes of a job whose processes together use more VRAM than its budget."},
+		{"growth", "[growth]", false, "Whether a job that meets the limit of its VRAM runs again with a larger request. The access point needs its part of the configuration: `gpuslot condor-config --for access-point`."},
 		{"usage", "[usage]", false, "The sampling of what jobs use."},
 		{"health", "[health]", false, "When a GPU takes jobs, and how long a proof that its control daemon works is trusted."},
 		{"htcondor", "[htcondor]", false, "The HTCondor installation."},

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// budgetKeys are [budgets] and [usage].
+// budgetKeys are [budgets].
 func budgetKeys() []Key {
 	return []Key{
 		{Table: "budgets", Name: "enforce", Type: `"hold" or "report"`, Default: `"hold"`,
@@ -37,6 +37,12 @@ func budgetKeys() []Key {
 				n, p := readMiB(v, 0)
 				return put(&c.Budgets.ToleranceVRAM, n, p)
 			}},
+	}
+}
+
+// usageKeys are [usage].
+func usageKeys() []Key {
+	return []Key{
 		{Table: "usage", Name: "interval", Type: "a time with its unit", Default: `"1s"`,
 			Meaning: "The time between two samples of what processes use. A job over its budget is noticed at the next one.",
 			set: func(c *Config, _ *table, v any) string {

@@ -127,6 +127,15 @@ func readLargeAfter(v any) (time.Duration, string) {
 	return d, p
 }
 
+// checkOneStartd refuses elastic GPUs where each GPU has a startd of its own: the slot
+// of their whole jobs is one for all.
+func (d *draft) checkOneStartd(p placed) {
+	if m := p.table.mode; m != nil && *m == ModeElastic && d.HTCondor.Layout == LayoutStartdPerGPU {
+		key := below(p.key, "mode")
+		d.bad(key, d.value(key), "elastic GPUs need one startd for all of them; write htcondor.layout = %q", LayoutOneStartd)
+	}
+}
+
 // checkElastic holds the keys of [elastic] and [placement] against each other.
 func (d *draft) checkElastic() {
 	e := d.Elastic

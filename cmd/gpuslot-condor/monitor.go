@@ -71,7 +71,8 @@ func (p program) look(o options, known []gpu.UUID, last said) said {
 		s.states = condor.Closed(known, err.Error(), time.Now())
 	}
 	s.states = append(s.states, unmentioned(known, s.states)...)
-	s.holds = holds(reply.Holds)
+	s.states = only(known, s.states)
+	s.holds = holds(o.startd, reply.Holds)
 	s.whole = elastic(reply.Whole)
 	if err != nil && last.whole != nil {
 		s.whole = &condor.ElasticState{Reason: err.Error(), Time: time.Now()}
@@ -120,12 +121,20 @@ func (s said) news(last said) []byte {
 	return slices.Concat(condor.MonitorAds(states), whole, condor.HoldAds(changed))
 }
 
-// holds are the agent's, as the startd knows slots. A slot with another name
-// is none of its.
-func holds(all []api.Hold) []condor.Hold {
+// only drops GPUs that other startds of the node offer.
+func only(known []gpu.UUID, states []condor.GPUState) []condor.GPUState {
+	if len(known) == 0 {
+		return states
+	}
+	return slices.DeleteFunc(states, func(s condor.GPUState) bool { return !slices.Contains(known, s.UUID) })
+}
+
+// holds are the agent's, as the startd knows slots. A slot with another name,
+// or of another startd, is none of its.
+func holds(startd string, all []api.Hold) []condor.Hold {
 	var out []condor.Hold
 	for _, h := range all {
-		if slot, dynamic, err := condor.ParseSlot(h.Slot); err == nil {
+		if slot, dynamic, err := condor.ParseSlot(h.Slot); err == nil && condor.StartdOf(h.Slot) == startd {
 			out = append(out, condor.Hold{SlotID: slot, DSlotID: dynamic, JobID: h.Job, Code: h.Code, Reason: h.Reason})
 		}
 	}
@@ -139,7 +148,7 @@ func acceptances(gpus []api.Acceptance) ([]condor.GPUState, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gpuslotd's answer: %w", err)
 		}
-		states = append(states, condor.GPUState{UUID: u, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Least: gpu.MiB(a.LeastMiB), Tenant: a.Tenant, Verified: a.Verified, Time: a.Time, Since: a.Since})
+		states = append(states, condor.GPUState{UUID: u, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Least: gpu.MiB(a.LeastMiB), Tenant: a.Tenant, Verified: a.Verified, Pending: a.Pending, Time: a.Time, Since: a.Since})
 	}
 	return states, nil
 }

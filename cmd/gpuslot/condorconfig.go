@@ -16,6 +16,7 @@ import (
 const (
 	forExecutionPoint = "execution-point"
 	forAccessPoint    = "access-point"
+	forPlainNode      = "plain-node"
 )
 
 func condorConfigCommand(f *flags) *cobra.Command {
@@ -32,10 +33,15 @@ monitor.
 
 For the access point (where users submit) it is the transforms that bring
 request_vram into the steps that match, and the submit requirements that refuse
-what fits no GPU. It depends on the largest GPU of the pool: give one recorded
-inventory per kind of node.`,
+what fits no GPU; with growth.retries, also the rules by which a job that met
+its limit runs again with more. It depends on the largest GPU of the pool: give
+one recorded inventory per kind of node.
+
+For a plain node, which gives out whole GPUs without gpuslot, it is a VRAM
+resource, so that one job description runs on both kinds of nodes.`,
 		Example: `  gpuslot condor-config
-  gpuslot condor-config --for access-point --inventory v100.json --inventory a100.json > /etc/condor/config.d/50-gpuslot`,
+  gpuslot condor-config --for access-point --inventory v100.json --inventory a100.json > /etc/condor/config.d/50-gpuslot
+  gpuslot condor-config --for plain-node > /etc/condor/config.d/90-vram`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			text, err := condorConfig(c, f, target, files)
@@ -47,26 +53,33 @@ inventory per kind of node.`,
 		},
 	}
 	inventoryFlag(c, &files)
-	c.Flags().StringVar(&target, "for", forExecutionPoint, `"execution-point" or "access-point"`)
+	c.Flags().StringVar(&target, "for", forExecutionPoint, `"execution-point", "access-point" or "plain-node"`)
 	return c
 }
 
 func condorConfig(c *cobra.Command, f *flags, target string, files []string) ([]byte, error) {
-	if target != forExecutionPoint && target != forAccessPoint {
-		return nil, fmt.Errorf("--for is %q; write %s or %s", target, forExecutionPoint, forAccessPoint)
-	}
-	if target == forExecutionPoint {
+	switch target {
+	case forExecutionPoint:
 		n, err := nodeOf(c, f, files)
 		if err != nil {
 			return nil, err
 		}
 		return condor.ExecutionPoint(n)
+	case forAccessPoint:
+		nodes, err := nodesOf(c, f, files)
+		if err != nil {
+			return nil, err
+		}
+		return condor.AccessPoint(condor.PoolOf(nodes...))
+	case forPlainNode:
+		inv, unreadable, err := readInventory(c.Context(), files)
+		if err != nil {
+			return nil, err
+		}
+		warn(c.ErrOrStderr(), unreadable)
+		return condor.PlainNode(programVersion(), inv)
 	}
-	nodes, err := nodesOf(c, f, files)
-	if err != nil {
-		return nil, err
-	}
-	return condor.AccessPoint(condor.PoolOf(nodes...))
+	return nil, fmt.Errorf("--for is %q; write %s, %s or %s", target, forExecutionPoint, forAccessPoint, forPlainNode)
 }
 
 // nodesOf plans a node per file, or this one if there is none.
