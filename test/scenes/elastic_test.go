@@ -123,4 +123,3 @@ func exampleGPUs(t *testing.T) []gpu.GPU {
 	must(t, err)
 	return inv.GPUs
 }
-
