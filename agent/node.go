@@ -47,6 +47,7 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Supervise:      cfg.HTCondor.Supervise,
 		Weight:         weights[cfg.Placement.SlotWeight],
 		Reserves:       cfg.Placement.LargeAfter > 0,
+		PipesReadOnly:  cfg.HTCondor.PipesReadOnly,
 		PerGPU:         cfg.HTCondor.Layout == config.LayoutStartdPerGPU,
 		Execute:        cfg.HTCondor.Execute,
 		Growth:         growth(cfg.Growth),

@@ -38,6 +38,11 @@ func (fs procFS) read(pid int, name string) ([]byte, error) {
 	return os.ReadFile(path.Join(fs.root, strconv.Itoa(pid), name))
 }
 
+// readSelf reads a file about the agent itself.
+func (fs procFS) readSelf(name string) ([]byte, error) {
+	return os.ReadFile(path.Join(fs.root, "self", name))
+}
+
 // process reads /proc/<pid>/stat.
 func (fs procFS) process(pid int) (process, error) {
 	b, err := fs.read(pid, "stat")

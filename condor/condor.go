@@ -48,6 +48,8 @@ type Node struct {
 	Growth Growth
 	// Supervise runs the jobs of shared GPUs below "gpuslot-condor supervise".
 	Supervise bool
+	// PipesReadOnly mounts pipe directories into containers read-only.
+	PipesReadOnly bool
 }
 
 // Share is a part of the node's CPUs and memory.
@@ -118,7 +120,7 @@ func (n Node) whole() []Device {
 }
 
 // hooked says that some jobs pass the hook.
-func (n Node) hooked() bool { return len(n.shared())+len(n.instances()) > 0 }
+func (n Node) hooked() bool { return len(n.Devices) > 0 }
 
 func (n Node) devices(are func(Device) bool) []Device {
 	var some []Device

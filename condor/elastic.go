@@ -58,7 +58,7 @@ func elasticType(n Node) slotType {
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0)", int64(smallest)),
 		// Each GPU comes with its own part: the rest may be in use by shared jobs.
 		fmt.Sprintf("(TARGET.RequestCpus ?: 1) <= %d * TARGET.RequestGPUs && (TARGET.RequestMemory ?: 0) <= %d * TARGET.RequestGPUs", least.CPUs, int64(least.Memory)),
-		"$(GPUSLOT_WHOLE)",
+		"$(GPUSLOT_ELASTIC)",
 	}
 	return st
 }
@@ -83,7 +83,7 @@ func (t *text) elasticPolicy(n Node) {
 		"is due; a job that picks among the GPUs would get others than the first free ones (no match is one that",
 		"does not pick, or that its own Requirements keep away). No claim is reused on a GPU that went back.",
 	)
-	t.set("GPUSLOT_WHOLE", `(MY.SlotType =?= "Dynamic" \
+	t.set("GPUSLOT_ELASTIC", `(MY.SlotType =?= "Dynamic" \
   ? MY.GPUAccept =!= false && TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM \
     && (MY.GPUWholeOpenGPUs is undefined || stringListSubsetMatch(MY.AssignedGPUs, MY.GPUWholeOpenGPUs)) \
   : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) \

@@ -34,6 +34,7 @@ func ExecutionPoint(n Node) ([]byte, error) {
 		t.slotType(st, n.Weight)
 	}
 	t.jobEnvironment(n, types)
+	t.containers(n, types)
 	t.monitor(n)
 	t.usage(n)
 	t.weight(n)
@@ -91,6 +92,9 @@ func (t *text) slotType(st slotType, weight string) {
 	if weight == WeightCPUsOrVRAM && st.vram > 0 {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotCpusPerMiB", number), "%s", st.cpusPerMiB())
 	}
+	if st.whole {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotWhole", number), "true")
+	}
 	if st.threads > 0 {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUThreads", number), "%s", percent(st.threads))
 	}
@@ -102,7 +106,7 @@ func (t *text) slotType(st slotType, weight string) {
 	}
 }
 
-// jobEnvironment hooks the jobs of shared GPUs and MIG devices and of nothing
+// jobEnvironment hooks the jobs on GPUs and MIG devices and of nothing
 // else: the starter reads these with the local name of its slot's type.
 func (t *text) jobEnvironment(n Node, types []slotType) {
 	if len(n.Devices) == 0 {
@@ -110,22 +114,24 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 	}
 	t.line("")
 	t.comment(
-		"Jobs on shared GPUs, and only they, pass the hook, which hands out budget and limits or refuses.",
+		"Jobs on GPUs, and only they, pass the hook, which hands out budget and limits or refuses.",
 		"The pipe directory stands here as well: then the job has the right one even if its own",
 		"environment names another. Only the empty match ^ is safe in this knob (HTCondor 23 to 25).",
 	)
 	if len(n.elastic()) > 0 {
 		t.comment("Jobs on elastic GPUs pass it as whole ones, too: the agent has the last word on which kind is there.")
 	}
-	if len(n.instances()) > 0 {
-		t.comment("Jobs on MIG devices pass it too, so that the agent knows which are in use.")
+	if len(n.instances())+len(n.whole()) > 0 {
+		t.comment("Jobs on MIG devices and whole GPUs pass it too, so that the agent knows which are in use.")
 	}
 	t.set("GPUSLOT_HOOK_PREPARE_JOB", "%s/prepare", n.Libexec)
+	t.comment("What the site has for every job's environment: the hook adds to its APPTAINER_BIND.")
+	t.set("GPUSLOT_HOOK_PREPARE_JOB_ARGS", "$(STARTER_JOB_ENVIRONMENT)")
 	t.set("GPUSLOT_ENVIRONMENT",
 		"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
 		strings.TrimRight(n.PipeRoot, "/"))
 	for _, st := range append(types, reserved(n)...) {
-		if st.uuid == "" && !st.elastic {
+		if st.uuid == "" && !st.whole && !st.elastic {
 			continue
 		}
 		t.set(fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", st.number), "GPUSLOT")
@@ -134,7 +140,7 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 			t.set(fmt.Sprintf("slot_type_%d.AUTO_SET_NVIDIA_VISIBLE_DEVICES", st.number), "false")
 			t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", st.number), "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//")
 		}
-		if st.alone {
+		if st.alone || st.whole {
 			continue
 		}
 		t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", st.number), "$(GPUSLOT_ENVIRONMENT)")
@@ -196,6 +202,9 @@ func (t *text) attributes(n Node, plan string) {
 	}
 	if n.Weight == WeightCPUsOrVRAM {
 		names += " GPUSlotCpusPerMiB"
+	}
+	if len(n.whole()) > 0 {
+		names += " GPUSlotWhole"
 	}
 	if n.MPS != nil {
 		t.set("GPUSlotMPS", "%s", classad.Quote(strings.Join(*n.MPS, ", ")))

@@ -25,8 +25,8 @@ type slotType struct {
 	uuid gpu.UUID
 	// alone: the jobs have the device to themselves, without a control daemon.
 	alone bool
-	// elastic: the elastic GPUs as whole ones.
-	elastic bool
+	// whole: it holds all GPUs that jobs have whole; elastic: those that they have at times.
+	whole, elastic bool
 	// ahead: the hook alone says which MIG device the job gets.
 	ahead bool
 	// threads is the largest percentage of multiprocessors that a job may ask
@@ -242,6 +242,10 @@ func (t *text) policy(n Node) {
   : MY.GPUAccept =?= true && $(GPUSLOT_FRESH)%s)`, t.reserving(n))
 	t.set("GPUSLOT_WITHIN", "%s", withinLimits)
 	t.elasticPolicy(n)
+	if len(n.whole()) > 0 {
+		t.comment("The slot of the whole GPUs has one GPUAccept for all of them: it is an expression on those that are free.")
+		t.set("GPUSLOT_WHOLE_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
+	}
 	t.tenants(n)
 	t.holdPolicy(n.Growth)
 }
@@ -276,6 +280,7 @@ func wholeType(n Node) slotType {
 		number: wholeNumber,
 		gpus:   fmt.Sprintf("%d : %s", len(whole), anyOf(whole)),
 		start:  []string{"(TARGET.RequestGPUs ?: 0) >= 1"},
+		whole:  true,
 
 		devices: whole,
 		threads: 100,
@@ -292,7 +297,8 @@ func wholeType(n Node) slotType {
 	}
 	st.start = append(st.start,
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs", int64(smallest)),
-		`(MY.SlotType =!= "Dynamic" || TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM)`)
+		`(MY.SlotType =!= "Dynamic" || TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM)`,
+		"$(GPUSLOT_WHOLE_OPEN)")
 	return st
 }
 

@@ -46,6 +46,8 @@ type facts struct {
 	totalErr    error
 	settings    map[string]string // those that are defined
 	settingsErr error
+	// slotUsers are the accounts of single slots, by the setting's name.
+	slotUsers map[string]string
 }
 
 // openFiles is how many files a process of MPS may have open.
@@ -87,6 +89,9 @@ func gatherFacts(c *cobra.Command, f *flags) (facts, error) {
 		got.settings, got.settingsErr = condorSettings(ctx, settingNames(got.slotTypes()...))
 	} else {
 		got.settings, got.settingsErr = condorSettings(ctx, settingNames())
+	}
+	if got.settingsErr == nil {
+		got.slotUsers, got.settingsErr = slotUsers(ctx)
 	}
 	return got, nil
 }
