@@ -124,6 +124,7 @@ GPUClosedBy = "operator"
 GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
+GPUVRAMLeast = undefined
 GPUVerified = undefined
 - whole update:false
 `
