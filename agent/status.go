@@ -285,6 +285,9 @@ func (a *Agent) warnings(v *view) []string {
 	if a.own != 0 {
 		out = append(out, "gpuslotd does not run as root: it serves its own account only, and all its jobs are one trust domain.")
 	}
+	if err := a.queue.problem(); err != nil {
+		out = append(out, fmt.Sprintf("The pool's access points do not tell which jobs wait, so elastic GPUs change sides every elastic.stay, and no large request gets room: %v.", err))
+	}
 	out = append(out, a.cgroups.warnings()...)
 	out = append(out, v.problems...)
 	return append(out, v.plan.Warnings...)
