@@ -61,6 +61,7 @@ install: $(PAPERS) ## everything, below DESTDIR (run make build first); the pack
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system-preset etc/packaging/50-gpuslot.preset
 	install -D -m 644 etc/packaging/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gpuslot.conf
 	install -D -m 644 etc/packaging/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/gpuslot.conf
+	install -D -m 644 -t $(SHARE)/selinux/packages etc/packaging/selinux/gpuslot.cil
 	install -D -m 644 -t $(SHARE)/condor/config.d etc/condor/50-gpuslot.conf
 	install -D -m 644 -t $(SHARE)/gpuslot/prometheus etc/prometheus/gpuslot.rules.yml
 	install -D -m 644 -t $(SHARE)/gpuslot/grafana etc/grafana/*.json

@@ -53,6 +53,8 @@ type Options struct {
 	Startd Startd
 	// Queue tells which jobs of the pool wait; nil if nobody can.
 	Queue Queue
+	// Pool tells what waits; nil if nothing can.
+	Pool Pool
 	// Manager is told of readiness and life; nil if nobody wants to know.
 	Manager Manager
 	// Listener is the socket that the service manager opened; nil lets the
@@ -112,6 +114,7 @@ type Agent struct {
 	hardware   Hardware
 	expected   int
 	startd     Startd
+	pool       Pool
 	manager    Manager
 	daemons    ControlDaemons
 	clients    Clients
@@ -145,6 +148,8 @@ type Agent struct {
 		mu  sync.Mutex
 		gpu gpu.UUID
 	}
+	// repartition lets layouts follow the work that waits.
+	repartition repartition
 
 	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.

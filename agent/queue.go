@@ -22,7 +22,7 @@ type Queue interface {
 
 // Waiting asks with condor_q -global.
 func (HTCondor) Waiting(ctx context.Context, constraint string, limit int) ([]condor.WaitingJob, error) {
-	return condor.Waiting(ctx, constraint, limit)
+	return condor.IdleJobs(ctx, constraint, limit)
 }
 
 // queue is what the access points said last of the jobs that wait.

@@ -88,7 +88,7 @@ func (t *text) elasticPolicy(n Node) {
     && (MY.GPUWholeOpenGPUs is undefined || stringListSubsetMatch(MY.AssignedGPUs, MY.GPUWholeOpenGPUs)) \
   : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) \
     && MY.TotalSlotGPUs - MY.GPUs + TARGET.RequestGPUs <= MY.GPUWholeOpen && TARGET.RequestGPUs >= MY.GPUWholeLeast \
-    && ((countMatches(TARGET.RequireGPUs, MY.AvailableGPUs) ?: 0) == 0 || countMatches(TARGET.RequireGPUs, MY.AvailableGPUs) == size(MY.AvailableGPUs)))`)
+    && ((countMatches(TARGET.RequireGPUs, AvailableGPUs) ?: 0) == 0 || countMatches(TARGET.RequireGPUs, AvailableGPUs) == size(AvailableGPUs)))`)
 }
 
 // ElasticState is how many elastic GPUs take whole jobs, as the startd shall hear it.

@@ -203,6 +203,11 @@ func (t *text) attributes(n Node, plan string) {
 	if n.Weight == WeightCPUsOrVRAM {
 		names += " GPUSlotCpusPerMiB"
 	}
+	if n.Repartition != "" {
+		t.comment("So that access points know how many nodes listen to what waits.")
+		t.set("GPUSlotRepartition", "%s", classad.Quote(n.Repartition))
+		names += " GPUSlotRepartition"
+	}
 	if len(n.whole()) > 0 {
 		names += " GPUSlotWhole"
 	}

@@ -16,9 +16,9 @@ type WaitingJob struct {
 	Waited time.Duration
 }
 
-// Waiting asks the pool's access points for idle jobs, at most limit of each access
+// IdleJobs asks the pool's access points for idle jobs, at most limit of each access
 // point. Whoever may read the queue may ask.
-func Waiting(ctx context.Context, constraint string, limit int) ([]WaitingJob, error) {
+func IdleJobs(ctx context.Context, constraint string, limit int) ([]WaitingJob, error) {
 	out, err := output(ctx, nil, "condor_q", "-global", "-allusers", "-constraint", constraint, "-limit", strconv.Itoa(limit),
 		"-af", "RequestGPUs", "RequestVRAM", "time()-EnteredCurrentStatus")
 	if err != nil {
@@ -27,7 +27,7 @@ func Waiting(ctx context.Context, constraint string, limit int) ([]WaitingJob, e
 	return ParseWaiting(out), nil
 }
 
-// ParseWaiting reads what Waiting asked for. Other lines, such as "All queues are
+// ParseWaiting reads what IdleJobs asked for. Other lines, such as "All queues are
 // empty", and jobs that ask for no number of GPUs are left out.
 func ParseWaiting(text string) []WaitingJob {
 	var jobs []WaitingJob

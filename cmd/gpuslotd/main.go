@@ -120,6 +120,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		Log:        log,
 		Startd:     agent.HTCondor{},
 		Queue:      agent.HTCondor{},
+		Pool:       agent.HTCondor{},
 		Socket:     f.socket,
 	}
 	if f.inventory != "" {
