@@ -273,15 +273,9 @@ func (a *Agent) watched(v *view, u gpu.UUID) bool {
 	return ok && d.Processes.Known && d.Memory.Known
 }
 
-// health is what admission rests on, but for the cheap check.
+// health is what admission rests on, but for the cheap check and for who holds
+// the GPU closed.
 func (a *Agent) health(v *view, u gpu.UUID, now time.Time) Health {
-	h := a.seenHealth(v, u, now)
-	h.Closed = joined(a.heldAt(v, u), h.Closed)
-	return h
-}
-
-// seenHealth leaves out who holds the GPU closed.
-func (a *Agent) seenHealth(v *view, u gpu.UUID, now time.Time) Health {
 	h := a.unverifiedHealth(v, u, now)
 	if h.Closed == "" {
 		h.Closed = a.unverified(v, u)

@@ -24,7 +24,7 @@ func (l *lastSaid) left(all []api.Acceptance, now time.Time) []api.Acceptance {
 	defer l.mu.Unlock()
 	for _, uuid := range slices.Sorted(maps.Keys(l.by)) {
 		if !slices.ContainsFunc(all, func(a api.Acceptance) bool { return a.UUID == uuid }) {
-			all = append(all, api.Acceptance{UUID: uuid, Reason: noLongerPlanned, Time: now})
+			all = append(all, api.Acceptance{UUID: uuid, Whole: l.by[uuid].Whole, Reason: noLongerPlanned, Time: now})
 		}
 	}
 	return all

@@ -135,7 +135,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	for _, s := range found.ignored {
 		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to gpuslot", "slot", s.Slot, "pid", s.PID)
 	}
-	if v.planned && v.config.HTCondor.Manage {
+	if v.planned && v.config.HTCondor.Manage && a.holds.node().Phase != NodeReverted {
 		word.changes = Changes(a.node(v.config, v.plan), word.startds, v.config.HTCondor.Changes)
 		if v.written {
 			word.draining = a.change(ctx, v, word.changes, word.startds, now)

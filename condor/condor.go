@@ -112,7 +112,7 @@ func (n Node) whole() []Device {
 }
 
 // hooked says that some jobs pass the hook.
-func (n Node) hooked() bool { return len(n.shared())+len(n.instances()) > 0 }
+func (n Node) hooked() bool { return len(n.Devices) > 0 }
 
 func (n Node) devices(are func(Device) bool) []Device {
 	var some []Device

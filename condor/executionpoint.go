@@ -85,6 +85,9 @@ func (t *text) slotType(st slotType) {
 	if st.uuid != "" {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotUUID", number), "%s", classad.Quote(string(st.uuid)))
 	}
+	if st.whole {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotWhole", number), "true")
+	}
 	if st.threads > 0 {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUThreads", number), "%s", percent(st.threads))
 	}
@@ -96,7 +99,7 @@ func (t *text) slotType(st slotType) {
 	}
 }
 
-// jobEnvironment hooks the jobs of shared GPUs and MIG devices and of nothing
+// jobEnvironment hooks the jobs on GPUs and MIG devices and of nothing
 // else: the starter reads these with the local name of its slot's type.
 func (t *text) jobEnvironment(n Node, types []slotType) {
 	if len(n.Devices) == 0 {
@@ -104,19 +107,19 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 	}
 	t.line("")
 	t.comment(
-		"Jobs on shared GPUs, and only they, pass the hook, which hands out budget and limits or refuses.",
+		"Jobs on GPUs, and only they, pass the hook, which hands out budget and limits or refuses.",
 		"The pipe directory stands here as well: then the job has the right one even if its own",
 		"environment names another. Only the empty match ^ is safe in this knob (HTCondor 23 to 25).",
 	)
-	if len(n.instances()) > 0 {
-		t.comment("Jobs on MIG devices pass it too, so that the agent knows which are in use.")
+	if len(n.instances())+len(n.whole()) > 0 {
+		t.comment("Jobs on MIG devices and whole GPUs pass it too, so that the agent knows which are in use.")
 	}
 	t.set("GPUSLOT_HOOK_PREPARE_JOB", "%s/prepare", n.Libexec)
 	t.set("GPUSLOT_ENVIRONMENT",
 		"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
 		strings.TrimRight(n.PipeRoot, "/"))
 	for _, st := range append(types, reserved(n)...) {
-		if st.uuid == "" {
+		if st.uuid == "" && !st.whole {
 			continue
 		}
 		t.set(fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", st.number), "GPUSLOT")
@@ -125,7 +128,7 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 			t.set(fmt.Sprintf("slot_type_%d.AUTO_SET_NVIDIA_VISIBLE_DEVICES", st.number), "false")
 			t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", st.number), "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//")
 		}
-		if st.alone {
+		if st.alone || st.whole {
 			continue
 		}
 		t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", st.number), "$(GPUSLOT_ENVIRONMENT)")
@@ -181,6 +184,9 @@ func (t *text) attributes(n Node, plan string) {
 	if len(n.Devices) > 0 {
 		t.comment("condor_submit takes RequestGPUThreads for a resource: the job wants TARGET.GPUThreads >= RequestGPUThreads.")
 		names += " GPUThreads"
+	}
+	if len(n.whole()) > 0 {
+		names += " GPUSlotWhole"
 	}
 	if n.MPS != nil {
 		t.set("GPUSlotMPS", "%s", classad.Quote(strings.Join(*n.MPS, ", ")))

@@ -13,7 +13,8 @@ const (
 	open     = "GPUAccept = true\nGPUAcceptTime = time() - 5\nGPUTenant = undefined\n"
 	pslot    = "SlotType = \"Partitionable\"\nVRAM = 32256\nGPUs = 8\n"
 	dslot    = "SlotType = \"Dynamic\"\nVRAM = 4096\nGPUs = 1\n"
-	wholeP   = "SlotType = \"Partitionable\"\nVRAM = 65536\nGPUs = 2\n"
+	wholeN   = "SlotType = \"Partitionable\"\nVRAM = 65536\nGPUs = 2\n"
+	wholeP   = wholeN + open
 	wholeD   = "SlotType = \"Dynamic\"\nVRAM = 0\nGPUs = 2\n"
 	oneJob   = "Owner = \"alice\"\nRequestGPUs = 1\n"
 	fourGB   = oneJob + "RequestVRAM = 4096\n"
@@ -98,6 +99,11 @@ func TestRealStart(t *testing.T) {
 		{"a claim of two is not reused for one", whole, wholeNumber, wholeD, oneJob, "false"},
 		{"a claim of two is for two", whole, wholeNumber, wholeD, twoGPUs, "true"},
 		{"where all are whole any GPU job may come", only, wholeNumber, wholeP, oneJob, "true"},
+		{"a whole GPU without the agent's word takes none", refuse, wholeNumber, wholeN, twoGPUs, "false"},
+		{"nor with an old one", refuse, wholeNumber, wholeN + strings.Replace(open, "5", "61", 1), twoGPUs, "false"},
+		{"nor while a closed one is free", refuse, wholeNumber, wholeN + closedWhole(1) + freeGPUs(1, 2), twoGPUs, "false"},
+		{"one that is in use is in nobody's way", refuse, wholeNumber, wholeN + closedWhole(1) + freeGPUs(2), twoGPUs, "true"},
+		{"a claim is not reused on a closed one", refuse, wholeNumber, wholeD + closedWhole(1) + freeGPUs(1, 2), twoGPUs, "false"},
 
 		{"a job without GPUs", refuse, cpuOnlyNumber, "SlotType = \"Partitionable\"\nGPUs = 0\n", cpuOnly, "true"},
 		{"a job with GPUs", refuse, cpuOnlyNumber, "SlotType = \"Partitionable\"\nGPUs = 0\n", fourGB, "false"},
@@ -202,4 +208,25 @@ func transformed(out string) string {
 		}
 	}
 	return b.String()
+}
+
+// closedWhole is what the monitor says where one whole GPU is closed.
+func closedWhole(n int) string {
+	ads := string(MonitorAds([]GPUState{
+		{UUID: uuid(n), Whole: true, Reason: "closed by operator", ClosedBy: []string{"operator"}},
+		{UUID: uuid(n + 1), Whole: true, Accept: true},
+	}))
+	_, said, _ := strings.Cut(ads, "\n")
+	said, _, _ = strings.Cut(said, "\n- ")
+	return strings.Replace(said, "GPUAcceptTime = ", "GPUAcceptTime = time() - 5 + 0 * ", 1) + "\n"
+}
+
+// freeGPUs is the list of a slot's GPUs that no job has.
+func freeGPUs(numbers ...int) string {
+	var names, ads []string
+	for _, n := range numbers {
+		names = append(names, fmt.Sprintf("GPUs_%d", n))
+		ads = append(ads, fmt.Sprintf("GPUs_%d = [ DeviceUuid = %q; id = %q ]\n", n, uuid(n).Bare(), uuid(n)))
+	}
+	return strings.Join(ads, "") + "AvailableGPUs = { " + strings.Join(names, ", ") + " }\n"
 }

@@ -25,6 +25,8 @@ type slotType struct {
 	uuid gpu.UUID
 	// alone: the jobs have the device to themselves, without a control daemon.
 	alone bool
+	// whole: it holds all GPUs that jobs have whole.
+	whole bool
 	// ahead: the hook alone says which MIG device the job gets.
 	ahead bool
 	// threads is the largest percentage of multiprocessors that a job may ask
@@ -233,6 +235,10 @@ func (t *text) policy(n Node) {
 	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && floor(TARGET.RequestVRAM ?: 0) == MY.VRAM \
   : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
 	t.set("GPUSLOT_WITHIN", "%s", withinLimits)
+	if len(n.whole()) > 0 {
+		t.comment("The slot of the whole GPUs has one GPUAccept for all of them: it is an expression on those that are free.")
+		t.set("GPUSLOT_WHOLE_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
+	}
 	t.tenants(n)
 	t.holdPolicy(n.Growth)
 }
@@ -258,6 +264,7 @@ func wholeType(n Node) slotType {
 		number: wholeNumber,
 		gpus:   fmt.Sprintf("%d : %s", len(whole), anyOf(whole)),
 		start:  []string{"(TARGET.RequestGPUs ?: 0) >= 1"},
+		whole:  true,
 
 		devices: whole,
 		threads: 100,
@@ -278,7 +285,8 @@ func wholeType(n Node) slotType {
 	}
 	st.start = append(st.start,
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs", int64(smallest)),
-		`(MY.SlotType =!= "Dynamic" || TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM)`)
+		`(MY.SlotType =!= "Dynamic" || TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM)`,
+		"$(GPUSLOT_WHOLE_OPEN)")
 	return st
 }
 

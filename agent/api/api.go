@@ -40,6 +40,9 @@ const (
 	// with Force everybody's: root and the agent's own account.
 	OpClose Op = "close"
 	OpOpen  Op = "open"
+	// OpNode takes the whole node out of service and back: root and the agent's own
+	// account; VerbStatus everybody.
+	OpNode Op = "node"
 	// OpUsage asks what the running jobs used up to now: who may call OpMonitor.
 	OpUsage Op = "usage"
 )
@@ -58,8 +61,11 @@ type Request struct {
 	// closed.
 	Owner  string `json:"owner,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Verb is what OpNode does.
+	Verb string `json:"verb,omitempty"`
 	// Force lets OpRestart end the jobs' MPS clients, and OpOpen open a GPU
-	// whose reason still holds.
+	// whose reason still holds; VerbQuiesce goes on although it is not known
+	// whether jobs run, and VerbResume opens without verification.
 	Force bool `json:"force,omitempty"`
 }
 
@@ -104,6 +110,8 @@ type Reply struct {
 	Verified []Verification `json:"verified,omitempty"`
 	// Done answers OpRestart: what was done, as a sentence.
 	Done string `json:"done,omitempty"`
+	// Node answers OpNode.
+	Node *NodeStatus `json:"node,omitempty"`
 	// Closing answers OpClose and OpOpen.
 	Closing *Closing `json:"closing,omitempty"`
 	// Status answers OpStatus; its schema is agent.Status.
@@ -133,8 +141,10 @@ type Refusal struct {
 
 // Acceptance is whether one GPU takes new jobs.
 type Acceptance struct {
-	UUID   string `json:"uuid"`
-	Accept bool   `json:"accept"`
+	UUID string `json:"uuid"`
+	// Whole: jobs have it whole, and HTCondor has one slot for all such GPUs.
+	Whole  bool `json:"whole,omitempty"`
+	Accept bool `json:"accept"`
 	// Reason says why not; empty if it accepts.
 	Reason string `json:"reason,omitempty"`
 	// ClosedBy are the owners of its holds, sorted; empty if it accepts.
@@ -162,6 +172,39 @@ type Closing struct {
 	// Devices are the UUIDs of the GPUs and MIG devices that were closed, as
 	// StatusGPU has them.
 	Devices []string `json:"devices,omitempty"`
+}
+
+// The verbs of OpNode.
+const (
+	VerbStatus  = "status"
+	VerbQuiesce = "quiesce"
+	VerbResume  = "resume"
+	VerbRevert  = "revert"
+)
+
+// NodeStatus is how far a node is on its way out of service and back.
+type NodeStatus struct {
+	// Phase is "quiescing", "quiesced", "reverting", "reverted" or "resuming";
+	// empty for a node that serves.
+	Phase  string    `json:"phase"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	// Text is what a verb did.
+	Text string `json:"text,omitempty"`
+	// Jobs are those that a node which is leaving waits for, Waits what is waited
+	// for in words.
+	Jobs  []string `json:"jobs,omitempty"`
+	Waits string   `json:"waits,omitempty"`
+	// Holders are other processes that have the driver's devices open.
+	Holders []NodeHolder `json:"holders,omitempty"`
+}
+
+// NodeHolder is a process that has the driver's devices open.
+type NodeHolder struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+	// Unit is its systemd unit; empty if it has none.
+	Unit string `json:"unit,omitempty"`
 }
 
 // GPUHold is why a GPU takes no new jobs, and whose word that is: "agent",
@@ -232,6 +275,8 @@ type Status struct {
 	HTCondor    string `json:"htcondor,omitempty"`
 	ConfigFile  string `json:"config_file"`
 	ConfigError string `json:"config_error,omitempty"`
+	// Node is nil for a node that serves.
+	Node *NodeStatus `json:"node,omitempty"`
 	// PlanAge is when the plan in force was applied.
 	PlanApplied time.Time `json:"plan_applied"`
 	// MPS lists what the installed control daemon can do and what it lacks,

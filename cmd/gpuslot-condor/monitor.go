@@ -78,9 +78,12 @@ func (p program) look(o options, known []gpu.UUID) said {
 // changed at once.
 func (s said) news(last said) []byte {
 	all := time.Since(last.printed) >= printEvery
+	isNew := func(g condor.GPUState) bool { return all || !slices.ContainsFunc(last.states, g.SaysTheSame) }
+	// Whole GPUs have one ad for all of them.
+	newWhole := slices.ContainsFunc(s.states, func(g condor.GPUState) bool { return g.Whole && isNew(g) })
 	var states []condor.GPUState
 	for _, g := range s.states {
-		if all || !slices.ContainsFunc(last.states, g.SaysTheSame) {
+		if isNew(g) || g.Whole && newWhole {
 			states = append(states, g)
 		}
 	}
@@ -126,7 +129,7 @@ func acceptances(gpus []api.Acceptance) ([]condor.GPUState, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gpuslotd's answer: %w", err)
 		}
-		states = append(states, condor.GPUState{UUID: u, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Tenant: a.Tenant, Verified: a.Verified, Pending: a.Pending, Time: a.Time, Since: a.Since})
+		states = append(states, condor.GPUState{UUID: u, Whole: a.Whole, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Tenant: a.Tenant, Verified: a.Verified, Pending: a.Pending, Time: a.Time, Since: a.Since})
 	}
 	return states, nil
 }

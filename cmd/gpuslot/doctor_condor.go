@@ -61,7 +61,7 @@ func checkIDs(f facts) []finding {
 	}
 	return []finding{{levelError, check, fmt.Sprintf("the startd counts %d GPUs, the inventory has %d ids", f.totalGPUs, offered),
 		"It forgets repeated ids (HTCondor 23.8.1 to 23.10.29), or runs with an older plan or another inventory: shares are missing, or there are too many.",
-		"condor_restart -startd; if that does not help, see that condor_config_val MACHINE_RESOURCE_INVENTORY_GPUs names gpuslot-condor"}}
+		"condor_restart -peaceful -daemon STARTD; if that does not help, see that condor_config_val MACHINE_RESOURCE_INVENTORY_GPUs names gpuslot-condor"}}
 }
 
 // unknownSettings is the finding where HTCondor's configuration cannot be read.
