@@ -17,12 +17,16 @@ func (d *draft) check() {
 	if health {
 		d.checkHealth()
 	}
+	if !d.faulty("elastic") && !d.faulty("placement") {
+		d.checkElastic()
+	}
 	d.adviseState()
 	for _, p := range d.tables {
 		if requests {
 			d.checkLargest(p)
 		}
 		d.checkTenant(p)
+		d.checkOneStartd(p)
 		d.adviseTable(p)
 	}
 }
