@@ -17,6 +17,8 @@ type State struct {
 	Plan *plan.Plan
 	// Pipes holds one pipe directory per GPU UUID.
 	Pipes string
+	// PipesReadOnly: containers get their pipe directory read-only.
+	PipesReadOnly bool
 	// Health is that of the shared GPU which the job names; see Target.
 	Health Health
 	// Now is the time of the decision, MaxAge the oldest proof it may rest on.
@@ -107,7 +109,7 @@ func Target(p *plan.Plan, job *api.Job) (shared *plan.GPU, whole []gpu.UUID, ref
 		g, ok := find(p, u)
 		switch {
 		case !ok:
-			return nil, nil, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is not in the plan of %s: the startd runs an older layout; its administrator restarts it with: condor_drain -restart-on-completion", u, p.Host.Name))
+			return nil, nil, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is not in the plan of %s: the startd runs an older layout; its administrator restarts it with: condor_restart -peaceful -daemon STARTD", u, p.Host.Name))
 		case g.Shared() && len(seen) > 1:
 			return nil, nil, api.Refuse(api.CodeSeveralGPUs, fmt.Sprintf("the slot holds %d GPUs and %s is shared: a job on a shared GPU can use no other; use request_gpus = 1", len(seen), u))
 		case g.Alone() && len(seen) > 1:
@@ -236,6 +238,6 @@ func (s State) room(g *plan.GPU, c Caller, budget gpu.MiB) *api.Refusal {
 	if used <= g.Pool && jobs <= g.Shares {
 		return nil
 	}
-	return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is full: with this job it had %d of %d shares and %d of %s in use, so the startd runs another layout than gpuslot's plan: its administrator restarts it with: condor_drain -restart-on-completion",
+	return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is full: with this job it had %d of %d shares and %d of %s in use, so the startd runs another layout than gpuslot's plan: its administrator restarts it with: condor_restart -peaceful -daemon STARTD",
 		g.UUID, jobs, g.Shares, int64(used), g.Pool))
 }

@@ -60,7 +60,7 @@ func TestAdmitRefuses(t *testing.T) {
 		{"the same twice", []string{string(uuid(0)), string(uuid(0))}, vram(4096), nil, api.CodeBadGPUs, "more than once", "use request_gpus = 1"},
 		{"not a UUID", []string{"CUDA0"}, vram(4096), nil, api.CodeBadGPUs, `"CUDA0"`, "tell its administrator"},
 		{"short id", []string{"GPU-00000000"}, vram(4096), nil, api.CodeBadGPUs, "not a GPU's UUID", "tell its administrator"},
-		{"not in the plan", []string{string(uuid(9))}, vram(4096), nil, api.CodeNotPlanned, "not in the plan of wn1", "condor_drain -restart-on-completion"},
+		{"not in the plan", []string{string(uuid(9))}, vram(4096), nil, api.CodeNotPlanned, "not in the plan of wn1", "condor_restart -peaceful -daemon STARTD"},
 		{"closed", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Health.Closed = "it is wedged: restart it" }, api.CodeClosed, "is closed", "restart it"},
 		{"never proven", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Health = Health{} }, api.CodeClosed, "has not proven its health yet", "look at gpuslot status"},
 		{"old proof", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Now = s.Now.Add(2 * time.Minute) }, api.CodeClosed, "2m10s ago", "look at gpuslot status"},
@@ -78,12 +78,12 @@ func TestAdmitRefuses(t *testing.T) {
 		}, api.CodeOtherTenant, "run as gpujobs", "another tenancy"},
 		{"pool full", []string{string(uuid(0))}, vram(4096), func(s *State) {
 			s.Running = []Running{running(7, 1000, "alice", 16384), running(8, 1000, "alice", 10752)}
-		}, api.CodeNotPlanned, "31232 of 30720 MiB", "condor_drain -restart-on-completion"},
+		}, api.CodeNotPlanned, "31232 of 30720 MiB", "condor_restart -peaceful -daemon STARTD"},
 		{"shares full", []string{string(uuid(0))}, vram(512), func(s *State) {
 			for pid := range 8 {
 				s.Running = append(s.Running, running(200+pid, 1000, "alice", 512))
 			}
-		}, api.CodeNotPlanned, "9 of 8 shares", "condor_drain -restart-on-completion"},
+		}, api.CodeNotPlanned, "9 of 8 shares", "condor_restart -peaceful -daemon STARTD"},
 		{"claims another GPU", []string{string(uuid(2))}, vram(4096), func(s *State) {
 			s.Held = []Running{{Starter: alice.Starter, GPU: uuid(0), Budget: 4096}}
 		}, api.CodeNotPlanned, "slot1_1 holds 4096 MiB of " + string(uuid(0)), ".machine.ad"},
@@ -132,14 +132,18 @@ func TestAdmitGrants(t *testing.T) {
 			Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "CUDA_MPS_PIPE_DIRECTORY": "/run/gpuslot/mps/" + string(uuid(0)),
 				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M", "GPUSLOT_GPU": string(uuid(0)), "GPUSLOT_VRAM_MIB": "4096", "GPUSLOT_WALL": "none",
+				"GPUSLOT_BIND": "/run/gpuslot/mps/" + string(uuid(0)),
 			},
 			// 4096/32768 = 0.125, rounded down.
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.12"}}},
-		{"largest, capped", []string{string(uuid(0))}, 16384, func(s *State) { s.Plan.GPUs[0].Threads = plan.Threads{Policy: config.ThreadsEqual} }, api.Grant{Wall: WallDaemon,
+		{"largest, capped", []string{string(uuid(0))}, 16384, func(s *State) {
+			s.Plan.GPUs[0].Threads, s.PipesReadOnly = plan.Threads{Policy: config.ThreadsEqual}, true
+		}, api.Grant{Wall: WallDaemon,
 			Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "CUDA_MPS_PIPE_DIRECTORY": "/run/gpuslot/mps/" + string(uuid(0)),
 				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=16384M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "12.5",
 				"GPUSLOT_GPU": string(uuid(0)), "GPUSLOT_VRAM_MIB": "16384", "GPUSLOT_WALL": "daemon",
+				"GPUSLOT_BIND": "/run/gpuslot/mps/" + string(uuid(0)) + ":/run/gpuslot/mps/" + string(uuid(0)) + ":ro",
 			},
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.50"}}},
 		{"whole", []string{string(uuid(1))}, 32768, nil, api.Grant{Wall: WallWhole,

@@ -63,6 +63,10 @@ type Options struct {
 	// Reload asks for the configuration to be read again.
 	Reload <-chan os.Signal
 
+	// DriverMismatch asks a fresh process whether it could use the driver, and says
+	// why not: its library was replaced under the loaded module. Nil asks nobody.
+	DriverMismatch func(ctx context.Context) (why string, err error)
+
 	// MemoryLimits says whether the driver's NVML can hold a cgroup's VRAM to a
 	// limit, and whether that is known; nil if NVML is not in use.
 	MemoryLimits func() (has, known bool)
@@ -129,7 +133,9 @@ type Agent struct {
 	sys          string
 	cgroups      *cgroups
 	// keeper writes records and the history.
-	keeper  *keeper
+	keeper *keeper
+	// ordered is what HTCondor was told to do, for who asks the startds.
+	ordered ordered
 	layouts layouts
 
 	view atomic.Pointer[view]
@@ -146,7 +152,16 @@ type Agent struct {
 	booked, wake chan struct{}
 	orders       chan order
 
-	// The loop's own. Recalled is the plan of the agent before this one.
+	driverMismatch func(ctx context.Context) (why string, err error)
+	// quietStart: the node was quiesced when this agent started, which therefore
+	// leaves the driver alone until it ends.
+	quietStart bool
+
+	// The loop's own. Mismatched is why a fresh process could not use the driver,
+	// healed that one can again, which this one cannot.
+	mismatched string
+	healed     bool
+	// Recalled is the plan of the agent before this one.
 	recalled   plan.Plan
 	lastWanted []mps.Wanted
 	// mourned is the last server of each GPU whose end was told.

@@ -54,12 +54,17 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		problem(fmt.Errorf("a GPU does not answer: %w", err))
 	}
 	v.closed = hardwareMissing(inv, errInv, a.expected)
+	if v.closed == "" {
+		v.closed = a.mismatch(ctx, &v, reload)
+	}
 	a.beat()
 	if reload || v.condorStale() {
 		v.condor = a.condorVersion(ctx, problem)
 	}
 	a.beat()
-	v.can = a.capabilities(ctx, last.can, v.next.Paths.ControlDaemon, v.rounds)
+	if !a.quietStart { // a trial of the control daemon opens the driver
+		v.can = a.capabilities(ctx, last.can, v.next.Paths.ControlDaemon, v.rounds)
+	}
 	refused := checkCondor(v.condor, problem)
 	if v.closed == "" {
 		v.closed = refused
@@ -78,7 +83,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		}
 	}
 	v.accounts = accounts(ctx, v.plan, last.accounts, reload)
-	if !v.planned {
+	if !v.planned || a.holds.node().Phase == NodeReverted {
 		a.publish(&v, start)
 		return
 	}
@@ -86,7 +91,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// Act: compute modes, then control daemons, then compute modes back.
 	undoPath := UndoFile(v.config.Paths)
 	wanted := a.wanted(v.plan)
-	if errInv == nil {
+	if errInv == nil && !a.quietStart {
 		a.beat()
 		var err error
 		v.modes, err = a.borrowModes(ctx, undoPath, v.plan, inv)
@@ -114,7 +119,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	problem(a.seeConditions(ctx, &v))
 	problem(a.reviseVerified(&v, time.Now()))
 	problem(a.reopenDoors(last.guards, v.guards))
-	if errInv == nil {
+	if errInv == nil && !a.quietStart {
 		a.beat()
 		problem(a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return wants(wanted, u) }))
 	}
@@ -124,7 +129,9 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	a.beat()
 	problem(a.writePlan(v.config.Paths, v.plan))
 	if refused == "" {
-		problem(a.writeCondor(v.config, v.plan, v.can))
+		err := a.writeCondor(v.config, v.plan, v.can)
+		v.written = err == nil
+		problem(err)
 	}
 	a.publish(&v, start)
 }
@@ -178,7 +185,7 @@ func (a *Agent) publish(v *view, start time.Time) {
 	}
 	v.reasons = make(map[gpu.UUID]string, len(v.guards))
 	for u := range v.guards {
-		v.reasons[u] = a.seenHealth(v, u, now).Reason(now, v.config.Health.MaxAge)
+		v.reasons[u] = a.health(v, u, now).Reason(now, v.config.Health.MaxAge)
 	}
 	v.held = map[gpu.UUID]bool{}
 	for i := range v.plan.GPUs {
@@ -221,6 +228,9 @@ func presence(inv gpu.Inventory) map[gpu.UUID]bool {
 // wanted are the plan's control daemons, and those of GPUs that leave the plan
 // while jobs still use them: nobody's daemon is stopped under its jobs.
 func (a *Agent) wanted(p plan.Plan) []mps.Wanted {
+	if a.quietStart {
+		return nil
+	}
 	out := p.ControlDaemons()
 	for _, w := range a.lastWanted {
 		if !wants(out, w.GPU) && (a.books.busy(w.GPU) || a.books.unknown() != "") {

@@ -330,6 +330,8 @@ type fakeStartd struct {
 	slots   []condor.Slot
 	err     error
 	asked   int
+	// orders are what it was told to do.
+	orders []string
 }
 
 func (s *fakeStartd) Version(context.Context) (condor.Version, error) {
@@ -341,11 +343,26 @@ func (s *fakeStartd) Version(context.Context) (condor.Version, error) {
 	return s.version, nil
 }
 
-func (s *fakeStartd) Slots(context.Context) ([]condor.Slot, error) {
+// Slots are those whose names say that they are the startd's.
+func (s *fakeStartd) Slots(_ context.Context, startd string) ([]condor.Slot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
-	return slices.Clone(s.slots), s.err
+	own := slices.Clone(s.slots)
+	return slices.DeleteFunc(own, func(o condor.Slot) bool { return condor.StartdOf(o.Name) != startd }), s.err
+}
+
+func (s *fakeStartd) Restart(_ context.Context, startd string) error {
+	return s.told("restart " + startd)
+}
+
+func (s *fakeStartd) Reconfigure(context.Context) error { return s.told("reconfigure") }
+
+func (s *fakeStartd) told(what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orders = append(s.orders, what)
+	return s.err
 }
 
 func (s *fakeStartd) set(slots []condor.Slot, err error) {

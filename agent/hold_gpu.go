@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -22,12 +23,16 @@ func (a *Agent) held(g *plan.GPU) Holds {
 	return a.holds.on(jobs, g.UUID, g.Physical())
 }
 
-// heldAt is held by name: jobs of a GPU that left the plan come to an end there.
-func (a *Agent) heldAt(v *view, u gpu.UUID) Holds {
-	if g, ok := find(&v.plan, u); ok {
-		return a.held(g)
-	}
-	return a.holds.on(AllJobs, u)
+// heldFor are those of them that a job must heed whose starter runs since then,
+// in clock ticks since boot. A job that HTCondor started before an owner closed
+// the GPU is one of its running jobs, even if its hook comes a moment later. The
+// agent's own holds allow no such moment.
+func (a *Agent) heldFor(g *plan.GPU, started uint64) Holds {
+	held := a.held(g)
+	return slices.DeleteFunc(held, func(h Hold) bool {
+		closed, err := usage.TicksAt(h.Since)
+		return err == nil && h.Owner != OwnerAgent && !h.Since.IsZero() && started < closed
+	})
 }
 
 // joined is why owners hold a GPU and what else closes it.
@@ -133,7 +138,7 @@ func (a *Agent) closeGPU(req api.Request) (api.Closing, error) {
 		for _, g := range n.devices {
 			out.Devices = append(out.Devices, string(g.UUID))
 		}
-		if err := a.holds.set(Hold{GPU: n.uuid, Owner: owner, Reason: reason, Since: now.Round(time.Second)}); err != nil {
+		if err := a.holds.set(Hold{GPU: n.uuid, Owner: owner, Reason: reason, Since: now}); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", n, err))
 			continue
 		}

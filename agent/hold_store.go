@@ -26,6 +26,8 @@ const holdsSchema = "gpuslot-holds/1"
 type heldFile struct {
 	Schema string `json:"schema"`
 	Holds  Holds  `json:"holds"`
+	// Node is there while the node does not serve.
+	Node *nodeState `json:"node,omitempty"`
 }
 
 func readHolds(path string) (heldFile, error) {
@@ -145,10 +147,60 @@ func (s *holdStore) on(jobs JobKind, names ...gpu.UUID) Holds {
 		return Holds{{Owner: OwnerAgent, GPU: names[0], Reason: s.unknown()}}
 	}
 	out := s.file.Holds.On(jobs, names...)
+	if s.file.Node != nil {
+		out = append(out, s.file.Node.hold())
+	}
 	for _, part := range slices.Sorted(maps.Keys(s.own)) {
 		out = append(out, s.own[part].On(jobs, names...)...)
 	}
 	return out
+}
+
+// node is the state of the whole node; its zero value is one that serves.
+func (s *holdStore) node() nodeState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file.Node == nil {
+		return nodeState{}
+	}
+	return *s.file.Node
+}
+
+// setNode keeps another state of the node; nothing changes if it cannot be kept.
+func (s *holdStore) setNode(n nodeState) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.file
+	next.Node = &n
+	if n.Phase == NodeServes {
+		next.Node = nil
+	}
+	return s.replace(next)
+}
+
+// serve ends what kept the node out of service, but for the GPUs that failed now.
+func (s *holdStore) serve(failed []Hold) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.file
+	next.Node = nil
+	next.Holds = slices.DeleteFunc(slices.Clone(next.Holds), func(h Hold) bool { return h.Owner == OwnerNode })
+	for _, h := range failed {
+		next.Holds = next.Holds.With(h)
+	}
+	return s.replace(next)
+}
+
+// replace keeps a file and then follows it. The caller holds mu.
+func (s *holdStore) replace(next heldFile) error {
+	if s.unreadable != nil {
+		return errors.New(s.unknown())
+	}
+	if err := s.write(next); err != nil {
+		return fmt.Errorf("the node's state cannot be kept: %w", err)
+	}
+	s.file = next
+	return nil
 }
 
 // unknown says why everything is closed. The caller holds mu.

@@ -123,11 +123,15 @@ func TestCloseAndOpen(t *testing.T) {
 	if why := ta.reason(0); !strings.Contains(why, both) || !strings.Contains(why, "riser to be replaced") {
 		t.Errorf("START hears %q", why)
 	}
-	if r := ta.refuse(ta.proc.starter(101, "slot1_2"), 1000, "alice", uuid(0), 4096); r.Code != api.CodeClosed || !strings.Contains(r.Reason, "too hot") {
+	// A starter of before the close has a running job, one of after it a new one.
+	ta.grant(ta.proc.starter(101, "slot1_2"), 1000, "alice", uuid(0), 4096)
+	later := ta.proc.starter(102, "slot1_3")
+	later.Started = 1 << 60
+	if r := ta.refuse(later, 1000, "alice", uuid(0), 4096); r.Code != api.CodeClosed || !strings.Contains(r.Reason, "too hot") {
 		t.Errorf("the hook says %+v", r)
 	}
 	g := ta.status().GPUs[0]
-	if len(g.Holds) != 2 || g.Holds[0].Owner != "node-health" || g.Holds[1].Owner != OwnerOperator || len(g.Jobs) != 1 || g.Jobs[0].Hold != "" {
+	if len(g.Holds) != 2 || g.Holds[0].Owner != "node-health" || g.Holds[1].Owner != OwnerOperator || len(g.Jobs) != 2 || g.Jobs[0].Hold != "" {
 		t.Errorf("status: %+v", g)
 	}
 	if a := ta.acceptances()[0]; !slices.Equal(a.ClosedBy, []string{"node-health", OwnerOperator}) {
@@ -231,10 +235,11 @@ func TestHoldNotKept(t *testing.T) {
 // but an override could lift them by hand: they are decided anew.
 func TestDecidedHolds(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
-	ta.holds.decide("elastic", Holds{{GPU: uuid(0), Reason: "a whole job waits", Jobs: SharedJobs}})
-	if why := ta.reason(0); why != "closed by agent: a whole job waits" {
+	ta.holds.decide("elastic", Holds{{GPU: uuid(0), Reason: "a whole job waits", Jobs: SharedJobs, Since: time.Now()}})
+	if why := ta.reason(0); !strings.HasPrefix(why, "closed by agent since") || !strings.HasSuffix(why, ": a whole job waits") {
 		t.Errorf("%q", why)
 	}
+	ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
 	if _, err := os.Stat(HoldsFile(ta.config())); err == nil {
 		t.Error("it was written to disk")
 	}

@@ -25,9 +25,15 @@ const (
 )
 
 // loop applies again and again. Its heart beats here and in the steps of apply,
-// and nowhere else: a loop that hangs stops the pings, and systemd the agent.
-func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
-	interval := func() time.Duration { return a.view.Load().until() }
+// and nowhere else: a loop that hangs stops the pings, and systemd the agent. It
+// ends with the context, or because this process must (ErrAnew).
+func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
+	interval := func() time.Duration {
+		if n := a.holds.node(); n.leaving() || n.Phase == NodeResuming {
+			return min(pulse, a.view.Load().until())
+		}
+		return a.view.Load().until()
+	}
 	round := time.NewTimer(interval())
 	defer round.Stop()
 	heart := time.NewTicker(pulse)
@@ -38,7 +44,7 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 		again := false
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-heart.C:
 			a.beat()
 			if !a.moved() {
@@ -60,6 +66,9 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) {
 		}
 		a.moved() // what ended is told before the next proof forgets it
 		a.apply(ctx, again)
+		if a.healed || a.leaveNode(ctx) {
+			return true
+		}
 		if again {
 			a.tell(a.manager.Ready())
 		}

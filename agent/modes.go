@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -108,12 +109,11 @@ func (a *Agent) returnModes(ctx context.Context, path string, inv gpu.Inventory,
 // heldElsewhere are the GPUs that a job holds without the agent's admission,
 // by the startd's word, with the slot. Without a startd there are none.
 func (a *Agent) heldElsewhere(ctx context.Context) map[gpu.UUID]string {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
 	held := map[gpu.UUID]string{}
-	slots, err := a.startd.Slots(ctx)
-	if err != nil {
-		return held
+	startds, _ := a.askStartds(ctx)
+	var slots []condor.Slot
+	for _, s := range startds {
+		slots = append(slots, s.slots...)
 	}
 	for _, s := range slots {
 		if s.Type == "Partitionable" || s.JobID == "" {

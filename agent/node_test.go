@@ -37,7 +37,7 @@ func TestNode(t *testing.T) {
 	want := condor.Node{
 		CPUs: 64, Memory: 393216, CPUOnly: condor.Share{CPUs: 6, Memory: 39321}, Driver: "550.163.01", CUDA: "12.4",
 		WithoutRequest: condor.WithoutRequestWhole, Minimum: 1536, Quantum: 512, Absent: []gpu.UUID{lost},
-		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true,
+		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true, PerGPU: true, Execute: "/var/lib/gpuslot/execute",
 		Growth: condor.Growth{Retries: 3, Factor: 1.5, ExitCodes: []int{85}, LimitPercent: 80, EarlyPercent: 95, OverBudget: 76, AtLimit: 82, NearLimit: 83},
 		Devices: []condor.Device{
 			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Shared: true,
@@ -49,6 +49,7 @@ func TestNode(t *testing.T) {
 		},
 	}
 	cfg := config.Default()
+	cfg.HTCondor.Layout = config.LayoutStartdPerGPU
 	if got := agent.Node(p, cfg).Growth; !reflect.DeepEqual(got, condor.Growth{}) {
 		t.Errorf("by itself nothing grows: %+v", got)
 	}
@@ -57,6 +58,8 @@ func TestNode(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+	cfg.HTCondor.PipesReadOnly = true
+	got = agent.Node(p, cfg)
 	// A field that condor gains later must not stay empty unnoticed.
 	full := got.Devices[0]
 	full.Parent, full.Profile, full.Place, full.Multiprocessors = got.Devices[2].Parent, got.Devices[2].Profile, got.Devices[2].Place, got.Devices[2].Multiprocessors

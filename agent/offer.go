@@ -26,10 +26,15 @@ func (a *Agent) writeCondor(cfg config.Config, p plan.Plan, can Capabilities) er
 	if words, known := can.words(); known {
 		n.MPS = &words
 	}
-	if changed, err := writeIfChanged(InventoryAdsFile(cfg.Paths), condor.InventoryAds(n)); err != nil {
+	for file, ads := range condor.Inventories(n) {
+		if changed, err := writeIfChanged(file, ads); err != nil {
+			return err
+		} else if changed {
+			a.log.Info("inventory ads written", "file", file)
+		}
+	}
+	if err := a.makeExecute(n); err != nil {
 		return err
-	} else if changed {
-		a.log.Info("inventory ads written", "file", InventoryAdsFile(cfg.Paths))
 	}
 	if err := linkWrapper(JobWrapperLink(cfg.Paths), cfg.HTCondor.JobWrapper); err != nil {
 		return err

@@ -54,9 +54,10 @@ func (a *Agent) pageNode() page.Node {
 		g := &v.plan.GPUs[i]
 		p := page.GPU{Index: g.Index, Name: g.Name, Mode: string(g.Mode), Shared: g.Shared(), Shares: g.Shares}
 		p.Device = page.Device{UUID: g.UUID, Total: gpu.Known(gpu.Bytes(g.Memory.Bytes()))}
-		if p.Shared {
-			p.Closed, p.MPS = a.pageReason(v, g, now), pageServers(v.guards[g.UUID].proof.States)
+		if g.Place == "" || g.Device != "" {
+			p.Closed = a.pageReason(v, g, now)
 		}
+		p.MPS = pageServers(v.guards[g.UUID].proof.States)
 		fillUsage(&p, snap)
 		budgets(&p, running)
 		n.GPUs = append(n.GPUs, p)
@@ -81,8 +82,8 @@ func (a *Agent) pageProblems(v *view) []string {
 	if v.configError != "" {
 		out = append(out, "gpuslot.toml was rejected, the plan before it is still in force: gpuslot status on the node says why.")
 	}
-	if a.startdSays.Load().older {
-		out = append(out, "HTCondor runs an older layout: restart the startd when its jobs are done (condor_drain -restart-on-completion).")
+	if a.startdSays.Load().older() {
+		out = append(out, "HTCondor runs an older layout: gpuslot status on the node says what it waits for.")
 	}
 	for _, u := range v.plan.Absent {
 		out = append(out, fmt.Sprintf("%s is configured, but not in this node.", u))
@@ -104,7 +105,11 @@ func (a *Agent) pageReason(v *view, g *plan.GPU, now time.Time) string {
 		return ""
 	}
 	say := "It takes no new jobs for now."
-	switch verdict := a.troubles.Verdict(g.Physical(), now); {
+	switch verdict, held := a.troubles.Verdict(g.Physical(), now), a.held(g).Owners(); {
+	case a.holds.node().Phase != NodeServes:
+		say = fmt.Sprintf("The node is %s.", a.holds.node().Phase)
+	case len(held) > 0: // their reasons may name anybody
+		say = fmt.Sprintf("Closed by %s.", strings.Join(held, ", "))
 	case v.closed != "":
 		say = "The whole node takes no new jobs."
 	case !v.present[g.UUID]:

@@ -56,6 +56,15 @@ func TestPageSaysWhy(t *testing.T) {
 	if why := say(); why != "" {
 		t.Errorf("an open GPU is closed: %s", why)
 	}
+	if err := ta.close("0", "node-health", "the job of mallory is too hot"); err != nil {
+		t.Fatal(err)
+	}
+	if why := say(); !strings.HasPrefix(why, "Closed by node-health.") || strings.Contains(why, "mallory") {
+		t.Errorf("held: %q", why)
+	}
+	if _, err := ta.open("0", "node-health", false); err != nil {
+		t.Fatal(err)
+	}
 	ta.troubles.Event(gpu.Event{GPU: g.UUID, Kind: gpu.EventXID, XID: 79, Time: time.Now()})
 	if why := say(); !strings.HasPrefix(why, closures[ClosedForReset]) && !strings.HasPrefix(why, closures[ClosedBroken]) {
 		t.Errorf("Xid 79: %q", why)

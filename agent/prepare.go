@@ -89,7 +89,7 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	if !v.planned && len(job.AssignedGPUs) > 0 {
 		return nil, api.Refuse(api.CodeClosed, v.noPlan()), nil
 	}
-	s := State{Plan: &v.plan, Pipes: PipeRoot(v.config.Paths), Now: now, MaxAge: v.config.Health.MaxAge}
+	s := State{Plan: &v.plan, Pipes: PipeRoot(v.config.Paths), PipesReadOnly: v.config.HTCondor.PipesReadOnly, Now: now, MaxAge: v.config.Health.MaxAge}
 	g, whole, refusal := Target(s.Plan, job)
 	if refusal != nil {
 		return nil, refusal, nil
@@ -97,6 +97,7 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	if g != nil {
 		whole = []gpu.UUID{g.UUID}
 		s.Health = a.checked(v, g.UUID, now)
+		s.Health.Closed = joined(a.heldFor(g, c.Starter.Started), s.Health.Closed)
 		s.Common = v.accounts[g.Tenancy.User]
 	}
 	a.books.mu.Lock()
@@ -110,7 +111,7 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	if g != nil && s.Health.Closed == "" && a.books.verifying(g.UUID) {
 		s.Health.Closed = beingVerified
 	}
-	if refusal := a.refuseAlone(v, whole, now); refusal != nil {
+	if refusal := a.refuseAlone(v, whole, c.Starter.Started, now); refusal != nil {
 		nudge(a.wake)
 		return nil, refusal, nil
 	}
@@ -129,7 +130,7 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 
 // refuseAlone closes MIG devices that are gone, broken or about to go, and those
 // and whole GPUs that somebody holds. The caller holds the books.
-func (a *Agent) refuseAlone(v *view, gpus []gpu.UUID, now time.Time) *api.Refusal {
+func (a *Agent) refuseAlone(v *view, gpus []gpu.UUID, started uint64, now time.Time) *api.Refusal {
 	for _, u := range gpus {
 		why := ""
 		g, ok := find(&v.plan, u)
@@ -137,7 +138,7 @@ func (a *Agent) refuseAlone(v *view, gpus []gpu.UUID, now time.Time) *api.Refusa
 			why = a.closedInstance(v, g, now)
 		}
 		if ok && !g.Shared() {
-			why = joined(a.held(g), why)
+			why = joined(a.heldFor(g, started), why)
 		}
 		if a.books.leaves(u) {
 			why = isLeaving

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/condor"
 )
 
 // procFS is a view of proc(5); tests give it a directory of fixtures. Nothing
@@ -34,6 +36,11 @@ func (p process) gone() bool { return p.State == 'Z' || p.State == 'X' || p.Stat
 
 func (fs procFS) read(pid int, name string) ([]byte, error) {
 	return os.ReadFile(path.Join(fs.root, strconv.Itoa(pid), name))
+}
+
+// readSelf reads a file about the agent itself.
+func (fs procFS) readSelf(name string) ([]byte, error) {
+	return os.ReadFile(path.Join(fs.root, "self", name))
 }
 
 // process reads /proc/<pid>/stat.
@@ -76,13 +83,70 @@ func (fs procFS) sameNamespace(pid int) bool {
 	return errOwn != nil || err == nil && own == its
 }
 
-// starterSlot reads the slot from the command line of a condor_starter.
+// starterSlot reads the slot from the command line of a condor_starter. Where
+// GPUs have startds of their own it is told "slot1_1" by each of them: then the
+// startd above it says whose, "slot1_1@gpu5a1e0c11".
 func (fs procFS) starterSlot(pid int) (string, error) {
 	b, err := fs.read(pid, "cmdline")
 	if err != nil {
 		return "", err
 	}
-	return parseStarterArgs(b)
+	slot, err := parseStarterArgs(b)
+	if err != nil {
+		return "", err
+	}
+	if name := fs.startdAbove(pid); name != "" {
+		slot = shortName(slot) + "@" + name
+	}
+	return slot, nil
+}
+
+// startdAbove is the local name of the startd that started a condor_starter,
+// if it is a GPU's own. The starter is known to be HTCondor's, and so then is
+// its parent.
+func (fs procFS) startdAbove(starter int) string {
+	p, err := fs.process(starter)
+	if err != nil {
+		return ""
+	}
+	above, err := fs.process(p.Parent)
+	if err != nil || above.Comm != startdProgram {
+		return ""
+	}
+	b, err := fs.read(above.PID, "cmdline")
+	if err != nil {
+		return ""
+	}
+	return parseStartdArgs(b)
+}
+
+// startds are the local names of the GPUs' startds that run in this node.
+func (fs procFS) startds(trusted func(uint32) bool) []string {
+	var names []string
+	for _, pid := range fs.pids() {
+		p, err := fs.process(pid)
+		if err != nil || p.gone() || p.Comm != startdProgram || fs.isHTCondor(p, trusted) != nil || !fs.sameNamespace(pid) {
+			continue
+		}
+		b, err := fs.read(pid, "cmdline")
+		if name := parseStartdArgs(b); err == nil && name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// parseStartdArgs finds the local name in "condor_startd -f -local-name
+// gpu5a1e0c11 -sock startd_gpu5a1e0c11"; empty if it is none of a GPU's.
+func parseStartdArgs(b []byte) string {
+	args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
+	for i := 1; i+1 < len(args); i++ {
+		if args[i] == "-local-name" && condor.IsStartd(args[i+1]) {
+			return args[i+1]
+		}
+	}
+	return ""
 }
 
 // cgroupSlot is the slot whose cgroup the process is in; empty if in none.
@@ -205,6 +269,9 @@ func parseCgroupSlot(b []byte) string {
 // sameSlot compares a slot's short and long names: a starter is told
 // "slot1_2", its cgroup says "slot1_2@host".
 func sameSlot(a, b string) bool {
+	if shortName(a) != shortName(b) {
+		return false // of several startds
+	}
 	shortA, restA, longA := strings.Cut(a, "@")
 	shortB, restB, longB := strings.Cut(b, "@")
 	return shortA == shortB && (!longA || !longB || restA == restB || strings.HasPrefix(restA, restB+"@") || strings.HasPrefix(restB, restA+"@"))

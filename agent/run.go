@@ -33,10 +33,15 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer unlock()
+	quiet := quietNode(cfg.Paths)
+	if quiet {
+		o = o.withoutDriver(cfg.Paths)
+	}
 	a, err := newAgent(o, cfg)
 	if err != nil {
 		return err
 	}
+	a.quietStart = quiet
 	a.recall(cfg.Paths)
 	a.awaitHardware(ctx, o)
 	a.apply(ctx, true)
@@ -49,13 +54,20 @@ func Run(ctx context.Context, o Options) error {
 	return a.serve(ctx, o, cfg)
 }
 
+// quietNode says that an operator quiesced the node, whose driver may be about to
+// be unloaded. What cannot be read closes the GPUs, and no more.
+func quietNode(p config.Paths) bool {
+	f, err := readHolds(HoldsFile(p))
+	return err == nil && f.Node != nil && f.Node.quiet()
+}
+
 // newAgent is wiring.
 func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a := &Agent{
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
 		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
 		booked: make(chan struct{}, 1), wake: make(chan struct{}, 1), orders: make(chan order),
-		keeper: newKeeper(o.Log), modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
+		keeper: newKeeper(o.Log), ordered: ordered{}, modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
 	}
 	if a.manager == nil {
 		a.manager = nobody{}
@@ -80,7 +92,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if a.sys = o.sys; a.sys == "" {
 		a.sys = "/sys"
 	}
-	a.memoryLimits = o.MemoryLimits
+	a.memoryLimits, a.driverMismatch = o.MemoryLimits, o.DriverMismatch
 	a.layouts = layouts{executor: o.MIG, reached: map[gpu.UUID]string{}}
 	cgroupRoot := o.cgroupRoot
 	if cgroupRoot == "" {
@@ -221,6 +233,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.sample(ctx) })
 	wg.Go(func() { a.limitCgroups(ctx) })
 	wg.Go(func() { a.verifyIdle(ctx) })
+	wg.Go(func() { a.resume(ctx) })
 	wg.Go(func() { a.listenToGPUs(ctx) })
 	wg.Go(func() { a.readKernelLog(ctx, o.KernelLog) })
 	defer a.ends.Wait()
@@ -228,8 +241,12 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	a.tell(a.manager.Ready())
 	a.note(Event{Kind: EventStart, By: byAgent, Text: "gpuslotd " + a.version + " started."})
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
-	a.loop(ctx, o.Reload)
+	anew := a.loop(ctx, o.Reload)
 	cancel(nil)
+	if anew {
+		a.log.Warn("gpuslotd starts anew")
+		return ErrAnew
+	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

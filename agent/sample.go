@@ -161,6 +161,7 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin, slack: v.config.Usage.Interval / 2}
 	jobs := watchedJobs(a.sampler.Snapshot(), &v.plan, a.books.all())
 	a.measure(jobs, now)
+	a.lookIntoContainers(jobs, PipeRoot(v.config.Paths))
 	a.faces.note(jobs, now)
 	next, found := b.judge(jobs, r, now)
 	for _, f := range found {
@@ -273,15 +274,9 @@ func (a *Agent) watched(v *view, u gpu.UUID) bool {
 	return ok && d.Processes.Known && d.Memory.Known
 }
 
-// health is what admission rests on, but for the cheap check.
+// health is what admission rests on, but for the cheap check and for who holds
+// the GPU closed.
 func (a *Agent) health(v *view, u gpu.UUID, now time.Time) Health {
-	h := a.seenHealth(v, u, now)
-	h.Closed = joined(a.heldAt(v, u), h.Closed)
-	return h
-}
-
-// seenHealth leaves out who holds the GPU closed.
-func (a *Agent) seenHealth(v *view, u gpu.UUID, now time.Time) Health {
 	h := a.unverifiedHealth(v, u, now)
 	if h.Closed == "" {
 		h.Closed = a.unverified(v, u)

@@ -32,12 +32,16 @@ type answers interface {
 	jobUses() []api.Use
 	// end lets the MPS clients of the caller's slot leave.
 	end(ctx context.Context, c Caller) (*api.Ended, error)
+	// here is what the caller's job holds.
+	here(c Caller) *api.Here
 	status() *api.Status
 	// restart starts a GPU's control daemon anew.
 	restart(ctx context.Context, gpu string, force bool) (string, error)
 	// closeGPU and openGPU hold GPUs for an owner, and no more.
 	closeGPU(req api.Request) (api.Closing, error)
 	openGPU(req api.Request) (api.Closing, error)
+	// askNode takes the node out of service and back.
+	askNode(req api.Request) (api.NodeStatus, error)
 	// verify runs a CUDA client on one GPU, or on all that are idle.
 	verify(ctx context.Context, gpu string) ([]api.Verification, error)
 }
@@ -144,6 +148,8 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 			return s.end(ctx, c)
 		}
 		return s.answers.prepare(c, req.Job)
+	case api.OpHere:
+		return s.here(conn, p)
 	case api.OpMonitor, api.OpUsage:
 		if !s.mayAsk(p) && !s.proc.belowStartd(p.pid, starterUID(s.own)) {
 			return api.Reply{Error: "only root, the agent's account and the startd's own programs may ask which GPUs accept jobs: run it as root"}
@@ -152,6 +158,9 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 			return api.Reply{Uses: s.answers.jobUses()}
 		}
 		return api.Reply{GPUs: s.answers.acceptances(), Holds: s.answers.jobHolds()}
+	}
+	if req.Op == api.OpNode {
+		return s.node(p, req)
 	}
 	if !s.mayAsk(p) {
 		return api.Reply{Error: fmt.Sprintf("only root and the agent's account may ask for %s: run gpuslot as root", req.Op)}
@@ -183,6 +192,21 @@ func (s *server) end(ctx context.Context, c Caller) api.Reply {
 		return api.Reply{Error: err.Error()}
 	}
 	return api.Reply{Ended: ended}
+}
+
+// node tells everybody how the node is, and root the jobs and processes, too.
+func (s *server) node(p peer, req api.Request) api.Reply {
+	if !s.mayAsk(p) && req.Verb != api.VerbStatus {
+		return api.Reply{Error: fmt.Sprintf("only root and the agent's account may %s the node: run gpuslot as root", req.Verb)}
+	}
+	n, err := s.answers.askNode(req)
+	if err != nil {
+		return api.Reply{Error: err.Error()}
+	}
+	if !s.mayAsk(p) {
+		n.Jobs, n.Holders, n.Waits = nil, nil, ""
+	}
+	return api.Reply{Node: &n}
 }
 
 // closing tells what was done even if not all could be.

@@ -10,11 +10,9 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// shortName of "slot1_2@host" is "slot1_2", which is what a starter is told.
-func shortName(slot string) string {
-	short, _, _ := strings.Cut(slot, "@")
-	return short
-}
+// shortName of "slot1_2@host" is "slot1_2", which is what a starter is told; a
+// GPU's own startd stays in it, "slot1_2@gpu5a1e0c11".
+func shortName(slot string) string { return condor.SlotName(slot) }
 
 // startdWord is what the startd says, and what the agent can add.
 type startdWord struct {

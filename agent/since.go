@@ -24,13 +24,13 @@ func (l *lastSaid) left(all []api.Acceptance, now time.Time) []api.Acceptance {
 	defer l.mu.Unlock()
 	for _, uuid := range slices.Sorted(maps.Keys(l.by)) {
 		if !slices.ContainsFunc(all, func(a api.Acceptance) bool { return a.UUID == uuid }) {
-			all = append(all, api.Acceptance{UUID: uuid, Reason: noLongerPlanned, Time: now})
+			all = append(all, api.Acceptance{UUID: uuid, Whole: l.by[uuid].Whole, Reason: noLongerPlanned, Time: now})
 		}
 	}
 	return all
 }
 
-const noLongerPlanned = "it is no longer in gpuslotd's plan: see gpuslot status; if it stays away, restart the startd when its jobs are done (condor_drain -restart-on-completion)"
+const noLongerPlanned = "it is no longer in gpuslotd's plan: see gpuslot status; if it stays away, restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)"
 
 // date sets Since of each acceptance: its own time if it differs from the last
 // one of that GPU, else the time of the last change.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -309,11 +310,15 @@ func TestAccountsOfSlots(t *testing.T) {
 func TestOlderLayout(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	v := ta.view.Load()
-	now := condor.Fingerprint(ta.node(v.config, v.plan))
+	now := condor.Startds(ta.node(v.config, v.plan))[0].Plan
 	says := func(plan string) bool {
-		ta.startd.set([]condor.Slot{{Name: "slot1@x", Type: "Partitionable", Plan: plan}}, nil)
+		var slots []condor.Slot
+		for i, layout := range condor.Startds(ta.node(v.config, v.plan))[0].Layout {
+			slots = append(slots, condor.Slot{Name: fmt.Sprintf("slot%d@x", i+1), Type: "Partitionable", Plan: plan, Layout: layout})
+		}
+		ta.startd.set(slots, nil)
 		ta.ask(t.Context())
-		return strings.Contains(strings.Join(ta.status().Warnings, "\n"), "HTCondor runs an older layout")
+		return strings.Contains(strings.Join(ta.status().Warnings, "\n"), "STARTD runs an older layout")
 	}
 	if says(now) {
 		t.Error("the right layout counts as older")

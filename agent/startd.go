@@ -3,8 +3,11 @@ package agent
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -13,8 +16,12 @@ import (
 type Startd interface {
 	// Version is the installed one.
 	Version(ctx context.Context) (condor.Version, error)
-	// Slots are the startd's own ads of its slots.
-	Slots(ctx context.Context) ([]condor.Slot, error)
+	// Slots are a startd's own ads of its slots; an empty name is HTCondor's own.
+	Slots(ctx context.Context, startd string) ([]condor.Slot, error)
+	// Restart lets a startd restart when its jobs have ended, and ends none.
+	Restart(ctx context.Context, startd string) error
+	// Reconfigure lets all daemons read their configuration again.
+	Reconfigure(ctx context.Context) error
 }
 
 // HTCondor is the installed one, asked through its command-line programs.
@@ -26,22 +33,47 @@ func (HTCondor) Version(ctx context.Context) (condor.Version, error) {
 }
 
 // Slots asks the startd with condor_status -direct.
-func (HTCondor) Slots(ctx context.Context) ([]condor.Slot, error) { return condor.Slots(ctx) }
+func (HTCondor) Slots(ctx context.Context, startd string) ([]condor.Slot, error) {
+	return condor.Slots(ctx, startd)
+}
+
+// Restart asks the condor_master with condor_restart -peaceful.
+func (HTCondor) Restart(ctx context.Context, startd string) error { return condor.Restart(ctx, startd) }
+
+// Reconfigure asks the condor_master with condor_reconfig.
+func (HTCondor) Reconfigure(ctx context.Context) error { return condor.Reconfigure(ctx) }
 
 // seen is what the startd said last.
 type seen struct {
 	at time.Time
 	// err is why it could not be asked.
 	err error
-	// older: the startd runs with another layout than the plan's.
-	older bool
+	// startds are those that answered, changes what they do not run yet of the plan.
+	startds []api.StatusStartd
+	changes []api.Change
+	// draining are the GPUs of startds that are to restart.
+	draining map[gpu.UUID]bool
+}
+
+// older: a startd runs with another layout than the plan's.
+func (s *seen) older() bool {
+	return slices.ContainsFunc(s.changes, func(c api.Change) bool { return c.Need != needReconfig })
+}
+
+// pending is what HTCondor does not run yet of the plan, for the slots' ads.
+func (s *seen) pending() string {
+	var says []string
+	for _, c := range s.changes {
+		says = append(says, c.Says)
+	}
+	return strings.Join(says, " ")
 }
 
 // How often the startd is asked: soon after an admission, for many of them at
 // once, and now and then for its layout.
 const (
 	askSoon    = time.Second
-	askRetry   = 15 * time.Second
+	askRetry   = 5 * time.Second
 	askAnyway  = time.Minute
 	askTimeout = 5 * time.Second
 )
@@ -73,15 +105,18 @@ func (a *Agent) confirm(ctx context.Context) {
 // ask puts one question to the startd and corrects the books. It says whether
 // nothing is left open.
 func (a *Agent) ask(ctx context.Context) (settled bool) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	slots, err := a.startd.Slots(ctx)
+	v := a.view.Load()
+	all, err := a.askStartds(ctx)
 	now := time.Now()
-	if err != nil {
-		a.startdSays.Store(&seen{at: now, err: err})
+	word := &seen{at: now, err: err, startds: statusStartds(all)}
+	if len(word.startds) == 0 && err != nil {
+		a.startdSays.Store(word)
 		return false
 	}
-	v := a.view.Load()
+	var slots []condor.Slot
+	for _, s := range all {
+		slots = append(slots, s.slots...)
+	}
 	truth := startdWord{
 		slots: map[string]condor.Slot{},
 		wall:  func(u gpu.UUID, budget gpu.MiB) string { return a.wall(v, u, budget) },
@@ -100,8 +135,34 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	for _, s := range found.ignored {
 		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to gpuslot", "slot", s.Slot, "pid", s.PID)
 	}
-	a.startdSays.Store(&seen{at: now, older: a.olderLayout(v, slots)})
-	return found.open == 0
+	if v.planned && v.config.HTCondor.Manage && a.holds.node().Phase != NodeReverted {
+		word.changes = Changes(a.node(v.config, v.plan), word.startds, v.config.HTCondor.Changes)
+		if v.written {
+			word.draining = a.change(ctx, v, word.changes, now)
+		}
+	}
+	a.tellChanges(a.startdSays.Load().changes, word.changes)
+	a.startdSays.Store(word)
+	return found.open == 0 && (len(word.changes) == 0 || v.config.HTCondor.Changes == config.ChangesNever)
+}
+
+// tellChanges notes what HTCondor has yet to take up, and when it has.
+func (a *Agent) tellChanges(before, now []api.Change) {
+	has := func(all []api.Change, c api.Change) bool {
+		return slices.ContainsFunc(all, func(o api.Change) bool { return o.Daemon == c.Daemon && o.Need == c.Need && o.Plan == c.Plan })
+	}
+	for _, c := range now {
+		if !has(before, c) {
+			a.note(Event{Kind: EventPlan, By: byAgent, Text: c.Says})
+			a.log.Warn("HTCondor runs an older plan", "change", c.Says)
+		}
+	}
+	for _, c := range before {
+		if !has(now, c) && !slices.ContainsFunc(now, func(o api.Change) bool { return o.Daemon == c.Daemon }) {
+			a.note(Event{Kind: EventPlan, By: byAgent, Text: c.Daemon + " runs as planned."})
+			a.log.Info("HTCondor runs as planned", "daemon", c.Daemon)
+		}
+	}
 }
 
 // wall of a budget on a GPU of the plan; that of a GPU that is not shared is
@@ -117,15 +178,4 @@ func (a *Agent) wall(v *view, u gpu.UUID, budget gpu.MiB) string {
 		return WallWhole
 	}
 	return wallOf(g.LargestRequest, budget, a.health(v, u, time.Now()))
-}
-
-// olderLayout compares the fingerprint that the startd runs with. A startd
-// without one runs without gpuslot's configuration, which is to be told too
-// where the agent manages it.
-func (a *Agent) olderLayout(v *view, slots []condor.Slot) bool {
-	if !v.planned || !v.config.HTCondor.Manage || len(slots) == 0 {
-		return false
-	}
-	want := condor.Fingerprint(a.node(v.config, v.plan))
-	return slices.ContainsFunc(slots, func(s condor.Slot) bool { return s.Plan != want })
 }

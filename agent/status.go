@@ -38,9 +38,15 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 		j = a.judgeShared(v, g, now)
 	default:
 		j = judgement{reason: a.closedWhole(v, g, now)}
+		a.books.mu.Lock()
+		j.running = a.books.on(g.UUID)
+		a.books.mu.Unlock()
 	}
 	j.holds = a.held(g)
 	seen := j.reason
+	if a.quietStart {
+		seen = "" // what it does not look at it cannot miss
+	}
 	j.reason = joined(j.holds, seen)
 	if seen != "" {
 		j.holds = append(j.holds, Hold{GPU: g.UUID, Owner: OwnerAgent, Reason: seen, Since: a.troubles.Verdict(g.Physical(), now).Since})
@@ -50,7 +56,7 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 
 // judgeShared leaves out who holds it closed.
 func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
-	j := judgement{health: a.pulsed(a.seenHealth(v, g.UUID, now), g.UUID)}
+	j := judgement{health: a.checked(v, g.UUID, now)}
 	a.books.mu.Lock()
 	j.running = a.books.on(g.UUID)
 	full, unknown, leaves := a.books.full[g.UUID], a.books.unknownLocked(), a.books.leaves(g.UUID)
@@ -66,7 +72,10 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 		j.reason = isLeaving
 	}
 	if j.reason == "" && full {
-		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_drain -restart-on-completion)"
+		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)"
+	}
+	if j.reason == "" && a.startdSays.Load().draining[g.UUID] {
+		j.reason = startdRestarts
 	}
 	if j.reason == "" && g.Tenancy.Policy == config.TenancyCommon && !v.accounts[g.Tenancy.User].Known {
 		j.reason = fmt.Sprintf("its tenancy is common:%s, and there is no such account: create it or change tenancy", g.Tenancy.User)
@@ -87,12 +96,12 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 	return j
 }
 
-// acceptances answers the startd's monitor: the shared GPUs and MIG devices of
-// the plan.
+// acceptances answers the startd's monitor: the GPUs and MIG devices of the plan.
 func (a *Agent) acceptances() []api.Acceptance {
 	a.sweepNow() // a tenant must not outlive its last job here
 	v, now := a.view.Load(), time.Now()
 	out := []api.Acceptance{}
+	pending := a.startdSays.Load().pending()
 	if !v.planned {
 		// The startd may run with the plan of the agent before this one.
 		for _, w := range a.recalled.ControlDaemons() {
@@ -101,11 +110,8 @@ func (a *Agent) acceptances() []api.Acceptance {
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
-		if !g.Shared() && !g.Alone() {
-			continue
-		}
 		j := a.judge(v, g, now)
-		said := api.Acceptance{UUID: string(g.UUID), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, Time: now}
+		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone(), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, Pending: pending, Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
@@ -122,7 +128,9 @@ func (a *Agent) status() *api.Status {
 	s := &api.Status{
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
-		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
+		Startds: a.startdSays.Load().startds, Changes: a.startdSays.Load().changes,
+		Node: a.nodePhase(),
+		MPS:  v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
 	}
 	for _, u := range v.plan.Absent {
 		s.Absent = append(s.Absent, string(u))
@@ -131,6 +139,15 @@ func (a *Agent) status() *api.Status {
 		s.GPUs = append(s.GPUs, a.statusGPU(v, &v.plan.GPUs[i], now))
 	}
 	return s
+}
+
+// nodePhase is nil for a node that serves.
+func (a *Agent) nodePhase() *api.NodeStatus {
+	if a.holds.node().Phase == NodeServes {
+		return nil
+	}
+	s := a.nodeStatus()
+	return &s
 }
 
 // hostName is the plan's, or the kernel's where there is no plan yet.
@@ -153,10 +170,10 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	j, guard := a.judge(v, g, now), v.guards[g.UUID]
 	s.Accept, s.Reason, s.Holds = j.reason == "", j.reason, j.holds.forStatus()
 	if g.Alone() {
-		return a.statusInstance(j, g, s)
+		s.Wall = WallMIG
 	}
 	if !g.Shared() {
-		return s // its jobs are HTCondor's alone: they pass no hook
+		return a.statusAlone(j, g, s)
 	}
 	s.Tenant, s.UsedMiB = j.tenant, int64(j.used)
 	s.ComputeMode, s.Wall = v.modes[g.UUID], wallOf(g.LargestRequest, g.DefaultRequest, j.health)
@@ -185,9 +202,8 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	return s
 }
 
-// statusInstance is a MIG device that jobs have alone.
-func (a *Agent) statusInstance(j judgement, g *plan.GPU, s api.StatusGPU) api.StatusGPU {
-	s.Wall = WallMIG
+// statusAlone is a GPU or MIG device that jobs have alone.
+func (a *Agent) statusAlone(j judgement, g *plan.GPU, s api.StatusGPU) api.StatusGPU {
 	for _, r := range j.running {
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(g.Memory),
@@ -239,10 +255,11 @@ func (a *Agent) warnings(v *view) []string {
 	}
 	said := a.startdSays.Load()
 	switch {
-	case said.older:
-		out = append(out, "HTCondor runs an older layout: restart the startd when its jobs are done (condor_drain -restart-on-completion).")
 	case said.err != nil:
 		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so budgets rest on what the hooks told: %v.", said.err))
+	}
+	for _, c := range said.changes {
+		out = append(out, c.Says)
 	}
 	if a.own != 0 {
 		out = append(out, "gpuslotd does not run as root: it serves its own account only, and all its jobs are one trust domain.")
@@ -261,7 +278,8 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	}
 	s.Capabilities = v.can.forMetrics()
 	if said := a.startdSays.Load(); said.err == nil && !said.at.IsZero() {
-		s.OlderLayout = &said.older
+		older := said.older()
+		s.OlderLayout = &older
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]

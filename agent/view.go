@@ -45,6 +45,8 @@ type view struct {
 	can Capabilities
 	// condor is HTCondor's version; zero if unknown.
 	condor condor.Version
+	// written: HTCondor's files are as the plan wants them.
+	written bool
 	// problems are complete sentences, for status and log.
 	problems []string
 	// rounds counts the loop's rounds, took is how long the last one took.

@@ -32,6 +32,14 @@ func (n Node) check() error {
 	if n.CPUOnly.CPUs < 0 || n.CPUOnly.Memory < 0 || n.CPUOnly.CPUs > 0 && n.CPUOnly.Memory < 1 {
 		bad("the slot without GPUs has %d CPUs and %s", n.CPUOnly.CPUs, n.CPUOnly.Memory)
 	}
+	if len(n.Devices) > mostDevices {
+		bad("%d GPUs and MIG devices are more than the %d slot types that there are for them", len(n.Devices), mostDevices)
+	}
+	if n.PerGPU {
+		if err := checkPath(n.Execute); err != nil {
+			bad("execute: %w", err)
+		}
+	}
 	if err := n.Growth.check(); err != nil {
 		bad("%w", err)
 	}

@@ -37,10 +37,15 @@ type Node struct {
 	Libexec string
 	// Inventory is the file with the inventory ads.
 	Inventory string
+	// PerGPU gives each GPU a startd of its own, whose jobs run below Execute.
+	PerGPU  bool
+	Execute string
 	// Growth is for jobs that meet the limit of their VRAM.
 	Growth Growth
 	// Supervise runs the jobs of shared GPUs below "gpuslot-condor supervise".
 	Supervise bool
+	// PipesReadOnly mounts pipe directories into containers read-only.
+	PipesReadOnly bool
 }
 
 // Share is a part of the node's CPUs and memory.
@@ -109,7 +114,7 @@ func (n Node) whole() []Device {
 }
 
 // hooked says that some jobs pass the hook.
-func (n Node) hooked() bool { return len(n.shared())+len(n.instances()) > 0 }
+func (n Node) hooked() bool { return len(n.Devices) > 0 }
 
 func (n Node) devices(are func(Device) bool) []Device {
 	var some []Device

@@ -95,6 +95,10 @@ func examples() map[string]Node {
 	capped.Capability = gpu.ComputeCapability{Major: 8}
 	mixed := exampleNode(v100s(0), capped)
 
+	// Each GPU with a startd of its own: shared, whole, and in MIG devices.
+	each := exampleNode(v100s(0), v100s(1), wholeV100S(2))
+	each.PerGPU, each.Execute = true, "/var/lib/gpuslot/execute"
+
 	// More slot types than HTCondor reads by itself.
 	var sixteen []Device
 	for i := range 16 {
@@ -119,7 +123,7 @@ func examples() map[string]Node {
 	ahead.Place = "3g.20gb@4"
 	mig := exampleNode(ahead, big, instance(1, "2g.10gb", 9856, 28), instance(2, "1g.5gb", 4864, 14), instance(3, "1g.5gb", 4864, 14), v100s(1), wholeV100S(2))
 
-	return map[string]Node{"mig": mig, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
+	return map[string]Node{"each": each, "mig": mig, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
 }
 
 // golden compares with testdata/<name>, or writes it with -update.

@@ -73,6 +73,7 @@ func TestMonitorAds(t *testing.T) {
 GPUAccept = true
 GPUAcceptReason = ""
 GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVerified = undefined
@@ -81,6 +82,7 @@ SlotMergeConstraint = GPUSlotUUID == "GPU-00000001-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = true
 GPUAcceptReason = ""
 GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = "alice"
 GPUVerified = true
@@ -89,6 +91,7 @@ SlotMergeConstraint = GPUSlotUUID == "GPU-00000002-5be4-11f1-9c2d-0242ac120002"
 GPUAccept = false
 GPUAcceptReason = "says \"no\" GPUAccept = true"
 GPUClosedBy = ""
+GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVerified = undefined
@@ -101,5 +104,31 @@ GPUVerified = undefined
 		if s.Accept || s.Reason != "no agent" || s.Time != at || s.UUID != uuid(3) {
 			t.Errorf("closed is %+v", s)
 		}
+	}
+}
+
+// TestWholeMonitorAd: one ad for all whole GPUs.
+func TestWholeMonitorAd(t *testing.T) {
+	at := time.Unix(1795254170, 0)
+	said := MonitorAds([]GPUState{
+		{UUID: uuid(0), Whole: true, Accept: true, Time: at, Since: at.Add(-time.Hour)},
+		{UUID: uuid(1), Whole: true, Reason: "closed by operator: riser", ClosedBy: []string{"operator"}, Time: at, Since: at.Add(-time.Hour)},
+	})
+	want := `SlotMergeConstraint = GPUSlotWhole =?= true
+GPUAccept = countMatches(member(DeviceUuid, {"00000001-5be4-11f1-9c2d-0242ac120002"}), MY.AvailableGPUs) == 0
+GPUAcceptReason = "GPU-00000001-5be4-11f1-9c2d-0242ac120002 is closed by operator: riser"
+GPUClosedBy = "operator"
+GPUSlotPending = ""
+GPUAcceptTime = 1795254170
+GPUTenant = undefined
+GPUVerified = undefined
+- whole update:false
+`
+	if string(said) != want {
+		t.Error(cmp.Diff(want, string(said)))
+	}
+	open := string(MonitorAds([]GPUState{{UUID: uuid(0), Whole: true, Accept: true, Time: at}}))
+	if !strings.Contains(open, "GPUAccept = true\nGPUAcceptReason = \"\"\nGPUClosedBy = \"\"\n") {
+		t.Error(open)
 	}
 }

@@ -12,7 +12,9 @@ import (
 
 // GPUState is whether one GPU takes new jobs, as the startd shall hear it.
 type GPUState struct {
-	UUID   gpu.UUID
+	UUID gpu.UUID
+	// Whole: jobs have it whole, and one slot holds all such GPUs.
+	Whole  bool
 	Accept bool
 	// Reason says why not; empty if it accepts.
 	Reason string
@@ -22,6 +24,8 @@ type GPUState struct {
 	Tenant string
 	// Verified is what came of the last verification; nil if there was none.
 	Verified *bool
+	// Pending is what HTCondor does not run yet of the plan; empty if nothing.
+	Pending string
 	// Time is when that was judged.
 	Time time.Time
 	// Since is when Accept, Reason or Tenant last changed; zero if unknown.
@@ -30,7 +34,7 @@ type GPUState struct {
 
 // SaysTheSame compares all but the time.
 func (s GPUState) SaysTheSame(o GPUState) bool {
-	return s.UUID == o.UUID && s.Accept == o.Accept && s.Reason == o.Reason && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && verifiedWord(s.Verified) == verifiedWord(o.Verified)
+	return s.UUID == o.UUID && s.Whole == o.Whole && s.Accept == o.Accept && s.Reason == o.Reason && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && s.Pending == o.Pending && verifiedWord(s.Verified) == verifiedWord(o.Verified)
 }
 
 func verifiedWord(ok *bool) string {
@@ -53,23 +57,31 @@ func (s GPUState) push() bool {
 }
 
 // MonitorAds prints one ad per GPU for STARTD_CRON, each merged into the slots
-// of its GPU. Attributes without a value are printed as undefined instead of
+// of its GPU, and one for the slot of all whole GPUs. Attributes without a value are printed as undefined instead of
 // being left out, so that no earlier value can stay behind in a slot ad.
 func MonitorAds(states []GPUState) []byte {
 	var out []byte
+	var whole []GPUState
 	for _, s := range states {
-		out = append(out, s.ad().Print()...)
+		if s.Whole {
+			whole = append(whole, s)
+			continue
+		}
+		var ad classad.Ad
+		ad.SetExpr("SlotMergeConstraint", "GPUSlotUUID == "+classad.Quote(string(s.UUID)))
+		ad.SetBool("GPUAccept", s.Accept)
+		s.say(&ad)
+		out = append(out, ad.Print()...)
 		out = append(out, "- "+string(s.UUID)+" update:"+strconv.FormatBool(s.push())+"\n"...)
 	}
-	return out
+	return append(out, wholeAd(whole)...)
 }
 
-func (s GPUState) ad() classad.Ad {
-	var ad classad.Ad
-	ad.SetExpr("SlotMergeConstraint", "GPUSlotUUID == "+classad.Quote(string(s.UUID)))
-	ad.SetBool("GPUAccept", s.Accept)
+// say is what the ads of both kinds have in common.
+func (s GPUState) say(ad *classad.Ad) {
 	ad.SetString("GPUAcceptReason", s.Reason)
 	ad.SetString("GPUClosedBy", strings.Join(s.ClosedBy, ", "))
+	ad.SetString("GPUSlotPending", s.Pending)
 	ad.SetInt("GPUAcceptTime", s.Time.Unix())
 	ad.SetUndefined("GPUTenant")
 	if s.Tenant != "" {
@@ -79,7 +91,42 @@ func (s GPUState) ad() classad.Ad {
 	if s.Verified != nil {
 		ad.SetBool("GPUVerified", *s.Verified)
 	}
-	return ad
+}
+
+// wholeAd is for the slot that holds all whole GPUs. HTCondor gives a job the
+// first that are free, so that none may start while a closed one is: GPUAccept
+// is an expression on the slot's AvailableGPUs.
+func wholeAd(all []GPUState) []byte {
+	if len(all) == 0 {
+		return nil
+	}
+	var closed, reasons []string
+	var sum GPUState
+	push := false
+	for _, s := range all {
+		push = push || s.push()
+		sum.Pending = s.Pending // it is the node's
+		if sum.Time.Before(s.Time) {
+			sum.Time = s.Time
+		}
+		if s.Accept {
+			continue
+		}
+		closed = append(closed, classad.Quote(s.UUID.Bare()))
+		reasons = append(reasons, string(s.UUID)+" is "+s.Reason)
+		sum.ClosedBy = append(sum.ClosedBy, s.ClosedBy...)
+	}
+	slices.Sort(sum.ClosedBy)
+	sum.ClosedBy, sum.Reason = slices.Compact(sum.ClosedBy), strings.Join(reasons, "; ")
+	var ad classad.Ad
+	ad.SetExpr("SlotMergeConstraint", "GPUSlotWhole =?= true")
+	if len(closed) == 0 {
+		ad.SetBool("GPUAccept", true)
+	} else {
+		ad.SetExpr("GPUAccept", "countMatches(member(DeviceUuid, {"+strings.Join(closed, ", ")+"}), MY.AvailableGPUs) == 0")
+	}
+	sum.say(&ad)
+	return []byte(ad.Print() + "- whole update:" + strconv.FormatBool(push) + "\n")
 }
 
 // Closed is the state of GPUs about which nobody could be asked.

@@ -13,7 +13,8 @@ const (
 	open     = "GPUAccept = true\nGPUAcceptTime = time() - 5\nGPUTenant = undefined\n"
 	pslot    = "SlotType = \"Partitionable\"\nVRAM = 32256\nGPUs = 8\n"
 	dslot    = "SlotType = \"Dynamic\"\nVRAM = 4096\nGPUs = 1\n"
-	wholeP   = "SlotType = \"Partitionable\"\nVRAM = 65536\nGPUs = 2\n"
+	wholeN   = "SlotType = \"Partitionable\"\nVRAM = 65536\nGPUs = 2\n"
+	wholeP   = wholeN + open
 	wholeD   = "SlotType = \"Dynamic\"\nVRAM = 0\nGPUs = 2\n"
 	oneJob   = "Owner = \"alice\"\nRequestGPUs = 1\n"
 	fourGB   = oneJob + "RequestVRAM = 4096\n"
@@ -87,20 +88,25 @@ func TestRealStart(t *testing.T) {
 		{"no percentage comes in for the hook to hold it", tenants, 1, pslot + open, fourGB + "RequestGPUThreads = 101\n", "true"},
 		{"nor does a word", tenants, 1, pslot + open, fourGB + "RequestGPUThreads = \"half\"\n", "true"},
 
-		{"two whole GPUs", refuse, 2, wholeP, twoGPUs, "true"},
-		{"one GPU and no VRAM", refuse, 2, wholeP, oneJob, "undefined"},
-		{"one GPU and no VRAM, as the site wants", whole, 2, wholeP, oneJob, "true"},
-		{"what fits a share is not on a whole GPU", refuse, 2, wholeP, fourGB, "false"},
-		{"what fits no share is", refuse, 2, wholeP, oneJob + "RequestVRAM = 20000\n", "true"},
-		{"one GPU has not the VRAM of two", refuse, 2, wholeP, oneJob + "RequestVRAM = 40000\n", "false"},
-		{"two have", refuse, 2, wholeP, twoGPUs + "RequestVRAM = 40000\n", "true"},
-		{"no GPU, no whole GPU", whole, 2, wholeP, cpuOnly, "false"},
-		{"a claim of two is not reused for one", whole, 2, wholeD, oneJob, "false"},
-		{"a claim of two is for two", whole, 2, wholeD, twoGPUs, "true"},
-		{"where all are whole any GPU job may come", only, 1, wholeP, oneJob, "true"},
+		{"two whole GPUs", refuse, wholeNumber, wholeP, twoGPUs, "true"},
+		{"one GPU and no VRAM", refuse, wholeNumber, wholeP, oneJob, "undefined"},
+		{"one GPU and no VRAM, as the site wants", whole, wholeNumber, wholeP, oneJob, "true"},
+		{"what fits a share is not on a whole GPU", refuse, wholeNumber, wholeP, fourGB, "false"},
+		{"what fits no share is", refuse, wholeNumber, wholeP, oneJob + "RequestVRAM = 20000\n", "true"},
+		{"one GPU has not the VRAM of two", refuse, wholeNumber, wholeP, oneJob + "RequestVRAM = 40000\n", "false"},
+		{"two have", refuse, wholeNumber, wholeP, twoGPUs + "RequestVRAM = 40000\n", "true"},
+		{"no GPU, no whole GPU", whole, wholeNumber, wholeP, cpuOnly, "false"},
+		{"a claim of two is not reused for one", whole, wholeNumber, wholeD, oneJob, "false"},
+		{"a claim of two is for two", whole, wholeNumber, wholeD, twoGPUs, "true"},
+		{"where all are whole any GPU job may come", only, wholeNumber, wholeP, oneJob, "true"},
+		{"a whole GPU without the agent's word takes none", refuse, wholeNumber, wholeN, twoGPUs, "false"},
+		{"nor with an old one", refuse, wholeNumber, wholeN + strings.Replace(open, "5", "61", 1), twoGPUs, "false"},
+		{"nor while a closed one is free", refuse, wholeNumber, wholeN + closedWhole(1) + freeGPUs(1, 2), twoGPUs, "false"},
+		{"one that is in use is in nobody's way", refuse, wholeNumber, wholeN + closedWhole(1) + freeGPUs(2), twoGPUs, "true"},
+		{"a claim is not reused on a closed one", refuse, wholeNumber, wholeD + closedWhole(1) + freeGPUs(1, 2), twoGPUs, "false"},
 
-		{"a job without GPUs", refuse, 3, "SlotType = \"Partitionable\"\nGPUs = 0\n", cpuOnly, "true"},
-		{"a job with GPUs", refuse, 3, "SlotType = \"Partitionable\"\nGPUs = 0\n", fourGB, "false"},
+		{"a job without GPUs", refuse, cpuOnlyNumber, "SlotType = \"Partitionable\"\nGPUs = 0\n", cpuOnly, "true"},
+		{"a job with GPUs", refuse, cpuOnlyNumber, "SlotType = \"Partitionable\"\nGPUs = 0\n", fourGB, "false"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, c.node))
@@ -202,4 +208,25 @@ func transformed(out string) string {
 		}
 	}
 	return b.String()
+}
+
+// closedWhole is what the monitor says where one whole GPU is closed.
+func closedWhole(n int) string {
+	ads := string(MonitorAds([]GPUState{
+		{UUID: uuid(n), Whole: true, Reason: "closed by operator", ClosedBy: []string{"operator"}},
+		{UUID: uuid(n + 1), Whole: true, Accept: true},
+	}))
+	_, said, _ := strings.Cut(ads, "\n")
+	said, _, _ = strings.Cut(said, "\n- ")
+	return strings.Replace(said, "GPUAcceptTime = ", "GPUAcceptTime = time() - 5 + 0 * ", 1) + "\n"
+}
+
+// freeGPUs is the list of a slot's GPUs that no job has.
+func freeGPUs(numbers ...int) string {
+	var names, ads []string
+	for _, n := range numbers {
+		names = append(names, fmt.Sprintf("GPUs_%d", n))
+		ads = append(ads, fmt.Sprintf("GPUs_%d = [ DeviceUuid = %q; id = %q ]\n", n, uuid(n).Bare(), uuid(n)))
+	}
+	return strings.Join(ads, "") + "AvailableGPUs = { " + strings.Join(names, ", ") + " }\n"
 }

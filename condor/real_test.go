@@ -105,11 +105,12 @@ func TestRealExecutionPoint(t *testing.T) {
 			h.write(t, "config.d/90-site.conf", "START = Owner =!= \"mallory\"\n")
 			dump := h.value(t, "-dump")
 			types := slotTypes(n)
-			if most, err := strconv.Atoi(h.value(t, "MAX_SLOT_TYPES")); err != nil || most < len(types) {
-				t.Errorf("HTCondor reads %d of %d slot types: %v", most, len(types), err)
-			}
-			for i, st := range types {
-				number := strconv.Itoa(i + 1)
+			most, err := strconv.Atoi(h.value(t, "MAX_SLOT_TYPES"))
+			for _, st := range types {
+				if err != nil || most < st.number {
+					t.Errorf("HTCondor reads %d slot types, not %d: %v", most, st.number, err)
+				}
+				number := strconv.Itoa(st.number)
 				start := h.value(t, "SLOT_TYPE_"+number+"_START")
 				if !strings.HasSuffix(start, `&& (Owner =!= "mallory")`) {
 					t.Errorf("type %s does not hold the site's START: %s", number, start)
@@ -118,12 +119,12 @@ func TestRealExecutionPoint(t *testing.T) {
 					t.Errorf("SLOT_TYPE_%s = %q", number, got)
 				}
 				keyword := strings.Contains(dump, "slot_type_"+number+".STARTER_JOB_HOOK_KEYWORD = GPUSLOT\n")
-				if keyword != (st.uuid != "") {
+				if keyword != (st.uuid != "" || st.whole) {
 					t.Errorf("type %s (%s): hook keyword %v", number, st.title, keyword)
 				}
 			}
-			if strings.Contains(dump, "SLOT_TYPE_"+strconv.Itoa(len(types)+1)+" ") {
-				t.Error("there is one slot type too many")
+			if got := strings.Count(dump, "_PARTITIONABLE = true\n"); got != len(types) {
+				t.Errorf("there are %d slot types, not %d", got, len(types))
 			}
 		})
 	}
@@ -135,9 +136,9 @@ func TestRealLocalName(t *testing.T) {
 	h := realHTCondor(t)
 	h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, examples()["whole"]))
 	for local, want := range map[string]string{
-		"slot_type_1": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|/run/gpuslot/mps/|",
-		"slot_type_7": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//",
-		"slot_type_8": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//",
+		"slot_type_1":   "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|/run/gpuslot/mps/|",
+		"slot_type_401": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//",
+		"slot_type_402": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//",
 	} {
 		if got := h.value(t, "-local-name", local, "ENVIRONMENT_FOR_AssignedGPUs"); got != want {
 			t.Errorf("%s: %q, want %q", local, got, want)

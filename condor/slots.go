@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -32,26 +33,44 @@ type Slot struct {
 	VRAM *int64
 	GPUs int64
 	Cpus int64
-	// Plan is the Fingerprint of the configuration that the startd runs with;
-	// empty if it runs with none of gpuslot's.
-	Plan string
+	// Plan is the Startd.Plan that the startd runs with, Config what
+	// ConfigOf says of the configuration it has read; empty if it has none of
+	// gpuslot's.
+	Plan, Config string
+	// Layout is a partitionable slot in words, with its slot type and all that it
+	// has; empty of other slots.
+	Layout string
 }
 
 // slotAttributes are those that ParseSlots reads.
-const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,AcctGroup,x509UserProxyVOName"
+const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,GPUSlotConfig,SlotTypeID,TotalSlotCpus,TotalSlotMemory,TotalSlotGPUs,TotalSlotVRAM,AcctGroup,x509UserProxyVOName"
 
 // commandTimeout ends a command of HTCondor whose context has no deadline; 10
 // to 30 ms are usual.
 const commandTimeout = 10 * time.Second
 
-// Slots asks the startd of this machine for its slots, past the collector: an
-// empty name means the local startd (8 ms on 25.14.1, against 32 ms for condor_who).
-func Slots(ctx context.Context) ([]Slot, error) {
-	out, err := output(ctx, "condor_status", "-direct", "", "-long", "-attributes", slotAttributes)
+// Slots asks a startd of this machine for its slots, past the collector: an
+// empty name means HTCondor's own (8 ms on 25.14.1, against 32 ms for condor_who).
+func Slots(ctx context.Context, startd string) ([]Slot, error) {
+	out, err := output(ctx, Startd{Name: startd}.Environment(), "condor_status", "-direct", "", "-long", "-attributes", slotAttributes)
 	if err != nil {
 		return nil, err
 	}
 	return ParseSlots(out)
+}
+
+// Restart lets the condor_master restart a startd when its jobs have ended; it
+// takes no new ones meanwhile. No job is ended for it.
+func Restart(ctx context.Context, startd string) error {
+	_, err := output(ctx, nil, "condor_restart", "-peaceful", "-daemon", daemonName(startd))
+	return err
+}
+
+// Reconfigure lets the condor_master and all its daemons read their
+// configuration again, and starts daemons that are new in it.
+func Reconfigure(ctx context.Context) error {
+	_, err := output(ctx, nil, "condor_reconfig")
+	return err
 }
 
 // ParseSlots reads "condor_status -long" of slots. An ad without a name is an
@@ -76,7 +95,7 @@ func newSlot(ad classad.Ad) Slot {
 	var s Slot
 	for name, field := range map[string]*string{
 		"Name": &s.Name, "SlotType": &s.Type, "State": &s.State, "JobId": &s.JobID,
-		"RemoteOwner": &s.RemoteOwner, "GPUSlotPlan": &s.Plan,
+		"RemoteOwner": &s.RemoteOwner, "GPUSlotPlan": &s.Plan, "GPUSlotConfig": &s.Config,
 		tenantAttributes[TenantGroup]: &s.Group, tenantAttributes[TenantVO]: &s.VO,
 	} {
 		*field, _ = ad.String(name)
@@ -87,17 +106,27 @@ func newSlot(ad classad.Ad) Slot {
 	}
 	s.GPUs, _ = ad.Int("GPUs")
 	s.Cpus, _ = ad.Int("Cpus")
+	if _, told := ad.Int("SlotTypeID"); told && s.Type == "Partitionable" {
+		var of [5]int64
+		for i, name := range []string{"SlotTypeID", "TotalSlotCpus", "TotalSlotMemory", "TotalSlotGPUs", "TotalSlotVRAM"} {
+			of[i], _ = ad.Int(name) // what it does not say it does not have
+		}
+		s.Layout = slotLayout(of[0], of[1], of[2], of[3], of[4])
+	}
 	return s
 }
 
 // output runs a command of HTCondor and returns what it prints.
-func output(ctx context.Context, name string, args ...string) (string, error) {
+func output(ctx context.Context, env []string, name string, args ...string) (string, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, commandTimeout)
 		defer cancel()
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
+	if env != nil {
+		cmd.Env = append(os.Environ(), env...)
+	}
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	switch exit := (*exec.ExitError)(nil); {

@@ -100,7 +100,7 @@ func tool(t *testing.T, name, script string) {
 
 func TestSlotsAsksTheLocalStartd(t *testing.T) {
 	tool(t, "condor_status", `[ "$1" = -direct ] && [ "$2" = "" ] && [ "$3" = -long ] && echo 'Name = "slot1@h"'`)
-	got, err := Slots(t.Context())
+	got, err := Slots(t.Context(), "")
 	if err != nil || len(got) != 1 || got[0].Name != "slot1@h" {
 		t.Errorf("%v, %v", got, err)
 	}

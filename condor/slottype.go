@@ -1,7 +1,9 @@
 package condor
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +14,8 @@ import (
 // slotType is one SLOT_TYPE_<n>, which has exactly one partitionable slot.
 type slotType struct {
 	title string
+	// number is N; see sharedNumber.
+	number int
 	// gpus is the count, with a constraint if it is not 0.
 	gpus  string
 	vram  gpu.MiB
@@ -21,23 +25,95 @@ type slotType struct {
 	uuid gpu.UUID
 	// alone: the jobs have the device to themselves, without a control daemon.
 	alone bool
+	// whole: it holds all GPUs that jobs have whole.
+	whole bool
 	// ahead: the hook alone says which MIG device the job gets.
 	ahead bool
 	// threads is the largest percentage of multiprocessors that a job may ask
 	// for; 0 on the type without GPUs.
 	threads float64
+	// devices are those that it gives out, startd the one that has it: empty for
+	// HTCondor's own.
+	devices []Device
+	startd  string
+	// disk is its part of the disk in percent; 0 leaves that to HTCondor, which
+	// would give all of it to each startd.
+	disk int
 	// start are the conditions besides the site's START.
 	start []string
 }
 
-// slotTypes are the types in the order of their numbers: shared GPUs first.
+// The numbers of slot types. Each kind has its own range, and a GPU its own
+// number there, because a starter reads what its slot type wants (the hook, the
+// job wrapper) from the files as they are now, under the number that its startd
+// was started with: after a change of the plan that number must not be another
+// kind's, or jobs would start without the hook.
+const (
+	mostDevices    = 200
+	instanceNumber = mostDevices + 1
+	wholeNumber    = 2*mostDevices + 1
+	cpuOnlyNumber  = wholeNumber + 1
+	parkedNumber   = cpuOnlyNumber + 1
+	// HTCondor reads 10 unless told, and ignores the others without a word
+	// (seen on 25.14.1: 10 slots of 17).
+	maxSlotTypes = 3 * mostDevices
+)
+
+// sharedNumber is the type of a shared GPU: its place among the node's GPUs,
+// whatever the others' modes; of shared MIG devices behind all GPUs.
+func (n Node) sharedNumber(d Device) int {
+	gpus := n.physicals()
+	if d.Profile == "" {
+		return 1 + slices.Index(gpus, d.UUID)
+	}
+	parts := n.devices(func(o Device) bool { return o.Shared && o.Profile != "" })
+	return 1 + len(gpus) + slices.IndexFunc(parts, func(o Device) bool { return o.UUID == d.UUID })
+}
+
+// SlotTypeOf is the number of a shared GPU's or MIG device's slot type; false for
+// others.
+func SlotTypeOf(n Node, u gpu.UUID) (number int, ok bool) {
+	types := slotTypes(n)
+	i := slices.IndexFunc(types, func(st slotType) bool { return st.uuid == u })
+	if i < 0 {
+		return 0, false
+	}
+	return types[i].number, true
+}
+
+// physicals are the node's GPUs, each once.
+func (n Node) physicals() []gpu.UUID {
+	var all []gpu.UUID
+	for _, d := range n.Devices {
+		if u := cmp.Or(d.Parent, d.UUID); !slices.Contains(all, u) {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// reserved are the numbers of GPUs that are not shared now: the jobs of a
+// startd that still shares them pass the hook.
+func reserved(n Node) []slotType {
+	var types []slotType
+	for i, u := range n.physicals() {
+		if !slices.ContainsFunc(n.shared(), func(d Device) bool { return d.UUID == u }) {
+			types = append(types, slotType{number: 1 + i, uuid: u})
+		}
+	}
+	return types
+}
+
+// slotTypes are the types in the order of their slots: shared GPUs first.
 func slotTypes(n Node) []slotType {
 	var types []slotType
 	for _, d := range n.shared() {
 		types = append(types, sharedType(n, d))
 	}
-	for _, d := range n.instances() {
-		types = append(types, instanceType(n, d))
+	for i, d := range n.instances() {
+		st := instanceType(n, d)
+		st.number = instanceNumber + i
+		types = append(types, st)
 	}
 	if len(n.whole()) > 0 {
 		types = append(types, wholeType(n))
@@ -45,17 +121,41 @@ func slotTypes(n Node) []slotType {
 	if n.CPUOnly.CPUs > 0 {
 		types = append(types, cpuOnlyType(n))
 	}
+	if n.PerGPU {
+		types = apart(n, types)
+	}
+	return types
+}
+
+// apart gives each startd its types, one at least.
+func apart(n Node, types []slotType) []slotType {
+	for i := range types {
+		if types[i].uuid != "" {
+			types[i].startd = n.startdOf(types[i].devices[0])
+		}
+		types[i].disk = max(1, 100*types[i].share.CPUs/n.CPUs)
+	}
+	for i, name := range startdNames(n) {
+		if !slices.ContainsFunc(types, func(st slotType) bool { return st.startd == name }) {
+			st := parkedType(name)
+			st.number = parkedNumber + i
+			types = append(types, st)
+		}
+	}
 	return types
 }
 
 func sharedType(n Node, d Device) slotType {
 	st := slotType{
-		title: fmt.Sprintf("GPU %d: %s, %s, shared by at most %d jobs.", d.Index, d.UUID, d.model(), d.Shares),
-		gpus:  fmt.Sprintf("%d : DeviceUuid == %s", d.Shares, classad.Quote(d.UUID.Bare())),
-		vram:  d.Pool,
-		share: d.Share,
-		uuid:  d.UUID,
-		start: []string{"TARGET.RequestGPUs =?= 1"},
+		title:  fmt.Sprintf("GPU %d: %s, %s, shared by at most %d jobs.", d.Index, d.UUID, d.model(), d.Shares),
+		number: n.sharedNumber(d),
+		gpus:   fmt.Sprintf("%d : DeviceUuid == %s", d.Shares, classad.Quote(d.UUID.Bare())),
+		vram:   d.Pool,
+		share:  d.Share,
+		uuid:   d.UUID,
+
+		devices: []Device{d},
+		start:   []string{"TARGET.RequestGPUs =?= 1"},
 
 		threads: d.mostThreads(),
 	}
@@ -84,9 +184,11 @@ func instanceType(n Node, d Device) slotType {
 		vram:  d.Pool,
 		share: d.Share,
 		uuid:  d.UUID,
-		alone: true,
-		ahead: d.Place != "",
-		start: []string{"TARGET.RequestGPUs =?= 1"},
+
+		devices: []Device{d},
+		alone:   true,
+		ahead:   d.Place != "",
+		start:   []string{"TARGET.RequestGPUs =?= 1"},
 
 		threads: 100,
 	}
@@ -133,6 +235,10 @@ func (t *text) policy(n Node) {
 	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && floor(TARGET.RequestVRAM ?: 0) == MY.VRAM \
   : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
 	t.set("GPUSLOT_WITHIN", "%s", withinLimits)
+	if len(n.whole()) > 0 {
+		t.comment("The slot of the whole GPUs has one GPUAccept for all of them: it is an expression on those that are free.")
+		t.set("GPUSLOT_WHOLE_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
+	}
 	t.tenants(n)
 	t.holdPolicy(n.Growth)
 }
@@ -154,10 +260,13 @@ const maxAcceptAge = 60
 func wholeType(n Node) slotType {
 	whole := n.whole()
 	st := slotType{
-		title: fmt.Sprintf("Whole GPUs: %s.", strings.Join(names(whole), "; ")),
-		gpus:  fmt.Sprintf("%d : %s", len(whole), anyOf(whole)),
-		start: []string{"(TARGET.RequestGPUs ?: 0) >= 1"},
+		title:  fmt.Sprintf("Whole GPUs: %s.", strings.Join(names(whole), "; ")),
+		number: wholeNumber,
+		gpus:   fmt.Sprintf("%d : %s", len(whole), anyOf(whole)),
+		start:  []string{"(TARGET.RequestGPUs ?: 0) >= 1"},
+		whole:  true,
 
+		devices: whole,
 		threads: 100,
 	}
 	smallest := whole[0].Pool
@@ -176,16 +285,18 @@ func wholeType(n Node) slotType {
 	}
 	st.start = append(st.start,
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs", int64(smallest)),
-		`(MY.SlotType =!= "Dynamic" || TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM)`)
+		`(MY.SlotType =!= "Dynamic" || TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM)`,
+		"$(GPUSLOT_WHOLE_OPEN)")
 	return st
 }
 
 func cpuOnlyType(n Node) slotType {
 	return slotType{
-		title: "Jobs without GPUs.",
-		gpus:  "0", // said, because what is not said is given what is left
-		share: n.CPUOnly,
-		start: []string{"(TARGET.RequestGPUs ?: 0) == 0"},
+		title:  "Jobs without GPUs.",
+		number: cpuOnlyNumber,
+		gpus:   "0", // said, because what is not said is given what is left
+		share:  n.CPUOnly,
+		start:  []string{"(TARGET.RequestGPUs ?: 0) == 0"},
 	}
 }
 

@@ -78,7 +78,7 @@ func Check(v Version) (warning string, err error) {
 
 // InstalledVersion asks the condor_version in PATH.
 func InstalledVersion(ctx context.Context) (Version, error) {
-	out, err := output(ctx, "condor_version")
+	out, err := output(ctx, nil, "condor_version")
 	if err != nil {
 		return Version{}, err
 	}

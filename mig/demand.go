@@ -51,6 +51,8 @@ type need struct {
 	values []score
 	// places that serve it, on each GPU.
 	places []uint64
+	// most that one GPU can serve.
+	most int
 }
 
 // gather merges the demand by profile and values it, the most worth first.
@@ -123,7 +125,7 @@ func (n *need) value(bs []board, group []Demand) {
 		for _, e := range b.candidates {
 			most = max(most, int(count(e.set&n.places[i])))
 		}
-		room += most
+		room, n.most = room+most, max(n.most, most)
 	}
 	n.values = []score{{}}
 	for _, d := range group {

@@ -9,7 +9,7 @@ const lowestSteps = 20_000
 // cannot be reached. Not ok if that takes too long: then any plan of the score
 // will do.
 type lowest struct {
-	*search
+	*box
 	score  score
 	bound  score // score in units of prices
 	usable [][]int
@@ -25,21 +25,21 @@ type point struct {
 	served             uint64
 }
 
-func (s *search) lowest(start state, best score) (*way, bool) {
-	l := &lowest{search: s, score: best, failed: map[point]score{}, bound: best.times(scale)}
-	for k := range s.kinds {
-		l.admit(k, start.base.plus(s.prices.rest[0]))
+func (x *box) lowest(best score) (*way, bool) {
+	l := &lowest{box: x, score: best, failed: map[point]score{}, bound: best.times(x.prices.scale)}
+	for k := range x.kinds {
+		l.admit(k, x.bound())
 	}
-	if len(s.kinds) == 0 {
+	if len(x.kinds) == 0 {
 		return nil, true
 	}
-	return l.find(point{left: len(s.kinds[0].gpus)}, start)
+	return l.find(point{left: len(x.kinds[0].gpus)}, x.start())
 }
 
 // admit lists the options of a kind that one GPU can take without losing the
 // score: all GPUs together gain bound at most.
 func (l *lowest) admit(k int, bound score) {
-	most := highest(l.prices.gain[k])
+	most := l.prices.most(k, l.open[k])
 	var usable []int
 	for o, gain := range l.prices.gain[k] {
 		if bound.plus(gain).plus(most.times(-1)).compare(l.bound) >= 0 {

@@ -8,7 +8,7 @@ import (
 
 // The problem of a node. What couples the GPUs is only how many of each profile
 // are served in all, and GPUs in equal state are interchangeable: it is enough
-// to know how many of each kind take which option. walk.go searches that.
+// to know how many of each kind take which option. branch.go searches that.
 
 // option is the best layout of a GPU that serves some numbers.
 type option struct {
@@ -24,7 +24,6 @@ type search struct {
 	needs   []need
 	strides []uint64
 	kinds   []kind
-	prices  *prices
 }
 
 // kind is a number of GPUs in equal state, and what each of them can do.
@@ -108,12 +107,4 @@ func (o option) covers(p option) bool {
 // number is how many of a need are served.
 func (s *search) number(sum uint64, k int) int {
 	return int(sum / s.strides[k] % uint64(s.needs[k].wanted+1))
-}
-
-// capped adds; more than wanted is of no use.
-func (s *search) capped(sum uint64, more []int) (out uint64) {
-	for k, n := range s.needs {
-		out += uint64(min(s.number(sum, k)+more[k], n.wanted)) * s.strides[k]
-	}
-	return out
 }

@@ -39,8 +39,8 @@ type Plan struct {
 	// Choice is the number of the alternative that was planned, from 0.
 	Choice int `json:"choice,omitempty"`
 	// Proven says that no plan serves more, disturbs less or strands less;
-	// MostFlexible that among the equals none leaves more possible. Only a demand
-	// for many profiles on many GPUs in equal state ends before that is certain.
+	// MostFlexible that among the equals none leaves more possible. A demand for
+	// many profiles on many empty GPUs ends before the latter is certain.
 	Proven       bool `json:"proven"`
 	MostFlexible bool `json:"most_flexible"`
 }

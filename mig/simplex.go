@@ -1,6 +1,10 @@
 package mig
 
-import "math"
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
 
 // The linear programme of a node: how much of each option each kind of GPU
 // takes (kinds are GPUs in equal state), and how much of each group of requests
@@ -11,16 +15,24 @@ import "math"
 //	for each kind    sum of its options = its GPUs
 //
 // solved by the simplex method with a score for each column as its objective,
-// compared lexicographically. Its result is only prices: the bound made of
-// them holds whatever rounding did.
+// compared lexicographically. Its result is only prices, and where to split:
+// the bounds made of them (prices.go) hold whatever rounding did.
 type programme struct {
 	rows [][]float64 // constraints; the last column is the right-hand side
 	goal [len(score{})][]float64
+	// groups are what the first columns stand for.
+	groups []group
 	// slack is the first of the needs' slack columns.
 	slack int
 	// basis is the column that each row owns; -1 as long as it owns none.
 	basis []int
-	cuts  []cutRow
+	// determinant of the basis: all that the solution tells is whole multiples
+	// of its inverse (Cramer's rule).
+	determinant float64
+	cuts        []cutRow
+	// units are what each level of the score is counted in, so that rounding
+	// weighs the same on all: powers of two.
+	units [len(score{})]float64
 }
 
 const (
@@ -49,20 +61,37 @@ func (p *programme) optimise() {
 	}
 }
 
-// optimum is one level of the score at the optimum.
-func (p *programme) optimum(level int) float64 {
-	g := p.goal[level]
-	return -g[len(g)-1]
+// cut holds a level of the score at most at a whole number below the optimum.
+// The row is the goal's own in terms of the present basis.
+func (p *programme) cut(level int, most int64) (refuted int) {
+	row := slices.Clone(p.goal[level])
+	row[len(row)-1] += float64(most) / p.units[level]
+	p.cuts = append(p.cuts, cutRow{level, len(row) - 1, most})
+	return p.add(row)
 }
 
-// cut holds a level of the score below its fractional optimum, since scores are
-// whole numbers, and goes to the new optimum by the dual simplex method. The
-// row is the goal's own in terms of the present basis.
-func (p *programme) cut(level int, most int64) {
-	row := append([]float64(nil), p.goal[level]...)
-	row[len(row)-1] += float64(most)
+// hold keeps the sum of some columns at most, or at least, at a whole number.
+func (p *programme) hold(columns []int, number int, least bool) (refuted int) {
+	sign := 1.0
+	if least {
+		sign = -1
+	}
+	row := make([]float64, len(p.goal[0]))
+	row[len(row)-1] = sign * float64(number)
+	for _, c := range columns {
+		row[c] = sign
+	}
+	for i, r := range p.rows {
+		eliminate(row, r, p.basis[i])
+	}
+	return p.add(row)
+}
+
+// add takes a row, in terms of the present basis, and goes to the new optimum
+// by the dual simplex method. It returns the number of a row that cannot be
+// kept, or -1.
+func (p *programme) add(row []float64) (refuted int) {
 	slack := len(row) - 1
-	p.cuts = append(p.cuts, cutRow{level, slack, most})
 	p.rows, p.basis = append(p.rows, row), append(p.basis, slack)
 	for i, r := range p.rows {
 		p.rows[i] = insertColumn(r, i == len(p.rows)-1)
@@ -71,17 +100,31 @@ func (p *programme) cut(level int, most int64) {
 		p.goal[i] = insertColumn(g, false)
 	}
 	for range maxPivots {
-		row := p.broken()
-		if row < 0 {
+		broken := p.broken()
+		if broken < 0 {
 			break
 		}
-		column := p.repairing(row)
+		column := p.repairing(broken)
 		if column < 0 {
-			break
+			return broken
 		}
-		p.pivot(row, column)
+		p.pivot(broken, column)
 	}
 	p.optimise()
+	return -1
+}
+
+// clone shares nothing that pivots change, and leaves room for more rows.
+func (p *programme) clone() *programme {
+	q := *p
+	q.rows, q.basis, q.cuts = slices.Clone(p.rows), slices.Clone(p.basis), slices.Clone(p.cuts)
+	for i, r := range q.rows {
+		q.rows[i] = append(make([]float64, 0, len(r)+8), r...)
+	}
+	for i, g := range q.goal {
+		q.goal[i] = append(make([]float64, 0, len(g)+8), g...)
+	}
+	return &q
 }
 
 // insertColumn puts a column before the right-hand side.
@@ -124,20 +167,66 @@ func (p *programme) repairing(row int) int {
 	return best
 }
 
-// price is what a slack column tells of its row, times scale.
-func (p *programme) price(slack int) (price score) {
-	for level := range price {
-		price[level] = int64(math.Round(-p.goal[level][slack] * scale))
+// serving are the columns of the groups of a need.
+func (p *programme) serving(need int) (columns []int) {
+	for c, g := range p.groups {
+		if g.need == need {
+			columns = append(columns, c)
+		}
 	}
-	if price.compare(score{}) < 0 {
-		return score{}
-	}
-	return price
+	return columns
 }
+
+// taking is the column of an option.
+func (p *programme) taking(s *search, kind, option int) []int {
+	c := len(p.groups) + option
+	for _, k := range s.kinds[:kind] {
+		c += len(k.options)
+	}
+	return []int{c}
+}
+
+// unevenServed is the need whose number served is least whole in the solution,
+// and the whole number below; -1 if all are whole.
+func (p *programme) unevenServed(s *search) (need, n int) {
+	served := make([]float64, len(s.needs))
+	for row, column := range p.basis {
+		if column < len(p.groups) {
+			served[p.groups[column].need] += p.rows[row][len(p.rows[row])-1]
+		}
+	}
+	need, most := -1, uneven
+	for i, v := range served {
+		if off := math.Abs(v - math.Round(v)); off > most && s.needs[i].wanted > 0 {
+			need, n, most = i, int(v), off
+		}
+	}
+	return need, n
+}
+
+// unevenTaken is the same for the GPUs of a kind that take an option.
+func (p *programme) unevenTaken(s *search) (kind, option, n int) {
+	first := len(p.groups)
+	kind, most := -1, uneven
+	for k := range s.kinds {
+		for row, column := range p.basis {
+			o := column - first
+			v := p.rows[row][len(p.rows[row])-1]
+			if off := math.Abs(v - math.Round(v)); o >= 0 && o < len(s.kinds[k].options) && off > most {
+				kind, option, n, most = k, o, int(v), off
+			}
+		}
+		first += len(s.kinds[k].options)
+	}
+	return kind, option, n
+}
+
+// uneven is more than what rounding makes of a whole number.
+const uneven = 1e-5
 
 // taken rounds the solution down.
 func (p *programme) taken(s *search) (taken [][]int) {
-	first := len(groups(s.needs))
+	first := len(p.groups)
 	for _, k := range s.kinds {
 		n := make([]int, len(k.options))
 		for row, column := range p.basis {
@@ -178,7 +267,7 @@ func newProgramme(s *search) *programme {
 	for _, k := range ks {
 		columns += len(k.options)
 	}
-	p := &programme{slack: columns}
+	p := &programme{groups: gs, slack: columns, determinant: 1, units: unitsOf(s, gs)}
 	width := columns + len(s.needs) + len(gs) + 1
 	for range len(s.needs) + len(gs) + len(ks) {
 		p.rows, p.basis = append(p.rows, make([]float64, width)), append(p.basis, -1)
@@ -215,8 +304,38 @@ func newProgramme(s *search) *programme {
 
 func (p *programme) value(column int, v score) {
 	for level := range v {
-		p.goal[level][column] = float64(v[level])
+		p.goal[level][column] = float64(v[level]) / p.units[level]
 	}
+}
+
+// unitsOf are above all values of single requests and options.
+func unitsOf(s *search, gs []group) (units [len(score{})]float64) {
+	for level := range units {
+		most := int64(0)
+		for _, g := range gs {
+			most = max(most, g.value[level], -g.value[level])
+		}
+		for _, k := range s.kinds {
+			for _, o := range k.options {
+				most = max(most, o.score[level], -o.score[level])
+			}
+		}
+		units[level] = float64(int64(1) << bits.Len64(uint64(most)))
+	}
+	return units
+}
+
+// fraction is what the solution's prices are whole multiples of one over: the
+// determinant of the basis. A cut is counted in units where its slack is not in
+// the basis.
+func (p *programme) fraction() float64 {
+	d := math.Abs(p.determinant)
+	for _, c := range p.cuts {
+		if !slices.Contains(p.basis, c.slack) {
+			d *= p.units[c.level]
+		}
+	}
+	return math.Round(d)
 }
 
 // entering is the column that gains most, or, against cycles, the first that
@@ -268,6 +387,7 @@ func (p *programme) leaving(column int) int {
 func (p *programme) pivot(row, column int) {
 	r := p.rows[row]
 	p.basis[row] = column
+	p.determinant *= r[column]
 	by := 1 / r[column]
 	for j := range r {
 		r[j] *= by

@@ -1,91 +1,12 @@
 package mig
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
-// The search over a node takes the kinds of GPUs one after another, and each
-// kind's options in order: how many GPUs take the first, how many the second,
-// and so on. For each number served and number of GPUs left it keeps the best
-// way there. The bound from prices (prices.go) cuts what cannot end better than
-// a plan already known; it is sharp enough that little is left.
-
-// Widths of the searches: the first completes the linear programme's solution,
-// the second proves that there is nothing better, or gives up after so many
-// states.
-const (
-	roundWidth  = 48
-	proofStates = 8_000
-)
-
-// best returns the set of places for each GPU, and how sure it is.
-func (s *search) best() (chosen []uint64, sure certainty) {
-	end := s.firstPlan()
-	bound := s.start().base.plus(s.prices.rest[0])
-	proof := &walk{search: s, width: proofStates, floor: end.total.times(scale), hasFloor: true}
-	if better := proof.run(s.start(), s.counts()); better != nil && better.total.compare(end.total) > 0 {
-		end = better
-	}
-	sure.flexibility = !proof.cut
-	bound[flexibility] = end.total[flexibility] * scale
-	sure.plan = sure.flexibility || bound.compare(end.total.times(scale)) <= 0
-	if w, ok := s.lowest(s.start(), end.total); ok {
-		end.way = w
-	}
-	return s.layouts(end.way), sure
-}
-
-// certainty is whether no plan is better, on all levels but flexibility and on
-// all.
-type certainty struct{ plan, flexibility bool }
-
-// flexibility is the last level of a score.
-const flexibility = len(score{}) - 1
-
-func (s *search) start() state { return state{base: s.prices.base(0)} }
-
-// firstPlan rounds the linear programme's solution. Where the programme
-// promises a fraction more on the first level that differs, it is held to the whole number
-// below and asked again: no better plan is lost, since a plan that is better
-// equals this one on the levels before.
-func (s *search) firstPlan() *state {
-	lp := newProgramme(s)
-	lp.optimise()
-	var end *state
-	for range 4 * len(score{}) {
-		s.prices = newPrices(s, lp)
-		round := &walk{search: s, width: roundWidth}
-		if t := round.run(round.rounded()); end == nil || t.total.compare(end.total) > 0 {
-			end = t
-		}
-		if !lp.tighten(end.total) {
-			break
-		}
-	}
-	return end
-}
-
-// tighten cuts off a fraction on the first level on which the programme
-// promises more than a plan; false if there is none.
-func (p *programme) tighten(plan score) bool {
-	for level, have := range plan {
-		promised := p.optimum(level)
-		if promised < float64(have)+fraction {
-			continue
-		}
-		most := math.Floor(promised + fraction)
-		if promised-most < fraction {
-			return false
-		}
-		p.cut(level, int64(most))
-		return true
-	}
-	return false
-}
-
-// fraction is less than what a programme can promise beyond a whole number.
-const fraction = 1e-4
+// A walk over a box takes the kinds of GPUs one after another, and each kind's
+// options in order: how many GPUs take the first, how many the second, and so
+// on. For each number served and number of GPUs left it keeps the best way
+// there. The bound from prices (prices.go) leaves out what cannot end better
+// than a plan already known.
 
 // counts is the number of GPUs of each kind.
 func (s *search) counts() []int {
@@ -98,19 +19,24 @@ func (s *search) counts() []int {
 
 // rounded is the state in which GPUs take what the linear programme gives them
 // in full, and how many of each kind it leaves.
-func (w *walk) rounded() (t state, left []int) {
-	t, left = w.start(), w.counts()
-	for k, options := range w.prices.taken {
+func (x *box) rounded(taken [][]int) (t state, left []int) {
+	t, left = x.along(nil), x.counts()
+	for k, options := range taken {
 		for o, n := range options {
 			for range min(n, left[k]) {
-				next := w.after(t, k, o)
-				next.way = &way{t.way, k, o}
-				t = next
+				t = x.take(t, k, o)
 				left[k]--
 			}
 		}
 	}
 	return t, left
+}
+
+// take is the state when one more GPU takes an option.
+func (x *box) take(t state, k, option int) state {
+	next := x.after(t, k, option)
+	next.way = &way{t.way, k, option}
+	return next
 }
 
 // way is a list of options taken, the last first.
@@ -143,10 +69,11 @@ type state struct {
 
 // walk is one run over all kinds.
 type walk struct {
-	*search
-	width    int
-	floor    score
-	hasFloor bool
+	*box
+	// width is the number of states kept at a time, most that of states made.
+	width, most int
+	// floor is what to better.
+	floor floor
 	// cut says that states were left out that could have been better.
 	cut  bool
 	made int
@@ -156,7 +83,7 @@ type walk struct {
 func (w *walk) run(start state, left []int) *state {
 	from := []state{start}
 	for k, n := range left {
-		if from = w.take(k, n, from); w.hasFloor && w.made > proofStates {
+		if from = w.options(k, n, from); w.made > w.most {
 			w.cut = true
 			return nil
 		}
@@ -173,10 +100,10 @@ func (w *walk) run(start state, left []int) *state {
 }
 
 // total is the score of a state to which nothing comes any more.
-func (s *search) total(t state) score {
+func (x *box) total(t state) score {
 	v := t.local
-	for i, n := range s.needs {
-		v = v.plus(n.values[s.number(t.served, i)])
+	for i, n := range x.needs {
+		v = v.plus(n.values[x.number(t.served, i)])
 	}
 	return v
 }
@@ -188,8 +115,8 @@ type bucket struct {
 	at     map[uint64]int
 }
 
-// take goes through the options of a kind.
-func (w *walk) take(k, n int, from []state) []state {
+// options goes through the options of a kind.
+func (w *walk) options(k, n int, from []state) []state {
 	buckets := make([]bucket, n+1)
 	for i := range buckets {
 		buckets[i].at = map[uint64]int{}
@@ -199,7 +126,7 @@ func (w *walk) take(k, n int, from []state) []state {
 	}
 	usable := w.usable(k, n, from)
 	for i, o := range usable {
-		if w.hasFloor && w.made > proofStates {
+		if w.made > w.most {
 			return nil
 		}
 		ahead := w.prices.most(k, usable[i:])
@@ -224,12 +151,8 @@ func (w *walk) usable(k, n int, from []state) (usable []int) {
 			best = t.base
 		}
 	}
-	all := make([]int, len(w.kinds[k].options))
-	for i := range all {
-		all[i] = i
-	}
-	others := w.prices.most(k, all).times(int64(n - 1)).plus(w.prices.rest[k+1]).plus(best)
-	for _, i := range all {
+	others := w.prices.most(k, w.open[k]).times(int64(n - 1)).plus(w.prices.rest[k+1]).plus(best)
+	for _, i := range w.open[k] {
 		if !w.hopeless(others.plus(w.prices.at(k, i))) {
 			usable = append(usable, i)
 		}
@@ -237,19 +160,27 @@ func (w *walk) usable(k, n int, from []state) (usable []int) {
 	return usable
 }
 
-func (w *walk) hopeless(bound score) bool { return w.hasFloor && bound.compare(w.floor) <= 0 }
+func (w *walk) hopeless(bound score) bool { return w.floor.holds(bound, w.prices.scale) }
 
 // after is the state when one more GPU takes an option; the way is still to be told.
-func (s *search) after(t state, k, option int) state {
-	o := s.kinds[k].options[option]
+func (x *box) after(t state, k, option int) state {
+	o := x.kinds[k].options[option]
 	served := t.served + o.add
 	for i, n := range o.serves {
-		if n > 0 && s.number(t.served, i)+n > s.needs[i].wanted {
-			served = s.capped(t.served, o.serves)
+		if n > 0 && x.number(t.served, i)+n > x.high[i] {
+			served = x.capped(t.served, o.serves)
 			break
 		}
 	}
-	return state{served: served, local: t.local.plus(o.score), base: t.base.plus(s.prices.less(o.score)).plus(s.prices.change(t.served, served))}
+	return state{served: served, local: t.local.plus(o.score), base: t.base.plus(x.prices.less(o.score)).plus(x.prices.change(t.served, served))}
+}
+
+// capped adds; more than wanted is of no use.
+func (x *box) capped(sum uint64, more []int) (out uint64) {
+	for k, most := range x.high {
+		out += uint64(min(x.number(sum, k)+more[k], most)) * x.strides[k]
+	}
+	return out
 }
 
 // extend lets one more GPU take an option.

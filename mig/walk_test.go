@@ -150,7 +150,7 @@ func drawNode(t *rapid.T, c *Catalogue, chip Chip) []GPU {
 
 // drawDemands asks for up to four profiles, sparsely enough for the reference.
 func drawDemands(t *rapid.T, chip Chip) (ds []Demand) {
-	top := rapid.SampledFrom([]int64{3, 17}).Draw(t, "top weight")
+	top := rapid.SampledFrom([]int64{3, 17, maxWeight}).Draw(t, "top weight")
 	for _, p := range rapid.Permutation(chip.Profiles).Draw(t, "profiles")[:rapid.IntRange(1, min(4, len(chip.Profiles))).Draw(t, "kinds")] {
 		for range rapid.IntRange(1, 2).Draw(t, "groups") {
 			ds = append(ds, Demand{

@@ -40,8 +40,13 @@ const (
 	// with Force everybody's: root and the agent's own account.
 	OpClose Op = "close"
 	OpOpen  Op = "open"
+	// OpNode takes the whole node out of service and back: root and the agent's own
+	// account; VerbStatus everybody.
+	OpNode Op = "node"
 	// OpUsage asks what the running jobs used up to now: who may call OpMonitor.
 	OpUsage Op = "usage"
+	// OpHere asks what the caller's own job holds: any process of a job.
+	OpHere Op = "here"
 )
 
 // Request is one request.
@@ -58,8 +63,11 @@ type Request struct {
 	// closed.
 	Owner  string `json:"owner,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Verb is what OpNode does.
+	Verb string `json:"verb,omitempty"`
 	// Force lets OpRestart end the jobs' MPS clients, and OpOpen open a GPU
-	// whose reason still holds.
+	// whose reason still holds; VerbQuiesce goes on although it is not known
+	// whether jobs run, and VerbResume opens without verification.
 	Force bool `json:"force,omitempty"`
 }
 
@@ -100,10 +108,15 @@ type Reply struct {
 	Uses []Use `json:"uses,omitempty"`
 	// Ended answers OpEnd.
 	Ended *Ended `json:"ended,omitempty"`
+	// Here answers OpHere; NoJob says that the caller is no process of a job.
+	Here  *Here `json:"here,omitempty"`
+	NoJob bool  `json:"no_job,omitempty"`
 	// Verified answers OpVerify.
 	Verified []Verification `json:"verified,omitempty"`
 	// Done answers OpRestart: what was done, as a sentence.
 	Done string `json:"done,omitempty"`
+	// Node answers OpNode.
+	Node *NodeStatus `json:"node,omitempty"`
 	// Closing answers OpClose and OpOpen.
 	Closing *Closing `json:"closing,omitempty"`
 	// Status answers OpStatus; its schema is agent.Status.
@@ -133,8 +146,10 @@ type Refusal struct {
 
 // Acceptance is whether one GPU takes new jobs.
 type Acceptance struct {
-	UUID   string `json:"uuid"`
-	Accept bool   `json:"accept"`
+	UUID string `json:"uuid"`
+	// Whole: jobs have it whole, and HTCondor has one slot for all such GPUs.
+	Whole  bool `json:"whole,omitempty"`
+	Accept bool `json:"accept"`
 	// Reason says why not; empty if it accepts.
 	Reason string `json:"reason,omitempty"`
 	// ClosedBy are the owners of its holds, sorted; empty if it accepts.
@@ -146,6 +161,9 @@ type Acceptance struct {
 	Time time.Time `json:"time"`
 	// Verified is what came of the last verification; nil if there was none.
 	Verified *bool `json:"verified,omitempty"`
+	// Pending is what HTCondor does not run yet of the plan, as a sentence;
+	// empty if it runs as planned.
+	Pending string `json:"pending,omitempty"`
 	// Since is when Accept, Reason or Tenant last changed; a change is sent to
 	// HTCondor's collector at once, everything else with the slot's next
 	// update. Zero if unknown: then every judgement is sent at once.
@@ -159,6 +177,39 @@ type Closing struct {
 	// Devices are the UUIDs of the GPUs and MIG devices that were closed, as
 	// StatusGPU has them.
 	Devices []string `json:"devices,omitempty"`
+}
+
+// The verbs of OpNode.
+const (
+	VerbStatus  = "status"
+	VerbQuiesce = "quiesce"
+	VerbResume  = "resume"
+	VerbRevert  = "revert"
+)
+
+// NodeStatus is how far a node is on its way out of service and back.
+type NodeStatus struct {
+	// Phase is "quiescing", "quiesced", "reverting", "reverted" or "resuming";
+	// empty for a node that serves.
+	Phase  string    `json:"phase"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	// Text is what a verb did.
+	Text string `json:"text,omitempty"`
+	// Jobs are those that a node which is leaving waits for, Waits what is waited
+	// for in words.
+	Jobs  []string `json:"jobs,omitempty"`
+	Waits string   `json:"waits,omitempty"`
+	// Holders are other processes that have the driver's devices open.
+	Holders []NodeHolder `json:"holders,omitempty"`
+}
+
+// NodeHolder is a process that has the driver's devices open.
+type NodeHolder struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+	// Unit is its systemd unit; empty if it has none.
+	Unit string `json:"unit,omitempty"`
 }
 
 // GPUHold is why a GPU takes no new jobs, and whose word that is: "agent",
@@ -229,6 +280,8 @@ type Status struct {
 	HTCondor    string `json:"htcondor,omitempty"`
 	ConfigFile  string `json:"config_file"`
 	ConfigError string `json:"config_error,omitempty"`
+	// Node is nil for a node that serves.
+	Node *NodeStatus `json:"node,omitempty"`
 	// PlanAge is when the plan in force was applied.
 	PlanApplied time.Time `json:"plan_applied"`
 	// MPS lists what the installed control daemon can do and what it lacks,
@@ -238,6 +291,51 @@ type Status struct {
 	Warnings []string     `json:"warnings,omitempty"`
 	Absent   []string     `json:"absent,omitempty"`
 	GPUs     []StatusGPU  `json:"gpus"`
+	// Startds are HTCondor's that answered, Changes what they do not run yet of
+	// the plan.
+	Startds []StatusStartd `json:"startds,omitempty"`
+	Changes []Change       `json:"changes,omitempty"`
+}
+
+// StatusStartd is one condor_startd as its slots tell.
+type StatusStartd struct {
+	// Name is its local name; empty for HTCondor's own. Daemon is its name in
+	// DAEMON_LIST.
+	Name   string `json:"name,omitempty"`
+	Daemon string `json:"daemon"`
+	// Plans and Configs are the GPUSlotPlan and GPUSlotConfig of its slots.
+	Plans   []string `json:"plans"`
+	Configs []string `json:"configs"`
+	// Layout are its partitionable slots, in words.
+	Layout []string `json:"layout"`
+	// GPUs are the ids that it offers or has given out.
+	GPUs []string    `json:"gpus,omitempty"`
+	Jobs []ChangeJob `json:"jobs,omitempty"`
+}
+
+// ChangeJob is a job, with or without GPUs, that a restart of its startd concerns.
+type ChangeJob struct {
+	Slot  string `json:"slot"`
+	ID    string `json:"id"`
+	Owner string `json:"owner,omitempty"`
+}
+
+// Change is what one condor_startd does not run yet of the plan.
+type Change struct {
+	// Daemon is the startd's name in DAEMON_LIST, Startd its local name.
+	Daemon string `json:"daemon"`
+	Startd string `json:"startd,omitempty"`
+	// Need is "restart", "reconfig" or "start".
+	Need string `json:"need"`
+	// Plan is the one that it is to run with.
+	Plan string `json:"plan"`
+	// GPUs and Jobs are those that a restart concerns.
+	GPUs []string    `json:"gpus,omitempty"`
+	Jobs []ChangeJob `json:"jobs,omitempty"`
+	// Blocked is another daemon that has to change first.
+	Blocked string `json:"blocked_by,omitempty"`
+	// Says is all that as a sentence.
+	Says string `json:"says"`
 }
 
 // Capability is one thing that a control daemon, driver and kernel can do or

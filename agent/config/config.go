@@ -173,9 +173,38 @@ type HTCondor struct {
 	// Supervise runs a job on a shared GPU below "gpuslot-condor supervise",
 	// which lets its MPS clients leave before a signal ends them.
 	Supervise bool
+	// PipesReadOnly binds pipe directories into containers read-only.
+	PipesReadOnly bool
 	// JobWrapper is the site's own job wrapper, started by ours; empty if none.
 	JobWrapper string
+	// Layout says how many startds there are, Execute below which directory the
+	// jobs of a GPU's own startd run.
+	Layout  Layout
+	Execute string
+	// Changes says what is done when the startds run an older plan.
+	Changes Changes
 }
+
+// Layout names how the node's slots belong to startds.
+type Layout string
+
+// The layouts: all slots in HTCondor's own startd, or each GPU's in one of its own.
+const (
+	LayoutOneStartd    Layout = "one-startd"
+	LayoutStartdPerGPU Layout = "startd-per-gpu"
+)
+
+// Changes names what is done when a startd runs an older plan. No job is ended
+// for any of it.
+type Changes string
+
+// Nothing, but telling; a restart when no job runs there; no new jobs, and a
+// restart when the last one has ended.
+const (
+	ChangesNever    Changes = "never"
+	ChangesWhenIdle Changes = "when-idle"
+	ChangesDrain    Changes = "drain"
+)
 
 // Metrics is the Prometheus listener.
 type Metrics struct {

@@ -18,7 +18,7 @@ func Default() Config {
 			MaxAge: 60 * time.Second, Deadline: 3 * time.Second, Interval: 15 * time.Second,
 			Open: OpenAfterProof, Unattached: EnforceReport, AttachWithin: 30 * time.Second,
 		},
-		HTCondor: HTCondor{Manage: true, Supervise: true},
+		HTCondor: HTCondor{Manage: true, Supervise: true, Layout: LayoutOneStartd, Execute: "/var/lib/gpuslot/execute", Changes: ChangesNever},
 		Metrics:  Metrics{Listen: "127.0.0.1:9847", JobLabels: JobLabelsJob},
 		Paths: Paths{
 			Run:           "/run/gpuslot",

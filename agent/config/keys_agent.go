@@ -60,11 +60,35 @@ func agentKeys() []Key {
 				b, p := readBool(v)
 				return put(&c.HTCondor.Supervise, b, p)
 			}},
+		{Table: "htcondor", Name: "container_pipes", Type: `"read-write" or "read-only"`, Default: `"read-write"`,
+			Meaning: "How containers get their job's pipe directory. Every known system with MPS in containers mounts it `read-write`; `read-only` was not verified on a GPU.",
+			set: func(c *Config, _ *table, v any) string {
+				w, p := word(v, "read-write", "read-only")
+				return put(&c.HTCondor.PipesReadOnly, w == "read-only", p)
+			}},
 		{Table: "htcondor", Name: "job_wrapper", Type: "an absolute path", Default: `""`,
 			Meaning: "The site's own job wrapper (what `USER_JOB_WRAPPER` named), which `supervise` then starts; empty for none.",
 			set: func(c *Config, _ *table, v any) string {
 				s, p := readPath(v, true)
 				return put(&c.HTCondor.JobWrapper, s, p)
+			}},
+		{Table: "htcondor", Name: "changes", Type: `"never", "when-idle" or "drain"`, Default: `"never"`,
+			Meaning: "What becomes of a changed plan that HTCondor takes up only with a restart of its startd: it is reported and waits for an operator; the startd restarts when no job runs on it; or it takes no new jobs and restarts when those that run have ended. No job is ended for it. What `condor_reconfig` brings is made so at once unless this is `never`.",
+			set: func(c *Config, _ *table, v any) string {
+				w, p := word(v, ChangesNever, ChangesWhenIdle, ChangesDrain)
+				return put(&c.HTCondor.Changes, w, p)
+			}},
+		{Table: "htcondor", Name: "layout", Type: `"one-startd" or "startd-per-gpu"`, Default: `"one-startd"`,
+			Meaning: "Whether one startd has all slots, or each GPU a startd of its own, so that one GPU's slots can change while jobs run on the others; HTCondor's own then keeps the jobs without GPUs and those on whole GPUs.",
+			set: func(c *Config, _ *table, v any) string {
+				w, p := word(v, LayoutOneStartd, LayoutStartdPerGPU)
+				return put(&c.HTCondor.Layout, w, p)
+			}},
+		{Table: "htcondor", Name: "execute", Type: "an absolute path", Default: `"/var/lib/gpuslot/execute"`,
+			Meaning: "Where the jobs on a GPU with a startd of its own have their directories: one below it for each such startd (its EXECUTE). gpuslotd makes them where its unit may write.",
+			set: func(c *Config, _ *table, v any) string {
+				s, p := readPath(v, false)
+				return put(&c.HTCondor.Execute, s, p)
 			}},
 		{Table: "metrics", Name: "listen", Type: "host:port", Default: `"127.0.0.1:9847"`,
 			Meaning: "Where Prometheus finds `/metrics`; empty for no listener.",

@@ -95,6 +95,9 @@ dcgm = "http://[::1]:9400/metrics"
 manage = false
 supervise = false
 job_wrapper = "/opt/site/wrapper"
+changes = "drain"
+layout = "startd-per-gpu"
+execute = "/scratch/gpuslot"
 [metrics]
 listen = "[::1]:9848"
 web_config = "/etc/gpuslot/web.yml"
@@ -116,7 +119,7 @@ condor_config = "/etc/condor/config.d/60-gpuslot.conf"
 	}
 	want.Budgets = Budgets{Enforce: EnforceReport, Grace: 30 * time.Second, TolerancePercent: 2.5, ToleranceVRAM: 128}
 	want.Usage = Usage{Interval: 500 * time.Millisecond, DCGM: "http://[::1]:9400/metrics"}
-	want.HTCondor = HTCondor{Manage: false, Supervise: false, JobWrapper: "/opt/site/wrapper"}
+	want.HTCondor = HTCondor{Manage: false, Supervise: false, JobWrapper: "/opt/site/wrapper", Layout: LayoutStartdPerGPU, Execute: "/scratch/gpuslot", Changes: ChangesDrain}
 	want.Metrics = Metrics{Listen: "[::1]:9848", WebConfig: "/etc/gpuslot/web.yml", JobLabels: JobLabelsJobAndUser, PProf: true}
 	want.Paths = Paths{Run: "/run/g", State: "/var/lib/g", ControlDaemon: "/opt/nvidia/bin/nvidia-cuda-mps-control", Libexec: "/opt/g/libexec", CondorConfig: "/etc/condor/config.d/60-gpuslot.conf"}
 	equal(t, want, got)

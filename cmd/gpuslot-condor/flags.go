@@ -15,7 +15,11 @@ type options struct {
 	timeout time.Duration
 	// follow is of monitor and usage: go on until nobody listens.
 	follow bool
-	args   []string
+	// json is of here.
+	json bool
+	args []string
+	// startd is the local name of the startd that asks; empty for HTCondor's own.
+	startd string
 }
 
 func (p program) parse(name string, args []string, timeout time.Duration) (options, error) {
@@ -26,6 +30,10 @@ func (p program) parse(name string, args []string, timeout time.Duration) (optio
 	flags.DurationVar(&o.timeout, "timeout", timeout, "how long to wait for gpuslotd")
 	if name == "monitor" || name == "usage" {
 		flags.BoolVar(&o.follow, "follow", false, "go on, and print what changes")
+		flags.StringVar(&o.startd, "startd", "", "the local `name` of the startd that asks, where it is a GPU's own")
+	}
+	if name == "here" {
+		flags.BoolVar(&o.json, "json", false, "print JSON")
 	}
 	err := flags.Parse(args)
 	o.args = flags.Args()

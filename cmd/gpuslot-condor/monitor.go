@@ -69,7 +69,8 @@ func (p program) look(o options, known []gpu.UUID) said {
 		s.states = condor.Closed(known, err.Error(), time.Now())
 	}
 	s.states = append(s.states, unmentioned(known, s.states)...)
-	s.holds = holds(reply.Holds)
+	s.states = only(known, s.states)
+	s.holds = holds(o.startd, reply.Holds)
 	return s
 }
 
@@ -77,9 +78,12 @@ func (p program) look(o options, known []gpu.UUID) said {
 // changed at once.
 func (s said) news(last said) []byte {
 	all := time.Since(last.printed) >= printEvery
+	isNew := func(g condor.GPUState) bool { return all || !slices.ContainsFunc(last.states, g.SaysTheSame) }
+	// Whole GPUs have one ad for all of them.
+	newWhole := slices.ContainsFunc(s.states, func(g condor.GPUState) bool { return g.Whole && isNew(g) })
 	var states []condor.GPUState
 	for _, g := range s.states {
-		if all || !slices.ContainsFunc(last.states, g.SaysTheSame) {
+		if isNew(g) || g.Whole && newWhole {
 			states = append(states, g)
 		}
 	}
@@ -98,12 +102,20 @@ func (s said) news(last said) []byte {
 	return append(condor.MonitorAds(states), condor.HoldAds(changed)...)
 }
 
-// holds are the agent's, as the startd knows slots. A slot with another name
-// is none of its.
-func holds(all []api.Hold) []condor.Hold {
+// only drops GPUs that other startds of the node offer.
+func only(known []gpu.UUID, states []condor.GPUState) []condor.GPUState {
+	if len(known) == 0 {
+		return states
+	}
+	return slices.DeleteFunc(states, func(s condor.GPUState) bool { return !slices.Contains(known, s.UUID) })
+}
+
+// holds are the agent's, as the startd knows slots. A slot with another name,
+// or of another startd, is none of its.
+func holds(startd string, all []api.Hold) []condor.Hold {
 	var out []condor.Hold
 	for _, h := range all {
-		if slot, dynamic, err := condor.ParseSlot(h.Slot); err == nil {
+		if slot, dynamic, err := condor.ParseSlot(h.Slot); err == nil && condor.StartdOf(h.Slot) == startd {
 			out = append(out, condor.Hold{SlotID: slot, DSlotID: dynamic, JobID: h.Job, Code: h.Code, Reason: h.Reason})
 		}
 	}
@@ -117,7 +129,7 @@ func acceptances(gpus []api.Acceptance) ([]condor.GPUState, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gpuslotd's answer: %w", err)
 		}
-		states = append(states, condor.GPUState{UUID: u, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Tenant: a.Tenant, Verified: a.Verified, Time: a.Time, Since: a.Since})
+		states = append(states, condor.GPUState{UUID: u, Whole: a.Whole, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Tenant: a.Tenant, Verified: a.Verified, Pending: a.Pending, Time: a.Time, Since: a.Since})
 	}
 	return states, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -36,7 +37,7 @@ func (p program) reportUsage(args []string) int {
 		if err == nil {
 			said = ""
 			var news []condor.Use
-			told, news = told.next(reply.Uses, time.Now())
+			told, news = told.next(ofStartd(o.startd, reply.Uses), time.Now())
 			if _, err := p.stdout.Write(condor.UsageAds(news)); err != nil {
 				return 1 // the startd is gone
 			}
@@ -49,6 +50,11 @@ func (p program) reportUsage(args []string) int {
 		}
 		time.Sleep(askEvery)
 	}
+}
+
+// ofStartd are the jobs in the slots of one startd.
+func ofStartd(startd string, uses []api.Use) []api.Use {
+	return slices.DeleteFunc(uses, func(u api.Use) bool { return condor.StartdOf(u.Slot) != startd })
 }
 
 // report is what was printed last of one slot.

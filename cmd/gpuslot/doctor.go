@@ -98,7 +98,8 @@ func diagnose(f facts) []finding {
 	var found []finding
 	for _, check := range []func(facts) []finding{
 		checkConfiguration, checkAgent, checkWalls, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
-		checkPersistence, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory, checkRoot,
+		checkPersistence, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
+		checkInventory, checkHiding, checkAccounts, checkJobExit, checkContainers, checkAccessPoint, checkRoot,
 	} {
 		found = append(found, check(f)...)
 	}

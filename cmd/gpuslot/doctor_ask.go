@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/condor"
 )
 
 // readOpenFiles asks the kernel about the processes that the agent names.
@@ -55,10 +56,24 @@ func parseOpenFiles(text string) (uint64, error) {
 	return 0, errors.New(`its limits have no line "Max open files"`)
 }
 
-// startdGPUs asks the running startd how many GPUs it counts, repeated ids
+// startdGPUs asks the running startds how many GPUs they count, repeated ids
 // each time.
-func startdGPUs(ctx context.Context) (int64, error) {
-	out, err := condorCommand(ctx, "condor_status", "-direct", "", "-af", "TotalGPUs")
+func startdGPUs(ctx context.Context, n condor.Node) (total int64, err error) {
+	for _, s := range condor.Startds(n) {
+		if len(s.Devices) == 0 {
+			continue
+		}
+		counted, err := gpusOf(ctx, s)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", s.Daemon(), err)
+		}
+		total += counted
+	}
+	return total, nil
+}
+
+func gpusOf(ctx context.Context, s condor.Startd) (int64, error) {
+	out, err := condorCommand(ctx, s.Environment(), "condor_status", "-direct", "", "-af", "TotalGPUs")
 	if err != nil {
 		return 0, err
 	}
@@ -72,9 +87,9 @@ func startdGPUs(ctx context.Context) (int64, error) {
 
 // settingNames are the settings that the checks look at: some of all, three of
 // each slot type.
-func settingNames(types int) []string {
-	names := []string{settingOpen, settingHook, settingScratch, settingSharedMemory}
-	for i := range types {
+func settingNames(types ...int) []string {
+	names := append([]string{settingOpen, settingHook, settingScratch, settingSharedMemory}, siteSettings...)
+	for _, i := range types {
 		names = append(names, startOf(i), keywordOf(i), wrapperOf(i))
 	}
 	return names
@@ -84,7 +99,7 @@ func settingNames(types int) []string {
 func condorSettings(ctx context.Context, names []string) (map[string]string, error) {
 	defined := map[string]string{}
 	for _, name := range names {
-		out, err := condorCommand(ctx, "condor_config_val", name)
+		out, err := condorCommand(ctx, nil, "condor_config_val", name)
 		var none undefined
 		switch {
 		case errors.As(err, &none):
@@ -97,17 +112,27 @@ func condorSettings(ctx context.Context, names []string) (map[string]string, err
 	return defined, nil
 }
 
+// slotUsers are the accounts that the site gives to single slots.
+func slotUsers(ctx context.Context) (map[string]string, error) {
+	out, err := condorCommand(ctx, nil, "condor_config_val", "-dump", slotUserPattern)
+	if none := (undefined{}); errors.As(err, &none) {
+		return nil, nil
+	}
+	return parseSlotUsers(out), err
+}
+
 // undefined is condor_config_val's word for a setting that is not there.
 type undefined struct{ name string }
 
 func (u undefined) Error() string { return u.name + " is not defined" }
 
 // condorCommand runs one of HTCondor's programs that only read.
-func condorCommand(ctx context.Context, name string, args ...string) (string, error) {
+func condorCommand(ctx context.Context, env []string, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, doctorCondorTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = time.Second
+	cmd.Env = append(os.Environ(), env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

@@ -17,10 +17,12 @@ const (
 	settingSharedMemory = "MOUNT_PRIVATE_DEV_SHM"
 )
 
-// Those of the slot type of the i-th shared GPU, which come first.
-func startOf(i int) string   { return fmt.Sprintf("SLOT_TYPE_%d_START", i+1) }
-func keywordOf(i int) string { return fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", i+1) }
-func wrapperOf(i int) string { return fmt.Sprintf("slot_type_%d.USER_JOB_WRAPPER", i+1) }
+// Those of a slot type.
+func startOf(number int) string { return fmt.Sprintf("SLOT_TYPE_%d_START", number) }
+func keywordOf(number int) string {
+	return fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", number)
+}
+func wrapperOf(number int) string { return fmt.Sprintf("slot_type_%d.USER_JOB_WRAPPER", number) }
 
 func checkVersion(f facts) []finding {
 	const check = "HTCondor"
@@ -59,7 +61,7 @@ func checkIDs(f facts) []finding {
 	}
 	return []finding{{levelError, check, fmt.Sprintf("the startd counts %d GPUs, the inventory has %d ids", f.totalGPUs, offered),
 		"It forgets repeated ids (HTCondor 23.8.1 to 23.10.29), or runs with an older plan or another inventory: shares are missing, or there are too many.",
-		"condor_restart -startd; if that does not help, see that condor_config_val MACHINE_RESOURCE_INVENTORY_GPUs names gpuslot-condor"}}
+		"condor_restart -peaceful -daemon STARTD; if that does not help, see that condor_config_val MACHINE_RESOURCE_INVENTORY_GPUs names gpuslot-condor"}}
 }
 
 // unknownSettings is the finding where HTCondor's configuration cannot be read.
@@ -89,7 +91,8 @@ func checkGuards(f facts) []finding {
 			fmt.Sprintf("restore /usr/share/condor/config.d/50-gpuslot.conf, or add to the configuration: include ifexist : %s; then systemctl restart condor", f.config.Paths.CondorConfig)}}
 	}
 	var found []finding
-	for i, g := range shared {
+	for _, g := range shared {
+		i := f.slotType(g)
 		if !strings.Contains(f.settings[startOf(i)], "GPUAccept") {
 			found = append(found, finding{levelError, check, fmt.Sprintf("%s, of GPU %d, does not ask for GPUAccept", startOf(i), g.Index),
 				"Jobs then match a GPU whose control daemon does not answer, and are requeued again and again.",
@@ -108,7 +111,8 @@ func checkHooks(f facts) []finding {
 		return found
 	}
 	var found []finding
-	for i, g := range f.shared() {
+	for _, g := range f.shared() {
+		i := f.slotType(g)
 		switch keyword, ok := f.settings[keywordOf(i)]; {
 		case !ok || keyword == "":
 			found = append(found, finding{levelError, check, fmt.Sprintf("%s, of GPU %d, is not set", keywordOf(i), g.Index),
@@ -140,7 +144,8 @@ func checkWrappers(f facts) []finding {
 	}
 	ours := path.Join(f.config.Paths.Libexec, "supervise")
 	var found []finding
-	for i, g := range f.shared() {
+	for _, g := range f.shared() {
+		i := f.slotType(g)
 		if now := f.settings[wrapperOf(i)]; now != ours {
 			found = append(found, finding{levelWarning, check, fmt.Sprintf("%s, of GPU %d, is %s, not %s", wrapperOf(i), g.Index, orDash(now), ours),
 				"The MPS clients of a removed job end by a signal, which may take their neighbours along; a job over its budget may end as if it were done.",

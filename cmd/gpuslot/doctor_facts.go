@@ -46,6 +46,8 @@ type facts struct {
 	totalErr    error
 	settings    map[string]string // those that are defined
 	settingsErr error
+	// slotUsers are the accounts of single slots, by the setting's name.
+	slotUsers map[string]string
 }
 
 // openFiles is how many files a process of MPS may have open.
@@ -82,16 +84,33 @@ func gatherFacts(c *cobra.Command, f *flags) (facts, error) {
 		got.openFiles = readOpenFiles(got.status)
 	}
 	got.version, got.versionErr = condor.InstalledVersion(ctx)
-	got.totalGPUs, got.totalErr = startdGPUs(ctx)
+	got.totalGPUs, got.totalErr = startdGPUs(ctx, agent.Node(got.plan, got.config))
 	if got.planErr == nil {
-		got.settings, got.settingsErr = condorSettings(ctx, settingNames(len(got.shared())))
+		got.settings, got.settingsErr = condorSettings(ctx, settingNames(got.slotTypes()...))
 	} else {
-		got.settings, got.settingsErr = condorSettings(ctx, settingNames(0))
+		got.settings, got.settingsErr = condorSettings(ctx, settingNames())
+	}
+	if got.settingsErr == nil {
+		got.slotUsers, got.settingsErr = slotUsers(ctx)
 	}
 	return got, nil
 }
 
-// shared are the GPUs that jobs share, in the order of their slot types.
+// slotType is the number of a shared GPU's slot type.
+func (f facts) slotType(g plan.GPU) int {
+	number, _ := condor.SlotTypeOf(agent.Node(f.plan, f.config), g.UUID)
+	return number
+}
+
+func (f facts) slotTypes() []int {
+	var all []int
+	for _, g := range f.shared() {
+		all = append(all, f.slotType(g))
+	}
+	return all
+}
+
+// shared are the GPUs that jobs share.
 func (f facts) shared() []plan.GPU {
 	var some []plan.GPU
 	for _, g := range f.plan.GPUs {

@@ -175,8 +175,13 @@ func (j jobOn) String() string {
 	return fmt.Sprintf("job %s of %s in %s on GPU %d since %s", orDash(j.ID), orDash(j.Account), j.Slot, j.gpu, clock(j.Since))
 }
 
-// drainPace is how often the agent is asked while jobs are waited for.
-const drainPace = time.Second
+// drainPace is how often the agent is asked while jobs are waited for, and
+// drainSettles how long it is asked at least: a job that HTCondor had started
+// already may be about to tell of itself.
+const (
+	drainPace    = time.Second
+	drainSettles = 2 * time.Second
+)
 
 // waiting waits for jobs to end.
 type waiting struct {
@@ -194,19 +199,20 @@ func (w waiting) run(ctx context.Context) error {
 		defer cancel()
 	}
 	said := ""
+	begin := time.Now()
 	var left []jobOn
 	for {
 		now, err := w.jobs(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			return err
-		case err == nil && len(now) == 0:
+		case err == nil && len(now) == 0 && time.Since(begin) >= drainSettles:
 			fmt.Fprintln(w.out, "no job is left")
 			return nil
 		case err == nil:
 			left = now
 		}
-		if text := describeLeft(left); text != said {
+		if text := describeLeft(left); len(left) > 0 && text != said {
 			fmt.Fprint(w.out, text)
 			said = text
 		}

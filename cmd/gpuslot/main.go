@@ -101,11 +101,13 @@ func root() *cobra.Command {
 		Long: `gpuslot shows how the GPUs of an HTCondor worker node are shared: what the node
 has, what it would offer, the HTCondor configuration that follows from it, and
 what runs now. It changes nothing but what "gpuslot mig apply", "gpuslot mps
-restart" and the verbs of "gpuslot gpu" say; the agent, gpuslotd, does the rest.
+restart" and the verbs of "gpuslot gpu" and "gpuslot node" say; the agent does the
+rest.
 
 Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
 asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify",
-"gpuslot doctor" and "gpuslot gpu drain" have their own).`,
+"gpuslot doctor", "gpuslot gpu drain", "gpuslot node" and "gpuslot here" have
+their own).`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
@@ -121,7 +123,7 @@ asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify",
 	c.SetVersionTemplate("gpuslot {{.Version}}\n")
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
-	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), whyCommand(&f), verifyCommand(&f), doctorCommand(&f),
-		gpuCommand(&f), mpsCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
+	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f), doctorCommand(&f),
+		gpuCommand(&f), nodeCommand(&f), mpsCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
 	return c
 }

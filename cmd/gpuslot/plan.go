@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 )
 
@@ -27,6 +30,9 @@ Without --inventory the plan is held against the one that the agent has applied;
 if they differ, plan says how and exits with 2. With --inventory nothing is
 compared, since the file may describe another node; name the plan file with
 --against to compare nevertheless.
+
+Then it says what HTCondor has to do for the plan: which startds need a restart,
+the jobs on them by slot and id, and what waits (htcondor.changes).
 
 Exit codes: 0 success, 1 error, 2 the node differs.`,
 		Example: `  gpuslot plan
@@ -72,6 +78,10 @@ type report struct {
 	Unreadable []string `json:"unreadable,omitempty"`
 	// Differences from the plan in force; empty also where none was compared.
 	Differences []string `json:"differences,omitempty"`
+	// HTCondor is what its startds do not run yet of the plan; nil where that was
+	// not asked, or is not known, for the reason in HTCondorUnknown.
+	HTCondor        *[]api.Change `json:"htcondor,omitempty"`
+	HTCondorUnknown string        `json:"htcondor_unknown,omitempty"`
 }
 
 func makeReport(c *cobra.Command, f *flags, files []string, against string) (report, error) {
@@ -93,8 +103,26 @@ func makeReport(c *cobra.Command, f *flags, files []string, against string) (rep
 		r.Differences, err = compare(against, p)
 	case len(files) == 0:
 		r.Differences, err = compareInForce(agent.PlanFile(cfg.Paths), p)
+		r.askHTCondor(c.Context(), f.socket, cfg)
 	}
 	return r, err
+}
+
+// askHTCondor finds out, by the agent, what a reload would leave to do.
+func (r *report) askHTCondor(ctx context.Context, socket string, cfg config.Config) {
+	s, err := askStatus(ctx, socket)
+	switch {
+	case err != nil:
+		r.HTCondorUnknown = oneSentence(err.Error())
+		return
+	case len(s.Startds) == 0:
+		r.HTCondorUnknown = "no startd answers."
+		return
+	}
+	n := agent.Node(r.Plan, cfg)
+	n.Version = s.Version
+	changes := agent.Changes(n, s.Startds, cfg.HTCondor.Changes)
+	r.HTCondor = &changes
 }
 
 // compare says what differs between a plan file and p.

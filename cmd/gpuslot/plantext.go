@@ -30,6 +30,7 @@ func (r report) text(w io.Writer) {
 	for _, s := range r.Differences {
 		fmt.Fprintf(w, "differs: %s\n", s)
 	}
+	r.changesText(w)
 }
 
 // modelsOf counts the GPUs by model, in the order of their first one.
@@ -156,4 +157,22 @@ func (r report) capacityText(w io.Writer) {
 
 func capacityRow(name string, c plan.Capacity) []string {
 	return []string{name, strconv.Itoa(c.CPUs), strconv.Itoa(c.Memory), strconv.Itoa(c.VRAM), strconv.Itoa(c.Shares), strconv.Itoa(c.Jobs), strings.Join(c.RunsOut, ", ")}
+}
+
+// changesText says what HTCondor has to do for the plan, and what waits.
+func (r report) changesText(w io.Writer) {
+	switch {
+	case r.HTCondor == nil && r.HTCondorUnknown == "":
+		return
+	case r.HTCondorUnknown != "":
+		fmt.Fprintf(w, "\nWhat HTCondor runs is not known: %s\n", r.HTCondorUnknown)
+		return
+	case len(*r.HTCondor) == 0:
+		fmt.Fprintln(w, "\nHTCondor's slots are as planned.")
+		return
+	}
+	fmt.Fprintln(w, "\nWith systemctl reload gpuslotd control daemons, limits and admission change at once; HTCondor:")
+	for _, c := range *r.HTCondor {
+		fmt.Fprintf(w, "  %s\n", c.Says)
+	}
 }

@@ -60,6 +60,9 @@ ads. Only root may ask.`,
 
 func statusText(w io.Writer, s api.Status) {
 	fmt.Fprintln(w, describeAgent(s))
+	if s.Node != nil {
+		fmt.Fprint(w, describeNode(*s.Node))
+	}
 	fmt.Fprintln(w)
 	gpuTable(s).print(w)
 	if jobs := jobTable(s); len(jobs.rows) > 1 {

@@ -83,6 +83,9 @@ func story(events []agent.Event, p plan.Plan, name string) []agent.Event {
 		}
 	}
 	return chosen(events, func(e agent.Event) bool {
+		if e.Kind == agent.EventNode {
+			return true // it is all of its GPUs
+		}
 		if index != "" {
 			return e.GPU == index
 		}

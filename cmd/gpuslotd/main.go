@@ -36,15 +36,33 @@ var (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == clientVerb {
-		os.Exit(cuda.Main(os.Args[2:], os.Stdin, os.Stdout))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case clientVerb:
+			os.Exit(cuda.Main(os.Args[2:], os.Stdin, os.Stdout))
+		case driverVerb:
+			os.Exit(tryDriver(os.Stdout))
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := command(os.Stderr).ExecuteContext(ctx); err != nil {
+	err := command(os.Stderr).ExecuteContext(ctx)
+	if errors.Is(err, agent.ErrAnew) && ctx.Err() == nil {
+		err = startAnew()
+	}
+	if err != nil && !errors.Is(err, agent.ErrAnew) {
 		fmt.Fprintln(os.Stderr, "gpuslotd: "+err.Error())
 		os.Exit(1)
 	}
+}
+
+// startAnew makes a new process of this program: systemd does so when this one
+// ends (Restart=always), elsewhere it takes this one's place.
+func startAnew() error {
+	if os.Getenv("NOTIFY_SOCKET") != "" {
+		return nil
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
 // flags are the command line.
@@ -109,7 +127,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		hw := &nvmlHardware{}
 		defer hw.close()
 		o.Hardware, o.Usage, o.Alarms, o.KernelLog, o.CUDA = hw, hw, hw, agent.KernelLog, startClient
-		o.MemoryLimits, o.Cgroups = hw.memoryLimits, hw
+		o.MemoryLimits, o.Cgroups, o.DriverMismatch = hw.memoryLimits, hw, driverMismatch
 		if o.MIG, err = migExecutor(hw); err != nil {
 			return err
 		}

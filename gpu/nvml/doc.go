@@ -16,6 +16,9 @@ var (
 	ErrNoLibrary = errors.New("NVML is not installed")
 	// ErrNoDriver: the kernel driver is not loaded; it may come later.
 	ErrNoDriver = errors.New("the NVIDIA kernel driver is not loaded")
+	// ErrMismatch: the library was replaced under the loaded kernel module, as an
+	// upgrade of the driver does.
+	ErrMismatch = errors.New("the NVIDIA kernel module that is loaded has another version than libnvidia-ml.so.1")
 	// ErrNoPermission: the account may not do this.
 	ErrNoPermission = errors.New("NVML refuses this account")
 	// ErrNotSupported: this GPU, or this driver, does not have it.

@@ -17,7 +17,7 @@ func openError(ret nvml.Return) error {
 	case nvml.ERROR_DRIVER_NOT_LOADED:
 		return fmt.Errorf("%w: load it with modprobe nvidia, and see dmesg if that does not help", ErrNoDriver)
 	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
-		return fmt.Errorf("%w in the version of libnvidia-ml.so.1: the driver was upgraded under the running kernel module; drain the node and reboot it", ErrNoDriver)
+		return fmt.Errorf("%w: the driver was upgraded under the running kernel module (driver/library version mismatch); quiesce the node and load the new module, or reboot: gpuslot node quiesce", ErrMismatch)
 	case nvml.ERROR_NO_PERMISSION:
 		return fmt.Errorf("%w: it needs read and write access to /dev/nvidiactl and /dev/nvidia0 and above; run it as root or correct their modes", ErrNoPermission)
 	}

@@ -242,7 +242,7 @@ func TestOpenErrorsSayWhatToDo(t *testing.T) {
 	}{
 		nvml.ERROR_LIBRARY_NOT_FOUND:       {ErrNoLibrary, "install the NVIDIA driver"},
 		nvml.ERROR_DRIVER_NOT_LOADED:       {ErrNoDriver, "modprobe nvidia"},
-		nvml.ERROR_LIB_RM_VERSION_MISMATCH: {ErrNoDriver, "reboot"},
+		nvml.ERROR_LIB_RM_VERSION_MISMATCH: {ErrMismatch, "reboot"},
 		nvml.ERROR_NO_PERMISSION:           {ErrNoPermission, "/dev/nvidiactl"},
 		nvml.ERROR_UNKNOWN:                 {nil, "return code 999"},
 	} {

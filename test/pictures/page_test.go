@@ -59,7 +59,7 @@ func sample(at time.Time) page.Node {
 	}
 	return page.Node{
 		Host: "wn042.example.org", Version: "0.4.0", Driver: "550.163.01", At: at,
-		Problems: []string{"HTCondor runs an older layout: restart the startd when its jobs are done (condor_drain -restart-on-completion)."},
+		Problems: []string{"HTCondor runs an older layout: restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)."},
 		GPUs:     []page.GPU{busy, old, shut, whole},
 	}
 }

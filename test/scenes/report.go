@@ -43,11 +43,14 @@ func All() []Scene {
 		{"NoRequest", site.Real, "a GPU job without request_vram is held with the line to add", noRequest},
 		{"TwoGPUs", site.Real, "request_gpus = 2 does not land on shared GPUs", twoGPUs},
 		{"CPUOnly", site.Real, "a CPU-only job runs beside them with no GPU visible", cpuOnly},
+		{"Interactive", site.Real, "condor_submit -i opens a shell with the job's GPU and limits", interactive},
+		{"SSHToJob", site.Real, "condor_ssh_to_job sees the job's GPU and limits, and gpuslot here tells them", sshToJob},
 		{"TooLarge", site.Real, "a job larger than any GPU is refused at submit, and told the largest", tooLarge},
 		{"Wedged", site.Real, "with a control daemon wedged, matched jobs are requeued with the reason and later ones are not matched there", wedged},
 		{"Stopped", site.Real, "a control daemon that was stopped is started again, its limits set and read back before the GPU accepts", stopped},
 		{"AgentKilled", site.Real, "kill -9 of the agent: jobs and control daemons live on, the restarted agent adopts them", agentKilled},
 		{"AgentDead", site.Real, "with the agent dead and the startd restarted, no GPU job matches", agentDead},
+		{"Closing", site.Real, "a GPU closed by its owners takes no new jobs within two seconds and keeps those that run, through a restart of gpuslotd; opened, the waiting job starts", closing},
 		{"Attached", site.Sim, "jobs attach to their GPU's MPS server, get their VRAM, and beyond it CUDA's own out-of-memory error", attached},
 		{"Accounts", site.Sim, "a second account waits in the queue while the first one's MPS server has the GPU, and comes on after", accounts},
 		{"DroppedPipe", site.Sim, "a job that drops its pipe directory is refused by compute mode exclusive-process", droppedPipe},
@@ -56,6 +59,7 @@ func All() []Scene {
 		{"RemovedBusy", site.Sim, "condor_vacate_job and condor_rm of a job at work let its MPS client leave first; its neighbour runs on", removedBusy},
 		{"ServerFault", site.Sim, "a fatal GPU error closes its GPU until the last client that met it has ended; other GPUs go on", serverFault},
 		{"OwnUsage", site.Sim, "three jobs in a row in one slot show each its own VRAM, GPU time and energy in HTCondor's log and history", ownUsage},
+		{"Quiesce", site.Sim, "a driver upgraded under its module closes all GPUs and disturbs no job; gpuslot node quiesce waits for the jobs and lets go of the driver, resume verifies and opens", quiesce},
 		{"Verify", site.Sim, "gpuslot verify runs a CUDA client as a job and shows that each GPU keeps its limits", verify},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/node"
 	"github.com/gpuslot/gpuslot/test/site"
@@ -77,7 +78,70 @@ func TestWholeGPUs(t *testing.T) {
 		must(t, err)
 		st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2048M", "a small job is on a shared GPU: %s", o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
 	}
+	must(t, st.closeWhole(ctx))
 	done(t, st)
+}
+
+// closeWhole closes a whole GPU in use, then the other, and opens them.
+func (st *Stage) closeWhole(ctx context.Context) error {
+	one := []string{"request_gpus = 1"}
+	load, err := st.submit(ctx, job{Seconds: 20, Lines: one})
+	if err != nil {
+		return err
+	}
+	if err := st.waitJobs(ctx, load, running); err != nil {
+		return err
+	}
+	used, free := "", ""
+	err = st.waitStatus(ctx, "the whole GPU's job", func(s api.Status) bool {
+		used, free = "", ""
+		for _, g := range s.GPUs[2:] {
+			if len(g.Jobs) > 0 {
+				used = g.UUID
+			} else {
+				free = g.UUID
+			}
+		}
+		return used != "" && free != ""
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := st.Run(ctx, "gpuslot", "gpu", "close", used, "--reason", "riser"); err != nil {
+		return err
+	}
+	beside, err := st.submit(ctx, job{Lines: one})
+	if err != nil {
+		return err
+	}
+	if err := st.waitJobs(ctx, beside, completed); err != nil {
+		return err
+	}
+	o, err := st.output(ctx, beside, 0)
+	if err != nil {
+		return err
+	}
+	st.Check(o.Env["CUDA_VISIBLE_DEVICES"] == free, "a whole GPU that is closed while its job runs is in nobody's way: the next job has %s", o.Env["CUDA_VISIBLE_DEVICES"])
+	if _, err := st.Run(ctx, "gpuslot", "gpu", "close", free, "--reason", "riser too"); err != nil {
+		return err
+	}
+	waiting, err := st.submit(ctx, job{Lines: one})
+	if err != nil {
+		return err
+	}
+	stays, err := st.staysIdle(ctx, waiting, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	st.Check(stays, "with the free one closed, job %d waits", waiting)
+	out, err := st.Run(ctx, "gpuslot", "gpu", "drain", used, "--reason", "riser", "--deadline", "1m")
+	st.Check(err == nil && strings.Contains(out.Stdout, "no job is left"), "gpuslot gpu drain waits for the job of a whole GPU: %s", oneLine(out.Stdout))
+	if _, err := st.Run(ctx, "gpuslot", "gpu", "open", "all"); err != nil {
+		return err
+	}
+	err = st.waitJobs(ctx, waiting, completed)
+	st.Check(err == nil, "opened, it runs")
+	return err
 }
 
 // Access points that cannot be changed: no transforms, odd requests.

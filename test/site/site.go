@@ -239,12 +239,13 @@ func (s *Site) Status(ctx context.Context) (api.Status, error) {
 	return st, json.Unmarshal([]byte(out.Stdout), &st)
 }
 
-// WaitAccept waits until the startd's own ad says that so many GPUs accept jobs.
+// WaitAccept waits until the startd's own ads say that so many shared GPUs and MIG
+// devices accept jobs.
 func (s *Site) WaitAccept(ctx context.Context, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
 	return s.Wait(ctx, fmt.Sprintf("%d GPUs that accept", count), func() bool {
-		out, err := s.Run(ctx, "condor_status", "-constraint", `SlotType == "Partitionable" && GPUAccept =?= true`, "-af", "Name")
+		out, err := s.Run(ctx, "condor_status", "-constraint", `SlotType == "Partitionable" && GPUAccept =?= true && GPUSlotUUID isnt undefined`, "-af", "Name")
 		return err == nil && len(strings.Fields(out.Stdout)) == count
 	})
 }

@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// orderAgain is how long after an order the same one is given again: a startd
+// that comes back as it was would otherwise restart for ever.
+const orderAgain = 10 * time.Minute
+
+// ordered are the orders to HTCondor that have not shown their effect.
+type ordered map[string]struct {
+	plan string
+	at   time.Time
+}
+
+// due: the change was not ordered yet, or long ago.
+func (o ordered) due(c api.Change, now time.Time) bool {
+	last, ok := o[c.Need+c.Startd]
+	return !ok || last.plan != c.Plan || now.Sub(last.at) >= orderAgain
+}
+
+// stepOf is what to do about a change now; empty is to wait. It is pure.
+func stepOf(c api.Change, policy config.Changes) string {
+	idle := len(c.Jobs) == 0
+	switch {
+	case c.Blocked != "" || c.Need == needStop && !idle:
+		return ""
+	case policy == config.ChangesDrain || policy == config.ChangesWhenIdle && idle:
+		return c.Need
+	}
+	return ""
+}
+
+// change takes the steps that are due, and says which GPUs are being drained.
+// HTCondor ends no job for any of them: a startd that is told to restart takes
+// no new jobs and waits for those that run, however long.
+func (a *Agent) change(ctx context.Context, v *view, changes []api.Change, now time.Time) (draining map[gpu.UUID]bool) {
+	policy := v.config.HTCondor.Changes
+	for _, c := range changes {
+		what := stepOf(c, policy)
+		if what == "" || !a.ordered.due(c, now) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		err := a.order(ctx, c, what)
+		cancel()
+		if err != nil {
+			a.log.Error("HTCondor does not take up the plan", "err", err)
+			continue
+		}
+		a.ordered[c.Need+c.Startd] = struct {
+			plan string
+			at   time.Time
+		}{c.Plan, now}
+		a.note(Event{Kind: EventPlan, By: byAgent, Text: c.Says})
+		a.log.Info("HTCondor takes up the plan", "change", c.Says)
+	}
+	a.forget(changes)
+	return a.drained(changes, policy)
+}
+
+func (a *Agent) order(ctx context.Context, c api.Change, what string) error {
+	if what == needRestart {
+		return a.startd.Restart(ctx, c.Startd)
+	}
+	return a.startd.Reconfigure(ctx)
+}
+
+// forget drops the orders whose changes are made.
+func (a *Agent) forget(changes []api.Change) {
+	for key := range a.ordered {
+		if !slices.ContainsFunc(changes, func(c api.Change) bool { return c.Need+c.Startd == key }) {
+			delete(a.ordered, key)
+		}
+	}
+}
+
+// drained are the GPUs of the startds that were told to restart, and of those
+// that are to go when their jobs have ended.
+func (a *Agent) drained(changes []api.Change, policy config.Changes) map[gpu.UUID]bool {
+	out := map[gpu.UUID]bool{}
+	for _, c := range changes {
+		_, told := a.ordered[c.Need+c.Startd]
+		if told && c.Need == needRestart || c.Need == needStop && policy == config.ChangesDrain {
+			for _, u := range c.GPUs {
+				out[gpu.UUID(u)] = true
+			}
+		}
+	}
+	return out
+}
+
+// startdRestarts is why a GPU takes no jobs while its startd is to restart.
+const startdRestarts = "its startd restarts for the new plan when the jobs on it have ended"
+
+// statusStartds are the startds as they answered.
+func statusStartds(said []startdSlots) []api.StatusStartd {
+	var out []api.StatusStartd
+	for _, s := range said {
+		if s.err != nil || len(s.slots) == 0 {
+			continue
+		}
+		now := api.StatusStartd{Name: s.name, Daemon: condor.Startd{Name: s.name}.Daemon()}
+		for _, slot := range s.slots {
+			now.Plans, now.Configs = append(now.Plans, slot.Plan), append(now.Configs, slot.Config)
+			now.GPUs = append(now.GPUs, slot.AssignedGPUs...)
+			if slot.Layout != "" {
+				now.Layout = append(now.Layout, slot.Layout)
+			}
+			if slot.JobID != "" {
+				now.Jobs = append(now.Jobs, api.ChangeJob{Slot: shortName(slot.Name), ID: slot.JobID, Owner: ownerOf(slot)})
+			}
+		}
+		for _, list := range []*[]string{&now.Plans, &now.Configs, &now.GPUs} {
+			slices.Sort(*list)
+			*list = slices.Compact(*list)
+		}
+		slices.Sort(now.Layout)
+		slices.SortFunc(now.Jobs, func(a, b api.ChangeJob) int { return strings.Compare(a.Slot, b.Slot) })
+		out = append(out, now)
+	}
+	return out
+}
+
+// startdSlots are the slots of one startd, or why it did not tell.
+type startdSlots struct {
+	name  string
+	slots []condor.Slot
+	err   error
+}
+
+// askStartds asks HTCondor's own, and the GPUs' that run. One that does not
+// answer keeps no other from being heard; the error is the first one's.
+func (a *Agent) askStartds(ctx context.Context) (all []startdSlots, err error) {
+	for _, name := range append([]string{""}, a.books.proc.startds(starterUID(a.own))...) {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		slots, e := a.startd.Slots(ctx, name)
+		cancel()
+		if e != nil && name != "" {
+			e = fmt.Errorf("%s: %w", condor.Startd{Name: name}.Daemon(), e)
+		}
+		if e != nil && err == nil {
+			err = e
+		}
+		all = append(all, startdSlots{name, slots, e})
+	}
+	return all, err
+}

@@ -1,0 +1,255 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// QuiescedInventory is what the node had when it was quiesced: the plan rests
+// on it until it resumes.
+func QuiescedInventory(p config.Paths) string { return filepath.Join(p.State, "quiesced.json") }
+
+// withoutDriver are the options of an agent that touches no GPU.
+func (o Options) withoutDriver(p config.Paths) Options {
+	o.Hardware, o.WaitForHardware, o.ExpectedGPUs = Recorded{Path: QuiescedInventory(p)}, false, 0
+	o.Usage, o.Alarms, o.CUDA, o.Cgroups, o.MemoryLimits, o.DriverMismatch = nil, nil, nil, nil, nil, nil
+	o.MIG.Hardware = nil
+	return o
+}
+
+// askNode carries out an operator's verb on the whole node. What takes long the
+// loop does.
+func (a *Agent) askNode(req api.Request) (api.NodeStatus, error) {
+	if req.Verb != api.VerbStatus {
+		was := a.holds.node()
+		next, does, err := was.asked(req, time.Now())
+		if err != nil {
+			return api.NodeStatus{}, err
+		}
+		if next != was {
+			if err := a.holds.setNode(next); err != nil {
+				return api.NodeStatus{}, err
+			}
+			a.note(Event{Kind: EventNode, By: byOperator, Text: does})
+			a.log.Warn("node", "verb", req.Verb, "phase", next.Phase, "reason", next.Reason)
+			nudge(a.wake)
+		}
+		s := a.nodeStatus()
+		s.Text = does
+		return s, nil
+	}
+	return a.nodeStatus(), nil
+}
+
+func (a *Agent) nodeStatus() api.NodeStatus {
+	n := a.holds.node()
+	s := api.NodeStatus{Phase: string(n.Phase), Reason: n.Reason, Since: n.Since}
+	switch {
+	case n.leaving():
+		f := a.nodeFacts()
+		s.Jobs, s.Waits = f.jobs, n.waitsFor(f)
+	case n.quiet():
+		s.Holders = deviceHolders(a.books.proc.root)
+	case n.Phase == NodeResuming:
+		s.Waits = a.notBack()
+	}
+	return s
+}
+
+// nodeFacts asks nobody but /proc and the books: since jobs on whole GPUs pass
+// the hook, too, all are there.
+func (a *Agent) nodeFacts() nodeFacts {
+	a.sweepNow()
+	return nodeFacts{now: time.Now(), jobs: bareSlots(a.books.all()), unknown: a.books.unknown()}
+}
+
+// leaveNode takes the next step of a node that is quiesced or reverted; anew
+// says that this process has to end for it.
+func (a *Agent) leaveNode(ctx context.Context) (anew bool) {
+	n := a.holds.node()
+	switch {
+	case n.Phase == NodeResuming && a.quietStart:
+		return true
+	case n.quiet() && !a.quietStart:
+		return true
+	case !n.leaving() || n.waitsFor(a.nodeFacts()) != "":
+		return false
+	}
+	v := a.view.Load()
+	if err := a.letGo(ctx, v, n); err != nil {
+		a.log.Error("the node cannot be quiesced; it is tried again", "err", err)
+		return false
+	}
+	n.Phase = map[NodePhase]NodePhase{NodeQuiescing: NodeQuiesced, NodeReverting: NodeReverted}[n.Phase]
+	if err := a.holds.setNode(n); err != nil {
+		a.log.Error("the node cannot be quiesced; it is tried again", "err", err)
+		return false
+	}
+	a.note(Event{Kind: EventNode, By: byAgent, Text: fmt.Sprintf("The node is %s: no control daemon runs, compute modes are as they were.", n.Phase)})
+	a.log.Warn("node", "phase", n.Phase, "reason", n.Reason)
+	return true
+}
+
+// letGo undoes what keeps the driver in use: control daemons, limits of cgroups,
+// compute modes, and of a reverted node the files for HTCondor. NVML goes with
+// this process.
+func (a *Agent) letGo(ctx context.Context, v *view, n nodeState) error {
+	if err := a.setAll(ctx, map[gpu.UUID]guard{}, nil); err != nil {
+		return err
+	}
+	a.lastWanted, a.setDone = nil, false
+	if err := a.releaseLimits(ctx); err != nil {
+		a.log.Warn("limits of cgroups are left behind; they end with the driver", "err", err)
+	}
+	if err := a.keepInventory(ctx, v); err != nil {
+		// A driver that does not answer is why a node is quiesced, at times. Compute
+		// modes end with it.
+		a.log.Warn("compute modes are not restored; they end with the driver", "err", err)
+	}
+	if n.Phase == NodeReverting {
+		return removeGenerated(v.config)
+	}
+	return nil
+}
+
+// keepInventory restores compute modes and writes down what the node then has.
+func (a *Agent) keepInventory(ctx context.Context, v *view) error {
+	inv, _, err := a.inventory(ctx)
+	if err == nil {
+		err = a.returnModes(ctx, UndoFile(v.config.Paths), inv, nobodys)
+	}
+	if err == nil {
+		inv, _, err = a.inventory(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(inv, "", "  ")
+	if err == nil {
+		_, err = writeIfChanged(QuiescedInventory(v.config.Paths), append(b, '\n'))
+	}
+	return err
+}
+
+// resumePace is how often a node that resumes is looked at.
+const resumePace = time.Second
+
+// resume opens a node that resumes once its control daemons are proven and its
+// GPUs verified. It has a loop of its own, since clients take their time.
+func (a *Agent) resume(ctx context.Context) {
+	said := ""
+	for ctx.Err() == nil {
+		if n := a.holds.node(); n.Phase == NodeResuming && !a.quietStart {
+			why := a.notBack()
+			if why == "" {
+				why = a.openNode(ctx, n)
+			}
+			if why != said && why != "" {
+				a.log.Info("the node resumes", "waits", why)
+			}
+			said = why
+		}
+		pause(ctx, resumePace)
+	}
+}
+
+// notBack says what a node that resumes waits for.
+func (a *Agent) notBack() string {
+	v, now := a.view.Load(), time.Now()
+	switch {
+	case v.closed != "":
+		return v.closed
+	case !v.planned || v.rounds == 0:
+		return "gpuslotd makes its first round"
+	}
+	for i := range v.plan.GPUs {
+		g := &v.plan.GPUs[i]
+		if !g.Shared() || g.Place != "" && g.Device == "" {
+			continue
+		}
+		if why := a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID).Reason(now, v.config.Health.MaxAge); why != "" {
+			return fmt.Sprintf("GPU %d: %s", g.Index, why)
+		}
+	}
+	return ""
+}
+
+// openNode verifies what can be and opens the node. A GPU that does not keep its
+// limits stays closed.
+func (a *Agent) openNode(ctx context.Context, n nodeState) (why string) {
+	v := a.view.Load()
+	var failed []Hold
+	for i := range v.plan.GPUs {
+		g := &v.plan.GPUs[i]
+		if !g.Shared() || g.Place != "" && g.Device == "" || n.Unverified || a.verifier.start == nil {
+			continue
+		}
+		switch r := a.verifyGPU(ctx, g.UUID); {
+		case ctx.Err() != nil:
+			return "gpuslotd is ending"
+		case r.Skipped != "":
+			return fmt.Sprintf("GPU %d could not be verified: %s", g.Index, r.Skipped)
+		case !r.OK:
+			failed = append(failed, Hold{GPU: g.Physical(), Owner: OwnerNode, Since: time.Now(),
+				Reason: fmt.Sprintf("its verification after the node resumed failed (%s): mend it, then gpuslot gpu open %s --override", clip(r.Text), g.UUID)})
+		}
+	}
+	if err := a.holds.serve(failed); err != nil {
+		return err.Error()
+	}
+	if err := os.Remove(QuiescedInventory(v.config.Paths)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.log.Warn("a file stays behind", "err", err)
+	}
+	a.note(Event{Kind: EventNode, By: byAgent, Text: fmt.Sprintf("The node serves again (driver %s); %d GPUs did not pass their verification.", v.plan.Driver, len(failed))})
+	a.log.Warn("the node serves again", "driver", v.plan.Driver, "failed", len(failed))
+	nudge(a.wake)
+	return ""
+}
+
+// mismatch asks a fresh process whether it could use the driver: this one has
+// the library of the driver that it started with. It says why not.
+func (a *Agent) mismatch(ctx context.Context, v *view, reload bool) string {
+	if a.driverMismatch == nil || !reload && v.rounds%mismatchEvery != 1 && a.mismatched == "" {
+		return a.mismatched
+	}
+	ctx, cancel := context.WithTimeout(ctx, mismatchTimeout)
+	defer cancel()
+	why, err := a.driverMismatch(ctx)
+	if err != nil {
+		a.log.Debug("a fresh process was not asked for the driver", "err", err)
+		return a.mismatched
+	}
+	if a.mismatched != "" && why == "" {
+		a.healed = true
+	}
+	a.mismatched = why
+	return why
+}
+
+const (
+	// mismatchEvery is in how many rounds a fresh process is asked once.
+	mismatchEvery = 4
+	// mismatchTimeout bounds it; milliseconds are usual.
+	mismatchTimeout = 10 * time.Second
+)
+
+// sortedHolders are the processes by PID.
+func sortedHolders(by map[int]api.NodeHolder) []api.NodeHolder {
+	var out []api.NodeHolder
+	for _, pid := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, by[pid])
+	}
+	return out
+}

@@ -1,0 +1,306 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// TestNodeVerbs: each verb in each phase.
+func TestNodeVerbs(t *testing.T) {
+	now := time.Unix(1795254170, 0)
+	for _, c := range []struct {
+		from NodePhase
+		verb string
+		to   NodePhase
+		says string
+		err  bool
+	}{
+		{NodeServes, api.VerbQuiesce, NodeQuiescing, "all GPUs are closed", false},
+		{NodeServes, api.VerbRevert, NodeReverting, "all GPUs are closed", false},
+		{NodeServes, api.VerbResume, NodeServes, "the node serves", false},
+		{NodeQuiescing, api.VerbQuiesce, NodeQuiescing, "is quiescing", false},
+		{NodeQuiescing, api.VerbRevert, NodeReverting, "is reverting", false},
+		{NodeQuiescing, api.VerbResume, NodeServes, "nothing had been stopped", false},
+		{NodeQuiesced, api.VerbQuiesce, NodeQuiesced, "already", false},
+		{NodeQuiesced, api.VerbRevert, NodeReverting, "is reverting", false},
+		{NodeQuiesced, api.VerbResume, NodeResuming, "starts anew", false},
+		{NodeReverted, api.VerbQuiesce, NodeReverted, "is reverted", true},
+		{NodeReverted, api.VerbRevert, NodeReverted, "already", false},
+		{NodeReverted, api.VerbResume, NodeResuming, "starts anew", false},
+		{NodeResuming, api.VerbQuiesce, NodeQuiescing, "is quiescing", false},
+		{NodeResuming, api.VerbResume, NodeResuming, "already", false},
+		{NodeServes, "reboot", NodeServes, "no verb", true},
+	} {
+		next, does, err := nodeState{Phase: c.from, Reason: "old", Since: now.Add(-time.Hour)}.asked(api.Request{Verb: c.verb, Reason: "driver 580"}, now)
+		if err != nil {
+			does = err.Error()
+		}
+		if next.Phase != c.to || (err != nil) != c.err || !strings.Contains(does, c.says) {
+			t.Errorf("%s in phase %q: %q, %q, %v", c.verb, c.from, next.Phase, does, err)
+		}
+	}
+	if _, _, err := (nodeState{}).asked(api.Request{Verb: api.VerbQuiesce}, now); err == nil || !strings.Contains(err.Error(), "needs a reason") {
+		t.Errorf("without a reason: %v", err)
+	}
+}
+
+func TestNodeWaits(t *testing.T) {
+	now := time.Unix(1795254170, 0)
+	n := nodeState{Phase: NodeQuiescing, Since: now.Add(-time.Minute)}
+	forced := n
+	forced.Force = true
+	young := n
+	young.Since = now
+	for _, c := range []struct {
+		n    nodeState
+		f    nodeFacts
+		says string
+	}{
+		{n, nodeFacts{now: now, jobs: []string{"slot1_1 (alice on GPU-a)"}}, "1 jobs run: slot1_1"},
+		{forced, nodeFacts{now: now, jobs: []string{"slot1_1"}}, "1 jobs run"},
+		{n, nodeFacts{now: now, unknown: "the startd does not answer"}, "--force goes on without"},
+		{forced, nodeFacts{now: now, unknown: "the startd does not answer"}, ""},
+		{young, nodeFacts{now: now}, "just started"},
+		{n, nodeFacts{now: now}, ""},
+	} {
+		if got := c.n.waitsFor(c.f); (got == "") != (c.says == "") || !strings.Contains(got, c.says) {
+			t.Errorf("%+v: %q, want %q", c.f, got, c.says)
+		}
+	}
+}
+
+func (ta *testAgent) order(verb string) api.NodeStatus {
+	ta.t.Helper()
+	s, err := ta.askNode(api.Request{Verb: verb, Reason: "driver 580"})
+	if err != nil {
+		ta.t.Fatal(err)
+	}
+	return s
+}
+
+// settled lets the time pass that jobs have to tell of themselves.
+func (ta *testAgent) settled() {
+	ta.t.Helper()
+	n := ta.holds.node()
+	n.Since = n.Since.Add(-settles)
+	if err := ta.holds.setNode(n); err != nil {
+		ta.t.Fatal(err)
+	}
+}
+
+// anew starts as Run does after ErrAnew.
+func (ta *testAgent) anew() {
+	ta.t.Helper()
+	o := ta.options()
+	cfg, err := config.Load(o.ConfigFile)
+	if err != nil {
+		ta.t.Fatal(err)
+	}
+	quiet := quietNode(cfg.Paths)
+	if quiet {
+		o = o.withoutDriver(cfg.Paths)
+	}
+	a, err := newAgent(o, cfg)
+	if err != nil {
+		ta.t.Fatal(err)
+	}
+	a.quietStart = quiet
+	a.recall(cfg.Paths)
+	ta.Agent = a
+	a.apply(ta.t.Context(), true)
+}
+
+// TestQuiesce: out of service and back, with a job in the way, restarts and a
+// reboot.
+func TestQuiesce(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	ctx := t.Context()
+	if ta.hw.inv.GPUs[0].ComputeMode != gpu.ComputeModeExclusiveProcess {
+		t.Fatal("the test has no compute mode to restore")
+	}
+	job := ta.proc.starter(100, "slot1_1")
+	ta.grant(job, 1000, "alice", uuid(0), 4096)
+	ta.order(api.VerbQuiesce)
+	if why := ta.reason(1); !strings.Contains(why, "closed by node since") || !strings.Contains(why, "the node is quiescing: driver 580") {
+		t.Errorf("START hears %q", why)
+	}
+	ta.settled()
+	ta.apply(false)
+	if ta.leaveNode(ctx) || len(ta.daemons.running) != 2 {
+		t.Fatal("it did not wait for the job")
+	}
+	if s := ta.nodeStatus(); len(s.Jobs) != 1 || !strings.Contains(s.Waits, "slot1_1 (alice on "+string(uuid(0))) {
+		t.Errorf("status: %+v", s)
+	}
+	ta.restart() // on the way
+	if ta.holds.node().Phase != NodeQuiescing {
+		t.Error("a restart forgot it")
+	}
+	ta.startd.mu.Lock()
+	ta.startd.slots = nil
+	ta.startd.mu.Unlock()
+	ta.proc.end(100)
+	ta.sweepNow()
+	for range maxAsked {
+		ta.ask(ctx)
+	}
+	if !ta.leaveNode(ctx) {
+		t.Fatalf("it waits: %q", ta.nodeStatus().Waits)
+	}
+	if len(ta.daemons.running) != 0 || ta.hw.inv.GPUs[0].ComputeMode != gpu.ComputeModeDefault || ta.hw.inv.GPUs[1].ComputeMode != gpu.ComputeModeDefault {
+		t.Errorf("daemons %v, modes %v", ta.daemons.running, ta.hw.modes)
+	}
+	modes := len(ta.hw.modes)
+	ta.hw.set(gpu.Inventory{}, errors.New("the driver is touched"))
+	for _, reboot := range []bool{false, true} {
+		if reboot {
+			if err := os.RemoveAll(filepath.Join(ta.dir, "r")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ta.anew()
+		ta.apply(false)
+		if v := ta.view.Load(); !v.planned || len(v.problems) > 0 || v.closed != "" {
+			t.Errorf("reboot %v: planned %v, %q, %q", reboot, v.planned, v.problems, v.closed)
+		}
+		if why := ta.reason(0); !strings.HasPrefix(why, "closed by node since") || strings.Contains(why, "control daemon") {
+			t.Errorf("reboot %v: %q", reboot, why)
+		}
+		if _, err := os.Stat(filepath.Join(ta.dir, "r/condor/execution-point.conf")); err != nil {
+			t.Errorf("reboot %v: HTCondor would see other GPUs: %v", reboot, err)
+		}
+		if len(ta.daemons.running) != 0 || len(ta.hw.modes) != modes || ta.leaveNode(ctx) {
+			t.Errorf("reboot %v: a quiesced node was touched", reboot)
+		}
+	}
+	ta.order(api.VerbResume)
+	if !ta.leaveNode(ctx) {
+		t.Fatal("it does not start anew")
+	}
+	ta.hw.set(inventoryOf(2), nil)
+	ta.anew()
+	if ta.leaveNode(ctx) || ta.reason(0) == "" {
+		t.Error("it is open before it is proven")
+	}
+	if why := ta.notBack(); why != "" {
+		t.Errorf("not back: %q", why)
+	}
+	if why := ta.openNode(ctx, ta.holds.node()); why != "" || ta.reason(0) != "" || ta.nodeStatus().Phase != "" {
+		t.Errorf("%q, %q, %+v", why, ta.reason(0), ta.nodeStatus())
+	}
+	if _, err := os.Stat(QuiescedInventory(ta.config())); err == nil {
+		t.Error("a file stays behind")
+	}
+}
+
+// TestResumeVerifies: a GPU that does not keep its limits stays closed.
+func TestResumeVerifies(t *testing.T) {
+	ta, f := verifying(t, 2, "")
+	back := nodeState{Phase: NodeResuming, Reason: "driver 580"}
+	if err := ta.holds.setNode(back); err != nil {
+		t.Fatal(err)
+	}
+	f.unlimited = true
+	if why := ta.openNode(t.Context(), back); why != "" || len(f.orders) != 2 {
+		t.Fatalf("%q, %d clients", why, len(f.orders))
+	}
+	for n := range 2 {
+		if why := ta.reason(n); !strings.Contains(why, "closed by node since") || !strings.Contains(why, "verification after the node resumed failed") {
+			t.Errorf("GPU %d: %q", n, why)
+		}
+	}
+	if _, err := ta.open("1", "", true); err != nil || ta.reason(1) != "" {
+		t.Errorf("%v, %q", err, ta.reason(1))
+	}
+	f.mend()
+	if err := ta.holds.setNode(back); err != nil {
+		t.Fatal(err)
+	}
+	if why := ta.openNode(t.Context(), back); why != "" || ta.reason(0) != "" || ta.reason(1) != "" {
+		t.Errorf("mended: %q, %q, %q", why, ta.reason(0), ta.reason(1))
+	}
+	ta.nothingLeft(f)
+}
+
+// TestRevert withdraws what HTCondor reads.
+func TestRevert(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	conf := filepath.Join(ta.dir, "r/condor/execution-point.conf")
+	if _, err := os.Stat(conf); err != nil {
+		t.Fatal(err)
+	}
+	ta.order(api.VerbRevert)
+	ta.settled()
+	if !ta.leaveNode(t.Context()) || ta.holds.node().Phase != NodeReverted {
+		t.Fatalf("%+v", ta.nodeStatus())
+	}
+	ta.anew()
+	ta.apply(true)
+	if _, err := os.Stat(conf); err == nil {
+		t.Error("HTCondor's configuration is back")
+	}
+	ta.startd.slots = []condor.Slot{{Name: "slot1@wn1.example.org", Type: "Partitionable", AssignedGPUs: []string{string(uuid(0))}, Plan: "of the time before"}}
+	if ta.ask(t.Context()); len(ta.startdSays.Load().changes) > 0 {
+		t.Errorf("startds are to take up a plan that was withdrawn: %+v", ta.startdSays.Load().changes)
+	}
+	ta.order(api.VerbResume)
+	ta.anew()
+	if _, err := os.Stat(conf); err != nil {
+		t.Errorf("resumed: %v", err)
+	}
+}
+
+// TestMismatch: what a fresh process could not use closes all GPUs and stops
+// nothing; when it can again, this process makes way for one that can too.
+func TestMismatch(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	why := "the module has another version: gpuslot node quiesce"
+	ta.driverMismatch = func(context.Context) (string, error) { return why, nil }
+	for range mismatchEvery {
+		ta.apply(false)
+	}
+	if ta.reason(0) != why || ta.reason(1) != why || len(ta.daemons.running) != 2 || ta.healed {
+		t.Errorf("%q, daemons %d", ta.reason(0), len(ta.daemons.running))
+	}
+	ta.driverMismatch = func(context.Context) (string, error) { return "", errors.New("no processes left") }
+	if ta.apply(false); ta.reason(0) != why {
+		t.Error("what is not known opened it")
+	}
+	ta.driverMismatch = func(context.Context) (string, error) { return "", nil }
+	if ta.apply(false); !ta.healed || ta.reason(0) != "" {
+		t.Errorf("healed %v, %q", ta.healed, ta.reason(0))
+	}
+}
+
+// TestDeviceHolders names who keeps the driver's modules.
+func TestDeviceHolders(t *testing.T) {
+	root := t.TempDir()
+	fd := filepath.Join(root, "812/fd")
+	for dir, link := range map[string]string{fd: "/dev/nvidiactl", filepath.Join(root, "900/fd"): "/dev/null"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(link, filepath.Join(dir, "3")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"comm": "nvidia-persiste\n", "cgroup": "0::/system.slice/nvidia-persistenced.service\n"} {
+		if err := os.WriteFile(filepath.Join(root, "812", name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := deviceHolders(root)
+	if len(got) != 1 || got[0] != (api.NodeHolder{PID: 812, Name: "nvidia-persiste", Unit: "nvidia-persistenced.service"}) {
+		t.Errorf("%+v", got)
+	}
+}
