@@ -26,7 +26,7 @@ LOCK = $(LOCAL_DIR)/log
 RUN = $(LOCAL_DIR)/log
 LOCAL_CONFIG_DIR = ` + plainRoot + `/config.d
 LOCAL_CONFIG_FILE =
-FULL_HOSTNAME = plain.test
+STARTD_NAME = plain
 DAEMON_LIST = MASTER STARTD
 USE_SHARED_PORT = false
 MASTER_ADDRESS_FILE = $(LOG)/.master_address
@@ -60,7 +60,7 @@ func TestPlainNode(t *testing.T) {
 		where[host] = append(where[host], o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]+" "+row[1])
 	}
 	st.Check(len(where["wn1.test"]) == 7 && where["wn1.test"][0] == "0=4096M 4096", "seven of nine share the GPU of one node: %v", where["wn1.test"])
-	st.Check(fmt.Sprint(where["plain.test"]) == "[ 4096  4096]", "two have a whole GPU each on the other: %v", where["plain.test"])
+	st.Check(fmt.Sprint(where["plain@wn1.test"]) == "[ 4096  4096]", "two have a whole GPU each on the other: %v", where["plain@wn1.test"])
 	large, err := st.submit(ctx, job{Lines: []string{"request_gpus = 2", "request_vram = 60000"}})
 	must(t, err)
 	must(t, st.waitJobs(ctx, large, completed))
@@ -92,11 +92,11 @@ func (st *Stage) startPlainNode(ctx context.Context, inv gpu.Inventory) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	err = st.Wait(ctx, "the plain node's slot", func() bool {
-		out, err := st.Run(ctx, "condor_status", "-constraint", `Machine == "plain.test"`, "-af", "GPUs", "VRAM")
+		out, err := st.Run(ctx, "condor_status", "-constraint", `Name == "slot1@plain@wn1.test"`, "-af", "GPUs", "VRAM")
 		return err == nil && strings.TrimSpace(out.Stdout) == "2 81072"
 	})
 	if err != nil {
-		log, _ := st.Run(context.WithoutCancel(ctx), "sh", "-c", "tail -n 30 "+plainRoot+"/log/StartLog; condor_status -af Name Machine GPUs VRAM")
+		log, _ := st.Run(context.WithoutCancel(ctx), "sh", "-c", "cd "+plainRoot+"/log; tail -n 12 MasterLog; tail -n 30 StartLog; condor_status -af Name Machine GPUs VRAM")
 		return fmt.Errorf("%w\n%s", err, log.Stdout)
 	}
 	return nil
