@@ -74,7 +74,8 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// then are is planned again.
 	if errInv == nil {
 		a.replan(&v, inv, start, problem)
-		if v.planned && a.layOut(ctx, &v, inv, problem) {
+		changed := v.planned && a.makeLayouts(ctx, &v, inv, problem)
+		if changed {
 			a.beat()
 			if inv, unreadable, errInv = a.inventory(ctx); errInv == nil {
 				a.replan(&v, inv, start, problem)
@@ -90,7 +91,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 
 	// Act: compute modes, then control daemons, then compute modes back.
 	undoPath := UndoFile(v.config.Paths)
-	wanted := a.wanted(v.plan)
+	wanted, returned := a.wanted(v.plan), false
 	if errInv == nil && !a.quietStart {
 		a.beat()
 		var err error
@@ -121,7 +122,9 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	problem(a.reopenDoors(last.guards, v.guards))
 	if errInv == nil && !a.quietStart {
 		a.beat()
-		problem(a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return wants(wanted, u) }))
+		err := a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return wants(wanted, u) })
+		returned = err == nil
+		problem(err)
 	}
 
 	// Act: files. The plan for our own tools, then HTCondor's: the inventory
@@ -134,11 +137,15 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		problem(err)
 	}
 	a.publish(&v, start)
+	a.books.setUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })
 }
 
 // replan makes the plan anew; one that cannot be made leaves the last in force.
 func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func(error)) {
 	p, err := plan.Build(v.next, inv)
+	if err == nil {
+		p = a.books.regroup(p, a.recalled, start)
+	}
 	if err == nil && v.can.Tried {
 		err = p.Check(v.can.MPS)
 	}

@@ -240,6 +240,10 @@ func parseStarterArgs(b []byte) (string, error) {
 // the suffix).
 var cgroupSlotName = regexp.MustCompile(`_(slot[0-9]{1,6}(?:_[0-9]{1,6})?@[A-Za-z0-9._@-]{1,250}?)(?:\.slice|\.scope)?(?:/|$)`)
 
+// CgroupSlot is the slot, with its host, that the text of a /proc/<pid>/cgroup
+// names; empty if it names none.
+func CgroupSlot(text []byte) string { return parseCgroupSlot(text) }
+
 // parseCgroupSlot takes the first match of the unified hierarchy's path, then
 // of any other: a job that may make cgroups of its own makes them further down.
 // A path cannot hold a newline: the kernel refuses such a cgroup.

@@ -43,6 +43,17 @@ func (HTCondor) Restart(ctx context.Context, startd string) error { return condo
 // Reconfigure asks the condor_master with condor_reconfig.
 func (HTCondor) Reconfigure(ctx context.Context) error { return condor.Reconfigure(ctx) }
 
+// Pool is HTCondor's collector.
+type Pool interface {
+	// Demand is what the pool's idle jobs wait for.
+	Demand(ctx context.Context, now time.Time) (condor.Demand, error)
+}
+
+// Demand asks the collector with condor_status -schedd.
+func (HTCondor) Demand(ctx context.Context, now time.Time) (condor.Demand, error) {
+	return condor.PoolDemand(ctx, now)
+}
+
 // seen is what the startd said last.
 type seen struct {
 	at time.Time
@@ -138,7 +149,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	if v.planned && v.config.HTCondor.Manage && a.holds.node().Phase != NodeReverted {
 		word.changes = Changes(a.node(v.config, v.plan), word.startds, v.config.HTCondor.Changes)
 		if v.written {
-			word.draining = a.change(ctx, v, word.changes, now)
+			word.draining = a.change(ctx, v, word.changes, word.startds, now)
 		}
 	}
 	a.tellChanges(a.startdSays.Load().changes, word.changes)

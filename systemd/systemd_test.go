@@ -25,7 +25,7 @@ func TestUnits(t *testing.T) {
 	want := map[string][]string{
 		"gpuslotd.service": {
 			"Type=notify", "WatchdogSec=30s", "Restart=always", "Before=condor.service",
-			"After=nvidia-persistenced.service", "RuntimeDirectory=gpuslot", "RuntimeDirectoryMode=0755",
+			"After=nvidia-persistenced.service", "Wants=gpuslotd.socket", "After=gpuslotd.socket", "RuntimeDirectory=gpuslot", "RuntimeDirectoryMode=0755",
 			"RuntimeDirectoryPreserve=yes", "StateDirectory=gpuslot", "ConfigurationDirectory=gpuslot",
 			"ExecStart=/usr/sbin/gpuslotd", "ExecReload=/bin/kill -HUP $MAINPID", "StartLimitIntervalSec=0",
 			"NoNewPrivileges=yes", "ProtectSystem=strict", "Also=gpuslotd.socket", "WantedBy=multi-user.target",

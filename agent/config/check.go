@@ -17,6 +17,9 @@ func (d *draft) check() {
 	if health {
 		d.checkHealth()
 	}
+	if !d.faulty("elastic") && !d.faulty("placement") {
+		d.checkElastic()
+	}
 	d.adviseState()
 	d.adviseGrowth()
 	for _, p := range d.tables {
@@ -24,6 +27,7 @@ func (d *draft) check() {
 			d.checkLargest(p)
 		}
 		d.checkTenant(p)
+		d.checkOneStartd(p)
 		d.adviseTable(p)
 	}
 }

@@ -11,9 +11,14 @@ func Default() Config {
 	c := Config{
 		RequestVRAM: RequestVRAM{Minimum: 1536, Quantum: 512, WithoutRequest: WithoutRequestAuto},
 		CPUOnly:     CPUOnly{CPUs: Amount{Percent: 10}, Memory: Amount{Percent: 10}},
+		Elastic:     Elastic{Patience: time.Minute, Stay: time.Hour, Offer: 5 * time.Minute, Demand: DemandQueue},
+		Placement:   Placement{SlotWeight: WeightSite},
 		Budgets:     Budgets{Enforce: EnforceHold, Grace: 10 * time.Second, TolerancePercent: 5, ToleranceVRAM: 256},
 		Growth:      Growth{Factor: 2, LimitPercent: 90},
 		Usage:       Usage{Interval: time.Second},
+		Repartition: Repartition{
+			Interval: time.Minute, Dwell: 10 * time.Minute, ChangesPerHour: 6, ReserveAfter: time.Hour, ReserveFor: 12 * time.Hour,
+		},
 		Health: Health{
 			MaxAge: 60 * time.Second, Deadline: 3 * time.Second, Interval: 15 * time.Second,
 			Open: OpenAfterProof, Unattached: EnforceReport, AttachWithin: 30 * time.Second,

@@ -60,6 +60,9 @@ type GPU struct {
 	Memory     gpu.MiB               `json:"memory_mib"`
 	Capability gpu.ComputeCapability `json:"compute_capability"`
 	Mode       config.Mode           `json:"mode"`
+	// Elastic: it is of mode mps or whole by turns, and has what each of them needs. A
+	// new plan says mps; see Turn.
+	Elastic bool `json:"elastic,omitempty"`
 	// Shares is how many jobs may run at once; 1 on a whole GPU.
 	Shares int `json:"shares"`
 	// Pool is the VRAM given out in budgets; on a whole GPU all of it.
@@ -89,6 +92,8 @@ type GPU struct {
 	Device gpu.UUID `json:"device,omitempty"`
 	// Multiprocessors is the number of a MIG device's SMs; 0 means not known.
 	Multiprocessors int `json:"multiprocessors,omitempty"`
+	// Slices is the number of compute slices of a Place.
+	Slices int `json:"compute_slices,omitempty"`
 	// Why the mode is as it is, where the plan chose it.
 	Why string `json:"why,omitempty"`
 }

@@ -17,7 +17,7 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	g := GPU{
 		UUID: c.UUID, Index: c.Index, Name: c.Name, PCI: c.PCI, Memory: c.Memory, Capability: c.Capability,
 		Mode: c.mode, Threads: Threads{Policy: config.ThreadsUncapped}, Tenancy: Tenancy{Policy: c.settings.Tenancy.Policy, User: c.settings.Tenancy.User},
-		Parent: c.parent, Profile: c.profile, Place: c.place, Device: c.device, Why: c.why,
+		Parent: c.parent, Profile: c.profile, Place: c.place, Slices: c.slices, Device: c.device, Why: c.why,
 	}
 	if c.parent != "" {
 		g.Multiprocessors = c.Multiprocessors
@@ -26,6 +26,7 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 		g.Shares, g.Pool, g.LargestRequest, g.DefaultRequest = 1, c.Memory, c.Memory, c.Memory
 		return g
 	}
+	g.Elastic = c.elastic
 	g.ComputeMode = c.settings.ComputeMode
 	g.Threads = Threads{Policy: c.settings.Threads.Policy, Percent: c.settings.Threads.Percent, Most: c.settings.MostThreads}
 	g.Tenancy = tenancyOf(c, n)

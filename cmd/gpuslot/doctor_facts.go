@@ -30,6 +30,10 @@ type facts struct {
 	plan    plan.Plan
 	planErr error
 
+	// inventory is what NVML tells of the GPUs.
+	inventory    gpu.Inventory
+	inventoryErr error
+
 	persistence    map[gpu.UUID]gpu.Measured[bool]
 	persistenceErr error
 	uvmErr         error
@@ -48,6 +52,12 @@ type facts struct {
 	settingsErr error
 	// slotUsers are the accounts of single slots, by the setting's name.
 	slotUsers map[string]string
+
+	selinux selinux
+	// jobSaid is what the job of --job printed.
+	jobAsked bool
+	jobSaid  string
+	jobErr   error
 }
 
 // openFiles is how many files a process of MPS may have open.
@@ -83,6 +93,7 @@ func gatherFacts(c *cobra.Command, f *flags) (facts, error) {
 	if got.status, got.statusErr = askStatus(ctx, f.socket); got.statusErr == nil {
 		got.openFiles = readOpenFiles(got.status)
 	}
+	got.selinux = readSELinux()
 	got.version, got.versionErr = condor.InstalledVersion(ctx)
 	got.totalGPUs, got.totalErr = startdGPUs(ctx, agent.Node(got.plan, got.config))
 	if got.planErr == nil {
@@ -128,16 +139,15 @@ func (f *facts) readGPUs(ctx context.Context) {
 	f.plan, f.planErr = plan.Read(agent.PlanFile(f.config.Paths))
 	l, err := nvml.Open()
 	if err != nil {
-		f.persistenceErr = err
+		f.persistenceErr, f.inventoryErr = err, err
 		return // without a plan file the plan stays unknown
 	}
 	defer func() { _ = l.Close(context.WithoutCancel(ctx)) }() // the program ends soon
+	f.inventory, _, f.inventoryErr = l.Inventory(ctx)
 	if f.planErr != nil {
-		inv, _, err := l.Inventory(ctx)
-		if err == nil {
-			f.plan, err = plan.Build(f.config, inv)
+		if f.planErr = f.inventoryErr; f.planErr == nil {
+			f.plan, f.planErr = plan.Build(f.config, f.inventory)
 		}
-		f.planErr = err
 	}
 	f.persistence = map[gpu.UUID]gpu.Measured[bool]{}
 	for _, g := range f.shared() {

@@ -119,6 +119,8 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		Build:      build(),
 		Log:        log,
 		Startd:     agent.HTCondor{},
+		Queue:      agent.HTCondor{},
+		Pool:       agent.HTCondor{},
 		Socket:     f.socket,
 	}
 	if f.inventory != "" {
