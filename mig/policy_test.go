@@ -286,7 +286,9 @@ func canHave(j *judge, g mig.GPU, id mig.ProfileID) bool {
 func TestPolicyReservationEnds(t *testing.T) {
 	j := newJudge(t, classic(t))
 	rapid.Check(t, func(t *rapid.T) {
-		p := newPond(t, auto(), drawGPU(t, j, 0))
+		rules := auto()
+		rules.ReserveFor = 2 * time.Hour
+		p := newPond(t, rules, drawGPU(t, j, 0))
 		wanted := mig.Demand{Profile: rapid.SampledFrom(j.chip.Profiles).Draw(t, "wanted").Name, Count: 1, Age: 2 * time.Hour}
 		for range 3 {
 			p.look(wanted)
