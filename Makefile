@@ -61,10 +61,11 @@ install: $(PAPERS) ## everything, below DESTDIR (run make build first); the pack
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system-preset etc/packaging/50-gpuslot.preset
 	install -D -m 644 etc/packaging/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gpuslot.conf
 	install -D -m 644 etc/packaging/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/gpuslot.conf
+	install -D -m 644 -t $(SHARE)/selinux/packages etc/packaging/selinux/gpuslot.cil
 	install -D -m 644 -t $(SHARE)/condor/config.d etc/condor/50-gpuslot.conf
 	install -D -m 644 -t $(SHARE)/gpuslot/prometheus etc/prometheus/gpuslot.rules.yml
 	install -D -m 644 -t $(SHARE)/gpuslot/grafana etc/grafana/*.json
-	install -D -m 644 -t $(SHARE)/gpuslot etc/condor/gpuslot-status.cpf etc/auditor/gpuslot-htcondor-collector.yml etc/gpuslot.toml
+	install -D -m 644 -t $(SHARE)/gpuslot etc/condor/gpuslot-status.cpf etc/condor/gpuslot-pilot.conf etc/auditor/gpuslot-htcondor-collector.yml etc/gpuslot.toml
 	for section in 1 5 8; do install -D -m 644 -t $(SHARE)/man/man$$section bin/share/man/man$$section/*; done
 	install -D -m 644 -t $(SHARE)/bash-completion/completions bin/share/completions/gpuslot
 	install -D -m 644 -t $(SHARE)/zsh/site-functions bin/share/completions/_gpuslot

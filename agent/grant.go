@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -22,6 +23,7 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Gr
 		"GPUSLOT_GPU":                      string(g.UUID),
 		"GPUSLOT_VRAM_MIB":                 mib,
 		"GPUSLOT_WALL":                     wall,
+		condor.BindVariable:                s.bind(g.UUID),
 	}
 	switch {
 	case g.Partitioned():
@@ -38,6 +40,15 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Gr
 		"TF_FORCE_GPU_ALLOW_GROWTH":      "true",
 		"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction(budget, total),
 	}}
+}
+
+// bind is a pipe directory as apptainer's --bind takes it.
+func (s State) bind(u gpu.UUID) string {
+	pipes := s.Pipes + "/" + string(u)
+	if s.PipesReadOnly {
+		return pipes + ":" + pipes + ":ro"
+	}
+	return pipes
 }
 
 // grantWhole is for a job alone on its GPUs, or on none: no MPS.

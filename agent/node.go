@@ -40,6 +40,7 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Libexec:        paths.Libexec,
 		Inventory:      InventoryAdsFile(paths),
 		Supervise:      cfg.HTCondor.Supervise,
+		PipesReadOnly:  cfg.HTCondor.PipesReadOnly,
 		PerGPU:         cfg.HTCondor.Layout == config.LayoutStartdPerGPU,
 		Execute:        cfg.HTCondor.Execute,
 		Growth:         growth(cfg.Growth),

@@ -58,6 +58,8 @@ func TestNode(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+	cfg.HTCondor.PipesReadOnly = true
+	got = agent.Node(p, cfg)
 	// A field that condor gains later must not stay empty unnoticed.
 	full := got.Devices[0]
 	full.Parent, full.Profile, full.Place, full.Multiprocessors = got.Devices[2].Parent, got.Devices[2].Profile, got.Devices[2].Place, got.Devices[2].Multiprocessors

@@ -89,7 +89,7 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	if !v.planned && len(job.AssignedGPUs) > 0 {
 		return nil, api.Refuse(api.CodeClosed, v.noPlan()), nil
 	}
-	s := State{Plan: &v.plan, Pipes: PipeRoot(v.config.Paths), Now: now, MaxAge: v.config.Health.MaxAge}
+	s := State{Plan: &v.plan, Pipes: PipeRoot(v.config.Paths), PipesReadOnly: v.config.HTCondor.PipesReadOnly, Now: now, MaxAge: v.config.Health.MaxAge}
 	g, whole, refusal := Target(s.Plan, job)
 	if refusal != nil {
 		return nil, refusal, nil

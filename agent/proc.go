@@ -38,6 +38,11 @@ func (fs procFS) read(pid int, name string) ([]byte, error) {
 	return os.ReadFile(path.Join(fs.root, strconv.Itoa(pid), name))
 }
 
+// readSelf reads a file about the agent itself.
+func (fs procFS) readSelf(name string) ([]byte, error) {
+	return os.ReadFile(path.Join(fs.root, "self", name))
+}
+
 // process reads /proc/<pid>/stat.
 func (fs procFS) process(pid int) (process, error) {
 	b, err := fs.read(pid, "stat")
@@ -234,6 +239,10 @@ func parseStarterArgs(b []byte) (string, error) {
 // it: ".../<EXECUTE with _ for />_slot1_2@host.slice/...scope" (23.9: without
 // the suffix).
 var cgroupSlotName = regexp.MustCompile(`_(slot[0-9]{1,6}(?:_[0-9]{1,6})?@[A-Za-z0-9._@-]{1,250}?)(?:\.slice|\.scope)?(?:/|$)`)
+
+// CgroupSlot is the slot, with its host, that the text of a /proc/<pid>/cgroup
+// names; empty if it names none.
+func CgroupSlot(text []byte) string { return parseCgroupSlot(text) }
 
 // parseCgroupSlot takes the first match of the unified hierarchy's path, then
 // of any other: a job that may make cgroups of its own makes them further down.

@@ -161,6 +161,7 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin, slack: v.config.Usage.Interval / 2}
 	jobs := watchedJobs(a.sampler.Snapshot(), &v.plan, a.books.all())
 	a.measure(jobs, now)
+	a.lookIntoContainers(jobs, PipeRoot(v.config.Paths))
 	a.faces.note(jobs, now)
 	next, found := b.judge(jobs, r, now)
 	for _, f := range found {

@@ -32,6 +32,8 @@ type answers interface {
 	jobUses() []api.Use
 	// end lets the MPS clients of the caller's slot leave.
 	end(ctx context.Context, c Caller) (*api.Ended, error)
+	// here is what the caller's job holds.
+	here(c Caller) *api.Here
 	status() *api.Status
 	// restart starts a GPU's control daemon anew.
 	restart(ctx context.Context, gpu string, force bool) (string, error)
@@ -146,6 +148,8 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 			return s.end(ctx, c)
 		}
 		return s.answers.prepare(c, req.Job)
+	case api.OpHere:
+		return s.here(conn, p)
 	case api.OpMonitor, api.OpUsage:
 		if !s.mayAsk(p) && !s.proc.belowStartd(p.pid, starterUID(s.own)) {
 			return api.Reply{Error: "only root, the agent's account and the startd's own programs may ask which GPUs accept jobs: run it as root"}

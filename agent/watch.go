@@ -20,6 +20,10 @@ type watched struct {
 	// PIDs are those processes; Beside are the ones among them that are no
 	// clients of the control daemon.
 	PIDs, Beside []int
+	// Blind are those of Beside that do not see Pipes, the pipe directory: they
+	// are in a container without it.
+	Blind []int
+	Pipes string
 	// Elsewhere are processes of the job on a GPU that its slot does not hold.
 	Elsewhere []stray
 	// Known: the GPU's processes could be listed.
@@ -120,8 +124,18 @@ func (j watched) laws(r rules) []law {
 			broken: len(j.Elsewhere) > 0, reason: j.onOtherGPU()},
 		{code: api.CodeUnattached, known: j.Known, grace: r.attachWithin, enforce: r.unattached,
 			broken: j.Known && len(j.Beside) > 0,
-			reason: fmt.Sprintf("process %s of the job computes on the shared %s without its control daemon, so no limit holds for it: leave CUDA_MPS_PIPE_DIRECTORY as it is, and hand it into containers", numbers(j.Beside), j.GPU)},
+			reason: j.unattached()},
 	}
+}
+
+// unattached says why processes may be beside the control daemon.
+func (j watched) unattached() string {
+	const holds = "so no limit holds for it"
+	if len(j.Blind) > 0 {
+		return fmt.Sprintf("process %s of the job computes on the shared %s from a container that does not have its pipe directory, %s: leave APPTAINER_BIND as it is, or start the container with --bind %s",
+			numbers(j.Blind), j.GPU, holds, j.Pipes)
+	}
+	return fmt.Sprintf("process %s of the job computes on the shared %s without its control daemon, %s: leave CUDA_MPS_PIPE_DIRECTORY as it is, and hand it into containers", numbers(j.Beside), j.GPU, holds)
 }
 
 func (j watched) overBudget(used gpu.MiB) string {

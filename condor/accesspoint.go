@@ -80,6 +80,10 @@ func (p Pool) largest() Largest {
 // no CUDA context fits into less, and no GPU has so many GiB to share.
 const inMiBFrom = 64
 
+// RoundTransform is the job transform that rounds requests, which every access
+// point's configuration of ours has.
+const RoundTransform = "GPUSlotRound"
+
 // AccessPoint is the schedd's configuration: transforms that bring every job's
 // request_vram into a form that execution points can match (they can only
 // refuse in silence), and submit requirements that refuse in words. Equal
@@ -109,7 +113,7 @@ func (t *text) transforms(p Pool) {
 		"for the refusal to name it.",
 	)
 	number := "(isInteger(RequestVRAM) || isReal(RequestVRAM))"
-	t.transform("GPUSlotRound",
+	t.transform(RoundTransform,
 		fmt.Sprintf("RequestGPUs =?= 1 && %s && RequestVRAM >= %d && RequestVRAM <= %d", number, inMiBFrom, int64(p.largest().Budget)),
 		fmt.Sprintf("EVALSET RequestVRAM int(min({%d, quantize(max({ceiling(RequestVRAM), %d}), {%d})}))",
 			int64(p.largest().Budget), int64(p.Minimum), int64(p.Quantum)))

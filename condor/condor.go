@@ -44,6 +44,8 @@ type Node struct {
 	Growth Growth
 	// Supervise runs the jobs of shared GPUs below "gpuslot-condor supervise".
 	Supervise bool
+	// PipesReadOnly mounts pipe directories into containers read-only.
+	PipesReadOnly bool
 }
 
 // Share is a part of the node's CPUs and memory.

@@ -35,6 +35,7 @@ func ExecutionPoint(n Node) ([]byte, error) {
 		t.slotType(st)
 	}
 	t.jobEnvironment(n, types)
+	t.containers(n, types)
 	t.monitor(n)
 	t.usage(n)
 	t.startds(n, types)
@@ -115,6 +116,8 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 		t.comment("Jobs on MIG devices and whole GPUs pass it too, so that the agent knows which are in use.")
 	}
 	t.set("GPUSLOT_HOOK_PREPARE_JOB", "%s/prepare", n.Libexec)
+	t.comment("What the site has for every job's environment: the hook adds to its APPTAINER_BIND.")
+	t.set("GPUSLOT_HOOK_PREPARE_JOB_ARGS", "$(STARTER_JOB_ENVIRONMENT)")
 	t.set("GPUSLOT_ENVIRONMENT",
 		"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
 		strings.TrimRight(n.PipeRoot, "/"))

@@ -144,6 +144,11 @@ func obey(ctx context.Context, daemons *mps.Daemons, o order) (a answer, err err
 		a.Running, err = systemd.MPSUnits{}.Running(ctx)
 		return a, err
 	}
+	if o.Do == "kmsg" {
+		text, err := os.ReadFile("/dev/kmsg")
+		a.Lines = strings.Fields(string(text))
+		return a, err
+	}
 	if o.Do == "proc" {
 		_, err = os.ReadFile("/proc/1/environ")
 		return a, err
@@ -311,8 +316,17 @@ func testNode(t *testing.T, branch string) {
 		if out != "" {
 			l.t.Errorf("systemd-analyze verify says:\n%s", out)
 		}
+		l.t.Logf("%s", strings.SplitN(l.run(ctx, "systemctl", "--version"), "\n", 2)[0])
+		for unit := range hardened {
+			name := strings.Replace(unit, "@.", "@"+string(uuidA)+".", 1)
+			analyze := func(args ...string) string {
+				return l.run(ctx, append([]string{"systemd-analyze", "security", "--no-pager"}, append(args, name)...)...)
+			}
+			checkHardening(l.t, unit, analyze("--json=short"), analyze(), false)
+		}
 	})
 	step("the socket starts the agent", func(l lab) {
+		l.run(ctx, "sh", "-c", "echo '6,1,1,-;hello' >/dev/kmsg") // a node has no real one
 		l.run(ctx, "systemctl", "start", "gpuslotd.socket")
 		if got := l.run(ctx, "stat", "-c", "%a", "/run/gpuslot", "/run/gpuslot/agent.sock"); got != "755\n666" {
 			l.t.Errorf("modes of the directory and the socket: %q", got)
@@ -324,6 +338,18 @@ func testNode(t *testing.T, branch string) {
 			l.t.Errorf("the agent is %q", got)
 		}
 		l.tell("proc", 0) // its sandbox lets it look at every process
+		if a := l.tell("kmsg", 0); len(a.Lines) != 1 || a.Lines[0] != "6,1,1,-;hello" {
+			l.t.Errorf("the kernel log, in its sandbox: %q", a.Lines)
+		}
+		// The file does not ask for it, the real one does.
+		if got := l.show(ctx, "gpuslotd", "CapabilityBoundingSet"); !strings.Contains(got, "cap_syslog") {
+			l.t.Errorf("capabilities %s", got)
+		}
+		for _, unit := range []string{"gpuslotd", systemd.MPSUnit(uuidA)} {
+			if got := l.show(ctx, unit, "OOMScoreAdjust"); got != "-900" {
+				l.t.Errorf("%s: OOMScoreAdjust %s", unit, got)
+			}
+		}
 	})
 	var pid int
 	step("set starts and proves", func(l lab) {

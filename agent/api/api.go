@@ -45,6 +45,8 @@ const (
 	OpNode Op = "node"
 	// OpUsage asks what the running jobs used up to now: who may call OpMonitor.
 	OpUsage Op = "usage"
+	// OpHere asks what the caller's own job holds: any process of a job.
+	OpHere Op = "here"
 )
 
 // Request is one request.
@@ -106,6 +108,9 @@ type Reply struct {
 	Uses []Use `json:"uses,omitempty"`
 	// Ended answers OpEnd.
 	Ended *Ended `json:"ended,omitempty"`
+	// Here answers OpHere; NoJob says that the caller is no process of a job.
+	Here  *Here `json:"here,omitempty"`
+	NoJob bool  `json:"no_job,omitempty"`
 	// Verified answers OpVerify.
 	Verified []Verification `json:"verified,omitempty"`
 	// Done answers OpRestart: what was done, as a sentence.

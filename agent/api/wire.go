@@ -47,7 +47,7 @@ func ReadRequest(r io.Reader) (Request, error) {
 	return req, req.check()
 }
 
-var ops = []Op{OpPrepare, OpMonitor, OpStatus, OpEnd, OpVerify, OpRestart, OpClose, OpOpen, OpNode, OpUsage}
+var ops = []Op{OpPrepare, OpMonitor, OpStatus, OpEnd, OpVerify, OpRestart, OpClose, OpOpen, OpNode, OpUsage, OpHere}
 
 // check refuses what no operation means.
 func (r Request) check() error {

@@ -173,6 +173,8 @@ type HTCondor struct {
 	// Supervise runs a job on a shared GPU below "gpuslot-condor supervise",
 	// which lets its MPS clients leave before a signal ends them.
 	Supervise bool
+	// PipesReadOnly binds pipe directories into containers read-only.
+	PipesReadOnly bool
 	// JobWrapper is the site's own job wrapper, started by ours; empty if none.
 	JobWrapper string
 	// Layout says how many startds there are, Execute below which directory the

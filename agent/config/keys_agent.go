@@ -60,6 +60,12 @@ func agentKeys() []Key {
 				b, p := readBool(v)
 				return put(&c.HTCondor.Supervise, b, p)
 			}},
+		{Table: "htcondor", Name: "container_pipes", Type: `"read-write" or "read-only"`, Default: `"read-write"`,
+			Meaning: "How containers get their job's pipe directory. Every known system with MPS in containers mounts it `read-write`; `read-only` was not verified on a GPU.",
+			set: func(c *Config, _ *table, v any) string {
+				w, p := word(v, "read-write", "read-only")
+				return put(&c.HTCondor.PipesReadOnly, w == "read-only", p)
+			}},
 		{Table: "htcondor", Name: "job_wrapper", Type: "an absolute path", Default: `""`,
 			Meaning: "The site's own job wrapper (what `USER_JOB_WRAPPER` named), which `supervise` then starts; empty for none.",
 			set: func(c *Config, _ *table, v any) string {

@@ -15,7 +15,9 @@ type options struct {
 	timeout time.Duration
 	// follow is of monitor and usage: go on until nobody listens.
 	follow bool
-	args   []string
+	// json is of here.
+	json bool
+	args []string
 	// startd is the local name of the startd that asks; empty for HTCondor's own.
 	startd string
 }
@@ -29,6 +31,9 @@ func (p program) parse(name string, args []string, timeout time.Duration) (optio
 	if name == "monitor" || name == "usage" {
 		flags.BoolVar(&o.follow, "follow", false, "go on, and print what changes")
 		flags.StringVar(&o.startd, "startd", "", "the local `name` of the startd that asks, where it is a GPU's own")
+	}
+	if name == "here" {
+		flags.BoolVar(&o.json, "json", false, "print JSON")
 	}
 	err := flags.Parse(args)
 	o.args = flags.Args()

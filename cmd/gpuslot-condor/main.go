@@ -38,6 +38,7 @@ func verbs() []verb {
 		{"prepare", "[FLAGS]", "the PREPARE_JOB hook: job ad in, environment or refusal out", program.prepare},
 		{"wrap", "[FLAGS] COMMAND…", "the USER_JOB_WRAPPER: set the environment, become COMMAND", program.wrap},
 		{"supervise", "[FLAGS] COMMAND…", "the USER_JOB_WRAPPER of shared GPUs: run COMMAND, and let its MPS clients leave before it is ended", program.supervise},
+		{"here", "[FLAGS]", "inside a job: print the job's own part of a GPU; -json", program.tellHere},
 		{"version", "", "print the version", program.printVersion},
 		{"help", "", "print this text", program.help},
 	}

@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -41,7 +44,40 @@ func (p program) admit(o options) condor.HookReply {
 	if refusal != nil {
 		return refuse(refusal.Code, refusal.Reason)
 	}
-	return condor.HookReply{Environment: env.With(grant.Environment, grant.Defaults)}
+	env = env.With(grant.Environment, grant.Defaults)
+	if bind := grant.Environment[condor.BindVariable]; bind != "" {
+		set := condor.Binds(o.ofJob(env), bind)
+		for _, name := range slices.Sorted(maps.Keys(set)) {
+			env.Set(name, set[name])
+		}
+	}
+	return condor.HookReply{Environment: env}
+}
+
+// ofJob is a variable as the job would have it without us: its own or, if it
+// has none, the site's for every job (STARTER_JOB_ENVIRONMENT), which HTCondor
+// hands over in the hook's arguments because its environment has it not.
+func (o options) ofJob(env condor.Environment) func(string) string {
+	site := siteEnvironment(o.args)
+	return func(name string) string {
+		if value, ok := env.Lookup(name); ok {
+			return value
+		}
+		value, _ := site.Lookup(name)
+		return value
+	}
+}
+
+// siteEnvironment puts together what HTCondor took apart at blanks, quotes and
+// all (25.14.1). What is no environment sets nothing, as in the starter.
+func siteEnvironment(args []string) condor.Environment {
+	text := strings.Join(args, " ")
+	if v2, ok := strings.CutPrefix(text, `"`); ok {
+		env, _ := condor.ParseEnvironment(strings.ReplaceAll(strings.TrimSuffix(v2, `"`), `""`, `"`))
+		return env
+	}
+	env, _ := condor.ParseEnvironmentV1(text, "")
+	return env
 }
 
 func refuse(code int, reason string) condor.HookReply {

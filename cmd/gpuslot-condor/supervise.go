@@ -48,7 +48,8 @@ func (p program) supervise(args []string) int {
 	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals)
-	job, err := os.StartProcess(path, command, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	env := withBinds(os.Environ(), o.args, bindsForHere(o.socket))
+	job, err := os.StartProcess(path, command, &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
 	if err != nil {
 		return p.giveUp(fmt.Sprintf("gpuslot cannot execute %s: %v", path, err), notExecutable)
 	}

@@ -36,7 +36,7 @@ func (p program) wrap(args []string) int {
 		if refusal != nil {
 			return p.giveUp(fmt.Sprintf("gpuslot refuses to start the job (%d): %s", refusal.Code, refusal.Reason), notAdmitted)
 		}
-		env = wrapped(env, grant)
+		env = withBinds(wrapped(env, grant), o.args, bindsForHere(o.socket))
 	}
 	path, err := exec.LookPath(o.args[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {

@@ -53,6 +53,7 @@ func fine(check, format string, args ...any) []finding {
 
 func doctorCommand(f *flags) *cobra.Command {
 	var asJSON bool
+	var jobUser string
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong with this node, and say what to change",
@@ -68,15 +69,24 @@ what, why it matters, and the exact change.
 Not only root may run it, but the agent and the limits of its control daemons
 tell only root; what could not be asked is "not checked", which is a warning.
 
+With --job it also submits one small GPU job as that user, for this machine, and
+looks whether HTCondor does what gpuslot builds on: the cgroup's name, the hook,
+the supervisor, the scratch directory, the environment. Do so after an upgrade of
+HTCondor; it needs an access point on this machine.
+
 Exit codes: 0 nothing worse than a note, 1 doctor itself could not run, 3 the
 worst is a warning, 4 the worst is an error.`,
 		Example: `  gpuslot doctor
+  gpuslot doctor --job alice
   gpuslot doctor --json | jq '.[] | select(.level == "error")'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			facts, err := gatherFacts(c, f)
 			if err != nil {
 				return err
+			}
+			if facts.jobAsked = jobUser != ""; facts.jobAsked {
+				facts.jobSaid, facts.jobErr = runContractJob(c.Context(), jobUser)
 			}
 			found := diagnose(facts)
 			if asJSON {
@@ -90,6 +100,7 @@ worst is a warning, 4 the worst is an error.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().StringVar(&jobUser, "job", "", "run one small GPU job here as `user`, and look at what HTCondor gives it")
 	return c
 }
 
@@ -98,7 +109,8 @@ func diagnose(f facts) []finding {
 	var found []finding
 	for _, check := range []func(facts) []finding{
 		checkConfiguration, checkAgent, checkWalls, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
-		checkPersistence, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory, checkRoot,
+		checkPersistence, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
+		checkInventory, checkHiding, checkAccounts, checkJobExit, checkContainers, checkAccessPoint, checkSELinux, checkContract, checkRoot,
 	} {
 		found = append(found, check(f)...)
 	}

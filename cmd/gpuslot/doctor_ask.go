@@ -88,7 +88,7 @@ func gpusOf(ctx context.Context, s condor.Startd) (int64, error) {
 // settingNames are the settings that the checks look at: some of all, three of
 // each slot type.
 func settingNames(types ...int) []string {
-	names := []string{settingOpen, settingHook, settingScratch, settingSharedMemory}
+	names := append([]string{settingOpen, settingHook, settingScratch, settingSharedMemory}, siteSettings...)
 	for _, i := range types {
 		names = append(names, startOf(i), keywordOf(i), wrapperOf(i))
 	}
@@ -110,6 +110,15 @@ func condorSettings(ctx context.Context, names []string) (map[string]string, err
 		}
 	}
 	return defined, nil
+}
+
+// slotUsers are the accounts that the site gives to single slots.
+func slotUsers(ctx context.Context) (map[string]string, error) {
+	out, err := condorCommand(ctx, nil, "condor_config_val", "-dump", slotUserPattern)
+	if none := (undefined{}); errors.As(err, &none) {
+		return nil, nil
+	}
+	return parseSlotUsers(out), err
 }
 
 // undefined is condor_config_val's word for a setting that is not there.

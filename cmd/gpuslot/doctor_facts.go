@@ -46,6 +46,14 @@ type facts struct {
 	totalErr    error
 	settings    map[string]string // those that are defined
 	settingsErr error
+	// slotUsers are the accounts of single slots, by the setting's name.
+	slotUsers map[string]string
+
+	selinux selinux
+	// jobSaid is what the job of --job printed.
+	jobAsked bool
+	jobSaid  string
+	jobErr   error
 }
 
 // openFiles is how many files a process of MPS may have open.
@@ -81,12 +89,16 @@ func gatherFacts(c *cobra.Command, f *flags) (facts, error) {
 	if got.status, got.statusErr = askStatus(ctx, f.socket); got.statusErr == nil {
 		got.openFiles = readOpenFiles(got.status)
 	}
+	got.selinux = readSELinux()
 	got.version, got.versionErr = condor.InstalledVersion(ctx)
 	got.totalGPUs, got.totalErr = startdGPUs(ctx, agent.Node(got.plan, got.config))
 	if got.planErr == nil {
 		got.settings, got.settingsErr = condorSettings(ctx, settingNames(got.slotTypes()...))
 	} else {
 		got.settings, got.settingsErr = condorSettings(ctx, settingNames())
+	}
+	if got.settingsErr == nil {
+		got.slotUsers, got.settingsErr = slotUsers(ctx)
 	}
 	return got, nil
 }

@@ -29,6 +29,8 @@ func healthy() facts {
 		settings: map[string]string{
 			settingOpen: "x", settingHook: cfg.Paths.Libexec + "/prepare", settingScratch: `"/tmp,/var/tmp"`, settingSharedMemory: "false",
 			startOf(1): "MY.GPUAccept =?= true && true", keywordOf(1): "GPUSLOT", wrapperOf(1): cfg.Paths.Libexec + "/supervise",
+			settingInventory: cfg.Paths.Libexec + "/gpuslot-condor inventory /run/gpuslot/condor/inventory.ad", settingDockerMounts: "CVMFS GPUSLOT",
+			settingDaemons: "MASTER, SCHEDD STARTD", settingTransforms: "X GPUSlotRound",
 		},
 	}
 }
@@ -122,7 +124,31 @@ func TestChecks(t *testing.T) {
 		"scratch unknown":        {func(f *facts) { f.settingsErr = none }, checkScratch, levelWarning, "not checked"},
 		"private shared memory":  {func(f *facts) { f.settings[settingSharedMemory] = "true" }, checkSharedMemory, levelNote, "MOUNT_PRIVATE_DEV_SHM = false"},
 		"shared memory not said": {func(f *facts) { delete(f.settings, settingSharedMemory) }, checkSharedMemory, levelNote, "means true"},
-		"shared memory unknown":  {func(f *facts) { f.settingsErr = none }, checkSharedMemory, levelWarning, "not checked"},
+		"another inventory":      {func(f *facts) { f.settings[settingInventory] = "condor_gpu_discovery" }, checkInventory, levelError, "use feature:GPUs"},
+		"bare ids":               {func(f *facts) { f.settings[settingIDs] = "GPU-1" }, checkInventory, levelError, "take MACHINE_RESOURCE_GPUs out"},
+		"inventory of what":      {func(f *facts) { f.planErr = none }, checkInventory, levelWarning, "not checked"},
+		"no inventory needed":    {func(f *facts) { f.plan, f.settings = plan.Plan{}, nil }, checkInventory, levelOK, "no GPU is shared"},
+		"nothing hidden":         {func(f *facts) { f.settings[settingHide] = "False" }, checkHiding, levelWarning, "STARTER_HIDE_GPU_DEVICES = true"},
+		"hiding emptied":         {func(f *facts) { f.plan.GPUs[0].UUID = "MIG-1" }, checkHiding, levelNote, "hides nothing from jobs on MIG-1"},
+		"hiding unknown":         {func(f *facts) { f.settingsErr = none }, checkHiding, levelWarning, "not checked"},
+		"an account each":        {func(f *facts) { f.slotUsers = map[string]string{"SLOT1_1_USER": "b", "SLOT1_2_USER": "a"} }, checkAccounts, levelWarning, "(a, b)"},
+		"an account for all":     {func(f *facts) { f.slotUsers = map[string]string{"SLOT1_1_USER": "a", "SLOT1_2_USER": "a"} }, checkAccounts, levelOK, "no setting"},
+		"accounts at once": {func(f *facts) {
+			tenancy(config.TenancyMultiUser, "")(f)
+			f.slotUsers = map[string]string{"SLOT1_1_USER": "b", "SLOT1_2_USER": "a"}
+		}, checkAccounts, levelOK, "no setting"},
+		"dedicated accounts":    {func(f *facts) { f.settings[settingDedicated] = "slot.*" }, checkAccounts, levelWarning, "MPS server"},
+		"accounts unknown":      {func(f *facts) { f.settingsErr = none }, checkAccounts, levelWarning, "not checked"},
+		"a job exit hook":       {func(f *facts) { f.settings[settingJobExit] = "/site" }, checkJobExit, levelError, "never finishes"},
+		"job exit unknown":      {func(f *facts) { f.settingsErr = none }, checkJobExit, levelWarning, "not checked"},
+		"docker without pipes":  {func(f *facts) { f.settings[settingDockerMounts] = "CVMFS" }, checkContainers, levelWarning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES) CVMFS"},
+		"binds by supervise":    {func(f *facts) { f.settings[settingBinds] = `"/cvmfs"` }, checkContainers, levelOK, "get their pipe directory"},
+		"binds without pipes":   {func(f *facts) { f.config.HTCondor.Supervise, f.settings[settingBinds] = false, `"/cvmfs"` }, checkContainers, levelWarning, "$(GPUSLOT_BIND_EXPR)"},
+		"containers unknown":    {func(f *facts) { f.settingsErr = none }, checkContainers, levelWarning, "not checked"},
+		"transforms purged":     {func(f *facts) { delete(f.settings, settingTransforms) }, checkAccessPoint, levelWarning, "--for access-point"},
+		"no access point":       {func(f *facts) { f.settings[settingDaemons] = "MASTER STARTD" }, checkAccessPoint, levelOK, "nobody submits"},
+		"access point unknown":  {func(f *facts) { f.settingsErr = none }, checkAccessPoint, levelWarning, "not checked"},
+		"shared memory unknown": {func(f *facts) { f.settingsErr = none }, checkSharedMemory, levelWarning, "not checked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := healthy()
@@ -186,6 +212,25 @@ func FuzzParseOpenFiles(f *testing.F) {
 		again, err := parseOpenFiles("Max open files " + strconv.FormatUint(n, 10) + " files\n")
 		if err != nil || again != n || !strings.Contains(text, "Max open files") {
 			t.Errorf("%q: %d, %d, %v", text, n, again, err)
+		}
+	})
+}
+
+func TestParseSlotUsers(t *testing.T) {
+	got := parseSlotUsers("# Configuration from machine: x\nSLOT1_1_USER = a\nslot1_2_user=b\nSLOT1_USER = c\nSLOT1_3_USER =\nrubbish\n")
+	if len(got) != 2 || got["SLOT1_1_USER"] != "a" || got["SLOT1_2_USER"] != "b" {
+		t.Errorf("%q", got)
+	}
+}
+
+// FuzzParseSlotUsers: every name is a slot's, and none is without an account.
+func FuzzParseSlotUsers(f *testing.F) {
+	f.Add("SLOT1_1_USER = a\n")
+	f.Fuzz(func(t *testing.T, dump string) {
+		for name, user := range parseSlotUsers(dump) {
+			if !strings.HasPrefix(name, "SLOT") || !strings.HasSuffix(name, "_USER") || strings.TrimSpace(user) == "" {
+				t.Errorf("%q: %q", name, user)
+			}
 		}
 	})
 }

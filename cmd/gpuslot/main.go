@@ -106,7 +106,8 @@ rest.
 
 Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
 asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify",
-"gpuslot doctor", "gpuslot gpu drain" and "gpuslot node" have their own).`,
+"gpuslot doctor", "gpuslot gpu drain", "gpuslot node" and "gpuslot here" have
+their own).`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
@@ -122,7 +123,7 @@ asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify",
 	c.SetVersionTemplate("gpuslot {{.Version}}\n")
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
-	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), whyCommand(&f), verifyCommand(&f), doctorCommand(&f),
+	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f), doctorCommand(&f),
 		gpuCommand(&f), nodeCommand(&f), mpsCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
 	return c
 }

@@ -18,7 +18,8 @@ CONDOR_MIN=25.14
 # The suites that carry it, most settled first. trixie has 23.9.6, whose repeated resource ids are broken;
 # bookworm has no HTCondor at all.
 SUITES=${NODE_SUITE:-forky sid}
-PACKAGES="systemd systemd-sysv dbus procps iproute2 condor"
+# openssh is what condor_ssh_to_job and condor_submit -i talk through.
+PACKAGES="systemd systemd-sysv dbus procps iproute2 condor openssh-server openssh-client"
 
 say() { echo "node image: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -111,6 +112,16 @@ X
 mount -t proc proc "$root/proc"
 DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get -qq -y --no-install-recommends install $PACKAGES \
   </dev/null >"$tmp/log" 2>&1 || { tail -n 20 "$tmp/log" >&2; die "apt-get install $PACKAGES does not work in the image"; }
+# apptainer is in sid only. A node without it is a node all the same: what needs it says so.
+# A mirror may be a snapshot; whether that is fine, the host's apt says.
+if [ "$suite" != sid ]; then
+  echo "deb [signed-by=$keyring] $MIRROR sid main" >"$root/etc/apt/sources.list.d/sid.list"
+  chroot "$root" apt-get -qq update -o Acquire::Check-Valid-Until="$(apt-config dump --format '%v' Acquire::Check-Valid-Until)" \
+    >"$tmp/log" 2>&1 || tail -n 20 "$tmp/log" >&2
+fi
+DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get -qq -y --no-install-recommends -o APT::Default-Release="$suite" \
+  install apptainer </dev/null >"$tmp/log" 2>&1 || { tail -n 20 "$tmp/log" >&2; say "there is no apptainer in sid now: going on without it"; }
+rm -f "$root/etc/apt/sources.list.d/sid.list"
 for u in alice bob; do chroot "$root" useradd -m -s /bin/bash "$u"; done
 chroot "$root" apt-get clean
 umount "$root/proc"
@@ -123,7 +134,7 @@ find "$root/usr/lib/python3" "$root"/usr/lib/python3.* -name __pycache__ -prune 
 
 # What a node has no use for makes its boot slow or degraded.
 unit=$root/etc/systemd/system
-for u in getty@ console-getty container-getty@ systemd-logind systemd-timesyncd systemd-resolved systemd-networkd e2scrub_reap; do
+for u in getty@ console-getty container-getty@ systemd-logind systemd-timesyncd systemd-resolved systemd-networkd e2scrub_reap ssh; do
   ln -sf /dev/null "$unit/$u.service"; done
 for u in apt-daily apt-daily-upgrade dpkg-db-backup e2scrub_all fstrim; do ln -sf /dev/null "$unit/$u.timer"; done
 ln -sf /dev/null "$unit/systemd-logind-varlink.socket"
@@ -134,6 +145,7 @@ rm -f "$unit"/*.wants/condor.service
 : >"$root/etc/machine-id"; rm -f "$root/etc/hostname"; rm -f "$root/etc/resolv.conf"; : >"$root/etc/resolv.conf"
 
 chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' condor systemd libc6 >"$root/etc/gpuslot-node"
+chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' apptainer >>"$root/etc/gpuslot-node" 2>/dev/null || true
 echo "suite $suite" >>"$root/etc/gpuslot-node"
 chmod 755 "$root"
 # Newer than /usr: systemd then leaves out ldconfig and its other once-per-update work at every boot.

@@ -101,7 +101,7 @@ func checkFiles(t *testing.T, root string) {
 		"/usr/lib/systemd/system/gpuslotd.service", "/usr/lib/systemd/system/gpuslotd.socket", "/usr/lib/systemd/system/gpuslot-mps@.service",
 		"/usr/lib/systemd/system/systemd-journald@gpuslot.service.d/10-gpuslot.conf", "/usr/lib/systemd/journald@gpuslot.conf.d/10-gpuslot.conf",
 		"/usr/lib/systemd/system-preset/50-gpuslot.preset", "/usr/lib/sysusers.d/gpuslot.conf", "/usr/lib/tmpfiles.d/gpuslot.conf",
-		"/usr/share/condor/config.d/50-gpuslot.conf", "/etc/gpuslot/gpuslot.toml",
+		"/usr/share/selinux/packages/gpuslot.cil", "/usr/share/condor/config.d/50-gpuslot.conf", "/etc/gpuslot/gpuslot.toml",
 		"/usr/share/man/man1/gpuslot.1", "/usr/share/man/man1/gpuslot-status.1", "/usr/share/man/man5/gpuslot.toml.5",
 		"/usr/share/man/man8/gpuslotd.8", "/usr/share/man/man8/gpuslot-condor.8",
 		"/usr/share/bash-completion/completions/gpuslot", "/usr/share/zsh/site-functions/_gpuslot", "/usr/share/fish/vendor_completions.d/gpuslot.fish",

@@ -43,6 +43,8 @@ func All() []Scene {
 		{"NoRequest", site.Real, "a GPU job without request_vram is held with the line to add", noRequest},
 		{"TwoGPUs", site.Real, "request_gpus = 2 does not land on shared GPUs", twoGPUs},
 		{"CPUOnly", site.Real, "a CPU-only job runs beside them with no GPU visible", cpuOnly},
+		{"Interactive", site.Real, "condor_submit -i opens a shell with the job's GPU and limits", interactive},
+		{"SSHToJob", site.Real, "condor_ssh_to_job sees the job's GPU and limits, and gpuslot here tells them", sshToJob},
 		{"TooLarge", site.Real, "a job larger than any GPU is refused at submit, and told the largest", tooLarge},
 		{"Wedged", site.Real, "with a control daemon wedged, matched jobs are requeued with the reason and later ones are not matched there", wedged},
 		{"Stopped", site.Real, "a control daemon that was stopped is started again, its limits set and read back before the GPU accepts", stopped},

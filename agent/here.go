@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+// here answers a process of a job; anybody may ask, and hears of its own slot.
+func (s *server) here(conn *net.UnixConn, p peer) api.Reply {
+	c, err := s.proc.identifyPeer(conn, p, starterUID(s.own))
+	switch {
+	case errors.Is(err, errNoSlot):
+		return api.Reply{NoJob: true}
+	case err != nil:
+		return api.Reply{Error: err.Error()}
+	}
+	return api.Reply{Here: s.answers.here(c)}
+}
+
+// here is what the caller's job holds, by the books and the last sample. The
+// control daemons are not asked: a job may call this as often as it likes.
+func (a *Agent) here(c Caller) *api.Here {
+	out := &api.Here{Slot: shortName(c.Starter.Slot), GPUs: []api.HereGPU{}}
+	v, now := a.view.Load(), time.Now()
+	a.books.mu.Lock()
+	err := a.books.locate(&c)
+	held, others := a.books.held(c.Starter), map[string]int{}
+	for _, r := range held {
+		others[string(r.GPU)] = len(a.books.on(r.GPU)) - 1
+	}
+	a.books.mu.Unlock()
+	if err != nil {
+		return out // nothing was admitted for its slot
+	}
+	out.Hold = a.books.holdOf(c.Starter).Reason
+	for _, r := range held {
+		out.Job = r.Job
+		out.GPUs = append(out.GPUs, a.herePart(v, r, others[string(r.GPU)], now))
+	}
+	return out
+}
+
+// herePart is a job's part of one GPU.
+func (a *Agent) herePart(v *view, r Running, neighbours int, now time.Time) api.HereGPU {
+	part := api.HereGPU{UUID: string(r.GPU), BudgetMiB: int64(r.Budget), Wall: r.Wall, Neighbours: neighbours, SMs: a.partitions.smsOf(r.Starter, r.GPU)}
+	if r.Device != "" {
+		part.UUID = string(r.Device)
+	}
+	var used api.StatusJob
+	a.uses(r.GPU).of(&used, r.Starter)
+	part.UseMiB = used.UseMiB
+	g, ok := find(&v.plan, r.GPU)
+	if !ok {
+		return part
+	}
+	part.Name = g.Model()
+	if !g.Shared() {
+		part.BudgetMiB = int64(g.Memory)
+		return part
+	}
+	part.Wall = a.guarding(r, wallOf(g.LargestRequest, r.Budget, a.health(v, r.GPU, now)), now)
+	return part
+}

@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// TestHere: a process of a job hears what its own slot holds, and of its
+// neighbour nothing but that there is one.
+func TestHere(t *testing.T) {
+	s := serveTestAgent(t, 2)
+	mine := s.in("slot1_1", false)
+	s.grant(mine, uint32(os.Getuid()), "alice", uuid(0), 4096)
+	s.grant(s.proc.starter(1001, "slot1_2"), uint32(os.Getuid()), "bob-secret", uuid(0), 8192)
+	s.grant(s.proc.starter(1002, "slot2_1"), uint32(os.Getuid()), "bob-secret", uuid(1), 2048)
+	reply, err := s.call(api.Request{Op: api.OpHere})
+	if err != nil || reply.Here == nil {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	want := &api.Here{Slot: "slot1_1", Job: jobOn(mine, "alice", uuid(0), 4096).ID, GPUs: []api.HereGPU{{
+		UUID: string(uuid(0)), Name: "Tesla V100S-PCIE-32GB", BudgetMiB: 4096, Wall: reply.Here.GPUs[0].Wall, Neighbours: 1}}}
+	if diff := cmp.Diff(want, reply.Here); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if w := reply.Here.GPUs[0].Wall; w != WallNone { // nobody samples in this test
+		t.Errorf("wall %q", w)
+	}
+	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
+	s.sampled(gpu.DeviceProcess{PID: 200, Memory: gpu.Known(gpu.Bytes(300 * mib)), MPSClient: true})
+	reply, err = s.call(api.Request{Op: api.OpHere})
+	if err != nil || reply.Here.GPUs[0].UseMiB == nil || *reply.Here.GPUs[0].UseMiB != 300 {
+		t.Errorf("%+v, %v", reply.Here, err)
+	}
+	s.books.hold(mine, api.Hold{Slot: "slot1_1", Job: want.Job, Code: api.CodeOverBudget, Reason: "too much"})
+	if reply, err = s.call(api.Request{Op: api.OpHere}); err != nil || reply.Here.Hold != "too much" {
+		t.Errorf("%+v, %v", reply.Here, err)
+	}
+}
+
+// sampled makes one sample of the first GPU, with these processes.
+func (s *served) sampled(all ...gpu.DeviceProcess) {
+	s.t.Helper()
+	r := gpu.Reading{GPU: uuid(0), At: s.view.Load().applied}
+	r.Processes = gpu.Known(all)
+	s.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.root})
+	s.sampler.Round(s.t.Context())
+}
+
+// TestHereWithoutAGPU: a job without one, one that left its parents behind, and
+// a caller that is no job's.
+func TestHereWithoutAGPU(t *testing.T) {
+	s := serveTestAgent(t, 1)
+	s.in("slot9_1", false)
+	reply, err := s.call(api.Request{Op: api.OpHere})
+	if err != nil || reply.Here == nil || reply.Here.Slot != "slot9_1" || len(reply.Here.GPUs) > 0 {
+		t.Errorf("a CPU-only job: %+v, %v", reply.Here, err)
+	}
+	s.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "left", uid: uint32(os.Getuid()), cgroup: cgroupOf("slot9_1")})
+	if reply, err = s.call(api.Request{Op: api.OpHere}); err != nil || reply.Here == nil || len(reply.Here.GPUs) > 0 || reply.Here.Slot != "slot9_1" {
+		t.Errorf("its daemon: %+v, %v", reply.Here, err)
+	}
+	s.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "bash", cgroup: "/user.slice"})
+	if reply, err = s.call(api.Request{Op: api.OpHere}); err != nil || !reply.NoJob || reply.Here != nil {
+		t.Errorf("no job's process: %+v, %v", reply, err)
+	}
+}
+
+// TestHidesPipes: a process in a container without the bind is told apart from
+// one that merely dropped its pipe directory.
+func TestHidesPipes(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	dir := PipeRoot(ta.view.Load().config.Paths) + "/" + string(uuid(0))
+	mounts := func(pid, text string) {
+		t.Helper()
+		where := filepath.Join(ta.proc.root, pid)
+		if err := os.MkdirAll(where, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(where, "mountinfo"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mounts("self", "22 1 254:0 / / rw - ext4 /dev/vda rw\n")
+	mounts("200", "22 1 254:0 / / rw - ext4 /dev/vda rw\n")
+	mounts("201", "30 1 0:60 / / rw - overlay overlay rw\n")
+	mounts("202", "30 1 0:60 / / rw - overlay overlay rw\n31 30 254:0 "+dir+" "+dir+" rw - ext4 /dev/vda rw\n")
+	j := jobUsing(100)
+	j.Beside = []int{200, 201, 202, 203}
+	jobs := []watched{j}
+	ta.lookIntoContainers(jobs, filepath.Dir(dir))
+	if diff := cmp.Diff([]int{201}, jobs[0].Blind); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	why := jobs[0].unattached()
+	if !strings.Contains(why, "process 201 ") || !strings.Contains(why, "--bind "+dir) {
+		t.Error(why)
+	}
+	jobs[0].Blind = nil
+	if why := jobs[0].unattached(); strings.Contains(why, "--bind") || !strings.Contains(why, strconv.Itoa(200)) {
+		t.Error(why)
+	}
+}

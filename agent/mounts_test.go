@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"path"
+	"strings"
+	"testing"
+)
+
+const (
+	pipes = "/run/gpuslot/mps/GPU-1"
+	// host is a node's own, with the agent's sandbox; the jobs of HTCondor have a
+	// /tmp of their own beside it.
+	hostMounts = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n" +
+		"25 22 0:23 / /run rw,nosuid shared:5 - tmpfs tmpfs rw,mode=755\n"
+	agentMounts = hostMounts + "90 25 0:23 /gpuslot /run/gpuslot rw - tmpfs tmpfs rw\n"
+	// container is apptainer's; its /run is its own.
+	containerMounts = "300 299 0:60 / / ro - overlay overlay rw\n301 300 0:61 / /run rw - tmpfs tmpfs rw\n"
+)
+
+func TestPlaceOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		mounts string
+		want   place
+	}{
+		"host":                {hostMounts, place{"0:23", "/gpuslot/mps/GPU-1"}},
+		"agent":               {agentMounts, place{"0:23", "/gpuslot/mps/GPU-1"}},
+		"bound":               {containerMounts + "302 301 0:23 /gpuslot/mps/GPU-1 " + pipes + " rw - tmpfs tmpfs rw\n", place{"0:23", "/gpuslot/mps/GPU-1"}},
+		"not bound":           {containerMounts, place{"0:61", "/gpuslot/mps/GPU-1"}},
+		"another GPU's bound": {containerMounts + "302 301 0:23 /gpuslot/mps/GPU-2 " + pipes + " rw - tmpfs tmpfs rw\n", place{"0:23", "/gpuslot/mps/GPU-2"}},
+		"a longer name":       {hostMounts + "303 25 0:70 / " + pipes + "0 rw - tmpfs tmpfs rw\n", place{"0:23", "/gpuslot/mps/GPU-1"}},
+		"mounted over":        {hostMounts + "304 22 0:71 / /run rw - tmpfs tmpfs rw\n", place{"0:71", "/gpuslot/mps/GPU-1"}},
+		"blanks":              {"22 1 254:0 /a\\040b / rw - ext4 x rw\n", place{"254:0", "/a b/run/gpuslot/mps/GPU-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, ok := placeOf(parseMounts([]byte(c.mounts)), pipes); !ok || got != c.want {
+				t.Errorf("%+v, %v, want %+v", got, ok, c.want)
+			}
+		})
+	}
+	if _, ok := placeOf(parseMounts([]byte("rubbish\n")), pipes); ok {
+		t.Error("a place without mounts")
+	}
+}
+
+// FuzzParseMounts: whatever the kernel says, a place lies below the root of a
+// mount, and the host's own view of a directory is never hidden from itself.
+func FuzzParseMounts(f *testing.F) {
+	f.Add(hostMounts, pipes)
+	f.Add(containerMounts, "/")
+	f.Add("1 2 3 \\777 /\\0 rw", "/\\0")
+	f.Fuzz(func(t *testing.T, text, name string) {
+		mounts := parseMounts([]byte(text))
+		for _, m := range mounts {
+			if !path.IsAbs(m.point) {
+				t.Errorf("mount point %q", m.point)
+			}
+		}
+		p, ok := placeOf(mounts, name)
+		if again, _ := placeOf(mounts, name); again != p {
+			t.Errorf("%+v, then %+v", p, again)
+		}
+		if ok && len(mounts) == 0 || strings.Contains(p.path, "//") {
+			t.Errorf("%+v of %d mounts", p, len(mounts))
+		}
+	})
+}

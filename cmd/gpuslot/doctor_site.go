@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/condor"
+)
+
+// Settings of the site's that may take something away from gpuslot.
+const (
+	settingInventory    = "MACHINE_RESOURCE_INVENTORY_GPUs"
+	settingIDs          = "MACHINE_RESOURCE_GPUs"
+	settingHide         = "STARTER_HIDE_GPU_DEVICES"
+	settingJobExit      = "GPUSLOT_HOOK_JOB_EXIT"
+	settingDedicated    = "DEDICATED_EXECUTE_ACCOUNT_REGEXP"
+	settingDaemons      = "DAEMON_LIST"
+	settingTransforms   = "JOB_TRANSFORM_NAMES"
+	settingDockerMounts = "DOCKER_MOUNT_VOLUMES"
+	settingBinds        = "SINGULARITY_BIND_EXPR"
+)
+
+// siteSettings are those above.
+var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJobExit, settingDedicated, settingDaemons, settingTransforms, settingDockerMounts, settingBinds}
+
+// onShared is what keeps a check of HTCondor's settings from being made, or
+// what there is to say where no GPU is shared.
+func onShared(f facts, check string) (done bool, found []finding) {
+	if found := unknownSettings(f, check); found != nil {
+		return true, found
+	}
+	if len(f.shared()) == 0 {
+		return true, fine(check, "no GPU is shared")
+	}
+	return false, nil
+}
+
+// checkInventory looks whether the GPUs that HTCondor offers are ours.
+func checkInventory(f facts) []finding {
+	const check = "inventory"
+	if done, found := onShared(f, check); done {
+		return found
+	}
+	ours := fmt.Sprintf("%s/gpuslot-condor inventory %s", f.config.Paths.Libexec, agent.InventoryAdsFile(f.config.Paths))
+	if ids, ok := f.settings[settingIDs]; ok {
+		return []finding{{levelError, check, fmt.Sprintf("%s is set: %s", settingIDs, ids),
+			"HTCondor then takes these ids without their properties: jobs get NVIDIA_VISIBLE_DEVICES=none, and all device nodes are hidden from them.",
+			fmt.Sprintf("take %s out; see where condor_config_val -verbose %s finds it", settingIDs, settingIDs)}}
+	}
+	if now := f.settings[settingInventory]; now != ours {
+		return []finding{{levelError, check, fmt.Sprintf("%s is %s, not %s", settingInventory, orDash(now), ours),
+			"HTCondor offers other GPU ids than the slots of gpuslot ask for, as after use feature:GPUs.",
+			fmt.Sprintf("behind that line: %s = %s; then condor_restart -startd", settingInventory, ours)}}
+	}
+	return fine(check, "HTCondor offers the GPUs that gpuslot lists")
+}
+
+// checkHiding says which device nodes jobs see.
+func checkHiding(f facts) []finding {
+	const check = "device nodes"
+	if done, found := onShared(f, check); done {
+		return found
+	}
+	if now := f.settings[settingHide]; strings.EqualFold(now, "false") || now == "0" {
+		return []finding{{levelWarning, check, settingHide + " is " + now,
+			"Each job can open the device nodes of all GPUs of the node.", settingHide + " = true"}}
+	}
+	var ids []string
+	for _, g := range f.shared() {
+		if g.UUID.IsMIG() {
+			ids = append(ids, string(g.UUID))
+		}
+	}
+	if len(ids) > 0 {
+		return []finding{{levelNote, check, "HTCondor hides nothing from jobs on " + strings.Join(ids, ", "),
+			"By its source one id that is no whole GPU's empties the list of what to hide, so these jobs can open every GPU's device nodes.",
+			"where that must not be: jobs on whole GPUs, or mig_mps = false"}}
+	}
+	return fine(check, "HTCondor hides other GPUs from jobs, where its cgroups allow")
+}
+
+// checkAccounts looks for accounts that make the jobs of one GPU wait for each
+// other, and for those whose end takes the MPS server along.
+func checkAccounts(f facts) []finding {
+	const check = "accounts"
+	if done, found := onShared(f, check); done {
+		return found
+	}
+	var found []finding
+	if now := f.settings[settingDedicated]; now != "" {
+		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s", settingDedicated, now),
+			"At a job's end HTCondor kills all processes of such an account, the MPS server that runs as it included, and with it the neighbours' work.",
+			"take it out: cgroups find the processes of a job without it"})
+	}
+	one := func(policy config.TenancyPolicy) bool { return policy == config.TenancyOneAtATime }
+	names := distinct(f.slotUsers)
+	for _, g := range f.shared() {
+		if one(g.Tenancy.Policy) && len(names) > 1 {
+			found = append(found, finding{levelWarning, check, fmt.Sprintf("jobs in different slots run as different accounts (%s)", strings.Join(names, ", ")),
+				`MPS serves one account at a time, so with tenancy = "one-at-a-time" the jobs of a GPU run one after the other.`,
+				`one account for all of them and tenancy = "common:<user>"; or tenancy = "multi-user" (driver 555 on)`})
+			break
+		}
+	}
+	if len(found) == 0 {
+		return fine(check, "no setting gives each slot an account of its own")
+	}
+	return found
+}
+
+// distinct are the values in order.
+func distinct(m map[string]string) []string {
+	var all []string
+	for _, v := range m {
+		if !slices.Contains(all, v) {
+			all = append(all, v)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func checkJobExit(f facts) []finding {
+	const check = "job exit hook"
+	if done, found := onShared(f, check); done {
+		return found
+	}
+	if now := f.settings[settingJobExit]; now != "" {
+		return []finding{{levelError, check, fmt.Sprintf("%s is %s", settingJobExit, now),
+			"With file transfer a job then never finishes: it runs again and again (HTCondor 25.14.1).", "take " + settingJobExit + " out"}}
+	}
+	return fine(check, "there is none")
+}
+
+// checkContainers looks whether HTCondor's own containers get their pipe directory.
+func checkContainers(f facts) []finding {
+	const check = "containers"
+	if done, found := onShared(f, check); done {
+		return found
+	}
+	const why = "Containers without the pipe directory compute beside MPS: no limit holds, or they get no GPU."
+	var found []finding
+	if volumes := condorWords(f.settings[settingDockerMounts]); !slices.Contains(volumes, "GPUSLOT") {
+		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without GPUSLOT", settingDockerMounts, orDash(f.settings[settingDockerMounts])), why,
+			fmt.Sprintf("%s = $(%s) %s", settingDockerMounts, settingDockerMounts, strings.Join(volumes, " "))})
+	}
+	if now := f.settings[settingBinds]; !f.config.HTCondor.Supervise && !strings.Contains(now, agent.PipeRoot(f.config.Paths)) {
+		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without the pipe directory", settingBinds, orDash(now)), why,
+			fmt.Sprintf("%s = strcat(<yours>, $(GPUSLOT_BIND_EXPR)), or htcondor.supervise = true", settingBinds)})
+	}
+	if len(found) == 0 {
+		return fine(check, "those that HTCondor starts get their pipe directory")
+	}
+	return found
+}
+
+// checkAccessPoint looks for the transforms where users submit on this machine.
+func checkAccessPoint(f facts) []finding {
+	const check = "access point"
+	if f.settingsErr != nil {
+		return unknownSettings(f, check)
+	}
+	if !slices.Contains(condorWords(f.settings[settingDaemons]), "SCHEDD") {
+		return fine(check, "nobody submits here")
+	}
+	if !slices.Contains(condorWords(f.settings[settingTransforms]), condor.RoundTransform) {
+		return []finding{{levelWarning, check, fmt.Sprintf("%s has no %s", settingTransforms, condor.RoundTransform),
+			"Requests are not rounded and not refused in words: what no GPU has stays idle, and many different requests make the negotiator slow.",
+			"gpuslot condor-config --for access-point > /etc/condor/config.d/60-gpuslot, and into what manages that directory; then condor_reconfig"}}
+	}
+	return fine(check, "requests are rounded, and refused in words")
+}
+
+// condorWords splits one of HTCondor's lists.
+func condorWords(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(", \t\n", r) })
+}
+
+// slotUserPattern finds the accounts of single dynamic slots.
+const slotUserPattern = `^SLOT[0-9]+_[0-9]+_USER$`
+
+// parseSlotUsers reads what condor_config_val -dump prints: NAME = value.
+func parseSlotUsers(dump string) map[string]string {
+	users := map[string]string{}
+	for line := range strings.Lines(dump) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		name = strings.ToUpper(strings.TrimSpace(name))
+		if matched, _ := path.Match("SLOT[0-9]*_[0-9]*_USER", name); ok && matched && strings.TrimSpace(value) != "" {
+			users[name] = strings.TrimSpace(value)
+		}
+	}
+	return users
+}

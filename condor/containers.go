@@ -1,0 +1,40 @@
+package condor
+
+import (
+	"fmt"
+	"strings"
+)
+
+// containers lets the containers that HTCondor itself starts on shared GPUs have
+// their pipe directory.
+func (t *text) containers(n Node, types []slotType) {
+	if len(n.Devices) == 0 {
+		return
+	}
+	root := strings.TrimRight(n.PipeRoot, "/") + "/"
+	t.line("")
+	t.comment(
+		"Container universe: supervise binds the pipe directory. Without it this does; a site that sets",
+		"SINGULARITY_BIND_EXPR itself adds it: strcat(\"/cvmfs\", $(GPUSLOT_BIND_EXPR)).",
+	)
+	t.set("GPUSLOT_BIND_EXPR", `ifThenElse(GPUSlotUUID =?= undefined, "", strcat(",%s", GPUSlotUUID))`, root)
+	if !n.Supervise {
+		t.set("SINGULARITY_BIND_EXPR", "$(GPUSLOT_BIND_EXPR)")
+	}
+	t.comment(
+		"Docker universe: the pipe directory of the slot's GPU as a volume. A site that sets",
+		"DOCKER_MOUNT_VOLUMES itself keeps GPUSLOT in it.",
+	)
+	t.set("DOCKER_VOLUMES", "$(DOCKER_VOLUMES) GPUSLOT")
+	t.set("DOCKER_MOUNT_VOLUMES", "$(DOCKER_MOUNT_VOLUMES) GPUSLOT")
+	for _, st := range append(types, reserved(n)...) {
+		if st.uuid == "" || st.alone {
+			continue
+		}
+		pipes := root + string(st.uuid)
+		if n.PipesReadOnly {
+			pipes += ":" + pipes + ":ro"
+		}
+		t.set(fmt.Sprintf("slot_type_%d.DOCKER_VOLUME_DIR_GPUSLOT", st.number), "%s", pipes)
+	}
+}

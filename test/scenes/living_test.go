@@ -1,0 +1,200 @@
+package scenes
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/node"
+	"github.com/gpuslot/gpuslot/test/site"
+)
+
+// siteCondor is what a site had before gpuslot came: stock GPU detection, a
+// hook, an environment for all jobs, binds for containers. Only the lines that
+// docs/sites.md asks for know of gpuslot.
+const siteCondor = `
+use feature:GPUs
+STARTER_JOB_ENVIRONMENT = "SITE_SAYS=hello APPTAINER_BIND=/opt/site"
+SINGULARITY_BIND_EXPR = "/usr,/run/gpuslot-sim,/opt/site"
+# docs/sites.md: after "use feature:GPUs", and with a hook of the site's own
+MACHINE_RESOURCE_INVENTORY_GPUs = /usr/libexec/gpuslot/gpuslot-condor inventory /run/gpuslot/condor/inventory.ad
+GPUSLOT_HOOK_PREPARE_JOB = /opt/site/chain
+`
+
+const (
+	siteHook = "#!/bin/sh\ncat >/dev/null\necho 'SiteHookRan = true'\n"
+	// siteWrapper is the job wrapper that the site had.
+	siteWrapper = "#!/bin/sh\nexport SITE_WRAPPER=ran\nexec \"$@\"\n"
+	// siteImage is a directory as apptainer takes one; its programs are the node's, bound by the site.
+	siteImage = `mkdir -p /opt/job /srv/image/usr /srv/image/dev /srv/image/proc /srv/image/sys /srv/image/tmp /srv/image/var/tmp /srv/image/home \
+  /srv/image/etc /srv/image/run /srv/image/opt /srv/image/.singularity.d/actions
+cd /srv/image && ln -s usr/bin bin && ln -s usr/lib lib && ln -s usr/lib64 lib64 && cp /etc/passwd /etc/group etc
+printf '#!/bin/sh\nexit 0\n' >.singularity.d/actions/test && chmod 755 .singularity.d/actions/test`
+)
+
+// TestLivingWithOthers: gpuslot comes to a site with its own GPU detection, hook,
+// wrapper, environment and containers, and with pilots, on one node.
+func TestLivingWithOthers(t *testing.T) {
+	ctx := t.Context()
+	if err := node.Available(); err != nil {
+		t.Skip(err)
+	}
+	inv, err := gpu.ReadInventory("../site/testdata/v100s-2-h100.json")
+	must(t, err)
+	inv.GPUs = inv.GPUs[:1]
+	st := &Stage{Inventory: inv, Report: &Report{Out: t.Output()}, Site: startSite(t, site.Options{
+		Leg: site.Sim, Inventory: &inv, Condor: siteCondor, Config: "[htcondor]\njob_wrapper = \"/opt/site/wrapper\"\n"})}
+	chain, err := os.ReadFile("testdata/site-chain.sh")
+	must(t, err)
+	pilot, err := os.ReadFile("../../etc/condor/gpuslot-pilot.conf")
+	must(t, err)
+	for name, text := range map[string]string{"hook": siteHook, "wrapper": siteWrapper, "chain": string(chain)} {
+		must(t, st.WriteFile(ctx, "/opt/site/"+name, node.File{Data: text, Mode: 0o755}))
+	}
+	must(t, st.WriteFile(ctx, "/home/"+user+"/gpuslot-pilot.conf", node.File{Data: string(pilot), Owner: user}))
+	_, err = st.Run(ctx, "sh", "-ec", siteImage)
+	must(t, err)
+	must(t, st.WaitAccept(ctx, 1))
+	for _, scene := range []struct {
+		name string
+		play func(context.Context, *Stage) error
+	}{
+		{"SiteHookAndWrapper", siteHookAndWrapper},
+		{"ContainerJob", containerJob},
+		{"PayloadContainer", payloadContainer},
+		{"Pilot", pilotJob},
+		{"PuppetPurge", puppetPurge}, // it takes the site's files away
+	} {
+		t.Run(scene.name, func(t *testing.T) {
+			st := &Stage{Site: st.Site, Inventory: inv, Report: &Report{Out: t.Output()}}
+			must(t, scene.play(t.Context(), st))
+			done(t, st)
+		})
+	}
+}
+
+// ran is the output of a job that ended.
+func (st *Stage) ran(ctx context.Context, j job) (string, error) {
+	cluster, err := st.submit(ctx, j)
+	if err != nil {
+		return "", err
+	}
+	if err := st.waitJobs(ctx, cluster, completed); err != nil {
+		return "", err
+	}
+	return st.printed(ctx, user, cluster, 0)
+}
+
+// script is a program of testdata.
+func script(name string) program {
+	text, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		return program{name, "#!/bin/sh\nexit 1\n"} // the scene then says what is missing
+	}
+	return program{name, string(text)}
+}
+
+func siteHookAndWrapper(ctx context.Context, st *Stage) error {
+	cluster, err := st.submit(ctx, job{Program: program{"all.sh", "#!/bin/sh\nenv\n"}, Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	if err != nil {
+		return err
+	}
+	if err := st.waitJobs(ctx, cluster, completed); err != nil {
+		return err
+	}
+	text, err := st.printed(ctx, user, cluster, 0)
+	if err != nil {
+		return err
+	}
+	for _, want := range []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M", "SITE_WRAPPER=ran", "SITE_SAYS=hello",
+		"APPTAINER_BIND=/opt/site,/run/gpuslot/mps/" + string(st.Inventory.GPUs[0].UUID)} {
+		st.Contains(text, want, "with the site's own hook and wrapper")
+	}
+	out, err := st.Run(ctx, "condor_status", "-af", "TotalGPUs")
+	if err != nil {
+		return err
+	}
+	st.Contains(out.Stdout, "7", "use feature:GPUs counts nothing of its own: TotalGPUs")
+	return nil
+}
+
+// haveApptainer says whether the node's image has it.
+func (st *Stage) haveApptainer(ctx context.Context) bool {
+	_, err := st.Run(ctx, "sh", "-c", "command -v apptainer")
+	if err != nil {
+		st.Say("  skipped: the node image has no apptainer (it is in Debian sid only)")
+	}
+	return err == nil
+}
+
+func containerJob(ctx context.Context, st *Stage) error {
+	if !st.haveApptainer(ctx) {
+		return nil
+	}
+	text, err := st.ran(ctx, job{Program: script("container.sh"), Lines: []string{"universe = container", "container_image = /srv/image", "transfer_container = false",
+		"request_gpus = 1", "request_vram = 4000", `environment = "MINE=1 CUDA_MPS_PIPE_DIRECTORY=/tmp/mine"`}})
+	if err != nil {
+		return err
+	}
+	pipes := "/run/gpuslot/mps/" + string(st.Inventory.GPUs[0].UUID)
+	for _, want := range []string{"ENV CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M", "ENV CUDA_MPS_PIPE_DIRECTORY=" + pipes, "ENV MINE=1",
+		"CONTROL there", "SITE bound", "SMALL 0", "LARGE 1", "CUDA_ERROR_OUT_OF_MEMORY", "HERE 0", "  4096  "} {
+		st.Contains(text, want, "in an apptainer job")
+	}
+	st.Say("  its /dev/shm is its own: %v", strings.Contains(text, "SHM 1"))
+	return nil
+}
+
+func payloadContainer(ctx context.Context, st *Stage) error {
+	if !st.haveApptainer(ctx) {
+		return nil
+	}
+	for bind, want := range map[string]string{"": "SITE bound", `environment = "APPTAINER_BIND=/opt/job"`: "JOB bound", `environment = "SINGULARITY_BIND=/opt/job"`: "JOB bound"} {
+		text, err := st.ran(ctx, job{Program: script("payload.sh"), Lines: []string{"request_gpus = 1", "request_vram = 4000", bind}})
+		if err != nil {
+			return err
+		}
+		st.Contains(text, want, "in a container that a job starts, with "+bind)
+		st.Contains(text, "CONTROL there", "its pipe directory")
+		st.Contains(text, "LARGE 1", "its limit")
+		st.Contains(text, "out of memory\nCLEAN 1", "its limit in a clean environment")
+		st.Contains(text, "UNBOUND 1", "without the bind there is no GPU, because the MPS server holds it")
+	}
+	return nil
+}
+
+func pilotJob(ctx context.Context, st *Stage) error {
+	text, err := st.ran(ctx, job{Program: script("pilot.sh"), Lines: []string{"request_gpus = 1", "request_vram = 4000", "transfer_input_files = gpuslot-pilot.conf"}})
+	if err != nil {
+		return err
+	}
+	u := string(st.Inventory.GPUs[0].UUID)
+	for _, want := range []string{"OFFERS 1 4096 " + u, "PAYLOAD CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M", "PAYLOAD CUDA_MPS_PIPE_DIRECTORY=/run/gpuslot/mps/" + u,
+		"SMALL 0", "LARGE 1", "HERE " + u, "LEFT 9000 1"} {
+		st.Contains(text, want, "a pilot's payload")
+	}
+	return nil
+}
+
+// puppetPurge does what HEP-Puppet/htcondor does: /etc/condor/config.d is emptied
+// of all that is not in its catalogue, then condor_reconfig.
+func puppetPurge(ctx context.Context, st *Stage) error {
+	for _, args := range [][]string{
+		{"sh", "-ec", "find /etc/condor/config.d -type f ! -name 10-node.config -delete; ls /etc/condor/config.d"},
+		{"condor_reconfig"},
+	} {
+		if _, err := st.Run(ctx, args...); err != nil {
+			return err
+		}
+	}
+	text, err := st.ran(ctx, job{Program: program{"all.sh", "#!/bin/sh\nenv\n"}, Lines: []string{"request_gpus = 1", "request_vram = 4096"}})
+	if err != nil {
+		return err
+	}
+	st.Contains(text, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M", "after the purge a job has its limit")
+	out, _ := st.Run(ctx, "gpuslot", "doctor")
+	st.Check(!strings.Contains(out.Stdout, "error  START") && !strings.Contains(out.Stdout, "error  hook"), "doctor finds guards and hook in place: %s", oneLine(lineWith(out.Stdout, "START")))
+	return nil
+}
