@@ -51,6 +51,8 @@ type Options struct {
 	KernelLog string
 	// Startd is HTCondor.
 	Startd Startd
+	// Pool tells what waits; nil if nothing can.
+	Pool Pool
 	// Manager is told of readiness and life; nil if nobody wants to know.
 	Manager Manager
 	// Listener is the socket that the service manager opened; nil lets the
@@ -110,6 +112,7 @@ type Agent struct {
 	hardware   Hardware
 	expected   int
 	startd     Startd
+	pool       Pool
 	manager    Manager
 	daemons    ControlDaemons
 	clients    Clients
@@ -137,6 +140,8 @@ type Agent struct {
 	// ordered is what HTCondor was told to do, for who asks the startds.
 	ordered ordered
 	layouts layouts
+	// repartition lets layouts follow the work that waits.
+	repartition repartition
 
 	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.

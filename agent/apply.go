@@ -74,7 +74,8 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// then are is planned again.
 	if errInv == nil {
 		a.replan(&v, inv, start, problem)
-		if v.planned && a.layOut(ctx, &v, inv, problem) {
+		changed := v.planned && a.makeLayouts(ctx, &v, inv, problem)
+		if changed {
 			a.beat()
 			if inv, unreadable, errInv = a.inventory(ctx); errInv == nil {
 				a.replan(&v, inv, start, problem)

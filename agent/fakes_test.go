@@ -332,6 +332,13 @@ type fakeStartd struct {
 	asked   int
 	// orders are what it was told to do.
 	orders []string
+	demand condor.Demand
+}
+
+func (s *fakeStartd) Demand(context.Context, time.Time) (condor.Demand, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.demand, s.err
 }
 
 func (s *fakeStartd) Version(context.Context) (condor.Version, error) {
@@ -478,7 +485,7 @@ type testAgent struct {
 func (ta *testAgent) options() Options {
 	return Options{
 		ConfigFile: filepath.Join(ta.dir, "gpuslot.toml"), Build: metrics.Build{Version: "test"},
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd, Pool: ta.startd,
 		probe: func(context.Context, string) (mps.Capabilities, error) { return ta.can, nil },
 		proc:  ta.proc.root, daemons: ta.daemons, clients: ta.daemons, doors: ta.doors,
 		MIG: mig.Executor{Hardware: ta.mig, Boot: "test"},

@@ -41,6 +41,7 @@ const (
 	EventBreach   EventKind = "breach"
 	EventHold     EventKind = "hold"
 	EventEnd      EventKind = "end"
+	EventLayout   EventKind = "layout"
 	EventNode     EventKind = "node"
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,7 +25,9 @@ type layouts struct {
 	reached map[gpu.UUID]string
 	// leaving are devices that wait to go. The books hear of it with the view that
 	// knows what is there: until then also those stay closed that have gone.
-	leaving map[gpu.UUID]bool
+	leaving map[gpu.UUID]string
+	// waits are the GPUs that did not get what is wanted.
+	waits map[gpu.UUID]bool
 }
 
 // layOut brings the GPUs that are given out in MIG devices to their layouts, one
@@ -37,8 +40,12 @@ func (a *Agent) layOut(ctx context.Context, v *view, inv gpu.Inventory, problem 
 	}
 	a.sweepNow()
 	changed = a.recoverLayouts(ctx, v, inv, problem)
-	leaving := map[gpu.UUID]bool{}
+	changed = a.undivideLeft(ctx, v, inv, problem) || changed
+	leaving := map[gpu.UUID]string{}
+	maps.Copy(leaving, a.repartition.kept)
+	a.layouts.waits = map[gpu.UUID]bool{}
 	for _, g := range v.plan.MIG {
+		g = a.repartition.steer(g)
 		now, _ := inv.GPU(g.UUID)
 		is := layoutKey(g, now)
 		if len(g.Layouts) == 0 || a.layouts.reached[g.UUID] == is {
@@ -47,10 +54,11 @@ func (a *Agent) layOut(ctx context.Context, v *view, inv gpu.Inventory, problem 
 		a.beat()
 		out, goes, err := a.layOutGPU(ctx, v, g)
 		if err != nil {
+			a.layouts.waits[g.UUID] = true
 			problem(err)
 		}
 		for _, u := range goes {
-			leaving[u] = true
+			leaving[u] = isLeaving
 		}
 		switch {
 		case len(out.Steps) > 0:
@@ -67,6 +75,7 @@ func (a *Agent) layOut(ctx context.Context, v *view, inv gpu.Inventory, problem 
 // layoutKey changes with what is wanted of a GPU and with what it has.
 func layoutKey(g plan.MIGGPU, now gpu.GPU) string {
 	words := append([]string{fmt.Sprint(now.MIGEnabled)}, g.Layouts...)
+	words = append(words, g.Placed...)
 	for _, d := range now.MIGDevices {
 		words = append(words, string(d.UUID)+d.Profile)
 	}
@@ -160,6 +169,9 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 	layout := p.GPUs[0].Layout
 	if held := a.books.reserve(v.keys(gone(s, layout))); held != "" {
 		return out, v.keys(gone(s, goal)), waits(held + " has just begun on it")
+	}
+	if err := noteMIGMode(UndoFile(v.config.Paths), g.UUID, s.Enabled); err != nil {
+		return out, nil, err // there would be no way back
 	}
 	out, err = e.Apply(ctx, g.UUID, s.Wanted(layout))
 	if err != nil {

@@ -24,10 +24,10 @@ func (b *books) reserve(devices []gpu.UUID) (held string) {
 	}
 	next := maps.Clone(b.leaving)
 	if next == nil {
-		next = map[gpu.UUID]bool{}
+		next = map[gpu.UUID]string{}
 	}
 	for _, u := range devices {
-		next[u] = true
+		next[u] = isLeaving
 	}
 	b.leaving = next
 	return ""
@@ -44,15 +44,15 @@ func (b *books) holder(u gpu.UUID) string {
 	return ""
 }
 
-// leave sets which MIG devices wait to go.
-func (b *books) leave(devices map[gpu.UUID]bool) {
+// leave sets which MIG devices take no new jobs because they wait to go, and why.
+func (b *books) leave(devices map[gpu.UUID]string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leaving = devices
 }
 
-// leaves: no new job may begin there. The caller holds mu.
-func (b *books) leaves(u gpu.UUID) bool { return b.leaving[u] }
+// leaves says why no new job may begin there; empty if one may. The caller holds mu.
+func (b *books) leaves(u gpu.UUID) string { return b.leaving[u] }
 
 // closedInstance says why a MIG device that jobs have alone takes none; empty if
 // it does, as far as the hardware's word goes.
@@ -103,8 +103,8 @@ func (a *Agent) seenInstance(v *view, g *plan.GPU, now time.Time) string {
 	if why == "" {
 		why = a.books.unknownLocked()
 	}
-	if why == "" && a.books.leaves(g.UUID) {
-		why = isLeaving
+	if why == "" {
+		why = a.books.leaves(g.UUID)
 	}
 	return why
 }

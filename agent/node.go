@@ -2,6 +2,7 @@ package agent
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -40,15 +41,32 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Libexec:        paths.Libexec,
 		Inventory:      InventoryAdsFile(paths),
 		Supervise:      cfg.HTCondor.Supervise,
+		Repartition:    repartitionOf(p),
 		PipesReadOnly:  cfg.HTCondor.PipesReadOnly,
 		PerGPU:         cfg.HTCondor.Layout == config.LayoutStartdPerGPU,
 		Execute:        cfg.HTCondor.Execute,
 		Growth:         growth(cfg.Growth),
 	}
+	sum := p.CPUOnly
 	for _, g := range p.GPUs {
 		n.Devices = append(n.Devices, device(g))
+		sum.CPUs += g.Resources.CPUs
+		sum.Memory += g.Resources.Memory
 	}
+	// Where GPUs have several layouts the slots are more than the node, and never
+	// have jobs all at one time.
+	n.CPUs, n.Memory = max(n.CPUs, sum.CPUs), max(n.Memory, sum.Memory)
 	return n
+}
+
+// repartitionOf is the farthest that any GPU goes; empty if all are static.
+func repartitionOf(p plan.Plan) string {
+	for _, how := range following {
+		if slices.ContainsFunc(p.MIG, func(g plan.MIGGPU) bool { return g.Repartition == how }) {
+			return string(how)
+		}
+	}
+	return ""
 }
 
 // growth is [growth] with the subcodes by which the access point knows such a

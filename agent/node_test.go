@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 )
 
 func TestNode(t *testing.T) {
@@ -32,12 +33,14 @@ func TestNode(t *testing.T) {
 			{UUID: device, Index: 2, Name: "NVIDIA A30", PCI: "0000:1c:00.0", Memory: 5952, Capability: gpu.ComputeCapability{Major: 8}, Mode: config.ModeMIG,
 				Shares: 1, Pool: 5952, LargestRequest: 5952, DefaultRequest: 5952, Resources: plan.Resources{CPUs: 1, Memory: 1}, Parent: lost, Profile: "1g.6gb", Place: "1g.6gb@3", Multiprocessors: 14},
 		},
+		MIG:    []plan.MIGGPU{{UUID: lost, Repartition: mig.Suggest}, {UUID: whole, Repartition: mig.Auto}},
 		Absent: []gpu.UUID{lost},
 	}
 	want := condor.Node{
-		CPUs: 64, Memory: 393216, CPUOnly: condor.Share{CPUs: 6, Memory: 39321}, Driver: "550.163.01", CUDA: "12.4",
+		CPUs: 65, Memory: 393217, // the place takes one more than the host has, and not at the same time
+		CPUOnly: condor.Share{CPUs: 6, Memory: 39321}, Driver: "550.163.01", CUDA: "12.4",
 		WithoutRequest: condor.WithoutRequestWhole, Minimum: 1536, Quantum: 512, Absent: []gpu.UUID{lost},
-		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true, PerGPU: true, Execute: "/var/lib/gpuslot/execute",
+		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true, Repartition: "auto", PerGPU: true, Execute: "/var/lib/gpuslot/execute",
 		Growth: condor.Growth{Retries: 3, Factor: 1.5, ExitCodes: []int{85}, LimitPercent: 80, EarlyPercent: 95, OverBudget: 76, AtLimit: 82, NearLimit: 83},
 		Devices: []condor.Device{
 			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Shared: true,

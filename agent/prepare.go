@@ -140,8 +140,8 @@ func (a *Agent) refuseAlone(v *view, gpus []gpu.UUID, started uint64, now time.T
 		if ok && !g.Shared() {
 			why = joined(a.heldFor(g, started), why)
 		}
-		if a.books.leaves(u) {
-			why = isLeaving
+		if leaves := a.books.leaves(u); leaves != "" {
+			why = leaves
 		}
 		if why != "" {
 			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: %s", u, why))

@@ -12,9 +12,10 @@ import (
 )
 
 // Release undoes what gpuslot did to the node: it stops the control daemons,
-// restores compute modes and removes the generated files. The agent must not
-// run. With jobs on shared GPUs it refuses, unless forced: their MPS servers
-// end with the daemons.
+// removes the MIG devices that it made and restores MIG and compute modes, and
+// removes the generated files. The agent must not run. With jobs on its GPUs it
+// refuses, unless forced: their MPS servers end with the daemons; MIG devices in
+// use stay in any case.
 func Release(ctx context.Context, o Options, force bool) error {
 	cfg, err := config.Load(o.ConfigFile)
 	if err != nil {
@@ -38,7 +39,7 @@ func Release(ctx context.Context, o Options, force bool) error {
 	if err := a.setAll(ctx, nil, nil); err != nil {
 		return err
 	}
-	return errors.Join(a.releaseLimits(ctx), a.restoreModes(ctx, cfg.Paths), removeGenerated(cfg))
+	return errors.Join(a.releaseLimits(ctx), a.undivideAll(ctx), a.restoreModes(ctx, cfg.Paths), removeGenerated(cfg))
 }
 
 // idle refuses while jobs run that gpuslot admitted, or may have.
@@ -85,7 +86,7 @@ func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
 // removeGenerated removes what the agent wrote for HTCondor and for its own
 // tools, and nothing else.
 func removeGenerated(cfg config.Config) error {
-	files := []string{InventoryAdsFile(cfg.Paths), PlanFile(cfg.Paths), JobWrapperLink(cfg.Paths), PartitionsFile(cfg.Paths)}
+	files := []string{InventoryAdsFile(cfg.Paths), PlanFile(cfg.Paths), JobWrapperLink(cfg.Paths), PartitionsFile(cfg.Paths), RepartitionFile(cfg.Paths)}
 	if cfg.HTCondor.Manage {
 		files = append(files, cfg.Paths.CondorConfig)
 	}

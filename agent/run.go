@@ -65,7 +65,7 @@ func quietNode(p config.Paths) bool {
 func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a := &Agent{
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
-		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
+		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
 		booked: make(chan struct{}, 1), wake: make(chan struct{}, 1), orders: make(chan order),
 		keeper: newKeeper(o.Log), ordered: ordered{}, modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
 	}
@@ -156,6 +156,9 @@ func (a *Agent) recall(p config.Paths) {
 	if err := a.recallTroubles(p); err != nil {
 		a.log.Error("what earlier events closed is not known", "err", err)
 	}
+	if err := a.repartition.read(RepartitionFile(p)); err != nil {
+		a.log.Error("how MIG layouts followed the work is not known", "err", err)
+	}
 	if err := a.holds.read(); err != nil {
 		a.log.Error("which GPUs are held closed is not known; all are", "err", err)
 	}
@@ -228,6 +231,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	})
 	wg.Go(func() { a.confirm(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
+	wg.Go(func() { a.listenToPool(ctx) })
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.keeper.run(ctx) })
 	wg.Go(func() { a.sample(ctx) })

@@ -72,8 +72,9 @@ type books struct {
 	holds map[Starter]api.Hold
 	// turns are the ends of jobs that are asked for.
 	turns map[Starter]*endTurn
-	// leaving are MIG devices that have no place in the layout that their GPU gets.
-	leaving map[gpu.UUID]bool
+	// leaving are MIG devices that wait to go, or for a larger one in their room,
+	// each with the reason.
+	leaving map[gpu.UUID]string
 	// full are GPUs on which the startd wanted more than the plan has.
 	full map[gpu.UUID]bool
 }

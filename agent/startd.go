@@ -43,6 +43,17 @@ func (HTCondor) Restart(ctx context.Context, startd string) error { return condo
 // Reconfigure asks the condor_master with condor_reconfig.
 func (HTCondor) Reconfigure(ctx context.Context) error { return condor.Reconfigure(ctx) }
 
+// Pool is HTCondor's collector.
+type Pool interface {
+	// Demand is what the pool's idle jobs wait for.
+	Demand(ctx context.Context, now time.Time) (condor.Demand, error)
+}
+
+// Demand asks the collector with condor_status -schedd.
+func (HTCondor) Demand(ctx context.Context, now time.Time) (condor.Demand, error) {
+	return condor.PoolDemand(ctx, now)
+}
+
 // seen is what the startd said last.
 type seen struct {
 	at time.Time

@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -68,8 +69,8 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 	if j.reason == "" {
 		j.reason = unknown
 	}
-	if j.reason == "" && leaves {
-		j.reason = isLeaving
+	if j.reason == "" {
+		j.reason = leaves
 	}
 	if j.reason == "" && full {
 		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)"
@@ -111,7 +112,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
 		j := a.judge(v, g, now)
-		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone(), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, Pending: pending, Time: now}
+		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone(), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, AboveMiB: int64(v.above[g.UUID]), Pending: pending, Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
@@ -130,7 +131,7 @@ func (a *Agent) status() *api.Status {
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
 		Startds: a.startdSays.Load().startds, Changes: a.startdSays.Load().changes,
 		Node: a.nodePhase(),
-		MPS:  v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{},
+		MPS:  v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
 	}
 	for _, u := range v.plan.Absent {
 		s.Absent = append(s.Absent, string(u))
@@ -300,6 +301,13 @@ func (a *Agent) snapshot() metrics.Snapshot {
 			}
 		}
 		s.GPUs = append(s.GPUs, m)
+	}
+	for _, r := range v.repartition {
+		m := metrics.Repartition{Setting: r.Setting, Told: r.Told, Waiting: map[string]int{}, Proposed: r.Act == string(mig.Propose), Reserved: len(r.Reserved)}
+		for _, d := range r.Demand {
+			m.Waiting[d.Profile] = d.Jobs
+		}
+		s.Repartition = append(s.Repartition, m)
 	}
 	s.Faults, s.Usage = faultsOf(v.plan.GPUs, a.troubles.Faults()), a.usageNow(v, now)
 	return s

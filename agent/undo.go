@@ -22,13 +22,16 @@ type undo struct {
 	Schema string `json:"schema"`
 	// ComputeModes are those from before the GPU was shared.
 	ComputeModes map[gpu.UUID]gpu.ComputeMode `json:"compute_modes"`
+	// MIGModes are those from before the GPU was divided. What gpuslot made on
+	// such a GPU goes when it leaves it.
+	MIGModes map[gpu.UUID]bool `json:"mig_modes,omitempty"`
 }
 
 // UndoFile holds what to restore when a GPU stops being shared.
 func UndoFile(p config.Paths) string { return filepath.Join(p.State, "undo.json") }
 
 func readUndo(path string) (undo, error) {
-	u := undo{Schema: undoSchema, ComputeModes: map[gpu.UUID]gpu.ComputeMode{}}
+	u := undo{Schema: undoSchema, ComputeModes: map[gpu.UUID]gpu.ComputeMode{}, MIGModes: map[gpu.UUID]bool{}}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return u, nil
@@ -46,6 +49,9 @@ func readUndo(path string) (undo, error) {
 	}
 	if u.ComputeModes == nil {
 		u.ComputeModes = map[gpu.UUID]gpu.ComputeMode{}
+	}
+	if u.MIGModes == nil {
+		u.MIGModes = map[gpu.UUID]bool{}
 	}
 	return u, nil
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
@@ -45,6 +46,10 @@ type view struct {
 	can Capabilities
 	// condor is HTCondor's version; zero if unknown.
 	condor condor.Version
+	// repartition is what was decided last of MIG layouts that follow the work that
+	// waits; above are the devices that take only larger requests meanwhile.
+	repartition []api.StatusRepartition
+	above       map[gpu.UUID]gpu.MiB
 	// written: HTCondor's files are as the plan wants them.
 	written bool
 	// problems are complete sentences, for status and log.

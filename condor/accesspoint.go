@@ -23,6 +23,10 @@ type Pool struct {
 	Share, Whole Largest
 	// Instance is the largest MIG device for one job.
 	Instance Largest
+	// Demand is set if some execution point's MIG layouts follow what waits; Libexec
+	// holds the program that tells it.
+	Demand  bool
+	Libexec string
 	// Card is the memory of the largest GPU, which no budget reaches.
 	Card gpu.MiB
 	// Growth is the first node's.
@@ -46,6 +50,9 @@ func PoolOf(nodes ...Node) Pool {
 		}
 		for _, d := range n.Devices {
 			p.Card = max(p.Card, d.Memory)
+		}
+		if n.Repartition != "" && !p.Demand {
+			p.Demand, p.Libexec = true, n.Libexec
 		}
 		for _, d := range n.shared() {
 			p.Share = p.Share.or(d.LargestRequest, d.Name)
@@ -101,6 +108,9 @@ func AccessPoint(p Pool) ([]byte, error) {
 	t.transforms(p)
 	t.growth(p)
 	t.requirements(p)
+	if p.Demand {
+		t.demand(p)
+	}
 	return t.bytes(), nil
 }
 
@@ -170,6 +180,18 @@ func (t *text) requirements(p Pool) {
 		`"RequestGPUThreads must be a percentage of a GPU's multiprocessors from 0.1 to 100, without quotes, such as +RequestGPUThreads = 30"`)
 }
 
+// demand lets the schedd tell the pool what its idle jobs wait for.
+func (t *text) demand(p Pool) {
+	t.comment("Sums for execution points whose MIG layouts follow what waits: once a minute, in the schedd's own ad,",
+		"so that the collector takes it from whom it takes that. Needs gpuslot's package on this machine.")
+	t.set("SCHEDD_CRON_JOBLIST", "$(SCHEDD_CRON_JOBLIST) GPUSLOT")
+	t.set("SCHEDD_CRON_GPUSLOT_EXECUTABLE", "%s/gpuslot-condor", p.Libexec)
+	t.set("SCHEDD_CRON_GPUSLOT_ARGS", "demand")
+	t.set("SCHEDD_CRON_GPUSLOT_MODE", "Periodic")
+	t.set("SCHEDD_CRON_GPUSLOT_PERIOD", "60s")
+	t.set("SCHEDD_CRON_GPUSLOT_KILL", "true")
+}
+
 // requirement adds one submit requirement to the site's.
 func (t *text) requirement(name, expr, reason string) {
 	t.set("SUBMIT_REQUIREMENT_"+name, "%s", expr)
@@ -205,6 +227,11 @@ func (p Pool) check() error {
 		return fmt.Errorf("minimum %s and quantum %s of request_vram must be above 0", p.Minimum, p.Quantum)
 	case p.WithoutRequest == WithoutRequestShare && p.Share.Budget > 0 && (p.Default < 1 || p.Default > p.Share.Budget):
 		return fmt.Errorf("the default request is %s, the largest share %s", p.Default, p.Share.Budget)
+	}
+	if p.Demand {
+		if err := checkPath(p.Libexec); err != nil {
+			return fmt.Errorf("libexec: %w", err)
+		}
 	}
 	if err := p.Growth.check(); err != nil {
 		return err

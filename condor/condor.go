@@ -11,7 +11,8 @@ import "github.com/gpuslot/gpuslot/gpu"
 type Node struct {
 	// Version is gpuslot's own, published as GPUSlotVersion.
 	Version string
-	// CPUs and Memory are all that the node offers, whatever HTCondor detects.
+	// CPUs and Memory are the sum of what its slots may offer, whatever HTCondor
+	// detects: more than the node has, where not all slots can have jobs at one time.
 	CPUs   int
 	Memory gpu.MiB
 	// CPUOnly is the slot for jobs without GPUs; none without CPUs.
@@ -29,6 +30,9 @@ type Node struct {
 	WithoutRequest string
 	// Minimum, Quantum of request_vram.
 	Minimum, Quantum gpu.MiB
+	// Repartition: "suggest" or "auto" if MIG layouts follow the work that waits;
+	// empty if they do not.
+	Repartition string
 	// Absent are configured GPUs that the node does not have.
 	Absent []gpu.UUID
 	// PipeRoot is the directory that holds one pipe directory per GPU UUID.

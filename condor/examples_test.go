@@ -123,7 +123,10 @@ func examples() map[string]Node {
 	ahead.Place = "3g.20gb@4"
 	mig := exampleNode(ahead, big, instance(1, "2g.10gb", 9856, 28), instance(2, "1g.5gb", 4864, 14), instance(3, "1g.5gb", 4864, 14), v100s(1), wholeV100S(2))
 
-	return map[string]Node{"each": each, "mig": mig, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
+	follows := exampleNode(ahead, instance(2, "1g.5gb", 4864, 14))
+	follows.Repartition = "auto"
+
+	return map[string]Node{"each": each, "mig": mig, "follows": follows, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
 }
 
 // golden compares with testdata/<name>, or writes it with -update.

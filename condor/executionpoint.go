@@ -188,6 +188,11 @@ func (t *text) attributes(n Node, plan string) {
 		t.comment("condor_submit takes RequestGPUThreads for a resource: the job wants TARGET.GPUThreads >= RequestGPUThreads.")
 		names += " GPUThreads"
 	}
+	if n.Repartition != "" {
+		t.comment("So that access points know how many nodes listen to what waits.")
+		t.set("GPUSlotRepartition", "%s", classad.Quote(n.Repartition))
+		names += " GPUSlotRepartition"
+	}
 	if len(n.whole()) > 0 {
 		names += " GPUSlotWhole"
 	}

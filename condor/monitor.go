@@ -24,17 +24,19 @@ type GPUState struct {
 	Tenant string
 	// Verified is what came of the last verification; nil if there was none.
 	Verified *bool
+	// Above: only jobs that request more VRAM than this; 0 for any.
+	Above gpu.MiB
 	// Pending is what HTCondor does not run yet of the plan; empty if nothing.
 	Pending string
 	// Time is when that was judged.
 	Time time.Time
-	// Since is when Accept, Reason or Tenant last changed; zero if unknown.
+	// Since is when Accept, Reason, Tenant or Above last changed; zero if unknown.
 	Since time.Time
 }
 
 // SaysTheSame compares all but the time.
 func (s GPUState) SaysTheSame(o GPUState) bool {
-	return s.UUID == o.UUID && s.Whole == o.Whole && s.Accept == o.Accept && s.Reason == o.Reason && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && s.Pending == o.Pending && verifiedWord(s.Verified) == verifiedWord(o.Verified)
+	return s.UUID == o.UUID && s.Whole == o.Whole && s.Accept == o.Accept && s.Reason == o.Reason && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && s.Above == o.Above && s.Pending == o.Pending && verifiedWord(s.Verified) == verifiedWord(o.Verified)
 }
 
 func verifiedWord(ok *bool) string {
@@ -86,6 +88,12 @@ func (s GPUState) say(ad *classad.Ad) {
 	ad.SetUndefined("GPUTenant")
 	if s.Tenant != "" {
 		ad.SetString("GPUTenant", s.Tenant)
+	}
+	switch {
+	case s.Above > 0:
+		ad.SetInt("GPUAbove", int64(s.Above))
+	case s.UUID.IsMIG(): // no other GPU ever has one
+		ad.SetUndefined("GPUAbove")
 	}
 	ad.SetUndefined("GPUVerified")
 	if s.Verified != nil {

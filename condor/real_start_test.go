@@ -30,7 +30,7 @@ func TestRealStart(t *testing.T) {
 	capped.Devices[0].LargestRequest = 16384
 	withRule := func(rule string) Node { n := capped; n.WithoutRequest = rule; return n }
 	refuse, whole := withRule(WithoutRequestRefuse), withRule(WithoutRequestWhole)
-	only, tenants := examples()["only-whole"], examples()["tenants"]
+	only, tenants, follows := examples()["only-whole"], examples()["tenants"], examples()["follows"]
 	of := func(tenant string) string { return pslot + strings.Replace(open, "undefined", tenant, 1) }
 	const (
 		atlas = "x509UserProxyVOName = \"atlas\"\n"
@@ -66,6 +66,13 @@ func TestRealStart(t *testing.T) {
 		{"the tenant's own next job", refuse, 1, pslot + strings.Replace(open, "undefined", `"alice"`, 1), fourGB, "true"},
 		{"another account's job", refuse, 1, pslot + strings.Replace(open, "undefined", `"alice"`, 1), anyOwner, "false"},
 		{"accounts are not compared without case", refuse, 1, pslot + strings.Replace(open, "undefined", `"Alice"`, 1), fourGB, "false"},
+
+		{"a MIG device takes what fits", follows, 201, pslot + open, fourGB, "true"},
+		{"but not what a smaller one serves, while larger jobs wait", follows, 201, pslot + open + "GPUAbove = 4864\n", fourGB, "false"},
+		{"a larger job then", follows, 201, pslot + open + "GPUAbove = 4864\n", oneJob + "RequestVRAM = 5120\n", "true"},
+		{"and one that says itself what it wants", follows, 201, pslot + open + "GPUAbove = 4864\nAvailableGPUs = { [ ComputeUnits = 42 ] }\n", fourGB + "RequireGPUs = ComputeUnits > 30\n", "true"},
+		{"of this device", follows, 201, pslot + open + "GPUAbove = 4864\nAvailableGPUs = { [ ComputeUnits = 42 ] }\n", fourGB + "RequireGPUs = ComputeUnits > 50\n", "false"},
+		{"a job cannot lift that itself", follows, 201, pslot + open + "GPUAbove = 4864\n", fourGB + "GPUAbove = 0\n", "false"},
 
 		{"an idle GPU takes any VO", tenants, 1, pslot + open, fourGB + atlas, "true"},
 		{"and a job without one", tenants, 1, pslot + open, fourGB, "true"},

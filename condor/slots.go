@@ -137,7 +137,7 @@ func output(ctx context.Context, env []string, name string, args ...string) (str
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s did not end in time: %w; look at: systemctl status condor", name, ctx.Err())
 	case errors.As(err, &exit):
-		return "", fmt.Errorf("%s: %w: %s", name, err, clip(strings.TrimSpace(string(exit.Stderr))))
+		return "", fmt.Errorf("%s: %w: %s", name, err, clip(strings.Join(strings.Fields(string(exit.Stderr)), " ")))
 	}
 	return "", fmt.Errorf("%s: %w", name, err)
 }

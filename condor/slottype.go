@@ -196,6 +196,9 @@ func instanceType(n Node, d Device) slotType {
 		st.start = append(st.start, "(TARGET.RequestVRAM ?: 0) > 0")
 	}
 	st.start = append(st.start, fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.Pool)), "$(GPUSLOT_OPEN)")
+	if n.Repartition != "" {
+		st.start = append(st.start, "$(GPUSLOT_LARGE)")
+	}
 	return st
 }
 
@@ -235,6 +238,12 @@ func (t *text) policy(n Node) {
 	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && floor(TARGET.RequestVRAM ?: 0) == MY.VRAM \
   : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
 	t.set("GPUSLOT_WITHIN", "%s", withinLimits)
+	if n.Repartition != "" {
+		t.comment("While larger jobs wait, a MIG device leaves those that a smaller profile serves to that; a job with",
+			"require_gpus has said itself what it wants (by itself RequireGPUs is undefined: it speaks of a GPU;",
+			"with MY.AvailableGPUs nothing matches, and every slot has its own).")
+		t.set("GPUSLOT_LARGE", "(MY.GPUAbove is undefined || (TARGET.RequestVRAM ?: 0) > MY.GPUAbove || (countMatches(TARGET.RequireGPUs, AvailableGPUs) > 0) =?= true)")
+	}
 	if len(n.whole()) > 0 {
 		t.comment("The slot of the whole GPUs has one GPUAccept for all of them: it is an expression on those that are free.")
 		t.set("GPUSLOT_WHOLE_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)

@@ -130,7 +130,7 @@ func (e Executor) Apply(ctx context.Context, u gpu.UUID, w Wanted) (Outcome, err
 	return e.locked(u, func() (Outcome, error) {
 		c, err := e.open(ctx, u)
 		if err != nil {
-			return Outcome{GPU: u, End: Unchanged}, err
+			return c.unread(err)
 		}
 		if c.book.Change != nil {
 			if out, err := c.recover(ctx); err != nil && out.End == EndDegraded {
@@ -151,7 +151,7 @@ func (e Executor) Recover(ctx context.Context, u gpu.UUID) (Outcome, error) {
 		}
 		c, err := e.open(ctx, u)
 		if err != nil {
-			return Outcome{GPU: u, End: EndDegraded}, err
+			return c.unread(err)
 		}
 		return c.recover(ctx)
 	})
@@ -167,6 +167,20 @@ func (e Executor) Applied(u gpu.UUID) (w Wanted, ok bool, err error) {
 	return *book.Applied, true, nil
 }
 
+// Forget drops what the GPU should have after a boot: it is nobody's to lay out any
+// more. Instances that are ours stay so.
+func (e Executor) Forget(u gpu.UUID) error {
+	_, err := e.locked(u, func() (Outcome, error) {
+		book, err := ReadBook(e.Dir, u)
+		if err != nil || book.Applied == nil {
+			return Outcome{}, err
+		}
+		book.Applied = nil
+		return Outcome{}, book.write(e.Dir)
+	})
+	return err
+}
+
 func (e Executor) locked(u gpu.UUID, f func() (Outcome, error)) (Outcome, error) {
 	unlock, err := lockGPU(e.Dir, u)
 	if err != nil {
@@ -176,7 +190,8 @@ func (e Executor) locked(u gpu.UUID, f func() (Outcome, error)) (Outcome, error)
 	return f()
 }
 
-// open reads the book and the hardware.
+// open reads the book and the hardware. With an error the change is of use to
+// unread only.
 func (e Executor) open(ctx context.Context, u gpu.UUID) (*change, error) {
 	if e.Patience.Tries < 1 {
 		e.Patience = Patient
@@ -185,10 +200,10 @@ func (e Executor) open(ctx context.Context, u gpu.UUID) (*change, error) {
 		e.Log = slog.New(slog.DiscardHandler)
 	}
 	book, err := ReadBook(e.Dir, u)
-	if err != nil {
-		return nil, err
-	}
 	c := &change{e: e, u: u, book: book}
+	if err != nil {
+		return c, err
+	}
 	return c, c.look(ctx)
 }
 

@@ -134,6 +134,18 @@ func (c *change) degrade(err error) (Outcome, error) {
 	return c.outcome(EndDegraded), errors.Join(fmt.Errorf("GPU %s is degraded: neither the wanted nor the former layout could be reached: %w", c.u, err), errWrite)
 }
 
+// unread is the outcome where book or hardware cannot be read: nothing is
+// touched, but a change that an earlier process left open stays open, and the
+// book says why.
+func (c *change) unread(err error) (Outcome, error) {
+	if c.book.Change == nil {
+		return Outcome{GPU: c.u, End: Unchanged}, err
+	}
+	err = fmt.Errorf("GPU %s is degraded: the change in the journal cannot be ended: %w", c.u, err)
+	c.book.Degraded = err.Error()
+	return Outcome{GPU: c.u, End: EndDegraded}, errors.Join(err, c.book.write(c.e.Dir))
+}
+
 // reach does the steps to one target. The hardware is read anew first: after a
 // failure it may be anything.
 func (c *change) reach(ctx context.Context, w Wanted, back bool) error {

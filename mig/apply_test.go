@@ -292,6 +292,28 @@ func TestDegraded(t *testing.T) {
 	ends(t, f, e, out, err, Unchanged, "", two0, two2)
 }
 
+// TestBlindAfterDeath: the journal of a killed process is open, and the hardware
+// cannot be read: the book says so until it can.
+func TestBlindAfterDeath(t *testing.T) {
+	f, e := given(t, two0, two2)
+	f.before = func(string, Place) error { panic(death{}) }
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = e.Apply(t.Context(), testGPU, on(three0))
+	}()
+	f.before, f.blind = nil, errBroken
+	for _, again := range []func() (Outcome, error){
+		func() (Outcome, error) { return e.Recover(t.Context(), testGPU) },
+		func() (Outcome, error) { return e.Apply(t.Context(), testGPU, on(four0)) },
+	} {
+		out, err := again()
+		ends(t, f, e, out, err, EndDegraded, "cannot be ended", two0, two2)
+	}
+	f.blind = nil
+	out, err := e.Recover(t.Context(), testGPU)
+	ends(t, f, e, out, err, ReachedWanted, "", three0)
+}
+
 // TestRelease: our own holders go first, and their refusal stops everything.
 func TestRelease(t *testing.T) {
 	f, e := given(t, two0, two2)

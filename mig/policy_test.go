@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -492,6 +493,50 @@ func TestPolicyWaitsItsTurn(t *testing.T) {
 	for range 5 {
 		if d := p.look(mig.Demand{Profile: "3g.20gb", Count: 1, Age: 3 * time.Hour}); d.Act != mig.Nothing {
 			t.Fatalf("%s: %s", d.Act, d.Why)
+		}
+	}
+}
+
+// Where places are given nothing is made elsewhere, neither now nor after a wait.
+func TestPolicyKeepsToPlaces(t *testing.T) {
+	at := func(g mig.GPU, text string) mig.Layout {
+		w, err := g.Chip.ParseWant(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.Placed
+	}
+	for _, busy := range [][]int{nil, {5}} {
+		g := busyNode(t, busy...)
+		var catalogue mig.Catalogue
+		var past mig.Past
+		r := auto()
+		r.Dwell, r.ReserveAfter = 0, 0
+		sight := mig.Sight{At: morning, GPUs: []mig.GPU{g}, Demand: []mig.Demand{{Profile: "3g.20gb", Count: 2}, {Profile: "2g.10gb", Count: 3}, {Profile: "7g.40gb", Count: 1}},
+			Places: map[gpu.UUID]mig.Layout{g.UUID: at(g, "3g.20gb@4, 2g.10gb@2")}}
+		for range 5 {
+			sight.At = sight.At.Add(time.Minute)
+			d, next, err := mig.Decide(&catalogue, r, past, sight)
+			if err != nil {
+				t.Fatal(err)
+			}
+			past = next
+			for _, kept := range d.Reserved {
+				if !sight.Places[g.UUID].Contains(kept.Place) {
+					t.Errorf("room is kept for %s", g.Chip.FormatPlace(kept.Place))
+				}
+			}
+			if d.Plan == nil {
+				continue
+			}
+			for _, s := range d.Plan.Steps {
+				if s.Verb == mig.Create && !sight.Places[g.UUID].Contains(s.Place) && s.Name != "1g.5gb" {
+					t.Errorf("%s", s)
+				}
+			}
+		}
+		if len(past.Changed)+len(past.Reservations) == 0 {
+			t.Error("nothing was decided")
 		}
 	}
 }

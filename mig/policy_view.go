@@ -26,6 +26,7 @@ func newView(c *Catalogue, r Rules, past Past, now Sight) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	within(bs, now.Places)
 	v := &view{rules: r, past: past, now: now.At, boards: bs}
 	for _, d := range now.Demand {
 		name, ok := v.name(d.Profile)
@@ -43,6 +44,27 @@ func newView(c *Catalogue, r Rules, past Past, now Sight) (*view, error) {
 		return cmp.Or(cmp.Compare(max(b.Weight, 1), max(a.Weight, 1)), cmp.Compare(b.Age, a.Age))
 	})
 	return v, nil
+}
+
+// within keeps of each board's layouts those of the allowed places, and of what
+// exists. GPUs in equal state go on sharing theirs, which planning lives by.
+func within(bs []board, places map[gpu.UUID]Layout) {
+	type key struct {
+		ls  *Layouts
+		set uint64
+	}
+	known := map[key]*Layouts{}
+	for i, b := range bs {
+		allowed, named := places[b.gpu.UUID]
+		if !named {
+			continue
+		}
+		k := key{b.ls, b.sets(allowed) | b.now}
+		if known[k] == nil {
+			known[k] = b.ls.only(func(set uint64) bool { return set&^k.set == 0 })
+		}
+		bs[i].ls = known[k]
+	}
 }
 
 // name is one name for a profile, however it is written.

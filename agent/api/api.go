@@ -157,6 +157,9 @@ type Acceptance struct {
 	// Tenant is the Owner (job ad) that new jobs must have, because jobs of its
 	// account run there now; empty if any owner's job may come.
 	Tenant string `json:"tenant,omitempty"`
+	// AboveMiB: a MIG device takes only jobs that request more VRAM than this; 0 for
+	// any. It leaves those that a smaller profile serves to that while larger wait.
+	AboveMiB int64 `json:"above_mib,omitempty"`
 	// Time is the agent's clock at the judgement.
 	Time time.Time `json:"time"`
 	// Verified is what came of the last verification; nil if there was none.
@@ -164,7 +167,7 @@ type Acceptance struct {
 	// Pending is what HTCondor does not run yet of the plan, as a sentence;
 	// empty if it runs as planned.
 	Pending string `json:"pending,omitempty"`
-	// Since is when Accept, Reason or Tenant last changed; a change is sent to
+	// Since is when Accept, Reason, Tenant or AboveMiB last changed; a change is sent to
 	// HTCondor's collector at once, everything else with the slot's next
 	// update. Zero if unknown: then every judgement is sent at once.
 	Since time.Time `json:"since,omitzero"`
@@ -291,6 +294,8 @@ type Status struct {
 	Warnings []string     `json:"warnings,omitempty"`
 	Absent   []string     `json:"absent,omitempty"`
 	GPUs     []StatusGPU  `json:"gpus"`
+	// Repartition tells of GPUs whose MIG layouts follow the work that waits.
+	Repartition []StatusRepartition `json:"repartition,omitempty"`
 	// Startds are HTCondor's that answered, Changes what they do not run yet of
 	// the plan.
 	Startds []StatusStartd `json:"startds,omitempty"`
@@ -336,6 +341,41 @@ type Change struct {
 	Blocked string `json:"blocked_by,omitempty"`
 	// Says is all that as a sentence.
 	Says string `json:"says"`
+}
+
+// StatusRepartition is what was decided last of the GPUs with one setting of
+// repartition.
+type StatusRepartition struct {
+	// Setting is "suggest" or "auto".
+	Setting string `json:"setting"`
+	// At is when, zero before the first time. Error is why it could not be.
+	At    time.Time `json:"at,omitzero"`
+	Error string    `json:"error,omitempty"`
+	// Told is when an access point last told of its jobs, Nodes how many nodes
+	// share them.
+	Told  time.Time `json:"told,omitzero"`
+	Nodes int       `json:"nodes,omitempty"`
+	// Demand is what waits in the pool, by the smallest profile that serves it here.
+	Demand []StatusDemand `json:"demand,omitempty"`
+	// Other is the number of idle jobs that no place of these GPUs serves, or whose
+	// require_gpus is not understood.
+	Other int `json:"other_jobs,omitempty"`
+	// Act is "nothing", "suggest", "reserve" or "change", Why a sentence, Steps what
+	// is or would be done, Reserved the places kept free.
+	Act      string   `json:"act,omitempty"`
+	Why      string   `json:"why,omitempty"`
+	Steps    []string `json:"steps,omitempty"`
+	Reserved []string `json:"reserved,omitempty"`
+}
+
+// StatusDemand are jobs that wait for one profile.
+type StatusDemand struct {
+	Profile string `json:"profile"`
+	// Jobs in the pool, Here this node's part of them.
+	Jobs int `json:"jobs"`
+	Here int `json:"here"`
+	// WaitsSeconds is how long the first of them has been idle.
+	WaitsSeconds int64 `json:"waits_seconds"`
 }
 
 // Capability is one thing that a control daemon, driver and kernel can do or

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 )
 
 // Config is one gpuslot.toml, complete with defaults and checked. The zero
@@ -19,6 +20,7 @@ type Config struct {
 	Budgets     Budgets
 	Growth      Growth
 	Usage       Usage
+	Repartition Repartition
 	Health      Health
 	HTCondor    HTCondor
 	Metrics     Metrics
@@ -136,6 +138,27 @@ type Usage struct {
 	// DCGMJobMapping is the directory that the site's dcgm-exporter reads with
 	// --hpc-job-mapping-dir; empty for none.
 	DCGMJobMapping string
+}
+
+// Repartition bounds how MIG layouts follow the work that waits.
+type Repartition struct {
+	// Interval is the time between two looks at what waits in the pool.
+	Interval time.Duration
+	// Dwell is how long an instance exists at least; ChangesPerHour the most
+	// changes of one GPU in any hour.
+	Dwell          time.Duration
+	ChangesPerHour int
+	// ReserveAfter is how long work waits before instances are kept free for it,
+	// ReserveFor how long they are, while no job on them ends.
+	ReserveAfter, ReserveFor time.Duration
+}
+
+// Rules are those of the policy.
+func (r Repartition) Rules(how mig.Repartition) mig.Rules {
+	rules := mig.DefaultRules()
+	rules.Repartition, rules.Dwell, rules.PerHour = how, r.Dwell, r.ChangesPerHour
+	rules.ReserveAfter, rules.ReserveFor = r.ReserveAfter, r.ReserveFor
+	return rules
 }
 
 // Health bounds how long a proof of a control daemon's health is trusted, and
@@ -290,6 +313,8 @@ type Settings struct {
 	// MIGMPS shares each MIG device among several jobs through a control daemon
 	// of its own.
 	MIGMPS bool
+	// Repartition is how far layouts follow the work that waits, with ModeMIG.
+	Repartition mig.Repartition
 	// Isolation is a wish for ModeChoose: the hardware shall keep jobs apart.
 	Isolation bool
 	// ModeFrom names the table that set Mode ("defaults" if none did).

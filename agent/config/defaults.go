@@ -14,6 +14,9 @@ func Default() Config {
 		Budgets:     Budgets{Enforce: EnforceHold, Grace: 10 * time.Second, TolerancePercent: 5, ToleranceVRAM: 256},
 		Growth:      Growth{Factor: 2, LimitPercent: 90},
 		Usage:       Usage{Interval: time.Second},
+		Repartition: Repartition{
+			Interval: time.Minute, Dwell: 10 * time.Minute, ChangesPerHour: 6, ReserveAfter: time.Hour, ReserveFor: 12 * time.Hour,
+		},
 		Health: Health{
 			MaxAge: 60 * time.Second, Deadline: 3 * time.Second, Interval: 15 * time.Second,
 			Open: OpenAfterProof, Unattached: EnforceReport, AttachWithin: 30 * time.Second,

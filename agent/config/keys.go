@@ -29,6 +29,7 @@ func Keys() []Key {
 	keys = append(keys, sharingKeys()...)
 	keys = append(keys, jobKeys()...)
 	keys = append(keys, budgetKeys()...)
+	keys = append(keys, repartitionKeys()...)
 	keys = append(keys, growthKeys()...)
 	keys = append(keys, usageKeys()...)
 	keys = append(keys, agentKeys()...)
@@ -57,6 +58,7 @@ func Tables() []Table {
 		{"budgets", "[budgets]", false, "What becomes of a job whose processes together use more VRAM than its budget."},
 		{"growth", "[growth]", false, "Whether a job that meets the limit of its VRAM runs again with a larger request. The access point needs its part of the configuration: `gpuslot condor-config --for access-point`."},
 		{"usage", "[usage]", false, "The sampling of what jobs use."},
+		{"repartition", "[repartition]", false, "How MIG layouts follow the work that waits, where `repartition` is `suggest` or `auto`."},
 		{"health", "[health]", false, "When a GPU takes jobs, and how long a proof that its control daemon works is trusted."},
 		{"htcondor", "[htcondor]", false, "The HTCondor installation."},
 		{"metrics", "[metrics]", false, "The Prometheus listener."},

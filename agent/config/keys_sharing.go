@@ -84,6 +84,12 @@ func sharingKeys() []Key {
 		{Table: "sharing", Name: "mig_mps", Type: "true or false", Default: "false",
 			Meaning: "Whether each MIG device is shared among several jobs through a control daemon of its own, with shares and a VRAM pool as a whole GPU has.",
 			set:     func(_ *Config, t *table, v any) string { b, p := readBool(v); return point(&t.migMPS, b, p) }},
+		{Table: "sharing", Name: "repartition", Type: `"static", "suggest" or "auto"`, Default: `"static"`,
+			Meaning: "Whether the layout of a GPU with `mode = \"mig\"` follows the work that waits in the pool, within the places of the layouts in `mig_layout`: `static` leaves it; `suggest` says in `gpuslot status`, metrics and the history what `auto` would do; `auto` does it, without touching a device in use. What waits is told by the access points (`gpuslot condor-config --for access-point`). Not with `mig_mps`.",
+			set: func(_ *Config, t *table, v any) string {
+				r, p := word(v, mig.Static, mig.Suggest, mig.Auto)
+				return point(&t.repartition, r, p)
+			}},
 		{Table: "sharing", Name: "isolation", Type: "true or false", Default: "false",
 			Meaning: "A wish for `mode = \"choose\"`: the hardware shall keep the memory, multiprocessors and faults of jobs apart, which MPS does not. Jobs of accounts that do not trust each other need it; programs that are not CUDA ones cannot use MPS at all.",
 			set:     func(_ *Config, t *table, v any) string { b, p := readBool(v); return point(&t.isolation, b, p) }},

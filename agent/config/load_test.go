@@ -91,6 +91,12 @@ tolerance_vram = 128
 [usage]
 interval = "500ms"
 dcgm = "http://[::1]:9400/metrics"
+[repartition]
+interval = "30s"
+dwell = "5m"
+changes_per_hour = 12
+reserve_after = "2h"
+reserve_for = "24h"
 [htcondor]
 manage = false
 supervise = false
@@ -119,6 +125,7 @@ condor_config = "/etc/condor/config.d/60-gpuslot.conf"
 	}
 	want.Budgets = Budgets{Enforce: EnforceReport, Grace: 30 * time.Second, TolerancePercent: 2.5, ToleranceVRAM: 128}
 	want.Usage = Usage{Interval: 500 * time.Millisecond, DCGM: "http://[::1]:9400/metrics"}
+	want.Repartition = Repartition{Interval: 30 * time.Second, Dwell: 5 * time.Minute, ChangesPerHour: 12, ReserveAfter: 2 * time.Hour, ReserveFor: 24 * time.Hour}
 	want.HTCondor = HTCondor{Manage: false, Supervise: false, JobWrapper: "/opt/site/wrapper", Layout: LayoutStartdPerGPU, Execute: "/scratch/gpuslot", Changes: ChangesDrain}
 	want.Metrics = Metrics{Listen: "[::1]:9848", WebConfig: "/etc/gpuslot/web.yml", JobLabels: JobLabelsJobAndUser, PProf: true}
 	want.Paths = Paths{Run: "/run/g", State: "/var/lib/g", ControlDaemon: "/opt/nvidia/bin/nvidia-cuda-mps-control", Libexec: "/opt/g/libexec", CondorConfig: "/etc/condor/config.d/60-gpuslot.conf"}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 )
 
 // table is one sharing table as written: nil fields were not set.
@@ -24,6 +25,7 @@ type table struct {
 	clientsPerShare *int
 	migLayouts      *[]string
 	migMPS          *bool
+	repartition     *mig.Repartition
 	isolation       *bool
 	// host is where a GPU is expected; only in [gpu."…"].
 	host *string
@@ -44,6 +46,7 @@ func defaultSettings() Settings {
 		ComputeMode:  gpu.ComputeModeExclusiveProcess,
 		Tenancy:      Tenancy{Policy: TenancyOneAtATime},
 		Tenant:       TenantAccount,
+		Repartition:  mig.Static,
 		ModeFrom:     fromDefaults,
 		WholeFrom:    fromDefaults,
 	}
@@ -106,6 +109,7 @@ func (s *Settings) lay(t table, from string) {
 	over(&s.ClientsPerShare, t.clientsPerShare)
 	over(&s.MIGLayouts, t.migLayouts)
 	over(&s.MIGMPS, t.migMPS)
+	over(&s.Repartition, t.repartition)
 	over(&s.Isolation, t.isolation)
 }
 

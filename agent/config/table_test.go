@@ -28,7 +28,7 @@ func parse(t *testing.T, text string) Config {
 func TestDefaultSettings(t *testing.T) {
 	want := Settings{
 		Mode: "mps", Shares: 0, ReservedVRAM: 512, LargestRequest: 0, Whole: 0, WholeFrom: "defaults",
-		Threads: Threads{Policy: "uncapped"}, ComputeMode: "exclusive-process", Tenancy: Tenancy{Policy: "one-at-a-time"}, Tenant: "account", ModeFrom: "defaults",
+		Threads: Threads{Policy: "uncapped"}, ComputeMode: "exclusive-process", Tenancy: Tenancy{Policy: "one-at-a-time"}, Tenant: "account", Repartition: "static", ModeFrom: "defaults",
 	}
 	for name, c := range map[string]Config{"Default": Default(), "an empty file": parse(t, ""), "blank lines": parse(t, "\r\n\n# nothing\n")} {
 		if d := cmp.Diff(want, c.For("wn-gpu1.example.org", v100(uuidA))); d != "" {
@@ -72,7 +72,7 @@ reserved_vram = 2048
 largest_request = 8192
 `)
 	all := Settings{
-		Mode: "mps", ModeFrom: `[gpu."` + uuidA + `"]`, Shares: 5, Tenancy: Tenancy{Policy: "common", User: "others"}, Tenant: "account", ComputeMode: "",
+		Mode: "mps", ModeFrom: `[gpu."` + uuidA + `"]`, Shares: 5, Tenancy: Tenancy{Policy: "common", User: "others"}, Tenant: "account", Repartition: "static", ComputeMode: "",
 		Threads: Threads{Policy: "fixed", Percent: 33.3}, Whole: 2, WholeFrom: `[model."Tesla V100S-PCIE-32GB"]`, ReservedVRAM: 1024, LargestRequest: 8192,
 	}
 	otherGPU := all

@@ -36,7 +36,12 @@ var (
 	applyOK       = desc("apply_last_successful", "Whether the last round found the node as planned or could make it so.")
 	applyDuration = desc("apply_last_duration_seconds", "How long the last round took.")
 	planTime      = desc("plan_applied_timestamp_seconds", "When the plan in force was first applied.")
-	olderLayout   = desc("startd_older_layout", "Whether the startd runs with another layout than the plan's and must be restarted.")
+	migWaiting    = desc("repartition_waiting_jobs", "Idle jobs of the pool, by the smallest MIG profile that serves them on the GPUs with this setting of repartition.", "profile", "setting")
+	migTold       = desc("repartition_demand_timestamp_seconds", "When an access point last told what its jobs wait for.", "setting")
+	migProposed   = desc("repartition_proposed", "Whether repartition = suggest proposes a change.", "setting")
+	migReserved   = desc("repartition_reserved_devices", "MIG devices kept free of new jobs for one that is to be made in their room.", "setting")
+
+	olderLayout = desc("startd_older_layout", "Whether the startd runs with another layout than the plan's and must be restarted.")
 )
 
 // collect turns a snapshot into series.
@@ -68,7 +73,21 @@ func (s *Snapshot) collect(to *sink) {
 	for _, f := range s.Faults {
 		to.counter(gpuFaults, float64(f.Count), string(f.GPU), f.Reason, f.Class)
 	}
+	for _, r := range s.Repartition {
+		r.collect(to)
+	}
 	s.Usage.collect(to)
+}
+
+func (r Repartition) collect(to *sink) {
+	if !r.Told.IsZero() {
+		to.gauge(migTold, seconds(r.Told), r.Setting)
+	}
+	for _, profile := range slices.Sorted(maps.Keys(r.Waiting)) {
+		to.gauge(migWaiting, float64(r.Waiting[profile]), profile, r.Setting)
+	}
+	to.gauge(migProposed, number(r.Proposed), r.Setting)
+	to.gauge(migReserved, float64(r.Reserved), r.Setting)
 }
 
 func (g GPU) collect(to *sink) {

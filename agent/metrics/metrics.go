@@ -38,6 +38,20 @@ type Snapshot struct {
 	// Faults count the events of GPUs; no GPU has a reason twice.
 	Faults []Fault
 	Usage  Usage
+	// Repartition tells of GPUs whose MIG layouts follow the work that waits.
+	Repartition []Repartition
+}
+
+// Repartition is what was decided last of the GPUs with one setting.
+type Repartition struct {
+	Setting string
+	// Told is when an access point last told of its jobs; zero if none did.
+	Told time.Time
+	// Waiting are the pool's idle jobs by profile. Proposed: a change or a wait is
+	// proposed. Reserved is the number of devices kept free.
+	Waiting  map[string]int
+	Proposed bool
+	Reserved int
 }
 
 // GPU is one GPU of the plan.
@@ -93,6 +107,7 @@ type Metrics struct {
 	foreign    *prometheus.CounterVec
 	limited    *prometheus.CounterVec
 	repaired   *prometheus.CounterVec
+	followed   *prometheus.CounterVec
 }
 
 // Build is what the program was built from.
@@ -140,13 +155,17 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		Name: "gpuslot_cgroup_reservations_repaired_total",
 		Help: "Reservations of VRAM that were left behind by cgroups that went first, and given back.",
 	}, []string{"gpu"})
+	m.followed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpuslot_repartition_changes_total",
+		Help: "Times that a GPU got another MIG layout because of the work that waits.",
+	}, []string{"gpu"})
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "gpuslot_build_info",
 		Help:        "What gpuslotd was built from; the value is 1.",
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	info.Set(1)
-	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.limited, m.repaired)
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.limited, m.repaired, m.followed)
 	return m
 }
 
@@ -215,6 +234,9 @@ func rule(code int) string {
 
 // Mismatch counts a slot on which hook and startd disagree.
 func (m *Metrics) Mismatch() { m.mismatches.Inc() }
+
+// LayoutFollowed counts a GPU that got another MIG layout because of waiting work.
+func (m *Metrics) LayoutFollowed(u gpu.UUID) { m.followed.WithLabelValues(string(u)).Inc() }
 
 // Gatherer has all of them.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return gatherer{m.registry, m.snapshot} }

@@ -45,8 +45,9 @@ func full() Snapshot {
 		ConfigRead: time.Unix(1760000001, 0), ConfigOK: true,
 		Rounds: 12, RoundOK: true, RoundTook: 250 * time.Millisecond, Applied: time.Unix(1760000002, 0),
 		OlderLayout: &older, Capabilities: map[string]bool{"server-status": true, "multi-user": false},
-		Faults: []Fault{{GPU: shared, Reason: "xid-31", Class: "application", Count: 3}, {GPU: shared, Reason: "xid-79", Class: "broken"}},
-		Usage:  fullUsage(),
+		Faults:      []Fault{{GPU: shared, Reason: "xid-31", Class: "application", Count: 3}, {GPU: shared, Reason: "xid-79", Class: "broken"}},
+		Usage:       fullUsage(),
+		Repartition: []Repartition{{Setting: "auto", Told: time.Unix(1760000004, 0), Waiting: map[string]int{"3g.20gb": 2, "1g.5gb": 40}, Reserved: 3}, {Setting: "suggest", Proposed: true}},
 	}
 }
 
@@ -63,6 +64,7 @@ func newTest(s Snapshot) *Metrics {
 	m.CgroupLimited(shared, false)
 	m.CgroupLimited(shared, true)
 	m.ReservationRepaired(shared)
+	m.LayoutFollowed(shared)
 	return m
 }
 

@@ -21,8 +21,9 @@ type candidate struct {
 	parent  gpu.UUID
 	profile string
 	// place is where a MIG device of a wanted layout is or would be ("3g.20gb@4"),
-	// device what is there now.
+	// slices its compute slices, device what is there now.
 	place  string
+	slices int
 	device gpu.UUID
 }
 

@@ -25,6 +25,11 @@ type MIGGPU struct {
 	// Placed are the same layouts with every start, where the chip is published:
 	// slots are made for these places.
 	Placed []string `json:"placed,omitempty"`
+	// Slices is the number of compute slices of the chip, where it is published.
+	Slices int `json:"compute_slices,omitempty"`
+	// Repartition is whether the layout follows the work that waits, within the
+	// places of Placed.
+	Repartition mig.Repartition `json:"repartition,omitempty"`
 	// Costs are those of the layouts, or of what exists; empty where nothing is
 	// published of the chip.
 	Costs []LayoutCost `json:"costs,omitempty"`
@@ -103,6 +108,7 @@ func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, places []place, ok b
 		}
 		return out, nil, true
 	}
+	out.Slices = chip.Slices()
 	texts := out.Layouts
 	if keep {
 		texts = []string{layoutOf(c.MIGDevices)}
@@ -134,7 +140,26 @@ func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, places []place, ok b
 	if slices.ContainsFunc(places, func(p place) bool { return p.profile.Memory < 1 }) {
 		out.Placed, places = nil, nil // not published: slots are made for what exists
 	}
+	out.Repartition = c.repartition(out, n)
 	return out, places, true
+}
+
+// repartition is what the configuration wishes, where it can be had: HTCondor
+// must know the slots of all layouts ahead.
+func (c candidate) repartition(g MIGGPU, n *notes) mig.Repartition {
+	how := c.settings.Repartition
+	switch {
+	case how == mig.Static:
+	case c.settings.MIGMPS:
+		n.warn(c.UUID, "repartition = %q has no effect with mig_mps: slots for shared MIG devices cannot be made ahead", how)
+		how = mig.Static
+	case len(g.Placed) == 0:
+		n.warn(c.UUID, "repartition = %q has no effect without a mig_layout whose places are published for this model", how)
+		how = mig.Static
+	case len(g.Placed) == 1:
+		n.warn(c.UUID, "repartition = %q has one layout in mig_layout and nothing to change to: list those that it may have", how)
+	}
+	return how
 }
 
 // refusesKeep reports a GPU that has no devices to keep.
@@ -188,7 +213,7 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 	taken := map[gpu.UUID]bool{}
 	for _, p := range places {
 		one := c.part(gpu.MIGDevice{UUID: p.id(c.UUID), Profile: p.profile.Name, Memory: p.profile.Memory, Multiprocessors: p.profile.Multiprocessors})
-		one.place, one.device = p.String(), ""
+		one.place, one.slices, one.device = p.String(), p.profile.Slices, ""
 		if d, there := p.in(c.MIGDevices); there {
 			one.device, taken[d.UUID] = d.UUID, true
 		}

@@ -89,6 +89,8 @@ type GPU struct {
 	Device gpu.UUID `json:"device,omitempty"`
 	// Multiprocessors is the number of a MIG device's SMs; 0 means not known.
 	Multiprocessors int `json:"multiprocessors,omitempty"`
+	// Slices is the number of compute slices of a Place.
+	Slices int `json:"compute_slices,omitempty"`
 	// Why the mode is as it is, where the plan chose it.
 	Why string `json:"why,omitempty"`
 }

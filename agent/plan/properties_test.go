@@ -89,7 +89,7 @@ func configs() *rapid.Generator[config.Config] {
 			}
 			fmt.Fprintf(&b, "[%s]\n", table)
 			maybe(t, &b, "mode", `"mps"`, `"whole"`, `"mig"`, `"choose"`)
-			maybe(t, &b, "mig_layout", `"keep"`, `"1g.5gb*7"`, `["3g.20gb*3", "3g.20gb@4"]`, `"1g.10gb"`)
+			maybe(t, &b, "mig_layout", `"keep"`, `"1g.5gb*7"`, `["3g.20gb*3", "3g.20gb@4"]`, `["1g.5gb*7", "3g.20gb, 2g.10gb, 1g.5gb*2", "7g.40gb", "4g.20gb,3g.20gb"]`, `"1g.10gb"`)
 			maybe(t, &b, "mig_mps", "true", "false")
 			maybe(t, &b, "isolation", "true", "false")
 			maybe(t, &b, "shares", "1", "8", "48", "60", `"auto"`)
@@ -142,15 +142,21 @@ func TestPlanKeepsWithinTheNode(t *testing.T) {
 
 // checkNode holds the sum of all parts to the host.
 func checkNode(t *rapid.T, p plan.Plan, inv gpu.Inventory) {
-	cpus, memory := p.CPUOnly.CPUs, p.CPUOnly.Memory
+	cpus, memory, several := p.CPUOnly.CPUs, p.CPUOnly.Memory, false
 	for _, g := range p.GPUs {
 		if g.Resources.CPUs < 1 || g.Resources.Memory < 1 {
 			t.Fatalf("%s has no CPU or no memory: %+v", g.UUID, g.Resources)
 		}
-		cpus += g.Resources.CPUs
-		memory += g.Resources.Memory
+		if !slices.ContainsFunc(p.MIG, func(m plan.MIGGPU) bool { return m.UUID == g.Parent && len(m.Placed) > 1 }) {
+			cpus += g.Resources.CPUs
+			memory += g.Resources.Memory
+		}
 	}
-	if len(p.GPUs) > 0 && (cpus != inv.Host.CPUs || memory != inv.Host.Memory) {
+	for _, m := range p.MIG {
+		c, mem := atOneTime(p, m)
+		cpus, memory, several = cpus+c, memory+mem, several || len(m.Placed) > 1
+	}
+	if len(p.GPUs) > 0 && !several && (cpus != inv.Host.CPUs || memory != inv.Host.Memory) {
 		t.Fatalf("%d CPUs and %s given out, the host has %d and %s", cpus, memory, inv.Host.CPUs, inv.Host.Memory)
 	}
 	if cpus > inv.Host.CPUs || memory > inv.Host.Memory {
@@ -162,6 +168,23 @@ func checkNode(t *rapid.T, p plan.Plan, inv gpu.Inventory) {
 	if p.RequestVRAM.WithoutRequest == config.WithoutRequestAuto {
 		t.Fatal("without_request is undecided")
 	}
+}
+
+// atOneTime is the most that any layout of a GPU with several gives out.
+func atOneTime(p plan.Plan, m plan.MIGGPU) (cpus int, memory gpu.MiB) {
+	if len(m.Placed) < 2 {
+		return 0, 0
+	}
+	for _, layout := range m.Placed {
+		c, mem := 0, gpu.MiB(0)
+		for _, g := range p.GPUs {
+			if g.Parent == m.UUID && (g.Place == "" || slices.Contains(strings.Split(layout, ","), g.Place)) {
+				c, mem = c+g.Resources.CPUs, mem+g.Resources.Memory
+			}
+		}
+		cpus, memory = max(cpus, c), max(memory, mem)
+	}
+	return cpus, memory
 }
 
 func checkShared(t *rapid.T, g plan.GPU, p plan.Plan, inv gpu.Inventory) {

@@ -17,7 +17,7 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	g := GPU{
 		UUID: c.UUID, Index: c.Index, Name: c.Name, PCI: c.PCI, Memory: c.Memory, Capability: c.Capability,
 		Mode: c.mode, Threads: Threads{Policy: config.ThreadsUncapped}, Tenancy: Tenancy{Policy: c.settings.Tenancy.Policy, User: c.settings.Tenancy.User},
-		Parent: c.parent, Profile: c.profile, Place: c.place, Device: c.device, Why: c.why,
+		Parent: c.parent, Profile: c.profile, Place: c.place, Slices: c.slices, Device: c.device, Why: c.why,
 	}
 	if c.parent != "" {
 		g.Multiprocessors = c.Multiprocessors

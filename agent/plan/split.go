@@ -9,8 +9,8 @@ import (
 )
 
 // splitHost gives the CPU-only reserve its part and the rest to the GPUs in
-// proportion to their memory. Nothing is given out twice, and with at least
-// one GPU nothing is left over. Without GPUs the rest stays idle: jobs that took
+// proportion to their memory. Nothing is given out twice at one time (see spread),
+// and with at least one GPU nothing is left over. Without GPUs the rest stays idle: jobs that took
 // it would have to be ended when the GPUs come back.
 func splitHost(p *Plan, reserve config.CPUOnly, n *notes) {
 	offerWithCPUs(p, n)
@@ -28,6 +28,7 @@ func splitHost(p *Plan, reserve config.CPUOnly, n *notes) {
 	for i := range p.GPUs {
 		p.GPUs[i].Resources = Resources{CPUs: int(perGPU[i]), Memory: gpu.MiB(memory[i])}
 	}
+	p.spread()
 }
 
 // weights are the memory of the GPUs; MIG devices have together that of their

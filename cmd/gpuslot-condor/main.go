@@ -1,5 +1,5 @@
 // Command gpuslot-condor is what HTCondor calls: the inventory of the startd,
-// its monitor, the hook before a job starts, and the job wrapper. It holds no
+// its monitor, the hook before a job starts, the job wrapper, and the schedd's demand. It holds no
 // state and decides nothing; it carries words between HTCondor and gpuslotd.
 //
 // Every GPU job waits for it, so it is one static binary without cgo and
@@ -35,6 +35,7 @@ func verbs() []verb {
 		{"inventory", "[FILE]", "print the GPUs for MACHINE_RESOURCE_INVENTORY_GPUs; none if there is no FILE", program.inventory},
 		{"monitor", "[FLAGS] [FILE]", "print for STARTD_CRON which GPUs of FILE take jobs and which jobs to hold; -follow goes on", program.monitor},
 		{"usage", "[FLAGS]", "print for a STARTD_CRON job with METRICS what each running job used; -follow goes on", program.reportUsage},
+		{"demand", "[-timeout DURATION]", "print for SCHEDD_CRON what the idle GPU jobs of this access point wait for", program.demand},
 		{"prepare", "[FLAGS]", "the PREPARE_JOB hook: job ad in, environment or refusal out", program.prepare},
 		{"wrap", "[FLAGS] COMMAND…", "the USER_JOB_WRAPPER: set the environment, become COMMAND", program.wrap},
 		{"supervise", "[FLAGS] COMMAND…", "the USER_JOB_WRAPPER of shared GPUs: run COMMAND, and let its MPS clients leave before it is ended", program.supervise},

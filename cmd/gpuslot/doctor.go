@@ -109,7 +109,7 @@ func diagnose(f facts) []finding {
 	var found []finding
 	for _, check := range []func(facts) []finding{
 		checkConfiguration, checkAgent, checkWalls, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
-		checkPersistence, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
+		checkPersistence, checkMIG, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
 		checkInventory, checkHiding, checkAccounts, checkJobExit, checkContainers, checkAccessPoint, checkSELinux, checkContract, checkRoot,
 	} {
 		found = append(found, check(f)...)

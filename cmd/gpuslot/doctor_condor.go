@@ -191,6 +191,6 @@ func checkSharedMemory(f facts) []finding {
 		now = "not set, which means true"
 	}
 	return []finding{{levelNote, check, fmt.Sprintf("each job has a /dev/shm of its own (%s: %s)", settingSharedMemory, now),
-		"MPS clients share memory with their server; whether a driver needs the node's /dev/shm for that is not known for all.",
+		"MPS clients share memory with their server, by named regions in /dev/shm as it seems in drivers 535 to 555; whether they need the node's own is not settled.",
 		fmt.Sprintf("run gpuslot verify and a CUDA job; if only the job cannot attach: %s = false", settingSharedMemory)}}
 }

@@ -30,6 +30,10 @@ type facts struct {
 	plan    plan.Plan
 	planErr error
 
+	// inventory is what NVML tells of the GPUs.
+	inventory    gpu.Inventory
+	inventoryErr error
+
 	persistence    map[gpu.UUID]gpu.Measured[bool]
 	persistenceErr error
 	uvmErr         error
@@ -135,16 +139,15 @@ func (f *facts) readGPUs(ctx context.Context) {
 	f.plan, f.planErr = plan.Read(agent.PlanFile(f.config.Paths))
 	l, err := nvml.Open()
 	if err != nil {
-		f.persistenceErr = err
+		f.persistenceErr, f.inventoryErr = err, err
 		return // without a plan file the plan stays unknown
 	}
 	defer func() { _ = l.Close(context.WithoutCancel(ctx)) }() // the program ends soon
+	f.inventory, _, f.inventoryErr = l.Inventory(ctx)
 	if f.planErr != nil {
-		inv, _, err := l.Inventory(ctx)
-		if err == nil {
-			f.plan, err = plan.Build(f.config, inv)
+		if f.planErr = f.inventoryErr; f.planErr == nil {
+			f.plan, f.planErr = plan.Build(f.config, f.inventory)
 		}
-		f.planErr = err
 	}
 	f.persistence = map[gpu.UUID]gpu.Measured[bool]{}
 	for _, g := range f.shared() {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -47,6 +48,26 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
+// divided is a node of one A100 in MIG mode.
+func divided(driver string, profiles ...string) func(*facts) {
+	return func(f *facts) {
+		g := gpu.GPU{UUID: doctorGPU, Name: "NVIDIA A100-SXM4-40GB", Memory: 40960, Capability: gpu.ComputeCapability{Major: 8}, Multiprocessors: 108,
+			MIGCapable: true, MIGEnabled: true, MIGDevices: []gpu.MIGDevice{}}
+		for _, p := range profiles {
+			g.MIGDevices = append(g.MIGDevices, gpu.MIGDevice{Profile: p})
+		}
+		f.inventory = gpu.Inventory{Driver: driver, GPUs: []gpu.GPU{g}}
+	}
+}
+
+// besides has a GPU without MIG mode too.
+func besides(driver string) func(*facts) {
+	return func(f *facts) {
+		divided(driver, "3g.20gb", "4g.20gb")(f)
+		f.inventory.GPUs = append(f.inventory.GPUs, gpu.GPU{Index: 1, Name: "Tesla V100S-PCIE-32GB"})
+	}
+}
+
 // TestChecks: one thing is wrong, and exactly the check for it says so. Every
 // case starts from a healthy node.
 func TestChecks(t *testing.T) {
@@ -71,6 +92,13 @@ func TestChecks(t *testing.T) {
 		"no NVML":             {func(f *facts) { f.persistenceErr = none }, checkPersistence, levelWarning, "not checked: none of it"},
 		"persistence of what": {func(f *facts) { f.planErr, f.plan = none, plan.Plan{} }, checkPersistence, levelWarning, "not checked: none of it"},
 		"nothing shared":      {func(f *facts) { f.persistenceErr, f.plan = none, plan.Plan{} }, checkPersistence, levelOK, "no GPU is shared"},
+		"MIG not known":       {func(f *facts) { f.inventoryErr = none }, checkMIG, levelWarning, "not checked: none of it"},
+		"MIG without devices": {divided("550.163.01"), checkMIG, levelError, "nvidia-smi -i " + string(doctorGPU) + " -mig 0"},
+		"MIG in full size":    {divided("550.163.01", "7g.40gb"), checkMIG, levelWarning, "loses 10 of 108 SMs"},
+		"MIG beside others":   {besides("550.163.01"), checkMIG, levelWarning, "driver 570"},
+		"MIG beside, new":     {besides("570.86.15"), checkMIG, levelOK, "1 of 2 GPUs"},
+		"MIG as it should be": {divided("550.163.01", "3g.20gb", "4g.20gb"), checkMIG, levelOK, "1 of 1 GPUs are in MIG mode"},
+		"nobody tells demand": {func(f *facts) { f.status.Repartition = []api.StatusRepartition{{Setting: "auto", At: time.Now()}} }, checkMIG, levelWarning, "no access point"},
 		"no uvm":              {func(f *facts) { f.uvmErr = none }, checkUVM, levelWarning, "nvidia-modprobe -u -c 0"},
 		"no uvm needed":       {func(f *facts) { f.uvmErr, f.plan = none, plan.Plan{} }, checkUVM, levelOK, "no GPU is shared"},
 		"few files":           {func(f *facts) { f.openFiles[0].soft = leastOpenFiles - 1 }, checkOpenFiles, levelWarning, "may open 16383 files"},

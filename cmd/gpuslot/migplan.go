@@ -31,6 +31,9 @@ func migPlanCommand(f *flags) *cobra.Command {
 		Long: `plan finds the best MIG layouts and shows the steps that lead to them, what they
 cost against the GPU without MIG, and why there is no more. It changes nothing.
 
+Without --want and --demand it shows what the agent has decided for the work that
+waits in the pool, where repartition is suggest or auto.
+
 With --want each GPU comes as near as possible to a layout: profiles by name, a
 count behind *, a start behind @. Given several times, the first that can be had
 in full is taken. With --demand all GPUs together serve as many waiting jobs as
@@ -45,11 +48,15 @@ Without --inventory or --model the node's own GPUs and instances are read, which
 needs root. An inventory tells no instances: its GPUs are planned as if they had
 none. The layouts of a model are the published ones; on a node the driver's
 answers count.`,
-		Example: `  gpuslot mig plan --gpu 0 --want "3g.20gb,2g.10gb,1g.5gb*2"
+		Example: `  gpuslot mig plan
+  gpuslot mig plan --gpu 0 --want "3g.20gb,2g.10gb,1g.5gb*2"
   gpuslot mig plan --demand 1g.5gb=4,3g.20gb=1
   gpuslot mig plan --model A100-40 --want 4g.20gb,3g.20gb`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if p.none() {
+				return showFollowed(c, f.socket, asJSON)
+			}
 			if err := p.check(); err != nil {
 				return err
 			}
@@ -76,9 +83,16 @@ answers count.`,
 	return c
 }
 
+// none: nothing is asked for but what the agent itself would do.
+func (p migPlanFlags) none() bool {
+	return len(p.wants) == 0 && p.demand == "" && p.model == "" && len(p.inventory) == 0 && len(p.gpus) == 0
+}
+
 func (p migPlanFlags) check() error {
 	switch {
-	case (len(p.wants) == 0) == (p.demand == ""):
+	case len(p.wants) > 0 && p.demand != "":
+		return errors.New("one of --want and --demand at a time")
+	case len(p.wants) == 0 && p.demand == "":
 		return advised{errors.New("one of --want and --demand is needed"), "--want names a layout for each GPU, --demand what all of them together have to serve"}
 	case p.model != "" && len(p.inventory) > 0:
 		return errors.New("one of --inventory and --model at a time")

@@ -174,6 +174,9 @@ func notes(s api.Status) []string {
 		}
 		out = append(out, trouble(g)...)
 	}
+	for _, r := range s.Repartition {
+		out = append(out, "layouts: "+followed(r))
+	}
 	for _, u := range s.Absent {
 		out = append(out, fmt.Sprintf("absent: %s is configured, but not in this node", u))
 	}

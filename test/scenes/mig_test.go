@@ -149,7 +149,38 @@ func TestMIGBesideMPS(t *testing.T) {
 	st.Check(o.Env["CUDA_VISIBLE_DEVICES"] == want && o.Env["NVIDIA_VISIBLE_DEVICES"] == want && o.Env["GPUSLOT_WALL"] == "mig", "the environment of a job on a MIG device is its own: %v", o.Env)
 	_, pipe := o.Env["CUDA_MPS_PIPE_DIRECTORY"]
 	st.Check(!pipe, "it has no pipe directory")
+	st.bootsAndLeavesMIG(ctx, t)
 	done(t, st)
+}
+
+// bootsAndLeavesMIG loses instances and mode as a boot does on Hopper: they are there
+// again before HTCondor starts. Then gpuslot leaves the node, and MIG mode is off.
+func (st *Stage) bootsAndLeavesMIG(ctx context.Context, t *testing.T) {
+	t.Helper()
+	run := func(args ...string) string {
+		out, err := st.Run(ctx, args...)
+		must(t, err)
+		return strings.TrimSpace(out.Stdout)
+	}
+	must(t, st.Wait(ctx, "the last job to be gone", func() bool {
+		s, err := st.Status(ctx)
+		return err == nil && !slices.ContainsFunc(s.GPUs, func(g api.StatusGPU) bool { return len(g.Jobs) > 0 })
+	}))
+	run("systemctl", "stop", "condor.service", "gpuslotd.socket", "gpuslotd.service")
+	run("simgpu", "mig", "0", "destroy")
+	run("simgpu", "mig", "0", "off")
+	run("systemctl", "start", "gpuslotd.socket", "gpuslotd.service", "condor.service")
+	run("gpuslot", "mig", "assert", "--gpu", "0", "--layout", "3g.20gb, 2g.10gb, 1g.5gb*2")
+	log, err := st.Journal(ctx, "")
+	must(t, err)
+	made, started := strings.LastIndex(log, "MIG layout changed"), strings.LastIndex(log, "Started condor.service")
+	st.Check(0 < made && made < started, "the layout is made before HTCondor starts: at %d and %d of the journal", made, started)
+	must(t, st.WaitAccept(ctx, 5))
+
+	run("systemctl", "stop", "condor.service", "gpuslotd.socket", "gpuslotd.service")
+	run("gpuslotd", "--release")
+	run("gpuslot", "mig", "assert", "--gpu", "0", "--layout", "off")
+	st.Check(true, "gpuslotd --release has taken the MIG devices back, and MIG mode is off as it was")
 }
 
 // A GPU goes from seven devices to four while jobs run on two of them and on the
@@ -260,5 +291,70 @@ func TestMPSInMIG(t *testing.T) {
 	for _, c := range jobs {
 		must(t, st.checkEnd(ctx, user, c, "0", "MIG 3g.20gb", "a job that shares a MIG device"))
 	}
+	done(t, st)
+}
+
+// Layouts follow the work that waits at the access point: the agent makes room for
+// a large job that asks for VRAM alone, by keeping idle devices free and waiting
+// for the job in the way, and splits the large device again when small jobs wait.
+// Nobody is stopped and the startd is not restarted.
+func TestMIGFollowsTheWork(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	inv := twoA100s()
+	st := newStage(t, 0, site.Options{Leg: site.Sim, Inventory: inv, Condor: "SCHEDD_CRON_GPUSLOT_PERIOD = 2s\n",
+		Config: divided("1g.5gb*7", "3g.20gb@4, 2g.10gb@2, 1g.5gb*2") + "repartition = \"auto\"\n" +
+			"[repartition]\ninterval = \"1s\"\ndwell = \"0s\"\nreserve_after = \"0s\"\nchanges_per_hour = 60\n"})
+	st.Inventory = *inv
+	must(t, st.WaitAccept(ctx, 8))
+	before := st.startds(ctx)
+	hold, release, err := st.hold(ctx, "stays")
+	must(t, err)
+	defer func() { must(t, release()) }()
+	way, clear, err := st.hold(ctx, "in-the-way")
+	must(t, err)
+	defer func() { must(t, clear()) }()
+	stays, _, err := st.runningOn(ctx, onProfile(hold, `MIGPlace == "1g.5gb@2"`))
+	must(t, err)
+	beside, _, err := st.runningOn(ctx, onProfile(hold, "MIGProfile is undefined"))
+	must(t, err)
+	blocks := []int{0, 0}
+	for i, place := range []string{"1g.5gb@0", "1g.5gb@5"} {
+		blocks[i], _, err = st.runningOn(ctx, onProfile(way, fmt.Sprintf("MIGPlace == %q", place)))
+		must(t, err)
+	}
+
+	large, err := st.submit(ctx, onProfile(noHold, "GlobalMemoryMb < 30000 && GlobalMemoryMb >= 15000"))
+	must(t, err)
+	must(t, st.waitStatus(ctx, "idle devices to be kept free", func(s api.Status) bool {
+		return slices.ContainsFunc(s.GPUs, func(g api.StatusGPU) bool { return strings.Contains(g.Reason, "kept free for 3g.20gb") })
+	}))
+	out, err := st.Run(ctx, "gpuslot", "mig", "plan")
+	must(t, err)
+	st.Say("$ gpuslot mig plan\n%s", out.Stdout)
+	st.Contains(out.Stdout, "1g.5gb@5 is used by", "what gpuslot mig plan says of the wait")
+	must(t, st.waitJobs(ctx, blocks[1], running))
+	must(t, clear())
+	must(t, st.checkEnd(ctx, user, large, "0", "MIG 3g.20gb", "the large job"))
+	for _, b := range blocks {
+		must(t, st.checkEnd(ctx, user, b, "0", "until eof: ok", "a job in the way"))
+	}
+
+	small, err := st.submit(ctx, job{Program: gpuJob, Arguments: hold + " devices alloc 1024 until eof", Queue: "queue 6",
+		Lines: []string{"request_gpus = 1", "request_vram = 2048", `require_gpus = MIGProfile == "1g.5gb"`}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, small, running))
+	for _, c := range []int{stays, beside} {
+		must(t, st.waitJobs(ctx, c, running))
+	}
+	out, err = st.Run(ctx, "gpuslot", "status")
+	must(t, err)
+	st.Say("$ gpuslot status\n%s", out.Stdout)
+	must(t, release())
+	for _, c := range []int{stays, beside, small} {
+		must(t, st.checkEnd(ctx, user, c, "0", "until eof: ok", "a job on a device that stayed, on the other GPU or on one that was split off"))
+	}
+	after := st.startds(ctx)
+	st.Check(before != "" && after == before, "the startd is the same process: %s, %s", before, after)
 	done(t, st)
 }

@@ -1,0 +1,49 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// The places of several layouts each have what they would have alone, and no layout
+// has more than its GPU's part, which is the host less the other GPU's and the rest.
+func TestPlacesOfSeveralLayouts(t *testing.T) {
+	cfg, err := config.Parse("gpuslot.toml", []byte("[gpu.\""+string(uuid(0))+"\"]\nmode = \"mig\"\n"+
+		`mig_layout = ["1g.5gb*7", "3g.20gb, 2g.10gb, 1g.5gb*2", "7g.40gb", "3g.20gb*2"]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cpus := 1; cpus < 300; cpus++ {
+		inv := gpu.Inventory{Schema: gpu.InventorySchema, Driver: "550.163.01", CUDA: "12.4", Host: gpu.Host{Name: "wn1", CPUs: cpus, Memory: gpu.MiB(1000 * cpus)}}
+		for i := range 2 {
+			inv.GPUs = append(inv.GPUs, gpu.GPU{UUID: uuid(i), Index: i, Name: "NVIDIA A100-PCIE-40GB", PCI: gpu.PCIBusID(fmt.Sprintf("0000:1%d:00.0", i)),
+				Memory: 40960, Capability: gpu.ComputeCapability{Major: 8}, Multiprocessors: 108, MIGCapable: true})
+		}
+		p, err := plan.Build(cfg, inv)
+		if err != nil {
+			t.Fatalf("%d CPUs: %v", cpus, err)
+		}
+		other, _ := p.GPU(uuid(1))
+		part := cpus - p.CPUOnly.CPUs - other.Resources.CPUs
+		for _, layout := range p.MIG[0].Placed {
+			sum := 0
+			for _, g := range p.GPUs {
+				if slices.Contains(strings.Split(layout, ","), g.Place) {
+					sum += g.Resources.CPUs
+				}
+			}
+			if sum > part {
+				t.Errorf("%d CPUs: %s has %d of %d", cpus, layout, sum, part)
+			}
+			if cpus > 40 && sum <= part-7 && layout != "3g.20gb@0,3g.20gb@4" { // which strands a slice
+				t.Errorf("%d CPUs: %s has only %d of %d", cpus, layout, sum, part)
+			}
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
+)
+
+// firstMixed is the driver branch from which one program sees MIG devices and
+// other GPUs (NVIDIA's MIG guide).
+const firstMixed = 570
+
+// checkMIG finds GPUs that MIG mode costs more than it gives.
+func checkMIG(f facts) []finding {
+	const check = "MIG"
+	if f.inventoryErr != nil {
+		return unchecked(check, oneSentence(f.inventoryErr.Error()), "see what nvidia-smi -L says")
+	}
+	major, _, _ := strings.Cut(f.inventory.Driver, ".")
+	driver, _ := strconv.Atoi(major) // 0, any, where it is not known
+	var found []finding
+	enabled := 0
+	for _, g := range f.inventory.GPUs {
+		if g.MIGEnabled {
+			enabled++
+			found = append(found, checkDivided(check, g, driver)...)
+		}
+	}
+	if enabled > 0 && enabled < len(f.inventory.GPUs) && driver > 0 && driver < firstMixed {
+		found = append(found, finding{levelWarning, check, fmt.Sprintf("GPUs in MIG mode stand beside others with driver %s", f.inventory.Driver),
+			"Before driver 570 one program sees a single MIG device or the other GPUs, never both: jobs are not harmed, since each gets one kind, but tools may miss GPUs.",
+			"install driver 570 or newer, or divide all GPUs of the node or none"})
+	}
+	for _, r := range f.status.Repartition {
+		if r.Error == "" && !r.At.IsZero() && r.Told.IsZero() {
+			found = append(found, finding{levelWarning, check, fmt.Sprintf("repartition = %s, and no access point tells what its jobs wait for", r.Setting),
+				"Layouts then stay as they are.", "gpuslot condor-config --for access-point on the machines on which users submit, then condor_reconfig"})
+		}
+	}
+	if len(found) == 0 {
+		return fine(check, "%d of %d GPUs are in MIG mode", enabled, len(f.inventory.GPUs))
+	}
+	return found
+}
+
+// checkDivided looks at one GPU in MIG mode.
+func checkDivided(check string, g gpu.GPU, driver int) []finding {
+	on := fmt.Sprintf("GPU %d: ", g.Index)
+	if g.MIGDevices != nil && len(g.MIGDevices) == 0 {
+		return []finding{{levelError, check, on + "MIG mode is on without a MIG device",
+			"It runs no job, and may hide the node's other GPUs from CUDA.",
+			fmt.Sprintf(`set mode = "mig" with a mig_layout, or nvidia-smi -i %s -mig 0`, g.UUID)}}
+	}
+	chip, err := mig.ModelOf(g, driver)
+	if err != nil || len(g.MIGDevices) != 1 {
+		return nil // nothing is published of it
+	}
+	p, err := chip.ProfileNamed(g.MIGDevices[0].Profile)
+	if err != nil {
+		return nil
+	}
+	var found []finding
+	for _, w := range chip.Warnings(mig.Layout{{Profile: p.ID}}) {
+		found = append(found, finding{levelWarning, check, on + w, "The GPU is divided into one part.", `list smaller profiles in mig_layout, or use mode = "mps" or "whole"`})
+	}
+	return found
+}

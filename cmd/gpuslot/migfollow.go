@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+// showFollowed prints what the agent decided for the work that waits.
+func showFollowed(c *cobra.Command, socket string, asJSON bool) error {
+	s, err := askStatus(c.Context(), socket)
+	if err != nil {
+		return err
+	}
+	if len(s.Repartition) == 0 {
+		return advised{errors.New("no GPU of this node follows the work that waits"), `set repartition = "suggest" where mode = "mig", or plan for a demand of your own with --want or --demand`}
+	}
+	if asJSON {
+		return printJSON(c.OutOrStdout(), s.Repartition)
+	}
+	for i, r := range s.Repartition {
+		if i > 0 {
+			fmt.Fprintln(c.OutOrStdout())
+		}
+		followedText(c.OutOrStdout(), r)
+	}
+	return nil
+}
+
+func followedText(w io.Writer, r api.StatusRepartition) {
+	if len(r.Demand) > 0 {
+		var t table
+		t.row("PROFILE", "JOBS", "HERE", "WAITS")
+		for _, d := range r.Demand {
+			t.row(d.Profile, strconv.Itoa(d.Jobs), strconv.Itoa(d.Here), (time.Duration(d.WaitsSeconds) * time.Second).String())
+		}
+		t.print(w)
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w, followed(r))
+	for _, s := range r.Steps {
+		fmt.Fprintf(w, "  %s\n", s)
+	}
+	for _, s := range r.Reserved {
+		fmt.Fprintf(w, "  kept free: %s\n", s)
+	}
+	if r.Other > 0 {
+		fmt.Fprintf(w, "%d idle jobs want what no place of mig_layout serves, or require what gpuslot does not understand.\n", r.Other)
+	}
+}
+
+// followed is a sentence about one setting.
+func followed(r api.StatusRepartition) string {
+	switch {
+	case r.Error != "":
+		return fmt.Sprintf("repartition = %s: nothing could be decided: %s", r.Setting, r.Error)
+	case r.At.IsZero():
+		return fmt.Sprintf("repartition = %s: nothing was decided yet", r.Setting)
+	case r.Told.IsZero():
+		return fmt.Sprintf("repartition = %s: no access point tells what its jobs wait for; see gpuslot condor-config --for access-point", r.Setting)
+	}
+	return fmt.Sprintf("repartition = %s, %s: %s", r.Setting, clock(r.At), strings.TrimSuffix(r.Why, "."))
+}

@@ -1,0 +1,210 @@
+package condor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/condor/classad"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Waiting are idle jobs that ask for one GPU in the same words.
+type Waiting struct {
+	// VRAM is request_vram; 0 if they do not say.
+	VRAM gpu.MiB `json:"VRAM"`
+	// Require is require_gpus, an expression; empty if they do not say. Users wrote it.
+	Require string `json:"Require,omitempty"`
+	// Jobs is how many they are, Waits for how many seconds the first of them has
+	// been idle.
+	Jobs  int   `json:"Jobs"`
+	Waits int64 `json:"Waits"`
+}
+
+// Demand is what waits at one access point, or in a pool.
+type Demand struct {
+	// At is when it was counted; in a pool, by the access point that counted last.
+	At time.Time
+	// Nodes is how many machines say that their MIG layouts follow it.
+	Nodes   int
+	Waiting []Waiting
+}
+
+// Bounds of what an access point tells: a user can invent any number of requests.
+const (
+	maxWaiting = 64
+	maxRequire = 256
+)
+
+// idleJobs are those that one GPU could serve. RequireGPUs is left to the reader:
+// evaluated in the job's ad it is undefined.
+const idleJobs = "JobStatus == 1 && JobUniverse == 5 && RequestGPUs =?= 1"
+
+// CountIdle asks the schedd of this machine what its idle GPU jobs wait for, and
+// the collector how many nodes listen: two queries with a projection.
+func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
+	jobs, err := output(ctx, nil, "condor_q", "-allusers", "-constraint", idleJobs, "-long", "-attributes", "RequestVRAM,RequireGPUs,EnteredCurrentStatus")
+	if err != nil {
+		return Demand{}, err
+	}
+	machines, err := output(ctx, nil, "condor_status", "-startd", "-constraint", `GPUSlotRepartition isnt undefined && SlotType =!= "Dynamic"`, "-af", "Machine")
+	if err != nil {
+		return Demand{}, err
+	}
+	nodes := map[string]bool{}
+	for line := range strings.Lines(machines) {
+		nodes[strings.TrimSpace(line)] = true
+	}
+	delete(nodes, "")
+	waiting, err := SumIdle(jobs, now)
+	return Demand{At: now, Nodes: len(nodes), Waiting: waiting}, err
+}
+
+// SumIdle sums "condor_q -long" of idle jobs by what they ask for, the most jobs
+// first. What is asked for by the fewest is left out beyond maxWaiting.
+func SumIdle(text string, now time.Time) ([]Waiting, error) {
+	ads, err := classad.ParseAll(text)
+	if err != nil {
+		return nil, fmt.Errorf("job ads: %w", err)
+	}
+	type request struct {
+		vram    gpu.MiB
+		require string
+	}
+	sums := map[request]Waiting{}
+	for _, ad := range ads {
+		vram, _ := ad.Int("RequestVRAM")
+		require, _ := ad.Expr("RequireGPUs")
+		if vram < 0 || vram == 0 && require == "" || len(require) > maxRequire || vram > int64(gpu.MaxMemory) {
+			continue // no GPU that gpuslot offers serves it
+		}
+		r := request{gpu.MiB(vram), require}
+		w := sums[r]
+		w.VRAM, w.Require = r.vram, r.require
+		w.Jobs++
+		if since, ok := ad.Int("EnteredCurrentStatus"); ok {
+			w.Waits = max(w.Waits, now.Unix()-since)
+		}
+		sums[r] = w
+	}
+	all := slices.SortedFunc(maps.Values(sums), compareWaiting)
+	return all[:min(len(all), maxWaiting)], nil
+}
+
+func compareWaiting(a, b Waiting) int {
+	return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.VRAM, b.VRAM), strings.Compare(a.Require, b.Require))
+}
+
+// Ad is what SCHEDD_CRON merges into the schedd's ad.
+func (d Demand) Ad() []byte {
+	var list []string
+	for _, w := range d.Waiting {
+		list = append(list, fmt.Sprintf("[ VRAM = %d; Require = %s; Jobs = %d; Waits = %d ]", int64(w.VRAM), classad.Quote(w.Require), w.Jobs, w.Waits))
+	}
+	var ad classad.Ad
+	ad.SetInt("GPUSlotDemandTime", d.At.Unix())
+	ad.SetInt("GPUSlotDemandNodes", int64(d.Nodes))
+	ad.SetExpr("GPUSlotDemand", "{ "+strings.Join(list, ", ")+" }")
+	return append([]byte(ad.Print()), "-\n"...)
+}
+
+// demandFor is how old an access point's word may be; a schedd's ad is renewed
+// after SCHEDD_INTERVAL, 5 minutes by default, and after each submission.
+const demandFor = 15 * time.Minute
+
+// PoolDemand asks the collector what waits at all access points: one query,
+// whatever the number of jobs.
+func PoolDemand(ctx context.Context, now time.Time) (Demand, error) {
+	text, err := output(ctx, nil, "condor_status", "-schedd", "-constraint", "GPUSlotDemand isnt undefined", "-json",
+		"-attributes", "Name,GPUSlotDemand,GPUSlotDemandTime,GPUSlotDemandNodes")
+	if err != nil {
+		return Demand{}, err
+	}
+	return ParsePoolDemand([]byte(text), now)
+}
+
+// ParsePoolDemand reads "condor_status -schedd -json" and sums over the access
+// points. What is older than demandFor does not count; a zero At is that nobody told.
+func ParsePoolDemand(text []byte, now time.Time) (Demand, error) {
+	var ads []struct {
+		GPUSlotDemand      []Waiting
+		GPUSlotDemandTime  int64
+		GPUSlotDemandNodes int
+	}
+	if len(strings.TrimSpace(string(text))) == 0 {
+		return Demand{}, nil // condor_status prints nothing where there is nothing
+	}
+	if err := json.Unmarshal(text, &ads); err != nil {
+		return Demand{}, fmt.Errorf("schedd ads: %w", err)
+	}
+	type request struct {
+		vram    gpu.MiB
+		require string
+	}
+	var d Demand
+	sums := map[request]Waiting{}
+	for _, ad := range ads {
+		at := time.Unix(ad.GPUSlotDemandTime, 0)
+		if age := now.Sub(at); age > demandFor || age < -demandFor {
+			continue
+		}
+		if at.After(d.At) {
+			d.At = at
+		}
+		d.Nodes = max(d.Nodes, ad.GPUSlotDemandNodes)
+		for _, w := range ad.GPUSlotDemand {
+			if w.Jobs < 1 || w.Jobs > maxJobs || w.VRAM < 0 || len(w.Require) > maxRequire {
+				continue
+			}
+			r := request{w.VRAM, w.Require}
+			w.Jobs = min(w.Jobs+sums[r].Jobs, maxJobs)
+			w.Waits = max(w.Waits, sums[r].Waits, 0)
+			sums[r] = w
+		}
+	}
+	d.Waiting = slices.SortedFunc(maps.Values(sums), compareWaiting)
+	return d, nil
+}
+
+// maxJobs is more than any pool has.
+const maxJobs = 100_000_000
+
+// Fits tells whether the device could serve such a job; known is false if what
+// the job requires is not understood here.
+func (w Waiting) Fits(d Device, cuda string) (fits, known bool) {
+	if w.VRAM > d.Pool {
+		return false, true
+	}
+	if w.Require == "" {
+		return true, true
+	}
+	return evalRequire(w.Require, d.property(cuda))
+}
+
+// property are the values of what InventoryAds prints.
+func (d Device) property(cuda string) func(string) value {
+	known := map[string]value{
+		"deviceuuid": str(d.deviceUUID()), "devicename": str(d.Name), "devicepcibusid": str(string(d.PCI)), "gpuindex": num(float64(d.Index)),
+		"globalmemorymb": num(float64(d.Memory)), "capability": num(float64(d.Capability.Major) + float64(d.Capability.Minor)/10), "id": str(string(d.UUID)),
+	}
+	if d.Profile != "" {
+		known["migprofile"], known["migparent"] = str(d.Profile), str(string(d.Parent))
+	}
+	if d.Place != "" {
+		known["migplace"] = str(d.Place)
+	}
+	if d.Multiprocessors > 0 {
+		known["computeunits"] = num(float64(d.Multiprocessors))
+	}
+	for item := range strings.SplitSeq(cudaProperties(cuda), ";") {
+		if name, text, ok := strings.Cut(strings.TrimSpace(item), "="); ok {
+			known[strings.ToLower(name)] = literal(text)
+		}
+	}
+	return func(name string) value { return known[strings.ToLower(name)] }
+}

@@ -1,0 +1,205 @@
+package condor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpuslot/gpuslot/condor/classad"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+var counted = time.Unix(1795274500, 0)
+
+// Recorded from condor_q -long -attributes under 25.14.1.
+const idleAds = `EnteredCurrentStatus = 1795274496
+RequestVRAM = 2048
+
+EnteredCurrentStatus = 1795274400
+RequestVRAM = 2048
+
+EnteredCurrentStatus = 1795274497
+RequestVRAM = 15000
+
+EnteredCurrentStatus = 1795274497
+RequestVRAM = 2048
+RequireGPUs = MIGProfile == "3g.20gb"
+
+EnteredCurrentStatus = 1795274497
+
+`
+
+func TestSumIdle(t *testing.T) {
+	got, err := SumIdle(idleAds, counted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Waiting{{VRAM: 2048, Jobs: 2, Waits: 100}, {VRAM: 2048, Require: `MIGProfile == "3g.20gb"`, Jobs: 1, Waits: 3}, {VRAM: 15000, Jobs: 1, Waits: 3}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	var many strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&many, "RequestVRAM = %d\n\n", i+1)
+	}
+	fmt.Fprintf(&many, "RequestVRAM = 7\n\nRequestVRAM = 7\nRequireGPUs = %s\n", strings.Repeat("x", maxRequire+1))
+	got, err = SumIdle(many.String(), counted)
+	if err != nil || len(got) != maxWaiting || got[0] != (Waiting{VRAM: 7, Jobs: 2}) {
+		t.Errorf("of 5000 requests: %d, %v, first %+v", len(got), err, got[0])
+	}
+	if _, err := SumIdle("Failed to connect", counted); err == nil {
+		t.Error("an error message is read as jobs")
+	}
+}
+
+// What access points tell is summed; what is old, or absurd, does not count.
+func TestParsePoolDemand(t *testing.T) {
+	ad := func(age time.Duration, nodes int, list string) string {
+		return fmt.Sprintf(`{"Name": "ap", "GPUSlotDemandTime": %d, "GPUSlotDemandNodes": %d, "GPUSlotDemand": %s}`, counted.Add(-age).Unix(), nodes, list)
+	}
+	text := "[" + strings.Join([]string{
+		ad(time.Minute, 3, `[{"VRAM": 2048, "Require": "", "Jobs": 3, "Waits": 17}, {"VRAM": 15000, "Require": "a == \"b\"", "Jobs": 1, "Waits": 5}]`),
+		ad(2*time.Minute, 4, `[{"VRAM": 2048, "Require": "", "Jobs": 2, "Waits": 40}, {"VRAM": 1, "Jobs": -5}, {"VRAM": 2, "Jobs": 999999999999}]`),
+		ad(time.Hour, 100, `[{"VRAM": 2048, "Require": "", "Jobs": 50, "Waits": 1}]`),
+		ad(-time.Hour, 100, `[{"VRAM": 2048, "Require": "", "Jobs": 50, "Waits": 1}]`),
+	}, ",") + "]"
+	got, err := ParsePoolDemand([]byte(text), counted)
+	want := Demand{At: counted.Add(-time.Minute), Nodes: 4, Waiting: []Waiting{{VRAM: 2048, Jobs: 5, Waits: 40}, {VRAM: 15000, Require: `a == "b"`, Jobs: 1, Waits: 5}}}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	if got, err := ParsePoolDemand([]byte("\n"), counted); err != nil || !got.At.IsZero() {
+		t.Errorf("nobody tells: %+v, %v", got, err)
+	}
+	if _, err := ParsePoolDemand([]byte("Error: communication error"), counted); err == nil {
+		t.Error("an error message is read as ads")
+	}
+}
+
+// Whatever is read holds to its bounds.
+func FuzzParsePoolDemand(f *testing.F) {
+	f.Add([]byte(`[{"GPUSlotDemandTime": 1795274500, "GPUSlotDemand": [{"VRAM": 2048, "Require": "x", "Jobs": 3, "Waits": 17}]}]`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d, err := ParsePoolDemand(text, counted)
+		if err != nil {
+			return
+		}
+		for _, w := range d.Waiting {
+			if w.Jobs < 1 || w.Jobs > maxJobs || w.VRAM < 0 || w.Waits < 0 || len(w.Require) > maxRequire {
+				t.Fatalf("%+v", w)
+			}
+		}
+	})
+}
+
+// requirements are expressions with what they say of the fifth example device, a
+// 3g.20gb; nothing where they are not understood.
+var requirements = map[string]string{
+	`MIGProfile == "3g.20gb"`:                      "true",
+	`MIGProfile == "3G.20GB"`:                      "true",
+	`MIGProfile =?= "3G.20GB"`:                     "false",
+	`MIGProfile == "1g.5gb"`:                       "false",
+	`MIGProfile is undefined`:                      "false",
+	`MIGProfile isnt undefined && Nothing == 3`:    "undefined",
+	`Nothing == 3 || ComputeUnits >= 42`:           "true",
+	`GlobalMemoryMb >= 16000 && Capability >= 8.0`: "true",
+	`(GlobalMemoryMb < 16000) || (Capability>9)`:   "false",
+	`16000 <= globalmemorymb`:                      "true",
+	`GlobalMemoryMb == "much"`:                     "",
+	`regexp("A100", DeviceName)`:                   "",
+	`MY.ComputeUnits > 3`:                          "",
+	`ComputeUnits > 3 ? true : false`:              "",
+	`!(ComputeUnits > 3)`:                          "",
+	`ComputeUnits >`:                               "",
+	`true && ComputeUnits != 42`:                   "false",
+	`MIGPlace == "3g.20gb@4\"`:                     "",
+	``:                                             "",
+}
+
+func migDevice() Device {
+	return Device{UUID: "MIG-00000000-0000-5000-8000-000000000000", Parent: uuid(1), Profile: "3g.20gb", Place: "3g.20gb@4", Name: "NVIDIA A100-SXM4-40GB",
+		Memory: 19968, Pool: 19968, Multiprocessors: 42, Capability: gpu.ComputeCapability{Major: 8}}
+}
+
+func TestRequirements(t *testing.T) {
+	for expr, want := range requirements {
+		is, known := evalRequire(expr, migDevice().property("12.4"))
+		got := ""
+		switch {
+		case known && is:
+			got = "true"
+		case known:
+			got = "not true"
+		}
+		if want != "" && want != "true" {
+			want = "not true"
+		}
+		if expr == `GlobalMemoryMb == "much"` {
+			continue // an error in HTCondor, undefined here: neither is true
+		}
+		if got != want {
+			t.Errorf("%s is %q, want %q", expr, got, want)
+		}
+	}
+}
+
+// HTCondor means the same by them.
+func TestRealRequirements(t *testing.T) {
+	h := realHTCondor(t)
+	ads := string(InventoryAds(Node{CUDA: "12.4", Devices: []Device{migDevice()}}))
+	var of classad.Ad
+	for line := range strings.Lines(ads) {
+		if _, record, ok := strings.Cut(strings.TrimSpace(line), "=["); ok {
+			for item := range strings.SplitSeq(strings.TrimSuffix(record, "]"), ";") {
+				if name, text, ok := strings.Cut(strings.TrimSpace(item), "="); ok {
+					of.SetExpr(name, text)
+				}
+			}
+		}
+	}
+	for expr, want := range requirements {
+		if want == "" {
+			continue
+		}
+		if got := h.evaluate(t, of.Print(), "", expr); got != want {
+			t.Errorf("HTCondor: %s is %s, want %s", expr, got, want)
+		}
+	}
+}
+
+// Whatever a user writes ends, and what is known of a device does not hang on blanks.
+func FuzzRequire(f *testing.F) {
+	for expr := range requirements {
+		f.Add(expr)
+	}
+	f.Fuzz(func(t *testing.T, expr string) {
+		is, known := evalRequire(expr, migDevice().property("12.4"))
+		again, same := evalRequire(" ( "+expr+" ) ", migDevice().property("12.4"))
+		if known && (!same || is != again) {
+			t.Fatalf("%q is %t, in brackets %t (known: %t)", expr, is, again, same)
+		}
+	})
+}
+
+// What is printed for SCHEDD_CRON is what the collector's JSON then tells.
+func TestRealDemandAd(t *testing.T) {
+	h := realHTCondor(t)
+	d := Demand{At: counted, Nodes: 2, Waiting: []Waiting{{VRAM: 2048, Jobs: 3, Waits: 17}, {VRAM: 0, Require: `DeviceName == "a\"b\\c" && x`, Jobs: 1}}}
+	path := h.write(t, "schedd.ad", "MyType = \"Scheduler\"\nName = \"ap\"\n"+strings.TrimSuffix(string(d.Ad()), "-\n"))
+	text := h.run(t, "condor_status", "-ads", path, "-json", "-attributes", "Name,GPUSlotDemand,GPUSlotDemandTime,GPUSlotDemandNodes")
+	got, err := ParsePoolDemand([]byte(text), counted)
+	if diff := cmp.Diff(d, got, cmp.Transformer("unix", func(t time.Time) int64 { return t.Unix() })); err != nil || diff != "" {
+		t.Errorf("%v, %s (-want +got):\n%s", err, text, diff)
+	}
+}
+
+// condor_q cannot be asked: nothing is claimed.
+func TestCountIdleFails(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if _, err := CountIdle(t.Context(), counted); err == nil || !strings.Contains(err.Error(), "condor_q") {
+		t.Error(err)
+	}
+}
