@@ -36,7 +36,8 @@ func (a *Agent) listenToGPUs(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {
 		err := a.alarms.Watch(ctx, a.onEvent)
-		if err != nil && err.Error() != said {
+		// What keeps all GPUs away is told once, by who plans with them.
+		if err != nil && err.Error() != said && a.view.Load().planned {
 			said = err.Error()
 			a.log.Warn("the GPUs' events are not told; their conditions are still asked for", "err", err)
 		}
