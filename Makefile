@@ -130,6 +130,11 @@ bench: tools ## how fast, how small, how soon: figures beside their aims
 	GPUSLOT_REACTIONS=3 $(GO) test ./test/faults -count=1 -timeout 30m -v -run '^TestReactions$$'
 	$(GO) test ./mig -run - -bench Plan -benchtime 5x
 	$(GO) test ./mig/simulate -count=1 -v -run Compare
+	$(MAKE) bench-throughput
+
+.PHONY: bench-throughput
+bench-throughput: tools ## job starts per second beside a pool with plain GPUs; GPUSLOT_THROUGHPUT_ROUNDS=5
+	$(GO) run ./test/bench throughput
 
 .PHONY: campaign
 campaign: tools ## what takes long, figures at the end: 500 faults, MIG, fuzz

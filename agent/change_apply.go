@@ -13,20 +13,40 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// orderAgain is how long after an order the same one is given again: a startd
-// that comes back as it was would otherwise restart for ever.
-const orderAgain = 10 * time.Minute
+// How long after an order the same one is given again, the first time and at
+// most: a startd that comes back as it was, because the site sets something
+// else, must not restart for ever. A startd is back within restartTakes.
+const (
+	orderAgain   = 10 * time.Minute
+	orderRarest  = 24 * time.Hour
+	restartTakes = time.Minute
+)
 
 // ordered are the orders to HTCondor that have not shown their effect.
-type ordered map[string]struct {
-	plan string
-	at   time.Time
+type ordered map[string]orderGiven
+
+type orderGiven struct {
+	plan  string
+	at    time.Time
+	again time.Duration
 }
 
 // due: the change was not ordered yet, or long ago.
 func (o ordered) due(c api.Change, now time.Time) bool {
+	if restart, ok := o[needRestart+c.Startd]; ok && c.Need == needStart && now.Sub(restart.at) < restartTakes {
+		return false // it does not run because it restarts
+	}
 	last, ok := o[c.Need+c.Startd]
-	return !ok || last.plan != c.Plan || now.Sub(last.at) >= orderAgain
+	return !ok || last.plan != c.Plan || now.Sub(last.at) >= last.again
+}
+
+// give books an order; each that has no effect doubles the time to the next.
+func (o ordered) give(c api.Change, now time.Time) {
+	again := orderAgain
+	if last, ok := o[c.Need+c.Startd]; ok && last.plan == c.Plan {
+		again = min(2*last.again, orderRarest)
+	}
+	o[c.Need+c.Startd] = orderGiven{c.Plan, now, again}
 }
 
 // stepOf is what to do about a change now; empty is to wait. It is pure.
@@ -44,7 +64,7 @@ func stepOf(c api.Change, policy config.Changes) string {
 // change takes the steps that are due, and says which GPUs are being drained.
 // HTCondor ends no job for any of them: a startd that is told to restart takes
 // no new jobs and waits for those that run, however long.
-func (a *Agent) change(ctx context.Context, v *view, changes []api.Change, now time.Time) (draining map[gpu.UUID]bool) {
+func (a *Agent) change(ctx context.Context, v *view, changes []api.Change, running []api.StatusStartd, now time.Time) (draining map[gpu.UUID]bool) {
 	policy := v.config.HTCondor.Changes
 	for _, c := range changes {
 		what := stepOf(c, policy)
@@ -58,14 +78,11 @@ func (a *Agent) change(ctx context.Context, v *view, changes []api.Change, now t
 			a.log.Error("HTCondor does not take up the plan", "err", err)
 			continue
 		}
-		a.ordered[c.Need+c.Startd] = struct {
-			plan string
-			at   time.Time
-		}{c.Plan, now}
+		a.ordered.give(c, now)
 		a.note(Event{Kind: EventPlan, By: byAgent, Text: c.Says})
 		a.log.Info("HTCondor takes up the plan", "change", c.Says)
 	}
-	a.forget(changes)
+	a.ordered.forget(changes, running)
 	return a.drained(changes, policy)
 }
 
@@ -76,11 +93,15 @@ func (a *Agent) order(ctx context.Context, c api.Change, what string) error {
 	return a.startd.Reconfigure(ctx)
 }
 
-// forget drops the orders whose changes are made.
-func (a *Agent) forget(changes []api.Change) {
-	for key := range a.ordered {
-		if !slices.ContainsFunc(changes, func(c api.Change) bool { return c.Need+c.Startd == key }) {
-			delete(a.ordered, key)
+// forget drops the orders to startds that run as planned. One that does not
+// answer may be restarting.
+func (o ordered) forget(changes []api.Change, running []api.StatusStartd) {
+	for _, s := range running {
+		if slices.ContainsFunc(changes, func(c api.Change) bool { return c.Startd == s.Name }) {
+			continue
+		}
+		for _, need := range []string{needRestart, needReconfig, needStart, needStop} {
+			delete(o, need+s.Name)
 		}
 	}
 }

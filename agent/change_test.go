@@ -169,11 +169,23 @@ func TestOrdersOnce(t *testing.T) {
 func TestOrderedAgain(t *testing.T) {
 	now := time.Now()
 	c := api.Change{Need: needRestart, Plan: "a"}
-	o := ordered{needRestart: {"a", now}}
+	o := ordered{}
+	o.give(c, now)
 	if o.due(c, now.Add(orderAgain-time.Second)) || !o.due(c, now.Add(orderAgain)) {
 		t.Error("not given again after orderAgain, or before")
 	}
+	if o.due(api.Change{Need: needStart}, now) {
+		t.Error("a startd that restarts is started")
+	}
+	o.forget(nil, nil) // it does not answer while it restarts
+	o.give(c, now.Add(orderAgain))
+	if o.due(c, now.Add(3*orderAgain-time.Second)) || !o.due(c, now.Add(3*orderAgain)) {
+		t.Error("without effect the next order does not wait twice as long")
+	}
 	if c.Plan = "b"; !o.due(c, now) {
 		t.Error("a newer plan is not ordered")
+	}
+	if o.forget(nil, []api.StatusStartd{{}}); len(o) != 0 {
+		t.Errorf("of a startd that runs as planned orders are left: %v", o)
 	}
 }

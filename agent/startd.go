@@ -149,7 +149,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	if v.planned && v.config.HTCondor.Manage && a.holds.node().Phase != NodeReverted {
 		word.changes = Changes(a.node(v.config, v.plan), word.startds, v.config.HTCondor.Changes)
 		if v.written {
-			word.draining = a.change(ctx, v, word.changes, now)
+			word.draining = a.change(ctx, v, word.changes, word.startds, now)
 		}
 	}
 	a.tellChanges(a.startdSays.Load().changes, word.changes)

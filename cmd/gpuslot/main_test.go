@@ -115,3 +115,19 @@ func TestReadme(t *testing.T) {
 		t.Error("README.md shows no line that begins with go run ./cmd/gpuslot")
 	}
 }
+
+// TestChangesText: what gpuslot plan says of HTCondor.
+func TestChangesText(t *testing.T) {
+	for want, r := range map[string]report{
+		"": {},
+		"What HTCondor runs is not known: nobody answers.": {HTCondorUnknown: "nobody answers."},
+		"HTCondor's slots are as planned.":                 {HTCondor: &[]api.Change{}},
+		"HTCondor:\n  STARTD waits.\n  So does another.":   {HTCondor: &[]api.Change{{Says: "STARTD waits."}, {Says: "So does another."}}},
+	} {
+		var b strings.Builder
+		r.changesText(&b)
+		if got := strings.TrimSpace(b.String()); want == "" && got != "" || !strings.HasSuffix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -23,7 +23,7 @@ func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a test node needs root: run the tests as root")
 	}
-	for _, tool := range []string{"unshare", "nsenter", "mount", "pivot_root"} {
+	for _, tool := range []string{"unshare", "nsenter", "mount", "pivot_root", "setpriv"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return fmt.Errorf("a test node needs the command %s: install util-linux and mount", tool)
 		}

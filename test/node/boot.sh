@@ -1,6 +1,6 @@
 #!/bin/sh
 # boot.sh STATE IMAGE CGROUP turns this process into the PID 1 of a node: systemd on an overlay of IMAGE.
-# node.go runs it under "unshare --pid --mount --net --uts --ipc --fork --kill-child"; it is no use by itself.
+# keep.sh runs it under "unshare --pid --mount --net --uts --ipc --fork --kill-child"; it is no use by itself.
 #
 # Why not systemd-nspawn: forky's systemd 262 does boot under bookworm's nspawn 252, but nspawn comes in a
 # package that must match the host's systemd to the letter (or apt upgrades the host's systemd on the way),
@@ -17,9 +17,7 @@ fi
 
 state=$1 image=$2
 mount --make-rprivate /
-# A tmpfs as upper layer: every node starts pristine, and nothing is left when the namespace dies.
-mount -t tmpfs -o mode=755 tmpfs "$state/tmp"
-mkdir "$state/tmp/upper" "$state/tmp/work" "$state/tmp/root"
+# The upper layer is keep.sh's tmpfs: every node starts pristine, and nothing is left when its namespace dies.
 root=$state/tmp/root
 # "files" holds what the caller wants in place before the boot; it lies over the image.
 mount -t overlay -o "lowerdir=$state/files:$image,upperdir=$state/tmp/upper,workdir=$state/tmp/work" overlay "$root"

@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// launcher is the "unshare" process that holds PID 1 as its child.
+// launcher is keep.sh, whose child is the "unshare" process that holds PID 1 as its own.
 type launcher struct {
 	pid  int
 	done chan struct{} // closed when the launcher has been waited for
 }
 
-// launch starts boot.sh in new namespaces, inside the node's cgroup from its first instruction.
+// launch starts keep.sh, and that boot.sh in new namespaces, inside the node's cgroup from its first instruction.
 func launch(st *state, image string, cg *cgroup) (*launcher, error) {
 	out, err := os.OpenFile(filepath.Join(st.dir, "console.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -31,8 +31,7 @@ func launch(st *state, image string, cg *cgroup) (*launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("unshare", "--pid", "--mount", "--net", "--uts", "--ipc", "--fork", "--kill-child",
-		"sh", filepath.Join(st.dir, "boot.sh"), st.dir, image, cg.guest())
+	cmd := exec.Command("unshare", "--mount", "sh", filepath.Join(st.dir, "keep.sh"), st.dir, image, cg.guest())
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = out, out
@@ -62,13 +61,14 @@ func launch(st *state, image string, cg *cgroup) (*launcher, error) {
 	return l, <-started
 }
 
-// leader waits for the launcher's child, which is PID 1 inside.
+// leader waits for the child of the launcher's "unshare", which is PID 1 inside.
 func (l *launcher) leader(ctx context.Context) (int, error) {
-	children := fmt.Sprintf("/proc/%d/task/%d/children", l.pid, l.pid)
 	for {
-		data, _ := os.ReadFile(children)
-		if f := strings.Fields(string(data)); len(f) > 0 {
-			return strconv.Atoi(f[0])
+		for _, child := range children(l.pid) {
+			comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child))
+			if of := children(child); strings.TrimSpace(string(comm)) == "unshare" && len(of) > 0 {
+				return of[0], nil
+			}
 		}
 		if l.ended() {
 			return 0, errors.New("the launcher ended at once")
@@ -79,6 +79,18 @@ func (l *launcher) leader(ctx context.Context) (int, error) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// children are the PIDs of a process's children; none if it has ended.
+func children(pid int) []int {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	var all []int
+	for _, f := range strings.Fields(string(data)) {
+		if child, err := strconv.Atoi(f); err == nil {
+			all = append(all, child)
+		}
+	}
+	return all
 }
 
 func (l *launcher) ended() bool {

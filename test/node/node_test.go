@@ -267,3 +267,32 @@ func TestTwoNodes(t *testing.T) {
 		t.Errorf("the other node has the job too: %q, %v", rows, err)
 	}
 }
+
+// TestReboot: files stay, what is in memory does not, and enabled units start.
+func TestReboot(t *testing.T) {
+	ctx, n := boot(t, node.Options{Name: "reboot"})
+	read := func(path string) string {
+		text, _ := n.ReadFile(ctx, path)
+		return text
+	}
+	for _, path := range []string{"/var/lib/stays", "/run/goes"} {
+		if err := n.WriteFile(ctx, path, node.File{Data: "here"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := n.Run(ctx, "systemctl", "enable", "condor.service"); err != nil {
+		t.Fatal(err)
+	}
+	first := read("/proc/sys/kernel/random/boot_id")
+	for range 2 {
+		if err := n.Reboot(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read("/var/lib/stays") != "here" || read("/run/goes") != "" || read("/proc/sys/kernel/random/boot_id") == first {
+		t.Errorf("after the reboot: a file %q, in memory %q, boot id %q", read("/var/lib/stays"), read("/run/goes"), read("/proc/sys/kernel/random/boot_id"))
+	}
+	if err := n.WaitSlots(ctx, 1); err != nil {
+		t.Error(err)
+	}
+}

@@ -15,6 +15,9 @@ import (
 //go:embed boot.sh
 var bootScript string
 
+//go:embed keep.sh
+var keepScript string
+
 //go:embed condor.config
 var condorConfig string
 
@@ -96,7 +99,7 @@ func (s *state) write(image string, o Options) error {
 		}
 		fmt.Fprintf(&binds, "%s\t%s\t%s\n", mode, b.Host, b.Guest)
 	}
-	if err := errors.Join(s.put("boot.sh", bootScript), s.put("binds", binds.String()),
+	if err := errors.Join(s.put("boot.sh", bootScript), s.put("keep.sh", keepScript), s.put("binds", binds.String()),
 		os.Mkdir(filepath.Join(s.dir, "tmp"), 0o755)); err != nil {
 		return err
 	}

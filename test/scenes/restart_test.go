@@ -1,0 +1,167 @@
+package scenes
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/test/site"
+)
+
+// What is restarted under jobs. Leg of all: real.
+
+// lease is how long an access point waits for a node that is gone before the
+// job runs elsewhere; 40 minutes by default.
+const lease = "job_lease_duration = 20"
+
+// load fills the node with jobs on shared GPUs and one without a GPU, which run.
+func (st *Stage) load(ctx context.Context, seconds int) (shared, cpu int, err error) {
+	if shared, err = st.submit(ctx, job{Seconds: seconds, Lines: []string{"request_gpus = 1", "request_vram = 4000", lease}, Queue: "queue 4"}); err != nil {
+		return shared, cpu, err
+	}
+	if cpu, err = st.submit(ctx, job{Seconds: seconds, Lines: []string{lease}}); err != nil {
+		return shared, cpu, err
+	}
+	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return shared, cpu, st.Wait(wait, "five running jobs", func() bool {
+		a, _ := st.JobLog(wait, shared)
+		b, _ := st.JobLog(wait, cpu)
+		return strings.Count(a, executing) == 4 && strings.Contains(b, executing)
+	})
+}
+
+// ranAgain checks that jobs which were ended with their slots ran to their end later.
+func (st *Stage) ranAgain(ctx context.Context, cluster int, what string) error {
+	if err := st.waitJobs(ctx, cluster, completed); err != nil {
+		return err
+	}
+	rows, err := st.JobAttrs(ctx, cluster, "ExitCode", "NumJobStarts")
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		st.Check(r[0] == "0" && r[1] == "2", "%s went back to the queue and ran again: ExitCode %s, NumJobStarts %s", what, r[0], r[1])
+	}
+	return nil
+}
+
+// asBefore checks that no slot is left wrong: none taken, all shares there, all
+// GPUs open, nothing booked, nothing pending.
+func (st *Stage) asBefore(ctx context.Context, slots string) error {
+	if err := st.WaitAccept(ctx, len(st.Inventory.GPUs)); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var now string
+	err := st.Wait(wait, "the slots as they were", func() bool {
+		out, err := st.Run(wait, "condor_status", "-af", "Name", "GPUs", "VRAM", "Cpus", "State")
+		now = out.Stdout
+		return err == nil && now == slots
+	})
+	st.Check(err == nil, "the slots are as they were before: %s", oneLine(now))
+	s, err := st.Status(ctx)
+	if err != nil {
+		return err
+	}
+	jobs := 0
+	for _, g := range s.GPUs {
+		jobs += len(g.Jobs)
+	}
+	st.Check(jobs == 0 && len(s.Changes) == 0, "the agent has %d jobs in its books, and %d changes wait", jobs, len(s.Changes))
+	return nil
+}
+
+func (st *Stage) slots(ctx context.Context) (string, error) {
+	out, err := st.Run(ctx, "condor_status", "-af", "Name", "GPUs", "VRAM", "Cpus", "State")
+	return out.Stdout, err
+}
+
+// HTCondor lets jobs end in their retirement time when its startd restarts, and
+// ends them at once with -fast or when its service restarts: these go back to the
+// queue and run again. Control daemons know nothing of it.
+func TestRestarts(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 2, site.Options{})
+	must(t, st.WaitAccept(ctx, 2))
+	before, err := st.slots(ctx)
+	must(t, err)
+	daemon, err := st.mainPID(ctx, unit(st.Inventory.GPUs[0].UUID))
+	must(t, err)
+	for _, restart := range []struct {
+		command string
+		after   func(ctx context.Context, cluster int, what string) error
+	}{
+		{"condor_restart -startd", st.untouched},
+		{"condor_restart -fast -startd", st.ranAgain},
+		{"systemctl restart condor.service", st.ranAgain},
+	} {
+		shared, cpu, err := st.load(ctx, 8)
+		must(t, err)
+		_, err = st.Run(ctx, strings.Fields(restart.command)...)
+		must(t, err)
+		must(t, restart.after(ctx, shared, restart.command+": a job on a shared GPU"))
+		must(t, restart.after(ctx, cpu, restart.command+": the job without a GPU"))
+		must(t, st.asBefore(ctx, before))
+	}
+	same, err := st.mainPID(ctx, unit(st.Inventory.GPUs[0].UUID))
+	must(t, err)
+	st.Check(same == daemon, "the control daemon lived on (pid %s)", same)
+	done(t, st)
+}
+
+// A reboot under jobs: control daemons are there before HTCondor, a GPU that an
+// operator closed is still closed, what was known is still known, jobs run again.
+func TestReboot(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 2, site.Options{Recorded: true})
+	must(t, st.WaitAccept(ctx, 2))
+	_, err := st.Run(ctx, "systemctl", "enable", "gpuslotd.socket", "gpuslotd.service", "condor.service")
+	must(t, err)
+	before, err := st.slots(ctx)
+	must(t, err)
+	first, err := st.submit(ctx, pinned(st.Inventory.GPUs[0].UUID, 1))
+	must(t, err)
+	must(t, st.waitJobs(ctx, first, completed))
+	closed := st.Inventory.GPUs[1].UUID
+	shared, cpu, err := st.load(ctx, 20)
+	must(t, err)
+	_, err = st.Run(ctx, "gpuslot", "gpu", "close", string(closed), "--reason", "a fan is to be replaced")
+	must(t, err)
+	undo, err := st.ReadFile(ctx, "/var/lib/gpuslot/undo.json")
+	must(t, err)
+
+	must(t, st.Reboot(ctx))
+	must(t, st.StartCondor(ctx)) // systemd has started it: this waits until it answers
+	must(t, st.waitSlot(ctx, closed, false))
+	order, err := st.Run(ctx, "systemctl", "show", "--value", "-p", "ActiveEnterTimestampMonotonic", unit(closed), "gpuslotd.service", "condor.service")
+	must(t, err)
+	var daemon, agent, htcondor int64
+	_, err = fmt.Sscan(order.Stdout, &daemon, &agent, &htcondor)
+	must(t, err)
+	st.Check(0 < daemon && daemon < agent && agent < htcondor, "started in this order: control daemon %d, gpuslotd %d, HTCondor %d (µs)", daemon, agent, htcondor)
+	s, err := st.Status(ctx)
+	must(t, err)
+	for _, g := range s.GPUs {
+		if g.UUID == string(closed) {
+			st.Check(!g.Accept && strings.Contains(g.Reason, "a fan is to be replaced"), "GPU 1 is still closed: %s", g.Reason)
+		}
+	}
+	after, err := st.ReadFile(ctx, "/var/lib/gpuslot/undo.json")
+	must(t, err)
+	st.Check(after == undo, "what is to be undone one day is still known: %s", oneLine(after))
+	out, err := st.Run(ctx, "gpuslot", "why", fmt.Sprintf("%d.0", first))
+	must(t, err)
+	st.Contains(out.Stdout, "admitted", "gpuslot why of a job from before")
+	_, err = st.Run(ctx, "gpuslot", "gpu", "open", string(closed))
+	must(t, err)
+	must(t, st.ranAgain(ctx, shared, "a job on a shared GPU"))
+	must(t, st.ranAgain(ctx, cpu, "the job without a GPU"))
+	must(t, st.asBefore(ctx, before))
+	done(t, st)
+}
