@@ -45,12 +45,16 @@ PAPERS := bin/share/.made
 .PHONY: share
 share: $(PAPERS) ## manual pages and completions, into bin/share/
 $(PAPERS): $(shell git ls-files '*.go' go.mod docs/configuration.md docs/gpuslot-condor.md 2>/dev/null)
-	@mkdir -p bin/share
+	@rm -rf bin/share && mkdir -p bin/share
 	@GOARCH= CC= $(GO) test -count=1 ./cmd/gpuslot ./cmd/gpuslotd -run '^TestPapers$$' -args -share '$(CURDIR)/bin/share' >/dev/null
 	@touch $@
 
 .PHONY: install
-install: $(PAPERS) ## everything, below DESTDIR (run make build first); the packages hold what this puts there
+install: install-node install-papers ## everything, below DESTDIR (run make build first); the packages hold what this puts there
+
+# What a node runs by.
+.PHONY: install-node
+install-node:
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/sbin $(BIN)/gpuslotd
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/gpuslot
 	install -D -m 755 -t $(LIBEXEC) $(BIN)/gpuslot-condor
@@ -66,6 +70,11 @@ install: $(PAPERS) ## everything, below DESTDIR (run make build first); the pack
 	install -D -m 644 -t $(SHARE)/gpuslot/prometheus etc/prometheus/gpuslot.rules.yml
 	install -D -m 644 -t $(SHARE)/gpuslot/grafana etc/grafana/*.json
 	install -D -m 644 -t $(SHARE)/gpuslot etc/condor/gpuslot-status.cpf etc/condor/gpuslot-pilot.conf etc/auditor/gpuslot-htcondor-collector.yml etc/gpuslot.toml
+	test -e $(DESTDIR)$(SYSCONFDIR)/gpuslot/gpuslot.toml || install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/gpuslot etc/gpuslot.toml
+
+# What people read.
+.PHONY: install-papers
+install-papers: $(PAPERS)
 	for section in 1 5 8; do install -D -m 644 -t $(SHARE)/man/man$$section bin/share/man/man$$section/*; done
 	install -D -m 644 -t $(SHARE)/bash-completion/completions bin/share/completions/gpuslot
 	install -D -m 644 -t $(SHARE)/zsh/site-functions bin/share/completions/_gpuslot
@@ -74,7 +83,6 @@ install: $(PAPERS) ## everything, below DESTDIR (run make build first); the pack
 	install -D -m 644 -t $(SHARE)/doc/gpuslot/decisions docs/decisions/*.md
 	install -D -m 644 -t $(SHARE)/doc/gpuslot/examples docs/examples/*.json
 	$(GO) run ./etc/packaging/supply -version '$(VERSION)' -into $(SHARE)/doc/gpuslot $(BIN)/gpuslotd $(BIN)/gpuslot $(BIN)/gpuslot-condor
-	test -e $(DESTDIR)$(SYSCONFDIR)/gpuslot/gpuslot.toml || install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/gpuslot etc/gpuslot.toml
 
 ARCHES ?= amd64 arm64
 OUT ?= dist

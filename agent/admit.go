@@ -108,6 +108,9 @@ func Target(p *plan.Plan, job *api.Job) (shared *plan.GPU, whole []gpu.UUID, ref
 	for _, u := range seen {
 		g, ok := find(p, u)
 		switch {
+		case ok && g.Elastic && wantsWhole(job, g, p.RequestVRAM.WithoutRequest):
+		case ok && g.Elastic:
+			return g, nil, nil
 		case !ok:
 			return nil, nil, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is not in the plan of %s: the startd runs an older layout; its administrator restarts it with: condor_restart -peaceful -daemon STARTD", u, p.Host.Name))
 		case g.Shared() && len(seen) > 1:

@@ -51,6 +51,8 @@ type Options struct {
 	KernelLog string
 	// Startd is HTCondor.
 	Startd Startd
+	// Queue tells which jobs of the pool wait; nil if nobody can.
+	Queue Queue
 	// Pool tells what waits; nil if nothing can.
 	Pool Pool
 	// Manager is told of readiness and life; nil if nobody wants to know.
@@ -140,6 +142,12 @@ type Agent struct {
 	// ordered is what HTCondor was told to do, for who asks the startds.
 	ordered ordered
 	layouts layouts
+	// queue is what waits in the pool, reserved the GPU that is closed to small requests.
+	queue    queue
+	reserved struct {
+		mu  sync.Mutex
+		gpu gpu.UUID
+	}
 	// repartition lets layouts follow the work that waits.
 	repartition repartition
 

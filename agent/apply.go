@@ -91,7 +91,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 
 	// Act: compute modes, then control daemons, then compute modes back.
 	undoPath := UndoFile(v.config.Paths)
-	wanted := a.wanted(v.plan)
+	wanted, returned := a.wanted(v.plan), false
 	if errInv == nil && !a.quietStart {
 		a.beat()
 		var err error
@@ -122,7 +122,9 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	problem(a.reopenDoors(last.guards, v.guards))
 	if errInv == nil && !a.quietStart {
 		a.beat()
-		problem(a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return wants(wanted, u) }))
+		err := a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return wants(wanted, u) })
+		returned = err == nil
+		problem(err)
 	}
 
 	// Act: files. The plan for our own tools, then HTCondor's: the inventory
@@ -135,11 +137,15 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		problem(err)
 	}
 	a.publish(&v, start)
+	a.books.setUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })
 }
 
 // replan makes the plan anew; one that cannot be made leaves the last in force.
 func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func(error)) {
 	p, err := plan.Build(v.next, inv)
+	if err == nil {
+		p = a.books.regroup(p, a.recalled, start)
+	}
 	if err == nil && v.can.Tried {
 		err = p.Check(v.can.MPS)
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -140,6 +141,7 @@ func (a *Agent) setAll(ctx context.Context, guards map[gpu.UUID]guard, wanted []
 	ctx, cancel := context.WithTimeout(ctx, setTimeout)
 	defer cancel()
 	results, err := a.daemons.Set(ctx, wanted)
+	var left error
 	byGPU := make(map[gpu.UUID]mps.Wanted, len(wanted))
 	for _, w := range wanted {
 		byGPU[w.GPU] = w
@@ -148,6 +150,7 @@ func (a *Agent) setAll(ctx context.Context, guards map[gpu.UUID]guard, wanted []
 		w, kept := byGPU[r.GPU]
 		switch {
 		case !kept && r.Err != nil:
+			left = errors.Join(left, fmt.Errorf("stop the control daemon of %s: %w", r.GPU, r.Err))
 			a.log.Error("control daemon not stopped", "gpu", r.GPU, "err", r.Err)
 		case !kept:
 			a.log.Info("control daemon stopped", "gpu", r.GPU)
@@ -163,5 +166,5 @@ func (a *Agent) setAll(ctx context.Context, guards map[gpu.UUID]guard, wanted []
 	if err != nil {
 		return fmt.Errorf("control daemons: %w", err)
 	}
-	return nil
+	return left // tried again in the next round
 }

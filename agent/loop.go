@@ -47,7 +47,7 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 			return false
 		case <-heart.C:
 			a.beat()
-			if !a.moved() {
+			if turned := a.turnElastic(ctx); !a.moved() && !turned {
 				continue
 			}
 		case <-reload:

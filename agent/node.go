@@ -8,6 +8,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // PipeRoot holds one pipe directory per GPU UUID.
@@ -23,10 +24,14 @@ func InventoryAdsFile(p config.Paths) string { return filepath.Join(p.Run, "cond
 // follows it.
 func JobWrapperLink(p config.Paths) string { return filepath.Join(p.Run, "condor", "job-wrapper") }
 
+// weights are config's in condor's words.
+var weights = map[config.SlotWeight]string{config.WeightCPUs: condor.WeightCPUs, config.WeightCPUsOrVRAM: condor.WeightCPUsOrVRAM}
+
 // Node says a plan in HTCondor's terms, the devices in the plan's order. The
 // caller adds the Version.
 func Node(p plan.Plan, cfg config.Config) condor.Node {
 	paths := cfg.Paths
+	p = p.Turn(func(gpu.UUID) bool { return false }) // what is whole now is no matter of HTCondor's configuration
 	n := condor.Node{
 		CPUs:           p.Host.CPUs,
 		Memory:         p.Host.Memory,
@@ -41,6 +46,8 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Libexec:        paths.Libexec,
 		Inventory:      InventoryAdsFile(paths),
 		Supervise:      cfg.HTCondor.Supervise,
+		Weight:         weights[cfg.Placement.SlotWeight],
+		Reserves:       cfg.Placement.LargeAfter > 0,
 		Repartition:    repartitionOf(p),
 		PipesReadOnly:  cfg.HTCondor.PipesReadOnly,
 		PerGPU:         cfg.HTCondor.Layout == config.LayoutStartdPerGPU,
@@ -90,6 +97,7 @@ func device(g plan.GPU) condor.Device {
 		Memory:         g.Memory,
 		Capability:     g.Capability,
 		Shared:         g.Shared(),
+		Elastic:        g.Elastic,
 		Shares:         g.Shares,
 		Pool:           g.Pool,
 		LargestRequest: g.LargestRequest,

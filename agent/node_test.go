@@ -3,6 +3,7 @@ package agent_test
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,7 +26,7 @@ func TestNode(t *testing.T) {
 		RequestVRAM: plan.RequestVRAM{Minimum: 1536, Quantum: 512, WithoutRequest: config.WithoutRequestWhole},
 		CPUOnly:     plan.Resources{CPUs: 6, Memory: 39321},
 		GPUs: []plan.GPU{
-			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Mode: config.ModeMPS,
+			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Mode: config.ModeWhole, Elastic: true,
 				Shares: 7, Pool: 32256, LargestRequest: 16384, DefaultRequest: 4608, Resources: plan.Resources{CPUs: 30, Memory: 170000},
 				Threads: plan.Threads{Policy: config.ThreadsFixed, Percent: 25, Most: 50}, Tenancy: plan.Tenancy{Policy: config.TenancyMultiUser, Tenant: config.TenantVO}},
 			{UUID: whole, Index: 1, Name: "Tesla P100-PCIE-16GB", PCI: "0000:1b:00.0", Memory: 16384, Capability: gpu.ComputeCapability{Major: 6}, Mode: config.ModeWhole,
@@ -41,9 +42,10 @@ func TestNode(t *testing.T) {
 		CPUOnly: condor.Share{CPUs: 6, Memory: 39321}, Driver: "550.163.01", CUDA: "12.4",
 		WithoutRequest: condor.WithoutRequestWhole, Minimum: 1536, Quantum: 512, Absent: []gpu.UUID{lost},
 		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true, Repartition: "auto", PerGPU: true, Execute: "/var/lib/gpuslot/execute",
+		Weight: condor.WeightCPUsOrVRAM, Reserves: true,
 		Growth: condor.Growth{Retries: 3, Factor: 1.5, ExitCodes: []int{85}, LimitPercent: 80, EarlyPercent: 95, OverBudget: 76, AtLimit: 82, NearLimit: 83},
 		Devices: []condor.Device{
-			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Shared: true,
+			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Shared: true, Elastic: true,
 				Shares: 7, Pool: 32256, LargestRequest: 16384, DefaultRequest: 4608, Share: condor.Share{CPUs: 30, Memory: 170000}, Tenant: condor.TenantVO, MostThreads: 50},
 			{UUID: whole, Index: 1, Name: "Tesla P100-PCIE-16GB", PCI: "0000:1b:00.0", Memory: 16384, Capability: gpu.ComputeCapability{Major: 6},
 				Shares: 1, Pool: 16384, LargestRequest: 16384, DefaultRequest: 16384, Share: condor.Share{CPUs: 28, Memory: 183895}, MostThreads: 100},
@@ -52,6 +54,7 @@ func TestNode(t *testing.T) {
 		},
 	}
 	cfg := config.Default()
+	cfg.Placement = config.Placement{LargeAfter: time.Minute, SlotWeight: config.WeightCPUsOrVRAM}
 	cfg.HTCondor.Layout = config.LayoutStartdPerGPU
 	if got := agent.Node(p, cfg).Growth; !reflect.DeepEqual(got, condor.Growth{}) {
 		t.Errorf("by itself nothing grows: %+v", got)

@@ -111,6 +111,9 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	if g != nil && s.Health.Closed == "" && a.books.verifying(g.UUID) {
 		s.Health.Closed = beingVerified
 	}
+	if refusal := a.books.refuseSide(c.Starter, s.Plan, whole, g == nil); refusal != nil {
+		return nil, refusal, nil
+	}
 	if refusal := a.refuseAlone(v, whole, c.Starter.Started, now); refusal != nil {
 		nudge(a.wake)
 		return nil, refusal, nil
@@ -136,6 +139,9 @@ func (a *Agent) refuseAlone(v *view, gpus []gpu.UUID, started uint64, now time.T
 		g, ok := find(&v.plan, u)
 		if ok && g.Alone() {
 			why = a.closedInstance(v, g, now)
+		}
+		if ok && g.Elastic && !g.Shared() {
+			why = a.closedWhole(v, g, now)
 		}
 		if ok && !g.Shared() {
 			why = joined(a.heldFor(g, started), why)

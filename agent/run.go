@@ -231,6 +231,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	})
 	wg.Go(func() { a.confirm(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
+	wg.Go(func() { a.watchQueue(ctx, o.Queue) })
 	wg.Go(func() { a.listenToPool(ctx) })
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.keeper.run(ctx) })

@@ -26,6 +26,8 @@ type answers interface {
 	// denied counts a caller of prepare that could not be identified.
 	denied()
 	acceptances() []api.Acceptance
+	// wholeGPUs are the elastic ones that take whole jobs; nil if there are none.
+	wholeGPUs() *api.WholeGPUs
 	// jobHolds are the jobs that HTCondor is to hold.
 	jobHolds() []api.Hold
 	// jobUses is what the running jobs used.
@@ -157,7 +159,7 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 		if req.Op == api.OpUsage {
 			return api.Reply{Uses: s.answers.jobUses()}
 		}
-		return api.Reply{GPUs: s.answers.acceptances(), Holds: s.answers.jobHolds()}
+		return api.Reply{GPUs: s.answers.acceptances(), Whole: s.answers.wholeGPUs(), Holds: s.answers.jobHolds()}
 	}
 	if req.Op == api.OpNode {
 		return s.node(p, req)

@@ -75,6 +75,8 @@ type books struct {
 	// leaving are MIG devices that wait to go, or for a larger one in their room,
 	// each with the reason.
 	leaving map[gpu.UUID]string
+	// group are the elastic GPUs.
+	group group
 	// full are GPUs on which the startd wanted more than the plan has.
 	full map[gpu.UUID]bool
 }

@@ -44,6 +44,11 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 		a.books.mu.Unlock()
 	}
 	j.holds = a.held(g)
+	a.books.mu.Lock()
+	if why := a.books.sideOf(g.UUID); why != "" {
+		j.holds = append(j.holds, Hold{GPU: g.UUID, Owner: ownerElastic, Reason: why, Since: now})
+	}
+	a.books.mu.Unlock()
 	seen := j.reason
 	if a.quietStart {
 		seen = "" // what it does not look at it cannot miss
@@ -101,7 +106,7 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 func (a *Agent) acceptances() []api.Acceptance {
 	a.sweepNow() // a tenant must not outlive its last job here
 	v, now := a.view.Load(), time.Now()
-	out := []api.Acceptance{}
+	out, judged := []api.Acceptance{}, map[gpu.UUID]judgement{}
 	pending := a.startdSays.Load().pending()
 	if !v.planned {
 		// The startd may run with the plan of the agent before this one.
@@ -112,11 +117,19 @@ func (a *Agent) acceptances() []api.Acceptance {
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
 		j := a.judge(v, g, now)
-		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone(), Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, AboveMiB: int64(v.above[g.UUID]), Pending: pending, Time: now}
+		judged[g.UUID] = j
+		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone() && !g.Elastic, Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, AboveMiB: int64(v.above[g.UUID]), Pending: pending, Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
 		out = append(out, said)
+	}
+	if u, least := a.reserve(judged, &v.plan, now); u != "" {
+		for i := range out {
+			if out[i].UUID == string(u) {
+				out[i].LeastMiB = int64(least)
+			}
+		}
 	}
 	out = a.said.left(out, now)
 	a.said.date(out)
@@ -173,6 +186,11 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	if g.Alone() {
 		s.Wall = WallMIG
 	}
+	if g.Elastic && !g.Shared() {
+		// The other side's jobs are kept away, its own may come.
+		mine := slices.DeleteFunc(slices.Clone(j.holds), func(h Hold) bool { return h.Owner == ownerElastic })
+		s.Accept, s.Reason, s.Holds = len(mine) == 0, mine.Reason(), mine.forStatus()
+	}
 	if !g.Shared() {
 		return a.statusAlone(j, g, s)
 	}
@@ -202,6 +220,9 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	}
 	return s
 }
+
+// ownerElastic is in the holds of GPUs that serve the other kind of jobs.
+const ownerElastic = "elastic"
 
 // statusAlone is a GPU or MIG device that jobs have alone.
 func (a *Agent) statusAlone(j judgement, g *plan.GPU, s api.StatusGPU) api.StatusGPU {
@@ -264,6 +285,9 @@ func (a *Agent) warnings(v *view) []string {
 	}
 	if a.own != 0 {
 		out = append(out, "gpuslotd does not run as root: it serves its own account only, and all its jobs are one trust domain.")
+	}
+	if err := a.queue.problem(); err != nil {
+		out = append(out, fmt.Sprintf("The pool's access points do not tell which jobs wait, so elastic GPUs change sides every elastic.stay, and no large request gets room: %v.", err))
 	}
 	out = append(out, a.cgroups.warnings()...)
 	out = append(out, v.problems...)

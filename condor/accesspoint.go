@@ -60,6 +60,9 @@ func PoolOf(nodes ...Node) Pool {
 				p.Default = d.DefaultRequest
 			}
 		}
+		for _, d := range n.elastic() {
+			p.Whole = p.Whole.or(d.Memory, d.Name)
+		}
 		for _, d := range n.instances() {
 			p.Instance = p.Instance.or(d.Pool, d.model())
 		}

@@ -43,6 +43,9 @@ func (n Node) check() error {
 	if err := n.Growth.check(); err != nil {
 		bad("%w", err)
 	}
+	if n.PerGPU && len(n.elastic()) > 0 {
+		bad("elastic GPUs are of one startd, and each GPU has its own")
+	}
 	if err := checkWithoutRequest(n.WithoutRequest); err != nil {
 		bad("%w", err)
 	}
@@ -69,6 +72,8 @@ func (d Device) check() error {
 		return fmt.Errorf("its slot has %d CPUs and %s; HTCondor starts no job without some", d.Share.CPUs, d.Share.Memory)
 	case d.Pool < 1:
 		return fmt.Errorf("its pool is %s", d.Pool)
+	case d.Elastic && (!d.Shared || d.Memory < 1):
+		return fmt.Errorf("it is elastic with %s and not shared: %t", d.Memory, d.Shared)
 	case d.Shared && d.Shares < 1:
 		return fmt.Errorf("it is shared by %d jobs", d.Shares)
 	case d.Shared && (d.LargestRequest < 1 || d.LargestRequest > d.Pool):

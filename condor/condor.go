@@ -41,6 +41,10 @@ type Node struct {
 	Libexec string
 	// Inventory is the file with the inventory ads.
 	Inventory string
+	// Weight is what a slot weighs: empty for the site's, or one of Weight….
+	Weight string
+	// Reserves: GPUs are closed at times to requests below GPUVRAMLeast.
+	Reserves bool
 	// PerGPU gives each GPU a startd of its own, whose jobs run below Execute.
 	PerGPU  bool
 	Execute string
@@ -70,6 +74,8 @@ type Device struct {
 	// the slot type of the whole GPUs.
 	Shared bool
 	Shares int
+	// Elastic: a shared GPU that whole jobs get at times, by a slot type of the group.
+	Elastic bool
 	// Pool is the VRAM given out in budgets.
 	Pool gpu.MiB
 	// LargestRequest is the largest budget of one job.

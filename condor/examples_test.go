@@ -43,6 +43,13 @@ func wholeV100S(i int) Device {
 	return d
 }
 
+// elasticV100S is the same GPU, elastic.
+func elasticV100S(i int) Device {
+	d := v100s(i)
+	d.Elastic = true
+	return d
+}
+
 // instance is a MIG device of an A100.
 func instance(i int, profile string, memory gpu.MiB, sms int) Device {
 	return Device{
@@ -87,6 +94,9 @@ func examples() map[string]Node {
 	seven.Absent = []gpu.UUID{uuid(7)}
 	seven.WithoutRequest = WithoutRequestShare
 
+	elastic := exampleNode(v100s(0), elasticV100S(1), elasticV100S(2))
+	elastic.Weight, elastic.Reserves = WeightCPUsOrVRAM, true
+
 	only := exampleNode(all(wholeV100S)...)
 	only.CPUOnly = Share{}
 
@@ -126,7 +136,7 @@ func examples() map[string]Node {
 	follows := exampleNode(ahead, instance(2, "1g.5gb", 4864, 14))
 	follows.Repartition = "auto"
 
-	return map[string]Node{"each": each, "mig": mig, "follows": follows, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed}
+	return map[string]Node{"each": each, "mig": mig, "follows": follows, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed, "elastic": elastic}
 }
 
 // golden compares with testdata/<name>, or writes it with -update.

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
-	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // ExecutionPoint is the startd's and starter's configuration for a node: one
@@ -32,12 +31,13 @@ func ExecutionPoint(n Node) ([]byte, error) {
 	t.set("MAX_SLOT_TYPES", "%d", maxSlotTypes)
 	t.policy(n)
 	for _, st := range types {
-		t.slotType(st)
+		t.slotType(st, n.Weight)
 	}
 	t.jobEnvironment(n, types)
 	t.containers(n, types)
 	t.monitor(n)
 	t.usage(n)
+	t.weight(n)
 	t.startds(n, types)
 	t.attributes(n, plan)
 	return t.bytes(), nil
@@ -46,13 +46,13 @@ func ExecutionPoint(n Node) ([]byte, error) {
 // resources are what a startd has, whatever HTCondor detects; the prefix is its
 // local name's.
 func (t *text) resources(prefix string, n Node, inventory string) {
-	t.set(prefix+"NUM_CPUS", "%d", n.CPUs)
-	t.set(prefix+"MEMORY", "%d", int64(n.Memory))
-	t.set(prefix+"MACHINE_RESOURCE_INVENTORY_GPUs", "%s/gpuslot-condor inventory %s", n.Libexec, inventory)
-	var vram gpu.MiB
-	for _, d := range n.Devices {
-		vram += d.Pool
+	cpus, memory, vram := n.offered()
+	if len(n.elastic()) > 0 {
+		t.comment("Those of elastic GPUs count twice, for shared and for whole jobs: one kind is there at a time.")
 	}
+	t.set(prefix+"NUM_CPUS", "%d", cpus)
+	t.set(prefix+"MEMORY", "%d", int64(memory))
+	t.set(prefix+"MACHINE_RESOURCE_INVENTORY_GPUs", "%s/gpuslot-condor inventory %s", n.Libexec, inventory)
 	// Also without GPUs: a request of 0 then matches, as everywhere else.
 	t.set(prefix+"MACHINE_RESOURCE_VRAM", "%d", int64(vram))
 }
@@ -78,13 +78,19 @@ func (t *text) layout(st slotType) {
 	t.set(fmt.Sprintf("NUM_SLOTS_TYPE_%d", number), "%d", count)
 }
 
-func (t *text) slotType(st slotType) {
+func (t *text) slotType(st slotType, weight string) {
 	number := st.number
 	t.line("")
 	t.comment(st.title)
 	t.layout(st)
 	if st.uuid != "" {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotUUID", number), "%s", classad.Quote(string(st.uuid)))
+	}
+	if st.elastic {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotElastic", number), "true")
+	}
+	if weight == WeightCPUsOrVRAM && st.vram > 0 {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotCpusPerMiB", number), "%s", st.cpusPerMiB())
 	}
 	if st.whole {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotWhole", number), "true")
@@ -112,6 +118,9 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 		"The pipe directory stands here as well: then the job has the right one even if its own",
 		"environment names another. Only the empty match ^ is safe in this knob (HTCondor 23 to 25).",
 	)
+	if len(n.elastic()) > 0 {
+		t.comment("Jobs on elastic GPUs pass it as whole ones, too: the agent has the last word on which kind is there.")
+	}
 	if len(n.instances())+len(n.whole()) > 0 {
 		t.comment("Jobs on MIG devices and whole GPUs pass it too, so that the agent knows which are in use.")
 	}
@@ -122,7 +131,7 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 		"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
 		strings.TrimRight(n.PipeRoot, "/"))
 	for _, st := range append(types, reserved(n)...) {
-		if st.uuid == "" && !st.whole {
+		if st.uuid == "" && !st.whole && !st.elastic {
 			continue
 		}
 		t.set(fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", st.number), "GPUSLOT")
@@ -187,6 +196,12 @@ func (t *text) attributes(n Node, plan string) {
 	if len(n.Devices) > 0 {
 		t.comment("condor_submit takes RequestGPUThreads for a resource: the job wants TARGET.GPUThreads >= RequestGPUThreads.")
 		names += " GPUThreads"
+	}
+	if len(n.elastic()) > 0 {
+		names += " GPUSlotElastic"
+	}
+	if n.Weight == WeightCPUsOrVRAM {
+		names += " GPUSlotCpusPerMiB"
 	}
 	if n.Repartition != "" {
 		t.comment("So that access points know how many nodes listen to what waits.")

@@ -22,7 +22,7 @@ func InventoryAds(n Node) []byte {
 		return []byte(NoInventory)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "DetectedGPUs=%s\n", classad.Quote(strings.Join(resourceIDs(n.Devices), ", ")))
+	fmt.Fprintf(&b, "DetectedGPUs=%s\n", classad.Quote(strings.Join(resourceIDs(n.Devices, n.elastic()), ", ")))
 	common, own := properties(n)
 	if len(common) > 0 {
 		fmt.Fprintf(&b, "Common=[ %s ]\n", strings.Join(common, " "))
@@ -36,12 +36,15 @@ func InventoryAds(n Node) []byte {
 }
 
 // resourceIDs lists each id as often as jobs may hold it, packed.
-func resourceIDs(devices []Device) []string {
+func resourceIDs(devices, elastic []Device) []string {
 	var ids []string
 	for _, d := range devices {
 		for range d.copies() {
 			ids = append(ids, string(d.UUID))
 		}
+	}
+	for _, d := range elastic {
+		ids = append(ids, string(d.UUID)) // once more, for whole jobs, in their order
 	}
 	return ids
 }

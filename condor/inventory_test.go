@@ -76,6 +76,7 @@ GPUClosedBy = ""
 GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
+GPUVRAMLeast = undefined
 GPUVerified = undefined
 - GPU-00000000-5be4-11f1-9c2d-0242ac120002 update:true
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000001-5be4-11f1-9c2d-0242ac120002"
@@ -85,6 +86,7 @@ GPUClosedBy = ""
 GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = "alice"
+GPUVRAMLeast = undefined
 GPUVerified = true
 - GPU-00000001-5be4-11f1-9c2d-0242ac120002 update:false
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000002-5be4-11f1-9c2d-0242ac120002"
@@ -94,6 +96,7 @@ GPUClosedBy = ""
 GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
+GPUVRAMLeast = undefined
 GPUVerified = undefined
 - GPU-00000002-5be4-11f1-9c2d-0242ac120002 update:true
 `
@@ -121,6 +124,7 @@ GPUClosedBy = "operator"
 GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
+GPUVRAMLeast = undefined
 GPUVerified = undefined
 - whole update:false
 `

@@ -22,6 +22,8 @@ type GPUState struct {
 	ClosedBy []string
 	// Tenant is whose jobs alone may come, as Tenant(…) says it; empty admits all.
 	Tenant string
+	// Least is the smallest request_vram of new jobs; 0 for none.
+	Least gpu.MiB
 	// Verified is what came of the last verification; nil if there was none.
 	Verified *bool
 	// Above: only jobs that request more VRAM than this; 0 for any.
@@ -36,7 +38,7 @@ type GPUState struct {
 
 // SaysTheSame compares all but the time.
 func (s GPUState) SaysTheSame(o GPUState) bool {
-	return s.UUID == o.UUID && s.Whole == o.Whole && s.Accept == o.Accept && s.Reason == o.Reason && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && s.Above == o.Above && s.Pending == o.Pending && verifiedWord(s.Verified) == verifiedWord(o.Verified)
+	return s.UUID == o.UUID && s.Whole == o.Whole && s.Accept == o.Accept && s.Reason == o.Reason && s.Least == o.Least && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && s.Above == o.Above && s.Pending == o.Pending && verifiedWord(s.Verified) == verifiedWord(o.Verified)
 }
 
 func verifiedWord(ok *bool) string {
@@ -88,6 +90,10 @@ func (s GPUState) say(ad *classad.Ad) {
 	ad.SetUndefined("GPUTenant")
 	if s.Tenant != "" {
 		ad.SetString("GPUTenant", s.Tenant)
+	}
+	ad.SetUndefined("GPUVRAMLeast")
+	if s.Least > 0 {
+		ad.SetInt("GPUVRAMLeast", int64(s.Least))
 	}
 	switch {
 	case s.Above > 0:

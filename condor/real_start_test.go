@@ -16,6 +16,9 @@ const (
 	wholeN   = "SlotType = \"Partitionable\"\nVRAM = 65536\nGPUs = 2\n"
 	wholeP   = wholeN + open
 	wholeD   = "SlotType = \"Dynamic\"\nVRAM = 0\nGPUs = 2\n"
+	elasticP = "SlotType = \"Partitionable\"\nVRAM = 65536\nGPUs = 2\nTotalSlotGPUs = 2\nAvailableGPUs = { [ GPUIndex = 1 ], [ GPUIndex = 2 ] }\n"
+	elasticD = "SlotType = \"Dynamic\"\nVRAM = 0\nGPUs = 2\nAssignedGPUs = \"a,b\"\n"
+	openTwo  = "GPUWholeOpen = 2\nGPUWholeLeast = 1\n"
 	oneJob   = "Owner = \"alice\"\nRequestGPUs = 1\n"
 	fourGB   = oneJob + "RequestVRAM = 4096\n"
 	twoGPUs  = "Owner = \"alice\"\nRequestGPUs = 2\n"
@@ -31,6 +34,7 @@ func TestRealStart(t *testing.T) {
 	withRule := func(rule string) Node { n := capped; n.WithoutRequest = rule; return n }
 	refuse, whole := withRule(WithoutRequestRefuse), withRule(WithoutRequestWhole)
 	only, tenants, follows := examples()["only-whole"], examples()["tenants"], examples()["follows"]
+	elastic := examples()["elastic"]
 	of := func(tenant string) string { return pslot + strings.Replace(open, "undefined", tenant, 1) }
 	const (
 		atlas = "x509UserProxyVOName = \"atlas\"\n"
@@ -106,6 +110,21 @@ func TestRealStart(t *testing.T) {
 		{"a claim of two is not reused for one", whole, wholeNumber, wholeD, oneJob, "false"},
 		{"a claim of two is for two", whole, wholeNumber, wholeD, twoGPUs, "true"},
 		{"where all are whole any GPU job may come", only, wholeNumber, wholeP, oneJob, "true"},
+		{"whole jobs get what is open of elastic GPUs", elastic, elasticNumber, elasticP + open + openTwo, twoGPUs, "true"},
+		{"not what is not open", elastic, elasticNumber, elasticP + open + "GPUWholeOpen = 1\nGPUWholeLeast = 1\n", twoGPUs, "false"},
+		{"nor what is in use", elastic, elasticNumber, strings.Replace(elasticP, "\nGPUs = 2", "\nGPUs = 1", 1) + open + openTwo, twoGPUs, "false"},
+		{"nor before the agent says so", elastic, elasticNumber, elasticP, twoGPUs, "false"},
+		{"nor with an old stamp", elastic, elasticNumber, elasticP + strings.Replace(open, "5", "61", 1) + openTwo, twoGPUs, "false"},
+		{"a job that a share serves does not go there", elastic, elasticNumber, elasticP + open + openTwo, fourGB, "false"},
+		{"one that needs more VRAM than any share does", elastic, elasticNumber, elasticP + open + openTwo, oneJob + "RequestVRAM = 32768\n", "true"},
+		{"unless a larger one is due", elastic, elasticNumber, elasticP + open + "GPUWholeOpen = 2\nGPUWholeLeast = 2\n", oneJob + "RequestVRAM = 32768\n", "false"},
+		{"more CPUs than go with its GPUs", elastic, elasticNumber, elasticP + open + openTwo, twoGPUs + "RequestCpus = 23\n", "false"},
+		{"a job that would get others than the first", elastic, elasticNumber, elasticP + open + openTwo, twoGPUs + "RequireGPUs = GPUIndex == 1\n", "false"},
+		{"a claim is reused where the GPUs are open", elastic, elasticNumber, elasticD + "GPUWholeOpenGPUs = \"a, b, c\"\n", twoGPUs, "true"},
+		{"and not where one went back", elastic, elasticNumber, elasticD + "GPUWholeOpenGPUs = \"a, c\"\n", twoGPUs, "false"},
+		{"a small request", elastic, 1, pslot + open, fourGB, "true"},
+		{"is kept away where a large one is due", elastic, 1, pslot + open + "GPUVRAMLeast = 20480\n", fourGB, "false"},
+		{"which is let in", elastic, 1, pslot + open + "GPUVRAMLeast = 20480\n", oneJob + "RequestVRAM = 20480\n", "true"},
 		{"a whole GPU without the agent's word takes none", refuse, wholeNumber, wholeN, twoGPUs, "false"},
 		{"nor with an old one", refuse, wholeNumber, wholeN + strings.Replace(open, "5", "61", 1), twoGPUs, "false"},
 		{"nor while a closed one is free", refuse, wholeNumber, wholeN + closedWhole(1) + freeGPUs(1, 2), twoGPUs, "false"},

@@ -119,7 +119,7 @@ func TestRealExecutionPoint(t *testing.T) {
 					t.Errorf("SLOT_TYPE_%s = %q", number, got)
 				}
 				keyword := strings.Contains(dump, "slot_type_"+number+".STARTER_JOB_HOOK_KEYWORD = GPUSLOT\n")
-				if keyword != (st.uuid != "" || st.whole) {
+				if keyword != (st.uuid != "" || st.whole || st.elastic) {
 					t.Errorf("type %s (%s): hook keyword %v", number, st.title, keyword)
 				}
 			}

@@ -25,8 +25,8 @@ type slotType struct {
 	uuid gpu.UUID
 	// alone: the jobs have the device to themselves, without a control daemon.
 	alone bool
-	// whole: it holds all GPUs that jobs have whole.
-	whole bool
+	// whole: it holds all GPUs that jobs have whole; elastic: those that they have at times.
+	whole, elastic bool
 	// ahead: the hook alone says which MIG device the job gets.
 	ahead bool
 	// threads is the largest percentage of multiprocessors that a job may ask
@@ -57,6 +57,8 @@ const (
 	// HTCondor reads 10 unless told, and ignores the others without a word
 	// (seen on 25.14.1: 10 slots of 17).
 	maxSlotTypes = 3 * mostDevices
+	// The last one; a node of so many GPUs that parked types reach it does not exist.
+	elasticNumber = maxSlotTypes
 )
 
 // sharedNumber is the type of a shared GPU: its place among the node's GPUs,
@@ -114,6 +116,10 @@ func slotTypes(n Node) []slotType {
 		st := instanceType(n, d)
 		st.number = instanceNumber + i
 		types = append(types, st)
+	}
+	// After the shared types, which take all ids of their GPUs but one.
+	if len(n.elastic()) > 0 {
+		types = append(types, elasticType(n))
 	}
 	if len(n.whole()) > 0 {
 		types = append(types, wholeType(n))
@@ -236,8 +242,9 @@ func (t *text) policy(n Node) {
 	)
 	t.set("GPUSLOT_FRESH", "((MY.LastHeardFrom ?: time()) - MY.GPUAcceptTime) < %d", maxAcceptAge)
 	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && floor(TARGET.RequestVRAM ?: 0) == MY.VRAM \
-  : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
+  : MY.GPUAccept =?= true && $(GPUSLOT_FRESH)%s)`, t.reserving(n))
 	t.set("GPUSLOT_WITHIN", "%s", withinLimits)
+	t.elasticPolicy(n)
 	if n.Repartition != "" {
 		t.comment("While larger jobs wait, a MIG device leaves those that a smaller profile serves to that; a job with",
 			"require_gpus has said itself what it wants (by itself RequireGPUs is undefined: it speaks of a GPU;",
@@ -250,6 +257,15 @@ func (t *text) policy(n Node) {
 	}
 	t.tenants(n)
 	t.holdPolicy(n.Growth)
+}
+
+// reserving is the part of START that follows GPUVRAMLeast.
+func (t *text) reserving(n Node) string {
+	if !n.Reserves {
+		return ""
+	}
+	t.comment("Where a large request has waited for long, smaller ones are kept away.")
+	return " && (TARGET.RequestVRAM ?: 0) >= (MY.GPUVRAMLeast ?: 0)"
 }
 
 // withinLimits is HTCondor 25.14.1's own WithinResourceLimits, but for the
@@ -285,12 +301,8 @@ func wholeType(n Node) slotType {
 		st.share.Memory += d.Share.Memory
 		smallest = min(smallest, d.Pool)
 	}
-	if largest := largestShare(n); largest > 0 {
-		wants := "TARGET.RequestGPUs >= 2"
-		if n.WithoutRequest == WithoutRequestWhole {
-			wants += " || TARGET.RequestVRAM is undefined"
-		}
-		st.start = append(st.start, fmt.Sprintf("(%s || TARGET.RequestVRAM > %d)", wants, int64(largest)))
+	if largestShare(n) > 0 {
+		st.start = append(st.start, wantsWhole(n))
 	}
 	st.start = append(st.start,
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs", int64(smallest)),

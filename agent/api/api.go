@@ -104,6 +104,8 @@ type Reply struct {
 	// GPUs and Holds answer OpMonitor.
 	GPUs  []Acceptance `json:"gpus,omitempty"`
 	Holds []Hold       `json:"holds,omitempty"`
+	// Whole answers OpMonitor where there are elastic GPUs.
+	Whole *WholeGPUs `json:"whole,omitempty"`
 	// Uses answers OpUsage.
 	Uses []Use `json:"uses,omitempty"`
 	// Ended answers OpEnd.
@@ -157,6 +159,8 @@ type Acceptance struct {
 	// Tenant is the Owner (job ad) that new jobs must have, because jobs of its
 	// account run there now; empty if any owner's job may come.
 	Tenant string `json:"tenant,omitempty"`
+	// LeastMiB is the smallest request_vram that new jobs may have; 0 for none.
+	LeastMiB int64 `json:"least_mib,omitempty"`
 	// AboveMiB: a MIG device takes only jobs that request more VRAM than this; 0 for
 	// any. It leaves those that a smaller profile serves to that while larger wait.
 	AboveMiB int64 `json:"above_mib,omitempty"`
@@ -224,6 +228,19 @@ type GPUHold struct {
 	Since time.Time `json:"since,omitzero"`
 	// Jobs are those that it keeps off: "shared", "whole", or empty for all.
 	Jobs string `json:"jobs,omitempty"`
+}
+
+// WholeGPUs is how many elastic GPUs take whole jobs.
+type WholeGPUs struct {
+	// Open may be in use, GPUs are they; Least is the fewest that a new job must ask for.
+	Open  int      `json:"open"`
+	GPUs  []string `json:"gpus"`
+	Least int      `json:"least"`
+	// Reason says why none is open; empty if some are.
+	Reason string    `json:"reason,omitempty"`
+	Time   time.Time `json:"time"`
+	// Since is when that last changed.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Hold is a job that the startd shall put on hold.

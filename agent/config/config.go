@@ -17,6 +17,8 @@ import (
 type Config struct {
 	RequestVRAM RequestVRAM
 	CPUOnly     CPUOnly
+	Elastic     Elastic
+	Placement   Placement
 	Budgets     Budgets
 	Growth      Growth
 	Usage       Usage
@@ -279,6 +281,8 @@ const (
 	ModeWhole  Mode = "whole"
 	ModeMIG    Mode = "mig"
 	ModeChoose Mode = "choose"
+	// ModeElastic is mps or whole by turns; the plan says which.
+	ModeElastic Mode = "elastic"
 )
 
 // Settings is what holds for one GPU after all tables were laid over each other.

@@ -11,6 +11,8 @@ func Default() Config {
 	c := Config{
 		RequestVRAM: RequestVRAM{Minimum: 1536, Quantum: 512, WithoutRequest: WithoutRequestAuto},
 		CPUOnly:     CPUOnly{CPUs: Amount{Percent: 10}, Memory: Amount{Percent: 10}},
+		Elastic:     Elastic{Patience: time.Minute, Stay: time.Hour, Offer: 5 * time.Minute, Demand: DemandQueue},
+		Placement:   Placement{SlotWeight: WeightSite},
 		Budgets:     Budgets{Enforce: EnforceHold, Grace: 10 * time.Second, TolerancePercent: 5, ToleranceVRAM: 256},
 		Growth:      Growth{Factor: 2, LimitPercent: 90},
 		Usage:       Usage{Interval: time.Second},

@@ -28,6 +28,7 @@ func Keys() []Key {
 	var keys []Key
 	keys = append(keys, sharingKeys()...)
 	keys = append(keys, jobKeys()...)
+	keys = append(keys, elasticKeys()...)
 	keys = append(keys, budgetKeys()...)
 	keys = append(keys, repartitionKeys()...)
 	keys = append(keys, growthKeys()...)
@@ -55,6 +56,8 @@ func Tables() []Table {
 		{"gpu", `[gpu."GPU-…"]`, true, "The keys of `[sharing]`, but `whole`, for one GPU by its UUID, and where it is expected. A GPU that is configured but absent is reported, never an error."},
 		{"request_vram", "[request_vram]", false, "What a job may say in `request_vram`."},
 		{"cpu_only", "[cpu_only]", false, "The part of the node kept for jobs without GPUs. The rest goes to the GPUs in proportion to their memory."},
+		{"elastic", "[elastic]", false, "The GPUs with `mode = \"elastic\"`, which serve shared jobs or whole ones by turns."},
+		{"placement", "[placement]", false, "Which jobs get a GPU's VRAM, and what a slot counts."},
 		{"budgets", "[budgets]", false, "What becomes of a job whose processes together use more VRAM than its budget."},
 		{"growth", "[growth]", false, "Whether a job that meets the limit of its VRAM runs again with a larger request. The access point needs its part of the configuration: `gpuslot condor-config --for access-point`."},
 		{"usage", "[usage]", false, "The sampling of what jobs use."},

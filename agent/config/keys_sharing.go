@@ -30,14 +30,14 @@ const auto = "auto"
 
 func sharingKeys() []Key {
 	return []Key{
-		{Table: "sharing", Name: "mode", Type: `"mps", "whole", "mig" or "choose"`, Default: `"mps"`,
-			Meaning: "How the GPU is given out: `mps` shares it among several jobs through its own MPS control daemon; `whole` gives it to one job at a time; `mig` divides it into MIG devices, each for one job at a time; `choose` takes `mig` where `isolation` is wished and the GPU and `mig_layout` allow it, `whole` where MPS cannot serve or isolate, else `mps`. `gpuslot plan` says why.",
+		{Table: "sharing", Name: "mode", Type: `"mps", "whole", "elastic", "mig" or "choose"`, Default: `"mps"`,
+			Meaning: "How the GPU is given out: `mps` shares it among several jobs through its own MPS control daemon; `whole` gives it to one job at a time; `elastic` does either, by turns, as jobs wait (`[elastic]`); `mig` divides it into MIG devices, each for one job at a time; `choose` takes `mig` where `isolation` is wished and the GPU and `mig_layout` allow it, `whole` where MPS cannot serve or isolate, else `mps`. `gpuslot plan` says why.",
 			set:     func(_ *Config, t *table, v any) string { m, p := readMode(v); return point(&t.mode, m, p) }},
 		{Table: "sharing", Name: "shares", Type: `1 to 60, or "auto"`, Default: `"auto"`,
 			Meaning: "How many jobs run on one shared GPU at most. `auto` is the least of 8, one per 4 GiB of the VRAM pool, and the number of MPS clients the driver serves.",
 			set:     func(_ *Config, t *table, v any) string { n, p := readShares(v); return point(&t.shares, n, p) }},
 		{Table: "sharing", Name: "whole", Type: "0 to 256", Default: "0", notInGPU: true,
-			Meaning: "How many of the GPUs that this table speaks of are whole, from the last PCI address down, so that they are the same after a reboot. Jobs with several GPUs run only on whole ones. A GPU whose own table sets `mode` is not counted.",
+			Meaning: "How many of the GPUs that this table speaks of are whole, from the last PCI address down, so that they are the same after a reboot. Jobs with several GPUs run only on whole or elastic ones. A GPU whose own table sets `mode` is not counted.",
 			set: func(_ *Config, t *table, v any) string {
 				n, p := wholeNumber(v, 0, maxWhole, "a number of GPUs")
 				return point(&t.whole, int(n), p)
@@ -121,7 +121,9 @@ func badGlob(glob string) string {
 	return ""
 }
 
-func readMode(v any) (Mode, string) { return word(v, ModeMPS, ModeWhole, ModeMIG, ModeChoose) }
+func readMode(v any) (Mode, string) {
+	return word(v, ModeMPS, ModeWhole, ModeElastic, ModeMIG, ModeChoose)
+}
 
 // keepLayout leaves the MIG devices as they are.
 const keepLayout = "keep"

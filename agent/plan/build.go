@@ -14,6 +14,8 @@ type candidate struct {
 	gpu.GPU
 	settings config.Settings
 	mode     config.Mode
+	// elastic: it is whole at times.
+	elastic bool
 	// chosen: mode was left to the plan, which says why.
 	chosen bool
 	why    string
@@ -70,6 +72,7 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 			p.GPUs = append(p.GPUs, size(d, cfg.RequestVRAM, w, n))
 		}
 	}
+	p.checkElastic(cfg.Elastic, n)
 	splitHost(&p, cfg.CPUOnly, n)
 	p.RequestVRAM = requestVRAM(cfg.RequestVRAM, p, n)
 	noteNode(p, len(inv.GPUs), n)
@@ -82,6 +85,9 @@ func candidatesOf(cfg config.Config, inv gpu.Inventory) []candidate {
 	for i, g := range inv.GPUs {
 		s := cfg.For(inv.Host.Name, g)
 		out[i] = candidate{GPU: g, settings: s, mode: s.Mode}
+		if s.Mode == config.ModeElastic {
+			out[i].mode, out[i].elastic = config.ModeMPS, true
+		}
 	}
 	return out
 }
@@ -111,12 +117,13 @@ func named(table string) bool {
 func requestVRAM(c config.RequestVRAM, p Plan, n *notes) RequestVRAM {
 	out := RequestVRAM{Minimum: c.Minimum, Quantum: c.Quantum, WithoutRequest: c.WithoutRequest}
 	whole := slices.ContainsFunc(p.GPUs, func(g GPU) bool { return g.Mode == config.ModeWhole })
+	elastic := slices.ContainsFunc(p.GPUs, func(g GPU) bool { return g.Elastic })
 	switch {
 	case c.WithoutRequest == config.WithoutRequestAuto && whole:
 		out.WithoutRequest = config.WithoutRequestWhole
 	case c.WithoutRequest == config.WithoutRequestAuto:
 		out.WithoutRequest = config.WithoutRequestRefuse
-	case c.WithoutRequest == config.WithoutRequestWhole && !whole:
+	case c.WithoutRequest == config.WithoutRequestWhole && !whole && !elastic:
 		out.WithoutRequest = config.WithoutRequestRefuse
 		n.warn("", `request_vram.without_request = "whole", but no GPU of this node is whole: GPU jobs without request_vram are refused; set whole = 1 in a table that holds for it, or without_request = "refuse"`)
 	}

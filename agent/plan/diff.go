@@ -81,6 +81,7 @@ func (d *differences) gpu(old, new GPU) {
 	d.change(s, "the device memory", old.Memory.String(), new.Memory.String())
 	d.change(s, "the compute capability", old.Capability.String(), new.Capability.String())
 	d.change(s, "the mode", string(old.Mode), string(new.Mode))
+	d.change(s, "elastic", strconv.FormatBool(old.Elastic), strconv.FormatBool(new.Elastic))
 	d.change(s, "the number of shares", strconv.Itoa(old.Shares), strconv.Itoa(new.Shares))
 	d.change(s, "the VRAM pool", old.Pool.String(), new.Pool.String())
 	d.change(s, "the largest request", old.LargestRequest.String(), new.LargestRequest.String())

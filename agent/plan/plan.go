@@ -60,6 +60,9 @@ type GPU struct {
 	Memory     gpu.MiB               `json:"memory_mib"`
 	Capability gpu.ComputeCapability `json:"compute_capability"`
 	Mode       config.Mode           `json:"mode"`
+	// Elastic: it is of mode mps or whole by turns, and has what each of them needs. A
+	// new plan says mps; see Turn.
+	Elastic bool `json:"elastic,omitempty"`
 	// Shares is how many jobs may run at once; 1 on a whole GPU.
 	Shares int `json:"shares"`
 	// Pool is the VRAM given out in budgets; on a whole GPU all of it.

@@ -101,6 +101,13 @@ func result(t *testing.T, in input) map[string]string {
 	return map[string]string{"plan.txt": show(p, len(in.cfg.Warnings)), "plan.json": string(encoded)}
 }
 
+func modeOf(g plan.GPU) string {
+	if g.Elastic {
+		return "elastic, " + string(g.Mode)
+	}
+	return string(g.Mode)
+}
+
 // show prints a plan so that a person can check it. The words of the
 // configuration's own warnings, which come first, are that package's business.
 func show(p plan.Plan, ofConfig int) string {
@@ -110,7 +117,7 @@ func show(p plan.Plan, ofConfig int) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "gpu\tmode\tshares\tpool\tlargest\tdefault\tCPUs\tmemory\tthreads\tcompute mode\ttenancy")
 	for _, g := range p.GPUs {
-		fmt.Fprintf(w, "%.12s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", g.UUID, g.Mode, g.Shares, g.Pool, g.LargestRequest, g.DefaultRequest,
+		fmt.Fprintf(w, "%.12s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", g.UUID, modeOf(g), g.Shares, g.Pool, g.LargestRequest, g.DefaultRequest,
 			g.Resources.CPUs, g.Resources.Memory, g.Threads, dash(string(g.ComputeMode)), g.Tenancy)
 	}
 	w.Flush()

@@ -26,6 +26,7 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 		g.Shares, g.Pool, g.LargestRequest, g.DefaultRequest = 1, c.Memory, c.Memory, c.Memory
 		return g
 	}
+	g.Elastic = c.elastic
 	g.ComputeMode = c.settings.ComputeMode
 	g.Threads = Threads{Policy: c.settings.Threads.Policy, Percent: c.settings.Threads.Percent, Most: c.settings.MostThreads}
 	g.Tenancy = tenancyOf(c, n)

@@ -16,7 +16,7 @@ func withoutMIG(cs []candidate, n *notes) []candidate {
 			return false
 		}
 		if c.mode == config.ModeMPS && named(c.settings.ModeFrom) {
-			n.fail(c.UUID, `mode = "mps" in %s, but MIG mode is on, and such a GPU runs jobs only on MIG devices: turn it off with nvidia-smi -i %s -mig 0, or use mode = "mig"`, c.settings.ModeFrom, c.UUID)
+			n.fail(c.UUID, `mode = "%s" in %s, but MIG mode is on, and such a GPU runs jobs only on MIG devices: turn it off with nvidia-smi -i %s -mig 0, or use mode = "mig"`, c.settings.Mode, c.settings.ModeFrom, c.UUID)
 			return true
 		}
 		none := ""
@@ -42,7 +42,7 @@ func decideModes(cs []candidate, r config.RequestVRAM, w wishes, n *notes) {
 		case c.chosen:
 			c.mode, c.why = config.ModeWhole, reason
 		case named(c.settings.ModeFrom):
-			n.fail(c.UUID, `mode = "mps" in %s: %s; use mode = "whole"`, c.settings.ModeFrom, reason)
+			n.fail(c.UUID, `mode = "%s" in %s: %s; use mode = "whole"`, c.settings.Mode, c.settings.ModeFrom, reason)
 		default:
 			n.warn(c.UUID, `whole, not shared: %s; mode = "whole" for it silences this`, reason)
 			c.mode = config.ModeWhole

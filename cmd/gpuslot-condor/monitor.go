@@ -33,7 +33,7 @@ func (p program) monitor(args []string) int {
 	known := condor.InventoryUUIDs(ads)
 	var last said
 	for {
-		now := p.look(o, known)
+		now := p.look(o, known, last)
 		if news := now.news(last); len(news) > 0 {
 			if _, err := p.stdout.Write(news); err != nil {
 				return 1 // the startd is gone
@@ -52,13 +52,15 @@ func (p program) monitor(args []string) int {
 
 // said is what the agent said at one time.
 type said struct {
-	states  []condor.GPUState
-	holds   []condor.Hold
+	states []condor.GPUState
+	holds  []condor.Hold
+	// whole are the elastic GPUs; nil if there are none.
+	whole   *condor.ElasticState
 	printed time.Time
 }
 
 // look asks the agent.
-func (p program) look(o options, known []gpu.UUID) said {
+func (p program) look(o options, known []gpu.UUID, last said) said {
 	var s said
 	reply, err := o.call(api.Request{Op: api.OpMonitor})
 	if err == nil {
@@ -71,6 +73,22 @@ func (p program) look(o options, known []gpu.UUID) said {
 	s.states = append(s.states, unmentioned(known, s.states)...)
 	s.states = only(known, s.states)
 	s.holds = holds(o.startd, reply.Holds)
+	s.whole = elastic(reply.Whole)
+	if err != nil && last.whole != nil {
+		s.whole = &condor.ElasticState{Reason: err.Error(), Time: time.Now()}
+	}
+	return s
+}
+
+// elastic is the agent's word on elastic GPUs.
+func elastic(w *api.WholeGPUs) *condor.ElasticState {
+	if w == nil {
+		return nil
+	}
+	s := &condor.ElasticState{Open: w.Open, Least: w.Least, Reason: w.Reason, Time: w.Time, Since: w.Since}
+	for _, u := range w.GPUs {
+		s.GPUs = append(s.GPUs, gpu.UUID(u))
+	}
 	return s
 }
 
@@ -99,7 +117,11 @@ func (s said) news(last said) []byte {
 			changed = append(changed, h)
 		}
 	}
-	return append(condor.MonitorAds(states), condor.HoldAds(changed)...)
+	var whole []byte
+	if s.whole != nil && (all || last.whole == nil || !s.whole.SaysTheSame(*last.whole)) {
+		whole = s.whole.Ad()
+	}
+	return slices.Concat(condor.MonitorAds(states), whole, condor.HoldAds(changed))
 }
 
 // only drops GPUs that other startds of the node offer.
@@ -129,7 +151,7 @@ func acceptances(gpus []api.Acceptance) ([]condor.GPUState, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gpuslotd's answer: %w", err)
 		}
-		states = append(states, condor.GPUState{UUID: u, Whole: a.Whole, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Tenant: a.Tenant, Above: gpu.MiB(a.AboveMiB), Verified: a.Verified, Pending: a.Pending, Time: a.Time, Since: a.Since})
+		states = append(states, condor.GPUState{UUID: u, Whole: a.Whole, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Tenant: a.Tenant, Least: gpu.MiB(a.LeastMiB), Above: gpu.MiB(a.AboveMiB), Verified: a.Verified, Pending: a.Pending, Time: a.Time, Since: a.Since})
 	}
 	return states, nil
 }

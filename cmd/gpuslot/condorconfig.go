@@ -17,11 +17,12 @@ const (
 	forExecutionPoint = "execution-point"
 	forAccessPoint    = "access-point"
 	forPlainNode      = "plain-node"
+	forNegotiator     = "negotiator"
 )
 
 func condorConfigCommand(f *flags) *cobra.Command {
 	var files []string
-	var target string
+	var target, place string
 	c := &cobra.Command{
 		Use:   "condor-config",
 		Short: "Print the HTCondor configuration that follows from the plan",
@@ -38,13 +39,18 @@ its limit runs again with more. It depends on the largest GPU of the pool: give
 one recorded inventory per kind of node.
 
 For a plain node, which gives out whole GPUs without gpuslot, it is a VRAM
-resource, so that one job description runs on both kinds of nodes.`,
+resource, so that one job description runs on both kinds of nodes.
+
+For the negotiator (the central manager) it is which of several shared GPUs a
+job gets: the emptiest, with --placement spread, or the fullest that has room,
+with --placement pack.`,
 		Example: `  gpuslot condor-config
   gpuslot condor-config --for access-point --inventory v100.json --inventory a100.json > /etc/condor/config.d/50-gpuslot
-  gpuslot condor-config --for plain-node > /etc/condor/config.d/90-vram`,
+  gpuslot condor-config --for plain-node > /etc/condor/config.d/90-vram
+  gpuslot condor-config --for negotiator --placement pack > /etc/condor/config.d/90-placement`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			text, err := condorConfig(c, f, target, files)
+			text, err := condorConfig(c, f, target, place, files)
 			if err != nil {
 				return err
 			}
@@ -53,11 +59,12 @@ resource, so that one job description runs on both kinds of nodes.`,
 		},
 	}
 	inventoryFlag(c, &files)
-	c.Flags().StringVar(&target, "for", forExecutionPoint, `"execution-point", "access-point" or "plain-node"`)
+	c.Flags().StringVar(&target, "for", forExecutionPoint, `"execution-point", "access-point", "plain-node" or "negotiator"`)
+	c.Flags().StringVar(&place, "placement", condor.PlaceSpread, `for the negotiator: "spread" or "pack"`)
 	return c
 }
 
-func condorConfig(c *cobra.Command, f *flags, target string, files []string) ([]byte, error) {
+func condorConfig(c *cobra.Command, f *flags, target, place string, files []string) ([]byte, error) {
 	switch target {
 	case forExecutionPoint:
 		n, err := nodeOf(c, f, files)
@@ -71,6 +78,8 @@ func condorConfig(c *cobra.Command, f *flags, target string, files []string) ([]
 			return nil, err
 		}
 		return condor.AccessPoint(condor.PoolOf(nodes...))
+	case forNegotiator:
+		return condor.Negotiator(programVersion(), place)
 	case forPlainNode:
 		inv, unreadable, err := readInventory(c.Context(), files)
 		if err != nil {
@@ -79,7 +88,7 @@ func condorConfig(c *cobra.Command, f *flags, target string, files []string) ([]
 		warn(c.ErrOrStderr(), unreadable)
 		return condor.PlainNode(programVersion(), inv)
 	}
-	return nil, fmt.Errorf("--for is %q; write %s, %s or %s", target, forExecutionPoint, forAccessPoint, forPlainNode)
+	return nil, fmt.Errorf("--for is %q; write %s, %s, %s or %s", target, forExecutionPoint, forAccessPoint, forPlainNode, forNegotiator)
 }
 
 // nodesOf plans a node per file, or this one if there is none.

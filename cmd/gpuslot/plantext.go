@@ -60,13 +60,21 @@ func planTable(p plan.Plan) *table {
 		if g.Shared() {
 			policy = []string{g.Threads.String(), orDash(string(g.ComputeMode)), g.Tenancy.String()}
 		}
-		t.row(append([]string{strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(string(g.Mode) + " " + cmp.Or(g.Place, g.Profile)), strconv.Itoa(g.Shares), mib(g.Pool), mib(g.LargestRequest), mib(g.DefaultRequest),
+		t.row(append([]string{strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(modeText(g) + " " + cmp.Or(g.Place, g.Profile)), strconv.Itoa(g.Shares), mib(g.Pool), mib(g.LargestRequest), mib(g.DefaultRequest),
 			strconv.Itoa(g.Resources.CPUs), mib(g.Resources.Memory)}, policy...)...)
 	}
 	if p.CPUOnly.CPUs > 0 {
 		t.row("none", "for jobs without GPUs", "-", "-", "-", "-", "-", strconv.Itoa(p.CPUOnly.CPUs), mib(p.CPUOnly.Memory), "-", "-", "-")
 	}
 	return t
+}
+
+// modeText is the mode as configured: an elastic GPU has either by turns.
+func modeText(g plan.GPU) string {
+	if g.Elastic {
+		return string(config.ModeElastic)
+	}
+	return string(g.Mode)
 }
 
 // migText says which GPUs are divided, what their layouts cost, and why the plan

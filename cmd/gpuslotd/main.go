@@ -119,6 +119,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		Build:      build(),
 		Log:        log,
 		Startd:     agent.HTCondor{},
+		Queue:      agent.HTCondor{},
 		Pool:       agent.HTCondor{},
 		Socket:     f.socket,
 	}

@@ -22,6 +22,7 @@ export PACKAGE_VERSION
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
+rm -rf bin/share # its pages have the date of the sources that they were made of
 for ARCH; do
   export ARCH STAGE=$work/$ARCH
   case $ARCH in

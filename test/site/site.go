@@ -53,6 +53,9 @@ type Options struct {
 	// Branch is the driver branch of NVIDIA's control daemon. Default: "550".
 	// The simulated one is of the Inventory's driver.
 	Branch string
+	// Package is a .deb of gpuslot for the node to install, in the place of what
+	// "make install" brings: see Boot.
+	Package string
 	// NoControlDaemon leaves nvidia-cuda-mps-control out.
 	NoControlDaemon bool
 	// Condor is HTCondor configuration of the site, read after everything else.
@@ -60,6 +63,8 @@ type Options struct {
 	// NoAccessPoint leaves out the access point's transforms and submit
 	// requirements, as in a pool whose access points cannot be changed.
 	NoAccessPoint bool
+	// Binds are programs of the site's own, such as its Prometheus.
+	Binds []node.Bind
 	// Progress takes one line for each long step.
 	Progress io.Writer
 }
@@ -74,6 +79,19 @@ type Site struct {
 
 // Start boots a node, installs gpuslot, and starts the agent and HTCondor.
 func Start(ctx context.Context, o Options) (*Site, error) {
+	s, err := Boot(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx, o); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// Boot boots the node, with its GPUs, and starts neither the agent nor HTCondor.
+// With a Package gpuslot is not installed; the file lies at PackageFile.
+func Boot(ctx context.Context, o Options) (*Site, error) {
 	if o.Name == "" {
 		o.Name = "wn1"
 	}
@@ -91,18 +109,15 @@ func Start(ctx context.Context, o Options) (*Site, error) {
 	if s.Node, err = node.Boot(ctx, opts); err != nil {
 		return nil, err
 	}
-	if err := s.start(ctx, o); err != nil {
-		return nil, errors.Join(err, s.Stop())
+	if o.simulated() {
+		if err := s.Simulate(ctx, *o.Inventory); err != nil {
+			return nil, errors.Join(fmt.Errorf("simulate the node: %w", err), s.Stop())
+		}
 	}
 	return s, nil
 }
 
 func (s *Site) start(ctx context.Context, o Options) error {
-	if o.simulated() {
-		if err := s.simulate(ctx, *o.Inventory); err != nil {
-			return fmt.Errorf("simulate the node: %w", err)
-		}
-	}
 	say(o.Progress, "start gpuslotd")
 	if _, err := s.Run(ctx, "systemctl", "start", "gpuslotd.socket", "gpuslotd.service"); err != nil {
 		log, _ := s.Journal(ctx, "gpuslotd.service")
@@ -125,12 +140,9 @@ func (s *Site) start(ctx context.Context, o Options) error {
 // nodeOptions is straight wiring: what "make install" staged, the programs of
 // the leg, and the site's own files.
 func (s *Site) nodeOptions(ctx context.Context, o Options) (node.Options, error) {
-	opts := node.Options{Name: o.Name, Files: map[string]node.File{}, Progress: o.Progress}
-	stage, err := Staged(ctx, o.Progress)
+	opts := node.Options{Name: o.Name, Files: map[string]node.File{}, Binds: o.Binds, Progress: o.Progress}
+	err := addProduct(ctx, &opts, o)
 	if err != nil {
-		return opts, err
-	}
-	if err := addStage(&opts, stage); err != nil {
 		return opts, err
 	}
 	if s.DriverVersion, err = addLeg(ctx, &opts, o); err != nil {
@@ -160,6 +172,22 @@ func (s *Site) nodeOptions(ctx context.Context, o Options) (node.Options, error)
 	return opts, nil
 }
 
+// PackageFile is where a node finds Options.Package.
+const PackageFile = "/root/gpuslot.deb"
+
+// addProduct brings gpuslot: staged, or as a package that is not installed yet.
+func addProduct(ctx context.Context, opts *node.Options, o Options) error {
+	if o.Package != "" {
+		opts.Binds = append(opts.Binds, node.Bind{Host: o.Package, Guest: PackageFile})
+		return nil
+	}
+	stage, err := Staged(ctx, o.Progress)
+	if err != nil {
+		return err
+	}
+	return addStage(opts, stage)
+}
+
 // addStage binds programs and copies the small text files of a staged tree.
 func addStage(opts *node.Options, stage string) error {
 	for _, p := range []string{"/usr/sbin/gpuslotd", "/usr/bin/gpuslot", "/usr/libexec/gpuslot"} {
@@ -186,7 +214,7 @@ var staged = struct {
 	dir string
 }{}
 
-// Staged is a directory with what "make build install" makes of this checkout,
+// Staged is a directory with what "make build install-node" makes of this checkout,
 // made once per process. Unstage removes it.
 func Staged(ctx context.Context, progress io.Writer) (string, error) {
 	staged.Lock()
@@ -203,7 +231,7 @@ func Staged(ctx context.Context, progress io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	make := exec.CommandContext(ctx, "make", "-s", "-C", strings.TrimSpace(string(root)), "build", "install", "DESTDIR="+dir)
+	make := exec.CommandContext(ctx, "make", "-s", "-C", strings.TrimSpace(string(root)), "build", "install-node", "DESTDIR="+dir)
 	if out, err := make.CombinedOutput(); err != nil {
 		return "", errors.Join(fmt.Errorf("build gpuslot: %w\n%s", err, out), os.RemoveAll(dir))
 	}

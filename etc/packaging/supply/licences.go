@@ -22,38 +22,51 @@ type found struct {
 
 // licencesOf finds each module's licence in its own files.
 func licencesOf(ctx context.Context, mods []module) (map[module]found, error) {
+	dirs, err := directories(ctx, mods)
+	if err != nil {
+		return nil, err
+	}
 	all := map[module]found{}
 	for _, m := range mods {
-		dir, err := directory(ctx, m)
-		if err != nil {
-			return nil, err
-		}
-		if all[m], err = licenceIn(dir); err != nil {
+		if all[m], err = licenceIn(dirs[m.Path]); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", m.Path, m.Version, err)
 		}
 	}
 	return all, nil
 }
 
-// directory is where the module's files lie: they were there for the build.
-func directory(ctx context.Context, m module) (string, error) {
+// directories are where the modules' files lie: they were there for the build.
+func directories(ctx context.Context, mods []module) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	args := []string{"list", "-m", "-f", "{{.Dir}}", m.Path}
-	if m.Path == std {
-		args = []string{"env", "GOROOT"}
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env GOROOT: %w", err)
+	}
+	args := []string{"list", "-m", "-f", "{{.Path}}\t{{.Dir}}"}
+	for _, m := range mods {
+		if m.Path != std {
+			args = append(args, m.Path)
+		}
 	}
 	out, err := exec.CommandContext(ctx, "go", args...).Output()
-	dir := strings.TrimSpace(string(out))
-	if err != nil || dir == "" {
-		return "", fmt.Errorf("find the files of %s: go %s: %w", m.Path, strings.Join(args, " "), err)
+	if err != nil {
+		return nil, fmt.Errorf("find the files of the modules: go list -m: %w", err)
 	}
-	return dir, nil
+	dirs := map[string]string{std: strings.TrimSpace(string(root))}
+	for line := range strings.Lines(string(out)) {
+		path, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		dirs[path] = dir
+	}
+	return dirs, nil
 }
 
 // licenceIn reads the files in which licences are by custom.
 func licenceIn(dir string) (found, error) {
 	var f found
+	if dir == "" {
+		return f, fmt.Errorf("its files are not here: go mod download")
+	}
 	var files []string
 	for _, pattern := range []string{"LICENSE*", "LICENCE*", "COPYING*", "NOTICE*"} {
 		names, err := filepath.Glob(filepath.Join(dir, pattern))

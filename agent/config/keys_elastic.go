@@ -1,0 +1,150 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// elasticKeys are [elastic] and [placement].
+func elasticKeys() []Key {
+	return []Key{
+		{Table: "elastic", Name: "min_whole", Type: "0 to 256", Default: "0",
+			Meaning: "How many elastic GPUs are whole always, from the last PCI address down.",
+			set: func(c *Config, _ *table, v any) string {
+				n, p := wholeNumber(v, 0, maxWhole, "a number of GPUs")
+				return put(&c.Elastic.MinWhole, int(n), p)
+			}},
+		{Table: "elastic", Name: "max_whole", Type: `1 to 256, or "all"`, Default: `"all"`,
+			Meaning: "How many elastic GPUs are whole at most; a job cannot have more of them.",
+			set: func(c *Config, _ *table, v any) string {
+				n, p := readMaxWhole(v)
+				return put(&c.Elastic.MaxWhole, n, p)
+			}},
+		{Table: "elastic", Name: "patience", Type: "a time with its unit", Default: `"1m"`,
+			Meaning: "How long a job must have waited before elastic GPUs are closed to the other kind for it.",
+			set: func(c *Config, _ *table, v any) string {
+				d, p := duration(v, 0, 24*time.Hour)
+				return put(&c.Elastic.Patience, d, p)
+			}},
+		{Table: "elastic", Name: "stay", Type: "a time with its unit", Default: `"1h"`,
+			Meaning: "How long shared jobs, or whole ones, keep elastic GPUs open to them while the other kind waits. Jobs that run then run on to their end.",
+			set: func(c *Config, _ *table, v any) string {
+				d, p := duration(v, time.Second, 30*24*time.Hour)
+				return put(&c.Elastic.Stay, d, p)
+			}},
+		{Table: "elastic", Name: "offer", Type: "a time with its unit", Default: `"5m"`,
+			Meaning: "How long elastic GPUs that were opened whole wait for a job before they go back. It should be longer than two cycles of the negotiator. After an offer that nobody took the next comes later, by twice `stay` up to sixteen times.",
+			set: func(c *Config, _ *table, v any) string {
+				d, p := duration(v, time.Second, 24*time.Hour)
+				return put(&c.Elastic.Offer, d, p)
+			}},
+		{Table: "elastic", Name: "demand", Type: `"queue" or "none"`, Default: `"queue"`,
+			Meaning: "How the agent knows which jobs wait: `queue` asks the pool's access points (`condor_q -global`) twice a minute, on nodes with elastic GPUs or with `placement.large_after`; `none` does not ask. Where nobody answers both kinds are taken to wait always, and change every `stay`.",
+			set: func(c *Config, _ *table, v any) string {
+				d, p := word(v, DemandQueue, DemandNone)
+				return put(&c.Elastic.Demand, d, p)
+			}},
+		{Table: "placement", Name: "large_after", Type: `a time with its unit, or "never"`, Default: `"never"`,
+			Meaning: "How long a job with a large request_vram waits before a shared GPU is closed to smaller requests, so that its VRAM becomes free. It needs `elastic.demand = \"queue\"`.",
+			set: func(c *Config, _ *table, v any) string {
+				d, p := readLargeAfter(v)
+				return put(&c.Placement.LargeAfter, d, p)
+			}},
+		{Table: "placement", Name: "large_request", Type: `a number of MiB, or "auto"`, Default: `"auto"`,
+			Meaning: "From which request_vram on a job is a large one. `auto` is half of the largest request of the node's shared GPUs.",
+			set: func(c *Config, _ *table, v any) string {
+				n, p := readLargest(v)
+				return put(&c.Placement.LargeRequest, n, p)
+			}},
+		{Table: "placement", Name: "slot_weight", Type: `"site", "cpus" or "cpus-or-vram"`, Default: `"site"`,
+			Meaning: "What a slot counts in HTCondor's accounts and quotas: what the site's SLOT_WEIGHT says; its CPUs; or the larger of its CPUs and of its part of the GPU's VRAM, in CPUs of that GPU's slot.",
+			set: func(c *Config, _ *table, v any) string {
+				w, p := word(v, WeightSite, WeightCPUs, WeightCPUsOrVRAM)
+				return put(&c.Placement.SlotWeight, w, p)
+			}},
+	}
+}
+
+// Elastic are the rules of the GPUs that serve shared or whole jobs by turns.
+type Elastic struct {
+	// MinWhole and MaxWhole bound how many are whole; MaxWhole 0 is all.
+	MinWhole, MaxWhole int
+	// Patience is how long a job waits before GPUs are closed for it, Stay how long
+	// a side keeps them while the other waits, Offer how long open ones wait.
+	Patience, Stay, Offer time.Duration
+	Demand                DemandSource
+}
+
+// DemandSource is how the agent knows which jobs wait.
+type DemandSource string
+
+// The sources: the access points' queues, and none.
+const (
+	DemandQueue DemandSource = "queue"
+	DemandNone  DemandSource = "none"
+)
+
+// Placement is what helps jobs onto the right GPU.
+type Placement struct {
+	// LargeAfter is how long a job of at least LargeRequest waits before a GPU is
+	// closed to smaller ones; 0 is for ever. LargeRequest 0 is half a GPU.
+	LargeAfter   time.Duration
+	LargeRequest gpu.MiB
+	SlotWeight   SlotWeight
+}
+
+// SlotWeight names what a slot weighs.
+type SlotWeight string
+
+// The weights: what the site says; CPUs; the larger of CPUs and the part of VRAM.
+const (
+	WeightSite       SlotWeight = "site"
+	WeightCPUs       SlotWeight = "cpus"
+	WeightCPUsOrVRAM SlotWeight = "cpus-or-vram"
+)
+
+func readMaxWhole(v any) (int, string) {
+	if v == "all" {
+		return 0, ""
+	}
+	n, p := wholeNumber(v, 1, maxWhole, "a number of GPUs")
+	if p != "" {
+		p += `, or "all"`
+	}
+	return int(n), p
+}
+
+func readLargeAfter(v any) (time.Duration, string) {
+	if v == "never" {
+		return 0, ""
+	}
+	d, p := duration(v, time.Second, 7*24*time.Hour)
+	if p != "" {
+		p += `, or "never"`
+	}
+	return d, p
+}
+
+// checkOneStartd refuses elastic GPUs where each GPU has a startd of its own: the slot
+// of their whole jobs is one for all.
+func (d *draft) checkOneStartd(p placed) {
+	if m := p.table.mode; m != nil && *m == ModeElastic && d.HTCondor.Layout == LayoutStartdPerGPU {
+		key := below(p.key, "mode")
+		d.bad(key, d.value(key), "elastic GPUs need one startd for all of them; write htcondor.layout = %q", LayoutOneStartd)
+	}
+}
+
+// checkElastic holds the keys of [elastic] and [placement] against each other.
+func (d *draft) checkElastic() {
+	e := d.Elastic
+	if e.MaxWhole > 0 && e.MinWhole > e.MaxWhole {
+		key := d.written("elastic", "min_whole", "max_whole")
+		d.bad(key, d.value(key), "min_whole (%d) is above max_whole (%d); write max_whole = %d or more, or a smaller min_whole", e.MinWhole, e.MaxWhole, e.MinWhole)
+	}
+	if d.Placement.LargeAfter > 0 && e.Demand == DemandNone {
+		key := d.written("placement", "large_after")
+		d.bad(key, d.value(key), "%s", fmt.Sprintf("nobody knows which jobs wait with elastic.demand = %q; write demand = %q, or large_after = \"never\"", DemandNone, DemandQueue))
+	}
+}

@@ -1,0 +1,245 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/elastic"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+const elasticTwo = "[sharing]\nmode = \"elastic\"\n[elastic]\npatience = \"5s\"\nstay = \"20s\"\noffer = \"30s\"\n"
+
+// turns lets the loop go on for some seconds, with the startd's monitor listening.
+func (ta *testAgent) turns(seconds int) {
+	for range seconds {
+		ta.wholeGPUs()
+		time.Sleep(time.Second)
+		ta.sweepNow()
+		if ta.turnElastic(ta.t.Context()) {
+			ta.apply(false)
+		}
+	}
+}
+
+// fakeQueue tells what waits.
+type fakeQueue struct {
+	whole, shared, large []condor.WaitingJob
+	err                  error
+	asked                []string
+}
+
+func (q *fakeQueue) Waiting(_ context.Context, constraint string, _ int) ([]condor.WaitingJob, error) {
+	q.asked = append(q.asked, constraint)
+	switch {
+	case strings.Contains(constraint, "RequestGPUs >= 2"):
+		return slices.Clone(q.whole), q.err
+	case strings.Contains(constraint, "RequestVRAM >= "):
+		return slices.Clone(q.large), q.err
+	}
+	return slices.Clone(q.shared), q.err
+}
+
+// asks is one question to the queue.
+func (ta *testAgent) asks(q *fakeQueue) { ta.askQueue(ta.t.Context(), q, ta.view.Load().idle()) }
+
+func (ta *testAgent) modes() string {
+	var all []string
+	for _, g := range ta.hw.inv.GPUs {
+		all = append(all, string(g.ComputeMode))
+	}
+	return strings.Join(all, " ")
+}
+
+// whole asks for GPUs as the hook of a whole job does.
+func (ta *testAgent) whole(s Starter, gpus ...gpu.UUID) api.Reply {
+	j := &api.Job{ID: "9.0", Owner: "bob"}
+	for _, u := range gpus {
+		j.AssignedGPUs = append(j.AssignedGPUs, string(u))
+	}
+	return ta.prepare(Caller{Starter: s, UID: 1002, Hook: true}, j)
+}
+
+// A job for two GPUs waits: the GPU with a shared job goes when that has ended, its
+// control daemon is stopped and its compute mode given back before it is opened, the
+// job gets both, and when it has ended they are as they were.
+func TestElasticTurnAndBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 2, elasticTwo)
+		shared, two := ta.proc.starter(50, "slot1_1"), ta.proc.starter(51, "slot600_1")
+		ta.grant(shared, 1001, "alice", uuid(0), 4096)
+		ta.startd.set([]condor.Slot{slotAd("slot1_1", "7.0", "alice", 4096, uuid(0))}, nil)
+		if r := ta.whole(two, uuid(0), uuid(1)); r.Refusal == nil || r.Refusal.Code != api.CodeClosed {
+			t.Fatalf("a whole job on shared GPUs: %+v", r)
+		}
+		q := &fakeQueue{whole: []condor.WaitingJob{{GPUs: 1, Waited: time.Minute}, {GPUs: 2, Waited: time.Hour}}}
+		ta.asks(q)
+		ta.turns(10)
+		if w := ta.wholeGPUs(); w.Open != 0 || w.Least != 2 || !strings.Contains(w.Reason, "being made free") {
+			t.Errorf("while a shared job runs: %+v", w)
+		}
+		if why := ta.reason(0); !strings.Contains(why, "goes to whole jobs") {
+			t.Errorf("GPU 0: %q", why)
+		}
+		if r := ta.whole(two, uuid(0), uuid(1)); r.Refusal == nil {
+			t.Fatal("a whole job was let in beside a shared one")
+		}
+		if got := ta.modes(); got != "exclusive-process default" || len(ta.daemons.running) != 1 {
+			t.Errorf("the idle GPU goes first: modes %s, daemons %v", got, ta.daemons.running)
+		}
+		ta.proc.end(50)
+		ta.turns(5) // the startd still has the slot
+		if ta.wholeGPUs().Open != 0 {
+			t.Error("it was opened although the startd has a slot of shared jobs there")
+		}
+		ta.startd.set(nil, nil)
+		ta.turns(5)
+		if w := ta.wholeGPUs(); w.Open != 2 || len(w.GPUs) != 2 || w.Reason != "" {
+			t.Fatalf("drained: %+v, modes %s", w, ta.modes())
+		}
+		if got := ta.modes(); got != "default default" || len(ta.daemons.running) != 0 {
+			t.Errorf("opened with modes %s and daemons %v", got, ta.daemons.running)
+		}
+		if r := ta.refuse(shared, 1001, "alice", uuid(0), 4096); r == nil || r.Code != api.CodeClosed {
+			t.Errorf("a shared job on a whole GPU: %+v", r)
+		}
+		r := ta.whole(two, uuid(1), uuid(0))
+		if r.Grant == nil || r.Grant.Wall != WallWhole || r.Grant.Environment["CUDA_VISIBLE_DEVICES"] != string(uuid(1))+","+string(uuid(0)) || r.Grant.Environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] != "" {
+			t.Fatalf("the job for both: %+v", r)
+		}
+		ta.asks(&fakeQueue{shared: []condor.WaitingJob{{GPUs: 1}}})
+		ta.turns(60)
+		if w := ta.wholeGPUs(); w.Open != 0 || len(ta.daemons.running) != 0 {
+			t.Errorf("while it runs no more come, and none of its GPUs goes back: %+v, daemons %v", w, ta.daemons.running)
+		}
+		ta.proc.end(51)
+		ta.turns(5)
+		if got := ta.modes(); got != "exclusive-process exclusive-process" || len(ta.daemons.running) != 2 || ta.reason(0) != "" {
+			t.Errorf("back: modes %s, daemons %v, %q", got, ta.daemons.running, ta.reason(0))
+		}
+	})
+}
+
+// An agent that comes back finds whole jobs where they are, and no control daemon is
+// started under them.
+func TestElasticSurvivesRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, elasticTwo)
+		ta.asks(&fakeQueue{whole: []condor.WaitingJob{{GPUs: 1}}})
+		ta.turns(10)
+		if r := ta.prepare(Caller{Starter: ta.proc.starter(51, "slot600_1"), UID: 1002, Hook: true}, &api.Job{ID: "9.0", AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(int64(ta.view.Load().plan.GPUs[0].Memory))}); r.Grant == nil {
+			t.Fatalf("%+v", r)
+		}
+		ta.restart()
+		ta.startd.set([]condor.Slot{slotAd("slot600_1", "9.0", "bob", 32768, uuid(0))}, nil)
+		ta.ask(t.Context())
+		ta.turns(60)
+		if got := ta.modes(); got != "default" || len(ta.daemons.running) != 0 {
+			t.Errorf("under a whole job: mode %s, daemons %v", got, ta.daemons.running)
+		}
+		if e := ta.entry("slot600_1"); e.Wall != WallWhole {
+			t.Errorf("its wall is %q", e.Wall)
+		}
+	})
+}
+
+// What the queue does not tell grows old and is then not known.
+func TestQueueGrowsOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 2, elasticTwo)
+		if ta.queue.elastic(time.Now()).Known {
+			t.Error("known before anybody was asked")
+		}
+		q := &fakeQueue{whole: []condor.WaitingJob{{GPUs: 2}}}
+		ta.asks(q)
+		if d := ta.queue.elastic(time.Now()); d != (elastic.Demand{Known: true, Whole: 2}) {
+			t.Errorf("%+v", d)
+		}
+		q.err = errors.New("no")
+		time.Sleep(stale / 2)
+		ta.asks(q)
+		if d := ta.queue.elastic(time.Now()); !d.Known {
+			t.Error("one failure forgets all")
+		}
+		time.Sleep(stale)
+		ta.asks(q)
+		if ta.queue.elastic(time.Now()).Known || ta.queue.problem() == nil {
+			t.Error("an old answer still counts")
+		}
+	})
+}
+
+func TestReserveFor(t *testing.T) {
+	rooms := []room{{"a", true, 30000, 100}, {"b", true, 30000, 9000}, {"small", true, 16000, 16000}, {"closed", false, 30000, 30000}}
+	for _, c := range []struct {
+		name string
+		want gpu.MiB
+		last gpu.UUID
+		got  gpu.UUID
+	}{
+		{"that with most room", 20000, "", "b"},
+		{"it stays with the one that it chose", 20000, "a", "a"},
+		{"unless that is closed", 20000, "closed", "b"},
+		{"none where nothing waits", 0, "a", ""},
+		{"none where it never fits", 40000, "", ""},
+		{"a smaller one fits more", 12000, "", "small"},
+	} {
+		if got := reserveFor(c.want, c.last, rooms); got != c.got {
+			t.Errorf("%s: %q, want %q", c.name, got, c.got)
+		}
+	}
+}
+
+// A large request that has waited closes one GPU to smaller ones until it is gone.
+func TestLargeRequestGetsRoom(t *testing.T) {
+	ta := newTestAgent(t, 2, "[placement]\nlarge_after = \"1m\"\nlarge_request = 16384\n")
+	least := func() (all []int64) {
+		for _, a := range ta.acceptances() {
+			all = append(all, a.LeastMiB)
+		}
+		return all
+	}
+	ta.grant(ta.proc.starter(50, "slot1_1"), 1001, "alice", uuid(0), 4096)
+	if got := least(); !slices.Equal(got, []int64{0, 0}) {
+		t.Errorf("nothing waits: %v", got)
+	}
+	ta.asks(&fakeQueue{large: []condor.WaitingJob{{GPUs: 1, VRAM: 20480, Waited: time.Hour}}})
+	if got := least(); !slices.Equal(got, []int64{0, 20480}) {
+		t.Errorf("a large request waits: %v", got)
+	}
+	ta.asks(&fakeQueue{})
+	if got := least(); !slices.Equal(got, []int64{0, 0}) {
+		t.Errorf("it runs: %v", got)
+	}
+}
+
+func TestWantsWhole(t *testing.T) {
+	ta := newTestAgent(t, 1, elasticTwo)
+	g := &ta.view.Load().plan.GPUs[0]
+	for _, c := range []struct {
+		name  string
+		gpus  int
+		vram  *int64
+		rule  config.WithoutRequest
+		whole bool
+	}{
+		{"several GPUs", 2, nil, config.WithoutRequestRefuse, true},
+		{"a share", 1, vram(int64(4096)), config.WithoutRequestWhole, false},
+		{"more than any share", 1, vram(int64(g.LargestRequest) + 1), config.WithoutRequestRefuse, true},
+		{"no VRAM", 1, nil, config.WithoutRequestRefuse, false},
+		{"no VRAM, as the site wants", 1, nil, config.WithoutRequestWhole, true},
+	} {
+		j := &api.Job{ProvisionedVRAM: c.vram, AssignedGPUs: make([]string, c.gpus)}
+		if got := wantsWhole(j, g, c.rule); got != c.whole {
+			t.Errorf("%s: whole is %v", c.name, got)
+		}
+	}
+}
