@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -244,23 +245,21 @@ func (b board) step(v Verb, at Place) Step {
 }
 
 // Catalogue enumerates each chip's layouts once. It serves one goroutine at a
-// time; the zero value is ready.
-type Catalogue struct{ known map[string]*Layouts }
+// time; the zero value is ready. Chips that it has seen may not change.
+type Catalogue struct{ known []*Layouts }
 
 // Layouts are those of the chip.
 func (c *Catalogue) Layouts(chip Chip) (*Layouts, error) {
-	key := fmt.Sprintf("%+v", chip)
-	if ls, ok := c.known[key]; ok {
-		return ls, nil
+	for _, ls := range c.known {
+		if reflect.DeepEqual(ls.chip, chip) {
+			return ls, nil
+		}
 	}
 	ls, err := Enumerate(chip)
 	if err != nil {
 		return nil, err
 	}
-	if c.known == nil {
-		c.known = map[string]*Layouts{}
-	}
-	c.known[key] = ls
+	c.known = append(c.known, ls)
 	return ls, nil
 }
 

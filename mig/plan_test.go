@@ -131,8 +131,9 @@ func worth(ds []mig.Demand, name string, n int) (v [2]int) {
 func total(js []*judge, gpus []mig.GPU, ds []mig.Demand, chosen []mig.Layout) []int {
 	served, out := map[string]int{}, make([]int, 6)
 	for i, g := range gpus {
-		for _, p := range js[i].chip.Profiles {
-			served[p.Name] += number(chosen[i].Without(pinned(g)), p.ID)
+		for _, p := range chosen[i].Without(pinned(g)) {
+			q, _ := js[i].chip.Profile(p.Profile)
+			served[q.Name]++
 		}
 		for k, v := range js[i].local(g, chosen[i]) {
 			out[2+k] += v

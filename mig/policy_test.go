@@ -251,7 +251,8 @@ func TestPolicyServesWhatPersists(t *testing.T) {
 			}
 		}
 		other := rapid.SampledFrom(j.chip.Profiles).Draw(t, "other")
-		limit := p.rules.ReserveAfter + 200*time.Minute + p.rules.Dwell + time.Hour + 10*time.Minute
+		// Its turn may come after one of the other's, each waiting for jobs to end.
+		limit := p.rules.ReserveAfter + 2*(200*time.Minute+p.rules.Dwell) + time.Hour + 10*time.Minute
 		for p.now.Sub(morning) < limit {
 			if p.fill(wanted.ID, func() time.Duration { return time.Duration(rapid.IntRange(1, 200).Draw(t, "minutes")) * time.Minute }) > 0 {
 				return
@@ -286,7 +287,9 @@ func canHave(j *judge, g mig.GPU, id mig.ProfileID) bool {
 func TestPolicyReservationEnds(t *testing.T) {
 	j := newJudge(t, classic(t))
 	rapid.Check(t, func(t *rapid.T) {
-		p := newPond(t, auto(), drawGPU(t, j, 0))
+		rules := auto()
+		rules.ReserveFor = 2 * time.Hour
+		p := newPond(t, rules, drawGPU(t, j, 0))
 		wanted := mig.Demand{Profile: rapid.SampledFrom(j.chip.Profiles).Draw(t, "wanted").Name, Count: 1, Age: 2 * time.Hour}
 		for range 3 {
 			p.look(wanted)

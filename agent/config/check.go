@@ -21,6 +21,7 @@ func (d *draft) check() {
 		d.checkElastic()
 	}
 	d.adviseState()
+	d.adviseGrowth()
 	for _, p := range d.tables {
 		if requests {
 			d.checkLargest(p)
@@ -130,6 +131,18 @@ func (d *draft) adviseState() {
 	for _, top := range []string{"/run/", "/var/run/", "/tmp/", "/dev/shm/"} {
 		if strings.HasPrefix(d.Paths.State+"/", top) {
 			d.warn(key, d.value(key), "the directory is empty after a reboot, and with it what gpuslot would have to undo; write one below /var/lib")
+		}
+	}
+}
+
+// adviseGrowth notices that growth was configured and not turned on.
+func (d *draft) adviseGrowth() {
+	if d.Growth.Retries > 0 || d.faulty("growth") {
+		return
+	}
+	for name, set := range map[string]bool{"exit_codes": len(d.Growth.ExitCodes) > 0, "early_percent": d.Growth.EarlyPercent > 0} {
+		if key := (toml.Key{"growth", name}); set {
+			d.warn(key, d.value(key), "it has no effect while growth.retries is 0")
 		}
 	}
 }

@@ -161,6 +161,8 @@ tenancy = "one-at-a-time"
 largest_request = 16384
 [paths]
 state = "/run/gpuslot-state"
+[growth]
+early_percent = 95
 `)
 	want := []string{
 		`gpuslot.toml:5: sharing.compute_mode = "default": no wall is left against a job that drops its pipe directory: it runs beside MPS, without a memory limit`,
@@ -168,6 +170,7 @@ state = "/run/gpuslot-state"
 		`gpuslot.toml:7: sharing.largest_request = 16000: budgets are multiples of 512 MiB (request_vram.quantum), so the largest will be 15872`,
 		`gpuslot.toml:8: sharing.reserved_vram = 0: the MPS server and the CUDA contexts of the jobs need VRAM too: the last job on a full GPU may find less than its budget`,
 		`gpuslot.toml:14: paths.state = "/run/gpuslot-state": the directory is empty after a reboot, and with it what gpuslot would have to undo; write one below /var/lib`,
+		`gpuslot.toml:16: growth.early_percent = 95: it has no effect while growth.retries is 0`,
 	}
 	if d := cmp.Diff(want, c.Warnings); d != "" {
 		t.Errorf("warnings (-want +got):\n%s", d)

@@ -157,14 +157,59 @@ func TestPlainAccessPoint(t *testing.T) {
 	must(t, err)
 	st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4001M", "the limit is what the slot has: %s", o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
 	must(t, noRequest(ctx, st))
+	for request, reason := range map[string]string{
+		"4000.5": "request_vram must be a whole number of MiB: use request_vram = 4001",
+		"4":      "request_vram is in MiB; did you mean 4096?",
+	} {
+		must(t, st.refusedByHook(ctx, request, reason))
+	}
+	_, err = st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4GB"}})
+	st.Check(err != nil, "condor_submit itself refuses request_vram = 4GB")
+	st.Contains(oneLine(fmt.Sprint(err)), "ERROR: Parse error in expression: Requestvram = 4GB", "with the words")
+	must(t, st.checkLimitsExpression(ctx))
 	done(t, st)
+}
+
+// refusedByHook: the job comes to the slot, and is held there.
+func (st *Stage) refusedByHook(ctx context.Context, request, reason string) error {
+	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = " + request}})
+	if err != nil {
+		return err
+	}
+	if err := st.waitJobs(ctx, cluster, held); err != nil {
+		return err
+	}
+	rows, err := st.JobAttrs(ctx, cluster, "HoldReasonCode", "HoldReasonSubCode", "HoldReason")
+	if err != nil {
+		return err
+	}
+	st.Check(rows[0][0] == "19" && rows[0][1] == "81", "request_vram = %s: held, %s/%s", request, rows[0][0], rows[0][1])
+	st.Contains(rows[0][2], reason, "HoldReason")
+	return st.remove(ctx, cluster)
+}
+
+// checkLimitsExpression: what stands in for HTCondor's WithinResourceLimits is
+// still HTCondor's own, as the slot without GPUs has it, but for the floor.
+func (st *Stage) checkLimitsExpression(ctx context.Context) error {
+	const name = "WithinResourceLimits"
+	var texts []string
+	for _, gpus := range []string{"TotalSlotGPUs > 0", "TotalSlotGPUs == 0"} {
+		out, err := st.Run(ctx, "condor_status", "-constraint", `SlotType == "Partitionable" && `+gpus, "-limit", "1", "-af:r", name)
+		if err != nil {
+			return err
+		}
+		texts = append(texts, strings.ToLower(strings.Join(strings.Fields(out.Stdout), "")))
+	}
+	ours := strings.Replace(texts[0], "floor(target.requestvram)", "target.requestvram", 1)
+	st.Check(ours != texts[0] && strings.Trim(ours, "()") == strings.Trim(texts[1], "()"), "%s of this HTCondor but for the floor:\n%s\n%s", name, texts[0], texts[1])
+	return nil
 }
 
 // Claims are reused on many sites: the next job must not inherit the slot.
 func TestClaimReuse(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := newStage(t, 1, site.Options{Condor: "CLAIM_WORKLIFE = 1200\n"})
+	st := newStage(t, 1, site.Options{Condor: "CLAIM_WORKLIFE = 1200\n", Config: "[cpu_only]\ncpus = 0\n"})
 	must(t, st.WaitAccept(ctx, 1))
 	cluster, err := st.submit(ctx, job{
 		// Any two of them are more than the pool: they run one after the other.
@@ -178,6 +223,16 @@ func TestClaimReuse(t *testing.T) {
 		must(t, err)
 		st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == want, "job %d has its own limit: %s", proc, o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
 	}
+	// Nor must a job without GPUs: here no other slot would take it.
+	gpuJob, err := st.submit(ctx, job{Seconds: 2, Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	must(t, err)
+	cpu, err := st.submit(ctx, job{})
+	must(t, err)
+	must(t, st.waitJobs(ctx, gpuJob, completed))
+	stays, err := st.staysIdle(ctx, cpu, 4*time.Second)
+	must(t, err)
+	st.Check(stays, "a job without GPUs does not run in the slot that its owner's GPU job had")
+	must(t, st.remove(ctx, cpu))
 	// A closed GPU takes no job through a claim that was made before.
 	u := st.Inventory.GPUs[0].UUID
 	queue, err := st.submit(ctx, job{Seconds: 3, Lines: []string{"request_gpus = 1", "request_vram = 16000"}, Queue: "queue 3"})

@@ -63,6 +63,8 @@ type Options struct {
 	// NoAccessPoint leaves out the access point's transforms and submit
 	// requirements, as in a pool whose access points cannot be changed.
 	NoAccessPoint bool
+	// Binds are programs of the site's own, such as its Prometheus.
+	Binds []node.Bind
 	// Progress takes one line for each long step.
 	Progress io.Writer
 }
@@ -108,7 +110,7 @@ func Boot(ctx context.Context, o Options) (*Site, error) {
 		return nil, err
 	}
 	if o.simulated() {
-		if err := s.simulate(ctx, *o.Inventory); err != nil {
+		if err := s.Simulate(ctx, *o.Inventory); err != nil {
 			return nil, errors.Join(fmt.Errorf("simulate the node: %w", err), s.Stop())
 		}
 	}
@@ -138,7 +140,7 @@ func (s *Site) start(ctx context.Context, o Options) error {
 // nodeOptions is straight wiring: what "make install" staged, the programs of
 // the leg, and the site's own files.
 func (s *Site) nodeOptions(ctx context.Context, o Options) (node.Options, error) {
-	opts := node.Options{Name: o.Name, Files: map[string]node.File{}, Progress: o.Progress}
+	opts := node.Options{Name: o.Name, Files: map[string]node.File{}, Binds: o.Binds, Progress: o.Progress}
 	err := addProduct(ctx, &opts, o)
 	if err != nil {
 		return opts, err
