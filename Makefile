@@ -79,9 +79,9 @@ install-papers: $(PAPERS)
 	install -D -m 644 -t $(SHARE)/bash-completion/completions bin/share/completions/gpuslot
 	install -D -m 644 -t $(SHARE)/zsh/site-functions bin/share/completions/_gpuslot
 	install -D -m 644 -t $(SHARE)/fish/vendor_completions.d bin/share/completions/gpuslot.fish
-	install -D -m 644 -t $(SHARE)/doc/gpuslot README.md CHANGELOG.md LICENSE docs/*.md
+	install -D -m 644 -t $(SHARE)/doc/gpuslot README.md CHANGELOG.md LICENSE docs/*.md docs/*.svg
 	install -D -m 644 -t $(SHARE)/doc/gpuslot/decisions docs/decisions/*.md
-	install -D -m 644 -t $(SHARE)/doc/gpuslot/examples docs/examples/*.json
+	install -D -m 644 -t $(SHARE)/doc/gpuslot/examples docs/examples/*
 	$(GO) run ./etc/packaging/supply -version '$(VERSION)' -into $(SHARE)/doc/gpuslot $(BIN)/gpuslotd $(BIN)/gpuslot $(BIN)/gpuslot-condor
 
 ARCHES ?= amd64 arm64
