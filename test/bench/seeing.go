@@ -21,8 +21,8 @@ import (
 
 // The node that is looked at.
 const (
-	seenGPUs   = 16
-	seenModel  = "H200"
+	seenGPUs  = 16
+	seenModel = "H200"
 	// A driver that lets more than 48 clients share a GPU: one of ours is kept
 	// for tools. The nvidia-smi is of 550.
 	seenDriver = "590.44.01"
@@ -44,9 +44,11 @@ type watched struct {
 	// sampling is its CPU time in a second without a scrape, scraping what each
 	// scrape added.
 	sampling, scraping time.Duration
-	scrapes            []time.Duration
-	bytes              int
-	rss                float64
+	// children is that of the programs that it runs: questions to control daemons.
+	children time.Duration
+	scrapes  []time.Duration
+	bytes    int
+	rss      float64
 }
 
 // seeing measures what it costs to see every slot, beside nvidia-smi.
@@ -158,8 +160,8 @@ func measureSeeing(ctx context.Context, all []*watched, smi *smiExporter) error 
 			return err
 		}
 	}
-	if err := eachCPU(all, func() error { return pause(ctx, seenQuiet) }, func(w *watched, cpu, took time.Duration) {
-		w.sampling = time.Duration(float64(cpu) / took.Seconds())
+	if err := eachCPU(all, func() error { return pause(ctx, seenQuiet) }, func(w *watched, own, children, took time.Duration) {
+		w.sampling, w.children = perSecond(own, took), perSecond(children, took)
 	}); err != nil {
 		return err
 	}
@@ -175,8 +177,8 @@ func measureSeeing(ctx context.Context, all []*watched, smi *smiExporter) error 
 			}
 		}
 		return nil
-	}, func(w *watched, cpu, took time.Duration) {
-		w.scraping = (cpu - time.Duration(float64(w.sampling)*took.Seconds())) / seenRounds
+	}, func(w *watched, own, _, took time.Duration) {
+		w.scraping = (own - time.Duration(float64(w.sampling)*took.Seconds())) / seenRounds
 	})
 	for _, w := range all {
 		rss, e := w.residentMiB()
@@ -185,56 +187,78 @@ func measureSeeing(ctx context.Context, all []*watched, smi *smiExporter) error 
 	return err
 }
 
-// eachCPU tells what each agent and the processes that it waited for took
+func perSecond(d, took time.Duration) time.Duration {
+	return time.Duration(float64(d) / took.Seconds())
+}
+
+// eachCPU tells what each agent, and the processes that it waited for, took
 // during something.
-func eachCPU(all []*watched, during func() error, tell func(w *watched, cpu, took time.Duration)) error {
-	before, begin := make([]time.Duration, len(all)), time.Now()
-	for i, w := range all {
-		cpu, err := w.cpu()
-		if err != nil {
-			return err
+func eachCPU(all []*watched, during func() error, tell func(w *watched, own, children, took time.Duration)) error {
+	type cpu struct{ own, children time.Duration }
+	look := func() (out []cpu, err error) {
+		for _, w := range all {
+			own, children, err := w.cpu()
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, cpu{own, children})
 		}
-		before[i] = cpu
+		return out, nil
+	}
+	begin := time.Now()
+	before, err := look()
+	if err != nil {
+		return err
 	}
 	if err := during(); err != nil {
 		return err
 	}
 	took := time.Since(begin)
-	for i, w := range all {
-		cpu, err := w.cpu()
-		if err != nil {
-			return err
-		}
-		tell(w, cpu-before[i], took)
+	after, err := look()
+	for i := range after {
+		tell(all[i], after[i].own-before[i].own, after[i].children-before[i].children, took)
 	}
-	return nil
+	return err
 }
 
 // tick is that of proc(5) on every architecture that Go runs on.
 const tick = 10 * time.Millisecond
 
-func (w *watched) cpu() (time.Duration, error) {
+// cpu adds up the agent's threads, in nanoseconds.
+func (w *watched) cpu() (own, children time.Duration, err error) {
 	p, err := procfs.NewProc(w.cmd.Process.Pid)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
+	}
+	threads, err := procfs.AllThreads(w.cmd.Process.Pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, t := range threads {
+		s, err := t.Schedstat()
+		if err != nil {
+			return 0, 0, err
+		}
+		own += time.Duration(s.RunningNanoseconds)
 	}
 	s, err := p.Stat()
-	return time.Duration(int(s.UTime+s.STime)+s.CUTime+s.CSTime) * tick, err
+	return own, time.Duration(s.CUTime+s.CSTime) * tick, err
 }
 
-// scrape is one look by Prometheus, which takes gzip.
+// scrape is one look by Prometheus, which takes gzip, up to the last byte.
 func (w *watched) scrape(ctx context.Context) error {
 	begin := time.Now()
-	text, err := w.page(ctx, "/metrics")
+	text, err := w.page(ctx, "/metrics", "gzip")
 	w.scrapes, w.bytes = append(w.scrapes, time.Since(begin)), len(text)
 	return err
 }
 
-func (w *watched) page(ctx context.Context, path string) (string, error) {
+func (w *watched) page(ctx context.Context, path, encoding string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
 	if err != nil {
 		return "", err
 	}
+	r.Header.Set("Accept-Encoding", encoding) // asked for by us, it comes as it is
 	reply, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return "", err
@@ -251,7 +275,7 @@ func (w *watched) page(ctx context.Context, path string) (string, error) {
 func (w *watched) seesAll(ctx context.Context) error {
 	memory, upper := 0, 0
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-		text, err := w.page(ctx, "/metrics")
+		text, err := w.page(ctx, "/metrics", "identity")
 		if err != nil {
 			return err
 		}
@@ -280,7 +304,7 @@ func seeingRows(all []*watched, smi *smiExporter) (rows []row) {
 	empty, fewer := all[0], all[1]
 	for _, w := range all {
 		core := 100 * w.sampling.Seconds()
-		got := fmt.Sprintf("%.2f %% of a core, %.0f MiB, scrape %s (%d kB, %s CPU)", core, w.rss, median(w.scrapes).Round(10*time.Microsecond), w.bytes/1000, w.scraping.Round(10*time.Microsecond))
+		got := fmt.Sprintf("%.2f %% of a core (and %.2f %% asking control daemons), %.0f MiB, scrape %s (%d kB, %s CPU)", core, 100*w.children.Seconds(), w.rss, median(w.scrapes).Round(10*time.Microsecond), w.bytes/1000, w.scraping.Round(10*time.Microsecond))
 		rows = append(rows, row{what: "16 GPUs, slots x processes: " + w.what, got: got})
 		if w != empty {
 			rows = append(rows, row{what: "  beside the empty agent", got: fmt.Sprintf("%.1f x CPU, %.1f x memory, %.1f x scrape",
