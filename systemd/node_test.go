@@ -302,6 +302,14 @@ func TestNode(t *testing.T) {
 	}
 }
 
+// TestNode252 does so on the oldest systemd that packages ask for: that of
+// Debian 12, and of EL9. Debian 12 has no HTCondor, and the units need none.
+func TestNode252(t *testing.T) {
+	t.Setenv("NODE_SUITE", "bookworm")
+	t.Setenv("NODE_CONDOR", "no")
+	testNode(t, "535")
+}
+
 func testNode(t *testing.T, branch string) {
 	ctx, l := boot(t, branch)
 	step := func(name string, test func(l lab)) {

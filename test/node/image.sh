@@ -11,6 +11,7 @@
 #   GPUSLOT_CACHE   where images live (default: ${XDG_CACHE_HOME:-$HOME/.cache}/gpuslot)
 #   MIRROR          Debian mirror (default: the one in apt's own configuration)
 #   NODE_SUITE      force one Debian suite
+#   NODE_CONDOR=no  leave HTCondor out: bookworm, whose systemd is EL9's, has none
 set -eu
 
 # 25.14 is the oldest HTCondor that the facts behind gpuslot were measured on.
@@ -18,16 +19,18 @@ CONDOR_MIN=25.14
 # The suites that carry it, most settled first. trixie has 23.9.6, whose repeated resource ids are broken;
 # bookworm has no HTCondor at all.
 SUITES=${NODE_SUITE:-forky sid}
+PACKAGES="systemd systemd-sysv dbus procps iproute2"
+CONDOR=${NODE_CONDOR:-condor}
 # openssh is what condor_ssh_to_job and condor_submit -i talk through.
-PACKAGES="systemd systemd-sysv dbus procps iproute2 condor openssh-server openssh-client"
+[ "$CONDOR" = no ] || PACKAGES="$PACKAGES $CONDOR openssh-server openssh-client"
 
 say() { echo "node image: $*" >&2; }
 die() { say "$*"; exit 1; }
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${GPUSLOT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/gpuslot}
-# The recipe is this file and the suite override: change either and a new image is built.
-key=$( { cat "$here/image.sh"; echo "$SUITES"; } | sha256sum | cut -c1-12)
+# The recipe is this file and the overrides: change one and a new image is built.
+key=$( { cat "$here/image.sh"; echo "$SUITES $PACKAGES"; } | sha256sum | cut -c1-12)
 image=$cache/node-$key
 
 if [ -e "$image/etc/gpuslot-node" ]; then echo "$image"; exit 0; fi
@@ -87,6 +90,7 @@ condor_in() { # prints the version of condor in a suite
 }
 suite='' version=''
 for s in $SUITES; do
+  if [ "$CONDOR" = no ]; then suite=$s version="(none)"; break; fi
   version=$(condor_in "$s")
   say "suite $s has condor ${version:-none}"
   if [ -n "$version" ] && dpkg --compare-versions "$version" ge "$CONDOR_MIN"; then suite=$s; break; fi
@@ -114,14 +118,17 @@ DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get -qq -y --no-install-recomm
   </dev/null >"$tmp/log" 2>&1 || { tail -n 20 "$tmp/log" >&2; die "apt-get install $PACKAGES does not work in the image"; }
 # apptainer is in sid only. A node without it is a node all the same: what needs it says so.
 # A mirror may be a snapshot; whether that is fine, the host's apt says.
-if [ "$suite" != sid ]; then
-  echo "deb [signed-by=$keyring] $MIRROR sid main" >"$root/etc/apt/sources.list.d/sid.list"
-  chroot "$root" apt-get -qq update -o Acquire::Check-Valid-Until="$(apt-config dump --format '%v' Acquire::Check-Valid-Until)" \
-    >"$tmp/log" 2>&1 || tail -n 20 "$tmp/log" >&2
-fi
-DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get -qq -y --no-install-recommends -o APT::Default-Release="$suite" \
-  install apptainer </dev/null >"$tmp/log" 2>&1 || { tail -n 20 "$tmp/log" >&2; say "there is no apptainer in sid now: going on without it"; }
-rm -f "$root/etc/apt/sources.list.d/sid.list"
+add_apptainer() {
+  if [ "$suite" != sid ]; then
+    echo "deb [signed-by=$keyring] $MIRROR sid main" >"$root/etc/apt/sources.list.d/sid.list"
+    chroot "$root" apt-get -qq update -o Acquire::Check-Valid-Until="$(apt-config dump --format '%v' Acquire::Check-Valid-Until)" \
+      >"$tmp/log" 2>&1 || tail -n 20 "$tmp/log" >&2
+  fi
+  DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get -qq -y --no-install-recommends -o APT::Default-Release="$suite" \
+    install apptainer </dev/null >"$tmp/log" 2>&1 || { tail -n 20 "$tmp/log" >&2; say "there is no apptainer in sid now: going on without it"; }
+  rm -f "$root/etc/apt/sources.list.d/sid.list"
+}
+[ "$CONDOR" = no ] || add_apptainer
 for u in alice bob; do chroot "$root" useradd -m -s /bin/bash "$u"; done
 chroot "$root" apt-get clean
 umount "$root/proc"
@@ -144,8 +151,11 @@ printf '[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\n' >"$root/etc/syste
 rm -f "$unit"/*.wants/condor.service
 : >"$root/etc/machine-id"; rm -f "$root/etc/hostname"; rm -f "$root/etc/resolv.conf"; : >"$root/etc/resolv.conf"
 
-chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' condor systemd libc6 >"$root/etc/gpuslot-node"
-chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' apptainer >>"$root/etc/gpuslot-node" 2>/dev/null || true
+{
+  [ "$CONDOR" = no ] || chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' condor
+  chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' systemd libc6
+  chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' apptainer 2>/dev/null || true
+} >"$root/etc/gpuslot-node"
 echo "suite $suite" >>"$root/etc/gpuslot-node"
 chmod 755 "$root"
 # Newer than /usr: systemd then leaves out ldconfig and its other once-per-update work at every boot.

@@ -38,14 +38,21 @@ func (st *Stage) ranAgain(ctx context.Context, cluster int, what string) error {
 	if err := st.waitJobs(ctx, cluster, completed); err != nil {
 		return err
 	}
-	rows, err := st.JobAttrs(ctx, cluster, "ExitCode", "NumJobStarts")
+	rows, err := st.JobAttrs(ctx, cluster, "ExitCode")
 	if err != nil {
 		return err
 	}
+	failed := 0
 	for _, r := range rows {
-		st.Check(r[0] == "0" && r[1] == "2", "%s went back to the queue and ran again: ExitCode %s, NumJobStarts %s", what, r[0], r[1])
+		if r[0] != "0" {
+			failed++
+		}
 	}
-	return nil
+	// NumJobStarts is no witness: a schedd that is killed forgets the last ones.
+	log, err := st.JobLog(ctx, cluster)
+	starts := strings.Count(log, executing)
+	st.Check(failed == 0 && starts == 2*len(rows), "%s went back to the queue and ran again: %d jobs, %d starts, %d ended badly", what, len(rows), starts, failed)
+	return err
 }
 
 // asBefore checks that no slot is left wrong: none taken, all shares there, all

@@ -32,9 +32,9 @@ func addSimulation(ctx context.Context, opts *node.Options) error {
 	return nil
 }
 
-// simulate makes the node's GPUs, and lets its CPUs and memory look as the
-// inventory says.
-func (s *Site) simulate(ctx context.Context, inv gpu.Inventory) error {
+// Simulate makes the node's GPUs, and lets its CPUs and memory look as the
+// inventory says. A reboot takes all of it.
+func (s *Site) Simulate(ctx context.Context, inv gpu.Inventory) error {
 	for _, command := range []string{
 		"mkdir -p " + simState,
 		"simgpu make " + InventoryFile,

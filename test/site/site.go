@@ -110,7 +110,7 @@ func Boot(ctx context.Context, o Options) (*Site, error) {
 		return nil, err
 	}
 	if o.simulated() {
-		if err := s.simulate(ctx, *o.Inventory); err != nil {
+		if err := s.Simulate(ctx, *o.Inventory); err != nil {
 			return nil, errors.Join(fmt.Errorf("simulate the node: %w", err), s.Stop())
 		}
 	}

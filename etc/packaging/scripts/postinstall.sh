@@ -21,4 +21,5 @@ if [ -z "$upgrade" ]; then
   exit 0
 fi
 # Control daemons and jobs live on; a job that starts meanwhile waits at the socket.
-systemctl try-restart gpuslotd.service
+systemctl try-restart gpuslotd.service ||
+  echo "gpuslot: gpuslotd does not start, and GPUs close within a minute: see journalctl -u gpuslotd" >&2
