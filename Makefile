@@ -69,7 +69,7 @@ install-node:
 	install -D -m 644 -t $(SHARE)/condor/config.d etc/condor/50-gpuslot.conf
 	install -D -m 644 -t $(SHARE)/gpuslot/prometheus etc/prometheus/gpuslot.rules.yml
 	install -D -m 644 -t $(SHARE)/gpuslot/grafana etc/grafana/*.json
-	install -D -m 644 -t $(SHARE)/gpuslot etc/condor/gpuslot-status.cpf etc/condor/gpuslot-pilot.conf etc/auditor/gpuslot-htcondor-collector.yml etc/gpuslot.toml
+	install -D -m 644 -t $(SHARE)/gpuslot etc/condor/gpuslot-status.cpf etc/condor/gpuslot-pilot.conf etc/auditor/gpuslot-htcondor-collector.yml etc/gpuslot.toml etc/gpuslot.schema.json
 	test -e $(DESTDIR)$(SYSCONFDIR)/gpuslot/gpuslot.toml || install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/gpuslot etc/gpuslot.toml
 
 # What people read.

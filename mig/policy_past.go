@@ -149,9 +149,12 @@ func recent(all []Changed, now time.Time, age time.Duration) (kept []Changed) {
 	return kept
 }
 
+// missing is of the demand that idle instances do not serve now, or did not at
+// one of the last looks: work that waited long is still the same until it starts.
 func (p Past) missing(unmet Unmet, now time.Time) (all []Missing) {
 	for _, s := range unmet {
-		if s.Count == 0 {
+		lately := slices.ContainsFunc(p.Unmet, func(u Unmet) bool { return u.of(s.Profile) > 0 })
+		if s.Count == 0 && !lately {
 			continue
 		}
 		m := Missing{s.Profile, now}

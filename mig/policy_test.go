@@ -251,7 +251,8 @@ func TestPolicyServesWhatPersists(t *testing.T) {
 			}
 		}
 		other := rapid.SampledFrom(j.chip.Profiles).Draw(t, "other")
-		limit := p.rules.ReserveAfter + 200*time.Minute + p.rules.Dwell + time.Hour + 10*time.Minute
+		// Its turn may come after one of the other's, each waiting for jobs to end.
+		limit := p.rules.ReserveAfter + 2*(200*time.Minute+p.rules.Dwell) + time.Hour + 10*time.Minute
 		for p.now.Sub(morning) < limit {
 			if p.fill(wanted.ID, func() time.Duration { return time.Duration(rapid.IntRange(1, 200).Draw(t, "minutes")) * time.Minute }) > 0 {
 				return

@@ -96,11 +96,14 @@ func (b board) profileOn(name string) (Profile, uint64, bool) {
 func (v *view) idle(name string) (n int) {
 	for _, b := range v.boards {
 		if _, places, ok := b.profileOn(name); ok {
-			n += int(count(b.now &^ b.pinned &^ v.kept(b) & places))
+			n += int(count(v.free(b) & places))
 		}
 	}
 	return n
 }
+
+// free are the instances of a GPU that a job can start on.
+func (v *view) free(b board) uint64 { return b.now &^ b.pinned &^ v.kept(b) }
 
 // any tells whether an instance of a profile exists that is or was a job's to use.
 func (v *view) any(name string) bool {
@@ -123,16 +126,36 @@ func (b board) foreign() (set uint64) {
 
 // plan is the best for a demand within the rules.
 func (v *view) plan(demand []Demand) (Plan, error) {
-	bs := make([]board, len(v.boards))
+	bs, spared := make([]board, len(v.boards)), v.spared(demand)
 	for i, b := range v.boards {
-		bs[i] = v.restrict(b)
+		bs[i] = v.restrict(b, spared[i])
 	}
 	return planBoards(bs, demand)
 }
 
+// spared are, of each board, the idle instances that work which has waited long
+// can start on: what is worth more does not take them away under its eyes.
+func (v *view) spared(demand []Demand) []uint64 {
+	sets := make([]uint64, len(v.boards))
+	for _, d := range demand {
+		if v.waited(d) < v.rules.ReserveAfter {
+			continue
+		}
+		left := d.Count
+		for i, b := range v.boards {
+			_, places, ok := b.profileOn(d.Profile)
+			for idle := v.free(b) & places &^ sets[i]; ok && idle != 0 && left > 0; left-- {
+				sets[i] |= idle & -idle
+				idle &= idle - 1
+			}
+		}
+	}
+	return sets
+}
+
 // restrict leaves of a GPU's layouts those that the rules allow now.
-func (v *view) restrict(b board) board {
-	all, must := b.ls, v.young(b)
+func (v *view) restrict(b board, spared uint64) board {
+	all, must := b.ls, v.young(b)|spared
 	r, reserved := v.reservation(b.gpu.UUID)
 	kept, place := b.sets(r.Keep)&b.now, b.one(r.Place)
 	ready := reserved && v.ready(b, r)

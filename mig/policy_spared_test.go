@@ -1,0 +1,41 @@
+package mig_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/mig"
+)
+
+// What work has waited long for is not taken away at the moment it becomes free,
+// though three small jobs are worth more than one: it would wait for as long again.
+func TestPolicySparesWhatIsWaitedFor(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		waits time.Duration
+		act   mig.Act
+	}{
+		{"long", 90 * time.Minute, mig.Nothing},
+		{"a little", 30 * time.Minute, mig.Replan},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rules := auto()
+			rules.Reservations = 0
+			g := busyNode(t, 0, 1, 2, 3)
+			three, err := g.Chip.ProfileNamed("3g.20gb")
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := mig.Place{Profile: three.ID, Start: 4}
+			g.Instances = append(g.Instances[:4], mig.Instance{Place: at, Size: 4, ID: 1, Owner: mig.Ours, Holders: []mig.Holder{{Slot: "slot1_4"}}})
+			p := newPond(t, rules, g)
+			p.ends[key(0, at)] = morning.Add(tt.waits)
+			for p.now.Sub(morning) < tt.waits {
+				p.look(mig.Demand{Profile: "3g.20gb", Count: 1}, mig.Demand{Profile: "1g.5gb", Count: 3})
+			}
+			if p.last.Act != tt.act {
+				t.Errorf("%s: %s, want %s", p.last.Act, p.last.Why, tt.act)
+			}
+		})
+	}
+}
