@@ -11,14 +11,14 @@ import (
 // checkBundle holds gpuslot report to a node that just ran its jobs: what it must
 // have, that it names no user and no job, and that the node's plan follows from it.
 func (st *Stage) checkBundle(ctx context.Context) error {
-	const file, dir = "/root/report.tar.gz", "/root/gpuslot-report"
+	const file, dir = "/var/tmp/report.tar.gz", "/var/tmp/gpuslot-report"
 	said, err := st.Run(ctx, "gpuslot", "report", "--output", file)
 	if err != nil {
 		return err
 	}
 	defer func() { _, _ = st.Run(context.WithoutCancel(ctx), "rm", "-rf", file, dir) }()
 	st.Say("  report  %s", strings.TrimSpace(said.Stdout))
-	out, err := st.Run(ctx, "sh", "-c", fmt.Sprintf("tar -C /root -xzf %s && cat %s/report.json", file, dir))
+	out, err := st.Run(ctx, "sh", "-c", fmt.Sprintf("tar -C /var/tmp -xzf %s && cat %s/report.json", file, dir))
 	if err != nil {
 		return err
 	}
