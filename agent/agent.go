@@ -157,6 +157,8 @@ type Agent struct {
 	startdSays atomic.Pointer[seen]
 	// said is what the startd's monitor heard last.
 	said lastSaid
+	// fed is what became of the answers to the startd's programs.
+	fed feedback
 	// faces are who was seen on the GPUs.
 	faces faces
 	// ends are clients being ended.

@@ -24,7 +24,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	last := a.view.Load()
 	v := *last
 	v.rounds++
-	v.problems = nil
+	v.problems, v.laidOut = nil, nil
 	problem := func(err error) {
 		if err != nil {
 			v.problems = append(v.problems, err.Error())

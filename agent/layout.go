@@ -69,6 +69,12 @@ func (a *Agent) layOut(ctx context.Context, v *view, inv gpu.Inventory, problem 
 		}
 	}
 	a.layouts.leaving = leaving
+	v.laidOut = map[gpu.UUID]bool{}
+	for _, g := range v.plan.MIG {
+		if len(g.Layouts) > 0 {
+			v.laidOut[g.UUID] = !a.layouts.waits[g.UUID]
+		}
+	}
 	return changed
 }
 

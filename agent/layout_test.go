@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,6 +130,9 @@ func TestLayoutIsMadeFirst(t *testing.T) {
 	if text := ta.read(InventoryAdsFile(ta.view.Load().config.Paths)); strings.Count(text, `MIGProfile="1g.5gb"`) != 2 {
 		t.Errorf("the ads do not tell of the devices:\n%s", text)
 	}
+	if got := ta.snapshot().LayoutMatches; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): true}) {
+		t.Errorf("the metrics tell of the layout: %v", got)
+	}
 	order = nil
 	ta.apply(false)
 	ta.apply(false)
@@ -155,6 +159,9 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 	if len(order) > 0 || len(v.problems) != 1 || !strings.Contains(v.problems[0], "1g.5gb@0 is used by slot1_1") {
 		t.Fatalf("with a job there happened %q, problems %q", order, v.problems)
 	}
+	if got := ta.snapshot().LayoutMatches; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): false}) {
+		t.Errorf("the metrics tell of the layout that waits: %v", got)
+	}
 	for _, a := range ta.acceptances() {
 		g, _ := v.plan.GPU(gpu.UUID(a.UUID))
 		want := isLeaving
@@ -170,6 +177,9 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 	}
 	ta.proc.end(100)
 	ta.apply(false)
+	if got := ta.snapshot().LayoutMatches; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): true}) {
+		t.Errorf("the metrics tell of the layout after the job: %v", got)
+	}
 	if got := ta.profiles(); got != "7g.40gb" {
 		t.Errorf("when the job has ended the plan has %s", got)
 	}

@@ -32,6 +32,8 @@ type answers interface {
 	jobHolds() []api.Hold
 	// jobUses is what the running jobs used.
 	jobUses() []api.Use
+	// handedOver notes whether a program of the startd's took its reply.
+	handedOver(op api.Op, ok bool)
 	// end lets the MPS clients of the caller's slot leave.
 	end(ctx context.Context, c Caller) (*api.Ended, error)
 	// here is what the caller's job holds.
@@ -122,15 +124,26 @@ func (s *server) converse(ctx context.Context, conn *net.UnixConn, p peer, leave
 		return
 	}
 	var reply api.Reply
+	feeds := false
 	if err != nil {
 		reply.Error = err.Error()
 	} else {
+		feeds = s.feeds(p, req.Op) // before the caller has ended
 		reply = s.reply(ctx, conn, p, req)
 	}
 	_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if err := api.WriteReply(conn, reply); err != nil {
+	if err = api.WriteReply(conn, reply); err != nil {
 		s.log.Debug("a caller left without its reply", "err", err)
 	}
+	if feeds {
+		s.answers.handedOver(req.Op, err == nil)
+	}
+}
+
+// feeds: the startd's own program asks for what the startd shall know. Root who
+// asks by hand tells nothing of whether it does.
+func (s *server) feeds(p peer, op api.Op) bool {
+	return (op == api.OpMonitor || op == api.OpUsage) && s.proc.belowStartd(p.pid, starterUID(s.own))
 }
 
 // hangUp ends a conversation; the reply is written or given up by then.

@@ -302,6 +302,7 @@ func (a *Agent) snapshot() metrics.Snapshot {
 		Rounds: v.rounds, RoundOK: v.roundOK, RoundTook: v.took, Applied: v.applied,
 	}
 	s.Capabilities = v.can.forMetrics()
+	s.Driver, s.CUDA, s.LayoutMatches, s.Feedback = v.plan.Driver, v.plan.CUDA, v.laidOut, a.fed.last()
 	if said := a.startdSays.Load(); said.err == nil && !said.at.IsZero() {
 		older := said.older()
 		s.OlderLayout = &older
@@ -315,6 +316,9 @@ func (a *Agent) snapshot() metrics.Snapshot {
 			guard := v.guards[g.UUID]
 			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "", g.Shares, len(j.running), g.Pool, j.used
 			m.DaemonUp = guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
+			if m.Device = (site{a}).device(g); m.DaemonUp {
+				m.Clients, m.ThreadRatio = clientsOf(guard.proof), threadRatio(guard.proof)
+			}
 			m.ProvedAt, m.Restarts = guard.proof.At, guard.restarts
 			m.Walls = map[string]int{}
 			for _, r := range j.running {

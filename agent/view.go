@@ -50,6 +50,9 @@ type view struct {
 	// waits; above are the devices that take only larger requests meanwhile.
 	repartition []api.StatusRepartition
 	above       map[gpu.UUID]gpu.MiB
+	// laidOut says of the GPUs whose MIG layout the agent makes whether they have
+	// it; nil while the GPUs cannot be read.
+	laidOut map[gpu.UUID]bool
 	// written: HTCondor's files are as the plan wants them.
 	written bool
 	// problems are complete sentences, for status and log.

@@ -40,6 +40,9 @@ type Reading struct {
 	// KernelTime is the share of the time since the last reading in which any
 	// kernel ran: at least the share of busy SMs. Unknown with MIG.
 	KernelTime Measured[Activity]
+	// DRAMActivity is the mean share of the memory's bandwidth in use (GPM; Hopper
+	// and newer), of the whole GPU also with MIG.
+	DRAMActivity Measured[Activity]
 	// Multiprocessors of the whole GPU; 0 if unknown.
 	Multiprocessors int
 	// Samples are the processes' shares of kernel time; only processes that

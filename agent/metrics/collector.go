@@ -27,6 +27,9 @@ var (
 	daemonProof    = desc("control_daemon_proof_timestamp_seconds", "When the GPU's control daemon last proved its health.", "gpu")
 	daemonRestarts = desc("control_daemon_restarts_total", "Processes of the GPU's control daemon seen beyond the first since the agent started.", "gpu")
 
+	mpsClients = desc("mps_clients", "Clients that the MPS servers of the GPU or MIG device have.", "gpu", "mig")
+	mpsThreads = desc("mps_default_thread_ratio", "The control daemon's default active thread percentage as it reads back, 0 to 1.", "gpu", "mig")
+
 	capability = desc("mps_capability", "Whether the installed control daemon, driver and kernel have a capability, by trial.", "capability")
 
 	configOK   = desc("config_last_reload_successful", "Whether the last reading of the configuration led to a plan in force.")
@@ -40,6 +43,11 @@ var (
 	migTold       = desc("repartition_demand_timestamp_seconds", "When an access point last told what its jobs wait for.", "setting")
 	migProposed   = desc("repartition_proposed", "Whether repartition = suggest proposes a change.", "setting")
 	migReserved   = desc("repartition_reserved_devices", "MIG devices kept free of new jobs for one that is to be made in their room.", "setting")
+
+	driverInfo = desc("driver_info", "The driver that the plan was made for, and its CUDA version; the value is 1.", "driver", "cuda")
+	migMatches = desc("mig_layout_matches_config", "Whether the GPU has the MIG layout that is wanted of it.", "gpu")
+	fedOK      = desc("condor_feedback_success", "Whether the startd's programs took what they asked of the agent last time.")
+	fedTime    = desc("condor_feedback_timestamp_seconds", "When the startd's programs last took what they asked of the agent; of two, the older time.")
 
 	olderLayout = desc("startd_older_layout", "Whether the startd runs with another layout than the plan's and must be restarted.")
 )
@@ -57,6 +65,15 @@ func (s *Snapshot) collect(to *sink) {
 	}
 	if s.Planned {
 		to.gauge(planTime, seconds(s.Applied))
+	}
+	if s.Driver != "" {
+		to.gauge(driverInfo, 1, s.Driver, s.CUDA)
+	}
+	if s.Feedback != nil {
+		s.Feedback.collect(to)
+	}
+	for _, u := range slices.Sorted(maps.Keys(s.LayoutMatches)) {
+		to.gauge(migMatches, number(s.LayoutMatches[u]), string(u))
 	}
 	if s.OlderLayout != nil {
 		to.gauge(olderLayout, number(*s.OlderLayout))
@@ -77,6 +94,13 @@ func (s *Snapshot) collect(to *sink) {
 		r.collect(to)
 	}
 	s.Usage.collect(to)
+}
+
+func (f Feedback) collect(to *sink) {
+	to.gauge(fedOK, number(f.OK))
+	if !f.At.IsZero() {
+		to.gauge(fedTime, seconds(f.At))
+	}
 }
 
 func (r Repartition) collect(to *sink) {
@@ -110,6 +134,9 @@ func (g GPU) collect(to *sink) {
 	to.gauge(gpuBudgeted, float64(g.Budgeted.Bytes()), u)
 	to.gauge(daemonUp, number(g.DaemonUp), u)
 	to.counter(daemonRestarts, float64(g.Restarts), u)
+	device := to.labels(mpsClients, string(g.Device.GPU), string(g.Device.MIG))
+	to.knownGauge(mpsClients, g.Clients, device)
+	to.knownGauge(mpsThreads, g.ThreadRatio, device)
 	if g.Verified != nil {
 		to.gauge(gpuVerified, number(*g.Verified), u)
 		to.gauge(gpuVerifiedT, seconds(g.VerifiedAt), u)

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -33,6 +34,13 @@ type Snapshot struct {
 	// Capabilities are what the installed control daemon, driver and kernel can
 	// do, by name; those not known are left out.
 	Capabilities map[string]bool
+	// Driver and CUDA are the versions that the plan was made for; empty if unknown.
+	Driver, CUDA string
+	// LayoutMatches says of the GPUs whose MIG layout the agent makes whether they
+	// have it.
+	LayoutMatches map[gpu.UUID]bool
+	// Feedback is nil until the startd asks for something.
+	Feedback *Feedback
 	// OlderLayout: the startd runs with another layout than the plan's; nil if unknown.
 	OlderLayout *bool
 	// Faults count the events of GPUs; no GPU has a reason twice.
@@ -40,6 +48,15 @@ type Snapshot struct {
 	Usage  Usage
 	// Repartition tells of GPUs whose MIG layouts follow the work that waits.
 	Repartition []Repartition
+}
+
+// Feedback is what became of the agent's last answers to the startd's programs.
+type Feedback struct {
+	// OK: each program took the last one.
+	OK bool
+	// At is when one was last taken, of the program where that is the longest ago;
+	// zero if a program never took one.
+	At time.Time
 }
 
 // Repartition is what was decided last of the GPUs with one setting.
@@ -82,6 +99,11 @@ type GPU struct {
 	// there was none.
 	Verified   *bool
 	VerifiedAt time.Time
+	// Device is the GPU or MIG device that the control daemon serves.
+	Device usage.Device
+	// Clients are those of its MPS servers, ThreadRatio is its default active
+	// thread percentage as part of 1; both as the daemon told last.
+	Clients, ThreadRatio gpu.Measured[float64]
 	// Restarts counts the daemon's processes seen beyond the first since the agent started.
 	Restarts int
 }

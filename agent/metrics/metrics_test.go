@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -36,6 +37,7 @@ func full() Snapshot {
 	a, b := v100(shared, 0), v100(closed, 1)
 	a.Accept, a.Used, a.Budgeted, a.DaemonUp, a.ProvedAt, a.Restarts = true, 2, 12288, true, time.Unix(1760000000, 500e6), 1
 	b.ClosedBy = []string{"agent", "operator"}
+	a.Device, a.Clients, a.ThreadRatio = usage.Device{GPU: shared}, gpu.Known(3.0), gpu.Known(0.25)
 	a.Walls = map[string]int{"daemon": 1, "watch": 1}
 	a.Verified, a.VerifiedAt = &a.Accept, time.Unix(1760000003, 0)
 	return Snapshot{
@@ -44,7 +46,10 @@ func full() Snapshot {
 		Planned:    true,
 		ConfigRead: time.Unix(1760000001, 0), ConfigOK: true,
 		Rounds: 12, RoundOK: true, RoundTook: 250 * time.Millisecond, Applied: time.Unix(1760000002, 0),
-		OlderLayout: &older, Capabilities: map[string]bool{"server-status": true, "multi-user": false},
+		Driver: "550.163.01", CUDA: "12.4",
+		LayoutMatches: map[gpu.UUID]bool{sliced: true, closed: false},
+		Feedback:      &Feedback{OK: true, At: time.Unix(1760000005, 0)},
+		OlderLayout:   &older, Capabilities: map[string]bool{"server-status": true, "multi-user": false},
 		Faults:      []Fault{{GPU: shared, Reason: "xid-31", Class: "application", Count: 3}, {GPU: shared, Reason: "xid-79", Class: "broken"}},
 		Usage:       fullUsage(),
 		Repartition: []Repartition{{Setting: "auto", Told: time.Unix(1760000004, 0), Waiting: map[string]int{"3g.20gb": 2, "1g.5gb": 40}, Reserved: 3}, {Setting: "suggest", Proposed: true}},
@@ -110,7 +115,7 @@ func TestScrape(t *testing.T) {
 // TestUnknownIsAbsent: before the first round nothing is claimed.
 func TestUnknownIsAbsent(t *testing.T) {
 	got := scrape(t, New(Build{Version: "1.2.3"}, func() Snapshot { return Snapshot{} }))
-	for _, name := range []string{"gpuslot_config_last", "gpuslot_apply_last", "gpuslot_plan", "gpuslot_gpu", "gpuslot_startd", "gpuslot_control"} {
+	for _, name := range []string{"gpuslot_config_last", "gpuslot_apply_last", "gpuslot_plan", "gpuslot_gpu", "gpuslot_startd", "gpuslot_control", "gpuslot_driver", "gpuslot_mig", "gpuslot_mps_clients", "gpuslot_mps_default", "gpuslot_condor"} {
 		if strings.Contains(got, name) {
 			t.Errorf("%s is claimed:\n%s", name, got)
 		}
@@ -119,6 +124,13 @@ func TestUnknownIsAbsent(t *testing.T) {
 	s.OlderLayout = nil
 	if strings.Contains(scrape(t, newTest(s)), "older_layout") {
 		t.Error("an unknown layout is claimed")
+	}
+	s.Feedback = &Feedback{}
+	if got := scrape(t, newTest(s)); !strings.Contains(got, "gpuslot_condor_feedback_success 0\n") || strings.Contains(got, "gpuslot_condor_feedback_timestamp") {
+		t.Errorf("no hand-over has worked:\n%s", got)
+	}
+	if got := series(scrape(t, newTest(full()))); got["gpuslot_mps_clients"] != 1 || got["gpuslot_mps_default_thread_ratio"] != 1 {
+		t.Error("a control daemon that told nothing has clients or a limit")
 	}
 	if strings.Contains(scrape(t, newTest(full())), `control_daemon_proof_timestamp_seconds{gpu="`+string(closed)) {
 		t.Error("a proof that never was has a time")

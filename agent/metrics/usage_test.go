@@ -76,7 +76,7 @@ func fullUsage() Usage {
 				Power: gpu.Known(231.5), BoundsExceeded: 1,
 				Board: gpu.Board{Temperature: gpu.Known(uint32(61)), PowerLimit: gpu.Known(uint32(250000)), SMClock: gpu.Known(uint32(1597)), MemoryClock: gpu.Known(uint32(1107)),
 					Limits: gpu.Known(gpu.ClockLimits(0x05)), Corrected: gpu.Known(uint64(3)), Uncorrected: gpu.Known(uint64(0))},
-				Total: usage.DeviceTotals{Sampled: 1000, SM: gpu.Known(700.0), Busy: gpu.Known(950.0), UnattributedSM: gpu.Known(20.0), Energy: gpu.Known(180000.5), UnattributedEnergy: gpu.Known(4000.0)}},
+				Total: usage.DeviceTotals{Sampled: 1000, SM: gpu.Known(700.0), Busy: gpu.Known(950.0), DRAM: gpu.Known(120.5), UnattributedSM: gpu.Known(20.0), Energy: gpu.Known(180000.5), UnattributedEnergy: gpu.Known(4000.0)}},
 			{Device: slice, Processes: processes(usage.OwnerSlot, usage.OwnerSlot), Method: usage.MethodTimeslice, KernelTime: gpu.Known(0.5),
 				Total: usage.DeviceTotals{Sampled: 1000, Busy: gpu.Known(500.0)}},
 			{Device: alone, Memory: memory(32, 20), Method: usage.MethodExclusive, ActivitySource: "dcgm",
@@ -137,6 +137,7 @@ func TestUnknownUsageIsAbsent(t *testing.T) {
 		`source_last_success_timestamp_seconds{source="dcgm"`,
 		`owner="ended"`,
 		`gpu_temperature_celsius{gpu="` + string(whole),
+		`gpu_dram_active_seconds_total{gpu="` + string(whole), // dcgm's activity has none
 		`gpu_clock_limited{gpu="` + string(whole),
 		`gpu_ecc_errors_total{gpu="` + string(whole),
 		`slot_sm_limit_ratio{gpu="` + string(shared) + `",mig="",slot="slot1_2"`,
@@ -168,9 +169,10 @@ func TestStaleUsageIsGone(t *testing.T) {
 	after := series(scrape(t, newTest(s)))
 	for name := range before {
 		usual := !strings.HasPrefix(name, "gpuslot_slot_") || name == "gpuslot_slot_mismatches_total"
-		for _, u := range []string{"gpuslot_mig_", "gpuslot_gpu_sm_", "gpuslot_gpu_busy", "gpuslot_gpu_energy", "gpuslot_gpu_una", "gpuslot_gpu_uno", "gpuslot_gpu_power", "gpuslot_gpu_memory_used", "gpuslot_gpu_proc", "gpuslot_gpu_act", "gpuslot_gpu_sampled", "gpuslot_gpu_bounds", "gpuslot_gpu_temperature", "gpuslot_gpu_clock", "gpuslot_gpu_ecc"} {
+		for _, u := range []string{"gpuslot_mig_", "gpuslot_gpu_sm_", "gpuslot_gpu_busy", "gpuslot_gpu_energy", "gpuslot_gpu_una", "gpuslot_gpu_uno", "gpuslot_gpu_power", "gpuslot_gpu_memory_used", "gpuslot_gpu_proc", "gpuslot_gpu_act", "gpuslot_gpu_sampled", "gpuslot_gpu_bounds", "gpuslot_gpu_temperature", "gpuslot_gpu_clock", "gpuslot_gpu_ecc", "gpuslot_gpu_dram"} {
 			usual = usual && !strings.HasPrefix(name, u)
 		}
+		usual = usual || name == "gpuslot_mig_layout_matches_config" // the loop's, not the samples'
 		if usual && after[name] != before[name] || !usual && after[name] != 0 {
 			t.Errorf("%s: %d series before, %d after", name, before[name], after[name])
 		}

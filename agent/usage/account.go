@@ -10,7 +10,7 @@ import (
 func (s *Sampler) account(r gpu.Reading, activities Activities, bookings booked, now time.Time) {
 	work := workload{parts: map[Device]float64{}, slots: map[slotOn]Spread{}, guess: map[slotOn]Range{}}
 	if r.MIGEnabled {
-		s.tracker(Device{GPU: r.GPU}).count(ratio(r.SMActivity), now, s.longest())
+		s.tracker(Device{GPU: r.GPU}).count(ratio(r.SMActivity), ratio(r.DRAMActivity), now, s.longest())
 	}
 	for _, o := range s.observe(r, activities) {
 		t := s.tracker(o.device)
@@ -29,7 +29,7 @@ func (s *Sampler) account(r gpu.Reading, activities Activities, bookings booked,
 // observe lists the devices of a GPU that slots can be on.
 func (s *Sampler) observe(r gpu.Reading, activities Activities) []observation {
 	if !r.MIGEnabled {
-		o := observation{device: Device{GPU: r.GPU}, kernel: ratio(r.KernelTime), samples: r.Samples, part: gpu.Known(1.0)}
+		o := observation{device: Device{GPU: r.GPU}, kernel: ratio(r.KernelTime), dram: ratio(r.DRAMActivity), samples: r.Samples, part: gpu.Known(1.0)}
 		o.activity, o.source = best(r.SMActivity, activities, Instance{GPU: r.GPU, ID: WholeGPU})
 		if !r.Processes.Known {
 			o.activity, o.kernel = gpu.Measured[float64]{}, gpu.Measured[float64]{} // somebody unseen may have used it

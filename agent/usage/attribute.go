@@ -13,6 +13,8 @@ type observation struct {
 	// source of the activity.
 	source string
 	kernel gpu.Measured[float64]
+	// dram is the share of the memory's bandwidth in use, of whole GPUs.
+	dram gpu.Measured[float64]
 	// samples are the processes' shares; they are known without MPS only.
 	samples gpu.Measured[[]gpu.ProcessSample]
 	// part is the device's part of the GPU's multiprocessors.
@@ -53,6 +55,7 @@ func (t *tracker) attribute(o observation, bookings []Booking, now time.Time, lo
 	took = interval.Seconds()
 	t.total.Sampled += took
 	t.total.Busy = sum(t.total.Busy, times(o.kernel, took))
+	t.total.DRAM = sum(t.total.DRAM, times(o.dram, took))
 	if o.activity.Known {
 		t.divide(o, c, took)
 	} else {
@@ -87,7 +90,7 @@ func (t *tracker) limit(kernel float64, c crowd) {
 }
 
 // count sums up the activity of a GPU whose slots are on its MIG devices.
-func (t *tracker) count(activity gpu.Measured[float64], now time.Time, longest time.Duration) {
+func (t *tracker) count(activity, dram gpu.Measured[float64], now time.Time, longest time.Duration) {
 	took := now.Sub(t.at)
 	switch {
 	case t.at.IsZero() || took > longest:
@@ -96,6 +99,7 @@ func (t *tracker) count(activity gpu.Measured[float64], now time.Time, longest t
 		t.at = now
 		t.total.Sampled += took.Seconds()
 		t.total.SM = sum(t.total.SM, times(activity, took.Seconds()))
+		t.total.DRAM = sum(t.total.DRAM, times(dram, took.Seconds()))
 	}
 }
 

@@ -70,6 +70,8 @@ type DeviceTotals struct {
 	// SM are seconds of full activity of this device; Busy are seconds in which
 	// any kernel ran.
 	SM, Busy gpu.Measured[float64]
+	// DRAM are seconds of full bandwidth of the memory, of whole GPUs.
+	DRAM gpu.Measured[float64]
 	// UnattributedSM is the part of SM that no slot's estimate has.
 	UnattributedSM gpu.Measured[float64]
 	// Energy in joules, of whole GPUs. It begins as the driver's counter and

@@ -273,6 +273,27 @@ func TestShortLivedClientsAreNotTrusted(t *testing.T) {
 	}
 }
 
+// The memory's bandwidth is the GPU's: nobody is given a part of it, and what
+// does not tell it has no sum.
+func TestBandwidthIsSummed(t *testing.T) {
+	n := newNode(t)
+	told, untold := reads(gpuA), reads(gpuB)
+	told.SMActivity, told.DRAMActivity = gpu.Known(gpu.Activity{Ratio: 0.8}), gpu.Known(gpu.Activity{Ratio: 0.5})
+	untold.SMActivity = told.SMActivity
+	n.readings = []gpu.Reading{told, untold}
+	s := n.sampler()
+	n.round(t, s)
+	n.round(t, s)
+	snap := n.round(t, s)
+	d, _ := snap.Device(wholeA)
+	if d.Total.Sampled == 0 || d.Total.DRAM != gpu.Known(0.5*d.Total.Sampled) {
+		t.Errorf("half of the bandwidth: %+v", d.Total)
+	}
+	if d, _ := snap.Device(Device{GPU: gpuB}); d.Total.DRAM.Known || !d.Total.SM.Known {
+		t.Errorf("a GPU without the metric: %+v", d.Total)
+	}
+}
+
 // After a time in which nobody looked, nothing of it is divided; the energy
 // stays with the GPU.
 func TestAGapIsNotDivided(t *testing.T) {
@@ -305,7 +326,8 @@ func TestMIGDevicesAreTheirSlots(t *testing.T) {
 	n.slots = map[int]SlotKey{100: slot1, 102: slot2}
 	migs := []Device{{gpuA, "MIG-0000000a-0000-5000-8000-000000000000"}, {gpuA, "MIG-0000000b-0000-5000-8000-000000000000"}}
 	n.bookings = []Booking{{Slot: slot1, Device: migs[0], Share: 1}, {Slot: slot2, Device: migs[1], Share: 1}}
-	r := gpu.Reading{GPU: gpuA, MIGEnabled: true, Multiprocessors: 132, Energy: gpu.Known[uint64](0)}
+	r := gpu.Reading{GPU: gpuA, MIGEnabled: true, Multiprocessors: 132, Energy: gpu.Known[uint64](0),
+		Use: gpu.Use{SMActivity: gpu.Known(gpu.Activity{Ratio: 0.5})}, DRAMActivity: gpu.Known(gpu.Activity{Ratio: 0.25})}
 	for i, d := range migs {
 		r.Instances = append(r.Instances, gpu.InstanceReading{
 			UUID: d.MIG, GPUInstance: i + 1, Multiprocessors: []int{66, 33}[i],
@@ -317,6 +339,9 @@ func TestMIGDevicesAreTheirSlots(t *testing.T) {
 	n.round(t, s)
 	n.readings[0].Energy = gpu.Known[uint64](100e3)
 	snap := n.round(t, s)
+	if d, _ := snap.Device(wholeA); d.Total.DRAM != gpu.Known(0.25*d.Total.Sampled) || d.Total.Sampled == 0 {
+		t.Errorf("the GPU's memory was a quarter busy: %+v", d.Total)
+	}
 	for i, d := range migs {
 		u, ok := snap.Slot(n.bookings[i].Slot, d)
 		// Half of 66 SMs and all of 33 are a quarter of the GPU each, and half of its work.

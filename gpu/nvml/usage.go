@@ -179,7 +179,7 @@ func (m *meter) fill(r *deviceReader, g *gpuMeter, out *gpu.Reading) {
 	out.Power = gpu.Measured[uint64]{Value: uint64(power.Value), Known: power.Known}
 	out.Board = m.board(r, g)
 	if out.MIGEnabled {
-		out.SMActivity = m.activity(r, g, wholeDevice, "")
+		out.SMActivity, out.DRAMActivity = m.activity(r, g, wholeDevice, "")
 		out.Instances = m.instances(r, g)
 		return
 	}
@@ -190,7 +190,7 @@ func (m *meter) fill(r *deviceReader, g *gpuMeter, out *gpu.Reading) {
 	if m.has.processSamples {
 		out.Samples = m.processSamples(r, g)
 	}
-	out.SMActivity = m.activity(r, g, wholeDevice, "")
+	out.SMActivity, out.DRAMActivity = m.activity(r, g, wholeDevice, "")
 }
 
 // multiprocessors of a GPU are asked once.

@@ -21,6 +21,8 @@ type busyDevice struct {
 	listed           nvml.Return
 	// sm are the GPM counters: percent-seconds, and the seconds of the clock.
 	sm, clock *float64
+	// noDRAM: the GPU has no metric of its memory's bandwidth.
+	noDRAM bool
 }
 
 func (d busyDevice) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
@@ -68,14 +70,21 @@ func (l busyLibrary) GpmSampleAlloc() (nvml.GpmSample, nvml.Return) {
 // nothing for those less than 100 ms apart.
 func (l busyLibrary) GpmMetricsGet(g *nvml.GpmMetricsGetType) nvml.Return {
 	a, b := g.Sample1.(*gpmSample), g.Sample2.(*gpmSample)
-	if g.NumMetrics != 1 || g.Metrics[0].MetricId != uint32(nvml.GPM_METRIC_SM_UTIL) {
-		return nvml.ERROR_INVALID_ARGUMENT
+	for i := range g.NumMetrics {
+		m := &g.Metrics[i]
+		switch {
+		case m.MetricId != uint32(nvml.GPM_METRIC_SM_UTIL) && m.MetricId != uint32(nvml.GPM_METRIC_DRAM_BW_UTIL):
+			return nvml.ERROR_INVALID_ARGUMENT
+		case b.clock-a.clock < 0.1:
+			m.NvmlReturn = uint32(nvml.ERROR_NO_DATA)
+		case m.MetricId == uint32(nvml.GPM_METRIC_SM_UTIL):
+			m.Value = (b.sm - a.sm) / (b.clock - a.clock)
+		case l.device.(*busyDevice).noDRAM:
+			m.NvmlReturn = uint32(nvml.ERROR_NOT_SUPPORTED)
+		default: // the memory is half as busy
+			m.Value = (b.sm - a.sm) / (b.clock - a.clock) / 2
+		}
 	}
-	if b.clock-a.clock < 0.1 {
-		g.Metrics[0].NvmlReturn = uint32(nvml.ERROR_NO_DATA)
-		return nvml.SUCCESS
-	}
-	g.Metrics[0].Value = (b.sm - a.sm) / (b.clock - a.clock)
 	return nvml.SUCCESS
 }
 
@@ -200,6 +209,28 @@ func TestActivityIsTheMeanSinceTheLastReading(t *testing.T) {
 	}
 	if m.close(); *live != 0 {
 		t.Errorf("%d GPM samples are not freed", *live)
+	}
+}
+
+// The memory's bandwidth has a number of its own; a GPU without it keeps that of
+// its multiprocessors.
+func TestBandwidthBesideActivity(t *testing.T) {
+	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a)}
+	m, _ := busyMeter(&d, usageSymbols{processes: true, gpm: true})
+	step := func() gpu.Reading {
+		*d.clock++
+		*d.sm += 60
+		return m.readFirst(t)
+	}
+	if r := step(); r.DRAMActivity.Known {
+		t.Errorf("there is no interval yet: %+v", r.DRAMActivity)
+	}
+	if r := step(); !r.DRAMActivity.Known || r.DRAMActivity.Value.Ratio != 0.3 || r.DRAMActivity.Value.From != r.SMActivity.Value.From {
+		t.Errorf("%+v", r.DRAMActivity)
+	}
+	d.noDRAM = true
+	if r := step(); r.DRAMActivity.Known || !r.SMActivity.Known || r.SMActivity.Value.Ratio != 0.6 {
+		t.Errorf("without the metric: %+v, %+v", r.DRAMActivity, r.SMActivity)
 	}
 }
 

@@ -24,16 +24,16 @@ type counters struct {
 	taken       bool
 }
 
-// activity is the mean share of busy SMs since the last reading; unknown at the
-// first, and where two readings are so close that the driver holds no newer
-// counters (100 ms).
-func (m *meter) activity(r *deviceReader, g *gpuMeter, instance int, owner gpu.UUID) gpu.Measured[gpu.Activity] {
+// activity is the mean share of busy SMs since the last reading, and of the
+// memory's bandwidth in use; unknown at the first, and where two readings are so
+// close that the driver holds no newer counters (100 ms).
+func (m *meter) activity(r *deviceReader, g *gpuMeter, instance int, owner gpu.UUID) (sm, dram gpu.Measured[gpu.Activity]) {
 	if !m.hasGPM(r, g) || instance != wholeDevice && !m.has.gpmMIG {
-		return gpu.Measured[gpu.Activity]{}
+		return sm, dram
 	}
 	c := m.counters(r, g, instance, owner)
 	if c == nil {
-		return gpu.Measured[gpu.Activity]{}
+		return sm, dram
 	}
 	now := time.Now()
 	taken := told(r, "nvmlGpmSampleGet", func() (struct{}, nvml.Return) {
@@ -43,22 +43,25 @@ func (m *meter) activity(r *deviceReader, g *gpuMeter, instance int, owner gpu.U
 		return struct{}{}, r.device.GpmMigSampleGet(instance, c.spare)
 	})
 	if !taken.Known {
-		return gpu.Measured[gpu.Activity]{}
+		return sm, dram
 	}
 	if !c.taken {
 		c.turn(now)
-		return gpu.Measured[gpu.Activity]{}
+		return sm, dram
 	}
-	ratio := m.busySMs(r, c)
-	if !ratio.Known {
+	busy, bandwidth := m.ratios(r, c)
+	if !busy.Known {
 		if now.Sub(c.at) > time.Second { // the pair does not fit together: begin anew
 			c.turn(now)
 		}
-		return gpu.Measured[gpu.Activity]{}
+		return sm, dram
 	}
 	from := c.at
 	c.turn(now)
-	return gpu.Known(gpu.Activity{Ratio: ratio.Value, From: from, To: now})
+	mean := func(ratio gpu.Measured[float64]) gpu.Measured[gpu.Activity] {
+		return gpu.Measured[gpu.Activity]{Value: gpu.Activity{Ratio: ratio.Value, From: from, To: now}, Known: ratio.Known}
+	}
+	return mean(busy), mean(bandwidth)
 }
 
 // turn makes the counters just read the last ones.
@@ -66,20 +69,30 @@ func (c *counters) turn(now time.Time) {
 	c.last, c.spare, c.at, c.taken = c.spare, c.last, now, true
 }
 
-// busySMs is NVML_GPM_METRIC_SM_UTIL between the last counters and the new ones.
-func (m *meter) busySMs(r *deviceReader, c *counters) gpu.Measured[float64] {
-	get := nvml.GpmMetricsGetType{NumMetrics: 1, Sample1: c.last, Sample2: c.spare}
+// ratios are NVML_GPM_METRIC_SM_UTIL and _DRAM_BW_UTIL between the last counters
+// and the new ones. A GPU without the second keeps the first.
+func (m *meter) ratios(r *deviceReader, c *counters) (sm, dram gpu.Measured[float64]) {
+	get := nvml.GpmMetricsGetType{NumMetrics: 2, Sample1: c.last, Sample2: c.spare}
 	get.Metrics[0].MetricId = uint32(nvml.GPM_METRIC_SM_UTIL)
-	got := told(r, "nvmlGpmMetricsGet", func() (nvml.GpmMetric, nvml.Return) {
+	get.Metrics[1].MetricId = uint32(nvml.GPM_METRIC_DRAM_BW_UTIL)
+	got := told(r, "nvmlGpmMetricsGet", func() (struct{}, nvml.Return) {
 		ret := m.lib.GpmMetricsGet(&get)
 		if ret == nvml.ERROR_INVALID_ARGUMENT { // the GPU instance was made anew
 			ret = nvml.ERROR_NO_DATA
 		}
-		return get.Metrics[0], ret
+		return struct{}{}, ret
 	})
-	v := got.Value.Value / 100
+	if !got.Known {
+		return sm, dram
+	}
+	return ratioOf(get.Metrics[0]), ratioOf(get.Metrics[1])
+}
+
+// ratioOf is a metric that the driver tells in per cent.
+func ratioOf(g nvml.GpmMetric) gpu.Measured[float64] {
+	v := g.Value / 100
 	const slack = 0.05 // beyond which it is no rounding
-	if !got.Known || nvml.Return(got.Value.NvmlReturn) != nvml.SUCCESS || !(v >= 0 && v <= 1+slack) {
+	if nvml.Return(g.NvmlReturn) != nvml.SUCCESS || !(v >= 0 && v <= 1+slack) {
 		return gpu.Measured[float64]{}
 	}
 	return gpu.Known(min(v, 1))

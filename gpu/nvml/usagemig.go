@@ -58,7 +58,7 @@ func (m *meter) instanceActivity(r *deviceReader, g *gpuMeter, list []gpu.Instan
 	}
 	for k := range list {
 		if id := list[k].GPUInstance; devices[id] == 1 {
-			list[k].SMActivity = m.activity(r, g, id, list[k].UUID)
+			list[k].SMActivity, _ = m.activity(r, g, id, list[k].UUID)
 		}
 	}
 }
