@@ -69,19 +69,20 @@ install-node:
 	install -D -m 644 -t $(SHARE)/condor/config.d etc/condor/50-gpuslot.conf
 	install -D -m 644 -t $(SHARE)/gpuslot/prometheus etc/prometheus/gpuslot.rules.yml
 	install -D -m 644 -t $(SHARE)/gpuslot/grafana etc/grafana/*.json
-	install -D -m 644 -t $(SHARE)/gpuslot etc/condor/gpuslot-status.cpf etc/condor/gpuslot-pilot.conf etc/auditor/gpuslot-htcondor-collector.yml etc/gpuslot.toml
+	install -D -m 644 -t $(SHARE)/gpuslot etc/condor/gpuslot-status.cpf etc/condor/gpuslot-pilot.conf etc/auditor/gpuslot-htcondor-collector.yml etc/gpuslot.toml etc/gpuslot.schema.json
 	test -e $(DESTDIR)$(SYSCONFDIR)/gpuslot/gpuslot.toml || install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/gpuslot etc/gpuslot.toml
 
-# What people read.
+# What people read, and examples for configuration management.
 .PHONY: install-papers
 install-papers: $(PAPERS)
 	for section in 1 5 8; do install -D -m 644 -t $(SHARE)/man/man$$section bin/share/man/man$$section/*; done
 	install -D -m 644 -t $(SHARE)/bash-completion/completions bin/share/completions/gpuslot
 	install -D -m 644 -t $(SHARE)/zsh/site-functions bin/share/completions/_gpuslot
 	install -D -m 644 -t $(SHARE)/fish/vendor_completions.d bin/share/completions/gpuslot.fish
-	install -D -m 644 -t $(SHARE)/doc/gpuslot README.md CHANGELOG.md LICENSE docs/*.md
+	install -D -m 644 -t $(SHARE)/doc/gpuslot README.md CHANGELOG.md LICENSE docs/*.md docs/*.svg
 	install -D -m 644 -t $(SHARE)/doc/gpuslot/decisions docs/decisions/*.md
-	install -D -m 644 -t $(SHARE)/doc/gpuslot/examples docs/examples/*.json
+	install -D -m 644 -t $(SHARE)/doc/gpuslot/examples docs/examples/*
+	cd etc && find ansible puppet -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/gpuslot/{}' ';'
 	$(GO) run ./etc/packaging/supply -version '$(VERSION)' -into $(SHARE)/doc/gpuslot $(BIN)/gpuslotd $(BIN)/gpuslot $(BIN)/gpuslot-condor
 
 ARCHES ?= amd64 arm64

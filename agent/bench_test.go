@@ -11,7 +11,7 @@ import (
 )
 
 // benchAgent is a node of 16 GPUs with 47 of 48 shares taken on each.
-func benchAgent(b *testing.B) (*testAgent, Starter) {
+func benchAgent(b testing.TB) (*testAgent, Starter) {
 	b.Helper()
 	ta := bareTestAgent(b, 16, "[sharing]\nshares = 47\n[request_vram]\nminimum = 512\n")
 	ta.restart()

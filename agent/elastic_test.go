@@ -75,6 +75,9 @@ func TestElasticTurnAndBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta := newTestAgent(t, 2, elasticTwo)
 		shared, two := ta.proc.starter(50, "slot1_1"), ta.proc.starter(51, "slot600_1")
+		if r := ta.whole(two, uuid(0), uuid(1)); r.Refusal == nil || !strings.Contains(r.Refusal.Reason, "serves shared jobs now") {
+			t.Fatalf("a whole job on idle GPUs of the shared side: %+v", r)
+		}
 		ta.grant(shared, 1001, "alice", uuid(0), 4096)
 		ta.startd.set([]condor.Slot{slotAd("slot1_1", "7.0", "alice", 4096, uuid(0))}, nil)
 		if r := ta.whole(two, uuid(0), uuid(1)); r.Refusal == nil || r.Refusal.Code != api.CodeClosed {
@@ -124,6 +127,25 @@ func TestElasticTurnAndBack(t *testing.T) {
 		ta.turns(5)
 		if got := ta.modes(); got != "exclusive-process exclusive-process" || len(ta.daemons.running) != 2 || ta.reason(0) != "" {
 			t.Errorf("back: modes %s, daemons %v, %q", got, ta.daemons.running, ta.reason(0))
+		}
+	})
+}
+
+// A GPU whose compute mode cannot be given back is not opened to whole jobs.
+func TestElasticIsNotOpenedHalfDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, elasticTwo)
+		ta.hw.refuse = errors.New("not now")
+		ta.asks(&fakeQueue{whole: []condor.WaitingJob{{GPUs: 1}}})
+		ta.turns(20)
+		if w := ta.wholeGPUs(); w.Open != 0 || w.Reason == "" {
+			t.Errorf("in compute mode %s: %+v", ta.modes(), w)
+		}
+		ta.hw.refuse = nil
+		ta.apply(false)
+		ta.turns(2)
+		if w := ta.wholeGPUs(); w.Open != 1 {
+			t.Errorf("in compute mode %s: %+v", ta.modes(), w)
 		}
 	})
 }

@@ -148,10 +148,10 @@ func TestStrays(t *testing.T) {
 	}
 	snap := &usage.Snapshot{Devices: []usage.DeviceUsage{on(uuid(0), map[int]Starter{10: mine, 20: other}), on(uuid(1), map[int]Starter{11: mine})}}
 	running := []Running{{Starter: mine, GPU: uuid(0)}, {Starter: other, GPU: uuid(0)}}
-	if got := strays(snap, &plan.Plan{}, slotKey(mine), running); !slices.Equal(got, []stray{{11, uuid(1)}}) {
+	if got := strays(sightings(snap)[slotKey(mine)], &plan.Plan{}, holdings(running)[slotKey(mine)]); !slices.Equal(got, []stray{{11, uuid(1)}}) {
 		t.Errorf("strays = %+v", got)
 	}
-	if got := strays(snap, &plan.Plan{}, slotKey(other), running); len(got) > 0 {
+	if got := strays(sightings(snap)[slotKey(other)], &plan.Plan{}, holdings(running)[slotKey(other)]); len(got) > 0 {
 		t.Errorf("strays of the other = %+v", got)
 	}
 }

@@ -28,8 +28,20 @@ func (a *Agent) usageNow(v *view, now time.Time) metrics.Usage {
 		}
 	}
 	out := usageOf(snap, running, v.config, now)
+	out.Unplanned = unplanned(&v.plan, out.Devices)
 	if startd, ok := a.startdSays.Load().source(); ok {
 		out.Sources = append(out.Sources, startd)
+	}
+	return out
+}
+
+// unplanned are the GPUs among the sampled ones of which the plan has nothing.
+func unplanned(p *plan.Plan, sampled []usage.DeviceUsage) []gpu.UUID {
+	var out []gpu.UUID
+	for _, d := range sampled {
+		if d.MIG == "" && !slices.ContainsFunc(p.GPUs, func(g plan.GPU) bool { return g.Physical() == d.GPU }) {
+			out = append(out, d.GPU)
+		}
 	}
 	return out
 }

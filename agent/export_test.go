@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -383,6 +384,63 @@ func (n *fullNode) Read(context.Context) ([]gpu.Reading, error) {
 		n.readings[i].At, n.readings[i].Energy = time.Now(), gpu.Known(n.energy)
 	}
 	return n.readings, nil
+}
+
+// countingDriver counts every way to the driver that an agent has.
+type countingDriver struct {
+	fullNode
+	Hardware
+	calls atomic.Int64
+}
+
+func (d *countingDriver) Read(ctx context.Context) ([]gpu.Reading, error) {
+	d.calls.Add(1)
+	return d.fullNode.Read(ctx)
+}
+
+func (d *countingDriver) Inventory(ctx context.Context) (gpu.Inventory, []error, error) {
+	d.calls.Add(1)
+	return d.Hardware.Inventory(ctx)
+}
+
+func (d *countingDriver) SetComputeMode(ctx context.Context, u gpu.UUID, m gpu.ComputeMode) error {
+	d.calls.Add(1)
+	return d.Hardware.SetComputeMode(ctx, u, m)
+}
+
+func (d *countingDriver) Watch(context.Context, func(gpu.Event)) error {
+	d.calls.Add(1)
+	return nil
+}
+
+func (d *countingDriver) Conditions(context.Context, []gpu.UUID) ([]gpu.Condition, error) {
+	d.calls.Add(1)
+	return nil, nil
+}
+
+// TestNoDriverInsideAScrape: scrapes and the page of a full node ask the driver
+// nothing, by whichever way.
+func TestNoDriverInsideAScrape(t *testing.T) {
+	ta, _ := benchAgent(t)
+	d := &countingDriver{Hardware: ta.hw}
+	for g := range 16 {
+		d.readings = append(d.readings, gpu.Reading{GPU: uuid(g), Index: g, Use: gpu.Use{Processes: gpu.Known([]gpu.DeviceProcess{})}})
+	}
+	ta.hardware, ta.alarms = d, d
+	ta.memoryLimits = func() (has, known bool) { d.calls.Add(1); return false, true }
+	ta.driverMismatch = func(context.Context) (string, error) { d.calls.Add(1); return "", nil }
+	if err := ta.newSampler(d, ta.view.Load().config.Usage, ta.proc.root); err != nil {
+		t.Fatal(err)
+	}
+	ta.sampler.Round(t.Context())
+	before := d.calls.Load()
+	for range 100 {
+		scrapeOf(t, ta.Agent)
+		ta.pageNode()
+	}
+	if after := d.calls.Load(); before == 0 || after != before {
+		t.Errorf("the driver was asked %d times before and %d times by 100 scrapes", before, after-before)
+	}
 }
 
 // BenchmarkAgentScrape is a scrape of 16 GPUs with 46 jobs each: the judgement

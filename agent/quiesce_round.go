@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -165,6 +166,10 @@ func (a *Agent) resume(ctx context.Context) {
 	}
 }
 
+// resumeWaits is how long a node that resumes waits for each of its GPUs; then
+// it opens with those that are well.
+const resumeWaits = 2 * time.Minute
+
 // notBack says what a node that resumes waits for.
 func (a *Agent) notBack() string {
 	v, now := a.view.Load(), time.Now()
@@ -173,37 +178,49 @@ func (a *Agent) notBack() string {
 		return v.closed
 	case !v.planned || v.rounds == 0:
 		return "gpuslotd makes its first round"
+	case now.Sub(a.holds.node().Since) > resumeWaits:
+		return ""
 	}
-	for i := range v.plan.GPUs {
-		g := &v.plan.GPUs[i]
-		if !g.Shared() || g.Place != "" && g.Device == "" {
-			continue
-		}
-		if why := a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID).Reason(now, v.config.Health.MaxAge); why != "" {
+	for _, g := range toVerify(v) {
+		if why := a.unwell(v, g, now); why != "" {
 			return fmt.Sprintf("GPU %d: %s", g.Index, why)
 		}
 	}
 	return ""
 }
 
+// unwell is why jobs could not run on a shared GPU, whoever holds it.
+func (a *Agent) unwell(v *view, g *plan.GPU, now time.Time) string {
+	return a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID).Reason(now, v.config.Health.MaxAge)
+}
+
+// toVerify are the shared GPUs and MIG devices that are there.
+func toVerify(v *view) []*plan.GPU {
+	var out []*plan.GPU
+	for i := range v.plan.GPUs {
+		if g := &v.plan.GPUs[i]; g.Shared() && (g.Place == "" || g.Device != "") {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
 // openNode verifies what can be and opens the node. A GPU that does not keep its
-// limits stays closed.
+// limits, or cannot be tried, stays closed.
 func (a *Agent) openNode(ctx context.Context, n nodeState) (why string) {
 	v := a.view.Load()
 	var failed []Hold
-	for i := range v.plan.GPUs {
-		g := &v.plan.GPUs[i]
-		if !g.Shared() || g.Place != "" && g.Device == "" || n.Unverified || a.verifier.start == nil {
-			continue
+	for _, g := range toVerify(v) {
+		if n.Unverified || a.verifier.start == nil {
+			break
 		}
-		switch r := a.verifyGPU(ctx, g.UUID); {
-		case ctx.Err() != nil:
+		found := a.resumes(ctx, v, g)
+		if ctx.Err() != nil {
 			return "gpuslotd is ending"
-		case r.Skipped != "":
-			return fmt.Sprintf("GPU %d could not be verified: %s", g.Index, r.Skipped)
-		case !r.OK:
+		}
+		if found != "" {
 			failed = append(failed, Hold{GPU: g.Physical(), Owner: OwnerNode, Since: time.Now(),
-				Reason: fmt.Sprintf("its verification after the node resumed failed (%s): mend it, then gpuslot gpu open %s --override", clip(r.Text), g.UUID)})
+				Reason: fmt.Sprintf("%s: mend it, then: gpuslot verify %s; gpuslot gpu open %s --override", found, g.UUID, g.UUID)})
 		}
 	}
 	if err := a.holds.serve(failed); err != nil {
@@ -215,6 +232,20 @@ func (a *Agent) openNode(ctx context.Context, n nodeState) (why string) {
 	a.note(Event{Kind: EventNode, By: byAgent, Text: fmt.Sprintf("The node serves again (driver %s); %d GPUs did not pass their verification.", v.plan.Driver, len(failed))})
 	a.log.Warn("the node serves again", "driver", v.plan.Driver, "failed", len(failed))
 	nudge(a.wake)
+	return ""
+}
+
+// resumes verifies one GPU of a node that resumes; empty if it keeps its limits.
+func (a *Agent) resumes(ctx context.Context, v *view, g *plan.GPU) (found string) {
+	if why := a.unwell(v, g, time.Now()); why != "" {
+		return "it was not well when the node resumed (" + clip(why) + ")"
+	}
+	switch r := a.verifyGPU(ctx, g.UUID); {
+	case r.Skipped != "":
+		return "it could not be verified when the node resumed (" + clip(r.Skipped) + ")"
+	case !r.OK:
+		return "its verification after the node resumed failed (" + clip(r.Text) + ")"
+	}
 	return ""
 }
 

@@ -232,6 +232,33 @@ func TestResumeVerifies(t *testing.T) {
 	ta.nothingLeft(f)
 }
 
+// TestResumeWithABrokenGPU: the others open; it stays closed, by its own reason
+// and because nobody could verify it.
+func TestResumeWithABrokenGPU(t *testing.T) {
+	ta, f := verifying(t, 2, "")
+	ta.troubles.Event(gpu.Event{GPU: uuid(1), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
+	back := nodeState{Phase: NodeResuming, Reason: "driver 580", Since: time.Now()}
+	if err := ta.holds.setNode(back); err != nil {
+		t.Fatal(err)
+	}
+	if why := ta.notBack(); !strings.HasPrefix(why, "GPU 1: Xid 79") {
+		t.Errorf("it waits for %q", why)
+	}
+	back.Since = back.Since.Add(-2 * resumeWaits)
+	if err := ta.holds.setNode(back); err != nil {
+		t.Fatal(err)
+	}
+	if why := ta.notBack(); why != "" {
+		t.Errorf("it waits for ever: %q", why)
+	}
+	if why := ta.openNode(t.Context(), back); why != "" || ta.reason(0) != "" || len(f.orders) != 1 {
+		t.Errorf("%q, %q, %d clients", why, ta.reason(0), len(f.orders))
+	}
+	if why := ta.reason(1); !strings.Contains(why, "was not well when the node resumed (Xid 79") {
+		t.Errorf("%q", why)
+	}
+}
+
 // TestRevert withdraws what HTCondor reads.
 func TestRevert(t *testing.T) {
 	ta := newTestAgent(t, 1, "")

@@ -160,9 +160,11 @@ func numbers(pids []int) string {
 	return s[1 : len(s)-1]
 }
 
-// watchedJobs puts a sample to the jobs on shared GPUs.
+// watchedJobs puts a sample to the jobs on shared GPUs. It goes through sample
+// and books once each: a node may have hundreds of slots.
 func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []Running) []watched {
 	var out []watched
+	at, held, memory := sightings(snap), holdings(running), memories(snap)
 	for _, r := range running {
 		g, ok := find(p, r.GPU)
 		if !ok || !g.Shared() {
@@ -170,21 +172,19 @@ func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []Running) []watche
 		}
 		w := watched{Running: r, MostClients: g.MaxClients, Largest: g.LargestRequest, Quantum: p.RequestVRAM.Quantum}
 		key, device := slotKey(r.Starter), deviceOf(snap, r.GPU)
-		if u, ok := snap.Slot(key, device); ok {
-			w.Memory = u.Memory
-		}
+		w.Memory = memory[slotOnDevice{key, device}]
 		if d, ok := snap.Device(device); ok && d.Processes.Known {
 			w.Known = true
-			for _, proc := range d.Processes.Value {
-				if proc.Owner == usage.OwnerSlot && proc.Slot == key {
-					w.PIDs = append(w.PIDs, proc.PID)
-					if !proc.MPSClient {
-						w.Beside = append(w.Beside, proc.PID)
+			for _, s := range at[key] {
+				if s.device == device {
+					w.PIDs = append(w.PIDs, s.pid)
+					if !s.client {
+						w.Beside = append(w.Beside, s.pid)
 					}
 				}
 			}
 		}
-		w.Elsewhere = strays(snap, p, key, running)
+		w.Elsewhere = strays(at[key], p, held[key])
 		slices.Sort(w.PIDs)
 		slices.Sort(w.Beside)
 		out = append(out, w)
@@ -192,15 +192,54 @@ func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []Running) []watche
 	return out
 }
 
-// strays are a slot's processes on devices that it does not hold.
-func strays(snap *usage.Snapshot, plan *plan.Plan, key usage.SlotKey, running []Running) []stray {
-	var out []stray
+// sighting is a process of a slot on a device.
+type sighting struct {
+	device usage.Device
+	pid    int
+	client bool
+}
+
+func sightings(snap *usage.Snapshot) map[usage.SlotKey][]sighting {
+	out := map[usage.SlotKey][]sighting{}
 	for _, d := range snap.Devices {
-		holds := slices.ContainsFunc(running, func(r Running) bool { return slotKey(r.Starter) == key && isOn(plan, r.GPU, d.Device) })
 		for _, p := range d.Processes.Value {
-			if !holds && p.Owner == usage.OwnerSlot && p.Slot == key {
-				out = append(out, stray{p.PID, d.GPU})
+			if p.Owner == usage.OwnerSlot {
+				out[p.Slot] = append(out[p.Slot], sighting{d.Device, p.PID, p.MPSClient})
 			}
+		}
+	}
+	return out
+}
+
+// holdings are what each slot holds.
+func holdings(running []Running) map[usage.SlotKey][]gpu.UUID {
+	out := map[usage.SlotKey][]gpu.UUID{}
+	for _, r := range running {
+		key := slotKey(r.Starter)
+		out[key] = append(out[key], r.GPU)
+	}
+	return out
+}
+
+type slotOnDevice struct {
+	slot   usage.SlotKey
+	device usage.Device
+}
+
+func memories(snap *usage.Snapshot) map[slotOnDevice]gpu.Measured[gpu.Bytes] {
+	out := make(map[slotOnDevice]gpu.Measured[gpu.Bytes], len(snap.Slots))
+	for _, u := range snap.Slots {
+		out[slotOnDevice{u.Slot, u.Device}] = u.Memory
+	}
+	return out
+}
+
+// strays are a slot's processes on devices that it does not hold.
+func strays(at []sighting, plan *plan.Plan, held []gpu.UUID) []stray {
+	var out []stray
+	for _, s := range at {
+		if !slices.ContainsFunc(held, func(u gpu.UUID) bool { return isOn(plan, u, s.device) }) {
+			out = append(out, stray{s.pid, s.device.GPU})
 		}
 	}
 	return out

@@ -47,6 +47,8 @@ type Reading struct {
 	Samples Measured[[]ProcessSample]
 	// Instances are the MIG devices.
 	Instances []InstanceReading
+	// Board may be of some seconds ago.
+	Board Board
 }
 
 // Use is what a whole GPU and a MIG device both tell.

@@ -129,13 +129,14 @@ func TestKeysAreComplete(t *testing.T) {
 // reference writes the reference file: every key with its default.
 func reference() string {
 	var b strings.Builder
+	b.WriteString("#:schema /usr/share/gpuslot/gpuslot.schema.json\n") // for editors that know taplo's directive
 	b.WriteString(comment(`gpuslot.toml: how the GPUs of this host are shared among HTCondor jobs.
 
 Every key is shown with its default: remove the # before one to change it. An empty file means the same as this one. One identical file can serve a whole farm.
 
 A key in a more special table wins over the same key in [sharing]: first [model."…"], then each [host."…"] that matches, then [gpu."…"].
 
-Check a changed file with: gpuslot plan
+Check a changed file with: gpuslot check-config, gpuslot plan
 Then make the agent read it: systemctl reload gpuslotd
 A file with errors is refused as a whole; the agent keeps what it had.
 Reference: docs/configuration.md

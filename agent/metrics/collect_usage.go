@@ -3,6 +3,8 @@ package metrics
 import (
 	"strconv"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -20,6 +22,12 @@ var (
 
 	gpuMemoryUsed = desc("gpu_memory_used_bytes", "Memory in use on the GPU.", "gpu")
 	gpuPower      = desc("gpu_power_watts", "Power that the GPU draws.", "gpu")
+	gpuPowerLimit = desc("gpu_power_limit_watts", "Power limit of the GPU that is enforced now.", "gpu")
+	gpuHeat       = desc("gpu_temperature_celsius", "Temperature of the GPU's chip.", "gpu")
+	gpuClock      = desc("gpu_clock_hertz", "Clocks of the GPU, by domain (sm, memory).", "gpu", "domain")
+	gpuLimited    = desc("gpu_clock_limited", "Whether a reason holds the GPU's clocks back now.", "gpu", "reason")
+	gpuECC        = desc("gpu_ecc_errors_total", "ECC errors of the GPU over its life, by kind (corrected, uncorrected); absent where ECC is off.", "gpu", "kind")
+	gpuUnplanned  = desc("gpu_unplanned", "A GPU of the node that the plan leaves out: its use is told, and no slot has it; the value is 1.", "gpu")
 	gpuSM         = desc("gpu_sm_seconds_total", "Seconds of full activity of the GPU's multiprocessors.", "gpu")
 	gpuBusy       = desc("gpu_busy_seconds_total", "Seconds in which any kernel ran on the GPU, however small.", "gpu")
 	gpuEnergy     = desc("gpu_energy_joules_total", "Energy that the GPU drew since the driver was loaded.", "gpu")
@@ -45,6 +53,7 @@ var (
 	slotUsed      = desc("slot_memory_used_bytes", "VRAM that the slot's processes hold together.", "slot", "gpu", "mig")
 	slotPeak      = desc("slot_memory_peak_bytes", "The most VRAM that was seen of the slot's present job.", "slot", "gpu", "mig")
 	slotProcs     = desc("slot_gpu_processes", "Processes of the slot that have a context on the GPU or MIG device.", "slot", "gpu", "mig")
+	slotCap       = desc("slot_sm_limit_ratio", "The part of the multiprocessors of the GPU or MIG device that one client of the slot can have at most; 1 where the job could lift every limit.", "slot", "gpu", "mig")
 	slotShare     = desc("slot_share_ratio", "The part of the GPU or MIG device that the slot was given.", "slot", "gpu", "mig")
 	slotAllocated = desc("slot_allocated_seconds_total", "GPU-seconds that the slot was given, used or not.", "slot", "gpu", "mig")
 	slotSM        = desc("slot_sm_seconds_total", "GPU-seconds of multiprocessor time of the slot: the estimate between the bounds.", "slot", "gpu", "mig")
@@ -61,6 +70,9 @@ func (u *Usage) collect(to *sink) {
 	}
 	for _, s := range u.Sources {
 		s.collect(to)
+	}
+	for _, g := range u.Unplanned {
+		to.gauge(gpuUnplanned, 1, string(g))
 	}
 	whole := map[gpu.UUID]int{}
 	for i := range u.Devices {
@@ -105,6 +117,26 @@ func collectGPU(d *usage.DeviceUsage, to *sink) {
 	to.knownCounter(gpuBusy, d.Total.Busy, labels)
 	to.knownCounter(gpuEnergy, d.Total.Energy, labels)
 	to.knownCounter(gpuRestEnergy, d.Total.UnattributedEnergy, labels)
+	collectBoard(u, &d.Board, labels, to)
+}
+
+func collectBoard(u string, b *gpu.Board, labels []*dto.LabelPair, to *sink) {
+	const milli, mega = 1e-3, 1e6
+	to.knownGauge(gpuPowerLimit, inUnits(b.PowerLimit, milli), labels)
+	to.knownGauge(gpuHeat, inUnits(b.Temperature, 1), labels)
+	to.knownGauge(gpuClock, inUnits(b.SMClock, mega), to.labels(gpuClock, u, "sm"))
+	to.knownGauge(gpuClock, inUnits(b.MemoryClock, mega), to.labels(gpuClock, u, "memory"))
+	to.knownCounter(gpuECC, inUnits(b.Corrected, 1), to.labels(gpuECC, u, "corrected"))
+	to.knownCounter(gpuECC, inUnits(b.Uncorrected, 1), to.labels(gpuECC, u, "uncorrected"))
+	if b.Limits.Known {
+		for _, l := range gpu.AllClockLimits() {
+			to.gauge(gpuLimited, number(b.Limits.Value&l.Bit != 0), u, l.Name)
+		}
+	}
+}
+
+func inUnits[T uint32 | uint64](m gpu.Measured[T], unit float64) gpu.Measured[float64] {
+	return gpu.Measured[float64]{Value: float64(m.Value) * unit, Known: m.Known}
 }
 
 func collectMIG(d *usage.DeviceUsage, whole int, to *sink) {
@@ -171,6 +203,9 @@ func (s *Slot) collect(to *sink) {
 	}
 	if u.Share > 0 {
 		to.gaugeOf(slotShare, u.Share, labels)
+	}
+	if u.Cap > 0 {
+		to.gaugeOf(slotCap, u.Cap, labels)
 	}
 	if u.Memory.Known {
 		to.gaugeOf(slotUsed, float64(u.Memory.Value), labels)

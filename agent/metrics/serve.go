@@ -29,7 +29,7 @@ type Web struct {
 	Config string
 	// Ready says whether the agent has a plan in force.
 	Ready func() bool
-	// Page is served at "/"; nil serves a list of links.
+	// Page is served at "/", compressed for who takes it; nil serves a list of links.
 	Page http.Handler
 	// PProf serves Go's profiles.
 	PProf bool
@@ -75,7 +75,7 @@ func (m *Metrics) Handler(w Web) (http.Handler, error) {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", page)
+	mux.Handle("/", zipped(page))
 	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(m.registry, zipped(promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError,
 		// A time-out here would end nothing and keep a copy of every reply; the

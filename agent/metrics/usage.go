@@ -18,6 +18,8 @@ type Usage struct {
 	Slots    []Slot
 	Counters []usage.SlotCounters
 	Sources  []Source
+	// Unplanned are GPUs of Devices that the plan leaves out.
+	Unplanned []gpu.UUID
 }
 
 // Slot is one slot in use on one device.

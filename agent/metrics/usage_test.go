@@ -60,6 +60,7 @@ func fullUsage() Usage {
 		return gpu.Known(gpu.MemoryUse{Total: total * gibibyte, Used: used * gibibyte, Free: (total - used) * gibibyte})
 	}
 	first := slot("slot1_1", mps, usage.MethodMPS, 2, gpu.Known(4*gibibyte))
+	first.Usage.Cap = 0.25
 	first.Budget, first.Admitted = gpu.Known(6*gibibyte), time.Unix(1760000100, 0)
 	first.Labels = JobLabels{ID: "17.0", VO: "atlas", User: "alice", Group: "group_atlas.alice"}
 	return Usage{
@@ -73,6 +74,8 @@ func fullUsage() Usage {
 			{Device: mps, Memory: memory(32, 9), Processes: processes(usage.OwnerSlot, usage.OwnerSlot, usage.OwnerServer, usage.OwnerNone, usage.OwnerEnded),
 				Unowned: 1, UnownedMemory: gpu.Known(gibibyte), Method: usage.MethodMPS, ActivitySource: "gpm", KernelTime: gpu.Known(1.0),
 				Power: gpu.Known(231.5), BoundsExceeded: 1,
+				Board: gpu.Board{Temperature: gpu.Known(uint32(61)), PowerLimit: gpu.Known(uint32(250000)), SMClock: gpu.Known(uint32(1597)), MemoryClock: gpu.Known(uint32(1107)),
+					Limits: gpu.Known(gpu.ClockLimits(0x05)), Corrected: gpu.Known(uint64(3)), Uncorrected: gpu.Known(uint64(0))},
 				Total: usage.DeviceTotals{Sampled: 1000, SM: gpu.Known(700.0), Busy: gpu.Known(950.0), UnattributedSM: gpu.Known(20.0), Energy: gpu.Known(180000.5), UnattributedEnergy: gpu.Known(4000.0)}},
 			{Device: slice, Processes: processes(usage.OwnerSlot, usage.OwnerSlot), Method: usage.MethodTimeslice, KernelTime: gpu.Known(0.5),
 				Total: usage.DeviceTotals{Sampled: 1000, Busy: gpu.Known(500.0)}},
@@ -93,6 +96,7 @@ func fullUsage() Usage {
 			slot("slot4_1", mig, usage.MethodMIG, 1, gpu.Known(10*gibibyte)),
 			slot("slot5_1", blind, usage.MethodNone, 0, gpu.Measured[gpu.Bytes]{}),
 		},
+		Unplanned: []gpu.UUID{sliced},
 		Counters: []usage.SlotCounters{
 			counters("slot1_1", mps, between(300, 450, 600), between(30000, 45000, 60000)),
 			counters("slot1_2", mps, between(100, 230, 400), between(9000, 20000, 30000)),
@@ -132,6 +136,10 @@ func TestUnknownUsageIsAbsent(t *testing.T) {
 		`source_duration_seconds{source="startd"`,
 		`source_last_success_timestamp_seconds{source="dcgm"`,
 		`owner="ended"`,
+		`gpu_temperature_celsius{gpu="` + string(whole),
+		`gpu_clock_limited{gpu="` + string(whole),
+		`gpu_ecc_errors_total{gpu="` + string(whole),
+		`slot_sm_limit_ratio{gpu="` + string(shared) + `",mig="",slot="slot1_2"`,
 		`gpu_activity_info{gpu="` + string(sliced) + `",method="",mig=""`,
 	} {
 		if strings.Contains(got, absent) {
@@ -160,7 +168,7 @@ func TestStaleUsageIsGone(t *testing.T) {
 	after := series(scrape(t, newTest(s)))
 	for name := range before {
 		usual := !strings.HasPrefix(name, "gpuslot_slot_") || name == "gpuslot_slot_mismatches_total"
-		for _, u := range []string{"gpuslot_mig_", "gpuslot_gpu_sm_", "gpuslot_gpu_busy", "gpuslot_gpu_energy", "gpuslot_gpu_una", "gpuslot_gpu_uno", "gpuslot_gpu_power", "gpuslot_gpu_memory_used", "gpuslot_gpu_proc", "gpuslot_gpu_act", "gpuslot_gpu_sampled", "gpuslot_gpu_bounds"} {
+		for _, u := range []string{"gpuslot_mig_", "gpuslot_gpu_sm_", "gpuslot_gpu_busy", "gpuslot_gpu_energy", "gpuslot_gpu_una", "gpuslot_gpu_uno", "gpuslot_gpu_power", "gpuslot_gpu_memory_used", "gpuslot_gpu_proc", "gpuslot_gpu_act", "gpuslot_gpu_sampled", "gpuslot_gpu_bounds", "gpuslot_gpu_temperature", "gpuslot_gpu_clock", "gpuslot_gpu_ecc"} {
 			usual = usual && !strings.HasPrefix(name, u)
 		}
 		if usual && after[name] != before[name] || !usual && after[name] != 0 {

@@ -16,6 +16,7 @@ func zipped(h http.Handler) http.Handler {
 		return z
 	}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Vary", "Accept-Encoding")
 		if !takesGzip(r.Header) {
 			h.ServeHTTP(w, r)
 			return

@@ -43,12 +43,24 @@ func TestZipped(t *testing.T) {
 			t.Errorf("%q: %v, %d bytes in %d, plain %d", accept, err, len(text), size, len(plain))
 		}
 	}
+	h, err = New(Build{}, func() Snapshot { return s }).Handler(Web{Ready: func() bool { return true }, Page: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat("<div>a page of many slots</div>", 1000))
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Accept-Encoding", "gzip, deflate, br")
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, r); w.Header().Get("Content-Encoding") != "gzip" || w.Body.Len() > 1000 {
+		t.Errorf("the page: %v, %d bytes", w.Header(), w.Body.Len())
+	}
 	refuse := zipped(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "too many", http.StatusServiceUnavailable)
 	}))
-	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	r = httptest.NewRequest(http.MethodGet, "/metrics", nil)
 	r.Header.Set("Accept-Encoding", "gzip")
-	w := httptest.NewRecorder()
+	w = httptest.NewRecorder()
 	refuse.ServeHTTP(w, r)
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Content-Encoding") != "" || w.Body.String() != "too many\n" {
 		t.Errorf("a refusal: %d %v %q", w.Code, w.Header(), w.Body)

@@ -70,6 +70,9 @@ func (t *tracker) limit(kernel float64, c crowd) {
 		weights += p.Weight
 	}
 	t.last.guess = map[SlotKey]Range{}
+	for _, k := range c.idle {
+		t.last.slots[k] = atMost(0) // no estimate: the sum of those to come would lack them
+	}
 	for i, k := range c.slots {
 		t.last.slots[k] = atMost(min(c.parts[i].Cap, kernel+rounding))
 		switch {
@@ -101,6 +104,9 @@ func (t *tracker) divide(o observation, c crowd, took float64) {
 	d := Divide(a, c.parts)
 	if t.last.method == MethodTimeslice && o.samples.Known {
 		d = DivideMeasured(a, c.parts)
+	}
+	for _, k := range c.idle {
+		t.last.slots[k] = spread(Range{})
 	}
 	rest := a
 	for i, k := range c.slots {

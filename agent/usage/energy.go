@@ -120,6 +120,8 @@ func claimsOf(work workload, bookings booked) ([]slotOn, []claim) {
 // not known it is guessed at, with bounds that say so.
 func (w workload) active(k slotOn, s Spread) Range {
 	switch {
+	case s.Upper == gpu.Known(0.0):
+		return Range{}
 	case w.unknown:
 		if r, ok := w.guess[k]; ok {
 			return r

@@ -52,6 +52,7 @@ type reading struct {
 	GPUInstance     int
 	Multiprocessors int
 	Power           gpu.Measured[uint64]
+	Board           gpu.Board
 	processes       gpu.Measured[[]Process]
 }
 
@@ -183,7 +184,7 @@ func (s *Sampler) take(r gpu.Reading, now time.Time) {
 	}
 	s.note(Device{GPU: r.GPU}, reading{
 		Use: r.Use, At: now, MIGEnabled: r.MIGEnabled, Multiprocessors: r.Multiprocessors,
-		Power: r.Power, processes: s.owners.of(r.Processes, r.At),
+		Power: r.Power, Board: r.Board, processes: s.owners.of(r.Processes, r.At),
 	})
 	for _, i := range r.Instances {
 		s.note(Device{GPU: r.GPU, MIG: i.UUID}, reading{

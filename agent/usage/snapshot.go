@@ -50,6 +50,7 @@ func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {
 	if r.MIGEnabled {
 		out.Activity = ratio(r.SMActivity)
 	}
+	out.Board = r.Board
 	if r.Power.Known {
 		out.Power = gpu.Known(float64(r.Power.Value) / 1000)
 	}
@@ -84,7 +85,9 @@ func (s *Sampler) slotsOn(d Device, r reading, bookings []Booking) []SlotUsage {
 		return &out[i]
 	}
 	for _, b := range bookings {
-		at(b.Slot).Share += b.Share
+		u := at(b.Slot)
+		u.Share += b.Share
+		u.Cap = max(u.Cap, b.Cap)
 	}
 	for _, p := range r.processes.Value {
 		if p.Owner == OwnerSlot {

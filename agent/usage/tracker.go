@@ -106,6 +106,8 @@ type crowd struct {
 	// parts of the slots, and at the end that of the outsiders if there are any.
 	parts     []Part
 	outsiders bool
+	// idle are booked slots that certainly had no process there: they used nothing.
+	idle []SlotKey
 	// known is the number of slots booked or seen.
 	known int
 	mps   bool
@@ -132,6 +134,8 @@ func (t *tracker) crowd(bookings []Booking, samples gpu.Measured[[]gpu.ProcessSa
 		p := partOf(given[k], clients[k], !t.restless[k].IsZero() || lagged && !t.changed[k].IsZero())
 		if p.Cap > 0 {
 			out.slots, out.parts = append(out.slots, k), append(out.parts, p)
+		} else {
+			out.idle = append(out.idle, k)
 		}
 	}
 	if out.outsiders {

@@ -142,8 +142,9 @@ type DeviceUsage struct {
 	ActivitySource string
 	// KernelTime is the share of the last interval in which any kernel ran.
 	KernelTime gpu.Measured[float64]
-	// Power in watts; of whole GPUs.
+	// Power in watts; of whole GPUs, and so is Board.
 	Power gpu.Measured[float64]
+	Board gpu.Board
 	Total DeviceTotals
 	// BoundsExceeded counts the intervals with more activity than the caps of
 	// the slots allow: a cap is not enforced.
@@ -163,6 +164,9 @@ type SlotUsage struct {
 	Peak gpu.Measured[gpu.Bytes]
 	// Share is the part of the device that the slot was given; 0 if nothing is booked.
 	Share float64
+	// Cap is the largest part of the device's multiprocessors that one client of
+	// the slot can have; 0 if nothing is booked.
+	Cap float64
 	// Method says how well SM is known.
 	Method Method
 	// SM is the share of the device's multiprocessors in the last interval.

@@ -81,7 +81,7 @@ worst is a warning, 4 the worst is an error.`,
   gpuslot doctor --json | jq '.[] | select(.level == "error")'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			facts, err := gatherFacts(c, f)
+			facts, err := gatherFacts(c.Context(), c, f)
 			if err != nil {
 				return err
 			}

@@ -76,8 +76,7 @@ const (
 
 // gatherFacts reads the node. Only a configuration that was named and is not
 // there ends it.
-func gatherFacts(c *cobra.Command, f *flags) (facts, error) {
-	ctx := c.Context()
+func gatherFacts(ctx context.Context, c *cobra.Command, f *flags) (facts, error) {
 	got := facts{root: os.Geteuid() == 0}
 	got.config, got.configErr = loadConfig(c, f.config)
 	switch {

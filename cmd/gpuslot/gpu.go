@@ -181,6 +181,8 @@ func (j jobOn) String() string {
 const (
 	drainPace    = time.Second
 	drainSettles = 2 * time.Second
+	// drainDeaf is how long gpuslotd may not answer, as while it restarts.
+	drainDeaf = 30 * time.Second
 )
 
 // waiting waits for jobs to end.
@@ -200,11 +202,15 @@ func (w waiting) run(ctx context.Context) error {
 	}
 	said := ""
 	begin := time.Now()
+	answered := begin
 	var left []jobOn
 	for {
 		now, err := w.jobs(ctx)
+		if err == nil {
+			answered = time.Now()
+		}
 		switch {
-		case err != nil && ctx.Err() == nil:
+		case err != nil && ctx.Err() == nil && time.Since(answered) > drainDeaf:
 			return err
 		case err == nil && len(now) == 0 && time.Since(begin) >= drainSettles:
 			fmt.Fprintln(w.out, "no job is left")

@@ -105,7 +105,7 @@ restart" and the verbs of "gpuslot gpu" and "gpuslot node" say; the agent does t
 rest.
 
 Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
-asks for (only from "gpuslot plan"; "gpuslot mig assert", "gpuslot verify",
+asks for (only from "gpuslot plan"; "gpuslot check-config", "gpuslot mig assert", "gpuslot verify",
 "gpuslot doctor", "gpuslot gpu drain", "gpuslot node" and "gpuslot here" have
 their own).`,
 		Example: `  gpuslot status
@@ -123,7 +123,7 @@ their own).`,
 	c.SetVersionTemplate("gpuslot {{.Version}}\n")
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
-	c.AddCommand(inventoryCommand(), planCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f), doctorCommand(&f),
+	c.AddCommand(inventoryCommand(), planCommand(&f), checkConfigCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f), doctorCommand(&f), reportCommand(&f),
 		gpuCommand(&f), nodeCommand(&f), mpsCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
 	return c
 }

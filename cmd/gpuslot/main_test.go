@@ -38,7 +38,10 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("EXAMPLES", examples)
 			e.Setenv("TZ", "UTC")
-			return nil
+			short, err := os.MkdirTemp("/tmp", "g") // paths.run has at most 42 bytes
+			e.Setenv("SHORT", short)
+			e.Defer(func() { _ = os.RemoveAll(short) })
+			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"agent": startAgent},
 		Condition: func(cond string) (bool, error) {

@@ -17,7 +17,7 @@ import (
 func planCommand(f *flags) *cobra.Command {
 	var files []string
 	var asJSON bool
-	var job, against string
+	var job, against, bundled string
 	c := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what the node would offer, and which resource runs out first",
@@ -31,12 +31,16 @@ if they differ, plan says how and exits with 2. With --inventory nothing is
 compared, since the file may describe another node; name the plan file with
 --against to compare nevertheless.
 
+With --from-report both come from a report that "gpuslot report" wrote elsewhere,
+and the plan is held against the one that was in force there.
+
 Then it says what HTCondor has to do for the plan: which startds need a restart,
 the jobs on them by slot and id, and what waits (htcondor.changes).
 
 Exit codes: 0 success, 1 error, 2 the node differs.`,
 		Example: `  gpuslot plan
   gpuslot plan --inventory node.json --config new.toml
+  gpuslot plan --from-report wn1.tar.gz
   gpuslot plan --job cpus=2,memory=8000,vram=6000`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -44,7 +48,7 @@ Exit codes: 0 success, 1 error, 2 the node differs.`,
 			if err != nil {
 				return err
 			}
-			r, err := makeReport(c, f, files, against)
+			r, err := makeReport(c, f, files, against, bundled)
 			if err != nil {
 				return err
 			}
@@ -64,6 +68,8 @@ Exit codes: 0 success, 1 error, 2 the node differs.`,
 	inventoryFlag(c, &files)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().StringVar(&against, "against", "", "the plan `file` to compare with, as the agent writes it")
+	c.Flags().StringVar(&bundled, "from-report", "", "configuration and inventory of this `file`, which \"gpuslot report\" wrote")
+	c.MarkFlagsMutuallyExclusive("from-report", "inventory")
 	c.Flags().StringVar(&job, "job", typicalJob, "the typical job: its CPUs, its memory and VRAM in MiB")
 	return c
 }
@@ -84,7 +90,13 @@ type report struct {
 	HTCondorUnknown string        `json:"htcondor_unknown,omitempty"`
 }
 
-func makeReport(c *cobra.Command, f *flags, files []string, against string) (report, error) {
+func makeReport(c *cobra.Command, f *flags, files []string, against, bundled string) (report, error) {
+	if bundled != "" && c.Flags().Changed("config") {
+		return report{}, advised{errors.New("--from-report has a configuration of its own"), "unpack it with tar to plan its inventory with another one"}
+	}
+	if bundled != "" {
+		return reportOf(bundled, against)
+	}
 	cfg, err := loadConfig(c, f.config)
 	if err != nil {
 		return report{}, err
@@ -104,6 +116,26 @@ func makeReport(c *cobra.Command, f *flags, files []string, against string) (rep
 	case len(files) == 0:
 		r.Differences, err = compareInForce(agent.PlanFile(cfg.Paths), p)
 		r.askHTCondor(c.Context(), f.socket, cfg)
+	}
+	return r, err
+}
+
+// reportOf plans the node of a report; --against takes the place of its own plan.
+func reportOf(file, against string) (report, error) {
+	b, err := readBundle(file)
+	if err != nil {
+		return report{}, err
+	}
+	p, err := plan.Build(b.config, b.inventory)
+	if err != nil {
+		return report{}, err
+	}
+	r := report{Plan: p}
+	switch {
+	case against != "":
+		r.Differences, err = compare(against, p)
+	case b.inForce != nil:
+		r.Differences = plan.Diff(*b.inForce, p)
 	}
 	return r, err
 }

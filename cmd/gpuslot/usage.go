@@ -16,7 +16,7 @@ import (
 
 func usageCommand(f *flags) *cobra.Command {
 	var since, by, site string
-	var asJSON, egi bool
+	var asJSON, egi, asTable bool
 	c := &cobra.Command{
 		Use:   "usage",
 		Short: "Sum up what ended jobs used of the GPUs",
@@ -30,10 +30,14 @@ agent did are counted from its start on.
 
 --egi prints one accelerator record per job in the fields of the EGI draft
 (APEL-accelerator-message v0.1): Count is the share, ActiveDuration the active
-GPU-seconds divided by it.`,
+GPU-seconds divided by it. With --table it sums the same fields up by month,
+virtual organisation and model, for a person: COUNT is the mean share, durations
+are hours, LEAST and MOST the bounds of ACTIVE; jobs of which it is not known
+count in UNKNOWN.`,
 		Example: `  gpuslot usage --since 7d --by group
   gpuslot usage --since 24h --by job --json
-  gpuslot usage --since 31d --egi --site EXAMPLE-LCG2`,
+  gpuslot usage --since 31d --egi --site EXAMPLE-LCG2
+  gpuslot usage --since 365d --egi --table --site EXAMPLE-LCG2`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			ago, err := parseAgo(since)
@@ -47,6 +51,9 @@ GPU-seconds divided by it.`,
 			if egi && site == "" {
 				return errors.New("--egi needs --site, the site's name in GOCDB")
 			}
+			if asTable && !egi {
+				return errors.New("--table goes with --egi; without it usage prints a table anyway")
+			}
 			cfg, err := config.Load(f.config)
 			if err != nil {
 				return err
@@ -57,6 +64,13 @@ GPU-seconds divided by it.`,
 			}
 			sums, total := sumUp(records, key)
 			switch {
+			case egi && asTable:
+				months := monthsOf(records)
+				if asJSON {
+					return printJSON(c.OutOrStdout(), months)
+				}
+				egiText(c.OutOrStdout(), site, months)
+				return nil
 			case egi:
 				return printEGI(c.OutOrStdout(), records, site)
 			case asJSON:
@@ -75,6 +89,7 @@ GPU-seconds divided by it.`,
 	c.Flags().StringVar(&by, "by", "group", "`what` to sum up by: group, user, job or gpu")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().BoolVar(&egi, "egi", false, "print accelerator records in the fields of the EGI draft")
+	c.Flags().BoolVar(&asTable, "table", false, "with --egi: a table by month, virtual organisation and model")
 	c.Flags().StringVar(&site, "site", "", "the SiteName of --egi")
 	return c
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/gpuslot/gpuslot/agent"
 )
 
+// fqan is the attribute name of a virtual organisation as a whole.
+func fqan(vo string) string { return "/" + strings.TrimPrefix(vo, "/") }
+
 // printEGI prints the fields of the EGI GPU record draft 4 (2021), message type
 // APEL-accelerator-message v0.1. What a record does not know is left out. The
 // user is the account and the FQAN the virtual organisation: the node knows
@@ -29,7 +32,7 @@ func printEGI(w io.Writer, records []agent.Record, site string) error {
 		field("AssociatedRecord", r.Job)
 		field("GlobalUserName", r.Owner)
 		if r.VO != "" {
-			field("FQAN", "/"+strings.TrimPrefix(r.VO, "/"))
+			field("FQAN", fqan(r.VO))
 		}
 		field("SiteName", site)
 		if r.Share > 0 {

@@ -75,11 +75,15 @@ type gpuMeter struct {
 	// gpm says whether the GPU has GPM.
 	gpm      gpu.Measured[bool]
 	counters map[int]*counters
+	board    gpu.Board
+	boardAt  time.Time
 }
 
 // usageSymbols are the calls of a reading that not every driver exports.
 type usageSymbols struct {
 	memoryV2, mps, mig, cores, samples, processSamples, energy, gpm, gpmMIG bool
+	// board: all calls of a Board.
+	board bool
 	// processes is false on drivers whose process struct differs from NVIDIA's header.
 	processes bool
 }
@@ -101,6 +105,8 @@ func lookUpUsage(lib nvml.Interface) *usageSymbols {
 		gpm:            has("nvmlGpmQueryDeviceSupport") && has("nvmlGpmSampleGet") && has("nvmlGpmMetricsGet"), // 525
 		gpmMIG:         has("nvmlGpmMigSampleGet"),                                                              // 525
 		processes:      any3("nvmlDeviceGetComputeRunningProcesses") && !brokenProcessStruct(driver),
+		board: has("nvmlDeviceGetTemperature") && has("nvmlDeviceGetEnforcedPowerLimit") && has("nvmlDeviceGetClockInfo") &&
+			has("nvmlDeviceGetCurrentClocksThrottleReasons") && has("nvmlDeviceGetTotalEccErrors"),
 	}
 }
 
@@ -171,6 +177,7 @@ func (m *meter) fill(r *deviceReader, g *gpuMeter, out *gpu.Reading) {
 	}
 	power := told(r, "nvmlDeviceGetPowerUsage", r.device.GetPowerUsage)
 	out.Power = gpu.Measured[uint64]{Value: uint64(power.Value), Known: power.Known}
+	out.Board = m.board(r, g)
 	if out.MIGEnabled {
 		out.SMActivity = m.activity(r, g, wholeDevice, "")
 		out.Instances = m.instances(r, g)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,6 +37,11 @@ type agent struct {
 	dir, socket string
 	cmd         *exec.Cmd
 	log         *os.File
+	// base are the arguments and env the variables that it shares with its release.
+	base, env []string
+	// control is its control daemon; within stands before the program's name.
+	control string
+	within  []string
 }
 
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
@@ -95,33 +101,46 @@ func build1(ctx context.Context, out, pkg string, env ...string) error {
 
 // agent starts gpuslotd on an inventory and waits until every GPU accepts jobs.
 func (b *bench) agent(ctx context.Context, name, config string, inv gpu.Inventory) (*agent, error) {
-	a := &agent{dir: b.path(name)}
+	a := &agent{dir: b.path(name), control: b.control}
 	a.socket = filepath.Join(a.dir, "agent.sock")
 	text, err := inv.Encode()
 	if err != nil {
 		return nil, err
 	}
-	paths := fmt.Sprintf("\n[metrics]\nlisten = \"\"\n[paths]\nrun = %q\nstate = %q\ncontrol_daemon = %q\n",
-		a.dir, filepath.Join(a.dir, "state"), b.control)
-	if err := os.MkdirAll(filepath.Join(a.dir, "state"), 0o755); err != nil {
+	if err := os.MkdirAll(a.dir, 0o755); err != nil {
 		return nil, err
 	}
-	for file, data := range map[string][]byte{"inventory.json": text, "gpuslot.toml": []byte(config + paths)} {
-		if err := os.WriteFile(filepath.Join(a.dir, file), data, 0o644); err != nil {
-			return nil, err
-		}
+	recorded := filepath.Join(a.dir, "inventory.json")
+	if err := os.WriteFile(recorded, text, 0o644); err != nil {
+		return nil, err
+	}
+	a.base = []string{"--inventory", recorded}
+	return a, b.startAgent(ctx, a, config+"\n[metrics]\nlisten = \"\"\n", len(inv.GPUs))
+}
+
+// startAgent starts it in its directory; base and env say where its GPUs are.
+func (b *bench) startAgent(ctx context.Context, a *agent, config string, gpus int) (err error) {
+	if err := os.MkdirAll(filepath.Join(a.dir, "state"), 0o755); err != nil {
+		return err
+	}
+	file := filepath.Join(a.dir, "gpuslot.toml")
+	paths := fmt.Sprintf("\n[paths]\nrun = %q\nstate = %q\ncontrol_daemon = %q\n", a.dir, filepath.Join(a.dir, "state"), a.control)
+	if err := os.WriteFile(file, []byte(config+paths), 0o644); err != nil {
+		return err
 	}
 	if a.log, err = os.Create(filepath.Join(a.dir, "log")); err != nil {
-		return nil, err
+		return err
 	}
-	a.cmd = exec.CommandContext(ctx, b.path("gpuslotd"), "--no-systemd", "--config", filepath.Join(a.dir, "gpuslot.toml"),
-		"--inventory", filepath.Join(a.dir, "inventory.json"), "--socket", a.socket)
+	a.base = append([]string{"--no-systemd", "--config", file}, a.base...)
+	args := slices.Concat(a.within, []string{b.path("gpuslotd")}, a.base, []string{"--socket", a.socket})
+	a.cmd = exec.CommandContext(ctx, args[0], args[1:]...)
+	a.cmd.Env = append(os.Environ(), a.env...)
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
 	if err := a.cmd.Start(); err != nil {
-		return nil, err
+		return err
 	}
 	b.agents = append(b.agents, a)
-	return a, b.waitAccepting(ctx, a, len(inv.GPUs))
+	return b.waitAccepting(ctx, a, gpus)
 }
 
 func (b *bench) waitAccepting(ctx context.Context, a *agent, gpus int) error {
@@ -151,8 +170,8 @@ func (b *bench) tearDown() error {
 	for _, a := range b.agents {
 		errs = append(errs, a.cmd.Process.Signal(syscall.SIGTERM))
 		_ = a.cmd.Wait() // its exit status is not what is measured
-		release := exec.Command(b.path("gpuslotd"), "--release", "--force", "--no-systemd", "--config", filepath.Join(a.dir, "gpuslot.toml"),
-			"--inventory", filepath.Join(a.dir, "inventory.json"))
+		release := exec.Command(b.path("gpuslotd"), append([]string{"--release", "--force"}, a.base...)...)
+		release.Env = append(os.Environ(), a.env...)
 		if out, err := release.CombinedOutput(); err != nil {
 			errs = append(errs, fmt.Errorf("release: %w\n%s", err, out))
 		}
@@ -175,8 +194,9 @@ func (b *bench) starter(ctx context.Context, n int, o order.Order) (map[string][
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, stderr.String())
 	}
-	var times map[string][]time.Duration
-	return times, json.Unmarshal(out, &times)
+	var report order.Report
+	err = json.Unmarshal(out, &report)
+	return report.Times, err
 }
 
 // atOnce runs a program once below each of n starters, all released together.
@@ -217,9 +237,12 @@ func (b *bench) prepare() order.Program { return b.prepareOn(0) }
 
 // prepareOn is the hook of the i-th job, eight to a GPU.
 func (b *bench) prepareOn(i int) order.Program {
-	u := b.inv.GPUs[i/8%len(b.inv.GPUs)].UUID
+	return b.prepareFor(b.main.socket, i, b.inv.GPUs[i/8%len(b.inv.GPUs)].UUID)
+}
+
+func (b *bench) prepareFor(socket string, i int, u gpu.UUID) order.Program {
 	ad := fmt.Sprintf("ClusterId = 1\nProcId = %d\nOwner = \"root\"\nRequestGPUs = 1\nRequestVRAM = %d\nGpusProvisioned = 1\nVramProvisioned = %d\nEnvironment = \"A=1 B=2\"\n", i, slice, slice)
-	return order.Program{Name: "prepare", Args: []string{b.path("gpuslot-condor"), "prepare", "--socket", b.main.socket}, Stdin: ad,
+	return order.Program{Name: "prepare", Args: []string{b.path("gpuslot-condor"), "prepare", "--socket", socket}, Stdin: ad,
 		Env:  []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + string(u), "_CONDOR_MACHINE_AD=" + b.path("machine.ad")},
 		Want: fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", slice)}
 }

@@ -2,12 +2,24 @@
 // how often, and when.
 package order
 
+import "time"
+
 // Order is a starter's standard input.
 type Order struct {
 	Rounds   int
 	Programs []Program
 	// Gate is a file to wait for, so that many starters begin at once.
 	Gate string
+	// Job are the processes of a job that stays: the starter starts them when its
+	// programs have run, tells their PIDs and waits for the end of its input.
+	Job [][]string
+}
+
+// Report is what a starter prints: how long each program took, and the PIDs of
+// a job that stays.
+type Report struct {
+	Times map[string][]time.Duration
+	PIDs  []int
 }
 
 // Program is one program to be timed from start to exit.

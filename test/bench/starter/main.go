@@ -6,7 +6,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,20 +18,17 @@ import (
 )
 
 func main() {
-	times, err := run()
-	if err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "starter:", err)
-		os.Exit(1)
-	}
-	if err := json.NewEncoder(os.Stdout).Encode(times); err != nil {
 		os.Exit(1)
 	}
 }
 
-func run() (map[string][]time.Duration, error) {
+func run() error {
 	var o order.Order
-	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
-		return nil, err
+	in := json.NewDecoder(os.Stdin)
+	if err := in.Decode(&o); err != nil {
+		return err
 	}
 	for o.Gate != "" {
 		if _, err := os.Stat(o.Gate); err == nil {
@@ -37,17 +36,47 @@ func run() (map[string][]time.Duration, error) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	times := map[string][]time.Duration{}
+	report := order.Report{Times: map[string][]time.Duration{}}
 	for range o.Rounds {
 		for _, p := range o.Programs {
 			took, err := once(p)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", p.Name, err)
+				return fmt.Errorf("%s: %w", p.Name, err)
 			}
-			times[p.Name] = append(times[p.Name], took)
+			report.Times[p.Name] = append(report.Times[p.Name], took)
 		}
 	}
-	return times, nil
+	job, err := start(o.Job)
+	defer job.end()
+	for _, c := range job {
+		report.PIDs = append(report.PIDs, c.Process.Pid)
+	}
+	if err := errors.Join(err, json.NewEncoder(os.Stdout).Encode(report)); err != nil || len(job) == 0 {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin) // until the bench closes it
+	return err
+}
+
+// processes are those of a job.
+type processes []*exec.Cmd
+
+func start(job [][]string) (started processes, err error) {
+	for _, args := range job {
+		c := exec.Command(args[0], args[1:]...)
+		if err := c.Start(); err != nil {
+			return started, err
+		}
+		started = append(started, c)
+	}
+	return started, nil
+}
+
+func (ps processes) end() {
+	for _, c := range ps {
+		_ = c.Process.Kill() // it may have ended
+		_ = c.Wait()
+	}
 }
 
 func once(p order.Program) (time.Duration, error) {

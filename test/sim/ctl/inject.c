@@ -195,7 +195,7 @@ void verb_mode(int argc, char **argv)
 }
 
 /* process add PID GPU MIB [LOAD [GI CI]] */
-static void add_process(int argc, char **argv)
+static void add_process(int argc, char **argv, uint32_t kind)
 {
 	struct sim_node *n = edit();
 	pid_t pid = (pid_t)number_of("PID", argv[1], 1 << 22);
@@ -206,7 +206,7 @@ static void add_process(int argc, char **argv)
 	}
 	struct sim_process *p = sim_find_process(n, pid, gpu, gi, ci);
 	if (!p)
-		p = sim_add_process(n, pid, SIM_COMPUTE, gpu, gi, ci);
+		p = sim_add_process(n, pid, kind, gpu, gi, ci);
 	if (!p)
 		die(1, "PID %d does not live, or the table of processes is full", (int)pid);
 	sim_settle(n);
@@ -221,11 +221,15 @@ void verb_process(int argc, char **argv)
 {
 	int found = 0;
 	if (strcmp(argv[0], "add") == 0 && (argc == 4 || argc == 5 || argc == 7)) {
-		add_process(argc, argv);
+		add_process(argc, argv, SIM_COMPUTE);
+		return;
+	}
+	if (strcmp(argv[0], "client") == 0 && (argc == 4 || argc == 5)) {
+		add_process(argc, argv, SIM_MPS_CLIENT);
 		return;
 	}
 	if (strcmp(argv[0], "rm") != 0 || argc != 2)
-		die(2, "process add PID GPU MIB [LOAD [GI CI]], or process rm PID");
+		die(2, "process add PID GPU MIB [LOAD [GI CI]], process client PID GPU MIB [LOAD], or process rm PID");
 	struct sim_node *n = edit();
 	int32_t pid = (int32_t)number_of("PID", argv[1], 1 << 22);
 	for (int i = 0; i < SIM_PROCESSES; i++)

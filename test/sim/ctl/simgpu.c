@@ -26,6 +26,7 @@ static const struct verb {
 	{ "mig", "GPU create PROFILE[@START]…", "GPU instances, each with one compute instance", 3, 32, verb_mig },
 	{ "mig", "GPU destroy", "all instances; refused while processes run in one", 2, 2, verb_mig },
 	{ "process", "add PID GPU MIB [LOAD [GI CI]]", "put a living process on a GPU", 4, 7, verb_process },
+	{ "process", "client PID GPU MIB [LOAD]", "the same as an MPS client of no server here", 4, 5, verb_process },
 	{ "process", "rm PID", "take a process off all GPUs", 2, 2, verb_process },
 	{ "xid", "GPU NUMBER [GI CI]", "an XID; with GI and CI in that MIG device", 2, 4, verb_xid },
 	{ "lose", "GPU", "it falls off the bus: XID 79, GPU_IS_LOST", 1, 1, verb_lose },

@@ -1,0 +1,48 @@
+package usage
+
+import (
+	"testing"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// TestASlotWithoutProcessesUsesNothing: that is known, beside one at work and
+// where only kernel time is told. There is no estimate then: the sum of those
+// to come would lack them.
+func TestASlotWithoutProcessesUsesNothing(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		activity bool
+		want     Spread
+	}{{"activity", true, spread(Range{})}, {"kernel time", false, atMost(0)}} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t)
+			n.process(t, 100, 1)
+			n.slots[100] = slot1
+			for _, k := range []SlotKey{slot1, slot2} {
+				n.bookings = append(n.bookings, Booking{Slot: k, Device: wholeA, Share: 0.5, MPS: true, Cap: 0.5})
+			}
+			r := reads(gpuA, on(100, gib))
+			r.KernelTime = gpu.Known(gpu.Activity{Ratio: 0.4})
+			if c.activity {
+				r.SMActivity = gpu.Known(gpu.Activity{Ratio: 0.4})
+			}
+			n.readings = []gpu.Reading{r}
+			s := n.sampler()
+			n.round(t, s)
+			snap := n.round(t, s)
+			if u, _ := snap.Slot(slot2, wholeA); u.SM != c.want || u.Job.SM != c.want || u.Memory != gpu.Known(gpu.Bytes(0)) {
+				t.Errorf("the idle one: %+v", u)
+			}
+			if u, _ := snap.Slot(slot1, wholeA); u.SM.Upper.Value < 0.39 {
+				t.Errorf("the one at work: %+v", u)
+			}
+			// Where nobody lists the processes, nothing is known of any.
+			n.readings[0].Processes = gpu.Measured[[]gpu.DeviceProcess]{}
+			snap = n.round(t, s)
+			if u, _ := snap.Slot(slot2, wholeA); u.Memory.Known || u.SM.Upper.Known {
+				t.Errorf("without the list: %+v", u)
+			}
+		})
+	}
+}

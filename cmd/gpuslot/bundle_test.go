@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// TestSourceDeadline: a source that never answers does not keep a report.
+func TestSourceDeadline(t *testing.T) {
+	forever := make(chan struct{})
+	defer close(forever)
+	s := source{name: "wedged", deadline: time.Millisecond, read: func(context.Context) ([]byte, error) {
+		<-forever
+		return nil, nil
+	}}
+	if _, _, err := s.ask(t.Context()); err == nil || err.Error() != "no answer within 1ms" {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestSourceIsCut: the end of a long log is kept.
+func TestSourceIsCut(t *testing.T) {
+	s := source{deadline: time.Minute, read: func(context.Context) ([]byte, error) {
+		return append(bytes.Repeat([]byte("x"), mostOfSource), "the end"...), nil
+	}}
+	text, cut, err := s.ask(t.Context())
+	if err != nil || !cut || len(text) != mostOfSource || !bytes.HasSuffix(text, []byte("the end")) {
+		t.Errorf("%d bytes, cut %t, %v", len(text), cut, err)
+	}
+}
+
+func TestVeil(t *testing.T) {
+	v := newVeil(false)
+	v.hide(kindUser, "alice")
+	v.hide(kindUser, "first.last")
+	v.hide(kindJob, "12.0")
+	for in, want := range map[string]string{
+		"home of alice: /home/alice/x":                    "home of user-1: /home/user-1/x",
+		"alice@EXAMPLE.ORG, alice's, malice":              "user-1@EXAMPLE.ORG, user-1's, malice",
+		"by first.last.":                                  "by user-2.",
+		`level=INFO msg="job admitted" job=12.0 slot=s_1`: `level=INFO msg="job admitted" job=job-1 slot=s_1`,
+		"driver 550.163.01, systemd 252.12":               "driver 550.163.01, systemd 252.12",
+		"NEW CLIENT 77 from user 1001: Server":            "NEW CLIENT 77 from user (left out): Server",
+		"Starting new server 5 for user 0":                "Starting new server 5 for user 0",
+		"closed by owner=operator":                        "closed by owner=operator",
+	} {
+		if got := v.text(in); got != want {
+			t.Errorf("%q becomes %q, want %q", in, got, want)
+		}
+	}
+	// Who is not known is known by where the name stands.
+	if got := v.text(`The job of mallory was admitted, owner=eve job=7.1; account trudy`); strings.Contains(got, "mallory") || strings.Contains(got, "eve") || strings.Contains(got, "7.1") || strings.Contains(got, "trudy") {
+		t.Error(got)
+	}
+	if _, err := v.file("status.json", []byte("{torn alice")); err == nil {
+		t.Error("what is no JSON was told")
+	}
+	lifted := newVeil(true)
+	if got, err := lifted.file("x.log", []byte("job of alice\npassword: hunter2\n")); err != nil || string(got) != "job of alice\npassword: \"(left out)\"\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestWithoutSecrets(t *testing.T) {
+	for in, want := range map[string]string{
+		"password = \"x\" # old\nshares = 4": "password = \"(left out)\"\nshares = 4",
+		"API_KEY: abc":                       `API_KEY: "(left out)"`,
+		"SEC_TOKEN_DIRECTORY = /etc/t":       `SEC_TOKEN_DIRECTORY = "(left out)"`,
+		`dcgm = "http://me:pw@localhost/m"`:  `dcgm = "http://(left out)@localhost/m"`,
+		"shares = 4":                         "shares = 4",
+	} {
+		if got := string(withoutSecrets([]byte(in))); got != want {
+			t.Errorf("%q becomes %q, want %q", in, got, want)
+		}
+	}
+}
+
+// FuzzReport: a report from elsewhere is refused or leads to one plan, twice the same.
+func FuzzReport(f *testing.F) {
+	var b bytes.Buffer
+	inv, err := gpu.ReadInventory("../../docs/examples/v100s-8.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	text, err := inv.Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	m := manifest{Schema: bundleSchema, ConfigFile: "f.toml", Files: []had{{Name: bundleInventory, text: text}, {Name: bundleConfig, text: []byte("[sharing]\nshares = 4\n")}}}
+	if err := encodeBundle(&b, m); err != nil {
+		f.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b.Bytes()))
+	if err != nil {
+		f.Fatal(err)
+	}
+	var plain bytes.Buffer
+	if _, err := plain.ReadFrom(z); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(plain.Bytes())
+	f.Add([]byte("no archive"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		_, _ = z.Write(text)
+		_ = z.Close()
+		one, err := decodeBundle(bytes.NewReader(packed.Bytes()))
+		two, errAgain := decodeBundle(&packed)
+		if (err == nil) != (errAgain == nil) {
+			t.Fatalf("%v, then %v", err, errAgain)
+		}
+		if err != nil {
+			return
+		}
+		p, err := plan.Build(one.config, one.inventory)
+		q, errAgain := plan.Build(two.config, two.inventory)
+		if err != nil || errAgain != nil {
+			return
+		}
+		a, _ := p.Encode()
+		b, _ := q.Encode()
+		if !bytes.Equal(a, b) {
+			t.Error("two plans of one report")
+		}
+	})
+}
+
+// TestReportIsPrivate: nobody else reads it, and nothing is left behind.
+func TestReportIsPrivate(t *testing.T) {
+	dir := t.TempDir()
+	if err := writeBundle(filepath.Join(dir, "r.tar.gz"), manifest{Schema: bundleSchema}); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("%v, %v", entries, err)
+	}
+	info, err := entries[0].Info()
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := writeBundle(filepath.Join(dir, "absent", "r.tar.gz"), manifest{}); err == nil {
+		t.Error("written where nothing is")
+	}
+}

@@ -1,0 +1,119 @@
+package scenes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/site"
+)
+
+// elasticPair makes the first two GPUs of the example node elastic.
+func elasticPair(inv []gpu.GPU) string {
+	text := "[elastic]\npatience = \"2s\"\nstay = \"5s\"\noffer = \"30s\"\n\n"
+	for _, g := range inv[:2] {
+		text += fmt.Sprintf("[gpu.%q]\nmode = \"elastic\"\n\n", g.UUID)
+	}
+	return text
+}
+
+// Two elastic GPUs are busy with shared jobs when a job asks for two GPUs: the shared
+// jobs run on to their end, new ones wait or go to the third GPU, the job gets both
+// GPUs without limits, and when it has ended they are shared again.
+func TestElasticGPUs(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 3, site.Options{Leg: site.Sim, Config: elasticPair(exampleGPUs(t))})
+	must(t, st.WaitAccept(ctx, 3))
+	before := st.startds(ctx)
+	pair := []gpu.UUID{st.Inventory.GPUs[0].UUID, st.Inventory.GPUs[1].UUID}
+
+	hold, release, err := st.hold(ctx, "elastic")
+	must(t, err)
+	defer func() { must(t, release()) }()
+	var busy []int
+	for _, u := range pair {
+		c, got, err := st.runningOn(ctx, onProfile(hold, fmt.Sprintf("DeviceUuid == %q", u.Bare())))
+		must(t, err)
+		st.Check(got == u, "a shared job runs on %s", u)
+		busy = append(busy, c)
+	}
+	begin := time.Now()
+	two, err := st.submit(ctx, job{Seconds: 6, Lines: []string{"request_gpus = 2"}})
+	must(t, err)
+	must(t, st.waitStatus(ctx, "both GPUs to be closed to shared jobs", func(s api.Status) bool {
+		return count(s, func(g api.StatusGPU) bool { return strings.Contains(g.Reason, "goes to whole jobs") }) == 2
+	}))
+	for _, u := range pair {
+		must(t, st.waitSlot(ctx, u, false))
+	}
+	st.Say("  closed to shared jobs %s after the job for two GPUs came", time.Since(begin).Round(time.Second))
+	late, err := st.submit(ctx, onProfile(noHold, fmt.Sprintf("DeviceUuid == %q", pair[0].Bare())))
+	must(t, err)
+	idle, err := st.staysIdle(ctx, late, 3*time.Second)
+	must(t, err)
+	st.Check(idle, "a new shared job for one of them waits")
+	for _, c := range busy {
+		must(t, st.waitJobs(ctx, c, running))
+	}
+	st.Check(true, "the shared jobs run on")
+
+	drained := time.Now()
+	must(t, release())
+	for _, c := range busy {
+		must(t, st.checkEnd(ctx, user, c, "0", "until eof: ok", "a shared job that ran on to its end"))
+	}
+	must(t, st.waitJobs(ctx, two, running, completed))
+	st.Say("  the job for two GPUs runs %s after the last shared job might end", time.Since(drained).Round(time.Second))
+	must(t, st.waitStatus(ctx, "the agent to know the job on both GPUs, alone", func(s api.Status) bool {
+		return count(s, func(g api.StatusGPU) bool { return len(g.Jobs) == 1 && g.Jobs[0].Wall == "whole" }) == 2
+	}))
+	out, err := st.Run(ctx, "gpuslot", "status")
+	must(t, err)
+	st.Say("$ gpuslot status\n%s", out.Stdout)
+	must(t, st.waitJobs(ctx, two, completed))
+	o, err := st.output(ctx, two, 0)
+	must(t, err)
+	got := strings.Split(o.Env["CUDA_VISIBLE_DEVICES"], ",")
+	slices.Sort(got)
+	want := []string{string(pair[0]), string(pair[1])}
+	slices.Sort(want)
+	st.Check(slices.Equal(got, want), "request_gpus = 2 got both elastic GPUs: %v", got)
+	_, limited := o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
+	_, pipe := o.Env["CUDA_MPS_PIPE_DIRECTORY"]
+	st.Check(!limited && !pipe && o.Env["GPUSLOT_WALL"] == "whole", "without limits and pipe directory; the hook let it in: %v", o.Env)
+	rows, err := st.JobAttrs(ctx, two, "NumShadowStarts")
+	must(t, err)
+	st.Check(len(rows) == 1 && rows[0][0] == "1", "it was matched once, and never sent back: %v", rows)
+
+	must(t, st.checkEnd(ctx, user, late, "0", "alloc", "the shared job that waited for its turn"))
+	must(t, st.WaitAccept(ctx, 3))
+	after := st.startds(ctx)
+	st.Check(before != "" && after == before, "the startd is the same process: %s, %s", before, after)
+	now, err := st.Status(ctx)
+	must(t, err)
+	shared := count(now, func(g api.StatusGPU) bool { return g.Accept && g.ComputeMode == "exclusive-process" })
+	st.Check(shared == 3, "all GPUs are shared again, in compute mode exclusive-process")
+	done(t, st)
+}
+
+func count(s api.Status, is func(api.StatusGPU) bool) int {
+	n := 0
+	for _, g := range s.GPUs {
+		if is(g) {
+			n++
+		}
+	}
+	return n
+}
+
+func exampleGPUs(t *testing.T) []gpu.GPU {
+	t.Helper()
+	inv, err := gpu.ReadInventory("../../docs/examples/v100s-8.json")
+	must(t, err)
+	return inv.GPUs
+}
