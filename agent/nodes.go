@@ -225,8 +225,8 @@ func (a *Agent) holdNodes(j nodesJob, leaf string, read func() (devices.Capabili
 	if err != nil {
 		return err
 	}
-	dir, err := cgroupAt(filepath.Join(a.nodes.root, slice))
-	if err != nil {
+	dir, _ := cgroupAt(filepath.Join(a.nodes.root, slice))
+	if !dir.there() {
 		return nil // it has ended already
 	}
 	if had, ok := a.nodes.of(j.Starter); ok && had.slice == dir && had.rule.Equal(r) {

@@ -47,7 +47,7 @@ func (Wall) Put(dir string, r Rule) error {
 	if err != nil {
 		return err
 	}
-	defer p.Close()
+	defer func() { _ = p.Close() }()
 	// The new one first: for a moment both hold, never none.
 	err = link.RawAttachProgram(link.RawAttachProgramOptions{
 		Target: int(cgroup.Fd()), Program: p, Attach: ebpf.AttachCGroupDevice, Flags: unix.BPF_F_ALLOW_MULTI})
@@ -94,7 +94,7 @@ func named(id ebpf.ProgramID) (bool, error) {
 	if err != nil {
 		return false, err // detached meanwhile
 	}
-	defer p.Close()
+	defer func() { _ = p.Close() }()
 	info, err := p.Info()
 	return err == nil && info.Name == programName, err
 }
