@@ -68,7 +68,7 @@ func (b *bench) fill(ctx context.Context, n simNode, w *watched) error {
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			jobs[i], errs[i] = b.stay(ctx, w, i, uuids[i%len(uuids)])
+			jobs[i], errs[i] = b.stay(w, i, uuids[i%len(uuids)])
 		})
 	}
 	wg.Wait()
@@ -110,7 +110,7 @@ func uuidsOf(ctx context.Context, n simNode, state string) (out []gpu.UUID, err 
 }
 
 // stay admits one job as HTCondor does and leaves its processes running.
-func (b *bench) stay(ctx context.Context, w *watched, i int, u gpu.UUID) (*stayingJob, error) {
+func (b *bench) stay(w *watched, i int, u gpu.UUID) (*stayingJob, error) {
 	hook := b.prepareFor(w.socket, i, u)
 	o := order.Order{Rounds: 1, Programs: []order.Program{hook}}
 	for range w.processes {
@@ -120,8 +120,8 @@ func (b *bench) stay(ctx context.Context, w *watched, i int, u gpu.UUID) (*stayi
 	if err != nil {
 		return nil, err
 	}
-	c := exec.CommandContext(ctx, b.path("condor_starter"), "-f", "-local-name", "slot_type_1", "-a", fmt.Sprintf("slot1_%d", i+1), "bench")
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	// Not killed with the context: it ends its processes when its input ends.
+	c := exec.Command(b.path("condor_starter"), "-f", "-local-name", "slot_type_1", "-a", fmt.Sprintf("slot1_%d", i+1), "bench")
 	c.Env = append(os.Environ(), "GOGC=10", "GOMAXPROCS=1") // hundreds of them
 	var stderr bytes.Buffer
 	c.Stderr = &stderr

@@ -207,6 +207,11 @@ func exact(t *testing.T, n *node, d usage.Device, visible gpu.UUID, method usage
 	}
 	device, _ := snap.Device(d)
 	whole, _ := snap.Device(usage.Device{GPU: d.GPU})
+	before, _ := begin.Device(usage.Device{GPU: d.GPU})
+	drawn, divided := whole.Total.Energy.Value-before.Total.Energy.Value, unattributed(snap, d.GPU)-unattributed(begin, d.GPU)
+	if drawn <= 0 || math.Abs(drawn-divided) > 1e-3 {
+		t.Errorf("slot and rest got %v J, the counter says %v", divided, drawn)
+	}
 	part := float64(device.Multiprocessors) / float64(whole.Multiprocessors)
 	got, want := u.Job.SM.Estimate.Value-first.Job.SM.Estimate.Value, 0.4*part*snap.At.Sub(begin.At).Seconds()
 	if math.Abs(got-want) > slack*want+0.05 {
@@ -322,4 +327,31 @@ func TestEveryDriver(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What slowly changes of a board is told as it is, and a GPU that does not tell
+// it is read all the same.
+func TestBoard(t *testing.T) {
+	onNode(t, func(n *node) {
+		n.simgpu("set", "0", "temperature", "71")
+		n.simgpu("set", "0", "sm-clock", "1200")
+		n.simgpu("ecc", "0", "corrected", "3")
+		n.simgpu("fail", "1", "nvmlDeviceGetTemperature", "999")
+		snap := n.second(n.sampler())
+		board := func(i int) gpu.Board {
+			d, ok := snap.Device(usage.Device{GPU: n.gpus[i].UUID})
+			if !ok || !d.Memory.Known {
+				t.Fatalf("GPU %d is not read: %+v", i, snap.Sources)
+			}
+			return d.Board
+		}
+		b := board(0)
+		if b.Temperature != gpu.Known(uint32(71)) || b.SMClock != gpu.Known(uint32(1200)) || !b.MemoryClock.Known ||
+			b.Corrected != gpu.Known(uint64(3)) || b.Uncorrected != gpu.Known(uint64(0)) || !b.Limits.Known || b.PowerLimit != gpu.Known(uint32(700000)) {
+			t.Errorf("%+v", b)
+		}
+		if b := board(1); b.Temperature.Known || !b.PowerLimit.Known {
+			t.Errorf("a temperature that cannot be read: %+v", b)
+		}
+	}, "H100-80", "H100-80")
 }
