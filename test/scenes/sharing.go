@@ -2,6 +2,7 @@ package scenes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -55,7 +56,7 @@ func sharing(ctx context.Context, st *Stage) error {
 	}
 	st.checkEnvironments(runs)
 	st.checkConcurrency(before, runs, w.mostOnOne)
-	return st.checkDoctor(ctx)
+	return errors.Join(st.checkDoctor(ctx), st.checkBundle(ctx))
 }
 
 func (st *Stage) submitMixture(ctx context.Context) (small, large batch, err error) {
