@@ -79,6 +79,8 @@ type Options struct {
 	MIG mig.Executor
 	// Cgroups sets such limits; nil if nothing can.
 	Cgroups CgroupMemory
+	// DeviceNodes closes those of other MIG devices to jobs; nil if nothing can.
+	DeviceNodes DeviceNodes
 
 	// For tests.
 	cgroupRoot      string
@@ -137,6 +139,7 @@ type Agent struct {
 	memoryLimits func() (has, known bool)
 	sys          string
 	cgroups      *cgroups
+	nodes        *deviceNodes
 	// keeper writes records and the history.
 	keeper *keeper
 	// ordered is what HTCondor was told to do, for who asks the startds.

@@ -161,7 +161,7 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 	default:
 		problem(err)
 	}
-	v.present = presence(inv)
+	v.present, v.instances = presence(inv), instancesOf(inv)
 	for _, g := range v.plan.GPUs {
 		if g.Place != "" {
 			v.present[g.UUID] = g.Device != ""

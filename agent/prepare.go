@@ -128,6 +128,7 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	}
 	nudge(a.booked)
 	nudge(a.cgroups.wake)
+	nudge(a.nodes.wake)
 	return grant, nil, nil
 }
 

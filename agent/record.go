@@ -127,5 +127,6 @@ func (a *Agent) finish(ended []Running) {
 		a.keeper.put(recordsOf(v.config.Paths), rec)
 		a.note(Event{Time: now, Kind: EventEnd, GPU: r.GPU, Slot: r.Starter.Slot, Job: r.Job, Text: rec.sentence()})
 		nudge(a.cgroups.wake)
+		nudge(a.nodes.wake)
 	}
 }

@@ -105,6 +105,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		root = "/proc"
 	}
 	a.books = newBooks(procFS{root}, doors)
+	a.nodes = newDeviceNodes(o.DeviceNodes, root, cgroupRoot)
 	a.verifier = newVerifier(o.CUDA)
 	a.metrics = metrics.New(o.Build, a.snapshot)
 	a.view.Store(&view{config: cfg, next: cfg})
@@ -237,6 +238,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.keeper.run(ctx) })
 	wg.Go(func() { a.sample(ctx) })
 	wg.Go(func() { a.limitCgroups(ctx) })
+	wg.Go(func() { a.closeNodes(ctx) })
 	wg.Go(func() { a.verifyIdle(ctx) })
 	wg.Go(func() { a.resume(ctx) })
 	wg.Go(func() { a.listenToGPUs(ctx) })

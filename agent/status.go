@@ -290,6 +290,7 @@ func (a *Agent) warnings(v *view) []string {
 		out = append(out, fmt.Sprintf("The pool's access points do not tell which jobs wait, so elastic GPUs change sides every elastic.stay, and no large request gets room: %v.", err))
 	}
 	out = append(out, a.cgroups.warnings()...)
+	out = append(out, a.nodes.warnings()...)
 	out = append(out, v.problems...)
 	return append(out, v.plan.Warnings...)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/devices"
 )
 
 // view is the agent's whole knowledge after one round of the loop. It is never
@@ -34,6 +35,8 @@ type view struct {
 	guards map[gpu.UUID]guard
 	// present is false for a GPU of the plan that the last inventory lacks.
 	present map[gpu.UUID]bool
+	// instances are the GPU instances of each GPU and MIG device of that inventory.
+	instances map[gpu.UUID][]devices.Instance
 	// accounts are those of tenancy "common:<user>".
 	accounts map[string]Account
 	// reasons say what the agent saw that closed GPUs when the round ended, held

@@ -25,6 +25,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
+	"github.com/gpuslot/gpuslot/gpu/devices"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/systemd"
 )
@@ -130,6 +131,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		defer hw.close()
 		o.Hardware, o.Usage, o.Alarms, o.KernelLog, o.CUDA = hw, hw, hw, agent.KernelLog, startClient
 		o.MemoryLimits, o.Cgroups, o.DriverMismatch = hw.memoryLimits, hw, driverMismatch
+		o.DeviceNodes = devices.Wall{}
 		if o.MIG, err = migExecutor(hw); err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func quoted(words []string) string {
 func startMIG(t *testing.T, config string) *Stage {
 	t.Helper()
 	inv := twoA100s()
-	st := newStage(t, 0, site.Options{Leg: site.Sim, Inventory: inv, Config: config})
+	st := newStage(t, 0, site.Options{Leg: site.Sim, Inventory: inv, Config: config, Binds: driverFiles(t, *inv)})
 	st.Inventory = *inv
 	return st
 }
@@ -149,6 +149,8 @@ func TestMIGBesideMPS(t *testing.T) {
 	st.Check(o.Env["CUDA_VISIBLE_DEVICES"] == want && o.Env["NVIDIA_VISIBLE_DEVICES"] == want && o.Env["GPUSLOT_WALL"] == "mig", "the environment of a job on a MIG device is its own: %v", o.Env)
 	_, pipe := o.Env["CUDA_MPS_PIPE_DIRECTORY"]
 	st.Check(!pipe, "it has no pipe directory")
+	must(t, st.makeNodes(ctx))
+	st.opensOwnNodes(ctx, t, devices["2g.10gb"][0], devices["3g.20gb"][0])
 	st.bootsAndLeavesMIG(ctx, t)
 	done(t, st)
 }

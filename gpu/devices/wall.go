@@ -1,0 +1,164 @@
+package devices
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// programName tells our programs from others on a cgroup (at most 15 characters).
+const programName = "gpuslot_mig"
+
+// licence is what the kernel is told; the program calls nothing that asks for more.
+const licence = "Apache-2.0"
+
+// Wall lets the kernel hold cgroups to rules, by a device program (BPF) on the
+// cgroup. It vanishes with the cgroup, and stands without this process.
+type Wall struct{}
+
+// Try says whether the kernel would take the program of a rule.
+func (Wall) Try(r Rule) error {
+	p, err := load(r)
+	if err != nil {
+		return err
+	}
+	return p.Close()
+}
+
+// Put holds a cgroup, a directory, and all below it to the rule, in the place of
+// one that it had. Programs of others on it, above and below stay in force: the
+// kernel lets a node be opened only if all agree.
+func (Wall) Put(dir string, r Rule) error {
+	cgroup, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("open the cgroup: %w", err)
+	}
+	defer cgroup.Close()
+	before, err := ours(cgroup)
+	if err != nil {
+		return err
+	}
+	p, err := load(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }()
+	// The new one first: for a moment both hold, never none.
+	err = link.RawAttachProgram(link.RawAttachProgramOptions{
+		Target: int(cgroup.Fd()), Program: p, Attach: ebpf.AttachCGroupDevice, Flags: unix.BPF_F_ALLOW_MULTI})
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w: gpuslotd needs CAP_SYS_ADMIN, and no other device program that admits none beside it", err)
+	}
+	if err != nil {
+		return fmt.Errorf("attach a device program to %s: %w", dir, err)
+	}
+	return detach(cgroup, before)
+}
+
+// Remove takes the rule of a cgroup back.
+func (Wall) Remove(dir string) error {
+	cgroup, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("open the cgroup: %w", err)
+	}
+	defer cgroup.Close()
+	before, err := ours(cgroup)
+	if err != nil {
+		return err
+	}
+	return detach(cgroup, before)
+}
+
+// ours are the programs of a cgroup that bear our name.
+func ours(cgroup *os.File) ([]ebpf.ProgramID, error) {
+	all, err := link.QueryPrograms(link.QueryOptions{Target: int(cgroup.Fd()), Attach: ebpf.AttachCGroupDevice})
+	if err != nil {
+		return nil, fmt.Errorf("ask for the device programs of %s: %w", cgroup.Name(), err)
+	}
+	var found []ebpf.ProgramID
+	for _, p := range all.Programs {
+		if is, err := named(p.ID); err == nil && is {
+			found = append(found, p.ID)
+		}
+	}
+	return found, nil
+}
+
+func named(id ebpf.ProgramID) (bool, error) {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return false, err // detached meanwhile
+	}
+	defer func() { _ = p.Close() }()
+	info, err := p.Info()
+	return err == nil && info.Name == programName, err
+}
+
+func detach(cgroup *os.File, ids []ebpf.ProgramID) error {
+	var errs []error
+	for _, id := range ids {
+		p, err := ebpf.NewProgramFromID(id)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(cgroup.Fd()), Program: p, Attach: ebpf.AttachCGroupDevice})
+			_ = p.Close()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("detach a device program from %s: %w", cgroup.Name(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func load(r Rule) (*ebpf.Program, error) {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: programName, Type: ebpf.CGroupDevice, AttachType: ebpf.AttachCGroupDevice, Instructions: program(r), License: licence})
+	if err != nil {
+		return nil, fmt.Errorf("load a device program (the kernel needs BPF and cgroup v2): %w", err)
+	}
+	return p, nil
+}
+
+// Offsets in struct bpf_cgroup_dev_ctx, and its word for a character device in
+// the lower half of access_type (linux/bpf.h).
+const (
+	ctxAccess, ctxMajor, ctxMinor = 0, 4, 8
+
+	characterDevice = 2
+)
+
+// program answers 1 for what may be opened or made, 0 for what may not.
+func program(r Rule) asm.Instructions {
+	const open = "open"
+	is := asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, ctxAccess, asm.Word),
+		asm.And.Imm(asm.R2, 0xffff),
+		asm.JNE.Imm(asm.R2, characterDevice, open),
+		asm.LoadMem(asm.R2, asm.R1, ctxMajor, asm.Word),
+		asm.JNE.Imm(asm.R2, int32(r.Major), open),
+		asm.LoadMem(asm.R3, asm.R1, ctxMinor, asm.Word),
+		asm.JLT.Imm(asm.R3, int32(r.MIG.First), open),
+		asm.JGT.Imm(asm.R3, int32(r.MIG.Last), open),
+	}
+	for i, own := range r.Own {
+		next := fmt.Sprintf("after%d", i)
+		is = append(is,
+			asm.JLT.Imm(asm.R3, int32(own.First), next),
+			asm.JLE.Imm(asm.R3, int32(own.Last), open),
+			asm.Mov.Reg(asm.R3, asm.R3).WithSymbol(next),
+		)
+	}
+	return append(is,
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, 1).WithSymbol(open),
+		asm.Return(),
+	)
+}

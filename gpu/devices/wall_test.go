@@ -1,0 +1,219 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// jail is a cgroup for a job as HTCondor 24.8 makes it, a scope in a slice, and
+// nodes that no driver serves: opened, they say ENXIO; closed, EPERM.
+type jail struct {
+	t                   *testing.T
+	slice, scope, nodes string
+	major               uint32
+}
+
+func newJail(t *testing.T) jail {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("device programs need root: run this test as root")
+	}
+	root := cgroupMount(t)
+	if err := (Wall{}).Try(Rule{}); err != nil {
+		t.Skipf("this kernel lets root load no device program: %v", err)
+	}
+	j := jail{t: t, nodes: t.TempDir(), major: freeMajor(t)}
+	j.slice = filepath.Join(root, fmt.Sprintf("gpuslot-devices-%d.slice", os.Getpid()))
+	j.scope = filepath.Join(j.slice, "job.scope")
+	for _, dir := range []string{j.slice, j.scope} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skipf("no cgroup can be made here: %v", err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Rmdir(dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return j
+}
+
+func cgroupMount(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
+			return f[1]
+		}
+	}
+	t.Skip("this host has no cgroup v2")
+	return ""
+}
+
+// freeMajor is a number that no driver has.
+func freeMajor(t *testing.T) uint32 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/devices")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for major := uint32(470); major < 511; major++ {
+		if !strings.Contains(string(text), fmt.Sprintf("\n%d ", major)) {
+			return major
+		}
+	}
+	t.Fatal("every number is taken")
+	return 0
+}
+
+// node makes one, by its minor number.
+func (j jail) node(kind, minor uint32) string {
+	j.t.Helper()
+	path := filepath.Join(j.nodes, fmt.Sprintf("%d-%d", kind, minor))
+	if err := unix.Mknod(path, kind|0o666, int(unix.Mkdev(j.major, minor))); err != nil && !errors.Is(err, unix.EEXIST) {
+		j.t.Skipf("no device node can be made here: %v", err)
+	}
+	return path
+}
+
+// says is what cat says of a file, run in the job's cgroup.
+func (j jail) says(path string) string {
+	j.t.Helper()
+	dir, err := os.Open(j.scope)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	defer dir.Close()
+	ctx, cancel := context.WithTimeout(j.t.Context(), 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "head", "-c1", path)
+	cmd.Env = []string{"LC_ALL=C"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return "open"
+	}
+	parts := strings.Split(strings.TrimSpace(string(out)), ": ")
+	return parts[len(parts)-1]
+}
+
+func (j jail) want(path, want string) {
+	j.t.Helper()
+	if got := j.says(path); got != want {
+		j.t.Errorf("%s: %q, want %q", filepath.Base(path), got, want)
+	}
+}
+
+const (
+	opened = "No such device or address"
+	closed = "Operation not permitted"
+)
+
+// zeroHidden is a program as HTCondor's: it hides one device, /dev/zero, and is
+// attached to the job's own cgroup without any flag (install_bpf_gpu_filter in
+// proc_family_direct_cgroup_v2.cpp).
+func (j jail) zeroHidden() error {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.CGroupDevice, License: licence, Instructions: asm.Instructions{
+		asm.Mov.Imm(asm.R0, 1),
+		asm.LoadMem(asm.R2, asm.R1, ctxMajor, asm.Word),
+		asm.LoadMem(asm.R3, asm.R1, ctxMinor, asm.Word),
+		asm.JNE.Imm(asm.R2, 1, "end"),
+		asm.JNE.Imm(asm.R3, 5, "end"),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return().WithSymbol("end"),
+	}})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	dir, err := os.Open(j.scope)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(dir.Fd()), Program: p, Attach: ebpf.AttachCGroupDevice})
+}
+
+// rule opens 12 to 20 and 147 of MIG's 1 to 4322.
+func (j jail) rule() Rule {
+	return Rule{Major: j.major, MIG: Range{1, 4322}, Own: []Range{{12, 20}, {147, 147}}}
+}
+
+// TestWall: own nodes open, all others of MIG's do not; nothing else changes.
+func TestWall(t *testing.T) {
+	j := newJail(t)
+	j.want(j.node(unix.S_IFCHR, 21), opened)
+	if err := (Wall{}).Put(j.slice, j.rule()); err != nil {
+		t.Fatal(err)
+	}
+	for minor, want := range map[uint32]string{0: opened, 1: closed, 2: closed, 11: closed, 12: opened, 13: opened, 20: opened, 21: closed,
+		146: closed, 147: opened, 148: closed, 4322: closed, 4323: opened} {
+		j.want(j.node(unix.S_IFCHR, minor), want)
+	}
+	j.want(j.node(unix.S_IFBLK, 21), opened) // another kind of device
+	j.want("/dev/null", "open")
+	j.want("/dev/zero", "open")
+
+	// Another rule takes its place, and is taken back.
+	other := j.rule()
+	other.Own = []Range{{21, 21}}
+	if err := (Wall{}).Put(j.slice, other); err != nil {
+		t.Fatal(err)
+	}
+	j.want(j.node(unix.S_IFCHR, 21), opened)
+	j.want(j.node(unix.S_IFCHR, 12), closed)
+	if err := (Wall{}).Remove(j.slice); err != nil {
+		t.Fatal(err)
+	}
+	j.want(j.node(unix.S_IFCHR, 12), opened)
+	if err := (Wall{}).Put(filepath.Join(j.slice, "gone"), other); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a cgroup that is gone: %v", err)
+	}
+}
+
+// TestWallBesideHTCondor: both programs hold, whichever came first. On the job's
+// own cgroup HTCondor's would admit none beside it, nor be admitted: that is why
+// ours stands on the slice.
+func TestWallBesideHTCondor(t *testing.T) {
+	for _, first := range []string{"HTCondor", "gpuslot"} {
+		t.Run(first+" first", func(t *testing.T) {
+			j := newJail(t)
+			if first == "HTCondor" {
+				if err := j.zeroHidden(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := (Wall{}).Put(j.slice, j.rule()); err != nil {
+				t.Fatal(err)
+			}
+			if first == "gpuslot" {
+				if err := j.zeroHidden(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			j.want(j.node(unix.S_IFCHR, 12), opened)
+			j.want(j.node(unix.S_IFCHR, 21), closed)
+			j.want("/dev/zero", closed)
+			j.want("/dev/null", "open")
+			if err := (Wall{}).Put(j.scope, j.rule()); !errors.Is(err, unix.EPERM) {
+				t.Errorf("beside HTCondor's program on the same cgroup: %v, want EPERM", err)
+			}
+		})
+	}
+}
