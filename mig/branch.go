@@ -56,16 +56,16 @@ type certainty struct{ plan, flexibility bool }
 // flexibility is the last level of a score.
 const flexibility = len(score{}) - 1
 
-// How much is searched. Hard demands on 16 GPUs take some hundreds of boxes at
-// most; a walk is worth less than a split where it does not end soon. Many plans
-// that differ in flexibility alone would take long to tell apart: it is given up
-// first.
+// How much is searched. Hard demands on 16 GPUs take some hundreds of boxes, one
+// in thousands takes some thousand; a walk is worth less than a split where it does
+// not end soon. Many plans that differ in flexibility alone would take long to tell
+// apart: it is given up first.
 const (
 	roundWidth = 48
 	boxStates  = 200
 	lastStates = 20_000
 	flexBoxes  = 48
-	planBoxes  = 2_000
+	planBoxes  = 100_000
 )
 
 // branching is a run of the search.
