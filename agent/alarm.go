@@ -84,7 +84,7 @@ func (a *Agent) seeConditions(ctx context.Context, v *view) error {
 	defer cancel()
 	conditions, err := a.alarms.Conditions(ctx, v.physicals())
 	if err != nil {
-		return err
+		return errors.Join(err, a.keepTroubles(v.config.Paths))
 	}
 	var seen []Sight
 	for _, c := range conditions {
@@ -98,7 +98,10 @@ func (a *Agent) seeConditions(ctx context.Context, v *view) error {
 // after a reboot, which is what most of it asks for.
 func TroublesFile(p config.Paths) string { return filepath.Join(p.Run, "troubles.json") }
 
+// keepTroubles is called by rounds, and before an operator hears that a GPU is open.
 func (a *Agent) keepTroubles(p config.Paths) error {
+	a.keeping.Lock() // what is kept last is what is so
+	defer a.keeping.Unlock()
 	saved := a.troubles.Saved()
 	if len(saved) == 0 {
 		if err := os.Remove(TroublesFile(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -196,6 +196,9 @@ func (a *Agent) openOne(v *view, n gpuTarget, owner string, override bool) (stri
 	switch {
 	case verdict.Closed() && override:
 		a.troubles.Open(n.uuid)
+		if err := a.keepTroubles(v.config.Paths); err != nil {
+			return "", fmt.Errorf("%s is open, but the next gpuslotd will close it again, since that could not be kept: %w", n, err)
+		}
 		a.note(Event{Kind: EventOpen, GPU: n.uuid, By: owner, Text: fmt.Sprintf("Opened although %s", verdict.Reason)})
 		a.log.Warn("an operator opened a GPU", "gpu", n.uuid, "although", verdict.Reason)
 		return fmt.Sprintf("%s is opened, although %s", n, verdict.Reason), nil
