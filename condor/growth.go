@@ -136,10 +136,11 @@ func (t *text) release(g Growth) {
 	t.line("")
 }
 
-// early stops a job that came near its limit, if the access point lets it grow.
+// early stops a job that came near its limit, if the access point lets it grow. One
+// that is over it is the agent's, which says so.
 func (t *text) early(g Growth) {
 	t.comment("A job that can grow is stopped before it meets its limit.")
-	t.set("GPUSLOT_EARLY", "((MY.VRAMUsage * 100 >= MY.VRAM * %d && TARGET.VRAMCanGrow) =?= true)", g.EarlyPercent)
+	t.set("GPUSLOT_EARLY", "((MY.VRAMUsage * 100 >= MY.VRAM * %d && MY.VRAMUsage <= MY.VRAM && TARGET.VRAMCanGrow) =?= true)", g.EarlyPercent)
 	t.set("GPUSLOT_EARLY_REASON", `strcat("used ", int(MY.VRAMUsage), " MiB of ", MY.VRAM, " MiB requested, which is near its limit: it runs again with a larger request_vram")`)
 }
 

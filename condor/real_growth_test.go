@@ -100,6 +100,7 @@ func TestRealEarly(t *testing.T) {
 	for name, c := range map[string]struct{ slot, job, preempt, code string }{
 		"near":                   {"VRAMUsage = 3892.0\n", "VRAMCanGrow = true\n", "true", "83"},
 		"not so near":            {"VRAMUsage = 3891.0\n", "VRAMCanGrow = true\n", "false", "undefined"},
+		"over it, for the agent": {"VRAMUsage = 4097.0\n", "VRAMCanGrow = true\n", "false", "undefined"},
 		"near, and cannot grow":  {"VRAMUsage = 4096.0\n", "VRAMCanGrow = false\n", "false", "undefined"},
 		"near, elsewhere's job":  {"VRAMUsage = 4096.0\n", "", "false", "undefined"},
 		"no use known":           {"", "VRAMCanGrow = true\n", "false", "undefined"},

@@ -74,6 +74,15 @@ func pinned(u gpu.UUID, seconds int) job {
 	return job{Seconds: seconds, Lines: []string{"request_gpus = 1", "request_vram = 4000", on(u)}}
 }
 
+// deafen stops what tells START of the GPUs, until hears is called.
+func (st *Stage) deafen(ctx context.Context) (hears func() error, err error) {
+	signal := func(name string) error {
+		_, err := st.Run(context.WithoutCancel(ctx), "pkill", name, "-f", "[m]onitor -follow")
+		return err
+	}
+	return func() error { return signal("-CONT") }, signal("-STOP")
+}
+
 func wedged(ctx context.Context, st *Stage) error {
 	u := st.Inventory.GPUs[0].UUID
 	pid, err := st.mainPID(ctx, unit(u))
@@ -83,6 +92,12 @@ func wedged(ctx context.Context, st *Stage) error {
 	if err := st.freshStamp(ctx, u); err != nil {
 		return err
 	}
+	// START hears of it only when a job has been matched.
+	hears, err := st.deafen(ctx)
+	if err != nil {
+		return err
+	}
+	defer hears() //nolint:errcheck // also done below, where it counts
 	if _, err := st.Run(ctx, "kill", "-STOP", pid); err != nil {
 		return err
 	}
@@ -93,6 +108,9 @@ func wedged(ctx context.Context, st *Stage) error {
 	}
 	log, err := st.waitLog(ctx, early, "(reported status 3")
 	if err != nil {
+		return err
+	}
+	if err := hears(); err != nil {
 		return err
 	}
 	st.Contains(log, "(reported status 3", fmt.Sprintf("job %d, matched before START knew, was requeued; its event log", early))
