@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -201,6 +202,16 @@ func TestVerifySimulated(t *testing.T) {
 		{"beside MPS", func(s *simulated) { s.environment = without("CUDA_MPS_PIPE_DIRECTORY") }, false, "CUDA runs on it beside its control daemon", ""},
 		{"no daemon", func(s *simulated) {
 			proof := s.view.Load().guards[s.gpu].proof
+			servers, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", proof.PID, proof.PID))
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			s.t.Cleanup(func() { // they outlive it
+				for _, pid := range strings.Fields(string(servers)) {
+					n, _ := strconv.Atoi(pid)
+					_ = syscall.Kill(n, syscall.SIGKILL)
+				}
+			})
 			if err := syscall.Kill(proof.PID, syscall.SIGKILL); err != nil {
 				s.t.Fatal(err)
 			}
