@@ -1,0 +1,221 @@
+package scenes
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/test/site"
+)
+
+// A node with two whole GPUs: jobs that need them get them, small jobs do not.
+func TestWholeGPUs(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 4, site.Options{Config: "[sharing]\nwhole = 2\n"})
+	must(t, st.WaitAccept(ctx, 2))
+	two, err := st.submit(ctx, job{Seconds: 2, Lines: []string{"request_gpus = 2"}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, two, completed))
+	o, err := st.output(ctx, two, 0)
+	must(t, err)
+	ids := strings.Split(o.Env["CUDA_VISIBLE_DEVICES"], ",")
+	st.Check(len(ids) == 2 && ids[0] != ids[1], "request_gpus = 2 got two different GPUs: %v", ids)
+	st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "", "whole GPUs have no limit: %q", o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
+	one, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1"}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, one, completed))
+	o, err = st.output(ctx, one, 0)
+	must(t, err)
+	last := st.Inventory.GPUs[2:]
+	got := o.Env["CUDA_VISIBLE_DEVICES"]
+	st.Check(got == string(last[0].UUID) || got == string(last[1].UUID), "without request_vram a whole GPU: %s", got)
+	small, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 2000"}, Queue: "queue 4"})
+	must(t, err)
+	must(t, st.waitJobs(ctx, small, completed))
+	for proc := range 4 {
+		o, err := st.output(ctx, small, proc)
+		must(t, err)
+		st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2048M", "a small job is on a shared GPU: %s", o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
+	}
+	must(t, st.closeWhole(ctx))
+	done(t, st)
+}
+
+// closeWhole closes a whole GPU in use, then the other, and opens them.
+func (st *Stage) closeWhole(ctx context.Context) error {
+	one := []string{"request_gpus = 1"}
+	load, err := st.submit(ctx, job{Seconds: 20, Lines: one})
+	if err != nil {
+		return err
+	}
+	if err := st.waitJobs(ctx, load, running); err != nil {
+		return err
+	}
+	used, free := "", ""
+	err = st.waitStatus(ctx, "the whole GPU's job", func(s api.Status) bool {
+		used, free = "", ""
+		for _, g := range s.GPUs[2:] {
+			if len(g.Jobs) > 0 {
+				used = g.UUID
+			} else {
+				free = g.UUID
+			}
+		}
+		return used != "" && free != ""
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := st.Run(ctx, "gpuslot", "gpu", "close", used, "--reason", "riser"); err != nil {
+		return err
+	}
+	beside, err := st.submit(ctx, job{Lines: one})
+	if err != nil {
+		return err
+	}
+	if err := st.waitJobs(ctx, beside, completed); err != nil {
+		return err
+	}
+	o, err := st.output(ctx, beside, 0)
+	if err != nil {
+		return err
+	}
+	st.Check(o.Env["CUDA_VISIBLE_DEVICES"] == free, "a whole GPU that is closed while its job runs is in nobody's way: the next job has %s", o.Env["CUDA_VISIBLE_DEVICES"])
+	if _, err := st.Run(ctx, "gpuslot", "gpu", "close", free, "--reason", "riser too"); err != nil {
+		return err
+	}
+	waiting, err := st.submit(ctx, job{Lines: one})
+	if err != nil {
+		return err
+	}
+	stays, err := st.staysIdle(ctx, waiting, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	st.Check(stays, "with the free one closed, job %d waits", waiting)
+	out, err := st.Run(ctx, "gpuslot", "gpu", "drain", used, "--reason", "riser", "--deadline", "1m")
+	st.Check(err == nil && strings.Contains(out.Stdout, "no job is left"), "gpuslot gpu drain waits for the job of a whole GPU: %s", oneLine(out.Stdout))
+	if _, err := st.Run(ctx, "gpuslot", "gpu", "open", "all"); err != nil {
+		return err
+	}
+	err = st.waitJobs(ctx, waiting, completed)
+	st.Check(err == nil, "opened, it runs")
+	return err
+}
+
+// Access points that cannot be changed: no transforms, odd requests.
+func TestPlainAccessPoint(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 2, site.Options{NoAccessPoint: true})
+	must(t, st.WaitAccept(ctx, 2))
+	odd, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4001"}})
+	must(t, err)
+	must(t, st.waitJobs(ctx, odd, completed))
+	o, err := st.output(ctx, odd, 0)
+	must(t, err)
+	st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4001M", "the limit is what the slot has: %s", o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
+	must(t, noRequest(ctx, st))
+	for request, reason := range map[string]string{
+		"4000.5": "request_vram must be a whole number of MiB: use request_vram = 4001",
+		"4":      "request_vram is in MiB; did you mean 4096?",
+	} {
+		must(t, st.refusedByHook(ctx, request, reason))
+	}
+	_, err = st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4GB"}})
+	st.Check(err != nil, "condor_submit itself refuses request_vram = 4GB")
+	st.Contains(oneLine(fmt.Sprint(err)), "ERROR: Parse error in expression: Requestvram = 4GB", "with the words")
+	must(t, st.checkLimitsExpression(ctx))
+	done(t, st)
+}
+
+// refusedByHook: the job comes to the slot, and is held there.
+func (st *Stage) refusedByHook(ctx context.Context, request, reason string) error {
+	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = " + request}})
+	if err != nil {
+		return err
+	}
+	if err := st.waitJobs(ctx, cluster, held); err != nil {
+		return err
+	}
+	rows, err := st.JobAttrs(ctx, cluster, "HoldReasonCode", "HoldReasonSubCode", "HoldReason")
+	if err != nil {
+		return err
+	}
+	st.Check(rows[0][0] == "19" && rows[0][1] == "81", "request_vram = %s: held, %s/%s", request, rows[0][0], rows[0][1])
+	st.Contains(rows[0][2], reason, "HoldReason")
+	return st.remove(ctx, cluster)
+}
+
+// checkLimitsExpression: what stands in for HTCondor's WithinResourceLimits is
+// still HTCondor's own, as the slot without GPUs has it, but for the floor.
+func (st *Stage) checkLimitsExpression(ctx context.Context) error {
+	const name = "WithinResourceLimits"
+	var texts []string
+	for _, gpus := range []string{"TotalSlotGPUs > 0", "TotalSlotGPUs == 0"} {
+		out, err := st.Run(ctx, "condor_status", "-constraint", `SlotType == "Partitionable" && `+gpus, "-limit", "1", "-af:r", name)
+		if err != nil {
+			return err
+		}
+		texts = append(texts, strings.ToLower(strings.Join(strings.Fields(out.Stdout), "")))
+	}
+	ours := strings.Replace(texts[0], "floor(target.requestvram)", "target.requestvram", 1)
+	st.Check(ours != texts[0] && strings.Trim(ours, "()") == strings.Trim(texts[1], "()"), "%s of this HTCondor but for the floor:\n%s\n%s", name, texts[0], texts[1])
+	return nil
+}
+
+// Claims are reused on many sites: the next job must not inherit the slot.
+func TestClaimReuse(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 1, site.Options{Condor: "CLAIM_WORKLIFE = 1200\n", Config: "[cpu_only]\ncpus = 0\n"})
+	must(t, st.WaitAccept(ctx, 1))
+	cluster, err := st.submit(ctx, job{
+		// Any two of them are more than the pool: they run one after the other.
+		Lines: []string{"request_gpus = 1", "request_vram = $(size)"},
+		Queue: "queue size in (20000, 17000, 20000)",
+	})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	for proc, want := range []string{"0=20480M", "0=17408M", "0=20480M"} {
+		o, err := st.output(ctx, cluster, proc)
+		must(t, err)
+		st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == want, "job %d has its own limit: %s", proc, o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
+	}
+	// Nor must a job without GPUs: here no other slot would take it.
+	gpuJob, err := st.submit(ctx, job{Seconds: 2, Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	must(t, err)
+	cpu, err := st.submit(ctx, job{})
+	must(t, err)
+	must(t, st.waitJobs(ctx, gpuJob, completed))
+	stays, err := st.staysIdle(ctx, cpu, 4*time.Second)
+	must(t, err)
+	st.Check(stays, "a job without GPUs does not run in the slot that its owner's GPU job had")
+	must(t, st.remove(ctx, cpu))
+	// A closed GPU takes no job through a claim that was made before.
+	u := st.Inventory.GPUs[0].UUID
+	queue, err := st.submit(ctx, job{Seconds: 3, Lines: []string{"request_gpus = 1", "request_vram = 16000"}, Queue: "queue 3"})
+	must(t, err)
+	_, err = st.waitLog(ctx, queue, executing)
+	must(t, err)
+	pid, err := st.mainPID(ctx, unit(u))
+	must(t, err)
+	_, err = st.Run(ctx, "kill", "-STOP", pid)
+	must(t, err)
+	must(t, st.waitSlot(ctx, u, false))
+	time.Sleep(6 * time.Second)
+	log, err := st.JobLog(ctx, queue)
+	must(t, err)
+	st.Check(strings.Count(log, executing) == 1, "of cluster %d only the job that ran before the GPU closed was executed", queue)
+	_, err = st.Run(ctx, "kill", "-CONT", pid)
+	must(t, err)
+	must(t, st.waitJobs(ctx, queue, completed))
+	done(t, st)
+}
+
+// executing is what the event log says when a job starts for good, after the hook.
+const executing = "Job executing on host"
