@@ -124,9 +124,8 @@ func (st *Stage) checkSharer(ctx context.Context, j sharer) error {
 	if err != nil {
 		return err
 	}
-	// A job's last update may be two seconds before its end, besides.
 	watts := joules / (j.end - j.begin)
-	st.Check(math.Abs(joules-j.energy) <= (slack+4)*watts, "GPUEnergyUsage = %.0f, Prometheus: %.0f J", j.energy, joules)
+	st.Check(math.Abs(joules-j.energy) <= slack*watts, "GPUEnergyUsage = %.0f, Prometheus: %.0f J", j.energy, joules)
 	peak, err := st.samples(ctx, "gpuslot_slot_memory_peak_bytes", j)
 	if err != nil {
 		return err
