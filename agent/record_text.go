@@ -3,10 +3,12 @@ package agent
 import (
 	"fmt"
 	"time"
+
+	"github.com/gpuslot/gpuslot/agent/record"
 )
 
-// sentence is how a job's end is told.
-func (r Record) sentence() string {
+// endSentence is how a job's end is told.
+func endSentence(r record.Job) string {
 	s := "The job ended after " + r.End.Sub(r.Begin).Round(time.Second).String()
 	if r.PeakMiB != nil {
 		s += fmt.Sprintf("; its VRAM peaked at %d MiB of %d MiB", *r.PeakMiB, r.BudgetMiB)

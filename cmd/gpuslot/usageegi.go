@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/record"
 )
 
 // fqan is the attribute name of a virtual organisation as a whole.
@@ -16,7 +16,7 @@ func fqan(vo string) string { return "/" + strings.TrimPrefix(vo, "/") }
 // APEL-accelerator-message v0.1. What a record does not know is left out. The
 // user is the account and the FQAN the virtual organisation: the node knows
 // nothing else of them.
-func printEGI(w io.Writer, records []agent.Record, site string) error {
+func printEGI(w io.Writer, records []record.Job, site string) error {
 	var b strings.Builder
 	b.WriteString("APEL-accelerator-message: v0.1\n")
 	for _, r := range records {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/record"
 )
 
 // monthSum are the fields of the EGI record, summed up over the jobs that ended
@@ -36,7 +36,7 @@ type monthSum struct {
 type monthKey struct{ month, vo, model string }
 
 // monthsOf sums records up, the oldest month first.
-func monthsOf(records []agent.Record) []monthSum {
+func monthsOf(records []record.Job) []monthSum {
 	sums := map[monthKey]*monthSum{}
 	for _, r := range records {
 		k := monthKey{r.End.UTC().Format("2006-01"), r.VO, r.Model}
@@ -57,7 +57,7 @@ func monthsOf(records []agent.Record) []monthSum {
 	return out
 }
 
-func (s *monthSum) add(r agent.Record) {
+func (s *monthSum) add(r record.Job) {
 	s.Jobs++
 	s.Available += r.End.Sub(r.Begin).Hours()
 	if r.Share > 0 {

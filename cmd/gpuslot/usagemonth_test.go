@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/record"
 )
 
 // TestMonths: the fields of the EGI record by month, organisation and model. A
@@ -21,14 +21,14 @@ func TestMonths(t *testing.T) {
 		return v
 	}
 	v := func(f float64) *float64 { return &f }
-	quarter := func(end string, hours float64, active *float64) agent.Record {
-		return agent.Record{VO: "atlas", Model: "H100", Share: 0.25, End: at(end), Begin: at(end).Add(-time.Duration(hours * float64(time.Hour))),
-			SM: agent.Bounds{Min: v(0), Estimate: active, Max: v(3600)}}
+	quarter := func(end string, hours float64, active *float64) record.Job {
+		return record.Job{VO: "atlas", Model: "H100", Share: 0.25, End: at(end), Begin: at(end).Add(-time.Duration(hours * float64(time.Hour))),
+			SM: record.Bounds{Min: v(0), Estimate: active, Max: v(3600)}}
 	}
 	whole := quarter("2026-11-02T12:00:00Z", 2, v(3600))
 	whole.Share = 0.75
-	other := agent.Record{Model: "H100", Begin: at("2026-11-01T00:00:00Z"), End: at("2026-11-01T01:00:00Z")}
-	got := monthsOf([]agent.Record{
+	other := record.Job{Model: "H100", Begin: at("2026-11-01T00:00:00Z"), End: at("2026-11-01T01:00:00Z")}
+	got := monthsOf([]record.Job{
 		other, whole,
 		quarter("2026-11-03T12:00:00Z", 1, v(450)), // half of its share
 		quarter("2026-11-01T01:00:00+02:00", 3, nil),

@@ -4,15 +4,15 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/record"
 )
 
 // usageKeys are what records are summed up by.
-var usageKeys = map[string]func(agent.Record) string{
-	"group": func(r agent.Record) string { return r.Group },
-	"user":  func(r agent.Record) string { return r.Owner },
-	"job":   func(r agent.Record) string { return r.Job },
-	"gpu":   func(r agent.Record) string { return string(r.GPU) },
+var usageKeys = map[string]func(record.Job) string{
+	"group": func(r record.Job) string { return r.Group },
+	"user":  func(r record.Job) string { return r.Owner },
+	"job":   func(r record.Job) string { return r.Job },
+	"gpu":   func(r record.Job) string { return string(r.GPU) },
 }
 
 // usageSum is the sum of some records. GPU-hours are of whole GPUs; what no
@@ -32,7 +32,7 @@ type usageSum struct {
 }
 
 // sumUp sums records by a key, the largest allocation first.
-func sumUp(records []agent.Record, key func(agent.Record) string) (sums []usageSum, total usageSum) {
+func sumUp(records []record.Job, key func(record.Job) string) (sums []usageSum, total usageSum) {
 	place := map[string]int{}
 	total.Key = "total"
 	for _, r := range records {
@@ -57,7 +57,7 @@ const (
 	joulesPerKWh   = 3.6e6
 )
 
-func (s *usageSum) add(r agent.Record) {
+func (s *usageSum) add(r record.Job) {
 	s.Jobs++
 	if r.HoldCode != 0 {
 		s.Held++
