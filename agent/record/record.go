@@ -36,7 +36,7 @@ type Job struct {
 	// Mode is how the GPU was given: "mps", "mig", "whole", "observe".
 	Mode string `json:"mode,omitempty"`
 	// GPU is a UUID, Model NVML's name of it, MemoryMiB its VRAM.
-	GPU       gpu.UUID `json:"gpu"`
+	GPU       gpu.UUID `json:"gpu,omitempty"`
 	Model     string   `json:"model,omitempty"`
 	MemoryMiB int64    `json:"memory_mib,omitempty"`
 	// Share is the part of the GPU that the slot was given, 0 to 1; BudgetMiB
