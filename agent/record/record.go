@@ -69,7 +69,8 @@ type Job struct {
 	HoldReason string `json:"hold_reason,omitempty"`
 }
 
-// Requested is what the job's ad asked for; what it did not name is nil.
+// Requested is what the job's ad asked for or, where only the startd told of the
+// job, what its dynamic slot was made with. What is not named is nil.
 type Requested struct {
 	GPUs      *float64 `json:"gpus,omitempty"`
 	VRAMMiB   *int64   `json:"vram_mib,omitempty"`
