@@ -58,6 +58,8 @@ static const char *result_name(int r)
 	const char *name = NULL;
 	if (r == NOT_EXPORTED)
 		return "NOT_EXPORTED";
+	if (r == SUCCESS)
+		return "CUDA_SUCCESS"; /* also before the library is loaded */
 	return r != NOT_LOADED && cu.error_name(r, &name) == 0 && name ? name : "UNKNOWN";
 }
 
