@@ -43,10 +43,11 @@ func gain(m Mode, f Fit, a activities, r Request) (gains, bool) {
 	case MPS:
 		room := func(sm, dram *float64) float64 {
 			out := n
-			for _, v := range []*float64{sm, dram} {
-				if v != nil && *v > 0 {
-					out = min(out, 1 / *v)
-				}
+			if sm != nil && *sm > 0 {
+				out = min(out, 1 / *sm)
+			}
+			if dram != nil && *dram > 0 {
+				out = min(out, mostTraffic / *dram)
 			}
 			return max(1, out) / again
 		}

@@ -35,9 +35,11 @@ const (
 	full = 0.7
 	// lowTraffic: jobs below it do not meet at the memory interface.
 	lowTraffic = 0.25
-	// roomy is up to where all jobs of a GPU together may keep the memory interface
-	// busy before they slow each other down.
-	roomy = 0.8
+	// mostTraffic is the practical maximum of the memory interface's activity, and
+	// roomy, three quarters of it, up to where the jobs of a GPU together do not queue
+	// for it (DCGM documentation of DCGM_FI_PROF_DRAM_ACTIVE; as gpuslot bench).
+	mostTraffic = 0.8
+	roomy       = 0.6
 	// quiet: with so few multiprocessors busy the memory interface can not be busier.
 	quiet = 0.25
 )
@@ -96,9 +98,22 @@ func decideShared(f Fit, a activities, isolation bool, contention string, out fu
 	case contention == unknown && *a.sm.High >= quiet:
 		return out(Unknown, busy, "Whether they would slow each other down at the memory interface is not known.")
 	case *f.Jobs < 2:
-		return out(Whole, busy, "Only one fits.")
+		return out(Whole, busy, f.onlyOne())
 	}
 	return out(MPS, busy)
+}
+
+// onlyOne says what keeps a second job off.
+func (f Fit) onlyOne() string {
+	for _, b := range []struct {
+		n    *int
+		text string
+	}{{f.ByMemoryTraffic, "Two would queue for the memory interface."}, {f.BySM, "Two would wait for multiprocessors."}, {f.ByHost, "The node's CPUs and memory serve one on each GPU."}} {
+		if b.n != nil && *b.n < 2 {
+			return b.text
+		}
+	}
+	return "Only one fits."
 }
 
 const (

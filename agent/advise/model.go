@@ -44,7 +44,9 @@ func (b *Book) learnModel(j record.Job) {
 	if m.gpus[j.Node] == nil {
 		m.gpus[j.Node] = map[gpu.UUID]struct{}{}
 	}
-	m.gpus[j.Node][j.GPU] = struct{}{}
+	if j.GPU != "" {
+		m.gpus[j.Node][j.GPU] = struct{}{}
+	}
 	if share, _ := shareOf(j); share == 1 && !j.Partial && j.Joules.Estimate != nil && j.SM.Estimate != nil && j.Seconds() > 0 {
 		m.power.add(*j.SM.Estimate/j.Seconds(), *j.Joules.Estimate/j.Seconds())
 	}
