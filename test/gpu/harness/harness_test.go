@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/bench"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/gpu/programs"
+	"github.com/gpuslot/gpuslot/test/gpu/truth"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
@@ -35,17 +37,63 @@ func bundled(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range append(n.Vars(), "PATH="+filepath.Join(n.Dir, "bin")+":"+os.Getenv("PATH")) {
-		name, value, _ := strings.Cut(v, "=")
-		t.Setenv(name, value)
+	// The jobs' account reads neither the cache of builds nor a test's directory.
+	open, err := os.MkdirTemp("", "h")
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(open) })
+	if err := errors.Join(os.Chmod(open, 0o755), os.CopyFS(filepath.Join(open, "lib"), os.DirFS(filepath.Join(n.Dir, "lib"))),
+		os.CopyFS(filepath.Join(open, "bin"), os.DirFS(filepath.Join(n.Dir, "bin")))); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPUSLOT_SIM_STATE", n.State)
+	t.Setenv("LD_LIBRARY_PATH", filepath.Join(open, "lib"))
+	t.Setenv("PATH", filepath.Join(open, "bin")+":"+os.Getenv("PATH"))
 	return dir
 }
 
-// TestSharing measures the mix on the simulated node as it is measured on a GPU,
-// and reports it.
-func TestSharing(t *testing.T) {
-	dir, out := bundled(t), t.TempDir()
+// TestParts makes the parts on the simulated node as they are made on a GPU.
+// The programs are built once.
+func TestParts(t *testing.T) {
+	dir := bundled(t)
+	t.Run("sharing", func(t *testing.T) { testSharing(t, dir) })
+	t.Run("node", func(t *testing.T) { testNode(t, dir) })
+}
+
+// testNode: the whole product with its jobs.
+func testNode(t *testing.T, dir string) {
+	if os.Getuid() != 0 {
+		t.Skip("it needs root: jobs have an account of their own")
+	}
+	out := t.TempDir()
+	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-measure", "500ms", "node"}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(out, "node/N*.json"))
+	if err != nil || len(files) != 7 {
+		t.Fatalf("%d trials, %v", len(files), err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		var o truth.Outcome
+		if err == nil {
+			err = json.Unmarshal(b, &o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, finding := range o.Findings {
+			if o.NotDone == "" && finding.Verdict != truth.Holds {
+				t.Errorf("%s: %q %s: %v %s", o.ID, finding.Claim, finding.Verdict, o.Values, o.Err)
+			}
+		}
+	}
+}
+
+// testSharing measures the mix, and reports it.
+func testSharing(t *testing.T, dir string) {
+	out := t.TempDir()
 	err := run(t.Context(), []string{"-programs", dir, "-out", out, "-seconds", "0.1", "-repeats", "1", "-copies", "1,2", "sharing-mix", "report"})
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +143,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-func TestParts(t *testing.T) {
+func TestPartsAreKnown(t *testing.T) {
 	for name := range parts() {
 		if !strings.Contains(usage, "  "+name+" ") {
 			t.Errorf("the help does not name %s", name)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/gpu/node"
 	"github.com/gpuslot/gpuslot/test/gpu/report"
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
 )
@@ -29,6 +30,7 @@ const usage = `harness [flags] PART…: tries one GPU and writes what it finds
 
 Parts, each of less than eight minutes:
   truth              what is held to be true of MPS: the list T1 to T18
+  node               gpuslotd, hook and wrapper on the GPU, with jobs (root only)
   sharing-mix        what sharing gains: kernels, memory traffic and waiting by turns
   sharing-compute    … a job that computes
   sharing-memory     … a job that reads and writes memory
@@ -46,6 +48,8 @@ type machine struct {
 	copies  string
 	inv     gpu.Inventory
 	gpu     gpu.GPU
+	// measure is how long usage and cost are measured.
+	measure time.Duration
 	// simulated: the driver's libraries are those of test/sim.
 	simulated bool
 }
@@ -54,6 +58,7 @@ type machine struct {
 func parts() map[string]func(context.Context, *machine) error {
 	return map[string]func(context.Context, *machine) error{
 		"truth":            tryTruth,
+		"node":             tryNode,
 		"sharing-mix":      shareMix,
 		"sharing-compute":  shareCompute,
 		"sharing-memory":   shareMemory,
@@ -82,6 +87,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&m.out, "out", "results", "the `directory` that everything is written to")
 	flags.Float64Var(&m.seconds, "seconds", 1.5, "how many `seconds` a job of the sharing parts takes alone, about")
 	flags.IntVar(&m.repeats, "repeats", 3, "how often each point is measured")
+	flags.DurationVar(&m.measure, "measure", 15*time.Second, "how `long` the part node measures usage and cost each")
 	flags.StringVar(&m.copies, "copies", "1,2,4,8,12", "the `numbers` of copies")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -233,14 +239,33 @@ func tryTruth(ctx context.Context, m *machine) error {
 		GPU: m.gpu.UUID, Name: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA, Simulated: m.simulated,
 		Programs: dir, Control: "nvidia-cuda-mps-control", Dir: dir,
 	}
-	out := filepath.Join(m.out, "truth")
-	return truth.Run(ctx, l, truth.Trials(), out, func(o truth.Outcome) {
-		count := map[truth.Verdict]int{}
-		for _, f := range o.Findings {
-			count[f.Verdict]++
-		}
-		m.say("  %-4s %5.1f s  %d hold, %d differ, %d unknown  %s %s%s", o.ID, o.Seconds, count[truth.Holds], count[truth.Differs], count[truth.Unknown], o.Title, o.NotDone, o.Err)
-	})
+	return truth.Run(ctx, l, truth.Trials(), filepath.Join(m.out, "truth"), m.tell)
+}
+
+// tell says what came of a trial in one line.
+func (m *machine) tell(o truth.Outcome) {
+	count := map[truth.Verdict]int{}
+	for _, f := range o.Findings {
+		count[f.Verdict]++
+	}
+	m.say("  %-4s %5.1f s  %d hold, %d differ, %d unknown  %s %s%s", o.ID, o.Seconds, count[truth.Holds], count[truth.Differs], count[truth.Unknown], o.Title, o.NotDone, o.Err)
+}
+
+// tryNode makes the trials of the whole product.
+func tryNode(ctx context.Context, m *machine) (err error) {
+	if os.Getuid() != 0 {
+		return errors.New("it needs root: jobs have an account of their own")
+	}
+	n := &node.Node{Programs: m.programs, GPU: m.gpu, Others: m.inv.GPUs[1:], Measure: m.measure}
+	out := filepath.Join(m.out, "node")
+	defer func() {
+		err = errors.Join(err, n.Stop(), os.MkdirAll(out, 0o755), os.WriteFile(filepath.Join(out, "gpuslotd.log"), []byte(n.Log()), 0o644))
+	}()
+	if err := n.Start(ctx); err != nil {
+		return err
+	}
+	l := &truth.Lab{GPU: m.gpu.UUID, Name: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA, Simulated: m.simulated, Programs: m.programs}
+	return truth.Run(ctx, l, n.Trials(), out, m.tell)
 }
 
 // lend copies the clients to where every account can run them.
