@@ -369,6 +369,46 @@ func TestOnlyTheMost(t *testing.T) {
 	}
 }
 
+// TestElastic: jobs that want more GPUs at a time than their hours keep busy get
+// elastic ones beside small jobs.
+func TestElastic(t *testing.T) {
+	ddp := history.A100("erik", "ddp", history.Constant(20000), .8, .3)
+	ddp.GPUs = 4
+	a := adviceOf(defaults(), history.A100("alice", "train", history.Constant(4800), .1, .05).Jobs(history.Seeded(1), 300, history.Start), ddp.Jobs(history.Seeded(2), 100, history.Start))
+	want := []string{`[model."NVIDIA A100-SXM4-40GB"]`, `mode = "elastic"`, "shares = 7"}
+	if d := cmp.Diff(want, a.Settings[0].Lines); d != "" {
+		t.Errorf("(-want +got):\n%s%v", d, a.Settings[0].Why)
+	}
+}
+
+// TestTrafficOfSharedJobs: of those the interface is measured for a part of their
+// time alone, which says nothing.
+func TestTrafficOfSharedJobs(t *testing.T) {
+	jobs := history.A100("alice", "train", history.Constant(2800), .1, .05).Jobs(history.Seeded(1), 200, history.Start)
+	if c := adviceOf(defaults(), history.SharedBy(jobs, 8, 3072)).Classes[0]; c.MemoryTraffic.Expected != nil || c.Mode.Contention != unknown {
+		t.Errorf("%+v %+v", c.MemoryTraffic, c.Mode)
+	}
+}
+
+// TestNamedNode: a model of which the records know only MIG devices is known from
+// the site's inventory.
+func TestNamedNode(t *testing.T) {
+	jobs := history.A100("alice", "train", history.Constant(2800), .1, .05).Jobs(history.Seeded(1), 200, history.Start)
+	for i := range jobs {
+		jobs[i].Mode, jobs[i].MemoryMiB, jobs[i].Share, jobs[i].BudgetMiB = "mig", 4864, 1.0/7, 4864
+	}
+	if c := adviceOf(defaults(), jobs).Classes[0]; c.Fit != nil || !strings.Contains(c.Mode.Why[0], "model and VRAM") {
+		t.Errorf("%+v", c)
+	}
+	m := &model{name: "NVIDIA A100-SXM4-40GB", memory: 40960}
+	m.settle()
+	o := defaults()
+	o.Nodes = []gpu.Inventory{m.inventory(4)}
+	if c := adviceOf(o, jobs).Classes[0]; c.Fit == nil || c.Fit.MIG == nil || c.Fit.MIG.Profile != "1g.5gb" || c.Mode.Kind != MPS {
+		t.Errorf("%+v %+v", c.Fit, c.Mode)
+	}
+}
+
 // FuzzRecords: whatever lines come, the advice can be printed and keeps its word.
 func FuzzRecords(f *testing.F) {
 	f.Add([]byte(`{"slot":"s","gpu":"GPU-1","model":"A100","memory_mib":40960,"begin":"2026-11-01T00:00:00Z","end":"2026-11-01T00:01:30Z","vram_peak_mib":900,"share":1,"sm_seconds":{"estimate":1e300,"max":-1}}`))
