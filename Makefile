@@ -145,6 +145,7 @@ bench: tools ## how fast, how small, how soon: figures beside their aims
 	$(GO) run ./test/bench
 	GPUSLOT_REACTIONS=3 $(GO) test ./test/faults -count=1 -timeout 30m -v -run '^TestReactions$$'
 	$(GO) test ./mig -run - -bench Plan -benchtime 5x
+	$(GO) test ./agent/advise -run - -bench Million -benchtime 3x
 	$(GO) test ./mig/simulate -count=1 -v -run Compare
 	$(MAKE) bench-throughput
 

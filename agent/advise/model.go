@@ -19,6 +19,8 @@ type model struct {
 	memory gpu.MiB
 	// gpus of each node; nodes without a name are one.
 	gpus map[string]map[gpu.UUID]struct{}
+	// ofNode is how many a named node has.
+	ofNode int
 	// card is the GPU as an inventory has it, chip what MIG makes of it.
 	card   gpu.GPU
 	chip   mig.Chip
@@ -52,11 +54,27 @@ func (b *Book) learnModel(j record.Job) {
 	}
 }
 
+// learnNode books the models of a node that the site named, of which there may be
+// no record, or only of its MIG devices.
+func (b *Book) learnNode(inv gpu.Inventory) {
+	n := map[string]int{}
+	for _, g := range inv.GPUs {
+		n[g.Name]++
+		m := b.models[g.Name]
+		if m == nil {
+			m = &model{name: g.Name, gpus: map[string]map[gpu.UUID]struct{}{}}
+			b.models[g.Name] = m
+		}
+		m.memory, m.ofNode = max(m.memory, g.Memory), max(m.ofNode, n[g.Name])
+	}
+}
+
 // mostModels bounds the models that are told apart.
 const mostModels = 1000
 
 // count is how many GPUs are known, and how many the largest node has.
 func (m *model) count() (all, ofNode int) {
+	ofNode = m.ofNode
 	for _, g := range m.gpus {
 		all += len(g)
 		ofNode = max(ofNode, len(g))

@@ -79,7 +79,9 @@ func (t *tally) add(j record.Job, gpus int, quantum gpu.MiB) {
 	t.smLeast.addKnown(j.SM.Min, seconds)
 	t.sm.addKnown(j.SM.Estimate, seconds)
 	t.smMost.addKnown(j.SM.Max, seconds)
-	t.dram.addKnown(j.DRAMSeconds, seconds)
+	if !shared(j) { // of others the memory interface is known for a part of the time
+		t.dram.addKnown(j.DRAMSeconds, seconds)
+	}
 	t.idle.addKnown(j.IdleSeconds, seconds)
 	t.curves.add(j)
 	if isKnown {
