@@ -52,7 +52,12 @@ func (t text) decode(into any) (err error) {
 		return wrong{t.name, 0, oneLine(err.Error())}
 	}
 	var errs []error
+	last := "\x00"
 	for _, key := range meta.Undecoded() {
+		if strings.HasPrefix(key.String(), last+".") {
+			continue // its table is the mistake
+		}
+		last = key.String()
 		errs = append(errs, t.bad(fmt.Sprintf("there is no key %s here", key), key...))
 	}
 	return errors.Join(errs...)
