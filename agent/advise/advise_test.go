@@ -174,6 +174,10 @@ func TestComparison(t *testing.T) {
 	if c.Verdict != TooLarge || c.Request.MiB != 3072 || !slices.Equal(c.Asked, []int64{0, 8192}) {
 		t.Errorf("%v %+v %v", c.Verdict, c.Request, c.Asked)
 	}
+	// Nine or ten at a time by the multiprocessors, each half as long again as alone.
+	if got := *c.Expect.PerGPUAfter.Expected / *c.Comparison.Before.PerGPUDay.Expected; got < float64(c.Mode.Jobs)/1.6 || got > float64(c.Mode.Jobs)/1.4 {
+		t.Errorf("%v times as many, %+v", got, c.Mode)
+	}
 	if said := a.Judged(); len(said) != 1 || said[0].About != "Too large" || !strings.Contains(said[0].Text, "asks for 8192 where 3072 are enough") {
 		t.Errorf("%v", said)
 	}
