@@ -224,7 +224,7 @@ func (a *Agent) refused(c Caller, g *plan.GPU, r *api.Refusal) {
 
 // enter books the job and opens the pipe directory to its account.
 func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) *api.Refusal {
-	r := Running{Starter: c.Starter, Account: Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group, VO: job.VO, Wall: grant.Wall, Since: s.Now}
+	r := Running{Starter: c.Starter, Account: Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group, VO: job.VO, Work: workOf(c, job), Wall: grant.Wall, Since: s.Now}
 	if g != nil {
 		if err := a.books.admitAccount(g.UUID, c.UID); err != nil {
 			a.log.Error("open the pipe directory", "gpu", g.UUID, "uid", c.UID, "err", err)

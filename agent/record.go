@@ -35,7 +35,8 @@ func Records(p config.Paths, since time.Time) ([]record.Job, error) {
 // recordOf is the record of a job that ended, by the last sample and the plan.
 func recordOf(r Running, snap *usage.Snapshot, p *plan.Plan, now time.Time) record.Job {
 	out := record.Job{
-		Slot: shortName(r.Starter.Slot), Job: r.Job, Owner: r.Owner, Group: r.Group, VO: r.VO,
+		Slot: shortName(r.Starter.Slot), Job: r.Job, Schedd: r.Work.Schedd, Owner: r.Owner, Group: r.Group, VO: r.VO,
+		Program: r.Work.Program, Batch: r.Work.Batch, Requested: r.Work.Requested,
 		GPU: r.GPU, BudgetMiB: int64(r.Budget), Wall: r.Wall, Begin: r.Since, End: now,
 		Partial: r.Adopted, HoldCode: r.Hold.Code, HoldReason: r.Hold.Reason,
 	}
@@ -49,8 +50,9 @@ func recordOf(r Running, snap *usage.Snapshot, p *plan.Plan, now time.Time) reco
 	if !ok {
 		return out
 	}
-	out.PeakMiB = jobTotal{peak: u.Peak}.peakMiB()
+	out.PeakMiB, out.Curve = jobTotal{peak: u.Peak}.peakMiB(), u.Curve
 	out.Method, out.SM, out.Joules = string(u.Method), boundsOf(u.Job.SM), boundsOf(u.Job.Energy)
+	out.DRAMSeconds, out.IdleSeconds = pointer(u.Job.DRAM), pointer(u.Job.Idle)
 	return out
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 func endSentence(r record.Job) string {
 	s := "The job ended after " + r.End.Sub(r.Begin).Round(time.Second).String()
 	if r.PeakMiB != nil {
-		s += fmt.Sprintf("; its VRAM peaked at %d MiB of %d MiB", *r.PeakMiB, r.BudgetMiB)
+		s += fmt.Sprintf("; its VRAM peaked at %d MiB of %d MiB", *r.PeakMiB, cmp.Or(r.BudgetMiB, r.MemoryMiB))
 	}
 	if r.HoldReason != "" {
 		s += "; gpuslot had it held: " + r.HoldReason

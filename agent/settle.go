@@ -55,6 +55,7 @@ func (b *books) settle(w startdWord) settled {
 			}
 			continue
 		}
+		r.Work = r.Work.or(workIn(ad))
 		if text := r.correct(ad, w); text != "" {
 			out.mismatches = append(out.mismatches, mismatch{r.Starter.Slot, r.GPU, text})
 		}
@@ -137,7 +138,7 @@ func (b *books) adopt(w startdWord) (ignored []Starter) {
 }
 
 func (b *books) adoptSlot(s Starter, ad condor.Slot, w startdWord) {
-	r := Running{Starter: s, Owner: ownerOf(ad), Job: ad.JobID, Group: ad.Group, VO: ad.VO, Since: time.Now(), Confirmed: true, Adopted: true}
+	r := Running{Starter: s, Owner: ownerOf(ad), Job: ad.JobID, Group: ad.Group, VO: ad.VO, Work: workIn(ad), Since: time.Now(), Confirmed: true, Adopted: true}
 	if w.account != nil {
 		r.Account = w.account(s, ad)
 	}

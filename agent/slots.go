@@ -27,6 +27,7 @@ type Running struct {
 	Owner, Job string
 	// Group and VO are the job's accounting group and virtual organisation.
 	Group, VO string
+	Work      Work
 	Wall      string
 	Since     time.Time
 	// Confirmed: the startd's own ads agree.
@@ -109,6 +110,7 @@ func (b *books) enter(r Running) {
 	for i, old := range b.slots {
 		if old.Starter.is(r.Starter) && old.GPU == r.GPU {
 			r.Since, r.Confirmed = old.Since, old.Confirmed && old.Budget == r.Budget
+			r.Work = r.Work.or(old.Work)
 			b.slots[i] = r
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
@@ -26,6 +27,11 @@ type Job struct {
 	// Group and VO are AcctGroup, the accounting group, and x509UserProxyVOName,
 	// the virtual organisation; empty if the job has none.
 	Group, VO string
+	// Program is the last part of Cmd, Batch JobBatchName, Schedd the first part of
+	// GlobalJobId; empty if the ad has none. RequestCPUs and RequestMemory (MiB) are
+	// as the other requests.
+	Program, Batch, Schedd     string
+	RequestCPUs, RequestMemory *int64
 	// RequestThreads is RequestGPUThreads as the ad has it: a percentage of the
 	// multiprocessors, or what a user wrote instead; empty if the job has none.
 	RequestThreads string
@@ -69,7 +75,21 @@ func newJob(ad classad.Ad) Job {
 	j.ProvisionedVRAM = number(ad, "VramProvisioned")
 	j.RequestVRAM = request(ad, "RequestVRAM", j.ProvisionedVRAM)
 	j.RequestGPUs = request(ad, "RequestGPUs", number(ad, "GpusProvisioned"))
+	j.RequestCPUs = request(ad, "RequestCpus", number(ad, "CpusProvisioned"))
+	j.RequestMemory = request(ad, "RequestMemory", number(ad, "MemoryProvisioned"))
+	j.Program, j.Batch, j.Schedd = named(ad)
 	return j
+}
+
+// named is what an ad says of the job's program, its batch and its schedd.
+func named(ad classad.Ad) (program, batch, schedd string) {
+	if cmd, _ := ad.String("Cmd"); cmd != "" {
+		program = clip(path.Base(cmd))
+	}
+	batch, _ = ad.String("JobBatchName")
+	global, _ := ad.String("GlobalJobId")
+	schedd, _, _ = strings.Cut(global, "#")
+	return program, clip(batch), clip(schedd)
 }
 
 // request is a literal request, or what was provisioned for an expression.

@@ -29,6 +29,9 @@ func TestReadRecordedJob(t *testing.T) {
 	if job.ID != "40.0" || job.Owner != "alice" || *job.RequestGPUs != 1 || *job.RequestVRAM != 4096 || *job.ProvisionedVRAM != 4096 {
 		t.Errorf("job %q of %q", job.ID, job.Owner)
 	}
+	if job.Program != "env" || job.Schedd != "node.test" || job.Batch != "" || *job.RequestCPUs != 1 || *job.RequestMemory != 50 {
+		t.Errorf("for its record: %+v", job)
+	}
 	env, err := job.Environment()
 	if err != nil {
 		t.Fatal(err)

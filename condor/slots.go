@@ -33,6 +33,12 @@ type Slot struct {
 	VRAM *int64
 	GPUs int64
 	Cpus int64
+	// Memory is main memory, as VRAM, in MiB.
+	Memory int64
+	// Program, Batch and Schedd are those of Job; Schedd the startd always
+	// publishes, the others and the requests where STARTD_JOB_ATTRS names them.
+	Program, Batch, Schedd                               string
+	RequestGPUs, RequestVRAM, RequestCPUs, RequestMemory *int64
 	// Plan is the Startd.Plan that the startd runs with, Config what
 	// ConfigOf says of the configuration it has read; empty if it has none of
 	// gpuslot's.
@@ -43,7 +49,7 @@ type Slot struct {
 }
 
 // slotAttributes are those that ParseSlots reads.
-const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,GPUSlotConfig,SlotTypeID,TotalSlotCpus,TotalSlotMemory,TotalSlotGPUs,TotalSlotVRAM,AcctGroup,x509UserProxyVOName"
+const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,GPUSlotConfig,SlotTypeID,TotalSlotCpus,TotalSlotMemory,TotalSlotGPUs,TotalSlotVRAM,AcctGroup,AccountingGroup,x509UserProxyVOName,Memory,GlobalJobId,Cmd,JobBatchName,RequestGPUs,RequestVRAM,RequestCpus,RequestMemory"
 
 // commandTimeout ends a command of HTCondor whose context has no deadline; 10
 // to 30 ms are usual.
@@ -106,6 +112,13 @@ func newSlot(ad classad.Ad) Slot {
 	}
 	s.GPUs, _ = ad.Int("GPUs")
 	s.Cpus, _ = ad.Int("Cpus")
+	s.Memory, _ = ad.Int("Memory")
+	s.Program, s.Batch, s.Schedd = named(ad)
+	for name, field := range map[string]**int64{
+		"RequestGPUs": &s.RequestGPUs, "RequestVRAM": &s.RequestVRAM, "RequestCpus": &s.RequestCPUs, "RequestMemory": &s.RequestMemory,
+	} {
+		*field = number(ad, name)
+	}
 	if _, told := ad.Int("SlotTypeID"); told && s.Type == "Partitionable" {
 		var of [5]int64
 		for i, name := range []string{"SlotTypeID", "TotalSlotCpus", "TotalSlotMemory", "TotalSlotGPUs", "TotalSlotVRAM"} {

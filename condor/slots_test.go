@@ -47,6 +47,10 @@ func TestParseSlots(t *testing.T) {
 	if err != nil || got[0].Group != "cms" || got[0].VO != "atlas" {
 		t.Errorf("group and VO: %+v, %v", got, err)
 	}
+	got, err = ParseSlots("Name = \"slot1_1@h\"\nGlobalJobId = \"ap.test#40.0#1795257600\"\nMemory = 4096\nCmd = \"/home/a/train.py\"\nRequestCpus = 2\nRequestMemory = ifThenElse(true, 1, 2)\n")
+	if s := got[0]; err != nil || s.Schedd != "ap.test" || s.Memory != 4096 || s.Program != "train.py" || *s.RequestCPUs != 2 || s.RequestMemory != nil || s.RequestGPUs != nil {
+		t.Errorf("of its job: %+v, %v", s, err)
+	}
 	got, err = ParseSlots("Name = \"slot1@h\"\n")
 	if err != nil || got[0].VRAM != nil {
 		t.Errorf("VRAM that the ad does not say is %v, %v", got, err)

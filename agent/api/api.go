@@ -89,6 +89,14 @@ type Job struct {
 	// empty if it has none.
 	Group string `json:"accounting_group,omitempty"`
 	VO    string `json:"vo,omitempty"`
+	// Program, Batch and Schedd are the last part of Cmd, JobBatchName and the first
+	// part of GlobalJobId; RequestCPUs and RequestMemory (MiB) as the job asked. They
+	// are for records.
+	Program       string `json:"program,omitempty"`
+	Batch         string `json:"batch,omitempty"`
+	Schedd        string `json:"schedd,omitempty"`
+	RequestCPUs   *int64 `json:"request_cpus,omitempty"`
+	RequestMemory *int64 `json:"request_memory_mib,omitempty"`
 	// RequestThreads is RequestGPUThreads as the job ad has it, a percentage or
 	// what the user wrote instead; empty if it has none.
 	RequestThreads string `json:"request_gpu_threads,omitempty"`

@@ -36,7 +36,7 @@ type Job struct {
 	// Mode is how the GPU was given: "mps", "mig", "whole", "observe".
 	Mode string `json:"mode,omitempty"`
 	// GPU is a UUID, Model NVML's name of it, MemoryMiB its VRAM.
-	GPU       gpu.UUID `json:"gpu"`
+	GPU       gpu.UUID `json:"gpu,omitempty"`
 	Model     string   `json:"model,omitempty"`
 	MemoryMiB int64    `json:"memory_mib,omitempty"`
 	// Share is the part of the GPU that the slot was given, 0 to 1; BudgetMiB
@@ -69,7 +69,8 @@ type Job struct {
 	HoldReason string `json:"hold_reason,omitempty"`
 }
 
-// Requested is what the job's ad asked for; what it did not name is nil.
+// Requested is what the job's ad asked for or, where only the startd told of the
+// job, what its dynamic slot was made with. What is not named is nil.
 type Requested struct {
 	GPUs      *float64 `json:"gpus,omitempty"`
 	VRAMMiB   *int64   `json:"vram_mib,omitempty"`

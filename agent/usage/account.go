@@ -18,7 +18,9 @@ func (s *Sampler) account(r gpu.Reading, activities Activities, bookings booked,
 		work.add(o, t.last, ok)
 		for k, share := range t.last.slots {
 			if ok && o.part.Known {
-				s.books.add(slotOn{k, o.device}, SlotTotals{SM: share.times(took * o.part.Value)}, now)
+				totals := t.last.rest(k, took)
+				totals.SM = share.times(took * o.part.Value)
+				s.books.add(slotOn{k, o.device}, totals, now)
 			}
 		}
 	}

@@ -61,8 +61,30 @@ func (t *tracker) attribute(o observation, bookings []Booking, now time.Time, lo
 	} else {
 		t.limit(o.kernel.Value, c)
 	}
+	t.last.idle = c.atRest(o)
+	if c.known == 1 && !c.outsiders {
+		t.last.dram = o.dram
+	}
 	t.end(now)
 	return took, true
+}
+
+// quiet is an activity that counters show of a device which does nothing.
+const quiet = 0.005
+
+// atRest are the slots for which nothing worked: those without a process, and all
+// of them where the device did nothing.
+func (c crowd) atRest(o observation) map[SlotKey]bool {
+	out := map[SlotKey]bool{}
+	for _, k := range c.idle {
+		out[k] = true
+	}
+	if o.activity.Known && o.activity.Value < quiet || !o.activity.Known && o.kernel == gpu.Known(0.0) {
+		for _, k := range c.slots {
+			out[k] = true
+		}
+	}
+	return out
 }
 
 // limit divides where kernel time is all that is known: no more SMs can have

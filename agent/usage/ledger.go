@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/record"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -27,8 +28,9 @@ type nameOn struct {
 type entry struct {
 	totals SlotTotals
 	peak   gpu.Measured[gpu.Bytes]
-	// at is the last time that it was there.
-	at time.Time
+	curve  *record.Curve
+	// begin and at are the first and the last time that it was there.
+	begin, at time.Time
 	// usage is the job's last, for when it has ended.
 	usage SlotUsage
 	ended bool
@@ -79,10 +81,14 @@ func (l ledger) since(k slotOn, now time.Time, longest time.Duration) time.Durat
 // see notes a job that is there now and fills in its sums.
 func (l ledger) see(u *SlotUsage, now time.Time) {
 	j := l.job(slotOn{u.Slot, u.Device})
-	if u.Memory.Known && (!j.peak.Known || u.Memory.Value > j.peak.Value) {
-		j.peak = gpu.Known(u.Memory.Value)
+	if j.begin.IsZero() {
+		j.begin = now
 	}
-	u.Peak, u.Job = j.peak, j.totals
+	if u.Memory.Known {
+		j.peak = gpu.Known(max(j.peak.Value, u.Memory.Value))
+		j.curve = j.curve.With(now.Sub(j.begin), int64(u.Memory.Value.MiB()))
+	}
+	u.Peak, u.Curve, u.Job = j.peak, j.curve, j.totals
 	j.usage, j.at, j.ended = *u, now, false
 	if s := l.slots[nameOn{u.Slot.Slot, u.Device}]; s != nil {
 		s.at = now

@@ -56,10 +56,15 @@ type SlotTotals struct {
 	// Energy in joules, apportioned: idle power by share, the rest by SM time.
 	// Its bounds follow from those of SM and from this rule.
 	Energy Spread
+	// DRAM are seconds of full bandwidth of the GPU's memory in the intervals that
+	// the slot had the GPU to itself.
+	DRAM gpu.Measured[float64]
+	// Idle are the seconds in which certainly nothing worked for the slot.
+	Idle gpu.Measured[float64]
 }
 
 func (t SlotTotals) plus(o SlotTotals) SlotTotals {
-	return SlotTotals{t.Allocated + o.Allocated, t.SM.plus(o.SM), t.Energy.plus(o.Energy)}
+	return SlotTotals{t.Allocated + o.Allocated, t.SM.plus(o.SM), t.Energy.plus(o.Energy), sum(t.DRAM, o.DRAM), sum(t.Idle, o.Idle)}
 }
 
 // DeviceTotals are a device's sums since the agent's start. They never fall.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/record"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -160,8 +161,10 @@ type SlotUsage struct {
 	// Memory is the sum over them. If one is unknown the sum is not known, and
 	// Value is what the others hold: a lower bound.
 	Memory gpu.Measured[gpu.Bytes]
-	// Peak is the largest known sum that was seen of this job.
-	Peak gpu.Measured[gpu.Bytes]
+	// Peak is the largest known sum that was seen of this job, Curve how it came
+	// there, from when the job was first seen; nil if no sum was known.
+	Peak  gpu.Measured[gpu.Bytes]
+	Curve *record.Curve
 	// Share is the part of the device that the slot was given; 0 if nothing is booked.
 	Share float64
 	// Cap is the largest part of the device's multiprocessors that one client of

@@ -97,6 +97,11 @@ func (p program) request(job condor.Job) *api.Job {
 		Group:           job.Group,
 		VO:              job.VO,
 		RequestThreads:  job.RequestThreads,
+		Program:         job.Program,
+		Batch:           job.Batch,
+		Schedd:          job.Schedd,
+		RequestCPUs:     job.RequestCPUs,
+		RequestMemory:   job.RequestMemory,
 	}
 }
 
