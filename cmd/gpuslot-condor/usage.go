@@ -18,6 +18,8 @@ const (
 	latest     = time.Minute
 	partOfLife = 20
 	partOfVRAM = 16
+	// idle is how old a job without VRAM is at its first report.
+	idle = 5 * time.Second
 )
 
 // reportUsage prints what each running job used. If the agent cannot be asked
@@ -78,7 +80,7 @@ func (r reports) next(uses []api.Use, now time.Time) (reports, []condor.Use) {
 			continue
 		}
 		last, before := r[u.Slot]
-		if untouched(u) && u.Seconds < soonest.Seconds() {
+		if untouched(u) && u.Seconds < idle.Seconds() {
 			continue // its first report can wait
 		}
 		if before && last.use.Job == u.Job && u.Seconds >= last.use.Seconds && !last.due(u, now) {
