@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"bytes"
 	"encoding/json"
 	"math/rand/v2"
 	"slices"
@@ -69,13 +70,15 @@ func TestModes(t *testing.T) {
 		}(), 200, config.Default(), Whole, low},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := adviceOf(Options{Config: c.config}, c.Jobs(history.Seeded(1), c.n, history.Start))
-			if len(a.Classes) != 1 {
-				t.Fatalf("%d classes", len(a.Classes))
-			}
-			m := a.Classes[0].Mode
-			if m.Kind != c.want || m.Contention != c.contention || len(m.Why) == 0 {
-				t.Errorf("%+v", m)
+			for seed := range uint64(20) {
+				a := adviceOf(Options{Config: c.config}, c.Jobs(history.Seeded(seed), c.n, history.Start))
+				if len(a.Classes) != 1 {
+					t.Fatalf("%d classes", len(a.Classes))
+				}
+				m := a.Classes[0].Mode
+				if m.Kind != c.want || m.Contention != c.contention || len(m.Why) == 0 {
+					t.Errorf("seed %d: %+v", seed, m)
+				}
 			}
 		})
 	}
@@ -171,6 +174,12 @@ func TestComparison(t *testing.T) {
 	if c.Verdict != TooLarge || c.Request.MiB != 3072 || !slices.Equal(c.Asked, []int64{0, 8192}) {
 		t.Errorf("%v %+v %v", c.Verdict, c.Request, c.Asked)
 	}
+	if said := a.Judged(); len(said) != 1 || said[0].About != "Too large" || !strings.Contains(said[0].Text, "asks for 8192 where 3072 are enough") {
+		t.Errorf("%v", said)
+	}
+	if len(a.Groups) != 1 || a.Groups[0].Group != "group_a" || a.Groups[0].Jobs != 1200 {
+		t.Errorf("%+v", a.Groups)
+	}
 	// The same by date, where the mode tells nothing.
 	o := defaults()
 	o.Changed = change
@@ -195,7 +204,11 @@ func TestTooSmall(t *testing.T) {
 			held++
 		}
 	}
-	c := adviceOf(defaults(), jobs).Classes[0]
+	a := adviceOf(defaults(), jobs)
+	if said := a.Judged(); len(said) != 1 || said[0].About != "Too small" {
+		t.Errorf("%v", said)
+	}
+	c := a.Classes[0]
 	if c.Verdict != TooSmall || c.Request.MiB != 0 || c.Request.Limited != held || !strings.Contains(strings.Join(c.Mode.Why, " "), "nobody knows how much") {
 		t.Errorf("%v %+v %v", c.Verdict, c.Request, c.Mode)
 	}
@@ -291,6 +304,143 @@ func TestNoPromiseIsBroken(t *testing.T) {
 		}
 		if _, err := json.Marshal(a); err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// TestFactors: of many changes with a known factor, the bounds miss it no more
+// often than they may.
+func TestFactors(t *testing.T) {
+	const changes = 400
+	misses := 0
+	r := history.Seeded(5)
+	for range changes {
+		k := history.A100("alice", "train", history.Constant(2800), .1, .05)
+		before := k.Jobs(r, 40, history.Start)
+		k.Hours = 3
+		after := history.SharedBy(k.Jobs(r, 60, history.Start.Add(2000*time.Hour)), 8, 3072)
+		f := adviceOf(defaults(), before, after).Classes[0].Comparison.Minutes
+		if *f.Low > 1.5 || *f.High < 1.5 {
+			misses++
+		}
+	}
+	// 5 % of 400 are 20; more than 36 would be a chance of one in a thousand.
+	if misses > 36 || misses == 0 {
+		t.Errorf("%d of %d", misses, changes)
+	}
+}
+
+// TestLinesLoad, for any mixture of classes: what is advised for gpuslot.toml is
+// read and planned.
+func TestLinesLoad(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var jobs [][]record.Job
+		for i := range rapid.IntRange(1, 5).Draw(t, "classes") {
+			k := history.A100(string(rune('a'+i)), "p", history.Constant(rapid.Float64Range(100, 40000).Draw(t, "peak")),
+				rapid.Float64Range(0, 1).Draw(t, "sm"), rapid.SampledFrom([]float64{-1, .05, .3, .5, .9}).Draw(t, "dram"))
+			k.GPUs = rapid.SampledFrom([]float64{1, 1, 2, 4, 8}).Draw(t, "gpus")
+			if rapid.Bool().Draw(t, "V100") {
+				k.Model, k.MemoryMiB = "Tesla V100S-PCIE-32GB", 32768
+			}
+			jobs = append(jobs, k.Jobs(history.Seeded(uint64(i)), rapid.IntRange(1, 150).Draw(t, "jobs"), history.Start))
+		}
+		a := adviceOf(defaults(), jobs...)
+		for _, s := range a.Settings {
+			if strings.Contains(strings.Join(s.Why, " "), "cannot be planned") {
+				t.Fatal(s.Why)
+			}
+		}
+		cfg, err := config.Parse("x", []byte(strings.Join(a.ConfigLines(), "\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range []*model{{name: "NVIDIA A100-SXM4-40GB", memory: 40960}, {name: "Tesla V100S-PCIE-32GB", memory: 32768}} {
+			m.settle()
+			if _, err := plan.Build(cfg, m.inventory(4)); err != nil {
+				t.Fatalf("%v in\n%s", err, strings.Join(a.ConfigLines(), "\n"))
+			}
+		}
+	})
+}
+
+// TestOnlyTheMost: of a GPU before Hopper only the most that its jobs can have
+// used is known. Little of it is enough for MPS; with much of it the advice says
+// what would tell more.
+func TestOnlyTheMost(t *testing.T) {
+	for most, want := range map[float64]Kind{.1: MPS, .9: Unknown} {
+		jobs := history.A100("alice", "train", history.Constant(2800), most, -1).Jobs(history.Seeded(1), 200, history.Start)
+		for i := range jobs {
+			jobs[i].SM.Min, jobs[i].SM.Estimate = nil, nil
+		}
+		c := adviceOf(defaults(), jobs).Classes[0]
+		if c.Mode.Kind != want || want == Unknown && !strings.Contains(c.Mode.Why[0], "dcgm") || *c.Fit.BySM > int(1/most) {
+			t.Errorf("at most %v: %+v %+v", most, c.Mode, c.Fit)
+		}
+	}
+}
+
+// TestElastic: jobs that want more GPUs at a time than their hours keep busy get
+// elastic ones beside small jobs.
+func TestElastic(t *testing.T) {
+	ddp := history.A100("erik", "ddp", history.Constant(20000), .8, .3)
+	ddp.GPUs = 4
+	a := adviceOf(defaults(), history.A100("alice", "train", history.Constant(4800), .1, .05).Jobs(history.Seeded(1), 300, history.Start), ddp.Jobs(history.Seeded(2), 100, history.Start))
+	want := []string{`[model."NVIDIA A100-SXM4-40GB"]`, `mode = "elastic"`, "shares = 7"}
+	if d := cmp.Diff(want, a.Settings[0].Lines); d != "" {
+		t.Errorf("(-want +got):\n%s%v", d, a.Settings[0].Why)
+	}
+}
+
+// TestTrafficOfSharedJobs: of those the interface is measured for a part of their
+// time alone, which says nothing.
+func TestTrafficOfSharedJobs(t *testing.T) {
+	jobs := history.A100("alice", "train", history.Constant(2800), .1, .05).Jobs(history.Seeded(1), 200, history.Start)
+	if c := adviceOf(defaults(), history.SharedBy(jobs, 8, 3072)).Classes[0]; c.MemoryTraffic.Expected != nil || c.Mode.Contention != unknown {
+		t.Errorf("%+v %+v", c.MemoryTraffic, c.Mode)
+	}
+}
+
+// TestNamedNode: a model of which the records know only MIG devices is known from
+// the site's inventory.
+func TestNamedNode(t *testing.T) {
+	jobs := history.A100("alice", "train", history.Constant(2800), .1, .05).Jobs(history.Seeded(1), 200, history.Start)
+	for i := range jobs {
+		jobs[i].Mode, jobs[i].MemoryMiB, jobs[i].Share, jobs[i].BudgetMiB = "mig", 4864, 1.0/7, 4864
+	}
+	if c := adviceOf(defaults(), jobs).Classes[0]; c.Fit != nil || !strings.Contains(c.Mode.Why[0], "model and VRAM") {
+		t.Errorf("%+v", c)
+	}
+	m := &model{name: "NVIDIA A100-SXM4-40GB", memory: 40960}
+	m.settle()
+	o := defaults()
+	o.Nodes = []gpu.Inventory{m.inventory(4)}
+	if c := adviceOf(o, jobs).Classes[0]; c.Fit == nil || c.Fit.MIG == nil || c.Fit.MIG.Profile != "1g.5gb" || c.Mode.Kind != MPS {
+		t.Errorf("%+v %+v", c.Fit, c.Mode)
+	}
+}
+
+// FuzzRecords: whatever lines come, the advice can be printed and keeps its word.
+func FuzzRecords(f *testing.F) {
+	f.Add([]byte(`{"slot":"s","gpu":"GPU-1","model":"A100","memory_mib":40960,"begin":"2026-11-01T00:00:00Z","end":"2026-11-01T00:01:30Z","vram_peak_mib":900,"share":1,"sm_seconds":{"estimate":1e300,"max":-1}}`))
+	f.Add([]byte(`{"slot":"s","begin":"0001-01-01T00:00:00Z","end":"9999-11-01T00:01:30Z","requested":{"gpus":1e308,"vram_mib":-5},"joules":{"estimate":1e308},"vram_curve":{"seconds":1e-300,"mib":[-1]}}`))
+	f.Fuzz(func(t *testing.T, lines []byte) {
+		b := NewBook(defaults())
+		if _, err := record.Read(bytes.NewReader(lines), func(j record.Job) {
+			for i := range 30 {
+				j.Begin = j.Begin.Add(time.Duration(i) * time.Nanosecond)
+				b.Add(j)
+			}
+		}); err != nil {
+			return
+		}
+		a := b.Advise()
+		if _, err := json.Marshal(a); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range a.Classes {
+			if c.Request.MiB < 0 || c.Request.Seen > 1 || c.Reserved < 0 || len(c.Sentences()) == 0 {
+				t.Fatalf("%+v", c)
+			}
 		}
 	})
 }

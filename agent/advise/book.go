@@ -82,7 +82,11 @@ func NewBook(o Options) *Book {
 	if o.Risk == 0 {
 		o.Risk = DefaultRisk
 	}
-	return &Book{options: o, families: map[Key]family{}, models: map[string]*model{}, seen: map[uint64]struct{}{}, nodes: map[string]struct{}{}, offers: map[offerKey]planned{}}
+	b := &Book{options: o, families: map[Key]family{}, models: map[string]*model{}, seen: map[uint64]struct{}{}, nodes: map[string]struct{}{}, offers: map[offerKey]planned{}}
+	for _, inv := range o.Nodes {
+		b.learnNode(inv)
+	}
+	return b
 }
 
 // Add takes one record.
@@ -90,6 +94,7 @@ func (b *Book) Add(j record.Job) {
 	if j.End.After(b.newest) {
 		b.newest = j.End
 	}
+	j = plausible(j)
 	if j.End.Before(b.options.Since) {
 		b.early++
 		return
@@ -123,6 +128,34 @@ func (b *Book) Add(j record.Job) {
 	}
 	t.add(j, key.GPUs, b.options.Config.RequestVRAM.Quantum)
 }
+
+// plausible drops numbers that no job has: records may come from anywhere.
+func plausible(j record.Job) record.Job {
+	seconds := min(j.Seconds(), longest)
+	drop := func(v **float64, most float64) {
+		if *v != nil && !(**v >= 0 && **v <= most) {
+			*v = nil
+		}
+	}
+	for _, v := range []**float64{&j.SM.Min, &j.SM.Estimate, &j.SM.Max, &j.DRAMSeconds, &j.IdleSeconds} {
+		drop(v, seconds*1.01+1)
+	}
+	for _, v := range []**float64{&j.Joules.Min, &j.Joules.Estimate, &j.Joules.Max} {
+		drop(v, mostWatts*(seconds+1))
+	}
+	drop(&j.Requested.CPUs, gpu.MaxCPUs)
+	if j.Begin.Before(j.End.Add(-longest * time.Second)) {
+		j.Begin = j.End.Add(-longest * time.Second)
+	}
+	return j
+}
+
+const (
+	// longest is ten years in seconds.
+	longest = 10 * 366 * 86400
+	// mostWatts is more than any GPU draws.
+	mostWatts = 10000
+)
 
 // isAfter tells on which side of the change a job is.
 func (b *Book) isAfter(j record.Job) bool {

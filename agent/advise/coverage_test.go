@@ -15,7 +15,7 @@ import (
 // those need more than was promised must be no larger than the doubt, with and
 // without growth.
 func TestCoverage(t *testing.T) {
-	const classes, heldOut = 800, 20000
+	const classes, heldOut = 800, 6000
 	for name, retries := range map[string]int{"without growth": 0, "with growth": 2} {
 		cfg, err := config.Parse("x", fmt.Appendf(nil, "[growth]\nretries = %d\n", retries))
 		if err != nil {

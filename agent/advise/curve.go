@@ -57,8 +57,8 @@ func (cs *curves) merge(o curves) {
 func stretched(c record.Curve, seconds float64) (out [record.CurvePoints]int64) {
 	for i := range out {
 		at := (float64(i) + 0.5) / record.CurvePoints * seconds
-		part := min(int(at/c.Seconds), len(c.MiB)-1)
-		out[i] = c.MiB[part]
+		part := min(at/c.Seconds, float64(len(c.MiB)-1))
+		out[i] = max(-1, c.MiB[int(part)])
 	}
 	return out
 }

@@ -52,7 +52,7 @@ func gain(m Mode, f Fit, a activities, r Request) (gains, bool) {
 			return max(1, out) / again
 		}
 		low := (1 - mpsLoss) * room(a.sm.High, a.dram.High)
-		return gains{low, room(a.sm.Expected, a.dram.Expected), room(a.sm.Low, a.dram.Low)}, true
+		return gains{low, room(a.sm.atBest(), a.dram.atBest()), room(a.sm.Low, a.dram.Low)}, true
 	case MIG:
 		// At worst its work needs all multiprocessors while it needs any.
 		slow := func(busy *float64) float64 {
@@ -62,7 +62,7 @@ func gain(m Mode, f Fit, a activities, r Request) (gains, bool) {
 			b := min(1, *busy)
 			return 1 - b + b/f.MIG.Part
 		}
-		expected := n / slow(a.sm.Expected) / again
+		expected := n / slow(a.sm.atBest()) / again
 		return gains{(1 - migLoss) * n / slow(a.sm.High) / again, expected, n / again}, true
 	}
 	return gains{}, false

@@ -112,12 +112,13 @@ func ceilOf(r ratio) int {
 // filling is how many jobs of an activity keep something busy up to a part of the
 // time; at least one.
 func filling(a Range, upTo float64) *int {
-	if a.Expected == nil {
+	v := a.atBest()
+	if v == nil {
 		return nil
 	}
 	n := mostShares
-	if *a.Expected > 0 {
-		n = max(1, int(min(mostShares, upTo / *a.Expected + 1e-9)))
+	if *v > 0 {
+		n = max(1, int(min(mostShares, upTo / *v + 1e-9)))
 	}
 	return &n
 }
@@ -145,7 +146,10 @@ func migFit(m *model, need gpu.MiB, a activities) *MIGFit {
 	return &MIGFit{Profile: best.Name, Jobs: best.Max, MemoryMiB: int64(best.Memory), Part: round3(float64(best.Slices) / float64(chip.Slices()))}
 }
 
-func above(r Range, part float64) bool { return r.Expected != nil && *r.Expected > part }
+func above(r Range, part float64) bool {
+	v := r.atBest()
+	return v != nil && *v > part
+}
 
 // special profiles have engines of which a GPU has few ("1g.10gb+me").
 func special(name string) bool {

@@ -67,7 +67,11 @@ func (b *Book) setting(m *model, classes []*Class) Setting {
 		return s
 	}
 	s.Lines = append([]string{fmt.Sprintf("[model.%q]", m.name)}, body...)
-	if _, err := buildText(b.options.requestLines()+"\n"+strings.Join(s.Lines, "\n")+"\n", m.inventory(max(1, ofNode))); err != nil {
+	inv, isReal := b.options.node(m)
+	if !isReal {
+		inv = m.inventory(max(1, ofNode))
+	}
+	if _, err := buildText(b.options.requestLines()+"\n"+strings.Join(s.Lines, "\n")+"\n", inv); err != nil {
 		say("The lines that follow from this cannot be planned, so none are given: %v.", err)
 		s.Lines = nil
 	}

@@ -70,13 +70,13 @@ func decide(k Key, r Request, f Fit, a activities, isolation bool) Mode {
 	case r.MiB == 0:
 		return out(Unknown, notEnough(r))
 	case a.sm.High == nil:
-		return out(Unknown, "What its jobs did with the multiprocessors was not measured.")
+		return out(Unknown, "What its jobs did with the multiprocessors was not measured. "+howToMeasure)
 	case a.sm.Low != nil && *a.sm.Low >= full:
 		return out(Whole, fmt.Sprintf("One job keeps the multiprocessors busy %s of the time: two would wait for each other.", between(a.sm)))
 	case contention == saturated:
 		return out(Whole, "One job alone fills the memory interface: two would wait for each other, and MIG devices have only their part of it.")
 	case *a.sm.High >= full:
-		return out(Unknown, fmt.Sprintf("One job keeps the multiprocessors busy %s of the time, which does not tell whether two would gain.", between(a.sm)))
+		return out(Unknown, fmt.Sprintf("One job keeps the multiprocessors busy %s of the time, which does not tell whether two would gain.%s", between(a.sm), hint(a.sm)))
 	}
 	return decideShared(f, a, isolation, contention, out)
 }
@@ -114,6 +114,17 @@ func (f Fit) onlyOne() string {
 		}
 	}
 	return "Only one fits."
+}
+
+// howToMeasure says what GPUs before Hopper need.
+const howToMeasure = "GPUs before Hopper tell it through the site's dcgm-exporter ([usage] dcgm)."
+
+// hint is for an activity of which only the most is known.
+func hint(r Range) string {
+	if r.Expected != nil {
+		return ""
+	}
+	return " " + howToMeasure
 }
 
 const (

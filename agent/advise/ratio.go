@@ -9,6 +9,14 @@ type Range struct {
 	High     *float64 `json:"high,omitempty"`
 }
 
+// atBest is what is expected, or the most that it can be where only that is known.
+func (r Range) atBest() *float64 {
+	if r.Expected != nil {
+		return r.Expected
+	}
+	return r.High
+}
+
 // ratio is a sum over jobs divided by another one, such as busy seconds by
 // seconds, and how far it may be off: jobs are taken as drawn one by one.
 type ratio struct {

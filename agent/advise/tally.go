@@ -79,7 +79,9 @@ func (t *tally) add(j record.Job, gpus int, quantum gpu.MiB) {
 	t.smLeast.addKnown(j.SM.Min, seconds)
 	t.sm.addKnown(j.SM.Estimate, seconds)
 	t.smMost.addKnown(j.SM.Max, seconds)
-	t.dram.addKnown(j.DRAMSeconds, seconds)
+	if !shared(j) && share == 1 { // of others the memory interface is known for a part of the time
+		t.dram.addKnown(j.DRAMSeconds, seconds)
+	}
 	t.idle.addKnown(j.IdleSeconds, seconds)
 	t.curves.add(j)
 	if isKnown {
@@ -89,14 +91,11 @@ func (t *tally) add(j record.Job, gpus int, quantum gpu.MiB) {
 	}
 }
 
-// shareOf is the part of the GPU that was kept for the job. Without a sharing
-// mode, or in observe, it is all of it.
+// shareOf is the part of the GPU that was kept for the job.
 func shareOf(j record.Job) (float64, bool) {
 	switch {
 	case j.Share > 0 && j.Share <= 1:
 		return j.Share, true
-	case !shared(j):
-		return 1, true
 	case j.BudgetMiB > 0 && j.MemoryMiB >= j.BudgetMiB:
 		return float64(j.BudgetMiB) / float64(j.MemoryMiB), true
 	}

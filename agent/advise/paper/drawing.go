@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/advise"
 )
 
 // drawing is a picture in SVG; the page's style gives its classes their colours.
@@ -85,6 +87,28 @@ func (a axis) ticks() []float64 {
 
 // round prints a tick.
 func round(v float64) string { return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64) }
+
+// grouped divides the digits of a large number by threes.
+func grouped(n string) string {
+	whole, rest, _ := strings.Cut(n, ".")
+	if len(whole) < 5 || strings.Trim(whole, "0123456789") != "" {
+		return n
+	}
+	var b strings.Builder
+	for i, c := range whole {
+		if i > 0 && (len(whole)-i)%3 == 0 {
+			b.WriteString("\u202f") // narrow, and never a line's end
+		}
+		b.WriteRune(c)
+	}
+	if rest != "" {
+		b.WriteString("." + rest)
+	}
+	return b.String()
+}
+
+// large prints an amount.
+func large(v float64) string { return grouped(advise.Number(v)) }
 
 // gib prints an amount of MiB.
 func gib(mib int64) string {

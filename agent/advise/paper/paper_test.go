@@ -3,8 +3,10 @@ package paper
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,7 +94,7 @@ func TestDrawings(t *testing.T) {
 			book.Add(j)
 		}
 		a := book.Advise()
-		for _, d := range append(cardOf(1, a.Classes[0]).Plots, hours(a.Users)) {
+		for _, d := range append(cardOf(1, a.Classes[0]).Plots, hours("x", a.Users)) {
 			check(t, d)
 		}
 	})
@@ -132,4 +134,61 @@ func TestTicks(t *testing.T) {
 			t.Errorf("%v: up to %v, ticks %v", most, a.top, a.ticks())
 		}
 	}
+}
+
+func TestGrouped(t *testing.T) {
+	for in, want := range map[string]string{"999": "999", "1234": "1234", "12345": "12\u202f345", "1234567.5": "1\u202f234\u202f567.5", "-": "-", "4.1e-05": "4.1e-05"} {
+		if got := grouped(in); got != want {
+			t.Errorf("grouped(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestManyUsers: the last ones are summed up in a line, so that they do not dwarf
+// the others' bars.
+func TestManyUsers(t *testing.T) {
+	var users []advise.User
+	for i := range 40 {
+		used := float64(40 - i)
+		users = append(users, advise.User{User: string(rune('A' + i)), Jobs: 1, Hours: advise.Hours{Reserved: 100 - float64(i), Used: advise.Range{Expected: &used}}})
+	}
+	d := hours("x", users)
+	last := d.Keys[len(d.Keys)-1]
+	if n := len(d.Texts); n > 3*mostUsers || last.Class != "" || last.Text != "and 26 others: 1911 GPU-hours · 18 % used" {
+		t.Errorf("%d texts, %+v", n, last)
+	}
+}
+
+// TestBinned: no job is lost, and none is drawn on the other side of the request.
+func TestBinned(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		step := int64(512)
+		counts := map[int64]int{}
+		for _, q := range rapid.SliceOf(rapid.Int64Range(0, 300)).Draw(t, "quanta") {
+			counts[q*step]++
+		}
+		var ps []advise.Peak
+		for _, mib := range slices.Sorted(maps.Keys(counts)) {
+			ps = append(ps, advise.Peak{MiB: mib, Jobs: counts[mib]})
+		}
+		request := step * rapid.Int64Range(1, 300).Draw(t, "request")
+		bars, from, size, end := binned(ps, step, request, request)
+		all, above := 0, 0
+		for i, n := range bars {
+			all += n
+			if from+int64(i)*size >= request {
+				above += n
+			}
+		}
+		wantAll, wantAbove := 0, 0
+		for _, p := range ps {
+			wantAll += p.Jobs
+			if p.MiB > request {
+				wantAbove += p.Jobs
+			}
+		}
+		if all != wantAll || above != wantAbove || len(bars) > mostBars+5 || from > 0 || end < request {
+			t.Fatalf("%d of %d, above %d of %d, %d bars from %d to %d", all, wantAll, above, wantAbove, len(bars), from, end)
+		}
+	})
 }

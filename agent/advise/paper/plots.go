@@ -35,7 +35,7 @@ const mostBars = 52
 func peaks(c *advise.Class) drawing {
 	w, h := inside()
 	last := c.Asked[len(c.Asked)-1]
-	bars, size, end := binned(c.Peaks, c.StepMiB, max(c.Request.MiB, last))
+	bars, begin, size, end := binned(c.Peaks, c.StepMiB, max(c.Request.MiB, last), c.Request.MiB)
 	most := 0
 	for _, n := range bars {
 		most = max(most, n)
@@ -43,11 +43,12 @@ func peaks(c *advise.Class) drawing {
 	x, y := axis{float64(end), w}, axisOf(float64(most), h)
 	d := frame("Largest VRAM of each job", y, "jobs")
 	for i, n := range bars {
-		from, class := int64(i)*size, "bar"
+		from, class := begin+int64(i)*size, "bar"
 		if c.Request.MiB > 0 && from >= c.Request.MiB {
 			class = "bar over"
 		}
-		d.rect(class, left+x.at(float64(from))+0.5, plotHeight-under-y.at(float64(n)), x.at(float64(size))-1, y.at(float64(n)), fmt.Sprintf("%d jobs, above %s up to %s", n, gib(from), gib(from+size)))
+		start, to := x.at(float64(from)), x.at(float64(from+size))
+		d.rect(class, left+start+0.5, plotHeight-under-y.at(float64(n)), to-start-1, y.at(float64(n)), fmt.Sprintf("%d jobs, above %s up to %s", n, gib(max(0, from)), gib(from+size)))
 	}
 	for _, v := range (axis{float64(end) / 1024, w}).ticks() {
 		d.text("tick middle", left+x.at(v*1024), plotHeight-under+16, round(v))
@@ -73,22 +74,24 @@ func peaks(c *advise.Class) drawing {
 	return d
 }
 
-// binned joins budgets to bars of one size.
-func binned(ps []advise.Peak, step, atLeast int64) (bars []int, size, end int64) {
-	if len(ps) == 0 {
-		return nil, 1, max(atLeast, 1024)
+// binned joins budgets to bars of one size, of which one ends at the request. The
+// first bar begins at from, which may be below 0.
+func binned(ps []advise.Peak, step, atLeast, request int64) (bars []int, from, size, end int64) {
+	end = max(atLeast, 1024)
+	if len(ps) > 0 {
+		end = max(ps[len(ps)-1].MiB, end)
 	}
-	end = max(ps[len(ps)-1].MiB, atLeast)
 	size = max(step, 1)
 	for end/size > mostBars {
 		size *= 2
 	}
 	end = (end/size + 2) * size
-	bars = make([]int, end/size)
+	from = (request%size - size) % size
+	bars = make([]int, (end-from)/size+1)
 	for _, p := range ps {
-		bars[max(0, (p.MiB-1)/size)] += p.Jobs
+		bars[max(0, (p.MiB-1-from)/size)] += p.Jobs
 	}
-	return bars, size, end
+	return bars, from, size, end
 }
 
 // life is the VRAM over a job's life.
@@ -135,156 +138,5 @@ func life(c *advise.Class) (drawing, bool) {
 	}
 	d.Label = fmt.Sprintf("The median of %d jobs, and the middle half of them", c.Curve.Jobs)
 	d.Keys = []key{{"middle-line", "median job"}, {"band", fmt.Sprintf("middle half of %d jobs", c.Curve.Jobs)}}
-	return d, true
-}
-
-// The measures of a row of bars.
-const (
-	rowsWidth, rowHeight, rowName = 1060, 26, 250
-)
-
-// mostUsers is how many users have a bar; the others share one.
-const mostUsers = 14
-
-// hours is a bar for each user: what was reserved, and what of it was used.
-func hours(users []advise.User) drawing {
-	users = fewer(users)
-	most := 0.0
-	for _, u := range users {
-		most = max(most, u.Reserved)
-	}
-	x := axisOf(most, rowsWidth-rowName-90)
-	d := drawing{Title: "Reserved and used GPU-hours by user", W: rowsWidth, H: len(users)*rowHeight + 28}
-	d.Keys = []key{{"track", "reserved"}, {"bar", "used"}}
-	for _, v := range x.ticks() {
-		at := rowName + x.at(v)
-		d.grid(at, 0, at, float64(d.H-24))
-		d.text("tick middle", at, float64(d.H-8), round(v))
-	}
-	d.text("tick end", rowsWidth, float64(d.H-8), "GPU-hours")
-	var said []string
-	var possible, unknown bool
-	for i, u := range users {
-		y := float64(i * rowHeight)
-		name := u.User
-		if name == "" {
-			name = "(unknown)"
-		}
-		d.text("name", 0, y+17, clipped(name))
-		d.rect("track", rowName, y+4, x.at(u.Reserved), rowHeight-8, name+": reserved "+advise.Number(u.Reserved)+" GPU-hours")
-		low, high := value(u.Used.Low), value(u.Used.High)
-		if u.Used.Low == nil && u.Used.Expected != nil {
-			low = *u.Used.Expected
-		}
-		d.rect("bar", rowName, y+4, x.at(low), rowHeight-8, name+": used at least "+advise.Number(low))
-		d.rect("bar maybe", rowName+x.at(low), y+4, x.at(high)-x.at(low), rowHeight-8, name+": used at most "+advise.Number(high))
-		d.rect("hatch", rowName+x.at(u.Reserved-u.Unknown), y+4, x.at(u.Unknown), rowHeight-8, name+": use of "+advise.Number(u.Unknown)+" not known")
-		possible, unknown = possible || high > low, unknown || u.Unknown > 0
-		said = append(said, fmt.Sprintf("%s %s of %s", name, u.Used.Text(), advise.Number(u.Reserved)))
-		label := advise.Number(u.Reserved)
-		if u.Used.Expected != nil && u.Reserved > u.Unknown {
-			label += fmt.Sprintf(" · %.0f %% used", 100**u.Used.Expected/(u.Reserved-u.Unknown))
-		}
-		d.text("tick", rowName+x.at(u.Reserved)+8, y+17, label)
-	}
-	if possible {
-		d.Keys = append(d.Keys, key{"bar maybe", "perhaps used: bounds"})
-	}
-	if unknown {
-		d.Keys = append(d.Keys, key{"hatch", "use not known"})
-	}
-	d.Label = "Used of reserved GPU-hours: " + strings.Join(said, "; ")
-	return d
-}
-
-func value(v *float64) float64 {
-	if v == nil {
-		return 0
-	}
-	return *v
-}
-
-// clipped is a name that fits its column.
-func clipped(s string) string {
-	if r := []rune(s); len(r) > 32 {
-		return string(r[:31]) + "…"
-	}
-	return s
-}
-
-// fewer sums the last users up.
-func fewer(users []advise.User) []advise.User {
-	if len(users) <= mostUsers {
-		return users
-	}
-	out := append([]advise.User{}, users[:mostUsers-1]...)
-	rest := advise.User{User: fmt.Sprintf("%d others", len(users)-len(out))}
-	for _, u := range users[len(out):] {
-		rest.Jobs += u.Jobs
-		rest.Reserved += u.Reserved
-		rest.Unknown += u.Unknown
-		rest.Used = added(rest.Used, u.Used)
-	}
-	return append(out, rest)
-}
-
-func added(a, b advise.Range) advise.Range {
-	add := func(a, b *float64) *float64 {
-		if a == nil || b == nil {
-			if a == nil {
-				return b
-			}
-			return a
-		}
-		v := *a + *b
-		return &v
-	}
-	return advise.Range{Low: add(a.Low, b.Low), Expected: add(a.Expected, b.Expected), High: add(a.High, b.High)}
-}
-
-// step is one bar of before and after.
-type step struct {
-	name, class string
-	r           advise.Range
-}
-
-// steps draws bars with the bounds of each.
-func steps(title, unit string, of []step) (drawing, bool) {
-	most := 0.0
-	var known []step
-	for _, s := range of {
-		if s.r.Expected != nil || s.r.High != nil {
-			known = append(known, s)
-			most = max(most, value(s.r.Expected), min(value(s.r.High), 3*max(value(s.r.Expected), value(s.r.Low))))
-		}
-	}
-	if len(known) < 2 {
-		return drawing{}, false
-	}
-	const name, row = 116, 34
-	d := drawing{Title: title, W: plotWidth, H: len(known)*row + 30}
-	x := axisOf(most, plotWidth-name-right-56)
-	for _, v := range x.ticks() {
-		d.grid(name+x.at(v), 0, name+x.at(v), float64(d.H-26))
-		d.text("tick middle", name+x.at(v), float64(d.H-10), round(v))
-	}
-	d.text("tick end", plotWidth-2, float64(d.H-10), unit)
-	var said []string
-	for i, s := range known {
-		y := float64(i * row)
-		d.text("name", 0, y+20, s.name)
-		d.rect(s.class, name, y+6, x.at(value(s.r.Expected)), row-14, s.name+": "+s.r.Text())
-		if s.r.Low != nil && s.r.High != nil && *s.r.High > *s.r.Low {
-			m := y + 6 + (row-14)/2
-			d.line("whisker", name+x.at(*s.r.Low), m, name+x.at(*s.r.High), m)
-			d.line("whisker", name+x.at(*s.r.Low), m-5, name+x.at(*s.r.Low), m+5)
-			d.line("whisker", name+x.at(*s.r.High), m-5, name+x.at(*s.r.High), m+5)
-		}
-		if s.r.Expected != nil {
-			d.text("tick", name+max(x.at(*s.r.Expected), x.at(value(s.r.High)))+6, y+20, advise.Number(*s.r.Expected))
-		}
-		said = append(said, s.name+" "+s.r.Text())
-	}
-	d.Label = strings.Join(said, "; ")
 	return d, true
 }

@@ -15,7 +15,7 @@ type view struct {
 	Title   string
 	Summary string
 	Sums    []sum
-	Users   drawing
+	Hours   []drawing
 	Rows    []row
 	Cards   []card
 	// Left are the classes without a card, and what they reserved.
@@ -25,8 +25,10 @@ type view struct {
 	Settings []advise.Setting
 	Config   string
 	Notes    []string
-	Risk     string
-	Empty    bool
+	// Judged are the requests to change.
+	Judged []advise.Sentence
+	Risk   string
+	Empty  bool
 }
 
 type sum struct{ Value, Name string }
@@ -63,7 +65,11 @@ func viewOf(a advise.Advice) view {
 	if v.Empty {
 		return v
 	}
-	v.Users = hours(a.Users)
+	v.Hours = append(v.Hours, hours("Reserved and used GPU-hours by user", a.Users))
+	if len(a.Groups) > 1 {
+		v.Hours = append(v.Hours, hours("By accounting group", asUsers(a.Groups)))
+	}
+	v.Judged = a.Judged()
 	for i, c := range a.Classes {
 		if i < mostRows {
 			v.Rows = append(v.Rows, rowOf(i+1, c))
@@ -79,6 +85,15 @@ func viewOf(a advise.Advice) view {
 		v.AllPlots = both(c)
 	}
 	return v
+}
+
+// asUsers lets groups have bars, too.
+func asUsers(groups []advise.Group) []advise.User {
+	var out []advise.User
+	for _, g := range groups {
+		out = append(out, advise.User{User: g.Group, Jobs: g.Jobs, Hours: g.Hours})
+	}
+	return out
 }
 
 // both draws what a change brought.
@@ -109,12 +124,12 @@ func sums(a advise.Advice) []sum {
 		known += u.Reserved - u.Unknown
 		used, low, high = used+value(u.Used.Expected), low+value(u.Used.Low), high+value(u.Used.High)
 	}
-	out := []sum{{strconv.Itoa(jobs), "jobs"}, {advise.Number(reserved), "GPU-hours reserved"}}
+	out := []sum{{grouped(strconv.Itoa(jobs)), "jobs"}, {large(reserved), "GPU-hours reserved"}}
 	switch {
 	case known <= 0:
 		out = append(out, sum{"–", "use not known"})
 	case used > 0:
-		out = append(out, sum{fmt.Sprintf("%.0f %%", 100*used/known), "of them used by multiprocessors"}, sum{advise.Number(known - used), "GPU-hours reserved and not used"})
+		out = append(out, sum{fmt.Sprintf("%.0f %%", 100*used/known), "of them used by multiprocessors"}, sum{large(known - used), "GPU-hours reserved and not used"})
 	default:
 		out = append(out, sum{fmt.Sprintf("%.0f–%.0f %%", 100*low/known, 100*high/known), "of them used by multiprocessors"})
 	}
@@ -123,14 +138,14 @@ func sums(a advise.Advice) []sum {
 		saved += value(c.Expect.Saved.Expected)
 	}
 	if saved > 0 {
-		out = append(out, sum{advise.Number(saved), "GPU-hours a day that the advice would free"})
+		out = append(out, sum{large(saved), "GPU-hours a day that the advice would free"})
 	}
 	return out
 }
 
 func rowOf(n int, c *advise.Class) row {
 	r := row{
-		N: n, Class: c.String(), Jobs: strconv.Itoa(c.Jobs), Reserved: advise.Number(c.Reserved), Unused: one(c.Unused),
+		N: n, Class: c.String(), Jobs: grouped(strconv.Itoa(c.Jobs)), Reserved: large(c.Reserved), Unused: grouped(one(c.Unused)),
 		Request: "–", Jobsper: "–", Mode: string(c.Mode.Kind), Unknown: c.Mode.Kind == advise.Unknown,
 		Now: one(c.Expect.PerGPUNow), Then: c.Expect.PerGPUAfter.Text(), KWh: one(c.Expect.KWhNow), KWhThen: c.Expect.KWhAfter.Text(),
 	}
@@ -155,7 +170,7 @@ func one(r advise.Range) string {
 
 func cardOf(n int, c *advise.Class) card {
 	out := card{N: n, Name: c.String(), Sentences: c.Sentences(), Submit: strings.Join(c.Submit, "\n")}
-	out.Sub = fmt.Sprintf("%d jobs · %s GPU-hours reserved", c.Jobs, advise.Number(c.Reserved))
+	out.Sub = fmt.Sprintf("%s jobs · %s GPU-hours reserved", grouped(strconv.Itoa(c.Jobs)), large(c.Reserved))
 	if c.Minutes.Expected != nil {
 		out.Sub += fmt.Sprintf(" · %s min each", advise.Number(*c.Minutes.Expected))
 	}
