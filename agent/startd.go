@@ -98,7 +98,7 @@ func (a *Agent) confirm(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.booked:
-			pause(ctx, askSoon) // one question for a burst of admissions
+			pause(ctx, a.soon(askSoon)) // one question for a burst of admissions
 			select {
 			case <-a.booked:
 			default:
@@ -108,9 +108,18 @@ func (a *Agent) confirm(ctx context.Context) {
 		if a.ask(ctx) {
 			next.Reset(askAnyway)
 		} else {
-			next.Reset(askRetry)
+			next.Reset(a.soon(askRetry))
 		}
 	}
+}
+
+// soon is shorter on an observed node: nothing but the startd's answer tells of a
+// job, and a short one ends before it.
+func (a *Agent) soon(d time.Duration) time.Duration {
+	if a.view.Load().plan.Observe {
+		return d / 5
+	}
+	return d
 }
 
 // ask puts one question to the startd and corrects the books. It says whether
@@ -132,6 +141,9 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 		slots: map[string]condor.Slot{},
 		wall:  func(u gpu.UUID, budget gpu.MiB) string { return a.wall(v, u, budget) },
 	}
+	if v.plan.Observe {
+		truth.observed = resolver(&v.plan)
+	}
 	for _, s := range slots {
 		truth.slots[shortName(s.Name)] = s
 	}
@@ -146,7 +158,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	for _, s := range found.ignored {
 		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to gpuslot", "slot", s.Slot, "pid", s.PID)
 	}
-	if v.planned && v.config.HTCondor.Manage && a.holds.node().Phase != NodeReverted {
+	if v.planned && !v.plan.Observe && v.config.HTCondor.Manage && a.holds.node().Phase != NodeReverted {
 		word.changes = Changes(a.node(v.config, v.plan), word.startds, v.config.HTCondor.Changes)
 		if v.written {
 			word.draining = a.change(ctx, v, word.changes, word.startds, now)
@@ -183,6 +195,8 @@ func (a *Agent) wall(v *view, u gpu.UUID, budget gpu.MiB) string {
 	switch {
 	case !ok:
 		return WallNone
+	case g.Observed():
+		return "" // nothing of ours
 	case g.Alone():
 		return WallMIG
 	case !g.Shared():
