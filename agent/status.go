@@ -153,6 +153,9 @@ func (a *Agent) status() *api.Status {
 		Node: a.nodePhase(), Observe: v.plan.Observe,
 		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
 	}
+	if s.Observe {
+		s.MPS = nil // nobody asked
+	}
 	for _, u := range v.plan.Absent {
 		s.Absent = append(s.Absent, string(u))
 	}
