@@ -57,8 +57,10 @@ func (a *Agent) nothingLeft(p config.Paths) error {
 	if a.recalled.Schema != "" && !a.recalled.Observe {
 		left = append(left, PlanFile(p))
 	}
-	if _, err := os.Lstat(p.CondorConfig); err == nil {
-		left = append(left, p.CondorConfig)
+	for _, file := range []string{p.CondorConfig, ClosedFile(p)} {
+		if _, err := os.Lstat(file); err == nil {
+			left = append(left, file)
+		}
 	}
 	u, err := readUndo(UndoFile(p))
 	if err != nil || len(u.ComputeModes)+len(u.MIGModes) > 0 {

@@ -84,6 +84,12 @@ func (b *books) met(s Starter) bool {
 	return len(b.held(s)) > 0 || b.elsewhere[keyOf(s)]
 }
 
+// sampledLately: the sampling loop goes on, and looks after each sample for jobs that
+// ended, so that a job's record has its last seconds. Nobody waits for its GPU.
+func (a *Agent) sampledLately(v *view, now time.Time) bool {
+	return v.plan.Observe && a.sampler != nil && now.Sub(a.sampler.Snapshot().At) <= staleAfter*v.config.Usage.Interval
+}
+
 // discoverJobs follows the jobs of an observed node. It has a loop of its own, as
 // the sampling has, at the same pace.
 func (a *Agent) discoverJobs(ctx context.Context) {
@@ -94,7 +100,6 @@ func (a *Agent) discoverJobs(ctx context.Context) {
 			if a.books.discover(seen, starterUID(a.own), time.Now()) {
 				nudge(a.booked)
 			}
-			a.sweepNow()
 		}
 		pause(ctx, v.config.Usage.Interval)
 	}

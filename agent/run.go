@@ -321,7 +321,9 @@ func (a *Agent) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			a.sweepNow()
+			if !a.sampledLately(a.view.Load(), time.Now()) {
+				a.sweepNow()
+			}
 			unmapped = a.mapJobs(unmapped)
 		}
 	}

@@ -152,6 +152,9 @@ func (a *Agent) sample(ctx context.Context) {
 		begin, interval := time.Now(), a.view.Load().config.Usage.Interval
 		a.sampler.Pace(interval) // the configuration may have been read again
 		a.sampler.Round(ctx)
+		if a.view.Load().plan.Observe {
+			a.sweepNow()
+		}
 		a.remember()
 		a.greet()
 		broken = a.watch(ctx, broken, time.Now())
