@@ -99,8 +99,15 @@ vuln: tools ## known vulnerabilities of what we use, where their database can be
 demo: tools ## worker nodes with real systemd and HTCondor share GPUs, with real and with simulated MPS
 	$(GO) run ./test/demo
 
+# Nodes wait for HTCondor much of their time. Fuzzing has the processors meanwhile,
+# and gives way at once when a node wants them (SCHED_IDLE).
 .PHONY: test
-test: check test-node ## everything that checks the project; CI runs exactly this
+test: check ## everything that checks the project; CI runs exactly this
+	@$(MAKE) --no-print-directory -j2 test-node fuzz-behind
+
+.PHONY: fuzz-behind
+fuzz-behind: tools
+	chrt --idle 0 test/fuzz.sh $(FUZZTIME) 1
 
 .PHONY: check
 check: tools fmt-check vet lint vuln test-unit ## format, lint, vet with all tags, known vulnerabilities, race tests
@@ -126,11 +133,11 @@ test-unit:
 
 .PHONY: test-node
 test-node:
-	$(GO) test -p 1 -parallel 4 -timeout 40m ./test/...
+	env -u MAKEFLAGS -u MFLAGS $(GO) test -p 1 -parallel 4 -timeout 40m ./test/...
 
 FUZZTIME ?= 5s
 .PHONY: fuzz
-fuzz: tools ## every fuzz target for FUZZTIME each
+fuzz: tools ## every fuzz target for FUZZTIME each, as many at a time as there are processors
 	test/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
@@ -138,6 +145,7 @@ bench: tools ## how fast, how small, how soon: figures beside their aims
 	$(GO) run ./test/bench
 	GPUSLOT_REACTIONS=3 $(GO) test ./test/faults -count=1 -timeout 30m -v -run '^TestReactions$$'
 	$(GO) test ./mig -run - -bench Plan -benchtime 5x
+	$(GO) test ./agent/advise -run - -bench Million -benchtime 3x
 	$(GO) test ./mig/simulate -count=1 -v -run Compare
 	$(MAKE) bench-throughput
 

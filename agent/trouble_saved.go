@@ -39,7 +39,7 @@ func (t *Troubles) Saved() []SavedTrouble {
 	defer t.mu.Unlock()
 	var all []SavedTrouble
 	for _, g := range t.gpus {
-		if len(g.faults) > 0 || g.accepted != (reported{}) {
+		if closed := g.closed == ClosedForReset || g.closed == ClosedBroken; closed || len(g.faults) > 0 || g.accepted != (reported{}) {
 			all = append(all, g.saved())
 		}
 	}

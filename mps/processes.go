@@ -26,6 +26,9 @@ type Processes struct {
 	// Flags are for all daemons, such as "-multiuser-server" or "-S": only what
 	// Probe found, because an unknown flag silently means client mode.
 	Flags []string
+	// Environment is put before the daemons' own variables, for what a driver in
+	// an unusual place needs (LD_LIBRARY_PATH).
+	Environment []string
 	// FlagsOf are more flags for the daemon of one GPU; nil if there are none.
 	FlagsOf func(u gpu.UUID) []string
 }

@@ -84,13 +84,13 @@ func (p Processes) command(ctx context.Context, d *Daemon, log *os.File) *exec.C
 	if p.ServerPath != "" {
 		path = p.ServerPath + ":" + path
 	}
-	cmd.Env = []string{
-		"PATH=" + path,
-		"CUDA_VISIBLE_DEVICES=" + string(d.gpu),
-		"CUDA_MPS_PIPE_DIRECTORY=" + d.dir,
-		"CUDA_MPS_LOG_DIRECTORY=" + p.Logs,
+	cmd.Env = append(slices.Clone(p.Environment),
+		"PATH="+path,
+		"CUDA_VISIBLE_DEVICES="+string(d.gpu),
+		"CUDA_MPS_PIPE_DIRECTORY="+d.dir,
+		"CUDA_MPS_LOG_DIRECTORY="+p.Logs,
 		"CUDA_MPS_PROTOCOL_VERSION=2",
-	}
+	)
 	if zone, set := os.LookupEnv("TZ"); set {
 		cmd.Env = append(cmd.Env, "TZ="+zone) // its log has local times, and Log reads them
 	}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs what is too long for "make test" and prints its figures at the end. Half
-# an hour on two cores, and 60 s for each fuzz target.
+# an hour on two cores, and 60 s for each fuzz target, two at a time.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$(mktemp -d)

@@ -80,7 +80,7 @@ func (r Result) Write(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }() // gone where all went well
 	_, err = f.Write(b)
 	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
 		return err

@@ -1,6 +1,9 @@
 package simulate
 
 import (
+	"errors"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -88,4 +91,66 @@ type Model struct {
 	// HostKnee is the part of a node's CPUs in use above which the host's part of
 	// each job becomes longer, by HostLoss when all are in use.
 	HostKnee, HostLoss float64
+}
+
+// maxNodes is more than any pool has.
+const maxNodes = 1 << 20
+
+// Check tells what is impossible.
+func (p Pool) Check() error {
+	if len(p.Groups) == 0 {
+		return errors.New("the pool has no nodes")
+	}
+	nodes := 0
+	for _, g := range p.Groups {
+		if g.Count < 1 || g.Count > maxNodes || nodes+g.Count > maxNodes {
+			return fmt.Errorf("nodes %s: there are %d; it is 1 to %d, all groups together", g.Name, g.Count, maxNodes)
+		}
+		nodes += g.Count
+		if len(g.Inventory.GPUs) == 0 {
+			return fmt.Errorf("nodes %s have no GPU", g.Name)
+		}
+		if err := g.Inventory.Check(); err != nil {
+			return fmt.Errorf("nodes %s: %w", g.Name, err)
+		}
+		if !within(g.Speed, 0, 1000) {
+			return fmt.Errorf("nodes %s: their speed is %g; 1 is that of the GPU on which the jobs were measured", g.Name, g.Speed)
+		}
+		for _, watts := range []float64{g.Power.Host, g.Power.Thread, g.Power.Idle, g.Power.Active, g.Power.Full} {
+			if !within(watts, 0, 1e6) {
+				return fmt.Errorf("nodes %s: a power is %g W; it is 0 to 1000000", g.Name, watts)
+			}
+		}
+	}
+	return errors.Join(p.Matching.check(), p.Model.check())
+}
+
+func within(v, least, most float64) bool { return !math.IsNaN(v) && v >= least && v <= most }
+
+func (m Matching) check() error {
+	const most = 365 * 24 * time.Hour
+	for _, d := range []time.Duration{m.Interval, m.Start, m.Worklife} {
+		if d < 0 || d > most {
+			return fmt.Errorf("%s: the times of matching are 0 to a year", d)
+		}
+	}
+	if m.Rank != First && m.Rank != Spread {
+		return fmt.Errorf("rank %q: it is %s or %s", m.Rank, First, Spread)
+	}
+	if m.Order != ByArrival && m.Order != ByOwner {
+		return fmt.Errorf("order %q: it is %s or %s", m.Order, ByArrival, ByOwner)
+	}
+	return nil
+}
+
+func (m Model) check() error {
+	for _, loss := range []float64{m.Slicing, m.MPS, m.MIG, m.HostLoss} {
+		if !within(loss, 0, 100) {
+			return fmt.Errorf("a loss of the model is %g; it is a part of the time, 0 to 100", loss)
+		}
+	}
+	if !within(m.HostKnee, 0, 1) {
+		return fmt.Errorf("host_knee is %g; it is a part of the CPUs, 0 to 1", m.HostKnee)
+	}
+	return nil
 }

@@ -25,14 +25,13 @@ type Result struct {
 	GPUBusy float64 `json:"gpu_busy"`
 	SM      float64 `json:"sm"`
 	VRAM    float64 `json:"vram"`
+	// Asked is the part of the pool's memory that the jobs with a slot had asked for.
+	Asked float64 `json:"vram_asked"`
 	// KWh is the energy of all nodes, KJPerJob that of each job that ended.
 	KWh      float64 `json:"kwh"`
 	KJPerJob float64 `json:"kj_per_job"`
 	// Concurrent is the largest number of jobs that ran at once.
 	Concurrent int `json:"most_at_once"`
-	// Fragmented is the part of the pool's VRAM that was free, but of no use to the
-	// smallest job that waited; nil if none ever did.
-	Fragmented *float64 `json:"fragmented,omitempty"`
 	// Changes is how often GPUs got another MIG layout.
 	Changes int `json:"mig_changes,omitempty"`
 }
@@ -42,6 +41,10 @@ type Full struct {
 	Hours float64 `json:"hours"`
 	// PerHour is the work done in it, in jobs an hour; parts of jobs count as parts.
 	PerHour float64 `json:"jobs_per_hour"`
+	// Stranded is the part of the pool's VRAM that no job had although jobs waited:
+	// of no use to any of them. Unasked is the part that jobs had and did not ask for.
+	Stranded float64 `json:"vram_stranded"`
+	Unasked  float64 `json:"vram_unasked"`
 }
 
 // Spread3 is how values are spread.

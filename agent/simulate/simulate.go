@@ -7,7 +7,6 @@
 package simulate
 
 import (
-	"context"
 	"io"
 	"time"
 )
@@ -79,11 +78,4 @@ type Progress struct {
 	At time.Duration
 	// Read, Started and Ended are numbers of jobs.
 	Read, Started, Ended int
-}
-
-// Run replays the jobs under a policy until the last one has ended. A job that no
-// slot can hold is refused and counted. When the context ends, what is known so
-// far is returned with the context's error and Result.Partial.
-func Run(ctx context.Context, pool Pool, policy Policy, jobs Jobs, o Options) (Result, error) {
-	return Result{Policy: policy.Name}, ctx.Err()
 }

@@ -16,7 +16,7 @@ import (
 
 func usageCommand(f *flags) *cobra.Command {
 	var since, by, site string
-	var asJSON, egi, asTable bool
+	var asJSON, egi, asTable, export bool
 	c := &cobra.Command{
 		Use:   "usage",
 		Short: "Sum up what ended jobs used of the GPUs",
@@ -33,11 +33,15 @@ agent did are counted from its start on.
 GPU-seconds divided by it. With --table it sums the same fields up by month,
 virtual organisation and model, for a person: COUNT is the mean share, durations
 are hours, LEAST and MOST the bounds of ACTIVE; jobs of which it is not known
-count in UNKNOWN.`,
+count in UNKNOWN.
+
+--export prints the records as they are, one JSON object a line, with the node's
+name: what "gpuslot advise" reads, also of many nodes together.`,
 		Example: `  gpuslot usage --since 7d --by group
   gpuslot usage --since 24h --by job --json
   gpuslot usage --since 31d --egi --site EXAMPLE-LCG2
-  gpuslot usage --since 365d --egi --table --site EXAMPLE-LCG2`,
+  gpuslot usage --since 365d --egi --table --site EXAMPLE-LCG2
+  gpuslot usage --since 14d --export > $(hostname).jsonl`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			ago, err := parseAgo(since)
@@ -61,6 +65,9 @@ count in UNKNOWN.`,
 			records, err := agent.Records(cfg.Paths, time.Now().Add(-ago))
 			if err != nil {
 				return advised{err, "run it as root on the node whose jobs are asked for"}
+			}
+			if export {
+				return exportRecords(c.OutOrStdout(), records)
 			}
 			sums, total := sumUp(records, key)
 			switch {
@@ -90,6 +97,10 @@ count in UNKNOWN.`,
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().BoolVar(&egi, "egi", false, "print accelerator records in the fields of the EGI draft")
 	c.Flags().BoolVar(&asTable, "table", false, "with --egi: a table by month, virtual organisation and model")
+	c.Flags().BoolVar(&export, "export", false, "print the records, for gpuslot advise")
+	c.MarkFlagsMutuallyExclusive("export", "egi")
+	c.MarkFlagsMutuallyExclusive("export", "json")
+	c.MarkFlagsMutuallyExclusive("export", "by")
 	c.Flags().StringVar(&site, "site", "", "the SiteName of --egi")
 	return c
 }

@@ -40,3 +40,20 @@ func TestArguments(t *testing.T) {
 		}
 	}
 }
+
+// FuzzParse: arguments that are taken are those of an order.
+func FuzzParse(f *testing.F) {
+	f.Add("1024", "4096")
+	f.Add("-1", "+7")
+	f.Add("2147483648", "0x10")
+	f.Fuzz(func(t *testing.T, one, two string) {
+		below, above, err := parse([]string{one, two})
+		if err != nil {
+			return
+		}
+		againBelow, againAbove, err := parse(arguments(Order{Below: below, Above: above}))
+		if err != nil || below < 1 || above < 1 || againBelow != below || againAbove != above {
+			t.Errorf("%q %q: %d and %d, then %d and %d, %v", one, two, below, above, againBelow, againAbove, err)
+		}
+	})
+}

@@ -88,6 +88,13 @@ func (st *Stage) closeWhole(ctx context.Context) error {
 	if _, err := st.Run(ctx, "gpuslot", "gpu", "close", free, "--reason", "riser too"); err != nil {
 		return err
 	}
+	err = st.Wait(ctx, "the slot of the whole GPUs to say that none is open", func() bool {
+		out, err := st.Run(ctx, "condor_status", "-constraint", `SlotID == 3 && SlotType == "Partitionable"`, "-af", "GPUAccept")
+		return err == nil && strings.TrimSpace(out.Stdout) == "false"
+	})
+	if err != nil {
+		return err
+	}
 	waiting, err := st.submit(ctx, job{Lines: one})
 	if err != nil {
 		return err

@@ -411,16 +411,16 @@ func (b *bench) newLog(names map[int]string) []string {
 	return lines
 }
 
-var number = regexp.MustCompile(`\d+`)
+var number = regexp.MustCompile(`(UID )?\d+`)
 
-// named puts names for PIDs.
+// named puts names for PIDs; a UID may be the same number.
 func named(s string, names map[int]string) string {
-	return number.ReplaceAllStringFunc(s, func(digits string) string {
-		n, _ := strconv.Atoi(digits)
-		if name := names[n]; name != "" {
+	return number.ReplaceAllStringFunc(s, func(match string) string {
+		n, err := strconv.Atoi(match)
+		if name := names[n]; err == nil && name != "" {
 			return name
 		}
-		return digits
+		return match
 	})
 }
 

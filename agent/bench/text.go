@@ -1,0 +1,143 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// simulatedNote stands above everything that was not measured on a GPU.
+const simulatedNote = "SIMULATED GPU: these figures say nothing about hardware."
+
+// Print is the result for a person: a table, what was not measured, the advice.
+func Print(w io.Writer, r Result) error {
+	var b strings.Builder
+	r.head(&b)
+	points := r.Points()
+	table(&b, points)
+	for _, p := range points {
+		if p.Failed > 0 {
+			fmt.Fprintf(&b, "\n%s: %d of %d repeats do not count, because a copy failed (%s)", p.name(), p.Failed, p.Failed+p.Repeats, p.Failure)
+		}
+	}
+	for i, s := range r.Skipped {
+		if i == 0 {
+			b.WriteString("\nNot measured:\n")
+		}
+		fmt.Fprintf(&b, "  %s: %s\n", s.name(), s.Reason)
+	}
+	b.WriteByte('\n')
+	Advise(r).print(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r Result) head(b *strings.Builder) {
+	if r.Simulated {
+		fmt.Fprintf(b, "%s\n", simulatedNote)
+	}
+	g := r.Machine.GPU
+	fmt.Fprintf(b, "%s (%s), %s", g.Name, g.UUID, g.Memory)
+	if r.Machine.Driver != "" {
+		fmt.Fprintf(b, ", driver %s", r.Machine.Driver)
+	}
+	fmt.Fprintf(b, "\n%s\n\n", strings.Join(r.Command, " "))
+}
+
+func table(b *strings.Builder, points []Point) {
+	alone, _ := Alone(points)
+	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "MODE\tCOPIES\tRUN TIME/s\tP95/s\tSLOWEST/s\tJOBS/h\tTHROUGHPUT\tJ/JOB\tW\tSM/%\tDRAM/%\tVRAM/JOB/MiB\tVRAM/GPU/MiB")
+	for _, p := range points {
+		if p.Repeats == 0 {
+			continue
+		}
+		gain, known := Ratio(p.PerHour, alone.PerHour)
+		fmt.Fprintf(tw, "%s\t%d\t%s\t%.2f\t%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.label(), p.Copies, span(&p.JobSeconds, 1), p.P95,
+			span(&p.Slowest, 1), p.PerHour.Median, ratio(gain, known), middle(p.Joules, 1), middle(p.Watts, 1),
+			middle(p.SMActivity, 100), middle(p.DRAMActivity, 100), amount(p.JobVRAM), amount(p.GPUVRAM))
+	}
+	_ = tw.Flush() // a strings.Builder takes everything
+}
+
+func (p Point) label() string {
+	switch {
+	case p.Mode == MIG:
+		return "mig " + p.Profile
+	case p.ThreadPercentage != nil:
+		return fmt.Sprintf("%s %g%%", p.Mode, *p.ThreadPercentage)
+	}
+	return string(p.Mode)
+}
+
+func (s Skip) name() string {
+	if s.Copies == 0 {
+		return string(s.Mode)
+	}
+	return fmt.Sprintf("%s, %d copies", s.Mode, s.Copies)
+}
+
+// span is a median with what it lies between.
+func span(s *Spread, by float64) string {
+	if s == nil || s.N == 0 {
+		return "-"
+	}
+	if s.N == 1 {
+		return fmt.Sprintf("%.2f", s.Median*by)
+	}
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", s.Median*by, s.Min*by, s.Max*by)
+}
+
+func ratio(s Spread, known bool) string {
+	if !known {
+		return "-"
+	}
+	return span(&s, 1)
+}
+
+func middle(s *Spread, by float64) string {
+	if s == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", s.Median*by)
+}
+
+func amount(m *gpu.MiB) string {
+	if m == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%d", int64(*m))
+}
+
+func (a Advice) print(b *strings.Builder) {
+	switch a.Mode {
+	case "":
+		b.WriteString("Advice: unknown\n")
+	case Exclusive:
+		b.WriteString("Advice: a whole GPU for each job (mode = \"whole\")\n")
+	case MIG:
+		fmt.Fprintf(b, "Advice: MIG devices %s (mode = \"mig\"), %d at once\n", a.Profile, a.Copies)
+	default:
+		fmt.Fprintf(b, "Advice: share by MPS (mode = \"mps\", threads = \"%s\"), %d jobs at once\n", a.threads(), a.Copies)
+	}
+	if a.VRAM != nil {
+		fmt.Fprintf(b, "        request_vram = %d\n", int64(*a.VRAM))
+	}
+	for _, s := range a.Reasons {
+		fmt.Fprintf(b, "  - %s\n", s)
+	}
+	for _, s := range a.Unknown {
+		fmt.Fprintf(b, "  ? %s\n", s)
+	}
+}
+
+// threads is the configuration's word.
+func (a Advice) threads() string {
+	if a.Mode == MPSCapped {
+		return "equal"
+	}
+	return "uncapped"
+}

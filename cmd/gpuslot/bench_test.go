@@ -1,0 +1,175 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/sim"
+)
+
+// TestBench runs testdata/bench/*.txtar against the real program on a simulated
+// H100: its NVML, libcuda and control daemon. No process and no directory of a
+// benchmark may be left.
+func TestBench(t *testing.T) {
+	dir := sim.Dir(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/bench",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			tmp, err := os.MkdirTemp("/tmp", "b") // a pipe directory has 87 bytes at most
+			if err != nil {
+				return err
+			}
+			e.Defer(func() { _ = os.RemoveAll(tmp) })
+			e.Setenv("TMPDIR", tmp)
+			e.Setenv("GPUSLOT_SIM_STATE", filepath.Join(tmp, "state"))
+			e.Setenv("LD_LIBRARY_PATH", filepath.Join(dir, "lib"))
+			e.Setenv("PATH", filepath.Join(dir, "bin")+":"+e.Getenv("PATH"))
+			poke := exec.CommandContext(t.Context(), filepath.Join(dir, "bin/simpoke"), "make", "550.163.01", "H100-80")
+			poke.Env = e.Vars
+			return poke.Run()
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"clean": benchLeft, "agent": startAgent},
+	})
+}
+
+// benchLeft fails if processes or directories of a benchmark remain: those with
+// this script's state in their environment.
+func benchLeft(ts *testscript.TestScript, _ bool, _ []string) {
+	left, err := filepath.Glob(filepath.Join(ts.Getenv("TMPDIR"), "gpuslot*"))
+	ts.Check(err)
+	entries, err := os.ReadDir("/proc")
+	ts.Check(err)
+	for _, e := range entries {
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err == nil && strings.Contains(string(env), "GPUSLOT_SIM_STATE="+ts.Getenv("GPUSLOT_SIM_STATE")) {
+			name, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+			left = append(left, e.Name()+" "+string(name))
+		}
+	}
+	if len(left) > 0 {
+		ts.Fatalf("bench left %q", left)
+	}
+}
+
+// TestBenchInterrupted: Ctrl-C ends the copies, their children, the control
+// daemon and its server, and what was measured is printed.
+func TestBenchInterrupted(t *testing.T) {
+	n := sim.New(t, "550.163.01", "H100-80")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	gpuslot := filepath.Join(dir, "gpuslot") // testscript finds the program by its name
+	if err := os.Symlink(self, gpuslot); err != nil {
+		t.Fatal(err)
+	}
+	// The first run ends; with two copies the job tells that it is there, and waits.
+	job := filepath.Join(dir, "job")
+	script := "#!/bin/sh\ntest $GPUSLOT_BENCH_COPIES = 1 && exit 0\ntrap '' TERM\nsimjob alloc 100 go on until eof </dev/zero &\n: >" + dir + "/there$GPUSLOT_BENCH_COPY\nwait; sleep 60; wait\n"
+	if err := os.WriteFile(job, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), gpuslot, "bench", "--cold", "--copies", "2", "--modes", "exclusive,mps", "--repeats", "1", "--", job)
+	cmd.Env = append(n.Env(), "PATH="+filepath.Join(n.Dir, "bin")+":"+os.Getenv("PATH"), "TMPDIR=/tmp")
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool {
+		_, err := os.Stat(filepath.Join(dir, "there1"))
+		return err == nil
+	})
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // its code says that there is no advice
+	if !strings.Contains(out.String(), "mps, 2 copies: bench was interrupted before") || !strings.Contains(out.String(), "exclusive") {
+		t.Errorf("it says\n%s", out.String())
+	}
+	if cmd.ProcessState.ExitCode() != exitNoAdvice {
+		t.Errorf("exit code %d", cmd.ProcessState.ExitCode())
+	}
+	await(t, func() bool { return len(living(t, n.State)) == 0 })
+}
+
+// living are the processes that live on a simulated node.
+func living(t *testing.T, state string) (pids []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if pid, bad := strconv.Atoi(e.Name()); bad == nil && err == nil && strings.Contains(string(env), "GPUSLOT_SIM_STATE="+state) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func await(t *testing.T, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come to that")
+		}
+	}
+}
+
+func TestChosenGPU(t *testing.T) {
+	all := []gpu.GPU{{Index: 0, UUID: "GPU-aaaa0000-0000-0000-0000-000000000000"}, {Index: 1, UUID: "GPU-aaaa1111-0000-0000-0000-000000000000"}}
+	for text, want := range map[string]int{"0": 0, "1": 1, "GPU-aaaa1": 1, string(all[0].UUID): 0, "GPU-aaaa": -1, "GPU-": -1, "2": -1, "": -1} {
+		g, err := chosenGPU(all, text)
+		if (err == nil) != (want >= 0) || err == nil && g.Index != want {
+			t.Errorf("%q: %v %v", text, g.Index, err)
+		}
+	}
+}
+
+func TestLeftToBench(t *testing.T) {
+	shared := []api.StatusGPU{{UUID: "GPU-1", Mode: "mps"}}
+	tests := map[string]struct {
+		status api.Status
+		gpu    gpu.UUID
+		left   bool
+	}{
+		"shared":              {api.Status{GPUs: shared}, "GPU-1", false},
+		"another":             {api.Status{GPUs: shared}, "GPU-2", true},
+		"quiesced":            {api.Status{GPUs: shared, Node: &api.NodeStatus{Phase: "quiesced"}}, "GPU-1", true},
+		"not quiesced as yet": {api.Status{GPUs: shared, Node: &api.NodeStatus{Phase: "quiescing"}}, "GPU-1", false},
+	}
+	for name, tt := range tests {
+		if err := leftToBench(tt.status, tt.gpu); (err == nil) != tt.left {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestProgressText(t *testing.T) {
+	at := bench.Progress{Step: bench.Step{Mode: bench.MPS, Copies: 4, Repeat: 2}, Done: 6, All: 12, Elapsed: time.Minute}
+	if got, want := progressText(at, true), "[############............] 7/12 mps, 4 copies, repeat 2, about 1m0s left"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestWithoutCUDA(t *testing.T) {
+	got := withoutCUDA([]string{"A=1", "CUDA_MPS_PIPE_DIRECTORY=/x", "CUDA_VISIBLE_DEVICES=3", "NVIDIA_VISIBLE_DEVICES=all", "CUDA_HOME=/usr"})
+	if strings.Join(got, " ") != "A=1 CUDA_HOME=/usr" {
+		t.Error(got)
+	}
+}

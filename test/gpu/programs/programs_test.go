@@ -1,0 +1,78 @@
+package programs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// kernels are all that gpujob has, by the first GPUs of each generation.
+var (
+	kernels       = []string{"load", "compute", "stream", "illegal_address", "misaligned_address", "launch_failed", "assert"}
+	architectures = []string{"sm_70", "sm_80", "sm_90"}
+)
+
+func built(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("no gcc here")
+	}
+	dir := t.TempDir()
+	if err := Build(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestKernelsAssemble: NVIDIA's assembler takes every kernel.
+func TestKernelsAssemble(t *testing.T) {
+	ptxas, err := exec.LookPath("ptxas")
+	if err != nil {
+		t.Skip("no ptxas here (Debian: nvidia-cuda-toolkit)")
+	}
+	dir := built(t)
+	for _, name := range kernels {
+		text, err := exec.CommandContext(t.Context(), filepath.Join(dir, "gpujob"), "ptx", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, name+".ptx")
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, arch := range architectures {
+			// -c: the assertion calls what only the driver has.
+			if out, err := exec.CommandContext(t.Context(), ptxas, "-c", "-arch="+arch, "-o", os.DevNull, file).CombinedOutput(); err != nil {
+				t.Errorf("%s for %s: %v\n%s", name, arch, err, out)
+			}
+		}
+	}
+}
+
+// TestWithoutDriver: both programs say what is missing.
+func TestWithoutDriver(t *testing.T) {
+	dir := built(t)
+	for program, want := range map[string]string{"gpujob": `"result":"NOT_LOADED"`, "gpusee": `"error":"libnvidia-ml.so.1"`} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, program), map[string]string{"gpujob": "devices", "gpusee": "GPU-0"}[program])
+		out, err := cmd.Output()
+		if err == nil {
+			t.Skip("there is a driver here")
+		}
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%s says %q", program, out)
+		}
+	}
+}
+
+// TestWordsAreRefused: a misspelt word is status 2, before anything is done.
+func TestWordsAreRefused(t *testing.T) {
+	dir := built(t)
+	for _, words := range [][]string{{"bogus"}, {"alloc"}, {"alloc", "x"}, {"ptx", "bogus"}, {"load", "1"}, {"fault", "bogus"}} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "gpujob"), words...)
+		if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 2 {
+			t.Errorf("%q: %v", words, err)
+		}
+	}
+}

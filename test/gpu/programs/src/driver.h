@@ -1,0 +1,43 @@
+/* driver.h: the part of the CUDA driver API that gpujob needs, found by name in libcuda.so.1 when it runs: no CUDA
+ * headers and no toolkit are needed. Names, numbers and prototypes are those of the CUDA Driver API reference. What
+ * a library does not export is NULL, and calling it tells NOT_EXPORTED. */
+#ifndef GPUSLOT_GPU_DRIVER_H
+#define GPUSLOT_GPU_DRIVER_H
+
+#include <stddef.h>
+
+enum { NOT_EXPORTED = -2, NOT_LOADED = -1, SUCCESS = 0, NOT_FOUND = 500 };
+enum { MULTIPROCESSORS = 16, MEM_ATTACH_GLOBAL = 1, IPC_LAZY_PEER = 1 };
+
+typedef unsigned long long pointer;
+typedef struct { char bytes[16]; } uuid;
+typedef struct { char bytes[64]; } ipc;
+
+/* CUmemAllocationProp of CUDA 10.2 and newer: pinned memory of a device. */
+typedef struct {
+	int type, handle_types;
+	struct { int type, id; } location;
+	void *win32;
+	struct { unsigned char compression, rdma; unsigned short usage; unsigned char reserved[4]; } flags;
+} memory_properties;
+
+extern struct driver {
+	int (*init)(unsigned), (*version)(int *), (*count)(int *), (*get)(int *, int), (*name)(char *, int, int), (*uuid)(uuid *, int);
+	int (*attribute)(int *, int, int), (*total)(size_t *, int), (*retain)(void **, int), (*release)(int), (*set)(void *), (*sync)(void);
+	int (*alloc)(pointer *, size_t), (*managed)(pointer *, size_t, unsigned), (*free)(pointer), (*info)(size_t *, size_t *);
+	int (*async)(pointer *, size_t, void *), (*fill)(pointer, unsigned char, size_t), (*back)(void *, pointer, size_t);
+	int (*create)(unsigned long long *, size_t, const memory_properties *, unsigned long long);
+	int (*granularity)(size_t *, const memory_properties *, int);
+	int (*ipc_get)(ipc *, pointer), (*ipc_open)(pointer *, ipc, unsigned);
+	int (*module)(void **, const void *), (*unload)(void *), (*function)(void **, void *, const char *);
+	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+	int (*error_name)(int, const char **), (*error_text)(int, const char **);
+} cu;
+
+/* Loads the library; the reason where there is none. */
+const char *driver_load(void);
+
+/* The text of the module that has a kernel; NULL for a name that there is none for. */
+const char *kernel_text(const char *name);
+
+#endif

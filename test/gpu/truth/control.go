@@ -1,0 +1,313 @@
+package truth
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// capabilities are found by trial.
+func (l *Lab) capabilities(ctx context.Context, n *Notes) (mps.Capabilities, error) {
+	c, err := mps.Probe(ctx, l.Control)
+	if err != nil {
+		return c, err
+	}
+	for _, a := range c.All() {
+		n.record("control", a.Name, fmt.Sprintf("has %v, known %v: %s", a.Has, a.Known, a.How))
+	}
+	return c, nil
+}
+
+func tryVersion(ctx context.Context, l *Lab, n *Notes) error {
+	c, err := l.capabilities(ctx, n)
+	if err != nil {
+		return err
+	}
+	for _, a := range c.All() {
+		if a.Known {
+			n.Set(a.Name, a.Has)
+		}
+	}
+	n.Set("version", c.Version)
+	n.Set("driver", l.Driver)
+	n.Set("cuda", l.CUDA)
+	for _, flag := range []string{"-v", "--help"} {
+		n.record("control", flag, l.run(ctx, "", flag).text)
+	}
+	return nil
+}
+
+// said is what the control program said without us between.
+type said struct {
+	text string
+	ok   bool
+}
+
+// run runs the control program as anybody would.
+func (l *Lab) run(ctx context.Context, pipes, command string, args ...string) said {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if command != "" && strings.HasPrefix(command, "-") {
+		args = append(args, command)
+		command = ""
+	}
+	cmd := exec.CommandContext(ctx, l.Control, args...)
+	cmd.Env = environment("CUDA_MPS_PIPE_DIRECTORY=" + pipes)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if command != "" {
+		cmd.Stdin = strings.NewReader(command + "\n")
+	}
+	err := cmd.Run()
+	return said{strings.TrimSpace(out.String()), err == nil}
+}
+
+const (
+	askers = 4
+	asked  = 50
+)
+
+// tryCrowdedControl asks a daemon from several processes at once, first as they
+// come, then through gpuslot's one conversation at a time.
+func tryCrowdedControl(ctx context.Context, l *Lab, n *Notes) error {
+	d, err := l.Daemon(ctx, n)
+	if err != nil {
+		return err
+	}
+	if _, err := d.Server(ctx, uint32(ownUID())); err != nil {
+		return err
+	}
+	const question = "get_default_active_thread_percentage"
+	var answered, silent, refused int
+	l.each(func(mu *sync.Mutex) {
+		got := l.run(ctx, d.PipeDirectory(), question)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case got.ok && got.text == "100.0":
+			answered++
+		case got.ok && got.text == "":
+			silent++
+		default:
+			refused++
+		}
+	})
+	n.Set("answered", answered)
+	n.Set("silent", silent)
+	n.Set("refused", refused)
+	failed := 0
+	l.each(func(mu *sync.Mutex) {
+		reply, err := d.Command(ctx, question)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil || reply != "100.0" {
+			failed++
+		}
+	})
+	n.Set("serialised_failed", failed)
+	n.record("control", fmt.Sprintf("%d at once, %d times each", askers, asked), fmt.Sprintf("%d answered, %d silent with status 0, %d refused; one at a time %d failed", answered, silent, refused, failed))
+	return nil
+}
+
+func (l *Lab) each(ask func(*sync.Mutex)) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range askers {
+		all.Go(func() {
+			for range asked {
+				ask(&mu)
+			}
+		})
+	}
+	all.Wait()
+}
+
+var crowdedClaims = []Claim{
+	{"Commands given at once fail, some with status 0 and no answer.", []string{"answered"}, func(v Values) bool { return v.Number("answered") < askers*asked }},
+	{"Given one at a time, with an end marker, none fails.", []string{"serialised_failed"}, func(v Values) bool { return v.Number("serialised_failed") == 0 }},
+}
+
+// words are commands with the replies of drivers 535 to 555, as measured.
+var words = []struct{ name, command, then, want string }{
+	{"default_percentage", "", "get_default_active_thread_percentage", "100.0"},
+	{"percentage", "set_default_active_thread_percentage 33.3", "get_default_active_thread_percentage", "33.3"},
+	{"percentage_cut", "set_default_active_thread_percentage 12.345", "get_default_active_thread_percentage", "12.3"},
+	{"percentage_zero", "set_default_active_thread_percentage 0", "get_default_active_thread_percentage", "12.3"},
+	{"percentage_high", "set_default_active_thread_percentage 150", "get_default_active_thread_percentage", "12.3"},
+	{"no_limit", "", "get_default_device_pinned_mem_limit 0", ""},
+	{"limit", "set_default_device_pinned_mem_limit 0 500M", "get_default_device_pinned_mem_limit 0", "500M"},
+	{"limit_cut", "set_default_device_pinned_mem_limit 0 1500M", "get_default_device_pinned_mem_limit 0", "1G"},
+	{"limit_tera", "set_default_device_pinned_mem_limit 0 1T", "get_default_device_pinned_mem_limit 0", "1M"},
+	{"limit_decimal", "set_default_device_pinned_mem_limit 0 1.5G", "get_default_device_pinned_mem_limit 0", "1M"},
+	{"limit_kilo", "set_default_device_pinned_mem_limit 0 1024K", "get_default_device_pinned_mem_limit 0", "1G"},
+	{"limit_mb", "set_default_device_pinned_mem_limit 0 512MB", "get_default_device_pinned_mem_limit 0", "512M"},
+	{"limit_cleared", "set_default_device_pinned_mem_limit 0 0G", "get_default_device_pinned_mem_limit 0", ""},
+	{"unknown", "", "bogus", `Unknown command "bogus"`},
+	{"no_server", "", "get_client_list 1", "Server 1 not found"},
+	{"ps", "", "ps", "Server not found"},
+}
+
+// tryWords gives commands, bad ones too, and compares the replies with those
+// that gpuslot knows.
+func tryWords(ctx context.Context, l *Lab, n *Notes) error {
+	d, err := l.Daemon(ctx, n)
+	if err != nil {
+		return err
+	}
+	for _, w := range words {
+		if w.command != "" {
+			if _, err := d.Tell(ctx, w.command); err != nil {
+				return err
+			}
+		}
+		reply, err := d.Tell(ctx, w.then)
+		if err != nil {
+			return err
+		}
+		n.Set(w.name, reply)
+	}
+	return nil
+}
+
+func wordClaims() []Claim {
+	var out []Claim
+	for _, w := range words {
+		text := fmt.Sprintf("%q is answered with %q.", w.then, w.want)
+		if w.command != "" {
+			text = fmt.Sprintf("After %q, %q is answered with %q.", w.command, w.then, w.want)
+		}
+		out = append(out, Claim{text, []string{w.name}, func(v Values) bool { return v.Text(w.name) == w.want }})
+	}
+	return out
+}
+
+// trySeen looks at two busy clients with NVML.
+func trySeen(ctx context.Context, l *Lab, n *Notes) error {
+	d, err := l.Daemon(ctx, n)
+	if err != nil {
+		return err
+	}
+	s, err := d.Server(ctx, uint32(ownUID()))
+	if err != nil {
+		return err
+	}
+	sizes := []int{300, 900}
+	var jobs []*Job
+	for _, mib := range sizes {
+		j, err := l.Start(ctx, n, Order{Name: fmt.Sprint(mib), Daemon: d, Words: fmt.Sprintf("alloc %d repeat 100000 load 30 20", mib)})
+		if err != nil {
+			return err
+		}
+		if _, err := j.Await(ctx, "alloc", 20*time.Second); err != nil {
+			return err
+		}
+		jobs = append(jobs, j)
+	}
+	looks, err := l.See(ctx, n, 10, 100)
+	if err != nil {
+		return err
+	}
+	last := looks[len(looks)-1]
+	for i, j := range jobs {
+		l.place(n, fmt.Sprintf("client_%d", sizes[i]), j.cmd.Process.Pid, last, looks)
+	}
+	l.place(n, "server", s.PID, last, looks)
+	if last.UsedMiB != nil {
+		n.Set("used_mib", int(*last.UsedMiB))
+	}
+	return nil
+}
+
+// place is where a process stands in NVML's lists.
+func (l *Lab) place(n *Notes, name string, pid int, last Look, looks []Look) {
+	for list, in := range map[string][]Seen{"compute": last.Compute, "mps": last.MPS} {
+		p, there := listed(in, pid)
+		n.Set(name+"_in_"+list, there)
+		if there && p.Bytes != nil {
+			n.Set(name+"_mib", int(*p.Bytes>>20))
+		}
+	}
+	most := 0
+	for _, k := range looks {
+		if p, ok := listed(k.Samples, pid); ok && p.SM <= 100 {
+			most = max(most, p.SM)
+		}
+	}
+	n.Set(name+"_sm_percent", most)
+}
+
+var seenClaims = []Claim{
+	{"Every client stands in one of the two lists.", []string{"client_300_in_compute", "client_900_in_compute"}, func(v Values) bool {
+		return (v.True("client_300_in_compute") || v.True("client_300_in_mps")) && (v.True("client_900_in_compute") || v.True("client_900_in_mps"))
+	}},
+	{"Its memory is its own: two clients differ by what they allocated, within 16 MiB.", []string{"client_300_mib", "client_900_mib"}, func(v Values) bool {
+		difference := v.Number("client_900_mib") - v.Number("client_300_mib")
+		return difference > 584 && difference < 616
+	}},
+	{"Utilisation is booked on the server.", []string{"server_sm_percent", "client_900_sm_percent"}, func(v Values) bool {
+		return v.Number("server_sm_percent") > 0 && v.Number("client_900_sm_percent") == 0
+	}},
+	{"The server holds some 28 MiB itself.", []string{"server_mib"}, between("server_mib", 20, 40)},
+}
+
+// mostClients bounds the search for the ceiling.
+const mostClients = 66
+
+// tryCeiling starts idle clients until one is refused.
+func tryCeiling(ctx context.Context, l *Lab, n *Notes) error {
+	for _, c := range []struct{ name, percentage string }{{"whole", ""}, {"one_percent", "1"}} {
+		d, err := l.Daemon(ctx, n)
+		if err != nil {
+			return err
+		}
+		if c.percentage != "" {
+			if _, err := d.Tell(ctx, "set_default_active_thread_percentage "+c.percentage); err != nil {
+				return err
+			}
+		}
+		if err := l.pile(ctx, n, d, c.name); err != nil {
+			return err
+		}
+		if err := l.sweep(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Lab) pile(ctx context.Context, n *Notes, d *Daemon, name string) error {
+	for i := range mostClients {
+		j, err := l.Start(ctx, n, Order{Name: fmt.Sprintf("%s_%d", name, i+1), Daemon: d, Words: "context until eof"})
+		if err != nil {
+			return err
+		}
+		line, err := j.Await(ctx, "context", 20*time.Second) // a job that was refused has ended
+		if init, ok := j.Line("cuInit"); ok && init.Code != 0 {
+			line, err = init, nil
+		}
+		if err != nil {
+			return err
+		}
+		if line.Code != 0 {
+			n.Set(name+"_clients", i)
+			n.Set(name+"_code", line.Code)
+			return nil
+		}
+	}
+	n.Set(name+"_clients_at_least", mostClients)
+	return errors.New("no client was refused")
+}
+
+var ceilingClaims = []Claim{
+	{"48 clients are served up to CUDA 13.0, 60 from 13.1 on; the next gets CUDA_ERROR_MPS_MAX_CLIENTS_REACHED.", []string{"whole_clients", "whole_code"}, func(v Values) bool {
+		return (v.Number("whole_clients") == 48 || v.Number("whole_clients") == 60) && v.Number("whole_code") == maxClients
+	}},
+	{"Fewer threads make no more clients.", []string{"whole_clients", "one_percent_clients"}, func(v Values) bool { return v.Number("one_percent_clients") == v.Number("whole_clients") }},
+}

@@ -1,0 +1,77 @@
+package truth
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Read reads the outcomes of a directory, in the order of Trials, and judges
+// them anew by today's claims.
+func Read(dir string) ([]Outcome, error) {
+	var out []Outcome
+	for _, t := range Trials() {
+		b, err := os.ReadFile(filepath.Join(dir, t.ID+".json"))
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var o Outcome
+		if err := json.Unmarshal(b, &o); err != nil {
+			return nil, fmt.Errorf("%s.json: %w", t.ID, err)
+		}
+		o.Findings = Judge(t.Claims, o.Values)
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+// Summary writes the outcomes as a page of Markdown.
+func Summary(w io.Writer, outcomes []Outcome) error {
+	var b strings.Builder
+	b.WriteString("# What holds of MPS\n\n")
+	if len(outcomes) > 0 {
+		o := outcomes[0]
+		if o.Simulated {
+			b.WriteString("**SIMULATED: no GPU was there; this shows that the harness works and nothing else.**\n\n")
+		}
+		fmt.Fprintf(&b, "%s, driver %s. The raw words stand in the `.json` files beside this page.\n\n", o.GPU, o.Driver)
+	}
+	for _, o := range outcomes {
+		o.section(&b)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (o Outcome) section(b *strings.Builder) {
+	fmt.Fprintf(b, "## %s: %s\n\n", o.ID, o.Title)
+	if o.NotDone != "" {
+		fmt.Fprintf(b, "Not done: %s.\n\n", o.NotDone)
+	}
+	if o.Err != "" {
+		fmt.Fprintf(b, "It ended early: %s.\n\n", o.Err)
+	}
+	if len(o.Findings) > 0 && o.NotDone == "" {
+		b.WriteString("| verdict | claim |\n|---|---|\n")
+		for _, f := range o.Findings {
+			fmt.Fprintf(b, "| %s | %s |\n", f.Verdict, strings.ReplaceAll(f.Claim, "|", `\|`))
+		}
+		b.WriteByte('\n')
+	}
+	if len(o.Values) > 0 {
+		b.WriteString("| value | |\n|---|---|\n")
+		for _, name := range slices.Sorted(maps.Keys(o.Values)) {
+			text := strings.NewReplacer("|", `\|`, "\n", " / ").Replace(fmt.Sprint(o.Values[name]))
+			fmt.Fprintf(b, "| %s | %s |\n", name, text)
+		}
+		b.WriteByte('\n')
+	}
+}

@@ -1,0 +1,204 @@
+package truth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/gpu/programs"
+	"github.com/gpuslot/gpuslot/test/sim"
+)
+
+// simulated is a lab on a simulated GPU.
+func simulated(t *testing.T, driver string) *Lab {
+	t.Helper()
+	n := sim.New(t, driver, "H100-80")
+	dir, err := os.MkdirTemp("/tmp", "t") // a pipe directory has 87 bytes at most
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := programs.Build(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	// The cache of builds is not every account's to read.
+	for _, part := range []string{"lib", "bin"} {
+		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(n.Dir, part))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("GPUSLOT_SIM_STATE", n.State)
+	t.Setenv("LD_LIBRARY_PATH", filepath.Join(dir, "lib"))
+	t.Setenv("PATH", filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+	// Where gpuslot tries what a control program can do, it gives it an environment of its own.
+	control := filepath.Join(dir, "control")
+	script := fmt.Sprintf("#!/bin/sh\nGPUSLOT_SIM_STATE=%s exec %s/bin/nvidia-cuda-mps-control \"$@\"\n", n.State, dir)
+	if err := os.WriteFile(control, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "gpujob"), "devices").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(out), `"uuid":"`)
+	uuid, _, _ := strings.Cut(after, `"`)
+	return &Lab{GPU: gpu.UUID("GPU-" + uuid), Name: "H100-80", Driver: driver, Simulated: true, Programs: dir, Control: control, Dir: dir}
+}
+
+// otherwise are the claims that do not hold on the simulated node, and why.
+var otherwise = map[string]Verdict{
+	// Nobody has measured it where a GPU is; NVIDIA/k8s-device-plugin PR 572 found it so.
+	"A default limit by UUID binds.":                                            Differs,
+	"A default limit by UUID reads back by UUID.":                               Differs,
+	"cuMemAllocAsync beyond the limit fails.":                                   Unknown, // not simulated, as the next ones
+	"cuMemCreate beyond the limit fails.":                                       Unknown,
+	"Imported memory of another client does not count against one's own limit.": Unknown,
+	// Driver 550 has no multi-user mode.
+	"With -multiuser-server two accounts are served at once.": Unknown,
+	"Their server is root's.":                                 Unknown,
+}
+
+// TestSimulated makes all trials on the simulated node: the harness works as a
+// whole, finds what the simulation is known to do, and leaves nothing.
+func TestSimulated(t *testing.T) {
+	l, dir := simulated(t, "550.163.01"), t.TempDir()
+	tried := 0
+	err := Run(t.Context(), l, Trials(), dir, func(o Outcome) {
+		tried++
+		if o.Err != "" {
+			t.Errorf("%s ended early: %s", o.ID, o.Err)
+		}
+		for _, f := range o.Findings {
+			want, listed := otherwise[f.Claim]
+			if !listed {
+				want = Holds
+			}
+			if o.NotDone != "" {
+				want = Unknown
+			}
+			if f.Verdict != want {
+				t.Errorf("%s: %q %s, not %s: %v", o.ID, f.Claim, f.Verdict, want, o.Values)
+			}
+		}
+		if o.NotDone == "" && (len(o.Values) == 0 || len(o.Records) == 0) {
+			t.Errorf("%s recorded nothing", o.ID)
+		}
+	})
+	if err != nil || tried != len(Trials()) {
+		t.Fatalf("%d trials, %v", tried, err)
+	}
+	left(t)
+	readAgain(t, dir)
+}
+
+// readAgain: what was recorded is judged as it was, and the page says that it is
+// simulated.
+func readAgain(t *testing.T, dir string) {
+	t.Helper()
+	outcomes, err := Read(dir)
+	if err != nil || len(outcomes) != len(Trials()) {
+		t.Fatalf("%d outcomes, %v", len(outcomes), err)
+	}
+	var page strings.Builder
+	if err := Summary(&page, outcomes); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"**SIMULATED", "| holds | A default limit by ordinal binds. |", "| default_index_readback | 2G |", "Not done: there is no second driver library."} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}
+
+// left fails if a process lives on this test's node.
+func left(t *testing.T) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err == nil && strings.Contains(string(env), "GPUSLOT_SIM_STATE="+os.Getenv("GPUSLOT_SIM_STATE")) {
+			name, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+			t.Errorf("process %s is left: %s", e.Name(), name)
+		}
+	}
+}
+
+// TestMultiUser: driver 555 has the mode that 550 lacks.
+func TestMultiUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("it needs root: other accounts")
+	}
+	l := simulated(t, "555.58.02")
+	for _, trial := range Trials() {
+		if trial.ID != "T13b" {
+			continue
+		}
+		o := l.try(t.Context(), trial)
+		for _, f := range o.Findings {
+			if f.Verdict != Holds {
+				t.Errorf("%q %s: %v %s", f.Claim, f.Verdict, o.Values, o.Err)
+			}
+		}
+	}
+}
+
+// TestEndsEarly: a trial that breaks off leaves nothing, and says why.
+func TestEndsEarly(t *testing.T) {
+	l := simulated(t, "550.163.01")
+	o := l.try(t.Context(), Trial{ID: "T0", Try: func(ctx context.Context, l *Lab, n *Notes) error {
+		d, err := l.Daemon(ctx, n)
+		if err != nil {
+			return err
+		}
+		_, _, err = l.crowd(ctx, n, d, "a", "b")
+		if err != nil {
+			return err
+		}
+		return errors.New("broken off")
+	}})
+	if o.Err != "broken off" {
+		t.Errorf("it says %q", o.Err)
+	}
+	left(t)
+}
+
+func TestJudge(t *testing.T) {
+	claims := []Claim{{"Small.", []string{"a", "b"}, func(v Values) bool { return v.Number("a") < 10 && v.True("b") }}}
+	for want, v := range map[Verdict]Values{
+		Holds: {"a": 9, "b": true}, Differs: {"a": 10.0, "b": true}, Unknown: {"a": 9},
+	} {
+		if got := Judge(claims, v)[0].Verdict; got != want {
+			t.Errorf("%v %s, not %s", v, got, want)
+		}
+	}
+}
+
+// TestClaimsNeedTheirValues: without one of the values that it is about, no
+// claim holds.
+func TestClaimsNeedTheirValues(t *testing.T) {
+	for _, trial := range Trials() {
+		if trial.NotDone == "" && trial.Try == nil {
+			t.Errorf("%s does nothing", trial.ID)
+		}
+		for _, c := range trial.Claims {
+			if len(c.Needs) == 0 {
+				t.Errorf("%s: %q is about nothing", trial.ID, c.Text)
+			}
+			if got := Judge([]Claim{c}, Values{})[0].Verdict; got != Unknown {
+				t.Errorf("%s: %q %s without a value", trial.ID, c.Text, got)
+			}
+		}
+	}
+}
