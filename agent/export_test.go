@@ -322,7 +322,7 @@ func TestWhatIsToldOfJobs(t *testing.T) {
 		if !strings.Contains(text, "gpuslot_slot_info{"+want+"} 1\n") {
 			t.Errorf("%s: no slot_info with %s:\n%s", tell, want, text)
 		}
-		for _, word := range []string{"alice", "54321", "atlas", "7.0"} {
+		for _, word := range []string{"alice", "54321", "atlas", `"7.0"`} {
 			if strings.Count(text, word) != strings.Count(want, word) {
 				t.Errorf("%s: %s is told elsewhere", tell, word)
 			}
