@@ -153,6 +153,18 @@ bench: tools ## how fast, how small, how soon: figures beside their aims
 bench-throughput: tools ## job starts per second beside a pool with plain GPUs; GPUSLOT_THROUGHPUT_ROUNDS=5
 	$(GO) run ./test/bench throughput
 
+GPU_BUNDLE ?= dist/gpu
+GPU_OUT ?= dist/gpu-results
+GPU_PARTS ?= truth node sharing-mix sharing-compute sharing-memory sharing-training report
+.PHONY: gpu-bundle
+gpu-bundle: tools ## the folder to copy to a machine with a GPU and nothing else (docs/hardware/README.md)
+	test/gpu/bundle.sh $(GPU_BUNDLE)
+
+.PHONY: test-gpu
+test-gpu: gpu-bundle ## everything that needs a GPU, on this machine's; results in GPU_OUT (dist/gpu-results)
+	$(GO) test -count=1 -tags gpu ./gpu/nvml
+	status=0; for part in $(GPU_PARTS); do $(GPU_BUNDLE)/run.sh $$part $(GPU_OUT) || status=1; done; exit $$status
+
 .PHONY: campaign
 campaign: tools ## what takes long, figures at the end: 500 faults, MIG, fuzz
 	test/campaign.sh

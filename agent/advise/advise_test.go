@@ -174,6 +174,12 @@ func TestComparison(t *testing.T) {
 	if c.Verdict != TooLarge || c.Request.MiB != 3072 || !slices.Equal(c.Asked, []int64{0, 8192}) {
 		t.Errorf("%v %+v %v", c.Verdict, c.Request, c.Asked)
 	}
+	if said := a.Judged(); len(said) != 1 || said[0].About != "Too large" || !strings.Contains(said[0].Text, "asks for 8192 where 3072 are enough") {
+		t.Errorf("%v", said)
+	}
+	if len(a.Groups) != 1 || a.Groups[0].Group != "group_a" || a.Groups[0].Jobs != 1200 {
+		t.Errorf("%+v", a.Groups)
+	}
 	// The same by date, where the mode tells nothing.
 	o := defaults()
 	o.Changed = change
@@ -198,7 +204,11 @@ func TestTooSmall(t *testing.T) {
 			held++
 		}
 	}
-	c := adviceOf(defaults(), jobs).Classes[0]
+	a := adviceOf(defaults(), jobs)
+	if said := a.Judged(); len(said) != 1 || said[0].About != "Too small" {
+		t.Errorf("%v", said)
+	}
+	c := a.Classes[0]
 	if c.Verdict != TooSmall || c.Request.MiB != 0 || c.Request.Limited != held || !strings.Contains(strings.Join(c.Mode.Why, " "), "nobody knows how much") {
 		t.Errorf("%v %+v %v", c.Verdict, c.Request, c.Mode)
 	}

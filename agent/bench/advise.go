@@ -200,7 +200,7 @@ func (a *Advice) memory(r Result, points []Point, alone Point) {
 		peak, how = &grown, "by how much the memory in use of the whole GPU grew with one copy; its processes were not told"
 	}
 	if peak == nil {
-		a.Unknown = append(a.Unknown, "VRAM: the driver told nothing of the copies' memory, so no request can be advised.")
+		a.Unknown = append(a.Unknown, "VRAM: no sample saw what the copies held, for the driver does not tell it or the command is too short; so no request can be advised.")
 		return
 	}
 	request := gpu.MiB(float64(*peak) * vramMargin).Ceil(vramStep)

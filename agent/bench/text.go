@@ -44,7 +44,17 @@ func (r Result) head(b *strings.Builder) {
 	if r.Machine.Driver != "" {
 		fmt.Fprintf(b, ", driver %s", r.Machine.Driver)
 	}
-	fmt.Fprintf(b, "\n%s\n\n", strings.Join(r.Command, " "))
+	fmt.Fprintf(b, "\n%s\n\n", r.CommandLine())
+}
+
+// CommandLine is the command, cut short: nobody wants to read all of a long one.
+func (r Result) CommandLine() string {
+	const most = 120
+	s := []rune(strings.Join(r.Command, " "))
+	if len(s) > most {
+		return string(s[:most-1]) + "…"
+	}
+	return string(s)
 }
 
 func table(b *strings.Builder, points []Point) {

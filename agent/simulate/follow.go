@@ -1,15 +1,342 @@
 package simulate
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"time"
 
-// follower lets MIG layouts follow the work that waits.
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
+)
+
+// follower lets MIG layouts follow the work that waits, as each node's agent does:
+// it looks now and then, asks mig.Decide, and carries the plan out.
 type follower struct {
-	// at is the next look.
-	at float64
+	// at is the next time at which something is to be done here, look the next look;
+	// infinite if nothing waits.
+	at, look float64
+	every    float64
+	groups   []following
+	// coming are instances on their way, by time.
+	coming    []coming
+	catalogue mig.Catalogue
+	// stir and since tell since when nothing has happened.
+	stir  int
+	since float64
+	// above is the VRAM above which a job has to be to come onto a shape's slots.
+	above []gpu.MiB
 }
 
-func newFollower(*world) *follower { return &follower{at: math.Inf(1)} }
+// following is a group whose nodes follow.
+type following struct {
+	group int
+	rules mig.Rules
+	// profiles are one place of each profile, the smallest first.
+	profiles []plan.GPU
+	nodes    []followed
+	patience float64
+}
 
-func (f *follower) wake(*world)                {}
-func (f *follower) look(*world) error          { f.at = math.Inf(1); return nil }
-func (f *follower) admits(*shape, *class) bool { return true }
+// followed is one node of it.
+type followed struct {
+	node int32
+	past mig.Past
+	// changing are the GPUs that get instances; by their number in nodePlan.divided.
+	changing map[int]bool
+}
+
+// coming is an instance that is being made.
+type coming struct {
+	at      float64
+	slot    int32
+	node    *followed
+	divided int
+}
+
+func newFollower(w *world) *follower {
+	f := &follower{at: math.Inf(1), look: math.Inf(1), above: make([]gpu.MiB, len(w.shapes))}
+	for i := range w.plans {
+		p := &w.plans[i]
+		if !slices.ContainsFunc(p.divided, divided.follows) {
+			continue
+		}
+		g := following{group: i, rules: p.config.Repartition.Rules(mig.Auto), profiles: p.profiles()}
+		g.patience = (g.rules.Dwell + g.rules.ReserveAfter + 2*time.Hour).Seconds()
+		f.every = p.config.Repartition.Interval.Seconds()
+		for k := range w.nodes {
+			if int(w.nodes[k].group) == i {
+				g.nodes = append(g.nodes, followed{node: int32(k), changing: map[int]bool{}})
+			}
+		}
+		f.groups = append(f.groups, g)
+	}
+	return f
+}
+
+func (d divided) follows() bool { return d.Repartition == mig.Auto && len(d.places) > 0 }
+
+// profiles are one place of each profile that follows, the smallest first.
+func (n *nodePlan) profiles() (one []plan.GPU) {
+	for _, g := range n.plan.GPUs {
+		known := slices.ContainsFunc(one, func(o plan.GPU) bool { return o.Profile == g.Profile })
+		if !known && g.Place != "" && slices.ContainsFunc(n.divided, func(d divided) bool { return d.UUID == g.Parent && d.follows() }) {
+			one = append(one, g)
+		}
+	}
+	slices.SortFunc(one, func(a, b plan.GPU) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Multiprocessors, b.Multiprocessors), cmp.Compare(a.Profile, b.Profile))
+	})
+	return one
+}
+
+// wake plans a look if none is.
+func (f *follower) wake(w *world) {
+	if len(f.groups) == 0 || !math.IsInf(f.look, 1) {
+		return
+	}
+	f.look = w.sums.begin + (math.Floor((w.now-w.sums.begin)/f.every)+1)*f.every
+	if f.look <= w.now { // by rounding
+		f.look += f.every
+	}
+	f.at = min(f.at, f.look)
+}
+
+// admits keeps small jobs off large MIG devices while larger jobs wait for them.
+func (f *follower) admits(shape int32, c *class) bool {
+	above := f.above[shape]
+	return above == 0 || gpu.MiB(c.vram) > above
+}
+
+// act makes the instances that are due and looks at what waits.
+func (f *follower) act(w *world) error {
+	for len(f.coming) > 0 && f.coming[0].at <= w.now {
+		c := f.coming[0]
+		f.coming = f.coming[1:]
+		delete(c.node.changing, c.divided)
+		w.slots[c.slot].off = false
+		w.offer(c.slot)
+		w.release(c.slot)
+	}
+	var err error
+	if f.look <= w.now {
+		err = f.lookAround(w)
+	}
+	f.at = f.look
+	if len(f.coming) > 0 {
+		f.at = min(f.at, f.coming[0].at)
+	}
+	return err
+}
+
+// lookAround decides for every node that has a part in what waits.
+func (f *follower) lookAround(w *world) error {
+	f.look = math.Inf(1)
+	if stir := w.sums.started + w.sums.ended + w.sums.changes; stir != f.stir {
+		f.stir, f.since = stir, w.now
+	}
+	again := false
+	for i := range f.groups {
+		g := &f.groups[i]
+		demand := g.demand(w)
+		f.guard(w, g, demand)
+		busy, err := f.decide(w, g, demand)
+		if err != nil {
+			return err
+		}
+		again = again || (busy || w.queue.n > 0) && w.now-f.since < g.patience
+	}
+	if again {
+		f.wake(w)
+	}
+	return nil
+}
+
+// demand sums what waits by the smallest profile of the group that has its VRAM. As in
+// the agent CPUs do not count, so that a job can wait for ever beside idle
+// instances whose slots have too few.
+func (g *following) demand(w *world) (ds []mig.Demand) {
+	for _, i := range w.queue.active {
+		c := w.queue.classes[i]
+		if c.count() == 0 {
+			continue
+		}
+		k := slices.IndexFunc(g.profiles, func(p plan.GPU) bool { return p.Pool >= gpu.MiB(c.vram) })
+		here := slices.ContainsFunc(c.shapes, func(i int32) bool { return w.shapes[i].group == g.group && w.shapes[i].kind == device })
+		if k < 0 || !here {
+			continue
+		}
+		name := g.profiles[k].Profile
+		at := slices.IndexFunc(ds, func(d mig.Demand) bool { return d.Profile == name })
+		if at < 0 {
+			at, ds = len(ds), append(ds, mig.Demand{Profile: name})
+		}
+		ds[at].Count += c.count()
+		ds[at].Age = max(ds[at].Age, seconds(w.now-c.waiting[c.head].arrival))
+	}
+	slices.SortFunc(ds, func(a, b mig.Demand) int { return cmp.Compare(a.Profile, b.Profile) })
+	return ds
+}
+
+// guard sets above which VRAM jobs come onto each shape (the agent's rule of
+// GPUSLOT_LARGE). Where that changes, classes that found nothing search again.
+func (f *follower) guard(w *world, g *following, demand []mig.Demand) {
+	changed := false
+	for i, s := range w.shapes {
+		if s.group != g.group || s.kind != device || s.gpu.Place == "" {
+			continue
+		}
+		above := g.above(s.gpu.Pool, demand)
+		changed = changed || above != f.above[i]
+		f.above[i] = above
+	}
+	if !changed {
+		return
+	}
+	for _, i := range w.queue.active {
+		w.queue.classes[i].blocked = false
+	}
+	if w.queue.n > 0 {
+		w.wake()
+	}
+}
+
+// above is the VRAM up to which a smaller profile serves a request than the largest
+// one waited for that a device with this pool is; 0 if there is none.
+func (g *following) above(pool gpu.MiB, demand []mig.Demand) (above gpu.MiB) {
+	var largest gpu.MiB
+	for _, p := range g.profiles {
+		waited := slices.ContainsFunc(demand, func(d mig.Demand) bool { return d.Profile == p.Profile })
+		if waited && p.Pool <= pool {
+			largest = max(largest, p.Pool)
+		}
+	}
+	for _, p := range g.profiles {
+		if p.Pool < largest {
+			above = max(above, p.Pool)
+		}
+	}
+	return above
+}
+
+// epoch is the beginning of a run for the policy, which tells time by the clock.
+var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// decide asks the policy for each node. busy: some node has more to decide.
+func (f *follower) decide(w *world, g *following, demand []mig.Demand) (busy bool, err error) {
+	total := 0
+	for _, o := range f.groups {
+		total += len(o.nodes)
+	}
+	name := w.pool.Groups[g.group].Name
+	for i := range g.nodes {
+		n := &g.nodes[i]
+		var here []mig.Demand
+		for _, d := range demand {
+			if d = mig.Share(name+"-"+strconv.Itoa(i), total, d); d.Count > 0 {
+				here = append(here, d)
+			}
+		}
+		if len(here) == 0 && len(n.past.Unmet) == 0 && len(n.past.Reservations) == 0 {
+			continue
+		}
+		if err := f.decideNode(w, g, n, here); err != nil {
+			return busy, err
+		}
+		busy = busy || len(n.past.Reservations) > 0
+	}
+	return busy, nil
+}
+
+func (f *follower) decideNode(w *world, g *following, n *followed, here []mig.Demand) error {
+	p := &w.plans[g.group]
+	s := mig.Sight{At: epoch.Add(seconds(w.now)), Demand: here, Places: map[gpu.UUID]mig.Layout{}}
+	for k := range p.divided {
+		if d := &p.divided[k]; d.follows() && !n.changing[k] {
+			s.GPUs = append(s.GPUs, w.sight(n.node, d))
+			if d.bounded {
+				s.Places[d.UUID] = d.places
+			}
+		}
+	}
+	if len(s.GPUs) == 0 {
+		return nil
+	}
+	decision, past, err := mig.Decide(&f.catalogue, g.rules, n.past, s)
+	if err != nil {
+		return err
+	}
+	n.past = past
+	if decision.Act == mig.Replan {
+		for _, one := range decision.Plan.GPUs {
+			f.change(w, g, n, one)
+		}
+	}
+	w.keep(n.node, p, decision.Reserved)
+	return nil
+}
+
+// sight is a GPU of a node as the policy sees it.
+func (w *world) sight(node int32, d *divided) mig.GPU {
+	out := mig.GPU{UUID: d.UUID, Index: d.Index, Chip: d.narrow}
+	for k, at := range d.slots {
+		s := &w.slots[w.nodes[node].first+int32(at)]
+		if s.off {
+			continue
+		}
+		profile, _ := d.chip.Profile(d.places[k].Profile)
+		in := mig.Instance{Place: d.places[k], Size: profile.Size, ID: k, Owner: mig.Ours}
+		if s.jobs > 0 {
+			in.Holders = []mig.Holder{{Slot: "busy"}}
+		}
+		out.Instances = append(out.Instances, in)
+	}
+	return out
+}
+
+// change takes instances away at once and makes others after the time that it takes.
+func (f *follower) change(w *world, g *following, n *followed, to mig.GPUPlan) {
+	p := &w.plans[g.group]
+	k := slices.IndexFunc(p.divided, func(d divided) bool { return d.UUID == to.GPU })
+	if k < 0 || len(to.Created)+len(to.Destroyed) == 0 {
+		return
+	}
+	d := &p.divided[k]
+	took := g.rules.FollowTime + time.Duration(len(to.Destroyed))*g.rules.DestroyTime + time.Duration(len(to.Created))*g.rules.CreateTime
+	for i, at := range d.slots {
+		slot := w.nodes[n.node].first + int32(at)
+		s := &w.slots[slot]
+		switch wanted := to.Layout.Contains(d.places[i]); {
+		case wanted && s.off:
+			n.changing[k] = true
+			f.coming = append(f.coming, coming{w.now + took.Seconds(), slot, n, k})
+		case !wanted && !s.off:
+			s.off = true
+			w.offer(slot)
+		}
+	}
+	slices.SortStableFunc(f.coming, func(a, b coming) int { return cmp.Compare(a.at, b.at) })
+	w.sums.changes++
+}
+
+// keep lets no new job on what is reserved.
+func (w *world) keep(node int32, p *nodePlan, reserved []mig.Reservation) {
+	for i := range p.divided {
+		d := &p.divided[i]
+		for k, at := range d.slots {
+			slot := w.nodes[node].first + int32(at)
+			s := &w.slots[slot]
+			kept := slices.ContainsFunc(reserved, func(r mig.Reservation) bool { return r.GPU == d.UUID && r.Keep.Contains(d.places[k]) })
+			if kept == s.kept {
+				continue
+			}
+			s.kept = kept
+			w.offer(slot)
+			if !kept && !s.off {
+				w.release(slot)
+			}
+		}
+	}
+}

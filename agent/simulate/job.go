@@ -49,14 +49,17 @@ func (j Job) Check() error {
 		return fmt.Errorf("arrives at %s; no job can come before the beginning", j.Arrival)
 	case j.GPUs < 1 || j.GPUs > maxGPUs:
 		return fmt.Errorf("wants %d GPUs; it is 1 to %d", j.GPUs, maxGPUs)
-	case j.VRAM < 0 || j.Peak < 0 || j.Memory < 0 || j.CPUs < 0:
-		return fmt.Errorf("wants %s of VRAM, %d CPUs, %s of memory and uses %s of VRAM; none can be negative", j.VRAM, j.CPUs, j.Memory, j.Peak)
+	case min(j.VRAM, j.Peak, j.Memory, gpu.MiB(j.CPUs)) < 0 || max(j.VRAM, j.Peak, j.Memory, gpu.MiB(j.CPUs)) > maxAmount:
+		return fmt.Errorf("wants %s of VRAM, %d CPUs, %s of memory and uses %s of VRAM; each is 0 to %d", j.VRAM, j.CPUs, j.Memory, j.Peak, int64(maxAmount))
 	}
 	return j.Work.check()
 }
 
 // maxGPUs is more than any node has.
 const maxGPUs = 64
+
+// maxAmount of MiB or CPUs is more than any node has.
+const maxAmount gpu.MiB = 1 << 28
 
 // maxSeconds is a hundred years.
 const maxSeconds = 100 * 365.25 * 86400

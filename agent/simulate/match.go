@@ -46,7 +46,7 @@ func (w *world) search(c *class) (int32, amount) {
 	}
 	for k, i := range c.shapes {
 		s := w.shapes[i]
-		if !w.follow.admits(s, c) {
+		if !w.follow.admits(i, c) {
 			continue
 		}
 		j := -1
@@ -68,7 +68,7 @@ func (w *world) searchFreed(c *class) (int32, amount) {
 	for ; c.seen < len(w.freed); c.seen++ {
 		i := w.freed[c.seen]
 		s := &w.slots[i]
-		if k := slices.Index(c.shapes, s.shape); k >= 0 && !s.off && !s.kept && s.free.holds(c.needs[k]) && w.follow.admits(w.shapes[s.shape], c) {
+		if k := slices.Index(c.shapes, s.shape); k >= 0 && !s.off && !s.kept && s.free.holds(c.needs[k]) && w.follow.admits(s.shape, c) {
 			return i, c.needs[k]
 		}
 	}
@@ -113,7 +113,7 @@ func (w *world) end(at int32) {
 	w.sums.end(w.now-r.began, w.asked(r.job, r.takes))
 	w.tell(End, r.job.number, at)
 	c := w.queue.classes[r.job.class]
-	if age := w.now - r.claimed; c.count() > 0 && !s.kept && age < w.matching.Worklife.Seconds() && w.follow.admits(w.shapes[s.shape], c) {
+	if age := w.now - r.claimed; c.count() > 0 && !s.kept && age < w.matching.Worklife.Seconds() && w.follow.admits(s.shape, c) {
 		w.nodes[s.node].used -= r.takes.cpus
 		w.begin(at, w.queue.pop(r.job.class), r.takes, r.claimed)
 		return

@@ -20,20 +20,30 @@ type Policy struct {
 	Slicing bool
 }
 
+// The names of the policies of this package.
+const (
+	nameExclusive = "exclusive"
+	nameSlicing   = "time-slicing"
+	nameMPS       = "mps"
+	nameStatic    = "static-mig"
+	nameDynamic   = "dynamic-mig"
+	nameMixed     = "mixed"
+)
+
 // Exclusive gives each job whole GPUs.
 func Exclusive() Policy {
-	return Policy{Name: "exclusive", Config: "[sharing]\nmode = \"whole\"\n"}
+	return Policy{Name: nameExclusive, Config: "[sharing]\nmode = \"whole\"\n"}
 }
 
 // TimeSlicing shares GPUs by so many jobs at most without MPS, 0 for as many as the
 // plan chooses. HTCondor counts VRAM; nothing enforces it.
 func TimeSlicing(shares int) Policy {
-	return Policy{Name: "time slicing", Config: sharing(shares), Slicing: true}
+	return Policy{Name: nameSlicing, Config: sharing(shares), Slicing: true}
 }
 
 // MPS shares GPUs by so many jobs at most through control daemons, each with a pool
 // of VRAM; 0 for as many as the plan chooses.
-func MPS(shares int) Policy { return Policy{Name: "mps", Config: sharing(shares)} }
+func MPS(shares int) Policy { return Policy{Name: nameMPS, Config: sharing(shares)} }
 
 func sharing(shares int) string {
 	text := "[sharing]\nmode = \"mps\"\n"
@@ -44,7 +54,7 @@ func sharing(shares int) string {
 }
 
 // Mixed leaves each group of nodes its own configuration.
-func Mixed() Policy { return Policy{Name: "mixed"} }
+func Mixed() Policy { return Policy{Name: nameMixed} }
 
 // StaticMIG divides the GPUs that have MIG, each by the layout of its product's name;
 // the smallest instances where layouts has none. Other GPUs are whole.
@@ -55,14 +65,14 @@ func StaticMIG(pool Pool, layouts map[string]string) (Policy, error) {
 		}
 		return []string{smallest(chip)}
 	})
-	return Policy{Name: "static mig", Config: text}, err
+	return Policy{Name: nameStatic, Config: text}, err
 }
 
 // DynamicMIG lets the layouts of GPUs that have MIG follow the work that waits
 // (repartition = "auto"). Other GPUs are whole.
 func DynamicMIG(pool Pool) (Policy, error) {
 	text, err := migConfig(pool, func(chip mig.Chip, _ string) []string { return ladder(chip) })
-	return Policy{Name: "dynamic mig", Config: "[sharing]\nrepartition = \"auto\"\n" + text}, err
+	return Policy{Name: nameDynamic, Config: "[sharing]\nrepartition = \"auto\"\n" + text}, err
 }
 
 // migConfig writes a table for each model of the pool.
@@ -101,11 +111,12 @@ func modelTable(one gpu.GPU, layouts func(mig.Chip, string) []string) (string, e
 }
 
 // plain are the profiles without media engines of their own and with no more memory than
-// their slices' part, the largest first.
+// their slices' part, the largest first. Those whose memory is not published are
+// left out: no slot can be made for them ahead.
 func plain(chip mig.Chip) []mig.Profile {
 	var out []mig.Profile
 	for _, p := range chip.Profiles {
-		if strings.ContainsAny(p.Name, "+-") {
+		if strings.ContainsAny(p.Name, "+-") || p.Memory < 1 {
 			continue
 		}
 		i := slices.IndexFunc(out, func(o mig.Profile) bool { return o.Slices == p.Slices })

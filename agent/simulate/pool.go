@@ -110,6 +110,9 @@ func (p Pool) Check() error {
 		if len(g.Inventory.GPUs) == 0 {
 			return fmt.Errorf("nodes %s have no GPU", g.Name)
 		}
+		if h := g.Inventory.Host; h.Memory > maxAmount || h.CPUs > int(maxAmount) {
+			return fmt.Errorf("nodes %s: %d CPUs and %s of memory; at most %d of each", g.Name, h.CPUs, h.Memory, int64(maxAmount))
+		}
 		if err := g.Inventory.Check(); err != nil {
 			return fmt.Errorf("nodes %s: %w", g.Name, err)
 		}
@@ -154,3 +157,11 @@ func (m Model) check() error {
 	}
 	return nil
 }
+
+// DefaultModel takes nothing away but what jobs take from each other: losses are to
+// be measured (gpuslot bench), not guessed.
+func DefaultModel() Model { return Model{HostKnee: 0.5} }
+
+// DefaultWork is what is taken for usual of a job of which nothing is known: a kernel
+// half of the time, which fills a third of the GPU and of its bandwidth.
+func DefaultWork() Work { return Work{Kernel: 0.5, SM: 1. / 3, Bandwidth: 1. / 3} }

@@ -17,7 +17,7 @@ type Result struct {
 	// Full is the throughput while jobs waited; nil if none did.
 	Full *Full `json:"full_load,omitempty"`
 	// Wait is from arrival to start, in seconds.
-	Wait Spread3 `json:"wait_seconds"`
+	Wait WaitTimes `json:"wait_seconds"`
 	// MeanRun is the mean time from start to end, in seconds, of the jobs that ended.
 	MeanRun float64 `json:"mean_run_seconds"`
 	// GPUBusy, SM and VRAM are the parts of the pool's GPUs on which a job was, of
@@ -47,8 +47,8 @@ type Full struct {
 	Unasked  float64 `json:"vram_unasked"`
 }
 
-// Spread3 is how values are spread.
-type Spread3 struct {
+// WaitTimes is how values are spread.
+type WaitTimes struct {
 	Mean float64 `json:"mean"`
 	P50  float64 `json:"p50"`
 	P95  float64 `json:"p95"`

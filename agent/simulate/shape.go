@@ -51,6 +51,7 @@ type slotPlan struct {
 	// gpu is the number of its GPU on the node, -1 for whole ones; place that of a
 	// MIG device.
 	gpu   int
+	uuid  gpu.UUID
 	place string
 	// off: the place has no MIG device at the beginning.
 	off bool
@@ -58,10 +59,11 @@ type slotPlan struct {
 
 // nodePlan is a node of a group, as agent/plan builds it.
 type nodePlan struct {
-	plan  plan.Plan
-	slots []slotPlan
-	gpus  int
-	vram  gpu.MiB
+	config config.Config
+	plan   plan.Plan
+	slots  []slotPlan
+	gpus   int
+	vram   gpu.MiB
 	// divided are the GPUs of its plan's MIG.
 	divided []divided
 }
@@ -70,8 +72,13 @@ type nodePlan struct {
 type divided struct {
 	plan.MIGGPU
 	chip mig.Chip
+	// narrow is the chip for the policy; bounded: it must be told the places besides.
+	narrow  mig.Chip
+	bounded bool
 	// first is the layout at the beginning, the preferred one; places are those of all.
 	first, places mig.Layout
+	// slots are those of the places, by their number on the node.
+	slots []int
 }
 
 // maxSlots bounds the slots of a pool.
@@ -88,7 +95,7 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 	if err != nil {
 		return nodePlan{}, fmt.Errorf("nodes %s: %w", g.Name, err)
 	}
-	n := nodePlan{plan: built, gpus: len(g.Inventory.GPUs)}
+	n := nodePlan{config: cfg, plan: built, gpus: len(g.Inventory.GPUs)}
 	for _, one := range g.Inventory.GPUs {
 		n.vram += one.Memory
 	}
@@ -112,6 +119,7 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 		}
 	}
 	w.addWhole(&n, number, g, wholes)
+	n.findPlaces()
 	return n, nil
 }
 
@@ -119,7 +127,7 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 func (w *world) addSlot(n *nodePlan, number int, g Group, p Policy, one plan.GPU, at int) error {
 	s := shape{group: number, kind: shared, gpu: one, largest: one.LargestRequest, power: g.Power}
 	s.hw = hardware{speed: cmp.Or(g.Speed, 1), sms: 1, bandwidth: 1, slicing: p.Slicing && !one.MIGDevice()}
-	slot := slotPlan{gpu: at, place: one.Place, off: !n.begins(one),
+	slot := slotPlan{gpu: at, uuid: one.Physical(), place: one.Place, off: !n.begins(one),
 		size: amount{int32(one.Shares), int32(one.Pool), int32(one.Resources.CPUs), int32(one.Resources.Memory)}}
 	if one.MIGDevice() {
 		sms, bandwidth, err := n.partsOf(one)
@@ -275,4 +283,44 @@ func (n *nodePlan) begins(one plan.GPU) bool {
 		}
 	}
 	return false
+}
+
+// findPlaces finds the slot of each place. Those for which the host has no CPUs have
+// none, and are no places.
+func (n *nodePlan) findPlaces() {
+	for i := range n.divided {
+		d := &n.divided[i]
+		all := d.places
+		d.places = nil
+		for _, p := range all {
+			name := d.chip.FormatPlace(p)
+			if at := slices.IndexFunc(n.slots, func(s slotPlan) bool { return s.uuid == d.UUID && s.place == name }); at >= 0 {
+				d.places, d.slots = append(d.places, p), append(d.slots, at)
+			}
+		}
+		d.narrow = narrowed(d.chip, d.places)
+		if d.narrow.Slices() != d.chip.Slices() || d.narrow.Units() != d.chip.Units() {
+			d.narrow, d.bounded = d.chip, true
+		}
+	}
+}
+
+// narrowed is a chip that has no other places. The policy could be told the places
+// instead, but would then count the chip's layouts anew at each look, which is only
+// done where without the other places it were another chip.
+func narrowed(chip mig.Chip, places mig.Layout) mig.Chip {
+	var profiles []mig.Profile
+	for _, p := range chip.Profiles {
+		var starts []int
+		for _, s := range p.Starts {
+			if slices.Contains(places, mig.Place{Profile: p.ID, Start: s}) {
+				starts = append(starts, s)
+			}
+		}
+		if p.Starts = starts; len(starts) > 0 {
+			profiles = append(profiles, p)
+		}
+	}
+	chip.Profiles = profiles
+	return chip
 }

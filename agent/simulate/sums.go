@@ -67,7 +67,7 @@ func (w *world) result() Result {
 	span := s.last - s.begin
 	r := Result{
 		Policy: w.policy.Name, Jobs: s.jobs, Refused: s.refused, Started: s.started, Ended: s.ended, Hours: span / 3600,
-		Wait:       Spread3{s.wait.mean(), s.wait.quantile(0.5), s.wait.quantile(0.95)},
+		Wait:       WaitTimes{s.wait.mean(), s.wait.quantile(0.5), s.wait.quantile(0.95)},
 		Concurrent: s.most, Changes: s.changes,
 	}
 	if s.ended > 0 {

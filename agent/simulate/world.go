@@ -234,7 +234,7 @@ func (w *world) step() (more bool, err error) {
 	case arrives:
 		return true, w.arrive()
 	case looks:
-		return true, w.follow.look(w)
+		return true, w.follow.act(w)
 	default:
 		w.negotiate()
 	}

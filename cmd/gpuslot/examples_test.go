@@ -15,14 +15,19 @@ import (
 // console is a command that a page shows with what it prints.
 var console = regexp.MustCompile("(?s)```console\n\\$ gpuslot ([^\n]*)\n(.*?)```\n")
 
-// TestExamplesPage runs what docs/examples.md shows, and compares every word.
+// TestExamplesPage runs what docs/examples.md and docs/simulate.md show, and compares
+// every word.
 func TestExamplesPage(t *testing.T) {
 	t.Chdir("../..")
-	page := string(read(t, "docs/examples.md"))
-	ran := console.FindAllStringSubmatch(page, -1)
+	ran := console.FindAllStringSubmatch(string(read(t, "docs/examples.md")), -1)
 	if len(ran) < 3 {
 		t.Fatalf("docs/examples.md shows %d commands", len(ran))
 	}
+	simulated := console.FindAllStringSubmatch(string(read(t, "docs/simulate.md")), -1)
+	if len(simulated) < 1 {
+		t.Fatal("docs/simulate.md shows no command")
+	}
+	ran = append(ran, simulated...)
 	for _, m := range ran {
 		var stdout, stderr bytes.Buffer
 		if code := run(strings.Fields(m[1]), &stdout, &stderr); code != exitOK || stderr.Len() > 0 {
@@ -44,6 +49,9 @@ func TestExampleConfigs(t *testing.T) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for _, file := range files {
+		if filepath.Ext(file) == "" {
+			continue // a directory: its page has a test of its own
+		}
 		text := string(read(t, file))
 		if !strings.Contains(page, " "+file) {
 			t.Errorf("no command of docs/examples.md uses %s", file)

@@ -12,17 +12,6 @@ import (
 	"github.com/gpuslot/gpuslot/mig/simulate"
 )
 
-func simulateCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "simulate",
-		Short: "Try policies on recorded or made-up jobs",
-		Args:  cobra.NoArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(simulateMIGCommand())
-	return c
-}
-
 // simulateFlags say what is simulated.
 type simulateFlags struct {
 	traces     []string

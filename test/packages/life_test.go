@@ -27,19 +27,29 @@ type life struct {
 	told map[string]bool
 }
 
-// TestLife takes one node from before the installation to after the purge, with
+// TestLife takes a node from before the installation to after the purge, with
 // jobs that attach to simulated MPS servers, and compares both ends. The commands
-// of README and docs/install.md are those that it runs. Leg: sim.
+// of README and docs/install.md are those that it runs. It does so on the newest
+// systemd and on the oldest that the package asks for, side by side. Leg: sim.
 func TestLife(t *testing.T) {
 	if err := node.Available(); err != nil {
 		t.Skip(err)
 	}
+	first, second := build(t, "v0.1.0", "amd64"), build(t, "v0.2.0", "amd64")
+	for name, systemd := range map[string]string{"newest": "", "252": "bookworm"} {
+		t.Run("systemd "+name, func(t *testing.T) {
+			t.Parallel()
+			testLife(t, systemd, first.deb, second.deb)
+		})
+	}
+}
+
+func testLife(t *testing.T, systemd, first, second string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	inv, err := gpu.ReadInventory("../site/testdata/v100s-2-h100.json")
 	must(t, err)
-	first, second := build(t, "v0.1.0", "amd64"), build(t, "v0.2.0", "amd64")
-	s, err := site.Boot(ctx, site.Options{Leg: site.Sim, Inventory: &inv, Package: first.deb, Progress: t.Output()})
+	s, err := site.Boot(ctx, site.Options{Leg: site.Sim, Inventory: &inv, Package: first, Systemd: systemd, Progress: t.Output()})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Stop()) })
 	told := commands(t, "../../README.md", "../../docs/install.md")
@@ -58,7 +68,7 @@ func TestLife(t *testing.T) {
 	step("install", (*life).install)
 	step("jobs run", (*life).jobsRun)
 	step("a site's edits", (*life).edits)
-	step("upgrade under load", func(l *life, ctx context.Context) { l.upgrade(ctx, second.deb) })
+	step("upgrade under load", func(l *life, ctx context.Context) { l.upgrade(ctx, second) })
 	step("kill each unit", (*life).killUnits)
 	step("full file systems", (*life).fill)
 	step("reboot", (*life).reboot)

@@ -20,7 +20,7 @@ func (l *Lab) capabilities(ctx context.Context, n *Notes) (mps.Capabilities, err
 		return c, err
 	}
 	for _, a := range c.All() {
-		n.record("control", a.Name, fmt.Sprintf("has %v, known %v: %s", a.Has, a.Known, a.How))
+		n.Record("control", a.Name, fmt.Sprintf("has %v, known %v: %s", a.Has, a.Known, a.How))
 	}
 	return c, nil
 }
@@ -39,7 +39,7 @@ func tryVersion(ctx context.Context, l *Lab, n *Notes) error {
 	n.Set("driver", l.Driver)
 	n.Set("cuda", l.CUDA)
 	for _, flag := range []string{"-v", "--help"} {
-		n.record("control", flag, l.run(ctx, "", flag).text)
+		n.Record("control", flag, l.run(ctx, "", flag).text)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func tryCrowdedControl(ctx context.Context, l *Lab, n *Notes) error {
 		}
 	})
 	n.Set("serialised_failed", failed)
-	n.record("control", fmt.Sprintf("%d at once, %d times each", askers, asked), fmt.Sprintf("%d answered, %d silent with status 0, %d refused; one at a time %d failed", answered, silent, refused, failed))
+	n.Record("control", fmt.Sprintf("%d at once, %d times each", askers, asked), fmt.Sprintf("%d answered, %d silent with status 0, %d refused; one at a time %d failed", answered, silent, refused, failed))
 	return nil
 }
 

@@ -188,7 +188,7 @@ func (l *Lab) terminate(ctx context.Context, n *Notes, d *Daemon, s mps.Server, 
 	}
 	n.Set("terminate_ms", float64(time.Since(began).Milliseconds()))
 	n.Set("terminate_result", answers[0].Result)
-	n.record("control", "terminate_client", fmt.Sprintf("%+v", answers))
+	n.Record("control", "terminate_client", fmt.Sprintf("%+v", answers))
 	if line, err := busy.Await(ctx, "load 30", 10*time.Second); err == nil {
 		n.Set("terminated_code", line.Code)
 	}

@@ -88,7 +88,7 @@ func (l *Lab) Start(ctx context.Context, n *Notes, o Order) (*Job, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	n.record(o.Name, strings.TrimSpace(strings.Join(o.Environment, " ")+" "+o.Words), fmt.Sprintf("pid %d", cmd.Process.Pid))
+	n.Record(o.Name, strings.TrimSpace(strings.Join(o.Environment, " ")+" "+o.Words), fmt.Sprintf("pid %d", cmd.Process.Pid))
 	j := &Job{name: o.Name, cmd: cmd, in: in, notes: n, ended: make(chan struct{})}
 	l.jobs = append(l.jobs, j)
 	go j.read(out)
@@ -97,7 +97,7 @@ func (l *Lab) Start(ctx context.Context, n *Notes, o Order) (*Job, error) {
 
 func (j *Job) read(out io.Reader) {
 	for s := bufio.NewScanner(out); s.Scan(); {
-		j.notes.record(j.name, "", s.Text())
+		j.notes.Record(j.name, "", s.Text())
 		var line Line
 		if json.Unmarshal(s.Bytes(), &line) == nil && line.Step != "" {
 			j.mu.Lock()
@@ -106,7 +106,7 @@ func (j *Job) read(out io.Reader) {
 		}
 	}
 	_ = j.cmd.Wait()
-	j.notes.record(j.name, "", j.cmd.ProcessState.String())
+	j.notes.Record(j.name, "", j.cmd.ProcessState.String())
 	close(j.ended)
 }
 

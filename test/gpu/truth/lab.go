@@ -79,7 +79,7 @@ func (l *Lab) daemonIn(ctx context.Context, n *Notes, root string, flags ...stri
 		return nil, err
 	}
 	l.daemons = append(l.daemons, d)
-	n.record("control", "started "+strings.Join(flags, " "), "")
+	n.Record("control", "started "+strings.Join(flags, " "), "")
 	return d, nil
 }
 
@@ -90,7 +90,7 @@ func (d *Daemon) Tell(ctx context.Context, line string) (string, error) {
 	if err != nil {
 		said = "error: " + err.Error()
 	}
-	d.notes.record("control", line, said)
+	d.notes.Record("control", line, said)
 	return reply, err
 }
 
@@ -109,7 +109,7 @@ func (d *Daemon) TellAs(ctx context.Context, uid uint32, line string) string {
 	if err != nil {
 		said += " [" + err.Error() + "]"
 	}
-	d.notes.record(fmt.Sprintf("control as uid %d", uid), line, said)
+	d.notes.Record(fmt.Sprintf("control as uid %d", uid), line, said)
 	return strings.TrimSpace(string(out))
 }
 
@@ -124,7 +124,7 @@ func (d *Daemon) Stop() error {
 // writeLog keeps what the daemon and its servers wrote.
 func (d *Daemon) writeLog(ctx context.Context) {
 	for _, line := range d.Log(ctx) {
-		d.notes.record("log", "", line)
+		d.notes.Record("log", "", line)
 	}
 }
 
@@ -154,7 +154,7 @@ func (d *Daemon) Server(ctx context.Context, uid uint32) (mps.Server, error) {
 	if err != nil {
 		return found, fmt.Errorf("no MPS server came up: %w", err)
 	}
-	d.notes.record("control", "server", fmt.Sprintf("%d %s", found.PID, found.Status))
+	d.notes.Record("control", "server", fmt.Sprintf("%d %s", found.PID, found.Status))
 	return found, nil
 }
 
@@ -198,7 +198,7 @@ func (l *Lab) See(ctx context.Context, n *Notes, looks, ms int) ([]Look, error) 
 	out, err := cmd.Output()
 	var all []Look
 	for line := range strings.Lines(string(out)) {
-		n.record("nvml", "", strings.TrimSpace(line))
+		n.Record("nvml", "", strings.TrimSpace(line))
 		var k Look
 		if err := json.Unmarshal([]byte(line), &k); err != nil {
 			return all, fmt.Errorf("gpusee: %w", err)

@@ -137,7 +137,8 @@ type Notes struct {
 
 func newNotes() *Notes { return &Notes{began: time.Now(), values: Values{}} }
 
-func (n *Notes) record(who, did, said string) {
+// Record writes down that somebody did something, or said it.
+func (n *Notes) Record(who, did, said string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := float64(time.Since(n.began).Milliseconds()) / 1000

@@ -13,7 +13,7 @@ static const struct { const char *name; void *to; } imports[] = {
 	{ "cuMemFree_v2", &cu.free }, { "cuMemGetInfo_v2", &cu.info }, { "cuMemAllocAsync", &cu.async }, { "cuMemsetD8_v2", &cu.fill },
 	{ "cuMemcpyDtoH_v2", &cu.back }, { "cuMemCreate", &cu.create }, { "cuMemGetAllocationGranularity", &cu.granularity },
 	{ "cuIpcGetMemHandle", &cu.ipc_get }, { "cuIpcOpenMemHandle_v2", &cu.ipc_open }, { "cuModuleLoadData", &cu.module },
-	{ "cuModuleUnload", &cu.unload }, { "cuModuleGetFunction", &cu.function }, { "cuLaunchKernel", &cu.launch },
+	{ "cuModuleGetFunction", &cu.function }, { "cuLaunchKernel", &cu.launch },
 	{ "cuGetErrorName", &cu.error_name }, { "cuGetErrorString", &cu.error_text },
 };
 

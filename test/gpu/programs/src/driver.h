@@ -29,7 +29,7 @@ extern struct driver {
 	int (*create)(unsigned long long *, size_t, const memory_properties *, unsigned long long);
 	int (*granularity)(size_t *, const memory_properties *, int);
 	int (*ipc_get)(ipc *, pointer), (*ipc_open)(pointer *, ipc, unsigned);
-	int (*module)(void **, const void *), (*unload)(void *), (*function)(void **, void *, const char *);
+	int (*module)(void **, const void *), (*function)(void **, void *, const char *);
 	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 	int (*error_name)(int, const char **), (*error_text)(int, const char **);
 } cu;

@@ -271,20 +271,49 @@ struct work {
 	pointer buffer;
 };
 
+/* The kernel of a name. It is loaded once: the driver compiles it then. */
+static int find(void **f, const char *name)
+{
+	enum { KERNELS = 16 };
+	static struct { const char *name; void *function; } known[KERNELS];
+	void *module = NULL;
+	int i = 0;
+	const char *text = kernel_text(name);
+	while (i < KERNELS && known[i].name && strcmp(known[i].name, name) != 0)
+		i++;
+	if (i < KERNELS && known[i].name)
+		return *f = known[i].function, SUCCESS;
+	int r = cu.module(&module, text ? text : name);
+	if (r == SUCCESS)
+		r = cu.function(f, module, name);
+	if (r == SUCCESS && i < KERNELS)
+		known[i].name = name, known[i].function = *f;
+	return r;
+}
+
 static int launch(struct work *w, const char *name)
 {
-	void *module = NULL, *f = NULL;
+	void *f = NULL;
 	void *parameters[] = { &w->percent, &w->amount, &w->buffer, &w->words, NULL };
-	const char *text = kernel_text(name);
-	int r = cu.module(&module, text ? text : name);
-	if (r != SUCCESS)
-		return r;
-	r = cu.function(&f, module, name);
+	int r = find(&f, name);
 	if (r == SUCCESS)
 		r = cu.launch(f, w->blocks, 1, 1, w->threads, 1, 1, 0, NULL, parameters, NULL);
-	if (r == SUCCESS)
-		r = cu.sync();
-	cu.unload(module);
+	return r == SUCCESS ? cu.sync() : r;
+}
+
+/* The buffer of stream, kept from one time to the next: to allocate it is no part of the work. */
+static int buffer(pointer *p, size_t bytes)
+{
+	static pointer kept;
+	static size_t size;
+	int r = SUCCESS;
+	if (size < bytes) {
+		if (size)
+			cu.free(kept);
+		r = cu.alloc(&kept, bytes);
+		size = r == SUCCESS ? bytes : 0;
+	}
+	*p = kept;
 	return r;
 }
 
@@ -330,7 +359,7 @@ static void do_work(const char *name, long a, long n, long times)
 	w.buffer = scratch;
 	if (is_stream && r == SUCCESS) {
 		w.words = (unsigned long long)a << 16;
-		r = cu.alloc(&w.buffer, (size_t)a << 20);
+		r = buffer(&w.buffer, (size_t)a << 20);
 	}
 	const char *kernel = name;
 	for (long i = 0; r == SUCCESS && i < times; i++) {
@@ -342,8 +371,6 @@ static void do_work(const char *name, long a, long n, long times)
 	double flop = strcmp(kernel, "compute") == 0 ? 32.0 * w.blocks * w.threads * (double)n * (double)times : 0;
 	double bytes = strcmp(kernel, "stream") == 0 ? 32.0 * (double)w.words * (double)n * (double)times : 0;
 	int sms = r == SUCCESS && strcmp(kernel, "load") == 0 && w.blocks <= BLOCKS ? places(w.blocks) : 0;
-	if (is_stream && w.buffer)
-		cu.free(w.buffer);
 	tell(step, r, "\"kernel\":\"%s\",\"times\":%ld,\"blocks\":%u,\"places\":%d,\"flop\":%.0f,\"bytes\":%.0f", kernel, times, w.blocks, sms, flop, bytes);
 }
 

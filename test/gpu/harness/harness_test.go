@@ -1,0 +1,158 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/gpu/programs"
+	"github.com/gpuslot/gpuslot/test/gpu/truth"
+	"github.com/gpuslot/gpuslot/test/sim"
+)
+
+// bundled is the folder of programs, on a simulated GPU.
+func bundled(t *testing.T) string {
+	t.Helper()
+	n, dir := sim.New(t, "550.163.01", "H100-80"), t.TempDir()
+	for out, pkg := range map[string]string{"gpuslot": "cmd/gpuslot", "gpuslotd": "cmd/gpuslotd", "gpuslot-condor": "cmd/gpuslot-condor", "condor_starter": "test/faults/starter"} {
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, out), "github.com/gpuslot/gpuslot/"+pkg)
+		cmd.Env = append(os.Environ(), "CGO_CFLAGS=-O2 -Wno-deprecated-declarations")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+	}
+	if err := programs.Build(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../train.py")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "train.py"), text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The jobs' account reads neither the cache of builds nor a test's directory.
+	open, err := os.MkdirTemp("", "h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(open) })
+	if err := errors.Join(os.Chmod(open, 0o755), os.CopyFS(filepath.Join(open, "lib"), os.DirFS(filepath.Join(n.Dir, "lib"))),
+		os.CopyFS(filepath.Join(open, "bin"), os.DirFS(filepath.Join(n.Dir, "bin")))); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPUSLOT_SIM_STATE", n.State)
+	t.Setenv("LD_LIBRARY_PATH", filepath.Join(open, "lib"))
+	t.Setenv("PATH", filepath.Join(open, "bin")+":"+os.Getenv("PATH"))
+	return dir
+}
+
+// TestParts makes the parts on the simulated node as they are made on a GPU.
+// The programs are built once.
+func TestParts(t *testing.T) {
+	dir := bundled(t)
+	t.Run("sharing", func(t *testing.T) { testSharing(t, dir) })
+	t.Run("node", func(t *testing.T) { testNode(t, dir) })
+}
+
+// testNode: the whole product with its jobs.
+func testNode(t *testing.T, dir string) {
+	if os.Getuid() != 0 {
+		t.Skip("it needs root: jobs have an account of their own")
+	}
+	out := t.TempDir()
+	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-measure", "500ms", "node"}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(out, "node/N*.json"))
+	if err != nil || len(files) != 7 {
+		t.Fatalf("%d trials, %v", len(files), err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		var o truth.Outcome
+		if err == nil {
+			err = json.Unmarshal(b, &o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, finding := range o.Findings {
+			if o.NotDone == "" && finding.Verdict != truth.Holds {
+				t.Errorf("%s: %q %s: %v %s", o.ID, finding.Claim, finding.Verdict, o.Values, o.Err)
+			}
+		}
+	}
+}
+
+// testSharing measures the mix, and reports it.
+func testSharing(t *testing.T, dir string) {
+	out := t.TempDir()
+	err := run(t.Context(), []string{"-programs", dir, "-out", out, "-seconds", "0.1", "-repeats", "1", "-copies", "1,2", "sharing-mix", "report"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := bench.Read(filepath.Join(out, "sharing-mix"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Simulated || r.Label != "mix" || r.Command[0] != "./gpujob" || len(r.Runs) != 5 {
+		t.Errorf("simulated %v, label %q, %d runs of %q", r.Simulated, r.Label, len(r.Runs), r.Command[0])
+	}
+	if _, err := os.Stat(filepath.Join(out, "sharing-mix/logs")); err == nil {
+		t.Error("what copies that did well said is kept")
+	}
+	for _, name := range []string{"report.md", "mix-throughput.svg", "inventory.json"} {
+		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(out, "sharing-mix.part.json"))
+	var note struct {
+		Simulated bool `json:"simulated"`
+		Left      bool `json:"left_as_it_was"`
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &note)
+	}
+	if err != nil || !note.Simulated || !note.Left {
+		t.Errorf("%v: %s", err, b)
+	}
+	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "sharing-training"}); err == nil || !strings.Contains(err.Error(), "python3 with torch and CUDA is needed") {
+		t.Errorf("training without torch: %v", err)
+	}
+}
+
+func TestDifference(t *testing.T) {
+	was := state{GPU: gpu.GPU{ComputeMode: gpu.ComputeModeDefault}, Processes: []int{7}}
+	if err := difference(was, state{GPU: was.GPU}); err != nil {
+		t.Errorf("a process that ended by itself: %v", err)
+	}
+	is := state{GPU: gpu.GPU{ComputeMode: gpu.ComputeModeExclusiveProcess, MIGEnabled: true}, Processes: []int{7, 8}}
+	err := difference(was, is)
+	for _, want := range []string{"the compute mode was default and is exclusive-process", "the MIG mode or devices changed", "process 8 is left"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+}
+
+func TestPartsAreKnown(t *testing.T) {
+	for name := range parts() {
+		if !strings.Contains(usage, "  "+name+" ") {
+			t.Errorf("the help does not name %s", name)
+		}
+	}
+	if err := run(t.Context(), []string{"-out", t.TempDir(), "bogus"}); err == nil || !strings.Contains(err.Error(), `no part "bogus"`) {
+		t.Error(err)
+	}
+	if err := run(t.Context(), nil); err == nil {
+		t.Error("no part is enough")
+	}
+}

@@ -1,0 +1,283 @@
+// Command harness tries gpuslot, and what it rests on, on the GPU of a machine
+// that may have nothing but a driver: no Go, no HTCondor, no network. It lies in
+// the folder that "make gpu-bundle" makes, beside the programs that it needs,
+// writes all that it finds to one folder and leaves the machine as it was.
+// Start at parts.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/gpu/node"
+	"github.com/gpuslot/gpuslot/test/gpu/report"
+	"github.com/gpuslot/gpuslot/test/gpu/truth"
+)
+
+const usage = `harness [flags] PART…: tries one GPU and writes what it finds
+
+Parts, each of less than eight minutes:
+  truth              what is held to be true of MPS: the list T1 to T18
+  node               gpuslotd, hook and wrapper on the GPU, with jobs (root only)
+  sharing-mix        what sharing gains: kernels, memory traffic and waiting by turns
+  sharing-compute    … a job that computes
+  sharing-memory     … a job that reads and writes memory
+  sharing-training   … a small training with PyTorch
+  report             tables and plots of what the parts found (needs no GPU)
+
+`
+
+// machine is where the harness runs.
+type machine struct {
+	programs, out string
+	// seconds is how long a job of the sharing parts takes alone.
+	seconds float64
+	repeats int
+	copies  string
+	inv     gpu.Inventory
+	gpu     gpu.GPU
+	// measure is how long usage and cost are measured.
+	measure time.Duration
+	// simulated: the driver's libraries are those of test/sim.
+	simulated bool
+}
+
+// parts by name.
+func parts() map[string]func(context.Context, *machine) error {
+	return map[string]func(context.Context, *machine) error{
+		"truth":            tryTruth,
+		"node":             tryNode,
+		"sharing-mix":      shareMix,
+		"sharing-compute":  shareCompute,
+		"sharing-memory":   shareMemory,
+		"sharing-training": shareTraining,
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "harness:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	m := &machine{simulated: os.Getenv("GPUSLOT_SIM_STATE") != ""}
+	flags := flag.NewFlagSet("harness", flag.ContinueOnError)
+	flags.Usage = func() { fmt.Fprint(flags.Output(), usage); flags.PrintDefaults() }
+	flags.StringVar(&m.programs, "programs", filepath.Dir(self), "the `directory` of the programs")
+	flags.StringVar(&m.out, "out", "results", "the `directory` that everything is written to")
+	flags.Float64Var(&m.seconds, "seconds", 1.5, "how many `seconds` a job of the sharing parts takes alone, about")
+	flags.IntVar(&m.repeats, "repeats", 3, "how often each point is measured")
+	flags.DurationVar(&m.measure, "measure", 15*time.Second, "how `long` the part node measures usage and cost each")
+	flags.StringVar(&m.copies, "copies", "1,2,4,8,12", "the `numbers` of copies")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	for _, dir := range []*string{&m.programs, &m.out} {
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return err
+		}
+	}
+	names := flags.Args()
+	if len(names) == 0 {
+		return errors.New("name at least one part; harness -h lists them")
+	}
+	return m.all(ctx, names)
+}
+
+// all makes the parts. The machine must be afterwards as it was before.
+func (m *machine) all(ctx context.Context, names []string) error {
+	var errs []error
+	for _, name := range names {
+		if name == "report" {
+			errs = append(errs, report.Write(m.out))
+			continue
+		}
+		part, ok := parts()[name]
+		if !ok {
+			return fmt.Errorf("there is no part %q; harness -h lists them", name)
+		}
+		errs = append(errs, m.part(ctx, name, part))
+	}
+	return errors.Join(errs...)
+}
+
+func (m *machine) part(ctx context.Context, name string, part func(context.Context, *machine) error) error {
+	if err := os.MkdirAll(m.out, 0o755); err != nil {
+		return err
+	}
+	before, err := m.look(ctx)
+	if err != nil {
+		return err
+	}
+	m.say("%s on %s, driver %s", name, m.gpu.Name, m.inv.Driver)
+	began := time.Now()
+	errPart := part(ctx, m)
+	after, err := m.look(context.WithoutCancel(ctx))
+	if err != nil {
+		return errors.Join(errPart, err)
+	}
+	left := difference(before, after)
+	note := map[string]any{
+		"part": name, "simulated": m.simulated, "gpu": m.gpu.Name, "driver": m.inv.Driver, "cuda": m.inv.CUDA,
+		"began": began.UTC().Truncate(time.Second), "seconds": time.Since(began).Seconds(), "left_as_it_was": left == nil, "error": text(errors.Join(errPart, left)),
+	}
+	b, err := json.MarshalIndent(note, "", "  ")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(m.out, name+".part.json"), append(b, '\n'), 0o644)
+	}
+	if errPart != nil {
+		errPart = fmt.Errorf("%s: %w", name, errPart)
+	}
+	m.say("%s took %.0f s", name, time.Since(began).Seconds())
+	return errors.Join(errPart, left, err)
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func (m *machine) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+func (m *machine) program(name string) string { return filepath.Join(m.programs, name) }
+
+// state is what a part must leave as it was: settings, and processes on the GPU.
+type state struct {
+	GPU       gpu.GPU
+	Processes []int
+}
+
+// look reads the machine, and keeps the first reading beside the results.
+func (m *machine) look(ctx context.Context) (state, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, m.program("gpuslot"), "inventory", "--json")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return state{}, fmt.Errorf("gpuslot inventory: %w", err)
+	}
+	if m.inv, err = gpu.DecodeInventory(strings.NewReader(string(out))); err != nil {
+		return state{}, err
+	}
+	if len(m.inv.GPUs) == 0 {
+		return state{}, errors.New("this machine has no GPU")
+	}
+	m.gpu = m.inv.GPUs[0]
+	if err := os.WriteFile(filepath.Join(m.out, "inventory.json"), out, 0o644); err != nil {
+		return state{}, err
+	}
+	see := exec.CommandContext(ctx, m.program("gpusee"), string(m.gpu.UUID))
+	line, err := see.Output()
+	var seen truth.Look
+	if err == nil {
+		err = json.Unmarshal(line, &seen)
+	}
+	if err != nil {
+		return state{}, fmt.Errorf("gpusee: %w", err)
+	}
+	s := state{GPU: m.gpu}
+	for _, p := range append(seen.Compute, seen.MPS...) {
+		s.Processes = append(s.Processes, p.PID)
+	}
+	return s, nil
+}
+
+// difference says what is not as it was.
+func difference(before, after state) error {
+	var errs []error
+	if before.GPU.ComputeMode != after.GPU.ComputeMode {
+		errs = append(errs, fmt.Errorf("the compute mode was %s and is %s", before.GPU.ComputeMode, after.GPU.ComputeMode))
+	}
+	if before.GPU.MIGEnabled != after.GPU.MIGEnabled || len(before.GPU.MIGDevices) != len(after.GPU.MIGDevices) {
+		errs = append(errs, errors.New("the MIG mode or devices changed"))
+	}
+	for _, pid := range after.Processes {
+		if !slices.Contains(before.Processes, pid) {
+			errs = append(errs, fmt.Errorf("process %d is left on the GPU", pid))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tryTruth makes all trials.
+func tryTruth(ctx context.Context, m *machine) error {
+	dir, err := os.MkdirTemp("/tmp", "gt")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	if err := m.lend(dir); err != nil {
+		return err
+	}
+	l := &truth.Lab{
+		GPU: m.gpu.UUID, Name: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA, Simulated: m.simulated,
+		Programs: dir, Control: "nvidia-cuda-mps-control", Dir: dir,
+	}
+	return truth.Run(ctx, l, truth.Trials(), filepath.Join(m.out, "truth"), m.tell)
+}
+
+// tell says what came of a trial in one line.
+func (m *machine) tell(o truth.Outcome) {
+	count := map[truth.Verdict]int{}
+	for _, f := range o.Findings {
+		count[f.Verdict]++
+	}
+	m.say("  %-4s %5.1f s  %d hold, %d differ, %d unknown  %s %s%s", o.ID, o.Seconds, count[truth.Holds], count[truth.Differs], count[truth.Unknown], o.Title, o.NotDone, o.Err)
+}
+
+// tryNode makes the trials of the whole product.
+func tryNode(ctx context.Context, m *machine) (err error) {
+	if os.Getuid() != 0 {
+		return errors.New("it needs root: jobs have an account of their own")
+	}
+	n := &node.Node{Programs: m.programs, GPU: m.gpu, Others: m.inv.GPUs[1:], Measure: m.measure}
+	out := filepath.Join(m.out, "node")
+	defer func() {
+		err = errors.Join(err, n.Stop(), os.MkdirAll(out, 0o755), os.WriteFile(filepath.Join(out, "gpuslotd.log"), []byte(n.Log()), 0o644))
+	}()
+	if err := n.Start(ctx); err != nil {
+		return err
+	}
+	l := &truth.Lab{GPU: m.gpu.UUID, Name: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA, Simulated: m.simulated, Programs: m.programs}
+	return truth.Run(ctx, l, n.Trials(), out, m.tell)
+}
+
+// lend copies the clients to where every account can run them.
+func (m *machine) lend(dir string) error {
+	for _, name := range []string{"gpujob", "gpusee"} {
+		b, err := os.ReadFile(m.program(name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}

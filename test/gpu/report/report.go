@@ -1,0 +1,219 @@
+// Package report makes tables and plots of what the harness measured, beside
+// the figures of the paper that this project follows (arXiv 2505.08562). It
+// computes nothing but what the recordings hold. Start at Write.
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/test/gpu/truth"
+)
+
+// Write reads the results below dir and writes report.md, its plots and, where
+// the truth was tried, truth.md into it.
+func Write(dir string) error {
+	results, err := read(dir)
+	if err != nil {
+		return err
+	}
+	outcomes, err := truth.Read(filepath.Join(dir, "truth"))
+	if err != nil {
+		return err
+	}
+	if len(results) == 0 && len(outcomes) == 0 {
+		return fmt.Errorf("%s has no results", dir)
+	}
+	var errs []error
+	if len(outcomes) > 0 {
+		var page strings.Builder
+		errs = append(errs, truth.Summary(&page, outcomes), os.WriteFile(filepath.Join(dir, "truth.md"), []byte(page.String()), 0o644))
+	}
+	if len(results) > 0 {
+		for name, svg := range plots(results) {
+			errs = append(errs, os.WriteFile(filepath.Join(dir, name), []byte(svg), 0o644))
+		}
+		errs = append(errs, os.WriteFile(filepath.Join(dir, "report.md"), []byte(Page(results)), 0o644))
+	}
+	return errors.Join(errs...)
+}
+
+// read finds the results of gpuslot bench, by label.
+func read(dir string) ([]bench.Result, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*", bench.FileName))
+	if err != nil {
+		return nil, err
+	}
+	var out []bench.Result
+	for _, f := range files {
+		r, err := bench.Read(f)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b bench.Result) int { return strings.Compare(a.Label, b.Label) })
+	return out, nil
+}
+
+// Page is the report as Markdown.
+func Page(results []bench.Result) string {
+	var b strings.Builder
+	b.WriteString("# What sharing gains\n\n")
+	first := results[0]
+	if first.Simulated {
+		b.WriteString("**SIMULATED: no GPU was there; the figures show that the harness works and nothing else.**\n\n")
+	}
+	fmt.Fprintf(&b, "%s, driver %s, %d CPUs. Every figure follows from the `bench.json` of its part; brackets hold the least and the most of the repeats. ", first.Machine.GPU.Name, first.Machine.Driver, first.Machine.Host.CPUs)
+	b.WriteString("Power and energy are those of the GPU alone; the paper's are those of the whole machine of eight GPUs.\n\n")
+	for _, r := range results {
+		section(&b, r)
+	}
+	b.WriteString(paper)
+	return b.String()
+}
+
+func section(b *strings.Builder, r bench.Result) {
+	points := r.Points()
+	fmt.Fprintf(b, "## %s\n\n`%s`\n\n", r.Label, r.CommandLine())
+	fmt.Fprintf(b, "![run time](%s-runtime.svg) ![throughput](%s-throughput.svg) ![energy](%s-energy.svg)\n\n", r.Label, r.Label, r.Label)
+	b.WriteString("### As the paper's Table 1: each mode with its most copies\n\n")
+	tableOne(b, points)
+	b.WriteString("### As the paper's Table 2: throughput against one after the other\n\n")
+	tableTwo(b, points)
+	for _, s := range r.Skipped {
+		if s.Copies == 0 {
+			fmt.Fprintf(b, "- not measured: %s: %s\n", s.Mode, s.Reason)
+		} else {
+			fmt.Fprintf(b, "- not measured: %s with %d copies: %s\n", s.Mode, s.Copies, s.Reason)
+		}
+	}
+	if len(r.Skipped) > 0 {
+		b.WriteByte('\n')
+	}
+	advice(b, bench.Advise(r))
+}
+
+// most is each mode's point with the most copies.
+func most(points []bench.Point) (out []bench.Point) {
+	for _, p := range points {
+		if p.Repeats == 0 {
+			continue
+		}
+		if n := len(out); n > 0 && out[n-1].Mode == p.Mode && out[n-1].Profile == p.Profile {
+			out[n-1] = p // in the order of copies
+		} else {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func tableOne(b *strings.Builder, points []bench.Point) {
+	columns := most(points)
+	row := func(title string, cell func(bench.Point) string) {
+		fmt.Fprintf(b, "| %s |", title)
+		for _, p := range columns {
+			fmt.Fprintf(b, " %s |", cell(p))
+		}
+		b.WriteByte('\n')
+	}
+	row("", name)
+	b.WriteString("|---|" + strings.Repeat("---|", len(columns)) + "\n")
+	row("concurrent copies", func(p bench.Point) string { return fmt.Sprint(p.Copies) })
+	row("run time [s]", func(p bench.Point) string { return span(&p.JobSeconds) })
+	row("slowest copy [s]", func(p bench.Point) string { return span(&p.Slowest) })
+	row("power [W]", func(p bench.Point) string { return span(p.Watts) })
+	row("energy per job [J]", func(p bench.Point) string { return span(p.Joules) })
+	row("SM activity", func(p bench.Point) string { return span(p.SMActivity) })
+	row("DRAM activity", func(p bench.Point) string { return span(p.DRAMActivity) })
+	row("VRAM of a copy [MiB]", func(p bench.Point) string {
+		if p.JobVRAM == nil {
+			return "not told"
+		}
+		return fmt.Sprint(int64(*p.JobVRAM))
+	})
+	b.WriteByte('\n')
+}
+
+func tableTwo(b *strings.Builder, points []bench.Point) {
+	b.WriteString("| mode | copies | jobs per hour | against one after the other |\n|---|---|---|---|\n")
+	alone, _ := bench.Alone(points)
+	for _, p := range points {
+		if p.Repeats == 0 {
+			fmt.Fprintf(b, "| %s | %d | a copy failed: %s | |\n", name(p), p.Copies, p.Failure)
+			continue
+		}
+		gain := "not known"
+		if g, ok := bench.Ratio(p.PerHour, alone.PerHour); ok {
+			gain = span(&g)
+		}
+		fmt.Fprintf(b, "| %s | %d | %s | %s |\n", name(p), p.Copies, span(&p.PerHour), gain)
+	}
+	b.WriteByte('\n')
+}
+
+func name(p bench.Point) string {
+	if p.Mode == bench.MIG {
+		return "mig " + p.Profile
+	}
+	return string(p.Mode)
+}
+
+func span(s *bench.Spread) string {
+	switch {
+	case s == nil || s.N == 0:
+		return "not told"
+	case s.N == 1:
+		return fmt.Sprintf("%.2f", s.Median)
+	}
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", s.Median, s.Min, s.Max)
+}
+
+func advice(b *strings.Builder, a bench.Advice) {
+	if a.Mode == "" {
+		b.WriteString("Advice: unknown.\n\n")
+	} else {
+		fmt.Fprintf(b, "Advice: %s, %d at once.\n\n", a.Mode, a.Copies)
+	}
+	for _, s := range a.Reasons {
+		fmt.Fprintf(b, "- %s\n", s)
+	}
+	for _, s := range a.Unknown {
+		fmt.Fprintf(b, "- unknown: %s\n", s)
+	}
+	b.WriteByte('\n')
+}
+
+// paper is what arXiv 2505.08562 measured; ratios are computed from its figures.
+const paper = `## The paper's figures
+
+On eight A100 with real trainings of high-energy physics (arXiv 2505.08562); another workload, other GPUs, the whole machine's power.
+
+Table 1:
+
+| | CPU only | exclusive | simple sharing | MPS | MIG |
+|---|---|---|---|---|---|
+| concurrent instances | 64 | 8 | 96 | 96 | 56 |
+| run time [min] | 82.07 | 10.56 | 41.43 | 16.23 | 9.41 |
+| power [W] | 664.80 | 748.22 | 1202.58 | 1396.29 | 1327.55 |
+| energy per training [kJ] | 51.95 | 59.25 | 31.15 | 14.17 | 13.39 |
+
+Table 2 (in HTCondor):
+
+| | exclusive | simple sharing | MPS | MIG |
+|---|---|---|---|---|
+| epochs per second | 1.94 | 10.06 | 18.16 | 14.14 |
+| against exclusive | 1 | 5.19 | 9.36 | 7.29 |
+
+Figure 2: on bare metal MPS had close to five times the throughput of time slicing with 12 copies on one A100.
+`
