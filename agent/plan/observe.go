@@ -39,6 +39,7 @@ func (p *Plan) observe(cfg config.Config, cs []candidate, n *notes) {
 			p.GPUs = append(p.GPUs, size(c, cfg.RequestVRAM, wishes{}, n))
 			continue
 		}
+		p.MIG = append(p.MIG, MIGGPU{UUID: c.UUID, Index: c.Index, Name: c.Name, PCI: c.PCI, Memory: c.Memory})
 		if len(c.MIGDevices) == 0 {
 			n.warn(c.UUID, "MIG mode is on and no MIG device is known of, so no job can be seen there")
 		}
