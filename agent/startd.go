@@ -81,9 +81,11 @@ func (s *seen) pending() string {
 }
 
 // How often the startd is asked: soon after an admission, for many of them at
-// once, and now and then for its layout.
+// once, and now and then for its layout. A question costs it the ads of all its
+// slots, some 40 ms of CPU for 64 jobs, so a stream of jobs keeps the pace.
 const (
 	askSoon    = time.Second
+	askPace    = 5 * time.Second
 	askRetry   = 5 * time.Second
 	askAnyway  = time.Minute
 	askTimeout = 5 * time.Second
@@ -93,23 +95,39 @@ const (
 func (a *Agent) confirm(ctx context.Context) {
 	next := time.NewTimer(askAnyway)
 	defer next.Stop()
+	asked := time.Now().Add(-askPace)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.booked:
-			pause(ctx, askSoon) // one question for a burst of admissions
-			select {
-			case <-a.booked:
-			default:
-			}
+			a.gather(ctx, max(askSoon, askPace-time.Since(asked)))
+		case <-a.rewritten:
+			pause(ctx, askSoon) // HTCondor may be about to read it
 		case <-next.C:
 		}
+		asked = time.Now()
 		if a.ask(ctx) {
 			next.Reset(askAnyway)
 		} else {
 			next.Reset(askRetry)
 		}
+	}
+}
+
+// gather lets the admissions of a while come together for one question.
+func (a *Agent) gather(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-a.rewritten:
+		pause(ctx, askSoon)
+	}
+	select {
+	case <-a.booked:
+	default:
 	}
 }
 

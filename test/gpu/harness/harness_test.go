@@ -58,7 +58,24 @@ func bundled(t *testing.T) string {
 func TestParts(t *testing.T) {
 	dir := bundled(t)
 	t.Run("sharing", func(t *testing.T) { testSharing(t, dir) })
+	t.Run("truth", func(t *testing.T) { testTruth(t, dir) })
 	t.Run("node", func(t *testing.T) { testNode(t, dir) })
+}
+
+// testTruth: the trials that are asked for and no other; clients in namespaces
+// of their own leave nothing on the GPU either.
+func testTruth(t *testing.T, dir string) {
+	out := t.TempDir()
+	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-only", "T3,T11", "truth", "report"}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(filepath.Join(out, "truth"))
+	if err != nil || len(files) != 2 {
+		t.Errorf("%v %v", files, err)
+	}
+	if _, err := os.Stat(filepath.Join(out, "truth.md")); err != nil {
+		t.Error(err)
+	}
 }
 
 // testNode: the whole product with its jobs.
