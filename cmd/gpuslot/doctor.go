@@ -110,7 +110,7 @@ func diagnose(f facts) []finding {
 	for _, check := range []func(facts) []finding{
 		checkConfiguration, checkAgent, checkWalls, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
 		checkPersistence, checkMIG, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
-		checkInventory, checkHiding, checkAccounts, checkJobExit, checkContainers, checkAccessPoint, checkSELinux, checkContract, checkRoot,
+		checkInventory, checkStartds, checkHiding, checkAccounts, checkJobExit, checkContainers, checkAccessPoint, checkSELinux, checkContract, checkRoot,
 	} {
 		found = append(found, check(f)...)
 	}
