@@ -46,6 +46,9 @@ func (a *Agent) writeCondor(cfg config.Config, p plan.Plan, can Capabilities) er
 	if err != nil {
 		return err
 	}
+	if _, err := writeIfChanged(ClosedFile(cfg.Paths), condor.ClosedNode(cfg.Paths.Libexec)); err != nil {
+		return err
+	}
 	changed, err := writeIfChanged(cfg.Paths.CondorConfig, text)
 	if changed && err == nil {
 		a.log.Info("HTCondor configuration written", "file", cfg.Paths.CondorConfig)

@@ -237,6 +237,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.keeper.run(ctx) })
 	wg.Go(func() { a.sample(ctx) })
+	wg.Go(func() { a.discoverJobs(ctx) })
 	wg.Go(func() { a.limitCgroups(ctx) })
 	wg.Go(func() { a.closeNodes(ctx) })
 	wg.Go(func() { a.verifyIdle(ctx) })
@@ -320,7 +321,9 @@ func (a *Agent) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			a.sweepNow()
+			if !a.sampledLately(a.view.Load(), time.Now()) {
+				a.sweepNow()
+			}
 			unmapped = a.mapJobs(unmapped)
 		}
 	}

@@ -101,7 +101,7 @@ func (a *Agent) confirm(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.booked:
-			a.gather(ctx, max(askSoon, askPace-time.Since(asked)))
+			a.gather(ctx, max(a.soon(askSoon), a.soon(askPace)-time.Since(asked)))
 		case <-a.rewritten:
 			pause(ctx, askSoon) // HTCondor may be about to read it
 		case <-next.C:
@@ -110,9 +110,18 @@ func (a *Agent) confirm(ctx context.Context) {
 		if a.ask(ctx) {
 			next.Reset(askAnyway)
 		} else {
-			next.Reset(askRetry)
+			next.Reset(a.soon(askRetry))
 		}
 	}
+}
+
+// soon is shorter on an observed node: nothing but the startd's answer tells of a
+// job, and a short one ends before it.
+func (a *Agent) soon(d time.Duration) time.Duration {
+	if a.view.Load().plan.Observe {
+		return d / 5
+	}
+	return d
 }
 
 // gather lets the admissions of a while come together for one question.
@@ -150,6 +159,9 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 		slots: map[string]condor.Slot{},
 		wall:  func(u gpu.UUID, budget gpu.MiB) string { return a.wall(v, u, budget) },
 	}
+	if v.plan.Observe {
+		truth.observed = resolver(&v.plan)
+	}
 	for _, s := range slots {
 		truth.slots[shortName(s.Name)] = s
 	}
@@ -164,7 +176,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	for _, s := range found.ignored {
 		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to gpuslot", "slot", s.Slot, "pid", s.PID)
 	}
-	if v.planned && v.config.HTCondor.Manage && a.holds.node().Phase != NodeReverted {
+	if v.planned && !v.plan.Observe && v.config.HTCondor.Manage && a.holds.node().Phase != NodeReverted {
 		word.changes = Changes(a.node(v.config, v.plan), word.startds, v.config.HTCondor.Changes)
 		if v.written {
 			word.draining = a.change(ctx, v, word.changes, word.startds, now)
@@ -201,6 +213,8 @@ func (a *Agent) wall(v *view, u gpu.UUID, budget gpu.MiB) string {
 	switch {
 	case !ok:
 		return WallNone
+	case g.Observed():
+		return "" // nothing of ours
 	case g.Alone():
 		return WallMIG
 	case !g.Shared():
