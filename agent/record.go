@@ -42,7 +42,10 @@ func recordOf(r Running, snap *usage.Snapshot, p *plan.Plan, now time.Time) reco
 	}
 	if g, ok := find(p, r.GPU); ok {
 		out.Model, out.Mode, out.MemoryMiB, out.Share = g.Name, string(g.Mode), int64(g.Memory), 1
-		if g.Shared() {
+		switch {
+		case r.Beside:
+			out.Share = 0 // the site's own sharing: not known
+		case g.Shared():
 			out.Share = float64(r.Budget) / float64(max(g.Pool, 1))
 		}
 		out.Share *= partOf(p, g)

@@ -12,7 +12,7 @@ import (
 // Advise makes the advice of what was added so far.
 func (b *Book) Advise() Advice {
 	a := Advice{
-		Schema: Schema, Records: b.records, Twice: b.twice, Early: b.early, Nodes: len(b.nodes), Newest: b.newest.UTC(),
+		Schema: Schema, Records: b.records, Twice: b.twice, Early: b.early, Nodes: len(b.nodes), Newest: stamp(b.newest),
 		Risk: b.options.Risk, Confidence: Confidence, Users: []User{}, Groups: []Group{}, Classes: []*Class{}, Settings: []Setting{},
 	}
 	clear(b.offers)
@@ -45,7 +45,7 @@ func (b *Book) Advise() Advice {
 	slices.SortFunc(a.Groups, func(x, y Group) int {
 		return cmp.Or(cmp.Compare(y.Reserved, x.Reserved), cmp.Compare(x.Group, y.Group))
 	})
-	a.From, a.To = b.from.UTC(), b.to.UTC()
+	a.From, a.To = stamp(b.from), stamp(b.to)
 	a.settle(b)
 	a.Comparison = all.compared(1)
 	b.date(&a)
@@ -85,8 +85,11 @@ func (a *Advice) settle(b *Book) {
 // date says when the change was.
 func (b *Book) date(a *Advice) {
 	if a.Comparison != nil {
-		when := b.changed().UTC()
-		a.Changed = &when
+		when := stamp(b.changed())
+		a.Changed, a.ChangedBy = &when, "mode"
+		if !b.options.Changed.IsZero() {
+			a.ChangedBy = "date"
+		}
 	}
 }
 

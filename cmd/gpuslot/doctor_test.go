@@ -262,3 +262,23 @@ func FuzzParseSlotUsers(f *testing.F) {
 		}
 	})
 }
+
+// On an observed node hook, slots and control daemons are absent on purpose; what
+// another mode left in HTCondor's configuration is not.
+func TestDoctorOfAnObservedNode(t *testing.T) {
+	f := facts{root: true, config: config.Default(), plan: plan.Plan{Observe: true, GPUs: []plan.GPU{{UUID: doctorGPU, Mode: config.ModeObserve}}},
+		status: api.Status{Observe: true, GPUs: []api.StatusGPU{{Accept: true}}}, settings: map[string]string{}, versionErr: errors.New("old")}
+	for _, found := range diagnose(f) {
+		if found.Level != levelOK {
+			t.Errorf("%+v", found)
+		}
+	}
+	f.status.GPUs[0].Jobs = []api.StatusJob{{Slot: "slot1_1"}}
+	if found := checkJobsTold(f)[0]; found.Level != levelWarning || !strings.Contains(found.What, "GPU 0") {
+		t.Errorf("%+v", found)
+	}
+	f.settings[settingOpen] = "x"
+	if found := diagnose(f)[0]; found.Level != levelError || !strings.Contains(found.Do, "--release") {
+		t.Errorf("%+v", found)
+	}
+}
