@@ -167,9 +167,10 @@ type Agent struct {
 	faces faces
 	// ends are clients being ended.
 	ends sync.WaitGroup
-	// booked wakes the comparison with the startd, wake the loop.
-	booked, wake chan struct{}
-	orders       chan order
+	// booked and rewritten (HTCondor's configuration) wake the comparison with the
+	// startd, wake the loop.
+	booked, rewritten, wake chan struct{}
+	orders                  chan order
 
 	driverMismatch func(ctx context.Context) (why string, err error)
 	// quietStart: the node was quiesced when this agent started, which therefore

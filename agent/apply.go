@@ -62,18 +62,24 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		v.condor = a.condorVersion(ctx, problem)
 	}
 	a.beat()
-	if !a.quietStart { // a trial of the control daemon opens the driver
+	if !a.quietStart && !wantsToObserve(&v) { // a trial of the control daemon opens the driver
 		v.can = a.capabilities(ctx, last.can, v.next.Paths.ControlDaemon, v.rounds)
-	}
-	refused := checkCondor(v.condor, problem)
-	if v.closed == "" {
-		v.closed = refused
 	}
 
 	// Decide. MIG devices come before everything that is built on them; what they
 	// then are is planned again.
 	if errInv == nil {
 		a.replan(&v, inv, start, problem)
+	}
+	if v.plan.Observe {
+		a.observe(ctx, &v, start, problem)
+		return
+	}
+	refused := checkCondor(v.condor, problem)
+	if v.closed == "" {
+		v.closed = refused
+	}
+	if errInv == nil {
 		changed := v.planned && a.makeLayouts(ctx, &v, inv, problem)
 		if changed {
 			a.beat()
@@ -148,6 +154,9 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 	}
 	if err == nil && v.can.Tried {
 		err = p.Check(v.can.MPS)
+	}
+	if err == nil {
+		err = a.sameDuty(v, p)
 	}
 	switch {
 	case err == nil:

@@ -64,6 +64,9 @@ func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 	defer release()
 	out := &api.Ended{}
 	v := a.view.Load()
+	if a.books.proc.alone(a.cgroups.root, c.PID) {
+		held = nil // no client of its is left, on any GPU
+	}
 	var errs []error
 	for _, r := range held {
 		if g, ok := find(&v.plan, r.GPU); !ok || !g.Shared() {

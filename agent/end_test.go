@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -46,6 +48,30 @@ func TestEndOfAJob(t *testing.T) {
 	}
 	if !slices.Equal(happened, []string{"end [200 201]"}) {
 		t.Errorf("happened: %q", happened)
+	}
+}
+
+// TestEndOfTheLast: where no other process of the job is left, whatever the
+// daemon has listed, no conversation with it is had.
+func TestEndOfTheLast(t *testing.T) {
+	s := serveTestAgent(t, 1)
+	s.grant(s.in("slot1_1", false), uint32(os.Getuid()), "alice", uuid(0), 4096)
+	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
+	var happened []string
+	s.daemons.happens = func(what string) { happened = append(happened, what) }
+	s.daemons.change(uuid(0), func(d *fakeDaemon) {
+		d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200}}}
+	})
+	s.cgroups.root = t.TempDir()
+	procs := filepath.Join(s.cgroups.root, cgroupOf("slot1_1"), "cgroup.procs")
+	for text, clients := range map[string]int{"%d\n": 0, "%d\n200\n": 1} {
+		put(t, procs, fmt.Sprintf(text, os.Getpid()))
+		put(t, filepath.Join(filepath.Dir(filepath.Dir(procs)), "cgroup.procs"), "")
+		happened = nil
+		reply, err := s.call(api.Request{Op: api.OpEnd})
+		if err != nil || reply.Ended == nil || reply.Ended.Clients != clients || len(happened) != clients {
+			t.Errorf("%q: %+v, %v, happened %q", text, reply.Ended, err, happened)
+		}
 	}
 }
 

@@ -127,6 +127,9 @@ func (a *Agent) closeGPU(req api.Request) (api.Closing, error) {
 		return api.Closing{}, err
 	}
 	v := a.view.Load()
+	if err := v.refusesObserved(); err != nil {
+		return api.Closing{}, err
+	}
 	gpus, err := gpusNamed(&v.plan, req.GPU)
 	if err != nil {
 		return api.Closing{}, err

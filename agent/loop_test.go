@@ -235,6 +235,32 @@ func TestConfirmBatches(t *testing.T) {
 	})
 }
 
+// TestConfirmPace: a stream of admissions is a question now and then, and a
+// configuration that was written meanwhile does not wait for the next.
+func TestConfirmPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, "")
+		background(t, ta.confirm)
+		before := ta.startd.asked
+		for range 40 {
+			nudge(ta.booked)
+			time.Sleep(askPace / 10)
+		}
+		synctest.Wait()
+		if n := ta.startd.asked - before; n != 4 {
+			t.Errorf("%d questions in four times the pace", n)
+		}
+		before = ta.startd.asked
+		nudge(ta.booked)
+		nudge(ta.rewritten)
+		time.Sleep(askSoon)
+		synctest.Wait()
+		if n := ta.startd.asked - before; n != 1 {
+			t.Errorf("%d questions soon after a configuration was written", n)
+		}
+	})
+}
+
 func TestAwaitHardwareIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta := newTestAgent(t, 1, "")

@@ -171,7 +171,7 @@ func (a *Agent) closeNodes(ctx context.Context) {
 func (a *Agent) nodesRound(v *view, now time.Time, full bool) (soon bool) {
 	jobs := v.jobsWithNodes(a.books.all())
 	a.dropNodes(jobs)
-	if !v.divided() {
+	if !v.divided() || v.plan.Observe {
 		a.nodes.complain(starterKey{}, nil)
 		return false
 	}

@@ -46,10 +46,13 @@ func (a *Agent) writeCondor(cfg config.Config, p plan.Plan, can Capabilities) er
 	if err != nil {
 		return err
 	}
+	if _, err := writeIfChanged(ClosedFile(cfg.Paths), condor.ClosedNode(cfg.Paths.Libexec)); err != nil {
+		return err
+	}
 	changed, err := writeIfChanged(cfg.Paths.CondorConfig, text)
 	if changed && err == nil {
 		a.log.Info("HTCondor configuration written", "file", cfg.Paths.CondorConfig)
-		nudge(a.booked) // ask the startd whether it runs with an older one
+		nudge(a.rewritten) // ask the startd whether it runs with an older one
 	}
 	return err
 }

@@ -89,6 +89,9 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	if !v.planned && len(job.AssignedGPUs) > 0 {
 		return nil, api.Refuse(api.CodeClosed, v.noPlan()), nil
 	}
+	if v.plan.Observe {
+		return nil, api.Refuse(api.CodeClosed, `gpuslot only observes this node (mode = "observe"), yet HTCondor still runs its hook: restart HTCondor there (systemctl restart condor)`), nil
+	}
 	s := State{Plan: &v.plan, Pipes: PipeRoot(v.config.Paths), PipesReadOnly: v.config.HTCondor.PipesReadOnly, Now: now, MaxAge: v.config.Health.MaxAge}
 	g, whole, refusal := Target(s.Plan, job)
 	if refusal != nil {

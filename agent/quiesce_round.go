@@ -34,6 +34,9 @@ func (o Options) withoutDriver(p config.Paths) Options {
 // loop does.
 func (a *Agent) askNode(req api.Request) (api.NodeStatus, error) {
 	if req.Verb != api.VerbStatus {
+		if err := a.view.Load().refusesObserved(); err != nil {
+			return api.NodeStatus{}, err
+		}
 		was := a.holds.node()
 		next, does, err := was.asked(req, time.Now())
 		if err != nil {

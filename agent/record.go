@@ -42,9 +42,13 @@ func recordOf(r Running, snap *usage.Snapshot, p *plan.Plan, now time.Time) reco
 	}
 	if g, ok := find(p, r.GPU); ok {
 		out.Model, out.Mode, out.MemoryMiB, out.Share = g.Name, string(g.Mode), int64(g.Memory), 1
-		if g.Shared() {
+		switch {
+		case r.Beside:
+			out.Share = 0 // the site's own sharing: not known
+		case g.Shared():
 			out.Share = float64(r.Budget) / float64(max(g.Pool, 1))
 		}
+		out.Share *= partOf(p, g)
 	}
 	u, ok := lastOf(snap, slotKey(r.Starter), deviceOf(snap, r.GPU))
 	if !ok {
@@ -54,6 +58,21 @@ func recordOf(r Running, snap *usage.Snapshot, p *plan.Plan, now time.Time) reco
 	out.Method, out.SM, out.Joules = string(u.Method), boundsOf(u.Job.SM), boundsOf(u.Job.Energy)
 	out.DRAMSeconds, out.IdleSeconds = pointer(u.Job.DRAM), pointer(u.Job.Idle)
 	return out
+}
+
+// partOf is a MIG device's part of its GPU, by compute slices where they are
+// published, else by memory; 1 of a GPU.
+func partOf(p *plan.Plan, g *plan.GPU) float64 {
+	for _, m := range p.MIG {
+		switch {
+		case m.UUID != g.Parent:
+		case g.Slices > 0 && m.Slices > 0:
+			return float64(g.Slices) / float64(m.Slices)
+		case m.Memory > 0:
+			return float64(g.Memory) / float64(m.Memory)
+		}
+	}
+	return 1
 }
 
 // lastOf is what the samples say of a job that may have ended.

@@ -88,7 +88,7 @@ func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
 func removeGenerated(cfg config.Config) error {
 	files := []string{InventoryAdsFile(cfg.Paths), PlanFile(cfg.Paths), JobWrapperLink(cfg.Paths), PartitionsFile(cfg.Paths), RepartitionFile(cfg.Paths)}
 	if cfg.HTCondor.Manage {
-		files = append(files, cfg.Paths.CondorConfig)
+		files = append(files, cfg.Paths.CondorConfig, ClosedFile(cfg.Paths))
 	}
 	var errs []error
 	for _, f := range files {

@@ -75,8 +75,13 @@ func (v *view) summary() string {
 	switch {
 	case !v.planned:
 		return "no plan yet: " + v.closed
+	case v.closed != "" && v.plan.Observe:
+		return "not observing: " + v.closed
 	case v.closed != "":
 		return "no GPU takes jobs: " + v.closed
+	}
+	if v.plan.Observe {
+		return fmt.Sprintf("%d GPUs observed", len(v.physicals())) + rejected(v)
 	}
 	shared, open := 0, 0
 	for _, g := range v.plan.GPUs {
@@ -91,8 +96,12 @@ func (v *view) summary() string {
 	if len(v.plan.MIG) > 0 {
 		s = fmt.Sprintf("%d GPUs, %d of them in MIG mode; %d GPUs and MIG devices, %d shared, %d of them open", len(v.physicals()), len(v.plan.MIG), len(v.plan.GPUs), shared, open)
 	}
-	if v.configError != "" {
-		s += "; the last configuration was rejected"
+	return s + rejected(v)
+}
+
+func rejected(v *view) string {
+	if v.configError == "" {
+		return ""
 	}
-	return s
+	return "; the last configuration was rejected"
 }

@@ -66,7 +66,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a := &Agent{
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
 		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
-		booked: make(chan struct{}, 1), wake: make(chan struct{}, 1), orders: make(chan order),
+		booked: make(chan struct{}, 1), rewritten: make(chan struct{}, 1), wake: make(chan struct{}, 1), orders: make(chan order),
 		keeper: newKeeper(o.Log), ordered: ordered{}, modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
 	}
 	if a.manager == nil {
@@ -237,6 +237,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.keeper.run(ctx) })
 	wg.Go(func() { a.sample(ctx) })
+	wg.Go(func() { a.discoverJobs(ctx) })
 	wg.Go(func() { a.limitCgroups(ctx) })
 	wg.Go(func() { a.closeNodes(ctx) })
 	wg.Go(func() { a.verifyIdle(ctx) })
@@ -320,7 +321,9 @@ func (a *Agent) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			a.sweepNow()
+			if !a.sampledLately(a.view.Load(), time.Now()) {
+				a.sweepNow()
+			}
 			unmapped = a.mapJobs(unmapped)
 		}
 	}

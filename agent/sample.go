@@ -30,12 +30,19 @@ func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
 func (s site) Bookings() []usage.Booking {
 	v := s.a.view.Load()
 	var out []usage.Booking
-	for _, r := range s.a.books.all() {
+	running, together := s.a.books.all(), map[gpu.UUID]int{}
+	for _, r := range running {
+		together[r.GPU]++
+	}
+	for _, r := range running {
 		g, ok := find(&v.plan, r.GPU)
 		if !ok {
 			continue
 		}
 		b := usage.Booking{Slot: slotKey(r.Starter), Device: s.device(g), Share: 1, Cap: 1}
+		if r.Beside {
+			b.Share = 1 / float64(max(1, together[r.GPU]))
+		}
 		if g.Shared() {
 			b.MPS, b.Share = true, float64(r.Budget)/float64(max(g.Pool, 1))
 			b.Cap = capOf(v, r.GPU)
@@ -86,7 +93,10 @@ func (b *books) starterOfProcess(pid int, trusted func(uint32) bool) (Starter, b
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.starterOf(c.Starter.Slot)
+	if s, ok := b.starterOf(c.Starter.Slot); ok {
+		return s, true
+	}
+	return b.awaited(func(u unbooked) bool { return sameSlot(u.Slot, c.Starter.Slot) && b.proc.alive(u.PID, u.Started) })
 }
 
 // below finds the entry of a starter, for jobs that HTCondor puts in no cgroup.
@@ -98,6 +108,17 @@ func (b *books) below(s Starter) (Starter, bool) {
 	defer b.mu.Unlock()
 	if held := b.held(s); len(held) > 0 {
 		return held[0].Starter, true
+	}
+	return b.awaited(func(u unbooked) bool { return u.is(s) })
+}
+
+// awaited is a starter of which the startd has not told yet: its processes are
+// its job's all the same. The caller holds mu.
+func (b *books) awaited(is func(unbooked) bool) (Starter, bool) {
+	for _, u := range b.unbooked {
+		if is(u) {
+			return u.Starter, true
+		}
 	}
 	return Starter{}, false
 }
@@ -131,6 +152,9 @@ func (a *Agent) sample(ctx context.Context) {
 		begin, interval := time.Now(), a.view.Load().config.Usage.Interval
 		a.sampler.Pace(interval) // the configuration may have been read again
 		a.sampler.Round(ctx)
+		if a.view.Load().plan.Observe {
+			a.sweepNow()
+		}
 		a.remember()
 		a.greet()
 		broken = a.watch(ctx, broken, time.Now())

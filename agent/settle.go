@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,6 +21,18 @@ type startdWord struct {
 	wall  func(u gpu.UUID, budget gpu.MiB) string
 	// account finds the account of a slot's job.
 	account func(s Starter, ad condor.Slot) Account
+	// observed finds the GPU that an id stands for where the site's own rules give
+	// GPUs out; nil elsewhere, where ids are UUIDs.
+	observed func(ad condor.Slot, id string) (gpu.UUID, bool)
+}
+
+// gpu is the GPU that an id of a slot stands for.
+func (w startdWord) gpu(ad condor.Slot, id string) (gpu.UUID, bool) {
+	if w.observed != nil {
+		return w.observed(ad, id)
+	}
+	u, err := gpu.ParseUUID(id)
+	return u, err == nil
 }
 
 // mismatch is where the hook and the startd disagree.
@@ -67,6 +80,10 @@ func (b *books) settle(w startdWord) settled {
 
 // correct takes over what the startd says of a slot and tells the difference.
 func (r *Running) correct(ad condor.Slot, w startdWord) (differs string) {
+	if w.observed != nil {
+		r.Confirmed = true
+		return ""
+	}
 	if r.Wall == WallWhole || r.Wall == WallMIG {
 		r.Confirmed = slices.Contains(ad.AssignedGPUs, string(r.GPU))
 		if !r.Confirmed && len(ad.AssignedGPUs) > 0 {
@@ -119,11 +136,11 @@ const maxAsked = 3
 func (b *books) adopt(w startdWord) (ignored []Starter) {
 	b.unbooked = slices.DeleteFunc(b.unbooked, func(s unbooked) bool {
 		ad, ok := w.slots[shortName(s.Slot)]
-		if ok {
-			b.adoptSlot(s.Starter, ad, w)
-			return true
+		if !ok || w.observed != nil && !b.tells(ad, s.Starter) {
+			return false
 		}
-		return false
+		b.adoptSlot(s, ad, w)
+		return true
 	})
 	left := b.unbooked[:0]
 	for _, s := range b.unbooked {
@@ -137,20 +154,47 @@ func (b *books) adopt(w startdWord) (ignored []Starter) {
 	return ignored
 }
 
-func (b *books) adoptSlot(s Starter, ad condor.Slot, w startdWord) {
-	r := Running{Starter: s, Owner: ownerOf(ad), Job: ad.JobID, Group: ad.Group, VO: ad.VO, Work: workIn(ad), Since: time.Now(), Confirmed: true, Adopted: true}
+// tells: an ad is of a starter's job. That lives still, so no other job can have
+// had the slot when the ad was made; of several startds' slots the PID tells.
+func (b *books) tells(ad condor.Slot, s Starter) bool {
+	return ad.JobID != "" && (ad.StarterPID == 0 || ad.StarterPID == int64(s.PID)) && b.proc.alive(s.PID, s.Started)
+}
+
+func (b *books) adoptSlot(s unbooked, ad condor.Slot, w startdWord) {
+	r := Running{Starter: s.Starter, Owner: ownerOf(ad), Job: ad.JobID, Group: ad.Group, VO: ad.VO, Work: workIn(ad), Since: time.Now(), Confirmed: true, Adopted: !s.fresh}
+	if w.observed != nil {
+		r.Since = beginning(s.Started, r.Since)
+		r.Group = cmp.Or(r.Group, ad.AccountingGroup)
+	}
 	if w.account != nil {
-		r.Account = w.account(s, ad)
+		r.Account = w.account(s.Starter, ad)
 	}
 	if ad.VRAM != nil {
 		r.Budget = gpu.MiB(*ad.VRAM)
 	}
+	entered := false
 	for _, id := range ad.AssignedGPUs {
-		u, err := gpu.ParseUUID(id)
-		if err != nil {
+		u, ok := w.gpu(ad, id)
+		if !ok {
 			continue // not one of ours
 		}
-		r.GPU, r.Wall = u, w.wall(u, r.Budget)
+		r.GPU, r.Wall, entered = u, w.wall(u, r.Budget), true
 		b.enter(r)
+		if w.observed != nil {
+			b.noteBeside(u)
+		}
+	}
+	if !entered && w.observed != nil {
+		b.elsewhere[keyOf(s.Starter)] = true
+	}
+}
+
+// noteBeside marks jobs that have a GPU at the same time. The caller holds mu.
+func (b *books) noteBeside(u gpu.UUID) {
+	if len(b.on(u)) < 2 {
+		return
+	}
+	for i := range b.slots {
+		b.slots[i].Beside = b.slots[i].Beside || b.slots[i].GPU == u
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,6 +33,8 @@ type Running struct {
 	Since     time.Time
 	// Confirmed: the startd's own ads agree.
 	Confirmed bool
+	// Beside: the GPU was observed, and another job had it at the same time.
+	Beside bool
 	// Adopted: it ran before the agent started. Hold is set when it ended.
 	Adopted bool
 	Hold    api.Hold
@@ -55,6 +58,8 @@ type unbooked struct {
 	Starter
 	// asked counts the times that the startd told of its slots, but not of this.
 	asked int
+	// fresh: it came while the agent looked on.
+	fresh bool
 }
 
 // books are the agent's own word on who runs where: entered at admission,
@@ -68,7 +73,9 @@ type books struct {
 	// unbooked are starters from before the agent's start, of whose GPU the
 	// startd has not told yet.
 	unbooked []unbooked
-	open     map[door]bool
+	// elsewhere are starters of an observed node that have no GPU of the plan.
+	elsewhere map[starterKey]bool
+	open      map[door]bool
 	// holds are the jobs that HTCondor is to hold, by their starters.
 	holds map[Starter]api.Hold
 	// turns are the ends of jobs that are asked for.
@@ -83,7 +90,7 @@ type books struct {
 }
 
 func newBooks(proc procFS, doors Doors) *books {
-	return &books{proc: proc, doors: doors, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
+	return &books{proc: proc, doors: doors, elsewhere: map[starterKey]bool{}, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
 }
 
 // on are the slots of one GPU. The caller holds mu.
@@ -141,6 +148,7 @@ func (b *books) sweepLocked() (ended []Running, err error) {
 		delete(b.holds, r.Starter)
 	}
 	b.unbooked = slices.DeleteFunc(b.unbooked, func(s unbooked) bool { return !b.proc.alive(s.PID, s.Started) })
+	maps.DeleteFunc(b.elsewhere, func(s starterKey, _ bool) bool { return !b.proc.alive(s.pid, s.started) })
 	for d := range b.open {
 		if b.needs(d) {
 			continue
@@ -210,19 +218,8 @@ func (b *books) starterOf(slot string) (Starter, bool) {
 func (b *books) rebuild(trusted func(uint32) bool, daemons []mps.Wanted) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, pid := range b.proc.pids() {
-		p, err := b.proc.process(pid)
-		if err != nil || p.gone() || p.Comm != starterProgram || b.proc.isHTCondor(p, trusted) != nil {
-			continue
-		}
-		if !b.proc.sameNamespace(pid) {
-			continue // in a container: not the startd's of this node
-		}
-		slot, err := b.proc.starterSlot(pid)
-		if err != nil {
-			continue // a starter that is just being executed, or a self-test
-		}
-		b.unbooked = append(b.unbooked, unbooked{Starter: Starter{PID: pid, Started: p.Started, Slot: slot}})
+	for _, s := range (&starters{}).news(b.proc, trusted, time.Now()) {
+		b.unbooked = append(b.unbooked, unbooked{Starter: s})
 	}
 	for _, w := range daemons {
 		uids, err := b.doors.Admitted(w.GPU)

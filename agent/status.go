@@ -33,6 +33,10 @@ type judgement struct {
 func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 	var j judgement
 	switch {
+	case g.Observed():
+		a.books.mu.Lock()
+		defer a.books.mu.Unlock()
+		return judgement{running: a.books.on(g.UUID)} // nothing closes it
 	case g.Alone():
 		j = a.judgeInstance(v, g, now)
 	case g.Shared():
@@ -107,6 +111,9 @@ func (a *Agent) acceptances() []api.Acceptance {
 	a.sweepNow() // a tenant must not outlive its last job here
 	v, now := a.view.Load(), time.Now()
 	out, judged := []api.Acceptance{}, map[gpu.UUID]judgement{}
+	if v.plan.Observe {
+		return out // what a startd of an earlier mode knows grows old, and closes its GPUs
+	}
 	pending := a.startdSays.Load().pending()
 	if !v.planned {
 		// The startd may run with the plan of the agent before this one.
@@ -143,8 +150,11 @@ func (a *Agent) status() *api.Status {
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
 		Startds: a.startdSays.Load().startds, Changes: a.startdSays.Load().changes,
-		Node: a.nodePhase(),
-		MPS:  v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
+		Node: a.nodePhase(), Observe: v.plan.Observe,
+		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
+	}
+	if s.Observe {
+		s.MPS = nil // nobody asked
 	}
 	for _, u := range v.plan.Absent {
 		s.Absent = append(s.Absent, string(u))
@@ -186,6 +196,9 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	if g.Alone() {
 		s.Wall = WallMIG
 	}
+	if g.Observed() {
+		s.Wall = ""
+	}
 	if g.Elastic && !g.Shared() {
 		// The other side's jobs are kept away, its own may come.
 		mine := slices.DeleteFunc(slices.Clone(j.holds), func(h Hold) bool { return h.Owner == ownerElastic })
@@ -226,11 +239,14 @@ const ownerElastic = "elastic"
 
 // statusAlone is a GPU or MIG device that jobs have alone.
 func (a *Agent) statusAlone(j judgement, g *plan.GPU, s api.StatusGPU) api.StatusGPU {
+	uses := a.uses(g.UUID)
+	s.UseMiB, s.SM, s.Watts = uses.mib, uses.sm, uses.watts
 	for _, r := range j.running {
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(g.Memory),
 			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.books.holdOf(r.Starter).Reason,
 		})
+		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
 		s.UsedMiB += int64(g.Memory)
 	}
 	return s
@@ -272,11 +288,17 @@ func statusServers(states []mps.Server) []api.StatusServer {
 // warnings are complete sentences, the gravest first.
 func (a *Agent) warnings(v *view) []string {
 	var out []string
-	if v.closed != "" {
-		out = append(out, "No GPU takes jobs: "+v.closed)
-	}
 	said := a.startdSays.Load()
 	switch {
+	case v.closed != "" && v.plan.Observe:
+		out = append(out, "The GPUs are not observed now: "+v.closed)
+	case v.closed != "":
+		out = append(out, "No GPU takes jobs: "+v.closed)
+	}
+	out = append(out, a.observedFaults(v, time.Now())...)
+	switch {
+	case said.err != nil && v.plan.Observe:
+		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so new jobs are not known: %v.", said.err))
 	case said.err != nil:
 		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so budgets rest on what the hooks told: %v.", said.err))
 	}

@@ -30,6 +30,9 @@ func (a *Agent) verify(ctx context.Context, name string) ([]api.Verification, er
 	if !v.planned {
 		return nil, errors.New(v.noPlan())
 	}
+	if v.plan.Observe {
+		return nil, errors.New(`this node is observed (mode = "observe"): there is no control daemon to verify, and gpuslot starts nothing on its GPUs`)
+	}
 	targets, err := named(&v.plan, name)
 	if err != nil {
 		return nil, err

@@ -7,10 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
 	"github.com/gpuslot/gpuslot/test/node"
@@ -146,7 +149,8 @@ func TestRealLocalName(t *testing.T) {
 	}
 }
 
-// The packaged snippet is closed without the generated file, and includes it.
+// The packaged snippet changes nothing where gpuslotd wrote nothing, is closed where
+// it set the node up, and includes what it generated.
 func TestRealSnippet(t *testing.T) {
 	h := realHTCondor(t)
 	snippet, err := os.ReadFile("../etc/condor/50-gpuslot.conf")
@@ -157,8 +161,17 @@ func TestRealSnippet(t *testing.T) {
 	if !strings.Contains(string(snippet), "include ifexist : "+generated+"\n") {
 		t.Fatalf("the snippet does not include %s", generated)
 	}
-	here := filepath.Join(h.dir, "execution-point.conf")
-	h.write(t, "config.d/50-gpuslot.conf", strings.ReplaceAll(string(snippet), generated, here))
+	const kept = "/var/lib/gpuslot/condor-closed.conf"
+	if !strings.Contains(string(snippet), "include ifexist : "+kept+"\n") {
+		t.Fatalf("the snippet does not include %s", kept)
+	}
+	site := h.run(t, "condor_config_val", "-dump")
+	here := strings.NewReplacer(generated, filepath.Join(h.dir, "execution-point.conf"), kept, filepath.Join(h.dir, "condor-closed.conf"))
+	h.write(t, "config.d/50-gpuslot.conf", here.Replace(string(snippet)))
+	if d := cmp.Diff(settingsIn(site), settingsIn(h.run(t, "condor_config_val", "-dump"))); d != "" {
+		t.Errorf("the snippet alone changes HTCondor's configuration (-site +snippet):\n%s", d)
+	}
+	h.write(t, "condor-closed.conf", string(ClosedNode("/usr/libexec/gpuslot")))
 	const closed = "/usr/libexec/gpuslot/gpuslot-condor inventory /dev/null"
 	if got := h.value(t, "MACHINE_RESOURCE_INVENTORY_GPUs"); got != closed {
 		t.Errorf("without the file the inventory is %q, want %q", got, closed)
@@ -168,6 +181,13 @@ func TestRealSnippet(t *testing.T) {
 	if got := h.value(t, "MACHINE_RESOURCE_INVENTORY_GPUs"); got != open {
 		t.Errorf("with the file the inventory is %q, want %q", got, open)
 	}
+}
+
+// settingsIn are the settings of a dump, but for the process that printed it.
+func settingsIn(dump string) []string {
+	return slices.DeleteFunc(strings.Split(dump, "\n"), func(line string) bool {
+		return strings.HasPrefix(line, "#") || strings.HasPrefix(line, "PID = ") || strings.HasPrefix(line, "PPID = ")
+	})
 }
 
 // HTCondor's own parser reads back what Quote wrote.

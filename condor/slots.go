@@ -39,6 +39,13 @@ type Slot struct {
 	// publishes, the others and the requests where STARTD_JOB_ATTRS names them.
 	Program, Batch, Schedd                               string
 	RequestGPUs, RequestVRAM, RequestCPUs, RequestMemory *int64
+	// AccountingGroup is the group in AccountingGroup, "group.user@domain"; empty if
+	// the job has none, and always published.
+	AccountingGroup string
+	// StarterPID is the starter's, DeviceUUID the UUID of the one GPU of a slot,
+	// without "GPU-"; 0 and empty where the ad does not say.
+	StarterPID int64
+	DeviceUUID string
 	// Plan is the Startd.Plan that the startd runs with, Config what
 	// ConfigOf says of the configuration it has read; empty if it has none of
 	// gpuslot's.
@@ -49,7 +56,7 @@ type Slot struct {
 }
 
 // slotAttributes are those that ParseSlots reads.
-const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,GPUSlotConfig,SlotTypeID,TotalSlotCpus,TotalSlotMemory,TotalSlotGPUs,TotalSlotVRAM,AcctGroup,AccountingGroup,x509UserProxyVOName,Memory,GlobalJobId,Cmd,JobBatchName,RequestGPUs,RequestVRAM,RequestCpus,RequestMemory"
+const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,GPUSlotConfig,SlotTypeID,TotalSlotCpus,TotalSlotMemory,TotalSlotGPUs,TotalSlotVRAM,AcctGroup,AccountingGroup,RemoteUser,x509UserProxyVOName,Memory,GlobalJobId,Cmd,JobBatchName,RequestGPUs,RequestVRAM,RequestCpus,RequestMemory,StarterPid,GPUs_DeviceUuid"
 
 // commandTimeout ends a command of HTCondor whose context has no deadline; 10
 // to 30 ms are usual.
@@ -113,6 +120,9 @@ func newSlot(ad classad.Ad) Slot {
 	s.GPUs, _ = ad.Int("GPUs")
 	s.Cpus, _ = ad.Int("Cpus")
 	s.Memory, _ = ad.Int("Memory")
+	s.StarterPID, _ = ad.Int("StarterPid")
+	s.DeviceUUID, _ = ad.String("GPUs_DeviceUuid")
+	s.AccountingGroup = groupOf(ad)
 	s.Program, s.Batch, s.Schedd = named(ad)
 	for name, field := range map[string]**int64{
 		"RequestGPUs": &s.RequestGPUs, "RequestVRAM": &s.RequestVRAM, "RequestCpus": &s.RequestCPUs, "RequestMemory": &s.RequestMemory,
@@ -127,6 +137,19 @@ func newSlot(ad classad.Ad) Slot {
 		s.Layout = slotLayout(of[0], of[1], of[2], of[3], of[4])
 	}
 	return s
+}
+
+// groupOf is the group in "group.user@domain", where a user without one has
+// "user@domain".
+func groupOf(ad classad.Ad) string {
+	full, _ := ad.String("AccountingGroup")
+	for _, name := range []string{"RemoteUser", "RemoteOwner"} { // the accounting user may be another
+		user, _ := ad.String(name)
+		if group, has := strings.CutSuffix(full, "."+user); has {
+			return group
+		}
+	}
+	return ""
 }
 
 // output runs a command of HTCondor and returns what it prints.

@@ -85,6 +85,29 @@ func TestStartBesideADyingDaemon(t *testing.T) {
 	})
 }
 
+// TestStartEnvironment: a daemon gets what it is given, but keeps its own
+// directory and GPU.
+func TestStartEnvironment(t *testing.T) {
+	dir := tempDir(t)
+	said := filepath.Join(dir, "said")
+	r := Processes{
+		Root: dir, Logs: dir, Program: writeProgram(t, filepath.Join(dir, "p"), "#!/bin/sh\nenv >"+said+"\nexit 1\n"),
+		Environment: []string{"LD_LIBRARY_PATH=/opt/driver", "CUDA_MPS_PIPE_DIRECTORY=/elsewhere", "CUDA_VISIBLE_DEVICES=7"},
+	}
+	if err := r.Start(t.Context(), uuid0); err == nil {
+		t.Fatal("it runs")
+	}
+	b, err := os.ReadFile(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"LD_LIBRARY_PATH=/opt/driver\n", "CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(dir, string(uuid0)) + "\n", "CUDA_VISIBLE_DEVICES=" + string(uuid0) + "\n"} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no %q in\n%s", want, b)
+		}
+	}
+}
+
 // TestStopEnds daemons in every state, and what is gone is gone.
 func TestStopEnds(t *testing.T) {
 	onEachDriver(t, func(t *testing.T, r Processes) {

@@ -57,13 +57,16 @@ func (s *spans) compared(gpus int) *Comparison {
 }
 
 func (t *tally) period(gpus int) Period {
-	p := Period{From: t.first.UTC(), To: t.last.UTC(), Jobs: int(math.Round(t.jobs)), Limited: t.limited, Held: t.held}
+	p := Period{From: stamp(t.first), To: stamp(t.last), Jobs: int(math.Round(t.jobs)), Limited: t.limited, Held: t.held}
 	n := float64(gpus)
 	p.PerGPUDay = inverse(t.reserved, secondsPerDay/n)
 	p.Minutes, p.GPUHours, p.KWh = scaled(t.seconds, 1.0/60), scaled(t.reserved, n/3600), scaled(t.joules, n/joulesPerKWh)
 	p.UsedPart = boundsOf(t.usedLeast, t.used, t.usedMost)
 	return p
 }
+
+// stamp is a time as the advice tells it.
+func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
 // boundsOf joins what is certain with the doubt of a sample.
 func boundsOf(least, middle, most ratio) Range {

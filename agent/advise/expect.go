@@ -68,6 +68,19 @@ func gain(m Mode, f Fit, a activities, r Request) (gains, bool) {
 	return gains{}, false
 }
 
+// measured takes what sharing has slowed the jobs down already, where that was seen.
+func (g gains) measured(c *class, n float64) gains {
+	if c.before.records < fewest || c.after.records < fewest {
+		return g
+	}
+	alone, okAlone := c.before.seconds.value()
+	beside, ok := c.after.seconds.value()
+	if okAlone && ok && beside > alone && alone > 0 {
+		g.expected = max(g.low, min(g.expected, n*alone/beside))
+	}
+	return g
+}
+
 // expect looks ahead. The base are jobs that had a GPU to themselves, where there
 // are enough; else all.
 func expect(c *class, m Mode, f Fit, a activities, r Request, idle regression) Expect {
@@ -84,6 +97,7 @@ func expect(c *class, m Mode, f Fit, a activities, r Request, idle regression) E
 	if !ok || !isKnown || seconds <= 0 || base.records < fewest {
 		return out
 	}
+	g = g.measured(c, float64(m.Jobs))
 	perDay := secondsPerDay / seconds / perJob
 	out.PerGPUAfter = rangeOf(g.low*perDay, g.expected*perDay, g.high*perDay)
 	out.KWhAfter = energyAfter(base, g, perJob, idle)

@@ -79,7 +79,7 @@ func (t *tally) add(j record.Job, gpus int, quantum gpu.MiB) {
 	t.smLeast.addKnown(j.SM.Min, seconds)
 	t.sm.addKnown(j.SM.Estimate, seconds)
 	t.smMost.addKnown(j.SM.Max, seconds)
-	if !shared(j) { // of others the memory interface is known for a part of the time
+	if !shared(j) && share == 1 { // of others the memory interface is known for a part of the time
 		t.dram.addKnown(j.DRAMSeconds, seconds)
 	}
 	t.idle.addKnown(j.IdleSeconds, seconds)
@@ -91,14 +91,11 @@ func (t *tally) add(j record.Job, gpus int, quantum gpu.MiB) {
 	}
 }
 
-// shareOf is the part of the GPU that was kept for the job. Without a sharing
-// mode, or in observe, it is all of it.
+// shareOf is the part of the GPU that was kept for the job.
 func shareOf(j record.Job) (float64, bool) {
 	switch {
 	case j.Share > 0 && j.Share <= 1:
 		return j.Share, true
-	case !shared(j):
-		return 1, true
 	case j.BudgetMiB > 0 && j.MemoryMiB >= j.BudgetMiB:
 		return float64(j.BudgetMiB) / float64(j.MemoryMiB), true
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Sentence is a statement for people, with what it is about in a word.
@@ -215,44 +214,4 @@ func (c *Comparison) Text() string {
 		s += fmt.Sprintf(" %d jobs needed more VRAM than they had.", n)
 	}
 	return s
-}
-
-// Together says what a change brought to all jobs.
-func (a Advice) Together() string {
-	s := a.Comparison.Text()
-	if s != "" && a.Comparison.Enough && len(a.Classes) > 1 {
-		s += " Other jobs may have run before it than after it: the classes tell more."
-	}
-	return s
-}
-
-// Summary is what the advice rests on.
-func (a Advice) Summary() string {
-	if a.Records == 0 {
-		return "No job ended in that time."
-	}
-	s := fmt.Sprintf("%s of %s, %s to %s.", count(a.Records, "record", "records"), count(a.GPUs, "GPU", "GPUs"), day(a.From), day(a.To))
-	if a.Nodes > 1 {
-		s = fmt.Sprintf("%s of %s on %s, %s to %s.", count(a.Records, "record", "records"), count(a.GPUs, "GPU", "GPUs"), count(a.Nodes, "node", "nodes"), day(a.From), day(a.To))
-	}
-	if a.Changed != nil {
-		s += fmt.Sprintf(" Compared are the jobs before and after %s.", day(*a.Changed))
-	}
-	return s
-}
-
-func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
-
-// ConfigLines are those of all models, to be added to gpuslot.toml.
-func (a Advice) ConfigLines() []string {
-	var out []string
-	for _, s := range a.Settings {
-		if len(s.Lines) > 0 {
-			if len(out) > 0 {
-				out = append(out, "")
-			}
-			out = append(out, s.Lines...)
-		}
-	}
-	return out
 }

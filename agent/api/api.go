@@ -308,6 +308,9 @@ type Status struct {
 	HTCondor    string `json:"htcondor,omitempty"`
 	ConfigFile  string `json:"config_file"`
 	ConfigError string `json:"config_error,omitempty"`
+	// Observe: gpuslot changes nothing on the node, and jobs have its GPUs by
+	// HTCondor's own rules.
+	Observe bool `json:"observe,omitempty"`
 	// Node is nil for a node that serves.
 	Node *NodeStatus `json:"node,omitempty"`
 	// PlanAge is when the plan in force was applied.

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -80,8 +79,8 @@ func exchange(ctx context.Context, c net.Conn, req Request) (Reply, error) {
 	if err != nil {
 		return Reply{}, errors.Join(err, sent)
 	}
-	var reply Reply
-	if err := json.Unmarshal(line, &reply); err != nil {
+	reply, err := readReply(req.Op, line)
+	if err != nil {
 		return Reply{}, fmt.Errorf("%w: %w", errForeign, err)
 	}
 	return reply, nil

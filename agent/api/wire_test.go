@@ -177,3 +177,31 @@ func ExampleReadRequest() {
 	fmt.Println(req.Op, err)
 	// Output: monitor <nil>
 }
+
+// TestReadReply: the short way of the ops that every job waits for reads what
+// the long one does.
+func TestReadReply(t *testing.T) {
+	for op, replies := range map[Op][]Reply{
+		OpPrepare: {
+			{Version: 1, Grant: &Grant{Environment: map[string]string{"A": "1"}, Defaults: map[string]string{"B": "2"}, Wall: "daemon"}},
+			{Version: 1, Refusal: &Refusal{Requeue: true, Code: 301, Reason: "closed"}},
+			{Version: 2, Error: "no"},
+		},
+		OpEnd:    {{Version: 1, Ended: &Ended{Clients: 2, Remaining: 1, Wait: "used 2 MiB of 1 MiB"}}, {Version: 1, Error: "no"}},
+		OpStatus: {{Version: 1, Status: &Status{Host: "wn1"}}},
+	} {
+		for _, want := range replies {
+			text, err := json.Marshal(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := readReply(op, text)
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("%s: %v (-want +got):\n%s", op, err, diff)
+			}
+		}
+		if _, err := readReply(op, []byte(`[1]`)); err == nil {
+			t.Errorf("%s: a list is a reply", op)
+		}
+	}
+}

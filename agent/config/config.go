@@ -283,6 +283,8 @@ const (
 	ModeChoose Mode = "choose"
 	// ModeElastic is mps or whole by turns; the plan says which.
 	ModeElastic Mode = "elastic"
+	// ModeObserve leaves the whole node as it is and looks on.
+	ModeObserve Mode = "observe"
 )
 
 // Settings is what holds for one GPU after all tables were laid over each other.

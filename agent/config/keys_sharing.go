@@ -30,8 +30,8 @@ const auto = "auto"
 
 func sharingKeys() []Key {
 	return []Key{
-		{Table: "sharing", Name: "mode", Type: `"mps", "whole", "elastic", "mig" or "choose"`, Default: `"mps"`,
-			Meaning: "How the GPU is given out: `mps` shares it among several jobs through its own MPS control daemon; `whole` gives it to one job at a time; `elastic` does either, by turns, as jobs wait (`[elastic]`); `mig` divides it into MIG devices, each for one job at a time; `choose` takes `mig` where `isolation` is wished and the GPU and `mig_layout` allow it, `whole` where MPS cannot serve or isolate, else `mps`. `gpuslot plan` says why.",
+		{Table: "sharing", Name: "mode", Type: `"mps", "whole", "elastic", "mig", "observe" or "choose"`, Default: `"mps"`,
+			Meaning: "How the GPU is given out: `mps` shares it among several jobs through its own MPS control daemon; `whole` gives it to one job at a time; `elastic` does either, by turns, as jobs wait (`[elastic]`); `mig` divides it into MIG devices, each for one job at a time; `observe` changes nothing, neither on the GPUs nor in HTCondor, and records what the jobs use (all GPUs of a node or none; operations.md, Observe first); `choose` takes `mig` where `isolation` is wished and the GPU and `mig_layout` allow it, `whole` where MPS cannot serve or isolate, else `mps`. `gpuslot plan` says why.",
 			set:     func(_ *Config, t *table, v any) string { m, p := readMode(v); return point(&t.mode, m, p) }},
 		{Table: "sharing", Name: "shares", Type: `1 to 60, or "auto"`, Default: `"auto"`,
 			Meaning: "How many jobs run on one shared GPU at most. `auto` is the least of 8, one per 4 GiB of the VRAM pool, and the number of MPS clients the driver serves.",
@@ -122,7 +122,7 @@ func badGlob(glob string) string {
 }
 
 func readMode(v any) (Mode, string) {
-	return word(v, ModeMPS, ModeWhole, ModeElastic, ModeMIG, ModeChoose)
+	return word(v, ModeMPS, ModeWhole, ModeElastic, ModeMIG, ModeObserve, ModeChoose)
 }
 
 // keepLayout leaves the MIG devices as they are.

@@ -93,6 +93,9 @@ func sums(n Node) []sum {
 		}
 	}
 	out := []sum{{"shared GPUs take jobs", fmt.Sprintf("%d of %d", open, shared)}, {plural(jobs, "job", "jobs"), fmt.Sprint(jobs)}}
+	if len(n.GPUs) > 0 && n.GPUs[0].Mode == observed { // then all of them are
+		out[0] = sum{plural(len(n.GPUs), "GPU observed", "GPUs observed"), fmt.Sprint(len(n.GPUs))}
+	}
 	if total > 0 {
 		out = append(out, sum{"of VRAM in use", percent(float64(used) / float64(total))})
 	}
@@ -101,6 +104,9 @@ func sums(n Node) []sum {
 	}
 	return out
 }
+
+// observed is the mode of GPUs that gpuslot only looks at.
+const observed = "observe"
 
 func plural(n int, one, many string) string {
 	if n == 1 {
@@ -119,6 +125,8 @@ func viewOfGPU(id string, g GPU, h *History) gpuView {
 		v.State, v.Class = "closed", "shut"
 	case g.Index == NotPlanned:
 		v.State, v.Class = "not offered", ""
+	case g.Mode == observed:
+		v.State, v.Class = "observed", ""
 	case !g.Shared:
 		v.State, v.Class = "given out whole", ""
 	}

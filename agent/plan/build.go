@@ -42,13 +42,6 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 
 	n := &notes{total: len(inv.GPUs)}
 	candidates := candidatesOf(cfg, inv)
-	choose(candidates)
-	withoutIncapable(candidates, n)
-	candidates = withoutMIG(candidates, n)
-	w := wishesOf(cfg, inv.Host.Name, candidates, cfg.RequestVRAM, ClientCeiling(inv.CUDA))
-	decideModes(candidates, cfg.RequestVRAM, w, n)
-	chooseWhole(candidates, n)
-
 	p := Plan{
 		Schema: Schema,
 		Host:   inv.Host,
@@ -57,7 +50,25 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 		GPUs:   make([]GPU, 0, len(candidates)),
 		Absent: absent(cfg, inv),
 	}
-	cs := &chips{driver: driverMajor(inv.Driver)}
+	if observes(cfg, inv.Host.Name, candidates, n) {
+		p.observe(cfg, candidates, n)
+	} else {
+		p.offer(cfg, candidates, n)
+	}
+	noteNode(p, len(inv.GPUs), n)
+	p.Warnings = append(slices.Clone(cfg.Warnings), n.warnings()...)
+	return p, n.err()
+}
+
+// offer plans what HTCondor is to give out.
+func (p *Plan) offer(cfg config.Config, candidates []candidate, n *notes) {
+	choose(candidates)
+	withoutIncapable(candidates, n)
+	candidates = withoutMIG(candidates, n)
+	w := wishesOf(cfg, p.Host.Name, candidates, cfg.RequestVRAM, ClientCeiling(p.CUDA))
+	decideModes(candidates, cfg.RequestVRAM, w, n)
+	chooseWhole(candidates, n)
+	cs := &chips{driver: driverMajor(p.Driver)}
 	for _, c := range candidates {
 		if c.mode != config.ModeMIG {
 			p.GPUs = append(p.GPUs, size(c, cfg.RequestVRAM, w, n))
@@ -73,11 +84,8 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 		}
 	}
 	p.checkElastic(cfg.Elastic, n)
-	splitHost(&p, cfg.CPUOnly, n)
-	p.RequestVRAM = requestVRAM(cfg.RequestVRAM, p, n)
-	noteNode(p, len(inv.GPUs), n)
-	p.Warnings = append(slices.Clone(cfg.Warnings), n.warnings()...)
-	return p, n.err()
+	splitHost(p, cfg.CPUOnly, n)
+	p.RequestVRAM = requestVRAM(cfg.RequestVRAM, *p, n)
 }
 
 func candidatesOf(cfg config.Config, inv gpu.Inventory) []candidate {

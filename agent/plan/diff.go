@@ -50,11 +50,19 @@ func orNone(s string) string {
 	return s
 }
 
+func does(p Plan) string {
+	if p.Observe {
+		return "observing"
+	}
+	return "offering GPUs"
+}
+
 func (d *differences) node(old, new Plan) {
 	d.change("The node", "the schema of the plan", old.Schema, new.Schema)
 	d.change("The node", "the host name", old.Host.Name, new.Host.Name)
 	d.change("The node", "the number of CPUs", strconv.Itoa(old.Host.CPUs), strconv.Itoa(new.Host.CPUs))
 	d.change("The node", "the memory", old.Host.Memory.String(), new.Host.Memory.String())
+	d.change("The node", "what gpuslot does there", does(old), does(new))
 	d.change("The node", "the driver", old.Driver, new.Driver)
 	d.change("The node", "the CUDA version", old.CUDA, new.CUDA)
 	d.change("The node", "the part for jobs without GPUs", old.CPUOnly.String(), new.CPUOnly.String())

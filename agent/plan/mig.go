@@ -47,8 +47,8 @@ type LayoutCost struct {
 // time or shared.
 func (g GPU) MIGDevice() bool { return g.Parent != "" }
 
-// Alone reports whether the GPU is a MIG device that one job has at a time.
-func (g GPU) Alone() bool { return g.MIGDevice() && !g.Shared() }
+// Alone reports whether the GPU is a MIG device that is given to one job at a time.
+func (g GPU) Alone() bool { return g.MIGDevice() && !g.Shared() && !g.Observed() }
 
 // Model is the product's name, with the profile of a MIG device as NVML spells it.
 func (g GPU) Model() string {

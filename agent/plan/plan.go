@@ -18,7 +18,9 @@ type Plan struct {
 	// Driver is the version the plan was made for; empty if unknown.
 	Driver string `json:"driver,omitempty"`
 	// CUDA is the driver's CUDA version ("12.4"); empty if unknown.
-	CUDA        string      `json:"cuda,omitempty"`
+	CUDA string `json:"cuda,omitempty"`
+	// Observe: gpuslot changes nothing on the node, and nothing is planned for HTCondor.
+	Observe     bool        `json:"observe,omitempty"`
 	RequestVRAM RequestVRAM `json:"request_vram"`
 	// CPUOnly is the part for jobs without GPUs; without CPUs there is no such slot.
 	CPUOnly Resources `json:"cpu_only"`
@@ -63,7 +65,8 @@ type GPU struct {
 	// Elastic: it is of mode mps or whole by turns, and has what each of them needs. A
 	// new plan says mps; see Turn.
 	Elastic bool `json:"elastic,omitempty"`
-	// Shares is how many jobs may run at once; 1 on a whole GPU.
+	// Shares is how many jobs may run at once; 1 on a whole GPU, and on one that is
+	// observed, whatever HTCondor does there.
 	Shares int `json:"shares"`
 	// Pool is the VRAM given out in budgets; on a whole GPU all of it.
 	Pool gpu.MiB `json:"vram_pool_mib"`

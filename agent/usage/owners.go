@@ -78,9 +78,9 @@ func (o *owners) end(whole bool) {
 	o.known = o.round
 }
 
-// ticksPerSecond is USER_HZ, which proc(5) counts start times in; it is 100 on
+// TicksPerSecond is USER_HZ, which proc(5) counts start times in; it is 100 on
 // every architecture that CUDA runs on.
-const ticksPerSecond = 100
+const TicksPerSecond = 100
 
 // TicksAt is a time in clock ticks since boot, rounded up; an error means that
 // the kernel does not tell how long it runs.
@@ -90,5 +90,5 @@ func TicksAt(at time.Time) (uint64, error) {
 		return 0, err
 	}
 	since := time.Duration(boot.Nano()) - time.Since(at)
-	return uint64(max(since, 0)/(time.Second/ticksPerSecond)) + 1, nil
+	return uint64(max(since, 0)/(time.Second/TicksPerSecond)) + 1, nil
 }

@@ -46,14 +46,29 @@ func (p program) supervise(args []string) int {
 		err = syscall.Exec(path, command, os.Environ())
 		return p.giveUp(fmt.Sprintf("gpuslot cannot execute %s: %v", path, err), notExecutable)
 	}
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals)
+	signals, children := caught()
 	env := withBinds(os.Environ(), o.args, bindsForHere(o.socket))
-	job, err := os.StartProcess(path, command, &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	job, err := syscall.ForkExec(path, command, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}})
 	if err != nil {
 		return p.giveUp(fmt.Sprintf("gpuslot cannot execute %s: %v", path, err), notExecutable)
 	}
-	return p.follow(o, job, signals)
+	return p.follow(o, job, signals, children)
+}
+
+// early are the signals by which HTCondor and users end a job or tell it
+// something. To catch one costs two switches between threads: all others wait
+// until the job is lateAfter old.
+var early = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
+
+const lateAfter = 2 * time.Second
+
+// caught begins to catch signals; that of a child's end is never lost in a crowd
+// of others.
+func caught() (signals, children chan os.Signal) {
+	signals, children = make(chan os.Signal, 16), make(chan os.Signal, 1)
+	signal.Notify(signals, early...)
+	signal.Notify(children, syscall.SIGCHLD)
+	return signals, children
 }
 
 // siteWrapper is the job wrapper that the site had before; the agent links it
@@ -66,25 +81,29 @@ func siteWrapper(socket string) string {
 	return path
 }
 
-// follow passes signals on until the job ends, and ends like it.
-func (p program) follow(o options, job *os.Process, signals chan os.Signal) int {
-	done := make(chan *os.ProcessState, 1)
-	go func() {
-		state, err := job.Wait()
-		if err != nil { // nobody else waits for it
-			fmt.Fprintf(p.stderr, "gpuslot-condor: wait for the job: %v\n", err)
-		}
-		done <- state
-	}()
+// follow passes signals on until the job ends, and ends like it. The job's
+// number is its own until this process has waited for it.
+func (p program) follow(o options, job int, signals, children chan os.Signal) int {
 	told := false
+	late := time.NewTimer(lateAfter)
+	defer late.Stop()
 	for {
 		select {
 		case s := <-signals:
 			told = told || ends(s)
 			p.pass(o, job, s.(syscall.Signal))
-		case state := <-done:
-			p.linger(o, signals, told)
-			return endLike(state)
+		case <-late.C:
+			signal.Notify(signals)
+		case <-children:
+			var status syscall.WaitStatus
+			ended, err := syscall.Wait4(job, &status, syscall.WNOHANG, nil)
+			if err != nil { // nobody else waits for it
+				fmt.Fprintf(p.stderr, "gpuslot-condor: wait for the job: %v\n", err)
+			}
+			if ended == job || err != nil {
+				p.linger(o, signals, told)
+				return endLike(status, err)
+			}
 		}
 	}
 }
@@ -95,18 +114,18 @@ func ends(s os.Signal) bool {
 }
 
 // pass hands a signal on. One that would end the job waits for its MPS clients.
-func (p program) pass(o options, job *os.Process, s syscall.Signal) {
+func (p program) pass(o options, job int, s syscall.Signal) {
 	switch s {
 	case syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE:
 		return // our own: the Go runtime preempts with SIGURG
 	case syscall.SIGCONT, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU:
 	default:
-		if !handles(job.Pid, s) {
+		if !handles(job, s) {
 			p.end(o)
 		}
 	}
 	// A job that ended meanwhile needs no signal.
-	_ = job.Signal(s)
+	_ = syscall.Kill(job, s)
 }
 
 // end lets the slot's MPS clients leave. Without an agent the job ends as it
@@ -147,13 +166,12 @@ func (p program) linger(o options, signals <-chan os.Signal, told bool) {
 
 // endLike is the job's exit status; a job that a signal ended is followed by
 // the same signal.
-func endLike(state *os.ProcessState) int {
-	if state == nil {
+func endLike(w syscall.WaitStatus, err error) int {
+	if err != nil {
 		return notAdmitted
 	}
-	w, ok := state.Sys().(syscall.WaitStatus)
-	if !ok || !w.Signaled() {
-		return state.ExitCode()
+	if !w.Signaled() {
+		return w.ExitStatus()
 	}
 	// The job's core file, if any, is written: not a second one.
 	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})

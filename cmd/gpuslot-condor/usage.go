@@ -10,13 +10,16 @@ import (
 )
 
 // A job's numbers reach its ad only with an update of the collector, which has
-// many nodes to serve: a job's next one comes after a twentieth of its life,
-// within these bounds, and earlier if its VRAM grows by more than a part.
+// many nodes to serve and costs the startd a millisecond: a job's next one comes
+// after a twentieth of its life, within these bounds, and earlier if its VRAM
+// grows by more than a part. The first comes as soon as it has any.
 const (
 	soonest    = 2 * time.Second
 	latest     = time.Minute
 	partOfLife = 20
 	partOfVRAM = 16
+	// idle is how old a job without VRAM is at its first report.
+	idle = 5 * time.Second
 )
 
 // reportUsage prints what each running job used. If the agent cannot be asked
@@ -77,6 +80,9 @@ func (r reports) next(uses []api.Use, now time.Time) (reports, []condor.Use) {
 			continue
 		}
 		last, before := r[u.Slot]
+		if untouched(u) && u.Seconds < idle.Seconds() {
+			continue // its first report can wait
+		}
 		if before && last.use.Job == u.Job && u.Seconds >= last.use.Seconds && !last.due(u, now) {
 			next[u.Slot] = last
 			continue
@@ -96,6 +102,9 @@ func (r report) due(u api.Use, now time.Time) bool {
 	life := time.Duration(u.Seconds * float64(time.Second))
 	return now.Sub(r.at) >= min(max(life/partOfLife, soonest), latest)
 }
+
+// untouched: no VRAM was seen, so that the job has not begun on its GPU.
+func untouched(u api.Use) bool { return u.PeakMiB == nil || *u.PeakMiB == 0 }
 
 // grown: a peak that was not known, or is larger by more than a part.
 func grown(before, now *int64) bool {

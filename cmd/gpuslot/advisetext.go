@@ -36,6 +36,7 @@ func adviceText(w io.Writer, a advise.Advice, all bool) {
 	}
 	reasonsText(w, classes)
 	comparisonText(w, a)
+	judgedText(w, a)
 	linesText(w, a, classes)
 }
 
@@ -106,6 +107,18 @@ func folded(text string, width int, indent string) string {
 func comparisonText(w io.Writer, a advise.Advice) {
 	if text := a.Together(); text != "" {
 		fmt.Fprintf(w, "\nAll jobs together\n   %s\n", folded(text, textWidth-3, "   "))
+	}
+}
+
+// judgedText names the requests to change, of all classes.
+func judgedText(w io.Writer, a advise.Advice) {
+	said := a.Judged()
+	if len(said) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nRequests of VRAM")
+	for _, s := range said {
+		fmt.Fprintf(w, "   %-9s %s\n", s.About, folded(s.Text, textWidth-13, strings.Repeat(" ", 13)))
 	}
 }
 

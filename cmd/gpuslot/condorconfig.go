@@ -68,14 +68,14 @@ with --placement pack.`,
 func condorConfig(c *cobra.Command, f *flags, target, place string, files []string) ([]byte, error) {
 	switch target {
 	case forExecutionPoint:
-		n, err := nodeOf(c, f, files)
-		if err != nil {
+		n, observed, err := nodeOf(c, f, files)
+		if err != nil || observed {
 			return nil, err
 		}
 		return condor.ExecutionPoint(n)
 	case forAccessPoint:
 		nodes, err := nodesOf(c, f, files)
-		if err != nil {
+		if err != nil || len(nodes) == 0 {
 			return nil, err
 		}
 		return condor.AccessPoint(condor.PoolOf(nodes...))
@@ -92,7 +92,8 @@ func condorConfig(c *cobra.Command, f *flags, target, place string, files []stri
 	return nil, fmt.Errorf("--for is %q; write %s, %s, %s or %s", target, forExecutionPoint, forAccessPoint, forPlainNode, forNegotiator)
 }
 
-// nodesOf plans a node per file, or this one if there is none.
+// nodesOf plans a node per file, or this one if there is none. Observed ones are
+// left out.
 func nodesOf(c *cobra.Command, f *flags, files []string) ([]condor.Node, error) {
 	each := [][]string{nil}
 	if len(files) > 0 {
@@ -101,28 +102,36 @@ func nodesOf(c *cobra.Command, f *flags, files []string) ([]condor.Node, error) 
 	var nodes []condor.Node
 	var errs []error
 	for _, file := range each {
-		n, err := nodeOf(c, f, file)
-		nodes, errs = append(nodes, n), append(errs, err)
+		n, observed, err := nodeOf(c, f, file)
+		if !observed {
+			nodes = append(nodes, n)
+		}
+		errs = append(errs, err)
 	}
 	return nodes, errors.Join(errs...)
 }
 
-// nodeOf plans one node; its warnings go to stderr, beside the configuration.
-func nodeOf(c *cobra.Command, f *flags, files []string) (condor.Node, error) {
+// nodeOf plans one node; its warnings go to stderr, beside the configuration. An
+// observed one has none.
+func nodeOf(c *cobra.Command, f *flags, files []string) (n condor.Node, observed bool, err error) {
 	cfg, err := loadConfig(c, f.config)
 	if err != nil {
-		return condor.Node{}, err
+		return n, false, err
 	}
 	inv, unreadable, err := readInventory(c.Context(), files)
 	if err != nil {
-		return condor.Node{}, err
+		return n, false, err
 	}
 	p, err := plan.Build(cfg, inv)
 	if err != nil {
-		return condor.Node{}, err
+		return n, false, err
 	}
 	warn(c.ErrOrStderr(), append(p.Warnings, unreadable...))
-	n := agent.Node(p, cfg)
+	if p.Observe {
+		fmt.Fprintf(c.ErrOrStderr(), "%s is observed (mode = \"observe\"): its HTCondor stays as the site configured it, and nothing is generated for it.\n", orUnnamed(p.Host.Name))
+		return n, true, nil
+	}
+	n = agent.Node(p, cfg)
 	n.Version = programVersion()
-	return n, nil
+	return n, false, nil
 }

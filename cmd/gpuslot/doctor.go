@@ -106,12 +106,16 @@ worst is a warning, 4 the worst is an error.`,
 
 // diagnose makes every check, the worst findings first.
 func diagnose(f facts) []finding {
-	var found []finding
-	for _, check := range []func(facts) []finding{
+	checks := []func(facts) []finding{
 		checkConfiguration, checkAgent, checkWalls, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
 		checkPersistence, checkMIG, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
-		checkInventory, checkHiding, checkAccounts, checkJobExit, checkContainers, checkAccessPoint, checkSELinux, checkContract, checkRoot,
-	} {
+		checkInventory, checkStartds, checkHiding, checkAccounts, checkJobExit, checkContainers, checkAccessPoint, checkSELinux, checkContract, checkRoot,
+	}
+	if f.planErr == nil && f.plan.Observe {
+		checks = observedChecks()
+	}
+	var found []finding
+	for _, check := range checks {
 		found = append(found, check(f)...)
 	}
 	slices.SortStableFunc(found, func(a, b finding) int { return cmp.Compare(a.Level.rank(), b.Level.rank()) })

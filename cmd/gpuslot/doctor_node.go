@@ -28,6 +28,9 @@ func checkConfiguration(f facts) []finding {
 	if f.planErr != nil {
 		return unchecked(check, "which GPUs are shared is not known: "+oneSentence(f.planErr.Error()), "start the agent (systemctl start gpuslotd), or see what gpuslot plan says")
 	}
+	if f.plan.Observe {
+		return fine(check, "%d GPUs are observed; gpuslot changes nothing here", len(f.plan.GPUs))
+	}
 	return fine(check, "%d of %d GPUs are shared", len(f.shared()), len(f.plan.GPUs))
 }
 

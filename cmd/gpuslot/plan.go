@@ -53,7 +53,9 @@ Exit codes: 0 success, 1 error, 2 the node differs.`,
 				return err
 			}
 			r.Job = request
-			r.Capacity, r.CapacityOfAll = r.Plan.Capacity(request)
+			if !r.Plan.Observe {
+				r.Capacity, r.CapacityOfAll = r.Plan.Capacity(request)
+			}
 			if !asJSON {
 				r.text(c.OutOrStdout())
 			} else if err := printJSON(c.OutOrStdout(), r); err != nil {
@@ -115,7 +117,9 @@ func makeReport(c *cobra.Command, f *flags, files []string, against, bundled str
 		r.Differences, err = compare(against, p)
 	case len(files) == 0:
 		r.Differences, err = compareInForce(agent.PlanFile(cfg.Paths), p)
-		r.askHTCondor(c.Context(), f.socket, cfg)
+		if !p.Observe {
+			r.askHTCondor(c.Context(), f.socket, cfg)
+		}
 	}
 	return r, err
 }

@@ -18,10 +18,11 @@ func (r report) text(w io.Writer) {
 		fmt.Fprintln(w, s)
 	}
 	fmt.Fprintln(w)
-	planTable(p).print(w)
-	migText(w, p)
-	fmt.Fprintf(w, "\nrequest_vram: at least %s, in steps of %s. A GPU job without it %s.\n", p.RequestVRAM.Minimum, p.RequestVRAM.Quantum, withoutRequest(p.RequestVRAM.WithoutRequest))
-	r.capacityText(w)
+	if p.Observe {
+		observedText(w, p)
+	} else {
+		r.offerText(w)
+	}
 	if len(p.Warnings)+len(r.Unreadable)+len(r.Differences) > 0 {
 		fmt.Fprintln(w)
 	}
@@ -31,6 +32,26 @@ func (r report) text(w io.Writer) {
 		fmt.Fprintf(w, "differs: %s\n", s)
 	}
 	r.changesText(w)
+}
+
+// offerText is what jobs would get.
+func (r report) offerText(w io.Writer) {
+	p := r.Plan
+	planTable(p).print(w)
+	migText(w, p)
+	fmt.Fprintf(w, "\nrequest_vram: at least %s, in steps of %s. A GPU job without it %s.\n", p.RequestVRAM.Minimum, p.RequestVRAM.Quantum, withoutRequest(p.RequestVRAM.WithoutRequest))
+	r.capacityText(w)
+}
+
+// observedText lists what is looked at.
+func observedText(w io.Writer, p plan.Plan) {
+	var t table
+	t.row("GPU", "UUID", "MODE", "VRAM/MiB")
+	for _, g := range p.GPUs {
+		t.row(strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(string(g.Mode)+" "+g.Profile), mib(g.Memory))
+	}
+	t.print(w)
+	fmt.Fprintln(w, "\ngpuslot changes nothing on this node: GPUs, HTCondor and jobs stay as they are. It records what each job uses (gpuslot usage).")
 }
 
 // modelsOf counts the GPUs by model, in the order of their first one.

@@ -69,11 +69,18 @@ func statusText(w io.Writer, s api.Status) {
 		fmt.Fprintln(w)
 		jobs.print(w)
 	} else {
-		fmt.Fprintln(w, "\nno jobs on shared GPUs")
+		fmt.Fprintln(w, "\n"+withoutJobs(s))
 	}
 	if lines := notes(s); len(lines) > 0 {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(lines, "\n"))
 	}
+}
+
+func withoutJobs(s api.Status) string {
+	if s.Observe {
+		return "no GPU jobs"
+	}
+	return "no jobs on shared GPUs"
 }
 
 func describeAgent(s api.Status) string {
@@ -94,6 +101,9 @@ func describeAgent(s api.Status) string {
 func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
 func gpuTable(s api.Status) *table {
+	if s.Observe {
+		return observedTable(s)
+	}
 	t := &table{}
 	t.row("GPU", "UUID", "MODE", "SHARES", "VRAM/MiB", "USED/MiB", "DAEMON LIMIT", "TAKES JOBS", "TENANT", "WALL", "COMPUTE MODE", "MPS SERVER")
 	for _, g := range s.GPUs {
@@ -106,6 +116,16 @@ func gpuTable(s api.Status) *table {
 		}
 		t.row(strconv.Itoa(g.Index), g.UUID, strings.TrimSpace(g.Mode+" "+g.Place), fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), fmt.Sprintf("%d/%d", g.UsedMiB, g.PoolMiB),
 			known(g.UseMiB), limit, takes, orDash(g.Tenant), orDash(g.Wall), orDash(brief(g.ComputeMode)), orDash(brief(g.Server)))
+	}
+	return t
+}
+
+// observedTable has no word of what gpuslot does not do there.
+func observedTable(s api.Status) *table {
+	t := &table{}
+	t.row("GPU", "UUID", "MODE", "JOBS", "VRAM/MiB", "USED/MiB", "SM", "WATTS")
+	for _, g := range s.GPUs {
+		t.row(strconv.Itoa(g.Index), g.UUID, g.Mode, strconv.Itoa(len(g.Jobs)), mib(g.PoolMiB), known(g.UseMiB), orUnknown(g.SM, share), orUnknown(g.Watts, whole))
 	}
 	return t
 }
@@ -165,6 +185,9 @@ func jobWall(j api.StatusJob) string {
 // notes says in sentences what a table has no room for.
 func notes(s api.Status) []string {
 	out := remarks(s)
+	if s.Observe {
+		out = append(out, "observed: gpuslot changes nothing here; HTCondor gives the GPUs out by the site's own rules")
+	}
 	for _, g := range s.GPUs {
 		if g.Place != "" && g.Device == "" {
 			continue // its GPU has another layout
@@ -183,7 +206,7 @@ func notes(s api.Status) []string {
 	if s.ConfigError != "" {
 		out = append(out, fmt.Sprintf("warning: %s was rejected, the plan before it is still in force: %s", s.ConfigFile, s.ConfigError))
 	}
-	if line := capabilities(s.MPS); line != "" {
+	if line := capabilities(s.MPS); line != "" && !s.Observe {
 		out = append(out, line)
 	}
 	for _, w := range s.Walls {

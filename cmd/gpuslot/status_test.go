@@ -44,3 +44,30 @@ func TestStatusPartitions(t *testing.T) {
 		t.Errorf("%s", b.String())
 	}
 }
+
+// On an observed node status has no word of what gpuslot does not do there.
+func TestStatusOfAnObservedNode(t *testing.T) {
+	used, sm := int64(4424), 0.25
+	s := api.Status{Host: "wn1", Version: "1", Observe: true, GPUs: []api.StatusGPU{
+		{UUID: "GPU-a", Mode: "observe", Shares: 1, PoolMiB: 81559, UsedMiB: 81559, Accept: true, UseMiB: &used, SM: &sm,
+			Jobs: []api.StatusJob{{Slot: "slot1_1", ID: "7.0", Account: "alice", BudgetMiB: 81559, UseMiB: &used, Confirmed: true}}},
+		{UUID: "GPU-b", Index: 1, Mode: "observe", Shares: 1, PoolMiB: 81559, Accept: true},
+	}}
+	var out strings.Builder
+	statusText(&out, s)
+	for _, want := range []string{"0 GPU-a observe 1 81559 4424 25 % -", "1 GPU-b observe 0 81559 ? - -", "slot1_1 7.0 alice 0 81559 4424 -", "observed: gpuslot changes nothing here"} {
+		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	for _, never := range []string{"TAKES JOBS", "DAEMON", "MPS", "TENANT"} {
+		if strings.Contains(out.String(), never) {
+			t.Errorf("%q in\n%s", never, out.String())
+		}
+	}
+	s.GPUs = s.GPUs[1:]
+	out.Reset()
+	if statusText(&out, s); !strings.Contains(out.String(), "no GPU jobs") {
+		t.Error(out.String())
+	}
+}

@@ -97,7 +97,7 @@ func watchText(p *power) func(api.Status, time.Time) string {
 		if rows := jobRows(s, p); len(rows) > 0 {
 			headed(&b, topTable(rows, now))
 		} else {
-			b.WriteString("no jobs on shared GPUs\n")
+			b.WriteString(withoutJobs(s) + "\n")
 		}
 		for _, g := range s.GPUs {
 			if !g.Accept && g.Reason != "" {

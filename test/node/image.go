@@ -22,12 +22,17 @@ var imageScript string
 // Image returns the directory of the root file system that nodes boot from, and builds it when it is not in
 // the cache (about 35 s, once per machine and recipe). Progress takes a line for each long step; nil is silent.
 func Image(ctx context.Context, progress io.Writer) (string, error) {
+	return imageWith(ctx, "", progress)
+}
+
+// imageWith is Image with the systemd of another suite; empty is that of the image's own.
+func imageWith(ctx context.Context, systemd string, progress io.Writer) (string, error) {
 	var log bytes.Buffer
 	var out io.Writer = &log
 	if progress != nil {
 		out = io.MultiWriter(&log, progress)
 	}
-	path, err := imageCommand(ctx, out)
+	path, err := imageCommand(ctx, out, systemd)
 	if err != nil {
 		return "", fmt.Errorf("build the node image: %w: %s", err, tail(log.String(), 20))
 	}
@@ -36,12 +41,12 @@ func Image(ctx context.Context, progress io.Writer) (string, error) {
 
 // imageBuilt asks whether the image is in the cache.
 func imageBuilt() bool {
-	_, err := imageCommand(context.Background(), io.Discard, "--path")
+	_, err := imageCommand(context.Background(), io.Discard, "", "--path")
 	return err == nil
 }
 
 // imageCommand runs image.sh and returns the path that it prints.
-func imageCommand(ctx context.Context, stderr io.Writer, args ...string) (string, error) {
+func imageCommand(ctx context.Context, stderr io.Writer, systemd string, args ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "gpuslot-node-image-")
 	if err != nil {
 		return "", err
@@ -52,6 +57,7 @@ func imageCommand(ctx context.Context, stderr io.Writer, args ...string) (string
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, "sh", append([]string{script}, args...)...)
+	cmd.Env = append(os.Environ(), "NODE_SYSTEMD="+systemd)
 	cmd.Stderr = stderr
 	// A group of its own, and SIGTERM to all of it: the script then ends its children and removes the half-built tree.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}

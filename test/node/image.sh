@@ -12,6 +12,7 @@
 #   MIRROR          Debian mirror (default: the one in apt's own configuration)
 #   NODE_SUITE      force one Debian suite
 #   NODE_CONDOR=no  leave HTCondor out: bookworm, whose systemd is EL9's, has none
+#   NODE_SYSTEMD    a suite whose systemd replaces the newer one: bookworm has 252
 set -eu
 
 # 25.14 is the oldest HTCondor that the facts behind gpuslot were measured on.
@@ -21,6 +22,7 @@ CONDOR_MIN=25.14
 SUITES=${NODE_SUITE:-forky sid}
 PACKAGES="systemd systemd-sysv dbus procps iproute2"
 CONDOR=${NODE_CONDOR:-condor}
+SYSTEMD=${NODE_SYSTEMD-}
 # openssh is what condor_ssh_to_job and condor_submit -i talk through.
 [ "$CONDOR" = no ] || PACKAGES="$PACKAGES $CONDOR openssh-server openssh-client"
 
@@ -30,7 +32,7 @@ die() { say "$*"; exit 1; }
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${GPUSLOT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/gpuslot}
 # The recipe is this file and the overrides: change one and a new image is built.
-key=$( { cat "$here/image.sh"; echo "$SUITES $PACKAGES"; } | sha256sum | cut -c1-12)
+key=$( { cat "$here/image.sh"; echo "$SUITES $PACKAGES $SYSTEMD"; } | sha256sum | cut -c1-12)
 image=$cache/node-$key
 
 if [ -e "$image/etc/gpuslot-node" ]; then echo "$image"; exit 0; fi
@@ -116,14 +118,33 @@ X
 mount -t proc proc "$root/proc"
 DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get -qq -y --no-install-recommends install $PACKAGES \
   </dev/null >"$tmp/log" 2>&1 || { tail -n 20 "$tmp/log" >&2; die "apt-get install $PACKAGES does not work in the image"; }
-# apptainer is in sid only. A node without it is a node all the same: what needs it says so.
+# Packages of another suite, beside those of the image's own.
 # A mirror may be a snapshot; whether that is fine, the host's apt says.
+borrow() {
+  echo "deb [signed-by=$keyring] $MIRROR $1 main" >"$root/etc/apt/sources.list.d/$1.list"
+  chroot "$root" apt-get -qq update -o Acquire::Check-Valid-Until="$(apt-config dump --format '%v' Acquire::Check-Valid-Until)" \
+    >"$tmp/log" 2>&1 || tail -n 20 "$tmp/log" >&2
+}
+# An older systemd below a newer HTCondor: the suite of the one has not the other. What
+# talks to systemd through libsystemd0 is new and wants a new one; its protocols are old.
+replace_systemd() {
+  borrow "$SYSTEMD"
+  older="systemd systemd-sysv libsystemd-shared"
+  DEBIAN_FRONTEND=noninteractive SYSTEMD=$SYSTEMD chroot "$root" sh -ec '
+    cd /tmp
+    for p; do apt-get -qq download "$p/$SYSTEMD"; done
+    rm "/etc/apt/sources.list.d/$SYSTEMD.list"
+    dpkg --force-depends --force-downgrade --unpack ./*.deb
+    rm ./*.deb
+    sed -i "/^Package: systemd\$/,/^\$/s/libsystemd0 (= [^)]*)/libsystemd0/" /var/lib/dpkg/status
+    apt-mark hold "$@"
+    apt-get -qq -y --no-install-recommends --fix-broken install' sh $older </dev/null >"$tmp/log" 2>&1 ||
+    { tail -n 20 "$tmp/log" >&2; die "the systemd of $SYSTEMD cannot be installed"; }
+}
+[ -z "$SYSTEMD" ] || replace_systemd
+# apptainer is in sid only. A node without it is a node all the same: what needs it says so.
 add_apptainer() {
-  if [ "$suite" != sid ]; then
-    echo "deb [signed-by=$keyring] $MIRROR sid main" >"$root/etc/apt/sources.list.d/sid.list"
-    chroot "$root" apt-get -qq update -o Acquire::Check-Valid-Until="$(apt-config dump --format '%v' Acquire::Check-Valid-Until)" \
-      >"$tmp/log" 2>&1 || tail -n 20 "$tmp/log" >&2
-  fi
+  [ "$suite" = sid ] || borrow sid
   DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get -qq -y --no-install-recommends -o APT::Default-Release="$suite" \
     install apptainer </dev/null >"$tmp/log" 2>&1 || { tail -n 20 "$tmp/log" >&2; say "there is no apptainer in sid now: going on without it"; }
   rm -f "$root/etc/apt/sources.list.d/sid.list"

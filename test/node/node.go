@@ -24,6 +24,9 @@ type Options struct {
 	// Files are in place before systemd starts, by absolute path inside: units, HTCondor configuration, data.
 	// They win over the image and over the base configuration in /etc/condor/config.d/10-node.config.
 	Files map[string]File
+	// Systemd is a Debian suite whose systemd is PID 1, below the HTCondor of the newer image: "bookworm" has
+	// 252. Default: the image's own.
+	Systemd string
 	// Progress takes one line for each long step. Default: none.
 	Progress io.Writer
 }
@@ -75,7 +78,7 @@ func Boot(ctx context.Context, o Options) (*Node, error) {
 	if o.Name == "" {
 		o.Name = "node"
 	}
-	image, err := Image(ctx, o.Progress)
+	image, err := imageWith(ctx, o.Systemd, o.Progress)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func adviceSample(t *testing.T) string {
 	put(history.A100("frida", "notebook", history.Lognormal(900, .8), .02, -1), 45)
 	put(history.A100("gustav", "legacy", history.Lognormal(4000, .2), -1, -1), 90)
 	alice.Hours, alice.FullWatts, alice.IdleWatts = 2.6, 250, 12
-	for _, j := range history.SharedBy(alice.Jobs(r, 700, history.Start.Add(43*24*time.Hour)), 8, 8192) {
+	for _, j := range history.SharedBy(alice.Jobs(r, 700, history.Start.Add(43*24*time.Hour)), 4, 8192) {
 		book.Add(j)
 	}
 	text, err := paper.HTML(book.Advise())

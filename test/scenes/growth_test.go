@@ -61,7 +61,7 @@ var growthJobs = []grown{
 		state: completed, vram: "2048", exit: "85"},
 	{what: "is over its budget", program: pairJob, lines: []string{"request_vram = 4000"},
 		state: completed, vram: "8192", exit: "0", evicted: 1, says: "Code 21 Subcode 76"},
-	{what: "comes near its limit", program: silentJob, words: "alloc 3000 sleep 3s alloc 780 sleep 12s", lines: []string{"request_vram = 4000"},
+	{what: "comes near its limit", program: silentJob, words: "alloc 3000 sleep 3s alloc 760 sleep 12s", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "8192", exit: "0", evicted: 1, says: "MiB of 4096 MiB requested, which is near its limit: it runs again with a larger request_vram"},
 }
 

@@ -179,11 +179,10 @@ func serverFault(ctx context.Context, st *Stage) (err error) {
 		return err
 	}
 	st.Check(strings.Contains(reason, "FAULT") || strings.Contains(reason, "Xid 31"), "GPU %d is closed: %s", g.Index, reason)
-	log, err := st.Journal(ctx, "gpuslotd.service")
+	named, err := st.waitCulprit(ctx)
 	if err != nil {
 		return err
 	}
-	named := lineWith(log, "the log names the cause of a FAULT")
 	st.Check(strings.Contains(named, fmt.Sprintf("of job %d.0 (", culprit)), "the log names the culprit: %s", oneLine(named))
 	if err := st.WaitAccept(ctx, len(st.Inventory.GPUs)); err != nil {
 		return err
@@ -208,6 +207,19 @@ func serverFault(ctx context.Context, st *Stage) (err error) {
 		return err
 	}
 	return st.checkEnd(ctx, user, elsewhere, "0", "until eof: ok", "a job on GPU "+strconv.Itoa(other.Index)+" meanwhile")
+}
+
+// waitCulprit waits for the agent's word on whom a server's log names: an XID may
+// close the GPU before that log is read.
+func (st *Stage) waitCulprit(ctx context.Context) (line string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err = st.Wait(ctx, "the log to name a culprit", func() bool {
+		log, err := st.Journal(ctx, "gpuslotd.service")
+		line = lineWith(log, "the log names the cause of a FAULT")
+		return err == nil && line != log
+	})
+	return line, err
 }
 
 // waitClosed waits until a GPU's slot says that it takes no jobs, and why.

@@ -65,6 +65,8 @@ type Options struct {
 	NoAccessPoint bool
 	// Binds are programs of the site's own, such as its Prometheus.
 	Binds []node.Bind
+	// Systemd is a Debian suite whose systemd the node boots; see node.Options.
+	Systemd string
 	// Progress takes one line for each long step.
 	Progress io.Writer
 }
@@ -140,7 +142,7 @@ func (s *Site) start(ctx context.Context, o Options) error {
 // nodeOptions is straight wiring: what "make install" staged, the programs of
 // the leg, and the site's own files.
 func (s *Site) nodeOptions(ctx context.Context, o Options) (node.Options, error) {
-	opts := node.Options{Name: o.Name, Files: map[string]node.File{}, Binds: o.Binds, Progress: o.Progress}
+	opts := node.Options{Name: o.Name, Files: map[string]node.File{}, Binds: o.Binds, Systemd: o.Systemd, Progress: o.Progress}
 	err := addProduct(ctx, &opts, o)
 	if err != nil {
 		return opts, err

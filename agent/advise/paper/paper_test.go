@@ -94,7 +94,7 @@ func TestDrawings(t *testing.T) {
 			book.Add(j)
 		}
 		a := book.Advise()
-		for _, d := range append(cardOf(1, a.Classes[0]).Plots, hours(a.Users)) {
+		for _, d := range append(cardOf(1, a.Classes[0]).Plots, hours("x", a.Users)) {
 			check(t, d)
 		}
 	})
@@ -152,7 +152,7 @@ func TestManyUsers(t *testing.T) {
 		used := float64(40 - i)
 		users = append(users, advise.User{User: string(rune('A' + i)), Jobs: 1, Hours: advise.Hours{Reserved: 100 - float64(i), Used: advise.Range{Expected: &used}}})
 	}
-	d := hours(users)
+	d := hours("x", users)
 	last := d.Keys[len(d.Keys)-1]
 	if n := len(d.Texts); n > 3*mostUsers || last.Class != "" || last.Text != "and 26 others: 1911 GPU-hours · 18 % used" {
 		t.Errorf("%d texts, %+v", n, last)

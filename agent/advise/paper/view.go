@@ -15,7 +15,7 @@ type view struct {
 	Title   string
 	Summary string
 	Sums    []sum
-	Users   drawing
+	Hours   []drawing
 	Rows    []row
 	Cards   []card
 	// Left are the classes without a card, and what they reserved.
@@ -25,8 +25,10 @@ type view struct {
 	Settings []advise.Setting
 	Config   string
 	Notes    []string
-	Risk     string
-	Empty    bool
+	// Judged are the requests to change.
+	Judged []advise.Sentence
+	Risk   string
+	Empty  bool
 }
 
 type sum struct{ Value, Name string }
@@ -63,7 +65,11 @@ func viewOf(a advise.Advice) view {
 	if v.Empty {
 		return v
 	}
-	v.Users = hours(a.Users)
+	v.Hours = append(v.Hours, hours("Reserved and used GPU-hours by user", a.Users))
+	if len(a.Groups) > 1 {
+		v.Hours = append(v.Hours, hours("By accounting group", asUsers(a.Groups)))
+	}
+	v.Judged = a.Judged()
 	for i, c := range a.Classes {
 		if i < mostRows {
 			v.Rows = append(v.Rows, rowOf(i+1, c))
@@ -79,6 +85,15 @@ func viewOf(a advise.Advice) view {
 		v.AllPlots = both(c)
 	}
 	return v
+}
+
+// asUsers lets groups have bars, too.
+func asUsers(groups []advise.Group) []advise.User {
+	var out []advise.User
+	for _, g := range groups {
+		out = append(out, advise.User{User: g.Group, Jobs: g.Jobs, Hours: g.Hours})
+	}
+	return out
 }
 
 // both draws what a change brought.

@@ -58,7 +58,24 @@ func bundled(t *testing.T) string {
 func TestParts(t *testing.T) {
 	dir := bundled(t)
 	t.Run("sharing", func(t *testing.T) { testSharing(t, dir) })
+	t.Run("truth", func(t *testing.T) { testTruth(t, dir) })
 	t.Run("node", func(t *testing.T) { testNode(t, dir) })
+}
+
+// testTruth: the trials that are asked for and no other; clients in namespaces
+// of their own leave nothing on the GPU either.
+func testTruth(t *testing.T, dir string) {
+	out := t.TempDir()
+	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-only", "T3,T11", "truth", "report"}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(filepath.Join(out, "truth"))
+	if err != nil || len(files) != 2 {
+		t.Errorf("%v %v", files, err)
+	}
+	if _, err := os.Stat(filepath.Join(out, "truth.md")); err != nil {
+		t.Error(err)
+	}
 }
 
 // testNode: the whole product with its jobs.
@@ -67,8 +84,12 @@ func testNode(t *testing.T, dir string) {
 		t.Skip("it needs root: jobs have an account of their own")
 	}
 	out := t.TempDir()
-	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-measure", "500ms", "node"}); err != nil {
+	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-measure", "500ms", "node", "report"}); err != nil {
 		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(out, "node.md"))
+	if err != nil || !strings.Contains(string(page), "| holds | A fault closes the GPU within 10 s. |") {
+		t.Errorf("%v\n%s", err, page)
 	}
 	files, err := filepath.Glob(filepath.Join(out, "node/N*.json"))
 	if err != nil || len(files) != 7 {

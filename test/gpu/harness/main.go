@@ -48,6 +48,8 @@ type machine struct {
 	copies  string
 	inv     gpu.Inventory
 	gpu     gpu.GPU
+	// only are the trials to make, by id; empty for all.
+	only string
 	// measure is how long usage and cost are measured.
 	measure time.Duration
 	// simulated: the driver's libraries are those of test/sim.
@@ -87,6 +89,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&m.out, "out", "results", "the `directory` that everything is written to")
 	flags.Float64Var(&m.seconds, "seconds", 1.5, "how many `seconds` a job of the sharing parts takes alone, about")
 	flags.IntVar(&m.repeats, "repeats", 3, "how often each point is measured")
+	flags.StringVar(&m.only, "only", "", "make only these `trials` of the parts truth and node, such as T8,T10")
 	flags.DurationVar(&m.measure, "measure", 15*time.Second, "how `long` the part node measures usage and cost each")
 	flags.StringVar(&m.copies, "copies", "1,2,4,8,12", "the `numbers` of copies")
 	if err := flags.Parse(args); err != nil {
@@ -132,11 +135,10 @@ func (m *machine) part(ctx context.Context, name string, part func(context.Conte
 	m.say("%s on %s, driver %s", name, m.gpu.Name, m.inv.Driver)
 	began := time.Now()
 	errPart := part(ctx, m)
-	after, err := m.look(context.WithoutCancel(ctx))
+	left, err := m.left(context.WithoutCancel(ctx), before)
 	if err != nil {
 		return errors.Join(errPart, err)
 	}
-	left := difference(before, after)
 	note := map[string]any{
 		"part": name, "simulated": m.simulated, "gpu": m.gpu.Name, "driver": m.inv.Driver, "cuda": m.inv.CUDA,
 		"began": began.UTC().Truncate(time.Second), "seconds": time.Since(began).Seconds(), "left_as_it_was": left == nil, "error": text(errors.Join(errPart, left)),
@@ -199,10 +201,28 @@ func (m *machine) look(ctx context.Context) (state, error) {
 		return state{}, fmt.Errorf("gpusee: %w", err)
 	}
 	s := state{GPU: m.gpu}
-	for _, p := range append(seen.Compute, seen.MPS...) {
-		s.Processes = append(s.Processes, p.PID)
+	for _, p := range append(seen.Compute, seen.MPS...) { // some stand in both lists
+		if !slices.Contains(s.Processes, p.PID) {
+			s.Processes = append(s.Processes, p.PID)
+		}
 	}
 	return s, nil
+}
+
+// goneWithin is how long a GPU may list processes that have just ended.
+const goneWithin = 10 * time.Second
+
+// left says what is not as it was before.
+func (m *machine) left(ctx context.Context, before state) (left, err error) {
+	for deadline := time.Now().Add(goneWithin); ; time.Sleep(200 * time.Millisecond) {
+		after, err := m.look(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if left = difference(before, after); left == nil || time.Now().After(deadline) {
+			return left, nil
+		}
+	}
 }
 
 // difference says what is not as it was.
@@ -239,7 +259,16 @@ func tryTruth(ctx context.Context, m *machine) error {
 		GPU: m.gpu.UUID, Name: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA, Simulated: m.simulated,
 		Programs: dir, Control: "nvidia-cuda-mps-control", Dir: dir,
 	}
-	return truth.Run(ctx, l, truth.Trials(), filepath.Join(m.out, "truth"), m.tell)
+	return truth.Run(ctx, l, m.chosen(truth.Trials()), filepath.Join(m.out, "truth"), m.tell)
+}
+
+// chosen are the trials that were asked for.
+func (m *machine) chosen(all []truth.Trial) []truth.Trial {
+	if m.only == "" {
+		return all
+	}
+	ids := strings.Split(m.only, ",")
+	return slices.DeleteFunc(all, func(t truth.Trial) bool { return !slices.Contains(ids, t.ID) })
 }
 
 // tell says what came of a trial in one line.
@@ -265,7 +294,7 @@ func tryNode(ctx context.Context, m *machine) (err error) {
 		return err
 	}
 	l := &truth.Lab{GPU: m.gpu.UUID, Name: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA, Simulated: m.simulated, Programs: m.programs}
-	return truth.Run(ctx, l, n.Trials(), out, m.tell)
+	return truth.Run(ctx, l, m.chosen(n.Trials()), out, m.tell)
 }
 
 // lend copies the clients to where every account can run them.

@@ -53,8 +53,15 @@ func (n *Node) tryLimit(ctx context.Context, _ *truth.Lab, notes *truth.Notes) e
 	fill, _ := j.told(0, "fill")
 	notes.Set("fill_mib", *fill.MiB)
 	notes.Set("fill_ended_code", *fill.Ended)
+	if n.cgroup == "" {
+		return errNoCgroup
+	}
 	return n.seen(ctx, notes, j)
 }
+
+// errNoCgroup: in some containers, jobs cannot have cgroups, and without them
+// nobody knows whose a process is.
+var errNoCgroup = errors.New("no cgroup can be made here (cgroup2, writable), so that the processes of jobs are not found")
 
 // seen waits until the agent tells the job's VRAM.
 func (n *Node) seen(ctx context.Context, notes *truth.Notes, j *job) error {
@@ -85,6 +92,9 @@ var limitClaims = []truth.Claim{
 // tryBudget has one job of two exceed its budget as a whole; each process stays
 // below the limit of processes.
 func (n *Node) tryBudget(ctx context.Context, _ *truth.Lab, notes *truth.Notes) error {
+	if n.cgroup == "" {
+		return errNoCgroup
+	}
 	defer n.endJobs()
 	good, err := n.run(ctx, budget, "go on alloc 512 until eof")
 	if err != nil {
@@ -123,6 +133,9 @@ var budgetClaims = []truth.Claim{
 // tryUsage has two jobs keep parts of the multiprocessors busy all the time, and
 // asks the agent meanwhile.
 func (n *Node) tryUsage(ctx context.Context, _ *truth.Lab, notes *truth.Notes) error {
+	if n.cgroup == "" {
+		return errNoCgroup
+	}
 	defer n.endJobs()
 	percents := []int{20, 40}
 	var jobs []*job

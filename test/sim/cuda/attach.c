@@ -60,7 +60,7 @@ void client_device(struct sim_node *n, const struct device *d)
 	int partition = client_partition(n, d->gpu, &p) == 1 ? (int)(p - n->partition) + 1 : 0;
 	for (int i = 0; i < SIM_CLIENTS; i++) {
 		struct sim_mps_client *c = &n->mps_client[i];
-		if (c->used && c->pid == getpid() && c->server == session.server) {
+		if (c->used && c->pid == own_pid() && c->server == session.server) {
 			c->gpu = d->gpu;
 			c->gi = d->gi;
 			c->ci = d->ci;
@@ -77,7 +77,7 @@ CUresult client_error(const struct sim_node *n)
 		alive |= n->mps_server[i].used && n->mps_server[i].pid == session.server;
 	for (int i = 0; i < SIM_CLIENTS; i++) {
 		const struct sim_mps_client *c = &n->mps_client[i];
-		if (c->used && c->pid == getpid() && c->server == session.server && c->error)
+		if (c->used && c->pid == own_pid() && c->server == session.server && c->error)
 			return c->error;
 	}
 	return alive ? CUDA_SUCCESS : CUDA_ERROR_MPS_RPC_FAILURE;

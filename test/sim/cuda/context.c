@@ -23,14 +23,14 @@ static int alive(CUcontext c)
  * multiprocessors, smaller context (MPS documentation). */
 uint64_t context_bytes(const struct view *v) { return (64ull + 2ull * view_allowed(v)) << 20; }
 
-struct sim_process *own_process(struct view *v) { return sim_find_process(v->w, getpid(), v->d.gpu, v->d.gi, v->d.ci); }
+struct sim_process *own_process(struct view *v) { return sim_find_process(v->w, own_pid(), v->d.gpu, v->d.gi, v->d.ci); }
 
 /* EXCLUSIVE_PROCESS: one process with contexts, and an MPS server is one; its clients come in through it. */
 static int taken(const struct view *v)
 {
 	for (int i = 0; i < SIM_PROCESSES; i++) {
 		const struct sim_process *p = &v->n->process[i];
-		if (p->used && p->gpu == v->d.gpu && p->gi == v->d.gi && p->ci == v->d.ci && p->pid != getpid() &&
+		if (p->used && p->gpu == v->d.gpu && p->gi == v->d.gi && p->ci == v->d.ci && p->pid != own_pid() &&
 		    (p->kind == SIM_COMPUTE || p->kind == SIM_MPS_SERVER))
 			return 1;
 	}
@@ -55,7 +55,7 @@ static CUresult enter(struct view *v)
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (!p)
-		p = sim_add_process(v->w, getpid(), session.server ? SIM_MPS_CLIENT : SIM_COMPUTE, v->d.gpu, v->d.gi, v->d.ci);
+		p = sim_add_process(v->w, own_pid(), session.server ? SIM_MPS_CLIENT : SIM_COMPUTE, v->d.gpu, v->d.gi, v->d.ci);
 	if (!p)
 		return CUDA_ERROR_OPERATING_SYSTEM; /* the state's table is full */
 	p->server = session.server;
@@ -67,7 +67,7 @@ static CUresult enter(struct view *v)
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (sim_memory_used(v->n, v->d.gpu, v->d.gi) + bytes > view_memory(v))
 		r = CUDA_ERROR_OUT_OF_MEMORY;
-	if (!v->profile && bytes > sim_cgroup_room(v->n, v->d.gpu, getpid()))
+	if (!v->profile && bytes > sim_cgroup_room(v->n, v->d.gpu, own_pid()))
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r != CUDA_SUCCESS)
 		return r; /* view_close takes the new process back */

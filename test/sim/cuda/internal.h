@@ -42,6 +42,10 @@ struct session {
 };
 extern struct session session;
 
+/* This process as the node's own PID namespace, in which /proc was mounted, counts it: a container has another count, and
+ * the state's processes must be found by everybody. */
+int own_pid(void);
+
 /* attach.c: CUDA_MPS_SM_PARTITION. 1 and *p where the daemon has static partitioning and the process names a partition of
  * that GPU, 0 without static partitioning, -1: it has to name one. *p lives as long as the state is held. */
 int client_partition(const struct sim_node *n, uint32_t gpu, const struct sim_partition **p);

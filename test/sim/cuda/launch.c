@@ -97,7 +97,7 @@ static void fault(CUcontext c, const struct kernel *k)
 		sim_event(v.w, v.d.gpu, v.d.gi, v.d.ci, XID, k->xid);
 		v.w->gpu[v.d.gpu].last_xid = k->xid;
 		if (session.server)
-			sim_mps_fault(v.w, session.server, getpid(), v.d.gpu, k->ends_in);
+			sim_mps_fault(v.w, session.server, own_pid(), v.d.gpu, k->ends_in);
 	}
 	view_close(&v, 1);
 }

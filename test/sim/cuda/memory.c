@@ -20,7 +20,7 @@ static uint64_t room(struct view *v, const struct sim_process *p)
 		uint64_t own = p->memory < p->limit ? p->limit - p->memory : 0;
 		left = own < left ? own : left;
 	}
-	uint64_t cgroup = v->profile ? SIM_UNSET : sim_cgroup_room(v->n, v->d.gpu, getpid());
+	uint64_t cgroup = v->profile ? SIM_UNSET : sim_cgroup_room(v->n, v->d.gpu, own_pid());
 	return cgroup < left ? cgroup : left;
 }
 
@@ -28,11 +28,11 @@ static uint64_t room(struct view *v, const struct sim_process *p)
  * meets 810 at its next call (MPS documentation, "MPS Pressure Handling and Eviction"). 1: memory came free. */
 static int evict(struct view *v)
 {
-	if (!session.server || sim_cgroup_total(v->n, v->d.gpu, getpid()) == SIM_UNSET || sim_cgroup_over(v->n, v->d.gpu, getpid()))
+	if (!session.server || sim_cgroup_total(v->n, v->d.gpu, own_pid()) == SIM_UNSET || sim_cgroup_over(v->n, v->d.gpu, own_pid()))
 		return 0;
 	for (int i = 0; i < SIM_PROCESSES; i++) {
 		struct sim_process *p = &v->w->process[i];
-		if (!p->used || p->server != session.server || p->gpu != v->d.gpu || p->pid == getpid() || !p->memory ||
+		if (!p->used || p->server != session.server || p->gpu != v->d.gpu || p->pid == own_pid() || !p->memory ||
 			!sim_cgroup_over(v->n, v->d.gpu, p->pid))
 			continue;
 		sim_mps_terminate(v->w, session.server, p->pid);
@@ -48,7 +48,7 @@ static CUresult book(struct view *v, uint64_t bytes, int more)
 	if (!p)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* somebody took the process out of the state */
 	while (more && bytes > room(v, p))
-		if (bytes > sim_cgroup_room(v->n, v->d.gpu, getpid()) || (p->limit != SIM_UNSET && p->memory + bytes > p->limit) || !evict(v))
+		if (bytes > sim_cgroup_room(v->n, v->d.gpu, own_pid()) || (p->limit != SIM_UNSET && p->memory + bytes > p->limit) || !evict(v))
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	sim_settle(v->w);
 	p->memory = more ? p->memory + bytes : p->memory - bytes;
@@ -158,7 +158,7 @@ API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	if (r == CUDA_SUCCESS) {
 		*free_bytes = room(&v, own_process(&v));
 		*total = view_memory(&v);
-		uint64_t cgroup = v.profile ? SIM_UNSET : sim_cgroup_total(v.n, v.d.gpu, getpid());
+		uint64_t cgroup = v.profile ? SIM_UNSET : sim_cgroup_total(v.n, v.d.gpu, own_pid());
 		*total = cgroup < *total ? cgroup : *total;
 	}
 	view_close(&v, 0);

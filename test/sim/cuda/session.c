@@ -91,10 +91,18 @@ static CUresult initialise(void)
 	if (r == CUDA_SUCCESS && !watching++)
 		pthread_atfork(NULL, NULL, in_child);
 	if (r == CUDA_SUCCESS)
-		session.pid = getpid();
+		session.pid = own_pid();
 	else if (m.attached)
 		mps_detach();
 	return r;
+}
+
+int own_pid(void)
+{
+	char text[32] = "";
+	ssize_t n = readlink("/proc/self", text, sizeof text - 1);
+	int pid = n > 0 ? atoi(text) : 0;
+	return pid > 0 ? pid : getpid();
 }
 
 API CUresult cuInit(unsigned int flags)

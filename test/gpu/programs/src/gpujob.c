@@ -31,7 +31,7 @@ static const char help[] =
 	"  go on               errors do not end the job from here on; it ends with 1 all the same\n"
 	"  ptx NAME            print a kernel, without a GPU\n";
 
-enum { ALLOCATIONS = 4096, THREADS = 256, BLOCKS = 1024 };
+enum { ALLOCATIONS = 1 << 15, THREADS = 256, BLOCKS = 1024 };
 static int device, ready, go_on, failed;
 static void *context;
 static pointer allocation[ALLOCATIONS];

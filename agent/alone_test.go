@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestAlone: only for certain. Each line of a tree is a cgroup with its processes.
+func TestAlone(t *testing.T) {
+	const base, slot = "/system.slice/condor.service/htcondor", "_var_lib_condor_execute_slot1_1@wn1"
+	const scope = base + "/" + slot + ".slice/" + slot + ".scope"
+	own := "0::" + scope + "\n"
+	for name, tt := range map[string]struct {
+		cgroup string
+		tree   map[string]string
+		want   bool
+	}{
+		"the last":                {own, map[string]string{scope: "200\n"}, true},
+		"a child":                 {own, map[string]string{scope: "200\n201\n"}, false},
+		"a child in a cgroup":     {own, map[string]string{scope: "200\n", scope + "/a/b": "201\n"}, false},
+		"empty ones below":        {own, map[string]string{scope: "200\n", scope + "/a/b": ""}, true},
+		"a login":                 {own, map[string]string{scope: "200\n", base + "/" + slot + "/sshd.slice/sshd.scope": "300\n"}, false},
+		"a login that ended":      {own, map[string]string{scope: "200\n", base + "/" + slot + "/sshd.slice/sshd.scope": ""}, true},
+		"another slot's job":      {own, map[string]string{scope: "200\n", base + "/_var_lib_condor_execute_slot1_10@wn1": "301\n"}, true},
+		"of another namespace":    {own, map[string]string{scope: "200\n0\n"}, false},
+		"another tree":            {own, map[string]string{scope: ""}, false},
+		"no tree":                 {own, nil, false},
+		"from 24.0 to 24.7":       {"0::" + base + "/" + slot + "\n", map[string]string{base + "/" + slot: "200\n"}, true},
+		"below a cgroup of its":   {"0::" + scope + "/slot9_9@wn1\n", map[string]string{scope: "201\n", scope + "/slot9_9@wn1": "200\n"}, false},
+		"in no slot":              {"0::/system.slice\n", map[string]string{"/system.slice": "200\n"}, false},
+		"a slot of cgroup v1":     {"4:memory:" + scope + "\n0::/\n", map[string]string{scope: "200\n"}, false},
+		"a cgroup namespace":      {"0::/../" + slot + "\n", map[string]string{"/" + slot: "200\n"}, false},
+		"the process has no file": {"", map[string]string{scope: "200\n"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, mount := t.TempDir(), t.TempDir()
+			if tt.cgroup != "" {
+				put(t, filepath.Join(root, "200/cgroup"), tt.cgroup)
+			}
+			for dir, procs := range tt.tree {
+				for d := dir; d != "/"; d = filepath.Dir(d) {
+					if file := filepath.Join(mount, d, "cgroup.procs"); d == dir || !exists(file) {
+						put(t, file, map[bool]string{true: procs}[d == dir])
+					}
+				}
+			}
+			if got := (procFS{root}).alone(mount, 200); got != tt.want {
+				t.Errorf("alone = %v", got)
+			}
+		})
+	}
+}
+
+// TestAloneUnreadable: what cannot be looked at may hold a process.
+func TestAloneUnreadable(t *testing.T) {
+	root, mount := t.TempDir(), t.TempDir()
+	put(t, filepath.Join(root, "200/cgroup"), "0::/_slot1_1@wn1\n")
+	put(t, filepath.Join(mount, "_slot1_1@wn1/cgroup.procs"), "200\n")
+	if !(procFS{root}).alone(mount, 200) {
+		t.Fatal("not alone")
+	}
+	if err := os.Mkdir(filepath.Join(mount, "_slot1_1@wn1/threaded"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if (procFS{root}).alone(mount, 200) {
+		t.Error("alone beside a cgroup whose processes cannot be read")
+	}
+}
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func exists(file string) bool {
+	_, err := os.Lstat(file)
+	return err == nil
+}

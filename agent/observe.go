@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// This file and observe_jobs.go are mode "observe": the node's GPUs, HTCondor and
+// jobs stay as they are. No hook tells of jobs: their starters are seen in /proc,
+// and the startd's ads say whose they are and which GPUs they have.
+
+// observe ends a round on a node that is only looked at.
+func (a *Agent) observe(ctx context.Context, v *view, start time.Time, problem func(error)) {
+	a.beat()
+	problem(a.seeConditions(ctx, v))
+	problem(a.writePlan(v.config.Paths, v.plan))
+	a.publish(v, start)
+}
+
+// wantsToObserve says whether the control daemon can be left untried, before there
+// is a plan.
+func wantsToObserve(last *view) bool {
+	return last.plan.Observe || !last.planned && last.next.For(hostName(last), gpu.GPU{}).Mode == config.ModeObserve
+}
+
+// sameDuty refuses a plan by which a node would begin or cease to be looked at only
+// while jobs run by the other rules.
+func (a *Agent) sameDuty(v *view, p plan.Plan) error {
+	switch {
+	case v.planned && v.plan.Observe && !p.Observe:
+		return errors.New(`the node is observed (mode = "observe") and would offer its GPUs from now on: drain it (condor_drain), then systemctl restart gpuslotd condor`)
+	case v.planned && !v.plan.Observe && p.Observe:
+		return fmt.Errorf(`mode = "observe" leaves the node as it is, and this one is set up for another mode: %s`, leaveFirst)
+	case !v.planned && p.Observe:
+		return a.nothingLeft(v.next.Paths)
+	}
+	return nil
+}
+
+// leaveFirst is how a node is handed back.
+const leaveFirst = "drain it (condor_drain), stop gpuslotd.socket and gpuslotd.service, run gpuslotd --release, then systemctl start gpuslotd.socket gpuslotd and systemctl restart condor"
+
+// nothingLeft refuses to look on where an earlier mode's set-up still stands: what
+// HTCondor does there is not the site's own.
+func (a *Agent) nothingLeft(p config.Paths) error {
+	var left []string
+	if a.recalled.Schema != "" && !a.recalled.Observe {
+		left = append(left, PlanFile(p))
+	}
+	for _, file := range []string{p.CondorConfig, ClosedFile(p)} {
+		if _, err := os.Lstat(file); err == nil {
+			left = append(left, file)
+		}
+	}
+	u, err := readUndo(UndoFile(p))
+	if err != nil || len(u.ComputeModes)+len(u.MIGModes) > 0 {
+		left = append(left, UndoFile(p))
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return fmt.Errorf(`mode = "observe" leaves the node as it is, but an earlier mode's set-up still stands (%s): %s`, strings.Join(left, ", "), leaveFirst)
+}
+
+// refusesObserved is what who would keep jobs away hears.
+func (v *view) refusesObserved() error {
+	if !v.plan.Observe {
+		return nil
+	}
+	return errors.New(`this node is observed (mode = "observe"): gpuslot keeps no job from it; use HTCondor's own condor_drain or condor_off`)
+}
+
+// resolver finds the GPU that HTCondor calls by an id: its UUID, or the beginning of
+// it as condor_gpu_discovery prints. Where a slot has one GPU alone its ad has the
+// UUID, whatever the id is.
+func resolver(p *plan.Plan) func(ad condor.Slot, id string) (gpu.UUID, bool) {
+	return func(ad condor.Slot, id string) (gpu.UUID, bool) {
+		var found []gpu.UUID
+		for _, g := range p.GPUs {
+			switch {
+			case string(g.UUID) == id, g.UUID.Bare() == ad.DeviceUUID && ad.DeviceUUID != "", string(g.UUID) == ad.DeviceUUID:
+				return g.UUID, true
+			case len(id) >= shortestID && strings.HasPrefix(string(g.UUID), id):
+				found = append(found, g.UUID)
+			}
+		}
+		if len(found) != 1 {
+			return "", false
+		}
+		return found[0], true
+	}
+}
+
+// shortestID is "GPU-5a1e0c11".
+const shortestID = 12
+
+// beginning is when a process began, by its start time in clock ticks since boot.
+func beginning(started uint64, now time.Time) time.Time {
+	ticks, err := usage.TicksAt(now)
+	if err != nil || started > ticks {
+		return now
+	}
+	return now.Add(-time.Duration(ticks-started) * (time.Second / usage.TicksPerSecond))
+}
+
+// observedFault is what the hardware says of a GPU that nobody closes.
+func (a *Agent) observedFaults(v *view, now time.Time) []string {
+	var out []string
+	told := map[gpu.UUID]bool{}
+	for _, g := range v.plan.GPUs {
+		verdict := a.troubles.Verdict(g.Physical(), now)
+		if g.Observed() && verdict.Closed() && !told[g.Physical()] {
+			told[g.Physical()] = true
+			out = append(out, fmt.Sprintf("GPU %d (%s): %s. It is observed, so jobs go on coming: see to it (condor_drain).", g.Index, g.Physical(), verdict.Reason))
+		}
+	}
+	return out
+}
