@@ -81,7 +81,7 @@ install-papers: $(PAPERS)
 	install -D -m 644 -t $(SHARE)/fish/vendor_completions.d bin/share/completions/gpuslot.fish
 	install -D -m 644 -t $(SHARE)/doc/gpuslot README.md CHANGELOG.md LICENSE docs/*.md docs/*.svg
 	install -D -m 644 -t $(SHARE)/doc/gpuslot/decisions docs/decisions/*.md
-	install -D -m 644 -t $(SHARE)/doc/gpuslot/examples docs/examples/*
+	cd docs && find examples -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/doc/gpuslot/{}' ';'
 	cd etc && find ansible puppet -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/gpuslot/{}' ';'
 	$(GO) run ./etc/packaging/supply -version '$(VERSION)' -into $(SHARE)/doc/gpuslot $(BIN)/gpuslotd $(BIN)/gpuslot $(BIN)/gpuslot-condor
 

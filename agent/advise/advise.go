@@ -30,6 +30,9 @@ type Advice struct {
 	Confidence float64 `json:"confidence"`
 	// Changed is when GPUs began to be given otherwise; absent if they did not.
 	Changed *time.Time `json:"changed,omitempty"`
+	// ChangedBy says what tells before from after: "date", the one asked for; "mode",
+	// jobs that share GPUs from those that do not, which may run at the same time.
+	ChangedBy string `json:"changed_by,omitempty"`
 	// Users, Groups and Classes by reserved GPU-hours, the most first.
 	Users    []User    `json:"users"`
 	Groups   []Group   `json:"groups"`

@@ -86,7 +86,10 @@ func (a *Advice) settle(b *Book) {
 func (b *Book) date(a *Advice) {
 	if a.Comparison != nil {
 		when := stamp(b.changed())
-		a.Changed = &when
+		a.Changed, a.ChangedBy = &when, "mode"
+		if !b.options.Changed.IsZero() {
+			a.ChangedBy = "date"
+		}
 	}
 }
 

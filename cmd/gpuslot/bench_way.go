@@ -27,6 +27,10 @@ type way struct {
 	gpu     gpu.UUID
 	daemons *mps.Daemons // nil without MPS
 	began   time.Time
+	// asked is when the daemon was last asked for its clients, most how many it
+	// had at most.
+	asked time.Time
+	most  int
 }
 
 // way prepares a run: a control daemon of its own, or none. Without one, the
@@ -132,10 +136,29 @@ func (w *way) events(ctx context.Context) []mps.Event {
 	return out
 }
 
+// watch asks the daemon now and then for its clients, until it has told of some.
+func (w *way) watch(ctx context.Context) {
+	if w.daemons == nil || w.most > 0 || time.Since(w.asked) < time.Second/2 {
+		return
+	}
+	w.asked = time.Now()
+	d, err := w.daemons.Daemon(w.gpu)
+	if err != nil {
+		return
+	}
+	servers, err := d.Servers(ctx)
+	for _, s := range servers {
+		if err == nil {
+			w.most += len(s.Clients)
+		}
+	}
+}
+
 // proven says that copies were clients: CUDA goes on without MPS where it finds
-// no control daemon, as in a container that does not have the pipe directory.
+// no control daemon, as in a container that does not have the pipe directory. The
+// log tells it of short runs, too, in words that may change with the driver.
 func (w *way) proven(ctx context.Context) error {
-	if w.daemons == nil {
+	if w.daemons == nil || w.most > 0 {
 		return nil
 	}
 	if slices.ContainsFunc(w.events(ctx), func(e mps.Event) bool { return e.Kind == mps.ClientAttached }) {

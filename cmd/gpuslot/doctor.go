@@ -109,7 +109,7 @@ func diagnose(f facts) []finding {
 	checks := []func(facts) []finding{
 		checkConfiguration, checkAgent, checkWalls, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
 		checkPersistence, checkMIG, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
-		checkInventory, checkHiding, checkAccounts, checkJobExit, checkContainers, checkAccessPoint, checkSELinux, checkContract, checkRoot,
+		checkInventory, checkStartds, checkHiding, checkAccounts, checkJobExit, checkContainers, checkAccessPoint, checkSELinux, checkContract, checkRoot,
 	}
 	if f.planErr == nil && f.plan.Observe {
 		checks = observedChecks()

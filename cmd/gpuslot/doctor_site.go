@@ -24,8 +24,8 @@ const (
 	settingBinds        = "SINGULARITY_BIND_EXPR"
 )
 
-// siteSettings are those above.
-var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJobExit, settingDedicated, settingDaemons, settingTransforms, settingDockerMounts, settingBinds}
+// siteSettings are those above, and those of the startds.
+var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJobExit, settingDedicated, settingDaemons, settingDaemonCore, settingStartds, settingTransforms, settingDockerMounts, settingBinds}
 
 // onShared is what keeps a check of HTCondor's settings from being made, or
 // what there is to say where no GPU is shared.

@@ -156,6 +156,12 @@ func TestChecks(t *testing.T) {
 		"bare ids":               {func(f *facts) { f.settings[settingIDs] = "GPU-1" }, checkInventory, levelError, "take MACHINE_RESOURCE_GPUs out"},
 		"inventory of what":      {func(f *facts) { f.planErr = none }, checkInventory, levelWarning, "not checked"},
 		"no inventory needed":    {func(f *facts) { f.plan, f.settings = plan.Plan{}, nil }, checkInventory, levelOK, "no GPU is shared"},
+		"no startds":             {perGPU("MASTER STARTD", "+", ""), checkStartds, levelError, "GPUSLOT_STARTDS is not defined"},
+		"startds not started":    {perGPU("MASTER STARTD", "+ STARTD_GPU1 STARTD_GPU2", "STARTD_GPU1 STARTD_GPU2"), checkStartds, levelError, "DAEMON_LIST = $(DAEMON_LIST) $(GPUSLOT_STARTDS)"},
+		"startds not reached":    {perGPU("MASTER STARTD,STARTD_GPU1", "MASTER STARTD", "STARTD_GPU1"), checkStartds, levelError, "DC_DAEMON_LIST has no STARTD_GPU1"},
+		"startds as they are":    {perGPU("MASTER STARTD STARTD_GPU1", "+ STARTD_GPU1", "STARTD_GPU1"), checkStartds, levelOK, "startds of 1 GPUs"},
+		"startds unknown":        {func(f *facts) { perGPU("", "", "")(f); f.settingsErr = none }, checkStartds, levelWarning, "not checked"},
+		"one startd":             {func(f *facts) { f.settings = nil }, checkStartds, levelOK, "one startd has all GPUs"},
 		"nothing hidden":         {func(f *facts) { f.settings[settingHide] = "False" }, checkHiding, levelWarning, "STARTER_HIDE_GPU_DEVICES = true"},
 		"hiding emptied":         {func(f *facts) { f.plan.GPUs[0].UUID = "MIG-1" }, checkHiding, levelNote, "hides nothing from jobs on MIG-1"},
 		"hiding unknown":         {func(f *facts) { f.settingsErr = none }, checkHiding, levelWarning, "not checked"},
@@ -261,6 +267,17 @@ func FuzzParseSlotUsers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// perGPU is a node with layout = "startd-per-gpu" and these lists of daemons.
+func perGPU(daemons, core, startds string) func(*facts) {
+	return func(f *facts) {
+		f.config.HTCondor.Layout = config.LayoutStartdPerGPU
+		f.settings[settingDaemons], f.settings[settingDaemonCore] = daemons, core
+		if startds != "" {
+			f.settings[settingStartds] = startds
+		}
+	}
 }
 
 // On an observed node hook, slots and control daemons are absent on purpose; what

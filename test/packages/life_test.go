@@ -35,11 +35,11 @@ func TestLife(t *testing.T) {
 	if err := node.Available(); err != nil {
 		t.Skip(err)
 	}
-	first, second := build(t, "v0.1.0", "amd64"), build(t, "v0.2.0", "amd64")
+	one, two := first(t).deb, withNewDefault(t, build(t, "v0.2.0").deb)
 	for name, systemd := range map[string]string{"newest": "", "252": "bookworm"} {
 		t.Run("systemd "+name, func(t *testing.T) {
 			t.Parallel()
-			testLife(t, systemd, first.deb, second.deb)
+			testLife(t, systemd, one, two)
 		})
 	}
 }
@@ -293,7 +293,10 @@ func (l *life) upgrade(ctx context.Context, deb string) {
 	daemons, agent := l.daemons(ctx), l.sh(ctx, "pidof gpuslotd")
 	l.copyIn(ctx, deb, "/root/newer.deb")
 	more := l.submit(ctx, 1)
-	l.sh(ctx, "apt-get install -y /root/newer.deb")
+	// dpkg asks whose gpuslot.toml it shall be; its default is the site's.
+	if _, err := l.Exec(ctx, node.Cmd{Args: []string{"apt-get", "install", "-y", "/root/newer.deb"}, Stdin: strings.NewReader("\n")}); err != nil {
+		l.t.Fatal(err)
+	}
 	if got := l.run(ctx, "gpuslot", "--version"); !strings.HasPrefix(got, "gpuslot v0.2.0 ") {
 		l.t.Errorf("the command is %s", got)
 	}
@@ -305,6 +308,9 @@ func (l *life) upgrade(ctx context.Context, deb string) {
 	}
 	if got := l.sh(ctx, "cat /etc/gpuslot/gpuslot.toml"); !strings.Contains(got, "shares = 5") {
 		l.t.Errorf("the site's gpuslot.toml is gone: %s", got)
+	}
+	if got := l.sh(ctx, "tail -n 1 /etc/gpuslot/gpuslot.toml.dpkg-dist"); got != newDefault {
+		l.t.Errorf("beside it is not the new version's gpuslot.toml: %s", got)
 	}
 	l.wellDone(ctx, more)
 	l.wellDone(ctx, jobs)
@@ -381,7 +387,7 @@ func (l *life) reboot(ctx context.Context) {
 
 // downgrade: what a newer agent wrote is refused in words, and kept.
 func (l *life) downgrade(ctx context.Context) {
-	l.sh(ctx, "cp /var/lib/gpuslot/undo.json /root/undo && sed -i 's#gpuslot-undo/1#gpuslot-undo/2#' /var/lib/gpuslot/undo.json && sed -i 's#gpuslot-plan/1#gpuslot-plan/2#' /run/gpuslot/plan.json && apt-get install -y --allow-downgrades "+site.PackageFile)
+	l.sh(ctx, "cp /var/lib/gpuslot/undo.json /root/undo && sed -i 's#gpuslot-undo/1#gpuslot-undo/2#' /var/lib/gpuslot/undo.json && sed -i 's#gpuslot-plan/1#gpuslot-plan/2#' /run/gpuslot/plan.json && apt-get install -y --allow-downgrades -o Dpkg::Options::=--force-confold "+site.PackageFile)
 	l.wait(ctx, "the older agent to say what it does not read", func() bool {
 		log, err := l.Journal(ctx, "gpuslotd.service")
 		return err == nil && strings.Contains(log, "gpuslot-undo/2")

@@ -8,6 +8,7 @@ import (
 	"debug/buildinfo"
 	"debug/elf"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -23,21 +25,53 @@ import (
 type built struct{ deb, rpm string }
 
 // build runs make packages into a new directory.
-func build(t *testing.T, version, arch string) built {
+func build(t *testing.T, version string) built {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	b, err := makeInto(t.TempDir(), version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// first is version 0.1.0, which most tests begin with: built once, and removed
+// by TestMain.
+func first(t *testing.T) built {
+	t.Helper()
+	b, err := firstOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+var (
+	firstDir  = filepath.Join(os.TempDir(), "gpuslot-packages-"+strconv.Itoa(os.Getpid()))
+	firstOnce = sync.OnceValues(func() (built, error) { return makeInto(firstDir, "v0.1.0") })
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(firstDir)
+	os.Exit(code)
+}
+
+// makeInto makes the packages of this machine's architecture.
+func makeInto(out, version string) (b built, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	out := t.TempDir()
-	run(ctx, t, "make", "-s", "-C", "../..", "packages", "OUT="+out, "ARCHES="+arch, "VERSION="+version)
-	var b built
+	text, err := exec.CommandContext(ctx, "make", "-s", "-C", "../..", "packages", "OUT="+out, "ARCHES=amd64", "VERSION="+version).CombinedOutput()
+	if err != nil {
+		return b, fmt.Errorf("make packages: %w\n%s", err, text)
+	}
 	for name, into := range map[string]*string{"*.deb": &b.deb, "*.rpm": &b.rpm} {
 		found, err := filepath.Glob(filepath.Join(out, name))
 		if err != nil || len(found) != 1 {
-			t.Fatalf("%s: %v, %v", name, found, err)
+			return b, fmt.Errorf("%s: %v, %w", name, found, err)
 		}
 		*into = found[0]
 	}
-	return b
+	return b, nil
 }
 
 // run is a command that must succeed; it returns what it printed.
@@ -56,7 +90,7 @@ func run(ctx context.Context, t *testing.T, args ...string) string {
 // TestPackages looks into the packages of this machine's architecture.
 func TestPackages(t *testing.T) {
 	ctx := t.Context()
-	one, two := build(t, "v0.1.0", "amd64"), build(t, "v0.1.0", "amd64")
+	one, two := first(t), build(t, "v0.1.0")
 	equalBytes(t, one.deb, two.deb)
 	equalBytes(t, one.rpm, two.rpm)
 	root := t.TempDir()
@@ -230,8 +264,8 @@ func checkSBOM(t *testing.T, root string) {
 	}
 }
 
-// checkRPM installs the .rpm into an empty root with Debian's rpm. That is not
-// EL9: its scripts are not run here, which install.md says, too.
+// checkRPM installs the .rpm into an empty root with Debian's rpm. TestRPM runs
+// its scripts.
 func checkRPM(ctx context.Context, t *testing.T, file, debRoot string) {
 	rpm := strings.TrimSpace(tryRun(ctx, t, "../../etc/packaging/fetch.sh", "rpm"))
 	root := t.TempDir()

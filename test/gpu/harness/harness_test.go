@@ -84,8 +84,12 @@ func testNode(t *testing.T, dir string) {
 		t.Skip("it needs root: jobs have an account of their own")
 	}
 	out := t.TempDir()
-	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-measure", "500ms", "node"}); err != nil {
+	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-measure", "500ms", "node", "report"}); err != nil {
 		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(out, "node.md"))
+	if err != nil || !strings.Contains(string(page), "| holds | A fault closes the GPU within 10 s. |") {
+		t.Errorf("%v\n%s", err, page)
 	}
 	files, err := filepath.Glob(filepath.Join(out, "node/N*.json"))
 	if err != nil || len(files) != 7 {

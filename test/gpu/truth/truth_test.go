@@ -104,12 +104,12 @@ func TestSimulated(t *testing.T) {
 // simulated.
 func readAgain(t *testing.T, dir string) {
 	t.Helper()
-	outcomes, err := Read(dir)
+	outcomes, err := Read(dir, Trials())
 	if err != nil || len(outcomes) != len(Trials()) {
 		t.Fatalf("%d outcomes, %v", len(outcomes), err)
 	}
 	var page strings.Builder
-	if err := Summary(&page, outcomes); err != nil {
+	if err := Summary(&page, "What holds", outcomes); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"**SIMULATED", "| holds | A default limit by ordinal binds. |", "| default_index_readback | 2G |", "Not done: there is no second driver library."} {
