@@ -52,7 +52,7 @@ func TestReadHistory(t *testing.T) {
 	}
 	lines := strings.ReplaceAll(strings.Trim(strings.ReplaceAll(history, "\n", " "), "[] "), "} ,", "}\n")
 	for name, text := range map[string]string{"-json": history, "-jsonl": lines} {
-		got, err := ReadJobs(strings.NewReader(text), reading)
+		got, err := ReadJobs(reading, strings.NewReader(text))
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -70,7 +70,7 @@ func TestReadRecords(t *testing.T) {
 torn {
 {"slot":"slot1_2","job":"6.0","owner":"bob","gpu":"GPU-11111111-2222-3333-4444-555555555555","begin":"2026-01-01T00:00:00Z","end":"2026-01-01T00:01:00Z","vram_peak_mib":1000,"partial":true,"idle_seconds":60}
 `
-	got, err := ReadJobs(strings.NewReader(text), Reading{Work: DefaultWork(), Margin: 1.5})
+	got, err := ReadJobs(Reading{Work: DefaultWork(), Margin: 1.5}, strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for raw, want := range map[string]string{"": "the file is empty", "time,job": "neither records of gpuslot nor", "[{]": "ad 1: ", "[{}": "does not end", "{\"ClusterId\":1}\n{": "line 2: "} {
-		if _, err := ReadJobs(strings.NewReader(raw), Reading{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadJobs(Reading{}, strings.NewReader(raw)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", raw, err, want)
 		}
 	}
@@ -309,7 +309,7 @@ func FuzzJobs(f *testing.F) {
 	f.Add(`{"slot":"slot1_1","gpu":"GPU-11111111-2222-3333-4444-555555555555","begin":"2026-01-01T00:10:00Z","end":"2026-01-01T00:20:00Z"}`)
 	f.Add(`{"ClusterId":1,"RequestGPUs":1e300,"QDate":5,"RemoteWallClockTime":1e300}`)
 	f.Fuzz(func(t *testing.T, raw string) {
-		got, err := ReadJobs(strings.NewReader(raw), Reading{Work: DefaultWork(), Margin: 1.2, Dead: 5})
+		got, err := ReadJobs(Reading{Work: DefaultWork(), Margin: 1.2, Dead: 5}, strings.NewReader(raw))
 		if err != nil {
 			return
 		}

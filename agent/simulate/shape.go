@@ -95,6 +95,9 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 	if err != nil {
 		return nodePlan{}, fmt.Errorf("nodes %s: %w", g.Name, err)
 	}
+	if built.Observe {
+		divide(&built)
+	}
 	n := nodePlan{config: cfg, plan: built, gpus: len(g.Inventory.GPUs)}
 	for _, one := range g.Inventory.GPUs {
 		n.vram += one.Memory
@@ -110,7 +113,7 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 	}
 	var wholes []plan.GPU
 	for _, one := range built.GPUs {
-		if one.Mode == config.ModeWhole {
+		if entire(one) {
 			wholes = append(wholes, one)
 			continue
 		}
@@ -122,6 +125,18 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 	n.findPlaces()
 	return n, nil
 }
+
+// divide gives the GPUs of an observed node its CPUs and memory, of which its plan says
+// nothing: HTCondor has them as the site has it.
+func divide(p *plan.Plan) {
+	n := len(p.GPUs)
+	for i := range p.GPUs {
+		p.GPUs[i].Resources = plan.Resources{CPUs: p.Host.CPUs / n, Memory: p.Host.Memory / gpu.MiB(n)}
+	}
+}
+
+// entire tells whether jobs get whole GPUs: also where they are only observed.
+func entire(one plan.GPU) bool { return !one.Shared() && !one.MIGDevice() }
 
 // addSlot adds a shared GPU or a MIG device.
 func (w *world) addSlot(n *nodePlan, number int, g Group, p Policy, one plan.GPU, at int) error {
@@ -158,7 +173,7 @@ func (w *world) addWhole(n *nodePlan, number int, g Group, all []plan.GPU) {
 	size.vram = size.gpus * int32(least)
 	s := shape{group: number, kind: whole, gpu: all[0], largest: least, power: g.Power, hw: hardware{speed: cmp.Or(g.Speed, 1), sms: 1, bandwidth: 1}}
 	for _, one := range n.plan.GPUs {
-		if one.Mode != config.ModeWhole {
+		if !entire(one) {
 			s.share = max(s.share, one.LargestRequest)
 		}
 	}
