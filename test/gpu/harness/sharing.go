@@ -18,10 +18,6 @@ import (
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
 )
 
-// sharingLimit keeps a part below eight minutes; what is left then is not
-// measured, and said so.
-const sharingLimit = 430 * time.Second
-
 // pieces is in how many a job's work is divided.
 const pieces = 20
 
@@ -132,7 +128,7 @@ func (m *machine) share(ctx context.Context, name string, command ...string) err
 	}
 	args := []string{
 		"bench", "--gpu", string(m.gpu.UUID), "--copies", m.copies, "--repeats", strconv.Itoa(m.repeats),
-		"--time-limit", sharingLimit.String(), "--label", strings.TrimPrefix(name, "sharing-"), "--socket", "/nonexistent", "-o", dir,
+		"--time-limit", m.limit.String(), "--label", strings.TrimPrefix(name, "sharing-"), "--socket", "/nonexistent", "-o", dir,
 	}
 	if m.simulated {
 		args = append(args, "--simulated")
