@@ -23,9 +23,9 @@ type follower struct {
 	// coming are instances on their way, by time.
 	coming    []coming
 	catalogue mig.Catalogue
-	// stir and since tell since when nothing has happened.
-	stir  int
-	since float64
+	// stir and since tell since when nothing has happened; beyond patience nothing will.
+	stir            int
+	since, patience float64
 	// above is the VRAM above which a job has to be to come onto a shape's slots.
 	above []gpu.MiB
 }
@@ -37,7 +37,6 @@ type following struct {
 	// profiles are one place of each profile, the smallest first.
 	profiles []plan.GPU
 	nodes    []followed
-	patience float64
 }
 
 // followed is one node of it.
@@ -64,7 +63,7 @@ func newFollower(w *world) *follower {
 			continue
 		}
 		g := following{group: i, rules: p.config.Repartition.Rules(mig.Auto), profiles: p.profiles()}
-		g.patience = (g.rules.Dwell + g.rules.ReserveAfter + 2*time.Hour).Seconds()
+		f.patience = max(f.patience, (g.rules.Dwell + g.rules.ReserveAfter + g.rules.ReserveFor + 2*time.Hour).Seconds())
 		f.every = p.config.Repartition.Interval.Seconds()
 		for k := range w.nodes {
 			if int(w.nodes[k].group) == i {
@@ -94,7 +93,7 @@ func (n *nodePlan) profiles() (one []plan.GPU) {
 
 // wake plans a look if none is.
 func (f *follower) wake(w *world) {
-	if len(f.groups) == 0 || !math.IsInf(f.look, 1) {
+	if len(f.groups) == 0 || !math.IsInf(f.look, 1) || f.hopeless(w) {
 		return
 	}
 	f.look = w.sums.begin + (math.Floor((w.now-w.sums.begin)/f.every)+1)*f.every
@@ -102,6 +101,14 @@ func (f *follower) wake(w *world) {
 		f.look += f.every
 	}
 	f.at = min(f.at, f.look)
+}
+
+// hopeless tells whether nothing has happened for so long that nothing will.
+func (f *follower) hopeless(w *world) bool {
+	if stir := w.sums.jobs + w.sums.started + w.sums.ended + w.sums.changes; stir != f.stir {
+		f.stir, f.since = stir, w.now
+	}
+	return w.queue.n > 0 && w.now-f.since > f.patience
 }
 
 // admits keeps small jobs off large MIG devices while larger jobs wait for them.
@@ -134,9 +141,6 @@ func (f *follower) act(w *world) error {
 // lookAround decides for every node that has a part in what waits.
 func (f *follower) lookAround(w *world) error {
 	f.look = math.Inf(1)
-	if stir := w.sums.started + w.sums.ended + w.sums.changes; stir != f.stir {
-		f.stir, f.since = stir, w.now
-	}
 	again := false
 	for i := range f.groups {
 		g := &f.groups[i]
@@ -146,7 +150,7 @@ func (f *follower) lookAround(w *world) error {
 		if err != nil {
 			return err
 		}
-		again = again || (busy || w.queue.n > 0) && w.now-f.since < g.patience
+		again = again || busy || w.queue.n > 0
 	}
 	if again {
 		f.wake(w)

@@ -52,7 +52,7 @@ func (j Job) Check() error {
 	case min(j.VRAM, j.Peak, j.Memory, gpu.MiB(j.CPUs)) < 0 || max(j.VRAM, j.Peak, j.Memory, gpu.MiB(j.CPUs)) > maxAmount:
 		return fmt.Errorf("wants %s of VRAM, %d CPUs, %s of memory and uses %s of VRAM; each is 0 to %d", j.VRAM, j.CPUs, j.Memory, j.Peak, int64(maxAmount))
 	}
-	return j.Work.check()
+	return j.check()
 }
 
 // maxGPUs is more than any node has.

@@ -49,13 +49,7 @@ func (w *world) search(c *class) (int32, amount) {
 		if !w.follow.admits(i, c) {
 			continue
 		}
-		j := -1
-		if w.matching.Rank == Spread {
-			j = s.free.freest(c.needs[k])
-		} else {
-			j = s.free.first(c.needs[k])
-		}
-		if j >= 0 {
+		if j := s.free.find(1, c.needs[k], w.matching.Rank == Spread); j >= 0 {
 			return s.slots[j], c.needs[k]
 		}
 	}

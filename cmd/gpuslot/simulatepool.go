@@ -101,7 +101,10 @@ func (f *poolFlags) run(ctx context.Context, path string, out, stderr io.Writer)
 	show := newProgress(stderr, policies, scale)
 	results, err := simulate.Compare(ctx, file.Pool, policies, source, show.watch)
 	show.end()
-	if err != nil && !errors.Is(err, context.Canceled) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		err = errors.New("interrupted: this is what was simulated until then")
+	case err != nil:
 		return err
 	}
 	if f.asJSON {
