@@ -235,6 +235,13 @@ func TestCalibrate(t *testing.T) {
 	if !near(w.Kernel, job.Kernel, 1e-6) || !near(w.SM, job.SM, 1e-6) || !near(w.Bandwidth, job.Bandwidth, 1e-6) || !near(m.Slicing, known.Slicing, 1e-4) || !near(m.MPS, known.MPS, 1e-4) || m.MIG != 0 {
 		t.Errorf("%+v %+v", m, w)
 	}
+	// On a 1g.5gb, 14 of 108 SMs and an eighth of the bandwidth, which it needs not all of.
+	r.Machine.GPU = gpu.GPU{Name: "NVIDIA A100-SXM4-40GB", Memory: 40960}
+	eighth := Work{Seconds: 60 + 40*(0.3/(14./108))*1.25}
+	r.Runs = append(r.Runs, bench.Run{Mode: bench.MIG, Copies: 2, Repeat: 1, Profile: "1g.5gb", Seconds: eighth.Seconds, Jobs: []bench.Job{{Seconds: eighth.Seconds}, {Seconds: eighth.Seconds}}})
+	if m, _, _, err := Calibrate(r, DefaultModel(), DefaultWork()); err != nil || !near(m.MIG, 0.25, 1e-3) {
+		t.Errorf("%+v %v", m, err)
+	}
 	// Without a counter of kernels, time slices tell their part.
 	r.Runs[0].KernelTime, r.Runs[0].SMActivity, r.Runs[0].DRAMActivity = nil, nil, nil
 	if _, w, notes, err := Calibrate(r, DefaultModel(), DefaultWork()); err != nil || !near(w.Kernel, took[bench.TimeSlice]/400, 1e-6) || len(notes) != 1 {

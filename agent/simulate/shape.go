@@ -197,23 +197,28 @@ func (w *world) shapeOf(n *nodePlan, s shape, size amount) int {
 	return i
 }
 
-// partsOf is what a MIG device has of its GPU's multiprocessors and memory bandwidth.
-// Where the SMs of a profile are not published they count as its slices.
+// partsOf is what a MIG device has of its GPU.
 func (n *nodePlan) partsOf(one plan.GPU) (sms, bandwidth float64, err error) {
 	i := slices.IndexFunc(n.divided, func(d divided) bool { return d.UUID == one.Parent })
 	if i < 0 {
 		return 0, 0, fmt.Errorf("%s is no GPU of the inventory", one.Parent)
 	}
-	chip := n.divided[i].chip
-	p, err := chip.ProfileNamed(one.Profile)
+	p, err := n.divided[i].chip.ProfileNamed(one.Profile)
 	if err != nil {
 		return 0, 0, err
 	}
+	sms, bandwidth = partsOf(n.divided[i].chip, p)
+	return sms, bandwidth, nil
+}
+
+// partsOf is what an instance of a profile has of the chip's multiprocessors and memory
+// bandwidth. Where its SMs are not published they count as its slices.
+func partsOf(chip mig.Chip, p mig.Profile) (sms, bandwidth float64) {
 	sms = float64(p.Slices) / float64(chip.Slices())
 	if p.Multiprocessors > 0 && chip.Multiprocessors > 0 {
 		sms = float64(p.Multiprocessors) / float64(chip.Multiprocessors)
 	}
-	return sms, float64(p.Size) / float64(chip.Units()), nil
+	return sms, float64(p.Size) / float64(chip.Units())
 }
 
 // need is what a job of a class takes of a slot of the shape; not ok if it can
