@@ -61,7 +61,7 @@ ENERGY    kJ/JOB against the first policy's
 
 Ctrl-C ends the runs and prints what is known so far.`,
 		Example: `  gpuslot simulate docs/examples/simulate/kit.toml --jobs docs/examples/simulate/kit-jobs.toml
-  condor_history -json -since 1700000000 > jobs.json; gpuslot simulate pool.toml --jobs jobs.json
+  condor_history -json -completedsince 1700000000 > jobs.json; gpuslot simulate pool.toml --jobs jobs.json
   gpuslot usage --export > jobs.jsonl; gpuslot simulate pool.toml --jobs jobs.jsonl --policy exclusive,mps --shares 6`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
