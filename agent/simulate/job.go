@@ -22,7 +22,8 @@ type Job struct {
 	VRAM   gpu.MiB
 	CPUs   int
 	Memory gpu.MiB
-	// Peak is the VRAM that it really uses at most; 0 means not known.
+	// Peak is the VRAM that it really uses at most, which Result.Over counts by; 0 means
+	// not known.
 	Peak gpu.MiB
 	Work
 }

@@ -88,6 +88,9 @@ func (w *world) begin(at int32, j job, takes amount, claimed float64) {
 	w.queue.owners[w.queue.classes[j.class].owner].running++
 	w.sums.start(w.now-j.arrival, w.asked(j, takes))
 	w.sums.starving = w.sums.starving && w.queue.n > 0
+	if j.peak > takes.vram {
+		w.sums.over++
+	}
 	w.tell(Start, j.number, at)
 	w.load(at, takes.cpus)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -170,5 +171,42 @@ func TestRoomAgain(t *testing.T) {
 	// Two run, the third one waits until 100 s, when both GPUs become free.
 	if s := at(events(t, p, Exclusive(), job, job, job, late), Start, 3); s != late.Arrival {
 		t.Errorf("it begins at %s, though a GPU is free since 100 s", s)
+	}
+}
+
+// TestOver: jobs that use more than they have are counted, once each.
+func TestOver(t *testing.T) {
+	p := small(t)
+	fits := Job{GPUs: 1, CPUs: 1, VRAM: 2000, Peak: 2048, Work: Work{Seconds: 10}} // the quantum is 512
+	over := fits
+	over.Peak++
+	for policy, want := range map[*Policy]int{{Name: "mps"}: 2, {Name: "exclusive", Config: Exclusive().Config}: 0} {
+		r, err := Run(context.Background(), p, *policy, List(over, fits, over), Options{})
+		if err != nil || r.Over != want {
+			t.Errorf("%s: %d are over, not %d (%v)", policy.Name, r.Over, want, err)
+		}
+	}
+}
+
+// TestPrint: what is not known is a dash, and what went wrong has a sentence.
+func TestPrint(t *testing.T) {
+	var out strings.Builder
+	all := []Result{
+		{Policy: "exclusive", Jobs: 10, Ended: 10, Started: 10, PerHour: 12.34, Full: &Full{PerHour: 10}, Wait: WaitTimes{Mean: 90, P50: 5400, P95: 1e6}, MeanRun: 0.5, KJPerJob: 2000},
+		{Policy: "mps", Partial: true, Jobs: 10, Refused: 2, Over: 1, Ended: 4, Started: 5, Full: &Full{PerHour: 25, Stranded: 0.25, Unasked: 0.25}, KJPerJob: 500},
+		{Policy: "none", Jobs: 3},
+	}
+	if err := Print(&out, all); err != nil {
+		t.Fatal(err)
+	}
+	const want = `POLICY     DONE            JOBS/H  FULL LOAD  GAIN  WAIT    P50       P95     RUN      AT ONCE  GPUS  SMS  VRAM  UNUSED  kJ/JOB  ENERGY
+exclusive  10 of 10        12.3    10.0       1.00  90.0 s  90.0 min  11.6 d  0.500 s  0        0 %   0 %  0 %   0 %     2000    1.00
+mps        4 of 10 so far  0       25.0       2.50  0 s     0 s       0 s     0 s      0        0 %   0 %  0 %   50 %    500     0.25
+none       0 of 3          0       -          -     -       -         -       -        0        0 %   0 %  0 %   -       -       -
+mps: 2 jobs fit no slot
+mps: 1 jobs used more VRAM than they had; they would be held, or run again with more
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
 	}
 }

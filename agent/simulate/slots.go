@@ -49,8 +49,10 @@ type job struct {
 	dead    float32
 	kernel  float32
 	sm, bw  float32
-	number  int32
-	class   int32
+	// peak is the VRAM that it really uses, MiB; 0 if not known.
+	peak   int32
+	number int32
+	class  int32
 }
 
 func (j *job) work() Work {

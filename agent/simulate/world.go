@@ -142,7 +142,7 @@ func (w *world) arrive() error {
 		w.tell(Refuse, number, -1)
 	} else {
 		w.queue.push(c, job{arrival: w.now, seconds: j.Seconds, dead: float32(j.Dead + w.matching.Start.Seconds()), kernel: float32(j.Kernel),
-			sm: float32(j.SM), bw: float32(j.Bandwidth), number: number, class: c})
+			sm: float32(j.SM), bw: float32(j.Bandwidth), peak: int32(j.Peak), number: number, class: c})
 		w.wake()
 	}
 	return w.read()
