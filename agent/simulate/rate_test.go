@@ -146,7 +146,8 @@ func TestRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy  Policy
 		refused []int
-	}{"exclusive": {Exclusive(), []int{1, 3, 4}}, "mps": {MPS(0), []int{1, 2, 3, 4}}} {
+	}{"exclusive": {Exclusive(), []int{1, 3, 4}}, "mps": {MPS(0), []int{1, 2, 3, 4}},
+		"observed": {Policy{Config: "[sharing]\nmode = \"observe\"\n"}, []int{1, 3, 4}}} {
 		var got []int
 		for _, e := range events(t, p, test.policy, job, large, two, three, cpus) {
 			if e.Kind == Refuse {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -43,29 +42,10 @@ const (
 	noTime   = "does not say when it came or ended"
 )
 
-// OpenJobs reads the jobs of a file: records of gpuslot, or what condor_history
-// -json or -jsonl prints.
-func OpenJobs(path string, r Reading) (Recorded, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Recorded{}, err
-	}
-	defer f.Close()
-	out, err := ReadJobs(f, r)
-	if err != nil {
-		return out, fmt.Errorf("%s: %w", path, err)
-	}
-	return out, nil
-}
-
-// ReadJobs tells by the first bytes what it reads. The jobs come out by arrival, the
-// first at 0.
-func ReadJobs(from io.Reader, r Reading) (Recorded, error) {
-	b := bufio.NewReaderSize(from, 64<<10)
-	head, err := b.Peek(1 << 12)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return Recorded{}, err
-	}
+// ReadJobs reads the jobs of several files together, each of records of gpuslot or of
+// what condor_history -json or -jsonl prints, told apart by the first bytes. They
+// come out by arrival, the first at 0. A file is named in errors if it has a Name.
+func ReadJobs(r Reading, files ...io.Reader) (Recorded, error) {
 	out := Recorded{Skipped: map[string]int{}}
 	var times []time.Time
 	add := func(at time.Time, j Job, why string) {
@@ -80,26 +60,40 @@ func ReadJobs(from io.Reader, r Reading) (Recorded, error) {
 		}
 		out.Jobs, times = append(out.Jobs, j), append(times, at)
 	}
-	switch word := bytes.TrimLeft(head, " \t\r\n"); {
-	case len(word) == 0:
-		return out, errors.New("the file is empty")
-	case word[0] == '[':
-		err = readArray(b, r, add)
-	case word[0] == '{' && isRecord(word):
-		var skipped int
-		if skipped, err = record.Read(b, func(j record.Job) { add(r.record(j)) }); skipped > 0 {
-			out.Skipped[noJob] += skipped
+	for _, f := range files {
+		if err := readFile(f, r, add, out.Skipped); err != nil {
+			if named, ok := f.(interface{ Name() string }); ok {
+				err = fmt.Errorf("%s: %w", named.Name(), err)
+			}
+			return out, err
 		}
-	case word[0] == '{':
-		err = readLines(b, r, add)
-	default:
-		err = errors.New("neither records of gpuslot nor the output of condor_history -json: it begins with " + fmt.Sprintf("%q", clip(string(word))))
-	}
-	if err != nil {
-		return out, err
 	}
 	out.sort(times)
 	return out, nil
+}
+
+func readFile(from io.Reader, r Reading, add adder, skipped map[string]int) error {
+	b := bufio.NewReaderSize(from, 64<<10)
+	head, err := b.Peek(1 << 12)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	switch word := bytes.TrimLeft(head, " \t\r\n"); {
+	case len(word) == 0:
+		return errors.New("the file is empty")
+	case word[0] == '[':
+		return readArray(b, r, add)
+	case word[0] == '{' && isRecord(word):
+		n, err := record.Read(b, func(j record.Job) { add(r.record(j)) })
+		if n > 0 {
+			skipped[noJob] += n
+		}
+		return err
+	case word[0] == '{':
+		return readLines(b, r, add)
+	default:
+		return fmt.Errorf("neither records of gpuslot nor the output of condor_history -json: it begins with %q", clip(string(word)))
+	}
 }
 
 func clip(s string) string {

@@ -95,6 +95,9 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 	if err != nil {
 		return nodePlan{}, fmt.Errorf("nodes %s: %w", g.Name, err)
 	}
+	if built.Observe {
+		divide(&built)
+	}
 	n := nodePlan{config: cfg, plan: built, gpus: len(g.Inventory.GPUs)}
 	for _, one := range g.Inventory.GPUs {
 		n.vram += one.Memory
@@ -110,7 +113,7 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 	}
 	var wholes []plan.GPU
 	for _, one := range built.GPUs {
-		if one.Mode == config.ModeWhole {
+		if entire(one) {
 			wholes = append(wholes, one)
 			continue
 		}
@@ -122,6 +125,18 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 	n.findPlaces()
 	return n, nil
 }
+
+// divide gives the GPUs of an observed node its CPUs and memory, of which its plan says
+// nothing: HTCondor has them as the site has it.
+func divide(p *plan.Plan) {
+	n := len(p.GPUs)
+	for i := range p.GPUs {
+		p.GPUs[i].Resources = plan.Resources{CPUs: p.Host.CPUs / n, Memory: p.Host.Memory / gpu.MiB(n)}
+	}
+}
+
+// entire tells whether jobs get whole GPUs: also where they are only observed.
+func entire(one plan.GPU) bool { return !one.Shared() && !one.MIGDevice() }
 
 // addSlot adds a shared GPU or a MIG device.
 func (w *world) addSlot(n *nodePlan, number int, g Group, p Policy, one plan.GPU, at int) error {
@@ -158,7 +173,7 @@ func (w *world) addWhole(n *nodePlan, number int, g Group, all []plan.GPU) {
 	size.vram = size.gpus * int32(least)
 	s := shape{group: number, kind: whole, gpu: all[0], largest: least, power: g.Power, hw: hardware{speed: cmp.Or(g.Speed, 1), sms: 1, bandwidth: 1}}
 	for _, one := range n.plan.GPUs {
-		if one.Mode != config.ModeWhole {
+		if !entire(one) {
 			s.share = max(s.share, one.LargestRequest)
 		}
 	}
@@ -182,23 +197,28 @@ func (w *world) shapeOf(n *nodePlan, s shape, size amount) int {
 	return i
 }
 
-// partsOf is what a MIG device has of its GPU's multiprocessors and memory bandwidth.
-// Where the SMs of a profile are not published they count as its slices.
+// partsOf is what a MIG device has of its GPU.
 func (n *nodePlan) partsOf(one plan.GPU) (sms, bandwidth float64, err error) {
 	i := slices.IndexFunc(n.divided, func(d divided) bool { return d.UUID == one.Parent })
 	if i < 0 {
 		return 0, 0, fmt.Errorf("%s is no GPU of the inventory", one.Parent)
 	}
-	chip := n.divided[i].chip
-	p, err := chip.ProfileNamed(one.Profile)
+	p, err := n.divided[i].chip.ProfileNamed(one.Profile)
 	if err != nil {
 		return 0, 0, err
 	}
+	sms, bandwidth = partsOf(n.divided[i].chip, p)
+	return sms, bandwidth, nil
+}
+
+// partsOf is what an instance of a profile has of the chip's multiprocessors and memory
+// bandwidth. Where its SMs are not published they count as its slices.
+func partsOf(chip mig.Chip, p mig.Profile) (sms, bandwidth float64) {
 	sms = float64(p.Slices) / float64(chip.Slices())
 	if p.Multiprocessors > 0 && chip.Multiprocessors > 0 {
 		sms = float64(p.Multiprocessors) / float64(chip.Multiprocessors)
 	}
-	return sms, float64(p.Size) / float64(chip.Units()), nil
+	return sms, float64(p.Size) / float64(chip.Units())
 }
 
 // need is what a job of a class takes of a slot of the shape; not ok if it can
