@@ -151,6 +151,7 @@ func TestLeftToBench(t *testing.T) {
 		left   bool
 	}{
 		"shared":              {api.Status{GPUs: shared}, "GPU-1", false},
+		"observed":            {api.Status{GPUs: []api.StatusGPU{{UUID: "GPU-1", Mode: "observe"}}}, "GPU-1", true},
 		"another":             {api.Status{GPUs: shared}, "GPU-2", true},
 		"quiesced":            {api.Status{GPUs: shared, Node: &api.NodeStatus{Phase: "quiesced"}}, "GPU-1", true},
 		"not quiesced as yet": {api.Status{GPUs: shared, Node: &api.NodeStatus{Phase: "quiescing"}}, "GPU-1", false},

@@ -75,8 +75,22 @@ func read(dir string) ([]bench.Result, error) {
 		}
 		out = append(out, r)
 	}
-	slices.SortFunc(out, func(a, b bench.Result) int { return strings.Compare(a.Label, b.Label) })
-	return out, nil
+	slices.SortStableFunc(out, func(a, b bench.Result) int { return strings.Compare(a.Label, b.Label) })
+	return joined(out), nil
+}
+
+// joined puts together what was measured of one command out of MIG mode and in it.
+func joined(sorted []bench.Result) (out []bench.Result) {
+	for _, r := range sorted {
+		if n := len(out); n > 0 && out[n-1].Label == r.Label {
+			if both, err := bench.Join(out[n-1], r); err == nil {
+				out[n-1] = both
+				continue
+			}
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // Page is the report as Markdown.
