@@ -1,14 +1,13 @@
 package agent
 
 import (
-	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
-	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -17,20 +16,29 @@ type waits struct {
 	// profiles are those of the places, the smallest first.
 	profiles []plan.GPU
 	by       []api.StatusDemand
+	// other are jobs that no place serves, unserved those of them that ask for too much
+	// of the host.
 	other    int
+	unserved []api.StatusUnserved
 }
 
-// waiting sums the pool's demand by the smallest profile that serves it here, and
-// takes this node's part.
+// waiting sums the pool's demand by the smallest profile whose slot has its VRAM,
+// CPUs and memory here, and takes this node's part.
 func (v *view) waiting(how mig.Repartition, d condor.Demand) waits {
 	w := waits{profiles: v.profiles(how)}
 	for _, class := range d.Waiting {
-		i := slices.IndexFunc(w.profiles, func(g plan.GPU) bool {
+		serves := func(g plan.GPU) bool {
 			fits, known := class.Fits(device(g), v.plan.CUDA)
 			return fits && known
-		})
+		}
+		i := slices.IndexFunc(w.profiles, serves)
 		if i < 0 {
 			w.other += class.Jobs
+			asks := class
+			class.CPUs, class.Memory = 0, 0
+			if slices.ContainsFunc(w.profiles, serves) {
+				w.unserved = append(w.unserved, tooMuch(asks, w.profiles[len(w.profiles)-1]))
+			}
 			continue
 		}
 		w.add(w.profiles[i].Profile, class)
@@ -51,6 +59,33 @@ func (w *waits) add(profile string, class condor.Waiting) {
 	w.by[i].WaitsSeconds = max(w.by[i].WaitsSeconds, class.Waits)
 }
 
+// tooMuch says what jobs ask for that no slot has.
+func tooMuch(c condor.Waiting, largest plan.GPU) api.StatusUnserved {
+	why := fmt.Sprintf("request_vram = %d", int64(c.VRAM))
+	if c.CPUs > 0 {
+		why += fmt.Sprintf(", request_cpus = %d", c.CPUs)
+	}
+	if c.Memory > 0 {
+		why += fmt.Sprintf(", request_memory = %d", int64(c.Memory))
+	}
+	why += fmt.Sprintf(" fits no slot; that of the largest profile, %s, has %d CPUs and %s", largest.Profile, largest.Resources.CPUs, largest.Resources.Memory)
+	return api.StatusUnserved{Jobs: c.Jobs, VRAMMiB: int64(c.VRAM), CPUs: c.CPUs, MemoryMiB: int64(c.Memory), Why: why}
+}
+
+// tellUnserved logs each request once, for as long as jobs with it wait.
+func (a *Agent) tellUnserved(how mig.Repartition, now []api.StatusUnserved) {
+	r := &a.repartition
+	for _, u := range now {
+		if !slices.ContainsFunc(r.unserved[how], func(o api.StatusUnserved) bool { return o.Why == u.Why }) {
+			a.log.Warn("jobs are left out of what MIG layouts follow", "jobs", u.Jobs, "why", u.Why)
+		}
+	}
+	if r.unserved == nil {
+		r.unserved = map[mig.Repartition][]api.StatusUnserved{}
+	}
+	r.unserved[how] = now
+}
+
 // here is this node's part, for the policy.
 func (w waits) here() (ds []mig.Demand) {
 	for _, s := range w.by {
@@ -65,54 +100,24 @@ func demandOf(s api.StatusDemand, count int) mig.Demand {
 	return mig.Demand{Profile: s.Profile, Count: count, Age: time.Duration(s.WaitsSeconds) * time.Second}
 }
 
-// profiles are one place of each profile for which there are slots, the smallest
-// profile first.
-func (v *view) profiles(how mig.Repartition) (one []plan.GPU) {
-	for _, m := range v.plan.MIG {
-		if m.Repartition != how {
-			continue
-		}
-		for _, g := range v.plan.GPUs {
-			known := slices.ContainsFunc(one, func(o plan.GPU) bool { return o.Profile == g.Profile })
-			if g.Parent == m.UUID && g.Place != "" && !known {
-				one = append(one, g)
-			}
-		}
-	}
-	slices.SortFunc(one, func(a, b plan.GPU) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Multiprocessors, b.Multiprocessors), cmp.Compare(a.Profile, b.Profile))
-	})
-	return one
+// profiles are those for which there are slots on the GPUs of one setting.
+func (v *view) profiles(how mig.Repartition) []plan.GPU {
+	return v.plan.Profiles(func(m plan.MIGGPU) bool { return m.Repartition == how })
 }
 
 // guard keeps small jobs off devices while larger ones wait: each device takes only
 // jobs that no smaller profile serves than the largest that is waited for and that
 // is not larger than its own.
 func (v *view) guard(w waits) {
+	waited := func(profile string) bool {
+		return slices.ContainsFunc(w.by, func(s api.StatusDemand) bool { return s.Profile == profile && s.Jobs > 0 })
+	}
 	for _, g := range v.plan.GPUs {
 		if g.Place == "" || !slices.ContainsFunc(v.plan.MIG, func(m plan.MIGGPU) bool { return m.UUID == g.Parent && m.Repartition == mig.Auto }) {
 			continue
 		}
-		if above := w.above(g.Pool); above > 0 {
-			v.above[g.UUID] = above
+		if below, ok := plan.Below(w.profiles, g.Profile, waited); ok {
+			v.below[g.UUID] = below
 		}
 	}
-}
-
-// above is the VRAM up to which a smaller profile serves a request than the
-// largest one waited for that a device with this pool is; 0 if there is none.
-func (w waits) above(pool gpu.MiB) (above gpu.MiB) {
-	var largest gpu.MiB
-	for _, p := range w.profiles {
-		waited := slices.ContainsFunc(w.by, func(s api.StatusDemand) bool { return s.Profile == p.Profile && s.Jobs > 0 })
-		if waited && p.Pool <= pool {
-			largest = max(largest, p.Pool)
-		}
-	}
-	for _, p := range w.profiles {
-		if p.Pool < largest {
-			above = max(above, p.Pool)
-		}
-	}
-	return above
 }

@@ -31,6 +31,8 @@ type repartition struct {
 	saved   savedRepartition
 	// kept are devices that take no new jobs for the sake of waiting work, and why.
 	kept map[gpu.UUID]string
+	// unserved is what was told last of jobs for which no slot has the CPUs or memory.
+	unserved map[mig.Repartition][]api.StatusUnserved
 }
 
 // heard is one answer of the pool, failed the number of those in a row that were
@@ -91,7 +93,7 @@ func (a *Agent) follow(ctx context.Context, v *view, problem func(error)) (steer
 		v.repartition = inForce(v.repartition, v.plan)
 		return nil
 	}
-	r.decided, r.kept, v.repartition, v.above = h, map[gpu.UUID]string{}, nil, map[gpu.UUID]gpu.MiB{}
+	r.decided, r.kept, v.repartition, v.below = h, map[gpu.UUID]string{}, nil, map[gpu.UUID]plan.GPU{}
 	for _, how := range following {
 		if !slices.ContainsFunc(v.plan.MIG, func(g plan.MIGGPU) bool { return g.Repartition == how }) {
 			continue
@@ -141,7 +143,8 @@ func (a *Agent) decideLayouts(ctx context.Context, v *view, how mig.Repartition,
 		return said, nil, fmt.Errorf("the collector does not tell what waits: %w", h.err)
 	}
 	waits := v.waiting(how, h.demand)
-	said.Demand, said.Other = waits.by, waits.other
+	said.Demand, said.Other, said.Unserved = waits.by, waits.other, waits.unserved
+	a.tellUnserved(how, waits.unserved)
 	sight.Demand = waits.here()
 	d, past, err := mig.Decide(&a.layouts.catalogue, v.config.Repartition.Rules(how), past, sight)
 	if err != nil {

@@ -190,3 +190,52 @@ func TestDemandByProfile(t *testing.T) {
 		t.Errorf("%v and %d others", got, w.other)
 	}
 }
+
+// A job counts for a profile whose slot has its CPUs and memory too, is let onto it,
+// and does not count where no slot has them.
+func TestDemandHoldsTheHost(t *testing.T) {
+	ta, _ := followAgent(t, "auto", "\n[repartition]\ndwell = \"1h\"\n")
+	one, two, three := ta.place("1g.5gb@0"), ta.place("2g.10gb@2"), ta.place("3g.20gb@4")
+	if one.Resources.CPUs < 2 || two.Resources.CPUs <= one.Resources.CPUs || three.Resources.Memory <= two.Resources.Memory {
+		t.Fatalf("places have %s, %s, %s", one.Resources, two.Resources, three.Resources)
+	}
+	for _, c := range []struct {
+		name   string
+		cpus   int
+		memory gpu.MiB
+		want   string
+	}{
+		{"not told", 0, 0, "1g.5gb"},
+		{"as much as the smallest", one.Resources.CPUs, one.Resources.Memory / 128 * 128, "1g.5gb"},
+		{"a CPU more", one.Resources.CPUs + 1, 128, "2g.10gb"},
+		{"more memory", 1, one.Resources.Memory/128*128 + 128, "2g.10gb"},
+		{"the largest's CPUs", three.Resources.CPUs, 128, "3g.20gb"},
+		{"more CPUs than any", three.Resources.CPUs + 1, 128, ""},
+		{"more memory than any", 1, three.Resources.Memory + 128, ""},
+	} {
+		job := condor.Waiting{VRAM: 2048, CPUs: c.cpus, Memory: c.memory, Jobs: 4}
+		v := ta.look(job)
+		said := v.repartition[0]
+		if c.want == "" {
+			if len(said.Demand) != 0 || said.Other != 4 || len(said.Unserved) != 1 || said.Unserved[0].Jobs != 4 || said.Unserved[0].CPUs != c.cpus || ta.snapshot().Repartition[0].Unserved != 4 {
+				t.Errorf("%s: %+v", c.name, said)
+			}
+			continue
+		}
+		if len(said.Demand) != 1 || said.Demand[0].Profile != c.want || len(said.Unserved) != 0 {
+			t.Errorf("%s counts for %+v, want %s", c.name, said.Demand, c.want)
+		}
+		for _, g := range v.plan.GPUs {
+			if g.Place == "" || g.Profile != c.want {
+				continue
+			}
+			if a := ta.accepts(g.Place); int64(job.VRAM) <= a.AboveMiB && c.cpus <= a.AboveCPUs && int64(c.memory) <= a.AboveMemoryMiB {
+				t.Errorf("%s is kept off %s, which takes above %d MiB, %d CPUs, %d MiB", c.name, g.Place, a.AboveMiB, a.AboveCPUs, a.AboveMemoryMiB)
+			}
+		}
+	}
+	ta.look(condor.Waiting{VRAM: 2048, CPUs: two.Resources.CPUs + 1, Jobs: 1})
+	if a := ta.accepts("3g.20gb@4"); a.AboveMiB != int64(two.Pool) || a.AboveCPUs != two.Resources.CPUs || a.AboveMemoryMiB != int64(two.Resources.Memory/128*128) {
+		t.Errorf("jobs that %+v holds are not kept off the 3g: %+v", two, a)
+	}
+}

@@ -43,7 +43,7 @@ func (l *lastSaid) date(all []api.Acceptance) {
 	for i := range all {
 		now := &all[i]
 		now.Since = now.Time
-		if old, ok := l.by[now.UUID]; ok && old.Accept == now.Accept && old.Reason == now.Reason && old.LeastMiB == now.LeastMiB && slices.Equal(old.ClosedBy, now.ClosedBy) && old.Tenant == now.Tenant && old.AboveMiB == now.AboveMiB {
+		if old, ok := l.by[now.UUID]; ok && old.Accept == now.Accept && old.Reason == now.Reason && old.LeastMiB == now.LeastMiB && slices.Equal(old.ClosedBy, now.ClosedBy) && old.Tenant == now.Tenant && old.AboveMiB == now.AboveMiB && old.AboveCPUs == now.AboveCPUs && old.AboveMemoryMiB == now.AboveMemoryMiB {
 			now.Since = old.Since
 		}
 		l.by[now.UUID] = *now

@@ -125,7 +125,8 @@ func (a *Agent) acceptances() []api.Acceptance {
 		g := &v.plan.GPUs[i]
 		j := a.judge(v, g, now)
 		judged[g.UUID] = j
-		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone() && !g.Elastic, Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, AboveMiB: int64(v.above[g.UUID]), Pending: pending, Time: now}
+		below := v.below[g.UUID]
+		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone() && !g.Elastic, Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, AboveMiB: int64(below.Pool), AboveCPUs: below.Resources.CPUs, AboveMemoryMiB: int64(below.Resources.Memory), Pending: pending, Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
@@ -355,6 +356,9 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	}
 	for _, r := range v.repartition {
 		m := metrics.Repartition{Setting: r.Setting, Told: r.Told, Waiting: map[string]int{}, Proposed: r.Act == string(mig.Propose), Reserved: len(r.Reserved)}
+		for _, u := range r.Unserved {
+			m.Unserved += u.Jobs
+		}
 		for _, d := range r.Demand {
 			m.Waiting[d.Profile] = d.Jobs
 		}

@@ -50,9 +50,9 @@ type view struct {
 	// condor is HTCondor's version; zero if unknown.
 	condor condor.Version
 	// repartition is what was decided last of MIG layouts that follow the work that
-	// waits; above are the devices that take only larger requests meanwhile.
+	// waits; below are the profiles whose jobs devices leave to those meanwhile.
 	repartition []api.StatusRepartition
-	above       map[gpu.UUID]gpu.MiB
+	below       map[gpu.UUID]plan.GPU
 	// laidOut says of the GPUs whose MIG layout the agent makes whether they have
 	// it; nil while the GPUs cannot be read.
 	laidOut map[gpu.UUID]bool

@@ -20,11 +20,25 @@ type Waiting struct {
 	VRAM gpu.MiB `json:"VRAM"`
 	// Require is require_gpus, an expression; empty if they do not say. Users wrote it.
 	Require string `json:"Require,omitempty"`
+	// CPUs is request_cpus, Memory request_memory in whole memorySteps; 0 if that is not
+	// known: an expression, or an access point that does not tell.
+	CPUs   int     `json:"Cpus,omitempty"`
+	Memory gpu.MiB `json:"Memory,omitempty"`
 	// Jobs is how many they are, Waits for how many seconds the first of them has
 	// been idle.
 	Jobs  int   `json:"Jobs"`
 	Waits int64 `json:"Waits"`
 }
+
+// asked is what they have in common.
+type asked struct {
+	vram    gpu.MiB
+	require string
+	cpus    int
+	memory  gpu.MiB
+}
+
+func (w Waiting) asked() asked { return asked{w.VRAM, w.Require, w.CPUs, w.Memory} }
 
 // Demand is what waits at one access point, or in a pool.
 type Demand struct {
@@ -39,7 +53,13 @@ type Demand struct {
 const (
 	maxWaiting = 64
 	maxRequire = 256
+	// maxCPUs and gpu.MaxMemory are more than any node has.
+	maxCPUs = 1 << 16
 )
+
+// memoryStep is the unit to which HTCondor rounds request_memory up when it makes a
+// slot (MODIFY_REQUEST_EXPR_REQUESTMEMORY).
+const memoryStep = 128
 
 // idleJobs are those that one GPU could serve. RequireGPUs is left to the reader:
 // evaluated in the job's ad it is undefined.
@@ -48,7 +68,7 @@ const idleJobs = "JobStatus == 1 && JobUniverse == 5 && RequestGPUs =?= 1"
 // CountIdle asks the schedd of this machine what its idle GPU jobs wait for, and
 // the collector how many nodes listen: two queries with a projection.
 func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
-	jobs, err := output(ctx, nil, "condor_q", "-allusers", "-constraint", idleJobs, "-long", "-attributes", "RequestVRAM,RequireGPUs,EnteredCurrentStatus")
+	jobs, err := output(ctx, nil, "condor_q", "-allusers", "-constraint", idleJobs, "-long", "-attributes", "RequestVRAM,RequireGPUs,RequestCpus,RequestMemory,EnteredCurrentStatus")
 	if err != nil {
 		return Demand{}, err
 	}
@@ -66,45 +86,74 @@ func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
 }
 
 // SumIdle sums "condor_q -long" of idle jobs by what they ask for, the most jobs
-// first. What is asked for by the fewest is left out beyond maxWaiting.
+// first. Beyond maxWaiting the memory that the fewest ask for is no longer told, then
+// they are left out.
 func SumIdle(text string, now time.Time) ([]Waiting, error) {
 	ads, err := classad.ParseAll(text)
 	if err != nil {
 		return nil, fmt.Errorf("job ads: %w", err)
 	}
-	type request struct {
-		vram    gpu.MiB
-		require string
-	}
-	sums := map[request]Waiting{}
+	sums := map[asked]Waiting{}
 	for _, ad := range ads {
 		vram, _ := ad.Int("RequestVRAM")
 		require, _ := ad.Expr("RequireGPUs")
 		if vram < 0 || vram == 0 && require == "" || len(require) > maxRequire || vram > int64(gpu.MaxMemory) {
 			continue // no GPU that gpuslot offers serves it
 		}
-		r := request{gpu.MiB(vram), require}
-		w := sums[r]
-		w.VRAM, w.Require = r.vram, r.require
-		w.Jobs++
+		w := Waiting{VRAM: gpu.MiB(vram), Require: require, Jobs: 1}
+		w.CPUs, w.Memory = hostOf(ad)
 		if since, ok := ad.Int("EnteredCurrentStatus"); ok {
-			w.Waits = max(w.Waits, now.Unix()-since)
+			w.Waits = max(0, now.Unix()-since)
 		}
-		sums[r] = w
+		add(sums, w)
 	}
-	all := slices.SortedFunc(maps.Values(sums), compareWaiting)
+	all := sorted(sums)
+	if len(all) > maxWaiting {
+		clear(sums)
+		for i, w := range all {
+			if i >= maxWaiting/2 {
+				w.Memory = 0
+			}
+			add(sums, w)
+		}
+		all = sorted(sums)
+	}
 	return all[:min(len(all), maxWaiting)], nil
 }
 
-func compareWaiting(a, b Waiting) int {
-	return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.VRAM, b.VRAM), strings.Compare(a.Require, b.Require))
+// hostOf is what a job asks of the host. An expression counts as not known, and so
+// does what no node has: START refuses that.
+func hostOf(ad classad.Ad) (cpus int, memory gpu.MiB) {
+	if n, ok := ad.Int("RequestCpus"); ok && 0 < n && n <= maxCPUs {
+		cpus = int(n)
+	}
+	if n, ok := ad.Int("RequestMemory"); ok && 0 < n && n <= int64(gpu.MaxMemory) {
+		memory = gpu.MiB((n + memoryStep - 1) / memoryStep * memoryStep)
+	}
+	return cpus, memory
+}
+
+// add sums jobs that ask for the same.
+func add(sums map[asked]Waiting, w Waiting) {
+	r := w.asked()
+	w.Jobs = min(w.Jobs+sums[r].Jobs, maxJobs)
+	w.Waits = max(w.Waits, sums[r].Waits, 0)
+	sums[r] = w
+}
+
+func sorted(sums map[asked]Waiting) []Waiting {
+	return slices.SortedFunc(maps.Values(sums), func(a, b Waiting) int {
+		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.VRAM, b.VRAM), strings.Compare(a.Require, b.Require),
+			cmp.Compare(a.CPUs, b.CPUs), cmp.Compare(a.Memory, b.Memory))
+	})
 }
 
 // Ad is what SCHEDD_CRON merges into the schedd's ad.
 func (d Demand) Ad() []byte {
 	var list []string
 	for _, w := range d.Waiting {
-		list = append(list, fmt.Sprintf("[ VRAM = %d; Require = %s; Jobs = %d; Waits = %d ]", int64(w.VRAM), classad.Quote(w.Require), w.Jobs, w.Waits))
+		list = append(list, fmt.Sprintf("[ VRAM = %d; Require = %s; Cpus = %d; Memory = %d; Jobs = %d; Waits = %d ]",
+			int64(w.VRAM), classad.Quote(w.Require), w.CPUs, int64(w.Memory), w.Jobs, w.Waits))
 	}
 	var ad classad.Ad
 	ad.SetInt("GPUSlotDemandTime", d.At.Unix())
@@ -142,12 +191,8 @@ func ParsePoolDemand(text []byte, now time.Time) (Demand, error) {
 	if err := json.Unmarshal(text, &ads); err != nil {
 		return Demand{}, fmt.Errorf("schedd ads: %w", err)
 	}
-	type request struct {
-		vram    gpu.MiB
-		require string
-	}
 	var d Demand
-	sums := map[request]Waiting{}
+	sums := map[asked]Waiting{}
 	for _, ad := range ads {
 		at := time.Unix(ad.GPUSlotDemandTime, 0)
 		if age := now.Sub(at); age > demandFor || age < -demandFor {
@@ -158,26 +203,23 @@ func ParsePoolDemand(text []byte, now time.Time) (Demand, error) {
 		}
 		d.Nodes = max(d.Nodes, ad.GPUSlotDemandNodes)
 		for _, w := range ad.GPUSlotDemand {
-			if w.Jobs < 1 || w.Jobs > maxJobs || w.VRAM < 0 || len(w.Require) > maxRequire {
+			if w.Jobs < 1 || w.Jobs > maxJobs || w.VRAM < 0 || w.CPUs < 0 || w.Memory < 0 || len(w.Require) > maxRequire {
 				continue
 			}
-			r := request{w.VRAM, w.Require}
-			w.Jobs = min(w.Jobs+sums[r].Jobs, maxJobs)
-			w.Waits = max(w.Waits, sums[r].Waits, 0)
-			sums[r] = w
+			add(sums, w)
 		}
 	}
-	d.Waiting = slices.SortedFunc(maps.Values(sums), compareWaiting)
+	d.Waiting = sorted(sums)
 	return d, nil
 }
 
 // maxJobs is more than any pool has.
 const maxJobs = 100_000_000
 
-// Fits tells whether the device could serve such a job; known is false if what
-// the job requires is not understood here.
+// Fits tells whether the device, with its slot's CPUs and memory, could serve such a
+// job; known is false if what the job requires is not understood here.
 func (w Waiting) Fits(d Device, cuda string) (fits, known bool) {
-	if w.VRAM > d.Pool {
+	if w.VRAM > d.Pool || w.CPUs > d.Share.CPUs || w.Memory > d.Share.Memory {
 		return false, true
 	}
 	if w.Require == "" {

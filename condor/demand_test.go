@@ -19,6 +19,18 @@ const idleAds = `EnteredCurrentStatus = 1795274496
 RequestVRAM = 2048
 
 EnteredCurrentStatus = 1795274400
+RequestCpus = 8
+RequestMemory = 1000
+RequestVRAM = 2048
+
+EnteredCurrentStatus = 1795274401
+RequestCpus = 8
+RequestMemory = 1024
+RequestVRAM = 2048
+
+EnteredCurrentStatus = 1795274400
+RequestCpus = -8
+RequestMemory = ifthenelse(MemoryUsage =!= undefined,MemoryUsage,128)
 RequestVRAM = 2048
 
 EnteredCurrentStatus = 1795274497
@@ -37,7 +49,7 @@ func TestSumIdle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Waiting{{VRAM: 2048, Jobs: 2, Waits: 100}, {VRAM: 2048, Require: `MIGProfile == "3g.20gb"`, Jobs: 1, Waits: 3}, {VRAM: 15000, Jobs: 1, Waits: 3}}
+	want := []Waiting{{VRAM: 2048, Jobs: 2, Waits: 100}, {VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 2, Waits: 100}, {VRAM: 2048, Require: `MIGProfile == "3g.20gb"`, Jobs: 1, Waits: 3}, {VRAM: 15000, Jobs: 1, Waits: 3}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -49,6 +61,18 @@ func TestSumIdle(t *testing.T) {
 	got, err = SumIdle(many.String(), counted)
 	if err != nil || len(got) != maxWaiting || got[0] != (Waiting{VRAM: 7, Jobs: 2}) {
 		t.Errorf("of 5000 requests: %d, %v, first %+v", len(got), err, got[0])
+	}
+	many.Reset()
+	for i := range 5000 {
+		fmt.Fprintf(&many, "RequestVRAM = 2048\nRequestCpus = %d\nRequestMemory = %d\n\n", 1+i%2*7, 128*(i+1))
+	}
+	got, err = SumIdle(many.String(), counted)
+	jobs := 0
+	for _, w := range got {
+		jobs += w.Jobs
+	}
+	if err != nil || jobs != 5000 || got[0].CPUs < 1 || got[0].Memory != 0 {
+		t.Errorf("of 5000 sizes of memory: %d jobs, %v, first %+v", jobs, err, got[0])
 	}
 	if _, err := SumIdle("Failed to connect", counted); err == nil {
 		t.Error("an error message is read as jobs")
@@ -62,12 +86,12 @@ func TestParsePoolDemand(t *testing.T) {
 	}
 	text := "[" + strings.Join([]string{
 		ad(time.Minute, 3, `[{"VRAM": 2048, "Require": "", "Jobs": 3, "Waits": 17}, {"VRAM": 15000, "Require": "a == \"b\"", "Jobs": 1, "Waits": 5}]`),
-		ad(2*time.Minute, 4, `[{"VRAM": 2048, "Require": "", "Jobs": 2, "Waits": 40}, {"VRAM": 1, "Jobs": -5}, {"VRAM": 2, "Jobs": 999999999999}]`),
+		ad(2*time.Minute, 4, `[{"VRAM": 2048, "Require": "", "Jobs": 2, "Waits": 40}, {"VRAM": 2048, "Cpus": 8, "Memory": 1024, "Jobs": 6}, {"VRAM": 3, "Cpus": -1, "Jobs": 1}, {"VRAM": 3, "Memory": -1, "Jobs": 1}, {"VRAM": 1, "Jobs": -5}, {"VRAM": 2, "Jobs": 999999999999}]`),
 		ad(time.Hour, 100, `[{"VRAM": 2048, "Require": "", "Jobs": 50, "Waits": 1}]`),
 		ad(-time.Hour, 100, `[{"VRAM": 2048, "Require": "", "Jobs": 50, "Waits": 1}]`),
 	}, ",") + "]"
 	got, err := ParsePoolDemand([]byte(text), counted)
-	want := Demand{At: counted.Add(-time.Minute), Nodes: 4, Waiting: []Waiting{{VRAM: 2048, Jobs: 5, Waits: 40}, {VRAM: 15000, Require: `a == "b"`, Jobs: 1, Waits: 5}}}
+	want := Demand{At: counted.Add(-time.Minute), Nodes: 4, Waiting: []Waiting{{VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 6}, {VRAM: 2048, Jobs: 5, Waits: 40}, {VRAM: 15000, Require: `a == "b"`, Jobs: 1, Waits: 5}}}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
@@ -88,7 +112,7 @@ func FuzzParsePoolDemand(f *testing.F) {
 			return
 		}
 		for _, w := range d.Waiting {
-			if w.Jobs < 1 || w.Jobs > maxJobs || w.VRAM < 0 || w.Waits < 0 || len(w.Require) > maxRequire {
+			if w.Jobs < 1 || w.Jobs > maxJobs || w.VRAM < 0 || w.CPUs < 0 || w.Memory < 0 || w.Waits < 0 || len(w.Require) > maxRequire {
 				t.Fatalf("%+v", w)
 			}
 		}
@@ -187,7 +211,7 @@ func FuzzRequire(f *testing.F) {
 // What is printed for SCHEDD_CRON is what the collector's JSON then tells.
 func TestRealDemandAd(t *testing.T) {
 	h := realHTCondor(t)
-	d := Demand{At: counted, Nodes: 2, Waiting: []Waiting{{VRAM: 2048, Jobs: 3, Waits: 17}, {VRAM: 0, Require: `DeviceName == "a\"b\\c" && x`, Jobs: 1}}}
+	d := Demand{At: counted, Nodes: 2, Waiting: []Waiting{{VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 3, Waits: 17}, {VRAM: 0, Require: `DeviceName == "a\"b\\c" && x`, Jobs: 1}}}
 	path := h.write(t, "schedd.ad", "MyType = \"Scheduler\"\nName = \"ap\"\n"+strings.TrimSuffix(string(d.Ad()), "-\n"))
 	text := h.run(t, "condor_status", "-ads", path, "-json", "-attributes", "Name,GPUSlotDemand,GPUSlotDemandTime,GPUSlotDemandNodes")
 	got, err := ParsePoolDemand([]byte(text), counted)

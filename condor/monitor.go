@@ -26,8 +26,10 @@ type GPUState struct {
 	Least gpu.MiB
 	// Verified is what came of the last verification; nil if there was none.
 	Verified *bool
-	// Above: only jobs that request more VRAM than this; 0 for any.
-	Above gpu.MiB
+	// Above: only jobs that request more VRAM than this, or more CPUs or memory than
+	// AboveHost; 0 for any.
+	Above     gpu.MiB
+	AboveHost Share
 	// Pending is what HTCondor does not run yet of the plan; empty if nothing.
 	Pending string
 	// Time is when that was judged.
@@ -38,7 +40,7 @@ type GPUState struct {
 
 // SaysTheSame compares all but the time.
 func (s GPUState) SaysTheSame(o GPUState) bool {
-	return s.UUID == o.UUID && s.Whole == o.Whole && s.Accept == o.Accept && s.Reason == o.Reason && s.Least == o.Least && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && s.Above == o.Above && s.Pending == o.Pending && verifiedWord(s.Verified) == verifiedWord(o.Verified)
+	return s.UUID == o.UUID && s.Whole == o.Whole && s.Accept == o.Accept && s.Reason == o.Reason && s.Least == o.Least && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && s.Above == o.Above && s.AboveHost == o.AboveHost && s.Pending == o.Pending && verifiedWord(s.Verified) == verifiedWord(o.Verified)
 }
 
 func verifiedWord(ok *bool) string {
@@ -98,8 +100,12 @@ func (s GPUState) say(ad *classad.Ad) {
 	switch {
 	case s.Above > 0:
 		ad.SetInt("GPUAbove", int64(s.Above))
+		ad.SetInt("GPUAboveCpus", int64(s.AboveHost.CPUs))
+		ad.SetInt("GPUAboveMemory", int64(s.AboveHost.Memory))
 	case s.UUID.IsMIG(): // no other GPU ever has one
 		ad.SetUndefined("GPUAbove")
+		ad.SetUndefined("GPUAboveCpus")
+		ad.SetUndefined("GPUAboveMemory")
 	}
 	ad.SetUndefined("GPUVerified")
 	if s.Verified != nil {

@@ -38,6 +38,7 @@ func TestRealStart(t *testing.T) {
 	of := func(tenant string) string { return pslot + strings.Replace(open, "undefined", tenant, 1) }
 	const (
 		atlas = "x509UserProxyVOName = \"atlas\"\n"
+		below = "GPUAbove = 4864\nGPUAboveCpus = 3\nGPUAboveMemory = 11008\n"
 		cms   = "AcctGroup = \"cms\"\nx509UserProxyVOName = \"atlas\"\n"
 	)
 	for _, c := range []struct {
@@ -74,6 +75,9 @@ func TestRealStart(t *testing.T) {
 		{"a MIG device takes what fits", follows, 201, pslot + open, fourGB, "true"},
 		{"but not what a smaller one serves, while larger jobs wait", follows, 201, pslot + open + "GPUAbove = 4864\n", fourGB, "false"},
 		{"a larger job then", follows, 201, pslot + open + "GPUAbove = 4864\n", oneJob + "RequestVRAM = 5120\n", "true"},
+		{"one with more CPUs", follows, 201, pslot + open + below, fourGB + "RequestCpus = 4\nRequestMemory = 1024\n", "true"},
+		{"or more memory", follows, 201, pslot + open + below, fourGB + "RequestCpus = 1\nRequestMemory = 11009\n", "true"},
+		{"not one with as much", follows, 201, pslot + open + below, fourGB + "RequestCpus = 3\nRequestMemory = 11008\n", "false"},
 		{"and one that says itself what it wants", follows, 201, pslot + open + "GPUAbove = 4864\nAvailableGPUs = { [ ComputeUnits = 42 ] }\n", fourGB + "RequireGPUs = ComputeUnits > 30\n", "true"},
 		{"of this device", follows, 201, pslot + open + "GPUAbove = 4864\nAvailableGPUs = { [ ComputeUnits = 42 ] }\n", fourGB + "RequireGPUs = ComputeUnits > 50\n", "false"},
 		{"a job cannot lift that itself", follows, 201, pslot + open + "GPUAbove = 4864\n", fourGB + "GPUAbove = 0\n", "false"},

@@ -249,7 +249,9 @@ func (t *text) policy(n Node) {
 		t.comment("While larger jobs wait, a MIG device leaves those that a smaller profile serves to that; a job with",
 			"require_gpus has said itself what it wants (by itself RequireGPUs is undefined: it speaks of a GPU;",
 			"with MY.AvailableGPUs nothing matches, and every slot has its own).")
-		t.set("GPUSLOT_LARGE", "(MY.GPUAbove is undefined || (TARGET.RequestVRAM ?: 0) > MY.GPUAbove || (countMatches(TARGET.RequireGPUs, AvailableGPUs) > 0) =?= true)")
+		t.set("GPUSLOT_LARGE", "(MY.GPUAbove is undefined || (TARGET.RequestVRAM ?: 0) > MY.GPUAbove \\\n"+
+			"  || (TARGET.RequestCpus > MY.GPUAboveCpus) =?= true || (TARGET.RequestMemory > MY.GPUAboveMemory) =?= true \\\n"+
+			"  || (countMatches(TARGET.RequireGPUs, AvailableGPUs) > 0) =?= true)")
 	}
 	if len(n.whole()) > 0 {
 		t.comment("The slot of the whole GPUs has one GPUAccept for all of them: it is an expression on those that are free.")

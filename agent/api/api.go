@@ -169,9 +169,12 @@ type Acceptance struct {
 	Tenant string `json:"tenant,omitempty"`
 	// LeastMiB is the smallest request_vram that new jobs may have; 0 for none.
 	LeastMiB int64 `json:"least_mib,omitempty"`
-	// AboveMiB: a MIG device takes only jobs that request more VRAM than this; 0 for
-	// any. It leaves those that a smaller profile serves to that while larger wait.
-	AboveMiB int64 `json:"above_mib,omitempty"`
+	// AboveMiB: a MIG device takes only jobs that request more VRAM than this, more
+	// CPUs than AboveCPUs or more memory than AboveMemoryMiB; 0 for any. It leaves those
+	// that a smaller profile serves to that while larger wait.
+	AboveMiB       int64 `json:"above_mib,omitempty"`
+	AboveCPUs      int   `json:"above_cpus,omitempty"`
+	AboveMemoryMiB int64 `json:"above_memory_mib,omitempty"`
 	// Time is the agent's clock at the judgement.
 	Time time.Time `json:"time"`
 	// Verified is what came of the last verification; nil if there was none.
@@ -179,7 +182,7 @@ type Acceptance struct {
 	// Pending is what HTCondor does not run yet of the plan, as a sentence;
 	// empty if it runs as planned.
 	Pending string `json:"pending,omitempty"`
-	// Since is when Accept, Reason, Tenant or AboveMiB last changed; a change is sent to
+	// Since is when Accept, Reason, Tenant or what it takes above last changed; that is sent to
 	// HTCondor's collector at once, everything else with the slot's next
 	// update. Zero if unknown: then every judgement is sent at once.
 	Since time.Time `json:"since,omitzero"`
@@ -388,12 +391,26 @@ type StatusRepartition struct {
 	// Other is the number of idle jobs that no place of these GPUs serves, or whose
 	// require_gpus is not understood.
 	Other int `json:"other_jobs,omitempty"`
+	// Unserved are those of them for whose VRAM there is a place, but none with a slot
+	// that has their CPUs and memory.
+	Unserved []StatusUnserved `json:"unserved,omitempty"`
 	// Act is "nothing", "suggest", "reserve" or "change", Why a sentence, Steps what
 	// is or would be done, Reserved the places kept free.
 	Act      string   `json:"act,omitempty"`
 	Why      string   `json:"why,omitempty"`
 	Steps    []string `json:"steps,omitempty"`
 	Reserved []string `json:"reserved,omitempty"`
+}
+
+// StatusUnserved are idle jobs that ask for more of the host than any slot has.
+type StatusUnserved struct {
+	Jobs int `json:"jobs"`
+	// VRAMMiB, CPUs and MemoryMiB are what each asks for; 0 if that is not known.
+	VRAMMiB   int64 `json:"vram_mib"`
+	CPUs      int   `json:"cpus"`
+	MemoryMiB int64 `json:"memory_mib"`
+	// Why says it as a sentence, with what the largest slot has.
+	Why string `json:"why"`
 }
 
 // StatusDemand are jobs that wait for one profile.

@@ -40,6 +40,7 @@ var (
 	applyDuration = desc("apply_last_duration_seconds", "How long the last round took.")
 	planTime      = desc("plan_applied_timestamp_seconds", "When the plan in force was first applied.")
 	migWaiting    = desc("repartition_waiting_jobs", "Idle jobs of the pool, by the smallest MIG profile that serves them on the GPUs with this setting of repartition.", "profile", "setting")
+	migUnserved   = desc("repartition_unserved_jobs", "Idle jobs of the pool for whose VRAM there is a MIG profile, but none whose slot has their CPUs and memory.", "setting")
 	migTold       = desc("repartition_demand_timestamp_seconds", "When an access point last told what its jobs wait for.", "setting")
 	migProposed   = desc("repartition_proposed", "Whether repartition = suggest proposes a change.", "setting")
 	migReserved   = desc("repartition_reserved_devices", "MIG devices kept free of new jobs for one that is to be made in their room.", "setting")
@@ -109,6 +110,9 @@ func (r Repartition) collect(to *sink) {
 	}
 	for _, profile := range slices.Sorted(maps.Keys(r.Waiting)) {
 		to.gauge(migWaiting, float64(r.Waiting[profile]), profile, r.Setting)
+	}
+	if !r.Told.IsZero() {
+		to.gauge(migUnserved, float64(r.Unserved), r.Setting)
 	}
 	to.gauge(migProposed, number(r.Proposed), r.Setting)
 	to.gauge(migReserved, float64(r.Reserved), r.Setting)

@@ -65,10 +65,12 @@ type Repartition struct {
 	// Told is when an access point last told of its jobs; zero if none did.
 	Told time.Time
 	// Waiting are the pool's idle jobs by profile. Proposed: a change or a wait is
-	// proposed. Reserved is the number of devices kept free.
+	// proposed. Reserved is the number of devices kept free. Unserved are idle jobs that
+	// ask for more CPUs or memory than any slot of their VRAM has.
 	Waiting  map[string]int
 	Proposed bool
 	Reserved int
+	Unserved int
 }
 
 // GPU is one GPU of the plan.

@@ -52,7 +52,7 @@ func full() Snapshot {
 		OlderLayout:   &older, Capabilities: map[string]bool{"server-status": true, "multi-user": false},
 		Faults:      []Fault{{GPU: shared, Reason: "xid-31", Class: "application", Count: 3}, {GPU: shared, Reason: "xid-79", Class: "broken"}},
 		Usage:       fullUsage(),
-		Repartition: []Repartition{{Setting: "auto", Told: time.Unix(1760000004, 0), Waiting: map[string]int{"3g.20gb": 2, "1g.5gb": 40}, Reserved: 3}, {Setting: "suggest", Proposed: true}},
+		Repartition: []Repartition{{Setting: "auto", Told: time.Unix(1760000004, 0), Waiting: map[string]int{"3g.20gb": 2, "1g.5gb": 40}, Reserved: 3, Unserved: 5}, {Setting: "suggest", Proposed: true}},
 	}
 }
 

@@ -6,20 +6,18 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-// demand sums what waits by the smallest profile of the group that has its VRAM. As in
-// the agent CPUs do not count, so that a job can wait for ever beside idle
-// instances whose slots have too few.
+// demand sums what waits by the smallest profile of the group whose slot has its VRAM,
+// CPUs and memory, as the agent does.
 func (g *following) demand(w *world) (ds []mig.Demand) {
 	for _, i := range w.queue.active {
 		c := w.queue.classes[i]
 		if c.count() == 0 {
 			continue
 		}
-		k := slices.IndexFunc(g.profiles, func(p plan.GPU) bool { return p.Pool >= gpu.MiB(c.vram) })
+		k := slices.IndexFunc(g.profiles, func(p plan.GPU) bool { return p.Holds(c.asks()) })
 		here := slices.ContainsFunc(c.shapes, func(i int32) bool { return w.shapes[i].group == g.group && w.shapes[i].kind == device })
 		if k < 0 || !here {
 			continue
@@ -36,17 +34,20 @@ func (g *following) demand(w *world) (ds []mig.Demand) {
 	return ds
 }
 
-// guard sets above which VRAM jobs come onto each shape (the agent's rule of
+// guard sets above which profile jobs come onto each shape (the agent's rule of
 // GPUSLOT_LARGE). Where that changes, classes that found nothing search again.
 func (f *follower) guard(w *world, g *following, demand []mig.Demand) {
 	changed := false
+	waited := func(profile string) bool {
+		return slices.ContainsFunc(demand, func(d mig.Demand) bool { return d.Profile == profile })
+	}
 	for i, s := range w.shapes {
 		if s.group != g.group || s.kind != device || s.gpu.Place == "" {
 			continue
 		}
-		above := g.above(s.gpu.Pool, demand)
-		changed = changed || above != f.above[i]
-		f.above[i] = above
+		below, _ := plan.Below(g.profiles, s.gpu.Profile, waited)
+		changed = changed || below.Profile != f.below[i].Profile
+		f.below[i] = below
 	}
 	if !changed {
 		return
@@ -57,24 +58,6 @@ func (f *follower) guard(w *world, g *following, demand []mig.Demand) {
 	if w.queue.n > 0 {
 		w.wake()
 	}
-}
-
-// above is the VRAM up to which a smaller profile serves a request than the largest
-// one waited for that a device with this pool is; 0 if there is none.
-func (g *following) above(pool gpu.MiB, demand []mig.Demand) (above gpu.MiB) {
-	var largest gpu.MiB
-	for _, p := range g.profiles {
-		waited := slices.ContainsFunc(demand, func(d mig.Demand) bool { return d.Profile == p.Profile })
-		if waited && p.Pool <= pool {
-			largest = max(largest, p.Pool)
-		}
-	}
-	for _, p := range g.profiles {
-		if p.Pool < largest {
-			above = max(above, p.Pool)
-		}
-	}
-	return above
 }
 
 // sight is a GPU of a node as the policy sees it.

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -26,8 +25,8 @@ type follower struct {
 	// stir and since tell since when nothing has happened; beyond patience nothing will.
 	stir            int
 	since, patience float64
-	// above is the VRAM above which a job has to be to come onto a shape's slots.
-	above []gpu.MiB
+	// below are profiles whose jobs leave a shape's slots to larger ones; zero for none.
+	below []plan.GPU
 }
 
 // following is a group whose nodes follow.
@@ -56,7 +55,7 @@ type coming struct {
 }
 
 func newFollower(w *world) *follower {
-	f := &follower{at: math.Inf(1), look: math.Inf(1), above: make([]gpu.MiB, len(w.shapes))}
+	f := &follower{at: math.Inf(1), look: math.Inf(1), below: make([]plan.GPU, len(w.shapes))}
 	for i := range w.plans {
 		p := &w.plans[i]
 		if !slices.ContainsFunc(p.divided, divided.follows) {
@@ -77,18 +76,11 @@ func newFollower(w *world) *follower {
 
 func (d divided) follows() bool { return d.Repartition == mig.Auto && len(d.places) > 0 }
 
-// profiles are one place of each profile that follows, the smallest first.
-func (n *nodePlan) profiles() (one []plan.GPU) {
-	for _, g := range n.plan.GPUs {
-		known := slices.ContainsFunc(one, func(o plan.GPU) bool { return o.Profile == g.Profile })
-		if !known && g.Place != "" && slices.ContainsFunc(n.divided, func(d divided) bool { return d.UUID == g.Parent && d.follows() }) {
-			one = append(one, g)
-		}
-	}
-	slices.SortFunc(one, func(a, b plan.GPU) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Multiprocessors, b.Multiprocessors), cmp.Compare(a.Profile, b.Profile))
+// profiles are those of the GPUs that follow.
+func (n *nodePlan) profiles() []plan.GPU {
+	return n.plan.Profiles(func(m plan.MIGGPU) bool {
+		return slices.ContainsFunc(n.divided, func(d divided) bool { return d.UUID == m.UUID && d.follows() })
 	})
-	return one
 }
 
 // wake plans a look if none is.
@@ -113,8 +105,8 @@ func (f *follower) hopeless(w *world) bool {
 
 // admits keeps small jobs off large MIG devices while larger jobs wait for them.
 func (f *follower) admits(shape int32, c *class) bool {
-	above := f.above[shape]
-	return above == 0 || gpu.MiB(c.vram) > above
+	below := f.below[shape]
+	return below.Profile == "" || !below.Holds(c.asks())
 }
 
 // act makes the instances that are due and looks at what waits.

@@ -52,3 +52,20 @@ func TestReserved(t *testing.T) {
 		t.Errorf("the large job begins at %s", s)
 	}
 }
+
+// TestFollowsTheHost: a small job with more CPUs than a small instance's slot gets a
+// larger instance made; one with more than any slot makes none.
+func TestFollowsTheHost(t *testing.T) {
+	p, policy := followPool(t)
+	forty := Job{GPUs: 1, CPUs: 40, VRAM: 4000, Work: Work{Seconds: 100}}
+	es := events(t, p, policy, forty)
+	if len(es) != 2 || es[0].Place.Device != "3g.20gb@4" || es[0].At != 12*time.Minute {
+		t.Errorf("%+v", es)
+	}
+	all := forty
+	all.CPUs = 128
+	r, err := Run(context.Background(), p, policy, List(all), Options{})
+	if err != nil || r.Started != 0 || r.Changes != 0 {
+		t.Errorf("%v %+v", err, r)
+	}
+}

@@ -4,12 +4,18 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // request is what a job asks for.
 type request struct {
 	gpus, vram, cpus, memory int64
+}
+
+// asks is the request as plan.GPU.Holds takes it.
+func (r request) asks() (gpu.MiB, plan.Resources) {
+	return gpu.MiB(r.vram), plan.Resources{CPUs: int(r.cpus), Memory: gpu.MiB(r.memory)}
 }
 
 // class are the jobs of one owner that ask for the same: HTCondor's autocluster.

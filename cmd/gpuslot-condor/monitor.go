@@ -151,7 +151,7 @@ func acceptances(gpus []api.Acceptance) ([]condor.GPUState, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gpuslotd's answer: %w", err)
 		}
-		states = append(states, condor.GPUState{UUID: u, Whole: a.Whole, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Tenant: a.Tenant, Least: gpu.MiB(a.LeastMiB), Above: gpu.MiB(a.AboveMiB), Verified: a.Verified, Pending: a.Pending, Time: a.Time, Since: a.Since})
+		states = append(states, condor.GPUState{UUID: u, Whole: a.Whole, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Tenant: a.Tenant, Least: gpu.MiB(a.LeastMiB), Above: gpu.MiB(a.AboveMiB), AboveHost: condor.Share{CPUs: a.AboveCPUs, Memory: gpu.MiB(a.AboveMemoryMiB)}, Verified: a.Verified, Pending: a.Pending, Time: a.Time, Since: a.Since})
 	}
 	return states, nil
 }

@@ -51,6 +51,9 @@ func followedText(w io.Writer, r api.StatusRepartition) {
 	for _, s := range r.Reserved {
 		fmt.Fprintf(w, "  kept free: %s\n", s)
 	}
+	for _, u := range r.Unserved {
+		fmt.Fprintf(w, "%d idle jobs are left out: %s.\n", u.Jobs, u.Why)
+	}
 	if r.Other > 0 {
 		fmt.Fprintf(w, "%d idle jobs want what no place of mig_layout serves, or require what gpuslot does not understand.\n", r.Other)
 	}
