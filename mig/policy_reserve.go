@@ -157,8 +157,9 @@ func (v *view) room(profile string) (Reservation, bool) {
 		if _, taken := v.reservation(b.gpu.UUID); taken || v.gaveUp(b.gpu.UUID) {
 			continue
 		}
+		made := v.justMade(b)
 		for s := range b.sites(i, profile) {
-			if !found || s.compare(best) < 0 {
+			if s.lost&made == 0 && (!found || s.compare(best) < 0) {
 				best, found = s, true
 			}
 		}
@@ -169,6 +170,17 @@ func (v *view) room(profile string) (Reservation, bool) {
 	b := v.boards[best.board]
 	return Reservation{GPU: b.gpu.UUID, Profile: profile, Place: b.ls.layout(best.place)[0], Keep: b.ls.layout(best.lost),
 		Since: v.now, Progress: v.now, Busy: int(count(best.lost & b.pinned))}, true
+}
+
+// justMade are young idle instances of a GPU for whose like work waits: it has not been
+// matched yet. Kept free for other work they would serve neither.
+func (v *view) justMade(b board) (set uint64) {
+	for _, d := range v.demand {
+		if _, places, ok := b.profileOn(d.Profile); ok {
+			set |= places & v.young(b) &^ b.pinned
+		}
+	}
+	return set
 }
 
 func (v *view) gaveUp(u gpu.UUID) bool {

@@ -39,3 +39,24 @@ func TestPolicySparesWhatIsWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// What was just made for work that waits is not kept free for other work that has
+// waited as long, before the first could be matched: neither would get it. Found by
+// gpuslot simulate, where looks come before negotiations.
+func TestPolicyLeavesWhatItMadeToItsWork(t *testing.T) {
+	g := busyNode(t, 0)
+	whole, ok := g.Chip.Whole()
+	if !ok {
+		t.Fatal("the chip has no full profile")
+	}
+	at := mig.Place{Profile: whole.ID, Start: 0}
+	g.Instances = []mig.Instance{{Place: at, Size: 8, ID: 1, Owner: mig.Ours}}
+	rules := auto()
+	p := newPond(t, rules, g)
+	for p.now.Sub(morning) < rules.Dwell {
+		d := p.look(mig.Demand{Profile: whole.Name, Count: 1, Age: 90 * time.Minute}, mig.Demand{Profile: "1g.5gb", Count: 700, Age: 90 * time.Minute})
+		if len(d.Reserved) > 0 {
+			t.Fatalf("%s after %s: %s", d.Act, p.now.Sub(morning), d.Why)
+		}
+	}
+}

@@ -24,7 +24,10 @@ part() {
 export GPUSLOT_CAMPAIGN=1
 part faults go test ./test/faults -count=1 -timeout 60m -parallel 2 -v -run '^TestCampaign$'
 part mig go test ./test/mig -count=1 -timeout 30m -v -run Campaign
+part agreement go test ./test/scenes -count=1 -timeout 30m -v -run "^TestSimulationAgreesWithAPool$"
 part packages go test ./test/packages -count=1 -timeout 60m -v -run '^TestFresh$'
+part truth go test ./test/gpu/truth -count=1 -timeout 10m -run Simulated
+part gpu test/gpu/simulated.sh "$out/gpu-results"
 part fuzz test/fuzz.sh "${FUZZTIME:-60s}"
 
 # The tables, without what each injection did.

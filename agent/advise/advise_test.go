@@ -423,6 +423,32 @@ func TestNamedNode(t *testing.T) {
 	}
 }
 
+// TestObserved: where a node is only observed so far, the lines are not all there
+// is to change.
+func TestObserved(t *testing.T) {
+	jobs := history.A100("alice", "train", history.Constant(2800), .1, .05).Jobs(history.Seeded(1), 200, history.Start)
+	jobs[0].Program = ""
+	if a := adviceOf(defaults(), jobs); strings.Contains(strings.Join(a.Notes, " "), "STARTD_JOB_ATTRS") {
+		t.Error("one record without a program is no reason to ask for it")
+	}
+	for i := range jobs {
+		jobs[i].Program = ""
+	}
+	if a := adviceOf(defaults(), jobs); !strings.Contains(strings.Join(a.Notes, " "), "STARTD_JOB_ATTRS") {
+		t.Errorf("%v", a.Notes)
+	}
+	for text, want := range map[string]bool{"": false, "[sharing]\nmode = \"observe\"\n": true, "[host.\"wn*\"]\nmode = \"observe\"\n": true, "[host.\"other\"]\nmode = \"observe\"\n": false} {
+		cfg, err := config.Parse("x", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := adviceOf(Options{Config: cfg}, jobs)
+		if got := strings.Contains(strings.Join(a.Notes, " "), "take that out"); got != want || len(a.Settings[0].Lines) == 0 {
+			t.Errorf("%q: %v, %v", text, got, a.Settings)
+		}
+	}
+}
+
 // FuzzRecords: whatever lines come, the advice can be printed and keeps its word.
 func FuzzRecords(f *testing.F) {
 	f.Add([]byte(`{"slot":"s","gpu":"GPU-1","model":"A100","memory_mib":40960,"begin":"2026-11-01T00:00:00Z","end":"2026-11-01T00:01:30Z","vram_peak_mib":900,"share":1,"sm_seconds":{"estimate":1e300,"max":-1}}`))

@@ -54,7 +54,9 @@ type Book struct {
 	offers map[offerKey]planned
 
 	records, twice, early, folded int
-	newest, from, to              time.Time
+	// nameless have no program.
+	nameless         int
+	newest, from, to time.Time
 	// firstShared is when jobs began to share GPUs.
 	firstShared time.Time
 }
@@ -111,6 +113,9 @@ func (b *Book) Add(j record.Job) {
 	}
 	if j.End.After(b.to) {
 		b.to = j.End
+	}
+	if j.Program == "" {
+		b.nameless++
 	}
 	if j.Node != "" {
 		b.nodes[j.Node] = struct{}{}

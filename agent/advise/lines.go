@@ -66,6 +66,9 @@ func (b *Book) setting(m *model, classes []*Class) Setting {
 	if body == nil {
 		return s
 	}
+	if n := wholeOf(part(Whole), all); ofNode < 2 && n > 0 {
+		say("A node has one GPU: leave about %d of the %d nodes as they are, for the jobs that need whole GPUs, and give these lines to the others.", n, all)
+	}
 	s.Lines = append([]string{fmt.Sprintf("[model.%q]", m.name)}, body...)
 	inv, isReal := b.options.node(m)
 	if !isReal {

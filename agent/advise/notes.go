@@ -3,6 +3,10 @@ package advise
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gpuslot/gpuslot/agent/config"
 )
 
 const (
@@ -47,7 +51,26 @@ func (b *Book) note(a *Advice) {
 	if b.folded > 0 {
 		say("There are more than %d kinds of jobs; %d records of the others are summed up as one.", mostFamilies, b.folded)
 	}
+	if b.nameless > 0 && float64(b.nameless) >= manyUnseen*float64(b.records) {
+		say("%d of %d records do not say which program the job ran, so that different work of a user may stand in one class. Observed nodes tell it with STARTD_JOB_ATTRS (docs/operations.md, Observe first).", b.nameless, b.records)
+	}
+	if len(a.ConfigLines()) > 0 && b.observed() {
+		say(`The lines take the place of mode = "observe": take that out of the configuration. A node is observed whole or not at all, so write mode = "whole" for its models that have no lines here.`)
+	}
 	b.growthPays(say)
+}
+
+// observed reports whether the site's configuration observes a node of the records.
+func (b *Book) observed() bool {
+	hosts := append(slices.Sorted(maps.Keys(b.nodes)), "")
+	for _, m := range b.models {
+		for _, h := range hosts {
+			if b.options.Config.For(h, m.card).Mode == config.ModeObserve {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // growthPays says what [growth] would save, where it is off.

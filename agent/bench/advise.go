@@ -134,9 +134,10 @@ func (a *Advice) choose(all []candidate, alone Point) {
 	}
 }
 
-// contended: the memory is busy, or more copies get less done.
+// contended: the memory is busy, or more copies get less done; with caps that
+// may come of the caps, which are rounded down to whole multiprocessors.
 func (c candidate) contended() bool {
-	return c.DRAMActivity != nil && c.DRAMActivity.Median >= crowded || c.fell != nil
+	return c.DRAMActivity != nil && c.DRAMActivity.Median >= crowded || c.fell != nil && c.Mode != MPSCapped
 }
 
 // because adds what speaks for and against a candidate.
@@ -156,7 +157,7 @@ func (a *Advice) because(c candidate, alone Point) {
 		a.reason("%s: %s, %.0f %% of the bandwidth against %.0f %% alone.", what, word, 100*c.DRAMActivity.Median, 100*alone.DRAMActivity.Median)
 	}
 	if c.fell != nil {
-		a.reason("%s: %d copies get less done than %d: they contend.", c.Mode, c.fell.Copies, c.Copies)
+		a.reason("%s: %d copies get less done than %d.", c.Mode, c.fell.Copies, c.Copies)
 	}
 	if c.Joules != nil && alone.Joules != nil && alone.Joules.Median > 0 {
 		a.reason("%s: a job takes %.2f times the energy that it takes alone.", what, c.Joules.Median/alone.Joules.Median)

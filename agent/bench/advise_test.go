@@ -57,7 +57,10 @@ func TestAdvise(t *testing.T) {
 			[][]Run{alone, at(MPS, 4, 0.3, 20, 22), at(MIG, 4, 0.3, 19.9, 21.5)}, MPS, 4, "", "",
 		},
 		"more copies get less done": {
-			[][]Run{alone, at(MPS, 2, -1, 12, 12.1), at(MPS, 4, -1, 30, 31)}, MPS, 2, "4 copies get less done than 2: they contend", "MIG",
+			[][]Run{alone, at(MPS, 2, -1, 12, 12.1), at(MPS, 4, -1, 30, 31)}, MPS, 2, "4 copies get less done than 2", "MIG",
+		},
+		"fewer threads, less done": {
+			[][]Run{alone, at(MPSCapped, 2, 0.1, 12, 12.1), at(MPSCapped, 4, 0.1, 30, 31)}, MPSCapped, 2, "4 copies get less done than 2", "",
 		},
 		"no gain": {
 			[][]Run{alone, at(MPS, 2, 0.2, 20, 21)}, Exclusive, 1, "Sharing gains nothing beyond the spread", "",

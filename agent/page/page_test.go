@@ -225,3 +225,14 @@ func BenchmarkPage(b *testing.B) {
 		})
 	}
 }
+
+// A node that is only looked at offers nothing, and says so.
+func TestObserved(t *testing.T) {
+	n := Node{GPUs: []GPU{{Device: Device{UUID: "GPU-a"}, Mode: "observe"}, {Device: Device{UUID: "GPU-b"}, Index: 1, Mode: "observe"}}}
+	if got := sums(n)[0]; got != (sum{"GPUs observed", "2"}) {
+		t.Errorf("%+v", got)
+	}
+	if v := viewOfGPU("0", n.GPUs[0], &History{}); v.State != "observed" || v.Class != "" {
+		t.Errorf("%+v", v)
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 )
 
 // Calibrate finds what a benchmark of one job on one GPU says: the work of that job, and
@@ -17,7 +19,7 @@ func Calibrate(r bench.Result, m Model, usual Work) (Model, Work, []string, erro
 	}
 	w := usual
 	w.Seconds = alone.JobSeconds.Median
-	c := calibration{model: m, work: w}
+	c := calibration{model: m, work: w, gpu: r.Machine.GPU}
 	c.alone(alone)
 	for _, mode := range []bench.Mode{bench.TimeSlice, bench.MPS, bench.MIG} {
 		if p, ok := most(points, mode); ok {
@@ -30,6 +32,7 @@ func Calibrate(r bench.Result, m Model, usual Work) (Model, Work, []string, erro
 type calibration struct {
 	model    Model
 	work     Work
+	gpu      gpu.GPU
 	measured bool
 	notes    []string
 }
@@ -78,11 +81,13 @@ func (c *calibration) fit(p bench.Point) {
 			return c.took(Model{MPS: loss}, hardware{speed: 1, sms: 1, bandwidth: 1}, p.Copies)
 		})
 	case bench.MIG:
-		part := 1 / float64(p.Copies)
-		c.model.MIG = c.loss(took, func(loss float64) float64 {
-			return c.took(Model{MIG: loss}, hardware{speed: 1, sms: part, bandwidth: part, device: true}, 1)
-		})
-		c.notes = append(c.notes, "a MIG device counts as the part of the GPU that its number leaves it")
+		hw := hardware{speed: 1, sms: 1 / float64(p.Copies), bandwidth: 1 / float64(p.Copies), device: true}
+		if chip, err := mig.ModelOf(c.gpu, 0); err == nil {
+			if profile, err := chip.ProfileNamed(p.Profile); err == nil {
+				hw.sms, hw.bandwidth = partsOf(chip, profile)
+			}
+		}
+		c.model.MIG = c.loss(took, func(loss float64) float64 { return c.took(Model{MIG: loss}, hw, 1) })
 	}
 }
 

@@ -23,9 +23,9 @@ type follower struct {
 	// coming are instances on their way, by time.
 	coming    []coming
 	catalogue mig.Catalogue
-	// stir and since tell since when nothing has happened.
-	stir  int
-	since float64
+	// stir and since tell since when nothing has happened; beyond patience nothing will.
+	stir            int
+	since, patience float64
 	// above is the VRAM above which a job has to be to come onto a shape's slots.
 	above []gpu.MiB
 }
@@ -37,7 +37,6 @@ type following struct {
 	// profiles are one place of each profile, the smallest first.
 	profiles []plan.GPU
 	nodes    []followed
-	patience float64
 }
 
 // followed is one node of it.
@@ -64,7 +63,7 @@ func newFollower(w *world) *follower {
 			continue
 		}
 		g := following{group: i, rules: p.config.Repartition.Rules(mig.Auto), profiles: p.profiles()}
-		g.patience = (g.rules.Dwell + g.rules.ReserveAfter + 2*time.Hour).Seconds()
+		f.patience = max(f.patience, (g.rules.Dwell + g.rules.ReserveAfter + g.rules.ReserveFor + 2*time.Hour).Seconds())
 		f.every = p.config.Repartition.Interval.Seconds()
 		for k := range w.nodes {
 			if int(w.nodes[k].group) == i {
@@ -94,7 +93,7 @@ func (n *nodePlan) profiles() (one []plan.GPU) {
 
 // wake plans a look if none is.
 func (f *follower) wake(w *world) {
-	if len(f.groups) == 0 || !math.IsInf(f.look, 1) {
+	if len(f.groups) == 0 || !math.IsInf(f.look, 1) || f.hopeless(w) {
 		return
 	}
 	f.look = w.sums.begin + (math.Floor((w.now-w.sums.begin)/f.every)+1)*f.every
@@ -102,6 +101,14 @@ func (f *follower) wake(w *world) {
 		f.look += f.every
 	}
 	f.at = min(f.at, f.look)
+}
+
+// hopeless tells whether nothing has happened for so long that nothing will.
+func (f *follower) hopeless(w *world) bool {
+	if stir := w.sums.jobs + w.sums.started + w.sums.ended + w.sums.changes; stir != f.stir {
+		f.stir, f.since = stir, w.now
+	}
+	return w.queue.n > 0 && w.now-f.since > f.patience
 }
 
 // admits keeps small jobs off large MIG devices while larger jobs wait for them.
@@ -134,9 +141,6 @@ func (f *follower) act(w *world) error {
 // lookAround decides for every node that has a part in what waits.
 func (f *follower) lookAround(w *world) error {
 	f.look = math.Inf(1)
-	if stir := w.sums.started + w.sums.ended + w.sums.changes; stir != f.stir {
-		f.stir, f.since = stir, w.now
-	}
 	again := false
 	for i := range f.groups {
 		g := &f.groups[i]
@@ -146,79 +150,12 @@ func (f *follower) lookAround(w *world) error {
 		if err != nil {
 			return err
 		}
-		again = again || (busy || w.queue.n > 0) && w.now-f.since < g.patience
+		again = again || busy || w.queue.n > 0
 	}
 	if again {
 		f.wake(w)
 	}
 	return nil
-}
-
-// demand sums what waits by the smallest profile of the group that has its VRAM. As in
-// the agent CPUs do not count, so that a job can wait for ever beside idle
-// instances whose slots have too few.
-func (g *following) demand(w *world) (ds []mig.Demand) {
-	for _, i := range w.queue.active {
-		c := w.queue.classes[i]
-		if c.count() == 0 {
-			continue
-		}
-		k := slices.IndexFunc(g.profiles, func(p plan.GPU) bool { return p.Pool >= gpu.MiB(c.vram) })
-		here := slices.ContainsFunc(c.shapes, func(i int32) bool { return w.shapes[i].group == g.group && w.shapes[i].kind == device })
-		if k < 0 || !here {
-			continue
-		}
-		name := g.profiles[k].Profile
-		at := slices.IndexFunc(ds, func(d mig.Demand) bool { return d.Profile == name })
-		if at < 0 {
-			at, ds = len(ds), append(ds, mig.Demand{Profile: name})
-		}
-		ds[at].Count += c.count()
-		ds[at].Age = max(ds[at].Age, seconds(w.now-c.waiting[c.head].arrival))
-	}
-	slices.SortFunc(ds, func(a, b mig.Demand) int { return cmp.Compare(a.Profile, b.Profile) })
-	return ds
-}
-
-// guard sets above which VRAM jobs come onto each shape (the agent's rule of
-// GPUSLOT_LARGE). Where that changes, classes that found nothing search again.
-func (f *follower) guard(w *world, g *following, demand []mig.Demand) {
-	changed := false
-	for i, s := range w.shapes {
-		if s.group != g.group || s.kind != device || s.gpu.Place == "" {
-			continue
-		}
-		above := g.above(s.gpu.Pool, demand)
-		changed = changed || above != f.above[i]
-		f.above[i] = above
-	}
-	if !changed {
-		return
-	}
-	for _, i := range w.queue.active {
-		w.queue.classes[i].blocked = false
-	}
-	if w.queue.n > 0 {
-		w.wake()
-	}
-}
-
-// above is the VRAM up to which a smaller profile serves a request than the largest
-// one waited for that a device with this pool is; 0 if there is none.
-func (g *following) above(pool gpu.MiB, demand []mig.Demand) (above gpu.MiB) {
-	var largest gpu.MiB
-	for _, p := range g.profiles {
-		waited := slices.ContainsFunc(demand, func(d mig.Demand) bool { return d.Profile == p.Profile })
-		if waited && p.Pool <= pool {
-			largest = max(largest, p.Pool)
-		}
-	}
-	for _, p := range g.profiles {
-		if p.Pool < largest {
-			above = max(above, p.Pool)
-		}
-	}
-	return above
 }
 
 // epoch is the beginning of a run for the policy, which tells time by the clock.
@@ -276,67 +213,4 @@ func (f *follower) decideNode(w *world, g *following, n *followed, here []mig.De
 	}
 	w.keep(n.node, p, decision.Reserved)
 	return nil
-}
-
-// sight is a GPU of a node as the policy sees it.
-func (w *world) sight(node int32, d *divided) mig.GPU {
-	out := mig.GPU{UUID: d.UUID, Index: d.Index, Chip: d.narrow}
-	for k, at := range d.slots {
-		s := &w.slots[w.nodes[node].first+int32(at)]
-		if s.off {
-			continue
-		}
-		profile, _ := d.chip.Profile(d.places[k].Profile)
-		in := mig.Instance{Place: d.places[k], Size: profile.Size, ID: k, Owner: mig.Ours}
-		if s.jobs > 0 {
-			in.Holders = []mig.Holder{{Slot: "busy"}}
-		}
-		out.Instances = append(out.Instances, in)
-	}
-	return out
-}
-
-// change takes instances away at once and makes others after the time that it takes.
-func (f *follower) change(w *world, g *following, n *followed, to mig.GPUPlan) {
-	p := &w.plans[g.group]
-	k := slices.IndexFunc(p.divided, func(d divided) bool { return d.UUID == to.GPU })
-	if k < 0 || len(to.Created)+len(to.Destroyed) == 0 {
-		return
-	}
-	d := &p.divided[k]
-	took := g.rules.FollowTime + time.Duration(len(to.Destroyed))*g.rules.DestroyTime + time.Duration(len(to.Created))*g.rules.CreateTime
-	for i, at := range d.slots {
-		slot := w.nodes[n.node].first + int32(at)
-		s := &w.slots[slot]
-		switch wanted := to.Layout.Contains(d.places[i]); {
-		case wanted && s.off:
-			n.changing[k] = true
-			f.coming = append(f.coming, coming{w.now + took.Seconds(), slot, n, k})
-		case !wanted && !s.off:
-			s.off = true
-			w.offer(slot)
-		}
-	}
-	slices.SortStableFunc(f.coming, func(a, b coming) int { return cmp.Compare(a.at, b.at) })
-	w.sums.changes++
-}
-
-// keep lets no new job on what is reserved.
-func (w *world) keep(node int32, p *nodePlan, reserved []mig.Reservation) {
-	for i := range p.divided {
-		d := &p.divided[i]
-		for k, at := range d.slots {
-			slot := w.nodes[node].first + int32(at)
-			s := &w.slots[slot]
-			kept := slices.ContainsFunc(reserved, func(r mig.Reservation) bool { return r.GPU == d.UUID && r.Keep.Contains(d.places[k]) })
-			if kept == s.kept {
-				continue
-			}
-			s.kept = kept
-			w.offer(slot)
-			if !kept && !s.off {
-				w.release(slot)
-			}
-		}
-	}
 }

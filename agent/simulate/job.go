@@ -22,7 +22,8 @@ type Job struct {
 	VRAM   gpu.MiB
 	CPUs   int
 	Memory gpu.MiB
-	// Peak is the VRAM that it really uses at most; 0 means not known.
+	// Peak is the VRAM that it really uses at most, which Result.Over counts by; 0 means
+	// not known.
 	Peak gpu.MiB
 	Work
 }
@@ -52,7 +53,7 @@ func (j Job) Check() error {
 	case min(j.VRAM, j.Peak, j.Memory, gpu.MiB(j.CPUs)) < 0 || max(j.VRAM, j.Peak, j.Memory, gpu.MiB(j.CPUs)) > maxAmount:
 		return fmt.Errorf("wants %s of VRAM, %d CPUs, %s of memory and uses %s of VRAM; each is 0 to %d", j.VRAM, j.CPUs, j.Memory, j.Peak, int64(maxAmount))
 	}
-	return j.Work.check()
+	return j.check()
 }
 
 // maxGPUs is more than any node has.

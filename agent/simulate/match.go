@@ -49,13 +49,7 @@ func (w *world) search(c *class) (int32, amount) {
 		if !w.follow.admits(i, c) {
 			continue
 		}
-		j := -1
-		if w.matching.Rank == Spread {
-			j = s.free.freest(c.needs[k])
-		} else {
-			j = s.free.first(c.needs[k])
-		}
-		if j >= 0 {
+		if j := s.free.find(1, c.needs[k], w.matching.Rank == Spread); j >= 0 {
 			return s.slots[j], c.needs[k]
 		}
 	}
@@ -94,6 +88,9 @@ func (w *world) begin(at int32, j job, takes amount, claimed float64) {
 	w.queue.owners[w.queue.classes[j.class].owner].running++
 	w.sums.start(w.now-j.arrival, w.asked(j, takes))
 	w.sums.starving = w.sums.starving && w.queue.n > 0
+	if j.peak > takes.vram {
+		w.sums.over++
+	}
 	w.tell(Start, j.number, at)
 	w.load(at, takes.cpus)
 }

@@ -72,6 +72,9 @@ func TestConservation(t *testing.T) {
 			for i := range p.Groups {
 				p.Groups[i].Inventory.Host.CPUs = 128
 			}
+			if rapid.Bool().Draw(t, "often") { // looks while instances are being made
+				policy.Config += "[repartition]\ninterval = \"10s\"\n"
+			}
 			for i := range jobs {
 				jobs[i].CPUs = 1
 			}
@@ -322,10 +325,10 @@ func TestTree(t *testing.T) {
 					want = k
 				}
 			}
-			if got := tr.first(need); got != want {
+			if got := tr.find(1, need, false); got != want {
 				t.Fatalf("first is %d, not %d", got, want)
 			}
-			if got := tr.freest(need); got < 0 != (want < 0) || got >= 0 && !all[got].holds(need) {
+			if got := tr.find(1, need, true); got < 0 != (want < 0) || got >= 0 && !all[got].holds(need) {
 				t.Fatalf("freest is %d", got)
 			}
 		}

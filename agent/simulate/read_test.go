@@ -52,7 +52,7 @@ func TestReadHistory(t *testing.T) {
 	}
 	lines := strings.ReplaceAll(strings.Trim(strings.ReplaceAll(history, "\n", " "), "[] "), "} ,", "}\n")
 	for name, text := range map[string]string{"-json": history, "-jsonl": lines} {
-		got, err := ReadJobs(strings.NewReader(text), reading)
+		got, err := ReadJobs(reading, strings.NewReader(text))
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -70,7 +70,7 @@ func TestReadRecords(t *testing.T) {
 torn {
 {"slot":"slot1_2","job":"6.0","owner":"bob","gpu":"GPU-11111111-2222-3333-4444-555555555555","begin":"2026-01-01T00:00:00Z","end":"2026-01-01T00:01:00Z","vram_peak_mib":1000,"partial":true,"idle_seconds":60}
 `
-	got, err := ReadJobs(strings.NewReader(text), Reading{Work: DefaultWork(), Margin: 1.5})
+	got, err := ReadJobs(Reading{Work: DefaultWork(), Margin: 1.5}, strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for raw, want := range map[string]string{"": "the file is empty", "time,job": "neither records of gpuslot nor", "[{]": "ad 1: ", "[{}": "does not end", "{\"ClusterId\":1}\n{": "line 2: "} {
-		if _, err := ReadJobs(strings.NewReader(raw), Reading{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadJobs(Reading{}, strings.NewReader(raw)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", raw, err, want)
 		}
 	}
@@ -235,6 +235,13 @@ func TestCalibrate(t *testing.T) {
 	if !near(w.Kernel, job.Kernel, 1e-6) || !near(w.SM, job.SM, 1e-6) || !near(w.Bandwidth, job.Bandwidth, 1e-6) || !near(m.Slicing, known.Slicing, 1e-4) || !near(m.MPS, known.MPS, 1e-4) || m.MIG != 0 {
 		t.Errorf("%+v %+v", m, w)
 	}
+	// On a 1g.5gb, 14 of 108 SMs and an eighth of the bandwidth, which it needs not all of.
+	r.Machine.GPU = gpu.GPU{Name: "NVIDIA A100-SXM4-40GB", Memory: 40960}
+	eighth := Work{Seconds: 60 + 40*(0.3/(14./108))*1.25}
+	r.Runs = append(r.Runs, bench.Run{Mode: bench.MIG, Copies: 2, Repeat: 1, Profile: "1g.5gb", Seconds: eighth.Seconds, Jobs: []bench.Job{{Seconds: eighth.Seconds}, {Seconds: eighth.Seconds}}})
+	if m, _, _, err := Calibrate(r, DefaultModel(), DefaultWork()); err != nil || !near(m.MIG, 0.25, 1e-3) {
+		t.Errorf("%+v %v", m, err)
+	}
 	// Without a counter of kernels, time slices tell their part.
 	r.Runs[0].KernelTime, r.Runs[0].SMActivity, r.Runs[0].DRAMActivity = nil, nil, nil
 	if _, w, notes, err := Calibrate(r, DefaultModel(), DefaultWork()); err != nil || !near(w.Kernel, took[bench.TimeSlice]/400, 1e-6) || len(notes) != 1 {
@@ -309,7 +316,7 @@ func FuzzJobs(f *testing.F) {
 	f.Add(`{"slot":"slot1_1","gpu":"GPU-11111111-2222-3333-4444-555555555555","begin":"2026-01-01T00:10:00Z","end":"2026-01-01T00:20:00Z"}`)
 	f.Add(`{"ClusterId":1,"RequestGPUs":1e300,"QDate":5,"RemoteWallClockTime":1e300}`)
 	f.Fuzz(func(t *testing.T, raw string) {
-		got, err := ReadJobs(strings.NewReader(raw), Reading{Work: DefaultWork(), Margin: 1.2, Dead: 5})
+		got, err := ReadJobs(Reading{Work: DefaultWork(), Margin: 1.2, Dead: 5}, strings.NewReader(raw))
 		if err != nil {
 			return
 		}

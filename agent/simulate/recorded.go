@@ -3,14 +3,11 @@ package simulate
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/record"
@@ -43,29 +40,10 @@ const (
 	noTime   = "does not say when it came or ended"
 )
 
-// OpenJobs reads the jobs of a file: records of gpuslot, or what condor_history
-// -json or -jsonl prints.
-func OpenJobs(path string, r Reading) (Recorded, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Recorded{}, err
-	}
-	defer f.Close()
-	out, err := ReadJobs(f, r)
-	if err != nil {
-		return out, fmt.Errorf("%s: %w", path, err)
-	}
-	return out, nil
-}
-
-// ReadJobs tells by the first bytes what it reads. The jobs come out by arrival, the
-// first at 0.
-func ReadJobs(from io.Reader, r Reading) (Recorded, error) {
-	b := bufio.NewReaderSize(from, 64<<10)
-	head, err := b.Peek(1 << 12)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return Recorded{}, err
-	}
+// ReadJobs reads the jobs of several files together, each of records of gpuslot or of
+// what condor_history -json or -jsonl prints, told apart by the first bytes. They
+// come out by arrival, the first at 0. A file is named in errors if it has a Name.
+func ReadJobs(r Reading, files ...io.Reader) (Recorded, error) {
 	out := Recorded{Skipped: map[string]int{}}
 	var times []time.Time
 	add := func(at time.Time, j Job, why string) {
@@ -80,26 +58,40 @@ func ReadJobs(from io.Reader, r Reading) (Recorded, error) {
 		}
 		out.Jobs, times = append(out.Jobs, j), append(times, at)
 	}
-	switch word := bytes.TrimLeft(head, " \t\r\n"); {
-	case len(word) == 0:
-		return out, errors.New("the file is empty")
-	case word[0] == '[':
-		err = readArray(b, r, add)
-	case word[0] == '{' && isRecord(word):
-		var skipped int
-		if skipped, err = record.Read(b, func(j record.Job) { add(r.record(j)) }); skipped > 0 {
-			out.Skipped[noJob] += skipped
+	for _, f := range files {
+		if err := readFile(f, r, add, out.Skipped); err != nil {
+			if named, ok := f.(interface{ Name() string }); ok {
+				err = fmt.Errorf("%s: %w", named.Name(), err)
+			}
+			return out, err
 		}
-	case word[0] == '{':
-		err = readLines(b, r, add)
-	default:
-		err = errors.New("neither records of gpuslot nor the output of condor_history -json: it begins with " + fmt.Sprintf("%q", clip(string(word))))
-	}
-	if err != nil {
-		return out, err
 	}
 	out.sort(times)
 	return out, nil
+}
+
+func readFile(from io.Reader, r Reading, add adder, skipped map[string]int) error {
+	b := bufio.NewReaderSize(from, 64<<10)
+	head, err := b.Peek(1 << 12)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	switch word := bytes.TrimLeft(head, " \t\r\n"); {
+	case len(word) == 0:
+		return errors.New("the file is empty")
+	case word[0] == '[':
+		return readArray(b, r, add)
+	case word[0] == '{' && isRecord(word):
+		n, err := record.Read(b, func(j record.Job) { add(r.record(j)) })
+		if n > 0 {
+			skipped[noJob] += n
+		}
+		return err
+	case word[0] == '{':
+		return readLines(b, r, add)
+	default:
+		return fmt.Errorf("neither records of gpuslot nor the output of condor_history -json: it begins with %q", clip(string(word)))
+	}
 }
 
 func clip(s string) string {
@@ -185,125 +177,4 @@ func boundedInt(p *int64) int64 {
 		return 0
 	}
 	return min(max(*p, 0), int64(maxAmount))
-}
-
-type adder func(time.Time, Job, string)
-
-// readArray reads what condor_history -json prints, one ad after the other.
-func readArray(from io.Reader, r Reading, add adder) error {
-	d := json.NewDecoder(from)
-	if _, err := d.Token(); err != nil {
-		return err
-	}
-	for n := 1; d.More(); n++ {
-		var ad historyAd
-		if err := d.Decode(&ad); err != nil {
-			return fmt.Errorf("ad %d: %w", n, err)
-		}
-		add(r.history(ad))
-	}
-	_, err := d.Token()
-	if err != nil {
-		return fmt.Errorf("the list of ads does not end: %w", err)
-	}
-	return nil
-}
-
-// maxAd is more than any job ad takes.
-const maxAd = 4 << 20
-
-// readLines reads what condor_history -jsonl prints.
-func readLines(from io.Reader, r Reading, add adder) error {
-	lines := bufio.NewScanner(from)
-	lines.Buffer(nil, maxAd)
-	for n := 1; lines.Scan(); n++ {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
-		var ad historyAd
-		if err := json.Unmarshal(lines.Bytes(), &ad); err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
-		}
-		add(r.history(ad))
-	}
-	return lines.Err()
-}
-
-// historyAd is what a job ad tells. Values are whatever HTCondor prints there, an
-// expression as a string.
-type historyAd map[string]json.RawMessage
-
-// number is one of the attributes as a number; false if it is none.
-func (ad historyAd) number(names ...string) (float64, bool) {
-	for _, name := range names {
-		var n float64
-		if raw, ok := ad[name]; ok && json.Unmarshal(raw, &n) == nil && !math.IsInf(n, 0) && string(raw) != "null" {
-			return n, true
-		}
-	}
-	return 0, false
-}
-
-func (ad historyAd) word(names ...string) string {
-	for _, name := range names {
-		var s string
-		if raw, ok := ad[name]; ok && json.Unmarshal(raw, &s) == nil && !strings.HasPrefix(s, "/Expr(") {
-			return s
-		}
-	}
-	return ""
-}
-
-// history is a job of condor_history.
-func (r Reading) history(ad historyAd) (time.Time, Job, string) {
-	out := Job{Owner: ad.word("Owner", "User"), Group: ad.word("AcctGroup", "AccountingGroup"), CPUs: 1, Work: r.Work}
-	if c, ok := ad.number("ClusterId"); ok {
-		p, _ := ad.number("ProcId")
-		out.Name = fmt.Sprintf("%.0f.%.0f", c, p)
-	}
-	amount := func(otherwise float64, names ...string) float64 {
-		n, ok := ad.number(names...)
-		if !ok {
-			return otherwise
-		}
-		return bounded(&n, otherwise)
-	}
-	out.GPUs = int(amount(0, "RequestGPUs", "GpusProvisioned"))
-	if out.GPUs < 1 {
-		return time.Time{}, out, noGPU
-	}
-	came, ok := ad.number("QDate", "EnteredCurrentStatus")
-	if !ok || came < 0 || came > 1e11 {
-		return time.Time{}, out, noTime
-	}
-	took, ok := ad.took()
-	switch {
-	case !ok:
-		return time.Time{}, out, noTime
-	case took <= 0:
-		return time.Time{}, out, neverRan
-	}
-	out.CPUs = int(amount(1, "RequestCpus", "CpusProvisioned"))
-	out.Memory, out.VRAM = gpu.MiB(amount(0, "RequestMemory", "MemoryProvisioned")), gpu.MiB(amount(0, "RequestVRAM", "VramProvisioned"))
-	out.Peak = gpu.MiB(amount(0, "VRAMUsage", "GPUsMemoryUsage"))
-	r.ask(&out)
-	took = min(took, maxSeconds)
-	out.Seconds, out.Dead = max(0, took-r.Dead), min(r.Dead, took)
-	if busy, ok := ad.number("GPUTimeUsage"); ok {
-		out.SM = fraction(busy, out.Seconds*out.Kernel)
-	}
-	return time.Unix(0, int64(came*1e9)), out, ""
-}
-
-// took is the run time in seconds: of all starts together, else of the last one.
-func (ad historyAd) took() (float64, bool) {
-	if n, ok := ad.number("RemoteWallClockTime"); ok && n > 0 {
-		return n, true
-	}
-	begin, ok := ad.number("JobCurrentStartDate", "JobStartDate", "JobLastStartDate")
-	end, ended := ad.number("CompletionDate", "EnteredCurrentStatus")
-	if !ok {
-		return 0, true // no start in it: it never ran
-	}
-	return end - begin, ended
 }

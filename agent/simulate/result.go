@@ -32,6 +32,9 @@ type Result struct {
 	KJPerJob float64 `json:"kj_per_job"`
 	// Concurrent is the largest number of jobs that ran at once.
 	Concurrent int `json:"most_at_once"`
+	// Over are jobs that really used more VRAM than they had: they ran here as if they
+	// had it, and would be held or run again with more.
+	Over int `json:"over_budget,omitempty"`
 	// Changes is how often GPUs got another MIG layout.
 	Changes int `json:"mig_changes,omitempty"`
 }

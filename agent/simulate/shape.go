@@ -8,7 +8,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mig"
 )
 
 // kind is what a slot is.
@@ -68,19 +67,6 @@ type nodePlan struct {
 	divided []divided
 }
 
-// divided is a GPU with MIG devices.
-type divided struct {
-	plan.MIGGPU
-	chip mig.Chip
-	// narrow is the chip for the policy; bounded: it must be told the places besides.
-	narrow  mig.Chip
-	bounded bool
-	// first is the layout at the beginning, the preferred one; places are those of all.
-	first, places mig.Layout
-	// slots are those of the places, by their number on the node.
-	slots []int
-}
-
 // maxSlots bounds the slots of a pool.
 const maxSlots = 1 << 22
 
@@ -94,6 +80,9 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 	built, err := plan.Build(cfg, g.Inventory)
 	if err != nil {
 		return nodePlan{}, fmt.Errorf("nodes %s: %w", g.Name, err)
+	}
+	if built.Observe {
+		divide(&built)
 	}
 	n := nodePlan{config: cfg, plan: built, gpus: len(g.Inventory.GPUs)}
 	for _, one := range g.Inventory.GPUs {
@@ -110,7 +99,7 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 	}
 	var wholes []plan.GPU
 	for _, one := range built.GPUs {
-		if one.Mode == config.ModeWhole {
+		if entire(one) {
 			wholes = append(wholes, one)
 			continue
 		}
@@ -122,6 +111,18 @@ func (w *world) nodeOf(number int, g Group, p Policy) (nodePlan, error) {
 	n.findPlaces()
 	return n, nil
 }
+
+// divide gives the GPUs of an observed node its CPUs and memory, of which its plan says
+// nothing: HTCondor has them as the site has it.
+func divide(p *plan.Plan) {
+	n := len(p.GPUs)
+	for i := range p.GPUs {
+		p.GPUs[i].Resources = plan.Resources{CPUs: p.Host.CPUs / n, Memory: p.Host.Memory / gpu.MiB(n)}
+	}
+}
+
+// entire tells whether jobs get whole GPUs: also where they are only observed.
+func entire(one plan.GPU) bool { return !one.Shared() && !one.MIGDevice() }
 
 // addSlot adds a shared GPU or a MIG device.
 func (w *world) addSlot(n *nodePlan, number int, g Group, p Policy, one plan.GPU, at int) error {
@@ -158,7 +159,7 @@ func (w *world) addWhole(n *nodePlan, number int, g Group, all []plan.GPU) {
 	size.vram = size.gpus * int32(least)
 	s := shape{group: number, kind: whole, gpu: all[0], largest: least, power: g.Power, hw: hardware{speed: cmp.Or(g.Speed, 1), sms: 1, bandwidth: 1}}
 	for _, one := range n.plan.GPUs {
-		if one.Mode != config.ModeWhole {
+		if !entire(one) {
 			s.share = max(s.share, one.LargestRequest)
 		}
 	}
@@ -180,25 +181,6 @@ func (w *world) shapeOf(n *nodePlan, s shape, size amount) int {
 		o.sizes = append(o.sizes, size)
 	}
 	return i
-}
-
-// partsOf is what a MIG device has of its GPU's multiprocessors and memory bandwidth.
-// Where the SMs of a profile are not published they count as its slices.
-func (n *nodePlan) partsOf(one plan.GPU) (sms, bandwidth float64, err error) {
-	i := slices.IndexFunc(n.divided, func(d divided) bool { return d.UUID == one.Parent })
-	if i < 0 {
-		return 0, 0, fmt.Errorf("%s is no GPU of the inventory", one.Parent)
-	}
-	chip := n.divided[i].chip
-	p, err := chip.ProfileNamed(one.Profile)
-	if err != nil {
-		return 0, 0, err
-	}
-	sms = float64(p.Slices) / float64(chip.Slices())
-	if p.Multiprocessors > 0 && chip.Multiprocessors > 0 {
-		sms = float64(p.Multiprocessors) / float64(chip.Multiprocessors)
-	}
-	return sms, float64(p.Size) / float64(chip.Units()), nil
 }
 
 // need is what a job of a class takes of a slot of the shape; not ok if it can
@@ -236,91 +218,4 @@ func (s *shape) limit(a amount) float64 {
 	}
 	percent, _ := s.gpu.ThreadPercentage(gpu.MiB(a.vram))
 	return s.hw.sms * percent / 100
-}
-
-// layOut finds the layouts of the plan's MIG GPUs.
-func (n *nodePlan) layOut(inv gpu.Inventory) error {
-	known := map[string]mig.Chip{}
-	for _, m := range n.plan.MIG {
-		parent, _ := inv.GPU(m.UUID)
-		chip, seen := known[parent.Name]
-		if !seen {
-			var err error
-			if chip, err = mig.ModelOf(parent, 0); err != nil {
-				return err
-			}
-			known[parent.Name] = chip
-		}
-		d := divided{MIGGPU: m, chip: chip}
-		for i, text := range m.Placed {
-			w, err := chip.ParseWant(text)
-			if err != nil {
-				return err
-			}
-			if i == 0 {
-				d.first = mig.NewLayout(w.Placed...)
-			}
-			d.places = append(d.places, w.Placed...)
-		}
-		slices.SortFunc(d.places, func(a, b mig.Place) int {
-			return cmp.Or(cmp.Compare(a.Profile, b.Profile), cmp.Compare(a.Start, b.Start))
-		})
-		d.places = slices.Compact(d.places)
-		n.divided = append(n.divided, d)
-	}
-	return nil
-}
-
-// begins tells whether a slot of the plan can be used from the beginning: GPUs,
-// and the MIG devices of the preferred layout.
-func (n *nodePlan) begins(one plan.GPU) bool {
-	if one.Place == "" {
-		return true
-	}
-	for _, d := range n.divided {
-		if d.UUID == one.Parent {
-			return slices.ContainsFunc(d.first, func(p mig.Place) bool { return d.chip.FormatPlace(p) == one.Place })
-		}
-	}
-	return false
-}
-
-// findPlaces finds the slot of each place. Those for which the host has no CPUs have
-// none, and are no places.
-func (n *nodePlan) findPlaces() {
-	for i := range n.divided {
-		d := &n.divided[i]
-		all := d.places
-		d.places = nil
-		for _, p := range all {
-			name := d.chip.FormatPlace(p)
-			if at := slices.IndexFunc(n.slots, func(s slotPlan) bool { return s.uuid == d.UUID && s.place == name }); at >= 0 {
-				d.places, d.slots = append(d.places, p), append(d.slots, at)
-			}
-		}
-		d.narrow = narrowed(d.chip, d.places)
-		if d.narrow.Slices() != d.chip.Slices() || d.narrow.Units() != d.chip.Units() {
-			d.narrow, d.bounded = d.chip, true
-		}
-	}
-}
-
-// narrowed is a chip that has no other places. The policy could be told the places
-// instead, but would then count the chip's layouts anew at each look, which is only
-// done where without the other places it were another chip.
-func narrowed(chip mig.Chip, places mig.Layout) mig.Chip {
-	var profiles []mig.Profile
-	for _, p := range chip.Profiles {
-		var starts []int
-		for _, s := range p.Starts {
-			if slices.Contains(places, mig.Place{Profile: p.ID, Start: s}) {
-				starts = append(starts, s)
-			}
-		}
-		if p.Starts = starts; len(starts) > 0 {
-			profiles = append(profiles, p)
-		}
-	}
-	chip.Profiles = profiles
-	return chip
 }

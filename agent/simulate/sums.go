@@ -17,7 +17,7 @@ type sums struct {
 	// starving: at the last negotiation somebody went without.
 	starving                                bool
 	fullTime, fullDone, fullVRAM, fullAsked float64
-	changes                                 int
+	changes, over                           int
 }
 
 // pass lets time go by.
@@ -68,7 +68,7 @@ func (w *world) result() Result {
 	r := Result{
 		Policy: w.policy.Name, Jobs: s.jobs, Refused: s.refused, Started: s.started, Ended: s.ended, Hours: span / 3600,
 		Wait:       WaitTimes{s.wait.mean(), s.wait.quantile(0.5), s.wait.quantile(0.95)},
-		Concurrent: s.most, Changes: s.changes,
+		Concurrent: s.most, Changes: s.changes, Over: s.over,
 	}
 	if s.ended > 0 {
 		r.MeanRun = s.run / float64(s.ended)

@@ -16,7 +16,18 @@ func Print(w io.Writer, results []Result) error {
 	for _, r := range results {
 		fmt.Fprintln(t, strings.Join(r.row(results[0]), "\t"))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.Refused > 0 {
+			fmt.Fprintf(w, "%s: %d jobs fit no slot\n", r.Policy, r.Refused)
+		}
+		if r.Over > 0 {
+			fmt.Fprintf(w, "%s: %d jobs used more VRAM than they had; they would be held, or run again with more\n", r.Policy, r.Over)
+		}
+	}
+	return nil
 }
 
 func (r Result) row(first Result) []string {

@@ -49,14 +49,8 @@ func (t *tree) set(i int, a amount) {
 	}
 }
 
-func (t *tree) at(i int) amount { return t.most[t.width+i] }
-
-// first is the first leaf that holds the amount; -1 if none does.
-func (t *tree) first(a amount) int { return t.find(1, a, false) }
-
-// freest looks first where most VRAM is free.
-func (t *tree) freest(a amount) int { return t.find(1, a, true) }
-
+// find is the first leaf below node i that holds the amount, -1 if none does. Freest
+// looks first where most VRAM is free.
 func (t *tree) find(i int, a amount, freest bool) int {
 	if !t.most[i].holds(a) {
 		return -1

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
 	"github.com/gpuslot/gpuslot/mps"
@@ -85,13 +86,14 @@ func chosenGPU(all []gpu.GPU, text string) (gpu.GPU, error) {
 	return found[0], nil
 }
 
-// leftToBench says why a GPU is not: the agent gives it to jobs.
+// leftToBench says why a GPU is not: the agent gives it to jobs. A node that is
+// only observed has no jobs of the agent's; those of others are seen on the GPU.
 func leftToBench(s api.Status, u gpu.UUID) error {
 	if s.Node != nil && (s.Node.Phase == "quiesced" || s.Node.Phase == "reverted") {
 		return nil
 	}
 	i := slices.IndexFunc(s.GPUs, func(g api.StatusGPU) bool { return g.UUID == string(u) })
-	if i < 0 {
+	if i < 0 || s.GPUs[i].Mode == string(config.ModeObserve) {
 		return nil
 	}
 	return advised{

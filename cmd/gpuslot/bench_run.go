@@ -58,7 +58,7 @@ func (m *benchMachine) run(ctx context.Context, s bench.Step) (_ bench.Run, err 
 	if err := c.start(ctx, m, s, way.environment); err != nil {
 		return bench.Run{}, err
 	}
-	if err := m.await(ctx, c, meter); err != nil {
+	if err := m.await(ctx, c, meter, way); err != nil {
 		return bench.Run{}, err
 	}
 	r := c.result(s)
@@ -79,8 +79,9 @@ func (m *benchMachine) look(ctx context.Context, meter *bench.Meter) error {
 	return nil
 }
 
-// await looks at the GPU until the last copy has ended.
-func (m *benchMachine) await(ctx context.Context, c *copies, meter *bench.Meter) error {
+// await looks at the GPU, and at who came through MPS, until the last copy has
+// ended.
+func (m *benchMachine) await(ctx context.Context, c *copies, meter *bench.Meter, way *way) error {
 	all := make(chan struct{})
 	go func() {
 		defer close(all)
@@ -95,6 +96,7 @@ func (m *benchMachine) await(ctx context.Context, c *copies, meter *bench.Meter)
 			return errors.Join(err, m.look(ctx, meter))
 		case <-tick.C:
 			err = m.look(ctx, meter)
+			way.watch(ctx)
 		}
 	}
 }

@@ -77,9 +77,11 @@ func TestBenchInterrupted(t *testing.T) {
 	if err := os.Symlink(self, gpuslot); err != nil {
 		t.Fatal(err)
 	}
-	// The first run ends; with two copies the job tells that it is there, and waits.
+	// The first run ends; with two copies the job tells that it is there, and waits
+	// for a child that does not end when it is told to.
 	job := filepath.Join(dir, "job")
-	script := "#!/bin/sh\ntest $GPUSLOT_BENCH_COPIES = 1 && exit 0\ntrap '' TERM\nsimjob alloc 100 go on until eof </dev/zero &\n: >" + dir + "/there$GPUSLOT_BENCH_COPY\nwait; sleep 60; wait\n"
+	script := "#!/bin/sh\ntest $GPUSLOT_BENCH_COPIES = 1 && exit 0\n" +
+		"(trap '' TERM; exec simjob alloc 100 go on until eof </dev/zero) &\n: >" + dir + "/there$GPUSLOT_BENCH_COPY\nwait\n"
 	if err := os.WriteFile(job, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +151,7 @@ func TestLeftToBench(t *testing.T) {
 		left   bool
 	}{
 		"shared":              {api.Status{GPUs: shared}, "GPU-1", false},
+		"observed":            {api.Status{GPUs: []api.StatusGPU{{UUID: "GPU-1", Mode: "observe"}}}, "GPU-1", true},
 		"another":             {api.Status{GPUs: shared}, "GPU-2", true},
 		"quiesced":            {api.Status{GPUs: shared, Node: &api.NodeStatus{Phase: "quiesced"}}, "GPU-1", true},
 		"not quiesced as yet": {api.Status{GPUs: shared, Node: &api.NodeStatus{Phase: "quiescing"}}, "GPU-1", false},

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,15 +20,24 @@ import (
 // mode it initialises the GPU first.
 const serverWait = 30 * time.Second
 
+// answerWait is how long a new control daemon may take until it answers.
+const answerWait = 5 * time.Second
+
 // way is how the copies of one run reach the GPU.
 type way struct {
 	// environment is that of each copy.
 	environment []string
 	// root is a directory of this run.
-	root    string
-	gpu     gpu.UUID
-	daemons *mps.Daemons // nil without MPS
-	began   time.Time
+	root string
+	gpu  gpu.UUID
+	// daemon is the control daemon that processes started; nil without MPS.
+	daemon    *mps.Daemon
+	processes mps.Processes
+	began     time.Time
+	// asked is when the daemon was last asked for its clients, most how many it
+	// had at most.
+	asked time.Time
+	most  int
 }
 
 // way prepares a run: a control daemon of its own, or none. Without one, the
@@ -64,38 +75,54 @@ func withoutCUDA(environment []string) []string {
 }
 
 // start starts the control daemon and its server, so that no copy waits for
-// them. The limit is the whole memory: none that binds.
+// them. It has no memory limit: jobs under one that does not bind run alike.
 func (w *way) start(ctx context.Context, m *benchMachine, s bench.Step) (pipes string, err error) {
-	w.daemons = mps.New(w.root, m.program, mps.Processes{
-		Root: w.root, Program: m.program, Logs: w.root, ServerPath: os.Getenv("PATH"), Environment: w.environment,
-	})
+	pipes, err = mps.PipeDirectory(w.root, w.gpu)
+	if err != nil {
+		return "", err
+	}
+	w.processes = mps.Processes{Root: w.root, Program: m.program, Logs: w.root, ServerPath: os.Getenv("PATH"), Environment: w.environment}
+	if err := w.processes.Start(ctx, w.gpu); err != nil {
+		return "", bench.NotCounted{Reason: fmt.Sprintf("MPS could not be used: %v", err)}
+	}
+	w.daemon = mps.NewDaemon(w.gpu, pipes, m.program)
 	percentage := 100.0
 	if s.ThreadPercentage != nil {
 		percentage = *s.ThreadPercentage
 	}
-	results, err := w.daemons.Set(ctx, []mps.Wanted{{GPU: w.gpu, Limit: m.machine.GPU.Memory, ThreadPercentage: percentage}})
-	if err != nil {
+	if err := w.cap(ctx, percentage); err != nil {
 		return "", err
 	}
-	if err := results[0].Err; err != nil {
-		return "", bench.NotCounted{Reason: fmt.Sprintf("MPS could not be used: %v", err)}
+	return pipes, w.serve(ctx)
+}
+
+// cap sets the daemon's default percentage. It has its lock before it listens, so
+// the first answers may fail.
+func (w *way) cap(ctx context.Context, percentage float64) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	for {
+		reply, err := w.daemon.Command(ctx, fmt.Sprintf("set_default_active_thread_percentage %g", percentage))
+		if got, bad := strconv.ParseFloat(strings.TrimSpace(reply), 64); err == nil && bad == nil && math.Abs(got-percentage) < 0.06 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return bench.NotCounted{Reason: fmt.Sprintf("the control daemon does not take %g %% of the threads: it answers %q, %v", percentage, reply, err)}
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	d, err := w.daemons.Daemon(w.gpu)
-	if err != nil {
-		return "", err
-	}
-	return d.PipeDirectory(), w.serve(ctx, d)
 }
 
 // serve waits for a server of this account.
-func (w *way) serve(ctx context.Context, d *mps.Daemon) error {
-	if err := d.StartServer(ctx, uint32(os.Getuid())); err != nil {
+func (w *way) serve(ctx context.Context) error {
+	if err := w.daemon.StartServer(ctx, uint32(os.Getuid())); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, serverWait)
 	defer cancel()
 	for {
-		servers, err := d.Servers(ctx)
+		servers, err := w.daemon.Servers(ctx)
 		if err == nil && slices.ContainsFunc(servers, func(s mps.Server) bool { return s.Answers() && s.Status != mps.Initializing }) {
 			return nil
 		}
@@ -119,7 +146,7 @@ func (w *way) lastTrouble() string {
 }
 
 func (w *way) events(ctx context.Context) []mps.Event {
-	lines, err := w.daemons.Log(ctx, w.gpu, w.began.Add(-time.Second))
+	lines, err := w.processes.Log(ctx, w.gpu, w.began.Add(-time.Second))
 	if err != nil {
 		return nil
 	}
@@ -132,10 +159,25 @@ func (w *way) events(ctx context.Context) []mps.Event {
 	return out
 }
 
+// watch asks the daemon now and then for its clients, until it has told of some.
+func (w *way) watch(ctx context.Context) {
+	if w.daemon == nil || w.most > 0 || time.Since(w.asked) < time.Second/2 {
+		return
+	}
+	w.asked = time.Now()
+	servers, err := w.daemon.Servers(ctx)
+	for _, s := range servers {
+		if err == nil {
+			w.most += len(s.Clients)
+		}
+	}
+}
+
 // proven says that copies were clients: CUDA goes on without MPS where it finds
-// no control daemon, as in a container that does not have the pipe directory.
+// no control daemon, as in a container that does not have the pipe directory. The
+// log tells it of short runs, too, in words that may change with the driver.
 func (w *way) proven(ctx context.Context) error {
-	if w.daemons == nil {
+	if w.daemon == nil || w.most > 0 {
 		return nil
 	}
 	if slices.ContainsFunc(w.events(ctx), func(e mps.Event) bool { return e.Kind == mps.ClientAttached }) {
@@ -147,8 +189,8 @@ func (w *way) proven(ctx context.Context) error {
 // end stops the control daemon and removes the directory.
 func (w *way) end(ctx context.Context) error {
 	var err error
-	if w.daemons != nil {
-		_, err = w.daemons.Set(ctx, nil)
+	if w.daemon != nil {
+		err = w.processes.Stop(ctx, w.gpu)
 	}
 	return errors.Join(err, os.RemoveAll(w.root))
 }

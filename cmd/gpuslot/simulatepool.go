@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -17,15 +18,16 @@ import (
 
 // poolFlags say what is simulated.
 type poolFlags struct {
-	jobs, bench string
-	policies    []string
-	shares      int
-	days        float64
-	margin      float64
-	dead        float64
-	seed        uint64
-	seeded      bool
-	asJSON      bool
+	jobs     []string
+	bench    string
+	policies []string
+	shares   int
+	days     float64
+	margin   float64
+	dead     float64
+	seed     uint64
+	seeded   bool
+	asJSON   bool
 }
 
 func simulateCommand() *cobra.Command {
@@ -38,7 +40,7 @@ shows them side by side: what sharing would gain before anything is changed.
 Nothing of the node is read or changed, and no GPU is needed.
 
 POOL is a file of a few lines that says how many nodes there are of which GPUs.
-The jobs are records of gpuslot, what condor_history -json prints, or a file
+The jobs are records (gpuslot usage --export), what condor_history -json prints, or a file
 (.toml) of classes of jobs that are made up. Each kind of node is planned as its
 agent would plan it. How jobs slow each other down is a model, whose formulae
 and limits docs/simulate.md tells; --bench takes its losses from gpuslot bench.
@@ -59,16 +61,16 @@ ENERGY    kJ/JOB against the first policy's
 
 Ctrl-C ends the runs and prints what is known so far.`,
 		Example: `  gpuslot simulate docs/examples/simulate/kit.toml --jobs docs/examples/simulate/kit-jobs.toml
-  condor_history -json -since 1700000000 > jobs.json; gpuslot simulate pool.toml --jobs jobs.json
-  gpuslot simulate pool.toml --jobs /var/lib/gpuslot/records/records.jsonl --policy exclusive,mps --shares 6`,
+  condor_history -json -completedsince 1700000000 > jobs.json; gpuslot simulate pool.toml --jobs jobs.json
+  gpuslot usage --export > jobs.jsonl; gpuslot simulate pool.toml --jobs jobs.jsonl --policy exclusive,mps --shares 6`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			f.seeded = c.Flags().Changed("seed")
-			return f.run(c.Context(), args[0], c.OutOrStdout(), c.ErrOrStderr())
+			return f.run(c, args[0])
 		},
 	}
 	s := c.Flags()
-	s.StringVar(&f.jobs, "jobs", "", "the `file` of jobs")
+	s.StringArrayVar(&f.jobs, "jobs", nil, "a `file` of jobs, which may be compressed with gzip; records and histories may be given again, \"-\" is the standard input")
 	s.StringSliceVar(&f.policies, "policy", nil, "the `policies` to compare, the first one is what gains refer to; all that the pool allows if not given")
 	s.IntVar(&f.shares, "shares", 0, "how many `jobs` share a GPU with time-slicing and mps; 0: as POOL says, or as the plan chooses")
 	s.Float64Var(&f.days, "days", 0, "end synthetic jobs after so many `days`; 0: as their file says")
@@ -82,7 +84,8 @@ Ctrl-C ends the runs and prints what is known so far.`,
 }
 
 // run reads everything, runs and prints.
-func (f *poolFlags) run(ctx context.Context, path string, out, stderr io.Writer) error {
+func (f *poolFlags) run(c *cobra.Command, path string) error {
+	out, stderr := c.OutOrStdout(), c.ErrOrStderr()
 	file, err := simulate.OpenPool(path)
 	if err != nil {
 		return err
@@ -94,14 +97,17 @@ func (f *poolFlags) run(ctx context.Context, path string, out, stderr io.Writer)
 	if err != nil {
 		return err
 	}
-	source, scale, err := f.source(file, stderr)
+	source, scale, err := f.source(file, c.InOrStdin(), stderr)
 	if err != nil {
 		return err
 	}
 	show := newProgress(stderr, policies, scale)
-	results, err := simulate.Compare(ctx, file.Pool, policies, source, show.watch)
+	results, err := simulate.Compare(c.Context(), file.Pool, policies, source, show.watch)
 	show.end()
-	if err != nil && !errors.Is(err, context.Canceled) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		err = errors.New("interrupted: this is what was simulated until then")
+	case err != nil:
 		return err
 	}
 	if f.asJSON {
@@ -164,32 +170,65 @@ func (f *poolFlags) chosen(file simulate.File) ([]simulate.Policy, error) {
 
 // source gives each policy the same jobs; done tells how much of them a run has seen, 0 to
 // 1.
-func (f *poolFlags) source(file simulate.File, stderr io.Writer) (jobs func() simulate.Jobs, done func(simulate.Progress) float64, err error) {
+func (f *poolFlags) source(file simulate.File, stdin io.Reader, stderr io.Writer) (jobs func() simulate.Jobs, done func(simulate.Progress) float64, err error) {
+	made := slices.ContainsFunc(f.jobs, func(name string) bool { return strings.HasSuffix(name, ".toml") })
 	switch {
-	case f.jobs == "":
+	case len(f.jobs) == 0:
 		return nil, nil, advised{errors.New("there are no jobs"), "--jobs names records, what condor_history -json printed, or a .toml file of classes of jobs"}
-	case strings.HasSuffix(f.jobs, ".toml"):
+	case made && len(f.jobs) > 1:
+		return nil, nil, errors.New("--jobs: a .toml file of classes of jobs stands alone")
+	case made:
 		return f.synthetic(file)
 	}
-	recorded, err := simulate.OpenJobs(f.jobs, simulate.Reading{Work: file.Work, Margin: f.margin, Dead: f.dead})
+	recorded, err := f.recorded(file, stdin)
 	if err != nil {
 		return nil, nil, err
 	}
 	var reasons []string
 	for why, n := range recorded.Skipped {
-		reasons = append(reasons, fmt.Sprintf("%s: %d entries left out: %s", f.jobs, n, why))
+		reasons = append(reasons, fmt.Sprintf("%d entries left out: %s", n, why))
 	}
 	sort.Strings(reasons)
 	warn(stderr, reasons)
 	if len(recorded.Jobs) == 0 {
-		return nil, nil, fmt.Errorf("%s: it has no GPU job that ran", f.jobs)
+		return nil, nil, fmt.Errorf("%s: no GPU job that ran", strings.Join(f.jobs, ", "))
 	}
 	n := float64(len(recorded.Jobs))
 	return func() simulate.Jobs { return simulate.List(recorded.Jobs...) }, func(p simulate.Progress) float64 { return float64(p.Ended) / n }, nil
 }
 
+// jobsFile is a file of jobs under its name, compressed or not.
+type jobsFile struct {
+	io.Reader
+	name string
+}
+
+// Name is for errors.
+func (f jobsFile) Name() string { return f.name }
+
+func (f *poolFlags) recorded(file simulate.File, stdin io.Reader) (simulate.Recorded, error) {
+	var files []io.Reader
+	for _, name := range f.jobs {
+		from := stdin
+		if name != "-" {
+			opened, err := os.Open(name)
+			if err != nil {
+				return simulate.Recorded{}, err
+			}
+			defer opened.Close()
+			from = opened
+		}
+		text, err := uncompressed(from)
+		if err != nil {
+			return simulate.Recorded{}, fmt.Errorf("%s: %w", name, err)
+		}
+		files = append(files, jobsFile{text, name})
+	}
+	return simulate.ReadJobs(simulate.Reading{Work: file.Work, Margin: f.margin, Dead: f.dead}, files...)
+}
+
 func (f *poolFlags) synthetic(file simulate.File) (func() simulate.Jobs, func(simulate.Progress) float64, error) {
-	s, err := simulate.OpenSynthetic(f.jobs, file.Work)
+	s, err := simulate.OpenSynthetic(f.jobs[0], file.Work)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -200,7 +239,7 @@ func (f *poolFlags) synthetic(file simulate.File) (func() simulate.Jobs, func(si
 		s.Seed = f.seed
 	}
 	if err := s.Check(); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", f.jobs, err)
+		return nil, nil, fmt.Errorf("%s: %w", f.jobs[0], err)
 	}
 	return s.Jobs, func(p simulate.Progress) float64 { return float64(p.Ended) / max(1, s.Expected()) }, nil
 }

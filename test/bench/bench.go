@@ -46,21 +46,12 @@ type agent struct {
 
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 
-func setUp(ctx context.Context) (*bench, error) {
+func (b *bench) setUp(ctx context.Context) (err error) {
 	progress("build the programs, fetch the control daemon")
 	// Short: pipe directories have 87 bytes.
-	dir, err := os.MkdirTemp("", "gb")
-	if err != nil {
-		return nil, err
+	if b.dir, err = os.MkdirTemp("", "gb"); err != nil {
+		return err
 	}
-	b := &bench{dir: dir}
-	if err := b.setUp(ctx); err != nil {
-		return nil, errors.Join(err, b.tearDown())
-	}
-	return b, nil
-}
-
-func (b *bench) setUp(ctx context.Context) error {
 	if err := os.Chmod(b.dir, 0o755); err != nil {
 		return err
 	}

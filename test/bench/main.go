@@ -43,20 +43,22 @@ const aim = "aim "
 type part struct {
 	name    string
 	measure func(context.Context) ([]row, error)
+	// alone: it needs no agents.
+	alone bool
 }
 
 func run(ctx context.Context) (err error) {
-	b, err := setUp(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.tearDown()) }()
-	var rows []row
-	for _, p := range []part{{"start", b.jobStart}, {"storm", b.storm}, {"plan", build}, {"memory", b.resident}, {"seeing", b.seeing}, {"held", held}, {"throughput", throughput}} {
-		// What takes many minutes only runs by its name.
-		if only := os.Args[1:]; !slices.Contains(only, p.name) && (len(only) > 0 || p.name == "throughput") {
-			continue
+	b := &bench{}
+	parts := chosen([]part{{"start", b.jobStart, false}, {"storm", b.storm, false}, {"plan", build, true}, {"memory", b.resident, false}, {"seeing", b.seeing, false},
+		{"held", held, false}, {"simulate", simulated, true}, {"throughput", throughput, false}}, os.Args[1:])
+	if slices.ContainsFunc(parts, func(p part) bool { return !p.alone }) {
+		defer func() { err = errors.Join(err, b.tearDown()) }()
+		if err := b.setUp(ctx); err != nil {
+			return err
 		}
+	}
+	var rows []row
+	for _, p := range parts {
 		more, err := p.measure(ctx)
 		if err != nil {
 			return err
@@ -64,6 +66,14 @@ func run(ctx context.Context) (err error) {
 		rows = append(rows, more...)
 	}
 	return report(rows)
+}
+
+// chosen are the parts of these names, or all; what takes many minutes only runs by
+// its name.
+func chosen(parts []part, only []string) []part {
+	return slices.DeleteFunc(parts, func(p part) bool {
+		return !slices.Contains(only, p.name) && (len(only) > 0 || p.name == "throughput")
+	})
 }
 
 func report(rows []row) error {

@@ -84,8 +84,12 @@ func testNode(t *testing.T, dir string) {
 		t.Skip("it needs root: jobs have an account of their own")
 	}
 	out := t.TempDir()
-	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-measure", "500ms", "node"}); err != nil {
+	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-measure", "500ms", "node", "report"}); err != nil {
 		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(out, "node.md"))
+	if err != nil || !strings.Contains(string(page), "| holds | A fault closes the GPU within 10 s. |") {
+		t.Errorf("%v\n%s", err, page)
 	}
 	files, err := filepath.Glob(filepath.Join(out, "node/N*.json"))
 	if err != nil || len(files) != 7 {
@@ -119,7 +123,7 @@ func testSharing(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Simulated || r.Label != "mix" || r.Command[0] != "./gpujob" || len(r.Runs) != 5 {
+	if !r.Simulated || r.Label != "mix" || r.Command[0] != "./gpujob" || len(r.Runs) != 8 {
 		t.Errorf("simulated %v, label %q, %d runs of %q", r.Simulated, r.Label, len(r.Runs), r.Command[0])
 	}
 	if _, err := os.Stat(filepath.Join(out, "sharing-mix/logs")); err == nil {
@@ -141,9 +145,32 @@ func testSharing(t *testing.T, dir string) {
 	if err != nil || !note.Simulated || !note.Left {
 		t.Errorf("%v: %s", err, b)
 	}
+	testMIG(t, dir, out)
 	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "sharing-training"}); err == nil || !strings.Contains(err.Error(), "python3 with torch and CUDA is needed") {
 		t.Errorf("training without torch: %v", err)
 	}
+}
+
+// testMIG measures the same work on MIG devices, in a second run.
+func testMIG(t *testing.T, dir, out string) {
+	t.Helper()
+	simgpu := func(args ...string) {
+		if text, err := exec.CommandContext(t.Context(), "simgpu", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+	}
+	simgpu("mig", "0", "on")
+	simgpu("mig", "0", "create", "1g.10gb", "1g.10gb")
+	err := run(t.Context(), []string{"-programs", dir, "-out", out, "-seconds", "0.1", "-repeats", "1", "-copies", "2", "sharing-mix", "report"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(out, "report.md"))
+	if err != nil || !strings.Contains(string(page), "|  | exclusive | timeslice | mps | mps-capped | mig 1g.10gb |") {
+		t.Errorf("%v\n%s", err, page)
+	}
+	simgpu("mig", "0", "destroy")
+	simgpu("mig", "0", "off")
 }
 
 func TestDifference(t *testing.T) {

@@ -48,6 +48,9 @@ type machine struct {
 	copies  string
 	inv     gpu.Inventory
 	gpu     gpu.GPU
+	// limit keeps a sharing part below eight minutes; what is left then is not
+	// measured, and said so.
+	limit time.Duration
 	// only are the trials to make, by id; empty for all.
 	only string
 	// measure is how long usage and cost are measured.
@@ -89,6 +92,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&m.out, "out", "results", "the `directory` that everything is written to")
 	flags.Float64Var(&m.seconds, "seconds", 1.5, "how many `seconds` a job of the sharing parts takes alone, about")
 	flags.IntVar(&m.repeats, "repeats", 3, "how often each point is measured")
+	flags.DurationVar(&m.limit, "limit", 430*time.Second, "how `long` a sharing part measures at most; the first repeat of all points comes first")
 	flags.StringVar(&m.only, "only", "", "make only these `trials` of the parts truth and node, such as T8,T10")
 	flags.DurationVar(&m.measure, "measure", 15*time.Second, "how `long` the part node measures usage and cost each")
 	flags.StringVar(&m.copies, "copies", "1,2,4,8,12", "the `numbers` of copies")

@@ -15,12 +15,9 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
 )
-
-// sharingLimit keeps a part below eight minutes; what is left then is not
-// measured, and said so.
-const sharingLimit = 430 * time.Second
 
 // pieces is in how many a job's work is divided.
 const pieces = 20
@@ -62,7 +59,7 @@ func (m *machine) took(ctx context.Context, w work, n int) (float64, error) {
 	defer cancel()
 	words := []string{w.word, strconv.Itoa(w.size), strconv.Itoa(n)}
 	cmd := exec.CommandContext(ctx, m.program("gpujob"), append(append([]string{"context"}, words...), words...)...)
-	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+string(m.gpu.UUID), "CUDA_MPS_PIPE_DIRECTORY=/nonexistent")
+	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+string(m.device()), "CUDA_MPS_PIPE_DIRECTORY=/nonexistent")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -110,6 +107,7 @@ func shareMix(ctx context.Context, m *machine) error {
 	for range pieces {
 		command = append(command, words...)
 	}
+	m.copies += ",24" // small jobs: more of them than the paper's twelve
 	return m.share(ctx, "sharing-mix", command...)
 }
 
@@ -124,15 +122,36 @@ func shareTraining(ctx context.Context, m *machine) error {
 	return m.share(ctx, "sharing-training", "python3", "./train.py")
 }
 
+// device is one that a program can use: in MIG mode none is the whole GPU.
+func (m *machine) device() gpu.UUID {
+	if m.gpu.MIGEnabled && len(m.gpu.MIGDevices) > 0 {
+		return m.gpu.MIGDevices[0].UUID
+	}
+	return m.gpu.UUID
+}
+
+// place is where the result of a part belongs. In MIG mode it stands beside what
+// was measured before, of the very same work.
+func (m *machine) place(name string, command []string) (string, []string) {
+	dir := filepath.Join(m.out, name)
+	if !m.gpu.MIGEnabled {
+		return dir, command
+	}
+	if before, err := bench.Read(dir); err == nil {
+		command = before.Command
+	}
+	return dir + "-mig", command
+}
+
 // share measures a command by gpuslot bench, as a site would.
 func (m *machine) share(ctx context.Context, name string, command ...string) error {
-	dir := filepath.Join(m.out, name)
+	dir, command := m.place(name, command)
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
 	args := []string{
 		"bench", "--gpu", string(m.gpu.UUID), "--copies", m.copies, "--repeats", strconv.Itoa(m.repeats),
-		"--time-limit", sharingLimit.String(), "--label", strings.TrimPrefix(name, "sharing-"), "--socket", "/nonexistent", "-o", dir,
+		"--time-limit", m.limit.String(), "--label", strings.TrimPrefix(name, "sharing-"), "--socket", "/nonexistent", "-o", dir,
 	}
 	if m.simulated {
 		args = append(args, "--simulated")

@@ -14,6 +14,14 @@ var (
 	architectures = []string{"sm_70", "sm_80", "sm_90"}
 )
 
+// TestPrograms compiles them once for all that is looked at.
+func TestPrograms(t *testing.T) {
+	dir := built(t)
+	t.Run("kernels", func(t *testing.T) { kernelsAssemble(t, dir) })
+	t.Run("driver", func(t *testing.T) { withoutDriver(t, dir) })
+	t.Run("words", func(t *testing.T) { wordsAreRefused(t, dir) })
+}
+
 func built(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
@@ -26,19 +34,20 @@ func built(t *testing.T) string {
 	return dir
 }
 
-// TestKernelsAssemble: NVIDIA's assembler takes every kernel.
-func TestKernelsAssemble(t *testing.T) {
+// kernelsAssemble: NVIDIA's assembler takes every kernel.
+func kernelsAssemble(t *testing.T, dir string) {
+	t.Helper()
 	ptxas, err := exec.LookPath("ptxas")
 	if err != nil {
 		t.Skip("no ptxas here (Debian: nvidia-cuda-toolkit)")
 	}
-	dir := built(t)
+	out := t.TempDir()
 	for _, name := range kernels {
 		text, err := exec.CommandContext(t.Context(), filepath.Join(dir, "gpujob"), "ptx", name).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := filepath.Join(dir, name+".ptx")
+		file := filepath.Join(out, name+".ptx")
 		if err := os.WriteFile(file, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -51,9 +60,9 @@ func TestKernelsAssemble(t *testing.T) {
 	}
 }
 
-// TestWithoutDriver: both programs say what is missing.
-func TestWithoutDriver(t *testing.T) {
-	dir := built(t)
+// withoutDriver: both programs say what is missing.
+func withoutDriver(t *testing.T, dir string) {
+	t.Helper()
 	for program, want := range map[string]string{"gpujob": `"result":"NOT_LOADED"`, "gpusee": `"error":"libnvidia-ml.so.1"`} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, program), map[string]string{"gpujob": "devices", "gpusee": "GPU-0"}[program])
 		out, err := cmd.Output()
@@ -66,9 +75,9 @@ func TestWithoutDriver(t *testing.T) {
 	}
 }
 
-// TestWordsAreRefused: a misspelt word is status 2, before anything is done.
-func TestWordsAreRefused(t *testing.T) {
-	dir := built(t)
+// wordsAreRefused: a misspelt word is status 2, before anything is done.
+func wordsAreRefused(t *testing.T, dir string) {
+	t.Helper()
 	for _, words := range [][]string{{"bogus"}, {"alloc"}, {"alloc", "x"}, {"ptx", "bogus"}, {"load", "1"}, {"fault", "bogus"}} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "gpujob"), words...)
 		if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 2 {

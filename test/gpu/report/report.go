@@ -13,28 +13,29 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/test/gpu/node"
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
 )
 
-// Write reads the results below dir and writes report.md, its plots and, where
-// the truth was tried, truth.md into it.
+// Write reads the results below dir and writes report.md with its plots, and
+// truth.md and node.md, as far as there is something to write, into it.
 func Write(dir string) error {
 	results, err := read(dir)
 	if err != nil {
 		return err
 	}
-	outcomes, err := truth.Read(filepath.Join(dir, "truth"))
+	mps, err := trials(dir, "truth", "What holds of MPS", truth.Trials())
 	if err != nil {
 		return err
 	}
-	if len(results) == 0 && len(outcomes) == 0 {
+	whole, err := trials(dir, "node", "What gpuslot does", (&node.Node{}).Trials())
+	if err != nil {
+		return err
+	}
+	if len(results)+mps+whole == 0 {
 		return fmt.Errorf("%s has no results", dir)
 	}
 	var errs []error
-	if len(outcomes) > 0 {
-		var page strings.Builder
-		errs = append(errs, truth.Summary(&page, outcomes), os.WriteFile(filepath.Join(dir, "truth.md"), []byte(page.String()), 0o644))
-	}
 	if len(results) > 0 {
 		for name, svg := range plots(results) {
 			errs = append(errs, os.WriteFile(filepath.Join(dir, name), []byte(svg), 0o644))
@@ -42,6 +43,19 @@ func Write(dir string) error {
 		errs = append(errs, os.WriteFile(filepath.Join(dir, "report.md"), []byte(Page(results)), 0o644))
 	}
 	return errors.Join(errs...)
+}
+
+// trials writes the page of a part's trials, and says how many there were.
+func trials(dir, part, title string, all []truth.Trial) (int, error) {
+	outcomes, err := truth.Read(filepath.Join(dir, part), all)
+	if err != nil || len(outcomes) == 0 {
+		return 0, err
+	}
+	var page strings.Builder
+	if err := truth.Summary(&page, title, outcomes); err != nil {
+		return 0, err
+	}
+	return len(outcomes), os.WriteFile(filepath.Join(dir, part+".md"), []byte(page.String()), 0o644)
 }
 
 // read finds the results of gpuslot bench, by label.
@@ -61,8 +75,22 @@ func read(dir string) ([]bench.Result, error) {
 		}
 		out = append(out, r)
 	}
-	slices.SortFunc(out, func(a, b bench.Result) int { return strings.Compare(a.Label, b.Label) })
-	return out, nil
+	slices.SortStableFunc(out, func(a, b bench.Result) int { return strings.Compare(a.Label, b.Label) })
+	return joined(out), nil
+}
+
+// joined puts together what was measured of one command out of MIG mode and in it.
+func joined(sorted []bench.Result) (out []bench.Result) {
+	for _, r := range sorted {
+		if n := len(out); n > 0 && out[n-1].Label == r.Label {
+			if both, err := bench.Join(out[n-1], r); err == nil {
+				out[n-1] = both
+				continue
+			}
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // Page is the report as Markdown.

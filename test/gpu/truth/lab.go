@@ -79,6 +79,10 @@ func (l *Lab) daemonIn(ctx context.Context, n *Notes, root string, flags ...stri
 		return nil, err
 	}
 	l.daemons = append(l.daemons, d)
+	// It has its lock before it listens, and a client that finds no socket does without MPS.
+	if err := until(ctx, 5*time.Second, func() bool { _, err := d.Command(ctx, "get_default_active_thread_percentage"); return err == nil }); err != nil {
+		return nil, fmt.Errorf("the control daemon does not answer: %w", err)
+	}
 	n.Record("control", "started "+strings.Join(flags, " "), "")
 	return d, nil
 }

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// Read reads the outcomes of a directory, in the order of Trials, and judges
-// them anew by today's claims.
-func Read(dir string) ([]Outcome, error) {
+// Read reads the outcomes of these trials from a directory, and judges them anew
+// by today's claims.
+func Read(dir string, trials []Trial) ([]Outcome, error) {
 	var out []Outcome
-	for _, t := range Trials() {
+	for _, t := range trials {
 		b, err := os.ReadFile(filepath.Join(dir, t.ID+".json"))
 		if os.IsNotExist(err) {
 			continue
@@ -34,9 +34,9 @@ func Read(dir string) ([]Outcome, error) {
 }
 
 // Summary writes the outcomes as a page of Markdown.
-func Summary(w io.Writer, outcomes []Outcome) error {
+func Summary(w io.Writer, title string, outcomes []Outcome) error {
 	var b strings.Builder
-	b.WriteString("# What holds of MPS\n\n")
+	fmt.Fprintf(&b, "# %s\n\n", title)
 	if len(outcomes) > 0 {
 		o := outcomes[0]
 		if o.Simulated {
