@@ -68,7 +68,7 @@ func tooMuch(c condor.Waiting, largest plan.GPU) api.StatusUnserved {
 	if c.Memory > 0 {
 		why += fmt.Sprintf(", request_memory = %d", int64(c.Memory))
 	}
-	why += fmt.Sprintf(" fits no slot; that of the largest profile, %s, has %d CPUs and %s", largest.Profile, largest.Resources.CPUs, largest.Resources.Memory)
+	why += fmt.Sprintf(", which no slot has: that of the largest profile, %s, has %d CPUs and %s", largest.Profile, largest.Resources.CPUs, largest.Resources.Memory)
 	return api.StatusUnserved{Jobs: c.Jobs, VRAMMiB: int64(c.VRAM), CPUs: c.CPUs, MemoryMiB: int64(c.Memory), Why: why}
 }
 

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -233,6 +235,12 @@ func TestDemandHoldsTheHost(t *testing.T) {
 				t.Errorf("%s is kept off %s, which takes above %d MiB, %d CPUs, %d MiB", c.name, g.Place, a.AboveMiB, a.AboveCPUs, a.AboveMemoryMiB)
 			}
 		}
+	}
+	var log bytes.Buffer
+	ta.log = slog.New(slog.NewTextHandler(&log, nil))
+	ta.look(condor.Waiting{VRAM: 2048, CPUs: 99, Jobs: 1})
+	if ta.look(condor.Waiting{VRAM: 2048, CPUs: 99, Jobs: 2}); strings.Count(log.String(), "request_cpus = 99") != 1 {
+		t.Errorf("what is left out is not logged once:\n%s", log.String())
 	}
 	ta.look(condor.Waiting{VRAM: 2048, CPUs: two.Resources.CPUs + 1, Jobs: 1})
 	if a := ta.accepts("3g.20gb@4"); a.AboveMiB != int64(two.Pool) || a.AboveCPUs != two.Resources.CPUs || a.AboveMemoryMiB != int64(two.Resources.Memory/128*128) {

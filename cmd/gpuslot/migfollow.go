@@ -51,11 +51,13 @@ func followedText(w io.Writer, r api.StatusRepartition) {
 	for _, s := range r.Reserved {
 		fmt.Fprintf(w, "  kept free: %s\n", s)
 	}
+	other := r.Other
 	for _, u := range r.Unserved {
-		fmt.Fprintf(w, "%d idle jobs are left out: %s.\n", u.Jobs, u.Why)
+		fmt.Fprintf(w, "Left out: idle jobs (%d) of %s.\n", u.Jobs, u.Why)
+		other -= u.Jobs
 	}
-	if r.Other > 0 {
-		fmt.Fprintf(w, "%d idle jobs want what no place of mig_layout serves, or require what gpuslot does not understand.\n", r.Other)
+	if other > 0 {
+		fmt.Fprintf(w, "%d idle jobs want what no place of mig_layout serves, or require what gpuslot does not understand.\n", other)
 	}
 }
 
