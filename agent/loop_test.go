@@ -209,6 +209,7 @@ func TestConfirmBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta := newTestAgent(t, 1, "")
 		background(t, ta.confirm)
+		synctest.Wait()
 		before := ta.startd.asked
 		var ads []condor.Slot
 		for i := range 7 {
@@ -241,6 +242,7 @@ func TestConfirmPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta := newTestAgent(t, 1, "")
 		background(t, ta.confirm)
+		synctest.Wait()
 		before := ta.startd.asked
 		for range 40 {
 			nudge(ta.booked)
