@@ -358,6 +358,13 @@ func (s *fakeStartd) Slots(_ context.Context, startd string) ([]condor.Slot, err
 	return slices.DeleteFunc(own, func(o condor.Slot) bool { return condor.StartdOf(o.Name) != startd }), s.err
 }
 
+// questions is how often its slots were asked for.
+func (s *fakeStartd) questions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
 func (s *fakeStartd) Restart(_ context.Context, startd string) error {
 	return s.told("restart " + startd)
 }

@@ -210,7 +210,7 @@ func TestConfirmBatches(t *testing.T) {
 		ta := newTestAgent(t, 1, "")
 		background(t, ta.confirm)
 		synctest.Wait()
-		before := ta.startd.asked
+		before := ta.startd.questions()
 		var ads []condor.Slot
 		for i := range 7 {
 			s := ta.proc.starter(100+i, fmt.Sprintf("slot1_%d", i+1))
@@ -219,7 +219,7 @@ func TestConfirmBatches(t *testing.T) {
 		}
 		time.Sleep(2 * askSoon)
 		synctest.Wait()
-		if n := ta.startd.asked - before; n != 1 {
+		if n := ta.startd.questions() - before; n != 1 {
 			t.Errorf("%d questions for a burst", n)
 		}
 		ta.startd.set(ads, nil)
@@ -230,7 +230,7 @@ func TestConfirmBatches(t *testing.T) {
 				t.Errorf("%s is not confirmed", r.Starter.Slot)
 			}
 		}
-		if n := ta.startd.asked - before; n != 2 {
+		if n := ta.startd.questions() - before; n != 2 {
 			t.Errorf("%d questions", n)
 		}
 	})
@@ -243,21 +243,21 @@ func TestConfirmPace(t *testing.T) {
 		ta := newTestAgent(t, 1, "")
 		background(t, ta.confirm)
 		synctest.Wait()
-		before := ta.startd.asked
+		before := ta.startd.questions()
 		for range 40 {
 			nudge(ta.booked)
 			time.Sleep(askPace / 10)
 		}
 		synctest.Wait()
-		if n := ta.startd.asked - before; n != 4 {
+		if n := ta.startd.questions() - before; n != 4 {
 			t.Errorf("%d questions in four times the pace", n)
 		}
-		before = ta.startd.asked
+		before = ta.startd.questions()
 		nudge(ta.booked)
 		nudge(ta.rewritten)
 		time.Sleep(askSoon)
 		synctest.Wait()
-		if n := ta.startd.asked - before; n != 1 {
+		if n := ta.startd.questions() - before; n != 1 {
 			t.Errorf("%d questions soon after a configuration was written", n)
 		}
 	})
