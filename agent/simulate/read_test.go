@@ -96,6 +96,7 @@ func TestRefusals(t *testing.T) {
 		"[nodes.a]\ngpus = 0\nmodel = \"V100S\"\n":                                            "p:1: nodes a: 0 GPUs in a node",
 		"[nodes.a]\ngpus = 8\nmodel = \"V100S\"\nconfig = \"x.toml\"\n":                       "p:4: file does not exist",
 		"[nodes.a]\ngpus = 8\n[nodes.a\n":                                                     "p:4: ",
+		"# x\n[[nodes]]\ngpus = 8\n":                                                          "p:2: [[nodes]] is a list here; write [nodes.NAME], and a NAME of its own for each",
 		"":                                                                                    "p: the pool has no nodes",
 		"[nodes.a]\ngpus = 8\nmodel = \"V100S\"\n[matching]\nrank = \"best\"\n":               `p:4: rank "best"`,
 		"[nodes.a]\ngpus = 8\nmodel = \"V100S\"\n[matching]\ninterval = \"soon\"\n":           `soon is no time; write one such as "90s"`,
