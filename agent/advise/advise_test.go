@@ -51,7 +51,7 @@ func TestModes(t *testing.T) {
 		"contended, without MIG":          {v100(history.A100("alice", "stream", small, .4, .28)), 200, config.Default(), MPS, contended},
 		"saturated":                       {history.A100("alice", "copy", small, .4, .9), 200, config.Default(), Whole, saturated},
 		"full":                            {history.A100("alice", "gemm", small, .95, .3), 200, config.Default(), Whole, contended},
-		"large":                           {history.A100("alice", "llm", history.Constant(30000), .3, .1), 200, config.Default(), Whole, low},
+		"large":                           {history.A100("alice", "lattice", history.Constant(30000), .3, .1), 200, config.Default(), Whole, low},
 		"several GPUs":                    {multi, 200, config.Default(), Whole, low},
 		"isolation":                       {history.A100("alice", "train", small, .1, .05), 200, isolated, MIG, low},
 		"isolation, without MIG":          {v100(history.A100("alice", "train", small, .1, .05)), 200, isolated, Whole, low},
@@ -90,7 +90,7 @@ func TestSettings(t *testing.T) {
 	var jobs [][]record.Job
 	for i, k := range []history.Kind{
 		history.A100("alice", "train", history.Constant(2800), .08, .05), history.A100("bob", "infer", history.Lognormal(1500, .2), .04, .02),
-		history.A100("carol", "llm", history.Constant(35000), .9, .5),
+		history.A100("carol", "lattice", history.Constant(35000), .9, .5),
 	} {
 		jobs = append(jobs, k.Jobs(history.Seeded(uint64(i)), 300, history.Start))
 	}

@@ -12,7 +12,7 @@ import (
 // TestSingleGPUNodes: where a node has one GPU it is nodes that stay whole.
 func TestSingleGPUNodes(t *testing.T) {
 	jobs := slices.Concat(history.A100("alice", "train", history.Constant(2800), .08, .05).Jobs(history.Seeded(1), 300, history.Start),
-		history.A100("carol", "llm", history.Constant(35000), .9, .5).Jobs(history.Seeded(2), 300, history.Start))
+		history.A100("carol", "lattice", history.Constant(35000), .9, .5).Jobs(history.Seeded(2), 300, history.Start))
 	for i := range jobs {
 		jobs[i].Node = string(jobs[i].GPU)
 	}
