@@ -55,7 +55,7 @@ func cgroupPath(root, cgroup string) ([]cgroupDir, error) {
 // process of the job is there.
 func (b *books) jobCgroup(s Starter, trusted func(uint32) bool) string {
 	for _, pid := range b.proc.children(s.PID) {
-		text, err := b.proc.read(pid, "cgroup")
+		text, err := b.proc.cgroup(pid)
 		if err != nil {
 			continue
 		}

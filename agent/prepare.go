@@ -108,6 +108,9 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	if err := a.books.locate(&c); err != nil {
 		return nil, nil, err
 	}
+	if len(whole) > 0 && a.books.elsewhere[keyOf(c.Starter)] {
+		return nil, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s has no such GPU, as the startd says: ask for one with request_gpus", c.Starter.Slot)), nil
+	}
 	if why := a.books.unknownLocked(); why != "" && s.Health.Closed == "" {
 		s.Health.Closed = why
 	}
@@ -252,7 +255,7 @@ func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.U
 }
 
 // locate gives a job process that left its parents behind the starter of its
-// slot. The caller holds mu.
+// slot, if it runs as the job's account. The caller holds mu.
 func (b *books) locate(c *Caller) error {
 	if c.Starter.PID != 0 {
 		return nil
@@ -260,6 +263,9 @@ func (b *books) locate(c *Caller) error {
 	s, ok := b.starterOf(c.Starter.Slot)
 	if !ok {
 		return errors.New("no job of " + c.Starter.Slot + " was admitted: ask from the job's own process, or configure the PREPARE_JOB hook")
+	}
+	if of := b.held(s)[0].Account; of.Known && of.UID != c.UID {
+		return fmt.Errorf("the job of %s runs as uid %d and the caller as uid %d: ask as the job's own account", c.Starter.Slot, of.UID, c.UID)
 	}
 	c.Starter = s
 	return nil

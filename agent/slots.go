@@ -73,7 +73,8 @@ type books struct {
 	// unbooked are starters from before the agent's start, of whose GPU the
 	// startd has not told yet.
 	unbooked []unbooked
-	// elsewhere are starters of an observed node that have no GPU of the plan.
+	// elsewhere are starters whose slots have no GPU of the plan, by the startd's
+	// word: all such of an observed node, and those whose jobs asked for one.
 	elsewhere map[starterKey]bool
 	open      map[door]bool
 	// holds are the jobs that HTCondor is to hold, by their starters.
