@@ -17,6 +17,7 @@ import (
 // prepare admits or refuses the job of a caller, and counts it.
 func (a *Agent) prepare(c Caller, job *api.Job) api.Reply {
 	start := time.Now()
+	job = tidied(*job)
 	grant, refusal, err := a.admit(c, job, start)
 	result, reason := outcome(refusal, err)
 	a.metrics.Admission(result, reason, time.Since(start))

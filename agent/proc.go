@@ -300,12 +300,3 @@ func sameSlot(a, b string) bool {
 	shortB, restB, longB := strings.Cut(b, "@")
 	return shortA == shortB && (!longA || !longB || restA == restB || strings.HasPrefix(restA, restB+"@") || strings.HasPrefix(restB, restA+"@"))
 }
-
-// clip keeps foreign text in messages short.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}
