@@ -14,7 +14,7 @@ const (
 	// looked for, in the first second and then; lookFor is for how long. The hook is
 	// the last thing that a starter runs before it, and that process, in the job's
 	// cgroup already, has some milliseconds to go until it is the user's program.
-	lookAtOnce, lookEvery, lookFor = 2 * time.Millisecond, 50 * time.Millisecond, 10 * time.Second
+	lookAtOnce, lookEvery, lookFor = 500 * time.Microsecond, 50 * time.Millisecond, 10 * time.Second
 	// limitTimeout bounds one call of the driver.
 	limitTimeout = 2 * time.Second
 )

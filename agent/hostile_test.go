@@ -96,6 +96,39 @@ func TestForgedClaim(t *testing.T) {
 	}
 }
 
+// TestPlugin: what runs in a hook's place, and asks and asks, leaves a few lines
+// in the history, and no GPU counts as full for it.
+func TestPlugin(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 28672)
+	s := ta.proc.starter(101, "slot1_2")
+	for range 1000 {
+		if reply := ta.prepare(hookOf(s, 1000), jobOn(s, "alice", uuid(0), 99999)); reply.Refusal == nil {
+			t.Fatalf("%+v", reply)
+		}
+	}
+	n := 0
+	ta.keeper.write()
+	events, err := Events(ta.view.Load().config.Paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Kind == EventRefused {
+			n++
+		}
+	}
+	if n == 0 || n > hookAsks {
+		t.Errorf("%d refusals in the history", n)
+	}
+	if reply := ta.prepare(hookOf(s, 1000), jobOn(s, "alice", uuid(0), 8192)); reply.Refusal == nil || ta.reason(0) != "" {
+		t.Errorf("%+v, and the GPU is closed: %s", reply.Refusal, ta.reason(0))
+	}
+	if _, err := ta.end(t.Context(), hookOf(s, 1000)); err != nil || len(ta.books.turns) != 0 {
+		t.Errorf("%v, %d turns are kept of a starter without a GPU", err, len(ta.books.turns))
+	}
+}
+
 // TestClaimOfASecondGPU: the hook has told what a slot has.
 func TestClaimOfASecondGPU(t *testing.T) {
 	ta := newTestAgent(t, 2, "[gpu.\""+string(uuid(1))+"\"]\nmode = \"whole\"\n")

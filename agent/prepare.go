@@ -18,6 +18,7 @@ import (
 func (a *Agent) prepare(c Caller, job *api.Job) api.Reply {
 	start := time.Now()
 	job = tidied(*job)
+	c.Hook = c.Hook && a.books.asksAsHook(c.Starter)
 	grant, refusal, err := a.admit(c, job, start)
 	result, reason := outcome(refusal, err)
 	a.metrics.Admission(result, reason, time.Since(start))
@@ -253,6 +254,25 @@ func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.U
 		a.books.enter(r)
 	}
 	return nil
+}
+
+// A starter runs one hook, perhaps in a site's own; more questions come from a
+// file transfer plugin that the user brought, which stands in the same place
+// (seen on 25.14.1). Those of starters without a GPU are forgotten in a crowd.
+const (
+	hookAsks     = 8
+	hooksCounted = 4096
+)
+
+// asksAsHook counts a question, and says whether it may be a hook's.
+func (b *books) asksAsHook(s Starter) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.asked) >= hooksCounted {
+		clear(b.asked)
+	}
+	b.asked[keyOf(s)]++
+	return b.asked[keyOf(s)] <= hookAsks
 }
 
 // locate gives a job process that left its parents behind the starter of its

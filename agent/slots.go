@@ -86,12 +86,14 @@ type books struct {
 	leaving map[gpu.UUID]string
 	// group are the elastic GPUs.
 	group group
+	// asked counts the questions from a hook's place, by starter.
+	asked map[starterKey]int
 	// full are GPUs on which the startd wanted more than the plan has.
 	full map[gpu.UUID]bool
 }
 
 func newBooks(proc procFS, doors Doors) *books {
-	return &books{proc: proc, doors: doors, elsewhere: map[starterKey]bool{}, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
+	return &books{proc: proc, doors: doors, elsewhere: map[starterKey]bool{}, asked: map[starterKey]int{}, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
 }
 
 // on are the slots of one GPU. The caller holds mu.
@@ -143,6 +145,7 @@ func (b *books) sweepLocked() (ended []Running, err error) {
 		ended = append(ended, r)
 		delete(b.full, r.GPU)
 		delete(b.turns, r.Starter)
+		delete(b.asked, keyOf(r.Starter))
 		return true
 	})
 	for _, r := range ended {
