@@ -125,5 +125,6 @@ their own).`,
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
 	c.AddCommand(inventoryCommand(), planCommand(&f), checkConfigCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), adviseCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f), benchCommand(&f), doctorCommand(&f), reportCommand(&f),
 		gpuCommand(&f), nodeCommand(&f), mpsCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
+	explainArguments(c)
 	return c
 }
