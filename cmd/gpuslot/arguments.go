@@ -5,12 +5,13 @@ import "github.com/spf13/cobra"
 // explainArguments has every verb end a complaint about its arguments with what
 // to write instead.
 func explainArguments(c *cobra.Command) {
-	accept := c.Args
-	c.Args = func(c *cobra.Command, args []string) error {
-		if err := accept(c, args); err != nil {
-			return advised{err, usageHint(c, args)}
+	if accept := c.Args; accept != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := accept(c, args); err != nil {
+				return advised{err, usageHint(c, args)}
+			}
+			return nil
 		}
-		return nil
 	}
 	for _, verb := range c.Commands() {
 		explainArguments(verb)

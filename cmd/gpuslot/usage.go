@@ -100,7 +100,7 @@ name: what "gpuslot advise" reads, also of many nodes together.`,
 	c.MarkFlagsMutuallyExclusive("export", "egi")
 	c.MarkFlagsMutuallyExclusive("export", "json")
 	c.MarkFlagsMutuallyExclusive("export", "by")
-	c.Flags().StringVar(&site, "site", "", "the SiteName of --egi")
+	c.Flags().StringVar(&site, "site", "", "the SiteName of --egi, a `name` from GOCDB")
 	return c
 }
 
