@@ -104,10 +104,8 @@ what runs now. It changes nothing but what "gpuslot mig apply", "gpuslot mps
 restart" and the verbs of "gpuslot gpu" and "gpuslot node" say; the agent does the
 rest.
 
-Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
-asks for (only from "gpuslot plan"; "gpuslot check-config", "gpuslot mig assert", "gpuslot verify",
-"gpuslot doctor", "gpuslot gpu drain", "gpuslot node" and "gpuslot here" have
-their own).`,
+Exit codes: 0 success, 1 error. The help of a command that has others tells them:
+plan, check-config, verify, bench, doctor, here, gpu, node and mig.`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
@@ -117,13 +115,12 @@ their own).`,
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return advised{err, c.CommandPath() + " --help lists what there is"}
-	})
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return advised{err, flagHint(c, err)} })
 	c.SetVersionTemplate("gpuslot {{.Version}}\n")
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
 	c.AddCommand(inventoryCommand(), planCommand(&f), checkConfigCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), adviseCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f), benchCommand(&f), doctorCommand(&f), reportCommand(&f),
 		gpuCommand(&f), nodeCommand(&f), mpsCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
+	explainArguments(c)
 	return c
 }

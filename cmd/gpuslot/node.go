@@ -32,8 +32,8 @@ type away struct {
 }
 
 func (o *away) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.reason, "reason", "", "why, for status, the slots' ads, and those who wonder later; needed")
-	c.Flags().DurationVar(&o.deadline, "deadline", 0, "wait no longer than this for the jobs to end, such as 2h; exit code 3 if some remain")
+	c.Flags().StringVar(&o.reason, "reason", "", "a `text` that says why, for status, the slots' ads, and those who wonder later; needed")
+	c.Flags().DurationVar(&o.deadline, "deadline", 0, "wait no longer than this `time` for the jobs to end, such as 2h; exit code 3 if some remain")
 	c.Flags().BoolVar(&o.force, "force", false, "go on where HTCondor does not tell whether jobs run; it ends no job either")
 }
 
@@ -42,7 +42,7 @@ func nodeQuiesce(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "quiesce --reason TEXT",
 		Short: "Close all GPUs, wait for the jobs, let go of the driver",
-		Long: `Quiesce closes all GPUs, waits until their jobs have ended and tells meanwhile
+		Long: `quiesce closes all GPUs, waits until their jobs have ended and tells meanwhile
 which are left; then it stops the control daemons, restores the compute modes and
 lets go of NVML, so that the driver can be unloaded or upgraded. Who else has the
 driver's devices open is listed. The node stays quiesced through restarts of
@@ -68,11 +68,12 @@ func nodeRevert(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "revert --reason TEXT",
 		Short: "Give the node back as it was: GPUs without MPS, HTCondor without gpuslot's configuration",
-		Long: `Revert undoes what gpuslot did to the node: after the last job it stops the control
+		Long: `revert undoes what gpuslot did to the node: after the last job it stops the control
 daemons, restores the compute modes, lets go of NVML and removes the configuration
 that it wrote for HTCondor. HTCondor reads that when the startd starts anew, which
 gpuslot never does by itself: condor_restart -peaceful -daemon STARTD. MIG layouts stay as they are.
-gpuslot node resume puts all of it back.
+gpuslot node resume puts all of it back. Until then jobs with request_vram match
+here only if HTCondor's own GPUs have VRAM: gpuslot condor-config --for plain-node.
 
 With jobs running it is refused, unless --deadline says how long to wait. Nothing
 ends a job, --force neither.
@@ -103,7 +104,7 @@ func nodeResume(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "resume",
 		Short: "Take up the driver again, verify the GPUs and open them",
-		Long: `Resume starts gpuslotd anew with the driver that is loaded now, sets compute modes
+		Long: `resume starts gpuslotd anew with the driver that is loaded now, sets compute modes
 and control daemons, runs a CUDA client on each shared GPU as "gpuslot verify" does,
 and opens all GPUs that keep their limits. One that does not stays closed by the
 owner "node". A node that still waits for jobs just opens again.
@@ -112,8 +113,12 @@ Exit codes: 0 the node serves, 1 it does not, and why. Run it as root.`,
 		Example: "  gpuslot node resume",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if _, err := askNode(c.Context(), c.OutOrStdout(), f.socket, api.Request{Op: api.OpNode, Verb: api.VerbResume, Force: unverified}); err != nil {
+			now, err := askNode(c.Context(), c.OutOrStdout(), f.socket, api.Request{Op: api.OpNode, Verb: api.VerbResume, Force: unverified})
+			if err != nil {
 				return err
+			}
+			if now.Phase == "" { // said
+				return tellClosed(c.Context(), c.OutOrStdout(), f.socket)
 			}
 			last, err := follow{socket: f.socket, out: c.OutOrStdout(), deadline: patience, pace: drainPace}.until(c.Context(), "")
 			if err != nil {
@@ -123,7 +128,7 @@ Exit codes: 0 the node serves, 1 it does not, and why. Run it as root.`,
 		},
 	}
 	c.Flags().BoolVar(&unverified, "no-verify", false, "open without running a CUDA client on each GPU")
-	c.Flags().DurationVar(&patience, "deadline", patience, "wait no longer than this")
+	c.Flags().DurationVar(&patience, "deadline", patience, "wait no longer than this `time`")
 	return c
 }
 
@@ -132,7 +137,7 @@ func nodeShow(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Tell whether the node serves, and what it waits for",
-		Long: `Status tells how far the node is: serving, quiescing, quiesced, reverting, reverted
+		Long: `status tells how far the node is: serving, quiescing, quiesced, reverting, reverted
 or resuming. Everybody may ask; jobs, and the processes that have the driver's
 devices open, are told to root only.`,
 		Args: cobra.NoArgs,
@@ -199,7 +204,8 @@ func (o away) leave(c *cobra.Command, f *flags, verb, phase string) error {
 		return quits{fmt.Errorf("%d jobs remain after %s; all GPUs stay closed, and the node is %s when they have ended: gpuslot node resume takes that back", len(last.Jobs), o.deadline, phase), exitJobsRemain}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: the node is not yet %s, it waits for: %s", err, phase, orDash(last.Waits))
+		return advised{fmt.Errorf("%w: the node is not yet %s, it waits for: %s", err, phase, orDash(last.Waits)),
+			fmt.Sprintf("all GPUs stay closed, and the node is %s when nothing is waited for any more; gpuslot node status shows it, gpuslot node resume takes it back", phase)}
 	}
 	for _, h := range last.Holders {
 		fmt.Fprintln(c.OutOrStdout(), describeHolder(h))

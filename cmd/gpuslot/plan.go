@@ -72,7 +72,7 @@ Exit codes: 0 success, 1 error, 2 the node differs.`,
 	c.Flags().StringVar(&against, "against", "", "the plan `file` to compare with, as the agent writes it")
 	c.Flags().StringVar(&bundled, "from-report", "", "configuration and inventory of this `file`, which \"gpuslot report\" wrote")
 	c.MarkFlagsMutuallyExclusive("from-report", "inventory")
-	c.Flags().StringVar(&job, "job", typicalJob, "the typical job: its CPUs, its memory and VRAM in MiB")
+	c.Flags().StringVar(&job, "job", typicalJob, "the typical job's `needs`: its CPUs, its memory and VRAM in MiB")
 	return c
 }
 
@@ -151,8 +151,11 @@ func (r *report) askHTCondor(ctx context.Context, socket string, cfg config.Conf
 	case err != nil:
 		r.HTCondorUnknown = oneSentence(err.Error())
 		return
+	case s.Node != nil && s.PlanApplied.IsZero():
+		r.HTCondorUnknown = headline(*s.Node) + "; gpuslot node resume puts a plan in force."
+		return
 	case len(s.Startds) == 0:
-		r.HTCondorUnknown = "no startd answers."
+		r.HTCondorUnknown = "no startd answers: one that starts needs some seconds, else see systemctl status condor."
 		return
 	}
 	n := agent.Node(r.Plan, cfg)
@@ -175,7 +178,7 @@ func compare(file string, p plan.Plan) ([]string, error) {
 func compareInForce(file string, p plan.Plan) ([]string, error) {
 	said, err := compare(file, p)
 	if errors.Is(err, fs.ErrNotExist) {
-		return []string{fmt.Sprintf("No plan is in force: there is no %s; see systemctl status gpuslotd.", file)}, nil
+		return []string{fmt.Sprintf("No plan is in force: there is no %s; see gpuslot status and systemctl status gpuslotd.", file)}, nil
 	}
 	return said, err
 }
