@@ -232,7 +232,7 @@ func testSharing(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Simulated || r.Label != "mix" || r.Command[0] != "./gpujob" || len(r.Runs) != 8 {
+	if !r.Simulated || r.Label != "mix" || r.Command[0] != "./gpujob" || len(r.Runs) != 5 {
 		t.Errorf("simulated %v, label %q, %d runs of %q", r.Simulated, r.Label, len(r.Runs), r.Command[0])
 	}
 	if _, err := os.Stat(filepath.Join(out, "sharing-mix/logs")); err == nil {
