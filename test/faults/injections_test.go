@@ -143,7 +143,7 @@ func (c *campaign) works(st *api.Status, gpu int) bool {
 		return false
 	}
 	c.watched = append(c.watched, j)
-	c.waitFor("the new job's first words", func() bool { return strings.Contains(j.output(), "load 20") || j.disturbed() != "" || j.over() })
+	c.waitFor("the new job's first words", func() bool { return strings.Contains(j.output(), "load 20") || j.disturbed() != "" || j.Over() })
 	why := j.disturbed()
 	switch {
 	case why == "":
@@ -255,8 +255,8 @@ func busyTold(c *campaign, gpu int) {
 	} else {
 		j.touch("told to end")
 	}
-	j.say(order.Term)
-	c.outcome(gpu, "the GPU to serve", func(st *api.Status) bool { return j.over() && c.serves(gpu)(st) })
+	j.Say(order.Term)
+	c.outcome(gpu, "the GPU to serve", func(st *api.Status) bool { return j.Over() && c.serves(gpu)(st) })
 }
 
 // overBudget is several processes, none of them over the limit, together far
@@ -285,7 +285,7 @@ func overBudget(c *campaign, gpu int) {
 		return
 	}
 	c.outcome(gpu, "the job's clients to be terminated, and the GPU open", func(st *api.Status) bool {
-		return j.over() && strings.Contains(j.output(), "error 810") && strings.Contains(j.holdReason(), "ask for") && c.gpuOf(st, gpu).Accept
+		return j.Over() && strings.Contains(j.output(), "error 810") && strings.Contains(j.holdReason(), "ask for") && c.gpuOf(st, gpu).Accept
 	})
 }
 

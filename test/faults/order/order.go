@@ -1,4 +1,6 @@
-// Package order is what the fault tests tell a starter, and what it tells them.
+// Package order is how a test runs jobs below the stand-in for condor_starter
+// (test/faults/starter): what the starter is told, what it tells, and the test's
+// side of it. Start at Start; a Slot makes the order as HTCondor would.
 package order
 
 // Order is the first JSON value on a starter's standard input. After it come

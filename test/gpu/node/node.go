@@ -5,27 +5,22 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/faults/order"
 )
 
 // shares is how many jobs the GPU takes.
 const shares = 4
-
-// hostName ends the slots' names.
-const hostName = "wn1.example.org"
 
 // Node is one machine with a running gpuslotd.
 type Node struct {
@@ -39,29 +34,13 @@ type Node struct {
 
 	dir, cgroup string
 	agent       *exec.Cmd
-	log         logBuffer
+	log         order.Log
 	jobs        []*job
 	number      int
 }
 
-// logBuffer collects what agents say.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
 // Log is what the agents said.
-func (n *Node) Log() string {
-	n.log.mu.Lock()
-	defer n.log.mu.Unlock()
-	return n.log.b.String()
-}
+func (n *Node) Log() string { return n.log.String() }
 
 func (n *Node) path(parts ...string) string {
 	return filepath.Join(append([]string{n.dir}, parts...)...)
@@ -77,7 +56,7 @@ func (n *Node) Start(ctx context.Context) (err error) {
 	if err := n.furnish(); err != nil {
 		return err
 	}
-	n.advertise()
+	n.advertise(nil)
 	n.startAgent()
 	if n.agent.Process == nil {
 		return errors.New("gpuslotd does not start: " + n.Log())
@@ -127,7 +106,7 @@ func (n *Node) furnish() error {
 			return err
 		}
 	}
-	n.cgroup = slotCgroup(filepath.Base(n.dir))
+	n.cgroup = order.NewCgroup("gpuslot-gpu-" + filepath.Base(n.dir))
 	return os.WriteFile(n.path("gpuslot.toml"), []byte(n.config()), 0o644)
 }
 
@@ -194,7 +173,7 @@ func (n *Node) Stop() error {
 		}
 	}
 	if n.cgroup != "" {
-		removeCgroup(n.cgroup)
+		order.RemoveCgroup(n.cgroup)
 	}
 	return errors.Join(append(errs, os.RemoveAll(n.dir))...)
 }
@@ -237,34 +216,4 @@ func (n *Node) await(ctx context.Context, most time.Duration, is func(api.Status
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-// slotCgroup makes the node's part of the unified hierarchy, where it can.
-func slotCgroup(name string) string {
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(mounts)) {
-		f := strings.Fields(line)
-		if len(f) < 3 || f[2] != "cgroup2" {
-			continue
-		}
-		dir := filepath.Join(f[1], "gpuslot-gpu-"+name)
-		if os.Mkdir(dir, 0o755) == nil {
-			return dir
-		}
-	}
-	return ""
-}
-
-// removeCgroup removes a cgroup and those below it.
-func removeCgroup(dir string) {
-	entries, _ := os.ReadDir(dir) // what cannot be read cannot be removed either
-	for _, e := range entries {
-		if e.IsDir() {
-			removeCgroup(filepath.Join(dir, e.Name()))
-		}
-	}
-	_ = syscall.Rmdir(dir)
 }
