@@ -39,9 +39,8 @@ type Event struct {
 	// Code and Message are the hook's refusal.
 	Code    int64  `json:",omitempty"`
 	Message string `json:",omitempty"`
-	// PID is the first process of a job that runs, Env what the hook gave it.
-	PID int               `json:",omitempty"`
-	Env map[string]string `json:",omitempty"`
+	// PID is the first process of a job that runs.
+	PID int `json:",omitempty"`
 	// Ended is the exit status of a job that has ended; -1 for a signal.
 	Ended *int `json:",omitempty"`
 	// Failed is trouble of the starter's own.
