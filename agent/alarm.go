@@ -104,16 +104,9 @@ func (a *Agent) keepTroubles(p config.Paths) error {
 	defer a.keeping.Unlock()
 	saved := a.troubles.Saved()
 	if len(saved) == 0 {
-		if err := os.Remove(TroublesFile(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return removeFile(TroublesFile(p))
 	}
-	b, err := json.MarshalIndent(saved, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(TroublesFile(p), append(b, '\n'))
-	}
-	return err
+	return writeJSON(TroublesFile(p), saved)
 }
 
 func (a *Agent) recallTroubles(p config.Paths) error {

@@ -160,11 +160,7 @@ func (c *cgroups) write() error {
 	for _, l := range c.sorted() {
 		all = append(all, l.reservation)
 	}
-	b, err := json.MarshalIndent(all, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(c.file, append(b, '\n'))
-	}
-	return err
+	return writeJSON(c.file, all)
 }
 
 // read takes over the reservations of an earlier agent.

@@ -195,9 +195,5 @@ func (s *holdStore) write(f heldFile) error {
 	if f.Holds == nil {
 		f.Holds = Holds{}
 	}
-	b, err := json.MarshalIndent(f, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(s.path, append(b, '\n'))
-	}
-	return err
+	return writeJSON(s.path, f)
 }

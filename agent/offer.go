@@ -68,7 +68,7 @@ func linkWrapper(link, wrapper string) error {
 		return os.Remove(link)
 	}
 	next := link + ".new"
-	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := removeFile(next); err != nil {
 		return err
 	}
 	if err := os.Symlink(wrapper, next); err != nil {

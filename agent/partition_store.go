@@ -43,11 +43,7 @@ func (p *partitions) write() error {
 	slices.SortFunc(all.Held, func(a, b holding) int {
 		return cmp.Or(strings.Compare(string(a.GPU), string(b.GPU)), cmp.Compare(a.Starter.Started, b.Starter.Started), cmp.Compare(a.Starter.PID, b.Starter.PID))
 	})
-	b, err := json.MarshalIndent(all, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(p.file, append(b, '\n'))
-	}
-	return err
+	return writeJSON(p.file, all)
 }
 
 // read takes over what an earlier agent left.

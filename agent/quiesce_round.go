@@ -2,12 +2,8 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -140,11 +136,7 @@ func (a *Agent) keepInventory(ctx context.Context, v *view) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.MarshalIndent(inv, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(QuiescedInventory(v.config.Paths), append(b, '\n'))
-	}
-	return err
+	return writeJSON(QuiescedInventory(v.config.Paths), inv)
 }
 
 // resumePace is how often a node that resumes is looked at.
@@ -229,7 +221,7 @@ func (a *Agent) openNode(ctx context.Context, n nodeState) (why string) {
 	if err := a.holds.serve(failed); err != nil {
 		return err.Error()
 	}
-	if err := os.Remove(QuiescedInventory(v.config.Paths)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := removeFile(QuiescedInventory(v.config.Paths)); err != nil {
 		a.log.Warn("a file stays behind", "err", err)
 	}
 	a.note(Event{Kind: EventNode, By: byAgent, Text: fmt.Sprintf("The node serves again (driver %s); %d GPUs did not pass their verification.", v.plan.Driver, len(failed))})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -92,9 +91,7 @@ func removeGenerated(cfg config.Config) error {
 	}
 	var errs []error
 	for _, f := range files {
-		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, removeFile(f))
 	}
 	return errors.Join(append(errs, os.RemoveAll(flagsDirectory(cfg.Paths)))...)
 }

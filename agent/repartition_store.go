@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -104,17 +103,7 @@ func (r *repartition) read(path string) error {
 // write is atomic; nothing is written where nothing is remembered.
 func (s savedRepartition) write(path string) error {
 	if len(s.Past)+len(s.Chosen)+len(s.Said) == 0 {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return removeFile(path)
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetIndent("", "  ")
-	if err := e.Encode(s); err != nil {
-		return err
-	}
-	_, err := writeIfChanged(path, b.Bytes())
-	return err
+	return writeJSON(path, s)
 }

@@ -297,7 +297,7 @@ func (a *Agent) listen(o Options, cfg config.Config) (*net.UnixListener, error) 
 		path = filepath.Join(cfg.Paths.Run, "agent.sock")
 	}
 	// The lock says that no other agent lives here: what remains is stale.
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := removeFile(path); err != nil {
 		return nil, fmt.Errorf("remove the old socket: %w", err)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

@@ -56,11 +56,4 @@ func readUndo(path string) (undo, error) {
 	return u, nil
 }
 
-func (u undo) write(path string) error {
-	b, err := json.MarshalIndent(u, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = writeIfChanged(path, append(b, '\n'))
-	return err
-}
+func (u undo) write(path string) error { return writeJSON(path, u) }

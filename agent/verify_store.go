@@ -200,11 +200,7 @@ func (s *verifier) write(file string) error {
 		all = append(all, r)
 	}
 	slices.SortFunc(all, func(a, b verified) int { return cmp.Compare(a.UUID, b.UUID) })
-	b, err := json.MarshalIndent(all, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(file, append(b, '\n'))
-	}
-	return err
+	return writeJSON(file, all)
 }
 
 // read takes over the results of an earlier agent.
