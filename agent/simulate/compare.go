@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // Compare runs every policy on the same jobs, several at once, each with a stream of
@@ -52,10 +55,9 @@ func (f File) Usual(shares int) ([]Policy, error) {
 	}
 	divisible, configured, other, nodes := false, false, false, 0
 	for _, g := range f.Pool.Groups {
-		nodes += g.Count
 		configured, other = configured || g.Config != "", other || g.Config != sharing(cmp.Or(shares, f.Shares))
-		for _, one := range g.Inventory.GPUs {
-			divisible = divisible || one.MIGCapable
+		if slices.ContainsFunc(g.Inventory.GPUs, func(one gpu.GPU) bool { return one.MIGCapable }) {
+			divisible, nodes = true, nodes+g.Count
 		}
 	}
 	var out []Policy
@@ -79,8 +81,8 @@ func (f File) Usual(shares int) ([]Policy, error) {
 	return out, nil
 }
 
-// maxFollowing is the number of nodes up to which dynamic MIG is usual: each of them
-// looks at what waits every minute, which takes its time.
+// maxFollowing is the number of nodes with MIG up to which dynamic MIG is usual: each of them
+// looks at what waits every minute, which costs some seconds for a day of so many.
 const maxFollowing = 64
 
 // Named are all policies by their names: the ones of this package, then the file's own.

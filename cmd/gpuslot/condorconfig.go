@@ -59,9 +59,9 @@ with --placement pack.`,
 		},
 	}
 	inventoryFlag(c, &files)
-	c.Flags().StringVar(&target, "for", forExecutionPoint, `"execution-point", "access-point", "plain-node" or "negotiator"`)
+	c.Flags().StringVar(&target, "for", forExecutionPoint, "the `machine` it is for: execution-point, access-point, plain-node or negotiator")
 	c.Flags().Bool("stdout", true, "print to stdout, which is all that it does")
-	c.Flags().StringVar(&place, "placement", condor.PlaceSpread, `for the negotiator: "spread" or "pack"`)
+	c.Flags().StringVar(&place, "placement", condor.PlaceSpread, "for the negotiator: the `order`, spread or pack")
 	return c
 }
 

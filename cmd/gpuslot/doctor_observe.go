@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -10,7 +11,7 @@ import (
 // observedChecks are the checks of a node in mode "observe", where hook, slots and
 // control daemons are absent on purpose.
 func observedChecks() []func(facts) []finding {
-	return []func(facts) []finding{checkConfiguration, checkAgent, checkUntouched, checkJobsTold, checkRoot}
+	return []func(facts) []finding{checkConfiguration, checkAgent, checkUntouched, checkJobAttributes, checkJobsTold, checkRoot}
 }
 
 // checkUntouched looks for what another mode left in HTCondor's configuration.
@@ -25,6 +26,33 @@ func checkUntouched(f facts) []finding {
 			fmt.Sprintf("gpuslotd --release, with gpuslotd stopped; or take %s out of the configuration; then systemctl restart condor", f.config.Paths.CondorConfig)}}
 	}
 	return fine(check, "HTCondor's configuration has nothing of gpuslot")
+}
+
+// settingJobAttributes are the job's attributes that the startd publishes beside its own.
+const settingJobAttributes = "STARTD_JOB_ATTRS"
+
+// toldAttributes are those that records take from there: no hook passes them on.
+const toldAttributes = "Cmd JobBatchName RequestGPUs RequestCpus RequestMemory RequestVRAM AcctGroup x509UserProxyVOName"
+
+// checkJobAttributes looks whether the startd tells what records and advice go by.
+func checkJobAttributes(f facts) []finding {
+	const check = "job attributes"
+	if f.settingsErr != nil {
+		return nil // said by checkUntouched
+	}
+	told := condorWords(f.settings[settingJobAttributes])
+	var missing []string
+	for name := range strings.FieldsSeq(toldAttributes) {
+		if !slices.ContainsFunc(told, func(s string) bool { return strings.EqualFold(s, name) }) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return []finding{{levelNote, check, fmt.Sprintf("%s is without %s", settingJobAttributes, strings.Join(missing, " ")),
+			"Records do not say what the startd does not tell of a job: its program, its virtual organisation, what it asked for. Without the program gpuslot advise takes all jobs of a user for one class.",
+			fmt.Sprintf("%[1]s = $(%[1]s) %s in HTCondor's configuration, then condor_reconfig", settingJobAttributes, strings.Join(missing, " "))}}
+	}
+	return fine(check, "the startd tells what records need")
 }
 
 // checkJobsTold looks whether the running jobs could be assigned to GPUs.
@@ -43,7 +71,7 @@ func checkJobsTold(f facts) []finding {
 	}
 	if len(unknown) > 0 {
 		return []finding{{levelWarning, check, "GPU " + strings.Join(unknown, ", ") + ": its VRAM is not known, so no record will say what its jobs need",
-			"The driver does not list the processes of this GPU.", "see nvidia-smi on the node, and docs/operations.md, \"What jobs use\""}}
+			"The driver does not list the processes of this GPU.", "see nvidia-smi on the node, and docs/operations.md, \"What jobs used\""}}
 	}
 	return fine(check, "%d GPU jobs are observed", jobs)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -284,11 +285,18 @@ func perGPU(daemons, core, startds string) func(*facts) {
 // another mode left in HTCondor's configuration is not.
 func TestDoctorOfAnObservedNode(t *testing.T) {
 	f := facts{root: true, config: config.Default(), plan: plan.Plan{Observe: true, GPUs: []plan.GPU{{UUID: doctorGPU, Mode: config.ModeObserve}}},
-		status: api.Status{Observe: true, GPUs: []api.StatusGPU{{Accept: true}}}, settings: map[string]string{}, versionErr: errors.New("old")}
+		status: api.Status{Observe: true, GPUs: []api.StatusGPU{{Accept: true}}}, settings: map[string]string{settingJobAttributes: "x " + toldAttributes}, versionErr: errors.New("old")}
 	for _, found := range diagnose(f) {
 		if found.Level != levelOK {
 			t.Errorf("%+v", found)
 		}
+	}
+	f.settings[settingJobAttributes] = "jobbatchname,RequestGPUs"
+	if found := checkJobAttributes(f)[0]; found.Level != levelNote || strings.Contains(found.Do, "JobBatchName") || !strings.Contains(found.Do, "STARTD_JOB_ATTRS = $(STARTD_JOB_ATTRS) Cmd RequestCpus") {
+		t.Errorf("%+v", found)
+	}
+	if page, err := os.ReadFile("../../docs/operations.md"); err != nil || !strings.Contains(string(page), "$(STARTD_JOB_ATTRS) "+toldAttributes) {
+		t.Errorf("operations.md names other attributes (%v)", err)
 	}
 	f.status.GPUs[0].Jobs = []api.StatusJob{{Slot: "slot1_1"}}
 	if found := checkJobsTold(f)[0]; found.Level != levelWarning || !strings.Contains(found.What, "GPU 0") {

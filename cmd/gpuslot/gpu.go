@@ -39,9 +39,9 @@ type closer struct {
 }
 
 func (o *closer) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.reason, "reason", "", "why, for status, the slot's ad, and those who wonder later; needed")
+	c.Flags().StringVar(&o.reason, "reason", "", "a `text` that says why, for status, the slot's ad, and those who wonder later; needed")
 	c.Flags().StringVar(&o.owner, "owner", "operator", "whose hold it is: a site's program gives its `name`")
-	c.Flags().DurationVar(&o.deadline, "deadline", 0, "wait no longer than this for the jobs to end, such as 2h; exit code 3 if some remain")
+	c.Flags().DurationVar(&o.deadline, "deadline", 0, "wait no longer than this `time` for the jobs to end, such as 2h; exit code 3 if some remain")
 }
 
 func gpuClose(f *flags) *cobra.Command {
@@ -49,7 +49,7 @@ func gpuClose(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "close GPU --reason TEXT",
 		Short: "Let a GPU take no new jobs",
-		Long: `Close keeps new jobs off a GPU from the next second on, without a restart of
+		Long: `close keeps new jobs off a GPU from the next second on, without a restart of
 HTCondor; its running jobs go on, and other GPUs take jobs. The hold has an owner:
 a GPU is open only when nobody holds it, and only its owner lifts a hold, or an
 operator with --override. Holds outlive gpuslotd and reboots. Closing again
@@ -79,7 +79,7 @@ func gpuDrain(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drain GPU --reason TEXT",
 		Short: "Close a GPU and wait for its last job",
-		Long: `Drain closes a GPU as "gpuslot gpu close" does, waits until its jobs have ended,
+		Long: `drain closes a GPU as "gpuslot gpu close" does, waits until its jobs have ended,
 and tells meanwhile which are left. It ends no job. The GPU stays closed
 afterwards, and also if drain is interrupted: gpuslot gpu open opens it.
 
@@ -100,7 +100,7 @@ func gpuOpen(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "open GPU",
 		Short: "Lift the hold of a GPU",
-		Long: `Open lifts the owner's hold of a GPU, which takes jobs again from the next second
+		Long: `open lifts the owner's hold of a GPU, which takes jobs again from the next second
 on if nobody else holds it. With --override it lifts everybody's holds, and opens a
 GPU that an XID or ECC event closed: the agent opens by itself what a reset has
 mended, a GPU that is broken by the driver's word opens only so. What happens from

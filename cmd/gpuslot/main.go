@@ -104,10 +104,8 @@ what runs now. It changes nothing but what "gpuslot mig apply", "gpuslot mps
 restart" and the verbs of "gpuslot gpu" and "gpuslot node" say; the agent does the
 rest.
 
-Exit codes: 0 success, 1 error, 2 the node differs from what the configuration
-asks for (only from "gpuslot plan"; "gpuslot check-config", "gpuslot mig assert", "gpuslot verify",
-"gpuslot doctor", "gpuslot gpu drain", "gpuslot node" and "gpuslot here" have
-their own).`,
+Exit codes: 0 success, 1 error. The help of a command that has others tells them:
+plan, check-config, verify, bench, doctor, here, gpu, node and mig.`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
@@ -125,5 +123,6 @@ their own).`,
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
 	c.AddCommand(inventoryCommand(), planCommand(&f), checkConfigCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), adviseCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f), benchCommand(&f), doctorCommand(&f), reportCommand(&f),
 		gpuCommand(&f), nodeCommand(&f), mpsCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
+	explainArguments(c)
 	return c
 }

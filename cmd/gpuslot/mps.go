@@ -30,7 +30,7 @@ func mpsRestart(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restart GPU",
 		Short: "Start a GPU's control daemon and its MPS server anew",
-		Long: `Restart ends the control daemon of one GPU with its MPS servers and starts it
+		Long: `restart ends the control daemon of one GPU with its MPS servers and starts it
 anew with its limits. The agent never does that by itself to a daemon that has
 clients: their jobs would fail. Without --force neither does this command.
 

@@ -32,8 +32,8 @@ type away struct {
 }
 
 func (o *away) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.reason, "reason", "", "why, for status, the slots' ads, and those who wonder later; needed")
-	c.Flags().DurationVar(&o.deadline, "deadline", 0, "wait no longer than this for the jobs to end, such as 2h; exit code 3 if some remain")
+	c.Flags().StringVar(&o.reason, "reason", "", "a `text` that says why, for status, the slots' ads, and those who wonder later; needed")
+	c.Flags().DurationVar(&o.deadline, "deadline", 0, "wait no longer than this `time` for the jobs to end, such as 2h; exit code 3 if some remain")
 	c.Flags().BoolVar(&o.force, "force", false, "go on where HTCondor does not tell whether jobs run; it ends no job either")
 }
 
@@ -42,7 +42,7 @@ func nodeQuiesce(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "quiesce --reason TEXT",
 		Short: "Close all GPUs, wait for the jobs, let go of the driver",
-		Long: `Quiesce closes all GPUs, waits until their jobs have ended and tells meanwhile
+		Long: `quiesce closes all GPUs, waits until their jobs have ended and tells meanwhile
 which are left; then it stops the control daemons, restores the compute modes and
 lets go of NVML, so that the driver can be unloaded or upgraded. Who else has the
 driver's devices open is listed. The node stays quiesced through restarts of
@@ -68,7 +68,7 @@ func nodeRevert(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "revert --reason TEXT",
 		Short: "Give the node back as it was: GPUs without MPS, HTCondor without gpuslot's configuration",
-		Long: `Revert undoes what gpuslot did to the node: after the last job it stops the control
+		Long: `revert undoes what gpuslot did to the node: after the last job it stops the control
 daemons, restores the compute modes, lets go of NVML and removes the configuration
 that it wrote for HTCondor. HTCondor reads that when the startd starts anew, which
 gpuslot never does by itself: condor_restart -peaceful -daemon STARTD. MIG layouts stay as they are.
@@ -103,7 +103,7 @@ func nodeResume(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "resume",
 		Short: "Take up the driver again, verify the GPUs and open them",
-		Long: `Resume starts gpuslotd anew with the driver that is loaded now, sets compute modes
+		Long: `resume starts gpuslotd anew with the driver that is loaded now, sets compute modes
 and control daemons, runs a CUDA client on each shared GPU as "gpuslot verify" does,
 and opens all GPUs that keep their limits. One that does not stays closed by the
 owner "node". A node that still waits for jobs just opens again.
@@ -123,7 +123,7 @@ Exit codes: 0 the node serves, 1 it does not, and why. Run it as root.`,
 		},
 	}
 	c.Flags().BoolVar(&unverified, "no-verify", false, "open without running a CUDA client on each GPU")
-	c.Flags().DurationVar(&patience, "deadline", patience, "wait no longer than this")
+	c.Flags().DurationVar(&patience, "deadline", patience, "wait no longer than this `time`")
 	return c
 }
 
@@ -132,7 +132,7 @@ func nodeShow(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Tell whether the node serves, and what it waits for",
-		Long: `Status tells how far the node is: serving, quiescing, quiesced, reverting, reverted
+		Long: `status tells how far the node is: serving, quiescing, quiesced, reverting, reverted
 or resuming. Everybody may ask; jobs, and the processes that have the driver's
 devices open, are told to root only.`,
 		Args: cobra.NoArgs,

@@ -72,7 +72,7 @@ Exit codes: 0 success, 1 error, 2 the node differs.`,
 	c.Flags().StringVar(&against, "against", "", "the plan `file` to compare with, as the agent writes it")
 	c.Flags().StringVar(&bundled, "from-report", "", "configuration and inventory of this `file`, which \"gpuslot report\" wrote")
 	c.MarkFlagsMutuallyExclusive("from-report", "inventory")
-	c.Flags().StringVar(&job, "job", typicalJob, "the typical job: its CPUs, its memory and VRAM in MiB")
+	c.Flags().StringVar(&job, "job", typicalJob, "the typical job's `needs`: its CPUs, its memory and VRAM in MiB")
 	return c
 }
 

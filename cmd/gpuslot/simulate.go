@@ -64,7 +64,7 @@ jobs that lost their instance.`,
 	}
 	s := c.Flags()
 	s.StringArrayVar(&f.traces, "trace", nil, "a `file` of jobs; may be given again")
-	s.StringArrayVar(&f.synthetic, "synthetic", nil, "make jobs up: `load=0.5,seed=1,jobs=500,minutes=30,fit=exact|larger,most=4`; may be given again")
+	s.StringArrayVar(&f.synthetic, "synthetic", nil, "make `jobs` up, by any of load=0.5,seed=1,jobs=500,minutes=30,fit=exact|larger,most=4; may be given again")
 	s.StringVar(&f.model, "model", "A100-40", "the `model` of the GPUs")
 	s.IntVar(&f.node.GPUs, "gpus", 1, "the `number` of GPUs")
 	s.StringArrayVar(&f.layouts, "layout", nil, "a static `layout` to compare with, one for all GPUs or several behind semicolons; may be given again")
@@ -72,10 +72,10 @@ jobs that lost their instance.`,
 	s.DurationVar(&f.node.Create, "create", time.Second/2, "the `time` to create an instance")
 	s.DurationVar(&f.node.Reset, "reset", 0, "the `time` that reflashing takes besides, if it resets the GPU")
 	s.DurationVar(&f.every, "every", time.Minute, "the `time` between two looks of auto")
-	s.DurationVar(&f.rules.Dwell, "dwell", f.rules.Dwell, "auto: how `long` an instance exists at least")
-	s.IntVar(&f.rules.Samples, "samples", f.rules.Samples, "auto: in how many `looks` in a row a demand is there")
-	s.IntVar(&f.rules.PerHour, "per-hour", f.rules.PerHour, "auto: the most `changes` of a GPU in an hour")
-	s.DurationVar(&f.rules.ReserveAfter, "reserve-after", f.rules.ReserveAfter, "auto: how `long` a job waits before instances are kept free for it; also before reflashing drains a GPU")
+	s.DurationVar(&f.rules.Dwell, "dwell", f.rules.Dwell, "auto: the `time` that an instance exists at least")
+	s.IntVar(&f.rules.Samples, "samples", f.rules.Samples, "auto: the `number` of looks in a row in which a demand is there")
+	s.IntVar(&f.rules.PerHour, "per-hour", f.rules.PerHour, "auto: the largest `number` of changes of a GPU in an hour")
+	s.DurationVar(&f.rules.ReserveAfter, "reserve-after", f.rules.ReserveAfter, "auto: the `time` that a job waits before instances are kept free for it; also before reflashing drains a GPU")
 	s.StringVar(&f.writeTrace, "write-trace", "", "also write the only trace to this `file` as CSV")
 	s.BoolVar(&asJSON, "json", false, "print JSON")
 	return c

@@ -93,7 +93,7 @@ func (f *poolFlags) run(c *cobra.Command, path string) error {
 	if err := f.calibrate(&file, stderr); err != nil {
 		return err
 	}
-	policies, err := f.chosen(file)
+	policies, err := f.chosen(file, stderr)
 	if err != nil {
 		return err
 	}
@@ -142,12 +142,19 @@ func (f *poolFlags) calibrate(file *simulate.File, stderr io.Writer) error {
 }
 
 // chosen are the policies to compare.
-func (f *poolFlags) chosen(file simulate.File) ([]simulate.Policy, error) {
+func (f *poolFlags) chosen(file simulate.File, stderr io.Writer) ([]simulate.Policy, error) {
 	if f.shares < 0 || f.shares > 60 {
 		return nil, fmt.Errorf("--shares %d: it is 1 to 60, or 0", f.shares)
 	}
 	if len(f.policies) == 0 {
-		return file.Usual(f.shares)
+		usual, err := file.Usual(f.shares)
+		has := func(name string) bool {
+			return slices.ContainsFunc(usual, func(p simulate.Policy) bool { return p.Name == name })
+		}
+		if has("static-mig") && !has("dynamic-mig") {
+			warn(stderr, []string{"dynamic-mig is left out, since it takes minutes on so many nodes; --policy dynamic-mig runs it"})
+		}
+		return usual, err
 	}
 	all, err := file.Named(f.shares)
 	if err != nil {

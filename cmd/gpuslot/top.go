@@ -34,7 +34,8 @@ list.
 
 SM is the estimate, SM RANGE the bounds that are certain; without a source that
 tells how many multiprocessors are busy there is an upper bound alone. WATTS is
-apportioned, not measured, over the last seconds. Only root may ask.`,
+apportioned, not measured, over the last seconds. For programs the same numbers
+are in "gpuslot status --json". Only root may ask.`,
 		Example: "  gpuslot top --sort sm",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -48,7 +49,7 @@ apportioned, not measured, over the last seconds. Only root may ask.`,
 			return l.run(c.Context(), c.InOrStdin(), c.OutOrStdout())
 		},
 	}
-	c.Flags().StringVar(&order, "sort", byVRAM, "what comes first: vram, sm or watts")
+	c.Flags().StringVar(&order, "sort", byVRAM, "`what` comes first: vram, sm or watts")
 	c.Flags().BoolVar(&once, "once", false, "print one list and end")
 	return c
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent"
-	"github.com/gpuslot/gpuslot/agent/config"
 )
 
 func usageCommand(f *flags) *cobra.Command {
@@ -58,7 +57,7 @@ name: what "gpuslot advise" reads, also of many nodes together.`,
 			if asTable && !egi {
 				return errors.New("--table goes with --egi; without it usage prints a table anyway")
 			}
-			cfg, err := config.Load(f.config)
+			cfg, err := loadConfig(c, f.config)
 			if err != nil {
 				return err
 			}
@@ -101,7 +100,7 @@ name: what "gpuslot advise" reads, also of many nodes together.`,
 	c.MarkFlagsMutuallyExclusive("export", "egi")
 	c.MarkFlagsMutuallyExclusive("export", "json")
 	c.MarkFlagsMutuallyExclusive("export", "by")
-	c.Flags().StringVar(&site, "site", "", "the SiteName of --egi")
+	c.Flags().StringVar(&site, "site", "", "the SiteName of --egi, a `name` from GOCDB")
 	return c
 }
 

@@ -45,11 +45,17 @@ func (j Job) check() error {
 // columns of a CSV trace, and keys of JSON lines.
 var columns = []string{"arrival", "duration", "profile", "vram", "sms"}
 
+// byteOrderMark is what spreadsheets begin a CSV file with.
+const byteOrderMark = "\ufeff"
+
 // ReadTrace reads jobs, as CSV with a header line of some of the columns arrival,
 // duration (seconds), profile, vram (MiB), sms; or as JSON lines with these keys.
 // An error names the line.
 func ReadTrace(r io.Reader) (Trace, error) {
 	b := bufio.NewReader(r)
+	if head, _ := b.Peek(len(byteOrderMark)); string(head) == byteOrderMark {
+		_, _ = b.Discard(len(head)) // what was peeked is there
+	}
 	for {
 		c, err := b.ReadByte()
 		if errors.Is(err, io.EOF) {

@@ -20,6 +20,7 @@ func TestReadTrace(t *testing.T) {
 	}
 	for _, text := range []string{
 		"arrival,duration,profile,vram,sms\n0,60,1g.5gb,,\n# a comment\n1.5, 3600,,6000,20\n",
+		"\ufeffarrival,duration,profile,vram,sms\r\n0,60,1g.5gb,,\r\n1.5,3600,,6000,20\r\n", // a spreadsheet's
 		"\n{\"arrival\":0,\"duration\":60,\"profile\":\"1g.5gb\"}\n\n{\"arrival\":1.5,\"duration\":3600,\"vram\":6000,\"sms\":20}",
 	} {
 		got, err := simulate.ReadTrace(strings.NewReader(text))

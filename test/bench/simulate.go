@@ -18,12 +18,19 @@ import (
 // The aims of one policy on two cores.
 const (
 	scaleTime = 10 * time.Minute
-	scaleRSS  = 4 << 10 // MiB
-	scaleJobs = 10_000_000
+	scaleRSS  = 4 << 10    // MiB
+	scaleJobs = 10_000_000 // but of dynamic-mig
 )
 
-// simulated replays ten million jobs on eighty thousand GPUs, on two cores: each
-// policy by itself, in a process of its own.
+// replay is one policy on one pool of test/bench/testdata, of jobs at least.
+type replay struct {
+	files, size, policy string
+	jobs                int
+}
+
+// simulated replays ten million jobs on eighty thousand GPUs, and a day of eight
+// thousand whose MIG layouts follow, on two cores: each policy by itself, in a process
+// of its own.
 func simulated(ctx context.Context) (rows []row, err error) {
 	dir, err := os.MkdirTemp("", "gb")
 	if err != nil {
@@ -34,8 +41,12 @@ func simulated(ctx context.Context) (rows []row, err error) {
 	if err := build1(ctx, program, "./cmd/gpuslot"); err != nil {
 		return nil, err
 	}
+	var replays []replay
 	for _, policy := range []string{"exclusive", "time-slicing", "mps", "static-mig"} {
-		r, err := scaled(ctx, program, policy)
+		replays = append(replays, replay{"scale", "80,000 GPUs, 10 million jobs", policy, scaleJobs})
+	}
+	for _, one := range append(replays, replay{"follow", "8,192 GPUs, a day", "dynamic-mig", 600_000}) {
+		r, err := one.run(ctx, program)
 		if err != nil {
 			return nil, err
 		}
@@ -44,15 +55,16 @@ func simulated(ctx context.Context) (rows []row, err error) {
 	return rows, nil
 }
 
-func scaled(ctx context.Context, program, policy string) ([]row, error) {
-	progress("simulate %s: %d jobs on 10000 nodes of 8 GPUs", policy, scaleJobs)
-	cmd := exec.CommandContext(ctx, program, "simulate", "test/bench/testdata/scale-pool.toml", "--jobs", "test/bench/testdata/scale-jobs.toml", "--policy", policy, "--json")
+func (r replay) run(ctx context.Context, program string) ([]row, error) {
+	progress("simulate %s: %s", r.policy, r.size)
+	files := "test/bench/testdata/" + r.files
+	cmd := exec.CommandContext(ctx, program, "simulate", files+"-pool.toml", "--jobs", files+"-jobs.toml", "--policy", r.policy, "--json")
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	begin := time.Now()
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("gpuslot simulate --policy %s: %w", policy, err)
+		return nil, fmt.Errorf("gpuslot simulate --policy %s: %w", r.policy, err)
 	}
 	took := time.Since(begin)
 	var said struct {
@@ -61,12 +73,12 @@ func scaled(ctx context.Context, program, policy string) ([]row, error) {
 	if err := json.Unmarshal(out.Bytes(), &said); err != nil {
 		return nil, err
 	}
-	if r := said.Policies[0]; r.Jobs != scaleJobs || r.Ended+r.Refused != scaleJobs || r.Refused > 0 {
-		return nil, fmt.Errorf("%s: %d of %d jobs ended, %d were refused", policy, r.Ended, r.Jobs, r.Refused)
+	if got := said.Policies[0]; got.Jobs < r.jobs || got.Ended != got.Jobs {
+		return nil, fmt.Errorf("%s: %d of %d jobs ended, %d were refused", r.policy, got.Ended, got.Jobs, got.Refused)
 	}
 	mib := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss / 1024 // Linux: KiB
 	return []row{
-		{fmt.Sprintf("simulate, 80,000 GPUs, 10 million jobs, %s", policy), took.Round(time.Second).String(), "<= 10m", took <= scaleTime},
+		{fmt.Sprintf("simulate, %s, %s", r.size, r.policy), took.Round(time.Second).String(), "<= 10m", took <= scaleTime},
 		{"", fmt.Sprintf("%d MiB", mib), "<= 4096 MiB", mib <= scaleRSS},
 	}, nil
 }
