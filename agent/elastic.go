@@ -63,8 +63,8 @@ func (b *books) members(held, broken func(gpu.UUID) bool) []elastic.GPU {
 	for i, u := range b.group.order {
 		g := elastic.GPU{Ready: b.group.ready[u], Broken: broken(u), Held: held(u)}
 		for _, r := range b.on(u) {
-			g.Whole = g.Whole || r.Wall == WallWhole
-			g.Shared = g.Shared || r.Wall != WallWhole
+			g.Whole = g.Whole || r.Wall == wallWhole
+			g.Shared = g.Shared || r.Wall != wallWhole
 		}
 		out[i] = g
 	}

@@ -154,7 +154,7 @@ func (s *holdStore) setNode(n nodeState) error {
 	defer s.mu.Unlock()
 	next := s.file
 	next.Node = &n
-	if n.Phase == NodeServes {
+	if n.Phase == nodeServes {
 		next.Node = nil
 	}
 	return s.replace(next)

@@ -46,7 +46,7 @@ func (a *Agent) writeCondor(cfg config.Config, p plan.Plan, can Capabilities) er
 	if err != nil {
 		return err
 	}
-	if _, err := writeIfChanged(ClosedFile(cfg.Paths), condor.ClosedNode(cfg.Paths.Libexec)); err != nil {
+	if _, err := writeIfChanged(closedFile(cfg.Paths), condor.ClosedNode(cfg.Paths.Libexec)); err != nil {
 		return err
 	}
 	changed, err := writeIfChanged(cfg.Paths.CondorConfig, text)

@@ -17,9 +17,9 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// PartitionsFile holds the static SM partitions and whose they are, for the next
+// partitionsFile holds the static SM partitions and whose they are, for the next
 // agent; a reboot takes both away.
-func PartitionsFile(p config.Paths) string { return filepath.Join(p.Run, "partitions.json") }
+func partitionsFile(p config.Paths) string { return filepath.Join(p.Run, "partitions.json") }
 
 // savedPartitions is that file.
 type savedPartitions struct {

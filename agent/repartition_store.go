@@ -16,8 +16,8 @@ import (
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-// RepartitionFile is what the agent remembers of layouts that follow the work.
-func RepartitionFile(p config.Paths) string { return filepath.Join(p.State, "repartition.json") }
+// repartitionFile is what the agent remembers of layouts that follow the work.
+func repartitionFile(p config.Paths) string { return filepath.Join(p.State, "repartition.json") }
 
 // savedRepartition outlives the agent and the boot.
 type savedRepartition struct {

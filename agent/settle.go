@@ -84,7 +84,7 @@ func (r *Running) correct(ad condor.Slot, w startdWord) (differs string) {
 		r.Confirmed = true
 		return ""
 	}
-	if r.Wall == WallWhole || r.Wall == WallMIG {
+	if r.Wall == wallWhole || r.Wall == wallMIG {
 		r.Confirmed = slices.Contains(ad.AssignedGPUs, string(r.GPU))
 		if !r.Confirmed && len(ad.AssignedGPUs) > 0 {
 			return fmt.Sprintf("the hook told of %s, the startd of %v", r.GPU, ad.AssignedGPUs)

@@ -437,7 +437,7 @@ func TestFollowKernelXIDs(t *testing.T) {
 	defer func() { _ = hold.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	told, ended := make(chan gpu.KernelXID), make(chan error)
-	go func() { ended <- FollowKernelXIDs(ctx, path, func(x gpu.KernelXID) { told <- x }) }()
+	go func() { ended <- followKernelXIDs(ctx, path, func(x gpu.KernelXID) { told <- x }) }()
 	long := "4,1,1,-;" + strings.Repeat("x", 3*maxRecord) + "\n"
 	if _, err := hold.WriteString(long + "6,2,2,-;eth0: link up\n4,3,3,-;NVRM: Xid (PCI:0000:1a:00): 31, pid=77, name=python, Ch 8\n"); err != nil {
 		t.Fatal(err)
@@ -449,7 +449,7 @@ func TestFollowKernelXIDs(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if err := FollowKernelXIDs(t.Context(), path+"?", nil); !errors.Is(err, os.ErrNotExist) {
+	if err := followKernelXIDs(t.Context(), path+"?", nil); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }

@@ -27,8 +27,8 @@ type undo struct {
 	MIGModes map[gpu.UUID]bool `json:"mig_modes,omitempty"`
 }
 
-// UndoFile holds what to restore when a GPU stops being shared.
-func UndoFile(p config.Paths) string { return filepath.Join(p.State, "undo.json") }
+// undoFile holds what to restore when a GPU stops being shared.
+func undoFile(p config.Paths) string { return filepath.Join(p.State, "undo.json") }
 
 func readUndo(path string) (undo, error) {
 	u := undo{Schema: undoSchema, ComputeModes: map[gpu.UUID]gpu.ComputeMode{}, MIGModes: map[gpu.UUID]bool{}}

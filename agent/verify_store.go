@@ -190,8 +190,8 @@ func (s *verifier) revise(void func(gpu.UUID, verified) string, file string) err
 	return s.write(file)
 }
 
-// VerifiedFile holds the verifications since the boot.
-func VerifiedFile(p config.Paths) string { return filepath.Join(p.Run, "verified.json") }
+// verifiedFile holds the verifications since the boot.
+func verifiedFile(p config.Paths) string { return filepath.Join(p.Run, "verified.json") }
 
 // write keeps all results. The caller holds mu.
 func (s *verifier) write(file string) error {
