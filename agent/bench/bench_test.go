@@ -143,7 +143,7 @@ func TestPartlyMeasured(t *testing.T) {
 func TestQuantileLiesBetween(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := rapid.SliceOfN(rapid.Float64Range(0, 1e6), 1, 20).Draw(t, "v")
-		s, _ := spreadOf(v)
+		s, _ := SpreadOf(v)
 		if s.Min > s.Median || s.Median > s.Max || s.N != len(v) {
 			t.Fatalf("%+v", s)
 		}

@@ -14,8 +14,8 @@ type Spread struct {
 	N int
 }
 
-// spreadOf is the spread of values; false for none.
-func spreadOf(values []float64) (Spread, bool) {
+// SpreadOf is the spread of values; false for none.
+func SpreadOf(values []float64) (Spread, bool) {
 	if len(values) == 0 {
 		return Spread{}, false
 	}
@@ -113,9 +113,9 @@ func (p *Point) times(good []Run) {
 		slowest = append(slowest, worst)
 		perHour = append(perHour, float64(r.Copies)*3600/r.Seconds)
 	}
-	p.JobSeconds, _ = spreadOf(each)
-	p.Slowest, _ = spreadOf(slowest)
-	p.PerHour, _ = spreadOf(perHour)
+	p.JobSeconds, _ = SpreadOf(each)
+	p.Slowest, _ = SpreadOf(slowest)
+	p.PerHour, _ = SpreadOf(perHour)
 	if len(each) > 0 {
 		slices.Sort(each)
 		p.P95 = Quantile(each, 0.95)
@@ -145,7 +145,7 @@ func measured(runs []Run, value func(Run) *float64) *Spread {
 		}
 		values = append(values, *v)
 	}
-	if s, ok := spreadOf(values); ok {
+	if s, ok := SpreadOf(values); ok {
 		return &s
 	}
 	return nil

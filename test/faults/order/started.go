@@ -33,7 +33,7 @@ func Start(program, slot string, o Order, stderr io.Writer) (*Started, error) {
 		cmd:      exec.Command(program, "-f", "-local-name", "slot_type_1", "-a", slot, "submit.example.org"),
 		answered: make(chan struct{}), ended: make(chan struct{}),
 	}
-	s.cmd.Stderr = stderr
+	s.cmd.Stderr, s.cmd.WaitDelay = stderr, time.Second
 	out, errOut := s.cmd.StdoutPipe()
 	in, errIn := s.cmd.StdinPipe()
 	if err := errors.Join(errOut, errIn, s.cmd.Start()); err != nil {
@@ -110,11 +110,12 @@ func (s *Started) OverWithin(most time.Duration) bool {
 	}
 }
 
-// Kill ends the job by force, and its starter; the job ends with it in any case.
+// Kill ends the job by force, and its starter: with it the job ends, but for what
+// hangs in the driver.
 func (s *Started) Kill() {
 	s.Say(Kill)
 	if !s.OverWithin(5 * time.Second) {
 		_ = s.cmd.Process.Kill()
-		<-s.ended
+		s.OverWithin(5 * time.Second)
 	}
 }

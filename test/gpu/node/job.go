@@ -50,7 +50,7 @@ func (n *Node) orderOf(j *job, processes []string) order.Order {
 	o := j.Order(n.path("prog/gpuslot-condor"), n.socket())
 	o.Cgroup = j.Cgroup(n.cgroup)
 	o.Env = append(o.Env, "PATH=/usr/bin:/bin")
-	for _, name := range []string{"LD_LIBRARY_PATH", "GPUSLOT_SIM_STATE"} {
+	for _, name := range passed {
 		if value, set := os.LookupEnv(name); set {
 			o.Env = append(o.Env, name+"="+value)
 		}
