@@ -190,6 +190,11 @@ func (a *Agent) openOne(v *view, n gpuTarget, owner string, override bool) (stri
 	if err != nil {
 		return "", fmt.Errorf("%s is %w", n, err)
 	}
+	if away := a.holds.node(); away.Phase != NodeServes {
+		hold := away.hold()
+		hold.Reason += ": gpuslot node resume takes that back"
+		left = left.With(hold)
+	}
 	for _, h := range lifted {
 		a.note(Event{Kind: EventOpen, GPU: n.uuid, By: owner, Text: fmt.Sprintf("No longer closed by %s (%s).", h.Owner, h.Reason)})
 		a.log.Warn("GPU opened by its owner", "gpu", n.uuid, "owner", h.Owner, "override", override && h.Owner != owner)
@@ -205,8 +210,10 @@ func (a *Agent) openOne(v *view, n gpuTarget, owner string, override bool) (stri
 		a.note(Event{Kind: EventOpen, GPU: n.uuid, By: owner, Text: fmt.Sprintf("Opened although %s", verdict.Reason)})
 		a.log.Warn("an operator opened a GPU", "gpu", n.uuid, "although", verdict.Reason)
 		return fmt.Sprintf("%s is opened, although %s", n, verdict.Reason), nil
-	case len(left) > 0:
+	case len(left) > 0 && len(lifted) > 0:
 		return fmt.Sprintf("%s is no longer closed by %s, but stays %s", n, owner, left.Reason()), nil
+	case len(left) > 0:
+		return fmt.Sprintf("%s is not closed by %s, but it is %s", n, owner, left.Reason()), nil
 	case verdict.Closed() && len(lifted) == 0:
 		return "", fmt.Errorf("%s is closed since %s: %s", n, verdict.Since.Format(time.DateTime), verdict.Reason)
 	case verdict.Closed():

@@ -41,6 +41,14 @@ func (s nodeState) quiet() bool { return s.Phase == NodeQuiesced || s.Phase == N
 // leaving says that the node waits for its last job.
 func (s nodeState) leaving() bool { return s.Phase == NodeQuiescing || s.Phase == NodeReverting }
 
+// verb is what a node that is leaving was asked for.
+func (s nodeState) verb() string {
+	if s.Phase == NodeReverting {
+		return api.VerbRevert
+	}
+	return api.VerbQuiesce
+}
+
 // hold closes all GPUs of a node that does not serve.
 func (s nodeState) hold() Hold {
 	return Hold{Owner: OwnerNode, Since: s.Since, Reason: fmt.Sprintf("the node is %s: %s", s.Phase, s.Reason)}
@@ -69,7 +77,7 @@ func (s nodeState) waitsFor(f nodeFacts) string {
 	case len(f.jobs) > 0:
 		return fmt.Sprintf("%d jobs run: %s", len(f.jobs), strings.Join(f.jobs, ", "))
 	case f.unknown != "" && !s.Force:
-		return f.unknown + ": gpuslot node quiesce --force goes on without"
+		return fmt.Sprintf("%s: gpuslot node %s --force goes on without", f.unknown, s.verb())
 	case f.now.Sub(s.Since) < settles:
 		return "jobs that were just started may tell of themselves"
 	}
@@ -93,10 +101,12 @@ func (s nodeState) asked(req api.Request, now time.Time) (next nodeState, does s
 		if verb == api.VerbRevert {
 			next.Phase = NodeReverting
 		}
+		does = fmt.Sprintf("all GPUs are closed, the node is %s", next.Phase)
 		if s.leaving() {
 			next.Since = s.Since
+			does += fmt.Sprintf("; until now it was %s: %s", s.Phase, s.Reason)
 		}
-		return next, fmt.Sprintf("all GPUs are closed, the node is %s", next.Phase), nil
+		return next, does, nil
 	case verb == api.VerbResume && s.leaving():
 		return nodeState{}, "the node serves again: nothing had been stopped", nil
 	case verb == api.VerbResume && s.quiet():

@@ -29,7 +29,7 @@ func TestNodeVerbs(t *testing.T) {
 		{NodeServes, api.VerbRevert, NodeReverting, "all GPUs are closed", false},
 		{NodeServes, api.VerbResume, NodeServes, "the node serves", false},
 		{NodeQuiescing, api.VerbQuiesce, NodeQuiescing, "is quiescing", false},
-		{NodeQuiescing, api.VerbRevert, NodeReverting, "is reverting", false},
+		{NodeQuiescing, api.VerbRevert, NodeReverting, "is reverting; until now it was quiescing: old", false},
 		{NodeQuiescing, api.VerbResume, NodeServes, "nothing had been stopped", false},
 		{NodeQuiesced, api.VerbQuiesce, NodeQuiesced, "already", false},
 		{NodeQuiesced, api.VerbRevert, NodeReverting, "is reverting", false},
@@ -59,8 +59,8 @@ func TestNodeWaits(t *testing.T) {
 	n := nodeState{Phase: NodeQuiescing, Since: now.Add(-time.Minute)}
 	forced := n
 	forced.Force = true
-	young := n
-	young.Since = now
+	young, reverting := n, n
+	young.Since, reverting.Phase = now, NodeReverting
 	for _, c := range []struct {
 		n    nodeState
 		f    nodeFacts
@@ -68,7 +68,8 @@ func TestNodeWaits(t *testing.T) {
 	}{
 		{n, nodeFacts{now: now, jobs: []string{"slot1_1 (alice on GPU-a)"}}, "1 jobs run: slot1_1"},
 		{forced, nodeFacts{now: now, jobs: []string{"slot1_1"}}, "1 jobs run"},
-		{n, nodeFacts{now: now, unknown: "the startd does not answer"}, "--force goes on without"},
+		{n, nodeFacts{now: now, unknown: "the startd does not answer"}, "gpuslot node quiesce --force goes on without"},
+		{reverting, nodeFacts{now: now, unknown: "the startd does not answer"}, "gpuslot node revert --force goes on without"},
 		{forced, nodeFacts{now: now, unknown: "the startd does not answer"}, ""},
 		{young, nodeFacts{now: now}, "just started"},
 		{n, nodeFacts{now: now}, ""},
@@ -133,6 +134,12 @@ func TestQuiesce(t *testing.T) {
 	ta.order(api.VerbQuiesce)
 	if why := ta.reason(1); !strings.Contains(why, "closed by node since") || !strings.Contains(why, "the node is quiescing: driver 580") {
 		t.Errorf("START hears %q", why)
+	}
+	// What opens a GPU does not open the node, and does not say so.
+	for _, override := range []bool{false, true} {
+		if said, err := ta.open("1", "", override); err != nil || strings.HasSuffix(said, "is open") || !strings.Contains(said, "the node is quiescing: driver 580: gpuslot node resume") || ta.reason(1) == "" {
+			t.Errorf("opened, override %v: %q, %v, %q", override, said, err, ta.reason(1))
+		}
 	}
 	ta.settled()
 	ta.apply(false)
@@ -275,6 +282,9 @@ func TestRevert(t *testing.T) {
 	ta.apply(true)
 	if _, err := os.Stat(conf); err == nil {
 		t.Error("HTCondor's configuration is back")
+	}
+	if s := ta.status(); !s.PlanApplied.IsZero() {
+		t.Errorf("a plan is in force since %s", s.PlanApplied)
 	}
 	ta.startd.slots = []condor.Slot{{Name: "slot1@wn1.example.org", Type: "Partitionable", AssignedGPUs: []string{string(uuid(0))}, Plan: "of the time before"}}
 	if ta.ask(t.Context()); len(ta.startdSays.Load().changes) > 0 {

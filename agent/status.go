@@ -157,6 +157,9 @@ func (a *Agent) status() *api.Status {
 	if s.Observe {
 		s.MPS = nil // nobody asked
 	}
+	if a.holds.node().Phase == NodeReverted {
+		s.PlanApplied = time.Time{} // it was withdrawn
+	}
 	for _, u := range v.plan.Absent {
 		s.Absent = append(s.Absent, string(u))
 	}
@@ -286,6 +289,9 @@ func statusServers(states []mps.Server) []api.StatusServer {
 	return out
 }
 
+// startdStarts is what to do about a startd that does not answer.
+const startdStarts = "one that starts needs some seconds, else see systemctl status condor"
+
 // warnings are complete sentences, the gravest first.
 func (a *Agent) warnings(v *view) []string {
 	var out []string
@@ -299,9 +305,9 @@ func (a *Agent) warnings(v *view) []string {
 	out = append(out, a.observedFaults(v, time.Now())...)
 	switch {
 	case said.err != nil && v.plan.Observe:
-		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so new jobs are not known: %v.", said.err))
+		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so new jobs are not known; %s: %v.", startdStarts, said.err))
 	case said.err != nil:
-		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so budgets rest on what the hooks told: %v.", said.err))
+		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so budgets rest on what the hooks told; %s: %v.", startdStarts, said.err))
 	}
 	for _, c := range said.changes {
 		out = append(out, c.Says)

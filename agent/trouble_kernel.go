@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -25,8 +26,11 @@ const maxRecord = 8192
 func FollowKernelXIDs(ctx context.Context, path string, tell func(gpu.KernelXID)) error {
 	// Without blocking, so that closing it ends the read.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return fmt.Errorf("follow the kernel log: %w: XIDs will not name processes; give gpuslotd CAP_SYSLOG", err)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("follow the kernel log: %w: give gpuslotd CAP_SYSLOG", err)
+	case err != nil:
+		return fmt.Errorf("follow the kernel log: %w: only the host has it, not a container", err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = f.Close() })()
 	_, _ = f.Seek(0, io.SeekEnd) // what was written before is history; a pipe has none

@@ -122,7 +122,7 @@ func (r Reply) check() error {
 func explain(err error, socket string, waited time.Duration) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("gpuslotd does not listen: there is no %s; start it with: systemctl start gpuslotd.socket (%w)", socket, err)
+		return fmt.Errorf("gpuslotd does not listen: there is no %s; start it with: systemctl enable --now gpuslotd (%w)", socket, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nobody listens on %s any more; start it with: systemctl restart gpuslotd.socket (%w)", socket, err)
 	case errors.Is(err, os.ErrPermission):

@@ -144,7 +144,7 @@ func TestCallNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	for socket, want := range map[string]string{
-		filepath.Join(dir, "none"):             "start it with: systemctl start gpuslotd.socket",
+		filepath.Join(dir, "none"):             "start it with: systemctl enable --now gpuslotd",
 		stale:                                  "start it with: systemctl restart gpuslotd.socket",
 		file:                                   "nobody listens",
 		dir + "/" + strings.Repeat("long", 40): "look at: systemctl status gpuslotd",

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
 
 // explainArguments has every verb end a complaint about its arguments with what
 // to write instead.
@@ -25,6 +29,14 @@ func usageHint(c *cobra.Command, args []string) string {
 	c.SuggestionsMinimumDistance = 2 // two slips of the pen are a near miss
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		return "did you mean " + c.CommandPath() + " " + near[0] + "?"
+	}
+	return c.CommandPath() + " --help lists what there is"
+}
+
+// flagHint is what to do about a flag that cannot be read.
+func flagHint(c *cobra.Command, err error) string {
+	if strings.Contains(err.Error(), "time: missing unit") { // of time.ParseDuration
+		return "write a time with its unit, such as 90s or 2h"
 	}
 	return c.CommandPath() + " --help lists what there is"
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -88,11 +89,6 @@ func (n *nodeSources) list() []source {
 		source{name: "status.json", from: "the agent", deadline: shortDeadline, read: n.statusText},
 		source{name: "metrics.txt", from: n.config.Metrics.Listen, deadline: shortDeadline, read: n.metrics},
 		source{name: "history.jsonl", from: filepath.Join(state, "history"), deadline: shortDeadline, read: n.history},
-		fileSource("state/holds.json", agent.HoldsFile(n.config.Paths)),
-		fileSource("state/quiesced.json", filepath.Join(state, "quiesced.json")),
-		fileSource("state/undo.json", filepath.Join(state, "undo.json")),
-		fileSource("run/troubles.json", filepath.Join(run, "troubles.json")),
-		fileSource("run/verified.json", filepath.Join(run, "verified.json")),
 		fileSource("condor/execution-point.conf", n.config.Paths.CondorConfig),
 		command("condor/version.txt", "condor_version"),
 		command("condor/files.txt", "condor_config_val", "-config"),
@@ -103,6 +99,18 @@ func (n *nodeSources) list() []source {
 		command("logs/kernel.log", "journalctl", "--no-pager", "-o", "short-iso", "-n", "2000", "-k", "-g", "NVRM|nvidia|oom"),
 		n.daemonsLog(),
 	)
+	// Where there is nothing to keep, there is no such file.
+	for _, s := range []source{
+		fileSource("state/holds.json", agent.HoldsFile(n.config.Paths)),
+		fileSource("state/quiesced.json", filepath.Join(state, "quiesced.json")),
+		fileSource("state/undo.json", filepath.Join(state, "undo.json")),
+		fileSource("run/troubles.json", filepath.Join(run, "troubles.json")),
+		fileSource("run/verified.json", filepath.Join(run, "verified.json")),
+	} {
+		if _, err := os.Stat(s.from); !errors.Is(err, fs.ErrNotExist) {
+			sources = append(sources, s)
+		}
+	}
 	return sources
 }
 

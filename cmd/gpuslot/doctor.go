@@ -71,8 +71,9 @@ tell only root; what could not be asked is "not checked", which is a warning.
 
 With --job it also submits one small GPU job as that user, for this machine, and
 looks whether HTCondor does what gpuslot builds on: the cgroup's name, the hook,
-the supervisor, the scratch directory, the environment. Do so after an upgrade of
-HTCondor; it needs an access point on this machine.
+the supervisor, the scratch directory, the environment; on an observed node,
+whether the job has nothing of gpuslot and the agent keeps a record of it. Do so
+after an upgrade of HTCondor; it needs an access point on this machine.
 
 Exit codes: 0 nothing worse than a note, 1 doctor itself could not run, 3 the
 worst is a warning, 4 the worst is an error.`,
@@ -81,12 +82,16 @@ worst is a warning, 4 the worst is an error.`,
   gpuslot doctor --json | jq '.[] | select(.level == "error")'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			run, err := contractRunner(jobUser)
+			if err != nil {
+				return err
+			}
 			facts, err := gatherFacts(c.Context(), c, f)
 			if err != nil {
 				return err
 			}
-			if facts.jobAsked = jobUser != ""; facts.jobAsked {
-				facts.jobSaid, facts.jobErr = runContractJob(c.Context(), jobUser)
+			if run != nil {
+				facts.job = run.job(c.Context(), c.ErrOrStderr(), facts)
 			}
 			found := diagnose(facts)
 			if asJSON {
@@ -139,12 +144,43 @@ func worstOf(found []finding) error {
 	return nil
 }
 
+// together makes one finding of those that differ in their checks alone.
+func together(found []finding) []finding {
+	type text struct {
+		level         level
+		what, why, do string
+	}
+	checks := map[text][]string{}
+	var out []finding
+	for _, f := range found {
+		key := text{f.Level, f.What, f.Why, f.Do}
+		if checks[key] = append(checks[key], f.Check); len(checks[key]) == 1 {
+			out = append(out, f)
+		}
+	}
+	for i, f := range out {
+		if names := checks[text{f.Level, f.What, f.Why, f.Do}]; len(names) > 1 {
+			out[i].Check = fmt.Sprintf("%d checks", len(names))
+			out[i].What = fmt.Sprintf("%s: %s", f.What, strings.Join(names, ", "))
+		}
+	}
+	return out
+}
+
 func printFindings(w io.Writer, found []finding) {
 	var t table
 	counts := map[level]int{}
 	for _, f := range found {
 		counts[f.Level]++
-		t.row(string(f.Level), f.Check, f.What)
+	}
+	for _, f := range together(found) {
+		for i, line := range strings.Split(f.What, "\n") {
+			if i == 0 {
+				t.row(string(f.Level), f.Check, line)
+			} else {
+				t.row("", "", line)
+			}
+		}
 		if f.Why != "" {
 			t.row("", "", "why: "+f.Why)
 		}

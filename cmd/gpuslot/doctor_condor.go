@@ -47,6 +47,8 @@ func checkIDs(f facts) []finding {
 		return unchecked(check, "which GPUs are shared is not known", "see the finding about the configuration")
 	case f.totalErr != nil:
 		return unchecked(check, oneSentence(f.totalErr.Error()), "systemctl status condor")
+	case f.unset(), f.statusErr == nil && len(f.status.Changes) > 0:
+		return nil // said by checkGuards, or by the agent with the jobs that run there
 	}
 	var offered int64
 	for _, g := range f.plan.GPUs {
@@ -85,10 +87,8 @@ func checkGuards(f facts) []finding {
 	if len(shared) == 0 {
 		return fine(check, "no GPU is shared")
 	}
-	if _, ok := f.settings[settingOpen]; !ok {
-		return []finding{{levelError, check, settingOpen + " is not defined",
-			"HTCondor does not read what the agent generates: it offers no shares, or gives jobs to GPUs that take none.",
-			fmt.Sprintf("restore /usr/share/condor/config.d/50-gpuslot.conf, or add to the configuration: include ifexist : %s; then systemctl restart condor", f.config.Paths.CondorConfig)}}
+	if f.unset() {
+		return []finding{notRead(f, check)}
 	}
 	var found []finding
 	for _, g := range shared {
@@ -105,9 +105,27 @@ func checkGuards(f facts) []finding {
 	return found
 }
 
+// notRead says why HTCondor reads nothing that the agent generates.
+func notRead(f facts, check string) finding {
+	file := f.config.Paths.CondorConfig
+	switch {
+	case f.away():
+		return finding{levelNote, check, "HTCondor has nothing of gpuslot: " + headline(*f.status.Node), "", "gpuslot node resume, then condor_restart -peaceful -startd"}
+	case f.generatedErr != nil && f.config.HTCondor.Manage:
+		return finding{levelError, check, "gpuslotd has not set this node up: there is no " + file,
+			"HTCondor gives out its GPUs as it does without gpuslot, or none.", "systemctl enable --now gpuslotd, then condor_restart -startd"}
+	case f.generatedErr != nil:
+		return finding{levelError, check, settingOpen + " is not defined, and htcondor.manage = false leaves that to the site",
+			"HTCondor gives out its GPUs as it does without gpuslot, or none.", "put what gpuslot condor-config prints where HTCondor reads it, then condor_restart -startd"}
+	}
+	return finding{levelError, check, settingOpen + " is not defined, although " + file + " is there",
+		"HTCondor does not read what the agent generates: it offers no shares, or gives jobs to GPUs that take none.",
+		fmt.Sprintf("restore /usr/share/condor/config.d/50-gpuslot.conf, or add to the configuration: include ifexist : %s; then systemctl restart condor", file)}
+}
+
 func checkHooks(f facts) []finding {
 	const check = "hook"
-	if found := unknownSettings(f, check); found != nil {
+	if found := unknownSettings(f, check); found != nil || f.unset() {
 		return found
 	}
 	var found []finding
@@ -139,7 +157,7 @@ func checkWrappers(f facts) []finding {
 		return []finding{{levelNote, check, "jobs run without a supervisor (htcondor.supervise = false)",
 			"The MPS clients of a removed job end by a signal, which may take their neighbours along.", "htcondor.supervise = true, with the site's own wrapper in htcondor.job_wrapper"}}
 	}
-	if found := unknownSettings(f, check); found != nil {
+	if found := unknownSettings(f, check); found != nil || f.unset() {
 		return found
 	}
 	ours := path.Join(f.config.Paths.Libexec, "supervise")

@@ -36,17 +36,30 @@ func parseContract(text string) contract {
 	return c
 }
 
+// checkOneJob is the name of the check that --job asks for.
+const checkOneJob = "one job"
+
+// notRun is what there is to say where no job ran to its end, or none was asked for.
+func notRun(j *contractJob) (found []finding, done bool) {
+	switch {
+	case j == nil:
+		return nil, true
+	case j.unable != "":
+		return unchecked(checkOneJob, "no job was submitted: "+j.unable, "see the findings about the agent"), true
+	case j.err != nil:
+		return []finding{{levelError, checkOneJob, oneSentence(j.err.Error()), "A small GPU job of this user does not run here to its end.", "see gpuslot status and the other findings"}}, true
+	}
+	return nil, false
+}
+
 // checkContract says whether HTCondor does what gpuslot builds on, by what a job
 // saw; nothing where none was asked for.
 func checkContract(f facts) []finding {
-	const check = "one job"
-	switch {
-	case !f.jobAsked:
-		return nil
-	case f.jobErr != nil:
-		return []finding{{levelError, check, oneSentence(f.jobErr.Error()), "A small GPU job of this user does not run here to its end.", "see gpuslot doctor without --job, and gpuslot status"}}
+	if found, done := notRun(f.job); done {
+		return found
 	}
-	c := parseContract(f.jobSaid)
+	const check = checkOneJob
+	c := parseContract(f.job.said)
 	var found []finding
 	broken := func(what, why string) {
 		found = append(found, finding{levelError, check, what, why, "gpuslot is not made for this version of HTCondor, or another setting overrides ours: see the findings on START, hook and job wrapper; else report it with the version"})

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/plan"
 )
 
 // contractText is what a job printed under 25.14.1.
@@ -36,9 +39,9 @@ func TestContract(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := healthy()
-			f.jobAsked, f.jobSaid = true, strings.ReplaceAll(contractText, c.old, c.new)
-			if c.old == "" {
-				f.jobSaid = contractText
+			f.job = &contractJob{said: contractText}
+			if c.old != "" {
+				f.job.said = strings.ReplaceAll(contractText, c.old, c.new)
 			}
 			found := checkContract(f)
 			ok := len(found) == 1 && found[0].Level == levelOK
@@ -48,9 +51,51 @@ func TestContract(t *testing.T) {
 		})
 	}
 	f := healthy()
-	f.jobAsked, f.jobErr = true, errors.New("held:\nwhy")
+	f.job = &contractJob{err: errors.New("held:\nwhy")}
 	if got := checkContract(f); len(got) != 1 || got[0].Level != levelError || got[0].What != "held: why" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestObservedJob: the job of an observed node has nothing of gpuslot, and is seen.
+func TestObservedJob(t *testing.T) {
+	stock := strings.NewReplacer("env GPUSLOT_GPU=", "env X=", "env CUDA_MPS_PIPE_DIRECTORY=", "env Y=", "/usr/libexec/gpuslot/supervise ", "condor_starter -f -a slot1_1 ").Replace(contractText)
+	for name, c := range map[string]struct {
+		job  contractJob
+		says string // empty: ok
+	}{
+		"as it is":     {contractJob{said: stock, recorded: true}, ""},
+		"not recorded": {contractJob{said: stock}, "no record"},
+		"no GPU":       {contractJob{said: strings.ReplaceAll(stock, "env CUDA_VISIBLE", "env Z"), recorded: true}, "no GPU"},
+		"supervised":   {contractJob{said: contractText, recorded: true}, "it met gpuslot"},
+		"held":         {contractJob{err: errors.New("held")}, "held"},
+		"not tried":    {contractJob{unable: "the agent does not answer"}, "no job was submitted: the agent does not answer"},
+	} {
+		f := facts{plan: plan.Plan{Observe: true}, settings: map[string]string{}, job: &c.job}
+		var found []finding
+		for _, one := range diagnose(f) {
+			if one.Check == checkOneJob {
+				found = append(found, one)
+			}
+		}
+		if len(found) != 1 || (c.says == "") != (found[0].Level == levelOK) || !strings.Contains(found[0].What, c.says) {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+}
+
+// TestRunsNone: no job is submitted where it would wait in vain.
+func TestRunsNone(t *testing.T) {
+	for want, spoil := range map[string]func(*facts){
+		"":                          func(*facts) {},
+		"the agent does not answer": func(f *facts) { f.statusErr = errors.New("x") },
+		"no GPU takes jobs":         func(f *facts) { f.status.GPUs[0].Accept = false },
+		"the node is quiesced":      func(f *facts) { f.status.Node = &api.NodeStatus{Phase: "quiesced"} },
+	} {
+		f := healthy()
+		if spoil(&f); !strings.HasPrefix(runsNone(f), want) || (want == "") != (runsNone(f) == "") {
+			t.Errorf("%q, want %q", runsNone(f), want)
+		}
 	}
 }
 

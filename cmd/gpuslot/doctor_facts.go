@@ -29,6 +29,10 @@ type facts struct {
 	// from the configuration.
 	plan    plan.Plan
 	planErr error
+	inForce bool
+	// generatedErr says that the configuration that the agent writes for HTCondor
+	// is not there.
+	generatedErr error
 
 	// inventory is what NVML tells of the GPUs.
 	inventory    gpu.Inventory
@@ -54,10 +58,8 @@ type facts struct {
 	slotUsers map[string]string
 
 	selinux selinux
-	// jobSaid is what the job of --job printed.
-	jobAsked bool
-	jobSaid  string
-	jobErr   error
+	// job is what came of the job of --job; nil where none was asked for.
+	job *contractJob
 }
 
 // openFiles is how many files a process of MPS may have open.
@@ -87,6 +89,7 @@ func gatherFacts(ctx context.Context, c *cobra.Command, f *flags) (facts, error)
 	}
 	got.readGPUs(ctx)
 	_, got.uvmErr = os.Stat("/dev/nvidia-uvm")
+	_, got.generatedErr = os.Stat(got.config.Paths.CondorConfig)
 	scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // not every kernel has it
 	got.ptrace = strings.TrimSpace(string(scope))
 	if got.status, got.statusErr = askStatus(ctx, f.socket); got.statusErr == nil {
@@ -105,6 +108,16 @@ func gatherFacts(ctx context.Context, c *cobra.Command, f *flags) (facts, error)
 	}
 	return got, nil
 }
+
+// unset: HTCondor reads nothing that the agent generates, which checkGuards says;
+// what else is missing for that reason is no finding of its own.
+func (f facts) unset() bool {
+	_, open := f.settings[settingOpen]
+	return f.settingsErr == nil && f.planErr == nil && len(f.shared()) > 0 && !open
+}
+
+// away: an operator took the node out of service.
+func (f facts) away() bool { return f.statusErr == nil && f.status.Node != nil }
 
 // slotType is the number of a shared GPU's slot type.
 func (f facts) slotType(g plan.GPU) int {
@@ -136,6 +149,7 @@ func (f *facts) readGPUs(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, doctorNVMLTimeout)
 	defer cancel()
 	f.plan, f.planErr = plan.Read(agent.PlanFile(f.config.Paths))
+	f.inForce = f.planErr == nil
 	l, err := nvml.Open()
 	if err != nil {
 		f.persistenceErr, f.inventoryErr = err, err

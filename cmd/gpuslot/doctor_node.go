@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
 )
 
 // leastOpenFiles is what NVIDIA asks for a control daemon and its servers.
@@ -22,16 +23,34 @@ func checkRoot(f facts) []finding {
 func checkConfiguration(f facts) []finding {
 	const check = "configuration"
 	if f.configErr != nil {
-		return []finding{{levelError, check, oneSentence(f.configErr.Error()),
+		return []finding{{levelError, check, f.configErr.Error(),
 			"The file is refused as a whole, so the agent keeps the plan it had; the checks below take the defaults.", "correct it until gpuslot plan accepts it, then systemctl reload gpuslotd"}}
 	}
 	if f.planErr != nil {
 		return unchecked(check, "which GPUs are shared is not known: "+oneSentence(f.planErr.Error()), "start the agent (systemctl start gpuslotd), or see what gpuslot plan says")
 	}
+	said := fine(check, "%d of %d GPUs are shared", len(f.shared()), len(f.plan.GPUs))
 	if f.plan.Observe {
-		return fine(check, "%d GPUs are observed; gpuslot changes nothing here", len(f.plan.GPUs))
+		said = fine(check, "%d GPUs are observed; gpuslot changes nothing here", len(f.plan.GPUs))
 	}
-	return fine(check, "%d of %d GPUs are shared", len(f.shared()), len(f.plan.GPUs))
+	if n := f.pending(); n > 0 {
+		said = append(said, finding{levelNote, check, fmt.Sprintf("the file and the GPUs lead to another plan than the one in force, which differs in %d points", n),
+			"What was edited counts from the next reload on.", "gpuslot plan, which shows them; systemctl reload gpuslotd"})
+	}
+	return said
+}
+
+// pending is in how many points the plan in force is not what follows from the
+// configuration and the node.
+func (f facts) pending() int {
+	if !f.inForce || f.inventoryErr != nil || f.away() {
+		return 0
+	}
+	p, err := plan.Build(f.config, f.inventory)
+	if err != nil {
+		return 0 // the agent says so
+	}
+	return len(plan.Diff(f.plan, p))
 }
 
 // oneSentence keeps what has several lines on one.
@@ -90,9 +109,11 @@ func checkOpenFiles(f facts) []finding {
 	const check = "open files"
 	switch {
 	case f.statusErr != nil:
-		return unchecked(check, "the agent tells which processes are its control daemons and servers, and does not answer", "see the finding about the agent")
+		return unchecked(check, "which processes are control daemons and servers is what the agent tells", "see the finding about the agent")
 	case f.planErr == nil && len(f.shared()) == 0:
 		return fine(check, "no GPU is shared")
+	case f.away() && len(f.openFiles) == 0:
+		return fine(check, "no control daemon runs: %s", headline(*f.status.Node))
 	case len(f.openFiles) == 0:
 		return unchecked(check, "no control daemon runs", "systemctl status 'gpuslot-mps@*'")
 	}
@@ -183,20 +204,26 @@ func checkAgent(f facts) []finding {
 	switch {
 	case f.statusErr != nil && !f.root && strings.Contains(f.statusErr.Error(), "refuses the request"):
 		return unchecked(check, oneSentence(f.statusErr.Error()), "sudo gpuslot doctor")
+	case f.statusErr != nil && !f.inForce:
+		return []finding{{levelError, check, oneSentence(f.statusErr.Error()),
+			"Without the agent no GPU takes jobs.", "systemctl enable --now gpuslotd; if that does not help: journalctl -u gpuslotd"}}
 	case f.statusErr != nil:
 		return []finding{{levelError, check, oneSentence(f.statusErr.Error()),
-			"Without the agent no GPU takes jobs.", "systemctl restart gpuslotd.socket gpuslotd, then journalctl -u gpuslotd"}}
+			"Without the agent no GPU takes jobs.", "journalctl -u gpuslotd says why; systemctl restart gpuslotd.socket gpuslotd"}}
 	}
 	s := f.status
 	var found []finding
 	add := func(l level, what, why, do string) {
 		found = append(found, finding{l, check, oneSentence(what), why, do})
 	}
-	if s.ConfigError != "" {
+	if s.ConfigError != "" && f.configErr == nil { // else checkConfiguration says it
 		add(levelError, s.ConfigFile+" was rejected: "+s.ConfigError, "The plan before it is still in force.", "correct the file, then systemctl reload gpuslotd")
 	}
+	if f.away() {
+		add(levelWarning, headline(*s.Node), "No GPU takes jobs.", "gpuslot node resume")
+	}
 	for _, g := range s.GPUs {
-		if !g.Accept {
+		if !g.Accept && !f.away() {
 			add(levelWarning, fmt.Sprintf("GPU %d takes no jobs: %s", g.Index, orDash(g.Reason)), "", `docs/operations.md, "A GPU is closed"`)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // observedChecks are the checks of a node in mode "observe", where hook, slots and
 // control daemons are absent on purpose.
 func observedChecks() []func(facts) []finding {
-	return []func(facts) []finding{checkConfiguration, checkAgent, checkUntouched, checkJobAttributes, checkJobsTold, checkRoot}
+	return []func(facts) []finding{checkConfiguration, checkAgent, checkUntouched, checkJobAttributes, checkJobsTold, checkObservedJob, checkRoot}
 }
 
 // checkUntouched looks for what another mode left in HTCondor's configuration.
@@ -74,6 +74,31 @@ func checkJobsTold(f facts) []finding {
 			"The driver does not list the processes of this GPU.", "see nvidia-smi on the node, and docs/operations.md, \"What jobs used\""}}
 	}
 	return fine(check, "%d GPU jobs are observed", jobs)
+}
+
+// checkObservedJob says whether a job ran as without gpuslot, and was seen.
+func checkObservedJob(f facts) []finding {
+	if found, done := notRun(f.job); done {
+		return found
+	}
+	c := parseContract(f.job.said)
+	var found []finding
+	add := func(what, why, do string) {
+		found = append(found, finding{levelError, checkOneJob, what, why, do})
+	}
+	if c.env["CUDA_VISIBLE_DEVICES"] == "" {
+		add("HTCondor gave it no GPU: CUDA_VISIBLE_DEVICES is not set", "The site's own set-up of GPUs does not do what it should.", "condor_status -gpus; use feature:GPUs, or what the site has in its place")
+	}
+	if c.env["GPUSLOT_GPU"] != "" || strings.Contains(c.parent, "gpuslot") {
+		add("it met gpuslot: its parent is "+c.parent, `In mode "observe" HTCondor and its jobs have nothing of gpuslot.`, "gpuslotd --release, with gpuslotd stopped; then systemctl restart condor")
+	}
+	if !f.job.recorded {
+		add("the agent keeps no record of it", "What jobs use here is lost.", "journalctl -u gpuslotd, and docs/operations.md, \"Observe first\"")
+	}
+	if len(found) == 0 {
+		return fine(checkOneJob, "a job in %s ran as without gpuslot, and its record is there", c.env["_CONDOR_SLOT"])
+	}
+	return found
 }
 
 func blind(g api.StatusGPU) bool { return len(g.Jobs) > 0 && g.UseMiB == nil }

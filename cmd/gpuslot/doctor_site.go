@@ -30,7 +30,7 @@ var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJo
 // onShared is what keeps a check of HTCondor's settings from being made, or
 // what there is to say where no GPU is shared.
 func onShared(f facts, check string) (done bool, found []finding) {
-	if found := unknownSettings(f, check); found != nil {
+	if found := unknownSettings(f, check); found != nil || f.unset() {
 		return true, found
 	}
 	if len(f.shared()) == 0 {
@@ -146,7 +146,7 @@ func checkContainers(f facts) []finding {
 	var found []finding
 	if volumes := condorWords(f.settings[settingDockerMounts]); !slices.Contains(volumes, "GPUSLOT") {
 		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without GPUSLOT", settingDockerMounts, orDash(f.settings[settingDockerMounts])), why,
-			fmt.Sprintf("%s = $(%s) %s", settingDockerMounts, settingDockerMounts, strings.Join(volumes, " "))})
+			fmt.Sprintf("in the line that condor_config_val -verbose %s finds: %s = %s", settingDockerMounts, settingDockerMounts, strings.Join(append([]string{"$(" + settingDockerMounts + ")"}, volumes...), " "))})
 	}
 	if now := f.settings[settingBinds]; !f.config.HTCondor.Supervise && !strings.Contains(now, agent.PipeRoot(f.config.Paths)) {
 		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without the pipe directory", settingBinds, orDash(now)), why,

@@ -86,7 +86,7 @@ func TestChecks(t *testing.T) {
 		says  string // in what, why or do
 	}{
 		"not root":            {func(f *facts) { f.root = false }, checkRoot, levelNote, "sudo gpuslot doctor"},
-		"bad file":            {func(f *facts) { f.configErr = errors.New("a\nb") }, checkConfiguration, levelError, "a b"},
+		"bad file":            {func(f *facts) { f.configErr = errors.New("a\nb") }, checkConfiguration, levelError, "a\nb"},
 		"no plan":             {func(f *facts) { f.planErr = none }, checkConfiguration, levelWarning, "not checked: which GPUs"},
 		"persistence off":     {func(f *facts) { f.persistence[doctorGPU] = gpu.Known(false) }, checkPersistence, levelWarning, "GPU 0: persistence mode is off"},
 		"persistence unknown": {func(f *facts) { f.persistence = nil }, checkPersistence, levelNote, "GPU 0: there is no persistence mode"},
@@ -115,7 +115,10 @@ func TestChecks(t *testing.T) {
 		"common, 535":         {func(f *facts) { common(f); f.status.MPS = privileges(&no) }, checkTenancy, levelNote, "change everybody's limits"},
 		"common, 550":         {func(f *facts) { common(f); f.status.MPS = privileges(&yes) }, checkTenancy, levelNote, "only root may change"},
 		"tenancy of what":     {func(f *facts) { f.planErr = none }, checkTenancy, levelWarning, "not checked"},
-		"no agent":            {func(f *facts) { f.statusErr = none }, checkAgent, levelError, "systemctl restart gpuslotd.socket"},
+		"no agent":            {func(f *facts) { f.statusErr, f.inForce = none, true }, checkAgent, levelError, "systemctl restart gpuslotd.socket"},
+		"never an agent":      {func(f *facts) { f.statusErr = none }, checkAgent, levelError, "systemctl enable --now gpuslotd"},
+		"out of service":      {func(f *facts) { outOfService(f); f.status.GPUs[0].Accept = false }, checkAgent, levelWarning, "gpuslot node resume"},
+		"no daemons, away":    {func(f *facts) { outOfService(f); f.openFiles = nil }, checkOpenFiles, levelOK, "the node is reverted"},
 		"agent refuses":       {func(f *facts) { f.root, f.statusErr = false, errors.New("gpuslotd refuses the request: x") }, checkAgent, levelWarning, "not checked: gpuslotd refuses"},
 		"agent refuses root":  {func(f *facts) { f.statusErr = errors.New("gpuslotd refuses the request: x") }, checkAgent, levelError, "refuses"},
 		"agent is not there":  {func(f *facts) { f.root, f.statusErr = false, none }, checkAgent, levelError, "none of it"},
@@ -132,6 +135,12 @@ func TestChecks(t *testing.T) {
 			f.plan.GPUs = append(f.plan.GPUs, plan.GPU{Mode: config.ModeWhole, Shares: 1})
 			f.totalGPUs = 8
 		}, checkIDs, levelOK, "all 8 ids"},
+		"no guards, never there": {func(f *facts) { delete(f.settings, settingOpen); f.generatedErr = none }, checkGuards, levelError, "systemctl enable --now gpuslotd"},
+		"no guards, the site's": {func(f *facts) {
+			delete(f.settings, settingOpen)
+			f.generatedErr, f.config.HTCondor.Manage = none, false
+		}, checkGuards, levelError, "gpuslot condor-config prints"},
+		"no guards, away":        {func(f *facts) { outOfService(f); delete(f.settings, settingOpen) }, checkGuards, levelNote, "gpuslot node resume"},
 		"no startd":              {func(f *facts) { f.totalErr = none }, checkIDs, levelWarning, "not checked"},
 		"ids of what":            {func(f *facts) { f.planErr = none }, checkIDs, levelWarning, "not checked"},
 		"no guards":              {func(f *facts) { delete(f.settings, settingOpen) }, checkGuards, levelError, "include ifexist : /run/gpuslot/condor/execution-point.conf"},
@@ -176,6 +185,7 @@ func TestChecks(t *testing.T) {
 		"accounts unknown":      {func(f *facts) { f.settingsErr = none }, checkAccounts, levelWarning, "not checked"},
 		"a job exit hook":       {func(f *facts) { f.settings[settingJobExit] = "/site" }, checkJobExit, levelError, "never finishes"},
 		"job exit unknown":      {func(f *facts) { f.settingsErr = none }, checkJobExit, levelWarning, "not checked"},
+		"docker without any":    {func(f *facts) { f.settings[settingDockerMounts] = "" }, checkContainers, levelWarning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES)"},
 		"docker without pipes":  {func(f *facts) { f.settings[settingDockerMounts] = "CVMFS" }, checkContainers, levelWarning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES) CVMFS"},
 		"binds by supervise":    {func(f *facts) { f.settings[settingBinds] = `"/cvmfs"` }, checkContainers, levelOK, "get their pipe directory"},
 		"binds without pipes":   {func(f *facts) { f.config.HTCondor.Supervise, f.settings[settingBinds] = false, `"/cvmfs"` }, checkContainers, levelWarning, "$(GPUSLOT_BIND_EXPR)"},
@@ -193,6 +203,57 @@ func TestChecks(t *testing.T) {
 				t.Errorf("%+v", found)
 			}
 		})
+	}
+}
+
+// outOfService is a node that was reverted.
+func outOfService(f *facts) {
+	f.status.Node = &api.NodeStatus{Phase: "reverted", Reason: "whole GPUs"}
+}
+
+// TestOneCause: a node that HTCondor knows nothing of is one finding, not one for
+// each setting that is missing, with lines to write by hand.
+func TestOneCause(t *testing.T) {
+	f := healthy()
+	f.settings, f.generatedErr, f.statusErr, f.totalGPUs = map[string]string{settingDaemons: "MASTER"}, errors.New("none"), errors.New("nobody listens"), 0
+	var worse []string
+	for _, found := range diagnose(f) {
+		if found.Level == levelError {
+			worse = append(worse, found.Check)
+		}
+		if strings.Contains(found.Do, "slot_type") || strings.Contains(found.Do, "MACHINE_RESOURCE") {
+			t.Errorf("it tells to write by hand what gpuslotd writes: %+v", found)
+		}
+	}
+	if strings.Join(worse, " ") != "agent START" {
+		t.Errorf("errors of %q", worse)
+	}
+}
+
+// TestOlderLayout: what a startd does not run yet the agent says, with its jobs.
+func TestOlderLayout(t *testing.T) {
+	f := healthy()
+	f.totalGPUs, f.status.Changes = 3, []api.Change{{Need: "restart", Says: "STARTD runs an older layout"}}
+	if found := checkIDs(f); len(found) > 0 {
+		t.Errorf("%+v", found)
+	}
+}
+
+// TestPending: an edit that no reload has brought yet is noted.
+func TestPending(t *testing.T) {
+	inv := gpu.Inventory{GPUs: []gpu.GPU{{UUID: doctorGPU, Name: "Tesla V100S-PCIE-32GB", Memory: 32768, Multiprocessors: 80}}, Host: gpu.Host{CPUs: 16, Memory: 65536}}
+	p, err := plan.Build(config.Default(), inv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := healthy()
+	f.plan, f.inventory, f.inForce = p, inv, true
+	if found := checkConfiguration(f); len(found) != 1 || found[0].Level != levelOK {
+		t.Errorf("%+v", found)
+	}
+	f.config.CPUOnly.CPUs.Percent = 50
+	if found := checkConfiguration(f); len(found) != 2 || found[1].Level != levelNote || !strings.Contains(found[1].Do, "systemctl reload gpuslotd") {
+		t.Errorf("%+v", found)
 	}
 }
 

@@ -115,9 +115,7 @@ plan, check-config, verify, bench, doctor, here, gpu, node and mig.`,
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return advised{err, c.CommandPath() + " --help lists what there is"}
-	})
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return advised{err, flagHint(c, err)} })
 	c.SetVersionTemplate("gpuslot {{.Version}}\n")
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")

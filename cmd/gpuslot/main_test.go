@@ -123,9 +123,10 @@ func TestReadme(t *testing.T) {
 func TestChangesText(t *testing.T) {
 	for want, r := range map[string]report{
 		"": {},
-		"What HTCondor runs is not known: nobody answers.": {HTCondorUnknown: "nobody answers."},
-		"HTCondor's slots are as planned.":                 {HTCondor: &[]api.Change{}},
-		"HTCondor:\n  STARTD waits.\n  So does another.":   {HTCondor: &[]api.Change{{Says: "STARTD waits."}, {Says: "So does another."}}},
+		"What HTCondor runs is not known: nobody answers.":                     {HTCondorUnknown: "nobody answers."},
+		"HTCondor's slots are as planned.":                                     {HTCondor: &[]api.Change{}},
+		"The plan is in force; HTCondor:\n  STARTD waits.\n  So does another.": {HTCondor: &[]api.Change{{Says: "STARTD waits."}, {Says: "So does another."}}},
+		"admission change at once; HTCondor:\n  STARTD waits.":                 {HTCondor: &[]api.Change{{Says: "STARTD waits."}}, Differences: []string{"x"}},
 	} {
 		var b strings.Builder
 		r.changesText(&b)

@@ -72,7 +72,8 @@ func nodeRevert(f *flags) *cobra.Command {
 daemons, restores the compute modes, lets go of NVML and removes the configuration
 that it wrote for HTCondor. HTCondor reads that when the startd starts anew, which
 gpuslot never does by itself: condor_restart -peaceful -daemon STARTD. MIG layouts stay as they are.
-gpuslot node resume puts all of it back.
+gpuslot node resume puts all of it back. Until then jobs with request_vram match
+here only if HTCondor's own GPUs have VRAM: gpuslot condor-config --for plain-node.
 
 With jobs running it is refused, unless --deadline says how long to wait. Nothing
 ends a job, --force neither.
@@ -112,8 +113,12 @@ Exit codes: 0 the node serves, 1 it does not, and why. Run it as root.`,
 		Example: "  gpuslot node resume",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if _, err := askNode(c.Context(), c.OutOrStdout(), f.socket, api.Request{Op: api.OpNode, Verb: api.VerbResume, Force: unverified}); err != nil {
+			now, err := askNode(c.Context(), c.OutOrStdout(), f.socket, api.Request{Op: api.OpNode, Verb: api.VerbResume, Force: unverified})
+			if err != nil {
 				return err
+			}
+			if now.Phase == "" { // said
+				return tellClosed(c.Context(), c.OutOrStdout(), f.socket)
 			}
 			last, err := follow{socket: f.socket, out: c.OutOrStdout(), deadline: patience, pace: drainPace}.until(c.Context(), "")
 			if err != nil {
@@ -199,7 +204,8 @@ func (o away) leave(c *cobra.Command, f *flags, verb, phase string) error {
 		return quits{fmt.Errorf("%d jobs remain after %s; all GPUs stay closed, and the node is %s when they have ended: gpuslot node resume takes that back", len(last.Jobs), o.deadline, phase), exitJobsRemain}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: the node is not yet %s, it waits for: %s", err, phase, orDash(last.Waits))
+		return advised{fmt.Errorf("%w: the node is not yet %s, it waits for: %s", err, phase, orDash(last.Waits)),
+			fmt.Sprintf("all GPUs stay closed, and the node is %s when nothing is waited for any more; gpuslot node status shows it, gpuslot node resume takes it back", phase)}
 	}
 	for _, h := range last.Holders {
 		fmt.Fprintln(c.OutOrStdout(), describeHolder(h))

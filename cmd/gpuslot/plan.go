@@ -151,8 +151,11 @@ func (r *report) askHTCondor(ctx context.Context, socket string, cfg config.Conf
 	case err != nil:
 		r.HTCondorUnknown = oneSentence(err.Error())
 		return
+	case s.Node != nil && s.PlanApplied.IsZero():
+		r.HTCondorUnknown = headline(*s.Node) + "; gpuslot node resume puts a plan in force."
+		return
 	case len(s.Startds) == 0:
-		r.HTCondorUnknown = "no startd answers."
+		r.HTCondorUnknown = "no startd answers: one that starts needs some seconds, else see systemctl status condor."
 		return
 	}
 	n := agent.Node(r.Plan, cfg)
@@ -175,7 +178,7 @@ func compare(file string, p plan.Plan) ([]string, error) {
 func compareInForce(file string, p plan.Plan) ([]string, error) {
 	said, err := compare(file, p)
 	if errors.Is(err, fs.ErrNotExist) {
-		return []string{fmt.Sprintf("No plan is in force: there is no %s; see systemctl status gpuslotd.", file)}, nil
+		return []string{fmt.Sprintf("No plan is in force: there is no %s; see gpuslot status and systemctl status gpuslotd.", file)}, nil
 	}
 	return said, err
 }

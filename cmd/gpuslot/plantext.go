@@ -200,7 +200,11 @@ func (r report) changesText(w io.Writer) {
 		fmt.Fprintln(w, "\nHTCondor's slots are as planned.")
 		return
 	}
-	fmt.Fprintln(w, "\nWith systemctl reload gpuslotd control daemons, limits and admission change at once; HTCondor:")
+	if len(r.Differences) > 0 {
+		fmt.Fprintln(w, "\nWith systemctl reload gpuslotd control daemons, limits and admission change at once; HTCondor:")
+	} else {
+		fmt.Fprintln(w, "\nThe plan is in force; HTCondor:")
+	}
 	for _, c := range *r.HTCondor {
 		fmt.Fprintf(w, "  %s\n", c.Says)
 	}

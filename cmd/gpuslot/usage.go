@@ -122,7 +122,7 @@ func usageText(w io.Writer, by string, sums []usageSum, total usageSum) {
 		return
 	}
 	t := &table{}
-	t.row(strings.ToUpper(by), "JOBS", "HELD", "ALLOCATED", "ACTIVE", "LEAST", "MOST", "UNKNOWN", "kWh", "UNKNOWN", "VRAM PEAK/MiB")
+	t.row(strings.ToUpper(by), "JOBS", "HELD", "ALLOCATED/GPUh", "ACTIVE", "LEAST", "MOST", "UNKNOWN", "kWh", "UNKNOWN", "VRAM PEAK/MiB")
 	for _, s := range append(sums, total) {
 		peak := "-"
 		if s.PeakMiB != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +49,10 @@ Only root may read it.`,
 			if asJSON {
 				return printJSON(c.OutOrStdout(), found)
 			}
+			if len(found) == 0 && isIndex(args[0]) {
+				return advised{fmt.Errorf("nothing is known of a GPU %s: the plan has none with that index now", args[0]),
+					"one that has gone is named by its UUID; the history tells of " + orDash(strings.Join(gpusOfHistory(events), ", "))}
+			}
 			if len(found) == 0 {
 				return fmt.Errorf("nothing is known of %q: name a job (12.0), a slot (slot1_2) or a GPU (its index or UUID); the history holds %d events%s", args[0], len(events), sinceFirst(events))
 			}
@@ -89,8 +94,26 @@ func story(events []agent.Event, p plan.Plan, name string) []agent.Event {
 			return e.GPU == index
 		}
 		bare := strings.TrimPrefix(string(e.GPU), "GPU-")
-		return bare != "" && strings.HasPrefix(bare, strings.TrimPrefix(name, "GPU-"))
+		return bare != "" && !isIndex(name) && strings.HasPrefix(bare, strings.TrimPrefix(name, "GPU-"))
 	})
+}
+
+// isIndex: so few digits are a GPU's index, and not the beginning of a UUID.
+func isIndex(name string) bool {
+	n, err := strconv.Atoi(name)
+	return err == nil && n >= 0 && len(name) <= 3
+}
+
+// gpusOfHistory are the beginnings of the UUIDs that events name, in order.
+func gpusOfHistory(events []agent.Event) []string {
+	var names []string
+	for _, e := range events {
+		if e.GPU != "" {
+			names = append(names, shortUUID(e.GPU))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func chosen(events []agent.Event, want func(agent.Event) bool) []agent.Event {
