@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -70,6 +71,15 @@ func (r *Result) skip(s Step, reason string) {
 		}
 	}
 	r.Skipped = append(r.Skipped, note)
+}
+
+// Cut is the result if it ended now: these steps are not measured, for that reason.
+func (r Result) Cut(steps []Step, reason string) Result {
+	r.Skipped = slices.Clone(r.Skipped)
+	for _, s := range steps {
+		r.skip(s, reason)
+	}
+	return r
 }
 
 // hopeless says why a step would tell nothing, from what was measured before.
