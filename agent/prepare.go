@@ -251,7 +251,7 @@ func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.U
 		if d := s.deviceOf(u); d != u {
 			r.Device = d
 		}
-		a.books.enter(r)
+		a.books.enter(r, c.Hook)
 	}
 	return nil
 }

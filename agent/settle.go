@@ -199,7 +199,7 @@ func (b *books) adoptSlot(s unbooked, ad condor.Slot, w startdWord) {
 			continue // not one of ours
 		}
 		r.GPU, r.Wall, entered = u, w.wall(u, r.Budget), true
-		b.enter(r)
+		b.enter(r, true)
 		if w.observed != nil {
 			b.noteBeside(u)
 		}
