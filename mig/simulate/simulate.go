@@ -119,11 +119,7 @@ type instance struct {
 
 func (in *instance) idle(now time.Duration) bool { return in.job < 0 && in.ready <= now }
 
-// Run simulates one trace under one policy.
-func Run(n Node, t Trace, p Policy) (Result, error) {
-	return run(n, t, p, &mig.Catalogue{})
-}
-
+// run simulates one trace under one policy.
 func run(n Node, t Trace, p Policy, c *mig.Catalogue) (Result, error) {
 	w, err := newWorld(n, t, c)
 	if err != nil {
