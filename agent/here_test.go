@@ -31,7 +31,7 @@ func TestHere(t *testing.T) {
 	if diff := cmp.Diff(want, reply.Here); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if w := reply.Here.GPUs[0].Wall; w != WallNone { // nobody samples in this test
+	if w := reply.Here.GPUs[0].Wall; w != wallNone { // nobody samples in this test
 		t.Errorf("wall %q", w)
 	}
 	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
@@ -41,6 +41,9 @@ func TestHere(t *testing.T) {
 		t.Errorf("%+v, %v", reply.Here, err)
 	}
 	s.books.hold(mine, api.Hold{Slot: "slot1_1", Job: want.Job, Code: api.CodeOverBudget, Reason: "too much"})
+	if gone := (Starter{PID: 9, Started: 9, Slot: "slot9_9"}); s.books.hold(gone, api.Hold{Slot: "slot9_9"}) || len(s.books.allHolds()) != 1 {
+		t.Errorf("a job that has ended is held: %+v", s.books.allHolds())
+	}
 	if reply, err = s.call(api.Request{Op: api.OpHere}); err != nil || reply.Here.Hold != "too much" {
 		t.Errorf("%+v, %v", reply.Here, err)
 	}

@@ -129,6 +129,54 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
+// TestJobUnderAnotherName: HTCondor holds a job by its id, so a job must not be
+// able to change what the hook, or the startd, has said that it is.
+func TestJobUnderAnotherName(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	s := ta.proc.starter(100, "slot1_1")
+	ta.grant(s, 1000, "alice", uuid(0), 4096)
+	forged := jobOn(s, "bob", uuid(0), 4096)
+	forged.ID, forged.Group, forged.VO = "999.0", "cms", "cms"
+	asks := func(c Caller) {
+		t.Helper()
+		if reply := ta.prepare(c, forged); reply.Grant == nil {
+			t.Fatalf("%+v", reply)
+		}
+		if r := ta.entry("slot1_1"); r.Job != "1_1.0" || r.Owner != "alice" || r.Group != "" || r.VO != "" {
+			t.Errorf("the job of %s in the books is %q, %q, %q, %q", s.Slot, r.Job, r.Owner, r.Group, r.VO)
+		}
+	}
+	asks(Caller{UID: 1000, PID: 4000, Starter: s})
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 4096, uuid(0))}, nil)
+	ta.ask(t.Context())
+	asks(Caller{UID: 1000, PID: 4000, Starter: s})
+	asks(hookOf(s, 1000)) // a file transfer plugin, at the job's end
+
+	// What came before the hook does not stand against it.
+	ta.proc.end(s.PID)
+	ta.sweepNow()
+	s = ta.proc.starter(101, "slot1_1")
+	if reply := ta.prepare(hookOf(s, 1000), forged); reply.Grant == nil {
+		t.Fatalf("%+v", reply)
+	}
+	ta.grant(s, 1000, "alice", uuid(0), 4096)
+	asks(Caller{UID: 1000, PID: 4000, Starter: s})
+}
+
+// TestAskingForMore: a job that is in and asks for more, again and again, does not
+// make the agent look at every starter of the node each time.
+func TestAskingForMore(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	s, ended := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
+	ta.grant(s, 1000, "alice", uuid(0), 4096)
+	ta.grant(ended, 1000, "alice", uuid(0), 4096)
+	ta.proc.end(ended.PID)
+	reply := ta.prepare(Caller{UID: 1000, PID: 4000, Starter: s}, jobOn(s, "alice", uuid(0), 8192))
+	if reply.Refusal == nil || len(ta.books.all()) != 2 {
+		t.Errorf("%+v, and the books have %d entries", reply, len(ta.books.all()))
+	}
+}
+
 // TestClaimOfASecondGPU: the hook has told what a slot has.
 func TestClaimOfASecondGPU(t *testing.T) {
 	ta := newTestAgent(t, 2, "[gpu.\""+string(uuid(1))+"\"]\nmode = \"whole\"\n")

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,29 +59,20 @@ func outcome(r *api.Refusal, err error) (result, reason string) {
 	if r.Requeue {
 		result = metrics.Requeued
 	}
-	switch r.Code {
-	case api.CodeNoRequest:
-		reason = "no-request"
-	case api.CodeTooLarge:
-		reason = "too-large"
-	case api.CodeBadRequest:
-		reason = "bad-request"
-	case api.CodeBadThreads:
-		reason = "bad-threads"
-	case api.CodeSeveralGPUs:
-		reason = "several-gpus"
-	case api.CodeBadGPUs:
-		reason = "bad-gpus"
-	case api.CodeClosed:
-		reason = "closed"
-	case api.CodeOtherTenant:
-		reason = "other-tenant"
-	case api.CodeNotPlanned:
-		reason = "not-planned"
-	default:
-		reason = "other"
-	}
-	return result, reason
+	return result, cmp.Or(reasons[r.Code], "other")
+}
+
+// reasons are the metric's words for refusals.
+var reasons = map[int]string{
+	api.CodeNoRequest:   "no-request",
+	api.CodeTooLarge:    "too-large",
+	api.CodeBadRequest:  "bad-request",
+	api.CodeBadThreads:  "bad-threads",
+	api.CodeSeveralGPUs: "several-gpus",
+	api.CodeBadGPUs:     "bad-gpus",
+	api.CodeClosed:      "closed",
+	api.CodeOtherTenant: "other-tenant",
+	api.CodeNotPlanned:  "not-planned",
 }
 
 // admit is the hot path: no program is run, and no file is written but that of
@@ -202,7 +194,7 @@ func (a *Agent) decide(s *State, c Caller, job *api.Job, gpus []gpu.UUID) (*api.
 	}
 	read()
 	grant, refusal := Admit(*s, c, job)
-	if refusal == nil || len(s.Running) == 0 {
+	if refusal == nil || len(s.Running) == 0 || len(s.Held) > 0 { // nobody stands in the way of who is in
 		return grant, refusal
 	}
 	ended, err := a.books.sweepLocked()
@@ -251,7 +243,7 @@ func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.U
 		if d := s.deviceOf(u); d != u {
 			r.Device = d
 		}
-		a.books.enter(r)
+		a.books.enter(r, c.Hook)
 	}
 	return nil
 }

@@ -114,16 +114,23 @@ func (b *books) all() []Running {
 	return slices.Clone(b.slots)
 }
 
-// enter books a slot in place of any entry of the same starter and GPU. The
-// caller holds mu.
-func (b *books) enter(r Running) {
+// enter books a slot. Of an entry of the same starter and GPU a hook replaces the
+// words until the startd has confirmed them, and nobody else does: by them a job
+// is held, recorded and told from others. The caller holds mu.
+func (b *books) enter(r Running, hook bool) {
 	for i, old := range b.slots {
-		if old.Starter.is(r.Starter) && old.GPU == r.GPU {
-			r.Since, r.Confirmed = old.Since, old.Confirmed && old.Budget == r.Budget
-			r.Work = r.Work.or(old.Work)
-			b.slots[i] = r
+		if !old.Starter.is(r.Starter) || old.GPU != r.GPU {
+			continue
+		}
+		if old.Confirmed || !hook {
+			if !old.Account.Known {
+				b.slots[i].Account = r.Account
+			}
 			return
 		}
+		r.Since, r.Work = old.Since, r.Work.or(old.Work)
+		b.slots[i] = r
+		return
 	}
 	b.slots = append(b.slots, r)
 }

@@ -117,7 +117,17 @@ func TestMeasure(t *testing.T) {
 	if r := measure(t.Context(), t, fails, two, again); calls != 1 || len(r.Runs) != 1 || len(r.Skipped) != 0 {
 		t.Errorf("after %d calls %+v", calls, r)
 	}
-	not := func(context.Context, Step) (Run, error) { return Run{}, NotCounted{"no server came up"} }
+	not := func(context.Context, Step) (Run, error) { return Run{}, NotCounted{Reason: "no server came up"} }
+	calls = 0
+	never := func(ctx context.Context, s Step) (Run, error) {
+		if calls++; s.Mode == Exclusive {
+			return works(ctx, s)
+		}
+		return Run{}, NotCounted{Reason: "no server came up", MPS: true}
+	}
+	if r := measure(t.Context(), t, never, two, Step{Mode: MPSCapped, Copies: 2, Repeat: 1}, again, alone); calls != 2 || len(r.Skipped) != 2 || len(r.Runs) != 1 {
+		t.Errorf("%d calls, %+v", calls, r.Skipped)
+	}
 	if r := measure(t.Context(), t, not, two, again); len(r.Skipped) != 1 || r.Skipped[0].Reason != "no server came up" {
 		t.Errorf("%+v", r.Skipped)
 	}

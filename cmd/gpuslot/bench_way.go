@@ -34,9 +34,10 @@ type way struct {
 	daemon    *mps.Daemon
 	processes mps.Processes
 	began     time.Time
-	// asked is when the daemon was last asked for its clients, most how many it
-	// had at most.
+	// asked is when the daemon was last asked for its clients, pause how long it is
+	// let alone then, most how many it had at most.
 	asked time.Time
+	pause time.Duration
 	most  int
 }
 
@@ -83,7 +84,7 @@ func (w *way) start(ctx context.Context, m *benchMachine, s bench.Step) (pipes s
 	}
 	w.processes = mps.Processes{Root: w.root, Program: m.program, Logs: w.root, ServerPath: os.Getenv("PATH"), Environment: w.environment}
 	if err := w.processes.Start(ctx, w.gpu); err != nil {
-		return "", bench.NotCounted{Reason: fmt.Sprintf("MPS could not be used: %v", err)}
+		return "", bench.NotCounted{Reason: fmt.Sprintf("MPS could not be used: %v", err), MPS: true}
 	}
 	w.daemon = mps.NewDaemon(w.gpu, pipes, m.program)
 	percentage := 100.0
@@ -117,7 +118,7 @@ func (w *way) cap(ctx context.Context, percentage float64) error {
 // serve waits for a server of this account.
 func (w *way) serve(ctx context.Context) error {
 	if err := w.daemon.StartServer(ctx, uint32(os.Getuid())); err != nil {
-		return err
+		return bench.NotCounted{Reason: fmt.Sprintf("no MPS server could be asked for: %v", err)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, serverWait)
 	defer cancel()
@@ -128,7 +129,7 @@ func (w *way) serve(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return bench.NotCounted{Reason: "no MPS server came up" + w.lastTrouble()}
+			return bench.NotCounted{Reason: "no MPS server came up" + w.lastTrouble(), MPS: true}
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -159,12 +160,13 @@ func (w *way) events(ctx context.Context) []mps.Event {
 	return out
 }
 
-// watch asks the daemon now and then for its clients, until it has told of some.
+// watch asks the daemon for its clients until it has told of some, soon at first,
+// for a run may be short, then now and then.
 func (w *way) watch(ctx context.Context) {
-	if w.daemon == nil || w.most > 0 || time.Since(w.asked) < time.Second/2 {
+	if w.daemon == nil || w.most > 0 || time.Since(w.asked) < w.pause {
 		return
 	}
-	w.asked = time.Now()
+	w.asked, w.pause = time.Now(), min(max(2*w.pause, 50*time.Millisecond), time.Second/2)
 	servers, err := w.daemon.Servers(ctx)
 	for _, s := range servers {
 		if err == nil {

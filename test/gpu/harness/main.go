@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -97,7 +98,7 @@ func run(ctx context.Context, args []string) error {
 	flags.DurationVar(&m.limit, "limit", 430*time.Second, "how `long` a part takes at most; sharing parts measure all points once before any is repeated")
 	flags.StringVar(&m.only, "only", "", "make only these `trials` of the parts truth and node, such as T8,T10")
 	flags.DurationVar(&m.measure, "measure", 15*time.Second, "how `long` the part node measures usage and cost each")
-	flags.StringVar(&m.copies, "copies", "1,2,4,8,12", "the `numbers` of copies")
+	flags.StringVar(&m.copies, "copies", "", "the `numbers` of copies (default 1,2,4,8,12, and one beyond for small jobs and large ones)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -130,41 +131,44 @@ func (m *machine) all(ctx context.Context, names []string) error {
 	return errors.Join(errs...)
 }
 
+// part makes one part, and writes down what became of it, whatever that was.
 func (m *machine) part(ctx context.Context, name string, part func(context.Context, *machine) error) error {
 	if err := os.MkdirAll(m.out, 0o755); err != nil {
 		return err
 	}
-	before, err := m.look(ctx)
-	if err != nil {
-		return err
+	began := time.Now()
+	m.deadline = began.Add(m.limit)
+	errPart, errLeft := m.watched(ctx, name, part)
+	note := report.Part{
+		Name: name, Simulated: m.simulated, GPU: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA,
+		Began: began.UTC().Truncate(time.Second), Seconds: time.Since(began).Seconds(), Left: errLeft == nil, Error: text(errors.Join(errPart, errLeft)),
 	}
-	if len(before.Processes) > 0 {
-		return fmt.Errorf("%s: other processes use the GPU: %v; end them first", name, before.Processes)
+	m.say("%s took %.0f s", name, time.Since(began).Seconds())
+	if err := errors.Join(errPart, errLeft, note.Write(m.out)); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// watched makes a part in its time and looks at the machine before and after.
+func (m *machine) watched(ctx context.Context, name string, part func(context.Context, *machine) error) (errPart, errLeft error) {
+	before, err := m.look(ctx)
+	if err == nil && len(before.Processes) > 0 {
+		err = fmt.Errorf("other processes use the GPU: %v; end them first", before.Processes)
+	}
+	if err != nil {
+		return err, nil
 	}
 	m.say("%s on %s, driver %s", name, m.gpu.Name, m.inv.Driver)
 	release, err := m.hold(ctx)
 	if err != nil {
-		return err
+		return err, nil
 	}
 	defer release()
-	began := time.Now()
-	m.deadline = began.Add(m.limit)
 	timed, cancel := context.WithDeadlineCause(ctx, m.deadline, errTime)
 	defer cancel()
-	errPart := part(timed, m)
-	left, err := m.left(context.WithoutCancel(ctx), before)
-	if err != nil {
-		return errors.Join(errPart, err)
-	}
-	err = report.Part{
-		Name: name, Simulated: m.simulated, GPU: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA,
-		Began: began.UTC().Truncate(time.Second), Seconds: time.Since(began).Seconds(), Left: left == nil, Error: text(errors.Join(errPart, left)),
-	}.Write(m.out)
-	if errPart != nil {
-		errPart = fmt.Errorf("%s: %w", name, errPart)
-	}
-	m.say("%s took %.0f s", name, time.Since(began).Seconds())
-	return errors.Join(errPart, left, err)
+	errPart = part(timed, m)
+	return errPart, m.left(context.WithoutCancel(ctx), before)
 }
 
 var errTime = errors.New("the part's time (-limit) was over")
@@ -202,10 +206,11 @@ func (m *machine) look(ctx context.Context) (state, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, m.program("gpuslot"), "inventory", "--json")
-	cmd.Stderr = os.Stderr
+	var said bytes.Buffer
+	cmd.Stderr, cmd.WaitDelay = &said, time.Second
 	out, err := cmd.Output()
 	if err != nil {
-		return state{}, fmt.Errorf("gpuslot inventory: %w", err)
+		return state{}, fmt.Errorf("gpuslot inventory: %w: %s", err, bytes.TrimSpace(said.Bytes()))
 	}
 	if m.inv, err = gpu.DecodeInventory(strings.NewReader(string(out))); err != nil {
 		return state{}, err
@@ -218,6 +223,7 @@ func (m *machine) look(ctx context.Context) (state, error) {
 		return state{}, err
 	}
 	see := exec.CommandContext(ctx, m.program("gpusee"), string(m.gpu.UUID))
+	see.WaitDelay = time.Second
 	line, err := see.Output()
 	var seen truth.Look
 	if err == nil {
@@ -238,15 +244,15 @@ func (m *machine) look(ctx context.Context) (state, error) {
 // goneWithin is how long a GPU may list processes that have just ended.
 const goneWithin = 10 * time.Second
 
-// left says what is not as it was before.
-func (m *machine) left(ctx context.Context, before state) (left, err error) {
+// left says what is not as it was before, or that nobody can tell.
+func (m *machine) left(ctx context.Context, before state) error {
 	for deadline := time.Now().Add(goneWithin); ; time.Sleep(200 * time.Millisecond) {
 		after, err := m.look(ctx)
 		if err != nil {
-			return nil, err
+			return fmt.Errorf("whether the machine is as it was: %w", err)
 		}
-		if left = difference(before, after); left == nil || time.Now().After(deadline) {
-			return left, nil
+		if left := difference(before, after); left == nil || time.Now().After(deadline) {
+			return left
 		}
 	}
 }

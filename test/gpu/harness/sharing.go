@@ -103,16 +103,15 @@ func shareCompute(ctx context.Context, m *machine) error {
 // shareMemory goes beyond the memory's limit: those copies are not measured, and
 // said so.
 func shareMemory(ctx context.Context, m *machine) error {
-	m.copies += ",16"
-	return m.shareOne(ctx, "sharing-memory", m.streaming())
+	return m.shareOne(ctx, "sharing-memory", m.streaming(), 16)
 }
 
-func (m *machine) shareOne(ctx context.Context, name string, w work) error {
+func (m *machine) shareOne(ctx context.Context, name string, w work, beyond ...int) error {
 	n, err := m.amount(ctx, w, m.seconds*1000/pieces)
 	if err != nil {
 		return err
 	}
-	return m.share(ctx, name, "./gpujob", "repeat", strconv.Itoa(pieces), w.word, strconv.Itoa(w.size), strconv.Itoa(n))
+	return m.share(ctx, name, []string{"./gpujob", "repeat", strconv.Itoa(pieces), w.word, strconv.Itoa(w.size), strconv.Itoa(n)}, beyond...)
 }
 
 // shareMix is a job that leaves most of the GPU idle: a quarter of its time each
@@ -132,8 +131,7 @@ func shareMix(ctx context.Context, m *machine) error {
 	for range pieces {
 		command = append(command, words...)
 	}
-	m.copies += ",24" // small jobs: more of them than the paper's twelve
-	return m.share(ctx, "sharing-mix", command...)
+	return m.share(ctx, "sharing-mix", command, 24)
 }
 
 // trainingTime is how many times as long as another job a training takes alone,
@@ -153,7 +151,7 @@ func shareTraining(ctx context.Context, m *machine) error {
 		return err
 	}
 	steps := max(int(trainingSteps*trainingTime*m.seconds*1000/max(tried.MS, 1)), 1)
-	return m.share(ctx, "sharing-training", "python3", "./train.py", "--steps", strconv.Itoa(steps))
+	return m.share(ctx, "sharing-training", []string{"python3", "./train.py", "--steps", strconv.Itoa(steps)})
 }
 
 // device is one that a program can use: in MIG mode none is the whole GPU.
@@ -180,14 +178,26 @@ func (m *machine) place(name string, command []string) (string, []string) {
 // spare is how long the rest of a part takes after gpuslot bench's time.
 const spare = 5 * time.Second
 
+// numbers are those of copies: as asked for, or the paper's and some beyond.
+func (m *machine) numbers(beyond []int) string {
+	if m.copies != "" {
+		return m.copies
+	}
+	text := "1,2,4,8,12"
+	for _, n := range beyond {
+		text += "," + strconv.Itoa(n)
+	}
+	return text
+}
+
 // share measures a command by gpuslot bench, as a site would.
-func (m *machine) share(ctx context.Context, name string, command ...string) error {
+func (m *machine) share(ctx context.Context, name string, command []string, beyond ...int) error {
 	dir, command := m.place(name, command)
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
 	args := []string{
-		"bench", "--gpu", string(m.gpu.UUID), "--copies", m.copies, "--repeats", strconv.Itoa(m.repeats),
+		"bench", "--gpu", string(m.gpu.UUID), "--copies", m.numbers(beyond), "--repeats", strconv.Itoa(m.repeats),
 		"--time-limit", max(time.Until(m.deadline)-spare, time.Second).Round(time.Second).String(),
 		"--label", strings.TrimPrefix(name, "sharing-"), "--socket", "/nonexistent", "-o", dir,
 	}

@@ -128,10 +128,10 @@ func Page(parts []Part, results []Sharing) string {
 func section(b *strings.Builder, r Sharing) {
 	points := r.Points()
 	fmt.Fprintf(b, "## %s\n\n`%s`\n\n", r.Label, r.CommandLine())
-	fmt.Fprintf(b, "![run time](%s-runtime.svg) ![throughput](%s-throughput.svg) ![energy](%s-energy.svg)\n\n", r.Label, r.Label, r.Label)
+	fmt.Fprintf(b, "![run time](%s-runtime.svg) ![occupancy](%s-occupancy.svg) ![throughput](%s-throughput.svg) ![energy](%s-energy.svg)\n\n", r.Label, r.Label, r.Label, r.Label)
 	b.WriteString("### As the paper's Table 1: each mode with its most copies\n\n")
 	tableOne(b, points)
-	b.WriteString("### As the paper's Table 2: throughput against one after the other\n\n")
+	b.WriteString("### As the paper's Table 2: throughput against one after the other, and against as many copies by time slicing\n\n")
 	tableTwo(b, points)
 	tableWork(b, points, r.Work)
 	for _, s := range r.Skipped {
@@ -175,6 +175,7 @@ func tableOne(b *strings.Builder, points []bench.Point) {
 	b.WriteString("|---|" + strings.Repeat("---|", len(columns)) + "\n")
 	row("concurrent copies", func(p bench.Point) string { return fmt.Sprint(p.Copies) })
 	row("run time [s]", func(p bench.Point) string { return span(&p.JobSeconds) })
+	row("95th percentile [s]", func(p bench.Point) string { return fmt.Sprintf("%.2f", p.P95) })
 	row("slowest copy [s]", func(p bench.Point) string { return span(&p.Slowest) })
 	row("power [W]", func(p bench.Point) string { return span(p.Watts) })
 	row("energy per job [J]", func(p bench.Point) string { return span(p.Joules) })
@@ -190,20 +191,38 @@ func tableOne(b *strings.Builder, points []bench.Point) {
 }
 
 func tableTwo(b *strings.Builder, points []bench.Point) {
-	b.WriteString("| mode | copies | jobs per hour | against one after the other |\n|---|---|---|---|\n")
+	b.WriteString("| mode | copies | jobs per hour | against one after the other | against time slicing |\n|---|---|---|---|---|\n")
 	alone, _ := bench.Alone(points)
 	for _, p := range points {
 		if p.Repeats == 0 {
-			fmt.Fprintf(b, "| %s | %d | a copy failed: %s | |\n", name(p), p.Copies, p.Failure)
+			fmt.Fprintf(b, "| %s | %d | a copy failed: %s | | |\n", name(p), p.Copies, p.Failure)
 			continue
 		}
-		gain := "not known"
-		if g, ok := bench.Ratio(p.PerHour, alone.PerHour); ok {
-			gain = span(&g)
-		}
-		fmt.Fprintf(b, "| %s | %d | %s | %s |\n", name(p), p.Copies, span(&p.PerHour), gain)
+		fmt.Fprintf(b, "| %s | %d | %s | %s | %s |\n", name(p), p.Copies, span(&p.PerHour), ratio(p, alone), ratio(p, sliced(points, alone, p.Copies)))
 	}
 	b.WriteByte('\n')
+}
+
+// sliced is time slicing with so many copies, of which one is alone; without runs
+// where it was not measured.
+func sliced(points []bench.Point, alone bench.Point, copies int) bench.Point {
+	if copies == 1 {
+		return alone
+	}
+	for _, p := range points {
+		if p.Mode == bench.TimeSlice && p.Copies == copies {
+			return p
+		}
+	}
+	return bench.Point{}
+}
+
+func ratio(of, to bench.Point) string {
+	r, ok := bench.Ratio(of.PerHour, to.PerHour)
+	if !ok {
+		return "not known"
+	}
+	return span(&r)
 }
 
 func name(p bench.Point) string {

@@ -60,7 +60,7 @@ func TestPlots(t *testing.T) {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
 	all := plots(results)
-	if len(all) != 3*len(results) {
+	if len(all) != 4*len(results) {
 		t.Errorf("%d plots", len(all))
 	}
 	for name, svg := range all {
@@ -151,7 +151,7 @@ func TestPartial(t *testing.T) {
 	if page := reads("report.md"); !strings.Contains(page, "## mix") || !strings.Contains(page, "and dark") {
 		t.Error(page)
 	}
-	if page := reads("truth.md"); !strings.Contains(page, "| driver | 580 |") || !strings.Contains(page, "Not made: T2, T4") {
+	if page := reads("truth.md"); !strings.Contains(page, "| driver | 580 |") || !strings.Contains(page, "Not made: T0, T2, T4") {
 		t.Error(page)
 	}
 }

@@ -44,6 +44,38 @@ func tryVersion(ctx context.Context, l *Lab, n *Notes) error {
 	return nil
 }
 
+// tryServer has one client served. Without that no other trial that needs a server
+// tells anything but the same once more, each after a long wait.
+func tryServer(ctx context.Context, l *Lab, n *Notes) error {
+	n.Set("serves", false)
+	d, err := l.Daemon(ctx, n)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	// A server whose words are not understood may serve all the same.
+	_, errServer := d.Server(ctx, uint32(ownUID()))
+	if errServer == nil {
+		n.Set("server_ms", float64(time.Since(began).Milliseconds()))
+	}
+	j, err := l.Do(ctx, n, Order{Name: "client", Daemon: d, Words: "alloc 64 load 10 10"})
+	if err != nil {
+		return errors.Join(errServer, err)
+	}
+	for _, step := range []string{"cuInit", "context"} {
+		if line, ok := j.Line(step); ok {
+			n.Set(step+"_ms", line.MS)
+		}
+	}
+	err = j.Must(ctx, "load")
+	n.Set("serves", err == nil)
+	return errors.Join(errServer, err)
+}
+
+var serverClaims = []Claim{
+	{"A control daemon brings up a server, which serves a client.", []string{"serves"}, func(v Values) bool { return v.True("serves") }},
+}
+
 // said is what the control program said without us between.
 type said struct {
 	text string

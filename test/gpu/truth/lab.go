@@ -148,8 +148,10 @@ func (d *Daemon) Server(ctx context.Context, uid uint32) (mps.Server, error) {
 		return mps.Server{}, err
 	}
 	var found mps.Server
+	var last error
 	err := until(ctx, 30*time.Second, func() bool {
 		servers, err := d.Servers(ctx)
+		last = err
 		i := slices.IndexFunc(servers, func(s mps.Server) bool { return s.Answers() && s.Status != mps.Initializing })
 		if err == nil && i >= 0 {
 			found = servers[i]
@@ -157,7 +159,7 @@ func (d *Daemon) Server(ctx context.Context, uid uint32) (mps.Server, error) {
 		return err == nil && i >= 0
 	})
 	if err != nil {
-		return found, fmt.Errorf("no MPS server came up: %w", err)
+		return found, fmt.Errorf("no MPS server came up: %w", errors.Join(err, last))
 	}
 	d.notes.Record("control", "server", fmt.Sprintf("%d %s", found.PID, found.Status))
 	return found, nil

@@ -25,6 +25,8 @@ type Trial struct {
 	NotDone string
 	// Root: it needs other accounts or namespaces.
 	Root bool
+	// Serverless: it needs no MPS server.
+	Serverless bool
 	// Limit bounds it; 45 s if 0.
 	Limit time.Duration
 	// Try does it; what it learns it writes down.
@@ -32,6 +34,9 @@ type Trial struct {
 	// Claims are what is supposed to hold.
 	Claims []Claim
 }
+
+// serverTrial is the one that says whether there can be a server at all.
+const serverTrial = "T0"
 
 // Values are what a trial measured, by name; a value that was not measured is
 // not there.
@@ -165,12 +170,17 @@ func Run(ctx context.Context, l *Lab, trials []Trial, dir string, tell func(Outc
 	}
 	var missing []string
 	var errs []error
+	noServer := false
 	for _, t := range trials {
 		if ctx.Err() != nil {
 			missing = append(missing, t.ID)
 			continue
 		}
+		if noServer && !t.Serverless && t.NotDone == "" {
+			t.NotDone = "no MPS server serves clients here, see " + serverTrial
+		}
 		o := l.try(ctx, t)
+		noServer = noServer || t.ID == serverTrial && !o.Values.True("serves")
 		tell(o)
 		errs = append(errs, o.write(filepath.Join(dir, t.ID+".json")))
 		if ctx.Err() != nil && o.Err != "" {

@@ -171,6 +171,32 @@ func TestMultiUser(t *testing.T) {
 	}
 }
 
+// TestNoServer: where no server comes up, it is said once, with the log.
+func TestNoServer(t *testing.T) {
+	l := simulated(t, "550.163.01")
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "nvidia-cuda-mps-server"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	trials := slices.DeleteFunc(Trials(), func(t Trial) bool { return !slices.Contains([]string{"T0", "T2", "T18"}, t.ID) })
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
+	trials[0].Limit = 2 * time.Second
+	became := map[string]Outcome{}
+	if err := Run(ctx, l, trials, t.TempDir(), func(o Outcome) { became[o.ID] = o }); err != nil {
+		t.Fatal(err)
+	}
+	first := became["T0"]
+	logged := slices.ContainsFunc(first.Records, func(r Record) bool { return strings.Contains(r.Said, "exited with status 1") })
+	if first.Findings[0].Verdict != Differs || !strings.Contains(first.Err, "no MPS server came up") || !logged {
+		t.Errorf("%s: %v", first.Err, first.Records)
+	}
+	if !strings.Contains(became["T2"].NotDone, "see T0") || became["T18"].NotDone != "" || len(became["T18"].Values) == 0 {
+		t.Errorf("%q %q", became["T2"].NotDone, became["T18"].NotDone)
+	}
+}
+
 // TestEndsEarly: a trial that breaks off leaves nothing, and says why.
 func TestEndsEarly(t *testing.T) {
 	l := simulated(t, "550.163.01")
