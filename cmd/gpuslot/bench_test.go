@@ -131,9 +131,13 @@ func TestBenchKilled(t *testing.T) {
 	await(t, func() bool { _, err := os.Stat(there); return err == nil })
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	for _, pid := range living(t, n.State) {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
+	await(t, func() bool { // the copies outlive it, and one may be about to write into dir
+		left := living(t, n.State)
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		return len(left) == 0
+	})
 	r, err := bench.Read(dir + "/out")
 	if err != nil || len(r.Runs) != 1 || len(r.Skipped) != 2 || r.Skipped[0].Copies != 2 || !strings.Contains(r.Skipped[0].Reason, "cut off") {
 		t.Errorf("%v: %d runs, %+v", err, len(r.Runs), r.Skipped)
