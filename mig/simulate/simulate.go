@@ -28,9 +28,16 @@ type Node struct {
 // MaxGPUs bounds a simulated node.
 const MaxGPUs = 16
 
+func checkGPUs(n int) error {
+	if n < 1 || n > MaxGPUs {
+		return fmt.Errorf("%d GPUs; 1 to %d can be simulated", n, MaxGPUs)
+	}
+	return nil
+}
+
 func (n Node) check() error {
-	if n.GPUs < 1 || n.GPUs > MaxGPUs {
-		return fmt.Errorf("%d GPUs; 1 to %d can be simulated", n.GPUs, MaxGPUs)
+	if err := checkGPUs(n.GPUs); err != nil {
+		return err
 	}
 	if n.Destroy < 0 || n.Create < 0 || n.Reset < 0 {
 		return errors.New("a change cannot take a negative time")
