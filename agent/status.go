@@ -144,9 +144,14 @@ func (a *Agent) acceptances() []api.Acceptance {
 	return out
 }
 
-// status is everything the agent knows, for "gpuslot status".
+// status is everything the agent knows, for "gpuslot status". Where that is bad
+// news of the startd, somebody looks who may just have restarted it, and the
+// next answer shall know.
 func (a *Agent) status() *api.Status {
 	v, now := a.view.Load(), time.Now()
+	if said := a.startdSays.Load(); said.err != nil || len(said.changes) > 0 {
+		nudge(a.booked)
+	}
 	s := &api.Status{
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
