@@ -35,9 +35,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	c := root()
 	c.SetArgs(args)
-	c.SetOut(stdout)
+	out := &output{Writer: stdout}
+	c.SetOut(out)
 	c.SetErr(stderr)
 	err := c.ExecuteContext(ctx)
+	if out.err != nil {
+		err = out.err
+	}
 	var d differs
 	var q quits
 	switch {
