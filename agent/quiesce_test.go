@@ -286,6 +286,10 @@ func TestRevert(t *testing.T) {
 	if s := ta.status(); !s.PlanApplied.IsZero() {
 		t.Errorf("a plan is in force since %s", s.PlanApplied)
 	}
+	ta.handedOver(api.OpMonitor, true) // of the startd that is about to restart without us
+	if f := ta.snapshot().Feedback; f != nil {
+		t.Errorf("GpuslotCondorFeedbackStale waits for a monitor that was taken away: %+v", f)
+	}
 	ta.startd.slots = []condor.Slot{{Name: "slot1@wn1.example.org", Type: "Partitionable", AssignedGPUs: []string{string(uuid(0))}, Plan: "of the time before"}}
 	if ta.ask(t.Context()); len(ta.startdSays.Load().changes) > 0 {
 		t.Errorf("startds are to take up a plan that was withdrawn: %+v", ta.startdSays.Load().changes)

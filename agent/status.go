@@ -338,6 +338,9 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	}
 	s.Capabilities = v.can.forMetrics()
 	s.Driver, s.CUDA, s.LayoutMatches, s.Feedback = v.plan.Driver, v.plan.CUDA, v.laidOut, a.fed.last()
+	if a.holds.node().Phase == NodeReverted {
+		s.Feedback = nil // its programs went with the configuration
+	}
 	if said := a.startdSays.Load(); said.err == nil && !said.at.IsZero() {
 		older := said.older()
 		s.OlderLayout = &older
