@@ -183,6 +183,9 @@ func TestQuiesce(t *testing.T) {
 		if why := ta.reason(0); !strings.HasPrefix(why, "closed by node since") || strings.Contains(why, "control daemon") {
 			t.Errorf("reboot %v: %q", reboot, why)
 		}
+		if up := ta.snapshot().GPUs[0].DaemonUp; up != nil {
+			t.Errorf("reboot %v: GpuslotControlDaemonDown fires where none is to run: %v", reboot, *up)
+		}
 		if _, err := os.Stat(filepath.Join(ta.dir, "r/condor/execution-point.conf")); err != nil {
 			t.Errorf("reboot %v: HTCondor would see other GPUs: %v", reboot, err)
 		}

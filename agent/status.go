@@ -353,8 +353,11 @@ func (a *Agent) snapshot() metrics.Snapshot {
 		if m.Shared {
 			guard := v.guards[g.UUID]
 			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "", g.Shares, len(j.running), g.Pool, j.used
-			m.DaemonUp = guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
-			if m.Device = (site{a}).device(g); m.DaemonUp {
+			up := guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
+			if !a.holds.node().quiet() && (g.Place == "" || g.Device != "") {
+				m.DaemonUp = &up
+			}
+			if m.Device = (site{a}).device(g); up {
 				m.Clients, m.ThreadRatio = clientsOf(guard.proof), threadRatio(guard.proof)
 			}
 			m.ProvedAt, m.Restarts = guard.proof.At, guard.restarts

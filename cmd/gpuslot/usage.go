@@ -63,7 +63,7 @@ name: what "gpuslot advise" reads, also of many nodes together.`,
 			}
 			records, err := agent.Records(cfg.Paths, time.Now().Add(-ago))
 			if err != nil {
-				return advised{err, "run it as root on the node whose jobs are asked for"}
+				return unreadable(err, "run it as root on the node whose jobs are asked for")
 			}
 			if export {
 				return exportRecords(c.OutOrStdout(), records)
