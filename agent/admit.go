@@ -143,6 +143,9 @@ func Admit(s State, c Caller, job *api.Job) (*api.Grant, *api.Refusal) {
 	case refusal != nil:
 		return nil, refusal
 	case g == nil:
+		if r := s.claimWhole(whole); r != nil {
+			return nil, r
+		}
 		if r := s.alone(c, whole); r != nil {
 			return nil, r
 		}
@@ -213,6 +216,16 @@ func (s State) claim(g *plan.GPU, budget gpu.MiB) *api.Refusal {
 	for _, r := range s.Held {
 		if r.GPU != g.UUID || r.Budget != budget {
 			return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s holds %s of %s, but the request says %s of %s: the slot's ads were rewritten; submit the job again without files named .job.ad or .machine.ad", r.Starter.Slot, r.Budget, r.GPU, budget, g.UUID))
+		}
+	}
+	return nil
+}
+
+// claimWhole does so where GPUs are not shared.
+func (s State) claimWhole(whole []gpu.UUID) *api.Refusal {
+	for _, u := range whole {
+		if len(s.Held) > 0 && !slices.ContainsFunc(s.Held, func(r Running) bool { return r.GPU == u }) {
+			return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s holds %s, but the request says %s: the slot's ads were rewritten; submit the job again without files named .job.ad or .machine.ad", s.Held[0].Starter.Slot, s.Held[0].GPU, u))
 		}
 	}
 	return nil

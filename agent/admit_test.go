@@ -57,6 +57,9 @@ func TestAdmitRefuses(t *testing.T) {
 		{"absurd", []string{string(uuid(0))}, vram(1 << 62), nil, api.CodeTooLarge, "more than one job may have", "or less"},
 		{"several, one shared", []string{string(uuid(0)), string(uuid(1))}, vram(4096), nil, api.CodeSeveralGPUs, "2 GPUs", "use request_gpus = 1"},
 		{"several, the second shared", []string{string(uuid(1)), string(uuid(0))}, vram(4096), nil, api.CodeSeveralGPUs, "2 GPUs", "use request_gpus = 1"},
+		{"several, one a MIG device", []string{string(uuid(0)), string(uuid(1))}, vram(4096), func(s *State) {
+			s.Plan.GPUs[0].Mode, s.Plan.GPUs[0].Parent = config.ModeMIG, uuid(9)
+		}, api.CodeSeveralGPUs, "is a MIG device", "use request_gpus = 1"},
 		{"the same twice", []string{string(uuid(0)), string(uuid(0))}, vram(4096), nil, api.CodeBadGPUs, "more than once", "use request_gpus = 1"},
 		{"not a UUID", []string{"CUDA0"}, vram(4096), nil, api.CodeBadGPUs, `"CUDA0"`, "tell its administrator"},
 		{"short id", []string{"GPU-00000000"}, vram(4096), nil, api.CodeBadGPUs, "not a GPU's UUID", "tell its administrator"},

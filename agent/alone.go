@@ -18,7 +18,7 @@ import (
 // in the cgroups of its slot, neither the job's nor those of logins to it, which
 // HTCondor puts beside (25.14.1). Mount is that of cgroup v2.
 func (fs procFS) alone(mount string, pid int) bool {
-	text, err := fs.read(pid, "cgroup")
+	text, err := fs.cgroup(pid)
 	if err != nil {
 		return false
 	}

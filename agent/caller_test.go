@@ -2,8 +2,15 @@ package agent
 
 import (
 	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func rootOnly(uid uint32) bool { return uid == 0 }
@@ -208,4 +215,54 @@ func FuzzRealUID(f *testing.F) {
 			t.Errorf("parseRealUID(%q) took another line", b)
 		}
 	})
+}
+
+// TestPeerThatEnded: what /proc says of a number is no word about a caller that is gone.
+func TestPeerThatEnded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if at := os.Getenv("AGENT_TEST_CONNECT"); at != "" { // the caller, see below
+		if _, err := (&net.Dialer{}).DialContext(t.Context(), "unix", at); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	caller := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPeerThatEnded$")
+	caller.Env = append(os.Environ(), "AGENT_TEST_CONNECT="+path)
+	if err := caller.Start(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	p, err := peerOf(conn.(*net.UnixConn))
+	if err != nil || p.pid != caller.Process.Pid {
+		t.Fatal(p, err)
+	}
+	f := newFakeProc(t)
+	f.starter(1000, "slot1_1")
+	f.add(proc{pid: p.pid, parent: 1000, comm: "prepare"}) // another one has its number
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Fatal(n, err)
+	}
+	if fd, err := peerHandle(conn.(*net.UnixConn)); err == nil && fd < 0 {
+		t.Skip("the kernel has no SO_PEERPIDFD (Linux 6.5)")
+	} else if err == nil {
+		defer closeHandle(fd)
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != nil { // until it ended
+			t.Fatal(err)
+		}
+	}
+	if c, err := f.fs().identifyPeer(conn.(*net.UnixConn), p, rootOnly); err == nil {
+		t.Errorf("%+v", c)
+	}
+	if err := caller.Wait(); err != nil {
+		t.Error(err)
+	}
 }

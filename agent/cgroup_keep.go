@@ -10,13 +10,22 @@ import (
 )
 
 const (
-	// lookEvery is the pace at which the first process of a job is looked for,
-	// lookFor how long: the hook is the last thing that a starter runs before it.
-	// CUDA takes longer than lookEvery to start, so the limit comes first.
-	lookEvery, lookFor = 50 * time.Millisecond, 10 * time.Second
+	// lookAtOnce and lookEvery are the paces at which the first process of a job is
+	// looked for, in the first second and then; lookFor is for how long. The hook is
+	// the last thing that a starter runs before it, and that process, in the job's
+	// cgroup already, has some milliseconds to go until it is the user's program.
+	lookAtOnce, lookEvery, lookFor = 500 * time.Microsecond, 50 * time.Millisecond, 10 * time.Second
 	// limitTimeout bounds one call of the driver.
 	limitTimeout = 2 * time.Second
 )
+
+// lookPause is when to look for a process again, so long after the last admission.
+func lookPause(since time.Duration) time.Duration {
+	if since < time.Second {
+		return lookAtOnce
+	}
+	return lookEvery
+}
 
 // limitCgroups sets and keeps the limits of jobs, until the context ends. It has
 // a loop of its own: a driver that hangs must not stop proofs.
@@ -24,7 +33,7 @@ func (a *Agent) limitCgroups(ctx context.Context) {
 	if a.cgroups.driver == nil {
 		return
 	}
-	var kept time.Time
+	var kept, woken time.Time
 	for ctx.Err() == nil {
 		v := a.view.Load()
 		pace := min(max(v.config.Usage.Interval, time.Second), provedFor/4)
@@ -35,14 +44,14 @@ func (a *Agent) limitCgroups(ctx context.Context) {
 		}
 		wait := pace
 		if a.takeLimits(ctx, v, time.Now(), full) {
-			wait = lookEvery
+			wait = lookPause(time.Since(woken))
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-t.C:
 		case <-a.cgroups.wake:
-			kept = time.Time{} // a job may have ended
+			kept, woken = time.Time{}, time.Now() // a job came, or may have ended
 		}
 		t.Stop()
 	}

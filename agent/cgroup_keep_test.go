@@ -83,6 +83,9 @@ func TestChildren(t *testing.T) {
 	if got := f.fs().children(st.PID); !slices.Equal(got, []int{100, 200}) {
 		t.Errorf("without a list: %v", got)
 	}
+	if got := f.fs().children(99); len(got) != 0 {
+		t.Errorf("of a process that has ended: %v", got)
+	}
 	dir := filepath.Join(f.root, "100/task/100")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)

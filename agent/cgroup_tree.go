@@ -55,7 +55,7 @@ func cgroupPath(root, cgroup string) ([]cgroupDir, error) {
 // process of the job is there.
 func (b *books) jobCgroup(s Starter, trusted func(uint32) bool) string {
 	for _, pid := range b.proc.children(s.PID) {
-		text, err := b.proc.read(pid, "cgroup")
+		text, err := b.proc.cgroup(pid)
 		if err != nil {
 			continue
 		}
@@ -75,7 +75,7 @@ func (b *books) jobCgroup(s Starter, trusted func(uint32) bool) string {
 // kernel does not list them (CONFIG_PROC_CHILDREN).
 func (fs procFS) children(pid int) []int {
 	lists, _ := filepath.Glob(filepath.Join(fs.root, strconv.Itoa(pid), "task/*/children"))
-	if len(lists) == 0 {
+	if _, err := fs.process(pid); len(lists) == 0 && err == nil {
 		return fs.pids()
 	}
 	var out []int

@@ -54,8 +54,8 @@ func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 	err := a.books.locate(&c)
 	held := a.books.held(c.Starter)
 	a.books.mu.Unlock()
-	if err != nil {
-		return nil, err
+	if err != nil || len(held) == 0 {
+		return &api.Ended{}, err
 	}
 	release, err := a.books.endTurn(ctx, c.Starter)
 	if err != nil {

@@ -233,6 +233,24 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
+// TestClientOfNoJob: an MPS client that is in no slot, as one that left its job's
+// cgroup by other means than processes have, is told: its VRAM counts for nobody.
+func TestClientOfNoJob(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	s := ta.proc.starter(100, "slot1_1")
+	ta.grant(s, 1000, "alice", uuid(0), 4096)
+	ta.proc.add(proc{pid: 200, parent: 100, comm: "job", uid: 1000, cgroup: cgroupOf("slot1_1")})
+	ta.proc.add(proc{pid: 300, parent: 1, comm: "left", uid: 1000})
+	r := gpu.Reading{GPU: uuid(0), At: time.Now().Add(time.Hour)}
+	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 200, MPSClient: true}, {PID: 300, MPSClient: true, Memory: gpu.Known(gpu.Bytes(2000 << 20))}})
+	ta.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{ta.Agent}, Interval: time.Second, Proc: ta.proc.root})
+	ta.sampler.Round(t.Context())
+	got := ta.status().GPUs[0].Strangers
+	if len(got) != 1 || got[0].PID != 300 || !got[0].MPSClient || got[0].VRAMMiB == nil || *got[0].VRAMMiB != 2000 {
+		t.Errorf("strangers = %+v", got)
+	}
+}
+
 // TestReportOnly: a dry run counts and tells once what would have been held, and
 // lets the job run.
 func TestReportOnly(t *testing.T) {

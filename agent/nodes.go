@@ -145,7 +145,7 @@ func (a *Agent) closeNodes(ctx context.Context) {
 	if a.nodes.wall == nil {
 		return
 	}
-	var looked time.Time
+	var looked, woken time.Time
 	for ctx.Err() == nil {
 		full := time.Since(looked) >= nodesPace
 		if full {
@@ -153,13 +153,14 @@ func (a *Agent) closeNodes(ctx context.Context) {
 		}
 		wait := nodesPace
 		if a.nodesRound(a.view.Load(), time.Now(), full) {
-			wait = lookEvery
+			wait = lookPause(time.Since(woken))
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-t.C:
 		case <-a.nodes.wake:
+			woken = time.Now()
 		}
 		t.Stop()
 	}

@@ -17,6 +17,8 @@ import (
 // prepare admits or refuses the job of a caller, and counts it.
 func (a *Agent) prepare(c Caller, job *api.Job) api.Reply {
 	start := time.Now()
+	job = tidied(*job)
+	c.Hook = c.Hook && a.books.asksAsHook(c.Starter)
 	grant, refusal, err := a.admit(c, job, start)
 	result, reason := outcome(refusal, err)
 	a.metrics.Admission(result, reason, time.Since(start))
@@ -107,6 +109,9 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 	defer a.books.mu.Unlock()
 	if err := a.books.locate(&c); err != nil {
 		return nil, nil, err
+	}
+	if len(whole) > 0 && a.books.elsewhere[keyOf(c.Starter)] {
+		return nil, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s has no such GPU, as the startd says: ask for one with request_gpus", c.Starter.Slot)), nil
 	}
 	if why := a.books.unknownLocked(); why != "" && s.Health.Closed == "" {
 		s.Health.Closed = why
@@ -246,13 +251,32 @@ func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.U
 		if d := s.deviceOf(u); d != u {
 			r.Device = d
 		}
-		a.books.enter(r)
+		a.books.enter(r, c.Hook)
 	}
 	return nil
 }
 
+// A starter runs one hook, perhaps in a site's own; more questions come from a
+// file transfer plugin that the user brought, which stands in the same place
+// (seen on 25.14.1). Those of starters without a GPU are forgotten in a crowd.
+const (
+	hookAsks     = 8
+	hooksCounted = 4096
+)
+
+// asksAsHook counts a question, and says whether it may be a hook's.
+func (b *books) asksAsHook(s Starter) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.asked) >= hooksCounted {
+		clear(b.asked)
+	}
+	b.asked[keyOf(s)]++
+	return b.asked[keyOf(s)] <= hookAsks
+}
+
 // locate gives a job process that left its parents behind the starter of its
-// slot. The caller holds mu.
+// slot, if it runs as the job's account. The caller holds mu.
 func (b *books) locate(c *Caller) error {
 	if c.Starter.PID != 0 {
 		return nil
@@ -260,6 +284,9 @@ func (b *books) locate(c *Caller) error {
 	s, ok := b.starterOf(c.Starter.Slot)
 	if !ok {
 		return errors.New("no job of " + c.Starter.Slot + " was admitted: ask from the job's own process, or configure the PREPARE_JOB hook")
+	}
+	if of := b.held(s)[0].Account; of.Known && of.UID != c.UID {
+		return fmt.Errorf("the job of %s runs as uid %d and the caller as uid %d: ask as the job's own account", c.Starter.Slot, of.UID, c.UID)
 	}
 	c.Starter = s
 	return nil

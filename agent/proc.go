@@ -149,9 +149,29 @@ func parseStartdArgs(b []byte) string {
 	return ""
 }
 
+// userManager is the cgroup of a user's own service manager, which systemd
+// delegates to the user.
+var userManager = regexp.MustCompile(`/user@([0-9]{1,10})\.service(?:/|\n|$)`)
+
+// cgroup reads /proc/<pid>/cgroup. Below a service manager of another account
+// than the agent's names are that account's choice and no word of HTCondor's:
+// such a process counts as in no cgroup.
+func (fs procFS) cgroup(pid int) ([]byte, error) {
+	b, err := fs.read(pid, "cgroup")
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range userManager.FindAllSubmatch(b, -1) {
+		if string(m[1]) != strconv.Itoa(os.Getuid()) {
+			return nil, nil
+		}
+	}
+	return b, nil
+}
+
 // cgroupSlot is the slot whose cgroup the process is in; empty if in none.
 func (fs procFS) cgroupSlot(pid int) (string, error) {
-	b, err := fs.read(pid, "cgroup")
+	b, err := fs.cgroup(pid)
 	if err != nil {
 		return "", err
 	}
@@ -279,13 +299,4 @@ func sameSlot(a, b string) bool {
 	shortA, restA, longA := strings.Cut(a, "@")
 	shortB, restB, longB := strings.Cut(b, "@")
 	return shortA == shortB && (!longA || !longB || restA == restB || strings.HasPrefix(restA, restB+"@") || strings.HasPrefix(restB, restA+"@"))
-}
-
-// clip keeps foreign text in messages short.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
 }

@@ -250,10 +250,10 @@ func (a *Agent) uses(u gpu.UUID) uses {
 		*out.mib = int64(d.Memory.Value.Used.MiB())
 	}
 	for _, p := range d.Processes.Value {
-		if p.MPSClient || p.Owner == usage.OwnerServer || p.Owner == usage.OwnerEnded {
+		if p.MPSClient && p.Owner == usage.OwnerSlot || p.Owner == usage.OwnerServer || p.Owner == usage.OwnerEnded {
 			continue
 		}
-		s := api.StatusProcess{PID: p.PID, Slot: p.Slot.Slot}
+		s := api.StatusProcess{PID: p.PID, Slot: p.Slot.Slot, MPSClient: p.MPSClient}
 		if p.Memory.Known {
 			s.VRAMMiB = new(int64)
 			*s.VRAMMiB = int64(p.Memory.Value.MiB())

@@ -58,10 +58,19 @@ func (b *books) settle(w startdWord) settled {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out settled
+	b.slots = slices.DeleteFunc(b.slots, func(r Running) bool {
+		ad, ok := w.slots[shortName(r.Starter.Slot)]
+		if !ok || !r.isOf(ad) || w.observed != nil || r.heldBy(ad) {
+			return false
+		}
+		out.mismatches = append(out.mismatches, mismatch{r.Starter.Slot, r.GPU, fmt.Sprintf("the job told of %s, the startd of %v", r.GPU, ad.AssignedGPUs)})
+		b.elsewhere[keyOf(r.Starter)] = true
+		return true
+	})
 	for i := range b.slots {
 		r := &b.slots[i]
 		ad, ok := w.slots[shortName(r.Starter.Slot)]
-		if !ok || ad.JobID == "" || r.Job != "" && r.Job != ad.JobID {
+		if !ok || !r.isOf(ad) {
 			// Its ad is not there yet, or is of the job before or after.
 			if !r.Confirmed {
 				out.open++
@@ -78,6 +87,20 @@ func (b *books) settle(w startdWord) settled {
 	return out
 }
 
+// isOf: an ad is of this very job. A job can tell any id, but not another starter.
+func (r Running) isOf(ad condor.Slot) bool {
+	return ad.JobID != "" && (r.Job == "" || r.Job == ad.JobID || ad.StarterPID != 0 && ad.StarterPID == int64(r.Starter.PID))
+}
+
+// heldBy: the job's slot has a GPU that the entry can stand for. Any process of a
+// job may ask for any GPU, also where its slot has none.
+func (r Running) heldBy(ad condor.Slot) bool {
+	if r.Wall == WallWhole || r.Wall == WallMIG {
+		return slices.Contains(ad.AssignedGPUs, string(r.GPU))
+	}
+	return len(ad.AssignedGPUs) > 0
+}
+
 // correct takes over what the startd says of a slot and tells the difference.
 func (r *Running) correct(ad condor.Slot, w startdWord) (differs string) {
 	if w.observed != nil {
@@ -85,10 +108,7 @@ func (r *Running) correct(ad condor.Slot, w startdWord) (differs string) {
 		return ""
 	}
 	if r.Wall == WallWhole || r.Wall == WallMIG {
-		r.Confirmed = slices.Contains(ad.AssignedGPUs, string(r.GPU))
-		if !r.Confirmed && len(ad.AssignedGPUs) > 0 {
-			return fmt.Sprintf("the hook told of %s, the startd of %v", r.GPU, ad.AssignedGPUs)
-		}
+		r.Job, r.Confirmed = ad.JobID, true
 		return ""
 	}
 	u, ok := onlyGPU(ad)
@@ -179,7 +199,7 @@ func (b *books) adoptSlot(s unbooked, ad condor.Slot, w startdWord) {
 			continue // not one of ours
 		}
 		r.GPU, r.Wall, entered = u, w.wall(u, r.Budget), true
-		b.enter(r)
+		b.enter(r, true)
 		if w.observed != nil {
 			b.noteBeside(u)
 		}

@@ -73,7 +73,8 @@ type books struct {
 	// unbooked are starters from before the agent's start, of whose GPU the
 	// startd has not told yet.
 	unbooked []unbooked
-	// elsewhere are starters of an observed node that have no GPU of the plan.
+	// elsewhere are starters whose slots have no GPU of the plan, by the startd's
+	// word: all such of an observed node, and those whose jobs asked for one.
 	elsewhere map[starterKey]bool
 	open      map[door]bool
 	// holds are the jobs that HTCondor is to hold, by their starters.
@@ -85,12 +86,14 @@ type books struct {
 	leaving map[gpu.UUID]string
 	// group are the elastic GPUs.
 	group group
+	// asked counts the questions from a hook's place, by starter.
+	asked map[starterKey]int
 	// full are GPUs on which the startd wanted more than the plan has.
 	full map[gpu.UUID]bool
 }
 
 func newBooks(proc procFS, doors Doors) *books {
-	return &books{proc: proc, doors: doors, elsewhere: map[starterKey]bool{}, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
+	return &books{proc: proc, doors: doors, elsewhere: map[starterKey]bool{}, asked: map[starterKey]int{}, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
 }
 
 // on are the slots of one GPU. The caller holds mu.
@@ -111,16 +114,23 @@ func (b *books) all() []Running {
 	return slices.Clone(b.slots)
 }
 
-// enter books a slot in place of any entry of the same starter and GPU. The
-// caller holds mu.
-func (b *books) enter(r Running) {
+// enter books a slot. Of an entry of the same starter and GPU a hook replaces the
+// words until the startd has confirmed them, and nobody else does: by them a job
+// is held, recorded and told from others. The caller holds mu.
+func (b *books) enter(r Running, hook bool) {
 	for i, old := range b.slots {
-		if old.Starter.is(r.Starter) && old.GPU == r.GPU {
-			r.Since, r.Confirmed = old.Since, old.Confirmed && old.Budget == r.Budget
-			r.Work = r.Work.or(old.Work)
-			b.slots[i] = r
+		if !old.Starter.is(r.Starter) || old.GPU != r.GPU {
+			continue
+		}
+		if old.Confirmed || !hook {
+			if !old.Account.Known {
+				b.slots[i].Account = r.Account
+			}
 			return
 		}
+		r.Since, r.Work = old.Since, r.Work.or(old.Work)
+		b.slots[i] = r
+		return
 	}
 	b.slots = append(b.slots, r)
 }
@@ -142,6 +152,7 @@ func (b *books) sweepLocked() (ended []Running, err error) {
 		ended = append(ended, r)
 		delete(b.full, r.GPU)
 		delete(b.turns, r.Starter)
+		delete(b.asked, keyOf(r.Starter))
 		return true
 	})
 	for _, r := range ended {

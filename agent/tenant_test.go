@@ -51,6 +51,15 @@ func TestTenants(t *testing.T) {
 	}
 }
 
+// Two of whom nothing is known are not known to be the same.
+func TestUnknownTenants(t *testing.T) {
+	for _, key := range []config.TenantKey{config.TenantAccount, config.TenantGroup, config.TenantVO} {
+		if sameTenant(Running{}, Running{}, key) {
+			t.Errorf("by %s", key)
+		}
+	}
+}
+
 func withTenant(r Running, group, vo string) Running {
 	r.Group, r.VO = group, vo
 	return r

@@ -103,7 +103,7 @@ func SumIdle(text string, now time.Time) ([]Waiting, error) {
 		w := Waiting{VRAM: gpu.MiB(vram), Require: require, Jobs: 1}
 		w.CPUs, w.Memory = hostOf(ad)
 		if since, ok := ad.Int("EnteredCurrentStatus"); ok {
-			w.Waits = max(0, now.Unix()-since)
+			w.Waits = now.Unix() - since
 		}
 		add(sums, w)
 	}

@@ -42,6 +42,9 @@ RequireGPUs = MIGProfile == "3g.20gb"
 
 EnteredCurrentStatus = 1795274497
 
+EnteredCurrentStatus = 1795274400
+RequestVRAM = -2048
+
 `
 
 func TestSumIdle(t *testing.T) {

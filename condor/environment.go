@@ -157,12 +157,3 @@ func quoteEntry(entry string) string {
 	}
 	return "'" + strings.ReplaceAll(entry, "'", "''") + "'"
 }
-
-// clip keeps foreign text in error messages short.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}

@@ -67,8 +67,9 @@ func newJob(ad classad.Ad) Job {
 		j.ID = fmt.Sprintf("%d.%d", cluster, proc)
 	}
 	j.Owner, _ = ad.String("Owner")
-	j.Group, _ = ad.String(tenantAttributes[TenantGroup])
-	j.VO, _ = ad.String(tenantAttributes[TenantVO])
+	group, _ := ad.String(tenantAttributes[TenantGroup])
+	vo, _ := ad.String(tenantAttributes[TenantVO])
+	j.Group, j.VO = Word(group), Word(vo)
 	if threads, ok := ad.Expr("RequestGPUThreads"); ok && !strings.EqualFold(threads, "undefined") {
 		j.RequestThreads = clip(threads)
 	}

@@ -2,6 +2,7 @@ package condor
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
@@ -37,7 +38,7 @@ func Sentence(s string) string {
 	var b strings.Builder
 	blank := false
 	for _, r := range s {
-		if r <= ' ' || r == 0x7f || r == utf8.RuneError {
+		if r <= ' ' || r == utf8.RuneError || !unicode.IsPrint(r) {
 			blank = b.Len() > 0
 			continue
 		}

@@ -111,7 +111,8 @@ func newSlot(ad classad.Ad) Slot {
 		"RemoteOwner": &s.RemoteOwner, "GPUSlotPlan": &s.Plan, "GPUSlotConfig": &s.Config,
 		tenantAttributes[TenantGroup]: &s.Group, tenantAttributes[TenantVO]: &s.VO,
 	} {
-		*field, _ = ad.String(name)
+		text, _ := ad.String(name)
+		*field = Word(text)
 	}
 	s.AssignedGPUs, _ = ad.StringList("AssignedGPUs")
 	if n, ok := ad.Int("VRAM"); ok {
@@ -146,7 +147,7 @@ func groupOf(ad classad.Ad) string {
 	for _, name := range []string{"RemoteUser", "RemoteOwner"} { // the accounting user may be another
 		user, _ := ad.String(name)
 		if group, has := strings.CutSuffix(full, "."+user); has {
-			return group
+			return Word(group)
 		}
 	}
 	return ""

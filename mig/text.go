@@ -242,3 +242,16 @@ func (c Chip) FormatWant(w Want) string {
 	}
 	return strings.Join(words, ",")
 }
+
+// FormatCounts prints a layout without its starts, as ParseWant reads it.
+func (c Chip) FormatCounts(l Layout) string {
+	var w Want
+	for _, p := range l {
+		if last := len(w.Counts) - 1; last >= 0 && w.Counts[last].Profile == p.Profile {
+			w.Counts[last].N++
+			continue
+		}
+		w.Counts = append(w.Counts, Count{Profile: p.Profile, N: 1})
+	}
+	return c.FormatWant(w)
+}

@@ -46,8 +46,15 @@ func (d *Daemon) usable(s processStat) error {
 	case 'T', 't':
 		return d.fault(Suspended, nil, "process %d is suspended (state %c): send it SIGCONT, or restart it when its jobs have ended", s.PID, s.State)
 	}
-	if s.UID != 0 && int(s.UID) != os.Geteuid() {
-		return d.fault(Foreign, nil, "process %d of uid %d holds %s: end that process", s.PID, s.UID, filepath.Join(d.dir, controlLock))
+	// A setuid program that a job started is root's by its effective uid alone.
+	real, effective, ok := accountsOf(s.PID)
+	if !ok {
+		return d.notRunning()
+	}
+	for _, uid := range []uint32{real, effective} {
+		if uid != 0 && int(uid) != os.Geteuid() {
+			return d.fault(Foreign, nil, "process %d of uid %d holds %s: end that process", s.PID, uid, filepath.Join(d.dir, controlLock))
+		}
 	}
 	return nil
 }
@@ -83,8 +90,6 @@ type processStat struct {
 	State   byte
 	Group   int
 	Session int
-	// UID is the effective one, 0 for a process that may not be traced.
-	UID uint32
 }
 
 func statProcess(pid int) (processStat, error) {
@@ -93,17 +98,13 @@ func statProcess(pid int) (processStat, error) {
 		return processStat{}, err
 	}
 	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return processStat{}, err
-	}
 	var buf [1024]byte
 	n, err := f.Read(buf[:])
 	if err != nil {
 		return processStat{}, err
 	}
 	s, err := parseStat(buf[:n])
-	s.PID, s.UID = pid, st.Uid
+	s.PID = pid
 	return s, err
 }
 

@@ -51,6 +51,9 @@ var logLine = regexp.MustCompile(`^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (?:Co
 // speaker precedes what a server says; drivers write it in several ways.
 var speaker = regexp.MustCompile(`^(?:Volta )?MPS(?: Server)?: `)
 
+// identity is how driver 580 writes a client, where older ones write its PID.
+var identity = regexp.MustCompile(`\{PID: (\d{1,9}), Context ID: \d{1,10}\}`)
+
 // eventForms are the lines that mean something. Named groups are fields of Event.
 var eventForms = []struct {
 	kind EventKind
@@ -64,7 +67,7 @@ var eventForms = []struct {
 	{ServerBroken, regexp.MustCompile(`^Server encountered a fatal exception\. Shutting down$`)},
 	{ServerRefuses, regexp.MustCompile(`^Server (?P<server>\d{1,9}) has \d+ active worker threads\. Server will not shutdown\.$`)},
 	{ServerForced, regexp.MustCompile(`^Force shutting down server (?P<server>\d{1,9})$`)},
-	{GPUFault, regexp.MustCompile(`^Client process (?P<client>\d{1,9}) encountered a fatal GPU error\.$`)},
+	{GPUFault, regexp.MustCompile(`^Client (?:process )?(?P<client>\d{1,9}) encountered a fatal GPU error\.$`)},
 	{GPUFault, regexp.MustCompile(`^Server is handling a fatal GPU error\.(?: Client (?P<client>\d{1,9}) encountered it)?$`)},
 	{GPURecovered, regexp.MustCompile(`^Server has recovered from a fatal GPU error$`)},
 	{ClientAttached, regexp.MustCompile(`^NEW CLIENT (?P<client>\d{1,9}) from user (?P<uid>\d{1,10}): Server already exists$`)},
@@ -80,7 +83,7 @@ func ParseEvent(line string) (Event, bool) {
 		return Event{}, false
 	}
 	writer, _ := strconv.Atoi(m[1])
-	text := speaker.ReplaceAllString(m[2], "")
+	text := identity.ReplaceAllString(speaker.ReplaceAllString(m[2], ""), "$1")
 	for _, f := range eventForms {
 		if found := f.form.FindStringSubmatch(text); found != nil {
 			e := Event{Kind: f.kind, Writer: writer}

@@ -33,6 +33,9 @@ func TestParseEvent(t *testing.T) {
 		{other("Volta MPS Server: Client process 20942 encountered a fatal GPU error."), Event{Kind: GPUFault, Writer: 12337, Client: 20942}},
 		{other("Volta MPS Server: Server is handling a fatal GPU error."), Event{Kind: GPUFault, Writer: 12337}},
 		{other("Volta MPS: Server is handling a fatal GPU error. Client 20942 encountered it"), Event{Kind: GPUFault, Writer: 12337, Client: 20942}},
+		// Driver 580 writes clients so (bottlerocket-kernel-kit PR 415); its words for a fault are not known.
+		{"[2026-04-28 18:20:41.986 Server 4428] Client {PID: 4267, Context ID: 0} encountered a fatal GPU error.", Event{Kind: GPUFault, Writer: 4428, Client: 4267}},
+		{"[2026-04-28 18:20:41.986 Server 4428] Server is handling a fatal GPU error. Client {PID: 4267, Context ID: 1} encountered it", Event{Kind: GPUFault, Writer: 4428, Client: 4267}},
 		{other("Volta MPS: Forcefully terminating client 20942"), Event{Kind: ClientTerminated, Writer: 12337, Client: 20942}},
 	}
 	for _, tt := range tests {

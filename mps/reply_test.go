@@ -68,6 +68,7 @@ func FuzzSplitReplies(f *testing.F) {
 // FuzzCompare: what is accepted is what was wanted, to the GiB and the decimal.
 func FuzzCompare(f *testing.F) {
 	f.Add(int64(1500), 33.3, "1G", "33.3", "")
+	f.Add(int64(1500), 33.3, "1G", "33.4", "")
 	f.Add(int64(500), 100.0, "500M", "100.0", "1234\n5678")
 	f.Add(int64(1), 50.0, "", "NaN", "x")
 	f.Add(int64(1048576), 50.0, "17179869183G", "1e1", "-1")

@@ -189,26 +189,27 @@ func (s *Server) look() {
 		return // it ended meanwhile: a start time of 0 is no living process
 	}
 	s.Process = st.Process
-	if uid, ok := accountOf(s.PID); ok {
+	if _, uid, ok := accountsOf(s.PID); ok {
 		s.UID = uid
 	}
 }
 
-// accountOf is a process's effective uid. The owner of its files in /proc is
-// root's where it may not be traced.
-func accountOf(pid int) (uint32, bool) {
+// accountsOf are a process's real and effective uid. The owner of its files in
+// /proc is root where it may not be traced, which any process can bring about.
+func accountsOf(pid int) (real, effective uint32, ok bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
 		if len(f) > 2 && f[0] == "Uid:" {
-			uid, err := strconv.ParseUint(f[2], 10, 32)
-			return uint32(uid), err == nil
+			r, errR := strconv.ParseUint(f[1], 10, 32)
+			e, errE := strconv.ParseUint(f[2], 10, 32)
+			return uint32(r), uint32(e), errR == nil && errE == nil
 		}
 	}
-	return 0, false
+	return 0, 0, false
 }
 
 func notFound(reply string, pid int) bool {

@@ -26,6 +26,7 @@ part faults go test ./test/faults -count=1 -timeout 60m -parallel 2 -v -run '^Te
 part mig go test ./test/mig -count=1 -timeout 30m -v -run Campaign
 part agreement go test ./test/scenes -count=1 -timeout 30m -v -run "^TestSimulationAgreesWithAPool$"
 part packages go test ./test/packages -count=1 -timeout 60m -v -run '^TestFresh$'
+part headers go test ./test/gpu/programs -count=1 -timeout 30m -v -run Headers
 part truth go test ./test/gpu/truth -count=1 -timeout 10m -run Simulated
 part gpu test/gpu/simulated.sh "$out/gpu-results"
 part fuzz test/fuzz.sh "${FUZZTIME:-60s}"

@@ -169,7 +169,7 @@ type StatusGPU struct {
 	// 0 to 1, Watts what it draws; nil if unknown.
 	SM    *float64 `json:"sm_activity,omitempty"`
 	Watts *float64 `json:"power_watts,omitempty"`
-	// Strangers are processes on a shared GPU that are no MPS clients.
+	// Strangers are processes on a shared GPU that are no MPS clients, or no job's.
 	Strangers []StatusProcess `json:"strangers,omitempty"`
 	// ProvedAt is when the daemon last proved its health.
 	ProvedAt time.Time   `json:"proved_at,omitzero"`
@@ -191,6 +191,8 @@ type StatusServer struct {
 type StatusProcess struct {
 	PID  int    `json:"pid"`
 	Slot string `json:"slot,omitempty"`
+	// MPSClient: it is one, and of no job.
+	MPSClient bool `json:"mps_client,omitempty"`
 	// VRAMMiB is nil if unknown.
 	VRAMMiB *int64 `json:"vram_mib,omitempty"`
 }

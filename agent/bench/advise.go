@@ -50,7 +50,11 @@ func Advise(r Result) Advice {
 	var a Advice
 	alone, ok := Alone(points)
 	if !ok {
-		a.Unknown = append(a.Unknown, "The command did not succeed alone, so nothing can be compared with it.")
+		why := "was not measured"
+		if slices.ContainsFunc(points, func(p Point) bool { return p.Mode == Exclusive }) {
+			why = "did not succeed"
+		}
+		a.Unknown = append(a.Unknown, "The command "+why+" alone, so nothing can be compared with it.")
 		return a
 	}
 	best := candidates(points, alone)

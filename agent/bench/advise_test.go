@@ -72,7 +72,10 @@ func TestAdvise(t *testing.T) {
 			[][]Run{alone, at(TimeSlice, 4, 0.2, 20, 21)}, "", 0, "", "No way of sharing was measured",
 		},
 		"never alone": {
-			[][]Run{at(MPS, 4, 0.2, 20, 21)}, "", 0, "", "did not succeed alone",
+			[][]Run{at(MPS, 4, 0.2, 20, 21)}, "", 0, "", "was not measured alone",
+		},
+		"failed alone": {
+			[][]Run{{{Mode: Exclusive, Copies: 1, Repeat: 1, Jobs: []Job{{Failed: "exit status 1"}}}}, at(MPS, 4, 0.2, 20, 21)}, "", 0, "", "did not succeed alone",
 		},
 		"no GPM": {
 			[][]Run{at(Exclusive, 1, -1, 10, 10), at(MPS, 2, -1, 11, 11)}, MPS, 2, "", "Memory traffic: this GPU or driver does not tell it",

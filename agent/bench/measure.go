@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -11,7 +13,11 @@ import (
 
 // NotCounted is why a run says nothing, though the benchmark goes on: a sentence
 // for a person.
-type NotCounted struct{ Reason string }
+type NotCounted struct {
+	Reason string
+	// MPS says that no other run by MPS would say more.
+	MPS bool
+}
 
 func (n NotCounted) Error() string { return n.Reason }
 
@@ -30,8 +36,13 @@ type Progress struct {
 // the cause of the context's end as the reason.
 func Measure(ctx context.Context, r *Result, steps []Step, run func(context.Context, Step) (Run, error), tell func(Progress)) error {
 	began := time.Now()
+	noMPS := ""
 	for i, s := range steps {
-		if reason := r.hopeless(s); reason != "" {
+		reason := r.hopeless(s)
+		if s.Mode == MPS || s.Mode == MPSCapped {
+			reason = cmp.Or(noMPS, reason)
+		}
+		if reason != "" {
 			r.skip(s, reason)
 			continue
 		}
@@ -47,6 +58,9 @@ func Measure(ctx context.Context, r *Result, steps []Step, run func(context.Cont
 			r.skip(s, context.Cause(ctx).Error())
 		case errors.As(err, &not):
 			r.skip(s, not.Reason)
+			if not.MPS {
+				noMPS = not.Reason
+			}
 		case err != nil:
 			return fmt.Errorf("%s with %d copies: %w", s.Mode, s.Copies, err)
 		default:
@@ -70,6 +84,15 @@ func (r *Result) skip(s Step, reason string) {
 		}
 	}
 	r.Skipped = append(r.Skipped, note)
+}
+
+// Cut is the result if it ended now: these steps are not measured, for that reason.
+func (r Result) Cut(steps []Step, reason string) Result {
+	r.Skipped = slices.Clone(r.Skipped)
+	for _, s := range steps {
+		r.skip(s, reason)
+	}
+	return r
 }
 
 // hopeless says why a step would tell nothing, from what was measured before.

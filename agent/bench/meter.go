@@ -120,7 +120,8 @@ func (m *Meter) Into(r *Run) {
 func (m *Meter) energyInto(r *Run) {
 	switch {
 	case m.readings < 2:
-	case m.first.Energy.Known && m.last.Energy.Known && m.last.Energy.Value >= m.first.Energy.Value:
+	// A counter that stands still counts nothing, as where a machine is virtual.
+	case m.first.Energy.Known && m.last.Energy.Known && m.last.Energy.Value > m.first.Energy.Value:
 		j := float64(m.last.Energy.Value-m.first.Energy.Value) / 1000
 		r.Energy, r.EnergyFrom = &j, EnergyCounter
 	case !m.powerMissing:

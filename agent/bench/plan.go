@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -55,7 +56,9 @@ type Step struct {
 }
 
 // Plan says which runs carry the order out, and what is left out and why. Each
-// repeat goes through all points, so that a drift of the machine meets all alike.
+// repeat goes through all points, so that a drift of the machine meets all alike,
+// and through all modes with few copies first: where the time ends before, what
+// was measured can be compared.
 func Plan(o Order, g Ground) ([]Step, []Skip) {
 	var points []Step
 	var skips []Skip
@@ -70,6 +73,7 @@ func Plan(o Order, g Ground) ([]Step, []Skip) {
 		p, s := g.pointsOf(m, slices.Compact(slices.Sorted(slices.Values(o.Copies))))
 		points, skips = append(points, p...), append(skips, s...)
 	}
+	slices.SortStableFunc(points, func(a, b Step) int { return cmp.Compare(a.Copies, b.Copies) })
 	var steps []Step
 	for repeat := range o.Repeats {
 		for _, p := range points {

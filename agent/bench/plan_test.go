@@ -32,14 +32,14 @@ func TestPlan(t *testing.T) {
 		"all, in turn": {
 			Order{Modes(), []int{4, 1, 4}, 2}, Ground{GPU: plain},
 			[]string{
-				"exclusive 1 r1", "timeslice 4 r1", "mps 1 r1", "mps 4 r1", "mps-capped 4 r1",
-				"exclusive 1 r2", "timeslice 4 r2", "mps 1 r2", "mps 4 r2", "mps-capped 4 r2",
+				"exclusive 1 r1", "mps 1 r1", "timeslice 4 r1", "mps 4 r1", "mps-capped 4 r1",
+				"exclusive 1 r2", "mps 1 r2", "timeslice 4 r2", "mps 4 r2", "mps-capped 4 r2",
 			},
 			[]string{"mig 0: the GPU is not in MIG mode"},
 		},
 		"MIG devices of one profile": {
 			Order{[]Mode{MIG, MPS}, []int{1, 2}, 1}, Ground{GPU: divided},
-			[]string{"mig 1 r1 1g.5gb", "mig 2 r1 1g.5gb", "mig 1 r1 3g.20gb"},
+			[]string{"mig 1 r1 1g.5gb", "mig 1 r1 3g.20gb", "mig 2 r1 1g.5gb"},
 			[]string{"mps 0: the GPU is in MIG mode", "mig 2: the GPU has 1 MIG devices 3g.20gb"},
 		},
 		"one process at a time": {
@@ -51,7 +51,7 @@ func TestPlan(t *testing.T) {
 			[]string{"mps 0: it is not installed", "mps-capped 0: it is not installed", "mig 0: this GPU has no MIG"},
 		},
 		"too many clients": {
-			Order{[]Mode{MPS, TimeSlice}, []int{48, 49}, 1}, Ground{GPU: plain, MaxClients: 48}, []string{"timeslice 48 r1", "timeslice 49 r1", "mps 48 r1"},
+			Order{[]Mode{MPS, TimeSlice}, []int{48, 49}, 1}, Ground{GPU: plain, MaxClients: 48}, []string{"timeslice 48 r1", "mps 48 r1", "timeslice 49 r1"},
 			[]string{"mps 49: a control daemon of this driver serves 48 clients at most"},
 		},
 	}
@@ -117,7 +117,17 @@ func TestMeasure(t *testing.T) {
 	if r := measure(t.Context(), t, fails, two, again); calls != 1 || len(r.Runs) != 1 || len(r.Skipped) != 0 {
 		t.Errorf("after %d calls %+v", calls, r)
 	}
-	not := func(context.Context, Step) (Run, error) { return Run{}, NotCounted{"no server came up"} }
+	not := func(context.Context, Step) (Run, error) { return Run{}, NotCounted{Reason: "no server came up"} }
+	calls = 0
+	never := func(ctx context.Context, s Step) (Run, error) {
+		if calls++; s.Mode == Exclusive {
+			return works(ctx, s)
+		}
+		return Run{}, NotCounted{Reason: "no server came up", MPS: true}
+	}
+	if r := measure(t.Context(), t, never, two, Step{Mode: MPSCapped, Copies: 2, Repeat: 1}, again, alone); calls != 2 || len(r.Skipped) != 2 || len(r.Runs) != 1 {
+		t.Errorf("%d calls, %+v", calls, r.Skipped)
+	}
 	if r := measure(t.Context(), t, not, two, again); len(r.Skipped) != 1 || r.Skipped[0].Reason != "no server came up" {
 		t.Errorf("%+v", r.Skipped)
 	}
@@ -125,6 +135,20 @@ func TestMeasure(t *testing.T) {
 	r := result()
 	if err := Measure(t.Context(), &r, []Step{again}, func(context.Context, Step) (Run, error) { return Run{}, broken }, func(Progress) {}); !errors.Is(err, broken) {
 		t.Error(err)
+	}
+}
+
+// TestCut: what a benchmark has come to so far is a whole result, which says what
+// is missing; the one that goes on is none the wiser.
+func TestCut(t *testing.T) {
+	r := result()
+	r.Runs, r.Skipped = []Run{run(MPS, 2, 1, 10)}, make([]Skip, 0, 8)
+	cut := r.Cut([]Step{{Mode: MPS, Copies: 2, Repeat: 2}, {Mode: MPS, Copies: 4, Repeat: 1}, {Mode: MPS, Copies: 4, Repeat: 2}}, "it was cut off")
+	if d := cmp.Diff([]Skip{{MPS, 4, "it was cut off"}}, cut.Skipped); d != "" {
+		t.Error(d)
+	}
+	if err := cut.Check(); err != nil || len(r.Skipped) != 0 || len(r.Skipped[:1]) == 1 && r.Skipped[:1][0].Reason != "" {
+		t.Errorf("%v, %+v", err, r.Skipped[:1])
 	}
 }
 

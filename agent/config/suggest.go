@@ -2,7 +2,8 @@ package config
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -38,7 +39,7 @@ func unknownKey(at toml.Key, name string, value any, keys map[string]Key) string
 			return fmt.Sprintf("the key does not belong here; write it below [%s]", k.Table)
 		}
 	}
-	return "there is no such key" + suggest(name, sortedKeys(keys))
+	return "there is no such key" + suggest(name, slices.Sorted(maps.Keys(keys)))
 }
 
 // fullName puts a host's name together again that TOML took apart at its dots.
@@ -69,9 +70,7 @@ func suggest(got string, words []string) string {
 	if best != "" {
 		return "; did you mean " + best + "?"
 	}
-	sorted := append([]string(nil), words...)
-	sort.Strings(sorted)
-	return "; write one of " + strings.Join(sorted, ", ")
+	return "; write one of " + strings.Join(slices.Sorted(slices.Values(words)), ", ")
 }
 
 // distance is the number of insertions, deletions and replacements between two

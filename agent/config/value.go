@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"math"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -129,15 +128,6 @@ func clip(s string) string {
 	return s
 }
 
-// sortedKeys keeps messages in a stable order.
-func sortedKeys[V any](m map[string]V) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
-}
 
 // dotted is the index of a key in a source.
 func dotted(parts ...string) string { return toml.Key(parts).String() }

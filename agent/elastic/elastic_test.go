@@ -380,3 +380,22 @@ func (p *pool) describe() string {
 	return fmt.Sprintf("%+v, target %d (%s), open %d, sides %v, settled %v for %s, unclaimed %d", p.rules, p.state.Target, p.state.Why, p.state.Open,
 		p.state.Sides, p.state.Settled, at(p.now).Sub(p.state.Since), p.state.Unclaimed)
 }
+
+// A job that did not come when it could keeps nobody out.
+func TestLeast(t *testing.T) {
+	for _, c := range []struct {
+		demand    Demand
+		unclaimed int
+		want      int
+	}{
+		{Demand{Known: true, Whole: 3}, 0, 3},
+		{Demand{Known: true, Whole: 3}, 1, 1},
+		{Demand{Known: true}, 0, 1},
+		{Demand{Whole: 3}, 0, 1},
+	} {
+		s := State{Unclaimed: c.unclaimed}
+		if got := s.least(c.demand); got != c.want {
+			t.Errorf("%+v, %d offers unclaimed: %d, want %d", c.demand, c.unclaimed, got, c.want)
+		}
+	}
+}

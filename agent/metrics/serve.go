@@ -48,6 +48,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 		WriteTimeout:      requestTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    16 << 10,
+		ConnState:         newConnections(maxConnections).state,
 	}
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -58,6 +60,61 @@ func TestServe(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("end: %v", err)
+	}
+}
+
+// TestServeInACrowd: silent connections of a job take neither the file
+// descriptors of the agent nor the scrapes of Prometheus.
+func TestServeInACrowd(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- newTest(full()).Serve(ctx, l, Web{Ready: func() bool { return true }}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	}()
+	var crowd []net.Conn
+	defer func() {
+		for _, c := range crowd {
+			c.Close()
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	for i := range 2 * maxConnections {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 { // in the middle of a request
+			if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		crowd = append(crowd, c)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+l.Addr().String()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("a scrape in the crowd: %s", resp.Status)
+	}
+	for i, c := range crowd[:maxConnections] {
+		_ = c.SetReadDeadline(time.Now().Add(headerTimeout / 2)) // well before the server's own
+		if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("connection %d of %d is still held", i, len(crowd))
+		}
 	}
 }
 

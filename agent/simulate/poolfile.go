@@ -3,6 +3,7 @@ package simulate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,12 +106,12 @@ func ParsePool(name, raw string, read func(string) ([]byte, error)) (File, error
 	}
 	f := File{Work: p.Jobs.work(), Layouts: map[string]string{}}
 	f.Pool.Model, f.Pool.Matching = p.Model.model(), p.Matching.matching()
-	for _, name := range sortedKeys(p.Nodes) {
+	for _, name := range slices.Sorted(maps.Keys(p.Nodes)) {
 		if err := f.addGroup(t, name, p.Nodes[name], read); err != nil {
 			return File{}, err
 		}
 	}
-	for _, name := range sortedKeys(p.Policies) {
+	for _, name := range slices.Sorted(maps.Keys(p.Policies)) {
 		one := p.Policies[name]
 		if slices.Contains([]string{nameExclusive, nameSlicing, nameMPS, nameStatic, nameDynamic, nameMixed}, name) {
 			return File{}, t.bad(fmt.Sprintf("policy %s: there is one of this name already", name), "policy", name)

@@ -2,7 +2,8 @@ package simulate
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 )
 
 // classFile is a class as a file has it.
@@ -49,7 +50,7 @@ func ParseSynthetic(name, raw string, usual Work) (Synthetic, error) {
 		return Synthetic{}, err
 	}
 	s := Synthetic{Seed: f.Seed, Days: f.Days}
-	for _, name := range sortedKeys(f.Classes) {
+	for _, name := range slices.Sorted(maps.Keys(f.Classes)) {
 		c := f.Classes[name].class(name, usual)
 		if err := c.check(s.Days); err != nil {
 			return Synthetic{}, t.bad(fmt.Sprintf("class %s: %v", name, err), "class", name)
@@ -79,15 +80,6 @@ func or[T any](p *T, otherwise T) T {
 		return otherwise
 	}
 	return *p
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }
 
 // drawn is a Variation as a file has it: 4000, "10m", [2000, 4000], or

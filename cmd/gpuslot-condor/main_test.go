@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -106,4 +107,17 @@ func (a *fakeAgent) note(req api.Request) {
 	}
 	defer f.Close()
 	_ = writeJSON(f, req)
+}
+
+// TestManual: the manual page names every verb as the help does.
+func TestManual(t *testing.T) {
+	page, err := os.ReadFile("../../docs/gpuslot-condor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range verbs() {
+		if word := "`" + strings.TrimSpace(v.name+" "+v.args) + "`"; !strings.Contains(string(page), word) {
+			t.Errorf("docs/gpuslot-condor.md has no %s", word)
+		}
+	}
 }

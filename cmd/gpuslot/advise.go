@@ -36,7 +36,7 @@ enough data". After the change it compares before and after.
 
 The records are this node's (run it as root), or those of many nodes in FILEs,
 which "gpuslot usage --export" wrote there; they may be compressed with gzip, "-" is
-the standard input, and a record that comes twice counts once. A class are the jobs
+the standard input, and a record that comes twice counts once. A class is the jobs
 of one user and group that run the same program in batches of the same name on the
 same number of GPUs; numbers in names do not tell jobs apart.
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -112,6 +113,12 @@ func (b *benchFlags) result(ctx context.Context, f *flags, command []string, pro
 	if err := order.Check(); err != nil {
 		return bench.Result{}, err
 	}
+	if b.limit < 0 {
+		return bench.Result{}, errors.New("--time-limit is below 0; 0 is none")
+	}
+	if _, err := exec.LookPath(command[0]); err != nil {
+		return bench.Result{}, advised{err, "the command is a program on the PATH, or the path of one that may be run"}
+	}
 	if b.sample < 10*time.Millisecond {
 		return bench.Result{}, errors.New("--sample is too short; 10ms is the least")
 	}
@@ -163,7 +170,11 @@ func (b *benchFlags) measure(ctx context.Context, f *flags, order bench.Order, c
 			return r, err
 		}
 	}
-	if err := bench.Measure(ctx, &r, steps, m.run, tell.show); err != nil {
+	err = bench.Measure(ctx, &r, steps, m.run, func(p bench.Progress) {
+		tell.show(p)
+		_ = b.keep(r.Cut(steps[p.Done:], "bench was cut off before")) // trouble tells at the end
+	})
+	if err != nil {
 		return r, err
 	}
 	return r, b.keep(r)

@@ -109,6 +109,37 @@ func TestBenchInterrupted(t *testing.T) {
 	await(t, func() bool { return len(living(t, n.State)) == 0 })
 }
 
+// TestBenchKilled: a benchmark that has no time to say anything has kept what it
+// measured before, and what it had not come to.
+func TestBenchKilled(t *testing.T) {
+	n := sim.New(t, "550.163.01", "H100-80")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	gpuslot, there := filepath.Join(dir, "gpuslot"), filepath.Join(dir, "there") // testscript finds the program by its name
+	if err := os.Symlink(self, gpuslot); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), gpuslot, "bench", "--cold", "--copies", "2,4", "--modes", "exclusive,timeslice", "--repeats", "2", "-o", dir+"/out",
+		"--", "sh", "-c", "test $GPUSLOT_BENCH_COPIES = 1 && exit 0; : >"+there+"; exec sleep 60")
+	cmd.Env = append(n.Env(), "PATH="+filepath.Join(n.Dir, "bin")+":"+os.Getenv("PATH"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { _, err := os.Stat(there); return err == nil })
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for _, pid := range living(t, n.State) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	r, err := bench.Read(dir + "/out")
+	if err != nil || len(r.Runs) != 1 || len(r.Skipped) != 2 || r.Skipped[0].Copies != 2 || !strings.Contains(r.Skipped[0].Reason, "cut off") {
+		t.Errorf("%v: %d runs, %+v", err, len(r.Runs), r.Skipped)
+	}
+}
+
 // living are the processes that live on a simulated node.
 func living(t *testing.T, state string) (pids []int) {
 	entries, err := os.ReadDir("/proc")

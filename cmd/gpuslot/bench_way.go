@@ -83,7 +83,7 @@ func (w *way) start(ctx context.Context, m *benchMachine, s bench.Step) (pipes s
 	}
 	w.processes = mps.Processes{Root: w.root, Program: m.program, Logs: w.root, ServerPath: os.Getenv("PATH"), Environment: w.environment}
 	if err := w.processes.Start(ctx, w.gpu); err != nil {
-		return "", bench.NotCounted{Reason: fmt.Sprintf("MPS could not be used: %v", err)}
+		return "", bench.NotCounted{Reason: fmt.Sprintf("MPS could not be used: %v", err), MPS: true}
 	}
 	w.daemon = mps.NewDaemon(w.gpu, pipes, m.program)
 	percentage := 100.0
@@ -117,7 +117,7 @@ func (w *way) cap(ctx context.Context, percentage float64) error {
 // serve waits for a server of this account.
 func (w *way) serve(ctx context.Context) error {
 	if err := w.daemon.StartServer(ctx, uint32(os.Getuid())); err != nil {
-		return err
+		return bench.NotCounted{Reason: fmt.Sprintf("no MPS server could be asked for: %v", err)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, serverWait)
 	defer cancel()
@@ -128,7 +128,7 @@ func (w *way) serve(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return bench.NotCounted{Reason: "no MPS server came up" + w.lastTrouble()}
+			return bench.NotCounted{Reason: "no MPS server came up" + w.lastTrouble(), MPS: true}
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -74,7 +74,7 @@ func layoutTable(chip mig.Chip, all *mig.Layouts) *table {
 	}
 	var sets []set
 	for l := range all.Maximal() {
-		name := countsOf(chip, l)
+		name := chip.FormatCounts(l)
 		i := slices.IndexFunc(sets, func(s set) bool { return s.name == name })
 		if i < 0 {
 			i, sets = len(sets), append(sets, set{name: name, cost: chip.Cost(l)})
@@ -87,17 +87,4 @@ func layoutTable(chip mig.Chip, all *mig.Layouts) *table {
 		t.row(append(append([]string{s.name}, costCells(s.cost)...), strconv.Itoa(s.placings))...)
 	}
 	return t
-}
-
-// countsOf is a layout without its starts, as --want reads it.
-func countsOf(chip mig.Chip, l mig.Layout) string {
-	var w mig.Want
-	for _, p := range l {
-		if last := len(w.Counts) - 1; last >= 0 && w.Counts[last].Profile == p.Profile {
-			w.Counts[last].N++
-			continue
-		}
-		w.Counts = append(w.Counts, mig.Count{Profile: p.Profile, N: 1})
-	}
-	return chip.FormatWant(w)
 }

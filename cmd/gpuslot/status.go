@@ -228,6 +228,10 @@ func trouble(g api.StatusGPU) []string {
 		}
 	}
 	for _, p := range g.Strangers {
+		if p.MPSClient {
+			out = append(out, fmt.Sprintf("of no job: GPU %d: process %d, an MPS client, %s MiB: no budget counts it; see whose it is, and end it", g.Index, p.PID, known(p.VRAMMiB)))
+			continue
+		}
 		where := "no slot"
 		if p.Slot != "" {
 			where = p.Slot

@@ -123,7 +123,7 @@ func fullLayouts(chip mig.Chip, c *mig.Catalogue) (names []string, err error) {
 		return nil, err
 	}
 	for l := range ls.Maximal() {
-		if name := countsOf(chip, l); !slices.Contains(names, name) {
+		if name := chip.FormatCounts(l); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -176,17 +176,4 @@ func Usual(first Layout, r mig.Rules, every time.Duration) []Policy {
 		Incremental{Title: "gpuslot auto", Rules: r, Every: every},
 		Incremental{Title: "gpuslot auto, no hysteresis", Rules: eager},
 	}
-}
-
-// countsOf is a layout without its starts, as mig.Chip.ParseWant reads it.
-func countsOf(chip mig.Chip, l mig.Layout) string {
-	var w mig.Want
-	for _, p := range l {
-		if last := len(w.Counts) - 1; last >= 0 && w.Counts[last].Profile == p.Profile {
-			w.Counts[last].N++
-			continue
-		}
-		w.Counts = append(w.Counts, mig.Count{Profile: p.Profile, N: 1})
-	}
-	return chip.FormatWant(w)
 }

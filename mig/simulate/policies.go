@@ -79,7 +79,7 @@ func (r Reflash) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
 	d := &reflasher{after: r.DrainAfter, draining: -1}
 	seen := map[string]bool{}
 	for l := range ls.Maximal() {
-		if name := countsOf(n.Chip, l); !seen[name] {
+		if name := n.Chip.FormatCounts(l); !seen[name] {
 			seen[name], d.layouts = true, append(d.layouts, l)
 		}
 	}

@@ -1,7 +1,6 @@
 // Package driver fetches NVIDIA's real MPS programs for tests and for the
-// demo. They are Debian's packages from non-free, kept in a cache outside the
-// repository: the driver's licence does not allow to carry them. fetch.sh does
-// the work. Start at Dir in a test, at Fetch elsewhere.
+// demo, and the parts of its toolkit that hold C programs to it. They are Debian's packages from non-free, kept in a cache outside the
+// repository: their licences do not allow to carry them. fetch.sh does the work. Start at Dir in a test, at Fetch elsewhere.
 package driver
 
 import (
@@ -28,11 +27,16 @@ func Branches() []string { return []string{"535", "550", "555"} }
 // timeout bounds one fetch: 2 s is usual, a slow mirror sends 4 MB in a minute.
 const timeout = 3 * time.Minute
 
+// toolkitTimeout bounds the fetch of one of the toolkit's packages, of 87 and 930 MB.
+const toolkitTimeout = 20 * time.Minute
+
 // Fetch returns the directory that holds the programs of a driver branch
 // ("535", "550" or "555") and fetches them first when they are not in the
 // cache. The control daemon is Control(dir). Its error is one sentence.
-func Fetch(ctx context.Context, branch string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func Fetch(ctx context.Context, branch string) (string, error) { return fetch(ctx, timeout, branch) }
+
+func fetch(ctx context.Context, most time.Duration, which ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "gpuslot-driver-")
 	if err != nil {
@@ -45,7 +49,7 @@ func Fetch(ctx context.Context, branch string) (string, error) {
 		return "", err
 	}
 	var log bytes.Buffer
-	cmd := exec.CommandContext(ctx, "sh", file, branch)
+	cmd := exec.CommandContext(ctx, "sh", append([]string{file}, which...)...)
 	// Not SIGKILL: the script then has no chance to remove what it half fetched.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
@@ -71,6 +75,34 @@ func reason(log string, err error) string {
 func Dir(tb testing.TB, branch string) string {
 	tb.Helper()
 	dir, err := Fetch(tb.Context(), branch)
+	if err != nil {
+		tb.Skip(err)
+	}
+	return dir
+}
+
+// Ptxas is the path of NVIDIA's assembler, of CUDA 12.4: it knows GPUs to sm_90a.
+// It skips the test where it cannot be had.
+func Ptxas(tb testing.TB) string {
+	tb.Helper()
+	return filepath.Join(toolkit(tb, "ptxas"), "usr/bin/ptxas")
+}
+
+// Headers is the directory of CUDA's cuda.h. 930 MB must be fetched for it once,
+// which only the campaign does: elsewhere the test is skipped where the cache
+// does not have it.
+func Headers(tb testing.TB) string {
+	tb.Helper()
+	which := []string{"cuda.h", "kept"}
+	if os.Getenv("GPUSLOT_CAMPAIGN") != "" {
+		which = which[:1]
+	}
+	return filepath.Join(toolkit(tb, which...), "usr/include")
+}
+
+func toolkit(tb testing.TB, which ...string) string {
+	tb.Helper()
+	dir, err := fetch(tb.Context(), toolkitTimeout, which...)
 	if err != nil {
 		tb.Skip(err)
 	}

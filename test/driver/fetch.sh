@@ -2,13 +2,17 @@
 # fetch.sh fetches NVIDIA's MPS programs and driver libraries from Debian non-free, once, and prints the directory.
 #
 #   fetch.sh 535|550|555     fetch that driver branch if it is not in the cache, print its directory
+#   fetch.sh ptxas           NVIDIA's assembler, CUDA 12.4's: 87 MB to fetch, 30 MB to keep
+#   fetch.sh cuda.h          the header of its driver API: 930 MB to fetch, 1 MB to keep
+#   fetch.sh WHICH kept      only if it is in the cache
 #
-# The licence of the NVIDIA driver does not let us carry these files, so they are fetched when a test or the demo
+# The licences of NVIDIA's driver and toolkit do not let us carry these files, so they are fetched when a test or the demo
 # runs and live in a cache outside the repository. The host's own apt and dpkg are read, never changed; root is
 # not needed.
 #
-# In the directory: usr/bin/nvidia-cuda-mps-control, usr/sbin/nvidia-cuda-mps-server, the driver libraries in
-# usr/lib/x86_64-linux-gnu/nvidia/current, usr/lib/nvidia/current/nvidia-smi, and VERSION (the full driver version).
+# In a branch's directory: usr/bin/nvidia-cuda-mps-control, usr/sbin/nvidia-cuda-mps-server, the driver libraries in
+# usr/lib/x86_64-linux-gnu/nvidia/current, usr/lib/nvidia/current/nvidia-smi. In all of them VERSION,
+# the full version.
 #
 # Environment:
 #   GPUSLOT_CACHE   where it is kept (default: ${XDG_CACHE_HOME:-$HOME/.cache}/gpuslot)
@@ -20,13 +24,15 @@ say() { echo "driver $branch: $*" >&2; }
 die() { say "$*"; [ -z "${failed-}" ] || echo "$*" >"$failed"; exit 1; }
 
 branch=${1-}
+packages="nvidia-cuda-mps libcuda1 libnvidia-ml1 nvidia-smi" need=usr/bin/nvidia-cuda-mps-control
 case $branch in
   535) suites="bookworm" ;;
   550) suites="trixie forky sid" ;;
   555) suites="experimental" ;;
+  ptxas) suites="trixie forky sid" packages=nvidia-cuda-toolkit need=usr/bin/ptxas ;;
+  cuda.h) suites="trixie forky sid" packages=nvidia-cuda-dev need=usr/include/cuda.h ;;
   *) say "no such branch; there are 535, 550 and 555"; exit 2 ;;
 esac
-packages="nvidia-cuda-mps libcuda1 libnvidia-ml1 nvidia-smi"
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${GPUSLOT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/gpuslot}
@@ -34,6 +40,7 @@ cache=${GPUSLOT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/gpuslot}
 key=$(sha256sum <"$here/fetch.sh" | cut -c1-12)
 dest=$cache/driver-$branch-$key
 [ ! -e "$dest/VERSION" ] || { echo "$dest"; exit 0; }
+[ "${2-}" != kept ] || die "not in the cache; make campaign fetches it"
 
 [ "$(uname -m)" = x86_64 ] || die "the packages are for x86_64 only; this machine is $(uname -m)"
 command -v apt-get >/dev/null || die "no apt-get here: run fetch.sh on a Debian machine and set GPUSLOT_CACHE to a copy of its cache"
@@ -91,13 +98,22 @@ for suite in $suites; do
   from update >&2 || continue
   # shellcheck disable=SC2086 # a list of words
   (cd "$s/dl" && from download $packages) >&2 || continue
-  version=$(dpkg-deb -f "$s"/dl/nvidia-cuda-mps_*.deb Version)
+  version=$(dpkg-deb -f "$s/dl/${packages%% *}"_*.deb Version)
   version=${version#*:}; version=${version%-*}
-  case $version in "$branch".*) ;; *) say "$suite now has $version"; continue ;; esac
-  mkdir "$tmp/root"
-  for deb in "$s"/dl/*.deb; do dpkg-deb -x "$deb" "$tmp/root"; done
+  case $branch.$version in
+    ptxas.* | cuda.h.*) ;;
+    "$branch.$branch".*) ;;
+    *) say "$suite now has $version"; continue ;;
+  esac
+  mkdir -m 755 "$tmp/root"
+  for deb in "$s"/dl/*.deb; do
+    case $branch in # the rest of the toolkit is large
+      ptxas | cuda.h) dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$tmp/root" "./$need" ;;
+      *) dpkg-deb -x "$deb" "$tmp/root" ;;
+    esac
+  done
   chmod 755 "$tmp/root"
-  [ -x "$tmp/root/usr/bin/nvidia-cuda-mps-control" ] || die "nvidia-cuda-mps of $suite has no usr/bin/nvidia-cuda-mps-control"
+  [ -s "$tmp/root/$need" ] || die "${packages%% *} of $suite has no $need"
   echo "$version" >"$tmp/root/VERSION"
   rm -rf "$dest"
   mv "$tmp/root" "$dest"
@@ -105,4 +121,5 @@ for suite in $suites; do
   echo "$dest"
   exit 0
 done
+case $branch in ptxas | cuda.h) die "Debian ($suites) does not offer $packages here and now" ;; esac
 die "Debian ($suites) does not offer driver $branch here and now"

@@ -1,27 +1,62 @@
 #!/bin/bash
 # run.sh PART OUT [ARGUMENT…]: one part of the harness on this machine's GPU, unattended, in less than eight minutes.
-# What it finds goes below OUT. run.sh compile only compiles gpujob and gpusee.
+# What it finds goes below OUT, everything else into a directory that is gone afterwards: the folder may be read-only, and
+# where a copy lost its modes, "bash run.sh" does. run.sh compile only compiles gpujob and gpusee, into the folder.
 set -uo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-cd "$here" || exit 1
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+die() { echo "run.sh: $*" >&2; exit 1; }
 
-compile() {
+compile() { # DIRECTORY
 	local cc
 	for cc in gcc cc clang; do command -v "$cc" >/dev/null && break; done
-	"$cc" -std=gnu11 -O2 -o gpujob src/gpujob.c src/driver.c src/kernels.c -ldl && "$cc" -std=gnu11 -O2 -o gpusee src/gpusee.c -ldl
+	"$cc" -std=gnu11 -O2 -o "$1/gpujob" "$here"/src/{gpujob,driver,kernels}.c -ldl && "$cc" -std=gnu11 -O2 -o "$1/gpusee" "$here/src/gpusee.c" -ldl
 }
 
-if [ "${1-}" = compile ]; then compile; exit; fi
+if [ "${1-}" = compile ]; then compile "$here"; exit; fi
 part=${1:?run.sh PART OUT} out=${2:?run.sh PART OUT}
 shift 2
-mkdir -p "$out" || exit 1
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
+# A place where programs may run.
+for base in "${TMPDIR:-/tmp}" /tmp /var/tmp "$out"; do
+	work=$(mktemp -d "$base/gpuslot-run-XXXXXX" 2>/dev/null) || continue
+	trap 'rm -rf "$work"' EXIT
+	for f in harness gpuslot gpuslotd gpuslot-condor condor_starter gpujob gpusee train.py; do
+		cp "$here/$f" "$work/" && chmod 755 "$work/$f" || die "the folder $here is not whole: make gpu-bundle"
+	done
+	"$work/harness" -h >/dev/null 2>&1 && break
+	rm -rf "$work"; work=
+done
+[ -n "$work" ] || die "no program of the folder runs in ${TMPDIR:-/tmp}, /tmp, /var/tmp or $out: is it for x86-64?"
 # Built against a newer glibc than this machine's? Then here.
-if ! ./gpujob help >/dev/null 2>&1; then compile || exit 1; fi
-./gpuslot --version || { echo "gpuslot does not run here: build it on a machine with a glibc as old as $(ldd --version | head -n1)" >&2; exit 1; }
+if ! "$work/gpujob" help >/dev/null 2>&1; then compile "$work" || die "gpujob does not run here, and there is no compiler"; fi
+"$work/gpuslot" --version || die "gpuslot does not run here: build it on a machine with a glibc as old as $(ldd --version 2>&1 | head -n1)"
+
+# Drivers are not always where programs look.
+export PATH=$PATH:/usr/sbin:/sbin:/usr/local/nvidia/bin:/usr/lib/nvidia/current:/opt/nvidia/bin
+if ! command -v nvidia-cuda-mps-control >/dev/null; then
+	found=$(timeout 30 find / \( -path /proc -o -path /sys \) -prune -o -name nvidia-cuda-mps-control -type f -print -quit 2>/dev/null)
+	[ -z "$found" ] || PATH=$PATH:${found%/*}
+fi
+for dir in /usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib64/nvidia /usr/lib/x86_64-linux-gnu/nvidia/current; do
+	if [ -e "$dir/libcuda.so.1" ] && ! ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
+		export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$dir
+	fi
+done
+# What the driver compiles for the kernels is not to stay in anybody's home; all accounts may write there.
+export CUDA_CACHE_PATH=$work/cache
+mkdir -m 1777 "$CUDA_CACHE_PATH" && chmod 1777 "$CUDA_CACHE_PATH" && chmod 711 "$work"
 {
-	date -u; uname -r; ldd --version | head -n1
+	date -u; uname -r; nproc; ldd --version | head -n1; cat /proc/driver/nvidia/version
 	command -v nvidia-smi nvidia-cuda-mps-control nvidia-cuda-mps-server nvcc python3
-	timeout 20 nvidia-smi; timeout 20 nvidia-smi -q -d COMPUTE,ECC,CLOCK,POWER
+	ldconfig -p | grep -E 'lib(cuda|nvidia-ml)\.so'
+	ls -l /dev/nvidia*; df -h /dev/shm; grep cgroup /proc/self/mounts; env | grep -E '^(CUDA|NVIDIA|LD_LIBRARY)'
+	timeout 20 nvidia-smi; timeout 20 nvidia-smi -q -d COMPUTE,ECC,CLOCK,POWER,PERFORMANCE
 } >"$out/machine.txt" 2>&1
+
 # The harness ends what it started when it is told to; only then is it killed.
-exec timeout --signal=INT --kill-after=40 470 ./harness -out "$out" "$@" "$part"
+timeout --foreground --signal=TERM --kill-after=40 470 "$work/harness" -out "$out" "$@" "$part" &
+pid=$!
+trap 'kill -TERM "$pid" 2>/dev/null' INT TERM HUP
+wait "$pid"; status=$?
+while kill -0 "$pid" 2>/dev/null; do wait "$pid"; status=$?; done # a signal ends a wait
+exit "$status"

@@ -63,12 +63,13 @@ func TestAdvice(t *testing.T) {
 		b.Open(page, window.width, 900, window.scheme)
 		var r struct {
 			Wide, Plots int
-			Small       []string
+			Small, Tiny []string
 		}
 		b.Eval(`({Wide: document.documentElement.scrollWidth - innerWidth, Plots: document.querySelectorAll("svg.plot").length,
+			Tiny: [...document.querySelectorAll("svg.plot text")].filter(e => parseFloat(getComputedStyle(e).fontSize) * e.ownerSVGElement.getScreenCTM().a < 8).map(e => e.textContent),
 			Small: [...document.querySelectorAll("svg.plot text")].filter(e => { const s = e.ownerSVGElement.getBoundingClientRect(), b = e.getBoundingClientRect(); return b.left < s.left - 1 || b.right > s.right + 1 || b.bottom > s.bottom + 2; }).map(e => e.textContent)})`, &r)
-		if r.Wide > 0 || r.Plots < 15 || len(r.Small) > 0 {
-			t.Errorf("%s: %d pixels too wide, %d plots, cut off: %q", window.name, r.Wide, r.Plots, r.Small)
+		if r.Wide > 0 || r.Plots < 15 || len(r.Small)+len(r.Tiny) > 0 {
+			t.Errorf("%s: %d pixels too wide, %d plots, cut off: %q, too small to read: %q", window.name, r.Wide, r.Plots, r.Small, r.Tiny)
 		}
 		if shots != "" {
 			if err := os.WriteFile(filepath.Join(shots, window.name+".png"), b.Screenshot(), 0o644); err != nil {

@@ -147,8 +147,39 @@ func TestStrangers(t *testing.T) {
 	rows, err := st.JobAttrs(ctx, cluster, "NumJobStarts", "NumShadowStarts")
 	must(t, err)
 	st.Check(rows[0][0] == "1" && rows[0][1] == "1", "beside 200 silent connections of its account a job started at once: %v", rows[0])
+	cluster, err = st.submit(ctx, job{Program: claims, Arguments: u})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	text, err := st.printed(ctx, user, cluster, 0)
+	must(t, err)
+	st.Contains(text, "as the startd says", "a job without a GPU that asks the agent for one")
+	st.Contains(text, "shut", "its pipe directory then")
 	done(t, st)
 }
+
+// claims asks the agent for a GPU until that is refused, then waits until the
+// GPU's pipe directory is closed again.
+var claims = program{"claims.py", `#!/usr/bin/env python3
+import json, os, socket, sys, time
+gpu, reply = sys.argv[1], ""
+request = {"v": 1, "op": "prepare", "job": {"id": "9.9", "assigned_gpus": [gpu], "provisioned_vram_mib": 4096}}
+for _ in range(300):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect("/run/gpuslot/agent.sock")
+    s.sendall(json.dumps(request).encode() + b"\n")
+    reply = s.recv(65536).decode()
+    if "grant" not in reply:
+        break
+    time.sleep(0.1)
+print(reply)
+for _ in range(300):
+    try:
+        os.stat("/run/gpuslot/mps/" + gpu + "/control")
+        time.sleep(0.1)
+    except PermissionError:
+        print("shut")
+        break
+`}
 
 // flood leaves 200 silent connections open for a minute, after two rude ones.
 const flood = `

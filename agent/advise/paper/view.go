@@ -127,7 +127,7 @@ func sums(a advise.Advice) []sum {
 	out := []sum{{grouped(strconv.Itoa(jobs)), "jobs"}, {large(reserved), "GPU-hours reserved"}}
 	switch {
 	case known <= 0:
-		out = append(out, sum{"–", "use not known"})
+		out = append(out, sum{"-", "use not known"})
 	case used > 0:
 		out = append(out, sum{fmt.Sprintf("%.0f %%", 100*used/known), "of them used by multiprocessors"}, sum{large(known - used), "GPU-hours reserved and not used"})
 	default:
@@ -146,7 +146,7 @@ func sums(a advise.Advice) []sum {
 func rowOf(n int, c *advise.Class) row {
 	r := row{
 		N: n, Class: c.String(), Jobs: grouped(strconv.Itoa(c.Jobs)), Reserved: large(c.Reserved), Unused: grouped(one(c.Unused)),
-		Request: "–", Jobsper: "–", Mode: string(c.Mode.Kind), Unknown: c.Mode.Kind == advise.Unknown,
+		Request: "-", Jobsper: "-", Mode: string(c.Mode.Kind), Unknown: c.Mode.Kind == advise.Unknown,
 		Now: one(c.Expect.PerGPUNow), Then: c.Expect.PerGPUAfter.Text(), KWh: one(c.Expect.KWhNow), KWhThen: c.Expect.KWhAfter.Text(),
 	}
 	if c.Request.MiB > 0 {

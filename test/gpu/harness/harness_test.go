@@ -3,15 +3,19 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/bench"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/gpu/programs"
+	"github.com/gpuslot/gpuslot/test/gpu/report"
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
@@ -20,7 +24,7 @@ import (
 func bundled(t *testing.T) string {
 	t.Helper()
 	n, dir := sim.New(t, "550.163.01", "H100-80"), t.TempDir()
-	for out, pkg := range map[string]string{"gpuslot": "cmd/gpuslot", "gpuslotd": "cmd/gpuslotd", "gpuslot-condor": "cmd/gpuslot-condor", "condor_starter": "test/faults/starter"} {
+	for out, pkg := range map[string]string{"gpuslot": "cmd/gpuslot", "gpuslotd": "cmd/gpuslotd", "gpuslot-condor": "cmd/gpuslot-condor", "condor_starter": "test/faults/starter", "harness": "test/gpu/harness"} {
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, out), "github.com/gpuslot/gpuslot/"+pkg)
 		cmd.Env = append(os.Environ(), "CGO_CFLAGS=-O2 -Wno-deprecated-declarations")
 		if text, err := cmd.CombinedOutput(); err != nil {
@@ -30,12 +34,14 @@ func bundled(t *testing.T) string {
 	if err := programs.Build(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile("../train.py")
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "train.py"), text, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"train.py", "run.sh"} {
+		text, err := os.ReadFile("../" + name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	// The jobs' account reads neither the cache of builds nor a test's directory.
 	open, err := os.MkdirTemp("", "h")
@@ -60,6 +66,109 @@ func TestParts(t *testing.T) {
 	t.Run("sharing", func(t *testing.T) { testSharing(t, dir) })
 	t.Run("truth", func(t *testing.T) { testTruth(t, dir) })
 	t.Run("node", func(t *testing.T) { testNode(t, dir) })
+	t.Run("run.sh", func(t *testing.T) { testScript(t, dir) })
+}
+
+// testScript: the folder as a copy that lost its modes, started by "bash run.sh",
+// left as it was; and told to end in the middle.
+func testScript(t *testing.T, dir string) {
+	folder, tmp := t.TempDir(), t.TempDir()
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		b, err := os.ReadFile(filepath.Join(dir, n.Name()))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(folder, n.Name()), b, 0o444)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := listed(t, folder)
+	t.Setenv("TMPDIR", tmp)
+	out := t.TempDir()
+	if text, err := exec.CommandContext(t.Context(), "bash", filepath.Join(folder, "run.sh"), "truth", out, "-only", "T12").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(folder, "run.sh"), "truth", out, "-only", "T15,T18")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { return len(clients(t, tmp)) > 3 })
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "exit status 1") {
+		t.Errorf("it ends with %v", err)
+	}
+	var part report.Part
+	b, err := os.ReadFile(filepath.Join(out, "truth.part.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &part)
+	}
+	if err != nil || !part.Left || !strings.Contains(part.Error, "-only T15") {
+		t.Errorf("%v %+v", err, part)
+	}
+	for _, name := range []string{"truth/T12.json", "truth/T18.json", "machine.txt"} {
+		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := listed(t, folder); after != before {
+		t.Errorf("the folder was\n%s\nand is\n%s", before, after)
+	}
+	if left := listed(t, tmp); left != "" || len(clients(t, tmp)) > 0 {
+		t.Errorf("left: %s %v", left, clients(t, tmp))
+	}
+}
+
+// listed is a directory with its files' modes and sizes.
+func listed(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		st, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&b, st.Mode(), st.Size(), e.Name())
+	}
+	return b.String()
+}
+
+// clients are the processes that belong to this test's node and directory.
+func clients(t *testing.T, tmp string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err == nil && strings.Contains(string(env), "TMPDIR="+tmp) {
+			name, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+			if strings.Contains(string(name), "gpujob") {
+				names = append(names, string(name))
+			}
+		}
+	}
+	return names
+}
+
+func await(t *testing.T, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come to that")
+		}
+	}
 }
 
 // testTruth: the trials that are asked for and no other; clients in namespaces
@@ -123,7 +232,7 @@ func testSharing(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Simulated || r.Label != "mix" || r.Command[0] != "./gpujob" || len(r.Runs) != 8 {
+	if !r.Simulated || r.Label != "mix" || r.Command[0] != "./gpujob" || len(r.Runs) != 5 {
 		t.Errorf("simulated %v, label %q, %d runs of %q", r.Simulated, r.Label, len(r.Runs), r.Command[0])
 	}
 	if _, err := os.Stat(filepath.Join(out, "sharing-mix/logs")); err == nil {

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/test/gpu/node"
 	"github.com/gpuslot/gpuslot/test/gpu/report"
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
@@ -48,9 +50,10 @@ type machine struct {
 	copies  string
 	inv     gpu.Inventory
 	gpu     gpu.GPU
-	// limit keeps a sharing part below eight minutes; what is left then is not
-	// measured, and said so.
-	limit time.Duration
+	// limit keeps a part below eight minutes, until deadline; what is left then is
+	// not done, and said so.
+	limit    time.Duration
+	deadline time.Time
 	// only are the trials to make, by id; empty for all.
 	only string
 	// measure is how long usage and cost are measured.
@@ -74,7 +77,7 @@ func parts() map[string]func(context.Context, *machine) error {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "harness:", err)
 		os.Exit(1)
 	}
@@ -90,12 +93,12 @@ func run(ctx context.Context, args []string) error {
 	flags.Usage = func() { fmt.Fprint(flags.Output(), usage); flags.PrintDefaults() }
 	flags.StringVar(&m.programs, "programs", filepath.Dir(self), "the `directory` of the programs")
 	flags.StringVar(&m.out, "out", "results", "the `directory` that everything is written to")
-	flags.Float64Var(&m.seconds, "seconds", 1.5, "how many `seconds` a job of the sharing parts takes alone, about")
+	flags.Float64Var(&m.seconds, "seconds", 3, "how many `seconds` a job of the sharing parts works alone, about; a training twice as long")
 	flags.IntVar(&m.repeats, "repeats", 3, "how often each point is measured")
-	flags.DurationVar(&m.limit, "limit", 430*time.Second, "how `long` a sharing part measures at most; the first repeat of all points comes first")
+	flags.DurationVar(&m.limit, "limit", 430*time.Second, "how `long` a part takes at most; sharing parts measure all points once before any is repeated")
 	flags.StringVar(&m.only, "only", "", "make only these `trials` of the parts truth and node, such as T8,T10")
 	flags.DurationVar(&m.measure, "measure", 15*time.Second, "how `long` the part node measures usage and cost each")
-	flags.StringVar(&m.copies, "copies", "1,2,4,8,12", "the `numbers` of copies")
+	flags.StringVar(&m.copies, "copies", "", "the `numbers` of copies (default 1,2,4,8,12, and one beyond for small jobs and large ones)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -128,34 +131,57 @@ func (m *machine) all(ctx context.Context, names []string) error {
 	return errors.Join(errs...)
 }
 
+// part makes one part, and writes down what became of it, whatever that was.
 func (m *machine) part(ctx context.Context, name string, part func(context.Context, *machine) error) error {
 	if err := os.MkdirAll(m.out, 0o755); err != nil {
 		return err
 	}
-	before, err := m.look(ctx)
-	if err != nil {
-		return err
-	}
-	m.say("%s on %s, driver %s", name, m.gpu.Name, m.inv.Driver)
 	began := time.Now()
-	errPart := part(ctx, m)
-	left, err := m.left(context.WithoutCancel(ctx), before)
-	if err != nil {
-		return errors.Join(errPart, err)
-	}
-	note := map[string]any{
-		"part": name, "simulated": m.simulated, "gpu": m.gpu.Name, "driver": m.inv.Driver, "cuda": m.inv.CUDA,
-		"began": began.UTC().Truncate(time.Second), "seconds": time.Since(began).Seconds(), "left_as_it_was": left == nil, "error": text(errors.Join(errPart, left)),
-	}
-	b, err := json.MarshalIndent(note, "", "  ")
-	if err == nil {
-		err = os.WriteFile(filepath.Join(m.out, name+".part.json"), append(b, '\n'), 0o644)
-	}
-	if errPart != nil {
-		errPart = fmt.Errorf("%s: %w", name, errPart)
+	m.deadline = began.Add(m.limit)
+	errPart, errLeft := m.watched(ctx, name, part)
+	note := report.Part{
+		Name: name, Simulated: m.simulated, GPU: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA,
+		Began: began.UTC().Truncate(time.Second), Seconds: time.Since(began).Seconds(), Left: errLeft == nil, Error: text(errors.Join(errPart, errLeft)),
 	}
 	m.say("%s took %.0f s", name, time.Since(began).Seconds())
-	return errors.Join(errPart, left, err)
+	if err := errors.Join(errPart, errLeft, note.Write(m.out)); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// watched makes a part in its time and looks at the machine before and after.
+func (m *machine) watched(ctx context.Context, name string, part func(context.Context, *machine) error) (errPart, errLeft error) {
+	before, err := m.look(ctx)
+	if err == nil && len(before.Processes) > 0 {
+		err = fmt.Errorf("other processes use the GPU: %v; end them first", before.Processes)
+	}
+	if err != nil {
+		return err, nil
+	}
+	m.say("%s on %s, driver %s", name, m.gpu.Name, m.inv.Driver)
+	release, err := m.hold(ctx)
+	if err != nil {
+		return err, nil
+	}
+	defer release()
+	timed, cancel := context.WithDeadlineCause(ctx, m.deadline, errTime)
+	defer cancel()
+	errPart = part(timed, m)
+	return errPart, m.left(context.WithoutCancel(ctx), before)
+}
+
+var errTime = errors.New("the part's time (-limit) was over")
+
+// hold keeps the driver initialised until release: without persistence mode it
+// would leave the GPU, and take seconds to come back, whenever no process has it.
+func (m *machine) hold(ctx context.Context) (release func(), err error) {
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), m.program("gpusee"), string(m.gpu.UUID), "hold")
+	in, err := cmd.StdinPipe() // it ends with it, and so with this process
+	if err == nil {
+		err = cmd.Start()
+	}
+	return func() { _ = in.Close(); _ = cmd.Wait() }, err
 }
 
 func text(err error) string {
@@ -180,10 +206,11 @@ func (m *machine) look(ctx context.Context) (state, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, m.program("gpuslot"), "inventory", "--json")
-	cmd.Stderr = os.Stderr
+	var said bytes.Buffer
+	cmd.Stderr, cmd.WaitDelay = &said, time.Second
 	out, err := cmd.Output()
 	if err != nil {
-		return state{}, fmt.Errorf("gpuslot inventory: %w", err)
+		return state{}, fmt.Errorf("gpuslot inventory: %w: %s", err, bytes.TrimSpace(said.Bytes()))
 	}
 	if m.inv, err = gpu.DecodeInventory(strings.NewReader(string(out))); err != nil {
 		return state{}, err
@@ -196,6 +223,7 @@ func (m *machine) look(ctx context.Context) (state, error) {
 		return state{}, err
 	}
 	see := exec.CommandContext(ctx, m.program("gpusee"), string(m.gpu.UUID))
+	see.WaitDelay = time.Second
 	line, err := see.Output()
 	var seen truth.Look
 	if err == nil {
@@ -216,15 +244,15 @@ func (m *machine) look(ctx context.Context) (state, error) {
 // goneWithin is how long a GPU may list processes that have just ended.
 const goneWithin = 10 * time.Second
 
-// left says what is not as it was before.
-func (m *machine) left(ctx context.Context, before state) (left, err error) {
+// left says what is not as it was before, or that nobody can tell.
+func (m *machine) left(ctx context.Context, before state) error {
 	for deadline := time.Now().Add(goneWithin); ; time.Sleep(200 * time.Millisecond) {
 		after, err := m.look(ctx)
 		if err != nil {
-			return nil, err
+			return fmt.Errorf("whether the machine is as it was: %w", err)
 		}
-		if left = difference(before, after); left == nil || time.Now().After(deadline) {
-			return left, nil
+		if left := difference(before, after); left == nil || time.Now().After(deadline) {
+			return left
 		}
 	}
 }
@@ -259,9 +287,13 @@ func tryTruth(ctx context.Context, m *machine) error {
 	if err := m.lend(dir); err != nil {
 		return err
 	}
+	control, err := exec.LookPath(mps.Program)
+	if err != nil {
+		return fmt.Errorf("%w: it comes with the driver; without it there is no MPS to try", err)
+	}
 	l := &truth.Lab{
 		GPU: m.gpu.UUID, Name: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA, Simulated: m.simulated,
-		Programs: dir, Control: "nvidia-cuda-mps-control", Dir: dir,
+		Programs: dir, Control: control, Dir: dir,
 	}
 	return truth.Run(ctx, l, m.chosen(truth.Trials()), filepath.Join(m.out, "truth"), m.tell)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/bench"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/gpu/report"
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
 )
 
@@ -31,12 +32,23 @@ type work struct {
 	first int
 }
 
+// On an H100 of 132 multiprocessors and 50 MB of L2: eight warps keep one busy that
+// does nothing but multiply and add, so computing wants 80 of them, and the parts
+// that use memory read and write far more than the L2 holds.
 var (
 	computing = work{"compute", 60, 200}
-	streaming = work{"stream", 1024, 4}
 	kernel    = work{"compute", 15, 200}
-	traffic   = work{"stream", 64, 4}
+	traffic   = work{"stream", 512, 4}
 )
+
+// streaming is a job whose memory fits twelve times, with its contexts, as the
+// paper's did: the numbers of copies reach to the memory's limit.
+func (m *machine) streaming() work {
+	return work{"stream", max(int(m.gpu.Memory)/14, traffic.size), 4}
+}
+
+// enough milliseconds tell how long a work takes: clocks rise meanwhile.
+const enough = 100
 
 // amount finds how often a work has to be done to take so many milliseconds.
 func (m *machine) amount(ctx context.Context, w work, ms float64) (int, error) {
@@ -46,48 +58,60 @@ func (m *machine) amount(ctx context.Context, w work, ms float64) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if took >= ms/4 || n >= 1<<28 {
+		if took >= enough || n >= 1<<28 {
 			return max(int(float64(n)*ms/max(took, 0.001)), 1), nil
 		}
-		n *= 4
+		n *= int(min(max(1.2*enough/max(took, 0.001), 2), 64))
 	}
 }
 
 // took is how many milliseconds it takes, warm.
 func (m *machine) took(ctx context.Context, w work, n int) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	words := []string{w.word, strconv.Itoa(w.size), strconv.Itoa(n)}
-	cmd := exec.CommandContext(ctx, m.program("gpujob"), append(append([]string{"context"}, words...), words...)...)
+	last, err := m.alone(ctx, append(append([]string{"./gpujob", "context"}, words...), words...)...)
+	return last.MS, err
+}
+
+// alone runs a command without MPS and gives the last step that it tells.
+func (m *machine) alone(ctx context.Context, command ...string) (last truth.Line, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir, cmd.WaitDelay = m.programs, 5*time.Second
 	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+string(m.device()), "CUDA_MPS_PIPE_DIRECTORY=/nonexistent")
-	cmd.Stderr = os.Stderr
+	var said bytes.Buffer
+	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return 0, fmt.Errorf("gpujob %v: %w: %s", words, err, out)
+		return last, fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, bytes.TrimSpace(append(out, said.Bytes()...)))
 	}
-	var last truth.Line
 	for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
-		if err := json.Unmarshal(s.Bytes(), &last); err != nil {
-			return 0, err
+		if json.Unmarshal(s.Bytes(), &last) != nil {
+			last = truth.Line{}
 		}
 	}
-	return last.MS, nil
+	if last.Step == "" {
+		err = fmt.Errorf("%s tells nothing of its work", strings.Join(command, " "))
+	}
+	return last, err
 }
 
 func shareCompute(ctx context.Context, m *machine) error {
 	return m.shareOne(ctx, "sharing-compute", computing)
 }
 
+// shareMemory goes beyond the memory's limit: those copies are not measured, and
+// said so.
 func shareMemory(ctx context.Context, m *machine) error {
-	return m.shareOne(ctx, "sharing-memory", streaming)
+	return m.shareOne(ctx, "sharing-memory", m.streaming(), 16)
 }
 
-func (m *machine) shareOne(ctx context.Context, name string, w work) error {
+func (m *machine) shareOne(ctx context.Context, name string, w work, beyond ...int) error {
 	n, err := m.amount(ctx, w, m.seconds*1000/pieces)
 	if err != nil {
 		return err
 	}
-	return m.share(ctx, name, "./gpujob", "repeat", strconv.Itoa(pieces), w.word, strconv.Itoa(w.size), strconv.Itoa(n))
+	return m.share(ctx, name, []string{"./gpujob", "repeat", strconv.Itoa(pieces), w.word, strconv.Itoa(w.size), strconv.Itoa(n)}, beyond...)
 }
 
 // shareMix is a job that leaves most of the GPU idle: a quarter of its time each
@@ -107,19 +131,27 @@ func shareMix(ctx context.Context, m *machine) error {
 	for range pieces {
 		command = append(command, words...)
 	}
-	m.copies += ",24" // small jobs: more of them than the paper's twelve
-	return m.share(ctx, "sharing-mix", command...)
+	return m.share(ctx, "sharing-mix", command, 24)
 }
+
+// trainingTime is how many times as long as another job a training takes alone,
+// and trainingSteps how many are tried to find out: it starts for longer.
+const (
+	trainingTime  = 2
+	trainingSteps = 300
+)
 
 // shareTraining needs python3 with torch.
 func shareTraining(ctx context.Context, m *machine) error {
-	script := m.program("train.py")
-	check, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	if out, err := exec.CommandContext(check, "python3", script, "--check").CombinedOutput(); err != nil {
-		return fmt.Errorf("python3 with torch and CUDA is needed: %w: %s", err, bytes.TrimSpace(out))
+	if _, err := m.alone(ctx, "python3", "./train.py", "--steps", "1"); err != nil {
+		return fmt.Errorf("python3 with torch and CUDA is needed: %w", err)
 	}
-	return m.share(ctx, "sharing-training", "python3", "./train.py")
+	tried, err := m.alone(ctx, "python3", "./train.py", "--steps", strconv.Itoa(trainingSteps))
+	if err != nil {
+		return err
+	}
+	steps := max(int(trainingSteps*trainingTime*m.seconds*1000/max(tried.MS, 1)), 1)
+	return m.share(ctx, "sharing-training", []string{"python3", "./train.py", "--steps", strconv.Itoa(steps)})
 }
 
 // device is one that a program can use: in MIG mode none is the whole GPU.
@@ -143,15 +175,31 @@ func (m *machine) place(name string, command []string) (string, []string) {
 	return dir + "-mig", command
 }
 
+// spare is how long the rest of a part takes after gpuslot bench's time.
+const spare = 5 * time.Second
+
+// numbers are those of copies: as asked for, or the paper's and some beyond.
+func (m *machine) numbers(beyond []int) string {
+	if m.copies != "" {
+		return m.copies
+	}
+	text := "1,2,4,8,12"
+	for _, n := range beyond {
+		text += "," + strconv.Itoa(n)
+	}
+	return text
+}
+
 // share measures a command by gpuslot bench, as a site would.
-func (m *machine) share(ctx context.Context, name string, command ...string) error {
+func (m *machine) share(ctx context.Context, name string, command []string, beyond ...int) error {
 	dir, command := m.place(name, command)
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
 	args := []string{
-		"bench", "--gpu", string(m.gpu.UUID), "--copies", m.copies, "--repeats", strconv.Itoa(m.repeats),
-		"--time-limit", m.limit.String(), "--label", strings.TrimPrefix(name, "sharing-"), "--socket", "/nonexistent", "-o", dir,
+		"bench", "--gpu", string(m.gpu.UUID), "--copies", m.numbers(beyond), "--repeats", strconv.Itoa(m.repeats),
+		"--time-limit", max(time.Until(m.deadline)-spare, time.Second).Round(time.Second).String(),
+		"--label", strings.TrimPrefix(name, "sharing-"), "--socket", "/nonexistent", "-o", dir,
 	}
 	if m.simulated {
 		args = append(args, "--simulated")
@@ -160,29 +208,25 @@ func (m *machine) share(ctx context.Context, name string, command ...string) err
 	cmd.Dir = m.programs // so that the recorded command names no directory
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 30 * time.Second
+	cmd.WaitDelay = 25 * time.Second
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 2 { // measured, and no advice follows from it
 		err = nil
 	}
-	if err == nil {
-		_, err = bench.Read(dir)
+	r, unread := bench.Read(dir)
+	if unread != nil {
+		return errors.Join(err, unread) // all that copies said is kept: it tells why
 	}
-	// What copies said is kept where it tells of a failure; all of it is too much.
-	return errors.Join(err, keepFailures(dir))
+	return errors.Join(err, report.KeepWork(dir, r), keepFailures(dir, r))
 }
 
-// keepFailures removes the output of copies that did well. Of a part without a
-// result all of it tells something.
-func keepFailures(dir string) error {
-	r, err := bench.Read(dir)
-	failed := err != nil
+// keepFailures removes the output of copies that did well: all of it is too much.
+func keepFailures(dir string, r bench.Result) error {
 	for _, run := range r.Runs {
-		failed = failed || len(run.Failures()) > 0
-	}
-	if failed {
-		return nil
+		if len(run.Failures()) > 0 {
+			return nil
+		}
 	}
 	return os.RemoveAll(filepath.Join(dir, "logs"))
 }

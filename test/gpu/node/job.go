@@ -58,7 +58,7 @@ func (n *Node) run(ctx context.Context, budget int64, processes ...string) (*job
 		return nil, err
 	}
 	j.cmd = exec.Command(n.path("prog/condor_starter"), "-f", "-local-name", "slot_type_1", "-a", j.slot, "gpu")
-	j.cmd.Stderr = &n.log
+	j.cmd.Stderr, j.cmd.WaitDelay = &n.log, time.Second
 	out, errOut := j.cmd.StdoutPipe()
 	in, errIn := j.cmd.StdinPipe()
 	if err := errors.Join(errOut, errIn, j.cmd.Start()); err != nil {
@@ -84,7 +84,7 @@ func (n *Node) orderOf(j *job, processes []string) order.Order {
 		Output: filepath.Join(j.out, "out"),
 		Env:    []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + string(n.GPU.UUID), "_CONDOR_JOB_AD=" + j.out + "/.job.ad", "_CONDOR_MACHINE_AD=" + j.out + "/.machine.ad"},
 	}
-	for _, name := range []string{"LD_LIBRARY_PATH", "GPUSLOT_SIM_STATE"} {
+	for _, name := range passed {
 		if value, set := os.LookupEnv(name); set {
 			o.Env = append(o.Env, name+"="+value)
 		}
@@ -224,8 +224,11 @@ func (j *job) end() {
 	select {
 	case <-j.ended:
 	case <-time.After(5 * time.Second):
-		_ = j.cmd.Process.Kill() // the job ends with its starter
-		<-j.ended
+		_ = j.cmd.Process.Kill() // the job ends with its starter, but for what hangs in the driver
+		select {
+		case <-j.ended:
+		case <-time.After(5 * time.Second):
+		}
 	}
 }
 

@@ -24,6 +24,10 @@ import (
 // shares is how many jobs the GPU takes.
 const shares = 4
 
+// passed are variables without which a driver in an unusual place, or a simulated
+// one, is not found.
+var passed = []string{"LD_LIBRARY_PATH", "GPUSLOT_SIM_STATE", "GPUSLOT_SIM_MPS_START_MS", "GPUSLOT_SIM_CONTEXT_MS"}
+
 // hostName ends the slots' names.
 const hostName = "wn1.example.org"
 
@@ -112,7 +116,7 @@ func (n *Node) furnish() error {
 	}
 	// The agent gives control daemons an environment of its own; a driver in an unusual place needs more.
 	script := "#!/bin/sh\n"
-	for _, name := range []string{"LD_LIBRARY_PATH", "GPUSLOT_SIM_STATE"} {
+	for _, name := range passed {
 		if value, set := os.LookupEnv(name); set {
 			script += fmt.Sprintf("export %s='%s'\n", name, value)
 		}
@@ -127,7 +131,7 @@ func (n *Node) furnish() error {
 			return err
 		}
 	}
-	n.cgroup = slotCgroup(filepath.Base(n.dir))
+	n.cgroup = n.slotCgroup()
 	return os.WriteFile(n.path("gpuslot.toml"), []byte(n.config()), 0o644)
 }
 
@@ -158,6 +162,7 @@ control_daemon = %q
 func (n *Node) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(n.path("prog/gpuslotd"), append([]string{"--no-systemd", "--config", n.path("gpuslot.toml")}, args...)...)
 	cmd.Env = append(os.Environ(), "PATH="+n.path("bin")+":"+os.Getenv("PATH"))
+	cmd.WaitDelay = time.Second
 	return cmd
 }
 
@@ -180,11 +185,13 @@ func (n *Node) Stop() error {
 	n.endJobs()
 	if n.agent != nil && n.agent.Process != nil && n.agent.ProcessState == nil {
 		_ = n.agent.Process.Signal(syscall.SIGTERM)
+		late := time.AfterFunc(20*time.Second, func() { _ = n.agent.Process.Kill() })
 		_ = n.agent.Wait()
+		late.Stop()
 	}
 	var errs []error
 	if n.agent != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		release := n.command("--release", "--force")
 		stop := context.AfterFunc(ctx, func() { _ = release.Process.Kill() })
@@ -196,6 +203,7 @@ func (n *Node) Stop() error {
 	if n.cgroup != "" {
 		removeCgroup(n.cgroup)
 	}
+	_ = syscall.Unmount(n.path("cgroup"), 0) // nothing is there where the machine has its own
 	return errors.Join(append(errs, os.RemoveAll(n.dir))...)
 }
 
@@ -239,23 +247,33 @@ func (n *Node) await(ctx context.Context, most time.Duration, is func(api.Status
 	}
 }
 
-// slotCgroup makes the node's part of the unified hierarchy, where it can.
-func slotCgroup(name string) string {
+// slotCgroup makes the node's part of the unified hierarchy, where it can. Where
+// nobody has mounted it, as on machines without systemd, the node does.
+func (n *Node) slotCgroup() string {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		return ""
 	}
+	name := "gpuslot-gpu-" + filepath.Base(n.dir)
 	for line := range strings.Lines(string(mounts)) {
 		f := strings.Fields(line)
 		if len(f) < 3 || f[2] != "cgroup2" {
 			continue
 		}
-		dir := filepath.Join(f[1], "gpuslot-gpu-"+name)
+		dir := filepath.Join(f[1], name)
 		if os.Mkdir(dir, 0o755) == nil {
 			return dir
 		}
 	}
-	return ""
+	own := n.path("cgroup")
+	if os.Mkdir(own, 0o755) != nil || syscall.Mount("none", own, "cgroup2", 0, "") != nil {
+		return ""
+	}
+	dir := filepath.Join(own, name)
+	if os.Mkdir(dir, 0o755) != nil {
+		return ""
+	}
+	return dir
 }
 
 // removeCgroup removes a cgroup and those below it.

@@ -6,9 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpuslot/gpuslot/test/driver"
 )
 
-// kernels are all that gpujob has, by the first GPUs of each generation.
+// kernels are all that gpujob has, by the first GPUs of each generation. Debian
+// has no assembler that knows Blackwell.
 var (
 	kernels       = []string{"load", "compute", "stream", "illegal_address", "misaligned_address", "launch_failed", "assert"}
 	architectures = []string{"sm_70", "sm_80", "sm_90"}
@@ -37,11 +40,7 @@ func built(t *testing.T) string {
 // kernelsAssemble: NVIDIA's assembler takes every kernel.
 func kernelsAssemble(t *testing.T, dir string) {
 	t.Helper()
-	ptxas, err := exec.LookPath("ptxas")
-	if err != nil {
-		t.Skip("no ptxas here (Debian: nvidia-cuda-toolkit)")
-	}
-	out := t.TempDir()
+	ptxas, out := driver.Ptxas(t), t.TempDir()
 	for _, name := range kernels {
 		text, err := exec.CommandContext(t.Context(), filepath.Join(dir, "gpujob"), "ptx", name).Output()
 		if err != nil {
@@ -57,6 +56,32 @@ func kernelsAssemble(t *testing.T, dir string) {
 				t.Errorf("%s for %s: %v\n%s", name, arch, err, out)
 			}
 		}
+	}
+}
+
+// TestHeaders holds the programs, which are built without NVIDIA's headers, to
+// them: a struct of another size would write over what lies behind it.
+func TestHeaders(t *testing.T) {
+	t.Run("nvml.h", func(t *testing.T) {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		agrees(t, "gcc", "-std=gnu11", "-I"+filepath.Join(strings.TrimSpace(string(out)), "gen/nvml"), "testdata/seen.c")
+	})
+	t.Run("cuda.h", func(t *testing.T) {
+		agrees(t, "g++", "-std=c++17", "-Wno-enum-compare", "-isystem", driver.Headers(t), "testdata/agree.cc")
+	})
+}
+
+func agrees(t *testing.T, compiler string, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath(compiler); err != nil {
+		t.Skipf("no %s here", compiler)
+	}
+	args = append([]string{"-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-Isrc"}, args...)
+	if out, err := exec.CommandContext(t.Context(), compiler, args...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -22,7 +22,7 @@ type at struct {
 }
 
 // plots are those of all results, by file name.
-func plots(results []bench.Result) map[string]string {
+func plots(results []Sharing) map[string]string {
 	out := map[string]string{}
 	for _, r := range results {
 		points := r.Points()
@@ -67,7 +67,7 @@ var colours = []string{"#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#
 
 // plot draws lines over the number of copies, with a bar from the least to the
 // most of the repeats.
-func plot(r bench.Result, title string, lines []series) string {
+func plot(r Sharing, title string, lines []series) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n", width, height, width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/><text x="%d" y="16" font-size="12">%s: %s%s</text>`+"\n", width, height, left, escape(r.Label), escape(title), marked(r))
@@ -110,7 +110,7 @@ func (l series) draw(b *strings.Builder, colour string, i int, x, y func(float64
 	fmt.Fprintf(b, `</g><text x="%d" y="%d" fill="%s">%s</text>`+"\n", width-right+10, top+10+15*i, colour, escape(l.name))
 }
 
-func marked(r bench.Result) string {
+func marked(r Sharing) string {
 	if r.Simulated {
 		return " (SIMULATED)"
 	}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,13 +96,103 @@ func TestNothingMeasured(t *testing.T) {
 	}
 	r := results[0]
 	r.Runs = nil
-	for name, svg := range plots([]bench.Result{r}) {
+	for name, svg := range plots([]Sharing{r}) {
 		if !strings.Contains(svg, "not measured") {
 			t.Errorf("%s:\n%s", name, svg)
 		}
 	}
-	if page := Page([]bench.Result{r}); !strings.Contains(page, "Advice: unknown") {
+	if page := Page(nil, []Sharing{r}); !strings.Contains(page, "Advice: unknown") {
 		t.Error(page)
+	}
+}
+
+// TestPartial: what was cut off, or came out broken, hides nothing else and is told.
+func TestPartial(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reads := func(name string) string {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	failed := Part{Name: "truth", GPU: "H100", Left: true, Error: "it is late\nand dark"}
+	if err := failed.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(dir); err != nil { // one part, which failed
+		t.Fatal(err)
+	}
+	if page := reads("report.md"); !strings.Contains(page, "| truth | 0 | yes | it is late / and dark |") || !strings.Contains(page, "Nothing of sharing was measured") {
+		t.Error(page)
+	}
+	recorded, err := os.ReadFile("testdata/simulated/sharing-mix/bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("sharing-mix/bench.json", string(recorded))
+	write("sharing-compute/bench.json", string(recorded[:len(recorded)/2]))
+	write("truth/T1.json", `{"id":"T1","gpu":"H100","values":{"driver":"580"}}`)
+	write("truth/T2.json", `{"id":`)
+	write("node.part.json", "")
+	err = Write(dir)
+	for _, want := range []string{"sharing-compute/bench.json", "T2.json", "node.part.json"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not name %s", err, want)
+		}
+	}
+	if page := reads("report.md"); !strings.Contains(page, "## mix") || !strings.Contains(page, "and dark") {
+		t.Error(page)
+	}
+	if page := reads("truth.md"); !strings.Contains(page, "| driver | 580 |") || !strings.Contains(page, "Not made: T0, T2, T4") {
+		t.Error(page)
+	}
+}
+
+// TestWork: starts do not count, the work of copies that overlap counts once, and
+// a run of which a copy tells nothing is left out.
+func TestWork(t *testing.T) {
+	dir := t.TempDir()
+	log := func(name string, began, ended float64) {
+		t.Helper()
+		text := fmt.Sprintf("{\"step\":\"cuInit\",\"ms\":50,\"at\":%.3f}\nno JSON\n{\"step\":\"compute 60 9\",\"ms\":%.0f,\"at\":%.3f}\n", began-1, 1000*(ended-began), ended)
+		if err := errors.Join(os.MkdirAll(dir+"/logs", 0o755), os.WriteFile(dir+"/logs/"+name, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log("exclusive-1-repeat1-copy0.log", 1001, 1004)
+	log("mps-2-repeat1-copy0.log", 1011, 1015)
+	log("mps-2-repeat1-copy1.log", 1012, 1016)
+	log("mig1g10gb-1-repeat1-copy0.log", 1021, 1026)
+	log("mps-2-repeat2-copy0.log", 1031, 1035) // the other said nothing
+	job := func(n int, seconds float64) []bench.Job { return slices.Repeat([]bench.Job{{Seconds: seconds}}, n) }
+	r := bench.Result{Runs: []bench.Run{
+		{Mode: bench.Exclusive, Copies: 1, Repeat: 1, Seconds: 5, Jobs: job(1, 5)}, {Mode: bench.MPS, Copies: 2, Repeat: 1, Seconds: 8, Jobs: job(2, 8)},
+		{Mode: bench.MIG, Profile: "1g.10gb", Copies: 1, Repeat: 1, Seconds: 6, Jobs: job(1, 6)}, {Mode: bench.MPS, Copies: 2, Repeat: 2, Seconds: 8, Jobs: job(2, 8)},
+	}}
+	if err := KeepWork(dir, r); err != nil {
+		t.Fatal(err)
+	}
+	work, err := readWork(dir)
+	if err != nil || len(work) != 3 {
+		t.Fatalf("%+v %v", work, err)
+	}
+	var b strings.Builder
+	tableWork(&b, r.Points(), work)
+	for _, want := range []string{
+		"A job takes 5.00 s alone, of which 3.00 s are its work", "| exclusive | 1 | 3.00 | 1.00 |",
+		"| mps | 2 | 4.00 (4.00–4.00) | 1.20 |", "| mig 1g.10gb | 1 | 5.00 | 0.60 |",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
 	}
 }
 

@@ -44,6 +44,38 @@ func tryVersion(ctx context.Context, l *Lab, n *Notes) error {
 	return nil
 }
 
+// tryServer has one client served. Without that no other trial that needs a server
+// tells anything but the same once more, each after a long wait.
+func tryServer(ctx context.Context, l *Lab, n *Notes) error {
+	n.Set("serves", false)
+	d, err := l.Daemon(ctx, n)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	// A server whose words are not understood may serve all the same.
+	_, errServer := d.Server(ctx, uint32(ownUID()))
+	if errServer == nil {
+		n.Set("server_ms", float64(time.Since(began).Milliseconds()))
+	}
+	j, err := l.Do(ctx, n, Order{Name: "client", Daemon: d, Words: "alloc 64 load 10 10"})
+	if err != nil {
+		return errors.Join(errServer, err)
+	}
+	for _, step := range []string{"cuInit", "context"} {
+		if line, ok := j.Line(step); ok {
+			n.Set(step+"_ms", line.MS)
+		}
+	}
+	err = j.Must(ctx, "load")
+	n.Set("serves", err == nil)
+	return errors.Join(errServer, err)
+}
+
+var serverClaims = []Claim{
+	{"A control daemon brings up a server, which serves a client.", []string{"serves"}, func(v Values) bool { return v.True("serves") }},
+}
+
 // said is what the control program said without us between.
 type said struct {
 	text string
@@ -59,7 +91,7 @@ func (l *Lab) run(ctx context.Context, pipes, command string, args ...string) sa
 		command = ""
 	}
 	cmd := exec.CommandContext(ctx, l.Control, args...)
-	cmd.Env = environment("CUDA_MPS_PIPE_DIRECTORY=" + pipes)
+	cmd.Env, cmd.WaitDelay = environment("CUDA_MPS_PIPE_DIRECTORY="+pipes), time.Second
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if command != "" {
@@ -86,7 +118,7 @@ func tryCrowdedControl(ctx context.Context, l *Lab, n *Notes) error {
 	}
 	const question = "get_default_active_thread_percentage"
 	var answered, silent, refused int
-	l.each(func(mu *sync.Mutex) {
+	l.crowded(func(mu *sync.Mutex) {
 		got := l.run(ctx, d.PipeDirectory(), question)
 		mu.Lock()
 		defer mu.Unlock()
@@ -102,8 +134,11 @@ func tryCrowdedControl(ctx context.Context, l *Lab, n *Notes) error {
 	n.Set("answered", answered)
 	n.Set("silent", silent)
 	n.Set("refused", refused)
+	if ctx.Err() != nil { // else what there was no time for would count as failed
+		return ctx.Err()
+	}
 	failed := 0
-	l.each(func(mu *sync.Mutex) {
+	l.crowded(func(mu *sync.Mutex) {
 		reply, err := d.Command(ctx, question)
 		mu.Lock()
 		defer mu.Unlock()
@@ -116,7 +151,7 @@ func tryCrowdedControl(ctx context.Context, l *Lab, n *Notes) error {
 	return nil
 }
 
-func (l *Lab) each(ask func(*sync.Mutex)) {
+func (l *Lab) crowded(ask func(*sync.Mutex)) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for range askers {
@@ -161,19 +196,21 @@ func tryWords(ctx context.Context, l *Lab, n *Notes) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, w := range words {
+		var err error
 		if w.command != "" {
-			if _, err := d.Tell(ctx, w.command); err != nil {
-				return err
+			_, err = d.Tell(ctx, w.command)
+		}
+		if err == nil {
+			var reply string
+			if reply, err = d.Tell(ctx, w.then); err == nil {
+				n.Set(w.name, reply)
 			}
 		}
-		reply, err := d.Tell(ctx, w.then)
-		if err != nil {
-			return err
-		}
-		n.Set(w.name, reply)
+		errs = append(errs, err)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func wordClaims() []Claim {
@@ -201,16 +238,16 @@ func trySeen(ctx context.Context, l *Lab, n *Notes) error {
 	sizes := []int{300, 900}
 	var jobs []*Job
 	for _, mib := range sizes {
-		j, err := l.Start(ctx, n, Order{Name: fmt.Sprint(mib), Daemon: d, Words: fmt.Sprintf("alloc %d repeat 100000 load 30 20", mib)})
+		j, err := l.Start(ctx, n, Order{Name: fmt.Sprint(mib), Daemon: d, Words: fmt.Sprintf("alloc %d busy 30 20", mib)})
 		if err != nil {
 			return err
 		}
-		if _, err := j.Await(ctx, "alloc", 20*time.Second); err != nil {
+		if err := j.Must(ctx, "alloc"); err != nil {
 			return err
 		}
 		jobs = append(jobs, j)
 	}
-	looks, err := l.See(ctx, n, 10, 100)
+	looks, err := l.See(ctx, n, 30, 100) // NVML's samples of processes are up to a second apart
 	if err != nil {
 		return err
 	}
@@ -234,13 +271,16 @@ func (l *Lab) place(n *Notes, name string, pid int, last Look, looks []Look) {
 			n.Set(name+"_mib", int(*p.Bytes>>20))
 		}
 	}
-	most := 0
+	most, sampled := 0, false
 	for _, k := range looks {
+		sampled = sampled || len(k.Samples) > 0
 		if p, ok := listed(k.Samples, pid); ok && p.SM <= 100 {
 			most = max(most, p.SM)
 		}
 	}
-	n.Set(name+"_sm_percent", most)
+	if sampled { // processes without a sample did nothing only where others have some
+		n.Set(name+"_sm_percent", most)
+	}
 }
 
 var seenClaims = []Claim{
@@ -260,29 +300,22 @@ var seenClaims = []Claim{
 // mostClients bounds the search for the ceiling.
 const mostClients = 66
 
-// tryCeiling starts idle clients until one is refused.
+// tryCeiling starts idle clients until one is refused, whole and capped ones.
 func tryCeiling(ctx context.Context, l *Lab, n *Notes) error {
-	for _, c := range []struct{ name, percentage string }{{"whole", ""}, {"one_percent", "1"}} {
-		d, err := l.Daemon(ctx, n)
-		if err != nil {
-			return err
-		}
-		if c.percentage != "" {
-			if _, err := d.Tell(ctx, "set_default_active_thread_percentage "+c.percentage); err != nil {
-				return err
-			}
-		}
-		if err := l.pile(ctx, n, d, c.name); err != nil {
-			return err
-		}
-		if err := l.sweep(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.each(ctx, []step{
+		{"whole", func() error { return l.pile(ctx, n, "whole", "100") }},
+		{"one_percent", func() error { return l.pile(ctx, n, "one_percent", "1") }},
+	})
 }
 
-func (l *Lab) pile(ctx context.Context, n *Notes, d *Daemon, name string) error {
+func (l *Lab) pile(ctx context.Context, n *Notes, name, percentage string) error {
+	d, err := l.Daemon(ctx, n)
+	if err == nil {
+		_, err = d.Tell(ctx, "set_default_active_thread_percentage "+percentage)
+	}
+	if err != nil {
+		return err
+	}
 	for i := range mostClients {
 		j, err := l.Start(ctx, n, Order{Name: fmt.Sprintf("%s_%d", name, i+1), Daemon: d, Words: "context until eof"})
 		if err != nil {

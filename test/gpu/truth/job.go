@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -138,6 +139,15 @@ func (j *Job) Await(ctx context.Context, step string, most time.Duration) (Line,
 	return line, nil
 }
 
+// Must waits as Await does, for a step without which a trial tells nothing.
+func (j *Job) Must(ctx context.Context, step string) error {
+	line, err := j.Await(ctx, step, 20*time.Second)
+	if err == nil && line.Code != 0 {
+		err = fmt.Errorf("job %s, step %q: %s", j.name, line.Step, line.Result)
+	}
+	return err
+}
+
 func (j *Job) gone() bool {
 	select {
 	case <-j.ended:
@@ -156,13 +166,34 @@ func (j *Job) End(ctx context.Context) error {
 // Kill is a SIGKILL to it and what runs under it.
 func (j *Job) Kill() { _ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGKILL) }
 
-// kill makes sure that it is gone.
-func (j *Job) kill() {
-	if j.gone() {
-		return
+// endAll ends jobs: each by itself if it does, which harms nobody, else by a
+// signal. It names those that not even that ends: a process that hangs in the
+// driver must not hold up all that comes after it.
+func endAll(jobs []*Job, endWait, killWait time.Duration) error {
+	gone := func() bool {
+		return !slices.ContainsFunc(jobs, func(j *Job) bool { return !j.gone() })
 	}
-	j.Kill()
-	<-j.ended
+	for _, j := range jobs {
+		_ = j.in.Close()
+	}
+	if until(context.Background(), endWait, gone) == nil {
+		return nil
+	}
+	for _, j := range jobs {
+		if !j.gone() {
+			j.Kill()
+		}
+	}
+	if until(context.Background(), killWait, gone) == nil {
+		return nil
+	}
+	var errs []error
+	for _, j := range jobs {
+		if !j.gone() {
+			errs = append(errs, fmt.Errorf("process %d of job %s survives SIGKILL", j.cmd.Process.Pid, j.name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Do runs a job to its end.
@@ -185,6 +216,9 @@ func (l *Lab) fill(ctx context.Context, n *Notes, name string, o Order) error {
 	j, err := l.Do(ctx, n, o)
 	if err != nil {
 		return err
+	}
+	if c, ok := j.Line("cuInit"); ok {
+		n.Set(name+"_init_code", c.Code)
 	}
 	if c, ok := j.Line("context"); ok {
 		n.Set(name+"_context_code", c.Code)

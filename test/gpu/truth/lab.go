@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -103,7 +104,7 @@ func (d *Daemon) TellAs(ctx context.Context, uid uint32, line string) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, d.lab.Control)
-	cmd.Env = environment("CUDA_MPS_PIPE_DIRECTORY=" + d.PipeDirectory())
+	cmd.Env, cmd.WaitDelay = environment("CUDA_MPS_PIPE_DIRECTORY="+d.PipeDirectory()), time.Second
 	cmd.Stdin = strings.NewReader(line + "\n")
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
@@ -147,8 +148,10 @@ func (d *Daemon) Server(ctx context.Context, uid uint32) (mps.Server, error) {
 		return mps.Server{}, err
 	}
 	var found mps.Server
+	var last error
 	err := until(ctx, 30*time.Second, func() bool {
 		servers, err := d.Servers(ctx)
+		last = err
 		i := slices.IndexFunc(servers, func(s mps.Server) bool { return s.Answers() && s.Status != mps.Initializing })
 		if err == nil && i >= 0 {
 			found = servers[i]
@@ -156,7 +159,7 @@ func (d *Daemon) Server(ctx context.Context, uid uint32) (mps.Server, error) {
 		return err == nil && i >= 0
 	})
 	if err != nil {
-		return found, fmt.Errorf("no MPS server came up: %w", err)
+		return found, fmt.Errorf("no MPS server came up: %w", errors.Join(err, last))
 	}
 	d.notes.Record("control", "server", fmt.Sprintf("%d %s", found.PID, found.Status))
 	return found, nil
@@ -197,8 +200,10 @@ type Seen struct {
 
 // See looks at the GPU so often, so many milliseconds apart.
 func (l *Lab) See(ctx context.Context, n *Notes, looks, ms int) ([]Look, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(looks*ms)*time.Millisecond+20*time.Second)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(l.Programs, "gpusee"), string(l.GPU), fmt.Sprint(looks), fmt.Sprint(ms))
-	cmd.Env = environment()
+	cmd.Env, cmd.WaitDelay = environment(), time.Second
 	out, err := cmd.Output()
 	var all []Look
 	for line := range strings.Lines(string(out)) {
@@ -224,15 +229,38 @@ func listed(in []Seen, pid int) (Seen, bool) {
 	return in[i], true
 }
 
-// sweep ends everything that a trial started: jobs, then daemons.
+// sweep ends everything that was started since the last: jobs, then daemons, all
+// at once.
 func (l *Lab) sweep() error {
-	var errs []error
-	for _, j := range l.jobs {
-		j.kill()
+	err := endAll(l.jobs, 3*time.Second, 5*time.Second) // by themselves; by the kernel
+	errs := make([]error, len(l.daemons))
+	var all sync.WaitGroup
+	for i, d := range l.daemons {
+		all.Go(func() { errs[i] = d.Stop() })
 	}
-	for _, d := range l.daemons {
-		errs = append(errs, d.Stop())
-	}
+	all.Wait()
 	l.jobs, l.daemons = nil, nil
+	return errors.Join(append(errs, err)...)
+}
+
+// step is a part of a trial.
+type step struct {
+	name string
+	try  func() error
+}
+
+// each tries steps one after the other, each on a GPU that nobody else uses. One
+// that goes wrong does not take the others along, unless it takes all the time.
+func (l *Lab) each(ctx context.Context, steps []step) error {
+	var errs []error
+	for _, s := range steps {
+		err := ctx.Err()
+		if err == nil {
+			err = errors.Join(s.try(), l.sweep())
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+		}
+	}
 	return errors.Join(errs...)
 }

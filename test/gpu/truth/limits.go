@@ -20,35 +20,45 @@ func (l *Lab) limited(ctx context.Context, n *Notes, device, limit string) (*Dae
 	return d, err
 }
 
+// limitCases are limits set in one way each, or in two.
+var limitCases = []struct{ name, device, limit, client string }{
+	{"none", "", "", ""},
+	{"default_index", "0", "2G", ""},
+	{"default_uuid", "UUID", "2G", ""},
+	{"client_index", "", "", "0=1G"},
+	{"client_uuid", "", "", "UUID=1G"},
+	{"lower", "0", "2G", "0=1G"},
+	{"raise", "0", "2G", "0=8G"},
+}
+
 func tryLimits(ctx context.Context, l *Lab, n *Notes) error {
-	cases := []struct{ name, device, limit, client string }{
-		{"none", "", "", ""},
-		{"default_index", "0", "2G", ""},
-		{"default_uuid", string(l.GPU), "2G", ""},
-		{"client_index", "", "", "0=1G"},
-		{"client_uuid", "", "", string(l.GPU) + "=1G"},
-		{"lower", "0", "2G", "0=1G"},
-		{"raise", "0", "2G", "0=8G"},
+	var steps []step
+	for _, c := range limitCases {
+		uuid := strings.NewReplacer("UUID", string(l.GPU))
+		steps = append(steps, step{c.name, func() error {
+			return l.limitOf(ctx, n, c.name, uuid.Replace(c.device), c.limit, uuid.Replace(c.client))
+		}})
 	}
-	for _, c := range cases {
-		d, err := l.limited(ctx, n, c.device, c.limit)
-		if err != nil {
-			return err
-		}
-		for key, device := range map[string]string{"_readback": "0", "_readback_uuid": string(l.GPU)} {
-			if reply, err := d.Tell(ctx, "get_default_device_pinned_mem_limit "+device); err == nil {
-				n.Set(c.name+key, reply)
-			}
-		}
-		o := Order{Daemon: d}
-		if c.client != "" {
-			o.Environment = []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=" + c.client}
-		}
-		if err := l.fill(ctx, n, c.name, o); err != nil {
-			return err
+	return l.each(ctx, append(steps, step{"server", func() error { return l.serverLimit(ctx, n) }}))
+}
+
+// limitOf sets a daemon's default limit and a client's, reads them back and
+// finds what they leave.
+func (l *Lab) limitOf(ctx context.Context, n *Notes, name, device, limit, client string) error {
+	d, err := l.limited(ctx, n, device, limit)
+	if err != nil {
+		return err
+	}
+	for key, device := range map[string]string{"_readback": "0", "_readback_uuid": string(l.GPU)} {
+		if reply, err := d.Tell(ctx, "get_default_device_pinned_mem_limit "+device); err == nil {
+			n.Set(name+key, reply)
 		}
 	}
-	return l.serverLimit(ctx, n)
+	o := Order{Daemon: d}
+	if client != "" {
+		o.Environment = []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=" + client}
+	}
+	return l.fill(ctx, n, name, o)
 }
 
 // serverLimit sets a limit of a running server above the default.
@@ -93,6 +103,7 @@ var limitClaims = []Claim{
 }
 
 func tryMalformed(ctx context.Context, l *Lab, n *Notes) error {
+	var steps []step
 	for _, c := range []struct{ name, value string }{
 		{"two_entries", "0=1G,1=1G"},
 		{"bogus_uuid", "GPU-00000000-0000-0000-0000-000000000000=1G"},
@@ -102,15 +113,15 @@ func tryMalformed(ctx context.Context, l *Lab, n *Notes) error {
 		{"space", "0=1 G"},
 		{"empty", ""},
 	} {
-		d, err := l.limited(ctx, n, "0", "2G")
-		if err != nil {
-			return err
-		}
-		if err := l.fill(ctx, n, c.name, Order{Daemon: d, Environment: []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=" + c.value}}); err != nil {
-			return err
-		}
+		steps = append(steps, step{c.name, func() error {
+			d, err := l.limited(ctx, n, "0", "2G")
+			if err != nil {
+				return err
+			}
+			return l.fill(ctx, n, c.name, Order{Daemon: d, Environment: []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=" + c.value}})
+		}})
 	}
-	return nil
+	return l.each(ctx, steps)
 }
 
 var malformedClaims = []Claim{

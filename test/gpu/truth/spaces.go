@@ -34,6 +34,9 @@ func tryNamespaces(ctx context.Context, l *Lab, n *Notes) error {
 			return err
 		}
 		line, err := j.Await(ctx, "fill", 15*time.Second)
+		if ctx.Err() != nil {
+			return ctx.Err() // not "does not attach"
+		}
 		n.Set(c.name+"_ran", err == nil)
 		if err == nil {
 			n.Set(c.name+"_mib", *line.MiB)
@@ -86,7 +89,7 @@ func tryUsers(ctx context.Context, l *Lab, n *Notes) error {
 	if err != nil {
 		return err
 	}
-	if _, err := one.Await(ctx, "context", 20*time.Second); err != nil {
+	if err := one.Must(ctx, "context"); err != nil {
 		return err
 	}
 	other, err := l.Start(ctx, n, Order{Name: "other", Daemon: d, UID: otherUID, Words: "context until eof"})
@@ -94,7 +97,7 @@ func tryUsers(ctx context.Context, l *Lab, n *Notes) error {
 		return err
 	}
 	_, err = other.Await(ctx, "cuInit", 2*time.Second)
-	n.Set("waits", err != nil)
+	n.Set("waits", err != nil && !other.gone())
 	if err := one.End(ctx); err != nil {
 		return err
 	}
@@ -126,8 +129,7 @@ func tryMultiUser(ctx context.Context, l *Lab, n *Notes) error {
 		if err != nil {
 			return err
 		}
-		_, err = j.Await(ctx, "context", 15*time.Second)
-		n.Set([]string{"one", "other"}[i]+"_served", err == nil)
+		n.Set([]string{"one", "other"}[i]+"_served", j.Must(ctx, "context") == nil)
 		jobs = append(jobs, j)
 	}
 	if servers, err := d.Servers(ctx); err == nil && len(servers) == 1 {
@@ -161,7 +163,7 @@ func tryPrivileges(ctx context.Context, l *Lab, n *Notes) error {
 	if err != nil {
 		return err
 	}
-	if _, err := j.Await(ctx, "context", 20*time.Second); err != nil {
+	if err := j.Must(ctx, "context"); err != nil {
 		return err
 	}
 	servers, err := d.Servers(ctx)
@@ -206,8 +208,7 @@ func tryFIFO(ctx context.Context, l *Lab, n *Notes) error {
 	if err != nil {
 		return err
 	}
-	_, err = j.Await(ctx, "context", 15*time.Second)
-	n.Set("served", err == nil && d.clients(ctx) == 1)
+	n.Set("served", j.Must(ctx, "context") == nil && d.clients(ctx) == 1)
 	return nil
 }
 

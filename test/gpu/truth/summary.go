@@ -2,6 +2,7 @@ package truth
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,25 +13,27 @@ import (
 )
 
 // Read reads the outcomes of these trials from a directory, and judges them anew
-// by today's claims.
+// by today's claims. Its error tells of what cannot be read, beside the others.
 func Read(dir string, trials []Trial) ([]Outcome, error) {
 	var out []Outcome
+	var errs []error
 	for _, t := range trials {
 		b, err := os.ReadFile(filepath.Join(dir, t.ID+".json"))
 		if os.IsNotExist(err) {
 			continue
 		}
-		if err != nil {
-			return nil, err
-		}
 		var o Outcome
-		if err := json.Unmarshal(b, &o); err != nil {
-			return nil, fmt.Errorf("%s.json: %w", t.ID, err)
+		if err == nil {
+			err = json.Unmarshal(b, &o)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s.json: %w", t.ID, err))
+			continue
 		}
 		o.Findings = Judge(t.Claims, o.Values)
 		out = append(out, o)
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 // Summary writes the outcomes as a page of Markdown.

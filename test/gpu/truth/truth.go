@@ -8,9 +8,12 @@ package truth
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 )
@@ -22,6 +25,8 @@ type Trial struct {
 	NotDone string
 	// Root: it needs other accounts or namespaces.
 	Root bool
+	// Serverless: it needs no MPS server.
+	Serverless bool
 	// Limit bounds it; 45 s if 0.
 	Limit time.Duration
 	// Try does it; what it learns it writes down.
@@ -29,6 +34,9 @@ type Trial struct {
 	// Claims are what is supposed to hold.
 	Claims []Claim
 }
+
+// serverTrial is the one that says whether there can be a server at all.
+const serverTrial = "T0"
 
 // Values are what a trial measured, by name; a value that was not measured is
 // not there.
@@ -153,26 +161,48 @@ func (n *Notes) Set(name string, value any) {
 }
 
 // Run tries all trials of the list, one after the other, and writes each one's
-// outcome to <id>.json in dir. Tell is called with each.
+// outcome to <id>.json in dir as soon as it is there. Tell is called with each.
+// A trial that goes wrong keeps no other from being made; a context that ends
+// does, and the error names those.
 func Run(ctx context.Context, l *Lab, trials []Trial, dir string, tell func(Outcome)) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	var missing []string
+	var errs []error
+	noServer := false
 	for _, t := range trials {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			missing = append(missing, t.ID)
+			continue
+		}
+		if noServer && !t.Serverless && t.NotDone == "" {
+			t.NotDone = "no MPS server serves clients here, see " + serverTrial
 		}
 		o := l.try(ctx, t)
+		noServer = noServer || t.ID == serverTrial && !o.Values.True("serves")
 		tell(o)
-		b, err := json.MarshalIndent(o, "", " ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, t.ID+".json"), append(b, '\n'), 0o644); err != nil {
-			return err
+		errs = append(errs, o.write(filepath.Join(dir, t.ID+".json")))
+		if ctx.Err() != nil && o.Err != "" {
+			missing = append(missing, t.ID)
 		}
 	}
-	return nil
+	if len(missing) > 0 {
+		errs = append(errs, fmt.Errorf("%w before these were made: -only %s", context.Cause(ctx), strings.Join(missing, ",")))
+	}
+	return errors.Join(errs...)
+}
+
+// write puts an outcome into a file, whole or not at all.
+func (o Outcome) write(name string) error {
+	b, err := json.MarshalIndent(o, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(name+".new", append(b, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
 }
 
 // try makes one trial and ends what it started, also after an error.
@@ -189,7 +219,7 @@ func (l *Lab) try(ctx context.Context, t Trial) Outcome {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		n := newNotes()
-		err := t.Try(ctx, l, n)
+		err := t.tried(ctx, l, n)
 		if left := l.sweep(); left != nil {
 			err = fmt.Errorf("%w; %w", errOr(err, "it ended well"), left)
 		}
@@ -203,6 +233,17 @@ func (l *Lab) try(ctx context.Context, t Trial) Outcome {
 	}
 	o.Findings = Judge(t.Claims, o.Values)
 	return o
+}
+
+// tried makes a trial. What a driver says that nobody thought of may be more than
+// the trial is made for; that is the end of this trial alone.
+func (t Trial) tried(ctx context.Context, l *Lab, n *Notes) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it broke off: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return t.Try(ctx, l, n)
 }
 
 func errOr(err error, text string) error {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/gpu/programs"
@@ -88,6 +90,7 @@ func TestSimulated(t *testing.T) {
 	tried := 0
 	err := Run(t.Context(), l, trials, dir, func(o Outcome) {
 		tried++
+		t.Logf("%s %.1f", o.ID, o.Seconds)
 		if o.Err != "" {
 			t.Errorf("%s ended early: %s", o.ID, o.Err)
 		}
@@ -168,6 +171,32 @@ func TestMultiUser(t *testing.T) {
 	}
 }
 
+// TestNoServer: where no server comes up, it is said once, with the log.
+func TestNoServer(t *testing.T) {
+	l := simulated(t, "550.163.01")
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "nvidia-cuda-mps-server"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	trials := slices.DeleteFunc(Trials(), func(t Trial) bool { return !slices.Contains([]string{"T0", "T2", "T18"}, t.ID) })
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
+	trials[0].Limit = 2 * time.Second
+	became := map[string]Outcome{}
+	if err := Run(ctx, l, trials, t.TempDir(), func(o Outcome) { became[o.ID] = o }); err != nil {
+		t.Fatal(err)
+	}
+	first := became["T0"]
+	logged := slices.ContainsFunc(first.Records, func(r Record) bool { return strings.Contains(r.Said, "exited with status 1") })
+	if first.Findings[0].Verdict != Differs || !strings.Contains(first.Err, "no MPS server came up") || !logged {
+		t.Errorf("%s: %v", first.Err, first.Records)
+	}
+	if !strings.Contains(became["T2"].NotDone, "see T0") || became["T18"].NotDone != "" || len(became["T18"].Values) == 0 {
+		t.Errorf("%q %q", became["T2"].NotDone, became["T18"].NotDone)
+	}
+}
+
 // TestEndsEarly: a trial that breaks off leaves nothing, and says why.
 func TestEndsEarly(t *testing.T) {
 	l := simulated(t, "550.163.01")
@@ -186,6 +215,64 @@ func TestEndsEarly(t *testing.T) {
 		t.Errorf("it says %q", o.Err)
 	}
 	left(t)
+}
+
+// TestOneTrialAlone: whatever becomes of a trial, others are made. What there was
+// no time for is named.
+func TestOneTrialAlone(t *testing.T) {
+	var values []int // as of a line that a driver does not write
+	ctx, end := context.WithCancelCause(t.Context())
+	over := errors.New("the time was over")
+	trials := []Trial{
+		{ID: "A", Try: func(context.Context, *Lab, *Notes) error { return fmt.Errorf("never: %d", values[0]) }},
+		{ID: "B", Try: func(_ context.Context, _ *Lab, n *Notes) error { n.Set("made", true); end(over); return nil }},
+		{ID: "C"}, {ID: "D"},
+	}
+	dir := t.TempDir()
+	err := Run(ctx, &Lab{}, trials, dir, func(Outcome) {})
+	if !errors.Is(err, over) || !strings.Contains(err.Error(), "-only C,D") {
+		t.Errorf("it says %v", err)
+	}
+	made, err := Read(dir, trials)
+	if err != nil || len(made) != 2 || !strings.Contains(made[0].Err, "index out of range") || !made[1].Values.True("made") {
+		t.Errorf("%+v %v", made, err)
+	}
+}
+
+// TestStepsAlone: a step finds nothing left of the one before, which may have failed.
+func TestStepsAlone(t *testing.T) {
+	l := simulated(t, "550.163.01")
+	notes, made := newNotes(), 0
+	one := func() error {
+		made++
+		d, err := l.Daemon(t.Context(), notes)
+		if err != nil || len(l.daemons) != 1 {
+			t.Fatalf("%d daemons, %v", len(l.daemons), err)
+		}
+		if _, _, err := l.crowd(t.Context(), notes, d, "a"); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Errorf("trouble %d", made)
+	}
+	err := l.each(t.Context(), []step{{"one", one}, {"other", one}})
+	if made != 2 || err == nil || err.Error() != "one: trouble 1\nother: trouble 2" {
+		t.Errorf("%d made, %v", made, err)
+	}
+	left(t)
+}
+
+// TestNotEnded: a process that does not end is named and not waited for.
+func TestNotEnded(t *testing.T) {
+	in, out := io.Pipe()
+	defer in.Close()
+	j := &Job{name: "stuck", cmd: exec.Command("true"), in: out, ended: make(chan struct{})}
+	if err := j.cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	err := endAll([]*Job{j}, time.Millisecond, time.Millisecond)
+	if err == nil || !strings.Contains(err.Error(), "of job stuck survives SIGKILL") {
+		t.Errorf("it says %v", err)
+	}
 }
 
 func TestJudge(t *testing.T) {

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static CUcontext contexts;           /* of the process, with the API lock */
@@ -77,8 +78,19 @@ static CUresult enter(struct view *v)
 	return CUDA_SUCCESS;
 }
 
+/* GPUSLOT_SIM_CONTEXT_MS: how long a real driver takes for a context. */
+static void take_time(void)
+{
+	const char *ms = getenv("GPUSLOT_SIM_CONTEXT_MS");
+	long n = ms ? strtol(ms, NULL, 10) : 0;
+	struct timespec t = { n / 1000, n % 1000 * 1000000 };
+	while (n > 0 && nanosleep(&t, &t) != 0)
+		;
+}
+
 static CUresult make(CUcontext *to, CUdevice device, int primary, const char *call)
 {
+	take_time();
 	struct view v;
 	CUcontext c = calloc(1, sizeof *c);
 	CUresult r = c ? view_open(&v, call, device, 1) : CUDA_ERROR_OUT_OF_MEMORY;

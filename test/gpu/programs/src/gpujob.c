@@ -24,10 +24,11 @@ static const char help[] =
 	"  compute PERCENT N   N times 16 multiply-adds in each thread of that share of the multiprocessors\n"
 	"  stream MIB N        read and write a buffer N times\n"
 	"  repeat N WORD A B   one of these three N times, told once\n"
+	"  busy PERCENT MS     load again and again until standard input ends, told once\n"
 	"  fault KIND          illegal_address, misaligned_address, launch_failed, assert\n"
 	"  sync                learn what happened to the context\n"
 	"  sleep MS            be idle\n"
-	"  until eof           wait until standard input ends, looking at the context every 20 ms\n"
+	"  until eof           wait until standard input ends, using the context every 20 ms\n"
 	"  go on               errors do not end the job from here on; it ends with 1 all the same\n"
 	"  ptx NAME            print a kernel, without a GPU\n";
 
@@ -133,7 +134,7 @@ static void show_devices(void)
 	int r = cu.count(&count);
 	for (int i = 0; r == SUCCESS && i < count; i++) {
 		char name[128] = "";
-		uuid u = { { 0 } };
+		uuid_bytes u = { { 0 } };
 		int d = 0;
 		if (cu.get(&d, i) != SUCCESS || cu.name(name, sizeof name, d) != SUCCESS || cu.uuid(&u, d) != SUCCESS)
 			continue;
@@ -172,7 +173,7 @@ static long number(const char *s)
 /* Pinned device memory by the virtual memory calls. */
 static int create(size_t bytes)
 {
-	memory_properties p = { .type = 1, .location = { 1, device } }; /* PINNED, on a DEVICE */
+	memory_properties p = { .type = PINNED, .location = { ON_DEVICE, device } };
 	unsigned long long handle;
 	size_t unit = 2 << 20;
 	if (!cu.create)
@@ -351,7 +352,7 @@ static void do_work(const char *name, long a, long n, long times)
 	if (!need_context())
 		return;
 	if (!need_scratch())
-		r = 2; /* CUDA_ERROR_OUT_OF_MEMORY */
+		r = OUT_OF_MEMORY;
 	w.percent = is_stream ? 100 : (unsigned)a;
 	w.blocks = blocks_of(w.percent) * (is_stream ? 4 : 1);
 	if (strcmp(name, "load") == 0)
@@ -383,24 +384,49 @@ static void do_fault(const char *kind)
 		usage("fault knows no such kind");
 	if (!need_context())
 		return;
-	int r = need_scratch() ? SUCCESS : 2;
+	int r = need_scratch() ? SUCCESS : OUT_OF_MEMORY;
 	w.buffer = scratch;
 	tell(step, r == SUCCESS ? launch(&w, kind) : r, "%s", "");
+}
+
+static int input_ended(int ms)
+{
+	struct pollfd in = { .fd = 0, .events = POLLIN };
+	char b[64];
+	return poll(&in, 1, ms) > 0 && read(0, b, sizeof b) <= 0;
+}
+
+/* As little work as there can be: an idle context may not notice that it is dead. */
+static int touch(void)
+{
+	int r = need_scratch() && cu.fill ? cu.fill(scratch, 0, 4) : SUCCESS;
+	return r == SUCCESS ? cu.sync() : r;
 }
 
 /* A job that waits still notices when its context dies; it says so once. */
 static void until_eof(void)
 {
-	struct pollfd in = { .fd = 0, .events = POLLIN };
 	int r = SUCCESS;
-	for (;;) {
-		char b[64];
-		if (poll(&in, 1, 20) > 0 && read(0, b, sizeof b) <= 0)
-			break;
-		if (context && r == SUCCESS && (r = cu.sync()) != SUCCESS)
+	while (!input_ended(20))
+		if (context && r == SUCCESS && (r = touch()) != SUCCESS)
 			tell("until eof", r, "%s", "");
-	}
 	tell("eof", SUCCESS, "%s", "");
+}
+
+/* A client that is killed at work is one of the trials and must not be the end of all others. */
+static void busy(long percent, long ms)
+{
+	struct work w = { .name = "load", .percent = (unsigned)percent, .amount = (unsigned)ms, .threads = 1024 };
+	char step[64];
+	snprintf(step, sizeof step, "busy %ld %ld", percent, ms);
+	if (!need_context())
+		return;
+	int r = need_scratch() ? SUCCESS : OUT_OF_MEMORY;
+	w.blocks = blocks_of(percent);
+	w.buffer = scratch;
+	while (r == SUCCESS && !input_ended(0))
+		r = launch(&w, "load");
+	tell(step, r, "%s", "");
 }
 
 static void do_sleep(long ms)
@@ -436,6 +462,8 @@ static int word(char **w, int left)
 		return do_work(w[0], number(a), number(b), 1), 2;
 	if (is(w[0], "repeat") && left > 4 && is_work(w[2]))
 		return do_work(w[2], number(w[3]), number(w[4]), number(a)), 4;
+	if (is(w[0], "busy"))
+		return busy(number(a), number(b)), 2;
 	if (is(w[0], "fault"))
 		return do_fault(a), 1;
 	if (is(w[0], "sync")) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef void *device;
 struct memory { unsigned long long total, free, used; };
@@ -106,10 +107,20 @@ static int fail(const char *what, int r)
 	return 1;
 }
 
+/* A driver without persistence mode leaves a GPU that nobody has open, and takes seconds to come back. */
+static int hold(void)
+{
+	char b[64];
+	while (read(0, b, sizeof b) > 0)
+		;
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2 || argc > 4) {
-		fputs("gpusee UUID [LOOKS [MS]]: what NVML says of a GPU, in a line of JSON for each look\n", stderr);
+		fputs("gpusee UUID [LOOKS [MS]]: what NVML says of a GPU, in a line of JSON for each look\n"
+		      "gpusee UUID hold: keep the GPU open until standard input ends\n", stderr);
 		return 2;
 	}
 	lib = dlopen("libnvidia-ml.so.1", RTLD_NOW);
@@ -123,6 +134,8 @@ int main(int argc, char **argv)
 		return fail("nvmlInit_v2", r);
 	if ((r = by_uuid(argv[1], &d)) != SUCCESS)
 		return fail("nvmlDeviceGetHandleByUUID", r);
+	if (argc > 2 && strcmp(argv[2], "hold") == 0)
+		return hold();
 	int looks = argc > 2 ? atoi(argv[2]) : 1, ms = argc > 3 ? atoi(argv[3]) : 100;
 	unsigned long long since = 0;
 	for (int i = 0; i < looks; i++) {

@@ -1,0 +1,46 @@
+package condor
+
+import (
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+)
+
+func TestForeign(t *testing.T) {
+	for text, want := range map[string]string{
+		"group_atlas.prod":          "group_atlas.prod",
+		"Größe":                     "Größe",
+		"\x1b]0;owned\x07\x1b[2J":   "?]0;owned??[2J",
+		"a\nb\tc":                   "a?b?c",
+		"\u009b2J":                  "?2J",      // a terminal's other escape
+		"\u202eesrever":             "?esrever", // text that runs backwards
+		"\xff\xfe":                  "\ufffd\ufffd",
+		strings.Repeat("ä", 200000): strings.Repeat("ä", 128) + "…",
+	} {
+		if got := Word(text); got != want {
+			t.Errorf("%.40q is %q, want %q", text, got, want)
+		}
+	}
+}
+
+// FuzzForeign: nothing but printable text of a bounded length, and such text stays.
+func FuzzForeign(f *testing.F) {
+	f.Add("\x1b[2J", 3)
+	f.Add("ä", 1)
+	f.Fuzz(func(t *testing.T, text string, most int) {
+		if most < 0 || most > 1000 {
+			return
+		}
+		got := Foreign(text, most)
+		if !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("%q from %q", got, text)
+		}
+		if len(got) > 3*most+len("…") {
+			t.Errorf("%d bytes of %q", len(got), text)
+		}
+		if len(got) <= most && Foreign(got, most) != got {
+			t.Errorf("%q is not itself", got)
+		}
+	})
+}
