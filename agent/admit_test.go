@@ -131,7 +131,7 @@ func TestAdmitGrants(t *testing.T) {
 		with func(*State)
 		want api.Grant
 	}{
-		{"share", []string{string(uuid(0))}, 4096, nil, api.Grant{Wall: WallNone,
+		{"share", []string{string(uuid(0))}, 4096, nil, api.Grant{Wall: wallNone,
 			Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "CUDA_MPS_PIPE_DIRECTORY": "/run/gpuslot/mps/" + string(uuid(0)),
 				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M", "GPUSLOT_GPU": string(uuid(0)), "GPUSLOT_VRAM_MIB": "4096", "GPUSLOT_WALL": "none",
@@ -141,7 +141,7 @@ func TestAdmitGrants(t *testing.T) {
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.12"}}},
 		{"largest, capped", []string{string(uuid(0))}, 16384, func(s *State) {
 			s.Plan.GPUs[0].Threads, s.PipesReadOnly = plan.Threads{Policy: config.ThreadsEqual}, true
-		}, api.Grant{Wall: WallDaemon,
+		}, api.Grant{Wall: wallDaemon,
 			Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "CUDA_MPS_PIPE_DIRECTORY": "/run/gpuslot/mps/" + string(uuid(0)),
 				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=16384M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "12.5",
@@ -149,9 +149,9 @@ func TestAdmitGrants(t *testing.T) {
 				"GPUSLOT_BIND": "/run/gpuslot/mps/" + string(uuid(0)) + ":/run/gpuslot/mps/" + string(uuid(0)) + ":ro",
 			},
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.50"}}},
-		{"whole", []string{string(uuid(1))}, 32768, nil, api.Grant{Wall: WallWhole,
+		{"whole", []string{string(uuid(1))}, 32768, nil, api.Grant{Wall: wallWhole,
 			Environment: map[string]string{"CUDA_VISIBLE_DEVICES": string(uuid(1)), "GPUSLOT_GPU": string(uuid(1)), "GPUSLOT_WALL": "whole"}}},
-		{"none", nil, 0, nil, api.Grant{Wall: WallNone, Environment: map[string]string{}}},
+		{"none", nil, 0, nil, api.Grant{Wall: wallNone, Environment: map[string]string{}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := admitState()
@@ -200,7 +200,7 @@ func TestStaleServerIsNoWall(t *testing.T) {
 	s := admitState()
 	s.Health.Stale = true
 	grant, r := Admit(s, Caller{UID: 1000, Starter: Starter{PID: 1, Started: 1}}, &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(16384)})
-	if r != nil || grant.Wall != WallNone || grant.Environment["GPUSLOT_WALL"] != WallNone {
+	if r != nil || grant.Wall != wallNone || grant.Environment["GPUSLOT_WALL"] != wallNone {
 		t.Errorf("%+v, %+v", grant, r)
 	}
 }
@@ -211,15 +211,15 @@ func TestWallOf(t *testing.T) {
 		health        Health
 		want          string
 	}{
-		{4096, 4096, Health{PrivilegeChecks: true}, WallDaemon},
-		{4096, 8192, Health{PrivilegeChecks: true}, WallDaemon},
-		{4096, 4096, Health{PrivilegeChecks: true, Watched: true}, WallDaemon},
-		{4096, 4096, Health{PrivilegeChecks: true, Stale: true}, WallNone},
-		{4096, 4096, Health{PrivilegeChecks: true, Stale: true, Watched: true}, WallWatch},
-		{4096, 4095, Health{PrivilegeChecks: true}, WallNone},
-		{4096, 4095, Health{PrivilegeChecks: true, Watched: true}, WallWatch},
-		{4096, 4096, Health{}, WallNone}, // any account may change its limit, or it is not known
-		{4096, 4096, Health{Watched: true}, WallWatch},
+		{4096, 4096, Health{PrivilegeChecks: true}, wallDaemon},
+		{4096, 8192, Health{PrivilegeChecks: true}, wallDaemon},
+		{4096, 4096, Health{PrivilegeChecks: true, Watched: true}, wallDaemon},
+		{4096, 4096, Health{PrivilegeChecks: true, Stale: true}, wallNone},
+		{4096, 4096, Health{PrivilegeChecks: true, Stale: true, Watched: true}, wallWatch},
+		{4096, 4095, Health{PrivilegeChecks: true}, wallNone},
+		{4096, 4095, Health{PrivilegeChecks: true, Watched: true}, wallWatch},
+		{4096, 4096, Health{}, wallNone}, // any account may change its limit, or it is not known
+		{4096, 4096, Health{Watched: true}, wallWatch},
 	} {
 		if got := wallOf(tt.limit, tt.budget, tt.health); got != tt.want {
 			t.Errorf("wallOf(%s, %s, %+v) = %s, want %s", tt.limit, tt.budget, tt.health, got, tt.want)
@@ -272,7 +272,7 @@ func FuzzAdmit(f *testing.F) {
 		if (grant == nil) == (refusal == nil) {
 			t.Fatal("neither or both of grant and refusal")
 		}
-		if grant == nil || grant.Wall == WallWhole {
+		if grant == nil || grant.Wall == wallWhole {
 			return
 		}
 		g := s.Plan.GPUs[0]

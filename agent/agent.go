@@ -124,7 +124,7 @@ type Agent struct {
 	books      *books
 	sampler    *usage.Sampler
 	troubles   Troubles
-	keeping    sync.Mutex // TroublesFile
+	keeping    sync.Mutex // troublesFile
 	// holds are who closed which GPU.
 	holds    *holdStore
 	alarms   Alarms

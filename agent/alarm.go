@@ -58,7 +58,7 @@ func (a *Agent) readKernelLog(ctx context.Context, path string) {
 	if path == "" {
 		return
 	}
-	err := FollowKernelXIDs(ctx, path, func(x gpu.KernelXID) {
+	err := followKernelXIDs(ctx, path, func(x gpu.KernelXID) {
 		for _, g := range a.view.Load().plan.GPUs {
 			if g.PCI == x.PCI {
 				a.troubles.Culprit(g.Physical(), x, time.Now())
@@ -94,9 +94,9 @@ func (a *Agent) seeConditions(ctx context.Context, v *view) error {
 	return a.keepTroubles(v.config.Paths)
 }
 
-// TroublesFile holds why events closed GPUs, for the next agent. It is gone
+// troublesFile holds why events closed GPUs, for the next agent. It is gone
 // after a reboot, which is what most of it asks for.
-func TroublesFile(p config.Paths) string { return filepath.Join(p.Run, "troubles.json") }
+func troublesFile(p config.Paths) string { return filepath.Join(p.Run, "troubles.json") }
 
 // keepTroubles is called by rounds, and before an operator hears that a GPU is open.
 func (a *Agent) keepTroubles(p config.Paths) error {
@@ -104,20 +104,13 @@ func (a *Agent) keepTroubles(p config.Paths) error {
 	defer a.keeping.Unlock()
 	saved := a.troubles.Saved()
 	if len(saved) == 0 {
-		if err := os.Remove(TroublesFile(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return removeFile(troublesFile(p))
 	}
-	b, err := json.MarshalIndent(saved, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(TroublesFile(p), append(b, '\n'))
-	}
-	return err
+	return writeJSON(troublesFile(p), saved)
 }
 
 func (a *Agent) recallTroubles(p config.Paths) error {
-	b, err := os.ReadFile(TroublesFile(p))
+	b, err := os.ReadFile(troublesFile(p))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -126,7 +119,7 @@ func (a *Agent) recallTroubles(p config.Paths) error {
 		err = json.Unmarshal(b, &saved)
 	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w: look at the kernel log for Xid lines, then remove the file", TroublesFile(p), err)
+		return fmt.Errorf("read %s: %w: look at the kernel log for Xid lines, then remove the file", troublesFile(p), err)
 	}
 	a.troubles.Restore(saved)
 	return nil

@@ -90,13 +90,13 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		}
 	}
 	v.accounts = accounts(ctx, v.plan, last.accounts, reload)
-	if !v.planned || a.holds.node().Phase == NodeReverted {
+	if !v.planned || a.holds.node().Phase == nodeReverted {
 		a.publish(&v, start)
 		return
 	}
 
 	// Act: compute modes, then control daemons, then compute modes back.
-	undoPath := UndoFile(v.config.Paths)
+	undoPath := undoFile(v.config.Paths)
 	wanted, returned := a.wanted(v.plan), false
 	if errInv == nil && !a.quietStart {
 		a.beat()

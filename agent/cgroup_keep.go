@@ -240,7 +240,7 @@ func (a *Agent) releaseLimits(ctx context.Context) error {
 // else there is.
 func (a *Agent) guarding(r Running, otherwise string, now time.Time) string {
 	if l, ok := a.cgroups.of(r.Starter, r.GPU); ok && l.holds(now) && l.Hard == r.Budget {
-		return WallCgroup
+		return wallCgroup
 	}
 	return otherwise
 }

@@ -19,7 +19,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	c := newCgroupAgent(t)
 	st := c.proc.starter(100, "slot1_1")
 	grant := c.grant(st, 1000, "alice", uuid(0), 4096)
-	if grant.Wall == WallCgroup || grant.Environment["GPUSLOT_WALL"] == WallCgroup {
+	if grant.Wall == wallCgroup || grant.Environment["GPUSLOT_WALL"] == wallCgroup {
 		t.Error("the grant tells of a limit that is not there yet")
 	}
 	if got := grant.Defaults["XLA_PYTHON_CLIENT_MEM_FRACTION"]; got != "1.00" {
@@ -32,7 +32,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	c.round()
 	c.limits(c.leaf(st), "soft 4096 hard 4096")
 	c.limits(c.htcondor(), "soft 4096 hard max")
-	if got := c.wall(0); got != WallCgroup || c.status().GPUs[0].Wall != WallCgroup {
+	if got := c.wall(0); got != wallCgroup || c.status().GPUs[0].Wall != wallCgroup {
 		t.Errorf("wall %s", got)
 	}
 	if v := c.view.Load(); c.takeLimits(t.Context(), v, time.Now(), false) {
@@ -44,7 +44,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	c.limits(c.leaf(st), "soft 0 hard 4096")
 	c.limits(c.htcondor(), "soft 0 hard max")
 	c.round()
-	if got := c.wall(0); got != WallCgroup {
+	if got := c.wall(0); got != wallCgroup {
 		t.Errorf("wall %s: the hard limit stands to the end", got)
 	}
 	c.limits(c.leaf(st), "soft 0 hard 4096")
@@ -165,7 +165,7 @@ func TestLateLimit(t *testing.T) {
 	if n := c.count(`gpuslot_cgroup_limits_total`); n != 1 {
 		t.Errorf("counted %v", n)
 	}
-	if !strings.Contains(c.said.String(), "used the GPU before its cgroup was limited") || c.wall(0) != WallCgroup {
+	if !strings.Contains(c.said.String(), "used the GPU before its cgroup was limited") || c.wall(0) != wallCgroup {
 		t.Errorf("wall %s: %s", c.wall(0), c.said)
 	}
 }
@@ -195,7 +195,7 @@ func TestLimitRefused(t *testing.T) {
 			for range 3 {
 				c.round()
 			}
-			if got := c.wall(0); got == WallCgroup {
+			if got := c.wall(0); got == wallCgroup {
 				t.Error("wall cgroup")
 			}
 			if n := strings.Count(c.said.String(), "was not limited"); n != 1 {
@@ -209,7 +209,7 @@ func TestLimitRefused(t *testing.T) {
 			}
 			c.driver.change(func(f *fakeCgroups) { f.err, f.deaf, f.bent = nil, false, false })
 			c.round()
-			if all := strings.Join(c.status().Warnings, "\n"); c.wall(0) != WallCgroup || strings.Contains(all, "limits of cgroups") {
+			if all := strings.Join(c.status().Warnings, "\n"); c.wall(0) != wallCgroup || strings.Contains(all, "limits of cgroups") {
 				t.Errorf("wall %s, warnings: %s", c.wall(0), all)
 			}
 		})
@@ -239,12 +239,12 @@ func TestStartdSaysAnotherBudget(t *testing.T) {
 	c.books.mu.Lock()
 	c.books.slots[0].Budget = 5120
 	c.books.mu.Unlock()
-	if got := c.wall(0); got == WallCgroup {
+	if got := c.wall(0); got == wallCgroup {
 		t.Error("a limit of another size counts")
 	}
 	c.round()
 	c.limits(c.leaf(st), "soft 5120 hard 5120")
-	if got := c.wall(0); got != WallCgroup {
+	if got := c.wall(0); got != wallCgroup {
 		t.Errorf("wall %s", got)
 	}
 }
@@ -318,12 +318,12 @@ func TestLimitOfABrokenCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.takeLimits(ctx, c.view.Load(), time.Now(), true)
-	if !strings.Contains(c.kept(), `"soft_mib": 4096`) || c.wall(0) == WallCgroup {
+	if !strings.Contains(c.kept(), `"soft_mib": 4096`) || c.wall(0) == wallCgroup {
 		t.Errorf("wall %s, kept: %s", c.wall(0), c.kept())
 	}
 	c.driver.change(func(f *fakeCgroups) { f.err = nil })
 	c.round()
-	if got := c.wall(0); got != WallCgroup {
+	if got := c.wall(0); got != wallCgroup {
 		t.Errorf("wall %s", got)
 	}
 }
@@ -349,7 +349,7 @@ func TestLimitLoop(t *testing.T) {
 	c.grant(st, 1000, "alice", uuid(0), 4096)
 	begin := time.Now()
 	c.process(st)
-	until("its cgroup is limited", func() bool { return c.wall(0) == WallCgroup })
+	until("its cgroup is limited", func() bool { return c.wall(0) == wallCgroup })
 	t.Logf("limited %s after its first process came", time.Since(begin).Round(time.Millisecond))
 	c.gone(st)
 	c.proc.end(st.PID)

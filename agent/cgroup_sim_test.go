@@ -270,7 +270,7 @@ func (s *simulatedCgroups) life() {
 	third.says("alloc 5000 MiB: ok")
 	s.round()
 	for _, j := range s.status().GPUs[0].Jobs {
-		if j.Wall != WallCgroup {
+		if j.Wall != wallCgroup {
 			t.Errorf("wall %s of %s", j.Wall, j.Slot)
 		}
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// CgroupsFile holds the limits that the driver was told to hold, for the next
+// cgroupsFile holds the limits that the driver was told to hold, for the next
 // agent; a reboot takes both away.
-func CgroupsFile(p config.Paths) string { return filepath.Join(p.Run, "cgroups.json") }
+func cgroupsFile(p config.Paths) string { return filepath.Join(p.Run, "cgroups.json") }
 
 // cgroups are the limits of the running jobs.
 type cgroups struct {
@@ -160,11 +160,7 @@ func (c *cgroups) write() error {
 	for _, l := range c.sorted() {
 		all = append(all, l.reservation)
 	}
-	b, err := json.MarshalIndent(all, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(c.file, append(b, '\n'))
-	}
-	return err
+	return writeJSON(c.file, all)
 }
 
 // read takes over the reservations of an earlier agent.

@@ -63,8 +63,8 @@ func (b *books) members(held, broken func(gpu.UUID) bool) []elastic.GPU {
 	for i, u := range b.group.order {
 		g := elastic.GPU{Ready: b.group.ready[u], Broken: broken(u), Held: held(u)}
 		for _, r := range b.on(u) {
-			g.Whole = g.Whole || r.Wall == WallWhole
-			g.Shared = g.Shared || r.Wall != WallWhole
+			g.Whole = g.Whole || r.Wall == wallWhole
+			g.Shared = g.Shared || r.Wall != wallWhole
 		}
 		out[i] = g
 	}
@@ -131,7 +131,7 @@ func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
 	now := time.Now()
 	broken := func(u gpu.UUID) bool {
 		g, ok := find(&v.plan, u)
-		return !ok || !v.present[u] || a.closedWhole(v, g, now) != "" || a.holds.on(WholeJobs, u).Reason() != ""
+		return !ok || !v.present[u] || a.closedWhole(v, g, now) != "" || a.holds.on(u).Reason() != ""
 	}
 	a.books.mu.Lock()
 	g := &a.books.group

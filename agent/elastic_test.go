@@ -115,7 +115,7 @@ func TestElasticTurnAndBack(t *testing.T) {
 			t.Errorf("a shared job on a whole GPU: %+v", r)
 		}
 		r := ta.whole(two, uuid(1), uuid(0))
-		if r.Grant == nil || r.Grant.Wall != WallWhole || r.Grant.Environment["CUDA_VISIBLE_DEVICES"] != string(uuid(1))+","+string(uuid(0)) || r.Grant.Environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] != "" {
+		if r.Grant == nil || r.Grant.Wall != wallWhole || r.Grant.Environment["CUDA_VISIBLE_DEVICES"] != string(uuid(1))+","+string(uuid(0)) || r.Grant.Environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] != "" {
 			t.Fatalf("the job for both: %+v", r)
 		}
 		ta.asks(&fakeQueue{shared: []condor.WaitingJob{{GPUs: 1}}})
@@ -167,7 +167,7 @@ func TestElasticSurvivesRestart(t *testing.T) {
 		if got := ta.modes(); got != "default" || len(ta.daemons.running) != 0 {
 			t.Errorf("under a whole job: mode %s, daemons %v", got, ta.daemons.running)
 		}
-		if e := ta.entry("slot600_1"); e.Wall != WallWhole {
+		if e := ta.entry("slot600_1"); e.Wall != wallWhole {
 			t.Errorf("its wall is %q", e.Wall)
 		}
 	})

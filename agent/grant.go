@@ -54,21 +54,21 @@ func (s State) bind(u gpu.UUID) string {
 // grantWhole is for a job alone on its GPUs, or on none: no MPS.
 func (s State) grantWhole(gpus []gpu.UUID) *api.Grant {
 	if len(gpus) == 0 {
-		return &api.Grant{Environment: map[string]string{}, Wall: WallNone}
+		return &api.Grant{Environment: map[string]string{}, Wall: wallNone}
 	}
 	names := make([]string, len(gpus))
 	for i, u := range gpus {
 		names[i] = string(s.deviceOf(u))
 	}
 	all := strings.Join(names, ",")
-	grant := &api.Grant{Wall: WallWhole, Environment: map[string]string{
+	grant := &api.Grant{Wall: wallWhole, Environment: map[string]string{
 		"CUDA_VISIBLE_DEVICES": all,
 		"GPUSLOT_GPU":          all,
-		"GPUSLOT_WALL":         WallWhole,
+		"GPUSLOT_WALL":         wallWhole,
 	}}
 	if gpus[0].IsMIG() {
-		grant.Wall = WallMIG
-		grant.Environment["GPUSLOT_WALL"] = WallMIG
+		grant.Wall = wallMIG
+		grant.Environment["GPUSLOT_WALL"] = wallMIG
 		grant.Environment["NVIDIA_VISIBLE_DEVICES"] = all // HTCondor leaves it to the hook
 	}
 	return grant
@@ -84,22 +84,22 @@ func (s State) deviceOf(u gpu.UUID) gpu.UUID {
 
 // The walls: what holds a job to its budget.
 const (
-	// WallCgroup: the driver holds all processes of the job to it together. It is
+	// wallCgroup: the driver holds all processes of the job to it together. It is
 	// there when the limit was read back, so never yet at a job's admission.
-	WallCgroup = "cgroup"
-	// WallDaemon: the control daemon's own default limit, which a job's process
+	wallCgroup = "cgroup"
+	// wallDaemon: the control daemon's own default limit, which a job's process
 	// cannot lift.
-	WallDaemon = "daemon"
-	// WallWatch: the agent sums what the job's processes use, and HTCondor holds
+	wallDaemon = "daemon"
+	// wallWatch: the agent sums what the job's processes use, and HTCondor holds
 	// the job that is over. It acts after the fact.
-	WallWatch = "watch"
-	// WallWhole: the job has the whole GPU, there is nothing to hold.
-	WallWhole = "whole"
-	// WallMIG: the job has a MIG device, whose memory, multiprocessors and faults
+	wallWatch = "watch"
+	// wallWhole: the job has the whole GPU, there is nothing to hold.
+	wallWhole = "whole"
+	// wallMIG: the job has a MIG device, whose memory, multiprocessors and faults
 	// the hardware keeps apart.
-	WallMIG = "mig"
-	// WallNone: only the job's own environment, which it can change.
-	WallNone = "none"
+	wallMIG = "mig"
+	// wallNone: only the job's own environment, which it can change.
+	wallNone = "none"
 )
 
 // wallOf says what holds a budget. The daemon's limit does if it is not above
@@ -109,11 +109,11 @@ const (
 func wallOf(limit, budget gpu.MiB, h Health) string {
 	switch {
 	case h.PrivilegeChecks && budget >= limit && !h.Stale:
-		return WallDaemon
+		return wallDaemon
 	case h.Watched:
-		return WallWatch
+		return wallWatch
 	}
-	return WallNone
+	return wallNone
 }
 
 // fraction is limit over total, rounded down to two decimals but above zero.

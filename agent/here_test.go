@@ -31,7 +31,7 @@ func TestHere(t *testing.T) {
 	if diff := cmp.Diff(want, reply.Here); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if w := reply.Here.GPUs[0].Wall; w != WallNone { // nobody samples in this test
+	if w := reply.Here.GPUs[0].Wall; w != wallNone { // nobody samples in this test
 		t.Errorf("wall %q", w)
 	}
 	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})

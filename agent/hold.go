@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -25,19 +26,7 @@ type Hold struct {
 	// Since is when the owner closed the GPU; a new reason does not change it.
 	// Zero if unknown.
 	Since time.Time `json:"since,omitzero"`
-	// Jobs are those that it keeps off.
-	Jobs JobKind `json:"jobs,omitempty"`
 }
-
-// JobKind tells jobs that share a GPU from those that have it whole.
-type JobKind string
-
-// The kinds of jobs.
-const (
-	AllJobs    JobKind = ""
-	SharedJobs JobKind = "shared"
-	WholeJobs  JobKind = "whole"
-)
 
 // The owners that are not a site's own programs.
 const (
@@ -50,12 +39,11 @@ const (
 	OwnerNode = "node"
 )
 
-// Holds are those of a node by GPU, owner and kind of jobs. It is a value: each
-// step makes the next.
+// Holds are those of a node by GPU and owner. It is a value: each step makes the
+// next.
 type Holds []Hold
 
-// With adds a hold, or gives the owner's hold of the same GPU and jobs its new
-// reason.
+// With adds a hold, or gives the owner's hold of the same GPU its new reason.
 func (h Holds) With(n Hold) Holds {
 	out := slices.Clone(h)
 	if i := slices.IndexFunc(out, n.same); i >= 0 {
@@ -71,16 +59,15 @@ func (h Holds) With(n Hold) Holds {
 func (h Hold) same(o Hold) bool { return h.compare(o) == 0 }
 
 func (h Hold) compare(o Hold) int {
-	key := func(h Hold) []string { return []string{string(h.GPU), h.Owner, string(h.Jobs)} }
-	return slices.Compare(key(h), key(o))
+	return cmp.Or(cmp.Compare(h.GPU, o.GPU), cmp.Compare(h.Owner, o.Owner))
 }
 
-// On are the holds that keep jobs of a kind off a device; it is known by the
-// names, such as its own UUID and that of the GPU of which it is a part.
-func (h Holds) On(jobs JobKind, names ...gpu.UUID) Holds {
+// On are the holds of a device; it is known by the names, such as its own UUID
+// and that of the GPU of which it is a part.
+func (h Holds) On(names ...gpu.UUID) Holds {
 	var out Holds
 	for _, o := range h {
-		if slices.Contains(names, o.GPU) && (o.Jobs == AllJobs || jobs == AllJobs || o.Jobs == jobs) {
+		if slices.Contains(names, o.GPU) {
 			out = append(out, o)
 		}
 	}
@@ -97,7 +84,7 @@ func (h Holds) Lift(u gpu.UUID, owner string, override bool) (rest, lifted Holds
 			rest = append(rest, o)
 		}
 	}
-	if left := rest.On(AllJobs, u); len(lifted) == 0 && len(left) > 0 {
+	if left := rest.On(u); len(lifted) == 0 && len(left) > 0 {
 		return h, nil, fmt.Errorf("%s: only its owner (--owner) or --override opens it", left.Reason())
 	}
 	return rest, lifted, nil
@@ -117,7 +104,7 @@ func (h Holds) Owners() []string {
 func (h Holds) forStatus() []api.GPUHold {
 	var out []api.GPUHold
 	for _, o := range h {
-		out = append(out, api.GPUHold{Owner: o.Owner, Reason: o.Reason, Since: o.Since, Jobs: string(o.Jobs)})
+		out = append(out, api.GPUHold{Owner: o.Owner, Reason: o.Reason, Since: o.Since})
 	}
 	return out
 }

@@ -16,22 +16,17 @@ import (
 
 // held are the holds that keep jobs off a GPU or MIG device of the plan.
 func (a *Agent) held(g *plan.GPU) Holds {
-	jobs := WholeJobs
-	if g.Shared() {
-		jobs = SharedJobs
-	}
-	return a.holds.on(jobs, g.UUID, g.Physical())
+	return a.holds.on(g.UUID, g.Physical())
 }
 
 // heldFor are those of them that a job must heed whose starter runs since then,
 // in clock ticks since boot. A job that HTCondor started before an owner closed
-// the GPU is one of its running jobs, even if its hook comes a moment later. The
-// agent's own holds allow no such moment.
+// the GPU is one of its running jobs, even if its hook comes a moment later.
 func (a *Agent) heldFor(g *plan.GPU, started uint64) Holds {
 	held := a.held(g)
 	return slices.DeleteFunc(held, func(h Hold) bool {
 		closed, err := usage.TicksAt(h.Since)
-		return err == nil && h.Owner != OwnerAgent && !h.Since.IsZero() && started < closed
+		return err == nil && !h.Since.IsZero() && started < closed
 	})
 }
 
@@ -165,7 +160,7 @@ func (a *Agent) openGPU(req api.Request) (api.Closing, error) {
 	}
 	v := a.view.Load()
 	gpus, err := gpusNamed(&v.plan, req.GPU)
-	if u, bad := gpu.ParseUUID(req.GPU); err != nil && bad == nil && len(a.holds.on(AllJobs, u)) > 0 {
+	if u, bad := gpu.ParseUUID(req.GPU); err != nil && bad == nil && len(a.holds.on(u)) > 0 {
 		gpus, err = []gpuTarget{{uuid: u}}, nil // it left the node closed
 	}
 	if err != nil {
@@ -190,7 +185,7 @@ func (a *Agent) openOne(v *view, n gpuTarget, owner string, override bool) (stri
 	if err != nil {
 		return "", fmt.Errorf("%s is %w", n, err)
 	}
-	if away := a.holds.node(); away.Phase != NodeServes {
+	if away := a.holds.node(); away.Phase != nodeServes {
 		hold := away.hold()
 		hold.Reason += ": gpuslot node resume takes that back"
 		left = left.With(hold)

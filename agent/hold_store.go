@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,20 +49,17 @@ func readHolds(path string) (heldFile, error) {
 	return f, nil
 }
 
-// holdStore has the holds of the node: those of operators and sites, which are
-// on disk, and the agent's own, which each agent finds anew.
+// holdStore has the holds of operators and sites, which are on disk.
 type holdStore struct {
 	mu   sync.Mutex
 	path string
 	file heldFile
-	// own are the agent's, by the part of it that decides on them.
-	own map[string]Holds
 	// unreadable is why the file could not be read; then everything is closed.
 	unreadable error
 }
 
 func newHoldStore(path string) *holdStore {
-	return &holdStore{path: path, file: heldFile{Schema: holdsSchema}, own: map[string]Holds{}}
+	return &holdStore{path: path, file: heldFile{Schema: holdsSchema}}
 }
 
 // read takes up what an earlier agent kept.
@@ -92,7 +88,7 @@ func (s *holdStore) mend() error {
 func (s *holdStore) set(n Hold) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	on := s.file.Holds.On(AllJobs, n.GPU)
+	on := s.file.Holds.On(n.GPU)
 	if owners := on.Owners(); len(owners) >= maxOwners && !slices.Contains(owners, n.Owner) {
 		return fmt.Errorf("%d owners hold it already (%v): open it for those that are gone", len(owners), owners)
 	}
@@ -117,41 +113,27 @@ func (s *holdStore) lift(u gpu.UUID, owner string, override bool) (lifted, left 
 	}
 	rest, lifted, err := s.file.Holds.Lift(u, owner, override)
 	if err != nil || len(lifted) == 0 && s.unreadable == nil {
-		return nil, rest.On(AllJobs, u), err
+		return nil, rest.On(u), err
 	}
 	next := s.file
 	next.Holds = rest
 	if err := s.write(next); err != nil {
-		return nil, s.file.Holds.On(AllJobs, u), fmt.Errorf("it stays closed, because that cannot be kept: %w", err)
+		return nil, s.file.Holds.On(u), fmt.Errorf("it stays closed, because that cannot be kept: %w", err)
 	}
 	s.file, s.unreadable = next, nil
-	return lifted, rest.On(AllJobs, u), nil
+	return lifted, rest.On(u), nil
 }
 
-// decide sets the agent's own holds in place of those that the same part of it
-// decided on before. They are not kept: the next agent decides anew.
-func (s *holdStore) decide(part string, holds Holds) {
-	for i := range holds {
-		holds[i].Owner = OwnerAgent
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.own[part] = holds
-}
-
-// on are all holds that keep jobs of a kind off a device with these names.
-func (s *holdStore) on(jobs JobKind, names ...gpu.UUID) Holds {
+// on are all holds of a device with these names.
+func (s *holdStore) on(names ...gpu.UUID) Holds {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.unreadable != nil {
 		return Holds{{Owner: OwnerAgent, GPU: names[0], Reason: s.unknown()}}
 	}
-	out := s.file.Holds.On(jobs, names...)
+	out := s.file.Holds.On(names...)
 	if s.file.Node != nil {
 		out = append(out, s.file.Node.hold())
-	}
-	for _, part := range slices.Sorted(maps.Keys(s.own)) {
-		out = append(out, s.own[part].On(jobs, names...)...)
 	}
 	return out
 }
@@ -172,7 +154,7 @@ func (s *holdStore) setNode(n nodeState) error {
 	defer s.mu.Unlock()
 	next := s.file
 	next.Node = &n
-	if n.Phase == NodeServes {
+	if n.Phase == nodeServes {
 		next.Node = nil
 	}
 	return s.replace(next)
@@ -213,9 +195,5 @@ func (s *holdStore) write(f heldFile) error {
 	if f.Holds == nil {
 		f.Holds = Holds{}
 	}
-	b, err := json.MarshalIndent(f, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(s.path, append(b, '\n'))
-	}
-	return err
+	return writeJSON(s.path, f)
 }

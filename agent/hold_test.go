@@ -50,7 +50,7 @@ func TestHoldsModel(t *testing.T) {
 				t.Fatal("a value was changed")
 			}
 			for _, u := range gpus {
-				on := h.On(SharedJobs, u)
+				on := h.On(u)
 				if len(on) != len(model[u]) || (on.Reason() == "") != (len(model[u]) == 0) {
 					t.Fatalf("%s is held by %v, want %v", u, on, model[u])
 				}
@@ -62,18 +62,6 @@ func TestHoldsModel(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestHoldsOfKinds: what keeps shared jobs off lets whole ones in.
-func TestHoldsOfKinds(t *testing.T) {
-	h := Holds{}.With(Hold{GPU: uuid(0), Owner: OwnerAgent, Reason: "a whole job waits", Jobs: SharedJobs})
-	if len(h.On(SharedJobs, uuid(0))) != 1 || len(h.On(WholeJobs, uuid(0))) != 0 || len(h.On(AllJobs, uuid(0))) != 1 {
-		t.Errorf("%v", h)
-	}
-	h = h.With(Hold{GPU: uuid(0), Owner: OwnerAgent, Reason: "all"})
-	if len(h.On(WholeJobs, uuid(0))) != 1 || len(h.On(SharedJobs, uuid(0), uuid(1))) != 2 {
-		t.Errorf("%v", h)
-	}
 }
 
 func TestCheckHold(t *testing.T) {
@@ -228,24 +216,6 @@ func TestHoldNotKept(t *testing.T) {
 	}
 	if _, err := ta.open("0", "", false); err == nil || ta.reason(0) == "" {
 		t.Errorf("%v, %q", err, ta.reason(0))
-	}
-}
-
-// TestDecidedHolds: a part of the agent sets its holds as a whole, and nobody
-// but an override could lift them by hand: they are decided anew.
-func TestDecidedHolds(t *testing.T) {
-	ta := newTestAgent(t, 2, "")
-	ta.holds.decide("elastic", Holds{{GPU: uuid(0), Reason: "a whole job waits", Jobs: SharedJobs, Since: time.Now()}})
-	if why := ta.reason(0); !strings.HasPrefix(why, "closed by agent since") || !strings.HasSuffix(why, ": a whole job waits") {
-		t.Errorf("%q", why)
-	}
-	ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
-	if _, err := os.Stat(HoldsFile(ta.config())); err == nil {
-		t.Error("it was written to disk")
-	}
-	ta.holds.decide("elastic", nil)
-	if why := ta.reason(0); why != "" {
-		t.Errorf("%q", why)
 	}
 }
 

@@ -176,7 +176,7 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 	if held := a.books.reserve(v.keys(gone(s, layout))); held != "" {
 		return out, v.keys(gone(s, goal)), waits(held + " has just begun on it")
 	}
-	if err := noteMIGMode(UndoFile(v.config.Paths), g.UUID, s.Enabled); err != nil {
+	if err := noteMIGMode(undoFile(v.config.Paths), g.UUID, s.Enabled); err != nil {
 		return out, nil, err // there would be no way back
 	}
 	out, err = e.Apply(ctx, g.UUID, s.Wanted(layout))

@@ -29,7 +29,7 @@ const (
 // ends with the context, or because this process must (ErrAnew).
 func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 	interval := func() time.Duration {
-		if n := a.holds.node(); n.leaving() || n.Phase == NodeResuming {
+		if n := a.holds.node(); n.leaving() || n.Phase == nodeResuming {
 			return min(pulse, a.view.Load().until())
 		}
 		return a.view.Load().until()

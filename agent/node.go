@@ -20,9 +20,9 @@ func PlanFile(p config.Paths) string { return filepath.Join(p.Run, plan.FileName
 // InventoryAdsFile holds the ads that HTCondor's inventory program prints.
 func InventoryAdsFile(p config.Paths) string { return filepath.Join(p.Run, "condor", "inventory.ad") }
 
-// ClosedFile keeps HTCondor from offering GPUs by itself on a node that gpuslot has
+// closedFile keeps HTCondor from offering GPUs by itself on a node that gpuslot has
 // set up, while the configuration generated for it is missing. It outlives boots.
-func ClosedFile(p config.Paths) string { return filepath.Join(p.State, "condor-closed.conf") }
+func closedFile(p config.Paths) string { return filepath.Join(p.State, "condor-closed.conf") }
 
 // JobWrapperLink leads to the site's own job wrapper; gpuslot-condor supervise
 // follows it.

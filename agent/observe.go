@@ -57,14 +57,14 @@ func (a *Agent) nothingLeft(p config.Paths) error {
 	if a.recalled.Schema != "" && !a.recalled.Observe {
 		left = append(left, PlanFile(p))
 	}
-	for _, file := range []string{p.CondorConfig, ClosedFile(p)} {
+	for _, file := range []string{p.CondorConfig, closedFile(p)} {
 		if _, err := os.Lstat(file); err == nil {
 			left = append(left, file)
 		}
 	}
-	u, err := readUndo(UndoFile(p))
+	u, err := readUndo(undoFile(p))
 	if err != nil || len(u.ComputeModes)+len(u.MIGModes) > 0 {
-		left = append(left, UndoFile(p))
+		left = append(left, undoFile(p))
 	}
 	if len(left) == 0 {
 		return nil

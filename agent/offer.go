@@ -46,7 +46,7 @@ func (a *Agent) writeCondor(cfg config.Config, p plan.Plan, can Capabilities) er
 	if err != nil {
 		return err
 	}
-	if _, err := writeIfChanged(ClosedFile(cfg.Paths), condor.ClosedNode(cfg.Paths.Libexec)); err != nil {
+	if _, err := writeIfChanged(closedFile(cfg.Paths), condor.ClosedNode(cfg.Paths.Libexec)); err != nil {
 		return err
 	}
 	changed, err := writeIfChanged(cfg.Paths.CondorConfig, text)
@@ -68,7 +68,7 @@ func linkWrapper(link, wrapper string) error {
 		return os.Remove(link)
 	}
 	next := link + ".new"
-	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := removeFile(next); err != nil {
 		return err
 	}
 	if err := os.Symlink(wrapper, next); err != nil {

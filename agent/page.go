@@ -106,7 +106,7 @@ func (a *Agent) pageReason(v *view, g *plan.GPU, now time.Time) string {
 	}
 	say := "It takes no new jobs for now."
 	switch verdict, held := a.troubles.Verdict(g.Physical(), now), a.held(g).Owners(); {
-	case a.holds.node().Phase != NodeServes:
+	case a.holds.node().Phase != nodeServes:
 		say = fmt.Sprintf("The node is %s.", a.holds.node().Phase)
 	case len(held) > 0: // their reasons may name anybody
 		say = fmt.Sprintf("Closed by %s.", strings.Join(held, ", "))

@@ -17,9 +17,9 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// PartitionsFile holds the static SM partitions and whose they are, for the next
+// partitionsFile holds the static SM partitions and whose they are, for the next
 // agent; a reboot takes both away.
-func PartitionsFile(p config.Paths) string { return filepath.Join(p.Run, "partitions.json") }
+func partitionsFile(p config.Paths) string { return filepath.Join(p.Run, "partitions.json") }
 
 // savedPartitions is that file.
 type savedPartitions struct {
@@ -43,11 +43,7 @@ func (p *partitions) write() error {
 	slices.SortFunc(all.Held, func(a, b holding) int {
 		return cmp.Or(strings.Compare(string(a.GPU), string(b.GPU)), cmp.Compare(a.Starter.Started, b.Starter.Started), cmp.Compare(a.Starter.PID, b.Starter.PID))
 	})
-	b, err := json.MarshalIndent(all, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(p.file, append(b, '\n'))
-	}
-	return err
+	return writeJSON(p.file, all)
 }
 
 // read takes over what an earlier agent left.

@@ -115,7 +115,7 @@ func TestPartitionedShares(t *testing.T) {
 	ta.proc.end(100)
 	ta.sweepNow()
 	ta.apply(false)
-	if text := ta.read(PartitionsFile(ta.config())); strings.Contains(text, `"PID": 100,`) || !strings.Contains(text, `"PID": 101,`) {
+	if text := ta.read(partitionsFile(ta.config())); strings.Contains(text, `"PID": 100,`) || !strings.Contains(text, `"PID": 101,`) {
 		t.Errorf("after a slot ended: %s", text)
 	}
 	if got := ta.partitionOf(ta.proc.starter(102, "slot1_1")); got != first {
@@ -249,7 +249,7 @@ func TestUsedCapability(t *testing.T) {
 // next agent would give to another.
 func TestPartitionsThatCannotBeKept(t *testing.T) {
 	ta, _ := partitionedAgent(t, 4)
-	file := PartitionsFile(ta.config())
+	file := partitionsFile(ta.config())
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,29 +59,20 @@ func outcome(r *api.Refusal, err error) (result, reason string) {
 	if r.Requeue {
 		result = metrics.Requeued
 	}
-	switch r.Code {
-	case api.CodeNoRequest:
-		reason = "no-request"
-	case api.CodeTooLarge:
-		reason = "too-large"
-	case api.CodeBadRequest:
-		reason = "bad-request"
-	case api.CodeBadThreads:
-		reason = "bad-threads"
-	case api.CodeSeveralGPUs:
-		reason = "several-gpus"
-	case api.CodeBadGPUs:
-		reason = "bad-gpus"
-	case api.CodeClosed:
-		reason = "closed"
-	case api.CodeOtherTenant:
-		reason = "other-tenant"
-	case api.CodeNotPlanned:
-		reason = "not-planned"
-	default:
-		reason = "other"
-	}
-	return result, reason
+	return result, cmp.Or(reasons[r.Code], "other")
+}
+
+// reasons are the metric's words for refusals.
+var reasons = map[int]string{
+	api.CodeNoRequest:   "no-request",
+	api.CodeTooLarge:    "too-large",
+	api.CodeBadRequest:  "bad-request",
+	api.CodeBadThreads:  "bad-threads",
+	api.CodeSeveralGPUs: "several-gpus",
+	api.CodeBadGPUs:     "bad-gpus",
+	api.CodeClosed:      "closed",
+	api.CodeOtherTenant: "other-tenant",
+	api.CodeNotPlanned:  "not-planned",
 }
 
 // admit is the hot path: no program is run, and no file is written but that of

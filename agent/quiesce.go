@@ -10,23 +10,23 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 )
 
-// NodePhase is how far a node is on its way out of service and back.
-type NodePhase string
+// nodePhase is how far a node is on its way out of service and back.
+type nodePhase string
 
 // The phases. Quiesced and reverted nodes hold nothing of the driver.
 const (
-	NodeServes    NodePhase = ""
-	NodeQuiescing NodePhase = "quiescing"
-	NodeQuiesced  NodePhase = "quiesced"
-	NodeReverting NodePhase = "reverting"
-	NodeReverted  NodePhase = "reverted"
-	NodeResuming  NodePhase = "resuming"
+	nodeServes    nodePhase = ""
+	nodeQuiescing nodePhase = "quiescing"
+	nodeQuiesced  nodePhase = "quiesced"
+	nodeReverting nodePhase = "reverting"
+	nodeReverted  nodePhase = "reverted"
+	nodeResuming  nodePhase = "resuming"
 )
 
 // nodeState is what an operator wants of the whole node; it outlives agents and
 // reboots.
 type nodeState struct {
-	Phase  NodePhase `json:"phase"`
+	Phase  nodePhase `json:"phase"`
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
 	// Force: go on although it is not known whether jobs run.
@@ -36,14 +36,14 @@ type nodeState struct {
 }
 
 // quiet says that nothing may touch the driver.
-func (s nodeState) quiet() bool { return s.Phase == NodeQuiesced || s.Phase == NodeReverted }
+func (s nodeState) quiet() bool { return s.Phase == nodeQuiesced || s.Phase == nodeReverted }
 
 // leaving says that the node waits for its last job.
-func (s nodeState) leaving() bool { return s.Phase == NodeQuiescing || s.Phase == NodeReverting }
+func (s nodeState) leaving() bool { return s.Phase == nodeQuiescing || s.Phase == nodeReverting }
 
 // verb is what a node that is leaving was asked for.
 func (s nodeState) verb() string {
-	if s.Phase == NodeReverting {
+	if s.Phase == nodeReverting {
 		return api.VerbRevert
 	}
 	return api.VerbQuiesce
@@ -88,18 +88,18 @@ func (s nodeState) waitsFor(f nodeFacts) string {
 func (s nodeState) asked(req api.Request, now time.Time) (next nodeState, does string, err error) {
 	next = s
 	switch verb := req.Verb; {
-	case verb == api.VerbQuiesce && s.Phase == NodeReverted:
+	case verb == api.VerbQuiesce && s.Phase == nodeReverted:
 		return s, "", errors.New("the node is reverted, and holds nothing of the driver")
-	case verb == api.VerbQuiesce && s.Phase == NodeQuiesced, verb == api.VerbRevert && s.Phase == NodeReverted:
+	case verb == api.VerbQuiesce && s.Phase == nodeQuiesced, verb == api.VerbRevert && s.Phase == nodeReverted:
 		return s, fmt.Sprintf("the node is %s already, since %s", s.Phase, s.Since.Format(time.DateTime)), nil
 	case verb == api.VerbQuiesce || verb == api.VerbRevert:
 		reason, err := checkHold(OwnerOperator, req.Reason)
 		if err != nil {
 			return s, "", err
 		}
-		next = nodeState{Phase: NodeQuiescing, Reason: reason, Since: now, Force: req.Force}
+		next = nodeState{Phase: nodeQuiescing, Reason: reason, Since: now, Force: req.Force}
 		if verb == api.VerbRevert {
-			next.Phase = NodeReverting
+			next.Phase = nodeReverting
 		}
 		does = fmt.Sprintf("all GPUs are closed, the node is %s", next.Phase)
 		if s.leaving() {
@@ -110,9 +110,9 @@ func (s nodeState) asked(req api.Request, now time.Time) (next nodeState, does s
 	case verb == api.VerbResume && s.leaving():
 		return nodeState{}, "the node serves again: nothing had been stopped", nil
 	case verb == api.VerbResume && s.quiet():
-		next.Phase, next.Since, next.Unverified = NodeResuming, now, req.Force
+		next.Phase, next.Since, next.Unverified = nodeResuming, now, req.Force
 		return next, "gpuslotd starts anew with the driver that is loaded", nil
-	case verb == api.VerbResume && s.Phase == NodeResuming:
+	case verb == api.VerbResume && s.Phase == nodeResuming:
 		next.Unverified = s.Unverified || req.Force
 		return next, "the node is resuming already", nil
 	case verb == api.VerbResume:

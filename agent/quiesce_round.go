@@ -2,12 +2,8 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -18,13 +14,13 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// QuiescedInventory is what the node had when it was quiesced: the plan rests
+// quiescedInventory is what the node had when it was quiesced: the plan rests
 // on it until it resumes.
-func QuiescedInventory(p config.Paths) string { return filepath.Join(p.State, "quiesced.json") }
+func quiescedInventory(p config.Paths) string { return filepath.Join(p.State, "quiesced.json") }
 
 // withoutDriver are the options of an agent that touches no GPU.
 func (o Options) withoutDriver(p config.Paths) Options {
-	o.Hardware, o.WaitForHardware, o.ExpectedGPUs = Recorded{Path: QuiescedInventory(p)}, false, 0
+	o.Hardware, o.WaitForHardware, o.ExpectedGPUs = Recorded{Path: quiescedInventory(p)}, false, 0
 	o.Usage, o.Alarms, o.CUDA, o.Cgroups, o.MemoryLimits, o.DriverMismatch = nil, nil, nil, nil, nil, nil
 	o.MIG.Hardware = nil
 	return o
@@ -66,7 +62,7 @@ func (a *Agent) nodeStatus() api.NodeStatus {
 		s.Jobs, s.Waits = f.jobs, n.waitsFor(f)
 	case n.quiet():
 		s.Holders = deviceHolders(a.books.proc.root)
-	case n.Phase == NodeResuming:
+	case n.Phase == nodeResuming:
 		s.Waits = a.notBack()
 	}
 	return s
@@ -84,7 +80,7 @@ func (a *Agent) nodeFacts() nodeFacts {
 func (a *Agent) leaveNode(ctx context.Context) (anew bool) {
 	n := a.holds.node()
 	switch {
-	case n.Phase == NodeResuming && a.quietStart:
+	case n.Phase == nodeResuming && a.quietStart:
 		return true
 	case n.quiet() && !a.quietStart:
 		return true
@@ -96,7 +92,7 @@ func (a *Agent) leaveNode(ctx context.Context) (anew bool) {
 		a.log.Error("the node cannot be quiesced; it is tried again", "err", err)
 		return false
 	}
-	n.Phase = map[NodePhase]NodePhase{NodeQuiescing: NodeQuiesced, NodeReverting: NodeReverted}[n.Phase]
+	n.Phase = map[nodePhase]nodePhase{nodeQuiescing: nodeQuiesced, nodeReverting: nodeReverted}[n.Phase]
 	if err := a.holds.setNode(n); err != nil {
 		a.log.Error("the node cannot be quiesced; it is tried again", "err", err)
 		return false
@@ -122,7 +118,7 @@ func (a *Agent) letGo(ctx context.Context, v *view, n nodeState) error {
 		// modes end with it.
 		a.log.Warn("compute modes are not restored; they end with the driver", "err", err)
 	}
-	if n.Phase == NodeReverting {
+	if n.Phase == nodeReverting {
 		return removeGenerated(v.config)
 	}
 	return nil
@@ -132,7 +128,7 @@ func (a *Agent) letGo(ctx context.Context, v *view, n nodeState) error {
 func (a *Agent) keepInventory(ctx context.Context, v *view) error {
 	inv, _, err := a.inventory(ctx)
 	if err == nil {
-		err = a.returnModes(ctx, UndoFile(v.config.Paths), inv, nobodys)
+		err = a.returnModes(ctx, undoFile(v.config.Paths), inv, nobodys)
 	}
 	if err == nil {
 		inv, _, err = a.inventory(ctx)
@@ -140,11 +136,7 @@ func (a *Agent) keepInventory(ctx context.Context, v *view) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.MarshalIndent(inv, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(QuiescedInventory(v.config.Paths), append(b, '\n'))
-	}
-	return err
+	return writeJSON(quiescedInventory(v.config.Paths), inv)
 }
 
 // resumePace is how often a node that resumes is looked at.
@@ -155,7 +147,7 @@ const resumePace = time.Second
 func (a *Agent) resume(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {
-		if n := a.holds.node(); n.Phase == NodeResuming && !a.quietStart {
+		if n := a.holds.node(); n.Phase == nodeResuming && !a.quietStart {
 			why := a.notBack()
 			if why == "" {
 				why = a.openNode(ctx, n)
@@ -229,7 +221,7 @@ func (a *Agent) openNode(ctx context.Context, n nodeState) (why string) {
 	if err := a.holds.serve(failed); err != nil {
 		return err.Error()
 	}
-	if err := os.Remove(QuiescedInventory(v.config.Paths)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := removeFile(quiescedInventory(v.config.Paths)); err != nil {
 		a.log.Warn("a file stays behind", "err", err)
 	}
 	a.note(Event{Kind: EventNode, By: byAgent, Text: fmt.Sprintf("The node serves again (driver %s); %d GPUs did not pass their verification.", v.plan.Driver, len(failed))})

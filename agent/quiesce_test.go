@@ -19,27 +19,27 @@ import (
 func TestNodeVerbs(t *testing.T) {
 	now := time.Unix(1795254170, 0)
 	for _, c := range []struct {
-		from NodePhase
+		from nodePhase
 		verb string
-		to   NodePhase
+		to   nodePhase
 		says string
 		err  bool
 	}{
-		{NodeServes, api.VerbQuiesce, NodeQuiescing, "all GPUs are closed", false},
-		{NodeServes, api.VerbRevert, NodeReverting, "all GPUs are closed", false},
-		{NodeServes, api.VerbResume, NodeServes, "the node serves", false},
-		{NodeQuiescing, api.VerbQuiesce, NodeQuiescing, "is quiescing", false},
-		{NodeQuiescing, api.VerbRevert, NodeReverting, "is reverting; until now it was quiescing: old", false},
-		{NodeQuiescing, api.VerbResume, NodeServes, "nothing had been stopped", false},
-		{NodeQuiesced, api.VerbQuiesce, NodeQuiesced, "already", false},
-		{NodeQuiesced, api.VerbRevert, NodeReverting, "is reverting", false},
-		{NodeQuiesced, api.VerbResume, NodeResuming, "starts anew", false},
-		{NodeReverted, api.VerbQuiesce, NodeReverted, "is reverted", true},
-		{NodeReverted, api.VerbRevert, NodeReverted, "already", false},
-		{NodeReverted, api.VerbResume, NodeResuming, "starts anew", false},
-		{NodeResuming, api.VerbQuiesce, NodeQuiescing, "is quiescing", false},
-		{NodeResuming, api.VerbResume, NodeResuming, "already", false},
-		{NodeServes, "reboot", NodeServes, "no verb", true},
+		{nodeServes, api.VerbQuiesce, nodeQuiescing, "all GPUs are closed", false},
+		{nodeServes, api.VerbRevert, nodeReverting, "all GPUs are closed", false},
+		{nodeServes, api.VerbResume, nodeServes, "the node serves", false},
+		{nodeQuiescing, api.VerbQuiesce, nodeQuiescing, "is quiescing", false},
+		{nodeQuiescing, api.VerbRevert, nodeReverting, "is reverting; until now it was quiescing: old", false},
+		{nodeQuiescing, api.VerbResume, nodeServes, "nothing had been stopped", false},
+		{nodeQuiesced, api.VerbQuiesce, nodeQuiesced, "already", false},
+		{nodeQuiesced, api.VerbRevert, nodeReverting, "is reverting", false},
+		{nodeQuiesced, api.VerbResume, nodeResuming, "starts anew", false},
+		{nodeReverted, api.VerbQuiesce, nodeReverted, "is reverted", true},
+		{nodeReverted, api.VerbRevert, nodeReverted, "already", false},
+		{nodeReverted, api.VerbResume, nodeResuming, "starts anew", false},
+		{nodeResuming, api.VerbQuiesce, nodeQuiescing, "is quiescing", false},
+		{nodeResuming, api.VerbResume, nodeResuming, "already", false},
+		{nodeServes, "reboot", nodeServes, "no verb", true},
 	} {
 		next, does, err := nodeState{Phase: c.from, Reason: "old", Since: now.Add(-time.Hour)}.asked(api.Request{Verb: c.verb, Reason: "driver 580"}, now)
 		if err != nil {
@@ -56,11 +56,11 @@ func TestNodeVerbs(t *testing.T) {
 
 func TestNodeWaits(t *testing.T) {
 	now := time.Unix(1795254170, 0)
-	n := nodeState{Phase: NodeQuiescing, Since: now.Add(-time.Minute)}
+	n := nodeState{Phase: nodeQuiescing, Since: now.Add(-time.Minute)}
 	forced := n
 	forced.Force = true
 	young, reverting := n, n
-	young.Since, reverting.Phase = now, NodeReverting
+	young.Since, reverting.Phase = now, nodeReverting
 	for _, c := range []struct {
 		n    nodeState
 		f    nodeFacts
@@ -150,7 +150,7 @@ func TestQuiesce(t *testing.T) {
 		t.Errorf("status: %+v", s)
 	}
 	ta.restart() // on the way
-	if ta.holds.node().Phase != NodeQuiescing {
+	if ta.holds.node().Phase != nodeQuiescing {
 		t.Error("a restart forgot it")
 	}
 	ta.startd.mu.Lock()
@@ -208,7 +208,7 @@ func TestQuiesce(t *testing.T) {
 	if why := ta.openNode(ctx, ta.holds.node()); why != "" || ta.reason(0) != "" || ta.nodeStatus().Phase != "" {
 		t.Errorf("%q, %q, %+v", why, ta.reason(0), ta.nodeStatus())
 	}
-	if _, err := os.Stat(QuiescedInventory(ta.config())); err == nil {
+	if _, err := os.Stat(quiescedInventory(ta.config())); err == nil {
 		t.Error("a file stays behind")
 	}
 }
@@ -216,7 +216,7 @@ func TestQuiesce(t *testing.T) {
 // TestResumeVerifies: a GPU that does not keep its limits stays closed.
 func TestResumeVerifies(t *testing.T) {
 	ta, f := verifying(t, 2, "")
-	back := nodeState{Phase: NodeResuming, Reason: "driver 580"}
+	back := nodeState{Phase: nodeResuming, Reason: "driver 580"}
 	if err := ta.holds.setNode(back); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestResumeVerifies(t *testing.T) {
 func TestResumeWithABrokenGPU(t *testing.T) {
 	ta, f := verifying(t, 2, "")
 	ta.troubles.Event(gpu.Event{GPU: uuid(1), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
-	back := nodeState{Phase: NodeResuming, Reason: "driver 580", Since: time.Now()}
+	back := nodeState{Phase: nodeResuming, Reason: "driver 580", Since: time.Now()}
 	if err := ta.holds.setNode(back); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestRevert(t *testing.T) {
 	}
 	ta.order(api.VerbRevert)
 	ta.settled()
-	if !ta.leaveNode(t.Context()) || ta.holds.node().Phase != NodeReverted {
+	if !ta.leaveNode(t.Context()) || ta.holds.node().Phase != nodeReverted {
 		t.Fatalf("%+v", ta.nodeStatus())
 	}
 	ta.anew()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -64,7 +63,7 @@ func (a *Agent) idle(ctx context.Context) error {
 
 // restoreModes reads the hardware only if there is something to restore.
 func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
-	path := UndoFile(p)
+	path := undoFile(p)
 	u, err := readUndo(path)
 	if err != nil || len(u.ComputeModes) == 0 {
 		return err
@@ -86,15 +85,13 @@ func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
 // removeGenerated removes what the agent wrote for HTCondor and for its own
 // tools, and nothing else.
 func removeGenerated(cfg config.Config) error {
-	files := []string{InventoryAdsFile(cfg.Paths), PlanFile(cfg.Paths), JobWrapperLink(cfg.Paths), PartitionsFile(cfg.Paths), RepartitionFile(cfg.Paths)}
+	files := []string{InventoryAdsFile(cfg.Paths), PlanFile(cfg.Paths), JobWrapperLink(cfg.Paths), partitionsFile(cfg.Paths), repartitionFile(cfg.Paths)}
 	if cfg.HTCondor.Manage {
-		files = append(files, cfg.Paths.CondorConfig, ClosedFile(cfg.Paths))
+		files = append(files, cfg.Paths.CondorConfig, closedFile(cfg.Paths))
 	}
 	var errs []error
 	for _, f := range files {
-		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, removeFile(f))
 	}
 	return errors.Join(append(errs, os.RemoveAll(flagsDirectory(cfg.Paths)))...)
 }

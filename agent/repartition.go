@@ -108,7 +108,7 @@ func (a *Agent) follow(ctx context.Context, v *view, problem func(error)) (steer
 		steered = append(steered, goes...)
 		v.repartition = append(v.repartition, said)
 	}
-	problem(r.saved.write(RepartitionFile(v.config.Paths)))
+	problem(r.saved.write(repartitionFile(v.config.Paths)))
 	return steered
 }
 
@@ -262,5 +262,5 @@ func (a *Agent) land(ctx context.Context, v *view, steered []gpu.UUID) error {
 		a.log.Warn("MIG layout did not follow", "gpu", u, "wanted", r.saved.Chosen[u], "is", is)
 		r.saved.Chosen[u] = is
 	}
-	return r.saved.write(RepartitionFile(v.config.Paths))
+	return r.saved.write(repartitionFile(v.config.Paths))
 }

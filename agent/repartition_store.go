@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,8 +16,8 @@ import (
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-// RepartitionFile is what the agent remembers of layouts that follow the work.
-func RepartitionFile(p config.Paths) string { return filepath.Join(p.State, "repartition.json") }
+// repartitionFile is what the agent remembers of layouts that follow the work.
+func repartitionFile(p config.Paths) string { return filepath.Join(p.State, "repartition.json") }
 
 // savedRepartition outlives the agent and the boot.
 type savedRepartition struct {
@@ -104,17 +103,7 @@ func (r *repartition) read(path string) error {
 // write is atomic; nothing is written where nothing is remembered.
 func (s savedRepartition) write(path string) error {
 	if len(s.Past)+len(s.Chosen)+len(s.Said) == 0 {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return removeFile(path)
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetIndent("", "  ")
-	if err := e.Encode(s); err != nil {
-		return err
-	}
-	_, err := writeIfChanged(path, b.Bytes())
-	return err
+	return writeJSON(path, s)
 }

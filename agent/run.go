@@ -81,7 +81,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		a.daemons, a.clients, a.servers = real, real, real
 	}
 	a.smPartitions, _ = a.daemons.(SMPartitions)
-	a.partitions = newPartitions(PartitionsFile(cfg.Paths))
+	a.partitions = newPartitions(partitionsFile(cfg.Paths))
 	doors := o.doors
 	if doors == nil {
 		doors = doorsOf{PipeRoot(cfg.Paths)}
@@ -99,7 +99,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		cgroupRoot = filepath.Join(a.sys, "fs/cgroup") // where NVIDIA's driver looks, too
 	}
 	a.holds = newHoldStore(HoldsFile(cfg.Paths))
-	a.cgroups = newCgroups(o.Cgroups, cgroupRoot, CgroupsFile(cfg.Paths))
+	a.cgroups = newCgroups(o.Cgroups, cgroupRoot, cgroupsFile(cfg.Paths))
 	root := o.proc
 	if root == "" {
 		root = "/proc"
@@ -157,7 +157,7 @@ func (a *Agent) recall(p config.Paths) {
 	if err := a.recallTroubles(p); err != nil {
 		a.log.Error("what earlier events closed is not known", "err", err)
 	}
-	if err := a.repartition.read(RepartitionFile(p)); err != nil {
+	if err := a.repartition.read(repartitionFile(p)); err != nil {
 		a.log.Error("how MIG layouts followed the work is not known", "err", err)
 	}
 	if err := a.holds.read(); err != nil {
@@ -169,7 +169,7 @@ func (a *Agent) recall(p config.Paths) {
 	if err := a.partitions.read(); err != nil {
 		a.log.Error("static SM partitions are not known", "err", err)
 	}
-	if err := a.verifier.read(VerifiedFile(p)); err != nil {
+	if err := a.verifier.read(verifiedFile(p)); err != nil {
 		a.log.Error("what was verified is not known", "err", err)
 	}
 }
@@ -297,7 +297,7 @@ func (a *Agent) listen(o Options, cfg config.Config) (*net.UnixListener, error) 
 		path = filepath.Join(cfg.Paths.Run, "agent.sock")
 	}
 	// The lock says that no other agent lives here: what remains is stale.
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := removeFile(path); err != nil {
 		return nil, fmt.Errorf("remove the old socket: %w", err)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

@@ -353,6 +353,6 @@ func (a *Agent) blocked(v *view, u gpu.UUID) string {
 
 // weaker orders walls.
 func weaker(a, b string) bool {
-	order := map[string]int{WallNone: 0, WallWatch: 1, WallDaemon: 2, WallCgroup: 3, WallWhole: 4, WallMIG: 4}
+	order := map[string]int{wallNone: 0, wallWatch: 1, wallDaemon: 2, wallCgroup: 3, wallWhole: 4, wallMIG: 4}
 	return order[a] < order[b]
 }

@@ -95,7 +95,7 @@ func (r Running) isOf(ad condor.Slot) bool {
 // heldBy: the job's slot has a GPU that the entry can stand for. Any process of a
 // job may ask for any GPU, also where its slot has none.
 func (r Running) heldBy(ad condor.Slot) bool {
-	if r.Wall == WallWhole || r.Wall == WallMIG {
+	if r.Wall == wallWhole || r.Wall == wallMIG {
 		return slices.Contains(ad.AssignedGPUs, string(r.GPU))
 	}
 	return len(ad.AssignedGPUs) > 0
@@ -107,7 +107,7 @@ func (r *Running) correct(ad condor.Slot, w startdWord) (differs string) {
 		r.Confirmed = true
 		return ""
 	}
-	if r.Wall == WallWhole || r.Wall == WallMIG {
+	if r.Wall == wallWhole || r.Wall == wallMIG {
 		r.Job, r.Confirmed = ad.JobID, true
 		return ""
 	}

@@ -419,7 +419,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("GPU = %+v", g)
 	}
 	// The daemon's limit of 8192 holds the first job and not the second.
-	if g.Jobs[0].Wall != WallDaemon || g.Jobs[1].Wall != WallNone || g.Wall != WallNone {
+	if g.Jobs[0].Wall != wallDaemon || g.Jobs[1].Wall != wallNone || g.Wall != wallNone {
 		t.Errorf("walls = %s, %s, together %s", g.Jobs[0].Wall, g.Jobs[1].Wall, g.Wall)
 	}
 	if g.Server != "no server yet (starts with the first job)" {

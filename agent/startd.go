@@ -176,7 +176,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	for _, s := range found.ignored {
 		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to gpuslot", "slot", s.Slot, "pid", s.PID)
 	}
-	if v.planned && !v.plan.Observe && v.config.HTCondor.Manage && a.holds.node().Phase != NodeReverted {
+	if v.planned && !v.plan.Observe && v.config.HTCondor.Manage && a.holds.node().Phase != nodeReverted {
 		word.changes = Changes(a.node(v.config, v.plan), word.startds, v.config.HTCondor.Changes)
 		if v.written {
 			word.draining = a.change(ctx, v, word.changes, word.startds, now)
@@ -212,13 +212,13 @@ func (a *Agent) wall(v *view, u gpu.UUID, budget gpu.MiB) string {
 	g, ok := find(&v.plan, u)
 	switch {
 	case !ok:
-		return WallNone
+		return wallNone
 	case g.Observed():
 		return "" // nothing of ours
 	case g.Alone():
-		return WallMIG
+		return wallMIG
 	case !g.Shared():
-		return WallWhole
+		return wallWhole
 	}
 	return wallOf(g.LargestRequest, budget, a.health(v, u, time.Now()))
 }

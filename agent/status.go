@@ -162,7 +162,7 @@ func (a *Agent) status() *api.Status {
 	if s.Observe {
 		s.MPS = nil // nobody asked
 	}
-	if a.holds.node().Phase == NodeReverted {
+	if a.holds.node().Phase == nodeReverted {
 		s.PlanApplied = time.Time{} // it was withdrawn
 	}
 	for _, u := range v.plan.Absent {
@@ -176,7 +176,7 @@ func (a *Agent) status() *api.Status {
 
 // nodePhase is nil for a node that serves.
 func (a *Agent) nodePhase() *api.NodeStatus {
-	if a.holds.node().Phase == NodeServes {
+	if a.holds.node().Phase == nodeServes {
 		return nil
 	}
 	s := a.nodeStatus()
@@ -195,7 +195,7 @@ func hostName(v *view) string {
 func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	s := api.StatusGPU{
 		UUID: string(g.UUID), Index: g.Index, Name: g.Model(), Mode: string(g.Mode), Shares: g.Shares,
-		PoolMiB: int64(g.Pool), Accept: true, Wall: WallWhole, Place: g.Place,
+		PoolMiB: int64(g.Pool), Accept: true, Wall: wallWhole, Place: g.Place,
 	}
 	if g.Place != "" {
 		s.Device = string(g.Device)
@@ -203,7 +203,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	j, guard := a.judge(v, g, now), v.guards[g.UUID]
 	s.Accept, s.Reason, s.Holds = j.reason == "", j.reason, j.holds.forStatus()
 	if g.Alone() {
-		s.Wall = WallMIG
+		s.Wall = wallMIG
 	}
 	if g.Observed() {
 		s.Wall = ""
@@ -338,7 +338,7 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	}
 	s.Capabilities = v.can.forMetrics()
 	s.Driver, s.CUDA, s.LayoutMatches, s.Feedback = v.plan.Driver, v.plan.CUDA, v.laidOut, a.fed.last()
-	if a.holds.node().Phase == NodeReverted {
+	if a.holds.node().Phase == nodeReverted {
 		s.Feedback = nil // its programs went with the configuration
 	}
 	if said := a.startdSays.Load(); said.err == nil && !said.at.IsZero() {

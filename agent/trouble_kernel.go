@@ -20,10 +20,10 @@ const KernelLog = "/dev/kmsg"
 // maxRecord is the longest record of /dev/kmsg, and of what is read from it.
 const maxRecord = 8192
 
-// FollowKernelXIDs tells each Xid line that the kernel writes from now on, until
+// followKernelXIDs tells each Xid line that the kernel writes from now on, until
 // ctx ends; path is KernelLog. It returns nil then, and an error if the log
 // cannot be read: XIDs are then told without the process.
-func FollowKernelXIDs(ctx context.Context, path string, tell func(gpu.KernelXID)) error {
+func followKernelXIDs(ctx context.Context, path string, tell func(gpu.KernelXID)) error {
 	// Without blocking, so that closing it ends the read.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {

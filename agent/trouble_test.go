@@ -303,7 +303,18 @@ func steps(xids []int, hardware bool) *rapid.Generator[[]step] {
 	})
 }
 
-var anyXID = append(gpu.XIDs(), 0, 1, gpu.UnknownXID)
+var anyXID = append(xids(func(c gpu.XIDClass) bool { return c != gpu.XIDUnknown }), 0, 1, gpu.UnknownXID)
+
+// xids are the numbers of such classes.
+func xids(is func(gpu.XIDClass) bool) []int {
+	var all []int
+	for n := range gpu.UnknownXID {
+		if is(gpu.XIDByNumber(n).Class) {
+			all = append(all, n)
+		}
+	}
+	return all
+}
 
 // A broken GPU never opens by itself, not even through a new agent.
 func TestTroubleBrokenStaysClosed(t *testing.T) {
@@ -351,12 +362,7 @@ func restarted(t *rapid.T, x *Troubles) *Troubles {
 // Applications close a GPU until its server is proven active, and never longer
 // than the limit.
 func TestTroubleApplicationsCloseNoGPUForLong(t *testing.T) {
-	var applications []int
-	for _, n := range gpu.XIDs() {
-		if gpu.XIDByNumber(n).Class == gpu.XIDApplication {
-			applications = append(applications, n)
-		}
-	}
+	applications := xids(func(c gpu.XIDClass) bool { return c == gpu.XIDApplication })
 	rapid.Check(t, func(t *rapid.T) {
 		x := &Troubles{}
 		last := map[gpu.UUID]time.Time{}
@@ -431,7 +437,7 @@ func TestFollowKernelXIDs(t *testing.T) {
 	defer func() { _ = hold.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	told, ended := make(chan gpu.KernelXID), make(chan error)
-	go func() { ended <- FollowKernelXIDs(ctx, path, func(x gpu.KernelXID) { told <- x }) }()
+	go func() { ended <- followKernelXIDs(ctx, path, func(x gpu.KernelXID) { told <- x }) }()
 	long := "4,1,1,-;" + strings.Repeat("x", 3*maxRecord) + "\n"
 	if _, err := hold.WriteString(long + "6,2,2,-;eth0: link up\n4,3,3,-;NVRM: Xid (PCI:0000:1a:00): 31, pid=77, name=python, Ch 8\n"); err != nil {
 		t.Fatal(err)
@@ -443,7 +449,7 @@ func TestFollowKernelXIDs(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if err := FollowKernelXIDs(t.Context(), path+"?", nil); !errors.Is(err, os.ErrNotExist) {
+	if err := followKernelXIDs(t.Context(), path+"?", nil); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }

@@ -29,7 +29,7 @@ func noteMIGMode(path string, g gpu.UUID, enabled bool) error {
 // undivideLeft takes back what the agent made on GPUs that are not to be divided
 // any more, as far as nobody uses it.
 func (a *Agent) undivideLeft(ctx context.Context, v *view, inv gpu.Inventory, problem func(error)) (changed bool) {
-	u, err := readUndo(UndoFile(v.config.Paths))
+	u, err := readUndo(undoFile(v.config.Paths))
 	if err != nil {
 		return false // borrowModes tells it
 	}
@@ -57,7 +57,7 @@ func (a *Agent) undivideAll(ctx context.Context) error {
 	if a.layouts.executor.Hardware == nil {
 		return nil
 	}
-	u, err := readUndo(UndoFile(v.config.Paths))
+	u, err := readUndo(undoFile(v.config.Paths))
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (a *Agent) undivide(ctx context.Context, v *view, u gpu.UUID, found bool) (
 
 func (a *Agent) forgetMIGMode(v *view, g gpu.UUID) error {
 	delete(a.layouts.reached, g)
-	path := UndoFile(v.config.Paths)
+	path := undoFile(v.config.Paths)
 	u, err := readUndo(path)
 	if err != nil {
 		return err

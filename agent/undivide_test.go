@@ -32,7 +32,7 @@ func TestLeavingMIG(t *testing.T) {
 	if g, ok := ta.view.Load().plan.GPU(uuid(0)); !ok || !g.Shared() {
 		t.Errorf("the GPU is not shared again: %+v", ta.view.Load().plan.GPUs)
 	}
-	if u, err := readUndo(UndoFile(ta.view.Load().config.Paths)); err != nil || len(u.MIGModes) > 0 {
+	if u, err := readUndo(undoFile(ta.view.Load().config.Paths)); err != nil || len(u.MIGModes) > 0 {
 		t.Errorf("%+v, %v", u, err)
 	}
 }

@@ -27,8 +27,8 @@ type undo struct {
 	MIGModes map[gpu.UUID]bool `json:"mig_modes,omitempty"`
 }
 
-// UndoFile holds what to restore when a GPU stops being shared.
-func UndoFile(p config.Paths) string { return filepath.Join(p.State, "undo.json") }
+// undoFile holds what to restore when a GPU stops being shared.
+func undoFile(p config.Paths) string { return filepath.Join(p.State, "undo.json") }
 
 func readUndo(path string) (undo, error) {
 	u := undo{Schema: undoSchema, ComputeModes: map[gpu.UUID]gpu.ComputeMode{}, MIGModes: map[gpu.UUID]bool{}}
@@ -56,11 +56,4 @@ func readUndo(path string) (undo, error) {
 	return u, nil
 }
 
-func (u undo) write(path string) error {
-	b, err := json.MarshalIndent(u, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = writeIfChanged(path, append(b, '\n'))
-	return err
-}
+func (u undo) write(path string) error { return writeJSON(path, u) }

@@ -100,7 +100,7 @@ func (a *Agent) verifyGPU(ctx context.Context, u gpu.UUID) api.Verification {
 	r := verified{Verification: t.verdict(time.Now()), Daemon: v.guards[u].proof.Process()}
 	r.UUID, r.Driver = string(u), v.plan.Driver
 	a.log.Info("verified a GPU", "gpu", u, "ok", r.OK, "text", r.Text)
-	if err := a.verifier.note(u, r, VerifiedFile(v.config.Paths)); err != nil {
+	if err := a.verifier.note(u, r, verifiedFile(v.config.Paths)); err != nil {
 		a.log.Error("the result of a verification is not kept", "gpu", u, "err", err)
 	}
 	nudge(a.wake)

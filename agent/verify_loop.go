@@ -66,7 +66,7 @@ func (a *Agent) reviseVerified(v *view, now time.Time) error {
 			return "an event closed it: " + a.troubles.Verdict(u, now).Reason
 		}
 		return ""
-	}, VerifiedFile(v.config.Paths))
+	}, verifiedFile(v.config.Paths))
 }
 
 // beingVerified closes a GPU for some seconds.

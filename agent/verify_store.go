@@ -190,8 +190,8 @@ func (s *verifier) revise(void func(gpu.UUID, verified) string, file string) err
 	return s.write(file)
 }
 
-// VerifiedFile holds the verifications since the boot.
-func VerifiedFile(p config.Paths) string { return filepath.Join(p.Run, "verified.json") }
+// verifiedFile holds the verifications since the boot.
+func verifiedFile(p config.Paths) string { return filepath.Join(p.Run, "verified.json") }
 
 // write keeps all results. The caller holds mu.
 func (s *verifier) write(file string) error {
@@ -200,11 +200,7 @@ func (s *verifier) write(file string) error {
 		all = append(all, r)
 	}
 	slices.SortFunc(all, func(a, b verified) int { return cmp.Compare(a.UUID, b.UUID) })
-	b, err := json.MarshalIndent(all, "", "  ")
-	if err == nil {
-		_, err = writeIfChanged(file, append(b, '\n'))
-	}
-	return err
+	return writeJSON(file, all)
 }
 
 // read takes over the results of an earlier agent.

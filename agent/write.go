@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -56,4 +57,21 @@ func writeIfChanged(path string, data []byte) (changed bool, err error) {
 		return false, fmt.Errorf("read %s: %w", path, err)
 	}
 	return true, writeFile(path, data)
+}
+
+// writeJSON is writeIfChanged of a value.
+func writeJSON(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err == nil {
+		_, err = writeIfChanged(path, append(b, '\n'))
+	}
+	return err
+}
+
+// removeFile removes a file that may be gone already.
+func removeFile(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -81,14 +81,14 @@ func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
 		nodes[strings.TrimSpace(line)] = true
 	}
 	delete(nodes, "")
-	waiting, err := SumIdle(jobs, now)
+	waiting, err := sumIdle(jobs, now)
 	return Demand{At: now, Nodes: len(nodes), Waiting: waiting}, err
 }
 
-// SumIdle sums "condor_q -long" of idle jobs by what they ask for, the most jobs
+// sumIdle sums "condor_q -long" of idle jobs by what they ask for, the most jobs
 // first. Beyond maxWaiting the memory that the fewest ask for is no longer told, then
 // they are left out.
-func SumIdle(text string, now time.Time) ([]Waiting, error) {
+func sumIdle(text string, now time.Time) ([]Waiting, error) {
 	ads, err := classad.ParseAll(text)
 	if err != nil {
 		return nil, fmt.Errorf("job ads: %w", err)
@@ -174,12 +174,12 @@ func PoolDemand(ctx context.Context, now time.Time) (Demand, error) {
 	if err != nil {
 		return Demand{}, err
 	}
-	return ParsePoolDemand([]byte(text), now)
+	return parsePoolDemand([]byte(text), now)
 }
 
-// ParsePoolDemand reads "condor_status -schedd -json" and sums over the access
+// parsePoolDemand reads "condor_status -schedd -json" and sums over the access
 // points. What is older than demandFor does not count; a zero At is that nobody told.
-func ParsePoolDemand(text []byte, now time.Time) (Demand, error) {
+func parsePoolDemand(text []byte, now time.Time) (Demand, error) {
 	var ads []struct {
 		GPUSlotDemand      []Waiting
 		GPUSlotDemandTime  int64

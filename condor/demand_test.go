@@ -48,7 +48,7 @@ RequestVRAM = -2048
 `
 
 func TestSumIdle(t *testing.T) {
-	got, err := SumIdle(idleAds, counted)
+	got, err := sumIdle(idleAds, counted)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestSumIdle(t *testing.T) {
 		fmt.Fprintf(&many, "RequestVRAM = %d\n\n", i+1)
 	}
 	fmt.Fprintf(&many, "RequestVRAM = 7\n\nRequestVRAM = 7\nRequireGPUs = %s\n", strings.Repeat("x", maxRequire+1))
-	got, err = SumIdle(many.String(), counted)
+	got, err = sumIdle(many.String(), counted)
 	if err != nil || len(got) != maxWaiting || got[0] != (Waiting{VRAM: 7, Jobs: 2}) {
 		t.Errorf("of 5000 requests: %d, %v, first %+v", len(got), err, got[0])
 	}
@@ -69,7 +69,7 @@ func TestSumIdle(t *testing.T) {
 	for i := range 5000 {
 		fmt.Fprintf(&many, "RequestVRAM = 2048\nRequestCpus = %d\nRequestMemory = %d\n\n", 1+i%2*7, 128*(i+1))
 	}
-	got, err = SumIdle(many.String(), counted)
+	got, err = sumIdle(many.String(), counted)
 	jobs := 0
 	for _, w := range got {
 		jobs += w.Jobs
@@ -77,7 +77,7 @@ func TestSumIdle(t *testing.T) {
 	if err != nil || jobs != 5000 || got[0].CPUs < 1 || got[0].Memory != 0 {
 		t.Errorf("of 5000 sizes of memory: %d jobs, %v, first %+v", jobs, err, got[0])
 	}
-	if _, err := SumIdle("Failed to connect", counted); err == nil {
+	if _, err := sumIdle("Failed to connect", counted); err == nil {
 		t.Error("an error message is read as jobs")
 	}
 }
@@ -93,15 +93,15 @@ func TestParsePoolDemand(t *testing.T) {
 		ad(time.Hour, 100, `[{"VRAM": 2048, "Require": "", "Jobs": 50, "Waits": 1}]`),
 		ad(-time.Hour, 100, `[{"VRAM": 2048, "Require": "", "Jobs": 50, "Waits": 1}]`),
 	}, ",") + "]"
-	got, err := ParsePoolDemand([]byte(text), counted)
+	got, err := parsePoolDemand([]byte(text), counted)
 	want := Demand{At: counted.Add(-time.Minute), Nodes: 4, Waiting: []Waiting{{VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 6}, {VRAM: 2048, Jobs: 5, Waits: 40}, {VRAM: 15000, Require: `a == "b"`, Jobs: 1, Waits: 5}}}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
-	if got, err := ParsePoolDemand([]byte("\n"), counted); err != nil || !got.At.IsZero() {
+	if got, err := parsePoolDemand([]byte("\n"), counted); err != nil || !got.At.IsZero() {
 		t.Errorf("nobody tells: %+v, %v", got, err)
 	}
-	if _, err := ParsePoolDemand([]byte("Error: communication error"), counted); err == nil {
+	if _, err := parsePoolDemand([]byte("Error: communication error"), counted); err == nil {
 		t.Error("an error message is read as ads")
 	}
 }
@@ -110,7 +110,7 @@ func TestParsePoolDemand(t *testing.T) {
 func FuzzParsePoolDemand(f *testing.F) {
 	f.Add([]byte(`[{"GPUSlotDemandTime": 1795274500, "GPUSlotDemand": [{"VRAM": 2048, "Require": "x", "Jobs": 3, "Waits": 17}]}]`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		d, err := ParsePoolDemand(text, counted)
+		d, err := parsePoolDemand(text, counted)
 		if err != nil {
 			return
 		}
@@ -217,7 +217,7 @@ func TestRealDemandAd(t *testing.T) {
 	d := Demand{At: counted, Nodes: 2, Waiting: []Waiting{{VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 3, Waits: 17}, {VRAM: 0, Require: `DeviceName == "a\"b\\c" && x`, Jobs: 1}}}
 	path := h.write(t, "schedd.ad", "MyType = \"Scheduler\"\nName = \"ap\"\n"+strings.TrimSuffix(string(d.Ad()), "-\n"))
 	text := h.run(t, "condor_status", "-ads", path, "-json", "-attributes", "Name,GPUSlotDemand,GPUSlotDemandTime,GPUSlotDemandNodes")
-	got, err := ParsePoolDemand([]byte(text), counted)
+	got, err := parsePoolDemand([]byte(text), counted)
 	if diff := cmp.Diff(d, got, cmp.Transformer("unix", func(t time.Time) int64 { return t.Unix() })); err != nil || diff != "" {
 		t.Errorf("%v, %s (-want +got):\n%s", err, text, diff)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/gpuslot/gpuslot/condor/classad"
 )
 
-// MaxJobAd bounds a job ad in bytes; real ones take some kB, and an imported
+// maxJobAd bounds a job ad in bytes; real ones take some kB, and an imported
 // environment (getenv) up to some 100 kB.
-const MaxJobAd = 8 << 20
+const maxJobAd = 8 << 20
 
 // Job is what a job ad says that matters for its GPU.
 type Job struct {
@@ -42,12 +42,12 @@ type Job struct {
 // ReadJob reads the ad that a hook finds on its standard input, or the file
 // .job.ad.
 func ReadJob(r io.Reader) (Job, error) {
-	text, err := io.ReadAll(io.LimitReader(r, MaxJobAd+1))
+	text, err := io.ReadAll(io.LimitReader(r, maxJobAd+1))
 	if err != nil {
 		return Job{}, fmt.Errorf("read the job ad: %w", err)
 	}
-	if len(text) > MaxJobAd {
-		return Job{}, fmt.Errorf("the job ad is larger than %d bytes", MaxJobAd)
+	if len(text) > maxJobAd {
+		return Job{}, fmt.Errorf("the job ad is larger than %d bytes", maxJobAd)
 	}
 	ad, err := classad.Parse(string(text))
 	if err != nil {

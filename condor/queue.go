@@ -24,12 +24,12 @@ func IdleJobs(ctx context.Context, constraint string, limit int) ([]WaitingJob, 
 	if err != nil {
 		return nil, err
 	}
-	return ParseWaiting(out), nil
+	return parseWaiting(out), nil
 }
 
-// ParseWaiting reads what IdleJobs asked for. Other lines, such as "All queues are
+// parseWaiting reads what IdleJobs asked for. Other lines, such as "All queues are
 // empty", and jobs that ask for no number of GPUs are left out.
-func ParseWaiting(text string) []WaitingJob {
+func parseWaiting(text string) []WaitingJob {
 	var jobs []WaitingJob
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)

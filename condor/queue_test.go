@@ -11,7 +11,7 @@ import (
 )
 
 func TestParseWaiting(t *testing.T) {
-	got := ParseWaiting("2 undefined 61\n1 20480 600\nAll queues are empty\n\nundefined 4096 3\n1 4096 undefined\n1 -5 -7\n")
+	got := parseWaiting("2 undefined 61\n1 20480 600\nAll queues are empty\n\nundefined 4096 3\n1 4096 undefined\n1 -5 -7\n")
 	want := []WaitingJob{{GPUs: 2, Waited: 61 * time.Second}, {GPUs: 1, VRAM: 20480, Waited: 10 * time.Minute}, {GPUs: 1}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -21,7 +21,7 @@ func TestParseWaiting(t *testing.T) {
 func FuzzParseWaiting(f *testing.F) {
 	f.Add("2 undefined 61\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, j := range ParseWaiting(text) {
+		for _, j := range parseWaiting(text) {
 			if j.GPUs < 1 || j.VRAM < 0 || j.Waited < 0 {
 				t.Errorf("%+v", j)
 			}

@@ -55,7 +55,7 @@ type Slot struct {
 	Layout string
 }
 
-// slotAttributes are those that ParseSlots reads.
+// slotAttributes are those that parseSlots reads.
 const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,GPUSlotConfig,SlotTypeID,TotalSlotCpus,TotalSlotMemory,TotalSlotGPUs,TotalSlotVRAM,AcctGroup,AccountingGroup,RemoteUser,x509UserProxyVOName,Memory,GlobalJobId,Cmd,JobBatchName,RequestGPUs,RequestVRAM,RequestCpus,RequestMemory,StarterPid,GPUs_DeviceUuid"
 
 // commandTimeout ends a command of HTCondor whose context has no deadline; 10
@@ -69,7 +69,7 @@ func Slots(ctx context.Context, startd string) ([]Slot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ParseSlots(out)
+	return parseSlots(out)
 }
 
 // Restart lets the condor_master restart a startd when its jobs have ended; it
@@ -86,9 +86,9 @@ func Reconfigure(ctx context.Context) error {
 	return err
 }
 
-// ParseSlots reads "condor_status -long" of slots. An ad without a name is an
+// parseSlots reads "condor_status -long" of slots. An ad without a name is an
 // error: then it is not what was asked for.
-func ParseSlots(text string) ([]Slot, error) {
+func parseSlots(text string) ([]Slot, error) {
 	ads, err := classad.ParseAll(text)
 	if err != nil {
 		return nil, fmt.Errorf("slot ads: %w", err)

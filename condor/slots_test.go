@@ -18,7 +18,7 @@ func TestParseRecordedSlots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParseSlots(string(text))
+	got, err := parseSlots(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,18 +40,18 @@ func TestParseRecordedSlots(t *testing.T) {
 }
 
 func TestParseSlots(t *testing.T) {
-	if got, err := ParseSlots("\n\n"); err != nil || got != nil {
+	if got, err := parseSlots("\n\n"); err != nil || got != nil {
 		t.Errorf("no slots are %v, %v", got, err)
 	}
-	got, err := ParseSlots("Name = \"slot1_1@h\"\nAcctGroup = \"cms\"\nx509UserProxyVOName = \"atlas\"\n")
+	got, err := parseSlots("Name = \"slot1_1@h\"\nAcctGroup = \"cms\"\nx509UserProxyVOName = \"atlas\"\n")
 	if err != nil || got[0].Group != "cms" || got[0].VO != "atlas" {
 		t.Errorf("group and VO: %+v, %v", got, err)
 	}
-	got, err = ParseSlots("Name = \"slot1_1@h\"\nGlobalJobId = \"ap.test#40.0#1795257600\"\nMemory = 4096\nCmd = \"/home/a/train.py\"\nRequestCpus = 2\nRequestMemory = ifThenElse(true, 1, 2)\n")
+	got, err = parseSlots("Name = \"slot1_1@h\"\nGlobalJobId = \"ap.test#40.0#1795257600\"\nMemory = 4096\nCmd = \"/home/a/train.py\"\nRequestCpus = 2\nRequestMemory = ifThenElse(true, 1, 2)\n")
 	if s := got[0]; err != nil || s.Schedd != "ap.test" || s.Memory != 4096 || s.Program != "train.py" || *s.RequestCPUs != 2 || s.RequestMemory != nil || s.RequestGPUs != nil {
 		t.Errorf("of its job: %+v, %v", s, err)
 	}
-	got, err = ParseSlots("Name = \"slot1@h\"\n")
+	got, err = parseSlots("Name = \"slot1@h\"\n")
 	if err != nil || got[0].VRAM != nil {
 		t.Errorf("VRAM that the ad does not say is %v, %v", got, err)
 	}
@@ -60,7 +60,7 @@ func TestParseSlots(t *testing.T) {
 		"Error: no such daemon":  "line 1",
 		"Name = \"a\"\nName = 1": "twice",
 	} {
-		if _, err := ParseSlots(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseSlots(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q in it", text, err, want)
 		}
 	}
@@ -75,7 +75,7 @@ func FuzzParseSlots(f *testing.F) {
 	f.Add(string(recorded))
 	f.Add("Name = \"slot1@h\"\nVRAM = undefined\n\nName = \"x\"\nAssignedGPUs = \", ,GPU-a\"")
 	f.Fuzz(func(t *testing.T, text string) {
-		slots, err := ParseSlots(text)
+		slots, err := parseSlots(text)
 		if err != nil {
 			return
 		}

@@ -13,7 +13,7 @@ const (
 	MaxMemory     MiB = 4 << 20 // 4 TiB, of one GPU
 	MaxHostMemory MiB = 1 << 30 // 1 PiB
 	MaxCPUs           = 1 << 16
-	MaxGPUs           = 256
+	maxGPUs           = 256
 
 	maxMultiprocessors = 1 << 12
 	maxMIGDevices      = 64 // NVML's header: at most 7 GPU instances, 8 compute instances each
@@ -59,8 +59,8 @@ func isAlphanumeric(c byte) bool { return isDigit(c) || isLower(c) || 'A' <= c &
 func (inv Inventory) Check() error {
 	c := checker{}
 	c.host(inv)
-	if len(inv.GPUs) > MaxGPUs {
-		c.bad("%d gpus; a node has at most %d", len(inv.GPUs), MaxGPUs)
+	if len(inv.GPUs) > maxGPUs {
+		c.bad("%d gpus; a node has at most %d", len(inv.GPUs), maxGPUs)
 		return errors.Join(c.errs...)
 	}
 	for i, g := range inv.GPUs {
@@ -109,7 +109,7 @@ func (c *checker) gpu(i int, g GPU) {
 	default:
 		at += " (" + g.UUID.String() + ")"
 	}
-	if g.Index < 0 || g.Index >= MaxGPUs {
+	if g.Index < 0 || g.Index >= maxGPUs {
 		c.bad("%s: index is %d; NVML counts from 0", at, g.Index)
 	}
 	if !isName(g.Name) {

@@ -37,21 +37,6 @@ const (
 	ReachGPU XIDReach = "gpu"
 )
 
-// String is the reach as an operator reads it.
-func (r XIDReach) String() string {
-	switch r {
-	case ReachNobody:
-		return "no job ends by it"
-	case ReachProcess:
-		return "its process ends, and the others go on"
-	case ReachClients:
-		return "its process ends, and under MPS every client on the same GPU does"
-	case ReachGPU:
-		return "every job on the GPU ends"
-	}
-	return "whom it ends is not known"
-}
-
 // XID is what is known of one of the driver's error numbers.
 type XID struct {
 	Number int
@@ -92,15 +77,4 @@ func (x XID) String() string {
 		return fmt.Sprintf("Xid %d", x.Number)
 	}
 	return fmt.Sprintf("Xid %d (%s)", x.Number, x.Name)
-}
-
-// XIDs are the numbers of the table in ascending order, ranges spelt out.
-func XIDs() []int {
-	var all []int
-	for n := range UnknownXID {
-		if XIDByNumber(n).Class != XIDUnknown {
-			all = append(all, n)
-		}
-	}
-	return all
 }

@@ -83,7 +83,7 @@ type BlockedError struct {
 func (e BlockedError) Error() string {
 	who := "nobody that NVML or /proc shows; DCGM and other monitors are known to do it: stop or restart them"
 	if len(e.Holders) > 0 {
-		who = DescribeHolders(e.Holders)
+		who = describeHolders(e.Holders)
 	}
 	return fmt.Sprintf("GPU %s: %s: %v; held by %s", e.GPU, e.Step, e.Err, who)
 }

@@ -21,8 +21,8 @@ func (p Proc) path(parts ...string) string {
 	return filepath.Join(append([]string{cmp.Or(p.Root, "/proc")}, parts...)...)
 }
 
-// DescribeHolders lists holders for people: "pid 812 (python3, condor.service)".
-func DescribeHolders(holders []Holder) string {
+// describeHolders lists holders for people: "pid 812 (python3, condor.service)".
+func describeHolders(holders []Holder) string {
 	words := make([]string, len(holders))
 	for i, h := range holders {
 		words[i] = h.describe()

@@ -69,7 +69,7 @@ func TestHolders(t *testing.T) {
 	if i.Holders[1] != (Holder{PID: 100}) {
 		t.Error("naming writes into the state that it was given")
 	}
-	if got := DescribeHolders([]Holder{python, gone, {Slot: "slot1_1"}, {}}); got != "pid 100 (python3, condor.service), pid 999, a slot (slot1_1), a process that NVML cannot name" {
+	if got := describeHolders([]Holder{python, gone, {Slot: "slot1_1"}, {}}); got != "pid 100 (python3, condor.service), pid 999, a slot (slot1_1), a process that NVML cannot name" {
 		t.Error(got)
 	}
 }

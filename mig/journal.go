@@ -15,8 +15,8 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// BookSchema is the first field of every book; another one is not touched.
-const BookSchema = "gpuslot-mig/1"
+// bookSchema is the first field of every book; another one is not touched.
+const bookSchema = "gpuslot-mig/1"
 
 // Wanted is what one GPU should have.
 type Wanted struct {
@@ -72,7 +72,7 @@ func ReadBook(dir string, u gpu.UUID) (Book, error) {
 	path := BookFile(dir, u)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Book{Schema: BookSchema, GPU: u}, nil
+		return Book{Schema: bookSchema, GPU: u}, nil
 	}
 	if err != nil {
 		return Book{}, err
@@ -97,8 +97,8 @@ func parseBook(b []byte) (Book, error) {
 	if d.More() {
 		return Book{}, errors.New("there is more than one book")
 	}
-	if book.Schema != BookSchema {
-		return Book{}, fmt.Errorf("schema is %q, this gpuslot reads %q", clip(book.Schema), BookSchema)
+	if book.Schema != bookSchema {
+		return Book{}, fmt.Errorf("schema is %q, this gpuslot reads %q", clip(book.Schema), bookSchema)
 	}
 	if c := book.Change; book.GPU == "" || c != nil && c.Step != nil && c.Step.GPU != book.GPU {
 		return Book{}, errors.New("it names no GPU, or a step of another one")

@@ -14,7 +14,7 @@ import (
 func fullBook() Book {
 	step := Step{Verb: Create, GPU: testGPU, Place: four0, Size: 4, Name: "4g.20gb"}
 	applied := on(two0, two2)
-	return Book{Schema: BookSchema, GPU: testGPU, Boot: "first", Generation: 7, Owned: []Owned{{two0, 6}, {two2, 7}}, Applied: &applied,
+	return Book{Schema: bookSchema, GPU: testGPU, Boot: "first", Generation: 7, Owned: []Owned{{two0, 6}, {two2, 7}}, Applied: &applied,
 		Change: &Change{Former: on(two0, two2), Wanted: on(four0), Step: &step}, Degraded: "why"}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// PartedVersion is the version of mig-parted's files that gpuslot reads and writes.
-const PartedVersion = "v1"
+// partedVersion is the version of mig-parted's files that gpuslot reads and writes.
+const partedVersion = "v1"
 
 // Parted is a configuration file of NVIDIA's mig-parted: named configurations,
 // each a list of what its GPUs should have. gpuslot reads and writes the file;

@@ -126,8 +126,8 @@ func (r *partedReader) file(n *yaml.Node) Parted {
 		switch f.key.Value {
 		case "version":
 			version = true
-			if v, ok := r.scalar(f.value, "!!str", "version is a word; gpuslot reads v1"); ok && v != PartedVersion {
-				r.bad(f.value, "version is %q; gpuslot reads %q", clip(v), PartedVersion)
+			if v, ok := r.scalar(f.value, "!!str", "version is a word; gpuslot reads v1"); ok && v != partedVersion {
+				r.bad(f.value, "version is %q; gpuslot reads %q", clip(v), partedVersion)
 			}
 		case "mig-configs":
 			configs = true

@@ -19,7 +19,7 @@ func (p Parted) Encode() ([]byte, error) {
 		put(configs, name, list)
 	}
 	file := &yaml.Node{Kind: yaml.MappingNode}
-	put(file, "version", word(PartedVersion))
+	put(file, "version", word(partedVersion))
 	put(file, "mig-configs", configs)
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)

@@ -224,6 +224,19 @@ func (c Chip) Format(l Layout) string {
 	return strings.Join(words, ",")
 }
 
+// FormatCounts prints a layout without its starts, as ParseWant reads it.
+func (c Chip) FormatCounts(l Layout) string {
+	var w Want
+	for _, p := range l {
+		if last := len(w.Counts) - 1; last >= 0 && w.Counts[last].Profile == p.Profile {
+			w.Counts[last].N++
+			continue
+		}
+		w.Counts = append(w.Counts, Count{Profile: p.Profile, N: 1})
+	}
+	return c.FormatWant(w)
+}
+
 // FormatWant prints what ParseWant reads.
 func (c Chip) FormatWant(w Want) string {
 	var words []string
@@ -241,17 +254,4 @@ func (c Chip) FormatWant(w Want) string {
 		words = append(words, word)
 	}
 	return strings.Join(words, ",")
-}
-
-// FormatCounts prints a layout without its starts, as ParseWant reads it.
-func (c Chip) FormatCounts(l Layout) string {
-	var w Want
-	for _, p := range l {
-		if last := len(w.Counts) - 1; last >= 0 && w.Counts[last].Profile == p.Profile {
-			w.Counts[last].N++
-			continue
-		}
-		w.Counts = append(w.Counts, Count{Profile: p.Profile, N: 1})
-	}
-	return c.FormatWant(w)
 }

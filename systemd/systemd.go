@@ -4,25 +4,7 @@
 // UUIDs as instance names. Start at MPSUnits.
 package systemd
 
-import (
-	"embed"
-	"io/fs"
-
-	"github.com/coreos/go-systemd/v22/util"
-)
-
-//go:embed units
-var files embed.FS
-
-// Units are the unit files of gpuslot, and drop-ins of systemd's own, by their
-// place below /usr/lib/systemd/system, where packages install them.
-func Units() fs.FS {
-	units, err := fs.Sub(files, "units")
-	if err != nil {
-		panic(err) // only an invalid path, and this one is a constant
-	}
-	return units
-}
+import "github.com/coreos/go-systemd/v22/util"
 
 // Booted reports whether systemd is the service manager of this machine.
 func Booted() bool { return util.IsRunningSystemd() }

@@ -79,12 +79,8 @@ func enoughFor(risk, doubt float64) int {
 	return int(math.Ceil(math.Log(doubt)/math.Log1p(-risk) - 1e-9))
 }
 
-// upperLimit and lowerLimit are Clopper and Pearson's, each of one side, for the
-// part of all jobs of which x in n were seen.
-func upperLimit(x, n int, doubt float64) float64 {
-	return bisect(func(p float64) bool { return atMost(x, n, p) > doubt })
-}
-
+// lowerLimit is Clopper and Pearson's of one side, for the part of all jobs of
+// which x in n were seen.
 func lowerLimit(x, n int, doubt float64) float64 {
 	return bisect(func(p float64) bool { return 1-atMost(x-1, n, p) < doubt })
 }

@@ -46,8 +46,8 @@ func TestPublishedNumbers(t *testing.T) {
 	if x, _ := mostOf(93, .05, .05); x != 1 { // the second largest of 93
 		t.Errorf("of 93: %d", x)
 	}
-	if got := upperLimit(0, 10, .025); math.Abs(got-.3085) > 1e-4 {
-		t.Errorf("0 of 10: at most %v", got)
+	if got := lowerLimit(10, 10, .025); math.Abs(got-.6915) > 1e-4 {
+		t.Errorf("10 of 10: at least %v", got)
 	}
 	if got := lowerLimit(5, 10, .025); math.Abs(got-.1871) > 1e-4 {
 		t.Errorf("5 of 10: at least %v", got)

@@ -237,8 +237,6 @@ type GPUHold struct {
 	Reason string `json:"reason"`
 	// Since is when it was closed; zero if unknown.
 	Since time.Time `json:"since,omitzero"`
-	// Jobs are those that it keeps off: "shared", "whole", or empty for all.
-	Jobs string `json:"jobs,omitempty"`
 }
 
 // WholeGPUs is how many elastic GPUs take whole jobs.

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// CallTimeout ends a Call whose context has no deadline.
-const CallTimeout = 5 * time.Second
+// callTimeout ends a Call whose context has no deadline.
+const callTimeout = 5 * time.Second
 
 // Call sends one request to the agent and returns its reply. Request.Version
 // is set here. A refused job is a reply with Refusal and no error; a refused
@@ -21,7 +21,7 @@ func Call(ctx context.Context, socket string, req Request) (Reply, error) {
 	start := time.Now()
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, CallTimeout)
+		ctx, cancel = context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 	}
 	reply, err := converse(ctx, socket, req)
@@ -72,9 +72,9 @@ func exchange(ctx context.Context, c net.Conn, req Request) (Reply, error) {
 	sent := writeLine(c, req)
 	// The server may have answered and hung up without reading all of a
 	// request it refuses: its word explains more than the broken pipe.
-	line, err := readLine(c, MaxReply)
+	line, err := readLine(c, maxReply)
 	if errors.Is(err, ErrTooLong) {
-		return Reply{}, fmt.Errorf("%w: it is longer than %d bytes", errForeign, MaxReply)
+		return Reply{}, fmt.Errorf("%w: it is longer than %d bytes", errForeign, maxReply)
 	}
 	if err != nil {
 		return Reply{}, errors.Join(err, sent)

@@ -119,7 +119,7 @@ func TestCallErrors(t *testing.T) {
 		"hangs up":               {func(net.Conn) {}, "hung up without an answer"},
 		"hangs up in the middle": {says(`{"v":1,`), "hung up without an answer"},
 		"says rubbish":           {says("HTTP/1.1 400 Bad Request\r\n\r\n"), "the answer is not gpuslotd's"},
-		"never stops":            {says(strings.Repeat("x", MaxReply+1)), "is not gpuslotd's: it is longer than 4194304 bytes"},
+		"never stops":            {says(strings.Repeat("x", maxReply+1)), "is not gpuslotd's: it is longer than 4194304 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Call(t.Context(), listen(t, c.handle), Request{Op: OpMonitor})

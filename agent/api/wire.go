@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// MaxReply bounds a reply in bytes: a status of 16 GPUs with 48 jobs each
+// maxReply bounds a reply in bytes: a status of 16 GPUs with 48 jobs each
 // takes about 200 kB.
-const MaxReply = 4 << 20
+const maxReply = 4 << 20
 
 // Errors of ReadRequest that a server answers differently from a mere mistake.
 var (

@@ -92,13 +92,17 @@ func keysOf(t Table) map[string]Key {
 	return keys
 }
 
-// put stores a value that was read without a problem.
-func put[T any](dst *T, v T, problem string) string {
-	if problem == "" {
-		*dst = v
+// put stores what was read without a problem.
+func put[T any](dst *T) func(v T, problem string) string {
+	return func(v T, problem string) string {
+		if problem == "" {
+			*dst = v
+		}
+		return problem
 	}
-	return problem
 }
 
 // point is put for a field of a sharing table.
-func point[T any](dst **T, v T, problem string) string { return put(dst, &v, problem) }
+func point[T any](dst **T) func(v T, problem string) string {
+	return func(v T, problem string) string { return put(dst)(&v, problem) }
+}

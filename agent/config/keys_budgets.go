@@ -12,14 +12,12 @@ func budgetKeys() []Key {
 		{Table: "budgets", Name: "enforce", Type: `"hold" or "report"`, Default: `"hold"`,
 			Meaning: "`hold` ends the MPS clients of a job over its budget, and HTCondor holds it with the numbers and the request it needs; `report` only counts what would have been held. A use that cannot be measured holds nobody.",
 			set: func(c *Config, _ *table, v any) string {
-				e, p := word(v, EnforceHold, EnforceReport)
-				return put(&c.Budgets.Enforce, e, p)
+				return put(&c.Budgets.Enforce)(word(v, EnforceHold, EnforceReport))
 			}},
 		{Table: "budgets", Name: "grace", Type: "a time with its unit", Default: `"10s"`,
 			Meaning: "How long a job may be over its budget.",
 			set: func(c *Config, _ *table, v any) string {
-				d, p := duration(v, time.Second, time.Hour)
-				return put(&c.Budgets.Grace, d, p)
+				return put(&c.Budgets.Grace)(duration(v, time.Second, time.Hour))
 			}},
 		{Table: "budgets", Name: "tolerance_percent", Type: "0 to 100", Default: "5",
 			Meaning: "How far above its budget a job may be, in percent of it; the larger of this and `tolerance_vram` counts.",
@@ -33,10 +31,7 @@ func budgetKeys() []Key {
 			}},
 		{Table: "budgets", Name: "tolerance_vram", Type: "a number of MiB", Default: "256",
 			Meaning: "How far above its budget a job may be, in MiB.",
-			set: func(c *Config, _ *table, v any) string {
-				n, p := readMiB(v, 0)
-				return put(&c.Budgets.ToleranceVRAM, n, p)
-			}},
+			set:     func(c *Config, _ *table, v any) string { return put(&c.Budgets.ToleranceVRAM)(readMiB(v, 0)) }},
 	}
 }
 
@@ -46,22 +41,15 @@ func usageKeys() []Key {
 		{Table: "usage", Name: "interval", Type: "a time with its unit", Default: `"1s"`,
 			Meaning: "The time between two samples of what processes use. A job over its budget is noticed at the next one.",
 			set: func(c *Config, _ *table, v any) string {
-				d, p := duration(v, 100*time.Millisecond, time.Minute)
-				return put(&c.Usage.Interval, d, p)
+				return put(&c.Usage.Interval)(duration(v, 100*time.Millisecond, time.Minute))
 			}},
 		{Table: "usage", Name: "dcgm", Type: "an http address on this machine", Default: `""`,
 			Meaning: "The site's own dcgm-exporter, such as `http://127.0.0.1:9400/metrics`; empty for none. GPUs before Hopper do not tell NVML how many of their multiprocessors are busy; with `DCGM_FI_PROF_SM_ACTIVE` in that exporter's list, collected as often as `interval`, slots there get their SM time too. Read when gpuslotd starts.",
-			set: func(c *Config, _ *table, v any) string {
-				s, p := readLoopback(v)
-				return put(&c.Usage.DCGM, s, p)
-			}},
+			set:     func(c *Config, _ *table, v any) string { return put(&c.Usage.DCGM)(readLoopback(v)) }},
 
 		{Table: "usage", Name: "dcgm_job_mapping", Type: "an absolute path", Default: `""`,
 			Meaning: "The directory that the site's dcgm-exporter reads with `--hpc-job-mapping-dir`, such as `/run/gpuslot/dcgm` (gpuslotd's unit may write below `/run/gpuslot` alone): a file for each GPU, named by its index, with the ids of its jobs. The exporter then gives each job the values of the whole GPU: they must not be added up. Empty for none.",
-			set: func(c *Config, _ *table, v any) string {
-				s, p := readPath(v, true)
-				return put(&c.Usage.DCGMJobMapping, s, p)
-			}}}
+			set:     func(c *Config, _ *table, v any) string { return put(&c.Usage.DCGMJobMapping)(readPath(v, true)) }}}
 }
 
 // readLoopback reads an address of this machine: nobody else may tell what its

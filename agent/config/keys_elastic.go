@@ -14,55 +14,39 @@ func elasticKeys() []Key {
 			Meaning: "How many elastic GPUs are whole always, from the last PCI address down.",
 			set: func(c *Config, _ *table, v any) string {
 				n, p := wholeNumber(v, 0, maxWhole, "a number of GPUs")
-				return put(&c.Elastic.MinWhole, int(n), p)
+				return put(&c.Elastic.MinWhole)(int(n), p)
 			}},
 		{Table: "elastic", Name: "max_whole", Type: `1 to 256, or "all"`, Default: `"all"`,
 			Meaning: "How many elastic GPUs are whole at most; a job cannot have more of them.",
-			set: func(c *Config, _ *table, v any) string {
-				n, p := readMaxWhole(v)
-				return put(&c.Elastic.MaxWhole, n, p)
-			}},
+			set:     func(c *Config, _ *table, v any) string { return put(&c.Elastic.MaxWhole)(readMaxWhole(v)) }},
 		{Table: "elastic", Name: "patience", Type: "a time with its unit", Default: `"1m"`,
 			Meaning: "How long a job must have waited before elastic GPUs are closed to the other kind for it.",
-			set: func(c *Config, _ *table, v any) string {
-				d, p := duration(v, 0, 24*time.Hour)
-				return put(&c.Elastic.Patience, d, p)
-			}},
+			set:     func(c *Config, _ *table, v any) string { return put(&c.Elastic.Patience)(duration(v, 0, 24*time.Hour)) }},
 		{Table: "elastic", Name: "stay", Type: "a time with its unit", Default: `"1h"`,
 			Meaning: "How long shared jobs, or whole ones, keep elastic GPUs open to them while the other kind waits. Jobs that run then run on to their end.",
 			set: func(c *Config, _ *table, v any) string {
-				d, p := duration(v, time.Second, 30*24*time.Hour)
-				return put(&c.Elastic.Stay, d, p)
+				return put(&c.Elastic.Stay)(duration(v, time.Second, 30*24*time.Hour))
 			}},
 		{Table: "elastic", Name: "offer", Type: "a time with its unit", Default: `"5m"`,
 			Meaning: "How long elastic GPUs that were opened whole wait for a job before they go back. It should be longer than two cycles of the negotiator. After an offer that nobody took the next comes later, by twice `stay` up to sixteen times.",
 			set: func(c *Config, _ *table, v any) string {
-				d, p := duration(v, time.Second, 24*time.Hour)
-				return put(&c.Elastic.Offer, d, p)
+				return put(&c.Elastic.Offer)(duration(v, time.Second, 24*time.Hour))
 			}},
 		{Table: "elastic", Name: "demand", Type: `"queue" or "none"`, Default: `"queue"`,
 			Meaning: "How the agent knows which jobs wait: `queue` asks the pool's access points (`condor_q -global`) twice a minute, on nodes with elastic GPUs or with `placement.large_after`; `none` does not ask. Where nobody answers both kinds are taken to wait always, and change every `stay`.",
 			set: func(c *Config, _ *table, v any) string {
-				d, p := word(v, DemandQueue, DemandNone)
-				return put(&c.Elastic.Demand, d, p)
+				return put(&c.Elastic.Demand)(word(v, DemandQueue, DemandNone))
 			}},
 		{Table: "placement", Name: "large_after", Type: `a time with its unit, or "never"`, Default: `"never"`,
 			Meaning: "How long a job with a large request_vram waits before a shared GPU is closed to smaller requests, so that its VRAM becomes free. It needs `elastic.demand = \"queue\"`.",
-			set: func(c *Config, _ *table, v any) string {
-				d, p := readLargeAfter(v)
-				return put(&c.Placement.LargeAfter, d, p)
-			}},
+			set:     func(c *Config, _ *table, v any) string { return put(&c.Placement.LargeAfter)(readLargeAfter(v)) }},
 		{Table: "placement", Name: "large_request", Type: `a number of MiB, or "auto"`, Default: `"auto"`,
 			Meaning: "From which request_vram on a job is a large one. `auto` is half of the largest request of the node's shared GPUs.",
-			set: func(c *Config, _ *table, v any) string {
-				n, p := readLargest(v)
-				return put(&c.Placement.LargeRequest, n, p)
-			}},
+			set:     func(c *Config, _ *table, v any) string { return put(&c.Placement.LargeRequest)(readLargest(v)) }},
 		{Table: "placement", Name: "slot_weight", Type: `"site", "cpus" or "cpus-or-vram"`, Default: `"site"`,
 			Meaning: "What a slot counts in HTCondor's accounts and quotas: what the site's SLOT_WEIGHT says; its CPUs; or the larger of its CPUs and of its part of the GPU's VRAM, in CPUs of that GPU's slot.",
 			set: func(c *Config, _ *table, v any) string {
-				w, p := word(v, WeightSite, WeightCPUs, WeightCPUsOrVRAM)
-				return put(&c.Placement.SlotWeight, w, p)
+				return put(&c.Placement.SlotWeight)(word(v, WeightSite, WeightCPUs, WeightCPUsOrVRAM))
 			}},
 	}
 }

@@ -19,33 +19,24 @@ func jobKeys() []Key {
 	return []Key{
 		{Table: "request_vram", Name: "minimum", Type: "a number of MiB", Default: "1536",
 			Meaning: "The smallest budget, in MiB; smaller requests are raised to it. A CUDA context alone takes some hundred MiB.",
-			set: func(c *Config, _ *table, v any) string {
-				n, p := readMiB(v, 1)
-				return put(&c.RequestVRAM.Minimum, n, p)
-			}},
+			set:     func(c *Config, _ *table, v any) string { return put(&c.RequestVRAM.Minimum)(readMiB(v, 1)) }},
 		{Table: "request_vram", Name: "quantum", Type: "a number of MiB", Default: "512",
 			Meaning: "The step of budgets, in MiB: requests are rounded up to a multiple of it, pools and shares are multiples of it. A large step keeps the number of different requests small, which HTCondor's negotiator likes.",
-			set: func(c *Config, _ *table, v any) string {
-				n, p := readMiB(v, 1)
-				return put(&c.RequestVRAM.Quantum, n, p)
-			}},
+			set:     func(c *Config, _ *table, v any) string { return put(&c.RequestVRAM.Quantum)(readMiB(v, 1)) }},
 		{Table: "request_vram", Name: "without_request", Type: `"whole", "share", "refuse" or "auto"`, Default: `"auto"`,
 			Meaning: "What a GPU job without `request_vram` gets: a whole GPU; one share, which the access point writes into the job; or a hold reason that names the missing line. `auto` is `whole` where the node has whole GPUs, else `refuse`.",
 			set: func(c *Config, _ *table, v any) string {
-				w, p := readWithoutRequest(v)
-				return put(&c.RequestVRAM.WithoutRequest, w, p)
+				return put(&c.RequestVRAM.WithoutRequest)(readWithoutRequest(v))
 			}},
 		{Table: "cpu_only", Name: "cpus", Type: `a number, or a percentage such as "10%"`, Default: `"10%"`,
 			Meaning: "Logical CPUs; a percentage is rounded down.",
 			set: func(c *Config, _ *table, v any) string {
-				a, p := readAmount(v, maxCPUs, "a number of CPUs")
-				return put(&c.CPUOnly.CPUs, a, p)
+				return put(&c.CPUOnly.CPUs)(readAmount(v, maxCPUs, "a number of CPUs"))
 			}},
 		{Table: "cpu_only", Name: "memory", Type: `a number of MiB, or a percentage such as "10%"`, Default: `"10%"`,
 			Meaning: "Main memory, in MiB; a percentage is rounded down.",
 			set: func(c *Config, _ *table, v any) string {
-				a, p := readAmount(v, maxHostMemory, "a number of MiB")
-				return put(&c.CPUOnly.Memory, a, p)
+				return put(&c.CPUOnly.Memory)(readAmount(v, maxHostMemory, "a number of MiB"))
 			}},
 	}
 }

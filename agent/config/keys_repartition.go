@@ -11,32 +11,28 @@ func repartitionKeys() []Key {
 		{Table: "repartition", Name: "interval", Type: "a time with its unit", Default: `"1m"`,
 			Meaning: "The time between two looks at what waits. Work must wait in two looks in a row to count.",
 			set: func(c *Config, _ *table, v any) string {
-				d, p := duration(v, time.Second, time.Hour)
-				return put(&c.Repartition.Interval, d, p)
+				return put(&c.Repartition.Interval)(duration(v, time.Second, time.Hour))
 			}},
 		{Table: "repartition", Name: "dwell", Type: "a time with its unit", Default: `"10m"`,
 			Meaning: "How long a MIG device exists at least before a change takes it away.",
 			set: func(c *Config, _ *table, v any) string {
-				d, p := duration(v, 0, 24*time.Hour)
-				return put(&c.Repartition.Dwell, d, p)
+				return put(&c.Repartition.Dwell)(duration(v, 0, 24*time.Hour))
 			}},
 		{Table: "repartition", Name: "changes_per_hour", Type: "1 to 60", Default: "6",
 			Meaning: "The most changes of one GPU in any hour.",
 			set: func(c *Config, _ *table, v any) string {
 				n, p := wholeNumber(v, 1, maxChangesPerHour, "a number of changes")
-				return put(&c.Repartition.ChangesPerHour, int(n), p)
+				return put(&c.Repartition.ChangesPerHour)(int(n), p)
 			}},
 		{Table: "repartition", Name: "reserve_after", Type: "a time with its unit", Default: `"1h"`,
 			Meaning: "How long work waits for a device that idle ones cannot be fused to before devices are kept free of new jobs for it; nobody is stopped.",
 			set: func(c *Config, _ *table, v any) string {
-				d, p := duration(v, 0, 30*24*time.Hour)
-				return put(&c.Repartition.ReserveAfter, d, p)
+				return put(&c.Repartition.ReserveAfter)(duration(v, 0, 30*24*time.Hour))
 			}},
 		{Table: "repartition", Name: "reserve_for", Type: "a time with its unit", Default: `"12h"`,
 			Meaning: "For how long they are, while no job on them ends; make it as long as a usual job.",
 			set: func(c *Config, _ *table, v any) string {
-				d, p := duration(v, time.Second, 30*24*time.Hour)
-				return put(&c.Repartition.ReserveFor, d, p)
+				return put(&c.Repartition.ReserveFor)(duration(v, time.Second, 30*24*time.Hour))
 			}},
 	}
 }

@@ -141,10 +141,7 @@ type Build struct{ Version, Revision, GoVersion string }
 func New(b Build, snapshot func() Snapshot) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), snapshot: snapshot,
-		admissions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "gpuslot_admissions_total",
-			Help: "Requests for admission, by result (granted, held, requeued, denied) and reason.",
-		}, []string{"result", "reason"}),
+		admissions: events("admissions_total", "Requests for admission, by result (granted, held, requeued, denied) and reason.", "result", "reason"),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "gpuslot_admission_duration_seconds",
 			Help:    "Time from a read request for admission to its reply.",
@@ -154,35 +151,14 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 			Name: "gpuslot_slot_mismatches_total",
 			Help: "Slots whose GPU or VRAM in the startd's ads differs from what their hook told.",
 		}),
-		breaches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "gpuslot_job_breaches_total",
-			Help: "Jobs that broke a rule (over-budget, clients, unattached, other-gpu), by what was done (report, hold, kill).",
-		}, []string{"gpu", "rule", "enforce"}),
+		breaches: events("job_breaches_total", "Jobs that broke a rule (over-budget, clients, unattached, other-gpu), by what was done (report, hold, kill).", "gpu", "rule", "enforce"),
+		servers:  events("mps_server_deaths_total", "MPS servers that ended while they had clients.", "gpu"),
+		faults:   events("mps_faults_total", "Times that an MPS server was found in FAULT: a client met a fatal GPU error, which ended the work of all.", "gpu"),
+		foreign:  events("control_daemon_foreign_changes_total", "Limits of control daemons that somebody else changed, by setting (memory-limit, thread-percentage).", "gpu", "setting"),
+		limited:  events("cgroup_limits_total", "Jobs whose cgroups the driver was told to hold to their budgets, by whether that was before they used the GPU (in-time, late).", "gpu", "when"),
+		repaired: events("cgroup_reservations_repaired_total", "Reservations of VRAM that were left behind by cgroups that went first, and given back.", "gpu"),
+		followed: events("repartition_changes_total", "Times that a GPU got another MIG layout because of the work that waits.", "gpu"),
 	}
-	m.servers = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "gpuslot_mps_server_deaths_total",
-		Help: "MPS servers that ended while they had clients.",
-	}, []string{"gpu"})
-	m.faults = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "gpuslot_mps_faults_total",
-		Help: "Times that an MPS server was found in FAULT: a client met a fatal GPU error, which ended the work of all.",
-	}, []string{"gpu"})
-	m.foreign = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "gpuslot_control_daemon_foreign_changes_total",
-		Help: "Limits of control daemons that somebody else changed, by setting (memory-limit, thread-percentage).",
-	}, []string{"gpu", "setting"})
-	m.limited = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "gpuslot_cgroup_limits_total",
-		Help: "Jobs whose cgroups the driver was told to hold to their budgets, by whether that was before they used the GPU (in-time, late).",
-	}, []string{"gpu", "when"})
-	m.repaired = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "gpuslot_cgroup_reservations_repaired_total",
-		Help: "Reservations of VRAM that were left behind by cgroups that went first, and given back.",
-	}, []string{"gpu"})
-	m.followed = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "gpuslot_repartition_changes_total",
-		Help: "Times that a GPU got another MIG layout because of the work that waits.",
-	}, []string{"gpu"})
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "gpuslot_build_info",
 		Help:        "What gpuslotd was built from; the value is 1.",
@@ -191,6 +167,11 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 	info.Set(1)
 	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.limited, m.repaired, m.followed)
 	return m
+}
+
+// events is a counter that is moved when something happens; the others come from snapshots.
+func events(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gpuslot_" + name, Help: help}, labels)
 }
 
 // Admission counts one request for admission. Reason is a short word of a

@@ -39,10 +39,11 @@ func TestAgreesWithTraces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := toy.Run(node, trace, toy.Layout{Text: layout})
+	rows, err := toy.Compare(node, []toy.Trace{trace}, []toy.Policy{toy.Layout{Text: layout}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	want := rows[0]
 	if r.Started != len(jobs) || want.Started != len(jobs) || !near(r.Wait.Mean, want.MeanWait, 1e-6) || !near(r.Wait.P95, want.P95Wait, 0.01) || want.MeanWait == 0 {
 		t.Errorf("%d jobs wait %g s, 95 %% up to %g s; mig/simulate: %d, %g s, %g s", r.Started, r.Wait.Mean, r.Wait.P95, want.Started, want.MeanWait, want.P95Wait)
 	}

@@ -61,7 +61,7 @@ func (t *tracker) attribute(o observation, bookings []Booking, now time.Time, lo
 	} else {
 		t.limit(o.kernel.Value, c)
 	}
-	t.last.idle = c.atRest(o)
+	t.last.idle, t.last.quiet = c.idle, o.quietly()
 	if c.known == 1 && !c.outsiders {
 		t.last.dram = o.dram
 	}
@@ -72,19 +72,9 @@ func (t *tracker) attribute(o observation, bookings []Booking, now time.Time, lo
 // quiet is an activity that counters show of a device which does nothing.
 const quiet = 0.005
 
-// atRest are the slots for which nothing worked: those without a process, and all
-// of them where the device did nothing.
-func (c crowd) atRest(o observation) map[SlotKey]bool {
-	out := map[SlotKey]bool{}
-	for _, k := range c.idle {
-		out[k] = true
-	}
-	if o.activity.Known && o.activity.Value < quiet || !o.activity.Known && o.kernel == gpu.Known(0.0) {
-		for _, k := range c.slots {
-			out[k] = true
-		}
-	}
-	return out
+// quietly says that the device did nothing.
+func (o observation) quietly() bool {
+	return o.activity.Known && o.activity.Value < quiet || !o.activity.Known && o.kernel == gpu.Known(0.0)
 }
 
 // limit divides where kernel time is all that is known: no more SMs can have

@@ -83,7 +83,7 @@ func (d *DCGM) Activities(ctx context.Context) (Activities, error) {
 		return nil, fmt.Errorf("ask dcgm-exporter at %s: it answers %s", d.url, resp.Status)
 	}
 	body := &io.LimitedReader{R: resp.Body, N: largestExposition + 1}
-	a, err := ParseDCGM(body)
+	a, err := parseDCGM(body)
 	if body.N <= 0 {
 		return nil, fmt.Errorf("dcgm-exporter at %s prints more than %d bytes", d.url, largestExposition)
 	}
@@ -93,9 +93,9 @@ func (d *DCGM) Activities(ctx context.Context) (Activities, error) {
 	return a, nil
 }
 
-// ParseDCGM reads DCGM_FI_PROF_SM_ACTIVE from an exposition. A value that is no
+// parseDCGM reads DCGM_FI_PROF_SM_ACTIVE from an exposition. A value that is no
 // share, or of no GPU, is left out.
-func ParseDCGM(r io.Reader) (Activities, error) {
+func parseDCGM(r io.Reader) (Activities, error) {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(r)
 	if err != nil {

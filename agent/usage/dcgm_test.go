@@ -33,7 +33,7 @@ func TestParseDCGM(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ParseDCGM(bytes.NewReader(b))
+		got, err := parseDCGM(bytes.NewReader(b))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,10 +49,10 @@ func TestParseDCGMLeavesOutWhatIsNoShare(t *testing.T) {
 		line(`UUID="GPU-08abd178-8a91-05c5-6a52-1ab4a05bcdaf"`, "NaN") +
 		line(`UUID="MIG-08abd178-8a91-55c5-6a52-1ab4a05bcdaf"`, "0.5") +
 		line(`UUID="GPU-08abd178-8a91-05c5-6a52-1ab4a05bcdaf",GPU_I_ID="x"`, "0.5") + line(`gpu="0"`, "0.5")
-	if got, err := ParseDCGM(strings.NewReader(text)); err != nil || len(got) != 0 {
+	if got, err := parseDCGM(strings.NewReader(text)); err != nil || len(got) != 0 {
 		t.Errorf("%v, %v", got, err)
 	}
-	_, err := ParseDCGM(strings.NewReader("DCGM_FI_DEV_SM_CLOCK{gpu=\"0\"} 1\n"))
+	_, err := parseDCGM(strings.NewReader("DCGM_FI_DEV_SM_CLOCK{gpu=\"0\"} 1\n"))
 	if err == nil || !strings.Contains(err.Error(), "add it to the exporter's list of counters") {
 		t.Errorf("an exporter without the field: %v", err)
 	}
@@ -67,7 +67,7 @@ func FuzzParseDCGM(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := ParseDCGM(bytes.NewReader(b))
+		got, err := parseDCGM(bytes.NewReader(b))
 		if err != nil && got != nil {
 			t.Fatal("values beside an error")
 		}

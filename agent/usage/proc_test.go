@@ -45,31 +45,3 @@ func FuzzParseStarted(f *testing.F) {
 		}
 	})
 }
-
-func TestContainerOf(t *testing.T) {
-	id := strings.Repeat("0123456789abcdef", 4)
-	for text, want := range map[string]string{
-		"0::/system.slice/docker-" + id + ".scope\n":                           id,
-		"12:memory:/docker/" + id + "\n1:name=systemd:/docker/" + id + "\n":    id,
-		"0::/docker/" + id + "/sub\n":                                          id,
-		"0::/machine.slice/libpod-" + id + ".scope/container\n":                id,
-		"0::/system.slice/condor.service/htcondor/x_slot1_1@h.slice/x.scope\n": "",
-		"0::/docker/" + id[1:] + "\n":                                          "",
-		"0::/docker/" + id + "0\n":                                             "",
-		"docker-" + id + "\n":                                                  "",
-	} {
-		if got, ok := ContainerOf([]byte(text)); got != want || ok != (want != "") {
-			t.Errorf("%q: %q", text, got)
-		}
-	}
-}
-
-func FuzzContainerOf(f *testing.F) {
-	f.Add([]byte("0::/system.slice/docker-" + strings.Repeat("a", 64) + ".scope\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		id, ok := ContainerOf(b)
-		if ok != (len(id) == 64) || !bytes.Contains(b, []byte(id)) || strings.Trim(id, "0123456789abcdef") != "" {
-			t.Fatalf("%q: %q", b, id)
-		}
-	})
-}

@@ -37,16 +37,18 @@ type share struct {
 	slots    map[SlotKey]Spread
 	// guess is each slot's part of the work done, without activity.
 	guess map[SlotKey]Range
-	// idle are the slots for which certainly nothing worked, dram the use of the
-	// memory's bandwidth if one slot had the device to itself.
-	idle map[SlotKey]bool
-	dram gpu.Measured[float64]
+	// idle are the slots without a process; quiet says that the device did nothing
+	// for the others either. dram is the use of the memory's bandwidth if one slot
+	// had the device to itself.
+	idle  []SlotKey
+	quiet bool
+	dram  gpu.Measured[float64]
 }
 
 // rest is what an interval shows of a slot besides its work.
 func (s share) rest(k SlotKey, took float64) SlotTotals {
 	out := SlotTotals{DRAM: times(s.dram, took), Idle: gpu.Known(0.0)}
-	if s.idle[k] {
+	if s.quiet || slices.Contains(s.idle, k) {
 		out.Idle.Value = took
 	}
 	return out

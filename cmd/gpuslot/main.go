@@ -1,7 +1,7 @@
 // Command gpuslot is the operator's view of a node whose GPUs are shared: what
-// it has, what it would offer, what HTCondor is told, what runs now. It changes
-// MIG layouts when told to, and nothing else; gpuslotd does. One file a verb;
-// start at root.
+// it has, what it would offer, what HTCondor is told, what runs now. What it changes
+// it changes by the verbs mig, mps, gpu and node; gpuslotd does the rest. One file a
+// verb; start at root.
 package main
 
 import (

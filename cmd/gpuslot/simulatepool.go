@@ -86,6 +86,9 @@ Ctrl-C ends the runs and prints what is known so far.`,
 // run reads everything, runs and prints.
 func (f *poolFlags) run(c *cobra.Command, path string) error {
 	out, stderr := c.OutOrStdout(), c.ErrOrStderr()
+	if !(f.margin >= 1 && f.margin <= 100 && f.dead >= 0) { // NaN is neither
+		return fmt.Errorf("--margin %v, --dead-time %v: they are 1 to 100, and 0 or more", f.margin, f.dead)
+	}
 	file, err := simulate.OpenPool(path)
 	if err != nil {
 		return err

@@ -11,11 +11,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/record"
 )
 
+// usageFlags are those of gpuslot usage.
+type usageFlags struct {
+	*flags
+	since, by, site                string
+	asJSON, egi, asTable, exported bool
+}
+
 func usageCommand(f *flags) *cobra.Command {
-	var since, by, site string
-	var asJSON, egi, asTable, export bool
+	u := usageFlags{flags: f}
 	c := &cobra.Command{
 		Use:   "usage",
 		Short: "Sum up what ended jobs used of the GPUs",
@@ -42,66 +49,71 @@ name: what "gpuslot advise" reads, also of many nodes together.`,
   gpuslot usage --since 365d --egi --table --site EXAMPLE-LCG2
   gpuslot usage --since 14d --export > $(hostname).jsonl`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			ago, err := parseAgo(since)
-			if err != nil {
-				return err
-			}
-			key, ok := usageKeys[by]
-			if !ok {
-				return fmt.Errorf("--by is %q; write group, user, job or gpu", by)
-			}
-			if egi && site == "" {
-				return errors.New("--egi needs --site, the site's name in GOCDB")
-			}
-			if asTable && !egi {
-				return errors.New("--table goes with --egi; without it usage prints a table anyway")
-			}
-			cfg, err := loadConfig(c, f.config)
-			if err != nil {
-				return err
-			}
-			records, err := agent.Records(cfg.Paths, time.Now().Add(-ago))
-			if err != nil {
-				return unreadable(err, "run it as root on the node whose jobs are asked for")
-			}
-			if export {
-				return exportRecords(c.OutOrStdout(), records)
-			}
-			sums, total := sumUp(records, key)
-			switch {
-			case egi && asTable:
-				months := monthsOf(records)
-				if asJSON {
-					return printJSON(c.OutOrStdout(), months)
-				}
-				egiText(c.OutOrStdout(), site, months)
-				return nil
-			case egi:
-				return printEGI(c.OutOrStdout(), records, site)
-			case asJSON:
-				return printJSON(c.OutOrStdout(), struct {
-					Since string     `json:"since"`
-					By    string     `json:"by"`
-					Sums  []usageSum `json:"sums"`
-					Total usageSum   `json:"total"`
-				}{since, by, sums, total})
-			}
-			usageText(c.OutOrStdout(), by, sums, total)
-			return nil
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return u.run(c) },
 	}
-	c.Flags().StringVar(&since, "since", "7d", "count jobs that ended within this `time`, such as 24h or 7d")
-	c.Flags().StringVar(&by, "by", "group", "`what` to sum up by: group, user, job or gpu")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().BoolVar(&egi, "egi", false, "print accelerator records in the fields of the EGI draft")
-	c.Flags().BoolVar(&asTable, "table", false, "with --egi: a table by month, virtual organisation and model")
-	c.Flags().BoolVar(&export, "export", false, "print the records, for gpuslot advise")
+	s := c.Flags()
+	s.StringVar(&u.since, "since", "7d", "count jobs that ended within this `time`, such as 24h or 7d")
+	s.StringVar(&u.by, "by", "group", "`what` to sum up by: group, user, job or gpu")
+	s.BoolVar(&u.asJSON, "json", false, "print JSON")
+	s.BoolVar(&u.egi, "egi", false, "print accelerator records in the fields of the EGI draft")
+	s.BoolVar(&u.asTable, "table", false, "with --egi: a table by month, virtual organisation and model")
+	s.BoolVar(&u.exported, "export", false, "print the records, for gpuslot advise")
+	s.StringVar(&u.site, "site", "", "the SiteName of --egi, a `name` from GOCDB")
 	c.MarkFlagsMutuallyExclusive("export", "egi")
 	c.MarkFlagsMutuallyExclusive("export", "json")
 	c.MarkFlagsMutuallyExclusive("export", "by")
-	c.Flags().StringVar(&site, "site", "", "the SiteName of --egi, a `name` from GOCDB")
 	return c
+}
+
+func (u usageFlags) run(c *cobra.Command) error {
+	ago, err := parseAgo(u.since)
+	if err != nil {
+		return err
+	}
+	key, ok := usageKeys[u.by]
+	switch {
+	case !ok:
+		return fmt.Errorf("--by is %q; write group, user, job or gpu", u.by)
+	case u.egi && u.site == "":
+		return errors.New("--egi needs --site, the site's name in GOCDB")
+	case u.asTable && !u.egi:
+		return errors.New("--table goes with --egi; without it usage prints a table anyway")
+	}
+	cfg, err := loadConfig(c, u.config)
+	if err != nil {
+		return err
+	}
+	records, err := agent.Records(cfg.Paths, time.Now().Add(-ago))
+	if err != nil {
+		return unreadable(err, "run it as root on the node whose jobs are asked for")
+	}
+	return u.print(c.OutOrStdout(), records, key)
+}
+
+// print writes the records in the form that was asked for.
+func (u usageFlags) print(w io.Writer, records []record.Job, key func(record.Job) string) error {
+	switch {
+	case u.exported:
+		return exportRecords(w, records)
+	case u.egi && u.asTable && u.asJSON:
+		return printJSON(w, monthsOf(records))
+	case u.egi && u.asTable:
+		egiText(w, u.site, monthsOf(records))
+		return nil
+	case u.egi:
+		return printEGI(w, records, u.site)
+	}
+	sums, total := sumUp(records, key)
+	if u.asJSON {
+		return printJSON(w, struct {
+			Since string     `json:"since"`
+			By    string     `json:"by"`
+			Sums  []usageSum `json:"sums"`
+			Total usageSum   `json:"total"`
+		}{u.since, u.by, sums, total})
+	}
+	usageText(w, u.by, sums, total)
+	return nil
 }
 
 // parseAgo reads a duration; days are not among Go's units.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -36,21 +34,7 @@ type node struct {
 	t    *testing.T
 	dir  string
 	port string
-
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-func (n *node) Write(b []byte) (int, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.log.Write(b)
-}
-
-func (n *node) logs() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.log.String()
+	log  *os.File
 }
 
 func uuid(n int) gpu.UUID { return gpu.UUID(fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", n)) }
@@ -62,13 +46,18 @@ func newNode(t *testing.T, branch string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, dir: dir, port: freePort(t)}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, dir: dir, port: freePort(t), log: log}
 	t.Cleanup(func() {
 		if out, err := n.command("--release", "--force").CombinedOutput(); err != nil {
 			t.Errorf("release: %v\n%s", err, out)
 		}
-		if t.Failed() {
-			t.Logf("log of gpuslotd:\n%s", n.logs())
+		log.Close()
+		if text, err := os.ReadFile(log.Name()); t.Failed() {
+			t.Logf("log of gpuslotd (%v):\n%s", err, text)
 		}
 		os.RemoveAll(dir)
 	})
@@ -122,7 +111,7 @@ func (n *node) command(args ...string) *exec.Cmd {
 func (n *node) start() *exec.Cmd {
 	n.t.Helper()
 	c := n.command()
-	c.Stderr = n
+	c.Stderr = n.log
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.Start(); err != nil {
 		n.t.Fatal(err)

@@ -22,15 +22,6 @@ type attr struct{ name, expr string }
 // Len is the number of attributes.
 func (a Ad) Len() int { return len(a.attrs) }
 
-// Names are the attributes' names in order.
-func (a Ad) Names() []string {
-	names := make([]string, 0, len(a.attrs))
-	for _, at := range a.attrs {
-		names = append(names, at.name)
-	}
-	return names
-}
-
 // Expr is the text of an attribute's expression.
 func (a Ad) Expr(name string) (expr string, ok bool) {
 	i, ok := a.index[strings.ToLower(name)]
@@ -68,18 +59,6 @@ func (a Ad) Float(name string) (f float64, ok bool) {
 	}
 	f, err := strconv.ParseFloat(expr, 64)
 	return f, err == nil
-}
-
-// Bool is an attribute that is true or false.
-func (a Ad) Bool(name string) (b, ok bool) {
-	expr, _ := a.Expr(name)
-	switch {
-	case strings.EqualFold(expr, "true"):
-		return true, true
-	case strings.EqualFold(expr, "false"):
-		return false, true
-	}
-	return false, false
 }
 
 // StringList is a string literal read as HTCondor's lists are: items between

@@ -28,9 +28,16 @@ type Node struct {
 // MaxGPUs bounds a simulated node.
 const MaxGPUs = 16
 
+func checkGPUs(n int) error {
+	if n < 1 || n > MaxGPUs {
+		return fmt.Errorf("%d GPUs; 1 to %d can be simulated", n, MaxGPUs)
+	}
+	return nil
+}
+
 func (n Node) check() error {
-	if n.GPUs < 1 || n.GPUs > MaxGPUs {
-		return fmt.Errorf("%d GPUs; 1 to %d can be simulated", n.GPUs, MaxGPUs)
+	if err := checkGPUs(n.GPUs); err != nil {
+		return err
 	}
 	if n.Destroy < 0 || n.Create < 0 || n.Reset < 0 {
 		return errors.New("a change cannot take a negative time")
@@ -119,11 +126,7 @@ type instance struct {
 
 func (in *instance) idle(now time.Duration) bool { return in.job < 0 && in.ready <= now }
 
-// Run simulates one trace under one policy.
-func Run(n Node, t Trace, p Policy) (Result, error) {
-	return run(n, t, p, &mig.Catalogue{})
-}
-
+// run simulates one trace under one policy.
 func run(n Node, t Trace, p Policy, c *mig.Catalogue) (Result, error) {
 	w, err := newWorld(n, t, c)
 	if err != nil {

@@ -87,8 +87,11 @@ func (s Synthetic) Trace(chip mig.Chip, gpus int) (Trace, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
+	if err := checkGPUs(gpus); err != nil {
+		return nil, err
+	}
 	kinds, all := s.kindsOf(chip)
-	if all == 0 || gpus < 1 {
+	if all == 0 {
 		return nil, fmt.Errorf("synthetic trace: %s has no profile of up to %d slices that takes a part of a GPU", chip.Model, s.Most)
 	}
 	slicesOfAll := 0

@@ -120,10 +120,8 @@ func (c *campaign) dismiss() {
 		if !j.isTouched() {
 			continue
 		}
-		j.say(order.Finish)
-		select {
-		case <-j.ended:
-		case <-time.After(2 * time.Second):
+		j.Say(order.Finish)
+		if !j.OverWithin(2 * time.Second) {
 			c.kill(j, "")
 		}
 	}

@@ -63,8 +63,8 @@ func (c *campaign) budgets(st *api.Status) *broken {
 			admitted += j.budget
 			if !slices.ContainsFunc(g.Jobs, func(s api.StatusJob) bool {
 				short, _, _ := strings.Cut(s.Slot, "@")
-				return short == j.slot && s.BudgetMiB == j.budget
-			}) && !j.over() {
+				return short == j.Name && s.BudgetMiB == j.budget
+			}) && !j.Over() {
 				return &broken{notDoubled, fmt.Sprintf("%s is not in the status: its budget can be given away again", j)}
 			}
 		}
@@ -86,7 +86,7 @@ func (c *campaign) undisturbed(*api.Status) *broken {
 			return &broken{othersRun, fmt.Sprintf("%s: %s", j, why)}
 		}
 	}
-	c.watched = slices.DeleteFunc(c.watched, func(j *job) bool { return j.over() })
+	c.watched = slices.DeleteFunc(c.watched, func(j *job) bool { return j.Over() })
 	return nil
 }
 

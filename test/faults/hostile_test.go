@@ -92,7 +92,7 @@ func (c *campaign) says(j *job, what string) {
 
 // held waits until the job is held for a reason with these words, and is gone.
 func (c *campaign) heldFor(j *job, words string) {
-	c.settle("the job to be held: "+words, func(*api.Status) bool { return j.over() && strings.Contains(j.holdReason(), words) })
+	c.settle("the job to be held: "+words, func(*api.Status) bool { return j.Over() && strings.Contains(j.holdReason(), words) })
 }
 
 var hostiles = []hostile{
@@ -128,7 +128,7 @@ var hostiles = []hostile{
 		c.says(j, "managed 100000 MiB: ok")
 		c.settle("the job to be within its budget by what NVML tells", func(st *api.Status) bool {
 			for _, s := range c.gpuOf(st, 0).Jobs {
-				if s.ID == j.id {
+				if s.ID == j.Job {
 					return s.UseMiB != nil && *s.UseMiB < s.BudgetMiB && s.Hold == ""
 				}
 			}
@@ -165,7 +165,7 @@ var hostiles = []hostile{
 			words[i] = "go on context until eof"
 		}
 		j := c.attack(nil, words...)
-		c.settle("the job to be held", func(*api.Status) bool { return j.holdReason() != "" && j.over() })
+		c.settle("the job to be held", func(*api.Status) bool { return j.holdReason() != "" && j.Over() })
 		c.t.Logf("held: %s", j.holdReason())
 	}},
 }

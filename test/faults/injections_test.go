@@ -143,7 +143,7 @@ func (c *campaign) works(st *api.Status, gpu int) bool {
 		return false
 	}
 	c.watched = append(c.watched, j)
-	c.waitFor("the new job's first words", func() bool { return strings.Contains(j.output(), "load 20") || j.disturbed() != "" || j.over() })
+	c.waitFor("the new job's first words", func() bool { return strings.Contains(j.output(), "load 20") || j.disturbed() != "" || j.Over() })
 	why := j.disturbed()
 	switch {
 	case why == "":
@@ -250,13 +250,9 @@ func busyTold(c *campaign, gpu int) {
 	if j == nil {
 		return
 	}
-	if cleanEnds.awaited() {
-		c.touchAll(gpu, "a busy neighbour was told to end")
-	} else {
-		j.touch("told to end")
-	}
-	j.say(order.Term)
-	c.outcome(gpu, "the GPU to serve", func(st *api.Status) bool { return j.over() && c.serves(gpu)(st) })
+	j.touch("told to end")
+	j.Say(order.Term)
+	c.outcome(gpu, "the GPU to serve", func(st *api.Status) bool { return j.Over() && c.serves(gpu)(st) })
 }
 
 // overBudget is several processes, none of them over the limit, together far
@@ -280,12 +276,8 @@ func overBudget(c *campaign, gpu int) {
 		return
 	}
 	j.touch("over its budget")
-	if budgetWatch.awaited() {
-		c.outcome(gpu, "nothing: no watch yet", func(*api.Status) bool { return true })
-		return
-	}
 	c.outcome(gpu, "the job's clients to be terminated, and the GPU open", func(st *api.Status) bool {
-		return j.over() && strings.Contains(j.output(), "error 810") && strings.Contains(j.holdReason(), "ask for") && c.gpuOf(st, gpu).Accept
+		return j.Over() && strings.Contains(j.output(), "error 810") && strings.Contains(j.holdReason(), "ask for") && c.gpuOf(st, gpu).Accept
 	})
 }
 
@@ -294,9 +286,7 @@ func gpuLost(c *campaign, gpu int) {
 	c.simgpu("lose", strconv.Itoa(gpu))
 	c.outcome(gpu, "the GPU to close", c.closed(gpu))
 	c.simgpu("restore", strconv.Itoa(gpu))
-	if !xidsClose.awaited() {
-		c.openByHand(gpu) // XID 79 went with it
-	}
+	c.openByHand(gpu) // XID 79 went with it
 	c.settle("the GPU to open again", c.serves(gpu))
 	c.deafUntil[gpu] = time.Now().Add(heardAgain)
 }
@@ -312,31 +302,21 @@ func xid(number int) func(*campaign, int) {
 		index := strconv.Itoa(gpu)
 		c.waitFor("the agent to listen to the GPU again", func() bool { return time.Now().After(c.deafUntil[gpu]) })
 		c.simgpu("xid", index, strconv.Itoa(number))
-		switch {
-		case xidsClose.awaited():
-			c.outcome(gpu, "nothing: XIDs are not read yet", func(*api.Status) bool { return true })
-		case nvidia.XIDByNumber(number).Class == nvidia.XIDApplication:
+		if nvidia.XIDByNumber(number).Class == nvidia.XIDApplication {
 			c.outcome(gpu, "the GPU to be open", c.open(gpu))
-		default:
-			c.outcome(gpu, "the GPU to close for it", func(st *api.Status) bool {
-				g := c.gpuOf(st, gpu)
-				return !g.Accept && strings.Contains(g.Reason, fmt.Sprintf("Xid %d ", number))
-			})
-			c.openByHand(gpu)
-			c.settle("the GPU to serve", c.serves(gpu))
+			return
 		}
+		c.outcome(gpu, "the GPU to close for it", func(st *api.Status) bool {
+			g := c.gpuOf(st, gpu)
+			return !g.Accept && strings.Contains(g.Reason, fmt.Sprintf("Xid %d ", number))
+		})
+		c.openByHand(gpu)
+		c.settle("the GPU to serve", c.serves(gpu))
 	}
 }
 
-// openByHand is the operator's word that a GPU may be used again. Where the
-// program has no such verb yet, the agent is made to forget what it saw.
+// openByHand is the operator's word that a GPU may be used again.
 func (c *campaign) openByHand(gpu int) {
-	if openVerb.awaited() {
-		c.stopAgent(syscall.SIGTERM)
-		os.Remove(c.path("r/troubles.json"))
-		c.startAgent()
-		return
-	}
 	if out, err := c.gpuslot("gpu", "open", "--override", c.uuids[gpu]); err != nil {
 		c.fail(settles, "gpuslot gpu open: "+out)
 	}

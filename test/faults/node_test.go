@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/test/faults/order"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
@@ -38,28 +37,10 @@ type node struct {
 	// daemon is the agent's binary.
 	daemon string
 	agent  *exec.Cmd
-	log    logBuffer
+	log    order.Log
 	cgroup string // of this node's slots; empty where none can be made
 	// interval is the pace of the agent's health rounds.
 	interval string
-}
-
-// logBuffer collects what agents say, one after the other.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // newNode makes the node and starts the agent; daemon is the gpuslotd to run,
@@ -125,7 +106,7 @@ func (n *node) furnish(programs string) error {
 			return err
 		}
 	}
-	n.cgroup = slotCgroup(filepath.Base(n.dir))
+	n.cgroup = order.NewCgroup("gpuslot-faults-" + filepath.Base(n.dir))
 	n.configure("")
 	return nil
 }
@@ -231,7 +212,7 @@ func (n *node) close() {
 		_ = syscall.Kill(p.pid, syscall.SIGKILL)
 	}
 	if n.cgroup != "" {
-		removeCgroup(n.cgroup)
+		order.RemoveCgroup(n.cgroup)
 	}
 	if err := unix.Unmount(n.path("r"), unix.MNT_DETACH); err != nil {
 		n.t.Errorf("unmount: %v", err)

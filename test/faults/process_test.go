@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,36 +66,4 @@ func (n *node) daemonPID(gpu int) int {
 		return 0
 	}
 	return int(l.Pid)
-}
-
-// slotCgroup makes the node's part of the unified hierarchy, in which the
-// slots' cgroups have the names that HTCondor gives them.
-func slotCgroup(name string) string {
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(mounts)) {
-		f := strings.Fields(line)
-		if len(f) < 3 || f[2] != "cgroup2" {
-			continue
-		}
-		dir := filepath.Join(f[1], "gpuslot-faults-"+name)
-		if os.Mkdir(dir, 0o755) == nil {
-			return dir
-		}
-	}
-	return ""
-}
-
-// removeCgroup removes a cgroup and those below it; the kernel's files in them
-// cannot be removed and need not be.
-func removeCgroup(dir string) {
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		if e.IsDir() {
-			removeCgroup(filepath.Join(dir, e.Name()))
-		}
-	}
-	_ = syscall.Rmdir(dir)
 }

@@ -101,7 +101,7 @@ func (r *reactions) overBudgets() {
 		r.until(func() bool { return strings.Contains(j.output(), "error 810") }, "the job's clients to be terminated")
 		row.took = append(row.took, time.Since(begin)-time.Second)
 		r.settle("the job to be held, the GPU open", func(st *api.Status) bool {
-			return j.over() && strings.Contains(j.holdReason(), "ask for") && r.allOpen(st)
+			return j.Over() && strings.Contains(j.holdReason(), "ask for") && r.allOpen(st)
 		})
 	}
 	r.rows = append(r.rows, row)
@@ -237,9 +237,9 @@ func (r *reactions) crowd() {
 		}
 		for _, j := range r.jobs {
 			j.touch("told to end")
-			j.say(order.Term)
+			j.Say(order.Term)
 		}
-		r.waitFor("all jobs to have ended", func() bool { return !slices.ContainsFunc(r.jobs, func(j *job) bool { return !j.over() }) })
+		r.waitFor("all jobs to have ended", func() bool { return !slices.ContainsFunc(r.jobs, func(j *job) bool { return !j.Over() }) })
 		r.bury()
 	}
 }

@@ -31,8 +31,7 @@ func newStartd(n *node, seed uint64) *startd {
 func (n *node) advertise(jobs []*job) {
 	var b strings.Builder
 	for _, j := range jobs {
-		fmt.Fprintf(&b, "Name = \"%s@%s\"\nSlotType = \"Dynamic\"\nState = \"Claimed\"\nJobId = %q\nRemoteOwner = \"%s@example.org\"\nAssignedGPUs = %q\nVRAM = %d\nGPUs = 1\nCpus = 1\n\n",
-			j.slot, hostName, j.id, j.owner(), n.uuids[j.gpu], j.budget)
+		b.WriteString(j.Ad())
 	}
 	tmp := n.path("slots.new")
 	if err := os.WriteFile(tmp, []byte(b.String()), 0o644); err != nil {
@@ -47,7 +46,7 @@ func (n *node) advertise(jobs []*job) {
 func (s *startd) bury() {
 	left := s.jobs[:0]
 	for _, j := range s.jobs {
-		if !j.over() {
+		if !j.Over() {
 			left = append(left, j)
 		}
 	}
@@ -59,7 +58,7 @@ func (s *startd) bury() {
 func (s *startd) on(gpu int) []*job {
 	var out []*job
 	for _, j := range s.jobs {
-		if j.gpu == gpu && !j.over() {
+		if j.gpu == gpu && !j.Over() {
 			out = append(out, j)
 		}
 	}
@@ -69,19 +68,19 @@ func (s *startd) on(gpu int) []*job {
 // start places a job and waits for the hook; a refused one is buried.
 func (s *startd) start(r request) (j *job, why string) {
 	s.number++
-	j = &job{request: r, id: fmt.Sprintf("1.%d", s.number), slot: fmt.Sprintf("slot%d_%d", r.gpu+1, s.number)}
+	j = s.job(r, s.number)
 	s.advertise(append(s.jobs[:len(s.jobs):len(s.jobs)], j)) // the startd knows of a slot before its starter runs
-	j = s.run(r, s.number)
-	runs, why := j.answer()
-	if runs {
+	s.run(j)
+	err := j.answer()
+	if err == nil {
 		s.admitted++
 		s.jobs = append(s.jobs, j)
 		return j, ""
 	}
 	s.refused++
-	<-j.ended
+	j.Kill()
 	s.advertise(s.jobs)
-	return nil, why
+	return nil, err.Error()
 }
 
 // accounts are those of the jobs; nobody else on a machine has them.
@@ -158,7 +157,7 @@ func (s *startd) gpuOf(st *api.Status, gpu int) *api.StatusGPU {
 // finish lets a job come to its own end and waits for it.
 func (s *startd) finish(j *job) {
 	s.t.Helper()
-	j.say(order.Finish)
+	j.Say(order.Finish)
 	s.await(j)
 }
 
@@ -166,15 +165,13 @@ func (s *startd) finish(j *job) {
 func (s *startd) kill(j *job, why string) {
 	s.t.Helper()
 	j.touch(why)
-	j.say(order.Kill)
+	j.Say(order.Kill)
 	s.await(j)
 }
 
 func (s *startd) await(j *job) {
 	s.t.Helper()
-	select {
-	case <-j.ended:
-	case <-time.After(hookLimit):
+	if !j.OverWithin(hookLimit) {
 		s.t.Fatalf("%s does not end", j)
 	}
 	s.bury()
@@ -192,7 +189,7 @@ func (s *startd) monitor() {
 	}
 	for _, h := range reply.Holds {
 		for _, j := range s.jobs {
-			if short, _, _ := strings.Cut(h.Slot, "@"); short == j.slot && h.Job == j.id {
+			if short, _, _ := strings.Cut(h.Slot, "@"); short == j.Name && h.Job == j.Job {
 				j.hold(h.Reason)
 			}
 		}
@@ -202,15 +199,12 @@ func (s *startd) monitor() {
 // clear ends all jobs, those that can by themselves.
 func (s *startd) clear() {
 	for _, j := range s.jobs {
-		j.say(order.Finish)
+		j.Say(order.Finish)
 	}
 	for _, j := range s.jobs {
-		select {
-		case <-j.ended:
-		case <-time.After(2 * time.Second):
+		if !j.OverWithin(2 * time.Second) {
 			j.touch("the end of the test")
-			j.say(order.Kill)
-			<-j.ended
+			j.Kill()
 		}
 	}
 	s.jobs = nil

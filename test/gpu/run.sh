@@ -37,8 +37,9 @@ if ! command -v nvidia-cuda-mps-control >/dev/null; then
 	found=$(timeout 30 find / \( -path /proc -o -path /sys \) -prune -o -name nvidia-cuda-mps-control -type f -print -quit 2>/dev/null)
 	[ -z "$found" ] || PATH=$PATH:${found%/*}
 fi
+known=$(ldconfig -p 2>/dev/null)
 for dir in /usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib64/nvidia /usr/lib/x86_64-linux-gnu/nvidia/current; do
-	if [ -e "$dir/libcuda.so.1" ] && ! ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
+	if [ -e "$dir/libcuda.so.1" ] && [[ $known != *libcuda.so.1* ]]; then
 		export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$dir
 	fi
 done

@@ -1,10 +1,9 @@
 package pictures
 
 import (
-	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -212,49 +211,24 @@ func (n *node) await(what string, done func(text string) bool) {
 func (n *node) job(gpu int, budget int64, vo, words string, forged ...string) (end func()) {
 	n.Helper()
 	n.jobs++
-	slot := fmt.Sprintf("slot%d_%d", gpu+1, n.jobs)
-	ad := fmt.Sprintf("ClusterId = 7\nProcId = %d\nOwner = \"alice\"\nx509UserProxyVOName = %q\nRequestGPUs = 1\nRequestVRAM = %d\nGpusProvisioned = 1\nVramProvisioned = %d\nEnvironment = \"A=1\"\n", n.jobs, vo, budget, budget)
-	o := order.Order{
-		Hook: []string{n.path("bin/gpuslot-condor"), "prepare", "--socket", n.path("r/agent.sock")},
-		HookEnv: []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + n.uuids[gpu], "_CONDOR_SLOT=" + slot,
-			"_CONDOR_SCRATCH_DIR=" + n.path("out"), "_CONDOR_JOB_AD=" + n.path("out/.job.ad"), "_CONDOR_MACHINE_AD=" + n.path("out/.machine.ad")},
-		JobAd: ad, UID: 4242, Env: n.vars(), Forged: forged, Output: n.path("out", slot),
-		Command: append([]string{n.path("sim/bin/simjob")}, strings.Fields(words)...),
+	slot := order.Slot{
+		Name: fmt.Sprintf("slot%d_%d", gpu+1, n.jobs), Job: fmt.Sprintf("7.%d", n.jobs), Owner: "alice", UID: 4242,
+		GPU: n.uuids[gpu], Budget: budget, Dir: n.path("out"),
 	}
-	text, err := json.Marshal(o)
+	o := slot.Order(n.path("bin/gpuslot-condor"), n.path("r/agent.sock"))
+	o.JobAd += fmt.Sprintf("x509UserProxyVOName = %q\n", vo)
+	o.Env, o.Forged, o.Output = n.vars(), forged, n.path("out", slot.Name)
+	o.Command = append([]string{n.path("sim/bin/simjob")}, strings.Fields(words)...)
+	j, err := order.Start(n.path("bin/condor_starter"), slot.Name, o, os.Stderr)
 	if err != nil {
 		n.Fatal(err)
 	}
-	cmd := exec.Command(n.path("bin/condor_starter"), "-f", "-local-name", "slot_type_1", "-a", slot, "pictures")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		n.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		n.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		n.Fatal(err)
-	}
-	end = sync.OnceFunc(func() {
-		_, _ = io.WriteString(in, order.Kill+"\n")
-		in.Close()
-		_, _ = io.Copy(io.Discard, out)
-		_ = cmd.Wait()
-	})
+	end = sync.OnceFunc(j.Kill)
 	n.Cleanup(end)
-	if _, err := in.Write(append(text, '\n')); err != nil {
-		n.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	var e order.Event
-	if err == nil {
-		err = json.Unmarshal(line, &e)
-	}
-	if err != nil || e.PID == 0 {
-		n.Fatalf("%s does not run: %v, %s", slot, err, line)
+	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	defer cancel()
+	if err := j.Answer(ctx); err != nil {
+		n.Fatalf("%s does not run: %v", slot.Name, err)
 	}
 	return end
 }

@@ -28,8 +28,8 @@ func (st *Stage) waitShares(ctx context.Context, u gpu.UUID, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	return st.Wait(ctx, fmt.Sprintf("%d shares of %s that take jobs", want, u), func() bool {
-		out, err := st.Run(ctx, "condor_status", "-constraint", fmt.Sprintf(`SlotType == "Partitionable" && GPUSlotUUID == "%s" && GPUAccept =?= true`, u), "-af", "TotalSlotGPUs")
-		return err == nil && strings.TrimSpace(out.Stdout) == fmt.Sprint(want)
+		says, err := st.slotSays(ctx, u, "GPUAccept", "TotalSlotGPUs")
+		return err == nil && says == fmt.Sprintf("true %d", want)
 	})
 }
 
@@ -55,7 +55,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	ctx := t.Context()
 	st := newStage(t, 2, site.Options{})
 	must(t, st.WaitAccept(ctx, 2))
-	shared, err := st.submit(ctx, job{Seconds: 15, Lines: []string{"request_gpus = 1", "request_vram = 4000"}, Queue: "queue 4"})
+	shared, err := st.submit(ctx, job{Seconds: 15, Lines: vram(4000), Queue: "queue 4"})
 	must(t, err)
 	cpu, err := st.submit(ctx, job{Seconds: 15})
 	must(t, err)
@@ -82,7 +82,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	st.Check(true, "by default it is told, and nothing is done")
 
 	must(t, st.reload(ctx, "[sharing]\nshares = 3\n[htcondor]\nchanges = \"drain\"\n"))
-	late, err := st.submit(ctx, job{Seconds: 1, Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	late, err := st.submit(ctx, job{Seconds: 1, Lines: vram(4000)})
 	must(t, err)
 	for _, u := range []gpu.UUID{st.Inventory.GPUs[0].UUID, st.Inventory.GPUs[1].UUID} {
 		must(t, st.waitShares(ctx, u, 3))
@@ -105,9 +105,9 @@ func TestStartdPerGPU(t *testing.T) {
 	st := newStage(t, 3, site.Options{Config: layout})
 	must(t, st.WaitAccept(ctx, 3))
 	changed, other := st.Inventory.GPUs[0].UUID, st.Inventory.GPUs[1].UUID
-	there, err := st.submit(ctx, job{Seconds: 12, Lines: []string{"request_gpus = 1", "request_vram = 4000", on(changed)}, Queue: "queue 2"})
+	there, err := st.submit(ctx, job{Seconds: 12, Lines: vram(4000, on(changed)), Queue: "queue 2"})
 	must(t, err)
-	beside, err := st.submit(ctx, job{Seconds: 45, Lines: []string{"request_gpus = 1", "request_vram = 4000", on(other)}, Queue: "queue 2"})
+	beside, err := st.submit(ctx, job{Seconds: 45, Lines: vram(4000, on(other)), Queue: "queue 2"})
 	must(t, err)
 	cpu, err := st.submit(ctx, job{Seconds: 45})
 	must(t, err)
@@ -133,7 +133,7 @@ func TestStartdPerGPU(t *testing.T) {
 	must(t, err)
 	st.Check(strings.Count(running.Stdout, fmt.Sprint(beside)) == 2 && strings.Contains(running.Stdout, fmt.Sprint(cpu)),
 		"GPU 0 has its new layout, and the jobs beside it run on: %s", oneLine(running.Stdout))
-	next, err := st.submit(ctx, job{Seconds: 1, Lines: []string{"request_gpus = 1", "request_vram = 4000", on(changed)}})
+	next, err := st.submit(ctx, job{Seconds: 1, Lines: vram(4000, on(changed))})
 	must(t, err)
 	must(t, st.untouched(ctx, there, "a job on the GPU that changed"))
 	must(t, st.untouched(ctx, next, "the next job there"))
@@ -151,16 +151,12 @@ func TestStartdPerGPU(t *testing.T) {
 func TestStartdPerGPUJobs(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	if err := node.Available(); err != nil {
-		t.Skip(err)
-	}
-	inv, err := gpu.ReadInventory("../site/testdata/v100s-2-h100.json")
-	must(t, err)
+	inv := inventory(t, mixedNode)
 	s := startSite(t, site.Options{Leg: site.Sim, Inventory: &inv, Config: "[htcondor]\nlayout = \"startd-per-gpu\"\n"})
 	must(t, s.WaitAccept(ctx, len(inv.GPUs)))
 	for _, scene := range All() {
 		if scene.Name == "OverBudget" || scene.Name == "RemovedBusy" || scene.Name == "OwnUsage" {
-			st := &Stage{Site: s, Inventory: inv, Report: &Report{Out: t.Output()}}
+			st := stageOn(t, s, inv)
 			must(t, scene.Play(ctx, st))
 			done(t, st)
 		}

@@ -3,6 +3,7 @@ package scenes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ const noHold = "/nonexistent"
 
 // client is a gpuJob on one GPU that says the words.
 func client(u gpu.UUID, hold, words string) job {
-	return job{Program: gpuJob, Arguments: hold + " " + words, Lines: []string{"request_gpus = 1", "request_vram = 4000", on(u)}}
+	return job{Program: gpuJob, Arguments: hold + " " + words, Lines: vram(4000, on(u))}
 }
 
 // hold makes a file for jobs to wait on; release ends their wait and may be
@@ -36,6 +37,35 @@ func (st *Stage) hold(ctx context.Context, name string) (path string, release fu
 		return err
 	}
 	return path, release, st.WriteFile(ctx, path, node.File{})
+}
+
+// neighbour is a client on a GPU whose work nothing may end.
+type neighbour struct {
+	st      *Stage
+	cluster int
+	// hold is what it waits on; release ends its wait and may be called again.
+	hold    string
+	release func() error
+}
+
+// neighbour submits one, which is not waited for.
+func (st *Stage) neighbour(ctx context.Context, u gpu.UUID, name string) (n neighbour, err error) {
+	n.st = st
+	if n.hold, n.release, err = st.hold(ctx, name); err != nil {
+		return n, err
+	}
+	if n.cluster, err = st.submit(ctx, client(u, n.hold, "alloc 1000 until eof")); err != nil {
+		return n, errors.Join(err, n.release())
+	}
+	return n, nil
+}
+
+// leave ends its wait and checks that it came to its own end.
+func (n neighbour) leave(ctx context.Context, what string) error {
+	if err := n.release(); err != nil {
+		return err
+	}
+	return n.st.checkEnd(ctx, user, n.cluster, "0", "until eof: ok", what)
 }
 
 // simNode is what "simgpu show --json" says: the truth about the GPUs.
@@ -128,6 +158,41 @@ func (st *Stage) waitClients(ctx context.Context, index, count int, least gpu.Mi
 		}
 		return there == count
 	})
+}
+
+// waitBusy waits until a client of a GPU works, and returns its process.
+func (st *Stage) waitBusy(ctx context.Context, index int) (pid int, err error) {
+	_, err = st.waitSim(ctx, "a client that works", func(n simNode) bool {
+		for _, p := range n.on(index, kindClient) {
+			if p.Load > 0 {
+				pid = p.PID
+			}
+		}
+		return pid != 0
+	})
+	return pid, err
+}
+
+// checkServes has a client run on a GPU.
+func (st *Stage) checkServes(ctx context.Context, u gpu.UUID, what string) error {
+	cluster, err := st.submit(ctx, client(u, noHold, "alloc 1000"))
+	if err != nil {
+		return err
+	}
+	return st.checkEnd(ctx, user, cluster, "0", "alloc 1000 MiB: ok", what)
+}
+
+// checkKilled waits for a job's end and checks that SIGKILL was it.
+func (st *Stage) checkKilled(ctx context.Context, cluster int, what string) error {
+	if err := st.waitJobs(ctx, cluster, completed); err != nil {
+		return err
+	}
+	rows, err := st.JobAttrs(ctx, cluster, "ExitSignal")
+	if err != nil {
+		return err
+	}
+	st.Check(rows[0][0] == "9", "%s, job %d, ended by signal %s", what, cluster, rows[0][0])
+	return nil
 }
 
 // checkEnd waits for a job's end and checks its exit code and what it printed.

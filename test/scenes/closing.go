@@ -12,7 +12,7 @@ import (
 // closing is an operator and a site's script who close a GPU under load.
 func closing(ctx context.Context, st *Stage) error {
 	u, other := st.Inventory.GPUs[0].UUID, st.Inventory.GPUs[1].UUID
-	load, err := st.submit(ctx, job{Seconds: 25, Lines: []string{"request_gpus = 1", "request_vram = 4000", on(u)}, Queue: "queue 3"})
+	load, err := st.submit(ctx, job{Seconds: 25, Lines: vram(4000, on(u)), Queue: "queue 3"})
 	if err != nil {
 		return err
 	}
@@ -31,11 +31,7 @@ func closing(ctx context.Context, st *Stage) error {
 	if err != nil {
 		return err
 	}
-	beside, err := st.submit(ctx, pinned(other, 1))
-	if err != nil {
-		return err
-	}
-	if err := st.waitJobs(ctx, beside, completed); err != nil {
+	if _, err := st.complete(ctx, pinned(other, 1)); err != nil {
 		return err
 	}
 	st.Check(true, "a job on another GPU runs")
@@ -94,9 +90,8 @@ func (st *Stage) heard(ctx context.Context, u gpu.UUID, accept bool, command ...
 	if out, err := st.Run(ctx, command...); err != nil {
 		return 0, fmt.Errorf("%v: %w: %s", command, err, out.Stderr)
 	}
-	constraint := fmt.Sprintf(`SlotType == "Partitionable" && GPUSlotUUID == "%s"`, u)
 	for ctx.Err() == nil {
-		out, err := st.Run(ctx, "condor_status", "-direct", "", "-constraint", constraint, "-af", "GPUAccept")
+		out, err := st.Run(ctx, "condor_status", "-direct", "", "-constraint", slotOf(u), "-af", "GPUAccept")
 		if err == nil && strings.TrimSpace(out.Stdout) == fmt.Sprint(accept) {
 			return time.Since(begin), nil
 		}
@@ -115,11 +110,11 @@ func (st *Stage) checkHeldShown(ctx context.Context, u gpu.UUID) error {
 		owners = append(owners, h.Owner)
 	}
 	st.Check(strings.Join(owners, " ") == "node-health operator", "gpuslot status: held by %v", owners)
-	out, err := st.Run(ctx, "condor_status", "-constraint", fmt.Sprintf(`GPUSlotUUID == "%s" && SlotType == "Partitionable"`, u), "-af", "GPUClosedBy", "GPUAcceptReason")
+	says, err := st.slotSays(ctx, u, "GPUClosedBy", "GPUAcceptReason")
 	if err != nil {
 		return err
 	}
-	st.Contains(out.Stdout, "node-health, operator closed by node-health since", "the slot's ad")
+	st.Contains(says, "node-health, operator closed by node-health since", "the slot's ad")
 	why, err := st.Run(ctx, "gpuslot", "why", "0")
 	st.Contains(why.Stdout, "riser to be replaced", "gpuslot why 0")
 	return err

@@ -33,45 +33,8 @@ func (st *Stage) statusOf(ctx context.Context, u gpu.UUID) (api.StatusGPU, error
 	return api.StatusGPU{}, fmt.Errorf("gpuslot status does not show %s", u)
 }
 
-// slotAccepts is what the startd's ad says of a GPU.
-func (st *Stage) slotAccepts(ctx context.Context, u gpu.UUID) (accept bool, reason string) {
-	out, err := st.Run(ctx, "condor_status", "-constraint",
-		fmt.Sprintf(`SlotType == "Partitionable" && GPUSlotUUID == "%s"`, u), "-af:t", "GPUAccept", "GPUAcceptReason")
-	if err != nil {
-		return false, err.Error()
-	}
-	word, reason, _ := strings.Cut(strings.TrimSpace(out.Stdout), "\t")
-	return word == "true", reason
-}
-
-func (st *Stage) waitSlot(ctx context.Context, u gpu.UUID, accept bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
-	defer cancel()
-	return st.Wait(ctx, fmt.Sprintf("GPUAccept = %v of %s", accept, u), func() bool {
-		now, _ := st.slotAccepts(ctx, u)
-		return now == accept
-	})
-}
-
-// freshStamp waits until the monitor has just spoken, so that what happens next
-// happens behind its back for most of its period.
-func (st *Stage) freshStamp(ctx context.Context, u gpu.UUID) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	first := ""
-	return st.Wait(ctx, "a new time stamp of "+string(u), func() bool {
-		out, err := st.Run(ctx, "condor_status", "-constraint",
-			fmt.Sprintf(`SlotType == "Partitionable" && GPUSlotUUID == "%s"`, u), "-af", "GPUAcceptTime")
-		now := strings.TrimSpace(out.Stdout)
-		if first == "" {
-			first = now
-		}
-		return err == nil && now != first
-	})
-}
-
 func pinned(u gpu.UUID, seconds int) job {
-	return job{Seconds: seconds, Lines: []string{"request_gpus = 1", "request_vram = 4000", on(u)}}
+	return job{Seconds: seconds, Lines: vram(4000, on(u))}
 }
 
 // deafen stops what tells START of the GPUs, until hears is called.
@@ -156,11 +119,8 @@ func stopped(ctx context.Context, st *Stage) error {
 	if _, err := st.Run(ctx, "systemctl", "stop", unit(u)); err != nil {
 		return err
 	}
-	cluster, err := st.submit(ctx, pinned(u, 1))
+	cluster, err := st.complete(ctx, pinned(u, 1))
 	if err != nil {
-		return err
-	}
-	if err := st.waitJobs(ctx, cluster, completed); err != nil {
 		return err
 	}
 	after, err := st.mainPID(ctx, unit(u))
@@ -198,7 +158,7 @@ func (st *Stage) checkUnprovable(ctx context.Context, u gpu.UUID) error {
 }
 
 func agentKilled(ctx context.Context, st *Stage) error {
-	cluster, err := st.submit(ctx, job{Seconds: 12, Lines: []string{"request_gpus = 1", "request_vram = 6000"}, Queue: "queue 4"})
+	cluster, err := st.submit(ctx, job{Seconds: 12, Lines: vram(6000), Queue: "queue 4"})
 	if err != nil {
 		return err
 	}
@@ -273,7 +233,7 @@ func agentDead(ctx context.Context, st *Stage) error {
 	if err := st.WaitSlots(ctx, len(st.Inventory.GPUs)); err != nil {
 		return err
 	}
-	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	cluster, err := st.submit(ctx, job{Lines: vram(4000)})
 	if err != nil {
 		return err
 	}

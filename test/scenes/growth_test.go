@@ -70,8 +70,7 @@ var growthJobs = []grown{
 func TestGrowth(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	inv, err := gpu.ReadInventory("../site/testdata/v100s-2-h100.json")
-	must(t, err)
+	inv := inventory(t, mixedNode)
 	st := newStage(t, 1, site.Options{Leg: site.Sim, Inventory: &inv, Config: growthConfig, Condor: "PERIODIC_EXPR_INTERVAL = 2\n"})
 	must(t, st.WaitAccept(ctx, len(inv.GPUs)))
 	s, err := st.Status(ctx)

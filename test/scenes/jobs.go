@@ -74,8 +74,30 @@ func (st *Stage) submitAs(ctx context.Context, who string, j job) (int, error) {
 	return st.Submit(ctx, who, strings.Join(append(lines, j.Queue), "\n")+"\n")
 }
 
+// vram asks for a part of a GPU, in MiB; more are other lines.
+func vram(mib int, more ...string) []string {
+	return append([]string{"request_gpus = 1", fmt.Sprintf("request_vram = %d", mib)}, more...)
+}
+
 // on pins a job to one GPU by the inventory property.
 func on(u gpu.UUID) string { return fmt.Sprintf(`require_gpus = DeviceUuid == "%s"`, u.Bare()) }
+
+// complete submits a job and waits for its end.
+func (st *Stage) complete(ctx context.Context, j job) (cluster int, err error) {
+	if cluster, err = st.submit(ctx, j); err != nil {
+		return 0, err
+	}
+	return cluster, st.waitJobs(ctx, cluster, completed)
+}
+
+// told is the output of a job that is submitted now.
+func (st *Stage) told(ctx context.Context, j job) (output, error) {
+	cluster, err := st.complete(ctx, j)
+	if err != nil {
+		return output{}, err
+	}
+	return st.output(ctx, cluster, 0)
+}
 
 // output is what one finished job printed.
 type output struct {

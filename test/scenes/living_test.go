@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/node"
 	"github.com/gpuslot/gpuslot/test/site"
 )
@@ -38,14 +37,10 @@ printf '#!/bin/sh\nexit 0\n' >.singularity.d/actions/test && chmod 755 .singular
 // wrapper, environment and containers, and with pilots, on one node.
 func TestLivingWithOthers(t *testing.T) {
 	ctx := t.Context()
-	if err := node.Available(); err != nil {
-		t.Skip(err)
-	}
-	inv, err := gpu.ReadInventory("../site/testdata/v100s-2-h100.json")
-	must(t, err)
+	inv := inventory(t, mixedNode)
 	inv.GPUs = inv.GPUs[:1]
-	st := &Stage{Inventory: inv, Report: &Report{Out: t.Output()}, Site: startSite(t, site.Options{
-		Leg: site.Sim, Inventory: &inv, Condor: siteCondor, Config: "[htcondor]\njob_wrapper = \"/opt/site/wrapper\"\n"})}
+	st := stageOn(t, startSite(t, site.Options{
+		Leg: site.Sim, Inventory: &inv, Condor: siteCondor, Config: "[htcondor]\njob_wrapper = \"/opt/site/wrapper\"\n"}), inv)
 	chain, err := os.ReadFile("testdata/site-chain.sh")
 	must(t, err)
 	pilot, err := os.ReadFile("../../etc/condor/gpuslot-pilot.conf")
@@ -68,7 +63,7 @@ func TestLivingWithOthers(t *testing.T) {
 		{"PuppetPurge", puppetPurge}, // it takes the site's files away
 	} {
 		t.Run(scene.name, func(t *testing.T) {
-			st := &Stage{Site: st.Site, Inventory: inv, Report: &Report{Out: t.Output()}}
+			st := stageOn(t, st.Site, inv)
 			must(t, scene.play(t.Context(), st))
 			done(t, st)
 		})
@@ -77,11 +72,8 @@ func TestLivingWithOthers(t *testing.T) {
 
 // ran is the output of a job that ended.
 func (st *Stage) ran(ctx context.Context, j job) (string, error) {
-	cluster, err := st.submit(ctx, j)
+	cluster, err := st.complete(ctx, j)
 	if err != nil {
-		return "", err
-	}
-	if err := st.waitJobs(ctx, cluster, completed); err != nil {
 		return "", err
 	}
 	return st.printed(ctx, user, cluster, 0)
@@ -97,14 +89,7 @@ func script(name string) program {
 }
 
 func siteHookAndWrapper(ctx context.Context, st *Stage) error {
-	cluster, err := st.submit(ctx, job{Program: program{"all.sh", "#!/bin/sh\nenv\n"}, Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
-	if err != nil {
-		return err
-	}
-	if err := st.waitJobs(ctx, cluster, completed); err != nil {
-		return err
-	}
-	text, err := st.printed(ctx, user, cluster, 0)
+	text, err := st.ran(ctx, job{Program: program{"all.sh", "#!/bin/sh\nenv\n"}, Lines: vram(4000)})
 	if err != nil {
 		return err
 	}
@@ -152,7 +137,7 @@ func payloadContainer(ctx context.Context, st *Stage) error {
 		return nil
 	}
 	for bind, want := range map[string]string{"": "SITE bound", `environment = "APPTAINER_BIND=/opt/job"`: "JOB bound", `environment = "SINGULARITY_BIND=/opt/job"`: "JOB bound"} {
-		text, err := st.ran(ctx, job{Program: script("payload.sh"), Lines: []string{"request_gpus = 1", "request_vram = 4000", bind}})
+		text, err := st.ran(ctx, job{Program: script("payload.sh"), Lines: vram(4000, bind)})
 		if err != nil {
 			return err
 		}
@@ -166,7 +151,7 @@ func payloadContainer(ctx context.Context, st *Stage) error {
 }
 
 func pilotJob(ctx context.Context, st *Stage) error {
-	text, err := st.ran(ctx, job{Program: script("pilot.sh"), Lines: []string{"request_gpus = 1", "request_vram = 4000", "transfer_input_files = gpuslot-pilot.conf"}})
+	text, err := st.ran(ctx, job{Program: script("pilot.sh"), Lines: vram(4000, "transfer_input_files = gpuslot-pilot.conf")})
 	if err != nil {
 		return err
 	}
@@ -189,7 +174,7 @@ func puppetPurge(ctx context.Context, st *Stage) error {
 			return err
 		}
 	}
-	text, err := st.ran(ctx, job{Program: program{"all.sh", "#!/bin/sh\nenv\n"}, Lines: []string{"request_gpus = 1", "request_vram = 4096"}})
+	text, err := st.ran(ctx, job{Program: program{"all.sh", "#!/bin/sh\nenv\n"}, Lines: vram(4096)})
 	if err != nil {
 		return err
 	}

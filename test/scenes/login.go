@@ -26,7 +26,7 @@ func interactive(ctx context.Context, st *Stage) error {
 }
 
 func sshToJob(ctx context.Context, st *Stage) error {
-	cluster, err := st.submit(ctx, job{Seconds: 60, Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	cluster, err := st.submit(ctx, job{Seconds: 60, Lines: vram(4000)})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/test/node"
 	"github.com/gpuslot/gpuslot/test/site"
 )
 
@@ -67,7 +66,7 @@ func (st *Stage) migDevices(ctx context.Context) (map[string][]api.StatusGPU, er
 
 // onProfile asks for a MIG device by what tells it from others.
 func onProfile(hold, require string) job {
-	return job{Program: gpuJob, Arguments: hold + " devices alloc 1024 until eof", Lines: []string{"request_gpus = 1", "request_vram = 2048", "require_gpus = " + require}}
+	return job{Program: gpuJob, Arguments: hold + " devices alloc 1024 until eof", Lines: vram(2048, "require_gpus = "+require)}
 }
 
 // runningOn submits a job, waits until it runs, and tells the GPU that the agent
@@ -105,9 +104,7 @@ func TestMIGBesideMPS(t *testing.T) {
 	must(t, err)
 	st.Check(len(devices["3g.20gb"]) == 1 && len(devices["2g.10gb"]) == 1 && len(devices["1g.5gb"]) == 2, "the agent has made the layout: %d profiles", len(devices))
 
-	hold, release, err := st.hold(ctx, "mig")
-	must(t, err)
-	defer func() { must(t, release()) }()
+	hold, release := holdFor(t, st, "mig")
 	shared := st.Inventory.GPUs[1].UUID
 	for _, c := range []struct {
 		what, require string
@@ -131,19 +128,15 @@ func TestMIGBesideMPS(t *testing.T) {
 	idle, err := st.staysIdle(ctx, full, 5*time.Second)
 	must(t, err)
 	st.Check(idle, "a second job for the only 3g.20gb waits")
-	out, err := st.Run(ctx, "gpuslot", "status")
+	_, err = st.shows(ctx, "gpuslot", "status")
 	must(t, err)
-	st.Say("$ gpuslot status\n%s", out.Stdout)
-	must(t, release())
+	release()
 	must(t, st.waitJobs(ctx, full, completed))
 	text, err := st.printed(ctx, user, full, 0)
 	must(t, err)
 	st.Contains(text, "0 "+strings.TrimPrefix(devices["3g.20gb"][0].Device, "MIG-"), "what CUDA shows the job on the 3g.20gb")
 
-	plain, err := st.submit(ctx, job{Seconds: 1, Lines: []string{"request_gpus = 1", "request_vram = 2048", `require_gpus = MIGProfile == "2g.10gb"`, "environment = CUDA_MPS_PIPE_DIRECTORY=/tmp/x"}})
-	must(t, err)
-	must(t, st.waitJobs(ctx, plain, completed))
-	o, err := st.output(ctx, plain, 0)
+	o, err := st.told(ctx, job{Seconds: 1, Lines: vram(2048, `require_gpus = MIGProfile == "2g.10gb"`, "environment = CUDA_MPS_PIPE_DIRECTORY=/tmp/x")})
 	must(t, err)
 	want := devices["2g.10gb"][0].Device
 	st.Check(o.Env["CUDA_VISIBLE_DEVICES"] == want && o.Env["NVIDIA_VISIBLE_DEVICES"] == want && o.Env["GPUSLOT_WALL"] == "mig", "the environment of a job on a MIG device is its own: %v", o.Env)
@@ -197,12 +190,8 @@ func TestMIGRepartition(t *testing.T) {
 	st := startMIG(t, divided(small, large))
 	must(t, st.WaitAccept(ctx, 8))
 	before := st.startds(ctx)
-	hold, release, err := st.hold(ctx, "stays")
-	must(t, err)
-	defer func() { must(t, release()) }()
-	way, clear, err := st.hold(ctx, "in-the-way")
-	must(t, err)
-	defer func() { must(t, clear()) }()
+	hold, release := holdFor(t, st, "stays")
+	way, clear := holdFor(t, st, "in-the-way")
 	stays, _, err := st.runningOn(ctx, onProfile(hold, `MIGPlace == "1g.5gb@2"`))
 	must(t, err)
 	beside, _, err := st.runningOn(ctx, onProfile(hold, "MIGProfile is undefined"))
@@ -212,9 +201,7 @@ func TestMIGRepartition(t *testing.T) {
 	fused, err := st.submit(ctx, onProfile(noHold, `MIGProfile == "3g.20gb"`))
 	must(t, err)
 
-	must(t, st.WriteFile(ctx, site.ConfigFile, node.File{Data: divided(large, small)}))
-	_, err = st.Run(ctx, "systemctl", "reload", "gpuslotd")
-	must(t, err)
+	must(t, st.reload(ctx, divided(large, small)))
 	must(t, st.waitStatus(ctx, "five devices that go to be closed", func(s api.Status) bool {
 		closed := 0
 		for _, g := range s.GPUs {
@@ -232,20 +219,18 @@ func TestMIGRepartition(t *testing.T) {
 	must(t, err)
 	st.Check(idle, "the job for the fused device waits")
 
-	must(t, clear())
+	clear()
 	must(t, st.checkEnd(ctx, user, blocks, "0", "until eof: ok", "the job in the way"))
 	must(t, st.checkEnd(ctx, user, fused, "0", "MIG 3g.20gb", "the job that waited for the fused device"))
 	for _, c := range []int{stays, beside} {
 		must(t, st.waitJobs(ctx, c, running))
 	}
-	out, err = st.Run(ctx, "gpuslot", "status")
+	_, err = st.shows(ctx, "gpuslot", "status")
 	must(t, err)
-	st.Say("$ gpuslot status\n%s", out.Stdout)
-	must(t, release())
+	release()
 	must(t, st.checkEnd(ctx, user, stays, "0", "until eof: ok", "a job on a device that stayed"))
 	must(t, st.checkEnd(ctx, user, beside, "0", "until eof: ok", "a job on the other GPU"))
-	after := st.startds(ctx)
-	st.Check(before != "" && after == before, "the startd is the same process: %s, %s", before, after)
+	st.checkSameStartd(ctx, before)
 	done(t, st)
 }
 
@@ -256,6 +241,12 @@ func (st *Stage) startds(ctx context.Context) string {
 		return ""
 	}
 	return strings.TrimSpace(out.Stdout)
+}
+
+// checkSameStartd: what follows the layouts restarts no startd.
+func (st *Stage) checkSameStartd(ctx context.Context, before string) {
+	after := st.startds(ctx)
+	st.Check(before != "" && after == before, "the startd is the same process: %s, %s", before, after)
 }
 
 // waitStatus waits until gpuslot status says something.
@@ -277,9 +268,7 @@ func TestMPSInMIG(t *testing.T) {
 	must(t, st.WaitAccept(ctx, 3))
 	devices, err := st.migDevices(ctx)
 	must(t, err)
-	hold, release, err := st.hold(ctx, "mps-in-mig")
-	must(t, err)
-	defer func() { must(t, release()) }()
+	hold, release := holdFor(t, st, "mps-in-mig")
 	var jobs []int
 	for range 2 {
 		c, u, err := st.runningOn(ctx, onProfile(hold, `MIGProfile == "3g.20gb"`))
@@ -289,7 +278,7 @@ func TestMPSInMIG(t *testing.T) {
 	}
 	_, err = st.waitClients(ctx, 0, 2, 1024)
 	must(t, err)
-	must(t, release())
+	release()
 	for _, c := range jobs {
 		must(t, st.checkEnd(ctx, user, c, "0", "MIG 3g.20gb", "a job that shares a MIG device"))
 	}
@@ -310,12 +299,8 @@ func TestMIGFollowsTheWork(t *testing.T) {
 	st.Inventory = *inv
 	must(t, st.WaitAccept(ctx, 8))
 	before := st.startds(ctx)
-	hold, release, err := st.hold(ctx, "stays")
-	must(t, err)
-	defer func() { must(t, release()) }()
-	way, clear, err := st.hold(ctx, "in-the-way")
-	must(t, err)
-	defer func() { must(t, clear()) }()
+	hold, release := holdFor(t, st, "stays")
+	way, clear := holdFor(t, st, "in-the-way")
 	stays, _, err := st.runningOn(ctx, onProfile(hold, `MIGPlace == "1g.5gb@2"`))
 	must(t, err)
 	beside, _, err := st.runningOn(ctx, onProfile(hold, "MIGProfile is undefined"))
@@ -331,32 +316,29 @@ func TestMIGFollowsTheWork(t *testing.T) {
 	must(t, st.waitStatus(ctx, "idle devices to be kept free", func(s api.Status) bool {
 		return slices.ContainsFunc(s.GPUs, func(g api.StatusGPU) bool { return strings.Contains(g.Reason, "kept free for 3g.20gb") })
 	}))
-	out, err := st.Run(ctx, "gpuslot", "mig", "plan")
+	plan, err := st.shows(ctx, "gpuslot", "mig", "plan")
 	must(t, err)
-	st.Say("$ gpuslot mig plan\n%s", out.Stdout)
-	st.Contains(out.Stdout, "1g.5gb@5 is used by", "what gpuslot mig plan says of the wait")
+	st.Contains(plan, "1g.5gb@5 is used by", "what gpuslot mig plan says of the wait")
 	must(t, st.waitJobs(ctx, blocks[1], running))
-	must(t, clear())
+	clear()
 	must(t, st.checkEnd(ctx, user, large, "0", "MIG 3g.20gb", "the large job"))
 	for _, b := range blocks {
 		must(t, st.checkEnd(ctx, user, b, "0", "until eof: ok", "a job in the way"))
 	}
 
 	small, err := st.submit(ctx, job{Program: gpuJob, Arguments: hold + " devices alloc 1024 until eof", Queue: "queue 6",
-		Lines: []string{"request_gpus = 1", "request_vram = 2048", `require_gpus = MIGProfile == "1g.5gb"`}})
+		Lines: vram(2048, `require_gpus = MIGProfile == "1g.5gb"`)})
 	must(t, err)
 	must(t, st.waitJobs(ctx, small, running))
 	for _, c := range []int{stays, beside} {
 		must(t, st.waitJobs(ctx, c, running))
 	}
-	out, err = st.Run(ctx, "gpuslot", "status")
+	_, err = st.shows(ctx, "gpuslot", "status")
 	must(t, err)
-	st.Say("$ gpuslot status\n%s", out.Stdout)
-	must(t, release())
+	release()
 	for _, c := range []int{stays, beside, small} {
 		must(t, st.checkEnd(ctx, user, c, "0", "until eof: ok", "a job on a device that stayed, on the other GPU or on one that was split off"))
 	}
-	after := st.startds(ctx)
-	st.Check(before != "" && after == before, "the startd is the same process: %s, %s", before, after)
+	st.checkSameStartd(ctx, before)
 	done(t, st)
 }

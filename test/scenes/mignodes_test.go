@@ -76,12 +76,9 @@ func (st *Stage) opensOwnNodes(ctx context.Context, t *testing.T, own, sibling a
 	caps := func(device string, and int) string {
 		return fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minorOf(0, st.instanceOf(ctx, t, device))+and)
 	}
-	c, err := st.submit(ctx, job{Program: opens,
+	text, err := st.ran(ctx, job{Program: opens,
 		Arguments: strings.Join([]string{caps(own.Device, 0), caps(own.Device, 1), "/dev/nvidia-caps/nvidia-cap1", caps(sibling.Device, 1), caps(sibling.Device, 0)}, " "),
-		Lines:     []string{"request_gpus = 1", "request_vram = 2048", fmt.Sprintf("require_gpus = MIGProfile == %q", profileOf(own))}})
-	must(t, err)
-	must(t, st.waitJobs(ctx, c, completed))
-	text, err := st.printed(ctx, user, c, 0)
+		Lines:     vram(2048, fmt.Sprintf("require_gpus = MIGProfile == %q", profileOf(own)))})
 	must(t, err)
 	st.Say("what a job on the %s opens:\n%s", profileOf(own), text)
 	const opened, closed = "No such device or address", "Operation not permitted"

@@ -15,7 +15,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/record"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/test/node"
 	"github.com/gpuslot/gpuslot/test/site"
 )
 
@@ -89,11 +88,7 @@ func TestObserve(t *testing.T) {
 // run, with HTCondor as the site has it.
 func bootStock(t *testing.T) *Stage {
 	t.Helper()
-	if err := node.Available(); err != nil {
-		t.Skip(err)
-	}
-	inv, err := gpu.ReadInventory("../site/testdata/v100s-2-h100.json")
-	must(t, err)
+	inv := inventory(t, mixedNode)
 	first := inv.GPUs[2]
 	second := first
 	first.Index = 0
@@ -101,22 +96,12 @@ func bootStock(t *testing.T) *Stage {
 	inv.GPUs = []gpu.GPU{first, second}
 	s, err := site.Boot(t.Context(), site.Options{Leg: site.Sim, Inventory: &inv, Config: observeConfig, Condor: stockConfig, NoControlDaemon: true, Progress: t.Output()})
 	must(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			log, _ := s.Journal(ctx, "gpuslotd.service")
-			t.Logf("journal of gpuslotd:\n%s", log)
-		}
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	stopAtEnd(t, s)
 	// NVIDIA's packages bring this name, too, by which condor_gpu_discovery knows the library.
 	_, err = s.Run(t.Context(), "sh", "-ec", "mv /usr/share/condor/config.d/50-gpuslot.conf /root/; ln -s libcuda.so.1 /usr/lib/x86_64-linux-gnu/libcuda.so")
 	must(t, err)
 	must(t, s.StartCondor(t.Context()))
-	return &Stage{Site: s, Inventory: inv, Report: &Report{Out: t.Output()}}
+	return stageOn(t, s, inv)
 }
 
 // stock is what a run of the jobs leaves, but for what changes with time.

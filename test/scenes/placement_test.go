@@ -30,7 +30,7 @@ func TestPlacement(t *testing.T) {
 	must(t, st.WaitAccept(ctx, 2))
 	must(t, st.pack(ctx))
 
-	stream, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 2048"},
+	stream, err := st.submit(ctx, job{Lines: vram(2048),
 		Program:   program{"small.sh", fmt.Sprintf("#!/bin/sh\nsleep $((%d + $1 %% %d))\n", smallSeconds/2, smallSeconds/2)},
 		Arguments: "$(Process)", Queue: "queue 240"})
 	must(t, err)
@@ -40,7 +40,7 @@ func TestPlacement(t *testing.T) {
 		begin := time.Now()
 		// In front of the user's own queue, of which an access point offers the
 		// negotiator 20 jobs at a time (seen on 25.14.1).
-		large, err := st.submit(ctx, job{Seconds: 1, Lines: []string{"request_gpus = 1", "request_vram = 20480", "priority = 1"}})
+		large, err := st.submit(ctx, job{Seconds: 1, Lines: vram(20480, "priority = 1")})
 		must(t, err)
 		must(t, st.waitJobs(ctx, large, running, completed))
 		waits = append(waits, time.Since(begin))
@@ -92,7 +92,7 @@ func (st *Stage) pack(ctx context.Context) error {
 		used := map[gpu.UUID]bool{}
 		var clusters []int
 		for range 4 {
-			cluster, u, err := st.runningOn(ctx, job{Seconds: 60, Lines: []string{"request_gpus = 1", "request_vram = 2048"}})
+			cluster, u, err := st.runningOn(ctx, job{Seconds: 60, Lines: vram(2048)})
 			if err != nil {
 				return err
 			}

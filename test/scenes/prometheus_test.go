@@ -49,18 +49,14 @@ func (s sharer) gpuSeconds() float64 { return float64(s.load) / 100 * loadSecond
 func TestUsageAgreesWithPrometheus(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	if err := node.Available(); err != nil {
-		t.Skip(err)
-	}
+	inv := inventory(t, mixedNode)
 	programs := filepath.Join(pictures.Fetch(t, "prometheus"), "usr/bin")
-	inv, err := gpu.ReadInventory("../site/testdata/v100s-2-h100.json")
-	must(t, err)
 	inv.GPUs = inv.GPUs[2:]
 	inv.GPUs[0].Index = 0
 	st := newStage(t, 1, site.Options{Leg: site.Sim, Inventory: &inv, Condor: "CLAIM_WORKLIFE = 1200\n", Binds: []node.Bind{
 		{Host: programs + "/prometheus", Guest: "/usr/local/bin/prometheus"}, {Host: programs + "/promtool", Guest: "/usr/local/bin/promtool"}}})
 	must(t, st.WriteFile(ctx, "/etc/prometheus.yml", node.File{Data: prometheusConfig}))
-	_, err = st.Run(ctx, "systemd-run", "--unit=prometheus", "prometheus", "--config.file=/etc/prometheus.yml", "--storage.tsdb.path=/run/prometheus", "--web.listen-address=127.0.0.1:9090")
+	_, err := st.Run(ctx, "systemd-run", "--unit=prometheus", "prometheus", "--config.file=/etc/prometheus.yml", "--storage.tsdb.path=/run/prometheus", "--web.listen-address=127.0.0.1:9090")
 	must(t, err)
 	must(t, st.WaitAccept(ctx, 1))
 
@@ -72,7 +68,7 @@ func TestUsageAgreesWithPrometheus(t *testing.T) {
 	}
 	cluster, err := st.submit(ctx, job{
 		Program: silentJob, Arguments: fmt.Sprintf("alloc $(mib) load $(percent) %ds sleep 6s", loadSeconds),
-		Lines: []string{"request_gpus = 1", "request_vram = 4000"},
+		Lines: vram(4000),
 		Queue: "queue mib, percent from (\n" + strings.Join(items, "\n") + "\n)",
 	})
 	must(t, err)

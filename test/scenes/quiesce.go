@@ -16,15 +16,11 @@ func quiesce(ctx context.Context, st *Stage) error {
 		return err
 	}
 	u := st.Inventory.GPUs[0].UUID
-	path, release, err := st.hold(ctx, "quiesce")
+	load, err := st.neighbour(ctx, u, "quiesce")
 	if err != nil {
 		return err
 	}
-	defer release() //nolint:errcheck // also done below, where it counts
-	load, err := st.submit(ctx, client(u, path, "alloc 1000 until eof"))
-	if err != nil {
-		return err
-	}
+	defer load.release() //nolint:errcheck // also done below, where it counts
 	if _, err := st.waitClients(ctx, 0, 1, 1000); err != nil {
 		return err
 	}
@@ -37,10 +33,7 @@ func quiesce(ctx context.Context, st *Stage) error {
 	if err != nil {
 		return err
 	}
-	if err := release(); err != nil {
-		return err
-	}
-	if err := st.checkEnd(ctx, user, load, "0", "until eof: ok", "the job went on to its end, through mismatch, restart of gpuslotd and deadline"); err != nil {
+	if err := load.leave(ctx, "the job went on to its end, through mismatch, restart of gpuslotd and deadline"); err != nil {
 		return err
 	}
 	begin := time.Now()

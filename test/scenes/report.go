@@ -64,6 +64,13 @@ func All() []Scene {
 	}
 }
 
+// shows is what a command prints, which the report shows, too.
+func (st *Stage) shows(ctx context.Context, args ...string) (string, error) {
+	out, err := st.Run(ctx, args...)
+	st.Say("$ %s\n%s", strings.Join(args, " "), out.Stdout)
+	return out.Stdout, err
+}
+
 // Report tells what was seen, and remembers what failed.
 type Report struct {
 	Out    io.Writer

@@ -71,15 +71,12 @@ func twoGPUs(ctx context.Context, st *Stage) error {
 }
 
 func cpuOnly(ctx context.Context, st *Stage) error {
-	beside, err := st.submit(ctx, job{Seconds: 10, Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	beside, err := st.submit(ctx, job{Seconds: 10, Lines: vram(4000)})
 	if err != nil {
 		return err
 	}
-	cluster, err := st.submit(ctx, job{Seconds: 1})
+	cluster, err := st.complete(ctx, job{Seconds: 1})
 	if err != nil {
-		return err
-	}
-	if err := st.waitJobs(ctx, cluster, completed); err != nil {
 		return err
 	}
 	o, err := st.output(ctx, cluster, 0)
@@ -98,7 +95,7 @@ func cpuOnly(ctx context.Context, st *Stage) error {
 }
 
 func tooLarge(ctx context.Context, st *Stage) error {
-	_, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 40000"}})
+	_, err := st.submit(ctx, job{Lines: vram(40000)})
 	var exit *node.ExitError
 	if !errors.As(err, &exit) {
 		st.Check(false, "condor_submit of request_vram = 40000 should fail, got: %v", err)

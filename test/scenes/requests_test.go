@@ -17,25 +17,18 @@ func TestWholeGPUs(t *testing.T) {
 	ctx := t.Context()
 	st := newStage(t, 4, site.Options{Config: "[sharing]\nwhole = 2\n"})
 	must(t, st.WaitAccept(ctx, 2))
-	two, err := st.submit(ctx, job{Seconds: 2, Lines: []string{"request_gpus = 2"}})
-	must(t, err)
-	must(t, st.waitJobs(ctx, two, completed))
-	o, err := st.output(ctx, two, 0)
+	o, err := st.told(ctx, job{Seconds: 2, Lines: []string{"request_gpus = 2"}})
 	must(t, err)
 	ids := strings.Split(o.Env["CUDA_VISIBLE_DEVICES"], ",")
 	st.Check(len(ids) == 2 && ids[0] != ids[1], "request_gpus = 2 got two different GPUs: %v", ids)
 	st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "", "whole GPUs have no limit: %q", o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
-	one, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1"}})
-	must(t, err)
-	must(t, st.waitJobs(ctx, one, completed))
-	o, err = st.output(ctx, one, 0)
+	o, err = st.told(ctx, job{Lines: []string{"request_gpus = 1"}})
 	must(t, err)
 	last := st.Inventory.GPUs[2:]
 	got := o.Env["CUDA_VISIBLE_DEVICES"]
 	st.Check(got == string(last[0].UUID) || got == string(last[1].UUID), "without request_vram a whole GPU: %s", got)
-	small, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 2000"}, Queue: "queue 4"})
+	small, err := st.complete(ctx, job{Lines: vram(2000), Queue: "queue 4"})
 	must(t, err)
-	must(t, st.waitJobs(ctx, small, completed))
 	for proc := range 4 {
 		o, err := st.output(ctx, small, proc)
 		must(t, err)
@@ -73,14 +66,7 @@ func (st *Stage) closeWhole(ctx context.Context) error {
 	if _, err := st.Run(ctx, "gpuslot", "gpu", "close", used, "--reason", "riser"); err != nil {
 		return err
 	}
-	beside, err := st.submit(ctx, job{Lines: one})
-	if err != nil {
-		return err
-	}
-	if err := st.waitJobs(ctx, beside, completed); err != nil {
-		return err
-	}
-	o, err := st.output(ctx, beside, 0)
+	o, err := st.told(ctx, job{Lines: one})
 	if err != nil {
 		return err
 	}
@@ -120,10 +106,7 @@ func TestPlainAccessPoint(t *testing.T) {
 	ctx := t.Context()
 	st := newStage(t, 2, site.Options{NoAccessPoint: true})
 	must(t, st.WaitAccept(ctx, 2))
-	odd, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4001"}})
-	must(t, err)
-	must(t, st.waitJobs(ctx, odd, completed))
-	o, err := st.output(ctx, odd, 0)
+	o, err := st.told(ctx, job{Lines: vram(4001)})
 	must(t, err)
 	st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4001M", "the limit is what the slot has: %s", o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
 	must(t, noRequest(ctx, st))
@@ -194,7 +177,7 @@ func TestClaimReuse(t *testing.T) {
 		st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == want, "job %d has its own limit: %s", proc, o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
 	}
 	// Nor must a job without GPUs: here no other slot would take it.
-	gpuJob, err := st.submit(ctx, job{Seconds: 2, Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	gpuJob, err := st.submit(ctx, job{Seconds: 2, Lines: vram(4000)})
 	must(t, err)
 	cpu, err := st.submit(ctx, job{})
 	must(t, err)
@@ -205,7 +188,7 @@ func TestClaimReuse(t *testing.T) {
 	must(t, st.remove(ctx, cpu))
 	// A closed GPU takes no job through a claim that was made before.
 	u := st.Inventory.GPUs[0].UUID
-	queue, err := st.submit(ctx, job{Seconds: 3, Lines: []string{"request_gpus = 1", "request_vram = 16000"}, Queue: "queue 3"})
+	queue, err := st.submit(ctx, job{Seconds: 3, Lines: vram(16000), Queue: "queue 3"})
 	must(t, err)
 	_, err = st.waitLog(ctx, queue, executing)
 	must(t, err)

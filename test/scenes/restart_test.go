@@ -18,7 +18,7 @@ const lease = "job_lease_duration = 20"
 
 // load fills the node with jobs on shared GPUs and one without a GPU, which run.
 func (st *Stage) load(ctx context.Context, seconds int) (shared, cpu int, err error) {
-	if shared, err = st.submit(ctx, job{Seconds: seconds, Lines: []string{"request_gpus = 1", "request_vram = 4000", lease}, Queue: "queue 4"}); err != nil {
+	if shared, err = st.submit(ctx, job{Seconds: seconds, Lines: vram(4000, lease), Queue: "queue 4"}); err != nil {
 		return shared, cpu, err
 	}
 	if cpu, err = st.submit(ctx, job{Seconds: seconds, Lines: []string{lease}}); err != nil {
@@ -132,9 +132,8 @@ func TestReboot(t *testing.T) {
 	must(t, err)
 	before, err := st.slots(ctx)
 	must(t, err)
-	first, err := st.submit(ctx, pinned(st.Inventory.GPUs[0].UUID, 1))
+	first, err := st.complete(ctx, pinned(st.Inventory.GPUs[0].UUID, 1))
 	must(t, err)
-	must(t, st.waitJobs(ctx, first, completed))
 	closed := st.Inventory.GPUs[1].UUID
 	shared, cpu, err := st.load(ctx, 20)
 	must(t, err)

@@ -2,7 +2,6 @@ package scenes
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -15,45 +14,13 @@ import (
 // Nodes of other shapes than the demo's, several at a time: they mostly wait.
 // Leg of all: real. No server can come up without a GPU.
 
-// newStage boots a site with the first GPUs of the example node.
-func newStage(t *testing.T, gpus int, o site.Options) *Stage {
-	t.Helper()
-	if err := node.Available(); err != nil {
-		t.Skip(err)
-	}
-	inv, err := gpu.ReadInventory("../../docs/examples/v100s-8.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	inv.GPUs = inv.GPUs[:gpus]
-	if o.Inventory == nil {
-		o.Inventory = &inv
-	}
-	return &Stage{Site: startSite(t, o), Inventory: inv, Report: &Report{Out: t.Output()}}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// done fails the test by what the report says.
-func done(t *testing.T, st *Stage) {
-	t.Helper()
-	for _, f := range st.Failed {
-		t.Error(f)
-	}
-}
-
 // A job cannot say what the slot does not: here no monitor ever speaks.
 func TestForgedAcceptance(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	st := newStage(t, 1, site.Options{Condor: "STARTD_CRON_JOBLIST =\n"})
-	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000",
-		"+GPUAccept = true", "+GPUAcceptTime = 9999999999", "+LastHeardFrom = 0", `+GPUTenant = "alice"`}})
+	cluster, err := st.submit(ctx, job{Lines: vram(4000,
+		"+GPUAccept = true", "+GPUAcceptTime = 9999999999", "+LastHeardFrom = 0", `+GPUTenant = "alice"`)})
 	must(t, err)
 	stays, err := st.staysIdle(ctx, cluster, 8*time.Second)
 	must(t, err)
@@ -95,29 +62,22 @@ func TestTenants(t *testing.T) {
 	ctx := t.Context()
 	st := newStage(t, 1, site.Options{})
 	must(t, st.WaitAccept(ctx, 1))
-	request := []string{"request_gpus = 1", "request_vram = 4000"}
-	alices, err := st.submitAs(ctx, "alice", job{Lines: request, Seconds: 25})
+	alices, err := st.submit(ctx, job{Lines: vram(4000), Seconds: 25})
 	must(t, err)
 	_, err = st.waitLog(ctx, alices, executing)
 	must(t, err)
-	wait, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	must(t, st.Wait(wait, "the slot to name its tenant", func() bool {
-		out, err := st.Run(ctx, "condor_status", "-af", "GPUTenant")
-		return err == nil && strings.Contains(out.Stdout, "alice")
-	}))
-	bobs, err := st.submitAs(ctx, "bob", job{Lines: request})
+	must(t, st.waitTenant(ctx, st.Inventory.GPUs[0].UUID, user))
+	bobs, err := st.submitAs(ctx, "bob", job{Lines: vram(4000)})
 	must(t, err)
-	second, err := st.submitAs(ctx, "alice", job{Lines: request})
+	_, err = st.complete(ctx, job{Lines: vram(4000)})
 	must(t, err)
-	must(t, st.waitJobs(ctx, second, completed))
 	rows, err := st.JobAttrs(ctx, bobs, "JobStatus", "NumShadowStarts")
 	must(t, err)
 	st.Check(rows[0][0] == "1" && rows[0][1] == "undefined", "alice's second job ran beside her first, bob's waits: %v", rows[0])
 	must(t, st.waitJobs(ctx, bobs, completed))
-	text, err := st.RunAs(ctx, "bob", "cat", fmt.Sprintf("/home/bob/job.%d.0.out", bobs))
+	text, err := st.printed(ctx, "bob", bobs, 0)
 	must(t, err)
-	o, err := parseOutput(text.Stdout)
+	o, err := parseOutput(text)
 	must(t, err)
 	why := wrongEnvironment(o, string(st.Inventory.GPUs[0].UUID), 4096)
 	st.Check(why == "", "then bob's job ran, and its control daemon answered it %s", why)
@@ -141,9 +101,8 @@ func TestStrangers(t *testing.T) {
 	out, err = st.Exec(ctx, node.Cmd{User: user, Args: []string{"python3", "-c", flood}})
 	must(t, err)
 	st.Contains(out.Stdout, "rubbish: 1", "rubbish and a megabyte without a line's end are refused")
-	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	cluster, err := st.complete(ctx, job{Lines: vram(4000)})
 	must(t, err)
-	must(t, st.waitJobs(ctx, cluster, completed))
 	rows, err := st.JobAttrs(ctx, cluster, "NumJobStarts", "NumShadowStarts")
 	must(t, err)
 	st.Check(rows[0][0] == "1" && rows[0][1] == "1", "beside 200 silent connections of its account a job started at once: %v", rows[0])
@@ -219,10 +178,9 @@ func TestControlDaemonNotInstalled(t *testing.T) {
 	s, err := st.Status(ctx)
 	must(t, err)
 	st.Contains(s.GPUs[0].Reason, "nvidia-cuda-mps-control", "status")
-	cpu, err := st.submit(ctx, job{})
+	_, err = st.complete(ctx, job{})
 	must(t, err)
-	must(t, st.waitJobs(ctx, cpu, completed))
-	gpuJob, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	gpuJob, err := st.submit(ctx, job{Lines: vram(4000)})
 	must(t, err)
 	stays, err := st.staysIdle(ctx, gpuJob, 5*time.Second)
 	must(t, err)
@@ -234,8 +192,7 @@ func TestControlDaemonNotInstalled(t *testing.T) {
 func TestLostAndSwappedCard(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	inv, err := gpu.ReadInventory("../../docs/examples/v100s-8.json")
-	must(t, err)
+	inv := inventory(t, exampleNode)
 	lost := inv.GPUs[2].UUID
 	inv.GPUs = inv.GPUs[:3]
 	inv.GPUs[2].UUID = "GPU-99999999-0000-4000-8000-000000000000"
@@ -253,9 +210,8 @@ func TestLostAndSwappedCard(t *testing.T) {
 	out, err = st.Run(ctx, "gpuslot", "plan", "--inventory", site.InventoryFile)
 	must(t, err)
 	st.Contains(out.Stdout+out.Stderr, string(lost), "gpuslot plan warns")
-	cluster, err := st.submit(ctx, pinned(inv.GPUs[2].UUID, 1))
+	_, err = st.complete(ctx, pinned(inv.GPUs[2].UUID, 1))
 	must(t, err)
-	must(t, st.waitJobs(ctx, cluster, completed))
 	done(t, st)
 }
 
@@ -263,11 +219,7 @@ func TestLostAndSwappedCard(t *testing.T) {
 func TestDriverAppearsLate(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	if err := node.Available(); err != nil {
-		t.Skip(err)
-	}
-	inv, err := gpu.ReadInventory("../../docs/examples/v100s-8.json")
-	must(t, err)
+	inv := inventory(t, exampleNode)
 	inv.GPUs = inv.GPUs[:2]
 	empty := inv
 	empty.GPUs = nil
@@ -287,9 +239,8 @@ func TestDriverAppearsLate(t *testing.T) {
 	_, err = st.Run(ctx, "condor_restart", "-startd")
 	must(t, err)
 	must(t, st.WaitAccept(ctx, 2))
-	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	_, err = st.complete(ctx, job{Lines: vram(4000)})
 	must(t, err)
-	must(t, st.waitJobs(ctx, cluster, completed))
 	done(t, st)
 }
 
@@ -343,9 +294,8 @@ func TestLostGPU(t *testing.T) {
 	must(t, st.waitSlot(ctx, lost, false))
 	_, reason := st.slotAccepts(ctx, lost)
 	st.Check(reason != "", "the slot says why it is closed: %s", reason)
-	cluster, err := st.submit(ctx, pinned(other, 1))
+	_, err = st.complete(ctx, pinned(other, 1))
 	must(t, err)
-	must(t, st.waitJobs(ctx, cluster, completed))
 	st.Check(true, "its neighbour runs jobs")
 	_, err = st.Run(ctx, "simgpu", "restore", string(lost))
 	must(t, err)
@@ -375,13 +325,11 @@ func TestBrokenReload(t *testing.T) {
 	ctx := t.Context()
 	st := newStage(t, 1, site.Options{})
 	must(t, st.WaitAccept(ctx, 1))
-	must(t, st.WriteFile(ctx, site.ConfigFile, node.File{Data: "[sharing]\nsharez = 3\n"}))
-	_, err := st.Run(ctx, "systemctl", "reload", "gpuslotd.service")
-	must(t, err)
+	must(t, st.reload(ctx, "[sharing]\nsharez = 3\n"))
 	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	said := ""
-	err = st.Wait(wait, "status to tell the error", func() bool {
+	err := st.Wait(wait, "status to tell the error", func() bool {
 		s, err := st.Status(wait)
 		said = s.ConfigError
 		return err == nil && said != ""
@@ -394,9 +342,8 @@ func TestBrokenReload(t *testing.T) {
 	out, err := st.Run(ctx, "systemctl", "is-active", "gpuslotd.service")
 	must(t, err)
 	st.Check(strings.TrimSpace(out.Stdout) == "active", "the agent stays up")
-	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000"}})
+	_, err = st.complete(ctx, job{Lines: vram(4000)})
 	must(t, err)
-	must(t, st.waitJobs(ctx, cluster, completed))
 	log, err := st.Journal(ctx, "gpuslotd.service")
 	must(t, err)
 	st.Contains(log, "sharez", "the journal")
@@ -416,17 +363,12 @@ func TestWrapperOnly(t *testing.T) {
 	ctx := t.Context()
 	st := newStage(t, 1, site.Options{Condor: wrapperOnly, Config: "[htcondor]\njob_wrapper = \"/usr/libexec/gpuslot/wrap\"\n"})
 	must(t, st.WaitAccept(ctx, 1))
-	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4000",
-		`environment = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=30G"`}})
-	must(t, err)
-	must(t, st.waitJobs(ctx, cluster, completed))
-	o, err := st.output(ctx, cluster, 0)
+	o, err := st.told(ctx, job{Lines: vram(4000, `environment = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=30G"`)})
 	must(t, err)
 	why := wrongEnvironment(o, string(st.Inventory.GPUs[0].UUID), 4096)
 	st.Check(why == "", "the wrapper injected the limits %s", why)
-	cpu, err := st.submit(ctx, job{})
+	_, err = st.complete(ctx, job{})
 	must(t, err)
-	must(t, st.waitJobs(ctx, cpu, completed))
 	done(t, st)
 }
 

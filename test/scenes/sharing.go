@@ -156,8 +156,8 @@ func (w *watch) showStatus(ctx context.Context, gpus int) error {
 		return nil
 	}
 	w.shown = true
-	out, err := w.Run(ctx, "gpuslot", "status")
-	w.Say("\nleg %s\n$ gpuslot status\n%s", w.Leg, out.Stdout)
+	w.Say("\nleg %s", w.Leg)
+	_, err := w.shows(ctx, "gpuslot", "status")
 	return err
 }
 

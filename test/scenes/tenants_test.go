@@ -18,7 +18,7 @@ func TestTenantsByGroup(t *testing.T) {
 	must(t, st.WaitAccept(ctx, 1))
 	u := st.Inventory.GPUs[0].UUID
 	of := func(group string, lines ...string) job {
-		return job{Seconds: 45, Lines: append([]string{"request_gpus = 1", "request_vram = 2048", "accounting_group = " + group}, lines...)}
+		return job{Seconds: 45, Lines: append(vram(2048, "accounting_group = "+group), lines...)}
 	}
 	first, err := st.submitAs(ctx, "alice", of("cms"))
 	must(t, err)

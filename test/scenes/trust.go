@@ -24,15 +24,11 @@ exit 1
 // overBudget: MPS limits a process, gpuslot the job.
 func overBudget(ctx context.Context, st *Stage) (err error) {
 	g := st.Inventory.GPUs[0]
-	hold, release, err := st.hold(ctx, "over")
+	beside, err := st.neighbour(ctx, g.UUID, "over")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, release()) }()
-	neighbour, err := st.submit(ctx, client(g.UUID, hold, "alloc 1000 until eof"))
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, beside.release()) }()
 	twin := client(g.UUID, "", "")
 	twin.Program, twin.Arguments = twinJob, "3000"
 	cluster, err := st.submit(ctx, twin)
@@ -56,24 +52,17 @@ func overBudget(ctx context.Context, st *Stage) (err error) {
 	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
 		return err
 	}
-	if err := release(); err != nil {
-		return err
-	}
-	return st.checkEnd(ctx, user, neighbour, "0", "until eof: ok", "its neighbour runs on")
+	return beside.leave(ctx, "its neighbour runs on")
 }
 
 // removedBusy: HTCondor's signal reaches a job whose clients have left.
 func removedBusy(ctx context.Context, st *Stage) (err error) {
 	g := st.Inventory.GPUs[1]
-	hold, release, err := st.hold(ctx, "removed")
+	beside, err := st.neighbour(ctx, g.UUID, "removed")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, release()) }()
-	neighbour, err := st.submit(ctx, client(g.UUID, hold, "alloc 1000 until eof"))
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, beside.release()) }()
 	for _, end := range []struct {
 		verb string
 		do   func(cluster int) error
@@ -81,11 +70,11 @@ func removedBusy(ctx context.Context, st *Stage) (err error) {
 		{"condor_vacate_job", func(cluster int) error { return st.evict(ctx, cluster) }},
 		{"condor_rm", func(cluster int) error { return st.remove(ctx, cluster) }},
 	} {
-		busy, err := st.submit(ctx, client(g.UUID, hold, "alloc 1000 load 50 600s"))
+		busy, err := st.submit(ctx, client(g.UUID, beside.hold, "alloc 1000 load 50 600s"))
 		if err != nil {
 			return err
 		}
-		if err := st.waitBusy(ctx, g.Index); err != nil {
+		if _, err := st.waitBusy(ctx, g.Index); err != nil {
 			return err
 		}
 		if err := end.do(busy); err != nil {
@@ -100,10 +89,7 @@ func removedBusy(ctx context.Context, st *Stage) (err error) {
 		}
 		st.Check(line != "", "%s: its client left before the signal: %s", end.verb, oneLine(line))
 	}
-	if err := release(); err != nil {
-		return err
-	}
-	return st.checkEnd(ctx, user, neighbour, "0", "until eof: ok", "its neighbour runs on")
+	return beside.leave(ctx, "its neighbour runs on")
 }
 
 // evict sends a job back into the queue, where it is to stay.
@@ -133,45 +119,25 @@ func (st *Stage) endedCleanly(ctx context.Context, u gpu.UUID, cluster int) (str
 	return lineWith(log, fmt.Sprintf("MPS clients ended\" gpu=%s slot=%s ", u, slot)), nil
 }
 
-// waitBusy waits until a client of a GPU works.
-func (st *Stage) waitBusy(ctx context.Context, index int) error {
-	_, err := st.waitSim(ctx, "a client that works", func(n simNode) bool {
-		for _, p := range n.on(index, kindClient) {
-			if p.Load > 0 {
-				return true
-			}
-		}
-		return false
-	})
-	return err
-}
-
 // serverFault: one client's fatal error ends the work of all on its GPU, closes
 // it while the server cannot take others, and leaves the other GPUs alone.
 func serverFault(ctx context.Context, st *Stage) (err error) {
 	g, other := st.Inventory.GPUs[0], st.Inventory.GPUs[1]
-	hold, release, err := st.hold(ctx, "fault")
+	elsewhere, err := st.neighbour(ctx, other.UUID, "fault")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, release()) }()
-	elsewhere, err := st.submit(ctx, client(other.UUID, hold, "alloc 1000 until eof"))
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, elsewhere.release()) }()
 	// It stays although its context is lost, as programs do that catch errors.
-	stubborn, err := st.submit(ctx, client(g.UUID, hold, "go on alloc 1000 until eof sleep 600s"))
+	stubborn, err := st.submit(ctx, client(g.UUID, elsewhere.hold, "go on alloc 1000 until eof sleep 600s"))
 	if err != nil {
 		return err
 	}
 	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
 		return err
 	}
-	culprit, err := st.submit(ctx, client(g.UUID, noHold, "alloc 500 load 20 8s fault illegal_address"))
+	culprit, err := st.complete(ctx, client(g.UUID, noHold, "alloc 500 load 20 8s fault illegal_address"))
 	if err != nil {
-		return err
-	}
-	if err := st.waitJobs(ctx, culprit, completed); err != nil {
 		return err
 	}
 	reason, err := st.waitClosed(ctx, g.UUID)
@@ -188,25 +154,13 @@ func serverFault(ctx context.Context, st *Stage) (err error) {
 		return err
 	}
 	st.Check(true, "it opens again when the last client that the fault met has been ended")
-	if err := st.waitJobs(ctx, stubborn, completed); err != nil {
+	if err := st.checkKilled(ctx, stubborn, "that client"); err != nil {
 		return err
 	}
-	rows, err := st.JobAttrs(ctx, stubborn, "ExitSignal")
-	if err != nil {
+	if err := st.checkServes(ctx, g.UUID, "the next job there"); err != nil {
 		return err
 	}
-	st.Check(rows[0][0] == "9", "that client was ended by signal %s", rows[0][0])
-	next, err := st.submit(ctx, client(g.UUID, noHold, "alloc 1000"))
-	if err != nil {
-		return err
-	}
-	if err := st.checkEnd(ctx, user, next, "0", "alloc 1000 MiB: ok", "the next job there"); err != nil {
-		return err
-	}
-	if err := release(); err != nil {
-		return err
-	}
-	return st.checkEnd(ctx, user, elsewhere, "0", "until eof: ok", "a job on GPU "+strconv.Itoa(other.Index)+" meanwhile")
+	return elsewhere.leave(ctx, "a job on GPU "+strconv.Itoa(other.Index)+" meanwhile")
 }
 
 // waitCulprit waits for the agent's word on whom a server's log names: an XID may
@@ -220,17 +174,4 @@ func (st *Stage) waitCulprit(ctx context.Context) (line string, err error) {
 		return err == nil && line != log
 	})
 	return line, err
-}
-
-// waitClosed waits until a GPU's slot says that it takes no jobs, and why.
-func (st *Stage) waitClosed(ctx context.Context, u gpu.UUID) (reason string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	err = st.Wait(ctx, "the slot to say why it is closed", func() bool {
-		out, err := st.Run(ctx, "condor_status", "-constraint",
-			fmt.Sprintf(`SlotType == "Partitionable" && GPUSlotUUID == "%s" && GPUAccept == false`, u), "-af", "GPUAcceptReason")
-		reason = strings.TrimSpace(out.Stdout)
-		return err == nil && reason != ""
-	})
-	return reason, err
 }

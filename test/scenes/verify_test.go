@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/test/node"
 	"github.com/gpuslot/gpuslot/test/site"
 )
 
@@ -14,14 +12,9 @@ import (
 // their limits. Leg: sim.
 func TestOpenAfterVerify(t *testing.T) {
 	t.Parallel()
-	if err := node.Available(); err != nil {
-		t.Skip(err)
-	}
 	ctx := t.Context()
-	inv, err := gpu.ReadInventory("../site/testdata/v100s-2-h100.json")
-	must(t, err)
-	st := &Stage{Inventory: inv, Report: &Report{Out: t.Output()},
-		Site: startSite(t, site.Options{Leg: site.Sim, Inventory: &inv, Config: "[health]\nopen = \"after-verify\"\n"})}
+	inv := inventory(t, mixedNode)
+	st := stageOn(t, startSite(t, site.Options{Leg: site.Sim, Inventory: &inv, Config: "[health]\nopen = \"after-verify\"\n"}), inv)
 	begin := time.Now()
 	must(t, st.WaitAccept(ctx, len(inv.GPUs)))
 	st.Say("leg %s: open %s after the start of HTCondor", st.Leg, time.Since(begin).Round(time.Second))

@@ -382,7 +382,7 @@ func (b *bench) output() string {
 	return string(out)
 }
 
-// stamp is the form of a line of the log (mps.md §10).
+// stamp is the form of a line of the log.
 var stamp = regexp.MustCompile(`^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (Control|Server|Other|Client|Legacy Server) ([ \d]{5}|\d{6,})\] (.*)$`)
 
 // newLog is what the log says since the last call, without time stamps and

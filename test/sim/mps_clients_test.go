@@ -125,12 +125,12 @@ func (b *bench) status(pid int) string {
 	return b.ask(fmt.Sprint("get_server_status ", pid))
 }
 
-// TestAttach: mps.md §2, §10: who attaches, what it is given, what the log says.
+// TestAttach: who attaches, what it is given, what the log says.
 func TestAttach(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "sim")
 		if got := b.guest(0).line(); got != "absent" {
-			t.Errorf("no daemon: %q, want plain CUDA (§1.1)", got)
+			t.Errorf("no daemon: %q, want plain CUDA", got)
 		}
 		b.start()
 		b.ask("set_default_active_thread_percentage 33.3")
@@ -169,7 +169,7 @@ func TestAttach(t *testing.T) {
 		first.kill()
 		b.until("a client that was killed is out", func() bool { return b.ask(fmt.Sprint("get_client_list ", server)) == "" })
 		if got := b.theServer(""); got != server {
-			t.Errorf("server %d, want %d: it stays after its last client (§2)", got, server)
+			t.Errorf("server %d, want %d: it stays after its last client", got, server)
 		}
 	})
 }
@@ -198,7 +198,7 @@ func (b *bench) holdTables(server int, names map[int]string) {
 	}
 }
 
-// TestServerFails: mps.md §2: a client's server that does not come up is tried
+// TestServerFails: a client's server that does not come up is tried
 // six times, then the client is sent away: CUDA's 805.
 func TestServerFails(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -216,7 +216,7 @@ func TestServerFails(t *testing.T) {
 	})
 }
 
-// TestNoDevice: mps.md §8, no GPU: the words are the real server's.
+// TestNoDevice: no GPU: the words are the real server's.
 func TestNoDevice(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "sim", "CUDA_VISIBLE_DEVICES=GPU-12345678").start()
@@ -241,7 +241,7 @@ func TestNoDevice(t *testing.T) {
 	})
 }
 
-// TestAccounts: mps.md §2, §12: one account at a time; the next one hangs in
+// TestAccounts: one account at a time; the next one hangs in
 // attach until the clients of the first are gone.
 func TestAccounts(t *testing.T) {
 	needRoot(t)
@@ -283,7 +283,7 @@ func TestAccounts(t *testing.T) {
 	})
 }
 
-// TestMultiuser: mps.md §12: all accounts at once, one server, root's.
+// TestMultiuser: all accounts at once, one server, root's.
 func TestMultiuser(t *testing.T) {
 	needRoot(t)
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -299,8 +299,8 @@ func TestMultiuser(t *testing.T) {
 	})
 }
 
-// TestShutdownWithClients: mps.md §5, §10, and measured here: 535 tells the
-// server once and hands it nobody any more; later ones ask again and again.
+// TestShutdownWithClients: 535 tells the server once and hands it nobody any
+// more; later ones ask again and again.
 func TestShutdownWithClients(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "sim").start()
@@ -345,7 +345,7 @@ func TestForcedShutdownWithClients(t *testing.T) {
 	})
 }
 
-// TestQuitWithClients: quit waits for them; quit -t does not (man page, §8).
+// TestQuitWithClients: quit waits for them; quit -t does not (man page).
 func TestQuitWithClients(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "sim").start()
@@ -371,7 +371,7 @@ func TestQuitWithClients(t *testing.T) {
 	})
 }
 
-// TestLimitsOfLaterClients: mps.md §5, §11: sets act on later clients only, the
+// TestLimitsOfLaterClients: sets act on later clients only, the
 // defaults on later servers.
 func TestLimitsOfLaterClients(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestContention: mps.md §6: of many callers at a time few are served; the
+// TestContention: of many callers at a time few are served; the
 // others see rc 1 and a sentence, or rc 0 and nothing at all. A served caller
 // is told by the end marker.
 func TestContention(t *testing.T) {
@@ -52,7 +52,7 @@ var unserved = map[called]bool{
 	{"", "", 0}: true,
 }
 
-// TestOneConnection: mps.md §7: an idle command line keeps everybody out, root's
+// TestOneConnection: an idle command line keeps everybody out, root's
 // quit included.
 func TestOneConnection(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -88,7 +88,7 @@ func TestOneConnection(t *testing.T) {
 	})
 }
 
-// TestSilentConnection: mps.md §7: who connects and says nothing stalls it.
+// TestSilentConnection: who connects and says nothing stalls it.
 func TestSilentConnection(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "none").start()
@@ -110,7 +110,7 @@ func TestSilentConnection(t *testing.T) {
 	})
 }
 
-// TestJunkInTheLog: mps.md §7: junk in the FIFO ends the log, and a full FIFO
+// TestJunkInTheLog: junk in the FIFO ends the log, and a full FIFO
 // hangs the daemon; SIGTERM still works.
 func TestJunkInTheLog(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -145,7 +145,7 @@ func TestJunkInTheLog(t *testing.T) {
 	})
 }
 
-// TestCallerDies: mps.md §8: neither a killed caller nor a killed daemon harms
+// TestCallerDies: neither a killed caller nor a killed daemon harms
 // the other.
 func TestCallerDies(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -165,7 +165,7 @@ func TestCallerDies(t *testing.T) {
 	})
 }
 
-// TestLongLines: mps.md §6: a line is cut at 4 KiB and becomes two commands; so is a
+// TestLongLines: a line is cut at 4 KiB and becomes two commands; so is a
 // reply, whose rest is lost.
 func TestLongLines(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {

@@ -28,7 +28,7 @@ func (b *bench) refusedWith(want string) {
 	}
 }
 
-// TestFault: mps.md §2, §11: a fatal fault reaches every client, newcomers get
+// TestFault: a fatal fault reaches every client, newcomers get
 // 807, and the server is ACTIVE again when all of them are gone (P15).
 func TestFault(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -58,7 +58,7 @@ func TestFault(t *testing.T) {
 	})
 }
 
-// TestKillBusyClient: mps.md §1.9: killing a busy client harms its neighbours;
+// TestKillBusyClient: killing a busy client harms its neighbours;
 // terminate_client first does not, and an idle one may go as it likes.
 func TestKillBusyClient(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -129,7 +129,7 @@ func TestMaxClients(t *testing.T) {
 	})
 }
 
-// TestDeadDaemonIsAbsent: mps.md §1.1: stale sockets mean plain CUDA; clients
+// TestDeadDaemonIsAbsent: stale sockets mean plain CUDA; clients
 // of a dead daemon go on with their server.
 func TestDeadDaemonIsAbsent(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {

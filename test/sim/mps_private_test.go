@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestPrivateLog: mps.md §3: the log pipe is open to every account until its
+// TestPrivateLog: the log pipe is open to every account until its
 // mode is changed after the start. Without a server on PATH the log says only
-// that it exited with status 1 (§8).
+// that it exited with status 1.
 func TestPrivateLog(t *testing.T) {
 	needRoot(t)
 	onEachLeg(t, func(t *testing.T, l leg) {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Rows of mps.md that stand in no other test of the suite.
+// What stands in no other test of the suite.
 
-// TestRenamedDirectory: §3: with its directory renamed a daemon is orphaned, and
+// TestRenamedDirectory: with its directory renamed a daemon is orphaned, and
 // a second one starts in the old place.
 func TestRenamedDirectory(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -28,7 +28,7 @@ func TestRenamedDirectory(t *testing.T) {
 	})
 }
 
-// TestForegroundInput: §5: -f reads no commands from standard input and does not
+// TestForegroundInput: -f reads no commands from standard input and does not
 // end with it.
 func TestForegroundInput(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -41,7 +41,7 @@ func TestForegroundInput(t *testing.T) {
 	})
 }
 
-// TestStrangersServer: §7: any account that reaches the directory may start a
+// TestStrangersServer: any account that reaches the directory may start a
 // server of its own, which comes when the current one ends.
 func TestStrangersServer(t *testing.T) {
 	needRoot(t)
@@ -60,7 +60,7 @@ func TestStrangersServer(t *testing.T) {
 	})
 }
 
-// TestLogKeptOpen: §10: there is no re-open: after control.log was removed
+// TestLogKeptOpen: there is no re-open: after control.log was removed
 // nothing is written any more; copy-and-truncate works.
 func TestLogKeptOpen(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -86,7 +86,7 @@ func TestLogKeptOpen(t *testing.T) {
 	})
 }
 
-// TestSecondAccountHangsInCuInit: §12, through the whole of libcuda: the job of
+// TestSecondAccountHangsInCuInit: through the whole of libcuda: the job of
 // another account waits in cuInit until the first account's are gone.
 func TestSecondAccountHangsInCuInit(t *testing.T) {
 	needRoot(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestArguments: mps.md §5, and the same run for real where it says here. There
-// is no daemon: what is taken for the command line cannot find one.
+// TestArguments: there is no daemon, so that what is taken for the command line
+// cannot find one.
 func TestArguments(t *testing.T) {
 	const (
 		noDaemon = "1 Cannot find MPS control daemon process"
@@ -24,17 +24,17 @@ func TestArguments(t *testing.T) {
 		want words // exit code and first line
 		from string
 	}{
-		{"-h", same("0 " + banner), "§5"},
-		{"--help", same("0 " + banner), "§5"},
-		{"", same(noDaemon), "§6"},
-		{"-x", words{noDaemon, noDaemon, "1 " + banner}, "§5"},
-		{"get_server_list", words{noDaemon, noDaemon, "1 " + banner}, "§5"},
-		{"-d -x", words{noDaemon, noDaemon, "1 " + banner}, "§5"},
+		{"-h", same("0 " + banner), "measured"},
+		{"--help", same("0 " + banner), "measured"},
+		{"", same(noDaemon), "measured"},
+		{"-x", words{noDaemon, noDaemon, "1 " + banner}, "measured"},
+		{"get_server_list", words{noDaemon, noDaemon, "1 " + banner}, "measured"},
+		{"-d -x", words{noDaemon, noDaemon, "1 " + banner}, "measured"},
 		{"-fd", words{noDaemon, noDaemon, "1 " + banner}, "here"},
 		{"-d -h", words{noDaemon, noDaemon, "1 " + banner}, "here"},
-		{"-multiuser-server", same(noDaemon), "§5"},
-		{"-p 3", words{noDaemon, noDaemon, "1 " + banner}, "§5: R615's flag"},
-		{"-S", words{noDaemon, noDaemon, "1 " + banner}, "§5: R590's flag"},
+		{"-multiuser-server", same(noDaemon), "measured"},
+		{"-p 3", words{noDaemon, noDaemon, "1 " + banner}, "measured: R615's flag"},
+		{"-S", words{noDaemon, noDaemon, "1 " + banner}, "measured: R590's flag"},
 	}
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "none")
@@ -48,7 +48,7 @@ func TestArguments(t *testing.T) {
 	})
 }
 
-// TestMultiuserFlag: mps.md §5 and §9. Older branches take it for the command line.
+// TestMultiuserFlag: older branches take it for the command line.
 func TestMultiuserFlag(t *testing.T) {
 	needRoot(t)
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -57,7 +57,7 @@ func TestMultiuserFlag(t *testing.T) {
 			c := b.callWith(l.control, cliLimit, 0, "", flags...)
 			if l.branch < 2 {
 				if c.rc != 1 || c.err != "Cannot find MPS control daemon process\n" {
-					t.Errorf("%q: %+v (§5)", flags, c)
+					t.Errorf("%q: %+v", flags, c)
 				}
 				continue
 			}
@@ -69,7 +69,7 @@ func TestMultiuserFlag(t *testing.T) {
 			b.ask("start_server -uid 1000")
 			pid := b.theServer("")
 			if got := uidOf(t, pid); got != 0 {
-				t.Errorf("a server for 1000 runs as %d, want 0: one root server for all (§2)", got)
+				t.Errorf("a server for 1000 runs as %d, want 0: one root server for all", got)
 			}
 			b.ask("start_server -uid 1001")
 			if again := b.theServer(""); again != pid {
@@ -85,7 +85,7 @@ func TestMultiuserFlag(t *testing.T) {
 		c := b.callWith(l.control, cliLimit, 1000, "", "-d", "-multiuser-server")
 		lines := strings.Split(strings.TrimSpace(c.out), "\n")
 		if l.branch == 2 && (c.rc != 1 || lines[len(lines)-1] != "Only root user may enable -multiuser-server!") {
-			t.Errorf("as 1000: %+v (§9)", c)
+			t.Errorf("as 1000: %+v", c)
 		}
 	})
 }
@@ -120,8 +120,8 @@ func (b *bench) background() called {
 	return c
 }
 
-// TestBackground: -d returns when commands work (mps.md §5), leaves a daemon
-// with a session of its own, and logs into files (§3).
+// TestBackground: -d returns when commands work, leaves a daemon
+// with a session of its own, and logs into files.
 func TestBackground(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "none")
@@ -150,7 +150,7 @@ func TestBackground(t *testing.T) {
 	})
 }
 
-// TestSecondDaemon: mps.md §3.
+// TestSecondDaemon: one pipe directory has one daemon.
 func TestSecondDaemon(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "none").start()
@@ -163,7 +163,7 @@ func TestSecondDaemon(t *testing.T) {
 		if got := b.ask("get_server_list"); got != "" || b.lockOwner() != b.pid() {
 			t.Errorf("the first one suffers: %q, lock owner %d", got, b.lockOwner())
 		}
-		// Without the lock file a second one takes the sockets away (§3).
+		// Without the lock file a second one takes the sockets away.
 		if err := os.Remove(filepath.Join(b.pipe, "control_lock")); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestSecondDaemon(t *testing.T) {
 	})
 }
 
-// TestStalePIDFile: mps.md §3: it is written without truncation.
+// TestStalePIDFile: it is written without truncation.
 func TestStalePIDFile(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "none")
@@ -195,12 +195,12 @@ func TestStalePIDFile(t *testing.T) {
 			t.Errorf("pid file %q, %v; want %q", got, err, want)
 		}
 		if got := mode(t, b.pipe); got != "p drwxr-xr-x" {
-			t.Errorf("%s: a prepared directory keeps its mode (§3)", got)
+			t.Errorf("%s: a prepared directory keeps its mode", got)
 		}
 	})
 }
 
-// TestPipeDirectory: mps.md §3: lengths and places. left is what the pipe
+// TestPipeDirectory: lengths and places. left is what the pipe
 // directory holds when the start failed.
 func TestPipeDirectory(t *testing.T) {
 	long := func(n int) func(string) string {
@@ -241,7 +241,7 @@ func TestPipeDirectory(t *testing.T) {
 	})
 }
 
-// TestLogDirectory: mps.md §3: no log is no reason to fail.
+// TestLogDirectory: no log is no reason to fail.
 func TestLogDirectory(t *testing.T) {
 	const warning = "Warning: Failed writing log files to directory [%s]. No logs will be available.\n"
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -265,7 +265,7 @@ func TestLogDirectory(t *testing.T) {
 	})
 }
 
-// TestEnvironment: mps.md §4: what the daemon takes from its environment.
+// TestEnvironment: what the daemon takes from its environment.
 func TestEnvironment(t *testing.T) {
 	tests := []struct{ env, command, want string }{
 		{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40", "get_default_active_thread_percentage", "40.0"},

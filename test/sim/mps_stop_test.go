@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestSignals: mps.md §8: every signal ends the daemon at once, nothing is
+// TestSignals: every signal ends the daemon at once, nothing is
 // cleaned up or logged, and the next one starts over what is left.
 func TestSignals(t *testing.T) {
 	// What this process ignores (a background job: SIGINT; nohup: SIGHUP) the
@@ -51,7 +51,7 @@ func TestSignals(t *testing.T) {
 	})
 }
 
-// TestStopped: mps.md §8: SIGSTOP hangs callers until SIGCONT.
+// TestStopped: SIGSTOP hangs callers until SIGCONT.
 func TestStopped(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "none").start()
@@ -70,7 +70,7 @@ func TestStopped(t *testing.T) {
 	})
 }
 
-// TestQuit: mps.md §6 and §8: what quit leaves, and the daemon's status, which
+// TestQuit: what quit leaves, and the daemon's status, which
 // is that of a server that failed (the real server's is always 1).
 func TestQuit(t *testing.T) {
 	tests := []struct {
@@ -105,7 +105,7 @@ func TestQuit(t *testing.T) {
 					t.Errorf("the log does not end with %q:\n%s", want, b.output())
 				}
 				if left := b.files(); !slices.Equal(left, []string{"control", "control_lock", "control_privileged"}) {
-					t.Errorf("left: %q (§8)", left)
+					t.Errorf("left: %q", left)
 				}
 			})
 		})
@@ -125,7 +125,7 @@ func (b *bench) killServer(pid int) {
 	b.until("the daemon sees the end", func() bool { return b.ask("get_server_list") == "" })
 }
 
-// TestServerEnds: mps.md §8 and §10: what the log says of every end.
+// TestServerEnds: what the log says of every end.
 func TestServerEnds(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		ends := func(b *bench, kill func(pid int)) []string {
@@ -157,7 +157,7 @@ func TestServerEnds(t *testing.T) {
 	})
 }
 
-// TestForcedStop: mps.md §8: one SIGINT and nothing else. quit then hangs;
+// TestForcedStop: one SIGINT and nothing else. quit then hangs;
 // whoever comes beside it is sent away, whoever comes after it hangs, too.
 func TestForcedStop(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -206,7 +206,7 @@ func (b *bench) inside(script string) (*exec.Cmd, io.Closer) {
 	return cmd, in
 }
 
-// TestOrphans: mps.md §8: servers survive their daemon, unknown to the next.
+// TestOrphans: servers survive their daemon, unknown to the next.
 func TestOrphans(t *testing.T) {
 	for _, server := range []string{"fake", "sim"} {
 		t.Run(server, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestPendingAccount: mps.md §8 and §9: another account's server starts by
+// TestPendingAccount: another account's server starts by
 // itself when the current one is gone.
 func TestPendingAccount(t *testing.T) {
 	needRoot(t)
@@ -244,7 +244,7 @@ func TestPendingAccount(t *testing.T) {
 		}
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", second))
 		if err != nil || !strings.Contains(string(status), "\nGid:\t0\t0\t0\t0\n") {
-			t.Errorf("its group is not the daemon's (§2): %v\n%s", err, status)
+			t.Errorf("its group is not the daemon's: %v\n%s", err, status)
 		}
 		// A ready one is asked to go, and goes.
 		b = newBench(t, l, "sim").start()
@@ -257,7 +257,7 @@ func TestPendingAccount(t *testing.T) {
 	})
 }
 
-// TestPrivatePipe: mps.md §3: without the right to traverse there is no daemon.
+// TestPrivatePipe: without the right to traverse there is no daemon.
 func TestPrivatePipe(t *testing.T) {
 	needRoot(t)
 	onEachLeg(t, func(t *testing.T, l leg) {
@@ -283,7 +283,7 @@ func TestPrivatePipe(t *testing.T) {
 	})
 }
 
-// TestNonRootDaemon: mps.md §9: it belongs to its account and to root.
+// TestNonRootDaemon: it belongs to its account and to root.
 func TestNonRootDaemon(t *testing.T) {
 	needRoot(t)
 	onEachLeg(t, func(t *testing.T, l leg) {

@@ -12,9 +12,9 @@ import (
 )
 
 // The conformance suite: what NVIDIA's control daemons of 535, 550 and 555 do
-// was measured (facts mps.md), and every row here runs against them and
-// against ours. "here" as the evidence means that the row was first run for
-// real by this suite, with the simulated server under the real daemon: the two
+// was measured, and every row here runs against them and against ours.
+// "measured" as the evidence means by hand, on the command line; "here" that the
+// row was first run for real by this suite, with the simulated server under the real daemon: the two
 // speak the measured protocol, so also what needs a ready server is held by
 // the real program.
 
@@ -30,115 +30,115 @@ type row struct {
 
 var eq = same("=")
 
-// noServer: mps.md §6, first table.
+// noServer: what the commands say while no server runs.
 var noServer = []row{
-	{"get_server_list", same(""), eq, 0, "§6"},
-	{"get_default_active_thread_percentage", same("100.0"), eq, 0, "§6"},
-	{"set_default_active_thread_percentage 50", same("50.0"), eq, 0, "§6"},
-	{"set_default_active_thread_percentage 33.3", same("33.3"), eq, 0, "§6"},
-	{"set_default_active_thread_percentage 12.345", same("12.3"), eq, 0, "§6"},
-	{"set_default_active_thread_percentage 1e1", same("10.0"), eq, 0, "§6"},
-	{"set_default_active_thread_percentage 0", same("10.0"), same("Invalid percentage, expected between (0.0, 100.0]"), 0, "§6"},
-	{"set_default_active_thread_percentage 150", same("10.0"), same("Invalid percentage, expected between (0.0, 100.0]"), 0, "§6"},
-	{"set_default_active_thread_percentage abc", same("10.0"), same("Invalid percentage, expected between (0.0, 100.0]"), 0, "§6"},
-	{"set_default_active_thread_percentage", same("10.0"), same("Invalid percentage, expected between (0.0, 100.0]"), 0, "§6"},
+	{"get_server_list", same(""), eq, 0, "measured"},
+	{"get_default_active_thread_percentage", same("100.0"), eq, 0, "measured"},
+	{"set_default_active_thread_percentage 50", same("50.0"), eq, 0, "measured"},
+	{"set_default_active_thread_percentage 33.3", same("33.3"), eq, 0, "measured"},
+	{"set_default_active_thread_percentage 12.345", same("12.3"), eq, 0, "measured"},
+	{"set_default_active_thread_percentage 1e1", same("10.0"), eq, 0, "measured"},
+	{"set_default_active_thread_percentage 0", same("10.0"), same("Invalid percentage, expected between (0.0, 100.0]"), 0, "measured"},
+	{"set_default_active_thread_percentage 150", same("10.0"), same("Invalid percentage, expected between (0.0, 100.0]"), 0, "measured"},
+	{"set_default_active_thread_percentage abc", same("10.0"), same("Invalid percentage, expected between (0.0, 100.0]"), 0, "measured"},
+	{"set_default_active_thread_percentage", same("10.0"), same("Invalid percentage, expected between (0.0, 100.0]"), 0, "measured"},
 	{"set_default_active_thread_percentage -5", same("10.0"), same("Invalid percentage, expected between (0.0, 100.0]"), 0, "here"},
 	{"set_default_active_thread_percentage 20%", same("20.0"), eq, 0, "here"},
-	{"set_default_active_thread_percentage 100", same("100.0"), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same(""), same("No default pinned memory limit set for the device!"), 0, "§6"},
-	{"get_default_device_pinned_mem_limit", same(""), same("No default pinned memory limit set for the device!"), 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 1024", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit", same("1G"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 77X", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same("77M"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 1024K", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same("1G"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 512MB", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same("512M"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 3g", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same("3G"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 512MiB", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same("512M"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 1T", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same("1M"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 2G", same(""), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 1.5G", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same("1M"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 2G", same(""), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 1 G", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same("1M"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 -5M", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same("17179869183G"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 0G", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same(""), same("No default pinned memory limit set for the device!"), 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 1500M", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same("1G"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same(""), same("No default pinned memory limit set for the device!"), 0, "§6"},
-	{"set_default_device_pinned_mem_limit 0 143771M", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 0", same("140G"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 31 500M", same(""), eq, 0, "§6"},
-	{"get_default_device_pinned_mem_limit 31", same("500M"), eq, 0, "§6"},
-	{"set_default_device_pinned_mem_limit 32 500M", same(""), same("Invalid device ordinal!"), 0, "§6"},
-	{"get_default_device_pinned_mem_limit 32", same(""), same("Invalid device ordinal!"), 0, "§6"},
-	{"set_default_device_pinned_mem_limit -1 500M", same(""), same("Invalid device ordinal!"), 0, "§6"},
-	{"get_default_device_pinned_mem_limit -1", same(""), same("Invalid device ordinal!"), 0, "§6"},
-	{"set_default_device_pinned_mem_limit GPU-00000000-0000-4000-8000-000000000000 5G", same(""), eq, 0, "§6"},
+	{"set_default_active_thread_percentage 100", same("100.0"), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same(""), same("No default pinned memory limit set for the device!"), 0, "measured"},
+	{"get_default_device_pinned_mem_limit", same(""), same("No default pinned memory limit set for the device!"), 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 1024", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit", same("1G"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 77X", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same("77M"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 1024K", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same("1G"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 512MB", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same("512M"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 3g", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same("3G"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 512MiB", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same("512M"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 1T", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same("1M"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 2G", same(""), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 1.5G", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same("1M"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 2G", same(""), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 1 G", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same("1M"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 -5M", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same("17179869183G"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 0G", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same(""), same("No default pinned memory limit set for the device!"), 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 1500M", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same("1G"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same(""), same("No default pinned memory limit set for the device!"), 0, "measured"},
+	{"set_default_device_pinned_mem_limit 0 143771M", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 0", same("140G"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 31 500M", same(""), eq, 0, "measured"},
+	{"get_default_device_pinned_mem_limit 31", same("500M"), eq, 0, "measured"},
+	{"set_default_device_pinned_mem_limit 32 500M", same(""), same("Invalid device ordinal!"), 0, "measured"},
+	{"get_default_device_pinned_mem_limit 32", same(""), same("Invalid device ordinal!"), 0, "measured"},
+	{"set_default_device_pinned_mem_limit -1 500M", same(""), same("Invalid device ordinal!"), 0, "measured"},
+	{"get_default_device_pinned_mem_limit -1", same(""), same("Invalid device ordinal!"), 0, "measured"},
+	{"set_default_device_pinned_mem_limit GPU-00000000-0000-4000-8000-000000000000 5G", same(""), eq, 0, "measured"},
 	{"get_default_device_pinned_mem_limit 0", same(""), same("No default pinned memory limit set for the device!"), 0, "here: it is no number, so it clears device 0"},
-	{"set_default_device_pinned_mem_limit 0 1G", same(""), eq, 0, "§6"},
+	{"set_default_device_pinned_mem_limit 0 1G", same(""), eq, 0, "measured"},
 	{"set_default_device_pinned_mem_limit", same(""), eq, 0, "here"},
 	{"get_default_device_pinned_mem_limit 0", same(""), same("No default pinned memory limit set for the device!"), 0, "here"},
-	{"get_default_client_priority", same("0"), eq, 0, "§6"},
-	{"set_default_client_priority 1", same(""), eq, 0, "§6"},
-	{"get_default_client_priority", same("1"), eq, 0, "§6"},
-	{"set_default_client_priority 2", same("Invalid priority value - must be 0 or 1!"), eq, 0, "§6"},
-	{"get_default_client_priority", same("1"), eq, 0, "§6"},
-	{"set_default_client_priority abc", same(""), eq, 0, "§6"},
-	{"get_default_client_priority", same("0"), eq, 0, "§6"},
-	{"set_default_client_priority 1", same(""), eq, 0, "§6"},
-	{"set_default_client_priority", same(""), eq, 0, "§6"},
-	{"get_default_client_priority", same("0"), eq, 0, "§6"},
-	{"ps", same("Server not found"), eq, 0, "§6"},
-	{"get_client_list", same("Server 0 not found"), eq, 0, "§6"},
-	{"get_client_list 1", same("Server 1 not found"), eq, 0, "§6"},
-	{"get_device_client_list", same(""), eq, 0, "§6"},
-	{"get_device_client_list 1", same("Server 1 not found"), eq, 0, "§6"},
-	{"get_server_status", since550(`Unknown command "get_server_status"`, "A server PID is required"), eq, 0, "§6"},
-	{"get_server_status 1", since550(`Unknown command "get_server_status"`, "Server 1 not found"), eq, 0, "§6"},
-	{"get_active_thread_percentage 1", same("Server 1 not found"), eq, 0, "§6"},
-	{"set_active_thread_percentage 1 50", same("Server 1 not found"), eq, 0, "§6"},
-	{"get_device_pinned_mem_limit 1 0", same("Server 1 not found"), eq, 0, "§6"},
-	{"set_device_pinned_mem_limit 1 0 1G", same("Server 1 not found"), eq, 0, "§6"},
-	{"shutdown_server 1", same("Server 1 not found"), eq, 0, "§6"},
-	{"shutdown_server 1 -f", same("Server 1 not found"), eq, 0, "§6"},
-	{"terminate_client 1 1", same("Server 1 not found|Server 1 not found!|1"), eq, 0, "§6"},
-	{"start_server", same("A user id (UID) is required to start a new server"), eq, 0, "§6"},
-	{"start_server -uid abc", same("A user id (UID) is required to start a new server"), eq, 0, "§6"},
-	{"bogus", same(`Unknown command "bogus"`), eq, 0, "§6"},
+	{"get_default_client_priority", same("0"), eq, 0, "measured"},
+	{"set_default_client_priority 1", same(""), eq, 0, "measured"},
+	{"get_default_client_priority", same("1"), eq, 0, "measured"},
+	{"set_default_client_priority 2", same("Invalid priority value - must be 0 or 1!"), eq, 0, "measured"},
+	{"get_default_client_priority", same("1"), eq, 0, "measured"},
+	{"set_default_client_priority abc", same(""), eq, 0, "measured"},
+	{"get_default_client_priority", same("0"), eq, 0, "measured"},
+	{"set_default_client_priority 1", same(""), eq, 0, "measured"},
+	{"set_default_client_priority", same(""), eq, 0, "measured"},
+	{"get_default_client_priority", same("0"), eq, 0, "measured"},
+	{"ps", same("Server not found"), eq, 0, "measured"},
+	{"get_client_list", same("Server 0 not found"), eq, 0, "measured"},
+	{"get_client_list 1", same("Server 1 not found"), eq, 0, "measured"},
+	{"get_device_client_list", same(""), eq, 0, "measured"},
+	{"get_device_client_list 1", same("Server 1 not found"), eq, 0, "measured"},
+	{"get_server_status", since550(`Unknown command "get_server_status"`, "A server PID is required"), eq, 0, "measured"},
+	{"get_server_status 1", since550(`Unknown command "get_server_status"`, "Server 1 not found"), eq, 0, "measured"},
+	{"get_active_thread_percentage 1", same("Server 1 not found"), eq, 0, "measured"},
+	{"set_active_thread_percentage 1 50", same("Server 1 not found"), eq, 0, "measured"},
+	{"get_device_pinned_mem_limit 1 0", same("Server 1 not found"), eq, 0, "measured"},
+	{"set_device_pinned_mem_limit 1 0 1G", same("Server 1 not found"), eq, 0, "measured"},
+	{"shutdown_server 1", same("Server 1 not found"), eq, 0, "measured"},
+	{"shutdown_server 1 -f", same("Server 1 not found"), eq, 0, "measured"},
+	{"terminate_client 1 1", same("Server 1 not found|Server 1 not found!|1"), eq, 0, "measured"},
+	{"start_server", same("A user id (UID) is required to start a new server"), eq, 0, "measured"},
+	{"start_server -uid abc", same("A user id (UID) is required to start a new server"), eq, 0, "measured"},
+	{"bogus", same(`Unknown command "bogus"`), eq, 0, "measured"},
 	{"bogus with words", same(`Unknown command "bogus"`), eq, 0, "here"},
-	{"GET_SERVER_LIST", same(`Unknown command "GET_SERVER_LIST"`), eq, 0, "§6"},
-	{"", same(`Unknown command ""`), eq, 0, "§6"},
+	{"GET_SERVER_LIST", same(`Unknown command "GET_SERVER_LIST"`), eq, 0, "measured"},
+	{"", same(`Unknown command ""`), eq, 0, "measured"},
 	{"  get_server_list", same(""), eq, 0, "here"},
 	{"get_server_list and more", same(""), eq, 0, "here"},
 }
 
-// notReadyServer: a server that does not connect (mps.md §6, last row of the table).
+// notReadyServer: a server that does not connect.
 var notReadyServer = []row{
-	{"get_server_list", same("S"), eq, 0, "§6"},
-	{"get_server_status S", since550(`Unknown command "get_server_status"`, "INITIALIZING"), eq, 0, "§6"},
-	{"get_client_list S", same(""), eq, 0, "§6"},
-	{"get_device_client_list", same(""), same("Server S is <busy>"), 0, "§6"},
-	{"get_device_client_list S", same(""), same("Server S is <busy>"), 0, "§6"},
-	{"get_active_thread_percentage S", same(""), same("Server S is <busy>"), 0, "§6"},
-	{"set_active_thread_percentage S 40", same(""), same("Server S is <busy>"), 0, "§6"},
-	{"get_device_pinned_mem_limit S 0", same(""), same("Server S is <busy>"), 0, "§6"},
-	{"set_device_pinned_mem_limit S 0 1G", same(""), same("Server S is <busy>"), 0, "§6"},
-	{"ps", same("Server not found"), same("Server S is <busy>"), 0, "§6"},
-	{"ps -p S", same("Server S not found|"), same("Server S is <busy>"), 0, "§6"},
-	{"terminate_client S 1", same("Server S not found!|1"), same("Server S is <busy>"), 0, "§6"},
-	{"start_server -uid 0", same(""), eq, 0, "§6: the same account's server is there"},
-	{"get_client_list 1", same("Server 1 not found"), eq, 0, "§6"},
-	{"get_server_status 1", since550(`Unknown command "get_server_status"`, "Server 1 not found"), eq, 0, "§6"},
+	{"get_server_list", same("S"), eq, 0, "measured"},
+	{"get_server_status S", since550(`Unknown command "get_server_status"`, "INITIALIZING"), eq, 0, "measured"},
+	{"get_client_list S", same(""), eq, 0, "measured"},
+	{"get_device_client_list", same(""), same("Server S is <busy>"), 0, "measured"},
+	{"get_device_client_list S", same(""), same("Server S is <busy>"), 0, "measured"},
+	{"get_active_thread_percentage S", same(""), same("Server S is <busy>"), 0, "measured"},
+	{"set_active_thread_percentage S 40", same(""), same("Server S is <busy>"), 0, "measured"},
+	{"get_device_pinned_mem_limit S 0", same(""), same("Server S is <busy>"), 0, "measured"},
+	{"set_device_pinned_mem_limit S 0 1G", same(""), same("Server S is <busy>"), 0, "measured"},
+	{"ps", same("Server not found"), same("Server S is <busy>"), 0, "measured"},
+	{"ps -p S", same("Server S not found|"), same("Server S is <busy>"), 0, "measured"},
+	{"terminate_client S 1", same("Server S not found!|1"), same("Server S is <busy>"), 0, "measured"},
+	{"start_server -uid 0", same(""), eq, 0, "measured: the same account's server is there"},
+	{"get_client_list 1", same("Server 1 not found"), eq, 0, "measured"},
+	{"get_server_status 1", since550(`Unknown command "get_server_status"`, "Server 1 not found"), eq, 0, "measured"},
 }
 
 // readyServer: a server that connected and has no clients. All measured here.
@@ -153,15 +153,15 @@ var readyServer = []row{
 	{"ps -p S", same(""), eq, 0, "here"},
 	{"get_active_thread_percentage S", same("75.0"), eq, 0, "here: the default when it was started"},
 	{"set_default_active_thread_percentage 50", same("50.0"), eq, 0, "here"},
-	{"get_active_thread_percentage S", same("75.0"), eq, 0, "§5: defaults act on future servers"},
-	{"set_active_thread_percentage S 90", same("90.0"), eq, 0, "§5: and may exceed the default"},
+	{"get_active_thread_percentage S", same("75.0"), eq, 0, "measured: defaults act on future servers"},
+	{"set_active_thread_percentage S 90", same("90.0"), eq, 0, "measured: and may exceed the default"},
 	{"set_active_thread_percentage S 0", same("90.0"), same("Invalid percentage, expected between (0.0, 100.0]"), 0, "here"},
 	{"set_active_thread_percentage S", same("90.0"), same("Invalid percentage, expected between (0.0, 100.0]"), 0, "here"},
 	{"get_device_pinned_mem_limit S 0", same("2G"), eq, 0, "here"},
 	{"get_device_pinned_mem_limit S", same("2G"), eq, 0, "here"},
 	{"set_device_pinned_mem_limit S 0 5000M", same(""), eq, 0, "here"},
 	{"get_device_pinned_mem_limit S 0", same("4G"), eq, 0, "here"},
-	{"get_default_device_pinned_mem_limit 0", same("2G"), eq, 0, "§5"},
+	{"get_default_device_pinned_mem_limit 0", same("2G"), eq, 0, "measured"},
 	{"get_device_pinned_mem_limit S 1", same(""), eq, 0, "here"},
 	{"get_device_pinned_mem_limit S 40", same(""), same("Invalid device ordinal!"), 0, "here"},
 	{"set_device_pinned_mem_limit S 40 1G", same(""), same("Invalid device ordinal!"), 0, "here"},
@@ -172,24 +172,24 @@ var readyServer = []row{
 	{"start_server -uid 0", same(""), eq, 0, "here"},
 }
 
-// strangers: mps.md §9. The server is root's, the caller another account.
+// strangers: the server is root's, the caller another account.
 var strangers = []row{
-	{"get_server_list", same("S"), eq, 1000, "§9"},
-	{"get_client_list S", same(""), eq, 1000, "§9"},
-	{"get_active_thread_percentage S", same("75.0"), eq, 1000, "§9"},
-	{"set_default_active_thread_percentage 50", since550("50.0", noDefaults), eq, 1000, "§9"},
-	{"set_default_device_pinned_mem_limit 0 1G", since550("", noDefaults), eq, 1000, "§9"},
-	{"set_default_client_priority 1", since550("", noDefaults), eq, 1000, "§9"},
+	{"get_server_list", same("S"), eq, 1000, "measured"},
+	{"get_client_list S", same(""), eq, 1000, "measured"},
+	{"get_active_thread_percentage S", same("75.0"), eq, 1000, "measured"},
+	{"set_default_active_thread_percentage 50", since550("50.0", noDefaults), eq, 1000, "measured"},
+	{"set_default_device_pinned_mem_limit 0 1G", since550("", noDefaults), eq, 1000, "measured"},
+	{"set_default_client_priority 1", since550("", noDefaults), eq, 1000, "measured"},
 	{"set_default_active_thread_percentage abc", since550("50.0", noDefaults), since550("Invalid percentage, expected between (0.0, 100.0]", "="), 1000, "here"},
-	{"start_server -uid 1001", since550(refused, refused+". Only the root user may start server for another user."), eq, 1000, "§9"},
-	{"shutdown_server S", since550(refused, refused+". Only the root user may shutdown another user's server."), eq, 1000, "§9"},
-	{"shutdown_server S -f", since550(refused, refused+". Only the root user may shutdown another user's server."), eq, 1000, "§9"},
+	{"start_server -uid 1001", since550(refused, refused+". Only the root user may start server for another user."), eq, 1000, "measured"},
+	{"shutdown_server S", since550(refused, refused+". Only the root user may shutdown another user's server."), eq, 1000, "measured"},
+	{"shutdown_server S -f", since550(refused, refused+". Only the root user may shutdown another user's server."), eq, 1000, "measured"},
 	{"set_active_thread_percentage S 40", since550("40.0", noSettings), eq, 1000, "T9, settled here"},
 	{"set_device_pinned_mem_limit S 0 5M", since550("", noSettings), eq, 1000, "T9, settled here"},
 	{"terminate_client S D", since550("1", noTerminate+"|800"), eq, 1000, "T9, settled here: 535 asks the server"},
 	{"get_active_thread_percentage S", words{"40.0", "75.0", "75.0"}, eq, 1000, "T9, settled here"},
-	{"quit", same("Not enough privilege to execute quit command"), eq, 1000, "§9"},
-	{"get_server_list", same("S"), eq, 0, "§9"},
+	{"quit", same("Not enough privilege to execute quit command"), eq, 1000, "measured"},
+	{"get_server_list", same("S"), eq, 0, "measured"},
 }
 
 const (
@@ -288,7 +288,7 @@ func replaceWord(s, word, by string) string {
 	return strings.Join(f, " ")
 }
 
-// TestNoDaemon: mps.md §6, first line; with stale sockets too (§8).
+// TestNoDaemon: no command is answered, with stale sockets neither.
 func TestNoDaemon(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "none")
@@ -300,7 +300,7 @@ func TestNoDaemon(t *testing.T) {
 		b.ask("quit")
 		b.exit()
 		if left := b.files(); !slices.Equal(left, []string{"control", "control_lock", "control_privileged"}) {
-			t.Errorf("left after quit: %q (§8)", left)
+			t.Errorf("left after quit: %q", left)
 		}
 		if got := b.call(0, "get_server_list\n"); got != want {
 			t.Errorf("stale sockets: %+v, want %+v", got, want)
@@ -324,7 +324,7 @@ func (b *bench) files() []string {
 	return names
 }
 
-// TestFiles: mps.md §3, entries and modes of the pipe directory.
+// TestFiles: entries and modes of the pipe directory.
 func TestFiles(t *testing.T) {
 	want := []string{
 		"p drwxrwxrwx", "control Srw-rw-rw-", "control_lock -rw-rw-rw-", "control_privileged Srwxr-xr-x", "log prwxrwxrwx",

@@ -26,8 +26,7 @@ func Branches() []string { return append([]string{"470"}, driver.Branches()...) 
 // (CUDA 13.1) without those that came later. Nothing of them was measured.
 func Newer() []string { return []string{"590", "615"} }
 
-// after590 are names of CUDA 13.2 to 13.4: the fact sheet's "newer" row, by the
-// headers they first stand in.
+// after590 are names of CUDA 13.2 to 13.4, by the headers they first stand in.
 var after590 = []string{"nvmlDeviceGetRemappedRows_v2", "nvmlDeviceGetAccountingStats_v2", "nvmlDeviceSetMemoryLimits_v1",
 	"nvmlDeviceGetMemoryLimits_v1", "nvmlEventSetWait_v3"}
 

@@ -24,7 +24,7 @@ func TestVariantsExportWhatTheDriverExports(t *testing.T) {
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("exports differ from driver %s (-want +got):\n%s", branch, d)
 			}
-			// The counts of the fact sheet were read by hand.
+			// The counts were read by hand.
 			if count := map[string]int{"470": 255, "535": 332, "550": 350, "555": 354}[branch]; len(got) != count {
 				t.Errorf("%d names, want %d", len(got), count)
 			}

@@ -1,4 +1,6 @@
-// Package order is what the fault tests tell a starter, and what it tells them.
+// Package order is how a test runs jobs below the stand-in for condor_starter
+// (test/faults/starter): what the starter is told, what it tells, and the test's
+// side of it. Start at Start; a Slot makes the order as HTCondor would.
 package order
 
 // Order is the first JSON value on a starter's standard input. After it come
@@ -37,9 +39,8 @@ type Event struct {
 	// Code and Message are the hook's refusal.
 	Code    int64  `json:",omitempty"`
 	Message string `json:",omitempty"`
-	// PID is the first process of a job that runs, Env what the hook gave it.
-	PID int               `json:",omitempty"`
-	Env map[string]string `json:",omitempty"`
+	// PID is the first process of a job that runs.
+	PID int `json:",omitempty"`
 	// Ended is the exit status of a job that has ended; -1 for a signal.
 	Ended *int `json:",omitempty"`
 	// Failed is trouble of the starter's own.

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -47,7 +48,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	tell(order.Event{PID: j.Process.Pid, Env: env})
+	tell(order.Event{PID: j.Process.Pid})
 	go j.obey(io.MultiReader(d.Buffered(), os.Stdin))
 	ended := j.end()
 	tell(order.Event{Ended: &ended})
@@ -55,7 +56,7 @@ func run() error {
 }
 
 // ask runs the hook and reads its answer.
-func ask(o order.Order) (env map[string]string, refused bool, err error) {
+func ask(o order.Order) (env []string, refused bool, err error) {
 	var out, stderr bytes.Buffer
 	cmd := exec.Command(o.Hook[0], o.Hook[1:]...)
 	cmd.Env, cmd.Dir = o.HookEnv, "/"
@@ -75,9 +76,9 @@ func ask(o order.Order) (env map[string]string, refused bool, err error) {
 	}
 	text, _ := ad.String("Environment")
 	e, err := condor.ParseEnvironment(text)
-	env = map[string]string{}
 	for _, name := range e.Names() {
-		env[name], _ = e.Lookup(name)
+		value, _ := e.Lookup(name)
+		env = append(env, name+"="+value)
 	}
 	return env, false, err
 }
@@ -91,7 +92,7 @@ type job struct {
 	cgroup string
 }
 
-func start(o order.Order, env map[string]string) (*job, error) {
+func start(o order.Order, env []string) (*job, error) {
 	j := &job{Cmd: exec.Command(o.Command[0], o.Command[1:]...), cgroup: o.Cgroup}
 	j.SysProcAttr = &syscall.SysProcAttr{Credential: as(o.UID), Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if o.Cgroup != "" {
@@ -105,10 +106,7 @@ func start(o order.Order, env map[string]string) (*job, error) {
 		defer dir.Close()
 		j.SysProcAttr.UseCgroupFD, j.SysProcAttr.CgroupFD = true, int(dir.Fd())
 	}
-	for name, value := range env {
-		j.Env = append(j.Env, name+"="+value)
-	}
-	j.Env, j.Dir = append(append(j.Env, o.Env...), o.Forged...), "/"
+	j.Env, j.Dir = slices.Concat(env, o.Env, o.Forged), "/"
 	out, err := os.Create(o.Output)
 	if err != nil {
 		return nil, err

@@ -185,6 +185,33 @@ func testTruth(t *testing.T, dir string) {
 	if _, err := os.Stat(filepath.Join(out, "truth.md")); err != nil {
 		t.Error(err)
 	}
+	err = run(t.Context(), []string{"-programs", dir, "-out", out, "-limit", "1ns", "-only", "T3,T18", "truth"})
+	if !errors.Is(err, errTime) || !strings.Contains(err.Error(), "-only T3,T18") {
+		t.Errorf("without time it says %v", err)
+	}
+	testBusy(t, dir, out)
+}
+
+// testBusy: beside others nothing is tried, and that is written down.
+func testBusy(t *testing.T, dir, out string) {
+	t.Helper()
+	other := exec.CommandContext(t.Context(), "simjob", "alloc", "10", "until", "eof")
+	in, errIn := other.StdinPipe()
+	said, errOut := other.StdoutPipe()
+	if err := errors.Join(errIn, errOut, other.Start()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := said.Read(make([]byte, 64)); err != nil { // it has told what it did
+		t.Fatal(err)
+	}
+	err := run(t.Context(), []string{"-programs", dir, "-out", out, "-only", "T18", "truth"})
+	want := fmt.Sprintf("other processes use the GPU: [%d]", other.Process.Pid)
+	note, unread := os.ReadFile(filepath.Join(out, "truth.part.json"))
+	if err == nil || !strings.Contains(err.Error(), want) || unread != nil || !strings.Contains(string(note), want) {
+		t.Errorf("%v\n%s", err, note)
+	}
+	_ = in.Close()
+	_ = other.Wait()
 }
 
 // testNode: the whole product with its jobs.

@@ -5,20 +5,18 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/faults/order"
 )
 
 // shares is how many jobs the GPU takes.
@@ -27,9 +25,6 @@ const shares = 4
 // passed are variables without which a driver in an unusual place, or a simulated
 // one, is not found.
 var passed = []string{"LD_LIBRARY_PATH", "GPUSLOT_SIM_STATE", "GPUSLOT_SIM_MPS_START_MS", "GPUSLOT_SIM_CONTEXT_MS"}
-
-// hostName ends the slots' names.
-const hostName = "wn1.example.org"
 
 // Node is one machine with a running gpuslotd.
 type Node struct {
@@ -43,29 +38,13 @@ type Node struct {
 
 	dir, cgroup string
 	agent       *exec.Cmd
-	log         logBuffer
+	log         order.Log
 	jobs        []*job
 	number      int
 }
 
-// logBuffer collects what agents say.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
 // Log is what the agents said.
-func (n *Node) Log() string {
-	n.log.mu.Lock()
-	defer n.log.mu.Unlock()
-	return n.log.b.String()
-}
+func (n *Node) Log() string { return n.log.String() }
 
 func (n *Node) path(parts ...string) string {
 	return filepath.Join(append([]string{n.dir}, parts...)...)
@@ -81,7 +60,7 @@ func (n *Node) Start(ctx context.Context) (err error) {
 	if err := n.furnish(); err != nil {
 		return err
 	}
-	n.advertise()
+	n.advertise(nil)
 	n.startAgent()
 	if n.agent.Process == nil {
 		return errors.New("gpuslotd does not start: " + n.Log())
@@ -201,7 +180,7 @@ func (n *Node) Stop() error {
 		}
 	}
 	if n.cgroup != "" {
-		removeCgroup(n.cgroup)
+		order.RemoveCgroup(n.cgroup)
 	}
 	_ = syscall.Unmount(n.path("cgroup"), 0) // nothing is there where the machine has its own
 	return errors.Join(append(errs, os.RemoveAll(n.dir))...)
@@ -250,39 +229,13 @@ func (n *Node) await(ctx context.Context, most time.Duration, is func(api.Status
 // slotCgroup makes the node's part of the unified hierarchy, where it can. Where
 // nobody has mounted it, as on machines without systemd, the node does.
 func (n *Node) slotCgroup() string {
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return ""
-	}
 	name := "gpuslot-gpu-" + filepath.Base(n.dir)
-	for line := range strings.Lines(string(mounts)) {
-		f := strings.Fields(line)
-		if len(f) < 3 || f[2] != "cgroup2" {
-			continue
-		}
-		dir := filepath.Join(f[1], name)
-		if os.Mkdir(dir, 0o755) == nil {
-			return dir
-		}
+	if dir := order.NewCgroup(name); dir != "" {
+		return dir
 	}
 	own := n.path("cgroup")
 	if os.Mkdir(own, 0o755) != nil || syscall.Mount("none", own, "cgroup2", 0, "") != nil {
 		return ""
 	}
-	dir := filepath.Join(own, name)
-	if os.Mkdir(dir, 0o755) != nil {
-		return ""
-	}
-	return dir
-}
-
-// removeCgroup removes a cgroup and those below it.
-func removeCgroup(dir string) {
-	entries, _ := os.ReadDir(dir) // what cannot be read cannot be removed either
-	for _, e := range entries {
-		if e.IsDir() {
-			removeCgroup(filepath.Join(dir, e.Name()))
-		}
-	}
-	_ = syscall.Rmdir(dir)
+	return order.NewCgroup(name)
 }

@@ -68,7 +68,7 @@ func (n *Node) seen(ctx context.Context, notes *truth.Notes, j *job) error {
 	var used int64
 	err := n.await(ctx, 10*time.Second, func(g api.StatusGPU) bool {
 		for _, s := range g.Jobs {
-			if s.ID == j.id && s.UseMiB != nil && *s.UseMiB > 1000 {
+			if s.ID == j.Job && s.UseMiB != nil && *s.UseMiB > 1000 {
 				used = *s.UseMiB
 			}
 		}
@@ -119,7 +119,7 @@ func (n *Node) tryBudget(ctx context.Context, _ *truth.Lab, notes *truth.Notes) 
 		notes.Set("ended_after_ms", float64(time.Since(began).Milliseconds()))
 	}
 	_, hit := good.told(0, "until eof")
-	notes.Set("neighbour_lives", !hit && !good.over())
+	notes.Set("neighbour_lives", !hit && !good.Over())
 	return nil
 }
 
@@ -191,7 +191,7 @@ func (n *Node) sample(ctx context.Context, notes *truth.Notes, jobs []*job) erro
 		found := 0
 		for i, j := range jobs {
 			for _, s := range g.Jobs {
-				if s.ID == j.id && s.SMMin != nil && s.SM != nil && s.SMMax != nil {
+				if s.ID == j.Job && s.SMMin != nil && s.SM != nil && s.SMMax != nil {
 					low[i], middle[i], high[i] = low[i]+*s.SMMin, middle[i]+*s.SM, high[i]+*s.SMMax
 					found++
 				}
@@ -328,7 +328,7 @@ func (n *Node) tryRestart(ctx context.Context, _ *truth.Lab, notes *truth.Notes)
 	}
 	_, hit := j.told(0, "until eof")
 	notes.Set("same_daemon", before.DaemonPID == after.DaemonPID && after.DaemonPID != 0)
-	notes.Set("job_lives", !hit && !j.over())
+	notes.Set("job_lives", !hit && !j.Over())
 	return nil
 }
 

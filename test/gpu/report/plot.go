@@ -35,6 +35,7 @@ func plots(results []Sharing) map[string]string {
 			}
 			return &g
 		}))
+		out[r.Label+"-occupancy.svg"] = plot(r, "occupancy: part of the time with any kernel", seriesOf(points, func(p bench.Point) *bench.Spread { return p.KernelTime }))
 		out[r.Label+"-energy.svg"] = plot(r, "energy of a job, GPU alone [J]", seriesOf(points, func(p bench.Point) *bench.Spread { return p.Joules }))
 	}
 	return out

@@ -128,7 +128,7 @@ func Page(parts []Part, results []Sharing) string {
 func section(b *strings.Builder, r Sharing) {
 	points := r.Points()
 	fmt.Fprintf(b, "## %s\n\n`%s`\n\n", r.Label, r.CommandLine())
-	fmt.Fprintf(b, "![run time](%s-runtime.svg) ![throughput](%s-throughput.svg) ![energy](%s-energy.svg)\n\n", r.Label, r.Label, r.Label)
+	fmt.Fprintf(b, "![run time](%s-runtime.svg) ![occupancy](%s-occupancy.svg) ![throughput](%s-throughput.svg) ![energy](%s-energy.svg)\n\n", r.Label, r.Label, r.Label, r.Label)
 	b.WriteString("### As the paper's Table 1: each mode with its most copies\n\n")
 	tableOne(b, points)
 	b.WriteString("### As the paper's Table 2: throughput against one after the other, and against as many copies by time slicing\n\n")

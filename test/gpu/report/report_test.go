@@ -60,7 +60,7 @@ func TestPlots(t *testing.T) {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
 	all := plots(results)
-	if len(all) != 3*len(results) {
+	if len(all) != 4*len(results) {
 		t.Errorf("%d plots", len(all))
 	}
 	for name, svg := range all {

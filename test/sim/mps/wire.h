@@ -1,6 +1,6 @@
 /* wire.h: what the control daemon, its command line, servers and clients say to each other on `control`.
  *
- * Evidence: strace of the real 535, 550 and 555 and a program in the server's place (facts mps.md §6 for the command
+ * Evidence: strace of the real 535, 550 and 555 and a program in the server's place (measured by hand for the command
  * line; the rest was run for real while this was written). So each of our four parts also works with NVIDIA's:
  * the command line and the server with the real daemon, the daemon with the real command line. */
 #ifndef GPUSLOT_SIM_MPS_WIRE_H

@@ -1,7 +1,7 @@
 /* cli.c: the command line: commands from standard input, replies to standard output.
  *
  * One thread sends and one receives, as in the real one, and who is first decides what a refused caller sees: rc 1
- * with "Cannot send command", or rc 1 or rc 0 with nothing (facts mps.md §6). */
+ * with "Cannot send command", or rc 1 or rc 0 with nothing (measured). */
 #include "control.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* commands.c: the commands of the command line. Evidence: facts mps.md §6 and §9, and the same run for real with a
+/* commands.c: the commands of the command line. Evidence: run for real, also with a
  * program in the server's place for those that need a ready server. */
 #include "v3.h"
 
@@ -362,8 +362,8 @@ static void quit(struct daemon *d, const char *args)
 		server_shutdown(d, 0);
 }
 
-#define RUN "run for real, 535 to 555: facts mps.md §6, and test/sim's conformance rows"
-#define RUN_550 "run for real, 550 and 555: facts mps.md §6, and test/sim's conformance rows"
+#define RUN "run for real, 535 to 555: test/sim's conformance rows"
+#define RUN_550 "run for real, 550 and 555: test/sim's conformance rows"
 #define DOC_590 "not measured. MPS documentation, R590, for the command; "
 
 /* Each command, the first branch that has it, and where its replies are known from. */

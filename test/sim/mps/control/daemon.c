@@ -1,7 +1,7 @@
 /* daemon.c: the control daemon's files, sockets and loop.
  *
  * One thread serves everybody and waits for each caller without a deadline, so whoever connects and says nothing
- * stalls it (facts mps.md §7). Signals have their default effect: it dies at once and cleans nothing up (§8). */
+ * stalls it (measured). Signals have their default effect: it dies at once and cleans nothing up. */
 #include "v3.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static const char *path_in(const struct daemon *d, const char *name)
 	return path;
 }
 
-/* 0666 whatever the umask is, and never truncated: a longer number before leaves its tail (§3). */
+/* 0666 whatever the umask is, and never truncated: a longer number before leaves its tail. */
 static int open_shared(const char *path)
 {
 	mode_t before = umask(0);
@@ -89,7 +89,7 @@ int daemon_listen(const char *directory, const char *name)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	if (snprintf(a.sun_path, sizeof a.sun_path, "%s/%s", directory, name) >= (int)sizeof a.sun_path - 1)
-		return -1; /* from 88 bytes on: no word about it (§3) */
+		return -1; /* from 88 bytes on: no word about it */
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	unlink(a.sun_path);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) != 0 || listen(fd, 128) != 0)
@@ -130,7 +130,7 @@ static int watch_children(struct daemon *d)
 	return sigaction(SIGCHLD, &a, NULL);
 }
 
-/* The settings of the environment; what is out of range is ignored (§4). */
+/* The settings of the environment; what is out of range is ignored. */
 static void read_settings(struct daemon *d)
 {
 	const char *percentage = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), *priority = getenv("CUDA_MPS_CLIENT_PRIORITY");
@@ -165,7 +165,7 @@ void daemon_close_ui(struct daemon *d, int status)
 	d->ui = -1;
 }
 
-/* The end of quit: sockets and lock stay, FIFO and pid file go (§3, §8). */
+/* The end of quit: sockets and lock stay, FIFO and pid file go. */
 static int leave(struct daemon *d)
 {
 	int status = d->failed;

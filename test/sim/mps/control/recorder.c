@@ -1,6 +1,6 @@
 /* recorder.c: the thread that drains the FIFO `log` and writes the lines out: with -f to standard output, else to
  * control.log and server.log. Anybody may write into the FIFO; one record that is none ends the thread for good, and
- * the next 64 KiB hang the daemon in write (facts mps.md §7). */
+ * the next 64 KiB hang the daemon in write (measured). */
 #include "control.h"
 
 #include <errno.h>

@@ -19,7 +19,7 @@ static void exec_server(const struct daemon *d, uid_t uid)
 {
 	if (d->version >= 550)
 		control_log("Starting new server %d for user %d", (int)getpid(), (int)uid);
-	/* group and supplementary groups stay the daemon's (facts mps.md §2); 535 does not look whether it worked */
+	/* group and supplementary groups stay the daemon's (measured); 535 does not look whether it worked */
 	if (setuid(uid) != 0 && d->version >= 550) {
 		control_log(d->version >= 555 ? "Failed to start server using uid %d, error: %s" : "Failed to start server using uid %d. %s",
 			(int)uid, strerror(errno));
@@ -31,7 +31,7 @@ static void exec_server(const struct daemon *d, uid_t uid)
 		execlp("nvidia-cuda-mps-server", "nvidia-cuda-mps-server", "-multiuser-server", (char *)NULL);
 	else
 		execlp("nvidia-cuda-mps-server", "nvidia-cuda-mps-server", (char *)NULL);
-	_exit(1); /* not on PATH: nothing says so but the exit status (§8) */
+	_exit(1); /* not on PATH: nothing says so but the exit status */
 }
 
 void server_start(struct daemon *d, uid_t uid)
@@ -113,7 +113,7 @@ static void has_to_go(struct daemon *d)
 		ask_to_go(d, 0);
 }
 
-/* One SIGINT, once; whether it ends is its own affair (§8). */
+/* One SIGINT, once; whether it ends is its own affair. */
 static void force(struct daemon *d)
 {
 	struct server *s = &d->server;
