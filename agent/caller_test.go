@@ -248,7 +248,7 @@ func TestPeerThatEnded(t *testing.T) {
 	f := newFakeProc(t)
 	f.starter(1000, "slot1_1")
 	f.add(proc{pid: p.pid, parent: 1000, comm: "prepare"}) // another one has its number
-	if n, err := conn.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Fatal(n, err)
 	}
 	if fd, err := peerHandle(conn.(*net.UnixConn)); err == nil && fd < 0 {

@@ -128,6 +128,5 @@ func clip(s string) string {
 	return s
 }
 
-
 // dotted is the index of a key in a source.
 func dotted(parts ...string) string { return toml.Key(parts).String() }
