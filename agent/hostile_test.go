@@ -163,6 +163,20 @@ func TestJobUnderAnotherName(t *testing.T) {
 	asks(Caller{UID: 1000, PID: 4000, Starter: s})
 }
 
+// TestAskingForMore: a job that is in and asks for more, again and again, does not
+// make the agent look at every starter of the node each time.
+func TestAskingForMore(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	s, ended := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
+	ta.grant(s, 1000, "alice", uuid(0), 4096)
+	ta.grant(ended, 1000, "alice", uuid(0), 4096)
+	ta.proc.end(ended.PID)
+	reply := ta.prepare(Caller{UID: 1000, PID: 4000, Starter: s}, jobOn(s, "alice", uuid(0), 8192))
+	if reply.Refusal == nil || len(ta.books.all()) != 2 {
+		t.Errorf("%+v, and the books have %d entries", reply, len(ta.books.all()))
+	}
+}
+
 // TestClaimOfASecondGPU: the hook has told what a slot has.
 func TestClaimOfASecondGPU(t *testing.T) {
 	ta := newTestAgent(t, 2, "[gpu.\""+string(uuid(1))+"\"]\nmode = \"whole\"\n")

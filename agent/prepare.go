@@ -194,7 +194,7 @@ func (a *Agent) decide(s *State, c Caller, job *api.Job, gpus []gpu.UUID) (*api.
 	}
 	read()
 	grant, refusal := Admit(*s, c, job)
-	if refusal == nil || len(s.Running) == 0 {
+	if refusal == nil || len(s.Running) == 0 || len(s.Held) > 0 { // nobody stands in the way of who is in
 		return grant, refusal
 	}
 	ended, err := a.books.sweepLocked()

@@ -34,9 +34,10 @@ type way struct {
 	daemon    *mps.Daemon
 	processes mps.Processes
 	began     time.Time
-	// asked is when the daemon was last asked for its clients, most how many it
-	// had at most.
+	// asked is when the daemon was last asked for its clients, pause how long it is
+	// let alone then, most how many it had at most.
 	asked time.Time
+	pause time.Duration
 	most  int
 }
 
@@ -159,12 +160,13 @@ func (w *way) events(ctx context.Context) []mps.Event {
 	return out
 }
 
-// watch asks the daemon now and then for its clients, until it has told of some.
+// watch asks the daemon for its clients until it has told of some, soon at first,
+// for a run may be short, then now and then.
 func (w *way) watch(ctx context.Context) {
-	if w.daemon == nil || w.most > 0 || time.Since(w.asked) < time.Second/2 {
+	if w.daemon == nil || w.most > 0 || time.Since(w.asked) < w.pause {
 		return
 	}
-	w.asked = time.Now()
+	w.asked, w.pause = time.Now(), min(max(2*w.pause, 50*time.Millisecond), time.Second/2)
 	servers, err := w.daemon.Servers(ctx)
 	for _, s := range servers {
 		if err == nil {

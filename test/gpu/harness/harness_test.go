@@ -285,6 +285,48 @@ func testSharing(t *testing.T, dir string) {
 	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "sharing-training"}); err == nil || !strings.Contains(err.Error(), "python3 with torch and CUDA is needed") {
 		t.Errorf("training without torch: %v", err)
 	}
+	testTraining(t, dir, out)
+}
+
+// testTraining has a stand-in for Python and its torch tell of steps of half a
+// millisecond: so many are measured as take as long as was asked for.
+func testTraining(t *testing.T, dir, out string) {
+	t.Helper()
+	bin := t.TempDir()
+	const script = "#!/bin/sh\nsimjob alloc 100 load 20 50ms >&2 && echo '{\"step\":\"train\",\"code\":0,\"ms\":'$(($3 / 2))',\"at\":'$(date +%s)'}'\n"
+	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-seconds", "2", "-repeats", "1", "-copies", "2", "sharing-training"}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := bench.Read(filepath.Join(out, "sharing-training"))
+	if got, want := strings.Join(r.Command, " "), "python3 ./train.py --steps 8000"; err != nil || got != want || r.Label != "training" || len(r.Runs) != 4 {
+		t.Errorf("%v: %q, not %q; %q, %d runs", err, got, want, r.Label, len(r.Runs))
+	}
+	if b, err := os.ReadFile(filepath.Join(out, "sharing-training/work.json")); err != nil || strings.Count(string(b), `"mode"`) != 4 {
+		t.Errorf("%v: %s", err, b)
+	}
+}
+
+// TestAmount: a GPU of which a job wants millions of turns is not started with
+// hundreds of them too often, nor mistaken by what a launch costs.
+func TestAmount(t *testing.T) {
+	dir := t.TempDir()
+	// 20000 turns in a millisecond, and 20 µs for the launch.
+	const script = "#!/bin/sh\necho x >>calls\nus=$(($4 / 20 + 20))\nprintf '{\"step\":\"compute\",\"code\":0,\"ms\":%d.%03d,\"at\":1}\\n' $((us / 1000)) $((us % 1000))\n"
+	if err := os.WriteFile(filepath.Join(dir, "gpujob"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{programs: dir}
+	n, err := m.amount(t.Context(), kernel, 150)
+	if err != nil || n < 2_900_000 || n > 3_000_000 {
+		t.Errorf("%d turns for 150 ms, %v", n, err)
+	}
+	if calls, err := os.ReadFile(filepath.Join(dir, "calls")); err != nil || len(calls) > 2*5 {
+		t.Errorf("%d calls, %v", len(calls)/2, err)
+	}
 }
 
 // testMIG measures the same work on MIG devices, in a second run.
