@@ -183,6 +183,9 @@ func TestQuiesce(t *testing.T) {
 		if why := ta.reason(0); !strings.HasPrefix(why, "closed by node since") || strings.Contains(why, "control daemon") {
 			t.Errorf("reboot %v: %q", reboot, why)
 		}
+		if up := ta.snapshot().GPUs[0].DaemonUp; up != nil {
+			t.Errorf("reboot %v: GpuslotControlDaemonDown fires where none is to run: %v", reboot, *up)
+		}
 		if _, err := os.Stat(filepath.Join(ta.dir, "r/condor/execution-point.conf")); err != nil {
 			t.Errorf("reboot %v: HTCondor would see other GPUs: %v", reboot, err)
 		}
@@ -285,6 +288,10 @@ func TestRevert(t *testing.T) {
 	}
 	if s := ta.status(); !s.PlanApplied.IsZero() {
 		t.Errorf("a plan is in force since %s", s.PlanApplied)
+	}
+	ta.handedOver(api.OpMonitor, true) // of the startd that is about to restart without us
+	if f := ta.snapshot().Feedback; f != nil {
+		t.Errorf("GpuslotCondorFeedbackStale waits for a monitor that was taken away: %+v", f)
 	}
 	ta.startd.slots = []condor.Slot{{Name: "slot1@wn1.example.org", Type: "Partitionable", AssignedGPUs: []string{string(uuid(0))}, Plan: "of the time before"}}
 	if ta.ask(t.Context()); len(ta.startdSays.Load().changes) > 0 {

@@ -311,10 +311,14 @@ func TestOlderLayout(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	v := ta.view.Load()
 	now := condor.Startds(ta.node(v.config, v.plan))[0].Plan
+	text, err := condor.ExecutionPoint(ta.node(v.config, v.plan))
+	if err != nil {
+		t.Fatal(err)
+	}
 	says := func(plan string) bool {
 		var slots []condor.Slot
 		for i, layout := range condor.Startds(ta.node(v.config, v.plan))[0].Layout {
-			slots = append(slots, condor.Slot{Name: fmt.Sprintf("slot%d@x", i+1), Type: "Partitionable", Plan: plan, Layout: layout})
+			slots = append(slots, condor.Slot{Name: fmt.Sprintf("slot%d@x", i+1), Type: "Partitionable", Plan: plan, Config: condor.ConfigOf(text), Layout: layout})
 		}
 		ta.startd.set(slots, nil)
 		ta.ask(t.Context())
@@ -328,6 +332,20 @@ func TestOlderLayout(t *testing.T) {
 	}
 	if n := ta.count("gpuslot_startd_older_layout"); n != 1 {
 		t.Errorf("metric = %g", n)
+	}
+	asksAgain := func() bool {
+		select {
+		case <-ta.booked: // of an earlier look
+		default:
+		}
+		ta.status()
+		return len(ta.booked) > 0
+	}
+	if !asksAgain() {
+		t.Error("who looks after a restart of the startd sees the time before it for a minute")
+	}
+	if says(now); asksAgain() {
+		t.Error("each look costs the startd a question")
 	}
 }
 

@@ -144,9 +144,14 @@ func (a *Agent) acceptances() []api.Acceptance {
 	return out
 }
 
-// status is everything the agent knows, for "gpuslot status".
+// status is everything the agent knows, for "gpuslot status". Where that is bad
+// news of the startd, somebody looks who may just have restarted it, and the
+// next answer shall know.
 func (a *Agent) status() *api.Status {
 	v, now := a.view.Load(), time.Now()
+	if said := a.startdSays.Load(); said.err != nil || len(said.changes) > 0 {
+		nudge(a.booked)
+	}
 	s := &api.Status{
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
@@ -333,6 +338,9 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	}
 	s.Capabilities = v.can.forMetrics()
 	s.Driver, s.CUDA, s.LayoutMatches, s.Feedback = v.plan.Driver, v.plan.CUDA, v.laidOut, a.fed.last()
+	if a.holds.node().Phase == nodeReverted {
+		s.Feedback = nil // its programs went with the configuration
+	}
 	if said := a.startdSays.Load(); said.err == nil && !said.at.IsZero() {
 		older := said.older()
 		s.OlderLayout = &older
@@ -345,8 +353,11 @@ func (a *Agent) snapshot() metrics.Snapshot {
 		if m.Shared {
 			guard := v.guards[g.UUID]
 			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "", g.Shares, len(j.running), g.Pool, j.used
-			m.DaemonUp = guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
-			if m.Device = (site{a}).device(g); m.DaemonUp {
+			up := guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
+			if !a.holds.node().quiet() && (g.Place == "" || g.Device != "") {
+				m.DaemonUp = &up
+			}
+			if m.Device = (site{a}).device(g); up {
 				m.Clients, m.ThreadRatio = clientsOf(guard.proof), threadRatio(guard.proof)
 			}
 			m.ProvedAt, m.Restarts = guard.proof.At, guard.restarts

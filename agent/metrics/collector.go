@@ -136,7 +136,9 @@ func (g GPU) collect(to *sink) {
 	}
 	to.gauge(gpuPool, float64(g.Pool.Bytes()), u)
 	to.gauge(gpuBudgeted, float64(g.Budgeted.Bytes()), u)
-	to.gauge(daemonUp, number(g.DaemonUp), u)
+	if g.DaemonUp != nil {
+		to.gauge(daemonUp, number(*g.DaemonUp), u)
+	}
 	to.counter(daemonRestarts, float64(g.Restarts), u)
 	device := to.labels(mpsClients, string(g.Device.GPU), string(g.Device.MIG))
 	to.knownGauge(mpsClients, g.Clients, device)

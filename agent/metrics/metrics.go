@@ -93,8 +93,8 @@ type GPU struct {
 	Budgeted gpu.MiB
 	// Walls counts the jobs by what holds their budgets.
 	Walls map[string]int
-	// DaemonUp: the control daemon's proof holds now.
-	DaemonUp bool
+	// DaemonUp: the control daemon's proof holds now; nil where none is to run.
+	DaemonUp *bool
 	// ProvedAt is zero if it never was proven.
 	ProvedAt time.Time
 	// Verified is what came of the last verification, VerifiedAt when; nil if

@@ -35,7 +35,9 @@ func full() Snapshot {
 			Shared: true, Shares: 7, Pool: 32256}
 	}
 	a, b := v100(shared, 0), v100(closed, 1)
-	a.Accept, a.Used, a.Budgeted, a.DaemonUp, a.ProvedAt, a.Restarts = true, 2, 12288, true, time.Unix(1760000000, 500e6), 1
+	up, down := true, false
+	a.Accept, a.Used, a.Budgeted, a.DaemonUp, a.ProvedAt, a.Restarts = true, 2, 12288, &up, time.Unix(1760000000, 500e6), 1
+	b.DaemonUp = &down
 	b.ClosedBy = []string{"agent", "operator"}
 	a.Device, a.Clients, a.ThreadRatio = usage.Device{GPU: shared}, gpu.Known(3.0), gpu.Known(0.25)
 	a.Walls = map[string]int{"daemon": 1, "watch": 1}

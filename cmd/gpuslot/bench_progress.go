@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -18,7 +17,7 @@ type progressBar struct {
 }
 
 func newProgressBar(w io.Writer) progressBar {
-	f, ok := w.(*os.File)
+	f, ok := asFile(w)
 	return progressBar{w, ok && isTerminal(f)}
 }
 

@@ -93,6 +93,9 @@ worst is a warning, 4 the worst is an error.`,
 			if run != nil {
 				facts.job = run.job(c.Context(), c.ErrOrStderr(), facts)
 			}
+			if err := c.Context().Err(); err != nil {
+				return err // what was asked since is not known for another reason
+			}
 			found := diagnose(facts)
 			if asJSON {
 				if err := printJSON(c.OutOrStdout(), found); err != nil {

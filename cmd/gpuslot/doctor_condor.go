@@ -111,6 +111,9 @@ func notRead(f facts, check string) finding {
 	switch {
 	case f.away():
 		return finding{levelNote, check, "HTCondor has nothing of gpuslot: " + headline(*f.status.Node), "", "gpuslot node resume, then condor_restart -peaceful -startd"}
+	case f.generatedErr != nil && f.config.HTCondor.Manage && f.statusErr == nil:
+		return finding{levelError, check, "gpuslotd has not written " + file + " yet",
+			"HTCondor offers none of its GPUs, or as it does without gpuslot.", "see the finding about the agent, then condor_restart -startd"}
 	case f.generatedErr != nil && f.config.HTCondor.Manage:
 		return finding{levelError, check, "gpuslotd has not set this node up: there is no " + file,
 			"HTCondor gives out its GPUs as it does without gpuslot, or none.", "systemctl enable --now gpuslotd, then condor_restart -startd"}

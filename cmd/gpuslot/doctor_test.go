@@ -135,7 +135,8 @@ func TestChecks(t *testing.T) {
 			f.plan.GPUs = append(f.plan.GPUs, plan.GPU{Mode: config.ModeWhole, Shares: 1})
 			f.totalGPUs = 8
 		}, checkIDs, levelOK, "all 8 ids"},
-		"no guards, never there": {func(f *facts) { delete(f.settings, settingOpen); f.generatedErr = none }, checkGuards, levelError, "systemctl enable --now gpuslotd"},
+		"no guards, never there": {func(f *facts) { delete(f.settings, settingOpen); f.generatedErr, f.statusErr = none, none }, checkGuards, levelError, "systemctl enable --now gpuslotd"},
+		"no guards yet":          {func(f *facts) { delete(f.settings, settingOpen); f.generatedErr = none }, checkGuards, levelError, "see the finding about the agent"},
 		"no guards, the site's": {func(f *facts) {
 			delete(f.settings, settingOpen)
 			f.generatedErr, f.config.HTCondor.Manage = none, false

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -35,9 +36,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	c := root()
 	c.SetArgs(args)
-	c.SetOut(stdout)
+	out := &output{Writer: stdout}
+	c.SetOut(out)
 	c.SetErr(stderr)
 	err := c.ExecuteContext(ctx)
+	switch {
+	case out.err != nil:
+		err = out.err
+	case ctx.Err() != nil && errors.Is(err, context.Canceled) && !explained(err):
+		err = errors.New("interrupted")
+	}
 	var d differs
 	var q quits
 	switch {
@@ -67,6 +75,21 @@ type advised struct {
 }
 
 func (a advised) Unwrap() error { return a.error }
+
+// explained: the error says what an interruption leaves behind.
+func explained(err error) bool {
+	var a advised
+	return errors.As(err, &a)
+}
+
+// unreadable is the error of a file; only who lacks the right to read it is told to
+// take it.
+func unreadable(err error, hint string) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return advised{err, hint}
+	}
+	return err
+}
 
 // complain prints each line of an error as a sentence of its own.
 func complain(w io.Writer, err error) {

@@ -60,6 +60,9 @@ func lookAtPage(t *testing.T, name, page string) {
 	if !strings.Contains(page, "\n.TH") || strings.Count(page, "\n.SH") < 2 {
 		t.Errorf("%s is no manual page:\n%.300s", name, page)
 	}
+	if strings.HasSuffix(name, "gpuslot-doctor.1") && !strings.Contains(page, "  error     jobs do not run") {
+		t.Errorf("%s sets its list of levels as a text", name)
+	}
 	if strings.Contains(page, "spf13") {
 		t.Errorf("%s names its generator", name)
 	}
@@ -82,6 +85,7 @@ func writePapers(t *testing.T, dir string) {
 	}
 	c := root()
 	c.DisableAutoGenTag = true
+	indentLists(c)
 	at := sourceDate(t)
 	must(t, doc.GenManTree(c, &doc.GenManHeader{Section: "1", Source: "gpuslot", Manual: "gpuslot", Date: &at}, filepath.Join(dir, "man/man1")))
 	must(t, c.GenBashCompletionFileV2(filepath.Join(dir, "completions/gpuslot"), true))
@@ -89,6 +93,15 @@ func writePapers(t *testing.T, dir string) {
 	must(t, c.GenFishCompletionFile(filepath.Join(dir, "completions/gpuslot.fish"), true))
 	writePage(t, "../../docs/configuration.md", filepath.Join(dir, "man/man5/gpuslot.toml.5"), at)
 	writePage(t, "../../docs/gpuslot-condor.md", filepath.Join(dir, "man/man8/gpuslot-condor.8"), at)
+}
+
+// indentLists lets the lists of the help stand in the pages line by line: they
+// are set off by two blanks, for Markdown it takes four.
+func indentLists(c *cobra.Command) {
+	c.Long = strings.ReplaceAll(c.Long, "\n  ", "\n      ")
+	for _, sub := range c.Commands() {
+		indentLists(sub)
+	}
 }
 
 // writePage makes a manual page of one of our papers: its chapters are the

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -31,7 +30,7 @@ const (
 
 func newProgress(out io.Writer, policies []simulate.Policy, done func(simulate.Progress) float64) *progress {
 	p := &progress{out: out, policies: policies, done: done, part: make([]float64, len(policies)), shown: time.Now(), every: lineEvery}
-	if f, ok := out.(*os.File); ok && isTerminal(f) {
+	if f, ok := asFile(out); ok && isTerminal(f) {
 		p.terminal, p.every = true, barEvery
 	}
 	return p

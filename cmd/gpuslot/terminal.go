@@ -31,7 +31,7 @@ type terminal struct {
 
 // terminalOf takes over the screen and the keyboard, if both are there.
 func terminalOf(in io.Reader, out io.Writer) (*terminal, bool) {
-	screen, ok := out.(*os.File)
+	screen, ok := asFile(out)
 	if !ok || !isTerminal(screen) {
 		return nil, false
 	}

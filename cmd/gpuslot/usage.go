@@ -85,7 +85,7 @@ func (u usageFlags) run(c *cobra.Command) error {
 	}
 	records, err := agent.Records(cfg.Paths, time.Now().Add(-ago))
 	if err != nil {
-		return advised{err, "run it as root on the node whose jobs are asked for"}
+		return unreadable(err, "run it as root on the node whose jobs are asked for")
 	}
 	return u.print(c.OutOrStdout(), records, key)
 }

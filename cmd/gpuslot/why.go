@@ -39,7 +39,7 @@ Only root may read it.`,
 			}
 			events, err := agent.Events(cfg.Paths)
 			if err != nil {
-				return advised{err, "run it as root on the node that is asked about"}
+				return unreadable(err, "run it as root on the node that is asked about")
 			}
 			p, err := plan.Read(agent.PlanFile(cfg.Paths))
 			if err != nil {

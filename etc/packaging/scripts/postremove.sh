@@ -10,8 +10,17 @@ case ${1-} in
     systemctl stop systemd-journald@gpuslot.service systemd-journald@gpuslot.socket systemd-journald-varlink@gpuslot.socket 2>/dev/null || :
     # The running startd still knows our GPU ids, slots and hook. It reads its
     # configuration anew when the jobs that it has now are done.
-    if systemctl -q is-active condor.service && ! condor_restart -peaceful -startd >/dev/null; then
-      echo "gpuslot: the startd still offers the GPUs as gpuslot did: condor_restart -peaceful -startd" >&2
+    # One that is just starting anew cannot be told for some seconds.
+    if systemctl -q is-active condor.service; then
+      for wait in 2 4 8 end; do
+        said=$(condor_restart -peaceful -startd 2>&1) && break
+        if [ $wait = end ]; then
+          echo "gpuslot: $said" >&2
+          echo "gpuslot: the startd still offers the GPUs as gpuslot did: condor_restart -peaceful -startd" >&2
+        else
+          sleep $wait
+        fi
+      done
     fi
     ;;
   purge)
