@@ -94,13 +94,7 @@ func (j *job) lines(process int) (out []truth.Line) {
 
 // told finds the last line of a step.
 func (j *job) told(process int, step string) (truth.Line, bool) {
-	all := j.lines(process)
-	for i := len(all) - 1; i >= 0; i-- {
-		if strings.HasPrefix(all[i].Step, step) {
-			return all[i], true
-		}
-	}
-	return truth.Line{}, false
+	return truth.Last(j.lines(process), step)
 }
 
 // await waits until a process told a step, some time.

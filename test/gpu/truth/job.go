@@ -115,9 +115,14 @@ func (j *Job) read(out io.Reader) {
 func (j *Job) Line(step string) (Line, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for i := len(j.lines) - 1; i >= 0; i-- {
-		if strings.HasPrefix(j.lines[i].Step, step) {
-			return j.lines[i], true
+	return Last(j.lines, step)
+}
+
+// Last is the last line of a step, if it was told.
+func Last(lines []Line, step string) (Line, bool) {
+	for _, l := range slices.Backward(lines) {
+		if strings.HasPrefix(l.Step, step) {
+			return l, true
 		}
 	}
 	return Line{}, false
