@@ -69,3 +69,22 @@ func TestFollowsTheHost(t *testing.T) {
 		t.Errorf("%v %+v", err, r)
 	}
 }
+
+// TestHopeless: work that nothing will serve does not keep looks coming for ever.
+func TestHopeless(t *testing.T) {
+	f, w := &follower{patience: 100}, &world{}
+	for _, c := range []struct {
+		now            float64
+		waiting, ended int
+		want           bool
+	}{
+		{0, 1, 0, false}, {100, 1, 0, false}, {101, 1, 0, true}, {101, 0, 0, false},
+		{102, 1, 1, false}, // something ended
+		{202, 1, 1, false}, {203, 1, 1, true},
+	} {
+		w.now, w.queue.n, w.sums.ended = c.now, c.waiting, c.ended
+		if got := f.hopeless(w); got != c.want {
+			t.Errorf("at %v with %d waiting, %d ended: %v", c.now, c.waiting, c.ended, got)
+		}
+	}
+}
