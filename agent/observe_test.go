@@ -140,6 +140,12 @@ func TestObservedJobs(t *testing.T) {
 			t.Errorf("%+v", b)
 		}
 	}
+	docker := stockAd("slot1_3", "10.0", 300, 0)
+	docker.Docker = true
+	look(docker)
+	if b := (site{ta.Agent}).Bookings(); len(b) != 1 || b[0].Slot.Slot != "slot1_1" {
+		t.Errorf("what a docker universe job uses is not known, and would be zero: %+v", b)
+	}
 	ta.proc.end(300)
 	ta.sweepNow()
 	ta.proc.starter(400, "slot1_3") // the same slot's next job

@@ -26,7 +26,8 @@ func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
 	return slotKey(starter), true
 }
 
-// Bookings are the running slots.
+// Bookings are the running slots whose processes can be told: without one,
+// nothing would be known of a docker universe job, and zero be taken for it.
 func (s site) Bookings() []usage.Booking {
 	v := s.a.view.Load()
 	var out []usage.Booking
@@ -36,7 +37,7 @@ func (s site) Bookings() []usage.Booking {
 	}
 	for _, r := range running {
 		g, ok := find(&v.plan, r.GPU)
-		if !ok {
+		if !ok || r.Work.Docker {
 			continue
 		}
 		b := usage.Booking{Slot: slotKey(r.Starter), Device: s.device(g), Share: 1, Cap: 1}

@@ -15,8 +15,8 @@ import (
 func TestWork(t *testing.T) {
 	n := func(v int64) *int64 { return &v }
 	f := func(v float64) *float64 { return &v }
-	job := &api.Job{Program: "train.py", Batch: "night", Schedd: "ap.test", RequestGPUs: n(1), RequestCPUs: n(2), RequestMemory: n(4000)}
-	hook := Work{"train.py", "night", "ap.test", record.Requested{GPUs: f(1), CPUs: f(2), MemoryMiB: n(4000)}}
+	job := &api.Job{Program: "train.py", Batch: "night", Schedd: "ap.test", Docker: true, RequestGPUs: n(1), RequestCPUs: n(2), RequestMemory: n(4000)}
+	hook := Work{"train.py", "night", "ap.test", true, record.Requested{GPUs: f(1), CPUs: f(2), MemoryMiB: n(4000)}}
 	dynamic := condor.Slot{Type: "Dynamic", Schedd: "ap.test", GPUs: 1, Cpus: 3, Memory: 4096, VRAM: n(6144)}
 	published := dynamic
 	published.Program, published.RequestGPUs, published.RequestMemory = "train.py", n(1), n(4000)

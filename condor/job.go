@@ -35,6 +35,9 @@ type Job struct {
 	// RequestThreads is RequestGPUThreads as the ad has it: a percentage of the
 	// multiprocessors, or what a user wrote instead; empty if the job has none.
 	RequestThreads string
+	// Docker is WantDocker: the job is of the docker universe, and its processes are
+	// below docker's daemon, not below the starter.
+	Docker bool
 
 	ad classad.Ad
 }
@@ -79,6 +82,7 @@ func newJob(ad classad.Ad) Job {
 	j.RequestCPUs = request(ad, "RequestCpus", number(ad, "CpusProvisioned"))
 	j.RequestMemory = request(ad, "RequestMemory", number(ad, "MemoryProvisioned"))
 	j.Program, j.Batch, j.Schedd = named(ad)
+	j.Docker = inDocker(ad)
 	return j
 }
 
@@ -91,6 +95,12 @@ func named(ad classad.Ad) (program, batch, schedd string) {
 	global, _ := ad.String("GlobalJobId")
 	schedd, _, _ = strings.Cut(global, "#")
 	return program, clip(batch), clip(schedd)
+}
+
+// inDocker: submitting to the docker universe sets the attribute, nobody else does.
+func inDocker(ad classad.Ad) bool {
+	want, _ := ad.Expr("WantDocker")
+	return strings.EqualFold(want, "true")
 }
 
 // request is a literal request, or what was provisioned for an expression.

@@ -35,8 +35,9 @@ type Slot struct {
 	Cpus int64
 	// Memory is main memory, as VRAM, in MiB.
 	Memory int64
-	// Program, Batch and Schedd are those of Job; Schedd the startd always
+	// Docker, Program, Batch and Schedd are those of Job; Schedd the startd always
 	// publishes, the others and the requests where STARTD_JOB_ATTRS names them.
+	Docker                                               bool
 	Program, Batch, Schedd                               string
 	RequestGPUs, RequestVRAM, RequestCPUs, RequestMemory *int64
 	// AccountingGroup is the group in AccountingGroup, "group.user@domain"; empty if
@@ -56,7 +57,7 @@ type Slot struct {
 }
 
 // slotAttributes are those that parseSlots reads.
-const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,GPUSlotConfig,SlotTypeID,TotalSlotCpus,TotalSlotMemory,TotalSlotGPUs,TotalSlotVRAM,AcctGroup,AccountingGroup,RemoteUser,x509UserProxyVOName,Memory,GlobalJobId,Cmd,JobBatchName,RequestGPUs,RequestVRAM,RequestCpus,RequestMemory,StarterPid,GPUs_DeviceUuid"
+const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,GPUSlotConfig,SlotTypeID,TotalSlotCpus,TotalSlotMemory,TotalSlotGPUs,TotalSlotVRAM,AcctGroup,AccountingGroup,RemoteUser,x509UserProxyVOName,Memory,GlobalJobId,Cmd,JobBatchName,RequestGPUs,RequestVRAM,RequestCpus,RequestMemory,WantDocker,StarterPid,GPUs_DeviceUuid"
 
 // commandTimeout ends a command of HTCondor whose context has no deadline; 10
 // to 30 ms are usual.
@@ -125,6 +126,7 @@ func newSlot(ad classad.Ad) Slot {
 	s.DeviceUUID, _ = ad.String("GPUs_DeviceUuid")
 	s.AccountingGroup = groupOf(ad)
 	s.Program, s.Batch, s.Schedd = named(ad)
+	s.Docker = inDocker(ad)
 	for name, field := range map[string]**int64{
 		"RequestGPUs": &s.RequestGPUs, "RequestVRAM": &s.RequestVRAM, "RequestCpus": &s.RequestCPUs, "RequestMemory": &s.RequestMemory,
 	} {

@@ -97,6 +97,9 @@ type Job struct {
 	Schedd        string `json:"schedd,omitempty"`
 	RequestCPUs   *int64 `json:"request_cpus,omitempty"`
 	RequestMemory *int64 `json:"request_memory_mib,omitempty"`
+	// Docker says that the job's processes are below docker's daemon, not below its
+	// starter, so that nobody can tell what they use.
+	Docker bool `json:"docker,omitempty"`
 	// RequestThreads is RequestGPUThreads as the job ad has it, a percentage or
 	// what the user wrote instead; empty if it has none.
 	RequestThreads string `json:"request_gpu_threads,omitempty"`

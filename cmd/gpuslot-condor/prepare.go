@@ -102,6 +102,7 @@ func (p program) request(job condor.Job) *api.Job {
 		Schedd:          job.Schedd,
 		RequestCPUs:     job.RequestCPUs,
 		RequestMemory:   job.RequestMemory,
+		Docker:          job.Docker,
 	}
 }
 

@@ -32,7 +32,7 @@ func checkUntouched(f facts) []finding {
 const settingJobAttributes = "STARTD_JOB_ATTRS"
 
 // toldAttributes are those that records take from there: no hook passes them on.
-const toldAttributes = "Cmd JobBatchName RequestGPUs RequestCpus RequestMemory RequestVRAM AcctGroup x509UserProxyVOName"
+const toldAttributes = "Cmd JobBatchName RequestGPUs RequestCpus RequestMemory RequestVRAM WantDocker AcctGroup x509UserProxyVOName"
 
 // checkJobAttributes looks whether the startd tells what records and advice go by.
 func checkJobAttributes(f facts) []finding {
