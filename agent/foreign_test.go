@@ -31,7 +31,7 @@ func TestForeignWords(t *testing.T) {
 	if err := os.WriteFile(comm, []byte("\x1b[31mroot\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if name := firstLine(comm); name != "?[31mroot" {
+	if name := nameIn(comm); name != "?[31mroot" {
 		t.Errorf("a process calls itself %q", name)
 	}
 }

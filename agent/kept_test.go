@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -130,14 +131,23 @@ func FuzzStartdArgs(f *testing.F) {
 	})
 }
 
-// FuzzUnitIn: a unit is a part of the path.
+// FuzzUnitIn: a unit is a part of the path, however long that is.
 func FuzzUnitIn(f *testing.F) {
 	f.Add([]byte("0::/system.slice/condor.service/htcondor/x.scope\n"))
 	f.Add([]byte("/.service\n/b.scope"))
+	f.Add([]byte("0::/s\xff\xff.service"))
+	f.Add([]byte("0::/system.slice/docker-" + strings.Repeat("5a1e", 16) + ".scope"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		unit := unitIn(fileOf(t, b))
-		if unit != "" && !slices.Contains(strings.FieldsFunc(string(b), func(r rune) bool { return r == '/' || r == '\n' }), unit) {
-			t.Errorf("unitIn(%q) = %q", b, unit)
+		line, _, _ := strings.Cut(string(b), "\n")
+		want := ""
+		for _, part := range strings.Split(line, "/") {
+			if slices.Contains([]string{".service", ".scope"}, path.Ext(part)) {
+				want = clip(part)
+			}
+		}
+		if unit != want {
+			t.Errorf("unitIn(%q) = %q, want %q", b, unit, want)
 		}
 	})
 }

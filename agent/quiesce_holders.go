@@ -25,7 +25,7 @@ func deviceHolders(proc string) []api.NodeHolder {
 			continue
 		}
 		if _, known := by[pid]; !known {
-			by[pid] = api.NodeHolder{PID: pid, Name: firstLine(dir + "/comm"), Unit: unitIn(dir + "/cgroup")}
+			by[pid] = api.NodeHolder{PID: pid, Name: nameIn(dir + "/comm"), Unit: unitIn(dir + "/cgroup")}
 		}
 	}
 	return sortedHolders(by)
@@ -34,15 +34,18 @@ func deviceHolders(proc string) []api.NodeHolder {
 func firstLine(path string) string {
 	b, _ := os.ReadFile(path) // a process that is gone has no name
 	line, _, _ := strings.Cut(string(b), "\n")
-	return clip(line)
+	return line
 }
+
+// nameIn is what a process calls itself.
+func nameIn(path string) string { return clip(firstLine(path)) }
 
 // unitIn is the systemd unit that a process runs in, by its cgroup.
 func unitIn(path string) string {
 	unit := ""
 	for part := range strings.SplitSeq(firstLine(path), "/") {
 		if strings.HasSuffix(part, ".service") || strings.HasSuffix(part, ".scope") {
-			unit = part
+			unit = clip(part)
 		}
 	}
 	return unit

@@ -105,10 +105,16 @@ func (j Job) Seconds() float64 { return j.End.Sub(j.Begin).Seconds() }
 // tore.
 func Parse(line []byte) (Job, bool) {
 	var j Job
-	if json.Unmarshal(line, &j) != nil || j.Slot == "" || j.End.IsZero() || j.End.Before(j.Begin) {
+	if json.Unmarshal(line, &j) != nil || j.Slot == "" || j.End.IsZero() || j.End.Before(j.Begin) || !printable(j.Begin) || !printable(j.End) {
 		return Job{}, false
 	}
 	return j, true
+}
+
+// printable: package time reads offsets of 24 hours, which it does not write.
+func printable(t time.Time) bool {
+	_, err := t.MarshalText()
+	return err == nil
 }
 
 // maxLine is more than any line takes.

@@ -32,6 +32,7 @@ func TestReadOfAnotherFile(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"slot":"slot1_1","gpu":"GPU-5a1e0c11-0000-4000-8000-000000000001","begin":"2026-11-01T00:00:00Z","end":"2026-11-01T00:01:30Z","vram_curve":{"seconds":2,"mib":[1,-1]}}`))
 	f.Add([]byte(`{"slot":"s","end":"2026-11-01T00:01:30+14:00","requested":{"gpus":0.5}}`))
+	f.Add([]byte(`{"slot":"s","end":"2026-11-01T00:01:30+24:00"}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		j, ok := Parse(line)
 		if !ok {
