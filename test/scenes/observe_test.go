@@ -79,8 +79,8 @@ func TestObserve(t *testing.T) {
 		st.Check(d == "", "%d %s are those without gpuslot%s", len(same.plain), same.what, d)
 	}
 	st.Check(len(plain.config) > 500 && len(plain.slots) > 200 && strings.Contains(strings.Join(plain.slots, "\n"), "GPUs_GPU_c07d51e9"), "what was compared is there")
+	must(t, st.checkObserved(ctx, observed)) // waits for the records
 	must(t, st.checkUntouched(ctx))
-	must(t, st.checkObserved(ctx, observed))
 	done(t, st)
 }
 
