@@ -26,8 +26,8 @@ func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
 	return slotKey(starter), true
 }
 
-// Bookings are the running slots whose processes can be told: without one,
-// nothing would be known of a docker universe job, and zero be taken for it.
+// Bookings are the running slots. A docker universe job has none: its processes
+// cannot be told, and a booked slot without a process uses nothing.
 func (s site) Bookings() []usage.Booking {
 	v := s.a.view.Load()
 	var out []usage.Booking
