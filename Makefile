@@ -99,15 +99,23 @@ vuln: tools ## known vulnerabilities of what we use, where their database can be
 demo: tools ## worker nodes with real systemd and HTCondor share GPUs, with real and with simulated MPS
 	$(GO) run ./test/demo
 
-# Nodes wait for HTCondor much of their time. Fuzzing has the processors meanwhile,
-# and gives way at once when a node wants them (SCHED_IDLE).
-.PHONY: test
-test: check ## everything that checks the project; CI runs exactly this
-	@$(MAKE) --no-print-directory -j2 test-node fuzz-behind
+# Counts of tests that ran and of those that were skipped (test/tally).
+TALLY := $(abspath $(BIN))/tests
+GO_TEST = $(TALLY)/tally -into $(TALLY)/$@ $(GO) test
 
-.PHONY: fuzz-behind
-fuzz-behind: tools
-	chrt --idle 0 test/fuzz.sh $(FUZZTIME) 1
+.PHONY: test
+test: tally ## everything that checks the project; CI runs exactly this
+	@status=0; $(MAKE) --no-print-directory check && $(MAKE) --no-print-directory test-node || status=$$?; \
+	$(TALLY)/tally -sum $(TALLY)/test-* || status=1; exit $$status
+
+.PHONY: tally
+tally: tools
+	@rm -rf $(TALLY) && mkdir -p $(TALLY)
+	@$(GO) build -o $(TALLY)/tally ./test/tally
+
+.PHONY: test-busy
+test-busy: ## make test beside three busy loops: no test may fail because a machine is slow
+	test/busy.sh $(MAKE) --no-print-directory test
 
 .PHONY: check
 check: tools fmt-check vet lint vuln test-unit ## format, lint, vet with all tags, known vulnerabilities, race tests
@@ -126,16 +134,43 @@ vet:
 lint:
 	$(LINT) run ./...
 
-# Packages below test/ boot nodes; they run by themselves, one after the other.
+# They start no goroutine and share nothing, which docs/race_test.go checks. The
+# race detector finds nothing there, and makes them 10 to 40 times slower.
+PURE := agent/advise agent/advise/paper agent/bench agent/config agent/elastic agent/here agent/plan agent/record \
+	condor condor/classad docs etc/packaging/supply gpu gpu/devices mig mig/simulate
+is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
+
+# Packages below test/ boot nodes and run by themselves.
 .PHONY: test-unit
-test-unit:
-	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -v /gpuslot/test/)
+test-unit: test-race test-pure
 
+.PHONY: test-race
+test-race: | tally-there
+	$(GO_TEST) -race -timeout 30m $$($(GO) list ./... | grep -v -e /gpuslot/test/ -e '$(is_pure)')
+
+.PHONY: test-pure
+test-pure: | tally-there
+	$(GO_TEST) -timeout 30m $$($(GO) list ./... | grep '$(is_pure)')
+
+# A node waits for HTCondor much of its time: scenes play on six nodes at once,
+# and the other packages run beside them, one after the other.
 .PHONY: test-node
-test-node:
-	env -u MAKEFLAGS -u MFLAGS $(GO) test -p 1 -parallel 4 -timeout 40m ./test/...
+test-node: | tally-there
+	@$(MAKE) --no-print-directory -j2 test-scenes test-beside
 
-FUZZTIME ?= 5s
+.PHONY: test-scenes
+test-scenes:
+	env -u MAKEFLAGS -u MFLAGS $(GO_TEST) -parallel 6 -timeout 60m ./test/scenes
+
+.PHONY: test-beside
+test-beside:
+	env -u MAKEFLAGS -u MFLAGS $(GO_TEST) -p 1 -parallel 4 -timeout 60m $$($(GO) list ./test/... | grep -v /test/scenes$$)
+
+.PHONY: tally-there
+tally-there:
+	@test -x $(TALLY)/tally || $(MAKE) --no-print-directory tally
+
+FUZZTIME ?= 60s
 .PHONY: fuzz
 fuzz: tools ## every fuzz target for FUZZTIME each, as many at a time as there are processors
 	test/fuzz.sh $(FUZZTIME)
@@ -159,6 +194,11 @@ GPU_PARTS ?= truth node sharing-mix sharing-compute sharing-memory sharing-train
 .PHONY: gpu-bundle
 gpu-bundle: tools ## the folder to copy to a machine with a GPU and nothing else (docs/hardware/README.md)
 	test/gpu/bundle.sh $(GPU_BUNDLE)
+
+RESULTS ?= results.tgz
+.PHONY: gpu-results
+gpu-results: tools ## a page of RESULTS (results.tgz), in docs/hardware/; of simulated ones, in dist/simulated/
+	$(GO) run ./test/gpu/first -home $(RESULTS)
 
 .PHONY: test-gpu
 test-gpu: gpu-bundle ## everything that needs a GPU, on this machine's; results in GPU_OUT (dist/gpu-results)

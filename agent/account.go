@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"os/user"
 	"strconv"
 	"time"
@@ -14,26 +15,51 @@ import (
 // network and cannot be interrupted.
 const lookupTimeout = 3 * time.Second
 
-// accountNamed looks an account up; unknown is a value.
-func accountNamed(ctx context.Context, name string) Account {
+// accountDatabase finds accounts by name. A lookup that hangs keeps its place until
+// it returns, so that a database that does not answer costs a few goroutines at most.
+type accountDatabase struct {
+	places chan struct{}
+	find   func(name string) (*user.User, error)
+}
+
+// accountsOfNode is NSS: files, LDAP, SSSD.
+var accountsOfNode = accountDatabase{make(chan struct{}, 4), user.Lookup}
+
+// look finds an account, or gives up when its time is over.
+func (d accountDatabase) look(ctx context.Context, name string) (*user.User, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	found := make(chan Account, 1) // nobody may be left to receive
+	select {
+	case d.places <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the account database does not answer (getent passwd %s): %w", name, ctx.Err())
+	}
+	type answer struct {
+		user *user.User
+		err  error
+	}
+	found := make(chan answer, 1) // buffered: the receiver may have given up
 	go func() {
-		u, err := user.Lookup(name)
-		if err != nil {
-			found <- Account{}
-			return
-		}
-		uid, err := strconv.ParseUint(u.Uid, 10, 32)
-		found <- Account{UID: uint32(uid), Known: err == nil}
+		defer func() { <-d.places }()
+		u, err := d.find(name)
+		found <- answer{u, err}
 	}()
 	select {
 	case a := <-found:
-		return a
+		return a.user, a.err
 	case <-ctx.Done():
+		return nil, fmt.Errorf("the account database does not answer (getent passwd %s): %w", name, ctx.Err())
+	}
+}
+
+// accountNamed looks an account up; unknown is a value.
+func accountNamed(ctx context.Context, name string) Account {
+	u, err := accountsOfNode.look(ctx, name)
+	if err != nil {
 		return Account{}
 	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	return Account{UID: uint32(uid), Known: err == nil}
 }
 
 // accounts looks up the accounts that tenancies name, and trusts what it found

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -30,6 +31,8 @@ type State struct {
 	Held []Running
 	// Common is the account of tenancy "common:<user>".
 	Common Account
+	// Stranger names a process of another account that is still an MPS client here; else empty.
+	Stranger string
 	// Partition is the static SM partition that the job would get, where there
 	// are such; empty if none is free.
 	Partition string
@@ -164,6 +167,9 @@ func Admit(s State, c Caller, job *api.Job) (*api.Grant, *api.Refusal) {
 	if r := s.tenancy(g, c, job); r != nil {
 		return nil, r
 	}
+	if s.Stranger != "" {
+		return nil, api.Refuse(api.CodeOtherTenant, fmt.Sprintf("%s is not free: %s", g.UUID, s.Stranger))
+	}
 	if r := s.room(g, c, budget); r != nil {
 		return nil, r
 	}
@@ -181,6 +187,9 @@ func Admit(s State, c Caller, job *api.Job) (*api.Grant, *api.Refusal) {
 // asked for: a reused claim can hold more or less (seen on 25.14.1).
 func (s State) budget(g *plan.GPU, job *api.Job) (gpu.MiB, *api.Refusal) {
 	if job.ProvisionedVRAM == nil || *job.ProvisionedVRAM <= 0 {
+		if s.Plan.RequestVRAM.WithoutRequest == config.WithoutRequestShare {
+			return g.DefaultRequest, nil
+		}
 		return 0, api.Refuse(api.CodeNoRequest, fmt.Sprintf("the job asks for a GPU but not for VRAM, and GPUs are shared here: add the line request_vram = %d (MiB, as much as the job needs) to the submit file", int64(g.DefaultRequest)))
 	}
 	budget := gpu.MiB(*job.ProvisionedVRAM)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -36,6 +38,45 @@ func admitState() State {
 func running(pid int, uid uint32, owner string, mib gpu.MiB) Running {
 	return Running{Starter: Starter{PID: pid, Started: 1, Slot: "slot1_9"}, GPU: uuid(0), Budget: mib,
 		Account: Account{UID: uid, Known: true}, Owner: owner, Job: "1.0"}
+}
+
+// TestAdmitWithoutRequest: where the site says so a job without request_vram gets a
+// share, also from an access point that writes none into it.
+func TestAdmitWithoutRequest(t *testing.T) {
+	alice := Caller{UID: 1000, Hook: true, Starter: Starter{PID: 100, Started: 1, Slot: "slot1_1"}}
+	for _, provisioned := range []*int64{nil, vram(0)} {
+		s := admitState()
+		s.Plan.RequestVRAM.WithoutRequest = config.WithoutRequestShare
+		g, r := Admit(s, alice, &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: provisioned})
+		if r != nil || g.Environment["GPUSLOT_VRAM_MIB"] != fmt.Sprint(int64(s.Plan.GPUs[0].DefaultRequest)) {
+			t.Errorf("%+v, %+v", g, r)
+		}
+	}
+}
+
+// TestStartdKnowsNoRequest: the startd says 0 MiB of such a job. Its budget is a share
+// in the job table all the same, also after a restart of the agent.
+func TestStartdKnowsNoRequest(t *testing.T) {
+	ta := newTestAgent(t, 1, "[request_vram]\nwithout_request = \"share\"\n")
+	share := ta.view.Load().plan.GPUs[0].DefaultRequest
+	s := ta.proc.starter(100, "slot1_1")
+	ta.grant(s, 1000, "alice", uuid(0), 0)
+	without := jobOn(ta.proc.starter(102, "slot1_3"), "alice", uuid(0), 0)
+	without.ProvisionedVRAM, without.RequestVRAM = nil, nil
+	if r := ta.prepare(hookOf(Starter{PID: 102, Started: 10200, Slot: "slot1_3"}, 1000), without); r.Grant == nil || ta.entry("slot1_3").Budget != share {
+		t.Errorf("%+v %+v", r, r.Refusal)
+	}
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 0, uuid(0)), slotAd("slot1_2", "2.0", "alice", 0, uuid(0))}, nil)
+	ta.books.unbooked = []unbooked{{Starter: ta.proc.starter(101, "slot1_2")}}
+	ta.ask(t.Context())
+	for _, slot := range []string{"slot1_1", "slot1_2"} {
+		if r := ta.entry(slot); r.Budget != share || !r.Confirmed {
+			t.Errorf("%s: %+v", slot, r)
+		}
+	}
+	if n := ta.count("gpuslot_slot_mismatches_total"); n != 0 {
+		t.Errorf("%g mismatches counted", n)
+	}
 }
 
 func TestAdmitRefuses(t *testing.T) {

@@ -16,10 +16,12 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/mig"
@@ -51,6 +53,8 @@ type Options struct {
 	KernelLog string
 	// Startd is HTCondor.
 	Startd Startd
+	// Settings reads HTCondor's settings; nil where they cannot be read.
+	Settings func(context.Context) (condor.Settings, error)
 	// Queue tells which jobs of the pool wait; nil if nobody can.
 	Queue Queue
 	// Pool tells what waits; nil if nothing can.
@@ -64,6 +68,8 @@ type Options struct {
 	// Metrics is the service manager's socket for scrapes; nil leaves it to the
 	// configuration.
 	Metrics net.Listener
+	// Ports keeps the metrics port while the agent restarts; nil without systemd.
+	Ports Ports
 	// Reload asks for the configuration to be read again.
 	Reload <-chan os.Signal
 
@@ -94,6 +100,15 @@ type Options struct {
 	hardwareTimeout time.Duration
 }
 
+// Ports keeps listening TCP sockets while the agent is restarted; systemd.Sockets is one.
+type Ports interface {
+	// Keep has the socket of an address kept.
+	Keep(address string, l net.Listener) error
+	// Kept hands out the socket that was kept for an address, once, and lets all
+	// others go; nil if there is none. An error does not say that it cannot be used.
+	Kept(address string) (net.Listener, error)
+}
+
 // Manager is the service manager that started the agent; systemd.Manager is
 // the real one.
 type Manager interface {
@@ -116,6 +131,7 @@ type Agent struct {
 	hardware   Hardware
 	expected   int
 	startd     Startd
+	settings   func(context.Context) (condor.Settings, error)
 	pool       Pool
 	manager    Manager
 	daemons    ControlDaemons
@@ -123,13 +139,17 @@ type Agent struct {
 	servers    ServerControl
 	books      *books
 	sampler    *usage.Sampler
-	troubles   Troubles
+	looks      looks
+	troubles   faults.Tracker
 	keeping    sync.Mutex // troublesFile
 	// holds are who closed which GPU.
-	holds    *holdStore
-	alarms   Alarms
-	metrics  *metrics.Metrics
-	verifier *verifier
+	holds   *holdStore
+	alarms  Alarms
+	metrics *metrics.Metrics
+	// metricsDown is why metrics are not served.
+	metricsDown atomic.Pointer[string]
+	slotless    slotless
+	verifier    *verifier
 	// history is the last hour, for the node page.
 	history page.History
 	// smPartitions makes static SM partitions, partitions books them.
@@ -170,7 +190,9 @@ type Agent struct {
 	// booked and rewritten (HTCondor's configuration) wake the comparison with the
 	// startd, wake the loop.
 	booked, rewritten, wake chan struct{}
-	orders                  chan order
+	// confirming lets one caller at a time put a question of its own to the startd.
+	confirming chan struct{}
+	orders     chan order
 
 	driverMismatch func(ctx context.Context) (why string, err error)
 	// quietStart: the node was quiesced when this agent started, which therefore
@@ -181,9 +203,13 @@ type Agent struct {
 	// healed that one can again, which this one cannot.
 	mismatched string
 	healed     bool
+	// driverAsked gives the answer of a fresh process that is asked now.
+	driverAsked chan driverAnswer
 	// Recalled is the plan of the agent before this one.
 	recalled   plan.Plan
 	lastWanted []mps.Wanted
+	// lostPlan is why that plan could not be read: see planBefore.
+	lostPlan error
 	// mourned is the last server of each GPU whose end was told.
 	mourned map[gpu.UUID]mps.Process
 	// modeFailures are compute modes that could not be set.

@@ -2,17 +2,19 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -58,7 +60,7 @@ func (a *Agent) readKernelLog(ctx context.Context, path string) {
 	if path == "" {
 		return
 	}
-	err := followKernelXIDs(ctx, path, func(x gpu.KernelXID) {
+	err := faults.FollowKernelLog(ctx, path, func(x gpu.KernelXID) {
 		for _, g := range a.view.Load().plan.GPUs {
 			if g.PCI == x.PCI {
 				a.troubles.Culprit(g.Physical(), x, time.Now())
@@ -86,9 +88,9 @@ func (a *Agent) seeConditions(ctx context.Context, v *view) error {
 	if err != nil {
 		return errors.Join(err, a.keepTroubles(v.config.Paths))
 	}
-	var seen []Sight
+	var seen []faults.Sight
 	for _, c := range conditions {
-		seen = append(seen, Sight{Condition: c, Server: v.guards[c.GPU].servers.active})
+		seen = append(seen, faults.Sight{Condition: c, Server: v.guards[c.GPU].servers.active})
 	}
 	a.troubles.Round(time.Now(), seen)
 	return a.keepTroubles(v.config.Paths)
@@ -102,24 +104,33 @@ func troublesFile(p config.Paths) string { return filepath.Join(p.Run, "troubles
 func (a *Agent) keepTroubles(p config.Paths) error {
 	a.keeping.Lock() // what is kept last is what is so
 	defer a.keeping.Unlock()
+	if gpus := a.view.Load().physicals(); a.troubles.Lost(gpus) {
+		return nil // the file that could not be read stays: it may close a GPU that is still closed
+	}
+	if err := a.troubles.Found(func() error { return store.Aside(troublesFile(p)) }); err != nil {
+		return err
+	}
 	saved := a.troubles.Saved()
 	if len(saved) == 0 {
-		return removeFile(troublesFile(p))
+		return store.Remove(troublesFile(p))
 	}
-	return writeJSON(troublesFile(p), saved)
+	return store.WriteJSON(troublesFile(p), saved)
 }
 
 func (a *Agent) recallTroubles(p config.Paths) error {
-	b, err := os.ReadFile(troublesFile(p))
+	saved, err := store.Store[[]faults.Saved]{Path: troublesFile(p)}.Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var saved []SavedTrouble
-	if err == nil {
-		err = json.Unmarshal(b, &saved)
+	for i, s := range saved {
+		if _, bad := gpu.ParseUUID(string(s.GPU)); bad != nil {
+			err = fmt.Errorf("%s: entry %d names no GPU: %w", troublesFile(p), i, bad)
+		}
 	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w: look at the kernel log for Xid lines, then remove the file", troublesFile(p), err)
+		err = fmt.Errorf("which GPUs were closed for faults is not known, so all are (%w): look at the kernel log for Xid lines; each gpuslotd closes all again until every GPU was opened", err)
+		a.troubles.Lose(err.Error(), time.Now())
+		return err
 	}
 	a.troubles.Restore(saved)
 	return nil
@@ -131,8 +142,11 @@ func (a *Agent) recallTroubles(p config.Paths) error {
 func (a *Agent) endLeftovers(guards map[gpu.UUID]guard, now time.Time) {
 	for u, g := range guards {
 		for _, pid := range g.servers.leftovers(now) {
-			err := a.killClient(pid, g.proof.At)
-			if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, unix.ESRCH) {
+			err := a.killClient(u, pid, g.proof.At)
+			if errors.Is(err, os.ErrProcessDone) || errors.Is(err, unix.ESRCH) {
+				continue // by itself
+			}
+			if err != nil {
 				a.log.Error("a client of a faulted server was not ended", "gpu", u, "pid", pid, "err", err)
 				continue
 			}
@@ -142,9 +156,11 @@ func (a *Agent) endLeftovers(guards map[gpu.UUID]guard, now time.Time) {
 	}
 }
 
-// killClient kills a process that a control daemon listed at a time, unless its
-// PID has gone to another since.
-func (a *Agent) killClient(pid int, listed time.Time) error {
+// killClient kills a process that a control daemon listed at a time, if it runs in a
+// slot that shares the GPU and is no later process. The list alone is no reason: a
+// child that inherits a connection keeps its parent's PID in the list after the
+// parent's end, when the PID may be anybody's.
+func (a *Agent) killClient(u gpu.UUID, pid int, listed time.Time) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return err
@@ -158,5 +174,16 @@ func (a *Agent) killClient(pid int, listed time.Time) error {
 	if err != nil || p.Started > latest {
 		return os.ErrProcessDone
 	}
+	owner, ok := a.books.starterOfProcess(pid, starterUID(a.own))
+	if !ok || !a.books.shares(owner, u) {
+		return errors.New("it runs in no slot that shares this GPU: end it, or what keeps its connection, by hand")
+	}
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+}
+
+// shares says that a starter's job has a part of the GPU.
+func (b *books) shares(s Starter, u gpu.UUID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.held(s), func(r Running) bool { return r.GPU == u })
 }

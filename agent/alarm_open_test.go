@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -60,4 +61,55 @@ func (m muteAlarms) Watch(context.Context, func(gpu.Event)) error { return m.err
 
 func (m muteAlarms) Conditions(context.Context, []gpu.UUID) ([]gpu.Condition, error) {
 	return nil, m.err
+}
+
+// TestTroublesUnreadable: a file that may close any GPU closes all of them, in
+// every agent until an operator has opened each, and is not lost.
+func TestTroublesUnreadable(t *testing.T) {
+	whole := `[{"gpu":"` + string(uuid(1)) + `","class":"broken","what":"Xid 79","since":"2026-11-21T09:42:50Z"}]`
+	for name, text := range map[string]string{
+		"empty": "", "truncated": whole[:40], "rubbish": "\x00\x00", "a wrong type": `{"gpu":"x"}`, "null": "null",
+		"text after it": whole + "]", "of a newer agent": `[{"gpu":"` + string(uuid(1)) + `","closed_by":"x"}]`, "no GPU": `[{"class":"broken"}]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ta := newTestAgent(t, 2, "")
+			file := troublesFile(ta.view.Load().config.Paths)
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			closed := func(want ...bool) {
+				t.Helper()
+				if err := ta.keepTroubles(ta.view.Load().config.Paths); err != nil {
+					t.Fatal(err)
+				}
+				for i, w := range want {
+					if why := ta.reason(i); (why != "") != w {
+						t.Fatalf("GPU %d: closed because %q, want closed: %t", i, why, w)
+					}
+				}
+			}
+			kept := func(path string) {
+				t.Helper()
+				if b, err := os.ReadFile(path); string(b) != text || err != nil {
+					t.Fatalf("%s says %q, %v", path, b, err)
+				}
+			}
+			ta.restart()
+			closed(true, true)
+			if _, err := ta.open("0", "", true); err != nil {
+				t.Fatal(err)
+			}
+			closed(false, true)
+			kept(file)
+			ta.restart()
+			closed(true, true)
+			if _, err := ta.open("all", "", true); err != nil {
+				t.Fatal(err)
+			}
+			closed(false, false)
+			kept(file + ".unreadable")
+			ta.restart()
+			closed(false, false)
+		})
+	}
 }

@@ -14,63 +14,51 @@ import (
 // end. That costs a look at their cgroups; the control daemon's word on their
 // clients costs a program of NVIDIA's, a millisecond of CPU and more.
 
-// alone says for certain that a process is the last one of its job: no other is
-// in the cgroups of its slot, neither the job's nor those of logins to it, which
-// HTCondor puts beside (25.14.1). Mount is that of cgroup v2.
-func (fs procFS) alone(mount string, pid int) bool {
+// leafOf is the leaf of a process; empty where that cannot be read.
+func (fs procFS) leafOf(pid int) leaf {
 	text, err := fs.cgroup(pid)
 	if err != nil {
-		return false
+		return leaf{}
 	}
-	above, slot := slotBelow(text)
-	if slot == "" {
-		return false
-	}
-	siblings, err := os.ReadDir(filepath.Join(mount, above))
-	if err != nil {
-		return false
-	}
-	seen := false
-	for _, s := range siblings {
-		if !s.IsDir() || slotOfPart(s.Name()) != slot {
-			continue
-		}
-		found, err := onlyProcess(filepath.Join(mount, above, s.Name()), pid)
-		if err != nil {
-			return false
-		}
-		seen = seen || found
-	}
-	return seen // or the mount is of another tree
+	return leafOf(text)
 }
 
-// slotBelow is the slot whose cgroup a process is in, by the text of its
-// /proc/<pid>/cgroup, and the cgroup above; empty if in none of cgroup v2.
-func slotBelow(text []byte) (above, slot string) {
-	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::/")
-		if !ok {
-			continue
-		}
-		parts := strings.Split(rest, "/")
-		for i, part := range parts {
-			if part == ".." {
-				return "", "" // of another cgroup namespace
-			}
-			if slot := slotOfPart(part); slot != "" {
-				return "/" + strings.Join(parts[:i], "/"), slot
-			}
-		}
+// together says whether a process of a starter's slot goes with a supervisor: it
+// is in the same leaf. What is in none goes with the job. Where HTCondor makes no
+// cgroups, the starter's own child above each decides.
+func (fs procFS) together(pid, supervisor int, s Starter) bool {
+	a, b := fs.leafOf(pid), fs.leafOf(supervisor)
+	switch {
+	case a.path != "" && b.path != "":
+		return a == b
+	case b.path != "":
+		return !b.login
 	}
-	return "", ""
+	return fs.childAbove(pid, s) == fs.childAbove(supervisor, s)
 }
 
-// slotOfPart is the slot that one cgroup's own name says; empty if none.
-func slotOfPart(name string) string {
-	if m := cgroupSlotName.FindStringSubmatch(name); m != nil {
-		return m[1]
+// childAbove is the child of a starter that a process is or descends from; 0 if
+// it left its parents behind.
+func (fs procFS) childAbove(pid int, s Starter) int {
+	for range maxAncestors {
+		p, err := fs.process(pid)
+		if err != nil || p.Parent == s.PID {
+			return p.PID
+		}
+		pid = p.Parent
 	}
-	return ""
+	return 0
+}
+
+// alone says for certain that a process is the last one of its leaf. Mount is
+// that of cgroup v2.
+func (fs procFS) alone(mount string, pid int) bool {
+	l := fs.leafOf(pid)
+	if l.path == "" {
+		return false
+	}
+	found, err := onlyProcess(filepath.Join(mount, l.path), pid)
+	return found && err == nil // or the mount is of another tree
 }
 
 var errOthers = errors.New("other processes are there")

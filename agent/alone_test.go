@@ -10,6 +10,7 @@ import (
 func TestAlone(t *testing.T) {
 	const base, slot = "/system.slice/condor.service/htcondor", "_var_lib_condor_execute_slot1_1@wn1"
 	const scope = base + "/" + slot + ".slice/" + slot + ".scope"
+	const login = base + "/" + slot + "/sshd.slice/sshd.scope"
 	own := "0::" + scope + "\n"
 	for name, tt := range map[string]struct {
 		cgroup string
@@ -20,8 +21,9 @@ func TestAlone(t *testing.T) {
 		"a child":                 {own, map[string]string{scope: "200\n201\n"}, false},
 		"a child in a cgroup":     {own, map[string]string{scope: "200\n", scope + "/a/b": "201\n"}, false},
 		"empty ones below":        {own, map[string]string{scope: "200\n", scope + "/a/b": ""}, true},
-		"a login":                 {own, map[string]string{scope: "200\n", base + "/" + slot + "/sshd.slice/sshd.scope": "300\n"}, false},
-		"a login that ended":      {own, map[string]string{scope: "200\n", base + "/" + slot + "/sshd.slice/sshd.scope": ""}, true},
+		"beside a login":          {own, map[string]string{scope: "200\n", login: "300\n"}, true},
+		"a login":                 {"0::" + login + "\n", map[string]string{scope: "300\n", login: "200\n"}, true},
+		"a login with a child":    {"0::" + login + "\n", map[string]string{login: "200\n201\n"}, false},
 		"another slot's job":      {own, map[string]string{scope: "200\n", base + "/_var_lib_condor_execute_slot1_10@wn1": "301\n"}, true},
 		"of another namespace":    {own, map[string]string{scope: "200\n0\n"}, false},
 		"another tree":            {own, map[string]string{scope: ""}, false},

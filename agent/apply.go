@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -61,8 +62,18 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	if reload || v.condorStale() {
 		v.condor = a.condorVersion(ctx, problem)
 	}
+	if reload || v.condorStale() || len(last.overridden) > 0 || len(a.startdSays.Load().changes) > 0 {
+		a.readSettings(ctx, &v, problem)
+	}
+	refused := ""
+	if !wantsToObserve(&v) {
+		refused = checkCondor(v.condor, problem)
+	}
+	// A node that was set up for an earlier HTCondor keeps its control daemons, since jobs
+	// may run; one that was not stays as it is.
+	untouched := refused != "" && !setUp(v.next.Paths)
 	a.beat()
-	if !a.quietStart && !wantsToObserve(&v) { // a trial of the control daemon opens the driver
+	if !a.quietStart && !untouched && !wantsToObserve(&v) { // a trial of the control daemon opens the driver
 		v.can = a.capabilities(ctx, last.can, v.next.Paths.ControlDaemon, v.rounds)
 	}
 
@@ -75,11 +86,10 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		a.observe(ctx, &v, start, problem)
 		return
 	}
-	refused := checkCondor(v.condor, problem)
 	if v.closed == "" {
 		v.closed = refused
 	}
-	if errInv == nil {
+	if errInv == nil && refused == "" {
 		changed := v.planned && a.makeLayouts(ctx, &v, inv, problem)
 		if changed {
 			a.beat()
@@ -90,7 +100,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		}
 	}
 	v.accounts = accounts(ctx, v.plan, last.accounts, reload)
-	if !v.planned || a.holds.node().Phase == nodeReverted {
+	if !v.planned || untouched || a.holds.node().Phase == nodeReverted {
 		a.publish(&v, start)
 		return
 	}
@@ -108,7 +118,9 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	problem(writeFlags(v.config.Paths, v.plan))
 	v.guards = a.proveAll(ctx, last.guards, wanted, v.config.Health.Deadline)
 	a.tellForeignChanges(last.guards, v.guards)
-	if a.needsSet(v.guards, wanted) {
+	lost := a.planBefore(v.config.Paths)
+	problem(lost)
+	if lost == nil && a.needsSet(v.guards, wanted) {
 		a.beat()
 		err := a.setAll(ctx, v.guards, wanted)
 		a.setDone = err == nil
@@ -126,7 +138,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	problem(a.seeConditions(ctx, &v))
 	problem(a.reviseVerified(&v, time.Now()))
 	problem(a.reopenDoors(last.guards, v.guards))
-	if errInv == nil && !a.quietStart {
+	if errInv == nil && !a.quietStart && lost == nil {
 		a.beat()
 		err := a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return wants(wanted, u) })
 		returned = err == nil
@@ -136,11 +148,14 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// Act: files. The plan for our own tools, then HTCondor's: the inventory
 	// first, because the configuration names it.
 	a.beat()
-	problem(a.writePlan(v.config.Paths, v.plan))
+	if lost == nil {
+		problem(a.writePlan(v.config.Paths, v.plan))
+	}
 	if refused == "" {
-		err := a.writeCondor(v.config, v.plan, v.can)
+		err := a.writeCondor(ctx, &v)
 		v.written = err == nil
 		problem(err)
+		v.overridden = v.overrides()
 	}
 	a.publish(&v, start)
 	a.books.setUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })
@@ -148,6 +163,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 
 // replan makes the plan anew; one that cannot be made leaves the last in force.
 func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func(error)) {
+	inv.Host = v.settings.Within(inv.Host)
 	p, err := plan.Build(v.next, inv)
 	if err == nil {
 		p = a.books.regroup(p, a.recalled, start)
@@ -214,6 +230,7 @@ func (a *Agent) publish(v *view, start time.Time) {
 	v.took, v.roundOK = time.Since(start), len(v.problems) == 0 && v.closed == "" && v.configError == ""
 	a.reportChanges(a.view.Load(), v)
 	a.view.Store(v)
+	nudge(a.nodes.wake)
 	a.books.leave(a.layouts.leaving)
 	a.beat()
 }
@@ -239,6 +256,29 @@ func presence(inv gpu.Inventory) map[gpu.UUID]bool {
 		}
 	}
 	return m
+}
+
+// planBefore says why the plan of the agent before this one is not known, while
+// jobs from then run. Until they have ended no control daemon is started or
+// stopped, no compute mode is given back, and no other plan takes the file's place.
+func (a *Agent) planBefore(p config.Paths) error {
+	if a.lostPlan == nil {
+		return nil
+	}
+	runs := a.books.unknown()
+	for _, r := range a.books.all() {
+		if r.Adopted {
+			runs = r.Starter.Slot + " runs since before gpuslotd started"
+		}
+	}
+	if runs != "" {
+		return fmt.Errorf("which control daemons the jobs use is not known, so none is started or stopped until they have ended: %s: %w", runs, a.lostPlan)
+	}
+	if err := store.Aside(PlanFile(p)); err != nil {
+		return err
+	}
+	a.lostPlan = nil
+	return nil
 }
 
 // wanted are the plan's control daemons, and those of GPUs that leave the plan

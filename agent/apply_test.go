@@ -370,6 +370,25 @@ func TestOldHTCondorIsRefused(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(ta.dir, "r/condor/execution-point.conf")); err == nil {
 		t.Error("a configuration was written for it")
 	}
+	if mode := ta.hw.inv.GPUs[0].ComputeMode; mode != gpu.ComputeModeDefault || len(ta.daemons.running) > 0 {
+		t.Errorf("compute mode %s, %d control daemons: the node did not stay as it was", mode, len(ta.daemons.running))
+	}
+	for file := range ta.files() {
+		if filepath.Base(file) != "gpuslot.toml" {
+			t.Errorf("%s was written", file)
+		}
+	}
+	// Upgraded it is set up, and then keeps its control daemons whatever comes: jobs may run.
+	ta.startd.version = condor.Version{Major: 25, Minor: 14, Patch: 1}
+	ta.apply(false)
+	if len(ta.daemons.running) != 1 || ta.reason(0) != "" {
+		t.Errorf("after the upgrade: %d control daemons, closed because %q", len(ta.daemons.running), ta.reason(0))
+	}
+	ta.startd.version = condor.Version{Major: 23, Minor: 9, Patch: 6}
+	ta.apply(true)
+	if len(ta.daemons.running) != 1 || !strings.Contains(ta.reason(0), "23.9.6") {
+		t.Errorf("after a downgrade: %d control daemons, closed because %q", len(ta.daemons.running), ta.reason(0))
+	}
 }
 
 func TestManageFalseWritesNoConfiguration(t *testing.T) {
@@ -386,7 +405,7 @@ func TestAwaitHardware(t *testing.T) {
 	ta.hw.set(gpu.Inventory{}, errors.New("not yet"))
 	o := ta.options()
 	o.WaitForHardware, o.hardwareTimeout = true, 50*time.Millisecond
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	ta.awaitHardware(ctx, o)
 	if ctx.Err() != nil {

@@ -44,7 +44,7 @@ func BenchmarkIdentify(b *testing.B) {
 	f.starter(1000, "slot1_1")
 	f.add(proc{pid: 1001, parent: 1000, comm: "prepare", uid: 1000})
 	for b.Loop() {
-		if _, err := f.fs().identify(1000, 1001, rootOnly); err != nil {
+		if _, err := f.fs().identify(1000, 1001, rootsOwn); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -53,13 +53,14 @@ func BenchmarkIdentify(b *testing.B) {
 // BenchmarkPrepareOverSocket is the whole round trip of a hook's request.
 func BenchmarkPrepareOverSocket(b *testing.B) {
 	ta, s := benchAgent(b)
-	ta.proc.add(proc{pid: os.Getpid(), parent: s.PID, comm: "prepare", uid: uint32(os.Getuid())})
+	ta.proc.add(proc{pid: os.Getpid(), parent: s.PID, comm: "prepare", exe: "/usr/libexec/gpuslot/gpuslot-condor", uid: uint32(os.Getuid())})
 	socket := filepath.Join(ta.dir, "s.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		b.Fatal(err)
 	}
 	srv := newServer(ta.log, ta.proc.fs(), uint32(os.Getuid()), ta.Agent)
+	srv.hook = ta.proc.program("/usr/libexec/gpuslot/gpuslot-condor")
 	done := make(chan error, 1)
 	go func() { done <- srv.serve(b.Context(), l) }()
 	b.Cleanup(func() { <-done })
@@ -70,6 +71,9 @@ func BenchmarkPrepareOverSocket(b *testing.B) {
 	ta.books.mu.Unlock()
 	job := jobOn(s, "alice", uuid(0), 512)
 	for b.Loop() {
+		ta.books.mu.Lock()
+		clear(ta.books.asked) // as if it were another job's
+		ta.books.mu.Unlock()
 		if r, err := api.Call(b.Context(), socket, api.Request{Op: api.OpPrepare, Job: job}); err != nil || r.Grant == nil {
 			b.Fatalf("%+v, %v", r, err)
 		}

@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Starter names the condor_starter that runs one job: the process, and the slot
@@ -22,9 +26,11 @@ type Caller struct {
 	// UID and PID are the socket's peer credentials.
 	UID uint32
 	PID int
-	// Hook: below a starter, but not in the cgroup of a slot. Otherwise a
-	// process of the job itself.
+	// Hook: below a starter, but not in the cgroup of a slot; for an admission, the
+	// PREPARE_JOB hook itself (see isHook). Otherwise a process of the job.
 	Hook bool
+	// Confirmed: the startd says the same of the slot as the caller.
+	Confirmed bool
 	// Starter runs the job. For a job process that left its parents behind
 	// only the slot is known: PID is 0.
 	Starter Starter
@@ -63,20 +69,28 @@ func (fs procFS) identify(uid uint32, pid int, trusted func(uint32) bool) (Calle
 	return c, nil
 }
 
-// starterAbove walks up to the nearest condor_starter.
+// starterAbove finds the condor_starter above a process: the outermost one, because
+// what a job starts stands below the node's own, a pilot's HTCondor too.
 func (fs procFS) starterAbove(pid int, trusted func(uint32) bool) (Starter, error) {
-	p, err := fs.ancestor(pid, func(comm string) bool { return comm == starterProgram })
+	line, err := fs.ancestry(pid)
 	if err != nil {
 		return Starter{}, err
 	}
-	if err := fs.isHTCondor(p, trusted); err != nil {
-		return Starter{}, err
+	why := errNoSlot
+	for i, p := range slices.Backward(line) {
+		s, err := fs.starterAt(p, trusted)
+		switch {
+		case err == nil && fs.unchanged(line[:i+1]):
+			return s, nil
+		case err == nil:
+			return Starter{}, errors.New("a process above the caller ended while the caller was being identified: ask again")
+		case errors.Is(err, errSlotless):
+			return s, err
+		case !errors.Is(err, errNoDaemon):
+			why = err
+		}
 	}
-	slot, err := fs.starterSlot(p.PID)
-	if err != nil {
-		return Starter{}, err
-	}
-	return Starter{PID: p.PID, Started: p.Started, Slot: slot}, nil
+	return Starter{}, why
 }
 
 // belowStartd says whether a process was started by the startd itself, as
@@ -86,54 +100,107 @@ func (fs procFS) belowStartd(pid int, trusted func(uint32) bool) bool {
 	if err != nil || slot != "" {
 		return false
 	}
-	p, err := fs.ancestor(pid, func(comm string) bool { return comm == starterProgram || comm == startdProgram })
-	return err == nil && p.Comm == startdProgram && fs.isHTCondor(p, trusted) == nil
+	line, err := fs.ancestry(pid)
+	if err != nil {
+		return false
+	}
+	startd := false
+	for _, p := range line {
+		program, err := fs.daemon(p.PID, trusted)
+		if err == nil && program == starterProgram {
+			return false
+		}
+		startd = startd || err == nil && program == startdProgram
+	}
+	return startd && fs.unchanged(line)
 }
 
-// ancestor walks up to the nearest process of a name, pid itself included.
-func (fs procFS) ancestor(pid int, is func(comm string) bool) (process, error) {
-	for range maxAncestors {
+// ancestry is a process with those above it, the process first, without PID 1 and
+// at most maxAncestors of them.
+func (fs procFS) ancestry(pid int) ([]process, error) {
+	var line []process
+	for len(line) < maxAncestors && (pid > 1 || len(line) == 0) {
 		p, err := fs.process(pid)
 		if err != nil {
-			return process{}, fmt.Errorf("walk up from the caller: %w", err)
+			return nil, fmt.Errorf("walk up from the caller: %w", err)
 		}
-		if is(p.Comm) {
-			return p, nil
-		}
-		if p.Parent <= 1 {
-			break
-		}
+		line = append(line, p)
 		pid = p.Parent
 	}
-	return process{}, errNoSlot
+	return line, nil
 }
 
-// HTCondor's programs; both names fit into the kernel's comm.
+// unchanged says whether an ancestry is still the same. A parent that ended leaves
+// its children to another, so each PID was that parent's while it was looked at.
+func (fs procFS) unchanged(line []process) bool {
+	for _, was := range line {
+		now, err := fs.process(was.PID)
+		if err != nil || now.gone() || now.Started != was.Started || now.Parent != was.Parent {
+			return false
+		}
+	}
+	return true
+}
+
+// HTCondor's programs, by the names of their files.
 const (
 	starterProgram = "condor_starter"
 	startdProgram  = "condor_startd"
 )
 
-// isHTCondor decides whether a process that calls itself condor_starter or
-// condor_startd is one: by the program it runs and by its real uid, which is
-// root's ("Uid: 0 <condor> 0 <condor>" on 25.14.1) or, in a personal
-// pool, the agent's own. Anybody can take the name.
-func (fs procFS) isHTCondor(p process, trusted func(uint32) bool) error {
-	uid, err := fs.realUID(p.PID)
+// errNoDaemon says that a process runs none of HTCondor's programs.
+var errNoDaemon = errors.New("not a program of HTCondor's")
+
+// daemon says which of HTCondor's programs a process runs as a daemon of this node.
+// Its account and the file of its program decide, because anybody can take a name:
+// the real uid is root's ("Uid: 0 <condor> 0 <condor>" on 25.14.1) or, in a personal
+// pool, the agent's own, and nobody else can write the file.
+func (fs procFS) daemon(pid int, trusted func(uint32) bool) (program string, err error) {
+	exe, err := fs.exe(pid)
+	if program = path.Base(exe); err != nil || program != starterProgram && program != startdProgram {
+		return "", errNoDaemon // kernel threads have no file
+	}
+	uid, err := fs.realUID(pid)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if !trusted(uid) {
-		return fmt.Errorf("process %d above the caller calls itself %s but runs as uid %d: %w", p.PID, p.Comm, uid, errNoSlot)
+		return "", fmt.Errorf("process %d above the caller runs %s as uid %d, which is not this node's HTCondor: %w", pid, clip(exe), uid, errNoSlot)
 	}
-	exe, err := fs.exe(p.PID)
+	var file unix.Stat_t
+	if err := unix.Stat(path.Join(fs.root, strconv.Itoa(pid), "exe"), &file); err != nil {
+		return "", fmt.Errorf("look at the program of process %d: %w", pid, err)
+	}
+	if !trusted(file.Uid) || file.Mode&0o022 != 0 {
+		return "", fmt.Errorf("process %d above the caller runs %s, which others than root can change (uid %d, mode %#o): "+
+			"chown root and chmod go-w that file: %w", pid, clip(exe), file.Uid, file.Mode&0o7777, errNoSlot)
+	}
+	return program, nil
+}
+
+// starterAt is the starter that a process is: a daemon whose parent is a startd. One
+// that lost its startd runs on below PID 1 for a while; only root's counts then.
+func (fs procFS) starterAt(p process, trusted func(uint32) bool) (Starter, error) {
+	orphan := p.Parent <= 1
+	if orphan {
+		trusted = starterUID(0)
+	}
+	program, err := fs.daemon(p.PID, trusted)
 	if err != nil {
-		return err
+		return Starter{}, err
 	}
-	if path.Base(exe) != p.Comm {
-		return fmt.Errorf("process %d above the caller calls itself %s but runs %s: %w", p.PID, p.Comm, clip(exe), errNoSlot)
+	if program != starterProgram {
+		return Starter{}, errNoDaemon
 	}
-	return nil
+	startd := 0
+	if !orphan {
+		if above, err := fs.daemon(p.Parent, trusted); err != nil || above != startdProgram {
+			return Starter{}, fmt.Errorf("process %d above the caller runs condor_starter, but its parent %d is no condor_startd: %w", p.PID, p.Parent, errNoSlot)
+		}
+		startd = p.Parent
+	}
+	slot, err := fs.starterSlot(p.PID, startd)
+	return Starter{PID: p.PID, Started: p.Started, Slot: slot}, err
 }
 
 // starterUID says whose starters an agent trusts: root's, and its own account's

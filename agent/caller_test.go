@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -9,15 +10,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-func rootOnly(uid uint32) bool { return uid == 0 }
+// rootsOwn is root, and who runs the tests: the files of their programs are theirs.
+var rootsOwn = starterUID(uint32(os.Getuid()))
 
 func TestIdentify(t *testing.T) {
 	f := newFakeProc(t)
-	f.add(proc{pid: 900, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
 	s := f.starter(1000, "slot1_1")
 	f.add(proc{pid: 1001, parent: 1000, comm: "prepare", uid: 1000})                                                  // the hook
 	f.add(proc{pid: 1002, parent: 1000, comm: "sh", uid: 1000})                                                       // a site's hook …
@@ -28,13 +30,27 @@ func TestIdentify(t *testing.T) {
 	f.add(proc{pid: 1013, parent: 1000, comm: "job", uid: 1000, cgroup: cgroupOf("slot7_7")})                         // cgroup and starter disagree
 	f.add(proc{pid: 1100, parent: 900, comm: "monitor", uid: 64})                                                     // STARTD_CRON
 	f.add(proc{pid: 1200, parent: 1, comm: "bash", uid: 1000, cgroup: "/user.slice/user-1000.slice/session-1.scope"}) // a login
-	f.add(proc{pid: 1300, parent: 1, comm: "condor_starter", exe: "/home/alice/condor_starter", uid: 1000, args: []string{"x", "-a", "slot1_9"}})
+	f.add(proc{pid: 1299, parent: 1, comm: "condor_startd", exe: "/home/alice/condor_startd", uid: 4711})
+	f.add(proc{pid: 1300, parent: 1299, comm: "condor_starter", exe: "/home/alice/condor_starter", uid: 4711, args: []string{"x", "-a", "slot1_9"}})
 	f.add(proc{pid: 1301, parent: 1300, comm: "prepare", uid: 1000}) // below a starter of alice's own
-	f.add(proc{pid: 1400, parent: 1, comm: "condor_starter", exe: "/usr/bin/sudo", args: []string{"x", "-a", "slot1_9"}})
+	f.add(proc{pid: 1400, parent: 900, comm: "condor_starter", exe: "/usr/bin/sudo", args: []string{"x", "-a", "slot1_9"}})
 	f.add(proc{pid: 1401, parent: 1400, comm: "prepare", uid: 1000}) // below a root process with the name
 	f.add(proc{pid: 1500, parent: 900, comm: "condor_starter", exe: "/usr/sbin/condor_starter (deleted)", args: []string{"condor_starter", "-a", "slot2_3"}})
 	f.add(proc{pid: 1501, parent: 1500, comm: "prepare", uid: 1001}) // HTCondor was upgraded under it
+	f.add(proc{pid: 1510, parent: 1, comm: "condor_starter", exe: "/usr/sbin/condor_starter", args: []string{"condor_starter", "-a", "slot2_4"}})
+	f.add(proc{pid: 1511, parent: 1510, comm: "prepare", uid: 1001}) // its startd was killed
+	f.add(proc{pid: 1520, parent: 1100, comm: "condor_starter", exe: "/usr/sbin/condor_starter", args: []string{"condor_starter", "-a", "slot2_5"}})
+	f.add(proc{pid: 1521, parent: 1520, comm: "prepare", uid: 1001}) // below a starter that is no startd's
+	f.add(proc{pid: 1530, parent: 900, comm: "condor_starter", exe: "/opt/writable/condor_starter", args: []string{"condor_starter", "-a", "slot2_6"}})
+	f.add(proc{pid: 1531, parent: 1530, comm: "prepare", uid: 1001})
+	if err := os.Chmod(f.program("/opt/writable/condor_starter"), 0o775); err != nil {
+		t.Fatal(err)
+	}
 	f.add(proc{pid: 1600, parent: 900, comm: "condor_starter", exe: "/usr/sbin/condor_starter", args: []string{"condor_starter", "-f", "-classad"}})
+	for pid, args := range map[int][]string{1610: {"-slot-name", "slot3_1"}, 1620: {"-a", "12.0", "-slot-name", "slot3_2"}, 1630: {"-a", "12.0"}} {
+		f.add(proc{pid: pid, parent: 900, comm: "condor_starter", exe: "/usr/sbin/condor_starter", args: append([]string{"condor_starter", "-f"}, args...)})
+		f.add(proc{pid: pid + 1, parent: pid, comm: "prepare", uid: 1001})
+	}
 	f.add(proc{pid: 1601, parent: 1600, comm: "prepare", uid: 1001}) // a starter without a slot
 	for pid := 2000; pid < 2000+maxAncestors+1; pid++ {
 		f.add(proc{pid: pid, parent: pid - 1, comm: "sh", uid: 1000})
@@ -55,15 +71,21 @@ func TestIdentify(t *testing.T) {
 		{"cgroup and starter disagree", 1013, Caller{}, "slot7_7"},
 		{"program of STARTD_CRON", 1100, Caller{}, "runs in no slot"},
 		{"login", 1200, Caller{}, "runs in no slot"},
-		{"starter of a user", 1301, Caller{}, "runs as uid 1000"},
-		{"other program named starter", 1401, Caller{}, "runs /usr/bin/sudo"},
+		{"starter of a user", 1301, Caller{}, "as uid 4711"},
+		{"other program named starter", 1401, Caller{}, "runs in no slot"},
+		{"starter whose startd was killed", 1511, Caller{Hook: true, Starter: Starter{PID: 1510, Started: 151000, Slot: "slot2_4"}}, ""},
+		{"starter of no startd", 1521, Caller{}, "its parent 1100 is no condor_startd"},
+		{"starter that others can change", 1531, Caller{}, "chmod go-w"},
 		{"upgraded starter", 1501, Caller{Hook: true, Starter: Starter{PID: 1500, Started: 150000, Slot: "slot2_3"}}, ""},
-		{"starter without slot", 1601, Caller{}, "without -a"},
+		{"starter without slot", 1601, Caller{}, "the slot of a condor_starter is not known"},
+		{"starter whose log is not named by its slot", 1611, Caller{Hook: true, Starter: Starter{PID: 1610, Started: 161000, Slot: "slot3_1"}}, ""},
+		{"starter whose log is named by its job", 1621, Caller{Hook: true, Starter: Starter{PID: 1620, Started: 162000, Slot: "slot3_2"}}, ""},
+		{"such a starter before 24.0.1", 1631, Caller{}, "the slot of a condor_starter is not known"},
 		{"too deep", 2000 + maxAncestors, Caller{}, "runs in no slot"},
 		{"gone", 99999, Caller{}, "no such file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := f.fs().identify(1000, tt.pid, rootOnly)
+			got, err := f.fs().identify(1000, tt.pid, rootsOwn)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("error = %v, want %q in it", err, tt.err)
@@ -78,20 +100,71 @@ func TestIdentify(t *testing.T) {
 	}
 	t.Run("below the startd", func(t *testing.T) {
 		for pid, want := range map[int]bool{1100: true, 1001: false, 1010: false, 1012: false, 1200: false, 1301: false} {
-			if got := f.fs().belowStartd(pid, rootOnly); got != want {
+			if got := f.fs().belowStartd(pid, rootsOwn); got != want {
 				t.Errorf("belowStartd(%d) = %v, want %v", pid, got, want)
 			}
 		}
 	})
 	t.Run("personal pool", func(t *testing.T) {
 		// There the agent trusts its own account's starters, but not any program.
-		if _, err := f.fs().identify(1000, 1301, starterUID(1000)); err != nil {
+		if _, err := f.fs().identify(1000, 1301, starterUID(4711)); err != nil {
 			t.Errorf("its own starter: %v", err)
 		}
-		if _, err := f.fs().identify(1000, 1301, starterUID(1001)); !errors.Is(err, errNoSlot) {
+		if _, err := f.fs().identify(1000, 1301, starterUID(4712)); !errors.Is(err, errNoSlot) {
 			t.Errorf("another account's starter: %v", err)
 		}
 	})
+}
+
+// TestNamesOfAJob: what a job calls its processes, its programs and their arguments
+// changes nothing: it is below the node's starter, and its cgroup is found.
+func TestNamesOfAJob(t *testing.T) {
+	const user = 4711
+	forged := []string{"condor_starter", "-f", "-a", "slot9_9", "x"}
+	for name, line := range map[string][]proc{
+		"a thread's name":        {{comm: "condor_starter", exe: "/usr/bin/python3"}},
+		"a program of its own":   {{comm: "condor_starter", exe: "/home/mallory/condor_starter", args: forged}},
+		"HTCondor's own program": {{comm: "condor_starter", exe: "/usr/sbin/condor_starter", args: forged}},
+		"a startd":               {{comm: "condor_startd", exe: "/usr/sbin/condor_startd"}},
+		"a pilot": {{comm: "glidein", exe: "/usr/bin/bash"}, {comm: "condor_startd", exe: "/usr/sbin/condor_startd"},
+			{comm: "condor_starter", exe: "/usr/sbin/condor_starter", args: forged}, {comm: "payload", exe: "/usr/bin/python3"}},
+	} {
+		for _, own := range []uint32{uint32(os.Getuid()), user} { // of root, and a personal pool's
+			t.Run(fmt.Sprintf("%s, agent %d", name, own), func(t *testing.T) {
+				f := newFakeProc(t)
+				s, trusted := f.starter(1000, "slot1_1"), starterUID(own)
+				last := s.PID
+				for _, p := range line {
+					p.pid, p.parent, p.uid, p.cgroup = last+1, last, user, cgroupOf("slot1_1")
+					f.add(p)
+					last = p.pid
+				}
+				if leaf := newBooks(f.fs(), newFakeDoors()).jobCgroup(s, trusted); leaf != cgroupOf("slot1_1") {
+					t.Errorf("the job's cgroup is %q", leaf)
+				}
+				if c, err := f.fs().identify(user, last, trusted); err != nil || c.Starter != s || c.Hook {
+					t.Errorf("its last process is taken for %+v, %v", c, err)
+				}
+				if f.fs().belowStartd(last, trusted) {
+					t.Error("it is taken for a program of the startd's")
+				}
+				// In the hook's place, where no cgroup names the slot.
+				f.add(proc{pid: last + 1, parent: last, comm: "nvidia-cuda-mps", uid: user})
+				if c, err := f.fs().identify(user, last+1, trusted); err != nil || c.Starter != s || !c.Hook {
+					t.Errorf("a process in no cgroup is taken for %+v, %v", c, err)
+				}
+				if f.fs().belowStartd(last+1, trusted) {
+					t.Error("a process in no cgroup is taken for the startd's")
+				}
+				if found := (&starters{}).news(f.fs(), trusted, time.Now()); len(found) != 1 || found[0] != s {
+					t.Errorf("the starters of the node are %+v", found)
+				}
+				if names := f.fs().startds(trusted); len(names) != 0 {
+					t.Errorf("the GPUs' startds are %v", names)
+				}
+			})
+		}
+	}
 }
 
 func TestAlive(t *testing.T) {
@@ -174,9 +247,9 @@ func FuzzCgroupSlot(f *testing.F) {
 	})
 }
 
-// FuzzStarterArgs: an accepted slot is one whole argument behind a "-a".
+// FuzzStarterArgs: an accepted slot is one whole argument behind its flag.
 func FuzzStarterArgs(f *testing.F) {
-	f.Add([]byte("condor_starter\x00-f\x00-local-name\x00slot_type_1\x00-a\x00slot1_1\x00submit.example.org\x00"))
+	f.Add([]byte("condor_starter\x00-f\x00-local-name\x00slot_type_101\x00-a\x00slot1_1\x00submit.example.org\x00"))
 	f.Add([]byte("condor_starter\x00-a\x00"))
 	f.Add([]byte("-a\x00slot1"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -184,7 +257,7 @@ func FuzzStarterArgs(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !slotName.MatchString(slot) || !strings.Contains(string(b), "\x00-a\x00"+slot) {
+		if !slotName.MatchString(slot) || !strings.Contains(string(b), "\x00-a\x00"+slot) && !strings.Contains(string(b), "\x00-slot-name\x00"+slot) {
 			t.Errorf("parseStarterArgs(%q) = %q", b, slot)
 		}
 	})
@@ -206,15 +279,34 @@ func FuzzStat(f *testing.F) {
 	})
 }
 
-func FuzzRealUID(f *testing.F) {
+func FuzzUIDs(f *testing.F) {
 	f.Add([]byte("Name:\tx\nUid:\t0\t64\t0\t64\nGid:\t0\t0\t0\t0\n"))
 	f.Add([]byte("Uid:\t-1\t0\t0\t0\n"))
 	f.Add([]byte("Name:\tUid:\t0\t0\t0\t0\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, err := parseRealUID(b); err == nil && !strings.HasPrefix("\n"+string(b), "\nUid:") && !strings.Contains(string(b), "\nUid:") {
-			t.Errorf("parseRealUID(%q) took another line", b)
+		if _, _, err := parseUIDs(b); err == nil && !strings.HasPrefix("\n"+string(b), "\nUid:") && !strings.Contains(string(b), "\nUid:") {
+			t.Errorf("parseUIDs(%q) took another line", b)
 		}
 	})
+}
+
+// TestReusedPID: before Linux 6.5 nothing but the account tells that another process
+// has the caller's PID.
+func TestReusedPID(t *testing.T) {
+	f := newFakeProc(t)
+	s := f.starter(1000, "slot1_7")
+	f.add(proc{pid: 1010, parent: s.PID, comm: "job", uid: 1000, cgroup: cgroupOf(s.Slot)})
+	f.add(proc{pid: 1100, parent: startd, comm: "monitor", uid: 64})
+	const noPidfd = -1
+	if c, err := f.fs().identifyHeld(noPidfd, peer{uid: 4711, pid: 1010}, rootsOwn); err == nil {
+		t.Errorf("uid 4711 passes for %+v", c)
+	}
+	if c, err := f.fs().identifyHeld(noPidfd, peer{uid: 1000, pid: 1010}, rootsOwn); err != nil || c.Starter != s {
+		t.Errorf("the job itself: %+v, %v", c, err)
+	}
+	if f.fs().peerBelowStartd(peer{uid: 4711, pid: 1100}, rootsOwn) || !f.fs().peerBelowStartd(peer{uid: 64, pid: 1100}, rootsOwn) {
+		t.Error("who is the startd's own program goes by the PID alone")
+	}
 }
 
 // TestPeerThatEnded: what /proc says of a number is no word about a caller that is gone.
@@ -259,7 +351,7 @@ func TestPeerThatEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if c, err := f.fs().identifyPeer(conn.(*net.UnixConn), p, rootOnly); err == nil {
+	if c, err := f.fs().identifyPeer(conn.(*net.UnixConn), p, rootsOwn); err == nil {
 		t.Errorf("%+v", c)
 	}
 	if err := caller.Wait(); err != nil {

@@ -115,7 +115,7 @@ func TestKnownCapabilities(t *testing.T) {
 		t.Errorf("missing walls: %q", s.Walls)
 	}
 	if text := ta.read(ta.view.Load().config.Paths.CondorConfig); !strings.Contains(text, `GPUSlotMPS = "server-status, privilege-checks, pid-file"`+"\n") ||
-		!regexp.MustCompile(`(?m)^STARTD_ATTRS = .* GPUSlotMPS( |$)`).MatchString(text) {
+		!regexp.MustCompile(`(?m)^SYSTEM_STARTD_ATTRS = .* GPUSlotMPS( |$)`).MatchString(text) {
 		t.Errorf("the ads do not say what there is:\n%s", text)
 	}
 	if got := ta.snapshot().Capabilities; !got["server-status"] || got["multi-user"] || len(got) != 6 {

@@ -110,46 +110,65 @@ func (r reservation) below(above cgroupDir) bool {
 	return false
 }
 
-// jobLeaf is the cgroup that HTCondor made for a job, and its slot, from the
-// text of /proc/<pid>/cgroup; empty for what is no process of the job's own. On
-// HTCondor 24.8 on it is "…_slot1_2@host.slice/…_slot1_2@host.scope", before that
-// "…_slot1_2@host" (seen on 25.14.1 and 23.9.6). The limit belongs there: at the
-// slice above, CUDA would show the whole GPU, and below it a job may make
-// cgroups of its own. A login by condor_ssh_to_job has another, "sshd.slice".
+// A leaf is a cgroup that HTCondor made: the job's own, or that of one login by
+// condor_ssh_to_job. On 24.8 on they are "…_slot1_2@host.slice/…_slot1_2@host.scope"
+// and "…_slot1_2@host/sshd.slice/sshd.scope", before that "…_slot1_2@host" and the
+// same with "/sshd" (seen on 25.14.1 and 23.9.6; the last in HTCondor's source).
+type leaf struct {
+	// path is below the mount of cgroup v2, and slot what its name says; empty for
+	// what is in no such cgroup.
+	path, slot string
+	login      bool
+}
+
+// jobLeaf is the job's leaf, from the text of /proc/<pid>/cgroup; empty for a
+// process of a login. VRAM limits belong there: at the slice above, CUDA would
+// show the whole GPU, and below it a job may make cgroups of its own.
 func jobLeaf(text []byte) (path, slot string) {
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::/"); ok {
-			return jobLeafOf(strings.Split(rest, "/"))
-		}
+	if l := leafOf(text); !l.login {
+		return l.path, l.slot
 	}
 	return "", ""
 }
 
-func jobLeafOf(parts []string) (path, slot string) {
+// leafOf is the leaf of a process, from the text of its /proc/<pid>/cgroup.
+func leafOf(text []byte) leaf {
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::/"); ok {
+			return leafIn(strings.Split(rest, "/"))
+		}
+	}
+	return leaf{}
+}
+
+func leafIn(parts []string) leaf {
 	for i, part := range parts {
 		if part == ".." {
-			return "", "" // of another cgroup namespace
+			return leaf{} // of another cgroup namespace
 		}
 		m := cgroupSlotName.FindStringSubmatch(part)
 		if m == nil {
 			continue
 		}
-		next := ""
-		if i+1 < len(parts) {
-			next = parts[i+1]
-		}
+		below := append(parts[i+1:], "", "")
+		l := leaf{slot: m[1]}
 		switch {
 		case strings.HasSuffix(part, ".slice"):
-			if next != strings.TrimSuffix(part, ".slice")+".scope" {
-				return "", ""
+			if below[0] != strings.TrimSuffix(part, ".slice")+".scope" {
+				return leaf{}
 			}
 			i++
-		case next == "sshd.slice":
-			return "", ""
+		case below[0] == "sshd.slice" && below[1] == "sshd.scope":
+			l.login = true
+			i += 2
+		case below[0] == "sshd" || below[0] == "sshd.slice":
+			l.login = true
+			i++
 		}
-		return "/" + strings.Join(parts[:i+1], "/"), m[1]
+		l.path = "/" + strings.Join(parts[:i+1], "/")
+		return l
 	}
-	return "", ""
+	return leaf{}
 }
 
 // adrift is what to do by hand where a reservation cannot be repaired.

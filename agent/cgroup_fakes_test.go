@@ -150,7 +150,7 @@ func (c *cgroupAgent) gone(st Starter) {
 func (c *cgroupAgent) round() {
 	v := c.view.Load()
 	c.keepLimits(c.t.Context(), v)
-	c.takeLimits(c.t.Context(), v, v.applied, true)
+	c.takeLimits(c.t.Context(), v)
 }
 
 // limits holds those of a cgroup below the mount, in MiB.

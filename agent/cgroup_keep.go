@@ -9,77 +9,46 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-const (
-	// lookAtOnce and lookEvery are the paces at which the first process of a job is
-	// looked for, in the first second and then; lookFor is for how long. The hook is
-	// the last thing that a starter runs before it, and that process, in the job's
-	// cgroup already, has some milliseconds to go until it is the user's program.
-	lookAtOnce, lookEvery, lookFor = 500 * time.Microsecond, 50 * time.Millisecond, 10 * time.Second
-	// limitTimeout bounds one call of the driver.
-	limitTimeout = 2 * time.Second
-)
+// limitTimeout bounds one call of the driver.
+const limitTimeout = 2 * time.Second
 
-// lookPause is when to look for a process again, so long after the last admission.
-func lookPause(since time.Duration) time.Duration {
-	if since < time.Second {
-		return lookAtOnce
-	}
-	return lookEvery
-}
-
-// limitCgroups sets and keeps the limits of jobs, until the context ends. It has
-// a loop of its own: a driver that hangs must not stop proofs.
+// limitCgroups keeps the limits of jobs until the context ends, and limits those
+// that have none: jobs without a supervisor, which asks before the job's program
+// runs (start.go). It has a loop of its own: a driver that hangs must not stop proofs.
 func (a *Agent) limitCgroups(ctx context.Context) {
 	if a.cgroups.driver == nil {
 		return
 	}
-	var kept, woken time.Time
 	for ctx.Err() == nil {
 		v := a.view.Load()
-		pace := min(max(v.config.Usage.Interval, time.Second), provedFor/4)
-		full := time.Since(kept) >= pace
-		if full {
-			a.keepLimits(ctx, v)
-			kept = time.Now()
-		}
-		wait := pace
-		if a.takeLimits(ctx, v, time.Now(), full) {
-			wait = lookPause(time.Since(woken))
-		}
-		t := time.NewTimer(wait)
+		a.keepLimits(ctx, v)
+		a.takeLimits(ctx, v)
+		t := time.NewTimer(min(max(v.config.Usage.Interval, time.Second), provedFor/4))
 		select {
 		case <-ctx.Done():
 		case <-t.C:
-		case <-a.cgroups.wake:
-			kept, woken = time.Time{}, time.Now() // a job came, or may have ended
+		case <-a.cgroups.wake: // a job may have ended
 		}
 		t.Stop()
 	}
 }
 
-// takeLimits limits the jobs that have none yet: all of them if full, else only
-// those that have just been admitted. Soon says that there are some whose first
-// process is about to come.
-func (a *Agent) takeLimits(ctx context.Context, v *view, now time.Time, full bool) (soon bool) {
+// takeLimits limits the jobs that have none.
+func (a *Agent) takeLimits(ctx context.Context, v *view) {
 	if !v.can.CgroupLimits.Has {
-		return false
+		return
 	}
 	for _, r := range a.books.all() {
 		if g, ok := find(&v.plan, r.GPU); !ok || !g.Shared() || r.Budget <= 0 {
 			continue
 		}
-		young := now.Sub(r.Since) < lookFor && a.cgroups.fine(r.GPU)
-		if _, ok := a.cgroups.of(r.Starter, r.GPU); ok || !full && !young {
+		if _, ok := a.cgroups.of(r.Starter, r.GPU); ok {
 			continue
 		}
-		leaf := a.books.jobCgroup(r.Starter, starterUID(a.own))
-		if leaf == "" {
-			soon = soon || young
-			continue
+		if leaf := a.books.jobCgroup(r.Starter, starterUID(a.own)); leaf != "" {
+			a.takeLimit(ctx, r, leaf)
 		}
-		a.takeLimit(ctx, r, leaf)
 	}
-	return soon
 }
 
 // takeLimit limits one job.

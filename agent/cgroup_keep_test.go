@@ -25,19 +25,22 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	if got := grant.Defaults["XLA_PYTHON_CLIENT_MEM_FRACTION"]; got != "1.00" {
 		t.Errorf("JAX is to take %s of a GPU that shows the budget as its total", got)
 	}
-	if v := c.view.Load(); !c.takeLimits(t.Context(), v, time.Now(), false) {
-		t.Error("a job without processes is not looked for")
-	}
 	c.process(st)
-	c.round()
+	reply := c.start(t.Context(), Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
+	if s := reply.Started; s == nil || !s.Supervise || !s.Reserved {
+		t.Errorf("the supervisor hears %+v", reply)
+	}
 	c.limits(c.leaf(st), "soft 4096 hard 4096")
 	c.limits(c.htcondor(), "soft 4096 hard max")
 	if got := c.wall(0); got != wallCgroup || c.status().GPUs[0].Wall != wallCgroup {
 		t.Errorf("wall %s", got)
 	}
-	if v := c.view.Load(); c.takeLimits(t.Context(), v, time.Now(), false) {
-		t.Error("looked for still")
+	login := Caller{UID: 1000, PID: st.PID + 2000, Starter: st}
+	c.proc.add(proc{pid: login.PID, parent: st.PID, comm: "supervise", cgroup: "/htcondor/_x_" + st.Slot + "@wn1/sshd.slice/sshd.scope"})
+	if _, err := c.end(t.Context(), login); err != nil {
+		t.Fatal(err)
 	}
+	c.limits(c.leaf(st), "soft 4096 hard 4096") // a logout
 	if _, err := c.end(t.Context(), hookOf(st, 1000)); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,7 @@ func TestChildren(t *testing.T) {
 	f := newFakeProc(t)
 	st := f.starter(100, "slot1_1")
 	f.add(proc{pid: 200, parent: 1, comm: "other"})
-	if got := f.fs().children(st.PID); !slices.Equal(got, []int{100, 200}) {
+	if got := f.fs().children(st.PID); !slices.Equal(got, []int{100, 200, 900}) {
 		t.Errorf("without a list: %v", got)
 	}
 	if got := f.fs().children(99); len(got) != 0 {
@@ -138,6 +141,82 @@ func TestCgroupGoneFirst(t *testing.T) {
 				t.Errorf("not told: %s", c.said)
 			}
 		})
+	}
+}
+
+// TestScopeGoneFirst: where the slice above the job's cgroup stays, the reservation
+// is given back there, and so at all above.
+func TestScopeGoneFirst(t *testing.T) {
+	c := newCgroupAgent(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.round()
+	slice := filepath.Dir(c.leaf(st))
+	c.limits(slice, "soft 4096 hard max")
+	c.proc.end(st.PID + 1000)
+	if err := os.Rename(c.leaf(st), filepath.Join(t.TempDir(), "gone")); err != nil {
+		t.Fatal(err)
+	}
+	c.round()
+	c.limits(slice, "soft 0 hard max")
+	c.limits(c.htcondor(), "soft 0 hard max")
+}
+
+// TestLiving: reservations of the same GPU whose cgroups are there.
+func TestLiving(t *testing.T) {
+	c := newCgroupAgent(t)
+	st, gone := c.job(100, "slot1_1", 4096), c.job(200, "slot1_2", 2048)
+	c.round()
+	elsewhere := c.cgroups.all()[0]
+	elsewhere.GPU = uuid(1)
+	if err := c.cgroups.enter(elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	c.gone(gone)
+	for u, want := range map[gpu.UUID]int{uuid(0): 1, uuid(1): 1, uuid(2): 0} {
+		got := c.cgroups.living(u)
+		if len(got) != want || want > 0 && (!got[0].Starter.is(st) || got[0].GPU != u) {
+			t.Errorf("on %s: %+v", u, got)
+		}
+	}
+}
+
+// TestUnreadableReservations: the file is kept aside and said, and the next booking
+// does not overwrite it. If it cannot be kept aside nothing is booked.
+func TestUnreadableReservations(t *testing.T) {
+	for name, text := range map[string]string{"empty": "", "truncated": `[{"gpu":`, "rubbish": "\x00\x01", "another type": `{"gpu":1}`, "incomplete": `[{"gpu":"` + string(uuid(0)) + `"}]`} {
+		t.Run(name, func(t *testing.T) {
+			c := newCgroupAgent(t)
+			file, aside := c.cgroups.file, c.cgroups.file+".unreadable"
+			put(t, file, text)
+			if err := c.cgroups.read(); err == nil || !strings.Contains(err.Error(), aside) {
+				t.Fatalf("read: %v", err)
+			}
+			if all := strings.Join(c.status().Warnings, "\n"); !strings.Contains(all, aside) || !strings.Contains(all, "reboot") {
+				t.Errorf("warnings: %s", all)
+			}
+			c.job(100, "slot1_1", 4096)
+			c.round()
+			if got, err := os.ReadFile(aside); err != nil || string(got) != text {
+				t.Errorf("kept aside: %q, %v", got, err)
+			}
+			if got := c.kept(); !strings.Contains(got, `"PID": 100`) {
+				t.Errorf("booked: %s", got)
+			}
+		})
+	}
+	c := newCgroupAgent(t)
+	put(t, c.cgroups.file, "rubbish")
+	put(t, c.cgroups.file+".unreadable/in/the/way", "")
+	if err := c.cgroups.read(); err == nil {
+		t.Fatal("read")
+	}
+	c.job(100, "slot1_1", 4096)
+	c.round()
+	if got := c.kept(); got != "rubbish" {
+		t.Errorf("overwritten by %s", got)
+	}
+	if got := c.wall(0); got == wallCgroup {
+		t.Error("a limit that nobody would give back was set")
 	}
 }
 
@@ -317,7 +396,7 @@ func TestLimitOfABrokenCall(t *testing.T) {
 	c.job(100, "slot1_1", 4096)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	c.takeLimits(ctx, c.view.Load(), time.Now(), true)
+	c.takeLimits(ctx, c.view.Load())
 	if !strings.Contains(c.kept(), `"soft_mib": 4096`) || c.wall(0) == wallCgroup {
 		t.Errorf("wall %s, kept: %s", c.wall(0), c.kept())
 	}

@@ -214,7 +214,7 @@ func (j *cudaJob) kill() {
 func (s *simulatedCgroups) round() {
 	v := s.view.Load()
 	s.keepLimits(s.t.Context(), v)
-	s.takeLimits(s.t.Context(), v, time.Now(), true)
+	s.takeLimits(s.t.Context(), v)
 }
 
 // reserved is the soft limit of the cgroup above all jobs'.
@@ -230,7 +230,7 @@ func (s *simulatedCgroups) reserved() gpu.MiB {
 func (s *simulatedCgroups) admit(pid int, slot string, mib int64) Starter {
 	s.t.Helper()
 	st := s.proc.starter(pid, slot)
-	if reply := s.prepare(hookOf(st, 1000), jobOn(st, "alice", s.gpu, mib)); reply.Grant == nil {
+	if reply := s.prepare(s.t.Context(), hookOf(st, 1000), jobOn(st, "alice", s.gpu, mib)); reply.Grant == nil {
 		s.t.Fatalf("%+v %s", reply.Refusal, reply.Error)
 	}
 	return st

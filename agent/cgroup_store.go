@@ -2,11 +2,9 @@ package agent
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -27,7 +26,7 @@ type cgroups struct {
 	driver CgroupMemory
 	// root is the mount of cgroup v2.
 	root string
-	// wake is for a job that was admitted or has ended.
+	// wake is for a job that has ended.
 	wake chan struct{}
 
 	// turn is held over the calls that change limits: a repair takes a part from
@@ -38,6 +37,9 @@ type cgroups struct {
 	mu   sync.Mutex
 	file string
 	by   map[holder]limit
+	// lost is why reservations of an earlier agent are not known, refused why none can
+	// be kept: the file with those could not be put aside.
+	lost, refused error
 	// trouble is why jobs of a GPU have no limit, stuck what cannot be repaired.
 	trouble map[gpu.UUID]string
 	stuck   map[holder]string
@@ -150,53 +152,61 @@ func (c *cgroups) warnings() []string {
 	for _, why := range c.stuck {
 		out = append(out, why)
 	}
+	if c.lost != nil {
+		out = append(out, "Which cgroups the driver keeps VRAM for is not known: "+c.lost.Error()+".")
+	}
 	slices.Sort(out)
 	return out
 }
 
 // write keeps all reservations. The caller holds mu.
 func (c *cgroups) write() error {
+	if c.refused != nil {
+		return c.refused
+	}
 	all := []reservation{}
 	for _, l := range c.sorted() {
 		all = append(all, l.reservation)
 	}
-	return writeJSON(c.file, all)
+	return store.WriteJSON(c.file, all)
 }
 
-// read takes over the reservations of an earlier agent.
+// read takes over the reservations of an earlier agent. A file that cannot be read
+// is put aside; where that fails, nothing is booked over it.
 func (c *cgroups) read() error {
-	b, err := os.ReadFile(c.file)
-	if errors.Is(err, fs.ErrNotExist) || c.driver == nil {
-		return nil // without a driver it is for another agent
+	if c.driver == nil {
+		return nil // it is for another agent
 	}
-	var all []reservation
+	all, err := store.Store[[]reservation]{Path: c.file}.Read()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err == nil {
-		all, err = decodeReservations(b)
-	}
-	if err != nil {
-		return fmt.Errorf("read %s: %w: remove the file; reservations that are lost with it end at the next reboot", c.file, err)
+		err = checkReservations(all)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err != nil {
+		c.refused = store.Aside(c.file)
+		c.lost = fmt.Errorf("%w: the file is kept as %s.unreadable; "+
+			"what it told of stays reserved until the cgroups' soft limits are lowered or the node reboots", err, c.file)
+		return errors.Join(c.lost, c.refused)
+	}
 	for _, r := range all {
 		c.by[holderOf(r.Starter, r.GPU)] = limit{reservation: r}
 	}
 	return nil
 }
 
-// decodeReservations refuses what write does not write.
-func decodeReservations(b []byte) ([]reservation, error) {
-	var all []reservation
-	if err := json.Unmarshal(b, &all); err != nil {
-		return nil, err
-	}
+// checkReservations refuses what write does not write.
+func checkReservations(all []reservation) error {
 	for _, r := range all {
 		if _, err := gpu.ParseUUID(string(r.GPU)); err != nil {
-			return nil, err
+			return err
 		}
 		if len(r.Path) == 0 || r.Hard <= 0 || r.Soft < 0 || r.Soft > r.Hard || r.Starter.PID <= 0 {
-			return nil, fmt.Errorf("the reservation of %s is not complete", clip(r.Starter.Slot))
+			return fmt.Errorf("the reservation of %s is not complete", clip(r.Starter.Slot))
 		}
 	}
-	return all, nil
+	return nil
 }

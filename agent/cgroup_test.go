@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -127,7 +128,10 @@ func FuzzReservations(f *testing.F) {
 	f.Add([]byte(`[{"gpu":"GPU-00000000-0000-4000-8000-000000000000","starter":{"PID":1,"Started":2,"Slot":"slot1_1"},"hard_mib":4,"soft_mib":4,"path":[{"path":"/x","inode":1}]}]`))
 	f.Add([]byte(`[{"path":[]}]`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		all, err := decodeReservations(b)
+		all, err := store.Decode[[]reservation](b, "")
+		if err == nil {
+			err = checkReservations(all)
+		}
 		if err != nil {
 			return
 		}

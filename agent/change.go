@@ -86,6 +86,22 @@ func block(all []api.Change, policy config.Changes) []api.Change {
 	return all
 }
 
+// explained: where a setting of the site's keeps a startd from its slots, a restart
+// changes nothing, and that setting has to change first.
+func explained(all []api.Change, overridden []condor.Override) []api.Change {
+	i := slices.IndexFunc(overridden, func(o condor.Override) bool { return o.Breaks == condor.BreaksLayout })
+	if i < 0 {
+		return all
+	}
+	for k := range all {
+		if c := &all[k]; c.Need == needRestart {
+			c.Blocked = overridden[i].Setting.Name
+			c.Says = fmt.Sprintf("%s has other slots than planned, and a restart does not change that: %s.", c.Daemon, overridden[i].Says)
+		}
+	}
+	return all
+}
+
 func startdNamed(running []api.StatusStartd, name string) (api.StatusStartd, bool) {
 	i := slices.IndexFunc(running, func(s api.StatusStartd) bool { return s.Name == name })
 	if i < 0 {

@@ -134,7 +134,7 @@ func TestStep(t *testing.T) {
 func TestOrdersOnce(t *testing.T) {
 	ta := newTestAgent(t, 1, "[htcondor]\nchanges = \"drain\"\n")
 	v := ta.view.Load()
-	text, err := condor.ExecutionPoint(ta.node(v.config, v.plan))
+	text, err := condor.ExecutionPoint(ta.node(v))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestOrdersOnce(t *testing.T) {
 	if acc.Accept || !strings.Contains(acc.Reason, startdRestarts) || !strings.Contains(acc.Pending, "slot1_1 7.0") {
 		t.Errorf("acceptance = %+v", acc)
 	}
-	want := condor.Startds(ta.node(v.config, v.plan))[0]
+	want := condor.Startds(ta.node(v))[0]
 	slot.Plan, slot.Config, slot.Layout = want.Plan, condor.ConfigOf(text), want.Layout[0]
 	none := slot
 	none.Name, none.Layout, none.AssignedGPUs = "slot2@x", want.Layout[1], nil

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -103,8 +104,8 @@ func (a *Agent) culprit(u gpu.UUID, lines []string) string {
 
 // because is a verdict's reason, with whom the server's log names where the
 // event was what the server is in FAULT for.
-func (v Verdict) because(s serverState) string {
-	if v.Class != ClosedForServer || s.faulted.IsZero() {
+func because(v faults.Verdict, s serverState) string {
+	if v.Class != faults.ClosedForServer || s.faulted.IsZero() {
 		return v.Reason
 	}
 	return v.Reason + s.named()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -113,16 +114,16 @@ func TestCulpritStays(t *testing.T) {
 func TestCulpritOfAnEvent(t *testing.T) {
 	s := serverState{faulted: time.Unix(1, 0), culprit: "process 5 of job 7.0"}
 	for _, tt := range []struct {
-		v    Verdict
+		v    faults.Verdict
 		s    serverState
 		want string
 	}{
-		{Verdict{Class: ClosedForServer, Reason: "Xid 31"}, s, "Xid 31 (its log names process 5 of job 7.0)"},
-		{Verdict{Class: ClosedForServer, Reason: "Xid 31"}, serverState{culprit: "a former one"}, "Xid 31"},
-		{Verdict{Class: ClosedForReset, Reason: "Xid 119"}, s, "Xid 119"},
-		{Verdict{}, s, ""},
+		{faults.Verdict{Class: faults.ClosedForServer, Reason: "Xid 31"}, s, "Xid 31 (its log names process 5 of job 7.0)"},
+		{faults.Verdict{Class: faults.ClosedForServer, Reason: "Xid 31"}, serverState{culprit: "a former one"}, "Xid 31"},
+		{faults.Verdict{Class: faults.ClosedForReset, Reason: "Xid 119"}, s, "Xid 119"},
+		{faults.Verdict{}, s, ""},
 	} {
-		if got := tt.v.because(tt.s); got != tt.want {
+		if got := because(tt.v, tt.s); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}

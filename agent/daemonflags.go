@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -72,7 +73,7 @@ func writeFlags(p config.Paths, pl plan.Plan) error {
 	var errs []error
 	for _, g := range pl.GPUs {
 		if flags := flagsOf(g); len(flags) > 0 {
-			_, err := writeIfChanged(filepath.Join(dir, string(g.UUID)), []byte(flagsVariable+"="+strings.Join(flags, " ")+"\n"))
+			_, err := store.WriteIfChanged(filepath.Join(dir, string(g.UUID)), []byte(flagsVariable+"="+strings.Join(flags, " ")+"\n"))
 			errs = append(errs, err)
 		}
 	}

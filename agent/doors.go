@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -15,8 +17,8 @@ import (
 type Doors interface {
 	Admit(u gpu.UUID, uid uint32) error
 	Revoke(u gpu.UUID, uid uint32) error
-	// Admitted lists the accounts that it is open to.
-	Admitted(u gpu.UUID) ([]uint32, error)
+	// Admitted lists who has access to what, whatever plan it is of.
+	Admitted() ([]door, error)
 }
 
 // door is one account's access to one GPU's pipe directory.
@@ -77,12 +79,27 @@ func (d doorsOf) Revoke(u gpu.UUID, uid uint32) error {
 	return err
 }
 
-func (d doorsOf) Admitted(u gpu.UUID) ([]uint32, error) {
-	dir, err := mps.PipeDirectory(d.root, u)
-	if err != nil {
-		return nil, err
+func (d doorsOf) Admitted() ([]door, error) {
+	entries, err := os.ReadDir(d.root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return mps.Admitted(dir)
+	errs := []error{err}
+	var all []door
+	for _, e := range entries {
+		u, err := gpu.ParseUUID(e.Name())
+		if err != nil {
+			continue // no control daemon's
+		}
+		uids, err := mps.Admitted(filepath.Join(d.root, e.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, uid := range uids {
+			all = append(all, door{u, uid})
+		}
+	}
+	return all, errors.Join(errs...)
 }
 
 func (d doorsOf) change(do func(dir string, uid uint32) error, u gpu.UUID, uid uint32) error {

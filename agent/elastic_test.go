@@ -65,6 +65,7 @@ func (ta *testAgent) whole(s Starter, gpus ...gpu.UUID) api.Reply {
 	for _, u := range gpus {
 		j.AssignedGPUs = append(j.AssignedGPUs, string(u))
 	}
+	ta.forgetQuestions(s)
 	return ta.prepare(Caller{Starter: s, UID: 1002, Hook: true}, j)
 }
 

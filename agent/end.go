@@ -47,8 +47,9 @@ func (c controlDaemons) SetServers(ctx context.Context, w mps.Wanted, servers []
 	return d.SetServers(ctx, w, servers...)
 }
 
-// end lets the MPS clients of a job leave before a signal ends them: a job's
-// supervisor asks for its own slot.
+// end lets MPS clients leave before a signal ends them. A supervisor asks for its
+// own leaf: a login by condor_ssh_to_job has a supervisor too, and the job goes
+// on when its user logs out; a login goes on when the job's program ends.
 func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 	a.books.mu.Lock()
 	err := a.books.locate(&c)
@@ -64,6 +65,7 @@ func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 	defer release()
 	out := &api.Ended{}
 	v := a.view.Load()
+	own := a.books.proc.leafOf(c.PID)
 	if a.books.proc.alone(a.cgroups.root, c.PID) {
 		held = nil // no client of its is left, on any GPU
 	}
@@ -72,7 +74,7 @@ func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 		if g, ok := find(&v.plan, r.GPU); !ok || !g.Shared() {
 			continue
 		}
-		pids, err := a.clientsOf(ctx, r)
+		pids, err := a.clientsOf(ctx, r, c.PID)
 		errs = append(errs, err)
 		if err == nil && len(pids) > 0 {
 			step := a.endClients(ctx, r.GPU, pids, r.Starter)
@@ -80,8 +82,10 @@ func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 			out.Remaining += len(step.Waiting)
 		}
 	}
-	a.endReservation(ctx, c.Starter)
-	out.Wait = a.books.holdOf(c.Starter).Reason
+	if !own.login {
+		a.endReservation(ctx, c.Starter)
+		out.Wait = a.books.holdOf(c.Starter).Reason
+	}
 	return out, errors.Join(errs...)
 }
 
@@ -130,8 +134,8 @@ type endTurn struct {
 	waiting int
 }
 
-// clientsOf are the MPS clients that run in a job's slot.
-func (a *Agent) clientsOf(ctx context.Context, r Running) ([]int, error) {
+// clientsOf are the MPS clients that run in a job's slot, in the leaf of a caller.
+func (a *Agent) clientsOf(ctx context.Context, r Running, caller int) ([]int, error) {
 	servers, err := a.clients.Servers(ctx, r.GPU)
 	if err != nil {
 		return nil, err
@@ -139,7 +143,7 @@ func (a *Agent) clientsOf(ctx context.Context, r Running) ([]int, error) {
 	var own []int
 	for _, s := range servers {
 		for _, pid := range s.Clients {
-			if starter, ok := a.books.starterOfProcess(pid, starterUID(a.own)); ok && starter.is(r.Starter) {
+			if starter, ok := a.books.starterOfProcess(pid, starterUID(a.own)); ok && starter.is(r.Starter) && a.books.proc.together(pid, caller, r.Starter) {
 				own = append(own, pid)
 			}
 		}

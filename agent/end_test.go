@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,6 +49,64 @@ func TestEndOfAJob(t *testing.T) {
 	}
 	if !slices.Equal(happened, []string{"end [200 201]"}) {
 		t.Errorf("happened: %q", happened)
+	}
+}
+
+// TestEndOfALogin: a logout ends what the login started, and the job goes on with
+// its reservation and without its hold; the job's end leaves the login alone.
+func TestEndOfALogin(t *testing.T) {
+	const job, login = "/htcondor/_x_slot1_1@wn1.slice/_x_slot1_1@wn1.scope", "/htcondor/_x_slot1_1@wn1/sshd.slice/sshd.scope"
+	for name, tt := range map[string]struct {
+		inCgroup string // of the caller, of the job's client and of the login's
+		job      string
+		login    string
+		ends     string
+		wait     string
+	}{
+		"a logout":                    {login, job, login + "/a", "[300]", ""},
+		"a logout on an old HTCondor": {"/htcondor/_x_slot1_1@wn1/sshd", "/htcondor/_x_slot1_1@wn1", "/htcondor/_x_slot1_1@wn1/sshd", "[300]", ""},
+		"the end of the job":          {job, job + "/a", login, "[200]", "too much"},
+		"without cgroups":             {"", "", "", "[300]", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serveTestAgent(t, 1)
+			st := s.in("slot1_1", true)
+			s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
+			if name != "without cgroups" {
+				s.books.hold(st, api.Hold{Slot: "slot1_1", Reason: "too much"})
+			}
+			s.proc.add(proc{pid: os.Getpid(), parent: st.PID, comm: "supervise", uid: uint32(os.Getuid()), cgroup: tt.inCgroup})
+			s.proc.add(proc{pid: 199, parent: st.PID, comm: "supervise", cgroup: tt.job})
+			s.proc.add(proc{pid: 200, parent: 199, comm: "train", cgroup: tt.job})
+			s.proc.add(proc{pid: 300, parent: os.Getpid(), comm: "train", cgroup: tt.login})
+			var happened []string
+			s.daemons.happens = func(what string) { happened = append(happened, what) }
+			s.daemons.change(uuid(0), func(d *fakeDaemon) {
+				d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200, 300}}}
+			})
+			reply, err := s.call(api.Request{Op: api.OpEnd})
+			if err != nil || reply.Ended == nil || reply.Ended.Wait != tt.wait || !slices.Equal(happened, []string{"end " + tt.ends}) {
+				t.Errorf("%+v, %v; happened %q, want %s", reply.Ended, err, happened, tt.ends)
+			}
+		})
+	}
+}
+
+// deaf is a control daemon that does not answer.
+type deaf struct{ Clients }
+
+func (deaf) Servers(context.Context, gpu.UUID) ([]mps.Server, error) {
+	return nil, errors.New("it does not answer")
+}
+
+// TestEndWithoutAnAnswer: clients that are not known are not none.
+func TestEndWithoutAnAnswer(t *testing.T) {
+	s := serveTestAgent(t, 1)
+	s.grant(s.in("slot1_1", false), uint32(os.Getuid()), "alice", uuid(0), 4096)
+	s.clients = deaf{s.clients}
+	reply, err := s.call(api.Request{Op: api.OpEnd})
+	if err == nil || !strings.Contains(err.Error(), "it does not answer") || reply.Ended != nil {
+		t.Errorf("the supervisor hears %+v, %v", reply, err)
 	}
 }
 
@@ -111,6 +170,10 @@ func TestOverBudget(t *testing.T) {
 	if servers, _ := s.daemons.Servers(t.Context(), uuid(0)); len(servers[0].Clients) > 0 {
 		t.Errorf("clients %v were not ended", servers[0].Clients)
 	}
+	shown := filepath.Join(s.view.Load().config.Paths.Run, "condor", "holds")
+	if _, err := os.Lstat(shown); err != nil {
+		t.Errorf("supervisors do not ask: %v", err)
+	}
 	ended, err := s.call(api.Request{Op: api.OpEnd})
 	if err != nil || ended.Ended == nil || ended.Ended.Wait != want.Reason {
 		t.Errorf("the supervisor hears %+v, %v", ended.Ended, err)
@@ -119,6 +182,12 @@ func TestOverBudget(t *testing.T) {
 	s.sweepNow()
 	if len(s.jobHolds()) > 0 {
 		t.Error("the hold outlives its job")
+	}
+	if err := s.linkHolds(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(shown); err == nil {
+		t.Error("supervisors ask without a hold")
 	}
 }
 

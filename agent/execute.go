@@ -1,11 +1,11 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 
@@ -19,38 +19,43 @@ const condorAccount = "condor"
 // run: a startd without it offers no disk, and starts nothing (seen on 25.14.1).
 // It must not be below the EXECUTE of another, which clears all there. One that
 // is there already stays as it is.
-func (a *Agent) makeExecute(n condor.Node) error {
+func (a *Agent) makeExecute(ctx context.Context, n condor.Node) error {
 	for _, s := range condor.Startds(n)[1:] {
 		dir := filepath.Join(n.Execute, s.Name)
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err := makeFor(dir, condorAccount, a.own == 0); err != nil {
+		if err := accountsOfNode.makeFor(ctx, dir, condorAccount, a.own == 0); err != nil {
 			return fmt.Errorf("the directory of %s's jobs: %w: make it, owned by %s, or set htcondor.execute to a directory that gpuslotd may write", s.Daemon(), err, condorAccount)
 		}
 	}
 	return nil
 }
 
-// makeFor makes a directory and gives it to an account, if that is allowed.
-func makeFor(dir, account string, give bool) error {
+// makeFor makes a directory and gives it to an account, if that is allowed. It is
+// made only when the account is known.
+func (d accountDatabase) makeFor(ctx context.Context, dir, account string, give bool) error {
+	uid, gid := -1, -1 // stay as they are
+	if give {
+		u, err := d.look(ctx, account)
+		if err != nil {
+			return err
+		}
+		var errU, errG error
+		uid, errU = strconv.Atoi(u.Uid)
+		gid, errG = strconv.Atoi(u.Gid)
+		if err := errors.Join(errU, errG); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	if !give {
-		return nil
-	}
-	u, err := user.Lookup(account)
-	if err != nil {
+	if err := os.Lchown(dir, uid, gid); err != nil {
 		return errors.Join(err, os.Remove(dir))
 	}
-	uid, errU := strconv.Atoi(u.Uid)
-	gid, errG := strconv.Atoi(u.Gid)
-	if err := errors.Join(errU, errG); err != nil {
-		return errors.Join(err, os.Remove(dir))
-	}
-	return os.Lchown(dir, uid, gid)
+	return nil
 }

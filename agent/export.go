@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
@@ -164,7 +165,7 @@ func labelsOf(r Running, tell config.JobLabels) metrics.JobLabels {
 var criticalXIDs = []int{48, 62, 64, 74, 79, 95, 119, 120}
 
 // faultsOf are the counters of the GPUs' events.
-func faultsOf(gpus []plan.GPU, counted []Faults) []metrics.Fault {
+func faultsOf(gpus []plan.GPU, counted []faults.Counted) []metrics.Fault {
 	type key struct {
 		gpu    gpu.UUID
 		reason string

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -303,17 +304,10 @@ func (d *fakeDoors) Revoke(u gpu.UUID, uid uint32) error {
 	return nil
 }
 
-func (d *fakeDoors) Admitted(u gpu.UUID) ([]uint32, error) {
+func (d *fakeDoors) Admitted() ([]door, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var out []uint32
-	for k := range d.in {
-		if k.gpu == u {
-			out = append(out, k.uid)
-		}
-	}
-	slices.Sort(out)
-	return out, nil
+	return slices.Collect(maps.Keys(d.in)), nil
 }
 
 func (d *fakeDoors) has(u gpu.UUID, uid uint32) bool {

@@ -40,6 +40,13 @@ func (f *feedback) note(op api.Op, ok bool, now time.Time) {
 	f.by[op] = h
 }
 
+// tookAt is when a program of the startd's last took its answer; zero if never.
+func (f *feedback) tookAt(op api.Op) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.by[op].at
+}
+
 // last is the worst of the programs; nil if none ever asked.
 func (f *feedback) last() *metrics.Feedback {
 	f.mu.Lock()

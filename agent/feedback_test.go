@@ -87,7 +87,7 @@ func TestHandOver(t *testing.T) {
 		t.Fatalf("root asked by hand, which feeds no startd: %+v", f)
 	}
 	ta.proc.add(proc{pid: 900, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
-	ta.proc.add(proc{pid: os.Getpid(), parent: 900, comm: "gpuslot-condor"})
+	ta.proc.add(proc{pid: os.Getpid(), parent: 900, comm: "gpuslot-condor", uid: uint32(os.Getuid())})
 	converseOnce(t, s, api.Request{Op: api.OpHere}, true)
 	if f := ta.snapshot().Feedback; f != nil {
 		t.Fatalf("another question is no feedback: %+v", f)

@@ -3,22 +3,31 @@ package agent
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
+// mostNoted bounds the text of an event, in bytes: a caller's words may be in it.
+const mostNoted = 1024
+
 // noteJob keeps what became of a job at its admission, once for each GPU. Only
-// the hook's question is an event: a job may ask as often as it likes.
+// the hook's question is an event: a job may ask as often as it likes. What it
+// invents is none: a starter has at most one event on each planned GPU from its hook.
 func (a *Agent) noteJob(c Caller, job *api.Job, kind EventKind, gpus []string, text string) {
 	if !c.Hook {
 		return
 	}
+	if len(text) > mostNoted {
+		text = strings.ToValidUTF8(text[:mostNoted], "") + " …"
+	}
 	e := Event{Kind: kind, Slot: c.Starter.Slot, Job: job.ID, Text: text}
-	told := false
+	told, p := false, &a.view.Load().plan
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(gpus))) {
-		if u, err := gpu.ParseUUID(id); err == nil {
-			e.GPU, told = u, true
+		if g, ok := find(p, gpu.UUID(id)); ok {
+			e.GPU, told = g.UUID, true
 			a.note(e)
 		}
 	}
@@ -40,7 +49,7 @@ func admission(job *api.Job, g *api.Grant) string {
 }
 
 // noteFault keeps an event of a GPU.
-func (a *Agent) noteFault(e gpu.Event, v Verdict) {
+func (a *Agent) noteFault(e gpu.Event, v faults.Verdict) {
 	text := string(e.Kind)
 	if e.Kind == gpu.EventXID {
 		text = gpu.XIDByNumber(e.XID).String()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,7 @@ func TestJobsLife(t *testing.T) {
 	begin := s.view.Load().applied
 	s.watch(t.Context(), s.watch(t.Context(), breaches{}, begin), begin.Add(s.view.Load().config.Budgets.Grace))
 	s.ends.Wait()
+	s.forgetQuestions(st)
 	s.prepare(Caller{Starter: st, UID: uint32(os.Getuid()), Hook: true}, jobOn(st, "alice", uuid(0), 1<<20))
 	if uses := s.jobUses(); len(uses) != 1 || uses[0].PeakMiB == nil || *uses[0].PeakMiB != 6000 || uses[0].GPUSeconds != nil {
 		t.Errorf("uses %+v", uses)
@@ -76,6 +78,29 @@ func TestJobsLife(t *testing.T) {
 	}
 	if again, err := Records(paths, time.Now().Add(time.Minute)); err != nil || len(again) != 0 {
 		t.Errorf("%d records of the future, %v", len(again), err)
+	}
+}
+
+// TestHistoryIsRoots: records and events name users, so only root may read them,
+// which docs/security.md says.
+func TestHistoryIsRoots(t *testing.T) {
+	file := lines{dir: filepath.Join(t.TempDir(), "records"), name: "x", most: 1 << 20, kept: 1}
+	if err := file.add([]byte("{}\n")); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Stat(file.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := fmt.Sprintf("| `/var/lib/gpuslot/records/`, `history/` | 0%o |", dir.Mode().Perm()); !strings.Contains(string(page), row) || dir.Mode().Perm() != 0o700 {
+		t.Errorf("docs/security.md does not have %q", row)
+	}
+	if info, err := os.Stat(file.path(0)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
 	}
 }
 

@@ -85,7 +85,7 @@ func (h Holds) Lift(u gpu.UUID, owner string, override bool) (rest, lifted Holds
 		}
 	}
 	if left := rest.On(u); len(lifted) == 0 && len(left) > 0 {
-		return h, nil, fmt.Errorf("%s: only its owner (--owner) or --override opens it", left.Reason())
+		return h, nil, fmt.Errorf("is %s: only its owner (--owner) or --override opens it", left.Reason())
 	}
 	return rest, lifted, nil
 }

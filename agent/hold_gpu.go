@@ -183,7 +183,7 @@ func (a *Agent) openGPU(req api.Request) (api.Closing, error) {
 func (a *Agent) openOne(v *view, n gpuTarget, owner string, override bool) (string, error) {
 	lifted, left, err := a.holds.lift(n.uuid, owner, override)
 	if err != nil {
-		return "", fmt.Errorf("%s is %w", n, err)
+		return "", fmt.Errorf("%s %w", n, err)
 	}
 	if away := a.holds.node(); away.Phase != nodeServes {
 		hold := away.hold()

@@ -1,17 +1,15 @@
 package agent
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -29,30 +27,27 @@ type heldFile struct {
 	Node *nodeState `json:"node,omitempty"`
 }
 
-func readHolds(path string) (heldFile, error) {
-	f := heldFile{Schema: holdsSchema}
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return f, nil
-	}
-	if err != nil {
-		return f, err
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&f); err != nil {
-		return f, fmt.Errorf("%s: %w", path, err)
-	}
-	if f.Schema != holdsSchema {
-		return f, fmt.Errorf("%s: schema is %q, this gpuslot reads %q", path, clip(f.Schema), holdsSchema)
-	}
-	return f, nil
+func holdsStore(path string) store.Store[heldFile] {
+	return store.Store[heldFile]{Path: path, Schema: holdsSchema}
 }
 
-// holdStore has the holds of operators and sites, which are on disk.
+func readHolds(path string) (heldFile, error) {
+	f, err := holdsStore(path).Read()
+	if errors.Is(err, fs.ErrNotExist) {
+		return heldFile{Schema: holdsSchema}, nil
+	}
+	return f, err
+}
+
+// holdStore has the holds of operators and sites, which are on disk. Jobs start,
+// and startds are answered, while a disk does not: mu is never held over I/O.
 type holdStore struct {
-	mu   sync.Mutex
 	path string
+	// changing is held by one change at a time, from its decision until it is on
+	// disk, and taken before mu.
+	changing sync.Mutex
+
+	mu   sync.Mutex
 	file heldFile
 	// unreadable is why the file could not be read; then everything is closed.
 	unreadable error
@@ -62,23 +57,38 @@ func newHoldStore(path string) *holdStore {
 	return &holdStore{path: path, file: heldFile{Schema: holdsSchema}}
 }
 
-// read takes up what an earlier agent kept.
-func (s *holdStore) read() error {
-	f, err := readHolds(s.path)
+// now is what holds in this moment.
+func (s *holdStore) now() (heldFile, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unreadable = err; err == nil {
-		s.file = f
+	return s.file, s.unreadable
+}
+
+// follow makes a file the one that holds. The caller holds changing.
+func (s *holdStore) follow(f heldFile) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.file, s.unreadable = f, nil
+}
+
+// read takes up what an earlier agent kept.
+func (s *holdStore) read() error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	f, err := readHolds(s.path)
+	if err == nil {
+		s.follow(f)
+		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unreadable = err
 	return err
 }
 
 // mend reads the file again if it could not be read before.
 func (s *holdStore) mend() error {
-	s.mu.Lock()
-	lost := s.unreadable != nil
-	s.mu.Unlock()
-	if !lost {
+	if _, unreadable := s.now(); unreadable == nil {
 		return nil
 	}
 	return s.read()
@@ -86,114 +96,120 @@ func (s *holdStore) mend() error {
 
 // set closes a GPU. It is closed also if that cannot be kept, which is the error.
 func (s *holdStore) set(n Hold) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	on := s.file.Holds.On(n.GPU)
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	next, unreadable := s.now()
+	on := next.Holds.On(n.GPU)
 	if owners := on.Owners(); len(owners) >= maxOwners && !slices.Contains(owners, n.Owner) {
 		return fmt.Errorf("%d owners hold it already (%v): open it for those that are gone", len(owners), owners)
 	}
-	next := s.file
 	next.Holds = next.Holds.With(n)
-	if s.unreadable != nil {
-		return fmt.Errorf("all GPUs are closed, because %s", s.unknown())
+	if unreadable != nil {
+		return fmt.Errorf("all GPUs are closed, because %s", unknownHolds(unreadable))
 	}
-	s.file = next
+	s.follow(next)
 	if err := s.write(next); err != nil {
 		return fmt.Errorf("it is closed until gpuslotd ends, and not longer: %w", err)
 	}
 	return nil
 }
 
-// lift takes an owner's holds of a GPU away, or everybody's.
+// lift takes an owner's holds of a GPU away, or everybody's. An error goes on after
+// the name of the GPU.
 func (s *holdStore) lift(u gpu.UUID, owner string, override bool) (lifted, left Holds, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unreadable != nil && !override {
-		return nil, nil, errors.New(s.unknown())
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	was, unreadable := s.now()
+	if unreadable != nil && !override {
+		return nil, nil, errors.New("stays closed: " + unknownHolds(unreadable))
 	}
-	rest, lifted, err := s.file.Holds.Lift(u, owner, override)
-	if err != nil || len(lifted) == 0 && s.unreadable == nil {
+	rest, lifted, err := was.Holds.Lift(u, owner, override)
+	if err != nil || len(lifted) == 0 && unreadable == nil {
 		return nil, rest.On(u), err
 	}
-	next := s.file
+	next := was
 	next.Holds = rest
-	if err := s.write(next); err != nil {
-		return nil, s.file.Holds.On(u), fmt.Errorf("it stays closed, because that cannot be kept: %w", err)
+	if unreadable != nil {
+		err = store.Aside(s.path)
 	}
-	s.file, s.unreadable = next, nil
+	if err == nil {
+		err = s.write(next)
+	}
+	if err != nil {
+		return nil, was.Holds.On(u), fmt.Errorf("stays closed, because its opening cannot be kept: %w", err)
+	}
+	s.follow(next)
 	return lifted, rest.On(u), nil
 }
 
 // on are all holds of a device with these names.
 func (s *holdStore) on(names ...gpu.UUID) Holds {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unreadable != nil {
-		return Holds{{Owner: OwnerAgent, GPU: names[0], Reason: s.unknown()}}
+	f, unreadable := s.now()
+	if unreadable != nil {
+		return Holds{{Owner: OwnerAgent, GPU: names[0], Reason: unknownHolds(unreadable)}}
 	}
-	out := s.file.Holds.On(names...)
-	if s.file.Node != nil {
-		out = append(out, s.file.Node.hold())
+	out := f.Holds.On(names...)
+	if f.Node != nil {
+		out = append(out, f.Node.hold())
 	}
 	return out
 }
 
 // node is the state of the whole node; its zero value is one that serves.
 func (s *holdStore) node() nodeState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.file.Node == nil {
+	f, _ := s.now()
+	if f.Node == nil {
 		return nodeState{}
 	}
-	return *s.file.Node
+	return *f.Node
 }
 
 // setNode keeps another state of the node; nothing changes if it cannot be kept.
 func (s *holdStore) setNode(n nodeState) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.file
-	next.Node = &n
-	if n.Phase == nodeServes {
-		next.Node = nil
-	}
-	return s.replace(next)
+	return s.replace(func(f *heldFile) {
+		f.Node = &n
+		if n.Phase == nodeServes {
+			f.Node = nil
+		}
+	})
 }
 
 // serve ends what kept the node out of service, but for the GPUs that failed now.
 func (s *holdStore) serve(failed []Hold) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.file
-	next.Node = nil
-	next.Holds = slices.DeleteFunc(slices.Clone(next.Holds), func(h Hold) bool { return h.Owner == OwnerNode })
-	for _, h := range failed {
-		next.Holds = next.Holds.With(h)
-	}
-	return s.replace(next)
+	return s.replace(func(f *heldFile) {
+		f.Node = nil
+		f.Holds = slices.DeleteFunc(slices.Clone(f.Holds), func(h Hold) bool { return h.Owner == OwnerNode })
+		for _, h := range failed {
+			f.Holds = f.Holds.With(h)
+		}
+	})
 }
 
-// replace keeps a file and then follows it. The caller holds mu.
-func (s *holdStore) replace(next heldFile) error {
-	if s.unreadable != nil {
-		return errors.New(s.unknown())
+// replace keeps a changed file and then follows it.
+func (s *holdStore) replace(change func(*heldFile)) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	next, unreadable := s.now()
+	if unreadable != nil {
+		return errors.New(unknownHolds(unreadable))
 	}
+	change(&next)
 	if err := s.write(next); err != nil {
 		return fmt.Errorf("the node's state cannot be kept: %w", err)
 	}
-	s.file = next
+	s.follow(next)
 	return nil
 }
 
-// unknown says why everything is closed. The caller holds mu.
-func (s *holdStore) unknown() string {
-	return fmt.Sprintf("which GPUs are held closed is not known (%v): mend the file and reload gpuslotd, or open all: gpuslot gpu open all --override", s.unreadable)
+// unknownHolds says why everything is closed.
+func unknownHolds(unreadable error) string {
+	return fmt.Sprintf("which GPUs are held closed is not known (%v): mend the file and reload gpuslotd, or open all: gpuslot gpu open all --override", unreadable)
 }
 
-// write keeps the holds. The caller holds mu.
+// write keeps the holds. The caller holds changing.
 func (s *holdStore) write(f heldFile) error {
 	if f.Holds == nil {
 		f.Holds = Holds{}
 	}
-	return writeJSON(s.path, f)
+	return store.WriteJSON(s.path, f)
 }

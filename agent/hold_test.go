@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -132,7 +133,7 @@ func TestCloseAndOpen(t *testing.T) {
 	if n := ta.daemons.running[uuid(0)]; n == nil {
 		t.Error("a closed GPU lost its control daemon")
 	}
-	if _, err := ta.open("0", "burn-in", false); err == nil || !strings.Contains(err.Error(), "only its owner") {
+	if _, err := ta.open("0", "burn-in", false); err == nil || !strings.HasPrefix(err.Error(), "GPU 0 ("+string(uuid(0))+") is closed by ") || !strings.Contains(err.Error(), "only its owner") {
 		t.Errorf("a stranger opens it: %v", err)
 	}
 	said, err := ta.open("0", "", false)
@@ -154,6 +155,22 @@ func TestCloseAndOpen(t *testing.T) {
 	}
 	if _, err := ta.open("all", "", true); err != nil || ta.reason(0) != "" || ta.reason(1) != "" {
 		t.Errorf("an override opens: %v", err)
+	}
+}
+
+// TestOpeningThatCannotBeKept: the GPU stays closed, and the operator reads why.
+func TestOpeningThatCannotBeKept(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	if err := ta.close("0", "", "x"); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(HoldsFile(ta.config()))
+	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ta.open("0", "", false)
+	if err == nil || !strings.HasPrefix(err.Error(), "GPU 0 ("+string(uuid(0))+") stays closed, because its opening cannot be kept: ") || ta.reason(0) == "" {
+		t.Errorf("%v, and START hears %q", err, ta.reason(0))
 	}
 }
 
@@ -179,8 +196,8 @@ func TestHoldsOutliveAgents(t *testing.T) {
 		if why := ta.reason(0); !strings.Contains(why, "which GPUs are held closed is not known") {
 			t.Errorf("%q: %q", text, why)
 		}
-		if _, err := ta.open("0", "", false); err == nil {
-			t.Errorf("%q: it opens without an override", text)
+		if _, err := ta.open("0", "", false); err == nil || !strings.HasPrefix(err.Error(), "GPU 0 ("+string(uuid(0))+") stays closed: which GPUs are held closed") {
+			t.Errorf("%q: without an override: %v", text, err)
 		}
 	}
 	if err := os.WriteFile(file, []byte(`{"schema":"gpuslot-holds/1","holds":[]}`), 0o644); err != nil {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -91,30 +90,6 @@ func FuzzVerified(f *testing.F) {
 		two, _ := json.Marshal(again.by)
 		if string(one) != string(two) {
 			t.Fatalf("%s became %s", one, two)
-		}
-	})
-}
-
-// FuzzTroubles: a GPU that an agent closed for a fault is closed for the next.
-func FuzzTroubles(f *testing.F) {
-	f.Add([]byte(`[{"gpu":"GPU-00000000-0000-4000-8000-000000000000","class":"reset","what":"x","do":"y","xid":79,"since":"2026-11-21T09:42:50Z"}]`))
-	f.Add([]byte(`[{"gpu":"GPU-00000000-0000-4000-8000-000000000000","class":"of a newer agent"},{"gpu":""}]`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		var saved []SavedTrouble
-		if json.Unmarshal(text, &saved) != nil {
-			return
-		}
-		x, last := &Troubles{}, map[string]bool{}
-		x.Restore(saved)
-		for _, s := range saved {
-			last[string(s.GPU)] = s.Class != ""
-		}
-		again := &Troubles{}
-		again.Restore(x.Saved())
-		for _, s := range saved {
-			if _, known := x.find(s.GPU); known && last[string(s.GPU)] != again.Verdict(s.GPU, time.Time{}).Closed() {
-				t.Fatalf("%s: %+v", text, again.Verdict(s.GPU, time.Time{}))
-			}
 		}
 	})
 }

@@ -28,6 +28,8 @@ type layouts struct {
 	leaving map[gpu.UUID]string
 	// waits are the GPUs that did not get what is wanted.
 	waits map[gpu.UUID]bool
+	// hang are the changes that were abandoned; each channel gets its end.
+	hang map[gpu.UUID]chan changeEnd
 }
 
 // layOut brings the GPUs that are given out in MIG devices to their layouts, one
@@ -39,6 +41,9 @@ func (a *Agent) layOut(ctx context.Context, v *view, inv gpu.Inventory, problem 
 		return false // the inventory is a recorded file
 	}
 	a.sweepNow()
+	if a.planBefore(v.config.Paths) != nil {
+		return false // a job's device is known by that plan alone
+	}
 	changed = a.recoverLayouts(ctx, v, inv, problem)
 	changed = a.undivideLeft(ctx, v, inv, problem) || changed
 	leaving := map[gpu.UUID]string{}
@@ -98,7 +103,7 @@ func (a *Agent) recoverLayouts(ctx context.Context, v *view, inv gpu.Inventory, 
 		if !g.MIGCapable {
 			continue
 		}
-		out, err := a.executor(v).Recover(ctx, g.UUID)
+		out, err := a.changing(ctx, g.UUID, a.executor(v).Recover)
 		changed = changed || len(out.Steps) > 0
 		if err != nil {
 			problem(err)
@@ -133,6 +138,9 @@ func (a *Agent) releaseInstance(ctx context.Context, u gpu.UUID) error {
 	rest := slices.DeleteFunc(slices.Clone(a.lastWanted), func(w mps.Wanted) bool { return w.GPU == u })
 	ctx, cancel := context.WithTimeout(ctx, setTimeout)
 	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return err // the change was abandoned: the loop goes on beside it
+	}
 	results, err := a.daemons.Set(ctx, rest)
 	for _, r := range results {
 		if r.GPU == u {
@@ -179,7 +187,7 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 	if err := noteMIGMode(undoFile(v.config.Paths), g.UUID, s.Enabled); err != nil {
 		return out, nil, err // there would be no way back
 	}
-	out, err = e.Apply(ctx, g.UUID, s.Wanted(layout))
+	out, err = a.changing(ctx, g.UUID, func(ctx context.Context, u gpu.UUID) (mig.Outcome, error) { return e.Apply(ctx, u, s.Wanted(layout)) })
 	if err != nil {
 		err = fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -64,7 +65,7 @@ func (a *Agent) closedInstance(v *view, g *plan.GPU, now time.Time) string {
 		return fmt.Sprintf("there is no MIG device %s now: its GPU has another layout", g.Place)
 	case !v.present[g.UUID]:
 		return "it is not in the node any more: see whether nvidia-smi -L lists it"
-	case trouble.Closed() && trouble.Class != ClosedForServer:
+	case trouble.Closed() && trouble.Class != faults.ClosedForServer:
 		return trouble.Reason
 	}
 	return ""
@@ -76,7 +77,7 @@ func (a *Agent) closedWhole(v *view, g *plan.GPU, now time.Time) string {
 	switch trouble := a.troubles.Verdict(g.UUID, now); {
 	case v.closed != "":
 		return v.closed
-	case trouble.Closed() && trouble.Class != ClosedForServer:
+	case trouble.Closed() && trouble.Class != faults.ClosedForServer:
 		return trouble.Reason
 	}
 	return ""

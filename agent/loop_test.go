@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,9 +22,13 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/alone"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	alone.Enter() // the agent finds jobs in /proc
+	goleak.VerifyTestMain(m)
+}
 
 // fakeManager remembers what it was told, and when it last heard of life.
 type fakeManager struct {
@@ -311,14 +318,17 @@ func TestRun(t *testing.T) {
 	ta.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "gpuslot", uid: uint32(os.Getuid())})
 	var reply api.Reply
 	err := errors.New("not tried")
-	for deadline := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); err != nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		reply, err = api.Call(ctx, socket, api.Request{Op: api.OpStatus})
 	}
 	if err != nil || len(reply.Status.GPUs) != 2 || !reply.Status.GPUs[1].Accept {
 		t.Errorf("status: %+v, %v", reply.Status, err)
 	}
-	if !m.has("ready") {
-		t.Error("the service manager was not told")
+	// The socket answers before the service manager is told.
+	for deadline := time.Now().Add(5 * time.Minute); !m.has("ready"); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the service manager was not told")
+		}
 	}
 	info, err := os.Stat(socket)
 	if err != nil || info.Mode().Perm() != 0o666 {
@@ -330,6 +340,66 @@ func TestRun(t *testing.T) {
 	}
 	if len(ta.daemons.running) != 2 {
 		t.Error("the control daemons ended with the agent")
+	}
+}
+
+// TestRunWaitsForConfiguration: under systemd a broken file is logged once, every request
+// is answered with its error, nothing is started, and a changed file ends the wait.
+func TestRunWaitsForConfiguration(t *testing.T) {
+	for name, text := range map[string]string{
+		"unknown key": "[sharing]\nsharez = 1\n", "impossible plan": "[gpu.\"" + string(uuid(0)) + "\"]\nshares = 40\n",
+	} {
+		for _, end := range []string{"file", "SIGHUP", "SIGTERM"} {
+			t.Run(name+", "+end, func(t *testing.T) {
+				ta := bareTestAgent(t, 1, text)
+				o, manager, reload, log := ta.options(), &fakeManager{}, make(chan os.Signal, 1), &bytes.Buffer{}
+				l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(ta.dir, "a.sock"), Net: "unix"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Listener, o.Manager, o.Reload = l, manager, reload
+				o.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				done := make(chan error, 1)
+				go func() { done <- Run(ctx, o) }()
+				for _, req := range []api.Request{{Op: api.OpStatus}, {Op: api.OpMonitor}} {
+					call, cancel := context.WithTimeout(ctx, 2*time.Minute)
+					_, err = api.Call(call, l.Addr().String(), req)
+					cancel()
+					if err == nil || !strings.Contains(err.Error(), "all GPUs of this node are closed until") || !strings.Contains(err.Error(), "share") {
+						t.Errorf("%s is answered %v", req.Op, err)
+					}
+				}
+				if !manager.has("ready") || !manager.has("are closed until") {
+					t.Errorf("the service manager was told %q", manager.said)
+				}
+				if len(ta.daemons.running) != 0 || len(ta.hw.modes) != 0 {
+					t.Error("control daemons run, or compute modes were set")
+				}
+				want := ErrAnew
+				switch end {
+				case "file":
+					ta.writeConfig("# mended\n")
+				case "SIGHUP":
+					reload <- syscall.SIGHUP
+				case "SIGTERM":
+					want = nil
+					cancel()
+				}
+				select {
+				case err = <-done:
+				case <-time.After(2 * time.Minute):
+					t.Fatal("it waits on")
+				}
+				if !errors.Is(err, want) {
+					t.Errorf("it ends with %v", err)
+				}
+				if n := strings.Count(log.String(), "all GPUs are closed until"); n != 1 {
+					t.Errorf("it was logged %d times:\n%s", n, log)
+				}
+			})
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -98,7 +99,7 @@ func TestUnreadableUndoFileIsLeftAlone(t *testing.T) {
 func unreadableUndo(t *testing.T, text string) {
 	ta := bareTestAgent(t, 1, "")
 	path := filepath.Join(ta.dir, "s/undo.json")
-	if err := writeFile(path, []byte(text)); err != nil {
+	if err := store.Write(path, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	ta.restart()

@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"fmt"
+	"io"
+	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -85,11 +88,28 @@ func (a *Agent) lookIntoContainers(jobs []watched, pipes string) {
 // cannot be read is not known to be hidden.
 func (fs procFS) hides(pid int, dir string) bool {
 	own, errOwn := fs.readSelf("mountinfo")
-	its, err := fs.read(pid, "mountinfo")
+	its, err := readMounts(path.Join(fs.thread(pid), "mountinfo"))
 	if errOwn != nil || err != nil {
 		return false
 	}
 	ours, ok := placeOf(parseMounts(own), dir)
 	theirs, found := placeOf(parseMounts(its), dir)
 	return ok && (!found || ours != theirs)
+}
+
+// mostMounts bounds a list of mounts, in bytes; containers have some tens of KiB. A job
+// can make gigabytes of it in a namespace of its own, and all GPUs would wait.
+const mostMounts = 1 << 20
+
+func readMounts(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, mostMounts+1))
+	if err == nil && len(b) > mostMounts {
+		err = fmt.Errorf("%s is longer than %d bytes", name, mostMounts)
+	}
+	return b, err
 }

@@ -12,13 +12,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/devices"
 )
 
 // This file lets jobs open the device nodes of their own MIG devices and of no
-// other, as soon as a job's cgroup is there. HTCondor hides other GPUs from
-// them, not the siblings on the same one.
+// other. A job's supervisor asks for that before the job's program runs (start.go);
+// the loop here finds jobs without a supervisor. HTCondor hides other GPUs from
+// jobs, not the siblings on the same one.
 
 // DeviceNodes holds cgroups to device nodes; devices.Wall is the real one.
 type DeviceNodes interface {
@@ -29,8 +31,15 @@ type DeviceNodes interface {
 	Remove(dir string) error
 }
 
-// nodesPace is how often what was done and what could be done is looked at again.
-const nodesPace = 15 * time.Second
+const (
+	// nodesPace is how often what was done and what could be done is looked at again.
+	nodesPace = 5 * time.Second
+	// lateAfter is how long after its admission a job without a rule is a warning.
+	lateAfter = 10 * time.Second
+)
+
+// errNoProcess: a container of docker, or a starter that does not come to its job.
+var errNoProcess = errors.New("no process of it is in a cgroup of HTCondor's below its starter")
 
 // errNoSlice: HTCondor attaches its own program to the job's cgroup such that it
 // admits none beside it (measured: EPERM in either order), so ours needs one
@@ -44,12 +53,15 @@ type deviceNodes struct {
 	proc devices.Proc
 	// root is the mount of cgroup v2.
 	root string
-	// wake is for a job that was admitted or has ended.
+	// wake is for a job that has ended, and for a new view.
 	wake chan struct{}
 
+	// turn is held from the look at a slice to the end of its change: the slice of
+	// a job that ended may get the next job's rule meanwhile.
+	turn sync.Mutex
 	// mu guards what follows.
 	mu sync.Mutex
-	by map[starterKey]heldNodes
+	by map[cgroupDir]heldNodes
 	// trouble is why the nodes of other devices are open to a job, or to all jobs
 	// (the zero key).
 	trouble map[starterKey]string
@@ -63,10 +75,10 @@ type starterKey struct {
 
 func keyOf(s Starter) starterKey { return starterKey{s.PID, s.Started} }
 
-// heldNodes is what was done for a job.
+// heldNodes is the rule of one slice, for a job or for a login to it.
 type heldNodes struct {
-	slice cgroupDir
-	rule  devices.Rule
+	starter Starter
+	rule    devices.Rule
 }
 
 // nodesJob is a job with all its GPUs.
@@ -78,7 +90,7 @@ type nodesJob struct {
 
 func newDeviceNodes(wall DeviceNodes, proc, root string) *deviceNodes {
 	return &deviceNodes{wall: wall, proc: devices.Proc{Root: proc}, root: root, wake: make(chan struct{}, 1),
-		by: map[starterKey]heldNodes{}, trouble: map[starterKey]string{}}
+		by: map[cgroupDir]heldNodes{}, trouble: map[starterKey]string{}}
 }
 
 // instancesOf are the GPU instances behind each GPU and MIG device of a node: a
@@ -140,60 +152,52 @@ func jobSlice(leaf string) (string, bool) {
 	return slice, ok && path.Base(leaf) == path.Base(name)+".scope"
 }
 
-// closeNodes looks after the device nodes of jobs until the context ends.
+// closeNodes looks after the device nodes of jobs, and after what supervisors do,
+// until the context ends.
 func (a *Agent) closeNodes(ctx context.Context) {
-	if a.nodes.wall == nil {
-		return
-	}
-	var looked, woken time.Time
 	for ctx.Err() == nil {
-		full := time.Since(looked) >= nodesPace
-		if full {
-			looked = time.Now()
+		v := a.view.Load()
+		a.nodesRound(v, time.Now())
+		if err := errors.Join(a.linkStart(v), a.linkHolds()); err != nil {
+			a.log.Error("what supervisors read is not up to date", "err", err)
 		}
-		wait := nodesPace
-		if a.nodesRound(a.view.Load(), time.Now(), full) {
-			wait = lookPause(time.Since(woken))
-		}
-		t := time.NewTimer(wait)
+		t := time.NewTimer(nodesPace)
 		select {
 		case <-ctx.Done():
 		case <-t.C:
 		case <-a.nodes.wake:
-			woken = time.Now()
 		}
 		t.Stop()
 	}
 }
 
-// nodesRound holds jobs to their nodes: all of them if full, else only those
-// that have just been admitted. Soon says that there are some whose first
-// process is about to come.
-func (a *Agent) nodesRound(v *view, now time.Time, full bool) (soon bool) {
-	jobs := v.jobsWithNodes(a.books.all())
-	a.dropNodes(jobs)
-	if !v.divided() || v.plan.Observe {
+// nodesRound holds the jobs of the table to their nodes, and says which are late.
+func (a *Agent) nodesRound(v *view, now time.Time) {
+	a.dropNodes()
+	if a.nodes.wall == nil || !v.divided() || v.plan.Observe {
 		a.nodes.complain(starterKey{}, nil)
-		return false
+		return
 	}
 	read := sync.OnceValues(a.nodes.proc.Read)
-	if full && a.complainOfNodes(Running{}, a.tryNodes(read)) {
-		return false
+	if a.complainOfNodes(Running{}, a.tryNodes(read)) {
+		return
 	}
-	for _, j := range jobs {
-		_, done := a.nodes.of(j.Starter)
-		young := now.Sub(j.Since) < lookFor
-		if !full && (done || !young) {
-			continue
-		}
+	for _, j := range v.jobsWithNodes(a.books.all()) {
 		leaf := a.books.jobCgroup(j.Starter, starterUID(a.own))
-		if leaf == "" {
-			soon = soon || young && !done
-			continue
+		late := now.Sub(j.Since) >= lateAfter
+		switch {
+		case leaf != "":
+			put, err := a.holdNodes(j, leaf, read)
+			a.complainOfNodes(j.Running, err)
+			if put && !j.Adopted {
+				a.metrics.DeviceRule(metrics.RuleLate)
+				a.log.Warn("a job ran before the device nodes of other MIG devices were closed to it",
+					"slot", j.Starter.Slot, "job", j.Job, "gpu", j.GPU)
+			}
+		case late && !a.nodes.has(j.Starter) && (j.Starter.PID == 0 || a.books.proc.alive(j.Starter.PID, j.Starter.Started)):
+			a.complainOfNodes(j.Running, errNoProcess)
 		}
-		a.complainOfNodes(j.Running, a.holdNodes(j, leaf, read))
 	}
-	return soon
 }
 
 // tryNodes says why no job can be held to its nodes.
@@ -209,49 +213,54 @@ func (a *Agent) tryNodes(read func() (devices.Capabilities, error)) error {
 	return a.nodes.wall.Try(r)
 }
 
-// holdNodes holds one job.
-func (a *Agent) holdNodes(j nodesJob, leaf string, read func() (devices.Capabilities, error)) error {
+// holdNodes holds a job or a login to the nodes of the job. Put says that it had no
+// such rule before.
+func (a *Agent) holdNodes(j nodesJob, leaf string, read func() (devices.Capabilities, error)) (put bool, err error) {
 	slice, ok := jobSlice(leaf)
 	switch {
 	case j.err != nil:
-		return j.err
+		return false, j.err
 	case !ok:
-		return errNoSlice
+		return false, errNoSlice
 	}
 	c, err := read()
 	if err != nil {
-		return err
+		return false, err
 	}
 	r, err := c.Rule(j.own)
 	if err != nil {
-		return err
+		return false, err
 	}
+	a.nodes.turn.Lock()
+	defer a.nodes.turn.Unlock()
 	dir, _ := cgroupAt(filepath.Join(a.nodes.root, slice))
 	if !dir.there() {
-		return nil // it has ended already
+		return false, nil // it has ended already
 	}
-	if had, ok := a.nodes.of(j.Starter); ok && had.slice == dir && had.rule.Equal(r) {
-		return nil
+	if had, ok := a.nodes.of(dir); ok && had.starter.is(j.Starter) && had.rule.Equal(r) {
+		return false, nil
 	}
 	if err := a.nodes.wall.Put(dir.Path, r); err != nil {
 		if !dir.there() {
-			return nil
+			return false, nil
 		}
-		return err
+		return false, err
 	}
-	a.nodes.enter(j.Starter, heldNodes{dir, r})
-	a.log.Info("the device nodes of other MIG devices were closed to a job", "slot", j.Starter.Slot, "job", j.Job, "gpu", j.GPU)
-	return nil
+	a.nodes.enter(dir, heldNodes{j.Starter, r})
+	return true, nil
 }
 
 // dropNodes takes rules back whose jobs have ended: the slice is that of the
 // next job in the slot, too, which has another rule.
-func (a *Agent) dropNodes(jobs []nodesJob) {
-	for key, h := range a.nodes.ended(jobs) {
-		if a.nodes.forget(key, h) || !h.slice.there() {
+func (a *Agent) dropNodes() {
+	a.nodes.turn.Lock()
+	defer a.nodes.turn.Unlock()
+	alive := func(s Starter) bool { return a.books.proc.alive(s.PID, s.Started) }
+	for _, slice := range a.nodes.ended(alive) {
+		if !slice.there() {
 			continue
 		}
-		if err := a.nodes.wall.Remove(h.slice.Path); err != nil && h.slice.there() {
+		if err := a.nodes.wall.Remove(slice.Path); err != nil && slice.there() {
 			a.log.Warn("the rule of a cgroup for device nodes stays", "err", err)
 		}
 	}
@@ -261,6 +270,9 @@ func (a *Agent) dropNodes(jobs []nodesJob) {
 // and tells it once.
 func (a *Agent) complainOfNodes(r Running, err error) (open bool) {
 	if a.nodes.complain(keyOf(r.Starter), err) {
+		if r.Starter.PID != 0 {
+			a.metrics.DeviceRule(metrics.RuleMissing)
+		}
 		a.log.Warn("jobs can open the device nodes of other MIG devices", "slot", r.Starter.Slot, "job", r.Job, "gpu", r.GPU, "err", err)
 	}
 	return err != nil

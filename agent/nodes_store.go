@@ -5,43 +5,49 @@ import (
 	"slices"
 )
 
-// of is what was done for a job.
-func (n *deviceNodes) of(s Starter) (heldNodes, bool) {
+// of is the rule of a slice.
+func (n *deviceNodes) of(slice cgroupDir) (heldNodes, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h, ok := n.by[keyOf(s)]
+	h, ok := n.by[slice]
 	return h, ok
 }
 
-func (n *deviceNodes) enter(s Starter, h heldNodes) {
+// has says whether a job of a starter got a rule.
+func (n *deviceNodes) has(s Starter) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.by[keyOf(s)] = h
+	for _, h := range n.by {
+		if h.starter.is(s) {
+			return true
+		}
+	}
+	return false
 }
 
-// ended are the entries without a job. What was said of jobs goes with them.
-func (n *deviceNodes) ended(jobs []nodesJob) map[starterKey]heldNodes {
-	living := map[starterKey]bool{{}: true}
-	for _, j := range jobs {
-		living[keyOf(j.Starter)] = true
-	}
+// enter books the rule of a slice, in the place of the one of a job before.
+func (n *deviceNodes) enter(slice cgroupDir, h heldNodes) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	maps.DeleteFunc(n.trouble, func(key starterKey, _ string) bool { return !living[key] })
-	out := maps.Clone(n.by)
-	maps.DeleteFunc(out, func(key starterKey, _ heldNodes) bool { return living[key] })
+	n.by[slice] = h
+}
+
+// ended forgets the jobs whose starters have ended, and returns their slices. What
+// was said of such jobs goes with them. The caller holds turn.
+func (n *deviceNodes) ended(alive func(Starter) bool) []cgroupDir {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []cgroupDir
+	for slice, h := range n.by {
+		if !alive(h.starter) {
+			out = append(out, slice)
+			delete(n.by, slice)
+		}
+	}
+	maps.DeleteFunc(n.trouble, func(key starterKey, _ string) bool {
+		return key != starterKey{} && !alive(Starter{PID: key.pid, Started: key.started})
+	})
 	return out
-}
-
-// forget drops an entry, and says whether another job has its slice by now.
-func (n *deviceNodes) forget(key starterKey, h heldNodes) (taken bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.by, key)
-	for _, other := range n.by {
-		taken = taken || other.slice == h.slice
-	}
-	return taken
 }
 
 // complain books why nodes are open, nil if they are not; news says that it is
@@ -56,6 +62,13 @@ func (n *deviceNodes) complain(key starterKey, err error) (news bool) {
 	was := n.trouble[key]
 	n.trouble[key] = err.Error()
 	return was != err.Error()
+}
+
+// enforced says that nothing keeps the rules from all jobs, as far as is known.
+func (n *deviceNodes) enforced() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.wall != nil && n.trouble[starterKey{}] == ""
 }
 
 // warnings are complete sentences, each once.

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/devices"
 )
@@ -154,7 +156,7 @@ func (n *nodesAgent) end(st Starter) {
 	n.sweepNow()
 }
 
-func (n *nodesAgent) round(full bool) bool { return n.nodesRound(n.view.Load(), time.Now(), full) }
+func (n *nodesAgent) round() { n.nodesRound(n.view.Load(), time.Now()) }
 
 func (n *nodesAgent) want(slot, rule string) {
 	n.t.Helper()
@@ -175,9 +177,7 @@ func TestNodesOfJobs(t *testing.T) {
 	first := n.job(100, "slot1_1", large)
 	n.job(200, "slot2_1", small)
 	n.job(300, "slot4_1", uuid(1))
-	if n.round(false) {
-		t.Error("something is awaited, though all jobs are there")
-	}
+	n.round()
 	n.want("slot1_1", ownLarge)
 	n.want("slot2_1", ownSmall)
 	n.want("slot4_1", "[]")
@@ -186,37 +186,169 @@ func TestNodesOfJobs(t *testing.T) {
 	}
 
 	n.end(first)
-	n.round(false)
+	n.round()
 	n.want("slot1_1", "none")
 	n.job(400, "slot1_1", next)
-	n.round(false)
+	n.round()
 	n.want("slot1_1", ownNext)
 	if w := n.warns(); w != "" {
 		t.Errorf("warns: %s", w)
 	}
 }
 
-// TestNodesOfTheNextJob: where the end of a job and the next one on its slice are
-// seen at once, the next one's rule stays.
+// TestNodesOfTheNextJob: where the next job of a slot starts before the end of the
+// one before it was seen, the next one's rule stays.
 func TestNodesOfTheNextJob(t *testing.T) {
 	n := newNodesAgent(t)
 	small, _ := n.device("1g.5gb", 0)
 	next, own := n.device("1g.5gb", 1)
 	st := n.job(100, "slot1_1", small)
-	n.round(false)
-	v, jobs := n.view.Load(), n.view.Load().jobsWithNodes(nil)
+	n.round()
 	n.end(st)
-	later := n.job(200, "slot1_1", next)
-	all := v.jobsWithNodes(n.books.all())
-	if err := n.holdNodes(all[len(all)-1], cgroupOf(later.Slot), n.nodes.proc.Read); err != nil {
+	n.starts(n.job(200, "slot1_1", next), "slot1_1")
+	n.round()
+	n.want("slot1_1", own)
+}
+
+// starts asks as a job's supervisor and returns why the job does not start.
+func (n *nodesAgent) starts(st Starter, slot string) string {
+	n.t.Helper()
+	reply := n.start(n.t.Context(), Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
+	if reply.Refusal != nil {
+		return reply.Refusal.Reason
+	}
+	if reply.Started == nil || reply.Error != "" {
+		n.t.Errorf("%s: %+v", slot, reply)
+	}
+	return ""
+}
+
+// TestNodesAtStart: what a job was not given is closed when the answer is there,
+// to a job on a MIG device, on a GPU without any, without a GPU, and to a login.
+func TestNodesAtStart(t *testing.T) {
+	n := newNodesAgent(t)
+	small, ownSmall := n.device("1g.5gb", 0)
+	onDevice := n.job(100, "slot1_1", small)
+	beside := n.job(200, "slot2_1", uuid(1))
+	without := n.proc.starter(300, "slot3_1")
+	n.process(without)
+	for st, want := range map[Starter]string{onDevice: ownSmall, beside: "[]", without: "[]"} {
+		n.want(st.Slot, "none")
+		if why := n.starts(st, st.Slot); why != "" {
+			t.Error(why)
+		}
+		n.want(st.Slot, want)
+	}
+	n.round()
+	n.want("slot3_1", "[]") // the job table does not have it
+	n.proc.end(without.PID)
+	n.round()
+	n.want("slot3_1", "none")
+
+	const login = "/htcondor/_x_slot1_1@wn1/sshd.slice/sshd.scope"
+	if err := os.MkdirAll(filepath.Join(n.root, login), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for key, h := range n.nodes.ended(append(jobs, all...)) {
-		if !n.nodes.forget(key, h) {
-			t.Error("the slice counts as nobody's")
-		}
+	n.proc.add(proc{pid: onDevice.PID + 1000, parent: onDevice.PID, comm: "supervise", cgroup: login})
+	n.starts(onDevice, "the login")
+	if got := fmt.Sprint(n.kernel.by["sshd.slice"].Own); got != ownSmall {
+		t.Errorf("a login may open %s, want %s", got, ownSmall)
+	}
+	if strings.Contains(n.said.String(), "WARN") || n.warns() != "" {
+		t.Errorf("%s%s", n.said.String(), n.warns())
+	}
+}
+
+// TestNodesOfTheWrapper: where the job wrapper is the door, the job gets its own
+// nodes with the answer to it.
+func TestNodesOfTheWrapper(t *testing.T) {
+	n := newNodesAgent(t)
+	small, own := n.device("1g.5gb", 0)
+	st := n.proc.starter(100, "slot1_1")
+	n.process(st)
+	n.starts(st, st.Slot)
+	n.want("slot1_1", "[]")
+	n.startd.set([]condor.Slot{slotAd("slot1_1", "9.0", "alice", 1024, small)}, nil)
+	job := jobOn(st, "alice", small, 1024)
+	if reply := n.prepare(Caller{UID: 1000, PID: st.PID + 1000, Starter: st}, job); reply.Grant == nil {
+		t.Fatalf("%+v", reply)
 	}
 	n.want("slot1_1", own)
+}
+
+// TestNodesNotAtStart: a job does not start while its rule cannot be put or made,
+// and starts where this node promises none.
+func TestNodesNotAtStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		bend func(*nodesAgent, *Starter)
+		want string
+	}{
+		"refused by the kernel": {func(n *nodesAgent, _ *Starter) { n.kernel.err = errors.New("attach: busy") }, "attach: busy"},
+		"unknown to the driver": {func(n *nodesAgent, _ *Starter) { n.remove("driver/nvidia/gpus/0/information") }, "does not list it"},
+		"not planned yet":       {func(n *nodesAgent, _ *Starter) { v := *n.view.Load(); v.planned = false; n.view.Store(&v) }, "no GPU of this node takes jobs yet"},
+		"not told by the startd": {func(n *nodesAgent, st *Starter) {
+			*st = n.proc.starter(950, "slot9_1")
+			n.process(*st)
+			n.books.rebuild(starterUID(n.own))
+		}, "the startd has not said"},
+		"no BPF at all": {func(n *nodesAgent, _ *Starter) { n.kernel.err = errors.New("no BPF"); n.round() }, ""},
+		"before 24.8": {func(n *nodesAgent, st *Starter) {
+			n.proc.add(proc{pid: st.PID + 1000, parent: st.PID, cgroup: "/htcondor/_x_slot1_1@wn1"})
+		}, ""},
+		"only observed": {func(n *nodesAgent, _ *Starter) {
+			v := *n.view.Load()
+			v.plan.Observe = true
+			n.kernel.err = errors.New("no")
+			n.view.Store(&v)
+		}, ""},
+		"without devices": {func(n *nodesAgent, _ *Starter) {
+			v := *n.view.Load()
+			v.instances = nil
+			n.kernel.err = errors.New("no")
+			n.view.Store(&v)
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNodesAgent(t)
+			small, _ := n.device("1g.5gb", 0)
+			st := n.job(100, "slot1_1", small)
+			c.bend(n, &st)
+			if why := n.starts(st, name); (why != "") != (c.want != "") || !strings.Contains(why, c.want) {
+				t.Errorf("refused: %q, want %q", why, c.want)
+			}
+		})
+	}
+}
+
+// TestStartLink: what supervisors read, from what a node can do.
+func TestStartLink(t *testing.T) {
+	n := newNodesAgent(t)
+	for _, c := range []struct {
+		name string
+		do   func(v *view)
+		want string
+	}{
+		{"a divided GPU", func(*view) {}, api.StartRequired},
+		{"no MIG devices", func(v *view) { v.instances = nil }, ""},
+		{"limits of cgroups", func(v *view) { v.instances, v.can.CgroupLimits.Has = nil, true }, api.StartAsked},
+		{"observed", func(v *view) { v.plan.Observe = true }, ""},
+		{"a divided GPU again", func(v *view) { *v = *n.view.Load() }, api.StartRequired},
+		{"without a supervisor", func(v *view) { v.config.HTCondor.Supervise = false }, ""},
+	} {
+		v := *n.view.Load()
+		c.do(&v)
+		if err := n.linkStart(&v); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.Readlink(startLink(v.config.Paths)); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	n.kernel.err = errors.New("no BPF")
+	n.round()
+	if n.nodes.enforced() {
+		t.Error("rules count as enforced")
+	}
 }
 
 // TestNodesAfterRestart: a rule stands when the agent ends, and the next
@@ -225,12 +357,12 @@ func TestNodesAfterRestart(t *testing.T) {
 	n := newNodesAgent(t)
 	small, own := n.device("1g.5gb", 0)
 	st := n.job(100, "slot1_1", small)
-	n.round(false)
+	n.round()
 	n.again()
 	n.want("slot1_1", own)
 	n.grant(st, 1000, "alice", small, 1024)
 	n.kernel.by = map[string]devices.Rule{}
-	n.round(true)
+	n.round()
 	n.want("slot1_1", own)
 }
 
@@ -251,8 +383,7 @@ func TestNodesThatStayOpen(t *testing.T) {
 			small, _ := n.device("1g.5gb", 0)
 			n.job(100, "slot1_1", small)
 			for range 3 {
-				n.round(false)
-				n.round(true)
+				n.round()
 			}
 			n.want("slot1_1", "none")
 			if w := strings.Join(n.status().Warnings, "\n"); strings.Count(w, "Jobs can open the device nodes of other MIG devices") != 1 || !strings.Contains(w, c.want) {
@@ -278,13 +409,12 @@ func TestNodesTroubleEnds(t *testing.T) {
 	small, own := n.device("1g.5gb", 0)
 	n.job(100, "slot1_1", small)
 	n.kernel.err = errors.New("no")
-	n.round(true)
-	n.round(false)
+	n.round()
 	if n.warns() == "" {
 		t.Fatal("it warns of nothing")
 	}
 	n.kernel.err = nil
-	n.round(true)
+	n.round()
 	n.want("slot1_1", own)
 	if w := n.warns(); w != "" {
 		t.Errorf("warns still: %s", w)

@@ -54,7 +54,7 @@ const leaveFirst = "drain it (condor_drain), stop gpuslotd.socket and gpuslotd.s
 // HTCondor does there is not the site's own.
 func (a *Agent) nothingLeft(p config.Paths) error {
 	var left []string
-	if a.recalled.Schema != "" && !a.recalled.Observe {
+	if a.lostPlan != nil || a.recalled.Schema != "" && !a.recalled.Observe {
 		left = append(left, PlanFile(p))
 	}
 	for _, file := range []string{p.CondorConfig, closedFile(p)} {

@@ -41,23 +41,22 @@ func (s *starters) news(fs procFS, trusted func(uint32) bool, now time.Time) (fo
 }
 
 // starterIn says whether a process is a starter of this node's startd, and whether
-// that stays so: one that the startd has just forked is still called like it.
+// that stays so: one that the startd has just forked still runs the startd's program.
 func (fs procFS) starterIn(pid int, trusted func(uint32) bool) (s Starter, is, settled bool) {
 	p, err := fs.process(pid)
 	if err != nil || p.gone() {
 		return s, false, false
 	}
-	if p.Comm != starterProgram {
-		return s, false, p.Comm != startdProgram
+	program, err := fs.daemon(pid, trusted)
+	if err != nil || program != starterProgram {
+		return s, false, program != startdProgram
 	}
-	if fs.isHTCondor(p, trusted) != nil || !fs.sameNamespace(pid) {
+	if !fs.sameNamespace(pid) {
 		return s, false, true // a container's is not this node's startd's
 	}
-	slot, err := fs.starterSlot(pid)
-	if err != nil {
-		return s, false, false // just being executed, or a self-test
-	}
-	return Starter{PID: pid, Started: p.Started, Slot: slot}, true, true
+	s, err = fs.starterAbove(pid, trusted)
+	is = err == nil && s.PID == pid
+	return s, is, is // else it is just being executed, a self-test, or a pilot's
 }
 
 // discover takes note of the starters that came. It says whether there are any that

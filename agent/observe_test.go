@@ -37,7 +37,7 @@ func TestObserveChangesNothing(t *testing.T) {
 	if s := ta.status(); !s.Observe || !s.GPUs[0].Accept || len(s.Walls) > 0 || len(s.MPS) > 0 || len(s.Warnings) > 1 { // that of the test's directory
 		t.Errorf("%+v", s)
 	}
-	_, refusal, err := ta.admit(Caller{Hook: true, Starter: ta.proc.starter(100, "slot1_1")}, &api.Job{AssignedGPUs: []string{string(uuid(0))}}, time.Now())
+	_, refusal, err := ta.admit(t.Context(), Caller{Hook: true, Starter: ta.proc.starter(100, "slot1_1")}, &api.Job{AssignedGPUs: []string{string(uuid(0))}}, time.Now())
 	if err != nil || refusal == nil || !refusal.Requeue || !strings.Contains(refusal.Reason, "restart HTCondor") {
 		t.Errorf("a hook of an earlier mode hears %+v, %v", refusal, err)
 	}

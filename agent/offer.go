@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -16,27 +17,28 @@ func (a *Agent) writePlan(paths config.Paths, p plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	_, err = writeIfChanged(PlanFile(paths), b)
+	_, err = store.WriteIfChanged(PlanFile(paths), b)
 	return err
 }
 
 // writeCondor writes what HTCondor reads at the start of the startd.
-func (a *Agent) writeCondor(cfg config.Config, p plan.Plan, can Capabilities) error {
-	n := a.node(cfg, p)
-	if words, known := can.words(); known {
+func (a *Agent) writeCondor(ctx context.Context, v *view) error {
+	cfg := v.config
+	n := a.node(v)
+	if words, known := v.can.words(); known {
 		n.MPS = &words
 	}
 	for file, ads := range condor.Inventories(n) {
-		if changed, err := writeIfChanged(file, ads); err != nil {
+		if changed, err := store.WriteIfChanged(file, ads); err != nil {
 			return err
 		} else if changed {
 			a.log.Info("inventory ads written", "file", file)
 		}
 	}
-	if err := a.makeExecute(n); err != nil {
+	if err := a.makeExecute(ctx, n); err != nil {
 		return err
 	}
-	if err := linkWrapper(JobWrapperLink(cfg.Paths), cfg.HTCondor.JobWrapper); err != nil {
+	if err := link(JobWrapperLink(cfg.Paths), cfg.HTCondor.JobWrapper); err != nil {
 		return err
 	}
 	if !cfg.HTCondor.Manage {
@@ -46,10 +48,11 @@ func (a *Agent) writeCondor(cfg config.Config, p plan.Plan, can Capabilities) er
 	if err != nil {
 		return err
 	}
-	if _, err := writeIfChanged(closedFile(cfg.Paths), condor.ClosedNode(cfg.Paths.Libexec)); err != nil {
+	if _, err := store.WriteIfChanged(closedFile(cfg.Paths), condor.ClosedNode(cfg.Paths.Libexec)); err != nil {
 		return err
 	}
-	changed, err := writeIfChanged(cfg.Paths.CondorConfig, text)
+	v.generated = text
+	changed, err := store.WriteIfChanged(cfg.Paths.CondorConfig, text)
 	if changed && err == nil {
 		a.log.Info("HTCondor configuration written", "file", cfg.Paths.CondorConfig)
 		nudge(a.rewritten) // ask the startd whether it runs with an older one
@@ -57,30 +60,55 @@ func (a *Agent) writeCondor(cfg config.Config, p plan.Plan, can Capabilities) er
 	return err
 }
 
-// linkWrapper tells supervise of the site's own job wrapper. A link is read in
-// microseconds by the program that every job waits for.
-func linkWrapper(link, wrapper string) error {
-	now, err := os.Readlink(link)
+// link keeps one word for supervise as a symbolic link, which is read in
+// microseconds by the program that every job waits for. Empty is no link.
+func link(path, word string) error {
+	now, err := os.Readlink(path)
 	switch {
-	case wrapper == now && (err == nil || errors.Is(err, os.ErrNotExist)):
+	case word == now && (err == nil || errors.Is(err, os.ErrNotExist)):
 		return nil
-	case wrapper == "":
-		return os.Remove(link)
+	case word == "":
+		return os.Remove(path)
 	}
-	next := link + ".new"
-	if err := removeFile(next); err != nil {
+	next := path + ".new"
+	if err := store.Remove(next); err != nil {
 		return err
 	}
-	if err := os.Symlink(wrapper, next); err != nil {
-		return fmt.Errorf("link the site's job wrapper: %w", err)
+	if err := os.Symlink(word, next); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return os.Rename(next, link)
+	return os.Rename(next, path)
 }
 
-func (a *Agent) node(cfg config.Config, p plan.Plan) condor.Node {
-	n := Node(p, cfg)
-	n.Version = a.version
+func (a *Agent) node(v *view) condor.Node {
+	n := Node(v.plan, v.config)
+	n.Version, n.SiteSlotTypes = a.version, v.settings.SlotTypes()
 	return n
+}
+
+// readSettings asks for HTCondor's configuration as the site has it. What was known
+// last stays while it cannot be read.
+func (a *Agent) readSettings(ctx context.Context, v *view, problem func(error)) {
+	if a.settings == nil || v.condor == (condor.Version{}) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	now, err := a.settings(ctx)
+	if err != nil {
+		problem(fmt.Errorf("HTCondor's configuration cannot be read, so NUM_CPUS, MEMORY and RESERVED_MEMORY are not heeded: %w", err))
+		return
+	}
+	v.settings = now
+}
+
+// overrides are the site's settings that take something away from what the agent
+// wrote for HTCondor.
+func (v *view) overrides() []condor.Override {
+	if !v.written || !v.config.HTCondor.Manage || v.settings == nil {
+		return nil
+	}
+	return condor.Overrides(v.generated, v.config.Paths.CondorConfig, v.settings)
 }
 
 // condorVersion is HTCondor's; zero if it is not installed yet.

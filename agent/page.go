@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
@@ -92,10 +93,10 @@ func (a *Agent) pageProblems(v *view) []string {
 }
 
 // closures say what opens a GPU again.
-var closures = map[Closure]string{
-	ClosedForServer: "A client met a fatal GPU error; it opens when its MPS server is well.",
-	ClosedForReset:  "Its hardware told of an error that only a reset repairs.",
-	ClosedBroken:    "Its hardware is broken; an operator opens it.",
+var closures = map[faults.Closure]string{
+	faults.ClosedForServer: "A client met a fatal GPU error; it opens when its MPS server is well.",
+	faults.ClosedForReset:  "Its hardware told of an error that only a reset repairs.",
+	faults.ClosedBroken:    "Its hardware is broken; an operator opens it.",
 }
 
 // pageReason says in general why a GPU takes no new jobs; empty if it does.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -66,7 +67,7 @@ func TestPageSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	ta.troubles.Event(gpu.Event{GPU: g.UUID, Kind: gpu.EventXID, XID: 79, Time: time.Now()})
-	if why := say(); !strings.HasPrefix(why, closures[ClosedForReset]) && !strings.HasPrefix(why, closures[ClosedBroken]) {
+	if why := say(); !strings.HasPrefix(why, closures[faults.ClosedForReset]) && !strings.HasPrefix(why, closures[faults.ClosedBroken]) {
 		t.Errorf("Xid 79: %q", why)
 	}
 	v := *ta.view.Load()

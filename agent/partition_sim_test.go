@@ -61,7 +61,7 @@ func (s *simulated) starter(slot string) (Starter, func()) {
 func (s *simulated) admitted(st Starter) map[string]string {
 	s.t.Helper()
 	mib := int64(8192)
-	reply := s.prepare(Caller{UID: s.own, PID: st.PID, Hook: true, Starter: st}, &api.Job{ID: "1.0", Owner: "alice", AssignedGPUs: []string{string(s.gpu)}, ProvisionedVRAM: &mib})
+	reply := s.prepare(s.t.Context(), Caller{UID: s.own, PID: st.PID, Hook: true, Starter: st}, &api.Job{ID: "1.0", Owner: "alice", AssignedGPUs: []string{string(s.gpu)}, ProvisionedVRAM: &mib})
 	if reply.Grant == nil {
 		s.t.Fatalf("%s was not admitted: %+v %s", st.Slot, reply.Refusal, reply.Error)
 	}
@@ -146,7 +146,7 @@ func TestSimulatedPartitions(t *testing.T) {
 	endB()
 	if why := s.view.Load().reasons[s.gpu]; why != "" {
 		// The clients of before take a moment to go.
-		deadline := time.Now().Add(20 * time.Second)
+		deadline := time.Now().Add(5 * time.Minute)
 		for ; why != "" && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			s.apply(t.Context(), false)
 			why = s.view.Load().reasons[s.gpu]

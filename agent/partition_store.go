@@ -1,19 +1,17 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -43,21 +41,21 @@ func (p *partitions) write() error {
 	slices.SortFunc(all.Held, func(a, b holding) int {
 		return cmp.Or(strings.Compare(string(a.GPU), string(b.GPU)), cmp.Compare(a.Starter.Started, b.Starter.Started), cmp.Compare(a.Starter.PID, b.Starter.PID))
 	})
-	return writeJSON(p.file, all)
+	return store.WriteJSON(p.file, all)
 }
 
 // read takes over what an earlier agent left.
 func (p *partitions) read() error {
-	b, err := os.ReadFile(p.file)
+	all, err := store.Store[savedPartitions]{Path: p.file}.Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var all savedPartitions
 	if err == nil {
-		all, err = decodePartitions(b)
+		err = all.check()
 	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w: GPUs with threads = \"partitioned\" stay closed until their jobs have ended and their control daemons were started anew", p.file, err)
+		err = fmt.Errorf("%w: GPUs with threads = \"partitioned\" stay closed until their jobs have ended and their control daemons were started again", err)
+		return errors.Join(err, store.Aside(p.file))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,33 +68,27 @@ func (p *partitions) read() error {
 	return nil
 }
 
-// decodePartitions refuses what write does not write.
-func decodePartitions(b []byte) (savedPartitions, error) {
-	var all savedPartitions
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&all); err != nil {
-		return savedPartitions{}, err
-	}
+// check refuses what write does not write.
+func (all savedPartitions) check() error {
 	seen := map[gpu.UUID]bool{}
 	for _, set := range all.Made {
 		if _, err := gpu.ParseUUID(string(set.GPU)); err != nil || seen[set.GPU] || set.Daemon.PID <= 0 || set.SMs < 0 || len(set.IDs) != len(unique(set.IDs)) {
-			return savedPartitions{}, fmt.Errorf("the partitions of %s are not complete", clip(string(set.GPU)))
+			return fmt.Errorf("the partitions of %s are not complete", clip(string(set.GPU)))
 		}
 		seen[set.GPU] = true
 	}
 	holders, ids := map[holder]bool{}, []string{}
 	for _, h := range all.Held {
 		if _, err := gpu.ParseUUID(string(h.GPU)); err != nil || h.Starter.PID <= 0 || h.ID == "" || holders[h.holder()] {
-			return savedPartitions{}, fmt.Errorf("the partition of %s is not complete", clip(h.Starter.Slot))
+			return fmt.Errorf("the partition of %s is not complete", clip(h.Starter.Slot))
 		}
 		holders[h.holder()] = true
 		ids = append(ids, string(h.GPU)+" "+h.ID)
 	}
 	if len(ids) != len(unique(ids)) {
-		return savedPartitions{}, errors.New("two slots hold one partition")
+		return errors.New("two slots hold one partition")
 	}
-	return all, nil
+	return nil
 }
 
 func unique(s []string) []string {

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -391,8 +392,8 @@ func FuzzPartitionsFile(f *testing.F) {
 	f.Add([]byte(`{"made":[],"held":[]}`))
 	f.Add([]byte(`{"made":null} {}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		all, err := decodePartitions(b)
-		if err != nil {
+		all, err := store.Decode[savedPartitions](b, "")
+		if err != nil || all.check() != nil {
 			return
 		}
 		p := newPartitions(filepath.Join(t.TempDir(), "p"))

@@ -66,9 +66,19 @@ func (fs procFS) identifyPeer(conn *net.UnixConn, p peer, trusted func(uint32) b
 	if pidfd >= 0 {
 		defer closeHandle(pidfd)
 	}
+	return fs.identifyHeld(pidfd, p, trusted)
+}
+
+// identifyHeld identifies the process that a pidfd keeps from being mistaken. Where
+// the kernel gives none, -1, another process may have the PID by now: it must at
+// least have the account that connected.
+func (fs procFS) identifyHeld(pidfd int, p peer, trusted func(uint32) bool) (Caller, error) {
 	before, err := fs.process(p.pid)
 	if err != nil {
 		return Caller{}, fmt.Errorf("the caller is gone: %w", err)
+	}
+	if pidfd < 0 && !fs.actsAs(p.pid, p.uid) {
+		return Caller{}, errors.New("the caller is gone: another account's process has its PID")
 	}
 	c, err := fs.identify(p.uid, p.pid, trusted)
 	if err != nil {
@@ -78,6 +88,22 @@ func (fs procFS) identifyPeer(conn *net.UnixConn, p peer, trusted func(uint32) b
 		return c, errors.New("the caller ended while it was being identified")
 	}
 	return c, nil
+}
+
+// actsAs says whether a process has this effective uid, which is the one that a
+// socket's credentials show.
+func (fs procFS) actsAs(pid int, uid uint32) bool {
+	b, err := fs.read(pid, "status")
+	if err != nil {
+		return false
+	}
+	_, effective, err := parseUIDs(b)
+	return err == nil && effective == uid
+}
+
+// peerBelowStartd says whether the startd itself started the caller.
+func (fs procFS) peerBelowStartd(p peer, trusted func(uint32) bool) bool {
+	return fs.actsAs(p.pid, p.uid) && fs.belowStartd(p.pid, trusted)
 }
 
 // closeHandle cannot fail in a way that matters: nothing was written.

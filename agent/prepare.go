@@ -16,36 +16,71 @@ import (
 )
 
 // prepare admits or refuses the job of a caller, and counts it.
-func (a *Agent) prepare(c Caller, job *api.Job) api.Reply {
+func (a *Agent) prepare(ctx context.Context, c Caller, job *api.Job) api.Reply {
 	start := time.Now()
 	job = tidied(*job)
-	c.Hook = c.Hook && a.books.asksAsHook(c.Starter)
-	grant, refusal, err := a.admit(c, job, start)
+	if c.Hook {
+		a.slotless.known()
+	}
+	grant, refusal, err := a.answer(ctx, &c, job, start)
 	result, reason := outcome(refusal, err)
 	a.metrics.Admission(result, reason, time.Since(start))
 	level := slog.LevelInfo
-	if !c.Hook {
-		level = slog.LevelDebug // a job may ask as often as it likes
+	switch { // a job may ask as often as it likes
+	case !c.Hook && grant == nil && a.books.firstRefusal(c.Starter):
+		level = slog.LevelWarn
+	case !c.Hook && (grant == nil || !c.Confirmed):
+		level = slog.LevelDebug
 	}
 	log := func(msg string, args ...any) {
-		a.log.Log(context.Background(), level, msg, append([]any{"slot", c.Starter.Slot, "job", job.ID, "owner", job.Owner}, args...)...)
+		a.log.Log(ctx, level, msg, append([]any{"slot", c.Starter.Slot, "job", job.ID, "owner", job.Owner}, args...)...)
 	}
 	switch {
 	case err != nil:
-		log("refused a caller", "err", err)
+		log("refused a caller", "uid", c.UID, "pid", c.PID, "err", err)
 		return api.Reply{Error: err.Error()}
 	case refusal != nil:
 		a.noteJob(c, job, EventRefused, job.AssignedGPUs, refusal.Reason)
-		log("refused a job", "code", refusal.Code, "reason", refusal.Reason)
+		log("refused a job", "uid", c.UID, "pid", c.PID, "code", refusal.Code, "reason", refusal.Reason)
 		return api.Reply{Refusal: refusal}
+	}
+	if !c.Hook { // it asked for its start before, without a GPU
+		a.books.mu.Lock()
+		held := a.books.held(c.Starter)
+		a.books.mu.Unlock()
+		// What fails is a warning of status, and tried again by the loop.
+		_ = a.closeNodesAtStart(a.view.Load(), c.Starter, held, a.books.proc.leafOf(c.PID).path)
 	}
 	a.noteJob(c, job, EventAdmitted, job.AssignedGPUs, admission(job, grant))
 	log("admitted a job", "gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "wall", grant.Wall)
 	return api.Reply{Grant: grant}
 }
 
-// denied counts a caller that could not be identified.
-func (a *Agent) denied() { a.metrics.Admission(metrics.Denied, "caller", 0) }
+// answer decides whose word counts before it decides on the job.
+func (a *Agent) answer(ctx context.Context, c *Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
+	refusal, err := a.believe(ctx, c, job)
+	if refusal != nil || err != nil {
+		return nil, refusal, err
+	}
+	return a.admit(ctx, *c, job, now)
+}
+
+// denied counts a caller that could not be identified. A hook below a starter that
+// does not show its slot is HTCondor's configuration and no job's doing.
+func (a *Agent) denied(c Caller, err error) {
+	if !c.Hook || !errors.Is(err, errSlotless) {
+		a.metrics.Admission(metrics.Denied, "caller", 0)
+		return
+	}
+	a.metrics.Admission(metrics.Denied, "no-slot", 0)
+	if a.slotless.deny(c.Starter, time.Now()) {
+		a.log.Warn("a hook of HTCondor was denied and its job sent back", "pid", c.Starter.PID, "err", err)
+		nudge(a.wake)
+	}
+}
+
+// panicked counts a conversation that the agent broke off.
+func (a *Agent) panicked(op api.Op) { a.metrics.ConversationPanicked(string(op)) }
 
 // outcome names a decision in the words of the metric.
 func outcome(r *api.Refusal, err error) (result, reason string) {
@@ -75,10 +110,10 @@ var reasons = map[int]string{
 	api.CodeNotPlanned:  "not-planned",
 }
 
-// admit is the hot path: no program is run, and no file is written but that of
-// partitions, which nobody may get twice. The books stay locked from the decision to the entry, so that two jobs cannot both get
+// admit is the hot path: no program is run but where a GPU goes to another account
+// (see stranger), and no file is written but that of partitions, which nobody may get twice. The books stay locked from the decision to the entry, so that two jobs cannot both get
 // the last share.
-func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
+func (a *Agent) admit(ctx context.Context, c Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
 	v := a.view.Load()
 	if !v.planned && len(job.AssignedGPUs) > 0 {
 		return nil, api.Refuse(api.CodeClosed, v.noPlan()), nil
@@ -96,14 +131,14 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 		s.Health = a.checked(v, g.UUID, now)
 		s.Health.Closed = joined(a.heldFor(g, c.Starter.Started), s.Health.Closed)
 		s.Common = v.accounts[g.Tenancy.User]
+		if s.Health.Closed == "" {
+			s.Stranger = a.stranger(ctx, g, c.UID, s.Health.Proof)
+		}
 	}
 	a.books.mu.Lock()
 	defer a.books.mu.Unlock()
-	if err := a.books.locate(&c); err != nil {
-		return nil, nil, err
-	}
 	if len(whole) > 0 && a.books.elsewhere[keyOf(c.Starter)] {
-		return nil, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s has no such GPU, as the startd says: ask for one with request_gpus", c.Starter.Slot)), nil
+		return nil, notHeld(c.Starter), nil
 	}
 	if why := a.books.unknownLocked(); why != "" && s.Health.Closed == "" {
 		s.Health.Closed = why
@@ -127,8 +162,6 @@ func (a *Agent) admit(c Caller, job *api.Job, now time.Time) (*api.Grant, *api.R
 		return nil, refusal, nil
 	}
 	nudge(a.booked)
-	nudge(a.cgroups.wake)
-	nudge(a.nodes.wake)
 	return grant, nil, nil
 }
 
@@ -224,7 +257,7 @@ func (a *Agent) refused(c Caller, g *plan.GPU, r *api.Refusal) {
 
 // enter books the job and opens the pipe directory to its account.
 func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) *api.Refusal {
-	r := Running{Starter: c.Starter, Account: Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group, VO: job.VO, Work: workOf(c, job), Wall: grant.Wall, Since: s.Now}
+	r := Running{Starter: c.Starter, Account: Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group, VO: job.VO, Work: workOf(c, job), Wall: grant.Wall, Since: s.Now, Confirmed: c.Confirmed}
 	if g != nil {
 		if err := a.books.admitAccount(g.UUID, c.UID); err != nil {
 			a.log.Error("open the pipe directory", "gpu", g.UUID, "uid", c.UID, "err", err)
@@ -236,35 +269,16 @@ func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.U
 				return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: whose its partitions are cannot be kept: %v", g.UUID, err))
 			}
 		}
-		r.Budget = gpu.MiB(*job.ProvisionedVRAM)
+		r.Budget, _ = s.budget(g, job) // admitted, so there is one
 	}
 	for _, u := range gpus {
 		r.GPU, r.Device = u, ""
 		if d := s.deviceOf(u); d != u {
 			r.Device = d
 		}
-		a.books.enter(r, c.Hook)
+		a.books.enter(r, c.Hook || c.Confirmed)
 	}
 	return nil
-}
-
-// A starter runs one hook, perhaps in a site's own; more questions come from a
-// file transfer plugin that the user brought, which stands in the same place
-// (seen on 25.14.1). Those of starters without a GPU are forgotten in a crowd.
-const (
-	hookAsks     = 8
-	hooksCounted = 4096
-)
-
-// asksAsHook counts a question, and says whether it may be a hook's.
-func (b *books) asksAsHook(s Starter) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.asked) >= hooksCounted {
-		clear(b.asked)
-	}
-	b.asked[keyOf(s)]++
-	return b.asked[keyOf(s)] <= hookAsks
 }
 
 // locate gives a job process that left its parents behind the starter of its

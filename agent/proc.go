@@ -25,17 +25,50 @@ type process struct {
 	// Started is the start time in clock ticks since boot: with the PID it
 	// names one process for good.
 	Started uint64
-	// State is the kernel's letter: R, S, D, T, t, Z, X …
+	// State is the kernel's letter of the first thread: R, S, D, T, t, Z, X …
 	State byte
+	// Threads counts those that are left. A process whose first thread has ended
+	// is in state Z and runs on in the others.
+	Threads int
 	// Comm is the first 15 bytes of the program's name; a process may change it.
 	Comm string
 }
 
 // gone says that the process has ended, though its entry may still be there.
-func (p process) gone() bool { return p.State == 'Z' || p.State == 'X' || p.State == 'x' }
+func (p process) gone() bool {
+	return p.State == 'X' || p.State == 'x' || p.State == 'Z' && p.Threads <= 1
+}
 
 func (fs procFS) read(pid int, name string) ([]byte, error) {
 	return os.ReadFile(path.Join(fs.root, strconv.Itoa(pid), name))
+}
+
+// readThread reads a file of a thread that runs. A first thread that has ended
+// shows no mounts and no cgroup of version 1, and keeps the cgroup of version 2
+// that it died in while the process is moved to another.
+func (fs procFS) readThread(pid int, name string) ([]byte, error) {
+	return os.ReadFile(path.Join(fs.thread(pid), name))
+}
+
+// thread is the directory of the first thread of a process that runs; of a
+// process that has ended, or of none, that of the process.
+func (fs procFS) thread(pid int) string {
+	dir := path.Join(fs.root, strconv.Itoa(pid))
+	if p, err := fs.process(pid); err != nil || p.State != 'Z' || p.gone() {
+		return dir
+	}
+	tasks, _ := os.ReadDir(path.Join(dir, "task")) // without it nothing is known of the threads
+	for _, t := range tasks {
+		task := path.Join(dir, "task", t.Name())
+		b, err := os.ReadFile(path.Join(task, "stat"))
+		if err != nil {
+			continue // it has ended
+		}
+		if p, err := parseStat(b); err == nil && p.State != 'Z' && p.State != 'X' && p.State != 'x' {
+			return task
+		}
+	}
+	return dir
 }
 
 // readSelf reads a file about the agent itself.
@@ -65,7 +98,8 @@ func (fs procFS) realUID(pid int) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	return parseRealUID(b)
+	uid, _, err := parseUIDs(b)
+	return uid, err
 }
 
 // exe is the path of the program that runs; a package upgrade under a running
@@ -85,48 +119,34 @@ func (fs procFS) sameNamespace(pid int) bool {
 
 // starterSlot reads the slot from the command line of a condor_starter. Where
 // GPUs have startds of their own it is told "slot1_1" by each of them: then the
-// startd above it says whose, "slot1_1@gpu5a1e0c11".
-func (fs procFS) starterSlot(pid int) (string, error) {
+// startd above it says whose, "slot1_1@gpu5a1e0c11". Startd is 0 where it is gone.
+func (fs procFS) starterSlot(pid, startd int) (string, error) {
 	b, err := fs.read(pid, "cmdline")
 	if err != nil {
 		return "", err
 	}
 	slot, err := parseStarterArgs(b)
-	if err != nil {
+	if err != nil || startd == 0 {
+		return slot, err
+	}
+	if b, err = fs.read(startd, "cmdline"); err != nil {
 		return "", err
 	}
-	if name := fs.startdAbove(pid); name != "" {
+	if name := parseStartdArgs(b); name != "" {
 		slot = shortName(slot) + "@" + name
 	}
 	return slot, nil
-}
-
-// startdAbove is the local name of the startd that started a condor_starter,
-// if it is a GPU's own. The starter is known to be HTCondor's, and so then is
-// its parent.
-func (fs procFS) startdAbove(starter int) string {
-	p, err := fs.process(starter)
-	if err != nil {
-		return ""
-	}
-	above, err := fs.process(p.Parent)
-	if err != nil || above.Comm != startdProgram {
-		return ""
-	}
-	b, err := fs.read(above.PID, "cmdline")
-	if err != nil {
-		return ""
-	}
-	return parseStartdArgs(b)
 }
 
 // startds are the local names of the GPUs' startds that run in this node.
 func (fs procFS) startds(trusted func(uint32) bool) []string {
 	var names []string
 	for _, pid := range fs.pids() {
-		p, err := fs.process(pid)
-		if err != nil || p.gone() || p.Comm != startdProgram || fs.isHTCondor(p, trusted) != nil || !fs.sameNamespace(pid) {
+		if program, err := fs.daemon(pid, trusted); err != nil || program != startdProgram || !fs.sameNamespace(pid) {
 			continue
+		}
+		if _, err := fs.starterAbove(pid, trusted); err == nil {
+			continue // a pilot's
 		}
 		b, err := fs.read(pid, "cmdline")
 		if name := parseStartdArgs(b); err == nil && name != "" && !slices.Contains(names, name) {
@@ -135,6 +155,13 @@ func (fs procFS) startds(trusted func(uint32) bool) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// hookedArgs finds in a starter's "-local-name slot_type_1" whether it has the hook.
+func hookedArgs(b []byte) bool {
+	args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
+	i := slices.Index(args, "-local-name")
+	return i > 0 && i+1 < len(args) && condor.HasHook(args[i+1])
 }
 
 // parseStartdArgs finds the local name in "condor_startd -f -local-name
@@ -157,7 +184,7 @@ var userManager = regexp.MustCompile(`/user@([0-9]{1,10})\.service(?:/|\n|$)`)
 // than the agent's names are that account's choice and no word of HTCondor's:
 // such a process counts as in no cgroup.
 func (fs procFS) cgroup(pid int) ([]byte, error) {
-	b, err := fs.read(pid, "cgroup")
+	b, err := fs.readThread(pid, "cgroup")
 	if err != nil {
 		return nil, err
 	}
@@ -213,10 +240,15 @@ func parseStat(b []byte) (process, error) {
 	if errP != nil || parent < 0 || errS != nil {
 		return process{}, errors.New("process status line has no parent or start time")
 	}
-	return process{PID: pid, Parent: parent, Started: started, State: fields[0][0], Comm: string(b[open+1 : end])}, nil
+	threads, errT := strconv.Atoi(fields[17])
+	if errT != nil || threads < 0 {
+		return process{}, errors.New("process status line has no number of threads")
+	}
+	return process{PID: pid, Parent: parent, Started: started, State: fields[0][0], Threads: threads, Comm: string(b[open+1 : end])}, nil
 }
 
-func parseRealUID(b []byte) (uint32, error) {
+// parseUIDs reads the real and the effective uid.
+func parseUIDs(b []byte) (realUID, effective uint32, err error) {
 	for line := range strings.Lines(string(b)) {
 		rest, ok := strings.CutPrefix(line, "Uid:")
 		if !ok {
@@ -226,33 +258,35 @@ func parseRealUID(b []byte) (uint32, error) {
 		if len(f) != 4 {
 			break
 		}
-		uid, err := strconv.ParseUint(f[0], 10, 32)
-		if err != nil {
+		r, errR := strconv.ParseUint(f[0], 10, 32)
+		e, errE := strconv.ParseUint(f[1], 10, 32)
+		if errR != nil || errE != nil {
 			break
 		}
-		return uint32(uid), nil
+		return uint32(r), uint32(e), nil
 	}
-	return 0, errors.New("process status has no Uid line with four numbers")
+	return 0, 0, errors.New("process status has no Uid line with four numbers")
 }
 
 // slotName is what HTCondor calls slots: slot1, slot1_2, with the startd's name
 // and the host behind it where there is room ("slot1_2@gpu0@host").
 var slotName = regexp.MustCompile(`^slot[0-9]{1,6}(?:_[0-9]{1,6})?(?:@[A-Za-z0-9._-]{1,200}){0,2}$`)
 
-// parseStarterArgs finds the value of -a in "condor_starter -f -local-name
-// slot_type_1 -a slot1_1 <submit host>" (as run by a startd of 25.14.1).
+// errSlotless says that a starter of HTCondor's own does not show its slot.
+var errSlotless = errors.New("the slot of a condor_starter is not known, so no job can start below it: " +
+	"remove STARTER_LOG_NAME_APPEND from HTCondor's configuration, or update HTCondor to 24.0.1 or newer")
+
+// parseStarterArgs finds the slot in "condor_starter -f -local-name slot_type_1 -a
+// slot1_1 <submit host>" (as run by a startd of 25.14.1). What follows -a is for the
+// name of the log; where that is not the slot, -slot-name has it (24.0.1 on).
 func parseStarterArgs(b []byte) (string, error) {
 	args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
-	for i := 1; i+1 < len(args); i++ {
-		if args[i] != "-a" {
-			continue
+	for _, flag := range []string{"-slot-name", "-a"} {
+		if i := slices.Index(args[1:], flag) + 1; i > 0 && i+1 < len(args) && slotName.MatchString(args[i+1]) {
+			return args[i+1], nil
 		}
-		if !slotName.MatchString(args[i+1]) {
-			return "", fmt.Errorf("condor_starter runs with -a %q, which is not a slot's name", clip(args[i+1]))
-		}
-		return args[i+1], nil
 	}
-	return "", errors.New("condor_starter runs without -a, so its slot is not known")
+	return "", fmt.Errorf("%w (neither -slot-name nor -a is a slot)", errSlotless)
 }
 
 // cgroupSlotName is the slot in a cgroup's path, as HTCondor 23 to 25 builds

@@ -3,7 +3,7 @@ package agent
 import (
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -12,23 +12,23 @@ import (
 // deviceHolders are the processes that have the driver's device files open, and
 // so keep its modules from being unloaded. The agent is not among them.
 func deviceHolders(proc string) []api.NodeHolder {
-	links, _ := filepath.Glob(filepath.Join(proc, "[0-9]*/fd/*")) // fails on a bad pattern only
-	by := map[int]api.NodeHolder{}
-	for _, link := range links {
-		to, err := os.Readlink(link)
-		if err != nil || !strings.HasPrefix(to, "/dev/nvidia") {
-			continue // closed meanwhile, or something else
-		}
-		dir := filepath.Dir(filepath.Dir(link))
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		if _, known := by[pid]; !known {
+	by, fs := map[int]api.NodeHolder{}, procFS{proc}
+	for _, pid := range fs.pids() {
+		dir := fs.thread(pid)
+		if pid != os.Getpid() && opensDevice(dir) {
 			by[pid] = api.NodeHolder{PID: pid, Name: nameIn(dir + "/comm"), Unit: unitIn(dir + "/cgroup")}
 		}
 	}
 	return sortedHolders(by)
+}
+
+// opensDevice says whether a thread, by its directory, has a device file of the driver open.
+func opensDevice(dir string) bool {
+	files, _ := os.ReadDir(filepath.Join(dir, "fd")) // of a process that is gone there are none
+	return slices.ContainsFunc(files, func(f os.DirEntry) bool {
+		to, err := os.Readlink(filepath.Join(dir, "fd", f.Name()))
+		return err == nil && strings.HasPrefix(to, "/dev/nvidia")
+	})
 }
 
 func firstLine(path string) string {

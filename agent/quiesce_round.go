@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -136,7 +137,7 @@ func (a *Agent) keepInventory(ctx context.Context, v *view) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(quiescedInventory(v.config.Paths), inv)
+	return store.WriteJSON(quiescedInventory(v.config.Paths), inv)
 }
 
 // resumePace is how often a node that resumes is looked at.
@@ -221,7 +222,7 @@ func (a *Agent) openNode(ctx context.Context, n nodeState) (why string) {
 	if err := a.holds.serve(failed); err != nil {
 		return err.Error()
 	}
-	if err := removeFile(quiescedInventory(v.config.Paths)); err != nil {
+	if err := store.Remove(quiescedInventory(v.config.Paths)); err != nil {
 		a.log.Warn("a file stays behind", "err", err)
 	}
 	a.note(Event{Kind: EventNode, By: byAgent, Text: fmt.Sprintf("The node serves again (driver %s); %d GPUs did not pass their verification.", v.plan.Driver, len(failed))})
@@ -247,21 +248,56 @@ func (a *Agent) resumes(ctx context.Context, v *view, g *plan.GPU) (found string
 // mismatch asks a fresh process whether it could use the driver: this one has
 // the library of the driver that it started with. It says why not.
 func (a *Agent) mismatch(ctx context.Context, v *view, reload bool) string {
-	if a.driverMismatch == nil || !reload && v.rounds%mismatchEvery != 1 && a.mismatched == "" {
+	if a.driverMismatch == nil || a.driverAsked == nil && !reload && v.rounds%mismatchEvery != 1 && a.mismatched == "" {
 		return a.mismatched
 	}
-	ctx, cancel := context.WithTimeout(ctx, mismatchTimeout)
-	defer cancel()
-	why, err := a.driverMismatch(ctx)
-	if err != nil {
-		a.log.Debug("a fresh process was not asked for the driver", "err", err)
+	wait := mismatchWait
+	if a.driverAsked != nil {
+		wait = 0 // an earlier round has waited
+	} else {
+		ask, answer := a.driverMismatch, make(chan driverAnswer, 1)
+		a.driverAsked = answer
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, mismatchTimeout)
+			defer cancel()
+			why, err := ask(ctx)
+			answer <- driverAnswer{why, err}
+		}()
+	}
+	answer, ok := within(wait, a.driverAsked)
+	if !ok {
+		a.log.Warn("a fresh process hangs in the driver; the rounds go on without its answer")
 		return a.mismatched
 	}
-	if a.mismatched != "" && why == "" {
-		a.healed = true
+	a.driverAsked = nil
+	if answer.err != nil {
+		a.log.Warn("a fresh process was not asked for the driver", "err", answer.err)
+	} else {
+		a.healed = a.healed || a.mismatched != "" && answer.why == ""
+		a.mismatched = answer.why
 	}
-	a.mismatched = why
-	return why
+	return a.mismatched
+}
+
+// within is an answer that is there, or comes in time.
+func within(wait time.Duration, from <-chan driverAnswer) (answer driverAnswer, ok bool) {
+	select {
+	case answer = <-from: // also without time to wait
+		return answer, true
+	default:
+	}
+	select {
+	case answer = <-from:
+		return answer, true
+	case <-time.After(wait):
+		return driverAnswer{}, false
+	}
+}
+
+// driverAnswer is what a fresh process said of the driver.
+type driverAnswer struct {
+	why string
+	err error
 }
 
 const (
@@ -269,6 +305,8 @@ const (
 	mismatchEvery = 4
 	// mismatchTimeout bounds it; milliseconds are usual.
 	mismatchTimeout = 10 * time.Second
+	// mismatchWait is how long a round waits for it; a later round takes the answer.
+	mismatchWait = 2 * time.Second
 )
 
 // sortedHolders are the processes by PID.

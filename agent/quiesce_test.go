@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -324,6 +326,32 @@ func TestMismatch(t *testing.T) {
 	if ta.apply(false); !ta.healed || ta.reason(0) != "" {
 		t.Errorf("healed %v, %q", ta.healed, ta.reason(0))
 	}
+}
+
+// TestDriverHangs: a fresh process that hangs in the driver is waited for once, not
+// by every round, and no second one is started.
+func TestDriverHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, "")
+		calls, hangs := atomic.Int64{}, make(chan struct{})
+		ta.driverMismatch = func(context.Context) (string, error) {
+			calls.Add(1)
+			<-hangs // although its context ends
+			return "the module has another version", nil
+		}
+		begin := time.Now()
+		for range 3 * mismatchEvery {
+			ta.apply(false)
+		}
+		if took := time.Since(begin); took > mismatchWait || calls.Load() != 1 {
+			t.Errorf("the rounds waited %s for %d processes", took, calls.Load())
+		}
+		close(hangs)
+		synctest.Wait()
+		if ta.apply(false); ta.reason(0) == "" {
+			t.Error("the late answer was lost")
+		}
+	})
 }
 
 // TestDeviceHolders names who keeps the driver's modules.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/store"
 )
 
 // jobFiles are the files that dcgm-exporter reads with --hpc-job-mapping-dir:
@@ -47,7 +48,7 @@ func writeJobFiles(dir string, files map[string]string) error {
 		}
 	}
 	for name, text := range files {
-		_, err := writeIfChanged(filepath.Join(dir, name), []byte(text))
+		_, err := store.WriteIfChanged(filepath.Join(dir, name), []byte(text))
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/store"
 )
 
 // Release undoes what gpuslot did to the node: it stops the control daemons,
@@ -91,7 +92,7 @@ func removeGenerated(cfg config.Config) error {
 	}
 	var errs []error
 	for _, f := range files {
-		errs = append(errs, removeFile(f))
+		errs = append(errs, store.Remove(f))
 	}
 	return errors.Join(append(errs, os.RemoveAll(flagsDirectory(cfg.Paths)))...)
 }

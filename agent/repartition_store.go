@@ -1,17 +1,15 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -85,16 +83,12 @@ func (r *repartition) steer(g plan.MIGGPU) plan.MIGGPU {
 // read takes over what an earlier agent remembered. Without it the policy begins
 // anew and the layouts are those of the configuration.
 func (r *repartition) read(path string) error {
-	text, err := os.ReadFile(path)
+	saved, err := store.Store[savedRepartition]{Path: path}.Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return err
-	}
-	var saved savedRepartition
-	if err := json.Unmarshal(text, &saved); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return errors.Join(err, store.Aside(path))
 	}
 	r.saved = saved
 	return nil
@@ -103,7 +97,7 @@ func (r *repartition) read(path string) error {
 // write is atomic; nothing is written where nothing is remembered.
 func (s savedRepartition) write(path string) error {
 	if len(s.Past)+len(s.Chosen)+len(s.Said) == 0 {
-		return removeFile(path)
+		return store.Remove(path)
 	}
-	return writeJSON(path, s)
+	return store.WriteJSON(path, s)
 }

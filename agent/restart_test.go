@@ -15,7 +15,7 @@ func TestRestart(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
 	var happened []string
 	ta.daemons.happens = func(what string) { happened = append(happened, what) }
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	loopEnds := make(chan struct{})
 	loop, stop := context.WithCancel(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,18 +16,31 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	kernel "github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
 // Run is the agent's life: until the context ends, or until it cannot go on.
-// Control daemons live on after it, and so do the jobs. It returns an error if
-// the configuration it starts with is broken: there is no older plan to keep.
+// Control daemons live on after it, and so do the jobs. If the configuration it
+// starts with is broken, there is no older plan to keep: it waits for a change
+// (ErrAnew) where systemd would start it again, and elsewhere returns the error.
 func Run(ctx context.Context, o Options) error {
+	was, _ := os.Stat(o.ConfigFile) // without it any file is a change
+	err := run(ctx, o)
+	var broken brokenConfig
+	if o.Listener == nil || !errors.As(err, &broken) {
+		return err
+	}
+	return awaitConfig(ctx, o, was, broken)
+}
+
+func run(ctx context.Context, o Options) error {
 	cfg, err := config.Load(o.ConfigFile)
 	if err != nil {
-		return err
+		return brokenConfig{error: err}
 	}
 	unlock, err := lockRun(cfg.Paths)
 	if err != nil {
@@ -46,7 +60,7 @@ func Run(ctx context.Context, o Options) error {
 	a.awaitHardware(ctx, o)
 	a.apply(ctx, true)
 	if why := a.view.Load().configError; why != "" {
-		return errors.New(why)
+		return brokenConfig{error: errors.New(why), Hardware: true}
 	}
 	if a.books.unknown() != "" {
 		a.ask(ctx)
@@ -65,8 +79,8 @@ func quietNode(p config.Paths) bool {
 func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a := &Agent{
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
-		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
-		booked: make(chan struct{}, 1), rewritten: make(chan struct{}, 1), wake: make(chan struct{}, 1), orders: make(chan order),
+		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, settings: o.Settings, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
+		booked: make(chan struct{}, 1), rewritten: make(chan struct{}, 1), wake: make(chan struct{}, 1), confirming: make(chan struct{}, 1), orders: make(chan order),
 		keeper: newKeeper(o.Log), ordered: ordered{}, modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
 	}
 	if a.manager == nil {
@@ -87,7 +101,9 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		doors = doorsOf{PipeRoot(cfg.Paths)}
 	}
 	if a.probe = o.probe; a.probe == nil {
-		a.probe = mps.Probe
+		a.probe = func(ctx context.Context, program string) (mps.Capabilities, error) {
+			return mps.Probe(ctx, program, cfg.Paths.Run)
+		}
 	}
 	if a.sys = o.sys; a.sys == "" {
 		a.sys = "/sys"
@@ -141,7 +157,10 @@ func lockRun(p config.Paths) (unlock func(), err error) {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
+		defer f.Close()
+		if by, ok := kernel.LockHolder(f); ok && errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another gpuslotd uses %s: systemctl stop gpuslotd.socket gpuslotd.service ends one of systemd's; %s", p.Run, by.Advice())
+		}
 		return nil, fmt.Errorf("another gpuslotd uses %s: stop it first: systemctl stop gpuslotd.socket gpuslotd.service (%w)", p.Run, err)
 	}
 	return func() { _ = f.Close() }, nil
@@ -150,12 +169,18 @@ func lockRun(p config.Paths) (unlock func(), err error) {
 // recall takes over what an earlier agent left: its plan's control daemons,
 // the running starters, and the open pipe directories.
 func (a *Agent) recall(p config.Paths) {
-	if old, err := plan.Read(PlanFile(p)); err == nil {
+	switch old, err := plan.Read(PlanFile(p)); {
+	case err == nil:
 		a.recalled, a.lastWanted = old, old.ControlDaemons()
+	case !errors.Is(err, fs.ErrNotExist):
+		a.lostPlan = err
+		a.log.Error("the plan of the gpuslotd before this one is not known", "err", err)
 	}
-	a.books.rebuild(starterUID(a.own), a.lastWanted)
+	if err := a.books.rebuild(starterUID(a.own)); err != nil {
+		a.log.Error("who has access to which GPU is not known", "err", err)
+	}
 	if err := a.recallTroubles(p); err != nil {
-		a.log.Error("what earlier events closed is not known", "err", err)
+		a.log.Error("all GPUs are closed", "err", err)
 	}
 	if err := a.repartition.read(repartitionFile(p)); err != nil {
 		a.log.Error("how MIG layouts followed the work is not known", "err", err)
@@ -225,6 +250,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	srv := newServer(a.log, a.books.proc, a.own, a)
+	srv.hook = filepath.Join(cfg.Paths.Libexec, hookProgram)
 	wg.Go(func() {
 		if err := srv.serve(ctx, listener); err != nil {
 			cancel(err)
@@ -237,6 +263,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.keeper.run(ctx) })
 	wg.Go(func() { a.sample(ctx) })
+	wg.Go(func() { a.guardWatch(ctx) })
 	wg.Go(func() { a.discoverJobs(ctx) })
 	wg.Go(func() { a.limitCgroups(ctx) })
 	wg.Go(func() { a.closeNodes(ctx) })
@@ -245,7 +272,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.listenToGPUs(ctx) })
 	wg.Go(func() { a.readKernelLog(ctx, o.KernelLog) })
 	defer a.ends.Wait()
-	a.startMetrics(ctx, &wg, o.Metrics, cfg.Metrics)
+	a.startMetrics(ctx, &wg, o, cfg.Metrics)
 	a.tell(a.manager.Ready())
 	a.note(Event{Kind: EventStart, By: byAgent, Text: "gpuslotd " + a.version + " started."})
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
@@ -261,30 +288,76 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	return nil
 }
 
-// startMetrics serves metrics if it can; GPUs are not taken from jobs because
-// a port is taken. A socket of the service manager's goes before the
+// startMetrics serves metrics as soon as it can; GPUs are not taken from jobs
+// because a port is taken. A socket of the service manager's goes before the
 // configured address.
-func (a *Agent) startMetrics(ctx context.Context, wg *sync.WaitGroup, l net.Listener, m config.Metrics) {
-	failed := func(err error) {
-		a.log.Error("metrics are not served", "err", err)
+func (a *Agent) startMetrics(ctx context.Context, wg *sync.WaitGroup, o Options, m config.Metrics) {
+	ports := o.Ports
+	if ports == nil {
+		ports = noPorts{}
 	}
-	if l == nil {
-		if m.Listen == "" {
-			return
-		}
-		var lc net.ListenConfig
-		var err error
-		if l, err = lc.Listen(ctx, "tcp", m.Listen); err != nil {
-			failed(err)
-			return
-		}
+	if o.Metrics != nil || m.Listen == "" {
+		_, err := ports.Kept("") // one from before is not needed
+		a.tell(err)
 	}
+	if o.Metrics != nil || m.Listen != "" {
+		wg.Go(func() { a.serveMetrics(ctx, o.Metrics, ports, m) })
+	}
+}
+
+// noPorts is where nobody keeps ports.
+type noPorts struct{}
+
+func (noPorts) Keep(string, net.Listener) error   { return nil }
+func (noPorts) Kept(string) (net.Listener, error) { return nil, nil }
+
+// bind takes the socket that was kept over a restart, or makes one and has it kept.
+func (a *Agent) bind(ctx context.Context, ports Ports, address string) (net.Listener, error) {
+	l, err := ports.Kept(address)
+	a.tell(err)
+	if l != nil {
+		return l, nil
+	}
+	var lc net.ListenConfig
+	if l, err = lc.Listen(ctx, "tcp", address); err != nil {
+		return nil, err
+	}
+	a.tell(ports.Keep(address, l))
+	return l, nil
+}
+
+// metricsAgain and metricsLongest bound the pauses between attempts at a port that
+// another process has: a job may take it while gpuslotd restarts.
+const metricsAgain, metricsLongest = time.Second, 30 * time.Second
+
+func (a *Agent) serveMetrics(ctx context.Context, l net.Listener, ports Ports, m config.Metrics) {
 	ready := func() bool { return a.view.Load().planned }
-	wg.Go(func() {
-		if err := a.metrics.Serve(ctx, l, metrics.Web{Config: m.WebConfig, Ready: ready, PProf: m.PProf, Page: a.page()}, a.log); err != nil {
-			failed(err)
+	web := metrics.Web{Config: m.WebConfig, Ready: ready, PProf: m.PProf, Page: a.page()}
+	for wait := metricsAgain; ctx.Err() == nil; wait = min(2*wait, metricsLongest) {
+		var err error
+		if l == nil {
+			l, err = a.bind(ctx, ports, m.Listen)
 		}
-	})
+		if err == nil {
+			if a.metricsDown.Swap(nil) != nil {
+				a.log.Info("metrics are served again")
+			}
+			err = a.metrics.Serve(ctx, l, web, a.log)
+			_ = l.Close() // twice is no harm
+			l = nil
+		}
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		why := err.Error()
+		if was := a.metricsDown.Swap(&why); was == nil || *was != why {
+			a.log.Warn("metrics are not served", "err", err)
+		}
+		if m.Listen == "" {
+			return // the service manager's socket is gone
+		}
+		pause(ctx, wait)
+	}
 }
 
 // listen takes the service manager's socket or makes one.
@@ -297,7 +370,7 @@ func (a *Agent) listen(o Options, cfg config.Config) (*net.UnixListener, error) 
 		path = filepath.Join(cfg.Paths.Run, "agent.sock")
 	}
 	// The lock says that no other agent lives here: what remains is stale.
-	if err := removeFile(path); err != nil {
+	if err := store.Remove(path); err != nil {
 		return nil, fmt.Errorf("remove the old socket: %w", err)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

@@ -73,16 +73,28 @@ func capOf(v *view, u gpu.UUID) float64 {
 	return min(1, g.wanted.ThreadPercentage/100)
 }
 
-// Server says that a process is an MPS server that a control daemon listed.
+// Server says that a process is an MPS server: a control daemon listed it, or
+// started it since it was last asked.
 func (s site) Server(pid int, started uint64) bool {
 	for _, g := range s.a.view.Load().guards {
 		for _, srv := range g.proof.States {
-			if srv.PID == pid && (srv.Started == started || srv.Started == 0) {
+			if srv.PID == pid && srv.Started == started {
 				return true
 			}
 		}
 	}
-	return s.a.books.proc.serverOf(pid)
+	return s.a.books.proc.serverOf(pid, started, s.controls)
+}
+
+// controls says that a process is the control daemon of a GPU: the proven one, or
+// the one that holds its lock now.
+func (s site) controls(p mps.Process) bool {
+	for u, g := range s.a.view.Load().guards {
+		if g.proof.Process() == p || s.a.daemons.Pulse(u, mps.Proof{PID: p.PID, Started: p.Started}).Err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // starterOfProcess is the admitted slot that a process runs in, by its cgroup or
@@ -124,22 +136,15 @@ func (b *books) awaited(is func(unbooked) bool) (Starter, bool) {
 	return Starter{}, false
 }
 
-// serverProgram is NVIDIA's; it fits into the kernel's comm only in part.
-const serverProgram = "nvidia-cuda-mps"
-
-// serverOf says that a process is an MPS server by name, and of no job: one
-// that came since the last proof.
-func (fs procFS) serverOf(pid int) bool {
+// serverOf says that a process was started by a control daemon. Its name and its
+// program do not count: any account may take them.
+func (fs procFS) serverOf(pid int, started uint64, controls func(mps.Process) bool) bool {
 	p, err := fs.process(pid)
-	if err != nil || p.Comm != serverProgram {
+	if err != nil || p.Started != started {
 		return false
 	}
-	slot, err := fs.cgroupSlot(pid)
-	if err != nil || slot != "" {
-		return false
-	}
-	_, err = fs.ancestor(pid, func(comm string) bool { return comm == starterProgram })
-	return err != nil
+	parent, err := fs.process(p.Parent)
+	return err == nil && controls(mps.Process{PID: parent.PID, Started: parent.Started}) && fs.unchanged([]process{p, parent})
 }
 
 // sample reads what jobs use, again and again, and holds them to it. It has a
@@ -149,6 +154,7 @@ func (a *Agent) sample(ctx context.Context) {
 		return
 	}
 	broken := breaches{}
+	a.looks.begin(time.Now())
 	for {
 		begin, interval := time.Now(), a.view.Load().config.Usage.Interval
 		a.sampler.Pace(interval) // the configuration may have been read again
@@ -184,7 +190,8 @@ func (a *Agent) greet() {
 func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	v := a.view.Load()
 	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin, slack: v.config.Usage.Interval / 2}
-	jobs := watchedJobs(a.sampler.Snapshot(), &v.plan, a.books.all())
+	snap := a.sampler.Snapshot()
+	jobs := watchedJobs(snap, &v.plan, a.books.all())
 	a.measure(jobs, now)
 	a.lookIntoContainers(jobs, PipeRoot(v.config.Paths))
 	a.faces.note(jobs, now)
@@ -192,6 +199,7 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	for _, f := range found {
 		a.punish(ctx, f)
 	}
+	a.looks.note(snap)
 	return next
 }
 
@@ -212,6 +220,9 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 	}
 	a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
 	a.note(Event{Kind: EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, By: byAgent, Text: f.Reason})
+	if err := a.linkHolds(); err != nil {
+		a.log.Error("a job that is to be held may end as if it were done", "err", err)
+	}
 	a.log.Warn("HTCondor is to hold a job", "slot", f.Starter.Slot, "job", f.Job, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
 	if f.Enforce == config.EnforceKill {
 		a.killBeside(f)
@@ -251,7 +262,7 @@ func (a *Agent) uses(u gpu.UUID) uses {
 		*out.mib = int64(d.Memory.Value.Used.MiB())
 	}
 	for _, p := range d.Processes.Value {
-		if p.MPSClient && p.Owner == usage.OwnerSlot || p.Owner == usage.OwnerServer || p.Owner == usage.OwnerEnded {
+		if p.MPSClient && p.Owner == usage.OwnerSlot || p.Owner == usage.OwnerServer {
 			continue
 		}
 		s := api.StatusProcess{PID: p.PID, Slot: p.Slot.Slot, MPSClient: p.MPSClient}
@@ -313,13 +324,16 @@ func (a *Agent) health(v *view, u gpu.UUID, now time.Time) Health {
 func (a *Agent) unverifiedHealth(v *view, u gpu.UUID, now time.Time) Health {
 	h := v.health(u)
 	if h.Closed == "" {
-		h.Closed = a.troubles.Verdict(v.physical(u), now).because(v.guards[u].servers)
+		h.Closed = because(a.troubles.Verdict(v.physical(u), now), v.guards[u].servers)
 	}
 	if h.Closed == "" {
 		h.Closed = v.guards[u].servers.closed(now)
 	}
 	if h.Closed == "" {
 		h.Closed = a.blocked(v, u)
+	}
+	if h.Closed == "" {
+		h.Closed = a.unwatched(v, u, now)
 	}
 	h.Watched = a.watched(v, u)
 	h.CgroupLimits = a.limited(v, u)

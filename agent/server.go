@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -22,9 +23,11 @@ const (
 // answers are what the server asks the agent for.
 type answers interface {
 	// prepare admits or refuses the job of a caller.
-	prepare(c Caller, job *api.Job) api.Reply
+	prepare(ctx context.Context, c Caller, job *api.Job) api.Reply
 	// denied counts a caller of prepare that could not be identified.
-	denied()
+	denied(c Caller, err error)
+	// panicked counts a conversation that was broken off.
+	panicked(op api.Op)
 	acceptances() []api.Acceptance
 	// wholeGPUs are the elastic ones that take whole jobs; nil if there are none.
 	wholeGPUs() *api.WholeGPUs
@@ -34,7 +37,9 @@ type answers interface {
 	jobUses() []api.Use
 	// handedOver notes whether a program of the startd's took its reply.
 	handedOver(op api.Op, ok bool)
-	// end lets the MPS clients of the caller's slot leave.
+	// start puts the limits of the caller's cgroup in force.
+	start(ctx context.Context, c Caller) api.Reply
+	// end lets the MPS clients of the caller's leaf leave.
 	end(ctx context.Context, c Caller) (*api.Ended, error)
 	// here is what the caller's job holds.
 	here(c Caller) *api.Here
@@ -57,11 +62,17 @@ type server struct {
 	own     uint32 // the agent's own uid
 	answers answers
 	crowd   *crowd
+	// readTimeout is how long a connection may be silent.
+	readTimeout time.Duration
+	// hook is the program that HTCondor runs as the hook.
+	hook string
+	// unable is the reply to every request; empty if requests are answered.
+	unable string
 }
 
 func newServer(log *slog.Logger, proc procFS, own uint32, a answers) *server {
 	privileged := func(uid uint32) bool { return uid == 0 || uid == own }
-	return &server{log: log, proc: proc, own: own, answers: a, crowd: newCrowd(maxSilent, privileged)}
+	return &server{log: log, proc: proc, own: own, answers: a, readTimeout: readTimeout, crowd: newCrowd(maxSilent, privileged)}
 }
 
 // serve answers until the context ends, then lets the conversations under way
@@ -117,17 +128,31 @@ func (s *server) welcome(ctx context.Context, conn *net.UnixConn, wg *sync.WaitG
 func (s *server) converse(ctx context.Context, conn *net.UnixConn, p peer, leave func()) {
 	defer hangUp(conn)
 	defer leave()
-	_ = conn.SetReadDeadline(time.Now().Add(readTimeout))
-	req, err := api.ReadRequest(conn)
+	_ = conn.SetReadDeadline(time.Now().Add(s.readTimeout))
+	var (
+		req api.Request
+		err error
+	)
+	defer func() { // of one caller's conversation the others shall not know
+		if why := recover(); why != nil {
+			s.answers.panicked(req.Op)
+			s.log.Error("a conversation was broken off: this is a defect of gpuslotd, please report it",
+				"request", req.Op, "uid", p.uid, "err", fmt.Sprint(why), "stack", string(debug.Stack()))
+		}
+	}()
+	req, err = api.ReadRequest(conn)
 	leave()
 	if errors.Is(err, api.ErrSilent) {
 		return
 	}
 	var reply api.Reply
 	feeds := false
-	if err != nil {
+	switch {
+	case err != nil:
 		reply.Error = err.Error()
-	} else {
+	case s.unable != "":
+		reply.Error = s.unable
+	default:
 		feeds = s.feeds(p, req.Op) // before the caller has ended
 		reply = s.reply(ctx, conn, p, req)
 	}
@@ -143,7 +168,7 @@ func (s *server) converse(ctx context.Context, conn *net.UnixConn, p peer, leave
 // feeds: the startd's own program asks for what the startd shall know. Root who
 // asks by hand tells nothing of whether it does.
 func (s *server) feeds(p peer, op api.Op) bool {
-	return (op == api.OpMonitor || op == api.OpUsage) && s.proc.belowStartd(p.pid, starterUID(s.own))
+	return (op == api.OpMonitor || op == api.OpUsage) && s.proc.peerBelowStartd(p, starterUID(s.own))
 }
 
 // hangUp ends a conversation; the reply is written or given up by then.
@@ -152,21 +177,25 @@ func hangUp(conn net.Conn) { _ = conn.Close() }
 // reply does what is asked if the caller may ask it.
 func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.Request) api.Reply {
 	switch req.Op {
-	case api.OpPrepare, api.OpEnd:
+	case api.OpPrepare, api.OpStart, api.OpEnd:
 		c, err := s.proc.identifyPeer(conn, p, starterUID(s.own))
 		if err != nil {
-			s.answers.denied()
+			s.answers.denied(c, err)
 			s.log.Debug("refused a caller", "uid", p.uid, "pid", p.pid, "err", err)
 			return api.Reply{Error: err.Error()}
 		}
-		if req.Op == api.OpEnd {
+		switch req.Op {
+		case api.OpStart:
+			return s.answers.start(ctx, c)
+		case api.OpEnd:
 			return s.end(ctx, c)
 		}
-		return s.answers.prepare(c, req.Job)
+		c.Hook = s.proc.isHook(c, s.hook, starterUID(s.own))
+		return s.answers.prepare(ctx, c, req.Job)
 	case api.OpHere:
 		return s.here(conn, p)
 	case api.OpMonitor, api.OpUsage:
-		if !s.mayAsk(p) && !s.proc.belowStartd(p.pid, starterUID(s.own)) {
+		if !s.mayAsk(p) && !s.proc.peerBelowStartd(p, starterUID(s.own)) {
 			return api.Reply{Error: "only root, the agent's account and the startd's own programs may ask which GPUs accept jobs: run it as root"}
 		}
 		if req.Op == api.OpUsage {

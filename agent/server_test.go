@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/condor"
 )
 
 // served is a test agent behind a real socket, with the test's own process as
@@ -41,6 +42,7 @@ func serveWith(t *testing.T, gpus int, change func(*server)) *served {
 		t.Fatal(err)
 	}
 	s.server = newServer(ta.log, ta.proc.fs(), 4294967, ta.Agent)
+	s.server.hook = ta.proc.program("/usr/libexec/gpuslot/gpuslot-condor")
 	change(s.server)
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(t.Context())
@@ -58,7 +60,7 @@ func serveWith(t *testing.T, gpus int, change func(*server)) *served {
 func (s *served) in(slot string, hook bool) Starter {
 	s.t.Helper()
 	st := s.proc.starter(1000, slot)
-	p := proc{pid: os.Getpid(), parent: 1000, comm: "prepare", uid: uint32(os.Getuid())}
+	p := proc{pid: os.Getpid(), parent: 1000, comm: "prepare", exe: "/usr/libexec/gpuslot/gpuslot-condor", uid: uint32(os.Getuid())}
 	if !hook {
 		p.cgroup = cgroupOf(slot)
 	}
@@ -67,7 +69,7 @@ func (s *served) in(slot string, hook bool) Starter {
 }
 
 func (s *served) call(req api.Request) (api.Reply, error) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
 	defer cancel()
 	return api.Call(ctx, s.socket, req)
 }
@@ -79,7 +81,7 @@ func (s *served) raw(text string) (api.Reply, error) {
 		return api.Reply{}, err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(5 * time.Minute))
 	_, errWrite := io.WriteString(c, text)
 	line, err := bufio.NewReader(c).ReadBytes('\n')
 	if err != nil {
@@ -107,8 +109,8 @@ func TestServePrepare(t *testing.T) {
 	}
 	s.in("slot1_1", false)
 	reply, err = s.call(api.Request{Op: api.OpPrepare, Job: jobOn(st, "alice", uuid(0), 4096)})
-	if err != nil || reply.Grant == nil || len(s.books.all()) != 1 {
-		t.Errorf("the wrapper after the hook: %+v, %v", reply, err)
+	if err != nil || reply.Refusal == nil || !strings.Contains(reply.Refusal.Reason, "only its first question is answered") || len(s.books.all()) != 1 {
+		t.Errorf("the job after the hook: %+v, %v", reply, err)
 	}
 }
 
@@ -146,6 +148,9 @@ func TestServeDaemonisedJob(t *testing.T) {
 		t.Error("admitted without a starter")
 	}
 	s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
+	s.forgetQuestions(st) // as after a restart of the agent: the startd has confirmed it since
+	s.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 4096, uuid(0))}, nil)
+	s.ask(t.Context())
 	if reply, err := s.call(api.Request{Op: api.OpPrepare, Job: jobOn(st, "alice", uuid(0), 4096)}); err != nil || reply.Grant == nil {
 		t.Errorf("%+v, %v", reply, err)
 	}
@@ -208,7 +213,10 @@ func TestServeHalfRequest(t *testing.T) {
 // have do not keep its own next hook out.
 func TestServeSilentConnections(t *testing.T) {
 	// The test may run as root, who is exempt; here nobody is.
-	s := serveWith(t, 1, func(s *server) { s.crowd = newCrowd(50, func(uint32) bool { return false }) })
+	// A silent one is never put out by its own deadline: the call's comes first.
+	s := serveWith(t, 1, func(s *server) {
+		s.crowd, s.readTimeout = newCrowd(50, func(uint32) bool { return false }), time.Hour
+	})
 	st := s.in("slot1_1", true)
 	var silent []net.Conn
 	defer func() {
@@ -223,13 +231,9 @@ func TestServeSilentConnections(t *testing.T) {
 		}
 		silent = append(silent, c)
 	}
-	start := time.Now()
 	reply, err := s.call(api.Request{Op: api.OpPrepare, Job: jobOn(st, "alice", uuid(0), 4096)})
 	if err != nil || reply.Grant == nil {
 		t.Fatalf("%+v, %v", reply, err)
-	}
-	if time.Since(start) >= readTimeout {
-		t.Error("it had to wait until the silent ones ran into their deadline")
 	}
 }
 
@@ -291,7 +295,7 @@ func TestServeWhoMayAsk(t *testing.T) {
 		t.Error("anybody may ask")
 	}
 	s.proc.add(proc{pid: 900, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
-	s.proc.add(proc{pid: os.Getpid(), parent: 900, comm: "monitor"})
+	s.proc.add(proc{pid: os.Getpid(), parent: 900, comm: "monitor", uid: uint32(os.Getuid())})
 	if mon, err := s.call(api.Request{Op: api.OpMonitor}); err != nil || len(mon.GPUs) != 1 {
 		t.Errorf("the startd's monitor: %+v %v", mon, err)
 	}

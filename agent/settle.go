@@ -19,6 +19,9 @@ func shortName(slot string) string { return condor.SlotName(slot) }
 type startdWord struct {
 	slots map[string]condor.Slot // by short name
 	wall  func(u gpu.UUID, budget gpu.MiB) string
+	// budget is the budget on a GPU of a slot with so much VRAM, in MiB: a share where
+	// the job asked for none. Nil: it is the slot's VRAM.
+	budget func(u gpu.UUID, vram int64) gpu.MiB
 	// account finds the account of a slot's job.
 	account func(s Starter, ad condor.Slot) Account
 	// observed finds the GPU that an id stands for where the site's own rules give
@@ -35,6 +38,14 @@ func (w startdWord) gpu(ad condor.Slot, id string) (gpu.UUID, bool) {
 	return u, err == nil
 }
 
+// budgetOn is a slot's budget on a GPU.
+func (w startdWord) budgetOn(u gpu.UUID, vram int64) gpu.MiB {
+	if w.budget != nil {
+		return w.budget(u, vram)
+	}
+	return gpu.MiB(vram)
+}
+
 // mismatch is where the hook and the startd disagree.
 type mismatch struct {
 	slot string
@@ -45,6 +56,8 @@ type mismatch struct {
 // settled is what came of comparing the books with the startd's ads.
 type settled struct {
 	mismatches []mismatch
+	// taken are entries, as they were, of jobs whose slots do not have that GPU.
+	taken []Running
 	// open counts slots that the startd did not tell of.
 	open int
 	// ignored are starters of slots that the startd does not have.
@@ -65,6 +78,7 @@ func (b *books) settle(w startdWord) settled {
 		}
 		out.mismatches = append(out.mismatches, mismatch{r.Starter.Slot, r.GPU, fmt.Sprintf("the job told of %s, the startd of %v", r.GPU, ad.AssignedGPUs)})
 		b.elsewhere[keyOf(r.Starter)] = true
+		out.taken = append(out.taken, r)
 		return true
 	})
 	for i := range b.slots {
@@ -78,7 +92,11 @@ func (b *books) settle(w startdWord) settled {
 			continue
 		}
 		r.Work = r.Work.or(workIn(ad))
+		was := *r
 		if text := r.correct(ad, w); text != "" {
+			if was.GPU != r.GPU {
+				out.taken = append(out.taken, was)
+			}
 			out.mismatches = append(out.mismatches, mismatch{r.Starter.Slot, r.GPU, text})
 		}
 	}
@@ -115,7 +133,7 @@ func (r *Running) correct(ad condor.Slot, w startdWord) (differs string) {
 	if !ok || ad.VRAM == nil {
 		return "" // a slot between two jobs
 	}
-	if budget := gpu.MiB(*ad.VRAM); u != r.GPU || budget != r.Budget {
+	if budget := w.budgetOn(u, *ad.VRAM); u != r.GPU || budget != r.Budget {
 		differs = fmt.Sprintf("the hook told of %s on %s, the startd of %s on %s", r.Budget, r.GPU, budget, u)
 		r.GPU, r.Budget = u, budget
 		r.Wall = w.wall(u, budget)
@@ -156,7 +174,7 @@ const maxAsked = 3
 func (b *books) adopt(w startdWord) (ignored []Starter) {
 	b.unbooked = slices.DeleteFunc(b.unbooked, func(s unbooked) bool {
 		ad, ok := w.slots[shortName(s.Slot)]
-		if !ok || w.observed != nil && !b.tells(ad, s.Starter) {
+		if !ok || otherStarter(ad, s.Starter) || w.observed != nil && !b.tells(ad, s.Starter) {
 			return false
 		}
 		b.adoptSlot(s, ad, w)
@@ -174,10 +192,16 @@ func (b *books) adopt(w startdWord) (ignored []Starter) {
 	return ignored
 }
 
+// otherStarter: a slot of that name has another starter, as where another startd of the
+// node has slots of the same names. HTCondor tells the PID while a job runs.
+func otherStarter(ad condor.Slot, s Starter) bool {
+	return ad.StarterPID != 0 && ad.StarterPID != int64(s.PID)
+}
+
 // tells: an ad is of a starter's job. That lives still, so no other job can have
-// had the slot when the ad was made; of several startds' slots the PID tells.
+// had the slot when the ad was made.
 func (b *books) tells(ad condor.Slot, s Starter) bool {
-	return ad.JobID != "" && (ad.StarterPID == 0 || ad.StarterPID == int64(s.PID)) && b.proc.alive(s.PID, s.Started)
+	return ad.JobID != "" && !otherStarter(ad, s) && b.proc.alive(s.PID, s.Started)
 }
 
 func (b *books) adoptSlot(s unbooked, ad condor.Slot, w startdWord) {
@@ -189,14 +213,14 @@ func (b *books) adoptSlot(s unbooked, ad condor.Slot, w startdWord) {
 	if w.account != nil {
 		r.Account = w.account(s.Starter, ad)
 	}
-	if ad.VRAM != nil {
-		r.Budget = gpu.MiB(*ad.VRAM)
-	}
 	entered := false
 	for _, id := range ad.AssignedGPUs {
 		u, ok := w.gpu(ad, id)
 		if !ok {
 			continue // not one of ours
+		}
+		if ad.VRAM != nil {
+			r.Budget = w.budgetOn(u, *ad.VRAM)
 		}
 		r.GPU, r.Wall, entered = u, w.wall(u, r.Budget), true
 		b.enter(r, true)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mps"
 )
 
 // Running is a slot whose job holds a part of a GPU, or a whole one.
@@ -79,6 +78,8 @@ type books struct {
 	open      map[door]bool
 	// holds are the jobs that HTCondor is to hold, by their starters.
 	holds map[Starter]api.Hold
+	// linkTurn is held while holds are shown to supervisors.
+	linkTurn sync.Mutex
 	// turns are the ends of jobs that are asked for.
 	turns map[Starter]*endTurn
 	// leaving are MIG devices that wait to go, or for a larger one in their room,
@@ -86,14 +87,16 @@ type books struct {
 	leaving map[gpu.UUID]string
 	// group are the elastic GPUs.
 	group group
-	// asked counts the questions from a hook's place, by starter.
-	asked map[starterKey]int
+	// asked are the questions so far, by starter.
+	asked map[starterKey]questions
+	// left is when the last job of an account left a GPU that it had been let into.
+	left map[door]time.Time
 	// full are GPUs on which the startd wanted more than the plan has.
 	full map[gpu.UUID]bool
 }
 
 func newBooks(proc procFS, doors Doors) *books {
-	return &books{proc: proc, doors: doors, elsewhere: map[starterKey]bool{}, asked: map[starterKey]int{}, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
+	return &books{proc: proc, doors: doors, elsewhere: map[starterKey]bool{}, asked: map[starterKey]questions{}, left: map[door]time.Time{}, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
 }
 
 // on are the slots of one GPU. The caller holds mu.
@@ -169,6 +172,7 @@ func (b *books) sweepLocked() (ended []Running, err error) {
 			continue // tried again at the next sweep
 		}
 		delete(b.open, d)
+		b.left[d] = time.Now()
 	}
 	return ended, err
 }
@@ -226,19 +230,15 @@ func (b *books) starterOf(slot string) (Starter, bool) {
 
 // rebuild finds, at the start of the agent, the starters that run already and
 // the doors that are open.
-func (b *books) rebuild(trusted func(uint32) bool, daemons []mps.Wanted) {
+func (b *books) rebuild(trusted func(uint32) bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range (&starters{}).news(b.proc, trusted, time.Now()) {
 		b.unbooked = append(b.unbooked, unbooked{Starter: s})
 	}
-	for _, w := range daemons {
-		uids, err := b.doors.Admitted(w.GPU)
-		if err != nil {
-			continue // no directory: nobody is in
-		}
-		for _, uid := range uids {
-			b.open[door{w.GPU, uid}] = true
-		}
+	open, err := b.doors.Admitted()
+	for _, d := range open {
+		b.open[d] = true
 	}
+	return err
 }

@@ -310,14 +310,14 @@ func TestAccountsOfSlots(t *testing.T) {
 func TestOlderLayout(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	v := ta.view.Load()
-	now := condor.Startds(ta.node(v.config, v.plan))[0].Plan
-	text, err := condor.ExecutionPoint(ta.node(v.config, v.plan))
+	now := condor.Startds(ta.node(v))[0].Plan
+	text, err := condor.ExecutionPoint(ta.node(v))
 	if err != nil {
 		t.Fatal(err)
 	}
 	says := func(plan string) bool {
 		var slots []condor.Slot
-		for i, layout := range condor.Startds(ta.node(v.config, v.plan))[0].Layout {
+		for i, layout := range condor.Startds(ta.node(v))[0].Layout {
 			slots = append(slots, condor.Slot{Name: fmt.Sprintf("slot%d@x", i+1), Type: "Partitionable", Plan: plan, Config: condor.ConfigOf(text), Layout: layout})
 		}
 		ta.startd.set(slots, nil)
@@ -369,43 +369,6 @@ func (ta *testAgent) count(name string) float64 {
 	return 0
 }
 
-func TestWriteFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a/b")
-	for _, text := range []string{"one", "two", ""} {
-		changed, err := writeIfChanged(path, []byte(text))
-		if err != nil || !changed {
-			t.Fatalf("%q: %v, %v", text, changed, err)
-		}
-		if b, _ := os.ReadFile(path); string(b) != text {
-			t.Errorf("file says %q, want %q", b, text)
-		}
-		if changed, err := writeIfChanged(path, []byte(text)); changed || err != nil {
-			t.Errorf("again %q: %v, %v", text, changed, err)
-		}
-	}
-	if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 1 {
-		t.Errorf("left beside the file: %v", entries)
-	}
-	if err := writeFile(filepath.Join(path, "below"), nil); err == nil {
-		t.Error("wrote below a file")
-	}
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o644 {
-		t.Errorf("mode %v, %v: HTCondor's account must be able to read it", info.Mode(), err)
-	}
-	// A link where the temporary file belongs is not followed.
-	target := filepath.Join(t.TempDir(), "victim")
-	if err := os.Symlink(target, filepath.Join(filepath.Dir(path), ".b.new")); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeFile(path, []byte("x")); err == nil {
-		t.Error("followed a link")
-	}
-	if _, err := os.Stat(target); err == nil {
-		t.Error("wrote through a link")
-	}
-}
-
 func TestStatus(t *testing.T) {
 	ta := newTestAgent(t, 2, "[sharing]\nlargest_request = 8192\n")
 	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 8192)
@@ -427,5 +390,29 @@ func TestStatus(t *testing.T) {
 	}
 	if time.Since(g.ProvedAt) > time.Minute {
 		t.Errorf("proved at %s", g.ProvedAt)
+	}
+}
+
+// A second startd of the node has a slot of the same name: its starter is not the one
+// that the slot's ad tells of, and gets none of that slot's GPU.
+func TestOtherStartdsStarter(t *testing.T) {
+	ta := bareTestAgent(t, 1, "")
+	ta.proc.starter(100, "slot1_1")
+	ta.restart()
+	ad := slotAd("slot1_1", "1.0", "alice", 4096, uuid(0))
+	ad.StarterPID = 200
+	ta.startd.set([]condor.Slot{ad}, nil)
+	for range maxAsked {
+		ta.ask(t.Context())
+	}
+	if ta.books.busy(uuid(0)) {
+		t.Error("the starter of another startd got the slot's GPU")
+	}
+	ta.restart()
+	ad.StarterPID = 100
+	ta.startd.set([]condor.Slot{ad}, nil)
+	ta.ask(t.Context())
+	if !ta.books.busy(uuid(0)) {
+		t.Error("the slot's own starter did not get its GPU")
 	}
 }

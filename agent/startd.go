@@ -57,8 +57,9 @@ func (HTCondor) Demand(ctx context.Context, now time.Time) (condor.Demand, error
 // seen is what the startd said last.
 type seen struct {
 	at time.Time
-	// err is why it could not be asked.
-	err error
+	// err is why it could not be asked; answers is since when it could.
+	err     error
+	answers time.Time
 	// startds are those that answered, changes what they do not run yet of the plan.
 	startds []api.StatusStartd
 	changes []api.Change
@@ -146,7 +147,10 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	v := a.view.Load()
 	all, err := a.askStartds(ctx)
 	now := time.Now()
-	word := &seen{at: now, err: err, startds: statusStartds(all)}
+	word := &seen{at: now, err: err, startds: statusStartds(all), answers: now}
+	if last := a.startdSays.Load(); last.err == nil && !last.answers.IsZero() {
+		word.answers = last.answers
+	}
 	if len(word.startds) == 0 && err != nil {
 		a.startdSays.Store(word)
 		return false
@@ -158,6 +162,13 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	truth := startdWord{
 		slots: map[string]condor.Slot{},
 		wall:  func(u gpu.UUID, budget gpu.MiB) string { return a.wall(v, u, budget) },
+		budget: func(u gpu.UUID, vram int64) gpu.MiB {
+			g, ok := find(&v.plan, u)
+			if ok && g.Shared() && vram <= 0 && v.plan.RequestVRAM.WithoutRequest == config.WithoutRequestShare {
+				return g.DefaultRequest
+			}
+			return gpu.MiB(vram)
+		},
 	}
 	if v.plan.Observe {
 		truth.observed = resolver(&v.plan)
@@ -173,11 +184,12 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 		a.log.Error("the startd's word differs from the hook's; the startd's counts", "slot", m.slot, "gpu", m.gpu, "differs", m.text)
 		a.metrics.Mismatch()
 	}
+	a.takeBack(ctx, found.taken)
 	for _, s := range found.ignored {
 		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to gpuslot", "slot", s.Slot, "pid", s.PID)
 	}
 	if v.planned && !v.plan.Observe && v.config.HTCondor.Manage && a.holds.node().Phase != nodeReverted {
-		word.changes = Changes(a.node(v.config, v.plan), word.startds, v.config.HTCondor.Changes)
+		word.changes = explained(Changes(a.node(v), word.startds, v.config.HTCondor.Changes), v.overridden)
 		if v.written {
 			word.draining = a.change(ctx, v, word.changes, word.startds, now)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/mps"
@@ -53,6 +54,9 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 		j.holds = append(j.holds, Hold{GPU: g.UUID, Owner: ownerElastic, Reason: why, Since: now})
 	}
 	a.books.mu.Unlock()
+	if j.reason == "" {
+		j.reason = a.slotless.closed(now)
+	}
 	seen := j.reason
 	if a.quietStart {
 		seen = "" // what it does not look at it cannot miss
@@ -95,6 +99,9 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 	}
 	if j.reason == "" && a.verifier.runs(g.UUID) {
 		j.reason = beingVerified
+	}
+	if j.reason == "" {
+		j.reason = a.books.leftBehind(g, a.own, j.health.Proof)
 	}
 	if key := g.Tenancy.Key(); key != "" {
 		tenant, why := tenantOf(j.running, key)
@@ -157,7 +164,7 @@ func (a *Agent) status() *api.Status {
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
 		Startds: a.startdSays.Load().startds, Changes: a.startdSays.Load().changes,
 		Node: a.nodePhase(), Observe: v.plan.Observe,
-		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
+		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), Errors: a.errors(v, now), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
 	}
 	if s.Observe {
 		s.MPS = nil // nobody asked
@@ -168,8 +175,13 @@ func (a *Agent) status() *api.Status {
 	for _, u := range v.plan.Absent {
 		s.Absent = append(s.Absent, string(u))
 	}
+	silent, _ := a.silence(v, now)
 	for i := range v.plan.GPUs {
-		s.GPUs = append(s.GPUs, a.statusGPU(v, &v.plan.GPUs[i], now))
+		g := a.statusGPU(v, &v.plan.GPUs[i], now)
+		if silent > 0 && g.Accept {
+			g.Accept, g.Reason = false, silentSays(silent)
+		}
+		s.GPUs = append(s.GPUs, g)
 	}
 	return s
 }
@@ -317,11 +329,19 @@ func (a *Agent) warnings(v *view) []string {
 	for _, c := range said.changes {
 		out = append(out, c.Says)
 	}
+	for _, o := range v.overridden {
+		if o.Breaks == condor.BreaksNothing {
+			out = append(out, o.Says+".")
+		}
+	}
 	if a.own != 0 {
 		out = append(out, "gpuslotd does not run as root: it serves its own account only, and all its jobs are one trust domain.")
 	}
 	if err := a.queue.problem(); err != nil {
 		out = append(out, fmt.Sprintf("The pool's access points do not tell which jobs wait, so elastic GPUs change sides every elastic.stay, and no large request gets room: %v.", err))
+	}
+	if why := a.metricsDown.Load(); why != nil {
+		out = append(out, fmt.Sprintf("Metrics are not served, and nothing alerts on this node: %s: see which process has the port (ss -lptn); gpuslotd tries again.", *why))
 	}
 	out = append(out, a.cgroups.warnings()...)
 	out = append(out, a.nodes.warnings()...)
@@ -345,6 +365,11 @@ func (a *Agent) snapshot() metrics.Snapshot {
 		older := said.older()
 		s.OlderLayout = &older
 	}
+	silent, known := a.silence(v, now)
+	if known {
+		asks := silent == 0
+		s.StartdAsks = &asks
+	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
 		m := metrics.GPU{UUID: g.UUID, Index: g.Index, Name: g.Model(), PCI: g.PCI, Mode: string(g.Mode), Memory: g.Memory, Shared: g.Shared()}
@@ -352,7 +377,7 @@ func (a *Agent) snapshot() metrics.Snapshot {
 		m.ClosedBy = j.holds.Owners()
 		if m.Shared {
 			guard := v.guards[g.UUID]
-			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "", g.Shares, len(j.running), g.Pool, j.used
+			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "" && silent == 0, g.Shares, len(j.running), g.Pool, j.used
 			up := guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
 			if !a.holds.node().quiet() && (g.Place == "" || g.Device != "") {
 				m.DaemonUp = &up
@@ -365,6 +390,7 @@ func (a *Agent) snapshot() metrics.Snapshot {
 			for _, r := range j.running {
 				m.Walls[a.guarding(r, wallOf(g.LargestRequest, r.Budget, j.health), now)]++
 			}
+			m.Watched = a.watchedGPU(v, g, now)
 			if last := a.verifier.last(g.UUID); last != nil {
 				m.Verified, m.VerifiedAt = &last.OK, last.At
 			}
@@ -381,6 +407,6 @@ func (a *Agent) snapshot() metrics.Snapshot {
 		}
 		s.Repartition = append(s.Repartition, m)
 	}
-	s.Faults, s.Usage = faultsOf(v.plan.GPUs, a.troubles.Faults()), a.usageNow(v, now)
+	s.Faults, s.Usage = faultsOf(v.plan.GPUs, a.troubles.Counts()), a.usageNow(v, now)
 	return s
 }

@@ -68,7 +68,7 @@ func daemonAgent(t *testing.T, u gpu.UUID, program, server string) *testAgent {
 // until applies at the loop's pace until the status of the server says a text.
 func (ta *testAgent) until(text string) {
 	ta.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		ta.apply(false)
 		switch got := ta.serverText(); {
 		case strings.Contains(got, text):

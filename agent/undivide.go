@@ -94,7 +94,7 @@ func (a *Agent) undivide(ctx context.Context, v *view, u gpu.UUID, found bool) (
 	if gone && !foreign {
 		wanted.Enabled = found && s.Enabled
 	}
-	out, err := e.Apply(ctx, u, wanted)
+	out, err := a.changing(ctx, u, func(ctx context.Context, u gpu.UUID) (mig.Outcome, error) { return e.Apply(ctx, u, wanted) })
 	steps = len(out.Steps)
 	switch {
 	case err != nil:

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -30,23 +29,28 @@ type undo struct {
 // undoFile holds what to restore when a GPU stops being shared.
 func undoFile(p config.Paths) string { return filepath.Join(p.State, "undo.json") }
 
+// setUp says that an agent has changed this node since the last gpuslotd --release.
+func setUp(p config.Paths) bool {
+	for _, file := range []string{undoFile(p), closedFile(p), PlanFile(p)} {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}
+
 func readUndo(path string) (undo, error) {
 	u := undo{Schema: undoSchema, ComputeModes: map[gpu.UUID]gpu.ComputeMode{}, MIGModes: map[gpu.UUID]bool{}}
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	saved, err := store.Store[undo]{Path: path, Schema: undoSchema}.Read()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return u, nil
+	case errors.Is(err, store.ErrNewer):
+		return u, fmt.Errorf("%w: compute modes are left alone until the gpuslot that wrote it has run --release", err)
+	case err != nil:
+		return u, fmt.Errorf("read what to undo: %w: compute modes are left alone until the file is mended or removed", err)
 	}
-	if err != nil {
-		return u, fmt.Errorf("read what to undo: %w", err)
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&u); err != nil {
-		return u, fmt.Errorf("%s: %w: compute modes are left alone until the file is mended or removed", path, err)
-	}
-	if u.Schema != undoSchema {
-		return u, fmt.Errorf("%s: schema is %q, this gpuslot reads %q: compute modes are left alone until the gpuslot that wrote it has run --release", path, clip(u.Schema), undoSchema)
-	}
+	u = saved
 	if u.ComputeModes == nil {
 		u.ComputeModes = map[gpu.UUID]gpu.ComputeMode{}
 	}
@@ -56,4 +60,4 @@ func readUndo(path string) (undo, error) {
 	return u, nil
 }
 
-func (u undo) write(path string) error { return writeJSON(path, u) }
+func (u undo) write(path string) error { return store.WriteJSON(path, u) }

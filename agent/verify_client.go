@@ -56,31 +56,16 @@ func (a *Agent) verifyAs(ctx context.Context, g *plan.GPU) (persona, error) {
 
 // accountWithGroup looks an account up in a database that may be on the network.
 func accountWithGroup(ctx context.Context, name string) (cuda.Account, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	type answer struct {
-		user *user.User
-		err  error
+	u, err := accountsOfNode.look(ctx, name)
+	if err != nil {
+		return cuda.Account{}, err
 	}
-	found := make(chan answer, 1) // nobody may be left to receive
-	go func() {
-		u, err := user.Lookup(name)
-		found <- answer{u, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return cuda.Account{}, ctx.Err()
-	case f := <-found:
-		if f.err != nil {
-			return cuda.Account{}, f.err
-		}
-		uid, errU := strconv.ParseUint(f.user.Uid, 10, 32)
-		gid, errG := strconv.ParseUint(f.user.Gid, 10, 32)
-		if errU != nil || errG != nil {
-			return cuda.Account{}, fmt.Errorf("its numbers read %q and %q", clip(f.user.Uid), clip(f.user.Gid))
-		}
-		return cuda.Account{UID: uint32(uid), GID: uint32(gid)}, nil
+	uid, errU := strconv.ParseUint(u.Uid, 10, 32)
+	gid, errG := strconv.ParseUint(u.Gid, 10, 32)
+	if errU != nil || errG != nil {
+		return cuda.Account{}, fmt.Errorf("its numbers read %q and %q", clip(u.Uid), clip(u.Gid))
 	}
+	return cuda.Account{UID: uint32(uid), GID: uint32(gid)}, nil
 }
 
 // clientTrial is what was seen of one client.

@@ -3,11 +3,9 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/mps"
@@ -200,21 +199,17 @@ func (s *verifier) write(file string) error {
 		all = append(all, r)
 	}
 	slices.SortFunc(all, func(a, b verified) int { return cmp.Compare(a.UUID, b.UUID) })
-	return writeJSON(file, all)
+	return store.WriteJSON(file, all)
 }
 
 // read takes over the results of an earlier agent.
 func (s *verifier) read(file string) error {
-	b, err := os.ReadFile(file)
+	all, err := store.Store[[]verified]{Path: file}.Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var all []verified
-	if err == nil {
-		err = json.Unmarshal(b, &all)
-	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w: remove the file; what it says is found anew (gpuslot verify)", file, err)
+		return errors.Join(fmt.Errorf("%w: what it says is found again (gpuslot verify)", err), store.Aside(file))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

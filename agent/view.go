@@ -49,6 +49,11 @@ type view struct {
 	can Capabilities
 	// condor is HTCondor's version; zero if unknown.
 	condor condor.Version
+	// settings are those of HTCondor, nil while unknown; generated is what the agent
+	// wrote for it, and overridden what the site's settings take away from that.
+	settings   condor.Settings
+	generated  []byte
+	overridden []condor.Override
 	// repartition is what was decided last of MIG layouts that follow the work that
 	// waits; below are the profiles whose jobs devices leave to those meanwhile.
 	repartition []api.StatusRepartition

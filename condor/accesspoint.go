@@ -15,7 +15,7 @@ type Pool struct {
 	Version string
 	// Minimum, Quantum of request_vram.
 	Minimum, Quantum gpu.MiB
-	// WithoutRequest: "whole", "share" or "refuse".
+	// WithoutRequest: "whole", "share", "refuse" or "hold".
 	WithoutRequest string
 	// Default is what "share" writes into a job without request_vram.
 	Default gpu.MiB

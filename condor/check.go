@@ -84,10 +84,10 @@ func (d Device) check() error {
 
 func checkWithoutRequest(s string) error {
 	switch s {
-	case WithoutRequestWhole, WithoutRequestShare, WithoutRequestRefuse:
+	case WithoutRequestWhole, WithoutRequestShare, WithoutRequestRefuse, WithoutRequestHold:
 		return nil
 	}
-	return fmt.Errorf("without_request is %q, not whole, share or refuse", clip(s))
+	return fmt.Errorf("without_request is %q, not whole, share, refuse or hold", clip(s))
 }
 
 // checkPath admits what HTCondor takes literally in every knob that gets a path.

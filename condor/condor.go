@@ -5,7 +5,11 @@
 // ExecutionPoint; a job's way through the hook starts at ReadJob.
 package condor
 
-import "github.com/gpuslot/gpuslot/gpu"
+import (
+	"slices"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
 
 // Node is the execution point to be rendered.
 type Node struct {
@@ -15,6 +19,9 @@ type Node struct {
 	// detects: more than the node has, where not all slots can have jobs at one time.
 	CPUs   int
 	Memory gpu.MiB
+	// SiteSlotTypes are the numbers of slot types that the site has and that are to
+	// have no slots.
+	SiteSlotTypes []int
 	// CPUOnly is the slot for jobs without GPUs; none without CPUs.
 	CPUOnly Share
 	// Driver is the NVIDIA driver's version; empty if unknown.
@@ -26,7 +33,7 @@ type Node struct {
 	CUDA string
 	// Devices in the order of their slot types; may be empty.
 	Devices []Device
-	// WithoutRequest: "whole", "share" or "refuse" (see agent/config).
+	// WithoutRequest: "whole", "share", "refuse" or "hold" (see agent/config).
 	WithoutRequest string
 	// Minimum, Quantum of request_vram.
 	Minimum, Quantum gpu.MiB
@@ -50,7 +57,8 @@ type Node struct {
 	Execute string
 	// Growth is for jobs that meet the limit of their VRAM.
 	Growth Growth
-	// Supervise runs the jobs of shared GPUs below "gpuslot-condor supervise".
+	// Supervise starts the jobs of shared GPUs through "gpuslot-condor supervise", on
+	// a node with MIG devices all jobs.
 	Supervise bool
 	// PipesReadOnly mounts pipe directories into containers read-only.
 	PipesReadOnly bool
@@ -111,6 +119,7 @@ const (
 	WithoutRequestWhole  = "whole"
 	WithoutRequestShare  = "share"
 	WithoutRequestRefuse = "refuse"
+	WithoutRequestHold   = "hold"
 )
 
 // shared, instances and whole split the devices, each in their given order:
@@ -119,6 +128,12 @@ func (n Node) shared() []Device { return n.devices(func(d Device) bool { return 
 func (n Node) instances() []Device {
 	return n.devices(func(d Device) bool { return !d.Shared && d.Profile != "" })
 }
+
+// divided says whether the node has MIG devices.
+func (n Node) divided() bool {
+	return slices.ContainsFunc(n.Devices, func(d Device) bool { return d.Profile != "" })
+}
+
 func (n Node) whole() []Device {
 	return n.devices(func(d Device) bool { return !d.Shared && d.Profile == "" })
 }

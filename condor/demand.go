@@ -95,6 +95,9 @@ func sumIdle(text string, now time.Time) ([]Waiting, error) {
 	}
 	sums := map[asked]Waiting{}
 	for _, ad := range ads {
+		if len(ad.Lost()) > 0 {
+			continue // one user's odd text, which must not hide the work of the others
+		}
 		vram, _ := ad.Int("RequestVRAM")
 		require, _ := ad.Expr("RequireGPUs")
 		if vram < 0 || vram == 0 && require == "" || len(require) > maxRequire || vram > int64(gpu.MaxMemory) {

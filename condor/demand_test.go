@@ -77,6 +77,10 @@ func TestSumIdle(t *testing.T) {
 	if err != nil || jobs != 5000 || got[0].CPUs < 1 || got[0].Memory != 0 {
 		t.Errorf("of 5000 sizes of memory: %d jobs, %v, first %+v", jobs, err, got[0])
 	}
+	got, err = sumIdle("RequestVRAM = 7\nRequireGPUs = \"no end\n\nRequestVRAM = 8\n", counted)
+	if err != nil || len(got) != 1 || got[0].VRAM != 8 {
+		t.Errorf("beside an ad that cannot be read: %+v, %v", got, err)
+	}
 	if _, err := sumIdle("Failed to connect", counted); err == nil {
 		t.Error("an error message is read as jobs")
 	}

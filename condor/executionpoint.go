@@ -28,7 +28,6 @@ func ExecutionPoint(n Node) ([]byte, error) {
 	)
 	t.line("")
 	t.resources("", n.of(types, ""), n.Inventory)
-	t.set("MAX_SLOT_TYPES", "%d", maxSlotTypes)
 	t.policy(n)
 	for _, st := range types {
 		t.slotType(st, n.Weight)
@@ -43,19 +42,43 @@ func ExecutionPoint(n Node) ([]byte, error) {
 	return t.bytes(), nil
 }
 
-// resources are what a startd has, whatever HTCondor detects; the prefix is its
-// local name's.
-func (t *text) resources(prefix string, n Node, inventory string) {
+// resources are what a startd has, whatever HTCondor detects; the name is its local
+// one, empty for HTCondor's own.
+func (t *text) resources(startd string, n Node, inventory string) {
 	cpus, memory, vram := n.offered()
+	only, prefix := startdOnly, ""
+	if startd != "" {
+		only, prefix = startd+".", startd+"."
+	} else {
+		t.comment("The site's NUM_CPUS, MEMORY and RESERVED_MEMORY are taken off already; STARTD. keeps them from counting twice.")
+	}
 	if len(n.elastic()) > 0 {
 		t.comment("Those of elastic GPUs count twice, for shared and for whole jobs: one kind is there at a time.")
 	}
-	t.set(prefix+"NUM_CPUS", "%d", cpus)
-	t.set(prefix+"MEMORY", "%d", int64(memory))
+	t.set(only+"NUM_CPUS", "%d", cpus)
+	t.set(only+"MEMORY", "%d + $(RESERVED_MEMORY:0)", int64(memory))
 	t.set(prefix+"MACHINE_RESOURCE_INVENTORY_GPUs", "%s/gpuslot-condor inventory %s", n.Libexec, inventory)
 	// Also without GPUs: a request of 0 then matches, as everywhere else.
 	t.set(prefix+"MACHINE_RESOURCE_VRAM", "%d", int64(vram))
+	if startd != "" {
+		return
+	}
+	t.comment(
+		fmt.Sprintf("Slot types 1 to %d are the site's. HTCondor reads %d and ignores higher numbers unless told.", siteNumbers, defaultSlotTypes),
+		fmt.Sprintf("%d on are shared GPUs, %d on MIG devices, %d whole GPUs, %d jobs without GPUs, %d elastic GPUs.",
+			sharedNumbers, instanceNumber, wholeNumber, cpuOnlyNumber, elasticNumber),
+	)
+	t.set(startdOnly+"MAX_SLOT_TYPES", "%d", maxSlotTypes)
+	if len(n.SiteSlotTypes) > 0 {
+		t.comment("The site's own slots would take what these have.")
+	}
+	for _, number := range n.SiteSlotTypes {
+		t.set(fmt.Sprintf("%sNUM_SLOTS_TYPE_%d", startdOnly, number), "0")
+	}
 }
+
+// defaultSlotTypes is HTCondor's own MAX_SLOT_TYPES.
+const defaultSlotTypes = 10
 
 // layout is the part of a slot type that the startd reads at its start.
 func (t *text) layout(st slotType) {
@@ -130,21 +153,25 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 	t.set("GPUSLOT_ENVIRONMENT",
 		"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
 		strings.TrimRight(n.PipeRoot, "/"))
+	if n.Supervise && n.divided() {
+		t.comment("On a node with MIG devices every job starts through supervise, also without a GPU: the device",
+			"nodes of those that it was not given are closed before its program runs.")
+	}
 	for _, st := range append(types, reserved(n)...) {
-		if st.uuid == "" && !st.whole && !st.elastic {
-			continue
+		onGPUs := st.uuid != "" || st.whole || st.elastic
+		if onGPUs {
+			t.set(fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", st.number), "GPUSLOT")
 		}
-		t.set(fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD", st.number), "GPUSLOT")
 		if st.ahead {
 			// Only so do the hook's own variables stand (seen on 25.14.1).
 			t.set(fmt.Sprintf("slot_type_%d.AUTO_SET_NVIDIA_VISIBLE_DEVICES", st.number), "false")
 			t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", st.number), "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//")
 		}
-		if st.alone || st.whole {
-			continue
+		shared := onGPUs && !st.alone && !st.whole
+		if shared {
+			t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", st.number), "$(GPUSLOT_ENVIRONMENT)")
 		}
-		t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", st.number), "$(GPUSLOT_ENVIRONMENT)")
-		if n.Supervise {
+		if n.Supervise && (shared || n.divided()) {
 			t.set(fmt.Sprintf("slot_type_%d.USER_JOB_WRAPPER", st.number), "%s/supervise", n.Libexec)
 		}
 	}
@@ -215,5 +242,6 @@ func (t *text) attributes(n Node, plan string) {
 		t.set("GPUSlotMPS", "%s", classad.Quote(strings.Join(*n.MPS, ", ")))
 		names += " GPUSlotMPS"
 	}
-	t.set("STARTD_ATTRS", "$(STARTD_ATTRS) %s", names)
+	t.comment("HTCondor appends this list to STARTD_ATTRS, which sites set as a whole.")
+	t.set("SYSTEM_STARTD_ATTRS", "$(SYSTEM_STARTD_ATTRS) %s", names)
 }

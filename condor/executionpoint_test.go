@@ -2,6 +2,7 @@ package condor
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -33,6 +34,26 @@ func TestExamples(t *testing.T) {
 			}
 			golden(t, name+".ap.conf", ap)
 		})
+	}
+}
+
+// TestSupervisedTypes: on a node with MIG devices every slot type has the wrapper, so
+// that jobs of all kinds ask before they start; elsewhere those of shared GPUs alone.
+func TestSupervisedTypes(t *testing.T) {
+	for name, all := range map[string]bool{"shared": false, "mixed": false, "mig": true, "follows": true} {
+		n := examples()[name]
+		n.Supervise = true
+		text, err := ExecutionPoint(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, st := range slotTypes(n) {
+			wrapper := fmt.Sprintf("\nslot_type_%d.USER_JOB_WRAPPER = %s/supervise\n", st.number, n.Libexec)
+			shared := !st.alone && !st.whole && (st.uuid != "" || st.elastic)
+			if got, want := strings.Contains(string(text), wrapper), all || shared; got != want {
+				t.Errorf("%s: slot type %d (%s) has the wrapper: %t, want %t", name, st.number, st.title, got, want)
+			}
+		}
 	}
 }
 
@@ -94,6 +115,7 @@ func TestExecutionPointRefuses(t *testing.T) {
 		"libexec: path":             func(n *Node) { n.Libexec = "/usr/lib exec" },
 		"pipe root: path":           func(n *Node) { n.PipeRoot = "/run/$(SITE)" },
 		"the slot without GPUs has": func(n *Node) { n.CPUOnly.Memory = 0 },
+		"early percentage 101":      func(n *Node) { n.Growth.EarlyPercent = 101 },
 	} {
 		n := exampleNode(v100s(0), v100s(1))
 		change(&n)

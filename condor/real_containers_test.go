@@ -13,7 +13,7 @@ func TestRealContainers(t *testing.T) {
 	n.Supervise = false
 	h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, n))
 	first := n.shared()[0].UUID
-	if got, want := h.value(t, "-local-name", "slot_type_1", "DOCKER_VOLUME_DIR_GPUSLOT"), "/run/gpuslot/mps/"+string(first); got != want {
+	if got, want := h.value(t, "-local-name", "slot_type_101", "DOCKER_VOLUME_DIR_GPUSLOT"), "/run/gpuslot/mps/"+string(first); got != want {
 		t.Errorf("docker volume %q, want %q", got, want)
 	}
 	if got := h.value(t, "DOCKER_MOUNT_VOLUMES"); strings.TrimSpace(got) != "GPUSLOT" {
@@ -43,7 +43,7 @@ func TestRealContainers(t *testing.T) {
 	}
 	n.Supervise, n.PipesReadOnly = true, true
 	h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, n))
-	if got, want := h.value(t, "-local-name", "slot_type_1", "DOCKER_VOLUME_DIR_GPUSLOT"), "/run/gpuslot/mps/"+string(first); got != want+":"+want+":ro" {
+	if got, want := h.value(t, "-local-name", "slot_type_101", "DOCKER_VOLUME_DIR_GPUSLOT"), "/run/gpuslot/mps/"+string(first); got != want+":"+want+":ro" {
 		t.Errorf("read-only docker volume %q", got)
 	}
 }

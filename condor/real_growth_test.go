@@ -108,16 +108,16 @@ func TestRealEarly(t *testing.T) {
 		"the agent's, no growth": {"GPUSlotHoldReason = \"r\"\nGPUSlotHoldCode = 77\n", "", "true", "77"},
 	} {
 		ad := "Name = \"s\"\n" + dslot + c.slot
-		if got := h.evaluate(t, ad, c.job, h.value(t, "SLOT_TYPE_1_PREEMPT")); got != c.preempt {
+		if got := h.evaluate(t, ad, c.job, h.value(t, "SLOT_TYPE_101_PREEMPT")); got != c.preempt {
 			t.Errorf("%s: PREEMPT is %s, want %s", name, got, c.preempt)
 		}
-		if got := h.evaluate(t, ad, c.job, h.value(t, "SLOT_TYPE_1_WANT_HOLD_SUBCODE")); got != c.code {
+		if got := h.evaluate(t, ad, c.job, h.value(t, "SLOT_TYPE_101_WANT_HOLD_SUBCODE")); got != c.code {
 			t.Errorf("%s: WANT_HOLD_SUBCODE is %s, want %s", name, got, c.code)
 		}
 	}
 	ad := "Name = \"s\"\n" + dslot + "VRAMUsage = 3900.0\n"
 	const want = "used 3900 MiB of 4096 MiB requested, which is near its limit: it runs again with a larger request_vram"
-	if got := h.evaluate(t, ad, "VRAMCanGrow = true\n", h.value(t, "SLOT_TYPE_1_WANT_HOLD_REASON")); got != want {
+	if got := h.evaluate(t, ad, "VRAMCanGrow = true\n", h.value(t, "SLOT_TYPE_101_WANT_HOLD_REASON")); got != want {
 		t.Errorf("reason %q", got)
 	}
 }

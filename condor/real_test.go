@@ -108,7 +108,7 @@ func TestRealExecutionPoint(t *testing.T) {
 			h.write(t, "config.d/90-site.conf", "START = Owner =!= \"mallory\"\n")
 			dump := h.value(t, "-dump")
 			types := slotTypes(n)
-			most, err := strconv.Atoi(h.value(t, "MAX_SLOT_TYPES"))
+			most, err := strconv.Atoi(h.value(t, "-subsystem", "STARTD", "MAX_SLOT_TYPES"))
 			for _, st := range types {
 				if err != nil || most < st.number {
 					t.Errorf("HTCondor reads %d slot types, not %d: %v", most, st.number, err)
@@ -139,9 +139,9 @@ func TestRealLocalName(t *testing.T) {
 	h := realHTCondor(t)
 	h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, examples()["whole"]))
 	for local, want := range map[string]string{
-		"slot_type_1":   "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|/run/gpuslot/mps/|",
-		"slot_type_401": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//",
-		"slot_type_402": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//",
+		"slot_type_101": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|/run/gpuslot/mps/|",
+		"slot_type_501": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//",
+		"slot_type_502": "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//",
 	} {
 		if got := h.value(t, "-local-name", local, "ENVIRONMENT_FOR_AssignedGPUs"); got != want {
 			t.Errorf("%s: %q, want %q", local, got, want)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,8 +88,15 @@ func Reconfigure(ctx context.Context) error {
 	return err
 }
 
+// bindingAttributes say what a slot is and what it has. The startd writes them, no
+// user does, and none may be missing unseen: a slot without its GPU looks free.
+var bindingAttributes = []string{
+	"Name", "SlotType", "State", "JobId", "AssignedGPUs", "GPUs", "VRAM", "StarterPid", "GPUs_DeviceUuid", "",
+}
+
 // parseSlots reads "condor_status -long" of slots. An ad without a name is an
-// error: then it is not what was asked for.
+// error: then it is not what was asked for. Of what users write, such as Cmd, an
+// attribute that cannot be read counts as undefined.
 func parseSlots(text string) ([]Slot, error) {
 	ads, err := classad.ParseAll(text)
 	if err != nil {
@@ -96,6 +104,11 @@ func parseSlots(text string) ([]Slot, error) {
 	}
 	var slots []Slot
 	for _, ad := range ads {
+		for _, lost := range ad.Lost() {
+			if slices.ContainsFunc(bindingAttributes, func(name string) bool { return strings.EqualFold(name, lost) }) {
+				return nil, fmt.Errorf("slot ads: attribute %q cannot be read", lost)
+			}
+		}
 		s := newSlot(ad)
 		if s.Name == "" {
 			return nil, errors.New("slot ads: an ad has no Name")

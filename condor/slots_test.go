@@ -56,12 +56,24 @@ func TestParseSlots(t *testing.T) {
 		t.Errorf("VRAM that the ad does not say is %v, %v", got, err)
 	}
 	for text, want := range map[string]string{
-		"VRAM = 1\n":             "no Name",
-		"Error: no such daemon":  "line 1",
-		"Name = \"a\"\nName = 1": "twice",
+		"VRAM = 1\n":              "no Name",
+		"Error: no such daemon":   "line 1",
+		"Name = \"a\"\nName = 1":  `"Name" cannot be read`,
+		"Name = \"a\"\nvram = \"": `"vram" cannot be read`,
+		"Name = \"a\"\n= 1":       `"" cannot be read`,
 	} {
 		if _, err := parseSlots(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q in it", text, err, want)
+		}
+	}
+}
+
+// A user's odd text costs its own attribute, not the startd's whole answer.
+func TestParseSlotsOddText(t *testing.T) {
+	for _, line := range []string{"Cmd = \"/home/a/x\ry\"", "JobBatchName = \"no end", "AcctGroup =", "RemoteUser = \"a\x00b\""} {
+		got, err := parseSlots("Name = \"slot1_1@h\"\n" + line + "\nVRAM = 2048\n\nName = \"slot1_2@h\"\nVRAM = 1\n")
+		if err != nil || len(got) != 2 || *got[0].VRAM != 2048 || got[0].Program != "" || got[1].Name != "slot1_2@h" {
+			t.Errorf("%q: %+v, %v", line, got, err)
 		}
 	}
 }

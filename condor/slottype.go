@@ -43,20 +43,22 @@ type slotType struct {
 	start []string
 }
 
-// The numbers of slot types. Each kind has its own range, and a GPU its own
-// number there, because a starter reads what its slot type wants (the hook, the
-// job wrapper) from the files as they are now, under the number that its startd
-// was started with: after a change of the plan that number must not be another
-// kind's, or jobs would start without the hook.
+// The numbers of slot types. Sites number theirs from 1 on, so gpuslot begins behind
+// them. Each kind has its own range, and a GPU its own number there, because a starter
+// reads what its slot type wants (the hook, the job wrapper) from the files as they are
+// now, under the number that its startd was started with: after a change of the plan
+// that number must not be another kind's, or jobs would start without the hook.
 const (
+	siteNumbers    = 100
 	mostDevices    = 200
-	instanceNumber = mostDevices + 1
-	wholeNumber    = 2*mostDevices + 1
+	sharedNumbers  = siteNumbers + 1
+	instanceNumber = sharedNumbers + mostDevices
+	wholeNumber    = instanceNumber + mostDevices
 	cpuOnlyNumber  = wholeNumber + 1
 	parkedNumber   = cpuOnlyNumber + 1
 	// HTCondor reads 10 unless told, and ignores the others without a word
 	// (seen on 25.14.1: 10 slots of 17).
-	maxSlotTypes = 3 * mostDevices
+	maxSlotTypes = siteNumbers + 3*mostDevices
 	// The last one; a node of so many GPUs that parked types reach it does not exist.
 	elasticNumber = maxSlotTypes
 )
@@ -66,10 +68,10 @@ const (
 func (n Node) sharedNumber(d Device) int {
 	gpus := n.physicals()
 	if d.Profile == "" {
-		return 1 + slices.Index(gpus, d.UUID)
+		return sharedNumbers + slices.Index(gpus, d.UUID)
 	}
 	parts := n.devices(func(o Device) bool { return o.Shared && o.Profile != "" })
-	return 1 + len(gpus) + slices.IndexFunc(parts, func(o Device) bool { return o.UUID == d.UUID })
+	return sharedNumbers + len(gpus) + slices.IndexFunc(parts, func(o Device) bool { return o.UUID == d.UUID })
 }
 
 // SlotTypeOf is the number of a shared GPU's or MIG device's slot type; false for
@@ -100,7 +102,7 @@ func reserved(n Node) []slotType {
 	var types []slotType
 	for i, u := range n.physicals() {
 		if !slices.ContainsFunc(n.shared(), func(d Device) bool { return d.UUID == u }) {
-			types = append(types, slotType{number: 1 + i, uuid: u})
+			types = append(types, slotType{number: sharedNumbers + i, uuid: u})
 		}
 	}
 	return types
@@ -165,9 +167,9 @@ func sharedType(n Node, d Device) slotType {
 
 		threads: d.mostThreads(),
 	}
-	// Elsewhere a job that does not say request_vram comes in on purpose: START
-	// could only leave it idle without a word, the hook holds it with the line to add.
-	if n.WithoutRequest == WithoutRequestWhole {
+	// A pool may have nodes without gpuslot, which such a job is for. By the site's
+	// choice it comes in here: the agent gives it a share, or the hook holds it.
+	if n.WithoutRequest == WithoutRequestWhole || n.WithoutRequest == WithoutRequestRefuse {
 		st.start = append(st.start, "(TARGET.RequestVRAM ?: 0) > 0")
 	}
 	if st.threads < 100 {

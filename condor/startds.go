@@ -215,7 +215,6 @@ func (t *text) startds(n Node, types []slotType) {
 	}
 	t.set("GPUSLOT_STARTDS", "%s", strings.Join(daemons, " "))
 	t.set("DAEMON_LIST", "$(DAEMON_LIST) $(GPUSLOT_STARTDS)")
-	t.set("DC_DAEMON_LIST", "+ $(GPUSLOT_STARTDS)")
 	for _, name := range names {
 		t.startd(n, types, name)
 	}
@@ -234,7 +233,7 @@ func (t *text) startd(n Node, types []slotType, name string) {
 	t.set(name+".STARTD_LOG", "$(LOG)/StartLog.%s", name)
 	// Each startd clears its own at its start, and all below it.
 	t.set(name+".EXECUTE", "%s/%s", n.Execute, name)
-	t.resources(name+".", n.of(types, name), n.InventoryOf(name))
+	t.resources(name, n.of(types, name), n.InventoryOf(name))
 	t.set(name+".GPUSlotPlan", "%q", fingerprint(n, types, name))
 	t.set(name+".STARTD_CRON_GPUSLOT_ARGS", "monitor -follow -startd %s %s", name, n.InventoryOf(name))
 	t.set(name+".STARTD_CRON_GPUSLOT_USAGE_ARGS", "usage -follow -startd %s", name)

@@ -71,13 +71,13 @@ func TestRecoveryActions(t *testing.T) {
 func TestParseKernelXID(t *testing.T) {
 	for line, want := range map[string]KernelXID{
 		// NVIDIA developer forum 364958, driver 595.58.03.
-		"Mar 27 17:40:36 kernel: NVRM: Xid (PCI:0000:01:00): 45, pid=12542, name=VLLM::Worker, channel 0x00000002": {PCI: "0000:01:00.0", XID: 45, PID: 12542, Process: "VLLM::Worker"},
-		"Mar 29 15:38:59 kernel: NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None)":     {PCI: "0000:01:00.0", XID: 154},
+		"NVRM: Xid (PCI:0000:01:00): 45, pid=12542, name=VLLM::Worker, channel 0x00000002": {PCI: "0000:01:00.0", XID: 45, PID: 12542, Process: "VLLM::Worker"},
+		"NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None)":     {PCI: "0000:01:00.0", XID: 154},
 		// leptonai/gpud's page on Xid.
-		"[Fri Aug 30 11:43:09 2024] NVRM: Xid (PCI:0000:cb:00): 13, pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC 7": {PCI: "0000:cb:00.0", XID: 13},
+		"NVRM: Xid (PCI:0000:cb:00): 13, pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC 7": {PCI: "0000:cb:00.0", XID: 13},
 		// Old drivers.
-		"[ 1399.140323] NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000009 intr 00800000": {PCI: "0000:01:00.0", XID: 32},
-		"[  966.503025] NVRM: Xid (0000:01:00): 31, Ch 0000000b, engmask 00000120":         {PCI: "0000:01:00.0", XID: 31},
+		"NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000009 intr 00800000":                   {PCI: "0000:01:00.0", XID: 32},
+		"6,839,140900,-,caller=T12;NVRM: Xid (0000:01:00): 31, Ch 0000000b, engmask 00000120": {PCI: "0000:01:00.0", XID: 31},
 		// kernel_rc.c of the open kernel modules.
 		"4,1234,987654321,-;NVRM: Xid (PCI:0000:1a:00 GPU-I:03 GPU-CI:01): 43, pid=77, name=python, Ch 00000008": {PCI: "0000:1a:00.0", XID: 43, GPUInstance: 3, ComputeInstance: 1, PID: 77, Process: "python"},
 		"NVRM: Xid (PCI:0000:1a:00 GPU-I:05): 94, pid=77, name=a b, c\n":                                         {PCI: "0000:1a:00.0", XID: 94, GPUInstance: 5, ComputeInstance: NoInstance, PID: 77, Process: "a b"},
@@ -99,6 +99,11 @@ func TestParseKernelXID(t *testing.T) {
 		"", "NVRM: Xid", "NVRM: Xid (PCI:0000:1a:00)", "NVRM: Xid (): 31, pid=1", "NVRM: Xid (PCI:zz): 31", "NVRM: Xid (PCI:0000:1a:00): x, pid=1",
 		"NVRM: GPU at PCI:0000:01:00: GPU-34d7319c-5b19-1e75-186d-c187099e4fe5",
 		"12,1234,987654321,-;NVRM: Xid (PCI:0000:1a:00): 79, written by a program",
+		// What a user chose, in messages of the kernel.
+		"6,1235,987654322,-;process 'NVRM: Xid (PCI:0000:1a:00): 79, pid=1' started with executable stack",
+		"4,1236,987654323,-;audit: type=1701 exe=\"/tmp/;NVRM: Xid (PCI:0000:1a:00): 79, pid=1\"",
+		"4,1237,987654324,-; NVRM: Xid (PCI:0000:1a:00): 79, pid=1",
+		" DEVICE=;NVRM: Xid (PCI:0000:1a:00): 79, pid=1",
 	} {
 		if x, ok := ParseKernelXID(line); ok {
 			t.Errorf("%q is read as %+v", line, x)

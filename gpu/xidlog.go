@@ -18,17 +18,16 @@ type KernelXID struct {
 	Process string
 }
 
-// ParseKernelXID reads a line of the kernel log, with or without what journald,
-// dmesg or /dev/kmsg put before it; ok is false for any other line. The form is
-// that of the open kernel modules (kernel_rc.c, krcReportXid), and old drivers':
+// ParseKernelXID reads a message of the kernel, with or without what /dev/kmsg
+// puts before it; ok is false for any other line. The message must begin as the
+// driver's do: what other messages of the kernel quote, such as the name of a
+// process or of a file, a user chose. The form is that of the open kernel modules
+// (kernel_rc.c, krcReportXid), and old drivers':
 //
 //	NVRM: Xid (PCI:0000:1a:00 GPU-I:03 GPU-CI:00): 31, pid=1234, name=python, Ch 00000008, …
 //	NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000009 intr 00800000
 func ParseKernelXID(line string) (x KernelXID, ok bool) {
-	if userSpace(line) {
-		return KernelXID{}, false
-	}
-	_, rest, found := strings.Cut(line, "NVRM: Xid (")
+	rest, found := strings.CutPrefix(kernelText(line), "NVRM: Xid (")
 	where, rest, closed := strings.Cut(rest, "): ")
 	if !found || !closed {
 		return KernelXID{}, false
@@ -84,14 +83,21 @@ func (x *KernelXID) process(text string) {
 	}
 }
 
-// userSpace tells a record of /dev/kmsg ("12,839,140900,-;text") that a program
-// wrote: the kernel's facility is 0, the upper bits of the first number
-// (Documentation/ABI/testing/dev-kmsg).
-func userSpace(line string) bool {
-	head, _, _ := strings.Cut(line, ";")
-	priority, _, found := strings.Cut(head, ",")
+// kernelText is the text of a record of /dev/kmsg ("12,839,140900,-;text"), or a
+// line that has no such head; empty if a program wrote the record: the kernel's
+// facility is 0, the upper bits of the first number (Documentation/ABI/testing/
+// dev-kmsg).
+func kernelText(line string) string {
+	head, text, found := strings.Cut(line, ";")
+	priority, _, several := strings.Cut(head, ",")
 	n, err := strconv.ParseUint(priority, 10, 32)
-	return found && err == nil && n>>3 != 0
+	switch {
+	case !found || !several || err != nil:
+		return line
+	case n>>3 != 0:
+		return ""
+	}
+	return text
 }
 
 // maxProcessName is the kernel's TASK_COMM_LEN and room for the driver's own.

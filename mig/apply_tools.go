@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/tool"
 )
 
 // Longest waits for NVIDIA's tools.
@@ -24,7 +24,7 @@ const (
 // none. It refuses by itself while anybody has the GPU open.
 func ResetWith(nvidiaSMI string) func(context.Context, gpu.UUID) error {
 	return func(ctx context.Context, u gpu.UUID) error {
-		return tool(ctx, resetLimit, nvidiaSMI, "--gpu-reset", "-i", u.String())
+		return runTool(ctx, resetLimit, nvidiaSMI, "--gpu-reset", "-i", u.String())
 	}
 }
 
@@ -42,7 +42,7 @@ func PublishWith(nvidiaModprobe string) func(context.Context, State, Instance) e
 			if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
-			if err := tool(ctx, modprobeLimit, nvidiaModprobe, "-f", path); err != nil {
+			if err := runTool(ctx, modprobeLimit, nvidiaModprobe, "-f", path); err != nil {
 				return err
 			}
 		}
@@ -50,11 +50,11 @@ func PublishWith(nvidiaModprobe string) func(context.Context, State, Instance) e
 	}
 }
 
-// tool runs a command and puts what it says into its error.
-func tool(ctx context.Context, limit time.Duration, name string, args ...string) error {
+// runTool runs a command and puts what it says into its error.
+func runTool(ctx context.Context, limit time.Duration, name string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	out, err := tool.Run(ctx, true, name, args...)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, clip(strings.Join(strings.Fields(string(out)), " ")))
 	}

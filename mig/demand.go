@@ -30,8 +30,8 @@ func planBoards(bs []board, demand []Demand) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	chosen, sure := search.best()
-	plan := Plan{Proven: sure.plan, MostFlexible: sure.flexibility}
+	chosen, proven := search.best()
+	plan := Plan{Proven: proven}
 	for i, b := range bs {
 		plan.GPUs = append(plan.GPUs, b.result(chosen[i]))
 		plan.Steps = append(plan.Steps, b.steps(chosen[i])...)

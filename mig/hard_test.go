@@ -8,10 +8,10 @@ import (
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-// hardNode is 16 GPUs in so many states, idle and foreign instances in each; 0:
-// all are empty.
-func hardNode(j *judge, states int, r *rand.Rand) (node []mig.GPU) {
-	for i := range 16 {
+// hardNode is so many GPUs in so many states, idle and foreign instances in each; with
+// 0 states all are empty.
+func hardNode(j *judge, gpus, states int, r *rand.Rand) (node []mig.GPU) {
+	for i := range gpus {
 		g := mig.GPU{Index: i, Chip: j.chip}
 		if states > 0 && i >= states {
 			g.Instances = node[i-states].Instances
@@ -29,14 +29,14 @@ func hardNode(j *judge, states int, r *rand.Rand) (node []mig.GPU) {
 	return node
 }
 
-// hardDemand asks for all profiles, together about as much as 16 GPUs hold, with
+// hardDemand asks for all profiles, together about as much as the GPUs hold, with
 // weights that nothing divides and ages that break their ties.
-func hardDemand(c mig.Chip, r *rand.Rand) (ds []mig.Demand) {
+func hardDemand(c mig.Chip, gpus int, r *rand.Rand) (ds []mig.Demand) {
 	top := []int{3, 8, 40, 1000}[r.IntN(4)]
 	for _, p := range c.Profiles {
 		ds = append(ds, mig.Demand{
 			Profile: p.Name,
-			Count:   r.IntN(2 + 2*p.Max*16/len(c.Profiles)),
+			Count:   r.IntN(2 + 2*p.Max*gpus/len(c.Profiles)),
 			Weight:  1 + int64(r.IntN(top)) + int64(p.Slices*r.IntN(top)),
 			Age:     time.Duration(r.IntN(3)*r.IntN(500)) * time.Second,
 		})
@@ -44,8 +44,8 @@ func hardDemand(c mig.Chip, r *rand.Rand) (ds []mig.Demand) {
 	return ds
 }
 
-// TestHardDemandsProven: no demand on 16 GPUs of any model, empty or in several
-// states, is too hard to prove its plan the best.
+// TestHardDemandsProven: no demand on 8 GPUs of any model, empty or in several states, is
+// too hard to prove its plan the best.
 func TestHardDemandsProven(t *testing.T) {
 	var catalogue mig.Catalogue
 	judges := map[string]*judge{}
@@ -54,14 +54,45 @@ func TestHardDemandsProven(t *testing.T) {
 			judges[model] = newJudge(t, chip(t, model))
 		}
 		r := rand.New(rand.NewPCG(seed, 7))
-		p, err := mig.PlanDemand(&catalogue, hardNode(judges[model], states, r), hardDemand(judges[model].chip, r))
+		p, err := mig.PlanDemand(&catalogue, hardNode(judges[model], 8, states, r), hardDemand(judges[model].chip, 8, r))
 		if err != nil || !p.Proven {
 			t.Errorf("%s, %d states, seed %d: proven %t: %v", model, states, seed, p.Proven, err)
 		}
 	}
-	prove("A100-80GB", 2, 0x158727) // takes more than 2,000 boxes
+	prove("A100-80GB", 2, 0x158727)
 	models := mig.Models()
 	for range 50 {
-		prove(models[rand.IntN(len(models))], []int{0, 1, 2, 4, 16}[rand.IntN(5)], rand.Uint64())
+		prove(models[rand.IntN(len(models))], []int{0, 1, 2, 4, 8}[rand.IntN(5)], rand.Uint64())
+	}
+}
+
+// TestMoreThanProven: 16 empty GPUs with a demand whose plan cannot be proven are planned
+// all the same, and no worse than if half of them were there twice.
+func TestMoreThanProven(t *testing.T) {
+	var catalogue mig.Catalogue
+	j := newJudge(t, chip(t, "A100-80GB"))
+	var demand, half []mig.Demand
+	for i, p := range j.chip.Profiles {
+		d := mig.Demand{Profile: p.Name, Count: 4 * p.Max, Weight: int64(i+1) * 7}
+		half = append(half, d)
+		d.Count *= 2
+		demand = append(demand, d)
+	}
+	served := func(gpus int, ds []mig.Demand) (worth int64, proven bool) {
+		p, err := mig.PlanDemand(&catalogue, hardNode(j, gpus, 0, nil), ds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range p.Served {
+			worth += int64(s.Served) * ds[i].Weight
+		}
+		return worth, p.Proven
+	}
+	eight, proven := served(8, half)
+	if !proven {
+		t.Error("the plan of 8 GPUs is not proven")
+	}
+	if sixteen, _ := served(16, demand); sixteen < 2*eight {
+		t.Errorf("16 GPUs serve a worth of %d, 8 GPUs half of the demand with %d", sixteen, eight)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // bookSchema is the first field of every book; another one is not touched.
@@ -219,7 +220,10 @@ func lockGPU(dir string, u gpu.UUID) (unlock func(), err error) {
 		return nil, err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
+		defer f.Close()
+		if by, ok := process.LockHolder(f); ok && errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another gpuslot changes the layout of %s now: %s", u, by.Advice())
+		}
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("another gpuslot changes the layout of %s now; try again when it is done", u)
 		}

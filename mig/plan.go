@@ -39,11 +39,9 @@ type Plan struct {
 	Served []Served `json:"served"`
 	// Choice is the number of the alternative that was planned, from 0.
 	Choice int `json:"choice,omitempty"`
-	// Proven says that no plan serves more, disturbs less or strands less;
-	// MostFlexible that among the equals none leaves more possible. A demand for
-	// many profiles on many empty GPUs ends before the latter is certain.
-	Proven       bool `json:"proven"`
-	MostFlexible bool `json:"most_flexible"`
+	// Proven says that no plan serves more, disturbs less, strands less or, among
+	// equals, leaves more possible. Many profiles on more than 8 GPUs may end without.
+	Proven bool `json:"proven"`
 }
 
 // GPUPlan is one GPU's part.
@@ -100,13 +98,6 @@ type score [6]int64
 func (s score) plus(t score) score {
 	for i := range s {
 		s[i] += t[i]
-	}
-	return s
-}
-
-func (s score) times(n int64) score {
-	for i := range s {
-		s[i] *= n
 	}
 	return s
 }

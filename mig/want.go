@@ -34,7 +34,7 @@ func PlanWant(c *Catalogue, g GPU, wants ...Want) (Plan, error) {
 	}
 	set := b.ls.all[best.index].set
 	return Plan{
-		GPUs: []GPUPlan{b.result(set)}, Steps: b.steps(set), Choice: choice, Proven: true, MostFlexible: true,
+		GPUs: []GPUPlan{b.result(set)}, Steps: b.steps(set), Choice: choice, Proven: true,
 		Served: b.servedOf(wants[choice], set),
 	}, nil
 }

@@ -42,7 +42,7 @@ func (d *Daemon) Prepare() error {
 	if err := makeDirectory(d.dir); err != nil {
 		return d.fault(Unwritable, err, "the pipe directory cannot be used: %v: make it a directory that the agent can write to", err)
 	}
-	return d.dropForeignLock()
+	return nil
 }
 
 func makeDirectory(dir string) error {
@@ -84,19 +84,4 @@ func makeParents(dir string) error {
 		return err
 	}
 	return os.Chmod(dir, 0o755)
-}
-
-// dropForeignLock removes a control lock that a job took after the daemon's
-// death to keep the next one from starting: the file is open to every admitted
-// account. A lock held by a daemon is never touched, because a second daemon
-// would steal its sockets.
-func (d *Daemon) dropForeignLock() error {
-	_, err := d.Alive()
-	if FaultOf(err) != Foreign {
-		return nil
-	}
-	if err := os.Remove(filepath.Join(d.dir, controlLock)); err != nil {
-		return d.fault(Foreign, err, "%v: end the process that holds the lock", err)
-	}
-	return nil
 }

@@ -1,6 +1,10 @@
 package mps
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"golang.org/x/sys/unix"
 )
 
@@ -86,8 +91,8 @@ func TestPrepareFaults(t *testing.T) {
 }
 
 // TestForeignLock: a job that takes the control lock after the daemon's death
-// is not believed to be the daemon, and does not keep the next one from
-// starting.
+// is not believed to be the daemon, however it holds the lock and whatever became of
+// its process, and it does not keep the next daemon from starting.
 func TestForeignLock(t *testing.T) {
 	needsRoot(t)
 	exe, err := os.Executable()
@@ -95,48 +100,131 @@ func TestForeignLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	exe = publicCopy(t, exe)
-	onEachDriver(t, func(t *testing.T, r Processes) {
-		s := New(r.Root, r.Program, r)
-		one := []Wanted{{uuid0, 2048, 100}}
-		first := set(t, s, one)
-		wantResults(t, first, Started, 1)
-		d, err := s.Daemon(uuid0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := Admit(d.dir, 4711); err != nil {
-			t.Fatal(err)
-		}
-		signal(t, first[0].Proof.Process(), syscall.SIGKILL)
+	for _, tt := range []struct {
+		how  string
+		uid  uint32
+		says string
+	}{
+		{"posix", 4711, "it is of uid 4711): end that process"},
+		{"stopped", 4711, "it is of uid 4711): end that process"},
+		{"leader ended", 4711, "it is of uid 4711): end that process"},
+		{"open file description", 4711, "no process is known to hold"},
+		// As below a setuid program that the job started with the lock.
+		{"posix", 0, `its program is "mps.test"): end that process`},
+	} {
+		t.Run(fmt.Sprintf("%s by uid %d", tt.how, tt.uid), func(t *testing.T) {
+			onEachDriver(t, func(t *testing.T, r Processes) {
+				s := New(r.Root, r.Program, r)
+				one := []Wanted{{uuid0, 2048, 100}}
+				first := set(t, s, one)
+				wantResults(t, first, Started, 1)
+				d, err := s.Daemon(uuid0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := Admit(d.dir, 4711); err != nil {
+					t.Fatal(err)
+				}
+				signal(t, first[0].Proof.Process(), syscall.SIGKILL)
+				end := steal(t, exe, filepath.Join(d.dir, controlLock), tt.how, tt.uid)
+				_, err = d.Alive()
+				wantFault(t, err, Foreign, tt.says)
+				wantFault(t, d.StillProven(first[0].Proof), Foreign)
+				wantResults(t, set(t, s, one), Started, 1)
+				if uids, err := Admitted(d.dir); len(uids) != 0 || err != nil {
+					t.Errorf("admitted to the new directory: %v, %v", uids, err)
+				}
+				end()
+				if err := r.Stop(t.Context(), uuid0); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
 
-		thief := exec.Command(exe)
-		thief.Env = []string{thiefEnv + "=" + filepath.Join(d.dir, controlLock)}
-		thief.Dir = "/"
-		thief.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4711, Gid: 4711}}
-		in, err := thief.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
+// steal has another process take a lock; the function it returns ends that process.
+func steal(t *testing.T, exe, lock, how string, uid uint32) (end func()) {
+	t.Helper()
+	thief := exec.Command(exe)
+	thief.Env = []string{thiefEnv + "=" + lock, thiefHow + "=" + how}
+	thief.Dir = "/"
+	thief.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	in, err := thief.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := thief.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := thief.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := bufio.NewReader(out).ReadString('\n'); said != "<nil>\n" {
+		t.Fatalf("the thief says %q, %v", said, err)
+	}
+	switch how {
+	case "stopped":
+		signal(t, Process{PID: thief.Process.Pid}, syscall.SIGSTOP)
+	case "leader ended":
+		eventually(t, "its first thread has ended", func() bool {
+			s, err := statProcess(thief.Process.Pid)
+			return err == nil && s.State == 'Z' && s.Threads > 1
+		})
+	}
+	return func() {
+		if how == "stopped" {
+			signal(t, Process{PID: thief.Process.Pid}, syscall.SIGCONT)
 		}
-		out, err := thief.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := thief.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := out.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
-		_, err = d.Alive()
-		wantFault(t, err, Foreign, "uid 4711", "end that process")
-		wantFault(t, d.StillProven(first[0].Proof), Foreign)
-		wantResults(t, set(t, s, one), Started, 1)
 		in.Close()
 		if err := thief.Wait(); err != nil {
 			t.Error(err)
 		}
-		if err := r.Stop(t.Context(), uuid0); err != nil {
-			t.Error(err)
-		}
+	}
+}
+
+// TestLockTakenMeanwhile: a job takes the lock between the look at it and the start of
+// the daemon, which then finds it taken.
+func TestLockTakenMeanwhile(t *testing.T) {
+	needsRoot(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe = publicCopy(t, exe)
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		one := []Wanted{{uuid0, 2048, 100}}
+		d := mustDaemon(t, r, uuid0)
+		var end func()
+		s := New(r.Root, r.Program, meanwhile{r, func() {
+			if end == nil {
+				writeProgram(t, filepath.Join(d.dir, controlLock), "")
+				if err := errors.Join(Admit(d.dir, 4711), os.Chmod(filepath.Join(d.dir, controlLock), 0o666)); err != nil {
+					t.Error(err)
+				}
+				end = steal(t, exe, filepath.Join(d.dir, controlLock), "posix", 4711)
+			}
+		}})
+		wantResults(t, set(t, s, one), Started, 1)
+		end()
 	})
+}
+
+// meanwhile lets something happen just before a daemon is started.
+type meanwhile struct {
+	Processes
+	happens func()
+}
+
+func (m meanwhile) Start(ctx context.Context, u gpu.UUID) error {
+	d, err := m.daemon(u)
+	if err != nil {
+		return err
+	}
+	if err := d.Prepare(); err != nil {
+		return err
+	}
+	m.happens()
+	return m.Processes.Start(ctx, u)
 }

@@ -12,7 +12,7 @@ type EndRules struct {
 	// Again is the time after which a client that is still there is terminated
 	// once more; positive.
 	Again time.Duration
-	// Deadline is how long all of it may take; then the signal comes all the same.
+	// Deadline is how long all of it may take.
 	Deadline time.Duration
 }
 
@@ -35,7 +35,7 @@ type asked struct {
 
 // Order is one Terminate.
 type Order struct {
-	Server  int
+	Server  Process
 	Clients []int
 }
 
@@ -45,12 +45,13 @@ type EndStep struct {
 	Terminate []Order
 	// Free are the processes that a signal may end without harm to others: those
 	// that are no clients, whose work was ended, or whose server is in FAULT and
-	// has none; in the order of PIDs.
+	// has none; in the order of PIDs. Each rests on an answer of the server itself
+	// or of the daemon about it, never on a missing one.
 	Free []int
 	// Waiting are the others.
 	Waiting []int
-	// Overdue says that the deadline has passed: Waiting are then signalled
-	// without leave, and their neighbours may suffer.
+	// Overdue says that the deadline has passed. Whether Waiting have work is then
+	// not known: a signal to them may end their neighbours, so nobody sends one.
 	Overdue bool
 }
 
@@ -77,7 +78,7 @@ func (e Ending) Step(now time.Time, servers []Server) EndStep {
 	}
 	for _, s := range servers {
 		if due := e.due(now, s, step.Waiting); len(due) > 0 {
-			step.Terminate = append(step.Terminate, Order{Server: s.PID, Clients: due})
+			step.Terminate = append(step.Terminate, Order{Server: s.Process, Clients: due})
 		}
 	}
 	return step
@@ -86,8 +87,9 @@ func (e Ending) Step(now time.Time, servers []Server) EndStep {
 // free: no server that counts has the process as a client with work.
 func (e Ending) free(pid int, servers []Server) bool {
 	return e.asked[pid].ended || !slices.ContainsFunc(servers, func(s Server) bool {
-		// A server that does not answer may have any client.
-		return s.Status != Faulted && s.Status != Initializing && (!s.Answers() || slices.Contains(s.Clients, pid))
+		// A server that does not answer may have any client, also while it begins:
+		// those that wait for it are served as soon as it is ready.
+		return s.Status != Faulted && (!s.Answers() || slices.Contains(s.Clients, pid))
 	})
 }
 
@@ -121,17 +123,24 @@ func (e Ending) Book(now time.Time, answers []Termination) Ending {
 
 // EndClients ends processes as clients of this daemon by the rules, and
 // returns the last step: whom a signal may end now, and for whom the time ran
-// out. Processes that are no clients cost one run of the command line, clients
-// one more.
+// out. The error then says why. Processes that are no clients cost one run of the
+// command line, clients one more.
 func (d *Daemon) EndClients(ctx context.Context, pids []int, rules EndRules) (EndStep, error) {
 	ctx, cancel := context.WithTimeout(ctx, rules.Deadline)
 	defer cancel()
 	e := BeginEnding(pids, time.Now(), rules)
+	var servers []Server  // of the last look
+	var serving []Process // servers that had one of them as a client
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, rules.Again) {
-		servers, err := d.Servers(ctx)
+		now, err := d.Servers(ctx)
 		if err != nil {
+			if ctx.Err() != nil && len(servers) > 0 { // the deadline, in the middle of a look
+				err = d.notEnded(e.PIDs, servers, rules.Deadline)
+			}
 			return EndStep{Waiting: e.PIDs, Overdue: true}, err
 		}
+		servers = withUnlisted(now, serving)
+		serving = serversOf(e.PIDs, servers, serving)
 		step := e.Step(time.Now(), servers)
 		for _, o := range step.Terminate {
 			answers, err := d.Terminate(ctx, o.Server, o.Clients...)
@@ -140,9 +149,49 @@ func (d *Daemon) EndClients(ctx context.Context, pids []int, rules EndRules) (En
 			}
 			e = e.Book(time.Now(), answers)
 		}
-		if step = e.Step(time.Now(), servers); step.Done() || d.pause(ctx, wait) != nil {
-			step.Overdue = !step.Done() || step.Overdue
+		step = e.Step(time.Now(), servers)
+		if len(step.Waiting) == 0 {
 			return step, nil
 		}
+		if step.Done() || d.pause(ctx, wait) != nil {
+			step.Overdue = true
+			return step, d.notEnded(step.Waiting, servers, rules.Deadline)
+		}
 	}
+}
+
+// serversOf adds the servers that have one of some processes as a client.
+func serversOf(pids []int, servers []Server, known []Process) []Process {
+	for _, s := range servers {
+		if slices.ContainsFunc(s.Clients, func(c int) bool { return slices.Contains(pids, c) }) && !slices.Contains(known, s.Process) {
+			known = append(known, s.Process)
+		}
+	}
+	return known
+}
+
+// withUnlisted adds the servers that live on though their daemon does not list them
+// any more, as after its end. They answer nobody.
+func withUnlisted(servers []Server, serving []Process) []Server {
+	for _, p := range serving {
+		if slices.ContainsFunc(servers, func(s Server) bool { return s.Process == p }) {
+			continue
+		}
+		if now, err := statProcess(p.PID); err == nil && now.Process == p && !now.dead() {
+			servers = append(servers, Server{Process: p})
+		}
+	}
+	return servers
+}
+
+const notKnown = "whether they still have work on the GPU is not known, so nothing here kills them; look at gpuslot status"
+
+// notEnded says why processes still count as clients at the deadline.
+func (d *Daemon) notEnded(pids []int, servers []Server, after time.Duration) error {
+	for _, s := range servers {
+		if !s.Answers() && s.Status != Faulted {
+			return d.fault(Wedged, nil, "clients %v were not ended within %v because server %d does not answer: %s", pids, after, s.PID, notKnown)
+		}
+	}
+	return d.fault(Wedged, nil, "clients %v did not end within %v: %s", pids, after, notKnown)
 }

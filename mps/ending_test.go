@@ -2,6 +2,8 @@ package mps
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +22,7 @@ func serving(pid int, status ServerStatus, clients ...int) Server {
 func TestEndingStep(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	rules := EndRules{Again: time.Second, Deadline: 5 * time.Second}
+	server9, server8 := Process{PID: 9, Started: 1}, Process{PID: 8, Started: 1}
 	mute := Server{Process: Process{PID: 9, Started: 1}}
 	tests := []struct {
 		name    string
@@ -32,18 +35,19 @@ func TestEndingStep(t *testing.T) {
 		{"no clients", []int{3, 1, 3}, []Server{serving(9, Active, 2)}, 0, nil, EndStep{Free: []int{1, 3}}},
 		{"no servers", []int{1}, nil, 0, nil, EndStep{Free: []int{1}}},
 		{"the youngest first", []int{1, 2, 3}, []Server{serving(9, Active, 3, 2, 8)}, 0, nil,
-			EndStep{Terminate: []Order{{9, []int{3, 2}}}, Free: []int{1}, Waiting: []int{2, 3}}},
+			EndStep{Terminate: []Order{{server9, []int{3, 2}}}, Free: []int{1}, Waiting: []int{2, 3}}},
 		{"two servers", []int{1, 2}, []Server{serving(9, Active, 2), serving(8, Active, 1)}, 0, nil,
-			EndStep{Terminate: []Order{{9, []int{2}}, {8, []int{1}}}, Waiting: []int{1, 2}}},
+			EndStep{Terminate: []Order{{server9, []int{2}}, {server8, []int{1}}}, Waiting: []int{1, 2}}},
 		{"driver 535", []int{1}, []Server{serving(9, StatusUnknown, 1)}, 0, nil,
-			EndStep{Terminate: []Order{{9, []int{1}}}, Waiting: []int{1}}},
-		{"ended, still listed", []int{1}, []Server{serving(9, Active, 1)}, 0, []Termination{{1, 0, true}}, EndStep{Free: []int{1}}},
-		{"failed", []int{1}, []Server{serving(9, Active, 1)}, 0, []Termination{{1, 800, true}}, EndStep{Waiting: []int{1}}},
-		{"failed, again", []int{1}, []Server{serving(9, Active, 1)}, time.Second, []Termination{{1, 800, true}},
-			EndStep{Terminate: []Order{{9, []int{1}}}, Waiting: []int{1}}},
-		{"left by itself", []int{1}, []Server{serving(9, Active)}, 0, []Termination{{1, 1, false}}, EndStep{Free: []int{1}}},
+			EndStep{Terminate: []Order{{server9, []int{1}}}, Waiting: []int{1}}},
+		{"ended, still listed", []int{1}, []Server{serving(9, Active, 1)}, 0, []Termination{{1, 0, false}}, EndStep{Free: []int{1}}},
+		{"failed", []int{1}, []Server{serving(9, Active, 1)}, 0, []Termination{{1, 800, false}}, EndStep{Waiting: []int{1}}},
+		{"failed, again", []int{1}, []Server{serving(9, Active, 1)}, time.Second, []Termination{{1, 800, false}},
+			EndStep{Terminate: []Order{{server9, []int{1}}}, Waiting: []int{1}}},
+		{"left by itself", []int{1}, []Server{serving(9, Active)}, 0, []Termination{{1, 1, true}}, EndStep{Free: []int{1}}},
 		{"in a fault nothing is left to end", []int{1}, []Server{serving(9, Faulted, 1)}, 0, nil, EndStep{Free: []int{1}}},
-		{"waits for its server", []int{1}, []Server{{Process: Process{PID: 9}, Status: Initializing}}, 0, nil, EndStep{Free: []int{1}}},
+		{"listed no more, by nobody who knows", []int{1}, []Server{serving(9, Active, 1)}, 0, []Termination{{1, 1, false}}, EndStep{Waiting: []int{1}}},
+		{"its server begins", []int{1}, []Server{{Process: Process{PID: 9}, Status: Initializing}}, 0, nil, EndStep{Waiting: []int{1}}},
 		{"a server that does not answer", []int{1}, []Server{mute}, 0, nil, EndStep{Waiting: []int{1}}},
 		{"overdue", []int{1}, []Server{mute}, 5 * time.Second, nil, EndStep{Waiting: []int{1}, Overdue: true}},
 	}
@@ -80,7 +84,7 @@ func TestEndingProperties(t *testing.T) {
 						t.Fatalf("order %v among %+v", o, step)
 					}
 					result := rapid.SampledFrom([]int{0, 1, 800}).Draw(t, "result")
-					e = e.Book(now, []Termination{{c, result, rapid.Bool().Draw(t, "listed")}})
+					e = e.Book(now, []Termination{{c, result, rapid.Bool().Draw(t, "left")}})
 				}
 				if again := e.Step(now, servers); len(again.Terminate) > 0 {
 					t.Fatalf("ordered twice at one time: %+v", again)
@@ -135,18 +139,98 @@ func TestEndClientsIsBounded(t *testing.T) {
 	})
 }
 
+// readyOnce is a command line that answers its first conversation as a ready server
+// with one client would, and then hands over to the daemon.
+const readyOnce = `#!/bin/sh
+[ -e FLAG ] && exec PROGRAM
+: >FLAG
+while read -r line; do case $line in
+get_server_list) echo SERVER ;;
+get_server_status*) echo ACTIVE ;;
+get_active_thread_percentage*) echo 50.0 ;;
+get_device_pinned_mem_limit*) echo 4G ;;
+get_client_list*) echo CLIENT ;;
+eof-*) echo "Unknown command \"$line\"" ;;
+esac; done
+`
+
+func onceReady(t *testing.T, program string, server, client int) string {
+	t.Helper()
+	return writeProgram(t, filepath.Join(tempDir(t), "cli"), strings.NewReplacer(
+		"FLAG", filepath.Join(tempDir(t), "asked"), "PROGRAM", program,
+		"SERVER", strconv.Itoa(server), "CLIENT", strconv.Itoa(client)).Replace(readyOnce))
+}
+
+// TestServerThatIsNotReadyProvesNothing holds a race open: a server that had a client
+// is not ready when the client is to be terminated. NVIDIA's daemons then answer
+// "not found!", 1 and an empty client list, which says nothing about the client.
+func TestServerThatIsNotReadyProvesNothing(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		writeProgram(t, filepath.Join(r.ServerPath, "nvidia-cuda-mps-server"), fakeServer)
+		d := started(t, r)
+		if err := d.StartServer(t.Context(), uint32(os.Geteuid())); err != nil {
+			t.Fatal(err)
+		}
+		var server Process
+		eventually(t, "the server is listed", func() bool {
+			all, err := d.Servers(t.Context())
+			if err == nil && len(all) == 1 {
+				server = all[0].Process
+			}
+			return server.Started != 0
+		})
+		client := os.Getpid()
+		got, err := d.Terminate(t.Context(), server, client)
+		if want := []Termination{{Client: client, Result: 1}}; err != nil || !slices.Equal(got, want) || got[0].Ended() {
+			t.Errorf("%+v, %v; want %+v, which is not ended", got, err, want)
+		}
+		d.program = onceReady(t, r.Program, server.PID, client)
+		step, err := d.EndClients(t.Context(), []int{client}, EndRules{Again: 100 * time.Millisecond, Deadline: 2 * time.Second})
+		if len(step.Free) != 0 || !slices.Equal(step.Waiting, []int{client}) || !step.Overdue {
+			t.Errorf("%+v, want the client waiting and overdue", step)
+		}
+		wantFault(t, err, Wedged, "does not answer", "is not known", "gpuslot status")
+	})
+}
+
+// TestServerThatItsDaemonForgot: a daemon that took the place of another one knows none
+// of its servers, so that its empty list frees nobody while the server lives.
+func TestServerThatItsDaemonForgot(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		server := exec.Command("sleep", "600")
+		server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = server.Process.Kill(); _ = server.Wait() }()
+		client := os.Getpid()
+		d.remember([]int{server.Process.Pid})
+		d.program = onceReady(t, r.Program, server.Process.Pid, client)
+		step, err := d.EndClients(t.Context(), []int{client}, EndRules{Again: 100 * time.Millisecond, Deadline: 2 * time.Second})
+		if len(step.Free) != 0 || !slices.Equal(step.Waiting, []int{client}) || !step.Overdue {
+			t.Errorf("%+v, want the client waiting and overdue", step)
+		}
+		wantFault(t, err, Wedged, "does not answer")
+	})
+}
+
 func TestTerminate(t *testing.T) {
 	onServed(t, func(s *served) {
 		g := s.guest()
-		server := s.servers()[0].PID
+		server := s.servers()[0].Process
 		got, err := s.daemon.Terminate(s.t.Context(), server, g.pid(), 999999999)
-		if err != nil || len(got) != 2 || got[0].Client != g.pid() || got[0].Result != 0 || got[1] != (Termination{999999999, 1, false}) || !got[1].Ended() {
+		if err != nil || len(got) != 2 || got[0].Client != g.pid() || got[0].Result != 0 || got[1] != (Termination{999999999, 1, true}) || !got[1].Ended() {
 			s.t.Errorf("%+v, %v", got, err)
 		}
 		if got, err := s.daemon.Terminate(s.t.Context(), server); got != nil || err != nil {
 			s.t.Errorf("nobody: %v, %v", got, err)
 		}
-		_, err = s.daemon.Terminate(s.t.Context(), 1, g.pid())
+		_, err = s.daemon.Terminate(s.t.Context(), Process{PID: 1}, g.pid())
+		wantFault(s.t, err, NoServer)
+		// A later process may have the PID of the server that was meant.
+		server.Started++
+		_, err = s.daemon.Terminate(s.t.Context(), server, g.pid())
 		wantFault(s.t, err, NoServer)
 	})
 }

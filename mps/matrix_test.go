@@ -115,7 +115,7 @@ func foreignLimits(t *testing.T, r Processes) {
 	}
 	exchange(t, d, "set_default_device_pinned_mem_limit 0 14G")
 	_, err = d.Prove(t.Context(), w)
-	wantFault(t, err, WrongLimits, `reads "14G"`, "want 15G")
+	wantFault(t, err, WrongLimits, `its memory-limit reads "14G"`, "want 15G")
 	exchange(t, d, "set_default_device_pinned_mem_limit 0 15G")
 	exchange(t, d, "set_default_active_thread_percentage 50")
 	_, err = d.Prove(t.Context(), w)
@@ -158,7 +158,7 @@ func kill(t *testing.T, r Processes) {
 	}
 	signal(t, proof.Process(), syscall.SIGKILL)
 	_, err = d.Command(t.Context(), "get_server_list")
-	wantFault(t, err, NotRunning, d.dir)
+	wantFault(t, err, NotRunning, "it is not running", d.dir)
 	wantFault(t, d.StillProven(proof), NotRunning)
 
 	// The sockets of the dead one are still there, and do no harm.

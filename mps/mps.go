@@ -31,9 +31,11 @@ type Wanted struct {
 // Runner starts and stops control daemons. Two are real: systemd units
 // (package systemd) and plain processes (Processes).
 type Runner interface {
-	// Start returns when the daemon was started; it may not listen yet.
+	// Start makes the pipe directory and returns when the daemon was started; it may
+	// not listen yet.
 	Start(ctx context.Context, u gpu.UUID) error
-	// Stop ends the daemon and its servers.
+	// Stop ends the daemon and its servers and removes the pipe directory, also where
+	// no daemon runs.
 	Stop(ctx context.Context, u gpu.UUID) error
 	// Running lists the GPUs whose control daemons this runner has started, by anyone.
 	Running(ctx context.Context) ([]gpu.UUID, error)

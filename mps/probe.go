@@ -28,22 +28,23 @@ const strangerUID = 65534
 const trialTimeout = 5 * time.Second
 
 // Probe tries what a control program can do: it starts daemons of its own in a
-// temporary directory, asks them, and ends them. It needs no GPU, disturbs no
-// other daemon, and takes some 20 ms. Program is the path or name of
-// nvidia-cuda-mps-control; keep the result by that file's identity.
-func Probe(ctx context.Context, program string) (Capabilities, error) {
+// directory of its own below run, asks them, and ends them. It needs no GPU, disturbs
+// no other daemon, and takes some 20 ms. Program is the path or name of
+// nvidia-cuda-mps-control; keep the result by that file's identity. One probe at a
+// time may use a run directory.
+func Probe(ctx context.Context, program, run string) (Capabilities, error) {
 	if _, err := exec.LookPath(program); err != nil {
 		return Capabilities{}, &Error{Fault: NotInstalled, Err: err, Text: fmt.Sprintf("%s is not on this machine: %s", program, installHint)}
 	}
-	root, err := os.MkdirTemp("", "mps")
+	root := filepath.Join(run, "probe")
+	err := errors.Join(os.RemoveAll(root), makeParents(run)) // what a killed agent left
+	if err == nil {
+		err = os.Mkdir(root, 0o700)
+	}
 	if err != nil {
 		return Capabilities{}, fmt.Errorf("probe %s: %w", program, err)
 	}
 	defer func() { _ = os.RemoveAll(root) }()
-	// The stranger must get in.
-	if err := os.Chmod(root, 0o755); err != nil {
-		return Capabilities{}, fmt.Errorf("probe %s: %w", program, err)
-	}
 	// The daemons die with the thread that started them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -101,10 +102,11 @@ func (c *Capabilities) ask(ctx context.Context, t *trial) error {
 }
 
 // privilegeChecks changes a default as another account. Where it cannot become
-// one, it looks for the refusal's words in the program.
+// one, it looks for the refusal's words in the program. That account alone reaches the
+// daemons of a probe: they are root's, have no limits, and serve one connection at a time.
 func (p *probe) privilegeChecks(ctx context.Context, t *trial) Answer {
 	const command = "set_default_active_thread_percentage 50"
-	if os.Geteuid() == 0 {
+	if os.Geteuid() == 0 && Admit(p.root, strangerUID) == nil {
 		t.d.stranger = true
 		t.d.patience = time.Second
 		reply, err := t.d.Command(ctx, command)
@@ -193,7 +195,7 @@ func (p *probe) start(ctx context.Context, protocol int, flags ...string) (*tria
 	dir := filepath.Join(p.root, fmt.Sprint(p.trials))
 	t := &trial{d: NewDaemon(probeGPU, dir, p.program), exited: make(chan struct{})}
 	if len(dir) > MaxPipeDirectory {
-		return t, t.d.fault(PathTooLong, nil, "the temporary directory %s is too long: set TMPDIR to a shorter one", p.root)
+		return t, t.d.fault(PathTooLong, nil, "the directory %s is too long: choose a shorter run directory", p.root)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return t, fmt.Errorf("probe %s: %w", p.program, err)

@@ -1,10 +1,15 @@
 package mps
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gpuslot/gpuslot/test/driver"
@@ -34,9 +39,9 @@ func probing(t *testing.T, test func(t *testing.T, branch, program string)) {
 func TestProbe(t *testing.T) {
 	needsRoot(t)
 	probing(t, func(t *testing.T, branch, program string) {
-		tmp := tempDir(t)
-		t.Setenv("TMPDIR", tmp)
-		c, err := Probe(t.Context(), program)
+		run := tempDir(t)
+		writeProgram(t, filepath.Join(run, "probe/1/control"), "left by a killed agent")
+		c, err := Probe(t.Context(), program, run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +53,7 @@ func TestProbe(t *testing.T) {
 				t.Errorf("%s: known %v, how %q", a.Name, a.Known, a.How)
 			}
 		}
-		if left, err := os.ReadDir(tmp); len(left) != 0 || err != nil {
+		if left, err := os.ReadDir(run); len(left) != 0 || err != nil {
 			t.Errorf("left behind: %v, %v", left, err)
 		}
 	})
@@ -66,7 +71,7 @@ func TestProbeDisturbsNobody(t *testing.T) {
 		}
 		t.Setenv("CUDA_MPS_PIPE_DIRECTORY", d.PipeDirectory())
 		exchange(t, d, "before")
-		if _, err := Probe(t.Context(), r.Program); err != nil {
+		if _, err := Probe(t.Context(), r.Program, tempDir(t)); err != nil {
 			t.Fatal(err)
 		}
 		exchange(t, d, "after")
@@ -100,7 +105,7 @@ func TestProbeOfNewerPrograms(t *testing.T) {
 	needsRoot(t)
 	real := publicCopy(t, driver.Control(driver.Dir(t, "555")))
 	program := writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n"+newer+"exec "+real+" \"$@\"\n")
-	c, err := Probe(t.Context(), program)
+	c, err := Probe(t.Context(), program, tempDir(t))
 	want := "server-status, privilege-checks, pid-file, multi-user, static-partitions, protocol-v3"
 	if err != nil || c.String() != want || c.Version != "CUDA MPS Control 13040" {
 		t.Errorf("%s (version %q), %v; want %s", c, c.Version, err, want)
@@ -113,7 +118,7 @@ func TestProbeOfSimulatedDrivers(t *testing.T) {
 	for driver, more := range map[string]string{"590.48.01": ", static-partitions", "615.71.09": ", static-partitions, protocol-v3"} {
 		n := sim.New(t, driver, "H200")
 		program := onNode(t, n, driver, publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control")))
-		c, err := Probe(t.Context(), program)
+		c, err := Probe(t.Context(), program, tempDir(t))
 		if want := probed["555"] + more; err != nil || c.String() != want {
 			t.Errorf("%s: %s, %v; want %s: %+v", driver, c, err, want, c)
 		}
@@ -124,7 +129,7 @@ func TestProbeOfSimulatedDrivers(t *testing.T) {
 func TestProbeSaysWhatItDoesNotKnow(t *testing.T) {
 	real := publicCopy(t, driver.Control(driver.Dir(t, "550")))
 	program := writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n[ \"$1\" != -S ] || { echo no such luck; exit 3; }\nexec "+real+" \"$@\"\n")
-	c, err := Probe(t.Context(), program)
+	c, err := Probe(t.Context(), program, tempDir(t))
 	if err != nil || c.StaticPartitions.Known || !strings.Contains(c.StaticPartitions.How, "no such luck") || !strings.Contains(c.String(), "static-partitions?") {
 		t.Errorf("%s, %v: %+v", c, err, c.StaticPartitions)
 	}
@@ -139,7 +144,7 @@ func TestProbeWithoutAnotherAccount(t *testing.T) {
 		if err := os.Chmod(program, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		c, err := Probe(t.Context(), program)
+		c, err := Probe(t.Context(), program, tempDir(t))
 		c.PrivilegeChecks.How = ""
 		if diff := cmp.Diff(want[branch], c.PrivilegeChecks); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", branch, err, diff)
@@ -148,13 +153,77 @@ func TestProbeWithoutAnotherAccount(t *testing.T) {
 }
 
 func TestProbeFails(t *testing.T) {
-	_, err := Probe(t.Context(), "/nonexistent/nvidia-cuda-mps-control")
+	_, err := Probe(t.Context(), "/nonexistent/nvidia-cuda-mps-control", tempDir(t))
 	wantFault(t, err, NotInstalled, "install the package")
-	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\necho broken; exit 1\n"))
+	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\necho broken; exit 1\n"), tempDir(t))
 	wantFault(t, err, NotRunning, "broken")
-	t.Setenv("TMPDIR", filepath.Dir(writeProgram(t, filepath.Join(tempDir(t), strings.Repeat("d", 90), "x"), "")))
-	_, err = Probe(t.Context(), publicCopy(t, driver.Control(driver.Dir(t, "550"))))
-	wantFault(t, err, PathTooLong, "TMPDIR")
+	_, err = Probe(t.Context(), publicCopy(t, driver.Control(driver.Dir(t, "550"))), filepath.Join(tempDir(t), strings.Repeat("d", 90)))
+	wantFault(t, err, PathTooLong, "shorter run directory")
+}
+
+// TestProbeIsClosed: nobody but the one other account that the probe tries gets to its
+// daemons, which run as root and have no limits.
+func TestProbeIsClosed(t *testing.T) {
+	needsRoot(t)
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		run := tempDir(t)
+		tmp := tempDir(t)
+		if err := os.Chmod(tmp, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		// The command line of the other account waits for this test's looks.
+		asked, went := filepath.Join(tmp, "asked"), filepath.Join(tmp, "went")
+		program := writeProgram(t, filepath.Join(tmp, "cli"), "#!/bin/sh\n"+
+			"[ $# -gt 0 ] || [ $(id -u) = 0 ] || { echo \"$CUDA_MPS_PIPE_DIRECTORY\" >"+asked+"; while [ ! -e "+went+" ]; do sleep 0.01; done; }\n"+
+			"exec "+r.Program+" \"$@\"\n")
+		done := make(chan error)
+		go func() {
+			_, err := Probe(t.Context(), program, run)
+			done <- err
+		}()
+		eventually(t, "the probe tries another account", func() bool { return readFrom(asked, 0) != "" })
+		if st, err := os.Stat(filepath.Join(run, "probe")); err != nil || st.Mode().Perm()&0o007 != 0 {
+			t.Errorf("%v, %v", st.Mode(), err)
+		}
+		if uids, err := Admitted(filepath.Join(run, "probe")); !slices.Equal(uids, []uint32{strangerUID}) || err != nil {
+			t.Errorf("admitted: %v, %v", uids, err)
+		}
+		dir := strings.TrimSpace(readFrom(asked, 0))
+		if out, _ := as(t, 4711, 4711, clientEnvironment(dir), "get_server_list\neof-x\n", r.Program); strings.Contains(out, "eof-x") {
+			t.Errorf("a third account was answered: %s", out)
+		}
+		writeProgram(t, went, "")
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestProbeLeavesNoProcess: a program that starts and takes no lock is ended.
+func TestProbeLeavesNoProcess(t *testing.T) {
+	tmp := tempDir(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil && readFrom(tmp+"/pids", 0) == "" {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	program := writeProgram(t, tmp+"/p", "#!/bin/sh\necho $$ >>"+tmp+"/pids; exec sleep 600\n")
+	if _, err := Probe(ctx, program, tempDir(t)); err == nil {
+		t.Error("a program that takes no lock was probed")
+	}
+	for _, text := range strings.Fields(readFrom(tmp+"/pids", 0)) {
+		pid, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := statProcess(pid); err == nil && !s.dead() {
+			t.Errorf("process %d is left", pid)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 func TestClientCeiling(t *testing.T) {
@@ -166,9 +235,9 @@ func TestClientCeiling(t *testing.T) {
 }
 
 func BenchmarkProbe(b *testing.B) {
-	program := publicCopy(b, driver.Control(driver.Dir(b, "555")))
+	program, run := publicCopy(b, driver.Control(driver.Dir(b, "555"))), tempDir(b)
 	for b.Loop() {
-		if _, err := Probe(b.Context(), program); err != nil {
+		if _, err := Probe(b.Context(), program, run); err != nil {
 			b.Fatal(err)
 		}
 	}

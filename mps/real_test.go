@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/alone"
 	"github.com/gpuslot/gpuslot/test/driver"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -26,6 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(thiefEnv) != "" {
 		os.Exit(thief())
 	}
+	alone.Enter() // control daemons and servers are looked for in /proc
 	goleak.VerifyTestMain(m)
 }
 
@@ -170,12 +173,12 @@ func signal(t testing.TB, p Process, sig syscall.Signal) {
 
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if done() {
 			return
 		}
 	}
-	t.Fatalf("not within 10 s: %s", what)
+	t.Fatalf("waited five minutes for: %s", what)
 }
 
 func wantFault(t testing.TB, err error, want Fault, texts ...string) {
@@ -209,7 +212,7 @@ func needsRoot(t testing.TB) {
 // as runs a command as another account and returns what it printed.
 func as(t *testing.T, uid, gid uint32, env []string, stdin, program string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "LC_ALL=C")
@@ -242,17 +245,42 @@ func starter() int {
 
 // thiefEnv makes the test binary hold a write lock on a file until its
 // standard input ends. Its files in /proc are root's then, which anybody can have.
-const thiefEnv = "GPUSLOT_MPS_THIEF"
+const (
+	thiefEnv = "GPUSLOT_MPS_THIEF"
+	thiefHow = "GPUSLOT_MPS_THIEF_HOW"
+)
 
 func thief() int {
+	how := os.Getenv(thiefHow)
 	f, err := os.OpenFile(os.Getenv(thiefEnv), os.O_RDWR, 0)
 	if err == nil {
 		err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	}
 	if err == nil {
-		err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+		command := unix.F_SETLK
+		if how == "open file description" {
+			command = unix.F_OFD_SETLK
+		}
+		err = unix.FcntlFlock(f.Fd(), command, &unix.Flock_t{Type: unix.F_WRLCK})
 	}
 	fmt.Println(err)
+	if how == "leader ended" {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(0)
+		}()
+		endFirstThread() // this goroutine is on it, as a rule
+	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
+}
+
+// endFirstThread ends the thread that a process began with, and no other.
+func endFirstThread() {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	}
+	go endFirstThread() // on another thread: this one is taken
+	select {}
 }

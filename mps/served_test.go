@@ -179,7 +179,7 @@ func (g *guest) line() string {
 	select {
 	case l := <-g.lines:
 		return l
-	case <-time.After(10 * time.Second):
+	case <-time.After(5 * time.Minute):
 		g.t.Fatal("the client says nothing")
 		return ""
 	}

@@ -189,27 +189,34 @@ func (s *Server) look() {
 		return // it ended meanwhile: a start time of 0 is no living process
 	}
 	s.Process = st.Process
-	if _, uid, ok := accountsOf(s.PID); ok {
-		s.UID = uid
+	if uids, ok := accountsOf(s.PID); ok {
+		s.UID = uids[1]
 	}
 }
 
-// accountsOf are a process's real and effective uid. The owner of its files in
-// /proc is root where it may not be traced, which any process can bring about.
-func accountsOf(pid int) (real, effective uint32, ok bool) {
+// accountsOf are a process's real, effective, saved and file system uid. The owner of
+// its files in /proc is root where it may not be traced, which any process can bring
+// about.
+func accountsOf(pid int) (uids [4]uint32, ok bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
-		return 0, 0, false
+		return uids, false
 	}
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
-		if len(f) > 2 && f[0] == "Uid:" {
-			r, errR := strconv.ParseUint(f[1], 10, 32)
-			e, errE := strconv.ParseUint(f[2], 10, 32)
-			return uint32(r), uint32(e), errR == nil && errE == nil
+		if len(f) != 5 || f[0] != "Uid:" {
+			continue
 		}
+		for i := range uids {
+			n, err := strconv.ParseUint(f[i+1], 10, 32)
+			if err != nil {
+				return uids, false
+			}
+			uids[i] = uint32(n)
+		}
+		return uids, true
 	}
-	return 0, 0, false
+	return uids, false
 }
 
 func notFound(reply string, pid int) bool {

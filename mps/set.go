@@ -101,16 +101,27 @@ func (s *Daemons) have(ctx context.Context, w Wanted) Result {
 	return r
 }
 
-// start has the runner start a daemon and waits until it holds its lock.
+// start has the runner start a daemon and waits until it holds its lock. A job that
+// was admitted to the pipe directory may have taken the lock, or may take it first:
+// then the directory is made new, where nobody has a file open.
 func (s *Daemons) start(ctx context.Context, d *Daemon) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if _, err := exec.LookPath(d.program); err != nil {
 		return d.fault(NotInstalled, err, "%s is not on this machine: %s", d.program, installHint)
 	}
-	if err := d.Prepare(); err != nil {
+	if _, err := d.Alive(); FaultOf(err) != Foreign {
+		if err := s.startOnce(ctx, d); FaultOf(err) != Foreign {
+			return err
+		}
+	}
+	if err := s.runner.Stop(ctx, d.gpu); err != nil {
 		return err
 	}
+	return s.startOnce(ctx, d)
+}
+
+func (s *Daemons) startOnce(ctx context.Context, d *Daemon) error {
 	if err := s.runner.Start(ctx, d.gpu); err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func TestOneTroubleDoesNotHinderOthers(t *testing.T) {
 		wanted := wantedN(5, 1024)
 		wanted[3].Limit = 0
 		results := set(t, s, wanted)
-		wantFault(t, results[0].Err, Suspended, "SIGCONT")
+		wantFault(t, results[0].Err, Suspended, "is suspended", "SIGCONT")
 		wantResults(t, results[1:2], Adopted, 1)
 		wantFault(t, results[2].Err, Unwritable, "not a directory")
 		wantFault(t, results[3].Err, Invalid)

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start starts the control daemon of a GPU and waits until it holds its lock;
-// one that runs already is left alone.
+// Start makes the pipe directory, starts the control daemon of a GPU in it and waits
+// until it holds its lock; one that runs already is left alone.
 func (p Processes) Start(ctx context.Context, u gpu.UUID) error {
 	d, err := p.daemon(u)
 	if err != nil {
@@ -27,6 +27,9 @@ func (p Processes) Start(ctx context.Context, u gpu.UUID) error {
 	defer cancel()
 	for {
 		if _, err := d.Alive(); FaultOf(err) != NotRunning {
+			return err
+		}
+		if err := d.Prepare(); err != nil {
 			return err
 		}
 		if err := d.endOrphans(ctx); err != nil {

@@ -24,7 +24,7 @@ const killTimeout = 5 * time.Second
 // Stop ends the control daemon of a GPU and its servers: by the daemon's own
 // "quit", then by signals to all processes of its session. It returns when
 // they are gone, and removes the pipe directory. Without a daemon it only does
-// the latter.
+// the latter, also under a lock that a job took.
 func (p Processes) Stop(ctx context.Context, u gpu.UUID) error {
 	d, err := p.daemon(u)
 	if err != nil {
@@ -32,7 +32,7 @@ func (p Processes) Stop(ctx context.Context, u gpu.UUID) error {
 	}
 	who, err := d.Alive()
 	switch FaultOf(err) {
-	case NotRunning:
+	case NotRunning, Foreign:
 		return d.removeDirectory()
 	case "", Suspended:
 	default:
@@ -110,7 +110,10 @@ func (f family) alive() []Process {
 
 func (s processStat) stopped() bool { return s.State == 'T' || s.State == 't' }
 
-func (s processStat) dead() bool { return s.State == 'Z' || s.State == 'X' || s.State == 'x' }
+// dead: a process whose first thread alone has ended is a zombie and runs on.
+func (s processStat) dead() bool {
+	return s.State == 'X' || s.State == 'x' || s.State == 'Z' && s.Threads <= 1
+}
 
 // end waits for a quit to do its work, then sends SIGTERM, then SIGKILL.
 func (f family) end(ctx context.Context) error {

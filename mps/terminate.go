@@ -12,42 +12,51 @@ import (
 type Termination struct {
 	Client int
 	// Result is the daemon's number: 0 when the client's outstanding work was
-	// ended, else CUDA's code, of which 1 also means that there is no such client.
+	// ended, else CUDA's code. 1 has two meanings: there is no such client, or the
+	// server is not ready and nothing was done.
 	Result int
-	// Listed says that the client was still in the server's list afterwards. It
-	// leaves it when its process lets go of its contexts or ends.
-	Listed bool
+	// Left says that the server itself answered in the same conversation and does
+	// not list the client. An empty list of a server that is not ready is no such
+	// answer. A client leaves the list when its process lets go of its contexts or ends.
+	Left bool
 }
 
-// Ended says that the client has no work on the GPU any more, so that a signal to its
-// process harms nobody else.
-func (t Termination) Ended() bool { return t.Result == 0 || !t.Listed }
+// Ended says that the client is known to have no work on the GPU any more, so that a
+// signal to its process harms nobody else. False means that this is not known.
+func (t Termination) Ended() bool { return t.Result == 0 || t.Left }
 
 // Terminate ends the outstanding work of clients of one server
 // (terminate_client: they meet error 810) and looks who is left, in one run of
 // the command line, bounded like every other. There is one answer per client,
-// in their order.
-func (d *Daemon) Terminate(ctx context.Context, server int, clients ...int) ([]Termination, error) {
+// in their order. Its error says NoServer when the server process has ended.
+func (d *Daemon) Terminate(ctx context.Context, server Process, clients ...int) ([]Termination, error) {
 	if len(clients) == 0 {
 		return nil, nil
 	}
+	pid := strconv.Itoa(server.PID)
 	var script []string
 	for _, c := range clients {
-		script = append(script, fmt.Sprintf("terminate_client %d %d", server, c))
+		script = append(script, fmt.Sprintf("terminate_client %s %d", pid, c))
 	}
-	list := "get_client_list " + strconv.Itoa(server)
-	replies, _, err := d.converse(ctx, append(script, list)...)
+	// A server that is not ready has an empty list and no percentage, and it may
+	// change between two commands: the percentage is asked for on both sides.
+	ready, list := "get_active_thread_percentage "+pid, "get_client_list "+pid
+	replies, _, err := d.converse(ctx, append(script, ready, list, ready)...)
 	if err != nil {
 		return nil, err
 	}
-	last := replies[len(clients)]
-	if notFound(last, server) {
-		return nil, d.noServer(server)
+	if s, err := statProcess(server.PID); err != nil || s.Process != server {
+		return nil, d.noServer(server.PID)
 	}
-	left, err := parsePIDs(last)
+	last := replies[len(clients):]
+	if notFound(last[1], server.PID) {
+		return nil, d.noServer(server.PID)
+	}
+	remaining, err := parsePIDs(last[1])
 	if err != nil {
-		return nil, d.fault(Refused, err, "it answers %s to %q: this driver answers in a form that gpuslot does not know", printable(last), list)
+		return nil, d.fault(Refused, err, "it answers %s to %q: this driver answers in a form that gpuslot does not know", printable(last[1]), list)
 	}
+	answers := isPercentage(last[0]) && isPercentage(last[2])
 	out := make([]Termination, len(clients))
 	for i, c := range clients {
 		if isRefusal(replies[i]) {
@@ -57,9 +66,14 @@ func (d *Daemon) Terminate(ctx context.Context, server int, clients ...int) ([]T
 		if err != nil {
 			return nil, d.fault(Refused, err, "%v to %q: this driver answers in a form that gpuslot does not know", err, script[i])
 		}
-		out[i] = Termination{Client: c, Result: result, Listed: slices.Contains(left, c)}
+		out[i] = Termination{Client: c, Result: result, Left: answers && !slices.Contains(remaining, c)}
 	}
 	return out, nil
+}
+
+func isPercentage(reply string) bool {
+	_, err := parsePercentage(reply)
+	return err == nil
 }
 
 // parseResult reads the last line of a reply to terminate_client.

@@ -21,6 +21,10 @@ import (
 // The node runs this test binary as /usr/sbin/gpuslotd: a small agent in the
 // real unit, with its sandbox, that does what it is told over the socket.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "spin" {
+		spin()
+		return
+	}
 	if filepath.Base(os.Args[0]) == "gpuslotd" {
 		if err := smallAgent(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -29,6 +33,46 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// scrapes is the address that the small agent has kept over its restarts, and answers
+// on with its PID.
+const scrapes = "127.0.0.1:9847"
+
+// won is there when a job has got that port.
+const won = "/run/won"
+
+// spin is a job that wants the port of metrics.
+func spin() {
+	for {
+		if l, err := net.Listen("tcp", scrapes); err == nil {
+			_ = os.WriteFile(won, nil, 0o644)
+			_, _ = l.Accept()
+		}
+	}
+}
+
+func answerScrapes(sockets *systemd.Sockets) error {
+	l, err := sockets.Kept(scrapes)
+	if l == nil && err == nil {
+		if l, err = net.Listen("tcp", scrapes); err == nil {
+			err = sockets.Keep(scrapes, l)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = fmt.Fprintln(c, os.Getpid())
+			_ = c.Close()
+		}
+	}()
+	return nil
 }
 
 type order struct {
@@ -68,6 +112,9 @@ func smallAgent(ctx context.Context) error {
 	}
 	if _, ok := listeners[0].(*net.UnixListener); !ok {
 		return fmt.Errorf("the socket is a %T", listeners[0])
+	}
+	if err := answerScrapes(sockets); err != nil {
+		return err
 	}
 	var manager systemd.Manager
 	interval, err := manager.WatchdogInterval()
@@ -114,7 +161,7 @@ func smallAgent(ctx context.Context) error {
 }
 
 func obey(ctx context.Context, daemons *mps.Daemons, o order) (a answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if o.Do == "running" || o.Do == "set" {
 		var wanted []mps.Wanted

@@ -66,8 +66,7 @@ func boot(t *testing.T, branch string) (context.Context, lab) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first boot builds the image
-	t.Cleanup(cancel)
+	ctx := t.Context()
 	n, err := node.Boot(ctx, o)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +76,7 @@ func boot(t *testing.T, branch string) (context.Context, lab) {
 			t.Error(err)
 		}
 	})
-	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*node.Patience)
 	t.Cleanup(cancel)
 	return ctx, lab{n, t}
 }
@@ -113,7 +112,7 @@ func (l lab) ask(o order) (a answer, err error) {
 		return a, err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(40 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(3 * time.Minute)); err != nil {
 		return a, err
 	}
 	if err := json.NewEncoder(c).Encode(o); err != nil {

@@ -31,6 +31,10 @@ const (
 // MPSUnit is the unit of a GPU's control daemon. A UUID needs no escaping.
 func MPSUnit(u gpu.UUID) string { return mpsPrefix + string(u) + mpsSuffix }
 
+// directoryUnit has the pipe directory of a GPU's control daemon. That of the daemon
+// requires it.
+func directoryUnit(u gpu.UUID) string { return "gpuslot-mps-dir@" + string(u) + mpsSuffix }
+
 // gpuOf is the reverse of MPSUnit.
 func gpuOf(unit string) (gpu.UUID, bool) {
 	name, ok := strings.CutPrefix(unit, mpsPrefix)
@@ -56,32 +60,44 @@ func (MPSUnits) Start(ctx context.Context, u gpu.UUID) error {
 		if err != nil || result == "done" {
 			return hint(err, "start "+unit)
 		}
+		if result == "dependency" {
+			unit = directoryUnit(u)
+		}
 		s, stateErr := state(ctx, c, unit)
 		return errors.Join(s.failed("start", unit, result), stateErr)
 	})
 }
 
-// Stop stops the unit, its servers included, and waits until all are gone.
+// Stop stops the unit, its servers included, then that of its pipe directory, and
+// waits until all are gone.
 func (MPSUnits) Stop(ctx context.Context, u gpu.UUID) error {
 	return withUnit(ctx, u, func(ctx context.Context, c *dbus.Conn, unit string) error {
-		result, err := wait(ctx, func(done chan<- string) error {
-			_, err := c.StopUnitContext(ctx, unit, "replace", done)
-			return err
-		})
-		if err != nil {
-			return hint(err, "stop "+unit)
-		}
-		s, err := state(ctx, c, unit)
-		if err != nil {
+		// systemd ends the directory's unit by itself, but at some later time.
+		if err := stop(ctx, c, unit); err != nil {
 			return err
 		}
-		if result != "done" || s.active() {
-			return s.failed("stop", unit, result)
-		}
-		// A past failure must not show as one when nothing is wanted any more.
-		_ = c.ResetFailedUnitContext(ctx, unit)
-		return nil
+		return stop(ctx, c, directoryUnit(u))
 	})
+}
+
+func stop(ctx context.Context, c *dbus.Conn, unit string) error {
+	result, err := wait(ctx, func(done chan<- string) error {
+		_, err := c.StopUnitContext(ctx, unit, "replace", done)
+		return err
+	})
+	if err != nil {
+		return hint(err, "stop "+unit)
+	}
+	s, err := state(ctx, c, unit)
+	if err != nil {
+		return err
+	}
+	if result != "done" || s.active() {
+		return s.failed("stop", unit, result)
+	}
+	// A past failure must not show as one when nothing is wanted any more.
+	_ = c.ResetFailedUnitContext(ctx, unit)
+	return nil
 }
 
 // Running lists the GPUs whose unit runs, starts, stops or waits for a restart.

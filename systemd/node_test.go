@@ -1,6 +1,7 @@
 package systemd_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -40,7 +41,7 @@ func testNode(t *testing.T, branch string) {
 		}
 	}
 	step("verify", func(l lab) {
-		out := l.run(ctx, "sh", "-c", "systemd-analyze verify gpuslotd.service gpuslotd.socket '"+systemd.MPSUnit(uuidA)+"' 2>&1")
+		out := l.run(ctx, "sh", "-c", "systemd-analyze verify gpuslotd.service gpuslotd.socket '"+systemd.MPSUnit(uuidA)+"' 'gpuslot-mps-dir@"+string(uuidA)+".service' 2>&1")
 		if out != "" {
 			l.t.Errorf("systemd-analyze verify says:\n%s", out)
 		}
@@ -132,6 +133,26 @@ func testNode(t *testing.T, branch string) {
 			l.t.Errorf("the server runs as %s", got)
 		}
 	})
+	step("a job fills its own GPU's pipe directory and nothing else", func(l lab) {
+		space := func(dir string) string { return l.run(ctx, "stat", "-f", "-c", "%f of %b blocks", dir) }
+		before, other := space("/run"), space(root+"/"+string(uuidB))
+		res, _ := l.Exec(ctx, node.Cmd{
+			Args: []string{"sh", "-c", "cd " + root + "/" + string(uuidA) + `; for f in control_lock nvidia-cuda-mps-control.pid log gpuslot.lock more
+do [ ! -p $f ] && dd if=/dev/zero of=$f bs=64k count=100000 2>&1; done`}, User: "alice",
+		})
+		if !strings.Contains(res.Stdout, "No space left on device") {
+			l.t.Errorf("what a job wrote has an end elsewhere: %s", res.Stdout)
+		}
+		if full := space(root + "/" + string(uuidA)); !strings.HasPrefix(full, "0 of 256") {
+			l.t.Errorf("the directory has %s free, want a full one of 1 MiB", full)
+		}
+		if after, now := space("/run"), space(root+"/"+string(uuidB)); after != before || now != other {
+			l.t.Errorf("/run has %s free, before %s; the other GPU's directory %s, before %s", after, before, now, other)
+		}
+		if got := l.tell("prove", 0, uuidA).Proof.PID; got != pid { // and the next steps start it in there
+			l.t.Errorf("process %d serves, before %d", got, pid)
+		}
+	})
 	step("the agent's death leaves the daemons alone", func(l lab) {
 		before := l.show(ctx, "gpuslotd", "MainPID")
 		l.run(ctx, "systemctl", "kill", "-s", "KILL", "gpuslotd")
@@ -218,6 +239,9 @@ func testNode(t *testing.T, branch string) {
 		if got := l.run(ctx, "ls", root); got != "" {
 			l.t.Errorf("pipe directories: %q", got)
 		}
+		if got := l.run(ctx, "sh", "-c", "grep "+root+" /proc/mounts || true; systemctl --failed --plain --no-legend"); got != "" {
+			l.t.Errorf("left behind: %s", got)
+		}
 	})
 	step("a missing program is said", func(l lab) {
 		l.run(ctx, "umount", "/usr/bin/nvidia-cuda-mps-control")
@@ -234,6 +258,7 @@ func testNode(t *testing.T, branch string) {
 		}
 		l.tell("stop", 0, uuidA)
 	})
+	step("no job gets the port of metrics while the agent is restarted", func(l lab) { testPort(ctx, l) })
 	step("a hanging agent is restarted", func(l lab) {
 		l.run(ctx, "sh", "-c", "mkdir -p /etc/systemd/system/gpuslotd.service.d && "+
 			"printf '[Service]\nWatchdogSec=1s\n' >/etc/systemd/system/gpuslotd.service.d/w.conf && systemctl daemon-reload && systemctl restart gpuslotd")
@@ -248,4 +273,28 @@ func testNode(t *testing.T, branch string) {
 			l.t.Errorf("the journal: %v\n%s", err, journal)
 		}
 	})
+}
+
+// testPort has a process try for the port all the time. Only a stop of the agent lets
+// it have it.
+func testPort(ctx context.Context, l lab) {
+	answers := func() bool {
+		out := l.run(ctx, "bash", "-c", "exec 3<>/dev/tcp/"+strings.Replace(scrapes, ":", "/", 1)+" && cat <&3")
+		return out == l.show(ctx, "gpuslotd", "MainPID")
+	}
+	l.run(ctx, "systemd-run", "--unit=spin", "/usr/sbin/gpuslotd", "spin")
+	for _, how := range []string{"systemctl restart gpuslotd", "systemctl kill -s KILL gpuslotd", "systemctl restart gpuslotd"} {
+		before := l.show(ctx, "gpuslotd", "MainPID")
+		l.run(ctx, "sh", "-c", how)
+		l.wait(ctx, "the next agent answers scrapes after "+how, func() bool {
+			return l.show(ctx, "gpuslotd", "MainPID") != before && l.show(ctx, "gpuslotd", "ActiveState") == "active" && answers()
+		})
+		if got := l.run(ctx, "sh", "-c", "ls "+won+" 2>&1 || true"); got == won {
+			l.t.Fatal("a job got the port at " + how)
+		}
+	}
+	l.run(ctx, "systemctl", "stop", "gpuslotd.socket", "gpuslotd.service")
+	l.wait(ctx, "the job has the port of a stopped agent", func() bool { return l.run(ctx, "sh", "-c", "ls "+won+" 2>&1 || true") == won })
+	l.run(ctx, "systemctl", "stop", "spin")
+	l.run(ctx, "systemctl", "start", "gpuslotd.socket", "gpuslotd.service")
 }

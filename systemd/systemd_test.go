@@ -27,6 +27,7 @@ func TestUnits(t *testing.T) {
 			"After=nvidia-persistenced.service", "Wants=gpuslotd.socket", "After=gpuslotd.socket", "RuntimeDirectory=gpuslot", "RuntimeDirectoryMode=0755",
 			"RuntimeDirectoryPreserve=yes", "StateDirectory=gpuslot", "ConfigurationDirectory=gpuslot",
 			"ExecStart=/usr/sbin/gpuslotd", "ExecReload=/bin/kill -HUP $MAINPID", "StartLimitIntervalSec=0",
+			"MemoryMax=4G", "TasksMax=1024", "OOMPolicy=continue", "FileDescriptorStoreMax=2",
 			"NoNewPrivileges=yes", "ProtectSystem=strict", "Also=gpuslotd.socket", "WantedBy=multi-user.target",
 		},
 		"gpuslotd.socket": {
@@ -36,9 +37,15 @@ func TestUnits(t *testing.T) {
 		"gpuslot-mps@.service": {
 			"Type=exec", "ExecStart=/usr/bin/nvidia-cuda-mps-control $GPUSLOT_MPS_FLAGS -f", "StandardInput=null",
 			"Environment=CUDA_VISIBLE_DEVICES=%i", "Environment=CUDA_MPS_PIPE_DIRECTORY=/run/gpuslot/mps/%i",
-			"RuntimeDirectory=gpuslot/mps/%i", "RuntimeDirectoryMode=0750", "RuntimeDirectoryPreserve=restart",
+			"Requires=gpuslot-mps-dir@%i.service", "After=gpuslot-mps-dir@%i.service", "ReadWritePaths=/run/gpuslot/mps/%i",
 			"Restart=always", "SuccessExitStatus=1", "KillMode=control-group", "StartLimitIntervalSec=0",
+			"TasksMax=4096", "OOMPolicy=continue",
 			"NoNewPrivileges=yes", "ProtectSystem=strict", "LogNamespace=" + JournalNamespace,
+		},
+		"gpuslot-mps-dir@.service": {
+			"Type=oneshot", "RemainAfterExit=yes", "StopWhenUnneeded=yes", "RuntimeDirectory=gpuslot/mps/%i", "RuntimeDirectoryMode=0750",
+			"ExecStop=/usr/bin/umount -l /run/gpuslot/mps/%i", "NoNewPrivileges=yes",
+			"MemoryMax=256M", "TasksMax=16",
 		},
 		"systemd-journald@" + JournalNamespace + ".service.d/10-gpuslot.conf": {"Restart=always", "StartLimitIntervalSec=0"},
 	}
@@ -71,6 +78,12 @@ func TestUnits(t *testing.T) {
 	limit, err := strconv.Atoi(directive(unitLines(t, "gpuslot-mps@.service"), "LimitNOFILE"))
 	if err != nil || limit < 16384 {
 		t.Errorf("LimitNOFILE is %d, %v; NVIDIA asks for 16384", limit, err)
+	}
+	// What is out of memory there ends every job of the GPU: docs/hardening.md.
+	for _, key := range []string{"MemoryMax", "MemoryHigh"} {
+		if bound := directive(unitLines(t, "gpuslot-mps@.service"), key); bound != "" {
+			t.Errorf("MPS servers are bound by %s=%s", key, bound)
+		}
 	}
 	path := directive(unitLines(t, "gpuslot-mps@.service"), "Environment=PATH")
 	if !slices.Contains(filepath.SplitList(path), "/usr/sbin") {
@@ -112,7 +125,7 @@ func TestVerify(t *testing.T) {
 	var names []string
 	for _, u := range []struct{ name, file string }{
 		{"gpuslotd.service", "gpuslotd.service"}, {"gpuslotd.socket", "gpuslotd.socket"},
-		{"gpuslot-mps@.service", MPSUnit(uuid0)},
+		{"gpuslot-mps@.service", MPSUnit(uuid0)}, {"gpuslot-mps-dir@.service", directoryUnit(uuid0)},
 	} {
 		b, err := os.ReadFile("units/" + u.name)
 		if err != nil {
@@ -126,7 +139,7 @@ func TestVerify(t *testing.T) {
 		}
 		names = append(names, file)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "systemd-analyze", append([]string{"verify", "--man=no"}, names...)...).CombinedOutput()
 	if err != nil || len(out) > 0 {
@@ -204,7 +217,7 @@ func fakeManager(t *testing.T) func() string {
 	t.Setenv("NOTIFY_SOCKET", addr.Name)
 	return func() string {
 		t.Helper()
-		if err := l.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := l.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		b := make([]byte, 4096)

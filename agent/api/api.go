@@ -28,6 +28,9 @@ const (
 	OpMonitor Op = "monitor"
 	// OpStatus asks for the whole state: root and the agent's own account.
 	OpStatus Op = "status"
+	// OpStart puts the limits of the caller's cgroup in force before the job's program
+	// runs: a job's supervisor.
+	OpStart Op = "start"
 	// OpEnd lets the MPS clients of the caller's own slot leave before a signal
 	// ends them: a job's supervisor.
 	OpEnd Op = "end"
@@ -47,6 +50,13 @@ const (
 	OpUsage Op = "usage"
 	// OpHere asks what the caller's own job holds: any process of a job.
 	OpHere Op = "here"
+)
+
+// What a job's supervisor reads from the agent's link: StartRequired, no program
+// runs before the agent has answered; StartAsked, a job starts without an answer too.
+const (
+	StartRequired = "required"
+	StartAsked    = "asked"
 )
 
 // Request is one request.
@@ -119,6 +129,8 @@ type Reply struct {
 	Whole *WholeGPUs `json:"whole,omitempty"`
 	// Uses answers OpUsage.
 	Uses []Use `json:"uses,omitempty"`
+	// Started answers OpStart, if there is no Refusal.
+	Started *Started `json:"started,omitempty"`
 	// Ended answers OpEnd.
 	Ended *Ended `json:"ended,omitempty"`
 	// Here answers OpHere; NoJob says that the caller is no process of a job.
@@ -263,6 +275,14 @@ type Hold struct {
 	// Code is the hold's subcode, Reason its sentence for the user.
 	Code   int    `json:"code"`
 	Reason string `json:"reason"`
+}
+
+// Started says that a job's program may run.
+type Started struct {
+	// Supervise: the job has a share of a GPU, so its MPS clients leave before it ends.
+	Supervise bool `json:"supervise,omitempty"`
+	// Reserved: the driver keeps VRAM for the job's cgroup, which OpEnd gives back.
+	Reserved bool `json:"reserved,omitempty"`
 }
 
 // Ended is what became of a slot's MPS clients.

@@ -22,8 +22,10 @@ type Status struct {
 	MPS      []Capability `json:"mps,omitempty"`
 	Walls    []string     `json:"missing_walls,omitempty"`
 	Warnings []string     `json:"warnings,omitempty"`
-	Absent   []string     `json:"absent,omitempty"`
-	GPUs     []StatusGPU  `json:"gpus"`
+	// Errors keep jobs from the GPUs, or let them past gpuslot; complete sentences.
+	Errors []string    `json:"errors,omitempty"`
+	Absent []string    `json:"absent,omitempty"`
+	GPUs   []StatusGPU `json:"gpus"`
 	// Repartition tells of GPUs whose MIG layouts follow the work that waits.
 	Repartition []StatusRepartition `json:"repartition,omitempty"`
 	// Startds are HTCondor's that answered, Changes what they do not run yet of
@@ -67,7 +69,7 @@ type Change struct {
 	// GPUs and Jobs are those that a restart concerns.
 	GPUs []string    `json:"gpus,omitempty"`
 	Jobs []ChangeJob `json:"jobs,omitempty"`
-	// Blocked is another daemon that has to change first.
+	// Blocked is another daemon that has to change first, or a setting of the site's.
 	Blocked string `json:"blocked_by,omitempty"`
 	// Says is all that as a sentence.
 	Says string `json:"says"`

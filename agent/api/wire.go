@@ -47,7 +47,7 @@ func ReadRequest(r io.Reader) (Request, error) {
 	return req, req.check()
 }
 
-var ops = []Op{OpPrepare, OpMonitor, OpStatus, OpEnd, OpVerify, OpRestart, OpClose, OpOpen, OpNode, OpUsage, OpHere}
+var ops = []Op{OpPrepare, OpMonitor, OpStatus, OpStart, OpEnd, OpVerify, OpRestart, OpClose, OpOpen, OpNode, OpUsage, OpHere}
 
 // check refuses what no operation means.
 func (r Request) check() error {
@@ -73,7 +73,7 @@ func WriteReply(w io.Writer, reply Reply) error {
 // types within a type when it first meets it: for a Reply half a millisecond,
 // spent on what a hook and a supervisor, which every job waits for, never have.
 func readReply(op Op, line []byte) (reply Reply, err error) {
-	if op != OpPrepare && op != OpEnd {
+	if op != OpPrepare && op != OpStart && op != OpEnd {
 		return reply, json.Unmarshal(line, &reply)
 	}
 	var few struct {
@@ -81,10 +81,11 @@ func readReply(op Op, line []byte) (reply Reply, err error) {
 		Error   string   `json:"error"`
 		Grant   *Grant   `json:"grant"`
 		Refusal *Refusal `json:"refusal"`
+		Started *Started `json:"started"`
 		Ended   *Ended   `json:"ended"`
 	}
 	err = json.Unmarshal(line, &few)
-	return Reply{Version: few.Version, Error: few.Error, Grant: few.Grant, Refusal: few.Refusal, Ended: few.Ended}, err
+	return Reply{Version: few.Version, Error: few.Error, Grant: few.Grant, Refusal: few.Refusal, Started: few.Started, Ended: few.Ended}, err
 }
 
 // readLine returns one line without its end. What follows the line is not

@@ -187,6 +187,7 @@ func TestReadReply(t *testing.T) {
 			{Version: 1, Refusal: &Refusal{Requeue: true, Code: 301, Reason: "closed"}},
 			{Version: 2, Error: "no"},
 		},
+		OpStart:  {{Version: 1, Started: &Started{Supervise: true, Reserved: true}}, {Version: 1, Refusal: &Refusal{Requeue: true, Code: 371, Reason: "closed"}}},
 		OpEnd:    {{Version: 1, Ended: &Ended{Clients: 2, Remaining: 1, Wait: "used 2 MiB of 1 MiB"}}, {Version: 1, Error: "no"}},
 		OpStatus: {{Version: 1, Status: &Status{Host: "wn1"}}},
 	} {

@@ -48,21 +48,23 @@ type RequestVRAM struct {
 	// Quantum is the step of budgets; pools and shares are multiples of it.
 	Quantum gpu.MiB
 	// WithoutRequest says what a GPU job without request_vram gets; empty
-	// means whole where the node has whole GPUs, else refuse.
+	// means whole where the node has whole GPUs, else refuse: START does not match
+	// such a job, which waits for other nodes of the pool.
 	WithoutRequest WithoutRequest
 }
 
 // WithoutRequest is the treatment of a GPU job that has no request_vram.
 type WithoutRequest string
 
-// The treatments. "share" is a default that the access point writes into the
-// job; the execution point cannot account for a request it did not see, and
-// holds such a job as "refuse" does.
+// The treatments. "share" is a default that the access point writes into the job;
+// a job of another access point gets it from the agent, and HTCondor does not know
+// of that VRAM. With "hold" the hook puts the job on hold with the line to add.
 const (
 	WithoutRequestAuto   WithoutRequest = ""
 	WithoutRequestWhole  WithoutRequest = "whole"
 	WithoutRequestShare  WithoutRequest = "share"
 	WithoutRequestRefuse WithoutRequest = "refuse"
+	WithoutRequestHold   WithoutRequest = "hold"
 )
 
 // CPUOnly is the part of the node kept for jobs without GPUs. Each value is an

@@ -46,7 +46,7 @@ func agentKeys() []Key {
 			Meaning: "Whether the agent writes the execution point's configuration. With `false` the site writes it with `gpuslot condor-config`.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Manage)(readBool(v)) }},
 		{Table: "htcondor", Name: "supervise", Type: "true or false", Default: "true",
-			Meaning: "Whether jobs on shared GPUs run below `gpuslot-condor supervise`, by HTCondor's job wrapper. It lets their MPS clients leave before a signal ends them, which otherwise may take neighbours along, and keeps a job that ends over its budget until the hold is there.",
+			Meaning: "Whether jobs on shared GPUs run below `gpuslot-condor supervise`, by HTCondor's job wrapper. It lets their MPS clients leave before a signal ends them, which otherwise may take neighbours along, and keeps a job that ends over its budget until the hold is there. On a node with MIG devices all jobs start through it, so that they cannot open the device nodes of others.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Supervise)(readBool(v)) }},
 		{Table: "htcondor", Name: "container_pipes", Type: `"read-write" or "read-only"`, Default: `"read-write"`,
 			Meaning: "How containers get their job's pipe directory. Every known system with MPS in containers mounts it `read-write`; `read-only` was not verified on a GPU.",

@@ -23,8 +23,8 @@ func jobKeys() []Key {
 		{Table: "request_vram", Name: "quantum", Type: "a number of MiB", Default: "512",
 			Meaning: "The step of budgets, in MiB: requests are rounded up to a multiple of it, pools and shares are multiples of it. A large step keeps the number of different requests small, which HTCondor's negotiator likes.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.RequestVRAM.Quantum)(readMiB(v, 1)) }},
-		{Table: "request_vram", Name: "without_request", Type: `"whole", "share", "refuse" or "auto"`, Default: `"auto"`,
-			Meaning: "What a GPU job without `request_vram` gets: a whole GPU; one share, which the access point writes into the job; or a hold reason that names the missing line. `auto` is `whole` where the node has whole GPUs, else `refuse`.",
+		{Table: "request_vram", Name: "without_request", Type: `"whole", "share", "refuse", "hold" or "auto"`, Default: `"auto"`,
+			Meaning: "What a GPU job without `request_vram` gets on shared GPUs: nothing, so that it goes to whole GPUs of this node (`whole`) or waits for another node (`refuse`); one share (`share`); or a hold with the line to add (`hold`). `auto` is `whole` where the node has whole GPUs, else `refuse`.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.RequestVRAM.WithoutRequest)(readWithoutRequest(v))
 			}},
@@ -42,7 +42,7 @@ func jobKeys() []Key {
 }
 
 func readWithoutRequest(v any) (WithoutRequest, string) {
-	w, p := word(v, WithoutRequestWhole, WithoutRequestShare, WithoutRequestRefuse, auto)
+	w, p := word(v, WithoutRequestWhole, WithoutRequestShare, WithoutRequestRefuse, WithoutRequestHold, auto)
 	if w == auto {
 		w = WithoutRequestAuto
 	}

@@ -154,7 +154,8 @@ func collectMIG(d *usage.DeviceUsage, whole int, to *sink) {
 	}
 }
 
-// owners are those of processes that are still there.
+// owners are those that processes are counted by. One that ended while it was
+// looked for counts as in no slot.
 var owners = []usage.Owner{usage.OwnerSlot, usage.OwnerServer, usage.OwnerNone}
 
 func collectDevice(d *usage.DeviceUsage, to *sink) {
@@ -172,6 +173,7 @@ func collectDevice(d *usage.DeviceUsage, to *sink) {
 	for i := range d.Processes.Value {
 		count[d.Processes.Value[i].Owner]++
 	}
+	count[usage.OwnerNone] += count[usage.OwnerEnded]
 	for _, o := range owners {
 		to.gauge(deviceProcs, float64(count[o]), u, m, string(o))
 	}

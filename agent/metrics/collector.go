@@ -20,6 +20,7 @@ var (
 	gpuJobs      = desc("gpu_jobs", "Jobs booked on the shared GPU, by the wall that holds their budgets (cgroup, daemon, watch, none).", "gpu", "wall")
 	gpuPool      = desc("gpu_vram_pool_bytes", "VRAM of the shared GPU that is given out in budgets.", "gpu")
 	gpuBudgeted  = desc("gpu_vram_budgeted_bytes", "Sum of the budgets of the jobs booked on the shared GPU.", "gpu")
+	gpuWatched   = desc("gpu_budget_watch_up", "Whether the budget watch has read the memory of the shared GPU's jobs lately; absent where no budget rests on it.", "gpu")
 	gpuVerified  = desc("gpu_verified", "Whether a CUDA client met the promised limits on the shared GPU; absent if none has run.", "gpu")
 	gpuVerifiedT = desc("gpu_verified_timestamp_seconds", "When a CUDA client last ran to see that.", "gpu")
 
@@ -50,6 +51,7 @@ var (
 	fedOK      = desc("condor_feedback_success", "Whether the startd's programs took what they asked of the agent last time.")
 	fedTime    = desc("condor_feedback_timestamp_seconds", "When the startd's programs last took what they asked of the agent; of two, the older time.")
 
+	startdAsks  = desc("startd_asks", "Whether the startd asked within the last minute which GPUs take jobs; without that none does.")
 	olderLayout = desc("startd_older_layout", "Whether the startd runs with another layout than the plan's and must be restarted.")
 )
 
@@ -75,6 +77,9 @@ func (s *Snapshot) collect(to *sink) {
 	}
 	for _, u := range slices.Sorted(maps.Keys(s.LayoutMatches)) {
 		to.gauge(migMatches, number(s.LayoutMatches[u]), string(u))
+	}
+	if s.StartdAsks != nil {
+		to.gauge(startdAsks, number(*s.StartdAsks))
 	}
 	if s.OlderLayout != nil {
 		to.gauge(olderLayout, number(*s.OlderLayout))
@@ -143,6 +148,9 @@ func (g GPU) collect(to *sink) {
 	device := to.labels(mpsClients, string(g.Device.GPU), string(g.Device.MIG))
 	to.knownGauge(mpsClients, g.Clients, device)
 	to.knownGauge(mpsThreads, g.ThreadRatio, device)
+	if g.Watched.Known {
+		to.gauge(gpuWatched, number(g.Watched.Value), u)
+	}
 	if g.Verified != nil {
 		to.gauge(gpuVerified, number(*g.Verified), u)
 		to.gauge(gpuVerifiedT, seconds(g.VerifiedAt), u)

@@ -41,6 +41,9 @@ type Snapshot struct {
 	LayoutMatches map[gpu.UUID]bool
 	// Feedback is nil until the startd asks for something.
 	Feedback *Feedback
+	// StartdAsks: it did which GPUs take jobs within the last minute; nil where nobody
+	// expects it to.
+	StartdAsks *bool
 	// OlderLayout: the startd runs with another layout than the plan's; nil if unknown.
 	OlderLayout *bool
 	// Faults count the events of GPUs; no GPU has a reason twice.
@@ -97,6 +100,8 @@ type GPU struct {
 	DaemonUp *bool
 	// ProvedAt is zero if it never was proven.
 	ProvedAt time.Time
+	// Watched: the budget watch sees its jobs; not known where no budget rests on it.
+	Watched gpu.Measured[bool]
 	// Verified is what came of the last verification, VerifiedAt when; nil if
 	// there was none.
 	Verified   *bool
@@ -130,7 +135,9 @@ type Metrics struct {
 	faults     *prometheus.CounterVec
 	foreign    *prometheus.CounterVec
 	limited    *prometheus.CounterVec
+	rules      *prometheus.CounterVec
 	repaired   *prometheus.CounterVec
+	panics     *prometheus.CounterVec
 	followed   *prometheus.CounterVec
 }
 
@@ -155,8 +162,10 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		servers:  events("mps_server_deaths_total", "MPS servers that ended while they had clients.", "gpu"),
 		faults:   events("mps_faults_total", "Times that an MPS server was found in FAULT: a client met a fatal GPU error, which ended the work of all.", "gpu"),
 		foreign:  events("control_daemon_foreign_changes_total", "Limits of control daemons that somebody else changed, by setting (memory-limit, thread-percentage).", "gpu", "setting"),
+		rules:    events("device_rules_total", "Jobs to which the device nodes of other MIG devices were closed, by whether that was before their program ran (in-time, late), and those to which they stay open (missing).", "when"),
 		limited:  events("cgroup_limits_total", "Jobs whose cgroups the driver was told to hold to their budgets, by whether that was before they used the GPU (in-time, late).", "gpu", "when"),
 		repaired: events("cgroup_reservations_repaired_total", "Reservations of VRAM that were left behind by cgroups that went first, and given back.", "gpu"),
+		panics:   events("conversation_panics_total", "Conversations on the agent's socket that a defect of gpuslotd broke off, by request.", "request"),
 		followed: events("repartition_changes_total", "Times that a GPU got another MIG layout because of the work that waits.", "gpu"),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -165,7 +174,7 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	info.Set(1)
-	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.limited, m.repaired, m.followed)
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.rules, m.limited, m.repaired, m.followed, m.panics)
 	return m
 }
 
@@ -208,6 +217,16 @@ func (m *Metrics) ForeignChange(u gpu.UUID, setting string) {
 	m.foreign.WithLabelValues(string(u), setting).Inc()
 }
 
+// When a job got its rule for device nodes.
+const (
+	RuleInTime  = "in-time"
+	RuleLate    = "late"
+	RuleMissing = "missing"
+)
+
+// DeviceRule counts a job by when it got its rule for device nodes.
+func (m *Metrics) DeviceRule(when string) { m.rules.WithLabelValues(when).Inc() }
+
 // CgroupLimited counts a job whose cgroup got its limit.
 func (m *Metrics) CgroupLimited(u gpu.UUID, late bool) {
 	when := "in-time"
@@ -216,6 +235,9 @@ func (m *Metrics) CgroupLimited(u gpu.UUID, late bool) {
 	}
 	m.limited.WithLabelValues(string(u), when).Inc()
 }
+
+// ConversationPanicked counts a conversation that a defect broke off.
+func (m *Metrics) ConversationPanicked(request string) { m.panics.WithLabelValues(request).Inc() }
 
 // ReservationRepaired counts a reservation that its cgroup had left behind.
 func (m *Metrics) ReservationRepaired(u gpu.UUID) { m.repaired.WithLabelValues(string(u)).Inc() }

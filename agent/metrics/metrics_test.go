@@ -41,6 +41,7 @@ func full() Snapshot {
 	b.ClosedBy = []string{"agent", "operator"}
 	a.Device, a.Clients, a.ThreadRatio = usage.Device{GPU: shared}, gpu.Known(3.0), gpu.Known(0.25)
 	a.Walls = map[string]int{"daemon": 1, "watch": 1}
+	a.Watched = gpu.Known(true)
 	a.Verified, a.VerifiedAt = &a.Accept, time.Unix(1760000003, 0)
 	return Snapshot{
 		GPUs:       []GPU{a, b, {UUID: whole, Index: 2, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:5e:00.0", Mode: "whole", Memory: 32768}},
@@ -51,7 +52,7 @@ func full() Snapshot {
 		Driver: "550.163.01", CUDA: "12.4",
 		LayoutMatches: map[gpu.UUID]bool{sliced: true, closed: false},
 		Feedback:      &Feedback{OK: true, At: time.Unix(1760000005, 0)},
-		OlderLayout:   &older, Capabilities: map[string]bool{"server-status": true, "multi-user": false},
+		StartdAsks:    &older, OlderLayout: &older, Capabilities: map[string]bool{"server-status": true, "multi-user": false},
 		Faults:      []Fault{{GPU: shared, Reason: "xid-31", Class: "application", Count: 3}, {GPU: shared, Reason: "xid-79", Class: "broken"}},
 		Usage:       fullUsage(),
 		Repartition: []Repartition{{Setting: "auto", Told: time.Unix(1760000004, 0), Waiting: map[string]int{"3g.20gb": 2, "1g.5gb": 40}, Reserved: 3, Unserved: 5}, {Setting: "suggest", Proposed: true}},
@@ -67,10 +68,12 @@ func newTest(s Snapshot) *Metrics {
 	m.ServerDied(shared)
 	m.ServerFault(shared)
 	m.ForeignChange(shared, "memory-limit")
+	m.DeviceRule(RuleInTime)
 	m.CgroupLimited(shared, false)
 	m.CgroupLimited(shared, false)
 	m.CgroupLimited(shared, true)
 	m.ReservationRepaired(shared)
+	m.ConversationPanicked("prepare")
 	m.LayoutFollowed(shared)
 	return m
 }
@@ -123,7 +126,7 @@ func TestUnknownIsAbsent(t *testing.T) {
 		}
 	}
 	s := full()
-	s.OlderLayout = nil
+	s.StartdAsks, s.OlderLayout = nil, nil
 	if strings.Contains(scrape(t, newTest(s)), "older_layout") {
 		t.Error("an unknown layout is claimed")
 	}

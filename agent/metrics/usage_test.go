@@ -72,7 +72,7 @@ func fullUsage() Usage {
 		},
 		Devices: []usage.DeviceUsage{
 			{Device: mps, Memory: memory(32, 9), Processes: processes(usage.OwnerSlot, usage.OwnerSlot, usage.OwnerServer, usage.OwnerNone, usage.OwnerEnded),
-				Unowned: 1, UnownedMemory: gpu.Known(gibibyte), Method: usage.MethodMPS, ActivitySource: "gpm", KernelTime: gpu.Known(1.0),
+				Unowned: 2, UnownedMemory: gpu.Known(gibibyte), Method: usage.MethodMPS, ActivitySource: "gpm", KernelTime: gpu.Known(1.0),
 				Power: gpu.Known(231.5), BoundsExceeded: 1,
 				Board: gpu.Board{Temperature: gpu.Known(uint32(61)), PowerLimit: gpu.Known(uint32(250000)), SMClock: gpu.Known(uint32(1597)), MemoryClock: gpu.Known(uint32(1107)),
 					Limits: gpu.Known(gpu.ClockLimits(0x05)), Corrected: gpu.Known(uint64(3)), Uncorrected: gpu.Known(uint64(0))},

@@ -27,6 +27,8 @@ type candidate struct {
 	place  string
 	slices int
 	device gpu.UUID
+	// parentSlices are those of the whole GPU, 0 where its model is not known.
+	parentSlices int
 }
 
 // Build decides what the node should be. Every impossible wish is reported at
@@ -80,6 +82,7 @@ func (p *Plan) offer(cfg config.Config, candidates []candidate, n *notes) {
 		}
 		p.MIG = append(p.MIG, divided)
 		for _, d := range devices(c, places, cfg.RequestVRAM, n) {
+			d.parentSlices = divided.Slices
 			p.GPUs = append(p.GPUs, size(d, cfg.RequestVRAM, w, n))
 		}
 	}

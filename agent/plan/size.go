@@ -10,6 +10,8 @@ const (
 	defaultShares = 8
 	// shareVRAM is the least pool per share where the plan chooses the number.
 	shareVRAM gpu.MiB = 4096
+	// mostSlices is the largest number of compute slices of any GPU.
+	mostSlices = 7
 )
 
 // size plans one GPU without its CPUs and memory.
@@ -55,16 +57,19 @@ func poolOf(c candidate, quantum gpu.MiB) gpu.MiB {
 // sharesOf is how many jobs may run at once; at least 1. The pool holds at
 // least one smallest budget.
 func sharesOf(c candidate, pool, minimum gpu.MiB, w wishes, n *notes) int {
-	fit, wish := int(pool/minimum), c.settings.Shares
+	fit, wish, ceiling := int(pool/minimum), c.settings.Shares, c.ceiling(w)
 	if wish == 0 {
-		most := min(defaultShares, int(pool/shareVRAM), w.ceiling, fit)
+		most := min(defaultShares, int(pool/shareVRAM), ceiling, fit)
 		if chunks, _, why := chunksOf(c); c.settings.Threads.Policy == config.ThreadsPartitioned && why == "" {
 			most = min(most, chunks)
 		}
 		return max(1, most)
 	}
-	if wish > w.ceiling {
-		n.fail(c.UUID, "shares = %d: MPS serves %d clients per GPU with this driver, and one is kept for tools: set shares to %d or less", wish, w.ceiling+1, w.ceiling)
+	if c.parent != "" && wish > ceiling {
+		n.warn(c.parent, "%s instead of %d on its MIG device %s: NVIDIA lowers the %d MPS clients of a GPU with the compute slices, and one is kept for tools; set shares to %d or less", counted(ceiling, "share", "shares"), wish, c.profile, w.ceiling+1, ceiling)
+		wish = ceiling
+	} else if wish > ceiling {
+		n.fail(c.UUID, "shares = %d: MPS serves %d clients per GPU with this driver, and one is kept for tools: set shares to %d or less", wish, ceiling+1, ceiling)
 	}
 	switch {
 	case wish <= fit:
@@ -73,18 +78,18 @@ func sharesOf(c candidate, pool, minimum gpu.MiB, w wishes, n *notes) int {
 		n.warn(c.UUID, "%s instead of %d: with request_vram.minimum = %d its pool of %s holds no more", counted(fit, "share", "shares"), wish, int64(minimum), pool)
 		return fit
 	}
-	n.fail(c.UUID, "shares = %d: with request_vram.minimum = %d the pool of %s holds %d: set shares to %d or less", wish, int64(minimum), pool, fit, min(fit, w.ceiling))
+	n.fail(c.UUID, "shares = %d: with request_vram.minimum = %d the pool of %s holds %d: set shares to %d or less", wish, int64(minimum), pool, fit, min(fit, ceiling))
 	return fit
 }
 
 // clientsOf is how many MPS clients one job may have.
 func clientsOf(c candidate, shares int, w wishes, n *notes) int {
-	wish := c.settings.ClientsPerShare
+	wish, ceiling := c.settings.ClientsPerShare, c.ceiling(w)
 	if wish == 0 {
-		return max(1, w.ceiling/shares)
+		return max(1, ceiling/shares)
 	}
-	if wish*shares > w.ceiling {
-		n.warn(c.UUID, "clients_per_share = %d: with %s that is more than the %d MPS clients that this driver serves, so jobs can shut out their neighbours: set it to %d or less", wish, counted(shares, "share", "shares"), w.ceiling, max(1, w.ceiling/shares))
+	if wish*shares > ceiling {
+		n.warn(c.UUID, "clients_per_share = %d: with %s that is more than the %d MPS clients that this driver serves, so jobs can shut out their neighbours: set it to %d or less", wish, counted(shares, "share", "shares"), ceiling, max(1, ceiling/shares))
 	}
 	return wish
 }
@@ -103,4 +108,21 @@ func largestOf(c candidate, pool, quantum gpu.MiB, w wishes, n *notes) gpu.MiB {
 	}
 	n.fail(c.UUID, "largest_request = %d is above the pool of %s: set it to %d or less", int64(wish), pool, int64(pool))
 	return pool
+}
+
+// ceiling is how many MPS clients the plan may count on. NVIDIA lowers the limit of a
+// GPU on a MIG device in proportion to its compute slices: 48 become 6 on one of seven.
+func (c candidate) ceiling(w wishes) int {
+	if c.parent == "" {
+		return w.ceiling
+	}
+	own, all := 1, c.parentSlices
+	if p, err := gpu.ParseProfile(c.profile); err == nil {
+		own = p.Slices
+	}
+	if all == 0 {
+		all = mostSlices
+	}
+	const kept = 1 // as in ClientCeiling
+	return max(1, (w.ceiling+kept)*min(own, all)/all-kept)
 }

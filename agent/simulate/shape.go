@@ -184,7 +184,8 @@ func (w *world) shapeOf(n *nodePlan, s shape, size amount) int {
 }
 
 // need is what a job of a class takes of a slot of the shape; not ok if it can
-// never have one. The rules are those of START (condor.sharedType, wholeType).
+// never have one. The rules are those of START (condor.sharedType, wholeType),
+// but a job without request_vram is taken to ask for a share.
 func (s *shape) need(k request) (a amount, ok bool) {
 	vram := gpu.MiB(k.vram)
 	a = amount{int32(k.gpus), 0, int32(k.cpus), int32(k.memory)}

@@ -37,21 +37,30 @@ func uninterrupted(call func() (int, error)) (n int, err error) {
 	}
 }
 
-var errShortStat = errors.New("process status line is cut short")
+var (
+	errShortStat = errors.New("process status line is cut short")
+	errEnded     = errors.New("the process has ended")
+)
 
 // parseStarted reads field 22 of "pid (comm) state ppid …"; comm may hold
 // spaces and parentheses and ends at the last one (proc(5)). A process that
-// has ended, but was not waited for, has no start time.
+// has ended, but was not waited for, has no start time. One whose first thread
+// alone has ended is in state Z too, and runs on: field 20 counts its threads.
 func parseStarted(b []byte) (uint64, error) {
 	end := bytes.LastIndexByte(b, ')')
 	if end < 0 {
 		return 0, errShortStat
 	}
-	field := 2
+	field, zombie := 2, false
 	for word := range bytes.FieldsSeq(b[end+1:]) {
 		switch field++; {
-		case field == 3 && (word[0] == 'Z' || word[0] == 'X'):
-			return 0, errors.New("the process has ended")
+		case field == 3:
+			zombie = word[0] == 'Z'
+			if word[0] == 'X' || word[0] == 'x' {
+				return 0, errEnded
+			}
+		case field == 20 && zombie && (string(word) == "0" || string(word) == "1"):
+			return 0, errEnded
 		case field == 22:
 			return strconv.ParseUint(string(word), 10, 64)
 		}

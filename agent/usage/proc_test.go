@@ -14,10 +14,14 @@ func TestStarted(t *testing.T) {
 		t.Fatalf("%d, %v", own, err)
 	}
 	const rest = " 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21\n"
+	const threads2, threads1 = " 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 2 18 4711\n", " 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 1 18 4711\n"
 	for text, want := range map[string]uint64{
+		"7 (a) Z" + threads2:        4711, // its first thread alone has ended
+		"7 (a) Z" + threads1:        0,
+		"7 (a) S" + threads1:        4711,
+		"7 (a) X" + threads2:        0,
 		"7 (a) S" + rest:            4711,
 		"7 (a b) c) R" + rest:       4711,
-		"7 (a) Z" + rest:            0,
 		"7 (a) S 1 2 3":             0,
 		"7 (a":                      0,
 		"7 (a) S 1 2 3 4 5 6\x00 7": 0,

@@ -76,7 +76,7 @@ func NewSampler(o Options) *Sampler {
 // Snapshot is the last one; it is never nil and never changes.
 func (s *Sampler) Snapshot() *Snapshot { return s.last.Load() }
 
-// Run samples until the context ends. A round that takes longer than the
+// Run samples until the context ends. A round that takes as long as the
 // interval is followed by the next at once; rounds never overlap.
 func (s *Sampler) Run(ctx context.Context) {
 	t := time.NewTicker(s.options.Interval)
@@ -128,11 +128,11 @@ func (s *Sampler) Round(ctx context.Context) {
 	s.publish(bookings, now)
 }
 
-// readGPUs takes one reading. Its deadline leaves time for a snapshot without
-// the data before that is stale.
+// readGPUs takes one reading. Its deadline keeps the pace for the GPUs that
+// answer: what another answers later is its reading of a later round.
 func (s *Sampler) readGPUs(ctx context.Context) (readings []gpu.Reading, took time.Duration, err error) {
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, (staleAfter-1)*s.options.Interval)
+	ctx, cancel := context.WithTimeout(ctx, s.options.Interval)
 	defer cancel()
 	readings, err = s.options.Source.Read(ctx)
 	return readings, time.Since(begin), err

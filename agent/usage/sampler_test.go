@@ -106,8 +106,8 @@ func TestMemoryOfSlots(t *testing.T) {
 		t.Errorf("slot1_2 has 1 GiB and a process that nobody knows the memory of: %+v", got)
 	}
 	d, _ := snap.Device(wholeA)
-	if d.Unowned != 1 || d.UnownedMemory != gpu.Known(3*gib) {
-		t.Errorf("one process of 3 GiB is nobody's, the MPS server and the ended one do not count: %+v", d)
+	if d.Unowned != 2 || d.UnownedMemory != gpu.Known(4*gib) {
+		t.Errorf("a process of 3 GiB and an ended one of 1 GiB are in no slot, the MPS server does not count: %+v", d)
 	}
 }
 

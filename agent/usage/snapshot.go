@@ -62,7 +62,7 @@ func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {
 	}
 	out.UnownedMemory.Known = true
 	for _, p := range r.processes.Value {
-		if p.Owner == OwnerNone {
+		if p.Owner == OwnerNone || p.Owner == OwnerEnded {
 			out.Unowned++
 			out.UnownedMemory = add(out.UnownedMemory, p.Memory)
 		}

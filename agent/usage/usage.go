@@ -131,7 +131,8 @@ type DeviceUsage struct {
 	Memory gpu.Measured[gpu.MemoryUse]
 	// Processes are unknown where the driver does not list them.
 	Processes gpu.Measured[[]Process]
-	// UnownedMemory is what processes in no slot hold, MPS servers not counted.
+	// UnownedMemory is what processes in no slot hold, and those whose owner is
+	// gone; MPS servers are not counted.
 	UnownedMemory gpu.Measured[gpu.Bytes]
 	// Unowned is their number.
 	Unowned int

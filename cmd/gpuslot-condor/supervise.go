@@ -23,10 +23,11 @@ const endTimeout = 8 * time.Second
 // the startd looks at its policy every POLLING_INTERVAL, 5 s by default.
 const holdTimeout = 60 * time.Second
 
-// supervise runs the job as a child. An MPS client that a signal ends with work
+// supervise asks the agent to put the limits of its cgroup in force, where this
+// node has any, and becomes the job or runs it as a child. An MPS client that a signal ends with work
 // in flight can take its neighbours along, so before a signal that would end
 // the job is passed on, and before this process ends and HTCondor kills what
-// is left in the slot, the agent lets the job's clients leave. A job that
+// is left in the cgroup, the agent lets the job's clients leave. A job that
 // catches the signal gets it first: it may want to save its work on the GPU.
 func (p program) supervise(args []string) int {
 	o, err := p.parse("supervise", args, endTimeout)
@@ -42,7 +43,11 @@ func (p program) supervise(args []string) int {
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		return p.giveUp(fmt.Sprintf("gpuslot cannot find the job's program: %v", err), notFound)
 	}
-	if p.getenv(assignedGPUs) == "" {
+	started, err := p.start(o)
+	if err != nil {
+		return p.requeue(fmt.Sprintf("gpuslot does not start the job: %v", err))
+	}
+	if !started.Supervise {
 		err = syscall.Exec(path, command, os.Environ())
 		return p.giveUp(fmt.Sprintf("gpuslot cannot execute %s: %v", path, err), notExecutable)
 	}
@@ -52,7 +57,7 @@ func (p program) supervise(args []string) int {
 	if err != nil {
 		return p.giveUp(fmt.Sprintf("gpuslot cannot execute %s: %v", path, err), notExecutable)
 	}
-	return p.follow(o, job, signals, children)
+	return p.follow(o, job, started.Reserved, signals, children)
 }
 
 // early are the signals by which HTCondor and users end a job or tell it
@@ -82,8 +87,9 @@ func siteWrapper(socket string) string {
 }
 
 // follow passes signals on until the job ends, and ends like it. The job's
-// number is its own until this process has waited for it.
-func (p program) follow(o options, job int, signals, children chan os.Signal) int {
+// number is its own until this process has waited for it. Reserved: the driver
+// keeps VRAM for the job, which the agent gives back at its end.
+func (p program) follow(o options, job int, reserved bool, signals, children chan os.Signal) int {
 	told := false
 	late := time.NewTimer(lateAfter)
 	defer late.Stop()
@@ -101,7 +107,9 @@ func (p program) follow(o options, job int, signals, children chan os.Signal) in
 				fmt.Fprintf(p.stderr, "gpuslot-condor: wait for the job: %v\n", err)
 			}
 			if ended == job || err != nil {
-				p.linger(o, signals, told)
+				if reserved || !lastOne("/sys/fs/cgroup") || holdDue(o.socket) {
+					p.linger(o, signals, told)
+				}
 				return endLike(status, err)
 			}
 		}

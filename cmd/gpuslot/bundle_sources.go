@@ -34,7 +34,7 @@ const (
 )
 
 // condorPattern are the settings of HTCondor that concern GPUs and jobs on them.
-const condorPattern = "GPU|^SLOT|_START$|^START$|HOOK|STARTD_CRON|WRAPPER|MACHINE_RESOURCE|DAEMON_LIST|SCRATCH|CGROUP|^EXECUTE|ENVIRONMENT_FOR|STARTER_JOB_ENVIRONMENT|SINGULARITY|DOCKER|MOUNT_|SLOT_WEIGHT|NUM_CPUS|^MEMORY"
+const condorPattern = "GPU|^SLOT|_START$|^START$|HOOK|STARTD_CRON|WRAPPER|MACHINE_RESOURCE|DAEMON_LIST|SCRATCH|CGROUP|^EXECUTE|ENVIRONMENT_FOR|STARTER_JOB_ENVIRONMENT|SINGULARITY|DOCKER|MOUNT_|SLOT_WEIGHT|NUM_CPUS|MEMORY$|^RESERVED_|MAX_SLOT_TYPES"
 
 // nodeSources are the sources of this node.
 type nodeSources struct {
@@ -94,7 +94,7 @@ func (n *nodeSources) list() []source {
 		command("condor/files.txt", "condor_config_val", "-config"),
 		command("condor/settings.txt", "condor_config_val", "-dump", condorPattern),
 		command("units.txt", "systemctl", "show", "--no-pager", "-p", "Id,ActiveState,SubState,Result,NRestarts,ExecMainPID,ExecMainStatus,ActiveEnterTimestamp,FragmentPath,DropInPaths",
-			"gpuslotd.service", "gpuslotd.socket", "gpuslot-mps@*.service", "condor.service", "nvidia-persistenced.service"),
+			"gpuslotd.service", "gpuslotd.socket", "gpuslot-mps@*.service", "gpuslot-mps-dir@*.service", "condor.service", "nvidia-persistenced.service"),
 		command("logs/gpuslotd.log", "journalctl", "--no-pager", "-o", "short-iso", "-n", "5000", "-u", "gpuslotd.service", "-u", "gpuslotd.socket"),
 		command("logs/kernel.log", "journalctl", "--no-pager", "-o", "short-iso", "-n", "2000", "-k", "-g", "NVRM|nvidia|oom"),
 		n.daemonsLog(),

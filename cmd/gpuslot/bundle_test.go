@@ -77,6 +77,20 @@ func TestWithoutSecrets(t *testing.T) {
 		"SEC_TOKEN_DIRECTORY = /etc/t":       `SEC_TOKEN_DIRECTORY = "(left out)"`,
 		`dcgm = "http://me:pw@localhost/m"`:  `dcgm = "http://(left out)@localhost/m"`,
 		"shares = 4":                         "shares = 4",
+		"AWS_ACCESS_KEY_ID=abc":              `AWS_ACCESS_KEY_ID="(left out)"`,
+		"S3_ACCESS_KEY: abc":                 `S3_ACCESS_KEY: "(left out)"`,
+		"x PRIVATE_KEY=abc def":              `x PRIVATE_KEY="(left out)"`,
+		"GITHUB_PAT=abc":                     `GITHUB_PAT="(left out)"`,
+		"MY_PATH=/a":                         "MY_PATH=/a",
+		"curl -H Bearer abcdefgh12":          "curl -H Bearer (left out)",
+		"Authorization: Basic YTpi":          `Authorization: "(left out)"`,
+		"id AKIAABCDEFGHIJKLMNOP":            "id (left out)",
+		"jwt eyJhbGciOiJI.eyJzdWIi.sig-_ x":  "jwt (left out) x",
+		"a\n-----BEGIN RSA PRIVATE KEY-----\nMII\nxyz\n-----END RSA PRIVATE KEY-----\nb": "a\n-----BEGIN RSA PRIVATE KEY-----\n(left out)\n-----END RSA PRIVATE KEY-----\nb",
+		// Sites put credentials of storage systems into the environment of every job.
+		`STARTER_JOB_ENVIRONMENT = "RUCIO_ACCOUNT=me X509='/a b' C=d"`: `STARTER_JOB_ENVIRONMENT = "RUCIO_ACCOUNT=(left out) X509=(left out) C=(left out)"`,
+		"GPUSLOT_HOOK_PREPARE_JOB_ARGS = A=b":                          "GPUSLOT_HOOK_PREPARE_JOB_ARGS = A=(left out)",
+		"ENVIRONMENT_FOR_AssignedGPUs = GPU_NAME":                      "ENVIRONMENT_FOR_AssignedGPUs = GPU_NAME",
 	} {
 		if got := string(withoutSecrets([]byte(in))); got != want {
 			t.Errorf("%q becomes %q, want %q", in, got, want)

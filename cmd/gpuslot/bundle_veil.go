@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -201,12 +202,29 @@ func (v *veil) text(s string) string {
 }
 
 var (
-	secret   = regexp.MustCompile(`(?im)((?:pass(?:word|wd|phrase)?|secret|token|credential|api_?key)[\w.-]*"?[ \t]*[=:][ \t]*)[^\s].*$`)
+	// secret is a setting whose name promises a secret, to the end of its line.
+	secret = regexp.MustCompile(`(?im)((?:pass(?:word|wd|phrase)?|secret|token|credential|(?:api|access|private)[_-]?key|` +
+		`authorization)[\w.-]*"?[ \t]*[=:][ \t]*|_pat"?[ \t]*[=:][ \t]*)[^\s].*$`)
+	// environment is a setting of HTCondor that holds variables of jobs; variable is one of them.
+	environment = regexp.MustCompile(`(?im)^[\w.]*(?:ENVIRONMENT|_ARGS)[\w.]*[ \t]*=.*$`)
+	variable    = regexp.MustCompile(`(\w=)('[^']*'|[^\s;"']+)`)
+	// Secrets that are known by their own form (RFC 6750, RFC 7519, RFC 7468, AWS, GitHub).
+	bearer   = regexp.MustCompile(`(?i)(\bbearer[ \t]+)[\w.~+/=-]{8,}`)
+	formed   = regexp.MustCompile(`\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_\w{20,}|github_pat_\w{20,}|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)`)
+	pem      = regexp.MustCompile(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|\z)`)
 	userInfo = regexp.MustCompile(`(://)[^/@\s"]+@`)
 )
 
-// withoutSecrets keeps the lines, so that errors still name the right ones.
+// withoutSecrets keeps the lines, so that errors still name the right ones; of a
+// private key in PEM it keeps the first and the last.
 func withoutSecrets(text []byte) []byte {
+	text = environment.ReplaceAllFunc(text, func(line []byte) []byte {
+		name, value, _ := bytes.Cut(line, []byte("="))
+		return slices.Concat(name, []byte("="), variable.ReplaceAll(value, []byte("${1}(left out)")))
+	})
+	text = pem.ReplaceAll(text, []byte("${1}\n(left out)\n${2}"))
 	text = secret.ReplaceAll(text, []byte(`${1}"(left out)"`))
+	text = bearer.ReplaceAll(text, []byte("${1}(left out)"))
+	text = formed.ReplaceAll(text, []byte("(left out)"))
 	return userInfo.ReplaceAll(text, []byte("${1}(left out)@"))
 }

@@ -122,6 +122,8 @@ func nodeOf(c *cobra.Command, f *flags, files []string) (n condor.Node, observed
 	if err != nil {
 		return n, false, err
 	}
+	settings := hostSettings(c.Context(), files)
+	inv.Host = settings.Within(inv.Host)
 	p, err := plan.Build(cfg, inv)
 	if err != nil {
 		return n, false, err
@@ -132,6 +134,6 @@ func nodeOf(c *cobra.Command, f *flags, files []string) (n condor.Node, observed
 		return n, true, nil
 	}
 	n = agent.Node(p, cfg)
-	n.Version = programVersion()
+	n.Version, n.SiteSlotTypes = programVersion(), settings.SlotTypes()
 	return n, false, nil
 }

@@ -19,7 +19,7 @@ type contract struct {
 func parseContract(text string) contract {
 	c := contract{env: map[string]string{}, has: map[string]bool{}}
 	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
+		line = visible(strings.TrimSuffix(line, "\n"))
 		word, rest, _ := strings.Cut(line, " ")
 		switch word {
 		case "cgroup":

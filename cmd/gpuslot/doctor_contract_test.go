@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -51,9 +52,15 @@ func TestContract(t *testing.T) {
 		})
 	}
 	f := healthy()
-	f.job = &contractJob{err: errors.New("held:\nwhy")}
-	if got := checkContract(f); len(got) != 1 || got[0].Level != levelError || got[0].What != "held: why" {
+	f.job = &contractJob{err: errors.New("held:\nwhy\x1b[2J")}
+	if got := checkContract(f); len(got) != 1 || got[0].Level != levelError || got[0].What != "held: why?[2J" {
 		t.Errorf("%+v", got)
+	}
+	f.job = &contractJob{said: contractText + "cgroup 0::/\x1b]0;x\x07\nenv _CONDOR_SLOT=\x1b[2J\nparent \u009b2J\n"}
+	for _, found := range checkContract(f) {
+		if strings.ContainsFunc(found.What, unicode.IsControl) {
+			t.Errorf("%q", found.What)
+		}
 	}
 }
 

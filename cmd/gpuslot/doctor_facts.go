@@ -157,6 +157,7 @@ func (f *facts) readGPUs(ctx context.Context) {
 	}
 	defer func() { _ = l.Close(context.WithoutCancel(ctx)) }() // the program ends soon
 	f.inventory, _, f.inventoryErr = l.Inventory(ctx)
+	f.inventory.Host = hostSettings(ctx, nil).Within(f.inventory.Host)
 	if f.planErr != nil {
 		if f.planErr = f.inventoryErr; f.planErr == nil {
 			f.plan, f.planErr = plan.Build(f.config, f.inventory)

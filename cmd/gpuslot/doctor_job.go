@@ -1,19 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/user"
-	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent"
@@ -122,12 +119,12 @@ func (u contractUser) run(ctx context.Context, progress io.Writer, observed bool
 	if err != nil {
 		return "", "", err
 	}
-	dir, run, err := contractDirectory(u.User)
+	folder, err := newUserFolder(ctx, u.User)
 	if err != nil {
 		return "", "", err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if err := os.WriteFile(filepath.Join(dir, "job.sh"), []byte(contractScript), 0o755); err != nil {
+	defer func() { err = errors.Join(err, folder.remove(ctx)) }()
+	if err := folder.write(ctx, "job.sh", contractScript); err != nil {
 		return "", "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, contractTimeout)
@@ -136,22 +133,29 @@ func (u contractUser) run(ctx context.Context, progress io.Writer, observed bool
 	if observed {
 		seconds, asks = observedSeconds, ""
 	}
-	id, err = run(ctx, fmt.Sprintf(contractSubmit, dir, strings.TrimSpace(host), strconv.Itoa(seconds), asks), "condor_submit", "-terse", "-")
+	submit := fmt.Sprintf(contractSubmit, folder.dir, strings.TrimSpace(host), strconv.Itoa(seconds), asks)
+	id, err = folder.run(ctx, submit, "condor_submit", "-terse", "-")
 	if err != nil {
 		return "", "", fmt.Errorf("%w; on a machine without an access point run any GPU job here, and see gpuslot why JOB", err)
 	}
 	id, _, _ = strings.Cut(strings.TrimSpace(id), " ") // "12.0 - 12.0"
+	if !jobID.MatchString(id) {
+		return "", "", fmt.Errorf("condor_submit printed no job id: %q; run it by hand as %s", fmt.Sprintf("%.40s", id), u.Username)
+	}
 	fmt.Fprintf(progress, "job %s of %s is submitted; it may take %s\n", id, u.Username, contractTimeout)
 	cluster, _, _ := strings.Cut(id, ".")
-	if err := awaitContract(ctx, run, cluster); err != nil {
+	if err := awaitContract(ctx, folder, cluster); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), doctorCondorTimeout)
 		defer cancel()
-		_, rmErr := run(clean, "", "condor_rm", cluster)
+		_, rmErr := folder.run(clean, "", "condor_rm", cluster)
 		return "", "", errors.Join(err, rmErr)
 	}
-	out, err := os.ReadFile(filepath.Join(dir, "out"))
-	return id, string(out), err
+	said, err = folder.run(ctx, "", "cat", "out")
+	return id, said, err
 }
+
+// jobID is what condor_submit -terse prints of one job.
+var jobID = regexp.MustCompile(`^[0-9]{1,10}\.[0-9]{1,10}$`)
 
 // recordTimeout is how long after a job's end its record may take to come.
 const recordTimeout = 20 * time.Second
@@ -171,41 +175,10 @@ func awaitRecord(ctx context.Context, paths config.Paths, id string, since time.
 	return false
 }
 
-// commandAs runs a program as the user and returns what it printed.
-type commandAs func(ctx context.Context, stdin string, args ...string) (string, error)
-
-// contractDirectory is the user's, and a way to run programs as the user in it.
-func contractDirectory(who *user.User) (string, commandAs, error) {
-	uid, errU := strconv.ParseUint(who.Uid, 10, 32)
-	gid, errG := strconv.ParseUint(who.Gid, 10, 32)
-	if err := errors.Join(errU, errG); err != nil {
-		return "", nil, err
-	}
-	dir, err := os.MkdirTemp("", "gpuslot-doctor-")
-	if err != nil {
-		return "", nil, err
-	}
-	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
-		return "", nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return dir, func(ctx context.Context, stdin string, args ...string) (string, error) {
-		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-		cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + who.HomeDir, "USER=" + who.Username, "LOGNAME=" + who.Username}
-		cmd.Stdin, cmd.WaitDelay = strings.NewReader(stdin), time.Second
-		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		if err := cmd.Run(); err != nil {
-			return "", fmt.Errorf("%s: %w: %.300s", args[0], err, oneSentence(stderr.String()))
-		}
-		return stdout.String(), nil
-	}, nil
-}
-
 // awaitContract waits until the job has left the queue, and says why it does not.
-func awaitContract(ctx context.Context, run commandAs, cluster string) error {
+func awaitContract(ctx context.Context, folder userFolder, cluster string) error {
 	for {
-		state, err := run(ctx, "", "condor_q", cluster, "-af", "JobStatus", "HoldReason")
+		state, err := folder.run(ctx, "", "condor_q", cluster, "-af", "JobStatus", "HoldReason")
 		words, reason, _ := strings.Cut(strings.TrimSpace(state), " ")
 		switch {
 		case ctx.Err() != nil:

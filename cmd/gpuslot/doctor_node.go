@@ -53,8 +53,8 @@ func (f facts) pending() int {
 	return len(plan.Diff(f.plan, p))
 }
 
-// oneSentence keeps what has several lines on one.
-func oneSentence(s string) string { return strings.Join(strings.Fields(s), " ") }
+// oneSentence puts a program's text into one line that a terminal can show.
+func oneSentence(s string) string { return visible(strings.Join(strings.Fields(s), " ")) }
 
 func checkPersistence(f facts) []finding {
 	const check = "persistence"
@@ -218,6 +218,9 @@ func checkAgent(f facts) []finding {
 	}
 	if s.ConfigError != "" && f.configErr == nil { // else checkConfiguration says it
 		add(levelError, s.ConfigFile+" was rejected: "+s.ConfigError, "The plan before it is still in force.", "correct the file, then systemctl reload gpuslotd")
+	}
+	for _, e := range s.Errors {
+		add(levelError, e, "", "what the sentence says, then condor_reconfig; slots need condor_restart -peaceful -daemon STARTD too")
 	}
 	if f.away() {
 		add(levelWarning, headline(*s.Node), "No GPU takes jobs.", "gpuslot node resume")

@@ -25,7 +25,7 @@ const (
 )
 
 // siteSettings are those above, and those of the startds.
-var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJobExit, settingDedicated, settingDaemons, settingDaemonCore, settingStartds, settingTransforms, settingDockerMounts, settingBinds}
+var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJobExit, settingDedicated, settingDaemons, settingStartds, settingTransforms, settingDockerMounts, settingBinds}
 
 // onShared is what keeps a check of HTCondor's settings from being made, or
 // what there is to say where no GPU is shared.

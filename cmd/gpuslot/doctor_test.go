@@ -30,7 +30,7 @@ func healthy() facts {
 		totalGPUs:   7,
 		settings: map[string]string{
 			settingOpen: "x", settingHook: cfg.Paths.Libexec + "/prepare", settingScratch: `"/tmp,/var/tmp"`, settingSharedMemory: "false",
-			startOf(1): "MY.GPUAccept =?= true && true", keywordOf(1): "GPUSLOT", wrapperOf(1): cfg.Paths.Libexec + "/supervise",
+			startOf(101): "MY.GPUAccept =?= true && true", keywordOf(101): "GPUSLOT", wrapperOf(101): cfg.Paths.Libexec + "/supervise",
 			settingInventory: cfg.Paths.Libexec + "/gpuslot-condor inventory /run/gpuslot/condor/inventory.ad", settingDockerMounts: "CVMFS GPUSLOT",
 			settingDaemons: "MASTER, SCHEDD STARTD", settingTransforms: "X GPUSlotRound",
 		},
@@ -145,15 +145,15 @@ func TestChecks(t *testing.T) {
 		"no startd":              {func(f *facts) { f.totalErr = none }, checkIDs, levelWarning, "not checked"},
 		"ids of what":            {func(f *facts) { f.planErr = none }, checkIDs, levelWarning, "not checked"},
 		"no guards":              {func(f *facts) { delete(f.settings, settingOpen) }, checkGuards, levelError, "include ifexist : /run/gpuslot/condor/execution-point.conf"},
-		"START overridden":       {func(f *facts) { f.settings[startOf(1)] = "true" }, checkGuards, levelError, "SLOT_TYPE_1_START"},
+		"START overridden":       {func(f *facts) { f.settings[startOf(101)] = "true" }, checkGuards, levelError, "SLOT_TYPE_101_START"},
 		"no settings":            {func(f *facts) { f.settingsErr = none }, checkGuards, levelWarning, "not checked"},
 		"guards of what":         {func(f *facts) { f.planErr = none }, checkGuards, levelWarning, "not checked"},
-		"no keyword":             {func(f *facts) { delete(f.settings, keywordOf(1)) }, checkHooks, levelError, "slot_type_1.STARTER_JOB_HOOK_KEYWORD = GPUSLOT"},
-		"another keyword":        {func(f *facts) { f.settings[keywordOf(1)] = "SITE" }, checkHooks, levelWarning, "is SITE, not GPUSLOT"},
+		"no keyword":             {func(f *facts) { delete(f.settings, keywordOf(101)) }, checkHooks, levelError, "slot_type_101.STARTER_JOB_HOOK_KEYWORD = GPUSLOT"},
+		"another keyword":        {func(f *facts) { f.settings[keywordOf(101)] = "SITE" }, checkHooks, levelWarning, "is SITE, not GPUSLOT"},
 		"another program":        {func(f *facts) { f.settings[settingHook] = "/site" }, checkHooks, levelWarning, "is /site, not"},
 		"hooks unknown":          {func(f *facts) { f.settingsErr = none }, checkHooks, levelWarning, "not checked"},
-		"another wrapper":        {func(f *facts) { f.settings[wrapperOf(1)] = "/site" }, checkWrappers, levelWarning, "htcondor.job_wrapper"},
-		"no wrapper":             {func(f *facts) { delete(f.settings, wrapperOf(1)) }, checkWrappers, levelWarning, "is -, not"},
+		"another wrapper":        {func(f *facts) { f.settings[wrapperOf(101)] = "/site" }, checkWrappers, levelWarning, "htcondor.job_wrapper"},
+		"no wrapper":             {func(f *facts) { delete(f.settings, wrapperOf(101)) }, checkWrappers, levelWarning, "is -, not"},
 		"without supervise":      {func(f *facts) { f.config.HTCondor.Supervise = false }, checkWrappers, levelNote, "supervise = false"},
 		"wrappers unknown":       {func(f *facts) { f.settingsErr = none }, checkWrappers, levelWarning, "not checked"},
 		"scratch hides":          {func(f *facts) { f.settings[settingScratch] = `"/tmp, /run"` }, checkScratch, levelError, "it names /run"},
@@ -167,11 +167,10 @@ func TestChecks(t *testing.T) {
 		"bare ids":               {func(f *facts) { f.settings[settingIDs] = "GPU-1" }, checkInventory, levelError, "take MACHINE_RESOURCE_GPUs out"},
 		"inventory of what":      {func(f *facts) { f.planErr = none }, checkInventory, levelWarning, "not checked"},
 		"no inventory needed":    {func(f *facts) { f.plan, f.settings = plan.Plan{}, nil }, checkInventory, levelOK, "no GPU is shared"},
-		"no startds":             {perGPU("MASTER STARTD", "+", ""), checkStartds, levelError, "GPUSLOT_STARTDS is not defined"},
-		"startds not started":    {perGPU("MASTER STARTD", "+ STARTD_GPU1 STARTD_GPU2", "STARTD_GPU1 STARTD_GPU2"), checkStartds, levelError, "DAEMON_LIST = $(DAEMON_LIST) $(GPUSLOT_STARTDS)"},
-		"startds not reached":    {perGPU("MASTER STARTD,STARTD_GPU1", "MASTER STARTD", "STARTD_GPU1"), checkStartds, levelError, "DC_DAEMON_LIST has no STARTD_GPU1"},
-		"startds as they are":    {perGPU("MASTER STARTD STARTD_GPU1", "+ STARTD_GPU1", "STARTD_GPU1"), checkStartds, levelOK, "startds of 1 GPUs"},
-		"startds unknown":        {func(f *facts) { perGPU("", "", "")(f); f.settingsErr = none }, checkStartds, levelWarning, "not checked"},
+		"no startds":             {perGPU("MASTER STARTD", ""), checkStartds, levelError, "GPUSLOT_STARTDS is not defined"},
+		"startds not started":    {perGPU("MASTER STARTD", "STARTD_GPU1 STARTD_GPU2"), checkStartds, levelError, "DAEMON_LIST = $(DAEMON_LIST) $(GPUSLOT_STARTDS)"},
+		"startds as they are":    {perGPU("MASTER STARTD STARTD_GPU1", "STARTD_GPU1"), checkStartds, levelOK, "startds of 1 GPUs"},
+		"startds unknown":        {func(f *facts) { perGPU("", "")(f); f.settingsErr = none }, checkStartds, levelWarning, "not checked"},
 		"one startd":             {func(f *facts) { f.settings = nil }, checkStartds, levelOK, "one startd has all GPUs"},
 		"nothing hidden":         {func(f *facts) { f.settings[settingHide] = "False" }, checkHiding, levelWarning, "STARTER_HIDE_GPU_DEVICES = true"},
 		"hiding emptied":         {func(f *facts) { f.plan.GPUs[0].UUID = "MIG-1" }, checkHiding, levelNote, "hides nothing from jobs on MIG-1"},
@@ -332,11 +331,11 @@ func FuzzParseSlotUsers(f *testing.F) {
 	})
 }
 
-// perGPU is a node with layout = "startd-per-gpu" and these lists of daemons.
-func perGPU(daemons, core, startds string) func(*facts) {
+// perGPU is a node with layout = "startd-per-gpu" and this list of daemons.
+func perGPU(daemons, startds string) func(*facts) {
 	return func(f *facts) {
 		f.config.HTCondor.Layout = config.LayoutStartdPerGPU
-		f.settings[settingDaemons], f.settings[settingDaemonCore] = daemons, core
+		f.settings[settingDaemons] = daemons
 		if startds != "" {
 			f.settings[settingStartds] = startds
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
 )
@@ -39,6 +40,19 @@ func readInventory(ctx context.Context, files []string) (inv gpu.Inventory, unre
 		return inv, nil, err
 	}
 	return gpu.Inventory{}, nil, advised{errors.New("one inventory at a time"), "only gpuslot condor-config --for access-point takes several --inventory"}
+}
+
+// hostSettings are HTCondor's on this node, for a plan as the agent makes it; nil for a
+// recorded node, and where they cannot be read, which bounds nothing.
+func hostSettings(ctx context.Context, files []string) condor.Settings {
+	if len(files) > 0 {
+		return nil
+	}
+	settings, err := condor.InstalledSettings(ctx)
+	if err != nil {
+		return nil
+	}
+	return settings
 }
 
 func readNode(ctx context.Context) (inv gpu.Inventory, unreadable []string, err error) {

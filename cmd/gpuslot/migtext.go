@@ -72,11 +72,8 @@ func planText(w io.Writer, p mig.Plan) {
 	if len(p.Steps) == 0 {
 		fmt.Fprintln(w, "Nothing is to be changed.")
 	}
-	switch {
-	case !p.Proven:
-		fmt.Fprintln(w, "A better plan may exist: so many profiles on so many GPUs are not searched to the end.")
-	case !p.MostFlexible:
-		fmt.Fprintln(w, "No plan serves more or disturbs less; one of greater flexibility may exist.")
+	if !p.Proven {
+		fmt.Fprintln(w, "A better plan may exist: the search for so many profiles on so many GPUs was cut short.")
 	}
 	for _, g := range p.GPUs {
 		warn(w, g.Warnings)

@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
 )
 
 func planCommand(f *flags) *cobra.Command {
@@ -107,6 +108,8 @@ func makeReport(c *cobra.Command, f *flags, files []string, against, bundled str
 	if err != nil {
 		return report{}, err
 	}
+	settings := hostSettings(c.Context(), files)
+	inv.Host = settings.Within(inv.Host)
 	p, err := plan.Build(cfg, inv)
 	if err != nil {
 		return report{}, err
@@ -118,7 +121,7 @@ func makeReport(c *cobra.Command, f *flags, files []string, against, bundled str
 	case len(files) == 0:
 		r.Differences, err = compareInForce(agent.PlanFile(cfg.Paths), p)
 		if !p.Observe {
-			r.askHTCondor(c.Context(), f.socket, cfg)
+			r.askHTCondor(c.Context(), f.socket, cfg, settings)
 		}
 	}
 	return r, err
@@ -145,7 +148,7 @@ func reportOf(file, against string) (report, error) {
 }
 
 // askHTCondor finds out, by the agent, what a reload would leave to do.
-func (r *report) askHTCondor(ctx context.Context, socket string, cfg config.Config) {
+func (r *report) askHTCondor(ctx context.Context, socket string, cfg config.Config, settings condor.Settings) {
 	s, err := askStatus(ctx, socket)
 	switch {
 	case err != nil:
@@ -159,7 +162,7 @@ func (r *report) askHTCondor(ctx context.Context, socket string, cfg config.Conf
 		return
 	}
 	n := agent.Node(r.Plan, cfg)
-	n.Version = s.Version
+	n.Version, n.SiteSlotTypes = s.Version, settings.SlotTypes()
 	changes := agent.Changes(n, s.Startds, cfg.HTCondor.Changes)
 	r.HTCondor = &changes
 }

@@ -157,9 +157,11 @@ func withoutRequest(w config.WithoutRequest) string {
 	case config.WithoutRequestWhole:
 		return "gets a whole GPU"
 	case config.WithoutRequestShare:
-		return "gets the default, written by the access point"
+		return "gets one share"
+	case config.WithoutRequestHold:
+		return "is held with the line to add"
 	}
-	return "is held with the line to add"
+	return "does not match shared GPUs"
 }
 
 func (r report) capacityText(w io.Writer) {

@@ -203,6 +203,9 @@ func notes(s api.Status) []string {
 	for _, u := range s.Absent {
 		out = append(out, fmt.Sprintf("absent: %s is configured, but not in this node", u))
 	}
+	for _, e := range s.Errors {
+		out = append(out, "error: "+e)
+	}
 	if s.ConfigError != "" {
 		out = append(out, fmt.Sprintf("warning: %s was rejected, the plan before it is still in force: %s", s.ConfigFile, s.ConfigError))
 	}

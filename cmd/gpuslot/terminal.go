@@ -126,18 +126,23 @@ func painted(text string, columns, lines int) string {
 // headMark begins the titles of tables, where there is a terminal to show them.
 const headMark = "\x00"
 
+// visible replaces control characters: text of a job could give orders to a terminal.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
 // cut shortens a line; control characters, which a job's name may have, go.
 func cut(row string, columns int) string {
 	mark := ""
 	if strings.HasPrefix(row, headMark) {
 		mark, row = headMark, row[len(headMark):]
 	}
-	row = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, row)
+	row = visible(row)
 	if utf8.RuneCountInString(row) <= columns {
 		return mark + row
 	}

@@ -175,9 +175,9 @@ func TestWatch(t *testing.T) {
 	go func() { done <- l.run(t.Context(), slave, slave) }()
 	until := func(text string) {
 		t.Helper()
-		for end := time.Now().Add(30 * time.Second); !shown.has(text); time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(5 * time.Minute); !shown.has(text); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("not shown: %q", text)
+				t.Fatalf("waited five minutes for %q to be shown", text)
 			}
 		}
 	}

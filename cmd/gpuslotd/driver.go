@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu/nvml"
+	"github.com/gpuslot/gpuslot/gpu/tool"
 )
 
 // driverVerb makes this program a fresh process that tries the driver. It is no
@@ -37,7 +38,7 @@ func tryDriver(stdout io.Writer) int {
 // driverMismatch asks a fresh process, since this one has the library that it
 // started with.
 func driverMismatch(ctx context.Context) (why string, err error) {
-	out, err := exec.CommandContext(ctx, "/proc/self/exe", driverVerb).Output()
+	out, err := tool.Run(ctx, false, "/proc/self/exe", driverVerb)
 	var failed *exec.ExitError
 	switch {
 	case err == nil:

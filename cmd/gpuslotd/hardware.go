@@ -118,6 +118,8 @@ func (h *nvmlHardware) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_ = h.lib.Close(ctx) // the process ends anyway
-	h.lib = nil
+	if h.usage == nil || h.usage.Close(ctx) == nil {
+		_ = h.lib.Close(ctx) // the process ends anyway
+	} // otherwise a GPU is still being read, and NVML must not be shut down under it
+	h.lib, h.usage = nil, nil
 }

@@ -22,7 +22,9 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/gpu/devices"
@@ -120,6 +122,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		Build:      build(),
 		Log:        log,
 		Startd:     agent.HTCondor{},
+		Settings:   condor.InstalledSettings,
 		Queue:      agent.HTCondor{},
 		Pool:       agent.HTCondor{},
 		Socket:     f.socket,
@@ -129,7 +132,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	} else {
 		hw := &nvmlHardware{}
 		defer hw.close()
-		o.Hardware, o.Usage, o.Alarms, o.KernelLog, o.CUDA = hw, hw, hw, agent.KernelLog, startClient
+		o.Hardware, o.Usage, o.Alarms, o.KernelLog, o.CUDA = hw, hw, hw, faults.KernelLog, startClient
 		o.MemoryLimits, o.Cgroups, o.DriverMismatch = hw.memoryLimits, hw, driverMismatch
 		o.DeviceNodes = devices.Wall{}
 		if o.MIG, err = migExecutor(hw); err != nil {
@@ -152,6 +155,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 			return err
 		}
 		defer func() { _ = sockets.Close() }() // only those that nobody asked for
+		o.Ports = sockets
 		if o.Listener, err = unixListener(sockets.Listeners(socketName)); err != nil {
 			return err
 		}

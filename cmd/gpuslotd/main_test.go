@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/alone"
 	"github.com/gpuslot/gpuslot/test/driver"
 )
 
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	alone.Enter() // the agent finds jobs in /proc
 	os.Exit(m.Run())
 }
 
@@ -129,7 +131,7 @@ func (n *node) end(c *exec.Cmd, s syscall.Signal) error {
 }
 
 func (n *node) status() (*api.Status, error) {
-	ctx, cancel := context.WithTimeout(n.t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
 	defer cancel()
 	r, err := api.Call(ctx, filepath.Join(n.dir, "r/agent.sock"), api.Request{Op: api.OpStatus})
 	return r.Status, err
@@ -139,7 +141,7 @@ func (n *node) status() (*api.Status, error) {
 func (n *node) await(what string, is func(*api.Status) bool) *api.Status {
 	n.t.Helper()
 	var last *api.Status
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		s, err := n.status()
 		if err == nil && is(s) {
 			return s

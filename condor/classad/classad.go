@@ -14,10 +14,15 @@ import (
 type Ad struct {
 	attrs []attr
 	index map[string]int // lower-case name -> position in attrs
+	lost  []string
 }
 
 // attr is one attribute: its name as first spelled and its expression.
 type attr struct{ name, expr string }
+
+// Lost names the attributes that ParseAll could not read, or read twice; the name is
+// empty where the line does not begin with one.
+func (a Ad) Lost() []string { return a.lost }
 
 // Len is the number of attributes.
 func (a Ad) Len() int { return len(a.attrs) }

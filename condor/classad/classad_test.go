@@ -104,6 +104,13 @@ func TestParseAll(t *testing.T) {
 	if _, err := ParseAll("A = 1\n\nA ="); err == nil || !strings.Contains(err.Error(), "line 3") {
 		t.Errorf("error %v does not name line 3", err)
 	}
+	ads, err = ParseAll("A = 1\nB = \"x\rC = 2\"\nA = 2\n=\nD = 4\n\nA = 5\n")
+	if err != nil || len(ads) != 2 || ads[0].Print() != "A = 1\nD = 4\n" || ads[1].Lost() != nil {
+		t.Fatalf("%+v, %v", ads, err)
+	}
+	if diff := cmp.Diff([]string{"B", "A", ""}, ads[0].Lost()); diff != "" {
+		t.Errorf("lost (-want +got):\n%s", diff)
+	}
 }
 
 func TestSet(t *testing.T) {

@@ -100,7 +100,7 @@ func (j jail) says(path string) string {
 		j.t.Fatal(err)
 	}
 	defer dir.Close()
-	ctx, cancel := context.WithTimeout(j.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(j.t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "head", "-c1", path)
 	cmd.Env = []string{"LC_ALL=C"}

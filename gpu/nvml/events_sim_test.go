@@ -48,7 +48,7 @@ func TestListener(t *testing.T) {
 		for i, u := range of {
 			uuids[i] = gpu.UUID(u)
 		}
-		limit, done := context.WithTimeout(ctx, 2*time.Second)
+		limit, done := context.WithTimeout(ctx, 10*time.Second)
 		all, err := l.Conditions(limit, uuids)
 		done()
 		if err != nil {
@@ -141,7 +141,7 @@ func (o *onNode) simgpu(args ...string) string {
 // first.
 func (o *onNode) hear(parts string, not ...string) string {
 	o.t.Helper()
-	late := time.After(time.Minute)
+	late := time.After(5 * time.Minute)
 	for {
 		select {
 		case line, ok := <-o.lines:

@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,56 +13,147 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// usageLimit bounds the reading of one GPU.
+// usageLimit bounds a call about all GPUs.
 const usageLimit = 5 * time.Second
 
 // Usage reads what the GPUs do, again and again. It keeps between two readings
 // what NVML needs to tell of the time between them. One goroutine uses it.
+//
+// Each GPU has a worker of its own, beside the library's: NVML may be called
+// from several threads, and a GPU whose calls are slow or hang keeps no other
+// from being read.
 type Usage struct {
-	l *Library
-	// m is touched by the worker only.
+	lib     nvml.Interface
+	count   *worker
+	has     *usageSymbols
+	readers []*reader
+}
+
+// reader reads one GPU.
+type reader struct {
+	w *worker
 	m *meter
+	// uuid is that of the last reading.
+	uuid gpu.UUID
+	// asked delivers the reading that was asked for last; nil if it was had.
+	asked chan gpu.Reading
 }
 
 // Usage begins a series of readings.
-func (l *Library) Usage() *Usage { return &Usage{l: l, m: &meter{lib: l.lib, step: l.worker.step}} }
+func (l *Library) Usage() *Usage { return &Usage{lib: l.lib, count: newWorker()} }
 
-// Read asks every GPU. A GPU that does not answer has its Err set and the
-// others are read all the same. An error says that NVML itself does not
-// answer: then readings holds the GPUs asked before, and nobody has asked the
-// others. Each GPU is one turn of the library's worker, so that a change of
-// compute mode does not wait for the whole node.
-func (u *Usage) Read(ctx context.Context) (readings []gpu.Reading, err error) {
-	count, err := run(ctx, u.l.worker, usageLimit, u.m.begin)
-	if err != nil {
+// Read asks every GPU, all at once. A GPU that does not answer has its Err set,
+// and the others are read all the same. What a GPU answers after ctx has ended
+// is its reading of the next call: no answer is lost because it came late. An
+// error says that NVML itself does not answer.
+func (u *Usage) Read(ctx context.Context) ([]gpu.Reading, error) {
+	if err := u.begin(ctx); err != nil {
 		return nil, fmt.Errorf("read usage: %w", err)
 	}
-	for i := range count {
-		r, err := run(ctx, u.l.worker, usageLimit, func() (gpu.Reading, error) { return u.m.read(i), nil })
-		if err != nil {
-			return readings, fmt.Errorf("read usage: %w", err)
-		}
-		readings = append(readings, r)
+	readings := make([]gpu.Reading, len(u.readers))
+	for i, r := range u.readers {
+		r.ask(i)
+	}
+	for i, r := range u.readers {
+		readings[i] = r.wait(ctx, i)
 	}
 	return readings, nil
 }
 
-// Close frees what NVML keeps for the readings; none may follow.
-func (u *Usage) Close(ctx context.Context) error {
-	_, err := run(ctx, u.l.worker, usageLimit, func() (struct{}, error) {
-		u.m.close()
-		return struct{}{}, nil
+// begin counts the GPUs. What the driver exports is looked up once.
+func (u *Usage) begin(ctx context.Context) error {
+	type answer struct {
+		has   *usageSymbols
+		count int
+	}
+	has := u.has
+	a, err := run(ctx, u.count, usageLimit, func() (answer, error) {
+		if has == nil {
+			u.count.step("nvmlSystemGetDriverVersion")
+			has = lookUpUsage(u.lib)
+		}
+		u.count.step("nvmlDeviceGetCount")
+		count, ret := u.lib.DeviceGetCount()
+		if ret != nvml.SUCCESS {
+			return answer{}, fmt.Errorf("count GPUs: %w", callError(ret))
+		}
+		return answer{has, count}, nil
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	u.has = a.has
+	for len(u.readers) < a.count {
+		w := newWorker()
+		u.readers = append(u.readers, &reader{w: w, m: &meter{lib: u.lib, step: w.step, has: u.has}})
+	}
+	for _, r := range u.readers[a.count:] {
+		r.end()
+	}
+	u.readers = u.readers[:a.count]
+	return nil
 }
 
-// meter is the state of a series of readings.
+// ask has the worker read the GPU, unless it still does.
+func (r *reader) ask(index int) {
+	if r.asked != nil {
+		return
+	}
+	asked := make(chan gpu.Reading, 1) // buffered: the receiver may have given up
+	r.asked = asked
+	r.w.jobs <- func() { asked <- r.m.read(index) } // at once: it has nothing else to do
+}
+
+func (r *reader) wait(ctx context.Context, index int) gpu.Reading {
+	// An answer that is there counts, also where the time is up.
+	select {
+	case got := <-r.asked:
+		return r.had(got)
+	default:
+	}
+	select {
+	case got := <-r.asked:
+		return r.had(got)
+	case <-ctx.Done():
+		return gpu.Reading{Index: index, At: time.Now(), GPU: r.uuid, Err: r.w.hangs(ctx)}
+	}
+}
+
+func (r *reader) had(got gpu.Reading) gpu.Reading {
+	r.asked, r.uuid = nil, got.GPU
+	return got
+}
+
+// end frees what NVML keeps for the GPU as soon as its worker is free.
+func (r *reader) end() {
+	go func() {
+		r.w.jobs <- r.m.close
+		r.w.stop()
+	}()
+}
+
+// Close frees what NVML keeps for the readings; none may follow.
+func (u *Usage) Close(ctx context.Context) error {
+	var errs []error
+	for _, r := range u.readers {
+		_, err := run(ctx, r.w, usageLimit, func() (struct{}, error) {
+			r.m.close()
+			return struct{}{}, nil
+		})
+		errs = append(errs, err)
+		r.w.stop()
+	}
+	u.readers = nil
+	u.count.stop()
+	return errors.Join(errs...)
+}
+
+// meter is the state of a series of readings of one GPU.
 type meter struct {
 	lib  nvml.Interface
 	step func(string)
 	has  *usageSymbols
-	// gpus by NVML's index.
-	gpus []*gpuMeter
+	gpu  gpuMeter
 }
 
 // gpuMeter is what is remembered of one GPU.
@@ -110,30 +202,8 @@ func lookUpUsage(lib nvml.Interface) *usageSymbols {
 	}
 }
 
-// begin counts the GPUs.
-func (m *meter) begin() (int, error) {
-	if m.has == nil {
-		m.step("nvmlSystemGetDriverVersion")
-		m.has = lookUpUsage(m.lib)
-	}
-	m.step("nvmlDeviceGetCount")
-	count, ret := m.lib.DeviceGetCount()
-	if ret != nvml.SUCCESS {
-		return 0, fmt.Errorf("count GPUs: %w", callError(ret))
-	}
-	for len(m.gpus) < count {
-		m.gpus = append(m.gpus, &gpuMeter{})
-	}
-	return count, nil
-}
-
 // close frees the counters.
-func (m *meter) close() {
-	for _, g := range m.gpus {
-		m.drop(g)
-	}
-	m.gpus = nil
-}
+func (m *meter) close() { m.drop(&m.gpu) }
 
 func (m *meter) drop(g *gpuMeter) {
 	for id := range g.counters {
@@ -144,7 +214,7 @@ func (m *meter) drop(g *gpuMeter) {
 // read asks one GPU for everything.
 func (m *meter) read(index int) gpu.Reading {
 	r := deviceReader{index: index, step: m.step}
-	g := m.gpus[index]
+	g := &m.gpu
 	out := gpu.Reading{Index: index, At: time.Now(), GPU: g.uuid}
 	d := ask(&r, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) { return m.lib.DeviceGetHandleByIndex(index) })
 	if r.err == nil {

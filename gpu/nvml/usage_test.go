@@ -148,37 +148,29 @@ func TestBrokenProcessStruct(t *testing.T) {
 func TestReadingAsksAnOldDriverOnlyWhatItHas(t *testing.T) {
 	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a), compute: []nvml.ProcessInfo{process(7, 1)}, clients: []nvml.ProcessInfo{process(8, 1)}}
 	m, _ := busyMeter(&d, usageSymbols{processes: true})
-	r := m.readFirst(t)
+	r := m.read(0)
 	if r.Err != nil || !r.Processes.Known || len(r.Processes.Value) != 1 || !r.Memory.Known || r.Memory.Value.Reserved.Known || r.SMActivity.Known || r.Energy.Known || r.Power.Known {
 		t.Errorf("%+v", r)
 	}
 	m, _ = busyMeter(&d, usageSymbols{})
-	if r := m.readFirst(t); r.Err != nil || r.Processes.Known {
+	if r := m.read(0); r.Err != nil || r.Processes.Known {
 		t.Errorf("a driver whose process lists cannot be trusted: %+v", r)
 	}
-}
-
-func (m *meter) readFirst(t *testing.T) gpu.Reading {
-	t.Helper()
-	if _, err := m.begin(); err != nil {
-		t.Fatal(err)
-	}
-	return m.read(0)
 }
 
 func TestAGPUThatBreaksKeepsItsName(t *testing.T) {
 	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a)}
 	m, _ := busyMeter(&d, usageSymbols{processes: true, mps: true})
-	if r := m.readFirst(t); r.Err != nil {
+	if r := m.read(0); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	d.listed = nvml.ERROR_GPU_IS_LOST
-	r := m.readFirst(t)
+	r := m.read(0)
 	if !errors.As(r.Err, new(lostError)) || r.GPU != uuidA || r.Memory.Known {
 		t.Errorf("%+v", r)
 	}
 	d.listed = nvml.ERROR_NOT_SUPPORTED
-	if r := m.readFirst(t); r.Err != nil || !r.Processes.Known {
+	if r := m.read(0); r.Err != nil || !r.Processes.Known {
 		t.Errorf("one list is not there, the other one is: %+v", r)
 	}
 }
@@ -189,7 +181,7 @@ func TestActivityIsTheMeanSinceTheLastReading(t *testing.T) {
 	step := func(seconds, percent float64) gpu.Measured[gpu.Activity] {
 		*d.clock += seconds
 		*d.sm += seconds * percent
-		return m.readFirst(t).SMActivity
+		return m.read(0).SMActivity
 	}
 	if got := step(1, 90); got.Known {
 		t.Errorf("there is no interval yet: %+v", got)
@@ -220,7 +212,7 @@ func TestBandwidthBesideActivity(t *testing.T) {
 	step := func() gpu.Reading {
 		*d.clock++
 		*d.sm += 60
-		return m.readFirst(t)
+		return m.read(0)
 	}
 	if r := step(); r.DRAMActivity.Known {
 		t.Errorf("there is no interval yet: %+v", r.DRAMActivity)

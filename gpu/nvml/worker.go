@@ -40,7 +40,7 @@ func run[T any](ctx context.Context, w *worker, limit time.Duration, job func() 
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	done := make(chan result, 1) // nobody may be left to receive
+	done := make(chan result, 1) // buffered: the receiver may have given up
 	var none T
 	select {
 	case w.jobs <- func() {

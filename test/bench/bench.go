@@ -20,6 +20,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/bench/order"
 	"github.com/gpuslot/gpuslot/test/driver"
+	"github.com/gpuslot/gpuslot/test/startd"
 )
 
 // bench is the place where everything runs: a directory with the programs, and
@@ -115,7 +116,7 @@ func (b *bench) startAgent(ctx context.Context, a *agent, config string, gpus in
 		return err
 	}
 	file := filepath.Join(a.dir, "gpuslot.toml")
-	paths := fmt.Sprintf("\n[paths]\nrun = %q\nstate = %q\ncontrol_daemon = %q\n", a.dir, filepath.Join(a.dir, "state"), a.control)
+	paths := fmt.Sprintf("\n[paths]\nrun = %q\nstate = %q\ncontrol_daemon = %q\nlibexec = %q\n", a.dir, filepath.Join(a.dir, "state"), a.control, filepath.Dir(b.path("gpuslot-condor")))
 	if err := os.WriteFile(file, []byte(config+paths), 0o644); err != nil {
 		return err
 	}
@@ -177,7 +178,10 @@ func (b *bench) starter(ctx context.Context, n int, o order.Order) (map[string][
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, b.path("condor_starter"), "-f", "-local-name", "slot_type_1", "-a", fmt.Sprintf("slot1_%d", n), "bench")
+	cmd, err := startd.Starter(ctx, b.path("condor_starter"), "-f", "-local-name", "slot_type_101", "-a", fmt.Sprintf("slot1_%d", n), "bench")
+	if err != nil {
+		return nil, err
+	}
 	cmd.Stdin = bytes.NewReader(in)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -236,11 +240,6 @@ func (b *bench) prepareFor(socket string, i int, u gpu.UUID) order.Program {
 	return order.Program{Name: "prepare", Args: []string{b.path("gpuslot-condor"), "prepare", "--socket", socket}, Stdin: ad,
 		Env:  []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + string(u), "_CONDOR_MACHINE_AD=" + b.path("machine.ad")},
 		Want: fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", slice)}
-}
-
-func (b *bench) wrap() order.Program {
-	return order.Program{Name: "wrap", Args: []string{b.path("gpuslot-condor"), "wrap", "--socket", b.main.socket, b.path("noop")},
-		Env: []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + string(b.inv.GPUs[0].UUID), "_CONDOR_MACHINE_AD=" + b.path("machine.ad"), "_CONDOR_JOB_AD=" + b.path("machine.ad")}}
 }
 
 func (b *bench) machineAd() string {

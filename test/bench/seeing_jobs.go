@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/bench/order"
+	"github.com/gpuslot/gpuslot/test/startd"
 )
 
 // run runs a program of the simulator on a state.
@@ -121,7 +122,10 @@ func (b *bench) stay(w *watched, i int, u gpu.UUID) (*stayingJob, error) {
 		return nil, err
 	}
 	// Not killed with the context: it ends its processes when its input ends.
-	c := exec.Command(b.path("condor_starter"), "-f", "-local-name", "slot_type_1", "-a", fmt.Sprintf("slot1_%d", i+1), "bench")
+	c, err := startd.Starter(context.Background(), b.path("condor_starter"), "-f", "-local-name", "slot_type_101", "-a", fmt.Sprintf("slot1_%d", i+1), "bench")
+	if err != nil {
+		return nil, err
+	}
 	c.Env = append(os.Environ(), "GOGC=10", "GOMAXPROCS=1") // hundreds of them
 	var stderr bytes.Buffer
 	c.Stderr = &stderr

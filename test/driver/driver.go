@@ -21,8 +21,20 @@ import (
 //go:embed fetch.sh
 var script []byte
 
-// Branches are the driver branches that Debian offers, oldest first.
-func Branches() []string { return []string{"535", "550", "555"} }
+// installed is a variable with the path of a control program to test instead of
+// the fetched ones, as on a machine with a GPU.
+const installed = "GPUSLOT_MPS_CONTROL"
+
+// here is the branch of that program.
+const here = "here"
+
+// Branches are the driver branches that Debian offers, oldest first; or "here" alone.
+func Branches() []string {
+	if os.Getenv(installed) != "" {
+		return []string{here}
+	}
+	return []string{"535", "550", "555"}
+}
 
 // timeout bounds one fetch: 2 s is usual, a slow mirror sends 4 MB in a minute.
 const timeout = 3 * time.Minute
@@ -74,6 +86,9 @@ func reason(log string, err error) string {
 // cannot be had.
 func Dir(tb testing.TB, branch string) string {
 	tb.Helper()
+	if branch == here {
+		return here
+	}
 	dir, err := Fetch(tb.Context(), branch)
 	if err != nil {
 		tb.Skip(err)
@@ -110,7 +125,12 @@ func toolkit(tb testing.TB, which ...string) string {
 }
 
 // Control is the path of nvidia-cuda-mps-control in a directory of Fetch.
-func Control(dir string) string { return filepath.Join(dir, "usr/bin/nvidia-cuda-mps-control") }
+func Control(dir string) string {
+	if dir == here {
+		return os.Getenv(installed)
+	}
+	return filepath.Join(dir, "usr/bin/nvidia-cuda-mps-control")
+}
 
 // Server is the path of nvidia-cuda-mps-server, whose directory must be on the
 // PATH of the control daemon.

@@ -74,7 +74,9 @@ func TestBrokenAgents(t *testing.T) {
 
 func runScript(t *testing.T, daemon string) *broken {
 	c := newCampaign(newNode(t, "550.163.01", daemon), 1)
-	c.patience = 10 * time.Second
+	if daemon != "" {
+		c.heals = 10 * time.Second
+	}
 	c.idleFirst = true
 	return c.run(script)
 }

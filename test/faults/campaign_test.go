@@ -33,9 +33,9 @@ type campaign struct {
 	deafUntil [gpus]time.Time
 	cpus      int // kept for jobs without GPUs, by the last change
 	history   []string
-	// patience bounds how long the node may take to settle. The agent's own
-	// deadlines are far below.
-	patience time.Duration
+	// heals is how long something broken may be seen without a break until the
+	// campaign ends with it. A broken agent's is shorter than patience.
+	heals time.Duration
 	// quiet keeps the test from asking control daemons itself.
 	quiet bool
 	// idleFirst leaves the node without jobs for the first injection.
@@ -52,8 +52,12 @@ type row struct {
 // broke ends a campaign from within an injection.
 type broke struct{}
 
+// patience ends a broken run: what is waited for takes the node seconds, and
+// longer on a machine with other work.
+const patience = 5 * time.Minute
+
 func newCampaign(n *node, seed uint64) *campaign {
-	return &campaign{startd: newStartd(n, seed), rows: map[string]*row{}, patience: 30 * time.Second}
+	return &campaign{startd: newStartd(n, seed), rows: map[string]*row{}, heals: patience}
 }
 
 // run makes the injections in turn until one leaves something broken.
@@ -113,6 +117,9 @@ func (c *campaign) inject(inj injection, gpu int) {
 	}
 }
 
+// unforced is how long a job may take to end by itself. Some never do.
+const unforced = 10 * time.Second
+
 // dismiss ends the jobs that were touched: by themselves if they can, since a
 // busy client that is killed harms its neighbours.
 func (c *campaign) dismiss() {
@@ -121,7 +128,7 @@ func (c *campaign) dismiss() {
 			continue
 		}
 		j.Say(order.Finish)
-		if !j.OverWithin(2 * time.Second) {
+		if !j.OverWithin(unforced) {
 			c.kill(j, "")
 		}
 	}
@@ -150,7 +157,9 @@ func (c *campaign) touchAll(gpu int, why string) {
 func (c *campaign) settle(what string, is func(*api.Status) bool) {
 	c.t.Helper()
 	var last *broken
-	for end := time.Now().Add(c.patience); ; time.Sleep(15 * time.Millisecond) {
+	begin := time.Now()
+	since := begin
+	for end := begin.Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		c.monitor()
 		st, b := c.look()
 		late, so := time.Now().After(end), b == nil && is(st)
@@ -161,10 +170,14 @@ func (c *campaign) settle(what string, is func(*api.Status) bool) {
 		if b == nil && so {
 			return
 		}
-		if last = b; b == nil {
-			last = &broken{settles, "waited in vain for " + what}
+		if b == nil {
+			b = &broken{settles, "waited in vain for " + what}
 		}
-		if late || last.rule == othersRun { // that does not heal
+		if last == nil || b.rule != last.rule || b.rule == settles {
+			since = time.Now()
+		}
+		last = b
+		if late || last.rule == othersRun || time.Since(since) > c.heals { // that does not heal
 			break
 		}
 	}
@@ -213,7 +226,8 @@ func (c *campaign) story() string {
 	text, err := c.gpuslot("status")
 	fmt.Fprintf(&b, "gpuslot status (%v):\n%s\n\n%s\n\njobs:\n", err, text, c.simgpu("show"))
 	for _, j := range c.jobs {
-		fmt.Fprintln(&b, j)
+		out := j.output()
+		fmt.Fprintf(&b, "%s; it printed last: %q\n", j, out[max(0, len(out)-200):])
 	}
 	fmt.Fprintln(&b, "\nprocesses:")
 	for _, p := range c.processes() {

@@ -87,7 +87,8 @@ func (c *campaign) attack(forged []string, processes ...string) *job {
 
 // says waits for the job's own words.
 func (c *campaign) says(j *job, what string) {
-	c.waitFor(fmt.Sprintf("the job to say %q; it says %q", what, j.output()), func() bool { return strings.Contains(j.output(), what) })
+	c.t.Helper()
+	c.waitFor(fmt.Sprintf("%s to say %q", j, what), func() bool { return strings.Contains(j.output(), what) })
 }
 
 // held waits until the job is held for a reason with these words, and is gone.
@@ -117,6 +118,10 @@ var hostiles = []hostile{
 	}},
 	{"a limit for a GPU that it does not see: no limit is left, the watch holds it", func(c *campaign) {
 		j := c.attack([]string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=GPU-00000000-0000-0000-0000-000000000000=1G"}, "alloc 8192 until eof")
+		c.heldFor(j, "ask for request_vram")
+	}},
+	{"the first thread ends, another computes on: the watch holds it", func(c *campaign) {
+		j := c.attack([]string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=90G"}, "thread alloc 4096 until eof")
 		c.heldFor(j, "ask for request_vram")
 	}},
 	{"huge allocation: refused by its own limit", func(c *campaign) {

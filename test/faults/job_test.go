@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/gpuslot/gpuslot/test/faults/order"
 )
@@ -37,9 +36,6 @@ type job struct {
 
 // owner is the job ad's Owner.
 func (r request) owner() string { return fmt.Sprintf("user%d", r.uid) }
-
-// hookLimit bounds the hook's answer; its own limit is 20 s.
-const hookLimit = 25 * time.Second
 
 // job is a request in its slot, not yet started. Slot names are never used twice.
 func (n *node) job(r request, number int) *job {
@@ -89,7 +85,7 @@ func (n *node) script(r request) []string {
 
 // answer waits for the hook: nil if the job runs, its refusal if not.
 func (j *job) answer() error {
-	ctx, cancel := context.WithTimeout(context.Background(), hookLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return j.Answer(ctx)
 }

@@ -2,19 +2,19 @@ package faults
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/gpuslot/gpuslot/test/alone"
 )
 
 // Each test runs in a PID and mount namespace of its own: no other starter of
@@ -26,7 +26,7 @@ const role = "GPUSLOT_FAULTS_ROLE"
 func TestMain(m *testing.M) {
 	switch os.Getenv(role) {
 	case "init":
-		os.Exit(initProcess())
+		os.Exit(alone.Init(again("tests", os.Args[1:]...)))
 	case "tests":
 		os.Exit(withCPUs(m))
 	}
@@ -130,42 +130,4 @@ func again(as string, args ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), role+"="+as)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return cmd
-}
-
-// initProcess is process 1 of the namespace: it starts the tests and buries
-// what others leave.
-func initProcess() int {
-	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-		fmt.Fprintln(os.Stderr, "make mounts private:", err)
-		return 1
-	}
-	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-		fmt.Fprintln(os.Stderr, "mount /proc:", err)
-		return 1
-	}
-	cmd := again("tests", os.Args[1:]...)
-	if err := cmd.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGINT)
-	go func() {
-		for s := range signals {
-			_ = cmd.Process.Signal(s)
-		}
-	}()
-	for {
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, 0, nil)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case err != nil:
-			return 1
-		case pid == cmd.Process.Pid && status.Exited():
-			return status.ExitStatus()
-		case pid == cmd.Process.Pid && status.Signaled():
-			return 1
-		}
-	}
 }

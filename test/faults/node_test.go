@@ -141,8 +141,9 @@ listen = ""
 run = %q
 state = %q
 control_daemon = %q
+libexec = %q
 %s
-`, shares, n.interval, n.path("r"), n.path("s"), n.path("bin/control"), more)
+`, shares, n.interval, n.path("r"), n.path("s"), n.path("bin/control"), n.path("prog"), more)
 	if err := os.WriteFile(n.path("gpuslot.toml"), []byte(text), 0o644); err != nil {
 		n.t.Fatal(err)
 	}
@@ -220,7 +221,7 @@ func (n *node) close() {
 }
 
 // callLimit bounds one question to the agent or the simulated node.
-const callLimit = 5 * time.Second
+const callLimit = time.Minute
 
 // gpuslot runs the operator's program.
 func (n *node) gpuslot(args ...string) (string, error) {

@@ -3,6 +3,7 @@
 # What it finds goes below OUT, everything else into a directory that is gone afterwards: the folder may be read-only, and
 # where a copy lost its modes, "bash run.sh" does. run.sh compile only compiles gpujob and gpusee, into the folder.
 set -uo pipefail
+began=$(date +%s)
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 die() { echo "run.sh: $*" >&2; exit 1; }
 
@@ -20,7 +21,7 @@ mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
 for base in "${TMPDIR:-/tmp}" /tmp /var/tmp "$out"; do
 	work=$(mktemp -d "$base/gpuslot-run-XXXXXX" 2>/dev/null) || continue
 	trap 'rm -rf "$work"' EXIT
-	for f in harness gpuslot gpuslotd gpuslot-condor condor_starter gpujob gpusee train.py; do
+	for f in harness first gpuslot gpuslotd gpuslot-condor condor_starter gpujob gpusee nvml.test mps.test train.py; do
 		cp "$here/$f" "$work/" && chmod 755 "$work/$f" || die "the folder $here is not whole: make gpu-bundle"
 	done
 	"$work/harness" -h >/dev/null 2>&1 && break
@@ -33,8 +34,10 @@ if ! "$work/gpujob" help >/dev/null 2>&1; then compile "$work" || die "gpujob do
 
 # Drivers are not always where programs look.
 export PATH=$PATH:/usr/sbin:/sbin:/usr/local/nvidia/bin:/usr/lib/nvidia/current:/opt/nvidia/bin
-if ! command -v nvidia-cuda-mps-control >/dev/null; then
-	found=$(timeout 30 find / \( -path /proc -o -path /sys \) -prune -o -name nvidia-cuda-mps-control -type f -print -quit 2>/dev/null)
+if ! command -v nvidia-cuda-mps-control >/dev/null && (: <>/dev/nvidiactl) 2>/dev/null; then
+	# Not in caches and temporary directories: they may hold simulated ones, and drivers of other branches for tests.
+	found=$(timeout 20 find / \( -path /proc -o -path /sys -o -path /tmp -o -path /var/tmp -o -name .cache -o -name 'gpuslot*' \) -prune \
+		-o -name nvidia-cuda-mps-control -type f -print -quit 2>/dev/null)
 	[ -z "$found" ] || PATH=$PATH:${found%/*}
 fi
 known=$(ldconfig -p 2>/dev/null)
@@ -46,7 +49,7 @@ done
 # What the driver compiles for the kernels is not to stay in anybody's home; all accounts may write there.
 export CUDA_CACHE_PATH=$work/cache
 mkdir -m 1777 "$CUDA_CACHE_PATH" && chmod 1777 "$CUDA_CACHE_PATH" && chmod 711 "$work"
-{
+[ "$part" = first ] || {
 	date -u; uname -r; nproc; ldd --version | head -n1; cat /proc/driver/nvidia/version
 	command -v nvidia-smi nvidia-cuda-mps-control nvidia-cuda-mps-server nvcc python3
 	ldconfig -p | grep -E 'lib(cuda|nvidia-ml)\.so'
@@ -54,8 +57,11 @@ mkdir -m 1777 "$CUDA_CACHE_PATH" && chmod 1777 "$CUDA_CACHE_PATH" && chmod 711 "
 	timeout 20 nvidia-smi; timeout 20 nvidia-smi -q -d COMPUTE,ECC,CLOCK,POWER,PERFORMANCE
 } >"$out/machine.txt" 2>&1
 
-# The harness ends what it started when it is told to; only then is it killed.
-timeout --foreground --signal=TERM --kill-after=40 470 "$work/harness" -out "$out" "$@" "$part" &
+if [ "$part" = first ]; then
+	"$work/first" -programs "$work" -bundle "$here" -began "$began" -out "$out" "$@" &
+else # the harness ends what it started when it is told to; only then is it killed
+	timeout --foreground --signal=TERM --kill-after=40 470 "$work/harness" -out "$out" "$@" "$part" &
+fi
 pid=$!
 trap 'kill -TERM "$pid" 2>/dev/null' INT TERM HUP
 wait "$pid"; status=$?

@@ -16,6 +16,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
 	"github.com/gpuslot/gpuslot/mig"
+	"github.com/gpuslot/gpuslot/test/alone"
 )
 
 // applierDir names the state directory in a process that applies: this binary
@@ -25,6 +26,7 @@ const applierDir = "GPUSLOT_MIG_APPLIER"
 func TestMain(m *testing.M) {
 	dir := os.Getenv(applierDir)
 	if dir == "" {
+		alone.Enter()
 		os.Exit(m.Run())
 	}
 	if err := applier(dir); err != nil {

@@ -65,6 +65,8 @@ pivot_root . .old
 cd /
 umount -l /.old
 rmdir /.old
+# As on a machine, where systemd does it, and in nspawn: units see what is mounted after their start.
+mount --make-rshared /
 # The capabilities that nspawn takes away too: all of them reach beyond a namespace.
 exec env -i container=gpuslot-node PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin \
   setpriv --bounding-set=-sys_module,-sys_rawio,-sys_time,-sys_pacct,-syslog,-mac_admin,-mac_override,-wake_alarm,-block_suspend,-ipc_lock,-audit_read \

@@ -90,7 +90,7 @@ func kill(dir string) {
 // removeCgroups removes a tree of cgroups. A killed process keeps its cgroup busy until it is reaped.
 func removeCgroups(dir string) error {
 	var last error
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
 		var dirs []string
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {

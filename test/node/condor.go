@@ -12,15 +12,13 @@ import (
 	"time"
 )
 
-// condorTimeout bounds the time from "systemctl start condor" to a slot in the collector; 3 s is usual.
-const condorTimeout = 60 * time.Second
-
-// StartCondor starts condor.service and waits until the collector knows the schedd and at least one slot.
+// StartCondor starts condor.service and waits until the collector knows the schedd and at least one slot, 3 s
+// later on a quiet machine.
 func (n *Node) StartCondor(ctx context.Context) error {
 	if _, err := n.Run(ctx, "systemctl", "start", "condor.service"); err != nil {
 		return fmt.Errorf("start HTCondor: %w%s", err, n.diagnosis())
 	}
-	ctx, cancel := context.WithTimeout(ctx, condorTimeout)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	if err := n.WaitSlots(ctx, 1); err != nil {
 		return err
@@ -54,7 +52,7 @@ func (n *Node) Wait(ctx context.Context, what string, cond func() bool) error {
 
 // queue is the state of the pool, for errors.
 func (n *Node) queue() string {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var b strings.Builder
 	for _, args := range [][]string{

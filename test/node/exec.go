@@ -162,7 +162,7 @@ func (n *Node) Journal(ctx context.Context, unit string) (string, error) {
 // diagnosis is what a failed step adds to its error: failed units and the end of the journal.
 func (n *Node) diagnosis() string {
 	// The caller's context is over: that is why the step failed.
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var b strings.Builder
 	if res, err := n.Run(ctx, "systemctl", "--failed", "--no-legend", "--plain", "--no-pager"); err == nil && res.Stdout != "" {

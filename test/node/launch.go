@@ -104,7 +104,7 @@ func (l *launcher) ended() bool {
 
 // end waits for the launcher, which ends with PID 1, and kills it (and so PID 1) when it does not.
 func (l *launcher) end() error {
-	for _, patience := range []time.Duration{5 * time.Second, 5 * time.Second} {
+	for _, patience := range []time.Duration{time.Minute, time.Minute} {
 		select {
 		case <-l.done:
 			return nil

@@ -10,7 +10,7 @@ import (
 // Reboot lets systemd reboot the node, and waits until it has started everything that is enabled. Files stay;
 // /run, /tmp and /dev/shm are new, the boot id too. No other method may be called meanwhile.
 func (n *Node) Reboot(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*bootTimeout)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	before := n.leader
 	_, _ = n.Run(ctx, "systemctl", "reboot") // it may end with the node

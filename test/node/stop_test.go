@@ -159,7 +159,7 @@ func TestOwnerKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed: always an error
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(node.Patience)
 	for alive(leader) {
 		if time.Now().After(deadline) {
 			t.Fatalf("PID 1 (%d) outlived the process that booted it", leader)

@@ -133,6 +133,7 @@ func checkFiles(t *testing.T, root string) {
 	for _, want := range []string{
 		"/usr/sbin/gpuslotd", "/usr/bin/gpuslot", "/usr/libexec/gpuslot/gpuslot-condor", "/usr/libexec/gpuslot/prepare",
 		"/usr/lib/systemd/system/gpuslotd.service", "/usr/lib/systemd/system/gpuslotd.socket", "/usr/lib/systemd/system/gpuslot-mps@.service",
+		"/usr/lib/systemd/system/gpuslot-mps-dir@.service",
 		"/usr/lib/systemd/system/systemd-journald@gpuslot.service.d/10-gpuslot.conf", "/usr/lib/systemd/journald@gpuslot.conf.d/10-gpuslot.conf",
 		"/usr/lib/systemd/system-preset/50-gpuslot.preset", "/usr/lib/sysusers.d/gpuslot.conf", "/usr/lib/tmpfiles.d/gpuslot.conf",
 		"/usr/share/selinux/packages/gpuslot.cil", "/usr/share/condor/config.d/50-gpuslot.conf", "/etc/gpuslot/gpuslot.toml",

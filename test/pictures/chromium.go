@@ -14,7 +14,7 @@ import (
 )
 
 // answerLimit bounds one answer of the browser.
-const answerLimit = 30 * time.Second
+const answerLimit = 5 * time.Minute
 
 // Browser is a Chromium, told what to do through a pipe in the words of the
 // DevTools protocol.

@@ -15,14 +15,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/test/alone"
 	"github.com/gpuslot/gpuslot/test/faults/order"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
+func TestMain(m *testing.M) {
+	alone.Enter() // the agent finds jobs in /proc
+	os.Exit(m.Run())
+}
+
 var accepting = regexp.MustCompile(`(?m)^gpuslot_gpu_accepting\{.*\} 1$`)
 
-// patience bounds what the node does by itself in seconds.
-const patience = time.Minute
+// patience ends a broken run: the node does by itself in seconds what is waited for.
+const patience = 5 * time.Minute
+
+// jobCluster and jobUID are numbers that nothing else on a page has by chance.
+const (
+	jobCluster = 70707
+	jobUID     = 642427
+)
 
 // node is a simulated GPU node with a real gpuslotd and jobs on it.
 type node struct {
@@ -77,7 +89,10 @@ func newNode(t *testing.T) *node {
 	victim := n.job(volta, 4000, "atlas", "go on alloc 1000 sleep 600s")
 	n.await("the victim at work", func(text string) bool { return strings.Contains(text, `owner="slot"} 1`) })
 	n.simgpu("mps", "fault", "1")
-	n.await("a server in FAULT", func(text string) bool { return strings.Contains(text, "\ngpuslot_mps_faults_total{") })
+	// Both have to have closed the GPU, or one closes it again after it has opened.
+	n.await("a server in FAULT and its Xid, and a GPU closed by them", func(text string) bool {
+		return strings.Contains(text, "\ngpuslot_mps_faults_total{") && strings.Contains(text, `reason="xid-31"`) && !open(text)
+	})
 	victim()
 	n.await("two GPUs that take jobs again", open)
 	n.job(hopper, 8000, "atlas", "alloc 6000 load 30 600s")
@@ -144,7 +159,8 @@ listen = %q
 run = %q
 state = %q
 control_daemon = %q
-`, n.metrics, n.path("r"), n.path("s"), n.path("bin/control")),
+libexec = %q
+`, n.metrics, n.path("r"), n.path("s"), n.path("bin/control"), n.path("bin")),
 	} {
 		if err := os.WriteFile(n.path(name), []byte(text), 0o755); err != nil {
 			n.Fatal(err)
@@ -197,12 +213,23 @@ func (n *node) simgpu(args ...string) string {
 // await waits for what a scrape of the agent says.
 func (n *node) await(what string, done func(text string) bool) {
 	n.Helper()
-	text := ""
-	for end := time.Now().Add(patience); !done(text); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			n.Fatalf("not seen: %s; the agent says:\n%s", what, text)
+	n.eventually(what, func() (string, bool) {
+		text, _ := get("http://" + n.metrics + "/metrics")
+		return text, done(text)
+	})
+}
+
+// eventually asks until the answer is the wanted one. A failure prints the last.
+func (n *node) eventually(what string, ask func() (answer string, done bool)) {
+	n.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		answer, done := ask()
+		if done {
+			return
 		}
-		text, _ = get("http://" + n.metrics + "/metrics")
+		if time.Now().After(end) {
+			n.Fatalf("waited %s for: %s; seen last:\n%s", patience, what, answer)
+		}
 	}
 }
 
@@ -212,7 +239,7 @@ func (n *node) job(gpu int, budget int64, vo, words string, forged ...string) (e
 	n.Helper()
 	n.jobs++
 	slot := order.Slot{
-		Name: fmt.Sprintf("slot%d_%d", gpu+1, n.jobs), Job: fmt.Sprintf("7.%d", n.jobs), Owner: "alice", UID: 4242,
+		Name: fmt.Sprintf("slot%d_%d", gpu+1, n.jobs), Job: fmt.Sprintf("%d.%d", jobCluster, n.jobs), Owner: "alice", UID: jobUID,
 		GPU: n.uuids[gpu], Budget: budget, Dir: n.path("out"),
 	}
 	o := slot.Order(n.path("bin/gpuslot-condor"), n.path("r/agent.sock"))

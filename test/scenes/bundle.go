@@ -46,7 +46,7 @@ func (st *Stage) checkBundle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	st.Contains(settings.Stdout, "SLOT_TYPE_1_START", "HTCondor's settings in the report")
+	st.Contains(settings.Stdout, "SLOT_TYPE_101_START", "HTCondor's settings in the report")
 	again, err := st.Run(ctx, "sh", "-c", fmt.Sprintf("gpuslot plan --from-report %s", file))
 	st.Check(err == nil && !strings.Contains(again.Stdout, "differs:"), "the plan in force follows from the report")
 	return nil

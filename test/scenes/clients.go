@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/node"
@@ -135,7 +134,7 @@ func (n simNode) server(index int) (simServer, bool) {
 
 // waitSim waits until the GPUs are as cond wants them, and returns them so.
 func (st *Stage) waitSim(ctx context.Context, what string, cond func(simNode) bool) (simNode, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	var n simNode
 	err := st.Wait(ctx, what, func() bool {

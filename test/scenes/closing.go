@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/node"
 )
 
 // closing is an operator and a site's script who close a GPU under load.
@@ -84,7 +85,7 @@ func closing(ctx context.Context, st *Stage) error {
 
 // heard runs a command and tells how long the startd takes to say the GPU's new state.
 func (st *Stage) heard(ctx context.Context, u gpu.UUID, accept bool, command ...string) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	begin := time.Now()
 	if out, err := st.Run(ctx, command...); err != nil {

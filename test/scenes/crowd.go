@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/node"
 )
 
 // seenClient is an MPS client as the simulated GPUs showed it, at its largest.
@@ -28,7 +29,7 @@ type crowd struct {
 }
 
 func (c *crowd) untilDone(ctx context.Context, cluster int) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	for {
 		rows, err := c.JobAttrs(ctx, cluster, "JobStatus")
@@ -116,7 +117,7 @@ func (c *crowd) checkCrowd() {
 // checkListed: the servers stay when their clients are gone, so the agent's next
 // look must find them.
 func (c *crowd) checkListed(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	var n simNode
 	var s api.Status

@@ -23,10 +23,10 @@ func (st *Stage) doctor(ctx context.Context) ([]diagnosis, error) {
 }
 
 // overridden is what a site's own configuration may do to the generated one.
-const overridden = `SLOT_TYPE_1_START = true
-slot_type_2.STARTER_JOB_HOOK_KEYWORD = SITE
-slot_type_3.STARTER_JOB_HOOK_KEYWORD =
-slot_type_4.USER_JOB_WRAPPER = /bin/true
+const overridden = `SLOT_TYPE_101_START = true
+slot_type_102.STARTER_JOB_HOOK_KEYWORD = SITE
+slot_type_103.STARTER_JOB_HOOK_KEYWORD =
+slot_type_104.USER_JOB_WRAPPER = /bin/true
 MOUNT_UNDER_SCRATCH = "/tmp,/run"
 `
 

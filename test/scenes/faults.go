@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/node"
 )
 
 func unit(u gpu.UUID) string { return "gpuslot-mps@" + string(u) + ".service" }
@@ -143,7 +144,7 @@ func stopped(ctx context.Context, st *Stage) error {
 // checkUnprovable: a control daemon is asked for a server when nobody uses it,
 // and NVIDIA's finds no GPU here.
 func (st *Stage) checkUnprovable(ctx context.Context, u gpu.UUID) error {
-	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	wait, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	server := ""
 	err := st.Wait(wait, "the trial of a server", func() bool {
@@ -177,7 +178,7 @@ func agentKilled(ctx context.Context, st *Stage) error {
 	if _, err := st.Run(ctx, "kill", "-KILL", agent); err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	wait, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	jobs := 0
 	err = st.Wait(wait, "the restarted agent to show the jobs", func() bool {

@@ -98,7 +98,7 @@ func (g grown) job() job {
 
 // checkGrown waits for the job's end, or for the hold that nothing lifts.
 func (st *Stage) checkGrown(ctx context.Context, cluster int, g grown) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	var log string
 	err := st.Wait(ctx, fmt.Sprintf("job %d, which %s, to come to rest", cluster, g.what), func() bool {

@@ -159,14 +159,14 @@ const (
 
 // waitJobs is WaitJobs with a deadline of its own.
 func (st *Stage) waitJobs(ctx context.Context, cluster int, states ...int) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	return st.WaitJobs(ctx, cluster, states...)
 }
 
 // waitLog waits until the events of a cluster say something.
 func (st *Stage) waitLog(ctx context.Context, cluster int, want string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	var log string
 	err := st.Wait(ctx, fmt.Sprintf("%q in the events of %d", want, cluster), func() bool {
@@ -181,7 +181,7 @@ func (st *Stage) remove(ctx context.Context, cluster int) error {
 	if _, err := st.RunAs(ctx, user, "condor_rm", strconv.Itoa(cluster)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	return st.Wait(ctx, "the removed jobs to be gone", func() bool {
 		out, err := st.Run(ctx, "condor_q", "-all", strconv.Itoa(cluster), "-af", "ProcId")

@@ -2,6 +2,7 @@ package scenes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -60,4 +61,68 @@ func (st *Stage) login(how, text, budget string) {
 	st.Check(env["APPTAINER_BIND"] == pipes, "%s: containers started there get it: %s", how, env["APPTAINER_BIND"])
 	st.Contains(text, env["GPUSLOT_GPU"]+"  ", how+": gpuslot here")
 	st.Contains(text, "code 0", how+": its exit code")
+}
+
+// dropped is a login whose connection ends with its whole process group, as when
+// a laptop is closed: what it started on the GPU would go on without it.
+const dropped = `set -m
+condor_ssh_to_job -auto-retry %d 'trap "" HUP; bash -c "exec simjob alloc 500 until eof < <(sleep 600)"' &
+while [ -e %s ]; do sleep 0.1; done
+kill -KILL -- -$!
+`
+
+// loginsLeave: the clients of a login leave with it, those of the job go on.
+func loginsLeave(ctx context.Context, st *Stage) (err error) {
+	g := st.Inventory.GPUs[0]
+	job, err := st.neighbour(ctx, g.UUID, "job")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, job.release()) }()
+	n, err := st.waitClients(ctx, g.Index, 1, 1000)
+	if err != nil {
+		return err
+	}
+	own := n.on(g.Index, kindClient)[0].PID
+	if _, err = st.RunAs(ctx, user, "timeout", "60", "condor_ssh_to_job", "-auto-retry", fmt.Sprint(job.cluster), "simjob alloc 500"); err != nil {
+		return err
+	}
+	if err := st.checkLeft(ctx, g.Index, own, "a logout"); err != nil {
+		return err
+	}
+	hold, release, err := st.hold(ctx, "login")
+	if err != nil {
+		return err
+	}
+	connection := make(chan error, 1)
+	go func() {
+		_, err := st.Exec(ctx, node.Cmd{User: user, Args: []string{"timeout", "120", "bash", "-c", fmt.Sprintf(dropped, job.cluster, hold)}})
+		connection <- err
+	}()
+	_, err = st.waitClients(ctx, g.Index, 2, 500)
+	if err = errors.Join(err, release(), <-connection); err != nil {
+		return err
+	}
+	if err := st.checkLeft(ctx, g.Index, own, "a dropped connection"); err != nil {
+		return err
+	}
+	return job.leave(ctx, "the job that was logged in to")
+}
+
+// checkLeft waits until a login has ended, its supervisor with it, and checks that
+// the job's client is there and no other.
+func (st *Stage) checkLeft(ctx context.Context, index, own int, what string) error {
+	if err := st.Wait(ctx, "the login's supervisor to end", func() bool {
+		out, err := st.Run(ctx, "pgrep", "-xc", "supervise")
+		return err == nil && strings.TrimSpace(out.Stdout) == "1"
+	}); err != nil {
+		return err
+	}
+	var left []simProcess
+	_, err := st.waitSim(ctx, "the job's own MPS client alone", func(n simNode) bool {
+		left = n.on(index, kindClient)
+		return len(left) == 1 && left[0].PID == own
+	})
+	st.Check(err == nil, "after %s the job's own MPS client %d is there, and it alone: %v", what, own, left)
+	return err
 }

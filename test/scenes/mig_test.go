@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/node"
 	"github.com/gpuslot/gpuslot/test/site"
 )
 
@@ -72,7 +73,7 @@ func onProfile(hold, require string) job {
 // runningOn submits a job, waits until it runs, and tells the GPU that the agent
 // has booked it on.
 func (st *Stage) runningOn(ctx context.Context, j job) (cluster int, u gpu.UUID, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	if cluster, err = st.submit(ctx, j); err != nil {
 		return 0, "", err
@@ -251,7 +252,7 @@ func (st *Stage) checkSameStartd(ctx context.Context, before string) {
 
 // waitStatus waits until gpuslot status says something.
 func (st *Stage) waitStatus(ctx context.Context, what string, cond func(api.Status) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	return st.Wait(ctx, what, func() bool {
 		s, err := st.Status(ctx)

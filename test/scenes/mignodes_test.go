@@ -60,37 +60,73 @@ func (st *Stage) makeNodes(ctx context.Context) error {
 	return err
 }
 
-// opens is a job that says what opening nodes gives, after the last of them has
-// been closed to it.
-var opens = program{"opens.sh", `#!/bin/sh
-try() { LC_ALL=C head -c1 "$1" 2>&1 >/dev/null | sed 's/.*: //'; }
-for last; do :; done
-for i in $(seq 300); do [ "$(try "$last")" = "Operation not permitted" ] && break; sleep 0.1; done
-for node; do echo "$node $(try "$node")"; done
+// opens is a program that says what opening nodes gives, at once.
+func opens(name string) program {
+	return program{name, `#!/bin/sh
+for node; do echo "$node $(LC_ALL=C head -c1 "$node" 2>&1 >/dev/null | sed 's/.*: //')"; done
 `}
+}
 
-// opensOwnNodes runs a job on the device: it opens the nodes of its own instance
-// and not the sibling's.
+// opensOwnNodes runs jobs that open nodes as the first thing they do. One on the
+// device opens those of its own instance and not the sibling's, by whatever name
+// it goes; one without a GPU opens none, and neither does a login to it.
 func (st *Stage) opensOwnNodes(ctx context.Context, t *testing.T, own, sibling api.StatusGPU) {
 	t.Helper()
 	caps := func(device string, and int) string {
 		return fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minorOf(0, st.instanceOf(ctx, t, device))+and)
 	}
-	text, err := st.ran(ctx, job{Program: opens,
-		Arguments: strings.Join([]string{caps(own.Device, 0), caps(own.Device, 1), "/dev/nvidia-caps/nvidia-cap1", caps(sibling.Device, 1), caps(sibling.Device, 0)}, " "),
-		Lines:     vram(2048, fmt.Sprintf("require_gpus = MIGProfile == %q", profileOf(own)))})
-	must(t, err)
-	st.Say("what a job on the %s opens:\n%s", profileOf(own), text)
+	nodes := []string{caps(own.Device, 0), caps(own.Device, 1), "/dev/nvidia-caps/nvidia-cap1", caps(sibling.Device, 0), caps(sibling.Device, 1)}
 	const opened, closed = "No such device or address", "Operation not permitted"
-	for _, w := range []struct{ node, want, what string }{
-		{caps(own.Device, 0), opened, "its own GPU instance's node"},
-		{caps(own.Device, 1), opened, "its own compute instance's node"},
-		{"/dev/nvidia-caps/nvidia-cap1", closed, "the node that changes MIG layouts"},
-		{caps(sibling.Device, 0), closed, "the GPU instance's node of a sibling"},
-		{caps(sibling.Device, 1), closed, "the compute instance's node of a sibling"},
-	} {
-		st.Contains(text, w.node+" "+w.want+"\n", w.what)
+	check := func(what, text string, mine string) {
+		t.Helper()
+		want := ""
+		for i, node := range nodes {
+			want += node + " " + map[bool]string{true: mine, false: closed}[i < 2] + "\n"
+		}
+		st.Check(text == want, "%s opens of its own, the layouts' and a sibling's nodes:\n%s", what, text)
 	}
+	onDevice := vram(2048, fmt.Sprintf("require_gpus = MIGProfile == %q", profileOf(own)))
+	for range 3 {
+		for name, lines := range map[string][]string{"opens.sh": onDevice, "condor_starter": onDevice, "cpu.sh": nil} {
+			text, err := st.ran(ctx, job{Program: opens(name), Arguments: strings.Join(nodes, " "), Lines: lines})
+			must(t, err)
+			mine := opened
+			if lines == nil {
+				mine = closed
+			}
+			check("a job whose program is "+name, text, mine)
+		}
+	}
+	cluster, err := st.submit(ctx, job{Seconds: 600})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, running))
+	must(t, st.WriteFile(ctx, "/usr/local/bin/opens", node.File{Data: opens("").text, Mode: 0o755}))
+	out, err := st.RunAs(ctx, user, append([]string{"timeout", "60", "condor_ssh_to_job", "-auto-retry", fmt.Sprint(cluster), "opens"}, nodes...)...)
+	must(t, err)
+	check("a login to a job without a GPU", out.Stdout, closed)
+	must(t, st.remove(ctx, cluster))
+	text, err := st.metrics(ctx)
+	must(t, err)
+	st.Check(!strings.Contains(text, `gpuslot_device_rules_total{when="late"}`) && !strings.Contains(text, `gpuslot_device_rules_total{when="missing"}`), "no job was late")
+	st.waitsForTheAgent(ctx, t)
+}
+
+// waitsForTheAgent: where isolation is promised no job starts without the agent, and
+// HTCondor puts it back with the reason.
+func (st *Stage) waitsForTheAgent(ctx context.Context, t *testing.T) {
+	t.Helper()
+	_, err := st.Run(ctx, "systemctl", "stop", "gpuslotd.socket", "gpuslotd.service")
+	must(t, err)
+	cluster, err := st.submit(ctx, job{Program: program{"ran.sh", "#!/bin/sh\necho ran\n"}})
+	must(t, err)
+	_, err = st.waitLog(ctx, cluster, "gpuslot does not start the job")
+	must(t, err)
+	_, err = st.Run(ctx, "systemctl", "start", "gpuslotd.socket", "gpuslotd.service")
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	text, err := st.printed(ctx, user, cluster, 0)
+	must(t, err)
+	st.Check(text == "ran\n", "a job that did not start without the agent ran when it was back: %q", text)
 }
 
 func profileOf(g api.StatusGPU) string {

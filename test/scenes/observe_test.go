@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/record"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/node"
 	"github.com/gpuslot/gpuslot/test/site"
 )
 
@@ -32,6 +33,7 @@ const observeConfig = "[sharing]\nmode = \"observe\"\n"
 var observedScript = program{"observed.sh", `#!/bin/sh
 code=$1; shift
 env | sed 's/=.*//; s/^_CONDOR_ANCESTOR_.*/_CONDOR_ANCESTOR/' | sort
+while [ -e /run/observed-hold ]; do sleep 0.2; done # all jobs run when the slots are looked at
 [ $# -eq 0 ] || simjob "$@" || exit 99
 echo "ends" >&2
 exit $code
@@ -114,6 +116,11 @@ type stock struct {
 // runStock runs the jobs at once and looks at HTCondor while they run and after.
 func (st *Stage) runStock(ctx context.Context) (stock, error) {
 	var s stock
+	// The jobs wait until the slots were looked at: on a busy machine the first one
+	// would have ended when the last one starts.
+	if err := st.WriteFile(ctx, "/run/observed-hold", node.File{}); err != nil {
+		return s, err
+	}
 	for _, j := range observedJobs {
 		lines := []string{"request_memory = 256", "accounting_group = atlas.prod"}
 		if j.words != "" {
@@ -133,6 +140,9 @@ func (st *Stage) runStock(ctx context.Context) (stock, error) {
 		return s, err
 	}
 	s.slots = without(slots.Stdout, changing)
+	if _, err := st.Run(ctx, "rm", "/run/observed-hold"); err != nil {
+		return s, err
+	}
 	dump, err := st.Run(ctx, "condor_config_val", "-dump")
 	if err != nil {
 		return s, err
@@ -174,7 +184,7 @@ func (st *Stage) resultOf(ctx context.Context, i, cluster int) (result string, t
 // look to the next.
 var (
 	comment  = regexp.MustCompile(`^(#|$|P?PID = )`)
-	changing = regexp.MustCompile(`^($|AddressV1|.*Date|.*Time[A-Z]?|Time.*|Clock.*|.*(Idle|LoadAvg|Disk|Usage|VirtualMemory|DutyCycle|Badput|Completion)|MonitorSelf.*|LastHeardFrom|My(Address|CurrentTime)|StartdIpAddr|PublicClaimId|StarterPid|(Recent|Job|Claim|Activation).*s|.*Job(Id|Start)|ImageSize|Std(out|err)Mtime|ExecutableSize|ScratchDirFileCount|EnteredCurrent.*|ChildEnteredCurrentState|ChildRetirementTimeRemaining|RetirementTimeRemaining|NumPids|TotalTime.*|Total.*RunTime|CpuBusy.*|DaemonStartTime|UpdateSequenceNumber|.*Updates.*|NumDynamicSlotsTime|DetectedMemory|LastPeriodicCheckpoint) = `)
+	changing = regexp.MustCompile(`^($|AddressV1|.*Date|.*Time[A-Z]?|Time.*|Clock.*|.*(Idle|LoadAvg|Disk|Usage|VirtualMemory|DutyCycle|Badput|Completion)|MonitorSelf.*|LastHeardFrom|LastUpdate|My(Address|CurrentTime)|StartdIpAddr|PublicClaimId|StarterPid|(Recent|Job|Claim|Activation).*s|.*Job(Id|Start)|ImageSize|Std(out|err)Mtime|ExecutableSize|ScratchDirFileCount|EnteredCurrent.*|ChildEnteredCurrentState|ChildRetirementTimeRemaining|RetirementTimeRemaining|NumPids|TotalTime.*|Total.*RunTime|CpuBusy.*|DaemonStartTime|StartOfJobUptime.*|UpdateSequenceNumber|.*Updates.*|NumDynamicSlotsTime|DetectedMemory|LastPeriodicCheckpoint) = `)
 )
 
 // without are the lines that do not match, in order of the alphabet: the order of an
@@ -225,7 +235,7 @@ func (st *Stage) checkUntouched(ctx context.Context) error {
 // checkObserved holds the records to the truth, within what the sampling allows.
 func (st *Stage) checkObserved(ctx context.Context, run stock) error {
 	records := map[string]record.Job{}
-	waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
+	waiting, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	err := st.Wait(waiting, "the records", func() bool {
 		text, _ := st.ReadFile(ctx, "/var/lib/gpuslot/records/jobs.jsonl")

@@ -65,7 +65,7 @@ func TestPlacement(t *testing.T) {
 
 // waitRunning waits until so many jobs run.
 func (st *Stage) waitRunning(ctx context.Context, count int) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	return st.Wait(ctx, fmt.Sprintf("%d running jobs", count), func() bool {
 		out, err := st.Run(ctx, "condor_q", "-all", "-constraint", "JobStatus == 2", "-af", "ProcId")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/node"
@@ -88,7 +87,7 @@ func (st *Stage) startPlainNode(ctx context.Context, inv gpu.Inventory) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	err = st.Wait(ctx, "the plain node's slot", func() bool {
 		out, err := st.Run(ctx, "condor_status", "-constraint", `Name == "slot1@plain@wn1.test"`, "-af", "GPUs", "VRAM")

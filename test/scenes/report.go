@@ -40,7 +40,7 @@ func All() []Scene {
 	return []Scene{
 		{"Sharing", site.Real, "100 jobs of mixed request_vram share the GPUs, never beyond a GPU's VRAM pool or share count", sharing},
 		{"OwnVariables", site.Real, "a job that sets its own CUDA_MPS_* or CUDA_VISIBLE_DEVICES gets ours instead", ownVariables},
-		{"NoRequest", site.Real, "a GPU job without request_vram is held with the line to add", noRequest},
+		{"NoRequest", site.Real, "a GPU job without request_vram is left to other nodes", noRequest},
 		{"TwoGPUs", site.Real, "request_gpus = 2 does not land on shared GPUs", twoGPUs},
 		{"CPUOnly", site.Real, "a CPU-only job runs beside them with no GPU visible", cpuOnly},
 		{"Interactive", site.Real, "condor_submit -i opens a shell with the job's GPU and limits", interactive},
@@ -57,6 +57,7 @@ func All() []Scene {
 		{"KilledBusy", site.Sim, "a job killed in the middle of its work takes its neighbour on the GPU along; the server takes the next job", killedBusy},
 		{"OverBudget", site.Sim, "a job whose processes together use more than its budget is held with what to ask for; its neighbour runs on", overBudget},
 		{"RemovedBusy", site.Sim, "condor_vacate_job and condor_rm of a job at work let its MPS client leave first; its neighbour runs on", removedBusy},
+		{"LoginsLeave", site.Sim, "a logout from condor_ssh_to_job and a dropped connection end the login's MPS clients, and the job's go on", loginsLeave},
 		{"ServerFault", site.Sim, "a fatal GPU error closes its GPU until the last client that met it has ended; other GPUs go on", serverFault},
 		{"OwnUsage", site.Sim, "three jobs in a row in one slot show each its own VRAM, GPU time and energy in HTCondor's log and history", ownUsage},
 		{"Quiesce", site.Sim, "a driver upgraded under its module closes all GPUs and disturbs no job; gpuslot node quiesce waits for the jobs and lets go of the driver, resume verifies and opens", quiesce},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,7 +43,39 @@ func ownVariables(ctx context.Context, st *Stage) error {
 	return nil
 }
 
+// noRequest: a job that may be for other nodes of the pool is not held here.
 func noRequest(ctx context.Context, st *Stage) error {
+	return st.waitsFor(ctx, "(TARGET.RequestVRAM ?: 0) > 0", "request_gpus = 1")
+}
+
+func twoGPUs(ctx context.Context, st *Stage) error {
+	return st.waitsFor(ctx, "TARGET.RequestGPUs is 1", "request_gpus = 2", "request_vram = 4000")
+}
+
+// waitsFor checks that a job stays idle, and that HTCondor's own analysis shows the
+// slots' condition that it does not meet.
+func (st *Stage) waitsFor(ctx context.Context, condition string, lines ...string) error {
+	cluster, err := st.submit(ctx, job{Lines: lines})
+	if err != nil {
+		return err
+	}
+	stays, err := st.staysIdle(ctx, cluster, 6*time.Second)
+	if err != nil {
+		return err
+	}
+	st.Check(stays, "job %d with %s stays idle: this node has shared GPUs only", cluster, strings.Join(lines, ", "))
+	out, err := st.Run(ctx, "condor_q", "-better-analyze:reverse", "-machine", "slot1@wn1.test", strconv.Itoa(cluster))
+	if err != nil {
+		return err
+	}
+	// [0]           0  TARGET.RequestGPUs is 1: the condition that no job meets.
+	row := regexp.MustCompile(`(?m)^\[\d+\] +0 +` + regexp.QuoteMeta(condition) + `$`)
+	st.Check(row.MatchString(out.Stdout), "condor_q -better-analyze:reverse shows that the slot's %s is not met", condition)
+	return st.remove(ctx, cluster)
+}
+
+// holdsWithoutRequest: by the site's choice the job is held with the line to add.
+func holdsWithoutRequest(ctx context.Context, st *Stage) error {
 	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 1"}})
 	if err != nil {
 		return err
@@ -54,19 +88,6 @@ func noRequest(ctx context.Context, st *Stage) error {
 		return err
 	}
 	st.Contains(rows[0][0], "request_vram = ", "HoldReason")
-	return st.remove(ctx, cluster)
-}
-
-func twoGPUs(ctx context.Context, st *Stage) error {
-	cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = 2", "request_vram = 4000"}})
-	if err != nil {
-		return err
-	}
-	stays, err := st.staysIdle(ctx, cluster, 6*time.Second)
-	if err != nil {
-		return err
-	}
-	st.Check(stays, "job %d with request_gpus = 2 stays idle: this node has shared GPUs only", cluster)
 	return st.remove(ctx, cluster)
 }
 

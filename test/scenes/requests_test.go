@@ -100,16 +100,37 @@ func (st *Stage) closeWhole(ctx context.Context) error {
 	return err
 }
 
+// Jobs without request_vram from access points that write none into them get a share.
+func TestShareWithoutRequest(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 1, site.Options{NoAccessPoint: true, Config: "[request_vram]\nwithout_request = \"share\"\n"})
+	must(t, st.WaitAccept(ctx, 1))
+	s, err := st.Status(ctx)
+	must(t, err)
+	cluster, err := st.complete(ctx, job{Seconds: 8, Lines: []string{"request_gpus = 1"}, Queue: "queue 2"})
+	must(t, err)
+	for proc := range 2 {
+		o, err := st.output(ctx, cluster, proc)
+		must(t, err)
+		st.Check(o.Env["GPUSLOT_VRAM_MIB"] != "" && o.Env["GPUSLOT_VRAM_MIB"] != "0", "job %d.%d has %s of %d MiB", cluster, proc, o.Env["GPUSLOT_VRAM_MIB"], s.GPUs[0].PoolMiB)
+	}
+	log, err := st.Journal(ctx, "gpuslotd.service")
+	must(t, err)
+	st.Check(!strings.Contains(log, "the startd's word differs"), "the startd's 0 MiB is no other word")
+	done(t, st)
+}
+
 // Access points that cannot be changed: no transforms, odd requests.
 func TestPlainAccessPoint(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := newStage(t, 2, site.Options{NoAccessPoint: true})
+	st := newStage(t, 2, site.Options{NoAccessPoint: true, Config: "[request_vram]\nwithout_request = \"hold\"\n"})
 	must(t, st.WaitAccept(ctx, 2))
 	o, err := st.told(ctx, job{Lines: vram(4001)})
 	must(t, err)
 	st.Check(o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4001M", "the limit is what the slot has: %s", o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
-	must(t, noRequest(ctx, st))
+	must(t, holdsWithoutRequest(ctx, st))
 	for request, reason := range map[string]string{
 		"4000.5": "request_vram must be a whole number of MiB: use request_vram = 4001",
 		"4":      "request_vram is in MiB; did you mean 4096?",

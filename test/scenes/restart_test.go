@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/gpuslot/gpuslot/test/node"
 	"github.com/gpuslot/gpuslot/test/site"
 )
 
@@ -24,7 +24,7 @@ func (st *Stage) load(ctx context.Context, seconds int) (shared, cpu int, err er
 	if cpu, err = st.submit(ctx, job{Seconds: seconds, Lines: []string{lease}}); err != nil {
 		return shared, cpu, err
 	}
-	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	wait, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	return shared, cpu, st.Wait(wait, "five running jobs", func() bool {
 		a, _ := st.JobLog(wait, shared)
@@ -61,7 +61,7 @@ func (st *Stage) asBefore(ctx context.Context, slots string) error {
 	if err := st.WaitAccept(ctx, len(st.Inventory.GPUs)); err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	wait, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	var now string
 	err := st.Wait(wait, "the slots as they were", func() bool {

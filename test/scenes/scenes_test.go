@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestScenes plays what the demo shows with real control daemons, on one node,
-// one after the other.
+// one after the other: a scene begins and ends with a node without jobs.
 func TestScenes(t *testing.T) { playScenes(t, site.Real, exampleNode) }
 
 // TestSimulatedJobs plays what the demo shows with simulated daemons and
@@ -28,6 +28,7 @@ func TestSimulatedJobs(t *testing.T) {
 }
 
 func playScenes(t *testing.T, leg site.Leg, path string) {
+	t.Parallel()
 	inv := inventory(t, path)
 	s := startSite(t, site.Options{Leg: leg, Inventory: &inv})
 	must(t, s.WaitAccept(t.Context(), len(inv.GPUs)))

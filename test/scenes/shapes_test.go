@@ -106,38 +106,58 @@ func TestStrangers(t *testing.T) {
 	rows, err := st.JobAttrs(ctx, cluster, "NumJobStarts", "NumShadowStarts")
 	must(t, err)
 	st.Check(rows[0][0] == "1" && rows[0][1] == "1", "beside 200 silent connections of its account a job started at once: %v", rows[0])
-	cluster, err = st.submit(ctx, job{Program: claims, Arguments: u})
+	for name, lines := range map[string][]string{
+		"the job": nil,
+		"its script that HTCondor runs as it runs the hook": {`+PreCmd = "claims.py"`, `+PreArguments = "` + u + ` pre"`, "transfer_input_files = claims.py"},
+	} {
+		cluster, err = st.submit(ctx, job{Program: claims, Arguments: u, Lines: lines})
+		must(t, err)
+		must(t, st.waitJobs(ctx, cluster, completed))
+		text, err := st.printed(ctx, user, cluster, 0)
+		must(t, err)
+		st.Contains(text, "as the startd says", "a job without a GPU asks the agent for one: "+name)
+		st.Check(!strings.Contains(text, "granted") && !strings.Contains(text, "MPS_PIPE"), "%s got nothing: %s", name, oneLine(text))
+		st.Check(strings.Contains(text, "shut") && !strings.Contains(text, "open"), "%s never saw the pipe directory open", name)
+	}
+	log, err := st.Journal(ctx, "gpuslotd.service")
 	must(t, err)
-	must(t, st.waitJobs(ctx, cluster, completed))
-	text, err := st.printed(ctx, user, cluster, 0)
-	must(t, err)
-	st.Contains(text, "as the startd says", "a job without a GPU that asks the agent for one")
-	st.Contains(text, "shut", "its pipe directory then")
+	st.Contains(log, "refused a job", "the log tells of it")
 	done(t, st)
 }
 
-// claims asks the agent for a GPU until that is refused, then waits until the
-// GPU's pipe directory is closed again.
+// claims asks the agent for a GPU, itself and by the hook's own program, and looks
+// whether the GPU's pipe directory opens. As PreCmd it becomes that program, where
+// HTCondor's starter runs the hook.
 var claims = program{"claims.py", `#!/usr/bin/env python3
 import json, os, socket, sys, time
-gpu, reply = sys.argv[1], ""
+gpu, prepare = sys.argv[1], "/usr/libexec/gpuslot/prepare"
+os.environ["_CONDOR_AssignedGPUs"] = gpu
+if sys.argv[2:]:
+    with open("forged.ad", "w") as f:
+        f.write('ClusterId = 9\nProcId = 9\nOwner = "alice"\nRequestGPUs = 1\nRequestVRAM = 4096\nVramProvisioned = 4096\n')
+    os.dup2(os.open("forged.ad", os.O_RDONLY), 0)
+    os.dup2(os.open("pre.out", os.O_WRONLY | os.O_CREAT, 0o600), 1)
+    os.execv(prepare, [prepare])
+if os.path.exists("pre.out"):
+    print(open("pre.out").read())
+def look():
+    try:
+        os.stat("/run/gpuslot/mps/" + gpu + "/control")
+        print("open")
+    except PermissionError:
+        print("shut")
+look()
 request = {"v": 1, "op": "prepare", "job": {"id": "9.9", "assigned_gpus": [gpu], "provisioned_vram_mib": 4096}}
-for _ in range(300):
+for _ in range(30):
     s = socket.socket(socket.AF_UNIX)
     s.connect("/run/gpuslot/agent.sock")
     s.sendall(json.dumps(request).encode() + b"\n")
     reply = s.recv(65536).decode()
-    if "grant" not in reply:
-        break
-    time.sleep(0.1)
+    if "grant" in reply:
+        print("granted")
+    look()
+    time.sleep(0.05)
 print(reply)
-for _ in range(300):
-    try:
-        os.stat("/run/gpuslot/mps/" + gpu + "/control")
-        time.sleep(0.1)
-    except PermissionError:
-        print("shut")
-        break
 `}
 
 // flood leaves 200 silent connections open for a minute, after two rude ones.
@@ -230,7 +250,7 @@ func TestDriverAppearsLate(t *testing.T) {
 	text, err := inv.Encode()
 	must(t, err)
 	must(t, st.WriteFile(ctx, site.InventoryFile, node.File{Data: string(text)}))
-	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	wait, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	must(t, st.Wait(wait, "the agent to see the GPUs and to say that HTCondor does not", func() bool {
 		s, err := st.Status(wait)
@@ -309,7 +329,7 @@ func TestLostGPU(t *testing.T) {
 
 // openGPU is an operator who opens a GPU once it is in the plan again.
 func (st *Stage) openGPU(ctx context.Context, u gpu.UUID) (said string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	err = st.Wait(ctx, "the GPU to be opened", func() bool {
 		out, err := st.Run(ctx, "gpuslot", "gpu", "open", string(u), "--override")
@@ -326,7 +346,7 @@ func TestBrokenReload(t *testing.T) {
 	st := newStage(t, 1, site.Options{})
 	must(t, st.WaitAccept(ctx, 1))
 	must(t, st.reload(ctx, "[sharing]\nsharez = 3\n"))
-	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
+	wait, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	said := ""
 	err := st.Wait(wait, "status to tell the error", func() bool {
@@ -347,7 +367,36 @@ func TestBrokenReload(t *testing.T) {
 	log, err := st.Journal(ctx, "gpuslotd.service")
 	must(t, err)
 	st.Contains(log, "sharez", "the journal")
+	must(t, st.brokenStart(ctx))
 	done(t, st)
+}
+
+// brokenStart restarts the agent with that file: it runs on, says why the GPU is closed,
+// and goes on by itself when the file is mended.
+func (st *Stage) brokenStart(ctx context.Context) error {
+	daemon, err := st.mainPID(ctx, unit(st.Inventory.GPUs[0].UUID))
+	if err != nil {
+		return err
+	}
+	if _, err := st.Run(ctx, "systemctl", "restart", "gpuslotd.service"); err != nil {
+		return err
+	}
+	out, err := st.Run(ctx, "sh", "-c", "gpuslot status 2>&1; systemctl show --value -p ActiveState -p StatusText -p NRestarts gpuslotd.service")
+	if err != nil {
+		return err
+	}
+	st.Check(strings.Count(out.Stdout, "sharez") >= 2 && strings.Contains(out.Stdout, "active\n") && strings.Contains(out.Stdout, "\n0\n"),
+		"status and systemd show the error, and the agent stays up: %s", oneLine(out.Stdout))
+	same, err := st.mainPID(ctx, unit(st.Inventory.GPUs[0].UUID))
+	st.Check(err == nil && same == daemon, "the control daemon lived on (pid %s, %v)", same, err)
+	if err := st.WriteFile(ctx, "/etc/gpuslot/gpuslot.toml", node.File{Data: ""}); err != nil {
+		return err
+	}
+	if err := st.WaitAccept(ctx, 1); err != nil {
+		return err
+	}
+	_, err = st.complete(ctx, job{Lines: vram(4000)})
+	return err
 }
 
 // metrics is one scrape, from inside.
@@ -373,6 +422,6 @@ func TestWrapperOnly(t *testing.T) {
 }
 
 const wrapperOnly = `
-slot_type_1.STARTER_JOB_HOOK_KEYWORD =
+slot_type_101.STARTER_JOB_HOOK_KEYWORD =
 STARTER_JOB_HOOK_KEYWORD =
 `

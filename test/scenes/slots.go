@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/node"
 )
 
 // slotOf picks a GPU's partitionable slot for condor_status.
@@ -31,7 +31,7 @@ func (st *Stage) slotAccepts(ctx context.Context, u gpu.UUID) (accept bool, reas
 }
 
 func (st *Stage) waitSlot(ctx context.Context, u gpu.UUID, accept bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	return st.Wait(ctx, fmt.Sprintf("GPUAccept = %v of %s", accept, u), func() bool {
 		now, _ := st.slotAccepts(ctx, u)
@@ -42,7 +42,7 @@ func (st *Stage) waitSlot(ctx context.Context, u gpu.UUID, accept bool) error {
 // freshStamp waits until the monitor has just spoken, so that what happens next
 // happens behind its back for most of its period.
 func (st *Stage) freshStamp(ctx context.Context, u gpu.UUID) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	first := ""
 	return st.Wait(ctx, "a new time stamp of "+string(u), func() bool {
@@ -56,7 +56,7 @@ func (st *Stage) freshStamp(ctx context.Context, u gpu.UUID) error {
 
 // waitTenant waits until a GPU's slot says that it is an account's.
 func (st *Stage) waitTenant(ctx context.Context, u gpu.UUID, who string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	return st.Wait(ctx, "the slot to name its tenant", func() bool {
 		tenant, err := st.slotSays(ctx, u, "GPUTenant")
@@ -66,7 +66,7 @@ func (st *Stage) waitTenant(ctx context.Context, u gpu.UUID, who string) error {
 
 // waitClosed waits until a GPU's slot says that it takes no jobs, and why.
 func (st *Stage) waitClosed(ctx context.Context, u gpu.UUID) (reason string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	err = st.Wait(ctx, "the slot to say why it is closed", func() bool {
 		text, err := st.slotSays(ctx, u, "GPUAccept", "GPUAcceptReason")

@@ -3,7 +3,6 @@ package scenes
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/node"
@@ -60,7 +59,7 @@ func stopAtEnd(t *testing.T, s *site.Site) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), node.Patience)
 			defer cancel()
 			log, _ := s.Journal(ctx, "gpuslotd.service")
 			t.Logf("journal of gpuslotd:\n%s", log)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/node"
 )
 
 // twinJob is two processes, each within the limit that MPS holds it to. The job
@@ -166,7 +167,7 @@ func serverFault(ctx context.Context, st *Stage) (err error) {
 // waitCulprit waits for the agent's word on whom a server's log names: an XID may
 // close the GPU before that log is read.
 func (st *Stage) waitCulprit(ctx context.Context) (line string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	err = st.Wait(ctx, "the log to name a culprit", func() bool {
 		log, err := st.Journal(ctx, "gpuslotd.service")

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/test/node"
 )
 
 // verify plays gpuslot verify in the agent's sandbox: a CUDA client of its own
@@ -43,7 +43,7 @@ func verify(ctx context.Context, st *Stage) error {
 // waitNoJobs waits until the agent has no job in its books: a job that is
 // completed in the queue still has its slot for a moment.
 func (st *Stage) waitNoJobs(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	return st.Wait(ctx, "the last jobs to leave their slots", func() bool {
 		s, err := st.Status(ctx)
@@ -82,7 +82,7 @@ func (st *Stage) checkVerifiedShown(ctx context.Context) error {
 		}
 	}
 	st.Check(shown == len(st.Inventory.GPUs), "gpuslot status shows %d GPUs as verified with driver %s", shown, status.Driver)
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	err = st.Wait(ctx, "the slots' GPUVerified", func() bool {
 		out, err := st.Run(ctx, "condor_status", "-direct", "", "-constraint", `SlotType == "Partitionable" && GPUVerified =?= true`, "-af", "Name")

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpuslot/gpuslot/test/alone"
 )
 
 // A process loads one NVML: what a test does through it runs in a process of
@@ -32,6 +34,7 @@ var workers = map[string]func(lib nvml.Interface, args []string) error{
 func TestMain(m *testing.M) {
 	name := os.Getenv(simWorker)
 	if name == "" {
+		alone.Enter()
 		os.Exit(m.Run())
 	}
 	if err := work(name, os.Args[1:]); err != nil {

@@ -24,7 +24,7 @@ func TestRace(t *testing.T) {
 	n := New(t, "550.163.01", "A100-40")
 	n.Poke(t, "set", "0", "mig", "1")
 	// One that fails keeps its instances, and the others would wait for them.
-	ctx, stop := context.WithTimeout(t.Context(), commandLimit)
+	ctx, stop := context.WithTimeout(t.Context(), 10*commandLimit)
 	defer stop()
 	var wait sync.WaitGroup
 	for i := range racers {

@@ -21,7 +21,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -233,7 +232,8 @@ func Staged(ctx context.Context, progress io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	make := exec.CommandContext(ctx, "make", "-s", "-C", strings.TrimSpace(string(root)), "build", "install-node", "DESTDIR="+dir)
+	// Not into the checkout's bin/: others build there at the same time.
+	make := exec.CommandContext(ctx, "make", "-s", "-C", strings.TrimSpace(string(root)), "build", "install-node", "BIN="+dir+"/bin", "DESTDIR="+dir)
 	if out, err := make.CombinedOutput(); err != nil {
 		return "", errors.Join(fmt.Errorf("build gpuslot: %w\n%s", err, out), os.RemoveAll(dir))
 	}
@@ -270,7 +270,7 @@ func (s *Site) Status(ctx context.Context) (api.Status, error) {
 // WaitAccept waits until the startd's own ads say that so many shared GPUs and MIG
 // devices accept jobs.
 func (s *Site) WaitAccept(ctx context.Context, count int) error {
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	return s.Wait(ctx, fmt.Sprintf("%d GPUs that accept", count), func() bool {
 		out, err := s.Run(ctx, "condor_status", "-constraint", `SlotType == "Partitionable" && GPUAccept =?= true && GPUSlotUUID isnt undefined`, "-af", "Name")

@@ -16,8 +16,14 @@ import (
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
+	"github.com/gpuslot/gpuslot/test/alone"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
+
+func TestMain(m *testing.M) {
+	alone.Enter() // jobs are found in /proc
+	os.Exit(m.Run())
+}
 
 // simDir is set in the process that runs a scenario: NVML is found by
 // LD_LIBRARY_PATH, which is read when a process starts.

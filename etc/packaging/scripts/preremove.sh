@@ -18,5 +18,5 @@ if ! gpuslotd --release --log-level warn $force && [ -z "$force" ]; then
   echo "gpuslot: not removed. Drain the node (condor_drain) and remove it then, or set GPUSLOT_FORCE_REMOVE=1, which ends jobs on shared GPUs" >&2
   exit 1
 fi
-systemctl stop 'gpuslot-mps@*.service'
+systemctl stop 'gpuslot-mps@*.service' 'gpuslot-mps-dir@*.service'
 systemctl -q disable gpuslotd.service gpuslotd.socket

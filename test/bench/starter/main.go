@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/test/bench/order"
+	"github.com/gpuslot/gpuslot/test/startd"
 )
 
 func main() {
+	startd.Run()
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "starter:", err)
 		os.Exit(1)

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/gpuslot/gpuslot/test/startd"
 )
 
 // Started is a starter with its job, from the order to the end.
@@ -29,10 +31,11 @@ func Start(program, slot string, o Order, stderr io.Writer) (*Started, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Started{
-		cmd:      exec.Command(program, "-f", "-local-name", "slot_type_1", "-a", slot, "submit.example.org"),
-		answered: make(chan struct{}), ended: make(chan struct{}),
+	cmd, err := startd.Starter(context.Background(), program, "-f", "-local-name", "slot_type_101", "-a", slot, "submit.example.org")
+	if err != nil {
+		return nil, err
 	}
+	s := &Started{cmd: cmd, answered: make(chan struct{}), ended: make(chan struct{})}
 	s.cmd.Stderr, s.cmd.WaitDelay = stderr, time.Second
 	out, errOut := s.cmd.StdoutPipe()
 	in, errIn := s.cmd.StdinPipe()

@@ -21,9 +21,11 @@ import (
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/condor/classad"
 	"github.com/gpuslot/gpuslot/test/faults/order"
+	"github.com/gpuslot/gpuslot/test/startd"
 )
 
 func main() {
+	startd.Run()
 	// The parent-death signal of a job is tied to the thread that started it.
 	runtime.LockOSThread()
 	if err := run(); err != nil {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/gpu/evidence"
 	"github.com/gpuslot/gpuslot/test/gpu/node"
 	"github.com/gpuslot/gpuslot/test/gpu/report"
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
@@ -37,6 +38,7 @@ Parts, each of less than eight minutes:
   sharing-compute    … a job that computes
   sharing-memory     … a job that reads and writes memory
   sharing-training   … a small training with PyTorch
+  known-load         what the GPU tells of a job that keeps half of it busy (needs no MPS)
   report             tables and plots of what the parts found (needs no GPU)
 
 `
@@ -58,7 +60,13 @@ type machine struct {
 	only string
 	// measure is how long usage and cost are measured.
 	measure time.Duration
-	// simulated: the driver's libraries are those of test/sim.
+	// suffix is added to the names of results: a second run leaves the first's.
+	suffix string
+	// modes are those that the sharing parts measure; empty for all.
+	modes string
+	// driver is what was found of one; with a doubt, all results are marked.
+	driver evidence.Driver
+	// simulated: there is a doubt.
 	simulated bool
 }
 
@@ -71,6 +79,7 @@ func parts() map[string]func(context.Context, *machine) error {
 		"sharing-compute":  shareCompute,
 		"sharing-memory":   shareMemory,
 		"sharing-training": shareTraining,
+		"known-load":       shareKnown,
 	}
 }
 
@@ -88,7 +97,8 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	m := &machine{simulated: os.Getenv("GPUSLOT_SIM_STATE") != ""}
+	m := &machine{driver: evidence.Here(ctx).Look()}
+	m.simulated = m.driver.Simulated()
 	flags := flag.NewFlagSet("harness", flag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprint(flags.Output(), usage); flags.PrintDefaults() }
 	flags.StringVar(&m.programs, "programs", filepath.Dir(self), "the `directory` of the programs")
@@ -96,7 +106,9 @@ func run(ctx context.Context, args []string) error {
 	flags.Float64Var(&m.seconds, "seconds", 3, "how many `seconds` a job of the sharing parts works alone, about; a training twice as long")
 	flags.IntVar(&m.repeats, "repeats", 3, "how often each point is measured")
 	flags.DurationVar(&m.limit, "limit", 430*time.Second, "how `long` a part takes at most; sharing parts measure all points once before any is repeated")
-	flags.StringVar(&m.only, "only", "", "make only these `trials` of the parts truth and node, such as T8,T10")
+	flags.StringVar(&m.only, "only", "", "make only these `trials` of the parts truth and node, in this order, such as T8,T10")
+	flags.StringVar(&m.suffix, "suffix", "", "a `text` to add to the names of results, so that those of an earlier run stay")
+	flags.StringVar(&m.modes, "modes", "", "the `modes` that sharing parts measure, such as exclusive,timeslice (default all)")
 	flags.DurationVar(&m.measure, "measure", 15*time.Second, "how `long` the part node measures usage and cost each")
 	flags.StringVar(&m.copies, "copies", "", "the `numbers` of copies (default 1,2,4,8,12, and one beyond for small jobs and large ones)")
 	if err := flags.Parse(args); err != nil {
@@ -136,11 +148,14 @@ func (m *machine) part(ctx context.Context, name string, part func(context.Conte
 	if err := os.MkdirAll(m.out, 0o755); err != nil {
 		return err
 	}
+	if err := m.driver.Write(m.out); err != nil {
+		return err
+	}
 	began := time.Now()
 	m.deadline = began.Add(m.limit)
 	errPart, errLeft := m.watched(ctx, name, part)
 	note := report.Part{
-		Name: name, Simulated: m.simulated, GPU: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA,
+		Name: name + m.suffix, Simulated: m.simulated, Doubts: m.driver.Doubts, GPU: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA,
 		Began: began.UTC().Truncate(time.Second), Seconds: time.Since(began).Seconds(), Left: errLeft == nil, Error: text(errors.Join(errPart, errLeft)),
 	}
 	m.say("%s took %.0f s", name, time.Since(began).Seconds())
@@ -289,7 +304,7 @@ func tryTruth(ctx context.Context, m *machine) error {
 	}
 	control, err := exec.LookPath(mps.Program)
 	if err != nil {
-		return fmt.Errorf("%w: it comes with the driver; without it there is no MPS to try", err)
+		control = "" // trials that need MPS are then not done, and say so
 	}
 	l := &truth.Lab{
 		GPU: m.gpu.UUID, Name: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA, Simulated: m.simulated,
@@ -298,13 +313,18 @@ func tryTruth(ctx context.Context, m *machine) error {
 	return truth.Run(ctx, l, m.chosen(truth.Trials()), filepath.Join(m.out, "truth"), m.tell)
 }
 
-// chosen are the trials that were asked for.
+// chosen are the trials that were asked for, in the order in which they were.
 func (m *machine) chosen(all []truth.Trial) []truth.Trial {
 	if m.only == "" {
 		return all
 	}
-	ids := strings.Split(m.only, ",")
-	return slices.DeleteFunc(all, func(t truth.Trial) bool { return !slices.Contains(ids, t.ID) })
+	var out []truth.Trial
+	for _, id := range strings.Split(m.only, ",") {
+		if i := slices.IndexFunc(all, func(t truth.Trial) bool { return t.ID == id }); i >= 0 {
+			out = append(out, all[i])
+		}
+	}
+	return out
 }
 
 // tell says what came of a trial in one line.
@@ -329,7 +349,7 @@ func tryNode(ctx context.Context, m *machine) (err error) {
 	if err := n.Start(ctx); err != nil {
 		return err
 	}
-	l := &truth.Lab{GPU: m.gpu.UUID, Name: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA, Simulated: m.simulated, Programs: m.programs}
+	l := &truth.Lab{GPU: m.gpu.UUID, Name: m.gpu.Name, Driver: m.inv.Driver, CUDA: m.inv.CUDA, Simulated: m.simulated, Programs: m.programs, Control: mps.Program}
 	return truth.Run(ctx, l, m.chosen(n.Trials()), out, m.tell)
 }
 

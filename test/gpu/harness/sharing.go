@@ -106,6 +106,18 @@ func shareMemory(ctx context.Context, m *machine) error {
 	return m.shareOne(ctx, "sharing-memory", m.streaming(), 16)
 }
 
+// knownPercent is the part of the multiprocessors that a job of known-load keeps busy.
+const knownPercent = 50
+
+// shareKnown measures one copy of a job whose load is known, beside which stands
+// what the GPU's own counters tell (sm_activity in bench.json).
+func shareKnown(ctx context.Context, m *machine) error {
+	m.modes, m.copies = string(bench.Exclusive), "1"
+	ms := m.seconds * 1000 / pieces
+	command := strings.Fields(fmt.Sprintf("./gpujob info repeat %d load %d %d", pieces, knownPercent, int(ms)))
+	return m.share(ctx, "known-load", command)
+}
+
 func (m *machine) shareOne(ctx context.Context, name string, w work, beyond ...int) error {
 	n, err := m.amount(ctx, w, m.seconds*1000/pieces)
 	if err != nil {
@@ -165,7 +177,7 @@ func (m *machine) device() gpu.UUID {
 // place is where the result of a part belongs. In MIG mode it stands beside what
 // was measured before, of the very same work.
 func (m *machine) place(name string, command []string) (string, []string) {
-	dir := filepath.Join(m.out, name)
+	dir := filepath.Join(m.out, name+m.suffix)
 	if !m.gpu.MIGEnabled {
 		return dir, command
 	}
@@ -203,6 +215,9 @@ func (m *machine) share(ctx context.Context, name string, command []string, beyo
 	}
 	if m.simulated {
 		args = append(args, "--simulated")
+	}
+	if m.modes != "" {
+		args = append(args, "--modes", m.modes)
 	}
 	cmd := exec.CommandContext(ctx, m.program("gpuslot"), append(append(args, "--"), command...)...)
 	cmd.Dir = m.programs // so that the recorded command names no directory

@@ -23,8 +23,8 @@ import (
 const shares = 4
 
 // passed are variables without which a driver in an unusual place, or a simulated
-// one, is not found.
-var passed = []string{"LD_LIBRARY_PATH", "GPUSLOT_SIM_STATE", "GPUSLOT_SIM_MPS_START_MS", "GPUSLOT_SIM_CONTEXT_MS"}
+// one, is not found; and first's mark, by which it ends what a part left.
+var passed = []string{"LD_LIBRARY_PATH", "GPUSLOT_SIM_STATE", "GPUSLOT_SIM_MPS_START_MS", "GPUSLOT_SIM_CONTEXT_MS", "GPUSLOT_FIRST"}
 
 // Node is one machine with a running gpuslotd.
 type Node struct {
@@ -131,7 +131,8 @@ listen = ""
 run = %q
 state = %q
 control_daemon = %q
-`, shares, n.path("r"), n.path("s"), n.path("bin/control"))
+libexec = %q
+`, shares, n.path("r"), n.path("s"), n.path("bin/control"), n.path("prog"))
 	for _, g := range n.Others {
 		text += fmt.Sprintf("[gpu.%q]\nmode = \"whole\"\n", g.UUID)
 	}

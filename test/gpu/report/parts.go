@@ -14,9 +14,11 @@ import (
 type Part struct {
 	Name      string `json:"part"`
 	Simulated bool   `json:"simulated"`
-	GPU       string `json:"gpu"`
-	Driver    string `json:"driver"`
-	CUDA      string `json:"cuda"`
+	// Doubts are why it is marked as simulated.
+	Doubts []string `json:"doubts,omitempty"`
+	GPU    string   `json:"gpu"`
+	Driver string   `json:"driver"`
+	CUDA   string   `json:"cuda"`
 	// Began and Seconds are when and how long.
 	Began   time.Time `json:"began"`
 	Seconds float64   `json:"seconds"`

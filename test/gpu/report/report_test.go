@@ -151,7 +151,7 @@ func TestPartial(t *testing.T) {
 	if page := reads("report.md"); !strings.Contains(page, "## mix") || !strings.Contains(page, "and dark") {
 		t.Error(page)
 	}
-	if page := reads("truth.md"); !strings.Contains(page, "| driver | 580 |") || !strings.Contains(page, "Not made: T0, T2, T4") {
+	if page := reads("truth.md"); !strings.Contains(page, "| driver | 580 |") || !strings.Contains(page, "Not made: T0, T2, B1, T4") {
 		t.Error(page)
 	}
 }

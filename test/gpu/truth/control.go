@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -15,7 +16,7 @@ import (
 
 // capabilities are found by trial.
 func (l *Lab) capabilities(ctx context.Context, n *Notes) (mps.Capabilities, error) {
-	c, err := mps.Probe(ctx, l.Control)
+	c, err := mps.Probe(ctx, l.Control, filepath.Join(l.Dir, "p"))
 	if err != nil {
 		return c, err
 	}
@@ -225,14 +226,21 @@ func wordClaims() []Claim {
 	return out
 }
 
-// trySeen looks at two busy clients with NVML.
+// trySeen looks at two busy clients with NVML, and at the sums of its lists with
+// none, one, two and five clients.
 func trySeen(ctx context.Context, l *Lab, n *Notes) error {
-	d, err := l.Daemon(ctx, n)
+	if err := l.sums(ctx, n, "before"); err != nil {
+		return err
+	}
+	d, err := l.limited(ctx, n, "0", "8G") // so that the server's log has a line of it
 	if err != nil {
 		return err
 	}
 	s, err := d.Server(ctx, uint32(ownUID()))
 	if err != nil {
+		return err
+	}
+	if err := l.sums(ctx, n, "clients_0"); err != nil {
 		return err
 	}
 	sizes := []int{300, 900}
@@ -246,6 +254,9 @@ func trySeen(ctx context.Context, l *Lab, n *Notes) error {
 			return err
 		}
 		jobs = append(jobs, j)
+		if err := l.sums(ctx, n, fmt.Sprintf("clients_%d", len(jobs))); err != nil {
+			return err
+		}
 	}
 	looks, err := l.See(ctx, n, 30, 100) // NVML's samples of processes are up to a second apart
 	if err != nil {
@@ -259,8 +270,121 @@ func trySeen(ctx context.Context, l *Lab, n *Notes) error {
 	if last.UsedMiB != nil {
 		n.Set("used_mib", int(*last.UsedMiB))
 	}
+	for i := range fiveClients - len(jobs) {
+		j, err := l.Start(ctx, n, Order{Name: fmt.Sprintf("more_%d", i+1), Daemon: d, Words: "alloc 100 until eof"})
+		if err == nil {
+			err = j.Must(ctx, "alloc")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	d.limitLine(ctx, n)
+	return l.sums(ctx, n, fmt.Sprintf("clients_%d", fiveClients))
+}
+
+// fiveClients are the most that trySeen and tryContexts look at.
+const fiveClients = 5
+
+// sums sets <name>_used_mib, what the device uses, and <name>_listed_mib, what the
+// processes in NVML's lists use together. A list without a process's memory, or
+// without any process, has no sum: unknown is not zero.
+func (l *Lab) sums(ctx context.Context, n *Notes, name string) error {
+	looks, err := l.See(ctx, n, 1, 0)
+	if err != nil {
+		return err
+	}
+	look := looks[0]
+	if look.UsedMiB != nil {
+		n.Set(name+"_used_mib", int(*look.UsedMiB))
+	}
+	bytes, known := map[int]int64{}, true
+	for _, p := range append(look.Compute, look.MPS...) { // some stand in both lists
+		if known = known && p.Bytes != nil; known {
+			bytes[p.PID] = *p.Bytes
+		}
+	}
+	n.Set(name+"_listed", len(bytes))
+	if known && len(bytes) > 0 {
+		var sum int64
+		for _, b := range bytes {
+			sum += b
+		}
+		n.Set(name+"_listed_mib", int(sum>>20))
+	}
 	return nil
 }
+
+// limitLine keeps the line in which a server's log names its limit: drivers from
+// 580 on print it in bytes.
+func (d *Daemon) limitLine(ctx context.Context, n *Notes) {
+	for _, line := range d.Log(ctx) {
+		if strings.Contains(line, "pinned memory limit") || strings.Contains(line, "Device pinned") {
+			n.Set("log_limit_line", strings.TrimSpace(line))
+		}
+	}
+}
+
+// allListed: what the device uses beyond the time before is what NVML lists.
+func allListed(clients ...int) Claim {
+	c := Claim{Text: "NVML lists all memory of MPS clients and their server: for 1, 2 and 5 clients its sum is what the device uses beyond before, within 64 MiB.", Needs: []string{"before_used_mib"}}
+	for _, i := range clients {
+		c.Needs = append(c.Needs, fmt.Sprintf("clients_%d_used_mib", i), fmt.Sprintf("clients_%d_listed_mib", i))
+	}
+	c.Holds = func(v Values) bool {
+		for _, i := range clients {
+			grown := v.Number(fmt.Sprintf("clients_%d_used_mib", i)) - v.Number("before_used_mib")
+			if d := grown - v.Number(fmt.Sprintf("clients_%d_listed_mib", i)); d < -64 || d > 64 {
+				return false
+			}
+		}
+		return true
+	}
+	return c
+}
+
+// tryPlain looks at two processes that have nothing to do with MPS.
+func tryPlain(ctx context.Context, l *Lab, n *Notes) error {
+	if err := l.sums(ctx, n, "before"); err != nil {
+		return err
+	}
+	for i, mib := range []int{300, 900} {
+		j, err := l.Start(ctx, n, Order{Name: fmt.Sprint(mib), Words: fmt.Sprintf("alloc %d until eof", mib)})
+		if err == nil {
+			err = j.Must(ctx, "alloc")
+		}
+		if err == nil {
+			err = l.sums(ctx, n, fmt.Sprintf("clients_%d", i+1))
+		}
+		if err != nil {
+			return err
+		}
+		looks, err := l.See(ctx, n, 1, 0)
+		if err != nil {
+			return err
+		}
+		l.place(n, fmt.Sprintf("process_%d", mib), j.cmd.Process.Pid, looks[0], looks)
+	}
+	return nil
+}
+
+var plainClaims = []Claim{
+	{"NVML lists a process without MPS, with its memory.", []string{"process_300_in_compute", "process_900_in_compute"}, func(v Values) bool {
+		return v.True("process_300_in_compute") && v.True("process_900_in_compute")
+	}},
+	{"Two processes differ by what they allocated, within 16 MiB.", []string{"process_300_mib", "process_900_mib"}, func(v Values) bool {
+		d := v.Number("process_900_mib") - v.Number("process_300_mib")
+		return d > 584 && d < 616
+	}},
+	{"What NVML lists is what the device uses beyond before, within 64 MiB.", []string{"before_used_mib", "clients_2_used_mib", "clients_2_listed_mib"}, func(v Values) bool {
+		d := v.Number("clients_2_used_mib") - v.Number("before_used_mib") - v.Number("clients_2_listed_mib")
+		return d > -64 && d < 64
+	}},
+}
+
+var logLineClaim = Claim{"The server's log prints a limit in bytes (580 on).", []string{"log_limit_line"}, func(v Values) bool {
+	return strings.Contains(v.Text("log_limit_line"), "set to 0x200000000 bytes")
+}}
 
 // place is where a process stands in NVML's lists.
 func (l *Lab) place(n *Notes, name string, pid int, last Look, looks []Look) {
@@ -284,6 +408,8 @@ func (l *Lab) place(n *Notes, name string, pid int, last Look, looks []Look) {
 }
 
 var seenClaims = []Claim{
+	allListed(1, 2, fiveClients),
+	logLineClaim,
 	{"Every client stands in one of the two lists.", []string{"client_300_in_compute", "client_900_in_compute"}, func(v Values) bool {
 		return (v.True("client_300_in_compute") || v.True("client_300_in_mps")) && (v.True("client_900_in_compute") || v.True("client_900_in_mps"))
 	}},

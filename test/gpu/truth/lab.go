@@ -71,7 +71,6 @@ func (l *Lab) daemonIn(ctx context.Context, n *Notes, root string, flags ...stri
 	if err != nil {
 		return nil, err
 	}
-	// The daemon makes its directory itself, with mode 0777.
 	d := &Daemon{
 		Daemon: mps.NewDaemon(l.GPU, dir, l.Control), lab: l, notes: n, began: time.Now(),
 		runner: mps.Processes{Root: root, Program: l.Control, Logs: root, ServerPath: os.Getenv("PATH"), Environment: environment(), Flags: flags},
@@ -80,6 +79,11 @@ func (l *Lab) daemonIn(ctx context.Context, n *Notes, root string, flags ...stri
 		return nil, err
 	}
 	l.daemons = append(l.daemons, d)
+	// gpuslot's own directories are closed to other accounts; those of a control
+	// daemon that nobody prepares have mode 0777, and the trials are of that.
+	if err := os.Chmod(dir, 0o777); err != nil {
+		return nil, err
+	}
 	// It has its lock before it listens, and a client that finds no socket does without MPS.
 	if err := until(ctx, 5*time.Second, func() bool { _, err := d.Command(ctx, "get_default_active_thread_percentage"); return err == nil }); err != nil {
 		return nil, fmt.Errorf("the control daemon does not answer: %w", err)

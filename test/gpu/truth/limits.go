@@ -3,6 +3,7 @@ package truth
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -139,7 +140,10 @@ var percentages = []int{100, 50, 25, 10}
 
 // tryContexts finds what a context costs at which percentage.
 func tryContexts(ctx context.Context, l *Lab, n *Notes) error {
-	d, err := l.Daemon(ctx, n)
+	if err := l.sums(ctx, n, "before"); err != nil {
+		return err
+	}
+	d, err := l.limited(ctx, n, "0", "8G")
 	if err != nil {
 		return err
 	}
@@ -170,6 +174,19 @@ func tryContexts(ctx context.Context, l *Lab, n *Notes) error {
 			return err
 		}
 	}
+	for i := range fiveClients {
+		j, err := l.Start(ctx, n, Order{Name: commandf("bare_%d", i+1), Daemon: d, Words: "context until eof"})
+		if err == nil {
+			err = j.Must(ctx, "context")
+		}
+		if err == nil && slices.Contains([]int{1, 2, fiveClients}, i+1) {
+			err = l.sums(ctx, n, commandf("clients_%d", i+1))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	d.limitLine(ctx, n)
 	return nil
 }
 
@@ -186,6 +203,8 @@ func (l *Lab) contextSize(n *Notes, name string, j *Job, before, seen Look) {
 }
 
 var contextClaims = []Claim{
+	allListed(1, 2, fiveClients),
+	logLineClaim,
 	{"A context costs less at a lower percentage.", []string{"context_100_mib", "context_10_mib"}, func(v Values) bool { return v.Number("context_10_mib") < v.Number("context_100_mib") }},
 	{"A context costs 64 MiB and 2 MiB for each multiprocessor (the simulation's formula), within a quarter.", []string{"context_100_mib", "multiprocessors_100"}, func(v Values) bool {
 		want := 64 + 2*v.Number("multiprocessors_100")

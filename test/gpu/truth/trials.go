@@ -10,6 +10,7 @@ func Trials() []Trial {
 		{ID: "T1", Title: "what the installed control program can do", Try: tryVersion, Serverless: true},
 		{ID: serverTrial, Title: "a client of a server", Try: tryServer, Claims: serverClaims, Limit: 75 * time.Second},
 		{ID: "T2", Title: "memory limits by index and UUID, of daemon, server and client; read-back", Try: tryLimits, Claims: limitClaims, Limit: 2 * time.Minute},
+		{ID: "B1", Title: "what NVML tells of processes without MPS", Try: tryPlain, Claims: plainClaims, Plain: true},
 		{ID: "T4", Title: "malformed limits in a client's environment", Try: tryMalformed, Claims: malformedClaims, Limit: 90 * time.Second},
 		{ID: "T5", Title: "what NVML tells of MPS clients", Try: trySeen, Claims: seenClaims},
 		{ID: "T6", Title: "what a context costs at which percentage", Try: tryContexts, Claims: contextClaims},

@@ -27,6 +27,8 @@ type Trial struct {
 	Root bool
 	// Serverless: it needs no MPS server.
 	Serverless bool
+	// Plain: it needs no MPS at all.
+	Plain bool
 	// Limit bounds it; 45 s if 0.
 	Limit time.Duration
 	// Try does it; what it learns it writes down.
@@ -109,8 +111,10 @@ type Outcome struct {
 	GPU       string `json:"gpu"`
 	Driver    string `json:"driver"`
 	// NotDone or Err say why there are no values, or not all.
-	NotDone  string    `json:"not_done,omitempty"`
-	Err      string    `json:"error,omitempty"`
+	NotDone string `json:"not_done,omitempty"`
+	Err     string `json:"error,omitempty"`
+	// Cut: the part's time ended in it, so that it is to be made once more.
+	Cut      bool      `json:"cut,omitempty"`
 	Seconds  float64   `json:"seconds"`
 	Values   Values    `json:"values"`
 	Findings []Finding `json:"findings"`
@@ -176,16 +180,19 @@ func Run(ctx context.Context, l *Lab, trials []Trial, dir string, tell func(Outc
 			missing = append(missing, t.ID)
 			continue
 		}
-		if noServer && !t.Serverless && t.NotDone == "" {
+		if l.Control == "" && !t.Plain && t.NotDone == "" {
+			t.NotDone = "this machine has no nvidia-cuda-mps-control"
+		}
+		if noServer && !t.Serverless && !t.Plain && t.NotDone == "" {
 			t.NotDone = "no MPS server serves clients here, see " + serverTrial
 		}
 		o := l.try(ctx, t)
 		noServer = noServer || t.ID == serverTrial && !o.Values.True("serves")
 		tell(o)
-		errs = append(errs, o.write(filepath.Join(dir, t.ID+".json")))
-		if ctx.Err() != nil && o.Err != "" {
+		if o.Cut = ctx.Err() != nil && o.Err != ""; o.Cut {
 			missing = append(missing, t.ID)
 		}
+		errs = append(errs, o.write(filepath.Join(dir, t.ID+".json")))
 	}
 	if len(missing) > 0 {
 		errs = append(errs, fmt.Errorf("%w before these were made: -only %s", context.Cause(ctx), strings.Join(missing, ",")))

@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 /* /proc/PID/stat: the name is in brackets and may hold anything, so read from its last one. State Z or X is
- * gone: a zombie has no GPU memory, and a slow parent keeps it for seconds. */
+ * gone: a zombie has no GPU memory, and a slow parent keeps it for seconds. But a process whose first thread alone
+ * has ended (pthread_exit in main) is in state Z too, and keeps all that it has: field 20 counts its threads. */
 uint64_t sim_start_time(pid_t pid)
 {
 	char path[32], b[1024];
@@ -22,14 +23,27 @@ uint64_t sim_start_time(pid_t pid)
 		return 0;
 	b[len] = 0;
 	char *p = strrchr(b, ')');
-	if (!p || p[1] != ' ' || p[2] == 'Z' || p[2] == 'X')
+	if (!p || p[1] != ' ' || p[2] == 'X')
 		return 0;
-	for (int field = 2; field < 22 && p; field++)
+	int zombie = p[2] == 'Z';
+	for (int field = 2; field < 22 && p; field++) {
 		p = strchr(p + 1, ' ');
+		if (field == 19 && p && zombie && strtoul(p + 1, NULL, 10) <= 1)
+			return 0;
+	}
 	return p ? strtoull(p + 1, NULL, 10) : 0;
 }
 
 static int dead(uint32_t used, int32_t pid, uint64_t start) { return used && sim_start_time(pid) != start; }
+
+/* seen says whether the loop over the processes has looked at this one. */
+static int seen(const struct sim_node *n, int32_t pid, uint64_t start)
+{
+	for (int i = 0; i < SIM_PROCESSES; i++)
+		if (n->process[i].used && n->process[i].pid == pid && n->process[i].start == start)
+			return 1;
+	return 0;
+}
 
 /* Looking is a file of /proc for each process in each call, which a bench would book on who it measures. It sets
  * GPUSLOT_SIM_TRUST and keeps its processes alive; events are then looked for each second only. */
@@ -47,7 +61,8 @@ int world_has_dead(const struct sim_node *n)
 		if (dead(n->mps_server[i].used, n->mps_server[i].pid, n->mps_server[i].start))
 			return 1;
 	for (int i = 0; i < SIM_CLIENTS; i++)
-		if (dead(n->mps_client[i].used, n->mps_client[i].pid, n->mps_client[i].start))
+		if (!seen(n, n->mps_client[i].pid, n->mps_client[i].start) &&
+		    dead(n->mps_client[i].used, n->mps_client[i].pid, n->mps_client[i].start))
 			return 1;
 	return 0;
 }

@@ -2,6 +2,7 @@
  * load and fault do not work: the real library wants real kernels). */
 #include <dlfcn.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +28,12 @@ static const char help[] =
 	"                     misaligned_address, assert or launch_failed\n"
 	"  sync               learn what happened to the context\n"
 	"  sleep TIME         be idle\n"
-	"  until eof          wait until standard input ends, looking at the context every 50 ms\n"
+	"  until eof          wait until standard input ends, looking at the context now and then\n"
 	"  go on              errors do not end the job from here on; it ends with 1 all the same\n"
 	"  exit on CODE       this CUDA error does end it (after go on): exit on 810\n"
 	"  exit N             end with status N\n"
 	"  fork               go on in a child; the parent ends as the child does\n"
+	"  thread             go on in another thread; the first one ends (pthread_exit)\n"
 	"  results            the CUDA results that the library has names for\n";
 
 /* The library's functions, found by name: a linked program could not even start without a library. */
@@ -235,13 +237,14 @@ static CUresult kernel(const char *name, unsigned percent, unsigned ms)
 	return r;
 }
 
-/* A job that waits still notices when its context dies. */
+/* A job that waits still notices when its context dies: within 50 ms at first, within 500 ms later. Each look
+ * costs the whole node: it holds the lock of the state and reads a file of /proc for each process. */
 static void until_eof(void)
 {
 	struct pollfd in = { .fd = 0, .events = POLLIN };
-	for (;;) {
+	for (int wait = 50;; wait = wait < 500 ? wait + 50 : 500) {
 		char b[64];
-		if (poll(&in, 1, 50) > 0 && read(0, b, sizeof b) <= 0)
+		if (poll(&in, 1, wait) > 0 && read(0, b, sizeof b) <= 0)
 			break;
 		CUresult r = context ? cu.sync() : CUDA_SUCCESS;
 		if (r == CUDA_SUCCESS)
@@ -262,6 +265,26 @@ static void in_child(void)
 	}
 	if (child > 0)
 		exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+static int words(char **w);
+
+static void *in_thread(void *w)
+{
+	if (context)
+		cu.set(context);
+	exit(words(w));
+}
+
+/* The process is a zombie for ps and goes on. */
+__attribute__((noreturn)) static void leave_first(char **w)
+{
+	pthread_t other;
+	if (pthread_create(&other, NULL, in_thread, w) != 0) {
+		perror("pthread_create");
+		exit(1);
+	}
+	pthread_exit(NULL);
 }
 
 static void show_results(void)
@@ -316,11 +339,20 @@ static int word(char **w)
 		return codes[code_count++] = (int)number("exit on", b, 999), 2;
 	if (strcmp(w[0], "fork") == 0)
 		return in_child(), 0;
+	if (strcmp(w[0], "thread") == 0)
+		leave_first(w + 1);
 	if (strcmp(w[0], "results") == 0)
 		return show_results(), 0;
 	if (strcmp(w[0], "exit") == 0)
 		exit((int)number("exit", a, 255));
 	usage("no word %s", w[0]);
+}
+
+static int words(char **w)
+{
+	while (*w)
+		w += 1 + word(w);
+	return failed;
 }
 
 int main(int argc, char **argv)
@@ -331,7 +363,5 @@ int main(int argc, char **argv)
 		return argc < 2 ? 2 : 0;
 	}
 	load_library();
-	for (char **w = argv + 1; *w; w++)
-		w += word(w);
-	return failed;
+	return words(argv + 1);
 }

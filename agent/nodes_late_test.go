@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestLateNodes: a job that runs without a rule is warned of after ten seconds, and
+// one that gets it after its start is counted.
+func TestLateNodes(t *testing.T) {
+	n := newNodesAgent(t)
+	small, own := n.device("1g.5gb", 0)
+	st := n.proc.starter(100, "slot1_1")
+	n.grant(st, 1000, "alice", small, 1024)
+	n.round()
+	if n.warns() != "" {
+		t.Errorf("warns at once: %s", n.warns())
+	}
+	n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
+	if !strings.Contains(n.warns(), errNoProcess.Error()) || n.counts("missing") != 1 {
+		t.Errorf("warns %q, counts %v", n.warns(), n.counts("missing"))
+	}
+	n.process(st)
+	n.round()
+	n.want("slot1_1", own)
+	if n.warns() != "" || n.counts("late") != 1 || !strings.Contains(n.said.String(), "a job ran before") {
+		t.Errorf("warns %q, counts %v: %s", n.warns(), n.counts("late"), n.said.String())
+	}
+	n.proc.end(st.PID + 1000) // its files are being sent
+	n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
+	if n.warns() != "" {
+		t.Errorf("warns of a job that has ended: %s", n.warns())
+	}
+	n.proc.end(st.PID) // the job table has it until it is swept
+	n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
+	if n.warns() != "" || n.counts("missing") != 1 {
+		t.Errorf("warns of a starter that has ended: %q, counts %v", n.warns(), n.counts("missing"))
+	}
+}
+
+// counts is gpuslot_device_rules_total.
+func (n *nodesAgent) counts(when string) float64 {
+	n.t.Helper()
+	all, err := n.metrics.Gatherer().Gather()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, f := range all {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "gpuslot_device_rules_total" && m.GetLabel()[0].GetValue() == when {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}

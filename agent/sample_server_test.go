@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// TestServers: a control daemon of the node's makes a process an MPS server. A name
+// does not: what a login's process of that name uses would be charged to nobody.
+func TestServers(t *testing.T) {
+	const daemon, login = 50, "/user.slice/user-1000.slice/session-1.scope"
+	ta := newTestAgent(t, 1, "")
+	d := ta.daemons.running[uuid(0)].process
+	ta.proc.add(proc{pid: d.PID, parent: 1, comm: "nvidia-cuda-mps", started: d.Started})
+	ta.proc.add(proc{pid: 60, parent: d.PID, comm: "renamed", uid: 1000})
+	ta.proc.add(proc{pid: 70, parent: 1, comm: "nvidia-cuda-mps", exe: "/usr/bin/nvidia-cuda-mps-server", uid: 1000, cgroup: login})
+	ta.proc.add(proc{pid: daemon, parent: 1, comm: "nvidia-cuda-mps", exe: "/usr/bin/nvidia-cuda-mps-control", uid: 1000, cgroup: login})
+	ta.proc.add(proc{pid: 80, parent: daemon, comm: "nvidia-cuda-mps", uid: 1000, cgroup: login})
+	expect := func(when string, want map[int]bool) {
+		t.Helper()
+		for pid, is := range want {
+			if (site{ta.Agent}).Server(pid, uint64(pid)*100) != is {
+				t.Errorf("%s: process %d is an MPS server: %v, want %v", when, pid, !is, is)
+			}
+		}
+	}
+	expect("a proven daemon", map[int]bool{60: true, 70: false, 80: false})
+	if (site{ta.Agent}).Server(60, 1) {
+		t.Error("a process whose PID was a server's is one")
+	}
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.frozen = true })
+	expect("a suspended daemon", map[int]bool{60: true, 70: false, 80: false})
+
+	ta.daemons.kill(uuid(0), true)
+	next := ta.daemons.running[uuid(0)].process
+	ta.proc.add(proc{pid: d.PID, parent: 1, comm: "bash", uid: 1000}) // its PID is used again
+	ta.proc.add(proc{pid: next.PID, parent: 1, comm: "nvidia-cuda-mps", started: next.Started})
+	ta.proc.add(proc{pid: 90, parent: next.PID, comm: "nvidia-cuda-mps", uid: 1000})
+	expect("a daemon started since the proof", map[int]bool{60: false, 90: true, 70: false, 80: false})
+
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{Process: mps.Process{PID: 70, Started: 7000}}} })
+	ta.apply(false)
+	expect("a server that the daemon lists", map[int]bool{70: true, 80: false})
+}

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+func TestSilentFor(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(1760000000+s, 0) }
+	for name, c := range map[string]struct {
+		asked, answers, now time.Time
+		want                time.Duration
+	}{
+		"it asks":                         {at(85), at(0), at(100), 0},
+		"a minute ago":                    {at(40), at(0), at(100), 0},
+		"longer ago":                      {at(39), at(0), at(100), 61 * time.Second},
+		"it never asked":                  {time.Time{}, at(0), at(100), 100 * time.Second},
+		"it has just begun to answer":     {time.Time{}, at(50), at(100), 0},
+		"it asked, and came back lately":  {at(10), at(50), at(100), 0},
+		"it came back, and has not asked": {at(10), at(50), at(200), 150 * time.Second},
+	} {
+		if got := silentFor(c.asked, c.answers, c.now); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// A startd that does not ask is an error in status and metrics, wherever it should ask.
+func TestSilence(t *testing.T) {
+	long := 2 * silentAfter
+	answering := func(t *testing.T, text string) *testAgent {
+		ta := newTestAgent(t, 1, text)
+		ta.startd.set([]condor.Slot{{Name: "slot1@x", Type: "Partitionable"}}, nil)
+		ta.ask(t.Context())
+		return ta
+	}
+	silent := func(ta *testAgent, after time.Duration) (time.Duration, bool) {
+		return ta.silence(ta.view.Load(), time.Now().Add(after))
+	}
+	ta := answering(t, "")
+	if d, known := silent(ta, 0); d != 0 || known {
+		t.Errorf("a startd that has just answered is silent for %s, known %v", d, known)
+	}
+	if d, known := silent(ta, long); d < long-time.Second || !known {
+		t.Errorf("it never asked: silent for %s, known %v", d, known)
+	}
+	ta.handedOver(api.OpUsage, true)
+	if d, _ := silent(ta, long); d == 0 {
+		t.Error("another question is taken for the one about GPUs")
+	}
+	ta.handedOver(api.OpMonitor, true)
+	if d, known := silent(ta, 0); d != 0 || !known {
+		t.Errorf("it asked: silent for %s, known %v", d, known)
+	}
+	if d, _ := silent(ta, long); d == 0 {
+		t.Error("it asked once, and is not silent two minutes later")
+	}
+	for name, ta := range map[string]func(t *testing.T) *testAgent{
+		"observed":     func(t *testing.T) *testAgent { return answering(t, observing) },
+		"left to site": func(t *testing.T) *testAgent { return answering(t, "[htcondor]\nmanage = false\n") },
+		"no answer": func(t *testing.T) *testAgent {
+			ta := answering(t, "")
+			ta.startd.set(nil, context.DeadlineExceeded)
+			ta.ask(t.Context())
+			return ta
+		},
+		"quiescing": func(t *testing.T) *testAgent {
+			ta := answering(t, "")
+			if _, err := ta.askNode(api.Request{Verb: api.VerbQuiesce, Reason: "driver"}); err != nil {
+				t.Fatal(err)
+			}
+			return ta
+		},
+	} {
+		if d, known := silent(ta(t), long); d != 0 || known {
+			t.Errorf("%s: silent for %s, known %v", name, d, known)
+		}
+	}
+	ta.fed = feedback{}
+	said := *ta.startdSays.Load()
+	said.answers = time.Now().Add(-long)
+	ta.startdSays.Store(&said)
+	s := ta.status()
+	if len(s.Errors) != 1 || !strings.Contains(s.Errors[0], "has not asked for 2m") || s.GPUs[0].Accept || !strings.Contains(s.GPUs[0].Reason, "has not asked") {
+		t.Errorf("status: %q, GPU %+v", s.Errors, s.GPUs[0])
+	}
+	if asks := ta.snapshot().StartdAsks; asks == nil || *asks || ta.snapshot().GPUs[0].Accept {
+		t.Errorf("metrics: asks %v, accepts %v", asks, ta.snapshot().GPUs[0].Accept)
+	}
+	if !ta.acceptances()[0].Accept {
+		t.Error("its next question would hear that the GPU is closed")
+	}
+}
+
+// What the site's settings do stands in status with file and line, where the advice to
+// restart stood that changes nothing; and the plan keeps to what they leave.
+func TestSiteSettings(t *testing.T) {
+	ta := bareTestAgent(t, 1, "[htcondor]\nchanges = \"drain\"\n")
+	const site = "/etc/condor/config.d/90-site.conf, line 3"
+	settings := condor.Settings{}
+	set := func(name, value, place string) {
+		settings[strings.ToLower(name)] = condor.Setting{Name: name, Value: value, Place: place}
+	}
+	set("NUM_CPUS", "20", site)
+	set("RESERVED_MEMORY", "1000", site)
+	set("NUM_SLOTS_TYPE_1", "1", site)
+	ta.restart()
+	ta.settings = func(context.Context) (condor.Settings, error) { return settings, nil }
+	host := ta.view.Load().plan.Host
+	v := ta.apply(true)
+	if want := (gpu.Host{Name: host.Name, CPUs: 20, Memory: host.Memory - 1000}); v.plan.Host != want {
+		t.Errorf("the plan's host is %+v, want %+v", v.plan.Host, want)
+	}
+	config := ta.read(v.config.Paths.CondorConfig)
+	if !strings.Contains(config, "\nSTARTD.NUM_SLOTS_TYPE_1 = 0\n") {
+		t.Error("the site's slot type still has slots")
+	}
+	for _, k := range strings.Split(config, "\n") { // as condor_config_val reads the file
+		if name, value, ok := strings.Cut(k, " = "); ok {
+			set(name, value, v.config.Paths.CondorConfig+", line 1")
+		}
+	}
+	set("SLOT_TYPE_101_START", "true", site)
+	ta.apply(true)
+	if s := ta.status(); len(s.Errors) != 1 || !strings.Contains(s.Errors[0], "SLOT_TYPE_101_START = true ("+site+")") {
+		t.Errorf("errors %q", s.Errors)
+	}
+	if !strings.Contains(strings.Join(ta.status().Warnings, "\n"), "NUM_SLOTS_TYPE_1 = 1 ("+site+") counts no more") {
+		t.Errorf("warnings %q", ta.status().Warnings)
+	}
+	set("MACHINE_RESOURCE_NAMES", "GPUs", site)
+	ta.apply(true)
+	ta.startd.set([]condor.Slot{{Name: "slot1@x", Type: "Partitionable", Plan: "old"}}, nil)
+	ta.ask(t.Context())
+	changes := ta.status().Changes
+	if len(changes) != 1 || !strings.Contains(changes[0].Says, "a restart does not change that: MACHINE_RESOURCE_NAMES = GPUs ("+site+")") {
+		t.Errorf("changes %+v", changes)
+	}
+	if len(ta.startd.orders) > 0 {
+		t.Errorf("the startd was told %q, which changes nothing", ta.startd.orders)
+	}
+}

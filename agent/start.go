@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/metrics"
+)
+
+// startLink is where a job's supervisor looks whether to ask before the job's
+// program runs; none where nothing has to be put in force.
+func startLink(p config.Paths) string { return filepath.Join(p.Run, "condor", "start") }
+
+// linkStart writes what supervisors do on this node. It outlives the agent: where
+// isolation was promised no job starts while the agent is dead.
+func (a *Agent) linkStart(v *view) error {
+	word := ""
+	switch {
+	case !v.config.HTCondor.Supervise || v.plan.Observe:
+	case v.divided() && a.nodes.enforced():
+		word = api.StartRequired
+	case v.can.CgroupLimits.Has:
+		word = api.StartAsked
+	}
+	return link(startLink(v.config.Paths), word)
+}
+
+// linkHolds tells supervisors whether HTCondor is to hold any job of this node: a
+// job that ends meanwhile asks whether it is the one.
+func (a *Agent) linkHolds() error {
+	a.books.linkTurn.Lock()
+	defer a.books.linkTurn.Unlock()
+	word := ""
+	if len(a.books.allHolds()) > 0 {
+		word = "some"
+	}
+	return link(filepath.Join(a.view.Load().config.Paths.Run, "condor", "holds"), word)
+}
+
+// start puts the limits of a caller's cgroup in force: the VRAM that the driver
+// holds a job to, and the device nodes of MIG devices that it may open. The caller
+// is the job's supervisor, which HTCondor started in that cgroup.
+func (a *Agent) start(ctx context.Context, c Caller) api.Reply {
+	if c.Starter.PID == 0 {
+		return api.Reply{Error: "the caller is not below its slot's condor_starter: only HTCondor's job wrapper asks for a job's start"}
+	}
+	v := a.view.Load()
+	held, why := a.books.starting(c.Starter)
+	if !v.planned {
+		why = v.noPlan()
+	}
+	if why != "" {
+		return api.Reply{Refusal: api.Refuse(api.CodeClosed, why)}
+	}
+	l := a.books.proc.leafOf(c.PID)
+	out := &api.Started{}
+	for _, r := range held {
+		if g, ok := find(&v.plan, r.GPU); !ok || !g.Shared() {
+			continue
+		}
+		out.Supervise = true
+		if !l.login {
+			out.Reserved = a.limitAtStart(ctx, v, r, l.path) || out.Reserved
+		}
+	}
+	if err := a.closeNodesAtStart(v, c.Starter, held, l.path); err != nil {
+		return api.Reply{Refusal: api.Refuse(api.CodeClosed,
+			fmt.Sprintf("the device nodes of other MIG devices cannot be closed to the job: %v: look at gpuslot status on the node", err))}
+	}
+	return api.Reply{Started: out}
+}
+
+// starting are the GPUs of a starter's job, none for a job without; why says that
+// they are not known yet.
+func (b *books) starting(s Starter) (held []Running, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.awaited(func(u unbooked) bool { return u.is(s) }); ok {
+		return nil, fmt.Sprintf("the startd has not said yet which GPUs %s has", s.Slot)
+	}
+	return b.held(s), ""
+}
+
+// limitAtStart limits a job's cgroup where the driver can, and says whether it was
+// told to keep VRAM for it.
+func (a *Agent) limitAtStart(ctx context.Context, v *view, r Running, leaf string) (reserved bool) {
+	if !v.can.CgroupLimits.Has || r.Budget <= 0 || leaf == "" {
+		return false
+	}
+	if _, ok := a.cgroups.of(r.Starter, r.GPU); !ok {
+		a.takeLimit(ctx, r, leaf)
+	}
+	_, ok := a.cgroups.of(r.Starter, r.GPU)
+	return ok
+}
+
+// closeNodesAtStart closes the nodes of MIG devices to a job but for its own.
+func (a *Agent) closeNodesAtStart(v *view, s Starter, held []Running, leaf string) error {
+	if !v.divided() || v.plan.Observe || !a.nodes.enforced() {
+		return nil
+	}
+	j := nodesJob{Running: Running{Starter: s}}
+	for _, with := range v.jobsWithNodes(held) {
+		j = with
+	}
+	put, err := a.holdNodes(j, leaf, sync.OnceValues(a.nodes.proc.Read))
+	if put {
+		a.metrics.DeviceRule(metrics.RuleInTime)
+		a.log.Debug("the device nodes of other MIG devices were closed to a job", "slot", s.Slot, "job", j.Job, "gpu", j.GPU)
+	}
+	a.complainOfNodes(j.Running, err)
+	if errors.Is(err, errNoSlice) {
+		return nil // this HTCondor has no cgroup for a rule, so none is promised
+	}
+	return err
+}

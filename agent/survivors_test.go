@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// TestResumeWaits: a node that resumes serves when its GPUs are back, and not before.
+func TestResumeWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, "")
+		if err := ta.holds.setNode(nodeState{Phase: nodeResuming, Since: time.Now(), Unverified: true}); err != nil {
+			t.Fatal(err)
+		}
+		v := *ta.view.Load()
+		v.closed = "the driver is loading"
+		ta.view.Store(&v)
+		ctx, cancel := context.WithCancel(t.Context())
+		go ta.resume(ctx)
+		time.Sleep(10 * resumePace)
+		if p := ta.holds.node().Phase; p != nodeResuming {
+			t.Errorf("it is %q while %s", p, v.closed)
+		}
+		ta.apply(false)
+		time.Sleep(2 * resumePace)
+		if p := ta.holds.node().Phase; p != nodeServes {
+			t.Errorf("it is %q although its GPUs are back: %s", p, ta.notBack())
+		}
+		cancel()
+	})
+}
+
+// TestOrderAgain: an order without effect is given again ever later, and one for
+// another plan at once.
+func TestOrderAgain(t *testing.T) {
+	now, o := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), ordered{}
+	one, two := api.Change{Need: needRestart, Plan: "one"}, api.Change{Need: needRestart, Plan: "two"}
+	o.give(one, now)
+	o.give(one, now)
+	if o.due(one, now.Add(2*orderAgain-time.Second)) || !o.due(one, now.Add(2*orderAgain)) {
+		t.Errorf("the second order: %+v", o)
+	}
+	o.give(two, now)
+	if o.due(two, now.Add(orderAgain-time.Second)) || !o.due(two, now.Add(orderAgain)) {
+		t.Errorf("the first order of another plan: %+v", o)
+	}
+}
+
+// TestMournCounts: a server that ended with clients is counted, one without is not,
+// and each once.
+func TestMournCounts(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	died := func() float64 {
+		return ta.counted("gpuslot_mps_server_deaths_total", "gpu", string(uuid(0)))
+	}
+	idle := mps.Server{Process: mps.Process{PID: 7, Started: 1}}
+	if !ta.mourn(uuid(0), idle) || died() != 0 {
+		t.Errorf("a server without clients: %v", died())
+	}
+	busy := mps.Server{Process: mps.Process{PID: 8, Started: 2}, Clients: []int{99}}
+	if !ta.mourn(uuid(0), busy) || ta.mourn(uuid(0), busy) || died() != 1 {
+		t.Errorf("a server with a client: %v", died())
+	}
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// blindAfter is how many sampling intervals may pass without a look at a GPU
+// before the budget watch counts as blind there.
+const blindAfter = 2
+
+// looks are the times of the samples that the budget watch has judged.
+type looks struct {
+	mu sync.Mutex
+	// began is when the watch did; zero before.
+	began time.Time
+	at    map[usage.Device]time.Time
+}
+
+// begin says that the watch looks from now on.
+func (l *looks) begin(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.began, l.at = now, map[usage.Device]time.Time{}
+}
+
+// note takes a sample that was judged.
+func (l *looks) note(snap *usage.Snapshot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range snap.Devices {
+		if l.at != nil {
+			l.at[snap.Devices[i].Device] = snap.Devices[i].At
+		}
+	}
+}
+
+// last is the time of the last look at a device, or of the watch's begin; zero
+// if the watch has not begun.
+func (l *looks) last(d usage.Device) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at := l.at[d]; at.After(l.began) {
+		return at
+	}
+	return l.began
+}
+
+// watchedGPU says whether the budget watch sees a GPU's jobs. Known is false
+// where no budget rests on it: nothing is shared or sampled, the site does not
+// hold jobs, or the driver limits their cgroups.
+func (a *Agent) watchedGPU(v *view, g *plan.GPU, now time.Time) gpu.Measured[bool] {
+	if a.sampler == nil || !g.Shared() || v.config.Budgets.Enforce != config.EnforceHold || a.limited(v, g.UUID) {
+		return gpu.Measured[bool]{}
+	}
+	last := a.looks.last(site{}.device(g))
+	if a.holds.node().quiet() {
+		return gpu.Measured[bool]{} // no jobs, and perhaps no driver
+	}
+	if _, served := v.guards[g.UUID]; !served || last.IsZero() {
+		return gpu.Measured[bool]{}
+	}
+	return gpu.Known(now.Sub(last) <= blindAfter*v.config.Usage.Interval)
+}
+
+// unwatched says why a GPU takes no jobs while the watch does not see it; empty
+// if it does.
+func (a *Agent) unwatched(v *view, u gpu.UUID, now time.Time) string {
+	g, ok := find(&v.plan, u)
+	if !ok || a.watchedGPU(v, g, now) != gpu.Known(false) {
+		return ""
+	}
+	return fmt.Sprintf("the memory of its jobs has not been read for more than %s, so nothing holds them to their budgets: "+
+		"it opens when the driver answers again; look for NVRM lines in the kernel log", blindAfter*v.config.Usage.Interval)
+}
+
+// blindness is why the watch does not see a GPU, as far as the last sample says.
+func blindness(snap *usage.Snapshot) error {
+	for _, h := range snap.Sources {
+		if h.Source == "nvml" && h.Err != nil {
+			return h.Err
+		}
+	}
+	return errors.New("no sample was taken: if this lasts, restart gpuslotd")
+}
+
+// guardWatch logs when the budget watch does not see a GPU any more, and when it
+// does again. It has a loop of its own, because the watch's may stand still.
+func (a *Agent) guardWatch(ctx context.Context) {
+	if a.sampler == nil {
+		return
+	}
+	blind := map[gpu.UUID]time.Time{}
+	for ctx.Err() == nil {
+		blind = a.seeWatch(blind, time.Now())
+		pause(ctx, a.view.Load().config.Usage.Interval)
+	}
+}
+
+// seeWatch compares what the watch sees with what it saw before; blind holds for
+// each GPU that it does not see when that was found.
+func (a *Agent) seeWatch(blind map[gpu.UUID]time.Time, now time.Time) map[gpu.UUID]time.Time {
+	v, next := a.view.Load(), map[gpu.UUID]time.Time{}
+	for i := range v.plan.GPUs {
+		g := &v.plan.GPUs[i]
+		sees := a.watchedGPU(v, g, now)
+		since, was := blind[g.UUID]
+		switch {
+		case sees == gpu.Known(false) && was:
+			next[g.UUID] = since
+		case sees == gpu.Known(false):
+			next[g.UUID] = now
+			a.log.Warn("the budget watch does not see a GPU; it takes no new jobs", "gpu", g.UUID, "last", a.looks.last(site{}.device(g)), "err", blindness(a.sampler.Snapshot()))
+			nudge(a.wake)
+		case was:
+			a.log.Info("the budget watch sees a GPU again", "gpu", g.UUID, "blind", now.Sub(since).Round(time.Second))
+			nudge(a.wake)
+		}
+	}
+	return next
+}

@@ -1,0 +1,106 @@
+package process
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMain is also the child that holds a lock until its input ends.
+func TestMain(m *testing.M) {
+	path := os.Getenv("LOCK_THIS")
+	if path == "" {
+		os.Exit(m.Run())
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	fmt.Println("locked", err)
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+}
+
+func TestLockHolder(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if h, ok := LockHolder(f); ok {
+		t.Errorf("a file without a lock is locked by %+v", h)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(exe)
+	child.Env = append(os.Environ(), "LOCK_THIS="+f.Name())
+	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, _ := child.StdinPipe()
+	out, _ := child.StdoutPipe()
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = child.Wait() }()
+	defer in.Close()
+	defer func() { _ = child.Process.Signal(syscall.SIGCONT) }()
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "locked <nil>\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	h, ok := LockHolder(f)
+	if !ok || h.PID != child.Process.Pid || h.Program != filepath.Base(exe) || strings.IndexByte("RS", h.State) < 0 {
+		t.Errorf("the holder is %+v, %v; want process %d", h, ok, child.Process.Pid)
+	}
+	_ = child.Process.Signal(syscall.SIGSTOP)
+	for end := time.Now().Add(2 * time.Minute); h.State != 'T'; time.Sleep(10 * time.Millisecond) {
+		if h, _ = LockHolder(f); time.Now().After(end) {
+			t.Fatalf("a suspended holder is %+v", h)
+		}
+	}
+	if want := fmt.Sprintf("is suspended (state T): kill -CONT %d", h.PID); !strings.Contains(h.Advice(), want) {
+		t.Errorf("%s; want %q in it", h.Advice(), want)
+	}
+}
+
+// TestHangingThread: the first thread of a killed process has ended while another
+// hangs in the driver.
+func TestHangingThread(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"stat": "7 (a) b) Z 1", "task/7/stat": "7 (a) b) Z 1", "task/9/stat": "9 (x) D 1", "comm": "gpuslotd\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := Holder{7, program(dir), state(dir)}
+	if want := `process 7 ("gpuslotd") hangs in the kernel (state D)`; !strings.HasPrefix(h.Advice(), want) {
+		t.Errorf("%s; want %q", h.Advice(), want)
+	}
+}
+
+func TestFlockOn(t *testing.T) {
+	for line, want := range map[string]int{
+		"3: FLOCK  ADVISORY  WRITE 812 00:17:1203 0 EOF\n":    812,
+		"3: FLOCK  ADVISORY  WRITE 812 00:17:11203 0 EOF\n":   0,
+		"3: POSIX  ADVISORY  WRITE 812 00:17:1203 0 EOF\n":    0,
+		"3: FLOCK  ADVISORY  WRITE -1 00:17:1203 0 EOF\n":     0,
+		"3: -> FLOCK  ADVISORY  WRITE 900 00:17:1203 0 EOF\n": 0, // waits for it
+		"": 0,
+	} {
+		if pid, ok := flockOn(line, 1203); ok != (want > 0) || ok && pid != want {
+			t.Errorf("%q: %d, %v", line, pid, ok)
+		}
+	}
+}

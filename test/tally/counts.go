@@ -1,0 +1,86 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// counts are the tests of one run or several, those within others too.
+type counts struct {
+	Ran     int
+	Skipped []skip
+}
+
+// skip is a test that was skipped; Why is its own reason.
+type skip struct{ Package, Test, Why string }
+
+func newCounts() counts { return counts{Skipped: []skip{}} }
+
+var reasonLine = regexp.MustCompile(`^\s*\S+\.go:[0-9]+: (.*)`)
+
+// book counts a test that ended; text is its output.
+func (c *counts) book(e event, text string) {
+	if e.Action != "skip" {
+		c.Ran++
+		return
+	}
+	s := skip{Package: e.Package, Test: e.Test, Why: "no reason given"}
+	for line := range strings.Lines(text) {
+		if m := reasonLine.FindStringSubmatch(line); m != nil {
+			s.Why = m[1]
+		}
+	}
+	c.Skipped = append(c.Skipped, s)
+}
+
+// String is the closing line: "N ran, M skipped: how many for which reason".
+func (c counts) String() string {
+	text := fmt.Sprintf("%d ran, %d skipped", c.Ran, len(c.Skipped))
+	why := map[string]int{}
+	for _, s := range c.Skipped {
+		why[s.Why]++
+	}
+	reasons := slices.SortedFunc(maps.Keys(why), func(a, b string) int {
+		return cmp.Or(cmp.Compare(why[b], why[a]), cmp.Compare(a, b))
+	})
+	for i, r := range reasons {
+		reasons[i] = fmt.Sprintf("%d %s", why[r], r)
+	}
+	if len(reasons) > 0 {
+		text += ": " + strings.Join(reasons, "; ")
+	}
+	return text
+}
+
+// mustRun are the packages whose tests need a node, a driver or a browser.
+// Continuous integration has root, namespaces, cgroups and Debian's mirror.
+var mustRun = regexp.MustCompile(`/gpuslot/(test/(alone|driver|faults|mig|node|packages|pictures|scenes|sim|usage)|systemd|mps|condor|gpu/cuda)$`)
+
+// mayLack are the reasons that are good ones there too.
+var mayLack = []*regexp.Regexp{
+	regexp.MustCompile(`make campaign`),                         // it takes long
+	regexp.MustCompile(`does not offer driver|no longer lists`), // Debian's mirror drops versions
+	regexp.MustCompile(`no apptainer`),                          // Debian has it in sid only
+	regexp.MustCompile(`major number \d+ belongs to a driver`),  // a machine with a GPU
+	regexp.MustCompile(`getfacl is not installed`),
+	regexp.MustCompile(`systemd-analyze`), // the node's own is asked besides
+	regexp.MustCompile(`the other leg does both|came with 555|no value of a variable|has no flag to give`),
+	regexp.MustCompile(`the sanitizers' runtime lies`),
+	regexp.MustCompile(`cgroup v2`), // where the machine has no unified hierarchy to write to
+}
+
+// lacking lists the tests that were skipped and must not be in CI.
+func (c counts) lacking() []string {
+	var out []string
+	for _, s := range c.Skipped {
+		may := slices.ContainsFunc(mayLack, func(r *regexp.Regexp) bool { return r.MatchString(s.Why) })
+		if mustRun.MatchString(s.Package) && !may {
+			out = append(out, fmt.Sprintf("  %s %s: %s", s.Package, s.Test, s.Why))
+		}
+	}
+	return out
+}
