@@ -50,8 +50,14 @@ func TestBrokenAgents(t *testing.T) {
 		if elsewhere(t) {
 			return
 		}
-		if b := runScript(t, ""); b != nil {
+		c, b := runScript(t, "")
+		if b != nil {
 			t.Fatalf("does not hold: %s\n%s", b.rule, b.text)
+		}
+		for _, inj := range script {
+			if len(c.rows[inj.name].took) == 0 {
+				t.Errorf("%s was left out", inj.name)
+			}
 		}
 	})
 	for _, a := range brokenAgents {
@@ -59,9 +65,10 @@ func TestBrokenAgents(t *testing.T) {
 			if elsewhere(t) {
 				return
 			}
-			switch b := runScript(t, a.build(t)); {
+			c, b := runScript(t, a.build(t))
+			switch {
 			case b == nil:
-				t.Errorf("the agent that %s passes", a.name)
+				t.Errorf("the agent that %s passes:\n%s", a.name, strings.Join(c.history, "\n"))
 			case b.rule != a.rule:
 				t.Errorf("the agent that %s breaks %q, want %q:\n%s", a.name, b.rule, a.rule, b.text)
 			default:
@@ -72,13 +79,13 @@ func TestBrokenAgents(t *testing.T) {
 	}
 }
 
-func runScript(t *testing.T, daemon string) *broken {
+func runScript(t *testing.T, daemon string) (*campaign, *broken) {
 	c := newCampaign(newNode(t, "550.163.01", daemon), 1)
 	if daemon != "" {
 		c.heals = 10 * time.Second
 	}
 	c.idleFirst = true
-	return c.run(script)
+	return c, c.run(script)
 }
 
 // build makes the broken agent from this repository and one patched file.

@@ -195,11 +195,11 @@ func (c *campaign) busyJob(gpu int) *job {
 	for _, j := range c.on(gpu)[min(len(c.on(gpu)), shares-1):] {
 		c.finish(j) // room for it
 	}
-	st, err := c.status()
-	if err != nil {
-		return nil
+	r, ok := c.room(gpu)
+	for on := c.on(gpu); !ok && len(on) > 1; on = on[1:] {
+		c.finish(on[0])
+		r, ok = c.room(gpu)
 	}
-	r, ok := c.match(st, gpu)
 	if !ok {
 		return nil
 	}

@@ -119,16 +119,31 @@ func (s *startd) fill(gpu, want int) {
 	s.t.Helper()
 	for range want {
 		s.bury()
-		st, err := s.status()
-		if err != nil || len(s.on(gpu)) >= want {
+		if len(s.on(gpu)) >= want {
 			return
 		}
-		r, ok := s.match(st, gpu)
+		r, ok := s.room(gpu)
 		if !ok {
 			return
 		}
 		if _, why := s.start(r); why != "" && !strings.Contains(why, "closed") {
 			s.t.Logf("a job on GPU %d is refused: %s", gpu, why)
+		}
+	}
+}
+
+// room is match, and waits for a GPU that takes no jobs for a moment.
+func (s *startd) room(gpu int) (request, bool) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		st, err := s.status()
+		if err == nil {
+			r, ok := s.match(st, gpu)
+			if g := s.gpuOf(st, gpu); ok || g != nil && g.Accept {
+				return r, ok
+			}
+		}
+		if time.Now().After(end) {
+			return request{}, false
 		}
 	}
 }

@@ -3,6 +3,7 @@ package scenes
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -157,11 +158,25 @@ const (
 	held      = 5
 )
 
-// waitJobs is WaitJobs with a deadline of its own.
+// executing is what the event log says when a job starts for good, after the hook.
+const executing = "Job executing on host"
+
+// waitJobs is WaitJobs with a deadline of its own. Jobs run when their programs do:
+// HTCondor says so before the hook has admitted them.
 func (st *Stage) waitJobs(ctx context.Context, cluster int, states ...int) error {
 	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
-	return st.WaitJobs(ctx, cluster, states...)
+	if err := st.WaitJobs(ctx, cluster, states...); err != nil || !slices.Equal(states, []int{running}) {
+		return err
+	}
+	rows, err := st.JobAttrs(ctx, cluster, "ProcId")
+	if err != nil {
+		return err
+	}
+	return st.Wait(ctx, fmt.Sprintf("the programs of %d", cluster), func() bool {
+		log, err := st.JobLog(ctx, cluster)
+		return err == nil && strings.Count(log, executing) >= len(rows)
+	})
 }
 
 // waitLog waits until the events of a cluster say something.

@@ -227,6 +227,3 @@ func TestClaimReuse(t *testing.T) {
 	must(t, st.waitJobs(ctx, queue, completed))
 	done(t, st)
 }
-
-// executing is what the event log says when a job starts for good, after the hook.
-const executing = "Job executing on host"
