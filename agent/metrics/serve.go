@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,8 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    16 << 10,
 		ConnState:         newConnections(maxConnections).state,
+		// Each connection has one reply in memory at most.
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1},
 	}
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
@@ -77,13 +80,12 @@ func (m *Metrics) Handler(w Web) (http.Handler, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", zipped(page))
-	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(m.registry, zipped(promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{
+	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(m.registry, zipped(complete(promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError,
-		// A time-out here would end nothing and keep a copy of every reply; the
-		// server's own bounds the client.
+		// A time-out here would end nothing; the server's own bounds the client.
 		MaxRequestsInFlight: 4,
 		DisableCompression:  true, // zipped does it
-	}))))
+	})))))
 	mux.HandleFunc("/-/healthy", func(reply http.ResponseWriter, _ *http.Request) { fmt.Fprintln(reply, "gpuslotd is healthy.") })
 	mux.HandleFunc("/-/ready", func(reply http.ResponseWriter, _ *http.Request) {
 		if !w.Ready() {
@@ -97,6 +99,27 @@ func (m *Metrics) Handler(w Web) (http.Handler, error) {
 	}
 	return mux, nil
 }
+
+// complete sends a reply once all of it is there: a client that reads slowly does not
+// count as a scrape in flight, of which there are few.
+func complete(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reply := &completeReply{ResponseWriter: w, code: http.StatusOK}
+		h.ServeHTTP(reply, r)
+		w.WriteHeader(reply.code)
+		_, _ = reply.body.WriteTo(w) // who does not listen any more misses nothing
+	})
+}
+
+type completeReply struct {
+	http.ResponseWriter
+	code int
+	body bytes.Buffer
+}
+
+func (w *completeReply) WriteHeader(code int) { w.code = code }
+
+func (w *completeReply) Write(b []byte) (int, error) { return w.body.Write(b) }
 
 func landing() (http.Handler, error) {
 	page, err := web.NewLandingPage(web.LandingConfig{

@@ -7,8 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -116,6 +119,46 @@ func TestServeInACrowd(t *testing.T) {
 			t.Fatalf("connection %d of %d is still held", i, len(crowd))
 		}
 	}
+}
+
+// TestSlowReaders: scrapes that nobody reads to their end keep no other from its
+// reply.
+func TestSlowReaders(t *testing.T) {
+	h, err := newTest(full()).Handler(Web{Ready: func() bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stuck := make(chan struct{})
+	var ends sync.WaitGroup
+	for range 2 * 4 { // twice the scrapes in flight that are allowed
+		reading := make(chan struct{})
+		ends.Go(func() {
+			h.ServeHTTP(&slowReader{header: http.Header{}, reading: reading, stuck: stuck}, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		})
+		<-reading
+	}
+	reply := httptest.NewRecorder()
+	h.ServeHTTP(reply, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if reply.Code != http.StatusOK || !strings.Contains(reply.Body.String(), "gpuslot_") {
+		t.Errorf("a scrape beside slow readers: %d, %d bytes", reply.Code, reply.Body.Len())
+	}
+	close(stuck)
+	ends.Wait()
+}
+
+// slowReader takes the first byte of a reply and waits.
+type slowReader struct {
+	header         http.Header
+	reading, stuck chan struct{}
+	once           sync.Once
+}
+
+func (r *slowReader) Header() http.Header { return r.header }
+func (r *slowReader) WriteHeader(int)     {}
+func (r *slowReader) Write(b []byte) (int, error) {
+	r.once.Do(func() { close(r.reading) })
+	<-r.stuck
+	return len(b), nil
 }
 
 func TestServeRefusesABrokenWebConfiguration(t *testing.T) {
