@@ -185,8 +185,10 @@ type Agent struct {
 	fed feedback
 	// faces are who was seen on the GPUs.
 	faces faces
-	// ends are clients being ended.
-	ends sync.WaitGroup
+	// ends are clients being ended, ending the jobs whose clients are, because
+	// they broke a rule.
+	ends   sync.WaitGroup
+	ending sync.Map
 	// booked and rewritten (HTCondor's configuration) wake the comparison with the
 	// startd, wake the loop.
 	booked, rewritten, wake chan struct{}

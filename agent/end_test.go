@@ -343,6 +343,29 @@ func TestReportOnly(t *testing.T) {
 	}
 }
 
+// TestClientsThatComeBack: until HTCondor has ended a job that it is to hold, each
+// sample that finds a breach ends the job's clients; HTCondor is told once.
+func TestClientsThatComeBack(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	st := ta.proc.starter(100, "slot1_1")
+	ta.grant(st, 1000, "alice", uuid(0), 4096)
+	f := finding{watched: jobUsing(9000), Code: api.CodeOverBudget, Enforce: config.EnforceHold, First: true}
+	f.Starter = st
+	for range 3 {
+		ta.daemons.change(uuid(0), func(d *fakeDaemon) {
+			d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200}}}
+		})
+		ta.punish(t.Context(), f)
+		ta.ends.Wait()
+		if servers, _ := ta.daemons.Servers(t.Context(), uuid(0)); len(servers[0].Clients) > 0 {
+			t.Errorf("clients %v", servers[0].Clients)
+		}
+	}
+	if got := ta.counted("gpuslot_job_breaches_total", "enforce", "hold"); got != 1 || len(ta.jobHolds()) != 1 {
+		t.Errorf("counted %v times, holds %v", got, ta.jobHolds())
+	}
+}
+
 // TestKillBeside: by policy a process beside MPS is killed, if it is the job's.
 func TestKillBeside(t *testing.T) {
 	ta := newTestAgent(t, 1, "")

@@ -27,6 +27,9 @@ func (b *books) holdOf(s Starter) api.Hold {
 	return b.holds[s]
 }
 
+// toBeHeld says whether HTCondor is to hold a job.
+func (b *books) toBeHeld(s Starter) bool { return b.holdOf(s).Code != 0 }
+
 // jobHolds answers the startd's monitor.
 func (a *Agent) jobHolds() []api.Hold { return a.books.allHolds() }
 

@@ -195,6 +195,9 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	a.measure(jobs, now)
 	a.lookIntoContainers(jobs, PipeRoot(v.config.Paths))
 	a.faces.note(jobs, now)
+	for i := range jobs {
+		jobs[i].ToBeHeld = a.books.toBeHeld(jobs[i].Starter)
+	}
 	next, found := b.judge(jobs, r, now)
 	for _, f := range found {
 		a.punish(ctx, f)
@@ -206,6 +209,8 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 // punish does what the site wants done with a job that broke a rule. HTCondor
 // hears of it first, then the job's clients go: a program that meets their
 // end may itself end before the hold is there, and its supervisor must know.
+// Until HTCondor has ended the job, each sample that finds a breach ends the
+// clients again.
 func (a *Agent) punish(ctx context.Context, f finding) {
 	if f.Enforce == config.EnforceReport {
 		if f.First {
@@ -215,19 +220,24 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 		}
 		return
 	}
-	if !a.books.hold(f.Starter, api.Hold{Slot: shortName(f.Starter.Slot), Job: f.Job, Code: f.Code, Reason: f.Reason}) {
-		return
+	if a.books.hold(f.Starter, api.Hold{Slot: shortName(f.Starter.Slot), Job: f.Job, Code: f.Code, Reason: f.Reason}) {
+		a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
+		a.note(Event{Kind: EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, By: byAgent, Text: f.Reason})
+		if err := a.linkHolds(); err != nil {
+			a.log.Error("a job that is to be held may end as if it were done", "err", err)
+		}
+		a.log.Warn("HTCondor is to hold a job", "slot", f.Starter.Slot, "job", f.Job, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
+	} else if !a.books.toBeHeld(f.Starter) {
+		return // it has ended
 	}
-	a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
-	a.note(Event{Kind: EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, By: byAgent, Text: f.Reason})
-	if err := a.linkHolds(); err != nil {
-		a.log.Error("a job that is to be held may end as if it were done", "err", err)
-	}
-	a.log.Warn("HTCondor is to hold a job", "slot", f.Starter.Slot, "job", f.Job, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
 	if f.Enforce == config.EnforceKill {
 		a.killBeside(f)
 	}
+	if _, busy := a.ending.LoadOrStore(f.Starter, true); busy {
+		return
+	}
 	a.ends.Go(func() {
+		defer a.ending.Delete(f.Starter)
 		a.endClients(ctx, f.GPU, f.PIDs, f.Starter)
 		a.endReservation(ctx, f.Starter)
 		for _, s := range f.Elsewhere {

@@ -32,6 +32,8 @@ type watched struct {
 	// budget on its GPU, Quantum the step of budgets.
 	MostClients      int
 	Largest, Quantum gpu.MiB
+	// ToBeHeld: HTCondor is to hold it. Nothing that it breaks now has a grace.
+	ToBeHeld bool
 }
 
 // stray is a process on a GPU that is not its job's.
@@ -90,7 +92,7 @@ func (b breaches) judge(jobs []watched, site rules, now time.Time) (breaches, []
 				r.since = now
 			}
 			// Half a sample of slack: samples do not come to the millisecond.
-			if l.broken && now.Sub(r.since) >= l.grace-site.slack {
+			if l.broken && (j.ToBeHeld || now.Sub(r.since) >= l.grace-site.slack) {
 				found = append(found, finding{watched: j, Code: l.code, Reason: l.reason, Enforce: l.enforce, First: !r.found})
 				r.found = true
 			}

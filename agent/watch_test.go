@@ -34,6 +34,8 @@ func TestJudge(t *testing.T) {
 	beside.PIDs, beside.Beside = []int{200, 201}, []int{201}
 	many := jobUsing(100)
 	many.PIDs = []int{1, 2, 3, 4, 5, 6, 7}
+	held := jobUsing(6200)
+	held.ToBeHeld = true
 	elsewhere := jobUsing(100)
 	elsewhere.Elsewhere = []stray{{300, uuid(1)}}
 	type at struct {
@@ -50,6 +52,7 @@ func TestJudge(t *testing.T) {
 		"over, in grace":      {[]at{{0, jobUsing(4353)}, {9, jobUsing(4353)}}, 0, ""},
 		"over, after grace":   {[]at{{0, jobUsing(4353)}, {10, jobUsing(6200)}}, api.CodeOverBudget, "used 6200 MiB of 4096 MiB requested: ask for request_vram = 6656"},
 		"over, then within":   {[]at{{0, jobUsing(6200)}, {9, jobUsing(4096)}, {11, jobUsing(6200)}}, 0, ""},
+		"over, to be held":    {[]at{{0, held}}, api.CodeOverBudget, "used 6200 MiB"},
 		"above the largest":   {[]at{{0, jobUsing(17000)}, {10, jobUsing(17000)}}, api.CodeOverBudget, "used 17000 MiB of 4096 MiB requested, more than one job may have on " + string(uuid(0)) + " (16384 MiB): ask for a whole GPU"},
 		"unknown":             {[]at{{0, unknown}, {60, unknown}}, 0, ""},
 		"unknown in between":  {[]at{{0, jobUsing(6200)}, {5, unknown}, {10, jobUsing(6200)}}, api.CodeOverBudget, "used 6200 MiB"},
