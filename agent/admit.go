@@ -10,6 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -99,7 +100,7 @@ func Target(p *plan.Plan, job *api.Job) (shared *plan.GPU, whole []gpu.UUID, ref
 	for _, id := range job.AssignedGPUs {
 		u, err := gpu.ParseUUID(id)
 		if err != nil {
-			return nil, nil, api.Refuse(api.CodeBadGPUs, fmt.Sprintf("the slot's GPU id %q is not a GPU's UUID: this execution point is not configured by gpuslot; tell its administrator", clip(id)))
+			return nil, nil, api.Refuse(api.CodeBadGPUs, fmt.Sprintf("the slot's GPU id %q is not a GPU's UUID: this execution point is not configured by gpuslot; tell its administrator", foreign.Clip(id)))
 		}
 		for _, s := range seen {
 			if s == u {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Starter names the condor_starter that runs one job: the process, and the slot
@@ -165,7 +167,7 @@ func (fs procFS) daemon(pid int, trusted func(uint32) bool) (program string, err
 		return "", err
 	}
 	if !trusted(uid) {
-		return "", fmt.Errorf("process %d above the caller runs %s as uid %d, which is not this node's HTCondor: %w", pid, clip(exe), uid, errNoSlot)
+		return "", fmt.Errorf("process %d above the caller runs %s as uid %d, which is not this node's HTCondor: %w", pid, foreign.Clip(exe), uid, errNoSlot)
 	}
 	var file unix.Stat_t
 	if err := unix.Stat(path.Join(fs.root, strconv.Itoa(pid), "exe"), &file); err != nil {
@@ -173,7 +175,7 @@ func (fs procFS) daemon(pid int, trusted func(uint32) bool) (program string, err
 	}
 	if !trusted(file.Uid) || file.Mode&0o022 != 0 {
 		return "", fmt.Errorf("process %d above the caller runs %s, which others than root can change (uid %d, mode %#o): "+
-			"chown root and chmod go-w that file: %w", pid, clip(exe), file.Uid, file.Mode&0o7777, errNoSlot)
+			"chown root and chmod go-w that file: %w", pid, foreign.Clip(exe), file.Uid, file.Mode&0o7777, errNoSlot)
 	}
 	return program, nil
 }

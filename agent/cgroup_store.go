@@ -14,6 +14,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // cgroupsFile holds the limits that the driver was told to hold, for the next
@@ -205,7 +206,7 @@ func checkReservations(all []reservation) error {
 			return err
 		}
 		if len(r.Path) == 0 || r.Hard <= 0 || r.Soft < 0 || r.Soft > r.Hard || r.Starter.PID <= 0 {
-			return fmt.Errorf("the reservation of %s is not complete", clip(r.Starter.Slot))
+			return fmt.Errorf("the reservation of %s is not complete", foreign.Clip(r.Starter.Slot))
 		}
 	}
 	return nil

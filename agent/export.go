@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // staleAfter is how many sampling intervals old a value may be that is shown.
@@ -152,9 +153,9 @@ func deviceOf(snap *usage.Snapshot, u gpu.UUID) usage.Device {
 func labelsOf(r Running, tell config.JobLabels) metrics.JobLabels {
 	switch tell {
 	case config.JobLabelsJob:
-		return metrics.JobLabels{ID: clip(r.Job), VO: clip(r.VO)}
+		return metrics.JobLabels{ID: foreign.Clip(r.Job), VO: foreign.Clip(r.VO)}
 	case config.JobLabelsJobAndUser:
-		return metrics.JobLabels{ID: clip(r.Job), VO: clip(r.VO), User: clip(r.Owner), Group: clip(r.Group)}
+		return metrics.JobLabels{ID: foreign.Clip(r.Job), VO: foreign.Clip(r.VO), User: foreign.Clip(r.Owner), Group: foreign.Clip(r.Group)}
 	}
 	return metrics.JobLabels{}
 }

@@ -2,20 +2,17 @@ package agent
 
 import (
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // maxAssigned is more ids than a slot has: GPUs, or shares of one.
 const maxAssigned = 256
 
-// clip keeps foreign text in messages short.
-func clip(s string) string { return condor.Foreign(s, 80) }
-
 // tidied is what a caller says of a job, within bounds: it goes into logs,
 // records, slot ads and root's terminal.
 func tidied(job api.Job) *api.Job {
 	for _, word := range []*string{&job.ID, &job.Owner, &job.Group, &job.VO, &job.Program, &job.Batch, &job.Schedd, &job.RequestThreads} {
-		*word = condor.Word(*word)
+		*word = foreign.Word(*word)
 	}
 	job.AssignedGPUs = job.AssignedGPUs[:min(len(job.AssignedGPUs), maxAssigned)]
 	return &job

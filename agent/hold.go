@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Hold is one owner's word that a GPU takes no new jobs, and why. A GPU is open
@@ -155,7 +156,7 @@ func checkOwner(owner string) error {
 	case owner == OwnerAgent || owner == OwnerNode:
 		return fmt.Errorf("the owner %q is gpuslot's own: use another name, such as that of the program which closes", owner)
 	case !ownerName.MatchString(owner):
-		return fmt.Errorf("the owner %q is no name: up to 32 small letters, digits, dots, dashes and underscores, such as node-health", clip(owner))
+		return fmt.Errorf("the owner %q is no name: up to 32 small letters, digits, dots, dashes and underscores, such as node-health", foreign.Clip(owner))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // held are the holds that keep jobs off a GPU or MIG device of the plan.
@@ -81,9 +82,9 @@ func gpusNamed(p *plan.Plan, name string) ([]gpuTarget, error) {
 	case len(found) == 0 && name == allGPUs:
 		return nil, errors.New("there is no GPU in the plan: see gpuslot status")
 	case len(found) == 0:
-		return nil, fmt.Errorf("there is no GPU %q in the plan: name one by its index, UUID or PCI bus id, as gpuslot status shows them, or all", clip(name))
+		return nil, fmt.Errorf("there is no GPU %q in the plan: name one by its index, UUID or PCI bus id, as gpuslot status shows them, or all", foreign.Clip(name))
 	case len(found) > 1:
-		return nil, fmt.Errorf("%q begins the UUIDs of %d GPUs: give more of it", clip(name), len(found))
+		return nil, fmt.Errorf("%q begins the UUIDs of %d GPUs: give more of it", foreign.Clip(name), len(found))
 	}
 	return found, nil
 }

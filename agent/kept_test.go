@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // fileOf writes what a file of an earlier agent may hold.
@@ -118,7 +119,7 @@ func FuzzUnitIn(f *testing.F) {
 		want := ""
 		for _, part := range strings.Split(line, "/") {
 			if slices.Contains([]string{".service", ".scope"}, path.Ext(part)) {
-				want = clip(part)
+				want = foreign.Clip(part)
 			}
 		}
 		if unit != want {

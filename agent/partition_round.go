@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -94,7 +95,7 @@ func (a *Agent) makePartitions(ctx context.Context, g *plan.GPU, set partitionSe
 	for len(set.IDs) < g.Shares {
 		id, err := a.addPartition(ctx, g, deadline)
 		if err == nil && slices.Contains(set.IDs, id) {
-			err = fmt.Errorf("the control daemon gave the id %s twice: see its log", clip(id))
+			err = fmt.Errorf("the control daemon gave the id %s twice: see its log", foreign.Clip(id))
 		}
 		if err != nil {
 			return "a static SM partition cannot be made: " + daemonSays(err)

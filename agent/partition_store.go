@@ -13,6 +13,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // partitionsFile holds the static SM partitions and whose they are, for the next
@@ -73,14 +74,14 @@ func (all savedPartitions) check() error {
 	seen := map[gpu.UUID]bool{}
 	for _, set := range all.Made {
 		if _, err := gpu.ParseUUID(string(set.GPU)); err != nil || seen[set.GPU] || set.Daemon.PID <= 0 || set.SMs < 0 || len(set.IDs) != len(unique(set.IDs)) {
-			return fmt.Errorf("the partitions of %s are not complete", clip(string(set.GPU)))
+			return fmt.Errorf("the partitions of %s are not complete", foreign.Clip(string(set.GPU)))
 		}
 		seen[set.GPU] = true
 	}
 	holders, ids := map[holder]bool{}, []string{}
 	for _, h := range all.Held {
 		if _, err := gpu.ParseUUID(string(h.GPU)); err != nil || h.Starter.PID <= 0 || h.ID == "" || holders[h.holder()] {
-			return fmt.Errorf("the partition of %s is not complete", clip(h.Starter.Slot))
+			return fmt.Errorf("the partition of %s is not complete", foreign.Clip(h.Starter.Slot))
 		}
 		holders[h.holder()] = true
 		ids = append(ids, string(h.GPU)+" "+h.ID)

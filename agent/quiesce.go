@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // nodePhase is how far a node is on its way out of service and back.
@@ -118,7 +119,7 @@ func (s nodeState) asked(req api.Request, now time.Time) (next nodeState, does s
 	case verb == api.VerbResume:
 		return s, "the node serves", nil
 	}
-	return s, "", fmt.Errorf("a node has no verb %q", clip(req.Verb))
+	return s, "", fmt.Errorf("a node has no verb %q", foreign.Clip(req.Verb))
 }
 
 // bareSlots are the slots that jobs hold, in order, without a verification's.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // deviceHolders are the processes that have the driver's device files open, and
@@ -38,14 +39,14 @@ func firstLine(path string) string {
 }
 
 // nameIn is what a process calls itself.
-func nameIn(path string) string { return clip(firstLine(path)) }
+func nameIn(path string) string { return foreign.Clip(firstLine(path)) }
 
 // unitIn is the systemd unit that a process runs in, by its cgroup.
 func unitIn(path string) string {
 	unit := ""
 	for part := range strings.SplitSeq(firstLine(path), "/") {
 		if strings.HasSuffix(part, ".service") || strings.HasSuffix(part, ".scope") {
-			unit = clip(part)
+			unit = foreign.Clip(part)
 		}
 	}
 	return unit

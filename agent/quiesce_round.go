@@ -13,6 +13,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // quiescedInventory is what the node had when it was quiesced: the plan rests
@@ -234,13 +235,13 @@ func (a *Agent) openNode(ctx context.Context, n nodeState) (why string) {
 // resumes verifies one GPU of a node that resumes; empty if it keeps its limits.
 func (a *Agent) resumes(ctx context.Context, v *view, g *plan.GPU) (found string) {
 	if why := a.unwell(v, g, time.Now()); why != "" {
-		return "it was not well when the node resumed (" + clip(why) + ")"
+		return "it was not well when the node resumed (" + foreign.Clip(why) + ")"
 	}
 	switch r := a.verifyGPU(ctx, g.UUID); {
 	case r.Skipped != "":
-		return "it could not be verified when the node resumed (" + clip(r.Skipped) + ")"
+		return "it could not be verified when the node resumed (" + foreign.Clip(r.Skipped) + ")"
 	case !r.OK:
-		return "its verification after the node resumed failed (" + clip(r.Text) + ")"
+		return "its verification after the node resumed failed (" + foreign.Clip(r.Text) + ")"
 	}
 	return ""
 }

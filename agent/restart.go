@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -69,9 +70,9 @@ func gpuNamed(p *plan.Plan, name string) (*plan.GPU, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return nil, fmt.Errorf("there is no GPU %q in the plan: name one by its index or UUID, as gpuslot status shows them", clip(name))
+		return nil, fmt.Errorf("there is no GPU %q in the plan: name one by its index or UUID, as gpuslot status shows them", foreign.Clip(name))
 	}
-	return nil, fmt.Errorf("%q begins the UUIDs of %d GPUs: give more of it", clip(name), len(found))
+	return nil, fmt.Errorf("%q begins the UUIDs of %d GPUs: give more of it", foreign.Clip(name), len(found))
 }
 
 // restartTimeout bounds one restart; tens of milliseconds are usual.

@@ -7,6 +7,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // leastThreads is the smallest percentage that a control daemon keeps.
@@ -23,9 +24,9 @@ func threadsOf(g *plan.GPU, budget gpu.MiB, job *api.Job) (percent float64, refu
 	asked, err := strconv.ParseFloat(job.RequestThreads, 64)
 	switch {
 	case err != nil || !(asked >= leastThreads && asked <= 100): // NaN too
-		return 0, api.Refuse(api.CodeBadThreads, fmt.Sprintf("RequestGPUThreads = %s is no percentage of a GPU's multiprocessors: write a number without quotes, such as +RequestGPUThreads = %s, or leave it out", clip(job.RequestThreads), percentText(own)))
+		return 0, api.Refuse(api.CodeBadThreads, fmt.Sprintf("RequestGPUThreads = %s is no percentage of a GPU's multiprocessors: write a number without quotes, such as +RequestGPUThreads = %s, or leave it out", foreign.Clip(job.RequestThreads), percentText(own)))
 	case asked > most:
-		return 0, api.Refuse(api.CodeBadThreads, fmt.Sprintf("RequestGPUThreads = %s is more than a job with %s may have on %s (%s): write +RequestGPUThreads = %s or less, or leave it out", clip(job.RequestThreads), budget, g.UUID, g.Name, percentText(most)))
+		return 0, api.Refuse(api.CodeBadThreads, fmt.Sprintf("RequestGPUThreads = %s is more than a job with %s may have on %s (%s): write +RequestGPUThreads = %s or less, or leave it out", foreign.Clip(job.RequestThreads), budget, g.UUID, g.Name, percentText(most)))
 	}
 	return asked, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -63,7 +64,7 @@ func accountWithGroup(ctx context.Context, name string) (cuda.Account, error) {
 	uid, errU := strconv.ParseUint(u.Uid, 10, 32)
 	gid, errG := strconv.ParseUint(u.Gid, 10, 32)
 	if errU != nil || errG != nil {
-		return cuda.Account{}, fmt.Errorf("its numbers read %q and %q", clip(u.Uid), clip(u.Gid))
+		return cuda.Account{}, fmt.Errorf("its numbers read %q and %q", foreign.Clip(u.Uid), foreign.Clip(u.Gid))
 	}
 	return cuda.Account{UID: uint32(uid), GID: uint32(gid)}, nil
 }

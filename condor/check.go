@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // check reports everything with which the rendered text could not be true, or
@@ -67,7 +68,7 @@ func (d Device) check() error {
 	case u != d.UUID:
 		return fmt.Errorf("the UUID is not in NVIDIA's spelling, %s", u)
 	case d.UUID.IsMIG() != (d.Profile != ""):
-		return fmt.Errorf("its MIG profile is %q", clip(d.Profile))
+		return fmt.Errorf("its MIG profile is %q", foreign.Clip(d.Profile))
 	case d.Share.CPUs < 1 || d.Share.Memory < 1:
 		return fmt.Errorf("its slot has %d CPUs and %s; HTCondor starts no job without some", d.Share.CPUs, d.Share.Memory)
 	case d.Pool < 1:
@@ -87,13 +88,13 @@ func checkWithoutRequest(s string) error {
 	case WithoutRequestWhole, WithoutRequestShare, WithoutRequestRefuse, WithoutRequestHold:
 		return nil
 	}
-	return fmt.Errorf("without_request is %q, not whole, share, refuse or hold", clip(s))
+	return fmt.Errorf("without_request is %q, not whole, share, refuse or hold", foreign.Clip(s))
 }
 
 // checkPath admits what HTCondor takes literally in every knob that gets a path.
 func checkPath(path string) error {
 	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, " \t\n\r\"'\\|$#,;\x00") {
-		return fmt.Errorf("path %q is not absolute, or has a character that HTCondor's configuration gives a meaning", clip(path))
+		return fmt.Errorf("path %q is not absolute, or has a character that HTCondor's configuration gives a meaning", foreign.Clip(path))
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Environment is a job's environment: variables in the order of their first
@@ -68,7 +70,7 @@ func cutEntry(s string) (entry, rest string, ok bool, err error) {
 		}
 		end := strings.IndexByte(s[1:], '\'') + 1
 		if end == 0 {
-			return "", "", false, fmt.Errorf("the environment has a single quote without its second one: %s", clip(s))
+			return "", "", false, fmt.Errorf("the environment has a single quote without its second one: %s", foreign.Clip(s))
 		}
 		b.WriteString(s[1:end])
 		if s = s[end+1:]; strings.HasPrefix(s, "'") {
@@ -84,7 +86,7 @@ const blanks = " \t\n\r"
 func (e *Environment) add(entry string) error {
 	name, value, ok := strings.Cut(entry, "=")
 	if !ok || name == "" {
-		return fmt.Errorf("the environment's entry %q is not of the form NAME=value", clip(entry))
+		return fmt.Errorf("the environment's entry %q is not of the form NAME=value", foreign.Clip(entry))
 	}
 	e.Set(name, value)
 	return nil

@@ -28,6 +28,7 @@ func ExecutionPoint(n Node) ([]byte, error) {
 	)
 	t.line("")
 	t.resources("", n.of(types, ""), n.Inventory)
+	t.inside(n)
 	t.policy(n)
 	for _, st := range types {
 		t.slotType(st, n.Weight)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // maxJobAd bounds a job ad in bytes; real ones take some kB, and an imported
@@ -38,6 +39,9 @@ type Job struct {
 	// Docker is WantDocker: the job is of the docker universe, and its processes are
 	// below docker's daemon, not below the starter.
 	Docker bool
+	// Outside are the attributes by which HTCondor would run programs of the job
+	// outside its cgroup.
+	Outside []string
 
 	ad classad.Ad
 }
@@ -72,9 +76,9 @@ func newJob(ad classad.Ad) Job {
 	j.Owner, _ = ad.String("Owner")
 	group, _ := ad.String(tenantAttributes[TenantGroup])
 	vo, _ := ad.String(tenantAttributes[TenantVO])
-	j.Group, j.VO = Word(group), Word(vo)
+	j.Group, j.VO = foreign.Word(group), foreign.Word(vo)
 	if threads, ok := ad.Expr("RequestGPUThreads"); ok && !strings.EqualFold(threads, "undefined") {
-		j.RequestThreads = clip(threads)
+		j.RequestThreads = foreign.Clip(threads)
 	}
 	j.ProvisionedVRAM = number(ad, "VramProvisioned")
 	j.RequestVRAM = request(ad, "RequestVRAM", j.ProvisionedVRAM)
@@ -83,18 +87,19 @@ func newJob(ad classad.Ad) Job {
 	j.RequestMemory = request(ad, "RequestMemory", number(ad, "MemoryProvisioned"))
 	j.Program, j.Batch, j.Schedd = named(ad)
 	j.Docker = inDocker(ad)
+	j.Outside = outside(ad)
 	return j
 }
 
 // named is what an ad says of the job's program, its batch and its schedd.
 func named(ad classad.Ad) (program, batch, schedd string) {
 	if cmd, _ := ad.String("Cmd"); cmd != "" {
-		program = clip(path.Base(cmd))
+		program = foreign.Clip(path.Base(cmd))
 	}
 	batch, _ = ad.String("JobBatchName")
 	global, _ := ad.String("GlobalJobId")
 	schedd, _, _ = strings.Cut(global, "#")
-	return program, clip(batch), clip(schedd)
+	return program, foreign.Clip(batch), foreign.Clip(schedd)
 }
 
 // inDocker: submitting to the docker universe sets the attribute, nobody else does.

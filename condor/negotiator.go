@@ -1,6 +1,10 @@
 package condor
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
+)
 
 // The ways in which a pool's negotiator fills shared GPUs.
 const (
@@ -15,7 +19,7 @@ const (
 func Negotiator(version, place string) ([]byte, error) {
 	part, ok := map[string]string{PlaceSpread: "MY.VRAM", PlacePack: "(MY.TotalSlotVRAM - MY.VRAM)"}[place]
 	if !ok {
-		return nil, fmt.Errorf("placement is %q; write %s or %s", clip(place), PlaceSpread, PlacePack)
+		return nil, fmt.Errorf("placement is %q; write %s or %s", foreign.Clip(place), PlaceSpread, PlacePack)
 	}
 	var t text
 	t.comment(

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Setting is one knob of HTCondor's configuration, as the last file that sets it does.
@@ -93,7 +94,7 @@ func (s Setting) String() string {
 	return fmt.Sprintf("%s = %s (%s)", s.Name, oneLine(s.Value), s.Place)
 }
 
-func oneLine(s string) string { return clip(strings.Join(strings.Fields(s), " ")) }
+func oneLine(s string) string { return foreign.Clip(strings.Join(strings.Fields(s), " ")) }
 
 // words splits a list.
 func (s Setting) words() []string {

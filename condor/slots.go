@@ -1,9 +1,11 @@
 package condor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Slot is one slot in the startd's own words.
@@ -126,7 +129,7 @@ func newSlot(ad classad.Ad) Slot {
 		tenantAttributes[TenantGroup]: &s.Group, tenantAttributes[TenantVO]: &s.VO,
 	} {
 		text, _ := ad.String(name)
-		*field = Word(text)
+		*field = foreign.Word(text)
 	}
 	s.AssignedGPUs, _ = ad.StringList("AssignedGPUs")
 	if n, ok := ad.Int("VRAM"); ok {
@@ -162,7 +165,7 @@ func groupOf(ad classad.Ad) string {
 	for _, name := range []string{"RemoteUser", "RemoteOwner"} { // the accounting user may be another
 		user, _ := ad.String(name)
 		if group, has := strings.CutSuffix(full, "."+user); has {
-			return Word(group)
+			return foreign.Word(group)
 		}
 	}
 	return ""
@@ -180,16 +183,40 @@ func output(ctx context.Context, env []string, name string, args ...string) (str
 		cmd.Env = append(os.Environ(), env...)
 	}
 	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
+	var out, said bounded
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err := cmd.Run()
 	switch exit := (*exec.ExitError)(nil); {
+	case out.full || said.full:
+		return "", fmt.Errorf("%s prints more than %d MiB", name, maxOutput>>20)
 	case err == nil:
-		return string(out), nil
+		return out.String(), nil
 	case errors.Is(err, exec.ErrNotFound):
 		return "", fmt.Errorf("%s is not in PATH; install HTCondor %s or later: %w", name, Oldest, err)
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s did not end in time: %w; look at: systemctl status condor", name, ctx.Err())
 	case errors.As(err, &exit):
-		return "", fmt.Errorf("%s: %w: %s", name, err, clip(strings.Join(strings.Fields(string(exit.Stderr)), " ")))
+		return "", fmt.Errorf("%s: %w: %s", name, err, foreign.Clip(strings.Join(strings.Fields(said.String()), " ")))
 	}
 	return "", fmt.Errorf("%s: %w", name, err)
 }
+
+// maxOutput is more than any command prints of a large pool, in bytes: users choose
+// what stands in the ads of jobs.
+const maxOutput = 64 << 20
+
+// bounded is the output of a command, which fails when it prints more.
+type bounded struct {
+	buf  bytes.Buffer
+	full bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.buf.Len()+len(p) > maxOutput {
+		b.full = true
+		return 0, io.ErrShortWrite
+	}
+	return b.buf.Write(p)
+}
+
+func (b *bounded) String() string { return b.buf.String() }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Recorded from condor_status -direct under 25.14.1: bob's job with 2048 MiB on
@@ -86,14 +88,14 @@ func FuzzParseSlots(f *testing.F) {
 	}
 	f.Add(string(recorded))
 	f.Add("Name = \"slot1@h\"\nVRAM = undefined\n\nName = \"x\"\nAssignedGPUs = \", ,GPU-a\"")
-	f.Add("Name = \"slot1@\xff\x1f" + strings.Repeat("h", maxWord) + "\"")
+	f.Add("Name = \"slot1@\xff\x1f" + strings.Repeat("h", 300) + "\"")
 	f.Fuzz(func(t *testing.T, text string) {
 		slots, err := parseSlots(text)
 		if err != nil {
 			return
 		}
 		for _, s := range slots {
-			if s.Name == "" || !strings.Contains(Foreign(text, len(text)), strings.TrimSuffix(s.Name, "…")) && !strings.Contains(text, `\"`) {
+			if s.Name == "" || !strings.Contains(foreign.Text(text, len(text)), strings.TrimSuffix(s.Name, "…")) && !strings.Contains(text, `\"`) {
 				t.Fatalf("%q holds no slot %q", text, s.Name)
 			}
 			for _, id := range s.AssignedGPUs {
@@ -142,5 +144,19 @@ func TestCommandErrors(t *testing.T) {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
 		})
+	}
+}
+
+// TestBoundedOutput: what users chose to stand in ads cannot take the agent's memory.
+func TestBoundedOutput(t *testing.T) {
+	out, err := output(t.Context(), nil, "sh", "-c", "echo begin; head -c 70000000 /dev/zero")
+	if err == nil || !strings.Contains(err.Error(), "more than 64 MiB") {
+		t.Errorf("%d bytes, %v", len(out), err)
+	}
+	if out, err = output(t.Context(), nil, "sh", "-c", "echo out; echo err >&2"); err != nil || out != "out\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if _, err = output(t.Context(), nil, "sh", "-c", "echo why >&2; exit 3"); err == nil || !strings.HasSuffix(err.Error(), "exit status 3: why") {
+		t.Error(err)
 	}
 }

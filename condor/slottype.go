@@ -129,6 +129,11 @@ func slotTypes(n Node) []slotType {
 	if n.CPUOnly.CPUs > 0 {
 		types = append(types, cpuOnlyType(n))
 	}
+	if len(n.Devices) > 0 {
+		for i := range types {
+			types[i].start = append(types[i].start, "$("+insideMacro+")")
+		}
+	}
 	if n.PerGPU {
 		types = apart(n, types)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Version is HTCondor's version.
@@ -30,17 +32,17 @@ func ParseVersion(output string) (Version, error) {
 	_, rest, ok := strings.Cut(output, "$CondorVersion:")
 	fields := strings.Fields(rest)
 	if !ok || len(fields) == 0 {
-		return Version{}, fmt.Errorf("no $CondorVersion: in %q", clip(output))
+		return Version{}, fmt.Errorf("no $CondorVersion: in %q", foreign.Clip(output))
 	}
 	parts := strings.Split(fields[0], ".")
 	var n [3]int
 	if len(parts) != len(n) {
-		return Version{}, fmt.Errorf("HTCondor version %q is not of the form 25.14.1", clip(fields[0]))
+		return Version{}, fmt.Errorf("HTCondor version %q is not of the form 25.14.1", foreign.Clip(fields[0]))
 	}
 	for i, p := range parts {
 		v, err := strconv.ParseUint(p, 10, 16)
 		if err != nil {
-			return Version{}, fmt.Errorf("HTCondor version %q is not of the form 25.14.1", clip(fields[0]))
+			return Version{}, fmt.Errorf("HTCondor version %q is not of the form 25.14.1", foreign.Clip(fields[0]))
 		}
 		n[i] = int(v)
 	}

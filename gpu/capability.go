@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // ComputeCapability is CUDA's version of a GPU's architecture, such as 7.0.
@@ -19,7 +21,7 @@ func ParseComputeCapability(s string) (ComputeCapability, error) {
 	a, errA := strconv.ParseUint(major, 10, 8)
 	b, errB := strconv.ParseUint(minor, 10, 8)
 	if !ok || errA != nil || errB != nil || a == 0 {
-		return ComputeCapability{}, fmt.Errorf("compute capability %q is not of the form 7.0", clip(s))
+		return ComputeCapability{}, fmt.Errorf("compute capability %q is not of the form 7.0", foreign.Clip(s))
 	}
 	return ComputeCapability{int(a), int(b)}, nil
 }

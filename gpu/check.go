@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Bounds beyond which a number is a mistake, not a machine: many times what
@@ -79,10 +81,10 @@ func (c *checker) bad(format string, args ...any) {
 
 func (c *checker) host(inv Inventory) {
 	if inv.Schema != InventorySchema {
-		c.bad("schema is %q; this gpuslot reads %q", clip(inv.Schema), InventorySchema)
+		c.bad("schema is %q; this gpuslot reads %q", foreign.Clip(inv.Schema), InventorySchema)
 	}
 	if h := inv.Host.Name; h != "" && !isHostName(h) {
-		c.bad("host.name is %q; a host name has letters, digits, dots and hyphens", clip(h))
+		c.bad("host.name is %q; a host name has letters, digits, dots and hyphens", foreign.Clip(h))
 	}
 	if n := inv.Host.CPUs; n < 1 || n > MaxCPUs {
 		c.bad("host.cpus is %d; a node has 1 to %d", n, MaxCPUs)
@@ -91,10 +93,10 @@ func (c *checker) host(inv Inventory) {
 		c.bad("host.memory_mib is %d; a node has 1 to %d", int64(m), int64(MaxHostMemory))
 	}
 	if v := inv.Driver; v != "" && !isVersion(v) {
-		c.bad("driver is %q; write a version such as 550.163.01", clip(v))
+		c.bad("driver is %q; write a version such as 550.163.01", foreign.Clip(v))
 	}
 	if v := inv.CUDA; v != "" && !isVersion(v) {
-		c.bad("cuda is %q; write a version such as 12.4", clip(v))
+		c.bad("cuda is %q; write a version such as 12.4", foreign.Clip(v))
 	}
 }
 
@@ -113,7 +115,7 @@ func (c *checker) gpu(i int, g GPU) {
 		c.bad("%s: index is %d; NVML counts from 0", at, g.Index)
 	}
 	if !isName(g.Name) {
-		c.bad("%s: name is %q; write the product name as nvidia-smi -L prints it", at, clip(g.Name))
+		c.bad("%s: name is %q; write the product name as nvidia-smi -L prints it", at, foreign.Clip(g.Name))
 	}
 	if g.PCI == "" {
 		c.bad("%s has no pci_bus_id", at)
@@ -145,10 +147,10 @@ func (c *checker) devices(at string, g GPU) {
 	for i, d := range g.MIGDevices {
 		at := fmt.Sprintf("%s: mig_devices[%d]", at, i)
 		if !d.UUID.IsMIG() {
-			c.bad("%s: uuid is %q; write the MIG device's, which starts with MIG-", at, clip(string(d.UUID)))
+			c.bad("%s: uuid is %q; write the MIG device's, which starts with MIG-", at, foreign.Clip(string(d.UUID)))
 		}
 		if p, err := ParseProfile(d.Profile); err != nil || p.String() != d.Profile {
-			c.bad("%s: profile is %q; write it as nvidia-smi prints it, such as 3g.20gb", at, clip(d.Profile))
+			c.bad("%s: profile is %q; write it as nvidia-smi prints it, such as 3g.20gb", at, foreign.Clip(d.Profile))
 		}
 		if d.Memory < 1 || d.Memory > g.Memory {
 			c.bad("%s: memory_mib is %d; its GPU has %d", at, int64(d.Memory), int64(g.Memory))

@@ -1,6 +1,10 @@
 package gpu
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
+)
 
 // ComputeMode says which processes may create a CUDA context on a GPU.
 type ComputeMode string
@@ -18,7 +22,7 @@ func ParseComputeMode(s string) (ComputeMode, error) {
 	case ComputeModeDefault, ComputeModeExclusiveProcess, ComputeModeProhibited:
 		return m, nil
 	}
-	return "", fmt.Errorf("compute mode %q is none of default, exclusive-process, prohibited", clip(s))
+	return "", fmt.Errorf("compute mode %q is none of default, exclusive-process, prohibited", foreign.Clip(s))
 }
 
 // UnmarshalText lets encoding/json read a compute mode strictly.

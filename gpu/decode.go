@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // maxInventoryBytes is far above any real node: 16 GPUs take about 8 kB.
@@ -90,7 +92,7 @@ func repeatedField(b []byte) error {
 			name := strings.ToLower(fmt.Sprint(token)) // encoding/json matches in any case
 			fields := open[len(open)-1]
 			if fields[name] {
-				return fmt.Errorf("inventory: line %d: the field %q stands twice in one object; keep one", lineAt(b, d.InputOffset()), clip(name))
+				return fmt.Errorf("inventory: line %d: the field %q stands twice in one object; keep one", lineAt(b, d.InputOffset()), foreign.Clip(name))
 			}
 			fields[name] = true
 		}

@@ -3,6 +3,8 @@ package gpu
 import (
 	"fmt"
 	"strconv"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // MiB is an amount of memory in units of 1,048,576 bytes, the unit in which
@@ -33,16 +35,16 @@ func (m MiB) String() string { return strconv.FormatInt(int64(m), 10) + " MiB" }
 // (measured on the control daemons of 535, 550 and 555).
 func ParseMiB(s string) (MiB, error) {
 	if s == "" || len(s) > 12 {
-		return 0, fmt.Errorf("%q is not a number of MiB", clip(s))
+		return 0, fmt.Errorf("%q is not a number of MiB", foreign.Clip(s))
 	}
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
-			return 0, fmt.Errorf("%q is not a whole number of MiB without a unit (write 4096 for 4 GiB)", clip(s))
+			return 0, fmt.Errorf("%q is not a whole number of MiB without a unit (write 4096 for 4 GiB)", foreign.Clip(s))
 		}
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a number of MiB: %w", clip(s), err)
+		return 0, fmt.Errorf("%q is not a number of MiB: %w", foreign.Clip(s), err)
 	}
 	return MiB(n), nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // PCIBusID is a PCI address in the kernel's spelling, "dddd:bb:dd.f" in lower
@@ -21,7 +23,7 @@ func (p PCIBusID) Before(o PCIBusID) bool {
 // ParsePCIBusID accepts the kernel's form and NVML's, whose domain has eight
 // digits ("00000000:3B:00.0"), with or without domain and function.
 func ParsePCIBusID(s string) (PCIBusID, error) {
-	bad := fmt.Errorf("PCI bus id %q is not of the form dddd:bb:dd.f", clip(s))
+	bad := fmt.Errorf("PCI bus id %q is not of the form dddd:bb:dd.f", foreign.Clip(s))
 	rest, function := s, "0"
 	if i := strings.LastIndexByte(s, '.'); i >= 0 {
 		rest, function = s[:i], s[i+1:]

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Profile is the name of a MIG profile, such as "1g.10gb+me". The id that
@@ -26,7 +28,7 @@ func ParseProfile(s string) (Profile, error) {
 	gb, attrs, okGB := cutNumber(rest, 4, "gb")
 	p := Profile{Slices: slices, GB: gb}
 	if !okSlices || !okGB || !p.addAll(attrs) {
-		return Profile{}, fmt.Errorf("MIG profile %q is not of the form 1g.10gb or 1g.10gb+me", clip(s))
+		return Profile{}, fmt.Errorf("MIG profile %q is not of the form 1g.10gb or 1g.10gb+me", foreign.Clip(s))
 	}
 	return p, nil
 }

@@ -3,6 +3,8 @@ package gpu
 import (
 	"fmt"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // UUID names a GPU ("GPU-…") or a MIG device ("MIG-…") in NVIDIA's spelling,
@@ -20,10 +22,10 @@ const (
 func ParseUUID(s string) (UUID, error) {
 	prefix, bare, ok := cutUUIDPrefix(s)
 	if !ok {
-		return "", fmt.Errorf("UUID %q does not start with GPU- or MIG-", clip(s))
+		return "", fmt.Errorf("UUID %q does not start with GPU- or MIG-", foreign.Clip(s))
 	}
 	if !isBareUUID(bare) {
-		return "", fmt.Errorf("UUID %q is not of the form %sxxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", clip(s), prefix)
+		return "", fmt.Errorf("UUID %q is not of the form %sxxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", foreign.Clip(s), prefix)
 	}
 	return UUID(prefix + strings.ToLower(bare)), nil
 }
@@ -72,13 +74,4 @@ func (u UUID) String() string { return string(u) }
 func (u *UUID) UnmarshalText(b []byte) (err error) {
 	*u, err = ParseUUID(string(b))
 	return err
-}
-
-// clip keeps foreign text in error messages short.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
 }

@@ -3,6 +3,8 @@ package gpu
 import (
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // KernelXID is one Xid line of the kernel log. It names the process, which
@@ -79,7 +81,7 @@ func (x *KernelXID) process(text string) {
 	x.PID = int(n)
 	if name, found := strings.CutPrefix(rest, " name="); found {
 		name, _, _ = strings.Cut(name, ", ")
-		x.Process = printable(strings.TrimRight(name, ",\n"))
+		x.Process = foreign.Text(strings.TrimRight(name, ",\n"), maxProcessName)
 	}
 }
 
@@ -102,15 +104,3 @@ func kernelText(line string) string {
 
 // maxProcessName is the kernel's TASK_COMM_LEN and room for the driver's own.
 const maxProcessName = 64
-
-func printable(s string) string {
-	if len(s) > maxProcessName {
-		s = s[:maxProcessName]
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, s)
-}

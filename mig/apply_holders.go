@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Proc names processes and finds who holds an instance's device nodes.
@@ -139,7 +141,7 @@ func (p Proc) name(holders []Holder) []Holder {
 		}
 		pid := strconv.Itoa(h.PID)
 		if comm, err := os.ReadFile(p.path(pid, "comm")); err == nil && h.Command == "" {
-			named[i].Command = strings.TrimSpace(string(comm))
+			named[i].Command = foreign.Word(strings.TrimSpace(string(comm)))
 		}
 		if cgroup, err := os.ReadFile(p.path(pid, "cgroup")); err == nil && h.Unit == "" {
 			named[i].Unit = unitOf(string(cgroup))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/gpu/tool"
 )
 
@@ -56,7 +57,7 @@ func runTool(ctx context.Context, limit time.Duration, name string, args ...stri
 	defer cancel()
 	out, err := tool.Run(ctx, true, name, args...)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, clip(strings.Join(strings.Fields(string(out)), " ")))
+		return fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, foreign.Clip(strings.Join(strings.Fields(string(out)), " ")))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -99,7 +100,7 @@ func parseBook(b []byte) (Book, error) {
 		return Book{}, errors.New("there is more than one book")
 	}
 	if book.Schema != bookSchema {
-		return Book{}, fmt.Errorf("schema is %q, this gpuslot reads %q", clip(book.Schema), bookSchema)
+		return Book{}, fmt.Errorf("schema is %q, this gpuslot reads %q", foreign.Clip(book.Schema), bookSchema)
 	}
 	if c := book.Change; book.GPU == "" || c != nil && c.Step != nil && c.Step.GPU != book.GPU {
 		return Book{}, errors.New("it names no GPU, or a step of another one")

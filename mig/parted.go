@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // partedVersion is the version of mig-parted's files that gpuslot reads and writes.
@@ -49,7 +50,7 @@ func (d *PCIDevice) UnmarshalText(b []byte) error {
 	digits, hex := strings.CutPrefix(strings.ToLower(string(b)), "0x")
 	id, err := strconv.ParseUint(digits, 16, 32)
 	if !hex || len(digits) != 8 || err != nil {
-		return fmt.Errorf("%q is no PCI id such as 0x20B010DE", clip(string(b)))
+		return fmt.Errorf("%q is no PCI id such as 0x20B010DE", foreign.Clip(string(b)))
 	}
 	*d = PCIDevice(id)
 	return nil
@@ -69,7 +70,7 @@ func (p Parted) Names() []string {
 func (p Parted) Config(name string) ([]PartedEntry, error) {
 	entries, ok := p.Configs[name]
 	if !ok {
-		return nil, fmt.Errorf("there is no configuration %q; the file has %s", clip(name), strings.Join(p.Names(), ", "))
+		return nil, fmt.Errorf("there is no configuration %q; the file has %s", foreign.Clip(name), strings.Join(p.Names(), ", "))
 	}
 	return entries, nil
 }
@@ -108,19 +109,10 @@ func (e PartedEntry) profileNames() []string {
 // "c" ("1c.3g.20gb") splits the instance, which gpuslot does not do.
 func parseInstanceProfile(s string) (string, error) {
 	if slices, _, ok := strings.Cut(s, "c."); ok && slices != "" && strings.Trim(slices, "0123456789") == "" {
-		return "", fmt.Errorf("%q splits a GPU instance; gpuslot gives each one compute instance with all its multiprocessors: name the GPU instance alone", clip(s))
+		return "", fmt.Errorf("%q splits a GPU instance; gpuslot gives each one compute instance with all its multiprocessors: name the GPU instance alone", foreign.Clip(s))
 	}
 	p, err := gpu.ParseProfile(s)
 	return p.String(), err
-}
-
-// clip keeps foreign text in messages short.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
 }
 
 // Text is the entry's layout as Chip.ParseWant reads it: "1g.5gb*2,3g.20gb*1".

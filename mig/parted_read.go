@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Bounds beyond which a file is a mistake.
@@ -101,7 +103,7 @@ func (r *partedReader) pairs(n *yaml.Node, what string) []pair {
 		case k.Kind != yaml.ScalarNode || k.Tag == "!!merge" || k.Anchor != "":
 			r.bad(k, "%s has a key that is no plain word", what)
 		case seen[k.Value]:
-			r.bad(k, "%s has %q twice", what, clip(k.Value))
+			r.bad(k, "%s has %q twice", what, foreign.Clip(k.Value))
 		default:
 			all = append(all, pair{k, n.Content[i+1]})
 		}
@@ -127,7 +129,7 @@ func (r *partedReader) file(n *yaml.Node) Parted {
 		case "version":
 			version = true
 			if v, ok := r.scalar(f.value, "!!str", "version is a word; gpuslot reads v1"); ok && v != partedVersion {
-				r.bad(f.value, "version is %q; gpuslot reads %q", clip(v), partedVersion)
+				r.bad(f.value, "version is %q; gpuslot reads %q", foreign.Clip(v), partedVersion)
 			}
 		case "mig-configs":
 			configs = true
@@ -135,7 +137,7 @@ func (r *partedReader) file(n *yaml.Node) Parted {
 				r.config(p, c)
 			}
 		default:
-			r.bad(f.key, "unknown key %q; a mig-parted file has version and mig-configs", clip(f.key.Value))
+			r.bad(f.key, "unknown key %q; a mig-parted file has version and mig-configs", foreign.Clip(f.key.Value))
 		}
 	}
 	if !version || !configs {
@@ -182,7 +184,7 @@ func (r *partedReader) entry(n *yaml.Node) PartedEntry {
 			instances = f.value
 			e.Instances = r.instances(f.value)
 		default:
-			r.bad(f.key, "unknown key %q; an entry has device-filter, devices, mig-enabled and mig-devices", clip(f.key.Value))
+			r.bad(f.key, "unknown key %q; an entry has device-filter, devices, mig-enabled and mig-devices", foreign.Clip(f.key.Value))
 		}
 	}
 	if !devices || !enabled {
@@ -207,7 +209,7 @@ func (r *partedReader) filter(n *yaml.Node) []PCIDevice {
 		err := id.UnmarshalText([]byte(d.Value))
 		switch {
 		case d.Kind != yaml.ScalarNode || d.Anchor != "" || err != nil:
-			r.bad(d, "device-filter is a PCI id such as 0x20B010DE, not %q", clip(d.Value))
+			r.bad(d, "device-filter is a PCI id such as 0x20B010DE, not %q", foreign.Clip(d.Value))
 		case slices.Contains(filter, id):
 			r.bad(d, "device-filter names %s twice", d.Value)
 		default:
@@ -224,7 +226,7 @@ func (r *partedReader) filter(n *yaml.Node) []PCIDevice {
 func (r *partedReader) devices(n *yaml.Node) []int {
 	if n.Kind == yaml.ScalarNode {
 		if v, ok := r.scalar(n, "!!str", "devices is all, or a list of NVML indices"); ok && v != "all" {
-			r.bad(n, "devices is all, or a list of NVML indices, not %q", clip(v))
+			r.bad(n, "devices is all, or a list of NVML indices, not %q", foreign.Clip(v))
 		}
 		return nil
 	}
@@ -247,7 +249,7 @@ func (r *partedReader) number(n *yaml.Node, most int, what string) (int, bool) {
 	}
 	i, err := strconv.Atoi(v)
 	if err != nil || i < 0 || i > most {
-		r.bad(n, "%s from 0 to %d, not %q", what, most, clip(v))
+		r.bad(n, "%s from 0 to %d, not %q", what, most, foreign.Clip(v))
 		return 0, false
 	}
 	return i, true

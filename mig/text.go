@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Want is a layout asked for: so many instances of each profile, wherever they
@@ -86,7 +87,7 @@ func CheckWant(text string) error {
 		n, notCount := smallNumber(count)
 		_, notStart := smallNumber(at)
 		if notID != nil && notName != nil || counted && (notCount != nil || n < 1) || placed && (notStart != nil || counted) {
-			return fmt.Errorf("MIG layout: %q is not of the form 3g.20gb, 1g.5gb*2 or 3g.20gb@4", clip(word))
+			return fmt.Errorf("MIG layout: %q is not of the form 3g.20gb, 1g.5gb*2 or 3g.20gb@4", foreign.Clip(word))
 		}
 	}
 	return nil
@@ -123,12 +124,12 @@ func (c Chip) parseItem(word string) (id ProfileID, start, n int, err error) {
 	start, n = -1, 1
 	if counted {
 		if n, err = smallNumber(count); err != nil || n < 1 || placed {
-			return 0, 0, 0, fmt.Errorf("MIG layout: %q: write a count as %s*2, and no start with it", clip(word), p.Name)
+			return 0, 0, 0, fmt.Errorf("MIG layout: %q: write a count as %s*2, and no start with it", foreign.Clip(word), p.Name)
 		}
 	}
 	if placed {
 		if start, err = smallNumber(at); err != nil || !p.startsAt(start) {
-			return 0, 0, 0, fmt.Errorf("MIG layout: %q: %s can start at %s", clip(word), p.Name, joinInts(p.Starts))
+			return 0, 0, 0, fmt.Errorf("MIG layout: %q: %s can start at %s", foreign.Clip(word), p.Name, joinInts(p.Starts))
 		}
 	}
 	return p.ID, start, n, nil

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // controlLock is the file on which a control daemon holds a write lock for
@@ -83,7 +85,7 @@ func otherProgram(pid int) string {
 		return "its program is not known"
 	}
 	if name := strings.TrimSuffix(filepath.Base(exe), " (deleted)"); name != Program { // deleted: an upgrade replaced it
-		return fmt.Sprintf("its program is %q", clip(name))
+		return fmt.Sprintf("its program is %q", foreign.Clip(name))
 	}
 	st, err := os.Stat(link)
 	if err != nil || st.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
@@ -159,7 +161,7 @@ func parseStat(line []byte) (processStat, error) {
 	// The first of them is field 3, the state; the start time is field 22.
 	// num_threads is field 20.
 	if len(fields) < 20 || len(fields[0]) != 1 {
-		return processStat{}, fmt.Errorf("process status %q has an unknown form", clip(string(line)))
+		return processStat{}, fmt.Errorf("process status %q has an unknown form", foreign.Clip(string(line)))
 	}
 	s := processStat{State: fields[0][0]}
 	var errs [4]error

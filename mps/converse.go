@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // maxLine and maxReply bound what goes to and comes from a control daemon;
@@ -29,7 +31,7 @@ const (
 func (d *Daemon) converse(ctx context.Context, commands ...string) ([]string, Process, error) {
 	for _, c := range commands {
 		if len(c) > maxLine || strings.ContainsFunc(c, isControl) {
-			return nil, Process{}, d.fault(Invalid, nil, "%q is not one line of at most %d bytes", clip(c), maxLine)
+			return nil, Process{}, d.fault(Invalid, nil, "%q is not one line of at most %d bytes", foreign.Clip(c), maxLine)
 		}
 	}
 	release, err := d.takeTurn(ctx)

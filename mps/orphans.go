@@ -48,12 +48,12 @@ func (d *Daemon) orphans() []int {
 	return pids
 }
 
-// serves says that a process is a server of this pipe directory. Its program
-// counts, not its name, which a process may change.
+// serves says that a process is a server of this pipe directory. Its program counts,
+// not its name, which a process may change; and a file that users can write is theirs.
 func (d *Daemon) serves(pid int) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	exe, err := os.Readlink(filepath.Join(proc, "exe"))
-	if err != nil || filepath.Base(exe) != serverProgram {
+	if err != nil || filepath.Base(exe) != serverProgram || !installed(filepath.Join(proc, "exe")) {
 		return false
 	}
 	env, err := os.ReadFile(filepath.Join(proc, "environ"))
@@ -66,6 +66,16 @@ func (d *Daemon) serves(pid int) bool {
 		}
 	}
 	return false
+}
+
+// installed says that a program's file is root's, or this process's own in tests, and
+// that no user can write it.
+func installed(file string) bool {
+	var st unix.Stat_t
+	if unix.Stat(file, &st) != nil {
+		return false
+	}
+	return (st.Uid == 0 || int(st.Uid) == os.Geteuid()) && st.Mode&0o022 == 0
 }
 
 // killOrphan kills a process that still serves; the handle makes sure that it

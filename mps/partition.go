@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Static SM partitions exist on R590 and newer, in a daemon that was started
@@ -110,7 +111,7 @@ func (d *Daemon) RemovePartition(ctx context.Context, id string) error {
 	if slices.ContainsFunc(left, func(p Partition) bool {
 		return p.Name != "" && strings.HasPrefix(name, strings.TrimSuffix(p.Name, "..."))
 	}) {
-		return d.fault(Refused, nil, "it answers %s and keeps partition %s: remove it when its clients have ended", printable(replies[0]), clip(name))
+		return d.fault(Refused, nil, "it answers %s and keeps partition %s: remove it when its clients have ended", printable(replies[0]), foreign.Clip(name))
 	}
 	return nil
 }

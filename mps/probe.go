@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // probeGPU names the daemons of a probe. There is no such GPU: a control
@@ -149,7 +150,7 @@ func (p *probe) version(ctx context.Context) string {
 		return ""
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return clip(line)
+	return foreign.Clip(line)
 }
 
 // tryFlags answers whether a daemon starts with flags.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Exit codes and empty output of the command line prove nothing: with another
@@ -128,13 +129,5 @@ func printable(s string) string {
 	if s == "" {
 		return "nothing"
 	}
-	return strconv.Quote(clip(s))
-}
-
-func clip(s string) string {
-	const most = 120
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
+	return strconv.Quote(foreign.Clip(s))
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Termination is the answer to one terminate_client.
@@ -117,5 +119,5 @@ func (d *Daemon) order(ctx context.Context, command string, server int) error {
 
 func (d *Daemon) refused(reply, command string) error {
 	return d.fault(Refused, nil,
-		"it answers %q to %q: run the agent as root or as the account that started the daemon", clip(reply), command)
+		"it answers %q to %q: run the agent as root or as the account that started the daemon", foreign.Clip(reply), command)
 }

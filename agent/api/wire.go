@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // maxReply bounds a reply in bytes: a status of 16 GPUs with 48 jobs each
@@ -57,7 +59,7 @@ func (r Request) check() error {
 	case (r.Op == OpRestart || r.Op == OpClose || r.Op == OpOpen) && r.GPU == "":
 		return fmt.Errorf("request %s names no GPU", r.Op)
 	case !slices.Contains(ops, r.Op):
-		return fmt.Errorf("request has the unknown op %q", clip(string(r.Op)))
+		return fmt.Errorf("request has the unknown op %q", foreign.Clip(string(r.Op)))
 	}
 	return nil
 }
@@ -134,13 +136,4 @@ func writeLine(w io.Writer, v any) error {
 	}
 	_, err = w.Write(append(b, '\n'))
 	return err
-}
-
-// clip keeps foreign text in error messages short.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
 }

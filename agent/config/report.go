@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // maxErrors is how many errors anyone reads.
@@ -49,7 +51,7 @@ func shown(key toml.Key, value any) string {
 	if len(key) < 2 || stray || !isNamed(key[0]) {
 		return key.String()
 	}
-	s := key[0] + "." + strconv.Quote(clip(key[1]))
+	s := key[0] + "." + strconv.Quote(foreign.Clip(key[1]))
 	if rest := key[2:]; len(rest) > 0 {
 		s += "." + rest.String()
 	}

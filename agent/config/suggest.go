@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // unknownTable says what to do about a name at the top level of the file.
@@ -63,7 +65,7 @@ func fullName(at toml.Key, name string, value any) string {
 func suggest(got string, words []string) string {
 	best, least := "", 3 // two slips of the pen are a near miss
 	for _, w := range words {
-		if d := distance(strings.ReplaceAll(strings.ToLower(clip(got)), "-", "_"), w); d < least && d < len(w)/2+1 {
+		if d := distance(strings.ReplaceAll(strings.ToLower(foreign.Clip(got)), "-", "_"), w); d < least && d < len(w)/2+1 {
 			best, least = w, d
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // A reader of values returns the value, or a problem: the end of an error
@@ -97,7 +99,7 @@ func literal(v any) string {
 	case nil:
 		return ""
 	case string:
-		return strconv.Quote(clip(x))
+		return strconv.Quote(foreign.Clip(x))
 	case map[string]any, []map[string]any:
 		return ""
 	case []any:
@@ -107,7 +109,7 @@ func literal(v any) string {
 	case time.Time:
 		return "a date or time"
 	}
-	return clip(fmt.Sprint(v))
+	return foreign.Clip(fmt.Sprint(v))
 }
 
 // float prints a float so that it cannot be taken for an integer.
@@ -115,15 +117,6 @@ func float(x float64) string {
 	s := strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, 'g', -1, 64)), "+")
 	if strings.Trim(s, "-0123456789") == "" {
 		s += ".0"
-	}
-	return s
-}
-
-// clip keeps foreign text in error messages short.
-func clip(s string) string {
-	const most = 60
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
 	}
 	return s
 }

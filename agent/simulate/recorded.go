@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/record"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Reading says how what was recorded becomes jobs.
@@ -90,15 +91,8 @@ func readFile(from io.Reader, r Reading, add adder, skipped map[string]int) erro
 	case word[0] == '{':
 		return readLines(b, r, add)
 	default:
-		return fmt.Errorf("neither records of gpuslot nor the output of condor_history -json: it begins with %q", clip(string(word)))
+		return fmt.Errorf("neither records of gpuslot nor the output of condor_history -json: it begins with %q", foreign.Clip(string(word)))
 	}
-}
-
-func clip(s string) string {
-	if len(s) > 20 {
-		return s[:20] + "…"
-	}
-	return s
 }
 
 // isRecord tells gpuslot's lines from ads by a key that only they have.

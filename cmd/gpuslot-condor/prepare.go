@@ -40,6 +40,10 @@ func (p program) admit(o options) condor.HookReply {
 	if err != nil {
 		return refuse(api.CodeBadJob, err.Error())
 	}
+	if len(job.Outside) > 0 {
+		return refuse(api.CodeBadJob, fmt.Sprintf("HTCondor would run programs of this job outside its cgroup, where no limit holds (%s): run them from the job's own script",
+			strings.Join(job.Outside, ", ")))
+	}
 	grant, refusal := o.ask(p.request(job))
 	if refusal != nil {
 		return refuse(refusal.Code, refusal.Reason)

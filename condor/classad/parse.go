@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // Parse reads one ad: every line that is not blank and does not start with #
@@ -76,26 +78,26 @@ func skipped(line string) bool {
 // parseLine adds one "Name = expression".
 func (a *Ad) parseLine(line string) error {
 	if strings.ContainsAny(line, breaks) {
-		return fmt.Errorf("%q has a line break or NUL inside", clip(line))
+		return fmt.Errorf("%q has a line break or NUL inside", foreign.Clip(line))
 	}
 	name, rest, ok := cutName(strings.TrimLeft(line, " \t"))
 	if !ok {
-		return fmt.Errorf("%q does not start with an attribute's name", clip(line))
+		return fmt.Errorf("%q does not start with an attribute's name", foreign.Clip(line))
 	}
 	expr, ok := strings.CutPrefix(strings.TrimLeft(rest, " \t"), "=")
 	if !ok {
-		return fmt.Errorf("%s has no = behind its name", clip(name))
+		return fmt.Errorf("%s has no = behind its name", foreign.Clip(name))
 	}
 	expr = strings.TrimLeft(expr, " \t\v\f")
 	if err := checkStrings(expr); err != nil {
-		return fmt.Errorf("%s: %w", clip(name), err)
+		return fmt.Errorf("%s: %w", foreign.Clip(name), err)
 	}
 	expr = strings.TrimRight(expr, " \t\r\n\v\f")
 	if expr == "" || expr[0] == '=' {
-		return fmt.Errorf("%s has no value", clip(name))
+		return fmt.Errorf("%s has no value", foreign.Clip(name))
 	}
 	if _, twice := a.index[strings.ToLower(name)]; twice {
-		return fmt.Errorf("%s is there twice", clip(name))
+		return fmt.Errorf("%s is there twice", foreign.Clip(name))
 	}
 	a.SetExpr(name, expr)
 	return nil
@@ -136,17 +138,8 @@ func checkStrings(expr string) error {
 		}
 		n, ok := literalLen(expr[start:])
 		if !ok {
-			return fmt.Errorf("the string %s has no end on its line", clip(expr[start:]))
+			return fmt.Errorf("the string %s has no end on its line", foreign.Clip(expr[start:]))
 		}
 		expr = expr[start+n:]
 	}
-}
-
-// clip keeps foreign text in error messages short.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
 }

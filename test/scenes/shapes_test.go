@@ -106,40 +106,54 @@ func TestStrangers(t *testing.T) {
 	rows, err := st.JobAttrs(ctx, cluster, "NumJobStarts", "NumShadowStarts")
 	must(t, err)
 	st.Check(rows[0][0] == "1" && rows[0][1] == "1", "beside 200 silent connections of its account a job started at once: %v", rows[0])
-	for name, lines := range map[string][]string{
-		"the job": nil,
-		"its script that HTCondor runs as it runs the hook": {`+PreCmd = "claims.py"`, `+PreArguments = "` + u + ` pre"`, "transfer_input_files = claims.py"},
-	} {
-		cluster, err = st.submit(ctx, job{Program: claims, Arguments: u, Lines: lines})
-		must(t, err)
-		must(t, st.waitJobs(ctx, cluster, completed))
-		text, err := st.printed(ctx, user, cluster, 0)
-		must(t, err)
-		st.Contains(text, "as the startd says", "a job without a GPU asks the agent for one: "+name)
-		st.Check(!strings.Contains(text, "granted") && !strings.Contains(text, "MPS_PIPE"), "%s got nothing: %s", name, oneLine(text))
-		st.Check(strings.Contains(text, "shut") && !strings.Contains(text, "open"), "%s never saw the pipe directory open", name)
-	}
+	cluster, err = st.submit(ctx, job{Program: claims, Arguments: u})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	text, err := st.printed(ctx, user, cluster, 0)
+	must(t, err)
+	st.Contains(text, "as the startd says", "a job without a GPU asks the agent for one")
+	st.Check(!strings.Contains(text, "granted"), "it got nothing: %s", oneLine(text))
+	st.Check(strings.Contains(text, "shut") && !strings.Contains(text, "open"), "it never saw the pipe directory open")
 	log, err := st.Journal(ctx, "gpuslotd.service")
 	must(t, err)
 	st.Contains(log, "refused a job", "the log tells of it")
 	done(t, st)
 }
 
-// claims asks the agent for a GPU, itself and by the hook's own program, and looks
-// whether the GPU's pipe directory opens. As PreCmd it becomes that program, where
-// HTCondor's starter runs the hook.
+// TestOutsidePrograms: jobs whose programs HTCondor would start outside their cgroup wait,
+// also where an attribute is undefined only while they are matched.
+func TestOutsidePrograms(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := newStage(t, 1, site.Options{})
+	must(t, st.WaitAccept(ctx, 1))
+	var idle []int
+	for _, name := range []string{"PreCmd", "PostCmd", "ToolDaemonCmd", "TransferPlugins"} {
+		for _, value := range []string{`"outside.sh"`, `ifThenElse(TARGET.Cpus is undefined, "outside.sh", undefined)`} {
+			cluster, err := st.submit(ctx, job{Lines: []string{"+" + name + " = " + value}})
+			must(t, err)
+			idle = append(idle, cluster)
+		}
+	}
+	shared, err := st.submit(ctx, job{Lines: vram(4000, `+PreCmd = "outside.sh"`)})
+	must(t, err)
+	// Those after them run, so the negotiator has seen them.
+	for _, lines := range [][]string{nil, vram(4000)} {
+		_, err = st.complete(ctx, job{Lines: lines})
+		must(t, err)
+	}
+	for _, cluster := range append(idle, shared) {
+		rows, err := st.JobAttrs(ctx, cluster, "JobStatus", "NumShadowStarts")
+		must(t, err)
+		st.Check(rows[0][0] == "1" && rows[0][1] == "undefined", "job %d, with a program outside its cgroup, waits: %v", cluster, rows[0])
+	}
+	done(t, st)
+}
+
+// claims asks the agent for a GPU and looks whether the GPU's pipe directory opens.
 var claims = program{"claims.py", `#!/usr/bin/env python3
 import json, os, socket, sys, time
-gpu, prepare = sys.argv[1], "/usr/libexec/gpuslot/prepare"
-os.environ["_CONDOR_AssignedGPUs"] = gpu
-if sys.argv[2:]:
-    with open("forged.ad", "w") as f:
-        f.write('ClusterId = 9\nProcId = 9\nOwner = "alice"\nRequestGPUs = 1\nRequestVRAM = 4096\nVramProvisioned = 4096\n')
-    os.dup2(os.open("forged.ad", os.O_RDONLY), 0)
-    os.dup2(os.open("pre.out", os.O_WRONLY | os.O_CREAT, 0o600), 1)
-    os.execv(prepare, [prepare])
-if os.path.exists("pre.out"):
-    print(open("pre.out").read())
+gpu = sys.argv[1]
 def look():
     try:
         os.stat("/run/gpuslot/mps/" + gpu + "/control")

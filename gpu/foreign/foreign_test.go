@@ -1,4 +1,4 @@
-package condor
+package foreign
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestForeign(t *testing.T) {
+func TestWord(t *testing.T) {
 	for text, want := range map[string]string{
 		"group_atlas.prod":          "group_atlas.prod",
 		"Größe":                     "Größe",
@@ -25,21 +25,21 @@ func TestForeign(t *testing.T) {
 }
 
 // FuzzForeign: nothing but printable text of a bounded length, and such text stays.
-func FuzzForeign(f *testing.F) {
+func FuzzText(f *testing.F) {
 	f.Add("\x1b[2J", 3)
 	f.Add("ä", 1)
 	f.Fuzz(func(t *testing.T, text string, most int) {
 		if most < 0 || most > 1000 {
 			return
 		}
-		got := Foreign(text, most)
+		got := Text(text, most)
 		if !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			t.Errorf("%q from %q", got, text)
 		}
 		if len(got) > 3*most+len("…") {
 			t.Errorf("%d bytes of %q", len(got), text)
 		}
-		if len(got) <= most && Foreign(got, most) != got {
+		if len(got) <= most && Text(got, most) != got {
 			t.Errorf("%q is not itself", got)
 		}
 	})
