@@ -57,7 +57,8 @@ install: install-node install-papers ## everything, below DESTDIR (run make buil
 install-node:
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/sbin $(BIN)/gpuslotd
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/gpuslot
-	install -D -m 755 -t $(LIBEXEC) $(BIN)/gpuslot-condor
+	# Without the right to read it, users cannot trace it: supervise runs as the job's account.
+	install -D -m 711 -t $(LIBEXEC) $(BIN)/gpuslot-condor
 	for verb in prepare wrap supervise inventory monitor; do ln -sf gpuslot-condor $(LIBEXEC)/$$verb; done
 	install -D -m 644 -t $(DESTDIR)$(UNITDIR) systemd/units/*.service systemd/units/*.socket
 	install -D -m 644 -t '$(DESTDIR)$(UNITDIR)/systemd-journald@gpuslot.service.d' systemd/units/systemd-journald@gpuslot.service.d/10-gpuslot.conf

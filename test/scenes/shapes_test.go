@@ -117,6 +117,13 @@ func TestStrangers(t *testing.T) {
 	log, err := st.Journal(ctx, "gpuslotd.service")
 	must(t, err)
 	st.Contains(log, "refused a job", "the log tells of it")
+	cluster, err = st.submit(ctx, job{Program: tracer, Lines: vram(4000)})
+	must(t, err)
+	must(t, st.waitJobs(ctx, cluster, completed))
+	text, err = st.printed(ctx, user, cluster, 0)
+	must(t, err)
+	st.Check(strings.Contains(text, "parent: supervise") && strings.Contains(text, "its environment: 13") && strings.Contains(text, "attach: 1"),
+		"a process of the job's account can neither read nor trace the supervisor: %s", oneLine(text))
 	done(t, st)
 }
 
@@ -172,6 +179,20 @@ for _ in range(30):
     look()
     time.sleep(0.05)
 print(reply)
+`}
+
+// tracer tries what a debugger does with the job's supervisor, its parent, and prints
+// the errors: 13 is EACCES, 1 EPERM.
+var tracer = program{"tracer.py", `#!/usr/bin/env python3
+import ctypes, os
+parent = os.getppid()
+print("parent:", os.path.basename(open("/proc/%d/cmdline" % parent).read().split("\0")[0]))
+try:
+    print("its environment:", len(open("/proc/%d/environ" % parent).read()), "bytes")
+except OSError as e:
+    print("its environment:", e.errno)
+libc = ctypes.CDLL(None, use_errno=True)
+print("attach:", ctypes.get_errno() if libc.ptrace(16, parent, 0, 0) else "done")
 `}
 
 // flood leaves 200 silent connections open for a minute, after two rude ones.
