@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/bench/order"
 	"github.com/gpuslot/gpuslot/test/driver"
@@ -240,6 +241,20 @@ func (b *bench) prepareFor(socket string, i int, u gpu.UUID) order.Program {
 	return order.Program{Name: "prepare", Args: []string{b.path("gpuslot-condor"), "prepare", "--socket", socket}, Stdin: ad,
 		Env:  []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + string(u), "_CONDOR_MACHINE_AD=" + b.path("machine.ad")},
 		Want: fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", slice)}
+}
+
+// supervise is the start of a no-op through it, where the agent has nothing to put in
+// force and where it is asked to.
+func (b *bench) supervise() (plain, asking order.Program, err error) {
+	through := func(name, socket string) order.Program {
+		return order.Program{Name: name, Args: []string{b.path("gpuslot-condor"), "supervise", "--socket", socket, "--", b.path("noop")},
+			Env: []string{"PATH=/usr/bin:/bin"}}
+	}
+	dir := b.path("asking")
+	if err = os.MkdirAll(filepath.Join(dir, "condor"), 0o755); err == nil {
+		err = errors.Join(os.Symlink(b.main.socket, filepath.Join(dir, "agent.sock")), os.Symlink(api.StartRequired, filepath.Join(dir, "condor", "start")))
+	}
+	return through("supervise", b.main.socket), through("asking", filepath.Join(dir, "agent.sock")), err
 }
 
 func (b *bench) machineAd() string {

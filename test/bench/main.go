@@ -114,11 +114,16 @@ const rounds = 300
 
 // jobStart measures what stands between HTCondor and a job.
 func (b *bench) jobStart(ctx context.Context) ([]row, error) {
-	progress("job start: %d starters, each with a no-op, a bash wrapper and prepare", rounds)
+	progress("job start: %d starters, each with a no-op, a bash wrapper, supervise and prepare", rounds)
 	noop := order.Program{Name: "noop", Args: []string{b.path("noop")}}
+	supervise, asking, err := b.supervise()
+	if err != nil {
+		return nil, err
+	}
 	times := map[string][]time.Duration{}
 	for range rounds { // of each starter the agent answers one hook
-		t, err := b.starter(ctx, 1, order.Order{Rounds: 1, Programs: []order.Program{noop, b.bashWrapper(), b.prepare()}})
+		o := order.Order{Rounds: 1, Programs: []order.Program{noop, b.bashWrapper(), supervise, asking, b.prepare()}}
+		t, err := b.starter(ctx, 1, o)
 		if err != nil {
 			return nil, err
 		}
@@ -132,6 +137,8 @@ func (b *bench) jobStart(ctx context.Context) ([]row, error) {
 		{what: "bash wrapper, median", got: bash.String()},
 		{"prepare, process start to exit, median", fmt.Sprintf("%s = %.2f x bash wrapper", prepare, ratio(prepare, bash)), "<= 0.5 x bash wrapper", ratio(prepare, bash) <= 0.5},
 		{"", fmt.Sprintf("%.2f x no-op", ratio(prepare, base)), "<= 3 x no-op", ratio(prepare, base) <= 3},
+		{what: "supervise before the job's program, median", got: (median(times["supervise"]) - base).String()},
+		{what: "and its question whether limits are in force", got: (median(times["asking"]) - median(times["supervise"])).String()},
 	}, nil
 }
 
