@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -64,7 +65,7 @@ func (a *Agent) readKernelLog(ctx context.Context, path string) {
 		for _, g := range a.view.Load().plan.GPUs {
 			if g.PCI == x.PCI {
 				a.troubles.Culprit(g.Physical(), x, time.Now())
-				a.note(Event{Kind: EventCulprit, GPU: g.Physical(), Text: fmt.Sprintf("The kernel log names process %d (%s) for Xid %d.", x.PID, x.Process, x.XID)})
+				a.note(history.Event{Kind: history.EventCulprit, GPU: g.Physical(), Text: fmt.Sprintf("The kernel log names process %d (%s) for Xid %d.", x.PID, x.Process, x.XID)})
 				break // its other MIG devices are the same GPU
 			}
 		}
@@ -150,7 +151,7 @@ func (a *Agent) endLeftovers(guards map[gpu.UUID]guard, now time.Time) {
 				a.log.Error("a client of a faulted server was not ended", "gpu", u, "pid", pid, "err", err)
 				continue
 			}
-			a.note(Event{Kind: EventCulprit, GPU: u, By: byAgent, Text: fmt.Sprintf("Process %d kept its MPS server in FAULT and was killed.", pid)})
+			a.note(history.Event{Kind: history.EventCulprit, GPU: u, By: byAgent, Text: fmt.Sprintf("Process %d kept its MPS server in FAULT and was killed.", pid)})
 			a.log.Warn("a client that kept its server in FAULT was killed", "gpu", u, "pid", pid)
 		}
 	}

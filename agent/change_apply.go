@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -79,7 +80,7 @@ func (a *Agent) change(ctx context.Context, v *view, changes []api.Change, runni
 			continue
 		}
 		a.ordered.give(c, now)
-		a.note(Event{Kind: EventPlan, By: byAgent, Text: c.Says})
+		a.note(history.Event{Kind: history.EventPlan, By: byAgent, Text: c.Says})
 		a.log.Info("HTCondor takes up the plan", "change", c.Says)
 	}
 	a.ordered.forget(changes, running)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -150,7 +151,7 @@ func (a *Agent) blameCulprits(ctx context.Context, guards map[gpu.UUID]guard, de
 		case err != nil:
 			a.log.Warn("the log of a server in FAULT cannot be read", "gpu", u, "err", err)
 		case g.servers.culprit != "":
-			a.note(Event{Kind: EventCulprit, GPU: u, Text: "The log of its MPS server names the cause of a fault: " + g.servers.culprit + "."})
+			a.note(history.Event{Kind: history.EventCulprit, GPU: u, Text: "The log of its MPS server names the cause of a fault: " + g.servers.culprit + "."})
 			a.log.Warn("the log names the cause of a FAULT", "gpu", u, "culprit", g.servers.culprit)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/elastic"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -157,7 +158,7 @@ func (a *Agent) tellTurn(v *view, before, after elastic.State) (turned bool) {
 		}
 		text := map[elastic.Side]string{elastic.Shared: "It serves shared jobs.", elastic.Whole: "It serves whole jobs.",
 			elastic.Leaving: "It takes no new shared jobs, and goes to whole ones: " + after.Why + "."}[is]
-		a.note(Event{Kind: EventPlan, GPU: u, By: byAgent, Text: text})
+		a.note(history.Event{Kind: history.EventPlan, GPU: u, By: byAgent, Text: text})
 		turned = turned || (was == elastic.Whole) != (is == elastic.Whole)
 	}
 	return turned

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -16,14 +17,14 @@ const mostNoted = 1024
 // noteJob keeps what became of a job at its admission, once for each GPU. Only
 // the hook's question is an event: a job may ask as often as it likes. What it
 // invents is none: a starter has at most one event on each planned GPU from its hook.
-func (a *Agent) noteJob(c Caller, job *api.Job, kind EventKind, gpus []string, text string) {
+func (a *Agent) noteJob(c Caller, job *api.Job, kind history.EventKind, gpus []string, text string) {
 	if !c.Hook {
 		return
 	}
 	if len(text) > mostNoted {
 		text = strings.ToValidUTF8(text[:mostNoted], "") + " …"
 	}
-	e := Event{Kind: kind, Slot: c.Starter.Slot, Job: job.ID, Text: text}
+	e := history.Event{Kind: kind, Slot: c.Starter.Slot, Job: job.ID, Text: text}
 	told, p := false, &a.view.Load().plan
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(gpus))) {
 		if g, ok := find(p, gpu.UUID(id)); ok {
@@ -57,5 +58,5 @@ func (a *Agent) noteFault(e gpu.Event, v faults.Verdict) {
 	if v.Closed() {
 		text += ": " + v.Reason
 	}
-	a.note(Event{Time: e.Time, Kind: EventFault, GPU: e.GPU, Text: text})
+	a.note(history.Event{Time: e.Time, Kind: history.EventFault, GPU: e.GPU, Text: text})
 }

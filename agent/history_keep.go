@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"log/slog"
 	"sync"
+
+	"github.com/gpuslot/gpuslot/agent/store"
 )
 
 // keeper writes records and events from a goroutine of its own: neither an
@@ -20,7 +22,7 @@ type keeper struct {
 
 // kept is one line on its way to a file.
 type kept struct {
-	to   lines
+	to   store.Log
 	what any
 }
 
@@ -30,7 +32,7 @@ const mostWaiting = 4096
 func newKeeper(log *slog.Logger) *keeper { return &keeper{log: log, wake: make(chan struct{}, 1)} }
 
 // put hands a line over. It never waits.
-func (k *keeper) put(to lines, what any) {
+func (k *keeper) put(to store.Log, what any) {
 	k.mu.Lock()
 	if len(k.waiting) < mostWaiting {
 		k.waiting = append(k.waiting, kept{to, what})
@@ -61,7 +63,7 @@ func (k *keeper) write() {
 	waiting, lost := k.waiting, k.lost
 	k.waiting, k.lost = nil, 0
 	k.mu.Unlock()
-	text := map[lines][]byte{}
+	text := map[store.Log][]byte{}
 	for _, w := range waiting {
 		b, err := json.Marshal(w.what)
 		if err != nil {
@@ -71,7 +73,7 @@ func (k *keeper) write() {
 		text[w.to] = append(append(text[w.to], b...), '\n')
 	}
 	for to, t := range text {
-		if err := to.add(t); err != nil {
+		if err := to.Append(t); err != nil {
 			k.log.Error("history and records are incomplete", "err", err)
 		}
 	}

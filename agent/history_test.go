@@ -2,18 +2,17 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -50,7 +49,7 @@ func TestJobsLife(t *testing.T) {
 	}
 	s.keeper.write()
 	paths := s.view.Load().config.Paths
-	records, err := Records(paths, time.Time{})
+	records, err := history.Records(paths, time.Time{})
 	if err != nil || len(records) != 1 {
 		t.Fatalf("records %+v, %v", records, err)
 	}
@@ -58,49 +57,26 @@ func TestJobsLife(t *testing.T) {
 	if got.Slot != "slot1_1" || got.Job == "" || got.Owner != "alice" || got.PeakMiB == nil || *got.PeakMiB != 6000 || got.HoldCode != api.CodeOverBudget || got.SM.Estimate != nil {
 		t.Errorf("record %+v", got)
 	}
-	events, err := Events(paths)
+	events, err := history.Events(paths)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var kinds []EventKind
+	var kinds []history.EventKind
 	for _, e := range events {
 		if e.Job == got.Job && e.Slot == "slot1_1" {
 			kinds = append(kinds, e.Kind)
 		}
 	}
 	// The second admission is the next job's, which bears the same name here.
-	if want := []EventKind{EventAdmitted, EventHold, EventRefused, EventAdmitted, EventEnd}; !slices.Equal(kinds, want) {
+	if want := []history.EventKind{history.EventAdmitted, history.EventHold, history.EventRefused, history.EventAdmitted, history.EventEnd}; !slices.Equal(kinds, want) {
 		t.Errorf("the job's events are %v, want %v", kinds, want)
 	}
-	end := events[slices.IndexFunc(events, func(e Event) bool { return e.Kind == EventEnd })]
+	end := events[slices.IndexFunc(events, func(e history.Event) bool { return e.Kind == history.EventEnd })]
 	if end.GPU != uuid(0) || !strings.Contains(end.Text, "its VRAM peaked at 6000 MiB of 4096 MiB; gpuslot had it held: used 6000 MiB") {
 		t.Errorf("its end is %+v", end)
 	}
-	if again, err := Records(paths, time.Now().Add(time.Minute)); err != nil || len(again) != 0 {
+	if again, err := history.Records(paths, time.Now().Add(time.Minute)); err != nil || len(again) != 0 {
 		t.Errorf("%d records of the future, %v", len(again), err)
-	}
-}
-
-// TestHistoryIsRoots: records and events name users, so only root may read them,
-// which docs/security.md says.
-func TestHistoryIsRoots(t *testing.T) {
-	file := lines{dir: filepath.Join(t.TempDir(), "records"), name: "x", most: 1 << 20, kept: 1}
-	if err := file.add([]byte("{}\n")); err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.Stat(file.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if row := fmt.Sprintf("| `/var/lib/gpuslot/records/`, `history/` | 0%o |", dir.Mode().Perm()); !strings.Contains(string(page), row) || dir.Mode().Perm() != 0o700 {
-		t.Errorf("docs/security.md does not have %q", row)
-	}
-	if info, err := os.Stat(file.path(0)); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
 	}
 }
 
@@ -108,7 +84,7 @@ func TestHistoryIsRoots(t *testing.T) {
 func TestKeeperIsBounded(t *testing.T) {
 	var told strings.Builder
 	k := newKeeper(slog.New(slog.NewTextHandler(&told, nil)))
-	file := lines{dir: t.TempDir(), name: "x", most: 1 << 20, kept: 1}
+	file := store.Log{Dir: t.TempDir(), Name: "x", Size: 1 << 20, Older: 1}
 	for i := range mostWaiting + 5 {
 		k.put(file, i)
 	}
@@ -116,34 +92,13 @@ func TestKeeperIsBounded(t *testing.T) {
 	cancel()
 	k.run(ctx) // what is left is written at the end
 	n := 0
-	if err := file.read(func([]byte) { n++ }); err != nil || n != mostWaiting {
+	if err := file.Read(func([]byte) { n++ }); err != nil || n != mostWaiting {
 		t.Errorf("%d lines, want %d: %v", n, mostWaiting, err)
 	}
 	if !strings.Contains(told.String(), "lines=5") {
 		t.Errorf("told %q, want 5 lost lines", told.String())
 	}
 	nowhere := newKeeper(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	nowhere.put(lines{dir: "/proc/nowhere", name: "x", most: 1}, 1)
+	nowhere.put(store.Log{Dir: "/proc/nowhere", Name: "x", Size: 1}, 1)
 	nowhere.write() // no panic, no endless loop
-}
-
-// FuzzEvents: any file is read without an error.
-func FuzzEvents(f *testing.F) {
-	f.Add([]byte(fmt.Sprintf(`{"time":"2026-11-01T10:00:00Z","kind":"fault","gpu":%q,"text":"x"}`, uuid(0))))
-	f.Add([]byte("\n{}\n[1]\xff"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		p := config.Paths{State: t.TempDir()}
-		if err := historyOf(p).add(text); err != nil {
-			t.Fatal(err)
-		}
-		all, err := Events(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range all {
-			if e.Time.IsZero() {
-				t.Errorf("accepted %+v", e)
-			}
-		}
-	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -142,7 +143,7 @@ func (a *Agent) closeGPU(req api.Request) (api.Closing, error) {
 			continue
 		}
 		out.Text = append(out.Text, fmt.Sprintf("%s is closed by %s: %s", n, owner, reason))
-		a.note(Event{Kind: EventClose, GPU: n.uuid, By: owner, Text: reason})
+		a.note(history.Event{Kind: history.EventClose, GPU: n.uuid, By: owner, Text: reason})
 		a.log.Warn("GPU closed by its owner", "gpu", n.uuid, "owner", owner, "reason", reason)
 	}
 	nudge(a.wake)
@@ -192,7 +193,7 @@ func (a *Agent) openOne(v *view, n gpuTarget, owner string, override bool) (stri
 		left = left.With(hold)
 	}
 	for _, h := range lifted {
-		a.note(Event{Kind: EventOpen, GPU: n.uuid, By: owner, Text: fmt.Sprintf("No longer closed by %s (%s).", h.Owner, h.Reason)})
+		a.note(history.Event{Kind: history.EventOpen, GPU: n.uuid, By: owner, Text: fmt.Sprintf("No longer closed by %s (%s).", h.Owner, h.Reason)})
 		a.log.Warn("GPU opened by its owner", "gpu", n.uuid, "owner", h.Owner, "override", override && h.Owner != owner)
 	}
 	verdict := a.troubles.Verdict(n.uuid, time.Now())
@@ -203,7 +204,7 @@ func (a *Agent) openOne(v *view, n gpuTarget, owner string, override bool) (stri
 		if err := a.keepTroubles(v.config.Paths); err != nil {
 			return "", fmt.Errorf("%s is open, but the next gpuslotd will close it again, since that could not be kept: %w", n, err)
 		}
-		a.note(Event{Kind: EventOpen, GPU: n.uuid, By: owner, Text: fmt.Sprintf("Opened although %s", verdict.Reason)})
+		a.note(history.Event{Kind: history.EventOpen, GPU: n.uuid, By: owner, Text: fmt.Sprintf("Opened although %s", verdict.Reason)})
 		a.log.Warn("an operator opened a GPU", "gpu", n.uuid, "although", verdict.Reason)
 		return fmt.Sprintf("%s is opened, although %s", n, verdict.Reason), nil
 	case len(left) > 0 && len(lifted) > 0:

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -248,12 +249,12 @@ func TestPlugin(t *testing.T) {
 	}
 	n := 0
 	ta.keeper.write()
-	events, err := Events(ta.view.Load().config.Paths)
+	events, err := history.Events(ta.view.Load().config.Paths)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range events {
-		if e.Kind == EventRefused {
+		if e.Kind == history.EventRefused {
 			n++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -134,7 +135,7 @@ func (a *Agent) mourn(u gpu.UUID, s mps.Server) bool {
 		a.metrics.ServerDied(u)
 	}
 	if len(s.Clients) > 0 {
-		a.note(Event{Kind: EventFault, GPU: u, Text: fmt.Sprintf("MPS server %d ended with %d clients.", s.PID, len(s.Clients))})
+		a.note(history.Event{Kind: history.EventFault, GPU: u, Text: fmt.Sprintf("MPS server %d ended with %d clients.", s.PID, len(s.Clients))})
 	}
 	a.log.Log(context.Background(), level, "MPS server ended", "gpu", u, "pid", s.PID, "clients", s.Clients)
 	return true

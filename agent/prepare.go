@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -40,7 +41,7 @@ func (a *Agent) prepare(ctx context.Context, c Caller, job *api.Job) api.Reply {
 		log("refused a caller", "uid", c.UID, "pid", c.PID, "err", err)
 		return api.Reply{Error: err.Error()}
 	case refusal != nil:
-		a.noteJob(c, job, EventRefused, job.AssignedGPUs, refusal.Reason)
+		a.noteJob(c, job, history.EventRefused, job.AssignedGPUs, refusal.Reason)
 		log("refused a job", "uid", c.UID, "pid", c.PID, "code", refusal.Code, "reason", refusal.Reason)
 		return api.Reply{Refusal: refusal}
 	}
@@ -51,7 +52,7 @@ func (a *Agent) prepare(ctx context.Context, c Caller, job *api.Job) api.Reply {
 		// What fails is a warning of status, and tried again by the loop.
 		_ = a.closeNodesAtStart(a.view.Load(), c.Starter, held, a.books.proc.leafOf(c.PID).path)
 	}
-	a.noteJob(c, job, EventAdmitted, job.AssignedGPUs, admission(job, grant))
+	a.noteJob(c, job, history.EventAdmitted, job.AssignedGPUs, admission(job, grant))
 	log("admitted a job", "gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "wall", grant.Wall)
 	return api.Reply{Grant: grant}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -44,7 +45,7 @@ func (a *Agent) askNode(req api.Request) (api.NodeStatus, error) {
 			if err := a.holds.setNode(next); err != nil {
 				return api.NodeStatus{}, err
 			}
-			a.note(Event{Kind: EventNode, By: byOperator, Text: does})
+			a.note(history.Event{Kind: history.EventNode, By: byOperator, Text: does})
 			a.log.Warn("node", "verb", req.Verb, "phase", next.Phase, "reason", next.Reason)
 			nudge(a.wake)
 		}
@@ -99,7 +100,7 @@ func (a *Agent) leaveNode(ctx context.Context) (anew bool) {
 		a.log.Error("the node cannot be quiesced; it is tried again", "err", err)
 		return false
 	}
-	a.note(Event{Kind: EventNode, By: byAgent, Text: fmt.Sprintf("The node is %s: no control daemon runs, compute modes are as they were.", n.Phase)})
+	a.note(history.Event{Kind: history.EventNode, By: byAgent, Text: fmt.Sprintf("The node is %s: no control daemon runs, compute modes are as they were.", n.Phase)})
 	a.log.Warn("node", "phase", n.Phase, "reason", n.Reason)
 	return true
 }
@@ -226,7 +227,7 @@ func (a *Agent) openNode(ctx context.Context, n nodeState) (why string) {
 	if err := store.Remove(quiescedInventory(v.config.Paths)); err != nil {
 		a.log.Warn("a file stays behind", "err", err)
 	}
-	a.note(Event{Kind: EventNode, By: byAgent, Text: fmt.Sprintf("The node serves again (driver %s); %d GPUs did not pass their verification.", v.plan.Driver, len(failed))})
+	a.note(history.Event{Kind: history.EventNode, By: byAgent, Text: fmt.Sprintf("The node serves again (driver %s); %d GPUs did not pass their verification.", v.plan.Driver, len(failed))})
 	a.log.Warn("the node serves again", "driver", v.plan.Driver, "failed", len(failed))
 	nudge(a.wake)
 	return ""

@@ -1,10 +1,9 @@
 package agent
 
 import (
-	"path/filepath"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/record"
 	"github.com/gpuslot/gpuslot/agent/usage"
@@ -12,24 +11,6 @@ import (
 
 func boundsOf(s usage.Spread) record.Bounds {
 	return record.Bounds{Min: pointer(s.Lower), Estimate: pointer(s.Estimate), Max: pointer(s.Upper)}
-}
-
-// recordsOf is where records are kept: at most eleven files of 8 MiB, more than
-// a hundred thousand jobs.
-func recordsOf(p config.Paths) lines {
-	return lines{dir: filepath.Join(p.State, "records"), name: "jobs", most: 8 << 20, kept: 10}
-}
-
-// Records are the jobs that ended at a time or later, the oldest first. What is
-// not a record, such as a line that a power cut tore, is skipped.
-func Records(p config.Paths, since time.Time) ([]record.Job, error) {
-	var all []record.Job
-	err := recordsOf(p).read(func(line []byte) {
-		if r, ok := record.Parse(line); ok && !r.End.Before(since) {
-			all = append(all, r)
-		}
-	})
-	return all, err
 }
 
 // recordOf is the record of a job that ended, by the last sample and the plan.
@@ -99,8 +80,8 @@ func (a *Agent) finish(ended []Running) {
 	for _, r := range ended {
 		a.log.Info("a job ended", "slot", r.Starter.Slot, "job", r.Job, "gpu", r.GPU)
 		rec := recordOf(r, snap, &v.plan, now)
-		a.keeper.put(recordsOf(v.config.Paths), rec)
-		a.note(Event{Time: now, Kind: EventEnd, GPU: r.GPU, Slot: r.Starter.Slot, Job: r.Job, Text: endSentence(rec)})
+		a.keeper.put(history.RecordLog(v.config.Paths), rec)
+		a.note(history.Event{Time: now, Kind: history.EventEnd, GPU: r.GPU, Slot: r.Starter.Slot, Job: r.Job, Text: endSentence(rec)})
 		nudge(a.cgroups.wake)
 		nudge(a.nodes.wake)
 	}

@@ -2,9 +2,7 @@ package agent
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
-	"os"
 	"testing"
 	"time"
 
@@ -76,77 +74,4 @@ func TestRecordOfMIGDevice(t *testing.T) {
 			t.Errorf("%v, want %v", got, tt.want)
 		}
 	}
-}
-
-// What was written is read in order, over rotations, within the bound, and past
-// a torn line.
-func TestLines(t *testing.T) {
-	l := lines{dir: t.TempDir() + "/new", name: "events", most: 100, kept: 2}
-	for i := range 40 {
-		if err := l.add(fmt.Appendf(nil, "{\"n\":%d}\n", i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	numbers := func() (all []int) {
-		var v struct{ N *int }
-		err := l.read(func(line []byte) {
-			v.N = nil
-			if json.Unmarshal(line, &v) == nil && v.N != nil {
-				all = append(all, *v.N)
-			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return all
-	}
-	got := numbers()
-	for i, n := range got {
-		if n != 40-len(got)+i {
-			t.Fatalf("read %v: not the last ones in order", got)
-		}
-	}
-	if len(got) < 20 || len(got) > 34 {
-		t.Errorf("%d lines are left; 3 files of 100 bytes hold 20 to 34", len(got))
-	}
-	files, err := os.ReadDir(l.dir)
-	if err != nil || len(files) != 3 {
-		t.Errorf("%d files, want 3 (%v)", len(files), err)
-	}
-	f, err := os.OpenFile(l.path(0), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = f.WriteString(`{"n":9`)
-	_ = f.Close()
-	if err := l.add([]byte("{\"n\":40}\n")); err != nil {
-		t.Fatal(err)
-	}
-	if got := numbers(); got[len(got)-1] != 40 || got[len(got)-2] != 39 {
-		t.Errorf("after a torn line: %v", got)
-	}
-	if info, err := os.Stat(l.path(0)); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v: lines name users, only root may read them", info.Mode(), err)
-	}
-}
-
-// Any file is read without an error, and what is accepted is a whole record.
-func FuzzRecords(f *testing.F) {
-	f.Add([]byte(`{"slot":"slot1_1","gpu":"GPU-5a1e0c11-7d02-4b6a-9c31-0e84a2d1f001","begin":"2026-11-21T12:00:00Z","end":"2026-11-21T13:00:00Z"}` + "\n"))
-	f.Add([]byte("{\n\n\x00"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		p := config.Paths{State: t.TempDir()}
-		if err := recordsOf(p).add(text); err != nil {
-			t.Fatal(err)
-		}
-		all, err := Records(p, time.Time{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range all {
-			if r.Slot == "" || r.End.IsZero() {
-				t.Errorf("accepted %+v", r)
-			}
-		}
-	})
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
@@ -274,7 +275,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	defer a.ends.Wait()
 	a.startMetrics(ctx, &wg, o, cfg.Metrics)
 	a.tell(a.manager.Ready())
-	a.note(Event{Kind: EventStart, By: byAgent, Text: "gpuslotd " + a.version + " started."})
+	a.note(history.Event{Kind: history.EventStart, By: byAgent, Text: "gpuslotd " + a.version + " started."})
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
 	anew := a.loop(ctx, o.Reload)
 	cancel(nil)

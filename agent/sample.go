@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -215,14 +216,14 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 	if f.Enforce == config.EnforceReport {
 		if f.First {
 			a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
-			a.note(Event{Kind: EventBreach, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, Text: f.Reason})
+			a.note(history.Event{Kind: history.EventBreach, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, Text: f.Reason})
 			a.log.Warn("a job breaks a rule", "slot", f.Starter.Slot, "job", f.Job, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
 		}
 		return
 	}
 	if a.books.hold(f.Starter, api.Hold{Slot: shortName(f.Starter.Slot), Job: f.Job, Code: f.Code, Reason: f.Reason}) {
 		a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
-		a.note(Event{Kind: EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, By: byAgent, Text: f.Reason})
+		a.note(history.Event{Kind: history.EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, By: byAgent, Text: f.Reason})
 		if err := a.linkHolds(); err != nil {
 			a.log.Error("a job that is to be held may end as if it were done", "err", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/history"
 )
 
 // TestStartersWithoutASlot: HTCondor that hides the slots of its starters closes the
@@ -73,7 +74,7 @@ func TestInventedGPUs(t *testing.T) {
 		ta.prepare(hookOf(s, 1000), job)
 	}
 	ta.keeper.write()
-	events, err := Events(ta.config())
+	events, err := history.Events(ta.config())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 // Package store reads and writes the JSON files that outlive the agent. One rule
 // holds for all of them: a file is either as its writer left it or unreadable. An
-// unreadable file is never taken for an empty one, and never lost: see Aside.
+// unreadable file is never taken for an empty one, and never lost: see Aside. Log is
+// for what is only appended to.
 package store
 
 import (

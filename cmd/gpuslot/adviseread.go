@@ -12,15 +12,15 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/advise"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/record"
 )
 
 // readOwn takes the records of this node.
 func readOwn(book *advise.Book, paths config.Paths, since time.Time) error {
-	records, err := agent.Records(paths, since)
+	records, err := history.Records(paths, since)
 	if err != nil {
 		return ownRecords(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
 )
 
@@ -248,7 +249,7 @@ func (n *nodeSources) metrics(ctx context.Context) ([]byte, error) {
 // history is the newest part of what the agent noted. What it says of jobs is said
 // in sentences that name users.
 func (n *nodeSources) history(context.Context) ([]byte, error) {
-	events, err := agent.Events(n.config.Paths)
+	events, err := history.Events(n.config.Paths)
 	if err != nil {
 		return nil, err
 	}

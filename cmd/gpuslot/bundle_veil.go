@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
 )
 
 // veil takes the names of users, groups and jobs out of what a report says: each
@@ -70,14 +70,14 @@ func (v *veil) learn(paths config.Paths, s api.Status) {
 	for _, change := range s.Changes {
 		v.learnJobs(change.Jobs)
 	}
-	records, _ := agent.Records(paths, time.Time{}) // what cannot be read is in no file of the report either
+	records, _ := history.Records(paths, time.Time{}) // what cannot be read is in no file of the report either
 	for _, r := range records {
 		v.hide(kindUser, r.Owner)
 		v.hide(kindJob, r.Job)
 		v.hide(kindGroup, r.Group)
 		v.hide(kindGroup, r.VO)
 	}
-	events, _ := agent.Events(paths)
+	events, _ := history.Events(paths)
 	for _, e := range events {
 		v.hide(kindJob, e.Job)
 	}

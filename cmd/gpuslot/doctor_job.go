@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/record"
 )
 
@@ -163,7 +163,7 @@ const recordTimeout = 20 * time.Second
 // awaitRecord says whether the agent keeps a record of a job.
 func awaitRecord(ctx context.Context, paths config.Paths, id string, since time.Time) bool {
 	for begin := time.Now(); ctx.Err() == nil && time.Since(begin) < recordTimeout; {
-		records, err := agent.Records(paths, since)
+		records, err := history.Records(paths, since)
 		if err == nil && slices.ContainsFunc(records, func(r record.Job) bool { return r.Job == id }) {
 			return true
 		}

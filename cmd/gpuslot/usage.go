@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/record"
 )
 
@@ -83,7 +83,7 @@ func (u usageFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	records, err := agent.Records(cfg.Paths, time.Now().Add(-ago))
+	records, err := history.Records(cfg.Paths, time.Now().Add(-ago))
 	if err != nil {
 		return unreadable(err, "run it as root on the node whose jobs are asked for")
 	}

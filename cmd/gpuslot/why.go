@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -37,7 +38,7 @@ Only root may read it.`,
 			if err != nil {
 				return err
 			}
-			events, err := agent.Events(cfg.Paths)
+			events, err := history.Events(cfg.Paths)
 			if err != nil {
 				return unreadable(err, "run it as root on the node that is asked about")
 			}
@@ -64,7 +65,7 @@ Only root may read it.`,
 	return c
 }
 
-func sinceFirst(events []agent.Event) string {
+func sinceFirst(events []history.Event) string {
 	if len(events) == 0 {
 		return ""
 	}
@@ -72,10 +73,10 @@ func sinceFirst(events []agent.Event) string {
 }
 
 // story chooses the events that a name stands for.
-func story(events []agent.Event, p plan.Plan, name string) []agent.Event {
+func story(events []history.Event, p plan.Plan, name string) []history.Event {
 	short, _, _ := strings.Cut(name, "@")
 	if strings.HasPrefix(short, "slot") {
-		return chosen(events, func(e agent.Event) bool { return e.Slot == short })
+		return chosen(events, func(e history.Event) bool { return e.Slot == short })
 	}
 	if strings.Contains(name, ".") {
 		return ofJob(events, name)
@@ -86,8 +87,8 @@ func story(events []agent.Event, p plan.Plan, name string) []agent.Event {
 			index = g.UUID
 		}
 	}
-	return chosen(events, func(e agent.Event) bool {
-		if e.Kind == agent.EventNode {
+	return chosen(events, func(e history.Event) bool {
+		if e.Kind == history.EventNode {
 			return true // it is all of its GPUs
 		}
 		if index != "" {
@@ -105,7 +106,7 @@ func isIndex(name string) bool {
 }
 
 // gpusOfHistory are the beginnings of the UUIDs that events name, in order.
-func gpusOfHistory(events []agent.Event) []string {
+func gpusOfHistory(events []history.Event) []string {
 	var names []string
 	for _, e := range events {
 		if e.GPU != "" {
@@ -116,8 +117,8 @@ func gpusOfHistory(events []agent.Event) []string {
 	return slices.Compact(names)
 }
 
-func chosen(events []agent.Event, want func(agent.Event) bool) []agent.Event {
-	out := []agent.Event{}
+func chosen(events []history.Event, want func(history.Event) bool) []history.Event {
+	out := []history.Event{}
 	for _, e := range events {
 		if want(e) {
 			out = append(out, e)
@@ -128,14 +129,14 @@ func chosen(events []agent.Event, want func(agent.Event) bool) []agent.Event {
 
 // ofJob are a job's events, and those of its GPUs and of the node while it ran:
 // from each admission to the end that follows, or to now.
-func ofJob(events []agent.Event, job string) []agent.Event {
+func ofJob(events []history.Event, job string) []history.Event {
 	running := map[gpu.UUID]bool{}
-	return chosen(events, func(e agent.Event) bool {
+	return chosen(events, func(e history.Event) bool {
 		switch {
-		case e.Job == job && e.Kind == agent.EventAdmitted:
+		case e.Job == job && e.Kind == history.EventAdmitted:
 			running[e.GPU] = true
 			return true
-		case e.Job == job && e.Kind == agent.EventEnd:
+		case e.Job == job && e.Kind == history.EventEnd:
 			delete(running, e.GPU)
 			return true
 		case e.Job == job:
@@ -145,7 +146,7 @@ func ofJob(events []agent.Event, job string) []agent.Event {
 	})
 }
 
-func whyText(w io.Writer, events []agent.Event) {
+func whyText(w io.Writer, events []history.Event) {
 	t := &table{}
 	t.row("TIME", "WHAT", "JOB", "SLOT", "GPU", "BY", "")
 	for _, e := range events {
