@@ -13,10 +13,10 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// busy is a node of 16 GPUs with so many slots each, everything known.
-func busy(slots int) Snapshot {
+// busy is a node with so many slots on each GPU, everything known.
+func busy(gpus, slots int) Snapshot {
 	s := Snapshot{Planned: true, Rounds: 1, Usage: Usage{Sampled: time.Unix(1760000000, 0)}}
-	for g := range 16 {
+	for g := range gpus {
 		u := gpu.UUID(fmt.Sprintf("GPU-%08x-0000-4000-8000-000000000000", g))
 		d := usage.Device{GPU: u}
 		s.GPUs = append(s.GPUs, GPU{UUID: u, Index: g, Name: "NVIDIA H100 80GB HBM3", PCI: gpu.PCIBusID(fmt.Sprintf("0000:%02x:00.0", g)), Mode: "mps", Memory: 81559, Shared: true, Shares: slots, Used: slots})
@@ -52,11 +52,11 @@ func (d *discard) Write(b []byte) (int, error) { d.n += len(b); return len(b), n
 // the listener serves it. It prints the median besides the mean, and per slot.
 func BenchmarkScrape(b *testing.B) {
 	for _, c := range []struct {
-		slots    int
-		encoding string
-	}{{0, ""}, {12, ""}, {24, ""}, {48, ""}, {48, "gzip"}} {
-		b.Run(fmt.Sprintf("16x%d%s", c.slots, c.encoding), func(b *testing.B) {
-			s := busy(c.slots)
+		gpus, slots int
+		encoding    string
+	}{{8, 8, ""}, {8, 8, "gzip"}, {16, 0, ""}, {16, 12, ""}, {16, 24, ""}, {16, 48, ""}, {16, 48, "gzip"}} {
+		b.Run(fmt.Sprintf("%dx%d%s", c.gpus, c.slots, c.encoding), func(b *testing.B) {
+			s := busy(c.gpus, c.slots)
 			h, err := New(Build{}, func() Snapshot { return s }).Handler(Web{Ready: func() bool { return true }})
 			if err != nil {
 				b.Fatal(err)

@@ -3,8 +3,6 @@ package metrics
 import (
 	"strconv"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -65,7 +63,7 @@ var (
 	slotEnergyMax = desc("slot_energy_max_joules_total", "Upper bound of slot_energy_joules_total.", "slot", "gpu", "mig")
 )
 
-func (u *Usage) collect(to *sink) {
+func (u *Usage) collect(to sink) {
 	if !u.Sampled.IsZero() {
 		to.gauge(sampled, seconds(u.Sampled))
 	}
@@ -94,7 +92,7 @@ func (u *Usage) collect(to *sink) {
 	}
 }
 
-func (s Source) collect(to *sink) {
+func (s Source) collect(to sink) {
 	to.gauge(sourceUp, number(s.Up), s.Name)
 	if s.Took.Known {
 		to.gauge(sourceTook, s.Took.Value.Seconds(), s.Name)
@@ -107,29 +105,28 @@ func (s Source) collect(to *sink) {
 	}
 }
 
-func collectGPU(d *usage.DeviceUsage, to *sink) {
+func collectGPU(d *usage.DeviceUsage, to sink) {
 	u := string(d.GPU)
 	if d.Memory.Known {
 		to.gauge(gpuMemoryUsed, float64(d.Memory.Value.Used), u)
 	}
-	labels := to.labels(gpuPower, u)
-	to.knownGauge(gpuPower, d.Power, labels)
-	to.knownCounter(gpuSM, d.Total.SM, labels)
-	to.knownCounter(gpuBusy, d.Total.Busy, labels)
-	to.knownCounter(gpuDRAM, d.Total.DRAM, labels)
-	to.knownCounter(gpuEnergy, d.Total.Energy, labels)
-	to.knownCounter(gpuRestEnergy, d.Total.UnattributedEnergy, labels)
-	collectBoard(u, &d.Board, labels, to)
+	to.knownGauge(gpuPower, d.Power, u)
+	to.knownCounter(gpuSM, d.Total.SM, u)
+	to.knownCounter(gpuBusy, d.Total.Busy, u)
+	to.knownCounter(gpuDRAM, d.Total.DRAM, u)
+	to.knownCounter(gpuEnergy, d.Total.Energy, u)
+	to.knownCounter(gpuRestEnergy, d.Total.UnattributedEnergy, u)
+	collectBoard(u, &d.Board, to)
 }
 
-func collectBoard(u string, b *gpu.Board, labels []*dto.LabelPair, to *sink) {
+func collectBoard(u string, b *gpu.Board, to sink) {
 	const milli, mega = 1e-3, 1e6
-	to.knownGauge(gpuPowerLimit, inUnits(b.PowerLimit, milli), labels)
-	to.knownGauge(gpuHeat, inUnits(b.Temperature, 1), labels)
-	to.knownGauge(gpuClock, inUnits(b.SMClock, mega), to.labels(gpuClock, u, "sm"))
-	to.knownGauge(gpuClock, inUnits(b.MemoryClock, mega), to.labels(gpuClock, u, "memory"))
-	to.knownCounter(gpuECC, inUnits(b.Corrected, 1), to.labels(gpuECC, u, "corrected"))
-	to.knownCounter(gpuECC, inUnits(b.Uncorrected, 1), to.labels(gpuECC, u, "uncorrected"))
+	to.knownGauge(gpuPowerLimit, inUnits(b.PowerLimit, milli), u)
+	to.knownGauge(gpuHeat, inUnits(b.Temperature, 1), u)
+	to.knownGauge(gpuClock, inUnits(b.SMClock, mega), u, "sm")
+	to.knownGauge(gpuClock, inUnits(b.MemoryClock, mega), u, "memory")
+	to.knownCounter(gpuECC, inUnits(b.Corrected, 1), u, "corrected")
+	to.knownCounter(gpuECC, inUnits(b.Uncorrected, 1), u, "uncorrected")
 	if b.Limits.Known {
 		for _, l := range gpu.AllClockLimits() {
 			to.gauge(gpuLimited, number(b.Limits.Value&l.Bit != 0), u, l.Name)
@@ -141,14 +138,14 @@ func inUnits[T uint32 | uint64](m gpu.Measured[T], unit float64) gpu.Measured[fl
 	return gpu.Measured[float64]{Value: float64(m.Value) * unit, Known: m.Known}
 }
 
-func collectMIG(d *usage.DeviceUsage, whole int, to *sink) {
+func collectMIG(d *usage.DeviceUsage, whole int, to sink) {
 	u, m := string(d.GPU), string(d.MIG)
 	to.gauge(migInfo, 1, u, m, strconv.Itoa(d.GPUInstance))
 	if d.Memory.Known {
 		to.gauge(migMemory, float64(d.Memory.Value.Total), u, m)
 		to.gauge(migMemoryUsed, float64(d.Memory.Value.Used), u, m)
 	}
-	to.knownCounter(migSM, d.Total.SM, to.labels(migSM, u, m))
+	to.knownCounter(migSM, d.Total.SM, u, m)
 	if d.Multiprocessors > 0 && whole > 0 {
 		to.gauge(migRatio, float64(d.Multiprocessors)/float64(whole), u, m)
 	}
@@ -158,10 +155,10 @@ func collectMIG(d *usage.DeviceUsage, whole int, to *sink) {
 // looked for counts as in no slot.
 var owners = []usage.Owner{usage.OwnerSlot, usage.OwnerServer, usage.OwnerNone}
 
-func collectDevice(d *usage.DeviceUsage, to *sink) {
+func collectDevice(d *usage.DeviceUsage, to sink) {
 	u, m := string(d.GPU), string(d.MIG)
 	to.counter(deviceSampled, d.Total.Sampled, u, m)
-	to.knownCounter(deviceRest, d.Total.UnattributedSM, to.labels(deviceRest, u, m))
+	to.knownCounter(deviceRest, d.Total.UnattributedSM, u, m)
 	if d.Method != "" {
 		to.counter(deviceBeyond, float64(d.BoundsExceeded), u, m)
 		to.gauge(deviceActivity, 1, u, m, string(d.Method), activitySource(d))
@@ -194,39 +191,38 @@ func activitySource(d *usage.DeviceUsage) string {
 	return "none"
 }
 
-func (s *Slot) collect(to *sink) {
+func (s *Slot) collect(to sink) {
 	u, l := &s.Usage, &s.Labels
 	name, g, m := u.Slot.Slot, string(u.GPU), string(u.MIG)
 	to.gauge(slotInfo, 1, name, g, m, string(u.Method), l.ID, l.VO, l.User, l.Group)
-	labels := to.labels(slotUsed, name, g, m)
 	if !s.Admitted.IsZero() {
-		to.gaugeOf(slotAdmitted, seconds(s.Admitted), labels)
+		to.gauge(slotAdmitted, seconds(s.Admitted), name, g, m)
 	}
 	if s.Budget.Known {
-		to.gaugeOf(slotBudget, float64(s.Budget.Value), labels)
+		to.gauge(slotBudget, float64(s.Budget.Value), name, g, m)
 	}
 	if u.Share > 0 {
-		to.gaugeOf(slotShare, u.Share, labels)
+		to.gauge(slotShare, u.Share, name, g, m)
 	}
 	if u.Cap > 0 {
-		to.gaugeOf(slotCap, u.Cap, labels)
+		to.gauge(slotCap, u.Cap, name, g, m)
 	}
 	if u.Memory.Known {
-		to.gaugeOf(slotUsed, float64(u.Memory.Value), labels)
-		to.gaugeOf(slotProcs, float64(u.Processes), labels)
+		to.gauge(slotUsed, float64(u.Memory.Value), name, g, m)
+		to.gauge(slotProcs, float64(u.Processes), name, g, m)
 	}
 	if u.Peak.Known {
-		to.gaugeOf(slotPeak, float64(u.Peak.Value), labels)
+		to.gauge(slotPeak, float64(u.Peak.Value), name, g, m)
 	}
 }
 
-func collectCounters(c *usage.SlotCounters, to *sink) {
-	t, labels := &c.Total, to.labels(slotSM, c.Slot, string(c.GPU), string(c.MIG))
-	to.counterOf(slotAllocated, t.Allocated, labels)
-	to.knownCounter(slotSM, t.SM.Estimate, labels)
-	to.knownCounter(slotSMMin, t.SM.Lower, labels)
-	to.knownCounter(slotSMMax, t.SM.Upper, labels)
-	to.knownCounter(slotEnergy, t.Energy.Estimate, labels)
-	to.knownCounter(slotEnergyMin, t.Energy.Lower, labels)
-	to.knownCounter(slotEnergyMax, t.Energy.Upper, labels)
+func collectCounters(c *usage.SlotCounters, to sink) {
+	t, name, g, m := &c.Total, c.Slot, string(c.GPU), string(c.MIG)
+	to.counter(slotAllocated, t.Allocated, name, g, m)
+	to.knownCounter(slotSM, t.SM.Estimate, name, g, m)
+	to.knownCounter(slotSMMin, t.SM.Lower, name, g, m)
+	to.knownCounter(slotSMMax, t.SM.Upper, name, g, m)
+	to.knownCounter(slotEnergy, t.Energy.Estimate, name, g, m)
+	to.knownCounter(slotEnergyMin, t.Energy.Lower, name, g, m)
+	to.knownCounter(slotEnergyMax, t.Energy.Upper, name, g, m)
 }

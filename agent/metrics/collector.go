@@ -56,7 +56,7 @@ var (
 )
 
 // collect turns a snapshot into series.
-func (s *Snapshot) collect(to *sink) {
+func (s *Snapshot) collect(to sink) {
 	if !s.ConfigRead.IsZero() {
 		to.gauge(configOK, number(s.ConfigOK))
 		to.gauge(configTime, seconds(s.ConfigRead))
@@ -102,14 +102,14 @@ func (s *Snapshot) collect(to *sink) {
 	s.Usage.collect(to)
 }
 
-func (f Feedback) collect(to *sink) {
+func (f Feedback) collect(to sink) {
 	to.gauge(fedOK, number(f.OK))
 	if !f.At.IsZero() {
 		to.gauge(fedTime, seconds(f.At))
 	}
 }
 
-func (r Repartition) collect(to *sink) {
+func (r Repartition) collect(to sink) {
 	if !r.Told.IsZero() {
 		to.gauge(migTold, seconds(r.Told), r.Setting)
 	}
@@ -123,7 +123,7 @@ func (r Repartition) collect(to *sink) {
 	to.gauge(migReserved, float64(r.Reserved), r.Setting)
 }
 
-func (g GPU) collect(to *sink) {
+func (g GPU) collect(to sink) {
 	u := string(g.UUID)
 	to.gauge(gpuInfo, 1, u, strconv.Itoa(g.Index), g.Name, string(g.PCI), g.Mode)
 	to.gauge(gpuMemory, float64(g.Memory.Bytes()), u)
@@ -145,9 +145,8 @@ func (g GPU) collect(to *sink) {
 		to.gauge(daemonUp, number(*g.DaemonUp), u)
 	}
 	to.counter(daemonRestarts, float64(g.Restarts), u)
-	device := to.labels(mpsClients, string(g.Device.GPU), string(g.Device.MIG))
-	to.knownGauge(mpsClients, g.Clients, device)
-	to.knownGauge(mpsThreads, g.ThreadRatio, device)
+	to.knownGauge(mpsClients, g.Clients, string(g.Device.GPU), string(g.Device.MIG))
+	to.knownGauge(mpsThreads, g.ThreadRatio, string(g.Device.GPU), string(g.Device.MIG))
 	if g.Watched.Known {
 		to.gauge(gpuWatched, number(g.Watched.Value), u)
 	}

@@ -126,7 +126,6 @@ const (
 // Metrics are the agent's metrics in a registry of their own.
 type Metrics struct {
 	registry   *prometheus.Registry
-	snapshot   func() Snapshot
 	admissions *prometheus.CounterVec
 	duration   prometheus.Histogram
 	mismatches prometheus.Counter
@@ -147,7 +146,7 @@ type Build struct{ Version, Revision, GoVersion string }
 // New registers everything. Snapshot is called at each scrape and must be quick.
 func New(b Build, snapshot func() Snapshot) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), snapshot: snapshot,
+		registry:   prometheus.NewRegistry(),
 		admissions: events("admissions_total", "Requests for admission, by result (granted, held, requeued, denied) and reason.", "result", "reason"),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "gpuslot_admission_duration_seconds",
@@ -174,7 +173,8 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	info.Set(1)
-	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.rules, m.limited, m.repaired, m.followed, m.panics)
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, collector{snapshot},
+		m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.rules, m.limited, m.repaired, m.followed, m.panics)
 	return m
 }
 
@@ -266,4 +266,4 @@ func (m *Metrics) Mismatch() { m.mismatches.Inc() }
 func (m *Metrics) LayoutFollowed(u gpu.UUID) { m.followed.WithLabelValues(string(u)).Inc() }
 
 // Gatherer has all of them.
-func (m *Metrics) Gatherer() prometheus.Gatherer { return gatherer{m.registry, m.snapshot} }
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }

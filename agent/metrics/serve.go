@@ -30,7 +30,7 @@ type Web struct {
 	Config string
 	// Ready says whether the agent has a plan in force.
 	Ready func() bool
-	// Page is served at "/", compressed for who takes it; nil serves a list of links.
+	// Page is served at "/"; nil serves a list of links.
 	Page http.Handler
 	// PProf serves Go's profiles.
 	PProf bool
@@ -79,13 +79,13 @@ func (m *Metrics) Handler(w Web) (http.Handler, error) {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", zipped(page))
-	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(m.registry, zipped(complete(promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{
+	mux.Handle("/", page)
+	scrape := promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError,
 		// A time-out here would end nothing; the server's own bounds the client.
 		MaxRequestsInFlight: 4,
-		DisableCompression:  true, // zipped does it
-	})))))
+	})
+	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(m.registry, complete(scrape)))
 	mux.HandleFunc("/-/healthy", func(reply http.ResponseWriter, _ *http.Request) { fmt.Fprintln(reply, "gpuslotd is healthy.") })
 	mux.HandleFunc("/-/ready", func(reply http.ResponseWriter, _ *http.Request) {
 		if !w.Ready() {

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -118,6 +119,34 @@ func TestServeInACrowd(t *testing.T) {
 		if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("connection %d of %d is still held", i, len(crowd))
 		}
+	}
+}
+
+// TestCompressed: a client that accepts gzip gets the same series in less.
+func TestCompressed(t *testing.T) {
+	s := busy(16, 4)
+	h, err := New(Build{}, func() Snapshot { return s }).Handler(Web{Ready: func() bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(accept string) *httptest.ResponseRecorder {
+		r, w := httptest.NewRequest(http.MethodGet, "/metrics", nil), httptest.NewRecorder()
+		r.Header.Set("Accept-Encoding", accept)
+		h.ServeHTTP(w, r)
+		return w
+	}
+	plain, zipped := get("identity"), get("br, gzip;q=0.5")
+	if a, b := plain.Header().Get("Content-Encoding"), zipped.Header().Get("Content-Encoding"); a != "" || b != "gzip" {
+		t.Fatalf("encodings %q and %q", a, b)
+	}
+	size := zipped.Body.Len()
+	z, err := gzip.NewReader(zipped.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(z)
+	if lines := strings.Count(plain.Body.String(), "\n"); err != nil || strings.Count(string(text), "\n") < lines || size > plain.Body.Len()/10 {
+		t.Errorf("%v, %d bytes in %d, plain %d", err, len(text), size, plain.Body.Len())
 	}
 }
 
