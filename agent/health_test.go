@@ -128,7 +128,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-func TestServerText(t *testing.T) {
+func TestServersText(t *testing.T) {
 	for want, g := range map[string]guard{
 		"no server yet (starts with the first job)": {},
 		"ACTIVE (pid 70, uid 1000, 2 clients)": {proof: mps.Proof{States: []mps.Server{
@@ -138,7 +138,7 @@ func TestServerText(t *testing.T) {
 		"ACTIVE (pid 70, uid 7, 0 clients); its clients get other limits than those now in force": {proof: mps.Proof{Stale: []int{70}, States: []mps.Server{
 			{Process: mps.Process{PID: 70}, UID: 7, Status: mps.Active}}}},
 	} {
-		if got := serverText(g); got != want {
+		if got := serversText(g); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mps"
 )
 
 // page serves the node page; nil, and the log has why, if it cannot be made.
@@ -58,7 +57,11 @@ func (a *Agent) pageNode() page.Node {
 		if g.Place == "" || g.Device != "" {
 			p.Closed = a.pageReason(v, g, now)
 		}
-		p.MPS = pageServers(v.guards[g.UUID].proof.States)
+		var servers []string
+		for _, s := range v.guards[g.UUID].proof.States {
+			servers = append(servers, serverText(s, ""))
+		}
+		p.MPS = strings.Join(servers, "; ")
 		fillUsage(&p, snap)
 		budgets(&p, running)
 		n.GPUs = append(n.GPUs, p)
@@ -125,23 +128,6 @@ func (a *Agent) pageReason(v *view, g *plan.GPU, now time.Time) string {
 		say = "A CUDA client tries it now."
 	}
 	return say + " gpuslot status on the node says more."
-}
-
-// pageServers is the state of a GPU's MPS servers without their accounts.
-func pageServers(states []mps.Server) string {
-	var parts []string
-	for _, s := range states {
-		state := string(s.Status)
-		if s.Status == mps.StatusUnknown {
-			state = "listed"
-		}
-		clients := "clients"
-		if len(s.Clients) == 1 {
-			clients = "client"
-		}
-		parts = append(parts, fmt.Sprintf("%s, %d %s", state, len(s.Clients), clients))
-	}
-	return strings.Join(parts, "; ")
 }
 
 // fillUsage adds what was sampled of a GPU and its MIG devices.

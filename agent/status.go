@@ -235,7 +235,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		if j.health.Check == nil {
 			s.DaemonPID = p.PID
 		}
-		s.Server, s.Servers = serverText(guard), statusServers(guard.proof.States)
+		s.Server, s.Servers = serversText(guard), statusServers(guard.proof.States)
 	}
 	s.Verified = a.verifier.last(g.UUID)
 	uses := a.uses(g.UUID)
@@ -273,28 +273,34 @@ func (a *Agent) statusAlone(j judgement, g *plan.GPU, s api.StatusGPU) api.Statu
 	return s
 }
 
-// serverText says what the last proof knew of MPS servers.
-func serverText(g guard) string {
+// serversText describes the MPS servers of the last proof.
+func serversText(g guard) string {
 	if len(g.proof.States) == 0 {
 		return g.trial.text(g.proof.Process())
 	}
 	var parts []string
 	for _, s := range g.proof.States {
-		state, hint := string(s.Status), ""
-		if s.Status == mps.StatusUnknown {
-			state, hint = "listed", "; this control daemon tells no state"
-		}
-		clients := "clients"
-		if len(s.Clients) == 1 {
-			clients = "client"
-		}
-		text := fmt.Sprintf("%s (pid %d, uid %d, %d %s%s)", state, s.PID, s.UID, len(s.Clients), clients, hint)
+		text := serverText(s, fmt.Sprintf("pid %d, uid %d, ", s.PID, s.UID))
 		if slices.Contains(g.proof.Stale, s.PID) {
 			text += "; its clients get other limits than those now in force"
 		}
 		parts = append(parts, text)
 	}
 	return strings.Join(parts, "; ")
+}
+
+// serverText is the state of one MPS server. Whose is its process and its account, which
+// the node's page must not show.
+func serverText(s mps.Server, whose string) string {
+	state, hint := string(s.Status), ""
+	if s.Status == mps.StatusUnknown {
+		state, hint = "listed", "; this control daemon tells no state"
+	}
+	clients := "clients"
+	if len(s.Clients) == 1 {
+		clients = "client"
+	}
+	return fmt.Sprintf("%s (%s%d %s%s)", state, whose, len(s.Clients), clients, hint)
 }
 
 func statusServers(states []mps.Server) []api.StatusServer {

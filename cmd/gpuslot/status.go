@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -14,7 +13,7 @@ import (
 )
 
 func statusCommand(f *flags) *cobra.Command {
-	var asJSON, watch bool
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show GPUs, shares, running jobs and the health of the control daemons",
@@ -33,15 +32,10 @@ VRAM is what was budgeted of the pool, USED what NVML tells. Jobs marked
 unconfirmed were announced by the hook and not yet seen in the startd's own slot
 ads. Only root may ask.`,
 		Example: `  gpuslot status
-  gpuslot status --watch
   gpuslot status --json | jq '.gpus[] | select(.accept | not) | .reason'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			ask := func(ctx context.Context) (api.Status, error) { return askStatus(ctx, f.socket) }
-			if watch {
-				return live{ask: ask, text: watchText(newPower())}.run(c.Context(), c.InOrStdin(), c.OutOrStdout())
-			}
-			s, err := ask(c.Context())
+			s, err := askStatus(c.Context(), f.socket)
 			if err != nil {
 				return err
 			}
@@ -53,8 +47,6 @@ ads. Only root may ask.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().BoolVar(&watch, "watch", false, "show it again each second, with what the jobs use, until q")
-	c.MarkFlagsMutuallyExclusive("json", "watch")
 	return c
 }
 

@@ -147,9 +147,9 @@ func (s *screen) has(text string) bool {
 	return strings.Contains(s.b.String(), text)
 }
 
-// TestWatch in a terminal: frames, an agent that goes and comes back, a key,
+// TestTopLive in a terminal: frames, an agent that goes and comes back, a key,
 // and everything as it was at the end.
-func TestWatch(t *testing.T) {
+func TestTopLive(t *testing.T) {
 	master, slave := pty(t)
 	before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
 	if err != nil {
@@ -159,18 +159,17 @@ func TestWatch(t *testing.T) {
 	go func() { _, _ = io.Copy(&shown, master) }()
 	var mu sync.Mutex
 	gone, pressed := false, make(chan byte, 1)
-	l := live{
-		ask: func(context.Context) (api.Status, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if gone {
-				return api.Status{}, errors.New("connection refused")
-			}
-			return busy(time.Now()), nil
-		},
-		text: watchText(newPower()),
-		key:  func(k byte) { pressed <- k },
+	order := byVRAM
+	l := topLive("", &order)
+	l.ask = func(context.Context) (api.Status, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if gone {
+			return api.Status{}, errors.New("connection refused")
+		}
+		return busy(time.Now()), nil
 	}
+	l.key = func(k byte) { pressed <- k }
 	done := make(chan error, 1)
 	go func() { done <- l.run(t.Context(), slave, slave) }()
 	until := func(text string) {
@@ -181,7 +180,7 @@ func TestWatch(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{enterScreen, bold + "GPU", "ACTIVE 2", "slot1_2", "closed: GPU 1: Xid 79", "warning: A warning."} {
+	for _, text := range []string{enterScreen, "by vram", bold + "SLOT", "slot1_2", "over its budget"} {
 		until(text)
 	}
 	mu.Lock()
@@ -206,10 +205,12 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchWithoutTerminal: plain text, one frame after the other, no escapes.
-func TestWatchWithoutTerminal(t *testing.T) {
+// TestLiveWithoutTerminal: plain text, one frame after the other, no escapes.
+func TestLiveWithoutTerminal(t *testing.T) {
 	var out strings.Builder
-	l := live{ask: func(context.Context) (api.Status, error) { return busy(time.Now()), nil }, text: watchText(newPower()), frames: 2}
+	order := byVRAM
+	l := topLive("", &order)
+	l.ask, l.frames = func(context.Context) (api.Status, error) { return busy(time.Now()), nil }, 2
 	if err := l.run(t.Context(), strings.NewReader(""), &out); err != nil {
 		t.Fatal(err)
 	}

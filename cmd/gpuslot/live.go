@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -86,60 +85,11 @@ func (l live) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// watchText is the status on one screen: narrow tables, what matters first.
-func watchText(p *power) func(api.Status, time.Time) string {
-	return func(s api.Status, now time.Time) string {
-		p.see(s, now)
-		var b strings.Builder
-		fmt.Fprintf(&b, "%s\n%s\n\n", describeAgent(s), clock(now))
-		headed(&b, liveGPUs(s))
-		b.WriteString("\n")
-		if rows := jobRows(s, p); len(rows) > 0 {
-			headed(&b, topTable(rows, now))
-		} else {
-			b.WriteString(withoutJobs(s) + "\n")
-		}
-		for _, g := range s.GPUs {
-			if !g.Accept && g.Reason != "" {
-				fmt.Fprintf(&b, "\nclosed: GPU %d: %s", g.Index, g.Reason)
-			}
-		}
-		for _, w := range s.Warnings {
-			fmt.Fprintf(&b, "\nwarning: %s", w)
-		}
-		return b.String()
-	}
-}
-
 // headed prints a table whose first row is a title.
 func headed(b *strings.Builder, t *table) {
 	var rows strings.Builder
 	t.print(&rows)
 	b.WriteString(headMark + rows.String())
-}
-
-// liveGPUs is the GPUs in few columns.
-func liveGPUs(s api.Status) *table {
-	t := &table{}
-	t.row("GPU", "MODE", "JOBS", "VRAM/MiB", "BUDGETED", "OF POOL", "SM", "WATTS", "TAKES JOBS", "MPS")
-	for _, g := range s.GPUs {
-		takes := "no"
-		if g.Accept {
-			takes = "yes"
-		}
-		t.row(strconv.Itoa(g.Index), g.Mode, fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), orUnknown(g.UseMiB, func(m int64) string { return mib(m) }),
-			mib(g.UsedMiB), mib(g.PoolMiB), orUnknown(g.SM, share), orUnknown(g.Watts, whole), takes, orDash(serverWords(g)))
-	}
-	return t
-}
-
-// serverWords are the states of a GPU's MPS servers.
-func serverWords(g api.StatusGPU) string {
-	var out []string
-	for _, s := range g.Servers {
-		out = append(out, orDash(s.Status)+" "+strconv.Itoa(s.Clients))
-	}
-	return strings.Join(out, ", ")
 }
 
 // orUnknown prints what is known; a dash is never a zero.
