@@ -117,7 +117,7 @@ func (a *Agent) recoverLayouts(ctx context.Context, v *view, inv gpu.Inventory, 
 func (a *Agent) executor(v *view) mig.Executor {
 	e := a.layouts.executor
 	e.Dir, e.Log = v.config.Paths.State, a.log
-	e.Release = func(ctx context.Context, _ gpu.UUID, i mig.Instance) error {
+	e.Release = func(ctx context.Context, _ gpu.UUID, i gpu.Instance) error {
 		u, ok := i.UUID()
 		if !ok {
 			return nil
@@ -130,7 +130,7 @@ func (a *Agent) executor(v *view) mig.Executor {
 // releaseInstance stops the control daemon of a MIG device that goes.
 func (a *Agent) releaseInstance(ctx context.Context, u gpu.UUID) error {
 	if a.books.busy(u) {
-		return fmt.Errorf("a job of HTCondor's holds %s: %w", u, mig.ErrInUse)
+		return fmt.Errorf("a job of HTCondor's holds %s: %w", u, gpu.ErrInUse)
 	}
 	if !wants(a.lastWanted, u) {
 		return nil
@@ -164,7 +164,7 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 	}
 	waits := func(why string) error { return fmt.Errorf("the MIG layout of %s waits: %s", g.UUID, why) }
 	if !s.Capable {
-		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, mig.ErrNotCapable)
+		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, gpu.ErrNoMIG)
 	}
 	if why := a.books.unknown(); why != "" && len(s.Instances) > 0 {
 		return out, nil, waits(why)
@@ -173,7 +173,7 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 	if err != nil {
 		return out, nil, err
 	}
-	p, err := mig.PlanWant(&a.layouts.catalogue, a.claimed(v, s).GPU, want)
+	p, err := mig.PlanWant(&a.layouts.catalogue, a.claimed(v, s).MIGGPU, want)
 	if err != nil {
 		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
 	}
@@ -187,7 +187,9 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 	if err := noteMIGMode(undoFile(v.config.Paths), g.UUID, s.Enabled); err != nil {
 		return out, nil, err // there would be no way back
 	}
-	out, err = a.changing(ctx, g.UUID, func(ctx context.Context, u gpu.UUID) (mig.Outcome, error) { return e.Apply(ctx, u, s.Wanted(layout)) })
+	out, err = a.changing(ctx, g.UUID, func(ctx context.Context, u gpu.UUID) (mig.Outcome, error) {
+		return e.Apply(ctx, u, mig.WantedFrom(s, layout))
+	})
 	if err != nil {
 		err = fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
 	}
@@ -196,12 +198,12 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 
 // goal is the first of the wanted layouts that has room beside the instances of
 // others, as if no job ran.
-func (a *Agent) goal(s mig.State, g plan.MIGGPU) (mig.Layout, mig.Want, error) {
+func (a *Agent) goal(s gpu.MIGState, g plan.MIGGPU) (gpu.Layout, mig.Want, error) {
 	wants, err := wantsOf(s.Chip, g)
 	if err != nil {
 		return nil, mig.Want{}, err
 	}
-	free := s.GPU
+	free := s.MIGGPU
 	free.Instances = slices.Clone(s.Instances)
 	for i := range free.Instances {
 		free.Instances[i].Holders = nil
@@ -217,7 +219,7 @@ func (a *Agent) goal(s mig.State, g plan.MIGGPU) (mig.Layout, mig.Want, error) {
 }
 
 // wantsOf reads the layouts that the chip has by the driver's word.
-func wantsOf(chip mig.Chip, g plan.MIGGPU) ([]mig.Want, error) {
+func wantsOf(chip gpu.Chip, g plan.MIGGPU) ([]mig.Want, error) {
 	var wants []mig.Want
 	var errs []error
 	texts := g.Placed // slots exist for these places
@@ -225,7 +227,7 @@ func wantsOf(chip mig.Chip, g plan.MIGGPU) ([]mig.Want, error) {
 		texts = g.Layouts
 	}
 	for _, text := range texts {
-		w, err := chip.ParseWant(text)
+		w, err := mig.ParseWant(chip, text)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("MIG layout of %s: %w", g.UUID, err))
 			continue
@@ -240,7 +242,7 @@ func wantsOf(chip mig.Chip, g plan.MIGGPU) ([]mig.Want, error) {
 
 // claimed is the state with the jobs that hold instances, whether or not they
 // compute at this moment, and with our own control daemons marked.
-func (a *Agent) claimed(v *view, s mig.State) mig.State {
+func (a *Agent) claimed(v *view, s gpu.MIGState) gpu.MIGState {
 	running := a.books.all()
 	s.Instances = slices.Clone(s.Instances)
 	for k := range s.Instances {
@@ -255,7 +257,7 @@ func (a *Agent) claimed(v *view, s mig.State) mig.State {
 		}
 		for _, r := range running {
 			if r.GPU == u || a.behind(v, r) == u {
-				in.Holders = append(in.Holders, mig.Holder{Slot: r.Starter.Slot})
+				in.Holders = append(in.Holders, gpu.Holder{Slot: r.Starter.Slot})
 			}
 		}
 	}
@@ -306,7 +308,7 @@ func unserved(p mig.Plan) string {
 }
 
 // gone are the devices that a layout does not have.
-func gone(s mig.State, l mig.Layout) []gpu.UUID {
+func gone(s gpu.MIGState, l gpu.Layout) []gpu.UUID {
 	var out []gpu.UUID
 	for _, i := range s.Instances {
 		if u, ok := i.UUID(); ok && !l.Contains(i.Place) {

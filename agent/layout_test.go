@@ -20,7 +20,7 @@ import (
 type fakeMIG struct {
 	mu   sync.Mutex
 	hw   *fakeHardware
-	s    mig.State
+	s    gpu.MIGState
 	made int
 	// happens is told of each change.
 	happens func(string)
@@ -34,10 +34,10 @@ func newFakeMIG(t *testing.T, hw *fakeHardware) *fakeMIG {
 	}
 	g := &hw.inv.GPUs[0]
 	g.Name, g.Memory, g.Capability, g.Multiprocessors, g.MIGCapable = "NVIDIA A100-SXM4-40GB", 40960, chip.Capability, 108, true
-	return &fakeMIG{hw: hw, s: mig.State{GPU: mig.GPU{UUID: g.UUID, Chip: chip}, Capable: true, Minor: -1}, happens: func(string) {}}
+	return &fakeMIG{hw: hw, s: gpu.MIGState{MIGGPU: gpu.MIGGPU{UUID: g.UUID, Chip: chip}, Capable: true, Minor: -1}, happens: func(string) {}}
 }
 
-func (f *fakeMIG) State(context.Context, gpu.UUID) (mig.State, error) {
+func (f *fakeMIG) State(context.Context, gpu.UUID) (gpu.MIGState, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.s
@@ -51,20 +51,20 @@ func (f *fakeMIG) SetMode(_ context.Context, _ gpu.UUID, on bool) error {
 	return nil
 }
 
-func (f *fakeMIG) Create(_ context.Context, _ gpu.UUID, p mig.Place, size int) error {
+func (f *fakeMIG) Create(_ context.Context, _ gpu.UUID, p gpu.Place, size int) error {
 	f.change(func() {
 		f.made++
 		profile, _ := f.s.Chip.Profile(p.Profile)
-		f.s.Instances = append(f.s.Instances, mig.Instance{Place: p, Size: size, ID: f.made, Owner: mig.Foreign, Compute: []mig.ComputeInstance{{
+		f.s.Instances = append(f.s.Instances, gpu.Instance{Place: p, Size: size, ID: f.made, Owner: gpu.Foreign, Compute: []gpu.ComputeInstance{{
 			UUID: gpu.UUID(fmt.Sprintf("MIG-%08d-0000-5000-8000-000000000000", f.made)), Multiprocessors: profile.Multiprocessors}}})
 	})
 	f.happens("create")
 	return nil
 }
 
-func (f *fakeMIG) Destroy(_ context.Context, _ gpu.UUID, p mig.Place) error {
+func (f *fakeMIG) Destroy(_ context.Context, _ gpu.UUID, p gpu.Place) error {
 	f.change(func() {
-		f.s.Instances = slices.DeleteFunc(slices.Clone(f.s.Instances), func(i mig.Instance) bool { return i.Place == p })
+		f.s.Instances = slices.DeleteFunc(slices.Clone(f.s.Instances), func(i gpu.Instance) bool { return i.Place == p })
 	})
 	f.happens("destroy")
 	return nil
@@ -215,11 +215,11 @@ func TestLayoutStopsOwnDaemon(t *testing.T) {
 func TestLayoutLeavesForeignInstances(t *testing.T) {
 	ta, f := migAgent(t, "7g.40gb", "")
 	ctx := t.Context()
-	small, _ := f.s.Chip.ProfileNamed("1g.5gb")
+	small, _ := mig.ProfileNamed(f.s.Chip, "1g.5gb")
 	if err := f.SetMode(ctx, uuid(0), true); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Create(ctx, uuid(0), mig.Place{Profile: small.ID, Start: 0}, 1); err != nil {
+	if err := f.Create(ctx, uuid(0), gpu.Place{Profile: small.ID, Start: 0}, 1); err != nil {
 		t.Fatal(err)
 	}
 	ta.restart()

@@ -171,9 +171,9 @@ func (a *Agent) decideLayouts(ctx context.Context, v *view, how mig.Repartition,
 
 // sight is how the GPUs of one setting are now. One that is being changed, or is
 // not in MIG mode yet, is left out.
-func (a *Agent) sight(ctx context.Context, v *view, how mig.Repartition) (mig.Sight, map[gpu.UUID]mig.State, error) {
-	sight := mig.Sight{At: time.Now(), Places: map[gpu.UUID]mig.Layout{}}
-	states := map[gpu.UUID]mig.State{}
+func (a *Agent) sight(ctx context.Context, v *view, how mig.Repartition) (mig.Sight, map[gpu.UUID]gpu.MIGState, error) {
+	sight := mig.Sight{At: time.Now(), Places: map[gpu.UUID]gpu.Layout{}}
+	states := map[gpu.UUID]gpu.MIGState{}
 	for _, g := range v.plan.MIG {
 		if g.Repartition != how || a.layouts.reached[g.UUID] == "" || a.layouts.waits[g.UUID] {
 			continue
@@ -192,16 +192,16 @@ func (a *Agent) sight(ctx context.Context, v *view, how mig.Repartition) (mig.Si
 		}
 		s = a.claimed(v, s)
 		states[g.UUID], sight.Places[g.UUID] = s, places
-		sight.GPUs = append(sight.GPUs, s.GPU)
+		sight.GPUs = append(sight.GPUs, s.MIGGPU)
 	}
 	return sight, states, nil
 }
 
 // placesOf are those for which HTCondor has slots.
-func placesOf(chip mig.Chip, g plan.MIGGPU) (mig.Layout, error) {
-	var all mig.Layout
+func placesOf(chip gpu.Chip, g plan.MIGGPU) (gpu.Layout, error) {
+	var all gpu.Layout
 	for _, text := range g.Placed {
-		w, err := chip.ParseWant(text)
+		w, err := mig.ParseWant(chip, text)
 		if err != nil {
 			return nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
 		}
@@ -211,11 +211,11 @@ func placesOf(chip mig.Chip, g plan.MIGGPU) (mig.Layout, error) {
 			}
 		}
 	}
-	return mig.NewLayout(all...), nil
+	return gpu.NewLayout(all...), nil
 }
 
 // keepFree closes the devices of reservations to new jobs and names their places.
-func (a *Agent) keepFree(v *view, states map[gpu.UUID]mig.State, reserved []mig.Reservation) (places []string) {
+func (a *Agent) keepFree(v *view, states map[gpu.UUID]gpu.MIGState, reserved []mig.Reservation) (places []string) {
 	for _, r := range reserved {
 		s, known := states[r.GPU]
 		for _, i := range s.Instances {

@@ -83,7 +83,7 @@ func (a *Agent) undivide(ctx context.Context, v *view, u gpu.UUID, found bool) (
 	var users []string
 	for _, i := range s.Instances {
 		switch {
-		case i.Owner != mig.Ours:
+		case i.Owner != gpu.Ours:
 			foreign = true
 		case i.Busy():
 			wanted.Layout = append(wanted.Layout, i.Place)

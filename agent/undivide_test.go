@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -42,8 +43,8 @@ func TestLeavingMIG(t *testing.T) {
 func TestLeavingKeepsForeign(t *testing.T) {
 	ta, f := migAgent(t, "3g.20gb@4, 1g.5gb@0", "")
 	ta.restart()
-	small, _ := f.s.Chip.ProfileNamed("1g.5gb")
-	if err := f.Create(t.Context(), uuid(0), mig.Place{Profile: small.ID, Start: 2}, 1); err != nil {
+	small, _ := mig.ProfileNamed(f.s.Chip, "1g.5gb")
+	if err := f.Create(t.Context(), uuid(0), gpu.Place{Profile: small.ID, Start: 2}, 1); err != nil {
 		t.Fatal(err)
 	}
 	ta.writeConfig("")
@@ -61,7 +62,7 @@ func TestLeavingKeepsForeign(t *testing.T) {
 func TestReleaseMIG(t *testing.T) {
 	ta, f := migAgent(t, "3g.20gb@4, 1g.5gb@0", "")
 	ta.restart()
-	f.s.Instances[1].Holders = []mig.Holder{{PID: 4711}}
+	f.s.Instances[1].Holders = []gpu.Holder{{PID: 4711}}
 	used := f.s.Instances[1].Place
 	if err := Release(t.Context(), ta.options(), false); err == nil || !strings.Contains(err.Error(), "until their users end") {
 		t.Errorf("released with %+v: %v", f.s.Instances, err)

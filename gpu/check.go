@@ -149,7 +149,7 @@ func (c *checker) devices(at string, g GPU) {
 		if !d.UUID.IsMIG() {
 			c.bad("%s: uuid is %q; write the MIG device's, which starts with MIG-", at, foreign.Clip(string(d.UUID)))
 		}
-		if p, err := ParseProfile(d.Profile); err != nil || p.String() != d.Profile {
+		if p, err := ParseProfileName(d.Profile); err != nil || p.String() != d.Profile {
 			c.bad("%s: profile is %q; write it as nvidia-smi prints it, such as 3g.20gb", at, foreign.Clip(d.Profile))
 		}
 		if d.Memory < 1 || d.Memory > g.Memory {

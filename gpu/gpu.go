@@ -1,7 +1,8 @@
 // Package gpu owns the nouns of the program: UUIDs, memory sizes, PCI bus ids,
-// compute capabilities, compute modes, MIG profile names, and the inventory of
-// one node. It parses and prints them and does nothing else: no NVML, no
-// files, no policy. Start at Inventory.
+// compute capabilities, compute modes, the inventory of one node, and MIG's
+// chips, profiles, places, layouts and instances. It parses and prints them and
+// does nothing else: no NVML, no files, no policy. Start at Inventory; for MIG at
+// Chip.
 package gpu
 
 // GPU is one physical GPU as the driver reports it.

@@ -57,3 +57,23 @@ func (p *PCIBusID) UnmarshalText(b []byte) (err error) {
 	*p, err = ParsePCIBusID(string(b))
 	return err
 }
+
+// PCIDevice is a PCI device and vendor id as NVML packs them and mig-parted
+// spells them: 0xDDDDVVVV.
+type PCIDevice uint32
+
+func (d PCIDevice) String() string { return fmt.Sprintf("0x%08X", uint32(d)) }
+
+// MarshalText writes 0xDDDDVVVV.
+func (d PCIDevice) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads 0xDDDDVVVV, the digits in either case.
+func (d *PCIDevice) UnmarshalText(b []byte) error {
+	digits, hex := strings.CutPrefix(strings.ToLower(string(b)), "0x")
+	id, err := strconv.ParseUint(digits, 16, 32)
+	if !hex || len(digits) != 8 || err != nil {
+		return fmt.Errorf("%q is no PCI id such as 0x20B010DE", foreign.Clip(string(b)))
+	}
+	*d = PCIDevice(id)
+	return nil
+}

@@ -23,9 +23,9 @@ type Executor struct {
 	Proc Proc
 	// Release stops gpuslot's own holders of an instance that goes, such as its
 	// control daemon, and must refuse while jobs use it. Nil: there are none.
-	Release func(ctx context.Context, u gpu.UUID, i Instance) error
+	Release func(ctx context.Context, u gpu.UUID, i gpu.Instance) error
 	// Publish makes the device nodes of a new instance. Nil: nothing to do.
-	Publish func(ctx context.Context, s State, i Instance) error
+	Publish func(ctx context.Context, s gpu.MIGState, i gpu.Instance) error
 	// Reset resets one GPU that nobody uses. Nil: a mode that waits for a reset
 	// is taken back.
 	Reset func(ctx context.Context, u gpu.UUID) error
@@ -68,14 +68,14 @@ type Outcome struct {
 	// Steps are those that were done, undone ones included.
 	Steps []Step `json:"steps,omitempty"`
 	// State is the GPU afterwards, with owners; nil if it could not be read.
-	State *State `json:"state,omitempty"`
+	State *gpu.MIGState `json:"state,omitempty"`
 }
 
 // BlockedError says who keeps a step from being done.
 type BlockedError struct {
 	GPU     gpu.UUID
 	Step    Step
-	Holders []Holder
+	Holders []gpu.Holder
 	// Err is what the driver said; ErrInUse where it was not even asked.
 	Err error
 }
@@ -92,14 +92,14 @@ func (e BlockedError) Unwrap() error { return e.Err }
 
 // Preview is what Apply would do, without doing it: the state with owners, the
 // steps, and who is in the way.
-func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) (State, []Step, error) {
+func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) (gpu.MIGState, []Step, error) {
 	book, err := ReadBook(e.Dir, u)
 	if err != nil {
-		return State{}, nil, err
+		return gpu.MIGState{}, nil, err
 	}
 	s, err := e.Hardware.State(ctx, u)
 	if err != nil {
-		return State{}, nil, err
+		return gpu.MIGState{}, nil, err
 	}
 	s = book.settle(s, e.Boot)
 	steps, err := Changes(s, w)
@@ -110,14 +110,14 @@ func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) (State, []S
 }
 
 // State reads a GPU with the owners of its instances, and names the holders.
-func (e Executor) State(ctx context.Context, u gpu.UUID) (State, error) {
+func (e Executor) State(ctx context.Context, u gpu.UUID) (gpu.MIGState, error) {
 	book, err := ReadBook(e.Dir, u)
 	if err != nil {
-		return State{}, err
+		return gpu.MIGState{}, err
 	}
 	s, err := e.Hardware.State(ctx, u)
 	if err != nil {
-		return State{}, err
+		return gpu.MIGState{}, err
 	}
 	return e.Proc.named(book.settle(s, e.Boot)), nil
 }
@@ -126,7 +126,7 @@ func (e Executor) State(ctx context.Context, u gpu.UUID) (State, error) {
 // comes with every end but ReachedWanted and an Unchanged that is as wanted
 // already. A change that an earlier process left open is ended first.
 func (e Executor) Apply(ctx context.Context, u gpu.UUID, w Wanted) (Outcome, error) {
-	w.Layout = NewLayout(w.Layout...)
+	w.Layout = gpu.NewLayout(w.Layout...)
 	return e.locked(u, func() (Outcome, error) {
 		c, err := e.open(ctx, u)
 		if err != nil {
@@ -208,21 +208,21 @@ func (e Executor) open(ctx context.Context, u gpu.UUID) (*change, error) {
 }
 
 // blocked tells who uses what the steps would take away.
-func (e Executor) blocked(s State, steps []Step) error {
+func (e Executor) blocked(s gpu.MIGState, steps []Step) error {
 	var errs []error
 	for _, step := range steps {
 		if holders := e.holdersAgainst(s, step); len(holders) > 0 {
-			errs = append(errs, BlockedError{GPU: s.UUID, Step: step, Holders: holders, Err: ErrInUse})
+			errs = append(errs, BlockedError{GPU: s.UUID, Step: step, Holders: holders, Err: gpu.ErrInUse})
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // holdersAgainst are the users that a step must wait for.
-func (e Executor) holdersAgainst(s State, step Step) []Holder {
+func (e Executor) holdersAgainst(s gpu.MIGState, step Step) []gpu.Holder {
 	switch step.Verb {
 	case Destroy:
-		if i, ok := s.at(step.Place); ok {
+		if i, ok := s.At(step.Place); ok {
 			return e.Proc.holdersOf(s, i)
 		}
 	case EnableMode, DisableMode:

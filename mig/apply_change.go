@@ -14,7 +14,7 @@ type change struct {
 	e    Executor
 	u    gpu.UUID
 	book Book
-	now  State // with owners
+	now  gpu.MIGState // with owners
 	done []Step
 }
 
@@ -32,11 +32,11 @@ func (c *change) look(ctx context.Context) error {
 func (c *change) ours() Wanted {
 	w := Wanted{Enabled: c.now.Enabled}
 	for _, i := range c.now.Instances {
-		if i.Owner == Ours {
+		if i.Owner == gpu.Ours {
 			w.Layout = append(w.Layout, i.Place)
 		}
 	}
-	w.Layout = NewLayout(w.Layout...)
+	w.Layout = gpu.NewLayout(w.Layout...)
 	return w
 }
 
@@ -64,12 +64,12 @@ func (c *change) apply(ctx context.Context, w Wanted) (Outcome, error) {
 // anybody else uses it: all or nothing.
 func (c *change) clear(ctx context.Context, steps []Step) error {
 	for _, step := range steps {
-		i, ok := c.now.at(step.Place)
+		i, ok := c.now.At(step.Place)
 		if step.Verb != Destroy || !ok || c.e.Release == nil {
 			continue
 		}
 		if err := c.e.Release(ctx, c.u, i); err != nil {
-			return fmt.Errorf("GPU %s: stop our own holders of %s: %w", c.u, c.now.describe(i), err)
+			return fmt.Errorf("GPU %s: stop our own holders of %s: %w", c.u, describe(c.now, i), err)
 		}
 	}
 	if err := c.look(ctx); err != nil {
@@ -194,7 +194,7 @@ func (c *change) do(ctx context.Context, step Step) error {
 		if err == nil && errLook == nil {
 			return c.proven(ctx, step)
 		}
-		if err == nil || !errors.Is(err, ErrInUse) || try >= c.e.Patience.Tries {
+		if err == nil || !errors.Is(err, gpu.ErrInUse) || try >= c.e.Patience.Tries {
 			return errors.Join(c.explained(step, err), errLook)
 		}
 		if err := sleep(ctx, wait); err != nil {
@@ -209,7 +209,7 @@ func (c *change) do(ctx context.Context, step Step) error {
 func (c *change) explained(step Step, err error) error {
 	var blocked BlockedError
 	mode := step.Verb == EnableMode || step.Verb == DisableMode
-	if err == nil || errors.As(err, &blocked) || !mode && !errors.Is(err, ErrInUse) {
+	if err == nil || errors.As(err, &blocked) || !mode && !errors.Is(err, gpu.ErrInUse) {
 		return err
 	}
 	holders := c.e.holdersAgainst(c.now, step)
@@ -231,22 +231,22 @@ func (c *change) try(ctx context.Context, step Step) error {
 
 // destroy asks again who uses the instance: a job may have come since.
 func (c *change) destroy(ctx context.Context, step Step) error {
-	i, there := c.now.at(step.Place)
+	i, there := c.now.At(step.Place)
 	if !there {
 		return nil
 	}
-	if i.Owner != Ours {
-		return fmt.Errorf("%s is not ours any more", c.now.describe(i))
+	if i.Owner != gpu.Ours {
+		return fmt.Errorf("%s is not ours any more", describe(c.now, i))
 	}
 	if holders := c.e.holdersAgainst(c.now, step); len(holders) > 0 {
-		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: ErrInUse}
+		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: gpu.ErrInUse}
 	}
 	return c.e.Hardware.Destroy(ctx, c.u, step.Place)
 }
 
 // proven compares what the hardware says after a step with what it should say.
 func (c *change) proven(ctx context.Context, step Step) error {
-	i, there := c.now.at(step.Place)
+	i, there := c.now.At(step.Place)
 	switch step.Verb {
 	case Destroy:
 		if there {
@@ -273,12 +273,12 @@ func (c *change) proven(ctx context.Context, step Step) error {
 // surprise.
 func (c *change) mode(ctx context.Context, step Step) error {
 	if holders := c.e.holdersAgainst(c.now, step); len(holders) > 0 {
-		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: ErrInUse}
+		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: gpu.ErrInUse}
 	}
 	err := c.e.Hardware.SetMode(ctx, c.u, step.Verb == EnableMode)
-	if errors.Is(err, ErrResetRequired) && c.e.Reset != nil {
+	if errors.Is(err, gpu.ErrResetRequired) && c.e.Reset != nil {
 		if err = c.e.Reset(ctx, c.u); err != nil {
-			err = fmt.Errorf("%w: %w", ErrResetRequired, err)
+			err = fmt.Errorf("%w: %w", gpu.ErrResetRequired, err)
 		}
 	}
 	return err

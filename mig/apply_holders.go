@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
@@ -24,15 +25,15 @@ func (p Proc) path(parts ...string) string {
 }
 
 // describeHolders lists holders for people: "pid 812 (python3, condor.service)".
-func describeHolders(holders []Holder) string {
+func describeHolders(holders []gpu.Holder) string {
 	words := make([]string, len(holders))
 	for i, h := range holders {
-		words[i] = h.describe()
+		words[i] = describeHolder(h)
 	}
 	return strings.Join(words, ", ")
 }
 
-func (h Holder) describe() string {
+func describeHolder(h gpu.Holder) string {
 	var about []string
 	for _, s := range []string{h.Command, h.Unit, h.Slot} {
 		if s != "" {
@@ -53,13 +54,13 @@ func (h Holder) describe() string {
 
 // holdersOf are all users of an instance but this process: those that NVML
 // lists, and those with its device nodes open, which may be about to start.
-func (p Proc) holdersOf(s State, i Instance) []Holder {
+func (p Proc) holdersOf(s gpu.MIGState, i gpu.Instance) []gpu.Holder {
 	nodes := p.nodes(s.Minor, i.ID)
 	return p.name(unique(append(slices.Clone(i.Holders), p.having(func(link string) bool { return nodes[link] })...)))
 }
 
 // users are the processes that NVML lists for the whole GPU and its instances.
-func (p Proc) users(s State) []Holder {
+func (p Proc) users(s gpu.MIGState) []gpu.Holder {
 	all := slices.Clone(s.Holders)
 	for _, i := range s.Instances {
 		all = append(all, i.Holders...)
@@ -68,7 +69,7 @@ func (p Proc) users(s State) []Holder {
 }
 
 // openers have the GPU's own node open, idle monitors too.
-func (p Proc) openers(s State) []Holder {
+func (p Proc) openers(s gpu.MIGState) []gpu.Holder {
 	if s.Minor < 0 {
 		return nil
 	}
@@ -77,7 +78,7 @@ func (p Proc) openers(s State) []Holder {
 }
 
 // named fills in names everywhere.
-func (p Proc) named(s State) State {
+func (p Proc) named(s gpu.MIGState) gpu.MIGState {
 	s.Holders = p.name(s.Holders)
 	s.Instances = slices.Clone(s.Instances)
 	for i := range s.Instances {
@@ -107,12 +108,12 @@ func (p Proc) nodes(minor, gi int) map[string]bool {
 
 // having are the processes with an open file of that name, without this one:
 // the library itself opens nodes.
-func (p Proc) having(is func(link string) bool) []Holder {
+func (p Proc) having(is func(link string) bool) []gpu.Holder {
 	entries, err := os.ReadDir(p.path())
 	if err != nil {
 		return nil
 	}
-	var found []Holder
+	var found []gpu.Holder
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() {
@@ -126,14 +127,14 @@ func (p Proc) having(is func(link string) bool) []Holder {
 			link, err := os.Readlink(p.path(e.Name(), "fd", fd.Name()))
 			return err == nil && is(link)
 		}) {
-			found = append(found, Holder{PID: pid})
+			found = append(found, gpu.Holder{PID: pid})
 		}
 	}
 	return found
 }
 
 // name fills in command and unit of those that still run.
-func (p Proc) name(holders []Holder) []Holder {
+func (p Proc) name(holders []gpu.Holder) []gpu.Holder {
 	named := slices.Clone(holders)
 	for i, h := range named {
 		if h.PID <= 0 {
@@ -169,7 +170,7 @@ func unitOf(cgroup string) string {
 }
 
 // unique sorts by PID, one entry a process.
-func unique(holders []Holder) []Holder {
-	slices.SortStableFunc(holders, func(a, b Holder) int { return cmp.Compare(a.PID, b.PID) })
-	return slices.CompactFunc(holders, func(a, b Holder) bool { return a.PID == b.PID && a.Slot == b.Slot })
+func unique(holders []gpu.Holder) []gpu.Holder {
+	slices.SortStableFunc(holders, func(a, b gpu.Holder) int { return cmp.Compare(a.PID, b.PID) })
+	return slices.CompactFunc(holders, func(a, b gpu.Holder) bool { return a.PID == b.PID && a.Slot == b.Slot })
 }

@@ -3,14 +3,16 @@ package mig
 import (
 	"strings"
 	"testing"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // TestModeAsksAgain: who came to the GPU after the first look keeps its mode.
 func TestModeAsksAgain(t *testing.T) {
 	f, e := given(t, two0)
-	f.before = func(call string, _ Place) error {
+	f.before = func(call string, _ gpu.Place) error {
 		if call == "destroy" {
-			f.s.Holders = []Holder{{PID: 9}}
+			f.s.Holders = []gpu.Holder{{PID: 9}}
 		}
 		return nil
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // EnableMode and DisableMode change the MIG mode of a GPU; the executor adds
@@ -26,14 +28,14 @@ func (s Step) String() string {
 // Changes are the steps from a state to what is wanted: destroys, lowest start
 // first, then creates, largest first. What exists and is wanted is kept. The
 // error says why there is no way that leaves foreign instances alone.
-func Changes(s State, w Wanted) ([]Step, error) {
+func Changes(s gpu.MIGState, w Wanted) ([]Step, error) {
 	switch {
 	case !s.Capable && w.Enabled:
-		return nil, fmt.Errorf("GPU %s: %w", s.UUID, ErrNotCapable)
+		return nil, fmt.Errorf("GPU %s: %w", s.UUID, gpu.ErrNoMIG)
 	case !s.Capable:
 		return nil, nil
 	case !w.Enabled:
-		return s.leave(w)
+		return leave(s, w)
 	}
 	d := difference{state: s, wanted: w}
 	steps := d.destroys()
@@ -45,15 +47,15 @@ func Changes(s State, w Wanted) ([]Step, error) {
 }
 
 // leave are the steps to no MIG at all.
-func (s State) leave(w Wanted) ([]Step, error) {
+func leave(s gpu.MIGState, w Wanted) ([]Step, error) {
 	if len(w.Layout) > 0 {
 		return nil, fmt.Errorf("GPU %s: %d instances are wanted without MIG mode", s.UUID, len(w.Layout))
 	}
 	d := difference{state: s}
 	steps := d.destroys()
 	for _, i := range s.Instances {
-		if i.Owner != Ours {
-			d.bad("%s is not ours and would be lost with MIG mode; %s", s.describe(i), s.removal(i))
+		if i.Owner != gpu.Ours {
+			d.bad("%s is not ours and would be lost with MIG mode; %s", describe(s, i), removal(s, i))
 		}
 	}
 	if s.Enabled || s.Pending {
@@ -64,7 +66,7 @@ func (s State) leave(w Wanted) ([]Step, error) {
 
 // difference gathers what stands against a change.
 type difference struct {
-	state  State
+	state  gpu.MIGState
 	wanted Wanted
 	errs   []error
 }
@@ -77,9 +79,9 @@ func (d *difference) destroys() []Step {
 	var steps []Step
 	for _, i := range d.state.Instances {
 		switch {
-		case i.Owner != Ours || d.wanted.Layout.Contains(i.Place):
+		case i.Owner != gpu.Ours || d.wanted.Layout.Contains(i.Place):
 		case len(i.Compute) > 0 && !d.state.Whole(i):
-			d.bad("%s is ours but somebody divided it; its compute instances are left alone; %s", d.state.describe(i), d.state.removal(i))
+			d.bad("%s is ours but somebody divided it; its compute instances are left alone; %s", describe(d.state, i), removal(d.state, i))
 		default:
 			step := d.step(Destroy, i.Place, i.Size)
 			step.Instance = i.ID
@@ -98,7 +100,7 @@ func (d *difference) creates() []Step {
 	}
 	for _, p := range d.wanted.Layout {
 		profile, _ := d.state.Chip.Profile(p.Profile)
-		if there, ok := d.state.at(p); !ok || !d.keep(there) {
+		if there, ok := d.state.At(p); !ok || !d.keep(there) {
 			steps = append(steps, d.step(Create, p, profile.Size))
 		}
 	}
@@ -110,18 +112,18 @@ func (d *difference) creates() []Step {
 
 // law asks whether what is wanted can stand beside what is not ours.
 func (d *difference) law() error {
-	if err := d.state.Chip.Legal(d.wanted.Layout); err != nil {
+	if err := Legal(d.state.Chip, d.wanted.Layout); err != nil {
 		return err
 	}
-	var all Layout
+	var all gpu.Layout
 	var foreign []string
 	for _, i := range d.state.Instances {
-		if i.Owner != Ours && !d.wanted.Layout.Contains(i.Place) {
+		if i.Owner != gpu.Ours && !d.wanted.Layout.Contains(i.Place) {
 			all = append(all, i.Place)
-			foreign = append(foreign, fmt.Sprintf("%s is not ours and is left alone; %s", d.state.describe(i), d.state.removal(i)))
+			foreign = append(foreign, fmt.Sprintf("%s is not ours and is left alone; %s", describe(d.state, i), removal(d.state, i)))
 		}
 	}
-	if err := d.state.Chip.Legal(append(all, d.wanted.Layout...)); err != nil {
+	if err := Legal(d.state.Chip, append(all, d.wanted.Layout...)); err != nil {
 		return fmt.Errorf("%w; %s", err, strings.Join(foreign, "; "))
 	}
 	return nil
@@ -129,31 +131,31 @@ func (d *difference) law() error {
 
 // keep tells whether an instance is as wanted; if not it can be completed, or
 // stands in the way.
-func (d *difference) keep(i Instance) bool {
+func (d *difference) keep(i gpu.Instance) bool {
 	switch {
 	case d.state.Whole(i):
 		return true
-	case i.Owner == Ours && len(i.Compute) == 0:
+	case i.Owner == gpu.Ours && len(i.Compute) == 0:
 		return false
 	}
 	d.bad("%s has %d compute instances, not one with all its multiprocessors, and gpuslot did not make them; %s",
-		d.state.describe(i), len(i.Compute), d.state.removal(i))
+		describe(d.state, i), len(i.Compute), removal(d.state, i))
 	return true
 }
 
-func (d *difference) step(v Verb, p Place, size int) Step {
+func (d *difference) step(v Verb, p gpu.Place, size int) Step {
 	profile, _ := d.state.Chip.Profile(p.Profile)
 	return Step{Verb: v, GPU: d.state.UUID, Place: p, Size: size, Name: profile.Name}
 }
 
 // describe names an instance for people.
-func (s State) describe(i Instance) string {
+func describe(s gpu.MIGState, i gpu.Instance) string {
 	p, _ := s.Chip.Profile(i.Profile)
 	return fmt.Sprintf("the instance %s at %d (GPU instance %d)", cmp.Or(p.Name, fmt.Sprintf("of profile %d", i.Profile)), i.Start, i.ID)
 }
 
 // removal is what an operator does about an instance that is not ours.
-func (s State) removal(i Instance) string {
+func removal(s gpu.MIGState, i gpu.Instance) string {
 	var commands []string
 	if len(i.Compute) > 0 {
 		commands = append(commands, fmt.Sprintf("nvidia-smi mig -dci -i %s -gi %d", s.UUID, i.ID))
@@ -163,7 +165,7 @@ func (s State) removal(i Instance) string {
 }
 
 // reached tells whether a state is as wanted.
-func reached(s State, w Wanted) bool {
+func reached(s gpu.MIGState, w Wanted) bool {
 	steps, err := Changes(s, w)
 	return err == nil && len(steps) == 0
 }

@@ -17,13 +17,13 @@ import (
 )
 
 // ends holds an outcome, its error and what is left against what must be.
-func ends(t *testing.T, f *fakeGPU, e Executor, out Outcome, err error, end End, says string, places ...Place) {
+func ends(t *testing.T, f *fakeGPU, e Executor, out Outcome, err error, end End, says string, places ...gpu.Place) {
 	t.Helper()
 	if out.End != end || (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 		t.Errorf("%s, %v; want %s, %q", out.End, err, end, says)
 	}
-	if got := f.s.Layout(); !got.Equal(NewLayout(places...)) {
-		t.Errorf("the layout is %s, want %s", f.s.Chip.Format(got), f.s.Chip.Format(NewLayout(places...)))
+	if got := f.s.Layout(); !got.Equal(gpu.NewLayout(places...)) {
+		t.Errorf("the layout is %s, want %s", f.s.Chip.Format(got), f.s.Chip.Format(gpu.NewLayout(places...)))
 	}
 	b, err := ReadBook(e.Dir, testGPU)
 	if err != nil || (b.Change != nil) != (end == EndDegraded) || (b.Degraded != "") != (end == EndDegraded) {
@@ -34,18 +34,18 @@ func ends(t *testing.T, f *fakeGPU, e Executor, out Outcome, err error, end End,
 func TestApplyChangesOnlyTheRest(t *testing.T) {
 	f, e := given(t, three4, two0, two2)
 	f.hold(three4, 77)
-	out, err := e.Apply(t.Context(), testGPU, on(three4, two0, Place{19, 2}, Place{19, 3}))
-	ends(t, f, e, out, err, ReachedWanted, "", three4, two0, Place{19, 2}, Place{19, 3})
+	out, err := e.Apply(t.Context(), testGPU, on(three4, two0, one2, one3))
+	ends(t, f, e, out, err, ReachedWanted, "", three4, two0, one2, one3)
 	if d := cmp.Diff([]string{"destroy 14@2", "create 19@2", "create 19@3"}, f.calls); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	for _, i := range out.State.Instances {
-		if i.Owner != Ours {
+		if i.Owner != gpu.Ours {
 			t.Errorf("%+v", i)
 		}
 	}
-	out, err = e.Apply(t.Context(), testGPU, on(three4, two0, Place{19, 2}, Place{19, 3}))
-	ends(t, f, e, out, err, Unchanged, "", three4, two0, Place{19, 2}, Place{19, 3})
+	out, err = e.Apply(t.Context(), testGPU, on(three4, two0, one2, one3))
+	ends(t, f, e, out, err, Unchanged, "", three4, two0, one2, one3)
 }
 
 // TestApplyRefuses: nothing is touched where the whole cannot be done.
@@ -59,13 +59,13 @@ func TestApplyRefuses(t *testing.T) {
 		says string
 		is   error
 	}{
-		{on(three0), "destroy 2g.10gb at 2: in use by another client; held by pid 77", ErrInUse},
+		{on(three0), "destroy 2g.10gb at 2: in use by another client; held by pid 77", gpu.ErrInUse},
 		{on(seven0), "3g.20gb at 4 (GPU instance 94) is not ours and is left alone; remove it yourself if nobody needs it: nvidia-smi mig -dci -i " + string(testGPU) + " -gi 94 && ", nil},
 		{Wanted{}, "is not ours and would be lost with MIG mode", nil},
 		{on(three0, two0), "overlap", nil},
-		{on(Place{9, 1}), "3g.20gb cannot start at 1", nil},
-		{on(Place{77, 1}), "no MIG profile with the id 77", nil},
-		{Wanted{Layout: NewLayout(two0)}, "wanted without MIG mode", nil},
+		{on(gpu.Place{Profile: 9, Start: 1}), "3g.20gb cannot start at 1", nil},
+		{on(gpu.Place{Profile: 77, Start: 1}), "no MIG profile with the id 77", nil},
+		{Wanted{Layout: gpu.NewLayout(two0)}, "wanted without MIG mode", nil},
 	} {
 		out, err := e.Apply(t.Context(), testGPU, c.w)
 		ends(t, f, e, out, err, Unchanged, c.says, before...)
@@ -80,7 +80,7 @@ func TestApplyRefuses(t *testing.T) {
 		t.Errorf("calls: %v", f.calls)
 	}
 	f.s.Capable = false
-	if out, err := e.Apply(t.Context(), testGPU, on()); !errors.Is(err, ErrNotCapable) || out.End != Unchanged {
+	if out, err := e.Apply(t.Context(), testGPU, on()); !errors.Is(err, gpu.ErrNoMIG) || out.End != Unchanged {
 		t.Errorf("%+v, %v", out, err)
 	}
 }
@@ -93,16 +93,16 @@ func TestApplyFails(t *testing.T) {
 	}{
 		"a destroy that lies": {func(f *fakeGPU, _ *Executor) { f.lies["destroy"] = true }, "the instance is still there"},
 		"a create that lies":  {func(f *fakeGPU, _ *Executor) { lieOnce(f) }, "not there with one whole compute instance"},
-		"no room":             {func(f *fakeGPU, _ *Executor) { failOnce(f, "create", ErrNoRoom) }, "insufficient resources"},
+		"no room":             {func(f *fakeGPU, _ *Executor) { failOnce(f, "create", gpu.ErrNoRoom) }, "insufficient resources"},
 		"unknown":             {func(f *fakeGPU, _ *Executor) { failOnce(f, "create", errBroken) }, "create 4g.20gb at 0: broken"},
 		"no compute instance": {func(f *fakeGPU, _ *Executor) { halfOnce(f) }, "not there with one whole compute instance"},
 		"no device node": {func(_ *fakeGPU, e *Executor) {
-			e.Publish = func(_ context.Context, _ State, i Instance) error {
-				return map[Place]error{four0: errBroken}[i.Place]
+			e.Publish = func(_ context.Context, _ gpu.MIGState, i gpu.Instance) error {
+				return map[gpu.Place]error{four0: errBroken}[i.Place]
 			}
 		}, "broken"},
 		"a divided instance": {func(f *fakeGPU, _ *Executor) {
-			f.after = func(call string, p Place) {
+			f.after = func(call string, p gpu.Place) {
 				if call == "create" && p == four0 {
 					f.s.Instances[len(f.s.Instances)-1].Compute[0].Multiprocessors = 14
 				}
@@ -129,7 +129,7 @@ func TestApplyFails(t *testing.T) {
 }
 
 func failOnce(f *fakeGPU, call string, err error) {
-	f.before = func(c string, _ Place) error {
+	f.before = func(c string, _ gpu.Place) error {
 		if c != call {
 			return nil
 		}
@@ -139,7 +139,7 @@ func failOnce(f *fakeGPU, call string, err error) {
 }
 
 func lieOnce(f *fakeGPU) {
-	f.before = func(c string, _ Place) error {
+	f.before = func(c string, _ gpu.Place) error {
 		f.lies["create"] = c == "create" && !f.lies["told"]
 		f.lies["told"] = f.lies["told"] || c == "create"
 		return nil
@@ -148,7 +148,7 @@ func lieOnce(f *fakeGPU) {
 
 // halfOnce leaves the first new instance without its compute instance.
 func halfOnce(f *fakeGPU) {
-	f.after = func(call string, _ Place) {
+	f.after = func(call string, _ gpu.Place) {
 		if call == "create" {
 			f.s.Instances[len(f.s.Instances)-1].Compute = nil
 			f.after = nil
@@ -167,7 +167,7 @@ func TestForeign(t *testing.T) {
 	f.s.Instances[0].Compute = nil // not ours to complete
 	out, err = e.Apply(t.Context(), testGPU, on(three4))
 	ends(t, f, e, out, err, Unchanged, "has 0 compute instances, not one with all its multiprocessors, and gpuslot did not make them", three4)
-	if s, err := e.State(t.Context(), testGPU); err != nil || s.Wanted(NewLayout(three4, three0)).Layout.Contains(three4) {
+	if s, err := e.State(t.Context(), testGPU); err != nil || WantedFrom(s, gpu.NewLayout(three4, three0)).Layout.Contains(three4) {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -196,7 +196,7 @@ func TestApplyMeetsOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, e := given(t, two0, two2, three4)
 			call := 0
-			f.after = func(string, Place) {
+			f.after = func(string, gpu.Place) {
 				call++
 				c.meet(f, call)
 			}
@@ -209,7 +209,7 @@ func TestApplyMeetsOthers(t *testing.T) {
 	}
 	t.Run("somebody destroys what stays", func(t *testing.T) {
 		f, e := given(t, two0, three4)
-		f.after = func(call string, _ Place) {
+		f.after = func(call string, _ gpu.Place) {
 			if f.after = nil; call == "create" {
 				f.remove(three4)
 			}
@@ -223,16 +223,16 @@ func TestApplyMeetsOthers(t *testing.T) {
 func TestApplyWaits(t *testing.T) {
 	f, e := given(t, two0)
 	tries := 0
-	f.before = func(call string, _ Place) error {
+	f.before = func(call string, _ gpu.Place) error {
 		if tries++; call == "destroy" && tries < 3 {
-			return ErrInUse
+			return gpu.ErrInUse
 		}
 		return nil
 	}
 	out, err := e.Apply(t.Context(), testGPU, on(three0))
 	ends(t, f, e, out, err, ReachedWanted, "", three0)
-	f.before = func(call string, _ Place) error {
-		return map[string]error{"destroy": ErrInUse}[call]
+	f.before = func(call string, _ gpu.Place) error {
+		return map[string]error{"destroy": gpu.ErrInUse}[call]
 	}
 	out, err = e.Apply(t.Context(), testGPU, on(two0))
 	ends(t, f, e, out, err, ReachedFormer, "destroy 3g.20gb at 0: in use by another client; held by nobody that NVML or /proc shows; DCGM", three0)
@@ -245,7 +245,7 @@ func TestApplyWaits(t *testing.T) {
 func TestPatience(t *testing.T) {
 	f, e := given(t, two0)
 	e.Patience = Patience{}
-	f.before = func(string, Place) error { return ErrInUse }
+	f.before = func(string, gpu.Place) error { return gpu.ErrInUse }
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		if out, _ := e.Apply(t.Context(), testGPU, on(three0)); out.End != ReachedFormer {
@@ -268,7 +268,7 @@ func TestPatience(t *testing.T) {
 func TestApplyCancelled(t *testing.T) {
 	f, e := given(t, two0, two2)
 	ctx, cancel := context.WithCancel(t.Context())
-	f.after = func(string, Place) { cancel() }
+	f.after = func(string, gpu.Place) { cancel() }
 	out, err := e.Apply(ctx, testGPU, on(three0))
 	ends(t, f, e, out, err, ReachedFormer, "context canceled", two0, two2)
 }
@@ -276,7 +276,7 @@ func TestApplyCancelled(t *testing.T) {
 // TestDegraded: neither way goes; then both do again.
 func TestDegraded(t *testing.T) {
 	f, e := given(t, two0, two2)
-	f.before = func(call string, _ Place) error { return map[string]error{"create": errBroken}[call] }
+	f.before = func(call string, _ gpu.Place) error { return map[string]error{"create": errBroken}[call] }
 	out, err := e.Apply(t.Context(), testGPU, on(three0))
 	ends(t, f, e, out, err, EndDegraded, "is degraded: neither the wanted nor the former layout could be reached")
 	out, err = e.Apply(t.Context(), testGPU, on(four0)) // it tries to go back first
@@ -296,7 +296,7 @@ func TestDegraded(t *testing.T) {
 // cannot be read: the book says so until it can.
 func TestBlindAfterDeath(t *testing.T) {
 	f, e := given(t, two0, two2)
-	f.before = func(string, Place) error { panic(death{}) }
+	f.before = func(string, gpu.Place) error { panic(death{}) }
 	func() {
 		defer func() { _ = recover() }()
 		_, _ = e.Apply(t.Context(), testGPU, on(three0))
@@ -318,8 +318,8 @@ func TestBlindAfterDeath(t *testing.T) {
 func TestRelease(t *testing.T) {
 	f, e := given(t, two0, two2)
 	f.hold(two0, 5)
-	var released []Place
-	e.Release = func(_ context.Context, _ gpu.UUID, i Instance) error {
+	var released []gpu.Place
+	e.Release = func(_ context.Context, _ gpu.UUID, i gpu.Instance) error {
 		released = append(released, i.Place)
 		f.s.Instances[0].Holders = nil
 		return map[bool]error{true: errBroken}[i.Place == two2]
@@ -328,7 +328,7 @@ func TestRelease(t *testing.T) {
 	ends(t, f, e, out, err, Unchanged, "stop our own holders of the instance 2g.10gb at 2 (GPU instance 142): broken", two0, two2)
 	out, err = e.Apply(t.Context(), testGPU, on(two2))
 	ends(t, f, e, out, err, ReachedWanted, "", two2)
-	if d := cmp.Diff([]Place{two0, two2, two0}, released); d != "" {
+	if d := cmp.Diff([]gpu.Place{two0, two2, two0}, released); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -337,7 +337,7 @@ func TestRelease(t *testing.T) {
 func TestMode(t *testing.T) {
 	f, e := given(t)
 	f.s.Enabled, f.s.Pending, f.slow, e.Reset = false, false, true, f.reset
-	f.s.Holders = []Holder{{PID: 9}}
+	f.s.Holders = []gpu.Holder{{PID: 9}}
 	out, err := e.Apply(t.Context(), testGPU, on(two0))
 	ends(t, f, e, out, err, Unchanged, "enable-mig: in use by another client; held by pid 9")
 	f.s.Holders = nil
@@ -352,11 +352,11 @@ func TestMode(t *testing.T) {
 	e.Reset = func(context.Context, gpu.UUID) error { return errBroken }
 	out, err = e.Apply(t.Context(), testGPU, on(two0))
 	ends(t, f, e, out, err, ReachedFormer, "the GPU needs a reset: broken; held by nobody")
-	if f.s.Pending || !errors.Is(err, ErrResetRequired) {
+	if f.s.Pending || !errors.Is(err, gpu.ErrResetRequired) {
 		t.Errorf("pending %t, %v", f.s.Pending, err)
 	}
 	// What somebody else left pending is taken back under running jobs.
-	f.s.Pending, f.s.Holders, f.calls = true, []Holder{{PID: 9}}, nil
+	f.s.Pending, f.s.Holders, f.calls = true, []gpu.Holder{{PID: 9}}, nil
 	out, err = e.Apply(t.Context(), testGPU, Wanted{})
 	ends(t, f, e, out, err, ReachedWanted, "")
 	if f.s.Pending {
@@ -386,7 +386,7 @@ func TestBoot(t *testing.T) {
 // TestIntent: what is about to be done stands in the file before it is done.
 func TestIntent(t *testing.T) {
 	f, e := given(t, two0)
-	f.before = func(call string, p Place) error {
+	f.before = func(call string, p gpu.Place) error {
 		b, err := ReadBook(e.Dir, testGPU)
 		if err != nil || b.Change == nil || b.Change.Step == nil || string(b.Change.Step.Verb) != call || b.Change.Step.Place != p {
 			t.Errorf("before %s %v: %+v, %v", call, p, b.Change, err)
@@ -448,17 +448,17 @@ func TestDeath(t *testing.T) {
 		if _, err := e.Apply(t.Context(), testGPU, on(ls.layout(former.set)...)); err != nil {
 			rt.Fatal(err)
 		}
-		var busy Layout
+		var busy gpu.Layout
 		for _, p := range ls.layout(former.set) {
 			if rapid.IntRange(0, 3).Draw(rt, "busy") == 0 {
 				f.hold(p, 77)
 				busy = append(busy, p)
 			}
 		}
-		fails := rapid.SampledFrom([]error{nil, nil, ErrInUse, ErrNoRoom, errBroken}).Draw(rt, "fails")
+		fails := rapid.SampledFrom([]error{nil, nil, gpu.ErrInUse, gpu.ErrNoRoom, errBroken}).Draw(rt, "fails")
 		failAt, dieAt := rapid.IntRange(1, 8).Draw(rt, "fail at"), rapid.IntRange(1, 16).Draw(rt, "die at")
 		calls := 0
-		f.before = func(call string, p Place) error {
+		f.before = func(call string, p gpu.Place) error {
 			if busy.Contains(p) && call == "destroy" {
 				rt.Errorf("%v is busy", p)
 			}
@@ -470,7 +470,7 @@ func TestDeath(t *testing.T) {
 			}
 			return nil
 		}
-		f.after = func(string, Place) {
+		f.after = func(string, gpu.Place) {
 			if calls++; calls == dieAt {
 				panic(death{})
 			}

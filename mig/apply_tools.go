@@ -32,8 +32,8 @@ func ResetWith(nvidiaSMI string) func(context.Context, gpu.UUID) error {
 // PublishWith makes the device nodes of a new instance with nvidia-modprobe.
 // The kernel makes none, and without them no user's process can open the
 // instance. Where the driver lists no capabilities there is nothing to do.
-func PublishWith(nvidiaModprobe string) func(context.Context, State, Instance) error {
-	return func(ctx context.Context, s State, i Instance) error {
+func PublishWith(nvidiaModprobe string) func(context.Context, gpu.MIGState, gpu.Instance) error {
+	return func(ctx context.Context, s gpu.MIGState, i gpu.Instance) error {
 		gi := fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%d/mig/gi%d", s.Minor, i.ID)
 		paths := []string{filepath.Join(gi, "access")}
 		for _, ci := range i.Compute {

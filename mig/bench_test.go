@@ -12,17 +12,17 @@ import (
 )
 
 // benchNode is a node of A100s whose instances are partly busy.
-func benchNode(tb testing.TB, gpus int, seed uint64) []mig.GPU {
+func benchNode(tb testing.TB, gpus int, seed uint64) []gpu.MIGGPU {
 	j := newJudge(tb, chip(tb, "A100-40"))
 	r := rand.New(rand.NewPCG(seed, 1))
-	var node []mig.GPU
+	var node []gpu.MIGGPU
 	for i := range gpus {
-		g := mig.GPU{UUID: gpu.UUID(fmt.Sprintf("GPU-%08d-0000-0000-0000-000000000000", i)), Index: i, Chip: j.chip}
+		g := gpu.MIGGPU{UUID: gpu.UUID(fmt.Sprintf("GPU-%08d-0000-0000-0000-000000000000", i)), Index: i, Chip: j.chip}
 		for k, p := range j.all[r.IntN(len(j.all))] {
 			q, _ := j.chip.Profile(p.Profile)
-			in := mig.Instance{Place: p, Size: q.Size, ID: k + 1, Owner: mig.Ours}
+			in := gpu.Instance{Place: p, Size: q.Size, ID: k + 1, Owner: gpu.Ours}
 			if r.IntN(2) == 0 {
-				in.Holders = []mig.Holder{{Slot: "slot1_1"}}
+				in.Holders = []gpu.Holder{{Slot: "slot1_1"}}
 			}
 			g.Instances = append(g.Instances, in)
 		}
@@ -32,7 +32,7 @@ func benchNode(tb testing.TB, gpus int, seed uint64) []mig.GPU {
 }
 
 // demandFor asks for every profile, at random, about as much as so many GPUs have.
-func demandFor(gpus int, seed uint64, weights func(mig.Profile) int64, c mig.Chip) (ds []mig.Demand) {
+func demandFor(gpus int, seed uint64, weights func(gpu.Profile) int64, c gpu.Chip) (ds []mig.Demand) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	for _, p := range c.Profiles {
 		ds = append(ds, mig.Demand{Profile: p.Name, Count: r.IntN(1 + p.Max*gpus/3), Weight: weights(p)})
@@ -40,8 +40,8 @@ func demandFor(gpus int, seed uint64, weights func(mig.Profile) int64, c mig.Chi
 	return ds
 }
 
-func equal(mig.Profile) int64      { return 1 }
-func bySlices(p mig.Profile) int64 { return int64(p.Slices) }
+func equal(gpu.Profile) int64      { return 1 }
+func bySlices(p gpu.Profile) int64 { return int64(p.Slices) }
 
 // BenchmarkPlanGPU plans one seven-slice GPU for a demand for all profiles,
 // enumeration included.
@@ -59,7 +59,7 @@ func BenchmarkPlanGPU(b *testing.B) {
 // BenchmarkPlanNode plans 16 GPUs, empty or in 16 different states, for a
 // demand for all profiles.
 func BenchmarkPlanNode(b *testing.B) {
-	weights := map[string]func(mig.Profile) int64{"equal": equal, "by-slices": bySlices}
+	weights := map[string]func(gpu.Profile) int64{"equal": equal, "by-slices": bySlices}
 	for _, name := range []string{"equal", "by-slices"} {
 		for _, state := range []string{"empty", "half-busy"} {
 			for seed := range uint64(4) {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // reference is the best score of all, found in the plainest way: GPU after
@@ -53,7 +55,7 @@ func keep(all map[[8]int]score, n [8]int, s score) {
 }
 
 // checkBest: the layouts chosen score as the reference, and the search knows it.
-func checkBest(t interface{ Fatal(...any) }, catalogue *Catalogue, node []GPU, ds []Demand) {
+func checkBest(t interface{ Fatal(...any) }, catalogue *Catalogue, node []gpu.MIGGPU, ds []Demand) {
 	bs, err := catalogue.boards(node)
 	if err != nil {
 		t.Fatal(err)
@@ -93,11 +95,11 @@ func TestBestOfKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := make([]GPU, 6)
+	node := make([]gpu.MIGGPU, 6)
 	for i := range node {
-		node[i] = GPU{Index: i, Chip: chip}
+		node[i] = gpu.MIGGPU{Index: i, Chip: chip}
 		if i == 1 || i == 2 || i == 5 {
-			node[i].Instances = []Instance{{Place: Place{14, 0}, Owner: Foreign}}
+			node[i].Instances = []gpu.Instance{{Place: gpu.Place{Profile: 14, Start: 0}, Owner: gpu.Foreign}}
 		}
 	}
 	checkBest(t, &Catalogue{}, node, []Demand{
@@ -125,31 +127,31 @@ func TestBestOfNode(t *testing.T) {
 }
 
 // drawNode has up to four GPUs, often some in equal state.
-func drawNode(t *rapid.T, c *Catalogue, chip Chip) []GPU {
+func drawNode(t *rapid.T, c *Catalogue, chip gpu.Chip) []gpu.MIGGPU {
 	ls, err := c.Layouts(chip)
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := make([]GPU, rapid.IntRange(2, 4).Draw(t, "gpus"))
+	node := make([]gpu.MIGGPU, rapid.IntRange(2, 4).Draw(t, "gpus"))
 	for i := range node {
-		node[i] = GPU{Index: i, Chip: chip}
+		node[i] = gpu.MIGGPU{Index: i, Chip: chip}
 		if i > 0 && rapid.Bool().Draw(t, "like the last") {
 			node[i].Instances = node[i-1].Instances
 			continue
 		}
 		for _, p := range ls.layout(rapid.SampledFrom(ls.all).Draw(t, "layout").set) {
-			owner := Ours
+			owner := gpu.Ours
 			if rapid.Bool().Draw(t, "foreign") {
-				owner = Foreign
+				owner = gpu.Foreign
 			}
-			node[i].Instances = append(node[i].Instances, Instance{Place: p, Owner: owner})
+			node[i].Instances = append(node[i].Instances, gpu.Instance{Place: p, Owner: owner})
 		}
 	}
 	return node
 }
 
 // drawDemands asks for up to four profiles, sparsely enough for the reference.
-func drawDemands(t *rapid.T, chip Chip) (ds []Demand) {
+func drawDemands(t *rapid.T, chip gpu.Chip) (ds []Demand) {
 	top := rapid.SampledFrom([]int64{3, 17, maxWeight}).Draw(t, "top weight")
 	for _, p := range rapid.Permutation(chip.Profiles).Draw(t, "profiles")[:rapid.IntRange(1, min(4, len(chip.Profiles))).Draw(t, "kinds")] {
 		for range rapid.IntRange(1, 2).Draw(t, "groups") {

@@ -26,8 +26,8 @@ type Cost struct {
 	Empty bool `json:"empty,omitempty"`
 }
 
-// Cost of a layout.
-func (c Chip) Cost(l Layout) Cost {
+// CostOf is what a layout of the chip gives.
+func CostOf(c gpu.Chip, l gpu.Layout) Cost {
 	k := Cost{AllMultiprocessors: c.Multiprocessors, AllMemory: c.Memory, AllUnits: c.Units(), AllSlices: c.Slices(), Empty: len(l) == 0}
 	knowSMs, knowMemory := true, true
 	for _, at := range l {
@@ -61,12 +61,12 @@ func (k Cost) LostMemory() (m gpu.MiB, ok bool) {
 }
 
 // Warnings about a layout that costs without giving anything for it.
-func (c Chip) Warnings(l Layout) []string {
+func Warnings(c gpu.Chip, l gpu.Layout) []string {
 	if len(l) == 0 {
 		return []string{fmt.Sprintf("%s in MIG mode without an instance runs no job, and may hide the other GPUs of the node from CUDA; create instances or switch MIG mode off", c.Model)}
 	}
 	p, _ := c.Profile(l[0].Profile)
-	lost, known := c.Cost(l).LostMultiprocessors()
+	lost, known := CostOf(c, l).LostMultiprocessors()
 	if len(l) > 1 || p.Slices < c.Slices() || !known || lost <= 0 {
 		return nil
 	}

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // PlanDemand finds the best layouts of all GPUs together for the work that
 // waits. Idle instances of ours serve it; busy and foreign ones stay as they
 // are and do not. Instances that nobody wants now are kept, unless their room
 // is.
-func PlanDemand(c *Catalogue, gpus []GPU, demand []Demand) (Plan, error) {
+func PlanDemand(c *Catalogue, gpus []gpu.MIGGPU, demand []Demand) (Plan, error) {
 	bs, err := c.boards(gpus)
 	if err != nil {
 		return Plan{}, err
@@ -86,7 +88,7 @@ func newNeed(bs []board, name string) (need, error) {
 	var errs []error
 	found := false
 	for _, b := range bs {
-		p, err := b.ls.chip.ProfileNamed(name)
+		p, err := ProfileNamed(b.ls.chip, name)
 		if err != nil {
 			errs, n.places = append(errs, err), append(n.places, 0)
 			continue

@@ -5,21 +5,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
 // hardNode is so many GPUs in so many states, idle and foreign instances in each; with
 // 0 states all are empty.
-func hardNode(j *judge, gpus, states int, r *rand.Rand) (node []mig.GPU) {
+func hardNode(j *judge, gpus, states int, r *rand.Rand) (node []gpu.MIGGPU) {
 	for i := range gpus {
-		g := mig.GPU{Index: i, Chip: j.chip}
+		g := gpu.MIGGPU{Index: i, Chip: j.chip}
 		if states > 0 && i >= states {
 			g.Instances = node[i-states].Instances
 		} else if states > 0 {
 			for k, p := range j.all[r.IntN(len(j.all))] {
-				in := mig.Instance{Place: p, ID: k + 1, Owner: mig.Ours}
+				in := gpu.Instance{Place: p, ID: k + 1, Owner: gpu.Ours}
 				if r.IntN(3) == 0 {
-					in.Owner = mig.Foreign
+					in.Owner = gpu.Foreign
 				}
 				g.Instances = append(g.Instances, in)
 			}
@@ -31,7 +32,7 @@ func hardNode(j *judge, gpus, states int, r *rand.Rand) (node []mig.GPU) {
 
 // hardDemand asks for all profiles, together about as much as the GPUs hold, with
 // weights that nothing divides and ages that break their ties.
-func hardDemand(c mig.Chip, gpus int, r *rand.Rand) (ds []mig.Demand) {
+func hardDemand(c gpu.Chip, gpus int, r *rand.Rand) (ds []mig.Demand) {
 	top := []int{3, 8, 40, 1000}[r.IntN(4)]
 	for _, p := range c.Profiles {
 		ds = append(ds, mig.Demand{

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // proc writes a /proc: a path below it with its text, or "-> TARGET" for a link.
@@ -46,19 +48,19 @@ func TestHolders(t *testing.T) {
 		"self/fd/1":                     "-> /dev/nvidia-caps/nvidia-cap12",
 		self + "/fd/1":                  "-> /dev/nvidia-caps/nvidia-cap12",
 	})
-	python := Holder{PID: 100, Command: "python3", Unit: "condor.service"}
-	dcgm := Holder{PID: 200, Command: "dcgm-exporter", Unit: "nvidia-dcgm.service"}
-	neighbour := Holder{PID: 300, Command: "neighbour"}
-	gone := Holder{PID: 999}
-	i := Instance{ID: 1, Holders: []Holder{{PID: 999}, {PID: 100}}}
-	s := State{GPU: GPU{Instances: []Instance{i}}, Holders: []Holder{{PID: 300}, {PID: 100}}}
-	for name, c := range map[string]struct{ got, want []Holder }{
-		"an instance":        {p.holdersOf(s, i), []Holder{python, dcgm, gone}},
-		"without a minor":    {p.holdersOf(State{Minor: -1}, Instance{ID: 1}), nil},
-		"the GPU":            {p.users(s), []Holder{python, neighbour, gone}},
-		"who has its node":   {p.openers(s), []Holder{neighbour}},
-		"another GPU's node": {p.openers(State{Minor: 1}), nil},
-		"named":              {p.named(s).Instances[0].Holders, []Holder{gone, python}},
+	python := gpu.Holder{PID: 100, Command: "python3", Unit: "condor.service"}
+	dcgm := gpu.Holder{PID: 200, Command: "dcgm-exporter", Unit: "nvidia-dcgm.service"}
+	neighbour := gpu.Holder{PID: 300, Command: "neighbour"}
+	gone := gpu.Holder{PID: 999}
+	i := gpu.Instance{ID: 1, Holders: []gpu.Holder{{PID: 999}, {PID: 100}}}
+	s := gpu.MIGState{MIGGPU: gpu.MIGGPU{Instances: []gpu.Instance{i}}, Holders: []gpu.Holder{{PID: 300}, {PID: 100}}}
+	for name, c := range map[string]struct{ got, want []gpu.Holder }{
+		"an instance":        {p.holdersOf(s, i), []gpu.Holder{python, dcgm, gone}},
+		"without a minor":    {p.holdersOf(gpu.MIGState{Minor: -1}, gpu.Instance{ID: 1}), nil},
+		"the GPU":            {p.users(s), []gpu.Holder{python, neighbour, gone}},
+		"who has its node":   {p.openers(s), []gpu.Holder{neighbour}},
+		"another GPU's node": {p.openers(gpu.MIGState{Minor: 1}), nil},
+		"named":              {p.named(s).Instances[0].Holders, []gpu.Holder{gone, python}},
 	} {
 		if len(c.got)+len(c.want) > 0 {
 			if d := cmp.Diff(c.want, c.got); d != "" {
@@ -66,10 +68,10 @@ func TestHolders(t *testing.T) {
 			}
 		}
 	}
-	if i.Holders[1] != (Holder{PID: 100}) {
+	if i.Holders[1] != (gpu.Holder{PID: 100}) {
 		t.Error("naming writes into the state that it was given")
 	}
-	if got := describeHolders([]Holder{python, gone, {Slot: "slot1_1"}, {}}); got != "pid 100 (python3, condor.service), pid 999, a slot (slot1_1), a process that NVML cannot name" {
+	if got := describeHolders([]gpu.Holder{python, gone, {Slot: "slot1_1"}, {}}); got != "pid 100 (python3, condor.service), pid 999, a slot (slot1_1), a process that NVML cannot name" {
 		t.Error(got)
 	}
 }

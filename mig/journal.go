@@ -25,13 +25,13 @@ type Wanted struct {
 	// Enabled is the MIG mode.
 	Enabled bool `json:"enabled"`
 	// Layout are the instances; foreign ones that are left alone may stand beside.
-	Layout Layout `json:"layout,omitempty"`
+	Layout gpu.Layout `json:"layout,omitempty"`
 }
 
 // Owned is an instance that gpuslot made. With the book's GPU it is found again
 // by its place: the driver's ids and UUIDs are reused.
 type Owned struct {
-	Place
+	gpu.Place
 	// Generation tells instances at one place apart over time.
 	Generation int `json:"generation"`
 }
@@ -111,7 +111,7 @@ func parseBook(b []byte) (Book, error) {
 
 // sort keeps layouts as NewLayout makes them, also those of an edited file.
 func (b *Book) sort() {
-	slices.SortFunc(b.Owned, func(x, y Owned) int { return comparePlaces(x.Place, y.Place) })
+	slices.SortFunc(b.Owned, func(x, y Owned) int { return gpu.Place.Compare(x.Place, y.Place) })
 	b.Owned = slices.CompactFunc(b.Owned, func(x, y Owned) bool { return x.Place == y.Place })
 	wanted := []*Wanted{b.Applied}
 	if b.Change != nil {
@@ -119,13 +119,13 @@ func (b *Book) sort() {
 	}
 	for _, w := range wanted {
 		if w != nil && len(w.Layout) > 0 {
-			w.Layout = NewLayout(w.Layout...)
+			w.Layout = gpu.NewLayout(w.Layout...)
 		}
 	}
 }
 
 // Owns tells whether the instance at a place is ours, and its generation.
-func (b Book) Owns(p Place) (generation int, ours bool) {
+func (b Book) Owns(p gpu.Place) (generation int, ours bool) {
 	for _, o := range b.Owned {
 		if o.Place == p {
 			return o.Generation, true
@@ -135,20 +135,20 @@ func (b Book) Owns(p Place) (generation int, ours bool) {
 }
 
 // own books an instance that was made.
-func (b *Book) own(p Place) {
+func (b *Book) own(p gpu.Place) {
 	b.disown(p)
 	b.Generation++
 	b.Owned = append(b.Owned, Owned{Place: p, Generation: b.Generation})
 	b.sort()
 }
 
-func (b *Book) disown(p Place) {
+func (b *Book) disown(p gpu.Place) {
 	b.Owned = slices.DeleteFunc(b.Owned, func(o Owned) bool { return o.Place == p })
 }
 
 // settle holds the book against the hardware: it forgets what is gone, takes
 // what the step in the journal made, and marks the owner of each instance.
-func (b *Book) settle(s State, boot string) State {
+func (b *Book) settle(s gpu.MIGState, boot string) gpu.MIGState {
 	if b.Boot != boot {
 		b.Owned, b.Boot = nil, boot // every instance of the former boot is gone
 		if b.Change != nil {
@@ -156,20 +156,20 @@ func (b *Book) settle(s State, boot string) State {
 		}
 	}
 	b.Owned = slices.DeleteFunc(b.Owned, func(o Owned) bool {
-		_, there := s.at(o.Place)
+		_, there := s.At(o.Place)
 		return !there
 	})
 	if c := b.Change; c != nil && c.Step != nil && c.Step.Verb == Create {
-		_, there := s.at(c.Step.Place)
+		_, there := s.At(c.Step.Place)
 		if _, ours := b.Owns(c.Step.Place); there && !ours {
 			b.own(c.Step.Place) // the place was free when the step was written
 		}
 	}
 	s.Instances = slices.Clone(s.Instances)
 	for i := range s.Instances {
-		s.Instances[i].Owner = Foreign
+		s.Instances[i].Owner = gpu.Foreign
 		if _, ours := b.Owns(s.Instances[i].Place); ours {
-			s.Instances[i].Owner = Ours
+			s.Instances[i].Owner = gpu.Ours
 		}
 	}
 	return s

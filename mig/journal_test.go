@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 func fullBook() Book {
@@ -64,11 +66,11 @@ func TestSettle(t *testing.T) {
 		t.Errorf("two0 is gone and four0 was under way (-want +got):\n%s", d)
 	}
 	for _, i := range s.Instances {
-		if _, ours := b.Owns(i.Place); ours != (i.Owner == Ours) || ours == (i.Place == three4) {
+		if _, ours := b.Owns(i.Place); ours != (i.Owner == gpu.Ours) || ours == (i.Place == three4) {
 			t.Errorf("%+v", i)
 		}
 	}
-	if f.s.Instances[0].Owner != Foreign {
+	if f.s.Instances[0].Owner != gpu.Foreign {
 		t.Error("settle writes into the state that it was given")
 	}
 	b = fullBook()

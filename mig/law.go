@@ -2,66 +2,26 @@ package mig
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Units is the size of the grid that placements count in: 8 on the seven-slice
-// chips, 4 on A30, 12 on RTX PRO 6000.
-func (c Chip) Units() int {
-	n := 0
-	for _, p := range c.Profiles {
-		for _, s := range p.Starts {
-			n = max(n, s+p.Size)
-		}
+func addEngines(e, f gpu.Engines) gpu.Engines {
+	return gpu.Engines{
+		Decoders: e.Decoders + f.Decoders, Encoders: e.Encoders + f.Encoders,
+		JPEG: e.JPEG + f.JPEG, OFA: e.OFA + f.OFA,
 	}
-	return n
 }
 
-// Slices is the number of compute slices: those of the largest profile.
-func (c Chip) Slices() int {
-	n := 0
-	for _, p := range c.Profiles {
-		n = max(n, p.Slices)
-	}
-	return n
-}
-
-// Engines are those of the whole GPU. NVML does not tell them; they are as many
-// as the most instances that it allows of one profile have.
-func (c Chip) Engines() Engines {
-	var e Engines
-	for _, p := range c.Profiles {
-		e.Decoders = max(e.Decoders, p.Max*p.Engines.Decoders)
-		e.Encoders = max(e.Encoders, p.Max*p.Engines.Encoders)
-		e.JPEG = max(e.JPEG, p.Max*p.Engines.JPEG)
-		e.OFA = max(e.OFA, p.Max*p.Engines.OFA)
-	}
-	return e
-}
-
-// Whole is the profile that takes all compute slices, the plainest of them.
-func (c Chip) Whole() (Profile, bool) {
-	n := c.Slices()
-	var whole Profile
-	for _, p := range c.Profiles {
-		if p.Slices == n && (whole.Name == "" || len(p.Name) < len(whole.Name)) {
-			whole = p
-		}
-	}
-	return whole, whole.Name != ""
-}
-
-func (e Engines) plus(f Engines) Engines {
-	return Engines{e.Decoders + f.Decoders, e.Encoders + f.Encoders, e.JPEG + f.JPEG, e.OFA + f.OFA}
-}
-
-func (e Engines) within(f Engines) bool {
+func enoughEngines(e, f gpu.Engines) bool {
 	return e.Decoders <= f.Decoders && e.Encoders <= f.Encoders && e.JPEG <= f.JPEG && e.OFA <= f.OFA
 }
 
-// Check tells why no law can be made of what is told of a chip.
-func (c Chip) Check() error {
-	seen, places := map[ProfileID]bool{}, 0
+// CheckChip tells why no law can be made of what is told of a chip.
+func CheckChip(c gpu.Chip) error {
+	seen, places := map[gpu.ProfileID]bool{}, 0
 	for _, p := range c.Profiles {
 		if seen[p.ID] {
 			return fmt.Errorf("%s has two MIG profiles with the id %d", c.Model, p.ID)
@@ -89,7 +49,7 @@ const maxUnits = 64
 // Illegal is why a layout cannot exist on a chip.
 type Illegal struct {
 	// Place is the first that does not fit those before it.
-	Place Place
+	Place gpu.Place
 	// Reason is a clause: "1g.5gb@3 and 3g.20gb@0 overlap".
 	Reason string
 }
@@ -98,11 +58,11 @@ func (e Illegal) Error() string { return "no such layout: " + e.Reason }
 
 // Legal tells whether the layout can exist on an otherwise empty GPU; if not,
 // the error is Illegal.
-func (c Chip) Legal(l Layout) error {
+func Legal(c gpu.Chip, l gpu.Layout) error {
 	r := newRoom(c)
 	for i, p := range l {
 		if no := r.add(p); no != fits {
-			return Illegal{p, c.reason(no, l[:i], p)}
+			return Illegal{p, reason(c, no, l[:i], p)}
 		}
 	}
 	return nil
@@ -124,19 +84,22 @@ const (
 
 // room is what a growing layout has taken of a chip.
 type room struct {
-	chip     Chip
-	profiles map[ProfileID]Profile
+	chip     gpu.Chip
+	profiles map[gpu.ProfileID]gpu.Profile
 	slices   int
-	budget   Engines
+	budget   gpu.Engines
 
 	units   uint64
 	spent   int
-	engines Engines
-	count   map[ProfileID]int
+	engines gpu.Engines
+	count   map[gpu.ProfileID]int
 }
 
-func newRoom(c Chip) *room {
-	r := &room{chip: c, slices: c.Slices(), budget: c.Engines(), profiles: map[ProfileID]Profile{}, count: map[ProfileID]int{}}
+func newRoom(c gpu.Chip) *room {
+	r := &room{
+		chip: c, slices: c.Slices(), budget: c.Engines(),
+		profiles: map[gpu.ProfileID]gpu.Profile{}, count: map[gpu.ProfileID]int{},
+	}
 	for _, p := range c.Profiles {
 		r.profiles[p.ID] = p
 	}
@@ -144,26 +107,26 @@ func newRoom(c Chip) *room {
 }
 
 // add takes a place if it fits.
-func (r *room) add(at Place) refusal {
+func (r *room) add(at gpu.Place) refusal {
 	p, known := r.profiles[at.Profile]
-	engines := r.engines.plus(p.Engines)
+	engines := addEngines(r.engines, p.Engines)
 	switch {
 	case !known:
 		return unknownProfile
-	case !p.startsAt(at.Start):
+	case !slices.Contains(p.Starts, at.Start):
 		return impossibleStart
-	case r.units&p.mask(at.Start) != 0:
+	case r.units&unitsOf(p, at.Start) != 0:
 		return overlap
 	case r.count[p.ID] >= p.Max:
 		return tooMany
 	case r.spent+p.Slices > r.slices:
 		return slicesSpent
-	case !engines.within(r.budget):
+	case !enoughEngines(engines, r.budget):
 		return enginesSpent
 	case r.apart(p.ID):
 		return keptApart
 	}
-	r.units |= p.mask(at.Start)
+	r.units |= unitsOf(p, at.Start)
 	r.count[p.ID]++
 	r.spent += p.Slices
 	r.engines = engines
@@ -171,15 +134,16 @@ func (r *room) add(at Place) refusal {
 }
 
 // remove takes back what add took.
-func (r *room) remove(at Place) {
+func (r *room) remove(at gpu.Place) {
 	p := r.profiles[at.Profile]
-	r.units &^= p.mask(at.Start)
+	r.units &^= unitsOf(p, at.Start)
 	r.count[p.ID]--
 	r.spent -= p.Slices
-	r.engines = r.engines.plus(Engines{-p.Engines.Decoders, -p.Engines.Encoders, -p.Engines.JPEG, -p.Engines.OFA})
+	e := p.Engines
+	r.engines = addEngines(r.engines, gpu.Engines{Decoders: -e.Decoders, Encoders: -e.Encoders, JPEG: -e.JPEG, OFA: -e.OFA})
 }
 
-func (r *room) apart(id ProfileID) bool {
+func (r *room) apart(id gpu.ProfileID) bool {
 	for _, pair := range r.chip.Apart {
 		if pair[0] == id && r.count[pair[1]] > 0 || pair[1] == id && r.count[pair[0]] > 0 {
 			return true
@@ -189,19 +153,10 @@ func (r *room) apart(id ProfileID) bool {
 }
 
 // mask is the set of units that an instance at the start takes.
-func (p Profile) mask(start int) uint64 { return (1<<p.Size - 1) << start }
-
-func (p Profile) startsAt(start int) bool {
-	for _, s := range p.Starts {
-		if s == start {
-			return true
-		}
-	}
-	return false
-}
+func unitsOf(p gpu.Profile, start int) uint64 { return (1<<p.Size - 1) << start }
 
 // reason words a refusal of a place beside others.
-func (c Chip) reason(no refusal, beside Layout, at Place) string {
+func reason(c gpu.Chip, no refusal, beside gpu.Layout, at gpu.Place) string {
 	p, _ := c.Profile(at.Profile)
 	name := c.FormatPlace(at)
 	switch no {
@@ -210,7 +165,7 @@ func (c Chip) reason(no refusal, beside Layout, at Place) string {
 	case impossibleStart:
 		return fmt.Sprintf("%s cannot start at %d, only at %s", p.Name, at.Start, joinInts(p.Starts))
 	case overlap:
-		return fmt.Sprintf("%s and %s overlap", name, c.FormatPlace(c.overlapping(beside, at)))
+		return fmt.Sprintf("%s and %s overlap", name, c.FormatPlace(overlapping(c, beside, at)))
 	case tooMany:
 		return fmt.Sprintf("more than %d of %s", p.Max, p.Name)
 	case slicesSpent:
@@ -218,15 +173,15 @@ func (c Chip) reason(no refusal, beside Layout, at Place) string {
 	case enginesSpent:
 		return fmt.Sprintf("the media engines that %s needs are taken", name)
 	case keptApart:
-		return fmt.Sprintf("this driver does not make %s beside %s", p.Name, c.partner(beside, at.Profile))
+		return fmt.Sprintf("this driver does not make %s beside %s", p.Name, partner(c, beside, at.Profile))
 	}
 	return ""
 }
 
-func (c Chip) overlapping(l Layout, at Place) Place {
+func overlapping(c gpu.Chip, l gpu.Layout, at gpu.Place) gpu.Place {
 	p, _ := c.Profile(at.Profile)
 	for _, o := range l {
-		if q, ok := c.Profile(o.Profile); ok && q.mask(o.Start)&p.mask(at.Start) != 0 {
+		if q, ok := c.Profile(o.Profile); ok && unitsOf(q, o.Start)&unitsOf(p, at.Start) != 0 {
 			return o
 		}
 	}
@@ -234,10 +189,10 @@ func (c Chip) overlapping(l Layout, at Place) Place {
 }
 
 // partner names the profile that keeps another away.
-func (c Chip) partner(l Layout, id ProfileID) string {
+func partner(c gpu.Chip, l gpu.Layout, id gpu.ProfileID) string {
 	for _, pair := range c.Apart {
 		for _, o := range l {
-			if pair == [2]ProfileID{id, o.Profile} || pair == [2]ProfileID{o.Profile, id} {
+			if pair == [2]gpu.ProfileID{id, o.Profile} || pair == [2]gpu.ProfileID{o.Profile, id} {
 				p, _ := c.Profile(o.Profile)
 				return p.Name
 			}

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"math/bits"
 	"slices"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // maxLayouts stops an enumeration that no chip asks for: the most that any
@@ -14,8 +16,8 @@ const maxLayouts = 1 << 16
 // Layouts are all legal layouts of a chip, the empty one first, in the order
 // of Layout.Compare. They are made once per chip and never change.
 type Layouts struct {
-	chip   Chip
-	places []Place // all that exist, ordered
+	chip   gpu.Chip
+	places []gpu.Place // all that exist, ordered
 	all    []entry
 	index  map[uint64]int
 }
@@ -31,17 +33,17 @@ type entry struct {
 }
 
 // Enumerate finds every layout of the chip by trying every place.
-func Enumerate(c Chip) (*Layouts, error) {
-	if err := c.Check(); err != nil {
+func Enumerate(c gpu.Chip) (*Layouts, error) {
+	if err := CheckChip(c); err != nil {
 		return nil, err
 	}
 	ls := &Layouts{chip: c, index: map[uint64]int{}}
 	for _, p := range c.Profiles {
 		for _, s := range p.Starts {
-			ls.places = append(ls.places, Place{p.ID, s})
+			ls.places = append(ls.places, gpu.Place{Profile: p.ID, Start: s})
 		}
 	}
-	slices.SortFunc(ls.places, comparePlaces)
+	slices.SortFunc(ls.places, gpu.Place.Compare)
 	maximal, err := ls.grow()
 	if err != nil {
 		return nil, err
@@ -112,15 +114,15 @@ func (ls *Layouts) measure(maximal []sum) {
 }
 
 // Chip is the chip whose layouts these are.
-func (ls *Layouts) Chip() Chip { return ls.chip }
+func (ls *Layouts) Chip() gpu.Chip { return ls.chip }
 
 // Len is the number of layouts, the empty one included.
 func (ls *Layouts) Len() int { return len(ls.all) }
 
 // All yields the layouts in order, each with the number of maximal layouts
 // that contain it: 1 for a maximal one.
-func (ls *Layouts) All() iter.Seq2[Layout, int] {
-	return func(yield func(Layout, int) bool) {
+func (ls *Layouts) All() iter.Seq2[gpu.Layout, int] {
+	return func(yield func(gpu.Layout, int) bool) {
 		for _, e := range ls.all {
 			if !yield(ls.layout(e.set), e.flexibility) {
 				return
@@ -130,8 +132,8 @@ func (ls *Layouts) All() iter.Seq2[Layout, int] {
 }
 
 // Maximal yields the layouts to which nothing can be added, in order.
-func (ls *Layouts) Maximal() iter.Seq[Layout] {
-	return func(yield func(Layout) bool) {
+func (ls *Layouts) Maximal() iter.Seq[gpu.Layout] {
+	return func(yield func(gpu.Layout) bool) {
 		for _, e := range ls.all {
 			if e.flexibility == 1 && ls.isMaximal(e.set) && !yield(ls.layout(e.set)) {
 				return
@@ -152,7 +154,7 @@ func (ls *Layouts) isMaximal(set uint64) bool {
 
 // Flexibility is the number of maximal layouts that contain the layout: the
 // more, the more can still become of the GPU. It is 0 for no legal layout.
-func (ls *Layouts) Flexibility(l Layout) int {
+func (ls *Layouts) Flexibility(l gpu.Layout) int {
 	set, ok := ls.set(l)
 	i, legal := ls.index[set]
 	if !ok || !legal {
@@ -161,8 +163,8 @@ func (ls *Layouts) Flexibility(l Layout) int {
 	return ls.all[i].flexibility
 }
 
-func (ls *Layouts) layout(set uint64) Layout {
-	l := make(Layout, 0, bits.OnesCount64(set))
+func (ls *Layouts) layout(set uint64) gpu.Layout {
+	l := make(gpu.Layout, 0, bits.OnesCount64(set))
 	for ; set != 0; set &= set - 1 {
 		l = append(l, ls.places[bits.TrailingZeros64(set)])
 	}
@@ -170,9 +172,9 @@ func (ls *Layouts) layout(set uint64) Layout {
 }
 
 // set is the layout as a set of places, if all of them exist.
-func (ls *Layouts) set(l Layout) (set uint64, ok bool) {
+func (ls *Layouts) set(l gpu.Layout) (set uint64, ok bool) {
 	for _, p := range l {
-		i, found := slices.BinarySearchFunc(ls.places, p, comparePlaces)
+		i, found := slices.BinarySearchFunc(ls.places, p, gpu.Place.Compare)
 		if !found {
 			return 0, false
 		}
@@ -182,7 +184,7 @@ func (ls *Layouts) set(l Layout) (set uint64, ok bool) {
 }
 
 // of is the set of the places of one profile.
-func (ls *Layouts) of(id ProfileID) (set uint64) {
+func (ls *Layouts) of(id gpu.ProfileID) (set uint64) {
 	for i, p := range ls.places {
 		if p.Profile == id {
 			set |= 1 << i

@@ -7,12 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
 // chosen is the chip with the profiles of a set only: plain ones have no
 // suffix, classic ones no double memory either.
-func chosen(c mig.Chip, set string) mig.Chip {
+func chosen(c gpu.Chip, set string) gpu.Chip {
 	plain := c.Profiles[:0:0]
 	for _, p := range c.Profiles {
 		suffix := len(p.Name) > 3 && (p.Name[len(p.Name)-1] != 'b')
@@ -27,7 +28,7 @@ func chosen(c mig.Chip, set string) mig.Chip {
 
 // golden are layouts and maximal layouts of each grid, counted by two
 // enumerators that are not of this repository; test/sim counts the same by creating.
-func golden(c mig.Chip) map[string][2]int {
+func golden(c gpu.Chip) map[string][2]int {
 	switch {
 	case c.Units() == 4:
 		return map[string][2]int{"all": {76, 17}, "plain": {26, 5}, "classic": {26, 5}}
@@ -37,7 +38,7 @@ func golden(c mig.Chip) map[string][2]int {
 	return map[string][2]int{"all": {2319, 239}, "plain": {723, 78}, "classic": {298, 19}}
 }
 
-func chip(t testing.TB, model string) mig.Chip {
+func chip(t testing.TB, model string) gpu.Chip {
 	t.Helper()
 	c, err := mig.Model(model, 0)
 	if err != nil {
@@ -46,7 +47,7 @@ func chip(t testing.TB, model string) mig.Chip {
 	return c
 }
 
-func enumerate(t testing.TB, c mig.Chip) *mig.Layouts {
+func enumerate(t testing.TB, c gpu.Chip) *mig.Layouts {
 	t.Helper()
 	ls, err := mig.Enumerate(c)
 	if err != nil {
@@ -77,10 +78,10 @@ func TestEnumerate(t *testing.T) {
 func TestEnumerateOrder(t *testing.T) {
 	for _, model := range []string{"A100-40", "A30-24", "RTXPRO6000-96"} {
 		c := chip(t, model)
-		last := mig.Layout(nil)
+		last := gpu.Layout(nil)
 		first := true
 		for l := range enumerate(t, c).All() {
-			if err := c.Legal(l); err != nil {
+			if err := mig.Legal(c, l); err != nil {
 				t.Errorf("%s: %s: %v", model, c.Format(l), err)
 			}
 			if !first && last.Compare(l) >= 0 {
@@ -102,7 +103,7 @@ func TestFlexibility(t *testing.T) {
 		ls := enumerate(t, chosen(c, set))
 		got := map[string]int{}
 		for text := range want {
-			w, err := c.ParseWant(text)
+			w, err := mig.ParseWant(c, text)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,13 +128,13 @@ func TestLegal(t *testing.T) {
 		{"RTXPRO6000-96", "1g.24gb+me.all@0,1g.24gb@3", "the media engines that 1g.24gb+me.all@0 needs are taken"},
 	} {
 		c := chip(t, k.model)
-		w, err := c.ParseWant(k.layout)
+		w, err := mig.ParseWant(c, k.layout)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := ""
 		var no mig.Illegal
-		if errors.As(c.Legal(w.Placed), &no) {
+		if errors.As(mig.Legal(c, w.Placed), &no) {
 			got = no.Reason
 		}
 		if got != k.reason {
@@ -152,21 +153,21 @@ func TestLegalByDriver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		together := c.Legal(mig.NewLayout(mig.Place{Profile: 5, Start: 0}, mig.Place{Profile: 9, Start: 4})) == nil
+		together := mig.Legal(c, gpu.NewLayout(gpu.Place{Profile: 5, Start: 0}, gpu.Place{Profile: 9, Start: 4})) == nil
 		if len(c.Profiles) != want.profiles || together != want.together {
 			t.Errorf("R%d: %d profiles, 4g beside 3g %t; want %v", driver, len(c.Profiles), together, want)
 		}
 	}
 	c, _ := mig.Model("A100-40", 470)
-	if err := c.Legal(mig.Layout{{Profile: 5, Start: 0}, {Profile: 9, Start: 4}}); err == nil || err.Error() != "no such layout: this driver does not make 3g.20gb beside 4g.20gb" {
+	if err := mig.Legal(c, gpu.Layout{{Profile: 5, Start: 0}, {Profile: 9, Start: 4}}); err == nil || err.Error() != "no such layout: this driver does not make 3g.20gb beside 4g.20gb" {
 		t.Errorf("R470: %v", err)
 	}
 }
 
 func TestLegalUnknown(t *testing.T) {
 	c := chip(t, "A100-40")
-	for _, l := range []mig.Layout{{{Profile: 99}}, {{Profile: 9, Start: 2}}, {{Profile: 19, Start: -1}}} {
-		if c.Legal(l) == nil {
+	for _, l := range []gpu.Layout{{{Profile: 99}}, {{Profile: 9, Start: 2}}, {{Profile: 19, Start: -1}}} {
+		if mig.Legal(c, l) == nil {
 			t.Errorf("%v is legal", l)
 		}
 	}
@@ -182,17 +183,17 @@ func TestLegalIsEnumerated(t *testing.T) {
 		c := chip(t, model)
 		ls := enumerate(t, c)
 		rapid.Check(t, func(t *rapid.T) {
-			set := map[mig.Place]bool{}
+			set := map[gpu.Place]bool{}
 			for range rapid.IntRange(0, 5).Draw(t, "instances") {
 				p := rapid.SampledFrom(c.Profiles).Draw(t, "profile")
-				set[mig.Place{Profile: p.ID, Start: rapid.SampledFrom(p.Starts).Draw(t, "start")}] = true
+				set[gpu.Place{Profile: p.ID, Start: rapid.SampledFrom(p.Starts).Draw(t, "start")}] = true
 			}
-			var places []mig.Place
+			var places []gpu.Place
 			for p := range set {
 				places = append(places, p)
 			}
-			l := mig.NewLayout(places...)
-			if legal, known := c.Legal(l) == nil, ls.Flexibility(l) > 0; legal != known {
+			l := gpu.NewLayout(places...)
+			if legal, known := mig.Legal(c, l) == nil, ls.Flexibility(l) > 0; legal != known {
 				t.Fatalf("%s: %s: legal %t, enumerated %t", model, c.Format(l), legal, known)
 			}
 		})
@@ -201,20 +202,20 @@ func TestLegalIsEnumerated(t *testing.T) {
 
 // TestCheck: what no driver can mean is refused before anything is computed.
 func TestCheck(t *testing.T) {
-	ok := mig.Profile{ID: 1, Name: "1g.5gb", Slices: 1, Size: 1, Starts: []int{0}, Max: 1}
-	for name, spoil := range map[string]func(*mig.Profile){
-		"no slices": func(p *mig.Profile) { p.Slices = 0 }, "no size": func(p *mig.Profile) { p.Size = 0 },
-		"huge": func(p *mig.Profile) { p.Size = 65 }, "negative start": func(p *mig.Profile) { p.Starts = []int{-1} },
-		"twice": func(p *mig.Profile) { p.Starts = []int{0, 0} }, "no max": func(p *mig.Profile) { p.Max = 0 },
-		"no places": func(p *mig.Profile) { p.Starts = nil },
+	ok := gpu.Profile{ID: 1, Name: "1g.5gb", Slices: 1, Size: 1, Starts: []int{0}, Max: 1}
+	for name, spoil := range map[string]func(*gpu.Profile){
+		"no slices": func(p *gpu.Profile) { p.Slices = 0 }, "no size": func(p *gpu.Profile) { p.Size = 0 },
+		"huge": func(p *gpu.Profile) { p.Size = 65 }, "negative start": func(p *gpu.Profile) { p.Starts = []int{-1} },
+		"twice": func(p *gpu.Profile) { p.Starts = []int{0, 0} }, "no max": func(p *gpu.Profile) { p.Max = 0 },
+		"no places": func(p *gpu.Profile) { p.Starts = nil },
 	} {
 		p := ok
 		spoil(&p)
-		if _, err := mig.Enumerate(mig.Chip{Profiles: []mig.Profile{p}}); err == nil {
+		if _, err := mig.Enumerate(gpu.Chip{Profiles: []gpu.Profile{p}}); err == nil {
 			t.Errorf("%s: enumerated", name)
 		}
 	}
-	if _, err := mig.Enumerate(mig.Chip{Profiles: []mig.Profile{ok, ok}}); err == nil {
+	if _, err := mig.Enumerate(gpu.Chip{Profiles: []gpu.Profile{ok, ok}}); err == nil {
 		t.Error("one id twice: enumerated")
 	}
 	many := ok
@@ -222,7 +223,7 @@ func TestCheck(t *testing.T) {
 	for i := range 64 {
 		many.Starts = append(many.Starts, i)
 	}
-	if _, err := mig.Enumerate(mig.Chip{Profiles: []mig.Profile{many, ok}}); err == nil {
+	if _, err := mig.Enumerate(gpu.Chip{Profiles: []gpu.Profile{many, ok}}); err == nil {
 		t.Error("65 places: enumerated")
 	}
 }

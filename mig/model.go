@@ -24,7 +24,7 @@ type model struct {
 	Multiprocessors *int
 	Profiles        []struct {
 		Name            string
-		ID              *ProfileID
+		ID              *gpu.ProfileID
 		Slices          int
 		Starts          []int
 		Size, Max       int
@@ -63,40 +63,40 @@ func Models() []string {
 // final GB, in any case. Driver is the major version for which it is asked, which
 // decides what exists (double memory from 525, 4g beside 3g from 510); 0
 // stands for any recent one.
-func Model(key string, driver int) (Chip, error) {
+func Model(key string, driver int) (gpu.Chip, error) {
 	ms, err := models()
 	if err != nil {
-		return Chip{}, err
+		return gpu.Chip{}, err
 	}
 	for _, m := range ms {
 		if !strings.EqualFold(key, m.Key) && !strings.EqualFold(key+"GB", m.Key) {
 			continue
 		}
 		if !m.published() {
-			return Chip{}, fmt.Errorf("%s: %w", m.Key, ErrUnpublished)
+			return gpu.Chip{}, fmt.Errorf("%s: %w", m.Key, ErrUnpublished)
 		}
 		return m.chip(driver), nil
 	}
-	return Chip{}, fmt.Errorf("no MIG model %q; there are %s", key, strings.Join(Models(), ", "))
+	return gpu.Chip{}, fmt.Errorf("no MIG model %q; there are %s", key, strings.Join(Models(), ", "))
 }
 
 // ModelOf is the published chip of a GPU in an inventory, told by its name and
 // memory. Driver is as in Model.
-func ModelOf(g gpu.GPU, driver int) (Chip, error) {
+func ModelOf(g gpu.GPU, driver int) (gpu.Chip, error) {
 	ms, err := models()
 	if err != nil {
-		return Chip{}, err
+		return gpu.Chip{}, err
 	}
 	for _, m := range ms {
 		if !m.is(g) {
 			continue
 		}
 		if !m.published() {
-			return Chip{}, fmt.Errorf("%s (%s): %w", g.UUID, g.Name, ErrUnpublished)
+			return gpu.Chip{}, fmt.Errorf("%s (%s): %w", g.UUID, g.Name, ErrUnpublished)
 		}
-		return m.chip(driver).of(g), nil
+		return ofEdition(m.chip(driver), g), nil
 	}
-	return Chip{}, fmt.Errorf("%s: no MIG layouts are published for %s with %s; plan on its node", g.UUID, g.Name, g.Memory)
+	return gpu.Chip{}, fmt.Errorf("%s: no MIG layouts are published for %s with %s; plan on its node", g.UUID, g.Name, g.Memory)
 }
 
 func (m model) published() bool {
@@ -123,7 +123,7 @@ func (m model) is(g gpu.GPU) bool {
 }
 
 // of is the chip with what the inventory knows better.
-func (c Chip) of(g gpu.GPU) Chip {
+func ofEdition(c gpu.Chip, g gpu.GPU) gpu.Chip {
 	c.Memory, c.Capability = g.Memory, g.Capability
 	if g.Multiprocessors == 0 || g.Multiprocessors == c.Multiprocessors {
 		return c
@@ -140,16 +140,16 @@ func (c Chip) of(g gpu.GPU) Chip {
 // Driver branches that brought MIG features (MIG User Guide).
 const branch4gBeside3g = 510
 
-func (m model) chip(driver int) Chip {
-	c := Chip{Model: m.Key, Capability: m.Capability, Multiprocessors: orZero(m.Multiprocessors)}
-	var three, four ProfileID
+func (m model) chip(driver int) gpu.Chip {
+	c := gpu.Chip{Model: m.Key, Capability: m.Capability, Multiprocessors: orZero(m.Multiprocessors)}
+	var three, four gpu.ProfileID
 	for _, p := range m.Profiles {
 		if driver != 0 && driver < p.MinDriver {
 			continue
 		}
-		q := Profile{Name: p.Name, ID: orZero(p.ID), Slices: p.Slices, Starts: p.Starts, Size: p.Size, Max: p.Max,
+		q := gpu.Profile{Name: p.Name, ID: orZero(p.ID), Slices: p.Slices, Starts: p.Starts, Size: p.Size, Max: p.Max,
 			Multiprocessors: orZero(p.Multiprocessors), Memory: orZero(p.Memory),
-			Engines: Engines{p.Engines[0], p.Engines[1], p.Engines[2], p.Engines[3]}}
+			Engines: gpu.Engines{Decoders: p.Engines[0], Encoders: p.Engines[1], JPEG: p.Engines[2], OFA: p.Engines[3]}}
 		switch q.Slices {
 		case 3:
 			three = q.ID
@@ -159,7 +159,7 @@ func (m model) chip(driver int) Chip {
 		c.Profiles = append(c.Profiles, q)
 	}
 	if driver != 0 && driver < branch4gBeside3g && three != 0 {
-		c.Apart = [][2]ProfileID{{three, four}}
+		c.Apart = [][2]gpu.ProfileID{{three, four}}
 	}
 	return c
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -27,33 +26,13 @@ type PartedEntry struct {
 	// Line is where the entry begins in the file that was read; 0 in one that was not.
 	Line int
 	// Filter are the PCI ids that the entry is for; none means every GPU.
-	Filter []PCIDevice
+	Filter []gpu.PCIDevice
 	// Devices are NVML's indices of the GPUs; nil means "all".
 	Devices []int
 	// Enabled is the wanted MIG mode.
 	Enabled bool
 	// Instances are the wanted counts by profile; there is no placement in these files.
 	Instances map[string]int
-}
-
-// PCIDevice is a PCI device and vendor id as NVML packs them and mig-parted
-// spells them: 0xDDDDVVVV.
-type PCIDevice uint32
-
-func (d PCIDevice) String() string { return fmt.Sprintf("0x%08X", uint32(d)) }
-
-// MarshalText writes 0xDDDDVVVV.
-func (d PCIDevice) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// UnmarshalText reads 0xDDDDVVVV, the digits in either case.
-func (d *PCIDevice) UnmarshalText(b []byte) error {
-	digits, hex := strings.CutPrefix(strings.ToLower(string(b)), "0x")
-	id, err := strconv.ParseUint(digits, 16, 32)
-	if !hex || len(digits) != 8 || err != nil {
-		return fmt.Errorf("%q is no PCI id such as 0x20B010DE", foreign.Clip(string(b)))
-	}
-	*d = PCIDevice(id)
-	return nil
 }
 
 // Names are the configurations of the file, sorted.
@@ -78,7 +57,7 @@ func (p Parted) Config(name string) ([]PartedEntry, error) {
 // EntryFor is the entry of a configuration that is for one GPU, by its NVML
 // index and PCI ids; ok is false where none is. Two entries for one GPU are an
 // error: mig-parted would apply both, one after the other.
-func EntryFor(entries []PartedEntry, index int, device PCIDevice) (entry PartedEntry, ok bool, err error) {
+func EntryFor(entries []PartedEntry, index int, device gpu.PCIDevice) (entry PartedEntry, ok bool, err error) {
 	for _, e := range entries {
 		if !e.isFor(index, device) {
 			continue
@@ -91,7 +70,7 @@ func EntryFor(entries []PartedEntry, index int, device PCIDevice) (entry PartedE
 	return entry, ok, nil
 }
 
-func (e PartedEntry) isFor(index int, device PCIDevice) bool {
+func (e PartedEntry) isFor(index int, device gpu.PCIDevice) bool {
 	return (e.Filter == nil || slices.Contains(e.Filter, device)) && (e.Devices == nil || slices.Contains(e.Devices, index))
 }
 
@@ -111,11 +90,11 @@ func parseInstanceProfile(s string) (string, error) {
 	if slices, _, ok := strings.Cut(s, "c."); ok && slices != "" && strings.Trim(slices, "0123456789") == "" {
 		return "", fmt.Errorf("%q splits a GPU instance; gpuslot gives each one compute instance with all its multiprocessors: name the GPU instance alone", foreign.Clip(s))
 	}
-	p, err := gpu.ParseProfile(s)
+	p, err := gpu.ParseProfileName(s)
 	return p.String(), err
 }
 
-// Text is the entry's layout as Chip.ParseWant reads it: "1g.5gb*2,3g.20gb*1".
+// Text is the entry's layout as ParseWant reads it: "1g.5gb*2,3g.20gb*1".
 func (e PartedEntry) Text() string {
 	var words []string
 	for _, name := range e.profileNames() {

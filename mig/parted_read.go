@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
@@ -197,15 +198,15 @@ func (r *partedReader) entry(n *yaml.Node) PartedEntry {
 }
 
 // filter is one PCI id or a list of them.
-func (r *partedReader) filter(n *yaml.Node) []PCIDevice {
+func (r *partedReader) filter(n *yaml.Node) []gpu.PCIDevice {
 	nodes := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
 		nodes = r.list(n, "device-filter is a list of PCI ids")
 	}
-	filter := []PCIDevice{}
+	filter := []gpu.PCIDevice{}
 	for _, d := range nodes {
 		// Without quotes YAML takes it for a number, which is the same to us.
-		var id PCIDevice
+		var id gpu.PCIDevice
 		err := id.UnmarshalText([]byte(d.Value))
 		switch {
 		case d.Kind != yaml.ScalarNode || d.Anchor != "" || err != nil:

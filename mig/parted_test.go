@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // defaults are the forms of mig-parted's own configuration file
@@ -64,8 +66,8 @@ func TestParseParted(t *testing.T) {
 		"all-enabled":   {{Line: 8, Enabled: true, Instances: map[string]int{}}},
 		"all-1g.5gb.me": {{Line: 14, Enabled: true, Instances: map[string]int{"1g.5gb+me": 1}}},
 		"all-balanced": {
-			{Line: 21, Filter: []PCIDevice{0x20B010DE, 0x20B110DE}, Enabled: true, Instances: map[string]int{"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}},
-			{Line: 29, Filter: []PCIDevice{0x20B710DE}, Devices: []int{0, 3}, Enabled: true, Instances: map[string]int{"1g.6gb": 2, "2g.12gb": 1}},
+			{Line: 21, Filter: []gpu.PCIDevice{0x20B010DE, 0x20B110DE}, Enabled: true, Instances: map[string]int{"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}},
+			{Line: 29, Filter: []gpu.PCIDevice{0x20B710DE}, Devices: []int{0, 3}, Enabled: true, Instances: map[string]int{"1g.6gb": 2, "2g.12gb": 1}},
 		},
 	}}
 	if d := cmp.Diff(want, parsed(t, defaults)); d != "" {
@@ -149,7 +151,7 @@ func TestEntryFor(t *testing.T) {
 	}
 	for _, c := range []struct {
 		index  int
-		device PCIDevice
+		device gpu.PCIDevice
 		line   int
 	}{{0, 0x20B110DE, 21}, {3, 0x20B710DE, 29}, {1, 0x20B710DE, 0}, {0, 0x233010DE, 0}} {
 		e, ok, err := EntryFor(balanced, c.index, c.device)

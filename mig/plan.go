@@ -52,7 +52,7 @@ type GPUPlan struct {
 	Before string `json:"before"`
 	After  string `json:"after"`
 	// Layout is After as places.
-	Layout Layout `json:"layout"`
+	Layout gpu.Layout `json:"layout"`
 	// Kept, Created and Destroyed are places as FormatPlace prints them.
 	Kept      []string `json:"kept,omitempty"`
 	Created   []string `json:"created,omitempty"`
@@ -113,16 +113,16 @@ func (s score) compare(t score) int {
 
 // board is one GPU with its instances as sets of places.
 type board struct {
-	gpu    GPU
+	gpu    gpu.MIGGPU
 	ls     *Layouts
 	now    uint64
 	pinned uint64
 }
 
-func newBoard(g GPU, ls *Layouts) (board, error) {
+func newBoard(g gpu.MIGGPU, ls *Layouts) (board, error) {
 	b := board{gpu: g, ls: ls}
 	for _, in := range g.Instances {
-		one, ok := ls.set(Layout{in.Place})
+		one, ok := ls.set(gpu.Layout{in.Place})
 		if !ok || b.now&one != 0 {
 			return board{}, fmt.Errorf("%s: %s is none of its driver's placements, or is there twice; read the GPU again", g.UUID, g.Chip.FormatPlace(in.Place))
 		}
@@ -132,7 +132,7 @@ func newBoard(g GPU, ls *Layouts) (board, error) {
 		}
 	}
 	if _, legal := ls.index[b.now]; !legal {
-		return board{}, fmt.Errorf("%s: %s: %w; read the GPU again", g.UUID, g.Chip.Format(g.Layout()), g.Chip.Legal(g.Layout()))
+		return board{}, fmt.Errorf("%s: %s: %w; read the GPU again", g.UUID, g.Chip.Format(g.Layout()), Legal(g.Chip, g.Layout()))
 	}
 	return b, nil
 }
@@ -161,8 +161,8 @@ func (b board) result(set uint64) GPUPlan {
 		Before: c.Format(b.ls.layout(b.now)), After: c.Format(after), Layout: after,
 		Kept: b.names(set & b.now), Created: b.names(set &^ b.now), Destroyed: b.names(b.now &^ set),
 		Flexibility: b.ls.all[b.ls.index[set]].flexibility,
-		Cost:        c.Cost(after), CostBefore: c.Cost(b.ls.layout(b.now)),
-		Warnings: c.Warnings(after),
+		Cost:        CostOf(c, after), CostBefore: CostOf(c, b.ls.layout(b.now)),
+		Warnings: Warnings(c, after),
 	}
 	for _, in := range b.gpu.Instances {
 		if in.Pinned() {
@@ -180,7 +180,7 @@ func (b board) names(set uint64) []string {
 }
 
 // why tells in a clause what pins an instance.
-func (b board) why(in Instance) string {
+func (b board) why(in gpu.Instance) string {
 	name := b.ls.chip.FormatPlace(in.Place)
 	var users []string
 	for _, h := range in.Holders {
@@ -194,32 +194,11 @@ func (b board) why(in Instance) string {
 	return name + " was not made by gpuslot"
 }
 
-// String is the holder in a few words: "slot1_2 (pid 4711 python3, job.service)".
-func (h Holder) String() string {
-	var process []string
-	if h.PID != 0 {
-		process = append(process, strings.TrimSpace(fmt.Sprintf("pid %d %s", h.PID, h.Command)))
-	}
-	if h.Unit != "" {
-		process = append(process, h.Unit)
-	}
-	inner := strings.Join(process, ", ")
-	switch {
-	case h.Slot == "" && inner == "":
-		return "somebody unknown"
-	case h.Slot == "":
-		return inner
-	case inner == "":
-		return h.Slot
-	}
-	return h.Slot + " (" + inner + ")"
-}
-
 // steps lead to the layout: destroys, then creates.
 func (b board) steps(set uint64) []Step {
 	var steps []Step
 	for _, p := range b.ls.layout(b.now &^ set) {
-		i := slices.IndexFunc(b.gpu.Instances, func(in Instance) bool { return in.Place == p })
+		i := slices.IndexFunc(b.gpu.Instances, func(in gpu.Instance) bool { return in.Place == p })
 		s := b.step(Destroy, p)
 		s.Instance = b.gpu.Instances[i].ID
 		steps = append(steps, s)
@@ -230,7 +209,7 @@ func (b board) steps(set uint64) []Step {
 	return steps
 }
 
-func (b board) step(v Verb, at Place) Step {
+func (b board) step(v Verb, at gpu.Place) Step {
 	p, _ := b.ls.chip.Profile(at.Profile)
 	return Step{Verb: v, GPU: b.gpu.UUID, Place: at, Size: p.Size, Name: p.Name}
 }
@@ -240,7 +219,7 @@ func (b board) step(v Verb, at Place) Step {
 type Catalogue struct{ known []*Layouts }
 
 // Layouts are those of the chip.
-func (c *Catalogue) Layouts(chip Chip) (*Layouts, error) {
+func (c *Catalogue) Layouts(chip gpu.Chip) (*Layouts, error) {
 	for _, ls := range c.known {
 		if reflect.DeepEqual(ls.chip, chip) {
 			return ls, nil
@@ -254,7 +233,7 @@ func (c *Catalogue) Layouts(chip Chip) (*Layouts, error) {
 	return ls, nil
 }
 
-func (c *Catalogue) board(g GPU) (board, error) {
+func (c *Catalogue) board(g gpu.MIGGPU) (board, error) {
 	ls, err := c.Layouts(g.Chip)
 	if err != nil {
 		return board{}, err
@@ -263,7 +242,7 @@ func (c *Catalogue) board(g GPU) (board, error) {
 }
 
 // boards are those of all GPUs, or everything that is wrong with them.
-func (c *Catalogue) boards(gpus []GPU) ([]board, error) {
+func (c *Catalogue) boards(gpus []gpu.MIGGPU) ([]board, error) {
 	var bs []board
 	var errs []error
 	for _, g := range gpus {

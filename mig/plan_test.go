@@ -16,13 +16,13 @@ import (
 
 // judge scores layouts of one chip by the published rules, in the plainest way.
 type judge struct {
-	chip    mig.Chip
-	all     []mig.Layout
-	maximal []mig.Layout
+	chip    gpu.Chip
+	all     []gpu.Layout
+	maximal []gpu.Layout
 	rooms   map[string][2]int
 }
 
-func newJudge(t testing.TB, c mig.Chip) *judge {
+func newJudge(t testing.TB, c gpu.Chip) *judge {
 	ls := enumerate(t, c)
 	j := &judge{chip: c, rooms: map[string][2]int{}}
 	for l := range ls.All() {
@@ -35,7 +35,7 @@ func newJudge(t testing.TB, c mig.Chip) *judge {
 }
 
 // room is what a layout can still become: slices, maximal layouts.
-func (j *judge) room(l mig.Layout) [2]int {
+func (j *judge) room(l gpu.Layout) [2]int {
 	key := ""
 	for _, p := range l {
 		key += string([]byte{byte(p.Profile), byte(p.Start)})
@@ -46,7 +46,7 @@ func (j *judge) room(l mig.Layout) [2]int {
 	var r [2]int
 	for _, m := range j.maximal {
 		if len(l.Without(m)) == 0 {
-			r = [2]int{max(r[0], j.chip.Cost(m).Slices), r[1] + 1}
+			r = [2]int{max(r[0], mig.CostOf(j.chip, m).Slices), r[1] + 1}
 		}
 	}
 	j.rooms[key] = r
@@ -55,21 +55,21 @@ func (j *judge) room(l mig.Layout) [2]int {
 
 // local is destroyed, created, stranded slices, flexibility;
 // less is better but for the last.
-func (j *judge) local(g mig.GPU, l mig.Layout) [4]int {
+func (j *judge) local(g gpu.MIGGPU, l gpu.Layout) [4]int {
 	r := j.room(l)
 	return [4]int{-len(g.Layout().Without(l)), -len(l.Without(g.Layout())), r[0] - j.chip.Slices(), r[1]}
 }
 
-func pinned(g mig.GPU) (l mig.Layout) {
+func pinned(g gpu.MIGGPU) (l gpu.Layout) {
 	for _, in := range g.Instances {
 		if in.Pinned() {
 			l = append(l, in.Place)
 		}
 	}
-	return mig.NewLayout(l...)
+	return gpu.NewLayout(l...)
 }
 
-func number(l mig.Layout, id mig.ProfileID) (n int) {
+func number(l gpu.Layout, id gpu.ProfileID) (n int) {
 	for _, p := range l {
 		if p.Profile == id {
 			n++
@@ -79,18 +79,18 @@ func number(l mig.Layout, id mig.ProfileID) (n int) {
 }
 
 // drawGPU is a GPU in any state.
-func drawGPU(t *rapid.T, j *judge, index int) mig.GPU {
-	g := mig.GPU{UUID: gpu.UUID(fmt.Sprintf("GPU-%08d-0000-0000-0000-000000000000", index)), Index: index, Chip: j.chip}
+func drawGPU(t *rapid.T, j *judge, index int) gpu.MIGGPU {
+	g := gpu.MIGGPU{UUID: gpu.UUID(fmt.Sprintf("GPU-%08d-0000-0000-0000-000000000000", index)), Index: index, Chip: j.chip}
 	for i, p := range rapid.SampledFrom(j.all).Draw(t, "layout") {
 		q, _ := j.chip.Profile(p.Profile)
-		in := mig.Instance{Place: p, Size: q.Size, ID: i + 1, Owner: mig.Ours}
+		in := gpu.Instance{Place: p, Size: q.Size, ID: i + 1, Owner: gpu.Ours}
 		switch rapid.IntRange(0, 5).Draw(t, "state") {
 		case 0:
-			in.Owner = mig.Foreign
+			in.Owner = gpu.Foreign
 		case 1, 2:
-			in.Holders = []mig.Holder{{Slot: "slot1_" + fmt.Sprint(i)}}
+			in.Holders = []gpu.Holder{{Slot: "slot1_" + fmt.Sprint(i)}}
 		case 3:
-			in.Holders = []mig.Holder{{PID: 7, Command: "nvidia-cuda-mps", Ours: true}}
+			in.Holders = []gpu.Holder{{PID: 7, Command: "nvidia-cuda-mps", Ours: true}}
 		}
 		g.Instances = append(g.Instances, in)
 	}
@@ -98,7 +98,7 @@ func drawGPU(t *rapid.T, j *judge, index int) mig.GPU {
 }
 
 // drawDemand may ask for one profile in two groups.
-func drawDemand(t *rapid.T, c mig.Chip, most int) (ds []mig.Demand) {
+func drawDemand(t *rapid.T, c gpu.Chip, most int) (ds []mig.Demand) {
 	for range rapid.IntRange(0, 4).Draw(t, "groups") {
 		ds = append(ds, mig.Demand{
 			Profile: rapid.SampledFrom(c.Profiles).Draw(t, "profile").Name,
@@ -128,7 +128,7 @@ func worth(ds []mig.Demand, name string, n int) (v [2]int) {
 }
 
 // total scores a choice of layouts for a node.
-func total(js []*judge, gpus []mig.GPU, ds []mig.Demand, chosen []mig.Layout) []int {
+func total(js []*judge, gpus []gpu.MIGGPU, ds []mig.Demand, chosen []gpu.Layout) []int {
 	served, out := map[string]int{}, make([]int, 6)
 	for i, g := range gpus {
 		for _, p := range chosen[i].Without(pinned(g)) {
@@ -147,7 +147,7 @@ func total(js []*judge, gpus []mig.GPU, ds []mig.Demand, chosen []mig.Layout) []
 }
 
 // byKind are the numbers of the GPUs, those in equal state together.
-func byKind(gpus []mig.GPU) (order []int) {
+func byKind(gpus []gpu.MIGGPU) (order []int) {
 	for i := range gpus {
 		for k := i; k < len(gpus); k++ {
 			same := gpus[i].Chip.Model == gpus[k].Chip.Model && gpus[i].Layout().Equal(gpus[k].Layout()) && pinned(gpus[i]).Equal(pinned(gpus[k]))
@@ -160,8 +160,8 @@ func byKind(gpus []mig.GPU) (order []int) {
 }
 
 // bruteForce tries every layout on every GPU, the lowest first.
-func bruteForce(js []*judge, gpus []mig.GPU, ds []mig.Demand) (best []mig.Layout, score []int) {
-	chosen, order := make([]mig.Layout, len(gpus)), byKind(gpus)
+func bruteForce(js []*judge, gpus []gpu.MIGGPU, ds []mig.Demand) (best []gpu.Layout, score []int) {
+	chosen, order := make([]gpu.Layout, len(gpus)), byKind(gpus)
 	var try func(i int)
 	try = func(i int) {
 		if i == len(gpus) {
@@ -182,7 +182,7 @@ func bruteForce(js []*judge, gpus []mig.GPU, ds []mig.Demand) (best []mig.Layout
 	return best, score
 }
 
-func layoutsOf(p mig.Plan) (ls []mig.Layout) {
+func layoutsOf(p mig.Plan) (ls []gpu.Layout) {
 	for _, g := range p.GPUs {
 		ls = append(ls, g.Layout)
 	}
@@ -219,14 +219,14 @@ func TestPlanDemandNodeOptimal(t *testing.T) {
 }
 
 // smallA100 has few enough layouts to try all pairs.
-func smallA100(t testing.TB) mig.Chip {
+func smallA100(t testing.TB) gpu.Chip {
 	c := chosen(chip(t, "A100-40"), "classic")
-	c.Profiles = slices.DeleteFunc(c.Profiles, func(p mig.Profile) bool { return p.Slices == 1 })
+	c.Profiles = slices.DeleteFunc(c.Profiles, func(p gpu.Profile) bool { return p.Slices == 1 })
 	return c
 }
 
 func checkOptimal(t *rapid.T, catalogue *mig.Catalogue, js []*judge, most int) {
-	var gpus []mig.GPU
+	var gpus []gpu.MIGGPU
 	for i, j := range js {
 		g := drawGPU(t, j, i)
 		if i > 0 && js[i-1] == j && rapid.Bool().Draw(t, "like the last") {
@@ -250,7 +250,7 @@ func checkOptimal(t *rapid.T, catalogue *mig.Catalogue, js []*judge, most int) {
 
 // checkSteps does the steps: each must be legal when its turn comes, none may
 // touch a pinned instance, and they end in the plan.
-func checkSteps(t *rapid.T, gpus []mig.GPU, plan mig.Plan) {
+func checkSteps(t *rapid.T, gpus []gpu.MIGGPU, plan mig.Plan) {
 	for i, g := range gpus {
 		now, created := g.Layout(), false
 		for _, s := range plan.Steps {
@@ -258,19 +258,19 @@ func checkSteps(t *rapid.T, gpus []mig.GPU, plan mig.Plan) {
 				continue
 			}
 			if s.Verb == mig.Create {
-				now, created = mig.NewLayout(append(now, s.Place)...), true
-				if err := g.Chip.Legal(now); err != nil {
+				now, created = gpu.NewLayout(append(now, s.Place)...), true
+				if err := mig.Legal(g.Chip, now); err != nil {
 					t.Fatalf("%v: %v", s, err)
 				}
 				continue
 			}
-			k := slices.IndexFunc(g.Instances, func(in mig.Instance) bool { return in.Place == s.Place && in.ID == s.Instance })
+			k := slices.IndexFunc(g.Instances, func(in gpu.Instance) bool { return in.Place == s.Place && in.ID == s.Instance })
 			if k < 0 || g.Instances[k].Pinned() || created {
 				t.Fatalf("%v: pinned, unknown, or after a create", s)
 			}
-			now = now.Without(mig.Layout{s.Place})
+			now = now.Without(gpu.Layout{s.Place})
 		}
-		if d := cmp.Diff([]mig.Place(plan.GPUs[i].Layout), []mig.Place(now), cmpopts.EquateEmpty()); d != "" {
+		if d := cmp.Diff([]gpu.Place(plan.GPUs[i].Layout), []gpu.Place(now), cmpopts.EquateEmpty()); d != "" {
 			t.Fatalf("the steps do not end in the plan:\n%s", d)
 		}
 	}
@@ -278,7 +278,7 @@ func checkSteps(t *rapid.T, gpus []mig.GPU, plan mig.Plan) {
 
 // checkServed: the numbers are those of the layouts, and what is not served is
 // explained: one more would be possible if what it waits for were gone.
-func checkServed(t *rapid.T, gpus []mig.GPU, ds []mig.Demand, plan mig.Plan) {
+func checkServed(t *rapid.T, gpus []gpu.MIGGPU, ds []mig.Demand, plan mig.Plan) {
 	for _, s := range plan.Served {
 		asked, free := 0, 0
 		for _, d := range ds {
@@ -287,7 +287,7 @@ func checkServed(t *rapid.T, gpus []mig.GPU, ds []mig.Demand, plan mig.Plan) {
 			}
 		}
 		for i, g := range gpus {
-			if p, err := g.Chip.ProfileNamed(s.Profile); err == nil {
+			if p, err := mig.ProfileNamed(g.Chip, s.Profile); err == nil {
 				free += number(plan.GPUs[i].Layout.Without(pinned(g)), p.ID)
 			}
 		}

@@ -74,10 +74,10 @@ func (r Rules) Check() error {
 type Sight struct {
 	At time.Time `json:"at"`
 	// GPUs are those in MIG mode. One that is being changed is left out.
-	GPUs []GPU `json:"gpus"`
+	GPUs []gpu.MIGGPU `json:"gpus"`
 	// Places are the only ones where instances may be made, by GPU; a GPU that is
 	// not named may use all of its chip.
-	Places map[gpu.UUID]Layout `json:"places,omitempty"`
+	Places map[gpu.UUID]gpu.Layout `json:"places,omitempty"`
 	// Demand is the pool's idle jobs, summed by the smallest profile that serves
 	// them. An Age of 0 means not known.
 	Demand []Demand `json:"demand"`

@@ -29,7 +29,7 @@ type Past struct {
 // Seen is when an instance was first seen at its place.
 type Seen struct {
 	GPU gpu.UUID `json:"gpu"`
-	Place
+	gpu.Place
 	Since time.Time `json:"since"`
 }
 
@@ -238,7 +238,7 @@ func (p Past) changes(u gpu.UUID) (n int) {
 }
 
 // since is when an instance was first seen.
-func (p Past) since(u gpu.UUID, at Place) (t time.Time, ok bool) {
+func (p Past) since(u gpu.UUID, at gpu.Place) (t time.Time, ok bool) {
 	for _, s := range p.Seen {
 		if s.GPU == u && s.Place == at {
 			return s.Since, true

@@ -8,15 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
 var morning = time.Date(2026, time.March, 1, 6, 0, 0, 0, time.UTC)
 
 // classic is a chip with its five plain profiles only, which is enough here.
-func classic(t testing.TB) mig.Chip {
+func classic(t testing.TB) gpu.Chip {
 	c := chip(t, "A100-40")
-	c.Profiles = slices.DeleteFunc(slices.Clone(c.Profiles), func(p mig.Profile) bool {
+	c.Profiles = slices.DeleteFunc(slices.Clone(c.Profiles), func(p gpu.Profile) bool {
 		return strings.Contains(p.Name, "+") || p.Name == "1g.10gb"
 	})
 	return c
@@ -34,7 +35,7 @@ type pond struct {
 	fatal     func(string, ...any)
 	catalogue mig.Catalogue
 	rules     mig.Rules
-	gpus      []mig.GPU
+	gpus      []gpu.MIGGPU
 	past      mig.Past
 	now       time.Time
 	// ends are the times of jobs, born those of instances.
@@ -44,11 +45,11 @@ type pond struct {
 	last       mig.Decision
 }
 
-func newPond(t interface{ Fatalf(string, ...any) }, r mig.Rules, gpus ...mig.GPU) *pond {
+func newPond(t interface{ Fatalf(string, ...any) }, r mig.Rules, gpus ...gpu.MIGGPU) *pond {
 	return &pond{fatal: t.Fatalf, rules: r, gpus: gpus, now: morning, ends: map[string]time.Time{}, born: map[string]time.Time{}, changes: map[int][]time.Time{}}
 }
 
-func key(g int, p mig.Place) string { return fmt.Sprint(g, p.Profile, p.Start) }
+func key(g int, p gpu.Place) string { return fmt.Sprint(g, p.Profile, p.Start) }
 
 // look lets a minute pass, ends jobs, and carries out what is decided.
 func (p *pond) look(demand ...mig.Demand) mig.Decision {
@@ -92,10 +93,10 @@ func (p *pond) carryOut(plan mig.Plan) {
 		if len(gp.Created)+len(gp.Destroyed) == 0 {
 			continue
 		}
-		if err := g.Chip.Legal(gp.Layout); err != nil {
+		if err := mig.Legal(g.Chip, gp.Layout); err != nil {
 			p.fatal("%s", err)
 		}
-		var left []mig.Instance
+		var left []gpu.Instance
 		for _, in := range g.Instances {
 			k := key(n, in.Place)
 			switch {
@@ -112,7 +113,7 @@ func (p *pond) carryOut(plan mig.Plan) {
 		}
 		had := g.Layout()
 		for i, at := range gp.Layout.Without(had) {
-			left = append(left, mig.Instance{Place: at, ID: 100 + i, Owner: mig.Ours})
+			left = append(left, gpu.Instance{Place: at, ID: 100 + i, Owner: gpu.Ours})
 			p.born[key(n, at)] = p.now
 		}
 		g.Instances = left
@@ -125,12 +126,12 @@ func (p *pond) carryOut(plan mig.Plan) {
 }
 
 // kept tells whether no job may start on an instance.
-func (p *pond) kept(g int, at mig.Place) bool {
+func (p *pond) kept(g int, at gpu.Place) bool {
 	return slices.ContainsFunc(p.last.Reserved, func(r mig.Reservation) bool { return r.GPU == p.gpus[g].UUID && r.Keep.Contains(at) })
 }
 
 // fill starts jobs on idle instances; it returns how many on the profile.
-func (p *pond) fill(profile mig.ProfileID, lasts func() time.Duration) (n int) {
+func (p *pond) fill(profile gpu.ProfileID, lasts func() time.Duration) (n int) {
 	for g := range p.gpus {
 		for i := range p.gpus[g].Instances {
 			in := &p.gpus[g].Instances[i]
@@ -140,7 +141,7 @@ func (p *pond) fill(profile mig.ProfileID, lasts func() time.Duration) (n int) {
 			if in.Profile == profile {
 				n++
 			}
-			in.Holders = []mig.Holder{{Slot: "slot1_1"}}
+			in.Holders = []gpu.Holder{{Slot: "slot1_1"}}
 			p.ends[key(g, in.Place)] = p.now.Add(lasts())
 		}
 	}

@@ -15,10 +15,10 @@ import (
 type Reservation struct {
 	GPU gpu.UUID `json:"gpu"`
 	// Profile is what the work needs, Place where it will be.
-	Profile string `json:"profile"`
-	Place   Place  `json:"place"`
+	Profile string    `json:"profile"`
+	Place   gpu.Place `json:"place"`
 	// Keep are the instances in its room, idle and busy: no new job starts there.
-	Keep Layout `json:"keep"`
+	Keep gpu.Layout `json:"keep"`
 	// Since is when it began; Progress is when a job on them last ended.
 	Since    time.Time `json:"since"`
 	Progress time.Time `json:"progress"`

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -22,12 +23,12 @@ func TestPolicySparesWhatIsWaitedFor(t *testing.T) {
 			rules := auto()
 			rules.Reservations = 0
 			g := busyNode(t, 0, 1, 2, 3)
-			three, err := g.Chip.ProfileNamed("3g.20gb")
+			three, err := mig.ProfileNamed(g.Chip, "3g.20gb")
 			if err != nil {
 				t.Fatal(err)
 			}
-			at := mig.Place{Profile: three.ID, Start: 4}
-			g.Instances = append(g.Instances[:4], mig.Instance{Place: at, Size: 4, ID: 1, Owner: mig.Ours, Holders: []mig.Holder{{Slot: "slot1_4"}}})
+			at := gpu.Place{Profile: three.ID, Start: 4}
+			g.Instances = append(g.Instances[:4], gpu.Instance{Place: at, Size: 4, ID: 1, Owner: gpu.Ours, Holders: []gpu.Holder{{Slot: "slot1_4"}}})
 			p := newPond(t, rules, g)
 			p.ends[key(0, at)] = morning.Add(tt.waits)
 			for p.now.Sub(morning) < tt.waits {
@@ -49,8 +50,8 @@ func TestPolicyLeavesWhatItMadeToItsWork(t *testing.T) {
 	if !ok {
 		t.Fatal("the chip has no full profile")
 	}
-	at := mig.Place{Profile: whole.ID, Start: 0}
-	g.Instances = []mig.Instance{{Place: at, Size: 8, ID: 1, Owner: mig.Ours}}
+	at := gpu.Place{Profile: whole.ID, Start: 0}
+	g.Instances = []gpu.Instance{{Place: at, Size: 8, ID: 1, Owner: gpu.Ours}}
 	rules := auto()
 	p := newPond(t, rules, g)
 	for p.now.Sub(morning) < rules.Dwell {

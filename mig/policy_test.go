@@ -53,7 +53,7 @@ func TestPolicyKeepsItsPromises(t *testing.T) {
 func keepsNoForeign(t *rapid.T, p *pond, r mig.Reservation) {
 	for _, g := range p.gpus {
 		for _, in := range g.Instances {
-			if g.UUID == r.GPU && r.Keep.Contains(in.Place) && in.Owner != mig.Ours {
+			if g.UUID == r.GPU && r.Keep.Contains(in.Place) && in.Owner != gpu.Ours {
 				t.Fatalf("%s is reserved, but not ours", g.Chip.FormatPlace(in.Place))
 			}
 		}
@@ -71,7 +71,7 @@ func TestPolicyDoesNotOscillate(t *testing.T) {
 		}
 		period := rapid.IntRange(1, 12).Draw(t, "period")
 		r := auto()
-		p := newPond(t, r, mig.GPU{UUID: "GPU-00000000-0000-0000-0000-000000000000", Chip: c})
+		p := newPond(t, r, gpu.MIGGPU{UUID: "GPU-00000000-0000-0000-0000-000000000000", Chip: c})
 		const looks = 240
 		changes := 0
 		for i := range looks {
@@ -108,7 +108,7 @@ func TestPolicyServesWhatPersists(t *testing.T) {
 		}
 		p := newPond(t, auto(), g)
 		for i := range p.gpus[0].Instances {
-			if in := &p.gpus[0].Instances[i]; in.Owner == mig.Ours && in.Busy() {
+			if in := &p.gpus[0].Instances[i]; in.Owner == gpu.Ours && in.Busy() {
 				p.ends[key(0, in.Place)] = p.now.Add(time.Duration(rapid.IntRange(1, 200).Draw(t, "first minutes")) * time.Minute)
 			}
 		}
@@ -132,15 +132,15 @@ func TestPolicyServesWhatPersists(t *testing.T) {
 }
 
 // canHave: foreign instances leave room for one of ours.
-func canHave(j *judge, g mig.GPU, id mig.ProfileID) bool {
-	var foreign mig.Layout
+func canHave(j *judge, g gpu.MIGGPU, id gpu.ProfileID) bool {
+	var foreign gpu.Layout
 	for _, in := range g.Instances {
-		if in.Owner != mig.Ours {
+		if in.Owner != gpu.Ours {
 			foreign = append(foreign, in.Place)
 		}
 	}
-	foreign = mig.NewLayout(foreign...)
-	return slices.ContainsFunc(j.all, func(l mig.Layout) bool {
+	foreign = gpu.NewLayout(foreign...)
+	return slices.ContainsFunc(j.all, func(l gpu.Layout) bool {
 		return len(foreign.Without(l)) == 0 && number(l.Without(foreign), id) > 0
 	})
 }
@@ -174,17 +174,17 @@ func TestPolicyReservationEnds(t *testing.T) {
 }
 
 // busyNode is a GPU of seven 1g, some in use.
-func busyNode(t testing.TB, busy ...int) mig.GPU {
+func busyNode(t testing.TB, busy ...int) gpu.MIGGPU {
 	c := classic(t)
-	p, err := c.ProfileNamed("1g.5gb")
+	p, err := mig.ProfileNamed(c, "1g.5gb")
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := mig.GPU{UUID: "GPU-00000000-0000-0000-0000-000000000000", Chip: c}
+	g := gpu.MIGGPU{UUID: "GPU-00000000-0000-0000-0000-000000000000", Chip: c}
 	for start := range 7 {
-		in := mig.Instance{Place: mig.Place{Profile: p.ID, Start: start}, Size: 1, ID: 7 + start, Owner: mig.Ours}
+		in := gpu.Instance{Place: gpu.Place{Profile: p.ID, Start: start}, Size: 1, ID: 7 + start, Owner: gpu.Ours}
 		if slices.Contains(busy, start) {
-			in.Holders = []mig.Holder{{Slot: fmt.Sprintf("slot1_%d", start)}}
+			in.Holders = []gpu.Holder{{Slot: fmt.Sprintf("slot1_%d", start)}}
 		}
 		g.Instances = append(g.Instances, in)
 	}
@@ -311,8 +311,8 @@ func TestRulesCheck(t *testing.T) {
 }
 
 // without removes the instances at some starts.
-func without(g mig.GPU, starts ...int) mig.GPU {
-	g.Instances = slices.DeleteFunc(g.Instances, func(in mig.Instance) bool { return slices.Contains(starts, in.Start) })
+func without(g gpu.MIGGPU, starts ...int) gpu.MIGGPU {
+	g.Instances = slices.DeleteFunc(g.Instances, func(in gpu.Instance) bool { return slices.Contains(starts, in.Start) })
 	return g
 }
 
@@ -349,11 +349,11 @@ func TestPolicyReservedRoom(t *testing.T) {
 // Work whose own kind of instance exists waits its turn; nothing is reserved.
 func TestPolicyWaitsItsTurn(t *testing.T) {
 	g := without(busyNode(t, 0, 1, 2, 3), 4, 5, 6)
-	three, err := g.Chip.ProfileNamed("3g.20gb")
+	three, err := mig.ProfileNamed(g.Chip, "3g.20gb")
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Instances = append(g.Instances, mig.Instance{Place: mig.Place{Profile: three.ID, Start: 4}, Size: 4, Owner: mig.Ours, Holders: []mig.Holder{{Slot: "slot1_9"}}})
+	g.Instances = append(g.Instances, gpu.Instance{Place: gpu.Place{Profile: three.ID, Start: 4}, Size: 4, Owner: gpu.Ours, Holders: []gpu.Holder{{Slot: "slot1_9"}}})
 	p := newPond(t, auto(), g)
 	for range 5 {
 		if d := p.look(mig.Demand{Profile: "3g.20gb", Count: 1, Age: 3 * time.Hour}); d.Act != mig.Nothing {
@@ -364,8 +364,8 @@ func TestPolicyWaitsItsTurn(t *testing.T) {
 
 // Where places are given nothing is made elsewhere, neither now nor after a wait.
 func TestPolicyKeepsToPlaces(t *testing.T) {
-	at := func(g mig.GPU, text string) mig.Layout {
-		w, err := g.Chip.ParseWant(text)
+	at := func(g gpu.MIGGPU, text string) gpu.Layout {
+		w, err := mig.ParseWant(g.Chip, text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -377,8 +377,8 @@ func TestPolicyKeepsToPlaces(t *testing.T) {
 		var past mig.Past
 		r := auto()
 		r.Dwell, r.ReserveAfter = 0, 0
-		sight := mig.Sight{At: morning, GPUs: []mig.GPU{g}, Demand: []mig.Demand{{Profile: "3g.20gb", Count: 2}, {Profile: "2g.10gb", Count: 3}, {Profile: "7g.40gb", Count: 1}},
-			Places: map[gpu.UUID]mig.Layout{g.UUID: at(g, "3g.20gb@4, 2g.10gb@2")}}
+		sight := mig.Sight{At: morning, GPUs: []gpu.MIGGPU{g}, Demand: []mig.Demand{{Profile: "3g.20gb", Count: 2}, {Profile: "2g.10gb", Count: 3}, {Profile: "7g.40gb", Count: 1}},
+			Places: map[gpu.UUID]gpu.Layout{g.UUID: at(g, "3g.20gb@4, 2g.10gb@2")}}
 		for range 5 {
 			sight.At = sight.At.Add(time.Minute)
 			d, next, err := mig.Decide(&catalogue, r, past, sight)

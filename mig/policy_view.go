@@ -48,7 +48,7 @@ func newView(c *Catalogue, r Rules, past Past, now Sight) (*view, error) {
 
 // within keeps of each board's layouts those of the allowed places, and of what
 // exists. GPUs in equal state go on sharing theirs, which planning lives by.
-func within(bs []board, places map[gpu.UUID]Layout) {
+func within(bs []board, places map[gpu.UUID]gpu.Layout) {
 	type key struct {
 		ls  *Layouts
 		set uint64
@@ -70,25 +70,25 @@ func within(bs []board, places map[gpu.UUID]Layout) {
 // name is one name for a profile, however it is written.
 func (v *view) name(text string) (string, bool) {
 	for _, b := range v.boards {
-		if p, err := b.ls.chip.ProfileNamed(text); err == nil {
+		if p, err := ProfileNamed(b.ls.chip, text); err == nil {
 			return p.Name, true
 		}
 	}
 	return "", false
 }
 
-func (v *view) chip(u gpu.UUID) Chip {
+func (v *view) chip(u gpu.UUID) gpu.Chip {
 	for _, b := range v.boards {
 		if b.gpu.UUID == u {
 			return b.ls.chip
 		}
 	}
-	return Chip{}
+	return gpu.Chip{}
 }
 
 // profileOn finds a profile on a GPU by its name.
-func (b board) profileOn(name string) (Profile, uint64, bool) {
-	p, err := b.ls.chip.ProfileNamed(name)
+func (b board) profileOn(name string) (gpu.Profile, uint64, bool) {
+	p, err := ProfileNamed(b.ls.chip, name)
 	return p, b.ls.of(p.ID), err == nil
 }
 
@@ -116,8 +116,8 @@ func (v *view) any(name string) bool {
 // foreign are the instances that gpuslot did not make.
 func (b board) foreign() (set uint64) {
 	for _, in := range b.gpu.Instances {
-		if in.Owner != Ours {
-			one, _ := b.ls.set(Layout{in.Place})
+		if in.Owner != gpu.Ours {
+			one, _ := b.ls.set(gpu.Layout{in.Place})
 			set |= one
 		}
 	}
@@ -222,13 +222,13 @@ func (v *view) slices(u Unmet) (n int) {
 }
 
 // one is a place as a set.
-func (b board) one(p Place) uint64 {
-	set, _ := b.ls.set(Layout{p})
+func (b board) one(p gpu.Place) uint64 {
+	set, _ := b.ls.set(gpu.Layout{p})
 	return set
 }
 
 // sets is the set of those places that exist.
-func (b board) sets(l Layout) (set uint64) {
+func (b board) sets(l gpu.Layout) (set uint64) {
 	for _, p := range l {
 		set |= b.one(p)
 	}

@@ -16,14 +16,14 @@ import (
 // fit best, and some at places of their own.
 type Want struct {
 	// Placed are at given starts.
-	Placed Layout
+	Placed gpu.Layout
 	// Counts are of other instances, each profile at most once, ordered by id.
 	Counts []Count
 }
 
 // Count is a number of instances of one profile.
 type Count struct {
-	Profile ProfileID
+	Profile gpu.ProfileID
 	N       int
 }
 
@@ -42,23 +42,23 @@ const maxWanted = 64
 // ParseWant reads a layout as people write it: profiles by name or by the driver's
 // id, joined by commas or blanks, with a count behind * and a start behind @:
 // "3g.20gb, 1g.5gb*2, 1g.5gb@6". The word none asks for no instance.
-func (c Chip) ParseWant(text string) (Want, error) {
+func ParseWant(c gpu.Chip, text string) (Want, error) {
 	words := wantWords(text)
 	if len(words) == 0 {
-		return Want{}, fmt.Errorf(`a MIG layout is empty; write profiles such as %q, or "none"`, c.example())
+		return Want{}, fmt.Errorf(`a MIG layout is empty; write profiles such as %q, or "none"`, example(c))
 	}
 	if len(words) == 1 && words[0] == "none" {
 		return Want{}, nil
 	}
-	var placed []Place
-	counts := map[ProfileID]int{}
+	var placed []gpu.Place
+	counts := map[gpu.ProfileID]int{}
 	for _, word := range words {
-		id, start, n, err := c.parseItem(word)
+		id, start, n, err := parseItem(c, word)
 		if err != nil {
 			return Want{}, err
 		}
 		if start >= 0 {
-			placed = append(placed, Place{id, start})
+			placed = append(placed, gpu.Place{Profile: id, Start: start})
 		} else {
 			counts[id] += n
 		}
@@ -66,7 +66,7 @@ func (c Chip) ParseWant(text string) (Want, error) {
 			return Want{}, fmt.Errorf("a MIG layout of more than %d instances; %s has %d compute slices", maxWanted, c.Model, c.Slices())
 		}
 	}
-	return Want{NewLayout(placed...), sortedCounts(counts)}, nil
+	return Want{gpu.NewLayout(placed...), sortedCounts(counts)}, nil
 }
 
 // CheckWant tells whether a text can be a layout on some chip at all, where none
@@ -83,7 +83,7 @@ func CheckWant(text string) error {
 		name, count, counted := strings.Cut(word, "*")
 		name, at, placed := strings.Cut(name, "@")
 		_, notID := smallNumber(name)
-		_, notName := gpu.ParseProfile(unlabel(name))
+		_, notName := gpu.ParseProfileName(unlabel(name))
 		n, notCount := smallNumber(count)
 		_, notStart := smallNumber(at)
 		if notID != nil && notName != nil || counted && (notCount != nil || n < 1) || placed && (notStart != nil || counted) {
@@ -97,14 +97,14 @@ func wantWords(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' })
 }
 
-func total(counts map[ProfileID]int) (n int) {
+func total(counts map[gpu.ProfileID]int) (n int) {
 	for _, k := range counts {
 		n += k
 	}
 	return n
 }
 
-func sortedCounts(counts map[ProfileID]int) []Count {
+func sortedCounts(counts map[gpu.ProfileID]int) []Count {
 	var cs []Count
 	for id, n := range counts {
 		cs = append(cs, Count{id, n})
@@ -114,10 +114,10 @@ func sortedCounts(counts map[ProfileID]int) []Count {
 }
 
 // parseItem reads PROFILE[@START][*COUNT]; start is -1 where none is given.
-func (c Chip) parseItem(word string) (id ProfileID, start, n int, err error) {
+func parseItem(c gpu.Chip, word string) (id gpu.ProfileID, start, n int, err error) {
 	name, count, counted := strings.Cut(word, "*")
 	name, at, placed := strings.Cut(name, "@")
-	p, err := c.ProfileNamed(name)
+	p, err := ProfileNamed(c, name)
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -128,7 +128,7 @@ func (c Chip) parseItem(word string) (id ProfileID, start, n int, err error) {
 		}
 	}
 	if placed {
-		if start, err = smallNumber(at); err != nil || !p.startsAt(start) {
+		if start, err = smallNumber(at); err != nil || !slices.Contains(p.Starts, start) {
 			return 0, 0, 0, fmt.Errorf("MIG layout: %q: %s can start at %s", foreign.Clip(word), p.Name, joinInts(p.Starts))
 		}
 	}
@@ -148,19 +148,19 @@ func smallNumber(s string) (int, error) {
 // Kubernetes label ("1g.24gb.me") writes it, or by its id. Drivers round the
 // memory differently (7g.79gb, 7g.80gb), so a neighbouring number will do where only one
 // profile can be meant.
-func (c Chip) ProfileNamed(name string) (Profile, error) {
+func ProfileNamed(c gpu.Chip, name string) (gpu.Profile, error) {
 	if id, err := smallNumber(name); err == nil {
-		if p, ok := c.Profile(ProfileID(id)); ok {
+		if p, ok := c.Profile(gpu.ProfileID(id)); ok {
 			return p, nil
 		}
 	}
-	wanted, err := gpu.ParseProfile(unlabel(name))
+	wanted, err := gpu.ParseProfileName(unlabel(name))
 	if err != nil {
-		return Profile{}, err
+		return gpu.Profile{}, err
 	}
-	var near []Profile
+	var near []gpu.Profile
 	for _, p := range c.Profiles {
-		have, err := gpu.ParseProfile(p.Name)
+		have, err := gpu.ParseProfileName(p.Name)
 		if err != nil || have.Slices != wanted.Slices || !slices.Equal(have.Attributes, wanted.Attributes) {
 			continue
 		}
@@ -174,7 +174,7 @@ func (c Chip) ProfileNamed(name string) (Profile, error) {
 	if len(near) == 1 {
 		return near[0], nil
 	}
-	return Profile{}, fmt.Errorf("%s has no MIG profile %s; it has %s", c.Model, wanted, strings.Join(c.names(), ", "))
+	return gpu.Profile{}, fmt.Errorf("%s has no MIG profile %s; it has %s", c.Model, wanted, strings.Join(names(c), ", "))
 }
 
 // unlabel turns "1g.24gb.me" into "1g.24gb+me".
@@ -185,48 +185,22 @@ func unlabel(name string) string {
 	return name
 }
 
-func (c Chip) names() []string {
+func names(c gpu.Chip) []string {
 	names := make([]string, len(c.Profiles))
 	for i, p := range c.Profiles {
 		names[i] = p.Name
 	}
 	return names
 }
-
-func (c Chip) example() string {
+func example(c gpu.Chip) string {
 	if len(c.Profiles) == 0 {
 		return "1g.10gb*2"
 	}
 	return c.Profiles[0].Name + "*2"
 }
 
-// FormatPlace is "3g.20gb@4".
-func (c Chip) FormatPlace(at Place) string {
-	p, ok := c.Profile(at.Profile)
-	if !ok {
-		return fmt.Sprintf("%d@%d", at.Profile, at.Start)
-	}
-	return p.Name + "@" + strconv.Itoa(at.Start)
-}
-
-// Format prints a layout in the order of its starts, as ParseWant reads it:
-// "3g.20gb@0,1g.5gb@4"; "none" if it has no instance.
-func (c Chip) Format(l Layout) string {
-	if len(l) == 0 {
-		return "none"
-	}
-	byStart := slices.SortedFunc(slices.Values(l), func(a, b Place) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), comparePlaces(a, b))
-	})
-	words := make([]string, len(l))
-	for i, p := range byStart {
-		words[i] = c.FormatPlace(p)
-	}
-	return strings.Join(words, ",")
-}
-
 // FormatCounts prints a layout without its starts, as ParseWant reads it.
-func (c Chip) FormatCounts(l Layout) string {
+func FormatCounts(c gpu.Chip, l gpu.Layout) string {
 	var w Want
 	for _, p := range l {
 		if last := len(w.Counts) - 1; last >= 0 && w.Counts[last].Profile == p.Profile {
@@ -235,11 +209,11 @@ func (c Chip) FormatCounts(l Layout) string {
 		}
 		w.Counts = append(w.Counts, Count{Profile: p.Profile, N: 1})
 	}
-	return c.FormatWant(w)
+	return FormatWant(c, w)
 }
 
 // FormatWant prints what ParseWant reads.
-func (c Chip) FormatWant(w Want) string {
+func FormatWant(c gpu.Chip, w Want) string {
 	var words []string
 	if len(w.Placed) > 0 || len(w.Counts) == 0 {
 		words = append(words, c.Format(w.Placed))

@@ -6,19 +6,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
 func TestParseWant(t *testing.T) {
 	c := chip(t, "A100-80")
 	for text, want := range map[string]mig.Want{
-		"3g.40gb, 2g.20gb, 1g.10gb@6":        {Placed: mig.Layout{{Profile: 19, Start: 6}}, Counts: []mig.Count{{Profile: 9, N: 1}, {Profile: 14, N: 1}}},
+		"3g.40gb, 2g.20gb, 1g.10gb@6":        {Placed: gpu.Layout{{Profile: 19, Start: 6}}, Counts: []mig.Count{{Profile: 9, N: 1}, {Profile: 14, N: 1}}},
 		"1g.10gb*7":                          {Counts: []mig.Count{{Profile: 19, N: 7}}},
 		"1g.10gb 1g.10gb*2":                  {Counts: []mig.Count{{Profile: 19, N: 3}}},
 		"7g.79gb":                            {Counts: []mig.Count{{Profile: 0, N: 1}}},
 		"1g.10gb.me":                         {Counts: []mig.Count{{Profile: 20, N: 1}}},
 		"MIG 1g.10gb+me":                     {},
-		"19,9@4":                             {Placed: mig.Layout{{Profile: 9, Start: 4}}, Counts: []mig.Count{{Profile: 19, N: 1}}},
+		"19,9@4":                             {Placed: gpu.Layout{{Profile: 9, Start: 4}}, Counts: []mig.Count{{Profile: 19, N: 1}}},
 		"none":                               {},
 		"":                                   {},
 		"5g.40gb":                            {},
@@ -33,7 +34,7 @@ func TestParseWant(t *testing.T) {
 		"3g.40gb@4,none":                     {},
 		"1g.10gb*60,1g.10gb+me*3,2g.20gb*60": {},
 	} {
-		got, err := c.ParseWant(text)
+		got, err := mig.ParseWant(c, text)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%q (-want +got):\n%s", text, d)
 		}
@@ -48,13 +49,13 @@ func TestFormat(t *testing.T) {
 	for _, model := range mig.Models() {
 		c := chip(t, model)
 		for l := range enumerate(t, c).All() {
-			w, err := c.ParseWant(c.Format(l))
+			w, err := mig.ParseWant(c, c.Format(l))
 			if err != nil || !w.Placed.Equal(l) || len(w.Counts) > 0 {
 				t.Fatalf("%s: %s is read as %v: %v", model, c.Format(l), w, err)
 			}
 		}
 	}
-	if got := chip(t, "A100-40").FormatPlace(mig.Place{Profile: 99, Start: 3}); got != "99@3" {
+	if got := chip(t, "A100-40").FormatPlace(gpu.Place{Profile: 99, Start: 3}); got != "99@3" {
 		t.Errorf("an unknown profile prints as %s", got)
 	}
 }
@@ -67,7 +68,7 @@ func FuzzParseWant(f *testing.F) {
 	}
 	c := chip(f, "A100-40")
 	f.Fuzz(func(t *testing.T, s string) {
-		w, err := c.ParseWant(s)
+		w, err := mig.ParseWant(c, s)
 		if err != nil {
 			return
 		}
@@ -78,13 +79,13 @@ func FuzzParseWant(f *testing.F) {
 			t.Fatalf("%q asks for %d instances", s, w.Total())
 		}
 		for _, p := range w.Placed {
-			if no := c.Legal(mig.Layout{p}); no != nil {
+			if no := mig.Legal(c, gpu.Layout{p}); no != nil {
 				t.Fatalf("%q: %v", s, no)
 			}
 		}
-		again, err := c.ParseWant(c.FormatWant(w))
+		again, err := mig.ParseWant(c, mig.FormatWant(c, w))
 		if d := cmp.Diff(w, again); err != nil || d != "" {
-			t.Fatalf("%q prints as %q: %v\n%s", s, c.FormatWant(w), err, d)
+			t.Fatalf("%q prints as %q: %v\n%s", s, mig.FormatWant(c, w), err, d)
 		}
 	})
 }
@@ -98,8 +99,8 @@ func TestWantOrder(t *testing.T) {
 		for _, w := range words {
 			text, back = text+w+",", w+" "+back
 		}
-		a, errA := c.ParseWant(text)
-		b, errB := c.ParseWant(back)
+		a, errA := mig.ParseWant(c, text)
+		b, errB := mig.ParseWant(c, back)
 		if d := cmp.Diff(a, b); d != "" || errA != nil || errB != nil {
 			t.Fatalf("%q and %q: %v %v\n%s", text, back, errA, errB, d)
 		}

@@ -3,6 +3,8 @@ package mig
 import (
 	"errors"
 	"fmt"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // PlanWant finds how one GPU comes nearest to a wanted layout, or to the first
@@ -11,7 +13,7 @@ import (
 // that exist count as wanted ones of their profile, whoever made them; idle ones of
 // ours beyond the wanted layout are destroyed. A layout that the chip cannot
 // have at all is an error.
-func PlanWant(c *Catalogue, g GPU, wants ...Want) (Plan, error) {
+func PlanWant(c *Catalogue, g gpu.MIGGPU, wants ...Want) (Plan, error) {
 	b, err := c.board(g)
 	if err != nil {
 		return Plan{}, err
@@ -110,28 +112,29 @@ func (a asked) value(set uint64) (s score, ok bool) {
 
 // possible tells whether an empty GPU could have the wanted layout.
 func (ls *Layouts) possible(w Want) error {
-	if err := ls.chip.Legal(w.Placed); err != nil {
+	if err := Legal(ls.chip, w.Placed); err != nil {
 		return err
 	}
 	for _, k := range w.Counts {
 		if _, ok := ls.chip.Profile(k.Profile); !ok {
-			return Illegal{Place{Profile: k.Profile}, ls.chip.reason(unknownProfile, nil, Place{Profile: k.Profile})}
+			nowhere := gpu.Place{Profile: k.Profile}
+			return Illegal{nowhere, reason(ls.chip, unknownProfile, nil, nowhere)}
 		}
 	}
 	empty := board{ls: ls}
 	if empty.bestFor(w).all {
 		return nil
 	}
-	return Illegal{Reason: ls.chip.whyImpossible(w)}
+	return Illegal{Reason: whyImpossible(ls.chip, w)}
 }
 
 // whyImpossible counts what a wanted layout takes; without pinned instances
 // counting is exact but for fixed starts (enumerated for every known grid).
-func (c Chip) whyImpossible(w Want) string {
-	text := c.FormatWant(w)
+func whyImpossible(c gpu.Chip, w Want) string {
+	text := FormatWant(c, w)
 	var spent, units int
-	var media Engines
-	number := map[ProfileID]int{}
+	var media gpu.Engines
+	number := map[gpu.ProfileID]int{}
 	for _, p := range w.Placed {
 		number[p.Profile]++
 	}
@@ -146,7 +149,7 @@ func (c Chip) whyImpossible(w Want) string {
 		spent += n * p.Slices
 		units += n * p.Size
 		for range n {
-			media = media.plus(p.Engines)
+			media = addEngines(media, p.Engines)
 		}
 	}
 	switch {
@@ -154,7 +157,7 @@ func (c Chip) whyImpossible(w Want) string {
 		return fmt.Sprintf("%s takes %d compute slices; %s has %d", text, spent, c.Model, c.Slices())
 	case units > c.Units():
 		return fmt.Sprintf("%s takes %d units of memory; %s has %d", text, units, c.Model, c.Units())
-	case !media.within(c.Engines()):
+	case !enoughEngines(media, c.Engines()):
 		return fmt.Sprintf("%s takes more media engines than %s has", text, c.Model)
 	}
 	return fmt.Sprintf("%s cannot stand together on %s", text, c.Model)
@@ -164,7 +167,7 @@ func (c Chip) whyImpossible(w Want) string {
 func (b board) servedOf(w Want, set uint64) []Served {
 	var out []Served
 	for _, p := range w.Placed {
-		one, _ := b.ls.set(Layout{p})
+		one, _ := b.ls.set(gpu.Layout{p})
 		out = append(out, b.served(b.ls.chip.FormatPlace(p), 1, set, one))
 	}
 	placed, _ := b.ls.set(w.Placed)

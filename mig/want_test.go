@@ -13,28 +13,28 @@ import (
 )
 
 // busy is a GPU with a layout whose instances named are in use.
-func busyGPU(t testing.TB, model, layout, used string) mig.GPU {
+func busyGPU(t testing.TB, model, layout, used string) gpu.MIGGPU {
 	t.Helper()
 	c := chip(t, model)
-	w, err := c.ParseWant(layout)
+	w, err := mig.ParseWant(c, layout)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := mig.GPU{UUID: "GPU-00000000-0000-0000-0000-000000000000", Chip: c}
+	g := gpu.MIGGPU{UUID: "GPU-00000000-0000-0000-0000-000000000000", Chip: c}
 	for i, p := range w.Placed {
-		in := mig.Instance{Place: p, ID: i + 1, Owner: mig.Ours}
+		in := gpu.Instance{Place: p, ID: i + 1, Owner: gpu.Ours}
 		if slices.Contains(strings.Split(used, ","), c.FormatPlace(p)) {
-			in.Holders = []mig.Holder{{Slot: "slot1_2", PID: 4711, Command: "python3"}}
+			in.Holders = []gpu.Holder{{Slot: "slot1_2", PID: 4711, Command: "python3"}}
 		}
 		g.Instances = append(g.Instances, in)
 	}
 	return g
 }
 
-func wants(t testing.TB, c mig.Chip, texts ...string) (ws []mig.Want) {
+func wants(t testing.TB, c gpu.Chip, texts ...string) (ws []mig.Want) {
 	t.Helper()
 	for _, s := range texts {
-		w, err := c.ParseWant(s)
+		w, err := mig.ParseWant(c, s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestPlanWantOptimal(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var best mig.Layout
+				var best gpu.Layout
 				var score []int
 				for _, l := range j.all {
 					if s, ok := j.wanted(g, w, l); ok && (score == nil || slices.Compare(s, score) > 0) {
@@ -130,9 +130,9 @@ func TestPlanWantOptimal(t *testing.T) {
 					}
 				}
 				if !best.Equal(plan.GPUs[0].Layout) {
-					t.Fatalf("%s wanted: planned %s, best %s", j.chip.FormatWant(w), plan.GPUs[0].After, j.chip.Format(best))
+					t.Fatalf("%s wanted: planned %s, best %s", mig.FormatWant(j.chip, w), plan.GPUs[0].After, j.chip.Format(best))
 				}
-				checkSteps(t, []mig.GPU{g}, plan)
+				checkSteps(t, []gpu.MIGGPU{g}, plan)
 			})
 		})
 	}
@@ -140,7 +140,7 @@ func TestPlanWantOptimal(t *testing.T) {
 
 // drawWant asks for any legal layout, some of it without saying where.
 func drawWant(t *rapid.T, j *judge) (w mig.Want) {
-	counts := map[mig.ProfileID]int{}
+	counts := map[gpu.ProfileID]int{}
 	for _, p := range rapid.SampledFrom(j.all).Draw(t, "wanted") {
 		if rapid.IntRange(0, 3).Draw(t, "placed") == 0 {
 			w.Placed = append(w.Placed, p)
@@ -157,7 +157,7 @@ func drawWant(t *rapid.T, j *judge) (w mig.Want) {
 }
 
 // wanted scores a layout that keeps what is pinned and adds nothing unasked for.
-func (j *judge) wanted(g mig.GPU, w mig.Want, l mig.Layout) ([]int, bool) {
+func (j *judge) wanted(g gpu.MIGGPU, w mig.Want, l gpu.Layout) ([]int, bool) {
 	if len(pinned(g).Without(l)) > 0 {
 		return nil, false
 	}
@@ -178,20 +178,6 @@ func (j *judge) wanted(g mig.GPU, w mig.Want, l mig.Layout) ([]int, bool) {
 	}
 	local := j.local(g, l)
 	return append([]int{slicesServed, served}, local[:]...), true
-}
-
-// TestHolder: who blocks is named by what is known.
-func TestHolder(t *testing.T) {
-	for want, h := range map[string]mig.Holder{
-		"slot1_2 (pid 7 python3, job.service)": {PID: 7, Command: "python3", Unit: "job.service", Slot: "slot1_2"},
-		"pid 7 python3":                        {PID: 7, Command: "python3"},
-		"slot1_2":                              {Slot: "slot1_2"},
-		"somebody unknown":                     {},
-	} {
-		if got := h.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
 }
 
 func TestCost(t *testing.T) {
@@ -224,7 +210,7 @@ func TestCost(t *testing.T) {
 	}
 	c := chip(t, "GB300-278")
 	w := wants(t, c, "1g.35gb@0")
-	if _, known := c.Cost(w[0].Placed).LostMultiprocessors(); known {
+	if _, known := mig.CostOf(c, w[0].Placed).LostMultiprocessors(); known {
 		t.Error("SMs of a chip whose SMs are not published are known")
 	}
 }

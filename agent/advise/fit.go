@@ -5,7 +5,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mig"
 )
 
 // Fit is how many jobs of a class one GPU of its model serves at a time, by each
@@ -130,7 +129,7 @@ func migFit(m *model, need gpu.MiB, a activities) *MIGFit {
 		return nil
 	}
 	chip := m.chip
-	var best *mig.Profile
+	var best *gpu.Profile
 	for i, p := range chip.Profiles {
 		slices, units := float64(p.Slices)/float64(chip.Slices()), float64(p.Size)/float64(chip.Units())
 		switch {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -182,7 +183,7 @@ func (b *Book) migLines(m *model, w work, say func(string, ...any)) []string {
 		}
 		demand[i].Count += count
 	}
-	p, err := mig.PlanDemand(&mig.Catalogue{}, []mig.GPU{{UUID: m.card.UUID, Chip: chip}}, demand)
+	p, err := mig.PlanDemand(&mig.Catalogue{}, []gpu.MIGGPU{{UUID: m.card.UUID, Chip: chip}}, demand)
 	if err != nil || len(p.GPUs) == 0 || len(p.GPUs[0].Layout) == 0 {
 		say("No layout serves it: %v.", err)
 		return nil

@@ -19,7 +19,7 @@ type model struct {
 	ofNode int
 	// card is the GPU as an inventory has it, chip what MIG makes of it.
 	card   gpu.GPU
-	chip   mig.Chip
+	chip   gpu.Chip
 	hasMIG bool
 	// power is of the jobs that had a GPU to themselves.
 	power regression

@@ -61,7 +61,7 @@ func (r Run) check(c *checker) {
 	c.must(r.Repeat >= 1 && r.Repeat <= maxRepeats, "its repeat is %d", r.Repeat)
 	c.must((r.Mode == MIG) == (r.Profile != ""), "a MIG profile belongs to mode mig")
 	if r.Profile != "" {
-		_, err := gpu.ParseProfile(r.Profile)
+		_, err := gpu.ParseProfileName(r.Profile)
 		c.add(err)
 	}
 	c.must((r.Mode == MPSCapped) == (r.ThreadPercentage != nil), "an active thread percentage belongs to mode mps-capped")

@@ -316,7 +316,7 @@ type Settings struct {
 	// what the driver serves by the shares.
 	ClientsPerShare int
 	// MIGLayouts are the layouts wanted with ModeMIG, the preferred one first, as
-	// mig.Chip.ParseWant reads them; none leaves the instances as they are.
+	// mig.ParseWant reads them; none leaves the instances as they are.
 	MIGLayouts []string
 	// MIGMPS shares each MIG device among several jobs through a control daemon
 	// of its own.

@@ -19,7 +19,7 @@ type MIGGPU struct {
 	PCI   gpu.PCIBusID `json:"pci_bus_id"`
 	// Memory is the whole GPU's.
 	Memory gpu.MiB `json:"memory_mib"`
-	// Layouts are wanted, the preferred one first, as mig.Chip.ParseWant reads
+	// Layouts are wanted, the preferred one first, as mig.ParseWant reads
 	// them; none leaves the instances as they are.
 	Layouts []string `json:"layouts,omitempty"`
 	// Placed are the same layouts with every start, where the chip is published:
@@ -75,17 +75,17 @@ type chips struct {
 // layout is one layout on an otherwise empty GPU.
 type layout struct {
 	cost     LayoutCost
-	places   mig.Layout
+	places   gpu.Layout
 	warnings []string
 }
 
 // layout places the instances. A layout that the chip cannot have is an error.
-func (cs *chips) layout(chip mig.Chip, text string) (layout, error) {
-	want, err := chip.ParseWant(text)
+func (cs *chips) layout(chip gpu.Chip, text string) (layout, error) {
+	want, err := mig.ParseWant(chip, text)
 	if err != nil {
 		return layout{}, err
 	}
-	p, err := mig.PlanWant(&cs.catalogue, mig.GPU{Chip: chip}, want)
+	p, err := mig.PlanWant(&cs.catalogue, gpu.MIGGPU{Chip: chip}, want)
 	if err != nil {
 		return layout{}, err
 	}

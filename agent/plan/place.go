@@ -7,19 +7,18 @@ import (
 	"slices"
 
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mig"
 )
 
 // place is where a layout wants an instance.
 type place struct {
-	profile mig.Profile
+	profile gpu.Profile
 	start   int
 }
 
 func (p place) String() string { return fmt.Sprintf("%s@%d", p.profile.Name, p.start) }
 
 // merge adds the places of one more layout.
-func merge(places []place, chip mig.Chip, l mig.Layout) []place {
+func merge(places []place, chip gpu.Chip, l gpu.Layout) []place {
 	for _, at := range l {
 		profile, _ := chip.Profile(at.Profile)
 		p := place{profile, at.Start}

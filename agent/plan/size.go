@@ -117,7 +117,7 @@ func (c candidate) ceiling(w wishes) int {
 		return w.ceiling
 	}
 	own, all := 1, c.parentSlices
-	if p, err := gpu.ParseProfile(c.profile); err == nil {
+	if p, err := gpu.ParseProfileName(c.profile); err == nil {
 		own = p.Slices
 	}
 	if all == 0 {

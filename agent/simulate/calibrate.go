@@ -83,7 +83,7 @@ func (c *calibration) fit(p bench.Point) {
 	case bench.MIG:
 		hw := hardware{speed: 1, sms: 1 / float64(p.Copies), bandwidth: 1 / float64(p.Copies), device: true}
 		if chip, err := mig.ModelOf(c.gpu, 0); err == nil {
-			if profile, err := chip.ProfileNamed(p.Profile); err == nil {
+			if profile, err := mig.ProfileNamed(chip, p.Profile); err == nil {
 				hw.sms, hw.bandwidth = partsOf(chip, profile)
 			}
 		}

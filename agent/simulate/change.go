@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -61,17 +62,17 @@ func (f *follower) guard(w *world, g *following, demand []mig.Demand) {
 }
 
 // sight is a GPU of a node as the policy sees it.
-func (w *world) sight(node int32, d *divided) mig.GPU {
-	out := mig.GPU{UUID: d.UUID, Index: d.Index, Chip: d.narrow}
+func (w *world) sight(node int32, d *divided) gpu.MIGGPU {
+	out := gpu.MIGGPU{UUID: d.UUID, Index: d.Index, Chip: d.narrow}
 	for k, at := range d.slots {
 		s := &w.slots[w.nodes[node].first+int32(at)]
 		if s.off {
 			continue
 		}
 		profile, _ := d.chip.Profile(d.places[k].Profile)
-		in := mig.Instance{Place: d.places[k], Size: profile.Size, ID: k, Owner: mig.Ours}
+		in := gpu.Instance{Place: d.places[k], Size: profile.Size, ID: k, Owner: gpu.Ours}
 		if s.jobs > 0 {
-			in.Holders = []mig.Holder{{Slot: "busy"}}
+			in.Holders = []gpu.Holder{{Slot: "busy"}}
 		}
 		out.Instances = append(out.Instances, in)
 	}

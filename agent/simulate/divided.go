@@ -13,12 +13,12 @@ import (
 // divided is a GPU with MIG devices.
 type divided struct {
 	plan.MIGGPU
-	chip mig.Chip
+	chip gpu.Chip
 	// narrow is the chip for the policy; bounded: it must be told the places besides.
-	narrow  mig.Chip
+	narrow  gpu.Chip
 	bounded bool
 	// first is the layout at the beginning, the preferred one; places are those of all.
-	first, places mig.Layout
+	first, places gpu.Layout
 	// slots are those of the places, by their number on the node.
 	slots []int
 }
@@ -29,7 +29,7 @@ func (n *nodePlan) partsOf(one plan.GPU) (sms, bandwidth float64, err error) {
 	if i < 0 {
 		return 0, 0, fmt.Errorf("%s is no GPU of the inventory", one.Parent)
 	}
-	p, err := n.divided[i].chip.ProfileNamed(one.Profile)
+	p, err := mig.ProfileNamed(n.divided[i].chip, one.Profile)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -39,7 +39,7 @@ func (n *nodePlan) partsOf(one plan.GPU) (sms, bandwidth float64, err error) {
 
 // partsOf is what an instance of a profile has of the chip's multiprocessors and memory
 // bandwidth. Where its SMs are not published they count as its slices.
-func partsOf(chip mig.Chip, p mig.Profile) (sms, bandwidth float64) {
+func partsOf(chip gpu.Chip, p gpu.Profile) (sms, bandwidth float64) {
 	sms = float64(p.Slices) / float64(chip.Slices())
 	if p.Multiprocessors > 0 && chip.Multiprocessors > 0 {
 		sms = float64(p.Multiprocessors) / float64(chip.Multiprocessors)
@@ -49,7 +49,7 @@ func partsOf(chip mig.Chip, p mig.Profile) (sms, bandwidth float64) {
 
 // layOut finds the layouts of the plan's MIG GPUs.
 func (n *nodePlan) layOut(inv gpu.Inventory) error {
-	known := map[string]mig.Chip{}
+	known := map[string]gpu.Chip{}
 	for _, m := range n.plan.MIG {
 		parent, _ := inv.GPU(m.UUID)
 		chip, seen := known[parent.Name]
@@ -62,16 +62,16 @@ func (n *nodePlan) layOut(inv gpu.Inventory) error {
 		}
 		d := divided{MIGGPU: m, chip: chip}
 		for i, text := range m.Placed {
-			w, err := chip.ParseWant(text)
+			w, err := mig.ParseWant(chip, text)
 			if err != nil {
 				return err
 			}
 			if i == 0 {
-				d.first = mig.NewLayout(w.Placed...)
+				d.first = gpu.NewLayout(w.Placed...)
 			}
 			d.places = append(d.places, w.Placed...)
 		}
-		slices.SortFunc(d.places, func(a, b mig.Place) int {
+		slices.SortFunc(d.places, func(a, b gpu.Place) int {
 			return cmp.Or(cmp.Compare(a.Profile, b.Profile), cmp.Compare(a.Start, b.Start))
 		})
 		d.places = slices.Compact(d.places)
@@ -88,7 +88,7 @@ func (n *nodePlan) begins(one plan.GPU) bool {
 	}
 	for _, d := range n.divided {
 		if d.UUID == one.Parent {
-			return slices.ContainsFunc(d.first, func(p mig.Place) bool { return d.chip.FormatPlace(p) == one.Place })
+			return slices.ContainsFunc(d.first, func(p gpu.Place) bool { return d.chip.FormatPlace(p) == one.Place })
 		}
 	}
 	return false
@@ -117,12 +117,12 @@ func (n *nodePlan) findPlaces() {
 // narrowed is a chip that has no other places. The policy could be told the places
 // instead, but would then count the chip's layouts anew at each look, which is only
 // done where without the other places it were another chip.
-func narrowed(chip mig.Chip, places mig.Layout) mig.Chip {
-	var profiles []mig.Profile
+func narrowed(chip gpu.Chip, places gpu.Layout) gpu.Chip {
+	var profiles []gpu.Profile
 	for _, p := range chip.Profiles {
 		var starts []int
 		for _, s := range p.Starts {
-			if slices.Contains(places, mig.Place{Profile: p.ID, Start: s}) {
+			if slices.Contains(places, gpu.Place{Profile: p.ID, Start: s}) {
 				starts = append(starts, s)
 			}
 		}

@@ -181,7 +181,7 @@ func (f *follower) decide(w *world, g *following, demand []mig.Demand) (busy boo
 
 func (f *follower) decideNode(w *world, g *following, n *followed, here []mig.Demand) error {
 	p := &w.plans[g.group]
-	s := mig.Sight{At: epoch.Add(seconds(w.now)), Demand: here, Places: map[gpu.UUID]mig.Layout{}}
+	s := mig.Sight{At: epoch.Add(seconds(w.now)), Demand: here, Places: map[gpu.UUID]gpu.Layout{}}
 	for k := range p.divided {
 		if d := &p.divided[k]; d.follows() && !n.changing[k] {
 			s.GPUs = append(s.GPUs, w.sight(n.node, d))

@@ -59,7 +59,7 @@ func Mixed() Policy { return Policy{Name: nameMixed} }
 // StaticMIG divides the GPUs that have MIG, each by the layout of its product's name;
 // the smallest instances where layouts has none. Other GPUs are whole.
 func StaticMIG(pool Pool, layouts map[string]string) (Policy, error) {
-	text, err := migConfig(pool, func(chip mig.Chip, name string) []string {
+	text, err := migConfig(pool, func(chip gpu.Chip, name string) []string {
 		if l, ok := layouts[name]; ok {
 			return []string{l}
 		}
@@ -71,12 +71,12 @@ func StaticMIG(pool Pool, layouts map[string]string) (Policy, error) {
 // DynamicMIG lets the layouts of GPUs that have MIG follow the work that waits
 // (repartition = "auto"). Other GPUs are whole.
 func DynamicMIG(pool Pool) (Policy, error) {
-	text, err := migConfig(pool, func(chip mig.Chip, _ string) []string { return ladder(chip) })
+	text, err := migConfig(pool, func(chip gpu.Chip, _ string) []string { return ladder(chip) })
 	return Policy{Name: nameDynamic, Config: "[sharing]\nrepartition = \"auto\"\n" + text}, err
 }
 
 // migConfig writes a table for each model of the pool.
-func migConfig(pool Pool, layouts func(mig.Chip, string) []string) (string, error) {
+func migConfig(pool Pool, layouts func(gpu.Chip, string) []string) (string, error) {
 	var b strings.Builder
 	var seen []string
 	for _, g := range pool.Groups {
@@ -95,7 +95,7 @@ func migConfig(pool Pool, layouts func(mig.Chip, string) []string) (string, erro
 	return b.String(), nil
 }
 
-func modelTable(one gpu.GPU, layouts func(mig.Chip, string) []string) (string, error) {
+func modelTable(one gpu.GPU, layouts func(gpu.Chip, string) []string) (string, error) {
 	if !one.MIGCapable {
 		return fmt.Sprintf("[model.%q]\nmode = \"whole\"\n", one.Name), nil
 	}
@@ -113,13 +113,13 @@ func modelTable(one gpu.GPU, layouts func(mig.Chip, string) []string) (string, e
 // plain are the profiles without media engines of their own and with no more memory than
 // their slices' part, the largest first. Those whose memory is not published are
 // left out: no slot can be made for them ahead.
-func plain(chip mig.Chip) []mig.Profile {
-	var out []mig.Profile
+func plain(chip gpu.Chip) []gpu.Profile {
+	var out []gpu.Profile
 	for _, p := range chip.Profiles {
 		if strings.ContainsAny(p.Name, "+-") || p.Memory < 1 {
 			continue
 		}
-		i := slices.IndexFunc(out, func(o mig.Profile) bool { return o.Slices == p.Slices })
+		i := slices.IndexFunc(out, func(o gpu.Profile) bool { return o.Slices == p.Slices })
 		switch {
 		case i < 0:
 			out = append(out, p)
@@ -127,12 +127,12 @@ func plain(chip mig.Chip) []mig.Profile {
 			out[i] = p
 		}
 	}
-	slices.SortFunc(out, func(a, b mig.Profile) int { return b.Slices - a.Slices })
+	slices.SortFunc(out, func(a, b gpu.Profile) int { return b.Slices - a.Slices })
 	return out
 }
 
 // smallest is as many of the smallest instances as there can be.
-func smallest(chip mig.Chip) string {
+func smallest(chip gpu.Chip) string {
 	ps := plain(chip)
 	last := ps[len(ps)-1]
 	return fmt.Sprintf("%s*%d", last.Name, last.Max)
@@ -140,12 +140,12 @@ func smallest(chip mig.Chip) string {
 
 // ladder has a layout for each profile, as many of it as there can be, and the
 // layout of 4g and 3g where the chip has one; the smallest instances first.
-func ladder(chip mig.Chip) []string {
+func ladder(chip gpu.Chip) []string {
 	ps := plain(chip)
 	var out []string
 	for _, p := range slices.Backward(ps) {
 		text := fmt.Sprintf("%s*%d", p.Name, p.Max)
-		if i := slices.IndexFunc(ps, func(o mig.Profile) bool { return p.Slices*p.Max+o.Slices == chip.Slices() }); i >= 0 && p.Max*p.Size+ps[i].Size <= chip.Units() {
+		if i := slices.IndexFunc(ps, func(o gpu.Profile) bool { return p.Slices*p.Max+o.Slices == chip.Slices() }); i >= 0 && p.Max*p.Size+ps[i].Size <= chip.Units() {
 			text += fmt.Sprintf(",%s*1", ps[i].Name)
 		}
 		out = append(out, text)

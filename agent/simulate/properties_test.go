@@ -241,11 +241,11 @@ func (w *watch) legal(at Place, m plan.MIGGPU, used map[string]bool) {
 	if len(names) == 0 {
 		return
 	}
-	want, err := chip.ParseWant(strings.Join(names, ","))
+	want, err := mig.ParseWant(chip, strings.Join(names, ","))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := chip.Legal(mig.NewLayout(want.Placed...)); err != nil {
+	if err := mig.Legal(chip, gpu.NewLayout(want.Placed...)); err != nil {
 		w.t.Fatalf("%s: %v", names, err)
 	}
 }

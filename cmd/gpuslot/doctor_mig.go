@@ -58,12 +58,12 @@ func checkDivided(check string, g gpu.GPU, driver int) []finding {
 	if err != nil || len(g.MIGDevices) != 1 {
 		return nil // nothing is published of it
 	}
-	p, err := chip.ProfileNamed(g.MIGDevices[0].Profile)
+	p, err := mig.ProfileNamed(chip, g.MIGDevices[0].Profile)
 	if err != nil {
 		return nil
 	}
 	var found []finding
-	for _, w := range chip.Warnings(mig.Layout{{Profile: p.ID}}) {
+	for _, w := range mig.Warnings(chip, gpu.Layout{{Profile: p.ID}}) {
 		found = append(found, finding{levelWarning, check, on + w, "The GPU is divided into one part.", `list smaller profiles in mig_layout, or use mode = "mps" or "whole"`})
 	}
 	return found

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -76,7 +77,7 @@ Exit codes: 0 the layout is as wanted, 1 it differs, 2 it cannot be told.`,
 
 // verdict is what assert says of one GPU.
 type verdict struct {
-	mig.State
+	gpu.MIGState
 	Matches     bool     `json:"matches"`
 	Differences []string `json:"differences,omitempty"`
 }
@@ -85,7 +86,7 @@ func printAssert(w io.Writer, targets []target, asJSON bool) error {
 	var verdicts []verdict
 	same := true
 	for _, t := range targets {
-		v := verdict{State: t.state, Differences: t.differences()}
+		v := verdict{MIGState: t.state, Differences: t.differences()}
 		v.Matches = len(v.Differences) == 0
 		same = same && v.Matches
 		verdicts = append(verdicts, v)
@@ -107,16 +108,16 @@ func printAssert(w io.Writer, targets []target, asJSON bool) error {
 
 func printVerdict(w io.Writer, v verdict) {
 	if v.Matches {
-		fmt.Fprintf(w, "GPU %d (%s): as wanted: %s\n", v.Index, v.UUID, layoutOf(v.State))
+		fmt.Fprintf(w, "GPU %d (%s): as wanted: %s\n", v.Index, v.UUID, layoutOf(v.MIGState))
 		return
 	}
-	fmt.Fprintf(w, "GPU %d (%s) differs: %s\n", v.Index, v.UUID, layoutOf(v.State))
+	fmt.Fprintf(w, "GPU %d (%s) differs: %s\n", v.Index, v.UUID, layoutOf(v.MIGState))
 	for _, d := range v.Differences {
 		fmt.Fprintf(w, "  %s\n", d)
 	}
 }
 
-func layoutOf(s mig.State) string {
+func layoutOf(s gpu.MIGState) string {
 	switch {
 	case !s.Capable:
 		return "no MIG"
@@ -170,7 +171,7 @@ type result struct {
 	Planned []mig.Step `json:"planned,omitempty"`
 	Error   string     `json:"error,omitempty"`
 	// Blockers are those who use what would have to go.
-	Blockers []mig.Holder `json:"blockers,omitempty"`
+	Blockers []gpu.Holder `json:"blockers,omitempty"`
 }
 
 func applyAll(ctx context.Context, w io.Writer, e mig.Executor, targets []target, dry, asJSON bool) error {
@@ -239,7 +240,7 @@ func withTargets(c *cobra.Command, f *flags, t targetFlags, do func(mig.Executor
 	if err := t.check(); err != nil {
 		return err
 	}
-	return withExecutor(c, f, func(e mig.Executor, states []mig.State) error {
+	return withExecutor(c, f, func(e mig.Executor, states []gpu.MIGState) error {
 		targets, err := t.targets(e, states)
 		if err != nil {
 			return err
@@ -249,7 +250,7 @@ func withTargets(c *cobra.Command, f *flags, t targetFlags, do func(mig.Executor
 }
 
 // withExecutor opens NVML and reads the MIG state of every GPU.
-func withExecutor(c *cobra.Command, f *flags, do func(mig.Executor, []mig.State) error) error {
+func withExecutor(c *cobra.Command, f *flags, do func(mig.Executor, []gpu.MIGState) error) error {
 	if os.Geteuid() != 0 {
 		return advised{fmt.Errorf("%s needs root: the driver shows and changes MIG instances for nobody else", c.CommandPath()), "run it with sudo"}
 	}
@@ -283,7 +284,7 @@ func withExecutor(c *cobra.Command, f *flags, do func(mig.Executor, []mig.State)
 }
 
 // readStates reads every GPU that answers, in the order of NVML's indices.
-func readStates(c *cobra.Command, l *nvml.Library, e mig.Executor) ([]mig.State, error) {
+func readStates(c *cobra.Command, l *nvml.Library, e mig.Executor) ([]gpu.MIGState, error) {
 	inv, unreadable, err := l.Inventory(c.Context())
 	if err != nil {
 		return nil, err
@@ -291,7 +292,7 @@ func readStates(c *cobra.Command, l *nvml.Library, e mig.Executor) ([]mig.State,
 	for _, err := range unreadable {
 		warn(c.ErrOrStderr(), []string{fmt.Sprintf("a GPU is left out: %v", err)})
 	}
-	states := make([]mig.State, len(inv.GPUs))
+	states := make([]gpu.MIGState, len(inv.GPUs))
 	for k, g := range inv.GPUs {
 		s, err := e.State(c.Context(), g.UUID)
 		if err != nil {

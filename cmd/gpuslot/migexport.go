@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -23,7 +24,7 @@ It needs root: the driver shows GPU instances to nobody else.`,
 		Example: `  gpuslot mig export > node.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return withExecutor(c, f, func(_ mig.Executor, states []mig.State) error {
+			return withExecutor(c, f, func(_ mig.Executor, states []gpu.MIGState) error {
 				if asJSON {
 					return printJSON(c.OutOrStdout(), states)
 				}
@@ -44,7 +45,7 @@ It needs root: the driver shows GPU instances to nobody else.`,
 }
 
 // exported are the GPUs that can have MIG, those that are alike in one entry.
-func exported(name string, states []mig.State) (mig.Parted, []string) {
+func exported(name string, states []gpu.MIGState) (mig.Parted, []string) {
 	var entries []mig.PartedEntry
 	var warnings []string
 next:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -39,7 +40,7 @@ A dash is what is not published.`,
 	return c
 }
 
-func printLayouts(w io.Writer, chip mig.Chip) error {
+func printLayouts(w io.Writer, chip gpu.Chip) error {
 	all, err := mig.Enumerate(chip)
 	if err != nil {
 		return err
@@ -57,7 +58,7 @@ func printLayouts(w io.Writer, chip mig.Chip) error {
 	return nil
 }
 
-func startsOf(p mig.Profile) string {
+func startsOf(p gpu.Profile) string {
 	words := make([]string, len(p.Starts))
 	for i, s := range p.Starts {
 		words[i] = strconv.Itoa(s)
@@ -66,7 +67,7 @@ func startsOf(p mig.Profile) string {
 }
 
 // layoutTable has a row for each set of instances, however they stand.
-func layoutTable(chip mig.Chip, all *mig.Layouts) *table {
+func layoutTable(chip gpu.Chip, all *mig.Layouts) *table {
 	type set struct {
 		name     string
 		cost     mig.Cost
@@ -74,10 +75,10 @@ func layoutTable(chip mig.Chip, all *mig.Layouts) *table {
 	}
 	var sets []set
 	for l := range all.Maximal() {
-		name := chip.FormatCounts(l)
+		name := mig.FormatCounts(chip, l)
 		i := slices.IndexFunc(sets, func(s set) bool { return s.name == name })
 		if i < 0 {
-			i, sets = len(sets), append(sets, set{name: name, cost: chip.Cost(l)})
+			i, sets = len(sets), append(sets, set{name: name, cost: mig.CostOf(chip, l)})
 		}
 		sets[i].placings++
 	}

@@ -60,7 +60,7 @@ answers count.`,
 			if err := p.check(); err != nil {
 				return err
 			}
-			return p.withGPUs(c, f, func(gpus []mig.GPU, notes []string) error {
+			return p.withGPUs(c, f, func(gpus []gpu.MIGGPU, notes []string) error {
 				r, err := p.plan(gpus)
 				if err != nil {
 					return err
@@ -103,15 +103,15 @@ func (p migPlanFlags) check() error {
 }
 
 // withGPUs finds the GPUs to plan for.
-func (p migPlanFlags) withGPUs(c *cobra.Command, f *flags, do func([]mig.GPU, []string) error) error {
-	var gpus []mig.GPU
+func (p migPlanFlags) withGPUs(c *cobra.Command, f *flags, do func([]gpu.MIGGPU, []string) error) error {
+	var gpus []gpu.MIGGPU
 	var notes []string
 	var err error
 	switch {
 	case p.model != "":
-		var chip mig.Chip
+		var chip gpu.Chip
 		chip, err = mig.Model(p.model, 0)
-		gpus = []mig.GPU{{Chip: chip}}
+		gpus = []gpu.MIGGPU{{Chip: chip}}
 	case len(p.inventory) > 0:
 		gpus, notes, err = p.recorded(c)
 	default:
@@ -124,7 +124,7 @@ func (p migPlanFlags) withGPUs(c *cobra.Command, f *flags, do func([]mig.GPU, []
 }
 
 // recorded are the MIG-capable GPUs of an inventory.
-func (p migPlanFlags) recorded(c *cobra.Command) (gpus []mig.GPU, notes []string, err error) {
+func (p migPlanFlags) recorded(c *cobra.Command) (gpus []gpu.MIGGPU, notes []string, err error) {
 	inv, _, err := readInventory(c.Context(), p.inventory)
 	if err != nil {
 		return nil, nil, err
@@ -139,7 +139,7 @@ func (p migPlanFlags) recorded(c *cobra.Command) (gpus []mig.GPU, notes []string
 		if err != nil {
 			return nil, nil, err
 		}
-		gpus = append(gpus, mig.GPU{UUID: g.UUID, Index: g.Index, Chip: chip})
+		gpus = append(gpus, gpu.MIGGPU{UUID: g.UUID, Index: g.Index, Chip: chip})
 	}
 	if len(gpus) == 0 {
 		return nil, nil, errNoMIG
@@ -150,13 +150,13 @@ func (p migPlanFlags) recorded(c *cobra.Command) (gpus []mig.GPU, notes []string
 var errNoMIG = errors.New("none of the GPUs meant has MIG; gpuslot inventory lists them")
 
 // live are the MIG-capable GPUs of this node with their instances.
-func (p migPlanFlags) live(c *cobra.Command, f *flags) (gpus []mig.GPU, notes []string, err error) {
-	err = withExecutor(c, f, func(_ mig.Executor, states []mig.State) error {
+func (p migPlanFlags) live(c *cobra.Command, f *flags) (gpus []gpu.MIGGPU, notes []string, err error) {
+	err = withExecutor(c, f, func(_ mig.Executor, states []gpu.MIGState) error {
 		for _, s := range states {
 			if !s.Capable || !p.means(s.Index, s.UUID) {
 				continue
 			}
-			gpus = append(gpus, s.GPU)
+			gpus = append(gpus, s.MIGGPU)
 			if !s.Enabled {
 				notes = append(notes, fmt.Sprintf("GPU %d (%s) is not in MIG mode; gpuslot mig apply switches it on when nobody uses the GPU", s.Index, s.UUID))
 			}
@@ -185,7 +185,7 @@ type migReport struct {
 	models []string
 }
 
-func (p migPlanFlags) plan(gpus []mig.GPU) (r migReport, err error) {
+func (p migPlanFlags) plan(gpus []gpu.MIGGPU) (r migReport, err error) {
 	var catalogue mig.Catalogue
 	for _, g := range gpus {
 		r.models = append(r.models, g.Chip.Model)
@@ -202,7 +202,7 @@ func (p migPlanFlags) plan(gpus []mig.GPU) (r migReport, err error) {
 	for _, g := range gpus {
 		var wants []mig.Want
 		for _, text := range p.wants {
-			w, err := g.Chip.ParseWant(text)
+			w, err := mig.ParseWant(g.Chip, text)
 			if err != nil {
 				return r, err
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -51,7 +52,7 @@ func (t targetFlags) check() error {
 
 // target is one GPU with what is wanted of it.
 type target struct {
-	state mig.State
+	state gpu.MIGState
 	off   bool // no MIG mode
 	want  mig.Want
 	// exact is a layout with all places, of an earlier apply.
@@ -59,7 +60,7 @@ type target struct {
 }
 
 // targets are the GPUs that are meant, in the order of the states.
-func (t targetFlags) targets(e mig.Executor, states []mig.State) ([]target, error) {
+func (t targetFlags) targets(e mig.Executor, states []gpu.MIGState) ([]target, error) {
 	chosen, err := t.choose(states)
 	if err != nil {
 		return nil, err
@@ -80,13 +81,13 @@ func (t targetFlags) targets(e mig.Executor, states []mig.State) ([]target, erro
 }
 
 // choose are the GPUs that --gpu names, or all.
-func (t targetFlags) choose(states []mig.State) ([]mig.State, error) {
+func (t targetFlags) choose(states []gpu.MIGState) ([]gpu.MIGState, error) {
 	if len(t.gpus) == 0 {
 		return states, nil
 	}
-	var chosen []mig.State
+	var chosen []gpu.MIGState
 	for _, name := range t.gpus {
-		i := slices.IndexFunc(states, func(s mig.State) bool {
+		i := slices.IndexFunc(states, func(s gpu.MIGState) bool {
 			return strings.EqualFold(s.UUID.String(), name) || strconv.Itoa(s.Index) == name
 		})
 		if i < 0 {
@@ -95,14 +96,14 @@ func (t targetFlags) choose(states []mig.State) ([]mig.State, error) {
 		chosen = append(chosen, states[i])
 	}
 	sortStates(chosen)
-	return slices.CompactFunc(chosen, func(a, b mig.State) bool { return a.UUID == b.UUID }), nil
+	return slices.CompactFunc(chosen, func(a, b gpu.MIGState) bool { return a.UUID == b.UUID }), nil
 }
 
-func sortStates(states []mig.State) {
-	slices.SortFunc(states, func(a, b mig.State) int { return cmp.Compare(a.Index, b.Index) })
+func sortStates(states []gpu.MIGState) {
+	slices.SortFunc(states, func(a, b gpu.MIGState) int { return cmp.Compare(a.Index, b.Index) })
 }
 
-func (t targetFlags) layoutTargets(states []mig.State) ([]target, error) {
+func (t targetFlags) layoutTargets(states []gpu.MIGState) ([]target, error) {
 	var targets []target
 	for _, s := range states {
 		next := target{state: s, off: t.layout == "off"}
@@ -117,11 +118,11 @@ func (t targetFlags) layoutTargets(states []mig.State) ([]target, error) {
 	return targets, nil
 }
 
-func wantOf(s mig.State, layout string) (mig.Want, error) {
+func wantOf(s gpu.MIGState, layout string) (mig.Want, error) {
 	if !s.Capable {
-		return mig.Want{}, fmt.Errorf("GPU %d (%s): %w", s.Index, s.UUID, mig.ErrNotCapable)
+		return mig.Want{}, fmt.Errorf("GPU %d (%s): %w", s.Index, s.UUID, gpu.ErrNoMIG)
 	}
-	w, err := s.Chip.ParseWant(layout)
+	w, err := mig.ParseWant(s.Chip, layout)
 	if err != nil {
 		return w, fmt.Errorf("GPU %d (%s): %w", s.Index, s.UUID, err)
 	}
@@ -129,7 +130,7 @@ func wantOf(s mig.State, layout string) (mig.Want, error) {
 }
 
 // fileTargets are the GPUs that the selected configuration is for.
-func (t targetFlags) fileTargets(states []mig.State) ([]target, error) {
+func (t targetFlags) fileTargets(states []gpu.MIGState) ([]target, error) {
 	file, err := mig.ReadParted(t.file)
 	if err != nil {
 		return nil, err
@@ -163,7 +164,7 @@ func (t targetFlags) fileTargets(states []mig.State) ([]target, error) {
 }
 
 // bootTargets are the GPUs that gpuslot gave a layout before.
-func bootTargets(e mig.Executor, states []mig.State) ([]target, error) {
+func bootTargets(e mig.Executor, states []gpu.MIGState) ([]target, error) {
 	var targets []target
 	for _, s := range states {
 		w, ok, err := e.Applied(s.UUID)
@@ -186,7 +187,7 @@ func (t target) reach() (mig.Wanted, error) {
 	case t.off:
 		return mig.Wanted{}, nil
 	}
-	p, err := mig.PlanWant(&mig.Catalogue{}, t.state.GPU, t.want)
+	p, err := mig.PlanWant(&mig.Catalogue{}, t.state.MIGGPU, t.want)
 	if err != nil {
 		return mig.Wanted{}, err
 	}
@@ -199,14 +200,14 @@ func (t target) reach() (mig.Wanted, error) {
 	if len(missing) > 0 {
 		return mig.Wanted{}, fmt.Errorf("the wanted layout cannot be had beside what must stay: %w", errors.Join(missing...))
 	}
-	w := t.state.Wanted(p.GPUs[0].Layout)
+	w := mig.WantedFrom(t.state, p.GPUs[0].Layout)
 	return w, t.served(w.Layout)
 }
 
 // served tells whether the layout has what is wanted without counting foreign
 // instances that are not whole.
-func (t target) served(l mig.Layout) error {
-	chip, have := t.state.Chip, map[mig.ProfileID]int{}
+func (t target) served(l gpu.Layout) error {
+	chip, have := t.state.Chip, map[gpu.ProfileID]int{}
 	for _, p := range l.Without(t.want.Placed) {
 		have[p.Profile]++
 	}
@@ -241,7 +242,7 @@ func (t target) differences() []string {
 
 // instances compares places and counts.
 func (t target) instances() []string {
-	chip, have := t.state.Chip, map[mig.ProfileID]int{}
+	chip, have := t.state.Chip, map[gpu.ProfileID]int{}
 	var differ []string
 	for _, i := range t.state.Instances {
 		switch {
@@ -254,7 +255,7 @@ func (t target) instances() []string {
 	for _, p := range t.want.Placed.Without(t.state.Layout()) {
 		differ = append(differ, chip.FormatPlace(p)+" is missing")
 	}
-	wanted := map[mig.ProfileID]int{}
+	wanted := map[gpu.ProfileID]int{}
 	for _, k := range t.want.Counts {
 		wanted[k.Profile] = k.N
 	}

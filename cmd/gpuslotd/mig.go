@@ -21,10 +21,10 @@ func (m nvmlMIG) library() (nvml.MIG, error) {
 }
 
 // State reads one GPU.
-func (m nvmlMIG) State(ctx context.Context, u gpu.UUID) (mig.State, error) {
+func (m nvmlMIG) State(ctx context.Context, u gpu.UUID) (gpu.MIGState, error) {
 	lib, err := m.library()
 	if err != nil {
-		return mig.State{}, err
+		return gpu.MIGState{}, err
 	}
 	return lib.State(ctx, u)
 }
@@ -39,7 +39,7 @@ func (m nvmlMIG) SetMode(ctx context.Context, u gpu.UUID, enabled bool) error {
 }
 
 // Create makes an instance.
-func (m nvmlMIG) Create(ctx context.Context, u gpu.UUID, p mig.Place, size int) error {
+func (m nvmlMIG) Create(ctx context.Context, u gpu.UUID, p gpu.Place, size int) error {
 	lib, err := m.library()
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (m nvmlMIG) Create(ctx context.Context, u gpu.UUID, p mig.Place, size int) 
 }
 
 // Destroy removes an instance.
-func (m nvmlMIG) Destroy(ctx context.Context, u gpu.UUID, p mig.Place) error {
+func (m nvmlMIG) Destroy(ctx context.Context, u gpu.UUID, p gpu.Place) error {
 	lib, err := m.library()
 	if err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mig"
 )
 
 // migLimit bounds one reading or change: under load MIG queries of real nodes
@@ -23,8 +22,6 @@ type MIG struct {
 	l   *Library
 	has migSymbols
 }
-
-var _ mig.Hardware = MIG{}
 
 // MIG is the library's part for MIG. A driver without MIG is no error: its GPUs
 // are then not capable.
@@ -67,7 +64,7 @@ func lookUpMIG(lib nvml.ExtendedInterface) migSymbols {
 func (m MIG) do(ctx context.Context, what string, u gpu.UUID, job func(c *migCaller) error) error {
 	_, err := run(ctx, m.l.worker, migLimit, func() (struct{}, error) {
 		if !m.has.all {
-			return struct{}{}, fmt.Errorf("%w: the driver lacks %s, which R460 and newer have", mig.ErrNotCapable, m.has.lacking)
+			return struct{}{}, fmt.Errorf("%w: the driver lacks %s, which R460 and newer have", gpu.ErrNoMIG, m.has.lacking)
 		}
 		c := migCaller{lib: m.l.lib, has: m.has, cores: m.l.has.cores, uuid: u, step: m.l.worker.step}
 		d, err := call(&c, "nvmlDeviceGetHandleByUUID", func() (nvml.Device, nvml.Return) { return m.l.lib.DeviceGetHandleByUUID(u.String()) })
@@ -84,11 +81,11 @@ func (m MIG) do(ctx context.Context, what string, u gpu.UUID, job func(c *migCal
 }
 
 // State reads one GPU: MIG mode, what its chip offers, what exists, who holds it.
-func (m MIG) State(ctx context.Context, u gpu.UUID) (mig.State, error) {
+func (m MIG) State(ctx context.Context, u gpu.UUID) (gpu.MIGState, error) {
 	if !m.has.all {
-		return mig.State{GPU: mig.GPU{UUID: u}, Minor: -1}, nil
+		return gpu.MIGState{MIGGPU: gpu.MIGGPU{UUID: u}, Minor: -1}, nil
 	}
-	var s mig.State
+	var s gpu.MIGState
 	err := m.do(ctx, "read MIG", u, func(c *migCaller) (err error) {
 		s, err = c.state()
 		return err
@@ -107,13 +104,13 @@ func (m MIG) SetMode(ctx context.Context, u gpu.UUID, enabled bool) error {
 }
 
 // Create makes the instance at a place, as mig.Hardware says.
-func (m MIG) Create(ctx context.Context, u gpu.UUID, p mig.Place, size int) error {
+func (m MIG) Create(ctx context.Context, u gpu.UUID, p gpu.Place, size int) error {
 	what := fmt.Sprintf("create an instance of profile %d at %d", p.Profile, p.Start)
 	return m.do(ctx, what, u, func(c *migCaller) error { return c.create(p, size) })
 }
 
 // Destroy removes the instance at a place, as mig.Hardware says.
-func (m MIG) Destroy(ctx context.Context, u gpu.UUID, p mig.Place) error {
+func (m MIG) Destroy(ctx context.Context, u gpu.UUID, p gpu.Place) error {
 	what := fmt.Sprintf("destroy the instance of profile %d at %d", p.Profile, p.Start)
 	return m.do(ctx, what, u, func(c *migCaller) error { return c.destroy(p) })
 }
@@ -154,11 +151,11 @@ func absent(ret nvml.Return) bool {
 func migError(ret nvml.Return) error {
 	switch ret {
 	case nvml.ERROR_IN_USE:
-		return mig.ErrInUse
+		return gpu.ErrInUse
 	case nvml.ERROR_INSUFFICIENT_RESOURCES:
-		return mig.ErrNoRoom
+		return gpu.ErrNoRoom
 	case nvml.ERROR_RESET_REQUIRED:
-		return mig.ErrResetRequired
+		return gpu.ErrResetRequired
 	case nvml.ERROR_NO_PERMISSION:
 		return fmt.Errorf("%w; MIG needs root", ErrNoPermission)
 	}

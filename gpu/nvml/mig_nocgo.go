@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mig"
 )
 
 // MIG reads and changes the MIG mode and instances; there is none without cgo.
@@ -16,13 +15,13 @@ type MIG struct{}
 func (*Library) MIG() MIG { return MIG{} }
 
 // State returns ErrNotBuilt.
-func (MIG) State(context.Context, gpu.UUID) (mig.State, error) { return mig.State{}, ErrNotBuilt }
+func (MIG) State(context.Context, gpu.UUID) (gpu.MIGState, error) { return gpu.MIGState{}, ErrNotBuilt }
 
 // SetMode returns ErrNotBuilt.
 func (MIG) SetMode(context.Context, gpu.UUID, bool) error { return ErrNotBuilt }
 
 // Create returns ErrNotBuilt.
-func (MIG) Create(context.Context, gpu.UUID, mig.Place, int) error { return ErrNotBuilt }
+func (MIG) Create(context.Context, gpu.UUID, gpu.Place, int) error { return ErrNotBuilt }
 
 // Destroy returns ErrNotBuilt.
-func (MIG) Destroy(context.Context, gpu.UUID, mig.Place) error { return ErrNotBuilt }
+func (MIG) Destroy(context.Context, gpu.UUID, gpu.Place) error { return ErrNotBuilt }

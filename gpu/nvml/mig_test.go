@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
@@ -67,7 +66,7 @@ func onlyGPU(t *testing.T, l *Library) (MIG, gpu.UUID) {
 	return l.MIG(), inv.GPUs[0].UUID
 }
 
-func state(t *testing.T, m MIG, u gpu.UUID) mig.State {
+func state(t *testing.T, m MIG, u gpu.UUID) gpu.MIGState {
 	t.Helper()
 	s, err := m.State(t.Context(), u)
 	if err != nil {
@@ -125,11 +124,11 @@ func TestMIGProfiles(t *testing.T) {
 	}
 }
 
-func compareProfiles(t *testing.T, want published, chip mig.Chip) {
+func compareProfiles(t *testing.T, want published, chip gpu.Chip) {
 	t.Helper()
 	found := 0
 	for _, w := range want.Profiles {
-		p, ok := chip.Profile(mig.ProfileID(w.ID))
+		p, ok := chip.Profile(gpu.ProfileID(w.ID))
 		if !ok && strings.HasSuffix(w.Name, "+me") || !ok && strings.HasPrefix(w.Name, "1g.") {
 			continue // media and double-memory profiles came with later drivers
 		}
@@ -159,8 +158,8 @@ func TestMIGInstances(t *testing.T) {
 }
 
 var (
-	double = mig.Place{Profile: 15, Start: 6}
-	three  = mig.Place{Profile: 9, Start: 0}
+	double = gpu.Place{Profile: 15, Start: 6}
+	three  = gpu.Place{Profile: 9, Start: 0}
 )
 
 func lifeOfInstances(t *testing.T, m MIG, u gpu.UUID) {
@@ -174,13 +173,13 @@ func lifeOfInstances(t *testing.T, m MIG, u gpu.UUID) {
 			t.Fatal(err)
 		}
 	}
-	wanted := mig.NewLayout(three)
+	wanted := gpu.NewLayout(three)
 	_, hasDouble := state(t, m, u).Chip.Profile(double.Profile)
 	if hasDouble { // H100: 26 multiprocessors, of which the first compute profile has 16
-		wanted = mig.NewLayout(three, double)
+		wanted = gpu.NewLayout(three, double)
 	}
 	for _, p := range append(slices.Clone(wanted), wanted...) {
-		if err := m.Create(ctx, u, p, map[mig.ProfileID]int{9: 4, 15: 2}[p.Profile]); err != nil {
+		if err := m.Create(ctx, u, p, map[gpu.ProfileID]int{9: 4, 15: 2}[p.Profile]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,11 +190,11 @@ func lifeOfInstances(t *testing.T, m MIG, u gpu.UUID) {
 	for _, i := range s.Instances {
 		uuid, ok := i.UUID()
 		p, _ := s.Chip.Profile(i.Profile)
-		if !ok || !uuid.IsMIG() || i.Owner != mig.Foreign || i.Size != p.Size || i.Compute[0].Multiprocessors != p.Multiprocessors {
+		if !ok || !uuid.IsMIG() || i.Owner != gpu.Foreign || i.Size != p.Size || i.Compute[0].Multiprocessors != p.Multiprocessors {
 			t.Errorf("%+v of %+v", i, p)
 		}
 	}
-	if err := m.Create(ctx, u, mig.Place{Profile: 5}, 4); !errors.Is(err, mig.ErrNoRoom) {
+	if err := m.Create(ctx, u, gpu.Place{Profile: 5}, 4); !errors.Is(err, gpu.ErrNoRoom) {
 		t.Errorf("4g over 3g: %v", err)
 	}
 	for range 2 { // twice: it is gone already
@@ -203,7 +202,7 @@ func lifeOfInstances(t *testing.T, m MIG, u gpu.UUID) {
 			t.Error(err)
 		}
 	}
-	if s := state(t, m, u); !s.Layout().Equal(wanted.Without(mig.NewLayout(three))) {
+	if s := state(t, m, u); !s.Layout().Equal(wanted.Without(gpu.NewLayout(three))) {
 		t.Errorf("%+v", s.Instances)
 	}
 }
@@ -217,7 +216,7 @@ func TestMIGRefusals(t *testing.T) {
 	m, u := onlyGPU(t, l)
 	ctx := t.Context()
 	simgpu(t, "set", "0", "reset-blocked", "yes")
-	if err := m.SetMode(ctx, u, true); !errors.Is(err, mig.ErrResetRequired) {
+	if err := m.SetMode(ctx, u, true); !errors.Is(err, gpu.ErrResetRequired) {
 		t.Errorf("MIG mode without a reset: %v", err)
 	}
 	if s := state(t, m, u); s.Enabled || !s.Pending {
@@ -228,7 +227,7 @@ func TestMIGRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	simgpu(t, "fail", "0", "nvmlGpuInstanceCreateComputeInstance", "19", "1") // IN_USE
-	if err := m.Create(ctx, u, three, 4); !errors.Is(err, mig.ErrInUse) {
+	if err := m.Create(ctx, u, three, 4); !errors.Is(err, gpu.ErrInUse) {
 		t.Errorf("create: %v", err)
 	}
 	if s := state(t, m, u); len(s.Instances) > 0 {
@@ -244,14 +243,14 @@ func TestMIGRefusals(t *testing.T) {
 	defer func() { _ = holder.Process.Kill(); _ = holder.Wait() }()
 	busy := state(t, m, u).Instances[0]
 	simgpu(t, "process", "add", itoa(holder.Process.Pid), "0", "100", "10", itoa(busy.ID), itoa(busy.Compute[0].ID))
-	if err := m.Destroy(ctx, u, three); !errors.Is(err, mig.ErrInUse) {
+	if err := m.Destroy(ctx, u, three); !errors.Is(err, gpu.ErrInUse) {
 		t.Errorf("destroy under a process: %v", err)
 	}
 	after := state(t, m, u).Instances[0]
-	if d := cmp.Diff([]mig.Holder{{PID: holder.Process.Pid}}, after.Holders); d != "" {
+	if d := cmp.Diff([]gpu.Holder{{PID: holder.Process.Pid}}, after.Holders); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if err := m.SetMode(ctx, u, false); !errors.Is(err, mig.ErrInUse) {
+	if err := m.SetMode(ctx, u, false); !errors.Is(err, gpu.ErrInUse) {
 		t.Errorf("MIG mode off under a process: %v", err)
 	}
 }
@@ -296,7 +295,7 @@ func TestMIGClients(t *testing.T) {
 		t.Log(lines.Text())
 	}
 	holders := state(t, m, u).Instances[0].Holders
-	if len(holders) != 2 || !slices.Contains(holders, mig.Holder{PID: client.Process.Pid}) {
+	if len(holders) != 2 || !slices.Contains(holders, gpu.Holder{PID: client.Process.Pid}) {
 		t.Errorf("%+v, want the server and the client %d", holders, client.Process.Pid)
 	}
 	_ = in.Close()
@@ -363,7 +362,7 @@ func TestInventoryOfMIGDevices(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	for _, d := range got {
-		i := slices.IndexFunc(s.Instances, func(i mig.Instance) bool { return i.ID == d.GPUInstance })
+		i := slices.IndexFunc(s.Instances, func(i gpu.Instance) bool { return i.ID == d.GPUInstance })
 		p, _ := s.Chip.Profile(s.Instances[i].Profile)
 		same, ok := s.Instances[i].UUID()
 		if !ok || d.UUID != same || d.Profile != p.Name || d.Multiprocessors != p.Multiprocessors || d.Memory < p.Memory-64 || d.Memory > p.Memory {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpuslot/gpuslot/mig"
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 func (c *migCaller) setMode(mode int) error {
@@ -27,13 +27,13 @@ func (c *migCaller) setMode(mode int) error {
 	case pending != mode:
 		return fmt.Errorf("nvmlDeviceSetMigMode succeeds, but mode %d is pending, not %d", pending, mode)
 	case current != mode:
-		return fmt.Errorf("nvmlDeviceSetMigMode succeeds, but mode %d is in force: %w", current, mig.ErrResetRequired)
+		return fmt.Errorf("nvmlDeviceSetMigMode succeeds, but mode %d is in force: %w", current, gpu.ErrResetRequired)
 	}
 	return nil
 }
 
 // find is the GPU instance at a place; nil is none.
-func (c *migCaller) find(p mig.Place) (nvml.GpuInstance, error) {
+func (c *migCaller) find(p gpu.Place) (nvml.GpuInstance, error) {
 	gis, err := c.ofProfile(p.Profile)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (c *migCaller) find(p mig.Place) (nvml.GpuInstance, error) {
 	return nil, nil
 }
 
-func (c *migCaller) create(p mig.Place, size int) error {
+func (c *migCaller) create(p gpu.Place, size int) error {
 	gi, err := c.find(p)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (c *migCaller) create(p mig.Place, size int) error {
 // complete gives the GPU instance its compute instance: that of the profile
 // with all its multiprocessors. The first one that fits may leave 10 of 26
 // unusable (double-memory instance of Hopper).
-func (c *migCaller) complete(gi nvml.GpuInstance, id mig.ProfileID) error {
+func (c *migCaller) complete(gi nvml.GpuInstance, id gpu.ProfileID) error {
 	whole, err := c.multiprocessorsOf(id)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (c *migCaller) complete(gi nvml.GpuInstance, id mig.ProfileID) error {
 }
 
 // multiprocessorsOf is the SM count of a GPU instance profile.
-func (c *migCaller) multiprocessorsOf(id mig.ProfileID) (int, error) {
+func (c *migCaller) multiprocessorsOf(id gpu.ProfileID) (int, error) {
 	for kind := range nvml.GPU_INSTANCE_PROFILE_COUNT {
 		c.step("nvmlDeviceGetGpuInstanceProfileInfo")
 		if info, ret := c.device.GetGpuInstanceProfileInfo(kind); ret == nvml.SUCCESS && int(info.Id) == int(id) {
@@ -114,7 +114,7 @@ func (c *migCaller) multiprocessorsOf(id mig.ProfileID) (int, error) {
 
 // destroy takes compute instances first. A success of the driver is not
 // believed (go-nvml 146): the caller enumerates again, and so does the last line.
-func (c *migCaller) destroy(p mig.Place) error {
+func (c *migCaller) destroy(p gpu.Place) error {
 	gi, err := c.find(p)
 	if gi == nil || err != nil {
 		return err

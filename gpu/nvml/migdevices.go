@@ -77,7 +77,7 @@ func migDevice(r *deviceReader, id int) (gpu.MIGDevice, bool) {
 // ("NVIDIA A100-SXM4-40GB MIG 3g.20gb").
 func profileIn(name string) string {
 	_, last, found := strings.Cut(name, " MIG ")
-	p, err := gpu.ParseProfile(last)
+	p, err := gpu.ParseProfileName(last)
 	if !found || err != nil {
 		return ""
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mig"
 )
 
 // Room for the answers of list calls. They are not told how much there is, and
@@ -25,8 +24,8 @@ const wholeGPU = 0xFFFFFFFF
 
 // instances lists GPU instances by profile: a list by MIG device misses those
 // without a compute instance (DRA driver 1452).
-func (c *migCaller) instances(profiles []mig.Profile) ([]mig.Instance, error) {
-	var all []mig.Instance
+func (c *migCaller) instances(profiles []gpu.Profile) ([]gpu.Instance, error) {
+	var all []gpu.Instance
 	for _, p := range profiles {
 		gis, err := c.ofProfile(p.ID)
 		if err != nil {
@@ -40,13 +39,13 @@ func (c *migCaller) instances(profiles []mig.Profile) ([]mig.Instance, error) {
 			all = append(all, i)
 		}
 	}
-	slices.SortFunc(all, func(a, b mig.Instance) int {
+	slices.SortFunc(all, func(a, b gpu.Instance) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Profile, b.Profile))
 	})
 	return all, nil
 }
 
-func (c *migCaller) ofProfile(id mig.ProfileID) ([]nvml.GpuInstance, error) {
+func (c *migCaller) ofProfile(id gpu.ProfileID) ([]nvml.GpuInstance, error) {
 	return call(c, "nvmlDeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
 		gis, ret := c.device.GetGpuInstances(&nvml.GpuInstanceProfileInfo{Id: uint32(id), InstanceCount: roomGPUInstances})
 		if ret == nvml.ERROR_NOT_FOUND {
@@ -56,14 +55,14 @@ func (c *migCaller) ofProfile(id mig.ProfileID) ([]nvml.GpuInstance, error) {
 	})
 }
 
-func (c *migCaller) instance(gi nvml.GpuInstance) (mig.Instance, error) {
+func (c *migCaller) instance(gi nvml.GpuInstance) (gpu.Instance, error) {
 	info, err := call(c, "nvmlGpuInstanceGetInfo", gi.GetInfo)
 	if err != nil {
-		return mig.Instance{}, err
+		return gpu.Instance{}, err
 	}
-	i := mig.Instance{
-		Place: mig.Place{Profile: mig.ProfileID(info.ProfileId), Start: int(info.Placement.Start)}, Size: int(info.Placement.Size),
-		ID: int(info.Id), Owner: mig.Foreign,
+	i := gpu.Instance{
+		Place: gpu.Place{Profile: gpu.ProfileID(info.ProfileId), Start: int(info.Placement.Start)}, Size: int(info.Placement.Size),
+		ID: int(info.Id), Owner: gpu.Foreign,
 	}
 	for _, p := range c.computeProfiles(gi) {
 		cis, err := c.computeInstances(gi, p.Id)
@@ -75,7 +74,7 @@ func (c *migCaller) instance(gi nvml.GpuInstance) (mig.Instance, error) {
 			if err != nil {
 				return i, err
 			}
-			i.Compute = append(i.Compute, mig.ComputeInstance{ID: int(info.Id), Multiprocessors: int(p.MultiprocessorCount)})
+			i.Compute = append(i.Compute, gpu.ComputeInstance{ID: int(info.Id), Multiprocessors: int(p.MultiprocessorCount)})
 		}
 	}
 	return i, nil
@@ -106,7 +105,7 @@ func (c *migCaller) computeProfiles(gi nvml.GpuInstance) []nvml.ComputeInstanceP
 
 // devices adds what only MIG devices tell: UUIDs and processes. Their indices
 // move and have holes (N11).
-func (c *migCaller) devices(instances []mig.Instance) error {
+func (c *migCaller) devices(instances []gpu.Instance) error {
 	most, err := call(c, "nvmlDeviceGetMaxMigDeviceCount", c.device.GetMaxMigDeviceCount)
 	if err != nil {
 		return err
@@ -128,7 +127,7 @@ func (c *migCaller) devices(instances []mig.Instance) error {
 }
 
 // fill writes one MIG device into the instance that it belongs to.
-func (c *migCaller) fill(instances []mig.Instance, d nvml.Device) error {
+func (c *migCaller) fill(instances []gpu.Instance, d nvml.Device) error {
 	gi, err := call(c, "nvmlDeviceGetGpuInstanceId", d.GetGpuInstanceId)
 	if err != nil {
 		return err
@@ -160,7 +159,7 @@ func (c *migCaller) fill(instances []mig.Instance, d nvml.Device) error {
 
 // holders are the processes of a GPU or MIG device, from all of NVML's lists;
 // outside: only those that are in no instance.
-func (c *migCaller) holders(d nvml.Device, outside bool) ([]mig.Holder, error) {
+func (c *migCaller) holders(d nvml.Device, outside bool) ([]gpu.Holder, error) {
 	lists := map[string]func() ([]nvml.ProcessInfo, nvml.Return){
 		"nvmlDeviceGetComputeRunningProcesses":  d.GetComputeRunningProcesses,
 		"nvmlDeviceGetGraphicsRunningProcesses": d.GetGraphicsRunningProcesses,
@@ -186,10 +185,10 @@ func (c *migCaller) holders(d nvml.Device, outside bool) ([]mig.Holder, error) {
 			}
 		}
 	}
-	var all []mig.Holder
+	var all []gpu.Holder
 	for pid := range pids {
-		all = append(all, mig.Holder{PID: pid})
+		all = append(all, gpu.Holder{PID: pid})
 	}
-	slices.SortFunc(all, func(a, b mig.Holder) int { return cmp.Compare(a.PID, b.PID) })
+	slices.SortFunc(all, func(a, b gpu.Holder) int { return cmp.Compare(a.PID, b.PID) })
 	return all, nil
 }

@@ -9,12 +9,11 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mig"
 )
 
 // state reads everything of one GPU anew.
-func (c *migCaller) state() (mig.State, error) {
-	s := mig.State{GPU: mig.GPU{UUID: c.uuid}, Minor: -1}
+func (c *migCaller) state() (gpu.MIGState, error) {
+	s := gpu.MIGState{MIGGPU: gpu.MIGGPU{UUID: c.uuid}, Minor: -1}
 	var err error
 	if s.Capable, s.Enabled, s.Pending, err = c.mode(); err != nil {
 		return s, err
@@ -26,7 +25,7 @@ func (c *migCaller) state() (mig.State, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Device = mig.PCIDevice(pci.PciDeviceId)
+	s.Device = gpu.PCIDevice(pci.PciDeviceId)
 	// The minor number may change with the mode: it is read each time.
 	c.step("nvmlDeviceGetMinorNumber")
 	if minor, ret := c.device.GetMinorNumber(); ret == nvml.SUCCESS {
@@ -42,7 +41,7 @@ func (c *migCaller) state() (mig.State, error) {
 }
 
 // contents are instances and holders.
-func (c *migCaller) contents(s *mig.State) (err error) {
+func (c *migCaller) contents(s *gpu.MIGState) (err error) {
 	if s.Enabled {
 		if s.Instances, err = c.instances(s.Chip.Profiles); err != nil {
 			return err
@@ -68,8 +67,8 @@ func (c *migCaller) mode() (capable, enabled, pending bool, err error) {
 }
 
 // chip is what the driver tells of the model.
-func (c *migCaller) chip() (mig.Chip, error) {
-	var chip mig.Chip
+func (c *migCaller) chip() (gpu.Chip, error) {
+	var chip gpu.Chip
 	var err error
 	if chip.Model, err = call(c, "nvmlDeviceGetName", c.device.GetName); err != nil {
 		return chip, err
@@ -100,7 +99,7 @@ func (c *migCaller) chip() (mig.Chip, error) {
 }
 
 // apart: before R510 a GA100 refuses 4g beside 3g (MIG User Guide, Partitioning).
-func (c *migCaller) apart(chip mig.Chip) [][2]mig.ProfileID {
+func (c *migCaller) apart(chip gpu.Chip) [][2]gpu.ProfileID {
 	c.step("nvmlSystemGetDriverVersion")
 	version, ret := c.lib.SystemGetDriverVersion()
 	branch, _, _ := strings.Cut(version, ".")
@@ -108,11 +107,11 @@ func (c *migCaller) apart(chip mig.Chip) [][2]mig.ProfileID {
 	if ret != nvml.SUCCESS || err != nil || n >= 510 || chip.Capability != (gpu.ComputeCapability{Major: 8}) {
 		return nil
 	}
-	var pairs [][2]mig.ProfileID
+	var pairs [][2]gpu.ProfileID
 	for _, four := range chip.Profiles {
 		for _, three := range chip.Profiles {
 			if four.Slices == 4 && three.Slices == 3 {
-				pairs = append(pairs, [2]mig.ProfileID{four.ID, three.ID})
+				pairs = append(pairs, [2]gpu.ProfileID{four.ID, three.ID})
 			}
 		}
 	}
@@ -121,8 +120,8 @@ func (c *migCaller) apart(chip mig.Chip) [][2]mig.ProfileID {
 
 // profiles are asked for by NVML's enumerator, up to the number that the header
 // of go-nvml knows; every later call wants the id of the answer (N5).
-func (c *migCaller) profiles(memory gpu.MiB) ([]mig.Profile, error) {
-	var all []mig.Profile
+func (c *migCaller) profiles(memory gpu.MiB) ([]gpu.Profile, error) {
+	var all []gpu.Profile
 	for kind := range nvml.GPU_INSTANCE_PROFILE_COUNT {
 		c.step("nvmlDeviceGetGpuInstanceProfileInfo")
 		info, ret := c.device.GetGpuInstanceProfileInfo(kind)
@@ -141,11 +140,11 @@ func (c *migCaller) profiles(memory gpu.MiB) ([]mig.Profile, error) {
 	return all, nil
 }
 
-func (c *migCaller) profile(kind int, info nvml.GpuInstanceProfileInfo, memory gpu.MiB) (mig.Profile, error) {
-	p := mig.Profile{
-		ID: mig.ProfileID(info.Id), Name: c.profileName(kind, info, memory), Slices: int(info.SliceCount), Max: int(info.InstanceCount),
+func (c *migCaller) profile(kind int, info nvml.GpuInstanceProfileInfo, memory gpu.MiB) (gpu.Profile, error) {
+	p := gpu.Profile{
+		ID: gpu.ProfileID(info.Id), Name: c.profileName(kind, info, memory), Slices: int(info.SliceCount), Max: int(info.InstanceCount),
 		Multiprocessors: int(info.MultiprocessorCount), Memory: gpu.MiB(info.MemorySizeMB), // NVML's MB is MiB
-		Engines: mig.Engines{Decoders: int(info.DecoderCount), Encoders: int(info.EncoderCount), JPEG: int(info.JpegCount), OFA: int(info.OfaCount)},
+		Engines: gpu.Engines{Decoders: int(info.DecoderCount), Encoders: int(info.EncoderCount), JPEG: int(info.JpegCount), OFA: int(info.OfaCount)},
 	}
 	places, err := call(c, "nvmlDeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
 		return c.device.GetGpuInstancePossiblePlacements(&info)
@@ -161,7 +160,7 @@ func (c *migCaller) profileName(kind int, info nvml.GpuInstanceProfileInfo, memo
 	if c.has.named {
 		c.step("nvmlDeviceGetGpuInstanceProfileInfoV")
 		if v, ret := c.device.GetGpuInstanceProfileInfoV(kind).V2(); ret == nvml.SUCCESS {
-			if p, err := gpu.ParseProfile(text(v.Name[:])); err == nil {
+			if p, err := gpu.ParseProfileName(text(v.Name[:])); err == nil {
 				return p.String()
 			}
 		}
@@ -178,7 +177,7 @@ func derivedName(kind, slices int, memory, whole gpu.MiB) string {
 	}
 	part := (memory*eighths + whole - 1) / whole
 	gb := (part*((whole+perGB-1)/perGB) + eighths/2) / eighths
-	p := gpu.Profile{Slices: slices, GB: int(gb)}
+	p := gpu.ProfileName{Slices: slices, GB: int(gb)}
 	if kind == nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1 || kind == nvml.GPU_INSTANCE_PROFILE_2_SLICE_REV1 {
 		p.Attributes = []string{"me"}
 	}

@@ -16,7 +16,7 @@ func FuzzNames(f *testing.F) {
 	f.Add(" MIG  MIG 1g.5gb+me", "535.-43")
 	f.Fuzz(func(t *testing.T, name, driver string) {
 		if p := profileIn(name); p != "" {
-			if again, err := gpu.ParseProfile(p); err != nil || again.String() != p || !strings.Contains(name, " MIG ") {
+			if again, err := gpu.ParseProfileName(p); err != nil || again.String() != p || !strings.Contains(name, " MIG ") {
 				t.Errorf("%q from %q: %v", p, name, err)
 			}
 		}

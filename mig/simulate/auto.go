@@ -22,11 +22,11 @@ type Incremental struct {
 // Name is the title.
 func (i Incremental) Name() string { return i.Title }
 
-func (i Incremental) begin(n Node, _ *mig.Catalogue) (driver, []mig.Layout, error) {
+func (i Incremental) begin(n Node, _ *mig.Catalogue) (driver, []gpu.Layout, error) {
 	if i.Every < 0 {
 		return nil, nil, errors.New("the time between two looks cannot be negative")
 	}
-	return &incremental{Incremental: i}, make([]mig.Layout, n.GPUs), i.Rules.Check()
+	return &incremental{Incremental: i}, make([]gpu.Layout, n.GPUs), i.Rules.Check()
 }
 
 type incremental struct {
@@ -99,12 +99,12 @@ func (d *incremental) wake(w *world) (time.Duration, bool) {
 }
 
 // sight is a GPU as the policy sees it.
-func (w *world) sight(g int) mig.GPU {
-	s := mig.GPU{UUID: w.gpus[g].uuid, Index: g, Chip: w.node.Chip}
+func (w *world) sight(g int) gpu.MIGGPU {
+	s := gpu.MIGGPU{UUID: w.gpus[g].uuid, Index: g, Chip: w.node.Chip}
 	for _, in := range w.gpus[g].instances {
-		i := mig.Instance{Place: in.place, Size: in.profile.Size, ID: in.id, Owner: mig.Ours}
+		i := gpu.Instance{Place: in.place, Size: in.profile.Size, ID: in.id, Owner: gpu.Ours}
 		if in.job >= 0 {
-			i.Holders = []mig.Holder{{Slot: fmt.Sprintf("job %d", in.job+1)}}
+			i.Holders = []gpu.Holder{{Slot: fmt.Sprintf("job %d", in.job+1)}}
 		}
 		s.Instances = append(s.Instances, i)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -117,13 +118,13 @@ func BestStatic(n Node, traces []Trace) (Layout, error) {
 }
 
 // fullLayouts are those to which nothing can be added, however they stand.
-func fullLayouts(chip mig.Chip, c *mig.Catalogue) (names []string, err error) {
+func fullLayouts(chip gpu.Chip, c *mig.Catalogue) (names []string, err error) {
 	ls, err := c.Layouts(chip)
 	if err != nil {
 		return nil, err
 	}
 	for l := range ls.Maximal() {
-		if name := chip.FormatCounts(l); !slices.Contains(names, name) {
+		if name := mig.FormatCounts(chip, l); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -156,8 +157,8 @@ func (r Result) better(o Result) bool {
 // Plain is the chip without the profiles that differ from others only in their
 // media engines (+me, +gfx), which would stand in the tables as if they were
 // layouts of their own.
-func Plain(chip mig.Chip) mig.Chip {
-	chip.Profiles = slices.DeleteFunc(slices.Clone(chip.Profiles), func(p mig.Profile) bool {
+func Plain(chip gpu.Chip) gpu.Chip {
+	chip.Profiles = slices.DeleteFunc(slices.Clone(chip.Profiles), func(p gpu.Profile) bool {
 		return strings.ContainsAny(p.Name, "+-")
 	})
 	return chip

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -12,14 +13,14 @@ type rude struct{ still }
 
 func (rude) Name() string { return "rude" }
 
-func (r rude) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
+func (r rude) begin(n Node, c *mig.Catalogue) (driver, []gpu.Layout, error) {
 	_, first, err := Layout{Text: "3g.20gb*2"}.begin(n, c)
 	return r, first, err
 }
 
 func (rude) decide(w *world) error {
 	if w.now == time.Minute && w.result.Changes == 0 {
-		w.change(0, mig.Layout{}, 0)
+		w.change(0, gpu.Layout{}, 0)
 	}
 	return nil
 }

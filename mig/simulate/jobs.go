@@ -35,7 +35,7 @@ type job struct {
 // class is the jobs that the same instances can serve.
 type class struct {
 	// profile is the smallest that will do, exact that no other will.
-	profile mig.Profile
+	profile gpu.Profile
 	exact   bool
 	memory  gpu.MiB
 	sms     int
@@ -43,7 +43,7 @@ type class struct {
 	waiting []int
 }
 
-func (c *class) uses(p mig.Profile) bool {
+func (c *class) uses(p gpu.Profile) bool {
 	if c.exact || p.ID == c.profile.ID {
 		return p.ID == c.profile.ID
 	}
@@ -51,9 +51,9 @@ func (c *class) uses(p mig.Profile) bool {
 }
 
 // larger orders profiles by compute slices, memory, units, then the plainer name.
-func larger(a, b mig.Profile) bool { return compareProfiles(a, b) > 0 }
+func larger(a, b gpu.Profile) bool { return compareProfiles(a, b) > 0 }
 
-func compareProfiles(a, b mig.Profile) int {
+func compareProfiles(a, b gpu.Profile) int {
 	return cmp.Or(cmp.Compare(a.Slices, b.Slices), cmp.Compare(a.Size, b.Size), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.ID, b.ID))
 }
 
@@ -82,9 +82,9 @@ func (w *world) classify(t Trace) error {
 }
 
 // classOf finds the smallest profile for a job.
-func classOf(chip mig.Chip, j Job) (*class, error) {
+func classOf(chip gpu.Chip, j Job) (*class, error) {
 	if j.Profile != "" {
-		p, err := chip.ProfileNamed(j.Profile)
+		p, err := mig.ProfileNamed(chip, j.Profile)
 		if err != nil {
 			return nil, err
 		}

@@ -6,10 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-// Layout is a static layout for ever. Text is what mig.Chip.ParseWant reads, for
+// Layout is a static layout for ever. Text is what mig.ParseWant reads, for
 // each GPU in turn behind a semicolon; further GPUs have the last one. Title
 // stands for it in tables if not empty.
 type Layout struct{ Text, Title string }
@@ -22,18 +23,18 @@ func (l Layout) Name() string {
 	return "static " + l.Text
 }
 
-func (l Layout) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
+func (l Layout) begin(n Node, c *mig.Catalogue) (driver, []gpu.Layout, error) {
 	texts := strings.Split(l.Text, ";")
 	if len(texts) > n.GPUs {
 		return nil, nil, fmt.Errorf("layouts for %d GPUs; there are %d", len(texts), n.GPUs)
 	}
-	var all []mig.Layout
+	var all []gpu.Layout
 	for i := range n.GPUs {
-		want, err := n.Chip.ParseWant(texts[min(i, len(texts)-1)])
+		want, err := mig.ParseWant(n.Chip, texts[min(i, len(texts)-1)])
 		if err != nil {
 			return nil, nil, err
 		}
-		plan, err := mig.PlanWant(c, mig.GPU{Chip: n.Chip}, want)
+		plan, err := mig.PlanWant(c, gpu.MIGGPU{Chip: n.Chip}, want)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -67,7 +68,7 @@ func (r Reflash) Name() string {
 	return "reflash the GPU when idle"
 }
 
-func (r Reflash) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
+func (r Reflash) begin(n Node, c *mig.Catalogue) (driver, []gpu.Layout, error) {
 	_, first, err := Layout{Text: r.First}.begin(n, c)
 	if err != nil {
 		return nil, nil, err
@@ -79,7 +80,7 @@ func (r Reflash) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
 	d := &reflasher{after: r.DrainAfter, draining: -1}
 	seen := map[string]bool{}
 	for l := range ls.Maximal() {
-		if name := n.Chip.FormatCounts(l); !seen[name] {
+		if name := mig.FormatCounts(n.Chip, l); !seen[name] {
 			seen[name], d.layouts = true, append(d.layouts, l)
 		}
 	}
@@ -88,7 +89,7 @@ func (r Reflash) begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error) {
 
 type reflasher struct {
 	after    time.Duration
-	layouts  []mig.Layout
+	layouts  []gpu.Layout
 	draining int // GPU, -1: none
 }
 
@@ -146,8 +147,8 @@ func (d *reflasher) oldest(w *world) (first *class) {
 
 // best is the full layout that serves the oldest job, and beside it most
 // slices of what waits, then most jobs, then leaves most room for more like the oldest.
-func (d *reflasher) best(w *world) mig.Layout {
-	var best mig.Layout
+func (d *reflasher) best(w *world) gpu.Layout {
+	var best gpu.Layout
 	worth := []int{-1}
 	oldest := d.oldest(w)
 	for _, l := range d.layouts {
@@ -168,7 +169,7 @@ func (d *reflasher) best(w *world) mig.Layout {
 }
 
 // number of instances of a class's profile in a layout.
-func number(l mig.Layout, c *class) (n int) {
+func number(l gpu.Layout, c *class) (n int) {
 	for _, at := range l {
 		if at.Profile == c.profile.ID {
 			n++

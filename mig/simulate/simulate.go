@@ -16,7 +16,7 @@ import (
 
 // Node is what is simulated.
 type Node struct {
-	Chip mig.Chip
+	Chip gpu.Chip
 	GPUs int
 	// Destroy and Create are what one instance takes. Reset is what a change of the
 	// whole GPU takes besides, where the site's tool resets it.
@@ -42,7 +42,7 @@ func (n Node) check() error {
 	if n.Destroy < 0 || n.Create < 0 || n.Reset < 0 {
 		return errors.New("a change cannot take a negative time")
 	}
-	return n.Chip.Check()
+	return mig.CheckChip(n.Chip)
 }
 
 // Policy is a way to run a node. It is made anew for each run.
@@ -50,7 +50,7 @@ type Policy interface {
 	// Name is a few words.
 	Name() string
 	// begin returns the policy's state for one run, and the layout of each GPU.
-	begin(n Node, c *mig.Catalogue) (driver, []mig.Layout, error)
+	begin(n Node, c *mig.Catalogue) (driver, []gpu.Layout, error)
 }
 
 // driver decides during a run.
@@ -112,8 +112,8 @@ type gpuState struct {
 }
 
 type instance struct {
-	place   mig.Place
-	profile mig.Profile
+	place   gpu.Place
+	profile gpu.Profile
 	id      int
 	// ready is when it exists.
 	ready time.Duration
@@ -168,9 +168,9 @@ func newWorld(n Node, t Trace, c *mig.Catalogue) (*world, error) {
 }
 
 // lay gives each GPU its first layout.
-func (w *world) lay(layouts []mig.Layout) error {
+func (w *world) lay(layouts []gpu.Layout) error {
 	for g, l := range layouts {
-		if err := w.node.Chip.Legal(l); err != nil {
+		if err := mig.Legal(w.node.Chip, l); err != nil {
 			return err
 		}
 		for _, at := range l {
@@ -180,7 +180,7 @@ func (w *world) lay(layouts []mig.Layout) error {
 	return nil
 }
 
-func (w *world) create(g int, at mig.Place, ready time.Duration) {
+func (w *world) create(g int, at gpu.Place, ready time.Duration) {
 	p, _ := w.node.Chip.Profile(at.Profile)
 	id := 1
 	for _, in := range w.gpus[g].instances {
@@ -282,10 +282,10 @@ func (w *world) next(d driver) (at time.Duration, ok bool) {
 
 // change takes a GPU from its layout to another: destroys, then creates, one
 // after another. Whoever runs on what goes is disturbed, and lost.
-func (w *world) change(g int, to mig.Layout, extra time.Duration) {
+func (w *world) change(g int, to gpu.Layout, extra time.Duration) {
 	s := &w.gpus[g]
 	var keep []*instance
-	at, had := w.now+extra, mig.Layout{}
+	at, had := w.now+extra, gpu.Layout{}
 	for _, in := range s.instances {
 		if to.Contains(in.place) {
 			keep, had = append(keep, in), append(had, in.place)
@@ -299,7 +299,7 @@ func (w *world) change(g int, to mig.Layout, extra time.Duration) {
 		w.result.Destroyed++
 	}
 	s.instances = keep
-	for _, p := range to.Without(mig.NewLayout(had...)) {
+	for _, p := range to.Without(gpu.NewLayout(had...)) {
 		at += w.node.Create
 		w.create(g, p, at)
 		w.result.Created++

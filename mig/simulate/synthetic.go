@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpuslot/gpuslot/mig"
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // Synthetic is a trace made by chance: arrivals one after another at a constant
@@ -83,7 +83,7 @@ func (s Synthetic) check() error {
 }
 
 // Trace makes the jobs for a number of GPUs; equal seeds give equal traces.
-func (s Synthetic) Trace(chip mig.Chip, gpus int) (Trace, error) {
+func (s Synthetic) Trace(chip gpu.Chip, gpus int) (Trace, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (s Synthetic) Trace(chip mig.Chip, gpus int) (Trace, error) {
 	return t, nil
 }
 
-func (s Synthetic) job(at, lasts float64, p mig.Profile) (Job, error) {
+func (s Synthetic) job(at, lasts float64, p gpu.Profile) (Job, error) {
 	arrival, err := duration(at)
 	if err != nil {
 		return Job{}, err
@@ -131,11 +131,11 @@ func (s Synthetic) job(at, lasts float64, p mig.Profile) (Job, error) {
 func exponential(r *rand.Rand) float64 { return -math.Log(1 - r.Float64()) }
 
 // kindsOf are the plainest profile of each number of slices that has a share.
-func (s Synthetic) kindsOf(chip mig.Chip) (kinds []mig.Profile, all int) {
+func (s Synthetic) kindsOf(chip gpu.Chip) (kinds []gpu.Profile, all int) {
 	profiles := slices.SortedFunc(slices.Values(chip.Profiles), compareProfiles)
 	for _, p := range profiles {
 		if shares[p.Slices] == 0 || p.Slices > s.Most || p.Slices == chip.Slices() ||
-			slices.ContainsFunc(kinds, func(k mig.Profile) bool { return k.Slices == p.Slices }) {
+			slices.ContainsFunc(kinds, func(k gpu.Profile) bool { return k.Slices == p.Slices }) {
 			continue
 		}
 		kinds, all = append(kinds, p), all+shares[p.Slices]
@@ -143,7 +143,7 @@ func (s Synthetic) kindsOf(chip mig.Chip) (kinds []mig.Profile, all int) {
 	return kinds, all
 }
 
-func pick(r *rand.Rand, kinds []mig.Profile, all int) mig.Profile {
+func pick(r *rand.Rand, kinds []gpu.Profile, all int) gpu.Profile {
 	n := r.IntN(all)
 	for _, k := range kinds {
 		if n -= shares[k.Slices]; n < 0 {

@@ -85,7 +85,7 @@ func obey(dir string, l *nvml.Library, o order) answer {
 	case "recover":
 		a.Outcome, err = e.Recover(ctx, o.GPU)
 	case "state":
-		var s mig.State
+		var s gpu.MIGState
 		s, err = e.State(ctx, o.GPU)
 		a.Outcome.GPU, a.Outcome.State = o.GPU, &s
 	}
@@ -110,7 +110,7 @@ func (m *mortal) at() {
 	}
 }
 
-func (m *mortal) State(ctx context.Context, u gpu.UUID) (mig.State, error) {
+func (m *mortal) State(ctx context.Context, u gpu.UUID) (gpu.MIGState, error) {
 	m.at()
 	defer m.at()
 	return m.MIG.State(ctx, u)
@@ -122,13 +122,13 @@ func (m *mortal) SetMode(ctx context.Context, u gpu.UUID, enabled bool) error {
 	return m.MIG.SetMode(ctx, u, enabled)
 }
 
-func (m *mortal) Create(ctx context.Context, u gpu.UUID, p mig.Place, size int) error {
+func (m *mortal) Create(ctx context.Context, u gpu.UUID, p gpu.Place, size int) error {
 	m.at()
 	defer m.at()
 	return m.MIG.Create(ctx, u, p, size)
 }
 
-func (m *mortal) Destroy(ctx context.Context, u gpu.UUID, p mig.Place) error {
+func (m *mortal) Destroy(ctx context.Context, u gpu.UUID, p gpu.Place) error {
 	m.at()
 	defer m.at()
 	return m.MIG.Destroy(ctx, u, p)

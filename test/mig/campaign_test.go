@@ -144,7 +144,7 @@ func (w *world) reboot(count tally) {
 // scene is one change to come.
 type scene struct {
 	gpu     int
-	before  []mig.State
+	before  []gpu.MIGState
 	wanted  mig.Wanted
 	allowed bool // no pinned instance stands against it
 	faults  []string
@@ -197,28 +197,28 @@ func (w *world) plot() scene {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	var busy, foreign mig.Layout
+	var busy, foreign gpu.Layout
 	for _, i := range now.Instances {
-		if i.Owner == mig.Foreign {
+		if i.Owner == gpu.Foreign {
 			foreign = append(foreign, i.Place)
 		} else if i.Busy() {
 			busy = append(busy, i.Place)
 		}
 	}
-	busy, foreign = mig.NewLayout(busy...), mig.NewLayout(foreign...)
+	busy, foreign = gpu.NewLayout(busy...), gpu.NewLayout(foreign...)
 	s.wanted.Enabled = w.r.IntN(10) > 0
 	s.allowed = len(busy)+len(foreign) == 0
 	if s.wanted.Enabled {
 		any := w.r.IntN(4) == 0
-		var all []mig.Layout
+		var all []gpu.Layout
 		for l := range ls.All() {
-			if any || len(busy.Without(l)) == 0 && now.Chip.Legal(append(foreign.Without(l), l...)) == nil {
+			if any || len(busy.Without(l)) == 0 && mig.Legal(now.Chip, append(foreign.Without(l), l...)) == nil {
 				all = append(all, l)
 			}
 		}
 		s.wanted.Layout = all[w.r.IntN(len(all))]
 		l := s.wanted.Layout
-		s.allowed = len(busy.Without(l)) == 0 && now.Chip.Legal(append(foreign.Without(l), l...)) == nil
+		s.allowed = len(busy.Without(l)) == 0 && mig.Legal(now.Chip, append(foreign.Without(l), l...)) == nil
 	}
 	return s
 }
@@ -292,7 +292,7 @@ func (w *world) perform(s scene, count tally) (answer, bool) {
 		default:
 		}
 		a, err := w.eye.ask(order{Verb: "state", GPU: w.gpus[s.gpu], Boot: w.boot})
-		if err == nil && a.Err == "" && slices.ContainsFunc(a.Outcome.State.Instances, func(i mig.Instance) bool { return len(i.Compute) == 0 }) {
+		if err == nil && a.Err == "" && slices.ContainsFunc(a.Outcome.State.Instances, func(i gpu.Instance) bool { return len(i.Compute) == 0 }) {
 			count["died in create"]++
 			_ = hand.cmd.Process.Kill()
 			<-replies
@@ -346,48 +346,48 @@ func (w *world) judge(s scene, a answer, died bool) {
 }
 
 // ours are the places of our own instances.
-func ours(s mig.State) mig.Layout {
-	var l mig.Layout
+func ours(s gpu.MIGState) gpu.Layout {
+	var l gpu.Layout
 	for _, i := range s.Instances {
-		if i.Owner == mig.Ours {
+		if i.Owner == gpu.Ours {
 			l = append(l, i.Place)
 		}
 	}
-	return mig.NewLayout(l...)
+	return gpu.NewLayout(l...)
 }
 
 // is tells whether a GPU has that mode and layout, foreign instances aside, and
 // every instance of ours its compute instance.
-func is(s mig.State, enabled bool, l mig.Layout, before mig.State) bool {
+func is(s gpu.MIGState, enabled bool, l gpu.Layout, before gpu.MIGState) bool {
 	for _, i := range s.Instances {
-		if i.Owner == mig.Ours && len(i.Compute) != 1 {
+		if i.Owner == gpu.Ours && len(i.Compute) != 1 {
 			return false
 		}
 	}
-	var foreign mig.Layout
+	var foreign gpu.Layout
 	for _, i := range before.Instances {
-		if i.Owner == mig.Foreign {
+		if i.Owner == gpu.Foreign {
 			foreign = append(foreign, i.Place)
 		}
 	}
-	return s.Enabled == enabled && ours(s).Equal(l.Without(mig.NewLayout(foreign...)))
+	return s.Enabled == enabled && ours(s).Equal(l.Without(gpu.NewLayout(foreign...)))
 }
 
 // pinned are busy and foreign instances.
-func pinned(s mig.State) []mig.Instance {
-	var all []mig.Instance
+func pinned(s gpu.MIGState) []gpu.Instance {
+	var all []gpu.Instance
 	for _, i := range s.Instances {
 		if i.Pinned() {
 			all = append(all, i)
 		}
 	}
-	slices.SortFunc(all, func(a, b mig.Instance) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortFunc(all, func(a, b gpu.Instance) int { return cmp.Compare(a.Start, b.Start) })
 	return all
 }
 
 // more tells whether nothing of a is missing in b.
-func more(a, b []mig.Instance) bool {
-	return !slices.ContainsFunc(a, func(i mig.Instance) bool {
-		return !slices.ContainsFunc(b, func(k mig.Instance) bool { return gocmp.Equal(i, k) })
+func more(a, b []gpu.Instance) bool {
+	return !slices.ContainsFunc(a, func(i gpu.Instance) bool {
+		return !slices.ContainsFunc(b, func(k gpu.Instance) bool { return gocmp.Equal(i, k) })
 	})
 }

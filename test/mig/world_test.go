@@ -126,7 +126,7 @@ func (h *hand) ask(o order) (a answer, err error) {
 }
 
 // see reads one GPU with owners.
-func (w *world) see(gpu int) mig.State {
+func (w *world) see(gpu int) gpu.MIGState {
 	w.t.Helper()
 	a, err := w.eye.ask(order{Verb: "state", GPU: w.gpus[gpu], Boot: w.boot})
 	if err != nil || a.Err != "" {

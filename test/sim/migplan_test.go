@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -47,17 +48,17 @@ func TestPlannedLayouts(t *testing.T) {
 }
 
 // chip is the model as an adapter of NVML would fill it in.
-func (m model) chip() mig.Chip {
-	c := mig.Chip{Model: m.Model}
+func (m model) chip() gpu.Chip {
+	c := gpu.Chip{Model: m.Model}
 	for _, p := range m.Profiles {
-		c.Profiles = append(c.Profiles, mig.Profile{ID: mig.ProfileID(p.ID), Name: p.Name, Slices: p.Slices,
+		c.Profiles = append(c.Profiles, gpu.Profile{ID: gpu.ProfileID(p.ID), Name: p.Name, Slices: p.Slices,
 			Starts: p.Starts, Size: p.Size, Max: p.Max, Engines: engines(p.Engines)})
 	}
 	return c
 }
 
-func engines(e [4]int) mig.Engines {
-	return mig.Engines{Decoders: e[0], Encoders: e[1], JPEG: e[2], OFA: e[3]}
+func engines(e [4]int) gpu.Engines {
+	return gpu.Engines{Decoders: e[0], Encoders: e[1], JPEG: e[2], OFA: e[3]}
 }
 
 // TestPublishedModels: the tables of package mig have each model of the

@@ -8,9 +8,9 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
-// Profile is the name of a MIG profile, such as "1g.10gb+me". The id that
+// ProfileName is the name of a MIG profile, such as "1g.10gb+me". The id that
 // NVML's calls want depends on the chip and is not part of the name.
-type Profile struct {
+type ProfileName struct {
 	// Slices is the number of compute slices of the GPU instance.
 	Slices int
 	// GB is the memory size in NVIDIA's naming; it is rounded and differs by
@@ -21,14 +21,14 @@ type Profile struct {
 	Attributes []string
 }
 
-// ParseProfile reads a profile's name as nvidia-smi prints it, with or without
+// ParseProfileName reads a profile's name as nvidia-smi prints it, with or without
 // the leading "MIG ".
-func ParseProfile(s string) (Profile, error) {
+func ParseProfileName(s string) (ProfileName, error) {
 	slices, rest, okSlices := cutNumber(strings.TrimPrefix(s, "MIG "), 2, "g.")
 	gb, attrs, okGB := cutNumber(rest, 4, "gb")
-	p := Profile{Slices: slices, GB: gb}
+	p := ProfileName{Slices: slices, GB: gb}
 	if !okSlices || !okGB || !p.addAll(attrs) {
-		return Profile{}, fmt.Errorf("MIG profile %q is not of the form 1g.10gb or 1g.10gb+me", foreign.Clip(s))
+		return ProfileName{}, fmt.Errorf("MIG profile %q is not of the form 1g.10gb or 1g.10gb+me", foreign.Clip(s))
 	}
 	return p, nil
 }
@@ -45,7 +45,7 @@ func cutNumber(s string, digits int, unit string) (n int, rest string, ok bool) 
 }
 
 // addAll reads "+me,gfx-me.all" to its end.
-func (p *Profile) addAll(attrs string) bool {
+func (p *ProfileName) addAll(attrs string) bool {
 	for attrs != "" {
 		end := strings.IndexAny(attrs[1:], "+-") + 1
 		if end == 0 {
@@ -73,7 +73,7 @@ func isAttributes(list string) bool {
 }
 
 // addAttributes takes a list apart that mig-parted joins with commas.
-func (p *Profile) addAttributes(without bool, list string) {
+func (p *ProfileName) addAttributes(without bool, list string) {
 	for _, a := range strings.Split(list, ",") {
 		if without {
 			a = "-" + a
@@ -83,7 +83,7 @@ func (p *Profile) addAttributes(without bool, list string) {
 }
 
 // String prints the name as nvidia-smi does, without "MIG ".
-func (p Profile) String() string {
+func (p ProfileName) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%dg.%dgb", p.Slices, p.GB)
 	for _, a := range p.Attributes {

@@ -25,7 +25,7 @@ const profileNames = `
 func TestProfileNames(t *testing.T) {
 	for _, name := range strings.Fields(profileNames) {
 		for _, text := range []string{name, "MIG " + name} {
-			p, err := ParseProfile(text)
+			p, err := ParseProfileName(text)
 			if err != nil {
 				t.Errorf("ParseProfile(%q): %v", text, err)
 			} else if p.String() != name {
@@ -36,7 +36,7 @@ func TestProfileNames(t *testing.T) {
 }
 
 func TestParseProfile(t *testing.T) {
-	for text, want := range map[string]Profile{
+	for text, want := range map[string]ProfileName{
 		"1g.5gb":            {Slices: 1, GB: 5},
 		"7g.269gb":          {Slices: 7, GB: 269},
 		"1g.10gb+me":        {Slices: 1, GB: 10, Attributes: []string{"me"}},
@@ -48,7 +48,7 @@ func TestParseProfile(t *testing.T) {
 		"1g.24gb-gfx,me":    {Slices: 1, GB: 24, Attributes: []string{"-gfx", "-me"}},
 		"1g.24gb+me+me.all": {Slices: 1, GB: 24, Attributes: []string{"me", "me.all"}},
 	} {
-		if got, err := ParseProfile(text); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := ParseProfileName(text); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("ParseProfile(%q) = %+v, %v; want %+v", text, got, err, want)
 		}
 	}
@@ -61,7 +61,7 @@ func TestParseProfileRefuses(t *testing.T) {
 		"1c.2g.10gb", // a compute instance's profile, which this is not
 		"MIG MIG 1g.5gb", "1g.5gb\n", "-1g.5gb", "1g.5gb+me;reboot",
 	} {
-		if got, err := ParseProfile(text); err == nil {
+		if got, err := ParseProfileName(text); err == nil {
 			t.Errorf("ParseProfile(%q) = %v; want an error", text, got)
 		}
 	}
@@ -73,14 +73,14 @@ func FuzzParseProfile(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := ParseProfile(text)
+		p, err := ParseProfileName(text)
 		if err != nil {
 			return
 		}
 		if p.Slices < 1 || p.GB < 1 {
 			t.Errorf("ParseProfile(%q) = %+v", text, p)
 		}
-		again, err := ParseProfile(p.String())
+		again, err := ParseProfileName(p.String())
 		if err != nil || !reflect.DeepEqual(again, p) {
 			t.Errorf("ParseProfile(%q) prints %q, which reads as %+v, %v", text, p, again, err)
 		}

@@ -1,0 +1,80 @@
+package gpu
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Place is a profile at a start: one position that an instance can have. With
+// the GPU's UUID it is the stable name of a MIG device, whose own UUID may
+// come again for another instance or change.
+type Place struct {
+	Profile ProfileID `json:"profile"`
+	Start   int       `json:"start"`
+}
+
+// Compare orders places by profile, then start.
+func (p Place) Compare(q Place) int {
+	return cmp.Or(cmp.Compare(p.Profile, q.Profile), cmp.Compare(p.Start, q.Start))
+}
+
+// Layout is a set of places on one GPU, ordered by profile, then start.
+type Layout []Place
+
+// NewLayout sorts the places.
+func NewLayout(places ...Place) Layout {
+	l := slices.Clone(places)
+	slices.SortFunc(l, Place.Compare)
+	return l
+}
+
+// Contains tells whether the place is one of the layout's.
+func (l Layout) Contains(p Place) bool {
+	_, found := slices.BinarySearchFunc(l, p, Place.Compare)
+	return found
+}
+
+// Equal tells whether both have the same places.
+func (l Layout) Equal(m Layout) bool { return slices.Equal(l, m) }
+
+// Without are the places of l that m lacks.
+func (l Layout) Without(m Layout) Layout {
+	var rest Layout
+	for _, p := range l {
+		if !m.Contains(p) {
+			rest = append(rest, p)
+		}
+	}
+	return rest
+}
+
+// Compare orders layouts place by place; a layout stands before its extensions.
+func (l Layout) Compare(m Layout) int { return slices.CompareFunc(l, m, Place.Compare) }
+
+// FormatPlace is "3g.20gb@4".
+func (c Chip) FormatPlace(at Place) string {
+	p, ok := c.Profile(at.Profile)
+	if !ok {
+		return fmt.Sprintf("%d@%d", at.Profile, at.Start)
+	}
+	return p.Name + "@" + strconv.Itoa(at.Start)
+}
+
+// Format prints a layout in the order of its starts, as mig.ParseWant reads it:
+// "3g.20gb@0,1g.5gb@4"; "none" if it has no instance.
+func (c Chip) Format(l Layout) string {
+	if len(l) == 0 {
+		return "none"
+	}
+	byStart := slices.SortedFunc(slices.Values(l), func(a, b Place) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), a.Compare(b))
+	})
+	words := make([]string, len(l))
+	for i, p := range byStart {
+		words[i] = c.FormatPlace(p)
+	}
+	return strings.Join(words, ",")
+}
