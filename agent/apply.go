@@ -274,7 +274,7 @@ func (a *Agent) planBefore(p config.Paths) error {
 	if runs != "" {
 		return fmt.Errorf("which control daemons the jobs use is not known, so none is started or stopped until they have ended: %s: %w", runs, a.lostPlan)
 	}
-	if err := store.Aside(PlanFile(p)); err != nil {
+	if err := store.Aside(p.PlanFile()); err != nil {
 		return err
 	}
 	a.lostPlan = nil

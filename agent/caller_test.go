@@ -186,27 +186,6 @@ func TestAlive(t *testing.T) {
 	}
 }
 
-// The lines were recorded on 25.14.1 and 23.9.6.
-func TestParseCgroupSlot(t *testing.T) {
-	for text, want := range map[string]string{
-		"0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/_var_lib_condor_execute_slot1_1@pool.test.scope\n": "slot1_1@pool.test",
-		"0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/sshd.slice/sshd.scope\n":                           "slot1_1@pool.test",
-		"0::/htcondor/condor_var_lib_condor_execute_slot1_12@pool.test\n":                                                "slot1_12@pool.test",
-		"0::/system.slice/condor.service/htcondor/_x_slot1_1@gpu0@pool.test.slice/_x_slot1_1@gpu0@pool.test.scope\n":     "slot1_1@gpu0@pool.test",
-		"1:name=systemd:/\n0::/\n": "",
-		"4:memory:/htcondor/condor_var_lib_condor_execute_slot3_1@pool.test\n0::/\n": "slot3_1@pool.test",
-		// What a job makes below its own cgroup does not count.
-		"0::/htcondor/_e_slot1_1@pool.test.slice/_e_slot2_2@pool.test.scope\n": "slot1_1@pool.test",
-		"0::/user.slice/slot1_1@pool.test.scope\n":                             "",
-		"":    "",
-		"0::": "",
-	} {
-		if got := parseCgroupSlot([]byte(text)); got != want {
-			t.Errorf("parseCgroupSlot(%q) = %q, want %q", text, got, want)
-		}
-	}
-}
-
 func TestSameSlot(t *testing.T) {
 	for _, tt := range []struct {
 		a, b string
@@ -226,25 +205,6 @@ func TestSameSlot(t *testing.T) {
 			t.Errorf("sameSlot(%q, %q) = %v", tt.b, tt.a, got)
 		}
 	}
-}
-
-// FuzzCgroupSlot: an accepted slot has a slot's name and stands in the text.
-func FuzzCgroupSlot(f *testing.F) {
-	f.Add([]byte("0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/_var_lib_condor_execute_slot1_1@pool.test.scope\n"))
-	f.Add([]byte("4:memory:/htcondor/condor_x_slot3_1@h\n0::/\n"))
-	f.Add([]byte("0::/_slot1_1@\n0:::::_slot1@a@b@c/"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		slot := parseCgroupSlot(b)
-		if slot == "" {
-			return
-		}
-		if !strings.HasPrefix(slot, "slot") || strings.ContainsAny(slot, "/\n :") || !strings.Contains(string(b), "_"+slot) {
-			t.Errorf("parseCgroupSlot(%q) = %q", b, slot)
-		}
-		if !sameSlot(slot, shortName(slot)) {
-			t.Errorf("%q is not the same slot as its short name", slot)
-		}
-	})
 }
 
 // FuzzStarterArgs: an accepted slot is one whole argument behind its flag.
@@ -296,7 +256,7 @@ func TestReusedPID(t *testing.T) {
 	f := newFakeProc(t)
 	s := f.starter(1000, "slot1_7")
 	f.add(proc{pid: 1010, parent: s.PID, comm: "job", uid: 1000, cgroup: cgroupOf(s.Slot)})
-	f.add(proc{pid: 1100, parent: startd, comm: "monitor", uid: 64})
+	f.add(proc{pid: 1100, parent: startdPID, comm: "monitor", uid: 64})
 	const noPidfd = -1
 	if c, err := f.fs().identifyHeld(noPidfd, peer{uid: 4711, pid: 1010}, rootsOwn); err == nil {
 		t.Errorf("uid 4711 passes for %+v", c)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -146,12 +147,12 @@ func leafIn(parts []string) leaf {
 		if part == ".." {
 			return leaf{} // of another cgroup namespace
 		}
-		m := cgroupSlotName.FindStringSubmatch(part)
-		if m == nil {
+		slot := condor.SlotOfCgroup(part)
+		if slot == "" {
 			continue
 		}
 		below := append(parts[i+1:], "", "")
-		l := leaf{slot: m[1]}
+		l := leaf{slot: slot}
 		switch {
 		case strings.HasSuffix(part, ".slice"):
 			if below[0] != strings.TrimSuffix(part, ".slice")+".scope" {

@@ -34,7 +34,7 @@ type orderGiven struct {
 
 // due: the change was not ordered yet, or long ago.
 func (o ordered) due(c api.Change, now time.Time) bool {
-	if restart, ok := o[needRestart+c.Startd]; ok && c.Need == needStart && now.Sub(restart.at) < restartTakes {
+	if restart, ok := o[api.NeedRestart+c.Startd]; ok && c.Need == api.NeedStart && now.Sub(restart.at) < restartTakes {
 		return false // it does not run because it restarts
 	}
 	last, ok := o[c.Need+c.Startd]
@@ -54,7 +54,7 @@ func (o ordered) give(c api.Change, now time.Time) {
 func stepOf(c api.Change, policy config.Changes) string {
 	idle := len(c.Jobs) == 0
 	switch {
-	case c.Blocked != "" || c.Need == needStop && !idle:
+	case c.Blocked != "" || c.Need == api.NeedStop && !idle:
 		return ""
 	case policy == config.ChangesDrain || policy == config.ChangesWhenIdle && idle:
 		return c.Need
@@ -88,7 +88,7 @@ func (a *Agent) change(ctx context.Context, v *view, changes []api.Change, runni
 }
 
 func (a *Agent) order(ctx context.Context, c api.Change, what string) error {
-	if what == needRestart {
+	if what == api.NeedRestart {
 		return a.startd.Restart(ctx, c.Startd)
 	}
 	return a.startd.Reconfigure(ctx)
@@ -101,7 +101,7 @@ func (o ordered) forget(changes []api.Change, running []api.StatusStartd) {
 		if slices.ContainsFunc(changes, func(c api.Change) bool { return c.Startd == s.Name }) {
 			continue
 		}
-		for _, need := range []string{needRestart, needReconfig, needStart, needStop} {
+		for _, need := range []string{api.NeedRestart, api.NeedReconfig, api.NeedStart, api.NeedStop} {
 			delete(o, need+s.Name)
 		}
 	}
@@ -113,7 +113,7 @@ func (a *Agent) drained(changes []api.Change, policy config.Changes) map[gpu.UUI
 	out := map[gpu.UUID]bool{}
 	for _, c := range changes {
 		_, told := a.ordered[c.Need+c.Startd]
-		if told && c.Need == needRestart || c.Need == needStop && policy == config.ChangesDrain {
+		if told && c.Need == api.NeedRestart || c.Need == api.NeedStop && policy == config.ChangesDrain {
 			for _, u := range c.GPUs {
 				out[gpu.UUID(u)] = true
 			}

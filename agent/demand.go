@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -28,7 +29,7 @@ func (v *view) waiting(how mig.Repartition, d condor.Demand) waits {
 	w := waits{profiles: v.profiles(how)}
 	for _, class := range d.Waiting {
 		serves := func(g plan.GPU) bool {
-			fits, known := class.Fits(device(g), v.plan.CUDA)
+			fits, known := class.Fits(startd.Device(g), v.plan.CUDA)
 			return fits && known
 		}
 		i := slices.IndexFunc(w.profiles, serves)

@@ -123,15 +123,15 @@ func (f fakeProc) end(pid int) {
 	}
 }
 
-// startd is the PID of the startd that starter adds.
-const startd = 900
+// startdPID is the PID of the startd that starter adds.
+const startdPID = 900
 
 // starter adds a condor_starter of a slot, as a startd of 25.14.1 starts it.
 func (f fakeProc) starter(pid int, slot string) Starter {
-	if _, err := f.fs().process(startd); err != nil {
-		f.add(proc{pid: startd, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
+	if _, err := f.fs().process(startdPID); err != nil {
+		f.add(proc{pid: startdPID, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
 	}
-	f.add(proc{pid: pid, parent: startd, comm: "condor_starter", exe: "/usr/sbin/condor_starter",
+	f.add(proc{pid: pid, parent: startdPID, comm: "condor_starter", exe: "/usr/sbin/condor_starter",
 		args: []string{"condor_starter", "-f", "-local-name", "slot_type_101", "-a", slot, "submit.example.org"}})
 	return Starter{PID: pid, Started: uint64(pid) * 100, Slot: slot}
 }

@@ -34,7 +34,7 @@ func frozen(t *testing.T, path string) (thaw func()) {
 // already, and other GPUs take jobs, the startd is answered and so are operators.
 func TestFrozenDisk(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
-	thaw := frozen(t, HoldsFile(ta.view.Load().config.Paths))
+	thaw := frozen(t, ta.view.Load().config.Paths.ClosuresFile())
 	closed, rest := make(chan error, 1), make(chan string, 1)
 	go func() { closed <- ta.close("1", "", "the fan is loud") }()
 	go func() {

@@ -81,7 +81,7 @@ func TestHereWithoutAGPU(t *testing.T) {
 // one that merely dropped its pipe directory.
 func TestHidesPipes(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
-	dir := PipeRoot(ta.view.Load().config.Paths) + "/" + string(uuid(0))
+	dir := ta.view.Load().config.Paths.PipeRoot() + "/" + string(uuid(0))
 	mounts := func(pid, text string) {
 		t.Helper()
 		where := filepath.Join(ta.proc.root, pid)

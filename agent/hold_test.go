@@ -164,7 +164,7 @@ func TestOpeningThatCannotBeKept(t *testing.T) {
 	if err := ta.close("0", "", "x"); err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Dir(HoldsFile(ta.config()))
+	dir := filepath.Dir(ta.config().ClosuresFile())
 	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestHoldsOutliveAgents(t *testing.T) {
 	if why := ta.reason(1); !strings.Contains(why, "closed by node-health since "+time.Now().Format("2006-01-02")) || ta.reason(0) != "" {
 		t.Errorf("after a reboot: %q, %q", why, ta.reason(0))
 	}
-	file := HoldsFile(ta.config())
+	file := ta.config().ClosuresFile()
 	for _, text := range []string{"{", `{"schema":"gpuslot-holds/9","holds":[]}`, `{"schema":"gpuslot-holds/1","holds":[],"more":1}`, "", "[]"} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -223,7 +223,7 @@ func TestHoldsOutliveAgents(t *testing.T) {
 // is not opened then.
 func TestHoldNotKept(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
-	dir := filepath.Dir(HoldsFile(ta.config()))
+	dir := filepath.Dir(ta.config().ClosuresFile())
 	ta.holds.path = filepath.Join(dir, "undo.json", "holds.json") // below a file
 	if err := os.WriteFile(filepath.Join(dir, "undo.json"), nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -127,7 +127,7 @@ func TestLayoutIsMadeFirst(t *testing.T) {
 	if got := ta.profiles(); got != "1g.5gb 1g.5gb 3g.20gb" {
 		t.Errorf("the plan has %s", got)
 	}
-	if text := ta.read(InventoryAdsFile(ta.view.Load().config.Paths)); strings.Count(text, `MIGProfile="1g.5gb"`) != 2 {
+	if text := ta.read(ta.view.Load().config.Paths.InventoryAds()); strings.Count(text, `MIGProfile="1g.5gb"`) != 2 {
 		t.Errorf("the ads do not tell of the devices:\n%s", text)
 	}
 	if got := ta.snapshot().LayoutMatches; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): true}) {

@@ -20,7 +20,7 @@ func TestPlanUnreadable(t *testing.T) {
 			ta.grant(runs, 1000, "alice", uuid(1), 4096)
 			ta.grant(ta.proc.starter(101, "slot1_2"), 1001, "bob", uuid(0), 4096)
 			pid := ta.daemons.running[uuid(1)].process.PID
-			file := PlanFile(ta.config())
+			file := ta.config().PlanFile()
 			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}

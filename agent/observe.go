@@ -55,7 +55,7 @@ const leaveFirst = "drain it (condor_drain), stop gpuslotd.socket and gpuslotd.s
 func (a *Agent) nothingLeft(p config.Paths) error {
 	var left []string
 	if a.lostPlan != nil || a.recalled.Schema != "" && !a.recalled.Observe {
-		left = append(left, PlanFile(p))
+		left = append(left, p.PlanFile())
 	}
 	for _, file := range []string{p.CondorConfig, closedFile(p)} {
 		if _, err := os.Lstat(file); err == nil {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/condor"
 )
@@ -17,7 +19,7 @@ func (a *Agent) writePlan(paths config.Paths, p plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	_, err = store.WriteIfChanged(PlanFile(paths), b)
+	_, err = store.WriteIfChanged(paths.PlanFile(), b)
 	return err
 }
 
@@ -38,7 +40,7 @@ func (a *Agent) writeCondor(ctx context.Context, v *view) error {
 	if err := a.makeExecute(ctx, n); err != nil {
 		return err
 	}
-	if err := link(JobWrapperLink(cfg.Paths), cfg.HTCondor.JobWrapper); err != nil {
+	if err := link(cfg.Paths.JobWrapper(), cfg.HTCondor.JobWrapper); err != nil {
 		return err
 	}
 	if !cfg.HTCondor.Manage {
@@ -59,6 +61,10 @@ func (a *Agent) writeCondor(ctx context.Context, v *view) error {
 	}
 	return err
 }
+
+// closedFile keeps HTCondor from offering GPUs by itself on a node that gpuslot has
+// set up, while the configuration generated for it is missing. It outlives boots.
+func closedFile(p config.Paths) string { return filepath.Join(p.State, "condor-closed.conf") }
 
 // link keeps one word for supervise as a symbolic link, which is read in
 // microseconds by the program that every job waits for. Empty is no link.
@@ -81,7 +87,7 @@ func link(path, word string) error {
 }
 
 func (a *Agent) node(v *view) condor.Node {
-	n := Node(v.plan, v.config)
+	n := startd.Node(v.plan, v.config)
 	n.Version, n.SiteSlotTypes = a.version, v.settings.SlotTypes()
 	return n
 }

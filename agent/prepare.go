@@ -122,7 +122,7 @@ func (a *Agent) admit(ctx context.Context, c Caller, job *api.Job, now time.Time
 	if v.plan.Observe {
 		return nil, api.Refuse(api.CodeClosed, `gpuslot only observes this node (mode = "observe"), yet HTCondor still runs its hook: restart HTCondor there (systemctl restart condor)`), nil
 	}
-	s := State{Plan: &v.plan, Pipes: PipeRoot(v.config.Paths), PipesReadOnly: v.config.HTCondor.PipesReadOnly, Now: now, MaxAge: v.config.Health.MaxAge}
+	s := State{Plan: &v.plan, Pipes: v.config.Paths.PipeRoot(), PipesReadOnly: v.config.HTCondor.PipesReadOnly, Now: now, MaxAge: v.config.Health.MaxAge}
 	g, whole, refusal := Target(s.Plan, job)
 	if refusal != nil {
 		return nil, refusal, nil

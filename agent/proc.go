@@ -202,7 +202,7 @@ func (fs procFS) cgroupSlot(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return parseCgroupSlot(b), nil
+	return condor.CgroupSlot(b), nil
 }
 
 // pids are the processes there are now, in ascending order.
@@ -287,41 +287,6 @@ func parseStarterArgs(b []byte) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%w (neither -slot-name nor -a is a slot)", errSlotless)
-}
-
-// cgroupSlotName is the slot in a cgroup's path, as HTCondor 23 to 25 builds
-// it: ".../<EXECUTE with _ for />_slot1_2@host.slice/...scope" (23.9: without
-// the suffix).
-var cgroupSlotName = regexp.MustCompile(`_(slot[0-9]{1,6}(?:_[0-9]{1,6})?@[A-Za-z0-9._@-]{1,250}?)(?:\.slice|\.scope)?(?:/|$)`)
-
-// CgroupSlot is the slot, with its host, that the text of a /proc/<pid>/cgroup
-// names; empty if it names none.
-func CgroupSlot(text []byte) string { return parseCgroupSlot(text) }
-
-// parseCgroupSlot takes the first match of the unified hierarchy's path, then
-// of any other: a job that may make cgroups of its own makes them further down.
-// A path cannot hold a newline: the kernel refuses such a cgroup.
-func parseCgroupSlot(b []byte) string {
-	var other string
-	for line := range strings.Lines(string(b)) {
-		line = strings.TrimSuffix(line, "\n")
-		id, rest, ok := strings.Cut(line, ":")
-		_, cgroup, ok2 := strings.Cut(rest, ":")
-		if !ok || !ok2 {
-			continue
-		}
-		m := cgroupSlotName.FindStringSubmatch(cgroup)
-		if m == nil {
-			continue
-		}
-		if id == "0" {
-			return m[1]
-		}
-		if other == "" {
-			other = m[1]
-		}
-	}
-	return other
 }
 
 // sameSlot compares a slot's short and long names: a starter is told

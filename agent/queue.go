@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/elastic"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -96,7 +97,7 @@ func askQueuePeriod(c config.Config) time.Duration {
 
 // idle says which jobs to ask for; empty where it makes no difference.
 func (v *view) idle() condor.Idle {
-	n := Node(v.plan, v.config)
+	n := startd.Node(v.plan, v.config)
 	rules := rulesOf(v.config.Elastic, len(v.plan.ElasticGPUs()))
 	return n.Idle(v.config.Elastic.Patience, v.config.Placement.LargeAfter, rules.Max, int64(v.largeRequest()))
 }

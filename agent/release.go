@@ -86,7 +86,7 @@ func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
 // removeGenerated removes what the agent wrote for HTCondor and for its own
 // tools, and nothing else.
 func removeGenerated(cfg config.Config) error {
-	files := []string{InventoryAdsFile(cfg.Paths), PlanFile(cfg.Paths), JobWrapperLink(cfg.Paths), partitionsFile(cfg.Paths), repartitionFile(cfg.Paths)}
+	files := []string{cfg.Paths.InventoryAds(), cfg.Paths.PlanFile(), cfg.Paths.JobWrapper(), partitionsFile(cfg.Paths), repartitionFile(cfg.Paths)}
 	if cfg.HTCondor.Manage {
 		files = append(files, cfg.Paths.CondorConfig, closedFile(cfg.Paths))
 	}

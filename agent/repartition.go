@@ -49,7 +49,7 @@ type heard struct {
 func (a *Agent) listenToPool(ctx context.Context) {
 	for {
 		v := a.view.Load()
-		if a.pool != nil && v.planned && repartitionOf(v.plan) != "" {
+		if a.pool != nil && v.planned && v.plan.Repartition() != "" {
 			a.hear(ctx)
 			nudge(a.wake)
 		}

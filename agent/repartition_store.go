@@ -67,7 +67,7 @@ func (r *repartition) forget(p plan.Plan) {
 			delete(r.saved.Said, how)
 		}
 	}
-	if repartitionOf(p) != string(mig.Auto) {
+	if p.Repartition() != mig.Auto {
 		r.kept = nil
 	}
 }

@@ -72,7 +72,7 @@ func run(ctx context.Context, o Options) error {
 // quietNode says that an operator quiesced the node, whose driver may be about to
 // be unloaded. What cannot be read closes the GPUs, and no more.
 func quietNode(p config.Paths) bool {
-	f, err := readHolds(HoldsFile(p))
+	f, err := readHolds(p.ClosuresFile())
 	return err == nil && f.Node != nil && f.Node.quiet()
 }
 
@@ -92,14 +92,14 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		if err != nil {
 			return nil, err
 		}
-		real := controlDaemons{mps.New(PipeRoot(cfg.Paths), cfg.Paths.ControlDaemon, runner)}
+		real := controlDaemons{mps.New(cfg.Paths.PipeRoot(), cfg.Paths.ControlDaemon, runner)}
 		a.daemons, a.clients, a.servers = real, real, real
 	}
 	a.smPartitions, _ = a.daemons.(SMPartitions)
 	a.partitions = newPartitions(partitionsFile(cfg.Paths))
 	doors := o.doors
 	if doors == nil {
-		doors = doorsOf{PipeRoot(cfg.Paths)}
+		doors = doorsOf{cfg.Paths.PipeRoot()}
 	}
 	if a.probe = o.probe; a.probe == nil {
 		a.probe = func(ctx context.Context, program string) (mps.Capabilities, error) {
@@ -115,7 +115,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if cgroupRoot == "" {
 		cgroupRoot = filepath.Join(a.sys, "fs/cgroup") // where NVIDIA's driver looks, too
 	}
-	a.holds = newHoldStore(HoldsFile(cfg.Paths))
+	a.holds = newHoldStore(cfg.Paths.ClosuresFile())
 	a.cgroups = newCgroups(o.Cgroups, cgroupRoot, cgroupsFile(cfg.Paths))
 	root := o.proc
 	if root == "" {
@@ -170,7 +170,7 @@ func lockRun(p config.Paths) (unlock func(), err error) {
 // recall takes over what an earlier agent left: its plan's control daemons,
 // the running starters, and the open pipe directories.
 func (a *Agent) recall(p config.Paths) {
-	switch old, err := plan.Read(PlanFile(p)); {
+	switch old, err := plan.Read(p.PlanFile()); {
 	case err == nil:
 		a.recalled, a.lastWanted = old, old.ControlDaemons()
 	case !errors.Is(err, fs.ErrNotExist):

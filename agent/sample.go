@@ -194,7 +194,7 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	snap := a.sampler.Snapshot()
 	jobs := watchedJobs(snap, &v.plan, a.books.all())
 	a.measure(jobs, now)
-	a.lookIntoContainers(jobs, PipeRoot(v.config.Paths))
+	a.lookIntoContainers(jobs, v.config.Paths.PipeRoot())
 	a.faces.note(jobs, now)
 	for i := range jobs {
 		jobs[i].ToBeHeld = a.books.toBeHeld(jobs[i].Starter)

@@ -17,8 +17,8 @@ func TestStartersWithoutASlot(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	denied := func(starter, pid int, cgroup string) {
 		t.Helper()
-		ta.proc.add(proc{pid: startd, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
-		ta.proc.add(proc{pid: starter, parent: startd, comm: "condor_starter", exe: "/usr/sbin/condor_starter", args: []string{"condor_starter", "-f", "-a", "7.0"}})
+		ta.proc.add(proc{pid: startdPID, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
+		ta.proc.add(proc{pid: starter, parent: startdPID, comm: "condor_starter", exe: "/usr/sbin/condor_starter", args: []string{"condor_starter", "-f", "-a", "7.0"}})
 		ta.proc.add(proc{pid: pid, parent: starter, comm: "prepare", uid: 4711, cgroup: cgroup})
 		c, err := ta.proc.fs().identify(4711, pid, rootsOwn)
 		if c.Hook && !errors.Is(err, errSlotless) {

@@ -9,6 +9,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -70,7 +71,7 @@ type seen struct {
 
 // older: a startd runs with another layout than the plan's.
 func (s *seen) older() bool {
-	return slices.ContainsFunc(s.changes, func(c api.Change) bool { return c.Need != needReconfig })
+	return slices.ContainsFunc(s.changes, func(c api.Change) bool { return c.Need != api.NeedReconfig })
 }
 
 // pending is what HTCondor does not run yet of the plan, for the slots' ads.
@@ -190,7 +191,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to gpuslot", "slot", s.Slot, "pid", s.PID)
 	}
 	if v.planned && !v.plan.Observe && v.config.HTCondor.Manage && a.holds.node().Phase != nodeReverted {
-		word.changes = explained(Changes(a.node(v), word.startds, v.config.HTCondor.Changes), v.overridden)
+		word.changes = startd.Explained(startd.Changes(a.node(v), word.startds, v.config.HTCondor.Changes), v.overridden)
 		if v.written {
 			word.draining = a.change(ctx, v, word.changes, word.startds, now)
 		}

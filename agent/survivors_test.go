@@ -39,7 +39,7 @@ func TestResumeWaits(t *testing.T) {
 // another plan at once.
 func TestOrderAgain(t *testing.T) {
 	now, o := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), ordered{}
-	one, two := api.Change{Need: needRestart, Plan: "one"}, api.Change{Need: needRestart, Plan: "two"}
+	one, two := api.Change{Need: api.NeedRestart, Plan: "one"}, api.Change{Need: api.NeedRestart, Plan: "two"}
 	o.give(one, now)
 	o.give(one, now)
 	if o.due(one, now.Add(2*orderAgain-time.Second)) || !o.due(one, now.Add(2*orderAgain)) {

@@ -51,7 +51,7 @@ func daemonAgent(t *testing.T, u gpu.UUID, program, server string) *testAgent {
 	o := ta.options()
 	o.daemons, o.clients, o.doors, o.proc = nil, nil, nil, ""
 	o.Runner = func(p config.Paths) (mps.Runner, error) {
-		return mps.Processes{Root: PipeRoot(p), Program: control, Logs: filepath.Join(p.State, "log"), ServerPath: bin}, nil
+		return mps.Processes{Root: p.PipeRoot(), Program: control, Logs: filepath.Join(p.State, "log"), ServerPath: bin}, nil
 	}
 	cfg, err := config.Load(file)
 	if err != nil {
@@ -120,7 +120,7 @@ func TestSimulatedServer(t *testing.T) {
 			}
 			ta := daemonAgent(t, u, "export "+env+"\nexec "+filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control"), filepath.Join(n.Dir, "bin/nvidia-cuda-mps-server"))
 			ta.until("starts with the first job (last proven at ")
-			pid, say := guest(t, n, filepath.Join(PipeRoot(ta.view.Load().config.Paths), string(u)))
+			pid, say := guest(t, n, filepath.Join(ta.view.Load().config.Paths.PipeRoot(), string(u)))
 			ta.until("1 client)")
 			ta.faces.note([]watched{{Running: Running{GPU: u, Job: "7.0", Owner: "alice", Starter: Starter{Slot: "slot1_2@wn1"}}, PIDs: []int{pid}}}, time.Now())
 			say("fault")

@@ -31,7 +31,7 @@ func undoFile(p config.Paths) string { return filepath.Join(p.State, "undo.json"
 
 // setUp says that an agent has changed this node since the last gpuslotd --release.
 func setUp(p config.Paths) bool {
-	for _, file := range []string{undoFile(p), closedFile(p), PlanFile(p)} {
+	for _, file := range []string{undoFile(p), closedFile(p), p.PlanFile()} {
 		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 			return true
 		}

@@ -146,7 +146,7 @@ func (a *Agent) bookVerification(v *view, g *plan.GPU, who persona, now time.Tim
 	budget := int64(g.DefaultRequest)
 	c := Caller{UID: who.uid, PID: self.PID, Hook: true, Starter: Starter{PID: self.PID, Started: self.Started, Slot: verifySlot}}
 	job := &api.Job{ID: verifySlot, Owner: "gpuslot", AssignedGPUs: []string{string(g.UUID)}, ProvisionedVRAM: &budget, RequestVRAM: &budget}
-	s := State{Plan: &v.plan, Pipes: PipeRoot(v.config.Paths), Now: now, MaxAge: v.config.Health.MaxAge,
+	s := State{Plan: &v.plan, Pipes: v.config.Paths.PipeRoot(), Now: now, MaxAge: v.config.Health.MaxAge,
 		Health: a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID), Common: v.accounts[g.Tenancy.User]}
 	only := []gpu.UUID{g.UUID}
 	a.books.mu.Lock()

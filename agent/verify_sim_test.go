@@ -114,7 +114,7 @@ func (s *simulated) start(text string) {
 	s.Agent, err = newAgent(Options{ConfigFile: file, Build: metrics.Build{Version: "test"}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Hardware: hw, Startd: &fakeStartd{version: condor.Version{Major: 25, Minor: 14, Patch: 1}}, CUDA: s.client,
 		Runner: func(p config.Paths) (mps.Runner, error) {
-			return mps.Processes{Root: PipeRoot(p), Program: control, Logs: filepath.Join(p.State, "log"), ServerPath: s.programs,
+			return mps.Processes{Root: p.PipeRoot(), Program: control, Logs: filepath.Join(p.State, "log"), ServerPath: s.programs,
 				FlagsOf: func(u gpu.UUID) []string { return DaemonFlags(p, u) }}, nil
 		}}, s.cfg)
 	if err != nil {
@@ -159,7 +159,7 @@ func without(name string) func([]string) []string {
 // stray is a client of another account that no admission let in.
 func (s *simulated) stray(uid uint32) {
 	s.t.Helper()
-	pipe := filepath.Join(PipeRoot(s.cfg.Paths), string(s.gpu))
+	pipe := filepath.Join(s.cfg.Paths.PipeRoot(), string(s.gpu))
 	if err := mps.Admit(pipe, uid); err != nil {
 		s.t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestVerifySimulated(t *testing.T) {
 			if all := s.books.all(); len(all) != 0 {
 				t.Errorf("booked: %+v", all)
 			}
-			uids, err := mps.Admitted(filepath.Join(PipeRoot(s.cfg.Paths), string(s.gpu)))
+			uids, err := mps.Admitted(filepath.Join(s.cfg.Paths.PipeRoot(), string(s.gpu)))
 			if err != nil || slices.Contains(uids, 65534) {
 				t.Errorf("admitted: %v, %v", uids, err)
 			}

@@ -1,6 +1,8 @@
 package api
 
-import "time"
+import (
+	"time"
+)
 
 // Status is the agent's whole state for "gpuslot status".
 type Status struct {
@@ -57,12 +59,23 @@ type ChangeJob struct {
 	Owner string `json:"owner,omitempty"`
 }
 
+// What a startd needs before it runs as planned. Measured on 25.14.1: slot
+// types, CPUs, memory and resources are read at a startd's start only, START,
+// policy, cron jobs and attributes at condor_reconfig too, which also starts
+// daemons that are new in DAEMON_LIST.
+const (
+	NeedRestart  = "restart"
+	NeedReconfig = "reconfig"
+	NeedStart    = "start"
+	NeedStop     = "stop"
+)
+
 // Change is what one condor_startd does not run yet of the plan.
 type Change struct {
 	// Daemon is the startd's name in DAEMON_LIST, Startd its local name.
 	Daemon string `json:"daemon"`
 	Startd string `json:"startd,omitempty"`
-	// Need is "restart", "reconfig" or "start".
+	// Need is NeedRestart, NeedReconfig, NeedStart or NeedStop.
 	Need string `json:"need"`
 	// Plan is the one that it is to run with.
 	Plan string `json:"plan"`

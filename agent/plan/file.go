@@ -12,9 +12,6 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// FileName is the plan file's name in the run directory (config.Paths.Run).
-const FileName = "plan.json"
-
 // maxPlanBytes is far above any real plan: 256 GPUs take about 150 kB.
 const maxPlanBytes = 4 << 20
 

@@ -37,6 +37,17 @@ type MIGGPU struct {
 	Why string `json:"why,omitempty"`
 }
 
+// Repartition returns the farthest that any GPU's layout follows the work that waits;
+// empty if all are static.
+func (p Plan) Repartition() mig.Repartition {
+	for _, how := range []mig.Repartition{mig.Auto, mig.Suggest} {
+		if slices.ContainsFunc(p.MIG, func(g MIGGPU) bool { return g.Repartition == how }) {
+			return how
+		}
+	}
+	return ""
+}
+
 // LayoutCost is what a layout gives, against the GPU with MIG mode off.
 type LayoutCost struct {
 	Layout string   `json:"layout"`

@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
@@ -60,7 +59,7 @@ func (n *nodeSources) begin(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, commandDeadline)
 	defer cancel()
 	n.status, n.statusErr = askStatus(ctx, n.flags.socket)
-	if p, err := plan.Read(agent.PlanFile(n.config.Paths)); err == nil {
+	if p, err := plan.Read(n.config.Paths.PlanFile()); err == nil {
 		n.plan = p
 	}
 	n.veil = newVeil(n.withJobs)
@@ -83,7 +82,7 @@ func (n *nodeSources) list() []source {
 		s.raw = true
 		sources = append(sources, s)
 	}
-	inForce := fileSource(bundlePlan, agent.PlanFile(n.config.Paths))
+	inForce := fileSource(bundlePlan, n.config.Paths.PlanFile())
 	inForce.raw = true
 	sources = append(sources, inForce,
 		source{name: "doctor.json", from: "gpuslot doctor", deadline: driverDeadline, read: n.doctor},
@@ -102,7 +101,7 @@ func (n *nodeSources) list() []source {
 	)
 	// Where there is nothing to keep, there is no such file.
 	for _, s := range []source{
-		fileSource("state/holds.json", agent.HoldsFile(n.config.Paths)),
+		fileSource("state/holds.json", n.config.Paths.ClosuresFile()),
 		fileSource("state/quiesced.json", filepath.Join(state, "quiesced.json")),
 		fileSource("state/undo.json", filepath.Join(state, "undo.json")),
 		fileSource("run/troubles.json", filepath.Join(run, "troubles.json")),

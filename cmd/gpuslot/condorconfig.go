@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -133,7 +133,7 @@ func nodeOf(c *cobra.Command, f *flags, files []string) (n condor.Node, observed
 		fmt.Fprintf(c.ErrOrStderr(), "%s is observed (mode = \"observe\"): its HTCondor stays as the site configured it, and nothing is generated for it.\n", orUnnamed(p.Host.Name))
 		return n, true, nil
 	}
-	n = agent.Node(p, cfg)
+	n = startd.Node(p, cfg)
 	n.Version, n.SiteSlotTypes = programVersion(), settings.SlotTypes()
 	return n, false, nil
 }

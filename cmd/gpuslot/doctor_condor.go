@@ -5,7 +5,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -185,7 +184,7 @@ func checkScratch(f facts) []finding {
 	if f.settingsErr != nil {
 		return unknownSettings(f, check)
 	}
-	root, now := agent.PipeRoot(f.config.Paths), f.settings[settingScratch]
+	root, now := f.config.Paths.PipeRoot(), f.settings[settingScratch]
 	if strings.ContainsAny(now, "()?") {
 		return unchecked(check, fmt.Sprintf("%s is an expression: %s", settingScratch, now), "see that it never names "+root+" or what is above it")
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gpuslot/gpuslot/agent"
+	"github.com/gpuslot/gpuslot/condor"
 )
 
 // contract is what the job of doctor --job printed.
@@ -65,7 +65,7 @@ func checkContract(f facts) []finding {
 		found = append(found, finding{levelError, check, what, why, "gpuslot is not made for this version of HTCondor, or another setting overrides ours: see the findings on START, hook and job wrapper; else report it with the version"})
 	}
 	slot := c.env["_CONDOR_SLOT"]
-	if named := agent.CgroupSlot([]byte(c.cgroup)); slot == "" || !strings.HasPrefix(named, slot+"@") {
+	if named := condor.CgroupSlot([]byte(c.cgroup)); slot == "" || !strings.HasPrefix(named, slot+"@") {
 		broken(fmt.Sprintf("its cgroup does not name its slot (%s): %s", slot, oneSentence(c.cgroup)), "gpuslot knows by it whose process uses a GPU: budgets are not held.")
 	}
 	pipe, shared := c.env["CUDA_MPS_PIPE_DIRECTORY"]

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
@@ -97,7 +97,7 @@ func gatherFacts(ctx context.Context, c *cobra.Command, f *flags) (facts, error)
 	}
 	got.selinux = readSELinux()
 	got.version, got.versionErr = condor.InstalledVersion(ctx)
-	got.totalGPUs, got.totalErr = startdGPUs(ctx, agent.Node(got.plan, got.config))
+	got.totalGPUs, got.totalErr = startdGPUs(ctx, startd.Node(got.plan, got.config))
 	if got.planErr == nil {
 		got.settings, got.settingsErr = condorSettings(ctx, settingNames(got.slotTypes()...))
 	} else {
@@ -121,7 +121,7 @@ func (f facts) away() bool { return f.statusErr == nil && f.status.Node != nil }
 
 // slotType is the number of a shared GPU's slot type.
 func (f facts) slotType(g plan.GPU) int {
-	number, _ := condor.SlotTypeOf(agent.Node(f.plan, f.config), g.UUID)
+	number, _ := condor.SlotTypeOf(startd.Node(f.plan, f.config), g.UUID)
 	return number
 }
 
@@ -148,7 +148,7 @@ func (f facts) shared() []plan.GPU {
 func (f *facts) readGPUs(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, doctorNVMLTimeout)
 	defer cancel()
-	f.plan, f.planErr = plan.Read(agent.PlanFile(f.config.Paths))
+	f.plan, f.planErr = plan.Read(f.config.Paths.PlanFile())
 	f.inForce = f.planErr == nil
 	l, err := nvml.Open()
 	if err != nil {

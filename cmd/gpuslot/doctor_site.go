@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/condor"
 )
@@ -45,7 +44,7 @@ func checkInventory(f facts) []finding {
 	if done, found := onShared(f, check); done {
 		return found
 	}
-	ours := fmt.Sprintf("%s/gpuslot-condor inventory %s", f.config.Paths.Libexec, agent.InventoryAdsFile(f.config.Paths))
+	ours := fmt.Sprintf("%s/gpuslot-condor inventory %s", f.config.Paths.Libexec, f.config.Paths.InventoryAds())
 	if ids, ok := f.settings[settingIDs]; ok {
 		return []finding{{levelError, check, fmt.Sprintf("%s is set: %s", settingIDs, ids),
 			"HTCondor then takes these ids without their properties: jobs get NVIDIA_VISIBLE_DEVICES=none, and all device nodes are hidden from them.",
@@ -148,7 +147,7 @@ func checkContainers(f facts) []finding {
 		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without GPUSLOT", settingDockerMounts, orDash(f.settings[settingDockerMounts])), why,
 			fmt.Sprintf("in the line that condor_config_val -verbose %s finds: %s = %s", settingDockerMounts, settingDockerMounts, strings.Join(append([]string{"$(" + settingDockerMounts + ")"}, volumes...), " "))})
 	}
-	if now := f.settings[settingBinds]; !f.config.HTCondor.Supervise && !strings.Contains(now, agent.PipeRoot(f.config.Paths)) {
+	if now := f.settings[settingBinds]; !f.config.HTCondor.Supervise && !strings.Contains(now, f.config.Paths.PipeRoot()) {
 		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without the pipe directory", settingBinds, orDash(now)), why,
 			fmt.Sprintf("%s = strcat(<yours>, $(GPUSLOT_BIND_EXPR)), or htcondor.supervise = true", settingBinds)})
 	}

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -119,7 +119,7 @@ func makeReport(c *cobra.Command, f *flags, files []string, against, bundled str
 	case against != "":
 		r.Differences, err = compare(against, p)
 	case len(files) == 0:
-		r.Differences, err = compareInForce(agent.PlanFile(cfg.Paths), p)
+		r.Differences, err = compareInForce(cfg.Paths.PlanFile(), p)
 		if !p.Observe {
 			r.askHTCondor(c.Context(), f.socket, cfg, settings)
 		}
@@ -161,9 +161,9 @@ func (r *report) askHTCondor(ctx context.Context, socket string, cfg config.Conf
 		r.HTCondorUnknown = "no startd answers: one that starts needs some seconds, else see systemctl status condor."
 		return
 	}
-	n := agent.Node(r.Plan, cfg)
+	n := startd.Node(r.Plan, cfg)
 	n.Version, n.SiteSlotTypes = s.Version, settings.SlotTypes()
-	changes := agent.Changes(n, s.Startds, cfg.HTCondor.Changes)
+	changes := startd.Changes(n, s.Startds, cfg.HTCondor.Changes)
 	r.HTCondor = &changes
 }
 

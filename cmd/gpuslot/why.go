@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -42,7 +41,7 @@ Only root may read it.`,
 			if err != nil {
 				return unreadable(err, "run it as root on the node that is asked about")
 			}
-			p, err := plan.Read(agent.PlanFile(cfg.Paths))
+			p, err := plan.Read(cfg.Paths.PlanFile())
 			if err != nil {
 				p = plan.Plan{} // then a GPU is named by its UUID alone
 			}

@@ -221,7 +221,7 @@ func units(p config.Paths) (mps.Runner, error) {
 
 func processes(p config.Paths) (mps.Runner, error) {
 	return mps.Processes{
-		Root:    agent.PipeRoot(p),
+		Root:    p.PipeRoot(),
 		Program: p.ControlDaemon,
 		Logs:    filepath.Join(p.State, "log"),
 		FlagsOf: func(u gpu.UUID) []string { return agent.DaemonFlags(p, u) },

@@ -1,4 +1,4 @@
-package agent_test
+package startd
 
 import (
 	"reflect"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
@@ -56,16 +55,16 @@ func TestNode(t *testing.T) {
 	cfg := config.Default()
 	cfg.Placement = config.Placement{LargeAfter: time.Minute, SlotWeight: config.WeightCPUsOrVRAM}
 	cfg.HTCondor.Layout = config.LayoutStartdPerGPU
-	if got := agent.Node(p, cfg).Growth; !reflect.DeepEqual(got, condor.Growth{}) {
+	if got := Node(p, cfg).Growth; !reflect.DeepEqual(got, condor.Growth{}) {
 		t.Errorf("by itself nothing grows: %+v", got)
 	}
 	cfg.Growth = config.Growth{Retries: 3, Factor: 1.5, ExitCodes: []int{85}, LimitPercent: 80, EarlyPercent: 95}
-	got := agent.Node(p, cfg)
+	got := Node(p, cfg)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	cfg.HTCondor.PipesReadOnly = true
-	got = agent.Node(p, cfg)
+	got = Node(p, cfg)
 	// A field that condor gains later must not stay empty unnoticed.
 	full := got.Devices[0]
 	full.Parent, full.Profile, full.Place, full.Multiprocessors = got.Devices[2].Parent, got.Devices[2].Profile, got.Devices[2].Place, got.Devices[2].Multiprocessors
@@ -75,19 +74,5 @@ func TestNode(t *testing.T) {
 				t.Errorf("%T.%s is empty", v, f.Name)
 			}
 		}
-	}
-}
-
-func TestPathsFollowTheRunDirectory(t *testing.T) {
-	p := config.Paths{Run: "/tmp/other"}
-	got := []string{agent.PipeRoot(p), agent.PlanFile(p), agent.InventoryAdsFile(p)}
-	if d := cmp.Diff([]string{"/tmp/other/mps", "/tmp/other/plan.json", "/tmp/other/condor/inventory.ad"}, got); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-}
-
-func TestJobWrapperLink(t *testing.T) {
-	if got := agent.JobWrapperLink(config.Paths{Run: "/run/gpuslot"}); got != "/run/gpuslot/condor/job-wrapper" {
-		t.Errorf("supervise looks beside the socket, not at %s", got)
 	}
 }

@@ -1,9 +1,8 @@
-package agent
+// Package startd is HTCondor's startds on this node: a plan in their terms, and what
+// they do not run yet of it.
+package startd
 
 import (
-	"path/filepath"
-	"slices"
-
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -11,25 +10,11 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// PipeRoot holds one pipe directory per GPU UUID.
-func PipeRoot(p config.Paths) string { return filepath.Join(p.Run, "mps") }
-
-// PlanFile holds the plan in force, for "gpuslot plan".
-func PlanFile(p config.Paths) string { return filepath.Join(p.Run, plan.FileName) }
-
-// InventoryAdsFile holds the ads that HTCondor's inventory program prints.
-func InventoryAdsFile(p config.Paths) string { return filepath.Join(p.Run, "condor", "inventory.ad") }
-
-// closedFile keeps HTCondor from offering GPUs by itself on a node that gpuslot has
-// set up, while the configuration generated for it is missing. It outlives boots.
-func closedFile(p config.Paths) string { return filepath.Join(p.State, "condor-closed.conf") }
-
-// JobWrapperLink leads to the site's own job wrapper; gpuslot-condor supervise
-// follows it.
-func JobWrapperLink(p config.Paths) string { return filepath.Join(p.Run, "condor", "job-wrapper") }
-
 // weights are config's in condor's words.
 var weights = map[config.SlotWeight]string{config.WeightCPUs: condor.WeightCPUs, config.WeightCPUsOrVRAM: condor.WeightCPUsOrVRAM}
+
+// tenantKeys are config's keys in condor's words; the account is none there.
+var tenantKeys = map[config.TenantKey]string{config.TenantGroup: condor.TenantGroup, config.TenantVO: condor.TenantVO}
 
 // Node says a plan in HTCondor's terms, the devices in the plan's order. The
 // caller adds the Version.
@@ -46,13 +31,13 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Minimum:        p.RequestVRAM.Minimum,
 		Quantum:        p.RequestVRAM.Quantum,
 		Absent:         p.Absent,
-		PipeRoot:       PipeRoot(paths),
+		PipeRoot:       paths.PipeRoot(),
 		Libexec:        paths.Libexec,
-		Inventory:      InventoryAdsFile(paths),
+		Inventory:      paths.InventoryAds(),
 		Supervise:      cfg.HTCondor.Supervise,
 		Weight:         weights[cfg.Placement.SlotWeight],
 		Reserves:       cfg.Placement.LargeAfter > 0,
-		Repartition:    repartitionOf(p),
+		Repartition:    string(p.Repartition()),
 		PipesReadOnly:  cfg.HTCondor.PipesReadOnly,
 		PerGPU:         cfg.HTCondor.Layout == config.LayoutStartdPerGPU,
 		Execute:        cfg.HTCondor.Execute,
@@ -60,7 +45,7 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 	}
 	sum := p.CPUOnly
 	for _, g := range p.GPUs {
-		n.Devices = append(n.Devices, device(g))
+		n.Devices = append(n.Devices, Device(g))
 		sum.CPUs += g.Resources.CPUs
 		sum.Memory += g.Resources.Memory
 	}
@@ -68,16 +53,6 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 	// have jobs all at one time.
 	n.CPUs, n.Memory = max(n.CPUs, sum.CPUs), max(n.Memory, sum.Memory)
 	return n
-}
-
-// repartitionOf is the farthest that any GPU goes; empty if all are static.
-func repartitionOf(p plan.Plan) string {
-	for _, how := range following {
-		if slices.ContainsFunc(p.MIG, func(g plan.MIGGPU) bool { return g.Repartition == how }) {
-			return string(how)
-		}
-	}
-	return ""
 }
 
 // growth is [growth] with the subcodes by which the access point knows such a
@@ -92,7 +67,8 @@ func growth(g config.Growth) condor.Growth {
 	}
 }
 
-func device(g plan.GPU) condor.Device {
+// Device says a planned GPU in HTCondor's terms.
+func Device(g plan.GPU) condor.Device {
 	return condor.Device{
 		UUID:           g.UUID,
 		Index:          g.Index,

@@ -1,4 +1,4 @@
-package agent
+package startd
 
 import (
 	"fmt"
@@ -8,17 +8,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/condor"
-)
-
-// What a startd needs before it runs as planned. Measured on 25.14.1: slot
-// types, CPUs, memory and resources are read at a startd's start only, START,
-// policy, cron jobs and attributes at condor_reconfig too, which also starts
-// daemons that are new in DAEMON_LIST.
-const (
-	needRestart  = "restart"
-	needReconfig = "reconfig"
-	needStart    = "start"
-	needStop     = "stop"
 )
 
 // Changes are what HTCondor's startds do not run yet of a node, each with the
@@ -37,15 +26,15 @@ func Changes(n condor.Node, running []api.StatusStartd, policy config.Changes) [
 		case !ok && s.Name == "":
 			continue // it does not answer: told elsewhere
 		case !ok:
-			c.Need = needStart
+			c.Need = api.NeedStart
 		case !slices.Equal(now.Layout, s.Layout) || slices.ContainsFunc(now.Plans, func(p string) bool { return p != s.Plan }):
-			c.Need, c.Jobs, c.GPUs = needRestart, now.Jobs, now.GPUs
+			c.Need, c.Jobs, c.GPUs = api.NeedRestart, now.Jobs, now.GPUs
 		case slices.ContainsFunc(now.Configs, func(h string) bool { return h != condor.ConfigOf(text) }):
-			c.Need = needReconfig
+			c.Need = api.NeedReconfig
 		default:
 			continue
 		}
-		if c.Need != needReconfig {
+		if c.Need != api.NeedReconfig {
 			c.Blocked = blockedBy(s, running)
 		}
 		c.Says = says(c, policy)
@@ -62,7 +51,7 @@ func unwanted(n condor.Node, running []api.StatusStartd, policy config.Changes) 
 		if slices.ContainsFunc(wanted, func(s condor.Startd) bool { return s.Name == now.Name }) {
 			continue
 		}
-		c := api.Change{Daemon: now.Daemon, Startd: now.Name, Need: needStop, Jobs: now.Jobs, GPUs: now.GPUs}
+		c := api.Change{Daemon: now.Daemon, Startd: now.Name, Need: api.NeedStop, Jobs: now.Jobs, GPUs: now.GPUs}
 		c.Says = says(c, policy)
 		out = append(out, c)
 	}
@@ -72,13 +61,13 @@ func unwanted(n condor.Node, running []api.StatusStartd, policy config.Changes) 
 // block keeps condor_reconfig back while it would end jobs: the condor_master
 // then stops what is no longer in DAEMON_LIST, jobs or not.
 func block(all []api.Change, policy config.Changes) []api.Change {
-	i := slices.IndexFunc(all, func(c api.Change) bool { return c.Need == needStop && len(c.Jobs) > 0 })
+	i := slices.IndexFunc(all, func(c api.Change) bool { return c.Need == api.NeedStop && len(c.Jobs) > 0 })
 	if i < 0 {
 		return all
 	}
 	busy := all[i].Daemon
 	for k := range all {
-		if c := &all[k]; c.Need != needRestart && c.Blocked == "" {
+		if c := &all[k]; c.Need != api.NeedRestart && c.Blocked == "" {
 			c.Blocked = busy
 			c.Says = says(*c, policy)
 		}
@@ -86,15 +75,15 @@ func block(all []api.Change, policy config.Changes) []api.Change {
 	return all
 }
 
-// explained: where a setting of the site's keeps a startd from its slots, a restart
+// Explained names the setting: where a setting of the site's keeps a startd from its slots, a restart
 // changes nothing, and that setting has to change first.
-func explained(all []api.Change, overridden []condor.Override) []api.Change {
+func Explained(all []api.Change, overridden []condor.Override) []api.Change {
 	i := slices.IndexFunc(overridden, func(o condor.Override) bool { return o.Breaks == condor.BreaksLayout })
 	if i < 0 {
 		return all
 	}
 	for k := range all {
-		if c := &all[k]; c.Need == needRestart {
+		if c := &all[k]; c.Need == api.NeedRestart {
 			c.Blocked = overridden[i].Setting.Name
 			c.Says = fmt.Sprintf("%s has other slots than planned, and a restart does not change that: %s.", c.Daemon, overridden[i].Says)
 		}
@@ -130,8 +119,8 @@ func blockedBy(s condor.Startd, running []api.StatusStartd) string {
 func oneReconfig(all []api.Change) []api.Change {
 	told := false
 	return slices.DeleteFunc(all, func(c api.Change) bool {
-		again := c.Need == needReconfig && told
-		told = told || c.Need == needReconfig
+		again := c.Need == api.NeedReconfig && told
+		told = told || c.Need == api.NeedReconfig
 		return again
 	})
 }
@@ -139,23 +128,23 @@ func oneReconfig(all []api.Change) []api.Change {
 // says is a change as a sentence for the operator.
 func says(c api.Change, policy config.Changes) string {
 	switch {
-	case c.Need == needStop && len(c.Jobs) > 0:
+	case c.Need == api.NeedStop && len(c.Jobs) > 0:
 		return fmt.Sprintf("%s is not wanted any more: %s; until they have ended condor_reconfig would end them.", c.Daemon, jobWords(c.Jobs))
-	case c.Need == needStop && policy == config.ChangesNever:
+	case c.Need == api.NeedStop && policy == config.ChangesNever:
 		return fmt.Sprintf(`%s is not wanted any more: condor_reconfig stops it (htcondor.changes = "never").`, c.Daemon)
-	case c.Need == needStop:
+	case c.Need == api.NeedStop:
 		return fmt.Sprintf("%s is not wanted any more: condor_reconfig stops it.", c.Daemon)
-	case c.Need == needReconfig && c.Blocked != "":
+	case c.Need == api.NeedReconfig && c.Blocked != "":
 		return fmt.Sprintf("HTCondor has not read its new configuration: that waits for %s, whose jobs condor_reconfig would end.", c.Blocked)
-	case c.Need == needReconfig && policy == config.ChangesNever:
+	case c.Need == api.NeedReconfig && policy == config.ChangesNever:
 		return `HTCondor has not read its new configuration: run condor_reconfig, which touches no job (htcondor.changes = "never").`
-	case c.Need == needReconfig:
+	case c.Need == api.NeedReconfig:
 		return "HTCondor reads its new configuration by condor_reconfig, which touches no job."
 	case c.Blocked != "":
 		return fmt.Sprintf("%s waits: %s still offers a GPU that it is to offer.", c.Daemon, c.Blocked)
-	case c.Need == needStart && policy == config.ChangesNever:
+	case c.Need == api.NeedStart && policy == config.ChangesNever:
 		return fmt.Sprintf(`%s does not run: condor_reconfig starts it (htcondor.changes = "never").`, c.Daemon)
-	case c.Need == needStart:
+	case c.Need == api.NeedStart:
 		return fmt.Sprintf("%s does not run: condor_reconfig starts it.", c.Daemon)
 	}
 	return fmt.Sprintf("%s runs an older layout: %s", c.Daemon, restartSays(c, policy))

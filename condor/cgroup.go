@@ -1,0 +1,45 @@
+package condor
+
+import (
+	"regexp"
+	"strings"
+)
+
+// slotOfCgroup is the slot in a cgroup's path, as HTCondor 23 to 25 builds
+// it: ".../<EXECUTE with _ for />_slot1_2@host.slice/...scope" (23.9: without
+// the suffix).
+var slotOfCgroup = regexp.MustCompile(`_(slot[0-9]{1,6}(?:_[0-9]{1,6})?@[A-Za-z0-9._@-]{1,250}?)(?:\.slice|\.scope)?(?:/|$)`)
+
+// SlotOfCgroup returns the slot, with its host, in a cgroup's path or a part of it;
+// empty if there is none.
+func SlotOfCgroup(path string) string {
+	m := slotOfCgroup.FindStringSubmatch(path)
+	if m == nil {
+		return ""
+	}
+	return m[1]
+}
+
+// CgroupSlot returns the slot, with its host, that the text of a /proc/<pid>/cgroup
+// names; empty if it names none. It takes the first match of the unified hierarchy's
+// path, then of any other: a job that may make cgroups of its own makes them further
+// down. A path cannot hold a newline: the kernel refuses such a cgroup.
+func CgroupSlot(text []byte) string {
+	var other string
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		id, rest, ok := strings.Cut(line, ":")
+		_, cgroup, ok2 := strings.Cut(rest, ":")
+		if !ok || !ok2 {
+			continue
+		}
+		slot := SlotOfCgroup(cgroup)
+		if slot != "" && id == "0" {
+			return slot
+		}
+		if other == "" {
+			other = slot
+		}
+	}
+	return other
+}

@@ -1,0 +1,46 @@
+package condor
+
+import (
+	"strings"
+	"testing"
+)
+
+// The lines were recorded on 25.14.1 and 23.9.6.
+func TestCgroupSlot(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/_var_lib_condor_execute_slot1_1@pool.test.scope\n": "slot1_1@pool.test",
+		"0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/sshd.slice/sshd.scope\n":                           "slot1_1@pool.test",
+		"0::/htcondor/condor_var_lib_condor_execute_slot1_12@pool.test\n":                                                "slot1_12@pool.test",
+		"0::/system.slice/condor.service/htcondor/_x_slot1_1@gpu0@pool.test.slice/_x_slot1_1@gpu0@pool.test.scope\n":     "slot1_1@gpu0@pool.test",
+		"1:name=systemd:/\n0::/\n": "",
+		"4:memory:/htcondor/condor_var_lib_condor_execute_slot3_1@pool.test\n0::/\n": "slot3_1@pool.test",
+		// What a job makes below its own cgroup does not count.
+		"0::/htcondor/_e_slot1_1@pool.test.slice/_e_slot2_2@pool.test.scope\n": "slot1_1@pool.test",
+		"0::/user.slice/slot1_1@pool.test.scope\n":                             "",
+		"":    "",
+		"0::": "",
+	} {
+		if got := CgroupSlot([]byte(text)); got != want {
+			t.Errorf("CgroupSlot(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+// FuzzCgroupSlot: an accepted slot has a slot's name and stands in the text.
+func FuzzCgroupSlot(f *testing.F) {
+	f.Add([]byte("0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/_var_lib_condor_execute_slot1_1@pool.test.scope\n"))
+	f.Add([]byte("4:memory:/htcondor/condor_x_slot3_1@h\n0::/\n"))
+	f.Add([]byte("0::/_slot1_1@\n0:::::_slot1@a@b@c/"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		slot := CgroupSlot(b)
+		if slot == "" {
+			return
+		}
+		if !strings.HasPrefix(slot, "slot") || strings.ContainsAny(slot, "/\n :") || !strings.Contains(string(b), "_"+slot) {
+			t.Errorf("CgroupSlot(%q) = %q", b, slot)
+		}
+		if short := SlotName(slot); SlotName(short) != short || !strings.HasPrefix(slot, short) {
+			t.Errorf("%q is the short name of %q", short, slot)
+		}
+	})
+}
