@@ -137,7 +137,7 @@ lint:
 
 # They start no goroutine and share nothing, which docs/race_test.go checks. The
 # race detector finds nothing there, and makes them 10 to 40 times slower.
-PURE := agent/advise agent/advise/paper agent/bench agent/config agent/elastic agent/here agent/history agent/plan agent/record agent/startd \
+PURE := agent/advise agent/advise/paper agent/bench agent/config agent/elastic agent/here agent/plan agent/record agent/startd \
 	condor condor/classad docs etc/packaging/supply gpu gpu/devices mig mig/simulate
 is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -150,8 +151,8 @@ type Agent struct {
 	metricsDown atomic.Pointer[string]
 	slotless    slotless
 	verifier    *verifier
-	// history is the last hour, for the node page.
-	history page.History
+	// lastHour is what the node's page plots.
+	lastHour page.History
 	// smPartitions makes static SM partitions, partitions books them.
 	smPartitions SMPartitions
 	partitions   *partitions
@@ -161,8 +162,8 @@ type Agent struct {
 	sys          string
 	cgroups      *cgroups
 	nodes        *deviceNodes
-	// keeper writes records and the history.
-	keeper *keeper
+	// history writes events and the records of jobs.
+	history *history.Writer
 	// ordered is what HTCondor was told to do, for who asks the startds.
 	ordered ordered
 	layouts layouts

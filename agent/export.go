@@ -123,7 +123,7 @@ func slotsOf(snap *usage.Snapshot, fresh map[usage.Device]bool, running []Runnin
 		}
 	}
 	for _, r := range running {
-		s, _ := at(slotKey(r.Starter), deviceOf(snap, r.GPU))
+		s, _ := at(slotKey(r.Starter), snap.DeviceOf(r.GPU))
 		if r.Since.Before(s.Admitted) {
 			continue // the job before
 		}
@@ -137,16 +137,6 @@ func both(before, now usage.SlotUsage) usage.SlotUsage {
 	now.Processes += before.Processes
 	now.Memory = gpu.Measured[gpu.Bytes]{Value: now.Memory.Value + before.Memory.Value, Known: now.Memory.Known && before.Memory.Known}
 	return now
-}
-
-// deviceOf is a booked GPU or MIG device in the words of package usage.
-func deviceOf(snap *usage.Snapshot, u gpu.UUID) usage.Device {
-	if u.IsMIG() {
-		if i := slices.IndexFunc(snap.Devices, func(d usage.DeviceUsage) bool { return d.MIG == u }); i >= 0 {
-			return snap.Devices[i].Device
-		}
-	}
-	return usage.Device{GPU: u}
 }
 
 // labelsOf is what the site lets be told of a job.

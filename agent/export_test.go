@@ -123,7 +123,7 @@ func TestNoSlotTwice(t *testing.T) {
 			seen[n] = true
 		}
 		for _, r := range running {
-			if !seen[nameOn{r.Starter.Slot, deviceOf(snap, r.GPU)}] {
+			if !seen[nameOn{r.Starter.Slot, snap.DeviceOf(r.GPU)}] {
 				t.Fatalf("%+v is missing", r)
 			}
 		}

@@ -1,9 +1,6 @@
 package agent
 
 import (
-	"context"
-	"io"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -12,7 +9,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/history"
-	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -47,7 +43,7 @@ func TestJobsLife(t *testing.T) {
 	if uses := s.jobUses(); len(uses) != 0 {
 		t.Errorf("the slot's next job is told %+v, and it has used nothing", uses)
 	}
-	s.keeper.write()
+	s.history.Flush()
 	paths := s.view.Load().config.Paths
 	records, err := history.Records(paths, time.Time{})
 	if err != nil || len(records) != 1 {
@@ -78,27 +74,4 @@ func TestJobsLife(t *testing.T) {
 	if again, err := history.Records(paths, time.Now().Add(time.Minute)); err != nil || len(again) != 0 {
 		t.Errorf("%d records of the future, %v", len(again), err)
 	}
-}
-
-// A disk that takes nothing bounds the memory, and what was lost is told.
-func TestKeeperIsBounded(t *testing.T) {
-	var told strings.Builder
-	k := newKeeper(slog.New(slog.NewTextHandler(&told, nil)))
-	file := store.Log{Dir: t.TempDir(), Name: "x", Size: 1 << 20, Older: 1}
-	for i := range mostWaiting + 5 {
-		k.put(file, i)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	k.run(ctx) // what is left is written at the end
-	n := 0
-	if err := file.Read(func([]byte) { n++ }); err != nil || n != mostWaiting {
-		t.Errorf("%d lines, want %d: %v", n, mostWaiting, err)
-	}
-	if !strings.Contains(told.String(), "lines=5") {
-		t.Errorf("told %q, want 5 lost lines", told.String())
-	}
-	nowhere := newKeeper(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	nowhere.put(store.Log{Dir: "/proc/nowhere", Name: "x", Size: 1}, 1)
-	nowhere.write() // no panic, no endless loop
 }

@@ -248,7 +248,7 @@ func TestPlugin(t *testing.T) {
 		}
 	}
 	n := 0
-	ta.keeper.write()
+	ta.history.Flush()
 	events, err := history.Events(ta.view.Load().config.Paths)
 	if err != nil {
 		t.Fatal(err)

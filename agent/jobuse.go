@@ -1,11 +1,11 @@
 package agent
 
 import (
-	"math"
 	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -88,10 +88,11 @@ func bothKnown(a, b usage.Spread) usage.Spread {
 }
 
 func (t jobTotal) api(r Running, now time.Time) api.Use {
+	sm := history.BoundsOf(t.sums.SM)
 	return api.Use{
 		Slot: shortName(r.Starter.Slot), Job: r.Job, Seconds: now.Sub(r.Since).Seconds(), PeakMiB: t.peakMiB(),
-		GPUSeconds: pointer(t.sums.SM.Estimate), GPUSecondsMin: pointer(t.sums.SM.Lower), GPUSecondsMax: pointer(t.sums.SM.Upper),
-		Joules: pointer(t.sums.Energy.Estimate),
+		GPUSeconds: sm.Estimate, GPUSecondsMin: sm.Min, GPUSecondsMax: sm.Max,
+		Joules: history.BoundsOf(t.sums.Energy).Estimate,
 	}
 }
 
@@ -101,13 +102,4 @@ func (t jobTotal) peakMiB() *int64 {
 	}
 	mib := int64(t.peak.Value.MiB())
 	return &mib
-}
-
-// pointer is a value to the millisecond or millijoule, nil if it is not known.
-func pointer(m gpu.Measured[float64]) *float64 {
-	if !m.Known {
-		return nil
-	}
-	v := math.Round(m.Value*1000) / 1000
-	return &v
 }

@@ -16,7 +16,7 @@ import (
 
 // page serves the node page; nil, and the log has why, if it cannot be made.
 func (a *Agent) page() http.Handler {
-	h, err := page.Handler(a.pageNode, &a.history)
+	h, err := page.Handler(a.pageNode, &a.lastHour)
 	if err != nil {
 		a.log.Error("the node page is not served", "err", err)
 		return nil
@@ -41,7 +41,7 @@ func (a *Agent) remember() {
 			n.GPUs = append(n.GPUs, page.GPU{Device: pageDevice(d), Power: d.Power})
 		}
 	}
-	a.history.Add(n)
+	a.lastHour.Add(n)
 }
 
 // pageNode is the node as the page shows it: without owner, account or job,

@@ -8,10 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/usage"
 )
 
 // The directory holds what the jobs of each GPU need, and no more after them.
-func TestJobFiles(t *testing.T) {
+func TestJobMapping(t *testing.T) {
 	p := &plan.Plan{GPUs: []plan.GPU{{UUID: uuid(0), Index: 0}, {UUID: uuid(1), Index: 1}, {UUID: uuid(2), Index: 2}}}
 	dir := filepath.Join(t.TempDir(), "dcgm")
 	contents := func() map[string]string {
@@ -38,7 +39,7 @@ func TestJobFiles(t *testing.T) {
 		{[]Running{{GPU: uuid(1), Job: "9.0"}, {GPU: uuid(2)}, {GPU: uuid(9), Job: "1.0"}, {GPU: uuid(0), Job: "1\n2"}}, map[string]string{"1": "9.0\n", "README": "ours"}},
 		{nil, map[string]string{"README": "ours"}},
 	} {
-		if err := writeJobFiles(dir, jobFiles(p, tt.running)); err != nil {
+		if err := usage.WriteJobMapping(dir, jobsByIndex(p, tt.running)); err != nil {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(tt.want, contents()); d != "" {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"encoding/json"
-	"math"
 	"testing"
 	"time"
 
@@ -48,30 +47,6 @@ func TestRecordOf(t *testing.T) {
 		}
 		if d := cmp.Diff(tt.want, string(got)); d != "" {
 			t.Errorf("%s: (-want +got)\n%s", name, d)
-		}
-	}
-}
-
-// The share is of the GPU, also on a MIG device: by compute slices where they are
-// published, else by memory.
-func TestRecordOfMIGDevice(t *testing.T) {
-	device := plan.GPU{UUID: migUUID, Parent: uuid(0), Name: "A100", Mode: config.ModeMIG, Memory: 9856, Pool: 9856, Slices: 2}
-	p := &plan.Plan{GPUs: []plan.GPU{device}, MIG: []plan.MIGGPU{{UUID: uuid(0), Memory: 40960, Slices: 7}}}
-	r := Running{Starter: Starter{Slot: "slot1_1@wn1"}, GPU: migUUID, Budget: 4928}
-	share := func(change func()) float64 {
-		change()
-		return recordOf(r, &usage.Snapshot{}, p, time.Now()).Share
-	}
-	for _, tt := range []struct {
-		change func()
-		want   float64
-	}{
-		{func() {}, 2.0 / 7},
-		{func() { p.GPUs[0].Slices, p.MIG[0].Slices = 0, 0 }, 9856.0 / 40960},
-		{func() { p.GPUs[0].Mode = config.ModeMPS }, 9856.0 / 40960 / 2}, // a device that two jobs share
-	} {
-		if got := share(tt.change); math.Abs(got-tt.want) > 1e-9 {
-			t.Errorf("%v, want %v", got, tt.want)
 		}
 	}
 }

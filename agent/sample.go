@@ -262,7 +262,7 @@ func (a *Agent) uses(u gpu.UUID) uses {
 		return out
 	}
 	out.snap = a.sampler.Snapshot()
-	out.device = deviceOf(out.snap, u)
+	out.device = out.snap.DeviceOf(u)
 	d, ok := out.snap.Device(out.device)
 	if !ok {
 		return out
@@ -317,7 +317,7 @@ func (a *Agent) watched(v *view, u gpu.UUID) bool {
 		return false
 	}
 	snap := a.sampler.Snapshot()
-	d, ok := snap.Device(deviceOf(snap, u))
+	d, ok := snap.Device(snap.DeviceOf(u))
 	return ok && d.Processes.Known && d.Memory.Known
 }
 

@@ -73,7 +73,7 @@ func TestInventedGPUs(t *testing.T) {
 	for range 100 {
 		ta.prepare(hookOf(s, 1000), job)
 	}
-	ta.keeper.write()
+	ta.history.Flush()
 	events, err := history.Events(ta.config())
 	if err != nil {
 		t.Fatal(err)

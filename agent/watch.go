@@ -173,7 +173,7 @@ func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []Running) []watche
 			continue
 		}
 		w := watched{Running: r, MostClients: g.MaxClients, Largest: g.LargestRequest, Quantum: p.RequestVRAM.Quantum}
-		key, device := slotKey(r.Starter), deviceOf(snap, r.GPU)
+		key, device := slotKey(r.Starter), snap.DeviceOf(r.GPU)
 		w.Memory = memory[slotOnDevice{key, device}]
 		if d, ok := snap.Device(device); ok && d.Processes.Known {
 			w.Known = true

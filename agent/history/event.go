@@ -1,4 +1,4 @@
-// Package history holds what a node keeps on disk of the past: events of jobs, GPUs
+// Package history keeps on disk what happened on a node: events of jobs, GPUs
 // and the node, for "gpuslot why", and one record of each job that used a GPU, for
 // "gpuslot usage" and "gpuslot advise".
 package history

@@ -214,3 +214,28 @@ func (s *Snapshot) Slot(k SlotKey, d Device) (SlotUsage, bool) {
 	}
 	return SlotUsage{}, false
 }
+
+// Last finds what a slot uses of a device or, if its job ended lately, used.
+func (s *Snapshot) Last(k SlotKey, d Device) (SlotUsage, bool) {
+	if u, ok := s.Slot(k, d); ok {
+		return u, true
+	}
+	for _, u := range s.Ended {
+		if u.Slot == k && u.Device == d {
+			return u, true
+		}
+	}
+	return SlotUsage{}, false
+}
+
+// DeviceOf returns the device of a UUID of the plan, which is a GPU's or a MIG device's.
+func (s *Snapshot) DeviceOf(u gpu.UUID) Device {
+	if u.IsMIG() {
+		for _, d := range s.Devices {
+			if d.MIG == u {
+				return d.Device
+			}
+		}
+	}
+	return Device{GPU: u}
+}

@@ -11,6 +11,18 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
+// Who does things.
+const (
+	byAgent    = "agent"
+	byOperator = "operator"
+)
+
+// note keeps an event.
+func (a *Agent) note(e history.Event) {
+	e.Slot = shortName(e.Slot)
+	a.history.Event(e)
+}
+
 // mostNoted bounds the text of an event, in bytes: a caller's words may be in it.
 const mostNoted = 1024
 
