@@ -137,7 +137,8 @@ lint:
 
 # They start no goroutine and share nothing, which docs/race_test.go checks. The
 # race detector finds nothing there, and makes them 10 to 40 times slower.
-PURE := agent/advise agent/advise/paper agent/bench agent/config agent/elastic agent/here agent/plan agent/record agent/startd \
+PURE := agent/config agent/elastic agent/here agent/plan agent/record agent/startd \
+	cmd/gpuslot/advise cmd/gpuslot/advise/paper cmd/gpuslot/bench \
 	condor condor/classad docs etc/packaging/supply gpu gpu/devices mig mig/simulate
 is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 
@@ -181,7 +182,7 @@ bench: tools ## how fast, how small, how soon: figures beside their aims
 	$(GO) run ./test/bench
 	GPUSLOT_REACTIONS=3 $(GO) test ./test/faults -count=1 -timeout 30m -v -run '^TestReactions$$'
 	$(GO) test ./mig -run - -bench Plan -benchtime 5x
-	$(GO) test ./agent/advise -run - -bench Million -benchtime 3x
+	$(GO) test ./cmd/gpuslot/advise -run - -bench Million -benchtime 3x
 	$(GO) test ./mig/simulate -count=1 -v -run Compare
 	$(MAKE) bench-throughput
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpuslot/gpuslot/agent/advise"
-	"github.com/gpuslot/gpuslot/agent/advise/paper"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise/paper"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 

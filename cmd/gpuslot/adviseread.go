@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/advise"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/record"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
 )
 
 // readOwn takes the records of this node.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpuslot/gpuslot/agent/advise"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
 )
 
 // shownClasses are those that a terminal takes; they have most of the hours.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 )
 
 // exitNoAdvice is bench's own.

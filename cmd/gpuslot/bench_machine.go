@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/agent/bench"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
 	"github.com/gpuslot/gpuslot/mps"

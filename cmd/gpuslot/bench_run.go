@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 )
 
 // copyGrace is how long a copy has between SIGTERM and SIGKILL.

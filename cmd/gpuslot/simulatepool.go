@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpuslot/gpuslot/agent/bench"
-	"github.com/gpuslot/gpuslot/agent/simulate"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate"
 )
 
 // poolFlags say what is simulated.

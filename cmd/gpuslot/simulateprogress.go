@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/simulate"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate"
 )
 
 // progress shows how far runs are: a bar on a terminal, else now and then a line.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpuslot/gpuslot/agent/simulate"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate"
 )
 
 // TestProgress: a log gets lines, and only of runs that take long; a terminal gets one line

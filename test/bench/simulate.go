@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/simulate"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate"
 )
 
 // The aims of one policy on two cores.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/advise"
-	"github.com/gpuslot/gpuslot/agent/advise/paper"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise/paper"
 	"github.com/gpuslot/gpuslot/test/history"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/simulate"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/node"
 	"github.com/gpuslot/gpuslot/test/site"

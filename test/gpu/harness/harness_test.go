@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/gpu/programs"
 	"github.com/gpuslot/gpuslot/test/gpu/report"

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/gpu/report"
 	"github.com/gpuslot/gpuslot/test/gpu/truth"

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 )
 
 // series is one line of a plot.

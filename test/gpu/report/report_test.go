@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 )
 
 // workFile stands beside the result that it belongs to.

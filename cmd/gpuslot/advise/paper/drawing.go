@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpuslot/gpuslot/agent/advise"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
 )
 
 // drawing is a picture in SVG; the page's style gives its classes their colours.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gpuslot/gpuslot/agent/advise"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
 )
 
 // The measures of a plot of a class.

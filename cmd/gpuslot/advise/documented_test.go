@@ -9,7 +9,7 @@ import (
 
 // TestDocumented: docs/advise.md names every key of the JSON.
 func TestDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/advise.md")
+	page, err := os.ReadFile("../../../docs/advise.md")
 	if err != nil {
 		t.Fatal(err)
 	}

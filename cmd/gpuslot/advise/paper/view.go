@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpuslot/gpuslot/agent/advise"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
 )
 
 // view is what the page's template is filled with.

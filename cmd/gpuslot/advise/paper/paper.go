@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"html/template"
 
-	"github.com/gpuslot/gpuslot/agent/advise"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
 )
 
 var (

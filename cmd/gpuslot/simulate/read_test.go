@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpuslot/gpuslot/agent/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -253,7 +253,7 @@ func TestCalibrate(t *testing.T) {
 // FuzzPool: what is accepted can be simulated.
 func FuzzPool(f *testing.F) {
 	for _, name := range []string{"kit.toml", "pool.toml"} {
-		b, err := os.ReadFile("../../docs/examples/simulate/" + name)
+		b, err := os.ReadFile("../../../docs/examples/simulate/" + name)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -286,7 +286,7 @@ func FuzzPool(f *testing.F) {
 // FuzzSynthetic: what is accepted makes jobs in order that pass Check.
 func FuzzSynthetic(f *testing.F) {
 	for _, name := range []string{"kit-jobs.toml", "jobs.toml"} {
-		b, err := os.ReadFile("../../docs/examples/simulate/" + name)
+		b, err := os.ReadFile("../../../docs/examples/simulate/" + name)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/gpuslot/gpuslot/agent/advise"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/record"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
 	"github.com/gpuslot/gpuslot/test/history"
 )
 
