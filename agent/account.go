@@ -83,18 +83,18 @@ func accounts(ctx context.Context, p plan.Plan, old map[string]Account, again bo
 // the owner's by name.
 func (fs procFS) accounts(ctx context.Context, slots []condor.Slot) func(Starter, condor.Slot) Account {
 	byParent, bySlot := map[int]uint32{}, map[string]uint32{}
-	for _, pid := range fs.pids() {
-		p, err := fs.process(pid)
-		if err != nil || p.gone() {
+	for _, pid := range fs.PIDs() {
+		p, err := fs.Stat(pid)
+		if err != nil || p.Ended() {
 			continue
 		}
-		uid, err := fs.realUID(pid)
-		if err != nil || uid == 0 {
+		uids, err := fs.UIDs(pid)
+		if err != nil || uids.Real == 0 {
 			continue
 		}
-		byParent[p.Parent] = uid
+		byParent[p.Parent] = uids.Real
 		if in, err := fs.cgroupSlot(pid); err == nil && in != "" {
-			bySlot[shortName(in)] = uid
+			bySlot[shortName(in)] = uids.Real
 		}
 	}
 	byName := map[string]Account{}

@@ -14,6 +14,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -36,14 +37,14 @@ func admitState() State {
 }
 
 func running(pid int, uid uint32, owner string, mib gpu.MiB) Running {
-	return Running{Starter: Starter{PID: pid, Started: 1, Slot: "slot1_9"}, GPU: uuid(0), Budget: mib,
+	return Running{Starter: Starter{ID: process.ID{PID: pid, Started: 1}, Slot: "slot1_9"}, GPU: uuid(0), Budget: mib,
 		Account: Account{UID: uid, Known: true}, Owner: owner, Job: "1.0"}
 }
 
 // TestAdmitWithoutRequest: where the site says so a job without request_vram gets a
 // share, also from an access point that writes none into it.
 func TestAdmitWithoutRequest(t *testing.T) {
-	alice := Caller{UID: 1000, Hook: true, Starter: Starter{PID: 100, Started: 1, Slot: "slot1_1"}}
+	alice := Caller{UID: 1000, Hook: true, Starter: Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}
 	for _, provisioned := range []*int64{nil, vram(0)} {
 		s := admitState()
 		s.Plan.RequestVRAM.WithoutRequest = config.WithoutRequestShare
@@ -63,7 +64,7 @@ func TestStartdKnowsNoRequest(t *testing.T) {
 	ta.grant(s, 1000, "alice", uuid(0), 0)
 	without := jobOn(ta.proc.starter(102, "slot1_3"), "alice", uuid(0), 0)
 	without.ProvisionedVRAM, without.RequestVRAM = nil, nil
-	if r := ta.prepare(hookOf(Starter{PID: 102, Started: 10200, Slot: "slot1_3"}, 1000), without); r.Grant == nil || ta.entry("slot1_3").Budget != share {
+	if r := ta.prepare(hookOf(Starter{ID: process.ID{PID: 102, Started: 10200}, Slot: "slot1_3"}, 1000), without); r.Grant == nil || ta.entry("slot1_3").Budget != share {
 		t.Errorf("%+v %+v", r, r.Refusal)
 	}
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 0, uuid(0)), slotAd("slot1_2", "2.0", "alice", 0, uuid(0))}, nil)
@@ -80,7 +81,7 @@ func TestStartdKnowsNoRequest(t *testing.T) {
 }
 
 func TestAdmitRefuses(t *testing.T) {
-	alice := Caller{UID: 1000, Hook: true, Starter: Starter{PID: 100, Started: 1, Slot: "slot1_1"}}
+	alice := Caller{UID: 1000, Hook: true, Starter: Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}
 	for _, tt := range []struct {
 		name string
 		gpus []string
@@ -111,7 +112,7 @@ func TestAdmitRefuses(t *testing.T) {
 		{"cheap check", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Health.Check = errors.New("it is suspended") }, api.CodeClosed, "it is suspended", "look at gpuslot status"},
 		{"other tenant", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Running = []Running{running(7, 1001, "bob", 4096)} }, api.CodeOtherTenant, "held by bob", "waits in the queue for that or another GPU"},
 		{"unknown tenant", []string{string(uuid(0))}, vram(4096), func(s *State) {
-			s.Running = []Running{{Starter: Starter{PID: 7, Started: 1, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}}
+			s.Running = []Running{{Starter: Starter{ID: process.ID{PID: 7, Started: 1}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}}
 		}, api.CodeOtherTenant, "held by the job of slot1_9", "another GPU"},
 		{"not the common account", []string{string(uuid(0))}, vram(4096), func(s *State) {
 			s.Plan.GPUs[0].Tenancy = plan.Tenancy{Policy: config.TenancyCommon, User: "gpujobs"}
@@ -164,7 +165,7 @@ func TestAdmitRefuses(t *testing.T) {
 }
 
 func TestAdmitGrants(t *testing.T) {
-	alice := Caller{UID: 1000, Hook: true, Starter: Starter{PID: 100, Started: 1, Slot: "slot1_1"}}
+	alice := Caller{UID: 1000, Hook: true, Starter: Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}
 	for _, tt := range []struct {
 		name string
 		gpus []string
@@ -212,7 +213,7 @@ func TestAdmitGrants(t *testing.T) {
 
 // TestAdmitBeside: what does not stand in a job's way.
 func TestAdmitBeside(t *testing.T) {
-	me := Starter{PID: 100, Started: 1, Slot: "slot1_1"}
+	me := Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}
 	for name, with := range map[string]func(*State){
 		"own account's jobs": func(s *State) { s.Running = []Running{running(7, 1000, "alice", 16384)} },
 		"to the last MiB": func(s *State) {
@@ -240,7 +241,7 @@ func TestAdmitBeside(t *testing.T) {
 func TestStaleServerIsNoWall(t *testing.T) {
 	s := admitState()
 	s.Health.Stale = true
-	grant, r := Admit(s, Caller{UID: 1000, Starter: Starter{PID: 1, Started: 1}}, &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(16384)})
+	grant, r := Admit(s, Caller{UID: 1000, Starter: Starter{ID: process.ID{PID: 1, Started: 1}}}, &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(16384)})
 	if r != nil || grant.Wall != wallNone || grant.Environment["GPUSLOT_WALL"] != wallNone {
 		t.Errorf("%+v, %+v", grant, r)
 	}
@@ -285,7 +286,7 @@ func TestFraction(t *testing.T) {
 // A request is rounded up by the hook, and cut off by the startd.
 func TestAdmitFraction(t *testing.T) {
 	job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4000), RequestVRAM: vram(4001)}
-	_, r := Admit(admitState(), Caller{UID: 1000, Hook: true, Starter: Starter{PID: 100, Started: 1, Slot: "slot1_1"}}, job)
+	_, r := Admit(admitState(), Caller{UID: 1000, Hook: true, Starter: Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}, job)
 	if r == nil || r.Code != api.CodeBadRequest || r.Reason != "request_vram must be a whole number of MiB: use request_vram = 4001" {
 		t.Errorf("%+v", r)
 	}
@@ -309,7 +310,7 @@ func FuzzAdmit(f *testing.F) {
 		if second != "" {
 			job.AssignedGPUs = append(job.AssignedGPUs, second)
 		}
-		grant, refusal := Admit(s, Caller{UID: 1000, Starter: Starter{PID: 1, Started: 1}}, job)
+		grant, refusal := Admit(s, Caller{UID: 1000, Starter: Starter{ID: process.ID{PID: 1, Started: 1}}}, job)
 		if (grant == nil) == (refusal == nil) {
 			t.Fatal("neither or both of grant and refusal")
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -214,14 +215,14 @@ type Agent struct {
 	// lostPlan is why that plan could not be read: see planBefore.
 	lostPlan error
 	// mourned is the last server of each GPU whose end was told.
-	mourned map[gpu.UUID]mps.Process
+	mourned map[gpu.UUID]process.ID
 	// modeFailures are compute modes that could not be set.
 	modeFailures map[gpu.UUID]modeFailure
 	setDone      bool
 	// reflagged are control daemons that were started anew for their flags.
-	reflagged map[gpu.UUID]mps.Process
+	reflagged map[gpu.UUID]process.ID
 	// repartitioned are those that were for their partitions.
-	repartitioned map[gpu.UUID]mps.Process
+	repartitioned map[gpu.UUID]process.ID
 }
 
 // nudge wakes whoever listens, unless they were woken already.

@@ -171,7 +171,7 @@ func (a *Agent) killClient(u gpu.UUID, pid int, listed time.Time) error {
 	if err != nil {
 		return err
 	}
-	p, err := a.books.proc.process(pid)
+	p, err := a.books.proc.Stat(pid)
 	if err != nil || p.Started > latest {
 		return os.ErrProcessDone
 	}

@@ -41,7 +41,7 @@ func (fs procFS) together(pid, supervisor int, s Starter) bool {
 // it left its parents behind.
 func (fs procFS) childAbove(pid int, s Starter) int {
 	for range maxAncestors {
-		p, err := fs.process(pid)
+		p, err := fs.Stat(pid)
 		if err != nil || p.Parent == s.PID {
 			return p.PID
 		}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // TestAlone: only for certain. Each line of a tree is a cgroup with its processes.
@@ -47,7 +49,7 @@ func TestAlone(t *testing.T) {
 					}
 				}
 			}
-			if got := (procFS{root}).alone(mount, 200); got != tt.want {
+			if got := (procFS{process.FS{Root: root}}).alone(mount, 200); got != tt.want {
 				t.Errorf("alone = %v", got)
 			}
 		})
@@ -59,13 +61,13 @@ func TestAloneUnreadable(t *testing.T) {
 	root, mount := t.TempDir(), t.TempDir()
 	put(t, filepath.Join(root, "200/cgroup"), "0::/_slot1_1@wn1\n")
 	put(t, filepath.Join(mount, "_slot1_1@wn1/cgroup.procs"), "200\n")
-	if !(procFS{root}).alone(mount, 200) {
+	if !(procFS{process.FS{Root: root}}).alone(mount, 200) {
 		t.Fatal("not alone")
 	}
 	if err := os.Mkdir(filepath.Join(mount, "_slot1_1@wn1/threaded"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if (procFS{root}).alone(mount, 200) {
+	if (procFS{process.FS{Root: root}}).alone(mount, 200) {
 		t.Error("alone beside a cgroup whose processes cannot be read")
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // questions are what the callers of one starter asked so far.
@@ -32,11 +33,11 @@ const (
 // question notes a question. The caller holds mu.
 func (b *books) question(s Starter, note func(*questions)) {
 	if len(b.asked) >= startersKept {
-		maps.DeleteFunc(b.asked, func(s starterKey, _ questions) bool { return !b.proc.alive(s.pid, s.started) })
+		maps.DeleteFunc(b.asked, func(s process.ID, _ questions) bool { return !b.proc.Runs(s) })
 	}
-	q := b.asked[keyOf(s)]
+	q := b.asked[s.ID]
 	note(&q)
-	b.asked[keyOf(s)] = q
+	b.asked[s.ID] = q
 }
 
 // firstRefusal says whether a job's processes are refused for the first time.
@@ -68,7 +69,7 @@ func (a *Agent) believe(ctx context.Context, c *Caller, job *api.Job) (*api.Refu
 		a.metrics.Mismatch()
 		a.books.mu.Lock()
 		defer a.books.mu.Unlock()
-		a.books.elsewhere[keyOf(c.Starter)] = true
+		a.books.elsewhere[c.Starter.ID] = true
 		return notHeld(c.Starter), nil
 	}
 	c.Confirmed = true
@@ -95,7 +96,7 @@ func (b *books) whoAsks(c *Caller, forGPUs bool) (ask bool, refusal *api.Refusal
 	if err := b.locate(c); err != nil {
 		return false, nil, err
 	}
-	q := b.asked[keyOf(c.Starter)]
+	q := b.asked[c.Starter.ID]
 	held := b.held(c.Starter)
 	switch {
 	case q.hook:
@@ -108,7 +109,7 @@ func (b *books) whoAsks(c *Caller, forGPUs bool) (ask bool, refusal *api.Refusal
 		return false, nil, nil
 	case len(held) > 0 && !slices.ContainsFunc(held, func(r Running) bool { return !r.Confirmed }):
 		return false, nil, nil // it gets what it has, or nothing
-	case b.elsewhere[keyOf(c.Starter)]:
+	case b.elsewhere[c.Starter.ID]:
 		return false, notHeld(c.Starter), nil
 	case q.startd >= mostConfirmed:
 		return false, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("the startd was asked %d times what %s has, and did not confirm it: submit the job again", q.startd, c.Starter.Slot)), nil
@@ -195,7 +196,7 @@ const endConnectionsTimeout = 30 * time.Second
 // starter above it; the job table may not know the job any more.
 func (b *books) runsBelow(pid int, s Starter, trusted func(uint32) bool) bool {
 	c, err := b.proc.identify(0, pid, trusted)
-	if err != nil || !b.proc.alive(s.PID, s.Started) {
+	if err != nil || !b.proc.Runs(s.ID) {
 		return false
 	}
 	if c.Starter.PID != 0 {

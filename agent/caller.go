@@ -5,20 +5,15 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/gpu/foreign"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Starter names the condor_starter that runs one job: the process, and the slot
 // it was started for. It lives exactly as long as the job holds the slot.
 type Starter struct {
-	PID int
-	// Started is the process's start time in clock ticks since boot; PID and
-	// Started together are never used twice.
-	Started uint64
+	process.ID
 	// Slot is the value of -a: "slot1_2".
 	Slot string
 }
@@ -119,10 +114,10 @@ func (fs procFS) belowStartd(pid int, trusted func(uint32) bool) bool {
 
 // ancestry is a process with those above it, the process first, without PID 1 and
 // at most maxAncestors of them.
-func (fs procFS) ancestry(pid int) ([]process, error) {
-	var line []process
+func (fs procFS) ancestry(pid int) ([]process.Stat, error) {
+	var line []process.Stat
 	for len(line) < maxAncestors && (pid > 1 || len(line) == 0) {
-		p, err := fs.process(pid)
+		p, err := fs.Stat(pid)
 		if err != nil {
 			return nil, fmt.Errorf("walk up from the caller: %w", err)
 		}
@@ -134,10 +129,10 @@ func (fs procFS) ancestry(pid int) ([]process, error) {
 
 // unchanged says whether an ancestry is still the same. A parent that ended leaves
 // its children to another, so each PID was that parent's while it was looked at.
-func (fs procFS) unchanged(line []process) bool {
+func (fs procFS) unchanged(line []process.Stat) bool {
 	for _, was := range line {
-		now, err := fs.process(was.PID)
-		if err != nil || now.gone() || now.Started != was.Started || now.Parent != was.Parent {
+		now, err := fs.Stat(was.PID)
+		if err != nil || now.Ended() || now.ID != was.ID || now.Parent != was.Parent {
 			return false
 		}
 	}
@@ -158,19 +153,19 @@ var errNoDaemon = errors.New("not a program of HTCondor's")
 // the real uid is root's ("Uid: 0 <condor> 0 <condor>" on 25.14.1) or, in a personal
 // pool, the agent's own, and nobody else can write the file.
 func (fs procFS) daemon(pid int, trusted func(uint32) bool) (program string, err error) {
-	exe, err := fs.exe(pid)
+	exe, err := fs.Exe(pid)
 	if program = path.Base(exe); err != nil || program != starterProgram && program != startdProgram {
 		return "", errNoDaemon // kernel threads have no file
 	}
-	uid, err := fs.realUID(pid)
+	uids, err := fs.UIDs(pid)
 	if err != nil {
 		return "", err
 	}
-	if !trusted(uid) {
-		return "", fmt.Errorf("process %d above the caller runs %s as uid %d, which is not this node's HTCondor: %w", pid, foreign.Clip(exe), uid, errNoSlot)
+	if !trusted(uids.Real) {
+		return "", fmt.Errorf("process %d above the caller runs %s as uid %d, which is not this node's HTCondor: %w", pid, foreign.Clip(exe), uids.Real, errNoSlot)
 	}
-	var file unix.Stat_t
-	if err := unix.Stat(path.Join(fs.root, strconv.Itoa(pid), "exe"), &file); err != nil {
+	file, err := fs.ExeFile(pid)
+	if err != nil {
 		return "", fmt.Errorf("look at the program of process %d: %w", pid, err)
 	}
 	if !trusted(file.Uid) || file.Mode&0o022 != 0 {
@@ -182,7 +177,7 @@ func (fs procFS) daemon(pid int, trusted func(uint32) bool) (program string, err
 
 // starterAt is the starter that a process is: a daemon whose parent is a startd. One
 // that lost its startd runs on below PID 1 for a while; only root's counts then.
-func (fs procFS) starterAt(p process, trusted func(uint32) bool) (Starter, error) {
+func (fs procFS) starterAt(p process.Stat, trusted func(uint32) bool) (Starter, error) {
 	orphan := p.Parent <= 1
 	if orphan {
 		trusted = starterUID(0)
@@ -202,7 +197,7 @@ func (fs procFS) starterAt(p process, trusted func(uint32) bool) (Starter, error
 		startd = p.Parent
 	}
 	slot, err := fs.starterSlot(p.PID, startd)
-	return Starter{PID: p.PID, Started: p.Started, Slot: slot}, err
+	return Starter{ID: p.ID, Slot: slot}, err
 }
 
 // starterUID says whose starters an agent trusts: root's, and its own account's

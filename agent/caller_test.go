@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // rootsOwn is root, and who runs the tests: the files of their programs are theirs.
@@ -73,13 +75,13 @@ func TestIdentify(t *testing.T) {
 		{"login", 1200, Caller{}, "runs in no slot"},
 		{"starter of a user", 1301, Caller{}, "as uid 4711"},
 		{"other program named starter", 1401, Caller{}, "runs in no slot"},
-		{"starter whose startd was killed", 1511, Caller{Hook: true, Starter: Starter{PID: 1510, Started: 151000, Slot: "slot2_4"}}, ""},
+		{"starter whose startd was killed", 1511, Caller{Hook: true, Starter: Starter{ID: process.ID{PID: 1510, Started: 151000}, Slot: "slot2_4"}}, ""},
 		{"starter of no startd", 1521, Caller{}, "its parent 1100 is no condor_startd"},
 		{"starter that others can change", 1531, Caller{}, "chmod go-w"},
-		{"upgraded starter", 1501, Caller{Hook: true, Starter: Starter{PID: 1500, Started: 150000, Slot: "slot2_3"}}, ""},
+		{"upgraded starter", 1501, Caller{Hook: true, Starter: Starter{ID: process.ID{PID: 1500, Started: 150000}, Slot: "slot2_3"}}, ""},
 		{"starter without slot", 1601, Caller{}, "the slot of a condor_starter is not known"},
-		{"starter whose log is not named by its slot", 1611, Caller{Hook: true, Starter: Starter{PID: 1610, Started: 161000, Slot: "slot3_1"}}, ""},
-		{"starter whose log is named by its job", 1621, Caller{Hook: true, Starter: Starter{PID: 1620, Started: 162000, Slot: "slot3_2"}}, ""},
+		{"starter whose log is not named by its slot", 1611, Caller{Hook: true, Starter: Starter{ID: process.ID{PID: 1610, Started: 161000}, Slot: "slot3_1"}}, ""},
+		{"starter whose log is named by its job", 1621, Caller{Hook: true, Starter: Starter{ID: process.ID{PID: 1620, Started: 162000}, Slot: "slot3_2"}}, ""},
 		{"such a starter before 24.0.1", 1631, Caller{}, "the slot of a condor_starter is not known"},
 		{"too deep", 2000 + maxAncestors, Caller{}, "runs in no slot"},
 		{"gone", 99999, Caller{}, "no such file"},
@@ -170,18 +172,18 @@ func TestNamesOfAJob(t *testing.T) {
 func TestAlive(t *testing.T) {
 	f := newFakeProc(t)
 	s := f.starter(1000, "slot1_1")
-	if !f.fs().alive(s.PID, s.Started) {
+	if !f.fs().Runs(s.ID) {
 		t.Error("a running starter counts as dead")
 	}
-	if f.fs().alive(s.PID, s.Started+1) {
+	if f.fs().Runs(process.ID{PID: s.PID, Started: s.Started + 1}) {
 		t.Error("a reused pid counts as the same process")
 	}
 	f.add(proc{pid: 1000, parent: 900, comm: "condor_starter", state: "Z"})
-	if f.fs().alive(s.PID, s.Started) {
+	if f.fs().Runs(s.ID) {
 		t.Error("a zombie counts as alive")
 	}
 	f.end(1000)
-	if f.fs().alive(s.PID, s.Started) {
+	if f.fs().Runs(s.ID) {
 		t.Error("nothing counts as alive")
 	}
 }
@@ -207,45 +209,23 @@ func TestSameSlot(t *testing.T) {
 	}
 }
 
+// arguments are those of a command line as /proc shows it.
+func arguments(cmdline []byte) []string {
+	return strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
+}
+
 // FuzzStarterArgs: an accepted slot is one whole argument behind its flag.
 func FuzzStarterArgs(f *testing.F) {
 	f.Add([]byte("condor_starter\x00-f\x00-local-name\x00slot_type_101\x00-a\x00slot1_1\x00submit.example.org\x00"))
 	f.Add([]byte("condor_starter\x00-a\x00"))
 	f.Add([]byte("-a\x00slot1"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		slot, err := parseStarterArgs(b)
+		slot, err := parseStarterArgs(arguments(b))
 		if err != nil {
 			return
 		}
 		if !slotName.MatchString(slot) || !strings.Contains(string(b), "\x00-a\x00"+slot) && !strings.Contains(string(b), "\x00-slot-name\x00"+slot) {
 			t.Errorf("parseStarterArgs(%q) = %q", b, slot)
-		}
-	})
-}
-
-// FuzzStat: what is accepted is printed again as it was read.
-func FuzzStat(f *testing.F) {
-	f.Add([]byte("1000 (condor_starter) S 900 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 1 1 1 0\n"))
-	f.Add([]byte("7 (a) b) Z 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9"))
-	f.Add([]byte("7 (a) Z"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := parseStat(b)
-		if err != nil {
-			return
-		}
-		if p.PID < 1 || p.Parent < 0 || !strings.Contains(string(b), "("+p.Comm+")") {
-			t.Errorf("parseStat(%q) = %+v", b, p)
-		}
-	})
-}
-
-func FuzzUIDs(f *testing.F) {
-	f.Add([]byte("Name:\tx\nUid:\t0\t64\t0\t64\nGid:\t0\t0\t0\t0\n"))
-	f.Add([]byte("Uid:\t-1\t0\t0\t0\n"))
-	f.Add([]byte("Name:\tUid:\t0\t0\t0\t0\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, _, err := parseUIDs(b); err == nil && !strings.HasPrefix("\n"+string(b), "\nUid:") && !strings.Contains(string(b), "\nUid:") {
-			t.Errorf("parseUIDs(%q) took another line", b)
 		}
 	})
 }

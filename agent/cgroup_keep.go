@@ -101,7 +101,7 @@ func (a *Agent) keepLimits(ctx context.Context, v *view) {
 			a.logLimit(l, a.cgroups.forget(l))
 			continue
 		}
-		alive := a.books.proc.alive(l.Starter.PID, l.Starter.Started)
+		alive := a.books.proc.Runs(l.Starter.ID)
 		a.keepLimit(ctx, l, l.care(l.cgroup().there(), alive, budgets[holderOf(l.Starter, l.GPU)]), budgets[holderOf(l.Starter, l.GPU)])
 	}
 }

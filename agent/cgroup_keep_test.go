@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // TestCgroupLimitOfAJob: from its admission to the end that its supervisor tells of.
@@ -83,10 +84,10 @@ func TestChildren(t *testing.T) {
 	f := newFakeProc(t)
 	st := f.starter(100, "slot1_1")
 	f.add(proc{pid: 200, parent: 1, comm: "other"})
-	if got := f.fs().children(st.PID); !slices.Equal(got, []int{100, 200, 900}) {
+	if got := f.fs().Children(st.PID); !slices.Equal(got, []int{100, 200, 900}) {
 		t.Errorf("without a list: %v", got)
 	}
-	if got := f.fs().children(99); len(got) != 0 {
+	if got := f.fs().Children(99); len(got) != 0 {
 		t.Errorf("of a process that has ended: %v", got)
 	}
 	dir := filepath.Join(f.root, "100/task/100")
@@ -102,7 +103,7 @@ func TestChildren(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(f.root, "100/task/103/children"), []byte("1300 "), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.fs().children(st.PID); !slices.Equal(got, []int{101, 1200, 1300}) {
+	if got := f.fs().Children(st.PID); !slices.Equal(got, []int{101, 1200, 1300}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -359,7 +360,7 @@ func TestMeasureByCgroup(t *testing.T) {
 	st := c.job(100, "slot1_1", 4096)
 	c.driver.used = gpu.Bytes(gpu.MiB(700).Bytes())
 	c.round()
-	jobs := []watched{{Running: c.books.all()[0]}, {Running: c.books.all()[0], Memory: gpu.Known(gpu.Bytes(5))}, {Running: Running{Starter: Starter{PID: 7}, GPU: uuid(0)}}}
+	jobs := []watched{{Running: c.books.all()[0]}, {Running: c.books.all()[0], Memory: gpu.Known(gpu.Bytes(5))}, {Running: Running{Starter: Starter{ID: process.ID{PID: 7}}, GPU: uuid(0)}}}
 	c.measure(jobs, time.Now())
 	if jobs[0].Memory != gpu.Known(gpu.Bytes(700<<20)) || jobs[1].Memory != gpu.Known(gpu.Bytes(5)) || jobs[2].Memory.Known {
 		t.Errorf("%+v", jobs)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -54,7 +53,7 @@ func cgroupPath(root, cgroup string) ([]cgroupDir, error) {
 // jobCgroup is the cgroup of a starter's job, below the mount; empty while no
 // process of the job is there.
 func (b *books) jobCgroup(s Starter, trusted func(uint32) bool) string {
-	for _, pid := range b.proc.children(s.PID) {
+	for _, pid := range b.proc.Children(s.PID) {
 		text, err := b.proc.cgroup(pid)
 		if err != nil {
 			continue
@@ -69,28 +68,6 @@ func (b *books) jobCgroup(s Starter, trusted func(uint32) bool) string {
 		}
 	}
 	return ""
-}
-
-// children are those of a process, by its threads, or all processes where the
-// kernel does not list them (CONFIG_PROC_CHILDREN).
-func (fs procFS) children(pid int) []int {
-	lists, _ := filepath.Glob(filepath.Join(fs.root, strconv.Itoa(pid), "task/*/children"))
-	if _, err := fs.process(pid); len(lists) == 0 && err == nil {
-		return fs.pids()
-	}
-	var out []int
-	for _, file := range lists {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			continue // the thread has ended
-		}
-		for f := range strings.FieldsSeq(string(b)) {
-			if child, err := strconv.Atoi(f); err == nil {
-				out = append(out, child)
-			}
-		}
-	}
-	return out
 }
 
 // withoutDmem says whether the kernel has the controller dmem, but not for this

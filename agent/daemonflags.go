@@ -14,6 +14,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -109,7 +110,7 @@ func (a *Agent) reflag(ctx context.Context, p *plan.Plan, guards map[gpu.UUID]gu
 
 // flagsDiffer says what a daemon does for want of the plan's flags, and the key
 // that wants it otherwise; empty if it has them.
-func (a *Agent) flagsDiffer(g *plan.GPU, who mps.Process) (does, wish string) {
+func (a *Agent) flagsDiffer(g *plan.GPU, who process.ID) (does, wish string) {
 	for _, f := range daemonFlags() {
 		switch has, known := a.hasFlag(who, f.text); {
 		case !known || has == f.wanted(*g):
@@ -142,13 +143,13 @@ func (a *Agent) reflagOne(ctx context.Context, g *plan.GPU, now guard, does, wis
 
 // hasFlag reads whether a process was started with a flag; false if that cannot
 // be known.
-func (a *Agent) hasFlag(who mps.Process, flag string) (has, known bool) {
-	if !a.books.proc.alive(who.PID, who.Started) {
+func (a *Agent) hasFlag(who process.ID, flag string) (has, known bool) {
+	if !a.books.proc.Runs(who) {
 		return false, false
 	}
-	b, err := a.books.proc.read(who.PID, "cmdline")
-	if err != nil || len(b) == 0 {
+	args, err := a.books.proc.Args(who.PID)
+	if err != nil || len(args) == 0 {
 		return false, false
 	}
-	return slices.Contains(strings.Split(string(b), "\x00"), flag), true
+	return slices.Contains(args, flag), true
 }

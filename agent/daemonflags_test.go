@@ -8,6 +8,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -87,7 +88,7 @@ func TestDaemonWithClientsKeepsItsFlags(t *testing.T) {
 	restarts := ta.obedient(false)
 	ta.restart()
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) {
-		d.servers = []mps.Server{{Process: mps.Process{PID: 70, Started: 1}, Status: mps.Active, Clients: []int{71}}}
+		d.servers = []mps.Server{{ID: process.ID{PID: 70, Started: 1}, Status: mps.Active, Clients: []int{71}}}
 	})
 	ta.writeConfig(severalAccounts)
 	ta.apply(true)

@@ -19,6 +19,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -41,7 +42,7 @@ func TestEndOfAJob(t *testing.T) {
 	var happened []string
 	s.daemons.happens = func(what string) { happened = append(happened, what) }
 	s.daemons.change(uuid(0), func(d *fakeDaemon) {
-		d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200, 300, 201}}}
+		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200, 300, 201}}}
 	})
 	reply, err := s.call(api.Request{Op: api.OpEnd})
 	if err != nil || reply.Ended == nil || reply.Ended.Clients != 2 || reply.Ended.Wait != "" {
@@ -82,7 +83,7 @@ func TestEndOfALogin(t *testing.T) {
 			var happened []string
 			s.daemons.happens = func(what string) { happened = append(happened, what) }
 			s.daemons.change(uuid(0), func(d *fakeDaemon) {
-				d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200, 300}}}
+				d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200, 300}}}
 			})
 			reply, err := s.call(api.Request{Op: api.OpEnd})
 			if err != nil || reply.Ended == nil || reply.Ended.Wait != tt.wait || !slices.Equal(happened, []string{"end " + tt.ends}) {
@@ -119,7 +120,7 @@ func TestEndOfTheLast(t *testing.T) {
 	var happened []string
 	s.daemons.happens = func(what string) { happened = append(happened, what) }
 	s.daemons.change(uuid(0), func(d *fakeDaemon) {
-		d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200}}}
+		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200}}}
 	})
 	s.cgroups.root = t.TempDir()
 	procs := filepath.Join(s.cgroups.root, cgroupOf("slot1_1"), "cgroup.procs")
@@ -143,7 +144,7 @@ func TestOverBudget(t *testing.T) {
 	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
 	s.proc.add(proc{pid: 201, parent: 200, comm: "train", cgroup: cgroupOf("slot1_1")})
 	s.daemons.change(uuid(0), func(d *fakeDaemon) {
-		d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200, 201}}}
+		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200, 201}}}
 	})
 	process := func(pid int, mem gpu.MiB) gpu.DeviceProcess {
 		return gpu.DeviceProcess{PID: pid, Memory: gpu.Known(gpu.Bytes(mem * mib)), MPSClient: true}
@@ -233,7 +234,7 @@ func TestEndsInACrowd(t *testing.T) {
 // TestStrays: a process counts for its own slot only, and only where the slot
 // holds nothing.
 func TestStrays(t *testing.T) {
-	mine, other := Starter{PID: 1, Slot: "slot1_1"}, Starter{PID: 2, Slot: "slot1_2"}
+	mine, other := Starter{ID: process.ID{PID: 1}, Slot: "slot1_1"}, Starter{ID: process.ID{PID: 2}, Slot: "slot1_2"}
 	on := func(u gpu.UUID, pids map[int]Starter) usage.DeviceUsage {
 		d := usage.DeviceUsage{Device: usage.Device{GPU: u}, Processes: gpu.Known([]usage.Process{})}
 		for pid, s := range pids {
@@ -288,7 +289,7 @@ func TestBlocked(t *testing.T) {
 	if s := ta.status().GPUs[0].Strangers; len(s) != 1 || s[0].PID != 300 || s[0].VRAMMiB != nil {
 		t.Errorf("strangers = %+v", s)
 	}
-	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Status: mps.Active}} })
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{ID: process.ID{PID: 50}, Status: mps.Active}} })
 	ta.apply(false)
 	if why := ta.reason(0); why != "" {
 		t.Errorf("closed although a server is there: %s", why)
@@ -327,7 +328,7 @@ func TestReportOnly(t *testing.T) {
 	st := ta.proc.starter(100, "slot1_1")
 	ta.grant(st, 1000, "alice", uuid(0), 4096)
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) {
-		d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200}}}
+		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200}}}
 	})
 	f := finding{watched: jobUsing(9000), Code: api.CodeOverBudget, Enforce: config.EnforceReport, First: true}
 	f.Starter = st
@@ -353,7 +354,7 @@ func TestClientsThatComeBack(t *testing.T) {
 	f.Starter = st
 	for range 3 {
 		ta.daemons.change(uuid(0), func(d *fakeDaemon) {
-			d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200}}}
+			d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200}}}
 		})
 		ta.punish(t.Context(), f)
 		ta.ends.Wait()

@@ -24,6 +24,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 const migUUID = gpu.UUID("MIG-00000000-0000-5000-8000-000000000000")
@@ -112,7 +113,7 @@ func TestNoSlotTwice(t *testing.T) {
 		}
 		var running []Running
 		for i := range rapid.IntRange(0, 6).Draw(t, "running") {
-			running = append(running, Running{Starter: Starter{PID: i, Slot: slots.Draw(t, "slot")}, GPU: gpus.Draw(t, "gpu"), Since: at.Add(ages.Draw(t, "since")), Job: "1.0"})
+			running = append(running, Running{Starter: Starter{ID: process.ID{PID: i}, Slot: slots.Draw(t, "slot")}, GPU: gpus.Draw(t, "gpu"), Since: at.Add(ages.Draw(t, "since")), Job: "1.0"})
 		}
 		seen := map[nameOn]bool{}
 		for _, s := range usageOf(snap, running, config.Default(), at).Slots {

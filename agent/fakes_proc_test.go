@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // fakeProc is a directory that looks like proc(5), of processes that the test
@@ -17,7 +19,7 @@ type fakeProc struct {
 
 func newFakeProc(t testing.TB) fakeProc { return fakeProc{t, t.TempDir()} }
 
-func (f fakeProc) fs() procFS { return procFS{f.root} }
+func (f fakeProc) fs() procFS { return procFS{process.FS{Root: f.root}} }
 
 // proc describes one process of a fakeProc.
 type proc struct {
@@ -65,6 +67,7 @@ func (f fakeProc) add(p proc) {
 	for name, text := range map[string]string{
 		"stat":    statLine(p.pid, p.state, p),
 		"status":  fmt.Sprintf("Name:\t%s\nState:\tS (sleeping)\nUid:\t%d\t%d\t%d\t%d\nGid:\t0\t0\t0\t0\n", p.comm, p.uid, p.uid, p.uid, p.uid),
+		"comm":    p.comm + "\n",
 		"cmdline": string(cmdline),
 		"cgroup":  "0::" + p.cgroup + "\n",
 	} {
@@ -128,12 +131,12 @@ const startdPID = 900
 
 // starter adds a condor_starter of a slot, as a startd of 25.14.1 starts it.
 func (f fakeProc) starter(pid int, slot string) Starter {
-	if _, err := f.fs().process(startdPID); err != nil {
+	if _, err := f.fs().Stat(startdPID); err != nil {
 		f.add(proc{pid: startdPID, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
 	}
 	f.add(proc{pid: pid, parent: startdPID, comm: "condor_starter", exe: "/usr/sbin/condor_starter",
 		args: []string{"condor_starter", "-f", "-local-name", "slot_type_101", "-a", slot, "submit.example.org"}})
-	return Starter{PID: pid, Started: uint64(pid) * 100, Slot: slot}
+	return Starter{ID: process.ID{PID: pid, Started: uint64(pid) * 100}, Slot: slot}
 }
 
 const (

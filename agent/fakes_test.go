@@ -17,6 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -92,7 +93,7 @@ func (h *fakeHardware) set(inv gpu.Inventory, err error) {
 // fakeDaemon behaves as a control daemon does: it forgets its limits when it
 // is started again, and answers nothing while it is stopped by a signal.
 type fakeDaemon struct {
-	process mps.Process
+	process process.ID
 	limit   gpu.MiB
 	frozen  bool
 	wedged  bool
@@ -138,7 +139,7 @@ func (f *fakeDaemons) Set(_ context.Context, wanted []mps.Wanted) ([]mps.Result,
 			r.Err = f.fault(w.GPU, mps.Wedged)
 		case d == nil:
 			f.next++
-			d = &fakeDaemon{process: mps.Process{PID: f.next, Started: uint64(f.next)}}
+			d = &fakeDaemon{process: process.ID{PID: f.next, Started: uint64(f.next)}}
 			f.running[w.GPU] = d
 			r.Action = mps.Started
 			f.happens("start " + string(w.GPU))
@@ -251,7 +252,7 @@ func (f *fakeDaemons) Pulse(u gpu.UUID, p mps.Proof) mps.Pulse {
 	}
 	var out mps.Pulse
 	for _, s := range p.States {
-		if !slices.ContainsFunc(d.servers, func(o mps.Server) bool { return o.Process == s.Process }) {
+		if !slices.ContainsFunc(d.servers, func(o mps.Server) bool { return o.ID == s.ID }) {
 			out.Died = append(out.Died, s)
 		}
 	}
@@ -265,7 +266,7 @@ func (f *fakeDaemons) kill(u gpu.UUID, restart bool) {
 	delete(f.running, u)
 	if restart {
 		f.next++
-		f.running[u] = &fakeDaemon{process: mps.Process{PID: f.next, Started: uint64(f.next)}}
+		f.running[u] = &fakeDaemon{process: process.ID{PID: f.next, Started: uint64(f.next)}}
 	}
 }
 

@@ -6,11 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
 func serverIn(status mps.ServerStatus, clients ...int) []mps.Server {
-	return []mps.Server{{Process: mps.Process{PID: 50}, Status: status, Clients: clients}}
+	return []mps.Server{{ID: process.ID{PID: 50}, Status: status, Clients: clients}}
 }
 
 func TestServerState(t *testing.T) {

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -27,11 +25,10 @@ func TestForeignWords(t *testing.T) {
 	if reply := ta.prepare(hookOf(s, 1000), job); reply.Refusal == nil {
 		t.Errorf("%+v", reply)
 	}
-	comm := filepath.Join(t.TempDir(), "comm")
-	if err := os.WriteFile(comm, []byte("\x1b[31mroot\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if name := nameIn(comm); name != "?[31mroot" {
-		t.Errorf("a process calls itself %q", name)
+	ended := thread{tid: 700, state: "Z"}
+	runs := thread{tid: 701, state: "S", opened: "/dev/nvidia0"}
+	ta.proc.add(proc{pid: 700, parent: 1, comm: "\x1b[31mroot", state: "Z", threads: []thread{ended, runs}})
+	if got := deviceHolders(ta.proc.fs().FS); len(got) != 1 || got[0].Name != "?[31mroot" {
+		t.Errorf("a process calls itself %+v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -132,11 +133,11 @@ func TestServersText(t *testing.T) {
 	for want, g := range map[string]guard{
 		"no server yet (starts with the first job)": {},
 		"ACTIVE (pid 70, uid 1000, 2 clients)": {proof: mps.Proof{States: []mps.Server{
-			{Process: mps.Process{PID: 70}, UID: 1000, Status: mps.Active, Clients: []int{1, 2}}}}},
+			{ID: process.ID{PID: 70}, UID: 1000, Status: mps.Active, Clients: []int{1, 2}}}}},
 		"listed (pid 70, uid 0, 1 client; this control daemon tells no state); FAULT (pid 71, uid 7, 0 clients)": {proof: mps.Proof{States: []mps.Server{
-			{Process: mps.Process{PID: 70}, ThreadPercentage: "100.0", Clients: []int{1}}, {Process: mps.Process{PID: 71}, UID: 7, Status: mps.Faulted}}}},
+			{ID: process.ID{PID: 70}, ThreadPercentage: "100.0", Clients: []int{1}}, {ID: process.ID{PID: 71}, UID: 7, Status: mps.Faulted}}}},
 		"ACTIVE (pid 70, uid 7, 0 clients); its clients get other limits than those now in force": {proof: mps.Proof{Stale: []int{70}, States: []mps.Server{
-			{Process: mps.Process{PID: 70}, UID: 7, Status: mps.Active}}}},
+			{ID: process.ID{PID: 70}, UID: 7, Status: mps.Active}}}},
 	} {
 		if got := serversText(g); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // TestHere: a process of a job hears what its own slot holds, and of its
@@ -41,7 +42,7 @@ func TestHere(t *testing.T) {
 		t.Errorf("%+v, %v", reply.Here, err)
 	}
 	s.books.hold(mine, api.Hold{Slot: "slot1_1", Job: want.Job, Code: api.CodeOverBudget, Reason: "too much"})
-	if gone := (Starter{PID: 9, Started: 9, Slot: "slot9_9"}); s.books.hold(gone, api.Hold{Slot: "slot9_9"}) || len(s.books.allHolds()) != 1 {
+	if gone := (Starter{ID: process.ID{PID: 9, Started: 9}, Slot: "slot9_9"}); s.books.hold(gone, api.Hold{Slot: "slot9_9"}) || len(s.books.allHolds()) != 1 {
 		t.Errorf("a job that has ended is held: %+v", s.books.allHolds())
 	}
 	if reply, err = s.call(api.Request{Op: api.OpHere}); err != nil || reply.Here.Hold != "too much" {

@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -22,7 +23,7 @@ func TestJobsLife(t *testing.T) {
 	s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
 	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
 	s.daemons.change(uuid(0), func(d *fakeDaemon) {
-		d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200}}}
+		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200}}}
 	})
 	r := gpu.Reading{GPU: uuid(0), At: time.Now()}
 	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 200, Memory: gpu.Known(gpu.Bytes(6000 * mib)), MPSClient: true}})

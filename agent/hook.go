@@ -2,10 +2,8 @@ package agent
 
 import (
 	"fmt"
-	"os"
-	"path"
-	"strconv"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // hookProgram is what the generated configuration names as the hook.
@@ -22,31 +20,30 @@ func (fs procFS) isHook(c Caller, program string, trusted func(uint32) bool) boo
 	if !c.Hook || c.Starter.PID == 0 {
 		return false
 	}
-	p, err := fs.process(c.PID)
+	p, err := fs.Stat(c.PID)
 	if err != nil || p.Parent != c.Starter.PID || !fs.hasHook(c.Starter.PID) {
 		return false
 	}
-	return fs.runs(c.PID, program, trusted) && !fs.othersOf(c, c.Starter.PID, 0)
+	return fs.executes(c.PID, program, trusted) && !fs.othersOf(c, c.Starter.PID, 0)
 }
 
 // hasHook reads from a starter's arguments whether its slot type has the hook.
 func (fs procFS) hasHook(starter int) bool {
-	b, err := fs.read(starter, "cmdline")
-	return err == nil && hookedArgs(b)
+	args, err := fs.Args(starter)
+	return err == nil && hookedArgs(args)
 }
 
-// runs says whether a process runs this very program, which no job can write.
-func (fs procFS) runs(pid int, program string, trusted func(uint32) bool) bool {
-	its, err := os.Stat(path.Join(fs.root, strconv.Itoa(pid), "exe"))
+// executes says whether a process runs this very program, which no job can write.
+func (fs procFS) executes(pid int, program string, trusted func(uint32) bool) bool {
+	its, err := fs.ExeFile(pid)
 	if err != nil {
 		return false
 	}
-	ours, err := os.Stat(program)
-	if err != nil || !os.SameFile(its, ours) {
+	var ours unix.Stat_t
+	if err := unix.Stat(program, &ours); err != nil || its.Dev != ours.Dev || its.Ino != ours.Ino {
 		return false
 	}
-	st, ok := ours.Sys().(*syscall.Stat_t)
-	return ok && trusted(st.Uid) && ours.Mode()&0o022 == 0
+	return trusted(ours.Uid) && ours.Mode&0o022 == 0
 }
 
 // othersOf says whether another process of the caller's account is below a
@@ -55,16 +52,16 @@ func (fs procFS) othersOf(c Caller, parent, depth int) bool {
 	if depth > maxAncestors {
 		return true
 	}
-	for _, pid := range fs.children(parent) {
-		p, err := fs.process(pid)
+	for _, pid := range fs.Children(parent) {
+		p, err := fs.Stat(pid)
 		if err != nil || p.Parent != parent || pid == c.PID {
 			continue // it ended, or is another's
 		}
-		uid, err := fs.realUID(pid)
+		uids, err := fs.UIDs(pid)
 		if err != nil {
 			continue
 		}
-		if uid == c.UID || fs.othersOf(c, pid, depth+1) {
+		if uids.Real == c.UID || fs.othersOf(c, pid, depth+1) {
 			return true
 		}
 	}

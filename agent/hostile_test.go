@@ -9,6 +9,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -166,7 +167,7 @@ func TestTakenBack(t *testing.T) {
 			ta.proc.add(proc{pid: 2001, parent: 1, comm: "x", uid: 1000, cgroup: cgroupOf("slot1_1")})
 			ta.proc.add(proc{pid: 2002, parent: other.PID, comm: "x", uid: 1000, cgroup: cgroupOf("slot1_2")})
 			ta.daemons.change(uuid(0), func(d *fakeDaemon) {
-				d.servers = []mps.Server{{Process: mps.Process{PID: 5000, Started: 1}, UID: 1000, Clients: []int{2000, 2001, 2002}}}
+				d.servers = []mps.Server{{ID: process.ID{PID: 5000, Started: 1}, UID: 1000, Clients: []int{2000, 2001, 2002}}}
 			})
 			ta.startd.set([]condor.Slot{ad, slotAd("slot1_2", "1_2.0", "alice", 4096, uuid(0))}, nil)
 			ta.ask(t.Context())
@@ -190,7 +191,7 @@ func TestStranger(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	serve := func(uid uint32, clients ...int) {
 		ta.daemons.change(uuid(0), func(d *fakeDaemon) {
-			d.servers = []mps.Server{{Process: mps.Process{PID: 5000, Started: 1}, UID: uid, ThreadPercentage: "100.0", Clients: clients}}
+			d.servers = []mps.Server{{ID: process.ID{PID: 5000, Started: 1}, UID: uid, ThreadPercentage: "100.0", Clients: clients}}
 		})
 	}
 	s := ta.proc.starter(100, "slot1_1")

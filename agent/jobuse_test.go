@@ -6,12 +6,13 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 func TestUsesOf(t *testing.T) {
 	now := time.Now()
-	first := Starter{PID: 11, Started: 100, Slot: "slot1_1@wn1"}
-	next := Starter{PID: 12, Started: 200, Slot: "slot1_1@wn1"}
+	first := Starter{ID: process.ID{PID: 11, Started: 100}, Slot: "slot1_1@wn1"}
+	next := Starter{ID: process.ID{PID: 12, Started: 200}, Slot: "slot1_1@wn1"}
 	on := func(s Starter, d string, mib gpu.MiB, seconds float64) usage.SlotUsage {
 		return usage.SlotUsage{Slot: slotKey(s), Device: usage.Device{GPU: gpu.UUID(d)}, Peak: gpu.Known(gpu.Bytes(mib.Bytes())),
 			Job: usage.SlotTotals{SM: usage.Spread{Estimate: gpu.Known(seconds), Upper: gpu.Known(2 * seconds)}}}

@@ -3,16 +3,13 @@ package agent
 import (
 	"encoding/json"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpuslot/gpuslot/condor"
-	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
 // fileOf writes what a file of an earlier agent may hold.
@@ -100,30 +97,9 @@ func FuzzStartdArgs(f *testing.F) {
 	f.Add([]byte("condor_startd\x00-f\x00-local-name\x00gpu5a1e0c11\x00-sock\x00startd_gpu5a1e0c11\x00"))
 	f.Add([]byte("-local-name\x00gpu5a1e0c11"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		name := parseStartdArgs(b)
+		name := parseStartdArgs(arguments(b))
 		if name != "" && (!condor.IsStartd(name) || !strings.Contains(string(b), "\x00-local-name\x00"+name)) {
 			t.Errorf("parseStartdArgs(%q) = %q", b, name)
-		}
-	})
-}
-
-// FuzzUnitIn: a unit is a part of the path, however long that is.
-func FuzzUnitIn(f *testing.F) {
-	f.Add([]byte("0::/system.slice/condor.service/htcondor/x.scope\n"))
-	f.Add([]byte("/.service\n/b.scope"))
-	f.Add([]byte("0::/s\xff\xff.service"))
-	f.Add([]byte("0::/system.slice/docker-" + strings.Repeat("5a1e", 16) + ".scope"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		unit := unitIn(fileOf(t, b))
-		line, _, _ := strings.Cut(string(b), "\n")
-		want := ""
-		for _, part := range strings.Split(line, "/") {
-			if slices.Contains([]string{".service", ".scope"}, path.Ext(part)) {
-				want = foreign.Clip(part)
-			}
-		}
-		if unit != want {
-			t.Errorf("unitIn(%q) = %q, want %q", b, unit, want)
 		}
 	})
 }

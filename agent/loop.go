@@ -125,10 +125,10 @@ func (a *Agent) moved() bool {
 // mourn tells of a server's end, once. One without clients made way for
 // another account's, most likely.
 func (a *Agent) mourn(u gpu.UUID, s mps.Server) bool {
-	if a.mourned[u] == s.Process {
+	if a.mourned[u] == s.ID {
 		return false
 	}
-	a.mourned[u] = s.Process
+	a.mourned[u] = s.ID
 	level := slog.LevelInfo
 	if len(s.Clients) > 0 {
 		level = slog.LevelError

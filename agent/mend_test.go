@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -13,7 +14,7 @@ func TestServersAreMended(t *testing.T) {
 	var happened []string
 	ta.daemons.happens = func(what string) { happened = append(happened, what) }
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) {
-		d.servers, d.stale = []mps.Server{{Process: mps.Process{PID: 50}, Status: mps.Active}}, []int{50}
+		d.servers, d.stale = []mps.Server{{ID: process.ID{PID: 50}, Status: mps.Active}}, []int{50}
 	})
 	v := ta.apply(false)
 	if !slices.Equal(happened, []string{"set servers [50]"}) || len(v.guards[uuid(0)].proof.Stale) > 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/devices"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // This file lets jobs open the device nodes of their own MIG devices and of no
@@ -64,16 +65,8 @@ type deviceNodes struct {
 	by map[cgroupDir]heldNodes
 	// trouble is why the nodes of other devices are open to a job, or to all jobs
 	// (the zero key).
-	trouble map[starterKey]string
+	trouble map[process.ID]string
 }
-
-// starterKey is one starter since the boot.
-type starterKey struct {
-	pid     int
-	started uint64
-}
-
-func keyOf(s Starter) starterKey { return starterKey{s.PID, s.Started} }
 
 // heldNodes is the rule of one slice, for a job or for a login to it.
 type heldNodes struct {
@@ -90,7 +83,7 @@ type nodesJob struct {
 
 func newDeviceNodes(wall DeviceNodes, proc, root string) *deviceNodes {
 	return &deviceNodes{wall: wall, proc: devices.Proc{Root: proc}, root: root, wake: make(chan struct{}, 1),
-		by: map[cgroupDir]heldNodes{}, trouble: map[starterKey]string{}}
+		by: map[cgroupDir]heldNodes{}, trouble: map[process.ID]string{}}
 }
 
 // instancesOf are the GPU instances behind each GPU and MIG device of a node: a
@@ -175,7 +168,7 @@ func (a *Agent) closeNodes(ctx context.Context) {
 func (a *Agent) nodesRound(v *view, now time.Time) {
 	a.dropNodes()
 	if a.nodes.wall == nil || !v.divided() || v.plan.Observe {
-		a.nodes.complain(starterKey{}, nil)
+		a.nodes.complain(process.ID{}, nil)
 		return
 	}
 	read := sync.OnceValues(a.nodes.proc.Read)
@@ -194,7 +187,7 @@ func (a *Agent) nodesRound(v *view, now time.Time) {
 				a.log.Warn("a job ran before the device nodes of other MIG devices were closed to it",
 					"slot", j.Starter.Slot, "job", j.Job, "gpu", j.GPU)
 			}
-		case late && !a.nodes.has(j.Starter) && (j.Starter.PID == 0 || a.books.proc.alive(j.Starter.PID, j.Starter.Started)):
+		case late && !a.nodes.has(j.Starter) && (j.Starter.PID == 0 || a.books.proc.Runs(j.Starter.ID)):
 			a.complainOfNodes(j.Running, errNoProcess)
 		}
 	}
@@ -255,8 +248,7 @@ func (a *Agent) holdNodes(j nodesJob, leaf string, read func() (devices.Capabili
 func (a *Agent) dropNodes() {
 	a.nodes.turn.Lock()
 	defer a.nodes.turn.Unlock()
-	alive := func(s Starter) bool { return a.books.proc.alive(s.PID, s.Started) }
-	for _, slice := range a.nodes.ended(alive) {
+	for _, slice := range a.nodes.ended(a.books.proc.Runs) {
 		if !slice.there() {
 			continue
 		}
@@ -269,7 +261,7 @@ func (a *Agent) dropNodes() {
 // complainOfNodes books why a job, or every job, can open the nodes of others,
 // and tells it once.
 func (a *Agent) complainOfNodes(r Running, err error) (open bool) {
-	if a.nodes.complain(keyOf(r.Starter), err) {
+	if a.nodes.complain(r.Starter.ID, err) {
 		if r.Starter.PID != 0 {
 			a.metrics.DeviceRule(metrics.RuleMissing)
 		}

@@ -3,6 +3,8 @@ package agent
 import (
 	"maps"
 	"slices"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // of is the rule of a slice.
@@ -34,25 +36,25 @@ func (n *deviceNodes) enter(slice cgroupDir, h heldNodes) {
 
 // ended forgets the jobs whose starters have ended, and returns their slices. What
 // was said of such jobs goes with them. The caller holds turn.
-func (n *deviceNodes) ended(alive func(Starter) bool) []cgroupDir {
+func (n *deviceNodes) ended(alive func(process.ID) bool) []cgroupDir {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []cgroupDir
 	for slice, h := range n.by {
-		if !alive(h.starter) {
+		if !alive(h.starter.ID) {
 			out = append(out, slice)
 			delete(n.by, slice)
 		}
 	}
-	maps.DeleteFunc(n.trouble, func(key starterKey, _ string) bool {
-		return key != starterKey{} && !alive(Starter{PID: key.pid, Started: key.started})
+	maps.DeleteFunc(n.trouble, func(key process.ID, _ string) bool {
+		return key != process.ID{} && !alive(key)
 	})
 	return out
 }
 
 // complain books why nodes are open, nil if they are not; news says that it is
 // another reason than last time.
-func (n *deviceNodes) complain(key starterKey, err error) (news bool) {
+func (n *deviceNodes) complain(key process.ID, err error) (news bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err == nil {
@@ -68,7 +70,7 @@ func (n *deviceNodes) complain(key starterKey, err error) (news bool) {
 func (n *deviceNodes) enforced() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.wall != nil && n.trouble[starterKey{}] == ""
+	return n.wall != nil && n.trouble[process.ID{}] == ""
 }
 
 // warnings are complete sentences, each once.

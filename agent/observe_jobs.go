@@ -23,7 +23,7 @@ func (s *starters) news(fs procFS, trusted func(uint32) bool, now time.Time) (fo
 	if now.Sub(s.full) >= lookAgain {
 		s.pids, s.full = nil, now
 	}
-	for _, pid := range fs.pids() {
+	for _, pid := range fs.PIDs() {
 		if s.pids[pid] {
 			seen[pid] = true
 			continue
@@ -43,15 +43,15 @@ func (s *starters) news(fs procFS, trusted func(uint32) bool, now time.Time) (fo
 // starterIn says whether a process is a starter of this node's startd, and whether
 // that stays so: one that the startd has just forked still runs the startd's program.
 func (fs procFS) starterIn(pid int, trusted func(uint32) bool) (s Starter, is, settled bool) {
-	p, err := fs.process(pid)
-	if err != nil || p.gone() {
+	p, err := fs.Stat(pid)
+	if err != nil || p.Ended() {
 		return s, false, false
 	}
 	program, err := fs.daemon(pid, trusted)
 	if err != nil || program != starterProgram {
 		return s, false, program != startdProgram
 	}
-	if !fs.sameNamespace(pid) {
+	if !fs.SameNamespace(pid) {
 		return s, false, true // a container's is not this node's startd's
 	}
 	s, err = fs.starterAbove(pid, trusted)
@@ -80,7 +80,7 @@ func (b *books) met(s Starter) bool {
 			return true
 		}
 	}
-	return len(b.held(s)) > 0 || b.elsewhere[keyOf(s)]
+	return len(b.held(s)) > 0 || b.elsewhere[s.ID]
 }
 
 // sampledLately: the sampling loop goes on, and looks after each sample for jobs that

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -47,8 +48,8 @@ type partitions struct {
 
 // partitionSet are the partitions of one control daemon, which end with it.
 type partitionSet struct {
-	GPU    gpu.UUID    `json:"gpu"`
-	Daemon mps.Process `json:"daemon"`
+	GPU    gpu.UUID   `json:"gpu"`
+	Daemon process.ID `json:"daemon"`
 	// IDs are what clients name: "<GPU UUID>/<name>".
 	IDs []string `json:"partitions"`
 	// SMs is the size of each in multiprocessors, as the daemon said it; 0 if it
@@ -91,7 +92,7 @@ func freePartition(ids []string, held []holding, s Starter) string {
 
 // offer is the partition that a starter's job would get of a daemon; empty if
 // none is free. Live says whether a holder may still run.
-func (p *partitions) offer(s Starter, u gpu.UUID, daemon mps.Process, live func(holding) bool) string {
+func (p *partitions) offer(s Starter, u gpu.UUID, daemon process.ID, live func(holding) bool) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	set := p.made[u]
@@ -148,7 +149,7 @@ func (p *partitions) free(live func(holding) bool) error {
 }
 
 // of are the partitions of a daemon; none if they are another's.
-func (p *partitions) of(u gpu.UUID, daemon mps.Process) partitionSet {
+func (p *partitions) of(u gpu.UUID, daemon process.ID) partitionSet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if set := p.made[u]; set.Daemon == daemon {
@@ -186,5 +187,5 @@ func (b *books) inPartition(h holding) bool {
 			return true
 		}
 	}
-	return h.Starter.Slot != verifySlot && b.proc.alive(h.Starter.PID, h.Starter.Started)
+	return h.Starter.Slot != verifySlot && b.proc.Runs(h.Starter.ID)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -64,7 +65,7 @@ func (a *Agent) partitionOne(ctx context.Context, g *plan.GPU, now guard, deadli
 
 // havePartitions makes the partitions that are missing. It says why the GPU has
 // not all of them; other means that the daemon has others than the plan's.
-func (a *Agent) havePartitions(ctx context.Context, g *plan.GPU, daemon mps.Process, deadline time.Duration) (why string, other bool) {
+func (a *Agent) havePartitions(ctx context.Context, g *plan.GPU, daemon process.ID, deadline time.Duration) (why string, other bool) {
 	set := a.partitions.of(g.UUID, daemon)
 	listed, err := a.listPartitions(ctx, g.UUID, deadline)
 	if err != nil {

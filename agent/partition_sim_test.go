@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -50,11 +51,11 @@ func (s *simulated) starter(slot string) (Starter, func()) {
 		}
 	}
 	s.t.Cleanup(end)
-	p, err := s.books.proc.process(c.Process.Pid)
+	p, err := s.books.proc.Stat(c.Process.Pid)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return Starter{PID: c.Process.Pid, Started: p.Started, Slot: slot}, end
+	return Starter{ID: process.ID{PID: c.Process.Pid, Started: p.Started}, Slot: slot}, end
 }
 
 // admitted is the environment of a job.

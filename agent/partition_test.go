@@ -18,6 +18,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -176,7 +177,7 @@ func TestNoPartitionCanBeMade(t *testing.T) {
 	}{
 		"refused": {func(*fakeDaemon) { ta.daemons.broken[noPartitions] = errors.New("no") }, "a static SM partition cannot be made: its control daemon: it answers Failed to fulfill"},
 		"clients": {func(d *fakeDaemon) {
-			d.servers = []mps.Server{{Process: mps.Process{PID: 70, Started: 1}, Status: mps.Active, Clients: []int{71}}}
+			d.servers = []mps.Server{{ID: process.ID{PID: 70, Started: 1}, Status: mps.Active, Clients: []int{71}}}
 		}, "it has 1: they end with the jobs from before"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -310,7 +311,7 @@ func TestPartitionBooks(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
 		p := newPartitions(filepath.Join(dir, fmt.Sprint(n)))
-		daemon, shares := mps.Process{PID: 1}, rapid.IntRange(1, 6).Draw(rt, "shares")
+		daemon, shares := process.ID{PID: 1}, rapid.IntRange(1, 6).Draw(rt, "shares")
 		live := map[Starter]bool{}
 		lives := func(h holding) bool { return live[h.Starter] }
 		start := func() {
@@ -332,12 +333,12 @@ func TestPartitionBooks(t *testing.T) {
 					return // admission lets no more in
 				}
 				pid++
-				s := Starter{PID: pid, Started: uint64(pid), Slot: "slot1_1"}
+				s := Starter{ID: process.ID{PID: pid, Started: uint64(pid)}, Slot: "slot1_1"}
 				id := p.offer(s, uuid(0), daemon, lives)
 				if id == "" || !slices.Contains(p.made[uuid(0)].IDs, id) {
 					rt.Fatalf("offered %q beside %d of %d: %v", id, len(live), shares, p.held)
 				}
-				if other := p.offer(s, uuid(0), mps.Process{PID: daemon.PID - 1}, lives); other != "" {
+				if other := p.offer(s, uuid(0), process.ID{PID: daemon.PID - 1}, lives); other != "" {
 					rt.Fatalf("%s is offered of a daemon that is gone", other)
 				}
 				live[s] = true

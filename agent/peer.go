@@ -73,7 +73,7 @@ func (fs procFS) identifyPeer(conn *net.UnixConn, p peer, trusted func(uint32) b
 // the kernel gives none, -1, another process may have the PID by now: it must at
 // least have the account that connected.
 func (fs procFS) identifyHeld(pidfd int, p peer, trusted func(uint32) bool) (Caller, error) {
-	before, err := fs.process(p.pid)
+	before, err := fs.Stat(p.pid)
 	if err != nil {
 		return Caller{}, fmt.Errorf("the caller is gone: %w", err)
 	}
@@ -84,7 +84,7 @@ func (fs procFS) identifyHeld(pidfd int, p peer, trusted func(uint32) bool) (Cal
 	if err != nil {
 		return c, err
 	}
-	if ended(pidfd) || !fs.alive(p.pid, before.Started) {
+	if ended(pidfd) || !fs.Runs(before.ID) {
 		return c, errors.New("the caller ended while it was being identified")
 	}
 	return c, nil
@@ -93,12 +93,8 @@ func (fs procFS) identifyHeld(pidfd int, p peer, trusted func(uint32) bool) (Cal
 // actsAs says whether a process has this effective uid, which is the one that a
 // socket's credentials show.
 func (fs procFS) actsAs(pid int, uid uint32) bool {
-	b, err := fs.read(pid, "status")
-	if err != nil {
-		return false
-	}
-	_, effective, err := parseUIDs(b)
-	return err == nil && effective == uid
+	uids, err := fs.UIDs(pid)
+	return err == nil && uids.Effective == uid
 }
 
 // peerBelowStartd says whether the startd itself started the caller.

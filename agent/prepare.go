@@ -138,7 +138,7 @@ func (a *Agent) admit(ctx context.Context, c Caller, job *api.Job, now time.Time
 	}
 	a.books.mu.Lock()
 	defer a.books.mu.Unlock()
-	if len(whole) > 0 && a.books.elsewhere[keyOf(c.Starter)] {
+	if len(whole) > 0 && a.books.elsewhere[c.Starter.ID] {
 		return nil, notHeld(c.Starter), nil
 	}
 	if why := a.books.unknownLocked(); why != "" && s.Health.Closed == "" {

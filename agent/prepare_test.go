@@ -26,7 +26,7 @@ func (ta *testAgent) prepare(c Caller, job *api.Job) api.Reply {
 func (ta *testAgent) forgetQuestions(s Starter) {
 	ta.books.mu.Lock()
 	defer ta.books.mu.Unlock()
-	delete(ta.books.asked, keyOf(s))
+	delete(ta.books.asked, s.ID)
 }
 
 func hookOf(s Starter, uid uint32) Caller { return Caller{UID: uid, PID: 4000, Hook: true, Starter: s} }

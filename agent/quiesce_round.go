@@ -64,7 +64,7 @@ func (a *Agent) nodeStatus() api.NodeStatus {
 		f := a.nodeFacts()
 		s.Jobs, s.Waits = f.jobs, n.waitsFor(f)
 	case n.quiet():
-		s.Holders = deviceHolders(a.books.proc.root)
+		s.Holders = deviceHolders(a.books.proc.FS)
 	case n.Phase == nodeResuming:
 		s.Waits = a.notBack()
 	}

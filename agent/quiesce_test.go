@@ -15,6 +15,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // TestNodeVerbs: each verb in each phase.
@@ -371,7 +372,7 @@ func TestDeviceHolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := deviceHolders(root)
+	got := deviceHolders(process.FS{Root: root})
 	if len(got) != 1 || got[0] != (api.NodeHolder{PID: 812, Name: "nvidia-persiste", Unit: "nvidia-persistenced.service"}) {
 		t.Errorf("%+v", got)
 	}

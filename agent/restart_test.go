@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -22,7 +23,7 @@ func TestRestart(t *testing.T) {
 	go func() { defer close(loopEnds); ta.loop(loop, nil) }()
 	defer func() { stop(); <-loopEnds }()
 	ta.daemons.change(uuid(1), func(d *fakeDaemon) {
-		d.servers = []mps.Server{{Process: mps.Process{PID: 50}, Clients: []int{200, 201}}}
+		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200, 201}}}
 	})
 	if _, err := ta.Agent.restart(ctx, "1", false); err == nil || !strings.Contains(err.Error(), "GPU 1 has 2 MPS clients (pids 200 201)") {
 		t.Errorf("with clients: %v", err)

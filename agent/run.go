@@ -20,7 +20,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
-	kernel "github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -82,7 +82,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
 		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, settings: o.Settings, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
 		booked: make(chan struct{}, 1), rewritten: make(chan struct{}, 1), wake: make(chan struct{}, 1), confirming: make(chan struct{}, 1), orders: make(chan order),
-		history: history.NewWriter(cfg.Paths, o.Log), ordered: ordered{}, modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]mps.Process{}, reflagged: map[gpu.UUID]mps.Process{}, repartitioned: map[gpu.UUID]mps.Process{}, alarms: o.Alarms,
+		history: history.NewWriter(cfg.Paths, o.Log), ordered: ordered{}, modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]process.ID{}, reflagged: map[gpu.UUID]process.ID{}, repartitioned: map[gpu.UUID]process.ID{}, alarms: o.Alarms,
 	}
 	if a.manager == nil {
 		a.manager = nobody{}
@@ -121,7 +121,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if root == "" {
 		root = "/proc"
 	}
-	a.books = newBooks(procFS{root}, doors)
+	a.books = newBooks(procFS{process.FS{Root: root}}, doors)
 	a.nodes = newDeviceNodes(o.DeviceNodes, root, cgroupRoot)
 	a.verifier = newVerifier(o.CUDA)
 	a.metrics = metrics.New(o.Build, a.snapshot)
@@ -159,7 +159,7 @@ func lockRun(p config.Paths) (unlock func(), err error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()
-		if by, ok := kernel.LockHolder(f); ok && errors.Is(err, unix.EWOULDBLOCK) {
+		if by, ok := process.LockHolder(f); ok && errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("another gpuslotd uses %s: systemctl stop gpuslotd.socket gpuslotd.service ends one of systemd's; %s", p.Run, by.Advice())
 		}
 		return nil, fmt.Errorf("another gpuslotd uses %s: stop it first: systemctl stop gpuslotd.socket gpuslotd.service (%w)", p.Run, err)

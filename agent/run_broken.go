@@ -46,7 +46,7 @@ func awaitConfig(ctx context.Context, o Options, was fs.FileInfo, broken brokenC
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	srv := newServer(o.Log, procFS{"/proc"}, uint32(os.Geteuid()), nil)
+	srv := newServer(o.Log, procFS{}, uint32(os.Geteuid()), nil)
 	srv.unable = text
 	served := make(chan error, 1)
 	wg.Go(func() { served <- srv.serve(ctx, o.Listener) })

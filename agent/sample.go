@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -21,7 +22,7 @@ type site struct{ a *Agent }
 // Slot is the slot of a process whose job was admitted.
 func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
 	starter, ok := s.a.books.starterOfProcess(pid, starterUID(s.a.own))
-	if !ok || !s.a.books.proc.alive(pid, started) {
+	if !ok || !s.a.books.proc.Runs(process.ID{PID: pid, Started: started}) {
 		return usage.SlotKey{}, false
 	}
 	return slotKey(starter), true
@@ -89,7 +90,7 @@ func (s site) Server(pid int, started uint64) bool {
 
 // controls says that a process is the control daemon of a GPU: the proven one, or
 // the one that holds its lock now.
-func (s site) controls(p mps.Process) bool {
+func (s site) controls(p process.ID) bool {
 	for u, g := range s.a.view.Load().guards {
 		if g.proof.Process() == p || s.a.daemons.Pulse(u, mps.Proof{PID: p.PID, Started: p.Started}).Err == nil {
 			return true
@@ -110,7 +111,7 @@ func (b *books) starterOfProcess(pid int, trusted func(uint32) bool) (Starter, b
 	if s, ok := b.starterOf(c.Starter.Slot); ok {
 		return s, true
 	}
-	return b.awaited(func(u unbooked) bool { return sameSlot(u.Slot, c.Starter.Slot) && b.proc.alive(u.PID, u.Started) })
+	return b.awaited(func(u unbooked) bool { return sameSlot(u.Slot, c.Starter.Slot) && b.proc.Runs(u.ID) })
 }
 
 // below finds the entry of a starter, for jobs that HTCondor puts in no cgroup.
@@ -139,13 +140,13 @@ func (b *books) awaited(is func(unbooked) bool) (Starter, bool) {
 
 // serverOf says that a process was started by a control daemon. Its name and its
 // program do not count: any account may take them.
-func (fs procFS) serverOf(pid int, started uint64, controls func(mps.Process) bool) bool {
-	p, err := fs.process(pid)
+func (fs procFS) serverOf(pid int, started uint64, controls func(process.ID) bool) bool {
+	p, err := fs.Stat(pid)
 	if err != nil || p.Started != started {
 		return false
 	}
-	parent, err := fs.process(p.Parent)
-	return err == nil && controls(mps.Process{PID: parent.PID, Started: parent.Started}) && fs.unchanged([]process{p, parent})
+	parent, err := fs.Stat(p.Parent)
+	return err == nil && controls(parent.ID) && fs.unchanged([]process.Stat{p, parent})
 }
 
 // sample reads what jobs use, again and again, and holds them to it. It has a

@@ -3,6 +3,7 @@ package agent
 import (
 	"testing"
 
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -39,7 +40,7 @@ func TestServers(t *testing.T) {
 	ta.proc.add(proc{pid: 90, parent: next.PID, comm: "nvidia-cuda-mps", uid: 1000})
 	expect("a daemon started since the proof", map[int]bool{60: false, 90: true, 70: false, 80: false})
 
-	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{Process: mps.Process{PID: 70, Started: 7000}}} })
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{ID: process.ID{PID: 70, Started: 7000}}} })
 	ta.apply(false)
 	expect("a server that the daemon lists", map[int]bool{70: true, 80: false})
 }

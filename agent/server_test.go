@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // served is a test agent behind a real socket, with the test's own process as
@@ -312,7 +313,7 @@ func TestServeManyAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	replies := make([]api.Reply, callers)
 	for i := range callers {
-		st := Starter{PID: 2000 + i, Started: uint64(2000+i) * 100, Slot: "slot1_1"}
+		st := Starter{ID: process.ID{PID: 2000 + i, Started: uint64(2000+i) * 100}, Slot: "slot1_1"}
 		wg.Go(func() { replies[i] = ta.prepare(hookOf(st, 1000), jobOn(st, "alice", uuid(0), 4096)) })
 	}
 	wg.Wait()

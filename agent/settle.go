@@ -77,7 +77,7 @@ func (b *books) settle(w startdWord) settled {
 			return false
 		}
 		out.mismatches = append(out.mismatches, mismatch{r.Starter.Slot, r.GPU, fmt.Sprintf("the job told of %s, the startd of %v", r.GPU, ad.AssignedGPUs)})
-		b.elsewhere[keyOf(r.Starter)] = true
+		b.elsewhere[r.Starter.ID] = true
 		out.taken = append(out.taken, r)
 		return true
 	})
@@ -201,7 +201,7 @@ func otherStarter(ad condor.Slot, s Starter) bool {
 // tells: an ad is of a starter's job. That lives still, so no other job can have
 // had the slot when the ad was made.
 func (b *books) tells(ad condor.Slot, s Starter) bool {
-	return ad.JobID != "" && !otherStarter(ad, s) && b.proc.alive(s.PID, s.Started)
+	return ad.JobID != "" && !otherStarter(ad, s) && b.proc.Runs(s.ID)
 }
 
 func (b *books) adoptSlot(s unbooked, ad condor.Slot, w startdWord) {
@@ -229,7 +229,7 @@ func (b *books) adoptSlot(s unbooked, ad condor.Slot, w startdWord) {
 		}
 	}
 	if !entered && w.observed != nil {
-		b.elsewhere[keyOf(s.Starter)] = true
+		b.elsewhere[s.Starter.ID] = true
 	}
 }
 

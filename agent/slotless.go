@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // slotlessMost starters in a row whose hooks were denied close the GPUs, for
@@ -19,7 +21,7 @@ const (
 type slotless struct {
 	mu sync.Mutex
 	// row are the starters since the last that showed its slot.
-	row   map[starterKey]bool
+	row   map[process.ID]bool
 	until time.Time
 }
 
@@ -27,12 +29,12 @@ type slotless struct {
 func (s *slotless) deny(starter Starter, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := keyOf(starter)
+	key := starter.ID
 	if s.row[key] {
 		return false
 	}
 	if s.row == nil || len(s.row) >= startersKept {
-		s.row = map[starterKey]bool{}
+		s.row = map[process.ID]bool{}
 	}
 	s.row[key] = true
 	if len(s.row) >= slotlessMost || now.Before(s.until) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Running is a slot whose job holds a part of a GPU, or a whole one.
@@ -74,7 +75,7 @@ type books struct {
 	unbooked []unbooked
 	// elsewhere are starters whose slots have no GPU of the plan, by the startd's
 	// word: all such of an observed node, and those whose jobs asked for one.
-	elsewhere map[starterKey]bool
+	elsewhere map[process.ID]bool
 	open      map[door]bool
 	// holds are the jobs that HTCondor is to hold, by their starters.
 	holds map[Starter]api.Hold
@@ -88,7 +89,7 @@ type books struct {
 	// group are the elastic GPUs.
 	group group
 	// asked are the questions so far, by starter.
-	asked map[starterKey]questions
+	asked map[process.ID]questions
 	// left is when the last job of an account left a GPU that it had been let into.
 	left map[door]time.Time
 	// full are GPUs on which the startd wanted more than the plan has.
@@ -96,7 +97,7 @@ type books struct {
 }
 
 func newBooks(proc procFS, doors Doors) *books {
-	return &books{proc: proc, doors: doors, elsewhere: map[starterKey]bool{}, asked: map[starterKey]questions{}, left: map[door]time.Time{}, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
+	return &books{proc: proc, doors: doors, elsewhere: map[process.ID]bool{}, asked: map[process.ID]questions{}, left: map[door]time.Time{}, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
 }
 
 // on are the slots of one GPU. The caller holds mu.
@@ -148,21 +149,21 @@ func (b *books) sweep() (ended []Running, err error) {
 
 func (b *books) sweepLocked() (ended []Running, err error) {
 	b.slots = slices.DeleteFunc(b.slots, func(r Running) bool {
-		if b.proc.alive(r.Starter.PID, r.Starter.Started) {
+		if b.proc.Runs(r.Starter.ID) {
 			return false
 		}
 		r.Hold = b.holds[r.Starter]
 		ended = append(ended, r)
 		delete(b.full, r.GPU)
 		delete(b.turns, r.Starter)
-		delete(b.asked, keyOf(r.Starter))
+		delete(b.asked, r.Starter.ID)
 		return true
 	})
 	for _, r := range ended {
 		delete(b.holds, r.Starter)
 	}
-	b.unbooked = slices.DeleteFunc(b.unbooked, func(s unbooked) bool { return !b.proc.alive(s.PID, s.Started) })
-	maps.DeleteFunc(b.elsewhere, func(s starterKey, _ bool) bool { return !b.proc.alive(s.pid, s.started) })
+	b.unbooked = slices.DeleteFunc(b.unbooked, func(s unbooked) bool { return !b.proc.Runs(s.ID) })
+	maps.DeleteFunc(b.elsewhere, func(s process.ID, _ bool) bool { return !b.proc.Runs(s) })
 	for d := range b.open {
 		if b.needs(d) {
 			continue
@@ -221,7 +222,7 @@ func (b *books) held(s Starter) []Running {
 // that left its parents behind. The caller holds mu.
 func (b *books) starterOf(slot string) (Starter, bool) {
 	for _, r := range b.slots {
-		if sameSlot(r.Starter.Slot, slot) && b.proc.alive(r.Starter.PID, r.Starter.Started) {
+		if sameSlot(r.Starter.Slot, slot) && b.proc.Runs(r.Starter.ID) {
 			return r.Starter, true
 		}
 	}

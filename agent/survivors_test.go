@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -58,11 +59,11 @@ func TestMournCounts(t *testing.T) {
 	died := func() float64 {
 		return ta.counted("gpuslot_mps_server_deaths_total", "gpu", string(uuid(0)))
 	}
-	idle := mps.Server{Process: mps.Process{PID: 7, Started: 1}}
+	idle := mps.Server{ID: process.ID{PID: 7, Started: 1}}
 	if !ta.mourn(uuid(0), idle) || died() != 0 {
 		t.Errorf("a server without clients: %v", died())
 	}
-	busy := mps.Server{Process: mps.Process{PID: 8, Started: 2}, Clients: []int{99}}
+	busy := mps.Server{ID: process.ID{PID: 8, Started: 2}, Clients: []int{99}}
 	if !ta.mourn(uuid(0), busy) || ta.mourn(uuid(0), busy) || died() != 1 {
 		t.Errorf("a server with a client: %v", died())
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 var (
@@ -26,11 +27,11 @@ func TestTenants(t *testing.T) {
 		refused string // what the refusal names; empty if she is let in
 	}{
 		{"another account, several at once", anybody, running(7, 1001, "bob", 4096), ""},
-		{"an unknown account, several at once", anybody, Running{Starter: Starter{PID: 7}, GPU: uuid(0), Budget: 4096}, ""},
+		{"an unknown account, several at once", anybody, Running{Starter: Starter{ID: process.ID{PID: 7}}, GPU: uuid(0), Budget: 4096}, ""},
 		{"her VO", byVO, withTenant(running(7, 1001, "bob", 4096), "", "atlas"), ""},
 		{"another VO", byVO, withTenant(running(7, 1000, "alice", 4096), "cms", "lhcb"), "held by lhcb"},
 		{"no VO", byVO, running(7, 1000, "alice", 4096), "held by owner:alice"},
-		{"a VO that is not known", byVO, Running{Starter: Starter{PID: 7, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}, "held by the job of slot1_9"},
+		{"a VO that is not known", byVO, Running{Starter: Starter{ID: process.ID{PID: 7}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}, "held by the job of slot1_9"},
 		{"her group", byGroup, withTenant(running(7, 1000, "bob", 4096), "cms", ""), ""},
 		{"another group", byGroup, withTenant(running(7, 1000, "bob", 4096), "lhcb", "atlas"), "held by lhcb"},
 		{"a group of her name", byGroup, withTenant(running(7, 1000, "bob", 4096), "alice", ""), "held by alice"},
@@ -40,7 +41,7 @@ func TestTenants(t *testing.T) {
 			s.Plan.GPUs[0].Tenancy, s.Common = c.tenancy, Account{UID: 1000, Known: true}
 			s.Running = []Running{c.there}
 			job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4096), Owner: "alice", Group: "cms", VO: "atlas"}
-			grant, r := Admit(s, Caller{UID: 1000, Starter: Starter{PID: 100, Started: 1}}, job)
+			grant, r := Admit(s, Caller{UID: 1000, Starter: Starter{ID: process.ID{PID: 100, Started: 1}}}, job)
 			switch {
 			case c.refused == "" && r != nil:
 				t.Errorf("refused: %s", r.Reason)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -12,7 +13,7 @@ import (
 // limits, another driver or account are tried anew; nothing else is, because a
 // control daemon backs off after servers that fail (550 and newer).
 type trialOf struct {
-	daemon mps.Process
+	daemon process.ID
 	wanted mps.Wanted
 	driver string
 	uid    uint32
@@ -142,7 +143,7 @@ func (t trial) hurries(now time.Time) bool {
 
 // closed says why the GPU takes no jobs: only the server that all its jobs need
 // counts, and not on a node where no server can start.
-func (t trial) closed(daemon mps.Process) string {
+func (t trial) closed(daemon process.ID) string {
 	if !t.stays || t.failure == "" || t.noDevice || t.of.daemon != daemon {
 		return ""
 	}
@@ -150,7 +151,7 @@ func (t trial) closed(daemon mps.Process) string {
 }
 
 // text is for the status of a daemon that has no server now.
-func (t trial) text(daemon mps.Process) string {
+func (t trial) text(daemon process.ID) string {
 	known := t.of.daemon == daemon
 	switch {
 	case known && t.noDevice:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -35,7 +36,7 @@ func (f *fakeServers) StartServer(_ context.Context, u gpu.UUID, uid uint32) err
 	f.asked = append(f.asked, fmt.Sprintf("start %d", uid))
 	if f.comes != "" {
 		f.change(u, func(d *fakeDaemon) {
-			d.servers = []mps.Server{{Process: mps.Process{PID: 70, Started: 7}, UID: uid, Status: f.comes, ThreadPercentage: "100.0"}}
+			d.servers = []mps.Server{{ID: process.ID{PID: 70, Started: 7}, UID: uid, Status: f.comes, ThreadPercentage: "100.0"}}
 		})
 	}
 	return nil
@@ -252,7 +253,7 @@ func TestTrialMeetsAJob(t *testing.T) {
 // TestTrialNext: whatever comes, a trial asks at most once for one thing, and is
 // over after a bounded number of rounds.
 func TestTrialNext(t *testing.T) {
-	of := trialOf{daemon: mps.Process{PID: 1, Started: 1}}
+	of := trialOf{daemon: process.ID{PID: 1, Started: 1}}
 	proofs := []mps.Proof{
 		{}, {States: []mps.Server{{Status: mps.Initializing}}}, {States: []mps.Server{{Status: mps.Active, UID: 5}}},
 		{States: []mps.Server{{Status: mps.Faulted, Clients: []int{3}}}}, {States: []mps.Server{{}}},

@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // CUDAClient is a CUDA client that runs; cuda.Client is the real one.
@@ -139,12 +140,12 @@ const verifySlot = "verify"
 // bookVerification asks the real admission for a job of the default size and
 // books it, so that nobody else gets the GPU. It lives as long as this process.
 func (a *Agent) bookVerification(v *view, g *plan.GPU, who persona, now time.Time) (*api.Grant, *api.Refusal) {
-	self, err := a.books.proc.process(os.Getpid())
+	self, err := a.books.proc.Stat(os.Getpid())
 	if err != nil {
 		return nil, api.Refuse(api.CodeClosed, fmt.Sprintf("gpuslotd does not find itself in /proc: %v", err))
 	}
 	budget := int64(g.DefaultRequest)
-	c := Caller{UID: who.uid, PID: self.PID, Hook: true, Starter: Starter{PID: self.PID, Started: self.Started, Slot: verifySlot}}
+	c := Caller{UID: who.uid, PID: self.PID, Hook: true, Starter: Starter{ID: process.ID{PID: self.PID, Started: self.Started}, Slot: verifySlot}}
 	job := &api.Job{ID: verifySlot, Owner: "gpuslot", AssignedGPUs: []string{string(g.UUID)}, ProvisionedVRAM: &budget, RequestVRAM: &budget}
 	s := State{Plan: &v.plan, Pipes: v.config.Paths.PipeRoot(), Now: now, MaxAge: v.config.Health.MaxAge,
 		Health: a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID), Common: v.accounts[g.Tenancy.User]}

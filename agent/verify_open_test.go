@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -33,14 +34,14 @@ func TestOpenAfterVerify(t *testing.T) {
 		}, "not verified yet: the driver is 555.58.02 and was 550.163.01"},
 		{"a fault", func(ta *testAgent) {
 			ta.daemons.change(uuid(0), func(d *fakeDaemon) {
-				d.servers = []mps.Server{{Process: mps.Process{PID: 5}, Status: mps.Faulted}}
+				d.servers = []mps.Server{{ID: process.ID{PID: 5}, Status: mps.Faulted}}
 			})
 			ta.apply(false)
 			ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = nil })
 		}, "not verified yet: its MPS server met a fatal GPU error"},
 		{"a fault, then another agent", func(ta *testAgent) {
 			ta.daemons.change(uuid(0), func(d *fakeDaemon) {
-				d.servers = []mps.Server{{Process: mps.Process{PID: 5}, Status: mps.Faulted}}
+				d.servers = []mps.Server{{ID: process.ID{PID: 5}, Status: mps.Faulted}}
 			})
 			ta.apply(false)
 			ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = nil })

@@ -16,14 +16,14 @@ import (
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
-	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // verified is the last verification of a GPU.
 type verified struct {
 	api.Verification
 	// Daemon is the control daemon that it ran with.
-	Daemon mps.Process `json:"control_daemon"`
+	Daemon process.ID `json:"control_daemon"`
 	// Void says what has changed since, so that it no longer tells anything.
 	Void string `json:"void,omitempty"`
 }

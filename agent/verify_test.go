@@ -14,6 +14,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -76,7 +77,7 @@ func (f *fakeCUDA) start(_ context.Context, o cuda.Order) (CUDAClient, error) {
 	if !f.beside {
 		c.in = true
 		f.ta.daemons.change(c.gpu, func(d *fakeDaemon) {
-			d.servers = []mps.Server{{Process: mps.Process{PID: serverPID, Started: 1}, UID: nobodysUID, Status: mps.Active, Clients: []int{clientPID}}}
+			d.servers = []mps.Server{{ID: process.ID{PID: serverPID, Started: 1}, UID: nobodysUID, Status: mps.Active, Clients: []int{clientPID}}}
 		})
 	}
 	if f.hangs {
@@ -175,7 +176,7 @@ func TestVerify(t *testing.T) {
 			f.hangs = true
 			f.during = func() {
 				ta.daemons.change(uuid(0), func(d *fakeDaemon) {
-					d.servers = []mps.Server{{Process: mps.Process{PID: 9}, UID: 1000, Clients: []int{55}}}
+					d.servers = []mps.Server{{ID: process.ID{PID: 9}, UID: 1000, Clients: []int{55}}}
 				})
 			}
 		}, false, "because MPS serves uid 1000 (server 9) until its clients [55] end"},

@@ -127,3 +127,16 @@ func (a *Agent) seeWatch(blind map[gpu.UUID]time.Time, now time.Time) map[gpu.UU
 	}
 	return next
 }
+
+// lookIntoContainers finds the processes beside MPS that could not reach it.
+func (a *Agent) lookIntoContainers(jobs []watched, pipes string) {
+	for i := range jobs {
+		j := &jobs[i]
+		j.Pipes = pipes + "/" + string(j.GPU)
+		for _, pid := range j.Beside {
+			if a.books.proc.Hides(pid, j.Pipes) {
+				j.Blind = append(j.Blind, pid)
+			}
+		}
+	}
+}

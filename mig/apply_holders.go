@@ -7,11 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Proc names processes and finds who holds an instance's device nodes.
@@ -20,9 +20,7 @@ type Proc struct {
 	Root string
 }
 
-func (p Proc) path(parts ...string) string {
-	return filepath.Join(append([]string{cmp.Or(p.Root, "/proc")}, parts...)...)
-}
+func (p Proc) fs() process.FS { return process.FS{Root: p.Root} }
 
 // describeHolders lists holders for people: "pid 812 (python3, condor.service)".
 func describeHolders(holders []gpu.Holder) string {
@@ -91,7 +89,7 @@ func (p Proc) named(s gpu.MIGState) gpu.MIGState {
 // driver lists them by the GPU's minor number, not its index: gpu0/gi1/ci0/access 12.
 func (p Proc) nodes(minor, gi int) map[string]bool {
 	found := map[string]bool{}
-	f, err := os.Open(p.path("driver", "nvidia-caps", "mig-minors"))
+	f, err := os.Open(filepath.Join(cmp.Or(p.Root, "/proc"), "driver/nvidia-caps/mig-minors"))
 	if err != nil {
 		return found // a driver without this interface, or none
 	}
@@ -109,24 +107,9 @@ func (p Proc) nodes(minor, gi int) map[string]bool {
 // having are the processes with an open file of that name, without this one:
 // the library itself opens nodes.
 func (p Proc) having(is func(link string) bool) []gpu.Holder {
-	entries, err := os.ReadDir(p.path())
-	if err != nil {
-		return nil
-	}
 	var found []gpu.Holder
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		fds, err := os.ReadDir(p.path(e.Name(), "fd"))
-		if err != nil {
-			continue // it ended
-		}
-		if slices.ContainsFunc(fds, func(fd os.DirEntry) bool {
-			link, err := os.Readlink(p.path(e.Name(), "fd", fd.Name()))
-			return err == nil && is(link)
-		}) {
+	for _, pid := range p.fs().PIDs() {
+		if pid != os.Getpid() && p.fs().Opens(pid, is) {
 			found = append(found, gpu.Holder{PID: pid})
 		}
 	}
@@ -140,33 +123,14 @@ func (p Proc) name(holders []gpu.Holder) []gpu.Holder {
 		if h.PID <= 0 {
 			continue
 		}
-		pid := strconv.Itoa(h.PID)
-		if comm, err := os.ReadFile(p.path(pid, "comm")); err == nil && h.Command == "" {
-			named[i].Command = foreign.Word(strings.TrimSpace(string(comm)))
+		if h.Command == "" {
+			named[i].Command = foreign.Word(strings.TrimSpace(p.fs().Comm(h.PID)))
 		}
-		if cgroup, err := os.ReadFile(p.path(pid, "cgroup")); err == nil && h.Unit == "" {
-			named[i].Unit = unitOf(string(cgroup))
+		if h.Unit == "" {
+			named[i].Unit = p.fs().Unit(h.PID)
 		}
 	}
 	return named
-}
-
-// unitOf is the innermost service or scope in a cgroup file; of the several
-// lines of cgroup v1 systemd's own counts.
-func unitOf(cgroup string) string {
-	unit := ""
-	for line := range strings.Lines(cgroup) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) < 3 || parts[1] != "" && parts[1] != "name=systemd" {
-			continue
-		}
-		for dir := range strings.SplitSeq(parts[2], "/") {
-			if strings.HasSuffix(dir, ".service") || strings.HasSuffix(dir, ".scope") {
-				unit = dir
-			}
-		}
-	}
-	return unit
 }
 
 // unique sorts by PID, one entry a process.

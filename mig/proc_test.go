@@ -7,21 +7,6 @@ import (
 	"testing"
 )
 
-// FuzzUnitOf: a unit is a part of a path of systemd's own tree.
-func FuzzUnitOf(f *testing.F) {
-	f.Add("4:memory:/x.scope\n1:name=systemd:/system.slice/condor.service/job\n0::/\n")
-	f.Add("0::/a.service/b.scope")
-	f.Fuzz(func(t *testing.T, text string) {
-		unit := unitOf(text)
-		if unit == "" {
-			return
-		}
-		if strings.ContainsAny(unit, "/\n") || !strings.Contains(text, unit) || !strings.HasSuffix(unit, ".service") && !strings.HasSuffix(unit, ".scope") {
-			t.Errorf("%q from %q", unit, text)
-		}
-	})
-}
-
 // FuzzNodes: the device nodes of an instance are those that the driver lists for it.
 func FuzzNodes(f *testing.F) {
 	f.Add("config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\ngpu0/gi11/access 102\n", 0, 1)

@@ -1,18 +1,16 @@
 package mps
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/gpu/foreign"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // controlLock is the file on which a control daemon holds a write lock for
@@ -24,31 +22,31 @@ const controlLock = "control_lock"
 // Its error says NotRunning, Suspended (a SIGSTOP is seen at once) or Foreign: any
 // admitted account can lock the file when no daemon does, so that a lock counts only
 // when a trusted process is known to hold it. Who holds it comes before its state.
-func (d *Daemon) Alive() (Process, error) {
+func (d *Daemon) Alive() (process.ID, error) {
 	pid, held, err := lockOwner(filepath.Join(d.dir, controlLock))
 	if errors.Is(err, fs.ErrPermission) {
-		return Process{}, d.fault(Unwritable, err, "%v: ask as root or as an admitted account", err)
+		return process.ID{}, d.fault(Unwritable, err, "%v: ask as root or as an admitted account", err)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
-		return Process{}, d.fault(Unwritable, err, "%v: look at the pipe directory", err)
+		return process.ID{}, d.fault(Unwritable, err, "%v: look at the pipe directory", err)
 	}
 	if !held {
-		return Process{}, d.notRunning()
+		return process.ID{}, d.notRunning()
 	}
 	if pid <= 0 {
 		// An open file description lock has no process, and one of a PID namespace
 		// that is not below ours has none that we see.
-		return Process{}, d.fault(Foreign, nil, "no process is known to hold %s, which a daemon would: it is replaced before the next start", filepath.Join(d.dir, controlLock))
+		return process.ID{}, d.fault(Foreign, nil, "no process is known to hold %s, which a daemon would: it is replaced before the next start", filepath.Join(d.dir, controlLock))
 	}
-	s, err := statProcess(pid)
+	s, err := proc.Stat(pid)
 	if err != nil {
 		// It ended between the two looks.
-		return Process{}, d.notRunning()
+		return process.ID{}, d.notRunning()
 	}
 	if why := distrust(pid); why != "" {
-		return s.Process, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that process", pid, filepath.Join(d.dir, controlLock), why)
+		return s.ID, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that process", pid, filepath.Join(d.dir, controlLock), why)
 	}
-	return s.Process, d.usable(s)
+	return s.ID, d.usable(s)
 }
 
 // distrust says why a process that holds the lock is no control daemon of root's or
@@ -57,11 +55,11 @@ func distrust(pid int) string {
 	// The account is looked at twice: a job that starts a setuid program and then the
 	// control program has each of the two signs at some time, and never both.
 	for range 2 {
-		uids, ok := accountsOf(pid)
-		if !ok {
+		uids, err := proc.UIDs(pid)
+		if err != nil {
 			return "it has ended"
 		}
-		for _, uid := range uids {
+		for _, uid := range []uint32{uids.Real, uids.Effective, uids.Saved, uids.FileSystem} {
 			if uid != 0 && int(uid) != os.Geteuid() {
 				return fmt.Sprintf("it is of uid %d", uid)
 			}
@@ -76,26 +74,25 @@ func distrust(pid int) string {
 // otherProgram says why a process does not run the control program. A job's lock
 // survives the start of a setuid program, which is then of uid 0.
 func otherProgram(pid int) string {
-	link := "/proc/" + strconv.Itoa(pid) + "/exe"
-	exe, err := os.Readlink(link)
+	exe, err := proc.Exe(pid)
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		return "" // only root may look, and nothing rests on what we find
 	}
 	if err != nil {
 		return "its program is not known"
 	}
-	if name := strings.TrimSuffix(filepath.Base(exe), " (deleted)"); name != Program { // deleted: an upgrade replaced it
+	if name := filepath.Base(exe); name != Program {
 		return fmt.Sprintf("its program is %q", foreign.Clip(name))
 	}
-	st, err := os.Stat(link)
-	if err != nil || st.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
+	file, err := proc.ExeFile(pid)
+	if err != nil || file.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
 		return "its program is setuid"
 	}
 	return ""
 }
 
 // usable says why a trusted process that holds the lock cannot be relied on.
-func (d *Daemon) usable(s processStat) error {
+func (d *Daemon) usable(s process.Stat) error {
 	switch s.State {
 	case 'Z', 'X', 'x':
 		return d.notRunning()
@@ -126,48 +123,4 @@ func lockOwner(path string) (pid int, held bool, err error) {
 		return 0, false, nil
 	}
 	return int(l.Pid), true, nil
-}
-
-// processStat is what /proc/<pid>/stat says of a process.
-type processStat struct {
-	Process
-	State   byte
-	Group   int
-	Session int
-	// Threads are those left, the first one among them until all have ended.
-	Threads int
-}
-
-func statProcess(pid int) (processStat, error) {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return processStat{}, err
-	}
-	defer f.Close()
-	var buf [1024]byte
-	n, err := f.Read(buf[:])
-	if err != nil {
-		return processStat{}, err
-	}
-	s, err := parseStat(buf[:n])
-	s.PID = pid
-	return s, err
-}
-
-// parseStat reads the line of proc(5)'s /proc/pid/stat. The name in
-// parentheses may itself hold spaces and parentheses.
-func parseStat(line []byte) (processStat, error) {
-	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
-	// The first of them is field 3, the state; the start time is field 22.
-	// num_threads is field 20.
-	if len(fields) < 20 || len(fields[0]) != 1 {
-		return processStat{}, fmt.Errorf("process status %q has an unknown form", foreign.Clip(string(line)))
-	}
-	s := processStat{State: fields[0][0]}
-	var errs [4]error
-	s.Group, errs[0] = strconv.Atoi(string(fields[2]))
-	s.Session, errs[1] = strconv.Atoi(string(fields[3]))
-	s.Threads, errs[3] = strconv.Atoi(string(fields[17]))
-	s.Started, errs[2] = strconv.ParseUint(string(fields[19]), 10, 64)
-	return s, errors.Join(errs[:]...)
 }

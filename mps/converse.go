@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu/foreign"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // maxLine and maxReply bound what goes to and comes from a control daemon;
@@ -28,15 +29,15 @@ const (
 // the process that answered. It waits for its turn, then tries until the
 // daemon has executed all of them or its patience is over, so commands must be
 // fit to be repeated.
-func (d *Daemon) converse(ctx context.Context, commands ...string) ([]string, Process, error) {
+func (d *Daemon) converse(ctx context.Context, commands ...string) ([]string, process.ID, error) {
 	for _, c := range commands {
 		if len(c) > maxLine || strings.ContainsFunc(c, isControl) {
-			return nil, Process{}, d.fault(Invalid, nil, "%q is not one line of at most %d bytes", foreign.Clip(c), maxLine)
+			return nil, process.ID{}, d.fault(Invalid, nil, "%q is not one line of at most %d bytes", foreign.Clip(c), maxLine)
 		}
 	}
 	release, err := d.takeTurn(ctx)
 	if err != nil {
-		return nil, Process{}, err
+		return nil, process.ID{}, err
 	}
 	defer release()
 	return d.tryUntilDone(ctx, commands)
@@ -46,7 +47,7 @@ func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 // tryUntilDone repeats a conversation that another program's connection kept
 // from being executed.
-func (d *Daemon) tryUntilDone(ctx context.Context, commands []string) ([]string, Process, error) {
+func (d *Daemon) tryUntilDone(ctx context.Context, commands []string) ([]string, process.ID, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
 	begin := time.Now()
@@ -54,7 +55,7 @@ func (d *Daemon) tryUntilDone(ctx context.Context, commands []string) ([]string,
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		before, err := d.Alive()
 		if err != nil {
-			return nil, Process{}, err
+			return nil, process.ID{}, err
 		}
 		replies, tryErr := d.try(ctx, commands)
 		if errors.Is(tryErr, errNotExecuted) {
@@ -65,14 +66,14 @@ func (d *Daemon) tryUntilDone(ctx context.Context, commands []string) ([]string,
 		case tryErr == nil && err == nil && after == before:
 			return replies, before, nil
 		case FaultOf(tryErr) == NotInstalled:
-			return nil, Process{}, tryErr
+			return nil, process.ID{}, tryErr
 		case err != nil && FaultOf(err) != NotRunning:
-			return nil, Process{}, err
+			return nil, process.ID{}, err
 		case err != nil || after != before:
-			return nil, Process{}, d.fault(Gone, err, "process %d ended while it was asked: see its log for the cause", before.PID)
+			return nil, process.ID{}, d.fault(Gone, err, "process %d ended while it was asked: see its log for the cause", before.PID)
 		}
 		if err := d.pause(ctx, wait); err != nil {
-			return nil, Process{}, d.gaveUp(err, refused, before, time.Since(begin))
+			return nil, process.ID{}, d.gaveUp(err, refused, before, time.Since(begin))
 		}
 	}
 }
@@ -91,7 +92,7 @@ func (d *Daemon) pause(ctx context.Context, wait time.Duration) error {
 
 // gaveUp says why the time is over without a whole reply. One refusal tells
 // more than a last try that the end of the time cut off.
-func (d *Daemon) gaveUp(ctxErr, refused error, who Process, after time.Duration) error {
+func (d *Daemon) gaveUp(ctxErr, refused error, who process.ID, after time.Duration) error {
 	if errors.Is(ctxErr, context.Canceled) {
 		return fmt.Errorf("control daemon of %s: %w", d.gpu, ctxErr)
 	}

@@ -253,7 +253,7 @@ func TestCommandLineGoesWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the child of the command line is gone", func() bool {
-		s, err := statProcess(pid)
-		return err != nil || s.dead()
+		s, err := proc.Stat(pid)
+		return err != nil || s.Ended()
 	})
 }

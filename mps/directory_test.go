@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"golang.org/x/sys/unix"
 )
 
@@ -166,16 +167,16 @@ func steal(t *testing.T, exe, lock, how string, uid uint32) (end func()) {
 	}
 	switch how {
 	case "stopped":
-		signal(t, Process{PID: thief.Process.Pid}, syscall.SIGSTOP)
+		signal(t, process.ID{PID: thief.Process.Pid}, syscall.SIGSTOP)
 	case "leader ended":
 		eventually(t, "its first thread has ended", func() bool {
-			s, err := statProcess(thief.Process.Pid)
+			s, err := proc.Stat(thief.Process.Pid)
 			return err == nil && s.State == 'Z' && s.Threads > 1
 		})
 	}
 	return func() {
 		if how == "stopped" {
-			signal(t, Process{PID: thief.Process.Pid}, syscall.SIGCONT)
+			signal(t, process.ID{PID: thief.Process.Pid}, syscall.SIGCONT)
 		}
 		in.Close()
 		if err := thief.Wait(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // EndRules bound how clients are ended.
@@ -35,7 +37,7 @@ type asked struct {
 
 // Order is one Terminate.
 type Order struct {
-	Server  Process
+	Server  process.ID
 	Clients []int
 }
 
@@ -78,7 +80,7 @@ func (e Ending) Step(now time.Time, servers []Server) EndStep {
 	}
 	for _, s := range servers {
 		if due := e.due(now, s, step.Waiting); len(due) > 0 {
-			step.Terminate = append(step.Terminate, Order{Server: s.Process, Clients: due})
+			step.Terminate = append(step.Terminate, Order{Server: s.ID, Clients: due})
 		}
 	}
 	return step
@@ -129,8 +131,8 @@ func (d *Daemon) EndClients(ctx context.Context, pids []int, rules EndRules) (En
 	ctx, cancel := context.WithTimeout(ctx, rules.Deadline)
 	defer cancel()
 	e := BeginEnding(pids, time.Now(), rules)
-	var servers []Server  // of the last look
-	var serving []Process // servers that had one of them as a client
+	var servers []Server     // of the last look
+	var serving []process.ID // servers that had one of them as a client
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, rules.Again) {
 		now, err := d.Servers(ctx)
 		if err != nil {
@@ -161,10 +163,10 @@ func (d *Daemon) EndClients(ctx context.Context, pids []int, rules EndRules) (En
 }
 
 // serversOf adds the servers that have one of some processes as a client.
-func serversOf(pids []int, servers []Server, known []Process) []Process {
+func serversOf(pids []int, servers []Server, known []process.ID) []process.ID {
 	for _, s := range servers {
-		if slices.ContainsFunc(s.Clients, func(c int) bool { return slices.Contains(pids, c) }) && !slices.Contains(known, s.Process) {
-			known = append(known, s.Process)
+		if slices.ContainsFunc(s.Clients, func(c int) bool { return slices.Contains(pids, c) }) && !slices.Contains(known, s.ID) {
+			known = append(known, s.ID)
 		}
 	}
 	return known
@@ -172,13 +174,13 @@ func serversOf(pids []int, servers []Server, known []Process) []Process {
 
 // withUnlisted adds the servers that live on though their daemon does not list them
 // any more, as after its end. They answer nobody.
-func withUnlisted(servers []Server, serving []Process) []Server {
+func withUnlisted(servers []Server, serving []process.ID) []Server {
 	for _, p := range serving {
-		if slices.ContainsFunc(servers, func(s Server) bool { return s.Process == p }) {
+		if slices.ContainsFunc(servers, func(s Server) bool { return s.ID == p }) {
 			continue
 		}
-		if now, err := statProcess(p.PID); err == nil && now.Process == p && !now.dead() {
-			servers = append(servers, Server{Process: p})
+		if proc.Runs(p) {
+			servers = append(servers, Server{ID: p})
 		}
 	}
 	return servers

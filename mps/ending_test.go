@@ -13,17 +13,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 func serving(pid int, status ServerStatus, clients ...int) Server {
-	return Server{Process: Process{PID: pid, Started: 1}, Status: status, ThreadPercentage: "50.0", Clients: clients}
+	return Server{ID: process.ID{PID: pid, Started: 1}, Status: status, ThreadPercentage: "50.0", Clients: clients}
 }
 
 func TestEndingStep(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	rules := EndRules{Again: time.Second, Deadline: 5 * time.Second}
-	server9, server8 := Process{PID: 9, Started: 1}, Process{PID: 8, Started: 1}
-	mute := Server{Process: Process{PID: 9, Started: 1}}
+	server9, server8 := process.ID{PID: 9, Started: 1}, process.ID{PID: 8, Started: 1}
+	mute := Server{ID: process.ID{PID: 9, Started: 1}}
 	tests := []struct {
 		name    string
 		pids    []int
@@ -47,7 +49,7 @@ func TestEndingStep(t *testing.T) {
 		{"left by itself", []int{1}, []Server{serving(9, Active)}, 0, []Termination{{1, 1, true}}, EndStep{Free: []int{1}}},
 		{"in a fault nothing is left to end", []int{1}, []Server{serving(9, Faulted, 1)}, 0, nil, EndStep{Free: []int{1}}},
 		{"listed no more, by nobody who knows", []int{1}, []Server{serving(9, Active, 1)}, 0, []Termination{{1, 1, false}}, EndStep{Waiting: []int{1}}},
-		{"its server begins", []int{1}, []Server{{Process: Process{PID: 9}, Status: Initializing}}, 0, nil, EndStep{Waiting: []int{1}}},
+		{"its server begins", []int{1}, []Server{{ID: process.ID{PID: 9}, Status: Initializing}}, 0, nil, EndStep{Waiting: []int{1}}},
 		{"a server that does not answer", []int{1}, []Server{mute}, 0, nil, EndStep{Waiting: []int{1}}},
 		{"overdue", []int{1}, []Server{mute}, 5 * time.Second, nil, EndStep{Waiting: []int{1}, Overdue: true}},
 	}
@@ -130,12 +132,12 @@ func TestEndClientsIsBounded(t *testing.T) {
 	onServed(t, func(s *served) {
 		g := s.guest()
 		server := s.servers()[0]
-		signal(s.t, server.Process, syscall.SIGSTOP)
+		signal(s.t, server.ID, syscall.SIGSTOP)
 		step, err := s.daemon.EndClients(s.t.Context(), []int{g.pid()}, EndRules{Again: 100 * time.Millisecond, Deadline: 300 * time.Millisecond})
 		if !step.Overdue || !slices.Equal(step.Waiting, []int{g.pid()}) {
 			s.t.Errorf("%+v, %v; want overdue", step, err)
 		}
-		signal(s.t, server.Process, syscall.SIGCONT)
+		signal(s.t, server.ID, syscall.SIGCONT)
 	})
 }
 
@@ -171,11 +173,11 @@ func TestServerThatIsNotReadyProvesNothing(t *testing.T) {
 		if err := d.StartServer(t.Context(), uint32(os.Geteuid())); err != nil {
 			t.Fatal(err)
 		}
-		var server Process
+		var server process.ID
 		eventually(t, "the server is listed", func() bool {
 			all, err := d.Servers(t.Context())
 			if err == nil && len(all) == 1 {
-				server = all[0].Process
+				server = all[0].ID
 			}
 			return server.Started != 0
 		})
@@ -218,7 +220,7 @@ func TestServerThatItsDaemonForgot(t *testing.T) {
 func TestTerminate(t *testing.T) {
 	onServed(t, func(s *served) {
 		g := s.guest()
-		server := s.servers()[0].Process
+		server := s.servers()[0].ID
 		got, err := s.daemon.Terminate(s.t.Context(), server, g.pid(), 999999999)
 		if err != nil || len(got) != 2 || got[0].Client != g.pid() || got[0].Result != 0 || got[1] != (Termination{999999999, 1, true}) || !got[1].Ended() {
 			s.t.Errorf("%+v, %v", got, err)
@@ -226,7 +228,7 @@ func TestTerminate(t *testing.T) {
 		if got, err := s.daemon.Terminate(s.t.Context(), server); got != nil || err != nil {
 			s.t.Errorf("nobody: %v, %v", got, err)
 		}
-		_, err = s.daemon.Terminate(s.t.Context(), Process{PID: 1}, g.pid())
+		_, err = s.daemon.Terminate(s.t.Context(), process.ID{PID: 1}, g.pid())
 		wantFault(s.t, err, NoServer)
 		// A later process may have the PID of the server that was meant.
 		server.Started++

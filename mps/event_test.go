@@ -111,7 +111,7 @@ func TestEventsOfALife(t *testing.T) {
 		culprit := func(e Event) bool { return e.Kind == GPUFault && e.Client == g.pid() }
 		eventually(s.t, "the log names the culprit", func() bool { return slices.ContainsFunc(s.events(), culprit) })
 		_ = g.cmd.Process.Kill()
-		signal(s.t, server.Process, 9)
+		signal(s.t, server.ID, 9)
 		seen := func() []EventKind {
 			var kinds []EventKind
 			for _, e := range s.events() {

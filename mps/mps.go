@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Wanted is one control daemon as it should be.
@@ -43,12 +44,8 @@ type Runner interface {
 	Log(ctx context.Context, u gpu.UUID, since time.Time) ([]string, error)
 }
 
-// Process is one process on this machine: a PID alone may be given to another.
-type Process struct {
-	PID int
-	// Started is the process start time in clock ticks since boot (proc(5), field 22).
-	Started uint64
-}
+// proc is this node's. Tests run against real processes.
+var proc process.FS
 
 // Proof is what a control daemon was seen to be at one time.
 type Proof struct {
@@ -72,7 +69,7 @@ type Proof struct {
 }
 
 // Process is the daemon that the proof is about.
-func (p Proof) Process() Process { return Process{PID: p.PID, Started: p.Started} }
+func (p Proof) Process() process.ID { return process.ID{PID: p.PID, Started: p.Started} }
 
 // Action is what Daemons.Set did for one GPU.
 type Action string

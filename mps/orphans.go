@@ -1,11 +1,10 @@
 package mps
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,47 +34,25 @@ func (d *Daemon) endOrphans(ctx context.Context) error {
 // orphans are the servers whose environment names the pipe directory. No daemon
 // of it runs when this is asked.
 func (d *Daemon) orphans() []int {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && d.serves(pid) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+	return slices.DeleteFunc(proc.PIDs(), func(pid int) bool { return !d.serves(pid) })
 }
 
 // serves says that a process is a server of this pipe directory. Its program counts,
 // not its name, which a process may change; and a file that users can write is theirs.
 func (d *Daemon) serves(pid int) bool {
-	proc := filepath.Join("/proc", strconv.Itoa(pid))
-	exe, err := os.Readlink(filepath.Join(proc, "exe"))
-	if err != nil || filepath.Base(exe) != serverProgram || !installed(filepath.Join(proc, "exe")) {
+	exe, err := proc.Exe(pid)
+	if err != nil || filepath.Base(exe) != serverProgram || !installed(pid) {
 		return false
 	}
-	env, err := os.ReadFile(filepath.Join(proc, "environ"))
-	if err != nil {
-		return false
-	}
-	for entry := range bytes.SplitSeq(env, []byte{0}) {
-		if string(entry) == "CUDA_MPS_PIPE_DIRECTORY="+d.dir {
-			return true
-		}
-	}
-	return false
+	env, err := proc.Environ(pid)
+	return err == nil && slices.Contains(env, "CUDA_MPS_PIPE_DIRECTORY="+d.dir)
 }
 
-// installed says that a program's file is root's, or this process's own in tests, and
-// that no user can write it.
-func installed(file string) bool {
-	var st unix.Stat_t
-	if unix.Stat(file, &st) != nil {
-		return false
-	}
-	return (st.Uid == 0 || int(st.Uid) == os.Geteuid()) && st.Mode&0o022 == 0
+// installed says that the file of a process's program is root's, or this process's own in
+// tests, and that no user can write it.
+func installed(pid int) bool {
+	st, err := proc.ExeFile(pid)
+	return err == nil && (st.Uid == 0 || int(st.Uid) == os.Geteuid()) && st.Mode&0o022 == 0
 }
 
 // killOrphan kills a process that still serves; the handle makes sure that it

@@ -25,13 +25,13 @@ func TestOrphans(t *testing.T) {
 			_, err := s.daemon.Alive()
 			return FaultOf(err) == NotRunning
 		})
-		if st, err := statProcess(server.PID); err != nil || st.Process != server.Process || st.dead() {
-			t.Fatalf("the server ended with its daemon: %+v, %v", st, err)
+		if !proc.Runs(server.ID) {
+			t.Fatalf("server %d ended with its daemon", server.PID)
 		}
 		if err := s.runner.Start(t.Context(), s.wanted.GPU); err != nil {
 			t.Fatal(err)
 		}
-		if st, err := statProcess(server.PID); err == nil && st.Process == server.Process && !st.dead() {
+		if proc.Runs(server.ID) {
 			t.Errorf("server %d outlives its daemon and the start of the next", server.PID)
 		}
 	})

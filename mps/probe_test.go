@@ -219,7 +219,7 @@ func TestProbeLeavesNoProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s, err := statProcess(pid); err == nil && !s.dead() {
+		if s, err := proc.Stat(pid); err == nil && !s.Ended() {
 			t.Errorf("process %d is left", pid)
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}

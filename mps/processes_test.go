@@ -126,7 +126,7 @@ func TestStopEnds(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if s, err := statProcess(who.PID); err == nil && s.Process == who && !s.dead() {
+				if proc.Runs(who) {
 					t.Errorf("process %d lives", who.PID)
 				}
 				if _, err := os.Lstat(d.dir); !os.IsNotExist(err) {
@@ -156,7 +156,7 @@ func TestStopOfAForeignDaemon(t *testing.T) {
 	if err := r.Stop(t.Context(), uuid0); err != nil {
 		t.Error(err)
 	}
-	if s, err := statProcess(shell.Process.Pid); err != nil || s.dead() {
+	if s, err := proc.Stat(shell.Process.Pid); err != nil || s.Ended() {
 		t.Errorf("the shell beside it is gone: %v", err)
 	}
 }
@@ -200,8 +200,8 @@ func TestStartOfAHangingProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is gone", func() bool {
-		s, err := statProcess(pid)
-		return err != nil || s.dead()
+		s, err := proc.Stat(pid)
+		return err != nil || s.Ended()
 	})
 }
 
@@ -211,8 +211,8 @@ func TestEnvironmentOfTheDaemon(t *testing.T) {
 	r := onDriver(t, "550")
 	d := started(t, r)
 	who := alive(t, d)
-	proc := "/proc/" + strconv.Itoa(who.PID)
-	env, err := os.ReadFile(proc + "/environ")
+	dir := "/proc/" + strconv.Itoa(who.PID)
+	env, err := os.ReadFile(dir + "/environ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,14 +224,14 @@ func TestEnvironmentOfTheDaemon(t *testing.T) {
 			t.Errorf("its environment lacks %s", want)
 		}
 	}
-	if in, err := os.Readlink(proc + "/fd/0"); in != "/dev/null" {
+	if in, err := os.Readlink(dir + "/fd/0"); in != "/dev/null" {
 		t.Errorf("standard input is %s, %v", in, err)
 	}
 	var l unix.Rlimit
 	if err := unix.Prlimit(who.PID, unix.RLIMIT_NOFILE, nil, &l); err != nil || l.Cur < min(openFiles, l.Max) {
 		t.Errorf("open files: %+v, %v", l, err)
 	}
-	if s, err := statProcess(who.PID); err != nil || s.Session != who.PID {
+	if s, err := proc.Stat(who.PID); err != nil || s.Session != who.PID {
 		t.Errorf("session %d, %v; want its own", s.Session, err)
 	}
 }

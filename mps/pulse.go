@@ -22,11 +22,11 @@ func (p Pulse) OK() bool { return p.Err == nil && len(p.Died) == 0 && len(p.Susp
 func (d *Daemon) Pulse(p Proof) Pulse {
 	out := Pulse{Err: d.StillProven(p)}
 	for _, s := range p.States {
-		now, err := statProcess(s.PID)
+		now, err := proc.Stat(s.PID)
 		switch {
-		case err != nil || now.dead() || now.Process != s.Process:
+		case err != nil || now.Ended() || now.ID != s.ID:
 			out.Died = append(out.Died, s)
-		case now.stopped():
+		case now.State == 'T' || now.State == 't':
 			out.Suspended = append(out.Suspended, s)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/alone"
 	"github.com/gpuslot/gpuslot/test/driver"
 	"go.uber.org/goleak"
@@ -143,7 +144,7 @@ func started(t *testing.T, r Processes) *Daemon {
 	return d
 }
 
-func alive(t testing.TB, d *Daemon) Process {
+func alive(t testing.TB, d *Daemon) process.ID {
 	t.Helper()
 	p, err := d.Alive()
 	if err != nil {
@@ -153,20 +154,20 @@ func alive(t testing.TB, d *Daemon) Process {
 }
 
 // signal signals a process and waits, by what /proc says of it, until it took effect.
-func signal(t testing.TB, p Process, sig syscall.Signal) {
+func signal(t testing.TB, p process.ID, sig syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(p.PID, sig); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, fmt.Sprintf("%v reaches process %d", sig, p.PID), func() bool {
-		s, err := statProcess(p.PID)
+		s, err := proc.Stat(p.PID)
 		switch sig {
 		case syscall.SIGSTOP:
 			return err == nil && s.State == 'T'
 		case syscall.SIGCONT:
 			return err == nil && s.State != 'T'
 		default:
-			return err != nil || s.Process != p || s.dead()
+			return err != nil || s.ID != p || s.Ended()
 		}
 	})
 }

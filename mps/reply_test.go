@@ -118,24 +118,3 @@ func TestIsRefusal(t *testing.T) {
 		}
 	}
 }
-
-func TestParseStat(t *testing.T) {
-	line := "42 (a) S (b)) T 1 42 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 10 11 18446744073709551615\n"
-	got, err := parseStat([]byte(line))
-	want := processStat{Process: Process{Started: 987654}, State: 'T', Group: 42, Session: 7, Threads: 1}
-	if got != want || err != nil {
-		t.Errorf("%+v, %v; want %+v", got, err, want)
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("42 (sh) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 10\n"))
-	f.Add([]byte("42 () S) S"))
-	f.Add([]byte(""))
-	f.Fuzz(func(t *testing.T, line []byte) {
-		s, err := parseStat(line)
-		if err == nil && !strings.ContainsRune(string(line), rune(s.State)) && s.State < 0x80 {
-			t.Fatalf("%q has no state %c", line, s.State)
-		}
-	})
-}

@@ -3,10 +3,11 @@ package mps
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // ServerStatus is what a control daemon says of an MPS server, in its own
@@ -23,7 +24,7 @@ const (
 
 // Server is one MPS server, as its control daemon and the kernel tell of it.
 type Server struct {
-	Process
+	process.ID
 	// UID is the account of the process; its clients are of the same one, or of
 	// any where it is root's multi-user server.
 	UID    uint32
@@ -98,23 +99,23 @@ const surveys = 3
 // survey runs commands and asks for the servers, in one conversation where the
 // servers are those of the last time: each conversation costs a process, and
 // the daemon several lines of log. Sets of a Wanted may be repeated.
-func (d *Daemon) survey(ctx context.Context, commands []string) ([]string, []Server, Process, error) {
+func (d *Daemon) survey(ctx context.Context, commands []string) ([]string, []Server, process.ID, error) {
 	var first []string
-	var before Process
+	var before process.ID
 	for n := 1; ; n++ {
 		known := d.remembered()
 		replies, who, err := d.converse(ctx, surveyScript(commands, known)...)
 		if err != nil {
-			return nil, nil, Process{}, err
+			return nil, nil, process.ID{}, err
 		}
 		if n == 1 {
 			first, before = replies[:len(commands)], who
 		} else if who != before {
-			return nil, nil, Process{}, d.fault(Gone, nil, "process %d took the place of process %d while it was asked: see its log for the cause", who.PID, before.PID)
+			return nil, nil, process.ID{}, d.fault(Gone, nil, "process %d took the place of process %d while it was asked: see its log for the cause", who.PID, before.PID)
 		}
 		listed, err := parsePIDs(replies[len(commands)])
 		if err != nil {
-			return nil, nil, Process{}, d.fault(WrongLimits, err, "its server list reads %s: this driver answers in a form that gpuslot does not know", printable(replies[len(commands)]))
+			return nil, nil, process.ID{}, d.fault(WrongLimits, err, "its server list reads %s: this driver answers in a form that gpuslot does not know", printable(replies[len(commands)]))
 		}
 		d.remember(listed)
 		if n == surveys || sameSet(listed, known) {
@@ -146,7 +147,7 @@ func readServers(listed, asked []int, replies []string) []Server {
 	var servers []Server
 	per := len(serverCommands(0))
 	for _, pid := range listed {
-		s := Server{Process: Process{PID: pid}}
+		s := Server{ID: process.ID{PID: pid}}
 		if at := slices.Index(asked, pid); at >= 0 {
 			var ok bool
 			if s, ok = parseServer(pid, replies[at*per:(at+1)*per]); !ok {
@@ -162,7 +163,7 @@ func readServers(listed, asked []int, replies []string) []Server {
 // parseServer reads the replies to serverCommands; false for a server that is
 // no longer there.
 func parseServer(pid int, replies []string) (Server, bool) {
-	s := Server{Process: Process{PID: pid}}
+	s := Server{ID: process.ID{PID: pid}}
 	for _, reply := range replies {
 		if notFound(reply, pid) {
 			return s, false
@@ -184,39 +185,14 @@ func parseServer(pid int, replies []string) (Server, bool) {
 
 // look adds what the kernel knows: who it is, and whose.
 func (s *Server) look() {
-	st, err := statProcess(s.PID)
-	if err != nil || st.dead() {
+	st, err := proc.Stat(s.PID)
+	if err != nil || st.Ended() {
 		return // it ended meanwhile: a start time of 0 is no living process
 	}
-	s.Process = st.Process
-	if uids, ok := accountsOf(s.PID); ok {
-		s.UID = uids[1]
+	s.ID = st.ID
+	if uids, err := proc.UIDs(s.PID); err == nil {
+		s.UID = uids.Effective
 	}
-}
-
-// accountsOf are a process's real, effective, saved and file system uid. The owner of
-// its files in /proc is root where it may not be traced, which any process can bring
-// about.
-func accountsOf(pid int) (uids [4]uint32, ok bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return uids, false
-	}
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) != 5 || f[0] != "Uid:" {
-			continue
-		}
-		for i := range uids {
-			n, err := strconv.ParseUint(f[i+1], 10, 32)
-			if err != nil {
-				return uids, false
-			}
-			uids[i] = uint32(n)
-		}
-		return uids, true
-	}
-	return uids, false
 }
 
 func notFound(reply string, pid int) bool {

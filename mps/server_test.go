@@ -127,11 +127,11 @@ func TestPulse(t *testing.T) {
 			s.t.Errorf("pulse %+v", p)
 		}
 		runs := s.counted()
-		signal(s.t, server.Process, syscall.SIGSTOP)
+		signal(s.t, server.ID, syscall.SIGSTOP)
 		if p := s.daemon.Pulse(proof); p.OK() || len(p.Suspended) != 1 || len(p.Died) != 0 || p.Err != nil {
 			s.t.Errorf("with a suspended server: %+v", p)
 		}
-		signal(s.t, server.Process, syscall.SIGKILL)
+		signal(s.t, server.ID, syscall.SIGKILL)
 		if p := s.daemon.Pulse(proof); p.OK() || len(p.Died) != 1 || p.Died[0].PID != server.PID || p.Err != nil {
 			s.t.Errorf("with a dead server: %+v", p)
 		}

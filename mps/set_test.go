@@ -191,7 +191,7 @@ func TestServerThatIsNeverReady(t *testing.T) {
 		}
 		pid := same.Proof.Servers[0]
 		wantResults(t, set(t, s, nil), Stopped, 1)
-		if st, err := statProcess(pid); err == nil && !st.dead() {
+		if st, err := proc.Stat(pid); err == nil && !st.Ended() {
 			t.Errorf("server %d outlived its daemon", pid)
 		}
 	})

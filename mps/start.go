@@ -114,7 +114,7 @@ func (d *Daemon) awaitLock(ctx context.Context, pid int, exited <-chan struct{},
 		default:
 		}
 		if who, err := d.Alive(); err == nil {
-			if s, err := statProcess(who.PID); err == nil && s.Session == pid {
+			if s, err := proc.Stat(who.PID); err == nil && s.Session == pid {
 				return nil
 			}
 		}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"golang.org/x/sys/unix"
 )
 
@@ -71,48 +71,33 @@ func (d *Daemon) removeDirectory() error {
 
 // family is a daemon with the processes that it started.
 type family struct {
-	head Process
+	head process.ID
 	// leads says that the daemon leads a process group and session of its own,
 	// so that its servers can be told from other processes.
 	leads bool
 }
 
-func familyOf(head Process) family {
-	s, err := statProcess(head.PID)
-	return family{head: head, leads: err == nil && s.Process == head && s.Group == head.PID && s.Session == head.PID}
+func familyOf(head process.ID) family {
+	s, err := proc.Stat(head.PID)
+	return family{head: head, leads: err == nil && s.ID == head && s.Group == head.PID && s.Session == head.PID}
 }
 
 // alive lists who is left of it. Zombies are gone.
-func (f family) alive() []Process {
+func (f family) alive() []process.ID {
 	if !f.leads {
-		if s, err := statProcess(f.head.PID); err == nil && s.Process == f.head && !s.dead() {
-			return []Process{f.head}
+		if proc.Runs(f.head) {
+			return []process.ID{f.head}
 		}
 		return nil
 	}
-	var left []Process
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	var left []process.ID
+	for _, pid := range proc.PIDs() {
 		// Members were started after the head: an older process is another's.
-		if s, err := statProcess(pid); err == nil && s.Session == f.head.PID && s.Started >= f.head.Started && !s.dead() {
-			left = append(left, s.Process)
+		if s, err := proc.Stat(pid); err == nil && s.Session == f.head.PID && s.Started >= f.head.Started && !s.Ended() {
+			left = append(left, s.ID)
 		}
 	}
 	return left
-}
-
-func (s processStat) stopped() bool { return s.State == 'T' || s.State == 't' }
-
-// dead: a process whose first thread alone has ended is a zombie and runs on.
-func (s processStat) dead() bool {
-	return s.State == 'X' || s.State == 'x' || s.State == 'Z' && s.Threads <= 1
 }
 
 // end waits for a quit to do its work, then sends SIGTERM, then SIGKILL.
@@ -140,7 +125,7 @@ func (f family) end(ctx context.Context) error {
 func (f family) endBy(ctx context.Context, signal unix.Signal, wait time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	told := map[Process]bool{}
+	told := map[process.ID]bool{}
 	for {
 		left := f.alive()
 		if len(left) == 0 {
@@ -162,13 +147,13 @@ func (f family) endBy(ctx context.Context, signal unix.Signal, wait time.Duratio
 
 // sendSignal signals this very process, never a later one with its PID. A
 // suspended one takes SIGTERM only after SIGCONT.
-func sendSignal(p Process, signal unix.Signal) {
+func sendSignal(p process.ID, signal unix.Signal) {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
 		return // gone
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if s, err := statProcess(p.PID); err != nil || s.Process != p {
+	if s, err := proc.Stat(p.PID); err != nil || s.ID != p {
 		return
 	}
 	_ = unix.PidfdSendSignal(fd, signal, nil, 0)

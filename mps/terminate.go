@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu/foreign"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Termination is the answer to one terminate_client.
@@ -31,7 +32,7 @@ func (t Termination) Ended() bool { return t.Result == 0 || t.Left }
 // (terminate_client: they meet error 810) and looks who is left, in one run of
 // the command line, bounded like every other. There is one answer per client,
 // in their order. Its error says NoServer when the server process has ended.
-func (d *Daemon) Terminate(ctx context.Context, server Process, clients ...int) ([]Termination, error) {
+func (d *Daemon) Terminate(ctx context.Context, server process.ID, clients ...int) ([]Termination, error) {
 	if len(clients) == 0 {
 		return nil, nil
 	}
@@ -47,7 +48,7 @@ func (d *Daemon) Terminate(ctx context.Context, server Process, clients ...int) 
 	if err != nil {
 		return nil, err
 	}
-	if s, err := statProcess(server.PID); err != nil || s.Process != server {
+	if s, err := proc.Stat(server.PID); err != nil || s.ID != server {
 		return nil, d.noServer(server.PID)
 	}
 	last := replies[len(clients):]

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/systemd"
 )
@@ -83,14 +84,14 @@ type order struct {
 }
 
 type answer struct {
-	Results []result    `json:",omitempty"`
-	Running []gpu.UUID  `json:",omitempty"`
-	State   any         `json:",omitempty"`
-	UIDs    []uint32    `json:",omitempty"`
-	Lines   []string    `json:",omitempty"`
-	Proof   *mps.Proof  `json:",omitempty"`
-	Process mps.Process `json:",omitzero"`
-	Err     string      `json:",omitempty"`
+	Results []result   `json:",omitempty"`
+	Running []gpu.UUID `json:",omitempty"`
+	State   any        `json:",omitempty"`
+	UIDs    []uint32   `json:",omitempty"`
+	Lines   []string   `json:",omitempty"`
+	Proof   *mps.Proof `json:",omitempty"`
+	Process process.ID `json:",omitzero"`
+	Err     string     `json:",omitempty"`
 }
 
 type result struct {

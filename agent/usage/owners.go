@@ -7,23 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
-
-// processKey names one process for good: a PID is used again, with its start
-// time it is not.
-type processKey struct {
-	pid     int
-	started uint64
-}
 
 // owners finds whose the processes are.
 type owners struct {
 	site Site
-	proc procFS
+	proc process.FS
 	// known are the processes whose slot was found: they never leave it.
-	known map[processKey]SlotKey
+	known map[process.ID]SlotKey
 	// round are those of this round, to forget the others.
-	round map[processKey]SlotKey
+	round map[process.ID]SlotKey
 }
 
 // of finds the owner of each process that a device listed at a time.
@@ -44,21 +38,20 @@ func (o *owners) of(list gpu.Measured[[]gpu.DeviceProcess], at time.Time) gpu.Me
 
 func (o *owners) owner(p gpu.DeviceProcess, latest uint64) Process {
 	out := Process{DeviceProcess: p, Owner: OwnerEnded}
-	started, err := o.proc.started(p.PID)
-	if err != nil || started > latest {
+	now, err := o.proc.Stat(p.PID)
+	if err != nil || now.Ended() || now.Started > latest {
 		return out // ended, or its PID is another process's already
 	}
-	out.Started = started
-	key := processKey{p.PID, started}
-	slot, ok := o.known[key]
+	out.Started = now.Started
+	slot, ok := o.known[now.ID]
 	if !ok {
-		slot, ok = o.site.Slot(p.PID, started)
+		slot, ok = o.site.Slot(p.PID, now.Started)
 	}
 	switch {
 	case ok:
 		out.Owner, out.Slot = OwnerSlot, slot
-		o.round[key] = slot
-	case o.site.Server(p.PID, started):
+		o.round[now.ID] = slot
+	case o.site.Server(p.PID, now.Started):
 		out.Owner = OwnerServer
 	default:
 		out.Owner = OwnerNone
@@ -67,7 +60,7 @@ func (o *owners) owner(p gpu.DeviceProcess, latest uint64) Process {
 }
 
 // begin starts a round.
-func (o *owners) begin() { o.round = make(map[processKey]SlotKey, len(o.known)) }
+func (o *owners) begin() { o.round = make(map[process.ID]SlotKey, len(o.known)) }
 
 // end forgets the processes that a whole round did not meet.
 func (o *owners) end(whole bool) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Options are what a Sampler needs.
@@ -58,16 +59,13 @@ type reading struct {
 
 // NewSampler makes a sampler that has seen nothing yet.
 func NewSampler(o Options) *Sampler {
-	if o.Proc == "" {
-		o.Proc = "/proc"
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	s := &Sampler{
 		options: o, seen: map[Device]reading{}, trackers: map[Device]*tracker{}, meters: map[gpu.UUID]*meter{},
 		books: newLedger(), nvml: Health{Source: "nvml"}, dcgm: Health{Source: "dcgm"},
-		owners: owners{site: o.Site, proc: procFS{root: o.Proc}, known: map[processKey]SlotKey{}},
+		owners: owners{site: o.Site, proc: process.FS{Root: o.Proc}, known: map[process.ID]SlotKey{}},
 	}
 	s.last.Store(&Snapshot{})
 	return s

@@ -49,11 +49,17 @@ func (n *node) Slot(pid int, _ uint64) (SlotKey, bool) {
 // process makes a process that started at so many ticks since boot.
 func (n *node) process(t *testing.T, pid int, started uint64) {
 	t.Helper()
+	n.processIn(t, pid, started, 'S', 1)
+}
+
+// processIn makes one whose first thread is in a state, with so many threads left.
+func (n *node) processIn(t *testing.T, pid int, started uint64, state byte, threads int) {
+	t.Helper()
 	dir := filepath.Join(n.proc, fmt.Sprint(pid))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	line := fmt.Sprintf("%d (a) job) S 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 %d 1 1\n", pid, started)
+	line := fmt.Sprintf("%d (a) job) %c 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 %d 0 %d 1 1\n", pid, state, threads, started)
 	if err := os.WriteFile(filepath.Join(dir, "stat"), []byte(line), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -180,5 +186,25 @@ func TestStaleDataIsDroppedAndComesBack(t *testing.T) {
 	n.readings = good
 	if snap := n.round(t, s); len(snap.Devices) != 2 || snap.Sources[0].Err != nil {
 		t.Errorf("the GPU did not come back: %+v", snap)
+	}
+}
+
+// TestFirstThreadEnded: pthread_exit in main leaves a process that is a zombie by its
+// state and runs on in its other threads. Its memory is its slot's until the last ends.
+func TestFirstThreadEnded(t *testing.T) {
+	n := newNode(t)
+	key := SlotKey{Slot: "slot1_1", Starter: 50, Started: 1}
+	n.slots[300] = key
+	n.readings = []gpu.Reading{{GPU: "GPU-00000000-0000-4000-8000-000000000000", Use: gpu.Use{
+		Processes: gpu.Known([]gpu.DeviceProcess{{PID: 300, Memory: gpu.Known(gpu.Bytes(20 << 30))}}),
+	}}}
+	s := n.sampler()
+	n.processIn(t, 300, 1, 'Z', 2)
+	if got := n.round(t, s).Slots; len(got) != 1 || got[0].Slot != key || got[0].Memory != gpu.Known(gpu.Bytes(20<<30)) {
+		t.Errorf("its memory is not its slot's: %+v", got)
+	}
+	n.processIn(t, 300, 1, 'Z', 1)
+	if d := n.round(t, s).Devices[0]; d.Unowned != 1 || d.UnownedMemory != gpu.Known(gpu.Bytes(20<<30)) {
+		t.Errorf("the memory of a process that is gone is nobody's: %+v", d)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // tracker is what the sampler remembers of one device from round to round.
@@ -13,7 +14,7 @@ type tracker struct {
 	// at is the end of the last interval that was divided.
 	at time.Time
 	// sightings are the processes that were on the device since then.
-	sightings map[processKey]sighting
+	sightings map[process.ID]sighting
 	// restless are slots that lately had a process too short-lived to be sure
 	// that all of them are seen.
 	restless map[SlotKey]time.Time
@@ -75,13 +76,13 @@ const (
 )
 
 func newTracker() *tracker {
-	return &tracker{sightings: map[processKey]sighting{}, restless: map[SlotKey]time.Time{}, changed: map[SlotKey]time.Time{}}
+	return &tracker{sightings: map[process.ID]sighting{}, restless: map[SlotKey]time.Time{}, changed: map[SlotKey]time.Time{}}
 }
 
 // sight notes the processes that are there now.
 func (t *tracker) sight(processes []Process, now time.Time) {
 	for _, p := range processes {
-		key := processKey{p.PID, p.Started}
+		key := process.ID{PID: p.PID, Started: p.Started}
 		s, had := t.sightings[key]
 		if !had {
 			s = sighting{owner: p.Owner, slot: p.Slot, first: now}
@@ -112,7 +113,7 @@ func (t *tracker) sight(processes []Process, now time.Time) {
 // end begins a new interval: who is not here any more is forgotten.
 func (t *tracker) end(now time.Time) {
 	t.at = now
-	maps.DeleteFunc(t.sightings, func(_ processKey, s sighting) bool { return s.last.Before(now) })
+	maps.DeleteFunc(t.sightings, func(_ process.ID, s sighting) bool { return s.last.Before(now) })
 }
 
 // crowd are those who may have used the device in an interval.
@@ -221,7 +222,7 @@ func (t *tracker) weigh(c *crowd, samples []gpu.ProcessSample) {
 			i, found = slices.BinarySearchFunc(c.slots, s.slot, compareSlots)
 		}
 		if found {
-			c.parts[i].Weight = min(c.parts[i].Cap, c.parts[i].Weight+shares[key.pid])
+			c.parts[i].Weight = min(c.parts[i].Cap, c.parts[i].Weight+shares[key.PID])
 		}
 	}
 }

@@ -2,19 +2,18 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // copyGrace is how long a copy has between SIGTERM and SIGKILL.
@@ -182,40 +181,20 @@ func (c *copies) result(s bench.Step) bench.Run {
 // copyOf says which copy a process belongs to: the one whose session it is in.
 // A process that makes itself a session of its own is not found.
 func (c *copies) copyOf(pid int) (int, bool) {
-	session, ok := sessionOf(pid)
+	its, err := process.FS{}.Stat(pid)
 	for i, cmd := range c.commands {
-		if ok && cmd.Process.Pid == session {
+		if err == nil && cmd.Process.Pid == its.Session {
 			return i, true
 		}
 	}
 	return 0, false
 }
 
-// sessionOf reads the session of a process (proc(5), field 6 of stat).
-func sessionOf(pid int) (int, bool) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, false
-	}
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(fields) < 4 {
-		return 0, false
-	}
-	session, err := strconv.Atoi(fields[3])
-	return session, err == nil
-}
-
 // sweep kills what copies left behind, and copies that could not all start.
 func (c *copies) sweep() {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			if _, ours := c.copyOf(pid); ours {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
+	for _, pid := range (process.FS{}).PIDs() {
+		if _, ours := c.copyOf(pid); ours {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
 	for _, cmd := range c.commands {

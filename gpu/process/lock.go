@@ -1,9 +1,6 @@
-// Package process says of one process what the kernel knows, by /proc. Start at
-// LockHolder.
 package process
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,9 +22,9 @@ type Holder struct {
 
 // LockHolder finds the process that holds the flock(2) lock on a file; false if the
 // kernel names none that we see with the file open.
-func LockHolder(f *os.File) (Holder, bool) { return lockHolder("/proc", f) }
+func LockHolder(f *os.File) (Holder, bool) { return FS{}.lockHolder(f) }
 
-func lockHolder(proc string, f *os.File) (Holder, bool) {
+func (fs FS) lockHolder(f *os.File) (Holder, bool) {
 	file, err := f.Stat()
 	if err != nil {
 		return Holder{}, false
@@ -36,17 +33,14 @@ func lockHolder(proc string, f *os.File) (Holder, bool) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return Holder{}, false
 	}
-	locks, err := os.ReadFile(filepath.Join(proc, "locks"))
+	locks, err := os.ReadFile(fs.root() + "/locks")
 	if err != nil {
 		return Holder{}, false
 	}
 	for line := range strings.Lines(string(locks)) {
-		pid, ok := flockOn(line, st.Ino)
-		if !ok || !opens(filepath.Join(proc, strconv.Itoa(pid), "fd"), file) {
-			continue
+		if pid, ok := flockOn(line, st.Ino); ok && fs.opens(pid, file) {
+			return fs.holder(pid), true
 		}
-		dir := filepath.Join(proc, strconv.Itoa(pid))
-		return Holder{PID: pid, Program: program(dir), State: state(dir)}, true
 	}
 	return Holder{}, false
 }
@@ -63,46 +57,22 @@ func flockOn(line string, inode uint64) (pid int, ok bool) {
 	return pid, err == nil && pid > 0
 }
 
-// opens says whether a process, by its directory of descriptors, has a file open.
-func opens(dir string, file os.FileInfo) bool {
-	fds, _ := os.ReadDir(dir) // of a process that has ended there are none
-	for _, fd := range fds {
-		if other, err := os.Stat(filepath.Join(dir, fd.Name())); err == nil && os.SameFile(file, other) {
-			return true
-		}
+// holder describes a process; its State is 0 if it has ended.
+func (fs FS) holder(pid int) Holder {
+	h := Holder{PID: pid, Program: fs.Comm(pid)}
+	if exe, err := fs.Exe(pid); err == nil {
+		h.Program = filepath.Base(exe)
 	}
-	return false
-}
-
-func program(dir string) string {
-	if exe, err := os.Readlink(filepath.Join(dir, "exe")); err == nil {
-		return strings.TrimSuffix(filepath.Base(exe), " (deleted)")
+	if s, err := fs.Stat(pid); err == nil {
+		h.State = s.State
 	}
-	comm, _ := os.ReadFile(filepath.Join(dir, "comm")) // it has ended
-	return strings.TrimSpace(string(comm))
-}
-
-// state is that of a process; 0 if it has ended.
-func state(dir string) byte {
-	tasks, _ := filepath.Glob(filepath.Join(dir, "task", "*", "stat"))
+	tasks, _ := filepath.Glob(fs.Path(pid, "task/*/stat"))
 	for _, task := range tasks {
-		if s := stateIn(task); s == 'D' {
-			return s
+		if s, err := readStat(task); err == nil && s.State == 'D' {
+			h.State = s.State
 		}
 	}
-	return stateIn(filepath.Join(dir, "stat"))
-}
-
-// stateIn reads the letter behind the name in parentheses, which may hold any text.
-func stateIn(path string) byte {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	if rest := bytes.TrimLeft(b[bytes.LastIndexByte(b, ')')+1:], " "); len(rest) > 0 {
-		return rest[0]
-	}
-	return 0
+	return h
 }
 
 // Advice says who the process is, how it is, and what to do.

@@ -73,9 +73,10 @@ func TestLockHolder(t *testing.T) {
 // TestHangingThread: the first thread of a killed process has ended while another
 // hangs in the driver.
 func TestHangingThread(t *testing.T) {
+	const rest = " 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 2 0 987654 10 11\n"
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"stat": "7 (a) b) Z 1", "task/7/stat": "7 (a) b) Z 1", "task/9/stat": "9 (x) D 1", "comm": "gpuslotd\n",
+		"7/stat": "7 (a) b) Z" + rest, "7/task/7/stat": "7 (a) b) Z" + rest, "7/task/9/stat": "9 (x) D" + rest, "7/comm": "gpuslotd\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -84,7 +85,7 @@ func TestHangingThread(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := Holder{7, program(dir), state(dir)}
+	h := FS{Root: dir}.holder(7)
 	if want := `process 7 ("gpuslotd") hangs in the kernel (state D)`; !strings.HasPrefix(h.Advice(), want) {
 		t.Errorf("%s; want %q", h.Advice(), want)
 	}

@@ -186,7 +186,7 @@ func (l *Lab) killBusy(ctx context.Context, n *Notes, how string) error {
 
 func (l *Lab) terminate(ctx context.Context, n *Notes, d *Daemon, s mps.Server, busy *Job) error {
 	began := time.Now()
-	answers, err := d.Terminate(ctx, s.Process, busy.cmd.Process.Pid)
+	answers, err := d.Terminate(ctx, s.ID, busy.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package agent
+package process
 
 import (
 	"os"
@@ -70,26 +70,25 @@ func FuzzParseMounts(f *testing.F) {
 // TestEndlessMounts: a job can make its list of mounts as long as it likes. It is not read
 // to its end, and hides nothing.
 func TestEndlessMounts(t *testing.T) {
-	f := newFakeProc(t)
-	f.add(proc{pid: 300, parent: 1, comm: "train"})
+	root := t.TempDir()
 	const dir = "/run/gpuslot/mps/GPU-a"
 	line := "36 35 0:50 / /run/gpuslot rw - tmpfs tmpfs rw\n"
 	write := func(name, text string) {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(f.root, name)), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(f.root, name), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write("self/mountinfo", line)
 	other := "36 35 0:51 / /run rw - tmpfs tmpfs rw\n"
 	write("300/mountinfo", other)
-	if !f.fs().hides(300, dir) {
+	if !(FS{Root: root}).Hides(300, dir) {
 		t.Error("a container without the pipe directory is not known")
 	}
 	write("300/mountinfo", other+strings.Repeat("37 35 0:52 / /x rw - tmpfs tmpfs rw\n", mostMounts/30))
-	if f.fs().hides(300, dir) {
+	if (FS{Root: root}).Hides(300, dir) {
 		t.Error("a list beyond the bound was read")
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package process
 
 import (
 	"fmt"
@@ -69,26 +69,13 @@ func below(dir, name string) (rest string, ok bool) {
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
-// lookIntoContainers finds the processes beside MPS that could not reach it.
-func (a *Agent) lookIntoContainers(jobs []watched, pipes string) {
-	for i := range jobs {
-		j := &jobs[i]
-		j.Pipes = pipes + "/" + string(j.GPU)
-		for _, pid := range j.Beside {
-			if a.books.proc.hides(pid, j.Pipes) {
-				j.Blind = append(j.Blind, pid)
-			}
-		}
-	}
-}
-
-// hides says whether a directory of ours is not what a process finds at its
+// Hides says whether a directory of ours is not what a process finds at its
 // path, as in a container without a bind. Only the kernel's lists are read: a
 // look into the process's own file systems could wait for it for ever. What
 // cannot be read is not known to be hidden.
-func (fs procFS) hides(pid int, dir string) bool {
-	own, errOwn := fs.readSelf("mountinfo")
-	its, err := readMounts(path.Join(fs.thread(pid), "mountinfo"))
+func (fs FS) Hides(pid int, dir string) bool {
+	own, errOwn := os.ReadFile(fs.root() + "/self/mountinfo")
+	its, err := readMounts(fs.thread(pid) + "/mountinfo")
 	if errOwn != nil || err != nil {
 		return false
 	}

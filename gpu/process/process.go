@@ -1,0 +1,252 @@
+// Package process reads what the kernel says of one process: proc(5).
+//
+// Start at FS, a view of /proc, and at its Stat. An ID names one process for good, which a
+// PID alone does not. LockHolder finds the process that holds a file's lock. What the facts
+// mean, such as whose job a process is of, is decided by those who ask. A program that reads
+// /proc/self, or a file that nobody else needs (limits, signal masks), does that by itself.
+package process
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ID names one process for good: the kernel gives a PID again, but never with the same
+// start time.
+type ID struct {
+	PID int
+	// Started is the start time in clock ticks since boot (proc(5), field 22 of stat).
+	// It is 0 where only the PID is known, and then names no process that runs.
+	Started uint64
+}
+
+// Stat is the line of /proc/<pid>/stat, as far as it is needed.
+type Stat struct {
+	ID
+	// Parent is the PID of the parent, 0 for the kernel's own.
+	Parent int
+	// Group and Session are the process group and the session.
+	Group, Session int
+	// State is the kernel's letter of the first thread: R, S, D, T, t, Z, X …
+	State byte
+	// Threads counts those that are left. A process whose first thread has ended
+	// is in state Z and runs on in the others.
+	Threads int
+	// Comm is the first 15 bytes of the program's name; a process may change it.
+	Comm string
+}
+
+// Ended says that the process has ended, though its entry may still be there.
+func (s Stat) Ended() bool {
+	return s.State == 'X' || s.State == 'x' || s.State == 'Z' && s.Threads <= 1
+}
+
+// FS is a view of proc(5). Nothing in it that the owner of a process can write (its
+// environment, its arguments, its name, files) is more than that owner's word.
+type FS struct {
+	// Root is /proc where empty; tests give a directory of their own.
+	Root string
+}
+
+// Path is the path of a file of a process, such as "exe".
+func (fs FS) Path(pid int, name string) string {
+	return fs.root() + "/" + strconv.Itoa(pid) + "/" + name
+}
+
+func (fs FS) root() string { return cmp.Or(fs.Root, "/proc") }
+
+// Stat reads /proc/<pid>/stat. It is read for every process on every GPU in every round
+// of sampling, so it does without package os.
+func (fs FS) Stat(pid int) (Stat, error) { return readStat(fs.Path(pid, "stat")) }
+
+func readStat(path string) (Stat, error) {
+	fd, err := uninterrupted(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return Stat{}, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written
+	var line [1024]byte                   // what is read of it takes less than half
+	n, err := uninterrupted(func() (int, error) { return unix.Read(fd, line[:]) })
+	if err != nil {
+		return Stat{}, &os.PathError{Op: "read", Path: path, Err: err}
+	}
+	return parseStat(line[:n])
+}
+
+// uninterrupted repeats a call that a signal of the Go runtime cut off.
+func uninterrupted(call func() (int, error)) (n int, err error) {
+	for {
+		if n, err = call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+// Runs says whether this very process still runs.
+func (fs FS) Runs(id ID) bool {
+	s, err := fs.Stat(id.PID)
+	return err == nil && s.ID == id && !s.Ended()
+}
+
+// UIDs are the accounts of a process.
+type UIDs struct {
+	// Real is that of who started it: a set-uid program does not change it, and an
+	// unprivileged process cannot.
+	Real uint32
+	// Effective is the one that it acts as, and that the credentials of a socket show.
+	Effective uint32
+	// Saved and FileSystem are those that it may act as again, and opens files as.
+	Saved, FileSystem uint32
+}
+
+// UIDs reads the accounts of a process from /proc/<pid>/status. The owner of its files in
+// /proc would be root where it may not be traced, which any process can bring about.
+func (fs FS) UIDs(pid int) (UIDs, error) {
+	b, err := os.ReadFile(fs.Path(pid, "status"))
+	if err != nil {
+		return UIDs{}, err
+	}
+	return parseUIDs(b)
+}
+
+// Exe is the path of the program that runs. An upgrade under a running program adds
+// " (deleted)" to it, which is taken off.
+func (fs FS) Exe(pid int) (string, error) {
+	s, err := os.Readlink(fs.Path(pid, "exe"))
+	return strings.TrimSuffix(s, " (deleted)"), err
+}
+
+// ExeFile is the file of the program that runs, also of one that was deleted.
+func (fs FS) ExeFile(pid int) (unix.Stat_t, error) {
+	var st unix.Stat_t
+	err := unix.Stat(fs.Path(pid, "exe"), &st)
+	return st, err
+}
+
+// Args are the program's arguments, its name first. A process may write others there.
+// One that has ended, and a thread of the kernel, has none.
+func (fs FS) Args(pid int) ([]string, error) { return fs.list(pid, "cmdline") }
+
+// Environ is the environment that the program was started with, unless it wrote another
+// there.
+func (fs FS) Environ(pid int) ([]string, error) { return fs.list(pid, "environ") }
+
+// list reads a file of texts that each end with a zero byte.
+func (fs FS) list(pid int, name string) ([]string, error) {
+	b, err := os.ReadFile(fs.Path(pid, name))
+	if err != nil || len(b) == 0 {
+		return nil, err
+	}
+	return strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"), nil
+}
+
+// SameNamespace says whether a process is in the PID namespace of who asks; also where
+// the kernel does not say which that is.
+func (fs FS) SameNamespace(pid int) bool {
+	own, errOwn := os.Readlink(fs.root() + "/self/ns/pid")
+	its, err := os.Readlink(fs.Path(pid, "ns/pid"))
+	return errOwn != nil || err == nil && own == its
+}
+
+// PIDs are the processes there are now, in ascending order.
+func (fs FS) PIDs() []int {
+	d, err := os.Open(fs.root())
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1) // a part is better than nothing
+	var out []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			out = append(out, pid)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Children are those of a process, by its threads, or all processes where the
+// kernel does not list them (CONFIG_PROC_CHILDREN).
+func (fs FS) Children(pid int) []int {
+	lists, _ := filepath.Glob(fs.Path(pid, "task/*/children"))
+	if _, err := fs.Stat(pid); len(lists) == 0 && err == nil {
+		return fs.PIDs()
+	}
+	var out []int
+	for _, file := range lists {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for f := range strings.FieldsSeq(string(b)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				out = append(out, child)
+			}
+		}
+	}
+	return out
+}
+
+// thread is the directory of the first thread of a process that runs. A first thread that
+// has ended shows no mounts, no descriptors and no cgroup of version 1, and keeps the
+// cgroup of version 2 that it died in while the process is moved to another. Of a process
+// that has ended, or of none, it is that of the process.
+func (fs FS) thread(pid int) string {
+	dir := fs.root() + "/" + strconv.Itoa(pid)
+	if s, err := fs.Stat(pid); err != nil || s.State != 'Z' || s.Ended() {
+		return dir
+	}
+	tasks, _ := os.ReadDir(dir + "/task") // without it nothing is known of the threads
+	for _, t := range tasks {
+		task := dir + "/task/" + t.Name()
+		if s, err := readStat(task + "/stat"); err == nil && s.State != 'Z' && s.State != 'X' && s.State != 'x' {
+			return task
+		}
+	}
+	return dir
+}
+
+// Comm is what a process calls itself; empty if it has ended.
+func (fs FS) Comm(pid int) string {
+	b, _ := os.ReadFile(fs.Path(pid, "comm")) // of a process that has ended there is none
+	return strings.TrimSuffix(string(b), "\n")
+}
+
+// Cgroup reads /proc/<pid>/cgroup: a line for each hierarchy, "ID:controllers:path".
+func (fs FS) Cgroup(pid int) ([]byte, error) { return os.ReadFile(fs.thread(pid) + "/cgroup") }
+
+// Unit is the systemd unit that a process runs in, by its cgroup: the innermost service
+// or scope. It is empty where there is none.
+func (fs FS) Unit(pid int) string {
+	b, _ := fs.Cgroup(pid) // a process that has ended is in none
+	return unitOf(string(b))
+}
+
+// Opens says whether a process has a file open whose path fits.
+func (fs FS) Opens(pid int, fits func(path string) bool) bool {
+	dir := fs.thread(pid) + "/fd"
+	files, _ := os.ReadDir(dir) // of a process that has ended there are none
+	return slices.ContainsFunc(files, func(f os.DirEntry) bool {
+		to, err := os.Readlink(dir + "/" + f.Name())
+		return err == nil && fits(to)
+	})
+}
+
+// opens says whether a process has this very file open.
+func (fs FS) opens(pid int, file fs.FileInfo) bool {
+	dir := fs.Path(pid, "fd")
+	fds, _ := os.ReadDir(dir) // of a process that has ended there are none
+	return slices.ContainsFunc(fds, func(fd os.DirEntry) bool {
+		other, err := os.Stat(dir + "/" + fd.Name())
+		return err == nil && os.SameFile(file, other)
+	})
+}

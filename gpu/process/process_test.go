@@ -1,0 +1,227 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// leaves is a program whose first thread ends; it runs on in another until its
+// standard input ends.
+const leaves = `#include <pthread.h>
+#include <unistd.h>
+static void *rest(void *unused) { char b; while (read(0, &b, 1) > 0) ; _exit(0); }
+int main(void) { pthread_t t; pthread_create(&t, 0, rest, 0); pthread_exit(0); }
+`
+
+// leaderless starts that program and waits until its first thread is a zombie.
+func leaderless(t *testing.T) *exec.Cmd {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("gcc is not there to build a program whose first thread ends")
+	}
+	program := filepath.Join(t.TempDir(), "leaves")
+	build := exec.Command("gcc", "-pthread", "-x", "c", "-o", program, "-")
+	build.Stdin = bytes.NewReader([]byte(leaves))
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cmd := exec.Command(program)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	waitForState(t, cmd.Process.Pid, func(s Stat) bool { return s.State == 'Z' })
+	return cmd
+}
+
+func waitForState(t *testing.T, pid int, is func(Stat) bool) Stat {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		p, err := FS{}.Stat(pid)
+		if err == nil && is(p) {
+			return p
+		}
+		if time.Now().After(end) {
+			t.Fatalf("process %d did not get there: %+v, %v", pid, p, err)
+		}
+	}
+}
+
+// TestFirstThreadEnded: pthread_exit in main leaves a process that is a zombie
+// by its state. It runs on, and its cgroup and its mounts are read.
+func TestFirstThreadEnded(t *testing.T) {
+	cmd := leaderless(t)
+	pid, fs := cmd.Process.Pid, FS{}
+	s, err := fs.Stat(pid)
+	if err != nil || s.Ended() || !fs.Runs(s.ID) {
+		t.Errorf("a process that runs in its second thread counts as ended: %+v, %v", s, err)
+	}
+	own, errOwn := fs.Cgroup(os.Getpid())
+	its, err := fs.Cgroup(pid)
+	if err != nil || errOwn != nil || !bytes.Equal(own, its) {
+		t.Errorf("its cgroup is not this test's: %q, %v; %q, %v", its, err, own, errOwn)
+	}
+	if _, err := readMounts(fs.thread(pid) + "/mountinfo"); err != nil {
+		t.Errorf("its mounts are not known: %v", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if s = waitForState(t, pid, func(s Stat) bool { return s.Threads <= 1 }); !s.Ended() || fs.Runs(s.ID) {
+		t.Errorf("a process without a thread that runs counts as alive: %+v", s)
+	}
+}
+
+// TestThreadThatRuns: with cgroup v1 a first thread that has ended is shown in the root,
+// and its descriptors are closed; those of the threads that run are asked for.
+func TestThreadThatRuns(t *testing.T) {
+	const rest = " 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 987654 10 11\n"
+	const slice = "4:memory:/htcondor/condor_var_lib_condor_execute_slot3_1@pool.test\n0::/\n"
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"700/stat": "700 (job) Z" + rest, "700/cgroup": "0::/\n", "700/comm": "job\n",
+		"700/task/700/stat": "700 (job) Z" + rest,
+		"700/task/701/stat": "701 (job) Z" + rest,
+		"700/task/702/stat": "702 (job) S" + rest, "700/task/702/cgroup": slice,
+		"800/stat":          strings.Replace("800 (job) Z"+rest, " 3 0 987654", " 1 0 987654", 1),
+		"800/task/800/stat": "800 (job) Z" + rest,
+	} {
+		put(t, filepath.Join(root, name), text)
+	}
+	put(t, filepath.Join(root, "700/task/702/fd/.keep"), "")
+	if err := os.Symlink("/dev/nvidia0", filepath.Join(root, "700/task/702/fd/3")); err != nil {
+		t.Fatal(err)
+	}
+	fs := FS{Root: root}
+	if got, err := fs.Cgroup(700); string(got) != slice || err != nil {
+		t.Errorf("its cgroup is %q, %v", got, err)
+	}
+	if fs.Comm(700) != "job" || !fs.Opens(700, func(path string) bool { return path == "/dev/nvidia0" }) {
+		t.Errorf("process %q does not show what its thread has open", fs.Comm(700))
+	}
+	if _, err := fs.Cgroup(800); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an ended process has a cgroup: %v", err)
+	}
+}
+
+func TestRuns(t *testing.T) {
+	fs := FS{}
+	s, err := fs.Stat(os.Getpid())
+	if err != nil || s.Parent != os.Getppid() || s.Started == 0 || s.State != 'R' && s.State != 'S' {
+		t.Fatalf("this test is %+v, %v", s, err)
+	}
+	if again := (ID{s.PID, s.Started + 1}); !fs.Runs(s.ID) || fs.Runs(again) || fs.Runs(ID{PID: s.PID}) {
+		t.Error("a PID that is used again is the same process, or this one is not")
+	}
+	if _, err := fs.Stat(1 << 30); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a process that is not there: %v", err)
+	}
+	if pids := fs.PIDs(); !slices.Contains(pids, s.PID) || !slices.IsSorted(pids) {
+		t.Errorf("the processes are %v", pids)
+	}
+	if uids, err := fs.UIDs(s.PID); err != nil || int(uids.Real) != os.Getuid() || int(uids.Effective) != os.Geteuid() {
+		t.Errorf("its accounts are %+v, %v", uids, err)
+	}
+	if args, err := fs.Args(s.PID); err != nil || !slices.Equal(args, os.Args) {
+		t.Errorf("its arguments are %q, %v; want %q", args, err, os.Args)
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	const all = "42 (a) S (b)) T 1 43 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 987654 10 11 18446744073709551615\n"
+	want := Stat{ID: ID{42, 987654}, Parent: 1, Group: 43, Session: 7, State: 'T', Threads: 9, Comm: "a) S (b)"}
+	if got, err := parseStat([]byte(all)); got != want || err != nil {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	const rest = " 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 2 18 4711\n"
+	for text, ended := range map[string]bool{
+		"7 (a) Z" + rest: false, // its first thread alone has ended
+		"7 (a) Z" + strings.Replace(rest, " 2 18 ", " 1 18 ", 1): true,
+		"7 (a) S" + strings.Replace(rest, " 2 18 ", " 1 18 ", 1): false,
+		"7 (a) X" + rest: true,
+	} {
+		if s, err := parseStat([]byte(text)); err != nil || s.Started != 4711 || s.Ended() != ended {
+			t.Errorf("%q: %+v, %v", text, s, err)
+		}
+	}
+	for _, text := range []string{"", "7 (a", "7 (a) S 1 2 3", "7 (a) S 1 2 3 4 5 6\x00 7", "7 (a) SS" + rest, "x (a) S" + rest,
+		"7 (a) S" + strings.Replace(rest, "4711", "-1", 1), "7 (a) S" + strings.Replace(rest, " 2 18 ", " -2 18 ", 1)} {
+		if s, err := parseStat([]byte(text)); err == nil {
+			t.Errorf("%q: %+v", text, s)
+		}
+	}
+}
+
+// FuzzStat: what is accepted has 22 fields, stands in the line and is of a process.
+func FuzzStat(f *testing.F) {
+	f.Add([]byte("1000 (condor_starter) S 900 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 1 1 1 0\n"))
+	f.Add([]byte("7 (a) b) Z 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9"))
+	f.Add([]byte("7 (a b) c) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21\n"))
+	f.Add([]byte("7 (a) Z"))
+	f.Add([]byte("42 () S) S"))
+	f.Add([]byte(""))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := parseStat(b)
+		if err != nil {
+			return
+		}
+		if s.PID < 1 || s.Parent < 0 || s.Threads < 0 || !strings.Contains(string(b), "("+s.Comm+")") {
+			t.Errorf("parseStat(%q) = %+v", b, s)
+		}
+		words := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+		if len(words) < 20 || string(words[0]) != string([]byte{s.State}) ||
+			string(bytes.TrimLeft(words[19], "0")) != strings.TrimLeft(strconv.FormatUint(s.Started, 10), "0") {
+			t.Errorf("%q is said to be %+v", b, s)
+		}
+	})
+}
+
+func FuzzUIDs(f *testing.F) {
+	f.Add([]byte("Name:\tx\nUid:\t0\t64\t0\t64\nGid:\t0\t0\t0\t0\n"))
+	f.Add([]byte("Uid:\t-1\t0\t0\t0\n"))
+	f.Add([]byte("Name:\tUid:\t0\t0\t0\t0\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := parseUIDs(b); err == nil && !strings.HasPrefix("\n"+string(b), "\nUid:") && !strings.Contains(string(b), "\nUid:") {
+			t.Errorf("parseUIDs(%q) took another line", b)
+		}
+	})
+}
+
+// FuzzUnitOf: a unit is a part of a path of systemd's own tree.
+func FuzzUnitOf(f *testing.F) {
+	f.Add("4:memory:/x.scope\n1:name=systemd:/system.slice/condor.service/job\n0::/\n")
+	f.Add("0::/a.service/b.scope")
+	f.Fuzz(func(t *testing.T, text string) {
+		unit := unitOf(text)
+		if unit == "" {
+			return
+		}
+		if strings.ContainsAny(unit, "/\n") || !strings.Contains(text, unit) || !strings.HasSuffix(unit, ".service") && !strings.HasSuffix(unit, ".scope") {
+			t.Errorf("%q from %q", unit, text)
+		}
+	})
+}
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
