@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
@@ -144,10 +145,11 @@ type Agent struct {
 	looks      looks
 	troubles   faults.Tracker
 	keeping    sync.Mutex // troublesFile
-	// holds are who closed which GPU.
-	holds   *holdStore
-	alarms  Alarms
-	metrics *metrics.Metrics
+	// closures are who closed which GPU; quiescer takes the node out of service.
+	closures *closures.Table
+	quiescer *closures.Quiescer
+	alarms   Alarms
+	metrics  *metrics.Metrics
 	// metricsDown is why metrics are not served.
 	metricsDown atomic.Pointer[string]
 	slotless    slotless
@@ -199,9 +201,6 @@ type Agent struct {
 	orders     chan order
 
 	driverMismatch func(ctx context.Context) (why string, err error)
-	// quietStart: the node was quiesced when this agent started, which therefore
-	// leaves the driver alone until it ends.
-	quietStart bool
 
 	// The loop's own. Mismatched is why a fresh process could not use the driver,
 	// healed that one can again, which this one cannot.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
@@ -35,7 +36,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// Read: the configuration, only when told to.
 	if reload {
 		clear(a.modeFailures)
-		problem(a.holds.mend())
+		problem(a.closures.ReadAgain())
 		v.configRead = start
 		read, err := config.Load(a.configFile)
 		if err == nil {
@@ -73,7 +74,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// may run; one that was not stays as it is.
 	untouched := refused != "" && !setUp(v.next.Paths)
 	a.beat()
-	if !a.quietStart && !untouched && !wantsToObserve(&v) { // a trial of the control daemon opens the driver
+	if !a.quiescer.Quiet && !untouched && !wantsToObserve(&v) { // a trial of the control daemon opens the driver
 		v.can = a.capabilities(ctx, last.can, v.next.Paths.ControlDaemon, v.rounds)
 	}
 
@@ -100,7 +101,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		}
 	}
 	v.accounts = accounts(ctx, v.plan, last.accounts, reload)
-	if !v.planned || untouched || a.holds.node().Phase == nodeReverted {
+	if !v.planned || untouched || a.closures.Node().Phase == closures.Reverted {
 		a.publish(&v, start)
 		return
 	}
@@ -108,7 +109,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// Act: compute modes, then control daemons, then compute modes back.
 	undoPath := undoFile(v.config.Paths)
 	wanted, returned := a.wanted(v.plan), false
-	if errInv == nil && !a.quietStart {
+	if errInv == nil && !a.quiescer.Quiet {
 		a.beat()
 		var err error
 		v.modes, err = a.borrowModes(ctx, undoPath, v.plan, inv)
@@ -138,7 +139,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	problem(a.seeConditions(ctx, &v))
 	problem(a.reviseVerified(&v, time.Now()))
 	problem(a.reopenDoors(last.guards, v.guards))
-	if errInv == nil && !a.quietStart && lost == nil {
+	if errInv == nil && !a.quiescer.Quiet && lost == nil {
 		a.beat()
 		err := a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return wants(wanted, u) })
 		returned = err == nil
@@ -225,7 +226,7 @@ func (a *Agent) publish(v *view, start time.Time) {
 		if g.Alone() {
 			v.reasons[g.UUID] = a.seenInstance(v, g, now)
 		}
-		v.held[g.UUID] = len(a.held(g)) > 0
+		v.held[g.UUID] = len(a.closedBy(g)) > 0
 	}
 	v.took, v.roundOK = time.Since(start), len(v.problems) == 0 && v.closed == "" && v.configError == ""
 	a.reportChanges(a.view.Load(), v)
@@ -284,7 +285,7 @@ func (a *Agent) planBefore(p config.Paths) error {
 // wanted are the plan's control daemons, and those of GPUs that leave the plan
 // while jobs still use them: nobody's daemon is stopped under its jobs.
 func (a *Agent) wanted(p plan.Plan) []mps.Wanted {
-	if a.quietStart {
+	if a.quiescer.Quiet {
 		return nil
 	}
 	out := p.ControlDaemons()

@@ -132,7 +132,7 @@ func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
 	now := time.Now()
 	broken := func(u gpu.UUID) bool {
 		g, ok := find(&v.plan, u)
-		return !ok || !v.present[u] || a.closedWhole(v, g, now) != "" || a.holds.on(u).Reason() != ""
+		return !ok || !v.present[u] || a.closedWhole(v, g, now) != "" || a.closures.On(u).Reason() != ""
 	}
 	a.books.mu.Lock()
 	g := &a.books.group

@@ -45,7 +45,7 @@ func TestFrozenDisk(t *testing.T) {
 		if reply := ta.prepare(hookOf(ta.proc.starter(100, "slot1_1"), 1000), jobOn(ta.proc.starter(100, "slot1_1"), "alice", uuid(0), 4096)); reply.Grant == nil {
 			rest <- "no job was admitted"
 		}
-		ta.holds.node()
+		ta.closures.Node()
 		rest <- ""
 	}()
 	select {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -30,7 +31,7 @@ const (
 // ends with the context, or because this process must (ErrAnew).
 func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 	interval := func() time.Duration {
-		if n := a.holds.node(); n.leaving() || n.Phase == nodeResuming {
+		if n := a.closures.Node(); n.Leaving() || n.Phase == closures.Resuming {
 			return min(pulse, a.view.Load().until())
 		}
 		return a.view.Load().until()
@@ -67,7 +68,7 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 		}
 		a.moved() // what ended is told before the next proof forgets it
 		a.apply(ctx, again)
-		if a.healed || a.leaveNode(ctx) {
+		if a.healed || a.quiescer.Leave(ctx) {
 			return true
 		}
 		if again {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -95,8 +96,8 @@ func (a *Agent) pageProblems(v *view) []string {
 	return out
 }
 
-// closures say what opens a GPU again.
-var closures = map[faults.Closure]string{
+// faultTexts say what opens a GPU again.
+var faultTexts = map[faults.Closure]string{
 	faults.ClosedForServer: "A client met a fatal GPU error; it opens when its MPS server is well.",
 	faults.ClosedForReset:  "Its hardware told of an error that only a reset repairs.",
 	faults.ClosedBroken:    "Its hardware is broken; an operator opens it.",
@@ -109,17 +110,17 @@ func (a *Agent) pageReason(v *view, g *plan.GPU, now time.Time) string {
 		return ""
 	}
 	say := "It takes no new jobs for now."
-	switch verdict, held := a.troubles.Verdict(g.Physical(), now), a.held(g).Owners(); {
-	case a.holds.node().Phase != nodeServes:
-		say = fmt.Sprintf("The node is %s.", a.holds.node().Phase)
+	switch verdict, held := a.troubles.Verdict(g.Physical(), now), a.closedBy(g).Owners(); {
+	case a.closures.Node().Phase != closures.Serving:
+		say = fmt.Sprintf("The node is %s.", a.closures.Node().Phase)
 	case len(held) > 0: // their reasons may name anybody
 		say = fmt.Sprintf("Closed by %s.", strings.Join(held, ", "))
 	case v.closed != "":
 		say = "The whole node takes no new jobs."
 	case !v.present[g.UUID]:
 		say = "The node does not have it any more."
-	case closures[verdict.Class] != "":
-		say = closures[verdict.Class]
+	case faultTexts[verdict.Class] != "":
+		say = faultTexts[verdict.Class]
 	case guard.servers.closed(now) != "":
 		say = "Its MPS server is not ready for jobs."
 	case guard.closed() != "" || j.health.Check != nil:

@@ -68,7 +68,7 @@ func TestPageSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	ta.troubles.Event(gpu.Event{GPU: g.UUID, Kind: gpu.EventXID, XID: 79, Time: time.Now()})
-	if why := say(); !strings.HasPrefix(why, closures[faults.ClosedForReset]) && !strings.HasPrefix(why, closures[faults.ClosedBroken]) {
+	if why := say(); !strings.HasPrefix(why, faultTexts[faults.ClosedForReset]) && !strings.HasPrefix(why, faultTexts[faults.ClosedBroken]) {
 		t.Errorf("Xid 79: %q", why)
 	}
 	v := *ta.view.Load()

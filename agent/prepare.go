@@ -130,7 +130,7 @@ func (a *Agent) admit(ctx context.Context, c Caller, job *api.Job, now time.Time
 	if g != nil {
 		whole = []gpu.UUID{g.UUID}
 		s.Health = a.checked(v, g.UUID, now)
-		s.Health.Closed = joined(a.heldFor(g, c.Starter.Started), s.Health.Closed)
+		s.Health.Closed = a.closedBy(g).For(c.Starter.Started).ReasonAnd(s.Health.Closed)
 		s.Common = v.accounts[g.Tenancy.User]
 		if s.Health.Closed == "" {
 			s.Stranger = a.stranger(ctx, g, c.UID, s.Health.Proof)
@@ -179,7 +179,7 @@ func (a *Agent) refuseAlone(v *view, gpus []gpu.UUID, started uint64, now time.T
 			why = a.closedWhole(v, g, now)
 		}
 		if ok && !g.Shared() {
-			why = joined(a.heldFor(g, started), why)
+			why = a.closedBy(g).For(started).ReasonAnd(why)
 		}
 		if leaves := a.books.leaves(u); leaves != "" {
 			why = leaves

@@ -1,125 +1,58 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/closures"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/store"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
-
-// nodePhase is how far a node is on its way out of service and back.
-type nodePhase string
-
-// The phases. Quiesced and reverted nodes hold nothing of the driver.
-const (
-	nodeServes    nodePhase = ""
-	nodeQuiescing nodePhase = "quiescing"
-	nodeQuiesced  nodePhase = "quiesced"
-	nodeReverting nodePhase = "reverting"
-	nodeReverted  nodePhase = "reverted"
-	nodeResuming  nodePhase = "resuming"
-)
-
-// nodeState is what an operator wants of the whole node; it outlives agents and
-// reboots.
-type nodeState struct {
-	Phase  nodePhase `json:"phase"`
-	Reason string    `json:"reason"`
-	Since  time.Time `json:"since"`
-	// Force: go on although it is not known whether jobs run.
-	Force bool `json:"force,omitempty"`
-	// Unverified: it opens without a CUDA client's proof.
-	Unverified bool `json:"unverified,omitempty"`
-}
-
-// quiet says that nothing may touch the driver.
-func (s nodeState) quiet() bool { return s.Phase == nodeQuiesced || s.Phase == nodeReverted }
-
-// leaving says that the node waits for its last job.
-func (s nodeState) leaving() bool { return s.Phase == nodeQuiescing || s.Phase == nodeReverting }
-
-// verb is what a node that is leaving was asked for.
-func (s nodeState) verb() string {
-	if s.Phase == nodeReverting {
-		return api.VerbRevert
-	}
-	return api.VerbQuiesce
-}
-
-// hold closes all GPUs of a node that does not serve.
-func (s nodeState) hold() Hold {
-	return Hold{Owner: OwnerNode, Since: s.Since, Reason: fmt.Sprintf("the node is %s: %s", s.Phase, s.Reason)}
-}
 
 // ErrAnew asks for a new process: a library of the driver that was loaded once
 // stays in a process until it ends, so that a driver is let go, and another one
 // taken up, only so.
 var ErrAnew = errors.New("gpuslotd has to start anew")
 
-// settles is how long jobs that were started before the GPUs closed may take to
-// tell of themselves.
-const settles = 3 * time.Second
+// quiescedInventory is what the node had when it was quiesced: the plan rests
+// on it until it resumes.
+func quiescedInventory(p config.Paths) string { return filepath.Join(p.State, "quiesced.json") }
 
-// nodeFacts is what the next step rests on.
-type nodeFacts struct {
-	now time.Time
-	// jobs are those that hold a GPU; unknown says why there may be more.
-	jobs    []string
-	unknown string
+// withoutDriver are the options of an agent that touches no GPU.
+func (o Options) withoutDriver(p config.Paths) Options {
+	o.Hardware, o.WaitForHardware, o.ExpectedGPUs = Recorded{Path: quiescedInventory(p)}, false, 0
+	o.Usage, o.Alarms, o.CUDA, o.Cgroups, o.MemoryLimits, o.DriverMismatch = nil, nil, nil, nil, nil, nil
+	o.MIG.Hardware = nil
+	return o
 }
 
-// waitsFor says what a node that is leaving waits for; empty if for nothing.
-func (s nodeState) waitsFor(f nodeFacts) string {
-	switch {
-	case len(f.jobs) > 0:
-		return fmt.Sprintf("%d jobs run: %s", len(f.jobs), strings.Join(f.jobs, ", "))
-	case f.unknown != "" && !s.Force:
-		return fmt.Sprintf("%s: gpuslot node %s --force goes on without", f.unknown, s.verb())
-	case f.now.Sub(s.Since) < settles:
-		return "jobs that were just started may tell of themselves"
+// askNode carries out an operator's verb on the whole node.
+func (a *Agent) askNode(req api.Request) (api.NodeStatus, error) {
+	if req.Verb != api.VerbStatus {
+		if err := a.view.Load().refusesObserved(); err != nil {
+			return api.NodeStatus{}, err
+		}
 	}
-	return ""
+	return a.quiescer.Ask(req)
 }
 
-// asked is the state after an operator's verb, and what it does in words.
-func (s nodeState) asked(req api.Request, now time.Time) (next nodeState, does string, err error) {
-	next = s
-	switch verb := req.Verb; {
-	case verb == api.VerbQuiesce && s.Phase == nodeReverted:
-		return s, "", errors.New("the node is reverted, and holds nothing of the driver")
-	case verb == api.VerbQuiesce && s.Phase == nodeQuiesced, verb == api.VerbRevert && s.Phase == nodeReverted:
-		return s, fmt.Sprintf("the node is %s already, since %s", s.Phase, s.Since.Format(time.DateTime)), nil
-	case verb == api.VerbQuiesce || verb == api.VerbRevert:
-		reason, err := checkHold(OwnerOperator, req.Reason)
-		if err != nil {
-			return s, "", err
-		}
-		next = nodeState{Phase: nodeQuiescing, Reason: reason, Since: now, Force: req.Force}
-		if verb == api.VerbRevert {
-			next.Phase = nodeReverting
-		}
-		does = fmt.Sprintf("all GPUs are closed, the node is %s", next.Phase)
-		if s.leaving() {
-			next.Since = s.Since
-			does += fmt.Sprintf("; until now it was %s: %s", s.Phase, s.Reason)
-		}
-		return next, does, nil
-	case verb == api.VerbResume && s.leaving():
-		return nodeState{}, "the node serves again: nothing had been stopped", nil
-	case verb == api.VerbResume && s.quiet():
-		next.Phase, next.Since, next.Unverified = nodeResuming, now, req.Force
-		return next, "gpuslotd starts anew with the driver that is loaded", nil
-	case verb == api.VerbResume && s.Phase == nodeResuming:
-		next.Unverified = s.Unverified || req.Force
-		return next, "the node is resuming already", nil
-	case verb == api.VerbResume:
-		return s, "the node serves", nil
-	}
-	return s, "", fmt.Errorf("a node has no verb %q", foreign.Clip(req.Verb))
+// quiesced is the agent as closures.Quiescer sees it.
+type quiesced struct{ *Agent }
+
+// Holding asks nobody but /proc and the books: since jobs on whole GPUs pass the hook,
+// too, all are there.
+func (a quiesced) Holding() (slots []string, unknown string) {
+	a.sweepNow()
+	return bareSlots(a.books.all()), a.books.unknown()
 }
 
 // bareSlots are the slots that jobs hold, in order, without a verification's.
@@ -132,4 +65,127 @@ func bareSlots(running []Running) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// LetGo leaves NVML, which goes with this process.
+func (a quiesced) LetGo(ctx context.Context, revert bool) error {
+	v := a.view.Load()
+	if err := a.setAll(ctx, map[gpu.UUID]guard{}, nil); err != nil {
+		return err
+	}
+	a.lastWanted, a.setDone = nil, false
+	if err := a.releaseLimits(ctx); err != nil {
+		a.log.Warn("limits of cgroups are left behind; they end with the driver", "err", err)
+	}
+	if err := a.keepInventory(ctx, v); err != nil {
+		// A driver that does not answer is why a node is quiesced, at times. Compute
+		// modes end with it.
+		a.log.Warn("compute modes are not restored; they end with the driver", "err", err)
+	}
+	if revert {
+		return removeGenerated(v.config)
+	}
+	return nil
+}
+
+// keepInventory restores compute modes and writes down what the node then has.
+func (a quiesced) keepInventory(ctx context.Context, v *view) error {
+	inv, _, err := a.inventory(ctx)
+	if err == nil {
+		err = a.returnModes(ctx, undoFile(v.config.Paths), inv, nobodys)
+	}
+	if err == nil {
+		inv, _, err = a.inventory(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return store.WriteJSON(quiescedInventory(v.config.Paths), inv)
+}
+
+// Holders are by PID, without the agent.
+func (a quiesced) Holders() []api.NodeHolder { return deviceHolders(a.books.proc.FS) }
+
+// Version is that of NVIDIA's driver.
+func (a quiesced) Version() string { return a.view.Load().plan.Driver }
+
+// Unready is empty after the first round.
+func (a quiesced) Unready() string {
+	switch v := a.view.Load(); {
+	case v.closed != "":
+		return v.closed
+	case !v.planned || v.rounds == 0:
+		return "gpuslotd makes its first round"
+	}
+	return ""
+}
+
+// Unwell names the first GPU that is not well.
+func (a quiesced) Unwell() string {
+	v, now := a.view.Load(), time.Now()
+	for _, g := range toVerify(v) {
+		if why := a.unwell(v, g, now); why != "" {
+			return fmt.Sprintf("GPU %d: %s", g.Index, why)
+		}
+	}
+	return ""
+}
+
+// unwell is why jobs could not run on a shared GPU, whoever closed it.
+func (a quiesced) unwell(v *view, g *plan.GPU, now time.Time) string {
+	return a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID).Reason(now, v.config.Health.MaxAge)
+}
+
+// toVerify are the shared GPUs and MIG devices that are there.
+func toVerify(v *view) []*plan.GPU {
+	var out []*plan.GPU
+	for i := range v.plan.GPUs {
+		if g := &v.plan.GPUs[i]; g.Shared() && (g.Place == "" || g.Device != "") {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// Verify tries one GPU after the other.
+func (a quiesced) Verify(ctx context.Context) ([]closures.Closure, error) {
+	if a.verifier.start == nil {
+		return nil, nil
+	}
+	v := a.view.Load()
+	var failed []closures.Closure
+	for _, g := range toVerify(v) {
+		found := a.resumes(ctx, v, g)
+		if ctx.Err() != nil {
+			return nil, errors.New("gpuslotd is ending")
+		}
+		if found != "" {
+			failed = append(failed, closures.Closure{GPU: g.Physical(), Owner: closures.OwnerNode, Since: time.Now(),
+				Reason: fmt.Sprintf("%s: mend it, then: gpuslot verify %s; gpuslot gpu open %s --override", found, g.UUID, g.UUID)})
+		}
+	}
+	return failed, nil
+}
+
+// resumes verifies one GPU of a node that resumes; empty if it keeps its limits.
+func (a quiesced) resumes(ctx context.Context, v *view, g *plan.GPU) (found string) {
+	if why := a.unwell(v, g, time.Now()); why != "" {
+		return "it was not well when the node resumed (" + foreign.Clip(why) + ")"
+	}
+	switch r := a.verifyGPU(ctx, g.UUID); {
+	case r.Skipped != "":
+		return "it could not be verified when the node resumed (" + foreign.Clip(r.Skipped) + ")"
+	case !r.OK:
+		return "its verification after the node resumed failed (" + foreign.Clip(r.Text) + ")"
+	}
+	return ""
+}
+
+// sortedHolders are the processes by PID.
+func sortedHolders(by map[int]api.NodeHolder) []api.NodeHolder {
+	var out []api.NodeHolder
+	for _, pid := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, by[pid])
+	}
+	return out
 }

@@ -12,76 +12,12 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
-
-// TestNodeVerbs: each verb in each phase.
-func TestNodeVerbs(t *testing.T) {
-	now := time.Unix(1795254170, 0)
-	for _, c := range []struct {
-		from nodePhase
-		verb string
-		to   nodePhase
-		says string
-		err  bool
-	}{
-		{nodeServes, api.VerbQuiesce, nodeQuiescing, "all GPUs are closed", false},
-		{nodeServes, api.VerbRevert, nodeReverting, "all GPUs are closed", false},
-		{nodeServes, api.VerbResume, nodeServes, "the node serves", false},
-		{nodeQuiescing, api.VerbQuiesce, nodeQuiescing, "is quiescing", false},
-		{nodeQuiescing, api.VerbRevert, nodeReverting, "is reverting; until now it was quiescing: old", false},
-		{nodeQuiescing, api.VerbResume, nodeServes, "nothing had been stopped", false},
-		{nodeQuiesced, api.VerbQuiesce, nodeQuiesced, "already", false},
-		{nodeQuiesced, api.VerbRevert, nodeReverting, "is reverting", false},
-		{nodeQuiesced, api.VerbResume, nodeResuming, "starts anew", false},
-		{nodeReverted, api.VerbQuiesce, nodeReverted, "is reverted", true},
-		{nodeReverted, api.VerbRevert, nodeReverted, "already", false},
-		{nodeReverted, api.VerbResume, nodeResuming, "starts anew", false},
-		{nodeResuming, api.VerbQuiesce, nodeQuiescing, "is quiescing", false},
-		{nodeResuming, api.VerbResume, nodeResuming, "already", false},
-		{nodeServes, "reboot", nodeServes, "no verb", true},
-	} {
-		next, does, err := nodeState{Phase: c.from, Reason: "old", Since: now.Add(-time.Hour)}.asked(api.Request{Verb: c.verb, Reason: "driver 580"}, now)
-		if err != nil {
-			does = err.Error()
-		}
-		if next.Phase != c.to || (err != nil) != c.err || !strings.Contains(does, c.says) {
-			t.Errorf("%s in phase %q: %q, %q, %v", c.verb, c.from, next.Phase, does, err)
-		}
-	}
-	if _, _, err := (nodeState{}).asked(api.Request{Verb: api.VerbQuiesce}, now); err == nil || !strings.Contains(err.Error(), "needs a reason") {
-		t.Errorf("without a reason: %v", err)
-	}
-}
-
-func TestNodeWaits(t *testing.T) {
-	now := time.Unix(1795254170, 0)
-	n := nodeState{Phase: nodeQuiescing, Since: now.Add(-time.Minute)}
-	forced := n
-	forced.Force = true
-	young, reverting := n, n
-	young.Since, reverting.Phase = now, nodeReverting
-	for _, c := range []struct {
-		n    nodeState
-		f    nodeFacts
-		says string
-	}{
-		{n, nodeFacts{now: now, jobs: []string{"slot1_1 (alice on GPU-a)"}}, "1 jobs run: slot1_1"},
-		{forced, nodeFacts{now: now, jobs: []string{"slot1_1"}}, "1 jobs run"},
-		{n, nodeFacts{now: now, unknown: "the startd does not answer"}, "gpuslot node quiesce --force goes on without"},
-		{reverting, nodeFacts{now: now, unknown: "the startd does not answer"}, "gpuslot node revert --force goes on without"},
-		{forced, nodeFacts{now: now, unknown: "the startd does not answer"}, ""},
-		{young, nodeFacts{now: now}, "just started"},
-		{n, nodeFacts{now: now}, ""},
-	} {
-		if got := c.n.waitsFor(c.f); (got == "") != (c.says == "") || !strings.Contains(got, c.says) {
-			t.Errorf("%+v: %q, want %q", c.f, got, c.says)
-		}
-	}
-}
 
 func (ta *testAgent) order(verb string) api.NodeStatus {
 	ta.t.Helper()
@@ -95,9 +31,9 @@ func (ta *testAgent) order(verb string) api.NodeStatus {
 // settled lets the time pass that jobs have to tell of themselves.
 func (ta *testAgent) settled() {
 	ta.t.Helper()
-	n := ta.holds.node()
-	n.Since = n.Since.Add(-settles)
-	if err := ta.holds.setNode(n); err != nil {
+	n := ta.closures.Node()
+	n.Since = n.Since.Add(-time.Minute)
+	if err := ta.closures.SetNode(n); err != nil {
 		ta.t.Fatal(err)
 	}
 }
@@ -110,7 +46,7 @@ func (ta *testAgent) anew() {
 	if err != nil {
 		ta.t.Fatal(err)
 	}
-	quiet := quietNode(cfg.Paths)
+	quiet := closures.IsQuiet(cfg.Paths.ClosuresFile())
 	if quiet {
 		o = o.withoutDriver(cfg.Paths)
 	}
@@ -118,7 +54,7 @@ func (ta *testAgent) anew() {
 	if err != nil {
 		ta.t.Fatal(err)
 	}
-	a.quietStart = quiet
+	a.quiescer.Quiet = quiet
 	a.recall(cfg.Paths)
 	ta.Agent = a
 	a.apply(ta.t.Context(), true)
@@ -146,14 +82,14 @@ func TestQuiesce(t *testing.T) {
 	}
 	ta.settled()
 	ta.apply(false)
-	if ta.leaveNode(ctx) || len(ta.daemons.running) != 2 {
+	if ta.quiescer.Leave(ctx) || len(ta.daemons.running) != 2 {
 		t.Fatal("it did not wait for the job")
 	}
-	if s := ta.nodeStatus(); len(s.Jobs) != 1 || !strings.Contains(s.Waits, "slot1_1 (alice on "+string(uuid(0))) {
+	if s := ta.quiescer.Status(); len(s.Jobs) != 1 || !strings.Contains(s.Waits, "slot1_1 (alice on "+string(uuid(0))) {
 		t.Errorf("status: %+v", s)
 	}
 	ta.restart() // on the way
-	if ta.holds.node().Phase != nodeQuiescing {
+	if ta.closures.Node().Phase != closures.Quiescing {
 		t.Error("a restart forgot it")
 	}
 	ta.startd.mu.Lock()
@@ -164,8 +100,8 @@ func TestQuiesce(t *testing.T) {
 	for range maxAsked {
 		ta.ask(ctx)
 	}
-	if !ta.leaveNode(ctx) {
-		t.Fatalf("it waits: %q", ta.nodeStatus().Waits)
+	if !ta.quiescer.Leave(ctx) {
+		t.Fatalf("it waits: %q", ta.quiescer.Status().Waits)
 	}
 	if len(ta.daemons.running) != 0 || ta.hw.inv.GPUs[0].ComputeMode != gpu.ComputeModeDefault || ta.hw.inv.GPUs[1].ComputeMode != gpu.ComputeModeDefault {
 		t.Errorf("daemons %v, modes %v", ta.daemons.running, ta.hw.modes)
@@ -192,24 +128,24 @@ func TestQuiesce(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(ta.dir, "r/condor/execution-point.conf")); err != nil {
 			t.Errorf("reboot %v: HTCondor would see other GPUs: %v", reboot, err)
 		}
-		if len(ta.daemons.running) != 0 || len(ta.hw.modes) != modes || ta.leaveNode(ctx) {
+		if len(ta.daemons.running) != 0 || len(ta.hw.modes) != modes || ta.quiescer.Leave(ctx) {
 			t.Errorf("reboot %v: a quiesced node was touched", reboot)
 		}
 	}
 	ta.order(api.VerbResume)
-	if !ta.leaveNode(ctx) {
+	if !ta.quiescer.Leave(ctx) {
 		t.Fatal("it does not start anew")
 	}
 	ta.hw.set(inventoryOf(2), nil)
 	ta.anew()
-	if ta.leaveNode(ctx) || ta.reason(0) == "" {
+	if ta.quiescer.Leave(ctx) || ta.reason(0) == "" {
 		t.Error("it is open before it is proven")
 	}
-	if why := ta.notBack(); why != "" {
+	if why := ta.quiescer.Status().Waits; why != "" {
 		t.Errorf("not back: %q", why)
 	}
-	if why := ta.openNode(ctx, ta.holds.node()); why != "" || ta.reason(0) != "" || ta.nodeStatus().Phase != "" {
-		t.Errorf("%q, %q, %+v", why, ta.reason(0), ta.nodeStatus())
+	if why := ta.quiescer.TryResume(ctx); why != "" || ta.reason(0) != "" || ta.quiescer.Status().Phase != "" {
+		t.Errorf("%q, %q, %+v", why, ta.reason(0), ta.quiescer.Status())
 	}
 	if _, err := os.Stat(quiescedInventory(ta.config())); err == nil {
 		t.Error("a file stays behind")
@@ -219,12 +155,12 @@ func TestQuiesce(t *testing.T) {
 // TestResumeVerifies: a GPU that does not keep its limits stays closed.
 func TestResumeVerifies(t *testing.T) {
 	ta, f := verifying(t, 2, "")
-	back := nodeState{Phase: nodeResuming, Reason: "driver 580"}
-	if err := ta.holds.setNode(back); err != nil {
+	back := closures.Node{Phase: closures.Resuming, Reason: "driver 580"}
+	if err := ta.closures.SetNode(back); err != nil {
 		t.Fatal(err)
 	}
 	f.unlimited = true
-	if why := ta.openNode(t.Context(), back); why != "" || len(f.orders) != 2 {
+	if why := ta.quiescer.TryResume(t.Context()); why != "" || len(f.orders) != 2 {
 		t.Fatalf("%q, %d clients", why, len(f.orders))
 	}
 	for n := range 2 {
@@ -236,10 +172,10 @@ func TestResumeVerifies(t *testing.T) {
 		t.Errorf("%v, %q", err, ta.reason(1))
 	}
 	f.mend()
-	if err := ta.holds.setNode(back); err != nil {
+	if err := ta.closures.SetNode(back); err != nil {
 		t.Fatal(err)
 	}
-	if why := ta.openNode(t.Context(), back); why != "" || ta.reason(0) != "" || ta.reason(1) != "" {
+	if why := ta.quiescer.TryResume(t.Context()); why != "" || ta.reason(0) != "" || ta.reason(1) != "" {
 		t.Errorf("mended: %q, %q, %q", why, ta.reason(0), ta.reason(1))
 	}
 	ta.nothingLeft(f)
@@ -250,21 +186,21 @@ func TestResumeVerifies(t *testing.T) {
 func TestResumeWithABrokenGPU(t *testing.T) {
 	ta, f := verifying(t, 2, "")
 	ta.troubles.Event(gpu.Event{GPU: uuid(1), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
-	back := nodeState{Phase: nodeResuming, Reason: "driver 580", Since: time.Now()}
-	if err := ta.holds.setNode(back); err != nil {
+	back := closures.Node{Phase: closures.Resuming, Reason: "driver 580", Since: time.Now()}
+	if err := ta.closures.SetNode(back); err != nil {
 		t.Fatal(err)
 	}
-	if why := ta.notBack(); !strings.HasPrefix(why, "GPU 1: Xid 79") {
+	if why := ta.quiescer.Status().Waits; !strings.HasPrefix(why, "GPU 1: Xid 79") {
 		t.Errorf("it waits for %q", why)
 	}
-	back.Since = back.Since.Add(-2 * resumeWaits)
-	if err := ta.holds.setNode(back); err != nil {
+	back.Since = back.Since.Add(-time.Hour)
+	if err := ta.closures.SetNode(back); err != nil {
 		t.Fatal(err)
 	}
-	if why := ta.notBack(); why != "" {
+	if why := ta.quiescer.Status().Waits; why != "" {
 		t.Errorf("it waits for ever: %q", why)
 	}
-	if why := ta.openNode(t.Context(), back); why != "" || ta.reason(0) != "" || len(f.orders) != 1 {
+	if why := ta.quiescer.TryResume(t.Context()); why != "" || ta.reason(0) != "" || len(f.orders) != 1 {
 		t.Errorf("%q, %q, %d clients", why, ta.reason(0), len(f.orders))
 	}
 	if why := ta.reason(1); !strings.Contains(why, "was not well when the node resumed (Xid 79") {
@@ -281,8 +217,8 @@ func TestRevert(t *testing.T) {
 	}
 	ta.order(api.VerbRevert)
 	ta.settled()
-	if !ta.leaveNode(t.Context()) || ta.holds.node().Phase != nodeReverted {
-		t.Fatalf("%+v", ta.nodeStatus())
+	if !ta.quiescer.Leave(t.Context()) || ta.closures.Node().Phase != closures.Reverted {
+		t.Fatalf("%+v", ta.quiescer.Status())
 	}
 	ta.anew()
 	ta.apply(true)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/metrics"
@@ -48,7 +49,7 @@ func run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer unlock()
-	quiet := quietNode(cfg.Paths)
+	quiet := closures.IsQuiet(cfg.Paths.ClosuresFile())
 	if quiet {
 		o = o.withoutDriver(cfg.Paths)
 	}
@@ -56,7 +57,7 @@ func run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	a.quietStart = quiet
+	a.quiescer.Quiet = quiet
 	a.recall(cfg.Paths)
 	a.awaitHardware(ctx, o)
 	a.apply(ctx, true)
@@ -67,13 +68,6 @@ func run(ctx context.Context, o Options) error {
 		a.ask(ctx)
 	}
 	return a.serve(ctx, o, cfg)
-}
-
-// quietNode says that an operator quiesced the node, whose driver may be about to
-// be unloaded. What cannot be read closes the GPUs, and no more.
-func quietNode(p config.Paths) bool {
-	f, err := readHolds(p.ClosuresFile())
-	return err == nil && f.Node != nil && f.Node.quiet()
 }
 
 // newAgent is wiring.
@@ -115,7 +109,11 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if cgroupRoot == "" {
 		cgroupRoot = filepath.Join(a.sys, "fs/cgroup") // where NVIDIA's driver looks, too
 	}
-	a.holds = newHoldStore(cfg.Paths.ClosuresFile())
+	a.closures = closures.NewTable(cfg.Paths.ClosuresFile())
+	a.quiescer = &closures.Quiescer{
+		Table: a.closures, Jobs: quiesced{a}, Driver: quiesced{a}, GPUs: quiesced{a}, Events: a.history, Log: a.log,
+		Inventory: quiescedInventory(cfg.Paths), Wake: func() { nudge(a.wake) },
+	}
 	a.cgroups = newCgroups(o.Cgroups, cgroupRoot, cgroupsFile(cfg.Paths))
 	root := o.proc
 	if root == "" {
@@ -186,7 +184,7 @@ func (a *Agent) recall(p config.Paths) {
 	if err := a.repartition.read(repartitionFile(p)); err != nil {
 		a.log.Error("how MIG layouts followed the work is not known", "err", err)
 	}
-	if err := a.holds.read(); err != nil {
+	if err := a.closures.Read(); err != nil {
 		a.log.Error("which GPUs are held closed is not known; all are", "err", err)
 	}
 	if err := a.cgroups.read(); err != nil {
@@ -269,7 +267,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.limitCgroups(ctx) })
 	wg.Go(func() { a.closeNodes(ctx) })
 	wg.Go(func() { a.verifyIdle(ctx) })
-	wg.Go(func() { a.resume(ctx) })
+	wg.Go(func() { a.quiescer.Resume(ctx) })
 	wg.Go(func() { a.listenToGPUs(ctx) })
 	wg.Go(func() { a.readKernelLog(ctx, o.KernelLog) })
 	defer a.ends.Wait()

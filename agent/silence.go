@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -21,7 +22,7 @@ func (a *Agent) silence(v *view, now time.Time) (d time.Duration, known bool) {
 	if !v.planned || !v.written || v.plan.Observe || len(v.plan.GPUs) == 0 || !v.config.HTCondor.Manage {
 		return 0, false
 	}
-	if a.holds.node().Phase != nodeServes || said.err != nil || said.answers.IsZero() {
+	if a.closures.Node().Phase != closures.Serving || said.err != nil || said.answers.IsZero() {
 		return 0, false
 	}
 	asked := a.fed.tookAt(api.OpMonitor)

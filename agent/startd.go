@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/startd"
@@ -190,7 +191,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	for _, s := range found.ignored {
 		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to gpuslot", "slot", s.Slot, "pid", s.PID)
 	}
-	if v.planned && !v.plan.Observe && v.config.HTCondor.Manage && a.holds.node().Phase != nodeReverted {
+	if v.planned && !v.plan.Observe && v.config.HTCondor.Manage && a.closures.Node().Phase != closures.Reverted {
 		word.changes = startd.Explained(startd.Changes(a.node(v), word.startds, v.config.HTCondor.Changes), v.overridden)
 		if v.written {
 			word.draining = a.change(ctx, v, word.changes, word.startds, now)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -21,12 +22,12 @@ import (
 type judgement struct {
 	health  Health
 	running []Running
-	// holds close it: those of its owners, and the agent's own. Reason is all of
+	// closures are those of its owners, and the agent's own. Reason is all of
 	// them in words; empty if it takes jobs.
-	holds  Holds
-	reason string
-	tenant string
-	used   gpu.MiB
+	closures closures.List
+	reason   string
+	tenant   string
+	used     gpu.MiB
 }
 
 // judge looks at a GPU or MIG device now. It makes the cheap check, and never asks
@@ -48,22 +49,22 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 		j.running = a.books.on(g.UUID)
 		a.books.mu.Unlock()
 	}
-	j.holds = a.held(g)
+	j.closures = a.closedBy(g)
 	a.books.mu.Lock()
 	if why := a.books.sideOf(g.UUID); why != "" {
-		j.holds = append(j.holds, Hold{GPU: g.UUID, Owner: ownerElastic, Reason: why, Since: now})
+		j.closures = append(j.closures, closures.Closure{GPU: g.UUID, Owner: ownerElastic, Reason: why, Since: now})
 	}
 	a.books.mu.Unlock()
 	if j.reason == "" {
 		j.reason = a.slotless.closed(now)
 	}
 	seen := j.reason
-	if a.quietStart {
+	if a.quiescer.Quiet {
 		seen = "" // what it does not look at it cannot miss
 	}
-	j.reason = joined(j.holds, seen)
+	j.reason = j.closures.ReasonAnd(seen)
 	if seen != "" {
-		j.holds = append(j.holds, Hold{GPU: g.UUID, Owner: OwnerAgent, Reason: seen, Since: a.troubles.Verdict(g.Physical(), now).Since})
+		j.closures = append(j.closures, closures.Closure{GPU: g.UUID, Owner: closures.OwnerAgent, Reason: seen, Since: a.troubles.Verdict(g.Physical(), now).Since})
 	}
 	return j
 }
@@ -133,7 +134,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 		j := a.judge(v, g, now)
 		judged[g.UUID] = j
 		below := v.below[g.UUID]
-		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone() && !g.Elastic, Accept: j.reason == "", Reason: j.reason, ClosedBy: j.holds.Owners(), Tenant: j.tenant, AboveMiB: int64(below.Pool), AboveCPUs: below.Resources.CPUs, AboveMemoryMiB: int64(below.Resources.Memory), Pending: pending, Time: now}
+		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone() && !g.Elastic, Accept: j.reason == "", Reason: j.reason, ClosedBy: j.closures.Owners(), Tenant: j.tenant, AboveMiB: int64(below.Pool), AboveCPUs: below.Resources.CPUs, AboveMemoryMiB: int64(below.Resources.Memory), Pending: pending, Time: now}
 		if last := a.verifier.last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
@@ -169,7 +170,7 @@ func (a *Agent) status() *api.Status {
 	if s.Observe {
 		s.MPS = nil // nobody asked
 	}
-	if a.holds.node().Phase == nodeReverted {
+	if a.closures.Node().Phase == closures.Reverted {
 		s.PlanApplied = time.Time{} // it was withdrawn
 	}
 	for _, u := range v.plan.Absent {
@@ -188,10 +189,10 @@ func (a *Agent) status() *api.Status {
 
 // nodePhase is nil for a node that serves.
 func (a *Agent) nodePhase() *api.NodeStatus {
-	if a.holds.node().Phase == nodeServes {
+	if a.closures.Node().Phase == closures.Serving {
 		return nil
 	}
-	s := a.nodeStatus()
+	s := a.quiescer.Status()
 	return &s
 }
 
@@ -213,7 +214,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		s.Device = string(g.Device)
 	}
 	j, guard := a.judge(v, g, now), v.guards[g.UUID]
-	s.Accept, s.Reason, s.Holds = j.reason == "", j.reason, j.holds.forStatus()
+	s.Accept, s.Reason, s.Holds = j.reason == "", j.reason, statusClosures(j.closures)
 	if g.Alone() {
 		s.Wall = wallMIG
 	}
@@ -222,8 +223,8 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	}
 	if g.Elastic && !g.Shared() {
 		// The other side's jobs are kept away, its own may come.
-		mine := slices.DeleteFunc(slices.Clone(j.holds), func(h Hold) bool { return h.Owner == ownerElastic })
-		s.Accept, s.Reason, s.Holds = len(mine) == 0, mine.Reason(), mine.forStatus()
+		mine := slices.DeleteFunc(slices.Clone(j.closures), func(c closures.Closure) bool { return c.Owner == ownerElastic })
+		s.Accept, s.Reason, s.Holds = len(mine) == 0, mine.Reason(), statusClosures(mine)
 	}
 	if !g.Shared() {
 		return a.statusAlone(j, g, s)
@@ -255,7 +256,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	return s
 }
 
-// ownerElastic is in the holds of GPUs that serve the other kind of jobs.
+// ownerElastic closes GPUs that serve the other kind of jobs.
 const ownerElastic = "elastic"
 
 // statusAlone is a GPU or MIG device that jobs have alone.
@@ -364,7 +365,7 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	}
 	s.Capabilities = v.can.forMetrics()
 	s.Driver, s.CUDA, s.LayoutMatches, s.Feedback = v.plan.Driver, v.plan.CUDA, v.laidOut, a.fed.last()
-	if a.holds.node().Phase == nodeReverted {
+	if a.closures.Node().Phase == closures.Reverted {
 		s.Feedback = nil // its programs went with the configuration
 	}
 	if said := a.startdSays.Load(); said.err == nil && !said.at.IsZero() {
@@ -380,12 +381,12 @@ func (a *Agent) snapshot() metrics.Snapshot {
 		g := &v.plan.GPUs[i]
 		m := metrics.GPU{UUID: g.UUID, Index: g.Index, Name: g.Model(), PCI: g.PCI, Mode: string(g.Mode), Memory: g.Memory, Shared: g.Shared()}
 		j := a.judge(v, g, now)
-		m.ClosedBy = j.holds.Owners()
+		m.ClosedBy = j.closures.Owners()
 		if m.Shared {
 			guard := v.guards[g.UUID]
 			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "" && silent == 0, g.Shares, len(j.running), g.Pool, j.used
 			up := guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
-			if !a.holds.node().quiet() && (g.Place == "" || g.Device != "") {
+			if !a.closures.Node().Quiet() && (g.Place == "" || g.Device != "") {
 				m.DaemonUp = &up
 			}
 			if m.Device = (site{a}).device(g); up {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -15,22 +16,22 @@ import (
 func TestResumeWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta := newTestAgent(t, 1, "")
-		if err := ta.holds.setNode(nodeState{Phase: nodeResuming, Since: time.Now(), Unverified: true}); err != nil {
+		if err := ta.closures.SetNode(closures.Node{Phase: closures.Resuming, Since: time.Now(), Unverified: true}); err != nil {
 			t.Fatal(err)
 		}
 		v := *ta.view.Load()
 		v.closed = "the driver is loading"
 		ta.view.Store(&v)
 		ctx, cancel := context.WithCancel(t.Context())
-		go ta.resume(ctx)
-		time.Sleep(10 * resumePace)
-		if p := ta.holds.node().Phase; p != nodeResuming {
+		go ta.quiescer.Resume(ctx)
+		time.Sleep(10 * time.Second)
+		if p := ta.closures.Node().Phase; p != closures.Resuming {
 			t.Errorf("it is %q while %s", p, v.closed)
 		}
 		ta.apply(false)
-		time.Sleep(2 * resumePace)
-		if p := ta.holds.node().Phase; p != nodeServes {
-			t.Errorf("it is %q although its GPUs are back: %s", p, ta.notBack())
+		time.Sleep(2 * time.Second)
+		if p := ta.closures.Node().Phase; p != closures.Serving {
+			t.Errorf("it is %q although its GPUs are back: %s", p, ta.quiescer.Status().Waits)
 		}
 		cancel()
 	})

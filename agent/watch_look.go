@@ -62,7 +62,7 @@ func (a *Agent) watchedGPU(v *view, g *plan.GPU, now time.Time) gpu.Measured[boo
 		return gpu.Measured[bool]{}
 	}
 	last := a.looks.last(site{}.device(g))
-	if a.holds.node().quiet() {
+	if a.closures.Node().Quiet() {
 		return gpu.Measured[bool]{} // no jobs, and perhaps no driver
 	}
 	if _, served := v.guards[g.UUID]; !served || last.IsZero() {

@@ -25,7 +25,7 @@ var reproduced = map[string]struct{ file, test, sees string }{
 	"its MPS server met N fatal GPU errors":                           {"agent/fault_test.go", "TestServerFlaps", "fatal GPU errors"},
 	"its MPS server … is INITIALIZING":                                {"agent/fault_test.go", "TestServerState", "INITIALIZING"},
 	"Xid N":                                                           {"agent/faults/faults_test.go", "TestStories", "Xid 79"},
-	"closed by `owner` since":                                         {"agent/hold_test.go", "TestHoldsOutliveAgents", "closed by node-health since"},
+	"closed by `owner` since":                                         {"agent/closures_test.go", "TestClosuresOutliveAgents", "closed by node-health since"},
 	"the inventory cannot be read: … driver/library version mismatch": {"test/scenes/quiesce.go", "mismatched", "driver/library version mismatch"},
 	"it is not in the node any more":                                  {"agent/gone_test.go", "TestGPUGone", "it is not in the node any more"},
 	"the memory of its jobs has not been read for":                    {"agent/watch_look_test.go", "TestBlindWatch", "has not been read for"},

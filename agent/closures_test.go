@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,79 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/agent/closures"
 )
-
-// TestHoldsModel: after any row of closings and openings a GPU is held by
-// exactly those who closed it and neither opened it nor were overridden.
-func TestHoldsModel(t *testing.T) {
-	owners, gpus := []string{"operator", "node-health", "burn-in"}, []gpu.UUID{uuid(0), uuid(1)}
-	rapid.Check(t, func(t *rapid.T) {
-		model := map[gpu.UUID]map[string]string{uuid(0): {}, uuid(1): {}}
-		var h Holds
-		for n := range rapid.IntRange(0, 40).Draw(t, "steps") {
-			u, owner := rapid.SampledFrom(gpus).Draw(t, "gpu"), rapid.SampledFrom(owners).Draw(t, "owner")
-			before := slices.Clone(h)
-			switch rapid.IntRange(0, 3).Draw(t, "do") {
-			case 0, 1:
-				reason := fmt.Sprintf("reason %d", n)
-				h = h.With(Hold{GPU: u, Owner: owner, Reason: reason})
-				model[u][owner] = reason
-			case 2:
-				_, had := model[u][owner]
-				others := len(model[u]) > 0 && !had
-				rest, lifted, err := h.Lift(u, owner, false)
-				if (err != nil) != others || had != (len(lifted) == 1) {
-					t.Fatalf("%s lifts %s of %v: lifted %v, %v", owner, u, model[u], lifted, err)
-				}
-				h = rest
-				delete(model[u], owner)
-			case 3:
-				rest, lifted, err := h.Lift(u, owner, true)
-				if err != nil || len(lifted) != len(model[u]) {
-					t.Fatalf("override lifts %v of %v: %v", lifted, model[u], err)
-				}
-				h, model[u] = rest, map[string]string{}
-			}
-			if len(before) > 0 && len(h) > 0 && &before[0] == &h[0] {
-				t.Fatal("a value was changed")
-			}
-			for _, u := range gpus {
-				on := h.On(u)
-				if len(on) != len(model[u]) || (on.Reason() == "") != (len(model[u]) == 0) {
-					t.Fatalf("%s is held by %v, want %v", u, on, model[u])
-				}
-				for _, o := range on {
-					if model[u][o.Owner] != o.Reason || !strings.Contains(on.Reason(), o.Reason) {
-						t.Fatalf("%v of %s, want %v", o, u, model[u])
-					}
-				}
-			}
-		}
-	})
-}
-
-func TestCheckHold(t *testing.T) {
-	for _, c := range []struct{ owner, reason, want, says string }{
-		{"operator", "  riser\tto be\nreplaced ", "riser to be replaced", ""},
-		{"node-health", "x\x1b[31m\x00y", "x [31m y", ""},
-		{"operator", " \n", "", "needs a reason"},
-		{"operator", strings.Repeat("é", maxReason), strings.Repeat("é", maxReason), ""},
-		{"operator", strings.Repeat("é", maxReason+1), "", "say it shorter"},
-		{"agent", "x", "", "gpuslot's own"},
-		{"node", "x", "", "gpuslot's own"},
-		{"Health", "x", "", "is no name"},
-		{strings.Repeat("a", 33), "x", "", "is no name"},
-	} {
-		got, err := checkHold(c.owner, c.reason)
-		if got != c.want || (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%q, %q: %q, %v", c.owner, c.reason, got, err)
-		}
-	}
-}
 
 func (ta *testAgent) close(name, owner, reason string) error {
 	_, err := ta.closeGPU(api.Request{GPU: name, Owner: owner, Reason: reason})
@@ -120,10 +49,10 @@ func TestCloseAndOpen(t *testing.T) {
 		t.Errorf("the hook says %+v", r)
 	}
 	g := ta.status().GPUs[0]
-	if len(g.Holds) != 2 || g.Holds[0].Owner != "node-health" || g.Holds[1].Owner != OwnerOperator || len(g.Jobs) != 2 || g.Jobs[0].Hold != "" {
+	if len(g.Holds) != 2 || g.Holds[0].Owner != "node-health" || g.Holds[1].Owner != closures.OwnerOperator || len(g.Jobs) != 2 || g.Jobs[0].Hold != "" {
 		t.Errorf("status: %+v", g)
 	}
-	if a := ta.acceptances()[0]; !slices.Equal(a.ClosedBy, []string{"node-health", OwnerOperator}) {
+	if a := ta.acceptances()[0]; !slices.Equal(a.ClosedBy, []string{"node-health", closures.OwnerOperator}) {
 		t.Errorf("closed by %v", a.ClosedBy)
 	}
 	if ta.reason(1) != "" {
@@ -174,8 +103,8 @@ func TestOpeningThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// TestHoldsOutliveAgents, and what cannot be read closes everything.
-func TestHoldsOutliveAgents(t *testing.T) {
+// TestClosuresOutliveAgents, and what cannot be read closes everything.
+func TestClosuresOutliveAgents(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
 	if err := ta.close(string(uuid(1)), "node-health", "too hot"); err != nil {
 		t.Fatal(err)
@@ -219,13 +148,12 @@ func TestHoldsOutliveAgents(t *testing.T) {
 	}
 }
 
-// TestHoldNotKept: a GPU is closed also where the disk is full, and says so; it
+// TestClosureNotKept: a GPU is closed also where the disk is full, and says so; it
 // is not opened then.
-func TestHoldNotKept(t *testing.T) {
+func TestClosureNotKept(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	dir := filepath.Dir(ta.config().ClosuresFile())
-	ta.holds.path = filepath.Join(dir, "undo.json", "holds.json") // below a file
-	if err := os.WriteFile(filepath.Join(dir, "undo.json"), nil, 0o644); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	if err := ta.close("0", "", "x"); err == nil || !strings.Contains(err.Error(), "closed until gpuslotd ends") || ta.reason(0) == "" {
@@ -234,50 +162,4 @@ func TestHoldNotKept(t *testing.T) {
 	if _, err := ta.open("0", "", false); err == nil || ta.reason(0) == "" {
 		t.Errorf("%v, %q", err, ta.reason(0))
 	}
-}
-
-func TestGPUsNamed(t *testing.T) {
-	ta := newTestAgent(t, 2, "")
-	p := &ta.view.Load().plan
-	for name, want := range map[string]int{
-		"0": 0, "1": 1, string(uuid(1)): 1, "0000:11:00.0": 1, "00000000:11:00.0": 1, uuid(0).Bare(): 0,
-	} {
-		found, err := gpusNamed(p, name)
-		if err != nil || len(found) != 1 || found[0].uuid != uuid(want) {
-			t.Errorf("%q: %v, %v", name, found, err)
-		}
-	}
-	for name, says := range map[string]string{"": "there is no GPU", "7": "there is no GPU", "GPU-0": "begins the UUIDs of 2", "00000": "begins the UUIDs of 2", "0000:12:00.0": "there is no GPU"} {
-		if _, err := gpusNamed(p, name); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%q: %v", name, err)
-		}
-	}
-	if found, err := gpusNamed(p, "all"); err != nil || len(found) != 2 {
-		t.Errorf("all: %v, %v", found, err)
-	}
-}
-
-// FuzzReadHolds: what is accepted reads back as it was written.
-func FuzzReadHolds(f *testing.F) {
-	f.Add([]byte(`{"schema":"gpuslot-holds/1","holds":[{"gpu":"GPU-00000000-0000-4000-8000-000000000000","owner":"operator","reason":"x","since":"2026-11-21T09:42:50Z"}]}`))
-	f.Add([]byte(`{"schema":"gpuslot-holds/1","holds":null}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		path := filepath.Join(t.TempDir(), "holds.json")
-		if err := os.WriteFile(path, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		file, err := readHolds(path)
-		if err != nil {
-			return
-		}
-		s := newHoldStore(path)
-		s.file = file
-		if err := s.write(file); err != nil {
-			t.Fatal(err)
-		}
-		again, err := readHolds(path)
-		if err != nil || again.Holds.Reason() != file.Holds.Reason() || len(again.Holds) != len(file.Holds) {
-			t.Fatalf("%v became %v, %v", file, again, err)
-		}
-	})
 }
