@@ -26,6 +26,7 @@ if [ -n "$CUDA_MPS_PIPE_DIRECTORY" ] && [ -d "$CUDA_MPS_PIPE_DIRECTORY" ]; then
   done
 fi
 sleep "${1:-1}"
+while [ -n "$2" ] && [ -e "$2" ]; do sleep 0.2; done
 echo "END $(date +%s.%N)"
 `
 
@@ -40,8 +41,9 @@ type job struct {
 	Arguments string
 	// Lines of the submit file besides the usual ones.
 	Lines []string
-	// Seconds each job runs.
+	// Seconds each job runs, and on while the file Hold is there.
 	Seconds int
+	Hold    string
 	// Queue is the queue statement; default "queue".
 	Queue string
 }
@@ -55,7 +57,7 @@ func (st *Stage) submit(ctx context.Context, j job) (int, error) {
 
 func (st *Stage) submitAs(ctx context.Context, who string, j job) (int, error) {
 	if j.Program.name == "" {
-		j.Program, j.Arguments = program{"job.sh", jobScript}, strconv.Itoa(max(j.Seconds, 1))
+		j.Program, j.Arguments = program{"job.sh", jobScript}, strings.TrimSpace(fmt.Sprintf("%d %s", max(j.Seconds, 1), j.Hold))
 	}
 	path := "/home/" + who + "/" + j.Program.name
 	if err := st.WriteFile(ctx, path, node.File{Data: j.Program.text, Mode: 0o755, Owner: who}); err != nil {

@@ -25,10 +25,12 @@ const (
 	largeJobs = 60
 )
 
-// batch is one submitted cluster and what each of its jobs asked for.
+// batch is one submitted cluster and what each of its jobs asked for. Its jobs end
+// when release was called: the node fills up first, however slow it is.
 type batch struct {
 	cluster int
 	asked   []gpu.MiB
+	release func() error
 }
 
 // sharing is the main job of gpuslot, end to end.
@@ -41,7 +43,7 @@ func sharing(ctx context.Context, st *Stage) error {
 	if err != nil {
 		return err
 	}
-	w := watch{Stage: st, asked: map[string]gpu.MiB{}, seen: map[string]string{}}
+	w := watch{Stage: st, asked: map[string]gpu.MiB{}, seen: map[string]string{}, small: small, large: large}
 	for _, b := range []batch{small, large} {
 		for proc, asked := range b.asked {
 			w.asked[fmt.Sprintf("%d.%d", b.cluster, proc)] = asked
@@ -62,25 +64,28 @@ func sharing(ctx context.Context, st *Stage) error {
 func (st *Stage) submitMixture(ctx context.Context) (small, large batch, err error) {
 	a, b := st.Inventory.GPUs[0].UUID.Bare(), st.Inventory.GPUs[1].UUID.Bare()
 	pinned := fmt.Sprintf(`DeviceUuid == "%s" || DeviceUuid == "%s"`, a, b)
-	if small, err = st.submitBatch(ctx, smallJobs, smallRequests, pinned); err != nil {
+	if small, err = st.submitBatch(ctx, "small", smallJobs, smallRequests, pinned); err != nil {
 		return small, large, err
 	}
-	large, err = st.submitBatch(ctx, largeJobs, largeRequests, "!("+pinned+")")
+	large, err = st.submitBatch(ctx, "large", largeJobs, largeRequests, "!("+pinned+")")
 	return small, large, err
 }
 
-func (st *Stage) submitBatch(ctx context.Context, count int, sizes []gpu.MiB, where string) (batch, error) {
-	var b batch
+func (st *Stage) submitBatch(ctx context.Context, name string, count int, sizes []gpu.MiB, where string) (b batch, err error) {
+	var hold string
+	if hold, b.release, err = st.hold(ctx, name); err != nil {
+		return b, err
+	}
 	var items []string
 	for i := range count {
 		size := sizes[i%len(sizes)]
 		b.asked = append(b.asked, size)
 		items = append(items, strconv.FormatInt(int64(size), 10))
 	}
-	var err error
 	b.cluster, err = st.submit(ctx, job{
 		Lines:   []string{"request_gpus = 1", "request_vram = $(size)", "require_gpus = " + where},
 		Seconds: 8,
+		Hold:    hold,
 		Queue:   "queue size in (" + strings.Join(items, ", ") + ")",
 	})
 	return b, err
@@ -96,6 +101,8 @@ type watch struct {
 	// now is how many jobs run; shown, whether the status was printed.
 	now   int
 	shown bool
+	// small and large are let go when shares, or VRAM, bind on some GPU.
+	small, large batch
 }
 
 func (w *watch) untilDone(ctx context.Context) error {
@@ -113,7 +120,7 @@ func (w *watch) untilDone(ctx context.Context) error {
 		for _, g := range s.GPUs {
 			within = w.look(g) && within
 		}
-		if err := w.showStatus(ctx, len(s.GPUs)); err != nil {
+		if err := errors.Join(w.showStatus(ctx, len(s.GPUs)), w.letGo(s.GPUs)); err != nil {
 			return err
 		}
 		left, err := w.Run(ctx, "condor_q", "-all", "-constraint", "JobStatus != 4", "-af", "ProcId")
@@ -131,6 +138,25 @@ func (w *watch) untilDone(ctx context.Context) error {
 		case <-time.After(300 * time.Millisecond):
 		}
 	}
+}
+
+// letGo lets jobs end once what is to bind them does: all shares of some GPU are
+// taken, and some other has not enough VRAM left for the smallest of the large jobs.
+func (w *watch) letGo(gpus []api.StatusGPU) error {
+	var errs []error
+	for _, g := range gpus {
+		left := g.PoolMiB
+		for _, j := range g.Jobs {
+			left -= j.BudgetMiB
+		}
+		if len(g.Jobs) == g.Shares {
+			errs = append(errs, w.small.release())
+		}
+		if len(g.Jobs) < g.Shares && left < int64(largeRequests[0]) && w.now > 2*len(gpus) {
+			errs = append(errs, w.large.release())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // look prints the new jobs of one GPU and says whether its pool and shares hold.
@@ -152,7 +178,7 @@ func (w *watch) look(g api.StatusGPU) bool {
 
 // showStatus prints gpuslot status once, when the node is well filled.
 func (w *watch) showStatus(ctx context.Context, gpus int) error {
-	if w.shown || w.now < 4*gpus {
+	if w.shown || w.now <= 2*gpus {
 		return nil
 	}
 	w.shown = true
