@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/systemd"
 )
@@ -38,14 +39,14 @@ const (
 	// leftoverAfter is how long clients of a server in FAULT have to end by
 	// themselves: they all met the error.
 	leftoverAfter = 15 * time.Second
-	// A GPU that faults often stays closed for a while after each recovery.
-	serverFlapWindow  = time.Hour
-	serverFlapsFree   = 2
-	serverFirstPause  = time.Minute
-	serverLongestStop = 30 * time.Minute
+	// A GPU that faults often stays closed for serverPause after each recovery.
+	serverFlapWindow = time.Hour
+	serverFlapsFree  = 2
 	// maxServerFaults is enough for the longest pause.
 	maxServerFaults = 8
 )
+
+var serverPause = backoff.Doubling{First: time.Minute, Longest: 30 * time.Minute}
 
 // next is the state after a proof.
 func (s serverState) next(servers []mps.Server, at time.Time) serverState {
@@ -121,7 +122,7 @@ func (s serverState) pausedUntil() time.Time {
 	if over <= 0 {
 		return time.Time{}
 	}
-	return last.Add(min(serverFirstPause<<(over-1), serverLongestStop))
+	return last.Add(serverPause.After(over))
 }
 
 // leftovers are the clients that keep a server in FAULT for too long. A signal

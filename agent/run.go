@@ -21,6 +21,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -325,14 +326,14 @@ func (a *Agent) bind(ctx context.Context, ports Ports, address string) (net.List
 	return l, nil
 }
 
-// metricsAgain and metricsLongest bound the pauses between attempts at a port that
-// another process has: a job may take it while gpuslotd restarts.
-const metricsAgain, metricsLongest = time.Second, 30 * time.Second
+// metricsPause is between attempts at a port that another process has: a job may
+// take it while gpuslotd restarts.
+var metricsPause = backoff.Doubling{First: time.Second, Longest: 30 * time.Second}
 
 func (a *Agent) serveMetrics(ctx context.Context, l net.Listener, ports Ports, m config.Metrics) {
 	ready := func() bool { return a.view.Load().planned }
 	web := metrics.Web{Config: m.WebConfig, Ready: ready, PProf: m.PProf, Page: a.page()}
-	for wait := metricsAgain; ctx.Err() == nil; wait = min(2*wait, metricsLongest) {
+	for try := 1; ctx.Err() == nil; try++ {
 		var err error
 		if l == nil {
 			l, err = a.bind(ctx, ports, m.Listen)
@@ -355,7 +356,7 @@ func (a *Agent) serveMetrics(ctx context.Context, l net.Listener, ports Ports, m
 		if m.Listen == "" {
 			return // the service manager's socket is gone
 		}
-		pause(ctx, wait)
+		pause(ctx, metricsPause.After(try))
 	}
 }
 

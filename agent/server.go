@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 // Deadlines of one connection.
@@ -101,12 +102,7 @@ func (s *server) serve(ctx context.Context, l *net.UnixListener) error {
 
 // pause waits, but not longer than the context.
 func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
+	_ = backoff.Wait(ctx, d) // the callers look at the context themselves
 }
 
 // welcome lets a caller in. The crowd is entered here and not by the

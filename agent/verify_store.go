@@ -15,6 +15,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
@@ -94,15 +95,12 @@ func (s *verifier) runs(u gpu.UUID) bool {
 	return s.now == u
 }
 
-// The pauses between two attempts of the agent's own.
-const (
-	firstRetry = 30 * time.Second
-	lastRetry  = 15 * time.Minute
-)
+// retryPause is between two attempts of the agent's own.
+var retryPause = backoff.Doubling{First: 30 * time.Second, Longest: 15 * time.Minute}
 
 func (r retry) next(why string, at time.Time) retry {
-	d := min(firstRetry<<min(r.failures, 10), lastRetry)
-	return retry{at: at.Add(d), failures: r.failures + 1, why: why}
+	failures := r.failures + 1
+	return retry{at: at.Add(retryPause.After(failures)), failures: failures, why: why}
 }
 
 // skipped books an attempt that came to nothing.

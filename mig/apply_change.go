@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 // change is one change of one GPU under its lock.
@@ -187,7 +187,7 @@ func (c *change) located(step Step, err error) error {
 
 // do is one step with its tries, then the look that proves it.
 func (c *change) do(ctx context.Context, step Step) error {
-	wait := c.e.Patience.First
+	pause := backoff.Doubling{First: c.e.Patience.First}
 	for try := 1; ; try++ {
 		err := c.try(ctx, step)
 		errLook := c.look(ctx)
@@ -197,10 +197,9 @@ func (c *change) do(ctx context.Context, step Step) error {
 		if err == nil || !errors.Is(err, gpu.ErrInUse) || try >= c.e.Patience.Tries {
 			return errors.Join(c.explained(step, err), errLook)
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := backoff.Wait(ctx, pause.After(try)); err != nil {
 			return err
 		}
-		wait *= 2
 	}
 }
 
@@ -282,15 +281,4 @@ func (c *change) mode(ctx context.Context, step Step) error {
 		}
 	}
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

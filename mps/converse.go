@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
@@ -52,7 +53,8 @@ func (d *Daemon) tryUntilDone(ctx context.Context, commands []string) ([]string,
 	defer cancel()
 	begin := time.Now()
 	var refused error
-	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+	pause := backoff.Doubling{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond}
+	for try := 1; ; try++ {
 		before, err := d.Alive()
 		if err != nil {
 			return nil, process.ID{}, err
@@ -72,21 +74,9 @@ func (d *Daemon) tryUntilDone(ctx context.Context, commands []string) ([]string,
 		case err != nil || after != before:
 			return nil, process.ID{}, d.fault(Gone, err, "process %d ended while it was asked: see its log for the cause", before.PID)
 		}
-		if err := d.pause(ctx, wait); err != nil {
+		if err := backoff.Wait(ctx, pause.After(try)); err != nil {
 			return nil, process.ID{}, d.gaveUp(err, refused, before, time.Since(begin))
 		}
-	}
-}
-
-// pause waits for d, or for the end of ctx.
-func (d *Daemon) pause(ctx context.Context, wait time.Duration) error {
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 // Program is NVIDIA's control daemon and its command line in one.
@@ -67,7 +68,7 @@ func (d *Daemon) Set(ctx context.Context, w Wanted) (Proof, error) {
 	// misses it goes on at the other and is refused, even as root (550, 555).
 	begin := time.Now()
 	for FaultOf(err) == Refused && time.Since(begin) < d.patience {
-		if d.pause(ctx, 10*time.Millisecond) != nil {
+		if backoff.Wait(ctx, 10*time.Millisecond) != nil {
 			break
 		}
 		proof, err = d.prove(ctx, w, setCommands(w))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -133,7 +134,8 @@ func (d *Daemon) EndClients(ctx context.Context, pids []int, rules EndRules) (En
 	e := BeginEnding(pids, time.Now(), rules)
 	var servers []Server     // of the last look
 	var serving []process.ID // servers that had one of them as a client
-	for wait := 10 * time.Millisecond; ; wait = min(2*wait, rules.Again) {
+	pause := backoff.Doubling{First: 10 * time.Millisecond, Longest: rules.Again}
+	for try := 1; ; try++ {
 		now, err := d.Servers(ctx)
 		if err != nil {
 			if ctx.Err() != nil && len(servers) > 0 { // the deadline, in the middle of a look
@@ -155,7 +157,7 @@ func (d *Daemon) EndClients(ctx context.Context, pids []int, rules EndRules) (En
 		if len(step.Waiting) == 0 {
 			return step, nil
 		}
-		if step.Done() || d.pause(ctx, wait) != nil {
+		if step.Done() || backoff.Wait(ctx, pause.After(try)) != nil {
 			step.Overdue = true
 			return step, d.notEnded(step.Waiting, servers, rules.Deadline)
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 // serverProgram is what a control daemon starts for its clients.
@@ -22,7 +24,7 @@ func (d *Daemon) endOrphans(ctx context.Context) error {
 		if len(left) == 0 {
 			return nil
 		}
-		if err := d.pause(ctx, wait); err != nil {
+		if err := backoff.Wait(ctx, wait); err != nil {
 			return d.fault(Wedged, err, "process %d, a server of the control daemon before, does not end: look for it in the kernel's log", left[0])
 		}
 		for _, pid := range left {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 // atOnce is how many control daemons are worked on at a time.
@@ -135,7 +136,7 @@ func (d *Daemon) await(ctx context.Context) error {
 		if FaultOf(err) != NotRunning {
 			return err
 		}
-		if d.pause(ctx, 5*time.Millisecond) != nil {
+		if backoff.Wait(ctx, 5*time.Millisecond) != nil {
 			return err
 		}
 	}

@@ -12,8 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gpuslot/gpuslot/gpu"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 // Start makes the pipe directory, starts the control daemon of a GPU in it and waits
@@ -38,7 +40,7 @@ func (p Processes) Start(ctx context.Context, u gpu.UUID) error {
 		// A killed daemon holds its lock until its last thread has ended, which may
 		// be a moment after it counts as dead: then a new one finds the lock taken.
 		err := p.startOnce(ctx, d)
-		if !errors.Is(err, errLockTaken) || d.pause(ctx, 5*time.Millisecond) != nil {
+		if !errors.Is(err, errLockTaken) || backoff.Wait(ctx, 5*time.Millisecond) != nil {
 			return err
 		}
 	}
@@ -118,7 +120,7 @@ func (d *Daemon) awaitLock(ctx context.Context, pid int, exited <-chan struct{},
 				return nil
 			}
 		}
-		if err := d.pause(ctx, 2*time.Millisecond); err != nil {
+		if err := backoff.Wait(ctx, 2*time.Millisecond); err != nil {
 			return d.fault(Wedged, err, "it was started but did not take its lock: see its log %s", printable(said()))
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 // turnFile in the pipe directory keeps our own programs from disturbing each
@@ -63,7 +65,7 @@ func (d *Daemon) lockTurnFile(ctx context.Context) (*os.File, error) {
 			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
-		if err := d.pause(ctx, 2*time.Millisecond); err != nil {
+		if err := backoff.Wait(ctx, 2*time.Millisecond); err != nil {
 			f.Close()
 			return nil, d.noTurn(err)
 		}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 // callTimeout ends a Call whose context has no deadline.
@@ -94,15 +96,14 @@ var errForeign = errors.New("the answer is not gpuslotd's")
 // jobs start while systemd restarts the agent.
 func dial(ctx context.Context, socket string) (net.Conn, error) {
 	var d net.Dialer
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+	pause := backoff.Doubling{First: time.Millisecond, Longest: 50 * time.Millisecond}
+	for try := 1; ; try++ {
 		c, err := d.DialContext(ctx, "unix", socket)
 		if !errors.Is(err, syscall.EAGAIN) {
 			return c, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
+		if err := backoff.Wait(ctx, pause.After(try)); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -86,18 +86,7 @@ func (g state) lift(now time.Time) state {
 
 // until is when the pause of a GPU that faults often is over.
 func (g state) until() time.Time {
-	n := g.flaps(g.since)
-	if n < 2 {
-		return g.since
-	}
-	pause := firstPause
-	for range n - 2 {
-		if pause *= 2; pause >= longestPause {
-			pause = longestPause
-			break
-		}
-	}
-	return g.since.Add(pause)
+	return g.since.Add(flapPause.After(g.flaps(g.since) - 1))
 }
 
 // flaps counts the faults in the window before a time.

@@ -29,7 +29,7 @@ func TestAsksAgain(t *testing.T) {
 	if !again.Since.Equal(second.Since) || strings.Contains(again.Reason, "fault number 3") {
 		t.Errorf("the same fault counts twice: %+v", again)
 	}
-	if v := look(longestPause, gpu.RecoveryGPUReset); !v.Closed() {
+	if v := look(flapPause.Longest, gpu.RecoveryGPUReset); !v.Closed() {
 		t.Error("it opened while the driver asks for a reset")
 	}
 }

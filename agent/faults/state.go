@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 const (
@@ -15,9 +16,6 @@ const (
 	serverRecovery = 30 * time.Second
 	// flapWindow is how far back the faults of a GPU lengthen its pause.
 	flapWindow = 24 * time.Hour
-	// firstPause is what the second fault in the window adds to the reset; each
-	// further one doubles it, up to longestPause.
-	firstPause, longestPause = 10 * time.Minute, 8 * time.Hour
 	// maxFaults is how many faults are remembered: the pause has its full length
 	// long before.
 	maxFaults = 12
@@ -26,6 +24,9 @@ const (
 	// joinWithin is how far an event and its line in the kernel log may be apart.
 	joinWithin = 10 * time.Second
 )
+
+// flapPause is what the second and each further fault in the window add to the reset.
+var flapPause = backoff.Doubling{First: 10 * time.Minute, Longest: 8 * time.Hour}
 
 // state is what is known of one GPU. It is a value: each step makes the next.
 type state struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 // The orders of gpuslot top, and the keys that choose them.
@@ -85,21 +86,11 @@ func topOnce(c *cobra.Command, l live) error {
 		}
 		text = l.text(s, time.Now())
 		if i == 0 {
-			pause(c.Context(), refresh)
+			_ = backoff.Wait(c.Context(), refresh) // the second question fails if it ended
 		}
 	}
 	fmt.Fprint(c.OutOrStdout(), strings.ReplaceAll(text, headMark, ""))
 	return nil
-}
-
-// pause waits, unless the context ends first.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 // jobRow is one job with its GPU.
