@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise/paper"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -89,7 +90,7 @@ func (a *adviseFlags) run(c *cobra.Command, f *flags, files []string) error {
 		fmt.Fprintf(c.ErrOrStderr(), "%s is written\n", a.html)
 	}
 	if a.asJSON {
-		return printJSON(c.OutOrStdout(), advice)
+		return show.JSON(c.OutOrStdout(), advice)
 	}
 	adviceText(c.OutOrStdout(), advice, a.all)
 	return nil
@@ -149,7 +150,7 @@ func parseDate(s string) (time.Time, error) {
 // ownRecords says what to do about records that cannot be read.
 func ownRecords(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return advised{err, "run it as root: records name users"}
+		return show.Hint(err, "run it as root: records name users")
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/record"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // readOwn takes the records of this node.
@@ -76,7 +77,7 @@ func readFile(book *advise.Book, stdin io.Reader, name string) (skipped int, err
 		book.Add(j)
 	})
 	if err == nil && count == 0 && skipped > 0 {
-		return skipped, advised{errors.New("no line of it is a record of a job"), "gpuslot usage --export writes such files"}
+		return skipped, show.Hint(errors.New("no line of it is a record of a job"), "gpuslot usage --export writes such files")
 	}
 	return skipped, err
 }

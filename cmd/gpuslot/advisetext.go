@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // shownClasses are those that a terminal takes; they have most of the hours.
@@ -41,12 +42,12 @@ func adviceText(w io.Writer, a advise.Advice, all bool) {
 }
 
 func adviceTable(w io.Writer, classes []*advise.Class) {
-	t := &table{}
-	t.row("", "CLASS", "JOBS", "RESERVED/h", "UNUSED/h", "REQUEST/MiB", "RISK", "N", "MODE", "PER DAY", "THEN", "kWh/JOB", "THEN")
+	t := &show.Table{}
+	t.Row("", "CLASS", "JOBS", "RESERVED/h", "UNUSED/h", "REQUEST/MiB", "RISK", "N", "MODE", "PER DAY", "THEN", "kWh/JOB", "THEN")
 	for i, c := range classes {
 		request, risk := "-", "-"
 		if c.Request.MiB > 0 {
-			request, risk = mib(c.Request.MiB), percentOf(c.Request.Risk)
+			request, risk = show.MiB(c.Request.MiB), percentOf(c.Request.Risk)
 		}
 		n, mode := "-", string(c.Mode.Kind)
 		if c.Mode.Jobs > 0 {
@@ -55,10 +56,10 @@ func adviceTable(w io.Writer, classes []*advise.Class) {
 		if c.Mode.Profile != "" {
 			mode += " " + c.Mode.Profile
 		}
-		t.row(strconv.Itoa(i+1), c.String(), strconv.Itoa(c.Jobs), advise.Number(c.Reserved), one(c.Unused), request, risk, n, mode,
+		t.Row(strconv.Itoa(i+1), c.String(), strconv.Itoa(c.Jobs), advise.Number(c.Reserved), one(c.Unused), request, risk, n, mode,
 			one(c.Expect.PerGPUNow), one(c.Expect.PerGPUAfter), one(c.Expect.KWhNow), one(c.Expect.KWhAfter))
 	}
-	t.print(w)
+	t.Print(w)
 }
 
 // one is the expected value of a range, or its bounds where there is none.
@@ -78,35 +79,14 @@ func reasonsText(w io.Writer, classes []*advise.Class) {
 	for i, c := range classes {
 		fmt.Fprintf(w, "\n%d  %s\n", i+1, c)
 		for _, s := range c.Sentences() {
-			fmt.Fprintf(w, "   %-9s %s\n", s.About, folded(s.Text, textWidth-13, strings.Repeat(" ", 13)))
+			fmt.Fprintf(w, "   %-9s %s\n", s.About, show.Fold(s.Text, textWidth-13, strings.Repeat(" ", 13)))
 		}
 	}
-}
-
-// folded breaks a text into lines of a width, the further ones behind an indent.
-func folded(text string, width int, indent string) string {
-	var b strings.Builder
-	column := 0
-	for word := range strings.FieldsSeq(text) {
-		n := len([]rune(word))
-		switch {
-		case column == 0:
-		case column+1+n > width:
-			b.WriteString("\n" + indent)
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += n
-	}
-	return b.String()
 }
 
 func comparisonText(w io.Writer, a advise.Advice) {
 	if text := a.Together(); text != "" {
-		fmt.Fprintf(w, "\nAll jobs together\n   %s\n", folded(text, textWidth-3, "   "))
+		fmt.Fprintf(w, "\nAll jobs together\n   %s\n", show.Fold(text, textWidth-3, "   "))
 	}
 }
 
@@ -118,7 +98,7 @@ func judgedText(w io.Writer, a advise.Advice) {
 	}
 	fmt.Fprintln(w, "\nRequests of VRAM")
 	for _, s := range said {
-		fmt.Fprintf(w, "   %-9s %s\n", s.About, folded(s.Text, textWidth-13, strings.Repeat(" ", 13)))
+		fmt.Fprintf(w, "   %-9s %s\n", s.About, show.Fold(s.Text, textWidth-13, strings.Repeat(" ", 13)))
 	}
 }
 
@@ -128,19 +108,19 @@ func linesText(w io.Writer, a advise.Advice, classes []*advise.Class) {
 		for _, line := range s.Lines {
 			fmt.Fprintln(w, "   "+line)
 		}
-		fmt.Fprintf(w, "   # %s\n", folded(s.Model+": "+strings.Join(s.Why, " "), textWidth-5, "   # "))
+		fmt.Fprintf(w, "   # %s\n", show.Fold(s.Model+": "+strings.Join(s.Why, " "), textWidth-5, "   # "))
 	}
 	fmt.Fprintln(w, "\nSubmit files")
-	t := &table{}
+	t := &show.Table{}
 	for i, c := range classes {
 		lines := strings.Join(c.Submit, "   ")
 		if lines == "" {
 			lines = "as they are"
 		}
-		t.row("   "+strconv.Itoa(i+1), lines)
+		t.Row("   "+strconv.Itoa(i+1), lines)
 	}
-	t.print(w)
+	t.Print(w)
 	for _, n := range a.Notes {
-		fmt.Fprintf(w, "\n%s\n", folded(n, textWidth, ""))
+		fmt.Fprintf(w, "\n%s\n", show.Fold(n, textWidth, ""))
 	}
 }

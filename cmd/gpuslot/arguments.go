@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // explainArguments has every verb end a complaint about its arguments with what
@@ -12,7 +14,7 @@ func explainArguments(c *cobra.Command) {
 	if accept := c.Args; accept != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			if err := accept(c, args); err != nil {
-				return advised{err, usageHint(c, args)}
+				return show.Hint(err, usageHint(c, args))
 			}
 			return nil
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // exitNoAdvice is bench's own.
@@ -70,7 +71,7 @@ Exit codes: 0 measured, 1 error, 2 nothing that advice could rest on.`,
 			if err != nil {
 				return err
 			}
-			return b.show(c.OutOrStdout(), r)
+			return b.print(c.OutOrStdout(), r)
 		},
 	}
 	b.flags(c)
@@ -104,7 +105,7 @@ func (b *benchFlags) result(ctx context.Context, f *flags, command []string, pro
 		return b.readAll(command)
 	}
 	if len(command) == 0 {
-		return bench.Result{}, advised{errors.New("there is no command to measure"), "gpuslot bench -- python3 train.py"}
+		return bench.Result{}, show.Hint(errors.New("there is no command to measure"), "gpuslot bench -- python3 train.py")
 	}
 	order := bench.Order{Copies: b.copies, Repeats: b.repeats}
 	for _, m := range b.modes {
@@ -117,7 +118,7 @@ func (b *benchFlags) result(ctx context.Context, f *flags, command []string, pro
 		return bench.Result{}, errors.New("--time-limit is below 0; 0 is none")
 	}
 	if _, err := exec.LookPath(command[0]); err != nil {
-		return bench.Result{}, advised{err, "the command is a program on the PATH, or the path of one that may be run"}
+		return bench.Result{}, show.Hint(err, "the command is a program on the PATH, or the path of one that may be run")
 	}
 	if b.sample < 10*time.Millisecond {
 		return bench.Result{}, errors.New("--sample is too short; 10ms is the least")
@@ -162,16 +163,16 @@ func (b *benchFlags) measure(ctx context.Context, f *flags, order bench.Order, c
 	defer cancel(nil)
 	steps, skipped := bench.Plan(order, m.ground())
 	r.Skipped = skipped
-	tell := newProgressBar(progress)
-	defer tell.end()
+	tell := show.NewProgress(progress)
+	defer tell.End()
 	if !b.cold && len(steps) > 0 {
-		tell.say("one run before all others, which does not count")
+		tell.Say("one run before all others, which does not count")
 		if err := m.warmUp(ctx, steps[0]); err != nil {
 			return r, err
 		}
 	}
 	err = bench.Measure(ctx, &r, steps, m.run, func(p bench.Progress) {
-		tell.show(p)
+		tell.Say(progressText(p, tell.Terminal))
 		_ = b.keep(r.Cut(steps[p.Done:], "bench was cut off before")) // trouble tells at the end
 	})
 	if err != nil {
@@ -212,7 +213,7 @@ func (b *benchFlags) directory() (dir string, remove func(well bool), err error)
 		return "", nil, err
 	}
 	if _, err := os.Stat(filepath.Join(b.out, bench.FileName)); err == nil {
-		return "", nil, advised{fmt.Errorf("%s has a result already", b.out), "name a new directory with -o, or read that one with gpuslot bench --read"}
+		return "", nil, show.Hint(fmt.Errorf("%s has a result already", b.out), "name a new directory with -o, or read that one with gpuslot bench --read")
 	}
 	return b.out, func(bool) {}, nil
 }
@@ -232,7 +233,7 @@ func (b *benchFlags) keep(r bench.Result) error {
 	return os.WriteFile(filepath.Join(b.out, "bench.txt"), []byte(text.String()), 0o644)
 }
 
-func (b *benchFlags) show(w io.Writer, r bench.Result) error {
+func (b *benchFlags) print(w io.Writer, r bench.Result) error {
 	if b.asJSON {
 		text, err := r.Encode()
 		if err != nil {

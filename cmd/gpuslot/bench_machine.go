@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
 	"github.com/gpuslot/gpuslot/mps"
@@ -81,7 +82,7 @@ func chosenGPU(all []gpu.GPU, text string) (gpu.GPU, error) {
 		}
 	}
 	if len(found) != 1 {
-		return gpu.GPU{}, advised{fmt.Errorf("%q names %d of the %d GPUs that answer", text, len(found), len(all)), "gpuslot inventory lists them; --gpu takes an index, a UUID or the beginning of one"}
+		return gpu.GPU{}, show.Hint(fmt.Errorf("%q names %d of the %d GPUs that answer", text, len(found), len(all)), "gpuslot inventory lists them; --gpu takes an index, a UUID or the beginning of one")
 	}
 	return found[0], nil
 }
@@ -96,10 +97,10 @@ func leftToBench(s api.Status, u gpu.UUID) error {
 	if i < 0 || s.GPUs[i].Mode == string(config.ModeObserve) {
 		return nil
 	}
-	return advised{
+	return show.Hint(
 		fmt.Errorf("gpuslotd gives GPU %d to jobs (mode %s), and bench needs it for itself", s.GPUs[i].Index, s.GPUs[i].Mode),
 		`take the node out of service meanwhile (gpuslot node quiesce --reason bench, then gpuslot node resume), or name a GPU that is not shared with --gpu`,
-	}
+	)
 }
 
 // idle says who else uses the GPU.
@@ -126,8 +127,8 @@ func (m *benchMachine) idle(ctx context.Context) error {
 	if len(pids) == 0 {
 		return nil
 	}
-	return advised{fmt.Errorf("other processes use GPU %d: %s", m.machine.GPU.Index, strings.Join(pids, ", ")),
-		"what is measured beside them is theirs as well: end them, name another GPU with --gpu, or measure all the same with --force"}
+	return show.Hint(fmt.Errorf("other processes use GPU %d: %s", m.machine.GPU.Index, strings.Join(pids, ", ")),
+		"what is measured beside them is theirs as well: end them, name another GPU with --gpu, or measure all the same with --force")
 }
 
 // controlProgram finds NVIDIA's control daemon, or says why MPS is left out.

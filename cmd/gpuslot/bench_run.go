@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -36,7 +37,7 @@ func (m *benchMachine) warmUp(ctx context.Context, s bench.Step) error {
 	if ctx.Err() != nil {
 		err = nil // Measure says so
 	} else if err == nil && len(r.Failures()) > 0 {
-		return advised{fmt.Errorf("the command failed alone (%s)%s", r.Jobs[0].Failed, lastLine(m.logOf(first, 0))), "bench runs a command that succeeds by itself"}
+		return show.Hint(fmt.Errorf("the command failed alone (%s)%s", r.Jobs[0].Failed, lastLine(m.logOf(first, 0))), "bench runs a command that succeeds by itself")
 	}
 	return err
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // bundleSchema is the first field of a report's manifest.
@@ -131,7 +133,7 @@ func gather(c *cobra.Command, f *flags, files []string, withJobs bool, made time
 			text, err = n.veil.file(s.name, text)
 		}
 		if err != nil {
-			m.Missing = append(m.Missing, missed{s.name, s.from, oneSentence(n.veil.text(err.Error()))})
+			m.Missing = append(m.Missing, missed{s.name, s.from, show.OneLine(n.veil.text(err.Error()))})
 			fmt.Fprintf(c.ErrOrStderr(), "  %-28s not had: %v\n", s.name, err)
 			continue
 		}

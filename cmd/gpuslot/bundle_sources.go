@@ -23,6 +23,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // The files of a report that its plan follows from.
@@ -185,7 +186,7 @@ func (n *nodeSources) versions(ctx context.Context) ([]byte, error) {
 
 func encoded(v any) ([]byte, error) {
 	var b bytes.Buffer
-	err := printJSON(&b, v)
+	err := show.JSON(&b, v)
 	return b.Bytes(), err
 }
 

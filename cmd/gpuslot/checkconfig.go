@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // exitRefused is check-config's exit code for a file with errors.
@@ -43,7 +44,7 @@ it has errors, and the agent would keep what it had.`,
 			}
 			if !asJSON {
 				said.text(c.OutOrStdout())
-			} else if err := printJSON(c.OutOrStdout(), said); err != nil {
+			} else if err := show.JSON(c.OutOrStdout(), said); err != nil {
 				return err
 			}
 			if !said.Accepted {
@@ -69,7 +70,7 @@ func (s configSaid) text(w io.Writer) {
 	for _, e := range s.Errors {
 		fmt.Fprintln(w, e)
 	}
-	warn(w, s.Warnings)
+	show.Warn(w, s.Warnings)
 	if s.Accepted {
 		fmt.Fprintf(w, "%s: accepted\n", s.File)
 	}

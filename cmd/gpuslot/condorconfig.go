@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/startd"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -86,7 +87,7 @@ func condorConfig(c *cobra.Command, f *flags, target, place string, files []stri
 		if err != nil {
 			return nil, err
 		}
-		warn(c.ErrOrStderr(), unreadable)
+		show.Warn(c.ErrOrStderr(), unreadable)
 		return condor.PlainNode(programVersion(), inv)
 	}
 	return nil, fmt.Errorf("--for is %q; write %s, %s, %s or %s", target, forExecutionPoint, forAccessPoint, forPlainNode, forNegotiator)
@@ -128,7 +129,7 @@ func nodeOf(c *cobra.Command, f *flags, files []string) (n condor.Node, observed
 	if err != nil {
 		return n, false, err
 	}
-	warn(c.ErrOrStderr(), append(p.Warnings, unreadable...))
+	show.Warn(c.ErrOrStderr(), append(p.Warnings, unreadable...))
 	if p.Observe {
 		fmt.Fprintf(c.ErrOrStderr(), "%s is observed (mode = \"observe\"): its HTCondor stays as the site configured it, and nothing is generated for it.\n", orUnnamed(p.Host.Name))
 		return n, true, nil

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // The exit codes of doctor besides exitOK and exitError.
@@ -98,7 +100,7 @@ worst is a warning, 4 the worst is an error.`,
 			}
 			found := diagnose(facts)
 			if asJSON {
-				if err := printJSON(c.OutOrStdout(), found); err != nil {
+				if err := show.JSON(c.OutOrStdout(), found); err != nil {
 					return err
 				}
 			} else {
@@ -171,7 +173,7 @@ func together(found []finding) []finding {
 }
 
 func printFindings(w io.Writer, found []finding) {
-	var t table
+	var t show.Table
 	counts := map[level]int{}
 	for _, f := range found {
 		counts[f.Level]++
@@ -179,19 +181,19 @@ func printFindings(w io.Writer, found []finding) {
 	for _, f := range together(found) {
 		for i, line := range strings.Split(f.What, "\n") {
 			if i == 0 {
-				t.row(string(f.Level), f.Check, line)
+				t.Row(string(f.Level), f.Check, line)
 			} else {
-				t.row("", "", line)
+				t.Row("", "", line)
 			}
 		}
 		if f.Why != "" {
-			t.row("", "", "why: "+f.Why)
+			t.Row("", "", "why: "+f.Why)
 		}
 		if f.Do != "" {
-			t.row("", "", "do:  "+f.Do)
+			t.Row("", "", "do:  "+f.Do)
 		}
 	}
-	t.print(w)
+	t.Print(w)
 	var sums []string
 	for _, l := range []level{levelError, levelWarning, levelNote, levelOK} {
 		sums = append(sums, fmt.Sprintf("%s %d", l, counts[l]))

@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -26,7 +27,7 @@ func wrapperOf(number int) string { return fmt.Sprintf("slot_type_%d.USER_JOB_WR
 func checkVersion(f facts) []finding {
 	const check = "HTCondor"
 	if f.versionErr != nil {
-		return unchecked(check, oneSentence(f.versionErr.Error()), fmt.Sprintf("install HTCondor %s or later, or run doctor where condor_version is in PATH", condor.Oldest))
+		return unchecked(check, show.OneLine(f.versionErr.Error()), fmt.Sprintf("install HTCondor %s or later, or run doctor where condor_version is in PATH", condor.Oldest))
 	}
 	warning, err := condor.Check(f.version)
 	switch {
@@ -45,7 +46,7 @@ func checkIDs(f facts) []finding {
 	case f.planErr != nil:
 		return unchecked(check, "which GPUs are shared is not known", "see the finding about the configuration")
 	case f.totalErr != nil:
-		return unchecked(check, oneSentence(f.totalErr.Error()), "systemctl status condor")
+		return unchecked(check, show.OneLine(f.totalErr.Error()), "systemctl status condor")
 	case f.unset(), f.statusErr == nil && len(f.status.Changes) > 0:
 		return nil // said by checkGuards, or by the agent with the jobs that run there
 	}
@@ -69,7 +70,7 @@ func checkIDs(f facts) []finding {
 func unknownSettings(f facts, check string) []finding {
 	switch {
 	case f.settingsErr != nil:
-		return unchecked(check, oneSentence(f.settingsErr.Error()), "condor_config_val -config")
+		return unchecked(check, show.OneLine(f.settingsErr.Error()), "condor_config_val -config")
 	case f.planErr != nil:
 		return unchecked(check, "which GPUs are shared is not known", "see the finding about the configuration")
 	}
@@ -144,7 +145,7 @@ func checkHooks(f facts) []finding {
 	}
 	ours := path.Join(f.config.Paths.Libexec, "prepare")
 	if now := f.settings[settingHook]; len(f.shared()) > 0 && now != ours {
-		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, not %s", settingHook, orDash(now), ours),
+		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, not %s", settingHook, show.OrDash(now), ours),
 			"Jobs get budget and limits only if that program calls ours.", fmt.Sprintf("%s = %s", settingHook, ours)})
 	}
 	if len(found) == 0 {
@@ -167,7 +168,7 @@ func checkWrappers(f facts) []finding {
 	for _, g := range f.shared() {
 		i := f.slotType(g)
 		if now := f.settings[wrapperOf(i)]; now != ours {
-			found = append(found, finding{levelWarning, check, fmt.Sprintf("%s, of GPU %d, is %s, not %s", wrapperOf(i), g.Index, orDash(now), ours),
+			found = append(found, finding{levelWarning, check, fmt.Sprintf("%s, of GPU %d, is %s, not %s", wrapperOf(i), g.Index, show.OrDash(now), ours),
 				"The MPS clients of a removed job end by a signal, which may take their neighbours along; a job over its budget may end as if it were done.",
 				fmt.Sprintf(`%s = %s; a site's own wrapper goes to htcondor.job_wrapper in gpuslot.toml`, wrapperOf(i), ours)})
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -19,7 +20,7 @@ type contract struct {
 func parseContract(text string) contract {
 	c := contract{env: map[string]string{}, has: map[string]bool{}}
 	for line := range strings.Lines(text) {
-		line = visible(strings.TrimSuffix(line, "\n"))
+		line = show.Visible(strings.TrimSuffix(line, "\n"))
 		word, rest, _ := strings.Cut(line, " ")
 		switch word {
 		case "cgroup":
@@ -47,7 +48,7 @@ func notRun(j *contractJob) (found []finding, done bool) {
 	case j.unable != "":
 		return unchecked(checkOneJob, "no job was submitted: "+j.unable, "see the findings about the agent"), true
 	case j.err != nil:
-		return []finding{{levelError, checkOneJob, oneSentence(j.err.Error()), "A small GPU job of this user does not run here to its end.", "see gpuslot status and the other findings"}}, true
+		return []finding{{levelError, checkOneJob, show.OneLine(j.err.Error()), "A small GPU job of this user does not run here to its end.", "see gpuslot status and the other findings"}}, true
 	}
 	return nil, false
 }
@@ -66,7 +67,7 @@ func checkContract(f facts) []finding {
 	}
 	slot := c.env["_CONDOR_SLOT"]
 	if named := condor.CgroupSlot([]byte(c.cgroup)); slot == "" || !strings.HasPrefix(named, slot+"@") {
-		broken(fmt.Sprintf("its cgroup does not name its slot (%s): %s", slot, oneSentence(c.cgroup)), "gpuslot knows by it whose process uses a GPU: budgets are not held.")
+		broken(fmt.Sprintf("its cgroup does not name its slot (%s): %s", slot, show.OneLine(c.cgroup)), "gpuslot knows by it whose process uses a GPU: budgets are not held.")
 	}
 	pipe, shared := c.env["CUDA_MPS_PIPE_DIRECTORY"]
 	if c.env["GPUSLOT_GPU"] == "" || c.env["CUDA_VISIBLE_DEVICES"] == "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/record"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // contractScript is a job that says what HTCondor gave it: gpuslot builds on
@@ -77,11 +78,11 @@ func contractRunner(name string) (*contractUser, error) {
 		return nil, nil
 	}
 	if os.Geteuid() != 0 {
-		return nil, advised{errors.New("only root may submit a job as another account"), "sudo gpuslot doctor --job " + name}
+		return nil, show.Hint(errors.New("only root may submit a job as another account"), "sudo gpuslot doctor --job "+name)
 	}
 	who, err := user.Lookup(name)
 	if err != nil {
-		return nil, advised{err, "--job names the account that the job runs as"}
+		return nil, show.Hint(err, "--job names the account that the job runs as")
 	}
 	return &contractUser{who}, nil
 }

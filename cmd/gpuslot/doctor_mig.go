@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -17,7 +18,7 @@ const firstMixed = 570
 func checkMIG(f facts) []finding {
 	const check = "MIG"
 	if f.inventoryErr != nil {
-		return unchecked(check, oneSentence(f.inventoryErr.Error()), "see what nvidia-smi -L says")
+		return unchecked(check, show.OneLine(f.inventoryErr.Error()), "see what nvidia-smi -L says")
 	}
 	major, _, _ := strings.Cut(f.inventory.Driver, ".")
 	driver, _ := strconv.Atoi(major) // 0, any, where it is not known

@@ -7,6 +7,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // leastOpenFiles is what NVIDIA asks for a control daemon and its servers.
@@ -27,7 +28,7 @@ func checkConfiguration(f facts) []finding {
 			"The file is refused as a whole, so the agent keeps the plan it had; the checks below take the defaults.", "correct it until gpuslot plan accepts it, then systemctl reload gpuslotd"}}
 	}
 	if f.planErr != nil {
-		return unchecked(check, "which GPUs are shared is not known: "+oneSentence(f.planErr.Error()), "start the agent (systemctl start gpuslotd), or see what gpuslot plan says")
+		return unchecked(check, "which GPUs are shared is not known: "+show.OneLine(f.planErr.Error()), "start the agent (systemctl start gpuslotd), or see what gpuslot plan says")
 	}
 	said := fine(check, "%d of %d GPUs are shared", len(f.shared()), len(f.plan.GPUs))
 	if f.plan.Observe {
@@ -53,9 +54,6 @@ func (f facts) pending() int {
 	return len(plan.Diff(f.plan, p))
 }
 
-// oneSentence puts a program's text into one line that a terminal can show.
-func oneSentence(s string) string { return visible(strings.Join(strings.Fields(s), " ")) }
-
 func checkPersistence(f facts) []finding {
 	const check = "persistence"
 	if f.planErr == nil && len(f.shared()) == 0 {
@@ -66,7 +64,7 @@ func checkPersistence(f facts) []finding {
 		if why == nil {
 			why = f.planErr
 		}
-		return unchecked(check, oneSentence(why.Error()), "see what nvidia-smi -q -d PERSISTENCE_MODE says")
+		return unchecked(check, show.OneLine(why.Error()), "see what nvidia-smi -q -d PERSISTENCE_MODE says")
 	}
 	var unable, off []string
 	for _, g := range f.shared() {
@@ -100,7 +98,7 @@ func checkUVM(f facts) []finding {
 	case f.uvmErr == nil:
 		return fine(check, "/dev/nvidia-uvm is there")
 	}
-	return []finding{{levelWarning, check, oneSentence(f.uvmErr.Error()),
+	return []finding{{levelWarning, check, show.OneLine(f.uvmErr.Error()),
 		"CUDA cannot start without it. NVML does not make it, and the setuid program that does cannot below NoNewPrivileges, which control daemons and their servers run with.",
 		"nvidia-modprobe -u -c 0, and at each boot: echo nvidia-uvm > /etc/modules-load.d/nvidia-uvm.conf"}}
 }
@@ -203,18 +201,18 @@ func checkAgent(f facts) []finding {
 	const check = "agent"
 	switch {
 	case f.statusErr != nil && !f.root && strings.Contains(f.statusErr.Error(), "refuses the request"):
-		return unchecked(check, oneSentence(f.statusErr.Error()), "sudo gpuslot doctor")
+		return unchecked(check, show.OneLine(f.statusErr.Error()), "sudo gpuslot doctor")
 	case f.statusErr != nil && !f.inForce:
-		return []finding{{levelError, check, oneSentence(f.statusErr.Error()),
+		return []finding{{levelError, check, show.OneLine(f.statusErr.Error()),
 			"Without the agent no GPU takes jobs.", "systemctl enable --now gpuslotd; if that does not help: journalctl -u gpuslotd"}}
 	case f.statusErr != nil:
-		return []finding{{levelError, check, oneSentence(f.statusErr.Error()),
+		return []finding{{levelError, check, show.OneLine(f.statusErr.Error()),
 			"Without the agent no GPU takes jobs.", "journalctl -u gpuslotd says why; systemctl restart gpuslotd.socket gpuslotd"}}
 	}
 	s := f.status
 	var found []finding
 	add := func(l level, what, why, do string) {
-		found = append(found, finding{l, check, oneSentence(what), why, do})
+		found = append(found, finding{l, check, show.OneLine(what), why, do})
 	}
 	if s.ConfigError != "" && f.configErr == nil { // else checkConfiguration says it
 		add(levelError, s.ConfigFile+" was rejected: "+s.ConfigError, "The plan before it is still in force.", "correct the file, then systemctl reload gpuslotd")
@@ -227,7 +225,7 @@ func checkAgent(f facts) []finding {
 	}
 	for _, g := range s.GPUs {
 		if !g.Accept && !f.away() {
-			add(levelWarning, fmt.Sprintf("GPU %d takes no jobs: %s", g.Index, orDash(g.Reason)), "", `docs/operations.md, "A GPU is closed"`)
+			add(levelWarning, fmt.Sprintf("GPU %d takes no jobs: %s", g.Index, show.OrDash(g.Reason)), "", `docs/operations.md, "A GPU is closed"`)
 		}
 	}
 	for _, u := range s.Absent {
@@ -248,7 +246,7 @@ func checkWalls(f facts) []finding {
 	}
 	var found []finding
 	for _, w := range f.status.Walls {
-		found = append(found, finding{levelNote, "walls", oneSentence(w), "", `docs/operations.md, "What the walls are worth"`})
+		found = append(found, finding{levelNote, "walls", show.OneLine(w), "", `docs/operations.md, "What the walls are worth"`})
 	}
 	if len(found) == 0 {
 		return fine("walls", "the agent misses none")

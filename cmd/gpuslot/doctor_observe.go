@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // observedChecks are the checks of a node in mode "observe", where hook, slots and
@@ -18,7 +19,7 @@ func observedChecks() []func(facts) []finding {
 func checkUntouched(f facts) []finding {
 	const check = "HTCondor"
 	if f.settingsErr != nil {
-		return unchecked(check, oneSentence(f.settingsErr.Error()), "condor_config_val -config")
+		return unchecked(check, show.OneLine(f.settingsErr.Error()), "condor_config_val -config")
 	}
 	if _, ours := f.settings[settingOpen]; ours {
 		return []finding{{levelError, check, settingOpen + ` is defined: HTCondor is set up for another mode than "observe"`,

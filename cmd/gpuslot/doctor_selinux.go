@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // Where SELinux says whether it is in force, and auditd writes what was denied.
@@ -64,7 +66,7 @@ func checkSELinux(f facts) []finding {
 	s := f.selinux
 	switch {
 	case s.err != nil:
-		return unchecked(check, oneSentence(s.err.Error()), "run it as root where auditd runs, or see ausearch -m avc")
+		return unchecked(check, show.OneLine(s.err.Error()), "run it as root where auditd runs, or see ausearch -m avc")
 	case len(s.denials) == 0:
 		return fine(check, "nothing of gpuslot was denied")
 	}

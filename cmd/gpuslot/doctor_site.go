@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -51,7 +52,7 @@ func checkInventory(f facts) []finding {
 			fmt.Sprintf("take %s out; see where condor_config_val -verbose %s finds it", settingIDs, settingIDs)}}
 	}
 	if now := f.settings[settingInventory]; now != ours {
-		return []finding{{levelError, check, fmt.Sprintf("%s is %s, not %s", settingInventory, orDash(now), ours),
+		return []finding{{levelError, check, fmt.Sprintf("%s is %s, not %s", settingInventory, show.OrDash(now), ours),
 			"HTCondor offers other GPU ids than the slots of gpuslot ask for, as after use feature:GPUs.",
 			fmt.Sprintf("behind that line: %s = %s; then condor_restart -startd", settingInventory, ours)}}
 	}
@@ -144,11 +145,11 @@ func checkContainers(f facts) []finding {
 	const why = "Containers without the pipe directory compute beside MPS: no limit holds, or they get no GPU."
 	var found []finding
 	if volumes := condorWords(f.settings[settingDockerMounts]); !slices.Contains(volumes, "GPUSLOT") {
-		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without GPUSLOT", settingDockerMounts, orDash(f.settings[settingDockerMounts])), why,
+		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without GPUSLOT", settingDockerMounts, show.OrDash(f.settings[settingDockerMounts])), why,
 			fmt.Sprintf("in the line that condor_config_val -verbose %s finds: %s = %s", settingDockerMounts, settingDockerMounts, strings.Join(append([]string{"$(" + settingDockerMounts + ")"}, volumes...), " "))})
 	}
 	if now := f.settings[settingBinds]; !f.config.HTCondor.Supervise && !strings.Contains(now, f.config.Paths.PipeRoot()) {
-		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without the pipe directory", settingBinds, orDash(now)), why,
+		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without the pipe directory", settingBinds, show.OrDash(now)), why,
 			fmt.Sprintf("%s = strcat(<yours>, $(GPUSLOT_BIND_EXPR)), or htcondor.supervise = true", settingBinds)})
 	}
 	if len(found) == 0 {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // userFolder is a directory that belongs to one user. Root opens, writes and removes
@@ -73,7 +75,7 @@ func (f userFolder) run(ctx context.Context, stdin string, args ...string) (stri
 	var stdout, stderr firstBytes
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w: %.300s", args[0], err, oneSentence(stderr.kept.String()))
+		return "", fmt.Errorf("%s: %w: %.300s", args[0], err, show.OneLine(stderr.kept.String()))
 	}
 	return stdout.kept.String(), nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // exitJobsRemain says that a deadline came before the end of the last job.
@@ -172,7 +173,7 @@ func jobsOn(s api.Status, devices []string) []jobOn {
 }
 
 func (j jobOn) String() string {
-	return fmt.Sprintf("job %s of %s in %s on GPU %d since %s", orDash(j.ID), orDash(j.Account), j.Slot, j.gpu, clock(j.Since))
+	return fmt.Sprintf("job %s of %s in %s on GPU %d since %s", show.OrDash(j.ID), show.OrDash(j.Account), j.Slot, j.gpu, clock(j.Since))
 }
 
 // drainPace is how often the agent is asked while jobs are waited for, and

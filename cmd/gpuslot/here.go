@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/here"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 func hereCommand(f *flags) *cobra.Command {
@@ -33,7 +34,7 @@ docs/users.md tells how to bring it in.
 				return err
 			}
 			if asJSON {
-				err = printJSON(c.OutOrStdout(), h)
+				err = show.JSON(c.OutOrStdout(), h)
 			} else {
 				here.Text(c.OutOrStdout(), h)
 			}

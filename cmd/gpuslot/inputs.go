@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
@@ -39,7 +40,7 @@ func readInventory(ctx context.Context, files []string) (inv gpu.Inventory, unre
 		inv, err := gpu.ReadInventory(files[0])
 		return inv, nil, err
 	}
-	return gpu.Inventory{}, nil, advised{errors.New("one inventory at a time"), "only gpuslot condor-config --for access-point takes several --inventory"}
+	return gpu.Inventory{}, nil, show.Hint(errors.New("one inventory at a time"), "only gpuslot condor-config --for access-point takes several --inventory")
 }
 
 // hostSettings are HTCondor's on this node, for a plan as the agent makes it; nil for a
@@ -58,7 +59,7 @@ func hostSettings(ctx context.Context, files []string) condor.Settings {
 func readNode(ctx context.Context) (inv gpu.Inventory, unreadable []string, err error) {
 	l, err := nvml.Open()
 	if err != nil {
-		return gpu.Inventory{}, nil, advised{err, "a node is planned anywhere from its recorded inventory: on the node gpuslot inventory --json > node.json, here --inventory node.json"}
+		return gpu.Inventory{}, nil, show.Hint(err, "a node is planned anywhere from its recorded inventory: on the node gpuslot inventory --json > node.json, here --inventory node.json")
 	}
 	inv, errs, err := l.Inventory(ctx)
 	for _, e := range errs {

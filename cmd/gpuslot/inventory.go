@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -29,7 +30,7 @@ GPUs that do not answer are left out, each with a warning.`,
 			if err != nil {
 				return err
 			}
-			warn(c.ErrOrStderr(), unreadable)
+			show.Warn(c.ErrOrStderr(), unreadable)
 			if !asJSON {
 				printInventory(c.OutOrStdout(), inv)
 				return nil
@@ -53,14 +54,14 @@ func printInventory(w io.Writer, inv gpu.Inventory) {
 		fmt.Fprintln(w, "no GPUs")
 		return
 	}
-	var t table
-	t.row("GPU", "UUID", "NAME", "PCI BUS ID", "MEMORY/MiB", "CAPABILITY", "SMs", "COMPUTE MODE", "MIG")
+	var t show.Table
+	t.Row("GPU", "UUID", "NAME", "PCI BUS ID", "MEMORY/MiB", "CAPABILITY", "SMs", "COMPUTE MODE", "MIG")
 	for _, g := range inv.GPUs {
-		t.row(strconv.Itoa(g.Index), g.UUID.String(), g.Name, g.PCI.String(), mib(g.Memory), g.Capability.String(),
-			multiprocessors(g), orDash(string(g.ComputeMode)), migState(g))
+		t.Row(strconv.Itoa(g.Index), g.UUID.String(), g.Name, g.PCI.String(), show.MiB(g.Memory), g.Capability.String(),
+			multiprocessors(g), show.OrDash(string(g.ComputeMode)), migState(g))
 	}
 	fmt.Fprintln(w)
-	t.print(w)
+	t.Print(w)
 }
 
 func multiprocessors(g gpu.GPU) string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // refresh is the time between two looks at the agent, as long as a sample.
@@ -86,9 +87,9 @@ func (l live) run(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 // headed prints a table whose first row is a title.
-func headed(b *strings.Builder, t *table) {
+func headed(b *strings.Builder, t *show.Table) {
 	var rows strings.Builder
-	t.print(&rows)
+	t.Print(&rows)
 	b.WriteString(headMark + rows.String())
 }
 

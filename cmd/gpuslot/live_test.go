@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -57,7 +58,7 @@ func TestTopOrders(t *testing.T) {
 		rows := jobRows(later, p)
 		sortRows(rows, by)
 		var b strings.Builder
-		topTable(rows, start.Add(time.Hour)).print(&b)
+		topTable(rows, start.Add(time.Hour)).Print(&b)
 		if got := slotOrder(b.String()); got != want {
 			t.Errorf("by %s: %s, want %s:\n%s", by, got, want, b.String())
 		}
@@ -93,7 +94,7 @@ func TestPowerIsOfOneJob(t *testing.T) {
 func TestPainted(t *testing.T) {
 	text := headMark + "TITLE\nshort\na line that is too long\nbad\x1b[31m\nfive\nsix\n"
 	got := painted(text, 10, 5)
-	for _, want := range []string{home + bold + "TITLE" + plain + clearLine, "a line th…", "bad?[31m", "… and 2 m…"} {
+	for _, want := range []string{home + bold + "TITLE" + plain + show.ClearLine, "a line th…", "bad?[31m", "… and 2 m…"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)
 		}

@@ -7,18 +7,17 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/signal"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // The exit codes, as the help tells them.
@@ -36,14 +35,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	c := root()
 	c.SetArgs(args)
-	out := &output{Writer: stdout}
+	out := &show.Output{Writer: stdout}
 	c.SetOut(out)
 	c.SetErr(stderr)
 	err := c.ExecuteContext(ctx)
 	switch {
-	case out.err != nil:
-		err = out.err
-	case ctx.Err() != nil && errors.Is(err, context.Canceled) && !explained(err):
+	case out.Err != nil:
+		err = out.Err
+	case ctx.Err() != nil && errors.Is(err, context.Canceled) && !hasHint(err):
 		err = errors.New("interrupted")
 	}
 	var d differs
@@ -55,11 +54,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitDiffers
 	case errors.As(err, &q):
 		if q.error != nil {
-			complain(stderr, q.error)
+			show.Error(stderr, q.error)
 		}
 		return q.code
 	}
-	complain(stderr, err)
+	show.Error(stderr, err)
 	return exitError
 }
 
@@ -68,45 +67,19 @@ type differs struct{}
 
 func (differs) Error() string { return "the node differs from its plan" }
 
-// advised is an error whose text alone does not say what to do.
-type advised struct {
-	error
-	hint string
-}
-
-func (a advised) Unwrap() error { return a.error }
-
-// explained: the error says what an interruption leaves behind.
-func explained(err error) bool {
-	var a advised
-	return errors.As(err, &a)
+// hasHint: the error says what an interruption leaves behind.
+func hasHint(err error) bool {
+	_, ok := show.HintOf(err)
+	return ok
 }
 
 // unreadable is the error of a file; only who lacks the right to read it is told to
 // take it.
 func unreadable(err error, hint string) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return advised{err, hint}
+		return show.Hint(err, hint)
 	}
 	return err
-}
-
-// complain prints each line of an error as a sentence of its own.
-func complain(w io.Writer, err error) {
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(w, "gpuslot: %s\n", line)
-	}
-	var a advised
-	if errors.As(err, &a) {
-		fmt.Fprintf(w, "hint: %s\n", a.hint)
-	}
-}
-
-// warn prints warnings beside the output proper.
-func warn(w io.Writer, warnings []string) {
-	for _, s := range warnings {
-		fmt.Fprintf(w, "warning: %s\n", s)
-	}
 }
 
 // flags are those that every verb has.
@@ -138,7 +111,7 @@ plan, check-config, verify, bench, doctor, here, gpu, node and mig.`,
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return advised{err, flagHint(c, err)} })
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return show.Hint(err, flagHint(c, err)) })
 	c.SetVersionTemplate("gpuslot {{.Version}}\n")
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
 	"github.com/gpuslot/gpuslot/mig"
@@ -92,7 +93,7 @@ func printAssert(w io.Writer, targets []target, asJSON bool) error {
 		verdicts = append(verdicts, v)
 	}
 	if asJSON {
-		if err := printJSON(w, verdicts); err != nil {
+		if err := show.JSON(w, verdicts); err != nil {
 			return err
 		}
 	} else {
@@ -186,7 +187,7 @@ func applyAll(ctx context.Context, w io.Writer, e mig.Executor, targets []target
 		}
 	}
 	if asJSON {
-		if err := printJSON(w, results); err != nil {
+		if err := show.JSON(w, results); err != nil {
 			return err
 		}
 	}
@@ -252,7 +253,7 @@ func withTargets(c *cobra.Command, f *flags, t targetFlags, do func(mig.Executor
 // withExecutor opens NVML and reads the MIG state of every GPU.
 func withExecutor(c *cobra.Command, f *flags, do func(mig.Executor, []gpu.MIGState) error) error {
 	if os.Geteuid() != 0 {
-		return advised{fmt.Errorf("%s needs root: the driver shows and changes MIG instances for nobody else", c.CommandPath()), "run it with sudo"}
+		return show.Hint(fmt.Errorf("%s needs root: the driver shows and changes MIG instances for nobody else", c.CommandPath()), "run it with sudo")
 	}
 	cfg, err := loadConfig(c, f.config)
 	if err != nil {
@@ -290,7 +291,7 @@ func readStates(c *cobra.Command, l *nvml.Library, e mig.Executor) ([]gpu.MIGSta
 		return nil, err
 	}
 	for _, err := range unreadable {
-		warn(c.ErrOrStderr(), []string{fmt.Sprintf("a GPU is left out: %v", err)})
+		show.Warn(c.ErrOrStderr(), []string{fmt.Sprintf("a GPU is left out: %v", err)})
 	}
 	states := make([]gpu.MIGState, len(inv.GPUs))
 	for k, g := range inv.GPUs {

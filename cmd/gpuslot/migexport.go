@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -26,10 +27,10 @@ It needs root: the driver shows GPU instances to nobody else.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return withExecutor(c, f, func(_ mig.Executor, states []gpu.MIGState) error {
 				if asJSON {
-					return printJSON(c.OutOrStdout(), states)
+					return show.JSON(c.OutOrStdout(), states)
 				}
 				file, warnings := exported(name, states)
-				warn(c.ErrOrStderr(), warnings)
+				show.Warn(c.ErrOrStderr(), warnings)
 				text, err := file.Encode()
 				if err != nil {
 					return err

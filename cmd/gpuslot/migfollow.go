@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // showFollowed prints what the agent decided for the work that waits.
@@ -20,10 +21,10 @@ func showFollowed(c *cobra.Command, socket string, asJSON bool) error {
 		return err
 	}
 	if len(s.Repartition) == 0 {
-		return advised{errors.New("no GPU of this node follows the work that waits"), `set repartition = "suggest" where mode = "mig", or plan for a demand of your own with --want or --demand`}
+		return show.Hint(errors.New("no GPU of this node follows the work that waits"), `set repartition = "suggest" where mode = "mig", or plan for a demand of your own with --want or --demand`)
 	}
 	if asJSON {
-		return printJSON(c.OutOrStdout(), s.Repartition)
+		return show.JSON(c.OutOrStdout(), s.Repartition)
 	}
 	for i, r := range s.Repartition {
 		if i > 0 {
@@ -36,12 +37,12 @@ func showFollowed(c *cobra.Command, socket string, asJSON bool) error {
 
 func followedText(w io.Writer, r api.StatusRepartition) {
 	if len(r.Demand) > 0 {
-		var t table
-		t.row("PROFILE", "JOBS", "HERE", "WAITS")
+		var t show.Table
+		t.Row("PROFILE", "JOBS", "HERE", "WAITS")
 		for _, d := range r.Demand {
-			t.row(d.Profile, strconv.Itoa(d.Jobs), strconv.Itoa(d.Here), (time.Duration(d.WaitsSeconds) * time.Second).String())
+			t.Row(d.Profile, strconv.Itoa(d.Jobs), strconv.Itoa(d.Here), (time.Duration(d.WaitsSeconds) * time.Second).String())
 		}
-		t.print(w)
+		t.Print(w)
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w, followed(r))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -27,7 +28,7 @@ A dash is what is not published.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if model == "" {
-				return advised{fmt.Errorf("no model is named"), "--model is one of " + strings.Join(mig.Models(), ", ")}
+				return show.Hint(fmt.Errorf("no model is named"), "--model is one of "+strings.Join(mig.Models(), ", "))
 			}
 			chip, err := mig.Model(model, 0)
 			if err != nil {
@@ -46,15 +47,15 @@ func printLayouts(w io.Writer, chip gpu.Chip) error {
 		return err
 	}
 	fmt.Fprintf(w, "%s: %d compute slices, %d units of memory, %d layouts\n\n", chip.Model, chip.Slices(), chip.Units(), all.Len())
-	var profiles table
-	profiles.row("PROFILE", "ID", "SLICES", "STARTS", "UNITS", "MOST", "SMs", "MEMORY/MiB")
+	var profiles show.Table
+	profiles.Row("PROFILE", "ID", "SLICES", "STARTS", "UNITS", "MOST", "SMs", "MEMORY/MiB")
 	for _, p := range chip.Profiles {
-		profiles.row(p.Name, strconv.Itoa(int(p.ID)), strconv.Itoa(p.Slices), startsOf(p), strconv.Itoa(p.Size), strconv.Itoa(p.Max),
+		profiles.Row(p.Name, strconv.Itoa(int(p.ID)), strconv.Itoa(p.Slices), startsOf(p), strconv.Itoa(p.Size), strconv.Itoa(p.Max),
 			of(int64(p.Multiprocessors), 0, false), of(int64(p.Memory), 0, false))
 	}
-	profiles.print(w)
+	profiles.Print(w)
 	fmt.Fprintln(w)
-	layoutTable(chip, all).print(w)
+	layoutTable(chip, all).Print(w)
 	return nil
 }
 
@@ -67,7 +68,7 @@ func startsOf(p gpu.Profile) string {
 }
 
 // layoutTable has a row for each set of instances, however they stand.
-func layoutTable(chip gpu.Chip, all *mig.Layouts) *table {
+func layoutTable(chip gpu.Chip, all *mig.Layouts) *show.Table {
 	type set struct {
 		name     string
 		cost     mig.Cost
@@ -82,10 +83,10 @@ func layoutTable(chip gpu.Chip, all *mig.Layouts) *table {
 		}
 		sets[i].placings++
 	}
-	t := &table{}
-	t.row("LAYOUT", "SMs", "MEMORY/MiB", "BANDWIDTH", "PLACINGS")
+	t := &show.Table{}
+	t.Row("LAYOUT", "SMs", "MEMORY/MiB", "BANDWIDTH", "PLACINGS")
 	for _, s := range sets {
-		t.row(append(append([]string{s.name}, costCells(s.cost)...), strconv.Itoa(s.placings))...)
+		t.Row(append(append([]string{s.name}, costCells(s.cost)...), strconv.Itoa(s.placings))...)
 	}
 	return t
 }

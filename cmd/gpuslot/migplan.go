@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -67,7 +68,7 @@ answers count.`,
 				}
 				r.Notes = notes
 				if asJSON {
-					return printJSON(c.OutOrStdout(), r)
+					return show.JSON(c.OutOrStdout(), r)
 				}
 				r.text(c.OutOrStdout())
 				return nil
@@ -93,7 +94,7 @@ func (p migPlanFlags) check() error {
 	case len(p.wants) > 0 && p.demand != "":
 		return errors.New("one of --want and --demand at a time")
 	case len(p.wants) == 0 && p.demand == "":
-		return advised{errors.New("one of --want and --demand is needed"), "--want names a layout for each GPU, --demand what all of them together have to serve"}
+		return show.Hint(errors.New("one of --want and --demand is needed"), "--want names a layout for each GPU, --demand what all of them together have to serve")
 	case p.model != "" && len(p.inventory) > 0:
 		return errors.New("one of --inventory and --model at a time")
 	case p.model != "" && len(p.gpus) > 0:

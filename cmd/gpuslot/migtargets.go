@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -39,13 +40,13 @@ func (t targetFlags) check() error {
 	}
 	switch {
 	case named == 0:
-		return advised{errors.New("no layout is wanted"), "name a mig-parted file with -f, or a layout with --gpu and --layout"}
+		return show.Hint(errors.New("no layout is wanted"), "name a mig-parted file with -f, or a layout with --gpu and --layout")
 	case named > 1:
 		return errors.New("one of -f, --layout and --boot at a time")
 	case t.name != "" && t.file == "":
 		return errors.New("-c names a configuration of the file that -f names")
 	case t.layout != "" && len(t.gpus) == 0:
-		return advised{errors.New("--layout is for the GPUs that --gpu names"), "GPUs of different models have different profiles; gpuslot inventory lists them"}
+		return show.Hint(errors.New("--layout is for the GPUs that --gpu names"), "GPUs of different models have different profiles; gpuslot inventory lists them")
 	}
 	return nil
 }

@@ -5,26 +5,27 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
 func (r migReport) text(w io.Writer) {
-	var layouts table
-	layouts.row("GPU", "MODEL", "NOW", "PLAN", "SMs", "MEMORY/MiB", "BANDWIDTH", "FLEXIBILITY")
+	var layouts show.Table
+	layouts.Row("GPU", "MODEL", "NOW", "PLAN", "SMs", "MEMORY/MiB", "BANDWIDTH", "FLEXIBILITY")
 	i := 0
 	for _, p := range r.Plans {
 		for _, g := range p.GPUs {
-			layouts.row(append(append([]string{strconv.Itoa(g.Index), r.models[i], g.Before, g.After}, costCells(g.Cost)...), strconv.Itoa(g.Flexibility))...)
+			layouts.Row(append(append([]string{strconv.Itoa(g.Index), r.models[i], g.Before, g.After}, costCells(g.Cost)...), strconv.Itoa(g.Flexibility))...)
 			i++
 		}
 	}
-	layouts.print(w)
+	layouts.Print(w)
 	for _, p := range r.Plans {
 		planText(w, p)
 	}
 	if len(r.Notes) > 0 {
 		fmt.Fprintln(w)
-		warn(w, r.Notes)
+		show.Warn(w, r.Notes)
 	}
 }
 
@@ -50,13 +51,13 @@ func of(n, all int64, none bool) string {
 
 func planText(w io.Writer, p mig.Plan) {
 	fmt.Fprintln(w)
-	var served table
-	served.row("PROFILE", "WANTED", "SERVED", "WHY NOT MORE")
+	var served show.Table
+	served.Row("PROFILE", "WANTED", "SERVED", "WHY NOT MORE")
 	for _, s := range p.Served {
-		served.row(s.Profile, strconv.Itoa(s.Wanted), strconv.Itoa(s.Served), orDash(s.Why))
+		served.Row(s.Profile, strconv.Itoa(s.Wanted), strconv.Itoa(s.Served), show.OrDash(s.Why))
 	}
 	if len(p.Served) > 0 {
-		served.print(w)
+		served.Print(w)
 		fmt.Fprintln(w)
 	}
 	index := map[string]int{}
@@ -76,6 +77,6 @@ func planText(w io.Writer, p mig.Plan) {
 		fmt.Fprintln(w, "A better plan may exist: the search for so many profiles on so many GPUs was cut short.")
 	}
 	for _, g := range p.GPUs {
-		warn(w, g.Warnings)
+		show.Warn(w, g.Warnings)
 	}
 }

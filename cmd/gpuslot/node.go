@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 func nodeCommand(f *flags) *cobra.Command {
@@ -122,7 +123,7 @@ Exit codes: 0 the node serves, 1 it does not, and why. Run it as root.`,
 			}
 			last, err := follow{socket: f.socket, out: c.OutOrStdout(), deadline: patience, pace: drainPace}.until(c.Context(), "")
 			if err != nil {
-				return errors.Join(err, errors.New("it goes on trying: see gpuslot node status and journalctl -u gpuslotd; last it waited for: "+orDash(last.Waits)))
+				return errors.Join(err, errors.New("it goes on trying: see gpuslot node status and journalctl -u gpuslotd; last it waited for: "+show.OrDash(last.Waits)))
 			}
 			return tellClosed(c.Context(), c.OutOrStdout(), f.socket)
 		},
@@ -150,7 +151,7 @@ devices open, are told to root only.`,
 				return err
 			}
 			if asJSON {
-				return printJSON(c.OutOrStdout(), reply.Node)
+				return show.JSON(c.OutOrStdout(), reply.Node)
 			}
 			_, err = io.WriteString(c.OutOrStdout(), describeNode(*reply.Node))
 			return err
@@ -204,8 +205,8 @@ func (o away) leave(c *cobra.Command, f *flags, verb, phase string) error {
 		return quits{fmt.Errorf("%d jobs remain after %s; all GPUs stay closed, and the node is %s when they have ended: gpuslot node resume takes that back", len(last.Jobs), o.deadline, phase), exitJobsRemain}
 	}
 	if err != nil {
-		return advised{fmt.Errorf("%w: the node is not yet %s, it waits for: %s", err, phase, orDash(last.Waits)),
-			fmt.Sprintf("all GPUs stay closed, and the node is %s when nothing is waited for any more; gpuslot node status shows it, gpuslot node resume takes it back", phase)}
+		return show.Hint(fmt.Errorf("%w: the node is not yet %s, it waits for: %s", err, phase, show.OrDash(last.Waits)),
+			fmt.Sprintf("all GPUs stay closed, and the node is %s when nothing is waited for any more; gpuslot node status shows it, gpuslot node resume takes it back", phase))
 	}
 	for _, h := range last.Holders {
 		fmt.Fprintln(c.OutOrStdout(), describeHolder(h))

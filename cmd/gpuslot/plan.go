@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/startd"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -59,7 +60,7 @@ Exit codes: 0 success, 1 error, 2 the node differs.`,
 			}
 			if !asJSON {
 				r.text(c.OutOrStdout())
-			} else if err := printJSON(c.OutOrStdout(), r); err != nil {
+			} else if err := show.JSON(c.OutOrStdout(), r); err != nil {
 				return err
 			}
 			if len(r.Differences) > 0 {
@@ -95,7 +96,7 @@ type report struct {
 
 func makeReport(c *cobra.Command, f *flags, files []string, against, bundled string) (report, error) {
 	if bundled != "" && c.Flags().Changed("config") {
-		return report{}, advised{errors.New("--from-report has a configuration of its own"), "unpack it with tar to plan its inventory with another one"}
+		return report{}, show.Hint(errors.New("--from-report has a configuration of its own"), "unpack it with tar to plan its inventory with another one")
 	}
 	if bundled != "" {
 		return reportOf(bundled, against)
@@ -152,7 +153,7 @@ func (r *report) askHTCondor(ctx context.Context, socket string, cfg config.Conf
 	s, err := askStatus(ctx, socket)
 	switch {
 	case err != nil:
-		r.HTCondorUnknown = oneSentence(err.Error())
+		r.HTCondorUnknown = show.OneLine(err.Error())
 		return
 	case s.Node != nil && s.PlanApplied.IsZero():
 		r.HTCondorUnknown = headline(*s.Node) + "; gpuslot node resume puts a plan in force."

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 func (r report) text(w io.Writer) {
@@ -26,8 +27,8 @@ func (r report) text(w io.Writer) {
 	if len(p.Warnings)+len(r.Unreadable)+len(r.Differences) > 0 {
 		fmt.Fprintln(w)
 	}
-	warn(w, p.Warnings)
-	warn(w, r.Unreadable)
+	show.Warn(w, p.Warnings)
+	show.Warn(w, r.Unreadable)
 	for _, s := range r.Differences {
 		fmt.Fprintf(w, "differs: %s\n", s)
 	}
@@ -37,7 +38,7 @@ func (r report) text(w io.Writer) {
 // offerText is what jobs would get.
 func (r report) offerText(w io.Writer) {
 	p := r.Plan
-	planTable(p).print(w)
+	planTable(p).Print(w)
 	migText(w, p)
 	fmt.Fprintf(w, "\nrequest_vram: at least %s, in steps of %s. A GPU job without it %s.\n", p.RequestVRAM.Minimum, p.RequestVRAM.Quantum, withoutRequest(p.RequestVRAM.WithoutRequest))
 	r.capacityText(w)
@@ -45,12 +46,12 @@ func (r report) offerText(w io.Writer) {
 
 // observedText lists what is looked at.
 func observedText(w io.Writer, p plan.Plan) {
-	var t table
-	t.row("GPU", "UUID", "MODE", "VRAM/MiB")
+	var t show.Table
+	t.Row("GPU", "UUID", "MODE", "VRAM/MiB")
 	for _, g := range p.GPUs {
-		t.row(strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(string(g.Mode)+" "+g.Profile), mib(g.Memory))
+		t.Row(strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(string(g.Mode)+" "+g.Profile), show.MiB(g.Memory))
 	}
-	t.print(w)
+	t.Print(w)
 	fmt.Fprintln(w, "\ngpuslot changes nothing on this node: GPUs, HTCondor and jobs stay as they are. It records what each job uses (gpuslot usage).")
 }
 
@@ -73,19 +74,19 @@ func modelsOf(p plan.Plan) []string {
 	return order
 }
 
-func planTable(p plan.Plan) *table {
-	t := &table{}
-	t.row("GPU", "UUID", "MODE", "SHARES", "POOL/MiB", "LARGEST", "DEFAULT", "CPUs", "MEMORY/MiB", "THREADS", "COMPUTE MODE", "TENANCY")
+func planTable(p plan.Plan) *show.Table {
+	t := &show.Table{}
+	t.Row("GPU", "UUID", "MODE", "SHARES", "POOL/MiB", "LARGEST", "DEFAULT", "CPUs", "MEMORY/MiB", "THREADS", "COMPUTE MODE", "TENANCY")
 	for _, g := range p.GPUs {
 		policy := []string{"-", "-", "-"}
 		if g.Shared() {
-			policy = []string{g.Threads.String(), orDash(string(g.ComputeMode)), g.Tenancy.String()}
+			policy = []string{g.Threads.String(), show.OrDash(string(g.ComputeMode)), g.Tenancy.String()}
 		}
-		t.row(append([]string{strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(modeText(g) + " " + cmp.Or(g.Place, g.Profile)), strconv.Itoa(g.Shares), mib(g.Pool), mib(g.LargestRequest), mib(g.DefaultRequest),
-			strconv.Itoa(g.Resources.CPUs), mib(g.Resources.Memory)}, policy...)...)
+		t.Row(append([]string{strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(modeText(g) + " " + cmp.Or(g.Place, g.Profile)), strconv.Itoa(g.Shares), show.MiB(g.Pool), show.MiB(g.LargestRequest), show.MiB(g.DefaultRequest),
+			strconv.Itoa(g.Resources.CPUs), show.MiB(g.Resources.Memory)}, policy...)...)
 	}
 	if p.CPUOnly.CPUs > 0 {
-		t.row("none", "for jobs without GPUs", "-", "-", "-", "-", "-", strconv.Itoa(p.CPUOnly.CPUs), mib(p.CPUOnly.Memory), "-", "-", "-")
+		t.Row("none", "for jobs without GPUs", "-", "-", "-", "-", "-", strconv.Itoa(p.CPUOnly.CPUs), show.MiB(p.CPUOnly.Memory), "-", "-", "-")
 	}
 	return t
 }
@@ -103,14 +104,14 @@ func modeText(g plan.GPU) string {
 func migText(w io.Writer, p plan.Plan) {
 	if len(p.MIG) > 0 {
 		fmt.Fprintln(w)
-		var t table
-		t.row("GPU", "UUID", "MIG LAYOUT", "SMs", "VRAM/MiB", "BANDWIDTH")
+		var t show.Table
+		t.Row("GPU", "UUID", "MIG LAYOUT", "SMs", "VRAM/MiB", "BANDWIDTH")
 		for _, g := range p.MIG {
 			for _, row := range migRows(g) {
-				t.row(row...)
+				t.Row(row...)
 			}
 		}
-		t.print(w)
+		t.Print(w)
 	}
 	for _, g := range p.MIG {
 		if g.Why != "" {
@@ -127,7 +128,7 @@ func migText(w io.Writer, p plan.Plan) {
 // migRows are the layouts of one GPU, the wanted one first.
 func migRows(g plan.MIGGPU) [][]string {
 	if len(g.Costs) == 0 {
-		return [][]string{{strconv.Itoa(g.Index), g.UUID.String(), orDash(strings.Join(g.Layouts, " or else ")), "-", "-", "-"}}
+		return [][]string{{strconv.Itoa(g.Index), g.UUID.String(), show.OrDash(strings.Join(g.Layouts, " or else ")), "-", "-", "-"}}
 	}
 	var rows [][]string
 	for i, c := range g.Costs {
@@ -172,18 +173,18 @@ func (r report) capacityText(w io.Writer) {
 	budget := r.Plan.RequestVRAM.Budget(r.Job.VRAM)
 	fmt.Fprintf(w, "\nJobs with request_cpus = %d, request_memory = %d, request_vram = %d (a budget of %s) that run at once:\n\n",
 		r.Job.CPUs, int64(r.Job.Memory), int64(r.Job.VRAM), budget)
-	var t table
-	t.row("GPU", "BY CPUs", "BY MEMORY", "BY VRAM", "BY SHARES", "JOBS", "RUNS OUT FIRST")
+	var t show.Table
+	t.Row("GPU", "BY CPUs", "BY MEMORY", "BY VRAM", "BY SHARES", "JOBS", "RUNS OUT FIRST")
 	for _, c := range r.Capacity {
 		g, _ := r.Plan.GPU(c.GPU)
 		name := strconv.Itoa(g.Index)
 		if g.MIGDevice() {
 			name += " " + g.Profile
 		}
-		t.row(capacityRow(name, c)...)
+		t.Row(capacityRow(name, c)...)
 	}
-	t.row(capacityRow("all", r.CapacityOfAll)...)
-	t.print(w)
+	t.Row(capacityRow("all", r.CapacityOfAll)...)
+	t.Print(w)
 }
 
 func capacityRow(name string, c plan.Capacity) []string {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/mig/simulate"
 )
@@ -55,7 +56,7 @@ jobs that lost their instance.`,
 				return err
 			}
 			if asJSON {
-				return printJSON(c.OutOrStdout(), struct {
+				return show.JSON(c.OutOrStdout(), struct {
 					Policies []simulate.Row `json:"policies"`
 				}{rows})
 			}
@@ -128,7 +129,7 @@ func (f *simulateFlags) read() (traces []simulate.Trace, err error) {
 		traces = append(traces, t)
 	}
 	if len(traces) == 0 {
-		return nil, advised{errors.New("there is no trace"), "--trace names a file of jobs, --synthetic load=0.5,seed=1 makes some up"}
+		return nil, show.Hint(errors.New("there is no trace"), "--trace names a file of jobs, --synthetic load=0.5,seed=1 makes some up")
 	}
 	return traces, nil
 }

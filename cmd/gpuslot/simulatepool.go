@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate"
 )
 
@@ -104,9 +105,9 @@ func (f *poolFlags) run(c *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	show := newProgress(stderr, policies, scale)
-	results, err := simulate.Compare(c.Context(), file.Pool, policies, source, show.watch)
-	show.end()
+	told := newProgress(stderr, policies, scale)
+	results, err := simulate.Compare(c.Context(), file.Pool, policies, source, told.watch)
+	told.End()
 	switch {
 	case errors.Is(err, context.Canceled):
 		err = errors.New("interrupted: this is what was simulated until then")
@@ -114,7 +115,7 @@ func (f *poolFlags) run(c *cobra.Command, path string) error {
 		return err
 	}
 	if f.asJSON {
-		return errors.Join(err, printJSON(out, struct {
+		return errors.Join(err, show.JSON(out, struct {
 			Policies []simulate.Result `json:"policies"`
 		}{results}))
 	}
@@ -155,7 +156,7 @@ func (f *poolFlags) chosen(file simulate.File, stderr io.Writer) ([]simulate.Pol
 			return slices.ContainsFunc(usual, func(p simulate.Policy) bool { return p.Name == name })
 		}
 		if has("static-mig") && !has("dynamic-mig") {
-			warn(stderr, []string{"dynamic-mig is left out, since it takes minutes on so many nodes; --policy dynamic-mig runs it"})
+			show.Warn(stderr, []string{"dynamic-mig is left out, since it takes minutes on so many nodes; --policy dynamic-mig runs it"})
 		}
 		return usual, err
 	}
@@ -184,7 +185,7 @@ func (f *poolFlags) source(file simulate.File, stdin io.Reader, stderr io.Writer
 	made := slices.ContainsFunc(f.jobs, func(name string) bool { return strings.HasSuffix(name, ".toml") })
 	switch {
 	case len(f.jobs) == 0:
-		return nil, nil, advised{errors.New("there are no jobs"), "--jobs names records, what condor_history -json printed, or a .toml file of classes of jobs"}
+		return nil, nil, show.Hint(errors.New("there are no jobs"), "--jobs names records, what condor_history -json printed, or a .toml file of classes of jobs")
 	case made && len(f.jobs) > 1:
 		return nil, nil, errors.New("--jobs: a .toml file of classes of jobs stands alone")
 	case made:
@@ -199,7 +200,7 @@ func (f *poolFlags) source(file simulate.File, stdin io.Reader, stderr io.Writer
 		reasons = append(reasons, fmt.Sprintf("%d entries left out: %s", n, why))
 	}
 	sort.Strings(reasons)
-	warn(stderr, reasons)
+	show.Warn(stderr, reasons)
 	if len(recorded.Jobs) == 0 {
 		return nil, nil, fmt.Errorf("%s: no GPU job that ran", strings.Join(f.jobs, ", "))
 	}

@@ -3,23 +3,21 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate"
 )
 
 // progress shows how far runs are: a bar on a terminal, else now and then a line.
 type progress struct {
-	out      io.Writer
-	terminal bool
+	*show.Progress
 	policies []simulate.Policy
 	done     func(simulate.Progress) float64
 	// part is how far each policy is.
 	part  []float64
 	shown time.Time
 	every time.Duration
-	drawn bool
 }
 
 // Lines are for logs, and only of runs that take long.
@@ -29,9 +27,9 @@ const (
 )
 
 func newProgress(out io.Writer, policies []simulate.Policy, done func(simulate.Progress) float64) *progress {
-	p := &progress{out: out, policies: policies, done: done, part: make([]float64, len(policies)), shown: time.Now(), every: lineEvery}
-	if f, ok := asFile(out); ok && isTerminal(f) {
-		p.terminal, p.every = true, barEvery
+	p := &progress{Progress: show.NewProgress(out), policies: policies, done: done, part: make([]float64, len(policies)), shown: time.Now(), every: lineEvery}
+	if p.Terminal {
+		p.every = barEvery
 	}
 	return p
 }
@@ -47,24 +45,12 @@ func (p *progress) watch(policy int, at simulate.Progress) {
 	for _, part := range p.part {
 		all += part / float64(len(p.part))
 	}
-	if !p.terminal {
-		fmt.Fprintf(p.out, "%.0f %% done; %s: %d jobs ended, day %.1f\n", 100*all, p.policies[policy].Name, at.Ended, at.At.Hours()/24)
-		return
+	text := fmt.Sprintf("%s: %d jobs ended, day %.1f", p.policies[policy].Name, at.Ended, at.At.Hours()/24)
+	if p.Terminal {
+		p.Say(show.Bar(all, barWidth) + fmt.Sprintf(" %3.0f %%  ", 100*all) + text)
+	} else {
+		p.Say(fmt.Sprintf("%.0f %% done; ", 100*all) + text)
 	}
-	p.drawn = true
-	fmt.Fprint(p.out, "\r"+bar(all)+fmt.Sprintf(" %3.0f %%  %s: %d jobs ended, day %.1f", 100*all, p.policies[policy].Name, at.Ended, at.At.Hours()/24)+clearLine)
 }
 
 const barWidth = 30
-
-func bar(part float64) string {
-	full := int(part*barWidth + 0.5)
-	return "[" + strings.Repeat("#", full) + strings.Repeat(" ", barWidth-full) + "]"
-}
-
-// end removes the bar.
-func (p *progress) end() {
-	if p.drawn {
-		fmt.Fprint(p.out, "\r"+clearLine)
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate"
 )
 
@@ -16,7 +17,7 @@ func TestProgress(t *testing.T) {
 	var out bytes.Buffer
 	p := newProgress(&out, policies, done)
 	p.watch(0, simulate.Progress{Ended: 10})
-	p.end()
+	p.End()
 	if out.Len() > 0 {
 		t.Errorf("a short run says %q", out.String())
 	}
@@ -26,10 +27,10 @@ func TestProgress(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	out.Reset()
-	p.terminal = true
+	p.Terminal = true
 	p.watch(0, simulate.Progress{Ended: 100})
-	p.end()
-	if got := out.String(); !strings.HasPrefix(got, "\r[#######################") || !strings.Contains(got, " 75 %  exclusive: 100 jobs ended") || strings.Contains(got, "\n") || !strings.HasSuffix(got, "\r"+clearLine) {
+	p.End()
+	if got := out.String(); !strings.HasPrefix(got, "\r[#######################") || !strings.Contains(got, " 75 %  exclusive: 100 jobs ended") || strings.Contains(got, "\n") || !strings.HasSuffix(got, "\r"+show.ClearLine) {
 		t.Errorf("%q", got)
 	}
 }

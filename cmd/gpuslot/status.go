@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 func statusCommand(f *flags) *cobra.Command {
@@ -40,7 +41,7 @@ ads. Only root may ask.`,
 				return err
 			}
 			if asJSON {
-				return printJSON(c.OutOrStdout(), s)
+				return show.JSON(c.OutOrStdout(), s)
 			}
 			statusText(c.OutOrStdout(), s)
 			return nil
@@ -56,10 +57,10 @@ func statusText(w io.Writer, s api.Status) {
 		fmt.Fprint(w, describeNode(*s.Node))
 	}
 	fmt.Fprintln(w)
-	gpuTable(s).print(w)
-	if jobs := jobTable(s); len(jobs.rows) > 1 {
+	gpuTable(s).Print(w)
+	if jobs := jobTable(s); jobs.Len() > 1 {
 		fmt.Fprintln(w)
-		jobs.print(w)
+		jobs.Print(w)
 	} else {
 		fmt.Fprintln(w, "\n"+withoutJobs(s))
 	}
@@ -92,32 +93,32 @@ func describeAgent(s api.Status) string {
 // clock prints local time to the second.
 func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
-func gpuTable(s api.Status) *table {
+func gpuTable(s api.Status) *show.Table {
 	if s.Observe {
 		return observedTable(s)
 	}
-	t := &table{}
-	t.row("GPU", "UUID", "MODE", "SHARES", "VRAM/MiB", "USED/MiB", "DAEMON LIMIT", "TAKES JOBS", "TENANT", "WALL", "COMPUTE MODE", "MPS SERVER")
+	t := &show.Table{}
+	t.Row("GPU", "UUID", "MODE", "SHARES", "VRAM/MiB", "USED/MiB", "DAEMON LIMIT", "TAKES JOBS", "TENANT", "WALL", "COMPUTE MODE", "MPS SERVER")
 	for _, g := range s.GPUs {
 		limit, takes := "-", "no"
 		if g.LimitMiB > 0 {
-			limit = mib(g.LimitMiB)
+			limit = show.MiB(g.LimitMiB)
 		}
 		if g.Accept {
 			takes = "yes"
 		}
-		t.row(strconv.Itoa(g.Index), g.UUID, strings.TrimSpace(g.Mode+" "+g.Place), fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), fmt.Sprintf("%d/%d", g.UsedMiB, g.PoolMiB),
-			known(g.UseMiB), limit, takes, orDash(g.Tenant), orDash(g.Wall), orDash(brief(g.ComputeMode)), orDash(brief(g.Server)))
+		t.Row(strconv.Itoa(g.Index), g.UUID, strings.TrimSpace(g.Mode+" "+g.Place), fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), fmt.Sprintf("%d/%d", g.UsedMiB, g.PoolMiB),
+			known(g.UseMiB), limit, takes, show.OrDash(g.Tenant), show.OrDash(g.Wall), show.OrDash(brief(g.ComputeMode)), show.OrDash(brief(g.Server)))
 	}
 	return t
 }
 
 // observedTable has no word of what gpuslot does not do there.
-func observedTable(s api.Status) *table {
-	t := &table{}
-	t.row("GPU", "UUID", "MODE", "JOBS", "VRAM/MiB", "USED/MiB", "SM", "WATTS")
+func observedTable(s api.Status) *show.Table {
+	t := &show.Table{}
+	t.Row("GPU", "UUID", "MODE", "JOBS", "VRAM/MiB", "USED/MiB", "SM", "WATTS")
 	for _, g := range s.GPUs {
-		t.row(strconv.Itoa(g.Index), g.UUID, g.Mode, strconv.Itoa(len(g.Jobs)), mib(g.PoolMiB), known(g.UseMiB), orUnknown(g.SM, share), orUnknown(g.Watts, whole))
+		t.Row(strconv.Itoa(g.Index), g.UUID, g.Mode, strconv.Itoa(len(g.Jobs)), show.MiB(g.PoolMiB), known(g.UseMiB), orUnknown(g.SM, share), orUnknown(g.Watts, whole))
 	}
 	return t
 }
@@ -151,16 +152,16 @@ func remarks(s api.Status) []string {
 	return texts
 }
 
-func jobTable(s api.Status) *table {
-	t := &table{}
-	t.row("SLOT", "JOB", "ACCOUNT", "GPU", "BUDGET/MiB", "USED/MiB", "WALL", "SINCE", "CONFIRMED")
+func jobTable(s api.Status) *show.Table {
+	t := &show.Table{}
+	t.Row("SLOT", "JOB", "ACCOUNT", "GPU", "BUDGET/MiB", "USED/MiB", "WALL", "SINCE", "CONFIRMED")
 	for _, g := range s.GPUs {
 		for _, j := range g.Jobs {
 			confirmed := "no"
 			if j.Confirmed {
 				confirmed = "yes"
 			}
-			t.row(j.Slot, orDash(j.ID), orDash(j.Account), strconv.Itoa(g.Index), mib(j.BudgetMiB), known(j.UseMiB), orDash(jobWall(j)), clock(j.Since), confirmed)
+			t.Row(j.Slot, show.OrDash(j.ID), show.OrDash(j.Account), strconv.Itoa(g.Index), show.MiB(j.BudgetMiB), known(j.UseMiB), show.OrDash(jobWall(j)), clock(j.Since), confirmed)
 		}
 	}
 	return t
@@ -171,7 +172,7 @@ func jobWall(j api.StatusJob) string {
 	if j.SMs == nil {
 		return j.Wall
 	}
-	return fmt.Sprintf("%s, %d SMs", orDash(j.Wall), *j.SMs)
+	return fmt.Sprintf("%s, %d SMs", show.OrDash(j.Wall), *j.SMs)
 }
 
 // notes says in sentences what a table has no room for.
@@ -219,7 +220,7 @@ func trouble(g api.StatusGPU) []string {
 	var out []string
 	for _, j := range g.Jobs {
 		if j.Hold != "" {
-			out = append(out, fmt.Sprintf("to be held: %s, job %s: %s", j.Slot, orDash(j.ID), j.Hold))
+			out = append(out, fmt.Sprintf("to be held: %s, job %s: %s", j.Slot, show.OrDash(j.ID), j.Hold))
 		}
 	}
 	for _, p := range g.Strangers {
@@ -244,7 +245,7 @@ func known(n *int64) string {
 	if n == nil {
 		return "?"
 	}
-	return mib(*n)
+	return show.MiB(*n)
 }
 
 // capabilities is one line about what control daemon, driver and kernel can do.

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // The escape sequences that every terminal of the last decades knows.
@@ -15,7 +17,6 @@ const (
 	enterScreen = "\x1b[?1049h\x1b[?25l" // a screen of its own, no cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 	home        = "\x1b[H"
-	clearLine   = "\x1b[K"
 	clearRest   = "\x1b[J"
 	bold        = "\x1b[1m"
 	plain       = "\x1b[m"
@@ -31,22 +32,17 @@ type terminal struct {
 
 // terminalOf takes over the screen and the keyboard, if both are there.
 func terminalOf(in io.Reader, out io.Writer) (*terminal, bool) {
-	screen, ok := asFile(out)
-	if !ok || !isTerminal(screen) {
+	screen, ok := show.File(out)
+	if !ok || !show.IsTerminal(screen) {
 		return nil, false
 	}
 	t := &terminal{out: screen, keys: make(chan byte, 8)}
-	if keyboard, ok := in.(*os.File); ok && isTerminal(keyboard) {
+	if keyboard, ok := in.(*os.File); ok && show.IsTerminal(keyboard) {
 		t.in = keyboard
 		t.listen()
 	}
 	fmt.Fprint(t.out, enterScreen)
 	return t, true
-}
-
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 // listen makes keys come at once and unseen; Ctrl-C stays a signal.
@@ -117,7 +113,7 @@ func painted(text string, columns, lines int) string {
 		if head, ok := strings.CutPrefix(row, headMark); ok {
 			row = bold + head + plain
 		}
-		b.WriteString(row + clearLine)
+		b.WriteString(row + show.ClearLine)
 	}
 	b.WriteString(clearRest)
 	return b.String()
@@ -126,23 +122,13 @@ func painted(text string, columns, lines int) string {
 // headMark begins the titles of tables, where there is a terminal to show them.
 const headMark = "\x00"
 
-// visible replaces control characters: text of a job could give orders to a terminal.
-func visible(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
 // cut shortens a line; control characters, which a job's name may have, go.
 func cut(row string, columns int) string {
 	mark := ""
 	if strings.HasPrefix(row, headMark) {
 		mark, row = headMark, row[len(headMark):]
 	}
-	row = visible(row)
+	row = show.Visible(row)
 	if utf8.RuneCountInString(row) <= columns {
 		return mark + row
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
@@ -41,10 +42,10 @@ are in "gpuslot status --json". Only root may ask.`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !slices.Contains([]string{byVRAM, bySM, byWatts}, order) {
-				return advised{fmt.Errorf("--sort %s is not known", order), "write vram, sm or watts"}
+				return show.Hint(fmt.Errorf("--sort %s is not known", order), "write vram, sm or watts")
 			}
 			l := topLive(f.socket, &order)
-			if screen, ok := c.OutOrStdout().(*os.File); once || !ok || !isTerminal(screen) {
+			if screen, ok := c.OutOrStdout().(*os.File); once || !ok || !show.IsTerminal(screen) {
 				return topOnce(c, l)
 			}
 			return l.run(c.Context(), c.InOrStdin(), c.OutOrStdout())
@@ -141,9 +142,9 @@ func sortRows(rows []jobRow, order string) {
 	})
 }
 
-func topTable(rows []jobRow, now time.Time) *table {
-	t := &table{}
-	t.row("SLOT", "GPU", "JOB", "ACCOUNT", "VRAM/MiB", "OF", "SM", "SM RANGE", "WATTS", "PROCS", "RUNS", "")
+func topTable(rows []jobRow, now time.Time) *show.Table {
+	t := &show.Table{}
+	t.Row("SLOT", "GPU", "JOB", "ACCOUNT", "VRAM/MiB", "OF", "SM", "SM RANGE", "WATTS", "PROCS", "RUNS", "")
 	for _, r := range rows {
 		note := ""
 		switch {
@@ -152,7 +153,7 @@ func topTable(rows []jobRow, now time.Time) *table {
 		case r.UseMiB != nil && *r.UseMiB > r.BudgetMiB:
 			note = "over its budget"
 		}
-		t.row(r.Slot, strconv.Itoa(r.gpu), orDash(r.ID), orDash(r.Account), orUnknown(r.UseMiB, func(m int64) string { return mib(m) }), mib(r.BudgetMiB),
+		t.Row(r.Slot, strconv.Itoa(r.gpu), show.OrDash(r.ID), show.OrDash(r.Account), orUnknown(r.UseMiB, func(m int64) string { return show.MiB(m) }), show.MiB(r.BudgetMiB),
 			orUnknown(r.SM, share), smRange(r.StatusJob), orUnknown(r.watts, whole), orUnknown(r.Processes, strconv.Itoa), ago(now.Sub(r.Since)), note)
 	}
 	return t

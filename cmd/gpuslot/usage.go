@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/record"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // usageFlags are those of gpuslot usage.
@@ -96,7 +97,7 @@ func (u usageFlags) print(w io.Writer, records []record.Job, key func(record.Job
 	case u.exported:
 		return exportRecords(w, records)
 	case u.egi && u.asTable && u.asJSON:
-		return printJSON(w, monthsOf(records))
+		return show.JSON(w, monthsOf(records))
 	case u.egi && u.asTable:
 		egiText(w, u.site, monthsOf(records))
 		return nil
@@ -105,7 +106,7 @@ func (u usageFlags) print(w io.Writer, records []record.Job, key func(record.Job
 	}
 	sums, total := sumUp(records, key)
 	if u.asJSON {
-		return printJSON(w, struct {
+		return show.JSON(w, struct {
 			Since string     `json:"since"`
 			By    string     `json:"by"`
 			Sums  []usageSum `json:"sums"`
@@ -133,17 +134,17 @@ func usageText(w io.Writer, by string, sums []usageSum, total usageSum) {
 		fmt.Fprintln(w, "no job ended in that time")
 		return
 	}
-	t := &table{}
-	t.row(strings.ToUpper(by), "JOBS", "HELD", "ALLOCATED/GPUh", "ACTIVE", "LEAST", "MOST", "UNKNOWN", "kWh", "UNKNOWN", "VRAM PEAK/MiB")
+	t := &show.Table{}
+	t.Row(strings.ToUpper(by), "JOBS", "HELD", "ALLOCATED/GPUh", "ACTIVE", "LEAST", "MOST", "UNKNOWN", "kWh", "UNKNOWN", "VRAM PEAK/MiB")
 	for _, s := range append(sums, total) {
 		peak := "-"
 		if s.PeakMiB != nil {
-			peak = mib(*s.PeakMiB)
+			peak = show.MiB(*s.PeakMiB)
 		}
-		t.row(orDash(s.Key), strconv.Itoa(s.Jobs), strconv.Itoa(s.Held), amount(&s.Allocated), amount(s.Active), amount(s.Least), amount(s.Most),
+		t.Row(show.OrDash(s.Key), strconv.Itoa(s.Jobs), strconv.Itoa(s.Held), amount(&s.Allocated), amount(s.Active), amount(s.Least), amount(s.Most),
 			strconv.Itoa(s.ActiveUnknown), amount(s.KWh), strconv.Itoa(s.EnergyUnknown), peak)
 	}
-	t.print(w)
+	t.Print(w)
 }
 
 // amount prints a number, or a dash for what nobody measured.

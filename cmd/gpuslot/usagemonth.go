@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/gpuslot/gpuslot/agent/record"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // monthSum are the fields of the EGI record, summed up over the jobs that ended
@@ -79,15 +80,15 @@ func egiText(w io.Writer, site string, months []monthSum) {
 		fmt.Fprintln(w, "no job ended in that time")
 		return
 	}
-	t := &table{}
-	t.row("MONTH", "SITE", "FQAN", "MODEL", "JOBS", "COUNT", "AVAILABLE/h", "ACTIVE/h", "LEAST", "MOST", "UNKNOWN")
+	t := &show.Table{}
+	t.Row("MONTH", "SITE", "FQAN", "MODEL", "JOBS", "COUNT", "AVAILABLE/h", "ACTIVE/h", "LEAST", "MOST", "UNKNOWN")
 	for _, m := range months {
 		vo := m.VO
 		if vo != "" {
 			vo = fqan(vo)
 		}
-		t.row(m.Month, site, orDash(vo), orDash(m.Model), strconv.Itoa(m.Jobs), amount(m.Count), amount(&m.Available),
+		t.Row(m.Month, site, show.OrDash(vo), show.OrDash(m.Model), strconv.Itoa(m.Jobs), amount(m.Count), amount(&m.Available),
 			amount(m.Active), amount(m.Least), amount(m.Most), strconv.Itoa(m.Unknown))
 	}
-	t.print(w)
+	t.Print(w)
 }

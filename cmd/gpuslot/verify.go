@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // exitNotTried is verify's own.
@@ -51,7 +52,7 @@ root may ask.`,
 				return quits{err, exitNotTried}
 			}
 			if asJSON {
-				if err := printJSON(c.OutOrStdout(), found.all()); err != nil {
+				if err := show.JSON(c.OutOrStdout(), found.all()); err != nil {
 					return err
 				}
 			} else {
@@ -137,8 +138,8 @@ func (vs verifications) all() []api.Verification {
 }
 
 func (vs verifications) print(w io.Writer) {
-	t := &table{}
-	t.row("GPU", "UUID", "RESULT", "DRIVER", "CUDA", "WHAT")
+	t := &show.Table{}
+	t.Row("GPU", "UUID", "RESULT", "DRIVER", "CUDA", "WHAT")
 	for _, v := range vs {
 		result, what := "does not hold", v.Text
 		switch {
@@ -147,9 +148,9 @@ func (vs verifications) print(w io.Writer) {
 		case v.OK:
 			result = "holds"
 		}
-		t.row(v.index, v.UUID, result, orDash(v.Driver), orDash(v.CUDA), what)
+		t.Row(v.index, v.UUID, result, show.OrDash(v.Driver), show.OrDash(v.CUDA), what)
 	}
-	t.print(w)
+	t.Print(w)
 }
 
 // result is the exit code: what does not hold counts more than what was not

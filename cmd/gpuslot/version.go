@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // version and commit are set by the linker (-X main.version=…); empty in a
@@ -31,7 +33,7 @@ func versionCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			b := thisBuild()
 			if asJSON {
-				return printJSON(c.OutOrStdout(), b)
+				return show.JSON(c.OutOrStdout(), b)
 			}
 			fmt.Fprintf(c.OutOrStdout(), "gpuslot %s\n", b)
 			return nil

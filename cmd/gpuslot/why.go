@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -47,11 +48,11 @@ Only root may read it.`,
 			}
 			found := story(events, p, args[0])
 			if asJSON {
-				return printJSON(c.OutOrStdout(), found)
+				return show.JSON(c.OutOrStdout(), found)
 			}
 			if len(found) == 0 && isIndex(args[0]) {
-				return advised{fmt.Errorf("nothing is known of a GPU %s: the plan has none with that index now", args[0]),
-					"one that has gone is named by its UUID; the history tells of " + orDash(strings.Join(gpusOfHistory(events), ", "))}
+				return show.Hint(fmt.Errorf("nothing is known of a GPU %s: the plan has none with that index now", args[0]),
+					"one that has gone is named by its UUID; the history tells of "+show.OrDash(strings.Join(gpusOfHistory(events), ", ")))
 			}
 			if len(found) == 0 {
 				return fmt.Errorf("nothing is known of %q: name a job (12.0), a slot (slot1_2) or a GPU (its index or UUID); the history holds %d events%s", args[0], len(events), sinceFirst(events))
@@ -146,12 +147,12 @@ func ofJob(events []history.Event, job string) []history.Event {
 }
 
 func whyText(w io.Writer, events []history.Event) {
-	t := &table{}
-	t.row("TIME", "WHAT", "JOB", "SLOT", "GPU", "BY", "")
+	t := &show.Table{}
+	t.Row("TIME", "WHAT", "JOB", "SLOT", "GPU", "BY", "")
 	for _, e := range events {
-		t.row(stamp(e.Time), string(e.Kind), orDash(e.Job), orDash(e.Slot), orDash(shortUUID(e.GPU)), orDash(e.By), e.Text)
+		t.Row(stamp(e.Time), string(e.Kind), show.OrDash(e.Job), show.OrDash(e.Slot), show.OrDash(shortUUID(e.GPU)), show.OrDash(e.By), e.Text)
 	}
-	t.print(w)
+	t.Print(w)
 }
 
 // stamp is local time to the millisecond: causes and effects lie close together.
