@@ -3,8 +3,7 @@
 // their licences. A licence that it does not know, or that is not on the list
 // below, is an error, so that no package is built with one.
 //
-// No module that makes SBOMs can be had from every proxy, and the go command
-// writes all that is needed into each binary. Start at run.
+// docs/decisions/0003-dependencies.md says why no kept tool does this. Start at run.
 package main
 
 import (
