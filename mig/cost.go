@@ -54,12 +54,6 @@ func (k Cost) LostMultiprocessors() (n int, ok bool) {
 	return k.AllMultiprocessors - k.Multiprocessors, ok
 }
 
-// LostMemory is the memory that no instance has; ok if known.
-func (k Cost) LostMemory() (m gpu.MiB, ok bool) {
-	ok = k.AllMemory > 0 && (k.Memory > 0 || k.Empty)
-	return k.AllMemory - k.Memory, ok
-}
-
 // Warnings about a layout that costs without giving anything for it.
 func Warnings(c gpu.Chip, l gpu.Layout) []string {
 	if len(l) == 0 {

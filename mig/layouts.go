@@ -113,9 +113,6 @@ func (ls *Layouts) measure(maximal []sum) {
 	}
 }
 
-// Chip is the chip whose layouts these are.
-func (ls *Layouts) Chip() gpu.Chip { return ls.chip }
-
 // Len is the number of layouts, the empty one included.
 func (ls *Layouts) Len() int { return len(ls.all) }
 
