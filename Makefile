@@ -138,7 +138,7 @@ lint:
 # They start no goroutine and share nothing, which docs/race_test.go checks. The
 # race detector finds nothing there, and makes them 10 to 40 times slower.
 PURE := agent/config agent/elastic agent/here agent/plan agent/record agent/startd \
-	cmd/gpuslot/advise cmd/gpuslot/advise/paper cmd/gpuslot/bench cmd/gpuslot/show \
+	cmd/gpuslot/advise cmd/gpuslot/advise/paper cmd/gpuslot/bench cmd/gpuslot/doctor cmd/gpuslot/show \
 	condor condor/classad docs etc/packaging/supply gpu gpu/backoff gpu/devices gpu/process mig mig/simulate
 is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 

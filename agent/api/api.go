@@ -5,7 +5,10 @@
 // a request. Start at Call.
 package api
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Version is the protocol's version; the server refuses another one with a
 // sentence that names both.
@@ -235,6 +238,14 @@ type NodeStatus struct {
 	Waits string   `json:"waits,omitempty"`
 	// Holders are other processes that have the driver's devices open.
 	Holders []NodeHolder `json:"holders,omitempty"`
+}
+
+// Headline is the node's phase, since when and why, in one line; times are local.
+func (n NodeStatus) Headline() string {
+	if n.Phase == "" {
+		return "the node serves"
+	}
+	return fmt.Sprintf("the node is %s since %s: %s", n.Phase, n.Since.Local().Format(time.DateTime), n.Reason)
 }
 
 // NodeHolder is a process that has the driver's devices open.

@@ -137,3 +137,15 @@ func explain(err error, socket string, waited time.Duration) error {
 	}
 	return fmt.Errorf("talk to gpuslotd on %s: %w; look at: systemctl status gpuslotd", socket, err)
 }
+
+// AskStatus asks the agent for its whole state.
+func AskStatus(ctx context.Context, socket string) (Status, error) {
+	reply, err := Call(ctx, socket, Request{Op: OpStatus})
+	if err != nil {
+		return Status{}, err
+	}
+	if reply.Status == nil {
+		return Status{}, errors.New("the agent answered without a status; gpuslot and gpuslotd may be of different versions")
+	}
+	return *reply.Status, nil
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/doctor"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
@@ -59,7 +60,7 @@ func (n *nodeSources) begin(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandDeadline)
 	defer cancel()
-	n.status, n.statusErr = askStatus(ctx, n.flags.socket)
+	n.status, n.statusErr = api.AskStatus(ctx, n.flags.socket)
 	if p, err := plan.Read(n.config.Paths.PlanFile()); err == nil {
 		n.plan = p
 	}
@@ -199,11 +200,16 @@ func (n *nodeSources) inventory(ctx context.Context) ([]byte, error) {
 }
 
 func (n *nodeSources) doctor(ctx context.Context) ([]byte, error) {
-	facts, err := gatherFacts(ctx, n.command, n.flags)
+	cfg, err := loadConfig(n.command, n.flags.config)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	node := doctor.Node{Config: cfg, ConfigErr: err, Socket: n.flags.socket}
+	found, err := doctor.Examine(ctx, node, "", io.Discard)
 	if err != nil {
 		return nil, err
 	}
-	return encoded(diagnose(facts))
+	return encoded(found)
 }
 
 func (n *nodeSources) statusText(context.Context) ([]byte, error) {

@@ -144,7 +144,7 @@ func closeGPU(c *cobra.Command, f *flags, name string, o closer) error {
 		return err
 	}
 	jobs := func(ctx context.Context) ([]jobOn, error) {
-		s, err := askStatus(ctx, f.socket)
+		s, err := api.AskStatus(ctx, f.socket)
 		return jobsOn(s, done.Devices), err
 	}
 	return waiting{jobs: jobs, out: c.OutOrStdout(), deadline: o.deadline, pace: drainPace,

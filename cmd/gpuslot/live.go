@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,18 +13,6 @@ import (
 
 // refresh is the time between two looks at the agent, as long as a sample.
 const refresh = time.Second
-
-// askStatus asks the agent for its whole state.
-func askStatus(ctx context.Context, socket string) (api.Status, error) {
-	reply, err := api.Call(ctx, socket, api.Request{Version: api.Version, Op: api.OpStatus})
-	if err != nil {
-		return api.Status{}, err
-	}
-	if reply.Status == nil {
-		return api.Status{}, errors.New("the agent answered without a status; gpuslot and gpuslotd may be of different versions")
-	}
-	return *reply.Status, nil
-}
 
 // live is a text that is renewed until somebody has enough of it.
 type live struct {

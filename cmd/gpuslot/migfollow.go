@@ -16,7 +16,7 @@ import (
 
 // showFollowed prints what the agent decided for the work that waits.
 func showFollowed(c *cobra.Command, socket string, asJSON bool) error {
-	s, err := askStatus(c.Context(), socket)
+	s, err := api.AskStatus(c.Context(), socket)
 	if err != nil {
 		return err
 	}

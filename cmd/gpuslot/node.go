@@ -182,7 +182,7 @@ func askNode(ctx context.Context, out io.Writer, socket string, req api.Request)
 
 // noJobs is an error while jobs hold GPUs.
 func noJobs(ctx context.Context, socket string) error {
-	s, err := askStatus(ctx, socket)
+	s, err := api.AskStatus(ctx, socket)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (w follow) until(ctx context.Context, phase string) (last api.NodeStatus, e
 		if err == nil && reply.Node != nil {
 			last = *reply.Node
 			if last.Phase == phase {
-				fmt.Fprintln(w.out, headline(last))
+				fmt.Fprintln(w.out, last.Headline())
 				return last, nil
 			}
 			if last.Waits != said && last.Waits != "" {
@@ -250,16 +250,9 @@ func (w follow) until(ctx context.Context, phase string) (last api.NodeStatus, e
 	}
 }
 
-func headline(n api.NodeStatus) string {
-	if n.Phase == "" {
-		return "the node serves"
-	}
-	return fmt.Sprintf("the node is %s since %s: %s", n.Phase, clock(n.Since), n.Reason)
-}
-
 func describeNode(n api.NodeStatus) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, headline(n))
+	fmt.Fprintln(&b, n.Headline())
 	if n.Waits != "" {
 		fmt.Fprintf(&b, "it waits: %s\n", n.Waits)
 	}
@@ -279,7 +272,7 @@ func describeHolder(h api.NodeHolder) string {
 
 // tellClosed prints the GPUs that did not open with the node.
 func tellClosed(ctx context.Context, out io.Writer, socket string) error {
-	s, err := askStatus(ctx, socket)
+	s, err := api.AskStatus(ctx, socket)
 	if err != nil {
 		return err
 	}

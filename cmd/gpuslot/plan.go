@@ -150,13 +150,13 @@ func reportOf(file, against string) (report, error) {
 
 // askHTCondor finds out, by the agent, what a reload would leave to do.
 func (r *report) askHTCondor(ctx context.Context, socket string, cfg config.Config, settings condor.Settings) {
-	s, err := askStatus(ctx, socket)
+	s, err := api.AskStatus(ctx, socket)
 	switch {
 	case err != nil:
 		r.HTCondorUnknown = show.OneLine(err.Error())
 		return
 	case s.Node != nil && s.PlanApplied.IsZero():
-		r.HTCondorUnknown = headline(*s.Node) + "; gpuslot node resume puts a plan in force."
+		r.HTCondorUnknown = s.Node.Headline() + "; gpuslot node resume puts a plan in force."
 		return
 	case len(s.Startds) == 0:
 		r.HTCondorUnknown = "no startd answers: one that starts needs some seconds, else see systemctl status condor."

@@ -36,7 +36,7 @@ ads. Only root may ask.`,
   gpuslot status --json | jq '.gpus[] | select(.accept | not) | .reason'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := askStatus(c.Context(), f.socket)
+			s, err := api.AskStatus(c.Context(), f.socket)
 			if err != nil {
 				return err
 			}

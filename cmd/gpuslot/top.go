@@ -59,7 +59,7 @@ are in "gpuslot status --json". Only root may ask.`,
 func topLive(socket string, order *string) live {
 	p := newPower()
 	return live{
-		ask: func(ctx context.Context) (api.Status, error) { return askStatus(ctx, socket) },
+		ask: func(ctx context.Context) (api.Status, error) { return api.AskStatus(ctx, socket) },
 		text: func(s api.Status, now time.Time) string {
 			p.see(s, now)
 			rows := jobRows(s, p)

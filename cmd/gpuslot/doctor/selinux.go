@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bufio"
@@ -61,7 +61,7 @@ func isDenial(line string) bool {
 	return false
 }
 
-func checkSELinux(f facts) []finding {
+func checkSELinux(f facts) []Finding {
 	const check = "SELinux"
 	s := f.selinux
 	switch {
@@ -70,10 +70,10 @@ func checkSELinux(f facts) []finding {
 	case len(s.denials) == 0:
 		return fine(check, "nothing of gpuslot was denied")
 	}
-	worst, meanwhile := levelError, "It is in force, so jobs or the agent do not reach what they need."
+	worst, meanwhile := Error, "It is in force, so jobs or the agent do not reach what they need."
 	if !s.enforcing {
-		worst, meanwhile = levelNote, "It is permissive now; in force, jobs or the agent would not reach what they need."
+		worst, meanwhile = Note, "It is permissive now; in force, jobs or the agent would not reach what they need."
 	}
-	return []finding{{worst, check, fmt.Sprintf("%d denials, the last: %.300s", len(s.denials), s.denials[len(s.denials)-1]), meanwhile,
+	return []Finding{{worst, check, fmt.Sprintf("%d denials, the last: %.300s", len(s.denials), s.denials[len(s.denials)-1]), meanwhile,
 		"restorecon -R /run/gpuslot; what remains goes into a module of the site: ausearch -m avc | audit2allow -M gpuslot-site"}}
 }

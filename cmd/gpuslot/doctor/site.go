@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJo
 
 // onShared is what keeps a check of HTCondor's settings from being made, or
 // what there is to say where no GPU is shared.
-func onShared(f facts, check string) (done bool, found []finding) {
+func onShared(f facts, check string) (done bool, found []Finding) {
 	if found := unknownSettings(f, check); found != nil || f.unset() {
 		return true, found
 	}
@@ -40,19 +40,19 @@ func onShared(f facts, check string) (done bool, found []finding) {
 }
 
 // checkInventory looks whether the GPUs that HTCondor offers are ours.
-func checkInventory(f facts) []finding {
+func checkInventory(f facts) []Finding {
 	const check = "inventory"
 	if done, found := onShared(f, check); done {
 		return found
 	}
 	ours := fmt.Sprintf("%s/gpuslot-condor inventory %s", f.config.Paths.Libexec, f.config.Paths.InventoryAds())
 	if ids, ok := f.settings[settingIDs]; ok {
-		return []finding{{levelError, check, fmt.Sprintf("%s is set: %s", settingIDs, ids),
+		return []Finding{{Error, check, fmt.Sprintf("%s is set: %s", settingIDs, ids),
 			"HTCondor then takes these ids without their properties: jobs get NVIDIA_VISIBLE_DEVICES=none, and all device nodes are hidden from them.",
 			fmt.Sprintf("take %s out; see where condor_config_val -verbose %s finds it", settingIDs, settingIDs)}}
 	}
 	if now := f.settings[settingInventory]; now != ours {
-		return []finding{{levelError, check, fmt.Sprintf("%s is %s, not %s", settingInventory, show.OrDash(now), ours),
+		return []Finding{{Error, check, fmt.Sprintf("%s is %s, not %s", settingInventory, show.OrDash(now), ours),
 			"HTCondor offers other GPU ids than the slots of gpuslot ask for, as after use feature:GPUs.",
 			fmt.Sprintf("behind that line: %s = %s; then condor_restart -startd", settingInventory, ours)}}
 	}
@@ -60,13 +60,13 @@ func checkInventory(f facts) []finding {
 }
 
 // checkHiding says which device nodes jobs see.
-func checkHiding(f facts) []finding {
+func checkHiding(f facts) []Finding {
 	const check = "device nodes"
 	if done, found := onShared(f, check); done {
 		return found
 	}
 	if now := f.settings[settingHide]; strings.EqualFold(now, "false") || now == "0" {
-		return []finding{{levelWarning, check, settingHide + " is " + now,
+		return []Finding{{Warning, check, settingHide + " is " + now,
 			"Each job can open the device nodes of all GPUs of the node.", settingHide + " = true"}}
 	}
 	var ids []string
@@ -76,7 +76,7 @@ func checkHiding(f facts) []finding {
 		}
 	}
 	if len(ids) > 0 {
-		return []finding{{levelNote, check, "HTCondor hides nothing from jobs on " + strings.Join(ids, ", "),
+		return []Finding{{Note, check, "HTCondor hides nothing from jobs on " + strings.Join(ids, ", "),
 			"By its source one id that is no whole GPU's empties the list of what to hide, so these jobs can open every GPU's device nodes.",
 			"where that must not be: jobs on whole GPUs, or mig_mps = false"}}
 	}
@@ -85,14 +85,14 @@ func checkHiding(f facts) []finding {
 
 // checkAccounts looks for accounts that make the jobs of one GPU wait for each
 // other, and for those whose end takes the MPS server along.
-func checkAccounts(f facts) []finding {
+func checkAccounts(f facts) []Finding {
 	const check = "accounts"
 	if done, found := onShared(f, check); done {
 		return found
 	}
-	var found []finding
+	var found []Finding
 	if now := f.settings[settingDedicated]; now != "" {
-		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s", settingDedicated, now),
+		found = append(found, Finding{Warning, check, fmt.Sprintf("%s is %s", settingDedicated, now),
 			"At a job's end HTCondor kills all processes of such an account, the MPS server that runs as it included, and with it the neighbours' work.",
 			"take it out: cgroups find the processes of a job without it"})
 	}
@@ -100,7 +100,7 @@ func checkAccounts(f facts) []finding {
 	names := distinct(f.slotUsers)
 	for _, g := range f.shared() {
 		if one(g.Tenancy.Policy) && len(names) > 1 {
-			found = append(found, finding{levelWarning, check, fmt.Sprintf("jobs in different slots run as different accounts (%s)", strings.Join(names, ", ")),
+			found = append(found, Finding{Warning, check, fmt.Sprintf("jobs in different slots run as different accounts (%s)", strings.Join(names, ", ")),
 				`MPS serves one account at a time, so with tenancy = "one-at-a-time" the jobs of a GPU run one after the other.`,
 				`one account for all of them and tenancy = "common:<user>"; or tenancy = "multi-user" (driver 555 on)`})
 			break
@@ -124,32 +124,32 @@ func distinct(m map[string]string) []string {
 	return all
 }
 
-func checkJobExit(f facts) []finding {
+func checkJobExit(f facts) []Finding {
 	const check = "job exit hook"
 	if done, found := onShared(f, check); done {
 		return found
 	}
 	if now := f.settings[settingJobExit]; now != "" {
-		return []finding{{levelError, check, fmt.Sprintf("%s is %s", settingJobExit, now),
+		return []Finding{{Error, check, fmt.Sprintf("%s is %s", settingJobExit, now),
 			"With file transfer a job then never finishes: it runs again and again (HTCondor 25.14.1).", "take " + settingJobExit + " out"}}
 	}
 	return fine(check, "there is none")
 }
 
 // checkContainers looks whether HTCondor's own containers get their pipe directory.
-func checkContainers(f facts) []finding {
+func checkContainers(f facts) []Finding {
 	const check = "containers"
 	if done, found := onShared(f, check); done {
 		return found
 	}
 	const why = "Containers without the pipe directory compute beside MPS: no limit holds, or they get no GPU."
-	var found []finding
+	var found []Finding
 	if volumes := condorWords(f.settings[settingDockerMounts]); !slices.Contains(volumes, "GPUSLOT") {
-		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without GPUSLOT", settingDockerMounts, show.OrDash(f.settings[settingDockerMounts])), why,
+		found = append(found, Finding{Warning, check, fmt.Sprintf("%s is %s, without GPUSLOT", settingDockerMounts, show.OrDash(f.settings[settingDockerMounts])), why,
 			fmt.Sprintf("in the line that condor_config_val -verbose %s finds: %s = %s", settingDockerMounts, settingDockerMounts, strings.Join(append([]string{"$(" + settingDockerMounts + ")"}, volumes...), " "))})
 	}
 	if now := f.settings[settingBinds]; !f.config.HTCondor.Supervise && !strings.Contains(now, f.config.Paths.PipeRoot()) {
-		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, without the pipe directory", settingBinds, show.OrDash(now)), why,
+		found = append(found, Finding{Warning, check, fmt.Sprintf("%s is %s, without the pipe directory", settingBinds, show.OrDash(now)), why,
 			fmt.Sprintf("%s = strcat(<yours>, $(GPUSLOT_BIND_EXPR)), or htcondor.supervise = true", settingBinds)})
 	}
 	if len(found) == 0 {
@@ -159,7 +159,7 @@ func checkContainers(f facts) []finding {
 }
 
 // checkAccessPoint looks for the transforms where users submit on this machine.
-func checkAccessPoint(f facts) []finding {
+func checkAccessPoint(f facts) []Finding {
 	const check = "access point"
 	if f.settingsErr != nil {
 		return unknownSettings(f, check)
@@ -168,7 +168,7 @@ func checkAccessPoint(f facts) []finding {
 		return fine(check, "nobody submits here")
 	}
 	if !slices.Contains(condorWords(f.settings[settingTransforms]), condor.RoundTransform) {
-		return []finding{{levelWarning, check, fmt.Sprintf("%s has no %s", settingTransforms, condor.RoundTransform),
+		return []Finding{{Warning, check, fmt.Sprintf("%s has no %s", settingTransforms, condor.RoundTransform),
 			"Requests are not rounded and not refused in words: what no GPU has stays idle, and many different requests make the negotiator slow.",
 			"gpuslot condor-config --for access-point > /etc/condor/config.d/60-gpuslot, and into what manages that directory; then condor_reconfig"}}
 	}

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -15,14 +15,14 @@ import (
 const firstMixed = 570
 
 // checkMIG finds GPUs that MIG mode costs more than it gives.
-func checkMIG(f facts) []finding {
+func checkMIG(f facts) []Finding {
 	const check = "MIG"
 	if f.inventoryErr != nil {
 		return unchecked(check, show.OneLine(f.inventoryErr.Error()), "see what nvidia-smi -L says")
 	}
 	major, _, _ := strings.Cut(f.inventory.Driver, ".")
 	driver, _ := strconv.Atoi(major) // 0, any, where it is not known
-	var found []finding
+	var found []Finding
 	enabled := 0
 	for _, g := range f.inventory.GPUs {
 		if g.MIGEnabled {
@@ -31,13 +31,13 @@ func checkMIG(f facts) []finding {
 		}
 	}
 	if enabled > 0 && enabled < len(f.inventory.GPUs) && driver > 0 && driver < firstMixed {
-		found = append(found, finding{levelWarning, check, fmt.Sprintf("GPUs in MIG mode stand beside others with driver %s", f.inventory.Driver),
+		found = append(found, Finding{Warning, check, fmt.Sprintf("GPUs in MIG mode stand beside others with driver %s", f.inventory.Driver),
 			"Before driver 570 one program sees a single MIG device or the other GPUs, never both: jobs are not harmed, since each gets one kind, but tools may miss GPUs.",
 			"install driver 570 or newer, or divide all GPUs of the node or none"})
 	}
 	for _, r := range f.status.Repartition {
 		if r.Error == "" && !r.At.IsZero() && r.Told.IsZero() {
-			found = append(found, finding{levelWarning, check, fmt.Sprintf("repartition = %s, and no access point tells what its jobs wait for", r.Setting),
+			found = append(found, Finding{Warning, check, fmt.Sprintf("repartition = %s, and no access point tells what its jobs wait for", r.Setting),
 				"Layouts then stay as they are.", "gpuslot condor-config --for access-point on the machines on which users submit, then condor_reconfig"})
 		}
 	}
@@ -48,10 +48,10 @@ func checkMIG(f facts) []finding {
 }
 
 // checkDivided looks at one GPU in MIG mode.
-func checkDivided(check string, g gpu.GPU, driver int) []finding {
+func checkDivided(check string, g gpu.GPU, driver int) []Finding {
 	on := fmt.Sprintf("GPU %d: ", g.Index)
 	if g.MIGDevices != nil && len(g.MIGDevices) == 0 {
-		return []finding{{levelError, check, on + "MIG mode is on without a MIG device",
+		return []Finding{{Error, check, on + "MIG mode is on without a MIG device",
 			"It runs no job, and may hide the node's other GPUs from CUDA.",
 			fmt.Sprintf(`set mode = "mig" with a mig_layout, or nvidia-smi -i %s -mig 0`, g.UUID)}}
 	}
@@ -63,9 +63,9 @@ func checkDivided(check string, g gpu.GPU, driver int) []finding {
 	if err != nil {
 		return nil
 	}
-	var found []finding
+	var found []Finding
 	for _, w := range mig.Warnings(chip, gpu.Layout{{Profile: p.ID}}) {
-		found = append(found, finding{levelWarning, check, on + w, "The GPU is divided into one part.", `list smaller profiles in mig_layout, or use mode = "mps" or "whole"`})
+		found = append(found, Finding{Warning, check, on + w, "The GPU is divided into one part.", `list smaller profiles in mig_layout, or use mode = "mps" or "whole"`})
 	}
 	return found
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -41,29 +41,29 @@ func parseContract(text string) contract {
 const checkOneJob = "one job"
 
 // notRun is what there is to say where no job ran to its end, or none was asked for.
-func notRun(j *contractJob) (found []finding, done bool) {
+func notRun(j *contractJob) (found []Finding, done bool) {
 	switch {
 	case j == nil:
 		return nil, true
 	case j.unable != "":
 		return unchecked(checkOneJob, "no job was submitted: "+j.unable, "see the findings about the agent"), true
 	case j.err != nil:
-		return []finding{{levelError, checkOneJob, show.OneLine(j.err.Error()), "A small GPU job of this user does not run here to its end.", "see gpuslot status and the other findings"}}, true
+		return []Finding{{Error, checkOneJob, show.OneLine(j.err.Error()), "A small GPU job of this user does not run here to its end.", "see gpuslot status and the other findings"}}, true
 	}
 	return nil, false
 }
 
 // checkContract says whether HTCondor does what gpuslot builds on, by what a job
 // saw; nothing where none was asked for.
-func checkContract(f facts) []finding {
+func checkContract(f facts) []Finding {
 	if found, done := notRun(f.job); done {
 		return found
 	}
 	const check = checkOneJob
 	c := parseContract(f.job.said)
-	var found []finding
+	var found []Finding
 	broken := func(what, why string) {
-		found = append(found, finding{levelError, check, what, why, "gpuslot is not made for this version of HTCondor, or another setting overrides ours: see the findings on START, hook and job wrapper; else report it with the version"})
+		found = append(found, Finding{Error, check, what, why, "gpuslot is not made for this version of HTCondor, or another setting overrides ours: see the findings on START, hook and job wrapper; else report it with the version"})
 	}
 	slot := c.env["_CONDOR_SLOT"]
 	if named := condor.CgroupSlot([]byte(c.cgroup)); slot == "" || !strings.HasPrefix(named, slot+"@") {

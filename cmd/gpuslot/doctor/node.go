@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -13,18 +13,18 @@ import (
 // leastOpenFiles is what NVIDIA asks for a control daemon and its servers.
 const leastOpenFiles = 16384
 
-func checkRoot(f facts) []finding {
+func checkRoot(f facts) []Finding {
 	if f.root {
 		return nil
 	}
-	return []finding{{levelNote, "root", "doctor does not run as root",
+	return []Finding{{Note, "root", "doctor does not run as root",
 		"The agent and the limits of its control daemons tell only root.", "sudo gpuslot doctor"}}
 }
 
-func checkConfiguration(f facts) []finding {
+func checkConfiguration(f facts) []Finding {
 	const check = "configuration"
 	if f.configErr != nil {
-		return []finding{{levelError, check, f.configErr.Error(),
+		return []Finding{{Error, check, f.configErr.Error(),
 			"The file is refused as a whole, so the agent keeps the plan it had; the checks below take the defaults.", "correct it until gpuslot plan accepts it, then systemctl reload gpuslotd"}}
 	}
 	if f.planErr != nil {
@@ -35,7 +35,7 @@ func checkConfiguration(f facts) []finding {
 		said = fine(check, "%d GPUs are observed; gpuslot changes nothing here", len(f.plan.GPUs))
 	}
 	if n := f.pending(); n > 0 {
-		said = append(said, finding{levelNote, check, fmt.Sprintf("the file and the GPUs lead to another plan than the one in force, which differs in %d points", n),
+		said = append(said, Finding{Note, check, fmt.Sprintf("the file and the GPUs lead to another plan than the one in force, which differs in %d points", n),
 			"What was edited counts from the next reload on.", "gpuslot plan, which shows them; systemctl reload gpuslotd"})
 	}
 	return said
@@ -54,7 +54,7 @@ func (f facts) pending() int {
 	return len(plan.Diff(f.plan, p))
 }
 
-func checkPersistence(f facts) []finding {
+func checkPersistence(f facts) []Finding {
 	const check = "persistence"
 	if f.planErr == nil && len(f.shared()) == 0 {
 		return fine(check, "no GPU is shared")
@@ -75,12 +75,12 @@ func checkPersistence(f facts) []finding {
 			off = append(off, fmt.Sprint(g.Index))
 		}
 	}
-	var found []finding
+	var found []Finding
 	if len(unable) > 0 {
-		found = append(found, finding{Level: levelNote, Check: check, What: "GPU " + strings.Join(unable, ", ") + ": there is no persistence mode"})
+		found = append(found, Finding{Level: Note, Check: check, What: "GPU " + strings.Join(unable, ", ") + ": there is no persistence mode"})
 	}
 	if len(off) > 0 {
-		found = append(found, finding{levelWarning, check, "GPU " + strings.Join(off, ", ") + ": persistence mode is off",
+		found = append(found, Finding{Warning, check, "GPU " + strings.Join(off, ", ") + ": persistence mode is off",
 			"The driver starts the GPU anew for the first client, which takes seconds; meanwhile clients may get CUDA error 807.",
 			"systemctl enable --now nvidia-persistenced"})
 	}
@@ -90,7 +90,7 @@ func checkPersistence(f facts) []finding {
 	return found
 }
 
-func checkUVM(f facts) []finding {
+func checkUVM(f facts) []Finding {
 	const check = "nvidia-uvm"
 	switch {
 	case f.planErr == nil && len(f.shared()) == 0:
@@ -98,12 +98,12 @@ func checkUVM(f facts) []finding {
 	case f.uvmErr == nil:
 		return fine(check, "/dev/nvidia-uvm is there")
 	}
-	return []finding{{levelWarning, check, show.OneLine(f.uvmErr.Error()),
+	return []Finding{{Warning, check, show.OneLine(f.uvmErr.Error()),
 		"CUDA cannot start without it. NVML does not make it, and the setuid program that does cannot below NoNewPrivileges, which control daemons and their servers run with.",
 		"nvidia-modprobe -u -c 0, and at each boot: echo nvidia-uvm > /etc/modules-load.d/nvidia-uvm.conf"}}
 }
 
-func checkOpenFiles(f facts) []finding {
+func checkOpenFiles(f facts) []Finding {
 	const check = "open files"
 	switch {
 	case f.statusErr != nil:
@@ -111,17 +111,17 @@ func checkOpenFiles(f facts) []finding {
 	case f.planErr == nil && len(f.shared()) == 0:
 		return fine(check, "no GPU is shared")
 	case f.away() && len(f.openFiles) == 0:
-		return fine(check, "no control daemon runs: %s", headline(*f.status.Node))
+		return fine(check, "no control daemon runs: %s", f.status.Node.Headline())
 	case len(f.openFiles) == 0:
 		return unchecked(check, "no control daemon runs", "systemctl status 'gpuslot-mps@*'")
 	}
-	var found []finding
+	var found []Finding
 	for _, o := range f.openFiles {
 		switch {
 		case o.err != nil:
 			found = append(found, unchecked(check, fmt.Sprintf("%s, process %d: %s", o.what, o.pid, o.err), "run doctor again, as root")...)
 		case o.soft < leastOpenFiles:
-			found = append(found, finding{levelWarning, check, fmt.Sprintf("%s, process %d, may open %d files, fewer than %d", o.what, o.pid, o.soft, leastOpenFiles),
+			found = append(found, Finding{Warning, check, fmt.Sprintf("%s, process %d, may open %d files, fewer than %d", o.what, o.pid, o.soft, leastOpenFiles),
 				"Each client takes dozens; beyond the limit newcomers fail without a reason.",
 				"take LimitNOFILE= out of the drop-ins that systemctl cat 'gpuslot-mps@*' shows (ours says 65536), then gpuslot mps restart GPU"})
 		}
@@ -133,7 +133,7 @@ func checkOpenFiles(f facts) []finding {
 }
 
 // checkTenancy says what those who share a GPU can do to each other.
-func checkTenancy(f facts) []finding {
+func checkTenancy(f facts) []Finding {
 	const check = "tenancy"
 	if f.planErr != nil {
 		return unchecked(check, "which GPUs are shared is not known", "see the finding about the configuration")
@@ -150,7 +150,7 @@ func checkTenancy(f facts) []finding {
 		}
 		gpus[key] = append(gpus[key], fmt.Sprint(g.Index))
 	}
-	var found []finding
+	var found []Finding
 	for _, key := range keys {
 		on := "GPU " + strings.Join(gpus[key], ", ") + ": "
 		switch {
@@ -166,18 +166,18 @@ func checkTenancy(f facts) []finding {
 	return found
 }
 
-func sharedServer(on string) finding {
-	return finding{levelNote, "tenancy", on + "one MPS server, root's, serves the jobs of all accounts",
+func sharedServer(on string) Finding {
+	return Finding{Note, "tenancy", on + "one MPS server, root's, serves the jobs of all accounts",
 		"One job's fatal GPU error ends the work of all accounts there, and the server's log shows their command lines to each other.",
 		`where that must not be: tenancy = "one-at-a-time", or keep groups apart with tenant = "accounting-group" or "vo"`}
 }
 
-func sharedAccount(on, user string, f facts) finding {
+func sharedAccount(on, user string, f facts) Finding {
 	ptrace := "debug each other (the kernel has no kernel.yama.ptrace_scope)"
 	if f.ptrace != "" {
 		ptrace = fmt.Sprintf("debug each other (kernel.yama.ptrace_scope is %s: 0 lets all, 1 only parents, 2 only root, 3 nobody)", f.ptrace)
 	}
-	return finding{levelNote, "tenancy", on + "all jobs run as the account " + user,
+	return Finding{Note, "tenancy", on + "all jobs run as the account " + user,
 		fmt.Sprintf("Jobs of one account can send each other signals, read and change each other's files, environments and credentials, %s, and %s.", ptrace, endsClients(f.status.MPS)),
 		`an account for each user, and tenancy = "one-at-a-time"; else tenant = "accounting-group" or "vo" to keep groups apart, and kernel.yama.ptrace_scope = 2`}
 }
@@ -197,42 +197,42 @@ func endsClients(all []api.Capability) string {
 	return ends + "; whether they may change the control daemon's limits is not known"
 }
 
-func checkAgent(f facts) []finding {
+func checkAgent(f facts) []Finding {
 	const check = "agent"
 	switch {
 	case f.statusErr != nil && !f.root && strings.Contains(f.statusErr.Error(), "refuses the request"):
 		return unchecked(check, show.OneLine(f.statusErr.Error()), "sudo gpuslot doctor")
 	case f.statusErr != nil && !f.inForce:
-		return []finding{{levelError, check, show.OneLine(f.statusErr.Error()),
+		return []Finding{{Error, check, show.OneLine(f.statusErr.Error()),
 			"Without the agent no GPU takes jobs.", "systemctl enable --now gpuslotd; if that does not help: journalctl -u gpuslotd"}}
 	case f.statusErr != nil:
-		return []finding{{levelError, check, show.OneLine(f.statusErr.Error()),
+		return []Finding{{Error, check, show.OneLine(f.statusErr.Error()),
 			"Without the agent no GPU takes jobs.", "journalctl -u gpuslotd says why; systemctl restart gpuslotd.socket gpuslotd"}}
 	}
 	s := f.status
-	var found []finding
-	add := func(l level, what, why, do string) {
-		found = append(found, finding{l, check, show.OneLine(what), why, do})
+	var found []Finding
+	add := func(l Level, what, why, do string) {
+		found = append(found, Finding{l, check, show.OneLine(what), why, do})
 	}
 	if s.ConfigError != "" && f.configErr == nil { // else checkConfiguration says it
-		add(levelError, s.ConfigFile+" was rejected: "+s.ConfigError, "The plan before it is still in force.", "correct the file, then systemctl reload gpuslotd")
+		add(Error, s.ConfigFile+" was rejected: "+s.ConfigError, "The plan before it is still in force.", "correct the file, then systemctl reload gpuslotd")
 	}
 	for _, e := range s.Errors {
-		add(levelError, e, "", "what the sentence says, then condor_reconfig; slots need condor_restart -peaceful -daemon STARTD too")
+		add(Error, e, "", "what the sentence says, then condor_reconfig; slots need condor_restart -peaceful -daemon STARTD too")
 	}
 	if f.away() {
-		add(levelWarning, headline(*s.Node), "No GPU takes jobs.", "gpuslot node resume")
+		add(Warning, s.Node.Headline(), "No GPU takes jobs.", "gpuslot node resume")
 	}
 	for _, g := range s.GPUs {
 		if !g.Accept && !f.away() {
-			add(levelWarning, fmt.Sprintf("GPU %d takes no jobs: %s", g.Index, show.OrDash(g.Reason)), "", `docs/operations.md, "A GPU is closed"`)
+			add(Warning, fmt.Sprintf("GPU %d takes no jobs: %s", g.Index, show.OrDash(g.Reason)), "", `docs/operations.md, "A GPU is closed"`)
 		}
 	}
 	for _, u := range s.Absent {
-		add(levelWarning, u+" is configured, but not in this node", "", "dmesg | grep NVRM; a GPU that was taken out: remove its table from "+s.ConfigFile)
+		add(Warning, u+" is configured, but not in this node", "", "dmesg | grep NVRM; a GPU that was taken out: remove its table from "+s.ConfigFile)
 	}
 	for _, w := range s.Warnings {
-		add(levelWarning, w, "", "gpuslot status")
+		add(Warning, w, "", "gpuslot status")
 	}
 	if len(found) == 0 {
 		return fine(check, "gpuslotd %s answers and warns of nothing", s.Version)
@@ -240,13 +240,13 @@ func checkAgent(f facts) []finding {
 	return found
 }
 
-func checkWalls(f facts) []finding {
+func checkWalls(f facts) []Finding {
 	if f.statusErr != nil {
 		return nil // said by checkAgent
 	}
-	var found []finding
+	var found []Finding
 	for _, w := range f.status.Walls {
-		found = append(found, finding{levelNote, "walls", show.OneLine(w), "", `docs/operations.md, "What the walls are worth"`})
+		found = append(found, Finding{Note, "walls", show.OneLine(w), "", `docs/operations.md, "What the walls are worth"`})
 	}
 	if len(found) == 0 {
 		return fine("walls", "the agent misses none")

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -11,18 +11,18 @@ import (
 
 // observedChecks are the checks of a node in mode "observe", where hook, slots and
 // control daemons are absent on purpose.
-func observedChecks() []func(facts) []finding {
-	return []func(facts) []finding{checkConfiguration, checkAgent, checkUntouched, checkJobAttributes, checkJobsTold, checkObservedJob, checkRoot}
+func observedChecks() []func(facts) []Finding {
+	return []func(facts) []Finding{checkConfiguration, checkAgent, checkUntouched, checkJobAttributes, checkJobsTold, checkObservedJob, checkRoot}
 }
 
 // checkUntouched looks for what another mode left in HTCondor's configuration.
-func checkUntouched(f facts) []finding {
+func checkUntouched(f facts) []Finding {
 	const check = "HTCondor"
 	if f.settingsErr != nil {
 		return unchecked(check, show.OneLine(f.settingsErr.Error()), "condor_config_val -config")
 	}
 	if _, ours := f.settings[settingOpen]; ours {
-		return []finding{{levelError, check, settingOpen + ` is defined: HTCondor is set up for another mode than "observe"`,
+		return []Finding{{Error, check, settingOpen + ` is defined: HTCondor is set up for another mode than "observe"`,
 			"Its START asks for an agent that gives no GPU out, so no job starts there.",
 			fmt.Sprintf("gpuslotd --release, with gpuslotd stopped; or take %s out of the configuration; then systemctl restart condor", f.config.Paths.CondorConfig)}}
 	}
@@ -36,7 +36,7 @@ const settingJobAttributes = "STARTD_JOB_ATTRS"
 const toldAttributes = "Cmd JobBatchName RequestGPUs RequestCpus RequestMemory RequestVRAM WantDocker AcctGroup x509UserProxyVOName"
 
 // checkJobAttributes looks whether the startd tells what records and advice go by.
-func checkJobAttributes(f facts) []finding {
+func checkJobAttributes(f facts) []Finding {
 	const check = "job attributes"
 	if f.settingsErr != nil {
 		return nil // said by checkUntouched
@@ -49,7 +49,7 @@ func checkJobAttributes(f facts) []finding {
 		}
 	}
 	if len(missing) > 0 {
-		return []finding{{levelNote, check, fmt.Sprintf("%s is without %s", settingJobAttributes, strings.Join(missing, " ")),
+		return []Finding{{Note, check, fmt.Sprintf("%s is without %s", settingJobAttributes, strings.Join(missing, " ")),
 			"Records do not say what the startd does not tell of a job: its program, its virtual organisation, what it asked for. Without the program gpuslot advise takes all jobs of a user for one class.",
 			fmt.Sprintf("%[1]s = $(%[1]s) %s in HTCondor's configuration, then condor_reconfig", settingJobAttributes, strings.Join(missing, " "))}}
 	}
@@ -57,7 +57,7 @@ func checkJobAttributes(f facts) []finding {
 }
 
 // checkJobsTold looks whether the running jobs could be assigned to GPUs.
-func checkJobsTold(f facts) []finding {
+func checkJobsTold(f facts) []Finding {
 	const check = "jobs"
 	if f.statusErr != nil {
 		return nil // said by checkAgent
@@ -71,21 +71,21 @@ func checkJobsTold(f facts) []finding {
 		}
 	}
 	if len(unknown) > 0 {
-		return []finding{{levelWarning, check, "GPU " + strings.Join(unknown, ", ") + ": its VRAM is not known, so no record will say what its jobs need",
+		return []Finding{{Warning, check, "GPU " + strings.Join(unknown, ", ") + ": its VRAM is not known, so no record will say what its jobs need",
 			"The driver does not list the processes of this GPU.", "see nvidia-smi on the node, and docs/operations.md, \"What jobs used\""}}
 	}
 	return fine(check, "%d GPU jobs are observed", jobs)
 }
 
 // checkObservedJob says whether a job ran as without gpuslot, and was seen.
-func checkObservedJob(f facts) []finding {
+func checkObservedJob(f facts) []Finding {
 	if found, done := notRun(f.job); done {
 		return found
 	}
 	c := parseContract(f.job.said)
-	var found []finding
+	var found []Finding
 	add := func(what, why, do string) {
-		found = append(found, finding{levelError, checkOneJob, what, why, do})
+		found = append(found, Finding{Error, checkOneJob, what, why, do})
 	}
 	if c.env["CUDA_VISIBLE_DEVICES"] == "" {
 		add("HTCondor gave it no GPU: CUDA_VISIBLE_DEVICES is not set", "The site's own set-up of GPUs does not do what it should.", "condor_status -gpus; use feature:GPUs, or what the site has in its place")

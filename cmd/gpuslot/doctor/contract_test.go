@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"errors"
@@ -45,7 +45,7 @@ func TestContract(t *testing.T) {
 				f.job.said = strings.ReplaceAll(contractText, c.old, c.new)
 			}
 			found := checkContract(f)
-			ok := len(found) == 1 && found[0].Level == levelOK
+			ok := len(found) == 1 && found[0].Level == OK
 			if c.says == "" && !ok || c.says != "" && (ok || !strings.Contains(found[0].What, c.says)) {
 				t.Errorf("%+v", found)
 			}
@@ -53,7 +53,7 @@ func TestContract(t *testing.T) {
 	}
 	f := healthy()
 	f.job = &contractJob{err: errors.New("held:\nwhy\x1b[2J")}
-	if got := checkContract(f); len(got) != 1 || got[0].Level != levelError || got[0].What != "held: why?[2J" {
+	if got := checkContract(f); len(got) != 1 || got[0].Level != Error || got[0].What != "held: why?[2J" {
 		t.Errorf("%+v", got)
 	}
 	f.job = &contractJob{said: contractText + "cgroup 0::/\x1b]0;x\x07\nenv _CONDOR_SLOT=\x1b[2J\nparent \u009b2J\n"}
@@ -79,13 +79,13 @@ func TestObservedJob(t *testing.T) {
 		"not tried":    {contractJob{unable: "the agent does not answer"}, "no job was submitted: the agent does not answer"},
 	} {
 		f := facts{plan: plan.Plan{Observe: true}, settings: map[string]string{}, job: &c.job}
-		var found []finding
+		var found []Finding
 		for _, one := range diagnose(f) {
 			if one.Check == checkOneJob {
 				found = append(found, one)
 			}
 		}
-		if len(found) != 1 || (c.says == "") != (found[0].Level == levelOK) || !strings.Contains(found[0].What, c.says) {
+		if len(found) != 1 || (c.says == "") != (found[0].Level == OK) || !strings.Contains(found[0].What, c.says) {
 			t.Errorf("%s: %+v", name, found)
 		}
 	}
@@ -123,12 +123,12 @@ func TestSELinux(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		s    selinux
-		want level
+		want Level
 	}{
-		"none":       {selinux{}, levelOK},
-		"enforcing":  {selinux{enforcing: true, denials: []string{line}}, levelError},
-		"permissive": {selinux{denials: []string{line}}, levelNote},
-		"unreadable": {selinux{enforcing: true, err: errors.New("no")}, levelWarning},
+		"none":       {selinux{}, OK},
+		"enforcing":  {selinux{enforcing: true, denials: []string{line}}, Error},
+		"permissive": {selinux{denials: []string{line}}, Note},
+		"unreadable": {selinux{enforcing: true, err: errors.New("no")}, Warning},
 	} {
 		f := healthy()
 		f.selinux = c.s

@@ -1,14 +1,10 @@
-package main
+package doctor
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -76,15 +72,10 @@ const (
 	doctorCondorTimeout = 10 * time.Second
 )
 
-// gatherFacts reads the node. Only a configuration that was named and is not
-// there ends it.
-func gatherFacts(ctx context.Context, c *cobra.Command, f *flags) (facts, error) {
-	got := facts{root: os.Geteuid() == 0}
-	got.config, got.configErr = loadConfig(c, f.config)
-	switch {
-	case errors.Is(got.configErr, fs.ErrNotExist):
-		return got, got.configErr
-	case got.configErr != nil:
+// gatherFacts reads the node.
+func gatherFacts(ctx context.Context, n Node) facts {
+	got := facts{root: os.Geteuid() == 0, config: n.Config, configErr: n.ConfigErr}
+	if n.ConfigErr != nil {
 		got.config = config.Default()
 	}
 	got.readGPUs(ctx)
@@ -92,7 +83,7 @@ func gatherFacts(ctx context.Context, c *cobra.Command, f *flags) (facts, error)
 	_, got.generatedErr = os.Stat(got.config.Paths.CondorConfig)
 	scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // not every kernel has it
 	got.ptrace = strings.TrimSpace(string(scope))
-	if got.status, got.statusErr = askStatus(ctx, f.socket); got.statusErr == nil {
+	if got.status, got.statusErr = api.AskStatus(ctx, n.Socket); got.statusErr == nil {
 		got.openFiles = readOpenFiles(got.status)
 	}
 	got.selinux = readSELinux()
@@ -106,7 +97,7 @@ func gatherFacts(ctx context.Context, c *cobra.Command, f *flags) (facts, error)
 	if got.settingsErr == nil {
 		got.slotUsers, got.settingsErr = slotUsers(ctx)
 	}
-	return got, nil
+	return got
 }
 
 // unset: HTCondor reads nothing that the agent generates, which checkGuards says;
@@ -157,7 +148,8 @@ func (f *facts) readGPUs(ctx context.Context) {
 	}
 	defer func() { _ = l.Close(context.WithoutCancel(ctx)) }() // the program ends soon
 	f.inventory, _, f.inventoryErr = l.Inventory(ctx)
-	f.inventory.Host = hostSettings(ctx, nil).Within(f.inventory.Host)
+	settings, _ := condor.InstalledSettings(ctx) // what cannot be read bounds nothing
+	f.inventory.Host = settings.Within(f.inventory.Host)
 	if f.planErr != nil {
 		if f.planErr = f.inventoryErr; f.planErr == nil {
 			f.plan, f.planErr = plan.Build(f.config, f.inventory)

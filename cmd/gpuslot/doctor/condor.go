@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ func keywordOf(number int) string {
 }
 func wrapperOf(number int) string { return fmt.Sprintf("slot_type_%d.USER_JOB_WRAPPER", number) }
 
-func checkVersion(f facts) []finding {
+func checkVersion(f facts) []Finding {
 	const check = "HTCondor"
 	if f.versionErr != nil {
 		return unchecked(check, show.OneLine(f.versionErr.Error()), fmt.Sprintf("install HTCondor %s or later, or run doctor where condor_version is in PATH", condor.Oldest))
@@ -32,15 +32,15 @@ func checkVersion(f facts) []finding {
 	warning, err := condor.Check(f.version)
 	switch {
 	case err != nil:
-		return []finding{{levelError, check, err.Error(), "Its startd cannot offer shares of a GPU.", fmt.Sprintf("upgrade HTCondor to %s or later", condor.Oldest)}}
+		return []Finding{{Error, check, err.Error(), "Its startd cannot offer shares of a GPU.", fmt.Sprintf("upgrade HTCondor to %s or later", condor.Oldest)}}
 	case warning != "":
-		return []finding{{levelWarning, check, warning, "", "compare condor_status -gpus with gpuslot status"}}
+		return []Finding{{Warning, check, warning, "", "compare condor_status -gpus with gpuslot status"}}
 	}
 	return fine(check, "HTCondor %s carries shares of GPUs", f.version)
 }
 
 // checkIDs holds what the startd counts against what the agent offers.
-func checkIDs(f facts) []finding {
+func checkIDs(f facts) []Finding {
 	const check = "GPU ids"
 	switch {
 	case f.planErr != nil:
@@ -61,13 +61,13 @@ func checkIDs(f facts) []finding {
 	if f.totalGPUs == offered {
 		return fine(check, "the startd counts all %d ids of the inventory", offered)
 	}
-	return []finding{{levelError, check, fmt.Sprintf("the startd counts %d GPUs, the inventory has %d ids", f.totalGPUs, offered),
+	return []Finding{{Error, check, fmt.Sprintf("the startd counts %d GPUs, the inventory has %d ids", f.totalGPUs, offered),
 		"It forgets repeated ids (HTCondor 23.8.1 to 23.10.29), or runs with an older plan or another inventory: shares are missing, or there are too many.",
 		"condor_restart -peaceful -daemon STARTD; if that does not help, see that condor_config_val MACHINE_RESOURCE_INVENTORY_GPUs names gpuslot-condor"}}
 }
 
 // unknownSettings is the finding where HTCondor's configuration cannot be read.
-func unknownSettings(f facts, check string) []finding {
+func unknownSettings(f facts, check string) []Finding {
 	switch {
 	case f.settingsErr != nil:
 		return unchecked(check, show.OneLine(f.settingsErr.Error()), "condor_config_val -config")
@@ -78,7 +78,7 @@ func unknownSettings(f facts, check string) []finding {
 }
 
 // checkGuards looks for the parts of START that keep jobs from closed GPUs.
-func checkGuards(f facts) []finding {
+func checkGuards(f facts) []Finding {
 	const check = "START"
 	if found := unknownSettings(f, check); found != nil {
 		return found
@@ -88,13 +88,13 @@ func checkGuards(f facts) []finding {
 		return fine(check, "no GPU is shared")
 	}
 	if f.unset() {
-		return []finding{notRead(f, check)}
+		return []Finding{notRead(f, check)}
 	}
-	var found []finding
+	var found []Finding
 	for _, g := range shared {
 		i := f.slotType(g)
 		if !strings.Contains(f.settings[startOf(i)], "GPUAccept") {
-			found = append(found, finding{levelError, check, fmt.Sprintf("%s, of GPU %d, does not ask for GPUAccept", startOf(i), g.Index),
+			found = append(found, Finding{Error, check, fmt.Sprintf("%s, of GPU %d, does not ask for GPUAccept", startOf(i), g.Index),
 				"Jobs then match a GPU whose control daemon does not answer, and are requeued again and again.",
 				fmt.Sprintf("see where condor_config_val -verbose %s finds it, and take that line out; HTCondor reads %s for it", startOf(i), f.config.Paths.CondorConfig)})
 		}
@@ -106,46 +106,46 @@ func checkGuards(f facts) []finding {
 }
 
 // notRead says why HTCondor reads nothing that the agent generates.
-func notRead(f facts, check string) finding {
+func notRead(f facts, check string) Finding {
 	file := f.config.Paths.CondorConfig
 	switch {
 	case f.away():
-		return finding{levelNote, check, "HTCondor has nothing of gpuslot: " + headline(*f.status.Node), "", "gpuslot node resume, then condor_restart -peaceful -startd"}
+		return Finding{Note, check, "HTCondor has nothing of gpuslot: " + f.status.Node.Headline(), "", "gpuslot node resume, then condor_restart -peaceful -startd"}
 	case f.generatedErr != nil && f.config.HTCondor.Manage && f.statusErr == nil:
-		return finding{levelError, check, "gpuslotd has not written " + file + " yet",
+		return Finding{Error, check, "gpuslotd has not written " + file + " yet",
 			"HTCondor offers none of its GPUs, or as it does without gpuslot.", "see the finding about the agent, then condor_restart -startd"}
 	case f.generatedErr != nil && f.config.HTCondor.Manage:
-		return finding{levelError, check, "gpuslotd has not set this node up: there is no " + file,
+		return Finding{Error, check, "gpuslotd has not set this node up: there is no " + file,
 			"HTCondor gives out its GPUs as it does without gpuslot, or none.", "systemctl enable --now gpuslotd, then condor_restart -startd"}
 	case f.generatedErr != nil:
-		return finding{levelError, check, settingOpen + " is not defined, and htcondor.manage = false leaves that to the site",
+		return Finding{Error, check, settingOpen + " is not defined, and htcondor.manage = false leaves that to the site",
 			"HTCondor gives out its GPUs as it does without gpuslot, or none.", "put what gpuslot condor-config prints where HTCondor reads it, then condor_restart -startd"}
 	}
-	return finding{levelError, check, settingOpen + " is not defined, although " + file + " is there",
+	return Finding{Error, check, settingOpen + " is not defined, although " + file + " is there",
 		"HTCondor does not read what the agent generates: it offers no shares, or gives jobs to GPUs that take none.",
 		fmt.Sprintf("restore /usr/share/condor/config.d/50-gpuslot.conf, or add to the configuration: include ifexist : %s; then systemctl restart condor", file)}
 }
 
-func checkHooks(f facts) []finding {
+func checkHooks(f facts) []Finding {
 	const check = "hook"
 	if found := unknownSettings(f, check); found != nil || f.unset() {
 		return found
 	}
-	var found []finding
+	var found []Finding
 	for _, g := range f.shared() {
 		i := f.slotType(g)
 		switch keyword, ok := f.settings[keywordOf(i)]; {
 		case !ok || keyword == "":
-			found = append(found, finding{levelError, check, fmt.Sprintf("%s, of GPU %d, is not set", keywordOf(i), g.Index),
+			found = append(found, Finding{Error, check, fmt.Sprintf("%s, of GPU %d, is not set", keywordOf(i), g.Index),
 				"Jobs start without budget and limits.", fmt.Sprintf("%s = GPUSLOT", keywordOf(i))})
 		case !strings.EqualFold(keyword, "GPUSLOT"):
-			found = append(found, finding{levelWarning, check, fmt.Sprintf("%s, of GPU %d, is %s, not GPUSLOT", keywordOf(i), g.Index, keyword),
+			found = append(found, Finding{Warning, check, fmt.Sprintf("%s, of GPU %d, is %s, not GPUSLOT", keywordOf(i), g.Index, keyword),
 				"Jobs get budget and limits only if that hook calls ours.", fmt.Sprintf("chain %s/prepare in that hook, or set %s = GPUSLOT", f.config.Paths.Libexec, keywordOf(i))})
 		}
 	}
 	ours := path.Join(f.config.Paths.Libexec, "prepare")
 	if now := f.settings[settingHook]; len(f.shared()) > 0 && now != ours {
-		found = append(found, finding{levelWarning, check, fmt.Sprintf("%s is %s, not %s", settingHook, show.OrDash(now), ours),
+		found = append(found, Finding{Warning, check, fmt.Sprintf("%s is %s, not %s", settingHook, show.OrDash(now), ours),
 			"Jobs get budget and limits only if that program calls ours.", fmt.Sprintf("%s = %s", settingHook, ours)})
 	}
 	if len(found) == 0 {
@@ -154,21 +154,21 @@ func checkHooks(f facts) []finding {
 	return found
 }
 
-func checkWrappers(f facts) []finding {
+func checkWrappers(f facts) []Finding {
 	const check = "job wrapper"
 	if !f.config.HTCondor.Supervise {
-		return []finding{{levelNote, check, "jobs run without a supervisor (htcondor.supervise = false)",
+		return []Finding{{Note, check, "jobs run without a supervisor (htcondor.supervise = false)",
 			"The MPS clients of a removed job end by a signal, which may take their neighbours along.", "htcondor.supervise = true, with the site's own wrapper in htcondor.job_wrapper"}}
 	}
 	if found := unknownSettings(f, check); found != nil || f.unset() {
 		return found
 	}
 	ours := path.Join(f.config.Paths.Libexec, "supervise")
-	var found []finding
+	var found []Finding
 	for _, g := range f.shared() {
 		i := f.slotType(g)
 		if now := f.settings[wrapperOf(i)]; now != ours {
-			found = append(found, finding{levelWarning, check, fmt.Sprintf("%s, of GPU %d, is %s, not %s", wrapperOf(i), g.Index, show.OrDash(now), ours),
+			found = append(found, Finding{Warning, check, fmt.Sprintf("%s, of GPU %d, is %s, not %s", wrapperOf(i), g.Index, show.OrDash(now), ours),
 				"The MPS clients of a removed job end by a signal, which may take their neighbours along; a job over its budget may end as if it were done.",
 				fmt.Sprintf(`%s = %s; a site's own wrapper goes to htcondor.job_wrapper in gpuslot.toml`, wrapperOf(i), ours)})
 		}
@@ -180,7 +180,7 @@ func checkWrappers(f facts) []finding {
 }
 
 // checkScratch looks whether HTCondor hides the pipe directories from jobs.
-func checkScratch(f facts) []finding {
+func checkScratch(f facts) []Finding {
 	const check = "pipe root"
 	if f.settingsErr != nil {
 		return unknownSettings(f, check)
@@ -191,7 +191,7 @@ func checkScratch(f facts) []finding {
 	}
 	for _, dir := range strings.FieldsFunc(now, func(r rune) bool { return strings.ContainsRune("\", \t", r) }) {
 		if dir = path.Clean(dir); dir == "/" || root == dir || strings.HasPrefix(root, dir+"/") {
-			return []finding{{levelError, check, fmt.Sprintf("%s hides %s: it names %s", settingScratch, root, dir),
+			return []Finding{{Error, check, fmt.Sprintf("%s hides %s: it names %s", settingScratch, root, dir),
 				"Jobs get an empty directory in its place, find no control daemon, and run without a limit or fail.",
 				fmt.Sprintf("take %s out of %s, or set paths.run in gpuslot.toml to a directory that no job has of its own", dir, settingScratch)}}
 		}
@@ -199,7 +199,7 @@ func checkScratch(f facts) []finding {
 	return fine(check, "%s is not below what jobs have of their own", root)
 }
 
-func checkSharedMemory(f facts) []finding {
+func checkSharedMemory(f facts) []Finding {
 	const check = "/dev/shm"
 	if f.settingsErr != nil {
 		return unknownSettings(f, check)
@@ -211,7 +211,7 @@ func checkSharedMemory(f facts) []finding {
 	if !ok {
 		now = "not set, which means true"
 	}
-	return []finding{{levelNote, check, fmt.Sprintf("each job has a /dev/shm of its own (%s: %s)", settingSharedMemory, now),
+	return []Finding{{Note, check, fmt.Sprintf("each job has a /dev/shm of its own (%s: %s)", settingSharedMemory, now),
 		"MPS clients share memory with their server, by named regions in /dev/shm as it seems in drivers 535 to 555; whether they need the node's own is not settled.",
 		fmt.Sprintf("run gpuslot verify and a CUDA job; if only the job cannot attach: %s = false", settingSharedMemory)}}
 }

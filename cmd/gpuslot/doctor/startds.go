@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ const settingStartds = "GPUSLOT_STARTDS"
 
 // checkStartds looks whether the condor_master starts the GPUs' startds: a site
 // that sets a list of daemons as a whole, behind the generated file, loses them.
-func checkStartds(f facts) []finding {
+func checkStartds(f facts) []Finding {
 	const check = "startds"
 	if f.config.HTCondor.Layout != config.LayoutStartdPerGPU {
 		return fine(check, "one startd has all GPUs")
@@ -23,13 +23,13 @@ func checkStartds(f facts) []finding {
 	}
 	ours := condorWords(f.settings[settingStartds])
 	if len(ours) == 0 {
-		return []finding{{levelError, check, settingStartds + " is not defined", "HTCondor has not read the generated file, or another one: no GPU has a startd.",
+		return []Finding{{Error, check, settingStartds + " is not defined", "HTCondor has not read the generated file, or another one: no GPU has a startd.",
 			"see the finding on START; then condor_reconfig"}}
 	}
 	now := condorWords(f.settings[settingDaemons])
 	missing := slices.DeleteFunc(ours, func(name string) bool { return slices.Contains(now, name) })
 	if len(missing) > 0 {
-		return []finding{{levelError, check, fmt.Sprintf("%s has no %s", settingDaemons, strings.Join(missing, ", ")), "The condor_master does not start them: nobody is offered their GPUs.",
+		return []Finding{{Error, check, fmt.Sprintf("%s has no %s", settingDaemons, strings.Join(missing, ", ")), "The condor_master does not start them: nobody is offered their GPUs.",
 			fmt.Sprintf("behind that line, which condor_config_val -verbose %s finds: %s = $(%s) $(%s); then condor_reconfig", settingDaemons, settingDaemons, settingDaemons, settingStartds)}}
 	}
 	return fine(check, "the condor_master knows the startds of %d GPUs", len(ours))

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -107,7 +107,7 @@ func runsNone(f facts) string {
 	case f.statusErr != nil:
 		return "the agent does not answer"
 	case f.away():
-		return headline(*f.status.Node)
+		return f.status.Node.Headline()
 	case !slices.ContainsFunc(f.status.GPUs, func(g api.StatusGPU) bool { return g.Accept }):
 		return "no GPU takes jobs"
 	}
