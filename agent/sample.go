@@ -222,7 +222,7 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 		}
 		return
 	}
-	if a.books.hold(f.Starter, api.Hold{Slot: shortName(f.Starter.Slot), Job: f.Job, Code: f.Code, Reason: f.Reason}) {
+	if a.books.hold(f.Starter, api.Hold{Slot: shortName(f.Starter.Slot), Job: f.Job, Code: f.Code, Reason: f.Reason, Since: time.Now().UTC().Round(0)}) {
 		a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
 		a.note(history.Event{Kind: history.EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, By: byAgent, Text: f.Reason})
 		if err := a.linkHolds(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
 )
@@ -16,6 +17,8 @@ type Hold struct {
 	// Code is the hold's subcode, Reason its sentence.
 	Code   int
 	Reason string
+	// Since is when it was decided.
+	Since time.Time
 }
 
 // ParseSlot reads "slot1_2", or "slot1_2@host".
@@ -31,13 +34,15 @@ func ParseSlot(name string) (slotID, dSlotID int, err error) {
 }
 
 // HoldAds prints one ad per job for STARTD_CRON. The job's id is part of the
-// constraint, because such an ad stays in the startd after the job has gone.
+// constraint, because such an ad stays in the startd after the job has gone, and so
+// is its start: the job may be back in the same slot before the ad is taken back.
 // An empty Reason takes an earlier ad of the same job back.
 func HoldAds(holds []Hold) []byte {
 	var out []byte
 	for _, h := range holds {
 		var ad classad.Ad
-		ad.SetExpr("SlotMergeConstraint", fmt.Sprintf("SlotID == %d && DSlotID == %d && JobId == %s", h.SlotID, h.DSlotID, classad.Quote(h.JobID)))
+		ad.SetExpr("SlotMergeConstraint", fmt.Sprintf("SlotID == %d && DSlotID == %d && JobId == %s && JobStart <= %d",
+			h.SlotID, h.DSlotID, classad.Quote(h.JobID), h.Since.Unix()))
 		ad.SetUndefined("GPUSlotHoldReason")
 		ad.SetUndefined("GPUSlotHoldCode")
 		if h.Reason != "" {

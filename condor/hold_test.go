@@ -1,6 +1,9 @@
 package condor
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestParseSlot(t *testing.T) {
 	for name, want := range map[string][2]int{
@@ -16,14 +19,14 @@ func TestParseSlot(t *testing.T) {
 
 func TestHoldAds(t *testing.T) {
 	got := string(HoldAds([]Hold{
-		{SlotID: 1, DSlotID: 2, JobID: "7.0", Code: 76, Reason: "used \"2\" MiB\nGPUAccept = true"},
-		{SlotID: 3, DSlotID: 4, JobID: "8.1"},
+		{SlotID: 1, DSlotID: 2, JobID: "7.0", Code: 76, Reason: "used \"2\" MiB\nGPUAccept = true", Since: time.Unix(1000, 5)},
+		{SlotID: 3, DSlotID: 4, JobID: "8.1", Since: time.Unix(2000, 0)},
 	}))
-	want := `SlotMergeConstraint = SlotID == 1 && DSlotID == 2 && JobId == "7.0"
+	want := `SlotMergeConstraint = SlotID == 1 && DSlotID == 2 && JobId == "7.0" && JobStart <= 1000
 GPUSlotHoldReason = "used \"2\" MiB GPUAccept = true"
 GPUSlotHoldCode = 76
 - hold_slot1_2 update:true
-SlotMergeConstraint = SlotID == 3 && DSlotID == 4 && JobId == "8.1"
+SlotMergeConstraint = SlotID == 3 && DSlotID == 4 && JobId == "8.1" && JobStart <= 2000
 GPUSlotHoldReason = undefined
 GPUSlotHoldCode = undefined
 - hold_slot3_4 update:true

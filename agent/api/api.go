@@ -286,6 +286,9 @@ type Hold struct {
 	// Code is the hold's subcode, Reason its sentence for the user.
 	Code   int    `json:"code"`
 	Reason string `json:"reason"`
+	// Since is when it was decided: a job that starts later, under the same id and in
+	// the same slot, is not meant.
+	Since time.Time `json:"since"`
 }
 
 // Started says that a job's program may run.

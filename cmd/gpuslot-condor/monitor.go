@@ -138,7 +138,7 @@ func holds(startd string, all []api.Hold) []condor.Hold {
 	var out []condor.Hold
 	for _, h := range all {
 		if slot, dynamic, err := condor.ParseSlot(h.Slot); err == nil && condor.StartdOf(h.Slot) == startd {
-			out = append(out, condor.Hold{SlotID: slot, DSlotID: dynamic, JobID: h.Job, Code: h.Code, Reason: h.Reason})
+			out = append(out, condor.Hold{SlotID: slot, DSlotID: dynamic, JobID: h.Job, Code: h.Code, Reason: h.Reason, Since: h.Since})
 		}
 	}
 	return out
