@@ -139,7 +139,7 @@ lint:
 # race detector finds nothing there, and makes them 10 to 40 times slower.
 PURE := agent/config agent/elastic agent/here agent/plan agent/record agent/startd \
 	cmd/gpuslot/advise cmd/gpuslot/advise/paper cmd/gpuslot/bench cmd/gpuslot/doctor cmd/gpuslot/show \
-	condor condor/classad docs etc/packaging/supply gpu gpu/backoff gpu/devices gpu/process mig mig/simulate
+	condor condor/cgroup condor/classad docs etc/packaging/supply gpu gpu/backoff gpu/devices gpu/process mig mig/simulate
 is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 
 # Packages below test/ boot nodes and run by themselves.

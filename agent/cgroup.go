@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/condor/cgroup"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -147,7 +147,7 @@ func leafIn(parts []string) leaf {
 		if part == ".." {
 			return leaf{} // of another cgroup namespace
 		}
-		slot := condor.SlotOfCgroup(part)
+		slot := cgroup.Slot(part)
 		if slot == "" {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpuslot/gpuslot/agent/store"
-	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/condor/cgroup"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -53,7 +53,7 @@ func FuzzJobLeaf(f *testing.F) {
 		if !strings.Contains(text, "0::"+path) || strings.Contains(path, "..") && strings.Contains("/"+path+"/", "/../") {
 			t.Errorf("%q from %q", path, text)
 		}
-		if strings.Count(text, "\n") <= 1 && condor.CgroupSlot([]byte(text)) != slot {
+		if strings.Count(text, "\n") <= 1 && cgroup.SlotIn([]byte(text)) != slot {
 			t.Errorf("slot %q from %q", slot, text)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/condor/cgroup"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -99,7 +100,7 @@ func (fs procFS) cgroupSlot(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return condor.CgroupSlot(b), nil
+	return cgroup.SlotIn(b), nil
 }
 
 // slotName is what HTCondor calls slots: slot1, slot1_2, with the startd's name

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
-	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/condor/cgroup"
 )
 
 // contract is what the job of doctor --job printed.
@@ -66,7 +66,7 @@ func checkContract(f facts) []Finding {
 		found = append(found, Finding{Error, check, what, why, "gpuslot is not made for this version of HTCondor, or another setting overrides ours: see the findings on START, hook and job wrapper; else report it with the version"})
 	}
 	slot := c.env["_CONDOR_SLOT"]
-	if named := condor.CgroupSlot([]byte(c.cgroup)); slot == "" || !strings.HasPrefix(named, slot+"@") {
+	if named := cgroup.SlotIn([]byte(c.cgroup)); slot == "" || !strings.HasPrefix(named, slot+"@") {
 		broken(fmt.Sprintf("its cgroup does not name its slot (%s): %s", slot, show.OneLine(c.cgroup)), "gpuslot knows by it whose process uses a GPU: budgets are not held.")
 	}
 	pipe, shared := c.env["CUDA_MPS_PIPE_DIRECTORY"]

@@ -1,30 +1,31 @@
-package condor
+// Package cgroup reads the slot of a job from the names that HTCondor gives cgroups.
+package cgroup
 
 import (
 	"regexp"
 	"strings"
 )
 
-// slotOfCgroup is the slot in a cgroup's path, as HTCondor 23 to 25 builds
+// slotName is the slot in a cgroup's path, as HTCondor 23 to 25 builds
 // it: ".../<EXECUTE with _ for />_slot1_2@host.slice/...scope" (23.9: without
 // the suffix).
-var slotOfCgroup = regexp.MustCompile(`_(slot[0-9]{1,6}(?:_[0-9]{1,6})?@[A-Za-z0-9._@-]{1,250}?)(?:\.slice|\.scope)?(?:/|$)`)
+var slotName = regexp.MustCompile(`_(slot[0-9]{1,6}(?:_[0-9]{1,6})?@[A-Za-z0-9._@-]{1,250}?)(?:\.slice|\.scope)?(?:/|$)`)
 
-// SlotOfCgroup returns the slot, with its host, in a cgroup's path or a part of it;
+// Slot returns the slot, with its host, in a cgroup's path or a part of it;
 // empty if there is none.
-func SlotOfCgroup(path string) string {
-	m := slotOfCgroup.FindStringSubmatch(path)
+func Slot(path string) string {
+	m := slotName.FindStringSubmatch(path)
 	if m == nil {
 		return ""
 	}
 	return m[1]
 }
 
-// CgroupSlot returns the slot, with its host, that the text of a /proc/<pid>/cgroup
+// SlotIn returns the slot, with its host, that the text of a /proc/<pid>/cgroup
 // names; empty if it names none. It takes the first match of the unified hierarchy's
 // path, then of any other: a job that may make cgroups of its own makes them further
 // down. A path cannot hold a newline: the kernel refuses such a cgroup.
-func CgroupSlot(text []byte) string {
+func SlotIn(text []byte) string {
 	var other string
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -33,7 +34,7 @@ func CgroupSlot(text []byte) string {
 		if !ok || !ok2 {
 			continue
 		}
-		slot := SlotOfCgroup(cgroup)
+		slot := Slot(cgroup)
 		if slot != "" && id == "0" {
 			return slot
 		}

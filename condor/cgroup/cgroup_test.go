@@ -1,4 +1,4 @@
-package condor
+package cgroup
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 )
 
 // The lines were recorded on 25.14.1 and 23.9.6.
-func TestCgroupSlot(t *testing.T) {
+func TestSlotIn(t *testing.T) {
 	for text, want := range map[string]string{
 		"0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/_var_lib_condor_execute_slot1_1@pool.test.scope\n": "slot1_1@pool.test",
 		"0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/sshd.slice/sshd.scope\n":                           "slot1_1@pool.test",
@@ -20,27 +20,24 @@ func TestCgroupSlot(t *testing.T) {
 		"":    "",
 		"0::": "",
 	} {
-		if got := CgroupSlot([]byte(text)); got != want {
-			t.Errorf("CgroupSlot(%q) = %q, want %q", text, got, want)
+		if got := SlotIn([]byte(text)); got != want {
+			t.Errorf("SlotIn(%q) = %q, want %q", text, got, want)
 		}
 	}
 }
 
-// FuzzCgroupSlot: an accepted slot has a slot's name and stands in the text.
-func FuzzCgroupSlot(f *testing.F) {
+// FuzzSlotIn: an accepted slot has a slot's name and stands in the text.
+func FuzzSlotIn(f *testing.F) {
 	f.Add([]byte("0::/htcondor/_var_lib_condor_execute_slot1_1@pool.test.slice/_var_lib_condor_execute_slot1_1@pool.test.scope\n"))
 	f.Add([]byte("4:memory:/htcondor/condor_x_slot3_1@h\n0::/\n"))
 	f.Add([]byte("0::/_slot1_1@\n0:::::_slot1@a@b@c/"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		slot := CgroupSlot(b)
+		slot := SlotIn(b)
 		if slot == "" {
 			return
 		}
 		if !strings.HasPrefix(slot, "slot") || strings.ContainsAny(slot, "/\n :") || !strings.Contains(string(b), "_"+slot) {
-			t.Errorf("CgroupSlot(%q) = %q", b, slot)
-		}
-		if short := SlotName(slot); SlotName(short) != short || !strings.HasPrefix(slot, short) {
-			t.Errorf("%q is the short name of %q", short, slot)
+			t.Errorf("SlotIn(%q) = %q", b, slot)
 		}
 	})
 }
