@@ -9,6 +9,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/mps"
@@ -31,18 +32,12 @@ type State struct {
 	// Held is what is booked for the caller's own starter, on any GPU.
 	Held []Running
 	// Common is the account of tenancy "common:<user>".
-	Common Account
+	Common starter.Account
 	// Stranger names a process of another account that is still an MPS client here; else empty.
 	Stranger string
 	// Partition is the static SM partition that the job would get, where there
 	// are such; empty if none is free.
 	Partition string
-}
-
-// Account is an account of the node.
-type Account struct {
-	UID   uint32
-	Known bool
 }
 
 // Health is what is known of one shared GPU's control daemon.
@@ -141,7 +136,7 @@ func find(p *plan.Plan, u gpu.UUID) (*plan.GPU, bool) {
 // Admit decides whether a job may start, and with what. Exactly one of grant
 // and refusal is not nil. It is pure; the agent books and opens the pipe
 // directory afterwards.
-func Admit(s State, c Caller, job *api.Job) (*api.Grant, *api.Refusal) {
+func Admit(s State, c starter.Caller, job *api.Job) (*api.Grant, *api.Refusal) {
 	g, whole, refusal := Target(s.Plan, job)
 	switch {
 	case refusal != nil:
@@ -242,9 +237,9 @@ func (s State) claimWhole(whole []gpu.UUID) *api.Refusal {
 }
 
 // alone: a whole GPU may still serve the jobs of its time as a shared one.
-func (s State) alone(c Caller, whole []gpu.UUID) *api.Refusal {
+func (s State) alone(c starter.Caller, whole []gpu.UUID) *api.Refusal {
 	for _, r := range s.Running {
-		if !r.Starter.is(c.Starter) && slices.Contains(whole, r.GPU) {
+		if !r.Starter.Is(c.Starter) && slices.Contains(whole, r.GPU) {
 			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is still held by %s in %s: the job waits in the queue until that ends", r.GPU, r.tenant(), r.Starter.Slot))
 		}
 	}
@@ -253,10 +248,10 @@ func (s State) alone(c Caller, whole []gpu.UUID) *api.Refusal {
 
 // room is defence in depth: HTCondor keeps these sums itself, unless its
 // layout is older than the plan.
-func (s State) room(g *plan.GPU, c Caller, budget gpu.MiB) *api.Refusal {
+func (s State) room(g *plan.GPU, c starter.Caller, budget gpu.MiB) *api.Refusal {
 	used, jobs := budget, 1
 	for _, r := range s.Running {
-		if !r.Starter.is(c.Starter) {
+		if !r.Starter.Is(c.Starter) {
 			used += r.Budget
 			jobs++
 		}

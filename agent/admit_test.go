@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -37,14 +38,14 @@ func admitState() State {
 }
 
 func running(pid int, uid uint32, owner string, mib gpu.MiB) Running {
-	return Running{Starter: Starter{ID: process.ID{PID: pid, Started: 1}, Slot: "slot1_9"}, GPU: uuid(0), Budget: mib,
-		Account: Account{UID: uid, Known: true}, Owner: owner, Job: "1.0"}
+	return Running{Starter: starter.Starter{ID: process.ID{PID: pid, Started: 1}, Slot: "slot1_9"}, GPU: uuid(0), Budget: mib,
+		Account: starter.Account{UID: uid, Known: true}, Owner: owner, Job: "1.0"}
 }
 
 // TestAdmitWithoutRequest: where the site says so a job without request_vram gets a
 // share, also from an access point that writes none into it.
 func TestAdmitWithoutRequest(t *testing.T) {
-	alice := Caller{UID: 1000, Hook: true, Starter: Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}
+	alice := starter.Caller{UID: 1000, Hook: true, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}
 	for _, provisioned := range []*int64{nil, vram(0)} {
 		s := admitState()
 		s.Plan.RequestVRAM.WithoutRequest = config.WithoutRequestShare
@@ -64,7 +65,7 @@ func TestStartdKnowsNoRequest(t *testing.T) {
 	ta.grant(s, 1000, "alice", uuid(0), 0)
 	without := jobOn(ta.proc.starter(102, "slot1_3"), "alice", uuid(0), 0)
 	without.ProvisionedVRAM, without.RequestVRAM = nil, nil
-	if r := ta.prepare(hookOf(Starter{ID: process.ID{PID: 102, Started: 10200}, Slot: "slot1_3"}, 1000), without); r.Grant == nil || ta.entry("slot1_3").Budget != share {
+	if r := ta.prepare(hookOf(starter.Starter{ID: process.ID{PID: 102, Started: 10200}, Slot: "slot1_3"}, 1000), without); r.Grant == nil || ta.entry("slot1_3").Budget != share {
 		t.Errorf("%+v %+v", r, r.Refusal)
 	}
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 0, uuid(0)), slotAd("slot1_2", "2.0", "alice", 0, uuid(0))}, nil)
@@ -81,7 +82,7 @@ func TestStartdKnowsNoRequest(t *testing.T) {
 }
 
 func TestAdmitRefuses(t *testing.T) {
-	alice := Caller{UID: 1000, Hook: true, Starter: Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}
+	alice := starter.Caller{UID: 1000, Hook: true, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}
 	for _, tt := range []struct {
 		name string
 		gpus []string
@@ -112,11 +113,11 @@ func TestAdmitRefuses(t *testing.T) {
 		{"cheap check", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Health.Check = errors.New("it is suspended") }, api.CodeClosed, "it is suspended", "look at gpuslot status"},
 		{"other tenant", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Running = []Running{running(7, 1001, "bob", 4096)} }, api.CodeOtherTenant, "held by bob", "waits in the queue for that or another GPU"},
 		{"unknown tenant", []string{string(uuid(0))}, vram(4096), func(s *State) {
-			s.Running = []Running{{Starter: Starter{ID: process.ID{PID: 7, Started: 1}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}}
+			s.Running = []Running{{Starter: starter.Starter{ID: process.ID{PID: 7, Started: 1}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}}
 		}, api.CodeOtherTenant, "held by the job of slot1_9", "another GPU"},
 		{"not the common account", []string{string(uuid(0))}, vram(4096), func(s *State) {
 			s.Plan.GPUs[0].Tenancy = plan.Tenancy{Policy: config.TenancyCommon, User: "gpujobs"}
-			s.Common = Account{UID: 2000, Known: true}
+			s.Common = starter.Account{UID: 2000, Known: true}
 		}, api.CodeOtherTenant, "run as gpujobs", "sets the slot's account or another tenancy"},
 		{"unknown common account", []string{string(uuid(0))}, vram(4096), func(s *State) {
 			s.Plan.GPUs[0].Tenancy = plan.Tenancy{Policy: config.TenancyCommon, User: "gpujobs"}
@@ -165,7 +166,7 @@ func TestAdmitRefuses(t *testing.T) {
 }
 
 func TestAdmitGrants(t *testing.T) {
-	alice := Caller{UID: 1000, Hook: true, Starter: Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}
+	alice := starter.Caller{UID: 1000, Hook: true, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}
 	for _, tt := range []struct {
 		name string
 		gpus []string
@@ -213,7 +214,7 @@ func TestAdmitGrants(t *testing.T) {
 
 // TestAdmitBeside: what does not stand in a job's way.
 func TestAdmitBeside(t *testing.T) {
-	me := Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}
+	me := starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}
 	for name, with := range map[string]func(*State){
 		"own account's jobs": func(s *State) { s.Running = []Running{running(7, 1000, "alice", 16384)} },
 		"to the last MiB": func(s *State) {
@@ -222,7 +223,7 @@ func TestAdmitBeside(t *testing.T) {
 		"the same job again": func(s *State) { r := running(100, 1000, "alice", 4096); s.Running, s.Held = []Running{r}, []Running{r} },
 		"the common account": func(s *State) {
 			s.Plan.GPUs[0].Tenancy = plan.Tenancy{Policy: config.TenancyCommon, User: "gpujobs"}
-			s.Common = Account{UID: 1000, Known: true}
+			s.Common = starter.Account{UID: 1000, Known: true}
 		},
 		"proof at its limit": func(s *State) { s.Now = s.Health.Proof.At.Add(s.MaxAge) },
 	} {
@@ -230,7 +231,7 @@ func TestAdmitBeside(t *testing.T) {
 			s := admitState()
 			with(&s)
 			job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4096)}
-			if _, r := Admit(s, Caller{UID: 1000, Hook: true, Starter: me}, job); r != nil {
+			if _, r := Admit(s, starter.Caller{UID: 1000, Hook: true, Starter: me}, job); r != nil {
 				t.Errorf("refused: %s", r.Reason)
 			}
 		})
@@ -241,7 +242,7 @@ func TestAdmitBeside(t *testing.T) {
 func TestStaleServerIsNoWall(t *testing.T) {
 	s := admitState()
 	s.Health.Stale = true
-	grant, r := Admit(s, Caller{UID: 1000, Starter: Starter{ID: process.ID{PID: 1, Started: 1}}}, &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(16384)})
+	grant, r := Admit(s, starter.Caller{UID: 1000, Starter: starter.Starter{ID: process.ID{PID: 1, Started: 1}}}, &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(16384)})
 	if r != nil || grant.Wall != wallNone || grant.Environment["GPUSLOT_WALL"] != wallNone {
 		t.Errorf("%+v, %+v", grant, r)
 	}
@@ -286,7 +287,7 @@ func TestFraction(t *testing.T) {
 // A request is rounded up by the hook, and cut off by the startd.
 func TestAdmitFraction(t *testing.T) {
 	job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4000), RequestVRAM: vram(4001)}
-	_, r := Admit(admitState(), Caller{UID: 1000, Hook: true, Starter: Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}, job)
+	_, r := Admit(admitState(), starter.Caller{UID: 1000, Hook: true, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}, job)
 	if r == nil || r.Code != api.CodeBadRequest || r.Reason != "request_vram must be a whole number of MiB: use request_vram = 4001" {
 		t.Errorf("%+v", r)
 	}
@@ -310,7 +311,7 @@ func FuzzAdmit(f *testing.F) {
 		if second != "" {
 			job.AssignedGPUs = append(job.AssignedGPUs, second)
 		}
-		grant, refusal := Admit(s, Caller{UID: 1000, Starter: Starter{ID: process.ID{PID: 1, Started: 1}}}, job)
+		grant, refusal := Admit(s, starter.Caller{UID: 1000, Starter: starter.Starter{ID: process.ID{PID: 1, Started: 1}}}, job)
 		if (grant == nil) == (refusal == nil) {
 			t.Fatal("neither or both of grant and refusal")
 		}

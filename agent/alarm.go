@@ -15,6 +15,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -166,7 +167,7 @@ func (a *Agent) killClient(u gpu.UUID, pid int, listed time.Time) error {
 	if err != nil {
 		return err
 	}
-	defer closeHandle(fd)
+	defer func() { _ = unix.Close(fd) }()
 	latest, err := usage.TicksAt(listed)
 	if err != nil {
 		return err
@@ -175,7 +176,7 @@ func (a *Agent) killClient(u gpu.UUID, pid int, listed time.Time) error {
 	if err != nil || p.Started > latest {
 		return os.ErrProcessDone
 	}
-	owner, ok := a.books.starterOfProcess(pid, starterUID(a.own))
+	owner, ok := a.books.starterOfProcess(pid)
 	if !ok || !a.books.shares(owner, u) {
 		return errors.New("it runs in no slot that shares this GPU: end it, or what keeps its connection, by hand")
 	}
@@ -183,7 +184,7 @@ func (a *Agent) killClient(u gpu.UUID, pid int, listed time.Time) error {
 }
 
 // shares says that a starter's job has a part of the GPU.
-func (b *books) shares(s Starter, u gpu.UUID) bool {
+func (b *books) shares(s starter.Starter, u gpu.UUID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.held(s), func(r Running) bool { return r.GPU == u })

@@ -329,8 +329,8 @@ func TestLeavingGPU(t *testing.T) {
 	if r := ta.refuse(ta.proc.starter(101, "slot9_1"), 1000, "alice", uuid(0), 4096); r != nil && !strings.Contains(r.Reason, "still held") {
 		t.Errorf("reason = %q", r.Reason)
 	}
-	ta.proc.end(100)
-	ta.proc.end(101)
+	ta.proc.End(100)
+	ta.proc.End(101)
 	ta.sweepNow()
 	ta.apply(false)
 	if ta.daemons.running[uuid(0)] != nil {

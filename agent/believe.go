@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
@@ -31,7 +32,7 @@ const (
 )
 
 // question notes a question. The caller holds mu.
-func (b *books) question(s Starter, note func(*questions)) {
+func (b *books) question(s starter.Starter, note func(*questions)) {
 	if len(b.asked) >= startersKept {
 		maps.DeleteFunc(b.asked, func(s process.ID, _ questions) bool { return !b.proc.Runs(s) })
 	}
@@ -41,7 +42,7 @@ func (b *books) question(s Starter, note func(*questions)) {
 }
 
 // firstRefusal says whether a job's processes are refused for the first time.
-func (b *books) firstRefusal(s Starter) (first bool) {
+func (b *books) firstRefusal(s starter.Starter) (first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.question(s, func(q *questions) { first, q.refused = !q.refused, true })
@@ -52,7 +53,7 @@ func (b *books) firstRefusal(s Starter) (first bool) {
 // once. Every later question of that starter is refused, because the job has its
 // environment. Where no hook asks, the startd must confirm the slot before anything
 // opens, and job takes the startd's values. Confirmed jobs stand in the job table.
-func (a *Agent) believe(ctx context.Context, c *Caller, job *api.Job) (*api.Refusal, error) {
+func (a *Agent) believe(ctx context.Context, c *starter.Caller, job *api.Job) (*api.Refusal, error) {
 	if v := a.view.Load(); !v.planned || v.plan.Observe {
 		return nil, nil // nobody is admitted
 	}
@@ -74,7 +75,7 @@ func (a *Agent) believe(ctx context.Context, c *Caller, job *api.Job) (*api.Refu
 	}
 	c.Confirmed = true
 	job.ID, job.ProvisionedVRAM, job.RequestVRAM = ad.JobID, ad.VRAM, ad.RequestVRAM
-	if owner := ownerOf(ad); owner != "" {
+	if owner := ad.Owner(); owner != "" {
 		job.Owner = owner
 	}
 	if ad.Group != "" || ad.VO != "" {
@@ -84,13 +85,13 @@ func (a *Agent) believe(ctx context.Context, c *Caller, job *api.Job) (*api.Refu
 }
 
 // notHeld refuses a GPU that a slot does not have.
-func notHeld(s Starter) *api.Refusal {
+func notHeld(s starter.Starter) *api.Refusal {
 	return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s has no such GPU, as the startd says: ask for one with request_gpus", s.Slot))
 }
 
 // whoAsks says whether the startd is to be asked; otherwise admission goes on if
 // there is neither a refusal nor an error.
-func (b *books) whoAsks(c *Caller, forGPUs bool) (ask bool, refusal *api.Refusal, err error) {
+func (b *books) whoAsks(c *starter.Caller, forGPUs bool) (ask bool, refusal *api.Refusal, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.locate(c); err != nil {
@@ -123,7 +124,7 @@ func (b *books) whoAsks(c *Caller, forGPUs bool) (ask bool, refusal *api.Refusal
 const confirmTimeout = 15 * time.Second
 
 // slotOf asks the startds for the slot of a starter's job now.
-func (a *Agent) slotOf(ctx context.Context, s Starter) (condor.Slot, error) {
+func (a *Agent) slotOf(ctx context.Context, s starter.Starter) (condor.Slot, error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	select {
@@ -179,7 +180,7 @@ func (a *Agent) endConnections(ctx context.Context, r Running) {
 	var pids []int
 	for _, s := range servers {
 		for _, pid := range s.Clients {
-			if a.books.runsBelow(pid, r.Starter, starterUID(a.own)) {
+			if a.books.proc.RunsBelow(pid, r.Starter) {
 				pids = append(pids, pid)
 			}
 		}
@@ -192,15 +193,7 @@ func (a *Agent) endConnections(ctx context.Context, r Running) {
 // endConnectionsTimeout is well above what EndClients takes by its own rules.
 const endConnectionsTimeout = 30 * time.Second
 
-// runsBelow says whether a process is of a starter's job, by its cgroup or by the
-// starter above it; the job table may not know the job any more.
-func (b *books) runsBelow(pid int, s Starter, trusted func(uint32) bool) bool {
-	c, err := b.proc.identify(0, pid, trusted)
-	if err != nil || !b.proc.Runs(s.ID) {
-		return false
-	}
-	if c.Starter.PID != 0 {
-		return c.Starter.is(s)
-	}
-	return sameSlot(c.Starter.Slot, s.Slot)
+// hookAsked is what a job's processes hear, and a second hook.
+func hookAsked(s starter.Starter) string {
+	return fmt.Sprintf("the hook of %s has asked for this job, and only its first question is answered: use the environment that the job was started with", s.Slot)
 }

@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // benchAgent is a node of 16 GPUs with 47 of 48 shares taken on each.
-func benchAgent(b testing.TB) (*testAgent, Starter) {
+func benchAgent(b testing.TB) (*testAgent, starter.Starter) {
 	b.Helper()
 	ta := bareTestAgent(b, 16, "[sharing]\nshares = 47\n[request_vram]\nminimum = 512\n")
 	ta.restart()
@@ -38,29 +40,17 @@ func BenchmarkAdmission(b *testing.B) {
 	}
 }
 
-// BenchmarkIdentify is the way from a hook up to its starter in /proc.
-func BenchmarkIdentify(b *testing.B) {
-	f := newFakeProc(b)
-	f.starter(1000, "slot1_1")
-	f.add(proc{pid: 1001, parent: 1000, comm: "prepare", uid: 1000})
-	for b.Loop() {
-		if _, err := f.fs().identify(1000, 1001, rootsOwn); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // BenchmarkPrepareOverSocket is the whole round trip of a hook's request.
 func BenchmarkPrepareOverSocket(b *testing.B) {
 	ta, s := benchAgent(b)
-	ta.proc.add(proc{pid: os.Getpid(), parent: s.PID, comm: "prepare", exe: "/usr/libexec/gpuslot/gpuslot-condor", uid: uint32(os.Getuid())})
+	ta.proc.Add(proctree.Process{PID: os.Getpid(), Parent: s.PID, Comm: "prepare", Exe: "/usr/libexec/gpuslot/gpuslot-condor", UID: uint32(os.Getuid())})
 	socket := filepath.Join(ta.dir, "s.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		b.Fatal(err)
 	}
-	srv := newServer(ta.log, ta.proc.fs(), uint32(os.Getuid()), ta.Agent)
-	srv.hook = ta.proc.program("/usr/libexec/gpuslot/gpuslot-condor")
+	srv := newServer(ta.log, ta.proc.fs(), ta.Agent)
+	srv.hook = ta.proc.Program("/usr/libexec/gpuslot/gpuslot-condor")
 	done := make(chan error, 1)
 	go func() { done <- srv.serve(b.Context(), l) }()
 	b.Cleanup(func() { <-done })

@@ -2,11 +2,15 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/gpuslot/gpuslot/condor/cgroup"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -27,19 +31,19 @@ type CgroupMemory interface {
 
 // reservation is what the driver was told to hold for one job.
 type reservation struct {
-	GPU     gpu.UUID `json:"gpu"`
-	Starter Starter  `json:"starter"`
-	Job     string   `json:"job,omitempty"`
+	GPU     gpu.UUID        `json:"gpu"`
+	Starter starter.Starter `json:"starter"`
+	Job     string          `json:"job,omitempty"`
 	// Hard is the job's budget. Soft is what the driver keeps for the job, at its
 	// cgroup and at every one above: the budget, too, and 0 from the job's end on.
 	Hard gpu.MiB `json:"hard_mib"`
 	Soft gpu.MiB `json:"soft_mib"`
 	// Path is the job's cgroup and those above it, without the root.
-	Path []cgroupDir `json:"path"`
+	Path []starter.Cgroup `json:"path"`
 }
 
 // cgroup is the job's.
-func (r reservation) cgroup() cgroupDir { return r.Path[0] }
+func (r reservation) cgroup() starter.Cgroup { return r.Path[0] }
 
 // as says whether the driver's limits are those of the reservation.
 func (r reservation) as(l gpu.MemoryLimits) bool {
@@ -92,7 +96,7 @@ func (r reservation) care(there, alive bool, budget gpu.MiB) care {
 // leak is how much of the soft limit of a cgroup is that of a reservation below
 // it that is gone: never more than what the living ones do not explain. Soft is
 // what the driver says, living the reservations that it still has.
-func (r reservation) leak(above cgroupDir, soft gpu.Bytes, living []limit) gpu.Bytes {
+func (r reservation) leak(above starter.Cgroup, soft gpu.Bytes, living []limit) gpu.Bytes {
 	for _, l := range living {
 		if l.below(above) {
 			soft -= min(soft, gpu.Bytes(l.Soft.Bytes()))
@@ -102,7 +106,7 @@ func (r reservation) leak(above cgroupDir, soft gpu.Bytes, living []limit) gpu.B
 }
 
 // below says whether a cgroup is one of those above the job's.
-func (r reservation) below(above cgroupDir) bool {
+func (r reservation) below(above starter.Cgroup) bool {
 	for _, d := range r.Path[1:] {
 		if d == above {
 			return true
@@ -111,69 +115,19 @@ func (r reservation) below(above cgroupDir) bool {
 	return false
 }
 
-// A leaf is a cgroup that HTCondor made: the job's own, or that of one login by
-// condor_ssh_to_job. On 24.8 on they are "…_slot1_2@host.slice/…_slot1_2@host.scope"
-// and "…_slot1_2@host/sshd.slice/sshd.scope", before that "…_slot1_2@host" and the
-// same with "/sshd" (seen on 25.14.1 and 23.9.6; the last in HTCondor's source).
-type leaf struct {
-	// path is below the mount of cgroup v2, and slot what its name says; empty for
-	// what is in no such cgroup.
-	path, slot string
-	login      bool
-}
-
-// jobLeaf is the job's leaf, from the text of /proc/<pid>/cgroup; empty for a
-// process of a login. VRAM limits belong there: at the slice above, CUDA would
-// show the whole GPU, and below it a job may make cgroups of its own.
-func jobLeaf(text []byte) (path, slot string) {
-	if l := leafOf(text); !l.login {
-		return l.path, l.slot
-	}
-	return "", ""
-}
-
-// leafOf is the leaf of a process, from the text of its /proc/<pid>/cgroup.
-func leafOf(text []byte) leaf {
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::/"); ok {
-			return leafIn(strings.Split(rest, "/"))
-		}
-	}
-	return leaf{}
-}
-
-func leafIn(parts []string) leaf {
-	for i, part := range parts {
-		if part == ".." {
-			return leaf{} // of another cgroup namespace
-		}
-		slot := cgroup.Slot(part)
-		if slot == "" {
-			continue
-		}
-		below := append(parts[i+1:], "", "")
-		l := leaf{slot: slot}
-		switch {
-		case strings.HasSuffix(part, ".slice"):
-			if below[0] != strings.TrimSuffix(part, ".slice")+".scope" {
-				return leaf{}
-			}
-			i++
-		case below[0] == "sshd.slice" && below[1] == "sshd.scope":
-			l.login = true
-			i += 2
-		case below[0] == "sshd" || below[0] == "sshd.slice":
-			l.login = true
-			i++
-		}
-		l.path = "/" + strings.Join(parts[:i+1], "/")
-		return l
-	}
-	return leaf{}
-}
-
 // adrift is what to do by hand where a reservation cannot be repaired.
 func (r reservation) adrift(err error) string {
 	return fmt.Sprintf("%s of %s stay reserved for a job of %s that ended, at the cgroups above %s: %v: lower their soft limits (nvidia-smi memory-limits --set -n <cgroup> --soft-limit …), or reboot the node when it is drained.",
 		r.Soft, r.GPU, r.Starter.Slot, r.cgroup().Path, err)
+}
+
+// withoutDmem says whether the kernel has the controller dmem, but not for this
+// cgroup: nobody enabled it in the cgroups above.
+func withoutDmem(root, cgroup string) bool {
+	have, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	if err != nil || !strings.Contains(" "+strings.TrimSpace(string(have))+" ", " dmem ") {
+		return false
+	}
+	_, err = os.Lstat(filepath.Join(cgroup, "dmem.max"))
+	return errors.Is(err, fs.ErrNotExist)
 }

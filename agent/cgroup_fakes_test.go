@@ -12,7 +12,9 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // fakeCgroups is a driver with its back-end dmem, over a tree of directories:
@@ -22,7 +24,7 @@ import (
 type fakeCgroups struct {
 	root string
 	mu   sync.Mutex
-	by   map[cgroupDir]gpu.MemoryLimits
+	by   map[starter.Cgroup]gpu.MemoryLimits
 	err  error
 	// used is what the next cgroup that is limited uses already.
 	used gpu.Bytes
@@ -33,7 +35,7 @@ type fakeCgroups struct {
 func (f *fakeCgroups) SetMemoryLimits(_ context.Context, _ gpu.UUID, cgroup string, soft, hard gpu.Bytes) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d, err := cgroupAt(cgroup)
+	d, err := starter.CgroupAt(cgroup)
 	switch {
 	case f.err != nil:
 		return f.err
@@ -48,7 +50,7 @@ func (f *fakeCgroups) SetMemoryLimits(_ context.Context, _ gpu.UUID, cgroup stri
 	delta := soft - l.Soft
 	f.by[d] = gpu.MemoryLimits{Soft: soft, Hard: hard, Used: f.used}
 	for up := filepath.Dir(cgroup); up != f.root; up = filepath.Dir(up) {
-		if d, err = cgroupAt(up); err != nil {
+		if d, err = starter.CgroupAt(up); err != nil {
 			return err
 		}
 		above, ok := f.by[d]
@@ -64,7 +66,7 @@ func (f *fakeCgroups) SetMemoryLimits(_ context.Context, _ gpu.UUID, cgroup stri
 func (f *fakeCgroups) MemoryLimits(_ context.Context, _ gpu.UUID, cgroup string) (gpu.MemoryLimits, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d, err := cgroupAt(cgroup)
+	d, err := starter.CgroupAt(cgroup)
 	if err != nil {
 		return gpu.MemoryLimits{}, gpu.ErrNoCgroup
 	}
@@ -95,7 +97,7 @@ func newCgroupAgent(t *testing.T) *cgroupAgent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.driver = &fakeCgroups{root: root, by: map[cgroupDir]gpu.MemoryLimits{}}
+	c.driver = &fakeCgroups{root: root, by: map[starter.Cgroup]gpu.MemoryLimits{}}
 	c.again()
 	return c
 }
@@ -117,7 +119,7 @@ func (c *cgroupAgent) again() {
 }
 
 // job admits one and starts its first process in its cgroup.
-func (c *cgroupAgent) job(pid int, slot string, mib int64) Starter {
+func (c *cgroupAgent) job(pid int, slot string, mib int64) starter.Starter {
 	c.t.Helper()
 	st := c.proc.starter(pid, slot)
 	c.grant(st, 1000, "alice", uuid(0), mib)
@@ -125,21 +127,23 @@ func (c *cgroupAgent) job(pid int, slot string, mib int64) Starter {
 	return st
 }
 
-func (c *cgroupAgent) process(st Starter) {
+func (c *cgroupAgent) process(st starter.Starter) {
 	c.t.Helper()
 	if err := os.MkdirAll(c.leaf(st), 0o755); err != nil {
 		c.t.Fatal(err)
 	}
-	c.proc.add(proc{pid: st.PID + 1000, parent: st.PID, comm: "train", cgroup: cgroupOf(st.Slot)})
+	c.proc.Add(proctree.Process{PID: st.PID + 1000, Parent: st.PID, Comm: "train", Cgroup: proctree.CgroupOf(st.Slot)})
 }
 
-func (c *cgroupAgent) leaf(st Starter) string { return filepath.Join(c.driver.root, cgroupOf(st.Slot)) }
+func (c *cgroupAgent) leaf(st starter.Starter) string {
+	return filepath.Join(c.driver.root, proctree.CgroupOf(st.Slot))
+}
 
 // gone ends a job's processes and its cgroup; its starter lives. The directory
 // moves away, because a file system may use an inode again at once.
-func (c *cgroupAgent) gone(st Starter) {
+func (c *cgroupAgent) gone(st starter.Starter) {
 	c.t.Helper()
-	c.proc.end(st.PID + 1000)
+	c.proc.End(st.PID + 1000)
 	slice := filepath.Dir(c.leaf(st))
 	if err := os.Rename(slice, filepath.Join(c.t.TempDir(), "gone")); err != nil {
 		c.t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -45,7 +46,7 @@ func (a *Agent) takeLimits(ctx context.Context, v *view) {
 		if _, ok := a.cgroups.of(r.Starter, r.GPU); ok {
 			continue
 		}
-		if leaf := a.books.jobCgroup(r.Starter, starterUID(a.own)); leaf != "" {
+		if leaf := a.books.proc.JobCgroup(r.Starter); leaf != "" {
 			a.takeLimit(ctx, r, leaf)
 		}
 	}
@@ -53,7 +54,7 @@ func (a *Agent) takeLimits(ctx context.Context, v *view) {
 
 // takeLimit limits one job.
 func (a *Agent) takeLimit(ctx context.Context, r Running, leaf string) {
-	path, err := cgroupPath(a.cgroups.root, leaf)
+	path, err := starter.CgroupsAbove(a.cgroups.root, leaf)
 	if err != nil {
 		return // it has ended already
 	}
@@ -74,7 +75,7 @@ func (a *Agent) takeLimit(ctx context.Context, r Running, leaf string) {
 
 // limitFailed tells why a job has no limit: once, as long as the reason stays.
 func (a *Agent) limitFailed(l limit, err error) {
-	if !l.cgroup().there() {
+	if !l.cgroup().Exists() {
 		return
 	}
 	why := err.Error()
@@ -102,7 +103,7 @@ func (a *Agent) keepLimits(ctx context.Context, v *view) {
 			continue
 		}
 		alive := a.books.proc.Runs(l.Starter.ID)
-		a.keepLimit(ctx, l, l.care(l.cgroup().there(), alive, budgets[holderOf(l.Starter, l.GPU)]), budgets[holderOf(l.Starter, l.GPU)])
+		a.keepLimit(ctx, l, l.care(l.cgroup().Exists(), alive, budgets[holderOf(l.Starter, l.GPU)]), budgets[holderOf(l.Starter, l.GPU)])
 	}
 }
 
@@ -178,9 +179,9 @@ func (a *Agent) repairLimit(ctx context.Context, l limit) {
 
 // endReservation gives a job's reservation back, for its cgroup is about to go.
 // The hard limit stays: a part of the job may still run.
-func (a *Agent) endReservation(ctx context.Context, s Starter) {
+func (a *Agent) endReservation(ctx context.Context, s starter.Starter) {
 	for _, l := range a.cgroups.all() {
-		if l.Starter.is(s) && l.Soft != 0 && l.cgroup().there() {
+		if l.Starter.Is(s) && l.Soft != 0 && l.cgroup().Exists() {
 			l.Soft = 0
 			_, err := a.cgroups.set(ctx, l, time.Now())
 			a.logLimit(l, err)
@@ -196,7 +197,7 @@ func (a *Agent) releaseLimits(ctx context.Context) error {
 	}
 	var errs []error
 	for _, l := range a.cgroups.all() {
-		if l.cgroup().there() {
+		if l.cgroup().Exists() {
 			errs = append(errs, a.cgroups.clear(ctx, l))
 		} else if _, _, err := a.cgroups.repair(ctx, l); err != nil {
 			errs = append(errs, errors.New(l.adrift(err)))
@@ -315,7 +316,7 @@ func (c *cgroups) repair(ctx context.Context, l limit) (given gpu.Bytes, from st
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	for _, above := range l.Path[1:] {
-		if !above.there() {
+		if !above.Exists() {
 			continue // and a new one of its name knows nothing of it
 		}
 		given, err = c.giveBack(ctx, l, above)
@@ -328,7 +329,7 @@ func (c *cgroups) repair(ctx context.Context, l limit) (given gpu.Bytes, from st
 	return given, from, c.forget(l)
 }
 
-func (c *cgroups) giveBack(ctx context.Context, l limit, above cgroupDir) (gpu.Bytes, error) {
+func (c *cgroups) giveBack(ctx context.Context, l limit, above starter.Cgroup) (gpu.Bytes, error) {
 	got, err := c.limits(ctx, l.GPU, above.Path)
 	if errors.Is(err, gpu.ErrNoMemoryLimits) {
 		return 0, nil
@@ -353,7 +354,7 @@ func (c *cgroups) giveBack(ctx context.Context, l limit, above cgroupDir) (gpu.B
 func (c *cgroups) living(u gpu.UUID) []limit {
 	var out []limit
 	for _, l := range c.all() {
-		if l.GPU == u && l.cgroup().there() {
+		if l.GPU == u && l.cgroup().Exists() {
 			out = append(out, l)
 		}
 	}

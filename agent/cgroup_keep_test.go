@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // TestCgroupLimitOfAJob: from its admission to the end that its supervisor tells of.
@@ -27,7 +29,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 		t.Errorf("JAX is to take %s of a GPU that shows the budget as its total", got)
 	}
 	c.process(st)
-	reply := c.start(t.Context(), Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
+	reply := c.start(t.Context(), starter.Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
 	if s := reply.Started; s == nil || !s.Supervise || !s.Reserved {
 		t.Errorf("the supervisor hears %+v", reply)
 	}
@@ -36,8 +38,8 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	if got := c.wall(0); got != wallCgroup || c.status().GPUs[0].Wall != wallCgroup {
 		t.Errorf("wall %s", got)
 	}
-	login := Caller{UID: 1000, PID: st.PID + 2000, Starter: st}
-	c.proc.add(proc{pid: login.PID, parent: st.PID, comm: "supervise", cgroup: "/htcondor/_x_" + st.Slot + "@wn1/sshd.slice/sshd.scope"})
+	login := starter.Caller{UID: 1000, PID: st.PID + 2000, Starter: st}
+	c.proc.Add(proctree.Process{PID: login.PID, Parent: st.PID, Comm: "supervise", Cgroup: "/htcondor/_x_" + st.Slot + "@wn1/sshd.slice/sshd.scope"})
 	if _, err := c.end(t.Context(), login); err != nil {
 		t.Fatal(err)
 	}
@@ -69,8 +71,8 @@ func TestProcessOfAnotherStarter(t *testing.T) {
 	c.grant(st, 1000, "alice", uuid(0), 4096)
 	other := c.proc.starter(200, "slot1_1")
 	c.process(other)
-	c.proc.add(proc{pid: 1300, parent: st.PID, comm: "train", cgroup: cgroupOf("slot1_2")})
-	wrong := Starter{Slot: "slot1_2"}
+	c.proc.Add(proctree.Process{PID: 1300, Parent: st.PID, Comm: "train", Cgroup: proctree.CgroupOf("slot1_2")})
+	wrong := starter.Starter{Slot: "slot1_2"}
 	if err := os.MkdirAll(c.leaf(wrong), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -83,24 +85,24 @@ func TestProcessOfAnotherStarter(t *testing.T) {
 func TestChildren(t *testing.T) {
 	f := newFakeProc(t)
 	st := f.starter(100, "slot1_1")
-	f.add(proc{pid: 200, parent: 1, comm: "other"})
+	f.Add(proctree.Process{PID: 200, Parent: 1, Comm: "other"})
 	if got := f.fs().Children(st.PID); !slices.Equal(got, []int{100, 200, 900}) {
 		t.Errorf("without a list: %v", got)
 	}
 	if got := f.fs().Children(99); len(got) != 0 {
 		t.Errorf("of a process that has ended: %v", got)
 	}
-	dir := filepath.Join(f.root, "100/task/100")
+	dir := filepath.Join(f.Root, "100/task/100")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "children"), []byte("101 1200 "), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(f.root, "100/task/103"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(f.Root, "100/task/103"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(f.root, "100/task/103/children"), []byte("1300 "), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(f.Root, "100/task/103/children"), []byte("1300 "), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.fs().Children(st.PID); !slices.Equal(got, []int{101, 1200, 1300}) {
@@ -112,14 +114,14 @@ func TestChildren(t *testing.T) {
 func TestCgroupGoneFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		then func(*cgroupAgent, Starter)
+		then func(*cgroupAgent, starter.Starter)
 		want string
 	}{
-		{"its starter still runs", func(*cgroupAgent, Starter) {}, "soft 2048 hard max"},
-		{"its starter has ended", func(c *cgroupAgent, st Starter) { c.proc.end(st.PID); c.sweepNow() }, "soft 2048 hard max"},
-		{"the agent was not there", func(c *cgroupAgent, st Starter) { c.proc.end(st.PID); c.again() }, "soft 2048 hard max"},
-		{"the slot runs its next job", func(c *cgroupAgent, st Starter) {
-			c.proc.end(st.PID)
+		{"its starter still runs", func(*cgroupAgent, starter.Starter) {}, "soft 2048 hard max"},
+		{"its starter has ended", func(c *cgroupAgent, st starter.Starter) { c.proc.End(st.PID); c.sweepNow() }, "soft 2048 hard max"},
+		{"the agent was not there", func(c *cgroupAgent, st starter.Starter) { c.proc.End(st.PID); c.again() }, "soft 2048 hard max"},
+		{"the slot runs its next job", func(c *cgroupAgent, st starter.Starter) {
+			c.proc.End(st.PID)
 			c.sweepNow()
 			c.job(300, st.Slot, 1024)
 		}, "soft 3072 hard max"},
@@ -153,7 +155,7 @@ func TestScopeGoneFirst(t *testing.T) {
 	c.round()
 	slice := filepath.Dir(c.leaf(st))
 	c.limits(slice, "soft 4096 hard max")
-	c.proc.end(st.PID + 1000)
+	c.proc.End(st.PID + 1000)
 	if err := os.Rename(c.leaf(st), filepath.Join(t.TempDir(), "gone")); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +177,7 @@ func TestLiving(t *testing.T) {
 	c.gone(gone)
 	for u, want := range map[gpu.UUID]int{uuid(0): 1, uuid(1): 1, uuid(2): 0} {
 		got := c.cgroups.living(u)
-		if len(got) != want || want > 0 && (!got[0].Starter.is(st) || got[0].GPU != u) {
+		if len(got) != want || want > 0 && (!got[0].Starter.Is(st) || got[0].GPU != u) {
 			t.Errorf("on %s: %+v", u, got)
 		}
 	}
@@ -227,7 +229,7 @@ func TestCgroupOutlivesTheStarter(t *testing.T) {
 	c := newCgroupAgent(t)
 	st := c.job(100, "slot1_1", 4096)
 	c.round()
-	c.proc.end(st.PID)
+	c.proc.End(st.PID)
 	c.sweepNow()
 	c.round()
 	c.limits(c.leaf(st), "soft 0 hard max")
@@ -360,7 +362,7 @@ func TestMeasureByCgroup(t *testing.T) {
 	st := c.job(100, "slot1_1", 4096)
 	c.driver.used = gpu.Bytes(gpu.MiB(700).Bytes())
 	c.round()
-	jobs := []watched{{Running: c.books.all()[0]}, {Running: c.books.all()[0], Memory: gpu.Known(gpu.Bytes(5))}, {Running: Running{Starter: Starter{ID: process.ID{PID: 7}}, GPU: uuid(0)}}}
+	jobs := []watched{{Running: c.books.all()[0]}, {Running: c.books.all()[0], Memory: gpu.Known(gpu.Bytes(5))}, {Running: Running{Starter: starter.Starter{ID: process.ID{PID: 7}}, GPU: uuid(0)}}}
 	c.measure(jobs, time.Now())
 	if jobs[0].Memory != gpu.Known(gpu.Bytes(700<<20)) || jobs[1].Memory != gpu.Known(gpu.Bytes(5)) || jobs[2].Memory.Known {
 		t.Errorf("%+v", jobs)
@@ -432,10 +434,20 @@ func TestLimitLoop(t *testing.T) {
 	until("its cgroup is limited", func() bool { return c.wall(0) == wallCgroup })
 	t.Logf("limited %s after its first process came", time.Since(begin).Round(time.Millisecond))
 	c.gone(st)
-	c.proc.end(st.PID)
+	c.proc.End(st.PID)
 	c.sweepNow()
 	begin = time.Now()
 	until("its reservation is given back", func() bool { return len(c.cgroups.all()) == 0 })
 	t.Logf("given back %s after its end was seen", time.Since(begin).Round(time.Millisecond))
 	c.limits(c.htcondor(), "soft 0 hard max")
+}
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -19,9 +19,11 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
+	"github.com/gpuslot/gpuslot/test/proctree"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
@@ -129,7 +131,7 @@ func newSimulatedCgroups(t *testing.T, dir, backend string) *simulatedCgroups {
 	daemons := newFakeDaemons()
 	s.Agent, err = newAgent(Options{ConfigFile: toml, Log: slog.New(slog.NewTextHandler(&s.said, nil)), Hardware: &fakeHardware{inv: inv},
 		Startd: &fakeStartd{version: condor.Version{Major: 25, Minor: 14, Patch: 1}}, daemons: daemons, clients: daemons, doors: newFakeDoors(),
-		probe: (&testAgent{can: driver550()}).options().probe, proc: s.proc.root, sys: sys, cgroupRoot: s.mount,
+		probe: (&testAgent{can: driver550()}).options().probe, proc: s.proc.Root, sys: sys, cgroupRoot: s.mount,
 		MemoryLimits: func() (bool, bool) { return s.lib.HasMemoryLimits(), true }, Cgroups: s.lib}, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +156,7 @@ func (s *simulatedCgroups) remove(cgroup string) {
 }
 
 // leaf is the cgroup of a job, as HTCondor makes it.
-func (s *simulatedCgroups) leaf(st Starter) string { return s.own + cgroupOf(st.Slot) }
+func (s *simulatedCgroups) leaf(st starter.Starter) string { return s.own + proctree.CgroupOf(st.Slot) }
 
 // cudaJob is a process in a job's cgroup: it waits there before it uses CUDA.
 type cudaJob struct {
@@ -165,7 +167,7 @@ type cudaJob struct {
 }
 
 // process starts one and shows it to the agent.
-func (s *simulatedCgroups) process(st Starter, words string) *cudaJob {
+func (s *simulatedCgroups) process(st starter.Starter, words string) *cudaJob {
 	s.t.Helper()
 	dir := filepath.Join(s.mount, s.leaf(st))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -186,7 +188,7 @@ func (s *simulatedCgroups) process(st Starter, words string) *cudaJob {
 	j := &cudaJob{s.t, cmd, in, bufio.NewScanner(out)}
 	s.t.Cleanup(j.kill)
 	j.says("in")
-	s.proc.add(proc{pid: cmd.Process.Pid, parent: st.PID, comm: "simjob", cgroup: s.leaf(st)})
+	s.proc.Add(proctree.Process{PID: cmd.Process.Pid, Parent: st.PID, Comm: "simjob", Cgroup: s.leaf(st)})
 	return j
 }
 
@@ -227,7 +229,7 @@ func (s *simulatedCgroups) reserved() gpu.MiB {
 	return l.Soft.MiB()
 }
 
-func (s *simulatedCgroups) admit(pid int, slot string, mib int64) Starter {
+func (s *simulatedCgroups) admit(pid int, slot string, mib int64) starter.Starter {
 	s.t.Helper()
 	st := s.proc.starter(pid, slot)
 	if reply := s.prepare(s.t.Context(), hookOf(st, 1000), jobOn(st, "alice", s.gpu, mib)); reply.Grant == nil {
@@ -283,7 +285,7 @@ func (s *simulatedCgroups) life() {
 	first.kill()
 	second.kill()
 	s.remove(filepath.Dir(s.leaf(st)))
-	s.proc.end(st.PID)
+	s.proc.End(st.PID)
 	s.sweepNow()
 	reserved(4096 + 8192)
 	s.round()

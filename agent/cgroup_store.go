@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
@@ -53,7 +54,7 @@ type holder struct {
 	gpu     gpu.UUID
 }
 
-func holderOf(s Starter, u gpu.UUID) holder { return holder{s.PID, s.Started, u} }
+func holderOf(s starter.Starter, u gpu.UUID) holder { return holder{s.PID, s.Started, u} }
 
 func newCgroups(driver CgroupMemory, root, file string) *cgroups {
 	return &cgroups{driver: driver, root: root, file: file, wake: make(chan struct{}, 1),
@@ -61,7 +62,7 @@ func newCgroups(driver CgroupMemory, root, file string) *cgroups {
 }
 
 // of is a job's limit.
-func (c *cgroups) of(s Starter, u gpu.UUID) (limit, bool) {
+func (c *cgroups) of(s starter.Starter, u gpu.UUID) (limit, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l, ok := c.by[holderOf(s, u)]

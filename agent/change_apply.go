@@ -140,7 +140,7 @@ func statusStartds(said []startdSlots) []api.StatusStartd {
 				now.Layout = append(now.Layout, slot.Layout)
 			}
 			if slot.JobID != "" {
-				now.Jobs = append(now.Jobs, api.ChangeJob{Slot: shortName(slot.Name), ID: slot.JobID, Owner: ownerOf(slot)})
+				now.Jobs = append(now.Jobs, api.ChangeJob{Slot: shortName(slot.Name), ID: slot.JobID, Owner: slot.Owner()})
 			}
 		}
 		for _, list := range []*[]string{&now.Plans, &now.Configs, &now.GPUs} {
@@ -164,7 +164,7 @@ type startdSlots struct {
 // askStartds asks HTCondor's own, and the GPUs' that run. One that does not
 // answer keeps no other from being heard; the error is the first one's.
 func (a *Agent) askStartds(ctx context.Context) (all []startdSlots, err error) {
-	for _, name := range append([]string{""}, a.books.proc.startds(starterUID(a.own))...) {
+	for _, name := range append([]string{""}, a.books.proc.Startds()...) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		slots, e := a.startd.Slots(ctx, name)
 		cancel()

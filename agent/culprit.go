@@ -65,7 +65,7 @@ func (f *faces) of(pid int, u gpu.UUID) (Running, bool) {
 
 // jobOf is the job of a process on a GPU: it may have ended meanwhile.
 func (a *Agent) jobOf(pid int, u gpu.UUID) (Running, bool) {
-	if s, ok := a.books.starterOfProcess(pid, starterUID(a.own)); ok {
+	if s, ok := a.books.starterOfProcess(pid); ok {
 		a.books.mu.Lock()
 		held := a.books.held(s)
 		a.books.mu.Unlock()

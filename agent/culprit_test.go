@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 func faultLine(pid int) string {
@@ -71,7 +72,7 @@ func newFaultAgent(t *testing.T) (*testAgent, *fakeServers) {
 		slot := fmt.Sprintf("slot1_%d", i+1)
 		s := ta.proc.starter(100+i, slot)
 		ta.grant(s, uint32(1000+i), owner, uuid(i), 4096)
-		ta.proc.add(proc{pid: 500 + 100*i, parent: s.PID, comm: "python3", uid: uint32(1000 + i), cgroup: cgroupOf(slot)})
+		ta.proc.Add(proctree.Process{PID: 500 + 100*i, Parent: s.PID, Comm: "python3", UID: uint32(1000 + i), Cgroup: proctree.CgroupOf(slot)})
 	}
 	var seen []watched
 	for _, r := range ta.books.all() {

@@ -10,6 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // obedient makes the fake daemons start as a unit would, with the flags of
@@ -28,7 +29,7 @@ func (ta *testAgent) obedient(deaf bool) (restarts *int) {
 		if !deaf {
 			args = append(args, DaemonFlags(ta.config(), gpu.UUID(name))...)
 		}
-		ta.proc.add(proc{pid: ta.daemons.next, parent: 1, comm: "nvidia-cuda-mps", args: args, started: uint64(ta.daemons.next)})
+		ta.proc.Add(proctree.Process{PID: ta.daemons.next, Parent: 1, Comm: "nvidia-cuda-mps", Args: args, Started: uint64(ta.daemons.next)})
 	}
 	return restarts
 }
@@ -70,7 +71,7 @@ func TestDaemonsStartWithTheirFlags(t *testing.T) {
 	if *restarts != 0 || ta.reason(1) != "" {
 		t.Errorf("%d restarts, the other GPU: %q", *restarts, ta.reason(1))
 	}
-	ta.proc.end(100)
+	ta.proc.End(100)
 	ta.sweepNow()
 	ta.apply(false)
 	if flag(0) || *restarts != 1 || ta.reason(0) != "" {

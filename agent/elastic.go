@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -89,12 +90,12 @@ func (b *books) sideOf(u gpu.UUID) string {
 
 // refuseSide holds a job to the side that its elastic GPUs are on: it is the last to
 // see that no GPU serves both. The caller holds mu.
-func (b *books) refuseSide(starter Starter, p *plan.Plan, gpus []gpu.UUID, whole bool) *api.Refusal {
+func (b *books) refuseSide(starter starter.Starter, p *plan.Plan, gpus []gpu.UUID, whole bool) *api.Refusal {
 	members := b.members(never, never)
 	for _, u := range gpus {
 		i := b.group.index(u)
 		g, _ := find(p, u)
-		if i < 0 || slices.ContainsFunc(b.on(u), func(r Running) bool { return r.Starter.is(starter) }) {
+		if i < 0 || slices.ContainsFunc(b.on(u), func(r Running) bool { return r.Starter.Is(starter) }) {
 			continue // none of the group, or the same job again
 		}
 		state := b.group.state

@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/elastic"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -60,13 +61,13 @@ func (ta *testAgent) modes() string {
 }
 
 // whole asks for GPUs as the hook of a whole job does.
-func (ta *testAgent) whole(s Starter, gpus ...gpu.UUID) api.Reply {
+func (ta *testAgent) whole(s starter.Starter, gpus ...gpu.UUID) api.Reply {
 	j := &api.Job{ID: "9.0", Owner: "bob"}
 	for _, u := range gpus {
 		j.AssignedGPUs = append(j.AssignedGPUs, string(u))
 	}
 	ta.forgetQuestions(s)
-	return ta.prepare(Caller{Starter: s, UID: 1002, Hook: true}, j)
+	return ta.prepare(starter.Caller{Starter: s, UID: 1002, Hook: true}, j)
 }
 
 // A job for two GPUs waits: the GPU with a shared job goes when that has ended, its
@@ -99,7 +100,7 @@ func TestElasticTurnAndBack(t *testing.T) {
 		if got := ta.modes(); got != "exclusive-process default" || len(ta.daemons.running) != 1 {
 			t.Errorf("the idle GPU goes first: modes %s, daemons %v", got, ta.daemons.running)
 		}
-		ta.proc.end(50)
+		ta.proc.End(50)
 		ta.turns(5) // the startd still has the slot
 		if ta.wholeGPUs().Open != 0 {
 			t.Error("it was opened although the startd has a slot of shared jobs there")
@@ -124,7 +125,7 @@ func TestElasticTurnAndBack(t *testing.T) {
 		if w := ta.wholeGPUs(); w.Open != 0 || len(ta.daemons.running) != 0 {
 			t.Errorf("while it runs no more come, and none of its GPUs goes back: %+v, daemons %v", w, ta.daemons.running)
 		}
-		ta.proc.end(51)
+		ta.proc.End(51)
 		ta.turns(5)
 		if got := ta.modes(); got != "exclusive-process exclusive-process" || len(ta.daemons.running) != 2 || ta.reason(0) != "" {
 			t.Errorf("back: modes %s, daemons %v, %q", got, ta.daemons.running, ta.reason(0))
@@ -158,7 +159,7 @@ func TestElasticSurvivesRestart(t *testing.T) {
 		ta := newTestAgent(t, 1, elasticTwo)
 		ta.asks(&fakeQueue{whole: []condor.WaitingJob{{GPUs: 1}}})
 		ta.turns(10)
-		if r := ta.prepare(Caller{Starter: ta.proc.starter(51, "slot600_1"), UID: 1002, Hook: true}, &api.Job{ID: "9.0", AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(int64(ta.view.Load().plan.GPUs[0].Memory))}); r.Grant == nil {
+		if r := ta.prepare(starter.Caller{Starter: ta.proc.starter(51, "slot600_1"), UID: 1002, Hook: true}, &api.Job{ID: "9.0", AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(int64(ta.view.Load().plan.GPUs[0].Memory))}); r.Grant == nil {
 			t.Fatalf("%+v", r)
 		}
 		ta.restart()

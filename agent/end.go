@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -50,7 +51,7 @@ func (c controlDaemons) SetServers(ctx context.Context, w mps.Wanted, servers []
 // end lets MPS clients leave before a signal ends them. A supervisor asks for its
 // own leaf: a login by condor_ssh_to_job has a supervisor too, and the job goes
 // on when its user logs out; a login goes on when the job's program ends.
-func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
+func (a *Agent) end(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 	a.books.mu.Lock()
 	err := a.books.locate(&c)
 	held := a.books.held(c.Starter)
@@ -65,8 +66,8 @@ func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 	defer release()
 	out := &api.Ended{}
 	v := a.view.Load()
-	own := a.books.proc.leafOf(c.PID)
-	if a.books.proc.alone(a.cgroups.root, c.PID) {
+	own := a.books.proc.Leaf(c.PID)
+	if a.books.proc.Alone(a.cgroups.root, c.PID) {
 		held = nil // no client of its is left, on any GPU
 	}
 	var errs []error
@@ -82,7 +83,7 @@ func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 			out.Remaining += len(step.Waiting)
 		}
 	}
-	if !own.login {
+	if !own.Login {
 		a.endReservation(ctx, c.Starter)
 		out.Wait = a.books.holdOf(c.Starter).Reason
 	}
@@ -94,7 +95,7 @@ func (a *Agent) end(ctx context.Context, c Caller) (*api.Ended, error) {
 const endPause = 200 * time.Millisecond
 
 // endTurn lets one question of a job's end in at a time, and one wait.
-func (b *books) endTurn(ctx context.Context, s Starter) (release func(), err error) {
+func (b *books) endTurn(ctx context.Context, s starter.Starter) (release func(), err error) {
 	b.mu.Lock()
 	turn := b.turns[s]
 	if turn == nil {
@@ -143,7 +144,8 @@ func (a *Agent) clientsOf(ctx context.Context, r Running, caller int) ([]int, er
 	var own []int
 	for _, s := range servers {
 		for _, pid := range s.Clients {
-			if starter, ok := a.books.starterOfProcess(pid, starterUID(a.own)); ok && starter.is(r.Starter) && a.books.proc.together(pid, caller, r.Starter) {
+			owner, ok := a.books.starterOfProcess(pid)
+			if ok && owner.Is(r.Starter) && a.books.proc.Together(pid, caller, r.Starter) {
 				own = append(own, pid)
 			}
 		}
@@ -152,7 +154,7 @@ func (a *Agent) clientsOf(ctx context.Context, r Running, caller int) ([]int, er
 }
 
 // endClients ends processes as MPS clients. Nothing here kills one.
-func (a *Agent) endClients(ctx context.Context, u gpu.UUID, pids []int, s Starter) mps.EndStep {
+func (a *Agent) endClients(ctx context.Context, u gpu.UUID, pids []int, s starter.Starter) mps.EndStep {
 	begin := time.Now()
 	step, err := a.clients.EndClients(ctx, u, pids, mps.DefaultEndRules)
 	switch {
@@ -178,13 +180,13 @@ func (a *Agent) killBeside(f finding) {
 
 // killOf kills a process if it still runs in that slot; the handle makes sure
 // that it is the one looked at.
-func (a *Agent) killOf(pid int, s Starter) error {
+func (a *Agent) killOf(pid int, s starter.Starter) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return err
 	}
-	defer closeHandle(fd)
-	if owner, ok := a.books.starterOfProcess(pid, starterUID(a.own)); !ok || !owner.is(s) {
+	defer func() { _ = unix.Close(fd) }()
+	if owner, ok := a.books.starterOfProcess(pid); !ok || !owner.Is(s) {
 		return os.ErrProcessDone
 	}
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)

@@ -17,10 +17,12 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // fakeUsage is a node whose processes the test names.
@@ -36,9 +38,9 @@ func TestEndOfAJob(t *testing.T) {
 	other := s.proc.starter(1001, "slot1_2")
 	s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
 	s.grant(other, uint32(os.Getuid()), "alice", uuid(0), 4096)
-	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
-	s.proc.add(proc{pid: 201, parent: 1000, comm: "train"}) // in no cgroup, below its starter
-	s.proc.add(proc{pid: 300, parent: 1001, comm: "train", cgroup: cgroupOf("slot1_2")})
+	s.proc.Add(proctree.Process{PID: 200, Parent: 1, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1")})
+	s.proc.Add(proctree.Process{PID: 201, Parent: 1000, Comm: "train"}) // in no cgroup, below its starter
+	s.proc.Add(proctree.Process{PID: 300, Parent: 1001, Comm: "train", Cgroup: proctree.CgroupOf("slot1_2")})
 	var happened []string
 	s.daemons.happens = func(what string) { happened = append(happened, what) }
 	s.daemons.change(uuid(0), func(d *fakeDaemon) {
@@ -76,10 +78,10 @@ func TestEndOfALogin(t *testing.T) {
 			if name != "without cgroups" {
 				s.books.hold(st, api.Hold{Slot: "slot1_1", Reason: "too much"})
 			}
-			s.proc.add(proc{pid: os.Getpid(), parent: st.PID, comm: "supervise", uid: uint32(os.Getuid()), cgroup: tt.inCgroup})
-			s.proc.add(proc{pid: 199, parent: st.PID, comm: "supervise", cgroup: tt.job})
-			s.proc.add(proc{pid: 200, parent: 199, comm: "train", cgroup: tt.job})
-			s.proc.add(proc{pid: 300, parent: os.Getpid(), comm: "train", cgroup: tt.login})
+			s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: st.PID, Comm: "supervise", UID: uint32(os.Getuid()), Cgroup: tt.inCgroup})
+			s.proc.Add(proctree.Process{PID: 199, Parent: st.PID, Comm: "supervise", Cgroup: tt.job})
+			s.proc.Add(proctree.Process{PID: 200, Parent: 199, Comm: "train", Cgroup: tt.job})
+			s.proc.Add(proctree.Process{PID: 300, Parent: os.Getpid(), Comm: "train", Cgroup: tt.login})
 			var happened []string
 			s.daemons.happens = func(what string) { happened = append(happened, what) }
 			s.daemons.change(uuid(0), func(d *fakeDaemon) {
@@ -116,14 +118,14 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 func TestEndOfTheLast(t *testing.T) {
 	s := serveTestAgent(t, 1)
 	s.grant(s.in("slot1_1", false), uint32(os.Getuid()), "alice", uuid(0), 4096)
-	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
+	s.proc.Add(proctree.Process{PID: 200, Parent: 1, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1")})
 	var happened []string
 	s.daemons.happens = func(what string) { happened = append(happened, what) }
 	s.daemons.change(uuid(0), func(d *fakeDaemon) {
 		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200}}}
 	})
 	s.cgroups.root = t.TempDir()
-	procs := filepath.Join(s.cgroups.root, cgroupOf("slot1_1"), "cgroup.procs")
+	procs := filepath.Join(s.cgroups.root, proctree.CgroupOf("slot1_1"), "cgroup.procs")
 	for text, clients := range map[string]int{"%d\n": 0, "%d\n200\n": 1} {
 		put(t, procs, fmt.Sprintf(text, os.Getpid()))
 		put(t, filepath.Join(filepath.Dir(filepath.Dir(procs)), "cgroup.procs"), "")
@@ -141,8 +143,8 @@ func TestOverBudget(t *testing.T) {
 	s := serveWith(t, 1, func(*server) {})
 	st := s.in("slot1_1", false)
 	s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
-	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
-	s.proc.add(proc{pid: 201, parent: 200, comm: "train", cgroup: cgroupOf("slot1_1")})
+	s.proc.Add(proctree.Process{PID: 200, Parent: 1, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1")})
+	s.proc.Add(proctree.Process{PID: 201, Parent: 200, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1")})
 	s.daemons.change(uuid(0), func(d *fakeDaemon) {
 		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200, 201}}}
 	})
@@ -151,7 +153,7 @@ func TestOverBudget(t *testing.T) {
 	}
 	r := gpu.Reading{GPU: uuid(0), At: s.view.Load().applied}
 	r.Processes = gpu.Known([]gpu.DeviceProcess{process(200, 3000), process(201, 3000)})
-	s.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.root})
+	s.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.Root})
 	s.sampler.Round(t.Context())
 	begin := s.view.Load().applied
 	b := s.watch(t.Context(), breaches{}, begin)
@@ -182,7 +184,7 @@ func TestOverBudget(t *testing.T) {
 	if err != nil || ended.Ended == nil || ended.Ended.Wait != want.Reason {
 		t.Errorf("the supervisor hears %+v, %v", ended.Ended, err)
 	}
-	s.proc.end(st.PID)
+	s.proc.End(st.PID)
 	s.sweepNow()
 	if len(s.jobHolds()) > 0 {
 		t.Error("the hold outlives its job")
@@ -237,15 +239,15 @@ func TestEndsInACrowd(t *testing.T) {
 // TestStrays: a process counts for its own slot only, and only where the slot
 // holds nothing.
 func TestStrays(t *testing.T) {
-	mine, other := Starter{ID: process.ID{PID: 1}, Slot: "slot1_1"}, Starter{ID: process.ID{PID: 2}, Slot: "slot1_2"}
-	on := func(u gpu.UUID, pids map[int]Starter) usage.DeviceUsage {
+	mine, other := starter.Starter{ID: process.ID{PID: 1}, Slot: "slot1_1"}, starter.Starter{ID: process.ID{PID: 2}, Slot: "slot1_2"}
+	on := func(u gpu.UUID, pids map[int]starter.Starter) usage.DeviceUsage {
 		d := usage.DeviceUsage{Device: usage.Device{GPU: u}, Processes: gpu.Known([]usage.Process{})}
 		for pid, s := range pids {
 			d.Processes.Value = append(d.Processes.Value, usage.Process{DeviceProcess: gpu.DeviceProcess{PID: pid}, Owner: usage.OwnerSlot, Slot: slotKey(s)})
 		}
 		return d
 	}
-	snap := &usage.Snapshot{Devices: []usage.DeviceUsage{on(uuid(0), map[int]Starter{10: mine, 20: other}), on(uuid(1), map[int]Starter{11: mine})}}
+	snap := &usage.Snapshot{Devices: []usage.DeviceUsage{on(uuid(0), map[int]starter.Starter{10: mine, 20: other}), on(uuid(1), map[int]starter.Starter{11: mine})}}
 	running := []Running{{Starter: mine, GPU: uuid(0)}, {Starter: other, GPU: uuid(0)}}
 	if got := strays(sightings(snap)[slotKey(mine)], &plan.Plan{}, holdings(running)[slotKey(mine)]); !slices.Equal(got, []stray{{11, uuid(1)}}) {
 		t.Errorf("strays = %+v", got)
@@ -280,11 +282,11 @@ func TestCap(t *testing.T) {
 // TestBlocked: a process beside MPS on an exclusive GPU without a server closes it.
 func TestBlocked(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
-	ta.proc.add(proc{pid: 300, parent: 1, comm: "stray"})
+	ta.proc.Add(proctree.Process{PID: 300, Parent: 1, Comm: "stray"})
 	r := gpu.Reading{GPU: uuid(0), At: time.Now().Add(time.Hour)}
 	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 300}})
 	source := &fakeUsage{[]gpu.Reading{r}}
-	ta.sampler = usage.NewSampler(usage.Options{Source: source, Site: site{ta.Agent}, Interval: time.Second, Proc: ta.proc.root})
+	ta.sampler = usage.NewSampler(usage.Options{Source: source, Site: site{ta.Agent}, Interval: time.Second, Proc: ta.proc.Root})
 	ta.sampler.Round(t.Context())
 	if why := ta.reason(0); !strings.Contains(why, "process 300, which is no job's, holds it without MPS") {
 		t.Errorf("reason = %q", why)
@@ -312,11 +314,11 @@ func TestClientOfNoJob(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	s := ta.proc.starter(100, "slot1_1")
 	ta.grant(s, 1000, "alice", uuid(0), 4096)
-	ta.proc.add(proc{pid: 200, parent: 100, comm: "job", uid: 1000, cgroup: cgroupOf("slot1_1")})
-	ta.proc.add(proc{pid: 300, parent: 1, comm: "left", uid: 1000})
+	ta.proc.Add(proctree.Process{PID: 200, Parent: 100, Comm: "job", UID: 1000, Cgroup: proctree.CgroupOf("slot1_1")})
+	ta.proc.Add(proctree.Process{PID: 300, Parent: 1, Comm: "left", UID: 1000})
 	r := gpu.Reading{GPU: uuid(0), At: time.Now().Add(time.Hour)}
 	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 200, MPSClient: true}, {PID: 300, MPSClient: true, Memory: gpu.Known(gpu.Bytes(2000 << 20))}})
-	ta.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{ta.Agent}, Interval: time.Second, Proc: ta.proc.root})
+	ta.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{ta.Agent}, Interval: time.Second, Proc: ta.proc.Root})
 	ta.sampler.Round(t.Context())
 	got := ta.status().GPUs[0].Strangers
 	if len(got) != 1 || got[0].PID != 300 || !got[0].MPSClient || got[0].VRAMMiB == nil || *got[0].VRAMMiB != 2000 {
@@ -382,7 +384,7 @@ func TestKillBeside(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		ta.proc.add(proc{pid: c.Process.Pid, parent: 1, comm: "sleep", cgroup: cgroupOf(slot)})
+		ta.proc.Add(proctree.Process{PID: c.Process.Pid, Parent: 1, Comm: "sleep", Cgroup: proctree.CgroupOf(slot)})
 		sleeps = append(sleeps, c)
 	}
 	f := finding{watched: jobUsing(100), Code: api.CodeUnattached, Enforce: config.EnforceKill, First: true}

@@ -8,6 +8,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -29,7 +30,7 @@ const mostNoted = 1024
 // noteJob keeps what became of a job at its admission, once for each GPU. Only
 // the hook's question is an event: a job may ask as often as it likes. What it
 // invents is none: a starter has at most one event on each planned GPU from its hook.
-func (a *Agent) noteJob(c Caller, job *api.Job, kind history.EventKind, gpus []string, text string) {
+func (a *Agent) noteJob(c starter.Caller, job *api.Job, kind history.EventKind, gpus []string, text string) {
 	if !c.Hook {
 		return
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -25,7 +27,7 @@ func (a *Agent) makeExecute(ctx context.Context, n condor.Node) error {
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err := accountsOfNode.makeFor(ctx, dir, condorAccount, a.own == 0); err != nil {
+		if err := makeFor(ctx, starter.LookUp, dir, condorAccount, a.own == 0); err != nil {
 			return fmt.Errorf("the directory of %s's jobs: %w: make it, owned by %s, or set htcondor.execute to a directory that gpuslotd may write", s.Daemon(), err, condorAccount)
 		}
 	}
@@ -34,10 +36,10 @@ func (a *Agent) makeExecute(ctx context.Context, n condor.Node) error {
 
 // makeFor makes a directory and gives it to an account, if that is allowed. It is
 // made only when the account is known.
-func (d accountDatabase) makeFor(ctx context.Context, dir, account string, give bool) error {
+func makeFor(ctx context.Context, look func(context.Context, string) (*user.User, error), dir, account string, give bool) error {
 	uid, gid := -1, -1 // stay as they are
 	if give {
-		u, err := d.look(ctx, account)
+		u, err := look(ctx, account)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/gpuslot/gpuslot/agent/starter"
 )
 
 // TestExecuteOfAnAccount: a directory for jobs is made when its owner is known. An
@@ -18,11 +20,11 @@ func TestExecuteOfAnAccount(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "execute", "gpu5a1e0c11")
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
-		d := accountDatabase{make(chan struct{}, 4), func(string) (*user.User, error) {
+		d := starter.NewDatabase(func(string) (*user.User, error) {
 			<-answers
 			return &user.User{Uid: strconv.Itoa(os.Getuid()), Gid: strconv.Itoa(os.Getgid())}, nil
-		}}
-		if err := d.makeFor(t.Context(), dir, "condor", true); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		})
+		if err := makeFor(t.Context(), d.LookUp, dir, "condor", true); err == nil || !strings.Contains(err.Error(), "does not answer") {
 			t.Fatalf("while the database hangs: %v", err)
 		}
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -30,7 +32,7 @@ func TestExecuteOfAnAccount(t *testing.T) {
 		}
 		close(answers)
 		synctest.Wait()
-		if err := d.makeFor(t.Context(), dir, "condor", true); err != nil {
+		if err := makeFor(t.Context(), d.LookUp, dir, "condor", true); err != nil {
 			t.Fatal(err)
 		}
 		if st, err := os.Stat(dir); err != nil || !st.IsDir() {

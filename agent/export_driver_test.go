@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // fullNode is a driver with one process in each slot of a benchAgent.
@@ -71,7 +72,7 @@ func TestNoDriverInsideAScrape(t *testing.T) {
 	ta.hardware, ta.alarms = d, d
 	ta.memoryLimits = func() (has, known bool) { d.calls.Add(1); return false, true }
 	ta.driverMismatch = func(context.Context) (string, error) { d.calls.Add(1); return "", nil }
-	if err := ta.newSampler(d, ta.view.Load().config.Usage, ta.proc.root); err != nil {
+	if err := ta.newSampler(d, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
 		t.Fatal(err)
 	}
 	ta.sampler.Round(t.Context())
@@ -95,7 +96,7 @@ func BenchmarkAgentScrape(b *testing.B) {
 		for _, r := range ta.books.all() {
 			if r.GPU == uuid(g) {
 				pid := r.Starter.PID + 10000
-				ta.proc.add(proc{pid: pid, parent: r.Starter.PID, comm: "job", uid: 1000, started: 1})
+				ta.proc.Add(proctree.Process{PID: pid, Parent: r.Starter.PID, Comm: "job", UID: 1000, Started: 1})
 				list = append(list, gpu.DeviceProcess{PID: pid, Memory: gpu.Known(gpu.Bytes(500 * mib)), MPSClient: true})
 			}
 		}
@@ -104,7 +105,7 @@ func BenchmarkAgentScrape(b *testing.B) {
 			SMActivity: gpu.Known(gpu.Activity{Ratio: 0.8}),
 		}})
 	}
-	if err := ta.newSampler(node, ta.view.Load().config.Usage, ta.proc.root); err != nil {
+	if err := ta.newSampler(node, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
 		b.Fatal(err)
 	}
 	ta.sampler.Round(b.Context())

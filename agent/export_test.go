@@ -22,6 +22,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -113,7 +114,7 @@ func TestNoSlotTwice(t *testing.T) {
 		}
 		var running []Running
 		for i := range rapid.IntRange(0, 6).Draw(t, "running") {
-			running = append(running, Running{Starter: Starter{ID: process.ID{PID: i}, Slot: slots.Draw(t, "slot")}, GPU: gpus.Draw(t, "gpu"), Since: at.Add(ages.Draw(t, "since")), Job: "1.0"})
+			running = append(running, Running{Starter: starter.Starter{ID: process.ID{PID: i}, Slot: slots.Draw(t, "slot")}, GPU: gpus.Draw(t, "gpu"), Since: at.Add(ages.Draw(t, "since")), Job: "1.0"})
 		}
 		seen := map[nameOn]bool{}
 		for _, s := range usageOf(snap, running, config.Default(), at).Slots {
@@ -232,7 +233,7 @@ func samplingAgent(t testing.TB, source usage.Source, c config.Config) *Agent {
 	daemons := newFakeDaemons()
 	a, err := newAgent(Options{
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: &fakeHardware{}, Startd: &fakeStartd{}, Usage: source,
-		proc: newFakeProc(t).root, daemons: daemons, clients: daemons, doors: newFakeDoors(),
+		proc: newFakeProc(t).Root, daemons: daemons, clients: daemons, doors: newFakeDoors(),
 	}, c)
 	if err != nil {
 		t.Fatal(err)
@@ -316,7 +317,7 @@ func TestWhatIsToldOfJobs(t *testing.T) {
 		c.Metrics.JobLabels = tell
 		a := samplingAgent(t, nil, c)
 		r := jobUsing(0).Running
-		r.Owner, r.Group, r.VO, r.Account = "alice", "group_atlas.alice", "atlas", Account{UID: 54321, Known: true}
+		r.Owner, r.Group, r.VO, r.Account = "alice", "group_atlas.alice", "atlas", starter.Account{UID: 54321, Known: true}
 		a.books.slots = []Running{r}
 		text := scrapeOf(t, a)
 		if !strings.Contains(text, "gpuslot_slot_info{"+want+"} 1\n") {

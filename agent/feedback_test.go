@@ -12,8 +12,10 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 func TestFeedbackIsThatOfTheWorst(t *testing.T) {
@@ -75,19 +77,19 @@ func converseOnce(t *testing.T, s *server, req api.Request, stays bool) {
 	if !stays {
 		_ = caller.Close()
 	}
-	s.converse(context.Background(), conn, peer{pid: os.Getpid(), uid: s.own}, func() {})
+	s.converse(context.Background(), conn, starter.Peer{PID: os.Getpid(), UID: s.proc.Own}, func() {})
 }
 
 func TestHandOver(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
-	s := newServer(ta.log, ta.proc.fs(), uint32(os.Getuid()), ta.Agent)
-	ta.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "gpuslot-condor", cgroup: "/user.slice"})
+	s := newServer(ta.log, ta.proc.fs(), ta.Agent)
+	ta.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslot-condor", Cgroup: "/user.slice"})
 	converseOnce(t, s, api.Request{Op: api.OpMonitor}, true)
 	if f := ta.snapshot().Feedback; f != nil {
 		t.Fatalf("root asked by hand, which feeds no startd: %+v", f)
 	}
-	ta.proc.add(proc{pid: 900, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
-	ta.proc.add(proc{pid: os.Getpid(), parent: 900, comm: "gpuslot-condor", uid: uint32(os.Getuid())})
+	ta.proc.Add(proctree.Process{PID: 900, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd"})
+	ta.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 900, Comm: "gpuslot-condor", UID: uint32(os.Getuid())})
 	converseOnce(t, s, api.Request{Op: api.OpHere}, true)
 	if f := ta.snapshot().Feedback; f != nil {
 		t.Fatalf("another question is no feedback: %+v", f)

@@ -3,6 +3,8 @@ package agent
 import (
 	"strings"
 	"testing"
+
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // TestForeignWords: what a job calls itself reaches logs, status and history as
@@ -25,9 +27,9 @@ func TestForeignWords(t *testing.T) {
 	if reply := ta.prepare(hookOf(s, 1000), job); reply.Refusal == nil {
 		t.Errorf("%+v", reply)
 	}
-	ended := thread{tid: 700, state: "Z"}
-	runs := thread{tid: 701, state: "S", opened: "/dev/nvidia0"}
-	ta.proc.add(proc{pid: 700, parent: 1, comm: "\x1b[31mroot", state: "Z", threads: []thread{ended, runs}})
+	ended := proctree.Thread{TID: 700, State: "Z"}
+	runs := proctree.Thread{TID: 701, State: "S", Opened: "/dev/nvidia0"}
+	ta.proc.Add(proctree.Process{PID: 700, Parent: 1, Comm: "\x1b[31mroot", State: "Z", Threads: []proctree.Thread{ended, runs}})
 	if got := deviceHolders(ta.proc.fs().FS); len(got) != 1 || got[0].Name != "?[31mroot" {
 		t.Errorf("a process calls itself %+v", got)
 	}

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 )
 
 // here answers a process of a job; anybody may ask, and hears of its own slot.
-func (s *server) here(conn *net.UnixConn, p peer) api.Reply {
-	c, err := s.proc.identifyPeer(conn, p, starterUID(s.own))
+func (s *server) here(conn *net.UnixConn, p starter.Peer) api.Reply {
+	c, err := s.proc.IdentifyPeer(conn, p)
 	switch {
-	case errors.Is(err, errNoSlot):
+	case errors.Is(err, starter.ErrNoSlot):
 		return api.Reply{NoJob: true}
 	case err != nil:
 		return api.Reply{Error: err.Error()}
@@ -22,7 +23,7 @@ func (s *server) here(conn *net.UnixConn, p peer) api.Reply {
 
 // here is what the caller's job holds, by the books and the last sample. The
 // control daemons are not asked: a job may call this as often as it likes.
-func (a *Agent) here(c Caller) *api.Here {
+func (a *Agent) here(c starter.Caller) *api.Here {
 	out := &api.Here{Slot: shortName(c.Starter.Slot), GPUs: []api.HereGPU{}}
 	v, now := a.view.Load(), time.Now()
 	a.books.mu.Lock()

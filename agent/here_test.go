@@ -10,9 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // TestHere: a process of a job hears what its own slot holds, and of its
@@ -35,14 +37,14 @@ func TestHere(t *testing.T) {
 	if w := reply.Here.GPUs[0].Wall; w != wallNone { // nobody samples in this test
 		t.Errorf("wall %q", w)
 	}
-	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
+	s.proc.Add(proctree.Process{PID: 200, Parent: 1, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1")})
 	s.sampled(gpu.DeviceProcess{PID: 200, Memory: gpu.Known(gpu.Bytes(300 * mib)), MPSClient: true})
 	reply, err = s.call(api.Request{Op: api.OpHere})
 	if err != nil || reply.Here.GPUs[0].UseMiB == nil || *reply.Here.GPUs[0].UseMiB != 300 {
 		t.Errorf("%+v, %v", reply.Here, err)
 	}
 	s.books.hold(mine, api.Hold{Slot: "slot1_1", Job: want.Job, Code: api.CodeOverBudget, Reason: "too much"})
-	if gone := (Starter{ID: process.ID{PID: 9, Started: 9}, Slot: "slot9_9"}); s.books.hold(gone, api.Hold{Slot: "slot9_9"}) || len(s.books.allHolds()) != 1 {
+	if gone := (starter.Starter{ID: process.ID{PID: 9, Started: 9}, Slot: "slot9_9"}); s.books.hold(gone, api.Hold{Slot: "slot9_9"}) || len(s.books.allHolds()) != 1 {
 		t.Errorf("a job that has ended is held: %+v", s.books.allHolds())
 	}
 	if reply, err = s.call(api.Request{Op: api.OpHere}); err != nil || reply.Here.Hold != "too much" {
@@ -55,7 +57,7 @@ func (s *served) sampled(all ...gpu.DeviceProcess) {
 	s.t.Helper()
 	r := gpu.Reading{GPU: uuid(0), At: s.view.Load().applied}
 	r.Processes = gpu.Known(all)
-	s.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.root})
+	s.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.Root})
 	s.sampler.Round(s.t.Context())
 }
 
@@ -68,11 +70,11 @@ func TestHereWithoutAGPU(t *testing.T) {
 	if err != nil || reply.Here == nil || reply.Here.Slot != "slot9_1" || len(reply.Here.GPUs) > 0 {
 		t.Errorf("a CPU-only job: %+v, %v", reply.Here, err)
 	}
-	s.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "left", uid: uint32(os.Getuid()), cgroup: cgroupOf("slot9_1")})
+	s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "left", UID: uint32(os.Getuid()), Cgroup: proctree.CgroupOf("slot9_1")})
 	if reply, err = s.call(api.Request{Op: api.OpHere}); err != nil || reply.Here == nil || len(reply.Here.GPUs) > 0 || reply.Here.Slot != "slot9_1" {
 		t.Errorf("its daemon: %+v, %v", reply.Here, err)
 	}
-	s.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "bash", cgroup: "/user.slice"})
+	s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "bash", Cgroup: "/user.slice"})
 	if reply, err = s.call(api.Request{Op: api.OpHere}); err != nil || !reply.NoJob || reply.Here != nil {
 		t.Errorf("no job's process: %+v, %v", reply, err)
 	}
@@ -85,7 +87,7 @@ func TestHidesPipes(t *testing.T) {
 	dir := ta.view.Load().config.Paths.PipeRoot() + "/" + string(uuid(0))
 	mounts := func(pid, text string) {
 		t.Helper()
-		where := filepath.Join(ta.proc.root, pid)
+		where := filepath.Join(ta.proc.Root, pid)
 		if err := os.MkdirAll(where, 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -9,10 +9,12 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // TestJobsLife: what the agent keeps of a job from its admission over its hold
@@ -21,24 +23,24 @@ func TestJobsLife(t *testing.T) {
 	s := serveWith(t, 1, func(*server) {})
 	st := s.in("slot1_1", false)
 	s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
-	s.proc.add(proc{pid: 200, parent: 1, comm: "train", cgroup: cgroupOf("slot1_1")})
+	s.proc.Add(proctree.Process{PID: 200, Parent: 1, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1")})
 	s.daemons.change(uuid(0), func(d *fakeDaemon) {
 		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200}}}
 	})
 	r := gpu.Reading{GPU: uuid(0), At: time.Now()}
 	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 200, Memory: gpu.Known(gpu.Bytes(6000 * mib)), MPSClient: true}})
 	source := &fakeUsage{[]gpu.Reading{r}}
-	s.sampler = usage.NewSampler(usage.Options{Source: source, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.root})
+	s.sampler = usage.NewSampler(usage.Options{Source: source, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.Root})
 	s.sampler.Round(t.Context())
 	begin := s.view.Load().applied
 	s.watch(t.Context(), s.watch(t.Context(), breaches{}, begin), begin.Add(s.view.Load().config.Budgets.Grace))
 	s.ends.Wait()
 	s.forgetQuestions(st)
-	s.prepare(Caller{Starter: st, UID: uint32(os.Getuid()), Hook: true}, jobOn(st, "alice", uuid(0), 1<<20))
+	s.prepare(starter.Caller{Starter: st, UID: uint32(os.Getuid()), Hook: true}, jobOn(st, "alice", uuid(0), 1<<20))
 	if uses := s.jobUses(); len(uses) != 1 || uses[0].PeakMiB == nil || *uses[0].PeakMiB != 6000 || uses[0].GPUSeconds != nil {
 		t.Errorf("uses %+v", uses)
 	}
-	s.proc.end(st.PID)
+	s.proc.End(st.PID)
 	next := s.proc.starter(1002, "slot1_1")
 	s.grant(next, uint32(os.Getuid()), "alice", uuid(0), 4096)
 	if uses := s.jobUses(); len(uses) != 0 {

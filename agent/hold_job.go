@@ -5,12 +5,13 @@ import (
 	"slices"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 )
 
 // hold books that HTCondor is to hold a job; false if that was booked before.
 // It stays so until the job ends: a job that was told to go does not come back
 // because its memory was taken.
-func (b *books) hold(s Starter, h api.Hold) bool {
+func (b *books) hold(s starter.Starter, h api.Hold) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, before := b.holds[s]; before || len(b.held(s)) == 0 {
@@ -21,14 +22,14 @@ func (b *books) hold(s Starter, h api.Hold) bool {
 }
 
 // holdOf is a job's hold; its Code is 0 if there is none.
-func (b *books) holdOf(s Starter) api.Hold {
+func (b *books) holdOf(s starter.Starter) api.Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.holds[s]
 }
 
 // toBeHeld says whether HTCondor is to hold a job.
-func (b *books) toBeHeld(s Starter) bool { return b.holdOf(s).Code != 0 }
+func (b *books) toBeHeld(s starter.Starter) bool { return b.holdOf(s).Code != 0 }
 
 // jobHolds answers the startd's monitor.
 func (a *Agent) jobHolds() []api.Hold { return a.books.allHolds() }

@@ -7,41 +7,21 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
-
-// TestCgroupsOfAUser: whoever has a service manager of his own makes cgroups of
-// any name below it, HTCondor's too.
-func TestCgroupsOfAUser(t *testing.T) {
-	f := newFakeProc(t)
-	s := f.starter(1000, "slot1_1")
-	for i, below := range []string{
-		"/user.slice/user-1001.slice/user@1001.service/app.slice",
-		"/user.slice/user-1001.slice/user@1001.service",
-		"/machine.slice/m.scope/user.slice/user-1001.slice/user@1001.service/user.slice/user@0.service",
-	} {
-		f.add(proc{pid: 2000 + i, parent: 1, comm: "x", uid: 1001, cgroup: below + cgroupOf("slot1_1")})
-		if c, err := f.fs().identify(1001, 2000+i, rootsOwn); !errors.Is(err, errNoSlot) {
-			t.Errorf("below %s a process is taken for one of %s (%v)", below, c.Starter.Slot, err)
-		}
-		f.add(proc{pid: 3000 + i, parent: s.PID, comm: "x", uid: 1001, cgroup: below + cgroupOf("slot1_1")})
-	}
-	b := newBooks(f.fs(), newFakeDoors())
-	if leaf := b.jobCgroup(s, rootsOwn); leaf != "" {
-		t.Errorf("the job's cgroup is %s", leaf)
-	}
-}
 
 // TestAnotherAccountInASlot: where a site's own service gives a user cgroups, the
 // account still tells.
 func TestAnotherAccountInASlot(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
-	mallory := Caller{UID: 1001, PID: 4000, Starter: Starter{Slot: "slot1_1@wn1.example.org"}}
-	reply := ta.prepare(mallory, jobOn(Starter{Slot: "slot1_1"}, "alice", uuid(0), 4096))
+	mallory := starter.Caller{UID: 1001, PID: 4000, Starter: starter.Starter{Slot: "slot1_1@wn1.example.org"}}
+	reply := ta.prepare(mallory, jobOn(starter.Starter{Slot: "slot1_1"}, "alice", uuid(0), 4096))
 	if !strings.Contains(reply.Error, "runs as uid 1000 and the caller as uid 1001") || ta.doors.has(uuid(0), 1001) {
 		t.Errorf("%+v", reply)
 	}
@@ -73,7 +53,7 @@ func TestForgedClaim(t *testing.T) {
 			s := ta.proc.starter(1000, "slot9_1")
 			job := jobOn(s, "mallory", tt.gpu, 4096)
 			job.ID = tt.id
-			mallory := Caller{UID: 1001, PID: 4000, Starter: s}
+			mallory := starter.Caller{UID: 1001, PID: 4000, Starter: s}
 			tt.ad.Name = "slot9_1@wn1.example.org"
 			ta.startd.set([]condor.Slot{tt.ad}, nil)
 			before := ta.startd.questions()
@@ -88,7 +68,7 @@ func TestForgedClaim(t *testing.T) {
 			if n, m := ta.startd.questions()-before, ta.count("gpuslot_slot_mismatches_total"); n != 1 || m != 1 {
 				t.Errorf("the startd was asked %d times, and %g mismatches counted", n, m)
 			}
-			ta.proc.end(s.PID)
+			ta.proc.End(s.PID)
 			ta.sweepNow()
 			ta.grant(ta.proc.starter(1001, "slot9_1"), 1001, "mallory", uuid(0), 4096)
 		})
@@ -103,7 +83,7 @@ func TestWithoutHook(t *testing.T) {
 	ad := slotAd("slot1_1", "9.0", "alice", 4096, uuid(0))
 	of := ad
 	of.StarterPID = 999
-	wrapper := Caller{UID: 1000, PID: 4000, Starter: s}
+	wrapper := starter.Caller{UID: 1000, PID: 4000, Starter: s}
 	forged := jobOn(s, "bob", uuid(0), 28672)
 	for name, say := range map[string]func(){
 		"it does not answer":            func() { ta.startd.set(nil, errors.New("it does not answer")) },
@@ -140,7 +120,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	s, before := ta.proc.starter(1000, "slot1_1"), ta.startd.questions()
 	for range 100 {
-		if reply := ta.prepare(Caller{UID: 1000, PID: 4000, Starter: s}, jobOn(s, "alice", uuid(0), 4096)); reply.Refusal == nil {
+		if reply := ta.prepare(starter.Caller{UID: 1000, PID: 4000, Starter: s}, jobOn(s, "alice", uuid(0), 4096)); reply.Refusal == nil {
 			t.Fatalf("%+v", reply)
 		}
 	}
@@ -163,9 +143,9 @@ func TestTakenBack(t *testing.T) {
 			s, other := ta.proc.starter(1000, "slot1_1"), ta.proc.starter(1001, "slot1_2")
 			ta.grant(s, 1000, "alice", uuid(0), 4096)
 			ta.grant(other, 1000, "alice", uuid(0), 4096)
-			ta.proc.add(proc{pid: 2000, parent: s.PID, comm: "x", uid: 1000, cgroup: cgroupOf("slot1_1")})
-			ta.proc.add(proc{pid: 2001, parent: 1, comm: "x", uid: 1000, cgroup: cgroupOf("slot1_1")})
-			ta.proc.add(proc{pid: 2002, parent: other.PID, comm: "x", uid: 1000, cgroup: cgroupOf("slot1_2")})
+			ta.proc.Add(proctree.Process{PID: 2000, Parent: s.PID, Comm: "x", UID: 1000, Cgroup: proctree.CgroupOf("slot1_1")})
+			ta.proc.Add(proctree.Process{PID: 2001, Parent: 1, Comm: "x", UID: 1000, Cgroup: proctree.CgroupOf("slot1_1")})
+			ta.proc.Add(proctree.Process{PID: 2002, Parent: other.PID, Comm: "x", UID: 1000, Cgroup: proctree.CgroupOf("slot1_2")})
 			ta.daemons.change(uuid(0), func(d *fakeDaemon) {
 				d.servers = []mps.Server{{ID: process.ID{PID: 5000, Started: 1}, UID: 1000, Clients: []int{2000, 2001, 2002}}}
 			})
@@ -175,7 +155,7 @@ func TestTakenBack(t *testing.T) {
 			if got := strings.Join(ended, ", "); got != "end [2000 2001]" {
 				t.Errorf("the control daemon was told: %s", got)
 			}
-			ta.proc.end(other.PID)
+			ta.proc.End(other.PID)
 			ta.sweepNow()
 			if ta.doors.has(uuid(0), 1000) {
 				t.Error("the pipe directory is still open")
@@ -201,7 +181,7 @@ func TestStranger(t *testing.T) {
 	if why := ta.reason(0); why != "" {
 		t.Fatalf("closed while its job runs: %s", why)
 	}
-	ta.proc.end(s.PID)
+	ta.proc.End(s.PID)
 	pid := 200
 	refused := func(when string) {
 		t.Helper()
@@ -214,7 +194,7 @@ func TestStranger(t *testing.T) {
 		if ta.doors.has(uuid(0), 1001) {
 			t.Errorf("%s: its pipe directory is open", when)
 		}
-		ta.proc.end(bob.PID)
+		ta.proc.End(bob.PID)
 	}
 	refused("before the next proof")
 	ta.apply(false)
@@ -283,9 +263,9 @@ func TestJobUnderAnotherName(t *testing.T) {
 			ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 4096, uuid(0))}, nil)
 			ta.ask(t.Context())
 		}
-		for who, c := range map[string]Caller{
+		for who, c := range map[string]starter.Caller{
 			"the job":                                  {UID: 1000, PID: 4000, Starter: s},
-			"a process that left its parents":          {UID: 1000, PID: 4000, Starter: Starter{Slot: s.Slot}},
+			"a process that left its parents":          {UID: 1000, PID: 4000, Starter: starter.Starter{Slot: s.Slot}},
 			"a second hook, or what looks like it":     hookOf(s, 1000),
 			"a site's own hook, or a plugin, after it": {UID: 1000, PID: 4001, Starter: s},
 		} {
@@ -306,8 +286,8 @@ func TestAskingForMore(t *testing.T) {
 	s, ended := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
 	ta.grant(s, 1000, "alice", uuid(0), 4096)
 	ta.grant(ended, 1000, "alice", uuid(0), 4096)
-	ta.proc.end(ended.PID)
-	reply := ta.prepare(Caller{UID: 1000, PID: 4000, Starter: s}, jobOn(s, "alice", uuid(0), 8192))
+	ta.proc.End(ended.PID)
+	reply := ta.prepare(starter.Caller{UID: 1000, PID: 4000, Starter: s}, jobOn(s, "alice", uuid(0), 8192))
 	if reply.Refusal == nil || len(ta.books.all()) != 2 {
 		t.Errorf("%+v, and the books have %d entries", reply, len(ta.books.all()))
 	}
@@ -320,11 +300,11 @@ func TestClaimOfASecondGPU(t *testing.T) {
 		s := ta.proc.starter(100+i, "slot1_1")
 		ta.grant(s, 1000, "alice", own, 4096)
 		other := uuid(1 - i)
-		reply := ta.prepare(Caller{UID: 1000, PID: 4000, Starter: s}, jobOn(s, "alice", other, 4096))
+		reply := ta.prepare(starter.Caller{UID: 1000, PID: 4000, Starter: s}, jobOn(s, "alice", other, 4096))
 		if reply.Refusal == nil || reply.Refusal.Code != api.CodeNotPlanned {
 			t.Errorf("a job on %s gets %s: %+v", own, other, reply)
 		}
-		ta.proc.end(s.PID)
+		ta.proc.End(s.PID)
 		ta.sweepNow()
 	}
 }

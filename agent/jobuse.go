@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -26,19 +27,19 @@ func usesOf(snap *usage.Snapshot, running []Running, interval time.Duration, now
 	if now.Sub(snap.At) > staleAfter*interval {
 		return nil
 	}
-	starters := map[string]Starter{}
+	starters := map[string]starter.Starter{}
 	several := map[string]bool{}
 	for _, r := range running {
 		name := shortName(r.Starter.Slot)
-		if other, ok := starters[name]; ok && !other.is(r.Starter) {
+		if other, ok := starters[name]; ok && !other.Is(r.Starter) {
 			several[name] = true
 		}
 		starters[name] = r.Starter
 	}
 	var out []api.Use
-	var told []Starter
+	var told []starter.Starter
 	for _, r := range running {
-		if several[shortName(r.Starter.Slot)] || slices.ContainsFunc(told, r.Starter.is) {
+		if several[shortName(r.Starter.Slot)] || slices.ContainsFunc(told, r.Starter.Is) {
 			continue
 		}
 		told = append(told, r.Starter)

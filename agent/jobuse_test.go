@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -11,13 +12,13 @@ import (
 
 func TestUsesOf(t *testing.T) {
 	now := time.Now()
-	first := Starter{ID: process.ID{PID: 11, Started: 100}, Slot: "slot1_1@wn1"}
-	next := Starter{ID: process.ID{PID: 12, Started: 200}, Slot: "slot1_1@wn1"}
-	on := func(s Starter, d string, mib gpu.MiB, seconds float64) usage.SlotUsage {
+	first := starter.Starter{ID: process.ID{PID: 11, Started: 100}, Slot: "slot1_1@wn1"}
+	next := starter.Starter{ID: process.ID{PID: 12, Started: 200}, Slot: "slot1_1@wn1"}
+	on := func(s starter.Starter, d string, mib gpu.MiB, seconds float64) usage.SlotUsage {
 		return usage.SlotUsage{Slot: slotKey(s), Device: usage.Device{GPU: gpu.UUID(d)}, Peak: gpu.Known(gpu.Bytes(mib.Bytes())),
 			Job: usage.SlotTotals{SM: usage.Spread{Estimate: gpu.Known(seconds), Upper: gpu.Known(2 * seconds)}}}
 	}
-	runs := func(s Starter, job string, gpus ...string) (out []Running) {
+	runs := func(s starter.Starter, job string, gpus ...string) (out []Running) {
 		for _, g := range gpus {
 			out = append(out, Running{Starter: s, Job: job, GPU: gpu.UUID(g), Since: now.Add(-time.Minute)})
 		}

@@ -4,12 +4,9 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/gpuslot/gpuslot/condor"
 )
 
 // fileOf writes what a file of an earlier agent may hold.
@@ -88,18 +85,6 @@ func FuzzVerified(f *testing.F) {
 		two, _ := json.Marshal(again.by)
 		if string(one) != string(two) {
 			t.Fatalf("%s became %s", one, two)
-		}
-	})
-}
-
-// FuzzStartdArgs: a GPU's startd is one whose arguments say so.
-func FuzzStartdArgs(f *testing.F) {
-	f.Add([]byte("condor_startd\x00-f\x00-local-name\x00gpu5a1e0c11\x00-sock\x00startd_gpu5a1e0c11\x00"))
-	f.Add([]byte("-local-name\x00gpu5a1e0c11"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		name := parseStartdArgs(arguments(b))
-		if name != "" && (!condor.IsStartd(name) || !strings.Contains(string(b), "\x00-local-name\x00"+name)) {
-			t.Errorf("parseStartdArgs(%q) = %q", b, name)
 		}
 	})
 }

@@ -175,7 +175,7 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 	if r := ta.refuse(ta.proc.starter(101, "slot2_1"), 1000, "alice", places[1].UUID, 2048); r.Code != api.CodeClosed {
 		t.Errorf("a job on a device that goes got %+v", r)
 	}
-	ta.proc.end(100)
+	ta.proc.End(100)
 	ta.apply(false)
 	if got := ta.snapshot().LayoutMatches; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): true}) {
 		t.Errorf("the metrics tell of the layout after the job: %v", got)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // TestLeftoverOfAnotherIsNotKilled: a PID in the daemon's list is no reason to kill a
@@ -26,8 +27,8 @@ func TestLeftoverOfAnotherIsNotKilled(t *testing.T) {
 	go func() { _ = victim.Wait(); close(ended) }()
 	t.Cleanup(func() { _ = victim.Process.Kill(); <-ended })
 	pid := victim.Process.Pid
-	refused := func(name string, u gpu.UUID, p proc) {
-		ta.proc.add(p)
+	refused := func(name string, u gpu.UUID, p proctree.Process) {
+		ta.proc.Add(p)
 		if err := ta.killClient(u, pid, time.Now()); err == nil || errors.Is(err, os.ErrProcessDone) {
 			t.Errorf("%s: %v, want a refusal", name, err)
 		}
@@ -37,8 +38,8 @@ func TestLeftoverOfAnotherIsNotKilled(t *testing.T) {
 		default:
 		}
 	}
-	refused("no job's", uuid(0), proc{pid: pid, parent: 1, comm: "sshd", cgroup: "/system.slice/ssh.service", started: 1})
-	refused("a job's, of another GPU", uuid(1), proc{pid: pid, parent: 1000, comm: "train", cgroup: cgroupOf("slot1_1"), started: 1})
+	refused("no job's", uuid(0), proctree.Process{PID: pid, Parent: 1, Comm: "sshd", Cgroup: "/system.slice/ssh.service", Started: 1})
+	refused("a job's, of another GPU", uuid(1), proctree.Process{PID: pid, Parent: 1000, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1"), Started: 1})
 	if err := ta.killClient(uuid(0), pid, time.Now()); err != nil {
 		t.Fatalf("the GPU's own: %v", err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/alone"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 func TestMain(m *testing.M) {
@@ -315,7 +316,7 @@ func TestRun(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, o) }()
 	socket := filepath.Join(ta.dir, "r/agent.sock")
-	ta.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "gpuslot", uid: uint32(os.Getuid())})
+	ta.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslot", UID: uint32(os.Getuid())})
 	var reply api.Reply
 	err := errors.New("not tried")
 	for deadline := time.Now().Add(5 * time.Minute); err != nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {

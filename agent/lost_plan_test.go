@@ -24,7 +24,7 @@ func TestPlanUnreadable(t *testing.T) {
 			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			ta.proc.end(101) // bob's job ends while nobody looks
+			ta.proc.End(101) // bob's job ends while nobody looks
 			ta.writeConfig("[gpu.\"" + string(uuid(1)) + "\"]\nmode = \"whole\"\n")
 			ta.startd.set([]condor.Slot{slotAd("slot1_1", "5.0", "alice", 4096, uuid(1))}, nil)
 			for range 2 {
@@ -45,7 +45,7 @@ func TestPlanUnreadable(t *testing.T) {
 			if got := ta.read(file); got != text {
 				t.Errorf("the file says %q", got)
 			}
-			ta.proc.end(100)
+			ta.proc.End(100)
 			ta.sweepNow()
 			if v := ta.apply(false); len(v.problems) > 0 {
 				t.Errorf("the job has ended: %q", v.problems)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/devices"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -62,7 +63,7 @@ type deviceNodes struct {
 	turn sync.Mutex
 	// mu guards what follows.
 	mu sync.Mutex
-	by map[cgroupDir]heldNodes
+	by map[starter.Cgroup]heldNodes
 	// trouble is why the nodes of other devices are open to a job, or to all jobs
 	// (the zero key).
 	trouble map[process.ID]string
@@ -70,7 +71,7 @@ type deviceNodes struct {
 
 // heldNodes is the rule of one slice, for a job or for a login to it.
 type heldNodes struct {
-	starter Starter
+	starter starter.Starter
 	rule    devices.Rule
 }
 
@@ -83,7 +84,7 @@ type nodesJob struct {
 
 func newDeviceNodes(wall DeviceNodes, proc, root string) *deviceNodes {
 	return &deviceNodes{wall: wall, proc: devices.Proc{Root: proc}, root: root, wake: make(chan struct{}, 1),
-		by: map[cgroupDir]heldNodes{}, trouble: map[process.ID]string{}}
+		by: map[starter.Cgroup]heldNodes{}, trouble: map[process.ID]string{}}
 }
 
 // instancesOf are the GPU instances behind each GPU and MIG device of a node: a
@@ -128,7 +129,7 @@ func (v *view) jobsWithNodes(all []Running) []nodesJob {
 	var jobs []nodesJob
 	for _, r := range all {
 		of, err := v.instancesFor(r)
-		i := slices.IndexFunc(jobs, func(j nodesJob) bool { return j.Starter.is(r.Starter) })
+		i := slices.IndexFunc(jobs, func(j nodesJob) bool { return j.Starter.Is(r.Starter) })
 		if i < 0 {
 			jobs = append(jobs, nodesJob{Running: r})
 			i = len(jobs) - 1
@@ -176,7 +177,7 @@ func (a *Agent) nodesRound(v *view, now time.Time) {
 		return
 	}
 	for _, j := range v.jobsWithNodes(a.books.all()) {
-		leaf := a.books.jobCgroup(j.Starter, starterUID(a.own))
+		leaf := a.books.proc.JobCgroup(j.Starter)
 		late := now.Sub(j.Since) >= lateAfter
 		switch {
 		case leaf != "":
@@ -226,15 +227,15 @@ func (a *Agent) holdNodes(j nodesJob, leaf string, read func() (devices.Capabili
 	}
 	a.nodes.turn.Lock()
 	defer a.nodes.turn.Unlock()
-	dir, _ := cgroupAt(filepath.Join(a.nodes.root, slice))
-	if !dir.there() {
+	dir, _ := starter.CgroupAt(filepath.Join(a.nodes.root, slice))
+	if !dir.Exists() {
 		return false, nil // it has ended already
 	}
-	if had, ok := a.nodes.of(dir); ok && had.starter.is(j.Starter) && had.rule.Equal(r) {
+	if had, ok := a.nodes.of(dir); ok && had.starter.Is(j.Starter) && had.rule.Equal(r) {
 		return false, nil
 	}
 	if err := a.nodes.wall.Put(dir.Path, r); err != nil {
-		if !dir.there() {
+		if !dir.Exists() {
 			return false, nil
 		}
 		return false, err
@@ -249,10 +250,10 @@ func (a *Agent) dropNodes() {
 	a.nodes.turn.Lock()
 	defer a.nodes.turn.Unlock()
 	for _, slice := range a.nodes.ended(a.books.proc.Runs) {
-		if !slice.there() {
+		if !slice.Exists() {
 			continue
 		}
-		if err := a.nodes.wall.Remove(slice.Path); err != nil && slice.there() {
+		if err := a.nodes.wall.Remove(slice.Path); err != nil && slice.Exists() {
 			a.log.Warn("the rule of a cgroup for device nodes stays", "err", err)
 		}
 	}

@@ -27,12 +27,12 @@ func TestLateNodes(t *testing.T) {
 	if n.warns() != "" || n.counts("late") != 1 || !strings.Contains(n.said.String(), "a job ran before") {
 		t.Errorf("warns %q, counts %v: %s", n.warns(), n.counts("late"), n.said.String())
 	}
-	n.proc.end(st.PID + 1000) // its files are being sent
+	n.proc.End(st.PID + 1000) // its files are being sent
 	n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
 	if n.warns() != "" {
 		t.Errorf("warns of a job that has ended: %s", n.warns())
 	}
-	n.proc.end(st.PID) // the job table has it until it is swept
+	n.proc.End(st.PID) // the job table has it until it is swept
 	n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
 	if n.warns() != "" || n.counts("missing") != 1 {
 		t.Errorf("warns of a starter that has ended: %q, counts %v", n.warns(), n.counts("missing"))

@@ -4,11 +4,12 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // of is the rule of a slice.
-func (n *deviceNodes) of(slice cgroupDir) (heldNodes, bool) {
+func (n *deviceNodes) of(slice starter.Cgroup) (heldNodes, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h, ok := n.by[slice]
@@ -16,11 +17,11 @@ func (n *deviceNodes) of(slice cgroupDir) (heldNodes, bool) {
 }
 
 // has says whether a job of a starter got a rule.
-func (n *deviceNodes) has(s Starter) bool {
+func (n *deviceNodes) has(s starter.Starter) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, h := range n.by {
-		if h.starter.is(s) {
+		if h.starter.Is(s) {
 			return true
 		}
 	}
@@ -28,7 +29,7 @@ func (n *deviceNodes) has(s Starter) bool {
 }
 
 // enter books the rule of a slice, in the place of the one of a job before.
-func (n *deviceNodes) enter(slice cgroupDir, h heldNodes) {
+func (n *deviceNodes) enter(slice starter.Cgroup, h heldNodes) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.by[slice] = h
@@ -36,10 +37,10 @@ func (n *deviceNodes) enter(slice cgroupDir, h heldNodes) {
 
 // ended forgets the jobs whose starters have ended, and returns their slices. What
 // was said of such jobs goes with them. The caller holds turn.
-func (n *deviceNodes) ended(alive func(process.ID) bool) []cgroupDir {
+func (n *deviceNodes) ended(alive func(process.ID) bool) []starter.Cgroup {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var out []cgroupDir
+	var out []starter.Cgroup
 	for slice, h := range n.by {
 		if !alive(h.starter.ID) {
 			out = append(out, slice)

@@ -16,9 +16,11 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/devices"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // fakeNodes is a kernel that keeps one rule for each cgroup.
@@ -107,7 +109,7 @@ func (n *nodesAgent) driverSays(t *testing.T) {
 		files[fmt.Sprintf("driver/nvidia/gpus/%d/information", i)] = fmt.Sprintf("GPU UUID: %s\nDevice Minor: %d\n", uuid(i), i)
 	}
 	for name, text := range files {
-		name = filepath.Join(n.proc.root, name)
+		name = filepath.Join(n.proc.Root, name)
 		if err := cmp.Or(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +136,7 @@ func (n *nodesAgent) device(profile string, nth int) (gpu.UUID, string) {
 }
 
 // job admits one and starts its first process.
-func (n *nodesAgent) job(pid int, slot string, u gpu.UUID) Starter {
+func (n *nodesAgent) job(pid int, slot string, u gpu.UUID) starter.Starter {
 	n.t.Helper()
 	st := n.proc.starter(pid, slot)
 	n.grant(st, 1000, "alice", u, 1024)
@@ -142,17 +144,17 @@ func (n *nodesAgent) job(pid int, slot string, u gpu.UUID) Starter {
 	return st
 }
 
-func (n *nodesAgent) process(st Starter) {
+func (n *nodesAgent) process(st starter.Starter) {
 	n.t.Helper()
-	if err := os.MkdirAll(filepath.Join(n.root, cgroupOf(st.Slot)), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(n.root, proctree.CgroupOf(st.Slot)), 0o755); err != nil {
 		n.t.Fatal(err)
 	}
-	n.proc.add(proc{pid: st.PID + 1000, parent: st.PID, comm: "train", cgroup: cgroupOf(st.Slot)})
+	n.proc.Add(proctree.Process{PID: st.PID + 1000, Parent: st.PID, Comm: "train", Cgroup: proctree.CgroupOf(st.Slot)})
 }
 
-func (n *nodesAgent) end(st Starter) {
-	n.proc.end(st.PID + 1000)
-	n.proc.end(st.PID)
+func (n *nodesAgent) end(st starter.Starter) {
+	n.proc.End(st.PID + 1000)
+	n.proc.End(st.PID)
 	n.sweepNow()
 }
 
@@ -211,9 +213,9 @@ func TestNodesOfTheNextJob(t *testing.T) {
 }
 
 // starts asks as a job's supervisor and returns why the job does not start.
-func (n *nodesAgent) starts(st Starter, slot string) string {
+func (n *nodesAgent) starts(st starter.Starter, slot string) string {
 	n.t.Helper()
-	reply := n.start(n.t.Context(), Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
+	reply := n.start(n.t.Context(), starter.Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
 	if reply.Refusal != nil {
 		return reply.Refusal.Reason
 	}
@@ -232,7 +234,7 @@ func TestNodesAtStart(t *testing.T) {
 	beside := n.job(200, "slot2_1", uuid(1))
 	without := n.proc.starter(300, "slot3_1")
 	n.process(without)
-	for st, want := range map[Starter]string{onDevice: ownSmall, beside: "[]", without: "[]"} {
+	for st, want := range map[starter.Starter]string{onDevice: ownSmall, beside: "[]", without: "[]"} {
 		n.want(st.Slot, "none")
 		if why := n.starts(st, st.Slot); why != "" {
 			t.Error(why)
@@ -241,7 +243,7 @@ func TestNodesAtStart(t *testing.T) {
 	}
 	n.round()
 	n.want("slot3_1", "[]") // the job table does not have it
-	n.proc.end(without.PID)
+	n.proc.End(without.PID)
 	n.round()
 	n.want("slot3_1", "none")
 
@@ -249,7 +251,7 @@ func TestNodesAtStart(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(n.root, login), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n.proc.add(proc{pid: onDevice.PID + 1000, parent: onDevice.PID, comm: "supervise", cgroup: login})
+	n.proc.Add(proctree.Process{PID: onDevice.PID + 1000, Parent: onDevice.PID, Comm: "supervise", Cgroup: login})
 	n.starts(onDevice, "the login")
 	if got := fmt.Sprint(n.kernel.by["sshd.slice"].Own); got != ownSmall {
 		t.Errorf("a login may open %s, want %s", got, ownSmall)
@@ -270,7 +272,7 @@ func TestNodesOfTheWrapper(t *testing.T) {
 	n.want("slot1_1", "[]")
 	n.startd.set([]condor.Slot{slotAd("slot1_1", "9.0", "alice", 1024, small)}, nil)
 	job := jobOn(st, "alice", small, 1024)
-	if reply := n.prepare(Caller{UID: 1000, PID: st.PID + 1000, Starter: st}, job); reply.Grant == nil {
+	if reply := n.prepare(starter.Caller{UID: 1000, PID: st.PID + 1000, Starter: st}, job); reply.Grant == nil {
 		t.Fatalf("%+v", reply)
 	}
 	n.want("slot1_1", own)
@@ -280,28 +282,28 @@ func TestNodesOfTheWrapper(t *testing.T) {
 // and starts where this node promises none.
 func TestNodesNotAtStart(t *testing.T) {
 	for name, c := range map[string]struct {
-		bend func(*nodesAgent, *Starter)
+		bend func(*nodesAgent, *starter.Starter)
 		want string
 	}{
-		"refused by the kernel": {func(n *nodesAgent, _ *Starter) { n.kernel.err = errors.New("attach: busy") }, "attach: busy"},
-		"unknown to the driver": {func(n *nodesAgent, _ *Starter) { n.remove("driver/nvidia/gpus/0/information") }, "does not list it"},
-		"not planned yet":       {func(n *nodesAgent, _ *Starter) { v := *n.view.Load(); v.planned = false; n.view.Store(&v) }, "no GPU of this node takes jobs yet"},
-		"not told by the startd": {func(n *nodesAgent, st *Starter) {
+		"refused by the kernel": {func(n *nodesAgent, _ *starter.Starter) { n.kernel.err = errors.New("attach: busy") }, "attach: busy"},
+		"unknown to the driver": {func(n *nodesAgent, _ *starter.Starter) { n.remove("driver/nvidia/gpus/0/information") }, "does not list it"},
+		"not planned yet":       {func(n *nodesAgent, _ *starter.Starter) { v := *n.view.Load(); v.planned = false; n.view.Store(&v) }, "no GPU of this node takes jobs yet"},
+		"not told by the startd": {func(n *nodesAgent, st *starter.Starter) {
 			*st = n.proc.starter(950, "slot9_1")
 			n.process(*st)
-			n.books.rebuild(starterUID(n.own))
+			n.books.rebuild()
 		}, "the startd has not said"},
-		"no BPF at all": {func(n *nodesAgent, _ *Starter) { n.kernel.err = errors.New("no BPF"); n.round() }, ""},
-		"before 24.8": {func(n *nodesAgent, st *Starter) {
-			n.proc.add(proc{pid: st.PID + 1000, parent: st.PID, cgroup: "/htcondor/_x_slot1_1@wn1"})
+		"no BPF at all": {func(n *nodesAgent, _ *starter.Starter) { n.kernel.err = errors.New("no BPF"); n.round() }, ""},
+		"before 24.8": {func(n *nodesAgent, st *starter.Starter) {
+			n.proc.Add(proctree.Process{PID: st.PID + 1000, Parent: st.PID, Cgroup: "/htcondor/_x_slot1_1@wn1"})
 		}, ""},
-		"only observed": {func(n *nodesAgent, _ *Starter) {
+		"only observed": {func(n *nodesAgent, _ *starter.Starter) {
 			v := *n.view.Load()
 			v.plan.Observe = true
 			n.kernel.err = errors.New("no")
 			n.view.Store(&v)
 		}, ""},
-		"without devices": {func(n *nodesAgent, _ *Starter) {
+		"without devices": {func(n *nodesAgent, _ *starter.Starter) {
 			v := *n.view.Load()
 			v.instances = nil
 			n.kernel.err = errors.New("no")
@@ -398,7 +400,7 @@ func TestNodesThatStayOpen(t *testing.T) {
 
 func (n *nodesAgent) remove(name string) {
 	n.t.Helper()
-	if err := os.Remove(filepath.Join(n.proc.root, name)); err != nil {
+	if err := os.Remove(filepath.Join(n.proc.Root, name)); err != nil {
 		n.t.Fatal(err)
 	}
 }

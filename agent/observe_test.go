@@ -7,9 +7,11 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 const observing = "[sharing]\nmode = \"observe\"\n"
@@ -37,7 +39,7 @@ func TestObserveChangesNothing(t *testing.T) {
 	if s := ta.status(); !s.Observe || !s.GPUs[0].Accept || len(s.Walls) > 0 || len(s.MPS) > 0 || len(s.Warnings) > 1 { // that of the test's directory
 		t.Errorf("%+v", s)
 	}
-	_, refusal, err := ta.admit(t.Context(), Caller{Hook: true, Starter: ta.proc.starter(100, "slot1_1")}, &api.Job{AssignedGPUs: []string{string(uuid(0))}}, time.Now())
+	_, refusal, err := ta.admit(t.Context(), starter.Caller{Hook: true, Starter: ta.proc.starter(100, "slot1_1")}, &api.Job{AssignedGPUs: []string{string(uuid(0))}}, time.Now())
 	if err != nil || refusal == nil || !refusal.Requeue || !strings.Contains(refusal.Reason, "restart HTCondor") {
 		t.Errorf("a hook of an earlier mode hears %+v, %v", refusal, err)
 	}
@@ -104,10 +106,10 @@ func short(n int) string { return string(uuid(n))[:12] }
 // ad of another job, of a job that has ended, or without one, is not taken.
 func TestObservedJobs(t *testing.T) {
 	ta := newTestAgent(t, 2, observing)
-	seen := &starters{}
+	seen := &starter.Arrivals{}
 	look := func(ads ...condor.Slot) {
 		ta.startd.set(ads, nil)
-		ta.books.discover(seen, starterUID(ta.own), time.Now())
+		ta.books.discover(seen, time.Now())
 		ta.ask(t.Context())
 	}
 	ta.proc.starter(100, "slot1_1")
@@ -146,7 +148,7 @@ func TestObservedJobs(t *testing.T) {
 	if b := (site{ta.Agent}).Bookings(); len(b) != 1 || b[0].Slot.Slot != "slot1_1" {
 		t.Errorf("what a docker universe job uses is not known, and would be zero: %+v", b)
 	}
-	ta.proc.end(300)
+	ta.proc.End(300)
 	ta.sweepNow()
 	ta.proc.starter(400, "slot1_3") // the same slot's next job
 	look(stockAd("slot1_3", "11.0", 400, 1))
@@ -159,12 +161,12 @@ func TestObservedJobs(t *testing.T) {
 func TestObservedProcessesBeforeTheStartdTells(t *testing.T) {
 	ta := newTestAgent(t, 1, observing)
 	s := ta.proc.starter(100, "slot1_1")
-	ta.proc.add(proc{pid: 101, parent: 100, comm: "python3", cgroup: cgroupOf("slot1_1")})
+	ta.proc.Add(proctree.Process{PID: 101, Parent: 100, Comm: "python3", Cgroup: proctree.CgroupOf("slot1_1")})
 	started := uint64(101) * 100
 	if _, ok := (site{ta.Agent}).Slot(101, started); ok {
 		t.Error("nobody has seen the starter yet")
 	}
-	ta.books.discover(&starters{}, starterUID(ta.own), time.Now())
+	ta.books.discover(&starter.Arrivals{}, time.Now())
 	if key, ok := (site{ta.Agent}).Slot(101, started); !ok || key != slotKey(s) {
 		t.Errorf("%+v, %v", key, ok)
 	}
@@ -198,27 +200,6 @@ func TestResolver(t *testing.T) {
 	}
 }
 
-// A starter is found when it comes, and what is none is not read again.
-func TestStartersThatCome(t *testing.T) {
-	f := newFakeProc(t)
-	trusted := starterUID(0)
-	s, now := &starters{}, time.Now()
-	f.add(proc{pid: 50, parent: 1, comm: "bash"})
-	f.add(proc{pid: 60, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"}) // or its child before execve
-	f.starter(100, "slot1_1")
-	if got := s.news(f.fs(), trusted, now); len(got) != 1 || got[0].Slot != "slot1_1" {
-		t.Fatalf("%+v", got)
-	}
-	f.starter(50, "slot1_2") // the PID is another process's now
-	f.starter(60, "slot1_3")
-	if got := s.news(f.fs(), trusted, now.Add(time.Second)); len(got) != 1 || got[0].Slot != "slot1_3" {
-		t.Errorf("%+v", got)
-	}
-	if got := s.news(f.fs(), trusted, now.Add(lookAgain)); len(got) != 3 {
-		t.Errorf("after a while: %+v", got)
-	}
-}
-
 // The record of an observed job: its run time by the kernel, the whole GPU as its
 // share, no wall and no budget.
 func TestRecordOfAnObservedJob(t *testing.T) {
@@ -234,7 +215,7 @@ func TestRecordOfAnObservedJob(t *testing.T) {
 	}
 	ta.proc.starter(100, "slot1_1")
 	ta.startd.set([]condor.Slot{stockAd("slot1_1", "8.0", 100, 0)}, nil)
-	ta.books.discover(&starters{}, starterUID(ta.own), now)
+	ta.books.discover(&starter.Arrivals{}, now)
 	ta.ask(t.Context())
 	r := ta.entry("slot1_1")
 	got := recordOf(r, &usage.Snapshot{}, &ta.view.Load().plan, now)

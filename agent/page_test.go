@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
@@ -98,7 +99,7 @@ func TestPageRemembers(t *testing.T) {
 		t.Errorf("the status has %+v", u)
 	}
 	var j api.StatusJob
-	a.uses(uuid(0)).of(&j, Starter{ID: process.ID{PID: 1}})
+	a.uses(uuid(0)).of(&j, starter.Starter{ID: process.ID{PID: 1}})
 	if j.SM != nil || j.SMMax != nil || j.Joules != nil {
 		t.Errorf("a job that nobody sampled: %+v", j)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -59,9 +60,9 @@ type partitionSet struct {
 
 // holding is a slot's partition.
 type holding struct {
-	Starter Starter  `json:"starter"`
-	GPU     gpu.UUID `json:"gpu"`
-	ID      string   `json:"partition"`
+	Starter starter.Starter `json:"starter"`
+	GPU     gpu.UUID        `json:"gpu"`
+	ID      string          `json:"partition"`
 }
 
 func (h holding) holder() holder { return holderOf(h.Starter, h.GPU) }
@@ -73,10 +74,10 @@ func newPartitions(file string) *partitions {
 // freePartition is the partition of a starter: the one it has, or one that
 // nobody has; empty if there is none. One that its daemon no longer has is
 // nobody's, but its id stays taken: the next daemon may give it out again.
-func freePartition(ids []string, held []holding, s Starter) string {
+func freePartition(ids []string, held []holding, s starter.Starter) string {
 	taken := map[string]bool{}
 	for _, h := range held {
-		if !h.Starter.is(s) {
+		if !h.Starter.Is(s) {
 			taken[h.ID] = true
 		} else if slices.Contains(ids, h.ID) {
 			return h.ID
@@ -92,7 +93,7 @@ func freePartition(ids []string, held []holding, s Starter) string {
 
 // offer is the partition that a starter's job would get of a daemon; empty if
 // none is free. Live says whether a holder may still run.
-func (p *partitions) offer(s Starter, u gpu.UUID, daemon process.ID, live func(holding) bool) string {
+func (p *partitions) offer(s starter.Starter, u gpu.UUID, daemon process.ID, live func(holding) bool) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	set := p.made[u]
@@ -101,7 +102,7 @@ func (p *partitions) offer(s Starter, u gpu.UUID, daemon process.ID, live func(h
 	}
 	var held []holding
 	for _, h := range p.held {
-		if h.GPU == u && (h.Starter.is(s) || live(h)) {
+		if h.GPU == u && (h.Starter.Is(s) || live(h)) {
 			held = append(held, h)
 		}
 	}
@@ -115,7 +116,7 @@ const noPartition = "none of its static SM partitions is free: jobs hold them th
 func (a *Agent) hasPartition(u gpu.UUID, h Health) bool {
 	a.books.mu.Lock()
 	defer a.books.mu.Unlock()
-	return a.partitions.offer(Starter{}, u, h.Proof.Process(), a.books.inPartition) != ""
+	return a.partitions.offer(starter.Starter{}, u, h.Proof.Process(), a.books.inPartition) != ""
 }
 
 // take books a partition that was offered and keeps that for the next agent. If
@@ -169,7 +170,7 @@ func (p *partitions) note(set partitionSet) error {
 
 // smsOf is how many multiprocessors a slot has for itself; nil if it has no
 // partition, or its daemon did not say.
-func (p *partitions) smsOf(s Starter, u gpu.UUID) *int {
+func (p *partitions) smsOf(s starter.Starter, u gpu.UUID) *int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	set := p.made[u]
@@ -183,7 +184,7 @@ func (p *partitions) smsOf(s Starter, u gpu.UUID) *int {
 // its starter runs. The caller holds mu.
 func (b *books) inPartition(h holding) bool {
 	for _, r := range b.slots {
-		if r.Starter.is(h.Starter) && r.GPU == h.GPU {
+		if r.Starter.Is(h.Starter) && r.GPU == h.GPU {
 			return true
 		}
 	}

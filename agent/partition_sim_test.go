@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -32,7 +33,7 @@ func simulatedH200(t *testing.T) *simulated {
 }
 
 // starter is a process that stands for the condor_starter of a slot.
-func (s *simulated) starter(slot string) (Starter, func()) {
+func (s *simulated) starter(slot string) (starter.Starter, func()) {
 	s.t.Helper()
 	c := exec.Command("cat")
 	in, err := c.StdinPipe()
@@ -55,14 +56,14 @@ func (s *simulated) starter(slot string) (Starter, func()) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return Starter{ID: process.ID{PID: c.Process.Pid, Started: p.Started}, Slot: slot}, end
+	return starter.Starter{ID: process.ID{PID: c.Process.Pid, Started: p.Started}, Slot: slot}, end
 }
 
 // admitted is the environment of a job.
-func (s *simulated) admitted(st Starter) map[string]string {
+func (s *simulated) admitted(st starter.Starter) map[string]string {
 	s.t.Helper()
 	mib := int64(8192)
-	reply := s.prepare(s.t.Context(), Caller{UID: s.own, PID: st.PID, Hook: true, Starter: st}, &api.Job{ID: "1.0", Owner: "alice", AssignedGPUs: []string{string(s.gpu)}, ProvisionedVRAM: &mib})
+	reply := s.prepare(s.t.Context(), starter.Caller{UID: s.own, PID: st.PID, Hook: true, Starter: st}, &api.Job{ID: "1.0", Owner: "alice", AssignedGPUs: []string{string(s.gpu)}, ProvisionedVRAM: &mib})
 	if reply.Grant == nil {
 		s.t.Fatalf("%s was not admitted: %+v %s", st.Slot, reply.Refusal, reply.Error)
 	}
@@ -160,7 +161,7 @@ func TestSimulatedPartitions(t *testing.T) {
 	three, _ := s.starter("slot1_3")
 	four, _ := s.starter("slot1_4")
 	seen := map[string]bool{a[mps.PartitionVariable]: true, b[mps.PartitionVariable]: true}
-	for _, st := range []Starter{three, four} {
+	for _, st := range []starter.Starter{three, four} {
 		env := s.admitted(st)
 		if seen[env[mps.PartitionVariable]] {
 			t.Errorf("%s has the partition of another job: %s", st.Slot, env[mps.PartitionVariable])

@@ -15,11 +15,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // whole are the chunks of the fake GPUs: 132 SMs of Hopper.
@@ -78,7 +80,7 @@ func partitionedIn(shares int) string {
 	return fmt.Sprintf("[sharing]\nthreads = \"partitioned\"\nshares = %d\n", shares)
 }
 
-func (ta *testAgent) partitionOf(s Starter) string {
+func (ta *testAgent) partitionOf(s starter.Starter) string {
 	ta.t.Helper()
 	env := ta.grant(s, 1000, "alice", uuid(0), 4096).Environment
 	if _, has := env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]; has || env[mps.PartitionVariable] == "" {
@@ -98,8 +100,8 @@ func TestPartitionedShares(t *testing.T) {
 		t.Errorf("flags %q", got)
 	}
 	a, b := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
-	ta.proc.add(proc{pid: 200, parent: 100, uid: 1000, comm: "job"})
-	ta.proc.add(proc{pid: 201, parent: 101, uid: 1000, comm: "job"})
+	ta.proc.Add(proctree.Process{PID: 200, Parent: 100, UID: 1000, Comm: "job"})
+	ta.proc.Add(proctree.Process{PID: 201, Parent: 101, UID: 1000, Comm: "job"})
 	first, second := ta.partitionOf(a), ta.partitionOf(b)
 	if first == second || ta.partitionOf(a) != first {
 		t.Errorf("partitions %s and %s", first, second)
@@ -114,7 +116,7 @@ func TestPartitionedShares(t *testing.T) {
 	if got := ta.partitionOf(b); got != second || *restarts != 0 || ta.reason(0) != "" {
 		t.Errorf("after the agent's restart %s, want %s; %d restarts; %q", got, second, *restarts, ta.reason(0))
 	}
-	ta.proc.end(100)
+	ta.proc.End(100)
 	ta.sweepNow()
 	ta.apply(false)
 	if text := ta.read(partitionsFile(ta.config())); strings.Contains(text, `"PID": 100,`) || !strings.Contains(text, `"PID": 101,`) {
@@ -126,7 +128,7 @@ func TestPartitionedShares(t *testing.T) {
 
 	// The daemon is another: nobody gets what its jobs from before still name.
 	ta.daemons.kill(uuid(0), true)
-	ta.proc.add(proc{pid: ta.daemons.next, parent: 1, comm: "nvidia-cuda-mps", args: []string{"x", "-S"}, started: uint64(ta.daemons.next)})
+	ta.proc.Add(proctree.Process{PID: ta.daemons.next, Parent: 1, Comm: "nvidia-cuda-mps", Args: []string{"x", "-S"}, Started: uint64(ta.daemons.next)})
 	if r := ta.refuse(ta.proc.starter(103, "slot1_3"), 1000, "alice", uuid(0), 4096); r.Code != api.CodeClosed {
 		t.Errorf("%+v", r)
 	}
@@ -147,7 +149,7 @@ func TestOtherPartitions(t *testing.T) {
 	if why := ta.reason(0); !strings.Contains(why, "not the plan's (one is not of 2 chunks): its control daemon starts anew when the jobs there have ended") {
 		t.Errorf("reason %q", why)
 	}
-	ta.proc.end(100)
+	ta.proc.End(100)
 	ta.sweepNow()
 	ta.apply(false)
 	if why := ta.reason(0); why != "" || *restarts != 1 {
@@ -183,7 +185,7 @@ func TestNoPartitionCanBeMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ta.daemons.kill(uuid(0), true)
 			ta.daemons.change(uuid(0), c.do)
-			ta.proc.add(proc{pid: ta.daemons.next, parent: 1, comm: "nvidia-cuda-mps", args: []string{"x", "-S"}, started: uint64(ta.daemons.next)})
+			ta.proc.Add(proctree.Process{PID: ta.daemons.next, Parent: 1, Comm: "nvidia-cuda-mps", Args: []string{"x", "-S"}, Started: uint64(ta.daemons.next)})
 			for range 3 {
 				ta.apply(false)
 			}
@@ -312,7 +314,7 @@ func TestPartitionBooks(t *testing.T) {
 		n++
 		p := newPartitions(filepath.Join(dir, fmt.Sprint(n)))
 		daemon, shares := process.ID{PID: 1}, rapid.IntRange(1, 6).Draw(rt, "shares")
-		live := map[Starter]bool{}
+		live := map[starter.Starter]bool{}
 		lives := func(h holding) bool { return live[h.Starter] }
 		start := func() {
 			daemon.PID++
@@ -333,7 +335,7 @@ func TestPartitionBooks(t *testing.T) {
 					return // admission lets no more in
 				}
 				pid++
-				s := Starter{ID: process.ID{PID: pid, Started: uint64(pid)}, Slot: "slot1_1"}
+				s := starter.Starter{ID: process.ID{PID: pid, Started: uint64(pid)}, Slot: "slot1_1"}
 				id := p.offer(s, uuid(0), daemon, lives)
 				if id == "" || !slices.Contains(p.made[uuid(0)].IDs, id) {
 					rt.Fatalf("offered %q beside %d of %d: %v", id, len(live), shares, p.held)
@@ -348,7 +350,7 @@ func TestPartitionBooks(t *testing.T) {
 			},
 			"end": func(rt *rapid.T) {
 				if len(live) > 0 {
-					all := slices.SortedFunc(maps.Keys(live), func(a, b Starter) int { return a.PID - b.PID })
+					all := slices.SortedFunc(maps.Keys(live), func(a, b starter.Starter) int { return a.PID - b.PID })
 					delete(live, rapid.SampledFrom(all).Draw(rt, "who"))
 				}
 			},
@@ -369,7 +371,7 @@ func TestPartitionBooks(t *testing.T) {
 				p = next
 			},
 			"": func(rt *rapid.T) {
-				by := map[string]Starter{}
+				by := map[string]starter.Starter{}
 				for _, h := range p.held {
 					if other, twice := by[h.ID]; live[h.Starter] && twice {
 						rt.Fatalf("%v and %v hold %s", h.Starter, other, h.ID)

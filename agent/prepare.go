@@ -12,12 +12,13 @@ import (
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
 // prepare admits or refuses the job of a caller, and counts it.
-func (a *Agent) prepare(ctx context.Context, c Caller, job *api.Job) api.Reply {
+func (a *Agent) prepare(ctx context.Context, c starter.Caller, job *api.Job) api.Reply {
 	start := time.Now()
 	job = tidied(*job)
 	if c.Hook {
@@ -50,7 +51,7 @@ func (a *Agent) prepare(ctx context.Context, c Caller, job *api.Job) api.Reply {
 		held := a.books.held(c.Starter)
 		a.books.mu.Unlock()
 		// What fails is a warning of status, and tried again by the loop.
-		_ = a.closeNodesAtStart(a.view.Load(), c.Starter, held, a.books.proc.leafOf(c.PID).path)
+		_ = a.closeNodesAtStart(a.view.Load(), c.Starter, held, a.books.proc.Leaf(c.PID).Path)
 	}
 	a.noteJob(c, job, history.EventAdmitted, job.AssignedGPUs, admission(job, grant))
 	log("admitted a job", "gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "wall", grant.Wall)
@@ -58,7 +59,7 @@ func (a *Agent) prepare(ctx context.Context, c Caller, job *api.Job) api.Reply {
 }
 
 // answer decides whose word counts before it decides on the job.
-func (a *Agent) answer(ctx context.Context, c *Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
+func (a *Agent) answer(ctx context.Context, c *starter.Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
 	refusal, err := a.believe(ctx, c, job)
 	if refusal != nil || err != nil {
 		return nil, refusal, err
@@ -68,8 +69,8 @@ func (a *Agent) answer(ctx context.Context, c *Caller, job *api.Job, now time.Ti
 
 // denied counts a caller that could not be identified. A hook below a starter that
 // does not show its slot is HTCondor's configuration and no job's doing.
-func (a *Agent) denied(c Caller, err error) {
-	if !c.Hook || !errors.Is(err, errSlotless) {
+func (a *Agent) denied(c starter.Caller, err error) {
+	if !c.Hook || !errors.Is(err, starter.ErrSlotless) {
 		a.metrics.Admission(metrics.Denied, "caller", 0)
 		return
 	}
@@ -114,7 +115,7 @@ var reasons = map[int]string{
 // admit is the hot path: no program is run but where a GPU goes to another account
 // (see stranger), and no file is written but that of partitions, which nobody may get twice. The books stay locked from the decision to the entry, so that two jobs cannot both get
 // the last share.
-func (a *Agent) admit(ctx context.Context, c Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
+func (a *Agent) admit(ctx context.Context, c starter.Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
 	v := a.view.Load()
 	if !v.planned && len(job.AssignedGPUs) > 0 {
 		return nil, api.Refuse(api.CodeClosed, v.noPlan()), nil
@@ -215,7 +216,7 @@ func pulseError(p mps.Pulse) error {
 
 // decide asks Admit, and once more after a sweep if only slots that may have
 // ended stand in the way.
-func (a *Agent) decide(s *State, c Caller, job *api.Job, gpus []gpu.UUID) (*api.Grant, *api.Refusal) {
+func (a *Agent) decide(s *State, c starter.Caller, job *api.Job, gpus []gpu.UUID) (*api.Grant, *api.Refusal) {
 	read := func() {
 		s.Running = nil
 		for _, u := range gpus {
@@ -246,7 +247,7 @@ func (a *Agent) decide(s *State, c Caller, job *api.Job, gpus []gpu.UUID) (*api.
 // refused lets the rest of the agent know what a refusal says of a GPU: START
 // must see it too, or the job comes back at once. Only a hook is believed that
 // a GPU is full: it runs before the job can.
-func (a *Agent) refused(c Caller, g *plan.GPU, r *api.Refusal) {
+func (a *Agent) refused(c starter.Caller, g *plan.GPU, r *api.Refusal) {
 	switch {
 	case g == nil:
 	case r.Code == api.CodeClosed:
@@ -257,8 +258,8 @@ func (a *Agent) refused(c Caller, g *plan.GPU, r *api.Refusal) {
 }
 
 // enter books the job and opens the pipe directory to its account.
-func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) *api.Refusal {
-	r := Running{Starter: c.Starter, Account: Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group, VO: job.VO, Work: workOf(c, job), Wall: grant.Wall, Since: s.Now, Confirmed: c.Confirmed}
+func (a *Agent) enter(s State, c starter.Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) *api.Refusal {
+	r := Running{Starter: c.Starter, Account: starter.Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group, VO: job.VO, Work: workOf(c, job), Wall: grant.Wall, Since: s.Now, Confirmed: c.Confirmed}
 	if g != nil {
 		if err := a.books.admitAccount(g.UUID, c.UID); err != nil {
 			a.log.Error("open the pipe directory", "gpu", g.UUID, "uid", c.UID, "err", err)
@@ -284,7 +285,7 @@ func (a *Agent) enter(s State, c Caller, job *api.Job, g *plan.GPU, gpus []gpu.U
 
 // locate gives a job process that left its parents behind the starter of its
 // slot, if it runs as the job's account. The caller holds mu.
-func (b *books) locate(c *Caller) error {
+func (b *books) locate(c *starter.Caller) error {
 	if c.Starter.PID != 0 {
 		return nil
 	}

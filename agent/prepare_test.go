@@ -5,34 +5,37 @@ import (
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 func vram(n int64) *int64 { return &n }
 
 // jobOn is a job as a hook tells of it.
-func jobOn(s Starter, owner string, u gpu.UUID, mib int64) *api.Job {
+func jobOn(s starter.Starter, owner string, u gpu.UUID, mib int64) *api.Job {
 	return &api.Job{ID: strings.TrimPrefix(s.Slot, "slot") + ".0", Owner: owner, AssignedGPUs: []string{string(u)}, ProvisionedVRAM: vram(mib), RequestVRAM: vram(mib), RequestGPUs: vram(1)}
 }
 
 // prepare asks as a test does, with no end but the test's.
-func (ta *testAgent) prepare(c Caller, job *api.Job) api.Reply {
+func (ta *testAgent) prepare(c starter.Caller, job *api.Job) api.Reply {
 	ta.t.Helper()
 	return ta.Agent.prepare(ta.t.Context(), c, job)
 }
 
 // forgetQuestions lets a starter's hook ask as if the starter were another one:
 // a refused job comes back with a new starter.
-func (ta *testAgent) forgetQuestions(s Starter) {
+func (ta *testAgent) forgetQuestions(s starter.Starter) {
 	ta.books.mu.Lock()
 	defer ta.books.mu.Unlock()
 	delete(ta.books.asked, s.ID)
 }
 
-func hookOf(s Starter, uid uint32) Caller { return Caller{UID: uid, PID: 4000, Hook: true, Starter: s} }
+func hookOf(s starter.Starter, uid uint32) starter.Caller {
+	return starter.Caller{UID: uid, PID: 4000, Hook: true, Starter: s}
+}
 
 // grant has a job admitted, or fails the test.
-func (ta *testAgent) grant(s Starter, uid uint32, owner string, u gpu.UUID, mib int64) *api.Grant {
+func (ta *testAgent) grant(s starter.Starter, uid uint32, owner string, u gpu.UUID, mib int64) *api.Grant {
 	ta.t.Helper()
 	ta.forgetQuestions(s)
 	reply := ta.prepare(hookOf(s, uid), jobOn(s, owner, u, mib))
@@ -54,7 +57,7 @@ func TestRefused(t *testing.T) {
 	job.Hook = false
 	for _, c := range []struct {
 		name        string
-		caller      Caller
+		caller      starter.Caller
 		code        int
 		wakes, full bool
 	}{
@@ -76,7 +79,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-func (ta *testAgent) refuse(s Starter, uid uint32, owner string, u gpu.UUID, mib int64) *api.Refusal {
+func (ta *testAgent) refuse(s starter.Starter, uid uint32, owner string, u gpu.UUID, mib int64) *api.Refusal {
 	ta.t.Helper()
 	ta.forgetQuestions(s)
 	reply := ta.prepare(hookOf(s, uid), jobOn(s, owner, u, mib))

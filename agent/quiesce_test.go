@@ -95,7 +95,7 @@ func TestQuiesce(t *testing.T) {
 	ta.startd.mu.Lock()
 	ta.startd.slots = nil
 	ta.startd.mu.Unlock()
-	ta.proc.end(100)
+	ta.proc.End(100)
 	ta.sweepNow()
 	for range maxAsked {
 		ta.ask(ctx)

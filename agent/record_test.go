@@ -10,6 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -19,7 +20,7 @@ import (
 func TestRecordOf(t *testing.T) {
 	begin := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	end := begin.Add(time.Hour)
-	r := Running{Starter: Starter{ID: process.ID{PID: 7, Started: 8}, Slot: "slot1_2@wn1"}, GPU: uuid(0), Budget: 4096, Owner: "alice", Job: "12.0", Group: "atlas", Wall: wallWatch, Since: begin}
+	r := Running{Starter: starter.Starter{ID: process.ID{PID: 7, Started: 8}, Slot: "slot1_2@wn1"}, GPU: uuid(0), Budget: 4096, Owner: "alice", Job: "12.0", Group: "atlas", Wall: wallWatch, Since: begin}
 	p := &plan.Plan{GPUs: []plan.GPU{{UUID: uuid(0), Name: "Tesla V100S", Mode: config.ModeMPS, Memory: 32768, Pool: 32768}}}
 	used := usage.SlotUsage{Slot: slotKey(r.Starter), Device: usage.Device{GPU: uuid(0)}, Method: usage.MethodMPS, Peak: gpu.Known(gpu.Bytes(gpu.MiB(800).Bytes())),
 		Job: usage.SlotTotals{SM: usage.Spread{Upper: gpu.Known(12.3456)}}}

@@ -137,7 +137,7 @@ func TestLayoutsWaitAndFuse(t *testing.T) {
 	}
 	ta.startd.set(nil, nil)
 	f.happens = func(string) {}
-	ta.proc.end(104)
+	ta.proc.End(104)
 	ta.look(wantsThree)
 	if v := ta.look(wantsThree); ta.place("3g.20gb@4").Device == "" {
 		t.Errorf("when the job has ended the plan has %s: %+v", ta.profiles(), v.repartition)

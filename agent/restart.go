@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/mps"
@@ -102,7 +103,7 @@ func (a *Agent) restartNow(ctx context.Context, o order) (string, error) {
 	case !o.force && len(clients) > 0:
 		return "", fmt.Errorf("GPU %d has %d MPS clients (pids %s), whose jobs would fail: wait until they end, or use --force", g.Index, len(clients), numbers(clients))
 	case len(clients) > 0:
-		a.endClients(ctx, o.gpu, clients, Starter{})
+		a.endClients(ctx, o.gpu, clients, starter.Starter{})
 	}
 	r := a.daemons.Restart(ctx, w)
 	if r.Err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -120,7 +121,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if root == "" {
 		root = "/proc"
 	}
-	a.books = newBooks(procFS{process.FS{Root: root}}, doors)
+	a.books = newBooks(starter.Node{FS: process.FS{Root: root}, Own: a.own}, doors)
 	a.nodes = newDeviceNodes(o.DeviceNodes, root, cgroupRoot)
 	a.verifier = newVerifier(o.CUDA)
 	a.metrics = metrics.New(o.Build, a.snapshot)
@@ -176,7 +177,7 @@ func (a *Agent) recall(p config.Paths) {
 		a.lostPlan = err
 		a.log.Error("the plan of the gpuslotd before this one is not known", "err", err)
 	}
-	if err := a.books.rebuild(starterUID(a.own)); err != nil {
+	if err := a.books.rebuild(); err != nil {
 		a.log.Error("who has access to which GPU is not known", "err", err)
 	}
 	if err := a.recallTroubles(p); err != nil {
@@ -249,7 +250,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	srv := newServer(a.log, a.books.proc, a.own, a)
+	srv := newServer(a.log, a.books.proc, a)
 	srv.hook = filepath.Join(cfg.Paths.Libexec, hookProgram)
 	wg.Go(func() {
 		if err := srv.serve(ctx, listener); err != nil {
@@ -416,3 +417,6 @@ func (a *Agent) tell(err error) {
 		a.log.Warn("service manager not told", "err", err)
 	}
 }
+
+// hookProgram is what the generated configuration names as the hook.
+const hookProgram = "gpuslot-condor"

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/gpuslot/gpuslot/agent/starter"
 )
 
 // brokenConfig is a gpuslot.toml that a start cannot use.
@@ -46,7 +48,7 @@ func awaitConfig(ctx context.Context, o Options, was fs.FileInfo, broken brokenC
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	srv := newServer(o.Log, procFS{}, uint32(os.Geteuid()), nil)
+	srv := newServer(o.Log, starter.Node{Own: uint32(os.Geteuid())}, nil)
 	srv.unable = text
 	served := make(chan error, 1)
 	wg.Go(func() { served <- srv.serve(ctx, o.Listener) })

@@ -10,6 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -21,11 +22,11 @@ type site struct{ a *Agent }
 
 // Slot is the slot of a process whose job was admitted.
 func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
-	starter, ok := s.a.books.starterOfProcess(pid, starterUID(s.a.own))
+	owner, ok := s.a.books.starterOfProcess(pid)
 	if !ok || !s.a.books.proc.Runs(process.ID{PID: pid, Started: started}) {
 		return usage.SlotKey{}, false
 	}
-	return slotKey(starter), true
+	return slotKey(owner), true
 }
 
 // Bookings are the running slots. A docker universe job has none: its processes
@@ -85,7 +86,8 @@ func (s site) Server(pid int, started uint64) bool {
 			}
 		}
 	}
-	return s.a.books.proc.serverOf(pid, started, s.controls)
+	// Its name and its program do not count: any account may take them.
+	return s.a.books.proc.StartedBy(process.ID{PID: pid, Started: started}, s.controls)
 }
 
 // controls says that a process is the control daemon of a GPU: the proven one, or
@@ -101,8 +103,8 @@ func (s site) controls(p process.ID) bool {
 
 // starterOfProcess is the admitted slot that a process runs in, by its cgroup or
 // the condor_starter above it.
-func (b *books) starterOfProcess(pid int, trusted func(uint32) bool) (Starter, bool) {
-	c, err := b.proc.identify(0, pid, trusted)
+func (b *books) starterOfProcess(pid int) (starter.Starter, bool) {
+	c, err := b.proc.Identify(0, pid)
 	if err != nil || c.Hook {
 		return b.below(c.Starter)
 	}
@@ -111,42 +113,31 @@ func (b *books) starterOfProcess(pid int, trusted func(uint32) bool) (Starter, b
 	if s, ok := b.starterOf(c.Starter.Slot); ok {
 		return s, true
 	}
-	return b.awaited(func(u unbooked) bool { return sameSlot(u.Slot, c.Starter.Slot) && b.proc.Runs(u.ID) })
+	return b.awaited(func(u unbooked) bool { return starter.SameSlot(u.Slot, c.Starter.Slot) && b.proc.Runs(u.ID) })
 }
 
 // below finds the entry of a starter, for jobs that HTCondor puts in no cgroup.
-func (b *books) below(s Starter) (Starter, bool) {
+func (b *books) below(s starter.Starter) (starter.Starter, bool) {
 	if s.PID == 0 {
-		return Starter{}, false
+		return starter.Starter{}, false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if held := b.held(s); len(held) > 0 {
 		return held[0].Starter, true
 	}
-	return b.awaited(func(u unbooked) bool { return u.is(s) })
+	return b.awaited(func(u unbooked) bool { return u.Is(s) })
 }
 
 // awaited is a starter of which the startd has not told yet: its processes are
 // its job's all the same. The caller holds mu.
-func (b *books) awaited(is func(unbooked) bool) (Starter, bool) {
+func (b *books) awaited(is func(unbooked) bool) (starter.Starter, bool) {
 	for _, u := range b.unbooked {
 		if is(u) {
 			return u.Starter, true
 		}
 	}
-	return Starter{}, false
-}
-
-// serverOf says that a process was started by a control daemon. Its name and its
-// program do not count: any account may take them.
-func (fs procFS) serverOf(pid int, started uint64, controls func(process.ID) bool) bool {
-	p, err := fs.Stat(pid)
-	if err != nil || p.Started != started {
-		return false
-	}
-	parent, err := fs.Stat(p.Parent)
-	return err == nil && controls(parent.ID) && fs.unchanged([]process.Stat{p, parent})
+	return starter.Starter{}, false
 }
 
 // sample reads what jobs use, again and again, and holds them to it. It has a
@@ -288,7 +279,7 @@ func (a *Agent) uses(u gpu.UUID) uses {
 }
 
 // of fills in a job's part.
-func (u uses) of(j *api.StatusJob, s Starter) {
+func (u uses) of(j *api.StatusJob, s starter.Starter) {
 	if u.snap == nil {
 		return
 	}

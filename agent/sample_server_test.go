@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // TestServers: a control daemon of the node's makes a process an MPS server. A name
@@ -13,11 +14,11 @@ func TestServers(t *testing.T) {
 	const daemon, login = 50, "/user.slice/user-1000.slice/session-1.scope"
 	ta := newTestAgent(t, 1, "")
 	d := ta.daemons.running[uuid(0)].process
-	ta.proc.add(proc{pid: d.PID, parent: 1, comm: "nvidia-cuda-mps", started: d.Started})
-	ta.proc.add(proc{pid: 60, parent: d.PID, comm: "renamed", uid: 1000})
-	ta.proc.add(proc{pid: 70, parent: 1, comm: "nvidia-cuda-mps", exe: "/usr/bin/nvidia-cuda-mps-server", uid: 1000, cgroup: login})
-	ta.proc.add(proc{pid: daemon, parent: 1, comm: "nvidia-cuda-mps", exe: "/usr/bin/nvidia-cuda-mps-control", uid: 1000, cgroup: login})
-	ta.proc.add(proc{pid: 80, parent: daemon, comm: "nvidia-cuda-mps", uid: 1000, cgroup: login})
+	ta.proc.Add(proctree.Process{PID: d.PID, Parent: 1, Comm: "nvidia-cuda-mps", Started: d.Started})
+	ta.proc.Add(proctree.Process{PID: 60, Parent: d.PID, Comm: "renamed", UID: 1000})
+	ta.proc.Add(proctree.Process{PID: 70, Parent: 1, Comm: "nvidia-cuda-mps", Exe: "/usr/bin/nvidia-cuda-mps-server", UID: 1000, Cgroup: login})
+	ta.proc.Add(proctree.Process{PID: daemon, Parent: 1, Comm: "nvidia-cuda-mps", Exe: "/usr/bin/nvidia-cuda-mps-control", UID: 1000, Cgroup: login})
+	ta.proc.Add(proctree.Process{PID: 80, Parent: daemon, Comm: "nvidia-cuda-mps", UID: 1000, Cgroup: login})
 	expect := func(when string, want map[int]bool) {
 		t.Helper()
 		for pid, is := range want {
@@ -35,9 +36,9 @@ func TestServers(t *testing.T) {
 
 	ta.daemons.kill(uuid(0), true)
 	next := ta.daemons.running[uuid(0)].process
-	ta.proc.add(proc{pid: d.PID, parent: 1, comm: "bash", uid: 1000}) // its PID is used again
-	ta.proc.add(proc{pid: next.PID, parent: 1, comm: "nvidia-cuda-mps", started: next.Started})
-	ta.proc.add(proc{pid: 90, parent: next.PID, comm: "nvidia-cuda-mps", uid: 1000})
+	ta.proc.Add(proctree.Process{PID: d.PID, Parent: 1, Comm: "bash", UID: 1000}) // its PID is used again
+	ta.proc.Add(proctree.Process{PID: next.PID, Parent: 1, Comm: "nvidia-cuda-mps", Started: next.Started})
+	ta.proc.Add(proctree.Process{PID: 90, Parent: next.PID, Comm: "nvidia-cuda-mps", UID: 1000})
 	expect("a daemon started since the proof", map[int]bool{60: false, 90: true, 70: false, 80: false})
 
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{ID: process.ID{PID: 70, Started: 7000}}} })

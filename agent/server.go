@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
@@ -24,9 +25,9 @@ const (
 // answers are what the server asks the agent for.
 type answers interface {
 	// prepare admits or refuses the job of a caller.
-	prepare(ctx context.Context, c Caller, job *api.Job) api.Reply
+	prepare(ctx context.Context, c starter.Caller, job *api.Job) api.Reply
 	// denied counts a caller of prepare that could not be identified.
-	denied(c Caller, err error)
+	denied(c starter.Caller, err error)
 	// panicked counts a conversation that was broken off.
 	panicked(op api.Op)
 	acceptances() []api.Acceptance
@@ -39,11 +40,11 @@ type answers interface {
 	// handedOver notes whether a program of the startd's took its reply.
 	handedOver(op api.Op, ok bool)
 	// start puts the limits of the caller's cgroup in force.
-	start(ctx context.Context, c Caller) api.Reply
+	start(ctx context.Context, c starter.Caller) api.Reply
 	// end lets the MPS clients of the caller's leaf leave.
-	end(ctx context.Context, c Caller) (*api.Ended, error)
+	end(ctx context.Context, c starter.Caller) (*api.Ended, error)
 	// here is what the caller's job holds.
-	here(c Caller) *api.Here
+	here(c starter.Caller) *api.Here
 	status() *api.Status
 	// restart starts a GPU's control daemon anew.
 	restart(ctx context.Context, gpu string, force bool) (string, error)
@@ -59,8 +60,7 @@ type answers interface {
 // server answers the agent's socket: one request and one reply per connection.
 type server struct {
 	log     *slog.Logger
-	proc    procFS
-	own     uint32 // the agent's own uid
+	proc    starter.Node
 	answers answers
 	crowd   *crowd
 	// readTimeout is how long a connection may be silent.
@@ -71,9 +71,9 @@ type server struct {
 	unable string
 }
 
-func newServer(log *slog.Logger, proc procFS, own uint32, a answers) *server {
-	privileged := func(uid uint32) bool { return uid == 0 || uid == own }
-	return &server{log: log, proc: proc, own: own, answers: a, readTimeout: readTimeout, crowd: newCrowd(maxSilent, privileged)}
+func newServer(log *slog.Logger, proc starter.Node, a answers) *server {
+	privileged := func(uid uint32) bool { return uid == 0 || uid == proc.Own }
+	return &server{log: log, proc: proc, answers: a, readTimeout: readTimeout, crowd: newCrowd(maxSilent, privileged)}
 }
 
 // serve answers until the context ends, then lets the conversations under way
@@ -109,19 +109,19 @@ func pause(ctx context.Context, d time.Duration) {
 // conversation, because goroutines do not start in the order of arrival: a
 // silent caller that came earlier could put out one that has just begun.
 func (s *server) welcome(ctx context.Context, conn *net.UnixConn, wg *sync.WaitGroup) {
-	p, err := peerOf(conn)
+	p, err := starter.PeerOf(conn)
 	if err != nil {
 		s.log.Debug("a caller is gone", "err", err)
 		hangUp(conn)
 		return
 	}
-	leave := s.crowd.enter(p.uid, conn)
+	leave := s.crowd.enter(p.UID, conn)
 	wg.Go(func() { s.converse(ctx, conn, p, leave) })
 }
 
 // converse reads one request, answers it and hangs up. Leave ends the caller's
 // part in the crowd; it may be called twice.
-func (s *server) converse(ctx context.Context, conn *net.UnixConn, p peer, leave func()) {
+func (s *server) converse(ctx context.Context, conn *net.UnixConn, p starter.Peer, leave func()) {
 	defer hangUp(conn)
 	defer leave()
 	_ = conn.SetReadDeadline(time.Now().Add(s.readTimeout))
@@ -133,7 +133,7 @@ func (s *server) converse(ctx context.Context, conn *net.UnixConn, p peer, leave
 		if why := recover(); why != nil {
 			s.answers.panicked(req.Op)
 			s.log.Error("a conversation was broken off: this is a defect of gpuslotd, please report it",
-				"request", req.Op, "uid", p.uid, "err", fmt.Sprint(why), "stack", string(debug.Stack()))
+				"request", req.Op, "uid", p.UID, "err", fmt.Sprint(why), "stack", string(debug.Stack()))
 		}
 	}()
 	req, err = api.ReadRequest(conn)
@@ -163,21 +163,21 @@ func (s *server) converse(ctx context.Context, conn *net.UnixConn, p peer, leave
 
 // feeds: the startd's own program asks for what the startd shall know. Root who
 // asks by hand tells nothing of whether it does.
-func (s *server) feeds(p peer, op api.Op) bool {
-	return (op == api.OpMonitor || op == api.OpUsage) && s.proc.peerBelowStartd(p, starterUID(s.own))
+func (s *server) feeds(p starter.Peer, op api.Op) bool {
+	return (op == api.OpMonitor || op == api.OpUsage) && s.proc.PeerBelowStartd(p)
 }
 
 // hangUp ends a conversation; the reply is written or given up by then.
 func hangUp(conn net.Conn) { _ = conn.Close() }
 
 // reply does what is asked if the caller may ask it.
-func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.Request) api.Reply {
+func (s *server) reply(ctx context.Context, conn *net.UnixConn, p starter.Peer, req api.Request) api.Reply {
 	switch req.Op {
 	case api.OpPrepare, api.OpStart, api.OpEnd:
-		c, err := s.proc.identifyPeer(conn, p, starterUID(s.own))
+		c, err := s.proc.IdentifyPeer(conn, p)
 		if err != nil {
 			s.answers.denied(c, err)
-			s.log.Debug("refused a caller", "uid", p.uid, "pid", p.pid, "err", err)
+			s.log.Debug("refused a caller", "uid", p.UID, "pid", p.PID, "err", err)
 			return api.Reply{Error: err.Error()}
 		}
 		switch req.Op {
@@ -186,12 +186,12 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 		case api.OpEnd:
 			return s.end(ctx, c)
 		}
-		c.Hook = s.proc.isHook(c, s.hook, starterUID(s.own))
+		c.Hook = s.proc.IsHook(c, s.hook)
 		return s.answers.prepare(ctx, c, req.Job)
 	case api.OpHere:
 		return s.here(conn, p)
 	case api.OpMonitor, api.OpUsage:
-		if !s.mayAsk(p) && !s.proc.peerBelowStartd(p, starterUID(s.own)) {
+		if !s.mayAsk(p) && !s.proc.PeerBelowStartd(p) {
 			return api.Reply{Error: "only root, the agent's account and the startd's own programs may ask which GPUs accept jobs: run it as root"}
 		}
 		if req.Op == api.OpUsage {
@@ -226,7 +226,7 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p peer, req api.
 }
 
 // end answers a job's supervisor.
-func (s *server) end(ctx context.Context, c Caller) api.Reply {
+func (s *server) end(ctx context.Context, c starter.Caller) api.Reply {
 	ended, err := s.answers.end(ctx, c)
 	if err != nil {
 		return api.Reply{Error: err.Error()}
@@ -235,7 +235,7 @@ func (s *server) end(ctx context.Context, c Caller) api.Reply {
 }
 
 // node tells everybody how the node is, and root the jobs and processes, too.
-func (s *server) node(p peer, req api.Request) api.Reply {
+func (s *server) node(p starter.Peer, req api.Request) api.Reply {
 	if !s.mayAsk(p) && req.Verb != api.VerbStatus {
 		return api.Reply{Error: fmt.Sprintf("only root and the agent's account may %s the node: run gpuslot as root", req.Verb)}
 	}
@@ -265,4 +265,4 @@ func (s *server) verify(ctx context.Context, name string) api.Reply {
 	return api.Reply{Verified: found}
 }
 
-func (s *server) mayAsk(p peer) bool { return p.uid == 0 || p.uid == s.own }
+func (s *server) mayAsk(p starter.Peer) bool { return p.UID == 0 || p.UID == s.proc.Own }

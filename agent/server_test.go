@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // served is a test agent behind a real socket, with the test's own process as
@@ -42,8 +44,8 @@ func serveWith(t *testing.T, gpus int, change func(*server)) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.server = newServer(ta.log, ta.proc.fs(), 4294967, ta.Agent)
-	s.server.hook = ta.proc.program("/usr/libexec/gpuslot/gpuslot-condor")
+	s.server = newServer(ta.log, ta.proc.of(4294967), ta.Agent)
+	s.server.hook = ta.proc.Program("/usr/libexec/gpuslot/gpuslot-condor")
 	change(s.server)
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(t.Context())
@@ -58,14 +60,14 @@ func serveWith(t *testing.T, gpus int, change func(*server)) *served {
 }
 
 // in puts the test's process into a slot, as a hook or as the job.
-func (s *served) in(slot string, hook bool) Starter {
+func (s *served) in(slot string, hook bool) starter.Starter {
 	s.t.Helper()
 	st := s.proc.starter(1000, slot)
-	p := proc{pid: os.Getpid(), parent: 1000, comm: "prepare", exe: "/usr/libexec/gpuslot/gpuslot-condor", uid: uint32(os.Getuid())}
+	p := proctree.Process{PID: os.Getpid(), Parent: 1000, Comm: "prepare", Exe: "/usr/libexec/gpuslot/gpuslot-condor", UID: uint32(os.Getuid())}
 	if !hook {
-		p.cgroup = cgroupOf(slot)
+		p.Cgroup = proctree.CgroupOf(slot)
 	}
-	s.proc.add(p)
+	s.proc.Add(p)
 	return st
 }
 
@@ -117,8 +119,8 @@ func TestServePrepare(t *testing.T) {
 
 func TestServeCallerOutsideAnySlot(t *testing.T) {
 	s := serveTestAgent(t, 1)
-	s.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "bash", cgroup: "/user.slice"})
-	_, err := s.call(api.Request{Op: api.OpPrepare, Job: jobOn(Starter{Slot: "slot1_1"}, "alice", uuid(0), 4096)})
+	s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "bash", Cgroup: "/user.slice"})
+	_, err := s.call(api.Request{Op: api.OpPrepare, Job: jobOn(starter.Starter{Slot: "slot1_1"}, "alice", uuid(0), 4096)})
 	if err == nil || !strings.Contains(err.Error(), "runs in no slot") {
 		t.Errorf("error = %v", err)
 	}
@@ -144,7 +146,7 @@ func TestServeSlotWithoutGPUs(t *testing.T) {
 func TestServeDaemonisedJob(t *testing.T) {
 	s := serveTestAgent(t, 1)
 	st := s.in("slot1_1", true)
-	s.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "job", cgroup: cgroupOf("slot1_1")})
+	s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "job", Cgroup: proctree.CgroupOf("slot1_1")})
 	if _, err := s.call(api.Request{Op: api.OpPrepare, Job: jobOn(st, "alice", uuid(0), 4096)}); err == nil {
 		t.Error("admitted without a starter")
 	}
@@ -186,7 +188,7 @@ func TestServeRubbish(t *testing.T) {
 			}
 		})
 	}
-	if reply, err := s.call(api.Request{Op: api.OpPrepare, Job: jobOn(Starter{Slot: "slot1_1"}, "alice", uuid(0), 4096)}); err != nil || reply.Grant == nil {
+	if reply, err := s.call(api.Request{Op: api.OpPrepare, Job: jobOn(starter.Starter{Slot: "slot1_1"}, "alice", uuid(0), 4096)}); err != nil || reply.Grant == nil {
 		t.Errorf("after all that: %+v, %v", reply, err)
 	}
 }
@@ -283,7 +285,7 @@ func TestServeWhoMayAsk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Log("not root: the refusals are tested, root's right is not")
 	}
-	s.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "gpuslot", cgroup: "/user.slice"})
+	s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslot", Cgroup: "/user.slice"})
 	st, errStatus := s.call(api.Request{Op: api.OpStatus})
 	mon, errMonitor := s.call(api.Request{Op: api.OpMonitor})
 	if os.Getuid() == 0 {
@@ -295,8 +297,8 @@ func TestServeWhoMayAsk(t *testing.T) {
 	if errStatus == nil || errMonitor == nil {
 		t.Error("anybody may ask")
 	}
-	s.proc.add(proc{pid: 900, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
-	s.proc.add(proc{pid: os.Getpid(), parent: 900, comm: "monitor", uid: uint32(os.Getuid())})
+	s.proc.Add(proctree.Process{PID: 900, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd"})
+	s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 900, Comm: "monitor", UID: uint32(os.Getuid())})
 	if mon, err := s.call(api.Request{Op: api.OpMonitor}); err != nil || len(mon.GPUs) != 1 {
 		t.Errorf("the startd's monitor: %+v %v", mon, err)
 	}
@@ -313,7 +315,7 @@ func TestServeManyAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	replies := make([]api.Reply, callers)
 	for i := range callers {
-		st := Starter{ID: process.ID{PID: 2000 + i, Started: uint64(2000+i) * 100}, Slot: "slot1_1"}
+		st := starter.Starter{ID: process.ID{PID: 2000 + i, Started: uint64(2000+i) * 100}, Slot: "slot1_1"}
 		wg.Go(func() { replies[i] = ta.prepare(hookOf(st, 1000), jobOn(st, "alice", uuid(0), 4096)) })
 	}
 	wg.Wait()
@@ -330,7 +332,7 @@ func TestServeManyAtOnce(t *testing.T) {
 	if why := ta.reason(0); !strings.Contains(why, "the startd wanted more") {
 		t.Errorf("START is not told: %q", why)
 	}
-	ta.proc.end(2000 + indexGranted(replies))
+	ta.proc.End(2000 + indexGranted(replies))
 	ta.sweepNow()
 	if why := ta.reason(0); why != "" {
 		t.Errorf("after a job has ended: %q", why)

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -23,7 +23,7 @@ type startdWord struct {
 	// the job asked for none. Nil: it is the slot's VRAM.
 	budget func(u gpu.UUID, vram int64) gpu.MiB
 	// account finds the account of a slot's job.
-	account func(s Starter, ad condor.Slot) Account
+	account func(s starter.Starter, ad condor.Slot) starter.Account
 	// observed finds the GPU that an id stands for where the site's own rules give
 	// GPUs out; nil elsewhere, where ids are UUIDs.
 	observed func(ad condor.Slot, id string) (gpu.UUID, bool)
@@ -61,7 +61,7 @@ type settled struct {
 	// open counts slots that the startd did not tell of.
 	open int
 	// ignored are starters of slots that the startd does not have.
-	ignored []Starter
+	ignored []starter.Starter
 }
 
 // settle compares every entry with the startd's ad of its slot. Where they
@@ -138,7 +138,7 @@ func (r *Running) correct(ad condor.Slot, w startdWord) (differs string) {
 		r.GPU, r.Budget = u, budget
 		r.Wall = w.wall(u, budget)
 	}
-	if owner := ownerOf(ad); owner != "" {
+	if owner := ad.Owner(); owner != "" {
 		r.Owner = owner
 	}
 	if ad.Group != "" || ad.VO != "" { // published only where tenants are told apart by them
@@ -159,19 +159,13 @@ func onlyGPU(ad condor.Slot) (gpu.UUID, bool) {
 	return u, err == nil
 }
 
-// ownerOf is the job's Owner: RemoteOwner without its domain.
-func ownerOf(ad condor.Slot) string {
-	owner, _, _ := strings.Cut(ad.RemoteOwner, "@")
-	return owner
-}
-
 // maxAsked is how often the startd may tell of its slots without knowing a
 // starter's before the agent takes it for another startd's.
 const maxAsked = 3
 
 // adopt books the slots that ran before the agent started, by the startd's
 // word. The caller holds mu.
-func (b *books) adopt(w startdWord) (ignored []Starter) {
+func (b *books) adopt(w startdWord) (ignored []starter.Starter) {
 	b.unbooked = slices.DeleteFunc(b.unbooked, func(s unbooked) bool {
 		ad, ok := w.slots[shortName(s.Slot)]
 		if !ok || otherStarter(ad, s.Starter) || w.observed != nil && !b.tells(ad, s.Starter) {
@@ -194,18 +188,18 @@ func (b *books) adopt(w startdWord) (ignored []Starter) {
 
 // otherStarter: a slot of that name has another starter, as where another startd of the
 // node has slots of the same names. HTCondor tells the PID while a job runs.
-func otherStarter(ad condor.Slot, s Starter) bool {
+func otherStarter(ad condor.Slot, s starter.Starter) bool {
 	return ad.StarterPID != 0 && ad.StarterPID != int64(s.PID)
 }
 
 // tells: an ad is of a starter's job. That lives still, so no other job can have
 // had the slot when the ad was made.
-func (b *books) tells(ad condor.Slot, s Starter) bool {
+func (b *books) tells(ad condor.Slot, s starter.Starter) bool {
 	return ad.JobID != "" && !otherStarter(ad, s) && b.proc.Runs(s.ID)
 }
 
 func (b *books) adoptSlot(s unbooked, ad condor.Slot, w startdWord) {
-	r := Running{Starter: s.Starter, Owner: ownerOf(ad), Job: ad.JobID, Group: ad.Group, VO: ad.VO, Work: workIn(ad), Since: time.Now(), Confirmed: true, Adopted: !s.fresh}
+	r := Running{Starter: s.Starter, Owner: ad.Owner(), Job: ad.JobID, Group: ad.Group, VO: ad.VO, Work: workIn(ad), Since: time.Now(), Confirmed: true, Adopted: !s.fresh}
 	if w.observed != nil {
 		r.Since = beginning(s.Started, r.Since)
 		r.Group = cmp.Or(r.Group, ad.AccountingGroup)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -26,7 +27,7 @@ type slotless struct {
 }
 
 // deny counts a starter, and says whether it is a new one.
-func (s *slotless) deny(starter Starter, now time.Time) bool {
+func (s *slotless) deny(starter starter.Starter, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := starter.ID
@@ -57,5 +58,5 @@ func (s *slotless) closed(now time.Time) string {
 	if !now.Before(s.until) {
 		return ""
 	}
-	return fmt.Sprintf("%d hooks in a row were denied: %v", len(s.row), errSlotless)
+	return fmt.Sprintf("%d hooks in a row were denied: %v", len(s.row), starter.ErrSlotless)
 }

@@ -9,19 +9,21 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // TestStartersWithoutASlot: HTCondor that hides the slots of its starters closes the
 // GPUs with the reason, and no job can do that.
 func TestStartersWithoutASlot(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
-	denied := func(starter, pid int, cgroup string) {
+	denied := func(above, pid int, cgroup string) {
 		t.Helper()
-		ta.proc.add(proc{pid: startdPID, parent: 1, comm: "condor_startd", exe: "/usr/sbin/condor_startd"})
-		ta.proc.add(proc{pid: starter, parent: startdPID, comm: "condor_starter", exe: "/usr/sbin/condor_starter", args: []string{"condor_starter", "-f", "-a", "7.0"}})
-		ta.proc.add(proc{pid: pid, parent: starter, comm: "prepare", uid: 4711, cgroup: cgroup})
-		c, err := ta.proc.fs().identify(4711, pid, rootsOwn)
-		if c.Hook && !errors.Is(err, errSlotless) {
+		ta.proc.Add(proctree.Process{PID: proctree.Startd, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd"})
+		ta.proc.Add(proctree.Process{PID: above, Parent: proctree.Startd, Comm: "condor_starter", Exe: "/usr/sbin/condor_starter", Args: []string{"condor_starter", "-f", "-a", "7.0"}})
+		ta.proc.Add(proctree.Process{PID: pid, Parent: above, Comm: "prepare", UID: 4711, Cgroup: cgroup})
+		c, err := ta.proc.fs().Identify(4711, pid)
+		if c.Hook && !errors.Is(err, starter.ErrSlotless) {
 			t.Fatalf("%+v, %v", c, err)
 		}
 		if err != nil {
@@ -30,14 +32,14 @@ func TestStartersWithoutASlot(t *testing.T) {
 	}
 	// A job asks, and what stands in the place of one hook asks again and again.
 	for i := range 20 {
-		denied(100, 1000+i, cgroupOf("slot1_1"))
+		denied(100, 1000+i, proctree.CgroupOf("slot1_1"))
 		denied(101, 2000+i, "")
 	}
 	// A starter that a job made up.
 	for i := range 20 {
-		ta.proc.add(proc{pid: 3000 + i, parent: 101, comm: "condor_starter", exe: "/usr/sbin/condor_starter", uid: 4711})
-		ta.proc.add(proc{pid: 4000 + i, parent: 3000 + i, comm: "prepare", uid: 4711})
-		c, err := ta.proc.fs().identify(4711, 4000+i, rootsOwn)
+		ta.proc.Add(proctree.Process{PID: 3000 + i, Parent: 101, Comm: "condor_starter", Exe: "/usr/sbin/condor_starter", UID: 4711})
+		ta.proc.Add(proctree.Process{PID: 4000 + i, Parent: 3000 + i, Comm: "prepare", UID: 4711})
+		c, err := ta.proc.fs().Identify(4711, 4000+i)
 		ta.denied(c, err)
 	}
 	if why := ta.reason(0); why != "" {
@@ -99,14 +101,14 @@ func TestInventedGPUs(t *testing.T) {
 // panicking is an agent with a defect.
 type panicking struct{ *Agent }
 
-func (panicking) here(Caller) *api.Here { panic("a defect") }
+func (panicking) here(starter.Caller) *api.Here { panic("a defect") }
 
 // TestPanic: a conversation that panics ends alone.
 func TestPanic(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	ta.proc.starter(1000, "slot1_1")
-	s := newServer(ta.log, ta.proc.fs(), ta.own, panicking{ta.Agent})
-	ta.proc.add(proc{pid: os.Getpid(), parent: 1000, comm: "job", uid: ta.own, cgroup: cgroupOf("slot1_1")})
+	s := newServer(ta.log, ta.proc.of(ta.own), panicking{ta.Agent})
+	ta.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1000, Comm: "job", UID: ta.own, Cgroup: proctree.CgroupOf("slot1_1")})
 	converseOnce(t, s, api.Request{Op: api.OpHere}, true)
 	if n := ta.count("gpuslot_conversation_panics_total"); n != 1 {
 		t.Errorf("%g panics counted", n)

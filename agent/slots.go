@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Running is a slot whose job holds a part of a GPU, or a whole one.
 type Running struct {
-	Starter Starter
+	Starter starter.Starter
 	GPU     gpu.UUID
 	// Device is the MIG device that the job got at a place of a layout; empty
 	// elsewhere, and where it is not known.
@@ -22,7 +23,7 @@ type Running struct {
 	// Budget is the slot's VRAM; on a whole GPU all of it.
 	Budget gpu.MiB
 	// Account is the one the job runs as.
-	Account Account
+	Account starter.Account
 	// Owner and Job are HTCondor's words for messages and ads: the job ad's
 	// Owner and "cluster.proc".
 	Owner, Job string
@@ -40,8 +41,6 @@ type Running struct {
 	Hold    api.Hold
 }
 
-func (s Starter) is(o Starter) bool { return s.PID == o.PID && s.Started == o.Started }
-
 // tenant names the account for people.
 func (r Running) tenant() string {
 	switch {
@@ -55,7 +54,7 @@ func (r Running) tenant() string {
 
 // unbooked is a starter from before the agent's start.
 type unbooked struct {
-	Starter
+	starter.Starter
 	// asked counts the times that the startd told of its slots, but not of this.
 	asked int
 	// fresh: it came while the agent looked on.
@@ -65,7 +64,7 @@ type unbooked struct {
 // books are the agent's own word on who runs where: entered at admission,
 // corrected by the startd's ads, gone with the starter.
 type books struct {
-	proc  procFS
+	proc  starter.Node
 	doors Doors
 
 	mu    sync.Mutex
@@ -78,11 +77,11 @@ type books struct {
 	elsewhere map[process.ID]bool
 	open      map[door]bool
 	// holds are the jobs that HTCondor is to hold, by their starters.
-	holds map[Starter]api.Hold
+	holds map[starter.Starter]api.Hold
 	// linkTurn is held while holds are shown to supervisors.
 	linkTurn sync.Mutex
 	// turns are the ends of jobs that are asked for.
-	turns map[Starter]*endTurn
+	turns map[starter.Starter]*endTurn
 	// leaving are MIG devices that wait to go, or for a larger one in their room,
 	// each with the reason.
 	leaving map[gpu.UUID]string
@@ -96,8 +95,8 @@ type books struct {
 	full map[gpu.UUID]bool
 }
 
-func newBooks(proc procFS, doors Doors) *books {
-	return &books{proc: proc, doors: doors, elsewhere: map[process.ID]bool{}, asked: map[process.ID]questions{}, left: map[door]time.Time{}, open: map[door]bool{}, holds: map[Starter]api.Hold{}, turns: map[Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
+func newBooks(proc starter.Node, doors Doors) *books {
+	return &books{proc: proc, doors: doors, elsewhere: map[process.ID]bool{}, asked: map[process.ID]questions{}, left: map[door]time.Time{}, open: map[door]bool{}, holds: map[starter.Starter]api.Hold{}, turns: map[starter.Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
 }
 
 // on are the slots of one GPU. The caller holds mu.
@@ -123,7 +122,7 @@ func (b *books) all() []Running {
 // is held, recorded and told from others. The caller holds mu.
 func (b *books) enter(r Running, hook bool) {
 	for i, old := range b.slots {
-		if !old.Starter.is(r.Starter) || old.GPU != r.GPU {
+		if !old.Starter.Is(r.Starter) || old.GPU != r.GPU {
 			continue
 		}
 		if old.Confirmed || !hook {
@@ -208,10 +207,10 @@ func (b *books) unknownLocked() string {
 }
 
 // held are the entries of one starter. The caller holds mu.
-func (b *books) held(s Starter) []Running {
+func (b *books) held(s starter.Starter) []Running {
 	var out []Running
 	for _, r := range b.slots {
-		if r.Starter.is(s) {
+		if r.Starter.Is(s) {
 			out = append(out, r)
 		}
 	}
@@ -220,21 +219,21 @@ func (b *books) held(s Starter) []Running {
 
 // starterOf is the starter of a slot that has been admitted, for a job's process
 // that left its parents behind. The caller holds mu.
-func (b *books) starterOf(slot string) (Starter, bool) {
+func (b *books) starterOf(slot string) (starter.Starter, bool) {
 	for _, r := range b.slots {
-		if sameSlot(r.Starter.Slot, slot) && b.proc.Runs(r.Starter.ID) {
+		if starter.SameSlot(r.Starter.Slot, slot) && b.proc.Runs(r.Starter.ID) {
 			return r.Starter, true
 		}
 	}
-	return Starter{}, false
+	return starter.Starter{}, false
 }
 
 // rebuild finds, at the start of the agent, the starters that run already and
 // the doors that are open.
-func (b *books) rebuild(trusted func(uint32) bool) error {
+func (b *books) rebuild() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, s := range (&starters{}).news(b.proc, trusted, time.Now()) {
+	for _, s := range (&starter.Arrivals{}).New(b.proc, time.Now()) {
 		b.unbooked = append(b.unbooked, unbooked{Starter: s})
 	}
 	open, err := b.doors.Admitted()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,7 +11,9 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 func (ta *testAgent) entry(slot string) Running {
@@ -36,12 +37,12 @@ func TestDoors(t *testing.T) {
 	if ta.doors.calls != 1 {
 		t.Errorf("%d changes of access for two jobs of one account", ta.doors.calls)
 	}
-	ta.proc.end(100)
+	ta.proc.End(100)
 	ta.sweepNow()
 	if !ta.doors.has(uuid(0), 1000) {
 		t.Error("access ended with the first of two jobs")
 	}
-	ta.proc.end(101)
+	ta.proc.End(101)
 	ta.sweepNow()
 	if ta.doors.has(uuid(0), 1000) {
 		t.Error("access outlives the last job")
@@ -94,7 +95,7 @@ func TestTenancy(t *testing.T) {
 		t.Errorf("acceptance = %+v", acc)
 	}
 	// Her job has ended, but nobody has looked yet: bob's admission does.
-	ta.proc.end(100)
+	ta.proc.End(100)
 	ta.grant(bob, 1001, "bob", uuid(0), 4096)
 	if ta.doors.has(uuid(0), 1000) || !ta.doors.has(uuid(0), 1001) {
 		t.Error("the pipe directory is not bob's alone")
@@ -190,12 +191,12 @@ func TestStartdOfAnotherJob(t *testing.T) {
 func TestRestartAdopts(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
 	first := ta.proc.starter(100, "slot1_1")
-	ta.proc.add(proc{pid: 110, parent: 100, comm: "job", uid: 1000, cgroup: cgroupOf("slot1_1")})
+	ta.proc.Add(proctree.Process{PID: 110, Parent: 100, Comm: "job", UID: 1000, Cgroup: proctree.CgroupOf("slot1_1")})
 	ta.grant(first, 1000, "alice", uuid(0), 4096)
 	ta.grant(ta.proc.starter(101, "slot2_1"), 1001, "bob", uuid(1), 8192)
 	ta.proc.starter(102, "slot3_1") // a CPU-only job
 	pids := [2]int{ta.daemons.running[uuid(0)].process.PID, ta.daemons.running[uuid(1)].process.PID}
-	ta.proc.end(101) // bob's job ends while nobody looks
+	ta.proc.End(101) // bob's job ends while nobody looks
 
 	ta.startd.set(nil, errors.New("the startd is busy"))
 	ta.restart()
@@ -220,7 +221,7 @@ func TestRestartAdopts(t *testing.T) {
 		t.Error("open questions are left")
 	}
 	r := ta.entry("slot1_1")
-	if r.GPU != uuid(0) || r.Budget != 4096 || r.Job != "5.0" || r.Account != (Account{UID: 1000, Known: true}) || !r.Confirmed {
+	if r.GPU != uuid(0) || r.Budget != 4096 || r.Job != "5.0" || r.Account != (starter.Account{UID: 1000, Known: true}) || !r.Confirmed {
 		t.Errorf("entry = %+v", r)
 	}
 	if n := len(ta.books.all()); n != 1 {
@@ -265,7 +266,7 @@ func TestStarterInAContainer(t *testing.T) {
 			n, _ := strconv.Atoi(pid)
 			ta.proc.starter(n, "slot1_"+pid)
 		}
-		dir := filepath.Join(ta.proc.root, pid, "ns")
+		dir := filepath.Join(ta.proc.Root, pid, "ns")
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -276,33 +277,6 @@ func TestStarterInAContainer(t *testing.T) {
 	ta.restart()
 	if n := len(ta.books.unbooked); n != 1 || ta.books.unbooked[0].PID != 101 {
 		t.Errorf("found %+v", ta.books.unbooked)
-	}
-}
-
-func TestAccountsOfSlots(t *testing.T) {
-	f := newFakeProc(t)
-	inCgroup, below, byName, nobody := f.starter(100, "slot1_1"), f.starter(101, "slot1_2"), f.starter(102, "slot1_3"), f.starter(103, "slot1_4")
-	f.add(proc{pid: 200, parent: 1, comm: "job", uid: 1000, cgroup: cgroupOf("slot1_1")})
-	f.add(proc{pid: 201, parent: 101, comm: "prepare", uid: 1001})
-	f.add(proc{pid: 202, parent: 102, comm: "condor_starter"}) // a root child says nothing
-	me, err := user.Current()
-	if err != nil {
-		t.Skip("no account database")
-	}
-	find := f.fs().accounts(t.Context(), []condor.Slot{{Name: "slot1_3@x", RemoteOwner: me.Username + "@x"}, {Name: "slot1_4@x", RemoteOwner: "no-such-account-anywhere@x"}})
-	for _, tt := range []struct {
-		s     Starter
-		owner string
-		want  Account
-	}{
-		{inCgroup, "", Account{1000, true}},
-		{below, "", Account{1001, true}},
-		{byName, me.Username, Account{uint32(os.Getuid()), true}},
-		{nobody, "no-such-account-anywhere", Account{}},
-	} {
-		if got := find(tt.s, condor.Slot{RemoteOwner: tt.owner + "@x"}); got != tt.want {
-			t.Errorf("%s: %+v, want %+v", tt.s.Slot, got, tt.want)
-		}
 	}
 }
 

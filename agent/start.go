@@ -10,6 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/starter"
 )
 
 // startLink is where a job's supervisor looks whether to ask before the job's
@@ -45,7 +46,7 @@ func (a *Agent) linkHolds() error {
 // start puts the limits of a caller's cgroup in force: the VRAM that the driver
 // holds a job to, and the device nodes of MIG devices that it may open. The caller
 // is the job's supervisor, which HTCondor started in that cgroup.
-func (a *Agent) start(ctx context.Context, c Caller) api.Reply {
+func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 	if c.Starter.PID == 0 {
 		return api.Reply{Error: "the caller is not below its slot's condor_starter: only HTCondor's job wrapper asks for a job's start"}
 	}
@@ -57,18 +58,18 @@ func (a *Agent) start(ctx context.Context, c Caller) api.Reply {
 	if why != "" {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed, why)}
 	}
-	l := a.books.proc.leafOf(c.PID)
+	l := a.books.proc.Leaf(c.PID)
 	out := &api.Started{}
 	for _, r := range held {
 		if g, ok := find(&v.plan, r.GPU); !ok || !g.Shared() {
 			continue
 		}
 		out.Supervise = true
-		if !l.login {
-			out.Reserved = a.limitAtStart(ctx, v, r, l.path) || out.Reserved
+		if !l.Login {
+			out.Reserved = a.limitAtStart(ctx, v, r, l.Path) || out.Reserved
 		}
 	}
-	if err := a.closeNodesAtStart(v, c.Starter, held, l.path); err != nil {
+	if err := a.closeNodesAtStart(v, c.Starter, held, l.Path); err != nil {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed,
 			fmt.Sprintf("the device nodes of other MIG devices cannot be closed to the job: %v: look at gpuslot status on the node", err))}
 	}
@@ -77,10 +78,10 @@ func (a *Agent) start(ctx context.Context, c Caller) api.Reply {
 
 // starting are the GPUs of a starter's job, none for a job without; why says that
 // they are not known yet.
-func (b *books) starting(s Starter) (held []Running, why string) {
+func (b *books) starting(s starter.Starter) (held []Running, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.awaited(func(u unbooked) bool { return u.is(s) }); ok {
+	if _, ok := b.awaited(func(u unbooked) bool { return u.Is(s) }); ok {
 		return nil, fmt.Sprintf("the startd has not said yet which GPUs %s has", s.Slot)
 	}
 	return b.held(s), ""
@@ -100,7 +101,7 @@ func (a *Agent) limitAtStart(ctx context.Context, v *view, r Running, leaf strin
 }
 
 // closeNodesAtStart closes the nodes of MIG devices to a job but for its own.
-func (a *Agent) closeNodesAtStart(v *view, s Starter, held []Running, leaf string) error {
+func (a *Agent) closeNodesAtStart(v *view, s starter.Starter, held []Running, leaf string) error {
 	if !v.divided() || v.plan.Observe || !a.nodes.enforced() {
 		return nil
 	}

@@ -180,7 +180,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 		truth.slots[shortName(s.Name)] = s
 	}
 	if a.books.unknown() != "" {
-		truth.account = a.books.proc.accounts(ctx, slots)
+		truth.account = a.books.proc.JobAccounts(ctx, slots)
 	}
 	found := a.books.settle(truth)
 	for _, m := range found.mismatches {

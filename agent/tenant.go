@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -20,7 +22,7 @@ func (r Running) tenantBy(key config.TenantKey) string {
 
 // tenancy is the last arbiter on whose jobs may meet on a GPU. MPS serves one
 // account at a time and lets the others hang, unless its daemon serves several.
-func (s State) tenancy(g *plan.GPU, c Caller, job *api.Job) *api.Refusal {
+func (s State) tenancy(g *plan.GPU, c starter.Caller, job *api.Job) *api.Refusal {
 	if g.Tenancy.Policy == config.TenancyCommon && (!s.Common.Known || s.Common.UID != c.UID) {
 		return api.Refuse(api.CodeOtherTenant, fmt.Sprintf("%s serves only jobs that run as %s (tenancy), and this one runs as uid %d: its administrator sets the slot's account or another tenancy", g.UUID, g.Tenancy.User, c.UID))
 	}
@@ -28,9 +30,9 @@ func (s State) tenancy(g *plan.GPU, c Caller, job *api.Job) *api.Refusal {
 	if key == "" {
 		return nil
 	}
-	me := Running{Account: Account{UID: c.UID, Known: true}, Owner: job.Owner, Group: job.Group, VO: job.VO}
+	me := Running{Account: starter.Account{UID: c.UID, Known: true}, Owner: job.Owner, Group: job.Group, VO: job.VO}
 	for _, r := range s.Running {
-		if !r.Starter.is(c.Starter) && !sameTenant(me, r, key) {
+		if !r.Starter.Is(c.Starter) && !sameTenant(me, r, key) {
 			return api.Refuse(api.CodeOtherTenant, fmt.Sprintf("%s is held by %s until its last job there ends: the job waits in the queue for that or another GPU", g.UUID, r.holder(key)))
 		}
 	}
@@ -70,4 +72,20 @@ func tenantOf(running []Running, key config.TenantKey) (tenant, why string) {
 		tenant = this
 	}
 	return tenant, ""
+}
+
+// accounts looks up the accounts that tenancies name, and trusts what it found
+// before until the configuration is read again.
+func accounts(ctx context.Context, p plan.Plan, old map[string]starter.Account, again bool) map[string]starter.Account {
+	m := map[string]starter.Account{}
+	for _, g := range p.GPUs {
+		name := g.Tenancy.User
+		if _, done := m[name]; name == "" || done {
+			continue
+		}
+		if m[name] = old[name]; again || !m[name].Known {
+			m[name] = starter.AccountNamed(ctx, name)
+		}
+	}
+	return m
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
@@ -27,21 +28,21 @@ func TestTenants(t *testing.T) {
 		refused string // what the refusal names; empty if she is let in
 	}{
 		{"another account, several at once", anybody, running(7, 1001, "bob", 4096), ""},
-		{"an unknown account, several at once", anybody, Running{Starter: Starter{ID: process.ID{PID: 7}}, GPU: uuid(0), Budget: 4096}, ""},
+		{"an unknown account, several at once", anybody, Running{Starter: starter.Starter{ID: process.ID{PID: 7}}, GPU: uuid(0), Budget: 4096}, ""},
 		{"her VO", byVO, withTenant(running(7, 1001, "bob", 4096), "", "atlas"), ""},
 		{"another VO", byVO, withTenant(running(7, 1000, "alice", 4096), "cms", "lhcb"), "held by lhcb"},
 		{"no VO", byVO, running(7, 1000, "alice", 4096), "held by owner:alice"},
-		{"a VO that is not known", byVO, Running{Starter: Starter{ID: process.ID{PID: 7}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}, "held by the job of slot1_9"},
+		{"a VO that is not known", byVO, Running{Starter: starter.Starter{ID: process.ID{PID: 7}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}, "held by the job of slot1_9"},
 		{"her group", byGroup, withTenant(running(7, 1000, "bob", 4096), "cms", ""), ""},
 		{"another group", byGroup, withTenant(running(7, 1000, "bob", 4096), "lhcb", "atlas"), "held by lhcb"},
 		{"a group of her name", byGroup, withTenant(running(7, 1000, "bob", 4096), "alice", ""), "held by alice"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := admitState()
-			s.Plan.GPUs[0].Tenancy, s.Common = c.tenancy, Account{UID: 1000, Known: true}
+			s.Plan.GPUs[0].Tenancy, s.Common = c.tenancy, starter.Account{UID: 1000, Known: true}
 			s.Running = []Running{c.there}
 			job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4096), Owner: "alice", Group: "cms", VO: "atlas"}
-			grant, r := Admit(s, Caller{UID: 1000, Starter: Starter{ID: process.ID{PID: 100, Started: 1}}}, job)
+			grant, r := Admit(s, starter.Caller{UID: 1000, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}}}, job)
 			switch {
 			case c.refused == "" && r != nil:
 				t.Errorf("refused: %s", r.Reason)
@@ -81,7 +82,7 @@ func TestTenantOf(t *testing.T) {
 		{"one VO of two accounts", jobs(), config.TenantVO, "atlas", ""},
 		{"two accounts", jobs(), config.TenantAccount, "", "jobs of alice and of bob hold it, and MPS serves one account at a time"},
 		{"two without groups", jobs(), config.TenantGroup, "", "jobs of owner:alice and of owner:bob hold it, and its tenant is the accounting-group"},
-		{"one that is not known", jobs(Running{Starter: Starter{Slot: "slot1_3"}}), config.TenantVO, "", "slot1_3 holds it and its owner is not known yet"},
+		{"one that is not known", jobs(Running{Starter: starter.Starter{Slot: "slot1_3"}}), config.TenantVO, "", "slot1_3 holds it and its owner is not known yet"},
 	} {
 		got, why := tenantOf(c.running, c.key)
 		if got != c.want || !strings.HasPrefix(why, c.why) || (why == "") != (c.why == "") {
@@ -98,7 +99,7 @@ func TestTenantOfAVO(t *testing.T) {
 	ta.restart()
 	s := ta.proc.starter(100, "slot1_1")
 	job := &api.Job{ID: "1.0", Owner: "alice", AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4096), VO: "atlas"}
-	if r := ta.prepare(Caller{UID: 1000, Hook: true, Starter: s}, job); r.Grant == nil {
+	if r := ta.prepare(starter.Caller{UID: 1000, Hook: true, Starter: s}, job); r.Grant == nil {
 		t.Fatalf("%+v", r)
 	}
 	tenant := func() string { return ta.acceptances()[0].Tenant }
@@ -107,12 +108,12 @@ func TestTenantOfAVO(t *testing.T) {
 	}
 	other := *job
 	other.VO = "lhcb"
-	if r := ta.prepare(Caller{UID: 1000, Hook: true, Starter: ta.proc.starter(101, "slot1_2")}, &other); r.Refusal == nil || r.Refusal.Code != api.CodeOtherTenant {
+	if r := ta.prepare(starter.Caller{UID: 1000, Hook: true, Starter: ta.proc.starter(101, "slot1_2")}, &other); r.Refusal == nil || r.Refusal.Code != api.CodeOtherTenant {
 		t.Errorf("another VO of the same account: %+v", r)
 	}
 	bobs := *job
 	bobs.ID, bobs.Owner = "2.0", "bob"
-	if r := ta.prepare(Caller{UID: 1001, Hook: true, Starter: ta.proc.starter(102, "slot1_3")}, &bobs); r.Grant == nil {
+	if r := ta.prepare(starter.Caller{UID: 1001, Hook: true, Starter: ta.proc.starter(102, "slot1_3")}, &bobs); r.Grant == nil {
 		t.Errorf("another account of the same VO: %+v", r.Refusal)
 	}
 	if !ta.doors.has(uuid(0), 1000) || !ta.doors.has(uuid(0), 1001) || ta.doors.has(uuid(0), 1002) {

@@ -7,6 +7,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -47,7 +48,7 @@ func TestThreads(t *testing.T) {
 			s := admitState()
 			s.Plan.GPUs[0].Threads = c.threads
 			job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(7680), RequestThreads: c.asks}
-			grant, r := Admit(s, Caller{UID: 1000, Starter: Starter{ID: process.ID{PID: 100, Started: 1}}}, job)
+			grant, r := Admit(s, starter.Caller{UID: 1000, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}}}, job)
 			if c.refused != "" {
 				if r == nil || r.Code != api.CodeBadThreads || r.Requeue || !strings.Contains(r.Reason, c.refused) {
 					t.Errorf("refusal %+v", r)

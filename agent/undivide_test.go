@@ -24,7 +24,7 @@ func TestLeavingMIG(t *testing.T) {
 	if !slices.ContainsFunc(v.problems, func(p string) bool { return strings.Contains(p, "until their users end: [1g.5gb@3]") }) {
 		t.Errorf("problems: %q", v.problems)
 	}
-	ta.proc.end(100)
+	ta.proc.End(100)
 	ta.apply(false)
 	if len(f.s.Instances) != 0 || f.s.Enabled {
 		t.Errorf("when the job has ended there is %+v, MIG mode %t", f.s.Instances, f.s.Enabled)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -145,7 +146,7 @@ func (a *Agent) bookVerification(v *view, g *plan.GPU, who persona, now time.Tim
 		return nil, api.Refuse(api.CodeClosed, fmt.Sprintf("gpuslotd does not find itself in /proc: %v", err))
 	}
 	budget := int64(g.DefaultRequest)
-	c := Caller{UID: who.uid, PID: self.PID, Hook: true, Starter: Starter{ID: process.ID{PID: self.PID, Started: self.Started}, Slot: verifySlot}}
+	c := starter.Caller{UID: who.uid, PID: self.PID, Hook: true, Starter: starter.Starter{ID: process.ID{PID: self.PID, Started: self.Started}, Slot: verifySlot}}
 	job := &api.Job{ID: verifySlot, Owner: "gpuslot", AssignedGPUs: []string{string(g.UUID)}, ProvisionedVRAM: &budget, RequestVRAM: &budget}
 	s := State{Plan: &v.plan, Pipes: v.config.Paths.PipeRoot(), Now: now, MaxAge: v.config.Health.MaxAge,
 		Health: a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID), Common: v.accounts[g.Tenancy.User]}

@@ -13,6 +13,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
@@ -57,7 +58,7 @@ func (a *Agent) verifyAs(ctx context.Context, g *plan.GPU) (persona, error) {
 
 // accountWithGroup looks an account up in a database that may be on the network.
 func accountWithGroup(ctx context.Context, name string) (cuda.Account, error) {
-	u, err := accountsOfNode.look(ctx, name)
+	u, err := starter.LookUp(ctx, name)
 	if err != nil {
 		return cuda.Account{}, err
 	}
@@ -136,7 +137,7 @@ func (a *Agent) tryClient(ctx context.Context, v *view, g *plan.GPU, who persona
 	}
 	if t.overdue && t.attached() {
 		// Only a client that is in can harm its neighbours by its end.
-		a.endClients(ctx, g.UUID, []int{t.pid}, Starter{Slot: verifySlot})
+		a.endClients(ctx, g.UUID, []int{t.pid}, starter.Starter{Slot: verifySlot})
 	}
 	if t.stuck = !c.End(); t.stuck {
 		a.log.Error("a CUDA client does not end", "gpu", g.UUID, "pid", t.pid)

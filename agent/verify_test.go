@@ -16,6 +16,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // fakeCUDA is the CUDA side of a node: its clients attach to the fake daemons
@@ -125,7 +126,7 @@ func valueOf(o cuda.Order, name string) string {
 func verifying(t *testing.T, gpus int, text string) (*testAgent, *fakeCUDA) {
 	t.Helper()
 	ta := newTestAgent(t, gpus, text)
-	ta.proc.add(proc{pid: os.Getpid(), parent: 1, comm: "gpuslotd"})
+	ta.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslotd"})
 	f := &fakeCUDA{ta: ta}
 	ta.equip(f)
 	return ta, f
@@ -220,7 +221,7 @@ func TestVerifyIsAJob(t *testing.T) {
 			want = append(want, k+"="+v)
 		}
 		slices.Sort(want)
-		ta.proc.end(100)
+		ta.proc.End(100)
 		ta.sweepNow()
 		ta.verifyOne(0)
 		if o := f.orders[0]; !slices.Equal(o.Environment, want) || o.Account == nil || o.Account.UID != nobodysUID || o.Below != 1152 || o.Above != 4609 {

@@ -7,6 +7,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/devices"
@@ -38,7 +39,7 @@ type view struct {
 	// instances are the GPU instances of each GPU and MIG device of that inventory.
 	instances map[gpu.UUID][]devices.Instance
 	// accounts are those of tenancy "common:<user>".
-	accounts map[string]Account
+	accounts map[string]starter.Account
 	// reasons say what the agent saw that closed GPUs when the round ended, held
 	// which GPUs their owners closed besides.
 	reasons map[gpu.UUID]string

@@ -8,6 +8,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -64,7 +65,7 @@ type finding struct {
 
 // breach is a rule and the job that breaks it.
 type breach struct {
-	starter Starter
+	starter starter.Starter
 	gpu     gpu.UUID
 	code    int
 }
@@ -258,6 +259,6 @@ func isOn(p *plan.Plan, held gpu.UUID, d usage.Device) bool {
 }
 
 // slotKey is a starter in the words of package usage.
-func slotKey(s Starter) usage.SlotKey {
+func slotKey(s starter.Starter) usage.SlotKey {
 	return usage.SlotKey{Slot: shortName(s.Slot), Starter: s.PID, Started: s.Started}
 }

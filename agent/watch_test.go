@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"pgregory.net/rapid"
@@ -22,7 +23,7 @@ func defaultRules() rules {
 
 func jobUsing(used gpu.MiB) watched {
 	return watched{
-		Running: Running{Starter: Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}, GPU: uuid(0), Budget: 4096, Job: "7.0"},
+		Running: Running{Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}, GPU: uuid(0), Budget: 4096, Job: "7.0"},
 		Memory:  gpu.Known(gpu.Bytes(used * mib)), PIDs: []int{200}, Known: true, MostClients: 6, Largest: 16384, Quantum: 512,
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/record"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -18,7 +19,7 @@ type Work struct {
 
 // workOf is the job ad's word, by the hook that was given it. A job that asks for
 // itself could say anything.
-func workOf(c Caller, job *api.Job) Work {
+func workOf(c starter.Caller, job *api.Job) Work {
 	if !c.Hook {
 		return Work{}
 	}

@@ -60,6 +60,12 @@ type Slot struct {
 	Layout string
 }
 
+// Owner is the job's Owner: RemoteOwner without its domain.
+func (s Slot) Owner() string {
+	owner, _, _ := strings.Cut(s.RemoteOwner, "@")
+	return owner
+}
+
 // slotAttributes are those that parseSlots reads.
 const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,GPUSlotConfig,SlotTypeID,TotalSlotCpus,TotalSlotMemory,TotalSlotGPUs,TotalSlotVRAM,AcctGroup,AccountingGroup,RemoteUser,x509UserProxyVOName,Memory,GlobalJobId,Cmd,JobBatchName,RequestGPUs,RequestVRAM,RequestCpus,RequestMemory,WantDocker,StarterPid,GPUs_DeviceUuid"
 

@@ -96,6 +96,30 @@ func (fs FS) Runs(id ID) bool {
 	return err == nil && s.ID == id && !s.Ended()
 }
 
+// Unchanged says whether processes still run and have the same parents. A parent that ended
+// leaves its children to another: who walks up from a process asks this at the end, and
+// knows then that each PID was that parent's while it was looked at.
+func (fs FS) Unchanged(line []Stat) bool {
+	for _, was := range line {
+		now, err := fs.Stat(was.PID)
+		if err != nil || now.Ended() || now.ID != was.ID || now.Parent != was.Parent {
+			return false
+		}
+	}
+	return true
+}
+
+// StartedBy says whether a process was started by one that is fit, and still has it as its
+// parent.
+func (fs FS) StartedBy(id ID, fit func(ID) bool) bool {
+	s, err := fs.Stat(id.PID)
+	if err != nil || s.ID != id {
+		return false
+	}
+	parent, err := fs.Stat(s.Parent)
+	return err == nil && fit(parent.ID) && fs.Unchanged([]Stat{s, parent})
+}
+
 // UIDs are the accounts of a process.
 type UIDs struct {
 	// Real is that of who started it: a set-uid program does not change it, and an

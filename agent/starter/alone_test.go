@@ -1,4 +1,4 @@
-package agent
+package starter
 
 import (
 	"os"
@@ -49,7 +49,7 @@ func TestAlone(t *testing.T) {
 					}
 				}
 			}
-			if got := (procFS{process.FS{Root: root}}).alone(mount, 200); got != tt.want {
+			if got := (Node{FS: process.FS{Root: root}}).Alone(mount, 200); got != tt.want {
 				t.Errorf("alone = %v", got)
 			}
 		})
@@ -61,15 +61,20 @@ func TestAloneUnreadable(t *testing.T) {
 	root, mount := t.TempDir(), t.TempDir()
 	put(t, filepath.Join(root, "200/cgroup"), "0::/_slot1_1@wn1\n")
 	put(t, filepath.Join(mount, "_slot1_1@wn1/cgroup.procs"), "200\n")
-	if !(procFS{process.FS{Root: root}}).alone(mount, 200) {
+	if !(Node{FS: process.FS{Root: root}}).Alone(mount, 200) {
 		t.Fatal("not alone")
 	}
 	if err := os.Mkdir(filepath.Join(mount, "_slot1_1@wn1/threaded"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if (procFS{process.FS{Root: root}}).alone(mount, 200) {
+	if (Node{FS: process.FS{Root: root}}).Alone(mount, 200) {
 		t.Error("alone beside a cgroup whose processes cannot be read")
 	}
+}
+
+func exists(file string) bool {
+	_, err := os.Lstat(file)
+	return err == nil
 }
 
 func put(t *testing.T, file, text string) {
@@ -80,9 +85,4 @@ func put(t *testing.T, file, text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func exists(file string) bool {
-	_, err := os.Lstat(file)
-	return err == nil
 }

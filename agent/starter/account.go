@@ -1,4 +1,4 @@
-package agent
+package starter
 
 import (
 	"context"
@@ -7,26 +7,42 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
 )
+
+// Account is an account of the node.
+type Account struct {
+	UID uint32
+	// Known says that the UID is one; unknown is not root.
+	Known bool
+}
 
 // lookupTimeout bounds one look into the account database, which may be on the
 // network and cannot be interrupted.
 const lookupTimeout = 3 * time.Second
 
-// accountDatabase finds accounts by name. A lookup that hangs keeps its place until
+// Database finds accounts by name. A lookup that hangs keeps its place until
 // it returns, so that a database that does not answer costs a few goroutines at most.
-type accountDatabase struct {
+type Database struct {
 	places chan struct{}
 	find   func(name string) (*user.User, error)
 }
 
-// accountsOfNode is NSS: files, LDAP, SSSD.
-var accountsOfNode = accountDatabase{make(chan struct{}, 4), user.Lookup}
+// NewDatabase bounds the lookups of a function such as user.Lookup.
+func NewDatabase(find func(name string) (*user.User, error)) Database {
+	return Database{make(chan struct{}, 4), find}
+}
 
-// look finds an account, or gives up when its time is over.
-func (d accountDatabase) look(ctx context.Context, name string) (*user.User, error) {
+// accountsOfNode is NSS: files, LDAP, SSSD.
+var accountsOfNode = NewDatabase(user.Lookup)
+
+// LookUp finds an account of the node by its name, within 3 s.
+func LookUp(ctx context.Context, name string) (*user.User, error) {
+	return accountsOfNode.LookUp(ctx, name)
+}
+
+// LookUp finds an account, or gives up after 3 s.
+func (d Database) LookUp(ctx context.Context, name string) (*user.User, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	select {
@@ -52,9 +68,9 @@ func (d accountDatabase) look(ctx context.Context, name string) (*user.User, err
 	}
 }
 
-// accountNamed looks an account up; unknown is a value.
-func accountNamed(ctx context.Context, name string) Account {
-	u, err := accountsOfNode.look(ctx, name)
+// AccountNamed looks an account up; one that cannot be found is not known.
+func AccountNamed(ctx context.Context, name string) Account {
+	u, err := LookUp(ctx, name)
 	if err != nil {
 		return Account{}
 	}
@@ -62,54 +78,38 @@ func accountNamed(ctx context.Context, name string) Account {
 	return Account{UID: uint32(uid), Known: err == nil}
 }
 
-// accounts looks up the accounts that tenancies name, and trusts what it found
-// before until the configuration is read again.
-func accounts(ctx context.Context, p plan.Plan, old map[string]Account, again bool) map[string]Account {
-	m := map[string]Account{}
-	for _, g := range p.GPUs {
-		name := g.Tenancy.User
-		if _, done := m[name]; name == "" || done {
-			continue
-		}
-		if m[name] = old[name]; again || !m[name].Known {
-			m[name] = accountNamed(ctx, name)
-		}
-	}
-	return m
-}
-
-// accounts looks at all processes once and finds the account that a slot's job
+// JobAccounts looks at all processes once and finds the account that a slot's job
 // runs as: that of any process below the starter or in the slot's cgroup, else
 // the owner's by name.
-func (fs procFS) accounts(ctx context.Context, slots []condor.Slot) func(Starter, condor.Slot) Account {
+func (n Node) JobAccounts(ctx context.Context, slots []condor.Slot) func(Starter, condor.Slot) Account {
 	byParent, bySlot := map[int]uint32{}, map[string]uint32{}
-	for _, pid := range fs.PIDs() {
-		p, err := fs.Stat(pid)
+	for _, pid := range n.PIDs() {
+		p, err := n.Stat(pid)
 		if err != nil || p.Ended() {
 			continue
 		}
-		uids, err := fs.UIDs(pid)
+		uids, err := n.UIDs(pid)
 		if err != nil || uids.Real == 0 {
 			continue
 		}
 		byParent[p.Parent] = uids.Real
-		if in, err := fs.cgroupSlot(pid); err == nil && in != "" {
-			bySlot[shortName(in)] = uids.Real
+		if in, err := n.cgroupSlot(pid); err == nil && in != "" {
+			bySlot[condor.SlotName(in)] = uids.Real
 		}
 	}
 	byName := map[string]Account{}
 	for _, s := range slots {
-		if owner := ownerOf(s); owner != "" {
-			byName[owner] = accountNamed(ctx, owner)
+		if owner := s.Owner(); owner != "" {
+			byName[owner] = AccountNamed(ctx, owner)
 		}
 	}
 	return func(s Starter, ad condor.Slot) Account {
-		if uid, ok := bySlot[shortName(s.Slot)]; ok {
+		if uid, ok := bySlot[condor.SlotName(s.Slot)]; ok {
 			return Account{UID: uid, Known: true}
 		}
 		if uid, ok := byParent[s.PID]; ok {
 			return Account{UID: uid, Known: true}
 		}
-		return byName[ownerOf(ad)]
+		return byName[ad.Owner()]
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package starter
 
 import (
 	"errors"
@@ -8,23 +8,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer is the other end of a unix socket, as the kernel recorded it at connect.
-type peer struct {
-	uid uint32
-	pid int
+// Peer is the other end of a unix socket, as the kernel recorded it at connect.
+type Peer struct {
+	UID uint32
+	PID int
 }
 
-// peerOf reads SO_PEERCRED.
-func peerOf(c *net.UnixConn) (peer, error) {
+// PeerOf reads SO_PEERCRED.
+func PeerOf(c *net.UnixConn) (Peer, error) {
 	var cred *unix.Ucred
 	err := control(c, func(fd int) (err error) {
 		cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		return err
 	})
 	if err != nil {
-		return peer{}, fmt.Errorf("read the caller's credentials: %w", err)
+		return Peer{}, fmt.Errorf("read the caller's credentials: %w", err)
 	}
-	return peer{uid: cred.Uid, pid: int(cred.Pid)}, nil
+	return Peer{UID: cred.Uid, PID: int(cred.Pid)}, nil
 }
 
 // peerHandle reads SO_PEERPIDFD, which refers to the very process that
@@ -53,10 +53,10 @@ func control(c *net.UnixConn, do func(fd int) error) error {
 	return errors.Join(err, errDo)
 }
 
-// identifyPeer identifies the process behind a connection and makes sure that
+// IdentifyPeer identifies the process behind a connection and makes sure that
 // it was the same one from the connect to the last read of /proc.
-func (fs procFS) identifyPeer(conn *net.UnixConn, p peer, trusted func(uint32) bool) (Caller, error) {
-	if p.pid <= 0 {
+func (n Node) IdentifyPeer(conn *net.UnixConn, p Peer) (Caller, error) {
+	if p.PID <= 0 {
 		return Caller{}, errors.New("the caller is in another PID namespace: run gpuslotd in the host's")
 	}
 	pidfd, err := peerHandle(conn)
@@ -66,25 +66,25 @@ func (fs procFS) identifyPeer(conn *net.UnixConn, p peer, trusted func(uint32) b
 	if pidfd >= 0 {
 		defer closeHandle(pidfd)
 	}
-	return fs.identifyHeld(pidfd, p, trusted)
+	return n.identifyHeld(pidfd, p)
 }
 
 // identifyHeld identifies the process that a pidfd keeps from being mistaken. Where
 // the kernel gives none, -1, another process may have the PID by now: it must at
 // least have the account that connected.
-func (fs procFS) identifyHeld(pidfd int, p peer, trusted func(uint32) bool) (Caller, error) {
-	before, err := fs.Stat(p.pid)
+func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
+	before, err := n.Stat(p.PID)
 	if err != nil {
 		return Caller{}, fmt.Errorf("the caller is gone: %w", err)
 	}
-	if pidfd < 0 && !fs.actsAs(p.pid, p.uid) {
+	if pidfd < 0 && !n.actsAs(p.PID, p.UID) {
 		return Caller{}, errors.New("the caller is gone: another account's process has its PID")
 	}
-	c, err := fs.identify(p.uid, p.pid, trusted)
+	c, err := n.Identify(p.UID, p.PID)
 	if err != nil {
 		return c, err
 	}
-	if ended(pidfd) || !fs.Runs(before.ID) {
+	if ended(pidfd) || !n.Runs(before.ID) {
 		return c, errors.New("the caller ended while it was being identified")
 	}
 	return c, nil
@@ -92,14 +92,14 @@ func (fs procFS) identifyHeld(pidfd int, p peer, trusted func(uint32) bool) (Cal
 
 // actsAs says whether a process has this effective uid, which is the one that a
 // socket's credentials show.
-func (fs procFS) actsAs(pid int, uid uint32) bool {
-	uids, err := fs.UIDs(pid)
+func (n Node) actsAs(pid int, uid uint32) bool {
+	uids, err := n.UIDs(pid)
 	return err == nil && uids.Effective == uid
 }
 
-// peerBelowStartd says whether the startd itself started the caller.
-func (fs procFS) peerBelowStartd(p peer, trusted func(uint32) bool) bool {
-	return fs.actsAs(p.pid, p.uid) && fs.belowStartd(p.pid, trusted)
+// PeerBelowStartd says whether the startd itself started the caller.
+func (n Node) PeerBelowStartd(p Peer) bool {
+	return n.actsAs(p.PID, p.UID) && n.belowStartd(p.PID)
 }
 
 // closeHandle cannot fail in a way that matters: nothing was written.

@@ -1,4 +1,4 @@
-package agent
+package starter
 
 import (
 	"errors"
@@ -14,34 +14,34 @@ import (
 // end. That costs a look at their cgroups; the control daemon's word on their
 // clients costs a program of NVIDIA's, a millisecond of CPU and more.
 
-// leafOf is the leaf of a process; empty where that cannot be read.
-func (fs procFS) leafOf(pid int) leaf {
-	text, err := fs.cgroup(pid)
+// Leaf is the leaf of a process; empty where that cannot be read.
+func (n Node) Leaf(pid int) Leaf {
+	text, err := n.trustedCgroup(pid)
 	if err != nil {
-		return leaf{}
+		return Leaf{}
 	}
 	return leafOf(text)
 }
 
-// together says whether a process of a starter's slot goes with a supervisor: it
+// Together says whether a process of a starter's slot goes with a supervisor: it
 // is in the same leaf. What is in none goes with the job. Where HTCondor makes no
 // cgroups, the starter's own child above each decides.
-func (fs procFS) together(pid, supervisor int, s Starter) bool {
-	a, b := fs.leafOf(pid), fs.leafOf(supervisor)
+func (n Node) Together(pid, supervisor int, s Starter) bool {
+	a, b := n.Leaf(pid), n.Leaf(supervisor)
 	switch {
-	case a.path != "" && b.path != "":
+	case a.Path != "" && b.Path != "":
 		return a == b
-	case b.path != "":
-		return !b.login
+	case b.Path != "":
+		return !b.Login
 	}
-	return fs.childAbove(pid, s) == fs.childAbove(supervisor, s)
+	return n.childAbove(pid, s) == n.childAbove(supervisor, s)
 }
 
 // childAbove is the child of a starter that a process is or descends from; 0 if
 // it left its parents behind.
-func (fs procFS) childAbove(pid int, s Starter) int {
+func (n Node) childAbove(pid int, s Starter) int {
 	for range maxAncestors {
-		p, err := fs.Stat(pid)
+		p, err := n.Stat(pid)
 		if err != nil || p.Parent == s.PID {
 			return p.PID
 		}
@@ -50,14 +50,14 @@ func (fs procFS) childAbove(pid int, s Starter) int {
 	return 0
 }
 
-// alone says for certain that a process is the last one of its leaf. Mount is
+// Alone says for certain that a process is the last one of its leaf. Mount is
 // that of cgroup v2.
-func (fs procFS) alone(mount string, pid int) bool {
-	l := fs.leafOf(pid)
-	if l.path == "" {
+func (n Node) Alone(mount string, pid int) bool {
+	l := n.Leaf(pid)
+	if l.Path == "" {
 		return false
 	}
-	found, err := onlyProcess(filepath.Join(mount, l.path), pid)
+	found, err := onlyProcess(filepath.Join(mount, l.Path), pid)
 	return found && err == nil // or the mount is of another tree
 }
 

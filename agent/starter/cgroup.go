@@ -1,0 +1,49 @@
+package starter
+
+import (
+	"errors"
+	"fmt"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// Cgroup is one cgroup since the boot. The next job of a slot gets a cgroup of the same
+// name, with another inode.
+type Cgroup struct {
+	// Path is the full one, with that of the mount.
+	Path  string `json:"path"`
+	Inode uint64 `json:"inode"`
+}
+
+// CgroupAt is the cgroup that has a name now.
+func CgroupAt(path string) (Cgroup, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return Cgroup{}, fmt.Errorf("cgroup %s: %w", path, err)
+	}
+	return Cgroup{path, st.Ino}, nil
+}
+
+// Exists says whether the cgroup still exists.
+func (d Cgroup) Exists() bool {
+	now, err := CgroupAt(d.Path)
+	return err == nil && now == d
+}
+
+// CgroupsAbove is a cgroup, named by its path below the mount at root, and those above it
+// without the root: the cgroup first.
+func CgroupsAbove(root, cgroup string) ([]Cgroup, error) {
+	var out []Cgroup
+	for p := path.Clean(cgroup); p != "/" && p != "."; p = path.Dir(p) {
+		d, err := CgroupAt(path.Join(root, p))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the root cgroup cannot be limited")
+	}
+	return out, nil
+}

@@ -1,0 +1,62 @@
+package starter
+
+import (
+	"os"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/test/proctree"
+)
+
+// TestIsHook: by kernel facts alone.
+func TestIsHook(t *testing.T) {
+	const program = "/usr/libexec/gpuslot/gpuslot-condor"
+	ours := proctree.Process{PID: 4000, Parent: 1000, Comm: "prepare", Exe: program, UID: 1000}
+	for name, tt := range map[string]struct {
+		change func(f fakeProc, p *proctree.Process, c *Caller)
+		want   bool
+	}{
+		"the hook":                   {func(fakeProc, *proctree.Process, *Caller) {}, true},
+		"a process of the job":       {func(_ fakeProc, _ *proctree.Process, c *Caller) { c.Hook = false }, false},
+		"below a hook of the site's": {func(_ fakeProc, p *proctree.Process, _ *Caller) { p.Parent = 3999 }, false},
+		"it is gone":                 {func(_ fakeProc, p *proctree.Process, _ *Caller) { p.PID = 4001 }, false},
+		"another program":            {func(_ fakeProc, p *proctree.Process, _ *Caller) { p.Exe = "/usr/bin/python3" }, false},
+		"a program that anybody may write": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			if err := os.Chmod(f.Program(program), 0o777); err != nil {
+				t.Error(err)
+			}
+		}, false},
+		"a file transfer plugin, below a copy of the starter": {func(f fakeProc, p *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 1001, Parent: 1000, Comm: "condor_starter", Exe: "/usr/sbin/condor_starter", Args: []string{"condor_starter", "-a", "slot1_1"}})
+			p.Parent = 1001
+		}, false},
+		"the starter of a job without GPUs": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 1000, Parent: 900, Comm: "condor_starter", Args: []string{"condor_starter", "-f", "-local-name", "slot_type_502", "-a", "slot1_1"}})
+		}, false},
+		"a starter without a slot type": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 1000, Parent: 900, Comm: "condor_starter", Args: []string{"condor_starter", "-f", "-a", "slot1_1"}})
+		}, false},
+		"the job has begun": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "job", UID: 1000})
+		}, false},
+		"a plugin still runs": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 1001, Parent: 1000, Comm: "condor_starter"})
+			f.Add(proctree.Process{PID: 4002, Parent: 1001, Comm: "plugin", UID: 1000})
+		}, false},
+		"another job of the account runs": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.starter(1002, "slot1_2")
+			f.Add(proctree.Process{PID: 4002, Parent: 1002, Comm: "job", UID: 1000})
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeProc(t)
+			f.Add(proctree.Process{PID: 900, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd"})
+			c := Caller{UID: 1000, PID: 4000, Hook: true, Starter: f.starter(1000, "slot1_1")}
+			p := ours
+			tt.change(f, &p, &c)
+			f.Add(p)
+			if got := f.fs().IsHook(c, f.Program(program)); got != tt.want {
+				t.Errorf("it is the hook: %t", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,122 @@
+package starter
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/condor/cgroup"
+)
+
+// Leaf is a cgroup that HTCondor made: the job's own, or that of one login by
+// condor_ssh_to_job. On 24.8 on they are "…_slot1_2@host.slice/…_slot1_2@host.scope"
+// and "…_slot1_2@host/sshd.slice/sshd.scope", before that "…_slot1_2@host" and the
+// same with "/sshd" (seen on 25.14.1 and 23.9.6; the last in HTCondor's source).
+type Leaf struct {
+	// Path is below the mount of cgroup v2; empty for what is in no such cgroup.
+	Path string
+	// Login says that it is that of a login.
+	Login bool
+	// slot is the slot that its name says.
+	slot string
+}
+
+// jobLeaf is the job's leaf, from the text of /proc/<pid>/cgroup; empty for a
+// process of a login. VRAM limits belong there: at the slice above, CUDA would
+// show the whole GPU, and below it a job may make cgroups of its own.
+func jobLeaf(text []byte) (path, slot string) {
+	if l := leafOf(text); !l.Login {
+		return l.Path, l.slot
+	}
+	return "", ""
+}
+
+// leafOf is the leaf of a process, from the text of its /proc/<pid>/cgroup.
+func leafOf(text []byte) Leaf {
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::/"); ok {
+			return leafIn(strings.Split(rest, "/"))
+		}
+	}
+	return Leaf{}
+}
+
+func leafIn(parts []string) Leaf {
+	for i, part := range parts {
+		if part == ".." {
+			return Leaf{} // of another cgroup namespace
+		}
+		slot := cgroup.Slot(part)
+		if slot == "" {
+			continue
+		}
+		below := append(parts[i+1:], "", "")
+		l := Leaf{slot: slot}
+		switch {
+		case strings.HasSuffix(part, ".slice"):
+			if below[0] != strings.TrimSuffix(part, ".slice")+".scope" {
+				return Leaf{}
+			}
+			i++
+		case below[0] == "sshd.slice" && below[1] == "sshd.scope":
+			l.Login = true
+			i += 2
+		case below[0] == "sshd" || below[0] == "sshd.slice":
+			l.Login = true
+			i++
+		}
+		l.Path = "/" + strings.Join(parts[:i+1], "/")
+		return l
+	}
+	return Leaf{}
+}
+
+// JobCgroup is the cgroup of a starter's job, below the mount; empty while no
+// process of the job is there.
+func (n Node) JobCgroup(s Starter) string {
+	for _, pid := range n.Children(s.PID) {
+		text, err := n.trustedCgroup(pid)
+		if err != nil {
+			continue
+		}
+		leaf, slot := jobLeaf(text)
+		if leaf == "" || !SameSlot(s.Slot, slot) {
+			continue
+		}
+		// Asked last: the PID may be another's by now.
+		if above, err := n.starterAbove(pid); err == nil && above.Is(s) {
+			return leaf
+		}
+	}
+	return ""
+}
+
+// userManager is the cgroup of a user's own service manager, which systemd
+// delegates to the user.
+var userManager = regexp.MustCompile(`/user@([0-9]{1,10})\.service(?:/|\n|$)`)
+
+// cgroup reads /proc/<pid>/cgroup. Below a service manager of another account
+// than the agent's names are that account's choice and no word of HTCondor's:
+// such a process counts as in no cgroup.
+func (n Node) trustedCgroup(pid int) ([]byte, error) {
+	b, err := n.FS.Cgroup(pid)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range userManager.FindAllSubmatch(b, -1) {
+		if string(m[1]) != strconv.Itoa(os.Getuid()) {
+			return nil, nil
+		}
+	}
+	return b, nil
+}
+
+// cgroupSlot is the slot whose cgroup the process is in; empty if in none.
+func (n Node) cgroupSlot(pid int) (string, error) {
+	b, err := n.trustedCgroup(pid)
+	if err != nil {
+		return "", err
+	}
+	return cgroup.SlotIn(b), nil
+}

@@ -1,0 +1,92 @@
+package starter
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/condor/cgroup"
+	"github.com/gpuslot/gpuslot/test/proctree"
+)
+
+// TestCgroupsOfAUser: whoever has a service manager of his own makes cgroups of
+// any name below it, HTCondor's too.
+func TestCgroupsOfAUser(t *testing.T) {
+	f := newFakeProc(t)
+	s := f.starter(1000, "slot1_1")
+	for i, below := range []string{
+		"/user.slice/user-1001.slice/user@1001.service/app.slice",
+		"/user.slice/user-1001.slice/user@1001.service",
+		"/machine.slice/m.scope/user.slice/user-1001.slice/user@1001.service/user.slice/user@0.service",
+	} {
+		f.Add(proctree.Process{PID: 2000 + i, Parent: 1, Comm: "x", UID: 1001, Cgroup: below + proctree.CgroupOf("slot1_1")})
+		if c, err := f.fs().Identify(1001, 2000+i); !errors.Is(err, ErrNoSlot) {
+			t.Errorf("below %s a process is taken for one of %s (%v)", below, c.Starter.Slot, err)
+		}
+		f.Add(proctree.Process{PID: 3000 + i, Parent: s.PID, Comm: "x", UID: 1001, Cgroup: below + proctree.CgroupOf("slot1_1")})
+	}
+	if leaf := f.fs().JobCgroup(s); leaf != "" {
+		t.Errorf("the job's cgroup is %s", leaf)
+	}
+}
+
+// TestJobLeaf: the lines are those seen on 25.14.1 and 23.9.6 (htcondor_starter
+// as root), with the prefix that systemd adds.
+func TestJobLeaf(t *testing.T) {
+	const job = "/htcondor/_var_lib_condor_execute_slot1_1@wn1.slice/_var_lib_condor_execute_slot1_1@wn1.scope"
+	for name, c := range map[string]struct{ text, path, slot string }{
+		"25.14.1":                  {"0::" + job + "\n", job, "slot1_1@wn1"},
+		"below systemd":            {"0::/system.slice/condor.service" + job + "\n", "/system.slice/condor.service" + job, "slot1_1@wn1"},
+		"hybrid":                   {"2:memory:/x\n0::" + job + "\n", job, "slot1_1@wn1"},
+		"the job's own below it":   {"0::" + job + "/mine/deeper\n", job, "slot1_1@wn1"},
+		"it pretends another slot": {"0::" + job + "/_x_slot9_9@wn1.slice/_x_slot9_9@wn1.scope\n", job, "slot1_1@wn1"},
+		"a login":                  {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1/sshd.slice/sshd.scope\n", "", ""},
+		"a login below the slice":  {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1.slice/sshd.slice/sshd.scope\n", "", ""},
+		"23.9.6":                   {"0::/htcondor/condor_var_lib_condor_execute_slot1_1@wn1\n", "/htcondor/condor_var_lib_condor_execute_slot1_1@wn1", "slot1_1@wn1"},
+		"several startds":          {"0::/htcondor/_var_gpu0_slot1_1@gpu0@wn1.slice/_var_gpu0_slot1_1@gpu0@wn1.scope", "/htcondor/_var_gpu0_slot1_1@gpu0@wn1.slice/_var_gpu0_slot1_1@gpu0@wn1.scope", "slot1_1@gpu0@wn1"},
+		"the slice alone":          {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1.slice\n", "", ""},
+		"a scope alone":            {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1.scope\n", "/htcondor/_var_lib_condor_execute_slot1_1@wn1.scope", "slot1_1@wn1"},
+		"no slot":                  {"0::/system.slice/condor.service\n", "", ""},
+		"the root":                 {"0::/\n", "", ""},
+		"another namespace":        {"0::/../.." + job + "\n", "", ""},
+		"cgroup v1":                {"4:memory:" + job + "\n", "", ""},
+		"nothing":                  {"", "", ""},
+	} {
+		if path, slot := jobLeaf([]byte(c.text)); path != c.path || slot != c.slot {
+			t.Errorf("%s: %q of %q, want %q of %q", name, path, slot, c.path, c.slot)
+		}
+	}
+}
+
+// FuzzJobLeaf: a leaf is one of the cgroups that the process is in, of the slot
+// that the caller's own parser finds, and never one above the mount.
+func FuzzJobLeaf(f *testing.F) {
+	f.Add("0::/htcondor/_x_slot1_1@h.slice/_x_slot1_1@h.scope\n")
+	f.Add("0::/htcondor/condor_x_slot1_1@h/sshd.slice\n")
+	f.Add("0::/../_x_slot1@h")
+	f.Fuzz(func(t *testing.T, text string) {
+		path, slot := jobLeaf([]byte(text))
+		if path == "" {
+			return
+		}
+		if !strings.Contains(text, "0::"+path) || strings.Contains(path, "..") && strings.Contains("/"+path+"/", "/../") {
+			t.Errorf("%q from %q", path, text)
+		}
+		if strings.Count(text, "\n") <= 1 && cgroup.SlotIn([]byte(text)) != slot {
+			t.Errorf("slot %q from %q", slot, text)
+		}
+	})
+}
+
+// TestThreadThatRuns: with cgroup v1 a first thread that has ended is shown in the root,
+// and its descriptors are closed; those of the threads that run are asked for.
+func TestThreadThatRuns(t *testing.T) {
+	f := newFakeProc(t)
+	leader := proctree.Thread{TID: 700, State: "Z", Cgroup: "4:memory:/\n0::/\n"}
+	ended := proctree.Thread{TID: 701, State: "Z", Cgroup: "4:memory:/\n0::/\n"}
+	runs := proctree.Thread{TID: 702, State: "S", Cgroup: "4:memory:/htcondor/condor_var_lib_condor_execute_slot3_1@pool.test\n0::/\n", Opened: "/dev/nvidia0"}
+	f.Add(proctree.Process{PID: 700, Parent: 1, Comm: "job", State: "Z", Cgroup: "/", Threads: []proctree.Thread{leader, ended, runs}})
+	if slot, err := f.fs().cgroupSlot(700); slot != "slot3_1@pool.test" || err != nil {
+		t.Errorf("a job that hides behind its first thread is in slot %q, %v", slot, err)
+	}
+}

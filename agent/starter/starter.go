@@ -1,0 +1,185 @@
+// Package starter finds HTCondor's starters on this node and the cgroups of their jobs: who
+// is in which slot. A condor_starter runs one job in one slot, and lives exactly as long as
+// the job holds it.
+//
+// Start at Node. Identify says in which slot a process is, and IdentifyPeer the same of the
+// other end of a socket. Arrivals finds starters as they come. JobCgroup, Leaf and Alone are
+// about the cgroups that HTCondor makes. Everything here rests on facts of the kernel that a
+// job cannot change: accounts, the files of programs, parents and cgroups, never names alone.
+package starter
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/gpuslot/gpuslot/gpu/foreign"
+	"github.com/gpuslot/gpuslot/gpu/process"
+)
+
+// Starter names the condor_starter that runs one job: the process, and the slot
+// it was started for. It lives exactly as long as the job holds the slot.
+type Starter struct {
+	process.ID
+	// Slot is the value of -a: "slot1_2".
+	Slot string
+}
+
+// Is says whether both are one process.
+func (s Starter) Is(o Starter) bool { return s.ID == o.ID }
+
+// Node is this node as /proc shows it, with those whose HTCondor counts.
+type Node struct {
+	process.FS
+	// Own is the account of the agent. Starters of root and of this account count: where
+	// the agent is not root (a personal pool), both are one trust domain.
+	Own uint32
+}
+
+func (n Node) trusts(uid uint32) bool { return uid == 0 || uid == n.Own }
+
+// maxAncestors bounds the walk from a caller up to its starter. A hook is the
+// starter's child; a site's chained hook adds a few shells.
+const maxAncestors = 16
+
+// starterAbove finds the condor_starter above a process: the outermost one, because
+// what a job starts stands below the node's own, a pilot's HTCondor too.
+func (n Node) starterAbove(pid int) (Starter, error) {
+	line, err := n.ancestry(pid)
+	if err != nil {
+		return Starter{}, err
+	}
+	why := ErrNoSlot
+	for i, p := range slices.Backward(line) {
+		s, err := n.starterAt(p)
+		switch {
+		case err == nil && n.Unchanged(line[:i+1]):
+			return s, nil
+		case err == nil:
+			return Starter{}, errors.New("a process above the caller ended while the caller was being identified: ask again")
+		case errors.Is(err, ErrSlotless):
+			return s, err
+		case !errors.Is(err, errNoDaemon):
+			why = err
+		}
+	}
+	return Starter{}, why
+}
+
+// belowStartd says whether a process was started by the startd itself, as
+// STARTD_CRON's are, and not by a job.
+func (n Node) belowStartd(pid int) bool {
+	slot, err := n.cgroupSlot(pid)
+	if err != nil || slot != "" {
+		return false
+	}
+	line, err := n.ancestry(pid)
+	if err != nil {
+		return false
+	}
+	startd := false
+	for _, p := range line {
+		program, err := n.daemon(p.PID)
+		if err == nil && program == starterProgram {
+			return false
+		}
+		startd = startd || err == nil && program == startdProgram
+	}
+	return startd && n.Unchanged(line)
+}
+
+// ancestry is a process with those above it, the process first, without PID 1 and
+// at most maxAncestors of them.
+func (n Node) ancestry(pid int) ([]process.Stat, error) {
+	var line []process.Stat
+	for len(line) < maxAncestors && (pid > 1 || len(line) == 0) {
+		p, err := n.Stat(pid)
+		if err != nil {
+			return nil, fmt.Errorf("walk up from the caller: %w", err)
+		}
+		line = append(line, p)
+		pid = p.Parent
+	}
+	return line, nil
+}
+
+// HTCondor's programs, by the names of their files.
+const (
+	starterProgram = "condor_starter"
+	startdProgram  = "condor_startd"
+)
+
+// errNoDaemon says that a process runs none of HTCondor's programs.
+var errNoDaemon = errors.New("not a program of HTCondor's")
+
+// daemon says which of HTCondor's programs a process runs as a daemon of this node.
+// Its account and the file of its program decide, because anybody can take a name:
+// the real uid is root's ("Uid: 0 <condor> 0 <condor>" on 25.14.1) or, in a personal
+// pool, the agent's own, and nobody else can write the file.
+func (n Node) daemon(pid int) (program string, err error) {
+	exe, err := n.Exe(pid)
+	if program = path.Base(exe); err != nil || program != starterProgram && program != startdProgram {
+		return "", errNoDaemon // kernel threads have no file
+	}
+	uids, err := n.UIDs(pid)
+	if err != nil {
+		return "", err
+	}
+	if !n.trusts(uids.Real) {
+		return "", fmt.Errorf("process %d above the caller runs %s as uid %d, which is not this node's HTCondor: %w", pid, foreign.Clip(exe), uids.Real, ErrNoSlot)
+	}
+	file, err := n.ExeFile(pid)
+	if err != nil {
+		return "", fmt.Errorf("look at the program of process %d: %w", pid, err)
+	}
+	if !n.trusts(file.Uid) || file.Mode&0o022 != 0 {
+		return "", fmt.Errorf("process %d above the caller runs %s, which others than root can change (uid %d, mode %#o): "+
+			"chown root and chmod go-w that file: %w", pid, foreign.Clip(exe), file.Uid, file.Mode&0o7777, ErrNoSlot)
+	}
+	return program, nil
+}
+
+// starterAt is the starter that a process is: a daemon whose parent is a startd. One
+// that lost its startd runs on below PID 1 for a while; only root's counts then.
+func (n Node) starterAt(p process.Stat) (Starter, error) {
+	orphan := p.Parent <= 1
+	if orphan {
+		n.Own = 0
+	}
+	program, err := n.daemon(p.PID)
+	if err != nil {
+		return Starter{}, err
+	}
+	if program != starterProgram {
+		return Starter{}, errNoDaemon
+	}
+	startd := 0
+	if !orphan {
+		if above, err := n.daemon(p.Parent); err != nil || above != startdProgram {
+			return Starter{}, fmt.Errorf("process %d above the caller runs condor_starter, but its parent %d is no condor_startd: %w", p.PID, p.Parent, ErrNoSlot)
+		}
+		startd = p.Parent
+	}
+	slot, err := n.starterSlot(p.PID, startd)
+	return Starter{ID: p.ID, Slot: slot}, err
+}
+
+// Startds are the local names of the GPUs' startds that run in this node.
+func (n Node) Startds() []string {
+	var names []string
+	for _, pid := range n.PIDs() {
+		if program, err := n.daemon(pid); err != nil || program != startdProgram || !n.SameNamespace(pid) {
+			continue
+		}
+		if _, err := n.starterAbove(pid); err == nil {
+			continue // a pilot's
+		}
+		args, err := n.Args(pid)
+		if name := parseStartdArgs(args); err == nil && name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
