@@ -23,12 +23,16 @@ grace = "1s"
 `
 
 // The jobs: one says by its exit code that CUDA had no memory left, one does not;
-// two processes together are over a budget that each is within.
+// two processes together are over a budget that each is within; one comes near it.
+// The last two end when their budget has grown.
 var (
 	sayingJob = program{"saying.sh", "#!/bin/sh\nsimjob \"$@\" && exit 0\nexit 85\n"}
 	silentJob = program{"silent.sh", "#!/bin/sh\nexec simjob \"$@\"\n"}
-	pairJob   = program{"pair.sh", "#!/bin/bash\nsimjob alloc 3000 sleep 12s & a=$!\nsimjob alloc 3000 sleep 12s & b=$!\nwait $a && wait $b\n"}
+	pairJob   = program{"pair.sh", "#!/bin/bash\n" + untilGrown + "simjob alloc 3000 sleep $t & a=$!\nsimjob alloc 3000 sleep $t & b=$!\nwait $a && wait $b\n"}
+	nearJob   = program{"near.sh", "#!/bin/sh\n" + untilGrown + "exec simjob alloc 3000 sleep 3s alloc 760 sleep $t\n"}
 )
+
+const untilGrown = "t=1s; [ $GPUSLOT_VRAM_MIB -gt 4096 ] || t=900s\n"
 
 // grown is a job that meets its limit, and what is to become of it.
 type grown struct {
@@ -49,7 +53,7 @@ const again = "it runs again with request_vram = "
 var growthJobs = []grown{
 	{what: "needs 6 GiB, asks for 4, says so by its exit code", program: sayingJob, words: "alloc 6000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "8192", exit: "0", held: 1, released: 1, says: "the job ended at the limit of its VRAM, 4096 MiB: " + again + "8192, retry 1 of 3"},
-	{what: "needs 6 GiB, asks for 4, fails after a sample near the limit", program: silentJob, words: "alloc 3700 sleep 6s alloc 2000", lines: []string{"request_vram = 4000"},
+	{what: "needs 6 GiB, asks for 4, fails after a sample near the limit", program: silentJob, words: "alloc 3700 sleep 15s alloc 2000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "8192", exit: "0", held: 1, released: 1, says: "4096 MiB: " + again + "8192, retry 1 of 3"},
 	{what: "fails far from its limit", program: silentJob, words: "alloc 1000 sleep 4s alloc 6000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "4096", exit: "1"},
@@ -61,7 +65,7 @@ var growthJobs = []grown{
 		state: completed, vram: "2048", exit: "85"},
 	{what: "is over its budget", program: pairJob, lines: []string{"request_vram = 4000"},
 		state: completed, vram: "8192", exit: "0", evicted: 1, says: "Code 21 Subcode 76"},
-	{what: "comes near its limit", program: silentJob, words: "alloc 3000 sleep 3s alloc 760 sleep 12s", lines: []string{"request_vram = 4000"},
+	{what: "comes near its limit", program: nearJob, lines: []string{"request_vram = 4000"},
 		state: completed, vram: "8192", exit: "0", evicted: 1, says: "MiB of 4096 MiB requested, which is near its limit: it runs again with a larger request_vram"},
 }
 
