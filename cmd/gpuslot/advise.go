@@ -4,12 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/advise/paper"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
@@ -73,7 +77,7 @@ func (a *adviseFlags) run(c *cobra.Command, f *flags, files []string) error {
 	if len(files) == 0 {
 		err = readOwn(book, o.Config.Paths, o.Since)
 	} else {
-		err = readFiles(book, c.InOrStdin(), files, c.ErrOrStderr())
+		err = book.ReadFiles(c.InOrStdin(), files, c.ErrOrStderr())
 	}
 	if err != nil {
 		return err
@@ -92,7 +96,7 @@ func (a *adviseFlags) run(c *cobra.Command, f *flags, files []string) error {
 	if a.asJSON {
 		return show.JSON(c.OutOrStdout(), advice)
 	}
-	adviceText(c.OutOrStdout(), advice, a.all)
+	paper.Text(c.OutOrStdout(), advice, a.all)
 	return nil
 }
 
@@ -153,4 +157,37 @@ func ownRecords(err error) error {
 		return show.Hint(err, "run it as root: records name users")
 	}
 	return err
+}
+
+// readOwn takes the records of this node.
+func readOwn(book *advise.Book, paths config.Paths, since time.Time) error {
+	records, err := history.Records(paths, since)
+	if err != nil {
+		return ownRecords(err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		book.Add(named(r, host))
+	}
+	return nil
+}
+
+// writePrivately puts a file to its place at once, for its owner alone: it names
+// users.
+func writePrivately(name string, text []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), ".gpuslot-advise-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	_, errWrite := f.Write(text)
+	if err := errors.Join(errWrite, f.Sync(), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(f.Name()))
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(f.Name()))
+	}
+	return nil
 }

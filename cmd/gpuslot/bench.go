@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench/measure"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
@@ -149,30 +150,31 @@ func (b *benchFlags) measure(ctx context.Context, f *flags, order bench.Order, c
 		return r, err
 	}
 	defer func() { remove(err == nil) }()
-	m, err := openBench(ctx, f.socket, b, dir)
+	m, err := measure.Open(ctx, measure.Options{
+		Socket: f.socket, GPU: b.gpu, Command: command, Dir: dir, Sample: b.sample, Force: b.force,
+	})
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, m.close(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, m.Close(context.WithoutCancel(ctx))) }()
 	r = bench.Result{
 		Schema: bench.Schema, Simulated: b.simulated, Started: time.Now().UTC().Truncate(time.Second),
-		Machine: m.machine, Command: command, Label: b.label,
+		Machine: m.Machine(), Command: command, Label: b.label,
 	}
-	m.command = command
 	ctx, cancel := b.bounded(ctx)
 	defer cancel(nil)
-	steps, skipped := bench.Plan(order, m.ground())
+	steps, skipped := bench.Plan(order, m.Ground())
 	r.Skipped = skipped
 	tell := show.NewProgress(progress)
 	defer tell.End()
 	if !b.cold && len(steps) > 0 {
 		tell.Say("one run before all others, which does not count")
-		if err := m.warmUp(ctx, steps[0]); err != nil {
+		if err := m.WarmUp(ctx, steps[0]); err != nil {
 			return r, err
 		}
 	}
-	err = bench.Measure(ctx, &r, steps, m.run, func(p bench.Progress) {
-		tell.Say(progressText(p, tell.Terminal))
+	err = bench.Measure(ctx, &r, steps, m.Run, func(p bench.Progress) {
+		tell.Say(p.Text(tell.Terminal))
 		_ = b.keep(r.Cut(steps[p.Done:], "bench was cut off before")) // trouble tells at the end
 	})
 	if err != nil {

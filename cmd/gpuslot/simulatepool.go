@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/agent/record"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate"
@@ -105,8 +106,8 @@ func (f *poolFlags) run(c *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	told := newProgress(stderr, policies, scale)
-	results, err := simulate.Compare(c.Context(), file.Pool, policies, source, told.watch)
+	told := simulate.NewReport(stderr, policies, scale)
+	results, err := simulate.Compare(c.Context(), file.Pool, policies, source, told.Watch)
 	told.End()
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -229,7 +230,7 @@ func (f *poolFlags) recorded(file simulate.File, stdin io.Reader) (simulate.Reco
 			defer opened.Close()
 			from = opened
 		}
-		text, err := uncompressed(from)
+		text, err := record.Uncompressed(from)
 		if err != nil {
 			return simulate.Recorded{}, fmt.Errorf("%s: %w", name, err)
 		}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -153,4 +156,28 @@ func amount(v *float64) string {
 		return "-"
 	}
 	return strconv.FormatFloat(*v, 'f', 3, 64)
+}
+
+// named is a record that says which node it is of.
+func named(r record.Job, host string) record.Job {
+	if r.Node == "" {
+		r.Node = host
+	}
+	return r
+}
+
+// exportRecords writes records as "gpuslot advise" reads them elsewhere.
+func exportRecords(w io.Writer, records []record.Job) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(w)
+	lines := json.NewEncoder(out)
+	for _, r := range records {
+		if err := lines.Encode(named(r, host)); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
 }

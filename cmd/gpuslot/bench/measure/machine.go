@@ -1,4 +1,6 @@
-package main
+// Package measure runs copies of a command on one GPU, and measures what they do: it
+// is the hand of gpuslot bench.
+package measure
 
 import (
 	"context"
@@ -8,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -18,53 +21,67 @@ import (
 	"github.com/gpuslot/gpuslot/mps"
 )
 
-// benchMachine is the GPU that is measured, and what reads it.
-type benchMachine struct {
-	flags   *benchFlags
+// Options say what is measured.
+type Options struct {
+	// Socket is the agent's. GPU is an index, a UUID or the beginning of one.
+	Socket, GPU string
+	// Command is what the copies run, Dir takes their output.
+	Command []string
+	Dir     string
+	// Sample is the time between two looks at the GPU.
+	Sample time.Duration
+	// Force measures although other processes use the GPU.
+	Force bool
+}
+
+// Runner is the GPU that is measured, and what reads it.
+type Runner struct {
+	options Options
 	lib     *nvml.Library
 	usage   *nvml.Usage
 	machine bench.Machine
-	// dir takes the copies' output; command is what they run.
-	dir     string
-	command []string
 	// program is NVIDIA's control daemon; noMPS says why there is none to use.
 	program, noMPS string
 }
 
-// openBench finds the GPU and makes sure that nobody else uses it.
-func openBench(ctx context.Context, socket string, flags *benchFlags, dir string) (*benchMachine, error) {
+// Open finds the GPU and makes sure that nobody else uses it.
+func Open(ctx context.Context, o Options) (*Runner, error) {
 	lib, err := nvml.Open()
 	if err != nil {
 		return nil, err
 	}
-	m := &benchMachine{flags: flags, lib: lib, usage: lib.Usage(), dir: dir}
-	if err := m.find(ctx, socket); err != nil {
-		return nil, errors.Join(err, m.close(ctx))
+	m := &Runner{options: o, lib: lib, usage: lib.Usage()}
+	if err := m.find(ctx); err != nil {
+		return nil, errors.Join(err, m.Close(ctx))
 	}
 	return m, nil
 }
 
-func (m *benchMachine) close(ctx context.Context) error {
+// Machine is what is measured on.
+func (m *Runner) Machine() bench.Machine { return m.machine }
+
+// Close ends reading the GPU.
+func (m *Runner) Close(ctx context.Context) error {
 	return errors.Join(m.usage.Close(ctx), m.lib.Close(ctx))
 }
 
-func (m *benchMachine) find(ctx context.Context, socket string) error {
+func (m *Runner) find(ctx context.Context) error {
 	inv, _, err := m.lib.Inventory(ctx)
 	if err != nil {
 		return err
 	}
-	g, err := chosenGPU(inv.GPUs, m.flags.gpu)
+	g, err := chosenGPU(inv.GPUs, m.options.GPU)
 	if err != nil {
 		return err
 	}
 	m.machine = bench.Machine{Host: inv.Host, Driver: inv.Driver, CUDA: inv.CUDA, GPU: g}
-	reply, err := api.Call(ctx, socket, api.Request{Op: api.OpStatus})
+	reply, err := api.Call(ctx, m.options.Socket, api.Request{Op: api.OpStatus})
 	if err == nil && reply.Status != nil {
 		if err := leftToBench(*reply.Status, g.UUID); err != nil {
 			return err
 		}
 	}
-	if !m.flags.force {
+	if !m.options.Force {
 		if err := m.idle(ctx); err != nil {
 			return err
 		}
@@ -104,7 +121,7 @@ func leftToBench(s api.Status, u gpu.UUID) error {
 }
 
 // idle says who else uses the GPU.
-func (m *benchMachine) idle(ctx context.Context) error {
+func (m *Runner) idle(ctx context.Context) error {
 	readings, err := m.usage.Read(ctx)
 	if err != nil {
 		return err
@@ -143,7 +160,8 @@ func controlProgram(g gpu.GPU) (program, why string) {
 	return program, ""
 }
 
-func (m *benchMachine) ground() bench.Ground {
+// Ground is what the GPU and its driver allow.
+func (m *Runner) Ground() bench.Ground {
 	ceiling, _ := mps.ClientCeiling(m.machine.CUDA) // 0 if unknown
 	return bench.Ground{GPU: m.machine.GPU, NoMPS: m.noMPS, MaxClients: ceiling}
 }

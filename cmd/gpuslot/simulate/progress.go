@@ -1,4 +1,4 @@
-package main
+package simulate
 
 import (
 	"fmt"
@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
-	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate"
 )
 
-// progress shows how far runs are: a bar on a terminal, else now and then a line.
-type progress struct {
+// Report shows how far runs are: a bar on a terminal, else now and then a line.
+type Report struct {
 	*show.Progress
-	policies []simulate.Policy
-	done     func(simulate.Progress) float64
+	policies []Policy
+	done     func(Progress) float64
 	// part is how far each policy is.
 	part  []float64
 	shown time.Time
@@ -26,16 +25,17 @@ const (
 	lineEvery = 30 * time.Second
 )
 
-func newProgress(out io.Writer, policies []simulate.Policy, done func(simulate.Progress) float64) *progress {
-	p := &progress{Progress: show.NewProgress(out), policies: policies, done: done, part: make([]float64, len(policies)), shown: time.Now(), every: lineEvery}
+// NewReport writes to out; done is how far a run is, 0 to 1.
+func NewReport(out io.Writer, policies []Policy, done func(Progress) float64) *Report {
+	p := &Report{Progress: show.NewProgress(out), policies: policies, done: done, part: make([]float64, len(policies)), shown: time.Now(), every: lineEvery}
 	if p.Terminal {
 		p.every = barEvery
 	}
 	return p
 }
 
-// watch is told how far a policy is.
-func (p *progress) watch(policy int, at simulate.Progress) {
+// Watch is told how far a policy is.
+func (p *Report) Watch(policy int, at Progress) {
 	p.part[policy] = min(1, max(0, p.done(at)))
 	if time.Since(p.shown) < p.every {
 		return

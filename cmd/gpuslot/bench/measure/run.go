@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"bufio"
@@ -27,13 +27,13 @@ type copies struct {
 	ended    []time.Time
 }
 
-// warmUp runs the command once; a command that fails alone is not worth more.
-func (m *benchMachine) warmUp(ctx context.Context, s bench.Step) error {
+// WarmUp runs the command once; a command that fails alone is not worth more.
+func (m *Runner) WarmUp(ctx context.Context, s bench.Step) error {
 	first := bench.Step{Mode: bench.Exclusive, Copies: 1, Profile: s.Profile}
 	if s.Mode == bench.MIG {
 		first.Mode, first.Devices = bench.MIG, s.Devices[:1]
 	}
-	r, err := m.run(ctx, first)
+	r, err := m.Run(ctx, first)
 	if ctx.Err() != nil {
 		err = nil // Measure says so
 	} else if err == nil && len(r.Failures()) > 0 {
@@ -42,8 +42,8 @@ func (m *benchMachine) warmUp(ctx context.Context, s bench.Step) error {
 	return err
 }
 
-// run is one run from the control daemon's start to its end.
-func (m *benchMachine) run(ctx context.Context, s bench.Step) (_ bench.Run, err error) {
+// Run is one run from the control daemon's start to its end.
+func (m *Runner) Run(ctx context.Context, s bench.Step) (_ bench.Run, err error) {
 	way, err := m.way(ctx, s)
 	if err != nil {
 		return bench.Run{}, err
@@ -70,7 +70,7 @@ func (m *benchMachine) run(ctx context.Context, s bench.Step) (_ bench.Run, err 
 }
 
 // look takes one reading.
-func (m *benchMachine) look(ctx context.Context, meter *bench.Meter) error {
+func (m *Runner) look(ctx context.Context, meter *bench.Meter) error {
 	readings, err := m.usage.Read(context.WithoutCancel(ctx))
 	if err != nil {
 		return err
@@ -81,13 +81,13 @@ func (m *benchMachine) look(ctx context.Context, meter *bench.Meter) error {
 
 // await looks at the GPU, and at who came through MPS, until the last copy has
 // ended.
-func (m *benchMachine) await(ctx context.Context, c *copies, meter *bench.Meter, way *way) error {
+func (m *Runner) await(ctx context.Context, c *copies, meter *bench.Meter, way *way) error {
 	all := make(chan struct{})
 	go func() {
 		defer close(all)
 		c.wait()
 	}()
-	tick := time.NewTicker(m.flags.sample)
+	tick := time.NewTicker(m.options.Sample)
 	defer tick.Stop()
 	var err error
 	for {
@@ -102,13 +102,13 @@ func (m *benchMachine) await(ctx context.Context, c *copies, meter *bench.Meter,
 }
 
 // start starts all copies; each leads a session, which tells whose a process is.
-func (c *copies) start(ctx context.Context, m *benchMachine, s bench.Step, environment []string) error {
+func (c *copies) start(ctx context.Context, m *Runner, s bench.Step, environment []string) error {
 	for i := range s.Copies {
 		log, err := m.openLog(s, i)
 		if err != nil {
 			return err
 		}
-		cmd := exec.CommandContext(ctx, m.command[0], m.command[1:]...)
+		cmd := exec.CommandContext(ctx, m.options.Command[0], m.options.Command[1:]...)
 		cmd.Env = append(environment[:len(environment):len(environment)], "CUDA_VISIBLE_DEVICES="+m.device(s, i),
 			fmt.Sprintf("GPUSLOT_BENCH_COPY=%d", i), fmt.Sprintf("GPUSLOT_BENCH_COPIES=%d", s.Copies))
 		cmd.Stdout, cmd.Stderr = log, log
@@ -127,18 +127,18 @@ func (c *copies) start(ctx context.Context, m *benchMachine, s bench.Step, envir
 }
 
 // device is what a copy sees.
-func (m *benchMachine) device(s bench.Step, i int) string {
+func (m *Runner) device(s bench.Step, i int) string {
 	if s.Mode == bench.MIG {
 		return string(s.Devices[i])
 	}
 	return string(m.machine.GPU.UUID)
 }
 
-func (m *benchMachine) logOf(s bench.Step, i int) string {
-	return filepath.Join(m.dir, "logs", fmt.Sprintf("%s%s-%d-repeat%d-copy%d.log", s.Mode, strings.ReplaceAll(s.Profile, ".", ""), s.Copies, s.Repeat, i))
+func (m *Runner) logOf(s bench.Step, i int) string {
+	return filepath.Join(m.options.Dir, "logs", fmt.Sprintf("%s%s-%d-repeat%d-copy%d.log", s.Mode, strings.ReplaceAll(s.Profile, ".", ""), s.Copies, s.Repeat, i))
 }
 
-func (m *benchMachine) openLog(s bench.Step, i int) (*os.File, error) {
+func (m *Runner) openLog(s bench.Step, i int) (*os.File, error) {
 	path := m.logOf(s, i)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

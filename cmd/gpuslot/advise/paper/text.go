@@ -1,4 +1,4 @@
-package main
+package paper
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 // shownClasses are those that a terminal takes; they have most of the hours.
 const shownClasses = 10
 
-// adviceText prints one table, then the reasons, then the lines.
-func adviceText(w io.Writer, a advise.Advice, all bool) {
+// Text prints one table, then the reasons, then the lines.
+func Text(w io.Writer, a advise.Advice, all bool) {
 	fmt.Fprintln(w, a.Summary())
 	if a.Records == 0 {
 		if a.Early > 0 {
@@ -56,19 +56,14 @@ func adviceTable(w io.Writer, classes []*advise.Class) {
 		if c.Mode.Profile != "" {
 			mode += " " + c.Mode.Profile
 		}
-		t.Row(strconv.Itoa(i+1), c.String(), strconv.Itoa(c.Jobs), advise.Number(c.Reserved), one(c.Unused), request, risk, n, mode,
-			one(c.Expect.PerGPUNow), one(c.Expect.PerGPUAfter), one(c.Expect.KWhNow), one(c.Expect.KWhAfter))
+		t.Row(strconv.Itoa(i+1), c.String(), strconv.Itoa(c.Jobs), advise.Number(c.Reserved), brief(c.Unused), request, risk, n, mode,
+			brief(c.Expect.PerGPUNow), brief(c.Expect.PerGPUAfter), brief(c.Expect.KWhNow), brief(c.Expect.KWhAfter))
 	}
 	t.Print(w)
 }
 
-// one is the expected value of a range, or its bounds where there is none.
-func one(r advise.Range) string {
-	if r.Expected != nil {
-		return advise.Number(*r.Expected)
-	}
-	return strings.ReplaceAll(r.Text(), " to ", "–")
-}
+// brief is a range in a column of a table.
+func brief(r advise.Range) string { return strings.ReplaceAll(one(r), " to ", "–") }
 
 func percentOf(part float64) string { return strconv.FormatFloat(100*part, 'g', 3, 64) + "%" }
 

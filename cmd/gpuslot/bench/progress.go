@@ -1,16 +1,15 @@
-package main
+package bench
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
-// progressText is the bar and what runs now. The time left supposes that the
+// Text is the bar, if there is to be one, and what runs now. The time left supposes that the
 // runs to come take as long as those before.
-func progressText(at bench.Progress, bar bool) string {
+func (at Progress) Text(bar bool) string {
 	s := at.Step
 	text := fmt.Sprintf("%d/%d %s, %d copies, repeat %d", at.Done+1, at.All, s.Mode, s.Copies, s.Repeat)
 	if bar {
