@@ -172,6 +172,10 @@ test-beside:
 tally-there:
 	@test -x $(TALLY)/tally || $(MAKE) --no-print-directory tally
 
+.PHONY: house
+house: tools ## how large the program is and how it is cut, beside the aims
+	@$(GO) run ./test/house
+
 FUZZTIME ?= 60s
 .PHONY: fuzz
 fuzz: tools ## every fuzz target for FUZZTIME each, as many at a time as there are processors
