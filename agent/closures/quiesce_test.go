@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,9 @@ type fakeNode struct {
 	letGo, reverted int
 	verified        int
 	events          []history.Event
+
+	// mu is for a test beside the loop.
+	mu sync.Mutex
 }
 
 func (n *fakeNode) Holding() ([]string, string) { return n.slots, n.unknown }
@@ -42,9 +46,14 @@ func (n *fakeNode) LetGo(_ context.Context, revert bool) error {
 
 func (n *fakeNode) Holders() []api.NodeHolder { return []api.NodeHolder{{PID: 812}} }
 func (n *fakeNode) Version() string           { return "580.95.05" }
-func (n *fakeNode) Unready() string           { return n.unready }
 func (n *fakeNode) Unwell() string            { return n.unwell }
 func (n *fakeNode) Event(e history.Event)     { n.events = append(n.events, e) }
+
+func (n *fakeNode) Unready() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.unready
+}
 
 func (n *fakeNode) Verify(context.Context) ([]Closure, error) {
 	n.verified++
@@ -164,7 +173,9 @@ func TestResumeLoop(t *testing.T) {
 		if p := q.Table.Node().Phase; p != Resuming {
 			t.Errorf("it is %q while %s", p, n.unready)
 		}
+		n.mu.Lock()
 		n.unready = ""
+		n.mu.Unlock()
 		time.Sleep(2 * resumePace)
 		synctest.Wait()
 		if p := q.Table.Node().Phase; p != Serving || n.verified != 0 {
