@@ -138,8 +138,8 @@ lint:
 # They start no goroutine and share nothing, which docs/race_test.go checks. The
 # race detector finds nothing there, and makes them 10 to 40 times slower.
 PURE := agent/config agent/elastic agent/here agent/plan agent/record agent/startd \
-	cmd/gpuslot/advise cmd/gpuslot/advise/paper cmd/gpuslot/bench cmd/gpuslot/doctor cmd/gpuslot/show \
-	condor condor/cgroup condor/classad docs etc/packaging/supply gpu gpu/backoff gpu/devices gpu/process mig mig/simulate
+	cmd/gpuslot/advise cmd/gpuslot/advise/paper cmd/gpuslot/bench cmd/gpuslot/doctor cmd/gpuslot/show cmd/gpuslot/simulate/layouts \
+	condor condor/cgroup condor/classad docs etc/packaging/supply gpu gpu/backoff gpu/devices gpu/process mig
 is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 
 # Packages below test/ boot nodes and run by themselves.
@@ -187,7 +187,7 @@ bench: tools ## how fast, how small, how soon: figures beside their aims
 	GPUSLOT_REACTIONS=3 $(GO) test ./test/faults -count=1 -timeout 30m -v -run '^TestReactions$$'
 	$(GO) test ./mig -run - -bench Plan -benchtime 5x
 	$(GO) test ./cmd/gpuslot/advise -run - -bench Million -benchtime 3x
-	$(GO) test ./mig/simulate -count=1 -v -run Compare
+	$(GO) test ./cmd/gpuslot/simulate/layouts -count=1 -v -run Compare
 	$(MAKE) bench-throughput
 
 .PHONY: bench-throughput

@@ -3,9 +3,10 @@ package bench
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -59,18 +60,18 @@ func (r Result) CommandLine() string {
 
 func table(b *strings.Builder, points []Point) {
 	alone, _ := Alone(points)
-	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "MODE\tCOPIES\tRUN TIME/s\tP95/s\tSLOWEST/s\tJOBS/h\tTHROUGHPUT\tJ/JOB\tW\tSM/%\tDRAM/%\tVRAM/JOB/MiB\tVRAM/GPU/MiB")
+	t := &show.Table{}
+	t.Row("MODE", "COPIES", "RUN TIME/s", "P95/s", "SLOWEST/s", "JOBS/h", "THROUGHPUT", "J/JOB", "W", "SM/%", "DRAM/%", "VRAM/JOB/MiB", "VRAM/GPU/MiB")
 	for _, p := range points {
 		if p.Repeats == 0 {
 			continue
 		}
 		gain, known := Ratio(p.PerHour, alone.PerHour)
-		fmt.Fprintf(tw, "%s\t%d\t%s\t%.2f\t%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.label(), p.Copies, span(&p.JobSeconds, 1), p.P95,
-			span(&p.Slowest, 1), p.PerHour.Median, ratio(gain, known), middle(p.Joules, 1), middle(p.Watts, 1),
+		t.Row(p.label(), strconv.Itoa(p.Copies), span(&p.JobSeconds, 1), fmt.Sprintf("%.2f", p.P95), span(&p.Slowest, 1),
+			fmt.Sprintf("%.0f", p.PerHour.Median), ratio(gain, known), middle(p.Joules, 1), middle(p.Watts, 1),
 			middle(p.SMActivity, 100), middle(p.DRAMActivity, 100), amount(p.JobVRAM), amount(p.GPUVRAM))
 	}
-	_ = tw.Flush() // a strings.Builder takes everything
+	t.Print(b)
 }
 
 func (p Point) label() string {

@@ -5,20 +5,19 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
-	"text/tabwriter"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
-// Print prints results as a table, each beside the first.
-func Print(w io.Writer, results []Result) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "POLICY\tDONE\tJOBS/H\tFULL LOAD\tGAIN\tWAIT\tP50\tP95\tRUN\tAT ONCE\tGPUS\tSMS\tVRAM\tUNUSED\tkJ/JOB\tENERGY")
+// Print prints results as a table, each beside the first. An error of w shows at
+// its next use.
+func Print(w io.Writer, results []Result) {
+	t := &show.Table{}
+	t.Row("POLICY", "DONE", "JOBS/H", "FULL LOAD", "GAIN", "WAIT", "P50", "P95", "RUN", "AT ONCE", "GPUS", "SMS", "VRAM", "UNUSED", "kJ/JOB", "ENERGY")
 	for _, r := range results {
-		fmt.Fprintln(t, strings.Join(r.row(results[0]), "\t"))
+		t.Row(r.row(results[0])...)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	t.Print(w)
 	for _, r := range results {
 		if r.Refused > 0 {
 			fmt.Fprintf(w, "%s: %d jobs fit no slot\n", r.Policy, r.Refused)
@@ -27,7 +26,6 @@ func Print(w io.Writer, results []Result) error {
 			fmt.Fprintf(w, "%s: %d jobs used more VRAM than they had; they would be held, or run again with more\n", r.Policy, r.Over)
 		}
 	}
-	return nil
 }
 
 func (r Result) row(first Result) []string {

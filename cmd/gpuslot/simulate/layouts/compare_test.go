@@ -1,4 +1,4 @@
-package simulate_test
+package layouts_test
 
 import (
 	"fmt"
@@ -6,22 +6,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate/layouts"
 	"github.com/gpuslot/gpuslot/mig"
-	"github.com/gpuslot/gpuslot/mig/simulate"
 )
 
 // scene is one comparison: four traces of 500 jobs each.
 type scene struct {
 	title string
-	simulate.Synthetic
+	layouts.Synthetic
 	model string
 	gpus  int
 }
 
-func (s scene) make(tb testing.TB) (simulate.Node, []simulate.Trace) {
+func (s scene) make(tb testing.TB) (layouts.Node, []layouts.Trace) {
 	tb.Helper()
 	n := node(tb, s.model, s.gpus)
-	var traces []simulate.Trace
+	var traces []layouts.Trace
 	for seed := range uint64(4) {
 		s.Seed, s.Jobs, s.Mean = seed+1, 500, 30*time.Minute
 		t, err := s.Trace(n.Chip, n.GPUs)
@@ -33,13 +33,13 @@ func (s scene) make(tb testing.TB) (simulate.Node, []simulate.Trace) {
 	return n, traces
 }
 
-func node(tb testing.TB, model string, gpus int) simulate.Node {
+func node(tb testing.TB, model string, gpus int) layouts.Node {
 	tb.Helper()
 	chip, err := mig.Model(model, 0)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return simulate.Node{Chip: simulate.Plain(chip), GPUs: gpus, Destroy: time.Second, Create: time.Second / 2}
+	return layouts.Node{Chip: layouts.Plain(chip), GPUs: gpus, Destroy: time.Second, Create: time.Second / 2}
 }
 
 // scenes are those of a mixed load, and those in which a static layout is as good:
@@ -48,29 +48,29 @@ func scenes() []scene {
 	var all []scene
 	for _, load := range []float64{0.5, 0.65} {
 		all = append(all,
-			scene{"1g to 4g", simulate.Synthetic{Load: load, Most: 4}, "A100-40", 1},
-			scene{"1g to 4g, may use larger instances", simulate.Synthetic{Load: load, Most: 4, Larger: true}, "A100-40", 1},
-			scene{"1g to 3g", simulate.Synthetic{Load: load, Most: 3}, "A100-40", 1},
-			scene{"1g to 3g, may use larger instances", simulate.Synthetic{Load: load, Most: 3, Larger: true}, "A100-40", 1},
-			scene{"1g only", simulate.Synthetic{Load: load, Most: 1}, "A100-40", 1},
-			scene{"1g to 4g", simulate.Synthetic{Load: load, Most: 4}, "H100-80", 4},
+			scene{"1g to 4g", layouts.Synthetic{Load: load, Most: 4}, "A100-40", 1},
+			scene{"1g to 4g, may use larger instances", layouts.Synthetic{Load: load, Most: 4, Larger: true}, "A100-40", 1},
+			scene{"1g to 3g", layouts.Synthetic{Load: load, Most: 3}, "A100-40", 1},
+			scene{"1g to 3g, may use larger instances", layouts.Synthetic{Load: load, Most: 3, Larger: true}, "A100-40", 1},
+			scene{"1g only", layouts.Synthetic{Load: load, Most: 1}, "A100-40", 1},
+			scene{"1g to 4g", layouts.Synthetic{Load: load, Most: 4}, "H100-80", 4},
 		)
 	}
 	return all
 }
 
-func (s scene) run(tb testing.TB) []simulate.Row {
+func (s scene) run(tb testing.TB) []layouts.Row {
 	n, traces := s.make(tb)
-	best, err := simulate.BestStatic(n, traces)
+	best, err := layouts.BestStatic(n, traces)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var policies []simulate.Policy
+	var policies []layouts.Policy
 	if s.model == "A100-40" && s.Most > 1 {
-		policies = append(policies, simulate.Layout{Text: "3g.20gb,2g.10gb,1g.5gb*2"})
+		policies = append(policies, layouts.Layout{Text: "3g.20gb,2g.10gb,1g.5gb*2"})
 	}
-	policies = append(append(policies, best), simulate.Usual(best, mig.DefaultRules(), time.Minute)...)
-	rows, err := simulate.Compare(n, traces, policies)
+	policies = append(append(policies, best), layouts.Usual(best, mig.DefaultRules(), time.Minute)...)
+	rows, err := layouts.Compare(n, traces, policies)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -85,9 +85,7 @@ func TestCompare(t *testing.T) {
 	for _, s := range scenes() {
 		rows := s.run(t)
 		var b strings.Builder
-		if err := simulate.Print(&b, rows); err != nil {
-			t.Fatal(err)
-		}
+		layouts.Print(&b, rows)
 		t.Logf("%s, load %g, %d x %s, 4 traces of 500 jobs\n%s%s\n", s.title, s.Load, s.gpus, s.model, b.String(), verdict(rows))
 		for _, r := range rows {
 			if r.Disturbed != 0 {
@@ -109,8 +107,8 @@ func TestCompare(t *testing.T) {
 }
 
 // verdict says how gpuslot's policy stands against static layouts.
-func verdict(rows []simulate.Row) string {
-	var ours simulate.Row
+func verdict(rows []layouts.Row) string {
+	var ours layouts.Row
 	for _, r := range rows {
 		if r.Policy == "gpuslot auto" {
 			ours = r
@@ -139,11 +137,11 @@ func verdict(rows []simulate.Row) string {
 
 // BenchmarkSimulate runs 500 jobs on one GPU under gpuslot's policy.
 func BenchmarkSimulate(b *testing.B) {
-	n, traces := scene{"", simulate.Synthetic{Load: 0.65, Most: 4}, "A100-40", 1}.make(b)
+	n, traces := scene{"", layouts.Synthetic{Load: 0.65, Most: 4}, "A100-40", 1}.make(b)
 	r := mig.DefaultRules()
 	r.Repartition = mig.Auto
 	for b.Loop() {
-		got, err := simulate.Run(n, traces[0], simulate.Incremental{Title: "auto", Rules: r, Every: time.Minute})
+		got, err := layouts.Run(n, traces[0], layouts.Incremental{Title: "auto", Rules: r, Every: time.Minute})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package simulate_test
+package layouts_test
 
 import (
 	"math"
@@ -9,14 +9,14 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate/layouts"
 	"github.com/gpuslot/gpuslot/mig"
-	"github.com/gpuslot/gpuslot/mig/simulate"
 )
 
-func auto() simulate.Incremental {
+func auto() layouts.Incremental {
 	r := mig.DefaultRules()
 	r.Repartition = mig.Auto
-	return simulate.Incremental{Title: "auto", Rules: r, Every: time.Minute}
+	return layouts.Incremental{Title: "auto", Rules: r, Every: time.Minute}
 }
 
 func minutes(n int) time.Duration { return time.Duration(n) * time.Minute }
@@ -24,13 +24,13 @@ func minutes(n int) time.Duration { return time.Duration(n) * time.Minute }
 // Reckoned by hand: two 3g for three jobs of ten minutes, the third waits until the first ends.
 func TestRunByHand(t *testing.T) {
 	n := node(t, "A100-40", 1)
-	trace := simulate.Trace{
+	trace := layouts.Trace{
 		{Arrival: 0, Duration: minutes(10), Profile: "3g.20gb"},
 		{Arrival: minutes(1), Duration: minutes(10), Memory: 15000},
 		{Arrival: minutes(2), Duration: minutes(10), Profile: "3g.20gb"},
 		{Arrival: minutes(3), Duration: minutes(10), Profile: "4g.20gb"},
 	}
-	r, err := simulate.Run(n, trace, simulate.Layout{Text: "3g.20gb*2"})
+	r, err := layouts.Run(n, trace, layouts.Layout{Text: "3g.20gb*2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,19 +51,19 @@ func TestRunByHand(t *testing.T) {
 func TestReflashWaits(t *testing.T) {
 	n := node(t, "A100-40", 1)
 	n.Reset = 10 * time.Second
-	trace := simulate.Trace{
+	trace := layouts.Trace{
 		{Arrival: 0, Duration: minutes(10), Profile: "3g.20gb"},
 		{Arrival: minutes(1), Duration: minutes(10), Profile: "7g.40gb"},
 		{Arrival: minutes(9), Duration: minutes(10), Profile: "3g.20gb"},
 	}
-	r, err := simulate.Run(n, trace, simulate.Reflash{First: "3g.20gb*2"})
+	r, err := layouts.Run(n, trace, layouts.Reflash{First: "3g.20gb*2"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.Started != 3 || r.Changes != 1 || r.Destroyed != 2 || r.Created != 1 || r.P95Wait != (18*time.Minute+12500*time.Millisecond).Seconds() {
 		t.Errorf("%+v", r)
 	}
-	r, err = simulate.Run(n, trace, simulate.Reflash{First: "3g.20gb*2", DrainAfter: minutes(2)})
+	r, err = layouts.Run(n, trace, layouts.Reflash{First: "3g.20gb*2", DrainAfter: minutes(2)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,13 +75,13 @@ func TestReflashWaits(t *testing.T) {
 
 // For equal seeds everything is equal; for others it is not.
 func TestDeterministic(t *testing.T) {
-	run := func(seed uint64) (simulate.Trace, simulate.Result) {
+	run := func(seed uint64) (layouts.Trace, layouts.Result) {
 		n := node(t, "A100-40", 2)
-		trace, err := simulate.Synthetic{Load: 0.7, Seed: seed, Jobs: 200, Mean: time.Hour, Most: 4}.Trace(n.Chip, n.GPUs)
+		trace, err := layouts.Synthetic{Load: 0.7, Seed: seed, Jobs: 200, Mean: time.Hour, Most: 4}.Trace(n.Chip, n.GPUs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := simulate.Run(n, trace, auto())
+		r, err := layouts.Run(n, trace, auto())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,15 +102,15 @@ func TestAutoStartsAll(t *testing.T) {
 	n := node(t, "A100-40", 1)
 	rapid.Check(t, func(t *rapid.T) {
 		n.GPUs = rapid.IntRange(1, 2).Draw(t, "gpus")
-		var trace simulate.Trace
+		var trace layouts.Trace
 		for range rapid.IntRange(0, 25).Draw(t, "jobs") {
-			trace = append(trace, simulate.Job{
+			trace = append(trace, layouts.Job{
 				Arrival:  minutes(rapid.IntRange(0, 300).Draw(t, "arrival")),
 				Duration: minutes(rapid.IntRange(1, 200).Draw(t, "duration")),
 				Profile:  rapid.SampledFrom(n.Chip.Profiles).Draw(t, "profile").Name,
 			})
 		}
-		r, err := simulate.Run(n, trace, auto())
+		r, err := layouts.Run(n, trace, auto())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,23 +121,23 @@ func TestAutoStartsAll(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	one := simulate.Trace{{Duration: time.Second, Profile: "1g.5gb"}}
+	one := layouts.Trace{{Duration: time.Second, Profile: "1g.5gb"}}
 	for _, tt := range []struct {
-		trace  simulate.Trace
-		policy simulate.Policy
+		trace  layouts.Trace
+		policy layouts.Policy
 		gpus   int
 		want   string
 	}{
-		{one, simulate.Layout{Text: "4g.20gb*2"}, 1, "static 4g.20gb*2: no such layout"},
-		{one, simulate.Layout{Text: "none;none"}, 1, "layouts for 2 GPUs; there are 1"},
+		{one, layouts.Layout{Text: "4g.20gb*2"}, 1, "static 4g.20gb*2: no such layout"},
+		{one, layouts.Layout{Text: "none;none"}, 1, "layouts for 2 GPUs; there are 1"},
 		{one, auto(), 0, "0 GPUs; 1 to 16 can be simulated"},
-		{simulate.Trace{{Duration: time.Second, Profile: "9g"}}, auto(), 1, "job 1 by arrival: "},
-		{simulate.Trace{{Duration: time.Second, Memory: 50000}}, auto(), 1, "no MIG profile of A100-40GB is known to have"},
-		{simulate.Trace{{Profile: "1g.5gb"}}, auto(), 1, "duration 0s"},
+		{layouts.Trace{{Duration: time.Second, Profile: "9g"}}, auto(), 1, "job 1 by arrival: "},
+		{layouts.Trace{{Duration: time.Second, Memory: 50000}}, auto(), 1, "no MIG profile of A100-40GB is known to have"},
+		{layouts.Trace{{Profile: "1g.5gb"}}, auto(), 1, "duration 0s"},
 	} {
 		n := node(t, "A100-40", 1)
 		n.GPUs = tt.gpus
-		if _, err := simulate.Run(n, tt.trace, tt.policy); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := layouts.Run(n, tt.trace, tt.policy); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v, want %s", err, tt.want)
 		}
 	}

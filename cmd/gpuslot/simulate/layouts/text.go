@@ -1,27 +1,30 @@
-package simulate
+package layouts
 
 import (
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
 // Print writes the rows as an aligned table. Times are in seconds, utilisation is
-// a part of 1; a dash is what is not known.
-func Print(w io.Writer, rows []Row) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "POLICY\tMEAN WAIT/s\tP95/s\tSTARTED\tSMs\tMEMORY\tCHANGES\tDISTURBED")
+// a part of 1; a dash is what is not known. An error of w shows
+// at its next use.
+func Print(w io.Writer, rows []Row) {
+	t := &show.Table{}
+	t.Row("POLICY", "MEAN WAIT/s", "P95/s", "STARTED", "SMs", "MEMORY", "CHANGES", "DISTURBED")
 	for _, r := range rows {
 		wait, p95 := "-", "-"
 		if r.Started > 0 {
 			wait, p95 = strconv.FormatFloat(r.MeanWait, 'f', 0, 64), strconv.FormatFloat(r.P95Wait, 'f', 0, 64)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d of %d\t%s\t%s\t%d\t%d\n", r.Policy, wait, p95, r.Started, r.Jobs, part(r.SMs), part(r.Memory), r.Changes, r.Disturbed)
+		t.Row(r.Policy, wait, p95, fmt.Sprintf("%d of %d", r.Started, r.Jobs), part(r.SMs), part(r.Memory),
+			strconv.Itoa(r.Changes), strconv.Itoa(r.Disturbed))
 	}
-	return t.Flush()
+	t.Print(w)
 }
 
 func part(x *float64) string {

@@ -1,4 +1,4 @@
-package simulate_test
+package layouts_test
 
 import (
 	"bytes"
@@ -9,12 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/simulate/layouts"
 	"github.com/gpuslot/gpuslot/mig"
-	"github.com/gpuslot/gpuslot/mig/simulate"
 )
 
 func TestReadTrace(t *testing.T) {
-	want := simulate.Trace{
+	want := layouts.Trace{
 		{Arrival: 0, Duration: 60 * time.Second, Profile: "1g.5gb"},
 		{Arrival: 1500 * time.Millisecond, Duration: time.Hour, Memory: 6000, Multiprocessors: 20},
 	}
@@ -23,7 +23,7 @@ func TestReadTrace(t *testing.T) {
 		"\ufeffarrival,duration,profile,vram,sms\r\n0,60,1g.5gb,,\r\n1.5,3600,,6000,20\r\n", // a spreadsheet's
 		"\n{\"arrival\":0,\"duration\":60,\"profile\":\"1g.5gb\"}\n\n{\"arrival\":1.5,\"duration\":3600,\"vram\":6000,\"sms\":20}",
 	} {
-		got, err := simulate.ReadTrace(strings.NewReader(text))
+		got, err := layouts.ReadTrace(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestReadTraceErrors(t *testing.T) {
 		"{\"arrival\":0,\"duration\":1,\"vram\":1}{}":  "more than one job in a line",
 		"{\"arrival\":0,\"duration\":1e99,\"vram\":1}": "is no time in seconds",
 	} {
-		if _, err := simulate.ReadTrace(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := layouts.ReadTrace(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
@@ -61,7 +61,7 @@ func FuzzReadTrace(f *testing.F) {
 	f.Add("{\"arrival\":0,\"duration\":60,\"profile\":\"1g.5gb\"}\n")
 	f.Add("profile,arrival,duration\n\"1g\n\",1e9,0.001\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := simulate.ReadTrace(strings.NewReader(text))
+		got, err := layouts.ReadTrace(strings.NewReader(text))
 		if err != nil {
 			return
 		}
@@ -69,7 +69,7 @@ func FuzzReadTrace(f *testing.F) {
 		if err := got.WriteCSV(&b); err != nil {
 			t.Fatal(err)
 		}
-		again, err := simulate.ReadTrace(&b)
+		again, err := layouts.ReadTrace(&b)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, b.String())
 		}
@@ -88,7 +88,7 @@ func FuzzParseSynthetic(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := simulate.ParseSynthetic(text)
+		s, err := layouts.ParseSynthetic(text)
 		if err != nil || s.Jobs > 1000 {
 			return
 		}
@@ -99,15 +99,15 @@ func FuzzParseSynthetic(f *testing.F) {
 }
 
 func TestParseSynthetic(t *testing.T) {
-	got, err := simulate.ParseSynthetic("load=0.65,seed=7,jobs=20,minutes=2,fit=larger,most=2")
+	got, err := layouts.ParseSynthetic("load=0.65,seed=7,jobs=20,minutes=2,fit=larger,most=2")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (simulate.Synthetic{Load: 0.65, Seed: 7, Jobs: 20, Mean: 2 * time.Minute, Most: 2, Larger: true}); got != want {
+	if want := (layouts.Synthetic{Load: 0.65, Seed: 7, Jobs: 20, Mean: 2 * time.Minute, Most: 2, Larger: true}); got != want {
 		t.Errorf("%+v", got)
 	}
 	for _, text := range []string{"load=0", "load=NaN", "load=3", "jobs=0", "seed=-1", "minutes=x", "fit=any", "size=3"} {
-		if _, err := simulate.ParseSynthetic(text); err == nil {
+		if _, err := layouts.ParseSynthetic(text); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
 	}

@@ -1,8 +1,8 @@
-// Package simulate runs traces of jobs against MIG layouts and the policies that
+// Package layouts runs traces of jobs against MIG layouts and the policies that
 // change them, in simulated time, and measures what the jobs get. It owns the
 // model of the pool; the policy is package mig's own, as an agent runs it.
 // Start at Run and Compare.
-package simulate
+package layouts
 
 import (
 	"errors"
