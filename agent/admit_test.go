@@ -69,7 +69,7 @@ func TestStartdKnowsNoRequest(t *testing.T) {
 		t.Errorf("%+v %+v", r, r.Refusal)
 	}
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 0, uuid(0)), slotAd("slot1_2", "2.0", "alice", 0, uuid(0))}, nil)
-	ta.books.unbooked = []unbooked{{Starter: ta.proc.starter(101, "slot1_2")}}
+	ta.jobs.unplaced = []unplaced{{Starter: ta.proc.starter(101, "slot1_2")}}
 	ta.ask(t.Context())
 	for _, slot := range []string{"slot1_1", "slot1_2"} {
 		if r := ta.entry(slot); r.Budget != share || !r.Confirmed {

@@ -99,7 +99,7 @@ type Options struct {
 	daemons         ControlDaemons
 	clients         Clients
 	servers         ServerControl
-	doors           Doors
+	pipes           PipeAccess
 	hardwareTimeout time.Duration
 }
 
@@ -140,7 +140,7 @@ type Agent struct {
 	daemons    ControlDaemons
 	clients    Clients
 	servers    ServerControl
-	books      *books
+	jobs       *jobTable
 	sampler    *usage.Sampler
 	looks      looks
 	troubles   faults.Tracker

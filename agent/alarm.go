@@ -172,19 +172,19 @@ func (a *Agent) killClient(u gpu.UUID, pid int, listed time.Time) error {
 	if err != nil {
 		return err
 	}
-	p, err := a.books.proc.Stat(pid)
+	p, err := a.jobs.proc.Stat(pid)
 	if err != nil || p.Started > latest {
 		return os.ErrProcessDone
 	}
-	owner, ok := a.books.starterOfProcess(pid)
-	if !ok || !a.books.shares(owner, u) {
+	owner, ok := a.jobs.starterOfProcess(pid)
+	if !ok || !a.jobs.shares(owner, u) {
 		return errors.New("it runs in no slot that shares this GPU: end it, or what keeps its connection, by hand")
 	}
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }
 
 // shares says that a starter's job has a part of the GPU.
-func (b *books) shares(s starter.Starter, u gpu.UUID) bool {
+func (b *jobTable) shares(s starter.Starter, u gpu.UUID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.held(s), func(r Running) bool { return r.GPU == u })

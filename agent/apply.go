@@ -138,7 +138,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	a.beat()
 	problem(a.seeConditions(ctx, &v))
 	problem(a.reviseVerified(&v, time.Now()))
-	problem(a.reopenDoors(last.guards, v.guards))
+	problem(a.reopenAccess(last.guards, v.guards))
 	if errInv == nil && !a.quiescer.Quiet && lost == nil {
 		a.beat()
 		err := a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return wants(wanted, u) })
@@ -159,7 +159,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		v.overridden = v.overrides()
 	}
 	a.publish(&v, start)
-	a.books.setUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })
+	a.jobs.setUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })
 }
 
 // replan makes the plan anew; one that cannot be made leaves the last in force.
@@ -167,7 +167,7 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 	inv.Host = v.settings.Within(inv.Host)
 	p, err := plan.Build(v.next, inv)
 	if err == nil {
-		p = a.books.regroup(p, a.recalled, start)
+		p = a.jobs.regroup(p, a.recalled, start)
 	}
 	if err == nil && v.can.Tried {
 		err = p.Check(v.can.MPS)
@@ -179,7 +179,7 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 	case err == nil:
 		if !v.planned || !samePlan(v.plan, p) {
 			v.applied = start
-			a.books.newPlan()
+			a.jobs.newPlan()
 		}
 		v.config, v.plan, v.planned, v.pending = v.next, p, true, false
 	case v.pending:
@@ -195,14 +195,14 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 	}
 }
 
-// reopenDoors gives the accounts of running jobs their access back where a
+// reopenAccess gives the accounts of running jobs their access back where a
 // control daemon is another process than before: with a stopped unit systemd
 // removes the pipe directory and its ACL.
-func (a *Agent) reopenDoors(old, new map[gpu.UUID]guard) error {
+func (a *Agent) reopenAccess(old, new map[gpu.UUID]guard) error {
 	var errs []error
 	for u, g := range new {
 		if g.err == nil && g.proof.Process() != old[u].proof.Process() {
-			errs = append(errs, a.books.reopen(u))
+			errs = append(errs, a.jobs.reopen(u))
 		}
 	}
 	return errors.Join(errs...)
@@ -232,7 +232,7 @@ func (a *Agent) publish(v *view, start time.Time) {
 	a.reportChanges(a.view.Load(), v)
 	a.view.Store(v)
 	nudge(a.nodes.wake)
-	a.books.leave(a.layouts.leaving)
+	a.jobs.leave(a.layouts.leaving)
 	a.beat()
 }
 
@@ -266,8 +266,8 @@ func (a *Agent) planBefore(p config.Paths) error {
 	if a.lostPlan == nil {
 		return nil
 	}
-	runs := a.books.unknown()
-	for _, r := range a.books.all() {
+	runs := a.jobs.unknown()
+	for _, r := range a.jobs.all() {
 		if r.Adopted {
 			runs = r.Starter.Slot + " runs since before gpuslotd started"
 		}
@@ -290,7 +290,7 @@ func (a *Agent) wanted(p plan.Plan) []mps.Wanted {
 	}
 	out := p.ControlDaemons()
 	for _, w := range a.lastWanted {
-		if !wants(out, w.GPU) && (a.books.busy(w.GPU) || a.books.unknown() != "") {
+		if !wants(out, w.GPU) && (a.jobs.busy(w.GPU) || a.jobs.unknown() != "") {
 			out = append(out, w)
 		}
 	}

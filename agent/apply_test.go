@@ -34,7 +34,7 @@ func bareTestAgent(t testing.TB, gpus int, text string) *testAgent {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	ta := &testAgent{t: t, dir: dir, proc: newFakeProc(t), hw: &fakeHardware{inv: inventoryOf(gpus)},
-		daemons: newFakeDaemons(), doors: newFakeDoors(), startd: &fakeStartd{version: condor.Version{Major: 25, Minor: 14, Patch: 1}}, can: driver550()}
+		daemons: newFakeDaemons(), access: newFakeAccess(), startd: &fakeStartd{version: condor.Version{Major: 25, Minor: 14, Patch: 1}}, can: driver550()}
 	ta.writeConfig(text)
 	return ta
 }

@@ -31,18 +31,18 @@ const (
 	startersKept  = 4096
 )
 
-// question notes a question. The caller holds mu.
-func (b *books) question(s starter.Starter, note func(*questions)) {
-	if len(b.asked) >= startersKept {
-		maps.DeleteFunc(b.asked, func(s process.ID, _ questions) bool { return !b.proc.Runs(s) })
+// question notes a question.
+func (v *jobView) question(s starter.Starter, note func(*questions)) {
+	if len(v.asked) >= startersKept {
+		maps.DeleteFunc(v.asked, func(s process.ID, _ questions) bool { return !v.proc.Runs(s) })
 	}
-	q := b.asked[s.ID]
+	q := v.asked[s.ID]
 	note(&q)
-	b.asked[s.ID] = q
+	v.asked[s.ID] = q
 }
 
 // firstRefusal says whether a job's processes are refused for the first time.
-func (b *books) firstRefusal(s starter.Starter) (first bool) {
+func (b *jobTable) firstRefusal(s starter.Starter) (first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.question(s, func(q *questions) { first, q.refused = !q.refused, true })
@@ -57,7 +57,7 @@ func (a *Agent) believe(ctx context.Context, c *starter.Caller, job *api.Job) (*
 	if v := a.view.Load(); !v.planned || v.plan.Observe {
 		return nil, nil // nobody is admitted
 	}
-	ask, refusal, err := a.books.whoAsks(c, len(job.AssignedGPUs) > 0)
+	ask, refusal, err := a.jobs.whoAsks(c, len(job.AssignedGPUs) > 0)
 	if !ask {
 		return refusal, err
 	}
@@ -68,9 +68,7 @@ func (a *Agent) believe(ctx context.Context, c *starter.Caller, job *api.Job) (*
 	asks, has := distinct(job.AssignedGPUs), distinct(ad.AssignedGPUs)
 	if !slices.Equal(asks, has) {
 		a.metrics.Mismatch()
-		a.books.mu.Lock()
-		defer a.books.mu.Unlock()
-		a.books.elsewhere[c.Starter.ID] = true
+		a.jobs.Look(func(v *jobView) { v.elsewhere[c.Starter.ID] = true })
 		return notHeld(c.Starter), nil
 	}
 	c.Confirmed = true
@@ -91,7 +89,7 @@ func notHeld(s starter.Starter) *api.Refusal {
 
 // whoAsks says whether the startd is to be asked; otherwise admission goes on if
 // there is neither a refusal nor an error.
-func (b *books) whoAsks(c *starter.Caller, forGPUs bool) (ask bool, refusal *api.Refusal, err error) {
+func (b *jobTable) whoAsks(c *starter.Caller, forGPUs bool) (ask bool, refusal *api.Refusal, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.locate(c); err != nil {
@@ -180,7 +178,7 @@ func (a *Agent) endConnections(ctx context.Context, r Running) {
 	var pids []int
 	for _, s := range servers {
 		for _, pid := range s.Clients {
-			if a.books.proc.RunsBelow(pid, r.Starter) {
+			if a.jobs.proc.RunsBelow(pid, r.Starter) {
 				pids = append(pids, pid)
 			}
 		}

@@ -28,7 +28,7 @@ func benchAgent(b testing.TB) (*testAgent, starter.Starter) {
 	return ta, ta.proc.starter(9999, "slot1_47")
 }
 
-// BenchmarkAdmission is an admission without the socket: decision, books, and
+// BenchmarkAdmission is an admission without the socket: decision, job table, and
 // the cheap check (which here is a fake).
 func BenchmarkAdmission(b *testing.B) {
 	ta, s := benchAgent(b)
@@ -54,16 +54,16 @@ func BenchmarkPrepareOverSocket(b *testing.B) {
 	done := make(chan error, 1)
 	go func() { done <- srv.serve(b.Context(), l) }()
 	b.Cleanup(func() { <-done })
-	ta.books.mu.Lock()
-	for i := range ta.books.slots {
-		ta.books.slots[i].Account.UID = uint32(os.Getuid())
+	ta.jobs.mu.Lock()
+	for i := range ta.jobs.slots {
+		ta.jobs.slots[i].Account.UID = uint32(os.Getuid())
 	}
-	ta.books.mu.Unlock()
+	ta.jobs.mu.Unlock()
 	job := jobOn(s, "alice", uuid(0), 512)
 	for b.Loop() {
-		ta.books.mu.Lock()
-		clear(ta.books.asked) // as if it were another job's
-		ta.books.mu.Unlock()
+		ta.jobs.mu.Lock()
+		clear(ta.jobs.asked) // as if it were another job's
+		ta.jobs.mu.Unlock()
 		if r, err := api.Call(b.Context(), socket, api.Request{Op: api.OpPrepare, Job: job}); err != nil || r.Grant == nil {
 			b.Fatalf("%+v, %v", r, err)
 		}

@@ -39,14 +39,14 @@ func (a *Agent) takeLimits(ctx context.Context, v *view) {
 	if !v.can.CgroupLimits.Has {
 		return
 	}
-	for _, r := range a.books.all() {
+	for _, r := range a.jobs.all() {
 		if g, ok := find(&v.plan, r.GPU); !ok || !g.Shared() || r.Budget <= 0 {
 			continue
 		}
 		if _, ok := a.cgroups.of(r.Starter, r.GPU); ok {
 			continue
 		}
-		if leaf := a.books.proc.JobCgroup(r.Starter); leaf != "" {
+		if leaf := a.jobs.proc.JobCgroup(r.Starter); leaf != "" {
 			a.takeLimit(ctx, r, leaf)
 		}
 	}
@@ -94,7 +94,7 @@ func (a *Agent) keepLimits(ctx context.Context, v *view) {
 		return
 	}
 	budgets := map[holder]gpu.MiB{}
-	for _, r := range a.books.all() {
+	for _, r := range a.jobs.all() {
 		budgets[holderOf(r.Starter, r.GPU)] = r.Budget
 	}
 	for _, l := range a.cgroups.all() {
@@ -102,7 +102,7 @@ func (a *Agent) keepLimits(ctx context.Context, v *view) {
 			a.logLimit(l, a.cgroups.forget(l))
 			continue
 		}
-		alive := a.books.proc.Runs(l.Starter.ID)
+		alive := a.jobs.proc.Runs(l.Starter.ID)
 		a.keepLimit(ctx, l, l.care(l.cgroup().Exists(), alive, budgets[holderOf(l.Starter, l.GPU)]), budgets[holderOf(l.Starter, l.GPU)])
 	}
 }

@@ -318,9 +318,9 @@ func TestStartdSaysAnotherBudget(t *testing.T) {
 	c := newCgroupAgent(t)
 	st := c.job(100, "slot1_1", 4096)
 	c.round()
-	c.books.mu.Lock()
-	c.books.slots[0].Budget = 5120
-	c.books.mu.Unlock()
+	c.jobs.mu.Lock()
+	c.jobs.slots[0].Budget = 5120
+	c.jobs.mu.Unlock()
 	if got := c.wall(0); got == wallCgroup {
 		t.Error("a limit of another size counts")
 	}
@@ -362,7 +362,7 @@ func TestMeasureByCgroup(t *testing.T) {
 	st := c.job(100, "slot1_1", 4096)
 	c.driver.used = gpu.Bytes(gpu.MiB(700).Bytes())
 	c.round()
-	jobs := []watched{{Running: c.books.all()[0]}, {Running: c.books.all()[0], Memory: gpu.Known(gpu.Bytes(5))}, {Running: Running{Starter: starter.Starter{ID: process.ID{PID: 7}}, GPU: uuid(0)}}}
+	jobs := []watched{{Running: c.jobs.all()[0]}, {Running: c.jobs.all()[0], Memory: gpu.Known(gpu.Bytes(5))}, {Running: Running{Starter: starter.Starter{ID: process.ID{PID: 7}}, GPU: uuid(0)}}}
 	c.measure(jobs, time.Now())
 	if jobs[0].Memory != gpu.Known(gpu.Bytes(700<<20)) || jobs[1].Memory != gpu.Known(gpu.Bytes(5)) || jobs[2].Memory.Known {
 		t.Errorf("%+v", jobs)

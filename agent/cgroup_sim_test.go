@@ -130,7 +130,7 @@ func newSimulatedCgroups(t *testing.T, dir, backend string) *simulatedCgroups {
 	}
 	daemons := newFakeDaemons()
 	s.Agent, err = newAgent(Options{ConfigFile: toml, Log: slog.New(slog.NewTextHandler(&s.said, nil)), Hardware: &fakeHardware{inv: inv},
-		Startd: &fakeStartd{version: condor.Version{Major: 25, Minor: 14, Patch: 1}}, daemons: daemons, clients: daemons, doors: newFakeDoors(),
+		Startd: &fakeStartd{version: condor.Version{Major: 25, Minor: 14, Patch: 1}}, daemons: daemons, clients: daemons, pipes: newFakeAccess(),
 		probe: (&testAgent{can: driver550()}).options().probe, proc: s.proc.Root, sys: sys, cgroupRoot: s.mount,
 		MemoryLimits: func() (bool, bool) { return s.lib.HasMemoryLimits(), true }, Cgroups: s.lib}, cfg)
 	if err != nil {
@@ -276,7 +276,7 @@ func (s *simulatedCgroups) life() {
 			t.Errorf("wall %s of %s", j.Wall, j.Slot)
 		}
 	}
-	jobs := []watched{{Running: s.books.all()[0]}}
+	jobs := []watched{{Running: s.jobs.all()[0]}}
 	s.measure(jobs, time.Now())
 	if used := jobs[0].Memory; !used.Known || used.Value.MiB() < 2000 || used.Value.MiB() > 4096 {
 		t.Errorf("the driver counts %+v", used)

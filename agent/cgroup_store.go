@@ -76,7 +76,7 @@ func (c *cgroups) all() []limit {
 	return c.sorted()
 }
 
-// sorted are the limits in fixed order. The caller holds mu.
+// sorted are the limits in fixed order.
 func (c *cgroups) sorted() []limit {
 	out := make([]limit, 0, len(c.by))
 	for _, l := range c.by {
@@ -161,7 +161,7 @@ func (c *cgroups) warnings() []string {
 	return out
 }
 
-// write keeps all reservations. The caller holds mu.
+// write keeps all reservations.
 func (c *cgroups) write() error {
 	if c.refused != nil {
 		return c.refused

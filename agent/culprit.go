@@ -65,10 +65,8 @@ func (f *faces) of(pid int, u gpu.UUID) (Running, bool) {
 
 // jobOf is the job of a process on a GPU: it may have ended meanwhile.
 func (a *Agent) jobOf(pid int, u gpu.UUID) (Running, bool) {
-	if s, ok := a.books.starterOfProcess(pid); ok {
-		a.books.mu.Lock()
-		held := a.books.held(s)
-		a.books.mu.Unlock()
+	if s, ok := a.jobs.starterOfProcess(pid); ok {
+		held := a.jobs.heldBy(s)
 		if i := slices.IndexFunc(held, func(r Running) bool { return r.GPU == u }); i >= 0 {
 			return held[i], true
 		}

@@ -75,7 +75,7 @@ func newFaultAgent(t *testing.T) (*testAgent, *fakeServers) {
 		ta.proc.Add(proctree.Process{PID: 500 + 100*i, Parent: s.PID, Comm: "python3", UID: uint32(1000 + i), Cgroup: proctree.CgroupOf(slot)})
 	}
 	var seen []watched
-	for _, r := range ta.books.all() {
+	for _, r := range ta.jobs.all() {
 		seen = append(seen, watched{Running: r, PIDs: []int{501}})
 	}
 	ta.faces.note(seen[:1], time.Now())

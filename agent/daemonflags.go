@@ -129,7 +129,7 @@ func (a *Agent) reflagOne(ctx context.Context, g *plan.GPU, now guard, does, wis
 		return now
 	}
 	clients, err := a.allClients(ctx, g.UUID)
-	if err != nil || len(clients) > 0 || a.books.busy(g.UUID) || a.books.unknown() != "" {
+	if err != nil || len(clients) > 0 || a.jobs.busy(g.UUID) || a.jobs.unknown() != "" {
 		now.otherwise = fmt.Sprintf("%s, but %s: it starts anew when the jobs there have ended", does, wish)
 		return now
 	}
@@ -144,10 +144,10 @@ func (a *Agent) reflagOne(ctx context.Context, g *plan.GPU, now guard, does, wis
 // hasFlag reads whether a process was started with a flag; false if that cannot
 // be known.
 func (a *Agent) hasFlag(who process.ID, flag string) (has, known bool) {
-	if !a.books.proc.Runs(who) {
+	if !a.jobs.proc.Runs(who) {
 		return false, false
 	}
-	args, err := a.books.proc.Args(who.PID)
+	args, err := a.jobs.proc.Args(who.PID)
 	if err != nil || len(args) == 0 {
 		return false, false
 	}

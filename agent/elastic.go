@@ -15,7 +15,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// group are the node's elastic GPUs, a part of the books: what decides on a side and
+// group are the node's elastic GPUs, a part of the job table: what decides on a side and
 // what lets a job in must see the same.
 type group struct {
 	order []gpu.UUID
@@ -36,7 +36,7 @@ func (g *group) whole(u gpu.UUID) bool {
 
 // regroup takes over the elastic GPUs of a plan; those that are known stay on their
 // sides, others are where was has them. It returns the plan as it is in force.
-func (b *books) regroup(p, was plan.Plan, now time.Time) plan.Plan {
+func (b *jobTable) regroup(p, was plan.Plan, now time.Time) plan.Plan {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	order, old := p.ElasticGPUs(), b.group
@@ -51,7 +51,7 @@ func (b *books) regroup(p, was plan.Plan, now time.Time) plan.Plan {
 }
 
 // setUp notes which GPUs on the whole side are set up for it.
-func (b *books) setUp(ready func(gpu.UUID) bool) {
+func (b *jobTable) setUp(ready func(gpu.UUID) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, u := range b.group.order {
@@ -59,12 +59,12 @@ func (b *books) setUp(ready func(gpu.UUID) bool) {
 	}
 }
 
-// members are the GPUs of the group now. The caller holds mu.
-func (b *books) members(held, broken func(gpu.UUID) bool) []elastic.GPU {
-	out := make([]elastic.GPU, len(b.group.order))
-	for i, u := range b.group.order {
-		g := elastic.GPU{Ready: b.group.ready[u], Broken: broken(u), Held: held(u)}
-		for _, r := range b.on(u) {
+// members are the GPUs of the group now.
+func (v *jobView) members(held, broken func(gpu.UUID) bool) []elastic.GPU {
+	out := make([]elastic.GPU, len(v.group.order))
+	for i, u := range v.group.order {
+		g := elastic.GPU{Ready: v.group.ready[u], Broken: broken(u), Held: held(u)}
+		for _, r := range v.on(u) {
 			g.Whole = g.Whole || r.Wall == wallWhole
 			g.Shared = g.Shared || r.Wall != wallWhole
 		}
@@ -76,29 +76,29 @@ func (b *books) members(held, broken func(gpu.UUID) bool) []elastic.GPU {
 func never(gpu.UUID) bool { return false }
 
 // sideOf is why a GPU takes no shared jobs; empty if it may, and for GPUs that are
-// not elastic. The caller holds mu.
-func (b *books) sideOf(u gpu.UUID) string {
-	i := b.group.index(u)
+// not elastic.
+func (v *jobView) sideOf(u gpu.UUID) string {
+	i := v.group.index(u)
 	switch {
-	case i < 0 || b.group.state.Sides[i] == elastic.Shared:
+	case i < 0 || v.group.state.Sides[i] == elastic.Shared:
 		return ""
-	case b.group.state.Sides[i] == elastic.Leaving:
-		return "it is elastic and goes to whole jobs when its last shared job has ended: " + b.group.state.Why
+	case v.group.state.Sides[i] == elastic.Leaving:
+		return "it is elastic and goes to whole jobs when its last shared job has ended: " + v.group.state.Why
 	}
 	return "it is elastic and serves whole jobs now"
 }
 
 // refuseSide holds a job to the side that its elastic GPUs are on: it is the last to
-// see that no GPU serves both. The caller holds mu.
-func (b *books) refuseSide(starter starter.Starter, p *plan.Plan, gpus []gpu.UUID, whole bool) *api.Refusal {
-	members := b.members(never, never)
+// see that no GPU serves both.
+func (v *jobView) refuseSide(starter starter.Starter, p *plan.Plan, gpus []gpu.UUID, whole bool) *api.Refusal {
+	members := v.members(never, never)
 	for _, u := range gpus {
-		i := b.group.index(u)
+		i := v.group.index(u)
 		g, _ := find(p, u)
-		if i < 0 || slices.ContainsFunc(b.on(u), func(r Running) bool { return r.Starter.Is(starter) }) {
+		if i < 0 || slices.ContainsFunc(v.on(u), func(r Running) bool { return r.Starter.Is(starter) }) {
 			continue // none of the group, or the same job again
 		}
-		state := b.group.state
+		state := v.group.state
 		if whole && state.AdmitsWhole(i, members[i]) && g != nil && !g.Shared() || !whole && state.AdmitsShared(i, members[i]) {
 			continue
 		}
@@ -123,11 +123,11 @@ func wantsWhole(job *api.Job, g *plan.GPU, rule config.WithoutRequest) bool {
 // changed sides: then its control daemon and compute mode must follow.
 func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
 	v := a.view.Load()
-	if len(v.plan.ElasticGPUs()) == 0 || a.books.unknown() != "" {
+	if len(v.plan.ElasticGPUs()) == 0 || a.jobs.unknown() != "" {
 		return false
 	}
 	held, demand := never, a.queue.elastic(time.Now())
-	if a.books.groupMoves() {
+	if a.jobs.groupMoves() {
 		held = a.heldByStartd(ctx)
 	}
 	now := time.Now()
@@ -135,15 +135,7 @@ func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
 		g, ok := find(&v.plan, u)
 		return !ok || !v.present[u] || a.closedWhole(v, g, now) != "" || a.closures.On(u).Reason() != ""
 	}
-	a.books.mu.Lock()
-	g := &a.books.group
-	before := g.state
-	g.state = elastic.Decide(rulesOf(v.config.Elastic, len(g.order)), before, elastic.Now{At: now, Heard: g.heard, GPUs: a.books.members(held, broken), Demand: demand})
-	after := g.state
-	if after.Open != before.Open || after.Least != before.Least || !slices.Equal(after.Sides, before.Sides) {
-		g.changed = now
-	}
-	a.books.mu.Unlock()
+	before, after := a.jobs.takeTurns(v.config.Elastic, held, broken, demand, now)
 	return a.tellTurn(v, before, after)
 }
 
@@ -165,7 +157,22 @@ func (a *Agent) tellTurn(v *view, before, after elastic.State) (turned bool) {
 	return turned
 }
 
-func (b *books) groupMoves() bool {
+// takeTurns decides which side each elastic GPU serves from now on.
+func (b *jobTable) takeTurns(c config.Elastic, held, broken func(gpu.UUID) bool, demand elastic.Demand, now time.Time) (before, after elastic.State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g := &b.group
+	before = g.state
+	g.state = elastic.Decide(rulesOf(c, len(g.order)), before,
+		elastic.Now{At: now, Heard: g.heard, GPUs: b.members(held, broken), Demand: demand})
+	after = g.state
+	if after.Open != before.Open || after.Least != before.Least || !slices.Equal(after.Sides, before.Sides) {
+		g.changed = now
+	}
+	return before, after
+}
+
+func (b *jobTable) groupMoves() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.group.state.Moving()
@@ -198,8 +205,9 @@ func (a *Agent) heldByStartd(ctx context.Context) func(gpu.UUID) bool {
 }
 
 // wholeGPUs answers the startd's monitor: how many elastic GPUs take whole jobs.
-func (a *Agent) wholeGPUs() *api.WholeGPUs {
-	b := a.books
+func (a *Agent) wholeGPUs() *api.WholeGPUs { return a.jobs.wholeGPUs() }
+
+func (b *jobTable) wholeGPUs() *api.WholeGPUs {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	g := &b.group
@@ -211,7 +219,7 @@ func (a *Agent) wholeGPUs() *api.WholeGPUs {
 	for _, u := range g.order[:g.state.Open] {
 		out.GPUs = append(out.GPUs, string(u))
 	}
-	why := b.unknownLocked()
+	why := b.whyUnknown()
 	switch {
 	case why != "":
 		out.Open, out.GPUs, out.Reason = 0, nil, why

@@ -52,22 +52,19 @@ func (c controlDaemons) SetServers(ctx context.Context, w mps.Wanted, servers []
 // own leaf: a login by condor_ssh_to_job has a supervisor too, and the job goes
 // on when its user logs out; a login goes on when the job's program ends.
 func (a *Agent) end(ctx context.Context, c starter.Caller) (*api.Ended, error) {
-	a.books.mu.Lock()
-	err := a.books.locate(&c)
-	held := a.books.held(c.Starter)
-	a.books.mu.Unlock()
+	held, _, err := a.jobs.ofCaller(&c)
 	if err != nil || len(held) == 0 {
 		return &api.Ended{}, err
 	}
-	release, err := a.books.endTurn(ctx, c.Starter)
+	release, err := a.jobs.endTurn(ctx, c.Starter)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	out := &api.Ended{}
 	v := a.view.Load()
-	own := a.books.proc.Leaf(c.PID)
-	if a.books.proc.Alone(a.cgroups.root, c.PID) {
+	own := a.jobs.proc.Leaf(c.PID)
+	if a.jobs.proc.Alone(a.cgroups.root, c.PID) {
 		held = nil // no client of its is left, on any GPU
 	}
 	var errs []error
@@ -85,7 +82,7 @@ func (a *Agent) end(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 	}
 	if !own.Login {
 		a.endReservation(ctx, c.Starter)
-		out.Wait = a.books.holdOf(c.Starter).Reason
+		out.Wait = a.jobs.holdOf(c.Starter).Reason
 	}
 	return out, errors.Join(errs...)
 }
@@ -95,7 +92,7 @@ func (a *Agent) end(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 const endPause = 200 * time.Millisecond
 
 // endTurn lets one question of a job's end in at a time, and one wait.
-func (b *books) endTurn(ctx context.Context, s starter.Starter) (release func(), err error) {
+func (b *jobTable) endTurn(ctx context.Context, s starter.Starter) (release func(), err error) {
 	b.mu.Lock()
 	turn := b.turns[s]
 	if turn == nil {
@@ -144,8 +141,8 @@ func (a *Agent) clientsOf(ctx context.Context, r Running, caller int) ([]int, er
 	var own []int
 	for _, s := range servers {
 		for _, pid := range s.Clients {
-			owner, ok := a.books.starterOfProcess(pid)
-			if ok && owner.Is(r.Starter) && a.books.proc.Together(pid, caller, r.Starter) {
+			owner, ok := a.jobs.starterOfProcess(pid)
+			if ok && owner.Is(r.Starter) && a.jobs.proc.Together(pid, caller, r.Starter) {
 				own = append(own, pid)
 			}
 		}
@@ -186,7 +183,7 @@ func (a *Agent) killOf(pid int, s starter.Starter) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if owner, ok := a.books.starterOfProcess(pid); !ok || !owner.Is(s) {
+	if owner, ok := a.jobs.starterOfProcess(pid); !ok || !owner.Is(s) {
 		return os.ErrProcessDone
 	}
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)

@@ -76,7 +76,7 @@ func TestEndOfALogin(t *testing.T) {
 			st := s.in("slot1_1", true)
 			s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
 			if name != "without cgroups" {
-				s.books.hold(st, api.Hold{Slot: "slot1_1", Reason: "too much"})
+				s.jobs.hold(st, api.Hold{Slot: "slot1_1", Reason: "too much"})
 			}
 			s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: st.PID, Comm: "supervise", UID: uint32(os.Getuid()), Cgroup: tt.inCgroup})
 			s.proc.Add(proctree.Process{PID: 199, Parent: st.PID, Comm: "supervise", Cgroup: tt.job})
@@ -201,35 +201,35 @@ func TestOverBudget(t *testing.T) {
 func TestEndsInACrowd(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	st := ta.proc.starter(100, "slot1_1")
-	first, err := ta.books.endTurn(t.Context(), st)
+	first, err := ta.jobs.endTurn(t.Context(), st)
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := make(chan func())
 	go func() {
-		release, _ := ta.books.endTurn(t.Context(), st)
+		release, _ := ta.jobs.endTurn(t.Context(), st)
 		second <- release
 	}()
 	for { // until the second one waits
-		ta.books.mu.Lock()
-		waiting := ta.books.turns[st].waiting
-		ta.books.mu.Unlock()
+		ta.jobs.mu.Lock()
+		waiting := ta.jobs.turns[st].waiting
+		ta.jobs.mu.Unlock()
 		if waiting == 2 {
 			break
 		}
 		runtime.Gosched()
 	}
-	if _, err := ta.books.endTurn(t.Context(), st); err == nil {
+	if _, err := ta.jobs.endTurn(t.Context(), st); err == nil {
 		t.Error("a third question is let in")
 	}
-	other, err := ta.books.endTurn(t.Context(), ta.proc.starter(101, "slot1_2"))
+	other, err := ta.jobs.endTurn(t.Context(), ta.proc.starter(101, "slot1_2"))
 	if err != nil {
 		t.Errorf("another job must wait: %v", err)
 	}
 	other()
 	first()
 	(<-second)()
-	again, err := ta.books.endTurn(t.Context(), st)
+	again, err := ta.jobs.endTurn(t.Context(), st)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (a *Agent) usageNow(v *view, now time.Time) metrics.Usage {
 	if a.sampler != nil {
 		snap = a.sampler.Snapshot()
 	}
-	running := a.books.all()
+	running := a.jobs.all()
 	for i, r := range running {
 		if d := a.behind(v, r); d != "" {
 			running[i].GPU = d
@@ -48,9 +48,9 @@ func unplanned(p *plan.Plan, sampled []usage.DeviceUsage) []gpu.UUID {
 	return out
 }
 
-// usageOf is what the last samples and the books say of GPUs and slots, for
+// usageOf is what the last samples and the job table say of GPUs and slots, for
 // Prometheus. Samples that are too old by now are left out, whatever holds up
-// their loop; the books are the agent's own and stay.
+// their loop; the job table is the agent's own and stay.
 func usageOf(snap *usage.Snapshot, running []Running, c config.Config, now time.Time) metrics.Usage {
 	longest := staleAfter * c.Usage.Interval
 	out := metrics.Usage{Sampled: snap.At, Sources: sourcesOf(snap, longest, now)}

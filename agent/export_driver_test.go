@@ -87,13 +87,13 @@ func TestNoDriverInsideAScrape(t *testing.T) {
 }
 
 // BenchmarkAgentScrape is a scrape of 16 GPUs with 46 jobs each: the judgement
-// of each GPU, the books, the last samples, and the text.
+// of each GPU, the job table, the last samples, and the text.
 func BenchmarkAgentScrape(b *testing.B) {
 	ta, _ := benchAgent(b)
 	node := &fullNode{}
 	for g := range 16 {
 		var list []gpu.DeviceProcess
-		for _, r := range ta.books.all() {
+		for _, r := range ta.jobs.all() {
 			if r.GPU == uuid(g) {
 				pid := r.Starter.PID + 10000
 				ta.proc.Add(proctree.Process{PID: pid, Parent: r.Starter.PID, Comm: "job", UID: 1000, Started: 1})

@@ -43,7 +43,7 @@ func sampledAt(at time.Time) *usage.Snapshot {
 }
 
 // TestStaleSamplesAreNotShown: three intervals, whatever the sampler does; the
-// books stay.
+// job table stays.
 func TestStaleSamplesAreNotShown(t *testing.T) {
 	at := time.Unix(1000, 0)
 	running := []Running{jobUsing(0).Running}
@@ -233,7 +233,7 @@ func samplingAgent(t testing.TB, source usage.Source, c config.Config) *Agent {
 	daemons := newFakeDaemons()
 	a, err := newAgent(Options{
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: &fakeHardware{}, Startd: &fakeStartd{}, Usage: source,
-		proc: newFakeProc(t).Root, daemons: daemons, clients: daemons, doors: newFakeDoors(),
+		proc: newFakeProc(t).Root, daemons: daemons, clients: daemons, pipes: newFakeAccess(),
 	}, c)
 	if err != nil {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestWhatIsToldOfJobs(t *testing.T) {
 		a := samplingAgent(t, nil, c)
 		r := jobUsing(0).Running
 		r.Owner, r.Group, r.VO, r.Account = "alice", "group_atlas.alice", "atlas", starter.Account{UID: 54321, Known: true}
-		a.books.slots = []Running{r}
+		a.jobs.slots = []Running{r}
 		text := scrapeOf(t, a)
 		if !strings.Contains(text, "gpuslot_slot_info{"+want+"} 1\n") {
 			t.Errorf("%s: no slot_info with %s:\n%s", tell, want, text)

@@ -276,45 +276,45 @@ func (f *fakeDaemons) change(u gpu.UUID, do func(*fakeDaemon)) {
 	do(f.running[u])
 }
 
-// fakeDoors are pipe directories that remember who is in.
-type fakeDoors struct {
+// fakeAccess are pipe directories that remember who is in.
+type fakeAccess struct {
 	mu  sync.Mutex
-	in  map[door]bool
+	in  map[access]bool
 	err error
 	// calls counts changes.
 	calls int
 }
 
-func newFakeDoors() *fakeDoors { return &fakeDoors{in: map[door]bool{}} }
+func newFakeAccess() *fakeAccess { return &fakeAccess{in: map[access]bool{}} }
 
-func (d *fakeDoors) Admit(u gpu.UUID, uid uint32) error {
+func (d *fakeAccess) Admit(u gpu.UUID, uid uint32) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls++
 	if d.err == nil {
-		d.in[door{u, uid}] = true
+		d.in[access{u, uid}] = true
 	}
 	return d.err
 }
 
-func (d *fakeDoors) Revoke(u gpu.UUID, uid uint32) error {
+func (d *fakeAccess) Revoke(u gpu.UUID, uid uint32) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls++
-	delete(d.in, door{u, uid})
+	delete(d.in, access{u, uid})
 	return nil
 }
 
-func (d *fakeDoors) Admitted() ([]door, error) {
+func (d *fakeAccess) Admitted() ([]access, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Collect(maps.Keys(d.in)), nil
 }
 
-func (d *fakeDoors) has(u gpu.UUID, uid uint32) bool {
+func (d *fakeAccess) has(u gpu.UUID, uid uint32) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.in[door{u, uid}]
+	return d.in[access{u, uid}]
 }
 
 // fakeStartd is a startd whose slots the test writes.
@@ -393,7 +393,7 @@ type testAgent struct {
 	proc    fakeProc
 	hw      *fakeHardware
 	daemons *fakeDaemons
-	doors   *fakeDoors
+	access  *fakeAccess
 	startd  *fakeStartd
 	// can is what the control program is found to do.
 	can mps.Capabilities
@@ -408,7 +408,7 @@ func (ta *testAgent) options() Options {
 		ConfigFile: filepath.Join(ta.dir, "gpuslot.toml"), Build: metrics.Build{Version: "test"},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd, Pool: ta.startd,
 		probe: func(context.Context, string) (mps.Capabilities, error) { return ta.can, nil },
-		proc:  ta.proc.Root, daemons: ta.daemons, clients: ta.daemons, doors: ta.doors,
+		proc:  ta.proc.Root, daemons: ta.daemons, clients: ta.daemons, pipes: ta.access,
 		MIG: mig.Executor{Hardware: ta.mig, Boot: "test"},
 	}
 }

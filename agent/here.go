@@ -21,25 +21,19 @@ func (s *server) here(conn *net.UnixConn, p starter.Peer) api.Reply {
 	return api.Reply{Here: s.answers.here(c)}
 }
 
-// here is what the caller's job holds, by the books and the last sample. The
+// here is what the caller's job holds, by the job table and the last sample. The
 // control daemons are not asked: a job may call this as often as it likes.
 func (a *Agent) here(c starter.Caller) *api.Here {
 	out := &api.Here{Slot: shortName(c.Starter.Slot), GPUs: []api.HereGPU{}}
 	v, now := a.view.Load(), time.Now()
-	a.books.mu.Lock()
-	err := a.books.locate(&c)
-	held, others := a.books.held(c.Starter), map[string]int{}
-	for _, r := range held {
-		others[string(r.GPU)] = len(a.books.on(r.GPU)) - 1
-	}
-	a.books.mu.Unlock()
+	held, others, err := a.jobs.ofCaller(&c)
 	if err != nil {
 		return out // nothing was admitted for its slot
 	}
-	out.Hold = a.books.holdOf(c.Starter).Reason
+	out.Hold = a.jobs.holdOf(c.Starter).Reason
 	for _, r := range held {
 		out.Job = r.Job
-		out.GPUs = append(out.GPUs, a.herePart(v, r, others[string(r.GPU)], now))
+		out.GPUs = append(out.GPUs, a.herePart(v, r, others[r.GPU], now))
 	}
 	return out
 }

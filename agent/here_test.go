@@ -43,9 +43,9 @@ func TestHere(t *testing.T) {
 	if err != nil || reply.Here.GPUs[0].UseMiB == nil || *reply.Here.GPUs[0].UseMiB != 300 {
 		t.Errorf("%+v, %v", reply.Here, err)
 	}
-	s.books.hold(mine, api.Hold{Slot: "slot1_1", Job: want.Job, Code: api.CodeOverBudget, Reason: "too much"})
-	if gone := (starter.Starter{ID: process.ID{PID: 9, Started: 9}, Slot: "slot9_9"}); s.books.hold(gone, api.Hold{Slot: "slot9_9"}) || len(s.books.allHolds()) != 1 {
-		t.Errorf("a job that has ended is held: %+v", s.books.allHolds())
+	s.jobs.hold(mine, api.Hold{Slot: "slot1_1", Job: want.Job, Code: api.CodeOverBudget, Reason: "too much"})
+	if gone := (starter.Starter{ID: process.ID{PID: 9, Started: 9}, Slot: "slot9_9"}); s.jobs.hold(gone, api.Hold{Slot: "slot9_9"}) || len(s.jobs.allHolds()) != 1 {
+		t.Errorf("a job that has ended is held: %+v", s.jobs.allHolds())
 	}
 	if reply, err = s.call(api.Request{Op: api.OpHere}); err != nil || reply.Here.Hold != "too much" {
 		t.Errorf("%+v, %v", reply.Here, err)

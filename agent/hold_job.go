@@ -8,10 +8,10 @@ import (
 	"github.com/gpuslot/gpuslot/agent/starter"
 )
 
-// hold books that HTCondor is to hold a job; false if that was booked before.
+// hold notes that HTCondor is to hold a job; false if that was noted before.
 // It stays so until the job ends: a job that was told to go does not come back
 // because its memory was taken.
-func (b *books) hold(s starter.Starter, h api.Hold) bool {
+func (b *jobTable) hold(s starter.Starter, h api.Hold) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, before := b.holds[s]; before || len(b.held(s)) == 0 {
@@ -22,20 +22,20 @@ func (b *books) hold(s starter.Starter, h api.Hold) bool {
 }
 
 // holdOf is a job's hold; its Code is 0 if there is none.
-func (b *books) holdOf(s starter.Starter) api.Hold {
+func (b *jobTable) holdOf(s starter.Starter) api.Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.holds[s]
 }
 
 // toBeHeld says whether HTCondor is to hold a job.
-func (b *books) toBeHeld(s starter.Starter) bool { return b.holdOf(s).Code != 0 }
+func (b *jobTable) toBeHeld(s starter.Starter) bool { return b.holdOf(s).Code != 0 }
 
 // jobHolds answers the startd's monitor.
-func (a *Agent) jobHolds() []api.Hold { return a.books.allHolds() }
+func (a *Agent) jobHolds() []api.Hold { return a.jobs.allHolds() }
 
 // allHolds are in the order of their slots.
-func (b *books) allHolds() []api.Hold {
+func (b *jobTable) allHolds() []api.Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := make([]api.Hold, 0, len(b.holds))

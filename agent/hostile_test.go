@@ -22,7 +22,7 @@ func TestAnotherAccountInASlot(t *testing.T) {
 	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
 	mallory := starter.Caller{UID: 1001, PID: 4000, Starter: starter.Starter{Slot: "slot1_1@wn1.example.org"}}
 	reply := ta.prepare(mallory, jobOn(starter.Starter{Slot: "slot1_1"}, "alice", uuid(0), 4096))
-	if !strings.Contains(reply.Error, "runs as uid 1000 and the caller as uid 1001") || ta.doors.has(uuid(0), 1001) {
+	if !strings.Contains(reply.Error, "runs as uid 1000 and the caller as uid 1001") || ta.access.has(uuid(0), 1001) {
 		t.Errorf("%+v", reply)
 	}
 	if _, err := ta.end(t.Context(), mallory); err == nil {
@@ -62,8 +62,8 @@ func TestForgedClaim(t *testing.T) {
 					t.Fatalf("%+v", reply)
 				}
 			}
-			if all := ta.books.all(); len(all) != 0 || ta.doors.calls != 0 {
-				t.Errorf("it holds %+v, and pipe directories were opened or closed %d times", all, ta.doors.calls)
+			if all := ta.jobs.all(); len(all) != 0 || ta.access.calls != 0 {
+				t.Errorf("it holds %+v, and pipe directories were opened or closed %d times", all, ta.access.calls)
 			}
 			if n, m := ta.startd.questions()-before, ta.count("gpuslot_slot_mismatches_total"); n != 1 || m != 1 {
 				t.Errorf("the startd was asked %d times, and %g mismatches counted", n, m)
@@ -157,7 +157,7 @@ func TestTakenBack(t *testing.T) {
 			}
 			ta.proc.End(other.PID)
 			ta.sweepNow()
-			if ta.doors.has(uuid(0), 1000) {
+			if ta.access.has(uuid(0), 1000) {
 				t.Error("the pipe directory is still open")
 			}
 		})
@@ -191,7 +191,7 @@ func TestStranger(t *testing.T) {
 		if r.Code != api.CodeOtherTenant || !r.Requeue || !strings.Contains(r.Reason, "process 4711 of uid 1000") {
 			t.Errorf("%s: %+v", when, r)
 		}
-		if ta.doors.has(uuid(0), 1001) {
+		if ta.access.has(uuid(0), 1001) {
 			t.Errorf("%s: its pipe directory is open", when)
 		}
 		ta.proc.End(bob.PID)
@@ -245,8 +245,8 @@ func TestPlugin(t *testing.T) {
 	if reply := ta.prepare(hookOf(s, 1000), jobOn(s, "alice", uuid(0), 8192)); reply.Refusal == nil || ta.reason(0) != "" {
 		t.Errorf("%+v, and the GPU is closed: %s", reply.Refusal, ta.reason(0))
 	}
-	if _, err := ta.end(t.Context(), hookOf(s, 1000)); err != nil || len(ta.books.turns) != 0 {
-		t.Errorf("%v, %d turns are kept of a starter without a GPU", err, len(ta.books.turns))
+	if _, err := ta.end(t.Context(), hookOf(s, 1000)); err != nil || len(ta.jobs.turns) != 0 {
+		t.Errorf("%v, %d turns are kept of a starter without a GPU", err, len(ta.jobs.turns))
 	}
 }
 
@@ -288,8 +288,8 @@ func TestAskingForMore(t *testing.T) {
 	ta.grant(ended, 1000, "alice", uuid(0), 4096)
 	ta.proc.End(ended.PID)
 	reply := ta.prepare(starter.Caller{UID: 1000, PID: 4000, Starter: s}, jobOn(s, "alice", uuid(0), 8192))
-	if reply.Refusal == nil || len(ta.books.all()) != 2 {
-		t.Errorf("%+v, and the books have %d entries", reply, len(ta.books.all()))
+	if reply.Refusal == nil || len(ta.jobs.all()) != 2 {
+		t.Errorf("%+v, and the job table has %d entries", reply, len(ta.jobs.all()))
 	}
 }
 

@@ -17,7 +17,7 @@ func (a *Agent) jobUses() []api.Use {
 	if a.sampler == nil {
 		return nil
 	}
-	return usesOf(a.sampler.Snapshot(), a.books.all(), a.view.Load().config.Usage.Interval, time.Now())
+	return usesOf(a.sampler.Snapshot(), a.jobs.all(), a.view.Load().config.Usage.Interval, time.Now())
 }
 
 // usesOf is what each running job used up to now. Where a slot has two starters

@@ -23,7 +23,7 @@ type layouts struct {
 	recovered bool
 	// reached are the GPUs that have what was wanted, as they then were.
 	reached map[gpu.UUID]string
-	// leaving are devices that wait to go. The books hear of it with the view that
+	// leaving are devices that wait to go. The job table hear of it with the view that
 	// knows what is there: until then also those stay closed that have gone.
 	leaving map[gpu.UUID]string
 	// waits are the GPUs that did not get what is wanted.
@@ -129,7 +129,7 @@ func (a *Agent) executor(v *view) mig.Executor {
 
 // releaseInstance stops the control daemon of a MIG device that goes.
 func (a *Agent) releaseInstance(ctx context.Context, u gpu.UUID) error {
-	if a.books.busy(u) {
+	if a.jobs.busy(u) {
 		return fmt.Errorf("a job of HTCondor's holds %s: %w", u, gpu.ErrInUse)
 	}
 	if !wants(a.lastWanted, u) {
@@ -166,7 +166,7 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 	if !s.Capable {
 		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, gpu.ErrNoMIG)
 	}
-	if why := a.books.unknown(); why != "" && len(s.Instances) > 0 {
+	if why := a.jobs.unknown(); why != "" && len(s.Instances) > 0 {
 		return out, nil, waits(why)
 	}
 	goal, want, err := a.goal(s, g)
@@ -181,7 +181,7 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 		return out, v.keys(gone(s, goal)), waits(why)
 	}
 	layout := p.GPUs[0].Layout
-	if held := a.books.reserve(v.keys(gone(s, layout))); held != "" {
+	if held := a.jobs.reserve(v.keys(gone(s, layout))); held != "" {
 		return out, v.keys(gone(s, goal)), waits(held + " has just begun on it")
 	}
 	if err := noteMIGMode(undoFile(v.config.Paths), g.UUID, s.Enabled); err != nil {
@@ -243,7 +243,7 @@ func wantsOf(chip gpu.Chip, g plan.MIGGPU) ([]mig.Want, error) {
 // claimed is the state with the jobs that hold instances, whether or not they
 // compute at this moment, and with our own control daemons marked.
 func (a *Agent) claimed(v *view, s gpu.MIGState) gpu.MIGState {
-	running := a.books.all()
+	running := a.jobs.all()
 	s.Instances = slices.Clone(s.Instances)
 	for k := range s.Instances {
 		in := &s.Instances[k]
@@ -278,7 +278,7 @@ func (a *Agent) behind(v *view, r Running) gpu.UUID {
 	return ""
 }
 
-// keys are the names by which the plan and the books know MIG devices, besides
+// keys are the names by which the plan and the job table know MIG devices, besides
 // the devices' own.
 func (v *view) keys(devices []gpu.UUID) []gpu.UUID {
 	keys := slices.Clone(devices)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"time"
@@ -15,7 +16,7 @@ const isLeaving = "its GPU gets another MIG layout in which it has no place: see
 
 // reserve keeps new jobs off MIG devices that are about to go. If a job holds one
 // already nothing is reserved, and its slot returned.
-func (b *books) reserve(devices []gpu.UUID) (held string) {
+func (b *jobTable) reserve(devices []gpu.UUID) (held string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, u := range devices {
@@ -35,9 +36,8 @@ func (b *books) reserve(devices []gpu.UUID) (held string) {
 }
 
 // holder is the slot that holds a device, by its own UUID or that of its place.
-// The caller holds mu.
-func (b *books) holder(u gpu.UUID) string {
-	for _, r := range b.slots {
+func (v *jobView) holder(u gpu.UUID) string {
+	for _, r := range v.slots {
 		if r.GPU == u || r.Device == u {
 			return r.Starter.Slot
 		}
@@ -46,14 +46,14 @@ func (b *books) holder(u gpu.UUID) string {
 }
 
 // leave sets which MIG devices take no new jobs because they wait to go, and why.
-func (b *books) leave(devices map[gpu.UUID]string) {
+func (b *jobTable) leave(devices map[gpu.UUID]string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leaving = devices
 }
 
-// leaves says why no new job may begin there; empty if one may. The caller holds mu.
-func (b *books) leaves(u gpu.UUID) string { return b.leaving[u] }
+// leaves says why no new job may begin there; empty if one may.
+func (v *jobView) leaves(u gpu.UUID) string { return v.leaving[u] }
 
 // closedInstance says why a MIG device that jobs have alone takes none; empty if
 // it does, as far as the hardware's word goes.
@@ -87,9 +87,7 @@ func (a *Agent) closedWhole(v *view, g *plan.GPU, now time.Time) string {
 // holds it closed.
 func (a *Agent) judgeInstance(v *view, g *plan.GPU, now time.Time) judgement {
 	j := judgement{reason: a.seenInstance(v, g, now)}
-	a.books.mu.Lock()
-	defer a.books.mu.Unlock()
-	j.running = a.books.on(g.UUID)
+	j.running = a.jobs.runningOn(g.UUID)
 	for _, r := range j.running {
 		j.used += r.Budget
 	}
@@ -99,13 +97,8 @@ func (a *Agent) judgeInstance(v *view, g *plan.GPU, now time.Time) judgement {
 // seenInstance is why a MIG device takes no jobs but for who holds it.
 func (a *Agent) seenInstance(v *view, g *plan.GPU, now time.Time) string {
 	why := a.closedInstance(v, g, now)
-	a.books.mu.Lock()
-	defer a.books.mu.Unlock()
-	if why == "" {
-		why = a.books.unknownLocked()
-	}
-	if why == "" {
-		why = a.books.leaves(g.UUID)
-	}
+	a.jobs.Look(func(jobs *jobView) {
+		why = cmp.Or(why, jobs.whyUnknown(), jobs.leaves(g.UUID))
+	})
 	return why
 }

@@ -39,7 +39,7 @@ func TestPlanUnreadable(t *testing.T) {
 				}
 			}
 			ta.sweepNow()
-			if ta.doors.has(uuid(0), 1001) || !ta.doors.has(uuid(1), 1000) {
+			if ta.access.has(uuid(0), 1001) || !ta.access.has(uuid(1), 1000) {
 				t.Error("access is not that of the jobs which run")
 			}
 			if got := ta.read(file); got != text {
@@ -50,7 +50,7 @@ func TestPlanUnreadable(t *testing.T) {
 			if v := ta.apply(false); len(v.problems) > 0 {
 				t.Errorf("the job has ended: %q", v.problems)
 			}
-			if ta.daemons.running[uuid(1)] != nil || ta.doors.has(uuid(1), 1000) {
+			if ta.daemons.running[uuid(1)] != nil || ta.access.has(uuid(1), 1000) {
 				t.Error("the control daemon or its access outlives the job")
 			}
 			if got := ta.read(file + ".unreadable"); got != text {
@@ -66,8 +66,8 @@ func TestPlanUnreadable(t *testing.T) {
 // TestAccessOnDisk: access is found below the run directory, whoever gave it.
 func TestAccessOnDisk(t *testing.T) {
 	root := t.TempDir()
-	d := doorsOf{root}
-	if all, err := (doorsOf{root + "/none"}).Admitted(); len(all) > 0 || err != nil {
+	d := pipeDirectories{root}
+	if all, err := (pipeDirectories{root + "/none"}).Admitted(); len(all) > 0 || err != nil {
 		t.Error(all, err)
 	}
 	for _, dir := range []string{string(uuid(0)), string(uuid(1)), "mps-flags"} {
@@ -78,7 +78,7 @@ func TestAccessOnDisk(t *testing.T) {
 	if err := d.Admit(uuid(1), 1001); err != nil {
 		t.Skipf("no ACL can be set here: %v", err)
 	}
-	if all, err := d.Admitted(); len(all) != 1 || all[0] != (door{uuid(1), 1001}) || err != nil {
+	if all, err := d.Admitted(); len(all) != 1 || all[0] != (access{uuid(1), 1001}) || err != nil {
 		t.Error(all, err)
 	}
 }

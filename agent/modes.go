@@ -120,7 +120,7 @@ func (a *Agent) heldElsewhere(ctx context.Context) map[gpu.UUID]string {
 			continue
 		}
 		for _, id := range s.AssignedGPUs {
-			if u, err := gpu.ParseUUID(id); err == nil && !a.books.busy(u) {
+			if u, err := gpu.ParseUUID(id); err == nil && !a.jobs.busy(u) {
 				held[u] = s.Name
 			}
 		}

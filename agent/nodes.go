@@ -124,7 +124,7 @@ func (v *view) instancesFor(r Running) ([]devices.Instance, error) {
 	return of, nil
 }
 
-// jobsWithNodes are the jobs of the books, each once, in their order.
+// jobsWithNodes are the jobs of the job table, each once, in their order.
 func (v *view) jobsWithNodes(all []Running) []nodesJob {
 	var jobs []nodesJob
 	for _, r := range all {
@@ -176,8 +176,8 @@ func (a *Agent) nodesRound(v *view, now time.Time) {
 	if a.complainOfNodes(Running{}, a.tryNodes(read)) {
 		return
 	}
-	for _, j := range v.jobsWithNodes(a.books.all()) {
-		leaf := a.books.proc.JobCgroup(j.Starter)
+	for _, j := range v.jobsWithNodes(a.jobs.all()) {
+		leaf := a.jobs.proc.JobCgroup(j.Starter)
 		late := now.Sub(j.Since) >= lateAfter
 		switch {
 		case leaf != "":
@@ -188,7 +188,7 @@ func (a *Agent) nodesRound(v *view, now time.Time) {
 				a.log.Warn("a job ran before the device nodes of other MIG devices were closed to it",
 					"slot", j.Starter.Slot, "job", j.Job, "gpu", j.GPU)
 			}
-		case late && !a.nodes.has(j.Starter) && (j.Starter.PID == 0 || a.books.proc.Runs(j.Starter.ID)):
+		case late && !a.nodes.has(j.Starter) && (j.Starter.PID == 0 || a.jobs.proc.Runs(j.Starter.ID)):
 			a.complainOfNodes(j.Running, errNoProcess)
 		}
 	}
@@ -249,7 +249,7 @@ func (a *Agent) holdNodes(j nodesJob, leaf string, read func() (devices.Capabili
 func (a *Agent) dropNodes() {
 	a.nodes.turn.Lock()
 	defer a.nodes.turn.Unlock()
-	for _, slice := range a.nodes.ended(a.books.proc.Runs) {
+	for _, slice := range a.nodes.ended(a.jobs.proc.Runs) {
 		if !slice.Exists() {
 			continue
 		}

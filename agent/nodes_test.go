@@ -261,7 +261,7 @@ func TestNodesAtStart(t *testing.T) {
 	}
 }
 
-// TestNodesOfTheWrapper: where the job wrapper is the door, the job gets its own
+// TestNodesOfTheWrapper: where the job wrapper alone asks, the job gets its own
 // nodes with the answer to it.
 func TestNodesOfTheWrapper(t *testing.T) {
 	n := newNodesAgent(t)
@@ -291,7 +291,7 @@ func TestNodesNotAtStart(t *testing.T) {
 		"not told by the startd": {func(n *nodesAgent, st *starter.Starter) {
 			*st = n.proc.starter(950, "slot9_1")
 			n.process(*st)
-			n.books.rebuild()
+			n.jobs.rebuild()
 		}, "the startd has not said"},
 		"no BPF at all": {func(n *nodesAgent, _ *starter.Starter) { n.kernel.err = errors.New("no BPF"); n.round() }, ""},
 		"before 24.8": {func(n *nodesAgent, st *starter.Starter) {

@@ -9,26 +9,26 @@ import (
 
 // discover takes note of the starters that came. It says whether there are any that
 // the startd is to be asked about.
-func (b *books) discover(arrivals *starter.Arrivals, now time.Time) bool {
+func (b *jobTable) discover(arrivals *starter.Arrivals, now time.Time) bool {
 	found := arrivals.New(b.proc, now)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range found {
 		if !b.met(s) {
-			b.unbooked = append(b.unbooked, unbooked{Starter: s, fresh: true})
+			b.unplaced = append(b.unplaced, unplaced{Starter: s, fresh: true})
 		}
 	}
 	return len(found) > 0
 }
 
-// met: the starter is in the books, or waits for the startd's word. The caller holds mu.
-func (b *books) met(s starter.Starter) bool {
-	for _, u := range b.unbooked {
+// met: the starter is in the job table, or waits for the startd's word.
+func (v *jobView) met(s starter.Starter) bool {
+	for _, u := range v.unplaced {
 		if u.Is(s) {
 			return true
 		}
 	}
-	return len(b.held(s)) > 0 || b.elsewhere[s.ID]
+	return len(v.held(s)) > 0 || v.elsewhere[s.ID]
 }
 
 // sampledLately: the sampling loop goes on, and looks after each sample for jobs that
@@ -44,7 +44,7 @@ func (a *Agent) discoverJobs(ctx context.Context) {
 	for ctx.Err() == nil {
 		v := a.view.Load()
 		if v.plan.Observe {
-			if a.books.discover(seen, time.Now()) {
+			if a.jobs.discover(seen, time.Now()) {
 				nudge(a.booked)
 			}
 		}

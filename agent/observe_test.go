@@ -25,7 +25,7 @@ func TestObserveChangesNothing(t *testing.T) {
 	if !v.plan.Observe || len(v.plan.GPUs) != 2 || v.closed != "" || v.configError != "" || len(v.problems) > 0 {
 		t.Fatalf("%+v", v)
 	}
-	if ta.daemons.sets > 0 || len(ta.hw.modes) > 0 || ta.doors.calls > 0 || v.can.Tried {
+	if ta.daemons.sets > 0 || len(ta.hw.modes) > 0 || ta.access.calls > 0 || v.can.Tried {
 		t.Errorf("something was set up: control daemons %d times, compute modes %v", ta.daemons.sets, ta.hw.modes)
 	}
 	for path := range ta.files() {
@@ -109,19 +109,19 @@ func TestObservedJobs(t *testing.T) {
 	seen := &starter.Arrivals{}
 	look := func(ads ...condor.Slot) {
 		ta.startd.set(ads, nil)
-		ta.books.discover(seen, time.Now())
+		ta.jobs.discover(seen, time.Now())
 		ta.ask(t.Context())
 	}
 	ta.proc.starter(100, "slot1_1")
 	look(stockAd("slot1_1", "", 100, 0))
 	look(stockAd("slot1_1", "7.0", 99, 0))
-	if all := ta.books.all(); len(all) > 0 {
+	if all := ta.jobs.all(); len(all) > 0 {
 		t.Fatalf("taken from another job's ad: %+v", all)
 	}
 	look(stockAd("slot1_1", "8.0", 100, 0))
 	ta.proc.starter(200, "slot1_2") // has no GPU
 	look(stockAd("slot1_1", "8.0", 100, 0), stockAd("slot1_2", "9.0", 200))
-	all := ta.books.all()
+	all := ta.jobs.all()
 	if len(all) != 1 {
 		t.Fatalf("%+v", all)
 	}
@@ -129,12 +129,12 @@ func TestObservedJobs(t *testing.T) {
 	if r.GPU != uuid(0) || r.Job != "8.0" || r.Owner != "alice" || r.Group != "atlas.prod" || r.Adopted || !r.Confirmed || r.Beside || r.Wall != "" {
 		t.Errorf("%+v", r)
 	}
-	if ta.books.unknown() != "" {
-		t.Errorf("a job without GPUs stays open: %s", ta.books.unknown())
+	if ta.jobs.unknown() != "" {
+		t.Errorf("a job without GPUs stays open: %s", ta.jobs.unknown())
 	}
 	ta.proc.starter(300, "slot1_3") // of a site that divides its GPUs by itself
 	look(stockAd("slot1_3", "10.0", 300, 0))
-	if all := ta.books.all(); len(all) != 2 || !all[0].Beside || !all[1].Beside {
+	if all := ta.jobs.all(); len(all) != 2 || !all[0].Beside || !all[1].Beside {
 		t.Errorf("two jobs on one GPU: %+v", all)
 	}
 	for _, b := range (site{ta.Agent}).Bookings() {
@@ -166,7 +166,7 @@ func TestObservedProcessesBeforeTheStartdTells(t *testing.T) {
 	if _, ok := (site{ta.Agent}).Slot(101, started); ok {
 		t.Error("nobody has seen the starter yet")
 	}
-	ta.books.discover(&starter.Arrivals{}, time.Now())
+	ta.jobs.discover(&starter.Arrivals{}, time.Now())
 	if key, ok := (site{ta.Agent}).Slot(101, started); !ok || key != slotKey(s) {
 		t.Errorf("%+v, %v", key, ok)
 	}
@@ -215,7 +215,7 @@ func TestRecordOfAnObservedJob(t *testing.T) {
 	}
 	ta.proc.starter(100, "slot1_1")
 	ta.startd.set([]condor.Slot{stockAd("slot1_1", "8.0", 100, 0)}, nil)
-	ta.books.discover(&starter.Arrivals{}, now)
+	ta.jobs.discover(&starter.Arrivals{}, now)
 	ta.ask(t.Context())
 	r := ta.entry("slot1_1")
 	got := recordOf(r, &usage.Snapshot{}, &ta.view.Load().plan, now)

@@ -50,7 +50,7 @@ func (a *Agent) remember() {
 func (a *Agent) pageNode() page.Node {
 	v, now, snap := a.view.Load(), time.Now(), a.used()
 	n := page.Node{Host: hostName(v), Version: a.version, Driver: v.plan.Driver, At: snap.At, Problems: a.pageProblems(v)}
-	running := a.books.all()
+	running := a.jobs.all()
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
 		p := page.GPU{Index: g.Index, Name: g.Name, Mode: string(g.Mode), Shared: g.Shared(), Shares: g.Shares}
@@ -174,7 +174,7 @@ func pageSlots(snap *usage.Snapshot, d usage.Device) []page.Slot {
 	return out
 }
 
-// budgets joins the books: jobs that no sample has seen stand there, too.
+// budgets joins the job table: jobs that no sample has seen stand there, too.
 func budgets(p *page.GPU, running []Running) {
 	for _, r := range running {
 		if r.GPU != p.UUID {

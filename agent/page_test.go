@@ -39,7 +39,7 @@ func TestPageNamesNobody(t *testing.T) {
 			t.Errorf("the page does not say %s", want)
 		}
 	}
-	for _, r := range ta.books.all() {
+	for _, r := range ta.jobs.all() {
 		for _, secret := range []string{r.Owner, r.tenant(), "nosuchuser"} {
 			if secret == "" || strings.Contains(text, secret) {
 				t.Errorf("the page tells %q", secret)

@@ -40,7 +40,7 @@ func (c controlDaemons) AddPartition(ctx context.Context, u gpu.UUID, chunks int
 // A daemon cuts their ids short, so the agent's own word counts.
 type partitions struct {
 	// mu guards what follows; no call is made under it. It may be taken while
-	// the books are locked, never the other way round.
+	// the job table is locked, never the other way round.
 	mu   sync.Mutex
 	file string
 	made map[gpu.UUID]partitionSet
@@ -114,9 +114,11 @@ const noPartition = "none of its static SM partitions is free: jobs hold them th
 
 // hasPartition says whether a GPU has a partition for one more job.
 func (a *Agent) hasPartition(u gpu.UUID, h Health) bool {
-	a.books.mu.Lock()
-	defer a.books.mu.Unlock()
-	return a.partitions.offer(starter.Starter{}, u, h.Proof.Process(), a.books.inPartition) != ""
+	free := false
+	a.jobs.Look(func(v *jobView) {
+		free = a.partitions.offer(starter.Starter{}, u, h.Proof.Process(), v.inPartition) != ""
+	})
+	return free
 }
 
 // take books a partition that was offered and keeps that for the next agent. If
@@ -181,12 +183,12 @@ func (p *partitions) smsOf(s starter.Starter, u gpu.UUID) *int {
 }
 
 // inPartition says whether a partition may still be in use: its slot is booked, or
-// its starter runs. The caller holds mu.
-func (b *books) inPartition(h holding) bool {
-	for _, r := range b.slots {
+// its starter runs.
+func (v *jobView) inPartition(h holding) bool {
+	for _, r := range v.slots {
 		if r.Starter.Is(h.Starter) && r.GPU == h.GPU {
 			return true
 		}
 	}
-	return h.Starter.Slot != verifySlot && b.proc.Runs(h.Starter.ID)
+	return h.Starter.Slot != verifySlot && v.proc.Runs(h.Starter.ID)
 }

@@ -32,10 +32,9 @@ func (a *Agent) partition(ctx context.Context, p *plan.Plan, guards map[gpu.UUID
 }
 
 // freePartitions drops those of slots that have ended.
-func (a *Agent) freePartitions() error {
-	a.books.mu.Lock()
-	defer a.books.mu.Unlock()
-	return a.partitions.free(a.books.inPartition)
+func (a *Agent) freePartitions() (err error) {
+	a.jobs.Look(func(v *jobView) { err = a.partitions.free(v.inPartition) })
+	return err
 }
 
 func (a *Agent) partitionOne(ctx context.Context, g *plan.GPU, now guard, deadline time.Duration) guard {
@@ -49,7 +48,7 @@ func (a *Agent) partitionOne(ctx context.Context, g *plan.GPU, now guard, deadli
 		return now
 	}
 	clients, err := a.allClients(ctx, g.UUID)
-	if err != nil || len(clients) > 0 || a.books.busy(g.UUID) || a.books.unknown() != "" {
+	if err != nil || len(clients) > 0 || a.jobs.busy(g.UUID) || a.jobs.unknown() != "" {
 		now.otherwise = why + ": its control daemon starts anew when the jobs there have ended"
 		return now
 	}

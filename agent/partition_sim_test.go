@@ -28,7 +28,7 @@ func simulatedH200(t *testing.T) *simulated {
 	inv.Driver, inv.CUDA = "590.48.01", "13.1"
 	g.Name, g.Memory, g.Capability, g.Multiprocessors = "NVIDIA H200", 143771, gpu.ComputeCapability{Major: 9}, 132
 	s := simulatedNode(t, inv.Driver, "H200", inv, partitionedIn(4))
-	s.books.unbooked = nil // whatever HTCondor this machine runs
+	s.jobs.unplaced = nil // whatever HTCondor this machine runs
 	return s
 }
 
@@ -52,7 +52,7 @@ func (s *simulated) starter(slot string) (starter.Starter, func()) {
 		}
 	}
 	s.t.Cleanup(end)
-	p, err := s.books.proc.Stat(c.Process.Pid)
+	p, err := s.jobs.proc.Stat(c.Process.Pid)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestSimulatedAgentRestart(t *testing.T) {
 	one, _ := s.starter("slot1_1")
 	before, daemon := s.admitted(one)[mps.PartitionVariable], s.view.Load().guards[s.gpu].proof.Process()
 	s.start(partitionedIn(4))
-	s.books.unbooked = nil
+	s.jobs.unplaced = nil
 	s.apply(context.Background(), false)
 	if why := s.view.Load().reasons[s.gpu]; why != "" || s.view.Load().guards[s.gpu].proof.Process() != daemon {
 		t.Errorf("%q, daemon %v was %v", why, s.view.Load().guards[s.gpu].proof.Process(), daemon)

@@ -218,7 +218,7 @@ func TestHeldOutsideTheBooks(t *testing.T) {
 	if why := ta.reason(0); why != "" {
 		t.Errorf("with all shares in use: %q", why)
 	}
-	ta.books.slots = ta.books.slots[:1]
+	ta.jobs.slots = ta.jobs.slots[:1]
 	if why := ta.reason(0); why != noPartition {
 		t.Errorf("reason %q", why)
 	}
@@ -263,7 +263,7 @@ func TestPartitionsThatCannotBeKept(t *testing.T) {
 	if r := ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096); !strings.Contains(r.Reason, "cannot be kept") {
 		t.Errorf("%+v", r)
 	}
-	if len(ta.partitions.held) != 0 || len(ta.books.all()) != 0 {
+	if len(ta.partitions.held) != 0 || len(ta.jobs.all()) != 0 {
 		t.Errorf("booked: %v", ta.partitions.held)
 	}
 }

@@ -29,7 +29,7 @@ func (a *Agent) prepare(ctx context.Context, c starter.Caller, job *api.Job) api
 	a.metrics.Admission(result, reason, time.Since(start))
 	level := slog.LevelInfo
 	switch { // a job may ask as often as it likes
-	case !c.Hook && grant == nil && a.books.firstRefusal(c.Starter):
+	case !c.Hook && grant == nil && a.jobs.firstRefusal(c.Starter):
 		level = slog.LevelWarn
 	case !c.Hook && (grant == nil || !c.Confirmed):
 		level = slog.LevelDebug
@@ -47,11 +47,9 @@ func (a *Agent) prepare(ctx context.Context, c starter.Caller, job *api.Job) api
 		return api.Reply{Refusal: refusal}
 	}
 	if !c.Hook { // it asked for its start before, without a GPU
-		a.books.mu.Lock()
-		held := a.books.held(c.Starter)
-		a.books.mu.Unlock()
+		held := a.jobs.heldBy(c.Starter)
 		// What fails is a warning of status, and tried again by the loop.
-		_ = a.closeNodesAtStart(a.view.Load(), c.Starter, held, a.books.proc.Leaf(c.PID).Path)
+		_ = a.closeNodesAtStart(a.view.Load(), c.Starter, held, a.jobs.proc.Leaf(c.PID).Path)
 	}
 	a.noteJob(c, job, history.EventAdmitted, job.AssignedGPUs, admission(job, grant))
 	log("admitted a job", "gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "wall", grant.Wall)
@@ -113,8 +111,7 @@ var reasons = map[int]string{
 }
 
 // admit is the hot path: no program is run but where a GPU goes to another account
-// (see stranger), and no file is written but that of partitions, which nobody may get twice. The books stay locked from the decision to the entry, so that two jobs cannot both get
-// the last share.
+// (see stranger), and no file is written but that of partitions, which nobody may get twice.
 func (a *Agent) admit(ctx context.Context, c starter.Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
 	v := a.view.Load()
 	if !v.planned && len(job.AssignedGPUs) > 0 {
@@ -137,39 +134,43 @@ func (a *Agent) admit(ctx context.Context, c starter.Caller, job *api.Job, now t
 			s.Stranger = a.stranger(ctx, g, c.UID, s.Health.Proof)
 		}
 	}
-	a.books.mu.Lock()
-	defer a.books.mu.Unlock()
-	if len(whole) > 0 && a.books.elsewhere[c.Starter.ID] {
-		return nil, notHeld(c.Starter), nil
-	}
-	if why := a.books.unknownLocked(); why != "" && s.Health.Closed == "" {
-		s.Health.Closed = why
-	}
-	if g != nil && s.Health.Closed == "" && a.books.verifying(g.UUID) {
-		s.Health.Closed = beingVerified
-	}
-	if refusal := a.books.refuseSide(c.Starter, s.Plan, whole, g == nil); refusal != nil {
-		return nil, refusal, nil
-	}
-	if refusal := a.refuseAlone(v, whole, c.Starter.Started, now); refusal != nil {
-		nudge(a.wake)
-		return nil, refusal, nil
-	}
-	grant, refusal := a.decide(&s, c, job, whole)
-	if refusal != nil {
-		a.refused(c, g, refusal)
-		return nil, refusal, nil
-	}
-	if refusal := a.enter(s, c, job, g, whole, grant); refusal != nil {
-		return nil, refusal, nil
-	}
-	nudge(a.booked)
-	return grant, nil, nil
+	var ended []Running
+	grant, refusal := a.jobs.Admit(func(jobs *jobView) (*api.Grant, *api.Refusal) {
+		if len(whole) > 0 && jobs.elsewhere[c.Starter.ID] {
+			return nil, notHeld(c.Starter)
+		}
+		if why := jobs.whyUnknown(); why != "" && s.Health.Closed == "" {
+			s.Health.Closed = why
+		}
+		if g != nil && s.Health.Closed == "" && jobs.verifying(g.UUID) {
+			s.Health.Closed = beingVerified
+		}
+		if refusal := jobs.refuseSide(c.Starter, s.Plan, whole, g == nil); refusal != nil {
+			return nil, refusal
+		}
+		if refusal := a.refuseAlone(jobs, v, whole, c.Starter.Started, now); refusal != nil {
+			nudge(a.wake)
+			return nil, refusal
+		}
+		grant, refusal, gone := a.decide(jobs, &s, c, job, whole)
+		ended = gone
+		if refusal != nil {
+			a.refused(jobs, c, g, refusal)
+			return nil, refusal
+		}
+		if refusal := a.enter(jobs, s, c, job, g, whole, grant); refusal != nil {
+			return nil, refusal
+		}
+		nudge(a.booked)
+		return grant, nil
+	})
+	a.finish(ended)
+	return grant, refusal, nil
 }
 
 // refuseAlone closes MIG devices that are gone, broken or about to go, and those
-// and whole GPUs that somebody holds. The caller holds the books.
-func (a *Agent) refuseAlone(v *view, gpus []gpu.UUID, started uint64, now time.Time) *api.Refusal {
+// and whole GPUs that somebody holds.
+func (a *Agent) refuseAlone(jobs *jobView, v *view, gpus []gpu.UUID, started uint64, now time.Time) *api.Refusal {
 	for _, u := range gpus {
 		why := ""
 		g, ok := find(&v.plan, u)
@@ -182,7 +183,7 @@ func (a *Agent) refuseAlone(v *view, gpus []gpu.UUID, started uint64, now time.T
 		if ok && !g.Shared() {
 			why = a.closedBy(g).For(started).ReasonAnd(why)
 		}
-		if leaves := a.books.leaves(u); leaves != "" {
+		if leaves := jobs.leaves(u); leaves != "" {
 			why = leaves
 		}
 		if why != "" {
@@ -215,53 +216,53 @@ func pulseError(p mps.Pulse) error {
 }
 
 // decide asks Admit, and once more after a sweep if only slots that may have
-// ended stand in the way.
-func (a *Agent) decide(s *State, c starter.Caller, job *api.Job, gpus []gpu.UUID) (*api.Grant, *api.Refusal) {
+// ended stand in the way. Those that did are to be finished.
+func (a *Agent) decide(jobs *jobView, s *State, c starter.Caller, job *api.Job, gpus []gpu.UUID) (grant *api.Grant, refusal *api.Refusal, ended []Running) {
 	read := func() {
 		s.Running = nil
 		for _, u := range gpus {
-			s.Running = append(s.Running, a.books.on(u)...)
+			s.Running = append(s.Running, jobs.on(u)...)
 		}
-		s.Held = a.books.held(c.Starter)
+		s.Held = jobs.held(c.Starter)
 		if len(gpus) == 1 {
-			s.Partition = a.partitions.offer(c.Starter, gpus[0], s.Health.Proof.Process(), a.books.inPartition)
+			s.Partition = a.partitions.offer(c.Starter, gpus[0], s.Health.Proof.Process(), jobs.inPartition)
 		}
 	}
 	read()
-	grant, refusal := Admit(*s, c, job)
+	grant, refusal = Admit(*s, c, job)
 	if refusal == nil || len(s.Running) == 0 || len(s.Held) > 0 { // nobody stands in the way of who is in
-		return grant, refusal
+		return grant, refusal, nil
 	}
-	ended, err := a.books.sweepLocked()
+	ended, err := jobs.dropEnded()
 	if err != nil {
 		a.log.Error("sweep", "err", err)
 	}
 	if len(ended) == 0 {
-		return grant, refusal
+		return grant, refusal, nil
 	}
-	a.finish(ended)
 	read()
-	return Admit(*s, c, job)
+	grant, refusal = Admit(*s, c, job)
+	return grant, refusal, ended
 }
 
 // refused lets the rest of the agent know what a refusal says of a GPU: START
 // must see it too, or the job comes back at once. Only a hook is believed that
 // a GPU is full: it runs before the job can.
-func (a *Agent) refused(c starter.Caller, g *plan.GPU, r *api.Refusal) {
+func (a *Agent) refused(jobs *jobView, c starter.Caller, g *plan.GPU, r *api.Refusal) {
 	switch {
 	case g == nil:
 	case r.Code == api.CodeClosed:
 		nudge(a.wake)
-	case r.Code == api.CodeNotPlanned && c.Hook && len(a.books.held(c.Starter)) == 0:
-		a.books.full[g.UUID] = true
+	case r.Code == api.CodeNotPlanned && c.Hook && len(jobs.held(c.Starter)) == 0:
+		jobs.full[g.UUID] = true
 	}
 }
 
 // enter books the job and opens the pipe directory to its account.
-func (a *Agent) enter(s State, c starter.Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) *api.Refusal {
+func (a *Agent) enter(jobs *jobView, s State, c starter.Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) *api.Refusal {
 	r := Running{Starter: c.Starter, Account: starter.Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group, VO: job.VO, Work: workOf(c, job), Wall: grant.Wall, Since: s.Now, Confirmed: c.Confirmed}
 	if g != nil {
-		if err := a.books.admitAccount(g.UUID, c.UID); err != nil {
+		if err := jobs.openAccess(g.UUID, c.UID); err != nil {
 			a.log.Error("open the pipe directory", "gpu", g.UUID, "uid", c.UID, "err", err)
 			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: its pipe directory cannot be opened to uid %d: %v: look at gpuslot status", g.UUID, c.UID, err))
 		}
@@ -278,24 +279,37 @@ func (a *Agent) enter(s State, c starter.Caller, job *api.Job, g *plan.GPU, gpus
 		if d := s.deviceOf(u); d != u {
 			r.Device = d
 		}
-		a.books.enter(r, c.Hook || c.Confirmed)
+		jobs.enter(r, c.Hook || c.Confirmed)
 	}
 	return nil
 }
 
 // locate gives a job process that left its parents behind the starter of its
-// slot, if it runs as the job's account. The caller holds mu.
-func (b *books) locate(c *starter.Caller) error {
+// slot, if it runs as the job's account.
+func (v *jobView) locate(c *starter.Caller) error {
 	if c.Starter.PID != 0 {
 		return nil
 	}
-	s, ok := b.starterOf(c.Starter.Slot)
+	s, ok := v.starterOf(c.Starter.Slot)
 	if !ok {
 		return errors.New("no job of " + c.Starter.Slot + " was admitted: ask from the job's own process, or configure the PREPARE_JOB hook")
 	}
-	if of := b.held(s)[0].Account; of.Known && of.UID != c.UID {
+	if of := v.held(s)[0].Account; of.Known && of.UID != c.UID {
 		return fmt.Errorf("the job of %s runs as uid %d and the caller as uid %d: ask as the job's own account", c.Starter.Slot, of.UID, c.UID)
 	}
 	c.Starter = s
 	return nil
+}
+
+// ofCaller are the GPUs of a caller's job, with how many other jobs are on each. It gives
+// the caller the starter of its slot as locate does.
+func (b *jobTable) ofCaller(c *starter.Caller) (held []Running, others map[gpu.UUID]int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err = b.locate(c)
+	held, others = b.held(c.Starter), map[gpu.UUID]int{}
+	for _, r := range held {
+		others[r.GPU] = len(b.on(r.GPU)) - 1
+	}
+	return held, others, err
 }

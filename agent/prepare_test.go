@@ -25,9 +25,9 @@ func (ta *testAgent) prepare(c starter.Caller, job *api.Job) api.Reply {
 // forgetQuestions lets a starter's hook ask as if the starter were another one:
 // a refused job comes back with a new starter.
 func (ta *testAgent) forgetQuestions(s starter.Starter) {
-	ta.books.mu.Lock()
-	defer ta.books.mu.Unlock()
-	delete(ta.books.asked, s.ID)
+	ta.jobs.mu.Lock()
+	defer ta.jobs.mu.Unlock()
+	delete(ta.jobs.asked, s.ID)
 }
 
 func hookOf(s starter.Starter, uid uint32) starter.Caller {
@@ -67,13 +67,13 @@ func TestRefused(t *testing.T) {
 		{"full, by who has a GPU", hookOf(with, 1000), api.CodeNotPlanned, false, false},
 		{"the job's fault", hook, api.CodeTooLarge, false, false},
 	} {
-		clear(ta.books.full)
+		clear(ta.jobs.full)
 		select {
 		case <-ta.wake:
 		default:
 		}
-		ta.refused(c.caller, g, api.Refuse(c.code, ""))
-		if wakes, full := len(ta.wake) > 0, ta.books.full[g.UUID]; wakes != c.wakes || full != c.full {
+		ta.refused(&ta.jobs.jobView, c.caller, g, api.Refuse(c.code, ""))
+		if wakes, full := len(ta.wake) > 0, ta.jobs.full[g.UUID]; wakes != c.wakes || full != c.full {
 			t.Errorf("%s: it wakes %t, full %t", c.name, wakes, full)
 		}
 	}

@@ -48,11 +48,11 @@ func (a *Agent) askNode(req api.Request) (api.NodeStatus, error) {
 // quiesced is the agent as closures.Quiescer sees it.
 type quiesced struct{ *Agent }
 
-// Holding asks nobody but /proc and the books: since jobs on whole GPUs pass the hook,
+// Holding asks nobody but /proc and the job table: since jobs on whole GPUs pass the hook,
 // too, all are there.
 func (a quiesced) Holding() (slots []string, unknown string) {
 	a.sweepNow()
-	return bareSlots(a.books.all()), a.books.unknown()
+	return bareSlots(a.jobs.all()), a.jobs.unknown()
 }
 
 // bareSlots are the slots that jobs hold, in order, without a verification's.
@@ -104,7 +104,7 @@ func (a quiesced) keepInventory(ctx context.Context, v *view) error {
 }
 
 // Holders are by PID, without the agent.
-func (a quiesced) Holders() []api.NodeHolder { return deviceHolders(a.books.proc.FS) }
+func (a quiesced) Holders() []api.NodeHolder { return deviceHolders(a.jobs.proc.FS) }
 
 // Version is that of NVIDIA's driver.
 func (a quiesced) Version() string { return a.view.Load().plan.Driver }

@@ -23,8 +23,7 @@ func recordOf(r Running, snap *usage.Snapshot, p *plan.Plan, now time.Time) reco
 	return out
 }
 
-// finish books the end of jobs. It is called with the books locked, too, and
-// waits for nothing.
+// finish records the end of jobs. It waits for nothing.
 func (a *Agent) finish(ended []Running) {
 	snap := &usage.Snapshot{}
 	if a.sampler != nil {

@@ -26,7 +26,7 @@ func (a *Agent) mapJobs(told string) string {
 	if v.config.Usage.DCGMJobMapping == "" || !v.planned {
 		return ""
 	}
-	err := usage.WriteJobMapping(v.config.Usage.DCGMJobMapping, jobsByIndex(&v.plan, a.books.all()))
+	err := usage.WriteJobMapping(v.config.Usage.DCGMJobMapping, jobsByIndex(&v.plan, a.jobs.all()))
 	if err == nil {
 		return ""
 	}

@@ -45,15 +45,15 @@ func Release(ctx context.Context, o Options, force bool) error {
 // idle refuses while jobs run that gpuslot admitted, or may have.
 func (a *Agent) idle(ctx context.Context) error {
 	for range maxAsked {
-		if a.books.unknown() == "" || a.ask(ctx) {
+		if a.jobs.unknown() == "" || a.ask(ctx) {
 			break
 		}
 	}
-	if why := a.books.unknown(); why != "" {
+	if why := a.jobs.unknown(); why != "" {
 		return fmt.Errorf("jobs may be running: %s; or use --force, which ends the MPS servers of running jobs", why)
 	}
 	var slots []string
-	for _, r := range a.books.all() {
+	for _, r := range a.jobs.all() {
 		slots = append(slots, fmt.Sprintf("%s (%s on %s)", r.Starter.Slot, r.tenant(), r.GPU))
 	}
 	if len(slots) == 0 {

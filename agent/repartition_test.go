@@ -92,7 +92,7 @@ func TestLayoutsFollowTheWork(t *testing.T) {
 
 	got := ta.profiles()
 	ta.restart()
-	ta.books.settle(startdWord{slots: map[string]condor.Slot{"slot1_1": slotAd("slot1_1", "1.0", "alice", 2048, stays.UUID)}, wall: func(gpu.UUID, gpu.MiB) string { return wallMIG }})
+	ta.jobs.settle(startdWord{slots: map[string]condor.Slot{"slot1_1": slotAd("slot1_1", "1.0", "alice", 2048, stays.UUID)}, wall: func(gpu.UUID, gpu.MiB) string { return wallMIG }})
 	ta.apply(false)
 	if ta.profiles() != got {
 		t.Errorf("after a restart of the agent the plan has %s", ta.profiles())

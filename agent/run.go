@@ -66,7 +66,7 @@ func run(ctx context.Context, o Options) error {
 	if why := a.view.Load().configError; why != "" {
 		return brokenConfig{error: errors.New(why), Hardware: true}
 	}
-	if a.books.unknown() != "" {
+	if a.jobs.unknown() != "" {
 		a.ask(ctx)
 	}
 	return a.serve(ctx, o, cfg)
@@ -93,9 +93,9 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	}
 	a.smPartitions, _ = a.daemons.(SMPartitions)
 	a.partitions = newPartitions(partitionsFile(cfg.Paths))
-	doors := o.doors
-	if doors == nil {
-		doors = doorsOf{cfg.Paths.PipeRoot()}
+	pipes := o.pipes
+	if pipes == nil {
+		pipes = pipeDirectories{cfg.Paths.PipeRoot()}
 	}
 	if a.probe = o.probe; a.probe == nil {
 		a.probe = func(ctx context.Context, program string) (mps.Capabilities, error) {
@@ -121,7 +121,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if root == "" {
 		root = "/proc"
 	}
-	a.books = newBooks(starter.Node{FS: process.FS{Root: root}, Own: a.own}, doors)
+	a.jobs = newJobTable(starter.Node{FS: process.FS{Root: root}, Own: a.own}, pipes)
 	a.nodes = newDeviceNodes(o.DeviceNodes, root, cgroupRoot)
 	a.verifier = newVerifier(o.CUDA)
 	a.metrics = metrics.New(o.Build, a.snapshot)
@@ -177,7 +177,7 @@ func (a *Agent) recall(p config.Paths) {
 		a.lostPlan = err
 		a.log.Error("the plan of the gpuslotd before this one is not known", "err", err)
 	}
-	if err := a.books.rebuild(); err != nil {
+	if err := a.jobs.rebuild(); err != nil {
 		a.log.Error("who has access to which GPU is not known", "err", err)
 	}
 	if err := a.recallTroubles(p); err != nil {
@@ -250,7 +250,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	srv := newServer(a.log, a.books.proc, a)
+	srv := newServer(a.log, a.jobs.proc, a)
 	srv.hook = filepath.Join(cfg.Paths.Libexec, hookProgram)
 	wg.Go(func() {
 		if err := srv.serve(ctx, listener); err != nil {
@@ -404,7 +404,7 @@ func (a *Agent) sweep(ctx context.Context) {
 }
 
 func (a *Agent) sweepNow() {
-	ended, err := a.books.sweep()
+	ended, err := a.jobs.sweep()
 	a.finish(ended)
 	if err != nil {
 		a.log.Error("a pipe directory stays open", "err", err)

@@ -22,8 +22,8 @@ type site struct{ a *Agent }
 
 // Slot is the slot of a process whose job was admitted.
 func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
-	owner, ok := s.a.books.starterOfProcess(pid)
-	if !ok || !s.a.books.proc.Runs(process.ID{PID: pid, Started: started}) {
+	owner, ok := s.a.jobs.starterOfProcess(pid)
+	if !ok || !s.a.jobs.proc.Runs(process.ID{PID: pid, Started: started}) {
 		return usage.SlotKey{}, false
 	}
 	return slotKey(owner), true
@@ -34,7 +34,7 @@ func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
 func (s site) Bookings() []usage.Booking {
 	v := s.a.view.Load()
 	var out []usage.Booking
-	running, together := s.a.books.all(), map[gpu.UUID]int{}
+	running, together := s.a.jobs.all(), map[gpu.UUID]int{}
 	for _, r := range running {
 		together[r.GPU]++
 	}
@@ -87,7 +87,7 @@ func (s site) Server(pid int, started uint64) bool {
 		}
 	}
 	// Its name and its program do not count: any account may take them.
-	return s.a.books.proc.StartedBy(process.ID{PID: pid, Started: started}, s.controls)
+	return s.a.jobs.proc.StartedBy(process.ID{PID: pid, Started: started}, s.controls)
 }
 
 // controls says that a process is the control daemon of a GPU: the proven one, or
@@ -103,7 +103,7 @@ func (s site) controls(p process.ID) bool {
 
 // starterOfProcess is the admitted slot that a process runs in, by its cgroup or
 // the condor_starter above it.
-func (b *books) starterOfProcess(pid int) (starter.Starter, bool) {
+func (b *jobTable) starterOfProcess(pid int) (starter.Starter, bool) {
 	c, err := b.proc.Identify(0, pid)
 	if err != nil || c.Hook {
 		return b.below(c.Starter)
@@ -113,11 +113,11 @@ func (b *books) starterOfProcess(pid int) (starter.Starter, bool) {
 	if s, ok := b.starterOf(c.Starter.Slot); ok {
 		return s, true
 	}
-	return b.awaited(func(u unbooked) bool { return starter.SameSlot(u.Slot, c.Starter.Slot) && b.proc.Runs(u.ID) })
+	return b.awaited(func(u unplaced) bool { return starter.SameSlot(u.Slot, c.Starter.Slot) && b.proc.Runs(u.ID) })
 }
 
 // below finds the entry of a starter, for jobs that HTCondor puts in no cgroup.
-func (b *books) below(s starter.Starter) (starter.Starter, bool) {
+func (b *jobTable) below(s starter.Starter) (starter.Starter, bool) {
 	if s.PID == 0 {
 		return starter.Starter{}, false
 	}
@@ -126,13 +126,13 @@ func (b *books) below(s starter.Starter) (starter.Starter, bool) {
 	if held := b.held(s); len(held) > 0 {
 		return held[0].Starter, true
 	}
-	return b.awaited(func(u unbooked) bool { return u.Is(s) })
+	return b.awaited(func(u unplaced) bool { return u.Is(s) })
 }
 
 // awaited is a starter of which the startd has not told yet: its processes are
-// its job's all the same. The caller holds mu.
-func (b *books) awaited(is func(unbooked) bool) (starter.Starter, bool) {
-	for _, u := range b.unbooked {
+// its job's all the same.
+func (v *jobView) awaited(is func(unplaced) bool) (starter.Starter, bool) {
+	for _, u := range v.unplaced {
 		if is(u) {
 			return u.Starter, true
 		}
@@ -184,12 +184,12 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	v := a.view.Load()
 	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin, slack: v.config.Usage.Interval / 2}
 	snap := a.sampler.Snapshot()
-	jobs := watchedJobs(snap, &v.plan, a.books.all())
+	jobs := watchedJobs(snap, &v.plan, a.jobs.all())
 	a.measure(jobs, now)
 	a.lookIntoContainers(jobs, v.config.Paths.PipeRoot())
 	a.faces.note(jobs, now)
 	for i := range jobs {
-		jobs[i].ToBeHeld = a.books.toBeHeld(jobs[i].Starter)
+		jobs[i].ToBeHeld = a.jobs.toBeHeld(jobs[i].Starter)
 	}
 	next, found := b.judge(jobs, r, now)
 	for _, f := range found {
@@ -213,14 +213,14 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 		}
 		return
 	}
-	if a.books.hold(f.Starter, api.Hold{Slot: shortName(f.Starter.Slot), Job: f.Job, Code: f.Code, Reason: f.Reason, Since: time.Now().UTC().Round(0)}) {
+	if a.jobs.hold(f.Starter, api.Hold{Slot: shortName(f.Starter.Slot), Job: f.Job, Code: f.Code, Reason: f.Reason, Since: time.Now().UTC().Round(0)}) {
 		a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
 		a.note(history.Event{Kind: history.EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, By: byAgent, Text: f.Reason})
 		if err := a.linkHolds(); err != nil {
 			a.log.Error("a job that is to be held may end as if it were done", "err", err)
 		}
 		a.log.Warn("HTCondor is to hold a job", "slot", f.Starter.Slot, "job", f.Job, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
-	} else if !a.books.toBeHeld(f.Starter) {
+	} else if !a.jobs.toBeHeld(f.Starter) {
 		return // it has ended
 	}
 	if f.Enforce == config.EnforceKill {

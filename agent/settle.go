@@ -53,7 +53,7 @@ type mismatch struct {
 	text string
 }
 
-// settled is what came of comparing the books with the startd's ads.
+// settled is what came of comparing the job table with the startd's ads.
 type settled struct {
 	mismatches []mismatch
 	// taken are entries, as they were, of jobs whose slots do not have that GPU.
@@ -67,7 +67,7 @@ type settled struct {
 // settle compares every entry with the startd's ad of its slot. Where they
 // differ the startd's word counts. Slots found at the start, of which only the
 // starter is known, get their GPU here.
-func (b *books) settle(w startdWord) settled {
+func (b *jobTable) settle(w startdWord) settled {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out settled
@@ -101,7 +101,7 @@ func (b *books) settle(w startdWord) settled {
 		}
 	}
 	out.ignored = b.adopt(w)
-	out.open += len(b.unbooked)
+	out.open += len(b.unplaced)
 	return out
 }
 
@@ -164,25 +164,25 @@ func onlyGPU(ad condor.Slot) (gpu.UUID, bool) {
 const maxAsked = 3
 
 // adopt books the slots that ran before the agent started, by the startd's
-// word. The caller holds mu.
-func (b *books) adopt(w startdWord) (ignored []starter.Starter) {
-	b.unbooked = slices.DeleteFunc(b.unbooked, func(s unbooked) bool {
+// word.
+func (v *jobView) adopt(w startdWord) (ignored []starter.Starter) {
+	v.unplaced = slices.DeleteFunc(v.unplaced, func(s unplaced) bool {
 		ad, ok := w.slots[shortName(s.Slot)]
-		if !ok || otherStarter(ad, s.Starter) || w.observed != nil && !b.tells(ad, s.Starter) {
+		if !ok || otherStarter(ad, s.Starter) || w.observed != nil && !v.tells(ad, s.Starter) {
 			return false
 		}
-		b.adoptSlot(s, ad, w)
+		v.adoptSlot(s, ad, w)
 		return true
 	})
-	left := b.unbooked[:0]
-	for _, s := range b.unbooked {
+	left := v.unplaced[:0]
+	for _, s := range v.unplaced {
 		if s.asked++; s.asked >= maxAsked {
 			ignored = append(ignored, s.Starter)
 			continue
 		}
 		left = append(left, s)
 	}
-	b.unbooked = left
+	v.unplaced = left
 	return ignored
 }
 
@@ -194,11 +194,11 @@ func otherStarter(ad condor.Slot, s starter.Starter) bool {
 
 // tells: an ad is of a starter's job. That lives still, so no other job can have
 // had the slot when the ad was made.
-func (b *books) tells(ad condor.Slot, s starter.Starter) bool {
-	return ad.JobID != "" && !otherStarter(ad, s) && b.proc.Runs(s.ID)
+func (v *jobView) tells(ad condor.Slot, s starter.Starter) bool {
+	return ad.JobID != "" && !otherStarter(ad, s) && v.proc.Runs(s.ID)
 }
 
-func (b *books) adoptSlot(s unbooked, ad condor.Slot, w startdWord) {
+func (v *jobView) adoptSlot(s unplaced, ad condor.Slot, w startdWord) {
 	r := Running{Starter: s.Starter, Owner: ad.Owner(), Job: ad.JobID, Group: ad.Group, VO: ad.VO, Work: workIn(ad), Since: time.Now(), Confirmed: true, Adopted: !s.fresh}
 	if w.observed != nil {
 		r.Since = beginning(s.Started, r.Since)
@@ -217,22 +217,22 @@ func (b *books) adoptSlot(s unbooked, ad condor.Slot, w startdWord) {
 			r.Budget = w.budgetOn(u, *ad.VRAM)
 		}
 		r.GPU, r.Wall, entered = u, w.wall(u, r.Budget), true
-		b.enter(r, true)
+		v.enter(r, true)
 		if w.observed != nil {
-			b.noteBeside(u)
+			v.noteBeside(u)
 		}
 	}
 	if !entered && w.observed != nil {
-		b.elsewhere[s.Starter.ID] = true
+		v.elsewhere[s.Starter.ID] = true
 	}
 }
 
-// noteBeside marks jobs that have a GPU at the same time. The caller holds mu.
-func (b *books) noteBeside(u gpu.UUID) {
-	if len(b.on(u)) < 2 {
+// noteBeside marks jobs that have a GPU at the same time.
+func (v *jobView) noteBeside(u gpu.UUID) {
+	if len(v.on(u)) < 2 {
 		return
 	}
-	for i := range b.slots {
-		b.slots[i].Beside = b.slots[i].Beside || b.slots[i].GPU == u
+	for i := range v.slots {
+		v.slots[i].Beside = v.slots[i].Beside || v.slots[i].GPU == u
 	}
 }

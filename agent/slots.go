@@ -52,8 +52,8 @@ func (r Running) tenant() string {
 	return "the job of " + r.Starter.Slot
 }
 
-// unbooked is a starter from before the agent's start.
-type unbooked struct {
+// unplaced is a starter from before the agent's start.
+type unplaced struct {
 	starter.Starter
 	// asked counts the times that the startd told of its slots, but not of this.
 	asked int
@@ -61,25 +61,33 @@ type unbooked struct {
 	fresh bool
 }
 
-// books are the agent's own word on who runs where: entered at admission,
-// corrected by the startd's ads, gone with the starter.
-type books struct {
-	proc  starter.Node
-	doors Doors
+// jobTable is the agent's own word on who runs where: entered at admission, corrected by
+// the startd's ads, gone with the starter. All its methods may be called by several
+// goroutines at a time. Admit and Look are the ways to see several facts of one time.
+type jobTable struct {
+	mu sync.Mutex
+	jobView
+	// linkTurn is held while holds are shown to supervisors.
+	linkTurn sync.Mutex
+}
 
-	mu    sync.Mutex
+// jobView is what the job table has. Its methods are for who holds the table's lock: the
+// methods of jobTable, and the functions that Admit and Look call. None of them may call
+// a method of jobTable or keep the view.
+type jobView struct {
+	proc  starter.Node
+	pipes PipeAccess
+
 	slots []Running
-	// unbooked are starters from before the agent's start, of whose GPU the
+	// unplaced are starters from before the agent's start, of whose GPU the
 	// startd has not told yet.
-	unbooked []unbooked
+	unplaced []unplaced
 	// elsewhere are starters whose slots have no GPU of the plan, by the startd's
 	// word: all such of an observed node, and those whose jobs asked for one.
 	elsewhere map[process.ID]bool
-	open      map[door]bool
+	open      map[access]bool
 	// holds are the jobs that HTCondor is to hold, by their starters.
 	holds map[starter.Starter]api.Hold
-	// linkTurn is held while holds are shown to supervisors.
-	linkTurn sync.Mutex
 	// turns are the ends of jobs that are asked for.
 	turns map[starter.Starter]*endTurn
 	// leaving are MIG devices that wait to go, or for a larger one in their room,
@@ -90,19 +98,51 @@ type books struct {
 	// asked are the questions so far, by starter.
 	asked map[process.ID]questions
 	// left is when the last job of an account left a GPU that it had been let into.
-	left map[door]time.Time
+	left map[access]time.Time
 	// full are GPUs on which the startd wanted more than the plan has.
 	full map[gpu.UUID]bool
 }
 
-func newBooks(proc starter.Node, doors Doors) *books {
-	return &books{proc: proc, doors: doors, elsewhere: map[process.ID]bool{}, asked: map[process.ID]questions{}, left: map[door]time.Time{}, open: map[door]bool{}, holds: map[starter.Starter]api.Hold{}, turns: map[starter.Starter]*endTurn{}, full: map[gpu.UUID]bool{}}
+func newJobTable(proc starter.Node, pipes PipeAccess) *jobTable {
+	return &jobTable{jobView: jobView{
+		proc: proc, pipes: pipes, elsewhere: map[process.ID]bool{}, asked: map[process.ID]questions{},
+		left: map[access]time.Time{}, open: map[access]bool{}, holds: map[starter.Starter]api.Hold{},
+		turns: map[starter.Starter]*endTurn{}, full: map[gpu.UUID]bool{},
+	}}
 }
 
-// on are the slots of one GPU. The caller holds mu.
-func (b *books) on(u gpu.UUID) []Running {
+// Admit is the only way to decide on a job and to enter it in one step: nobody else
+// enters one between what the view shows and the end of the function, so that two jobs
+// cannot both get the last share.
+func (b *jobTable) Admit(admit func(v *jobView) (*api.Grant, *api.Refusal)) (*api.Grant, *api.Refusal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return admit(&b.jobView)
+}
+
+// Look shows several facts of one time.
+func (b *jobTable) Look(at func(v *jobView)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at(&b.jobView)
+}
+
+// runningOn are the jobs on one GPU.
+func (b *jobTable) runningOn(u gpu.UUID) (running []Running) {
+	b.Look(func(v *jobView) { running = v.on(u) })
+	return running
+}
+
+// heldBy are the GPUs of a starter's job.
+func (b *jobTable) heldBy(s starter.Starter) (held []Running) {
+	b.Look(func(v *jobView) { held = v.held(s) })
+	return held
+}
+
+// on are the slots of one GPU.
+func (v *jobView) on(u gpu.UUID) []Running {
 	var out []Running
-	for _, r := range b.slots {
+	for _, r := range v.slots {
 		if r.GPU == u {
 			out = append(out, r)
 		}
@@ -111,81 +151,81 @@ func (b *books) on(u gpu.UUID) []Running {
 }
 
 // all is a copy, in the order of admission.
-func (b *books) all() []Running {
+func (b *jobTable) all() []Running {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.slots)
 }
 
-// enter books a slot. Of an entry of the same starter and GPU a hook replaces the
+// enter takes a job into the table. Of an entry of the same starter and GPU a hook replaces the
 // words until the startd has confirmed them, and nobody else does: by them a job
-// is held, recorded and told from others. The caller holds mu.
-func (b *books) enter(r Running, hook bool) {
-	for i, old := range b.slots {
+// is held, recorded and told from others.
+func (v *jobView) enter(r Running, hook bool) {
+	for i, old := range v.slots {
 		if !old.Starter.Is(r.Starter) || old.GPU != r.GPU {
 			continue
 		}
 		if old.Confirmed || !hook {
 			if !old.Account.Known {
-				b.slots[i].Account = r.Account
+				v.slots[i].Account = r.Account
 			}
 			return
 		}
 		r.Since, r.Work = old.Since, r.Work.or(old.Work)
-		b.slots[i] = r
+		v.slots[i] = r
 		return
 	}
-	b.slots = append(b.slots, r)
+	v.slots = append(v.slots, r)
 }
 
-// sweep drops the slots whose starters have ended and closes the doors that
+// sweep drops the slots whose starters have ended and takes the access away that
 // nobody needs any more. It returns what ended.
-func (b *books) sweep() (ended []Running, err error) {
+func (b *jobTable) sweep() (ended []Running, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.sweepLocked()
+	return b.dropEnded()
 }
 
-func (b *books) sweepLocked() (ended []Running, err error) {
-	b.slots = slices.DeleteFunc(b.slots, func(r Running) bool {
-		if b.proc.Runs(r.Starter.ID) {
+func (v *jobView) dropEnded() (ended []Running, err error) {
+	v.slots = slices.DeleteFunc(v.slots, func(r Running) bool {
+		if v.proc.Runs(r.Starter.ID) {
 			return false
 		}
-		r.Hold = b.holds[r.Starter]
+		r.Hold = v.holds[r.Starter]
 		ended = append(ended, r)
-		delete(b.full, r.GPU)
-		delete(b.turns, r.Starter)
-		delete(b.asked, r.Starter.ID)
+		delete(v.full, r.GPU)
+		delete(v.turns, r.Starter)
+		delete(v.asked, r.Starter.ID)
 		return true
 	})
 	for _, r := range ended {
-		delete(b.holds, r.Starter)
+		delete(v.holds, r.Starter)
 	}
-	b.unbooked = slices.DeleteFunc(b.unbooked, func(s unbooked) bool { return !b.proc.Runs(s.ID) })
-	maps.DeleteFunc(b.elsewhere, func(s process.ID, _ bool) bool { return !b.proc.Runs(s) })
-	for d := range b.open {
-		if b.needs(d) {
+	v.unplaced = slices.DeleteFunc(v.unplaced, func(s unplaced) bool { return !v.proc.Runs(s.ID) })
+	maps.DeleteFunc(v.elsewhere, func(s process.ID, _ bool) bool { return !v.proc.Runs(s) })
+	for d := range v.open {
+		if v.needs(d) {
 			continue
 		}
-		if e := b.doors.Revoke(d.gpu, d.uid); e != nil {
+		if e := v.pipes.Revoke(d.gpu, d.uid); e != nil {
 			err = fmt.Errorf("close the pipe directory of %s to uid %d: %w", d.gpu, d.uid, e)
 			continue // tried again at the next sweep
 		}
-		delete(b.open, d)
-		b.left[d] = time.Now()
+		delete(v.open, d)
+		v.left[d] = time.Now()
 	}
 	return ended, err
 }
 
 // newPlan forgets what was full under the plan before.
-func (b *books) newPlan() {
+func (b *jobTable) newPlan() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.full)
 }
 
 // busy: some slot holds a part of the GPU.
-func (b *books) busy(u gpu.UUID) bool {
+func (b *jobTable) busy(u gpu.UUID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.on(u)) > 0
@@ -193,23 +233,23 @@ func (b *books) busy(u gpu.UUID) bool {
 
 // unknown says which slots ran before the agent and cannot be placed; empty if
 // all can.
-func (b *books) unknown() string {
+func (b *jobTable) unknown() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.unknownLocked()
+	return b.whyUnknown()
 }
 
-func (b *books) unknownLocked() string {
-	if len(b.unbooked) == 0 {
+func (v *jobView) whyUnknown() string {
+	if len(v.unplaced) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s runs since before gpuslotd started and the startd has not told on which GPU: see whether condor_status -direct \"\" answers", b.unbooked[0].Slot)
+	return fmt.Sprintf("%s runs since before gpuslotd started and the startd has not told on which GPU: see whether condor_status -direct \"\" answers", v.unplaced[0].Slot)
 }
 
-// held are the entries of one starter. The caller holds mu.
-func (b *books) held(s starter.Starter) []Running {
+// held are the entries of one starter.
+func (v *jobView) held(s starter.Starter) []Running {
 	var out []Running
-	for _, r := range b.slots {
+	for _, r := range v.slots {
 		if r.Starter.Is(s) {
 			out = append(out, r)
 		}
@@ -218,10 +258,10 @@ func (b *books) held(s starter.Starter) []Running {
 }
 
 // starterOf is the starter of a slot that has been admitted, for a job's process
-// that left its parents behind. The caller holds mu.
-func (b *books) starterOf(slot string) (starter.Starter, bool) {
-	for _, r := range b.slots {
-		if starter.SameSlot(r.Starter.Slot, slot) && b.proc.Runs(r.Starter.ID) {
+// that left its parents behind.
+func (v *jobView) starterOf(slot string) (starter.Starter, bool) {
+	for _, r := range v.slots {
+		if starter.SameSlot(r.Starter.Slot, slot) && v.proc.Runs(r.Starter.ID) {
 			return r.Starter, true
 		}
 	}
@@ -229,14 +269,14 @@ func (b *books) starterOf(slot string) (starter.Starter, bool) {
 }
 
 // rebuild finds, at the start of the agent, the starters that run already and
-// the doors that are open.
-func (b *books) rebuild() error {
+// the access that accounts have.
+func (b *jobTable) rebuild() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range (&starter.Arrivals{}).New(b.proc, time.Now()) {
-		b.unbooked = append(b.unbooked, unbooked{Starter: s})
+		b.unplaced = append(b.unplaced, unplaced{Starter: s})
 	}
-	open, err := b.doors.Admitted()
+	open, err := b.pipes.Admitted()
 	for _, d := range open {
 		b.open[d] = true
 	}

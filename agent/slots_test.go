@@ -18,67 +18,67 @@ import (
 
 func (ta *testAgent) entry(slot string) Running {
 	ta.t.Helper()
-	for _, r := range ta.books.all() {
+	for _, r := range ta.jobs.all() {
 		if r.Starter.Slot == slot {
 			return r
 		}
 	}
-	ta.t.Fatalf("%s is not in the books", slot)
+	ta.t.Fatalf("%s is not in the job table", slot)
 	return Running{}
 }
 
-// TestDoors: access lasts from the admission of an account's first job on a
+// TestAccess: access lasts from the admission of an account's first job on a
 // GPU to the end of its last.
-func TestDoors(t *testing.T) {
+func TestAccess(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
 	first, second := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
 	ta.grant(first, 1000, "alice", uuid(0), 4096)
 	ta.grant(second, 1000, "alice", uuid(0), 4096)
-	if ta.doors.calls != 1 {
-		t.Errorf("%d changes of access for two jobs of one account", ta.doors.calls)
+	if ta.access.calls != 1 {
+		t.Errorf("%d changes of access for two jobs of one account", ta.access.calls)
 	}
 	ta.proc.End(100)
 	ta.sweepNow()
-	if !ta.doors.has(uuid(0), 1000) {
+	if !ta.access.has(uuid(0), 1000) {
 		t.Error("access ended with the first of two jobs")
 	}
 	ta.proc.End(101)
 	ta.sweepNow()
-	if ta.doors.has(uuid(0), 1000) {
+	if ta.access.has(uuid(0), 1000) {
 		t.Error("access outlives the last job")
 	}
 	third := ta.proc.starter(102, "slot1_1")
 	ta.grant(third, 1000, "alice", uuid(0), 4096)
-	if !ta.doors.has(uuid(0), 1000) {
+	if !ta.access.has(uuid(0), 1000) {
 		t.Error("no access for a later job")
 	}
 }
 
-// TestDoorsOfANewDaemon: systemd removes the pipe directory of a stopped unit.
-func TestDoorsOfANewDaemon(t *testing.T) {
+// TestAccessOfANewDaemon: systemd removes the pipe directory of a stopped unit.
+func TestAccessOfANewDaemon(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
 	ta.daemons.kill(uuid(0), false)
-	delete(ta.doors.in, door{uuid(0), 1000})
+	delete(ta.access.in, access{uuid(0), 1000})
 	ta.apply(false)
-	if !ta.doors.has(uuid(0), 1000) {
+	if !ta.access.has(uuid(0), 1000) {
 		t.Error("alice's running job lost its access")
 	}
-	calls := ta.doors.calls
+	calls := ta.access.calls
 	ta.apply(false)
-	if ta.doors.calls != calls {
-		t.Error("doors are opened again and again")
+	if ta.access.calls != calls {
+		t.Error("access is given again and again")
 	}
 }
 
 func TestDoorThatDoesNotOpen(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
-	ta.doors.err = errors.New("file system without POSIX ACLs")
+	ta.access.err = errors.New("file system without POSIX ACLs")
 	r := ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
 	if r.Code != api.CodeClosed || !strings.Contains(r.Reason, "POSIX ACLs") {
 		t.Errorf("refusal = %+v", r)
 	}
-	if len(ta.books.all()) != 0 {
+	if len(ta.jobs.all()) != 0 {
 		t.Error("a job that did not get in is booked")
 	}
 }
@@ -97,7 +97,7 @@ func TestTenancy(t *testing.T) {
 	// Her job has ended, but nobody has looked yet: bob's admission does.
 	ta.proc.End(100)
 	ta.grant(bob, 1001, "bob", uuid(0), 4096)
-	if ta.doors.has(uuid(0), 1000) || !ta.doors.has(uuid(0), 1001) {
+	if ta.access.has(uuid(0), 1000) || !ta.access.has(uuid(0), 1001) {
 		t.Error("the pipe directory is not bob's alone")
 	}
 	if acc := ta.acceptances()[0]; acc.Tenant != "bob" {
@@ -187,7 +187,7 @@ func TestStartdOfAnotherJob(t *testing.T) {
 }
 
 // TestRestartAdopts: after kill -9 the next agent finds the running slots by
-// their starters and the startd, and the doors by their ACLs.
+// their starters and the startd, and access by the ACLs.
 func TestRestartAdopts(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
 	first := ta.proc.starter(100, "slot1_1")
@@ -211,8 +211,8 @@ func TestRestartAdopts(t *testing.T) {
 		t.Errorf("START is not told: %q", why)
 	}
 	ta.sweepNow()
-	if !ta.doors.has(uuid(0), 1000) {
-		t.Error("a door was closed that an unknown job may need")
+	if !ta.access.has(uuid(0), 1000) {
+		t.Error("access was taken that an unknown job may need")
 	}
 
 	none := condor.Slot{Name: "slot3_1@wn1.example.org", Type: "Dynamic", JobID: "9.0", RemoteOwner: "carol@x"}
@@ -224,12 +224,12 @@ func TestRestartAdopts(t *testing.T) {
 	if r.GPU != uuid(0) || r.Budget != 4096 || r.Job != "5.0" || r.Account != (starter.Account{UID: 1000, Known: true}) || !r.Confirmed {
 		t.Errorf("entry = %+v", r)
 	}
-	if n := len(ta.books.all()); n != 1 {
+	if n := len(ta.jobs.all()); n != 1 {
 		t.Errorf("%d slots are booked, want alice's alone", n)
 	}
 	ta.sweepNow()
-	if !ta.doors.has(uuid(0), 1000) || ta.doors.has(uuid(1), 1001) {
-		t.Error("the doors are not those of the running jobs")
+	if !ta.access.has(uuid(0), 1000) || ta.access.has(uuid(1), 1001) {
+		t.Error("access is not that of the running jobs")
 	}
 	if why := ta.reason(0); why != "" {
 		t.Errorf("still closed: %s", why)
@@ -275,8 +275,8 @@ func TestStarterInAContainer(t *testing.T) {
 		}
 	}
 	ta.restart()
-	if n := len(ta.books.unbooked); n != 1 || ta.books.unbooked[0].PID != 101 {
-		t.Errorf("found %+v", ta.books.unbooked)
+	if n := len(ta.jobs.unplaced); n != 1 || ta.jobs.unplaced[0].PID != 101 {
+		t.Errorf("found %+v", ta.jobs.unplaced)
 	}
 }
 
@@ -379,14 +379,14 @@ func TestOtherStartdsStarter(t *testing.T) {
 	for range maxAsked {
 		ta.ask(t.Context())
 	}
-	if ta.books.busy(uuid(0)) {
+	if ta.jobs.busy(uuid(0)) {
 		t.Error("the starter of another startd got the slot's GPU")
 	}
 	ta.restart()
 	ad.StarterPID = 100
 	ta.startd.set([]condor.Slot{ad}, nil)
 	ta.ask(t.Context())
-	if !ta.books.busy(uuid(0)) {
+	if !ta.jobs.busy(uuid(0)) {
 		t.Error("the slot's own starter did not get its GPU")
 	}
 }

@@ -34,10 +34,10 @@ func (a *Agent) linkStart(v *view) error {
 // linkHolds tells supervisors whether HTCondor is to hold any job of this node: a
 // job that ends meanwhile asks whether it is the one.
 func (a *Agent) linkHolds() error {
-	a.books.linkTurn.Lock()
-	defer a.books.linkTurn.Unlock()
+	a.jobs.linkTurn.Lock()
+	defer a.jobs.linkTurn.Unlock()
 	word := ""
-	if len(a.books.allHolds()) > 0 {
+	if len(a.jobs.allHolds()) > 0 {
 		word = "some"
 	}
 	return link(filepath.Join(a.view.Load().config.Paths.Run, "condor", "holds"), word)
@@ -51,14 +51,14 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 		return api.Reply{Error: "the caller is not below its slot's condor_starter: only HTCondor's job wrapper asks for a job's start"}
 	}
 	v := a.view.Load()
-	held, why := a.books.starting(c.Starter)
+	held, why := a.jobs.starting(c.Starter)
 	if !v.planned {
 		why = v.noPlan()
 	}
 	if why != "" {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed, why)}
 	}
-	l := a.books.proc.Leaf(c.PID)
+	l := a.jobs.proc.Leaf(c.PID)
 	out := &api.Started{}
 	for _, r := range held {
 		if g, ok := find(&v.plan, r.GPU); !ok || !g.Shared() {
@@ -78,10 +78,10 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 
 // starting are the GPUs of a starter's job, none for a job without; why says that
 // they are not known yet.
-func (b *books) starting(s starter.Starter) (held []Running, why string) {
+func (b *jobTable) starting(s starter.Starter) (held []Running, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.awaited(func(u unbooked) bool { return u.Is(s) }); ok {
+	if _, ok := b.awaited(func(u unplaced) bool { return u.Is(s) }); ok {
 		return nil, fmt.Sprintf("the startd has not said yet which GPUs %s has", s.Slot)
 	}
 	return b.held(s), ""

@@ -95,7 +95,7 @@ const (
 	askTimeout = 5 * time.Second
 )
 
-// confirm keeps the books in step with the startd's word, off the hot path.
+// confirm keeps the job table in step with the startd's word, off the hot path.
 func (a *Agent) confirm(ctx context.Context) {
 	next := time.NewTimer(askAnyway)
 	defer next.Stop()
@@ -144,7 +144,7 @@ func (a *Agent) gather(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ask puts one question to the startd and corrects the books. It says whether
+// ask puts one question to the startd and corrects the job table. It says whether
 // nothing is left open.
 func (a *Agent) ask(ctx context.Context) (settled bool) {
 	v := a.view.Load()
@@ -179,10 +179,10 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	for _, s := range slots {
 		truth.slots[shortName(s.Name)] = s
 	}
-	if a.books.unknown() != "" {
-		truth.account = a.books.proc.JobAccounts(ctx, slots)
+	if a.jobs.unknown() != "" {
+		truth.account = a.jobs.proc.JobAccounts(ctx, slots)
 	}
-	found := a.books.settle(truth)
+	found := a.jobs.settle(truth)
 	for _, m := range found.mismatches {
 		a.log.Error("the startd's word differs from the hook's; the startd's counts", "slot", m.slot, "gpu", m.gpu, "differs", m.text)
 		a.metrics.Mismatch()

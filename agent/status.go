@@ -36,25 +36,20 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 	var j judgement
 	switch {
 	case g.Observed():
-		a.books.mu.Lock()
-		defer a.books.mu.Unlock()
-		return judgement{running: a.books.on(g.UUID)} // nothing closes it
+		return judgement{running: a.jobs.runningOn(g.UUID)} // nothing closes it
 	case g.Alone():
 		j = a.judgeInstance(v, g, now)
 	case g.Shared():
 		j = a.judgeShared(v, g, now)
 	default:
-		j = judgement{reason: a.closedWhole(v, g, now)}
-		a.books.mu.Lock()
-		j.running = a.books.on(g.UUID)
-		a.books.mu.Unlock()
+		j = judgement{reason: a.closedWhole(v, g, now), running: a.jobs.runningOn(g.UUID)}
 	}
 	j.closures = a.closedBy(g)
-	a.books.mu.Lock()
-	if why := a.books.sideOf(g.UUID); why != "" {
-		j.closures = append(j.closures, closures.Closure{GPU: g.UUID, Owner: ownerElastic, Reason: why, Since: now})
+	side := ""
+	a.jobs.Look(func(jobs *jobView) { side = jobs.sideOf(g.UUID) })
+	if side != "" {
+		j.closures = append(j.closures, closures.Closure{GPU: g.UUID, Owner: ownerElastic, Reason: side, Since: now})
 	}
-	a.books.mu.Unlock()
 	if j.reason == "" {
 		j.reason = a.slotless.closed(now)
 	}
@@ -72,10 +67,12 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 // judgeShared leaves out who holds it closed.
 func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 	j := judgement{health: a.checked(v, g.UUID, now)}
-	a.books.mu.Lock()
-	j.running = a.books.on(g.UUID)
-	full, unknown, leaves := a.books.full[g.UUID], a.books.unknownLocked(), a.books.leaves(g.UUID)
-	a.books.mu.Unlock()
+	var full bool
+	var unknown, leaves string
+	a.jobs.Look(func(jobs *jobView) {
+		j.running = jobs.on(g.UUID)
+		full, unknown, leaves = jobs.full[g.UUID], jobs.whyUnknown(), jobs.leaves(g.UUID)
+	})
 	for _, r := range j.running {
 		j.used += r.Budget
 	}
@@ -102,7 +99,7 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 		j.reason = beingVerified
 	}
 	if j.reason == "" {
-		j.reason = a.books.leftBehind(g, a.own, j.health.Proof)
+		j.reason = a.jobs.leftBehind(g, a.own, j.health.Proof)
 	}
 	if key := g.Tenancy.Key(); key != "" {
 		tenant, why := tenantOf(j.running, key)
@@ -248,7 +245,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		}
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(r.Budget),
-			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.books.holdOf(r.Starter).Reason,
+			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.jobs.holdOf(r.Starter).Reason,
 			SMs: a.partitions.smsOf(r.Starter, g.UUID),
 		})
 		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
@@ -266,7 +263,7 @@ func (a *Agent) statusAlone(j judgement, g *plan.GPU, s api.StatusGPU) api.Statu
 	for _, r := range j.running {
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(g.Memory),
-			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.books.holdOf(r.Starter).Reason,
+			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.jobs.holdOf(r.Starter).Reason,
 		})
 		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
 		s.UsedMiB += int64(g.Memory)

@@ -22,13 +22,13 @@ func (a *Agent) stranger(ctx context.Context, g *plan.GPU, uid uint32, proof mps
 	if g.Tenancy.Policy == config.TenancyMultiUser {
 		return ""
 	}
-	if a.books.openToOthers(g.UUID, uid) {
+	if a.jobs.openToOthers(g.UUID, uid) {
 		a.sweepNow()
 	}
-	if a.books.openToOthers(g.UUID, uid) {
+	if a.jobs.openToOthers(g.UUID, uid) {
 		return "a job of another account has just ended there" // or runs: then the tenancy says so
 	}
-	if a.books.freeOfOthers(g.UUID, uid, proof) {
+	if a.jobs.freeOfOthers(g.UUID, uid, proof) {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, strangerTimeout)
@@ -41,7 +41,7 @@ func (a *Agent) stranger(ctx context.Context, g *plan.GPU, uid uint32, proof mps
 	if s, ok := serverOfOthers(servers, uid); ok {
 		return stays(s)
 	}
-	a.books.forgetLeft(g.UUID, now)
+	a.jobs.forgetLeft(g.UUID, now)
 	return ""
 }
 
@@ -61,7 +61,7 @@ func serverOfOthers(servers []mps.Server, uid uint32) (mps.Server, bool) {
 }
 
 // openToOthers says whether the pipe directory is open to another account.
-func (b *books) openToOthers(u gpu.UUID, uid uint32) bool {
+func (b *jobTable) openToOthers(u gpu.UUID, uid uint32) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for d := range b.open {
@@ -73,7 +73,7 @@ func (b *books) openToOthers(u gpu.UUID, uid uint32) bool {
 }
 
 // freeOfOthers says whether a proof shows that no other account computes there.
-func (b *books) freeOfOthers(u gpu.UUID, uid uint32, proof mps.Proof) bool {
+func (b *jobTable) freeOfOthers(u gpu.UUID, uid uint32, proof mps.Proof) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for d, at := range b.left {
@@ -86,7 +86,7 @@ func (b *books) freeOfOthers(u gpu.UUID, uid uint32, proof mps.Proof) bool {
 }
 
 // forgetLeft forgets who left a GPU before it was seen to be free.
-func (b *books) forgetLeft(u gpu.UUID, seen time.Time) {
+func (b *jobTable) forgetLeft(u gpu.UUID, seen time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for d, at := range b.left {
@@ -99,14 +99,14 @@ func (b *books) forgetLeft(u gpu.UUID, seen time.Time) {
 // leftBehind says, by the last proof, which process computes on a GPU after the last
 // job of its account left it: then START must keep jobs away. Root's are the agent's
 // own looks at the GPU.
-func (b *books) leftBehind(g *plan.GPU, own uint32, proof mps.Proof) string {
+func (b *jobTable) leftBehind(g *plan.GPU, own uint32, proof mps.Proof) string {
 	if g.Tenancy.Policy == config.TenancyMultiUser {
 		return ""
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range proof.States {
-		d := door{g.UUID, s.UID}
+		d := access{g.UUID, s.UID}
 		if s.UID != own && len(s.Clients) > 0 && !b.open[d] && proof.At.After(b.left[d]) {
 			return stays(s)
 		}

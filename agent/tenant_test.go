@@ -116,7 +116,7 @@ func TestTenantOfAVO(t *testing.T) {
 	if r := ta.prepare(starter.Caller{UID: 1001, Hook: true, Starter: ta.proc.starter(102, "slot1_3")}, &bobs); r.Grant == nil {
 		t.Errorf("another account of the same VO: %+v", r.Refusal)
 	}
-	if !ta.doors.has(uuid(0), 1000) || !ta.doors.has(uuid(0), 1001) || ta.doors.has(uuid(0), 1002) {
+	if !ta.access.has(uuid(0), 1000) || !ta.access.has(uuid(0), 1001) || ta.access.has(uuid(0), 1002) {
 		t.Error("the pipe directory is not open to exactly the accounts that were admitted")
 	}
 	ta.restart()

@@ -50,7 +50,7 @@ func daemonAgent(t *testing.T, u gpu.UUID, program, server string) *testAgent {
 		t.Fatal(err)
 	}
 	o := ta.options()
-	o.daemons, o.clients, o.doors, o.proc = nil, nil, nil, ""
+	o.daemons, o.clients, o.pipes, o.proc = nil, nil, nil, ""
 	o.Runner = func(p config.Paths) (mps.Runner, error) {
 		return mps.Processes{Root: p.PipeRoot(), Program: control, Logs: filepath.Join(p.State, "log"), ServerPath: bin}, nil
 	}

@@ -124,11 +124,11 @@ func (a *Agent) notNow(g *plan.GPU, planned bool) string {
 		return "it is not in the plan any more: gpuslot status lists the GPUs that are"
 	case !g.Shared():
 		return "it is not shared: its jobs have no limits to verify"
-	case a.books.unknown() != "":
-		return a.books.unknown()
+	case a.jobs.unknown() != "":
+		return a.jobs.unknown()
 	}
 	a.sweepNow()
-	if a.books.busy(g.UUID) {
+	if a.jobs.busy(g.UUID) {
 		return "jobs run on it: try again when they have ended"
 	}
 	return ""
@@ -141,7 +141,7 @@ const verifySlot = "verify"
 // bookVerification asks the real admission for a job of the default size and
 // books it, so that nobody else gets the GPU. It lives as long as this process.
 func (a *Agent) bookVerification(v *view, g *plan.GPU, who persona, now time.Time) (*api.Grant, *api.Refusal) {
-	self, err := a.books.proc.Stat(os.Getpid())
+	self, err := a.jobs.proc.Stat(os.Getpid())
 	if err != nil {
 		return nil, api.Refuse(api.CodeClosed, fmt.Sprintf("gpuslotd does not find itself in /proc: %v", err))
 	}
@@ -151,35 +151,39 @@ func (a *Agent) bookVerification(v *view, g *plan.GPU, who persona, now time.Tim
 	s := State{Plan: &v.plan, Pipes: v.config.Paths.PipeRoot(), Now: now, MaxAge: v.config.Health.MaxAge,
 		Health: a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID), Common: v.accounts[g.Tenancy.User]}
 	only := []gpu.UUID{g.UUID}
-	a.books.mu.Lock()
-	defer a.books.mu.Unlock()
-	if len(a.books.on(g.UUID)) > 0 {
-		return nil, api.Refuse(api.CodeClosed, "a job came: try again when it has ended")
-	}
-	grant, refusal := a.decide(&s, c, job, only)
-	if refusal == nil {
-		refusal = a.enter(s, c, job, g, only, grant)
-	}
-	a.books.confirmVerification()
+	var ended []Running
+	grant, refusal := a.jobs.Admit(func(jobs *jobView) (*api.Grant, *api.Refusal) {
+		if len(jobs.on(g.UUID)) > 0 {
+			return nil, api.Refuse(api.CodeClosed, "a job came: try again when it has ended")
+		}
+		grant, refusal, gone := a.decide(jobs, &s, c, job, only)
+		ended = gone
+		if refusal == nil {
+			refusal = a.enter(jobs, s, c, job, g, only, grant)
+		}
+		jobs.confirmVerification()
+		return grant, refusal
+	})
+	a.finish(ended)
 	return grant, refusal
 }
 
-// confirmVerification: the startd has no ad of it. The caller holds mu.
-func (b *books) confirmVerification() {
-	for i := range b.slots {
-		if b.slots[i].Starter.Slot == verifySlot {
-			b.slots[i].Confirmed = true
+// confirmVerification: the startd has no ad of it.
+func (v *jobView) confirmVerification() {
+	for i := range v.slots {
+		if v.slots[i].Starter.Slot == verifySlot {
+			v.slots[i].Confirmed = true
 		}
 	}
 }
 
 // unbookVerification gives the GPU back and shuts the account out.
 func (a *Agent) unbookVerification(u gpu.UUID) {
-	a.books.dropVerification(u)
+	a.jobs.dropVerification(u)
 	a.sweepNow()
 }
 
-func (b *books) dropVerification(u gpu.UUID) {
+func (b *jobTable) dropVerification(u gpu.UUID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	kept := b.slots[:0]
@@ -191,9 +195,9 @@ func (b *books) dropVerification(u gpu.UUID) {
 	b.slots = kept
 }
 
-// verifying says whether a verification holds a GPU. The caller holds mu.
-func (b *books) verifying(u gpu.UUID) bool {
-	for _, r := range b.slots {
+// verifying says whether a verification holds a GPU.
+func (v *jobView) verifying(u gpu.UUID) bool {
+	for _, r := range v.slots {
 		if r.GPU == u && r.Starter.Slot == verifySlot {
 			return true
 		}

@@ -190,7 +190,7 @@ func (s *verifier) revise(void func(gpu.UUID, verified) string, file string) err
 // verifiedFile holds the verifications since the boot.
 func verifiedFile(p config.Paths) string { return filepath.Join(p.Run, "verified.json") }
 
-// write keeps all results. The caller holds mu.
+// write keeps all results.
 func (s *verifier) write(file string) error {
 	all := make([]verified, 0, len(s.by))
 	for _, r := range s.by {

@@ -146,14 +146,14 @@ func (ta *testAgent) verifyOne(n int) api.Verification {
 	return found[0]
 }
 
-// nothingLeft: no booking, no open door, no client.
+// nothingLeft: no booking, no access, no client.
 func (ta *testAgent) nothingLeft(f *fakeCUDA) {
 	ta.t.Helper()
-	if all := ta.books.all(); len(all) != 0 {
+	if all := ta.jobs.all(); len(all) != 0 {
 		ta.t.Errorf("booked: %+v", all)
 	}
-	if len(ta.doors.in) != 0 {
-		ta.t.Errorf("open: %v", ta.doors.in)
+	if len(ta.access.in) != 0 {
+		ta.t.Errorf("open: %v", ta.access.in)
 	}
 	if f.alive != 0 {
 		ta.t.Errorf("%d clients live", f.alive)
@@ -238,7 +238,7 @@ func TestVerifyHoldsTheGPU(t *testing.T) {
 		during := 0
 		f.during = func() {
 			during++
-			if !ta.doors.has(uuid(0), nobodysUID) || !ta.books.busy(uuid(0)) {
+			if !ta.access.has(uuid(0), nobodysUID) || !ta.jobs.busy(uuid(0)) {
 				t.Error("the client came before its booking")
 			}
 			for _, uid := range []uint32{1000, nobodysUID} { // the same account neither
@@ -285,8 +285,8 @@ func TestVerifyGivesWay(t *testing.T) {
 		if found := <-done; !strings.Contains(found[0].Skipped, "a job came") || len(f.orders) != 0 {
 			t.Errorf("%+v", found)
 		}
-		if len(ta.books.all()) != 1 {
-			t.Errorf("books: %+v", ta.books.all())
+		if len(ta.jobs.all()) != 1 {
+			t.Errorf("jobs: %+v", ta.jobs.all())
 		}
 	})
 }
@@ -320,7 +320,7 @@ func TestVerifyRefused(t *testing.T) {
 func TestVerifyUnderADeadAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta, f := verifying(t, 1, "")
-		if err := ta.doors.Admit(uuid(0), nobodysUID); err != nil {
+		if err := ta.access.Admit(uuid(0), nobodysUID); err != nil {
 			t.Fatal(err)
 		}
 		ta.restart()
