@@ -1,9 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,20 +10,8 @@ import (
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-// simulateFlags say what is simulated.
-type simulateFlags struct {
-	traces     []string
-	synthetic  []string
-	model      string
-	layouts    []string
-	node       layouts.Node
-	every      time.Duration
-	writeTrace string
-	rules      mig.Rules
-}
-
 func simulateMIGCommand() *cobra.Command {
-	f := simulateFlags{rules: mig.DefaultRules()}
+	o := layouts.Study{Rules: mig.DefaultRules()}
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "mig",
@@ -51,7 +36,7 @@ jobs that lost their instance.`,
   gpuslot simulate mig --trace jobs.csv --model H100-80 --gpus 4`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			rows, err := f.compare()
+			rows, err := o.Compare()
 			if err != nil {
 				return err
 			}
@@ -65,100 +50,20 @@ jobs that lost their instance.`,
 		},
 	}
 	s := c.Flags()
-	s.StringArrayVar(&f.traces, "trace", nil, "a `file` of jobs; may be given again")
-	s.StringArrayVar(&f.synthetic, "synthetic", nil, "make `jobs` up, by any of load=0.5,seed=1,jobs=500,minutes=30,fit=exact|larger,most=4; may be given again")
-	s.StringVar(&f.model, "model", "A100-40", "the `model` of the GPUs")
-	s.IntVar(&f.node.GPUs, "gpus", 1, "the `number` of GPUs")
-	s.StringArrayVar(&f.layouts, "layout", nil, "a static `layout` to compare with, one for all GPUs or several behind semicolons; may be given again")
-	s.DurationVar(&f.node.Destroy, "destroy", time.Second, "the `time` to destroy an instance")
-	s.DurationVar(&f.node.Create, "create", time.Second/2, "the `time` to create an instance")
-	s.DurationVar(&f.node.Reset, "reset", 0, "the `time` that reflashing takes besides, if it resets the GPU")
-	s.DurationVar(&f.every, "every", time.Minute, "the `time` between two looks of auto")
-	s.DurationVar(&f.rules.Dwell, "dwell", f.rules.Dwell, "auto: the `time` that an instance exists at least")
-	s.IntVar(&f.rules.Samples, "samples", f.rules.Samples, "auto: the `number` of looks in a row in which a demand is there")
-	s.IntVar(&f.rules.PerHour, "per-hour", f.rules.PerHour, "auto: the largest `number` of changes of a GPU in an hour")
-	s.DurationVar(&f.rules.ReserveAfter, "reserve-after", f.rules.ReserveAfter, "auto: the `time` that a job waits before instances are kept free for it; also before reflashing drains a GPU")
-	s.StringVar(&f.writeTrace, "write-trace", "", "also write the only trace to this `file` as CSV")
+	s.StringArrayVar(&o.Traces, "trace", nil, "a `file` of jobs; may be given again")
+	s.StringArrayVar(&o.Synthetic, "synthetic", nil, "make `jobs` up, by any of load=0.5,seed=1,jobs=500,minutes=30,fit=exact|larger,most=4; may be given again")
+	s.StringVar(&o.Model, "model", "A100-40", "the `model` of the GPUs")
+	s.IntVar(&o.Node.GPUs, "gpus", 1, "the `number` of GPUs")
+	s.StringArrayVar(&o.Layouts, "layout", nil, "a static `layout` to compare with, one for all GPUs or several behind semicolons; may be given again")
+	s.DurationVar(&o.Node.Destroy, "destroy", time.Second, "the `time` to destroy an instance")
+	s.DurationVar(&o.Node.Create, "create", time.Second/2, "the `time` to create an instance")
+	s.DurationVar(&o.Node.Reset, "reset", 0, "the `time` that reflashing takes besides, if it resets the GPU")
+	s.DurationVar(&o.Every, "every", time.Minute, "the `time` between two looks of auto")
+	s.DurationVar(&o.Rules.Dwell, "dwell", o.Rules.Dwell, "auto: the `time` that an instance exists at least")
+	s.IntVar(&o.Rules.Samples, "samples", o.Rules.Samples, "auto: the `number` of looks in a row in which a demand is there")
+	s.IntVar(&o.Rules.PerHour, "per-hour", o.Rules.PerHour, "auto: the largest `number` of changes of a GPU in an hour")
+	s.DurationVar(&o.Rules.ReserveAfter, "reserve-after", o.Rules.ReserveAfter, "auto: the `time` that a job waits before instances are kept free for it; also before reflashing drains a GPU")
+	s.StringVar(&o.WriteTrace, "write-trace", "", "also write the only trace to this `file` as CSV")
 	s.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
-}
-
-// compare runs everything.
-func (f *simulateFlags) compare() ([]layouts.Row, error) {
-	chip, err := mig.Model(f.model, 0)
-	if err != nil {
-		return nil, err
-	}
-	f.node.Chip = layouts.Plain(chip)
-	traces, err := f.read()
-	if err != nil {
-		return nil, err
-	}
-	if err := f.write(traces); err != nil {
-		return nil, err
-	}
-	var policies []layouts.Policy
-	for _, l := range f.layouts {
-		policies = append(policies, layouts.Layout{Text: l})
-	}
-	best, err := layouts.BestStatic(f.node, traces)
-	if err != nil {
-		return nil, err
-	}
-	policies = append(append(policies, best), layouts.Usual(best, f.rules, f.every)...)
-	return layouts.Compare(f.node, traces, policies)
-}
-
-// read reads the traces, or makes them.
-func (f *simulateFlags) read() (traces []layouts.Trace, err error) {
-	for _, path := range f.traces {
-		t, err := readTrace(path)
-		if err != nil {
-			return nil, err
-		}
-		traces = append(traces, t)
-	}
-	for _, text := range f.synthetic {
-		s, err := layouts.ParseSynthetic(text)
-		if err != nil {
-			return nil, err
-		}
-		t, err := s.Trace(f.node.Chip, f.node.GPUs)
-		if err != nil {
-			return nil, err
-		}
-		traces = append(traces, t)
-	}
-	if len(traces) == 0 {
-		return nil, show.Hint(errors.New("there is no trace"), "--trace names a file of jobs, --synthetic load=0.5,seed=1 makes some up")
-	}
-	return traces, nil
-}
-
-func readTrace(path string) (layouts.Trace, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	t, err := layouts.ReadTrace(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return t, nil
-}
-
-// write keeps a trace that was made up.
-func (f *simulateFlags) write(traces []layouts.Trace) error {
-	if f.writeTrace == "" {
-		return nil
-	}
-	if len(traces) != 1 {
-		return errors.New("--write-trace writes one trace; give --trace or --synthetic once")
-	}
-	file, err := os.Create(f.writeTrace)
-	if err != nil {
-		return err
-	}
-	return errors.Join(traces[0].WriteCSV(file), file.Close())
 }
