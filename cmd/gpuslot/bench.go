@@ -3,11 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -23,19 +19,10 @@ const exitNoAdvice = 2
 
 // benchFlags say what is measured.
 type benchFlags struct {
-	gpu       string
-	copies    []int
-	modes     []string
-	repeats   int
-	limit     time.Duration
-	sample    time.Duration
-	cold      bool
-	force     bool
-	simulated bool
-	label     string
-	out       string
-	read      []string
-	asJSON    bool
+	measure.Options
+	modes  []string
+	read   []string
+	asJSON bool
 }
 
 func benchCommand(f *flags) *cobra.Command {
@@ -85,17 +72,17 @@ func (b *benchFlags) flags(c *cobra.Command) {
 		all = append(all, string(m))
 	}
 	s := c.Flags()
-	s.StringVar(&b.gpu, "gpu", "0", "the `GPU`: an index, a UUID or the beginning of one")
-	s.IntSliceVar(&b.copies, "copies", []int{1, 2, 4, 8}, "the `numbers` of copies at once")
+	s.StringVar(&b.GPU, "gpu", "0", "the `GPU`: an index, a UUID or the beginning of one")
+	s.IntSliceVar(&b.Order.Copies, "copies", []int{1, 2, 4, 8}, "the `numbers` of copies at once")
 	s.StringSliceVar(&b.modes, "modes", all, "the `modes` to measure")
-	s.IntVar(&b.repeats, "repeats", 3, "the `number` of times that each point is measured")
-	s.DurationVar(&b.limit, "time-limit", 0, "measure no longer than this `time`, such as 30m; what is left is not measured")
-	s.DurationVar(&b.sample, "sample", 200*time.Millisecond, "the `time` between two looks at the GPU; at least 150ms for activity")
-	s.BoolVar(&b.cold, "cold", false, "do not run the command once before")
-	s.BoolVar(&b.force, "force", false, "measure although other processes use the GPU")
-	s.BoolVar(&b.simulated, "simulated", false, "mark the result: the GPU is a simulated one")
-	s.StringVar(&b.label, "label", "", "a `name` for the command in tables")
-	s.StringVarP(&b.out, "output", "o", "", "keep the result and the copies' output in this new `directory`")
+	s.IntVar(&b.Order.Repeats, "repeats", 3, "the `number` of times that each point is measured")
+	s.DurationVar(&b.Limit, "time-limit", 0, "measure no longer than this `time`, such as 30m; what is left is not measured")
+	s.DurationVar(&b.Sample, "sample", 200*time.Millisecond, "the `time` between two looks at the GPU; at least 150ms for activity")
+	s.BoolVar(&b.Cold, "cold", false, "do not run the command once before")
+	s.BoolVar(&b.Force, "force", false, "measure although other processes use the GPU")
+	s.BoolVar(&b.Simulated, "simulated", false, "mark the result: the GPU is a simulated one")
+	s.StringVar(&b.Label, "label", "", "a `name` for the command in tables")
+	s.StringVarP(&b.Out, "output", "o", "", "keep the result and the copies' output in this new `directory`")
 	s.StringArrayVar(&b.read, "read", nil, "print the result that is in this `directory` instead; may be given again, for the same GPU out of MIG mode and in it")
 	s.BoolVar(&b.asJSON, "json", false, "print JSON, as in bench.json")
 }
@@ -108,23 +95,11 @@ func (b *benchFlags) result(ctx context.Context, f *flags, command []string, pro
 	if len(command) == 0 {
 		return bench.Result{}, show.Hint(errors.New("there is no command to measure"), "gpuslot bench -- python3 train.py")
 	}
-	order := bench.Order{Copies: b.copies, Repeats: b.repeats}
 	for _, m := range b.modes {
-		order.Modes = append(order.Modes, bench.Mode(strings.TrimSpace(m)))
+		b.Order.Modes = append(b.Order.Modes, bench.Mode(strings.TrimSpace(m)))
 	}
-	if err := order.Check(); err != nil {
-		return bench.Result{}, err
-	}
-	if b.limit < 0 {
-		return bench.Result{}, errors.New("--time-limit is below 0; 0 is none")
-	}
-	if _, err := exec.LookPath(command[0]); err != nil {
-		return bench.Result{}, show.Hint(err, "the command is a program on the PATH, or the path of one that may be run")
-	}
-	if b.sample < 10*time.Millisecond {
-		return bench.Result{}, errors.New("--sample is too short; 10ms is the least")
-	}
-	return b.measure(ctx, f, order, command, progress)
+	b.Command, b.Socket = command, f.socket
+	return measure.Run(ctx, b.Options, progress)
 }
 
 // readAll reads results that are there, as one.
@@ -141,98 +116,6 @@ func (b *benchFlags) readAll(command []string) (bench.Result, error) {
 		all = append(all, r)
 	}
 	return bench.Join(all...)
-}
-
-// measure is straight wiring: directory, GPU, plan, runs, file.
-func (b *benchFlags) measure(ctx context.Context, f *flags, order bench.Order, command []string, progress io.Writer) (r bench.Result, err error) {
-	dir, remove, err := b.directory()
-	if err != nil {
-		return r, err
-	}
-	defer func() { remove(err == nil) }()
-	m, err := measure.Open(ctx, measure.Options{
-		Socket: f.socket, GPU: b.gpu, Command: command, Dir: dir, Sample: b.sample, Force: b.force,
-	})
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, m.Close(context.WithoutCancel(ctx))) }()
-	r = bench.Result{
-		Schema: bench.Schema, Simulated: b.simulated, Started: time.Now().UTC().Truncate(time.Second),
-		Machine: m.Machine(), Command: command, Label: b.label,
-	}
-	ctx, cancel := b.bounded(ctx)
-	defer cancel(nil)
-	steps, skipped := bench.Plan(order, m.Ground())
-	r.Skipped = skipped
-	tell := show.NewProgress(progress)
-	defer tell.End()
-	if !b.cold && len(steps) > 0 {
-		tell.Say("one run before all others, which does not count")
-		if err := m.WarmUp(ctx, steps[0]); err != nil {
-			return r, err
-		}
-	}
-	err = bench.Measure(ctx, &r, steps, m.Run, func(p bench.Progress) {
-		tell.Say(p.Text(tell.Terminal))
-		_ = b.keep(r.Cut(steps[p.Done:], "bench was cut off before")) // trouble tells at the end
-	})
-	if err != nil {
-		return r, err
-	}
-	return r, b.keep(r)
-}
-
-var (
-	errInterrupted = errors.New("bench was interrupted before")
-	errTimeLimit   = errors.New("the time limit had passed (--time-limit)")
-)
-
-// bounded ends with a cause that a person understands.
-func (b *benchFlags) bounded(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { cancel(errInterrupted) })
-	var timer *time.Timer
-	if b.limit > 0 {
-		timer = time.AfterFunc(b.limit, func() { cancel(errTimeLimit) })
-	}
-	return out, func(cause error) {
-		stop()
-		if timer != nil {
-			timer.Stop()
-		}
-		cancel(cause)
-	}
-}
-
-// directory is where the copies' output goes; remove is told whether all went well.
-func (b *benchFlags) directory() (dir string, remove func(well bool), err error) {
-	if b.out == "" {
-		dir, err = os.MkdirTemp("", "gpuslot-bench-")
-		return dir, func(bool) { _ = os.RemoveAll(dir) }, err
-	}
-	if err := os.MkdirAll(b.out, 0o755); err != nil {
-		return "", nil, err
-	}
-	if _, err := os.Stat(filepath.Join(b.out, bench.FileName)); err == nil {
-		return "", nil, show.Hint(fmt.Errorf("%s has a result already", b.out), "name a new directory with -o, or read that one with gpuslot bench --read")
-	}
-	return b.out, func(bool) {}, nil
-}
-
-// keep writes the result and what is printed of it.
-func (b *benchFlags) keep(r bench.Result) error {
-	if b.out == "" {
-		return nil
-	}
-	if err := r.Write(b.out); err != nil {
-		return fmt.Errorf("keep the result: %w", err)
-	}
-	var text strings.Builder
-	if err := bench.Print(&text, r); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(b.out, "bench.txt"), []byte(text.String()), 0o644)
 }
 
 func (b *benchFlags) print(w io.Writer, r bench.Result) error {

@@ -1,5 +1,3 @@
-// Package measure runs copies of a command on one GPU, and measures what they do: it
-// is the hand of gpuslot bench.
 package measure
 
 import (
@@ -10,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -21,51 +18,37 @@ import (
 	"github.com/gpuslot/gpuslot/mps"
 )
 
-// Options say what is measured.
-type Options struct {
-	// Socket is the agent's. GPU is an index, a UUID or the beginning of one.
-	Socket, GPU string
-	// Command is what the copies run, Dir takes their output.
-	Command []string
-	Dir     string
-	// Sample is the time between two looks at the GPU.
-	Sample time.Duration
-	// Force measures although other processes use the GPU.
-	Force bool
-}
-
-// Runner is the GPU that is measured, and what reads it.
-type Runner struct {
+// runner is the GPU that is measured, and what reads it.
+type runner struct {
 	options Options
 	lib     *nvml.Library
 	usage   *nvml.Usage
 	machine bench.Machine
+	// dir takes the copies' output.
+	dir string
 	// program is NVIDIA's control daemon; noMPS says why there is none to use.
 	program, noMPS string
 }
 
-// Open finds the GPU and makes sure that nobody else uses it.
-func Open(ctx context.Context, o Options) (*Runner, error) {
+// open finds the GPU and makes sure that nobody else uses it.
+func open(ctx context.Context, o Options, dir string) (*runner, error) {
 	lib, err := nvml.Open()
 	if err != nil {
 		return nil, err
 	}
-	m := &Runner{options: o, lib: lib, usage: lib.Usage()}
+	m := &runner{options: o, dir: dir, lib: lib, usage: lib.Usage()}
 	if err := m.find(ctx); err != nil {
-		return nil, errors.Join(err, m.Close(ctx))
+		return nil, errors.Join(err, m.close(ctx))
 	}
 	return m, nil
 }
 
-// Machine is what is measured on.
-func (m *Runner) Machine() bench.Machine { return m.machine }
-
-// Close ends reading the GPU.
-func (m *Runner) Close(ctx context.Context) error {
+// close ends reading the GPU.
+func (m *runner) close(ctx context.Context) error {
 	return errors.Join(m.usage.Close(ctx), m.lib.Close(ctx))
 }
 
-func (m *Runner) find(ctx context.Context) error {
+func (m *runner) find(ctx context.Context) error {
 	inv, _, err := m.lib.Inventory(ctx)
 	if err != nil {
 		return err
@@ -121,7 +104,7 @@ func leftToBench(s api.Status, u gpu.UUID) error {
 }
 
 // idle says who else uses the GPU.
-func (m *Runner) idle(ctx context.Context) error {
+func (m *runner) idle(ctx context.Context) error {
 	readings, err := m.usage.Read(ctx)
 	if err != nil {
 		return err
@@ -160,8 +143,8 @@ func controlProgram(g gpu.GPU) (program, why string) {
 	return program, ""
 }
 
-// Ground is what the GPU and its driver allow.
-func (m *Runner) Ground() bench.Ground {
+// ground is what the GPU and its driver allow.
+func (m *runner) ground() bench.Ground {
 	ceiling, _ := mps.ClientCeiling(m.machine.CUDA) // 0 if unknown
 	return bench.Ground{GPU: m.machine.GPU, NoMPS: m.noMPS, MaxClients: ceiling}
 }

@@ -27,13 +27,13 @@ type copies struct {
 	ended    []time.Time
 }
 
-// WarmUp runs the command once; a command that fails alone is not worth more.
-func (m *Runner) WarmUp(ctx context.Context, s bench.Step) error {
+// warmUp runs the command once; a command that fails alone is not worth more.
+func (m *runner) warmUp(ctx context.Context, s bench.Step) error {
 	first := bench.Step{Mode: bench.Exclusive, Copies: 1, Profile: s.Profile}
 	if s.Mode == bench.MIG {
 		first.Mode, first.Devices = bench.MIG, s.Devices[:1]
 	}
-	r, err := m.Run(ctx, first)
+	r, err := m.run(ctx, first)
 	if ctx.Err() != nil {
 		err = nil // Measure says so
 	} else if err == nil && len(r.Failures()) > 0 {
@@ -42,8 +42,8 @@ func (m *Runner) WarmUp(ctx context.Context, s bench.Step) error {
 	return err
 }
 
-// Run is one run from the control daemon's start to its end.
-func (m *Runner) Run(ctx context.Context, s bench.Step) (_ bench.Run, err error) {
+// run is one run from the control daemon's start to its end.
+func (m *runner) run(ctx context.Context, s bench.Step) (_ bench.Run, err error) {
 	way, err := m.way(ctx, s)
 	if err != nil {
 		return bench.Run{}, err
@@ -70,7 +70,7 @@ func (m *Runner) Run(ctx context.Context, s bench.Step) (_ bench.Run, err error)
 }
 
 // look takes one reading.
-func (m *Runner) look(ctx context.Context, meter *bench.Meter) error {
+func (m *runner) look(ctx context.Context, meter *bench.Meter) error {
 	readings, err := m.usage.Read(context.WithoutCancel(ctx))
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (m *Runner) look(ctx context.Context, meter *bench.Meter) error {
 
 // await looks at the GPU, and at who came through MPS, until the last copy has
 // ended.
-func (m *Runner) await(ctx context.Context, c *copies, meter *bench.Meter, way *way) error {
+func (m *runner) await(ctx context.Context, c *copies, meter *bench.Meter, way *way) error {
 	all := make(chan struct{})
 	go func() {
 		defer close(all)
@@ -102,7 +102,7 @@ func (m *Runner) await(ctx context.Context, c *copies, meter *bench.Meter, way *
 }
 
 // start starts all copies; each leads a session, which tells whose a process is.
-func (c *copies) start(ctx context.Context, m *Runner, s bench.Step, environment []string) error {
+func (c *copies) start(ctx context.Context, m *runner, s bench.Step, environment []string) error {
 	for i := range s.Copies {
 		log, err := m.openLog(s, i)
 		if err != nil {
@@ -127,18 +127,18 @@ func (c *copies) start(ctx context.Context, m *Runner, s bench.Step, environment
 }
 
 // device is what a copy sees.
-func (m *Runner) device(s bench.Step, i int) string {
+func (m *runner) device(s bench.Step, i int) string {
 	if s.Mode == bench.MIG {
 		return string(s.Devices[i])
 	}
 	return string(m.machine.GPU.UUID)
 }
 
-func (m *Runner) logOf(s bench.Step, i int) string {
-	return filepath.Join(m.options.Dir, "logs", fmt.Sprintf("%s%s-%d-repeat%d-copy%d.log", s.Mode, strings.ReplaceAll(s.Profile, ".", ""), s.Copies, s.Repeat, i))
+func (m *runner) logOf(s bench.Step, i int) string {
+	return filepath.Join(m.dir, "logs", fmt.Sprintf("%s%s-%d-repeat%d-copy%d.log", s.Mode, strings.ReplaceAll(s.Profile, ".", ""), s.Copies, s.Repeat, i))
 }
 
-func (m *Runner) openLog(s bench.Step, i int) (*os.File, error) {
+func (m *runner) openLog(s bench.Step, i int) (*os.File, error) {
 	path := m.logOf(s, i)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

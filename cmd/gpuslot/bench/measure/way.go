@@ -43,7 +43,7 @@ type way struct {
 
 // way prepares a run: a control daemon of its own, or none. Without one, the
 // pipe directory is an empty one: a daemon at the default place is not meant.
-func (m *Runner) way(ctx context.Context, s bench.Step) (_ *way, err error) {
+func (m *runner) way(ctx context.Context, s bench.Step) (_ *way, err error) {
 	w := &way{gpu: m.machine.GPU.UUID, environment: withoutCUDA(os.Environ()), began: time.Now()}
 	if w.root, err = shortDirectory(); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func withoutCUDA(environment []string) []string {
 
 // start starts the control daemon and its server, so that no copy waits for
 // them. It has no memory limit: jobs under one that does not bind run alike.
-func (w *way) start(ctx context.Context, m *Runner, s bench.Step) (pipes string, err error) {
+func (w *way) start(ctx context.Context, m *runner, s bench.Step) (pipes string, err error) {
 	pipes, err = mps.PipeDirectory(w.root, w.gpu)
 	if err != nil {
 		return "", err
