@@ -59,6 +59,10 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed, why)}
 	}
 	l := a.jobs.proc.Leaf(c.PID)
+	if l.Left {
+		return api.Reply{Refusal: api.Refuse(api.CodeClosed,
+			"the job was moved out of its own cgroup before it began: some process of its account did that")}
+	}
 	out := &api.Started{}
 	for _, r := range held {
 		if g, ok := find(&v.plan, r.GPU); !ok || !g.Shared() {

@@ -1,8 +1,10 @@
 package starter
 
 import (
+	"bytes"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +20,9 @@ type Leaf struct {
 	Path string
 	// Login says that it is that of a login.
 	Login bool
+	// Left says that the process has left this cgroup for another one below the job's
+	// slice, which HTCondor gives to the user.
+	Left bool
 	// slot is the slot that its name says.
 	slot string
 }
@@ -55,10 +60,10 @@ func leafIn(parts []string) Leaf {
 		l := Leaf{slot: slot}
 		switch {
 		case strings.HasSuffix(part, ".slice"):
-			if below[0] != strings.TrimSuffix(part, ".slice")+".scope" {
-				return Leaf{}
-			}
-			i++
+			scope := strings.TrimSuffix(part, ".slice") + ".scope"
+			l.Left = below[0] != scope
+			l.Path = "/" + strings.Join(append(slices.Clone(parts[:i+1]), scope), "/")
+			return l
 		case below[0] == "sshd.slice" && below[1] == "sshd.scope":
 			l.Login = true
 			i += 2
@@ -96,20 +101,26 @@ func (n Node) JobCgroup(s Starter) string {
 // delegates to the user.
 var userManager = regexp.MustCompile(`/user@([0-9]{1,10})\.service(?:/|\n|$)`)
 
-// cgroup reads /proc/<pid>/cgroup. Below a service manager of another account
-// than the agent's names are that account's choice and no word of HTCondor's:
-// such a process counts as in no cgroup.
+// trustedCgroup reads /proc/<pid>/cgroup as far as HTCondor and systemd chose the
+// names. From a service manager of another account than the agent's on they are that
+// account's choice; what stands before it is not, because a job may give its own
+// cgroups the name of such a manager, too.
 func (n Node) trustedCgroup(pid int) ([]byte, error) {
 	b, err := n.FS.Cgroup(pid)
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range userManager.FindAllSubmatch(b, -1) {
-		if string(m[1]) != strconv.Itoa(os.Getuid()) {
-			return nil, nil
+	var out []byte
+	for line := range bytes.Lines(b) {
+		for _, m := range userManager.FindAllSubmatchIndex(line, -1) {
+			if string(line[m[2]:m[3]]) != strconv.Itoa(os.Getuid()) {
+				line = append(slices.Clone(line[:m[0]]), '\n')
+				break
+			}
 		}
+		out = append(out, line...)
 	}
-	return b, nil
+	return out, nil
 }
 
 // cgroupSlot is the slot whose cgroup the process is in; empty if in none.

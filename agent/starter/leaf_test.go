@@ -30,6 +30,26 @@ func TestCgroupsOfAUser(t *testing.T) {
 	}
 }
 
+// TestCgroupsBelowAJob: a job that names a cgroup of its own like a service manager is
+// in its slot all the same.
+func TestCgroupsBelowAJob(t *testing.T) {
+	f := newFakeProc(t)
+	s := f.starter(1000, "slot1_1")
+	slice, _, _ := strings.Cut(proctree.CgroupOf("slot1_1"), ".slice/")
+	for i, below := range []string{"user@1234.service", "x", "user@1234.service/_x_slot1_2@wn1.slice/_x_slot1_2@wn1.scope"} {
+		f.Add(proctree.Process{PID: 2000 + i, Parent: 1, Comm: "x", UID: 1001, Cgroup: slice + ".slice/" + below})
+		if slot, err := f.fs().cgroupSlot(2000 + i); err != nil || !SameSlot(s.Slot, slot) {
+			t.Errorf("in %s the slot is %q, %v", below, slot, err)
+		}
+		if leaf := f.fs().Leaf(2000 + i); !leaf.Left || leaf.Path != proctree.CgroupOf("slot1_1") {
+			t.Errorf("in %s the leaf is %+v", below, leaf)
+		}
+	}
+	if leaf := f.fs().Leaf(s.PID); leaf.Left {
+		t.Errorf("the starter is at %+v", leaf)
+	}
+}
+
 // TestJobLeaf: the lines are those seen on 25.14.1 and 23.9.6 (htcondor_starter
 // as root), with the prefix that systemd adds.
 func TestJobLeaf(t *testing.T) {
@@ -41,10 +61,12 @@ func TestJobLeaf(t *testing.T) {
 		"the job's own below it":   {"0::" + job + "/mine/deeper\n", job, "slot1_1@wn1"},
 		"it pretends another slot": {"0::" + job + "/_x_slot9_9@wn1.slice/_x_slot9_9@wn1.scope\n", job, "slot1_1@wn1"},
 		"a login":                  {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1/sshd.slice/sshd.scope\n", "", ""},
-		"a login below the slice":  {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1.slice/sshd.slice/sshd.scope\n", "", ""},
+		"a login below the slice":  {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1.slice/sshd.slice/sshd.scope\n", job, "slot1_1@wn1"},
 		"23.9.6":                   {"0::/htcondor/condor_var_lib_condor_execute_slot1_1@wn1\n", "/htcondor/condor_var_lib_condor_execute_slot1_1@wn1", "slot1_1@wn1"},
 		"several startds":          {"0::/htcondor/_var_gpu0_slot1_1@gpu0@wn1.slice/_var_gpu0_slot1_1@gpu0@wn1.scope", "/htcondor/_var_gpu0_slot1_1@gpu0@wn1.slice/_var_gpu0_slot1_1@gpu0@wn1.scope", "slot1_1@gpu0@wn1"},
-		"the slice alone":          {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1.slice\n", "", ""},
+		"the slice alone":          {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1.slice\n", job, "slot1_1@wn1"},
+		"beside the scope":         {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1.slice/x/y\n", job, "slot1_1@wn1"},
+		"as another slot's scope":  {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1.slice/_var_lib_condor_execute_slot1_2@wn1.scope\n", job, "slot1_1@wn1"},
 		"a scope alone":            {"0::/htcondor/_var_lib_condor_execute_slot1_1@wn1.scope\n", "/htcondor/_var_lib_condor_execute_slot1_1@wn1.scope", "slot1_1@wn1"},
 		"no slot":                  {"0::/system.slice/condor.service\n", "", ""},
 		"the root":                 {"0::/\n", "", ""},
@@ -69,7 +91,11 @@ func FuzzJobLeaf(f *testing.F) {
 		if path == "" {
 			return
 		}
-		if !strings.Contains(text, "0::"+path) || strings.Contains(path, "..") && strings.Contains("/"+path+"/", "/../") {
+		in := path
+		if leafOf([]byte(text)).Left {
+			in = path[:strings.LastIndexByte(path, '/')]
+		}
+		if !strings.Contains(text, "0::"+in) || strings.Contains(path, "..") && strings.Contains("/"+path+"/", "/../") {
 			t.Errorf("%q from %q", path, text)
 		}
 		if strings.Count(text, "\n") <= 1 && cgroup.SlotIn([]byte(text)) != slot {
