@@ -103,7 +103,7 @@ func (v *veil) learnJobs(jobs []api.ChangeJob) {
 	}
 }
 
-// file is a file of the report as it may be told.
+// file is a file of the report as it may be given away.
 func (v *veil) file(name string, text []byte) ([]byte, error) {
 	switch path.Ext(name) {
 	case ".json":

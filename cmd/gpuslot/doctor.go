@@ -56,7 +56,7 @@ worst is a warning, 4 the worst is an error.`,
 				return err
 			}
 			if err := c.Context().Err(); err != nil {
-				return err // what was asked since is not known for another reason
+				return err // what was asked since is unknown for another reason
 			}
 			if asJSON {
 				if err := show.JSON(c.OutOrStdout(), found); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// typicalJob is what "gpuslot plan" counts with unless told otherwise.
+// typicalJob is what "gpuslot plan" counts with by default.
 const typicalJob = "cpus=1,memory=4000,vram=4000"
 
 // maxJobCPUs is above any machine's.

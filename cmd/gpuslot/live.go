@@ -17,7 +17,7 @@ const refresh = time.Second
 // live is a text that is renewed until somebody has enough of it.
 type live struct {
 	ask func(context.Context) (api.Status, error)
-	// text makes a frame; key is told what was pressed.
+	// text makes a frame; key is called with what was pressed.
 	text func(api.Status, time.Time) string
 	key  func(byte)
 	// frames ends it after so many; 0 means never.

@@ -1,5 +1,5 @@
 // Command gpuslot is the operator's view of a node whose GPUs are shared: what
-// it has, what it would offer, what HTCondor is told, what runs now. What it changes
+// it has, what it would offer, what HTCondor reads, what runs now. What it changes
 // it changes by the verbs mig, mps, gpu and node; gpuslotd does the rest. One file a
 // verb; start at root.
 package main
@@ -20,7 +20,7 @@ import (
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
-// The exit codes, as the help tells them.
+// The exit codes, as the help lists them.
 const (
 	exitOK      = 0
 	exitError   = 1

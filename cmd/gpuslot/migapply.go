@@ -16,7 +16,7 @@ import (
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-// The exit codes of gpuslot mig assert, as its help tells them: those of a
+// The exit codes of gpuslot mig assert, as its help lists them: those of a
 // test, so that scripts can tell "no" from "I do not know".
 const (
 	assertMatches    = 0

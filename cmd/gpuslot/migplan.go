@@ -170,7 +170,7 @@ func (p migPlanFlags) live(c *cobra.Command, f *flags) (gpus []gpu.MIGGPU, notes
 	return gpus, notes, err
 }
 
-// means tells whether --gpu names the GPU, or none.
+// means reports whether --gpu names the GPU, or none.
 func (p migPlanFlags) means(index int, u gpu.UUID) bool {
 	return len(p.gpus) == 0 || slices.ContainsFunc(p.gpus, func(name string) bool {
 		return name == strconv.Itoa(index) || strings.EqualFold(name, u.String())

@@ -205,7 +205,7 @@ func (t target) reach() (mig.Wanted, error) {
 	return w, t.served(w.Layout)
 }
 
-// served tells whether the layout has what is wanted without counting foreign
+// served reports whether the layout has what is wanted without counting foreign
 // instances that are not whole.
 func (t target) served(l gpu.Layout) error {
 	chip, have := t.state.Chip, map[gpu.ProfileID]int{}

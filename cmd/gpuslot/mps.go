@@ -29,9 +29,9 @@ func mpsRestart(f *flags) *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use:   "restart GPU",
-		Short: "Start a GPU's control daemon and its MPS server anew",
+		Short: "Restart a GPU's control daemon and its MPS server",
 		Long: `restart ends the control daemon of one GPU with its MPS servers and starts it
-anew with its limits. The agent never does that by itself to a daemon that has
+again with its limits. The agent never does that by itself to a daemon that has
 clients: their jobs would fail. Without --force neither does this command.
 
 With --force the clients are first asked to leave (terminate_client), so that

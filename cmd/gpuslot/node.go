@@ -71,7 +71,7 @@ func nodeRevert(f *flags) *cobra.Command {
 		Short: "Give the node back as it was: GPUs without MPS, HTCondor without gpuslot's configuration",
 		Long: `revert undoes what gpuslot did to the node: after the last job it stops the control
 daemons, restores the compute modes, lets go of NVML and removes the configuration
-that it wrote for HTCondor. HTCondor reads that when the startd starts anew, which
+that it wrote for HTCondor. HTCondor reads that when the startd starts again, which
 gpuslot never does by itself: condor_restart -peaceful -daemon STARTD. MIG layouts stay as they are.
 gpuslot node resume puts all of it back. Until then jobs with request_vram match
 here only if HTCondor's own GPUs have VRAM: gpuslot condor-config --for plain-node.
@@ -105,7 +105,7 @@ func nodeResume(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "resume",
 		Short: "Take up the driver again, verify the GPUs and open them",
-		Long: `resume starts gpuslotd anew with the driver that is loaded now, sets compute modes
+		Long: `resume starts gpuslotd again with the driver that is loaded now, sets compute modes
 and control daemons, runs a CUDA client on each shared GPU as "gpuslot verify" does,
 and opens all GPUs that keep their limits. One that does not stays closed by the
 owner "node". A node that still waits for jobs just opens again.
@@ -221,7 +221,7 @@ type follow struct {
 	deadline, pace time.Duration
 }
 
-// until returns the last state; while gpuslotd starts anew it does not answer.
+// until returns the last state; while gpuslotd starts again it does not answer.
 func (w follow) until(ctx context.Context, phase string) (last api.NodeStatus, err error) {
 	if w.deadline > 0 {
 		var cancel context.CancelFunc

@@ -6,14 +6,14 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 )
 
-// powerOver is the time that power is the mean of: the agent books energy when
+// powerOver is the time that power is the mean of: the agent adds energy when
 // the activity of an interval is known, which may be some samples later.
 const powerOver = 5 * time.Second
 
 // power turns the jobs' energy into watts, look by look.
 type power struct{ jobs map[jobOnGPU][]reading }
 
-// jobOnGPU tells two jobs of one slot apart.
+// jobOnGPU distinguishes two jobs of one slot.
 type jobOnGPU struct {
 	gpu, slot string
 	since     int64

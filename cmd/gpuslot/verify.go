@@ -75,7 +75,7 @@ type verification struct {
 
 type verifications []verification
 
-// verifyAll asks the agent for one GPU after the other, and tells which.
+// verifyAll asks the agent for one GPU after the other, and prints which.
 func verifyAll(ctx context.Context, socket string, args []string, progress io.Writer) (verifications, error) {
 	reply, err := api.Call(ctx, socket, api.Request{Op: api.OpStatus})
 	if err == nil && reply.Status == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 )
 
-// TestVerifyExitCodes: as the help tells them.
+// TestVerifyExitCodes: as the help lists them.
 func TestVerifyExitCodes(t *testing.T) {
 	var (
 		holds  = verification{Verification: api.Verification{OK: true}}

@@ -162,7 +162,7 @@ const (
 	mostWatts = 10000
 )
 
-// isAfter tells on which side of the change a job is.
+// isAfter reports on which side of the change a job is.
 func (b *Book) isAfter(j record.Job) bool {
 	if b.options.Changed.IsZero() {
 		return shared(j)

@@ -79,7 +79,7 @@ func firstOf(cs []class, r int64, g growth, quantum gpu.MiB) *class {
 	return nil
 }
 
-// retry books second tries. Each stands for a first one that met its limit, of
+// retry counts second tries. Each stands for a first one that met its limit, of
 // which the need is known now: those with the largest peaks are taken out.
 func (c *class) retry(s *spans) {
 	n := s.before.records + s.after.records

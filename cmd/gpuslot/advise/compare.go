@@ -65,7 +65,7 @@ func (t *tally) period(gpus int) Period {
 	return p
 }
 
-// stamp is a time as the advice tells it.
+// stamp is a time as the advice prints it.
 func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
 // boundsOf joins what is certain with the doubt of a sample.

@@ -185,7 +185,7 @@ func (t *tally) hours() Hours {
 	return h
 }
 
-// shape tells the distribution.
+// shape describes the distribution.
 func (c *Class) shape(d needs) {
 	c.StepMiB = int64(d.quantum)
 	for i, b := range d.budgets {

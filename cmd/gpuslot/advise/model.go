@@ -25,7 +25,7 @@ type model struct {
 	power regression
 }
 
-// learnModel books the GPU of a record. Of a MIG device it has only a part.
+// learnModel adds the GPU of a record. Of a MIG device it has only a part.
 func (b *Book) learnModel(j record.Job) {
 	if j.Model == "" || j.Mode == "mig" || j.GPU.IsMIG() {
 		return
@@ -50,7 +50,7 @@ func (b *Book) learnModel(j record.Job) {
 	}
 }
 
-// learnNode books the models of a node that the site named, of which there may be
+// learnNode adds the models of a node that the site named, of which there may be
 // no record, or only of its MIG devices.
 func (b *Book) learnNode(inv gpu.Inventory) {
 	n := map[string]int{}

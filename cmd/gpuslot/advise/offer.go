@@ -11,7 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// errNoMemory: no record tells how much VRAM the model has.
+// errNoMemory: no record says how much VRAM the model has.
 var errNoMemory = errors.New("no record tells how much VRAM the GPU has")
 
 // offer is one GPU of a model as the plan has it where it is shared through MPS.

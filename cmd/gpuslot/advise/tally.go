@@ -105,7 +105,7 @@ func shareOf(j record.Job) (float64, bool) {
 // shared says that gpuslot gave the job a part of a GPU.
 func shared(j record.Job) bool { return j.Mode == "mps" || j.Mode == "mig" }
 
-// need books how much VRAM the job needed.
+// need counts how much VRAM the job needed.
 func (t *tally) need(j record.Job, quantum gpu.MiB) {
 	over := j.BudgetMiB > 0 && shared(j) && j.PeakMiB != nil && *j.PeakMiB > j.BudgetMiB
 	switch {

@@ -28,7 +28,7 @@ func Join(results ...Result) (Result, error) {
 	return out, out.Check()
 }
 
-// number counts the repeats of each point anew.
+// number counts the repeats of each point again.
 func (r *Result) number() {
 	seen := map[key]int{}
 	for i := range r.Runs {

@@ -36,7 +36,7 @@ func (m *Meter) Add(readings []gpu.Reading) {
 		}
 		m.energy(r)
 		m.memory(r)
-		if m.readings > 0 { // what the first one tells lies before the run
+		if m.readings > 0 { // what the first one says lies before the run
 			m.sm.add(r.SMActivity)
 			m.dram.add(r.DRAMActivity)
 			m.kernels.add(r.KernelTime)
@@ -82,7 +82,7 @@ func usedBy(r gpu.Reading) (sum gpu.MiB, ok bool) {
 	return sum, len(r.Instances) > 0
 }
 
-// processes adds each job's processes up. One whose memory is not told makes
+// processes adds each job's processes up. One whose memory is not known makes
 // the sum of its job unknown in this reading.
 func (m *Meter) processes(r gpu.Reading) {
 	sums, untold := map[int]gpu.Bytes{}, map[int]bool{}

@@ -71,7 +71,7 @@ func checkContract(f facts) []Finding {
 	}
 	pipe, shared := c.env["CUDA_MPS_PIPE_DIRECTORY"]
 	if c.env["GPUSLOT_GPU"] == "" || c.env["CUDA_VISIBLE_DEVICES"] == "" {
-		broken("it did not get what the hook gives: GPUSLOT_GPU and CUDA_VISIBLE_DEVICES", "The PREPARE_JOB hook is the door that every GPU job comes through.")
+		broken("it did not get what the hook gives: GPUSLOT_GPU and CUDA_VISIBLE_DEVICES", "The PREPARE_JOB hook decides on every GPU job.")
 	}
 	if shared && (!strings.HasSuffix(pipe, "/"+c.env["GPUSLOT_GPU"]) || !c.has["pipe reachable"]) {
 		broken("it does not reach its pipe directory: "+pipe, "It would meet no MPS server, and with an exclusive GPU no CUDA.")

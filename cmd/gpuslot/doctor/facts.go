@@ -30,7 +30,7 @@ type facts struct {
 	// is not there.
 	generatedErr error
 
-	// inventory is what NVML tells of the GPUs.
+	// inventory is what NVML reports of the GPUs.
 	inventory    gpu.Inventory
 	inventoryErr error
 
@@ -135,7 +135,7 @@ func (f facts) shared() []plan.GPU {
 	return some
 }
 
-// readGPUs finds the plan, and asks NVML for what no plan tells.
+// readGPUs finds the plan, and asks NVML for what no plan has.
 func (f *facts) readGPUs(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, doctorNVMLTimeout)
 	defer cancel()

@@ -81,7 +81,7 @@ func checkPersistence(f facts) []Finding {
 	}
 	if len(off) > 0 {
 		found = append(found, Finding{Warning, check, "GPU " + strings.Join(off, ", ") + ": persistence mode is off",
-			"The driver starts the GPU anew for the first client, which takes seconds; meanwhile clients may get CUDA error 807.",
+			"The driver starts the GPU again for the first client, which takes seconds; meanwhile clients may get CUDA error 807.",
 			"systemctl enable --now nvidia-persistenced"})
 	}
 	if len(found) == 0 {

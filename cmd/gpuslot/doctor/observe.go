@@ -35,7 +35,7 @@ const settingJobAttributes = "STARTD_JOB_ATTRS"
 // toldAttributes are those that records take from there: no hook passes them on.
 const toldAttributes = "Cmd JobBatchName RequestGPUs RequestCpus RequestMemory RequestVRAM WantDocker AcctGroup x509UserProxyVOName"
 
-// checkJobAttributes looks whether the startd tells what records and advice go by.
+// checkJobAttributes looks whether the startd shows what records and advice go by.
 func checkJobAttributes(f facts) []Finding {
 	const check = "job attributes"
 	if f.settingsErr != nil {

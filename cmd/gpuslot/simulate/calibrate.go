@@ -97,7 +97,7 @@ func (c *calibration) took(m Model, hw hardware, copies int) float64 {
 	for range copies {
 		parts = append(parts, m.partOf(c.work, &hw, copies, hw.sms, 1))
 	}
-	return parts[0].host + crowd(parts, hw.slicing)*parts[0].kernel
+	return parts[0].host + contention(parts, hw.slicing)*parts[0].kernel
 }
 
 // maxLoss is where the search for a loss ends.

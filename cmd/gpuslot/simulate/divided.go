@@ -14,7 +14,7 @@ import (
 type divided struct {
 	plan.MIGGPU
 	chip gpu.Chip
-	// narrow is the chip for the policy; bounded: it must be told the places besides.
+	// narrow is the chip for the policy; bounded: it needs the places besides.
 	narrow  gpu.Chip
 	bounded bool
 	// first is the layout at the beginning, the preferred one; places are those of all.
@@ -80,7 +80,7 @@ func (n *nodePlan) layOut(inv gpu.Inventory) error {
 	return nil
 }
 
-// begins tells whether a slot of the plan can be used from the beginning: GPUs,
+// begins reports whether a slot of the plan can be used from the beginning: GPUs,
 // and the MIG devices of the preferred layout.
 func (n *nodePlan) begins(one plan.GPU) bool {
 	if one.Place == "" {
@@ -114,8 +114,8 @@ func (n *nodePlan) findPlaces() {
 	}
 }
 
-// narrowed is a chip that has no other places. The policy could be told the places
-// instead, but would then count the chip's layouts anew at each look, which is only
+// narrowed is a chip that has no other places. The policy could get the places
+// instead, but would then count the chip's layouts again at each look, which is only
 // done where without the other places it were another chip.
 func narrowed(chip gpu.Chip, places gpu.Layout) gpu.Chip {
 	var profiles []gpu.Profile

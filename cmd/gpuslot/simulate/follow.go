@@ -95,7 +95,7 @@ func (f *follower) wake(w *world) {
 	f.at = min(f.at, f.look)
 }
 
-// hopeless tells whether nothing has happened for so long that nothing will.
+// hopeless reports whether nothing has happened for so long that nothing will.
 func (f *follower) hopeless(w *world) bool {
 	if stir := w.sums.jobs + w.sums.started + w.sums.ended + w.sums.changes; stir != f.stir {
 		f.stir, f.since = stir, w.now
@@ -150,7 +150,7 @@ func (f *follower) lookAround(w *world) error {
 	return nil
 }
 
-// epoch is the beginning of a run for the policy, which tells time by the clock.
+// epoch is the beginning of a run for the policy, which reads the clock.
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // decide asks the policy for each node. busy: some node has more to decide.

@@ -55,7 +55,7 @@ func readLines(from io.Reader, r Reading, add adder) error {
 	return lines.Err()
 }
 
-// historyAd is what a job ad tells. Values are whatever HTCondor prints there, an
+// historyAd is what a job ad says. Values are whatever HTCondor prints there, an
 // expression as a string.
 type historyAd map[string]json.RawMessage
 

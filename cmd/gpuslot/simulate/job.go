@@ -10,7 +10,7 @@ import (
 
 // Job is one job of a stream.
 type Job struct {
-	// Name tells the job in a trace ("12.0"); it may be empty.
+	// Name is the job's in a trace ("12.0"); it may be empty.
 	Name string
 	// Owner is whose turn it is when several wait; Group the accounting group.
 	Owner, Group string
@@ -43,7 +43,7 @@ type Work struct {
 	SM, Bandwidth float64
 }
 
-// Check tells what is impossible.
+// Check returns what is impossible.
 func (j Job) Check() error {
 	switch {
 	case j.Arrival < 0:

@@ -198,7 +198,7 @@ func (w *world) refresh(at int32) {
 	}
 	c := 1.0
 	if sh.kind == shared {
-		c = crowd(w.parts, sh.hw.slicing)
+		c = contention(w.parts, sh.hw.slicing)
 	}
 	next, k := math.Inf(1), 0
 	var does activity

@@ -40,7 +40,7 @@ func models() []model {
 	}
 }
 
-// Models are the names of the GPUs that NewGroup knows.
+// Models are the names of the GPUs that NewGroup has.
 func Models() []string {
 	var keys []string
 	for _, m := range models() {

@@ -96,7 +96,7 @@ type Model struct {
 // maxNodes is more than any pool has.
 const maxNodes = 1 << 20
 
-// Check tells what is impossible.
+// Check returns what is impossible.
 func (p Pool) Check() error {
 	if len(p.Groups) == 0 {
 		return errors.New("the pool has no nodes")

@@ -125,7 +125,7 @@ func ParsePool(name, raw string, read func(string) ([]byte, error)) (File, error
 	return f, f.check(t)
 }
 
-// check tells where something is that Pool.Check does not like.
+// check says where something is that Pool.Check does not like.
 func (f File) check(t text) error {
 	if err := f.Pool.Matching.check(); err != nil {
 		return t.bad(err.Error(), "matching")

@@ -14,13 +14,13 @@ type activity struct {
 }
 
 // add counts one job.
-func (a *activity) add(p *part, crowd, total float64, r *run, sh *shape, stretch float64) {
+func (a *activity) add(p *part, contention, total float64, r *run, sh *shape, stretch float64) {
 	w := r.job.work()
 	gpus := 1.0
 	if sh.kind == whole {
 		gpus = float64(r.takes.gpus)
 	}
-	a.kernel += gpus * crowd * p.kernel / total
+	a.kernel += gpus * contention * p.kernel / total
 	a.sms += gpus * p.sms * sh.hw.sms / total
 	a.threads += float64(r.takes.cpus) * stretch * w.Seconds * (1 - w.Kernel) / total
 	a.rate += 1 / total

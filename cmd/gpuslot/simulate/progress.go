@@ -34,7 +34,7 @@ func NewReport(out io.Writer, policies []Policy, done func(Progress) float64) *R
 	return p
 }
 
-// Watch is told how far a policy is.
+// Watch is called with how far a policy is.
 func (p *Report) Watch(policy int, at Progress) {
 	p.part[policy] = min(1, max(0, p.done(at)))
 	if time.Since(p.shown) < p.every {

@@ -39,10 +39,10 @@ func (m *Model) partOf(w Work, hw *hardware, jobs int, limit, stretch float64) p
 	return p
 }
 
-// crowd is by how much kernels take longer because all jobs together ask for more
+// contention is by how much kernels take longer because all jobs together ask for more
 // than there is; at least 1. In time slices it is the time that only one has the
 // GPU, else its multiprocessors and its memory's bandwidth.
-func crowd(parts []part, slicing bool) float64 {
+func contention(parts []part, slicing bool) float64 {
 	if len(parts) < 2 {
 		return 1
 	}

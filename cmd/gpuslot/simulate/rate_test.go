@@ -46,7 +46,7 @@ func TestModel(t *testing.T) {
 		for range test.jobs {
 			parts = append(parts, test.model.partOf(test.work, &test.hw, test.jobs, test.limit, test.x))
 		}
-		got := parts[0].host + crowd(parts, test.hw.slicing)*parts[0].kernel
+		got := parts[0].host + contention(parts, test.hw.slicing)*parts[0].kernel
 		if math.Abs(got-test.want) > 1e-6 {
 			t.Errorf("%s: %g s, not %g", name, got, test.want)
 		}

@@ -22,7 +22,7 @@ type Reading struct {
 	// Margin is by how much a request is above the peak, for a job that had no
 	// request_vram; 1.2 is a fifth more.
 	Margin float64
-	// Dead is the dead time of each job in seconds, which no record tells.
+	// Dead is the dead time of each job in seconds, which no record has.
 	Dead float64
 }
 
@@ -95,7 +95,7 @@ func readFile(from io.Reader, r Reading, add adder, skipped map[string]int) erro
 	}
 }
 
-// isRecord tells gpuslot's lines from ads by a key that only they have.
+// isRecord distinguishes gpuslot's lines from ads by a key that only they have.
 func isRecord(head []byte) bool {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	return bytes.Contains(line, []byte(`"slot":`)) && !bytes.Contains(line, []byte(`"ClusterId"`))

@@ -121,7 +121,7 @@ func divide(p *plan.Plan) {
 	}
 }
 
-// entire tells whether jobs get whole GPUs: also where they are only observed.
+// entire reports whether jobs get whole GPUs: also where they are only observed.
 func entire(one plan.GPU) bool { return !one.Shared() && !one.MIGDevice() }
 
 // addSlot adds a shared GPU or a MIG device.

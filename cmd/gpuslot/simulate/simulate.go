@@ -31,11 +31,11 @@ func (l *list) Next() (Job, error) {
 	return j, nil
 }
 
-// Options are what a run tells while it goes on.
+// Options are called while a run goes on.
 type Options struct {
-	// Trace is told of every start and end, in the order of time; nil for nobody.
+	// Trace is called at every start and end, in the order of time; nil for nobody.
 	Trace func(Event)
-	// Progress is told now and then how far the run is; nil for nobody.
+	// Progress is called now and then with how far the run is; nil for nobody.
 	Progress func(Progress)
 }
 

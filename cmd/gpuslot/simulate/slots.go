@@ -130,7 +130,7 @@ func (w *world) addSlots(n *nodePlan, number int32, gpus int) {
 	}
 }
 
-// offer tells the shape's tree what the slot has free.
+// offer gives the shape's tree what the slot has free.
 func (w *world) offer(i int32) {
 	s := &w.slots[i]
 	a := s.free

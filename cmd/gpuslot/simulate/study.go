@@ -126,7 +126,7 @@ func (s Study) chosen(file File, stderr io.Writer) ([]Policy, error) {
 	return out, nil
 }
 
-// source gives each policy the same jobs; done tells how much of them a run has seen, 0 to
+// source gives each policy the same jobs; done is how much of them a run has seen, 0 to
 // 1.
 func (s Study) source(file File, stdin io.Reader, stderr io.Writer) (jobs func() Jobs, done func(Progress) float64, err error) {
 	made := slices.ContainsFunc(s.Jobs, func(name string) bool { return strings.HasSuffix(name, ".toml") })

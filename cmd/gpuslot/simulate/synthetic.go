@@ -180,7 +180,7 @@ func (m *made) advance() {
 	}
 }
 
-// Check tells what is impossible.
+// Check returns what is impossible.
 func (s Synthetic) Check() error {
 	if len(s.Classes) == 0 {
 		return fmt.Errorf("there is no class of jobs")

@@ -70,7 +70,7 @@ func Run(ctx context.Context, pool Pool, policy Policy, jobs Jobs, o Options) (R
 	}
 }
 
-// breathe looks at the context and tells how far the run is.
+// breathe looks at the context and reports how far the run is.
 func (w *world) breathe(ctx context.Context) error {
 	if w.options.Progress != nil {
 		w.options.Progress(Progress{At: seconds(w.now), Read: w.sums.jobs, Started: w.sums.started, Ended: w.sums.ended})
@@ -162,7 +162,7 @@ func (w *world) wake() {
 	w.cycle = max(w.now, math.Ceil((w.now-w.sums.begin)/every)*every+w.sums.begin)
 }
 
-// tell tells the trace.
+// tell calls the trace.
 func (w *world) tell(k EventKind, number, at int32) {
 	if w.options.Trace == nil {
 		return

@@ -12,7 +12,7 @@ const (
 	rowsWidth, rowHeight, rowName = 1060, 26, 250
 )
 
-// mostUsers is how many users have a bar; the others are told in a line.
+// mostUsers is how many users have a bar; the others are summed up in a line.
 const mostUsers = 14
 
 // hours is a bar for each user or group: what was reserved, and what of it was used.

@@ -83,7 +83,7 @@ func (o Options) measure(ctx context.Context, progress io.Writer) (r bench.Resul
 	}
 	err = bench.Measure(ctx, &r, steps, m.run, func(p bench.Progress) {
 		tell.Say(p.Text(tell.Terminal))
-		_ = o.keep(r.Cut(steps[p.Done:], "bench was cut off before")) // trouble tells at the end
+		_ = o.keep(r.Cut(steps[p.Done:], "bench was cut off before")) // an error shows at the end
 	})
 	if err != nil {
 		return r, err

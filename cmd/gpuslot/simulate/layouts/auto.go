@@ -45,7 +45,7 @@ func (d *incremental) takes(_ *world, _ int, in *instance, c *class) bool {
 	return in.profile.ID == c.profile.ID
 }
 
-// epoch is the beginning of a run for the policy, which tells time by the clock.
+// epoch is the beginning of a run for the policy, which reads the clock.
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 func (d *incremental) decide(w *world) error {

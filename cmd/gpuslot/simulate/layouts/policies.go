@@ -60,7 +60,7 @@ type Reflash struct {
 	DrainAfter time.Duration
 }
 
-// Name tells when it happens.
+// Name says when it happens.
 func (r Reflash) Name() string {
 	if r.DrainAfter > 0 {
 		return fmt.Sprintf("drain after %s, reflash the GPU", short(r.DrainAfter))
@@ -178,7 +178,7 @@ func number(l gpu.Layout, c *class) (n int) {
 	return n
 }
 
-// serves tells whether the node has an instance for a class, in use or not.
+// serves reports whether the node has an instance for a class, in use or not.
 func (w *world) serves(c *class) bool {
 	for g := range w.gpus {
 		for _, in := range w.gpus[g].instances {

@@ -45,7 +45,7 @@ func (n Node) check() error {
 	return mig.CheckChip(n.Chip)
 }
 
-// Policy is a way to run a node. It is made anew for each run.
+// Policy is a way to run a node. It is made for each run.
 type Policy interface {
 	// Name is a few words.
 	Name() string
@@ -55,7 +55,7 @@ type Policy interface {
 
 // driver decides during a run.
 type driver interface {
-	// takes tells whether jobs of a class may start on an idle instance.
+	// takes reports whether jobs of a class may start on an idle instance.
 	takes(w *world, g int, in *instance, c *class) bool
 	// decide may change the world after jobs have started; it is called at every event.
 	decide(w *world) error

@@ -26,7 +26,7 @@ const (
 	maxSMs     = 1 << 20
 )
 
-// check tells what is wrong with a job.
+// check returns what is wrong with a job.
 func (j Job) check() error {
 	const most = time.Duration(maxSeconds) * time.Second
 	switch {
