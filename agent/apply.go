@@ -202,7 +202,7 @@ func (a *Agent) reopenAccess(old, new map[gpu.UUID]guard) error {
 	var errs []error
 	for u, g := range new {
 		if g.err == nil && g.proof.Process() != old[u].proof.Process() {
-			errs = append(errs, a.jobs.reopen(u))
+			errs = append(errs, a.jobs.access.reopen(u))
 		}
 	}
 	return errors.Join(errs...)

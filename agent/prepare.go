@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -164,8 +165,14 @@ func (a *Agent) admit(ctx context.Context, c starter.Caller, job *api.Job, now t
 		nudge(a.booked)
 		return grant, nil
 	})
-	a.finish(ended)
-	return grant, refusal, nil
+	shared := gpu.UUID("")
+	if g != nil {
+		shared = g.UUID
+	}
+	if refusal = a.openShared(s, c, shared, refusal, ended); refusal != nil {
+		return nil, refusal, nil
+	}
+	return grant, nil, nil
 }
 
 // refuseAlone closes MIG devices that are gone, broken or about to go, and those
@@ -233,11 +240,7 @@ func (a *Agent) decide(jobs *jobView, s *State, c starter.Caller, job *api.Job, 
 	if refusal == nil || len(s.Running) == 0 || len(s.Held) > 0 { // nobody stands in the way of who is in
 		return grant, refusal, nil
 	}
-	ended, err := jobs.dropEnded()
-	if err != nil {
-		a.log.Error("sweep", "err", err)
-	}
-	if len(ended) == 0 {
+	if ended = jobs.dropEnded(); len(ended) == 0 {
 		return grant, refusal, nil
 	}
 	read()
@@ -258,14 +261,34 @@ func (a *Agent) refused(jobs *jobView, c starter.Caller, g *plan.GPU, r *api.Ref
 	}
 }
 
-// enter books the job and opens the pipe directory to its account.
+// openShared gives the account of a job that was entered access to its shared GPU. Without, the
+// entry is released, unless the job had it before. Those that a decision found ended are
+// finished first, and shut out.
+func (a *Agent) openShared(s State, c starter.Caller, u gpu.UUID, refusal *api.Refusal, ended []Running) *api.Refusal {
+	if len(ended) > 0 {
+		a.finish(ended)
+		if err := a.jobs.access.end(a.jobs.needs); err != nil {
+			a.log.Error("sweep", "err", err)
+		}
+	}
+	if refusal != nil || u == "" {
+		return refusal
+	}
+	err := a.jobs.access.give(u, c.UID)
+	if err == nil {
+		return nil
+	}
+	if !slices.ContainsFunc(s.Held, func(r Running) bool { return r.GPU == u }) {
+		a.jobs.release(c.Starter, []gpu.UUID{u})
+	}
+	a.log.Error("open the pipe directory", "gpu", u, "uid", c.UID, "err", err)
+	return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: its pipe directory cannot be opened to uid %d: %v: look at gpuslot status", u, c.UID, err))
+}
+
+// enter enters the job, and takes its partition.
 func (a *Agent) enter(jobs *jobView, s State, c starter.Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) *api.Refusal {
 	r := Running{Starter: c.Starter, Account: starter.Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group, VO: job.VO, Work: workOf(c, job), Wall: grant.Wall, Since: s.Now, Confirmed: c.Confirmed}
 	if g != nil {
-		if err := jobs.openAccess(g.UUID, c.UID); err != nil {
-			a.log.Error("open the pipe directory", "gpu", g.UUID, "uid", c.UID, "err", err)
-			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: its pipe directory cannot be opened to uid %d: %v: look at gpuslot status", g.UUID, c.UID, err))
-		}
 		if g.Partitioned() {
 			if err := a.partitions.take(holding{Starter: c.Starter, GPU: g.UUID, ID: s.Partition}); err != nil {
 				a.log.Error("keep whose partition it is", "gpu", g.UUID, "slot", c.Starter.Slot, "err", err)

@@ -67,6 +67,8 @@ type unplaced struct {
 type jobTable struct {
 	mu sync.Mutex
 	jobView
+	// access is changed after the table was, never under its lock.
+	access accessList
 	// linkTurn is held while holds are shown to supervisors.
 	linkTurn sync.Mutex
 }
@@ -75,8 +77,7 @@ type jobTable struct {
 // methods of jobTable, and the functions that Admit and Look call. None of them may call
 // a method of jobTable or keep the view.
 type jobView struct {
-	proc  starter.Node
-	pipes PipeAccess
+	proc starter.Node
 
 	slots []Running
 	// unplaced are starters from before the agent's start, of whose GPU the
@@ -85,7 +86,6 @@ type jobView struct {
 	// elsewhere are starters whose slots have no GPU of the plan, by the startd's
 	// word: all such of an observed node, and those whose jobs asked for one.
 	elsewhere map[process.ID]bool
-	open      map[access]bool
 	// holds are the jobs that HTCondor is to hold, by their starters.
 	holds map[starter.Starter]api.Hold
 	// turns are the ends of jobs that are asked for.
@@ -97,18 +97,18 @@ type jobView struct {
 	group group
 	// asked are the questions so far, by starter.
 	asked map[process.ID]questions
-	// left is when the last job of an account left a GPU that it had been let into.
-	left map[access]time.Time
 	// full are GPUs on which the startd wanted more than the plan has.
 	full map[gpu.UUID]bool
 }
 
 func newJobTable(proc starter.Node, pipes PipeAccess) *jobTable {
-	return &jobTable{jobView: jobView{
-		proc: proc, pipes: pipes, elsewhere: map[process.ID]bool{}, asked: map[process.ID]questions{},
-		left: map[access]time.Time{}, open: map[access]bool{}, holds: map[starter.Starter]api.Hold{},
-		turns: map[starter.Starter]*endTurn{}, full: map[gpu.UUID]bool{},
-	}}
+	return &jobTable{
+		jobView: jobView{
+			proc: proc, elsewhere: map[process.ID]bool{}, asked: map[process.ID]questions{},
+			holds: map[starter.Starter]api.Hold{}, turns: map[starter.Starter]*endTurn{}, full: map[gpu.UUID]bool{},
+		},
+		access: accessList{pipes: pipes, open: map[access]bool{}, left: map[access]time.Time{}},
+	}
 }
 
 // Admit is the only way to decide on a job and to enter it in one step: nobody else
@@ -181,12 +181,19 @@ func (v *jobView) enter(r Running, hook bool) {
 // sweep drops the slots whose starters have ended and takes the access away that
 // nobody needs any more. It returns what ended.
 func (b *jobTable) sweep() (ended []Running, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.dropEnded()
+	b.Look(func(v *jobView) { ended = v.dropEnded() })
+	return ended, b.access.end(b.needs)
 }
 
-func (v *jobView) dropEnded() (ended []Running, err error) {
+// release drops the entries of a job that came to nothing.
+func (b *jobTable) release(s starter.Starter, gpus []gpu.UUID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.slots = slices.DeleteFunc(b.slots, func(r Running) bool { return r.Starter.Is(s) && slices.Contains(gpus, r.GPU) })
+}
+
+// dropEnded drops the slots whose starters have ended, and returns them.
+func (v *jobView) dropEnded() (ended []Running) {
 	v.slots = slices.DeleteFunc(v.slots, func(r Running) bool {
 		if v.proc.Runs(r.Starter.ID) {
 			return false
@@ -203,18 +210,7 @@ func (v *jobView) dropEnded() (ended []Running, err error) {
 	}
 	v.unplaced = slices.DeleteFunc(v.unplaced, func(s unplaced) bool { return !v.proc.Runs(s.ID) })
 	maps.DeleteFunc(v.elsewhere, func(s process.ID, _ bool) bool { return !v.proc.Runs(s) })
-	for d := range v.open {
-		if v.needs(d) {
-			continue
-		}
-		if e := v.pipes.Revoke(d.gpu, d.uid); e != nil {
-			err = fmt.Errorf("close the pipe directory of %s to uid %d: %w", d.gpu, d.uid, e)
-			continue // tried again at the next sweep
-		}
-		delete(v.open, d)
-		v.left[d] = time.Now()
-	}
-	return ended, err
+	return ended
 }
 
 // newPlan forgets what was full under the plan before.
@@ -271,14 +267,11 @@ func (v *jobView) starterOf(slot string) (starter.Starter, bool) {
 // rebuild finds, at the start of the agent, the starters that run already and
 // the access that accounts have.
 func (b *jobTable) rebuild() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, s := range (&starter.Arrivals{}).New(b.proc, time.Now()) {
-		b.unplaced = append(b.unplaced, unplaced{Starter: s})
-	}
-	open, err := b.pipes.Admitted()
-	for _, d := range open {
-		b.open[d] = true
-	}
-	return err
+	found := (&starter.Arrivals{}).New(b.proc, time.Now())
+	b.Look(func(v *jobView) {
+		for _, s := range found {
+			v.unplaced = append(v.unplaced, unplaced{Starter: s})
+		}
+	})
+	return b.access.read()
 }

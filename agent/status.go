@@ -99,7 +99,7 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 		j.reason = beingVerified
 	}
 	if j.reason == "" {
-		j.reason = a.jobs.leftBehind(g, a.own, j.health.Proof)
+		j.reason = a.jobs.access.leftBehind(g, a.own, j.health.Proof)
 	}
 	if key := g.Tenancy.Key(); key != "" {
 		tenant, why := tenantOf(j.running, key)

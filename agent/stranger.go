@@ -22,13 +22,13 @@ func (a *Agent) stranger(ctx context.Context, g *plan.GPU, uid uint32, proof mps
 	if g.Tenancy.Policy == config.TenancyMultiUser {
 		return ""
 	}
-	if a.jobs.openToOthers(g.UUID, uid) {
+	if a.jobs.access.openToOthers(g.UUID, uid) {
 		a.sweepNow()
 	}
-	if a.jobs.openToOthers(g.UUID, uid) {
+	if a.jobs.access.openToOthers(g.UUID, uid) {
 		return "a job of another account has just ended there" // or runs: then the tenancy says so
 	}
-	if a.jobs.freeOfOthers(g.UUID, uid, proof) {
+	if a.jobs.access.freeOfOthers(g.UUID, uid, proof) {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, strangerTimeout)
@@ -41,7 +41,7 @@ func (a *Agent) stranger(ctx context.Context, g *plan.GPU, uid uint32, proof mps
 	if s, ok := serverOfOthers(servers, uid); ok {
 		return stays(s)
 	}
-	a.jobs.forgetLeft(g.UUID, now)
+	a.jobs.access.forgetLeft(g.UUID, now)
 	return ""
 }
 
@@ -61,10 +61,10 @@ func serverOfOthers(servers []mps.Server, uid uint32) (mps.Server, bool) {
 }
 
 // openToOthers says whether the pipe directory is open to another account.
-func (b *jobTable) openToOthers(u gpu.UUID, uid uint32) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for d := range b.open {
+func (l *accessList) openToOthers(u gpu.UUID, uid uint32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for d := range l.open {
 		if d.gpu == u && d.uid != uid {
 			return true
 		}
@@ -73,10 +73,10 @@ func (b *jobTable) openToOthers(u gpu.UUID, uid uint32) bool {
 }
 
 // freeOfOthers says whether a proof shows that no other account computes there.
-func (b *jobTable) freeOfOthers(u gpu.UUID, uid uint32, proof mps.Proof) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for d, at := range b.left {
+func (l *accessList) freeOfOthers(u gpu.UUID, uid uint32, proof mps.Proof) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for d, at := range l.left {
 		if d.gpu == u && d.uid != uid && !proof.At.After(at) {
 			return false
 		}
@@ -86,12 +86,12 @@ func (b *jobTable) freeOfOthers(u gpu.UUID, uid uint32, proof mps.Proof) bool {
 }
 
 // forgetLeft forgets who left a GPU before it was seen to be free.
-func (b *jobTable) forgetLeft(u gpu.UUID, seen time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for d, at := range b.left {
+func (l *accessList) forgetLeft(u gpu.UUID, seen time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for d, at := range l.left {
 		if d.gpu == u && at.Before(seen) {
-			delete(b.left, d)
+			delete(l.left, d)
 		}
 	}
 }
@@ -99,15 +99,15 @@ func (b *jobTable) forgetLeft(u gpu.UUID, seen time.Time) {
 // leftBehind says, by the last proof, which process computes on a GPU after the last
 // job of its account left it: then START must keep jobs away. Root's are the agent's
 // own looks at the GPU.
-func (b *jobTable) leftBehind(g *plan.GPU, own uint32, proof mps.Proof) string {
+func (l *accessList) leftBehind(g *plan.GPU, own uint32, proof mps.Proof) string {
 	if g.Tenancy.Policy == config.TenancyMultiUser {
 		return ""
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, s := range proof.States {
 		d := access{g.UUID, s.UID}
-		if s.UID != own && len(s.Clients) > 0 && !b.open[d] && proof.At.After(b.left[d]) {
+		if s.UID != own && len(s.Clients) > 0 && !l.open[d] && proof.At.After(l.left[d]) {
 			return stays(s)
 		}
 	}

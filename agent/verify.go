@@ -164,8 +164,10 @@ func (a *Agent) bookVerification(v *view, g *plan.GPU, who persona, now time.Tim
 		jobs.confirmVerification()
 		return grant, refusal
 	})
-	a.finish(ended)
-	return grant, refusal
+	if refusal = a.openShared(s, c, g.UUID, refusal, ended); refusal != nil {
+		return nil, refusal
+	}
+	return grant, nil
 }
 
 // confirmVerification: the startd has no ad of it.
