@@ -48,9 +48,18 @@ func (d *Daemon) status(ctx context.Context, server int) mps.ServerStatus {
 	return "gone"
 }
 
+// hitTime is how long nothing happens before a client counts as unharmed, harmTime the
+// same where harm is expected: a slow machine has time to do it.
+const (
+	hitTime  = 1500 * time.Millisecond
+	harmTime = 10 * time.Second
+)
+
 // hit is the code that a waiting client met; 0 if none came for a while.
-func hit(ctx context.Context, j *Job) int {
-	line, err := j.Await(ctx, "until eof", 1500*time.Millisecond)
+func hit(ctx context.Context, j *Job) int { return hitIn(ctx, j, hitTime) }
+
+func hitIn(ctx context.Context, j *Job, most time.Duration) int {
+	line, err := j.Await(ctx, "until eof", most)
 	if err != nil {
 		return 0
 	}
@@ -152,6 +161,9 @@ func tryKill(ctx context.Context, l *Lab, n *Notes) error {
 	})
 }
 
+// kernelTime is how long a kernel runs that is to be met under way, on a slow machine too.
+const kernelTime = 2 * time.Second
+
 func (l *Lab) killBusy(ctx context.Context, n *Notes, how string) error {
 	d, err := l.Daemon(ctx, n)
 	if err != nil {
@@ -161,18 +173,24 @@ func (l *Lab) killBusy(ctx context.Context, n *Notes, how string) error {
 	if err != nil {
 		return err
 	}
-	busy, err := l.Start(ctx, n, Order{Name: how + "_busy", Daemon: d, Words: "go on load 10 20 busy 30 100 until eof"})
+	// It is told to end in the middle of a kernel: between two of them that harms nobody.
+	words := fmt.Sprintf("go on load 10 20 busy 30 %d until eof", kernelTime.Milliseconds())
+	busy, err := l.Start(ctx, n, Order{Name: how + "_busy", Daemon: d, Words: words})
 	if err != nil {
 		return err
 	}
-	if err := busy.Must(ctx, "load 10"); err != nil {
+	if err := busy.Must(ctx, "busy begins"); err != nil {
 		return err
 	}
 	if how == "terminated" {
 		err = l.terminate(ctx, n, d, s, busy)
 	}
 	busy.Kill()
-	n.Set(how+"_neighbour_code", hit(ctx, neighbours[0]))
+	most := hitTime
+	if how == "killed" {
+		most = harmTime
+	}
+	n.Set(how+"_neighbour_code", hitIn(ctx, neighbours[0], most))
 	n.Set(how+"_status", string(d.status(ctx, s.PID)))
 	n.Set(how+"_neighbour_ends", neighbours[0].End(ctx) == nil) // one that hangs on the GPU tells no error
 	after, errAfter := l.Do(ctx, n, Order{Name: how + "_after", Daemon: d, Words: "go on context"})

@@ -104,6 +104,7 @@ struct CUctx_st {
 	struct kernel queue[KERNELS];
 	int first, count;           /* kernels that wait or run */
 	int engine;                 /* its thread was started */
+	int running;                /* a kernel of the queue has begun */
 };
 
 CUresult context_current(CUcontext *c);  /* INVALID_CONTEXT, or the sticky error (then *c is set, too) */

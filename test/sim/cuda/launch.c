@@ -121,6 +121,8 @@ static uint64_t milliseconds_now(void)
 static CUresult run(CUcontext c, struct kernel k)
 {
 	CUresult r = work(c, k.percent, &k);
+	c->running = 1;
+	pthread_cond_broadcast(&c->changed);
 	uint64_t end = milliseconds_now() + k.milliseconds, now;
 	while (r == CUDA_SUCCESS && !c->dead && (now = milliseconds_now()) < end) {
 		struct timespec t = after(end - now < 20 ? end - now : 20);
@@ -133,6 +135,7 @@ static CUresult run(CUcontext c, struct kernel k)
 	}
 	if (!c->dead)
 		work(c, 0, NULL);
+	c->running = 0;
 	return r;
 }
 
@@ -208,6 +211,9 @@ API CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz,
 	CUresult r = context_current(&c);
 	if (r == CUDA_SUCCESS)
 		r = enqueue(c, k);
+	/* An idle GPU begins it at once. The engine here may wait for a processor: it is waited for. */
+	while (r == CUDA_SUCCESS && c->count == 1 && !c->running && !c->error && !c->dead)
+		pthread_cond_wait(&c->changed, api_mutex());
 	api_unlock();
 	return r;
 }

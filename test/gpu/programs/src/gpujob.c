@@ -24,7 +24,7 @@ static const char help[] =
 	"  compute PERCENT N   N times 16 multiply-adds in each thread of that share of the multiprocessors\n"
 	"  stream MIB N        read and write a buffer N times\n"
 	"  repeat N WORD A B   one of these three N times, told once\n"
-	"  busy PERCENT MS     load again and again until standard input ends, told once\n"
+	"  busy PERCENT MS     load again and again until standard input ends; told when the first one is under way, and at the end\n"
 	"  fault KIND          illegal_address, misaligned_address, launch_failed, assert\n"
 	"  sync                learn what happened to the context\n"
 	"  sleep MS            be idle\n"
@@ -292,13 +292,17 @@ static int find(void **f, const char *name)
 	return r;
 }
 
-static int launch(struct work *w, const char *name)
+static int begin(struct work *w, const char *name)
 {
 	void *f = NULL;
 	void *parameters[] = { &w->percent, &w->amount, &w->buffer, &w->words, NULL };
 	int r = find(&f, name);
-	if (r == SUCCESS)
-		r = cu.launch(f, w->blocks, 1, 1, w->threads, 1, 1, 0, NULL, parameters, NULL);
+	return r == SUCCESS ? cu.launch(f, w->blocks, 1, 1, w->threads, 1, 1, 0, NULL, parameters, NULL) : r;
+}
+
+static int launch(struct work *w, const char *name)
+{
+	int r = begin(w, name);
 	return r == SUCCESS ? cu.sync() : r;
 }
 
@@ -424,6 +428,12 @@ static void busy(long percent, long ms)
 	int r = need_scratch() ? SUCCESS : OUT_OF_MEMORY;
 	w.blocks = blocks_of(percent);
 	w.buffer = scratch;
+	if (r == SUCCESS)
+		r = begin(&w, "load");
+	if (r == SUCCESS) {
+		tell("busy begins", r, "%s", "");
+		r = cu.sync();
+	}
 	while (r == SUCCESS && !input_ended(0))
 		r = launch(&w, "load");
 	tell(step, r, "%s", "");
