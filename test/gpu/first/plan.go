@@ -131,7 +131,8 @@ func contract(ctx context.Context, c *call, t trying) error {
 }
 
 func dialect(ctx context.Context, c *call, t trying) error {
-	env := []string{"GPUSLOT_MPS_CONTROL=" + c.driver.Files[evidence.Control].Path}
+	// A pipe directory has 87 bytes at most, so its own is not below a long TMPDIR.
+	env := []string{"GPUSLOT_MPS_CONTROL=" + c.driver.Files[evidence.Control].Path, "TMPDIR=/tmp"}
 	return c.child(ctx, t.budget, "dialect", env, c.program("mps.test"),
 		"-test.v", "-test.run", "^(TestMatrix|TestRubbishOnItsSocket)$", "-test.timeout", t.budget.String())
 }

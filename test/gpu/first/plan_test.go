@@ -1,7 +1,9 @@
 package main
 
 import (
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/test/gpu/node"
@@ -29,6 +31,21 @@ func TestPlan(t *testing.T) {
 	}
 	if tail := order[len(order)-5:]; !slices.Equal(tail, []string{"T17", "T10", "T8", "T15", "N7"}) {
 		t.Errorf("the last trials are %v", tail)
+	}
+}
+
+// TestPlanOnAnyMachine: neither the order nor a limit follows from the processors.
+func TestPlanOnAnyMachine(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	var one, many strings.Builder
+	for processors, w := range map[int]*strings.Builder{1: &one, 16: &many} {
+		runtime.GOMAXPROCS(processors)
+		if err := table(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if one.String() != many.String() {
+		t.Errorf("with 1 processor\n%s\nand with 16\n%s", one.String(), many.String())
 	}
 }
 
