@@ -38,7 +38,7 @@ func WritePage(dir, machine string, doubts []string) error {
 	} else {
 		fmt.Fprintf(&b, "Measured on %s. `driver.json` has the driver's files with their sums.\n\n", machine)
 	}
-	b.WriteString("[Sharing, with plots beside the paper's figures](report.md). The raw words: `truth/`, `node/`, `facts/`.\n\n")
+	b.WriteString("[Sharing, with plots beside the papers' figures](report.md). The raw words: `truth/`, `node/`, `facts/`.\n\n")
 	b.WriteString("## Beliefs about MPS and NVML\n\n")
 	beliefs(&b, "truth", outcomes)
 	b.WriteString("## gpuslot as a whole\n\n")

@@ -27,16 +27,19 @@ func plots(results []Sharing) map[string]string {
 	for _, r := range results {
 		points := r.Points()
 		alone, known := bench.Alone(points)
-		out[r.Label+"-runtime.svg"] = plot(r, "run time of a copy [s]", seriesOf(points, func(p bench.Point) *bench.Spread { return &p.JobSeconds }))
-		out[r.Label+"-throughput.svg"] = plot(r, "throughput against one after the other", seriesOf(points, func(p bench.Point) *bench.Spread {
+		draw := func(title string, lines []series) string {
+			return plot(r.Label+": "+title+marked(r.Simulated), "copies on one GPU", lines)
+		}
+		out[r.Label+"-runtime.svg"] = draw("run time of a copy [s]", seriesOf(points, func(p bench.Point) *bench.Spread { return &p.JobSeconds }))
+		out[r.Label+"-throughput.svg"] = draw("throughput against one after the other", seriesOf(points, func(p bench.Point) *bench.Spread {
 			g, ok := bench.Ratio(p.PerHour, alone.PerHour)
 			if !known || !ok {
 				return nil
 			}
 			return &g
 		}))
-		out[r.Label+"-occupancy.svg"] = plot(r, "occupancy: part of the time with any kernel", seriesOf(points, func(p bench.Point) *bench.Spread { return p.KernelTime }))
-		out[r.Label+"-energy.svg"] = plot(r, "energy of a job, GPU alone [J]", seriesOf(points, func(p bench.Point) *bench.Spread { return p.Joules }))
+		out[r.Label+"-occupancy.svg"] = draw("occupancy: part of the time with any kernel", seriesOf(points, func(p bench.Point) *bench.Spread { return p.KernelTime }))
+		out[r.Label+"-energy.svg"] = draw("energy of a job, GPU alone [J]", seriesOf(points, func(p bench.Point) *bench.Spread { return p.Joules }))
 	}
 	return out
 }
@@ -66,12 +69,12 @@ const (
 // colours of Okabe and Ito, which all people can tell apart.
 var colours = []string{"#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 
-// plot draws lines over the number of copies, with a bar from the least to the
-// most of the repeats.
-func plot(r Sharing, title string, lines []series) string {
+// plot draws lines over what across says, with a bar from the least to the most of
+// the repeats.
+func plot(title, across string, lines []series) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n", width, height, width, height)
-	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/><text x="%d" y="16" font-size="12">%s: %s%s</text>`+"\n", width, height, left, escape(r.Label), escape(title), marked(r))
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/><text x="%d" y="16" font-size="12">%s</text>`+"\n", width, height, left, escape(title))
 	most, high := 1.0, 0.0
 	for _, l := range lines {
 		for _, p := range l.points {
@@ -85,10 +88,10 @@ func plot(r Sharing, title string, lines []series) string {
 	for v := 0.0; v <= high+step/2; v += step {
 		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%.4g</text>`+"\n", left, y(v), width-right, left-6, y(v)+4, v)
 	}
-	for _, v := range copiesOf(lines) {
+	for _, v := range places(lines) {
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%.0f</text>`+"\n", x(v), height-below+16, v)
 	}
-	fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">copies on one GPU</text>`+"\n", x(most/2), height-8)
+	fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x(most/2), height-8, escape(across))
 	for i, l := range lines {
 		l.draw(&b, colours[i%len(colours)], i, x, y)
 	}
@@ -111,15 +114,15 @@ func (l series) draw(b *strings.Builder, colour string, i int, x, y func(float64
 	fmt.Fprintf(b, `</g><text x="%d" y="%d" fill="%s">%s</text>`+"\n", width-right+10, top+10+15*i, colour, escape(l.name))
 }
 
-func marked(r Sharing) string {
-	if r.Simulated {
+func marked(simulated bool) string {
+	if simulated {
 		return " (SIMULATED)"
 	}
 	return ""
 }
 
-// copiesOf are the numbers of copies that any line has.
-func copiesOf(lines []series) (out []float64) {
+// places are the values across that any line has.
+func places(lines []series) (out []float64) {
 	for _, l := range lines {
 		for _, p := range l.points {
 			if !slices.Contains(out, p.x) {

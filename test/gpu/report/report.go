@@ -1,11 +1,12 @@
 // Package report makes tables and plots of what the harness measured, beside
-// the figures of the paper that this project follows (arXiv 2505.08562). It
-// computes nothing but what the recordings hold. Start at Write.
+// the figures of the papers that this project follows (papers.go). It computes
+// nothing but what the recordings hold. Start at Write.
 package report
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,11 @@ func Write(dir string) error {
 	if len(parts)+len(results)+mps+whole == 0 {
 		return errors.Join(append(errs, fmt.Errorf("%s has no results", dir))...)
 	}
-	for name, svg := range plots(results) {
+	all := plots(results)
+	if len(results) > 0 {
+		maps.Copy(all, paperPlots(results))
+	}
+	for name, svg := range all {
 		errs = append(errs, os.WriteFile(filepath.Join(dir, name), []byte(svg), 0o644))
 	}
 	errs = append(errs, os.WriteFile(filepath.Join(dir, "report.md"), []byte(Page(parts, results)), 0o644))
@@ -121,7 +126,7 @@ func Page(parts []Part, results []Sharing) string {
 	for _, r := range results {
 		section(&b, r)
 	}
-	b.WriteString(paper)
+	b.WriteString(besidePapers(results))
 	return b.String()
 }
 
@@ -256,27 +261,3 @@ func advice(b *strings.Builder, a bench.Advice) {
 	}
 	b.WriteByte('\n')
 }
-
-// paper is what arXiv 2505.08562 measured; ratios are computed from its figures.
-const paper = `## The paper's figures
-
-On eight A100 with real trainings of high-energy physics (arXiv 2505.08562); another workload, other GPUs, the whole machine's power.
-
-Table 1:
-
-| | CPU only | exclusive | simple sharing | MPS | MIG |
-|---|---|---|---|---|---|
-| concurrent instances | 64 | 8 | 96 | 96 | 56 |
-| run time [min] | 82.07 | 10.56 | 41.43 | 16.23 | 9.41 |
-| power [W] | 664.80 | 748.22 | 1202.58 | 1396.29 | 1327.55 |
-| energy per training [kJ] | 51.95 | 59.25 | 31.15 | 14.17 | 13.39 |
-
-Table 2 (in HTCondor):
-
-| | exclusive | simple sharing | MPS | MIG |
-|---|---|---|---|---|
-| epochs per second | 1.94 | 10.06 | 18.16 | 14.14 |
-| against exclusive | 1 | 5.19 | 9.36 | 7.29 |
-
-Figure 2: on bare metal MPS had close to five times the throughput of time slicing with 12 copies on one A100.
-`

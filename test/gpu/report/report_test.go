@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -59,10 +60,11 @@ func TestPlots(t *testing.T) {
 	if err != nil || len(results) != 2 {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
-	all := plots(results)
-	if len(all) != 4*len(results) {
-		t.Errorf("%d plots", len(all))
+	all, beside := plots(results), paperPlots(results)
+	if len(all) != 4*len(results) || len(beside) != 3 {
+		t.Errorf("%d plots, %d beside the papers", len(all), len(beside))
 	}
+	maps.Copy(all, beside)
 	for name, svg := range all {
 		d := xml.NewDecoder(strings.NewReader(svg))
 		for {
@@ -79,6 +81,9 @@ func TestPlots(t *testing.T) {
 		}
 		if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
 			t.Errorf("%s has no number somewhere", name)
+		}
+		if beside[name] != "" {
+			continue
 		}
 		for _, mode := range []bench.Mode{bench.Exclusive, bench.TimeSlice, bench.MPS, bench.MPSCapped} {
 			if !strings.Contains(svg, ">"+string(mode)+"</text>") {
@@ -196,16 +201,69 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// TestThePaper: the ratios beside its figures follow from them.
-func TestThePaper(t *testing.T) {
+// TestThePapers: ratios follow from the figures that the papers print.
+func TestThePapers(t *testing.T) {
 	const exclusive = 1.94
 	for epochs, ratio := range map[float64]float64{10.06: 5.19, 18.16: 9.36, 14.14: 7.29} {
 		if math.Abs(epochs/exclusive-ratio) > 0.005 {
 			t.Errorf("%g epochs per second are %.2f times %g", epochs, epochs/exclusive, exclusive)
 		}
 		for _, cell := range []string{fmt.Sprintf("| %.2f ", epochs), fmt.Sprintf("| %.2f ", ratio)} {
-			if !strings.Contains(paper, cell) {
+			if !strings.Contains(tables, cell) {
 				t.Errorf("no %q", cell)
+			}
+		}
+	}
+	printed := func(quantity, theirs string) {
+		t.Helper()
+		if !slices.ContainsFunc(figures, func(f published) bool {
+			return strings.Contains(f.what, quantity) && slices.Contains(strings.Fields(strings.ReplaceAll(f.theirs, ";", "")), theirs)
+		}) {
+			t.Errorf("no %s with %s", quantity, theirs)
+		}
+	}
+	for kJ, what := range map[float64]string{31.15: "time slicing", 14.17: "under MPS", 13.39: "instances 1g"} {
+		printed("energy of a job, exclusive against", fmt.Sprintf("%.2f", 59.25/kJ))
+		printed(what, fmt.Sprintf("%.2f", 59.25/kJ))
+	}
+	printed("7 instances 1g against MIG mode off", fmt.Sprintf("%.2f", 7*2.132/16.773))
+	printed("7 instances 1g against MIG mode off", fmt.Sprintf("%.2f", 7*30.108/164.373))
+	printed("run time on 7g against MIG mode off", fmt.Sprintf("%.2f", 28.732/26.365))
+}
+
+// TestBeside: a figure stands beside the same quantity of ours, and where there is
+// none, that is said.
+func TestBeside(t *testing.T) {
+	run := func(mode bench.Mode, profile string, copies int, seconds float64) bench.Run {
+		return bench.Run{Mode: mode, Profile: profile, Copies: copies, Repeat: 1, Seconds: seconds, Jobs: slices.Repeat([]bench.Job{{Seconds: seconds}}, copies)}
+	}
+	r := Sharing{Result: bench.Result{Label: "mix", Runs: []bench.Run{
+		run(bench.Exclusive, "", 1, 10), run(bench.TimeSlice, "", 12, 120), run(bench.MPS, "", 12, 24), run(bench.MPS, "", 8, 14),
+		run(bench.MIG, "7g.80gb", 1, 11), run(bench.MIG, "3g.40gb", 1, 22), run(bench.MIG, "1g.10gb", 7, 70),
+	}}}
+	text := besidePapers([]Sharing{r})
+	for _, want := range []string{
+		"| throughput with 12 copies, MPS against time slicing | close to 5 | 5.00 |",
+		"| run time of 12 copies against one, time slicing | grows almost linearly: 12 | 12.00 |",
+		"| throughput with 12 copies under MPS against exclusive | 9.36 | 5.00 |",
+		"training 1.03 to 1.04; FLOPS 1.07 to 1.10 | 1.10 |",
+		"cores 2.21 to 2.29; tensor cores 1.61 | 2.00 |",
+		"| run time on 2g against 3g | simulation 1.48 to 1.49; CUDA cores 1.50 to 1.51; tensor cores 1.42 | not measured |",
+		"7 instances 1g | steadier than MPS | 1.00 |",
+		"| energy of a job, 1g against 7g | above 1: the larger instance uses less | not measured |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	plots := paperPlots([]Sharing{r})
+	for name, lines := range map[string][]string{
+		"papers-sharing.svg": {"KIT Figure 2", "mix"}, "papers-mig.svg": {"CERN fp32", "CERN tensor", "mix"},
+		"papers-tail.svg": {"mix mps", "mix mig 1g.10gb"},
+	} {
+		for _, line := range lines {
+			if !strings.Contains(plots[name], ">"+line+"</text>") {
+				t.Errorf("%s has no line for %s", name, line)
 			}
 		}
 	}
