@@ -2,6 +2,7 @@
 # run.sh PART OUT [ARGUMENT…]: one part of the harness on this machine's GPU, unattended, in less than eight minutes.
 # What it finds goes below OUT, everything else into a directory that is gone afterwards: the folder may be read-only, and
 # where a copy lost its modes, "bash run.sh" does. run.sh compile only compiles gpujob and gpusee, into the folder.
+# run.sh search ROOT prints the control program that is found below ROOT.
 set -uo pipefail
 began=$(date +%s)
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
@@ -13,7 +14,17 @@ compile() { # DIRECTORY
 	"$cc" -std=gnu11 -O2 -o "$1/gpujob" "$here"/src/{gpujob,driver,kernels}.c -ldl && "$cc" -std=gnu11 -O2 -o "$1/gpusee" "$here/src/gpusee.c" -ldl
 }
 
-if [ "${1-}" = compile ]; then compile "$here"; exit; fi
+# The control program below ROOT, the empty text for all of the machine. Not in caches and temporary directories: they may
+# hold simulated ones, and drivers of other branches for tests.
+search() { # ROOT
+	timeout 20 find "$1/" \( -path "$1/proc" -o -path "$1/sys" -o -path "$1/tmp" -o -path "$1/var/tmp" -o -name .cache -o -name 'gpuslot*' \) -prune \
+		-o -name nvidia-cuda-mps-control -type f -print -quit 2>/dev/null
+}
+
+case ${1-} in
+compile) compile "$here"; exit ;;
+search) search "${2-}"; exit ;;
+esac
 part=${1:?run.sh PART OUT} out=${2:?run.sh PART OUT}
 shift 2
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
@@ -35,9 +46,7 @@ if ! "$work/gpujob" help >/dev/null 2>&1; then compile "$work" || die "gpujob do
 # Drivers are not always where programs look.
 export PATH=$PATH:/usr/sbin:/sbin:/usr/local/nvidia/bin:/usr/lib/nvidia/current:/opt/nvidia/bin
 if ! command -v nvidia-cuda-mps-control >/dev/null && (: <>/dev/nvidiactl) 2>/dev/null; then
-	# Not in caches and temporary directories: they may hold simulated ones, and drivers of other branches for tests.
-	found=$(timeout 20 find / \( -path /proc -o -path /sys -o -path /tmp -o -path /var/tmp -o -name .cache -o -name 'gpuslot*' \) -prune \
-		-o -name nvidia-cuda-mps-control -type f -print -quit 2>/dev/null)
+	found=$(search '')
 	[ -z "$found" ] || PATH=$PATH:${found%/*}
 fi
 known=$(ldconfig -p 2>/dev/null)

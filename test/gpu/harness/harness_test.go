@@ -133,6 +133,39 @@ func testScript(t *testing.T, dir string) {
 	}
 }
 
+// TestSearch: simulated control programs lie in caches and temporary directories, and
+// none of them is found.
+func TestSearch(t *testing.T) {
+	root := t.TempDir()
+	const program = "nvidia-cuda-mps-control"
+	put := func(dir string) string {
+		t.Helper()
+		path := filepath.Join(root, dir, program)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	search := func() string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), "bash", "../run.sh", "search", root).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	for _, dir := range []string{"proc/1/root/bin", "sys", "tmp/h1/bin", "var/tmp/bin", "root/.cache/gpuslot/sim/bin", "home/a/.cache/x", "srv/gpuslot-sim/bin"} {
+		put(dir)
+	}
+	if found := search(); found != "" {
+		t.Errorf("it finds %s", found)
+	}
+	want := put("opt/driver/bin")
+	if found := search(); found != want {
+		t.Errorf("it finds %q, not %q", found, want)
+	}
+}
+
 // listed is a directory with its files' modes and sizes.
 func listed(t *testing.T, dir string) string {
 	t.Helper()
