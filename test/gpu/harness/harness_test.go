@@ -342,14 +342,15 @@ func testTraining(t *testing.T, dir, out string) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-seconds", "2", "-repeats", "1", "-copies", "2", "sharing-training"}); err != nil {
+	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "-seconds", "2", "-repeats", "1", "-copies", "2", "-suffix", "-again", "sharing-training"}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := bench.Read(filepath.Join(out, "sharing-training"))
-	if got, want := strings.Join(r.Command, " "), "python3 ./train.py --steps 8000"; err != nil || got != want || r.Label != "training" || len(r.Runs) != 4 {
+	r, err := bench.Read(filepath.Join(out, "sharing-training-again"))
+	if got, want := strings.Join(r.Command, " "), "python3 ./train.py --steps 8000"; err != nil || got != want || r.Label != "training-again" || // its plots have names of their own
+		len(r.Runs) != 4 {
 		t.Errorf("%v: %q, not %q; %q, %d runs", err, got, want, r.Label, len(r.Runs))
 	}
-	if b, err := os.ReadFile(filepath.Join(out, "sharing-training/work.json")); err != nil || strings.Count(string(b), `"mode"`) != 4 {
+	if b, err := os.ReadFile(filepath.Join(out, "sharing-training-again/work.json")); err != nil || strings.Count(string(b), `"mode"`) != 4 {
 		t.Errorf("%v: %s", err, b)
 	}
 }

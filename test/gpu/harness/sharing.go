@@ -211,7 +211,7 @@ func (m *machine) share(ctx context.Context, name string, command []string, beyo
 	args := []string{
 		"bench", "--gpu", string(m.gpu.UUID), "--copies", m.numbers(beyond), "--repeats", strconv.Itoa(m.repeats),
 		"--time-limit", max(time.Until(m.deadline)-spare, time.Second).Round(time.Second).String(),
-		"--label", strings.TrimPrefix(name, "sharing-"), "--socket", "/nonexistent", "-o", dir,
+		"--label", strings.TrimPrefix(name+m.suffix, "sharing-"), "--socket", "/nonexistent", "-o", dir,
 	}
 	if m.simulated {
 		args = append(args, "--simulated")
