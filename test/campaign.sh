@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs what is too long for "make test" and prints its figures at the end. Half
-# an hour on two cores, and 60 s for each fuzz target, two at a time.
+# Runs what is too long for "make test" and prints its figures at the end. Three
+# quarters of an hour on two cores, and 60 s for each fuzz target, two at a time.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$(mktemp -d)
@@ -28,6 +28,7 @@ part agreement go test ./test/scenes -count=1 -timeout 30m -v -run "^TestSimulat
 part packages go test ./test/packages -count=1 -timeout 60m -v -run '^TestFresh$'
 part headers go test ./test/gpu/programs -count=1 -timeout 30m -v -run Headers
 part truth go test ./test/gpu/truth -count=1 -timeout 10m -run Simulated
+part first go test ./test/gpu/harness -count=1 -timeout 60m -v -run '^TestFullLength$'
 part gpu test/gpu/simulated.sh "$out/gpu-results"
 part fuzz test/fuzz.sh "${FUZZTIME:-60s}"
 

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -97,7 +98,7 @@ func testFirst(t *testing.T, dir string) {
 	t.Run("no GPU", func(t *testing.T) { testNoGPU(t, dir) })
 	t.Run("no MPS", func(t *testing.T) { testNoMPS(t, dir) })
 	t.Run("three calls", func(t *testing.T) { testCalls(t, dir) })
-	t.Run("a cut", func(t *testing.T) { testCut(t, dir) })
+	t.Run("cuts", func(t *testing.T) { testCuts(t, dir, 0.1, 300*time.Second) })
 }
 
 func testNoGPU(t *testing.T, dir string) {
@@ -134,6 +135,9 @@ func testNoMPS(t *testing.T, dir string) {
 		if p.state(name) != "impossible" {
 			t.Errorf("%s is %q", name, p.state(name))
 		}
+	}
+	if state := p.state("sharing-mix"); state != "finished" && state != "cut off" {
+		t.Errorf("sharing-mix is %q", state)
 	}
 	if p.state("facts") != "finished" || p.state("memory-listed") != "finished" || !slices.Contains(names, "truth/B1.json") {
 		t.Errorf("%+v\n%s", p, text)
@@ -209,46 +213,123 @@ func testHome(t *testing.T, dir, out string) {
 	}
 }
 
-// testCut: a call is killed in the middle, without /dev/shm and cgroups to write
-// to. What it had is in OUT, and a call on another machine goes on from there.
-func testCut(t *testing.T, dir string) {
+// bare is what a command finds in mounts of its own: 16 CPUs, no /dev/shm and no
+// cgroups to write to.
+const bare = `mount -t tmpfs -o ro tmpfs /dev/shm && mount -t tmpfs -o ro tmpfs /sys/fs/cgroup &&
+	mount --bind "$CPUS" /sys/devices/system/cpu/online && exec "$@"`
+
+// there is first.sh on such a machine.
+func there(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	cpus := filepath.Join(t.TempDir(), "online")
+	if err := os.WriteFile(cpus, []byte("0-15\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command := []string{"--mount", "--propagation", "private", "sh", "-c", bare, "sh", "bash", filepath.Join(dir, "first.sh")}
+	cmd := exec.CommandContext(t.Context(), "unshare", append(command, args...)...)
+	cmd.Env = append(os.Environ(), "CPUS="+cpus, "GOMAXPROCS=16")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+// testCuts: two calls are killed, after 60 and 200 s, and a third one has the time
+// last, all of it times scale. Each is on another machine than the one before: it has
+// nothing but OUT. The folder is not written to.
+func testCuts(t *testing.T, dir string, scale float64, last time.Duration) {
 	if os.Getuid() != 0 {
 		t.Skip("it needs root: mounts of its own")
 	}
-	out := t.TempDir()
-	t.Setenv("TMPDIR", t.TempDir()) // the killed call leaves its copy of the folder
-	const bare = `mount -t tmpfs -o ro tmpfs /dev/shm; mount -t tmpfs -o ro tmpfs /sys/fs/cgroup; exec "$@"`
-	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--propagation", "private", "sh", "-c", bare, "sh",
-		"bash", filepath.Join(dir, "first.sh"), "--scale", rehearsal, "--raw", filepath.Join(t.TempDir(), "raw"), out)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	t.Setenv("TMPDIR", t.TempDir()) // a killed call leaves its copy of the folder
+	before, out := listed(t, dir), t.TempDir()
 	var names []string
-	for end := time.Now().Add(3 * time.Minute); !slices.Contains(names, "truth/T1.json"); time.Sleep(10 * time.Millisecond) {
-		if names, _ = packed(t, out); time.Now().After(end) {
-			t.Fatalf("a call under way has packed %v", names)
+	for i, after := range []time.Duration{60 * time.Second, 200 * time.Second} {
+		args := []string{"--scale", fmt.Sprint(scale), "--raw", filepath.Join(t.TempDir(), "raw"), out}
+		if i > 0 {
+			args = append([]string{"--rest"}, args...)
 		}
+		now := testKilled(t, there(t, dir, args...), out, time.Duration(float64(after)*scale))
+		kept(t, names, now)
+		names = now
 	}
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	_ = cmd.Wait()
-	names, p := packed(t, out)
-	if p.state("facts") != "finished" {
-		t.Errorf("%+v", p)
-	}
-	text, err := first(t, dir, "--rest", "--scale", rehearsal, "--deadline", "300s", "--raw", filepath.Join(t.TempDir(), "raw"), out)
+	cmd := there(t, dir, "--rest", "--scale", fmt.Sprint(scale), "--deadline", last.String(), "--raw", filepath.Join(t.TempDir(), "raw"), out)
+	began := time.Now()
+	text, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	after, p := packed(t, out)
-	kept(t, names, after)
-	if p.Calls != 2 || p.state("limits") == "running" || strings.Contains(text, "dialect: the control program") {
+	t.Logf("%.0f s\n%s", time.Since(began).Seconds(), text)
+	now, p := packed(t, out)
+	kept(t, names, now)
+	inOrder(t, p)
+	if p.Calls != 3 || p.state("facts") != "finished" || p.state("dialect") != "finished" || p.state("limits") == "running" {
 		t.Errorf("%+v\n%s", p, text)
+	}
+	if listed(t, dir) != before {
+		t.Errorf("the folder was\n%s\nand is\n%s", before, listed(t, dir))
 	}
 	if left := marked(t); len(left) > 0 {
 		t.Errorf("processes are left: %v", left)
 	}
+	inv := exec.CommandContext(t.Context(), "tar", "-xzOf", filepath.Join(out, "results.tgz"), "inventory.json")
+	if text, err := inv.Output(); err != nil || !strings.Contains(string(text), `"cpus": 16`) {
+		t.Errorf("no 16 CPUs: %v\n%s", err, text)
+	}
+}
+
+// testKilled kills a call after a time, and gives what it had packed by then: the
+// machine's facts, and all files but those of the last seconds.
+func testKilled(t *testing.T, cmd *exec.Cmd, out string, after time.Duration) []string {
+	t.Helper()
+	cmd.Stderr = os.Stderr
+	began := time.Now()
+	_, was := packed(t, out)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := began.Add(3*time.Minute + after); ; time.Sleep(10 * time.Millisecond) {
+		_, p := packed(t, out)
+		if p.Calls > was.Calls && p.state("facts") == "finished" && time.Since(began) >= after {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("a call under way has packed %+v", p)
+		}
+	}
+	killed := time.Now()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	_ = cmd.Wait()
+	names, p := packed(t, out)
+	t.Logf("killed after %.0f s with %d files: %+v", killed.Sub(began).Seconds(), len(names), p)
+	raw := cmd.Args[slices.Index(cmd.Args, "--raw")+1]
+	err := filepath.WalkDir(raw, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() || filepath.Ext(path) == ".new" {
+			return err
+		}
+		st, err := e.Info()
+		if err != nil {
+			return err
+		}
+		const packs = 15*time.Second + 10*time.Second // how often, and some for a slow machine
+		if name, _ := filepath.Rel(raw, path); killed.Sub(st.ModTime()) > packs && !slices.Contains(names, name) {
+			t.Errorf("%s of %v before the end is not packed", name, killed.Sub(st.ModTime()))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return names
+}
+
+// TestFullLength is the first day with its real times, on a node that takes as long as
+// a driver for servers and contexts: make campaign has a quarter of an hour for it.
+func TestFullLength(t *testing.T) {
+	if os.Getenv("GPUSLOT_CAMPAIGN") == "" {
+		t.Skip("takes a quarter of an hour: make campaign")
+	}
+	t.Setenv("GPUSLOT_SIM_MPS_START_MS", "1500")
+	t.Setenv("GPUSLOT_SIM_CONTEXT_MS", "400")
+	testCuts(t, bundled(t), 1, 570*time.Second)
 }
 
 // marked are processes of any call on this test's node.
