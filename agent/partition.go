@@ -39,10 +39,13 @@ func (c controlDaemons) AddPartition(ctx context.Context, u gpu.UUID, chunks int
 // partitions are the static SM partitions that were made, and whose they are.
 // A daemon cuts their ids short, so the agent's own word counts.
 type partitions struct {
+	// turn is held while the file is written. It is taken before mu, and never while
+	// the job table is locked.
+	turn sync.Mutex
+	file string
 	// mu guards what follows; no call is made under it. It may be taken while
 	// the job table is locked, never the other way round.
 	mu   sync.Mutex
-	file string
 	made map[gpu.UUID]partitionSet
 	held map[holder]holding
 }
@@ -121,34 +124,33 @@ func (a *Agent) hasPartition(u gpu.UUID, h Health) bool {
 	return free
 }
 
-// take books a partition that was offered and keeps that for the next agent. If
-// it cannot be kept, nothing is booked.
-func (p *partitions) take(h holding) error {
+// take gives a partition that was offered to a job, and says whether that is new: then
+// write has to keep it for the next agent, or drop takes it back.
+func (p *partitions) take(h holding) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.held[h.holder()] == h {
-		return nil
+		return false
 	}
-	before := maps.Clone(p.held)
 	maps.DeleteFunc(p.held, func(_ holder, o holding) bool { return o.GPU == h.GPU && o.ID == h.ID }) // its slot has ended
 	p.held[h.holder()] = h
-	err := p.write()
-	if err != nil {
-		p.held = before
+	return true
+}
+
+// drop takes a partition back that was given in vain.
+func (p *partitions) drop(h holding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held[h.holder()] == h {
+		delete(p.held, h.holder())
 	}
-	return err
 }
 
 // free drops what nobody holds any more.
-func (p *partitions) free(live func(holding) bool) error {
+func (p *partitions) free(live func(holding) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for k, h := range p.held {
-		if !live(h) {
-			delete(p.held, k)
-		}
-	}
-	return p.write()
+	maps.DeleteFunc(p.held, func(_ holder, h holding) bool { return !live(h) })
 }
 
 // of are the partitions of a daemon; none if they are another's.
@@ -161,12 +163,12 @@ func (p *partitions) of(u gpu.UUID, daemon process.ID) partitionSet {
 	return partitionSet{GPU: u, Daemon: daemon}
 }
 
-// note books what was made and keeps it for the next agent.
+// note takes what was made and keeps it for the next agent.
 func (p *partitions) note(set partitionSet) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	set.IDs = slices.Clone(set.IDs)
 	p.made[set.GPU] = set
+	p.mu.Unlock()
 	return p.write()
 }
 

@@ -32,9 +32,9 @@ func (a *Agent) partition(ctx context.Context, p *plan.Plan, guards map[gpu.UUID
 }
 
 // freePartitions drops those of slots that have ended.
-func (a *Agent) freePartitions() (err error) {
-	a.jobs.Look(func(v *jobView) { err = a.partitions.free(v.inPartition) })
-	return err
+func (a *Agent) freePartitions() error {
+	a.jobs.Look(func(v *jobView) { a.partitions.free(v.inPartition) })
+	return a.partitions.write()
 }
 
 func (a *Agent) partitionOne(ctx context.Context, g *plan.GPU, now guard, deadline time.Duration) guard {

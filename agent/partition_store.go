@@ -26,9 +26,21 @@ type savedPartitions struct {
 	Held []holding      `json:"held"`
 }
 
-// write keeps everything. A node without partitions gets no file. The caller
-// holds mu.
+// write keeps everything. A node without partitions gets no file.
 func (p *partitions) write() error {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	all := p.saved()
+	if len(all.Made)+len(all.Held) == 0 {
+		return nil
+	}
+	return store.WriteJSON(p.file, all)
+}
+
+// saved is what the file has of the partitions as they are now.
+func (p *partitions) saved() savedPartitions {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	all := savedPartitions{Made: []partitionSet{}, Held: []holding{}}
 	for _, u := range slices.Sorted(maps.Keys(p.made)) {
 		all.Made = append(all.Made, p.made[u])
@@ -36,13 +48,10 @@ func (p *partitions) write() error {
 	for _, h := range p.held {
 		all.Held = append(all.Held, h)
 	}
-	if len(all.Made)+len(all.Held) == 0 {
-		return nil
-	}
 	slices.SortFunc(all.Held, func(a, b holding) int {
 		return cmp.Or(strings.Compare(string(a.GPU), string(b.GPU)), cmp.Compare(a.Starter.Started, b.Starter.Started), cmp.Compare(a.Starter.PID, b.Starter.PID))
 	})
-	return store.WriteJSON(p.file, all)
+	return all
 }
 
 // read takes over what an earlier agent left.

@@ -344,8 +344,10 @@ func TestPartitionBooks(t *testing.T) {
 					rt.Fatalf("%s is offered of a daemon that is gone", other)
 				}
 				live[s] = true
-				if err := p.take(holding{s, uuid(0), id}); err != nil {
-					rt.Fatal(err)
+				if p.take(holding{s, uuid(0), id}) {
+					if err := p.write(); err != nil {
+						rt.Fatal(err)
+					}
 				}
 			},
 			"end": func(rt *rapid.T) {
@@ -355,7 +357,8 @@ func TestPartitionBooks(t *testing.T) {
 				}
 			},
 			"free": func(rt *rapid.T) {
-				if err := p.free(lives); err != nil {
+				p.free(lives)
+				if err := p.write(); err != nil {
 					rt.Fatal(err)
 				}
 			},

@@ -135,7 +135,7 @@ func (a *Agent) admit(ctx context.Context, c starter.Caller, job *api.Job, now t
 			s.Stranger = a.stranger(ctx, g, c.UID, s.Health.Proof)
 		}
 	}
-	var ended []Running
+	var after entered
 	grant, refusal := a.jobs.Admit(func(jobs *jobView) (*api.Grant, *api.Refusal) {
 		if len(whole) > 0 && jobs.elsewhere[c.Starter.ID] {
 			return nil, notHeld(c.Starter)
@@ -154,22 +154,19 @@ func (a *Agent) admit(ctx context.Context, c starter.Caller, job *api.Job, now t
 			return nil, refusal
 		}
 		grant, refusal, gone := a.decide(jobs, &s, c, job, whole)
-		ended = gone
+		after.ended = gone
 		if refusal != nil {
 			a.refused(jobs, c, g, refusal)
 			return nil, refusal
 		}
-		if refusal := a.enter(jobs, s, c, job, g, whole, grant); refusal != nil {
-			return nil, refusal
-		}
+		after.partition = a.enter(jobs, s, c, job, g, whole, grant)
 		nudge(a.booked)
 		return grant, nil
 	})
-	shared := gpu.UUID("")
 	if g != nil {
-		shared = g.UUID
+		after.shared = g.UUID
 	}
-	if refusal = a.openShared(s, c, shared, refusal, ended); refusal != nil {
+	if refusal = a.settleEntry(s, c, after, refusal); refusal != nil {
 		return nil, refusal, nil
 	}
 	return grant, nil, nil
@@ -261,39 +258,63 @@ func (a *Agent) refused(jobs *jobView, c starter.Caller, g *plan.GPU, r *api.Ref
 	}
 }
 
-// openShared gives the account of a job that was entered access to its shared GPU. Without, the
-// entry is released, unless the job had it before. Those that a decision found ended are
-// finished first, and shut out.
-func (a *Agent) openShared(s State, c starter.Caller, u gpu.UUID, refusal *api.Refusal, ended []Running) *api.Refusal {
-	if len(ended) > 0 {
-		a.finish(ended)
+// entered is what an admission leaves to do after the job table's lock was given back.
+type entered struct {
+	// shared is the shared GPU whose pipe directory opens; empty for other jobs.
+	shared gpu.UUID
+	// partition is the one that the job took now; nil where it took none.
+	partition *holding
+	// ended are the jobs that the decision found ended.
+	ended []Running
+}
+
+// settleEntry does what changes files after an admission: it shuts out who ended, keeps
+// whose the partition is and opens the pipe directory. If that fails, the job that was
+// entered is released again, unless it was there before.
+func (a *Agent) settleEntry(s State, c starter.Caller, e entered, refusal *api.Refusal) *api.Refusal {
+	if len(e.ended) > 0 {
+		a.finish(e.ended)
 		if err := a.jobs.access.end(a.jobs.needs); err != nil {
 			a.log.Error("sweep", "err", err)
 		}
 	}
-	if refusal != nil || u == "" {
+	if refusal != nil || e.shared == "" {
 		return refusal
 	}
-	err := a.jobs.access.give(u, c.UID)
-	if err == nil {
+	if e.partition != nil {
+		if err := a.partitions.write(); err != nil {
+			a.log.Error("keep whose partition it is", "gpu", e.shared, "slot", c.Starter.Slot, "err", err)
+			refusal = api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: whose its partitions are cannot be kept: %v", e.shared, err))
+		}
+	}
+	if refusal == nil {
+		if err := a.jobs.access.give(e.shared, c.UID); err != nil {
+			a.log.Error("open the pipe directory", "gpu", e.shared, "uid", c.UID, "err", err)
+			refusal = api.Refuse(api.CodeClosed, fmt.Sprintf(
+				"%s is closed: its pipe directory cannot be opened to uid %d: %v: look at gpuslot status", e.shared, c.UID, err))
+		}
+	}
+	if refusal == nil {
 		return nil
 	}
-	if !slices.ContainsFunc(s.Held, func(r Running) bool { return r.GPU == u }) {
-		a.jobs.release(c.Starter, []gpu.UUID{u})
+	if e.partition != nil {
+		a.partitions.drop(*e.partition)
 	}
-	a.log.Error("open the pipe directory", "gpu", u, "uid", c.UID, "err", err)
-	return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: its pipe directory cannot be opened to uid %d: %v: look at gpuslot status", u, c.UID, err))
+	if !slices.ContainsFunc(s.Held, func(r Running) bool { return r.GPU == e.shared }) {
+		a.jobs.release(c.Starter, e.shared)
+	}
+	return refusal
 }
 
-// enter enters the job, and takes its partition.
-func (a *Agent) enter(jobs *jobView, s State, c starter.Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) *api.Refusal {
-	r := Running{Starter: c.Starter, Account: starter.Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group, VO: job.VO, Work: workOf(c, job), Wall: grant.Wall, Since: s.Now, Confirmed: c.Confirmed}
+// enter enters the job, and returns the partition that it takes now, if any.
+func (a *Agent) enter(jobs *jobView, s State, c starter.Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) (taken *holding) {
+	r := Running{
+		Starter: c.Starter, Account: starter.Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group,
+		VO: job.VO, Work: workOf(c, job), Wall: grant.Wall, Since: s.Now, Confirmed: c.Confirmed,
+	}
 	if g != nil {
-		if g.Partitioned() {
-			if err := a.partitions.take(holding{Starter: c.Starter, GPU: g.UUID, ID: s.Partition}); err != nil {
-				a.log.Error("keep whose partition it is", "gpu", g.UUID, "slot", c.Starter.Slot, "err", err)
-				return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: whose its partitions are cannot be kept: %v", g.UUID, err))
-			}
+		if h := (holding{Starter: c.Starter, GPU: g.UUID, ID: s.Partition}); g.Partitioned() && a.partitions.take(h) {
+			taken = &h
 		}
 		r.Budget, _ = s.budget(g, job) // admitted, so there is one
 	}
@@ -304,7 +325,7 @@ func (a *Agent) enter(jobs *jobView, s State, c starter.Caller, job *api.Job, g 
 		}
 		jobs.enter(r, c.Hook || c.Confirmed)
 	}
-	return nil
+	return taken
 }
 
 // locate gives a job process that left its parents behind the starter of its

@@ -64,6 +64,9 @@ type unplaced struct {
 // jobTable is the agent's own word on who runs where: entered at admission, corrected by
 // the startd's ads, gone with the starter. All its methods may be called by several
 // goroutines at a time. Admit and Look are the ways to see several facts of one time.
+//
+// Nothing is written and nobody is asked while the lock is held. What /proc says of a
+// starter is read under it: that does not wait, and a job must not end unseen in between.
 type jobTable struct {
 	mu sync.Mutex
 	jobView
@@ -185,11 +188,11 @@ func (b *jobTable) sweep() (ended []Running, err error) {
 	return ended, b.access.end(b.needs)
 }
 
-// release drops the entries of a job that came to nothing.
-func (b *jobTable) release(s starter.Starter, gpus []gpu.UUID) {
+// release drops the entry of a job that came to nothing.
+func (b *jobTable) release(s starter.Starter, u gpu.UUID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.slots = slices.DeleteFunc(b.slots, func(r Running) bool { return r.Starter.Is(s) && slices.Contains(gpus, r.GPU) })
+	b.slots = slices.DeleteFunc(b.slots, func(r Running) bool { return r.Starter.Is(s) && r.GPU == u })
 }
 
 // dropEnded drops the slots whose starters have ended, and returns them.

@@ -151,20 +151,20 @@ func (a *Agent) bookVerification(v *view, g *plan.GPU, who persona, now time.Tim
 	s := State{Plan: &v.plan, Pipes: v.config.Paths.PipeRoot(), Now: now, MaxAge: v.config.Health.MaxAge,
 		Health: a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID), Common: v.accounts[g.Tenancy.User]}
 	only := []gpu.UUID{g.UUID}
-	var ended []Running
+	after := entered{shared: g.UUID}
 	grant, refusal := a.jobs.Admit(func(jobs *jobView) (*api.Grant, *api.Refusal) {
 		if len(jobs.on(g.UUID)) > 0 {
 			return nil, api.Refuse(api.CodeClosed, "a job came: try again when it has ended")
 		}
 		grant, refusal, gone := a.decide(jobs, &s, c, job, only)
-		ended = gone
+		after.ended = gone
 		if refusal == nil {
-			refusal = a.enter(jobs, s, c, job, g, only, grant)
+			after.partition = a.enter(jobs, s, c, job, g, only, grant)
 		}
 		jobs.confirmVerification()
 		return grant, refusal
 	})
-	if refusal = a.openShared(s, c, g.UUID, refusal, ended); refusal != nil {
+	if refusal = a.settleEntry(s, c, after, refusal); refusal != nil {
 		return nil, refusal
 	}
 	return grant, nil
