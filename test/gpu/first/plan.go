@@ -14,7 +14,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
 	"github.com/gpuslot/gpuslot/test/gpu/evidence"
+	"github.com/gpuslot/gpuslot/test/gpu/report"
 )
 
 // part is one of the things to do.
@@ -75,7 +77,7 @@ func plan() []part {
 
 // repeats measures the small job once more, with a spread, beside the first result.
 func repeats() part {
-	p := sharing("sharing-mix", "", 200*time.Second, "-repeats", "3", "-seconds", "2", "-copies", "1,2,4,8,12", "-suffix", "-repeats")
+	p := measured("sharing-mix", "-repeats", 200*time.Second, "-repeats", "3", "-seconds", "2", "-copies", "1,2,4,8,12")
 	p.name, p.what = "sharing-mix-repeats", "the small job three times, for a spread"
 	return p
 }
@@ -96,10 +98,24 @@ func trialsOf(name, dir, what string, limit, usual time.Duration, mps bool, ids 
 	return p
 }
 
-// sharing is a part that gpuslot bench measures. An attempt after one that was cut
-// has a name of its own, so that what that one found stays.
+// sharing is a part that gpuslot bench measures.
 func sharing(name, what string, limit time.Duration, args ...string) part {
-	p := part{name: name, what: what, limit: limit, usual: limit, least: min(limit/2, 60*time.Second)}
+	p := measured(name, "", limit, args...)
+	p.name, p.what = name, what
+	return p
+}
+
+// measured is a part of the harness whose results have a suffix. An attempt after one
+// that was cut has a name of its own, so that what that one found stays, and measures
+// what that one had no time for.
+func measured(name, suffix string, limit time.Duration, args ...string) part {
+	p := part{limit: limit, usual: limit, least: min(limit/2, 60*time.Second)}
+	place := func(attempt int) string {
+		if attempt > 1 {
+			return suffix + "-try" + strconv.Itoa(attempt)
+		}
+		return suffix
+	}
 	p.make = func(ctx context.Context, c *call, t trying) error {
 		args := slices.Clone(args)
 		if i := slices.Index(args, "-seconds"); i >= 0 && c.scale < 1 {
@@ -108,10 +124,16 @@ func sharing(name, what string, limit time.Duration, args ...string) part {
 		if !t.mps {
 			args = append(args, "-modes", "exclusive,timeslice")
 		}
-		if t.progress.Tries > 1 {
-			args = append(args, "-suffix", "-try"+strconv.Itoa(t.progress.Tries))
+		tries := t.progress.Tries
+		if tries > 1 {
+			args = append(args, "-after", name+place(tries-1))
 		}
-		return c.harness(ctx, t, name, args...)
+		err := c.harness(ctx, t, name, append(args, "-suffix", place(tries))...)
+		r, unread := bench.Read(filepath.Join(c.raw, name+place(tries)))
+		if left := report.Left(r); unread == nil && len(left) > 0 {
+			return fmt.Errorf("%w: copies %v", errCut, left)
+		}
+		return err
 	}
 	return p
 }

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/test/gpu/node"
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
@@ -46,6 +50,40 @@ func TestPlanOnAnyMachine(t *testing.T) {
 	}
 	if one.String() != many.String() {
 		t.Errorf("with 1 processor\n%s\nand with 16\n%s", one.String(), many.String())
+	}
+}
+
+// TestAttempts: each attempt leaves the results of others, and measures what the one
+// before had no time for.
+func TestAttempts(t *testing.T) {
+	dir := t.TempDir()
+	script := []byte("#!/bin/sh\necho \"$@\" >>calls\n")
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "logs"), 0o755), os.WriteFile(filepath.Join(dir, "harness"), script, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	c := &call{programs: dir, raw: dir, scale: 1}
+	for _, name := range []string{"sharing-mix", "sharing-mix-repeats"} {
+		p := plan()[slices.IndexFunc(plan(), func(p part) bool { return p.name == name })]
+		for attempt := range mostTries {
+			if err := p.make(t.Context(), c, trying{budget: time.Minute, mps: true, progress: &progress{Tries: attempt + 1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "calls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	wants := []string{
+		"-suffix  sharing-mix", "-after sharing-mix -suffix -try2 sharing-mix", "-after sharing-mix-try2 -suffix -try3 sharing-mix",
+		"-suffix -repeats sharing-mix", "-after sharing-mix-repeats -suffix -repeats-try2 sharing-mix",
+		"-after sharing-mix-repeats-try2 -suffix -repeats-try3 sharing-mix",
+	}
+	for i, want := range wants {
+		if len(lines) != len(wants) || !strings.HasSuffix(lines[i], want) {
+			t.Fatalf("no %q in\n%s", want, b)
+		}
 	}
 }
 

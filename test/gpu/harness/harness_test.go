@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -325,11 +326,45 @@ func testSharing(t *testing.T, dir string) {
 	if err != nil || !note.Simulated || !note.Left {
 		t.Errorf("%v: %s", err, b)
 	}
+	testLeft(t, dir)
 	testMIG(t, dir, out)
 	if err := run(t.Context(), []string{"-programs", dir, "-out", out, "sharing-training"}); err == nil || !strings.Contains(err.Error(), "python3 with torch and CUDA is needed") {
 		t.Errorf("training without torch: %v", err)
 	}
 	testTraining(t, dir, out)
+}
+
+// testLeft: what a part had no time for is an error, and the next attempt measures it,
+// of the same command, so that both are one result in the report.
+func testLeft(t *testing.T, dir string) {
+	t.Helper()
+	out := t.TempDir()
+	short := []string{"-programs", dir, "-out", out, "-seconds", "1.5", "-limit", "9s", "-repeats", "1", "-copies", "2,4,8,12", "sharing-mix"}
+	if err := run(t.Context(), short); !errors.Is(err, errTime) {
+		t.Fatalf("without time for twelve copies it says %v", err)
+	}
+	before, err := bench.Read(filepath.Join(out, "sharing-mix"))
+	if left := report.Left(before); err != nil || !slices.Contains(left, 12) {
+		t.Fatalf("%v left: %v", left, err)
+	}
+	// A short job of the same command: what is measured of it does not matter.
+	before.Command = []string{"./gpujob", "load", "10", "50"}
+	before.Skipped = slices.DeleteFunc(before.Skipped, func(s bench.Skip) bool { return s.Copies != 12 })
+	if err := before.Write(filepath.Join(out, "sharing-mix")); err != nil {
+		t.Fatal(err)
+	}
+	rest := []string{"-programs", dir, "-out", out, "-seconds", "0.1", "-repeats", "1", "-copies", "1,2,4", "-suffix", "-try2", "-after", "sharing-mix", "sharing-mix", "report"}
+	if err := run(t.Context(), rest); err != nil {
+		t.Fatal(err)
+	}
+	after, err := bench.Read(filepath.Join(out, "sharing-mix-try2"))
+	if err != nil || after.Label != "mix" || !slices.Equal(after.Command, before.Command) || len(after.Runs) != 4 || len(report.Left(after)) > 0 {
+		t.Errorf("%v: %q %q, %d runs", err, after.Label, after.Command, len(after.Runs))
+	}
+	page, err := os.ReadFile(filepath.Join(out, "report.md"))
+	if err != nil || strings.Count(string(page), "\n## mix\n") != 1 || strings.Contains(string(page), "with 12 copies: the time limit") {
+		t.Errorf("%v\n%s", err, page)
+	}
 }
 
 // testTraining has a stand-in for Python and its torch tell of steps of half a

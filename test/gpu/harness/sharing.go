@@ -205,13 +205,17 @@ func (m *machine) numbers(beyond []int) string {
 // share measures a command by gpuslot bench, as a site would.
 func (m *machine) share(ctx context.Context, name string, command []string, beyond ...int) error {
 	dir, command := m.place(name, command)
+	label, numbers := strings.TrimPrefix(name+m.suffix, "sharing-"), m.numbers(beyond)
+	if before, left := m.leftOut(); len(left) > 0 {
+		label, command, numbers = before.Label, before.Command, left
+	}
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
 	args := []string{
-		"bench", "--gpu", string(m.gpu.UUID), "--copies", m.numbers(beyond), "--repeats", strconv.Itoa(m.repeats),
+		"bench", "--gpu", string(m.gpu.UUID), "--copies", numbers, "--repeats", strconv.Itoa(m.repeats),
 		"--time-limit", max(time.Until(m.deadline)-spare, time.Second).Round(time.Second).String(),
-		"--label", strings.TrimPrefix(name+m.suffix, "sharing-"), "--socket", "/nonexistent", "-o", dir,
+		"--label", label, "--socket", "/nonexistent", "-o", dir,
 	}
 	if m.simulated {
 		args = append(args, "--simulated")
@@ -233,7 +237,23 @@ func (m *machine) share(ctx context.Context, name string, command []string, beyo
 	if unread != nil {
 		return errors.Join(err, unread) // all that copies said is kept: it tells why
 	}
+	if left := report.Left(r); len(left) > 0 {
+		err = errors.Join(err, fmt.Errorf("%w before all was measured with these numbers of copies: %v", errTime, left))
+	}
 	return errors.Join(err, report.KeepWork(dir, r), keepFailures(dir, r))
+}
+
+// leftOut is the result before, and the numbers of copies that it had no time for;
+// none where there is no such result.
+func (m *machine) leftOut() (before bench.Result, copies string) {
+	if m.after == "" {
+		return before, ""
+	}
+	before, err := bench.Read(filepath.Join(m.out, m.after))
+	if err != nil {
+		return before, ""
+	}
+	return before, strings.Trim(strings.ReplaceAll(fmt.Sprint(report.Left(before)), " ", ","), "[]")
 }
 
 // keepFailures removes the output of copies that did well: all of it is too much.
