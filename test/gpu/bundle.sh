@@ -22,7 +22,10 @@ newest=$(printf '%s\n' "$needs" GLIBC_2.34 | sort -V | tail -1)
 [ "$newest" = GLIBC_2.34 ] || { echo "bundle.sh: the programs need ${needs/_/ }; build where glibc is 2.34 or older (Debian 12 and its gcc do)" >&2; exit 1; }
 tar -C "$(dirname "$into")" --sort=name --owner=0 --group=0 -czf "$into.tgz" "$(basename "$into")"
 size=$(stat -c %s "$into.tgz")
-[ "$size" -le 30000000 ] || { echo "bundle.sh: $into.tgz has $((size / 1000000)) MB, more than the 30 that travel" >&2; exit 1; }
+[ "$size" -le 30000000 ] || {
+	echo "bundle.sh: $into.tgz has $((size / 1000000)) MB, more than the 30 that travel" >&2
+	exit 1
+}
 cat <<END
 version $version, needs ${needs/_/ } or newer; $into, packed $into.tgz: $((size / 1000000)) MB
 

@@ -17,7 +17,8 @@ compile() { # DIRECTORY
 # The control program below ROOT, the empty text for all of the machine. Not in caches and temporary directories: they may
 # hold simulated ones, and drivers of other branches for tests.
 search() { # ROOT
-	timeout 20 find "$1/" \( -path "$1/proc" -o -path "$1/sys" -o -path "$1/tmp" -o -path "$1/var/tmp" -o -name .cache -o -name 'gpuslot*' \) -prune \
+	timeout 20 find "$1/" \( -path "$1/proc" -o -path "$1/sys" -o -path "$1/tmp" -o -path "$1/var/tmp" \
+		-o -name .cache -o -name 'gpuslot*' \) -prune \
 		-o -name nvidia-cuda-mps-control -type f -print -quit 2>/dev/null
 }
 

@@ -58,14 +58,16 @@ func TestPlanOnAnyMachine(t *testing.T) {
 func TestAttempts(t *testing.T) {
 	dir := t.TempDir()
 	script := []byte("#!/bin/sh\necho \"$@\" >>calls\n")
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "logs"), 0o755), os.WriteFile(filepath.Join(dir, "harness"), script, 0o755)); err != nil {
+	errLogs, errHarness := os.Mkdir(filepath.Join(dir, "logs"), 0o755), os.WriteFile(filepath.Join(dir, "harness"), script, 0o755)
+	if err := errors.Join(errLogs, errHarness); err != nil {
 		t.Fatal(err)
 	}
 	c := &call{programs: dir, raw: dir, scale: 1}
 	for _, name := range []string{"sharing-mix", "sharing-mix-repeats"} {
 		p := plan()[slices.IndexFunc(plan(), func(p part) bool { return p.name == name })]
 		for attempt := range mostTries {
-			if err := p.make(t.Context(), c, trying{budget: time.Minute, mps: true, progress: &progress{Tries: attempt + 1}}); err != nil {
+			attempted := trying{budget: time.Minute, mps: true, progress: &progress{Tries: attempt + 1}}
+			if err := p.make(t.Context(), c, attempted); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -76,7 +78,8 @@ func TestAttempts(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	wants := []string{
-		"-suffix  sharing-mix", "-after sharing-mix -suffix -try2 sharing-mix", "-after sharing-mix-try2 -suffix -try3 sharing-mix",
+		"-suffix  sharing-mix", "-after sharing-mix -suffix -try2 sharing-mix",
+		"-after sharing-mix-try2 -suffix -try3 sharing-mix",
 		"-suffix -repeats sharing-mix", "-after sharing-mix-repeats -suffix -repeats-try2 sharing-mix",
 		"-after sharing-mix-repeats-try2 -suffix -repeats-try3 sharing-mix",
 	}

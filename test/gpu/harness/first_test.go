@@ -225,7 +225,8 @@ func there(t *testing.T, dir string, args ...string) *exec.Cmd {
 	if err := os.WriteFile(cpus, []byte("0-15\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	command := []string{"--mount", "--propagation", "private", "sh", "-c", bare, "sh", "bash", filepath.Join(dir, "first.sh")}
+	command := []string{"--mount", "--propagation", "private", "sh", "-c", bare, "sh"}
+	command = append(command, "bash", filepath.Join(dir, "first.sh"))
 	cmd := exec.CommandContext(t.Context(), "unshare", append(command, args...)...)
 	cmd.Env = append(os.Environ(), "CPUS="+cpus, "GOMAXPROCS=16")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -251,7 +252,8 @@ func testCuts(t *testing.T, dir string, scale float64, last time.Duration) {
 		kept(t, names, now)
 		names = now
 	}
-	cmd := there(t, dir, "--rest", "--scale", fmt.Sprint(scale), "--deadline", last.String(), "--raw", filepath.Join(t.TempDir(), "raw"), out)
+	raw := filepath.Join(t.TempDir(), "raw")
+	cmd := there(t, dir, "--rest", "--scale", fmt.Sprint(scale), "--deadline", last.String(), "--raw", raw, out)
 	began := time.Now()
 	text, err := cmd.CombinedOutput()
 	if err != nil {
@@ -261,7 +263,8 @@ func testCuts(t *testing.T, dir string, scale float64, last time.Duration) {
 	now, p := packed(t, out)
 	kept(t, names, now)
 	inOrder(t, p)
-	if p.Calls != 3 || p.state("facts") != "finished" || p.state("dialect") != "finished" || p.state("limits") == "running" {
+	// A machine that is slow may cut it; that it fails would be a defect.
+	if p.Calls != 3 || p.state("facts") != "finished" || p.state("dialect") == "failed" || p.state("limits") == "running" {
 		t.Errorf("%+v\n%s", p, text)
 	}
 	if listed(t, dir) != before {

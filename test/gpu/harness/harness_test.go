@@ -155,7 +155,8 @@ func TestSearch(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	for _, dir := range []string{"proc/1/root/bin", "sys", "tmp/h1/bin", "var/tmp/bin", "root/.cache/gpuslot/sim/bin", "home/a/.cache/x", "srv/gpuslot-sim/bin"} {
+	const dirs = "proc/1/root/bin sys tmp/h1/bin var/tmp/bin root/.cache/gpuslot/sim/bin home/a/.cache/x srv/gpuslot-sim/bin"
+	for dir := range strings.FieldsSeq(dirs) {
 		put(dir)
 	}
 	if found := search(); found != "" {
@@ -339,8 +340,10 @@ func testSharing(t *testing.T, dir string) {
 func testLeft(t *testing.T, dir string) {
 	t.Helper()
 	out := t.TempDir()
-	short := []string{"-programs", dir, "-out", out, "-seconds", "1.5", "-limit", "9s", "-repeats", "1", "-copies", "2,4,8,12", "sharing-mix"}
-	if err := run(t.Context(), short); !errors.Is(err, errTime) {
+	mix := func(args string) error {
+		return run(t.Context(), append([]string{"-programs", dir, "-out", out, "-repeats", "1"}, strings.Fields(args)...))
+	}
+	if err := mix("-seconds 1.5 -limit 9s -copies 2,4,8,12 sharing-mix"); !errors.Is(err, errTime) {
 		t.Fatalf("without time for twelve copies it says %v", err)
 	}
 	before, err := bench.Read(filepath.Join(out, "sharing-mix"))
@@ -353,16 +356,17 @@ func testLeft(t *testing.T, dir string) {
 	if err := before.Write(filepath.Join(out, "sharing-mix")); err != nil {
 		t.Fatal(err)
 	}
-	rest := []string{"-programs", dir, "-out", out, "-seconds", "0.1", "-repeats", "1", "-copies", "1,2,4", "-suffix", "-try2", "-after", "sharing-mix", "sharing-mix", "report"}
-	if err := run(t.Context(), rest); err != nil {
+	if err := mix("-seconds 0.1 -copies 1,2,4 -suffix -try2 -after sharing-mix sharing-mix report"); err != nil {
 		t.Fatal(err)
 	}
 	after, err := bench.Read(filepath.Join(out, "sharing-mix-try2"))
-	if err != nil || after.Label != "mix" || !slices.Equal(after.Command, before.Command) || len(after.Runs) != 4 || len(report.Left(after)) > 0 {
+	same := after.Label == "mix" && slices.Equal(after.Command, before.Command)
+	if err != nil || !same || len(after.Runs) != 4 || len(report.Left(after)) > 0 {
 		t.Errorf("%v: %q %q, %d runs", err, after.Label, after.Command, len(after.Runs))
 	}
 	page, err := os.ReadFile(filepath.Join(out, "report.md"))
-	if err != nil || strings.Count(string(page), "\n## mix\n") != 1 || strings.Contains(string(page), "with 12 copies: the time limit") {
+	text := string(page)
+	if err != nil || strings.Count(text, "\n## mix\n") != 1 || strings.Contains(text, "with 12 copies: the time limit") {
 		t.Errorf("%v\n%s", err, page)
 	}
 }
@@ -381,9 +385,11 @@ func testTraining(t *testing.T, dir, out string) {
 		t.Fatal(err)
 	}
 	r, err := bench.Read(filepath.Join(out, "sharing-training-again"))
-	if got, want := strings.Join(r.Command, " "), "python3 ./train.py --steps 8000"; err != nil || got != want || r.Label != "training-again" || // its plots have names of their own
-		len(r.Runs) != 4 {
+	if got, want := strings.Join(r.Command, " "), "python3 ./train.py --steps 8000"; err != nil || got != want || len(r.Runs) != 4 {
 		t.Errorf("%v: %q, not %q; %q, %d runs", err, got, want, r.Label, len(r.Runs))
+	}
+	if r.Label != "training-again" { // its plots have names of their own
+		t.Errorf("label %q", r.Label)
 	}
 	if b, err := os.ReadFile(filepath.Join(out, "sharing-training-again/work.json")); err != nil || strings.Count(string(b), `"mode"`) != 4 {
 		t.Errorf("%v: %s", err, b)

@@ -111,7 +111,8 @@ func run(ctx context.Context, args []string) error {
 	flags.DurationVar(&m.limit, "limit", 430*time.Second, "how `long` a part takes at most; sharing parts measure all points once before any is repeated")
 	flags.StringVar(&m.only, "only", "", "make only these `trials` of the parts truth and node, in this order, such as T8,T10")
 	flags.StringVar(&m.suffix, "suffix", "", "a `text` to add to the names of results, so that those of an earlier run stay")
-	flags.StringVar(&m.after, "after", "", "the `directory` below -out of a result: measure only the numbers of copies that it had no time for")
+	flags.StringVar(&m.after, "after", "",
+		"the `directory` below -out of a result: measure only the numbers of copies that it had no time for")
 	flags.StringVar(&m.modes, "modes", "", "the `modes` that sharing parts measure, such as exclusive,timeslice (default all)")
 	flags.DurationVar(&m.measure, "measure", 15*time.Second, "how `long` the part node measures usage and cost each")
 	flags.StringVar(&m.copies, "copies", "", "the `numbers` of copies (default 1,2,4,8,12, and one beyond for small jobs and large ones)")

@@ -55,8 +55,10 @@ var figures = []published{
 		runTime, point(bench.MIG, "1g", 1), point(bench.MIG, "2g", 1))},
 	{cern, "throughput of 7 instances 1g against MIG mode off", "fp32 0.89; fp16 on tensor cores 1.28", against(
 		throughput, point(bench.MIG, "1g", 7), point(bench.Exclusive, "", 1))},
-	{migPerf, "95th percentile of the run time against its median, 8 copies under MPS", "spreads with batch and model size", tail(point(bench.MPS, "", 8))},
-	{migPerf, "95th percentile of the run time against its median, 7 instances 1g", "steadier than MPS", tail(point(bench.MIG, "1g", 7))},
+	{migPerf, "95th percentile of the run time against its median, 8 copies under MPS", "spreads with batch and model size",
+		tail(point(bench.MPS, "", 8))},
+	{migPerf, "95th percentile of the run time against its median, 7 instances 1g", "steadier than MPS",
+		tail(point(bench.MIG, "1g", 7))},
 	{migPerf, "energy of a job, 1g against 7g", "above 1: the larger instance uses less", against(
 		energy, point(bench.MIG, "1g", 1), point(bench.MIG, "7g", 1))},
 }
@@ -116,9 +118,10 @@ func tail(w which) func([]bench.Point) (bench.Spread, bool) {
 func besidePapers(results []Sharing) string {
 	var b strings.Builder
 	b.WriteString("## Beside the papers' figures\n\n")
-	b.WriteString("Other workloads on other GPUs: KIT trained networks of high-energy physics on eight A100, and metered the whole machine;\n")
-	b.WriteString("CERN had one A100-40GB; MIGPerf trained and served models on A100-80GB and A30: what it found stands here without a number.\n\n")
-	b.WriteString("![MPS against time slicing](papers-sharing.svg) ![MIG instances](papers-mig.svg) ![slow copies](papers-tail.svg)\n\n")
+	b.WriteString("Other workloads on other GPUs: KIT trained networks of high-energy physics on eight A100, and metered the whole machine.\n" +
+		"CERN had one A100-40GB. MIGPerf trained and served models on A100-80GB and A30; no number of its is taken here.\n\n")
+	b.WriteString("![MPS against time slicing](papers-sharing.svg) ![MIG instances](papers-mig.svg) " +
+		"![slow copies](papers-tail.svg)\n\n")
 	b.WriteString("| source | quantity | the paper |")
 	for _, r := range results {
 		fmt.Fprintf(&b, " %s |", r.Label)

@@ -11,7 +11,8 @@ func TestKillMeetsAKernel(t *testing.T) {
 	l := simulated(t, "550.163.01")
 	for i := range 10 {
 		n := newNotes()
-		if err := l.each(t.Context(), []step{{"killed", func() error { return l.killBusy(t.Context(), n, "killed") }}}); err != nil {
+		kill := step{"killed", func() error { return l.killBusy(t.Context(), n, "killed") }}
+		if err := l.each(t.Context(), []step{kill}); err != nil {
 			t.Fatal(err)
 		}
 		if n.values["killed_neighbour_code"] == 0 {
