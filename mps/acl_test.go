@@ -2,7 +2,9 @@ package mps
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -239,4 +242,190 @@ func TestAccounts(t *testing.T) {
 			t.Errorf("revoked account: %q", got)
 		}
 	})
+}
+
+// keeperEnv makes the test binary connect to the socket that is its descriptor 3.
+const keeperEnv = "GPUSLOT_MPS_KEEPER"
+
+func keeper() int {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
+	if err == nil {
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: "/proc/self/fd/3"})
+	}
+	fmt.Println(err)
+	return 0
+}
+
+// TestKeptDescriptor: an account that kept a descriptor of the real daemons' socket can
+// connect through it while it is admitted, and not after, whoever else is.
+func TestKeptDescriptor(t *testing.T) {
+	needsRoot(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe = publicCopy(t, exe)
+	const first, second = 4711, 4712
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		keep := func() *os.File {
+			f, err := os.OpenFile(filepath.Join(d.dir, "control"), unix.O_PATH, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = f.Close() })
+			return f
+		}
+		want := func(when string, kept *os.File, uid uint32, want string) {
+			t.Helper()
+			cmd := exec.CommandContext(t.Context(), exe)
+			cmd.Env, cmd.Dir, cmd.ExtraFiles = []string{keeperEnv + "=1"}, "/", []*os.File{kept}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+			if out, err := cmd.CombinedOutput(); strings.TrimSpace(string(out)) != want || err != nil {
+				t.Errorf("%s: uid %d connects: %s, %v; want %s", when, uid, out, err, want)
+			}
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		env := []string{"CUDA_MPS_PIPE_DIRECTORY=" + d.dir}
+		answers := func(when string, uid uint32) {
+			t.Helper()
+			eventually(t, fmt.Sprintf("%s: uid %d gets an answer", when, uid), func() bool {
+				text, _ := as(t, uid, uid, env, "get_default_active_thread_percentage\n", r.Program)
+				return strings.TrimSpace(text) == "100.0"
+			})
+			exchange(t, d, "get_server_list")
+		}
+		const in, out = "<nil>", "permission denied"
+
+		before := keep() // as of a daemon that an agent from before had opened
+		must(Restrict(d.dir))
+		want("nobody is admitted", before, first, out)
+		must(Admit(d.dir, first))
+		kept := keep()
+		want("admitted", kept, first, in)
+		answers("admitted", first)
+		must(Revoke(d.dir, first))
+		want("revoked", kept, first, out)
+		must(Admit(d.dir, second))
+		want("another account is admitted", kept, first, out)
+		answers("another account is admitted", second)
+		must(Admit(d.dir, first))
+		answers("admitted again", first)
+		answers("the first is in, too", second)
+		must(Revoke(d.dir, second))
+
+		// systemd starts a dead daemon again in the same directory: its files are new.
+		signal(t, alive(t, d), syscall.SIGKILL)
+		must(r.Start(t.Context(), uuid0))
+		answers("a new daemon", first)
+		kept = keep()
+		must(Restrict(d.dir))
+		answers("its files are restricted", first)
+		must(Revoke(d.dir, first))
+		want("revoked from the new daemon", kept, first, out)
+		entries, err := os.ReadDir(d.dir)
+		must(err)
+		for _, e := range entries {
+			if st, err := e.Info(); err != nil || st.Mode().Perm()&0o002 != 0 {
+				t.Errorf("%s has mode %v, %v", e.Name(), st.Mode(), err)
+			}
+		}
+	})
+}
+
+// TestRestrict: what everybody may do with a file is for the admitted accounts alone,
+// and comes back with them; a file of the owner's and what a link names stay.
+func TestRestrict(t *testing.T) {
+	tmp := tempDir(t)
+	dir := filepath.Join(tmp, "d")
+	if err := makeDirectory(dir); err != nil {
+		t.Fatal(err)
+	}
+	outside := filepath.Join(tmp, "outside")
+	for path, mode := range map[string]os.FileMode{
+		filepath.Join(dir, "open"): 0o666, filepath.Join(dir, "readable"): 0o644,
+		filepath.Join(dir, turnFile): 0o600, outside: 0o666,
+	} {
+		if err := errors.Join(os.WriteFile(path, nil, mode), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	// As a daemon that starts has made its socket, a moment before it opens it.
+	socket, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	chmod := func(mode os.FileMode) {
+		t.Helper()
+		if err := errors.Join(os.Chmod(filepath.Join(dir, "socket"), mode), Restrict(dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	chmod(0o755)
+	if st, err := os.Lstat(filepath.Join(dir, "socket")); err != nil || st.Mode().Perm() != 0o755 {
+		t.Errorf("a socket that others cannot write has mode %v, %v", st.Mode(), err)
+	}
+	chmod(0o666)
+	if st, err := os.Lstat(filepath.Join(dir, "socket")); err != nil || st.Mode().Perm() != 0o660 {
+		t.Errorf("a socket that others can write has mode %v, %v", st.Mode(), err)
+	}
+	rights := func(name string) acl {
+		t.Helper()
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		a, err := readACL(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st, err := f.Stat(); err == nil && !a.present {
+			a = aclOfMode(uint16(st.Mode().Perm()))
+		}
+		return a
+	}
+	for _, step := range []struct {
+		do    func() error
+		users []uint32
+	}{
+		{func() error { return Restrict(dir) }, nil},
+		{func() error { return Admit(dir, 4711) }, []uint32{4711}},
+		{func() error { return Admit(dir, 30) }, []uint32{30, 4711}},
+		{func() error { return os.Chmod(filepath.Join(dir, "open"), 0o666) }, []uint32{30, 4711}},
+		{func() error { return Restrict(dir) }, []uint32{30, 4711}},
+		{func() error { return Revoke(dir, 4711) }, []uint32{30}},
+		{func() error { return Revoke(dir, 30) }, nil},
+		{func() error { return Admit(dir, 31) }, []uint32{31}},
+	} {
+		if err := errors.Join(step.do(), Restrict(dir)); err != nil {
+			t.Fatal(err)
+		}
+		for name, right := range map[string]uint16{"open": 6, "readable": 4} {
+			want := aclOfMode(0o600 | right<<3)
+			for _, uid := range step.users {
+				want.users[uid] = right
+			}
+			if got := rights(name); !reflect.DeepEqual(got, want) {
+				t.Errorf("%v: %s has %+v, want %+v", step.users, name, got, want)
+			}
+		}
+		for name, mode := range map[string]uint16{turnFile: 0o600, "link": 0o666} {
+			if got := rights(name); !reflect.DeepEqual(got, aclOfMode(mode)) {
+				t.Errorf("%v: %s has %+v", step.users, name, got)
+			}
+		}
+	}
+	if err := Restrict(filepath.Join(tmp, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
 }

@@ -201,7 +201,7 @@ func TestLockTakenMeanwhile(t *testing.T) {
 		s := New(r.Root, r.Program, meanwhile{r, func() {
 			if end == nil {
 				writeProgram(t, filepath.Join(d.dir, controlLock), "")
-				if err := errors.Join(Admit(d.dir, 4711), os.Chmod(filepath.Join(d.dir, controlLock), 0o666)); err != nil {
+				if err := errors.Join(os.Chmod(filepath.Join(d.dir, controlLock), 0o666), Admit(d.dir, 4711)); err != nil {
 					t.Error(err)
 				}
 				end = steal(t, exe, filepath.Join(d.dir, controlLock), "posix", 4711)

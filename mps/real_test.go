@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(thiefEnv) != "" {
 		os.Exit(thief())
 	}
+	if os.Getenv(keeperEnv) != "" {
+		os.Exit(keeper())
+	}
 	alone.Enter() // control daemons and servers are looked for in /proc
 	goleak.VerifyTestMain(m)
 }
