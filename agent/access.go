@@ -20,6 +20,9 @@ import (
 type PipeAccess interface {
 	Admit(u gpu.UUID, uid uint32) error
 	Revoke(u gpu.UUID, uid uint32) error
+	// Restrict takes the files in a pipe directory, which the control daemon makes
+	// open to everybody, from all but the admitted accounts.
+	Restrict(u gpu.UUID) error
 	// Admitted lists who has access to what, whatever plan it is of.
 	Admitted() ([]access, error)
 }
@@ -128,6 +131,9 @@ func (l *accessList) all() []access {
 	return slices.Collect(maps.Keys(l.open))
 }
 
+// restrict takes the files of a GPU's control daemon from all but the admitted accounts.
+func (l *accessList) restrict(u gpu.UUID) error { return l.pipes.Restrict(u) }
+
 // needs: a slot whose account is not known yet may be anybody's.
 func (v *jobView) needs(d access) bool {
 	return len(v.unplaced) > 0 || slices.ContainsFunc(v.slots, func(r Running) bool {
@@ -155,6 +161,17 @@ func (d pipeDirectories) Revoke(u gpu.UUID, uid uint32) error {
 		return nil // the directory is gone, and with it everybody's access
 	}
 	return err
+}
+
+func (d pipeDirectories) Restrict(u gpu.UUID) error {
+	dir, err := mps.PipeDirectory(d.root, u)
+	if err != nil {
+		return err
+	}
+	if err := mps.Restrict(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil // a directory that is gone has no files
 }
 
 func (d pipeDirectories) Admitted() ([]access, error) {

@@ -197,10 +197,14 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 
 // reopenAccess gives the accounts of running jobs their access back where a
 // control daemon is another process than before: with a stopped unit systemd
-// removes the pipe directory and its ACL.
+// removes the pipe directory and its ACL. Files that a daemon made since the last
+// round, or before an agent restricted them, are taken from all other accounts.
 func (a *Agent) reopenAccess(old, new map[gpu.UUID]guard) error {
 	var errs []error
 	for u, g := range new {
+		if err := a.jobs.access.restrict(u); err != nil {
+			errs = append(errs, fmt.Errorf("restrict the pipe directory of %s: %w", u, err))
+		}
 		if g.err == nil && g.proof.Process() != old[u].proof.Process() {
 			errs = append(errs, a.jobs.access.reopen(u))
 		}

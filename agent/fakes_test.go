@@ -281,11 +281,14 @@ type fakeAccess struct {
 	mu  sync.Mutex
 	in  map[access]bool
 	err error
-	// calls counts changes.
-	calls int
+	// calls counts changes, restricted those of the files.
+	calls      int
+	restricted map[gpu.UUID]int
 }
 
-func newFakeAccess() *fakeAccess { return &fakeAccess{in: map[access]bool{}} }
+func newFakeAccess() *fakeAccess {
+	return &fakeAccess{in: map[access]bool{}, restricted: map[gpu.UUID]int{}}
+}
 
 func (d *fakeAccess) Admit(u gpu.UUID, uid uint32) error {
 	d.mu.Lock()
@@ -302,6 +305,13 @@ func (d *fakeAccess) Revoke(u gpu.UUID, uid uint32) error {
 	defer d.mu.Unlock()
 	d.calls++
 	delete(d.in, access{u, uid})
+	return nil
+}
+
+func (d *fakeAccess) Restrict(u gpu.UUID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.restricted[u]++
 	return nil
 }
 

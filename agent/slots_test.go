@@ -71,6 +71,21 @@ func TestAccessOfANewDaemon(t *testing.T) {
 	}
 }
 
+// TestFilesOfDaemonsAreRestricted: each round sees to the files of each daemon, also
+// of one that an agent from before left with open files.
+func TestFilesOfDaemonsAreRestricted(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	for _, next := range []func(){func() {}, func() { ta.apply(false) }, ta.restart} {
+		next()
+		for i := range 2 {
+			if ta.access.restricted[uuid(i)] == 0 {
+				t.Errorf("the files of GPU %d are not restricted", i)
+			}
+		}
+		clear(ta.access.restricted)
+	}
+}
+
 func TestDoorThatDoesNotOpen(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	ta.access.err = errors.New("file system without POSIX ACLs")
