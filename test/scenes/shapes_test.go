@@ -67,15 +67,28 @@ func TestTenants(t *testing.T) {
 	_, err = st.waitLog(ctx, alices, executing)
 	must(t, err)
 	must(t, st.waitTenant(ctx, st.Inventory.GPUs[0].UUID, user))
-	bobs, err := st.submitAs(ctx, "bob", job{Lines: vram(4000)})
+	const hold, now = "/tmp/bob-stays", "/home/alice/now"
+	must(t, st.WriteFile(ctx, hold, node.File{Mode: 0o644}))
+	bobs, err := st.submitAs(ctx, "bob", job{Lines: vram(4000), Hold: hold})
 	must(t, err)
-	_, err = st.complete(ctx, job{Lines: vram(4000)})
+	kept, err := st.submit(ctx, job{Program: keeper, Arguments: now})
+	must(t, err)
+	_, err = st.complete(ctx, job{Program: giver, Lines: vram(4000)})
 	must(t, err)
 	rows, err := st.JobAttrs(ctx, bobs, "JobStatus", "NumShadowStarts")
 	must(t, err)
 	st.Check(rows[0][0] == "1" && rows[0][1] == "undefined", "alice's second job ran beside her first, bob's waits: %v", rows[0])
+	must(t, st.waitJobs(ctx, bobs, running))
+	must(t, st.WriteFile(ctx, now, node.File{Mode: 0o644}))
+	must(t, st.waitJobs(ctx, kept, completed))
+	text, err := st.printed(ctx, user, kept, 0)
+	must(t, err)
+	st.Check(strings.Contains(text, "while alice is in: connected") && strings.Contains(text, "afterwards: Permission denied"),
+		"a socket's descriptor that alice's job left to another one does not open the GPU beside bob: %s", oneLine(text))
+	_, err = st.Run(ctx, "rm", hold)
+	must(t, err)
 	must(t, st.waitJobs(ctx, bobs, completed))
-	text, err := st.printed(ctx, "bob", bobs, 0)
+	text, err = st.printed(ctx, "bob", bobs, 0)
 	must(t, err)
 	o, err := parseOutput(text)
 	must(t, err)
@@ -83,6 +96,48 @@ func TestTenants(t *testing.T) {
 	st.Check(why == "", "then bob's job ran, and its control daemon answered it %s", why)
 	done(t, st)
 }
+
+// keeper gets a descriptor of a control daemon's socket from a job of its account, and
+// connects through it at once and when its argument, a file, is there.
+var keeper = program{"keeper.py", `#!/usr/bin/env python3
+import array, os, socket, sys, time
+s = socket.socket(socket.AF_UNIX)
+s.bind("/home/alice/keeper.sock")
+s.listen()
+_, kept, _, _ = s.accept()[0].recvmsg(1, socket.CMSG_SPACE(4))
+fd = array.array("i", kept[0][2])[0]
+def connect():
+    c = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        c.connect("/proc/self/fd/%d" % fd)
+        return "connected"
+    except OSError as e:
+        return e.strerror
+    finally:
+        c.close()
+print("while alice is in:", connect())
+s.close()
+os.unlink("/home/alice/keeper.sock")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.2)
+print("afterwards:", connect())
+`}
+
+// giver gives keeper a descriptor of its GPU's socket and waits until it was used.
+var giver = program{"giver.py", `#!/usr/bin/env python3
+import array, os, socket, time
+fd = os.open(os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control", os.O_PATH)
+while True:
+    s = socket.socket(socket.AF_UNIX)
+    try:
+        s.connect("/home/alice/keeper.sock")
+        break
+    except OSError:
+        time.sleep(0.2)
+s.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+while os.path.exists("/home/alice/keeper.sock"):
+    time.sleep(0.2)
+`}
 
 // What an account of the node can do to the agent's socket, which is open to all.
 func TestStrangers(t *testing.T) {
