@@ -173,9 +173,9 @@ func TestExclusiveGPU(t *testing.T) {
 		if got := b.guest(0).line(); got != "error 805" {
 			t.Errorf("a client: %q, want 805", got)
 		}
-		if !strings.Contains(b.output(), "Failed to start : CUDA-capable device(s) is/are busy or unavailable") {
-			t.Errorf("the log:\n%s", b.output())
-		}
+		b.until("the log tells", func() bool { // the client may know before
+			return strings.Contains(b.output(), "Failed to start : CUDA-capable device(s) is/are busy or unavailable")
+		})
 		job.end()
 		if _, line := b.attached(0); serverOf(line) == 0 {
 			t.Error("with the GPU free there is no server")
