@@ -22,6 +22,11 @@ func (t *text) containers(n Node, types []slotType) {
 		t.set("SINGULARITY_BIND_EXPR", "$(GPUSLOT_BIND_EXPR)")
 	}
 	t.comment(
+		"The starter would run its test of a container with the job's environment, as the job's user, and",
+		"outside the job's cgroup, where no limit holds.",
+	)
+	t.set("SINGULARITY_RUN_TEST_BEFORE_JOB", "false")
+	t.comment(
 		"Docker universe: the pipe directory of the slot's GPU as a volume. A site that sets",
 		"DOCKER_MOUNT_VOLUMES itself keeps GPUSLOT in it.",
 	)
