@@ -67,6 +67,13 @@ type deviceNodes struct {
 	// trouble is why the nodes of other devices are open to a job, or to all jobs
 	// (the zero key).
 	trouble map[process.ID]string
+	// daemons are the cgroups of HTCondor's daemons (nodes_daemons.go); apart: in one of
+	// them jobs had others. open says why nodes are open to what runs there.
+	daemons map[starter.Cgroup]daemonCgroup
+	apart   bool
+	open    string
+	// opened: no rule of an earlier agent is left on one of them.
+	opened bool
 }
 
 // heldNodes is the rule of one slice, for a job or for a login to it.
@@ -84,7 +91,7 @@ type nodesJob struct {
 
 func newDeviceNodes(wall DeviceNodes, proc, root string) *deviceNodes {
 	return &deviceNodes{wall: wall, proc: devices.Proc{Root: proc}, root: root, wake: make(chan struct{}, 1),
-		by: map[starter.Cgroup]heldNodes{}, trouble: map[process.ID]string{}}
+		by: map[starter.Cgroup]heldNodes{}, trouble: map[process.ID]string{}, daemons: map[starter.Cgroup]daemonCgroup{}}
 }
 
 // instancesOf are the GPU instances behind each GPU and MIG device of a node: a
@@ -170,17 +177,23 @@ func (a *Agent) nodesRound(v *view, now time.Time) {
 	a.dropNodes()
 	if a.nodes.wall == nil || !v.divided() || v.plan.Observe {
 		a.nodes.complain(process.ID{}, nil)
+		a.nodes.complainOfDaemons(nil)
+		if v.planned {
+			_ = a.openNodesToDaemons() // logged, and tried again
+		}
 		return
 	}
 	read := sync.OnceValues(a.nodes.proc.Read)
 	if a.complainOfNodes(Running{}, a.tryNodes(read)) {
 		return
 	}
+	a.closeNodesToDaemons(read)
 	for _, j := range v.jobsWithNodes(a.jobs.all()) {
 		leaf := a.jobs.proc.JobCgroup(j.Starter)
 		late := now.Sub(j.Since) >= lateAfter
 		switch {
 		case leaf != "":
+			a.jobRunsIn(leaf)
 			put, err := a.holdNodes(j, leaf, read)
 			a.complainOfNodes(j.Running, err)
 			if put && !j.Adopted {

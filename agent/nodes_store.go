@@ -3,6 +3,7 @@ package agent
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -82,6 +83,61 @@ func (n *deviceNodes) warnings() []string {
 	for _, why := range n.trouble {
 		out = append(out, "Jobs can open the device nodes of other MIG devices of their GPU: "+why+".")
 	}
+	if n.open != "" {
+		out = append(out, "What HTCondor runs outside the cgroups of jobs can open the device nodes of all MIG devices: "+
+			strings.ReplaceAll(n.open, "\n", "; ")+".")
+	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// daemonsAt is what is known of a cgroup of HTCondor's daemons. HTCondor that gave jobs
+// cgroups before does so in its next cgroup, too.
+func (n *deviceNodes) daemonsAt(dir starter.Cgroup) daemonCgroup {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d, ok := n.daemons[dir]
+	if !ok {
+		d.apart = n.apart
+	}
+	return d
+}
+
+// allDaemons are the cgroups of HTCondor's daemons that are there; those that ended are
+// forgotten.
+func (n *deviceNodes) allDaemons() map[starter.Cgroup]daemonCgroup {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.daemons, func(dir starter.Cgroup, _ daemonCgroup) bool { return !dir.Exists() })
+	return maps.Clone(n.daemons)
+}
+
+// onDaemons says whether a rule of this agent is on one of them.
+func (n *deviceNodes) onDaemons() bool {
+	for _, d := range n.allDaemons() {
+		if d.rule.Major != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *deviceNodes) enterDaemons(dir starter.Cgroup, d daemonCgroup) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.daemons[dir] = d
+	n.apart = n.apart || d.apart
+}
+
+// complainOfDaemons books why nodes are open to what HTCondor runs outside the cgroups of
+// jobs, nil if they are not; news says that it is another reason than last time.
+func (n *deviceNodes) complainOfDaemons(err error) (news bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was := n.open
+	n.open = ""
+	if err != nil {
+		n.open = err.Error()
+	}
+	return n.open != "" && n.open != was
 }

@@ -28,6 +28,8 @@ type fakeNodes struct {
 	mu  sync.Mutex
 	by  map[string]devices.Rule
 	err error
+	// putErr is of Put alone.
+	putErr error
 }
 
 func (f *fakeNodes) Try(devices.Rule) error {
@@ -42,10 +44,11 @@ func (f *fakeNodes) Put(dir string, r devices.Rule) error {
 	if _, err := os.Stat(dir); err != nil {
 		return err
 	}
-	if f.err == nil {
+	err := cmp.Or(f.err, f.putErr)
+	if err == nil {
 		f.by[filepath.Base(dir)] = r
 	}
-	return f.err
+	return err
 }
 
 func (f *fakeNodes) Remove(dir string) error {

@@ -73,6 +73,7 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 			out.Reserved = a.limitAtStart(ctx, v, r, l.Path) || out.Reserved
 		}
 	}
+	a.startsIn(c.PID, l.Path)
 	if err := a.closeNodesAtStart(v, c.Starter, held, l.Path); err != nil {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed,
 			fmt.Sprintf("the device nodes of other MIG devices cannot be closed to the job: %v: look at gpuslot status on the node", err))}

@@ -168,13 +168,7 @@ func (n Node) starterAt(p process.Stat) (Starter, error) {
 // Startds are the local names of the GPUs' startds that run in this node.
 func (n Node) Startds() []string {
 	var names []string
-	for _, pid := range n.PIDs() {
-		if program, err := n.daemon(pid); err != nil || program != startdProgram || !n.SameNamespace(pid) {
-			continue
-		}
-		if _, err := n.starterAbove(pid); err == nil {
-			continue // a pilot's
-		}
+	for _, pid := range n.startds() {
 		args, err := n.Args(pid)
 		if name := parseStartdArgs(args); err == nil && name != "" && !slices.Contains(names, name) {
 			names = append(names, name)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -97,7 +98,8 @@ func (st *Stage) opensOwnNodes(ctx context.Context, t *testing.T, own, sibling a
 			check("a job whose program is "+name, text, mine)
 		}
 	}
-	cluster, err := st.submit(ctx, job{Seconds: 600})
+	must(t, st.WriteFile(ctx, "/home/alice/audit.so", node.File{Data: auditLibrary(ctx, t, len(st.Inventory.GPUs)), Mode: 0o755, Owner: user}))
+	cluster, err := st.submit(ctx, job{Seconds: 600, Lines: []string{`environment = "LD_AUDIT=/home/alice/audit.so"`}})
 	must(t, err)
 	must(t, st.waitJobs(ctx, cluster, running))
 	must(t, st.WriteFile(ctx, "/usr/local/bin/opens", node.File{Data: opens("").text, Mode: 0o755}))
@@ -105,10 +107,37 @@ func (st *Stage) opensOwnNodes(ctx context.Context, t *testing.T, own, sibling a
 	must(t, err)
 	check("a login to a job without a GPU", out.Stdout, closed)
 	must(t, st.remove(ctx, cluster))
-	text, err := st.metrics(ctx)
+	text, err := st.ReadFile(ctx, "/home/alice/audit.log")
+	must(t, err)
+	beside, most := 0, 0 // HTCondor sets the login up in the cgroup of its daemons
+	for line := range strings.Lines(text) {
+		var opened int
+		var cgroup string
+		_, err := fmt.Sscanf(line, "%d %s", &opened, &cgroup)
+		must(t, err)
+		if !strings.Contains(cgroup, "/htcondor/") {
+			beside++
+		}
+		most = max(most, opened)
+	}
+	st.Check(beside > 0 && most == 0, "a library of the user's, in %d programs outside the job's cgroup, opens %d nodes at most", beside, most)
+	text, err = st.metrics(ctx)
 	must(t, err)
 	st.Check(!strings.Contains(text, `gpuslot_device_rules_total{when="late"}`) && !strings.Contains(text, `gpuslot_device_rules_total{when="missing"}`), "no job was late")
 	st.waitsForTheAgent(ctx, t)
+}
+
+// auditLibrary is audit.c of testdata for a node with some GPUs.
+func auditLibrary(ctx context.Context, t *testing.T, gpus int) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "audit.so")
+	build := exec.CommandContext(ctx, "gcc", "-shared", "-fPIC", "-O", fmt.Sprintf("-DLAST=%d", minorOf(gpus, 0)-1), "-o", file, "testdata/audit.c")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	library, err := os.ReadFile(file)
+	must(t, err)
+	return string(library)
 }
 
 // waitsForTheAgent: where isolation is promised no job starts without the agent, and

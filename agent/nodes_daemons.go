@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu/devices"
+)
+
+// HTCondor runs code of users outside the cgroups of jobs, too, as the job's account and in
+// the cgroup of its own daemons: the setup of condor_ssh_to_job, the test of a container,
+// file transfer plugins that load the user's modules. This file closes the device nodes of
+// all MIG devices there. The cgroups of jobs are beside that one, never below it (HTCondor
+// 25.14.1 makes them in its parent), so they keep what they are given.
+
+// daemonCgroup is the cgroup of a startd, and of the starters that it starts.
+type daemonCgroup struct {
+	// rule is the zero one where none of ours is there.
+	rule devices.Rule
+	// apart: a job was seen in another cgroup. together: one was seen in this one, or below
+	// it, and would lose its own nodes by a rule.
+	apart, together bool
+}
+
+// Reasons why there is no rule on the cgroup of HTCondor's daemons.
+var (
+	errDaemonsNoCgroup = errors.New("HTCondor's daemons are in no cgroup of their own in cgroup v2")
+	errDaemonsNoUnit   = errors.New("HTCondor's daemons do not run in a service of systemd")
+	errDaemonsAndAgent = errors.New("gpuslotd runs in the cgroup of HTCondor's daemons, and needs these nodes")
+	errDaemonsAndJobs  = errors.New("HTCondor gives jobs no cgroup of their own beside that of its daemons")
+)
+
+// closeNodesToDaemons closes the nodes of all MIG devices to HTCondor's daemons and to what
+// they run in their own cgroup. A new startd may be in a new cgroup.
+func (a *Agent) closeNodesToDaemons(read func() (devices.Capabilities, error)) {
+	c, err := read()
+	var r devices.Rule
+	if err == nil {
+		r, err = c.Rule(nil)
+	}
+	if err == nil {
+		own, _ := a.jobs.proc.UnifiedCgroup(os.Getpid())
+		for _, p := range a.jobs.proc.DaemonCgroups() {
+			err = errors.Join(err, a.closeDaemonCgroup(p, own, r))
+		}
+	}
+	if a.nodes.complainOfDaemons(err) {
+		a.log.Warn("what HTCondor runs outside the cgroups of jobs can open the device nodes of MIG devices", "err", err)
+	}
+}
+
+// closeDaemonCgroup puts the rule on one cgroup of HTCondor's daemons. Own is gpuslotd's.
+func (a *Agent) closeDaemonCgroup(p, own string, r devices.Rule) error {
+	switch {
+	case p == "" || p == "/" || strings.Contains(p, "/../") || strings.HasSuffix(p, "/.."):
+		return errDaemonsNoCgroup
+	case !strings.Contains(p+"/", ".service/"):
+		return fmt.Errorf("%w: %s", errDaemonsNoUnit, p) // it may be an administrator's session
+	case belowCgroup(own, p):
+		return errDaemonsAndAgent
+	}
+	a.nodes.turn.Lock()
+	defer a.nodes.turn.Unlock()
+	dir, err := starter.CgroupAt(filepath.Join(a.nodes.root, p))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // HTCondor has ended
+	}
+	if err != nil {
+		return err
+	}
+	d := a.nodes.daemonsAt(dir)
+	if d.together {
+		return errDaemonsAndJobs
+	}
+	if d.rule.Equal(r) {
+		return nil
+	}
+	if err := a.nodes.wall.Put(dir.Path, r); err != nil {
+		if !dir.Exists() {
+			return nil
+		}
+		return err
+	}
+	d.rule = r
+	a.nodes.enterDaemons(dir, d)
+	a.log.Info("the device nodes of MIG devices are closed to HTCondor's daemons", "cgroup", p)
+	return nil
+}
+
+// openNodesToDaemons takes back the rule on the cgroups of HTCondor's daemons, also that of
+// an earlier agent. Errors are of the kernel.
+func (a *Agent) openNodesToDaemons() error {
+	a.nodes.turn.Lock()
+	defer a.nodes.turn.Unlock()
+	if a.nodes.wall == nil || a.nodes.opened && !a.nodes.onDaemons() {
+		return nil
+	}
+	var errs []error
+	for _, p := range a.jobs.proc.DaemonCgroups() {
+		if dir, err := starter.CgroupAt(filepath.Join(a.nodes.root, p)); err == nil && p != "/" {
+			errs = append(errs, a.openDaemonCgroup(dir))
+		}
+	}
+	err := errors.Join(errs...)
+	if a.nodes.opened = err == nil; err != nil {
+		a.log.Warn("the rule for device nodes on the cgroup of HTCondor's daemons stays", "err", err)
+	}
+	return err
+}
+
+// openDaemonCgroup takes the rule of one cgroup back. The caller holds turn.
+func (a *Agent) openDaemonCgroup(dir starter.Cgroup) error {
+	err := a.nodes.wall.Remove(dir.Path)
+	if err != nil && dir.Exists() && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	d := a.nodes.daemonsAt(dir)
+	d.rule = devices.Rule{}
+	a.nodes.enterDaemons(dir, d)
+	return nil
+}
+
+// startsIn notes where HTCondor runs a job, or a login to it, that asks for its start. Once a
+// job was seen in a cgroup of its own, who asks from that of the daemons is no job: users' code
+// asks from there, too.
+func (a *Agent) startsIn(pid int, leaf string) {
+	if leaf != "" {
+		a.jobRunsIn(leaf)
+		return
+	}
+	in, err := a.jobs.proc.UnifiedCgroup(pid)
+	for dir, d := range a.nodes.allDaemons() {
+		if err == nil && dir.Path == filepath.Join(a.nodes.root, in) && !d.apart {
+			a.jobRunsIn(in)
+		}
+	}
+}
+
+// jobRunsIn notes a cgroup in which a job runs. A rule on a cgroup of the daemons at or above
+// it would take the job's own nodes, and goes.
+func (a *Agent) jobRunsIn(cgroup string) {
+	a.nodes.turn.Lock()
+	defer a.nodes.turn.Unlock()
+	for dir, d := range a.nodes.allDaemons() {
+		in := belowCgroup(filepath.Join(a.nodes.root, cgroup), dir.Path)
+		if in == d.together && in != d.apart {
+			continue
+		}
+		d.apart, d.together = !in, in
+		a.nodes.enterDaemons(dir, d)
+		if !in {
+			nudge(a.nodes.wake) // the rule may stand
+			continue
+		}
+		if err := a.openDaemonCgroup(dir); err != nil {
+			a.log.Warn("the rule for device nodes on the cgroup of HTCondor's daemons stays", "err", err)
+		}
+	}
+}
+
+// belowCgroup says whether a cgroup is another one or below it, by their paths.
+func belowCgroup(cgroup, above string) bool {
+	return strings.HasPrefix(cgroup+"/", strings.TrimSuffix(above, "/")+"/")
+}

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/test/proctree"
+)
+
+// daemonsCgroup is that of HTCondor's daemons, as 25.14.1 runs under systemd.
+const daemonsCgroup = "/system.slice/condor.service/leaf"
+
+// daemonsIn starts HTCondor's daemons in a cgroup.
+func (n *nodesAgent) daemonsIn(cgroup string) {
+	n.t.Helper()
+	if err := os.MkdirAll(filepath.Join(n.root, cgroup), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	n.proc.Add(proctree.Process{
+		PID: proctree.Startd, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: cgroup})
+}
+
+// wantDaemons wants what HTCondor's daemons may open of MIG's nodes.
+func (n *nodesAgent) wantDaemons(rule string) {
+	n.t.Helper()
+	got := "none"
+	if r, ok := n.kernel.by[filepath.Base(daemonsCgroup)]; ok {
+		got = fmt.Sprint(r.Own)
+	}
+	if got != rule {
+		n.t.Errorf("HTCondor's daemons may open %s, want %s: %s", got, rule, n.said.String())
+	}
+}
+
+// TestNodesOfDaemons: what HTCondor runs outside the cgroups of jobs opens no node of MIG,
+// jobs open their own; a rule stands while the agent restarts, and follows HTCondor's restart.
+func TestNodesOfDaemons(t *testing.T) {
+	n := newNodesAgent(t)
+	n.daemonsIn(daemonsCgroup)
+	n.round()
+	n.wantDaemons("[]")
+	small, own := n.device("1g.5gb", 0)
+	n.job(100, "slot1_1", small)
+	n.round()
+	n.want("slot1_1", own)
+	n.wantDaemons("[]")
+	n.again()
+	n.wantDaemons("[]")
+	n.round()
+	n.wantDaemons("[]")
+
+	n.proc.End(proctree.Startd)
+	n.round()
+	n.wantDaemons("[]") // the master starts another startd there
+	old := filepath.Join(n.root, daemonsCgroup)
+	if err := os.Rename(old, old+".ended"); err != nil {
+		t.Fatal(err)
+	}
+	delete(n.kernel.by, filepath.Base(daemonsCgroup)) // it goes with its cgroup
+	n.round()
+	n.wantDaemons("none")
+	n.daemonsIn(daemonsCgroup)
+	n.round()
+	n.wantDaemons("[]")
+	if n.warns() != "" {
+		t.Errorf("warns: %s", n.warns())
+	}
+}
+
+// TestNodesOfDaemonsOpen: the rule goes when the node has no MIG devices any more, or gpuslot
+// leaves it, also one of an earlier agent.
+func TestNodesOfDaemonsOpen(t *testing.T) {
+	n := newNodesAgent(t)
+	n.daemonsIn(daemonsCgroup)
+	n.round()
+	n.wantDaemons("[]")
+	v := *n.view.Load()
+	v.instances = nil
+	n.view.Store(&v)
+	n.round()
+	n.wantDaemons("none")
+
+	n.again()
+	n.round()
+	n.wantDaemons("[]")
+	n.again()
+	if err := n.openNodesToDaemons(); err != nil {
+		t.Fatal(err)
+	}
+	n.wantDaemons("none")
+}
+
+// TestNodesOfDaemonsNotClosed: where a rule would harm others than users' code, or cannot be
+// put, there is none, and status says why.
+func TestNodesOfDaemonsNotClosed(t *testing.T) {
+	for name, c := range map[string]struct {
+		cgroup string
+		bend   func(*nodesAgent)
+		want   string
+	}{
+		"the root cgroup":   {cgroup: "/", want: errDaemonsNoCgroup.Error()},
+		"another namespace": {cgroup: "/../condor.service/leaf", want: errDaemonsNoCgroup.Error()},
+		"a session":         {cgroup: "/user.slice/user-0.slice/session-3.scope", want: errDaemonsNoUnit.Error()},
+		"beside gpuslotd": {cgroup: daemonsCgroup, want: errDaemonsAndAgent.Error(), bend: func(n *nodesAgent) {
+			n.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslotd", Cgroup: daemonsCgroup})
+		}},
+		"refused by the kernel": {cgroup: daemonsCgroup, want: "attach: busy", bend: func(n *nodesAgent) {
+			n.kernel.putErr = errors.New("attach: busy")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNodesAgent(t)
+			n.daemonsIn(c.cgroup)
+			if c.bend != nil {
+				c.bend(n)
+			}
+			n.round()
+			n.round()
+			if len(n.kernel.by) != 0 {
+				t.Errorf("rules: %v", n.kernel.by)
+			}
+			w := strings.Join(n.status().Warnings, "\n")
+			if strings.Count(w, "outside the cgroups of jobs") != 1 || !strings.Contains(w, c.want) {
+				t.Errorf("warnings: %s", w)
+			}
+			if got := strings.Count(n.said.String(), "WARN"); got != 1 {
+				t.Errorf("said %d times:\n%s", got, n.said.String())
+			}
+		})
+	}
+}
+
+// TestNodesOfDaemonsAndJobs: where HTCondor gives jobs no cgroup, they keep their nodes. Once
+// a job had a cgroup of its own, nobody who asks from the daemons' opens it.
+func TestNodesOfDaemonsAndJobs(t *testing.T) {
+	n := newNodesAgent(t)
+	n.daemonsIn(daemonsCgroup)
+	n.round()
+	asks := func(slot, cgroup string) {
+		t.Helper()
+		st := n.proc.starter(100, slot)
+		n.proc.Add(proctree.Process{PID: 1100, Parent: st.PID, Comm: "supervise", Cgroup: cgroup})
+		n.start(t.Context(), starter.Caller{UID: 1000, PID: 1100, Starter: st})
+		n.round()
+	}
+	asks("slot1_1", daemonsCgroup)
+	n.wantDaemons("none")
+	if !strings.Contains(n.warns(), errDaemonsAndJobs.Error()) {
+		t.Errorf("warns %q", n.warns())
+	}
+	asks("slot1_1", proctree.CgroupOf("slot1_1"))
+	n.wantDaemons("[]")
+	asks("slot1_1", daemonsCgroup)
+	n.wantDaemons("[]")
+	asks("slot1_1", daemonsCgroup+proctree.CgroupOf("slot1_1"))
+	n.wantDaemons("none")
+}
