@@ -32,7 +32,7 @@ func healthy() facts {
 			settingOpen: "x", settingHook: cfg.Paths.Libexec + "/prepare", settingScratch: `"/tmp,/var/tmp"`, settingSharedMemory: "false",
 			startOf(101): "MY.GPUAccept =?= true && true", keywordOf(101): "GPUSLOT", wrapperOf(101): cfg.Paths.Libexec + "/supervise",
 			settingInventory: cfg.Paths.Libexec + "/gpuslot-condor inventory /run/gpuslot/condor/inventory.ad", settingDockerMounts: "CVMFS GPUSLOT",
-			settingDaemons: "MASTER, SCHEDD STARTD", settingTransforms: "X GPUSlotRound",
+			settingDaemons: "MASTER, SCHEDD STARTD", settingTransforms: "X GPUSlotRound", settingLogins: "False",
 		},
 	}
 }
@@ -181,14 +181,19 @@ func TestChecks(t *testing.T) {
 			tenancy(config.TenancyMultiUser, "")(f)
 			f.slotUsers = map[string]string{"SLOT1_1_USER": "b", "SLOT1_2_USER": "a"}
 		}, checkAccounts, OK, "no setting"},
-		"dedicated accounts":    {func(f *facts) { f.settings[settingDedicated] = "slot.*" }, checkAccounts, Warning, "MPS server"},
-		"accounts unknown":      {func(f *facts) { f.settingsErr = none }, checkAccounts, Warning, "not checked"},
-		"a job exit hook":       {func(f *facts) { f.settings[settingJobExit] = "/site" }, checkJobExit, Error, "never finishes"},
-		"job exit unknown":      {func(f *facts) { f.settingsErr = none }, checkJobExit, Warning, "not checked"},
-		"docker without any":    {func(f *facts) { f.settings[settingDockerMounts] = "" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES)"},
-		"docker without pipes":  {func(f *facts) { f.settings[settingDockerMounts] = "CVMFS" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES) CVMFS"},
-		"binds by supervise":    {func(f *facts) { f.settings[settingBinds] = `"/cvmfs"` }, checkContainers, OK, "get their pipe directory"},
-		"binds without pipes":   {func(f *facts) { f.config.HTCondor.Supervise, f.settings[settingBinds] = false, `"/cvmfs"` }, checkContainers, Warning, "$(GPUSLOT_BIND_EXPR)"},
+		"dedicated accounts":   {func(f *facts) { f.settings[settingDedicated] = "slot.*" }, checkAccounts, Warning, "MPS server"},
+		"accounts unknown":     {func(f *facts) { f.settingsErr = none }, checkAccounts, Warning, "not checked"},
+		"a job exit hook":      {func(f *facts) { f.settings[settingJobExit] = "/site" }, checkJobExit, Error, "never finishes"},
+		"job exit unknown":     {func(f *facts) { f.settingsErr = none }, checkJobExit, Warning, "not checked"},
+		"docker without any":   {func(f *facts) { f.settings[settingDockerMounts] = "" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES)"},
+		"docker without pipes": {func(f *facts) { f.settings[settingDockerMounts] = "CVMFS" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES) CVMFS"},
+		"binds by supervise":   {func(f *facts) { f.settings[settingBinds] = `"/cvmfs"` }, checkContainers, OK, "get their pipe directory"},
+		"binds without pipes":  {func(f *facts) { f.config.HTCondor.Supervise, f.settings[settingBinds] = false, `"/cvmfs"` }, checkContainers, Warning, "$(GPUSLOT_BIND_EXPR)"},
+		"logins":               {func(f *facts) { delete(f.settings, settingLogins) }, checkOutside, Note, "by condor_ssh_to_job"},
+		"plugins in Python": {func(f *facts) {
+			f.settings[settingPlugins] = "/usr/libexec/condor/curl_plugin, /usr/libexec/condor/box_plugin.py"
+		}, checkOutside, Note, "by the file transfer plugin /usr/libexec/condor/box_plugin.py"},
+		"outside unknown":       {func(f *facts) { f.settingsErr = none }, checkOutside, Warning, "not checked"},
 		"containers unknown":    {func(f *facts) { f.settingsErr = none }, checkContainers, Warning, "not checked"},
 		"transforms purged":     {func(f *facts) { delete(f.settings, settingTransforms) }, checkAccessPoint, Warning, "--for access-point"},
 		"no access point":       {func(f *facts) { f.settings[settingDaemons] = "MASTER STARTD" }, checkAccessPoint, OK, "nobody submits"},

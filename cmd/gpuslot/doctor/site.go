@@ -22,10 +22,12 @@ const (
 	settingTransforms   = "JOB_TRANSFORM_NAMES"
 	settingDockerMounts = "DOCKER_MOUNT_VOLUMES"
 	settingBinds        = "SINGULARITY_BIND_EXPR"
+	settingPlugins      = "FILETRANSFER_PLUGINS"
+	settingLogins       = "ENABLE_SSH_TO_JOB"
 )
 
 // siteSettings are those above, and those of the startds.
-var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJobExit, settingDedicated, settingDaemons, settingStartds, settingTransforms, settingDockerMounts, settingBinds}
+var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJobExit, settingDedicated, settingDaemons, settingStartds, settingTransforms, settingDockerMounts, settingBinds, settingPlugins, settingLogins}
 
 // onShared is what keeps a check of HTCondor's settings from being made, or
 // what there is to say where no GPU is shared.
@@ -156,6 +158,32 @@ func checkContainers(f facts) []Finding {
 		return fine(check, "those that HTCondor starts get their pipe directory")
 	}
 	return found
+}
+
+// checkOutside names what lets users run code of their own in the cgroup of HTCondor's daemons.
+func checkOutside(f facts) []Finding {
+	const check = "outside the cgroup"
+	if found := unknownSettings(f, check); found != nil || f.unset() {
+		return found
+	}
+	var ways, do []string
+	for _, plugin := range condorWords(f.settings[settingPlugins]) {
+		if path.Ext(plugin) == ".py" {
+			ways = append(ways, "the file transfer plugin "+plugin)
+		}
+	}
+	if len(ways) > 0 {
+		do = append(do, "let the plugins start with python3 -I, or take them out of "+settingPlugins)
+	}
+	if now := f.settings[settingLogins]; !strings.EqualFold(now, "false") && now != "0" {
+		ways, do = append(ways, "condor_ssh_to_job"), append(do, settingLogins+" = false, if nobody needs logins to jobs")
+	}
+	if len(ways) == 0 {
+		return fine(check, "neither logins to jobs nor file transfer plugins in Python")
+	}
+	return []Finding{{Note, check, "users' code can run outside the job's cgroup, by " + strings.Join(ways, ", "),
+		"No limit holds there: VRAM of undivided GPUs is open to such code. gpuslotd closes the device nodes of MIG devices to it, unless gpuslot status warns.",
+		strings.Join(do, "; ")}}
 }
 
 // checkAccessPoint looks for the transforms where users submit on this machine.
