@@ -15,23 +15,25 @@ var outsideCgroup = []string{"PostCmd", "PreCmd", "ToolDaemonCmd", "TransferPlug
 // insideMacro holds the part of START that keeps such jobs away.
 const insideMacro = "GPUSLOT_IN_CGROUP"
 
-// inside sets that part of START. It looks at the text of the attributes: an expression
-// may be undefined here, and the name of a program where the starter evaluates it.
+// inside sets that part of START. An attribute may be an expression that is undefined
+// here and the name of a program where the starter evaluates it: the hook looks again.
+// (evalInEachContext(unparse(PreCmd), {TARGET}) would see that, but on 25.14.1 what MY
+// means behind it is lost.)
 func (t *text) inside(n Node) {
 	if len(n.Devices) == 0 {
 		return
 	}
 	var parts []string
 	for _, name := range outsideCgroup {
-		parts = append(parts, "unparse("+name+")")
+		parts = append(parts, "TARGET."+name+" is undefined")
 	}
 	t.comment(
 		"HTCondor runs these programs of a job outside the job's cgroup, where no limit holds: such jobs do not match.",
 	)
-	t.set(insideMacro, `evalInEachContext(strcat(%s), {TARGET})[0] == ""`, strings.Join(parts, ", "))
+	t.set(insideMacro, "%s", strings.Join(parts, " && "))
 }
 
-// outside are those attributes in a job's ad. Their text counts, as in START.
+// outside are those attributes in a job's ad. Their text counts, not their value.
 func outside(ad classad.Ad) []string {
 	var names []string
 	for _, name := range outsideCgroup {

@@ -182,33 +182,38 @@ func TestStrangers(t *testing.T) {
 	done(t, st)
 }
 
-// TestOutsidePrograms: jobs whose programs HTCondor would start outside their cgroup wait,
-// also where an attribute is undefined only while they are matched.
+// TestOutsidePrograms: jobs whose programs HTCondor would start outside their cgroup wait.
+// The hook holds one whose attribute is undefined only while it is matched.
 func TestOutsidePrograms(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	st := newStage(t, 1, site.Options{})
 	must(t, st.WaitAccept(ctx, 1))
-	var idle []int
+	var waiting []int
 	for _, name := range []string{"PreCmd", "PostCmd", "ToolDaemonCmd", "TransferPlugins"} {
-		for _, value := range []string{`"outside.sh"`, `ifThenElse(TARGET.Cpus is undefined, "outside.sh", undefined)`} {
-			cluster, err := st.submit(ctx, job{Lines: []string{"+" + name + " = " + value}})
+		for _, lines := range [][]string{nil, vram(4000)} {
+			cluster, err := st.submit(ctx, job{Lines: append(lines, "+"+name+` = "outside.sh"`)})
 			must(t, err)
-			idle = append(idle, cluster)
+			waiting = append(waiting, cluster)
 		}
 	}
-	shared, err := st.submit(ctx, job{Lines: vram(4000, `+PreCmd = "outside.sh"`)})
+	late, err := st.submit(ctx, job{Lines: vram(4000, `+PreCmd = ifThenElse(TARGET.Cpus is undefined, "outside.sh", undefined)`)})
 	must(t, err)
 	// Those after them run, so the negotiator has seen them.
 	for _, lines := range [][]string{nil, vram(4000)} {
 		_, err = st.complete(ctx, job{Lines: lines})
 		must(t, err)
 	}
-	for _, cluster := range append(idle, shared) {
+	for _, cluster := range waiting {
 		rows, err := st.JobAttrs(ctx, cluster, "JobStatus", "NumShadowStarts")
 		must(t, err)
 		st.Check(rows[0][0] == "1" && rows[0][1] == "undefined", "job %d, with a program outside its cgroup, waits: %v", cluster, rows[0])
 	}
+	must(t, st.waitJobs(ctx, late, held))
+	log, err := st.JobLog(ctx, late)
+	must(t, err)
+	st.Contains(log, "outside its cgroup, where no limit holds (PreCmd)", "the hook holds what looked undefined")
+	st.Check(!strings.Contains(log, executing), "it never ran")
 	done(t, st)
 }
 
