@@ -23,5 +23,5 @@ func (f fakeProc) of(agent uint32) starter.Node {
 
 // starter adds the condor_starter of a slot.
 func (f fakeProc) starter(pid int, slot string) starter.Starter {
-	return starter.Starter{ID: f.Tree.Starter(pid, slot), Slot: slot}
+	return starter.Starter{ID: f.Starter(pid, slot), Slot: slot}
 }

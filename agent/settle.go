@@ -223,7 +223,7 @@ func (v *jobView) adoptSlot(s unplaced, ad condor.Slot, w startdWord) {
 		}
 	}
 	if !entered && w.observed != nil {
-		v.elsewhere[s.Starter.ID] = true
+		v.elsewhere[s.ID] = true
 	}
 }
 

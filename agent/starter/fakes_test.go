@@ -20,5 +20,5 @@ func (f fakeProc) of(agent uint32) Node { return Node{FS: process.FS{Root: f.Roo
 
 // starter adds the condor_starter of a slot.
 func (f fakeProc) starter(pid int, slot string) Starter {
-	return Starter{ID: f.Tree.Starter(pid, slot), Slot: slot}
+	return Starter{ID: f.Starter(pid, slot), Slot: slot}
 }
