@@ -135,6 +135,9 @@ func (a *Agent) slotOf(ctx context.Context, s starter.Starter) (condor.Slot, err
 	for _, startd := range all {
 		for _, ad := range startd.slots {
 			if shortName(ad.Name) == shortName(s.Slot) && ad.JobID != "" && (ad.StarterPID == 0 || ad.StarterPID == int64(s.PID)) {
+				if ad.Unreadable != "" {
+					return condor.Slot{}, errors.New(unreadable(ad))
+				}
 				return ad, nil
 			}
 		}

@@ -194,14 +194,16 @@ func (a *Agent) heldByStartd(ctx context.Context) func(gpu.UUID) bool {
 	defer cancel()
 	slots, err := a.startd.Slots(ctx, "")
 	held := map[gpu.UUID]bool{}
+	unknown := err != nil
 	for _, s := range slots {
+		unknown = unknown || s.Unreadable != ""
 		for _, id := range s.AssignedGPUs {
 			if s.Type != "Partitionable" {
 				held[gpu.UUID(id)] = true
 			}
 		}
 	}
-	return func(u gpu.UUID) bool { return err != nil || held[u] }
+	return func(u gpu.UUID) bool { return unknown || held[u] }
 }
 
 // wholeGPUs answers the startd's monitor: how many elastic GPUs take whole jobs.

@@ -29,6 +29,12 @@ type startdWord struct {
 	observed func(ad condor.Slot, id string) (gpu.UUID, bool)
 }
 
+// ad is the startd's of a slot, if it can be read.
+func (w startdWord) ad(slot string) (condor.Slot, bool) {
+	ad, ok := w.slots[shortName(slot)]
+	return ad, ok && ad.Unreadable == ""
+}
+
 // gpu is the GPU that an id of a slot stands for.
 func (w startdWord) gpu(ad condor.Slot, id string) (gpu.UUID, bool) {
 	if w.observed != nil {
@@ -72,7 +78,7 @@ func (b *jobTable) settle(w startdWord) settled {
 	defer b.mu.Unlock()
 	var out settled
 	b.slots = slices.DeleteFunc(b.slots, func(r Running) bool {
-		ad, ok := w.slots[shortName(r.Starter.Slot)]
+		ad, ok := w.ad(r.Starter.Slot)
 		if !ok || !r.isOf(ad) || w.observed != nil || r.heldBy(ad) {
 			return false
 		}
@@ -83,9 +89,9 @@ func (b *jobTable) settle(w startdWord) settled {
 	})
 	for i := range b.slots {
 		r := &b.slots[i]
-		ad, ok := w.slots[shortName(r.Starter.Slot)]
+		ad, ok := w.ad(r.Starter.Slot)
 		if !ok || !r.isOf(ad) {
-			// Its ad is not there yet, or is of the job before or after.
+			// Its ad is not there yet, cannot be read, or is of the job before or after.
 			if !r.Confirmed {
 				out.open++
 			}
@@ -167,7 +173,7 @@ const maxAsked = 3
 // word.
 func (v *jobView) adopt(w startdWord) (ignored []starter.Starter) {
 	v.unplaced = slices.DeleteFunc(v.unplaced, func(s unplaced) bool {
-		ad, ok := w.slots[shortName(s.Slot)]
+		ad, ok := w.ad(s.Slot)
 		if !ok || otherStarter(ad, s.Starter) || w.observed != nil && !v.tells(ad, s.Starter) {
 			return false
 		}
@@ -176,6 +182,10 @@ func (v *jobView) adopt(w startdWord) (ignored []starter.Starter) {
 	})
 	left := v.unplaced[:0]
 	for _, s := range v.unplaced {
+		if w.slots[shortName(s.Slot)].Unreadable != "" {
+			left = append(left, s) // the slot is there, on a GPU that is not known
+			continue
+		}
 		if s.asked++; s.asked >= maxAsked {
 			ignored = append(ignored, s.Starter)
 			continue

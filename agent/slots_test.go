@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -251,6 +252,54 @@ func TestRestartAdopts(t *testing.T) {
 	}
 	if r := ta.refuse(ta.proc.starter(104, "slot1_3"), 1001, "bob", uuid(0), 4096); r.Code != api.CodeOtherTenant {
 		t.Errorf("bob beside alice: %+v", r)
+	}
+}
+
+// TestUnreadableAd: it costs its own slot the startd's word, and no other's. A job of
+// before on a GPU that is not known keeps all closed, however often the startd answers.
+func TestUnreadableAd(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	for i, slot := range []string{"slot1_1", "slot2_1"} {
+		ta.grant(ta.proc.starter(100+i, slot), 1000, "alice", uuid(i), 4096)
+	}
+	odd := slotAd("slot1_1", "1_1.0", "alice", 8192, uuid(0))
+	odd.AssignedGPUs, odd.Unreadable = nil, "AssignedGPUs"
+	ta.startd.set([]condor.Slot{odd, slotAd("slot2_1", "2_1.0", "alice", 4096, uuid(1))}, nil)
+	var log strings.Builder
+	ta.log = slog.New(slog.NewTextHandler(&log, nil))
+	for range 2 {
+		if ta.ask(t.Context()) {
+			t.Error("the question counts as settled")
+		}
+	}
+	if r := ta.entry("slot1_1"); r.GPU != uuid(0) || r.Budget != 4096 || r.Confirmed {
+		t.Errorf("entry = %+v", r)
+	}
+	if !ta.entry("slot2_1").Confirmed {
+		t.Error("the other slot is not confirmed")
+	}
+	const said = "ad of slot1_1 has attributes that cannot be read: AssignedGPUs"
+	warnings := strings.Join(ta.status().Warnings, "\n")
+	if strings.Count(warnings, said) != 1 || strings.Contains(warnings, "does not tell") {
+		t.Errorf("status does not show the slot alone: %s", warnings)
+	}
+	if n := strings.Count(log.String(), said); n != 1 {
+		t.Errorf("it is logged %d times", n)
+	}
+	if !ta.heldByStartd(t.Context())(uuid(1)) {
+		t.Error("a GPU counts as free that the slot may have")
+	}
+	ta.restart()
+	for range maxAsked + 1 {
+		ta.ask(t.Context())
+	}
+	if !ta.entry("slot2_1").Confirmed || !strings.Contains(ta.reason(1), "slot1_1 runs since before") {
+		t.Errorf("after a restart: %+v, %q", ta.entry("slot2_1"), ta.reason(1))
+	}
+	odd.AssignedGPUs, odd.Unreadable = []string{string(uuid(0))}, ""
+	ta.startd.set([]condor.Slot{odd, slotAd("slot2_1", "2_1.0", "alice", 4096, uuid(1))}, nil)
+	if !ta.ask(t.Context()) || !ta.entry("slot1_1").Confirmed || ta.reason(1) != "" {
+		t.Errorf("once it can be read: %+v, %q", ta.entry("slot1_1"), ta.reason(1))
 	}
 }
 

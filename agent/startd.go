@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -66,6 +67,8 @@ type seen struct {
 	// startds are those that answered, changes what they do not run yet of the plan.
 	startds []api.StatusStartd
 	changes []api.Change
+	// unreadable says of which slots the ads cannot be read.
+	unreadable []string
 	// draining are the GPUs of startds that are to restart.
 	draining map[gpu.UUID]bool
 }
@@ -178,6 +181,9 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	}
 	for _, s := range slots {
 		truth.slots[shortName(s.Name)] = s
+		if s.Unreadable != "" {
+			word.unreadable = append(word.unreadable, unreadable(s))
+		}
 	}
 	if a.jobs.unknown() != "" {
 		truth.account = a.jobs.proc.JobAccounts(ctx, slots)
@@ -197,9 +203,19 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 			word.draining = a.change(ctx, v, word.changes, word.startds, now)
 		}
 	}
+	for _, text := range word.unreadable {
+		if !slices.Contains(a.startdSays.Load().unreadable, text) {
+			a.log.Error("what a slot has is not known", "err", text)
+		}
+	}
 	a.tellChanges(a.startdSays.Load().changes, word.changes)
 	a.startdSays.Store(word)
 	return found.open == 0 && (len(word.changes) == 0 || v.config.HTCondor.Changes == config.ChangesNever)
+}
+
+// unreadable says which attributes of a slot's ad cannot be read.
+func unreadable(s condor.Slot) string {
+	return fmt.Sprintf("the startd's ad of %s has attributes that cannot be read: %s", shortName(s.Name), s.Unreadable)
 }
 
 // tellChanges notes what HTCondor has yet to take up, and when it has.

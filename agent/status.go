@@ -330,6 +330,9 @@ func (a *Agent) warnings(v *view) []string {
 	case said.err != nil:
 		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so budgets rest on what the hooks told; %s: %v.", startdStarts, said.err))
 	}
+	for _, text := range said.unreadable {
+		out = append(out, "What a slot has is not known: "+text+"; see condor_status -direct \"\" -json.")
+	}
 	for _, c := range said.changes {
 		out = append(out, c.Says)
 	}

@@ -68,7 +68,8 @@ const idleJobs = "JobStatus == 1 && JobUniverse == 5 && RequestGPUs =?= 1"
 // CountIdle asks the schedd of this machine what its idle GPU jobs wait for, and
 // the collector how many nodes listen: two queries with a projection.
 func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
-	jobs, err := output(ctx, nil, "condor_q", "-allusers", "-constraint", idleJobs, "-long", "-attributes", "RequestVRAM,RequireGPUs,RequestCpus,RequestMemory,EnteredCurrentStatus")
+	jobs, err := output(ctx, nil, "condor_q", "-allusers", "-constraint", idleJobs, "-json",
+		"-attributes", "RequestVRAM,RequireGPUs,RequestCpus,RequestMemory,EnteredCurrentStatus")
 	if err != nil {
 		return Demand{}, err
 	}
@@ -85,11 +86,11 @@ func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
 	return Demand{At: now, Nodes: len(nodes), Waiting: waiting}, err
 }
 
-// sumIdle sums "condor_q -long" of idle jobs by what they ask for, the most jobs
+// sumIdle sums "condor_q -json" of idle jobs by what they ask for, the most jobs
 // first. Beyond maxWaiting the memory that the fewest ask for is no longer told, then
 // they are left out.
 func sumIdle(text string, now time.Time) ([]Waiting, error) {
-	ads, err := classad.ParseAll(text)
+	ads, err := classad.ParseJSON(text)
 	if err != nil {
 		return nil, fmt.Errorf("job ads: %w", err)
 	}

@@ -14,38 +14,54 @@ import (
 
 var counted = time.Unix(1795274500, 0)
 
-// Recorded from condor_q -long -attributes under 25.14.1.
-const idleAds = `EnteredCurrentStatus = 1795274496
-RequestVRAM = 2048
-
-EnteredCurrentStatus = 1795274400
-RequestCpus = 8
-RequestMemory = 1000
-RequestVRAM = 2048
-
-EnteredCurrentStatus = 1795274401
-RequestCpus = 8
-RequestMemory = 1024
-RequestVRAM = 2048
-
-EnteredCurrentStatus = 1795274400
-RequestCpus = -8
-RequestMemory = ifthenelse(MemoryUsage =!= undefined,MemoryUsage,128)
-RequestVRAM = 2048
-
-EnteredCurrentStatus = 1795274497
-RequestVRAM = 15000
-
-EnteredCurrentStatus = 1795274497
-RequestVRAM = 2048
-RequireGPUs = MIGProfile == "3g.20gb"
-
-EnteredCurrentStatus = 1795274497
-
-EnteredCurrentStatus = 1795274400
-RequestVRAM = -2048
-
-`
+// Recorded from condor_q -json -attributes under 25.14.1.
+const idleAds = `[
+{
+  "EnteredCurrentStatus": 1795274496,
+  "RequestVRAM": 2048
+}
+,
+{
+  "EnteredCurrentStatus": 1795274400,
+  "RequestCpus": 8,
+  "RequestMemory": 1000,
+  "RequestVRAM": 2048
+}
+,
+{
+  "EnteredCurrentStatus": 1795274401,
+  "RequestCpus": 8,
+  "RequestMemory": 1024,
+  "RequestVRAM": 2048
+}
+,
+{
+  "EnteredCurrentStatus": 1795274400,
+  "RequestCpus": -8,
+  "RequestMemory": "\/Expr(ifthenelse(MemoryUsage isnt undefined,MemoryUsage,128))\/",
+  "RequestVRAM": 2048
+}
+,
+{
+  "EnteredCurrentStatus": 1795274497,
+  "RequestVRAM": 15000
+}
+,
+{
+  "EnteredCurrentStatus": 1795274497,
+  "RequestVRAM": 2048,
+  "RequireGPUs": "\/Expr(MIGProfile == \"3g.20gb\")\/"
+}
+,
+{
+  "EnteredCurrentStatus": 1795274497
+}
+,
+{
+  "EnteredCurrentStatus": 1795274400,
+  "RequestVRAM": -2048
+}
+]`
 
 func TestSumIdle(t *testing.T) {
 	got, err := sumIdle(idleAds, counted)
@@ -56,20 +72,22 @@ func TestSumIdle(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	var many strings.Builder
+	var many []string
 	for i := range 5000 {
-		fmt.Fprintf(&many, "RequestVRAM = %d\n\n", i+1)
+		many = append(many, fmt.Sprintf(`{"RequestVRAM": %d}`, i+1))
 	}
-	fmt.Fprintf(&many, "RequestVRAM = 7\n\nRequestVRAM = 7\nRequireGPUs = %s\n", strings.Repeat("x", maxRequire+1))
-	got, err = sumIdle(many.String(), counted)
+	many = append(many, `{"RequestVRAM": 7}`,
+		`{"RequestVRAM": 7, "RequireGPUs": "\/Expr(`+strings.Repeat("x", maxRequire+1)+`)\/"}`)
+	got, err = sumIdle(list(many), counted)
 	if err != nil || len(got) != maxWaiting || got[0] != (Waiting{VRAM: 7, Jobs: 2}) {
 		t.Errorf("of 5000 requests: %d, %v, first %+v", len(got), err, got[0])
 	}
-	many.Reset()
+	many = nil
 	for i := range 5000 {
-		fmt.Fprintf(&many, "RequestVRAM = 2048\nRequestCpus = %d\nRequestMemory = %d\n\n", 1+i%2*7, 128*(i+1))
+		ad := fmt.Sprintf(`{"RequestVRAM": 2048, "RequestCpus": %d, "RequestMemory": %d}`, 1+i%2*7, 128*(i+1))
+		many = append(many, ad)
 	}
-	got, err = sumIdle(many.String(), counted)
+	got, err = sumIdle(list(many), counted)
 	jobs := 0
 	for _, w := range got {
 		jobs += w.Jobs
@@ -77,19 +95,26 @@ func TestSumIdle(t *testing.T) {
 	if err != nil || jobs != 5000 || got[0].CPUs < 1 || got[0].Memory != 0 {
 		t.Errorf("of 5000 sizes of memory: %d jobs, %v, first %+v", jobs, err, got[0])
 	}
-	got, err = sumIdle("RequestVRAM = 7\nRequireGPUs = \"no end\n\nRequestVRAM = 8\n", counted)
-	if err != nil || len(got) != 1 || got[0].VRAM != 8 {
-		t.Errorf("beside an ad that cannot be read: %+v, %v", got, err)
+	for _, odd := range []string{`"\/Expr(\"no end)\/"`, "[[1]]", "\"raw\n\nbreak\""} {
+		ads := list([]string{`{"RequestVRAM": 7, "RequireGPUs": ` + odd + "}", `{"RequestVRAM": 8}`})
+		got, err = sumIdle(ads, counted)
+		if err != nil || len(got) != 1 || got[0].VRAM != 8 {
+			t.Errorf("beside an ad with %s: %+v, %v", odd, got, err)
+		}
 	}
 	if _, err := sumIdle("Failed to connect", counted); err == nil {
 		t.Error("an error message is read as jobs")
 	}
 }
 
+// list is ads as HTCondor prints them.
+func list(ads []string) string { return "[\n" + strings.Join(ads, "\n,\n") + "\n]\n" }
+
 // What access points tell is summed; what is old, or absurd, does not count.
 func TestParsePoolDemand(t *testing.T) {
-	ad := func(age time.Duration, nodes int, list string) string {
-		return fmt.Sprintf(`{"Name": "ap", "GPUSlotDemandTime": %d, "GPUSlotDemandNodes": %d, "GPUSlotDemand": %s}`, counted.Add(-age).Unix(), nodes, list)
+	ad := func(age time.Duration, nodes int, waiting string) string {
+		return fmt.Sprintf(`{"Name": "ap", "GPUSlotDemandTime": %d, "GPUSlotDemandNodes": %d, "GPUSlotDemand": %s}`,
+			counted.Add(-age).Unix(), nodes, waiting)
 	}
 	text := "[" + strings.Join([]string{
 		ad(time.Minute, 3, `[{"VRAM": 2048, "Require": "", "Jobs": 3, "Waits": 17}, {"VRAM": 15000, "Require": "a == \"b\"", "Jobs": 1, "Waits": 5}]`),

@@ -20,12 +20,16 @@ type WaitingJob struct {
 // point. Whoever may read the queue may ask.
 func IdleJobs(ctx context.Context, constraint string, limit int) ([]WaitingJob, error) {
 	out, err := output(ctx, nil, "condor_q", "-global", "-allusers", "-constraint", constraint, "-limit", strconv.Itoa(limit),
-		"-af", "RequestGPUs", "RequestVRAM", "time()-EnteredCurrentStatus")
+		"-af", waitingColumns[0], waitingColumns[1], waitingColumns[2])
 	if err != nil {
 		return nil, err
 	}
 	return parseWaiting(out), nil
 }
+
+// waitingColumns are sums, so that each is a number or one word: a string may have line
+// breaks, and -af prints them.
+var waitingColumns = [...]string{"RequestGPUs+0", "RequestVRAM+0", "time()-EnteredCurrentStatus"}
 
 // parseWaiting reads what IdleJobs asked for. Other lines, such as "All queues are
 // empty", and jobs that ask for no number of GPUs are left out.

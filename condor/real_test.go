@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -204,5 +205,54 @@ func TestRealQuote(t *testing.T) {
 		if got[0]["S"] != s {
 			t.Errorf("HTCondor reads %q as %q", s, got[0]["S"])
 		}
+	}
+}
+
+// HTCondor escapes in JSON what a user may have in a string, and expressions are told
+// from strings that look like them; see Slots.
+func TestRealJSON(t *testing.T) {
+	h := realHTCondor(t)
+	var octal, want strings.Builder
+	for c := 1; c <= 0x7f; c++ {
+		fmt.Fprintf(&octal, "\\%03o", c)
+		want.WriteByte(byte(c))
+	}
+	path := h.write(t, "slots.new", `[ Name = "slot1_1@h"; Cmd = "/x/`+octal.String()+`";
+		AccountingGroup = "grp\nVRAM = 1\n\nName = 1"; VRAM = 2048; JobBatchName = "\\/Expr(1)\\/"; WantDocker = true;
+		RequestVRAM = formatTime(0, "%n\"C:\\d\n"); RequestCpus = {1, "a\nb"}; RequestMemory = undefined ]`)
+	text := h.run(t, "condor_status", "-ads:new", path, "-json", "-attributes", slotAttributes)
+	ads, err := classad.ParseJSON(text)
+	if err != nil || len(ads) != 1 {
+		t.Fatalf("%d ads, %v: %s", len(ads), err, text)
+	}
+	cmd, _ := ads[0].String("Cmd")
+	batch, _ := ads[0].String("JobBatchName")
+	request, _ := ads[0].Expr("RequestVRAM")
+	program := "/x/" + strings.NewReplacer("\n", " ", "\r", " ").Replace(want.String())
+	if cmd != program || batch != `\/Expr(1)\/` || request != `formatTime(0,"%n\"C:\d ")` || ads[0].Has("RequestMemory") {
+		t.Errorf("Cmd %q, JobBatchName %q, RequestVRAM %q", cmd, batch, request)
+	}
+	slots, err := parseSlots(text)
+	if err != nil || len(slots) != 1 || *slots[0].VRAM != 2048 || !slots[0].Docker || slots[0].Unreadable != "" {
+		t.Errorf("%+v, %v: %s", slots, err, text)
+	}
+}
+
+// No job prints more than its own line to IdleJobs.
+func TestRealWaiting(t *testing.T) {
+	h := realHTCondor(t)
+	var ads string
+	for i, request := range []string{`formatTime(0, "1%n1 2 3%n")`, "2048", "ifThenElse(true, 7, 8)", "{1, 2}"} {
+		ads += fmt.Sprintf(`[ ClusterId = %d; ProcId = 0; Owner = "a"; User = "a@b"; EnteredCurrentStatus = 5; `+
+			"RequestGPUs = 1; RequestVRAM = %s ]\n", i+1, request)
+	}
+	args := []string{"-jobads", h.write(t, "jobs.new", ads), "-af"}
+	text := h.run(t, "condor_q", append(args, waitingColumns[:]...)...)
+	var vram []int64
+	for _, w := range parseWaiting(text) {
+		vram = append(vram, w.VRAM)
+	}
+	if d := cmp.Diff([]int64{0, 2048, 7, 0}, vram); d != "" {
+		t.Errorf("%s (-want +got):\n%s", text, d)
 	}
 }

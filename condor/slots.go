@@ -58,6 +58,9 @@ type Slot struct {
 	// Layout is a partitionable slot in words, with its slot type and all that it
 	// has; empty of other slots.
 	Layout string
+	// Unreadable says which attributes of the ad cannot be read; empty if none. What
+	// the slot has is then not known, although some fields are set.
+	Unreadable string
 }
 
 // Owner is the job's Owner: RemoteOwner without its domain.
@@ -74,9 +77,12 @@ const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,
 const commandTimeout = 10 * time.Second
 
 // Slots asks a startd of this machine for its slots, past the collector: an
-// empty name means HTCondor's own (8 ms on 25.14.1, against 32 ms for condor_who).
+// empty name means HTCondor's own (8 ms on 25.14.1, against 32 ms for condor_who). It
+// asks for JSON: in the text of -long a job's strings have raw line breaks, behind which
+// a user can write attributes of the slot.
 func Slots(ctx context.Context, startd string) ([]Slot, error) {
-	out, err := output(ctx, Startd{Name: startd}.Environment(), "condor_status", "-direct", "", "-long", "-attributes", slotAttributes)
+	out, err := output(ctx, Startd{Name: startd}.Environment(), "condor_status", "-direct", "", "-json",
+		"-attributes", slotAttributes)
 	if err != nil {
 		return nil, err
 	}
@@ -100,27 +106,27 @@ func Reconfigure(ctx context.Context) error {
 // bindingAttributes say what a slot is and what it has. The startd writes them, no
 // user does, and none may be missing unseen: a slot without its GPU looks free.
 var bindingAttributes = []string{
-	"Name", "SlotType", "State", "JobId", "AssignedGPUs", "GPUs", "VRAM", "StarterPid", "GPUs_DeviceUuid", "",
+	"Name", "SlotType", "State", "JobId", "AssignedGPUs", "GPUs", "VRAM", "StarterPid", "GPUs_DeviceUuid",
 }
 
-// parseSlots reads "condor_status -long" of slots. An ad without a name is an
-// error: then it is not what was asked for. Of what users write, such as Cmd, an
-// attribute that cannot be read counts as undefined.
+// parseSlots reads "condor_status -json" of slots. A binding attribute that cannot be
+// read makes its own slot unreadable; any other counts as undefined. An ad without a
+// name is an error: then it is not what was asked for.
 func parseSlots(text string) ([]Slot, error) {
-	ads, err := classad.ParseAll(text)
+	ads, err := classad.ParseJSON(text)
 	if err != nil {
 		return nil, fmt.Errorf("slot ads: %w", err)
 	}
 	var slots []Slot
 	for _, ad := range ads {
-		for _, lost := range ad.Lost() {
-			if slices.ContainsFunc(bindingAttributes, func(name string) bool { return strings.EqualFold(name, lost) }) {
-				return nil, fmt.Errorf("slot ads: attribute %q cannot be read", lost)
-			}
-		}
 		s := newSlot(ad)
 		if s.Name == "" {
 			return nil, errors.New("slot ads: an ad has no Name")
+		}
+		for _, name := range bindingAttributes {
+			if slices.ContainsFunc(ad.Lost(), func(lost string) bool { return strings.EqualFold(name, lost) }) {
+				s.Unreadable = strings.TrimPrefix(s.Unreadable+", "+name, ", ")
+			}
 		}
 		slots = append(slots, s)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,10 +14,10 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
-// Recorded from condor_status -direct under 25.14.1: bob's job with 2048 MiB on
-// a GPU of 8 shares and 32256 MiB.
+// Recorded from condor_status -direct "" -json under 25.14.1: two jobs of alice on a GPU
+// of 7 shares, the second with line breaks in AccountingGroup.
 func TestParseRecordedSlots(t *testing.T) {
-	text, err := os.ReadFile("testdata/slots-25.14.1.ad")
+	text, err := os.ReadFile("testdata/slots-25.14.1.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,17 +25,23 @@ func TestParseRecordedSlots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu := string(uuid(2))
+	const device, plan, config = "5a1e0c11-7d02-4b6a-9c31-0e84a2d1f001", "96752d744b6228a4", "95a8d3fe35a47ecc"
+	const gpu = "GPU-" + device
+	job := Slot{
+		Type: "Dynamic", State: "Claimed", RemoteOwner: "alice@gpuslot.test", Schedd: "wn1.test",
+		AssignedGPUs: []string{gpu}, VRAM: number64(4096), GPUs: 1, Cpus: 1, Memory: 128, DeviceUUID: device, Plan: plan, Config: config,
+	}
+	first, second := job, job
+	first.Name, first.JobID, first.StarterPID = "slot1_1@wn1.test", "4.0", 722
+	second.Name, second.JobID, second.StarterPID = "slot1_2@wn1.test", "5.0", 796
 	want := []Slot{{
-		Name: "slot3@node.test", Type: "Partitionable", State: "Unclaimed",
-		AssignedGPUs: []string{gpu, gpu, gpu, gpu, gpu, gpu, gpu, gpu},
-		VRAM:         number64(30208), GPUs: 7, Cpus: 10, Plan: "501337ebfeb6f8e7",
-	}, {
-		Name: "slot3_1@node.test", Type: "Dynamic", State: "Claimed", JobID: "41.0", RemoteOwner: "bob@gpuslot.test",
-		AssignedGPUs: []string{gpu}, VRAM: number64(2048), GPUs: 1, Cpus: 1, Plan: "501337ebfeb6f8e7",
-	}, {
-		Name: "slot9@node.test", Type: "Partitionable", State: "Unclaimed",
-		AssignedGPUs: []string{}, VRAM: number64(0), Cpus: 8, Plan: "501337ebfeb6f8e7",
+		Name: "slot1@wn1.test", Type: "Partitionable", State: "Unclaimed",
+		AssignedGPUs: slices.Repeat([]string{gpu}, 7), VRAM: number64(24064), GPUs: 5, Cpus: 56, Memory: 353639, DeviceUUID: device, Plan: plan, Config: config,
+		Layout: slotLayout(101, 58, 353895, 7, 32256),
+	}, first, second, {
+		Name: "slot2@wn1.test", Type: "Partitionable", State: "Unclaimed",
+		AssignedGPUs: []string{}, VRAM: number64(0), Cpus: 6, Memory: 39321,
+		Plan: plan, Config: config, Layout: slotLayout(502, 6, 39321, 0, 0),
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -45,24 +52,26 @@ func TestParseSlots(t *testing.T) {
 	if got, err := parseSlots("\n\n"); err != nil || got != nil {
 		t.Errorf("no slots are %v, %v", got, err)
 	}
-	got, err := parseSlots("Name = \"slot1_1@h\"\nAcctGroup = \"cms\"\nx509UserProxyVOName = \"atlas\"\n")
+	got, err := parseSlots(`[{"Name": "slot1_1@h", "AcctGroup": "cms", "x509UserProxyVOName": "atlas"}]`)
 	if err != nil || got[0].Group != "cms" || got[0].VO != "atlas" {
 		t.Errorf("group and VO: %+v, %v", got, err)
 	}
-	got, err = parseSlots("Name = \"slot1_1@h\"\nGlobalJobId = \"ap.test#40.0#1795257600\"\nMemory = 4096\nCmd = \"/home/a/train.py\"\nRequestCpus = 2\nRequestMemory = ifThenElse(true, 1, 2)\n")
-	if s := got[0]; err != nil || s.Schedd != "ap.test" || s.Memory != 4096 || s.Program != "train.py" || *s.RequestCPUs != 2 || s.RequestMemory != nil || s.RequestGPUs != nil {
+	got, err = parseSlots(`[{"Name": "slot1_1@h", "GlobalJobId": "ap.test#40.0#1795257600", "Memory": 4096,
+		"Cmd": "/home/a/train.py", "AccountingGroup": "cms.a@d", "RemoteUser": "a@d", "WantDocker": true,
+		"RequestCpus": 2, "RequestMemory": "\/Expr(ifThenElse(true, 1, 2))\/"}]`)
+	if s := got[0]; err != nil || s.Schedd != "ap.test" || s.Memory != 4096 || s.Program != "train.py" ||
+		*s.RequestCPUs != 2 || s.RequestMemory != nil || s.RequestGPUs != nil || s.AccountingGroup != "cms" || !s.Docker {
 		t.Errorf("of its job: %+v, %v", s, err)
 	}
-	got, err = parseSlots("Name = \"slot1@h\"\n")
-	if err != nil || got[0].VRAM != nil {
+	got, err = parseSlots(`[{"Name": "slot1@h", "AssignedGPUs": "", "VRAM": null}]`)
+	if err != nil || got[0].VRAM != nil || len(got[0].AssignedGPUs) > 0 || got[0].Unreadable != "" {
 		t.Errorf("VRAM that the ad does not say is %v, %v", got, err)
 	}
 	for text, want := range map[string]string{
-		"VRAM = 1\n":              "no Name",
-		"Error: no such daemon":   "line 1",
-		"Name = \"a\"\nName = 1":  `"Name" cannot be read`,
-		"Name = \"a\"\nvram = \"": `"vram" cannot be read`,
-		"Name = \"a\"\n= 1":       `"" cannot be read`,
+		`[{"VRAM": 1}]`:               "no Name",
+		`[{"Name": ["slot1@h"]}]`:     "no Name",
+		"Error: no such daemon":       "byte 0",
+		`[{"Name": "a"}, {"Name": "b`: "a string that ends",
 	} {
 		if _, err := parseSlots(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q in it", text, err, want)
@@ -72,31 +81,58 @@ func TestParseSlots(t *testing.T) {
 
 // A user's odd text costs its own attribute, not the startd's whole answer.
 func TestParseSlotsOddText(t *testing.T) {
-	for _, line := range []string{"Cmd = \"/home/a/x\ry\"", "JobBatchName = \"no end", "AcctGroup =", "RemoteUser = \"a\x00b\""} {
-		got, err := parseSlots("Name = \"slot1_1@h\"\n" + line + "\nVRAM = 2048\n\nName = \"slot1_2@h\"\nVRAM = 1\n")
-		if err != nil || len(got) != 2 || *got[0].VRAM != 2048 || got[0].Program != "" || got[1].Name != "slot1_2@h" {
-			t.Errorf("%q: %+v, %v", line, got, err)
+	for _, odd := range []string{
+		`"Cmd": "/home/a/x\ry"`, `"AccountingGroup": "grp\nVRAM = 1\n\nName = 1"`,
+		"\"AccountingGroup\": \"raw\n\nVRAM = 1\"", `"AcctGroup": ""`,
+		`"AcctGroup": ` + strings.Repeat("[", 11000) + strings.Repeat("]", 11000),
+		`"JobBatchName": {"Name": "x", "VRAM": [1]}`,
+		`"RequestGPUs": "\/Expr(\"no end)\/"`, `"RemoteUser": "a\u0000b"`, `"Cmd": "a", "cmd": "b"`,
+	} {
+		got, err := parseSlots(`[{"Name": "slot1_1@h", ` + odd + `, "VRAM": 2048}, {"Name": "slot1_2@h", "VRAM": 1}]`)
+		if err != nil || len(got) != 2 || *got[0].VRAM != 2048 || got[0].Unreadable != "" ||
+			got[1].Name != "slot1_2@h" || *got[1].VRAM != 1 {
+			t.Errorf("%.200s: %+v, %v", odd, got, err)
 		}
 	}
 }
 
-// Every slot that is accepted has a name, and as many as there are ads.
+// What a slot has and cannot be read makes that slot unreadable, and no other.
+func TestUnreadableSlot(t *testing.T) {
+	for text, want := range map[string]string{
+		`"vram": [1]`:                             "VRAM",
+		`"AssignedGPUs": {}, "VRAM": nonsense`:    "AssignedGPUs, VRAM",
+		`"JobId": "1.0", "JobID": "2.0"`:          "JobId",
+		`"StarterPid": "\/Expr(\"no end)\/"`:      "StarterPid",
+		`"State": "\/Expr(undefined)\/", "X": []`: "",
+	} {
+		got, err := parseSlots(`[{"Name": "slot1_1@h", ` + text + `}, {"Name": "slot1_2@h", "VRAM": 1}]`)
+		if err != nil || len(got) != 2 || got[0].Unreadable != want || got[1].Unreadable != "" {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+}
+
+// Every slot that is accepted has a name, and no id is empty.
 func FuzzParseSlots(f *testing.F) {
-	recorded, err := os.ReadFile("testdata/slots-25.14.1.ad")
+	recorded, err := os.ReadFile("testdata/slots-25.14.1.json")
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(string(recorded))
-	f.Add("Name = \"slot1@h\"\nVRAM = undefined\n\nName = \"x\"\nAssignedGPUs = \", ,GPU-a\"")
-	f.Add("Name = \"slot1@\xff\x1f" + strings.Repeat("h", 300) + "\"")
+	f.Add(`[{"Name": "slot1@h", "VRAM": null}, {"Name": "x", "AssignedGPUs": ", ,GPU-a"}]`)
+	f.Add(`[{"Name": "slot1@h", "AccountingGroup": "grp\nVRAM = 1\n\nName = 1", "VRAM": [[1]]}]`)
+	f.Add("[{\"Name\": \"slot1@\xff\x1f" + strings.Repeat("h", 300) + "\"}]")
 	f.Fuzz(func(t *testing.T, text string) {
 		slots, err := parseSlots(text)
 		if err != nil {
 			return
 		}
+		if len(slots) > strings.Count(text, "{") {
+			t.Fatalf("%q holds %d slots", text, len(slots))
+		}
 		for _, s := range slots {
-			if s.Name == "" || !strings.Contains(foreign.Text(text, len(text)), strings.TrimSuffix(s.Name, "…")) && !strings.Contains(text, `\"`) {
-				t.Fatalf("%q holds no slot %q", text, s.Name)
+			if s.Name == "" || foreign.Word(s.Name) != s.Name {
+				t.Fatalf("%q: name %q", text, s.Name)
 			}
 			for _, id := range s.AssignedGPUs {
 				if id == "" || strings.ContainsAny(id, ", \t") {
@@ -118,7 +154,7 @@ func tool(t *testing.T, name, script string) {
 }
 
 func TestSlotsAsksTheLocalStartd(t *testing.T) {
-	tool(t, "condor_status", `[ "$1" = -direct ] && [ "$2" = "" ] && [ "$3" = -long ] && echo 'Name = "slot1@h"'`)
+	tool(t, "condor_status", `[ "$1" = -direct ] && [ "$2" = "" ] && [ "$3" = -json ] && echo '[{"Name": "slot1@h"}]'`)
 	got, err := Slots(t.Context(), "")
 	if err != nil || len(got) != 1 || got[0].Name != "slot1@h" {
 		t.Errorf("%v, %v", got, err)

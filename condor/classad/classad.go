@@ -1,7 +1,8 @@
 // Package classad reads and prints the part of HTCondor's ClassAd language
-// that hooks, monitors and condor_status exchange: flat ads of "Name = value"
-// lines (the old, "long" syntax). Values are kept as the text of expressions;
-// it evaluates none, it only reads literals. Start at Parse.
+// that hooks, monitors and condor_status exchange: flat ads, as "Name = value"
+// lines (the old, "long" syntax) or as JSON. Values are kept as the text of expressions
+// in the old syntax; it evaluates none, it only reads literals. Start at Parse and
+// ParseJSON.
 package classad
 
 import (
@@ -20,8 +21,7 @@ type Ad struct {
 // attr is one attribute: its name as first spelled and its expression.
 type attr struct{ name, expr string }
 
-// Lost names the attributes that ParseAll could not read, or read twice; the name is
-// empty where the line does not begin with one.
+// Lost names the attributes that ParseJSON could not read, or read twice.
 func (a Ad) Lost() []string { return a.lost }
 
 // Len is the number of attributes.

@@ -89,30 +89,6 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestParseAll(t *testing.T) {
-	ads, err := ParseAll("\nA = 1\nB = 2\n\n\nA = 3\n- tag update:true\nA = 4\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, ad := range ads {
-		got = append(got, ad.Print())
-	}
-	if diff := cmp.Diff([]string{"A = 1\nB = 2\n", "A = 3\n", "A = 4\n"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if _, err := ParseAll("A = 1\n\nA ="); err == nil || !strings.Contains(err.Error(), "line 3") {
-		t.Errorf("error %v does not name line 3", err)
-	}
-	ads, err = ParseAll("A = 1\nB = \"x\rC = 2\"\nA = 2\n=\nD = 4\n\nA = 5\n")
-	if err != nil || len(ads) != 2 || ads[0].Print() != "A = 1\nD = 4\n" || ads[1].Lost() != nil {
-		t.Fatalf("%+v, %v", ads, err)
-	}
-	if diff := cmp.Diff([]string{"B", "A", ""}, ads[0].Lost()); diff != "" {
-		t.Errorf("lost (-want +got):\n%s", diff)
-	}
-}
-
 func TestSet(t *testing.T) {
 	var ad Ad
 	ad.SetString("Message", "two\nlines \"quoted\"\x00")
@@ -145,10 +121,6 @@ func FuzzParse(f *testing.F) {
 		}
 		if again.Print() != ad.Print() || again.Len() != ad.Len() {
 			t.Fatalf("%q: printed %q, then %q", text, ad.Print(), again.Print())
-		}
-		ads, err := ParseAll(ad.Print())
-		if err != nil || len(ads) > 1 {
-			t.Fatalf("%q: one ad is read as %d: %v", text, len(ads), err)
 		}
 	})
 }

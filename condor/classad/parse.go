@@ -1,7 +1,6 @@
 package classad
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -26,48 +25,6 @@ func Parse(text string) (Ad, error) {
 		}
 	}
 	return ad, nil
-}
-
-// ParseAll reads several ads. A blank line ends an ad (condor_status -long),
-// and so does a line that starts with a dash (STARTD_CRON output). Ads without
-// attributes are left out.
-//
-// Ads that HTCondor prints hold text that users wrote. A line that cannot be read
-// therefore costs its own attribute and no other ad: see Ad.Lost. It is an error
-// only where nothing of its ad can be read.
-func ParseAll(text string) ([]Ad, error) {
-	var ads []Ad
-	var ad Ad
-	var bad error // of the first line of ad that cannot be read
-	end := func() error {
-		if ad.Len() == 0 && bad != nil {
-			return bad
-		}
-		if ad.Len() > 0 {
-			ads = append(ads, ad)
-		}
-		ad, bad = Ad{}, nil
-		return nil
-	}
-	n := 0
-	for line := range strings.Lines(text) {
-		n++
-		line = strings.TrimRight(line, "\r\n")
-		switch trimmed := strings.TrimSpace(line); {
-		case trimmed == "" || trimmed[0] == '-':
-			if err := end(); err != nil {
-				return nil, err
-			}
-		case trimmed[0] == '#':
-		default:
-			if err := ad.parseLine(line); err != nil {
-				name, _, _ := cutName(strings.TrimLeft(line, " \t"))
-				ad.lost = append(ad.lost, name)
-				bad = cmp.Or(bad, fmt.Errorf("line %d: %w", n, err))
-			}
-		}
-	}
-	return ads, end()
 }
 
 func skipped(line string) bool {

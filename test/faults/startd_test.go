@@ -29,12 +29,12 @@ func newStartd(n *node, seed uint64) *startd {
 
 // advertise writes what condor_status tells: one ad for each dynamic slot.
 func (n *node) advertise(jobs []*job) {
-	var b strings.Builder
+	var ads []string
 	for _, j := range jobs {
-		b.WriteString(j.Ad())
+		ads = append(ads, j.Ad())
 	}
 	tmp := n.path("slots.new")
-	if err := os.WriteFile(tmp, []byte(b.String()), 0o644); err != nil {
+	if err := os.WriteFile(tmp, []byte("["+strings.Join(ads, ",\n")+"]\n"), 0o644); err != nil {
 		n.t.Fatal(err)
 	}
 	if err := os.Rename(tmp, n.path("slots")); err != nil {

@@ -2,10 +2,13 @@ package scenes
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/node"
 	"github.com/gpuslot/gpuslot/test/site"
@@ -179,7 +182,47 @@ func TestStrangers(t *testing.T) {
 	must(t, err)
 	st.Check(strings.Contains(text, "parent: supervise") && strings.Contains(text, "its environment: 13") && strings.Contains(text, "attach: 1"),
 		"a process of the job's account can neither read nor trace the supervisor: %s", oneLine(text))
+	must(t, st.checkOddGroup(ctx, t))
 	done(t, st)
+}
+
+// oddGroup has line breaks in the job's slot ad, where it looks like other attributes.
+const oddGroup = `+AccountingGroup = ifThenElse(JobStatus == 2, formatTime(0, "grp%nVRAM = 1%n%nName = 1"), "alice")`
+
+// checkOddGroup: the startd confirms such a job and those beside it, and does so again
+// to a gpuslotd that finds them running.
+func (st *Stage) checkOddGroup(ctx context.Context, t *testing.T) error {
+	path, release := holdFor(t, st, "odd-group")
+	defer release()
+	var ids []string
+	for _, lines := range [][]string{vram(4000), vram(4000, oddGroup)} {
+		cluster, err := st.submit(ctx, job{Hold: path, Lines: lines})
+		if err != nil {
+			return err
+		}
+		if err := st.waitJobs(ctx, cluster, running); err != nil {
+			return err
+		}
+		ids = append(ids, fmt.Sprintf("%d.0", cluster))
+	}
+	slices.Sort(ids)
+	confirmed := func(s api.Status) bool {
+		var of []string
+		for _, j := range s.GPUs[0].Jobs {
+			if j.Confirmed && j.BudgetMiB == 4096 {
+				of = append(of, j.ID)
+			}
+		}
+		slices.Sort(of)
+		return slices.Equal(of, ids) && s.GPUs[0].Accept
+	}
+	if err := st.waitStatus(ctx, "both jobs confirmed", confirmed); err != nil {
+		return err
+	}
+	if _, err := st.Run(ctx, "systemctl", "restart", "gpuslotd.service"); err != nil {
+		return err
+	}
+	return st.waitStatus(ctx, "both jobs confirmed after a restart", confirmed)
 }
 
 // TestOutsidePrograms: jobs whose programs HTCondor would start outside their cgroup wait.

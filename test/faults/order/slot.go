@@ -24,9 +24,10 @@ type Slot struct {
 	Dir string
 }
 
-// Ad is what condor_status tells of it.
+// Ad is what condor_status -json tells of it.
 func (s Slot) Ad() string {
-	return fmt.Sprintf("Name = \"%s@%s\"\nSlotType = \"Dynamic\"\nState = \"Claimed\"\nJobId = %q\nRemoteOwner = \"%s@example.org\"\nAssignedGPUs = %q\nVRAM = %d\nGPUs = 1\nCpus = 1\n\n",
+	return fmt.Sprintf(`{"Name": "%s@%s", "SlotType": "Dynamic", "State": "Claimed", "JobId": %q, `+
+		`"RemoteOwner": "%s@example.org", "AssignedGPUs": %q, "VRAM": %d, "GPUs": 1, "Cpus": 1}`,
 		s.Name, machine, s.Job, s.Owner, s.GPU, s.Budget)
 }
 

@@ -65,14 +65,14 @@ func (n *Node) orderOf(j *job, processes []string) order.Order {
 
 // advertise writes what condor_status tells: one ad for each dynamic slot.
 func (n *Node) advertise(jobs []*job) {
-	var b strings.Builder
+	var ads []string
 	for _, j := range jobs {
 		if j.Started == nil || !j.Over() {
-			b.WriteString(j.Ad())
+			ads = append(ads, j.Ad())
 		}
 	}
 	temp := n.path("slots.new")
-	if os.WriteFile(temp, []byte(b.String()), 0o644) == nil {
+	if os.WriteFile(temp, []byte("["+strings.Join(ads, ",\n")+"]\n"), 0o644) == nil {
 		_ = os.Rename(temp, n.path("slots"))
 	}
 }
