@@ -264,6 +264,21 @@ func TestNodesAtStart(t *testing.T) {
 	}
 }
 
+// TestStartOutsideItsCgroup: a job that another process moved out of its scope before
+// it began does not start, for limits would stand beside it.
+func TestStartOutsideItsCgroup(t *testing.T) {
+	n := newNodesAgent(t)
+	small, _ := n.device("1g.5gb", 0)
+	st := n.job(100, "slot1_1", small)
+	slice, _, _ := strings.Cut(proctree.CgroupOf("slot1_1"), ".slice/")
+	for _, below := range []string{"x", "user@1234.service"} {
+		n.proc.Add(proctree.Process{PID: st.PID + 1000, Parent: st.PID, Comm: "supervise", Cgroup: slice + ".slice/" + below})
+		if why := n.starts(st, st.Slot); !strings.Contains(why, "moved out of its own cgroup") {
+			t.Errorf("from %s: %q", below, why)
+		}
+	}
+}
+
 // TestNodesOfTheWrapper: where the job wrapper alone asks, the job gets its own
 // nodes with the answer to it.
 func TestNodesOfTheWrapper(t *testing.T) {
