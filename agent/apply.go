@@ -157,6 +157,10 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		v.written = err == nil
 		problem(err)
 		v.overridden = v.overrides()
+		if len(v.overridden) > 0 && len(last.overridden) == 0 { // read before this was written
+			a.readSettings(ctx, &v, problem)
+			v.overridden = v.overrides()
+		}
 	}
 	a.publish(&v, start)
 	a.jobs.setUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })

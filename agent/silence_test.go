@@ -2,6 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +98,31 @@ func TestSilence(t *testing.T) {
 	}
 	if !ta.acceptances()[0].Accept {
 		t.Error("its next question would hear that the GPU is closed")
+	}
+}
+
+// TestSettingsOfTheFirstRound: HTCondor's settings are read before the agent's file is
+// there, and again after it was written, so that no error says that it is not read.
+func TestSettingsOfTheFirstRound(t *testing.T) {
+	ta := bareTestAgent(t, 1, "")
+	ta.restart()
+	file := ta.view.Load().config.Paths.CondorConfig
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	ta.settings = func(context.Context) (condor.Settings, error) { // as condor_config_val reads the file
+		now := condor.Settings{}
+		text, _ := os.ReadFile(file)
+		for k := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(k), " = "); ok {
+				now[strings.ToLower(name)] = condor.Setting{Name: name, Value: value, Place: file + ", line 1"}
+			}
+		}
+		return now, nil
+	}
+	ta.apply(true)
+	if errs := ta.status().Errors; len(errs) > 0 {
+		t.Errorf("errors %q", errs)
 	}
 }
 
