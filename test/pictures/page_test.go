@@ -202,7 +202,7 @@ func TestNode(t *testing.T) {
 	n.eventually("a page with the jobs", func() (string, bool) {
 		b.Open("http://"+n.metrics+"/", 1280, 900, "light")
 		b.Eval("document.body.innerText", &text)
-		for _, want := range []string{"GPU 0", "NVIDIA H100", "slot1_2", "slot2_4", "takes jobs", "ACTIVE, 2 clients", "MIG-"} {
+		for _, want := range []string{"GPU 0", "NVIDIA H100", "slot1_2", "slot2_4", "takes jobs", "ACTIVE (2 clients)", "MIG-"} {
 			if !strings.Contains(text, want) {
 				return fmt.Sprintf("no %q on\n%s", want, text), false
 			}
