@@ -236,14 +236,24 @@ func busyTerminated(c *campaign, gpu int) {
 	}
 	j.touch("terminated by the test")
 	client := c.clients(j)[0]
-	command := fmt.Sprintf("terminate_client %d %d", c.server(gpu), client)
-	// A control daemon that talks to the agent refuses a second caller, also with an empty answer: ask again.
-	c.waitFor("the control daemon to terminate a client", func() bool {
-		out, err := c.control(gpu, 0, command)
-		return err == nil && out == "0"
-	})
+	if out := c.ask(gpu, 0, fmt.Sprintf("terminate_client %d %d", c.server(gpu), client)); out != "0" {
+		c.fail(settles, "terminate_client: "+out)
+	}
 	_ = syscall.Kill(client, syscall.SIGKILL)
 	c.outcome(gpu, "the GPU to serve", c.serves(gpu))
+}
+
+// ask puts commands, one of which is answered, to a GPU's control daemon. One
+// that is talking to the agent refuses a second caller, also with rc 0 and
+// nothing said: then it is asked again.
+func (c *campaign) ask(gpu int, uid uint32, lines ...string) string {
+	var out string
+	c.waitFor("an answer to "+lines[0], func() bool {
+		var err error
+		out, err = c.control(gpu, uid, lines...)
+		return err == nil && out != ""
+	})
+	return out
 }
 
 // busyTold is condor_rm: SIGTERM for the job, SIGKILL after a while.
@@ -419,7 +429,7 @@ func foreignLimit(c *campaign, gpu int) {
 	if len(on) == 0 {
 		return
 	}
-	out, _ := c.control(gpu, on[0].uid, "set_default_device_pinned_mem_limit 0 90G")
+	out := c.ask(gpu, on[0].uid, "set_default_device_pinned_mem_limit 0 90G", "get_default_device_pinned_mem_limit 0")
 	if denied := strings.Contains(out, "Insufficient privileges"); denied == strings.HasPrefix(c.driver, "535") {
 		c.fail(settles, "the simulated daemon answers a job: "+out)
 	}
