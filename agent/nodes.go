@@ -36,7 +36,8 @@ type DeviceNodes interface {
 const (
 	// nodesPace is how often what was done and what could be done is looked at again.
 	nodesPace = 5 * time.Second
-	// lateAfter is how long after its admission a job without a rule is a warning.
+	// lateAfter is how long after its admission a job without a rule is a warning, and
+	// how long after its rule a job whose supervisor has not asked for it is one.
 	lateAfter = 10 * time.Second
 )
 
@@ -80,6 +81,10 @@ type deviceNodes struct {
 type heldNodes struct {
 	starter starter.Starter
 	rule    devices.Rule
+	// since is when the starter's first rule was put. Settled: it is known whether that
+	// was before the job's program ran.
+	since   time.Time
+	settled bool
 }
 
 // nodesJob is a job with all its GPUs.
@@ -194,9 +199,10 @@ func (a *Agent) nodesRound(v *view, now time.Time) {
 		switch {
 		case leaf != "":
 			a.jobRunsIn(leaf)
-			put, err := a.holdNodes(j, leaf, read)
+			slice, err := a.holdNodes(j, leaf, read, now)
 			a.complainOfNodes(j.Running, err)
-			if put && !j.Adopted {
+			// A supervisor asks in the moment after its cgroup is there.
+			if !j.Adopted && a.nodes.settle(slice, now.Add(-lateAfter)) {
 				a.metrics.DeviceRule(metrics.RuleLate)
 				a.log.Warn("a job ran before the device nodes of other MIG devices were closed to it",
 					"slot", j.Starter.Slot, "job", j.Job, "gpu", j.GPU)
@@ -220,41 +226,46 @@ func (a *Agent) tryNodes(read func() (devices.Capabilities, error)) error {
 	return a.nodes.wall.Try(r)
 }
 
-// holdNodes holds a job or a login to the nodes of the job. Put says that it had no
-// such rule before.
-func (a *Agent) holdNodes(j nodesJob, leaf string, read func() (devices.Capabilities, error)) (put bool, err error) {
+// holdNodes holds a job or a login to the nodes of the job, and returns the slice that
+// has the rule; none for one that has ended.
+func (a *Agent) holdNodes(j nodesJob, leaf string, read func() (devices.Capabilities, error), now time.Time) (starter.Cgroup, error) {
 	slice, ok := jobSlice(leaf)
 	switch {
 	case j.err != nil:
-		return false, j.err
+		return starter.Cgroup{}, j.err
 	case !ok:
-		return false, errNoSlice
+		return starter.Cgroup{}, errNoSlice
 	}
 	c, err := read()
 	if err != nil {
-		return false, err
+		return starter.Cgroup{}, err
 	}
 	r, err := c.Rule(j.own)
 	if err != nil {
-		return false, err
+		return starter.Cgroup{}, err
 	}
 	a.nodes.turn.Lock()
 	defer a.nodes.turn.Unlock()
 	dir, _ := starter.CgroupAt(filepath.Join(a.nodes.root, slice))
 	if !dir.Exists() {
-		return false, nil // it has ended already
+		return starter.Cgroup{}, nil // it has ended already
 	}
-	if had, ok := a.nodes.of(dir); ok && had.starter.Is(j.Starter) && had.rule.Equal(r) {
-		return false, nil
+	held := heldNodes{starter: j.Starter, since: now}
+	if had, ok := a.nodes.of(dir); ok && had.starter.Is(j.Starter) {
+		held = had
+		if held.rule.Equal(r) {
+			return dir, nil
+		}
 	}
 	if err := a.nodes.wall.Put(dir.Path, r); err != nil {
 		if !dir.Exists() {
-			return false, nil
+			return starter.Cgroup{}, nil
 		}
-		return false, err
+		return starter.Cgroup{}, err
 	}
-	a.nodes.enter(dir, heldNodes{j.Starter, r})
-	return true, nil
+	held.rule = r
+	a.nodes.enter(dir, held)
+	return dir, nil
 }
 
 // dropNodes takes rules back whose jobs have ended: the slice is that of the

@@ -7,7 +7,7 @@ import (
 )
 
 // TestLateNodes: a job that runs without a rule is warned of after ten seconds, and
-// one that gets it after its start is counted.
+// one whose supervisor does not ask for it is counted.
 func TestLateNodes(t *testing.T) {
 	n := newNodesAgent(t)
 	small, own := n.device("1g.5gb", 0)
@@ -24,6 +24,12 @@ func TestLateNodes(t *testing.T) {
 	n.process(st)
 	n.round()
 	n.want("slot1_1", own)
+	if n.warns() != "" || n.counts("late") != 0 {
+		t.Errorf("warns %q, counts %v late before its supervisor could ask", n.warns(), n.counts("late"))
+	}
+	for range 2 {
+		n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
+	}
 	if n.warns() != "" || n.counts("late") != 1 || !strings.Contains(n.said.String(), "a job ran before") {
 		t.Errorf("warns %q, counts %v: %s", n.warns(), n.counts("late"), n.said.String())
 	}
@@ -54,4 +60,21 @@ func (n *nodesAgent) counts(when string) float64 {
 		}
 	}
 	return 0
+}
+
+// TestRoundBeforeSupervisor: a round that closes the nodes between the start of a
+// supervisor and its question makes no job late.
+func TestRoundBeforeSupervisor(t *testing.T) {
+	n := newNodesAgent(t)
+	small, own := n.device("1g.5gb", 0)
+	st := n.job(100, "slot1_1", small)
+	n.round()
+	n.want("slot1_1", own)
+	if why := n.starts(st, "slot1_1"); why != "" {
+		t.Fatal(why)
+	}
+	n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
+	if n.counts("late") != 0 || n.counts("in-time") != 1 || strings.Contains(n.said.String(), "a job ran before") {
+		t.Errorf("counts %v late, %v in time: %s", n.counts("late"), n.counts("in-time"), n.said.String())
+	}
 }

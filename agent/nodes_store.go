@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -34,6 +35,19 @@ func (n *deviceNodes) enter(slice starter.Cgroup, h heldNodes) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.by[slice] = h
+}
+
+// settle says that a slice had its first rule at or before a time, once.
+func (n *deviceNodes) settle(slice starter.Cgroup, before time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h, ok := n.by[slice]
+	if !ok || h.settled || h.since.After(before) {
+		return false
+	}
+	h.settled = true
+	n.by[slice] = h
+	return true
 }
 
 // ended forgets the jobs whose starters have ended, and returns their slices. What

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -114,8 +115,9 @@ func (a *Agent) closeNodesAtStart(v *view, s starter.Starter, held []Running, le
 	for _, with := range v.jobsWithNodes(held) {
 		j = with
 	}
-	put, err := a.holdNodes(j, leaf, sync.OnceValues(a.nodes.proc.Read))
-	if put {
+	now := time.Now()
+	slice, err := a.holdNodes(j, leaf, sync.OnceValues(a.nodes.proc.Read), now)
+	if a.nodes.settle(slice, now) {
 		a.metrics.DeviceRule(metrics.RuleInTime)
 		a.log.Debug("the device nodes of other MIG devices were closed to a job", "slot", s.Slot, "job", j.Job, "gpu", j.GPU)
 	}
