@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/access"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
@@ -22,6 +23,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -103,6 +105,13 @@ type Options struct {
 	hardwareTimeout time.Duration
 }
 
+// PipeAccess opens and closes GPUs' pipe directories, and restricts the files in them;
+// access.PipeDirectories is the real one.
+type PipeAccess interface {
+	access.Directories
+	Restrict(u gpu.UUID) error
+}
+
 // Ports keeps listening TCP sockets while the agent is restarted; systemd.Sockets is one.
 type Ports interface {
 	// Keep has the socket of an address kept.
@@ -140,11 +149,17 @@ type Agent struct {
 	daemons    ControlDaemons
 	clients    Clients
 	servers    ServerControl
-	jobs       *jobTable
-	sampler    *usage.Sampler
-	looks      looks
-	troubles   faults.Tracker
-	keeping    sync.Mutex // troublesFile
+	// proc is /proc, with the starters of HTCondor's that count.
+	proc starter.Node
+	jobs *jobTable
+	// access is who may open which pipe directory; it changes after the job table did.
+	access *access.List
+	// pipes are the pipe directories themselves.
+	pipes    PipeAccess
+	sampler  *usage.Sampler
+	looks    looks
+	troubles faults.Tracker
+	keeping  sync.Mutex // troublesFile
 	// closures are who closed which GPU; quiescer takes the node out of service.
 	closures *closures.Table
 	quiescer *closures.Quiescer

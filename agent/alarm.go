@@ -172,7 +172,7 @@ func (a *Agent) killClient(u gpu.UUID, pid int, listed time.Time) error {
 	if err != nil {
 		return err
 	}
-	p, err := a.jobs.proc.Stat(pid)
+	p, err := a.proc.Stat(pid)
 	if err != nil || p.Started > latest {
 		return os.ErrProcessDone
 	}

@@ -206,11 +206,11 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 func (a *Agent) reopenAccess(old, new map[gpu.UUID]guard) error {
 	var errs []error
 	for u, g := range new {
-		if err := a.jobs.access.restrict(u); err != nil {
+		if err := a.pipes.Restrict(u); err != nil {
 			errs = append(errs, fmt.Errorf("restrict the pipe directory of %s: %w", u, err))
 		}
 		if g.err == nil && g.proof.Process() != old[u].proof.Process() {
-			errs = append(errs, a.jobs.access.reopen(u))
+			errs = append(errs, a.access.Reopen(u))
 		}
 	}
 	return errors.Join(errs...)

@@ -181,7 +181,7 @@ func (a *Agent) endConnections(ctx context.Context, r Running) {
 	var pids []int
 	for _, s := range servers {
 		for _, pid := range s.Clients {
-			if a.jobs.proc.RunsBelow(pid, r.Starter) {
+			if a.proc.RunsBelow(pid, r.Starter) {
 				pids = append(pids, pid)
 			}
 		}

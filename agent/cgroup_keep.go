@@ -46,7 +46,7 @@ func (a *Agent) takeLimits(ctx context.Context, v *view) {
 		if _, ok := a.cgroups.of(r.Starter, r.GPU); ok {
 			continue
 		}
-		if leaf := a.jobs.proc.JobCgroup(r.Starter); leaf != "" {
+		if leaf := a.proc.JobCgroup(r.Starter); leaf != "" {
 			a.takeLimit(ctx, r, leaf)
 		}
 	}
@@ -102,7 +102,7 @@ func (a *Agent) keepLimits(ctx context.Context, v *view) {
 			a.logLimit(l, a.cgroups.forget(l))
 			continue
 		}
-		alive := a.jobs.proc.Runs(l.Starter.ID)
+		alive := a.proc.Runs(l.Starter.ID)
 		a.keepLimit(ctx, l, l.care(l.cgroup().Exists(), alive, budgets[holderOf(l.Starter, l.GPU)]), budgets[holderOf(l.Starter, l.GPU)])
 	}
 }

@@ -164,7 +164,7 @@ type startdSlots struct {
 // askStartds asks HTCondor's own, and the GPUs' that run. One that does not
 // answer keeps no other from being heard; the error is the first one's.
 func (a *Agent) askStartds(ctx context.Context) (all []startdSlots, err error) {
-	for _, name := range append([]string{""}, a.jobs.proc.Startds()...) {
+	for _, name := range append([]string{""}, a.proc.Startds()...) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		slots, e := a.startd.Slots(ctx, name)
 		cancel()

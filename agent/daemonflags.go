@@ -144,10 +144,10 @@ func (a *Agent) reflagOne(ctx context.Context, g *plan.GPU, now guard, does, wis
 // hasFlag reads whether a process was started with a flag; false if that cannot
 // be known.
 func (a *Agent) hasFlag(who process.ID, flag string) (has, known bool) {
-	if !a.jobs.proc.Runs(who) {
+	if !a.proc.Runs(who) {
 		return false, false
 	}
-	args, err := a.jobs.proc.Args(who.PID)
+	args, err := a.proc.Args(who.PID)
 	if err != nil || len(args) == 0 {
 		return false, false
 	}

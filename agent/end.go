@@ -63,8 +63,8 @@ func (a *Agent) end(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 	defer release()
 	out := &api.Ended{}
 	v := a.view.Load()
-	own := a.jobs.proc.Leaf(c.PID)
-	if a.jobs.proc.Alone(a.cgroups.root, c.PID) {
+	own := a.proc.Leaf(c.PID)
+	if a.proc.Alone(a.cgroups.root, c.PID) {
 		held = nil // no client of its is left, on any GPU
 	}
 	var errs []error
@@ -142,7 +142,7 @@ func (a *Agent) clientsOf(ctx context.Context, r Running, caller int) ([]int, er
 	for _, s := range servers {
 		for _, pid := range s.Clients {
 			owner, ok := a.jobs.starterOfProcess(pid)
-			if ok && owner.Is(r.Starter) && a.jobs.proc.Together(pid, caller, r.Starter) {
+			if ok && owner.Is(r.Starter) && a.proc.Together(pid, caller, r.Starter) {
 				own = append(own, pid)
 			}
 		}

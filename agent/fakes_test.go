@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/access"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -279,7 +280,7 @@ func (f *fakeDaemons) change(u gpu.UUID, do func(*fakeDaemon)) {
 // fakeAccess are pipe directories that remember who is in.
 type fakeAccess struct {
 	mu  sync.Mutex
-	in  map[access]bool
+	in  map[access.Entry]bool
 	err error
 	// calls counts changes, restricted those of the files.
 	calls      int
@@ -287,7 +288,7 @@ type fakeAccess struct {
 }
 
 func newFakeAccess() *fakeAccess {
-	return &fakeAccess{in: map[access]bool{}, restricted: map[gpu.UUID]int{}}
+	return &fakeAccess{in: map[access.Entry]bool{}, restricted: map[gpu.UUID]int{}}
 }
 
 func (d *fakeAccess) Admit(u gpu.UUID, uid uint32) error {
@@ -295,7 +296,7 @@ func (d *fakeAccess) Admit(u gpu.UUID, uid uint32) error {
 	defer d.mu.Unlock()
 	d.calls++
 	if d.err == nil {
-		d.in[access{u, uid}] = true
+		d.in[access.Entry{GPU: u, UID: uid}] = true
 	}
 	return d.err
 }
@@ -304,7 +305,7 @@ func (d *fakeAccess) Revoke(u gpu.UUID, uid uint32) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls++
-	delete(d.in, access{u, uid})
+	delete(d.in, access.Entry{GPU: u, UID: uid})
 	return nil
 }
 
@@ -315,7 +316,7 @@ func (d *fakeAccess) Restrict(u gpu.UUID) error {
 	return nil
 }
 
-func (d *fakeAccess) Admitted() ([]access, error) {
+func (d *fakeAccess) Admitted() ([]access.Entry, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Collect(maps.Keys(d.in)), nil
@@ -324,7 +325,7 @@ func (d *fakeAccess) Admitted() ([]access, error) {
 func (d *fakeAccess) has(u gpu.UUID, uid uint32) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.in[access{u, uid}]
+	return d.in[access.Entry{GPU: u, UID: uid}]
 }
 
 // fakeStartd is a startd whose slots the test writes.

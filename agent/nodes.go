@@ -194,7 +194,7 @@ func (a *Agent) nodesRound(v *view, now time.Time) {
 	}
 	a.closeNodesToDaemons(read)
 	for _, j := range v.jobsWithNodes(a.jobs.all()) {
-		leaf := a.jobs.proc.JobCgroup(j.Starter)
+		leaf := a.proc.JobCgroup(j.Starter)
 		late := now.Sub(j.Since) >= lateAfter
 		switch {
 		case leaf != "":
@@ -207,7 +207,7 @@ func (a *Agent) nodesRound(v *view, now time.Time) {
 				a.log.Warn("a job ran before the device nodes of other MIG devices were closed to it",
 					"slot", j.Starter.Slot, "job", j.Job, "gpu", j.GPU)
 			}
-		case late && !a.nodes.has(j.Starter) && (j.Starter.PID == 0 || a.jobs.proc.Runs(j.Starter.ID)):
+		case late && !a.nodes.has(j.Starter) && (j.Starter.PID == 0 || a.proc.Runs(j.Starter.ID)):
 			a.complainOfNodes(j.Running, errNoProcess)
 		}
 	}
@@ -273,7 +273,7 @@ func (a *Agent) holdNodes(j nodesJob, leaf string, read func() (devices.Capabili
 func (a *Agent) dropNodes() {
 	a.nodes.turn.Lock()
 	defer a.nodes.turn.Unlock()
-	for _, slice := range a.nodes.ended(a.jobs.proc.Runs) {
+	for _, slice := range a.nodes.ended(a.proc.Runs) {
 		if !slice.Exists() {
 			continue
 		}

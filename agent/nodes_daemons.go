@@ -44,8 +44,8 @@ func (a *Agent) closeNodesToDaemons(read func() (devices.Capabilities, error)) {
 		r, err = c.Rule(nil)
 	}
 	if err == nil {
-		own, _ := a.jobs.proc.UnifiedCgroup(os.Getpid())
-		for _, p := range a.jobs.proc.DaemonCgroups() {
+		own, _ := a.proc.UnifiedCgroup(os.Getpid())
+		for _, p := range a.proc.DaemonCgroups() {
 			err = errors.Join(err, a.closeDaemonCgroup(p, own, r))
 		}
 	}
@@ -101,7 +101,7 @@ func (a *Agent) openNodesToDaemons() error {
 		return nil
 	}
 	var errs []error
-	for _, p := range a.jobs.proc.DaemonCgroups() {
+	for _, p := range a.proc.DaemonCgroups() {
 		if dir, err := starter.CgroupAt(filepath.Join(a.nodes.root, p)); err == nil && p != "/" {
 			errs = append(errs, a.openDaemonCgroup(dir))
 		}
@@ -133,7 +133,7 @@ func (a *Agent) startsIn(pid int, leaf string) {
 		a.jobRunsIn(leaf)
 		return
 	}
-	in, err := a.jobs.proc.UnifiedCgroup(pid)
+	in, err := a.proc.UnifiedCgroup(pid)
 	for dir, d := range a.nodes.allDaemons() {
 		if err == nil && dir.Path == filepath.Join(a.nodes.root, in) && !d.apart {
 			a.jobRunsIn(in)

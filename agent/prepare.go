@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -50,7 +51,7 @@ func (a *Agent) prepare(ctx context.Context, c starter.Caller, job *api.Job) api
 	if !c.Hook { // it asked for its start before, without a GPU
 		held := a.jobs.heldBy(c.Starter)
 		// What fails is a warning of status, and tried again by the loop.
-		_ = a.closeNodesAtStart(a.view.Load(), c.Starter, held, a.jobs.proc.Leaf(c.PID).Path)
+		_ = a.closeNodesAtStart(a.view.Load(), c.Starter, held, a.proc.Leaf(c.PID).Path)
 	}
 	a.noteJob(c, job, history.EventAdmitted, job.AssignedGPUs, admission(job, grant))
 	log("admitted a job", "gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "wall", grant.Wall)
@@ -112,7 +113,7 @@ var reasons = map[int]string{
 }
 
 // admit is the hot path: no program is run but where a GPU goes to another account
-// (see stranger), and no file is written but that of partitions, which nobody may get twice.
+// (see access.List.Stranger), and no file is written but that of partitions, which nobody may get twice.
 func (a *Agent) admit(ctx context.Context, c starter.Caller, job *api.Job, now time.Time) (*api.Grant, *api.Refusal, error) {
 	v := a.view.Load()
 	if !v.planned && len(job.AssignedGPUs) > 0 {
@@ -131,8 +132,8 @@ func (a *Agent) admit(ctx context.Context, c starter.Caller, job *api.Job, now t
 		s.Health = a.checked(v, g.UUID, now)
 		s.Health.Closed = a.closedBy(g).For(c.Starter.Started).ReasonAnd(s.Health.Closed)
 		s.Common = v.accounts[g.Tenancy.User]
-		if s.Health.Closed == "" {
-			s.Stranger = a.stranger(ctx, g, c.UID, s.Health.Proof)
+		if s.Health.Closed == "" && g.Tenancy.Policy != config.TenancyMultiUser {
+			s.Stranger = a.access.Stranger(ctx, g.UUID, c.UID, s.Health.Proof, a.sweepNow)
 		}
 	}
 	var after entered
@@ -274,7 +275,7 @@ type entered struct {
 func (a *Agent) settleEntry(s State, c starter.Caller, e entered, refusal *api.Refusal) *api.Refusal {
 	if len(e.ended) > 0 {
 		a.finish(e.ended)
-		if err := a.jobs.access.end(a.jobs.needs); err != nil {
+		if err := a.access.Sweep(a.jobs.needs); err != nil {
 			a.log.Error("sweep", "err", err)
 		}
 	}
@@ -288,7 +289,7 @@ func (a *Agent) settleEntry(s State, c starter.Caller, e entered, refusal *api.R
 		}
 	}
 	if refusal == nil {
-		if err := a.jobs.access.give(e.shared, c.UID); err != nil {
+		if err := a.access.Give(e.shared, c.UID); err != nil {
 			a.log.Error("open the pipe directory", "gpu", e.shared, "uid", c.UID, "err", err)
 			refusal = api.Refuse(api.CodeClosed, fmt.Sprintf(
 				"%s is closed: its pipe directory cannot be opened to uid %d: %v: look at gpuslot status", e.shared, c.UID, err))

@@ -104,7 +104,7 @@ func (a quiesced) keepInventory(ctx context.Context, v *view) error {
 }
 
 // Holders are by PID, without the agent.
-func (a quiesced) Holders() []api.NodeHolder { return deviceHolders(a.jobs.proc.FS) }
+func (a quiesced) Holders() []api.NodeHolder { return deviceHolders(a.proc.FS) }
 
 // Version is that of NVIDIA's driver.
 func (a quiesced) Version() string { return a.view.Load().plan.Driver }

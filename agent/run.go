@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpuslot/gpuslot/agent/access"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
@@ -93,9 +94,8 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	}
 	a.smPartitions, _ = a.daemons.(SMPartitions)
 	a.partitions = newPartitions(partitionsFile(cfg.Paths))
-	pipes := o.pipes
-	if pipes == nil {
-		pipes = pipeDirectories{cfg.Paths.PipeRoot()}
+	if a.pipes = o.pipes; a.pipes == nil {
+		a.pipes = access.PipeDirectories{Root: cfg.Paths.PipeRoot()}
 	}
 	if a.probe = o.probe; a.probe == nil {
 		a.probe = func(ctx context.Context, program string) (mps.Capabilities, error) {
@@ -121,7 +121,8 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if root == "" {
 		root = "/proc"
 	}
-	a.jobs = newJobTable(starter.Node{FS: process.FS{Root: root}, Own: a.own}, pipes)
+	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own}
+	a.jobs, a.access = newJobTable(a.proc), access.NewList(a.pipes, a.clients)
 	a.nodes = newDeviceNodes(o.DeviceNodes, root, cgroupRoot)
 	a.verifier = newVerifier(o.CUDA)
 	a.metrics = metrics.New(o.Build, a.snapshot)
@@ -177,7 +178,8 @@ func (a *Agent) recall(p config.Paths) {
 		a.lostPlan = err
 		a.log.Error("the plan of the gpuslotd before this one is not known", "err", err)
 	}
-	if err := a.jobs.rebuild(); err != nil {
+	a.jobs.await((&starter.Arrivals{}).New(a.proc, time.Now()))
+	if err := a.access.Read(); err != nil {
 		a.log.Error("who has access to which GPU is not known", "err", err)
 	}
 	if err := a.recallTroubles(p); err != nil {
@@ -250,7 +252,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	srv := newServer(a.log, a.jobs.proc, a)
+	srv := newServer(a.log, a.proc, a)
 	srv.hook = filepath.Join(cfg.Paths.Libexec, hookProgram)
 	wg.Go(func() {
 		if err := srv.serve(ctx, listener); err != nil {
@@ -403,8 +405,11 @@ func (a *Agent) sweep(ctx context.Context) {
 	}
 }
 
+// sweepNow drops the jobs whose starters have ended, shuts out the accounts that need no
+// access any more, and records what ended.
 func (a *Agent) sweepNow() {
-	ended, err := a.jobs.sweep()
+	ended := a.jobs.dropEnded()
+	err := a.access.Sweep(a.jobs.needs)
 	a.finish(ended)
 	if err != nil {
 		a.log.Error("a pipe directory stays open", "err", err)

@@ -23,7 +23,7 @@ type site struct{ a *Agent }
 // Slot is the slot of a process whose job was admitted.
 func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
 	owner, ok := s.a.jobs.starterOfProcess(pid)
-	if !ok || !s.a.jobs.proc.Runs(process.ID{PID: pid, Started: started}) {
+	if !ok || !s.a.proc.Runs(process.ID{PID: pid, Started: started}) {
 		return usage.SlotKey{}, false
 	}
 	return slotKey(owner), true
@@ -87,7 +87,7 @@ func (s site) Server(pid int, started uint64) bool {
 		}
 	}
 	// Its name and its program do not count: any account may take them.
-	return s.a.jobs.proc.StartedBy(process.ID{PID: pid, Started: started}, s.controls)
+	return s.a.proc.StartedBy(process.ID{PID: pid, Started: started}, s.controls)
 }
 
 // controls says that a process is the control daemon of a GPU: the proven one, or

@@ -70,8 +70,6 @@ type unplaced struct {
 type jobTable struct {
 	mu sync.Mutex
 	jobView
-	// access is changed after the table was, never under its lock.
-	access accessList
 	// linkTurn is held while holds are shown to supervisors.
 	linkTurn sync.Mutex
 }
@@ -104,13 +102,12 @@ type jobView struct {
 	full map[gpu.UUID]bool
 }
 
-func newJobTable(proc starter.Node, pipes PipeAccess) *jobTable {
+func newJobTable(proc starter.Node) *jobTable {
 	return &jobTable{
 		jobView: jobView{
 			proc: proc, elsewhere: map[process.ID]bool{}, asked: map[process.ID]questions{},
 			holds: map[starter.Starter]api.Hold{}, turns: map[starter.Starter]*endTurn{}, full: map[gpu.UUID]bool{},
 		},
-		access: accessList{pipes: pipes, open: map[access]bool{}, left: map[access]time.Time{}},
 	}
 }
 
@@ -181,11 +178,10 @@ func (v *jobView) enter(r Running, hook bool) {
 	v.slots = append(v.slots, r)
 }
 
-// sweep drops the slots whose starters have ended and takes the access away that
-// nobody needs any more. It returns what ended.
-func (b *jobTable) sweep() (ended []Running, err error) {
+// dropEnded drops the slots whose starters have ended, and returns them.
+func (b *jobTable) dropEnded() (ended []Running) {
 	b.Look(func(v *jobView) { ended = v.dropEnded() })
-	return ended, b.access.end(b.needs)
+	return ended
 }
 
 // release drops the entry of a job that came to nothing.
@@ -193,6 +189,16 @@ func (b *jobTable) release(s starter.Starter, u gpu.UUID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.slots = slices.DeleteFunc(b.slots, func(r Running) bool { return r.Starter.Is(s) && r.GPU == u })
+}
+
+// needs says whether a job needs its account's access to a GPU. A slot whose GPU or
+// account is not known yet may be anybody's.
+func (b *jobTable) needs(u gpu.UUID, uid uint32) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.unplaced) > 0 || slices.ContainsFunc(b.slots, func(r Running) bool {
+		return r.GPU == u && (!r.Account.Known || r.Account.UID == uid)
+	})
 }
 
 // dropEnded drops the slots whose starters have ended, and returns them.
@@ -267,14 +273,11 @@ func (v *jobView) starterOf(slot string) (starter.Starter, bool) {
 	return starter.Starter{}, false
 }
 
-// rebuild finds, at the start of the agent, the starters that run already and
-// the access that accounts have.
-func (b *jobTable) rebuild() error {
-	found := (&starter.Arrivals{}).New(b.proc, time.Now())
+// await takes note, at the start of the agent, of the starters that run already.
+func (b *jobTable) await(found []starter.Starter) {
 	b.Look(func(v *jobView) {
 		for _, s := range found {
 			v.unplaced = append(v.unplaced, unplaced{Starter: s})
 		}
 	})
-	return b.access.read()
 }

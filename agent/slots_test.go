@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/access"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
@@ -60,7 +61,7 @@ func TestAccessOfANewDaemon(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
 	ta.daemons.kill(uuid(0), false)
-	delete(ta.access.in, access{uuid(0), 1000})
+	delete(ta.access.in, access.Entry{GPU: uuid(0), UID: 1000})
 	ta.apply(false)
 	if !ta.access.has(uuid(0), 1000) {
 		t.Error("alice's running job lost its access")

@@ -59,7 +59,7 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 	if why != "" {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed, why)}
 	}
-	l := a.jobs.proc.Leaf(c.PID)
+	l := a.proc.Leaf(c.PID)
 	if l.Left {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed,
 			"the job was moved out of its own cgroup before it began: some process of its account did that")}

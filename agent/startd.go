@@ -186,7 +186,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 		}
 	}
 	if a.jobs.unknown() != "" {
-		truth.account = a.jobs.proc.JobAccounts(ctx, slots)
+		truth.account = a.proc.JobAccounts(ctx, slots)
 	}
 	found := a.jobs.settle(truth)
 	for _, m := range found.mismatches {

@@ -98,8 +98,8 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 	if j.reason == "" && a.verifier.runs(g.UUID) {
 		j.reason = beingVerified
 	}
-	if j.reason == "" {
-		j.reason = a.jobs.access.leftBehind(g, a.own, j.health.Proof)
+	if j.reason == "" && g.Tenancy.Policy != config.TenancyMultiUser {
+		j.reason = a.access.LeftBehind(g.UUID, a.own, j.health.Proof)
 	}
 	if key := g.Tenancy.Key(); key != "" {
 		tenant, why := tenantOf(j.running, key)

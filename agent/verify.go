@@ -141,7 +141,7 @@ const verifySlot = "verify"
 // bookVerification asks the real admission for a job of the default size and
 // books it, so that nobody else gets the GPU. It lives as long as this process.
 func (a *Agent) bookVerification(v *view, g *plan.GPU, who persona, now time.Time) (*api.Grant, *api.Refusal) {
-	self, err := a.jobs.proc.Stat(os.Getpid())
+	self, err := a.proc.Stat(os.Getpid())
 	if err != nil {
 		return nil, api.Refuse(api.CodeClosed, fmt.Sprintf("gpuslotd does not find itself in /proc: %v", err))
 	}

@@ -134,7 +134,7 @@ func (a *Agent) lookIntoContainers(jobs []watched, pipes string) {
 		j := &jobs[i]
 		j.Pipes = pipes + "/" + string(j.GPU)
 		for _, pid := range j.Beside {
-			if a.jobs.proc.Hides(pid, j.Pipes) {
+			if a.proc.Hides(pid, j.Pipes) {
 				j.Blind = append(j.Blind, pid)
 			}
 		}
