@@ -37,13 +37,16 @@ func (n Node) DaemonCgroups() []string {
 // in none. Errors are those of reading /proc.
 func (n Node) UnifiedCgroup(pid int) (string, error) {
 	text, err := n.Cgroup(pid)
-	if err != nil {
-		return "", err
-	}
+	return unified(text), err
+}
+
+// unified is the path in cgroup v2 that the text of a /proc/<pid>/cgroup names; empty if it
+// names none (cgroups(7)).
+func unified(text []byte) string {
 	for line := range strings.Lines(string(text)) {
-		if p, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
-			return p, nil
+		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
+			return path
 		}
 	}
-	return "", nil
+	return ""
 }

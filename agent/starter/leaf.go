@@ -39,12 +39,11 @@ func jobLeaf(text []byte) (path, slot string) {
 
 // leafOf is the leaf of a process, from the text of its /proc/<pid>/cgroup.
 func leafOf(text []byte) Leaf {
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::/"); ok {
-			return leafIn(strings.Split(rest, "/"))
-		}
+	below, ok := strings.CutPrefix(unified(text), "/")
+	if !ok {
+		return Leaf{}
 	}
-	return Leaf{}
+	return leafIn(strings.Split(below, "/"))
 }
 
 func leafIn(parts []string) Leaf {
