@@ -152,7 +152,7 @@ func (a *Agent) endLeftovers(guards map[gpu.UUID]guard, now time.Time) {
 				a.log.Error("a client of a faulted server was not ended", "gpu", u, "pid", pid, "err", err)
 				continue
 			}
-			a.note(history.Event{Kind: history.EventCulprit, GPU: u, By: byAgent, Text: fmt.Sprintf("Process %d kept its MPS server in FAULT and was killed.", pid)})
+			a.note(history.Event{Kind: history.EventCulprit, GPU: u, By: history.ByAgent, Text: fmt.Sprintf("Process %d kept its MPS server in FAULT and was killed.", pid)})
 			a.log.Warn("a client that kept its server in FAULT was killed", "gpu", u, "pid", pid)
 		}
 	}

@@ -80,7 +80,7 @@ func (a *Agent) change(ctx context.Context, v *view, changes []api.Change, runni
 			continue
 		}
 		a.ordered.give(c, now)
-		a.note(history.Event{Kind: history.EventPlan, By: byAgent, Text: c.Says})
+		a.note(history.Event{Kind: history.EventPlan, By: history.ByAgent, Text: c.Says})
 		a.log.Info("HTCondor takes up the plan", "change", c.Says)
 	}
 	a.ordered.forget(changes, running)

@@ -151,7 +151,7 @@ func (a *Agent) tellTurn(v *view, before, after elastic.State) (turned bool) {
 		}
 		text := map[elastic.Side]string{elastic.Shared: "It serves shared jobs.", elastic.Whole: "It serves whole jobs.",
 			elastic.Leaving: "It takes no new shared jobs, and goes to whole ones: " + after.Why + "."}[is]
-		a.note(history.Event{Kind: history.EventPlan, GPU: u, By: byAgent, Text: text})
+		a.note(history.Event{Kind: history.EventPlan, GPU: u, By: history.ByAgent, Text: text})
 		turned = turned || (was == elastic.Whole) != (is == elastic.Whole)
 	}
 	return turned

@@ -12,12 +12,6 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Who does things.
-const (
-	byAgent    = "agent"
-	byOperator = "operator"
-)
-
 // note keeps an event.
 func (a *Agent) note(e history.Event) {
 	e.Slot = shortName(e.Slot)

@@ -158,7 +158,7 @@ func (a *Agent) setAll(ctx context.Context, guards map[gpu.UUID]guard, wanted []
 		default:
 			g := guards[r.GPU].next(w, r.Proof, r.Err)
 			if r.Err == nil && (r.Action == mps.Started || guards[r.GPU].wanted != w || guards[r.GPU].err != nil) {
-				a.note(history.Event{Kind: history.EventRestart, GPU: r.GPU, By: byAgent, Text: fmt.Sprintf("Its control daemon was set (%s): pid %d, limit %s.", r.Action, r.Proof.PID, r.Proof.Limit)})
+				a.note(history.Event{Kind: history.EventRestart, GPU: r.GPU, By: history.ByAgent, Text: fmt.Sprintf("Its control daemon was set (%s): pid %d, limit %s.", r.Action, r.Proof.PID, r.Proof.Limit)})
 				a.log.Info("control daemon set", "gpu", r.GPU, "did", r.Action, "pid", r.Proof.PID, "limit", r.Proof.Limit)
 			}
 			guards[r.GPU] = g

@@ -48,7 +48,7 @@ func (a *Agent) reserve(judged map[gpu.UUID]judgement, p *plan.Plan, now time.Ti
 	u = reserveFor(least, a.reserved.gpu, rooms)
 	if u != a.reserved.gpu && u != "" {
 		a.log.Info("GPU closed to small requests", "gpu", u, "mib", least)
-		a.note(history.Event{Kind: history.EventPlan, GPU: u, By: byAgent, Text: "It takes no request_vram below " + least.String() + ": such a job has waited for long."})
+		a.note(history.Event{Kind: history.EventPlan, GPU: u, By: history.ByAgent, Text: "It takes no request_vram below " + least.String() + ": such a job has waited for long."})
 	}
 	a.reserved.gpu = u
 	return u, least

@@ -241,7 +241,7 @@ func (a *Agent) tellDecision(how mig.Repartition, d mig.Decision) {
 	}
 	if text != "" && text != last {
 		a.log.Info("MIG repartition", "act", string(d.Act), "why", d.Why)
-		a.note(history.Event{Kind: history.EventLayout, By: byAgent, Text: fmt.Sprintf("repartition = %s: %s.", how, strings.TrimSuffix(d.Why, "."))})
+		a.note(history.Event{Kind: history.EventLayout, By: history.ByAgent, Text: fmt.Sprintf("repartition = %s: %s.", how, strings.TrimSuffix(d.Why, "."))})
 	}
 	a.repartition.saved.say(how, text)
 }

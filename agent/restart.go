@@ -109,7 +109,7 @@ func (a *Agent) restartNow(ctx context.Context, o order) (string, error) {
 	if r.Err != nil {
 		return "", r.Err
 	}
-	a.note(history.Event{Kind: history.EventRestart, GPU: o.gpu, By: byOperator, Text: fmt.Sprintf("Its control daemon was restarted with %d MPS clients (gpuslot mps restart).", len(clients))})
+	a.note(history.Event{Kind: history.EventRestart, GPU: o.gpu, By: history.ByOperator, Text: fmt.Sprintf("Its control daemon was restarted with %d MPS clients (gpuslot mps restart).", len(clients))})
 	a.log.Warn("control daemon restarted by an operator", "gpu", o.gpu, "pid", r.Proof.PID, "clients", len(clients))
 	return fmt.Sprintf("control daemon of GPU %d (%s) restarted: pid %d, limit %s", g.Index, o.gpu, r.Proof.PID, r.Proof.Limit), nil
 }

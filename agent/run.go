@@ -277,7 +277,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	defer a.ends.Wait()
 	a.startMetrics(ctx, &wg, o, cfg.Metrics)
 	a.tell(a.manager.Ready())
-	a.note(history.Event{Kind: history.EventStart, By: byAgent, Text: "gpuslotd " + a.version + " started."})
+	a.note(history.Event{Kind: history.EventStart, By: history.ByAgent, Text: "gpuslotd " + a.version + " started."})
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
 	anew := a.loop(ctx, o.Reload)
 	cancel(nil)

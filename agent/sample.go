@@ -215,7 +215,7 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 	}
 	if a.jobs.hold(f.Starter, api.Hold{Slot: shortName(f.Starter.Slot), Job: f.Job, Code: f.Code, Reason: f.Reason, Since: time.Now().UTC().Round(0)}) {
 		a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
-		a.note(history.Event{Kind: history.EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, By: byAgent, Text: f.Reason})
+		a.note(history.Event{Kind: history.EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, By: history.ByAgent, Text: f.Reason})
 		if err := a.linkHolds(); err != nil {
 			a.log.Error("a job that is to be held may end as if it were done", "err", err)
 		}

@@ -225,13 +225,13 @@ func (a *Agent) tellChanges(before, now []api.Change) {
 	}
 	for _, c := range now {
 		if !has(before, c) {
-			a.note(history.Event{Kind: history.EventPlan, By: byAgent, Text: c.Says})
+			a.note(history.Event{Kind: history.EventPlan, By: history.ByAgent, Text: c.Says})
 			a.log.Warn("HTCondor runs an older plan", "change", c.Says)
 		}
 	}
 	for _, c := range before {
 		if !has(now, c) && !slices.ContainsFunc(now, func(o api.Change) bool { return o.Daemon == c.Daemon }) {
-			a.note(history.Event{Kind: history.EventPlan, By: byAgent, Text: c.Daemon + " runs as planned."})
+			a.note(history.Event{Kind: history.EventPlan, By: history.ByAgent, Text: c.Daemon + " runs as planned."})
 			a.log.Info("HTCondor runs as planned", "daemon", c.Daemon)
 		}
 	}

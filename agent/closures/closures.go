@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -30,10 +31,10 @@ type Closure struct {
 // The owners that are not a site's own programs.
 const (
 	// OwnerOperator is who gives no other name.
-	OwnerOperator = "operator"
+	OwnerOperator = history.ByOperator
 	// OwnerAgent closes by what it sees and opens by itself; an operator may
 	// override.
-	OwnerAgent = "agent"
+	OwnerAgent = history.ByAgent
 	// OwnerNode closes all GPUs of a node that is being quiesced.
 	OwnerNode = "node"
 )

@@ -71,7 +71,7 @@ func (q *Quiescer) Ask(req api.Request) (api.NodeStatus, error) {
 		if err := q.Table.SetNode(next); err != nil {
 			return api.NodeStatus{}, err
 		}
-		q.Events.Event(history.Event{Kind: history.EventNode, By: OwnerOperator, Text: does})
+		q.Events.Event(history.Event{Kind: history.EventNode, By: history.ByOperator, Text: does})
 		q.Log.Warn("node", "verb", req.Verb, "phase", next.Phase, "reason", next.Reason)
 		q.Wake()
 	}
@@ -120,7 +120,7 @@ func (q *Quiescer) Leave(ctx context.Context) (again bool) {
 		return false
 	}
 	text := fmt.Sprintf("The node is %s: no control daemon runs, compute modes are as they were.", n.Phase)
-	q.Events.Event(history.Event{Kind: history.EventNode, By: OwnerAgent, Text: text})
+	q.Events.Event(history.Event{Kind: history.EventNode, By: history.ByAgent, Text: text})
 	q.Log.Warn("node", "phase", n.Phase, "reason", n.Reason)
 	return true
 }
@@ -193,7 +193,7 @@ func (q *Quiescer) open(ctx context.Context, n Node) (waits string) {
 	version := q.Driver.Version()
 	text := fmt.Sprintf("The node serves again (driver %s); %d GPUs did not pass their verification.",
 		version, len(failed))
-	q.Events.Event(history.Event{Kind: history.EventNode, By: OwnerAgent, Text: text})
+	q.Events.Event(history.Event{Kind: history.EventNode, By: history.ByAgent, Text: text})
 	q.Log.Warn("the node serves again", "driver", version, "failed", len(failed))
 	q.Wake()
 	return ""

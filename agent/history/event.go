@@ -22,11 +22,17 @@ type Event struct {
 	GPU  gpu.UUID `json:"gpu,omitempty"`
 	Slot string   `json:"slot,omitempty"`
 	Job  string   `json:"job,omitempty"`
-	// By is who did it, where somebody did: "agent", "operator".
+	// By is who did it, as ByAgent; empty where it happened by itself.
 	By string `json:"by,omitempty"`
 	// Text is a sentence for people.
 	Text string `json:"text"`
 }
+
+// Who does what events are about, and who closes GPUs (agent/closures).
+const (
+	ByAgent    = "agent"
+	ByOperator = "operator"
+)
 
 // EventKind names what happened.
 type EventKind string
