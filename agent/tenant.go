@@ -7,17 +7,15 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
-// tenantKeys are config's keys in condor's words; the account is none there.
-var tenantKeys = map[config.TenantKey]string{config.TenantGroup: condor.TenantGroup, config.TenantVO: condor.TenantVO}
-
 // tenantBy is whose job it is, as START compares it with GPUTenant; empty if
 // that is not known.
 func (r Running) tenantBy(key config.TenantKey) string {
-	return condor.Tenant(tenantKeys[key], r.Owner, r.Group, r.VO)
+	return condor.Tenant(startd.TenantKey(key), r.Owner, r.Group, r.VO)
 }
 
 // tenancy is the last arbiter on whose jobs may meet on a GPU. MPS serves one

@@ -13,8 +13,16 @@ import (
 // weights are config's in condor's words.
 var weights = map[config.SlotWeight]string{config.WeightCPUs: condor.WeightCPUs, config.WeightCPUsOrVRAM: condor.WeightCPUsOrVRAM}
 
-// tenantKeys are config's keys in condor's words; the account is none there.
-var tenantKeys = map[config.TenantKey]string{config.TenantGroup: condor.TenantGroup, config.TenantVO: condor.TenantVO}
+// TenantKey is a key of config's in condor's words; the account is none there.
+func TenantKey(k config.TenantKey) string {
+	switch k {
+	case config.TenantGroup:
+		return condor.TenantGroup
+	case config.TenantVO:
+		return condor.TenantVO
+	}
+	return ""
+}
 
 // Node says a plan in HTCondor's terms, the devices in the plan's order. The
 // caller adds the Version.
@@ -83,7 +91,7 @@ func Device(g plan.GPU) condor.Device {
 		LargestRequest: g.LargestRequest,
 		DefaultRequest: g.DefaultRequest,
 		Share:          share(g.Resources),
-		Tenant:         tenantKeys[g.Tenancy.Key()],
+		Tenant:         TenantKey(g.Tenancy.Key()),
 		MostThreads:    g.MostThreads(g.LargestRequest),
 
 		Profile:         g.Profile,
