@@ -16,7 +16,7 @@ import (
 // maxInventoryBytes is far above any real node: 16 GPUs take about 8 kB.
 const maxInventoryBytes = 4 << 20
 
-// recordAgain ends the errors of a file that nobody wrote by hand.
+// recordAgain ends the errors of a file that no person wrote.
 const recordAgain = "; record it again with: gpuslot inventory --json"
 
 // DecodeInventory reads a recorded inventory strictly: unknown or repeated

@@ -33,7 +33,7 @@ type Reading struct {
 	// MIGEnabled says that memory, processes and activity are those of Instances.
 	MIGEnabled bool
 	Use
-	// Energy is in mJ since the driver was loaded: it may start anew.
+	// Energy is in mJ since the driver was loaded: it may start again.
 	Energy Measured[uint64]
 	// Power is what the board draws now, in mW.
 	Power Measured[uint64]

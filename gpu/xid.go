@@ -27,7 +27,7 @@ type XIDReach string
 // The reaches. NVIDIA MPS documentation, "Fault containment": a fatal fault is
 // reported to every client on the GPUs that it touched.
 const (
-	// ReachNobody: nobody is ended by it.
+	// ReachNobody: it ends no process.
 	ReachNobody XIDReach = "nobody"
 	// ReachProcess: the process that it is about, MPS client or not.
 	ReachProcess XIDReach = "process"

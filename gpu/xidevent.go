@@ -100,6 +100,6 @@ type Condition struct {
 	// Recovery is the driver's word on what the GPU needs.
 	Recovery *RecoveryAction
 	// Energy in millijoules since the driver was loaded: less than before says
-	// that it was loaded anew.
+	// that it was loaded again.
 	Energy *uint64
 }

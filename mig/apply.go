@@ -11,10 +11,10 @@ import (
 )
 
 // Executor changes the layout of one GPU at a time: journalled, each step read
-// back, undone if one fails. It destroys only what it made and what nobody uses.
+// back, undone if one fails. It destroys only what it made and what no process uses.
 type Executor struct {
 	Hardware Hardware
-	// Dir is the state directory; books lie in its folder mig.
+	// Dir is the state directory; journals lie in its folder mig.
 	Dir string
 	// Boot is the id of this boot (/proc/sys/kernel/random/boot_id), which no
 	// instance outlives.
@@ -26,7 +26,7 @@ type Executor struct {
 	Release func(ctx context.Context, u gpu.UUID, i gpu.Instance) error
 	// Publish makes the device nodes of a new instance. Nil: nothing to do.
 	Publish func(ctx context.Context, s gpu.MIGState, i gpu.Instance) error
-	// Reset resets one GPU that nobody uses. Nil: a mode that waits for a reset
+	// Reset resets one GPU that no process uses. Nil: a mode that waits for a reset
 	// is taken back.
 	Reset func(ctx context.Context, u gpu.UUID) error
 	// Patience is how long IN_USE is waited for; the zero value is Patient.
@@ -167,8 +167,8 @@ func (e Executor) Applied(u gpu.UUID) (w Wanted, ok bool, err error) {
 	return *book.Applied, true, nil
 }
 
-// Forget drops what the GPU should have after a boot: it is nobody's to lay out any
-// more. Instances that are ours stay so.
+// Forget drops what the GPU should have after a boot: its layout is no longer
+// planned. Instances that are ours stay so.
 func (e Executor) Forget(u gpu.UUID) error {
 	_, err := e.locked(u, func() (Outcome, error) {
 		book, err := ReadBook(e.Dir, u)

@@ -18,7 +18,7 @@ type change struct {
 	done []Step
 }
 
-// look reads the hardware anew.
+// look reads the hardware again.
 func (c *change) look(ctx context.Context) error {
 	s, err := c.e.Hardware.State(ctx, c.u)
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *change) unread(err error) (Outcome, error) {
 	return Outcome{GPU: c.u, End: EndDegraded}, errors.Join(err, c.book.write(c.e.Dir))
 }
 
-// reach does the steps to one target. The hardware is read anew first: after a
+// reach does the steps to one target. The hardware is read again first: after a
 // failure it may be anything.
 func (c *change) reach(ctx context.Context, w Wanted, back bool) error {
 	if err := c.look(ctx); err != nil {
@@ -267,7 +267,7 @@ func (c *change) proven(ctx context.Context, step Step) error {
 	return nil
 }
 
-// mode changes MIG mode while nobody uses the GPU. A mode that stays pending is
+// mode changes MIG mode while no process uses the GPU. A mode that stays pending is
 // taken back on the way to the former layout, or the next reset by anybody would
 // surprise.
 func (c *change) mode(ctx context.Context, step Step) error {

@@ -9,7 +9,7 @@ import (
 // Hardware is one node's GPUs as the executor needs them: the driver through
 // NVML, and a fake in tests. Every call has a deadline of its own besides ctx.
 type Hardware interface {
-	// State reads one GPU anew; nothing is cached over a change.
+	// State reads one GPU; nothing is cached over a change.
 	State(ctx context.Context, u gpu.UUID) (gpu.MIGState, error)
 	// SetMode sets MIG mode. It may answer ErrInUse and ErrResetRequired; the
 	// mode is then pending where the driver keeps it.
@@ -24,7 +24,7 @@ type Hardware interface {
 }
 
 // WantedFrom makes of a planned layout what Apply is to reach: without foreign
-// instances that are not one whole device, which nobody but their maker mends.
+// instances that are not one whole device, which only their maker repairs.
 func WantedFrom(s gpu.MIGState, l gpu.Layout) Wanted {
 	w := Wanted{Enabled: true}
 	for _, p := range l {

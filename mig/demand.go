@@ -12,7 +12,7 @@ import (
 
 // PlanDemand finds the best layouts of all GPUs together for the work that
 // waits. Idle instances of ours serve it; busy and foreign ones stay as they
-// are and do not. Instances that nobody wants now are kept, unless their room
+// are and do not. Instances that no waiting job wants are kept, unless their room
 // is.
 func PlanDemand(c *Catalogue, gpus []gpu.MIGGPU, demand []Demand) (Plan, error) {
 	bs, err := c.boards(gpus)

@@ -134,7 +134,7 @@ func (b Book) Owns(p gpu.Place) (generation int, ours bool) {
 	return 0, false
 }
 
-// own books an instance that was made.
+// own writes down an instance that was made.
 func (b *Book) own(p gpu.Place) {
 	b.disown(p)
 	b.Generation++

@@ -224,7 +224,7 @@ func describeSteps(plan Plan) string {
 	return strings.Join(words, "; ")
 }
 
-// whyNot collects why a plan serves nobody more.
+// whyNot collects why a plan serves no more jobs.
 func (v *view) whyNot(plan Plan) string {
 	var words []string
 	for _, s := range plan.Served {

@@ -22,7 +22,7 @@ type Past struct {
 	Changed []Changed `json:"changed,omitempty"`
 	// Reservations in force.
 	Reservations []Reservation `json:"reservations,omitempty"`
-	// GaveUp are the reservations that nobody made room for; the GPU gets none for a while.
+	// GaveUp are the reservations that no ended job made room for; the GPU gets none for a while.
 	GaveUp []Changed `json:"gave_up,omitempty"`
 }
 

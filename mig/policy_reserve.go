@@ -11,7 +11,7 @@ import (
 )
 
 // Reservation keeps instances free of new jobs until an instance for work that
-// has waited long can be made in their room. Nobody is stopped for it.
+// has waited long can be made in their room. No job is stopped for it.
 type Reservation struct {
 	GPU gpu.UUID `json:"gpu"`
 	// Profile is what the work needs, Place where it will be.
@@ -80,7 +80,7 @@ func (v *view) progress(b board, r Reservation) Reservation {
 	return r
 }
 
-// possible tells whether the place could be made if nobody used what is kept.
+// possible tells whether the place could be made if no job used what is kept.
 func (v *view) possible(b board, r Reservation) bool {
 	place, kept := b.one(r.Place), b.sets(r.Keep)
 	return place != 0 && b.now&place == 0 && kept&b.foreign() == 0 && b.ls.legal(b.now&^kept|place)

@@ -35,7 +35,7 @@ func (s *Sockets) Listeners(name string) []net.Listener {
 	return l
 }
 
-// Close closes the sockets that nobody asked for.
+// Close closes the sockets that no caller asked for.
 func (s *Sockets) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

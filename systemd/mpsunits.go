@@ -14,7 +14,7 @@ import (
 )
 
 // MPSUnits starts and stops control daemons as instances of
-// gpuslot-mps@.service. It connects anew for every call (2 ms), so that
+// gpuslot-mps@.service. It connects again for every call (2 ms), so that
 // nothing has to be mended when systemd or D-Bus is restarted. The zero value
 // is ready.
 type MPSUnits struct{}

@@ -20,7 +20,7 @@ const keptPrefix = "tcp "
 func keptName(address string) string { return keptPrefix + strings.ReplaceAll(address, ":", " ") }
 
 // Keep has the service manager hold a TCP socket while the program is restarted, so
-// that nobody else gets its port. A stop of the unit ends that. Without a service
+// that no other program gets its port. A stop of the unit ends that. Without a service
 // manager it does nothing.
 func (s *Sockets) Keep(address string, l net.Listener) error {
 	c, ok := l.(syscall.Conn)

@@ -40,7 +40,7 @@ const (
 	// OpVerify runs a CUDA client through the way of a job on one GPU, or on all
 	// that are idle: root and the agent's own account.
 	OpVerify Op = "verify"
-	// OpRestart starts a GPU's control daemon anew: root and the agent's own account.
+	// OpRestart restarts a GPU's control daemon: root and the agent's own account.
 	OpRestart Op = "restart"
 	// OpClose holds GPUs closed for an owner, and OpOpen lifts an owner's holds, or
 	// with Force everybody's: root and the agent's own account.
@@ -111,7 +111,7 @@ type Job struct {
 	RequestCPUs   *int64 `json:"request_cpus,omitempty"`
 	RequestMemory *int64 `json:"request_memory_mib,omitempty"`
 	// Docker says that the job's processes are below docker's daemon, not below its
-	// starter, so that nobody can tell what they use.
+	// starter, so that what they use is not known.
 	Docker bool `json:"docker,omitempty"`
 	// RequestThreads is RequestGPUThreads as the job ad has it, a percentage or
 	// what the user wrote instead; empty if it has none.

@@ -125,7 +125,7 @@ func explain(err error, socket string, waited time.Duration) error {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("gpuslotd does not listen: there is no %s; start it with: systemctl enable --now gpuslotd (%w)", socket, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nobody listens on %s any more; start it with: systemctl restart gpuslotd.socket (%w)", socket, err)
+		return fmt.Errorf("no process listens on %s any more; start it with: systemctl restart gpuslotd.socket (%w)", socket, err)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("no permission to talk to gpuslotd on %s; check the socket's mode (0666) and its directory (%w)", socket, err)
 	case errors.Is(err, context.Canceled):

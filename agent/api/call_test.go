@@ -146,7 +146,7 @@ func TestCallNobody(t *testing.T) {
 	for socket, want := range map[string]string{
 		filepath.Join(dir, "none"):             "start it with: systemctl enable --now gpuslotd",
 		stale:                                  "start it with: systemctl restart gpuslotd.socket",
-		file:                                   "nobody listens",
+		file:                                   "no process listens",
 		dir + "/" + strings.Repeat("long", 40): "look at: systemctl status gpuslotd",
 	} {
 		_, err := Call(t.Context(), socket, Request{Op: OpMonitor})

@@ -18,7 +18,7 @@ const maxOwners = 16
 
 var ownerName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
 
-// check rejects an owner or a reason that nobody outside the agent may give, and returns
+// check rejects an owner or a reason that only the agent may give, and returns
 // the reason as one line.
 func check(owner, reason string) (string, error) {
 	if err := checkOwner(owner); err != nil {

@@ -72,7 +72,7 @@ func (n Node) waitsFor(slots []string, unknown string, now time.Time) string {
 	return ""
 }
 
-// asked is the state after an operator's verb, and what it does in words.
+// asked returns the state after an operator's verb, and a sentence about what the verb does.
 func (n Node) asked(req api.Request, now time.Time) (next Node, does string, err error) {
 	next = n
 	switch verb := req.Verb; {
@@ -99,7 +99,7 @@ func (n Node) asked(req api.Request, now time.Time) (next Node, does string, err
 		return Node{}, "the node serves again: nothing had been stopped", nil
 	case verb == api.VerbResume && n.Quiet():
 		next.Phase, next.Since, next.Unverified = Resuming, now, req.Force
-		return next, "gpuslotd starts anew with the driver that is loaded", nil
+		return next, "gpuslotd starts again with the driver that is loaded", nil
 	case verb == api.VerbResume && n.Phase == Resuming:
 		next.Unverified = n.Unverified || req.Force
 		return next, "the node is resuming already", nil

@@ -155,7 +155,7 @@ func (d *draft) adviseTable(p placed) {
 	}
 	if m := p.table.computeMode; m != nil && *m == gpu.ComputeModeDefault {
 		key := below(p.key, "compute_mode")
-		d.warn(key, d.value(key), "no wall is left against a job that drops its pipe directory: it runs beside MPS, without a memory limit")
+		d.warn(key, d.value(key), "nothing stops a job that drops its pipe directory: it runs beside MPS, without a memory limit")
 	}
 	if t := p.table.tenancy; t != nil && t.Policy == TenancyCommon {
 		key := below(p.key, "tenancy")

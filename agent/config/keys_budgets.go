@@ -10,7 +10,7 @@ import (
 func budgetKeys() []Key {
 	return []Key{
 		{Table: "budgets", Name: "enforce", Type: `"hold" or "report"`, Default: `"hold"`,
-			Meaning: "`hold` ends the MPS clients of a job over its budget, and HTCondor holds it with the numbers and the request it needs; `report` only counts what would have been held. A use that cannot be measured holds nobody.",
+			Meaning: "`hold` ends the MPS clients of a job over its budget, and HTCondor holds it with the numbers and the request it needs; `report` only counts what would have been held. A use that cannot be measured holds no job.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Budgets.Enforce)(word(v, EnforceHold, EnforceReport))
 			}},
@@ -52,7 +52,7 @@ func usageKeys() []Key {
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Usage.DCGMJobMapping)(readPath(v, true)) }}}
 }
 
-// readLoopback reads an address of this machine: nobody else may tell what its
+// readLoopback reads an address of this machine: only this machine may report what its
 // GPUs do.
 func readLoopback(v any) (string, string) {
 	s, ok := v.(string)

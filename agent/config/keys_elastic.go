@@ -28,12 +28,12 @@ func elasticKeys() []Key {
 				return put(&c.Elastic.Stay)(duration(v, time.Second, 30*24*time.Hour))
 			}},
 		{Table: "elastic", Name: "offer", Type: "a time with its unit", Default: `"5m"`,
-			Meaning: "How long elastic GPUs that were opened whole wait for a job before they go back. It should be longer than two cycles of the negotiator. After an offer that nobody took the next comes later, by twice `stay` up to sixteen times.",
+			Meaning: "How long elastic GPUs that were opened whole wait for a job before they go back. It should be longer than two cycles of the negotiator. After an offer that no job took the next comes later, by twice `stay` up to sixteen times.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Elastic.Offer)(duration(v, time.Second, 24*time.Hour))
 			}},
 		{Table: "elastic", Name: "demand", Type: `"queue" or "none"`, Default: `"queue"`,
-			Meaning: "How the agent knows which jobs wait: `queue` asks the pool's access points (`condor_q -global`) twice a minute, on nodes with elastic GPUs or with `placement.large_after`; `none` does not ask. Where nobody answers both kinds are taken to wait always, and change every `stay`.",
+			Meaning: "How the agent knows which jobs wait: `queue` asks the pool's access points (`condor_q -global`) twice a minute, on nodes with elastic GPUs or with `placement.large_after`; `none` does not ask. Where no access point answers, both kinds are taken to wait always, and change every `stay`.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Elastic.Demand)(word(v, DemandQueue, DemandNone))
 			}},
@@ -129,6 +129,6 @@ func (d *draft) checkElastic() {
 	}
 	if d.Placement.LargeAfter > 0 && e.Demand == DemandNone {
 		key := d.written("placement", "large_after")
-		d.bad(key, d.value(key), "%s", fmt.Sprintf("nobody knows which jobs wait with elastic.demand = %q; write demand = %q, or large_after = \"never\"", DemandNone, DemandQueue))
+		d.bad(key, d.value(key), "%s", fmt.Sprintf("it is not known which jobs wait with elastic.demand = %q; write demand = %q, or large_after = \"never\"", DemandNone, DemandQueue))
 	}
 }

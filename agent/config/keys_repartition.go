@@ -25,7 +25,7 @@ func repartitionKeys() []Key {
 				return put(&c.Repartition.ChangesPerHour)(int(n), p)
 			}},
 		{Table: "repartition", Name: "reserve_after", Type: "a time with its unit", Default: `"1h"`,
-			Meaning: "How long work waits for a device that idle ones cannot be fused to before devices are kept free of new jobs for it; nobody is stopped.",
+			Meaning: "How long work waits for a device that idle ones cannot be fused to before devices are kept free of new jobs for it; no job is stopped.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Repartition.ReserveAfter)(duration(v, 0, 30*24*time.Hour))
 			}},

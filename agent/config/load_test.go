@@ -165,7 +165,7 @@ state = "/run/gpuslot-state"
 early_percent = 95
 `)
 	want := []string{
-		`gpuslot.toml:5: sharing.compute_mode = "default": no wall is left against a job that drops its pipe directory: it runs beside MPS, without a memory limit`,
+		`gpuslot.toml:5: sharing.compute_mode = "default": nothing stops a job that drops its pipe directory: it runs beside MPS, without a memory limit`,
 		`gpuslot.toml:6: sharing.tenancy = "common:gpujobs": all jobs run as gpujobs, without isolation by account: they can read, signal and debug each other`,
 		`gpuslot.toml:7: sharing.largest_request = 16000: budgets are multiples of 512 MiB (request_vram.quantum), so the largest will be 15872`,
 		`gpuslot.toml:8: sharing.reserved_vram = 0: the MPS server and the CUDA contexts of the jobs need VRAM too: the last job on a full GPU may find less than its budget`,

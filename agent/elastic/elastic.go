@@ -4,7 +4,7 @@
 //
 // The GPUs stand in one order, in which HTCondor gives them out to whole jobs: the
 // whole side has some from the first on, the shared side the rest. A GPU changes
-// sides only when no job of the other is on it, so nobody is ended. Start at Decide.
+// sides only when no job of the other is on it, so no job is ended. Start at Decide.
 package elastic
 
 import (

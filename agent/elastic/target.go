@@ -30,11 +30,11 @@ func (s *State) target(r Rules, now Now) (int, string) {
 	return s.Target, ""
 }
 
-// mostDoublings bounds how long a group is left alone whose offers nobody takes.
+// mostDoublings bounds how long a group is left alone whose offers no job takes.
 const mostDoublings = 4
 
 // mayGrow: at once where no shared job waits; else after they had their time, and
-// later each time that nobody came.
+// later each time that no job came.
 func (s *State) mayGrow(r Rules, d Demand, now Now) bool {
 	if s.Unclaimed == 0 && !d.Shared {
 		return true

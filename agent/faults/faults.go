@@ -72,7 +72,7 @@ const (
 	ClosedBroken Closure = "broken"
 )
 
-// Event books one event.
+// Event notes one event.
 func (t *Tracker) Event(e gpu.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +81,7 @@ func (t *Tracker) Event(e gpu.Event) {
 	}
 }
 
-// Culprit books the process that the kernel log names for an XID of a GPU; it
+// Culprit notes the process that the kernel log names for an XID of a GPU; it
 // is joined to the event of the same number, whichever comes first.
 func (t *Tracker) Culprit(u gpu.UUID, x gpu.KernelXID, at time.Time) {
 	t.mu.Lock()
@@ -91,7 +91,7 @@ func (t *Tracker) Culprit(u gpu.UUID, x gpu.KernelXID, at time.Time) {
 	}
 }
 
-// Round books the conditions of all GPUs. A GPU that is not among them stays as
+// Round notes the conditions of all GPUs. A GPU that is not among them stays as
 // it is: nothing is known of it in this round.
 func (t *Tracker) Round(now time.Time, seen []Sight) {
 	t.mu.Lock()

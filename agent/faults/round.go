@@ -38,7 +38,7 @@ func (g state) keep(c gpu.Condition) state {
 	return g
 }
 
-// resetBetween says whether the GPU was reset, or its driver loaded anew,
+// resetBetween says whether the GPU was reset, or its driver loaded again,
 // between two conditions: it was gone and is back; what counts from then on has
 // fallen; the driver says no more that it needs one.
 func resetBetween(was, now gpu.Condition) bool {

@@ -41,8 +41,8 @@ type Snapshot struct {
 	LayoutMatches map[gpu.UUID]bool
 	// Feedback is nil until the startd asks for something.
 	Feedback *Feedback
-	// StartdAsks: it did which GPUs take jobs within the last minute; nil where nobody
-	// expects it to.
+	// StartdAsks: it did which GPUs take jobs within the last minute; nil where it
+	// need not.
 	StartdAsks *bool
 	// OlderLayout: the startd runs with another layout than the plan's; nil if unknown.
 	OlderLayout *bool

@@ -24,7 +24,7 @@ type Usage struct {
 
 // Slot is one slot in use on one device.
 type Slot struct {
-	// Usage of a slot whose device nobody could read says its name, its device
+	// Usage of a slot whose device could not be read says its name, its device
 	// and MethodNone alone.
 	Usage usage.SlotUsage
 	// Budget is the VRAM that it was given.

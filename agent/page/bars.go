@@ -88,8 +88,8 @@ func memoryBar(d Device) bar {
 	return bar{Rects: s.rects, Label: text}
 }
 
-// activityBar is a device's SM time by slot: the estimates, and what nobody
-// gets. Where nothing tells the activity, it is the kernel time as a limit.
+// activityBar is a device's SM time by slot: the estimates, and the time that
+// belongs to no slot. Where nothing tells the activity, it is the kernel time as a limit.
 func activityBar(d Device) bar {
 	if !d.Activity.Known {
 		if !d.KernelTime.Known {

@@ -64,7 +64,7 @@ func (h *History) Add(n Node) {
 func at(s int64) int64 { return s % points }
 
 // advance empties the steps that come round again, and forgets GPUs that were
-// not seen for an hour. A clock that was set back starts the hour anew.
+// not seen for an hour. A clock that was set back starts the hour again.
 func (h *History) advance(now int64) {
 	if now < h.end {
 		clear(h.gpus)

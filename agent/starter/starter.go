@@ -116,7 +116,7 @@ var errNoDaemon = errors.New("not a program of HTCondor's")
 // daemon says which of HTCondor's programs a process runs as a daemon of this node.
 // Its account and the file of its program decide, because anybody can take a name:
 // the real uid is root's ("Uid: 0 <condor> 0 <condor>" on 25.14.1) or, in a personal
-// pool, the agent's own, and nobody else can write the file.
+// pool, the agent's own, and no other account can write the file.
 func (n Node) daemon(pid int) (program string, err error) {
 	exe, err := n.Exe(pid)
 	if program = path.Base(exe); err != nil || program != starterProgram && program != startdProgram {

@@ -116,7 +116,7 @@ func (s *Sampler) allocate(work workload, bookings booked, now time.Time) {
 }
 
 // energy divides what the GPU drew. An interval whose activity is not known yet
-// waits for it; one that nobody can divide stays with the GPU.
+// waits for it; the energy of one that cannot be divided stays with the GPU.
 func (s *Sampler) energy(r gpu.Reading, work workload, bookings booked, now time.Time) {
 	m := s.meters[r.GPU]
 	if m == nil {

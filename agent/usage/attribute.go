@@ -43,7 +43,7 @@ func (t *tracker) attribute(o observation, bookings []Booking, now time.Time, lo
 	interval := now.Sub(t.at)
 	usable := o.activity.Known || o.kernel.Known && !t.measured
 	if t.at.IsZero() || interval > longest {
-		t.end(now) // nobody looked for too long
+		t.end(now) // the last sample is too old
 		return 0, false
 	}
 	if !usable {

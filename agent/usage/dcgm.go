@@ -52,7 +52,7 @@ type DCGM struct {
 }
 
 // NewDCGM takes the exporter's address, such as http://127.0.0.1:9400/metrics.
-// It must be a loopback address: nobody else may tell what this node does.
+// It must be a loopback address: only this node may report what it does.
 func NewDCGM(address string) (*DCGM, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" || !loopback(u.Hostname()) {

@@ -24,7 +24,7 @@ type meter struct {
 }
 
 // advance takes the driver's counter. It returns false while there is no
-// interval yet. A counter that fell has started anew: what it shows was used
+// interval yet. A counter that fell has started again: what it shows was used
 // since.
 func (m *meter) advance(counter gpu.Measured[uint64], now time.Time) bool {
 	if !counter.Known {

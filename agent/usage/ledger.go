@@ -53,7 +53,7 @@ func (l ledger) job(k slotOn) *entry {
 	return e
 }
 
-// add books to a job and its slot.
+// add adds to the sums of a job and its slot.
 func (l ledger) add(k slotOn, t SlotTotals, now time.Time) {
 	j := l.job(k)
 	name := nameOn{k.slot.Slot, k.device}
@@ -96,7 +96,7 @@ func (l ledger) see(u *SlotUsage, now time.Time) {
 }
 
 // sweep finds the jobs that are not there any more, and forgets the old ones.
-// What is on a device that nobody could read has not ended.
+// A job on a device that could not be read has not ended.
 func (l ledger) sweep(fresh func(Device) bool, now time.Time) {
 	for k, j := range l.jobs {
 		if !j.ended && j.at.Before(now) && fresh(k.device) {

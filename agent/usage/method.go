@@ -80,7 +80,7 @@ type DeviceTotals struct {
 	// UnattributedSM is the part of SM that no slot's estimate has.
 	UnattributedSM gpu.Measured[float64]
 	// Energy in joules, of whole GPUs. It begins as the driver's counter and
-	// does not fall when that starts anew.
+	// does not fall when that starts again.
 	Energy gpu.Measured[float64]
 	// UnattributedEnergy is what no slot was given of the increase of Energy
 	// since the agent's start.

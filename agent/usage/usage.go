@@ -55,7 +55,7 @@ type Site interface {
 	Slot(pid int, started uint64) (SlotKey, bool)
 	// Bookings are the slots in use now.
 	Bookings() []Booking
-	// Server says that a process is an MPS server: overhead, nobody's job.
+	// Server says that a process is an MPS server: overhead, and no job.
 	Server(pid int, started uint64) bool
 }
 
@@ -90,7 +90,7 @@ const (
 	OwnerEnded Owner = "ended"
 )
 
-// Snapshot is what is known at one time. Nobody changes it.
+// Snapshot is what is known at one time. It is never changed.
 type Snapshot struct {
 	// At is when the round ended that made it; zero before the first.
 	At time.Time

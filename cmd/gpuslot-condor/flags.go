@@ -13,7 +13,7 @@ import (
 type options struct {
 	socket  string
 	timeout time.Duration
-	// follow is of monitor and usage: go on until nobody listens.
+	// follow is of monitor and usage: go on until no process listens.
 	follow bool
 	// json is of here.
 	json bool
@@ -47,5 +47,5 @@ func (o options) call(req api.Request) (api.Reply, error) {
 	return api.Call(ctx, o.socket, req)
 }
 
-// usage is the exit status for arguments that nobody can mean.
+// usage is the exit status for wrong arguments.
 const usage = 2

@@ -20,9 +20,9 @@ const (
 	printEvery = 15 * time.Second
 )
 
-// monitor prints which GPUs take jobs, and which jobs are to be held. If nobody
-// can be asked, it closes all GPUs that the startd may know, and says why in
-// the slot ads.
+// monitor prints which GPUs take jobs, and which jobs are to be held. If the
+// agent does not answer, it closes all GPUs that the startd may know, and prints
+// why for the slot ads.
 func (p program) monitor(args []string) int {
 	o, err := p.parse("monitor", args, monitorTimeout)
 	if err != nil {
@@ -157,7 +157,7 @@ func acceptances(gpus []api.Acceptance) ([]condor.GPUState, error) {
 }
 
 // unmentioned closes what the startd has and the agent does not name, as after
-// a change of the plan under a running startd: nobody watches those GPUs.
+// a change of the plan under a running startd: no monitor watches those GPUs.
 func unmentioned(known []gpu.UUID, states []condor.GPUState) []condor.GPUState {
 	named := map[gpu.UUID]bool{}
 	for _, s := range states {

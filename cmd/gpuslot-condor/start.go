@@ -18,7 +18,7 @@ import (
 const startPause = 500 * time.Millisecond
 
 // start asks the agent to put the limits of this cgroup in force, and returns when
-// they are. Where nothing has to be, nobody is asked. An error: the node promises
+// they are. Where nothing has to be, it does not ask. An error: the node promises
 // limits and they are not in force, two and a half times the timeout later.
 func (p program) start(o options) (api.Started, error) {
 	gpus := p.getenv(assignedGPUs)

@@ -67,8 +67,8 @@ var early = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscal
 
 const lateAfter = 2 * time.Second
 
-// caught begins to catch signals; that of a child's end is never lost in a crowd
-// of others.
+// caught begins to catch signals; that of a child's end has a channel of its own and is
+// never lost among others.
 func caught() (signals, children chan os.Signal) {
 	signals, children = make(chan os.Signal, 16), make(chan os.Signal, 1)
 	signal.Notify(signals, early...)
@@ -103,7 +103,7 @@ func (p program) follow(o options, job int, reserved bool, signals, children cha
 		case <-children:
 			var status syscall.WaitStatus
 			ended, err := syscall.Wait4(job, &status, syscall.WNOHANG, nil)
-			if err != nil { // nobody else waits for it
+			if err != nil { // no other process waits for it
 				fmt.Fprintf(p.stderr, "gpuslot-condor: wait for the job: %v\n", err)
 			}
 			if ended == job || err != nil {

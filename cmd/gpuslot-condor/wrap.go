@@ -23,7 +23,7 @@ const (
 
 // wrap becomes the job, with the environment that the agent gives it. HTCondor
 // takes a wrapper's failure for the job's own (23 and 25, measured), so this
-// door cannot requeue: the hook is the one to use where a site can.
+// wrapper cannot requeue: the hook is the one to use where a site can.
 func (p program) wrap(args []string) int {
 	o, err := p.parse("wrap", args, prepareTimeout)
 	if err != nil || len(o.args) == 0 {

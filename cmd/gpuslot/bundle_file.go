@@ -18,8 +18,8 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// writeBundle writes the archive beside its place, and then puts it there: nobody
-// but the owner can read it at any time.
+// writeBundle writes the archive beside its place, and then puts it there. Only the owner
+// can read it at any time.
 func writeBundle(name string, m manifest) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), ".gpuslot-report-*") // mode 0600
 	if err != nil {

@@ -150,7 +150,7 @@ func usageText(w io.Writer, by string, sums []usageSum, total usageSum) {
 	t.Print(w)
 }
 
-// amount prints a number, or a dash for what nobody measured.
+// amount prints a number, or a dash for what was not measured.
 func amount(v *float64) string {
 	if v == nil {
 		return "-"

@@ -99,7 +99,7 @@ force stays. SIGTERM ends gpuslotd alone: control daemons and jobs live on.`,
 	p := c.Flags()
 	p.SortFlags = false
 	p.StringVar(&f.config, "config", config.DefaultPath, "configuration `file`")
-	p.StringVar(&f.inventory, "inventory", "", "read the GPUs from a recorded inventory `file` instead of NVML; it is read anew in every round")
+	p.StringVar(&f.inventory, "inventory", "", "read the GPUs from a recorded inventory `file` instead of NVML; it is read again in every round")
 	p.StringVar(&f.socket, "socket", "", "listen on this `path` where systemd hands over no socket (default <paths.run>/agent.sock)")
 	p.BoolVar(&f.noSystemd, "no-systemd", false, "run control daemons as plain processes")
 	p.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -154,7 +154,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = sockets.Close() }() // only those that nobody asked for
+		defer func() { _ = sockets.Close() }() // only those that no part asked for
 		o.Ports = sockets
 		if o.Listener, err = unixListener(sockets.Listeners(socketName)); err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 // HTCondor prints nothing where there is nothing. Ads without attributes are left out.
 //
 // An attribute that cannot be read costs itself and no other: see Ad.Lost. Lists and
-// nested ads are such attributes, because nobody here reads them.
+// nested ads are such attributes, because gpuslot reads none.
 func ParseJSON(text string) ([]Ad, error) {
 	s := jsonText{text: text}
 	if s.space(); s.rest() == "" {

@@ -38,7 +38,7 @@ func Main(args []string, in io.Reader, out io.Writer) int {
 	return 0
 }
 
-// abandon ends a client that nobody waits for and whose call does not return.
+// abandon ends a client whose call does not return and that no caller waits for.
 func abandon(released, done <-chan struct{}) {
 	<-released
 	select {

@@ -77,7 +77,7 @@ func (c *Client) follow(out io.Reader) {
 	tried()
 }
 
-// note books one line and says whether everything was tried. A line that is
+// note keeps one line and says whether everything was tried. A line that is
 // none is not the client's.
 func (c *Client) note(text []byte) (tried bool) {
 	var l line

@@ -17,7 +17,7 @@ const programName = "gpuslot_mig"
 // licence is what the kernel is told; the program calls nothing that asks for more.
 const licence = "Apache-2.0"
 
-// Wall lets the kernel hold cgroups to rules, by a device program (BPF) on the
+// Wall lets the kernel enforce rules on cgroups, by a device program (BPF) on the
 // cgroup. It vanishes with the cgroup, and stands without this process.
 type Wall struct{}
 
@@ -30,7 +30,7 @@ func (Wall) Try(r Rule) error {
 	return p.Close()
 }
 
-// Put holds a cgroup, a directory, and all below it to the rule, in the place of
+// Put enforces the rule on a cgroup, a directory, and all below it, in the place of
 // one that it had. Programs of others on it, above and below stay in force: the
 // kernel lets a node be opened only if all agree.
 func (Wall) Put(dir string, r Rule) error {

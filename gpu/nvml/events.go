@@ -235,7 +235,7 @@ func (e *ears) wait(u gpu.UUID, set nvml.EventSet) (nvml.EventData, nvml.Return)
 	return set.Wait(uint32(eventWait.Milliseconds()))
 }
 
-// event translates NVML's; its kind is empty if nobody asked for it.
+// event translates NVML's; its kind is empty if no caller asked for it.
 func (e *ears) event(u gpu.UUID, data nvml.EventData) gpu.Event {
 	ev := gpu.Event{GPU: u, GPUInstance: gpu.NoInstance, ComputeInstance: gpu.NoInstance, Time: time.Now()}
 	for _, k := range eventKinds {

@@ -24,7 +24,7 @@ type Library struct {
 }
 
 // Longest waits. Without persistence mode the driver initialises every GPU
-// anew, which takes seconds each.
+// again, which takes seconds each.
 const (
 	openLimit = 60 * time.Second
 	readLimit = 60 * time.Second

@@ -11,7 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// state reads everything of one GPU anew.
+// state reads everything of one GPU again.
 func (c *migCaller) state() (gpu.MIGState, error) {
 	s := gpu.MIGState{MIGGPU: gpu.MIGGPU{UUID: c.uuid}, Minor: -1}
 	var err error

@@ -12,8 +12,8 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Persistence reports whether one GPU keeps its driver state while nobody uses
-// it. Not known is a value: a GPU or driver without the mode says so.
+// Persistence reports whether one GPU keeps its driver state while no process
+// uses it. Not known is a value: a GPU or driver without the mode says so.
 func (l *Library) Persistence(ctx context.Context, u gpu.UUID) (gpu.Measured[bool], error) {
 	const name = "nvmlDeviceGetPersistenceMode"
 	on, err := run(ctx, l.worker, readLimit, func() (bool, error) {

@@ -51,7 +51,7 @@ func (m *meter) activity(r *deviceReader, g *gpuMeter, instance int, owner gpu.U
 	}
 	busy, bandwidth := m.ratios(r, c)
 	if !busy.Known {
-		if now.Sub(c.at) > time.Second { // the pair does not fit together: begin anew
+		if now.Sub(c.at) > time.Second { // the pair does not fit together: begin again
 			c.turn(now)
 		}
 		return sm, dram
@@ -77,7 +77,7 @@ func (m *meter) ratios(r *deviceReader, c *counters) (sm, dram gpu.Measured[floa
 	get.Metrics[1].MetricId = uint32(nvml.GPM_METRIC_DRAM_BW_UTIL)
 	got := told(r, "nvmlGpmMetricsGet", func() (struct{}, nvml.Return) {
 		ret := m.lib.GpmMetricsGet(&get)
-		if ret == nvml.ERROR_INVALID_ARGUMENT { // the GPU instance was made anew
+		if ret == nvml.ERROR_INVALID_ARGUMENT { // the GPU instance was made again
 			ret = nvml.ERROR_NO_DATA
 		}
 		return struct{}{}, ret

@@ -9,7 +9,7 @@ import (
 )
 
 // instances reads the MIG devices of a GPU. Their handles die with them, so
-// they are found anew each time.
+// they are looked up each time.
 func (m *meter) instances(r *deviceReader, g *gpuMeter) []gpu.InstanceReading {
 	most := told(r, "nvmlDeviceGetMaxMigDeviceCount", r.device.GetMaxMigDeviceCount)
 	var out []gpu.InstanceReading
@@ -45,7 +45,7 @@ func (m *meter) instance(parent *deviceReader, d nvml.Device) (gpu.InstanceReadi
 }
 
 // instanceActivity fills in what GPM tells of GPU instances. One that holds
-// several MIG devices has one number for all, which is nobody's.
+// several MIG devices has one number for all, which is that of no device.
 func (m *meter) instanceActivity(r *deviceReader, g *gpuMeter, list []gpu.InstanceReading) {
 	devices := map[int]int{}
 	for _, i := range list {

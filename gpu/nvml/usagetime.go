@@ -14,7 +14,7 @@ import (
 
 // longestPeriod is the longest time between two of the driver's samples
 // ("between 1 second and 1/6 second depending on the product", nvidia-smi(1)),
-// with some delay. Samples further apart leave time that nobody looked at.
+// with some delay. Samples further apart leave time that was not sampled.
 const longestPeriod = 1500 * time.Millisecond
 
 // kernelTime is the share of the time since the last reading in which any

@@ -3,7 +3,7 @@
 // Start at FS, a view of /proc, and at its Stat. An ID names one process for good, which a
 // PID alone does not. LockHolder finds the process that holds a file's lock. What the facts
 // mean, such as whose job a process is of, is decided by those who ask. A program that reads
-// /proc/self, or a file that nobody else needs (limits, signal masks), does that by itself.
+// /proc/self, or a file that no other package needs (limits, signal masks), does that by itself.
 package process
 
 import (

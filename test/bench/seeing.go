@@ -28,7 +28,7 @@ const (
 	seenDriver = "590.44.01"
 	seenBranch = "590"
 	seenSMI    = "550"
-	// seenQuiet is how long the agents sample with nobody asking.
+	// seenQuiet is how long the agents sample while no client asks.
 	seenQuiet = 30 * time.Second
 	// seenRounds is how often each is scraped, in turn with the others.
 	seenRounds = 40

@@ -213,7 +213,7 @@ func TestTooSmall(t *testing.T) {
 		t.Errorf("%v", said)
 	}
 	c := a.Classes[0]
-	if c.Verdict != TooSmall || c.Request.MiB != 0 || c.Request.Limited != held || !strings.Contains(strings.Join(c.Mode.Why, " "), "nobody knows how much") {
+	if c.Verdict != TooSmall || c.Request.MiB != 0 || c.Request.Limited != held || !strings.Contains(strings.Join(c.Mode.Why, " "), "how much is not known") {
 		t.Errorf("%v %+v %v", c.Verdict, c.Request, c.Mode)
 	}
 }

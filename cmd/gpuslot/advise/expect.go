@@ -7,8 +7,8 @@ type Expect struct {
 	// JobsPerDay are the recorded jobs by the days of all records. It, PerGPUNow and KWhNow
 	// are of the jobs since the change where there was one.
 	JobsPerDay *float64 `json:"jobs_per_day,omitempty"`
-	// PerGPUNow and PerGPUAfter are jobs in a day of a GPU that is given to nobody
-	// else; of a class with several GPUs a job counts on each as its part.
+	// PerGPUNow and PerGPUAfter are jobs in a day of a GPU that has no jobs of
+	// another class; of a class with several GPUs a job counts on each as its part.
 	PerGPUNow   Range `json:"jobs_per_gpu_day_now,omitzero"`
 	PerGPUAfter Range `json:"jobs_per_gpu_day_after,omitzero"`
 	// KWhNow and KWhAfter are by job. Without what a GPU draws idle there is no

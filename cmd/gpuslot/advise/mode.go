@@ -174,7 +174,7 @@ const notEnoughData = "Not enough data"
 func notEnough(r Request) string {
 	switch {
 	case r.Limited > 0 && r.Jobs >= r.Needed:
-		return fmt.Sprintf(notEnoughData+": %d of %d jobs needed more VRAM than they had, and nobody knows how much.", r.Limited, r.Jobs)
+		return fmt.Sprintf(notEnoughData+": %d of %d jobs needed more VRAM than they had; how much is not known.", r.Limited, r.Jobs)
 	case r.Jobs == 0:
 		return fmt.Sprintf(notEnoughData+": no job's VRAM peak is known, and %d are needed.", r.Needed)
 	}

@@ -63,7 +63,7 @@ func needsOf(t *tally, quantum, minimum gpu.MiB) needs {
 }
 
 // above is how many jobs need more than a budget. What more than they had they
-// needed nobody knows: it counts as more than anything.
+// needed is not known: it counts as more than anything.
 func (d needs) above(m gpu.MiB) int {
 	n := d.limited
 	for i, b := range slices.Backward(d.budgets) {

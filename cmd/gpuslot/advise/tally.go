@@ -17,7 +17,7 @@ type tally struct {
 	// budgets counts the peaks by the quanta of the budget that holds them.
 	budgets map[int32]int
 	peaks   int
-	// limited needed more than they had, nobody knows how much. unseen have no peak,
+	// limited needed more than they had; how much is not known. unseen have no peak,
 	// or only that of their last part.
 	limited, unseen int
 	// near came to nearLimit of their budget; held were held for another reason.

@@ -48,7 +48,7 @@ func (r Result) head(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%s\n\n", r.CommandLine())
 }
 
-// CommandLine is the command, cut short: nobody wants to read all of a long one.
+// CommandLine is the command, cut short.
 func (r Result) CommandLine() string {
 	const most = 120
 	s := []rune(strings.Join(r.Command, " "))

@@ -15,7 +15,7 @@ type hardware struct {
 // part is a job as the model sees it, on the slot it has.
 type part struct {
 	// host is the time that it needs without a kernel, dead time with it; kernel that
-	// with one, as long as nobody else hinders it.
+	// with one, as long as no other job slows it.
 	host, kernel float64
 	// sms and bandwidth are what its kernels take of the slot, in seconds of all of it.
 	sms, bandwidth float64

@@ -33,9 +33,9 @@ func (l *list) Next() (Job, error) {
 
 // Options are called while a run goes on.
 type Options struct {
-	// Trace is called at every start and end, in the order of time; nil for nobody.
+	// Trace is called at every start and end, in the order of time; may be nil.
 	Trace func(Event)
-	// Progress is called now and then with how far the run is; nil for nobody.
+	// Progress is called now and then with how far the run is; may be nil.
 	Progress func(Progress)
 }
 

@@ -30,7 +30,7 @@ type runner struct {
 	program, noMPS string
 }
 
-// open finds the GPU and makes sure that nobody else uses it.
+// open finds the GPU and makes sure that no other process uses it.
 func open(ctx context.Context, o Options, dir string) (*runner, error) {
 	lib, err := nvml.Open()
 	if err != nil {
