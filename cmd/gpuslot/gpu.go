@@ -52,7 +52,7 @@ func gpuClose(f *flags) *cobra.Command {
 		Short: "Let a GPU take no new jobs",
 		Long: `close keeps new jobs off a GPU from the next second on, without a restart of
 HTCondor; its running jobs go on, and other GPUs take jobs. The hold has an owner:
-a GPU is open only when nobody holds it, and only its owner lifts a hold, or an
+a GPU is open only when it has no hold, and only its owner lifts a hold, or an
 operator with --override. Holds outlive gpuslotd and reboots. Closing again
 changes the reason.
 
@@ -102,11 +102,10 @@ func gpuOpen(f *flags) *cobra.Command {
 		Use:   "open GPU",
 		Short: "Lift the hold of a GPU",
 		Long: `open lifts the owner's hold of a GPU, which takes jobs again from the next second
-on if nobody else holds it. With --override it lifts everybody's holds, and opens a
+on if no other hold is left. With --override it lifts all holds, and opens a
 GPU that an XID or ECC event closed: the agent opens by itself what a reset has
 mended, a GPU that is broken by the driver's word opens only so. What happens from
-then on closes it again. A GPU that its control daemon closes is not opened by
-anybody's word.
+then on closes it again. It does not open a GPU that its control daemon closes.
 
 ` + selectors,
 		Example: `  gpuslot gpu open 0

@@ -53,7 +53,7 @@ func migAssertCommand(f *flags) *cobra.Command {
 		Short: "Tell whether GPUs have a wanted MIG layout",
 		Long: `assert holds the MIG mode and the instances of GPUs against a wanted layout and
 says what differs. It changes nothing. It needs root: the driver shows GPU
-instances to nobody else.
+instances only to root.
 
 ` + layoutHelp + `
 
@@ -138,7 +138,7 @@ func migApplyCommand(f *flags) *cobra.Command {
 Instances that stay are not touched. Those that somebody uses, or that gpuslot
 did not make, are never destroyed: apply then changes nothing on that GPU and
 says who uses them. If a step fails the former layout is made again. Only the
-GPU whose MIG mode changes is reset, and only while nobody uses it.
+GPU whose MIG mode changes is reset, and only while no process uses it.
 
 ` + layoutHelp + `
 
@@ -253,7 +253,7 @@ func withTargets(c *cobra.Command, f *flags, t targetFlags, do func(mig.Executor
 // withExecutor opens NVML and reads the MIG state of every GPU.
 func withExecutor(c *cobra.Command, f *flags, do func(mig.Executor, []gpu.MIGState) error) error {
 	if os.Geteuid() != 0 {
-		return show.Hint(fmt.Errorf("%s needs root: the driver shows and changes MIG instances for nobody else", c.CommandPath()), "run it with sudo")
+		return show.Hint(fmt.Errorf("%s needs root: the driver shows and changes MIG instances only for root", c.CommandPath()), "run it with sudo")
 	}
 	cfg, err := loadConfig(c, f.config)
 	if err != nil {

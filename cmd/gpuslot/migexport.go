@@ -21,7 +21,7 @@ func migExportCommand(f *flags) *cobra.Command {
 and "gpuslot mig apply -f" read. Such files count instances and do not say where
 they are; --json prints the places, and who made and who uses each instance.
 
-It needs root: the driver shows GPU instances to nobody else.`,
+It needs root: the driver shows GPU instances only to root.`,
 		Example: `  gpuslot mig export > node.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

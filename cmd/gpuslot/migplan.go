@@ -38,7 +38,7 @@ waits in the pool, where repartition is suggest or auto.
 With --want each GPU comes as near as possible to a layout: profiles by name, a
 count behind *, a start behind @. Given several times, the first that can be had
 in full is taken. With --demand all GPUs together serve as many waiting jobs as
-possible, and idle instances that nobody wants stay.
+possible, and idle instances that no job waits for stay.
 
 The best plan serves most, then disturbs least, then strands the fewest compute
 slices, then leaves most layouts possible (FLEXIBILITY: in how many full layouts
@@ -159,7 +159,7 @@ func (p migPlanFlags) live(c *cobra.Command, f *flags) (gpus []gpu.MIGGPU, notes
 			}
 			gpus = append(gpus, s.MIGGPU)
 			if !s.Enabled {
-				notes = append(notes, fmt.Sprintf("GPU %d (%s) is not in MIG mode; gpuslot mig apply switches it on when nobody uses the GPU", s.Index, s.UUID))
+				notes = append(notes, fmt.Sprintf("GPU %d (%s) is not in MIG mode; gpuslot mig apply switches it on when no process uses the GPU", s.Index, s.UUID))
 			}
 		}
 		return nil

@@ -176,7 +176,7 @@ func checkOutside(f facts) []Finding {
 		do = append(do, "let the plugins start with python3 -I, or take them out of "+settingPlugins)
 	}
 	if now := f.settings[settingLogins]; !strings.EqualFold(now, "false") && now != "0" {
-		ways, do = append(ways, "condor_ssh_to_job"), append(do, settingLogins+" = false, if nobody needs logins to jobs")
+		ways, do = append(ways, "condor_ssh_to_job"), append(do, settingLogins+" = false, if your users need no logins to jobs")
 	}
 	if len(ways) == 0 {
 		return fine(check, "neither logins to jobs nor file transfer plugins in Python")

@@ -29,7 +29,7 @@ func checkStartds(f facts) []Finding {
 	now := condorWords(f.settings[settingDaemons])
 	missing := slices.DeleteFunc(ours, func(name string) bool { return slices.Contains(now, name) })
 	if len(missing) > 0 {
-		return []Finding{{Error, check, fmt.Sprintf("%s has no %s", settingDaemons, strings.Join(missing, ", ")), "The condor_master does not start them: nobody is offered their GPUs.",
+		return []Finding{{Error, check, fmt.Sprintf("%s has no %s", settingDaemons, strings.Join(missing, ", ")), "The condor_master does not start them: their GPUs are not offered.",
 			fmt.Sprintf("behind that line, which condor_config_val -verbose %s finds: %s = $(%s) $(%s); then condor_reconfig", settingDaemons, settingDaemons, settingDaemons, settingStartds)}}
 	}
 	return fine(check, "the condor_master knows the startds of %d GPUs", len(ours))
