@@ -92,7 +92,8 @@ func repeatedField(b []byte) error {
 			name := strings.ToLower(fmt.Sprint(token)) // encoding/json matches in any case
 			fields := open[len(open)-1]
 			if fields[name] {
-				return fmt.Errorf("inventory: line %d: the field %q stands twice in one object; keep one", lineAt(b, d.InputOffset()), foreign.Clip(name))
+				return fmt.Errorf("inventory: line %d: the field %q stands twice in one object; keep one",
+					lineAt(b, d.InputOffset()), foreign.Clip(name))
 			}
 			fields[name] = true
 		}

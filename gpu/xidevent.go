@@ -59,7 +59,8 @@ const (
 
 // String is the action in the words of nvml.h.
 func (r RecoveryAction) String() string {
-	names := [...]string{"none", "GPU reset", "node reboot", "drain P2P", "drain P2P and GPU reset", "recover IMEX domain", "PCIe bus reset", "system reboot"}
+	names := [...]string{"none", "GPU reset", "node reboot", "drain P2P", "drain P2P and GPU reset", "recover IMEX domain",
+		"PCIe bus reset", "system reboot"}
 	if r < 0 || int(r) >= len(names) {
 		return fmt.Sprintf("recovery action %d", int(r))
 	}

@@ -103,7 +103,8 @@ func (c *change) end(ctx context.Context, back bool) (Outcome, error) {
 		errBack = c.finish(second)
 	}
 	if errBack == nil {
-		return c.outcome(ended(!back)), fmt.Errorf("%w; the layout is %s", err, map[bool]string{true: "the wanted one nevertheless", false: "the former one again"}[back])
+		return c.outcome(ended(!back)), fmt.Errorf("%w; the layout is %s", err,
+			map[bool]string{true: "the wanted one nevertheless", false: "the former one again"}[back])
 	}
 	return c.degrade(errors.Join(err, fmt.Errorf("going back: %w", errBack)))
 }
@@ -131,7 +132,8 @@ func (c *change) degrade(err error) (Outcome, error) {
 	c.book.Degraded = err.Error()
 	c.book.Change.Back, c.book.Change.Step = true, nil
 	errWrite := c.book.write(c.e.Dir)
-	return c.outcome(EndDegraded), errors.Join(fmt.Errorf("GPU %s is degraded: neither the wanted nor the former layout could be reached: %w", c.u, err), errWrite)
+	return c.outcome(EndDegraded), errors.Join(fmt.Errorf("GPU %s is degraded: "+
+		"neither the wanted nor the former layout could be reached: %w", c.u, err), errWrite)
 }
 
 // unread is the outcome where book or hardware cannot be read: nothing is

@@ -81,7 +81,8 @@ func (d *difference) destroys() []Step {
 		switch {
 		case i.Owner != gpu.Ours || d.wanted.Layout.Contains(i.Place):
 		case len(i.Compute) > 0 && !d.state.Whole(i):
-			d.bad("%s is ours but somebody divided it; its compute instances are left alone; %s", describe(d.state, i), removal(d.state, i))
+			d.bad("%s is ours but somebody divided it; its compute instances are left alone; %s", describe(d.state, i),
+				removal(d.state, i))
 		default:
 			step := d.step(Destroy, i.Place, i.Size)
 			step.Instance = i.ID
@@ -120,7 +121,8 @@ func (d *difference) law() error {
 	for _, i := range d.state.Instances {
 		if i.Owner != gpu.Ours && !d.wanted.Layout.Contains(i.Place) {
 			all = append(all, i.Place)
-			foreign = append(foreign, fmt.Sprintf("%s is not ours and is left alone; %s", describe(d.state, i), removal(d.state, i)))
+			foreign = append(foreign, fmt.Sprintf("%s is not ours and is left alone; %s", describe(d.state, i),
+				removal(d.state, i)))
 		}
 	}
 	if err := Legal(d.state.Chip, append(all, d.wanted.Layout...)); err != nil {
@@ -151,7 +153,8 @@ func (d *difference) step(v Verb, p gpu.Place, size int) Step {
 // describe names an instance for people.
 func describe(s gpu.MIGState, i gpu.Instance) string {
 	p, _ := s.Chip.Profile(i.Profile)
-	return fmt.Sprintf("the instance %s at %d (GPU instance %d)", cmp.Or(p.Name, fmt.Sprintf("of profile %d", i.Profile)), i.Start, i.ID)
+	return fmt.Sprintf("the instance %s at %d (GPU instance %d)", cmp.Or(p.Name, fmt.Sprintf("of profile %d", i.Profile)),
+		i.Start, i.ID)
 }
 
 // removal is what an operator does about an instance that is not ours.

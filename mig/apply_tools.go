@@ -57,7 +57,8 @@ func runTool(ctx context.Context, limit time.Duration, name string, args ...stri
 	defer cancel()
 	out, err := tool.Run(ctx, true, name, args...)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, foreign.Clip(strings.Join(strings.Fields(string(out)), " ")))
+		return fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err,
+			foreign.Clip(strings.Join(strings.Fields(string(out)), " ")))
 	}
 	return nil
 }

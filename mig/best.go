@@ -278,7 +278,8 @@ func (p *place) best(all []tally, width int, floor worth) (kept []tally, cut boo
 		}
 	}
 	slices.SortStableFunc(some, func(a, b bounded) int {
-		return cmp.Or(-cmp.Compare(a.bound.value, b.bound.value), -cmp.Compare(a.bound.age, b.bound.age), -cmp.Compare(a.bound.rest, b.bound.rest))
+		return cmp.Or(-cmp.Compare(a.bound.value, b.bound.value), -cmp.Compare(a.bound.age, b.bound.age),
+			-cmp.Compare(a.bound.rest, b.bound.rest))
 	})
 	for _, b := range some[:min(width, len(some))] {
 		kept = append(kept, b.tally)

@@ -28,7 +28,8 @@ type Cost struct {
 
 // CostOf is what a layout of the chip gives.
 func CostOf(c gpu.Chip, l gpu.Layout) Cost {
-	k := Cost{AllMultiprocessors: c.Multiprocessors, AllMemory: c.Memory, AllUnits: c.Units(), AllSlices: c.Slices(), Empty: len(l) == 0}
+	k := Cost{AllMultiprocessors: c.Multiprocessors, AllMemory: c.Memory, AllUnits: c.Units(), AllSlices: c.Slices(),
+		Empty: len(l) == 0}
 	knowSMs, knowMemory := true, true
 	for _, at := range l {
 		p, _ := c.Profile(at.Profile)
@@ -57,12 +58,14 @@ func (k Cost) LostMultiprocessors() (n int, ok bool) {
 // Warnings about a layout that costs without giving anything for it.
 func Warnings(c gpu.Chip, l gpu.Layout) []string {
 	if len(l) == 0 {
-		return []string{fmt.Sprintf("%s in MIG mode without an instance runs no job, and may hide the other GPUs of the node from CUDA; create instances or switch MIG mode off", c.Model)}
+		return []string{fmt.Sprintf("%s in MIG mode without an instance runs no job, "+
+			"and may hide the other GPUs of the node from CUDA; create instances or switch MIG mode off", c.Model)}
 	}
 	p, _ := c.Profile(l[0].Profile)
 	lost, known := CostOf(c, l).LostMultiprocessors()
 	if len(l) > 1 || p.Slices < c.Slices() || !known || lost <= 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s as one %s loses %d of %d SMs and gains nothing; split it or switch MIG mode off", c.Model, p.Name, lost, c.Multiprocessors)}
+	return []string{fmt.Sprintf("%s as one %s loses %d of %d SMs and gains nothing; split it or switch MIG mode off",
+		c.Model, p.Name, lost, c.Multiprocessors)}
 }

@@ -63,7 +63,8 @@ func gather(bs []board, demand []Demand) ([]need, error) {
 	var groups [][]Demand
 	for _, d := range demand {
 		if d.Count < 0 || d.Weight < 0 || d.Weight > maxWeight || d.Age < 0 || d.Age > maxAge {
-			return nil, fmt.Errorf("demand for %s: count %d, weight %d, age %s; none may be negative, the weight at most %d, the age at most %s",
+			return nil, fmt.Errorf("demand for %s: count %d, weight %d, age %s; "+
+				"none may be negative, the weight at most %d, the age at most %s",
 				d.Profile, d.Count, d.Weight, d.Age, maxWeight, maxAge)
 		}
 		i := slices.IndexFunc(needs, func(n need) bool { return n.name == d.Profile })

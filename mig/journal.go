@@ -84,7 +84,8 @@ func ReadBook(dir string, u gpu.UUID) (Book, error) {
 		err = fmt.Errorf("it is of %s", book.GPU)
 	}
 	if err != nil {
-		return Book{}, fmt.Errorf("%s: %w; the GPU's instances are left alone until the file is mended, or removed: then they all count as foreign", path, err)
+		return Book{}, fmt.Errorf("%s: %w; the GPU's instances are left alone until the file is mended, or removed: "+
+			"then they all count as foreign", path, err)
 	}
 	return book, nil
 }

@@ -27,7 +27,8 @@ func CheckChip(c gpu.Chip) error {
 			return fmt.Errorf("%s has two MIG profiles with the id %d", c.Model, p.ID)
 		}
 		if p.Slices < 1 || p.Size < 1 || p.Max < 1 || p.Max > maxUnits || p.Size > maxUnits {
-			return fmt.Errorf("%s: MIG profile %s has %d slices, %d units, at most %d instances", c.Model, p.Name, p.Slices, p.Size, p.Max)
+			return fmt.Errorf("%s: MIG profile %s has %d slices, %d units, at most %d instances", c.Model, p.Name, p.Slices,
+				p.Size, p.Max)
 		}
 		for i, s := range p.Starts {
 			if s < 0 || s > maxUnits-p.Size || i > 0 && s <= p.Starts[i-1] {
@@ -140,7 +141,8 @@ func (r *room) remove(at gpu.Place) {
 	r.count[p.ID]--
 	r.spent -= p.Slices
 	e := p.Engines
-	r.engines = addEngines(r.engines, gpu.Engines{Decoders: -e.Decoders, Encoders: -e.Encoders, JPEG: -e.JPEG, OFA: -e.OFA})
+	r.engines = addEngines(r.engines, gpu.Engines{Decoders: -e.Decoders, Encoders: -e.Encoders, JPEG: -e.JPEG,
+		OFA: -e.OFA})
 }
 
 func (r *room) apart(id gpu.ProfileID) bool {

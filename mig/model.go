@@ -96,7 +96,8 @@ func ModelOf(g gpu.GPU, driver int) (gpu.Chip, error) {
 		}
 		return ofEdition(m.chip(driver), g), nil
 	}
-	return gpu.Chip{}, fmt.Errorf("%s: no MIG layouts are published for %s with %s; plan on its node", g.UUID, g.Name, g.Memory)
+	return gpu.Chip{}, fmt.Errorf("%s: no MIG layouts are published for %s with %s; plan on its node", g.UUID,
+		g.Name, g.Memory)
 }
 
 func (m model) published() bool {

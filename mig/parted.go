@@ -49,7 +49,8 @@ func (p Parted) Names() []string {
 func (p Parted) Config(name string) ([]PartedEntry, error) {
 	entries, ok := p.Configs[name]
 	if !ok {
-		return nil, fmt.Errorf("there is no configuration %q; the file has %s", foreign.Clip(name), strings.Join(p.Names(), ", "))
+		return nil, fmt.Errorf("there is no configuration %q; the file has %s", foreign.Clip(name),
+			strings.Join(p.Names(), ", "))
 	}
 	return entries, nil
 }
@@ -63,7 +64,8 @@ func EntryFor(entries []PartedEntry, index int, device gpu.PCIDevice) (entry Par
 			continue
 		}
 		if ok {
-			return PartedEntry{}, false, fmt.Errorf("GPU %d (%s) is meant by two entries, in line %d and line %d; narrow their devices or device-filter", index, device, entry.Line, e.Line)
+			return PartedEntry{}, false, fmt.Errorf("GPU %d (%s) is meant by two entries, in line %d and line %d; "+
+				"narrow their devices or device-filter", index, device, entry.Line, e.Line)
 		}
 		entry, ok = e, true
 	}
@@ -71,7 +73,8 @@ func EntryFor(entries []PartedEntry, index int, device gpu.PCIDevice) (entry Par
 }
 
 func (e PartedEntry) isFor(index int, device gpu.PCIDevice) bool {
-	return (e.Filter == nil || slices.Contains(e.Filter, device)) && (e.Devices == nil || slices.Contains(e.Devices, index))
+	return (e.Filter == nil || slices.Contains(e.Filter, device)) &&
+		(e.Devices == nil || slices.Contains(e.Devices, index))
 }
 
 // profileNames are the profiles of an entry, sorted.
@@ -88,7 +91,8 @@ func (e PartedEntry) profileNames() []string {
 // "c" ("1c.3g.20gb") splits the instance, which gpuslot does not do.
 func parseInstanceProfile(s string) (string, error) {
 	if slices, _, ok := strings.Cut(s, "c."); ok && slices != "" && strings.Trim(slices, "0123456789") == "" {
-		return "", fmt.Errorf("%q splits a GPU instance; gpuslot gives each one compute instance with all its multiprocessors: name the GPU instance alone", foreign.Clip(s))
+		return "", fmt.Errorf("%q splits a GPU instance; "+
+			"gpuslot gives each one compute instance with all its multiprocessors: name the GPU instance alone", foreign.Clip(s))
 	}
 	p, err := gpu.ParseProfileName(s)
 	return p.String(), err

@@ -185,7 +185,8 @@ func (r *partedReader) entry(n *yaml.Node) PartedEntry {
 			instances = f.value
 			e.Instances = r.instances(f.value)
 		default:
-			r.bad(f.key, "unknown key %q; an entry has device-filter, devices, mig-enabled and mig-devices", foreign.Clip(f.key.Value))
+			r.bad(f.key, "unknown key %q; an entry has device-filter, devices, mig-enabled and mig-devices",
+				foreign.Clip(f.key.Value))
 		}
 	}
 	if !devices || !enabled {

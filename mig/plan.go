@@ -124,7 +124,8 @@ func newBoard(g gpu.MIGGPU, ls *Layouts) (board, error) {
 	for _, in := range g.Instances {
 		one, ok := ls.set(gpu.Layout{in.Place})
 		if !ok || b.now&one != 0 {
-			return board{}, fmt.Errorf("%s: %s is none of its driver's placements, or is there twice; read the GPU again", g.UUID, g.Chip.FormatPlace(in.Place))
+			return board{}, fmt.Errorf("%s: %s is none of its driver's placements, or is there twice; read the GPU again",
+				g.UUID, g.Chip.FormatPlace(in.Place))
 		}
 		b.now |= one
 		if in.Pinned() {
@@ -132,7 +133,8 @@ func newBoard(g gpu.MIGGPU, ls *Layouts) (board, error) {
 		}
 	}
 	if _, legal := ls.index[b.now]; !legal {
-		return board{}, fmt.Errorf("%s: %s: %w; read the GPU again", g.UUID, g.Chip.Format(g.Layout()), Legal(g.Chip, g.Layout()))
+		return board{}, fmt.Errorf("%s: %s: %w; read the GPU again", g.UUID, g.Chip.Format(g.Layout()),
+			Legal(g.Chip, g.Layout()))
 	}
 	return b, nil
 }

@@ -60,9 +60,11 @@ func (r Rules) Check() error {
 		return fmt.Errorf("repartition %q: it is static, suggest or auto", r.Repartition)
 	}
 	if r.Samples < 1 || r.PerHour < 1 || r.Reservations < 0 {
-		return fmt.Errorf("samples %d, changes per hour %d, reservations %d: 1, 1 and 0 are the least", r.Samples, r.PerHour, r.Reservations)
+		return fmt.Errorf("samples %d, changes per hour %d, reservations %d: 1, 1 and 0 are the least", r.Samples, r.PerHour,
+			r.Reservations)
 	}
-	for _, d := range []time.Duration{r.Dwell, r.Expected, r.DestroyTime, r.CreateTime, r.FollowTime, r.ReserveAfter, r.ReserveFor} {
+	for _, d := range []time.Duration{r.Dwell, r.Expected, r.DestroyTime, r.CreateTime, r.FollowTime, r.ReserveAfter,
+		r.ReserveFor} {
 		if d < 0 {
 			return fmt.Errorf("%s: no time of a rule can be negative", d)
 		}
@@ -139,7 +141,8 @@ func (v *view) decide() (Decision, error) {
 	case v.newest().total() == 0:
 		return v.quiet("no work waits that idle instances do not serve"), nil
 	case missing == 0:
-		return v.quiet(fmt.Sprintf("work waits for %s, but not yet in %d looks in a row", v.newest().names(), v.rules.Samples)), nil
+		return v.quiet(fmt.Sprintf("work waits for %s, but not yet in %d looks in a row", v.newest().names(),
+			v.rules.Samples)), nil
 	}
 	plan, err := v.plan(steady)
 	if err != nil {
@@ -161,7 +164,8 @@ func (v *view) judge(plan Plan, steady []Demand) Decision {
 	case len(plan.Steps) == 0 || made.total() == 0:
 		return v.quiet(v.whyNot(plan))
 	case gain <= cost:
-		return v.quiet(fmt.Sprintf("a change would serve %s, but %s of one compute slice in use is not worth %s of one out of use", made, gain, cost))
+		return v.quiet(fmt.Sprintf("a change would serve %s, "+
+			"but %s of one compute slice in use is not worth %s of one out of use", made, gain, cost))
 	}
 	why := made.String() + " more: " + describeSteps(plan)
 	if v.rules.Repartition == Suggest {

@@ -147,7 +147,8 @@ type site struct {
 }
 
 func (s site) compare(t site) int {
-	return cmp.Or(cmp.Compare(s.busy, t.busy), cmp.Compare(s.jobs, t.jobs), cmp.Compare(s.idle, t.idle), cmp.Compare(s.inflexible, t.inflexible))
+	return cmp.Or(cmp.Compare(s.busy, t.busy), cmp.Compare(s.jobs, t.jobs), cmp.Compare(s.idle, t.idle),
+		cmp.Compare(s.inflexible, t.inflexible))
 }
 
 // room finds where a profile can be made with the fewest jobs in the way.
@@ -202,7 +203,8 @@ func (b board) sites(number int, profile string) func(yield func(site) bool) {
 				continue
 			}
 			lost := b.now &^ e.set
-			s := site{board: number, place: more, lost: lost, busy: b.slicesOf(lost & b.pinned), jobs: int(count(lost & b.pinned)),
+			s := site{board: number, place: more, lost: lost, busy: b.slicesOf(lost & b.pinned),
+				jobs: int(count(lost & b.pinned)),
 				idle: b.slicesOf(lost &^ b.pinned), inflexible: -e.flexibility}
 			if !yield(s) {
 				return
@@ -226,7 +228,8 @@ func (v *view) describe(r Reservation) string {
 		if b.gpu.UUID != r.GPU {
 			continue
 		}
-		text := fmt.Sprintf("%s on GPU %d is for %s, which waited at %s", b.ls.chip.FormatPlace(r.Place), b.gpu.Index, r.Profile, r.Since.UTC().Format(time.RFC3339))
+		text := fmt.Sprintf("%s on GPU %d is for %s, which waited at %s", b.ls.chip.FormatPlace(r.Place), b.gpu.Index,
+			r.Profile, r.Since.UTC().Format(time.RFC3339))
 		if idle := b.names(b.sets(r.Keep) & b.now &^ b.pinned); len(idle) > 0 {
 			text += "; idle, kept free for it: " + strings.Join(idle, ", ")
 		}

@@ -63,7 +63,8 @@ func ParseWant(c gpu.Chip, text string) (Want, error) {
 			counts[id] += n
 		}
 		if len(placed)+total(counts) > maxWanted {
-			return Want{}, fmt.Errorf("a MIG layout of more than %d instances; %s has %d compute slices", maxWanted, c.Model, c.Slices())
+			return Want{}, fmt.Errorf("a MIG layout of more than %d instances; %s has %d compute slices", maxWanted, c.Model,
+				c.Slices())
 		}
 	}
 	return Want{gpu.NewLayout(placed...), sortedCounts(counts)}, nil

@@ -48,7 +48,8 @@ func (o outcome) wait() (w Wait, possible bool) {
 	if !possible {
 		return Wait{}, false
 	}
-	w = Wait{GPU: b.gpu.UUID, Place: strings.Join(b.names(best&o.places&^o.set), ","), Reserve: b.names(b.now &^ b.pinned &^ best)}
+	w = Wait{GPU: b.gpu.UUID, Place: strings.Join(b.names(best&o.places&^o.set), ","),
+		Reserve: b.names(b.now &^ b.pinned &^ best)}
 	for _, p := range b.ls.layout(b.pinned &^ best) {
 		for _, in := range b.gpu.Instances {
 			if in.Place == p {

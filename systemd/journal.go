@@ -62,7 +62,8 @@ func (MPSUnits) Log(ctx context.Context, u gpu.UUID, since time.Time) ([]string,
 // journalArgs asks both journals: a unit of before an upgrade writes to the
 // machine's.
 func journalArgs(unit string, since time.Time) []string {
-	args := []string{"--namespace=+" + JournalNamespace, "--unit=" + unit, "--output=cat", "--quiet", "--no-pager", "--lines=" + strconv.Itoa(maxLines)}
+	args := []string{"--namespace=+" + JournalNamespace, "--unit=" + unit, "--output=cat", "--quiet", "--no-pager",
+		"--lines=" + strconv.Itoa(maxLines)}
 	if since.Unix() > 0 {
 		args = append(args, fmt.Sprintf("--since=@%d.%06d", since.Unix(), since.Nanosecond()/1000))
 	}

@@ -114,7 +114,8 @@ func (r Reply) check() error {
 	case r.Error != "":
 		return fmt.Errorf("gpuslotd refuses the request: %s", r.Error)
 	case r.Version != Version:
-		return fmt.Errorf("gpuslotd speaks protocol version %d, this program %d; install the same version of both and restart gpuslotd", r.Version, Version)
+		return fmt.Errorf("gpuslotd speaks protocol version %d, this program %d; "+
+			"install the same version of both and restart gpuslotd", r.Version, Version)
 	}
 	return nil
 }
@@ -123,15 +124,19 @@ func (r Reply) check() error {
 func explain(err error, socket string, waited time.Duration) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("gpuslotd does not listen: there is no %s; start it with: systemctl enable --now gpuslotd (%w)", socket, err)
+		return fmt.Errorf("gpuslotd does not listen: there is no %s; start it with: systemctl enable --now gpuslotd (%w)",
+			socket, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no process listens on %s any more; start it with: systemctl restart gpuslotd.socket (%w)", socket, err)
+		return fmt.Errorf("no process listens on %s any more; start it with: systemctl restart gpuslotd.socket (%w)",
+			socket, err)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("no permission to talk to gpuslotd on %s; check the socket's mode (0666) and its directory (%w)", socket, err)
+		return fmt.Errorf("no permission to talk to gpuslotd on %s; check the socket's mode (0666) and its directory (%w)",
+			socket, err)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("the call to gpuslotd was cancelled: %w", err)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("gpuslotd did not answer within %s; look at: systemctl status gpuslotd (%w)", waited.Round(time.Millisecond), err)
+		return fmt.Errorf("gpuslotd did not answer within %s; look at: systemctl status gpuslotd (%w)",
+			waited.Round(time.Millisecond), err)
 	case hungUp(err):
 		return fmt.Errorf("gpuslotd hung up without an answer; look at: journalctl -u gpuslotd (%w)", err)
 	}

@@ -40,7 +40,8 @@ func ReadRequest(r io.Reader) (Request, error) {
 		return Request{}, fmt.Errorf("request is not a JSON object: %w", err)
 	}
 	if v.Version != Version {
-		return Request{}, fmt.Errorf("request has protocol version %d, gpuslotd speaks %d; install the same version of both", v.Version, Version)
+		return Request{}, fmt.Errorf("request has protocol version %d, gpuslotd speaks %d; install the same version of both",
+			v.Version, Version)
 	}
 	var req Request
 	if err := strict(line, &req); err != nil {
@@ -49,7 +50,8 @@ func ReadRequest(r io.Reader) (Request, error) {
 	return req, req.check()
 }
 
-var ops = []Op{OpPrepare, OpMonitor, OpStatus, OpStart, OpEnd, OpVerify, OpRestart, OpClose, OpOpen, OpNode, OpUsage, OpHere}
+var ops = []Op{OpPrepare, OpMonitor, OpStatus, OpStart, OpEnd, OpVerify, OpRestart, OpClose, OpOpen, OpNode,
+	OpUsage, OpHere}
 
 // check refuses what no operation means.
 func (r Request) check() error {
@@ -87,7 +89,8 @@ func readReply(op Op, line []byte) (reply Reply, err error) {
 		Ended   *Ended   `json:"ended"`
 	}
 	err = json.Unmarshal(line, &few)
-	return Reply{Version: few.Version, Error: few.Error, Grant: few.Grant, Refusal: few.Refusal, Started: few.Started, Ended: few.Ended}, err
+	return Reply{Version: few.Version, Error: few.Error, Grant: few.Grant, Refusal: few.Refusal, Started: few.Started,
+		Ended: few.Ended}, err
 }
 
 // readLine returns one line without its end. What follows the line is not

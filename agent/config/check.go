@@ -41,10 +41,12 @@ func (d *draft) checkRequests() {
 	lower, upper := minimum.Floor(quantum), minimum.Ceil(quantum)
 	key := d.written("request_vram", "minimum", "quantum")
 	if lower == 0 {
-		d.bad(key, d.value(key), "the minimum (%s) is not a multiple of the quantum (%s); the nearest is minimum = %d", minimum, quantum, int64(upper))
+		d.bad(key, d.value(key), "the minimum (%s) is not a multiple of the quantum (%s); the nearest is minimum = %d",
+			minimum, quantum, int64(upper))
 		return
 	}
-	d.bad(key, d.value(key), "the minimum (%s) is not a multiple of the quantum (%s); the nearest are minimum = %d and %d", minimum, quantum, int64(lower), int64(upper))
+	d.bad(key, d.value(key), "the minimum (%s) is not a multiple of the quantum (%s); the nearest are minimum = %d and %d",
+		minimum, quantum, int64(lower), int64(upper))
 }
 
 // checkHealth wants the next proof before the last one is too old, or every
@@ -53,7 +55,8 @@ func (d *draft) checkHealth() {
 	h := d.Health
 	if need := h.Interval + h.Deadline; h.MaxAge < need {
 		key := d.written("health", "max_age", "interval", "deadline")
-		d.bad(key, d.value(key), "a proof would be too old before the next one is there; write max_age = %q or more, the sum of interval (%s) and deadline (%s)",
+		d.bad(key, d.value(key), "a proof would be too old before the next one is there; "+
+			"write max_age = %q or more, the sum of interval (%s) and deadline (%s)",
 			short(need), short(h.Interval), short(h.Deadline))
 	}
 }
@@ -96,9 +99,11 @@ func (d *draft) checkLargest(p placed) {
 	largest, r := *p.table.largestRequest, d.RequestVRAM
 	key := below(p.key, "largest_request")
 	if largest < r.Minimum {
-		d.bad(key, d.value(key), "no job would fit, the smallest request being %d MiB (request_vram.minimum); write at least that", int64(r.Minimum))
+		d.bad(key, d.value(key), "no job would fit, the smallest request being %d MiB (request_vram.minimum); "+
+			"write at least that", int64(r.Minimum))
 	} else if floor := largest.Floor(r.Quantum); floor != largest {
-		d.warn(key, d.value(key), "budgets are multiples of %d MiB (request_vram.quantum), so the largest will be %d", int64(r.Quantum), int64(floor))
+		d.warn(key, d.value(key), "budgets are multiples of %d MiB (request_vram.quantum), so the largest will be %d",
+			int64(r.Quantum), int64(floor))
 	}
 }
 
@@ -130,7 +135,8 @@ func (d *draft) adviseState() {
 	key := toml.Key{"paths", "state"}
 	for _, top := range []string{"/run/", "/var/run/", "/tmp/", "/dev/shm/"} {
 		if strings.HasPrefix(d.Paths.State+"/", top) {
-			d.warn(key, d.value(key), "the directory is empty after a reboot, and with it what gpuslot would have to undo; write one below /var/lib")
+			d.warn(key, d.value(key), "the directory is empty after a reboot, and with it what gpuslot would have to undo; "+
+				"write one below /var/lib")
 		}
 	}
 }
@@ -140,7 +146,8 @@ func (d *draft) adviseGrowth() {
 	if d.Growth.Retries > 0 || d.faulty("growth") {
 		return
 	}
-	for name, set := range map[string]bool{"exit_codes": len(d.Growth.ExitCodes) > 0, "early_percent": d.Growth.EarlyPercent > 0} {
+	for name, set := range map[string]bool{"exit_codes": len(d.Growth.ExitCodes) > 0,
+		"early_percent": d.Growth.EarlyPercent > 0} {
 		if key := (toml.Key{"growth", name}); set {
 			d.warn(key, d.value(key), "it has no effect while growth.retries is 0")
 		}
@@ -151,18 +158,23 @@ func (d *draft) adviseGrowth() {
 func (d *draft) adviseTable(p placed) {
 	if r := p.table.reservedVRAM; r != nil && *r == 0 {
 		key := below(p.key, "reserved_vram")
-		d.warn(key, d.value(key), "the MPS server and the CUDA contexts of the jobs need VRAM too: the last job on a full GPU may find less than its budget")
+		d.warn(key, d.value(key), "the MPS server and the CUDA contexts of the jobs need VRAM too: "+
+			"the last job on a full GPU may find less than its budget")
 	}
 	if m := p.table.computeMode; m != nil && *m == gpu.ComputeModeDefault {
 		key := below(p.key, "compute_mode")
-		d.warn(key, d.value(key), "nothing stops a job that drops its pipe directory: it runs beside MPS, without a memory limit")
+		d.warn(key, d.value(key), "nothing stops a job that drops its pipe directory: "+
+			"it runs beside MPS, without a memory limit")
 	}
 	if t := p.table.tenancy; t != nil && t.Policy == TenancyCommon {
 		key := below(p.key, "tenancy")
-		d.warn(key, d.value(key), "all jobs run as %s, without isolation by account: they can read, signal and debug each other", t.User)
+		d.warn(key, d.value(key), "all jobs run as %s, without isolation by account: "+
+			"they can read, signal and debug each other", t.User)
 	}
 	if t := p.table.tenancy; t != nil && t.Policy == TenancyMultiUser {
 		key := below(p.key, "tenancy")
-		d.warn(key, d.value(key), "one MPS server, root's, serves all accounts of a GPU: a fault of one job ends the jobs of all, its log shows the command lines of all, and nothing isolates them on the GPU")
+		d.warn(key, d.value(key), "one MPS server, root's, serves all accounts of a GPU: "+
+			"a fault of one job ends the jobs of all, its log shows the command lines of all, "+
+			"and nothing isolates them on the GPU")
 	}
 }

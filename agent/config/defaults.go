@@ -17,14 +17,16 @@ func Default() Config {
 		Growth:      Growth{Factor: 2, LimitPercent: 90},
 		Usage:       Usage{Interval: time.Second},
 		Repartition: Repartition{
-			Interval: time.Minute, Dwell: 10 * time.Minute, ChangesPerHour: 6, ReserveAfter: time.Hour, ReserveFor: 12 * time.Hour,
+			Interval: time.Minute, Dwell: 10 * time.Minute, ChangesPerHour: 6, ReserveAfter: time.Hour,
+			ReserveFor: 12 * time.Hour,
 		},
 		Health: Health{
 			MaxAge: 60 * time.Second, Deadline: 3 * time.Second, Interval: 15 * time.Second,
 			Open: OpenAfterProof, Unattached: EnforceReport, AttachWithin: 30 * time.Second,
 		},
-		HTCondor: HTCondor{Manage: true, Supervise: true, Layout: LayoutOneStartd, Execute: "/var/lib/gpuslot/execute", Changes: ChangesNever},
-		Metrics:  Metrics{Listen: "127.0.0.1:9847", JobLabels: JobLabelsJob},
+		HTCondor: HTCondor{Manage: true, Supervise: true, Layout: LayoutOneStartd, Execute: "/var/lib/gpuslot/execute",
+			Changes: ChangesNever},
+		Metrics: Metrics{Listen: "127.0.0.1:9847", JobLabels: JobLabelsJob},
 		Paths: Paths{
 			Run:           "/run/gpuslot",
 			State:         "/var/lib/gpuslot",

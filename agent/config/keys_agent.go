@@ -13,7 +13,8 @@ import (
 func agentKeys() []Key {
 	return []Key{
 		{Table: "health", Name: "max_age", Type: "a time with its unit", Default: `"60s"`,
-			Meaning: "The oldest proof of a working control daemon on which a job is admitted; with an older one the GPU is closed.",
+			Meaning: "The oldest proof of a working control daemon on which a job is admitted; " +
+				"with an older one the GPU is closed.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Health.MaxAge)(duration(v, time.Second, time.Hour))
 			}},
@@ -28,12 +29,16 @@ func agentKeys() []Key {
 				return put(&c.Health.Interval)(duration(v, time.Second, 10*time.Minute))
 			}},
 		{Table: "health", Name: "open", Type: `"after-proof" or "after-verify"`, Default: `"after-proof"`,
-			Meaning: "When a shared GPU takes jobs: once its control daemon has proven its limits; or once a small CUDA client has attached and met them as well (`gpuslot verify`), after each boot, fault and change of the driver.",
+			Meaning: "When a shared GPU takes jobs: once its control daemon has proven its limits; " +
+				"or once a small CUDA client has attached and met them as well (`gpuslot verify`), after each boot, " +
+				"fault and change of the driver.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Health.Open)(word(v, OpenAfterProof, OpenAfterVerify))
 			}},
 		{Table: "health", Name: "unattached", Type: `"report", "hold" or "kill"`, Default: `"report"`,
-			Meaning: "What becomes of a process that computes on a shared GPU and is no client of its control daemon, so that no limit holds for it: it is counted and reported; HTCondor holds its job as well; or it is killed as well.",
+			Meaning: "What becomes of a process that computes on a shared GPU and is no client of its control daemon, " +
+				"so that no limit holds for it: it is counted and reported; HTCondor holds its job as well; " +
+				"or it is killed as well.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Health.Unattached)(word(v, EnforceReport, EnforceHold, EnforceKill))
 			}},
@@ -43,41 +48,56 @@ func agentKeys() []Key {
 				return put(&c.Health.AttachWithin)(duration(v, time.Second, time.Hour))
 			}},
 		{Table: "htcondor", Name: "manage", Type: "true or false", Default: "true",
-			Meaning: "Whether the agent writes the execution point's configuration. With `false` the site writes it with `gpuslot condor-config`.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Manage)(readBool(v)) }},
+			Meaning: "Whether the agent writes the execution point's configuration. " +
+				"With `false` the site writes it with `gpuslot condor-config`.",
+			set: func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Manage)(readBool(v)) }},
 		{Table: "htcondor", Name: "supervise", Type: "true or false", Default: "true",
-			Meaning: "Whether jobs on shared GPUs run below `gpuslot-condor supervise`, by HTCondor's job wrapper. It lets their MPS clients leave before a signal ends them, which otherwise may take neighbours along, and keeps a job that ends over its budget until the hold is there. On a node with MIG devices all jobs start through it, so that they cannot open the device nodes of others.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Supervise)(readBool(v)) }},
+			Meaning: "Whether jobs on shared GPUs run below `gpuslot-condor supervise`, by HTCondor's job wrapper. " +
+				"It lets their MPS clients leave before a signal ends them, which otherwise may take neighbours along, " +
+				"and keeps a job that ends over its budget until the hold is there. " +
+				"On a node with MIG devices all jobs start through it, so that they cannot open the device nodes of others.",
+			set: func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Supervise)(readBool(v)) }},
 		{Table: "htcondor", Name: "container_pipes", Type: `"read-write" or "read-only"`, Default: `"read-write"`,
-			Meaning: "How containers get their job's pipe directory. Every known system with MPS in containers mounts it `read-write`; `read-only` was not verified on a GPU.",
+			Meaning: "How containers get their job's pipe directory. " +
+				"Every known system with MPS in containers mounts it `read-write`; `read-only` was not verified on a GPU.",
 			set: func(c *Config, _ *table, v any) string {
 				w, p := word(v, "read-write", "read-only")
 				return put(&c.HTCondor.PipesReadOnly)(w == "read-only", p)
 			}},
 		{Table: "htcondor", Name: "job_wrapper", Type: "an absolute path", Default: `""`,
-			Meaning: "The site's own job wrapper (what `USER_JOB_WRAPPER` named), which `supervise` then starts; empty for none.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.HTCondor.JobWrapper)(readPath(v, true)) }},
+			Meaning: "The site's own job wrapper (what `USER_JOB_WRAPPER` named), which `supervise` then starts; " +
+				"empty for none.",
+			set: func(c *Config, _ *table, v any) string { return put(&c.HTCondor.JobWrapper)(readPath(v, true)) }},
 		{Table: "htcondor", Name: "changes", Type: `"never", "when-idle" or "drain"`, Default: `"never"`,
-			Meaning: "What becomes of a changed plan that HTCondor takes up only with a restart of its startd: it is reported and waits for an operator; the startd restarts when no job runs on it; or it takes no new jobs and restarts when those that run have ended. No job is ended for it. What `condor_reconfig` brings is made so at once unless this is `never`.",
+			Meaning: "What becomes of a changed plan that HTCondor takes up only with a restart of its startd: " +
+				"it is reported and waits for an operator; the startd restarts when no job runs on it; " +
+				"or it takes no new jobs and restarts when those that run have ended. No job is ended for it. " +
+				"What `condor_reconfig` brings is made so at once unless this is `never`.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.HTCondor.Changes)(word(v, ChangesNever, ChangesWhenIdle, ChangesDrain))
 			}},
 		{Table: "htcondor", Name: "layout", Type: `"one-startd" or "startd-per-gpu"`, Default: `"one-startd"`,
-			Meaning: "Whether one startd has all slots, or each GPU a startd of its own, so that one GPU's slots can change while jobs run on the others; HTCondor's own then keeps the jobs without GPUs and those on whole GPUs.",
+			Meaning: "Whether one startd has all slots, or each GPU a startd of its own, " +
+				"so that one GPU's slots can change while jobs run on the others; " +
+				"HTCondor's own then keeps the jobs without GPUs and those on whole GPUs.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.HTCondor.Layout)(word(v, LayoutOneStartd, LayoutStartdPerGPU))
 			}},
 		{Table: "htcondor", Name: "execute", Type: "an absolute path", Default: `"/var/lib/gpuslot/execute"`,
-			Meaning: "Where the jobs on a GPU with a startd of its own have their directories: one below it for each such startd (its EXECUTE). gpuslotd makes them where its unit may write.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Execute)(readPath(v, false)) }},
+			Meaning: "Where the jobs on a GPU with a startd of its own have their directories: " +
+				"one below it for each such startd (its EXECUTE). gpuslotd makes them where its unit may write.",
+			set: func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Execute)(readPath(v, false)) }},
 		{Table: "metrics", Name: "listen", Type: "host:port", Default: `"127.0.0.1:9847"`,
 			Meaning: "Where Prometheus finds `/metrics`; empty for no listener.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Metrics.Listen)(readListen(v)) }},
 		{Table: "metrics", Name: "web_config", Type: "an absolute path", Default: `""`,
-			Meaning: "A web configuration file of Prometheus' exporter-toolkit, for TLS and basic authentication; empty for plain HTTP.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.Metrics.WebConfig)(readPath(v, true)) }},
+			Meaning: "A web configuration file of Prometheus' exporter-toolkit, for TLS and basic authentication; " +
+				"empty for plain HTTP.",
+			set: func(c *Config, _ *table, v any) string { return put(&c.Metrics.WebConfig)(readPath(v, true)) }},
 		{Table: "metrics", Name: "job_labels", Type: `"none", "job" or "job-and-user"`, Default: `"job"`,
-			Meaning: "What `gpuslot_slot_info`, the one metric that names jobs, tells: nothing; the job's id and virtual organisation; its user and accounting group as well. Jobs on the node can read an open port.",
+			Meaning: "What `gpuslot_slot_info`, the one metric that names jobs, tells: " +
+				"nothing; the job's id and virtual organisation; its user and accounting group as well. " +
+				"Jobs on the node can read an open port.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Metrics.JobLabels)(word(v, JobLabelsNone, JobLabelsJob, JobLabelsJobAndUser))
 			}},
@@ -85,8 +105,9 @@ func agentKeys() []Key {
 			Meaning: "Whether `/debug/pprof/` serves profiles of gpuslotd, for its developers. Read when gpuslotd starts.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Metrics.PProf)(readBool(v)) }},
 		{Table: "paths", Name: "run", Type: "an absolute path", Default: `"/run/gpuslot"`,
-			Meaning: "Pipe directories, plan and generated files; gone after a reboot. At most 42 bytes, since a control daemon takes a pipe directory of at most 87.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.Paths.Run)(readRun(v)) }},
+			Meaning: "Pipe directories, plan and generated files; gone after a reboot. " +
+				"At most 42 bytes, since a control daemon takes a pipe directory of at most 87.",
+			set: func(c *Config, _ *table, v any) string { return put(&c.Paths.Run)(readRun(v)) }},
 		{Table: "paths", Name: "state", Type: "an absolute path", Default: `"/var/lib/gpuslot"`,
 			Meaning: "What must survive a reboot: what gpuslot has to undo.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Paths.State)(readPath(v, false)) }},
@@ -96,7 +117,8 @@ func agentKeys() []Key {
 		{Table: "paths", Name: "libexec", Type: "an absolute path", Default: `"/usr/libexec/gpuslot"`,
 			Meaning: "Holds gpuslot-condor under the names by which HTCondor calls it.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Paths.Libexec)(readPath(v, false)) }},
-		{Table: "paths", Name: "condor_config", Type: "an absolute path", Default: `"/run/gpuslot/condor/execution-point.conf"`,
+		{Table: "paths", Name: "condor_config", Type: "an absolute path",
+			Default: `"/run/gpuslot/condor/execution-point.conf"`,
 			Meaning: "The execution point's configuration that the agent writes; follows `paths.run` unless set.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Paths.CondorConfig)(readPath(v, false)) }},
 	}
@@ -135,7 +157,8 @@ const pipeDirectoryTail = len("/mps/GPU-00000000-0000-0000-0000-000000000000")
 func readRun(v any) (string, string) {
 	s, p := readPath(v, false)
 	if most := maxPipeDirectory - pipeDirectoryTail; p == "" && len(s) > most {
-		return "", fmt.Sprintf("the path has %d bytes; a control daemon's pipe directory below it leaves room for at most %d", len(s), most)
+		return "", fmt.Sprintf("the path has %d bytes; a control daemon's pipe directory below it leaves room for at most %d",
+			len(s), most)
 	}
 	return s, p
 }

@@ -23,28 +23,38 @@ func elasticKeys() []Key {
 			Meaning: "How long a job must have waited before elastic GPUs are closed to the other kind for it.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Elastic.Patience)(duration(v, 0, 24*time.Hour)) }},
 		{Table: "elastic", Name: "stay", Type: "a time with its unit", Default: `"1h"`,
-			Meaning: "How long shared jobs, or whole ones, keep elastic GPUs open to them while the other kind waits. Jobs that run then run on to their end.",
+			Meaning: "How long shared jobs, or whole ones, keep elastic GPUs open to them while the other kind waits. " +
+				"Jobs that run then run on to their end.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Elastic.Stay)(duration(v, time.Second, 30*24*time.Hour))
 			}},
 		{Table: "elastic", Name: "offer", Type: "a time with its unit", Default: `"5m"`,
-			Meaning: "How long elastic GPUs that were opened whole wait for a job before they go back. It should be longer than two cycles of the negotiator. After an offer that no job took the next comes later, by twice `stay` up to sixteen times.",
+			Meaning: "How long elastic GPUs that were opened whole wait for a job before they go back. " +
+				"It should be longer than two cycles of the negotiator. " +
+				"After an offer that no job took the next comes later, by twice `stay` up to sixteen times.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Elastic.Offer)(duration(v, time.Second, 24*time.Hour))
 			}},
 		{Table: "elastic", Name: "demand", Type: `"queue" or "none"`, Default: `"queue"`,
-			Meaning: "How the agent knows which jobs wait: `queue` asks the pool's access points (`condor_q -global`) twice a minute, on nodes with elastic GPUs or with `placement.large_after`; `none` does not ask. Where no access point answers, both kinds are taken to wait always, and change every `stay`.",
+			Meaning: "How the agent knows which jobs wait: " +
+				"`queue` asks the pool's access points (`condor_q -global`) twice a minute, " +
+				"on nodes with elastic GPUs or with `placement.large_after`; `none` does not ask. " +
+				"Where no access point answers, both kinds are taken to wait always, and change every `stay`.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Elastic.Demand)(word(v, DemandQueue, DemandNone))
 			}},
 		{Table: "placement", Name: "large_after", Type: `a time with its unit, or "never"`, Default: `"never"`,
-			Meaning: "How long a job with a large request_vram waits before a shared GPU is closed to smaller requests, so that its VRAM becomes free. It needs `elastic.demand = \"queue\"`.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.Placement.LargeAfter)(readLargeAfter(v)) }},
+			Meaning: "How long a job with a large request_vram waits before a shared GPU is closed to smaller requests, " +
+				"so that its VRAM becomes free. It needs `elastic.demand = \"queue\"`.",
+			set: func(c *Config, _ *table, v any) string { return put(&c.Placement.LargeAfter)(readLargeAfter(v)) }},
 		{Table: "placement", Name: "large_request", Type: `a number of MiB, or "auto"`, Default: `"auto"`,
-			Meaning: "From which request_vram on a job is a large one. `auto` is half of the largest request of the node's shared GPUs.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.Placement.LargeRequest)(readLargest(v)) }},
+			Meaning: "From which request_vram on a job is a large one. " +
+				"`auto` is half of the largest request of the node's shared GPUs.",
+			set: func(c *Config, _ *table, v any) string { return put(&c.Placement.LargeRequest)(readLargest(v)) }},
 		{Table: "placement", Name: "slot_weight", Type: `"site", "cpus" or "cpus-or-vram"`, Default: `"site"`,
-			Meaning: "What a slot counts in HTCondor's accounts and quotas: what the site's SLOT_WEIGHT says; its CPUs; or the larger of its CPUs and of its part of the GPU's VRAM, in CPUs of that GPU's slot.",
+			Meaning: "What a slot counts in HTCondor's accounts and quotas: " +
+				"what the site's SLOT_WEIGHT says; its CPUs; " +
+				"or the larger of its CPUs and of its part of the GPU's VRAM, in CPUs of that GPU's slot.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Placement.SlotWeight)(word(v, WeightSite, WeightCPUs, WeightCPUsOrVRAM))
 			}},
@@ -125,10 +135,12 @@ func (d *draft) checkElastic() {
 	e := d.Elastic
 	if e.MaxWhole > 0 && e.MinWhole > e.MaxWhole {
 		key := d.written("elastic", "min_whole", "max_whole")
-		d.bad(key, d.value(key), "min_whole (%d) is above max_whole (%d); write max_whole = %d or more, or a smaller min_whole", e.MinWhole, e.MaxWhole, e.MinWhole)
+		d.bad(key, d.value(key), "min_whole (%d) is above max_whole (%d); "+
+			"write max_whole = %d or more, or a smaller min_whole", e.MinWhole, e.MaxWhole, e.MinWhole)
 	}
 	if d.Placement.LargeAfter > 0 && e.Demand == DemandNone {
 		key := d.written("placement", "large_after")
-		d.bad(key, d.value(key), "%s", fmt.Sprintf("it is not known which jobs wait with elastic.demand = %q; write demand = %q, or large_after = \"never\"", DemandNone, DemandQueue))
+		d.bad(key, d.value(key), "%s", fmt.Sprintf("it is not known which jobs wait with elastic.demand = %q; "+
+			"write demand = %q, or large_after = \"never\"", DemandNone, DemandQueue))
 	}
 }

@@ -6,7 +6,8 @@ import "fmt"
 func growthKeys() []Key {
 	return []Key{
 		{Table: "growth", Name: "retries", Type: "0 to 10", Default: "0",
-			Meaning: "How often such a job runs again at most; 0 for never. A job asks for fewer with `+VRAMRetries`. When it may not grow any more it is held, with the reason.",
+			Meaning: "How often such a job runs again at most; 0 for never. A job asks for fewer with `+VRAMRetries`. " +
+				"When it may not grow any more it is held, with the reason.",
 			set: func(c *Config, _ *table, v any) string {
 				n, p := wholeNumber(v, 0, 10, "a whole number")
 				return put(&c.Growth.Retries)(int(n), p)
@@ -22,10 +23,12 @@ func growthKeys() []Key {
 				return ""
 			}},
 		{Table: "growth", Name: "exit_codes", Type: "a list of exit codes", Default: "[]",
-			Meaning: "The exit codes by which the site's programs say that CUDA had no memory left for them, such as `[85]`. HTCondor sees no other sign of it than `limit_percent`.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.Growth.ExitCodes)(readExitCodes(v)) }},
+			Meaning: "The exit codes by which the site's programs say that CUDA had no memory left for them, such as `[85]`. " +
+				"HTCondor sees no other sign of it than `limit_percent`.",
+			set: func(c *Config, _ *table, v any) string { return put(&c.Growth.ExitCodes)(readExitCodes(v)) }},
 		{Table: "growth", Name: "limit_percent", Type: "50 to 100", Default: "90",
-			Meaning: "A job that ended with an error, after a sample in which it used this percentage of its budget or more, is taken to have met its limit. A program that asks for a large piece at once may fail below it.",
+			Meaning: "A job that ended with an error, after a sample in which it used this percentage of its budget or more, " +
+				"is taken to have met its limit. A program that asks for a large piece at once may fail below it.",
 			set: func(c *Config, _ *table, v any) string {
 				n, p := wholeNumber(v, 50, 100, "a percentage")
 				return put(&c.Growth.LimitPercent)(int(n), p)

@@ -38,7 +38,8 @@ func (d *draft) locate(name string, warning bool) []*Error {
 	})
 	for _, f := range d.findings {
 		if f.warning == warning && len(list) <= maxErrors {
-			list = append(list, &Error{File: name, Line: d.src.line(f.key), Key: shown(f.key, f.value), Value: literal(f.value), Problem: f.problem})
+			list = append(list, &Error{File: name, Line: d.src.line(f.key), Key: shown(f.key, f.value), Value: literal(f.value),
+				Problem: f.problem})
 		}
 	}
 	sort.SliceStable(list, func(i, j int) bool { return list[i].Line < list[j].Line })

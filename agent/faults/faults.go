@@ -109,7 +109,8 @@ func (t *Tracker) Verdict(u gpu.UUID, now time.Time) Verdict {
 	defer t.mu.Unlock()
 	v := t.gpus[u].verdict(now)
 	if t.lost.why != "" && !t.lost.opened[u] && !u.IsMIG() && v.Class != ClosedBroken && v.Class != ClosedForReset {
-		return Verdict{Class: ClosedBroken, Since: t.lost.since, Reason: t.lost.why + "; then gpuslot gpu open --override " + string(u)}
+		return Verdict{Class: ClosedBroken, Since: t.lost.since,
+			Reason: t.lost.why + "; then gpuslot gpu open --override " + string(u)}
 	}
 	return v
 }
@@ -138,7 +139,8 @@ func (t *Tracker) Lose(why string, since time.Time) {
 func (t *Tracker) Lost(gpus []gpu.UUID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lost.why != "" && (len(gpus) == 0 || slices.ContainsFunc(gpus, func(u gpu.UUID) bool { return !t.lost.opened[u] }))
+	return t.lost.why != "" && (len(gpus) == 0 ||
+		slices.ContainsFunc(gpus, func(u gpu.UUID) bool { return !t.lost.opened[u] }))
 }
 
 // Found ends what Lose began, if anything; an operator has opened every GPU. First

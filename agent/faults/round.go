@@ -58,7 +58,8 @@ func (g state) reportsOf(now time.Time, was, is gpu.Condition) state {
 			g = g.counting("row-failed", gpu.XIDBroken)
 		}
 		if !g.accepted.rowFailed {
-			g = g.close(ClosedBroken, cause{what: "a row of its memory could not be remapped", do: gpu.XIDByNumber(64).Do + "; NVIDIA replaces such GPUs after its field diagnostic"}, now)
+			g = g.close(ClosedBroken, cause{what: "a row of its memory could not be remapped",
+				do: gpu.XIDByNumber(64).Do + "; NVIDIA replaces such GPUs after its field diagnostic"}, now)
 		}
 	}
 	if after.recovery != gpu.RecoveryNone {
@@ -67,7 +68,8 @@ func (g state) reportsOf(now time.Time, was, is gpu.Condition) state {
 		}
 		if g.accepted.recovery != after.recovery {
 			g.resetSeen = false
-			g = g.close(ClosedForReset, cause{what: "the driver asks for: " + after.recovery.String(), do: after.recovery.Do()}, now)
+			g = g.close(ClosedForReset, cause{what: "the driver asks for: " + after.recovery.String(),
+				do: after.recovery.Do()}, now)
 		}
 	}
 	return g
@@ -136,9 +138,11 @@ func (g state) reason() string {
 	case g.closed == ClosedForServer:
 		b.WriteString(": it opens when its MPS server is active again")
 	case g.closed == ClosedForReset && g.resetSeen:
-		b.WriteString(": it was reset and opens at " + g.until().UTC().Format(time.RFC3339) + ", or with gpuslot gpu open --override " + string(g.gpu))
+		b.WriteString(": it was reset and opens at " + g.until().UTC().Format(time.RFC3339) +
+			", or with gpuslot gpu open --override " + string(g.gpu))
 	case g.closed == ClosedForReset:
-		b.WriteString(": " + g.cause.do + "; it opens when the reset is seen, or with gpuslot gpu open --override " + string(g.gpu))
+		b.WriteString(": " + g.cause.do + "; it opens when the reset is seen, or with gpuslot gpu open --override " +
+			string(g.gpu))
 	default:
 		b.WriteString(": " + g.cause.do + "; then gpuslot gpu open --override " + string(g.gpu))
 	}

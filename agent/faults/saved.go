@@ -39,7 +39,8 @@ func (t *Tracker) Saved() []Saved {
 	defer t.mu.Unlock()
 	var all []Saved
 	for _, g := range t.gpus {
-		if closed := g.closed == ClosedForReset || g.closed == ClosedBroken; closed || len(g.faults) > 0 || g.accepted != (reported{}) {
+		if closed := g.closed == ClosedForReset || g.closed == ClosedBroken; closed || len(g.faults) > 0 ||
+			g.accepted != (reported{}) {
 			all = append(all, g.saved())
 		}
 	}
@@ -60,13 +61,16 @@ func (t *Tracker) Restore(all []Saved) {
 }
 
 func (g state) saved() Saved {
-	s := Saved{GPU: g.gpu, Faults: g.faults, AcceptedRowFailed: g.accepted.rowFailed, AcceptedRecovery: g.accepted.recovery}
+	s := Saved{GPU: g.gpu, Faults: g.faults, AcceptedRowFailed: g.accepted.rowFailed,
+		AcceptedRecovery: g.accepted.recovery}
 	if g.closed != ClosedForReset && g.closed != ClosedBroken {
 		return s
 	}
-	s.Class, s.What, s.Do, s.XID, s.Since, s.ResetSeen = g.closed, g.cause.what+g.cause.mig, g.cause.do, g.cause.xid, g.since, g.resetSeen
+	s.Class, s.What, s.Do, s.XID, s.Since, s.ResetSeen = g.closed, g.cause.what+g.cause.mig, g.cause.do, g.cause.xid,
+		g.since, g.resetSeen
 	s.PID, s.Process = g.cause.culprit.pid, g.cause.culprit.process
-	s.Lost, s.UncorrectedVolatile, s.EnergyMillijoules, s.Recovery = g.then.Lost, g.then.UncorrectedVolatile, g.then.Energy, g.then.Recovery
+	s.Lost, s.UncorrectedVolatile, s.EnergyMillijoules, s.Recovery = g.then.Lost, g.then.UncorrectedVolatile,
+		g.then.Energy, g.then.Recovery
 	return s
 }
 
@@ -85,7 +89,8 @@ func (s Saved) state() state {
 		g.closed = ClosedBroken
 	}
 	if g.closed != "" {
-		g.then = gpu.Condition{GPU: s.GPU, Lost: s.Lost, UncorrectedVolatile: s.UncorrectedVolatile, Energy: s.EnergyMillijoules, Recovery: s.Recovery}
+		g.then = gpu.Condition{GPU: s.GPU, Lost: s.Lost, UncorrectedVolatile: s.UncorrectedVolatile,
+			Energy: s.EnergyMillijoules, Recovery: s.Recovery}
 		g.last, g.seen = g.then, true
 	}
 	return g

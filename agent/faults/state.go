@@ -97,7 +97,8 @@ func (g state) after(e gpu.Event) state {
 		return g.lost(e.Time)
 	case gpu.EventUnavailable:
 		g = g.counting(string(e.Kind), gpu.XIDNeedsReset)
-		return g.close(ClosedForReset, cause{what: "the driver says that it is unavailable", do: gpu.RecoveryGPUReset.Do()}, e.Time)
+		return g.close(ClosedForReset, cause{what: "the driver says that it is unavailable",
+			do: gpu.RecoveryGPUReset.Do()}, e.Time)
 	case gpu.EventDoubleBit: // Xid 48, 94 or 95 says what it means
 		return g.counting(string(e.Kind), gpu.XIDInformation)
 	case gpu.EventSingleBit, gpu.EventRecoveryAction:
@@ -107,7 +108,8 @@ func (g state) after(e gpu.Event) state {
 }
 
 // lostCause has a neutral text: a GPU that is being reset is lost for a moment.
-var lostCause = cause{what: "it does not answer (GPU_IS_LOST)", do: "see the kernel log for Xid 79 and power-cycle the node; it opens by itself if it only was reset"}
+var lostCause = cause{what: "it does not answer (GPU_IS_LOST)",
+	do: "see the kernel log for Xid 79 and power-cycle the node; it opens by itself if it only was reset"}
 
 // lost is the GPU that does not answer. The event and the rounds that follow
 // tell of one loss.

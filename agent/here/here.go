@@ -21,7 +21,8 @@ const (
 )
 
 // NoJob is what a caller outside any job is told.
-const NoJob = "this is no process of a job on this node: run it inside a job, as condor_ssh_to_job does, or see gpuslot status as root"
+const NoJob = "this is no process of a job on this node: " +
+	"run it inside a job, as condor_ssh_to_job does, or see gpuslot status as root"
 
 // Help is the text of both programs about exit codes.
 const Help = `Exit codes: 0 the job has a GPU or a part of one; 1 gpuslotd cannot be asked; 3 it
@@ -29,7 +30,8 @@ has none; 4 this is no process of a job.`
 
 // walls says what each wall means to the job.
 var walls = map[string]string{
-	"cgroup": "the driver holds all processes of the job to the budget together; CUDA shows the budget as the GPU's memory",
+	"cgroup": "the driver holds all processes of the job to the budget together; " +
+		"CUDA shows the budget as the GPU's memory",
 	"daemon": "CUDA refuses each process more than the budget; what all processes have together is watched",
 	"watch":  "what all processes have together is watched; a job above its budget is held by HTCondor",
 	"whole":  "the job has the GPU alone",

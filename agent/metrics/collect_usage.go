@@ -13,10 +13,13 @@ import (
 var (
 	sampled = desc("sample_timestamp_seconds", "When the last round of samples ended, whatever came of it.")
 
-	sourceUp       = desc("source_up", "Whether a source that the agent asks again and again answered last time, for every GPU.", "source")
-	sourceTook     = desc("source_duration_seconds", "How long the source took to answer last time.", "source")
-	sourceSuccess  = desc("source_last_success_timestamp_seconds", "When the source last answered for every GPU.", "source")
-	sourceFailures = desc("source_failures_total", "Attempts that did not work, or not for every GPU, since the agent started.", "source")
+	sourceUp = desc("source_up", "Whether a source that the agent asks again and again answered last time, "+
+		"for every GPU.", "source")
+	sourceTook    = desc("source_duration_seconds", "How long the source took to answer last time.", "source")
+	sourceSuccess = desc("source_last_success_timestamp_seconds",
+		"When the source last answered for every GPU.", "source")
+	sourceFailures = desc("source_failures_total",
+		"Attempts that did not work, or not for every GPU, since the agent started.", "source")
 
 	gpuMemoryUsed = desc("gpu_memory_used_bytes", "Memory in use on the GPU.", "gpu")
 	gpuPower      = desc("gpu_power_watts", "Power that the GPU draws.", "gpu")
@@ -24,41 +27,68 @@ var (
 	gpuHeat       = desc("gpu_temperature_celsius", "Temperature of the GPU's chip.", "gpu")
 	gpuClock      = desc("gpu_clock_hertz", "Clocks of the GPU, by domain (sm, memory).", "gpu", "domain")
 	gpuLimited    = desc("gpu_clock_limited", "Whether a reason holds the GPU's clocks back now.", "gpu", "reason")
-	gpuECC        = desc("gpu_ecc_errors_total", "ECC errors of the GPU over its life, by kind (corrected, uncorrected); absent where ECC is off.", "gpu", "kind")
-	gpuUnplanned  = desc("gpu_unplanned", "A GPU of the node that the plan leaves out: its use is told, and no slot has it; the value is 1.", "gpu")
+	gpuECC        = desc("gpu_ecc_errors_total",
+		"ECC errors of the GPU over its life, by kind (corrected, uncorrected); absent where ECC is off.", "gpu", "kind")
+	gpuUnplanned = desc("gpu_unplanned", "A GPU of the node that the plan leaves out: "+
+		"its use is told, and no slot has it; the value is 1.", "gpu")
 	gpuSM         = desc("gpu_sm_seconds_total", "Seconds of full activity of the GPU's multiprocessors.", "gpu")
 	gpuBusy       = desc("gpu_busy_seconds_total", "Seconds in which any kernel ran on the GPU, however small.", "gpu")
 	gpuDRAM       = desc("gpu_dram_active_seconds_total", "Seconds of full bandwidth of the GPU's memory.", "gpu")
 	gpuEnergy     = desc("gpu_energy_joules_total", "Energy that the GPU drew since the driver was loaded.", "gpu")
-	gpuRestEnergy = desc("gpu_unattributed_energy_joules_total", "Energy since the agent started that no slot was given.", "gpu")
-	gpuFaults     = desc("gpu_faults_total", "Events of the GPU since the agent started, by reason (such as xid-79) and by what they ask for.", "gpu", "reason", "class")
+	gpuRestEnergy = desc("gpu_unattributed_energy_joules_total",
+		"Energy since the agent started that no slot was given.", "gpu")
+	gpuFaults = desc("gpu_faults_total",
+		"Events of the GPU since the agent started, by reason (such as xid-79) and by what they ask for.", "gpu",
+		"reason", "class")
 
-	deviceSampled  = desc("gpu_sampled_seconds_total", "Seconds of which the activity of the GPU or MIG device is known: the denominator of the SM seconds.", "gpu", "mig")
-	deviceRest     = desc("gpu_unattributed_sm_seconds_total", "SM seconds of the GPU or MIG device that no slot's estimate has.", "gpu", "mig")
-	deviceBeyond   = desc("gpu_bounds_exceeded_total", "Intervals in which the GPU or MIG device did more than the caps of its slots allow: a cap is not enforced.", "gpu", "mig")
-	deviceActivity = desc("gpu_activity_info", "How the activity of the GPU or MIG device is known and divided among slots; the value is 1.", "gpu", "mig", "method", "source")
-	deviceProcs    = desc("gpu_processes", "Processes with a context on the GPU or MIG device, by whose they are (slot, server, none).", "gpu", "mig", "owner")
-	deviceUnowned  = desc("gpu_unowned_memory_bytes", "Memory that processes in no slot hold on the GPU or MIG device, MPS servers not counted.", "gpu", "mig")
+	deviceSampled = desc("gpu_sampled_seconds_total",
+		"Seconds of which the activity of the GPU or MIG device is known: the denominator of the SM seconds.", "gpu", "mig")
+	deviceRest = desc("gpu_unattributed_sm_seconds_total",
+		"SM seconds of the GPU or MIG device that no slot's estimate has.", "gpu", "mig")
+	deviceBeyond = desc("gpu_bounds_exceeded_total",
+		"Intervals in which the GPU or MIG device did more than the caps of its slots allow: a cap is not enforced.",
+		"gpu", "mig")
+	deviceActivity = desc("gpu_activity_info",
+		"How the activity of the GPU or MIG device is known and divided among slots; the value is 1.", "gpu", "mig",
+		"method", "source")
+	deviceProcs = desc("gpu_processes", "Processes with a context on the GPU or MIG device, "+
+		"by whose they are (slot, server, none).", "gpu", "mig", "owner")
+	deviceUnowned = desc("gpu_unowned_memory_bytes",
+		"Memory that processes in no slot hold on the GPU or MIG device, MPS servers not counted.", "gpu", "mig")
 
 	migInfo       = desc("mig_info", "A MIG device; the value is 1.", "gpu", "mig", "gpu_instance")
 	migMemory     = desc("mig_memory_bytes", "Total memory of the MIG device.", "gpu", "mig")
 	migMemoryUsed = desc("mig_memory_used_bytes", "Memory in use on the MIG device.", "gpu", "mig")
-	migSM         = desc("mig_sm_seconds_total", "Seconds of full activity of the MIG device's own multiprocessors.", "gpu", "mig")
-	migRatio      = desc("mig_sm_ratio", "The MIG device's part of the GPU's multiprocessors.", "gpu", "mig")
+	migSM         = desc("mig_sm_seconds_total", "Seconds of full activity of the MIG device's own multiprocessors.",
+		"gpu", "mig")
+	migRatio = desc("mig_sm_ratio", "The MIG device's part of the GPU's multiprocessors.", "gpu", "mig")
 
-	slotInfo      = desc("slot_info", "A slot in use; the value is 1. The only place of the job and its user, empty where not told.", "slot", "gpu", "mig", "method", "job_id", "vo", "user", "accounting_group")
-	slotAdmitted  = desc("slot_admitted_timestamp_seconds", "When the slot's job was admitted to the GPU.", "slot", "gpu", "mig")
-	slotBudget    = desc("slot_memory_budget_bytes", "VRAM that the slot was given.", "slot", "gpu", "mig")
-	slotUsed      = desc("slot_memory_used_bytes", "VRAM that the slot's processes hold together.", "slot", "gpu", "mig")
-	slotPeak      = desc("slot_memory_peak_bytes", "The most VRAM that was seen of the slot's present job.", "slot", "gpu", "mig")
-	slotProcs     = desc("slot_gpu_processes", "Processes of the slot that have a context on the GPU or MIG device.", "slot", "gpu", "mig")
-	slotCap       = desc("slot_sm_limit_ratio", "The part of the multiprocessors of the GPU or MIG device that one client of the slot can have at most; 1 where the job could lift every limit.", "slot", "gpu", "mig")
-	slotShare     = desc("slot_share_ratio", "The part of the GPU or MIG device that the slot was given.", "slot", "gpu", "mig")
-	slotAllocated = desc("slot_allocated_seconds_total", "GPU-seconds that the slot was given, used or not.", "slot", "gpu", "mig")
-	slotSM        = desc("slot_sm_seconds_total", "GPU-seconds of multiprocessor time of the slot: the estimate between the bounds.", "slot", "gpu", "mig")
-	slotSMMin     = desc("slot_sm_min_seconds_total", "Lower bound of slot_sm_seconds_total. Bounds of several slots do not add up to the GPU.", "slot", "gpu", "mig")
-	slotSMMax     = desc("slot_sm_max_seconds_total", "Upper bound of slot_sm_seconds_total. Bounds of several slots do not add up to the GPU.", "slot", "gpu", "mig")
-	slotEnergy    = desc("slot_energy_joules_total", "Energy apportioned to the slot: idle power by share, the rest by multiprocessor time.", "slot", "gpu", "mig")
+	slotInfo = desc("slot_info", "A slot in use; the value is 1. "+
+		"The only place of the job and its user, empty where not told.", "slot", "gpu", "mig", "method", "job_id", "vo",
+		"user", "accounting_group")
+	slotAdmitted = desc("slot_admitted_timestamp_seconds", "When the slot's job was admitted to the GPU.", "slot",
+		"gpu", "mig")
+	slotBudget = desc("slot_memory_budget_bytes", "VRAM that the slot was given.", "slot", "gpu", "mig")
+	slotUsed   = desc("slot_memory_used_bytes", "VRAM that the slot's processes hold together.", "slot", "gpu", "mig")
+	slotPeak   = desc("slot_memory_peak_bytes", "The most VRAM that was seen of the slot's present job.", "slot",
+		"gpu", "mig")
+	slotProcs = desc("slot_gpu_processes", "Processes of the slot that have a context on the GPU or MIG device.",
+		"slot", "gpu", "mig")
+	slotCap = desc("slot_sm_limit_ratio",
+		"The part of the multiprocessors of the GPU or MIG device that one client of the slot can have at most; "+
+			"1 where the job could lift every limit.", "slot", "gpu", "mig")
+	slotShare = desc("slot_share_ratio", "The part of the GPU or MIG device that the slot was given.", "slot",
+		"gpu", "mig")
+	slotAllocated = desc("slot_allocated_seconds_total", "GPU-seconds that the slot was given, used or not.", "slot",
+		"gpu", "mig")
+	slotSM = desc("slot_sm_seconds_total",
+		"GPU-seconds of multiprocessor time of the slot: the estimate between the bounds.", "slot", "gpu", "mig")
+	slotSMMin = desc("slot_sm_min_seconds_total",
+		"Lower bound of slot_sm_seconds_total. Bounds of several slots do not add up to the GPU.", "slot", "gpu", "mig")
+	slotSMMax = desc("slot_sm_max_seconds_total",
+		"Upper bound of slot_sm_seconds_total. Bounds of several slots do not add up to the GPU.", "slot", "gpu", "mig")
+	slotEnergy = desc("slot_energy_joules_total",
+		"Energy apportioned to the slot: idle power by share, the rest by multiprocessor time.", "slot", "gpu", "mig")
 	slotEnergyMin = desc("slot_energy_min_joules_total", "Lower bound of slot_energy_joules_total.", "slot", "gpu", "mig")
 	slotEnergyMax = desc("slot_energy_max_joules_total", "Upper bound of slot_energy_joules_total.", "slot", "gpu", "mig")
 )

@@ -146,8 +146,9 @@ type Build struct{ Version, Revision, GoVersion string }
 // New registers everything. Snapshot is called at each scrape and must be quick.
 func New(b Build, snapshot func() Snapshot) *Metrics {
 	m := &Metrics{
-		registry:   prometheus.NewRegistry(),
-		admissions: events("admissions_total", "Requests for admission, by result (granted, held, requeued, denied) and reason.", "result", "reason"),
+		registry: prometheus.NewRegistry(),
+		admissions: events("admissions_total", "Requests for admission, "+
+			"by result (granted, held, requeued, denied) and reason.", "result", "reason"),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "gpuslot_admission_duration_seconds",
 			Help:    "Time from a read request for admission to its reply.",
@@ -157,15 +158,25 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 			Name: "gpuslot_slot_mismatches_total",
 			Help: "Slots whose GPU or VRAM in the startd's ads differs from what their hook told.",
 		}),
-		breaches: events("job_breaches_total", "Jobs that broke a rule (over-budget, clients, unattached, other-gpu), by what was done (report, hold, kill).", "gpu", "rule", "enforce"),
-		servers:  events("mps_server_deaths_total", "MPS servers that ended while they had clients.", "gpu"),
-		faults:   events("mps_faults_total", "Times that an MPS server was found in FAULT: a client met a fatal GPU error, which ended the work of all.", "gpu"),
-		foreign:  events("control_daemon_foreign_changes_total", "Limits of control daemons that somebody else changed, by setting (memory-limit, thread-percentage).", "gpu", "setting"),
-		rules:    events("device_rules_total", "Jobs to which the device nodes of other MIG devices were closed, by whether that was before their program ran (in-time, late), and those to which they stay open (missing).", "when"),
-		limited:  events("cgroup_limits_total", "Jobs whose cgroups the driver was told to hold to their budgets, by whether that was before they used the GPU (in-time, late).", "gpu", "when"),
-		repaired: events("cgroup_reservations_repaired_total", "Reservations of VRAM that were left behind by cgroups that went first, and given back.", "gpu"),
-		panics:   events("conversation_panics_total", "Conversations on the agent's socket that a defect of gpuslotd broke off, by request.", "request"),
-		followed: events("repartition_changes_total", "Times that a GPU got another MIG layout because of the work that waits.", "gpu"),
+		breaches: events("job_breaches_total", "Jobs that broke a rule (over-budget, clients, unattached, other-gpu), "+
+			"by what was done (report, hold, kill).", "gpu", "rule", "enforce"),
+		servers: events("mps_server_deaths_total", "MPS servers that ended while they had clients.", "gpu"),
+		faults: events("mps_faults_total", "Times that an MPS server was found in FAULT: "+
+			"a client met a fatal GPU error, which ended the work of all.", "gpu"),
+		foreign: events("control_daemon_foreign_changes_total",
+			"Limits of control daemons that somebody else changed, by setting (memory-limit, thread-percentage).", "gpu",
+			"setting"),
+		rules: events("device_rules_total", "Jobs to which the device nodes of other MIG devices were closed, "+
+			"by whether that was before their program ran (in-time, late), "+
+			"and those to which they stay open (missing).", "when"),
+		limited: events("cgroup_limits_total", "Jobs whose cgroups the driver was told to hold to their budgets, "+
+			"by whether that was before they used the GPU (in-time, late).", "gpu", "when"),
+		repaired: events("cgroup_reservations_repaired_total",
+			"Reservations of VRAM that were left behind by cgroups that went first, and given back.", "gpu"),
+		panics: events("conversation_panics_total",
+			"Conversations on the agent's socket that a defect of gpuslotd broke off, by request.", "request"),
+		followed: events("repartition_changes_total",
+			"Times that a GPU got another MIG layout because of the work that waits.", "gpu"),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "gpuslot_build_info",
@@ -174,7 +185,8 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 	})
 	info.Set(1)
 	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, collector{snapshot},
-		m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.rules, m.limited, m.repaired, m.followed, m.panics)
+		m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.rules, m.limited, m.repaired,
+		m.followed, m.panics)
 	return m
 }
 

@@ -86,7 +86,10 @@ func (m *Metrics) Handler(w Web) (http.Handler, error) {
 		MaxRequestsInFlight: 4,
 	})
 	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(m.registry, complete(scrape)))
-	mux.HandleFunc("/-/healthy", func(reply http.ResponseWriter, _ *http.Request) { fmt.Fprintln(reply, "gpuslotd is healthy.") })
+	mux.HandleFunc("/-/healthy", func(reply http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(reply,
+			"gpuslotd is healthy.")
+	})
 	mux.HandleFunc("/-/ready", func(reply http.ResponseWriter, _ *http.Request) {
 		if !w.Ready() {
 			http.Error(reply, "gpuslotd has no plan in force yet.", http.StatusServiceUnavailable)

@@ -27,7 +27,8 @@ func Handler(now func() Node, h *History) (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the node page: %w", err)
 	}
-	policy := fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+	policy := fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; connect-src 'self'; base-uri 'none'; "+
+		"form-action 'none'; frame-ancestors 'none'",
 		digest(styleCSS), digest(liveJS))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {

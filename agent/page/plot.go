@@ -48,7 +48,8 @@ func draw(title string, s series, top float64, text func(float64) string) plot {
 	}
 	p.Path, p.Area = line.String(), area.String()
 	if most >= least {
-		p.Label = fmt.Sprintf("%s in the last hour: %s to %s, last %s; the axis ends at %s", title, text(least), text(most), now, text(top))
+		p.Label = fmt.Sprintf("%s in the last hour: %s to %s, last %s; the axis ends at %s", title, text(least), text(most),
+			now, text(top))
 	}
 	return p
 }

@@ -92,7 +92,8 @@ func sums(n Node) []sum {
 			shared++
 		}
 	}
-	out := []sum{{"shared GPUs take jobs", fmt.Sprintf("%d of %d", open, shared)}, {plural(jobs, "job", "jobs"), fmt.Sprint(jobs)}}
+	out := []sum{{"shared GPUs take jobs", fmt.Sprintf("%d of %d", open, shared)},
+		{plural(jobs, "job", "jobs"), fmt.Sprint(jobs)}}
 	if len(n.GPUs) > 0 && n.GPUs[0].Mode == observed { // then all of them are
 		out[0] = sum{plural(len(n.GPUs), "GPU observed", "GPUs observed"), fmt.Sprint(len(n.GPUs))}
 	}
@@ -116,7 +117,8 @@ func plural(n int, one, many string) string {
 }
 
 func viewOfGPU(id string, g GPU, h *History) gpuView {
-	v := gpuView{ID: id, Label: "GPU", Class: "open", UUID: g.UUID, Name: g.Name, Closed: g.Closed, State: "takes jobs", Mode: g.Mode, Facts: facts(g)}
+	v := gpuView{ID: id, Label: "GPU", Class: "open", UUID: g.UUID, Name: g.Name, Closed: g.Closed, State: "takes jobs",
+		Mode: g.Mode, Facts: facts(g)}
 	if g.Index != NotPlanned {
 		v.Label += " " + strconv.Itoa(g.Index)
 	}
@@ -138,7 +140,8 @@ func viewOfGPU(id string, g GPU, h *History) gpuView {
 	if !g.Activity.Known && g.KernelTime.Known {
 		title = "any kernel"
 	}
-	v.Plots = []plot{draw("VRAM", memory, 1, percent), draw(title, activity, 1, percent), draw("power", power, roof(power), watts)}
+	v.Plots = []plot{draw("VRAM", memory, 1, percent), draw(title, activity, 1, percent),
+		draw("power", power, roof(power), watts)}
 	if last := &v.Plots[2]; last.Path != "" {
 		last.Now += " of " + last.Top
 	}
@@ -177,7 +180,8 @@ func methods(name string) string {
 }
 
 func viewOfDevice(id string, d Device, mig bool) deviceView {
-	v := deviceView{ID: id, Memory: memoryBar(d), Activity: activityBar(d), Count: fmt.Sprintf("%d %s", len(d.Slots), plural(len(d.Slots), "job", "jobs"))}
+	v := deviceView{ID: id, Memory: memoryBar(d), Activity: activityBar(d),
+		Count: fmt.Sprintf("%d %s", len(d.Slots), plural(len(d.Slots), "job", "jobs"))}
 	if d.Activity.Known && len(d.Slots) > 0 {
 		v.Method = methods(d.Method)
 	}
@@ -189,7 +193,8 @@ func viewOfDevice(id string, d Device, mig bool) deviceView {
 		if s.Joules.Known {
 			energy = joules(s.Joules.Value)
 		}
-		v.Slots = append(v.Slots, slotView{Class: colour(i), Name: s.Name, Memory: budgetBar(i, s), SM: bandBar(i, s), Energy: energy})
+		v.Slots = append(v.Slots, slotView{Class: colour(i), Name: s.Name, Memory: budgetBar(i, s), SM: bandBar(i, s),
+			Energy: energy})
 	}
 	return v
 }

@@ -105,7 +105,8 @@ func (j Job) Seconds() float64 { return j.End.Sub(j.Begin).Seconds() }
 // tore.
 func Parse(line []byte) (Job, bool) {
 	var j Job
-	if json.Unmarshal(line, &j) != nil || j.Slot == "" || j.End.IsZero() || j.End.Before(j.Begin) || !printable(j.Begin) || !printable(j.End) {
+	if json.Unmarshal(line, &j) != nil || j.Slot == "" || j.End.IsZero() || j.End.Before(j.Begin) || !printable(j.Begin) ||
+		!printable(j.End) {
 		return Job{}, false
 	}
 	return j, true

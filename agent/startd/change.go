@@ -27,7 +27,8 @@ func Changes(n condor.Node, running []api.StatusStartd, policy config.Changes) [
 			continue // it does not answer: told elsewhere
 		case !ok:
 			c.Need = api.NeedStart
-		case !slices.Equal(now.Layout, s.Layout) || slices.ContainsFunc(now.Plans, func(p string) bool { return p != s.Plan }):
+		case !slices.Equal(now.Layout, s.Layout) ||
+			slices.ContainsFunc(now.Plans, func(p string) bool { return p != s.Plan }):
 			c.Need, c.Jobs, c.GPUs = api.NeedRestart, now.Jobs, now.GPUs
 		case slices.ContainsFunc(now.Configs, func(h string) bool { return h != condor.ConfigOf(text) }):
 			c.Need = api.NeedReconfig
@@ -85,7 +86,8 @@ func Explained(all []api.Change, overridden []condor.Override) []api.Change {
 	for k := range all {
 		if c := &all[k]; c.Need == api.NeedRestart {
 			c.Blocked = overridden[i].Setting.Name
-			c.Says = fmt.Sprintf("%s has other slots than planned, and a restart does not change that: %s.", c.Daemon, overridden[i].Says)
+			c.Says = fmt.Sprintf("%s has other slots than planned, and a restart does not change that: %s.", c.Daemon,
+				overridden[i].Says)
 		}
 	}
 	return all
@@ -129,13 +131,15 @@ func oneReconfig(all []api.Change) []api.Change {
 func says(c api.Change, policy config.Changes) string {
 	switch {
 	case c.Need == api.NeedStop && len(c.Jobs) > 0:
-		return fmt.Sprintf("%s is not wanted any more: %s; until they have ended condor_reconfig would end them.", c.Daemon, jobWords(c.Jobs))
+		return fmt.Sprintf("%s is not wanted any more: %s; until they have ended condor_reconfig would end them.", c.Daemon,
+			jobWords(c.Jobs))
 	case c.Need == api.NeedStop && policy == config.ChangesNever:
 		return fmt.Sprintf(`%s is not wanted any more: condor_reconfig stops it (htcondor.changes = "never").`, c.Daemon)
 	case c.Need == api.NeedStop:
 		return fmt.Sprintf("%s is not wanted any more: condor_reconfig stops it.", c.Daemon)
 	case c.Need == api.NeedReconfig && c.Blocked != "":
-		return fmt.Sprintf("HTCondor has not read its new configuration: that waits for %s, whose jobs condor_reconfig would end.", c.Blocked)
+		return fmt.Sprintf("HTCondor has not read its new configuration: "+
+			"that waits for %s, whose jobs condor_reconfig would end.", c.Blocked)
 	case c.Need == api.NeedReconfig && policy == config.ChangesNever:
 		return `HTCondor has not read its new configuration: run condor_reconfig, which touches no job (htcondor.changes = "never").`
 	case c.Need == api.NeedReconfig:

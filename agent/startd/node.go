@@ -11,7 +11,8 @@ import (
 )
 
 // weights are config's in condor's words.
-var weights = map[config.SlotWeight]string{config.WeightCPUs: condor.WeightCPUs, config.WeightCPUsOrVRAM: condor.WeightCPUsOrVRAM}
+var weights = map[config.SlotWeight]string{config.WeightCPUs: condor.WeightCPUs,
+	config.WeightCPUsOrVRAM: condor.WeightCPUsOrVRAM}
 
 // TenantKey is a key of config's in condor's words; the account is none there.
 func TenantKey(k config.TenantKey) string {
@@ -70,8 +71,9 @@ func growth(g config.Growth) condor.Growth {
 		return condor.Growth{}
 	}
 	return condor.Growth{
-		Retries: g.Retries, Factor: g.Factor, ExitCodes: g.ExitCodes, LimitPercent: g.LimitPercent, EarlyPercent: g.EarlyPercent,
-		OverBudget: api.CodeOverBudget, AtLimit: api.CodeAtLimit, NearLimit: api.CodeNearLimit,
+		Retries: g.Retries, Factor: g.Factor, ExitCodes: g.ExitCodes, LimitPercent: g.LimitPercent,
+		EarlyPercent: g.EarlyPercent,
+		OverBudget:   api.CodeOverBudget, AtLimit: api.CodeAtLimit, NearLimit: api.CodeNearLimit,
 	}
 }
 

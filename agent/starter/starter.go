@@ -127,7 +127,8 @@ func (n Node) daemon(pid int) (program string, err error) {
 		return "", err
 	}
 	if !n.trusts(uids.Real) {
-		return "", fmt.Errorf("process %d above the caller runs %s as uid %d, which is not this node's HTCondor: %w", pid, foreign.Clip(exe), uids.Real, ErrNoSlot)
+		return "", fmt.Errorf("process %d above the caller runs %s as uid %d, which is not this node's HTCondor: %w", pid,
+			foreign.Clip(exe), uids.Real, ErrNoSlot)
 	}
 	file, err := n.ExeFile(pid)
 	if err != nil {
@@ -157,7 +158,8 @@ func (n Node) starterAt(p process.Stat) (Starter, error) {
 	startd := 0
 	if !orphan {
 		if above, err := n.daemon(p.Parent); err != nil || above != startdProgram {
-			return Starter{}, fmt.Errorf("process %d above the caller runs condor_starter, but its parent %d is no condor_startd: %w", p.PID, p.Parent, ErrNoSlot)
+			return Starter{}, fmt.Errorf("process %d above the caller runs condor_starter, "+
+				"but its parent %d is no condor_startd: %w", p.PID, p.Parent, ErrNoSlot)
 		}
 		startd = p.Parent
 	}

@@ -31,7 +31,8 @@ func (s *Sampler) account(r gpu.Reading, activities Activities, bookings booked,
 // observe lists the devices of a GPU that slots can be on.
 func (s *Sampler) observe(r gpu.Reading, activities Activities) []observation {
 	if !r.MIGEnabled {
-		o := observation{device: Device{GPU: r.GPU}, kernel: ratio(r.KernelTime), dram: ratio(r.DRAMActivity), samples: r.Samples, part: gpu.Known(1.0)}
+		o := observation{device: Device{GPU: r.GPU}, kernel: ratio(r.KernelTime), dram: ratio(r.DRAMActivity),
+			samples: r.Samples, part: gpu.Known(1.0)}
 		o.activity, o.source = best(r.SMActivity, activities, Instance{GPU: r.GPU, ID: WholeGPU})
 		if !r.Processes.Known {
 			o.activity, o.kernel = gpu.Measured[float64]{}, gpu.Measured[float64]{} // somebody unseen may have used it

@@ -35,11 +35,13 @@ const tolerance = 0.02
 
 // attribute divides the interval that ends now. It returns each slot's share
 // of the device and false if there is nothing to divide.
-func (t *tracker) attribute(o observation, bookings []Booking, now time.Time, longest time.Duration) (took float64, divided bool) {
+func (t *tracker) attribute(o observation, bookings []Booking, now time.Time, longest time.Duration) (took float64,
+	divided bool) {
 	c := t.crowd(bookings, o.samples, o.source == sourceDCGM)
 	t.measured = t.measured || o.activity.Known
 	source := t.measured || o.kernel.Known
-	t.last = share{method: methodOf(o.device, c.known, c.outsiders, c.mps, source), activity: o.activity, source: o.source, kernel: o.kernel, slots: map[SlotKey]Spread{}}
+	t.last = share{method: methodOf(o.device, c.known, c.outsiders, c.mps, source), activity: o.activity, source: o.source,
+		kernel: o.kernel, slots: map[SlotKey]Spread{}}
 	interval := now.Sub(t.at)
 	usable := o.activity.Known || o.kernel.Known && !t.measured
 	if t.at.IsZero() || interval > longest {

@@ -56,7 +56,8 @@ type DCGM struct {
 func NewDCGM(address string) (*DCGM, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" || !loopback(u.Hostname()) {
-		return nil, fmt.Errorf("dcgm-exporter at %.80q: give an address on this machine, such as http://127.0.0.1:9400/metrics", address)
+		return nil, fmt.Errorf("dcgm-exporter at %.80q: "+
+			"give an address on this machine, such as http://127.0.0.1:9400/metrics", address)
 	}
 	t := &http.Transport{Proxy: nil, DialContext: (&net.Dialer{}).DialContext, MaxIdleConnsPerHost: 1}
 	refuse := func(*http.Request, []*http.Request) error { return errors.New("it redirects") }

@@ -64,7 +64,8 @@ type SlotTotals struct {
 }
 
 func (t SlotTotals) plus(o SlotTotals) SlotTotals {
-	return SlotTotals{t.Allocated + o.Allocated, t.SM.plus(o.SM), t.Energy.plus(o.Energy), sum(t.DRAM, o.DRAM), sum(t.Idle, o.Idle)}
+	return SlotTotals{t.Allocated + o.Allocated, t.SM.plus(o.SM), t.Energy.plus(o.Energy), sum(t.DRAM, o.DRAM),
+		sum(t.Idle, o.Idle)}
 }
 
 // DeviceTotals are a device's sums since the agent's start. They never fall.

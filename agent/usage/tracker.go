@@ -76,7 +76,8 @@ const (
 )
 
 func newTracker() *tracker {
-	return &tracker{sightings: map[process.ID]sighting{}, restless: map[SlotKey]time.Time{}, changed: map[SlotKey]time.Time{}}
+	return &tracker{sightings: map[process.ID]sighting{}, restless: map[SlotKey]time.Time{},
+		changed: map[SlotKey]time.Time{}}
 }
 
 // sight notes the processes that are there now.

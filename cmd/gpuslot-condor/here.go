@@ -28,7 +28,8 @@ func (p program) tellHere(args []string) int {
 		fmt.Fprintf(p.stderr, "gpuslot-condor: %s\n", here.NoJob)
 		return here.ExitNoJob
 	case reply.Here == nil:
-		fmt.Fprintln(p.stderr, "gpuslot-condor: gpuslotd answered without what was asked for; install the same version of both")
+		fmt.Fprintln(p.stderr, "gpuslot-condor: gpuslotd answered without what was asked for; "+
+			"install the same version of both")
 		return 1
 	}
 	if o.json {

@@ -32,13 +32,18 @@ type verb struct {
 
 func verbs() []verb {
 	return []verb{
-		{"inventory", "[FILE]", "print the GPUs for MACHINE_RESOURCE_INVENTORY_GPUs; none if there is no FILE", program.inventory},
-		{"monitor", "[FLAGS] [FILE]", "print for STARTD_CRON which GPUs of FILE take jobs and which jobs to hold; -follow goes on", program.monitor},
-		{"usage", "[FLAGS]", "print for a STARTD_CRON job with METRICS what each running job used; -follow goes on", program.reportUsage},
-		{"demand", "[-timeout DURATION]", "print for SCHEDD_CRON what the idle GPU jobs of this access point wait for", program.demand},
+		{"inventory", "[FILE]", "print the GPUs for MACHINE_RESOURCE_INVENTORY_GPUs; none if there is no FILE",
+			program.inventory},
+		{"monitor", "[FLAGS] [FILE]", "print for STARTD_CRON which GPUs of FILE take jobs and which jobs to hold; " +
+			"-follow goes on", program.monitor},
+		{"usage", "[FLAGS]", "print for a STARTD_CRON job with METRICS what each running job used; -follow goes on",
+			program.reportUsage},
+		{"demand", "[-timeout DURATION]", "print for SCHEDD_CRON what the idle GPU jobs of this access point wait for",
+			program.demand},
 		{"prepare", "[FLAGS]", "the PREPARE_JOB hook: job ad in, environment or refusal out", program.prepare},
 		{"wrap", "[FLAGS] COMMAND…", "the USER_JOB_WRAPPER: set the environment, become COMMAND", program.wrap},
-		{"supervise", "[FLAGS] COMMAND…", "the USER_JOB_WRAPPER of shared GPUs: run COMMAND, and let its MPS clients leave before it is ended", program.supervise},
+		{"supervise", "[FLAGS] COMMAND…", "the USER_JOB_WRAPPER of shared GPUs: " +
+			"run COMMAND, and let its MPS clients leave before it is ended", program.supervise},
 		{"here", "[FLAGS]", "inside a job: print the job's own part of a GPU; -json", program.tellHere},
 		{"version", "", "print the version", program.printVersion},
 		{"help", "", "print this text", program.help},

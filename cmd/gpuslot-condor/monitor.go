@@ -138,7 +138,8 @@ func holds(startd string, all []api.Hold) []condor.Hold {
 	var out []condor.Hold
 	for _, h := range all {
 		if slot, dynamic, err := condor.ParseSlot(h.Slot); err == nil && condor.StartdOf(h.Slot) == startd {
-			out = append(out, condor.Hold{SlotID: slot, DSlotID: dynamic, JobID: h.Job, Code: h.Code, Reason: h.Reason, Since: h.Since})
+			out = append(out, condor.Hold{SlotID: slot, DSlotID: dynamic, JobID: h.Job, Code: h.Code, Reason: h.Reason,
+				Since: h.Since})
 		}
 	}
 	return out
@@ -151,7 +152,10 @@ func acceptances(gpus []api.Acceptance) ([]condor.GPUState, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gpuslotd's answer: %w", err)
 		}
-		states = append(states, condor.GPUState{UUID: u, Whole: a.Whole, Accept: a.Accept, Reason: a.Reason, ClosedBy: a.ClosedBy, Tenant: a.Tenant, Least: gpu.MiB(a.LeastMiB), Above: gpu.MiB(a.AboveMiB), AboveHost: condor.Share{CPUs: a.AboveCPUs, Memory: gpu.MiB(a.AboveMemoryMiB)}, Verified: a.Verified, Pending: a.Pending, Time: a.Time, Since: a.Since})
+		states = append(states, condor.GPUState{UUID: u, Whole: a.Whole, Accept: a.Accept, Reason: a.Reason,
+			ClosedBy: a.ClosedBy, Tenant: a.Tenant, Least: gpu.MiB(a.LeastMiB), Above: gpu.MiB(a.AboveMiB),
+			AboveHost: condor.Share{CPUs: a.AboveCPUs, Memory: gpu.MiB(a.AboveMemoryMiB)}, Verified: a.Verified,
+			Pending: a.Pending, Time: a.Time, Since: a.Since})
 	}
 	return states, nil
 }
@@ -169,5 +173,6 @@ func unmentioned(known []gpu.UUID, states []condor.GPUState) []condor.GPUState {
 			rest = append(rest, u)
 		}
 	}
-	return condor.Closed(rest, "gpuslotd's plan does not share this GPU; restart the startd when its jobs are done", time.Now())
+	return condor.Closed(rest, "gpuslotd's plan does not share this GPU; "+
+		"restart the startd when its jobs are done", time.Now())
 }

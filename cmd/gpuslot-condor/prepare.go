@@ -41,7 +41,8 @@ func (p program) admit(o options) condor.HookReply {
 		return refuse(api.CodeBadJob, err.Error())
 	}
 	if len(job.Outside) > 0 {
-		return refuse(api.CodeBadJob, fmt.Sprintf("HTCondor would run programs of this job outside its cgroup, where no limit holds (%s): run them from the job's own script",
+		return refuse(api.CodeBadJob, fmt.Sprintf("HTCondor would run programs of this job outside its cgroup, "+
+			"where no limit holds (%s): run them from the job's own script",
 			strings.Join(job.Outside, ", ")))
 	}
 	grant, refusal := o.ask(p.request(job))
@@ -125,5 +126,6 @@ func (o options) ask(job *api.Job) (api.Grant, *api.Refusal) {
 	case reply.Refusal == nil && reply.Grant != nil:
 		return *reply.Grant, nil
 	}
-	return api.Grant{}, api.Refuse(api.CodeNoAgent, "gpuslotd answered without a decision; look at: journalctl -u gpuslotd")
+	return api.Grant{}, api.Refuse(api.CodeNoAgent,
+		"gpuslotd answered without a decision; look at: journalctl -u gpuslotd")
 }

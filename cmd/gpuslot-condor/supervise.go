@@ -63,7 +63,8 @@ func (p program) supervise(args []string) int {
 // early are the signals by which HTCondor and users end a job or tell it
 // something. To catch one costs two switches between threads: all others wait
 // until the job is lateAfter old.
-var early = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
+var early = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1,
+	syscall.SIGUSR2}
 
 const lateAfter = 2 * time.Second
 

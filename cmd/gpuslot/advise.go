@@ -56,10 +56,13 @@ formulae, and what is not known.`,
 		RunE: func(c *cobra.Command, files []string) error { return a.run(c, f, files) },
 	}
 	c.Flags().StringVar(&a.since, "since", "14d", "read jobs that ended within this `time`, such as 24h or 14d")
-	c.Flags().StringVar(&a.changed, "changed", "", "the `date` since when GPUs are given otherwise, such as 2026-11-01; without it, when jobs began to share GPUs")
+	c.Flags().StringVar(&a.changed, "changed", "",
+		"the `date` since when GPUs are given otherwise, such as 2026-11-01; without it, when jobs began to share GPUs")
 	c.Flags().StringVar(&a.risk, "risk", "5%", "the `part` of the jobs that may need more VRAM than is recommended")
-	c.Flags().StringArrayVar(&a.inventories, "inventory", nil, "a recorded inventory `file` of the nodes that the advice is for, so that their CPUs count; may be given again")
-	c.Flags().StringVar(&a.html, "html", "", "also write the advice with plots to this `file`, one page that needs nothing else")
+	c.Flags().StringArrayVar(&a.inventories, "inventory", nil,
+		"a recorded inventory `file` of the nodes that the advice is for, so that their CPUs count; may be given again")
+	c.Flags().StringVar(&a.html, "html", "",
+		"also write the advice with plots to this `file`, one page that needs nothing else")
 	c.Flags().BoolVar(&a.asJSON, "json", false, "print JSON")
 	c.Flags().BoolVar(&a.all, "all", false, "print every class, not the ten that reserved most")
 	return c

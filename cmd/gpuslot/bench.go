@@ -76,14 +76,17 @@ func (b *benchFlags) flags(c *cobra.Command) {
 	s.IntSliceVar(&b.Order.Copies, "copies", []int{1, 2, 4, 8}, "the `numbers` of copies at once")
 	s.StringSliceVar(&b.modes, "modes", all, "the `modes` to measure")
 	s.IntVar(&b.Order.Repeats, "repeats", 3, "the `number` of times that each point is measured")
-	s.DurationVar(&b.Limit, "time-limit", 0, "measure no longer than this `time`, such as 30m; what is left is not measured")
-	s.DurationVar(&b.Sample, "sample", 200*time.Millisecond, "the `time` between two looks at the GPU; at least 150ms for activity")
+	s.DurationVar(&b.Limit, "time-limit", 0,
+		"measure no longer than this `time`, such as 30m; what is left is not measured")
+	s.DurationVar(&b.Sample, "sample", 200*time.Millisecond,
+		"the `time` between two looks at the GPU; at least 150ms for activity")
 	s.BoolVar(&b.Cold, "cold", false, "do not run the command once before")
 	s.BoolVar(&b.Force, "force", false, "measure although other processes use the GPU")
 	s.BoolVar(&b.Simulated, "simulated", false, "mark the result: the GPU is a simulated one")
 	s.StringVar(&b.Label, "label", "", "a `name` for the command in tables")
 	s.StringVarP(&b.Out, "output", "o", "", "keep the result and the copies' output in this new `directory`")
-	s.StringArrayVar(&b.read, "read", nil, "print the result that is in this `directory` instead; may be given again, for the same GPU out of MIG mode and in it")
+	s.StringArrayVar(&b.read, "read", nil, "print the result that is in this `directory` instead; "+
+		"may be given again, for the same GPU out of MIG mode and in it")
 	s.BoolVar(&b.asJSON, "json", false, "print JSON, as in bench.json")
 }
 

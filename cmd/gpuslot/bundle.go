@@ -87,12 +87,14 @@ look through the file before it leaves the site.
 			if err := writeBundle(output, m); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: %d files, %d could not be had (report.json says why)\n", output, len(m.Files), len(m.Missing))
+			fmt.Fprintf(c.OutOrStdout(), "%s: %d files, %d could not be had (report.json says why)\n", output, len(m.Files),
+				len(m.Missing))
 			return nil
 		},
 	}
 	inventoryFlag(c, &files)
-	c.Flags().StringVar(&output, "output", "", "the `file` to write; by default it has the host's name and the time, in this directory")
+	c.Flags().StringVar(&output, "output", "",
+		"the `file` to write; by default it has the host's name and the time, in this directory")
 	c.Flags().BoolVar(&withJobs, "with-jobs", false, "leave the names of users, groups and jobs in")
 	return c
 }
@@ -117,7 +119,8 @@ func hostLabel() string {
 
 // gather asks every source; it fails for none of them.
 func gather(c *cobra.Command, f *flags, files []string, withJobs bool, made time.Time) (manifest, error) {
-	m := manifest{Schema: bundleSchema, Made: made, Host: hostLabel(), Build: thisBuild(), WithJobs: withJobs, ConfigFile: f.config, Files: []had{}, Missing: []missed{}}
+	m := manifest{Schema: bundleSchema, Made: made, Host: hostLabel(), Build: thisBuild(), WithJobs: withJobs,
+		ConfigFile: f.config, Files: []had{}, Missing: []missed{}}
 	_, err := os.Stat(f.config)
 	if m.ConfigAbsent = errors.Is(err, os.ErrNotExist); m.ConfigAbsent && c.Flags().Changed("config") {
 		return m, fmt.Errorf("read configuration: %w", err)

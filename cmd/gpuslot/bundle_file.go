@@ -55,7 +55,8 @@ func encodeBundle(w io.Writer, m manifest) error {
 const bundleFolder = "gpuslot-report/"
 
 func addFile(t *tar.Writer, file had, made time.Time) error {
-	h := &tar.Header{Name: bundleFolder + file.Name, Mode: 0o600, Size: int64(len(file.text)), ModTime: made, Format: tar.FormatPAX}
+	h := &tar.Header{Name: bundleFolder + file.Name, Mode: 0o600, Size: int64(len(file.text)), ModTime: made,
+		Format: tar.FormatPAX}
 	if err := t.WriteHeader(h); err != nil {
 		return err
 	}
@@ -99,7 +100,8 @@ func decodeBundle(r io.Reader) (bundle, error) {
 	}
 	var m manifest
 	if err := json.Unmarshal(files[bundleManifest], &m); err != nil || m.Schema != bundleSchema {
-		return bundle{}, fmt.Errorf("not a report of this gpuslot: %s has the schema %.40q, not %q", bundleManifest, m.Schema, bundleSchema)
+		return bundle{}, fmt.Errorf("not a report of this gpuslot: %s has the schema %.40q, not %q", bundleManifest, m.Schema,
+			bundleSchema)
 	}
 	var b bundle
 	switch text, ok := files[bundleConfig]; {

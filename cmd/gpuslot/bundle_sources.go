@@ -95,10 +95,14 @@ func (n *nodeSources) list() []source {
 		command("condor/version.txt", "condor_version"),
 		command("condor/files.txt", "condor_config_val", "-config"),
 		command("condor/settings.txt", "condor_config_val", "-dump", condorPattern),
-		command("units.txt", "systemctl", "show", "--no-pager", "-p", "Id,ActiveState,SubState,Result,NRestarts,ExecMainPID,ExecMainStatus,ActiveEnterTimestamp,FragmentPath,DropInPaths",
-			"gpuslotd.service", "gpuslotd.socket", "gpuslot-mps@*.service", "gpuslot-mps-dir@*.service", "condor.service", "nvidia-persistenced.service"),
-		command("logs/gpuslotd.log", "journalctl", "--no-pager", "-o", "short-iso", "-n", "5000", "-u", "gpuslotd.service", "-u", "gpuslotd.socket"),
-		command("logs/kernel.log", "journalctl", "--no-pager", "-o", "short-iso", "-n", "2000", "-k", "-g", "NVRM|nvidia|oom"),
+		command("units.txt", "systemctl", "show", "--no-pager", "-p",
+			"Id,ActiveState,SubState,Result,NRestarts,ExecMainPID,ExecMainStatus,ActiveEnterTimestamp,FragmentPath,DropInPaths",
+			"gpuslotd.service", "gpuslotd.socket", "gpuslot-mps@*.service", "gpuslot-mps-dir@*.service", "condor.service",
+			"nvidia-persistenced.service"),
+		command("logs/gpuslotd.log", "journalctl", "--no-pager", "-o", "short-iso", "-n", "5000", "-u", "gpuslotd.service",
+			"-u", "gpuslotd.socket"),
+		command("logs/kernel.log", "journalctl", "--no-pager", "-o", "short-iso", "-n", "2000", "-k", "-g",
+			"NVRM|nvidia|oom"),
 		n.daemonsLog(),
 	)
 	// Where there is nothing to keep, there is no such file.
@@ -131,23 +135,24 @@ func (n *nodeSources) daemonsLog() source {
 
 // command is what a program prints.
 func command(file, name string, args ...string) source {
-	return source{name: file, from: strings.Join(append([]string{name}, args...), " "), deadline: commandDeadline, read: func(ctx context.Context) ([]byte, error) {
-		ctx, cancel := context.WithTimeout(ctx, commandDeadline)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.WaitDelay = time.Second
-		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		err := cmd.Run()
-		if err != nil && stdout.Len() == 0 {
-			first, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
-			if first == "" {
-				return nil, err
+	return source{name: file, from: strings.Join(append([]string{name}, args...), " "), deadline: commandDeadline,
+		read: func(ctx context.Context) ([]byte, error) {
+			ctx, cancel := context.WithTimeout(ctx, commandDeadline)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, name, args...)
+			cmd.WaitDelay = time.Second
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			err := cmd.Run()
+			if err != nil && stdout.Len() == 0 {
+				first, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
+				if first == "" {
+					return nil, err
+				}
+				return nil, fmt.Errorf("%w: %.200s", err, first)
 			}
-			return nil, fmt.Errorf("%w: %.200s", err, first)
-		}
-		return stdout.Bytes(), nil
-	}}
+			return stdout.Bytes(), nil
+		}}
 }
 
 // versions are those of what gpuslot stands on.
@@ -166,7 +171,8 @@ func (n *nodeSources) versions(ctx context.Context) ([]byte, error) {
 		HTCondor string `json:"htcondor,omitempty"`
 		Driver   string `json:"nvidia,omitempty"`
 		CgroupV2 bool   `json:"cgroup_v2"`
-	}{Gpuslot: thisBuild(), Agent: n.status.Version, Kernel: unix.ByteSliceToString(u.Release[:]), Arch: runtime.GOARCH, HTCondor: n.status.HTCondor}
+	}{Gpuslot: thisBuild(), Agent: n.status.Version, Kernel: unix.ByteSliceToString(u.Release[:]), Arch: runtime.GOARCH,
+		HTCondor: n.status.HTCondor}
 	if text, err := os.ReadFile("/etc/os-release"); err == nil {
 		for line := range strings.Lines(string(text)) {
 			if name, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {

@@ -38,7 +38,8 @@ const (
 )
 
 // notNames are words that stand where names do, and tell nothing.
-var notNames = map[string]bool{"": true, "-": true, "root": true, "nobody": true, "none": true, "condor": true, "operator": true, "agent": true, "node": true, "unknown": true}
+var notNames = map[string]bool{"": true, "-": true, "root": true, "nobody": true, "none": true, "condor": true,
+	"operator": true, "agent": true, "node": true, "unknown": true}
 
 // hide is the name that stands for one.
 func (v *veil) hide(kind, name string) string {
@@ -138,7 +139,8 @@ func (v *veil) json(text []byte, indent string) ([]byte, error) {
 }
 
 // kindsOfKeys says what the text of a JSON key is a name of.
-var kindsOfKeys = map[string]string{"job": kindJob, "id": kindJob, "account": kindUser, "user": kindUser, "tenant": kindUser}
+var kindsOfKeys = map[string]string{"job": kindJob, "id": kindJob, "account": kindUser, "user": kindUser,
+	"tenant": kindUser}
 
 func (v *veil) value(key string, value any) any {
 	switch x := value.(type) {

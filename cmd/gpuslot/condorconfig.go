@@ -60,7 +60,8 @@ with --placement pack.`,
 		},
 	}
 	inventoryFlag(c, &files)
-	c.Flags().StringVar(&target, "for", forExecutionPoint, "the `machine` it is for: execution-point, access-point, plain-node or negotiator")
+	c.Flags().StringVar(&target, "for", forExecutionPoint,
+		"the `machine` it is for: execution-point, access-point, plain-node or negotiator")
 	c.Flags().Bool("stdout", true, "print to stdout, which is all that it does")
 	c.Flags().StringVar(&place, "placement", condor.PlaceSpread, "for the negotiator: the `order`, spread or pack")
 	return c
@@ -90,7 +91,8 @@ func condorConfig(c *cobra.Command, f *flags, target, place string, files []stri
 		show.Warn(c.ErrOrStderr(), unreadable)
 		return condor.PlainNode(programVersion(), inv)
 	}
-	return nil, fmt.Errorf("--for is %q; write %s, %s, %s or %s", target, forExecutionPoint, forAccessPoint, forPlainNode, forNegotiator)
+	return nil, fmt.Errorf("--for is %q; write %s, %s, %s or %s", target, forExecutionPoint, forAccessPoint, forPlainNode,
+		forNegotiator)
 }
 
 // nodesOf plans a node per file, or this one if there is none. Observed ones are
@@ -131,7 +133,8 @@ func nodeOf(c *cobra.Command, f *flags, files []string) (n condor.Node, observed
 	}
 	show.Warn(c.ErrOrStderr(), append(p.Warnings, unreadable...))
 	if p.Observe {
-		fmt.Fprintf(c.ErrOrStderr(), "%s is observed (mode = \"observe\"): its HTCondor stays as the site configured it, and nothing is generated for it.\n", orUnnamed(p.Host.Name))
+		fmt.Fprintf(c.ErrOrStderr(), "%s is observed (mode = \"observe\"): "+
+			"its HTCondor stays as the site configured it, and nothing is generated for it.\n", orUnnamed(p.Host.Name))
 		return n, true, nil
 	}
 	n = startd.Node(p, cfg)

@@ -51,7 +51,8 @@ worst is a warning, 4 the worst is an error.`,
 			if errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
-			found, err := doctor.Examine(c.Context(), doctor.Node{Config: cfg, ConfigErr: err, Socket: f.socket}, jobUser, c.ErrOrStderr())
+			found, err := doctor.Examine(c.Context(), doctor.Node{Config: cfg, ConfigErr: err, Socket: f.socket}, jobUser,
+				c.ErrOrStderr())
 			if err != nil {
 				return err
 			}

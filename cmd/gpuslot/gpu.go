@@ -40,9 +40,11 @@ type closer struct {
 }
 
 func (o *closer) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.reason, "reason", "", "a `text` that says why, for status, the slot's ad, and those who wonder later; needed")
+	c.Flags().StringVar(&o.reason, "reason", "",
+		"a `text` that says why, for status, the slot's ad, and those who wonder later; needed")
 	c.Flags().StringVar(&o.owner, "owner", "operator", "whose hold it is: a site's program gives its `name`")
-	c.Flags().DurationVar(&o.deadline, "deadline", 0, "wait no longer than this `time` for the jobs to end, such as 2h; exit code 3 if some remain")
+	c.Flags().DurationVar(&o.deadline, "deadline", 0,
+		"wait no longer than this `time` for the jobs to end, such as 2h; exit code 3 if some remain")
 }
 
 func gpuClose(f *flags) *cobra.Command {
@@ -129,7 +131,8 @@ func askClosing(ctx context.Context, c *cobra.Command, f *flags, req api.Request
 		return api.Closing{}, err
 	}
 	if reply.Closing == nil {
-		return api.Closing{}, errors.New("the agent answered without a result; gpuslot and gpuslotd may be of different versions")
+		return api.Closing{}, errors.New("the agent answered without a result; " +
+			"gpuslot and gpuslotd may be of different versions")
 	}
 	for _, text := range reply.Closing.Text {
 		fmt.Fprintln(c.OutOrStdout(), text)
@@ -172,7 +175,8 @@ func jobsOn(s api.Status, devices []string) []jobOn {
 }
 
 func (j jobOn) String() string {
-	return fmt.Sprintf("job %s of %s in %s on GPU %d since %s", show.OrDash(j.ID), show.OrDash(j.Account), j.Slot, j.gpu, clock(j.Since))
+	return fmt.Sprintf("job %s of %s in %s on GPU %d since %s", show.OrDash(j.ID), show.OrDash(j.Account), j.Slot, j.gpu,
+		clock(j.Since))
 }
 
 // drainPace is how often the agent is asked while jobs are waited for, and

@@ -27,7 +27,8 @@ func loadConfig(c *cobra.Command, path string) (config.Config, error) {
 
 // inventoryFlag lets a verb read recorded inventories.
 func inventoryFlag(c *cobra.Command, into *[]string) {
-	c.Flags().StringArrayVar(into, "inventory", nil, "a recorded inventory `file` instead of this node, written by \"gpuslot inventory --json\"")
+	c.Flags().StringArrayVar(into, "inventory", nil,
+		"a recorded inventory `file` instead of this node, written by \"gpuslot inventory --json\"")
 }
 
 // readInventory reads the recorded file, or this node if there is none.
@@ -40,7 +41,8 @@ func readInventory(ctx context.Context, files []string) (inv gpu.Inventory, unre
 		inv, err := gpu.ReadInventory(files[0])
 		return inv, nil, err
 	}
-	return gpu.Inventory{}, nil, show.Hint(errors.New("one inventory at a time"), "only gpuslot condor-config --for access-point takes several --inventory")
+	return gpu.Inventory{}, nil, show.Hint(errors.New("one inventory at a time"),
+		"only gpuslot condor-config --for access-point takes several --inventory")
 }
 
 // hostSettings are HTCondor's on this node, for a plan as the agent makes it; nil for a
@@ -59,7 +61,9 @@ func hostSettings(ctx context.Context, files []string) condor.Settings {
 func readNode(ctx context.Context) (inv gpu.Inventory, unreadable []string, err error) {
 	l, err := nvml.Open()
 	if err != nil {
-		return gpu.Inventory{}, nil, show.Hint(err, "a node is planned anywhere from its recorded inventory: on the node gpuslot inventory --json > node.json, here --inventory node.json")
+		return gpu.Inventory{}, nil, show.Hint(err,
+			"a node is planned anywhere from its recorded inventory: "+
+				"on the node gpuslot inventory --json > node.json, here --inventory node.json")
 	}
 	inv, errs, err := l.Inventory(ctx)
 	for _, e := range errs {

@@ -113,9 +113,12 @@ plan, check-config, verify, bench, doctor, here, gpu, node and mig.`,
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return show.Hint(err, flagHint(c, err)) })
 	c.SetVersionTemplate("gpuslot {{.Version}}\n")
-	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath, "the configuration `file`; the default one may be missing, which means all defaults")
+	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath,
+		"the configuration `file`; the default one may be missing, which means all defaults")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
-	c.AddCommand(inventoryCommand(), planCommand(&f), checkConfigCommand(&f), condorConfigCommand(&f), statusCommand(&f), topCommand(&f), usageCommand(&f), adviseCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f), benchCommand(&f), doctorCommand(&f), reportCommand(&f),
+	c.AddCommand(inventoryCommand(), planCommand(&f), checkConfigCommand(&f), condorConfigCommand(&f), statusCommand(&f),
+		topCommand(&f), usageCommand(&f), adviseCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f),
+		benchCommand(&f), doctorCommand(&f), reportCommand(&f),
 		gpuCommand(&f), nodeCommand(&f), mpsCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
 	explainArguments(c)
 	return c

@@ -253,7 +253,8 @@ func withTargets(c *cobra.Command, f *flags, t targetFlags, do func(mig.Executor
 // withExecutor opens NVML and reads the MIG state of every GPU.
 func withExecutor(c *cobra.Command, f *flags, do func(mig.Executor, []gpu.MIGState) error) error {
 	if os.Geteuid() != 0 {
-		return show.Hint(fmt.Errorf("%s needs root: the driver shows and changes MIG instances only for root", c.CommandPath()), "run it with sudo")
+		return show.Hint(fmt.Errorf("%s needs root: the driver shows and changes MIG instances only for root",
+			c.CommandPath()), "run it with sudo")
 	}
 	cfg, err := loadConfig(c, f.config)
 	if err != nil {

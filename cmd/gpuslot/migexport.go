@@ -57,7 +57,8 @@ next:
 		counts := map[string]int{}
 		for _, i := range s.Instances {
 			if !s.Whole(i) {
-				warnings = append(warnings, fmt.Sprintf("GPU %d: %s has %d compute instances, which gpuslot does not make: it is left out", s.Index, s.Chip.FormatPlace(i.Place), len(i.Compute)))
+				warnings = append(warnings, fmt.Sprintf("GPU %d: %s has %d compute instances, which gpuslot does not make: "+
+					"it is left out", s.Index, s.Chip.FormatPlace(i.Place), len(i.Compute)))
 				continue
 			}
 			p, _ := s.Chip.Profile(i.Profile)

@@ -21,7 +21,8 @@ func showFollowed(c *cobra.Command, socket string, asJSON bool) error {
 		return err
 	}
 	if len(s.Repartition) == 0 {
-		return show.Hint(errors.New("no GPU of this node follows the work that waits"), `set repartition = "suggest" where mode = "mig", or plan for a demand of your own with --want or --demand`)
+		return show.Hint(errors.New("no GPU of this node follows the work that waits"),
+			`set repartition = "suggest" where mode = "mig", or plan for a demand of your own with --want or --demand`)
 	}
 	if asJSON {
 		return show.JSON(c.OutOrStdout(), s.Repartition)
@@ -58,7 +59,8 @@ func followedText(w io.Writer, r api.StatusRepartition) {
 		other -= u.Jobs
 	}
 	if other > 0 {
-		fmt.Fprintf(w, "%d idle jobs want what no place of mig_layout serves, or require what gpuslot does not understand.\n", other)
+		fmt.Fprintf(w, "%d idle jobs want what no place of mig_layout serves, "+
+			"or require what gpuslot does not understand.\n", other)
 	}
 }
 
@@ -70,7 +72,8 @@ func followed(r api.StatusRepartition) string {
 	case r.At.IsZero():
 		return fmt.Sprintf("repartition = %s: nothing was decided yet", r.Setting)
 	case r.Told.IsZero():
-		return fmt.Sprintf("repartition = %s: no access point tells what its jobs wait for; see gpuslot condor-config --for access-point", r.Setting)
+		return fmt.Sprintf("repartition = %s: no access point tells what its jobs wait for; "+
+			"see gpuslot condor-config --for access-point", r.Setting)
 	}
 	return fmt.Sprintf("repartition = %s, %s: %s", r.Setting, clock(r.At), strings.TrimSuffix(r.Why, "."))
 }

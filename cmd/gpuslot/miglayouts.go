@@ -46,11 +46,13 @@ func printLayouts(w io.Writer, chip gpu.Chip) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s: %d compute slices, %d units of memory, %d layouts\n\n", chip.Model, chip.Slices(), chip.Units(), all.Len())
+	fmt.Fprintf(w, "%s: %d compute slices, %d units of memory, %d layouts\n\n", chip.Model, chip.Slices(),
+		chip.Units(), all.Len())
 	var profiles show.Table
 	profiles.Row("PROFILE", "ID", "SLICES", "STARTS", "UNITS", "MOST", "SMs", "MEMORY/MiB")
 	for _, p := range chip.Profiles {
-		profiles.Row(p.Name, strconv.Itoa(int(p.ID)), strconv.Itoa(p.Slices), startsOf(p), strconv.Itoa(p.Size), strconv.Itoa(p.Max),
+		profiles.Row(p.Name, strconv.Itoa(int(p.ID)), strconv.Itoa(p.Slices), startsOf(p), strconv.Itoa(p.Size),
+			strconv.Itoa(p.Max),
 			of(int64(p.Multiprocessors), 0, false), of(int64(p.Memory), 0, false))
 	}
 	profiles.Print(w)

@@ -94,7 +94,8 @@ func (p migPlanFlags) check() error {
 	case len(p.wants) > 0 && p.demand != "":
 		return errors.New("one of --want and --demand at a time")
 	case len(p.wants) == 0 && p.demand == "":
-		return show.Hint(errors.New("one of --want and --demand is needed"), "--want names a layout for each GPU, --demand what all of them together have to serve")
+		return show.Hint(errors.New("one of --want and --demand is needed"),
+			"--want names a layout for each GPU, --demand what all of them together have to serve")
 	case p.model != "" && len(p.inventory) > 0:
 		return errors.New("one of --inventory and --model at a time")
 	case p.model != "" && len(p.gpus) > 0:
@@ -159,7 +160,8 @@ func (p migPlanFlags) live(c *cobra.Command, f *flags) (gpus []gpu.MIGGPU, notes
 			}
 			gpus = append(gpus, s.MIGGPU)
 			if !s.Enabled {
-				notes = append(notes, fmt.Sprintf("GPU %d (%s) is not in MIG mode; gpuslot mig apply switches it on when no process uses the GPU", s.Index, s.UUID))
+				notes = append(notes, fmt.Sprintf("GPU %d (%s) is not in MIG mode; "+
+					"gpuslot mig apply switches it on when no process uses the GPU", s.Index, s.UUID))
 			}
 		}
 		return nil

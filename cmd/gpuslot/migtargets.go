@@ -25,7 +25,8 @@ type targetFlags struct {
 
 func (t *targetFlags) add(c *cobra.Command) {
 	c.Flags().StringVarP(&t.file, "config-file", "f", "", "a mig-parted `file`")
-	c.Flags().StringVarP(&t.name, "selected-config", "c", "", "the `name` of a configuration in it; the only one where there is one")
+	c.Flags().StringVarP(&t.name, "selected-config", "c", "",
+		"the `name` of a configuration in it; the only one where there is one")
 	c.Flags().StringVar(&t.layout, "layout", "", "the wanted `layout` of the GPUs named by --gpu")
 	c.Flags().StringSliceVar(&t.gpus, "gpu", nil, "these GPUs only, by NVML `index` or UUID")
 }
@@ -40,13 +41,15 @@ func (t targetFlags) check() error {
 	}
 	switch {
 	case named == 0:
-		return show.Hint(errors.New("no layout is wanted"), "name a mig-parted file with -f, or a layout with --gpu and --layout")
+		return show.Hint(errors.New("no layout is wanted"),
+			"name a mig-parted file with -f, or a layout with --gpu and --layout")
 	case named > 1:
 		return errors.New("one of -f, --layout and --boot at a time")
 	case t.name != "" && t.file == "":
 		return errors.New("-c names a configuration of the file that -f names")
 	case t.layout != "" && len(t.gpus) == 0:
-		return show.Hint(errors.New("--layout is for the GPUs that --gpu names"), "GPUs of different models have different profiles; gpuslot inventory lists them")
+		return show.Hint(errors.New("--layout is for the GPUs that --gpu names"),
+			"GPUs of different models have different profiles; gpuslot inventory lists them")
 	}
 	return nil
 }
@@ -76,7 +79,8 @@ func (t targetFlags) targets(e mig.Executor, states []gpu.MIGState) ([]target, e
 		targets, err = t.layoutTargets(chosen)
 	}
 	if err == nil && len(targets) == 0 && !t.boot {
-		err = errors.New("no GPU of this node is meant: look at devices and device-filter in the file, and at gpuslot inventory")
+		err = errors.New("no GPU of this node is meant: " +
+			"look at devices and device-filter in the file, and at gpuslot inventory")
 	}
 	return targets, err
 }
@@ -217,7 +221,8 @@ func (t target) served(l gpu.Layout) error {
 	}
 	for _, k := range t.want.Counts {
 		if p, _ := chip.Profile(k.Profile); have[k.Profile] < k.N {
-			return fmt.Errorf("an instance %s is not ours and not one whole device: it cannot count as one of the %d wanted", p.Name, k.N)
+			return fmt.Errorf("an instance %s is not ours and not one whole device: it cannot count as one of the %d wanted",
+				p.Name, k.N)
 		}
 	}
 	return nil
@@ -248,7 +253,8 @@ func (t target) instances() []string {
 	for _, i := range t.state.Instances {
 		switch {
 		case !t.state.Whole(i):
-			differ = append(differ, fmt.Sprintf("%s has %d compute instances, not one with all its multiprocessors", chip.FormatPlace(i.Place), len(i.Compute)))
+			differ = append(differ, fmt.Sprintf("%s has %d compute instances, not one with all its multiprocessors",
+				chip.FormatPlace(i.Place), len(i.Compute)))
 		case !t.want.Placed.Contains(i.Place):
 			have[i.Profile]++
 		}

@@ -15,7 +15,8 @@ func (r migReport) text(w io.Writer) {
 	i := 0
 	for _, p := range r.Plans {
 		for _, g := range p.GPUs {
-			layouts.Row(append(append([]string{strconv.Itoa(g.Index), r.models[i], g.Before, g.After}, costCells(g.Cost)...), strconv.Itoa(g.Flexibility))...)
+			layouts.Row(append(append([]string{strconv.Itoa(g.Index), r.models[i], g.Before, g.After}, costCells(g.Cost)...),
+				strconv.Itoa(g.Flexibility))...)
 			i++
 		}
 	}

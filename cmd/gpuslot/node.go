@@ -33,9 +33,12 @@ type away struct {
 }
 
 func (o *away) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.reason, "reason", "", "a `text` that says why, for status, the slots' ads, and those who wonder later; needed")
-	c.Flags().DurationVar(&o.deadline, "deadline", 0, "wait no longer than this `time` for the jobs to end, such as 2h; exit code 3 if some remain")
-	c.Flags().BoolVar(&o.force, "force", false, "go on where HTCondor does not tell whether jobs run; it ends no job either")
+	c.Flags().StringVar(&o.reason, "reason", "",
+		"a `text` that says why, for status, the slots' ads, and those who wonder later; needed")
+	c.Flags().DurationVar(&o.deadline, "deadline", 0,
+		"wait no longer than this `time` for the jobs to end, such as 2h; exit code 3 if some remain")
+	c.Flags().BoolVar(&o.force, "force", false,
+		"go on where HTCondor does not tell whether jobs run; it ends no job either")
 }
 
 func nodeQuiesce(f *flags) *cobra.Command {
@@ -91,7 +94,8 @@ Exit codes: 0 reverted, 1 error, 3 jobs run. Run it as root.`,
 			if err := o.leave(c, f, api.VerbRevert, "reverted"); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(c.OutOrStdout(), "HTCondor's configuration is withdrawn; the startd reads that at its next start: condor_restart -peaceful -daemon STARTD")
+			_, err := fmt.Fprintln(c.OutOrStdout(), "HTCondor's configuration is withdrawn; "+
+				"the startd reads that at its next start: condor_restart -peaceful -daemon STARTD")
 			return err
 		},
 	}
@@ -114,16 +118,19 @@ Exit codes: 0 the node serves, 1 it does not, and why. Run it as root.`,
 		Example: "  gpuslot node resume",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			now, err := askNode(c.Context(), c.OutOrStdout(), f.socket, api.Request{Op: api.OpNode, Verb: api.VerbResume, Force: unverified})
+			now, err := askNode(c.Context(), c.OutOrStdout(), f.socket,
+				api.Request{Op: api.OpNode, Verb: api.VerbResume, Force: unverified})
 			if err != nil {
 				return err
 			}
 			if now.Phase == "" { // said
 				return tellClosed(c.Context(), c.OutOrStdout(), f.socket)
 			}
-			last, err := follow{socket: f.socket, out: c.OutOrStdout(), deadline: patience, pace: drainPace}.until(c.Context(), "")
+			last, err := follow{socket: f.socket, out: c.OutOrStdout(), deadline: patience,
+				pace: drainPace}.until(c.Context(), "")
 			if err != nil {
-				return errors.Join(err, errors.New("it goes on trying: see gpuslot node status and journalctl -u gpuslotd; last it waited for: "+show.OrDash(last.Waits)))
+				return errors.Join(err, errors.New("it goes on trying: "+
+					"see gpuslot node status and journalctl -u gpuslotd; last it waited for: "+show.OrDash(last.Waits)))
 			}
 			return tellClosed(c.Context(), c.OutOrStdout(), f.socket)
 		},
@@ -165,7 +172,8 @@ devices open, are told to root only.`,
 // minute for a driver, and each GPU is verified in seconds.
 const resumePatience = 5 * time.Minute
 
-var errNoNode = errors.New("the agent answered without the node's state; gpuslot and gpuslotd may be of different versions")
+var errNoNode = errors.New("the agent answered without the node's state; " +
+	"gpuslot and gpuslotd may be of different versions")
 
 // askNode sends a verb and prints what it did.
 func askNode(ctx context.Context, out io.Writer, socket string, req api.Request) (api.NodeStatus, error) {
@@ -191,22 +199,27 @@ func noJobs(ctx context.Context, socket string) error {
 		jobs += len(g.Jobs)
 	}
 	if jobs > 0 {
-		return quits{fmt.Errorf("%d jobs hold GPUs, see gpuslot status: say with --deadline how long to wait for them", jobs), exitJobsRemain}
+		return quits{fmt.Errorf("%d jobs hold GPUs, see gpuslot status: say with --deadline how long to wait for them", jobs),
+			exitJobsRemain}
 	}
 	return nil
 }
 
 func (o away) leave(c *cobra.Command, f *flags, verb, phase string) error {
-	if _, err := askNode(c.Context(), c.OutOrStdout(), f.socket, api.Request{Op: api.OpNode, Verb: verb, Reason: o.reason, Force: o.force}); err != nil {
+	if _, err := askNode(c.Context(), c.OutOrStdout(), f.socket,
+		api.Request{Op: api.OpNode, Verb: verb, Reason: o.reason, Force: o.force}); err != nil {
 		return err
 	}
-	last, err := follow{socket: f.socket, out: c.OutOrStdout(), deadline: o.deadline, pace: drainPace}.until(c.Context(), phase)
+	last, err := follow{socket: f.socket, out: c.OutOrStdout(), deadline: o.deadline,
+		pace: drainPace}.until(c.Context(), phase)
 	if errors.Is(err, errDeadline) && len(last.Jobs) > 0 {
-		return quits{fmt.Errorf("%d jobs remain after %s; all GPUs stay closed, and the node is %s when they have ended: gpuslot node resume takes that back", len(last.Jobs), o.deadline, phase), exitJobsRemain}
+		return quits{fmt.Errorf("%d jobs remain after %s; all GPUs stay closed, and the node is %s when they have ended: "+
+			"gpuslot node resume takes that back", len(last.Jobs), o.deadline, phase), exitJobsRemain}
 	}
 	if err != nil {
 		return show.Hint(fmt.Errorf("%w: the node is not yet %s, it waits for: %s", err, phase, show.OrDash(last.Waits)),
-			fmt.Sprintf("all GPUs stay closed, and the node is %s when nothing is waited for any more; gpuslot node status shows it, gpuslot node resume takes it back", phase))
+			fmt.Sprintf("all GPUs stay closed, and the node is %s when nothing is waited for any more; "+
+				"gpuslot node status shows it, gpuslot node resume takes it back", phase))
 	}
 	for _, h := range last.Holders {
 		fmt.Fprintln(c.OutOrStdout(), describeHolder(h))

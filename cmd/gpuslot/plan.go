@@ -72,7 +72,8 @@ Exit codes: 0 success, 1 error, 2 the node differs.`,
 	inventoryFlag(c, &files)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().StringVar(&against, "against", "", "the plan `file` to compare with, as the agent writes it")
-	c.Flags().StringVar(&bundled, "from-report", "", "configuration and inventory of this `file`, which \"gpuslot report\" wrote")
+	c.Flags().StringVar(&bundled, "from-report", "",
+		"configuration and inventory of this `file`, which \"gpuslot report\" wrote")
 	c.MarkFlagsMutuallyExclusive("from-report", "inventory")
 	c.Flags().StringVar(&job, "job", typicalJob, "the typical job's `needs`: its CPUs, its memory and VRAM in MiB")
 	return c
@@ -96,7 +97,8 @@ type report struct {
 
 func makeReport(c *cobra.Command, f *flags, files []string, against, bundled string) (report, error) {
 	if bundled != "" && c.Flags().Changed("config") {
-		return report{}, show.Hint(errors.New("--from-report has a configuration of its own"), "unpack it with tar to plan its inventory with another one")
+		return report{}, show.Hint(errors.New("--from-report has a configuration of its own"),
+			"unpack it with tar to plan its inventory with another one")
 	}
 	if bundled != "" {
 		return reportOf(bundled, against)
@@ -182,7 +184,8 @@ func compare(file string, p plan.Plan) ([]string, error) {
 func compareInForce(file string, p plan.Plan) ([]string, error) {
 	said, err := compare(file, p)
 	if errors.Is(err, fs.ErrNotExist) {
-		return []string{fmt.Sprintf("No plan is in force: there is no %s; see gpuslot status and systemctl status gpuslotd.", file)}, nil
+		return []string{fmt.Sprintf("No plan is in force: there is no %s; see gpuslot status and systemctl status gpuslotd.",
+			file)}, nil
 	}
 	return said, err
 }

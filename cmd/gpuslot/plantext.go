@@ -40,7 +40,8 @@ func (r report) offerText(w io.Writer) {
 	p := r.Plan
 	planTable(p).Print(w)
 	migText(w, p)
-	fmt.Fprintf(w, "\nrequest_vram: at least %s, in steps of %s. A GPU job without it %s.\n", p.RequestVRAM.Minimum, p.RequestVRAM.Quantum, withoutRequest(p.RequestVRAM.WithoutRequest))
+	fmt.Fprintf(w, "\nrequest_vram: at least %s, in steps of %s. A GPU job without it %s.\n", p.RequestVRAM.Minimum,
+		p.RequestVRAM.Quantum, withoutRequest(p.RequestVRAM.WithoutRequest))
 	r.capacityText(w)
 }
 
@@ -52,7 +53,8 @@ func observedText(w io.Writer, p plan.Plan) {
 		t.Row(strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(string(g.Mode)+" "+g.Profile), show.MiB(g.Memory))
 	}
 	t.Print(w)
-	fmt.Fprintln(w, "\ngpuslot changes nothing on this node: GPUs, HTCondor and jobs stay as they are. It records what each job uses (gpuslot usage).")
+	fmt.Fprintln(w, "\ngpuslot changes nothing on this node: GPUs, HTCondor and jobs stay as they are. "+
+		"It records what each job uses (gpuslot usage).")
 }
 
 // modelsOf counts the GPUs by model, in the order of their first one.
@@ -76,17 +78,21 @@ func modelsOf(p plan.Plan) []string {
 
 func planTable(p plan.Plan) *show.Table {
 	t := &show.Table{}
-	t.Row("GPU", "UUID", "MODE", "SHARES", "POOL/MiB", "LARGEST", "DEFAULT", "CPUs", "MEMORY/MiB", "THREADS", "COMPUTE MODE", "TENANCY")
+	t.Row("GPU", "UUID", "MODE", "SHARES", "POOL/MiB", "LARGEST", "DEFAULT", "CPUs", "MEMORY/MiB", "THREADS",
+		"COMPUTE MODE", "TENANCY")
 	for _, g := range p.GPUs {
 		policy := []string{"-", "-", "-"}
 		if g.Shared() {
 			policy = []string{g.Threads.String(), show.OrDash(string(g.ComputeMode)), g.Tenancy.String()}
 		}
-		t.Row(append([]string{strconv.Itoa(g.Index), g.UUID.String(), strings.TrimSpace(modeText(g) + " " + cmp.Or(g.Place, g.Profile)), strconv.Itoa(g.Shares), show.MiB(g.Pool), show.MiB(g.LargestRequest), show.MiB(g.DefaultRequest),
+		t.Row(append([]string{strconv.Itoa(g.Index), g.UUID.String(),
+			strings.TrimSpace(modeText(g) + " " + cmp.Or(g.Place, g.Profile)), strconv.Itoa(g.Shares), show.MiB(g.Pool),
+			show.MiB(g.LargestRequest), show.MiB(g.DefaultRequest),
 			strconv.Itoa(g.Resources.CPUs), show.MiB(g.Resources.Memory)}, policy...)...)
 	}
 	if p.CPUOnly.CPUs > 0 {
-		t.Row("none", "for jobs without GPUs", "-", "-", "-", "-", "-", strconv.Itoa(p.CPUOnly.CPUs), show.MiB(p.CPUOnly.Memory), "-", "-", "-")
+		t.Row("none", "for jobs without GPUs", "-", "-", "-", "-", "-", strconv.Itoa(p.CPUOnly.CPUs),
+			show.MiB(p.CPUOnly.Memory), "-", "-", "-")
 	}
 	return t
 }
@@ -128,7 +134,8 @@ func migText(w io.Writer, p plan.Plan) {
 // migRows are the layouts of one GPU, the wanted one first.
 func migRows(g plan.MIGGPU) [][]string {
 	if len(g.Costs) == 0 {
-		return [][]string{{strconv.Itoa(g.Index), g.UUID.String(), show.OrDash(strings.Join(g.Layouts, " or else ")), "-", "-", "-"}}
+		return [][]string{{strconv.Itoa(g.Index), g.UUID.String(), show.OrDash(strings.Join(g.Layouts, " or else ")),
+			"-", "-", "-"}}
 	}
 	var rows [][]string
 	for i, c := range g.Costs {
@@ -140,7 +147,8 @@ func migRows(g plan.MIGGPU) [][]string {
 			name = "or else " + name
 		}
 		rows = append(rows, []string{strconv.Itoa(g.Index), g.UUID.String(), name,
-			partOf(c.Cost.Multiprocessors, c.Cost.AllMultiprocessors), partOf(int(c.Cost.Memory), int(c.Cost.AllMemory)), partOf(c.Cost.Units, c.Cost.AllUnits)})
+			partOf(c.Cost.Multiprocessors, c.Cost.AllMultiprocessors), partOf(int(c.Cost.Memory), int(c.Cost.AllMemory)),
+			partOf(c.Cost.Units, c.Cost.AllUnits)})
 	}
 	return rows
 }
@@ -171,7 +179,8 @@ func (r report) capacityText(w io.Writer) {
 		return
 	}
 	budget := r.Plan.RequestVRAM.Budget(r.Job.VRAM)
-	fmt.Fprintf(w, "\nJobs with request_cpus = %d, request_memory = %d, request_vram = %d (a budget of %s) that run at once:\n\n",
+	fmt.Fprintf(w, "\nJobs with request_cpus = %d, request_memory = %d, "+
+		"request_vram = %d (a budget of %s) that run at once:\n\n",
 		r.Job.CPUs, int64(r.Job.Memory), int64(r.Job.VRAM), budget)
 	var t show.Table
 	t.Row("GPU", "BY CPUs", "BY MEMORY", "BY VRAM", "BY SHARES", "JOBS", "RUNS OUT FIRST")
@@ -188,7 +197,8 @@ func (r report) capacityText(w io.Writer) {
 }
 
 func capacityRow(name string, c plan.Capacity) []string {
-	return []string{name, strconv.Itoa(c.CPUs), strconv.Itoa(c.Memory), strconv.Itoa(c.VRAM), strconv.Itoa(c.Shares), strconv.Itoa(c.Jobs), strings.Join(c.RunsOut, ", ")}
+	return []string{name, strconv.Itoa(c.CPUs), strconv.Itoa(c.Memory), strconv.Itoa(c.VRAM), strconv.Itoa(c.Shares),
+		strconv.Itoa(c.Jobs), strings.Join(c.RunsOut, ", ")}
 }
 
 // changesText says what HTCondor has to do for the plan, and what waits.

@@ -51,18 +51,22 @@ jobs that lost their instance.`,
 	}
 	s := c.Flags()
 	s.StringArrayVar(&o.Traces, "trace", nil, "a `file` of jobs; may be given again")
-	s.StringArrayVar(&o.Synthetic, "synthetic", nil, "make `jobs` up, by any of load=0.5,seed=1,jobs=500,minutes=30,fit=exact|larger,most=4; may be given again")
+	s.StringArrayVar(&o.Synthetic, "synthetic", nil,
+		"make `jobs` up, by any of load=0.5,seed=1,jobs=500,minutes=30,fit=exact|larger,most=4; may be given again")
 	s.StringVar(&o.Model, "model", "A100-40", "the `model` of the GPUs")
 	s.IntVar(&o.Node.GPUs, "gpus", 1, "the `number` of GPUs")
-	s.StringArrayVar(&o.Layouts, "layout", nil, "a static `layout` to compare with, one for all GPUs or several behind semicolons; may be given again")
+	s.StringArrayVar(&o.Layouts, "layout", nil,
+		"a static `layout` to compare with, one for all GPUs or several behind semicolons; may be given again")
 	s.DurationVar(&o.Node.Destroy, "destroy", time.Second, "the `time` to destroy an instance")
 	s.DurationVar(&o.Node.Create, "create", time.Second/2, "the `time` to create an instance")
 	s.DurationVar(&o.Node.Reset, "reset", 0, "the `time` that reflashing takes besides, if it resets the GPU")
 	s.DurationVar(&o.Every, "every", time.Minute, "the `time` between two looks of auto")
 	s.DurationVar(&o.Rules.Dwell, "dwell", o.Rules.Dwell, "auto: the `time` that an instance exists at least")
-	s.IntVar(&o.Rules.Samples, "samples", o.Rules.Samples, "auto: the `number` of looks in a row in which a demand is there")
+	s.IntVar(&o.Rules.Samples, "samples", o.Rules.Samples,
+		"auto: the `number` of looks in a row in which a demand is there")
 	s.IntVar(&o.Rules.PerHour, "per-hour", o.Rules.PerHour, "auto: the largest `number` of changes of a GPU in an hour")
-	s.DurationVar(&o.Rules.ReserveAfter, "reserve-after", o.Rules.ReserveAfter, "auto: the `time` that a job waits before instances are kept free for it; also before reflashing drains a GPU")
+	s.DurationVar(&o.Rules.ReserveAfter, "reserve-after", o.Rules.ReserveAfter,
+		"auto: the `time` that a job waits before instances are kept free for it; also before reflashing drains a GPU")
 	s.StringVar(&o.WriteTrace, "write-trace", "", "also write the only trace to this `file` as CSV")
 	s.BoolVar(&asJSON, "json", false, "print JSON")
 	return c

@@ -98,7 +98,8 @@ func gpuTable(s api.Status) *show.Table {
 		return observedTable(s)
 	}
 	t := &show.Table{}
-	t.Row("GPU", "UUID", "MODE", "SHARES", "VRAM/MiB", "USED/MiB", "DAEMON LIMIT", "TAKES JOBS", "TENANT", "WALL", "COMPUTE MODE", "MPS SERVER")
+	t.Row("GPU", "UUID", "MODE", "SHARES", "VRAM/MiB", "USED/MiB", "DAEMON LIMIT", "TAKES JOBS", "TENANT", "WALL",
+		"COMPUTE MODE", "MPS SERVER")
 	for _, g := range s.GPUs {
 		limit, takes := "-", "no"
 		if g.LimitMiB > 0 {
@@ -107,8 +108,10 @@ func gpuTable(s api.Status) *show.Table {
 		if g.Accept {
 			takes = "yes"
 		}
-		t.Row(strconv.Itoa(g.Index), g.UUID, strings.TrimSpace(g.Mode+" "+g.Place), fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), fmt.Sprintf("%d/%d", g.UsedMiB, g.PoolMiB),
-			known(g.UseMiB), limit, takes, show.OrDash(g.Tenant), show.OrDash(g.Wall), show.OrDash(brief(g.ComputeMode)), show.OrDash(brief(g.Server)))
+		t.Row(strconv.Itoa(g.Index), g.UUID, strings.TrimSpace(g.Mode+" "+g.Place),
+			fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), fmt.Sprintf("%d/%d", g.UsedMiB, g.PoolMiB),
+			known(g.UseMiB), limit, takes, show.OrDash(g.Tenant), show.OrDash(g.Wall), show.OrDash(brief(g.ComputeMode)),
+			show.OrDash(brief(g.Server)))
 	}
 	return t
 }
@@ -118,7 +121,8 @@ func observedTable(s api.Status) *show.Table {
 	t := &show.Table{}
 	t.Row("GPU", "UUID", "MODE", "JOBS", "VRAM/MiB", "USED/MiB", "SM", "WATTS")
 	for _, g := range s.GPUs {
-		t.Row(strconv.Itoa(g.Index), g.UUID, g.Mode, strconv.Itoa(len(g.Jobs)), show.MiB(g.PoolMiB), known(g.UseMiB), orUnknown(g.SM, share), orUnknown(g.Watts, whole))
+		t.Row(strconv.Itoa(g.Index), g.UUID, g.Mode, strconv.Itoa(len(g.Jobs)), show.MiB(g.PoolMiB), known(g.UseMiB),
+			orUnknown(g.SM, share), orUnknown(g.Watts, whole))
 	}
 	return t
 }
@@ -161,7 +165,8 @@ func jobTable(s api.Status) *show.Table {
 			if j.Confirmed {
 				confirmed = "yes"
 			}
-			t.Row(j.Slot, show.OrDash(j.ID), show.OrDash(j.Account), strconv.Itoa(g.Index), show.MiB(j.BudgetMiB), known(j.UseMiB), show.OrDash(jobWall(j)), clock(j.Since), confirmed)
+			t.Row(j.Slot, show.OrDash(j.ID), show.OrDash(j.Account), strconv.Itoa(g.Index), show.MiB(j.BudgetMiB),
+				known(j.UseMiB), show.OrDash(jobWall(j)), clock(j.Since), confirmed)
 		}
 	}
 	return t
@@ -200,7 +205,8 @@ func notes(s api.Status) []string {
 		out = append(out, "error: "+e)
 	}
 	if s.ConfigError != "" {
-		out = append(out, fmt.Sprintf("warning: %s was rejected, the plan before it is still in force: %s", s.ConfigFile, s.ConfigError))
+		out = append(out, fmt.Sprintf("warning: %s was rejected, the plan before it is still in force: %s", s.ConfigFile,
+			s.ConfigError))
 	}
 	if line := capabilities(s.MPS); line != "" && !s.Observe {
 		out = append(out, line)
@@ -225,14 +231,16 @@ func trouble(g api.StatusGPU) []string {
 	}
 	for _, p := range g.Strangers {
 		if p.MPSClient {
-			out = append(out, fmt.Sprintf("of no job: GPU %d: process %d, an MPS client, %s MiB: no budget counts it; see whose it is, and end it", g.Index, p.PID, known(p.VRAMMiB)))
+			out = append(out, fmt.Sprintf("of no job: GPU %d: process %d, an MPS client, %s MiB: "+
+				"no budget counts it; see whose it is, and end it", g.Index, p.PID, known(p.VRAMMiB)))
 			continue
 		}
 		where := "no slot"
 		if p.Slot != "" {
 			where = p.Slot
 		}
-		out = append(out, fmt.Sprintf("beside MPS: GPU %d: process %d of %s, %s MiB: no limit holds for it", g.Index, p.PID, where, known(p.VRAMMiB)))
+		out = append(out, fmt.Sprintf("beside MPS: GPU %d: process %d of %s, %s MiB: no limit holds for it", g.Index, p.PID,
+			where, known(p.VRAMMiB)))
 	}
 	if v := g.Verified; v != nil && !v.OK && !v.At.IsZero() {
 		out = append(out, fmt.Sprintf("verified: GPU %d at %s: %s", g.Index, clock(v.At), v.Text))

@@ -153,8 +153,10 @@ func topTable(rows []jobRow, now time.Time) *show.Table {
 		case r.UseMiB != nil && *r.UseMiB > r.BudgetMiB:
 			note = "over its budget"
 		}
-		t.Row(r.Slot, strconv.Itoa(r.gpu), show.OrDash(r.ID), show.OrDash(r.Account), orUnknown(r.UseMiB, func(m int64) string { return show.MiB(m) }), show.MiB(r.BudgetMiB),
-			orUnknown(r.SM, share), smRange(r.StatusJob), orUnknown(r.watts, whole), orUnknown(r.Processes, strconv.Itoa), ago(now.Sub(r.Since)), note)
+		t.Row(r.Slot, strconv.Itoa(r.gpu), show.OrDash(r.ID), show.OrDash(r.Account),
+			orUnknown(r.UseMiB, func(m int64) string { return show.MiB(m) }), show.MiB(r.BudgetMiB),
+			orUnknown(r.SM, share), smRange(r.StatusJob), orUnknown(r.watts, whole), orUnknown(r.Processes, strconv.Itoa),
+			ago(now.Sub(r.Since)), note)
 	}
 	return t
 }

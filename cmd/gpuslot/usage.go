@@ -138,13 +138,15 @@ func usageText(w io.Writer, by string, sums []usageSum, total usageSum) {
 		return
 	}
 	t := &show.Table{}
-	t.Row(strings.ToUpper(by), "JOBS", "HELD", "ALLOCATED/GPUh", "ACTIVE", "LEAST", "MOST", "UNKNOWN", "kWh", "UNKNOWN", "VRAM PEAK/MiB")
+	t.Row(strings.ToUpper(by), "JOBS", "HELD", "ALLOCATED/GPUh", "ACTIVE", "LEAST", "MOST", "UNKNOWN", "kWh", "UNKNOWN",
+		"VRAM PEAK/MiB")
 	for _, s := range append(sums, total) {
 		peak := "-"
 		if s.PeakMiB != nil {
 			peak = show.MiB(*s.PeakMiB)
 		}
-		t.Row(show.OrDash(s.Key), strconv.Itoa(s.Jobs), strconv.Itoa(s.Held), amount(&s.Allocated), amount(s.Active), amount(s.Least), amount(s.Most),
+		t.Row(show.OrDash(s.Key), strconv.Itoa(s.Jobs), strconv.Itoa(s.Held), amount(&s.Allocated), amount(s.Active),
+			amount(s.Least), amount(s.Most),
 			strconv.Itoa(s.ActiveUnknown), amount(s.KWh), strconv.Itoa(s.EnergyUnknown), peak)
 	}
 	t.Print(w)

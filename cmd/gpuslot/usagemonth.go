@@ -72,7 +72,8 @@ func (s *monthSum) add(r record.Job) {
 		return
 	}
 	ofShare := r.Share * secondsPerHour
-	s.Active, s.Least, s.Most = plus(s.Active, r.SM.Estimate, ofShare), plus(s.Least, r.SM.Min, ofShare), plus(s.Most, r.SM.Max, ofShare)
+	s.Active, s.Least, s.Most = plus(s.Active, r.SM.Estimate, ofShare), plus(s.Least, r.SM.Min, ofShare),
+		plus(s.Most, r.SM.Max, ofShare)
 }
 
 func egiText(w io.Writer, site string, months []monthSum) {
@@ -87,7 +88,8 @@ func egiText(w io.Writer, site string, months []monthSum) {
 		if vo != "" {
 			vo = fqan(vo)
 		}
-		t.Row(m.Month, site, show.OrDash(vo), show.OrDash(m.Model), strconv.Itoa(m.Jobs), amount(m.Count), amount(&m.Available),
+		t.Row(m.Month, site, show.OrDash(vo), show.OrDash(m.Model), strconv.Itoa(m.Jobs), amount(m.Count),
+			amount(&m.Available),
 			amount(m.Active), amount(m.Least), amount(m.Most), strconv.Itoa(m.Unknown))
 	}
 	t.Print(w)

@@ -69,7 +69,8 @@ func (s *usageSum) add(r record.Job) {
 	if r.Joules.Estimate == nil {
 		s.EnergyUnknown++
 	}
-	s.Active, s.Least, s.Most = plus(s.Active, r.SM.Estimate, secondsPerHour), plus(s.Least, r.SM.Min, secondsPerHour), plus(s.Most, r.SM.Max, secondsPerHour)
+	s.Active, s.Least, s.Most = plus(s.Active, r.SM.Estimate, secondsPerHour), plus(s.Least, r.SM.Min, secondsPerHour),
+		plus(s.Most, r.SM.Max, secondsPerHour)
 	s.KWh = plus(s.KWh, r.Joules.Estimate, joulesPerKWh)
 	if r.PeakMiB != nil && (s.PeakMiB == nil || *r.PeakMiB > *s.PeakMiB) {
 		s.PeakMiB = r.PeakMiB

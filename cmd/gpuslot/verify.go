@@ -115,7 +115,8 @@ func verifyOne(ctx context.Context, socket, name string) (api.Verification, erro
 		return api.Verification{}, err
 	}
 	if len(reply.Verified) != 1 {
-		return api.Verification{}, errors.New("the agent answered without a verification; gpuslot and gpuslotd may be of different versions")
+		return api.Verification{}, errors.New("the agent answered without a verification; " +
+			"gpuslot and gpuslotd may be of different versions")
 	}
 	return reply.Verified[0], nil
 }
@@ -171,7 +172,8 @@ func (vs verifications) result() error {
 	case missed > 0:
 		return quits{nil, exitNotTried}
 	case tried == 0:
-		return quits{errors.New("no GPU was tried: jobs run on every shared one, or there is none; see gpuslot status"), exitNotTried}
+		return quits{errors.New("no GPU was tried: jobs run on every shared one, or there is none; see gpuslot status"),
+			exitNotTried}
 	}
 	return nil
 }

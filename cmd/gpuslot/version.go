@@ -52,7 +52,8 @@ func (b build) String() string {
 }
 
 func thisBuild() build {
-	b := build{Version: programVersion(), Commit: commit, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	b := build{Version: programVersion(), Commit: commit, Go: runtime.Version(),
+		System: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || commit != "" {
 		return b

@@ -52,10 +52,13 @@ Only root may read it.`,
 			}
 			if len(found) == 0 && isIndex(args[0]) {
 				return show.Hint(fmt.Errorf("nothing is known of a GPU %s: the plan has none with that index now", args[0]),
-					"one that has gone is named by its UUID; the history tells of "+show.OrDash(strings.Join(gpusOfHistory(events), ", ")))
+					"one that has gone is named by its UUID; the history tells of "+
+						show.OrDash(strings.Join(gpusOfHistory(events), ", ")))
 			}
 			if len(found) == 0 {
-				return fmt.Errorf("nothing is known of %q: name a job (12.0), a slot (slot1_2) or a GPU (its index or UUID); the history holds %d events%s", args[0], len(events), sinceFirst(events))
+				return fmt.Errorf("nothing is known of %q: "+
+					"name a job (12.0), a slot (slot1_2) or a GPU (its index or UUID); the history holds %d events%s", args[0],
+					len(events), sinceFirst(events))
 			}
 			whyText(c.OutOrStdout(), found)
 			return nil
@@ -150,7 +153,8 @@ func whyText(w io.Writer, events []history.Event) {
 	t := &show.Table{}
 	t.Row("TIME", "WHAT", "JOB", "SLOT", "GPU", "BY", "")
 	for _, e := range events {
-		t.Row(stamp(e.Time), string(e.Kind), show.OrDash(e.Job), show.OrDash(e.Slot), show.OrDash(shortUUID(e.GPU)), show.OrDash(e.By), e.Text)
+		t.Row(stamp(e.Time), string(e.Kind), show.OrDash(e.Job), show.OrDash(e.Slot), show.OrDash(shortUUID(e.GPU)),
+			show.OrDash(e.By), e.Text)
 	}
 	t.Print(w)
 }

@@ -99,11 +99,13 @@ force stays. SIGTERM ends gpuslotd alone: control daemons and jobs live on.`,
 	p := c.Flags()
 	p.SortFlags = false
 	p.StringVar(&f.config, "config", config.DefaultPath, "configuration `file`")
-	p.StringVar(&f.inventory, "inventory", "", "read the GPUs from a recorded inventory `file` instead of NVML; it is read again in every round")
+	p.StringVar(&f.inventory, "inventory", "",
+		"read the GPUs from a recorded inventory `file` instead of NVML; it is read again in every round")
 	p.StringVar(&f.socket, "socket", "", "listen on this `path` where systemd hands over no socket (default <paths.run>/agent.sock)")
 	p.BoolVar(&f.noSystemd, "no-systemd", false, "run control daemons as plain processes")
 	p.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	p.BoolVar(&f.release, "release", false, "undo everything and exit: stop control daemons, restore compute modes, remove generated files; gpuslotd must not run")
+	p.BoolVar(&f.release, "release", false, "undo everything and exit: "+
+		"stop control daemons, restore compute modes, remove generated files; gpuslotd must not run")
 	p.BoolVar(&f.force, "force", false, "with --release: although jobs run, whose MPS servers then end")
 	return c
 }
@@ -189,7 +191,8 @@ func unixListener(ls []net.Listener) (*net.UnixListener, error) {
 	}
 	l, ok := ls[0].(*net.UnixListener)
 	if !ok || len(ls) > 1 {
-		return nil, errors.New("systemd handed over something else than one unix socket: compare gpuslotd.socket with the packaged one")
+		return nil, errors.New("systemd handed over something else than one unix socket: " +
+			"compare gpuslotd.socket with the packaged one")
 	}
 	return l, nil
 }
@@ -214,7 +217,8 @@ func units(p config.Paths) (mps.Runner, error) {
 		return nil, errors.New("systemd does not run this machine: start gpuslotd with --no-systemd")
 	}
 	if fixed := config.Default().Paths.Run; p.Run != fixed {
-		return nil, fmt.Errorf("paths.run = %q, but gpuslot-mps@.service keeps its pipe directories below %s: leave paths.run out, or start gpuslotd with --no-systemd", p.Run, fixed)
+		return nil, fmt.Errorf("paths.run = %q, but gpuslot-mps@.service keeps its pipe directories below %s: "+
+			"leave paths.run out, or start gpuslotd with --no-systemd", p.Run, fixed)
 	}
 	return systemd.MPSUnits{}, nil
 }

@@ -107,7 +107,8 @@ func detach(cgroup *os.File, ids []ebpf.ProgramID) error {
 			continue
 		}
 		if err == nil {
-			err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(cgroup.Fd()), Program: p, Attach: ebpf.AttachCGroupDevice})
+			err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(cgroup.Fd()), Program: p,
+				Attach: ebpf.AttachCGroupDevice})
 			_ = p.Close()
 		}
 		if err != nil {
@@ -119,7 +120,8 @@ func detach(cgroup *os.File, ids []ebpf.ProgramID) error {
 
 func load(r Rule) (*ebpf.Program, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: programName, Type: ebpf.CGroupDevice, AttachType: ebpf.AttachCGroupDevice, Instructions: program(r), License: licence})
+		Name: programName, Type: ebpf.CGroupDevice, AttachType: ebpf.AttachCGroupDevice, Instructions: program(r),
+		License: licence})
 	if err != nil {
 		return nil, fmt.Errorf("load a device program (the kernel needs BPF and cgroup v2): %w", err)
 	}

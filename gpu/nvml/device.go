@@ -20,7 +20,8 @@ type deviceReader struct {
 
 func readGPU(lib nvml.Interface, index int, has symbols, step func(string)) (gpu.GPU, error) {
 	r := deviceReader{index: index, step: step}
-	d := ask(&r, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) { return lib.DeviceGetHandleByIndex(index) })
+	d := ask(&r, "nvmlDeviceGetHandleByIndex",
+		func() (nvml.Device, nvml.Return) { return lib.DeviceGetHandleByIndex(index) })
 	if r.err != nil {
 		return gpu.GPU{}, r.err
 	}

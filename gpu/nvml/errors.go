@@ -17,9 +17,11 @@ func openError(ret nvml.Return) error {
 	case nvml.ERROR_DRIVER_NOT_LOADED:
 		return fmt.Errorf("%w: load it with modprobe nvidia, and see dmesg if that does not help", ErrNoDriver)
 	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
-		return fmt.Errorf("%w: the driver was upgraded under the running kernel module (driver/library version mismatch); quiesce the node and load the new module, or reboot: gpuslot node quiesce", ErrMismatch)
+		return fmt.Errorf("%w: the driver was upgraded under the running kernel module (driver/library version mismatch); "+
+			"quiesce the node and load the new module, or reboot: gpuslot node quiesce", ErrMismatch)
 	case nvml.ERROR_NO_PERMISSION:
-		return fmt.Errorf("%w: it needs read and write access to /dev/nvidiactl and /dev/nvidia0 and above; run it as root or correct their modes", ErrNoPermission)
+		return fmt.Errorf("%w: it needs read and write access to /dev/nvidiactl and /dev/nvidia0 and above; "+
+			"run it as root or correct their modes", ErrNoPermission)
 	}
 	return fmt.Errorf("NVML does not start (NVML return code %d): see dmesg for NVRM lines", int(ret))
 }

@@ -52,7 +52,8 @@ var eventKinds = []struct {
 // returned; then the Library must not be closed. It matches ErrNotSupported
 // where the driver has no events.
 func (l *Library) Watch(ctx context.Context, tell func(gpu.Event), state func(Listening)) error {
-	for _, name := range []string{"nvmlEventSetCreate", "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents", "nvmlEventSetWait", "nvmlEventSetFree"} {
+	for _, name := range []string{"nvmlEventSetCreate", "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents",
+		"nvmlEventSetWait", "nvmlEventSetFree"} {
 		if l.lib.Extensions().LookupSymbol(name) != nil {
 			return fmt.Errorf("listen to GPUs: %w: it has no %s", ErrNotSupported, name)
 		}
@@ -123,7 +124,8 @@ func (e *ears) stop(all *sync.WaitGroup) error {
 	case <-done:
 		return nil
 	case <-time.After(stopLimit):
-		return fmt.Errorf("stop listening to GPUs: %s has not returned; the driver may hang, see dmesg for NVRM lines", e.inFlight())
+		return fmt.Errorf("stop listening to GPUs: %s has not returned; the driver may hang, see dmesg for NVRM lines",
+			e.inFlight())
 	}
 }
 
@@ -190,7 +192,8 @@ func (e *ears) hear(ctx context.Context, u gpu.UUID, d nvml.Device) {
 // a circle; a lost one is not found again before it is back.
 func (e *ears) after(ctx context.Context, u gpu.UUID, err error) {
 	if errors.Is(err, lostError{}) {
-		send(ctx, e.events, gpu.Event{GPU: u, Kind: gpu.EventLost, GPUInstance: gpu.NoInstance, ComputeInstance: gpu.NoInstance, Time: time.Now()})
+		send(ctx, e.events, gpu.Event{GPU: u, Kind: gpu.EventLost, GPUInstance: gpu.NoInstance,
+			ComputeInstance: gpu.NoInstance, Time: time.Now()})
 	}
 	pause := time.NewTimer(30 * lookAgain)
 	if errors.Is(err, lostError{}) {

@@ -73,7 +73,8 @@ func readConditions(lib nvml.Interface, has func(string) bool, step func(string)
 
 func identify(lib nvml.Interface, index int, step func(string)) (gpu.UUID, nvml.Device, error) {
 	r := deviceReader{index: index, step: step}
-	d := ask(&r, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) { return lib.DeviceGetHandleByIndex(index) })
+	d := ask(&r, "nvmlDeviceGetHandleByIndex",
+		func() (nvml.Device, nvml.Return) { return lib.DeviceGetHandleByIndex(index) })
 	if r.err != nil {
 		return "", nil, r.err
 	}

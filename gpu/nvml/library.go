@@ -80,7 +80,8 @@ func lookUp(lib nvml.ExtendedInterface) symbols {
 	has := func(name string) bool { return lib.LookupSymbol(name) == nil }
 	return symbols{
 		migMode: has("nvmlDeviceGetMigMode"), // 450
-		migDevices: has("nvmlDeviceGetMaxMigDeviceCount") && has("nvmlDeviceGetMigDeviceHandleByIndex") && has("nvmlDeviceGetGpuInstanceId") && has("nvmlDeviceGetAttributes") &&
+		migDevices: has("nvmlDeviceGetMaxMigDeviceCount") && has("nvmlDeviceGetMigDeviceHandleByIndex") &&
+			has("nvmlDeviceGetGpuInstanceId") && has("nvmlDeviceGetAttributes") &&
 			has("nvmlDeviceGetGpuInstanceById") && has("nvmlGpuInstanceGetInfo"),
 		cores:       has("nvmlDeviceGetNumGpuCores"),       // 525
 		cudaVersion: has("nvmlSystemGetCudaDriverVersion"), // 418 or older

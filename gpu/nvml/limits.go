@@ -37,18 +37,21 @@ func (l *Library) SetMemoryLimits(ctx context.Context, u gpu.UUID, cgroup string
 // none. Where the driver counts by itself (its back-end misc) "not supported" is
 // its word for that, too, so that error matches both.
 func (l *Library) MemoryLimits(ctx context.Context, u gpu.UUID, cgroup string) (gpu.MemoryLimits, error) {
-	got, err := limitsCall(ctx, l, "nvmlDeviceGetMemoryLimits_v1", u, func(d nvml.Device) (nvml.MemoryLimits_v1, nvml.Return) {
-		return d.GetMemoryLimits_v1(cgroup)
-	})
+	got, err := limitsCall(ctx, l, "nvmlDeviceGetMemoryLimits_v1", u,
+		func(d nvml.Device) (nvml.MemoryLimits_v1, nvml.Return) {
+			return d.GetMemoryLimits_v1(cgroup)
+		})
 	if err != nil {
 		return gpu.MemoryLimits{}, fmt.Errorf("read memory limits of %s for %s: %w", u, cgroup, err)
 	}
-	return gpu.MemoryLimits{Soft: gpu.Bytes(got.SoftLimit), Hard: gpu.Bytes(got.HardLimit), Used: gpu.Bytes(got.CurrentUsed)}, nil
+	return gpu.MemoryLimits{Soft: gpu.Bytes(got.SoftLimit), Hard: gpu.Bytes(got.HardLimit),
+		Used: gpu.Bytes(got.CurrentUsed)}, nil
 }
 
 // limitsCall makes one of the two calls. A symbol that is missing would end the
 // process, so it is looked up first.
-func limitsCall[T any](ctx context.Context, l *Library, name string, u gpu.UUID, call func(nvml.Device) (T, nvml.Return)) (T, error) {
+func limitsCall[T any](ctx context.Context, l *Library, name string, u gpu.UUID,
+	call func(nvml.Device) (T, nvml.Return)) (T, error) {
 	return run(ctx, l.worker, setLimit, func() (T, error) {
 		var none T
 		if err := l.lib.Extensions().LookupSymbol(name); err != nil {
@@ -77,7 +80,8 @@ func limitsError(name string, ret nvml.Return) error {
 	case nvml.ERROR_NOT_FOUND:
 		return gpu.ErrNoMemoryLimits
 	case nvml.ERROR_INVALID_ARGUMENT:
-		return fmt.Errorf("the limits are refused: the soft one is above the hard one, or one above the GPU's memory (NVML return code %d)", int(ret))
+		return fmt.Errorf("the limits are refused: "+
+			"the soft one is above the hard one, or one above the GPU's memory (NVML return code %d)", int(ret))
 	case nvml.ERROR_NOT_SUPPORTED:
 		if name == "nvmlDeviceGetMemoryLimits_v1" {
 			return fmt.Errorf("%w, or %w", gpu.ErrNoMemoryLimits, ErrNotSupported)

@@ -57,7 +57,8 @@ func lookUpMIG(lib nvml.ExtendedInterface) migSymbols {
 			return migSymbols{lacking: name}
 		}
 	}
-	return migSymbols{all: true, named: has("nvmlDeviceGetGpuInstanceProfileInfoV"), mps: has("nvmlDeviceGetMPSComputeRunningProcesses")}
+	return migSymbols{all: true, named: has("nvmlDeviceGetGpuInstanceProfileInfoV"),
+		mps: has("nvmlDeviceGetMPSComputeRunningProcesses")}
 }
 
 // do runs one reading or change of one GPU in the worker.
@@ -67,7 +68,8 @@ func (m MIG) do(ctx context.Context, what string, u gpu.UUID, job func(c *migCal
 			return struct{}{}, fmt.Errorf("%w: the driver lacks %s, which R460 and newer have", gpu.ErrNoMIG, m.has.lacking)
 		}
 		c := migCaller{lib: m.l.lib, has: m.has, cores: m.l.has.cores, uuid: u, step: m.l.worker.step}
-		d, err := call(&c, "nvmlDeviceGetHandleByUUID", func() (nvml.Device, nvml.Return) { return m.l.lib.DeviceGetHandleByUUID(u.String()) })
+		d, err := call(&c, "nvmlDeviceGetHandleByUUID",
+			func() (nvml.Device, nvml.Return) { return m.l.lib.DeviceGetHandleByUUID(u.String()) })
 		if err != nil {
 			return struct{}{}, err
 		}

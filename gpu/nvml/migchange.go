@@ -12,7 +12,8 @@ import (
 )
 
 func (c *migCaller) setMode(mode int) error {
-	activation, err := call(c, "nvmlDeviceSetMigMode", func() (nvml.Return, nvml.Return) { return c.device.SetMigMode(mode) })
+	activation, err := call(c, "nvmlDeviceSetMigMode",
+		func() (nvml.Return, nvml.Return) { return c.device.SetMigMode(mode) })
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,8 @@ func (c *migCaller) complete(gi nvml.GpuInstance, id gpu.ProfileID) error {
 		return nil
 	}
 	if len(now.Compute) > 0 {
-		return fmt.Errorf("somebody divided the GPU instance into %d compute instances; destroy them with nvidia-smi mig -dci to have one", len(now.Compute))
+		return fmt.Errorf("somebody divided the GPU instance into %d compute instances; "+
+			"destroy them with nvidia-smi mig -dci to have one", len(now.Compute))
 	}
 	for _, p := range c.computeProfiles(gi) {
 		if int(p.MultiprocessorCount) == whole {

@@ -61,8 +61,9 @@ func (c *migCaller) instance(gi nvml.GpuInstance) (gpu.Instance, error) {
 		return gpu.Instance{}, err
 	}
 	i := gpu.Instance{
-		Place: gpu.Place{Profile: gpu.ProfileID(info.ProfileId), Start: int(info.Placement.Start)}, Size: int(info.Placement.Size),
-		ID: int(info.Id), Owner: gpu.Foreign,
+		Place: gpu.Place{Profile: gpu.ProfileID(info.ProfileId), Start: int(info.Placement.Start)},
+		Size:  int(info.Placement.Size),
+		ID:    int(info.Id), Owner: gpu.Foreign,
 	}
 	for _, p := range c.computeProfiles(gi) {
 		cis, err := c.computeInstances(gi, p.Id)

@@ -142,13 +142,16 @@ func (c *migCaller) profiles(memory gpu.MiB) ([]gpu.Profile, error) {
 
 func (c *migCaller) profile(kind int, info nvml.GpuInstanceProfileInfo, memory gpu.MiB) (gpu.Profile, error) {
 	p := gpu.Profile{
-		ID: gpu.ProfileID(info.Id), Name: c.profileName(kind, info, memory), Slices: int(info.SliceCount), Max: int(info.InstanceCount),
+		ID: gpu.ProfileID(info.Id), Name: c.profileName(kind, info, memory), Slices: int(info.SliceCount),
+		Max:             int(info.InstanceCount),
 		Multiprocessors: int(info.MultiprocessorCount), Memory: gpu.MiB(info.MemorySizeMB), // NVML's MB is MiB
-		Engines: gpu.Engines{Decoders: int(info.DecoderCount), Encoders: int(info.EncoderCount), JPEG: int(info.JpegCount), OFA: int(info.OfaCount)},
+		Engines: gpu.Engines{Decoders: int(info.DecoderCount), Encoders: int(info.EncoderCount), JPEG: int(info.JpegCount),
+			OFA: int(info.OfaCount)},
 	}
-	places, err := call(c, "nvmlDeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
-		return c.device.GetGpuInstancePossiblePlacements(&info)
-	})
+	places, err := call(c, "nvmlDeviceGetGpuInstancePossiblePlacements",
+		func() ([]nvml.GpuInstancePlacement, nvml.Return) {
+			return c.device.GetGpuInstancePossiblePlacements(&info)
+		})
 	for _, at := range places {
 		p.Starts, p.Size = append(p.Starts, int(at.Start)), int(at.Size)
 	}

@@ -216,7 +216,8 @@ func (m *meter) read(index int) gpu.Reading {
 	r := deviceReader{index: index, step: m.step}
 	g := &m.gpu
 	out := gpu.Reading{Index: index, At: time.Now(), GPU: g.uuid}
-	d := ask(&r, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) { return m.lib.DeviceGetHandleByIndex(index) })
+	d := ask(&r, "nvmlDeviceGetHandleByIndex",
+		func() (nvml.Device, nvml.Return) { return m.lib.DeviceGetHandleByIndex(index) })
 	if r.err == nil {
 		r.device = d
 		out.GPU = parse(&r, gpu.ParseUUID, ask(&r, "nvmlDeviceGetUUID", d.GetUUID))
@@ -290,7 +291,8 @@ func told[T any](r *deviceReader, name string, call func() (T, nvml.Return)) gpu
 // silent are the answers that say: nothing to tell.
 func silent(ret nvml.Return) bool {
 	switch ret {
-	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_NOT_FOUND, nvml.ERROR_NO_PERMISSION, nvml.ERROR_NO_DATA:
+	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_NOT_FOUND, nvml.ERROR_NO_PERMISSION,
+		nvml.ERROR_NO_DATA:
 		return true
 	}
 	return false

@@ -24,14 +24,16 @@ func (m *meter) board(r *deviceReader, g *gpuMeter) gpu.Board {
 		return aside(r, "nvmlDeviceGetClockInfo", func() (uint32, nvml.Return) { return r.device.GetClockInfo(t) })
 	}
 	errors := func(t nvml.MemoryErrorType) gpu.Measured[uint64] {
-		return aside(r, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) { return r.device.GetTotalEccErrors(t, nvml.AGGREGATE_ECC) })
+		return aside(r, "nvmlDeviceGetTotalEccErrors",
+			func() (uint64, nvml.Return) { return r.device.GetTotalEccErrors(t, nvml.AGGREGATE_ECC) })
 	}
 	limits := aside(r, "nvmlDeviceGetCurrentClocksThrottleReasons", r.device.GetCurrentClocksThrottleReasons)
 	g.boardAt = time.Now()
 	g.board = gpu.Board{
-		Temperature: aside(r, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return r.device.GetTemperature(nvml.TEMPERATURE_GPU) }),
-		PowerLimit:  aside(r, "nvmlDeviceGetEnforcedPowerLimit", r.device.GetEnforcedPowerLimit),
-		SMClock:     clock(nvml.CLOCK_SM), MemoryClock: clock(nvml.CLOCK_MEM),
+		Temperature: aside(r, "nvmlDeviceGetTemperature",
+			func() (uint32, nvml.Return) { return r.device.GetTemperature(nvml.TEMPERATURE_GPU) }),
+		PowerLimit: aside(r, "nvmlDeviceGetEnforcedPowerLimit", r.device.GetEnforcedPowerLimit),
+		SMClock:    clock(nvml.CLOCK_SM), MemoryClock: clock(nvml.CLOCK_MEM),
 		Limits:    gpu.Measured[gpu.ClockLimits]{Value: gpu.ClockLimits(limits.Value), Known: limits.Known},
 		Corrected: errors(nvml.MEMORY_ERROR_TYPE_CORRECTED), Uncorrected: errors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED),
 	}

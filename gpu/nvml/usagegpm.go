@@ -27,7 +27,8 @@ type counters struct {
 // activity is the mean share of busy SMs since the last reading, and of the
 // memory's bandwidth in use; unknown at the first, and where two readings are so
 // close that the driver holds no newer counters (100 ms).
-func (m *meter) activity(r *deviceReader, g *gpuMeter, instance int, owner gpu.UUID) (sm, dram gpu.Measured[gpu.Activity]) {
+func (m *meter) activity(r *deviceReader, g *gpuMeter, instance int,
+	owner gpu.UUID) (sm, dram gpu.Measured[gpu.Activity]) {
 	if !m.hasGPM(r, g) || instance != wholeDevice && !m.has.gpmMIG {
 		return sm, dram
 	}

@@ -25,7 +25,8 @@ func (m *meter) memory(r *deviceReader) gpu.Measured[gpu.MemoryUse] {
 	if !v1.Known || v1.Value.Total == 0 || v1.Value.Used > v1.Value.Total {
 		return gpu.Measured[gpu.MemoryUse]{}
 	}
-	return gpu.Known(gpu.MemoryUse{Total: gpu.Bytes(v1.Value.Total), Free: gpu.Bytes(v1.Value.Free), Used: gpu.Bytes(v1.Value.Used)})
+	return gpu.Known(gpu.MemoryUse{Total: gpu.Bytes(v1.Value.Total), Free: gpu.Bytes(v1.Value.Free),
+		Used: gpu.Bytes(v1.Value.Used)})
 }
 
 // memoryV2 computes what is used: nvml.h says both that "used" contains the

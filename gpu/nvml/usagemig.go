@@ -14,7 +14,8 @@ func (m *meter) instances(r *deviceReader, g *gpuMeter) []gpu.InstanceReading {
 	most := told(r, "nvmlDeviceGetMaxMigDeviceCount", r.device.GetMaxMigDeviceCount)
 	var out []gpu.InstanceReading
 	for i := range most.Value {
-		d := told(r, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) { return r.device.GetMigDeviceHandleByIndex(i) })
+		d := told(r, "nvmlDeviceGetMigDeviceHandleByIndex",
+			func() (nvml.Device, nvml.Return) { return r.device.GetMigDeviceHandleByIndex(i) })
 		if !d.Known {
 			continue // holes are usual
 		}

@@ -65,6 +65,7 @@ func wait(ctx context.Context, name string, run func(pid *atomic.Int64) ([]byte,
 	case r := <-ended:
 		return r.out, r.err
 	case <-last.C:
-		return nil, fmt.Errorf("%s (process %d): %w: see the kernel log; a driver that hangs needs a reboot", name, pid.Load(), errors.Join(ErrHangs, ctx.Err()))
+		return nil, fmt.Errorf("%s (process %d): %w: see the kernel log; a driver that hangs needs a reboot", name,
+			pid.Load(), errors.Join(ErrHangs, ctx.Err()))
 	}
 }

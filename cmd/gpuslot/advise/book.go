@@ -84,7 +84,8 @@ func NewBook(o Options) *Book {
 	if o.Risk == 0 {
 		o.Risk = DefaultRisk
 	}
-	b := &Book{options: o, families: map[Key]family{}, models: map[string]*model{}, seen: map[uint64]struct{}{}, nodes: map[string]struct{}{}, offers: map[offerKey]planned{}}
+	b := &Book{options: o, families: map[Key]family{}, models: map[string]*model{}, seen: map[uint64]struct{}{},
+		nodes: map[string]struct{}{}, offers: map[offerKey]planned{}}
 	for _, inv := range o.Nodes {
 		b.learnNode(inv)
 	}

@@ -42,7 +42,10 @@ func (f family) classes(key Key, g growth, quantum gpu.MiB) []class {
 		c.merge(f[r])
 		firsts = append(firsts, c)
 	}
-	slices.SortStableFunc(firsts, func(a, b class) int { return cmp.Or(a.first().Compare(b.first()), cmp.Compare(a.asked[0], b.asked[0])) })
+	slices.SortStableFunc(firsts, func(a, b class) int {
+		return cmp.Or(a.first().Compare(b.first()),
+			cmp.Compare(a.asked[0], b.asked[0]))
+	})
 	var out []class
 	for _, c := range firsts {
 		if i := slices.IndexFunc(out, func(o class) bool { return follows(o, c) }); i >= 0 {

@@ -59,7 +59,8 @@ func (b *Book) fit(c *class, r Request, d needs, a activities, m *model) (Fit, e
 	if err != nil {
 		return Fit{}, err
 	}
-	f := Fit{Model: m.name, MemoryMiB: int64(m.memory), PoolMiB: int64(as.Pool), Shares: as.Shares, DefaultMiB: int64(as.DefaultRequest)}
+	f := Fit{Model: m.name, MemoryMiB: int64(m.memory), PoolMiB: int64(as.Pool), Shares: as.Shares,
+		DefaultMiB: int64(as.DefaultRequest)}
 	if !as.Shared() {
 		return Fit{Model: m.name, MemoryMiB: int64(m.memory), NoMPS: true}, nil
 	}
@@ -142,7 +143,8 @@ func migFit(m *model, need gpu.MiB, a activities) *MIGFit {
 	if best == nil || best.Max < 2 {
 		return nil
 	}
-	return &MIGFit{Profile: best.Name, Jobs: best.Max, MemoryMiB: int64(best.Memory), Part: round3(float64(best.Slices) / float64(chip.Slices()))}
+	return &MIGFit{Profile: best.Name, Jobs: best.Max, MemoryMiB: int64(best.Memory),
+		Part: round3(float64(best.Slices) / float64(chip.Slices()))}
 }
 
 func above(r Range, part float64) bool {

@@ -71,7 +71,8 @@ func numberless(word string) string {
 		return word
 	}
 	stem := strings.TrimRight(word, "0123456789")
-	random := len(word) >= hexadecimalWord && strings.ContainsAny(word, "0123456789") && strings.Trim(word, "0123456789abcdefABCDEF") == ""
+	random := len(word) >= hexadecimalWord && strings.ContainsAny(word, "0123456789") &&
+		strings.Trim(word, "0123456789abcdefABCDEF") == ""
 	switch {
 	case stem == "" || random:
 		return "#"

@@ -68,7 +68,8 @@ func (b *Book) setting(m *model, classes []*Class) Setting {
 		return s
 	}
 	if n := wholeOf(part(Whole), all); ofNode < 2 && n > 0 {
-		say("A node has one GPU: leave about %d of the %d nodes as they are, for the jobs that need whole GPUs, and give these lines to the others.", n, all)
+		say("A node has one GPU: leave about %d of the %d nodes as they are, for the jobs that need whole GPUs, "+
+			"and give these lines to the others.", n, all)
 	}
 	s.Lines = append([]string{fmt.Sprintf("[model.%q]", m.name)}, body...)
 	inv, isReal := b.options.node(m)
@@ -96,7 +97,8 @@ func (b *Book) bodyOf(m *model, w work, divided bool, ofNode int, say func(strin
 	case body == nil || n == 0:
 		return body
 	case elastic:
-		say("Jobs ask for up to %d GPUs at a time, more than the hours of whole GPUs keep busy: elastic GPUs serve both kinds by turns.", most)
+		say("Jobs ask for up to %d GPUs at a time, more than the hours of whole GPUs keep busy: "+
+			"elastic GPUs serve both kinds by turns.", most)
 		return body
 	case most > n && most > 1:
 		n = min(most, ofNode-1)

@@ -13,7 +13,8 @@ import (
 func (b *Book) Advise() Advice {
 	a := Advice{
 		Schema: Schema, Records: b.records, Twice: b.twice, Early: b.early, Nodes: len(b.nodes), Newest: stamp(b.newest),
-		Risk: b.options.Risk, Confidence: Confidence, Users: []User{}, Groups: []Group{}, Classes: []*Class{}, Settings: []Setting{},
+		Risk: b.options.Risk, Confidence: Confidence, Users: []User{}, Groups: []Group{}, Classes: []*Class{},
+		Settings: []Setting{},
 	}
 	clear(b.offers)
 	for _, m := range b.models {
@@ -61,7 +62,8 @@ func mergeInto(sums map[string]*tally, name string, t *tally) {
 }
 
 func compareKeys(a, b Key) int {
-	return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Program, b.Program), cmp.Compare(a.Batch, b.Batch), cmp.Compare(a.GPUs, b.GPUs))
+	return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Program, b.Program),
+		cmp.Compare(a.Batch, b.Batch), cmp.Compare(a.GPUs, b.GPUs))
 }
 
 // settle adds the lines of each model.
@@ -97,7 +99,8 @@ func (b *Book) date(a *Advice) {
 func (b *Book) class(c *class, g growth) *Class {
 	r, all := b.options.Config.RequestVRAM, c.all()
 	c.from, c.to, c.changed = b.from, b.to, b.changed()
-	out := &Class{Key: c.key, Jobs: int(math.Round(all.jobs)), Grown: c.grown, Hours: all.hours(), Minutes: scaled(all.seconds, 1.0/60), Curve: all.curves.typical()}
+	out := &Class{Key: c.key, Jobs: int(math.Round(all.jobs)), Grown: c.grown, Hours: all.hours(),
+		Minutes: scaled(all.seconds, 1.0/60), Curve: all.curves.typical()}
 	for _, asked := range c.asked {
 		out.Asked = append(out.Asked, max(0, asked))
 	}
@@ -143,7 +146,8 @@ func activityOf(t *tally) Range {
 	}
 	r := boundsOf(t.smLeast, t.sm, t.smMost)
 	// Idle time bounds it too.
-	if low, _, _, ok := t.idle.interval(); ok && t.idle.n >= fewest && r.High != nil && 1-low < *r.High && (r.Expected == nil || 1-low > *r.Expected) {
+	if low, _, _, ok := t.idle.interval(); ok && t.idle.n >= fewest && r.High != nil && 1-low < *r.High &&
+		(r.Expected == nil || 1-low > *r.Expected) {
 		r.High = digits(1 - low)
 	}
 	return r

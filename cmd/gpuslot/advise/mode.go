@@ -72,11 +72,14 @@ func decide(k Key, r Request, f Fit, a activities, isolation bool) Mode {
 	case a.sm.High == nil:
 		return out(Unknown, "What its jobs did with the multiprocessors was not measured. "+howToMeasure)
 	case a.sm.Low != nil && *a.sm.Low >= full:
-		return out(Whole, fmt.Sprintf("One job keeps the multiprocessors busy %s of the time: two would wait for each other.", between(a.sm)))
+		return out(Whole, fmt.Sprintf("One job keeps the multiprocessors busy %s of the time: two would wait for each other.",
+			between(a.sm)))
 	case contention == saturated:
-		return out(Whole, "One job alone fills the memory interface: two would wait for each other, and MIG devices have only their part of it.")
+		return out(Whole, "One job alone fills the memory interface: "+
+			"two would wait for each other, and MIG devices have only their part of it.")
 	case *a.sm.High >= full:
-		return out(Unknown, fmt.Sprintf("One job keeps the multiprocessors busy %s of the time, which does not tell whether two would gain.%s", between(a.sm), hint(a.sm)))
+		return out(Unknown, fmt.Sprintf("One job keeps the multiprocessors busy %s of the time, "+
+			"which does not tell whether two would gain.%s", between(a.sm), hint(a.sm)))
 	}
 	return decideShared(f, a, isolation, contention, out)
 }
@@ -92,7 +95,8 @@ func decideShared(f Fit, a activities, isolation bool, contention string, out fu
 	case f.Jobs == nil:
 		return out(Unknown, busy, "How many fit is not known.")
 	case contention == contended && f.MIG != nil:
-		return out(MIG, busy, fmt.Sprintf("Several would slow each other down at the memory interface through MPS; a %s has its own part of it.", f.MIG.Profile))
+		return out(MIG, busy, fmt.Sprintf("Several would slow each other down at the memory interface through MPS; "+
+			"a %s has its own part of it.", f.MIG.Profile))
 	case contention == contended && *f.Jobs >= 2:
 		return out(MPS, busy, "This model has no MIG device for it, so that fewer jobs share the GPU.")
 	case contention == unknown && *a.sm.High >= quiet:
@@ -108,7 +112,8 @@ func (f Fit) onlyOne() string {
 	for _, b := range []struct {
 		n    *int
 		text string
-	}{{f.ByMemoryTraffic, "Two would queue for the memory interface."}, {f.BySM, "Two would wait for multiprocessors."}, {f.ByHost, "The node's CPUs and memory serve one on each GPU."}} {
+	}{{f.ByMemoryTraffic, "Two would queue for the memory interface."}, {f.BySM, "Two would wait for multiprocessors."},
+		{f.ByHost, "The node's CPUs and memory serve one on each GPU."}} {
 		if b.n != nil && *b.n < 2 {
 			return b.text
 		}
@@ -174,7 +179,8 @@ const notEnoughData = "Not enough data"
 func notEnough(r Request) string {
 	switch {
 	case r.Limited > 0 && r.Jobs >= r.Needed:
-		return fmt.Sprintf(notEnoughData+": %d of %d jobs needed more VRAM than they had; how much is not known.", r.Limited, r.Jobs)
+		return fmt.Sprintf(notEnoughData+": %d of %d jobs needed more VRAM than they had; how much is not known.",
+			r.Limited, r.Jobs)
 	case r.Jobs == 0:
 		return fmt.Sprintf(notEnoughData+": no job's VRAM peak is known, and %d are needed.", r.Needed)
 	}

@@ -45,7 +45,8 @@ func (b *Book) learnModel(j record.Job) {
 	if j.GPU != "" {
 		m.gpus[j.Node][j.GPU] = struct{}{}
 	}
-	if share, _ := shareOf(j); share == 1 && !j.Partial && j.Joules.Estimate != nil && j.SM.Estimate != nil && j.Seconds() > 0 {
+	if share, _ := shareOf(j); share == 1 && !j.Partial && j.Joules.Estimate != nil && j.SM.Estimate != nil &&
+		j.Seconds() > 0 {
 		m.power.add(*j.SM.Estimate/j.Seconds(), *j.Joules.Estimate/j.Seconds())
 	}
 }
@@ -101,7 +102,8 @@ func cardUUID(i int) gpu.UUID { return gpu.UUID(fmt.Sprintf("GPU-00000000-0000-4
 func before(name string) bool {
 	for word := range strings.FieldsSeq(strings.ReplaceAll(name, "-", " ")) {
 		switch strings.ToUpper(word) {
-		case "K10", "K20", "K20M", "K20X", "K40", "K40M", "K80", "M4", "M6", "M10", "M40", "M60", "P4", "P6", "P40", "P100", "GTX":
+		case "K10", "K20", "K20M", "K20X", "K40", "K40M", "K80", "M4", "M6", "M10", "M40", "M60", "P4", "P6", "P40",
+			"P100", "GTX":
 			return true
 		}
 	}

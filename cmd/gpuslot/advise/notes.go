@@ -27,14 +27,17 @@ func (c *Class) note(t *tally, d needs, m *model) {
 		say("Of %d of its %d records the VRAM peak is not known: the others may not be like them.", t.unseen, t.records)
 	}
 	if t.limited > 0 {
-		say("%d jobs needed more VRAM than they had; how much is not known, so they count as more than any request.", t.limited)
+		say("%d jobs needed more VRAM than they had; "+
+			"how much is not known, so they count as more than any request.", t.limited)
 	}
 	if t.peaks > 0 && float64(t.near) > fewPart*float64(t.peaks) {
-		say("%d jobs came near their limit. Whether they failed there is not in the records: look at their ends (VRAMLimitHit).", t.near)
+		say("%d jobs came near their limit. Whether they failed there is not in the records: "+
+			"look at their ends (VRAMLimitHit).", t.near)
 	}
 	if m != nil && m.memory > 0 && known >= fewest {
 		if q, ok := d.quantile(0.1); ok && float64(q) >= preallocated*float64(m.memory) {
-			say("Nearly all jobs take most of the card. TensorFlow and JAX do that unless they are told otherwise: then their need is not known (docs/users.md).")
+			say("Nearly all jobs take most of the card. " +
+				"TensorFlow and JAX do that unless they are told otherwise: then their need is not known (docs/users.md).")
 		}
 	}
 	if c.Request.Whole {
@@ -52,7 +55,9 @@ func (b *Book) note(a *Advice) {
 		say("There are more than %d kinds of jobs; %d records of the others are summed up as one.", mostFamilies, b.folded)
 	}
 	if b.nameless > 0 && float64(b.nameless) >= manyUnseen*float64(b.records) {
-		say("%d of %d records do not say which program the job ran, so that different work of a user may stand in one class. Observed nodes tell it with STARTD_JOB_ATTRS (docs/operations.md, Observe first).", b.nameless, b.records)
+		say("%d of %d records do not say which program the job ran, "+
+			"so that different work of a user may stand in one class. "+
+			"Observed nodes tell it with STARTD_JOB_ATTRS (docs/operations.md, Observe first).", b.nameless, b.records)
 	}
 	if len(a.ConfigLines()) > 0 && b.observed() {
 		say(`The lines take the place of mode = "observe": take that out of the configuration. A node is observed whole or not at all, so write mode = "whole" for its models that have no lines here.`)
@@ -89,7 +94,8 @@ func (b *Book) growthPays(say func(string, ...any)) {
 				continue
 			}
 			d := needsOf(t, r.Quantum, r.Minimum)
-			plain, grown := d.recommend(b.options.Risk, growth{}, as.Pool, as.LargestRequest), d.recommend(b.options.Risk, with, as.Pool, as.LargestRequest)
+			plain, grown := d.recommend(b.options.Risk, growth{}, as.Pool, as.LargestRequest),
+				d.recommend(b.options.Risk, with, as.Pool, as.LargestRequest)
 			if plain.MiB == 0 || grown.MiB == 0 || grown.Held == nil {
 				continue
 			}
@@ -97,7 +103,8 @@ func (b *Book) growthPays(say func(string, ...any)) {
 		}
 	}
 	if now > 0 && then < (1-worthwhile)*now {
-		say("With [growth] retries = %d jobs that need more run again by themselves, and requests could be smaller: the VRAM kept for jobs would be %s less.", with.tries, percent(1-then/now))
+		say("With [growth] retries = %d jobs that need more run again by themselves, and requests could be smaller: "+
+			"the VRAM kept for jobs would be %s less.", with.tries, percent(1-then/now))
 	}
 }
 

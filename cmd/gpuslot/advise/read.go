@@ -45,7 +45,8 @@ func (b *Book) readFile(stdin io.Reader, name string) (skipped int, err error) {
 		b.Add(j)
 	})
 	if err == nil && count == 0 && skipped > 0 {
-		return skipped, show.Hint(errors.New("no line of it is a record of a job"), "gpuslot usage --export writes such files")
+		return skipped, show.Hint(errors.New("no line of it is a record of a job"),
+			"gpuslot usage --export writes such files")
 	}
 	return skipped, err
 }

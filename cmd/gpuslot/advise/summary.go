@@ -44,15 +44,18 @@ func (a Advice) Summary() string {
 	if a.Records == 0 {
 		return "No job ended in that time."
 	}
-	s := fmt.Sprintf("%s of %s, %s to %s.", count(a.Records, "record", "records"), count(a.GPUs, "GPU", "GPUs"), day(a.From), day(a.To))
+	s := fmt.Sprintf("%s of %s, %s to %s.", count(a.Records, "record", "records"), count(a.GPUs, "GPU", "GPUs"),
+		day(a.From), day(a.To))
 	if a.Nodes > 1 {
-		s = fmt.Sprintf("%s of %s on %s, %s to %s.", count(a.Records, "record", "records"), count(a.GPUs, "GPU", "GPUs"), count(a.Nodes, "node", "nodes"), day(a.From), day(a.To))
+		s = fmt.Sprintf("%s of %s on %s, %s to %s.", count(a.Records, "record", "records"), count(a.GPUs, "GPU", "GPUs"),
+			count(a.Nodes, "node", "nodes"), day(a.From), day(a.To))
 	}
 	switch {
 	case a.ChangedBy == "date":
 		s += fmt.Sprintf(" Compared are the jobs before and after %s.", day(*a.Changed))
 	case a.Changed != nil:
-		s += fmt.Sprintf(" Jobs share GPUs since %s; they are compared with those that had one to themselves.", day(*a.Changed))
+		s += fmt.Sprintf(" Jobs share GPUs since %s; they are compared with those that had one to themselves.",
+			day(*a.Changed))
 	}
 	return s
 }

@@ -157,8 +157,10 @@ func (t *tally) merge(o *tally) {
 		t.models[m] += n
 	}
 	for _, p := range [][2]*ratio{
-		{&t.reserved, &o.reserved}, {&t.seconds, &o.seconds}, {&t.joules, &o.joules}, {&t.watts, &o.watts}, {&t.smLeast, &o.smLeast},
-		{&t.sm, &o.sm}, {&t.smMost, &o.smMost}, {&t.dram, &o.dram}, {&t.usedLeast, &o.usedLeast}, {&t.used, &o.used}, {&t.usedMost, &o.usedMost}, {&t.idle, &o.idle}, {&t.cpus, &o.cpus}, {&t.memory, &o.memory},
+		{&t.reserved, &o.reserved}, {&t.seconds, &o.seconds}, {&t.joules, &o.joules}, {&t.watts, &o.watts},
+		{&t.smLeast, &o.smLeast},
+		{&t.sm, &o.sm}, {&t.smMost, &o.smMost}, {&t.dram, &o.dram}, {&t.usedLeast, &o.usedLeast}, {&t.used, &o.used},
+		{&t.usedMost, &o.usedMost}, {&t.idle, &o.idle}, {&t.cpus, &o.cpus}, {&t.memory, &o.memory},
 	} {
 		p[0].merge(*p[1])
 	}

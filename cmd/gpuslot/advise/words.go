@@ -51,11 +51,13 @@ func (c *Class) vram() string {
 	r := c.Request
 	if r.MiB == 0 {
 		if r.Whole {
-			return fmt.Sprintf("Half of the jobs fit %d MiB, all recorded ones %d MiB; a request that keeps the promise is larger than a share.", c.MedianMiB, c.LargestMiB)
+			return fmt.Sprintf("Half of the jobs fit %d MiB, all recorded ones %d MiB; "+
+				"a request that keeps the promise is larger than a share.", c.MedianMiB, c.LargestMiB)
 		}
 		return notEnough(r)
 	}
-	s := fmt.Sprintf("Half of the jobs fit %d MiB, all recorded ones %d MiB. With request_vram = %d at most %s of the jobs need more, with %s confidence; %s of %d recorded jobs did.",
+	s := fmt.Sprintf("Half of the jobs fit %d MiB, all recorded ones %d MiB. "+
+		"With request_vram = %d at most %s of the jobs need more, with %s confidence; %s of %d recorded jobs did.",
 		c.MedianMiB, c.LargestMiB, r.MiB, percent(r.Risk), percent(r.Confidence), exactPercent(r.Seen), r.Jobs)
 	if r.Tries > 0 {
 		s += fmt.Sprintf(" These run again with more, up to %s;", times(r.Tries))
@@ -66,7 +68,8 @@ func (c *Class) vram() string {
 			s += " how many need more than that as well the jobs are too few to tell."
 		}
 		if r.CostWithout != nil {
-			s += fmt.Sprintf(" A job then keeps %s of the GPU's VRAM, second tries included; %s without growth.", percent(r.Cost), percent(*r.CostWithout))
+			s += fmt.Sprintf(" A job then keeps %s of the GPU's VRAM, second tries included; %s without growth.",
+				percent(r.Cost), percent(*r.CostWithout))
 		}
 	}
 	return s
@@ -96,7 +99,8 @@ func (c *Class) present() string {
 	case TooSmall:
 		return fmt.Sprintf("request_vram = %d is too small: more jobs need more than the risk allows.", last)
 	case TooLarge:
-		return fmt.Sprintf("request_vram = %d is %.1f times what is recommended.", last, float64(last)/float64(max(1, c.Request.MiB)))
+		return fmt.Sprintf("request_vram = %d is %.1f times what is recommended.", last,
+			float64(last)/float64(max(1, c.Request.MiB)))
 	case JustRight:
 		return fmt.Sprintf("request_vram = %d fits.", last)
 	}
@@ -112,7 +116,8 @@ func (c *Class) fits() string {
 	for _, b := range []struct {
 		n    *int
 		what string
-	}{{f.ByVRAM, "by VRAM"}, {f.BySM, "by SM activity"}, {f.ByMemoryTraffic, "by memory traffic"}, {f.ByHost, "by the node's CPUs and memory"}} {
+	}{{f.ByVRAM, "by VRAM"}, {f.BySM, "by SM activity"}, {f.ByMemoryTraffic, "by memory traffic"},
+		{f.ByHost, "by the node's CPUs and memory"}} {
 		if b.n != nil && *b.n < mostShares {
 			by = append(by, fmt.Sprintf("%d %s", *b.n, b.what))
 		}
@@ -122,7 +127,8 @@ func (c *Class) fits() string {
 		s = strings.ToUpper(by[0][:1]) + strings.Join(by, ", ")[1:] + ". " + s
 	}
 	if f.DefaultServes != nil {
-		s += fmt.Sprintf(" A job that takes one share's default gets %d MiB there, enough for %s of the recorded ones.", f.DefaultMiB, percent(*f.DefaultServes))
+		s += fmt.Sprintf(" A job that takes one share's default gets %d MiB there, enough for %s of the recorded ones.",
+			f.DefaultMiB, percent(*f.DefaultServes))
 	}
 	return s
 }
@@ -160,7 +166,8 @@ func (c *Class) expected() string {
 	case e.KWhAfter.Expected != nil && e.KWhNow.Expected != nil:
 		s += fmt.Sprintf(" %s kWh a job instead of %s.", e.KWhAfter.Text(), Number(*e.KWhNow.Expected))
 	case e.KWhAfter.High != nil && e.KWhNow.Expected != nil:
-		s += fmt.Sprintf(" Between %s and %s kWh a job instead of %s: what an idle GPU draws is not known.", Number(*e.KWhAfter.Low), Number(*e.KWhAfter.High), Number(*e.KWhNow.Expected))
+		s += fmt.Sprintf(" Between %s and %s kWh a job instead of %s: what an idle GPU draws is not known.",
+			Number(*e.KWhAfter.Low), Number(*e.KWhAfter.High), Number(*e.KWhNow.Expected))
 	default:
 		s += " Energy: not enough data."
 	}
@@ -201,7 +208,8 @@ func (c *Comparison) Text() string {
 	case c == nil:
 		return ""
 	case !c.Enough:
-		return fmt.Sprintf("Not enough data to compare: %s before the change and %s after it; %d each are needed.", count(c.Before.Jobs, "job", "jobs"), count(c.After.Jobs, "job", "jobs"), fewestCompared)
+		return fmt.Sprintf("Not enough data to compare: %s before the change and %s after it; %d each are needed.",
+			count(c.Before.Jobs, "job", "jobs"), count(c.After.Jobs, "job", "jobs"), fewestCompared)
 	}
 	s := fmt.Sprintf("Jobs in a day of a reserved GPU: %s times as many as before the change.", c.PerGPUDay.Text())
 	if c.Minutes.Expected != nil {

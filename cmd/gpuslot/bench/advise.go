@@ -131,7 +131,8 @@ func (a *Advice) choose(all []candidate, alone Point) {
 		a.Mode, a.Copies, a.Profile = best.Mode, best.Copies, best.Profile
 	}
 	if contended && !slices.ContainsFunc(all, func(c candidate) bool { return c.Mode == MIG }) {
-		a.Unknown = append(a.Unknown, "The copies contend for memory and MIG, which divides the bandwidth, was not measured: measure it on a GPU in MIG mode before you decide.")
+		a.Unknown = append(a.Unknown, "The copies contend for memory and MIG, which divides the bandwidth, "+
+			"was not measured: measure it on a GPU in MIG mode before you decide.")
 	}
 	if len(a.Reasons) > mostReasons {
 		a.Reasons = a.Reasons[:mostReasons]
@@ -158,7 +159,8 @@ func (a *Advice) because(c candidate, alone Point) {
 		if c.DRAMActivity.Median >= crowded {
 			word = "memory traffic is high: the copies contend for it"
 		}
-		a.reason("%s: %s, %.0f %% of the bandwidth against %.0f %% alone.", what, word, 100*c.DRAMActivity.Median, 100*alone.DRAMActivity.Median)
+		a.reason("%s: %s, %.0f %% of the bandwidth against %.0f %% alone.", what, word, 100*c.DRAMActivity.Median,
+			100*alone.DRAMActivity.Median)
 	}
 	if c.fell != nil {
 		a.reason("%s: %d copies get less done than %d.", c.Mode, c.fell.Copies, c.Copies)
@@ -183,10 +185,12 @@ func (p Point) name() string {
 func (a *Advice) unmeasured(points []Point) {
 	missing := func(is func(Point) bool) bool { return !slices.ContainsFunc(points, is) }
 	if missing(func(p Point) bool { return p.DRAMActivity != nil }) {
-		a.Unknown = append(a.Unknown, "Memory traffic: this GPU or driver does not tell it (GPM, Hopper and newer), so contention shows in the throughput alone.")
+		a.Unknown = append(a.Unknown, "Memory traffic: "+
+			"this GPU or driver does not tell it (GPM, Hopper and newer), so contention shows in the throughput alone.")
 	}
 	if missing(func(p Point) bool { return p.Repeats > 1 }) {
-		a.Unknown = append(a.Unknown, "The spread: each point was measured once, so a difference may be chance; measure with --repeats 3 or more.")
+		a.Unknown = append(a.Unknown, "The spread: "+
+			"each point was measured once, so a difference may be chance; measure with --repeats 3 or more.")
 	}
 	if missing(func(p Point) bool { return p.Joules != nil }) {
 		a.Unknown = append(a.Unknown, "Energy: this GPU or driver does not tell it.")
@@ -205,7 +209,8 @@ func (a *Advice) memory(r Result, points []Point, alone Point) {
 		peak, how = &grown, "by how much the memory in use of the whole GPU grew with one copy; its processes were not told"
 	}
 	if peak == nil {
-		a.Unknown = append(a.Unknown, "VRAM: no sample saw what the copies held, for the driver does not tell it or the command is too short; so no request can be advised.")
+		a.Unknown = append(a.Unknown, "VRAM: no sample saw what the copies held, "+
+			"for the driver does not tell it or the command is too short; so no request can be advised.")
 		return
 	}
 	request := gpu.MiB(float64(*peak) * vramMargin).Ceil(vramStep)

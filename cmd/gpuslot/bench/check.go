@@ -51,7 +51,8 @@ type key struct {
 
 // check is the inventory's own.
 func (m Machine) check() error {
-	return gpu.Inventory{Schema: gpu.InventorySchema, Host: m.Host, Driver: m.Driver, CUDA: m.CUDA, GPUs: []gpu.GPU{m.GPU}}.Check()
+	return gpu.Inventory{Schema: gpu.InventorySchema, Host: m.Host, Driver: m.Driver, CUDA: m.CUDA,
+		GPUs: []gpu.GPU{m.GPU}}.Check()
 }
 
 func (r Run) check(c *checker) {
@@ -69,7 +70,8 @@ func (r Run) check(c *checker) {
 	c.number("seconds", &r.Seconds, maxSeconds)
 	c.must(r.Seconds > 0, "it took no time")
 	c.number("energy_joules", r.Energy, maxJoules)
-	c.must((r.Energy != nil) == (r.EnergyFrom == EnergyCounter || r.EnergyFrom == EnergyPower) && (r.Energy != nil || r.EnergyFrom == ""),
+	c.must((r.Energy != nil) == (r.EnergyFrom == EnergyCounter || r.EnergyFrom == EnergyPower) &&
+		(r.Energy != nil || r.EnergyFrom == ""),
 		"energy and its source %q belong together", r.EnergyFrom)
 	c.number("sm_activity", r.SMActivity, 1)
 	c.number("dram_activity", r.DRAMActivity, 1)

@@ -15,14 +15,18 @@ func Join(results ...Result) (Result, error) {
 	out := results[0]
 	out.Runs, out.Skipped = slices.Clone(out.Runs), slices.Clone(out.Skipped)
 	for _, r := range results[1:] {
-		if r.Machine.GPU.UUID != out.Machine.GPU.UUID || !slices.Equal(r.Command, out.Command) || r.Simulated != out.Simulated {
+		if r.Machine.GPU.UUID != out.Machine.GPU.UUID || !slices.Equal(r.Command, out.Command) ||
+			r.Simulated != out.Simulated {
 			return Result{}, errors.New("results of different GPUs or commands cannot be joined")
 		}
 		out.Runs = append(out.Runs, r.Runs...)
 		out.Skipped = append(out.Skipped, r.Skipped...)
 	}
 	out.Skipped = slices.DeleteFunc(out.Skipped, func(s Skip) bool {
-		return slices.ContainsFunc(out.Runs, func(r Run) bool { return r.Mode == s.Mode && (s.Copies == 0 || s.Copies == r.Copies) })
+		return slices.ContainsFunc(out.Runs, func(r Run) bool {
+			return r.Mode == s.Mode &&
+				(s.Copies == 0 || s.Copies == r.Copies)
+		})
 	})
 	out.number()
 	return out, out.Check()

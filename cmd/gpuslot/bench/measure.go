@@ -34,7 +34,8 @@ type Progress struct {
 // what was not measured after all. Its error ends it: what was measured before
 // stays. A context that ends is no error: the rest is then not measured, with
 // the cause of the context's end as the reason.
-func Measure(ctx context.Context, r *Result, steps []Step, run func(context.Context, Step) (Run, error), tell func(Progress)) error {
+func Measure(ctx context.Context, r *Result, steps []Step, run func(context.Context, Step) (Run, error),
+	tell func(Progress)) error {
 	began := time.Now()
 	noMPS := ""
 	for i, s := range steps {
@@ -107,7 +108,8 @@ func (r *Result) hopeless(s Step) string {
 	}
 	alone, ok := Alone(r.Points())
 	if ok && alone.JobVRAM != nil && *alone.JobVRAM*gpu.MiB(s.Copies) > r.Machine.GPU.Memory {
-		return fmt.Sprintf("%d times the %s that one copy used alone do not fit into the %s of this GPU", s.Copies, *alone.JobVRAM, r.Machine.GPU.Memory)
+		return fmt.Sprintf("%d times the %s that one copy used alone do not fit into the %s of this GPU", s.Copies,
+			*alone.JobVRAM, r.Machine.GPU.Memory)
 	}
 	return ""
 }

@@ -29,7 +29,8 @@ func (o Order) Check() error {
 		}
 	}
 	if len(o.Modes) == 0 || len(o.Copies) == 0 || o.Repeats < 1 || o.Repeats > maxRepeats {
-		return fmt.Errorf("there is nothing to measure: give at least one mode and number of copies, and 1 to %d repeats", maxRepeats)
+		return fmt.Errorf("there is nothing to measure: give at least one mode and number of copies, and 1 to %d repeats",
+			maxRepeats)
 	}
 	return nil
 }
@@ -90,7 +91,8 @@ func (g Ground) rules(m Mode) string {
 	case m == MIG && !g.GPU.MIGCapable:
 		return "this GPU has no MIG"
 	case m == MIG && !g.GPU.MIGEnabled:
-		return "the GPU is not in MIG mode, and bench changes no setting of a GPU: make MIG devices with gpuslot mig apply, then measure again"
+		return "the GPU is not in MIG mode, and bench changes no setting of a GPU: " +
+			"make MIG devices with gpuslot mig apply, then measure again"
 	case m == MIG && len(g.GPU.MIGDevices) == 0:
 		return "the GPU has no MIG devices: make some with gpuslot mig apply, then measure again"
 	case m != MIG && g.GPU.MIGEnabled:
@@ -118,7 +120,8 @@ func (g Ground) pointsOf(m Mode, copies []int) (points []Step, skips []Skip) {
 		switch {
 		case n == 1 && m != MPS:
 		case g.MaxClients > 0 && n > g.MaxClients && m != TimeSlice:
-			skips = append(skips, Skip{m, n, fmt.Sprintf("a control daemon of this driver serves %d clients at most", g.MaxClients)})
+			skips = append(skips, Skip{m, n, fmt.Sprintf("a control daemon of this driver serves %d clients at most",
+				g.MaxClients)})
 		case m == MPSCapped:
 			points = append(points, Step{Mode: m, Copies: n, ThreadPercentage: shareOf(n)})
 		default:

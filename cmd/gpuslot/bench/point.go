@@ -80,7 +80,8 @@ func (r Result) Points() []Point {
 }
 
 func pointOf(runs []Run) Point {
-	p := Point{Mode: runs[0].Mode, Profile: runs[0].Profile, Copies: runs[0].Copies, ThreadPercentage: runs[0].ThreadPercentage}
+	p := Point{Mode: runs[0].Mode, Profile: runs[0].Profile, Copies: runs[0].Copies,
+		ThreadPercentage: runs[0].ThreadPercentage}
 	var good []Run
 	for _, r := range runs {
 		if f := r.Failures(); len(f) > 0 {

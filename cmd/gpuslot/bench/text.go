@@ -21,7 +21,8 @@ func Print(w io.Writer, r Result) error {
 	table(&b, points)
 	for _, p := range points {
 		if p.Failed > 0 {
-			fmt.Fprintf(&b, "\n%s: %d of %d repeats do not count, because a copy failed (%s)", p.name(), p.Failed, p.Failed+p.Repeats, p.Failure)
+			fmt.Fprintf(&b, "\n%s: %d of %d repeats do not count, because a copy failed (%s)", p.name(), p.Failed,
+				p.Failed+p.Repeats, p.Failure)
 		}
 	}
 	for i, s := range r.Skipped {
@@ -61,7 +62,8 @@ func (r Result) CommandLine() string {
 func table(b *strings.Builder, points []Point) {
 	alone, _ := Alone(points)
 	t := &show.Table{}
-	t.Row("MODE", "COPIES", "RUN TIME/s", "P95/s", "SLOWEST/s", "JOBS/h", "THROUGHPUT", "J/JOB", "W", "SM/%", "DRAM/%", "VRAM/JOB/MiB", "VRAM/GPU/MiB")
+	t.Row("MODE", "COPIES", "RUN TIME/s", "P95/s", "SLOWEST/s", "JOBS/h", "THROUGHPUT", "J/JOB", "W", "SM/%", "DRAM/%",
+		"VRAM/JOB/MiB", "VRAM/GPU/MiB")
 	for _, p := range points {
 		if p.Repeats == 0 {
 			continue

@@ -88,7 +88,8 @@ func gpusOf(ctx context.Context, s condor.Startd) (int64, error) {
 // settingNames are the settings that the checks look at: some of all, three of
 // each slot type.
 func settingNames(types ...int) []string {
-	names := append([]string{settingOpen, settingHook, settingScratch, settingSharedMemory, settingJobAttributes}, siteSettings...)
+	names := append([]string{settingOpen, settingHook, settingScratch, settingSharedMemory, settingJobAttributes},
+		siteSettings...)
 	for _, i := range types {
 		names = append(names, startOf(i), keywordOf(i), wrapperOf(i))
 	}

@@ -27,12 +27,14 @@ func wrapperOf(number int) string { return fmt.Sprintf("slot_type_%d.USER_JOB_WR
 func checkVersion(f facts) []Finding {
 	const check = "HTCondor"
 	if f.versionErr != nil {
-		return unchecked(check, show.OneLine(f.versionErr.Error()), fmt.Sprintf("install HTCondor %s or later, or run doctor where condor_version is in PATH", condor.Oldest))
+		return unchecked(check, show.OneLine(f.versionErr.Error()),
+			fmt.Sprintf("install HTCondor %s or later, or run doctor where condor_version is in PATH", condor.Oldest))
 	}
 	warning, err := condor.Check(f.version)
 	switch {
 	case err != nil:
-		return []Finding{{Error, check, err.Error(), "Its startd cannot offer shares of a GPU.", fmt.Sprintf("upgrade HTCondor to %s or later", condor.Oldest)}}
+		return []Finding{{Error, check, err.Error(), "Its startd cannot offer shares of a GPU.",
+			fmt.Sprintf("upgrade HTCondor to %s or later", condor.Oldest)}}
 	case warning != "":
 		return []Finding{{Warning, check, warning, "", "compare condor_status -gpus with gpuslot status"}}
 	}
@@ -61,9 +63,12 @@ func checkIDs(f facts) []Finding {
 	if f.totalGPUs == offered {
 		return fine(check, "the startd counts all %d ids of the inventory", offered)
 	}
-	return []Finding{{Error, check, fmt.Sprintf("the startd counts %d GPUs, the inventory has %d ids", f.totalGPUs, offered),
-		"It forgets repeated ids (HTCondor 23.8.1 to 23.10.29), or runs with an older plan or another inventory: shares are missing, or there are too many.",
-		"condor_restart -peaceful -daemon STARTD; if that does not help, see that condor_config_val MACHINE_RESOURCE_INVENTORY_GPUs names gpuslot-condor"}}
+	return []Finding{{Error, check, fmt.Sprintf("the startd counts %d GPUs, the inventory has %d ids",
+		f.totalGPUs, offered),
+		"It forgets repeated ids (HTCondor 23.8.1 to 23.10.29), or runs with an older plan or another inventory: " +
+			"shares are missing, or there are too many.",
+		"condor_restart -peaceful -daemon STARTD; " +
+			"if that does not help, see that condor_config_val MACHINE_RESOURCE_INVENTORY_GPUs names gpuslot-condor"}}
 }
 
 // unknownSettings is the finding where HTCondor's configuration cannot be read.
@@ -94,9 +99,11 @@ func checkGuards(f facts) []Finding {
 	for _, g := range shared {
 		i := f.slotType(g)
 		if !strings.Contains(f.settings[startOf(i)], "GPUAccept") {
-			found = append(found, Finding{Error, check, fmt.Sprintf("%s, of GPU %d, does not ask for GPUAccept", startOf(i), g.Index),
+			found = append(found, Finding{Error, check,
+				fmt.Sprintf("%s, of GPU %d, does not ask for GPUAccept", startOf(i), g.Index),
 				"Jobs then match a GPU whose control daemon does not answer, and are requeued again and again.",
-				fmt.Sprintf("see where condor_config_val -verbose %s finds it, and take that line out; HTCondor reads %s for it", startOf(i), f.config.Paths.CondorConfig)})
+				fmt.Sprintf("see where condor_config_val -verbose %s finds it, and take that line out; HTCondor reads %s for it",
+					startOf(i), f.config.Paths.CondorConfig)})
 		}
 	}
 	if len(found) == 0 {
@@ -110,20 +117,25 @@ func notRead(f facts, check string) Finding {
 	file := f.config.Paths.CondorConfig
 	switch {
 	case f.away():
-		return Finding{Note, check, "HTCondor has nothing of gpuslot: " + f.status.Node.Headline(), "", "gpuslot node resume, then condor_restart -peaceful -startd"}
+		return Finding{Note, check, "HTCondor has nothing of gpuslot: " + f.status.Node.Headline(), "",
+			"gpuslot node resume, then condor_restart -peaceful -startd"}
 	case f.generatedErr != nil && f.config.HTCondor.Manage && f.statusErr == nil:
 		return Finding{Error, check, "gpuslotd has not written " + file + " yet",
-			"HTCondor offers none of its GPUs, or as it does without gpuslot.", "see the finding about the agent, then condor_restart -startd"}
+			"HTCondor offers none of its GPUs, or as it does without gpuslot.",
+			"see the finding about the agent, then condor_restart -startd"}
 	case f.generatedErr != nil && f.config.HTCondor.Manage:
 		return Finding{Error, check, "gpuslotd has not set this node up: there is no " + file,
-			"HTCondor gives out its GPUs as it does without gpuslot, or none.", "systemctl enable --now gpuslotd, then condor_restart -startd"}
+			"HTCondor gives out its GPUs as it does without gpuslot, or none.",
+			"systemctl enable --now gpuslotd, then condor_restart -startd"}
 	case f.generatedErr != nil:
 		return Finding{Error, check, settingOpen + " is not defined, and htcondor.manage = false leaves that to the site",
-			"HTCondor gives out its GPUs as it does without gpuslot, or none.", "put what gpuslot condor-config prints where HTCondor reads it, then condor_restart -startd"}
+			"HTCondor gives out its GPUs as it does without gpuslot, or none.",
+			"put what gpuslot condor-config prints where HTCondor reads it, then condor_restart -startd"}
 	}
 	return Finding{Error, check, settingOpen + " is not defined, although " + file + " is there",
 		"HTCondor does not read what the agent generates: it offers no shares, or gives jobs to GPUs that take none.",
-		fmt.Sprintf("restore /usr/share/condor/config.d/50-gpuslot.conf, or add to the configuration: include ifexist : %s; then systemctl restart condor", file)}
+		fmt.Sprintf("restore /usr/share/condor/config.d/50-gpuslot.conf, or add to the configuration: include ifexist : "+
+			"%s; then systemctl restart condor", file)}
 }
 
 func checkHooks(f facts) []Finding {
@@ -139,8 +151,10 @@ func checkHooks(f facts) []Finding {
 			found = append(found, Finding{Error, check, fmt.Sprintf("%s, of GPU %d, is not set", keywordOf(i), g.Index),
 				"Jobs start without budget and limits.", fmt.Sprintf("%s = GPUSLOT", keywordOf(i))})
 		case !strings.EqualFold(keyword, "GPUSLOT"):
-			found = append(found, Finding{Warning, check, fmt.Sprintf("%s, of GPU %d, is %s, not GPUSLOT", keywordOf(i), g.Index, keyword),
-				"Jobs get budget and limits only if that hook calls ours.", fmt.Sprintf("chain %s/prepare in that hook, or set %s = GPUSLOT", f.config.Paths.Libexec, keywordOf(i))})
+			found = append(found, Finding{Warning, check,
+				fmt.Sprintf("%s, of GPU %d, is %s, not GPUSLOT", keywordOf(i), g.Index, keyword),
+				"Jobs get budget and limits only if that hook calls ours.",
+				fmt.Sprintf("chain %s/prepare in that hook, or set %s = GPUSLOT", f.config.Paths.Libexec, keywordOf(i))})
 		}
 	}
 	ours := path.Join(f.config.Paths.Libexec, "prepare")
@@ -158,7 +172,8 @@ func checkWrappers(f facts) []Finding {
 	const check = "job wrapper"
 	if !f.config.HTCondor.Supervise {
 		return []Finding{{Note, check, "jobs run without a supervisor (htcondor.supervise = false)",
-			"The MPS clients of a removed job end by a signal, which may take their neighbours along.", "htcondor.supervise = true, with the site's own wrapper in htcondor.job_wrapper"}}
+			"The MPS clients of a removed job end by a signal, which may take their neighbours along.",
+			"htcondor.supervise = true, with the site's own wrapper in htcondor.job_wrapper"}}
 	}
 	if found := unknownSettings(f, check); found != nil || f.unset() {
 		return found
@@ -168,8 +183,10 @@ func checkWrappers(f facts) []Finding {
 	for _, g := range f.shared() {
 		i := f.slotType(g)
 		if now := f.settings[wrapperOf(i)]; now != ours {
-			found = append(found, Finding{Warning, check, fmt.Sprintf("%s, of GPU %d, is %s, not %s", wrapperOf(i), g.Index, show.OrDash(now), ours),
-				"The MPS clients of a removed job end by a signal, which may take their neighbours along; a job over its budget may end as if it were done.",
+			found = append(found, Finding{Warning, check,
+				fmt.Sprintf("%s, of GPU %d, is %s, not %s", wrapperOf(i), g.Index, show.OrDash(now), ours),
+				"The MPS clients of a removed job end by a signal, which may take their neighbours along; " +
+					"a job over its budget may end as if it were done.",
 				fmt.Sprintf(`%s = %s; a site's own wrapper goes to htcondor.job_wrapper in gpuslot.toml`, wrapperOf(i), ours)})
 		}
 	}
@@ -187,13 +204,15 @@ func checkScratch(f facts) []Finding {
 	}
 	root, now := f.config.Paths.PipeRoot(), f.settings[settingScratch]
 	if strings.ContainsAny(now, "()?") {
-		return unchecked(check, fmt.Sprintf("%s is an expression: %s", settingScratch, now), "see that it never names "+root+" or what is above it")
+		return unchecked(check, fmt.Sprintf("%s is an expression: %s", settingScratch, now),
+			"see that it never names "+root+" or what is above it")
 	}
 	for _, dir := range strings.FieldsFunc(now, func(r rune) bool { return strings.ContainsRune("\", \t", r) }) {
 		if dir = path.Clean(dir); dir == "/" || root == dir || strings.HasPrefix(root, dir+"/") {
 			return []Finding{{Error, check, fmt.Sprintf("%s hides %s: it names %s", settingScratch, root, dir),
 				"Jobs get an empty directory in its place, find no control daemon, and run without a limit or fail.",
-				fmt.Sprintf("take %s out of %s, or set paths.run in gpuslot.toml to a directory that no job has of its own", dir, settingScratch)}}
+				fmt.Sprintf("take %s out of %s, or set paths.run in gpuslot.toml to a directory that no job has of its own", dir,
+					settingScratch)}}
 		}
 	}
 	return fine(check, "%s is not below what jobs have of their own", root)
@@ -212,6 +231,7 @@ func checkSharedMemory(f facts) []Finding {
 		now = "not set, which means true"
 	}
 	return []Finding{{Note, check, fmt.Sprintf("each job has a /dev/shm of its own (%s: %s)", settingSharedMemory, now),
-		"MPS clients share memory with their server, by named regions in /dev/shm as it seems in drivers 535 to 555; whether they need the node's own is not settled.",
+		"MPS clients share memory with their server, by named regions in /dev/shm as it seems in drivers 535 to 555; " +
+			"whether they need the node's own is not settled.",
 		fmt.Sprintf("run gpuslot verify and a CUDA job; if only the job cannot attach: %s = false", settingSharedMemory)}}
 }

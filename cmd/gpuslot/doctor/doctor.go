@@ -79,7 +79,8 @@ func diagnose(f facts) []Finding {
 	checks := []func(facts) []Finding{
 		checkConfiguration, checkAgent, checkWalls, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
 		checkPersistence, checkMIG, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
-		checkInventory, checkStartds, checkHiding, checkAccounts, checkJobExit, checkContainers, checkOutside, checkAccessPoint, checkSELinux, checkContract, checkRoot,
+		checkInventory, checkStartds, checkHiding, checkAccounts, checkJobExit, checkContainers, checkOutside,
+		checkAccessPoint, checkSELinux, checkContract, checkRoot,
 	}
 	if f.planErr == nil && f.plan.Observe {
 		checks = observedChecks()

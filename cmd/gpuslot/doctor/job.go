@@ -137,11 +137,13 @@ func (u contractUser) run(ctx context.Context, progress io.Writer, observed bool
 	submit := fmt.Sprintf(contractSubmit, folder.dir, strings.TrimSpace(host), strconv.Itoa(seconds), asks)
 	id, err = folder.run(ctx, submit, "condor_submit", "-terse", "-")
 	if err != nil {
-		return "", "", fmt.Errorf("%w; on a machine without an access point run any GPU job here, and see gpuslot why JOB", err)
+		return "", "", fmt.Errorf("%w; on a machine without an access point run any GPU job here, "+
+			"and see gpuslot why JOB", err)
 	}
 	id, _, _ = strings.Cut(strings.TrimSpace(id), " ") // "12.0 - 12.0"
 	if !jobID.MatchString(id) {
-		return "", "", fmt.Errorf("condor_submit printed no job id: %q; run it by hand as %s", fmt.Sprintf("%.40s", id), u.Username)
+		return "", "", fmt.Errorf("condor_submit printed no job id: %q; run it by hand as %s", fmt.Sprintf("%.40s", id),
+			u.Username)
 	}
 	fmt.Fprintf(progress, "job %s of %s is submitted; it may take %s\n", id, u.Username, contractTimeout)
 	cluster, _, _ := strings.Cut(id, ".")
@@ -183,7 +185,8 @@ func awaitContract(ctx context.Context, folder userFolder, cluster string) error
 		words, reason, _ := strings.Cut(strings.TrimSpace(state), " ")
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("the job did not end within %s and was removed: condor_q -better-analyze shows why a job like it does not start", contractTimeout)
+			return fmt.Errorf("the job did not end within %s and was removed: "+
+				"condor_q -better-analyze shows why a job like it does not start", contractTimeout)
 		case err != nil:
 			return err
 		case words == "5": // held

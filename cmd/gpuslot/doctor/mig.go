@@ -31,13 +31,16 @@ func checkMIG(f facts) []Finding {
 		}
 	}
 	if enabled > 0 && enabled < len(f.inventory.GPUs) && driver > 0 && driver < firstMixed {
-		found = append(found, Finding{Warning, check, fmt.Sprintf("GPUs in MIG mode stand beside others with driver %s", f.inventory.Driver),
-			"Before driver 570 one program sees a single MIG device or the other GPUs, never both: jobs are not harmed, since each gets one kind, but tools may miss GPUs.",
+		found = append(found, Finding{Warning, check,
+			fmt.Sprintf("GPUs in MIG mode stand beside others with driver %s", f.inventory.Driver),
+			"Before driver 570 one program sees a single MIG device or the other GPUs, never both: " +
+				"jobs are not harmed, since each gets one kind, but tools may miss GPUs.",
 			"install driver 570 or newer, or divide all GPUs of the node or none"})
 	}
 	for _, r := range f.status.Repartition {
 		if r.Error == "" && !r.At.IsZero() && r.Told.IsZero() {
-			found = append(found, Finding{Warning, check, fmt.Sprintf("repartition = %s, and no access point tells what its jobs wait for", r.Setting),
+			found = append(found, Finding{Warning, check,
+				fmt.Sprintf("repartition = %s, and no access point tells what its jobs wait for", r.Setting),
 				"Layouts then stay as they are.", "gpuslot condor-config --for access-point on the machines on which users submit, then condor_reconfig"})
 		}
 	}
@@ -65,7 +68,8 @@ func checkDivided(check string, g gpu.GPU, driver int) []Finding {
 	}
 	var found []Finding
 	for _, w := range mig.Warnings(chip, gpu.Layout{{Profile: p.ID}}) {
-		found = append(found, Finding{Warning, check, on + w, "The GPU is divided into one part.", `list smaller profiles in mig_layout, or use mode = "mps" or "whole"`})
+		found = append(found, Finding{Warning, check, on + w, "The GPU is divided into one part.",
+			`list smaller profiles in mig_layout, or use mode = "mps" or "whole"`})
 	}
 	return found
 }

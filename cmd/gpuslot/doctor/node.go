@@ -25,17 +25,20 @@ func checkConfiguration(f facts) []Finding {
 	const check = "configuration"
 	if f.configErr != nil {
 		return []Finding{{Error, check, f.configErr.Error(),
-			"The file is refused as a whole, so the agent keeps the plan it had; the checks below take the defaults.", "correct it until gpuslot plan accepts it, then systemctl reload gpuslotd"}}
+			"The file is refused as a whole, so the agent keeps the plan it had; the checks below take the defaults.",
+			"correct it until gpuslot plan accepts it, then systemctl reload gpuslotd"}}
 	}
 	if f.planErr != nil {
-		return unchecked(check, "which GPUs are shared is not known: "+show.OneLine(f.planErr.Error()), "start the agent (systemctl start gpuslotd), or see what gpuslot plan says")
+		return unchecked(check, "which GPUs are shared is not known: "+show.OneLine(f.planErr.Error()),
+			"start the agent (systemctl start gpuslotd), or see what gpuslot plan says")
 	}
 	said := fine(check, "%d of %d GPUs are shared", len(f.shared()), len(f.plan.GPUs))
 	if f.plan.Observe {
 		said = fine(check, "%d GPUs are observed; gpuslot changes nothing here", len(f.plan.GPUs))
 	}
 	if n := f.pending(); n > 0 {
-		said = append(said, Finding{Note, check, fmt.Sprintf("the file and the GPUs lead to another plan than the one in force, which differs in %d points", n),
+		said = append(said, Finding{Note, check,
+			fmt.Sprintf("the file and the GPUs lead to another plan than the one in force, which differs in %d points", n),
 			"What was edited counts from the next reload on.", "gpuslot plan, which shows them; systemctl reload gpuslotd"})
 	}
 	return said
@@ -77,11 +80,13 @@ func checkPersistence(f facts) []Finding {
 	}
 	var found []Finding
 	if len(unable) > 0 {
-		found = append(found, Finding{Level: Note, Check: check, What: "GPU " + strings.Join(unable, ", ") + ": there is no persistence mode"})
+		found = append(found, Finding{Level: Note, Check: check,
+			What: "GPU " + strings.Join(unable, ", ") + ": there is no persistence mode"})
 	}
 	if len(off) > 0 {
 		found = append(found, Finding{Warning, check, "GPU " + strings.Join(off, ", ") + ": persistence mode is off",
-			"The driver starts the GPU again for the first client, which takes seconds; meanwhile clients may get CUDA error 807.",
+			"The driver starts the GPU again for the first client, which takes seconds; " +
+				"meanwhile clients may get CUDA error 807.",
 			"systemctl enable --now nvidia-persistenced"})
 	}
 	if len(found) == 0 {
@@ -99,7 +104,8 @@ func checkUVM(f facts) []Finding {
 		return fine(check, "/dev/nvidia-uvm is there")
 	}
 	return []Finding{{Warning, check, show.OneLine(f.uvmErr.Error()),
-		"CUDA cannot start without it. NVML does not make it, and the setuid program that does cannot below NoNewPrivileges, which control daemons and their servers run with.",
+		"CUDA cannot start without it. NVML does not make it, " +
+			"and the setuid program that does cannot below NoNewPrivileges, which control daemons and their servers run with.",
 		"nvidia-modprobe -u -c 0, and at each boot: echo nvidia-uvm > /etc/modules-load.d/nvidia-uvm.conf"}}
 }
 
@@ -107,7 +113,8 @@ func checkOpenFiles(f facts) []Finding {
 	const check = "open files"
 	switch {
 	case f.statusErr != nil:
-		return unchecked(check, "which processes are control daemons and servers is what the agent tells", "see the finding about the agent")
+		return unchecked(check, "which processes are control daemons and servers is what the agent tells",
+			"see the finding about the agent")
 	case f.planErr == nil && len(f.shared()) == 0:
 		return fine(check, "no GPU is shared")
 	case f.away() && len(f.openFiles) == 0:
@@ -119,11 +126,14 @@ func checkOpenFiles(f facts) []Finding {
 	for _, o := range f.openFiles {
 		switch {
 		case o.err != nil:
-			found = append(found, unchecked(check, fmt.Sprintf("%s, process %d: %s", o.what, o.pid, o.err), "run doctor again, as root")...)
+			found = append(found, unchecked(check, fmt.Sprintf("%s, process %d: %s", o.what, o.pid, o.err),
+				"run doctor again, as root")...)
 		case o.soft < leastOpenFiles:
-			found = append(found, Finding{Warning, check, fmt.Sprintf("%s, process %d, may open %d files, fewer than %d", o.what, o.pid, o.soft, leastOpenFiles),
+			found = append(found, Finding{Warning, check,
+				fmt.Sprintf("%s, process %d, may open %d files, fewer than %d", o.what, o.pid, o.soft, leastOpenFiles),
 				"Each client takes dozens; beyond the limit newcomers fail without a reason.",
-				"take LimitNOFILE= out of the drop-ins that systemctl cat 'gpuslot-mps@*' shows (ours says 65536), then gpuslot mps restart GPU"})
+				"take LimitNOFILE= out of the drop-ins that systemctl cat 'gpuslot-mps@*' shows (ours says 65536), " +
+					"then gpuslot mps restart GPU"})
 		}
 	}
 	if len(found) == 0 {
@@ -168,7 +178,8 @@ func checkTenancy(f facts) []Finding {
 
 func sharedServer(on string) Finding {
 	return Finding{Note, "tenancy", on + "one MPS server, root's, serves the jobs of all accounts",
-		"One job's fatal GPU error ends the work of all accounts there, and the server's log shows their command lines to each other.",
+		"One job's fatal GPU error ends the work of all accounts there, " +
+			"and the server's log shows their command lines to each other.",
 		`where that must not be: tenancy = "one-at-a-time", or keep groups apart with tenant = "accounting-group" or "vo"`}
 }
 
@@ -178,7 +189,8 @@ func sharedAccount(on, user string, f facts) Finding {
 		ptrace = fmt.Sprintf("debug each other (kernel.yama.ptrace_scope is %s: 0 lets all, 1 only parents, 2 only root, 3 nobody)", f.ptrace)
 	}
 	return Finding{Note, "tenancy", on + "all jobs run as the account " + user,
-		fmt.Sprintf("Jobs of one account can send each other signals, read and change each other's files, environments and credentials, %s, and %s.", ptrace, endsClients(f.status.MPS)),
+		fmt.Sprintf("Jobs of one account can send each other signals, read and change each other's files, "+
+			"environments and credentials, %s, and %s.", ptrace, endsClients(f.status.MPS)),
 		`an account for each user, and tenancy = "one-at-a-time"; else tenant = "accounting-group" or "vo" to keep groups apart, and kernel.yama.ptrace_scope = 2`}
 }
 
@@ -204,10 +216,12 @@ func checkAgent(f facts) []Finding {
 		return unchecked(check, show.OneLine(f.statusErr.Error()), "sudo gpuslot doctor")
 	case f.statusErr != nil && !f.inForce:
 		return []Finding{{Error, check, show.OneLine(f.statusErr.Error()),
-			"Without the agent no GPU takes jobs.", "systemctl enable --now gpuslotd; if that does not help: journalctl -u gpuslotd"}}
+			"Without the agent no GPU takes jobs.", "systemctl enable --now gpuslotd; if that does not help: " +
+				"journalctl -u gpuslotd"}}
 	case f.statusErr != nil:
 		return []Finding{{Error, check, show.OneLine(f.statusErr.Error()),
-			"Without the agent no GPU takes jobs.", "journalctl -u gpuslotd says why; systemctl restart gpuslotd.socket gpuslotd"}}
+			"Without the agent no GPU takes jobs.", "journalctl -u gpuslotd says why; " +
+				"systemctl restart gpuslotd.socket gpuslotd"}}
 	}
 	s := f.status
 	var found []Finding
@@ -215,21 +229,25 @@ func checkAgent(f facts) []Finding {
 		found = append(found, Finding{l, check, show.OneLine(what), why, do})
 	}
 	if s.ConfigError != "" && f.configErr == nil { // else checkConfiguration says it
-		add(Error, s.ConfigFile+" was rejected: "+s.ConfigError, "The plan before it is still in force.", "correct the file, then systemctl reload gpuslotd")
+		add(Error, s.ConfigFile+" was rejected: "+s.ConfigError, "The plan before it is still in force.",
+			"correct the file, then systemctl reload gpuslotd")
 	}
 	for _, e := range s.Errors {
-		add(Error, e, "", "what the sentence says, then condor_reconfig; slots need condor_restart -peaceful -daemon STARTD too")
+		add(Error, e, "", "what the sentence says, then condor_reconfig; "+
+			"slots need condor_restart -peaceful -daemon STARTD too")
 	}
 	if f.away() {
 		add(Warning, s.Node.Headline(), "No GPU takes jobs.", "gpuslot node resume")
 	}
 	for _, g := range s.GPUs {
 		if !g.Accept && !f.away() {
-			add(Warning, fmt.Sprintf("GPU %d takes no jobs: %s", g.Index, show.OrDash(g.Reason)), "", `docs/operations.md, "A GPU is closed"`)
+			add(Warning, fmt.Sprintf("GPU %d takes no jobs: %s", g.Index, show.OrDash(g.Reason)), "",
+				`docs/operations.md, "A GPU is closed"`)
 		}
 	}
 	for _, u := range s.Absent {
-		add(Warning, u+" is configured, but not in this node", "", "dmesg | grep NVRM; a GPU that was taken out: remove its table from "+s.ConfigFile)
+		add(Warning, u+" is configured, but not in this node", "",
+			"dmesg | grep NVRM; a GPU that was taken out: remove its table from "+s.ConfigFile)
 	}
 	for _, w := range s.Warnings {
 		add(Warning, w, "", "gpuslot status")

@@ -12,7 +12,8 @@ import (
 // observedChecks are the checks of a node in mode "observe", where hook, slots and
 // control daemons are absent on purpose.
 func observedChecks() []func(facts) []Finding {
-	return []func(facts) []Finding{checkConfiguration, checkAgent, checkUntouched, checkJobAttributes, checkJobsTold, checkObservedJob, checkRoot}
+	return []func(facts) []Finding{checkConfiguration, checkAgent, checkUntouched, checkJobAttributes, checkJobsTold,
+		checkObservedJob, checkRoot}
 }
 
 // checkUntouched looks for what another mode left in HTCondor's configuration.
@@ -24,7 +25,8 @@ func checkUntouched(f facts) []Finding {
 	if _, ours := f.settings[settingOpen]; ours {
 		return []Finding{{Error, check, settingOpen + ` is defined: HTCondor is set up for another mode than "observe"`,
 			"Its START asks for an agent that gives no GPU out, so no job starts there.",
-			fmt.Sprintf("gpuslotd --release, with gpuslotd stopped; or take %s out of the configuration; then systemctl restart condor", f.config.Paths.CondorConfig)}}
+			fmt.Sprintf("gpuslotd --release, with gpuslotd stopped; or take %s out of the configuration; "+
+				"then systemctl restart condor", f.config.Paths.CondorConfig)}}
 	}
 	return fine(check, "HTCondor's configuration has nothing of gpuslot")
 }
@@ -50,8 +52,11 @@ func checkJobAttributes(f facts) []Finding {
 	}
 	if len(missing) > 0 {
 		return []Finding{{Note, check, fmt.Sprintf("%s is without %s", settingJobAttributes, strings.Join(missing, " ")),
-			"Records do not say what the startd does not tell of a job: its program, its virtual organisation, what it asked for. Without the program gpuslot advise takes all jobs of a user for one class.",
-			fmt.Sprintf("%[1]s = $(%[1]s) %s in HTCondor's configuration, then condor_reconfig", settingJobAttributes, strings.Join(missing, " "))}}
+			"Records do not say what the startd does not tell of a job: " +
+				"its program, its virtual organisation, what it asked for. " +
+				"Without the program gpuslot advise takes all jobs of a user for one class.",
+			fmt.Sprintf("%[1]s = $(%[1]s) %s in HTCondor's configuration, then condor_reconfig", settingJobAttributes,
+				strings.Join(missing, " "))}}
 	}
 	return fine(check, "the startd tells what records need")
 }
@@ -71,8 +76,10 @@ func checkJobsTold(f facts) []Finding {
 		}
 	}
 	if len(unknown) > 0 {
-		return []Finding{{Warning, check, "GPU " + strings.Join(unknown, ", ") + ": its VRAM is not known, so no record will say what its jobs need",
-			"The driver does not list the processes of this GPU.", "see nvidia-smi on the node, and docs/operations.md, \"What jobs used\""}}
+		return []Finding{{Warning, check, "GPU " + strings.Join(unknown, ", ") +
+			": its VRAM is not known, so no record will say what its jobs need",
+			"The driver does not list the processes of this GPU.",
+			"see nvidia-smi on the node, and docs/operations.md, \"What jobs used\""}}
 	}
 	return fine(check, "%d GPU jobs are observed", jobs)
 }
@@ -88,13 +95,17 @@ func checkObservedJob(f facts) []Finding {
 		found = append(found, Finding{Error, checkOneJob, what, why, do})
 	}
 	if c.env["CUDA_VISIBLE_DEVICES"] == "" {
-		add("HTCondor gave it no GPU: CUDA_VISIBLE_DEVICES is not set", "The site's own set-up of GPUs does not do what it should.", "condor_status -gpus; use feature:GPUs, or what the site has in its place")
+		add("HTCondor gave it no GPU: CUDA_VISIBLE_DEVICES is not set",
+			"The site's own set-up of GPUs does not do what it should.",
+			"condor_status -gpus; use feature:GPUs, or what the site has in its place")
 	}
 	if c.env["GPUSLOT_GPU"] != "" || strings.Contains(c.parent, "gpuslot") {
-		add("it met gpuslot: its parent is "+c.parent, `In mode "observe" HTCondor and its jobs have nothing of gpuslot.`, "gpuslotd --release, with gpuslotd stopped; then systemctl restart condor")
+		add("it met gpuslot: its parent is "+c.parent, `In mode "observe" HTCondor and its jobs have nothing of gpuslot.`,
+			"gpuslotd --release, with gpuslotd stopped; then systemctl restart condor")
 	}
 	if !f.job.recorded {
-		add("the agent keeps no record of it", "What jobs use here is lost.", "journalctl -u gpuslotd, and docs/operations.md, \"Observe first\"")
+		add("the agent keeps no record of it", "What jobs use here is lost.",
+			"journalctl -u gpuslotd, and docs/operations.md, \"Observe first\"")
 	}
 	if len(found) == 0 {
 		return fine(checkOneJob, "a job in %s ran as without gpuslot, and its record is there", c.env["_CONDOR_SLOT"])

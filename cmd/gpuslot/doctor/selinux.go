@@ -74,6 +74,8 @@ func checkSELinux(f facts) []Finding {
 	if !s.enforcing {
 		worst, meanwhile = Note, "It is permissive now; in force, jobs or the agent would not reach what they need."
 	}
-	return []Finding{{worst, check, fmt.Sprintf("%d denials, the last: %.300s", len(s.denials), s.denials[len(s.denials)-1]), meanwhile,
-		"restorecon -R /run/gpuslot; what remains goes into a module of the site: ausearch -m avc | audit2allow -M gpuslot-site"}}
+	return []Finding{{worst, check, fmt.Sprintf("%d denials, the last: %.300s", len(s.denials),
+		s.denials[len(s.denials)-1]), meanwhile,
+		"restorecon -R /run/gpuslot; what remains goes into a module of the site: " +
+			"ausearch -m avc | audit2allow -M gpuslot-site"}}
 }

@@ -27,7 +27,8 @@ const (
 )
 
 // siteSettings are those above, and those of the startds.
-var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJobExit, settingDedicated, settingDaemons, settingStartds, settingTransforms, settingDockerMounts, settingBinds, settingPlugins, settingLogins}
+var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJobExit, settingDedicated, settingDaemons,
+	settingStartds, settingTransforms, settingDockerMounts, settingBinds, settingPlugins, settingLogins}
 
 // onShared is what keeps a check of HTCondor's settings from being made, or
 // what there is to say where no GPU is shared.
@@ -50,7 +51,8 @@ func checkInventory(f facts) []Finding {
 	ours := fmt.Sprintf("%s/gpuslot-condor inventory %s", f.config.Paths.Libexec, f.config.Paths.InventoryAds())
 	if ids, ok := f.settings[settingIDs]; ok {
 		return []Finding{{Error, check, fmt.Sprintf("%s is set: %s", settingIDs, ids),
-			"HTCondor then takes these ids without their properties: jobs get NVIDIA_VISIBLE_DEVICES=none, and all device nodes are hidden from them.",
+			"HTCondor then takes these ids without their properties: " +
+				"jobs get NVIDIA_VISIBLE_DEVICES=none, and all device nodes are hidden from them.",
 			fmt.Sprintf("take %s out; see where condor_config_val -verbose %s finds it", settingIDs, settingIDs)}}
 	}
 	if now := f.settings[settingInventory]; now != ours {
@@ -79,7 +81,8 @@ func checkHiding(f facts) []Finding {
 	}
 	if len(ids) > 0 {
 		return []Finding{{Note, check, "HTCondor hides nothing from jobs on " + strings.Join(ids, ", "),
-			"By its source one id that is no whole GPU's empties the list of what to hide, so these jobs can open every GPU's device nodes.",
+			"By its source one id that is no whole GPU's empties the list of what to hide, " +
+				"so these jobs can open every GPU's device nodes.",
 			"where that must not be: jobs on whole GPUs, or mig_mps = false"}}
 	}
 	return fine(check, "HTCondor hides other GPUs from jobs, where its cgroups allow")
@@ -95,14 +98,16 @@ func checkAccounts(f facts) []Finding {
 	var found []Finding
 	if now := f.settings[settingDedicated]; now != "" {
 		found = append(found, Finding{Warning, check, fmt.Sprintf("%s is %s", settingDedicated, now),
-			"At a job's end HTCondor kills all processes of such an account, the MPS server that runs as it included, and with it the neighbours' work.",
+			"At a job's end HTCondor kills all processes of such an account, the MPS server that runs as it included, " +
+				"and with it the neighbours' work.",
 			"take it out: cgroups find the processes of a job without it"})
 	}
 	one := func(policy config.TenancyPolicy) bool { return policy == config.TenancyOneAtATime }
 	names := distinct(f.slotUsers)
 	for _, g := range f.shared() {
 		if one(g.Tenancy.Policy) && len(names) > 1 {
-			found = append(found, Finding{Warning, check, fmt.Sprintf("jobs in different slots run as different accounts (%s)", strings.Join(names, ", ")),
+			found = append(found, Finding{Warning, check,
+				fmt.Sprintf("jobs in different slots run as different accounts (%s)", strings.Join(names, ", ")),
 				`MPS serves one account at a time, so with tenancy = "one-at-a-time" the jobs of a GPU run one after the other.`,
 				`one account for all of them and tenancy = "common:<user>"; or tenancy = "multi-user" (driver 555 on)`})
 			break
@@ -133,7 +138,8 @@ func checkJobExit(f facts) []Finding {
 	}
 	if now := f.settings[settingJobExit]; now != "" {
 		return []Finding{{Error, check, fmt.Sprintf("%s is %s", settingJobExit, now),
-			"With file transfer a job then never finishes: it runs again and again (HTCondor 25.14.1).", "take " + settingJobExit + " out"}}
+			"With file transfer a job then never finishes: it runs again and again (HTCondor 25.14.1).",
+			"take " + settingJobExit + " out"}}
 	}
 	return fine(check, "there is none")
 }
@@ -147,11 +153,14 @@ func checkContainers(f facts) []Finding {
 	const why = "Containers without the pipe directory compute beside MPS: no limit holds, or they get no GPU."
 	var found []Finding
 	if volumes := condorWords(f.settings[settingDockerMounts]); !slices.Contains(volumes, "GPUSLOT") {
-		found = append(found, Finding{Warning, check, fmt.Sprintf("%s is %s, without GPUSLOT", settingDockerMounts, show.OrDash(f.settings[settingDockerMounts])), why,
-			fmt.Sprintf("in the line that condor_config_val -verbose %s finds: %s = %s", settingDockerMounts, settingDockerMounts, strings.Join(append([]string{"$(" + settingDockerMounts + ")"}, volumes...), " "))})
+		found = append(found, Finding{Warning, check,
+			fmt.Sprintf("%s is %s, without GPUSLOT", settingDockerMounts, show.OrDash(f.settings[settingDockerMounts])), why,
+			fmt.Sprintf("in the line that condor_config_val -verbose %s finds: %s = %s", settingDockerMounts,
+				settingDockerMounts, strings.Join(append([]string{"$(" + settingDockerMounts + ")"}, volumes...), " "))})
 	}
 	if now := f.settings[settingBinds]; !f.config.HTCondor.Supervise && !strings.Contains(now, f.config.Paths.PipeRoot()) {
-		found = append(found, Finding{Warning, check, fmt.Sprintf("%s is %s, without the pipe directory", settingBinds, show.OrDash(now)), why,
+		found = append(found, Finding{Warning, check,
+			fmt.Sprintf("%s is %s, without the pipe directory", settingBinds, show.OrDash(now)), why,
 			fmt.Sprintf("%s = strcat(<yours>, $(GPUSLOT_BIND_EXPR)), or htcondor.supervise = true", settingBinds)})
 	}
 	if len(found) == 0 {
@@ -176,13 +185,15 @@ func checkOutside(f facts) []Finding {
 		do = append(do, "let the plugins start with python3 -I, or take them out of "+settingPlugins)
 	}
 	if now := f.settings[settingLogins]; !strings.EqualFold(now, "false") && now != "0" {
-		ways, do = append(ways, "condor_ssh_to_job"), append(do, settingLogins+" = false, if your users need no logins to jobs")
+		ways, do = append(ways, "condor_ssh_to_job"),
+			append(do, settingLogins+" = false, if your users need no logins to jobs")
 	}
 	if len(ways) == 0 {
 		return fine(check, "neither logins to jobs nor file transfer plugins in Python")
 	}
 	return []Finding{{Note, check, "users' code can run outside the job's cgroup, by " + strings.Join(ways, ", "),
-		"No limit holds there: VRAM of undivided GPUs is open to such code. gpuslotd closes the device nodes of MIG devices to it, unless gpuslot status warns.",
+		"No limit holds there: VRAM of undivided GPUs is open to such code. " +
+			"gpuslotd closes the device nodes of MIG devices to it, unless gpuslot status warns.",
 		strings.Join(do, "; ")}}
 }
 
@@ -197,8 +208,10 @@ func checkAccessPoint(f facts) []Finding {
 	}
 	if !slices.Contains(condorWords(f.settings[settingTransforms]), condor.RoundTransform) {
 		return []Finding{{Warning, check, fmt.Sprintf("%s has no %s", settingTransforms, condor.RoundTransform),
-			"Requests are not rounded and not refused in words: what no GPU has stays idle, and many different requests make the negotiator slow.",
-			"gpuslot condor-config --for access-point > /etc/condor/config.d/60-gpuslot, and into what manages that directory; then condor_reconfig"}}
+			"Requests are not rounded and not refused in words: " +
+				"what no GPU has stays idle, and many different requests make the negotiator slow.",
+			"gpuslot condor-config --for access-point > /etc/condor/config.d/60-gpuslot, " +
+				"and into what manages that directory; then condor_reconfig"}}
 	}
 	return fine(check, "requests are rounded, and refused in words")
 }

@@ -23,14 +23,17 @@ func checkStartds(f facts) []Finding {
 	}
 	ours := condorWords(f.settings[settingStartds])
 	if len(ours) == 0 {
-		return []Finding{{Error, check, settingStartds + " is not defined", "HTCondor has not read the generated file, or another one: no GPU has a startd.",
+		return []Finding{{Error, check, settingStartds + " is not defined",
+			"HTCondor has not read the generated file, or another one: no GPU has a startd.",
 			"see the finding on START; then condor_reconfig"}}
 	}
 	now := condorWords(f.settings[settingDaemons])
 	missing := slices.DeleteFunc(ours, func(name string) bool { return slices.Contains(now, name) })
 	if len(missing) > 0 {
-		return []Finding{{Error, check, fmt.Sprintf("%s has no %s", settingDaemons, strings.Join(missing, ", ")), "The condor_master does not start them: their GPUs are not offered.",
-			fmt.Sprintf("behind that line, which condor_config_val -verbose %s finds: %s = $(%s) $(%s); then condor_reconfig", settingDaemons, settingDaemons, settingDaemons, settingStartds)}}
+		return []Finding{{Error, check, fmt.Sprintf("%s has no %s", settingDaemons, strings.Join(missing, ", ")),
+			"The condor_master does not start them: their GPUs are not offered.",
+			fmt.Sprintf("behind that line, which condor_config_val -verbose %s finds: %s = $(%s) $(%s); then condor_reconfig",
+				settingDaemons, settingDaemons, settingDaemons, settingStartds)}}
 	}
 	return fine(check, "the condor_master knows the startds of %d GPUs", len(ours))
 }

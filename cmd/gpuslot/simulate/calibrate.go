@@ -70,7 +70,8 @@ func (c *calibration) fit(p bench.Point) {
 	case bench.TimeSlice:
 		if !c.measured {
 			c.work.Kernel = fraction(took, float64(p.Copies)*c.work.Seconds)
-			c.notes = append(c.notes, "the kernels' part of the time is what copies in time slices left of it: an upper bound if they did not fill the GPU")
+			c.notes = append(c.notes, "the kernels' part of the time is what copies in time slices left of it: "+
+				"an upper bound if they did not fill the GPU")
 			return
 		}
 		c.model.Slicing = c.loss(took, func(loss float64) float64 {

@@ -19,7 +19,10 @@ func (g *following) demand(w *world) (ds []mig.Demand) {
 			continue
 		}
 		k := slices.IndexFunc(g.profiles, func(p plan.GPU) bool { return p.Holds(c.asks()) })
-		here := slices.ContainsFunc(c.shapes, func(i int32) bool { return w.shapes[i].group == g.group && w.shapes[i].kind == device })
+		here := slices.ContainsFunc(c.shapes, func(i int32) bool {
+			return w.shapes[i].group == g.group &&
+				w.shapes[i].kind == device
+		})
 		if k < 0 || !here {
 			continue
 		}
@@ -87,7 +90,8 @@ func (f *follower) change(w *world, g *following, n *followed, to mig.GPUPlan) {
 		return
 	}
 	d := &p.divided[k]
-	took := g.rules.FollowTime + time.Duration(len(to.Destroyed))*g.rules.DestroyTime + time.Duration(len(to.Created))*g.rules.CreateTime
+	took := g.rules.FollowTime + time.Duration(len(to.Destroyed))*g.rules.DestroyTime +
+		time.Duration(len(to.Created))*g.rules.CreateTime
 	for i, at := range d.slots {
 		slot := w.nodes[n.node].first + int32(at)
 		s := &w.slots[slot]
@@ -111,7 +115,10 @@ func (w *world) keep(node int32, p *nodePlan, reserved []mig.Reservation) {
 		for k, at := range d.slots {
 			slot := w.nodes[node].first + int32(at)
 			s := &w.slots[slot]
-			kept := slices.ContainsFunc(reserved, func(r mig.Reservation) bool { return r.GPU == d.UUID && r.Keep.Contains(d.places[k]) })
+			kept := slices.ContainsFunc(reserved, func(r mig.Reservation) bool {
+				return r.GPU == d.UUID &&
+					r.Keep.Contains(d.places[k])
+			})
 			if kept == s.kept {
 				continue
 			}

@@ -16,7 +16,8 @@ import (
 // its own from jobs. Watch gets each one's progress; it may be nil, and is called by one
 // policy at a time. When the context ends, the results are what is known so
 // far, with the context's error.
-func Compare(ctx context.Context, pool Pool, policies []Policy, jobs func() Jobs, watch func(policy int, p Progress)) ([]Result, error) {
+func Compare(ctx context.Context, pool Pool, policies []Policy, jobs func() Jobs,
+	watch func(policy int, p Progress)) ([]Result, error) {
 	results, errs := make([]Result, len(policies)), make([]error, len(policies))
 	var turn sync.Mutex
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))

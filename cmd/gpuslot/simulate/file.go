@@ -55,7 +55,8 @@ func (t text) decode(into any) (err error) {
 	last := "\x00"
 	for _, key := range meta.Undecoded() {
 		if first := key[0]; meta.Type(first) == "ArrayHash" {
-			return t.bad(fmt.Sprintf("[[%s]] is a list here; write [%s.NAME], and a NAME of its own for each", first, first), first)
+			return t.bad(fmt.Sprintf("[[%s]] is a list here; write [%s.NAME], and a NAME of its own for each", first,
+				first), first)
 		}
 		if strings.HasPrefix(key.String(), last+".") {
 			continue // its table is the mistake

@@ -110,7 +110,8 @@ func (r Reading) history(ad historyAd) (time.Time, Job, string) {
 		return time.Time{}, out, neverRan
 	}
 	out.CPUs = int(amount(1, "RequestCpus", "CpusProvisioned"))
-	out.Memory, out.VRAM = gpu.MiB(amount(0, "RequestMemory", "MemoryProvisioned")), gpu.MiB(amount(0, "RequestVRAM", "VramProvisioned"))
+	out.Memory, out.VRAM = gpu.MiB(amount(0, "RequestMemory", "MemoryProvisioned")),
+		gpu.MiB(amount(0, "RequestVRAM", "VramProvisioned"))
 	out.Peak = gpu.MiB(amount(0, "VRAMUsage", "GPUsMemoryUsage"))
 	r.ask(&out)
 	took = min(took, maxSeconds)

@@ -51,7 +51,8 @@ func (j Job) Check() error {
 	case j.GPUs < 1 || j.GPUs > maxGPUs:
 		return fmt.Errorf("wants %d GPUs; it is 1 to %d", j.GPUs, maxGPUs)
 	case min(j.VRAM, j.Peak, j.Memory, gpu.MiB(j.CPUs)) < 0 || max(j.VRAM, j.Peak, j.Memory, gpu.MiB(j.CPUs)) > maxAmount:
-		return fmt.Errorf("wants %s of VRAM, %d CPUs, %s of memory and uses %s of VRAM; each is 0 to %d", j.VRAM, j.CPUs, j.Memory, j.Peak, int64(maxAmount))
+		return fmt.Errorf("wants %s of VRAM, %d CPUs, %s of memory and uses %s of VRAM; each is 0 to %d", j.VRAM, j.CPUs,
+			j.Memory, j.Peak, int64(maxAmount))
 	}
 	return j.check()
 }
@@ -69,7 +70,8 @@ func (w Work) check() error {
 	for _, v := range []struct {
 		name        string
 		value, most float64
-	}{{"run time", w.Seconds, maxSeconds}, {"dead time", w.Dead, maxSeconds}, {"kernel part", w.Kernel, 1}, {"SM part", w.SM, 1}, {"bandwidth part", w.Bandwidth, 1}} {
+	}{{"run time", w.Seconds, maxSeconds}, {"dead time", w.Dead, maxSeconds}, {"kernel part", w.Kernel, 1},
+		{"SM part", w.SM, 1}, {"bandwidth part", w.Bandwidth, 1}} {
 		if math.IsNaN(v.value) || v.value < 0 || v.value > v.most {
 			return fmt.Errorf("its %s is %g; it is 0 to %g", v.name, v.value, v.most)
 		}

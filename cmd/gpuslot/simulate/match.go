@@ -62,7 +62,8 @@ func (w *world) searchFreed(c *class) (int32, amount) {
 	for ; c.seen < len(w.freed); c.seen++ {
 		i := w.freed[c.seen]
 		s := &w.slots[i]
-		if k := slices.Index(c.shapes, s.shape); k >= 0 && !s.off && !s.kept && s.free.holds(c.needs[k]) && w.follow.admits(s.shape, c) {
+		if k := slices.Index(c.shapes, s.shape); k >= 0 && !s.off && !s.kept && s.free.holds(c.needs[k]) &&
+			w.follow.admits(s.shape, c) {
 			return i, c.needs[k]
 		}
 	}
@@ -80,7 +81,8 @@ func (w *world) begin(at int32, j job, takes amount, claimed float64) {
 		w.runs = append(w.runs, run{})
 	}
 	w.progress(s)
-	w.runs[i] = run{job: j, takes: takes, claimed: claimed, began: w.now, left: 1, limit: float32(w.shapes[s.shape].limit(takes)), next: s.first}
+	w.runs[i] = run{job: j, takes: takes, claimed: claimed, began: w.now, left: 1,
+		limit: float32(w.shapes[s.shape].limit(takes)), next: s.first}
 	s.first = i
 	s.jobs++
 	s.free = s.free.less(takes)
@@ -110,7 +112,8 @@ func (w *world) end(at int32) {
 	w.sums.end(w.now-r.began, w.asked(r.job, r.takes))
 	w.tell(End, r.job.number, at)
 	c := w.queue.classes[r.job.class]
-	if age := w.now - r.claimed; c.count() > 0 && !s.kept && age < w.matching.Worklife.Seconds() && w.follow.admits(s.shape, c) {
+	if age := w.now - r.claimed; c.count() > 0 && !s.kept && age < w.matching.Worklife.Seconds() &&
+		w.follow.admits(s.shape, c) {
 		w.nodes[s.node].used -= r.takes.cpus
 		w.begin(at, w.queue.pop(r.job.class), r.takes, r.claimed)
 		return
@@ -194,7 +197,8 @@ func (w *world) refresh(at int32) {
 		if sh.kind != shared {
 			crowdOf = 1 // neighbours on other whole GPUs are none
 		}
-		w.parts = append(w.parts, w.pool.Model.partOf(r.job.work(), &sh.hw, crowdOf, float64(r.limit), w.nodes[s.node].stretch))
+		w.parts = append(w.parts, w.pool.Model.partOf(r.job.work(), &sh.hw, crowdOf, float64(r.limit),
+			w.nodes[s.node].stretch))
 	}
 	c := 1.0
 	if sh.kind == shared {

@@ -61,11 +61,14 @@ func NewGroup(name string, count, gpus int, key string, cpus int, memory gpu.MiB
 		return Group{}, fmt.Errorf("%d GPUs in a node; it is 1 to %d", gpus, maxGPUs)
 	}
 	m := models()[i]
-	inv := gpu.Inventory{Schema: gpu.InventorySchema, Host: gpu.Host{Name: name + ".example.org", CPUs: cpus, Memory: memory}, Driver: "570.172.08", CUDA: "12.8"}
+	inv := gpu.Inventory{Schema: gpu.InventorySchema,
+		Host: gpu.Host{Name: name + ".example.org", CPUs: cpus, Memory: memory}, Driver: "570.172.08", CUDA: "12.8"}
 	for k := range gpus {
 		inv.GPUs = append(inv.GPUs, gpu.GPU{
-			UUID: gpu.UUID(fmt.Sprintf("GPU-00000000-0000-4000-8000-%012x", k)), Index: k, Name: m.name, PCI: gpu.PCIBusID(fmt.Sprintf("0000:%02x:00.0", k+1)),
-			Memory: m.memory, Capability: gpu.ComputeCapability{Major: m.major, Minor: m.minor}, Multiprocessors: m.sms, ComputeMode: gpu.ComputeModeDefault, MIGCapable: m.divisible,
+			UUID: gpu.UUID(fmt.Sprintf("GPU-00000000-0000-4000-8000-%012x", k)), Index: k, Name: m.name,
+			PCI:    gpu.PCIBusID(fmt.Sprintf("0000:%02x:00.0", k+1)),
+			Memory: m.memory, Capability: gpu.ComputeCapability{Major: m.major, Minor: m.minor}, Multiprocessors: m.sms,
+			ComputeMode: gpu.ComputeModeDefault, MIGCapable: m.divisible,
 		})
 	}
 	return Group{Name: name, Count: count, Inventory: inv, Speed: 1, Power: m.power()}, nil

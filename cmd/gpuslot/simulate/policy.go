@@ -145,7 +145,8 @@ func ladder(chip gpu.Chip) []string {
 	var out []string
 	for _, p := range slices.Backward(ps) {
 		text := fmt.Sprintf("%s*%d", p.Name, p.Max)
-		if i := slices.IndexFunc(ps, func(o gpu.Profile) bool { return p.Slices*p.Max+o.Slices == chip.Slices() }); i >= 0 && p.Max*p.Size+ps[i].Size <= chip.Units() {
+		if i := slices.IndexFunc(ps, func(o gpu.Profile) bool { return p.Slices*p.Max+o.Slices == chip.Slices() }); i >= 0 &&
+			p.Max*p.Size+ps[i].Size <= chip.Units() {
 			text += fmt.Sprintf(",%s*1", ps[i].Name)
 		}
 		out = append(out, text)

@@ -70,7 +70,8 @@ type Matching struct {
 
 // DefaultMatching are HTCondor's defaults, and a start of two seconds.
 func DefaultMatching() Matching {
-	return Matching{Interval: time.Minute, Start: 2 * time.Second, Worklife: 20 * time.Minute, Rank: First, Order: ByArrival}
+	return Matching{Interval: time.Minute, Start: 2 * time.Second, Worklife: 20 * time.Minute, Rank: First,
+		Order: ByArrival}
 }
 
 // Power is what one node takes, in watts.
@@ -111,13 +112,15 @@ func (p Pool) Check() error {
 			return fmt.Errorf("nodes %s have no GPU", g.Name)
 		}
 		if h := g.Inventory.Host; h.Memory > maxAmount || h.CPUs > int(maxAmount) {
-			return fmt.Errorf("nodes %s: %d CPUs and %s of memory; at most %d of each", g.Name, h.CPUs, h.Memory, int64(maxAmount))
+			return fmt.Errorf("nodes %s: %d CPUs and %s of memory; at most %d of each", g.Name, h.CPUs, h.Memory,
+				int64(maxAmount))
 		}
 		if err := g.Inventory.Check(); err != nil {
 			return fmt.Errorf("nodes %s: %w", g.Name, err)
 		}
 		if !within(g.Speed, 0, 1000) {
-			return fmt.Errorf("nodes %s: their speed is %g; 1 is that of the GPU on which the jobs were measured", g.Name, g.Speed)
+			return fmt.Errorf("nodes %s: their speed is %g; 1 is that of the GPU on which the jobs were measured",
+				g.Name, g.Speed)
 		}
 		for _, watts := range []float64{g.Power.Host, g.Power.Thread, g.Power.Idle, g.Power.Active, g.Power.Full} {
 			if !within(watts, 0, 1e6) {

@@ -168,7 +168,8 @@ func (g groupFile) group(t text, name string, read func(string) ([]byte, error))
 	count := or(g.Count, 1)
 	if g.Inventory != "" {
 		if g.Model != "" || g.GPUs != 0 || g.CPUs != 0 || g.Memory != 0 {
-			return out, t.bad(fmt.Sprintf("nodes %s have an inventory, which says gpus, model, cpus and memory itself", name), "nodes", name, "inventory")
+			return out, t.bad(fmt.Sprintf("nodes %s have an inventory, which says gpus, model, cpus and memory itself", name),
+				"nodes", name, "inventory")
 		}
 		b, err := read(g.Inventory)
 		if err != nil {
@@ -180,7 +181,8 @@ func (g groupFile) group(t text, name string, read func(string) ([]byte, error))
 		}
 		out = Group{Name: name, Count: count, Inventory: inv, Power: powerOf(inv)}
 	} else {
-		out, err = NewGroup(name, count, g.GPUs, g.Model, cmp.Or(g.CPUs, 8*g.GPUs), cmp.Or(gpu.MiB(g.Memory), gpu.MiB(g.GPUs)<<16))
+		out, err = NewGroup(name, count, g.GPUs, g.Model, cmp.Or(g.CPUs, 8*g.GPUs),
+			cmp.Or(gpu.MiB(g.Memory), gpu.MiB(g.GPUs)<<16))
 		if err != nil {
 			return out, t.bad(fmt.Sprintf("nodes %s: %v", name, err), "nodes", name)
 		}
@@ -203,7 +205,8 @@ func powerOf(inv gpu.Inventory) Power {
 }
 
 // config is the gpuslot.toml of a group or policy: a file, or a [sharing] table in place.
-func (t text) config(read func(string) ([]byte, error), file string, sharing map[string]any, kind, name string) (string, error) {
+func (t text) config(read func(string) ([]byte, error), file string, sharing map[string]any,
+	kind, name string) (string, error) {
 	if file != "" && len(sharing) > 0 {
 		return "", t.bad(fmt.Sprintf("%s %s has both config and sharing; use one", kind, name), kind, name, "config")
 	}
@@ -248,7 +251,8 @@ func (m matchingFile) matching() Matching {
 
 func (m modelFile) model() Model {
 	d := DefaultModel()
-	return Model{or(m.Slicing, d.Slicing), or(m.MPS, d.MPS), or(m.MIG, d.MIG), or(m.HostKnee, d.HostKnee), or(m.HostLoss, d.HostLoss)}
+	return Model{or(m.Slicing, d.Slicing), or(m.MPS, d.MPS), or(m.MIG, d.MIG), or(m.HostKnee, d.HostKnee),
+		or(m.HostLoss, d.HostLoss)}
 }
 
 func (w workFile) work() Work {

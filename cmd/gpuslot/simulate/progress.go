@@ -27,7 +27,8 @@ const (
 
 // NewReport writes to out; done is how far a run is, 0 to 1.
 func NewReport(out io.Writer, policies []Policy, done func(Progress) float64) *Report {
-	p := &Report{Progress: show.NewProgress(out), policies: policies, done: done, part: make([]float64, len(policies)), shown: time.Now(), every: lineEvery}
+	p := &Report{Progress: show.NewProgress(out), policies: policies, done: done, part: make([]float64, len(policies)),
+		shown: time.Now(), every: lineEvery}
 	if p.Terminal {
 		p.every = barEvery
 	}

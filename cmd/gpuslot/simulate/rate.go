@@ -25,7 +25,8 @@ type part struct {
 // percentage as a part; stretch is how much longer the host's part takes.
 func (m *Model) partOf(w Work, hw *hardware, jobs int, limit, stretch float64) part {
 	kernel := w.Seconds * w.Kernel / hw.speed
-	p := part{host: w.Dead + stretch*w.Seconds*(1-w.Kernel), sms: kernel * w.SM / hw.sms, bandwidth: kernel * w.Bandwidth / hw.bandwidth}
+	p := part{host: w.Dead + stretch*w.Seconds*(1-w.Kernel), sms: kernel * w.SM / hw.sms,
+		bandwidth: kernel * w.Bandwidth / hw.bandwidth}
 	p.kernel = kernel * max(1, w.SM/min(hw.sms, limit), w.Bandwidth/hw.bandwidth)
 	switch {
 	case jobs > 1 && hw.slicing:
@@ -49,7 +50,8 @@ func contention(parts []part, slicing bool) float64 {
 	if slicing {
 		return stretch(parts, func(p *part) float64 { return p.kernel })
 	}
-	return max(stretch(parts, func(p *part) float64 { return p.sms }), stretch(parts, func(p *part) float64 { return p.bandwidth }))
+	return max(stretch(parts, func(p *part) float64 { return p.sms }),
+		stretch(parts, func(p *part) float64 { return p.bandwidth }))
 }
 
 // stretch is the least c from 1 on at which the jobs take no more than there is:

@@ -91,7 +91,8 @@ func readFile(from io.Reader, r Reading, add adder, skipped map[string]int) erro
 	case word[0] == '{':
 		return readLines(b, r, add)
 	default:
-		return fmt.Errorf("neither records of gpuslot nor the output of condor_history -json: it begins with %q", foreign.Clip(string(word)))
+		return fmt.Errorf("neither records of gpuslot nor the output of condor_history -json: it begins with %q",
+			foreign.Clip(string(word)))
 	}
 }
 

@@ -157,7 +157,8 @@ func (w *world) addWhole(n *nodePlan, number int, g Group, all []plan.GPU) {
 		size = size.plus(amount{1, 0, int32(one.Resources.CPUs), int32(one.Resources.Memory)})
 	}
 	size.vram = size.gpus * int32(least)
-	s := shape{group: number, kind: whole, gpu: all[0], largest: least, power: g.Power, hw: hardware{speed: cmp.Or(g.Speed, 1), sms: 1, bandwidth: 1}}
+	s := shape{group: number, kind: whole, gpu: all[0], largest: least, power: g.Power,
+		hw: hardware{speed: cmp.Or(g.Speed, 1), sms: 1, bandwidth: 1}}
 	for _, one := range n.plan.GPUs {
 		if !entire(one) {
 			s.share = max(s.share, one.LargestRequest)
@@ -171,7 +172,8 @@ func (w *world) shapeOf(n *nodePlan, s shape, size amount) int {
 	s.request = n.plan.RequestVRAM
 	s.fallback = s.request.WithoutRequest == config.WithoutRequestWhole
 	i := slices.IndexFunc(w.shapes, func(o *shape) bool {
-		return o.group == s.group && o.kind == s.kind && o.hw == s.hw && o.largest == s.largest && o.gpu.Shares == s.gpu.Shares && o.gpu.Pool == s.gpu.Pool && o.gpu.Profile == s.gpu.Profile
+		return o.group == s.group && o.kind == s.kind && o.hw == s.hw && o.largest == s.largest &&
+			o.gpu.Shares == s.gpu.Shares && o.gpu.Pool == s.gpu.Pool && o.gpu.Profile == s.gpu.Profile
 	})
 	if i < 0 {
 		i = len(w.shapes)

@@ -56,7 +56,8 @@ type job struct {
 }
 
 func (j *job) work() Work {
-	return Work{Seconds: j.seconds, Dead: float64(j.dead), Kernel: float64(j.kernel), SM: float64(j.sm), Bandwidth: float64(j.bw)}
+	return Work{Seconds: j.seconds, Dead: float64(j.dead), Kernel: float64(j.kernel), SM: float64(j.sm),
+		Bandwidth: float64(j.bw)}
 }
 
 // node is one machine.
@@ -74,7 +75,8 @@ func newWorld(pool Pool, policy Policy, jobs Jobs, o Options) (*world, error) {
 	if err := pool.Check(); err != nil {
 		return nil, err
 	}
-	w := &world{pool: pool, policy: policy, options: o, matching: pool.Matching, source: jobs, cycle: math.Inf(1), spare: -1}
+	w := &world{pool: pool, policy: policy, options: o, matching: pool.Matching, source: jobs,
+		cycle: math.Inf(1), spare: -1}
 	for i, g := range pool.Groups {
 		n, err := w.nodeOf(i, g, policy)
 		if err != nil {
@@ -96,7 +98,8 @@ func (w *world) build() error {
 	for i, g := range w.pool.Groups {
 		n := &w.plans[i]
 		for range g.Count {
-			w.nodes = append(w.nodes, node{group: int32(i), first: int32(len(w.slots)), last: int32(len(w.slots) + len(n.slots)), cpus: int32(g.Inventory.Host.CPUs), stretch: 1})
+			w.nodes = append(w.nodes, node{group: int32(i), first: int32(len(w.slots)), last: int32(len(w.slots) + len(n.slots)),
+				cpus: int32(g.Inventory.Host.CPUs), stretch: 1})
 			w.addSlots(n, int32(len(w.nodes)-1), gpus)
 			gpus += n.gpus
 		}
@@ -121,7 +124,8 @@ func (w *world) build() error {
 func (w *world) addSlots(n *nodePlan, number int32, gpus int) {
 	for i, p := range n.slots {
 		s := w.shapes[p.shape]
-		one := slot{shape: int32(p.shape), node: number, at: int32(len(s.slots)), gpu: -1, plan: int32(i), size: p.size, free: p.size, first: -1, off: p.off}
+		one := slot{shape: int32(p.shape), node: number, at: int32(len(s.slots)), gpu: -1, plan: int32(i), size: p.size,
+			free: p.size, first: -1, off: p.off}
 		if p.gpu >= 0 {
 			one.gpu = int32(gpus + p.gpu)
 		}

@@ -84,7 +84,8 @@ func (s Study) calibrate(file *File, stderr io.Writer) error {
 	}
 	file.Pool.Model, file.Work = model, work
 	file.Work.Seconds, file.Work.Dead = 0, 0
-	fmt.Fprintf(stderr, "%s: losses %.1f %% in time slices, %.1f %% with MPS, %.1f %% on MIG devices; kernels %.0f %% of the time, on %.0f %% of the SMs\n",
+	fmt.Fprintf(stderr, "%s: losses %.1f %% in time slices, %.1f %% with MPS, %.1f %% on MIG devices; "+
+		"kernels %.0f %% of the time, on %.0f %% of the SMs\n",
 		s.Bench, 100*model.Slicing, 100*model.MPS, 100*model.MIG, 100*work.Kernel, 100*work.SM)
 	for _, n := range notes {
 		fmt.Fprintf(stderr, "%s: %s\n", s.Bench, n)
@@ -103,7 +104,8 @@ func (s Study) chosen(file File, stderr io.Writer) ([]Policy, error) {
 			return slices.ContainsFunc(usual, func(p Policy) bool { return p.Name == name })
 		}
 		if has("static-mig") && !has("dynamic-mig") {
-			show.Warn(stderr, []string{"dynamic-mig is left out, since it takes minutes on so many nodes; --policy dynamic-mig runs it"})
+			show.Warn(stderr, []string{"dynamic-mig is left out, since it takes minutes on so many nodes; " +
+				"--policy dynamic-mig runs it"})
 		}
 		return usual, err
 	}
@@ -128,11 +130,13 @@ func (s Study) chosen(file File, stderr io.Writer) ([]Policy, error) {
 
 // source gives each policy the same jobs; done is how much of them a run has seen, 0 to
 // 1.
-func (s Study) source(file File, stdin io.Reader, stderr io.Writer) (jobs func() Jobs, done func(Progress) float64, err error) {
+func (s Study) source(file File, stdin io.Reader, stderr io.Writer) (jobs func() Jobs,
+	done func(Progress) float64, err error) {
 	made := slices.ContainsFunc(s.Jobs, func(name string) bool { return strings.HasSuffix(name, ".toml") })
 	switch {
 	case len(s.Jobs) == 0:
-		return nil, nil, show.Hint(errors.New("there are no jobs"), "--jobs names records, what condor_history -json printed, or a .toml file of classes of jobs")
+		return nil, nil, show.Hint(errors.New("there are no jobs"),
+			"--jobs names records, what condor_history -json printed, or a .toml file of classes of jobs")
 	case made && len(s.Jobs) > 1:
 		return nil, nil, errors.New("--jobs: a .toml file of classes of jobs stands alone")
 	case made:

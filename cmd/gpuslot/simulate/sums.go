@@ -87,7 +87,8 @@ func (w *world) result() Result {
 	}
 	if s.fullTime > 0 {
 		all := s.vramAll * s.fullTime
-		r.Full = &Full{Hours: s.fullTime / 3600, PerHour: s.fullDone / s.fullTime * 3600, Stranded: 1 - s.fullVRAM/all, Unasked: (s.fullVRAM - s.fullAsked) / all}
+		r.Full = &Full{Hours: s.fullTime / 3600, PerHour: s.fullDone / s.fullTime * 3600, Stranded: 1 - s.fullVRAM/all,
+			Unasked: (s.fullVRAM - s.fullAsked) / all}
 	}
 	return r
 }

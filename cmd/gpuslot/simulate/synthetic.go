@@ -88,7 +88,8 @@ type stream struct {
 func (s Synthetic) Jobs() Jobs {
 	out := &stream{end: s.Days * 86400}
 	for i, c := range s.Classes {
-		m := &made{Class: c, number: i, when: rand.New(rand.NewPCG(s.Seed, uint64(2*i))), what: rand.New(rand.NewPCG(s.Seed, uint64(2*i+1)))}
+		m := &made{Class: c, number: i, when: rand.New(rand.NewPCG(s.Seed, uint64(2*i))),
+			what: rand.New(rand.NewPCG(s.Seed, uint64(2*i+1)))}
 		for k := range max(1, c.Owners) {
 			name := c.Owner
 			if c.Owners > 1 {
@@ -144,7 +145,8 @@ func (m *made) take() Job {
 	j := Job{
 		Arrival: time.Duration(m.next * 1e9), Owner: m.owners[0], Group: m.Group, GPUs: m.GPUs, CPUs: m.CPUs,
 		VRAM: gpu.MiB(m.VRAM.draw(m.what)), Memory: gpu.MiB(m.Memory.draw(m.what)), Peak: gpu.MiB(m.Peak.draw(m.what)),
-		Work: Work{Seconds: m.Seconds.draw(m.what), Dead: m.Dead.draw(m.what), Kernel: m.Kernel, SM: m.SM, Bandwidth: m.Bandwidth},
+		Work: Work{Seconds: m.Seconds.draw(m.what), Dead: m.Dead.draw(m.what), Kernel: m.Kernel, SM: m.SM,
+			Bandwidth: m.Bandwidth},
 	}
 	if len(m.owners) > 1 {
 		j.Owner = m.owners[m.what.IntN(len(m.owners))]
@@ -208,12 +210,15 @@ func (c Class) check(days float64) error {
 		return fmt.Errorf("%g jobs a day for ever: say for how many days, or how many jobs", c.PerDay)
 	case !within(c.At, 0, maxSeconds):
 		return fmt.Errorf("at is %g seconds", c.At)
-	case len(c.Hours) != 0 && len(c.Hours) != 24 || slices.ContainsFunc(c.Hours, func(h float64) bool { return !within(h, 0, 1e6) }) || len(c.Hours) != 0 && !slices.ContainsFunc(c.Hours, positive):
+	case len(c.Hours) != 0 && len(c.Hours) != 24 ||
+		slices.ContainsFunc(c.Hours, func(h float64) bool { return !within(h, 0, 1e6) }) ||
+		len(c.Hours) != 0 && !slices.ContainsFunc(c.Hours, positive):
 		return fmt.Errorf("hours has %d weights; it is one for each of the 24 hours, some above 0", len(c.Hours))
 	case c.Owners < 0 || c.Owners > 1_000_000:
 		return fmt.Errorf("%d owners", c.Owners)
 	}
-	for name, v := range map[string]Variation{"request_vram": c.VRAM, "request_memory": c.Memory, "vram_peak": c.Peak, "run_time": c.Seconds, "dead_time": c.Dead} {
+	for name, v := range map[string]Variation{"request_vram": c.VRAM, "request_memory": c.Memory, "vram_peak": c.Peak,
+		"run_time": c.Seconds, "dead_time": c.Dead} {
 		if err := v.check(); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

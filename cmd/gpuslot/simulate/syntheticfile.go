@@ -65,9 +65,12 @@ func ParseSynthetic(name, raw string, usual Work) (Synthetic, error) {
 
 func (f classFile) class(name string, usual Work) Class {
 	c := Class{
-		Name: name, Owner: f.Owner, Owners: f.Owners, Group: f.Group, PerDay: f.PerDay, Hours: f.Hours, Jobs: f.Jobs, At: float64(f.At),
-		GPUs: or(f.GPUs, 1), CPUs: or(f.CPUs, 1), VRAM: Variation(f.VRAM), Memory: Variation(f.Memory), Peak: Variation(f.Peak),
-		Seconds: Variation(f.Seconds), Dead: Variation(f.Dead), Kernel: or(f.Kernel, usual.Kernel), SM: or(f.SM, usual.SM), Bandwidth: or(f.Band, usual.Bandwidth),
+		Name: name, Owner: f.Owner, Owners: f.Owners, Group: f.Group, PerDay: f.PerDay, Hours: f.Hours, Jobs: f.Jobs,
+		At:   float64(f.At),
+		GPUs: or(f.GPUs, 1), CPUs: or(f.CPUs, 1), VRAM: Variation(f.VRAM), Memory: Variation(f.Memory),
+		Peak:    Variation(f.Peak),
+		Seconds: Variation(f.Seconds), Dead: Variation(f.Dead), Kernel: or(f.Kernel, usual.Kernel), SM: or(f.SM, usual.SM),
+		Bandwidth: or(f.Band, usual.Bandwidth),
 	}
 	if c.Owner == "" {
 		c.Owner = name

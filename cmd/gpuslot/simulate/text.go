@@ -13,7 +13,8 @@ import (
 // its next use.
 func Print(w io.Writer, results []Result) {
 	t := &show.Table{}
-	t.Row("POLICY", "DONE", "JOBS/H", "FULL LOAD", "GAIN", "WAIT", "P50", "P95", "RUN", "AT ONCE", "GPUS", "SMS", "VRAM", "UNUSED", "kJ/JOB", "ENERGY")
+	t.Row("POLICY", "DONE", "JOBS/H", "FULL LOAD", "GAIN", "WAIT", "P50", "P95", "RUN", "AT ONCE", "GPUS", "SMS", "VRAM",
+		"UNUSED", "kJ/JOB", "ENERGY")
 	for _, r := range results {
 		t.Row(r.row(results[0])...)
 	}
@@ -23,7 +24,8 @@ func Print(w io.Writer, results []Result) {
 			fmt.Fprintf(w, "%s: %d jobs fit no slot\n", r.Policy, r.Refused)
 		}
 		if r.Over > 0 {
-			fmt.Fprintf(w, "%s: %d jobs used more VRAM than they had; they would be held, or run again with more\n", r.Policy, r.Over)
+			fmt.Fprintf(w, "%s: %d jobs used more VRAM than they had; they would be held, or run again with more\n",
+				r.Policy, r.Over)
 		}
 	}
 }
@@ -49,7 +51,8 @@ func (r Result) row(first Result) []string {
 		run, kJ = lasting(r.MeanRun), figure(r.KJPerJob)
 		energy = ratio(r.KJPerJob, first.KJPerJob)
 	}
-	return []string{r.Policy, done, figure(r.PerHour), full, gain, wait, p50, p95, run, strconv.Itoa(r.Concurrent), percent(r.GPUBusy), percent(r.SM), percent(r.VRAM), unused, kJ, energy}
+	return []string{r.Policy, done, figure(r.PerHour), full, gain, wait, p50, p95, run, strconv.Itoa(r.Concurrent),
+		percent(r.GPUBusy), percent(r.SM), percent(r.VRAM), unused, kJ, energy}
 }
 
 // figure has three digits that count.

@@ -122,7 +122,8 @@ func (w *world) read() error {
 		return fmt.Errorf("job %d %s: %w", w.sums.jobs+1, j.Name, err)
 	}
 	if j.Arrival < w.pending.Arrival {
-		return fmt.Errorf("job %d %s arrives at %s, before the one ahead of it (%s): sort the jobs", w.sums.jobs+1, j.Name, j.Arrival, w.pending.Arrival)
+		return fmt.Errorf("job %d %s arrives at %s, before the one ahead of it (%s): sort the jobs", w.sums.jobs+1, j.Name,
+			j.Arrival, w.pending.Arrival)
 	}
 	w.pending = j
 	return nil
@@ -141,8 +142,9 @@ func (w *world) arrive() error {
 		w.sums.refused++
 		w.tell(Refuse, number, -1)
 	} else {
-		w.queue.push(c, job{arrival: w.now, seconds: j.Seconds, dead: float32(j.Dead + w.matching.Start.Seconds()), kernel: float32(j.Kernel),
-			sm: float32(j.SM), bw: float32(j.Bandwidth), peak: int32(j.Peak), number: number, class: c})
+		w.queue.push(c, job{arrival: w.now, seconds: j.Seconds, dead: float32(j.Dead + w.matching.Start.Seconds()),
+			kernel: float32(j.Kernel),
+			sm:     float32(j.SM), bw: float32(j.Bandwidth), peak: int32(j.Peak), number: number, class: c})
 		w.wake()
 	}
 	return w.read()

@@ -48,13 +48,15 @@ func peaks(c *advise.Class) drawing {
 			class = "bar over"
 		}
 		start, to := x.at(float64(from)), x.at(float64(from+size))
-		d.rect(class, left+start+0.5, plotHeight-under-y.at(float64(n)), to-start-1, y.at(float64(n)), fmt.Sprintf("%d jobs, above %s up to %s", n, gib(max(0, from)), gib(from+size)))
+		d.rect(class, left+start+0.5, plotHeight-under-y.at(float64(n)), to-start-1, y.at(float64(n)),
+			fmt.Sprintf("%d jobs, above %s up to %s", n, gib(max(0, from)), gib(from+size)))
 	}
 	for _, v := range (axis{float64(end) / 1024, w}).ticks() {
 		d.text("tick middle", left+x.at(v*1024), plotHeight-under+16, round(v))
 	}
 	d.text("tick end", plotWidth-right, plotHeight-4, "GiB")
-	d.Label = fmt.Sprintf("Half of the jobs peak at or below %s, the largest at or below %s", gib(c.MedianMiB), gib(c.LargestMiB))
+	d.Label = fmt.Sprintf("Half of the jobs peak at or below %s, the largest at or below %s", gib(c.MedianMiB),
+		gib(c.LargestMiB))
 	mark := func(class string, mib int64, name string) {
 		if mib <= 0 {
 			return
@@ -108,7 +110,8 @@ func life(c *advise.Class) (drawing, bool) {
 	d := frame("VRAM over a job's life", y, "GiB")
 	n := len(c.Curve.Middle)
 	place := func(i int, mib int64) string {
-		return fmt.Sprintf("%s %s", number(left+(float64(i)+0.5)/float64(n)*w), number(plotHeight-under-y.at(float64(mib)/1024)))
+		return fmt.Sprintf("%s %s", number(left+(float64(i)+0.5)/float64(n)*w),
+			number(plotHeight-under-y.at(float64(mib)/1024)))
 	}
 	var line, up, down strings.Builder
 	command := "M"

@@ -18,7 +18,8 @@ func Text(w io.Writer, a advise.Advice, all bool) {
 	fmt.Fprintln(w, a.Summary())
 	if a.Records == 0 {
 		if a.Early > 0 {
-			fmt.Fprintf(w, "The last of %d earlier jobs ended %s: --since goes further back.\n", a.Early, a.Newest.Format("2006-01-02"))
+			fmt.Fprintf(w, "The last of %d earlier jobs ended %s: --since goes further back.\n", a.Early,
+				a.Newest.Format("2006-01-02"))
 		}
 		return
 	}
@@ -33,7 +34,8 @@ func Text(w io.Writer, a advise.Advice, all bool) {
 		for _, c := range rest {
 			hours += c.Reserved
 		}
-		fmt.Fprintf(w, "… and %d classes more with %s reserved GPU-hours; --all prints them.\n", len(rest), advise.Number(hours))
+		fmt.Fprintf(w, "… and %d classes more with %s reserved GPU-hours; --all prints them.\n", len(rest),
+			advise.Number(hours))
 	}
 	reasonsText(w, classes)
 	comparisonText(w, a)
@@ -43,7 +45,8 @@ func Text(w io.Writer, a advise.Advice, all bool) {
 
 func adviceTable(w io.Writer, classes []*advise.Class) {
 	t := &show.Table{}
-	t.Row("", "CLASS", "JOBS", "RESERVED/h", "UNUSED/h", "REQUEST/MiB", "RISK", "N", "MODE", "PER DAY", "THEN", "kWh/JOB", "THEN")
+	t.Row("", "CLASS", "JOBS", "RESERVED/h", "UNUSED/h", "REQUEST/MiB", "RISK", "N", "MODE", "PER DAY", "THEN",
+		"kWh/JOB", "THEN")
 	for i, c := range classes {
 		request, risk := "-", "-"
 		if c.Request.MiB > 0 {
@@ -56,7 +59,8 @@ func adviceTable(w io.Writer, classes []*advise.Class) {
 		if c.Mode.Profile != "" {
 			mode += " " + c.Mode.Profile
 		}
-		t.Row(strconv.Itoa(i+1), c.String(), strconv.Itoa(c.Jobs), advise.Number(c.Reserved), brief(c.Unused), request, risk, n, mode,
+		t.Row(strconv.Itoa(i+1), c.String(), strconv.Itoa(c.Jobs), advise.Number(c.Reserved), brief(c.Unused), request,
+			risk, n, mode,
 			brief(c.Expect.PerGPUNow), brief(c.Expect.PerGPUAfter), brief(c.Expect.KWhNow), brief(c.Expect.KWhAfter))
 	}
 	t.Print(w)

@@ -129,7 +129,8 @@ func sums(a advise.Advice) []sum {
 	case known <= 0:
 		out = append(out, sum{"-", "use not known"})
 	case used > 0:
-		out = append(out, sum{fmt.Sprintf("%.0f %%", 100*used/known), "of them used by multiprocessors"}, sum{large(known - used), "GPU-hours reserved and not used"})
+		out = append(out, sum{fmt.Sprintf("%.0f %%", 100*used/known), "of them used by multiprocessors"},
+			sum{large(known - used), "GPU-hours reserved and not used"})
 	default:
 		out = append(out, sum{fmt.Sprintf("%.0f–%.0f %%", 100*low/known, 100*high/known), "of them used by multiprocessors"})
 	}
@@ -145,9 +146,11 @@ func sums(a advise.Advice) []sum {
 
 func rowOf(n int, c *advise.Class) row {
 	r := row{
-		N: n, Class: c.String(), Jobs: grouped(strconv.Itoa(c.Jobs)), Reserved: large(c.Reserved), Unused: grouped(one(c.Unused)),
+		N: n, Class: c.String(), Jobs: grouped(strconv.Itoa(c.Jobs)), Reserved: large(c.Reserved),
+		Unused:  grouped(one(c.Unused)),
 		Request: "-", Jobsper: "-", Mode: string(c.Mode.Kind), Unknown: c.Mode.Kind == advise.Unknown,
-		Now: one(c.Expect.PerGPUNow), Then: c.Expect.PerGPUAfter.Text(), KWh: one(c.Expect.KWhNow), KWhThen: c.Expect.KWhAfter.Text(),
+		Now: one(c.Expect.PerGPUNow), Then: c.Expect.PerGPUAfter.Text(), KWh: one(c.Expect.KWhNow),
+		KWhThen: c.Expect.KWhAfter.Text(),
 	}
 	if c.Request.MiB > 0 {
 		r.Request = strconv.FormatInt(c.Request.MiB, 10)
@@ -181,10 +184,13 @@ func cardOf(n int, c *advise.Class) card {
 		out.Plots = append(out.Plots, d)
 	}
 	e := c.Expect
-	jobs, energy := []step{{"now", "bar rest", e.PerGPUNow}, {"expected", "bar maybe", e.PerGPUAfter}}, []step{{"now", "bar rest", e.KWhNow}, {"expected", "bar maybe", e.KWhAfter}}
+	jobs, energy := []step{{"now", "bar rest", e.PerGPUNow}, {"expected", "bar maybe", e.PerGPUAfter}},
+		[]step{{"now", "bar rest", e.KWhNow}, {"expected", "bar maybe", e.KWhAfter}}
 	if m := c.Comparison; m != nil && m.Enough {
-		jobs = []step{{"before", "bar rest", m.Before.PerGPUDay}, {"after", "bar", m.After.PerGPUDay}, {"expected", "bar maybe", e.PerGPUAfter}}
-		energy = []step{{"before", "bar rest", m.Before.KWh}, {"after", "bar", m.After.KWh}, {"expected", "bar maybe", e.KWhAfter}}
+		jobs = []step{{"before", "bar rest", m.Before.PerGPUDay}, {"after", "bar", m.After.PerGPUDay},
+			{"expected", "bar maybe", e.PerGPUAfter}}
+		energy = []step{{"before", "bar rest", m.Before.KWh}, {"after", "bar", m.After.KWh},
+			{"expected", "bar maybe", e.KWhAfter}}
 	}
 	for _, p := range []struct {
 		title, unit string

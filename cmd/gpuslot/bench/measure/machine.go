@@ -77,12 +77,14 @@ func (m *runner) find(ctx context.Context) error {
 func chosenGPU(all []gpu.GPU, text string) (gpu.GPU, error) {
 	var found []gpu.GPU
 	for _, g := range all {
-		if strconv.Itoa(g.Index) == text || string(g.UUID) == text || len(text) > len("GPU-") && strings.HasPrefix(string(g.UUID), text) {
+		if strconv.Itoa(g.Index) == text || string(g.UUID) == text ||
+			len(text) > len("GPU-") && strings.HasPrefix(string(g.UUID), text) {
 			found = append(found, g)
 		}
 	}
 	if len(found) != 1 {
-		return gpu.GPU{}, show.Hint(fmt.Errorf("%q names %d of the %d GPUs that answer", text, len(found), len(all)), "gpuslot inventory lists them; --gpu takes an index, a UUID or the beginning of one")
+		return gpu.GPU{}, show.Hint(fmt.Errorf("%q names %d of the %d GPUs that answer", text, len(found), len(all)),
+			"gpuslot inventory lists them; --gpu takes an index, a UUID or the beginning of one")
 	}
 	return found[0], nil
 }
@@ -128,13 +130,15 @@ func (m *runner) idle(ctx context.Context) error {
 		return nil
 	}
 	return show.Hint(fmt.Errorf("other processes use GPU %d: %s", m.machine.GPU.Index, strings.Join(pids, ", ")),
-		"what is measured beside them is theirs as well: end them, name another GPU with --gpu, or measure all the same with --force")
+		"what is measured beside them is theirs as well: "+
+			"end them, name another GPU with --gpu, or measure all the same with --force")
 }
 
 // controlProgram finds NVIDIA's control daemon, or says why MPS is left out.
 func controlProgram(g gpu.GPU) (program, why string) {
 	if g.Capability.Before(gpu.Volta) {
-		return "", fmt.Sprintf("MPS clients share memory before compute capability %s, and this GPU has %s", gpu.Volta, g.Capability)
+		return "", fmt.Sprintf("MPS clients share memory before compute capability %s, and this GPU has %s", gpu.Volta,
+			g.Capability)
 	}
 	program, err := exec.LookPath(mps.Program)
 	if err != nil {

@@ -123,7 +123,8 @@ func (o Options) directory() (dir string, remove func(well bool), err error) {
 		return "", nil, err
 	}
 	if _, err := os.Stat(filepath.Join(o.Out, bench.FileName)); err == nil {
-		return "", nil, show.Hint(fmt.Errorf("%s has a result already", o.Out), "name a new directory with -o, or read that one with gpuslot bench --read")
+		return "", nil, show.Hint(fmt.Errorf("%s has a result already", o.Out),
+			"name a new directory with -o, or read that one with gpuslot bench --read")
 	}
 	return o.Out, func(bool) {}, nil
 }

@@ -37,7 +37,8 @@ func (m *runner) warmUp(ctx context.Context, s bench.Step) error {
 	if ctx.Err() != nil {
 		err = nil // Measure says so
 	} else if err == nil && len(r.Failures()) > 0 {
-		return show.Hint(fmt.Errorf("the command failed alone (%s)%s", r.Jobs[0].Failed, lastLine(m.logOf(first, 0))), "bench runs a command that succeeds by itself")
+		return show.Hint(fmt.Errorf("the command failed alone (%s)%s", r.Jobs[0].Failed, lastLine(m.logOf(first, 0))),
+			"bench runs a command that succeeds by itself")
 	}
 	return err
 }
@@ -135,7 +136,8 @@ func (m *runner) device(s bench.Step, i int) string {
 }
 
 func (m *runner) logOf(s bench.Step, i int) string {
-	return filepath.Join(m.dir, "logs", fmt.Sprintf("%s%s-%d-repeat%d-copy%d.log", s.Mode, strings.ReplaceAll(s.Profile, ".", ""), s.Copies, s.Repeat, i))
+	return filepath.Join(m.dir, "logs", fmt.Sprintf("%s%s-%d-repeat%d-copy%d.log", s.Mode,
+		strings.ReplaceAll(s.Profile, ".", ""), s.Copies, s.Repeat, i))
 }
 
 func (m *runner) openLog(s bench.Step, i int) (*os.File, error) {
@@ -163,7 +165,8 @@ func (c *copies) wait() {
 
 // result is what the processes themselves tell.
 func (c *copies) result(s bench.Step) bench.Run {
-	r := bench.Run{Mode: s.Mode, Copies: s.Copies, Repeat: s.Repeat, Profile: s.Profile, ThreadPercentage: s.ThreadPercentage}
+	r := bench.Run{Mode: s.Mode, Copies: s.Copies, Repeat: s.Repeat, Profile: s.Profile,
+		ThreadPercentage: s.ThreadPercentage}
 	last := c.began[0]
 	for i, cmd := range c.commands {
 		job := bench.Job{Seconds: c.ended[i].Sub(c.began[i]).Seconds()}

@@ -71,7 +71,8 @@ func shortDirectory() (string, error) {
 // withoutCUDA is an environment that says nothing of which GPU and how.
 func withoutCUDA(environment []string) []string {
 	return slices.DeleteFunc(slices.Clone(environment), func(v string) bool {
-		return strings.HasPrefix(v, "CUDA_MPS_") || strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") || strings.HasPrefix(v, "NVIDIA_VISIBLE_DEVICES=")
+		return strings.HasPrefix(v, "CUDA_MPS_") || strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") ||
+			strings.HasPrefix(v, "NVIDIA_VISIBLE_DEVICES=")
 	})
 }
 
@@ -82,7 +83,8 @@ func (w *way) start(ctx context.Context, m *runner, s bench.Step) (pipes string,
 	if err != nil {
 		return "", err
 	}
-	w.processes = mps.Processes{Root: w.root, Program: m.program, Logs: w.root, ServerPath: os.Getenv("PATH"), Environment: w.environment}
+	w.processes = mps.Processes{Root: w.root, Program: m.program, Logs: w.root, ServerPath: os.Getenv("PATH"),
+		Environment: w.environment}
 	if err := w.processes.Start(ctx, w.gpu); err != nil {
 		return "", bench.NotCounted{Reason: fmt.Sprintf("MPS could not be used: %v", err), MPS: true}
 	}
@@ -104,12 +106,14 @@ func (w *way) cap(ctx context.Context, percentage float64) error {
 	defer cancel()
 	for {
 		reply, err := w.daemon.Command(ctx, fmt.Sprintf("set_default_active_thread_percentage %g", percentage))
-		if got, bad := strconv.ParseFloat(strings.TrimSpace(reply), 64); err == nil && bad == nil && math.Abs(got-percentage) < 0.06 {
+		if got, bad := strconv.ParseFloat(strings.TrimSpace(reply), 64); err == nil && bad == nil &&
+			math.Abs(got-percentage) < 0.06 {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return bench.NotCounted{Reason: fmt.Sprintf("the control daemon does not take %g %% of the threads: it answers %q, %v", percentage, reply, err)}
+			return bench.NotCounted{Reason: fmt.Sprintf("the control daemon does not take %g %% of the threads: "+
+				"it answers %q, %v", percentage, reply, err)}
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -124,7 +128,8 @@ func (w *way) serve(ctx context.Context) error {
 	defer cancel()
 	for {
 		servers, err := w.daemon.Servers(ctx)
-		if err == nil && slices.ContainsFunc(servers, func(s mps.Server) bool { return s.Answers() && s.Status != mps.Initializing }) {
+		if err == nil && slices.ContainsFunc(servers,
+			func(s mps.Server) bool { return s.Answers() && s.Status != mps.Initializing }) {
 			return nil
 		}
 		select {
@@ -185,7 +190,8 @@ func (w *way) proven(ctx context.Context) error {
 	if slices.ContainsFunc(w.events(ctx), func(e mps.Event) bool { return e.Kind == mps.ClientAttached }) {
 		return nil
 	}
-	return bench.NotCounted{Reason: "no process of the copies became an MPS client: the command must keep CUDA_MPS_PIPE_DIRECTORY, and a container needs that directory"}
+	return bench.NotCounted{Reason: "no process of the copies became an MPS client: " +
+		"the command must keep CUDA_MPS_PIPE_DIRECTORY, and a container needs that directory"}
 }
 
 // end stops the control daemon and removes the directory.

@@ -54,7 +54,8 @@ func (c *class) uses(p gpu.Profile) bool {
 func larger(a, b gpu.Profile) bool { return compareProfiles(a, b) > 0 }
 
 func compareProfiles(a, b gpu.Profile) int {
-	return cmp.Or(cmp.Compare(a.Slices, b.Slices), cmp.Compare(a.Size, b.Size), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(cmp.Compare(a.Slices, b.Slices), cmp.Compare(a.Size, b.Size), cmp.Compare(len(a.Name), len(b.Name)),
+		cmp.Compare(a.ID, b.ID))
 }
 
 // classify sorts the jobs by arrival and finds the class of each.

@@ -74,7 +74,8 @@ func (s *Study) read() (traces []Trace, err error) {
 		traces = append(traces, t)
 	}
 	if len(traces) == 0 {
-		return nil, show.Hint(errors.New("there is no trace"), "--trace names a file of jobs, --synthetic load=0.5,seed=1 makes some up")
+		return nil, show.Hint(errors.New("there is no trace"),
+			"--trace names a file of jobs, --synthetic load=0.5,seed=1 makes some up")
 	}
 	return traces, nil
 }

@@ -64,7 +64,8 @@ func ParseSynthetic(text string) (Synthetic, error) {
 			err = fmt.Errorf("key %q", key)
 		}
 		if err != nil {
-			return Synthetic{}, fmt.Errorf("synthetic trace: %q: write load=0.5,seed=1,jobs=500,minutes=30,fit=exact,most=4, or fit=larger", item)
+			return Synthetic{}, fmt.Errorf("synthetic trace: %q: "+
+				"write load=0.5,seed=1,jobs=500,minutes=30,fit=exact,most=4, or fit=larger", item)
 		}
 	}
 	return s, s.check()
@@ -92,7 +93,8 @@ func (s Synthetic) Trace(chip gpu.Chip, gpus int) (Trace, error) {
 	}
 	kinds, all := s.kindsOf(chip)
 	if all == 0 {
-		return nil, fmt.Errorf("synthetic trace: %s has no profile of up to %d slices that takes a part of a GPU", chip.Model, s.Most)
+		return nil, fmt.Errorf("synthetic trace: %s has no profile of up to %d slices that takes a part of a GPU",
+			chip.Model, s.Most)
 	}
 	slicesOfAll := 0
 	for _, k := range kinds {

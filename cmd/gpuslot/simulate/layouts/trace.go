@@ -85,7 +85,8 @@ func readCSV(r io.Reader) (t Trace, err error) {
 	header = slices.Clone(header)
 	for i, h := range header {
 		if !slices.Contains(columns, h) || slices.Contains(header[:i], h) {
-			return nil, fmt.Errorf("trace: column %q in the header: it has each of %s once at most", h, strings.Join(columns, ", "))
+			return nil, fmt.Errorf("trace: column %q in the header: it has each of %s once at most", h,
+				strings.Join(columns, ", "))
 		}
 	}
 	for {
