@@ -68,10 +68,9 @@ type deviceNodes struct {
 	// trouble is why the nodes of other devices are open to a job, or to all jobs
 	// (the zero key).
 	trouble map[process.ID]string
-	// daemons are the cgroups of HTCondor's daemons (nodes_daemons.go); apart: in one of
-	// them jobs had others. open says why nodes are open to what runs there.
+	// daemons are the cgroups of HTCondor's daemons (nodes_daemons.go). open says why nodes
+	// are open to what runs there.
 	daemons map[starter.Cgroup]daemonCgroup
-	apart   bool
 	open    string
 	// opened: no rule of an earlier agent is left on one of them.
 	opened bool

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -22,9 +23,9 @@ import (
 type daemonCgroup struct {
 	// rule is the zero one where none of ours is there.
 	rule devices.Rule
-	// apart: a job was seen in another cgroup. together: one was seen in this one, or below
-	// it, and would lose its own nodes by a rule.
-	apart, together bool
+	// together: a job was seen in this cgroup, or below it, and would lose its own nodes by
+	// a rule.
+	together bool
 }
 
 // Reasons why there is no rule on the cgroup of HTCondor's daemons.
@@ -34,6 +35,11 @@ var (
 	errDaemonsAndAgent = errors.New("gpuslotd runs in the cgroup of HTCondor's daemons, and needs these nodes")
 	errDaemonsAndJobs  = errors.New("HTCondor gives jobs no cgroup of their own beside that of its daemons")
 )
+
+// errNotInJob refuses a start from there.
+var errNotInJob = errors.New("HTCondor gives each job of this node a cgroup of its own, and the caller is in that of " +
+	"HTCondor's daemons: if it is the job, look for \"cgroup\" in the slot's StarterLog; where BASE_CGROUP was made " +
+	"empty, systemctl reload gpuslotd")
 
 // closeNodesToDaemons closes the nodes of all MIG devices to HTCondor's daemons and to what
 // they run in their own cgroup. A new startd may be in a new cgroup.
@@ -56,13 +62,8 @@ func (a *Agent) closeNodesToDaemons(read func() (devices.Capabilities, error)) {
 
 // closeDaemonCgroup puts the rule on one cgroup of HTCondor's daemons. Own is gpuslotd's.
 func (a *Agent) closeDaemonCgroup(p, own string, r devices.Rule) error {
-	switch {
-	case p == "" || p == "/" || strings.Contains(p, "/../") || strings.HasSuffix(p, "/.."):
-		return errDaemonsNoCgroup
-	case !strings.Contains(p+"/", ".service/"):
-		return fmt.Errorf("%w: %s", errDaemonsNoUnit, p) // it may be an administrator's session
-	case belowCgroup(own, p):
-		return errDaemonsAndAgent
+	if err := mayClose(p, own); err != nil {
+		return err
 	}
 	a.nodes.turn.Lock()
 	defer a.nodes.turn.Unlock()
@@ -89,6 +90,19 @@ func (a *Agent) closeDaemonCgroup(p, own string, r devices.Rule) error {
 	d.rule = r
 	a.nodes.enterDaemons(dir, d)
 	a.log.Info("the device nodes of MIG devices are closed to HTCondor's daemons", "cgroup", p)
+	return nil
+}
+
+// mayClose says why no rule may be on a cgroup of HTCondor's daemons. Own is gpuslotd's.
+func mayClose(p, own string) error {
+	switch {
+	case p == "" || p == "/" || strings.Contains(p, "/../") || strings.HasSuffix(p, "/.."):
+		return errDaemonsNoCgroup
+	case !strings.Contains(p+"/", ".service/"):
+		return fmt.Errorf("%w: %s", errDaemonsNoUnit, p) // it may be an administrator's session
+	case belowCgroup(own, p):
+		return errDaemonsAndAgent
+	}
 	return nil
 }
 
@@ -125,20 +139,36 @@ func (a *Agent) openDaemonCgroup(dir starter.Cgroup) error {
 	return nil
 }
 
-// startsIn notes where HTCondor runs a job, or a login to it, that asks for its start. Once a
-// job was seen in a cgroup of its own, who asks from that of the daemons is no job: users' code
-// asks from there, too.
-func (a *Agent) startsIn(pid int, leaf string) {
+// startsIn notes where HTCondor runs a job, or a login to it, that asks for its start. Where
+// jobs have cgroups of their own, who asks from that of the daemons is no job: users' code
+// asks from there, too, and is refused.
+func (a *Agent) startsIn(v *view, c starter.Caller, leaf string) error {
 	if leaf != "" {
 		a.jobRunsIn(leaf)
-		return
+		return nil
 	}
-	in, err := a.proc.UnifiedCgroup(pid)
-	for dir, d := range a.nodes.allDaemons() {
-		if err == nil && dir.Path == filepath.Join(a.nodes.root, in) && !d.apart {
-			a.jobRunsIn(in)
-		}
+	in, err := a.proc.UnifiedCgroup(c.PID)
+	if err != nil {
+		return err
 	}
+	own, _ := a.proc.UnifiedCgroup(os.Getpid())
+	beside := func(p string) bool { return mayClose(p, own) == nil && belowCgroup(in, p) }
+	if _, err := starter.CgroupAt(filepath.Join(a.nodes.root, in)); err != nil || !slices.ContainsFunc(a.proc.DaemonCgroups(), beside) {
+		return nil
+	}
+	switch {
+	case !a.jobCgroups(v, c.Starter):
+		a.jobRunsIn(in)
+	case v.divided() && !v.plan.Observe && a.nodes.enforced():
+		return errNotInJob
+	}
+	return nil
+}
+
+// jobCgroups says whether a starter gives its job a cgroup of its own: if HTCondor is set up
+// to and can write the tree (HTCondor's vanilla_proc.cpp).
+func (a *Agent) jobCgroups(v *view, s starter.Starter) bool {
+	return v.settings.JobCgroups() && !a.proc.ReadOnly(s.PID, a.nodes.root)
 }
 
 // jobRunsIn notes a cgroup in which a job runs. A rule on a cgroup of the daemons at or above
@@ -148,10 +178,10 @@ func (a *Agent) jobRunsIn(cgroup string) {
 	defer a.nodes.turn.Unlock()
 	for dir, d := range a.nodes.allDaemons() {
 		in := belowCgroup(filepath.Join(a.nodes.root, cgroup), dir.Path)
-		if in == d.together && in != d.apart {
+		if in == d.together {
 			continue
 		}
-		d.apart, d.together = !in, in
+		d.together = in
 		a.nodes.enterDaemons(dir, d)
 		if !in {
 			nudge(a.nodes.wake) // the rule may stand

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -135,28 +135,89 @@ func TestNodesOfDaemonsNotClosed(t *testing.T) {
 	}
 }
 
-// TestNodesOfDaemonsAndJobs: where HTCondor gives jobs no cgroup, they keep their nodes. Once
-// a job had a cgroup of its own, nobody who asks from the daemons' opens it.
-func TestNodesOfDaemonsAndJobs(t *testing.T) {
+// asks lets a process of a starter in a cgroup ask for its job's start, and looks around once.
+func (n *nodesAgent) asks(slot, cgroup string) (refused string) {
+	n.t.Helper()
+	st := n.proc.starter(100, slot)
+	n.proc.Add(proctree.Process{PID: st.PID + 1000, Parent: st.PID, Comm: "supervise", Cgroup: cgroup})
+	refused = n.starts(st, slot)
+	n.round()
+	return refused
+}
+
+// setting gives HTCondor a configuration of one knob.
+func (n *nodesAgent) setting(name, value string) {
+	v := *n.view.Load()
+	v.settings = condor.Settings{name: {Name: strings.ToUpper(name), Value: value}}
+	n.view.Store(&v)
+}
+
+// TestStartFromDaemons: users' code in the cgroup of HTCondor's daemons that asks for its job's
+// start is refused before anything is done, whether a job was seen before or not.
+func TestStartFromDaemons(t *testing.T) {
 	n := newNodesAgent(t)
 	n.daemonsIn(daemonsCgroup)
 	n.round()
-	asks := func(slot, cgroup string) {
-		t.Helper()
-		st := n.proc.starter(100, slot)
-		n.proc.Add(proctree.Process{PID: 1100, Parent: st.PID, Comm: "supervise", Cgroup: cgroup})
-		n.start(t.Context(), starter.Caller{UID: 1000, PID: 1100, Starter: st})
-		n.round()
+	for _, before := range []string{"nothing", "a restart", "a job"} {
+		switch before {
+		case "a restart":
+			n.proc.End(100)
+			n.again()
+		case "a job":
+			if why := n.asks("slot1_1", proctree.CgroupOf("slot1_1")); why != "" {
+				t.Error(why)
+			}
+		}
+		if why := n.asks("slot1_1", daemonsCgroup); why != errNotInJob.Error() {
+			t.Errorf("after %s: refused %q", before, why)
+		}
+		n.wantDaemons("[]")
+		if n.warns() != "" || n.counts("missing") != 0 || strings.Contains(n.said.String(), "WARN") {
+			t.Errorf("after %s: warns %q: %s", before, n.warns(), n.said.String())
+		}
 	}
-	asks("slot1_1", daemonsCgroup)
-	n.wantDaemons("none")
-	if !strings.Contains(n.warns(), errDaemonsAndJobs.Error()) {
-		t.Errorf("warns %q", n.warns())
+	n.kernel.err = errors.New("no BPF")
+	n.round()
+	if why := n.asks("slot1_1", daemonsCgroup); why != "" {
+		t.Errorf("refused where no rule is promised: %s", why)
 	}
-	asks("slot1_1", proctree.CgroupOf("slot1_1"))
-	n.wantDaemons("[]")
-	asks("slot1_1", daemonsCgroup)
-	n.wantDaemons("[]")
-	asks("slot1_1", daemonsCgroup+proctree.CgroupOf("slot1_1"))
+	n.kernel.err = nil
+	n.round()
+	n.wantDaemons("[]") // nobody is taken for a job there
+}
+
+// TestNodesOfDaemonsAndJobs: where HTCondor gives jobs no cgroup, they keep their nodes.
+func TestNodesOfDaemonsAndJobs(t *testing.T) {
+	for name, off := range map[string]func(*nodesAgent){
+		"BASE_CGROUP is empty": func(n *nodesAgent) { n.setting("base_cgroup", "") },
+		"a read-only tree": func(n *nodesAgent) {
+			st := n.proc.starter(100, "slot1_1")
+			text := "329 322 0:26 / " + n.root + " ro shared:9 - cgroup2 cgroup2 rw\n"
+			if err := os.WriteFile(filepath.Join(n.proc.Root, fmt.Sprint(st.PID), "mountinfo"), []byte(text), 0o644); err != nil {
+				n.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNodesAgent(t)
+			n.daemonsIn(daemonsCgroup)
+			n.round()
+			off(n)
+			if why := n.asks("slot1_1", daemonsCgroup); why != "" {
+				t.Error(why)
+			}
+			n.wantDaemons("none")
+			if !strings.Contains(n.warns(), errDaemonsAndJobs.Error()) {
+				t.Errorf("warns %q", n.warns())
+			}
+		})
+	}
+	n := newNodesAgent(t)
+	n.daemonsIn(daemonsCgroup)
+	n.round()
+	n.setting("base_cgroup", "system.slice/condor.service/leaf/htcondor")
+	n.asks("slot1_1", daemonsCgroup+proctree.CgroupOf("slot1_1"))
 	n.wantDaemons("none")
+	n.asks("slot1_1", proctree.CgroupOf("slot1_1"))
+	n.wantDaemons("[]")
 }

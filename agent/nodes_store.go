@@ -105,16 +105,11 @@ func (n *deviceNodes) warnings() []string {
 	return slices.Compact(out)
 }
 
-// daemonsAt is what is known of a cgroup of HTCondor's daemons. HTCondor that gave jobs
-// cgroups before does so in its next cgroup, too.
+// daemonsAt is what is known of a cgroup of HTCondor's daemons.
 func (n *deviceNodes) daemonsAt(dir starter.Cgroup) daemonCgroup {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d, ok := n.daemons[dir]
-	if !ok {
-		d.apart = n.apart
-	}
-	return d
+	return n.daemons[dir]
 }
 
 // allDaemons are the cgroups of HTCondor's daemons that are there; those that ended are
@@ -140,7 +135,6 @@ func (n *deviceNodes) enterDaemons(dir starter.Cgroup, d daemonCgroup) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.daemons[dir] = d
-	n.apart = n.apart || d.apart
 }
 
 // complainOfDaemons books why nodes are open to what HTCondor runs outside the cgroups of

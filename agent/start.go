@@ -64,6 +64,9 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed,
 			"the job was moved out of its own cgroup before it began: some process of its account did that")}
 	}
+	if err := a.startsIn(v, c, l.Path); err != nil {
+		return api.Reply{Refusal: api.Refuse(api.CodeClosed, err.Error())}
+	}
 	out := &api.Started{}
 	for _, r := range held {
 		if g, ok := find(&v.plan, r.GPU); !ok || !g.Shared() {
@@ -74,7 +77,6 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 			out.Reserved = a.limitAtStart(ctx, v, r, l.Path) || out.Reserved
 		}
 	}
-	a.startsIn(c.PID, l.Path)
 	if err := a.closeNodesAtStart(v, c.Starter, held, l.Path); err != nil {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed,
 			fmt.Sprintf("the device nodes of other MIG devices cannot be closed to the job: %v: look at gpuslot status on the node", err))}

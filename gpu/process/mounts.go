@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,6 +15,8 @@ type mount struct {
 	// device is "major:minor" of the file system, root the directory of it that
 	// appears at point.
 	device, root, point string
+	// readOnly: the mount is, or the file system.
+	readOnly bool
 }
 
 // parseMounts reads mountinfo; lines that are none are left out.
@@ -21,10 +24,15 @@ func parseMounts(text []byte) []mount {
 	var out []mount
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) >= 6 && path.IsAbs(f[4]) {
-			out = append(out, mount{device: f[2], root: unescapeMount(f[3]), point: unescapeMount(f[4])})
+			readOnly := hasOption(f[5], "ro") || hasOption(f[len(f)-1], "ro") // the file system's stand last
+			out = append(out, mount{f[2], unescapeMount(f[3]), unescapeMount(f[4]), readOnly})
 		}
 	}
 	return out
+}
+
+func hasOption(options, option string) bool {
+	return slices.Contains(strings.Split(options, ","), option)
 }
 
 // unescapeMount undoes the kernel's \040 for blanks and the like.
@@ -46,18 +54,25 @@ func unescapeMount(s string) string {
 // place is a directory of a file system, whatever path leads to it.
 type place struct{ device, path string }
 
-// placeOf is where a path leads: through the last mount among those with the
-// longest mount point on the way.
+// placeOf is where a path leads.
 func placeOf(mounts []mount, name string) (p place, ok bool) {
-	longest := -1
+	m, ok := mountOf(mounts, name)
+	if !ok {
+		return place{}, false
+	}
+	rest, _ := below(m.point, name)
+	return place{m.device, path.Join(m.root, rest)}, true
+}
+
+// mountOf is the mount that a path leads to: the last among those with the longest mount
+// point on the way.
+func mountOf(mounts []mount, name string) (found mount, ok bool) {
 	for _, m := range mounts {
-		rest, on := below(m.point, name)
-		if on && len(m.point) >= longest {
-			longest = len(m.point)
-			p, ok = place{m.device, path.Join(m.root, rest)}, true
+		if _, on := below(m.point, name); on && len(m.point) >= len(found.point) {
+			found, ok = m, true
 		}
 	}
-	return p, ok
+	return found, ok
 }
 
 // below is the rest of a path under a directory.
@@ -82,6 +97,14 @@ func (fs FS) Hides(pid int, dir string) bool {
 	ours, ok := placeOf(parseMounts(own), dir)
 	theirs, found := placeOf(parseMounts(its), dir)
 	return ok && (!found || ours != theirs)
+}
+
+// ReadOnly says whether a process finds a directory on a read-only mount. What cannot be
+// read is not known to be one.
+func (fs FS) ReadOnly(pid int, dir string) bool {
+	text, err := readMounts(fs.thread(pid) + "/mountinfo")
+	m, ok := mountOf(parseMounts(text), dir)
+	return err == nil && ok && m.readOnly
 }
 
 // mostMounts bounds a list of mounts, in bytes; containers have some tens of KiB. A job

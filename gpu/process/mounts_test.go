@@ -44,6 +44,35 @@ func TestPlaceOf(t *testing.T) {
 	}
 }
 
+// TestReadOnly: the options of the mount count, and those of its file system.
+func TestReadOnly(t *testing.T) {
+	const cgroups = "/sys/fs/cgroup"
+	for name, c := range map[string]struct {
+		mounts string
+		want   bool
+	}{
+		"writable":             {"29 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n", false},
+		"ProtectControlGroups": {"329 322 0:26 / /sys/fs/cgroup ro,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n", true},
+		"a file system":        {"29 22 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 ro\n", true},
+		"another directory":    {hostMounts + "29 22 0:26 / /sys/fs ro - sysfs sysfs ro\n30 29 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", false},
+		"rubbish":              {"ro\n", false},
+	} {
+		root := t.TempDir()
+		if err := os.Mkdir(filepath.Join(root, "300"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "300/mountinfo"), []byte(c.mounts), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := (FS{Root: root}).ReadOnly(300, cgroups); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+	if (FS{Root: t.TempDir()}).ReadOnly(300, cgroups) {
+		t.Error("a process that has ended finds it read-only")
+	}
+}
+
 // FuzzParseMounts: whatever the kernel says, a place lies below the root of a
 // mount, and the host's own view of a directory is never hidden from itself.
 func FuzzParseMounts(f *testing.F) {

@@ -109,18 +109,20 @@ func (st *Stage) opensOwnNodes(ctx context.Context, t *testing.T, own, sibling a
 	must(t, st.remove(ctx, cluster))
 	text, err := st.ReadFile(ctx, "/home/alice/audit.log")
 	must(t, err)
-	beside, most := 0, 0 // HTCondor sets the login up in the cgroup of its daemons
+	beside, refused, most := 0, 0, 0 // HTCondor sets the login up in the cgroup of its daemons
 	for line := range strings.Lines(text) {
-		var opened int
+		var opened, no int
 		var cgroup string
-		_, err := fmt.Sscanf(line, "%d %s", &opened, &cgroup)
+		_, err := fmt.Sscanf(line, "%d %d %s", &opened, &no, &cgroup)
 		must(t, err)
 		if !strings.Contains(cgroup, "/htcondor/") {
 			beside++
 		}
+		refused += no
 		most = max(most, opened)
 	}
 	st.Check(beside > 0 && most == 0, "a library of the user's, in %d programs outside the job's cgroup, opens %d nodes at most", beside, most)
+	st.Check(refused == beside, "%d of them are refused the job's start", refused)
 	text, err = st.metrics(ctx)
 	must(t, err)
 	st.Check(!strings.Contains(text, `gpuslot_device_rules_total{when="late"}`) && !strings.Contains(text, `gpuslot_device_rules_total{when="missing"}`), "no job was late")
@@ -131,7 +133,8 @@ func (st *Stage) opensOwnNodes(ctx context.Context, t *testing.T, own, sibling a
 func auditLibrary(ctx context.Context, t *testing.T, gpus int) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "audit.so")
-	build := exec.CommandContext(ctx, "gcc", "-shared", "-fPIC", "-O", fmt.Sprintf("-DLAST=%d", minorOf(gpus, 0)-1), "-o", file, "testdata/audit.c")
+	build := exec.CommandContext(ctx, "gcc", "-shared", "-fPIC", "-O", fmt.Sprintf("-DLAST=%d", minorOf(gpus, 0)-1),
+		fmt.Sprintf(`-DREQUEST="{\"v\":%d,\"op\":\"start\"}\n"`, api.Version), "-o", file, "testdata/audit.c")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
