@@ -138,6 +138,9 @@ func find(p *plan.Plan, u gpu.UUID) (*plan.GPU, bool) {
 // directory afterwards.
 func Admit(s State, c starter.Caller, job *api.Job) (*api.Grant, *api.Refusal) {
 	g, whole, refusal := Target(s.Plan, job)
+	if refusal == nil {
+		refusal = negative(job)
+	}
 	switch {
 	case refusal != nil:
 		return nil, refusal
@@ -177,6 +180,18 @@ func Admit(s State, c starter.Caller, job *api.Job) (*api.Grant, *api.Refusal) {
 		return nil, api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: %s", g.UUID, noPartition))
 	}
 	return s.grantShared(g, budget, threads), nil
+}
+
+// negative refuses a slot of less than nothing, which START does not make: the GPU's
+// partitionable slot has gained VRAM by it.
+func negative(job *api.Job) *api.Refusal {
+	for _, n := range []*int64{job.RequestVRAM, job.ProvisionedVRAM} {
+		if n != nil && *n < 0 {
+			return api.Refuse(api.CodeBadRequest, fmt.Sprintf(
+				"request_vram = %d is less than nothing: use as many MiB as the job needs", *n))
+		}
+	}
+	return nil
 }
 
 // budget is the VRAM that the slot was provisioned with, never what the job

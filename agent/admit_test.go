@@ -94,7 +94,11 @@ func TestAdmitRefuses(t *testing.T) {
 	}{
 		{"no request", []string{string(uuid(0))}, nil, nil, api.CodeNoRequest, "not for VRAM", "add the line request_vram = 3584 (MiB, as much as the job needs) to the submit file"},
 		{"zero", []string{string(uuid(0))}, vram(0), nil, api.CodeNoRequest, "not for VRAM", "to the submit file"},
-		{"negative", []string{string(uuid(0))}, vram(-5), nil, api.CodeNoRequest, "not for VRAM", "to the submit file"},
+		{"negative", []string{string(uuid(0))}, vram(-5), nil, api.CodeBadRequest, "request_vram = -5 is less than nothing", "as the job needs"},
+		{"negative, where a share is the default", []string{string(uuid(0))}, vram(-5), func(s *State) {
+			s.Plan.RequestVRAM.WithoutRequest = config.WithoutRequestShare
+		}, api.CodeBadRequest, "less than nothing", "as the job needs"},
+		{"negative, on a whole GPU", []string{string(uuid(1))}, vram(-5), nil, api.CodeBadRequest, "less than nothing", "as the job needs"},
 		{"in GiB", []string{string(uuid(0))}, vram(4), nil, api.CodeBadRequest, "request_vram is in MiB", "did you mean 4096?"},
 		{"too large", []string{string(uuid(0))}, vram(16385), nil, api.CodeTooLarge, "16385 MiB", "use request_vram = 16384 or less"},
 		{"absurd", []string{string(uuid(0))}, vram(1 << 62), nil, api.CodeTooLarge, "more than one job may have", "or less"},
@@ -285,6 +289,15 @@ func TestFraction(t *testing.T) {
 }
 
 // A request is rounded up by the hook, and cut off by the startd.
+// A slot may be made for less than was asked for, or for more.
+func TestAdmitNegativeRequest(t *testing.T) {
+	job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4096), RequestVRAM: vram(-1)}
+	_, r := Admit(admitState(), starter.Caller{UID: 1000, Hook: true}, job)
+	if r == nil || r.Code != api.CodeBadRequest || !strings.Contains(r.Reason, "request_vram = -1 is less than nothing") {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestAdmitFraction(t *testing.T) {
 	job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4000), RequestVRAM: vram(4001)}
 	_, r := Admit(admitState(), starter.Caller{UID: 1000, Hook: true, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}, job)

@@ -30,6 +30,8 @@ func TestRealPlainNode(t *testing.T) {
 		"no GPU":                     {cpuOnly, "true"},
 		"no GPU, and none wanted":    {cpuOnly + "RequestVRAM = 0\n", "true"},
 		"VRAM without a GPU":         {cpuOnly + "RequestVRAM = 4096\n", "false"},
+		"less than nothing":          {oneJob + "RequestVRAM = -8\n", "false"},
+		"that without a GPU":         {cpuOnly + "RequestVRAM = -8\n", "false"},
 		"a fraction":                 {oneJob + "RequestVRAM = 4000.5\n", "false"},
 		"whom the site refuses":      {"Owner = \"mallory\"\nRequestGPUs = 1\nRequestVRAM = 4096\n", "false"},
 	} {

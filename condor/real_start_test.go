@@ -2,6 +2,7 @@ package condor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ const (
 	fourGB   = oneJob + "RequestVRAM = 4096\n"
 	twoGPUs  = "Owner = \"alice\"\nRequestGPUs = 2\n"
 	cpuOnly  = "Owner = \"alice\"\n"
+	cpuSlot  = "SlotType = \"Partitionable\"\nGPUs = 0\nVRAM = 0\n"
 	anyOwner = "Owner = \"bob\"\nRequestGPUs = 1\nRequestVRAM = 4096\n"
 )
 
@@ -35,10 +37,11 @@ func TestRealStart(t *testing.T) {
 	refuse, whole := withRule(WithoutRequestRefuse), withRule(WithoutRequestWhole)
 	hold, share := withRule(WithoutRequestHold), withRule(WithoutRequestShare)
 	only, tenants, follows := examples()["only-whole"], examples()["tenants"], examples()["follows"]
-	elastic := examples()["elastic"]
+	elastic, none := examples()["elastic"], examples()["none"]
 	of := func(tenant string) string { return pslot + strings.Replace(open, "undefined", tenant, 1) }
 	const (
 		atlas = "x509UserProxyVOName = \"atlas\"\n"
+		less  = oneJob + "RequestVRAM = -8\n"
 		below = "GPUAbove = 4864\nGPUAboveCpus = 3\nGPUAboveMemory = 11008\n"
 		cms   = "AcctGroup = \"cms\"\nx509UserProxyVOName = \"atlas\"\n"
 	)
@@ -69,6 +72,17 @@ func TestRealStart(t *testing.T) {
 		{"as large as the largest request", refuse, sharedNumbers, pslot + open, oneJob + "RequestVRAM = 16384\n", "true"},
 		{"no request waits for another node", refuse, sharedNumbers, pslot + open, oneJob, "false"},
 		{"nor does a request of nothing come in", refuse, sharedNumbers, pslot + open, oneJob + "RequestVRAM = 0\n", "false"},
+		{"nor one of less than nothing", refuse, sharedNumbers, pslot + open, less, "false"},
+		{"also where the hook holds what asks for nothing", hold, sharedNumbers, pslot + open, less, "false"},
+		{"or where that gets a share", share, sharedNumbers, pslot + open, less, "false"},
+		{"a fraction less than nothing", share, sharedNumbers, pslot + open, oneJob + "RequestVRAM = -0.5\n", "false"},
+		{"a slot of less than nothing", share, sharedNumbers, strings.Replace(dslot, "4096", "-8", 1) + open, less, "false"},
+		{"on a MIG device", follows, instanceNumber, pslot + open, less, "false"},
+		{"on two whole GPUs", refuse, wholeNumber, wholeP, twoGPUs + "RequestVRAM = -8\n", "false"},
+		{"on a whole GPU where all are", only, wholeNumber, wholeP, less, "false"},
+		{"on elastic GPUs", elastic, elasticNumber, elasticP + open + openTwo, twoGPUs + "RequestVRAM = -8\n", "false"},
+		{"without a GPU", refuse, cpuOnlyNumber, cpuSlot, cpuOnly + "RequestVRAM = -8\n", "false"},
+		{"on a node without GPUs", none, cpuOnlyNumber, cpuSlot, cpuOnly + "RequestVRAM = -8\n", "false"},
 		{"whole GPUs take it", whole, sharedNumbers, pslot + open, oneJob, "false"},
 		{"it comes in for the hook to hold it", hold, sharedNumbers, pslot + open, oneJob, "true"},
 		{"or for a share", share, sharedNumbers, pslot + open, oneJob, "true"},
@@ -141,14 +155,65 @@ func TestRealStart(t *testing.T) {
 		{"one that is in use is in nobody's way", refuse, wholeNumber, wholeN + closedWhole(1) + freeGPUs(2), twoGPUs, "true"},
 		{"a claim is not reused on a closed one", refuse, wholeNumber, wholeD + closedWhole(1) + freeGPUs(1, 2), twoGPUs, "false"},
 
-		{"a job without GPUs", refuse, cpuOnlyNumber, "SlotType = \"Partitionable\"\nGPUs = 0\n", cpuOnly, "true"},
-		{"a job with GPUs", refuse, cpuOnlyNumber, "SlotType = \"Partitionable\"\nGPUs = 0\n", fourGB, "false"},
+		{"a job without GPUs", refuse, cpuOnlyNumber, cpuSlot, cpuOnly, "true"},
+		{"one that says so", refuse, cpuOnlyNumber, cpuSlot, cpuOnly + "RequestGPUs = 0\nRequestVRAM = 0\n", "true"},
+		{"a job with GPUs", refuse, cpuOnlyNumber, cpuSlot, fourGB, "false"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, c.node))
 			start := h.value(t, fmt.Sprintf("SLOT_TYPE_%d_START", c.slotType))
 			if got := h.evaluate(t, "Name = \"s\"\n"+c.slot+"Start = "+start+"\n", c.job, "Start"); got != c.want {
 				t.Errorf("START is %s, want %s:\n%s", got, c.want, start)
+			}
+		})
+	}
+}
+
+// No START takes a request_vram that is no number of MiB from nothing up to what the slot
+// may give, nor a request_gpus that is no number from nothing on.
+func TestRealStartOddRequests(t *testing.T) {
+	h := realHTCondor(t)
+	share := exampleNode(v100s(0), wholeV100S(1))
+	share.WithoutRequest = WithoutRequestShare
+	follows := examples()["follows"]
+	follows.WithoutRequest = WithoutRequestShare
+	low := []string{
+		"-1", "-100000", "-0.5", `real("-INF")`, "-9223372036854775807 - 1", `"4096"`, `""`, "error", "{}", "[]", "{4096}",
+		`real("NaN")`,
+	}
+	vram := slices.Concat(low, []string{`real("INF")`, "1e300", "9223372036854775807"})
+	gpus := []string{`"1"`, "-1", "error", "{1}", `real("NaN")`}
+	for _, c := range []struct {
+		name     string
+		node     Node
+		slotType int
+		slot     string
+		right    string // RequestGPUs that such a slot takes
+		vram     []string
+	}{
+		{"a share", share, sharedNumbers, pslot + open, "1", vram},
+		{"a slot that was made", share, sharedNumbers, strings.Replace(dslot, "4096", "-1", 1) + open, "1", vram},
+		{"a MIG device", follows, instanceNumber, pslot + open, "1", vram},
+		{"whole GPUs", share, wholeNumber, wholeP, "2", vram},
+		{"only whole GPUs", examples()["only-whole"], wholeNumber, wholeP, "1", vram},
+		{"elastic GPUs", examples()["elastic"], elasticNumber, elasticP + open + openTwo, "2", vram},
+		// HTCondor's own rules keep away what is more than its VRAM, which is 0.
+		{"no GPU", share, cpuOnlyNumber, cpuSlot, "0", low},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, c.node))
+			start := h.value(t, fmt.Sprintf("SLOT_TYPE_%d_START", c.slotType))
+			try := func(gpus, vram string) {
+				job := fmt.Sprintf("Owner = \"alice\"\nRequestGPUs = %s\nRequestVRAM = %s\n", gpus, vram)
+				if got := h.evaluate(t, "Name = \"s\"\n"+c.slot+"Start = "+start+"\n", job, "Start"); got == "true" {
+					t.Errorf("START takes RequestGPUs = %s, RequestVRAM = %s:\n%s", gpus, vram, start)
+				}
+			}
+			for _, vram := range c.vram {
+				try(c.right, vram)
+			}
+			for _, gpus := range gpus {
+				try(gpus, "4096")
 			}
 		})
 	}

@@ -129,8 +129,9 @@ func slotTypes(n Node) []slotType {
 	if n.CPUOnly.CPUs > 0 {
 		types = append(types, cpuOnlyType(n))
 	}
-	if len(n.Devices) > 0 {
-		for i := range types {
+	for i := range types {
+		types[i].start = append(types[i].start, notNegative)
+		if len(n.Devices) > 0 {
 			types[i].start = append(types[i].start, "$("+insideMacro+")")
 		}
 	}
@@ -157,6 +158,11 @@ func apart(n Node, types []slotType) []slotType {
 	}
 	return types
 }
+
+// notNegative is a part of every START: a slot made for a negative request would leave
+// the partitionable slot with more VRAM than the GPU has. A request that is an error or
+// no number makes it an error, which matches nothing.
+const notNegative = "(TARGET.RequestVRAM ?: 0) >= 0"
 
 func sharedType(n Node, d Device) slotType {
 	st := slotType{

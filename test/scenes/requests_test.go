@@ -140,8 +140,29 @@ func TestPlainAccessPoint(t *testing.T) {
 	_, err = st.submit(ctx, job{Lines: []string{"request_gpus = 1", "request_vram = 4GB"}})
 	st.Check(err != nil, "condor_submit itself refuses request_vram = 4GB")
 	st.Contains(oneLine(fmt.Sprint(err)), "ERROR: Parse error in expression: Requestvram = 4GB", "with the words")
+	must(t, st.staysAwayWithLessThanNothing(ctx))
 	must(t, st.checkLimitsExpression(ctx))
 	done(t, st)
+}
+
+// staysAwayWithLessThanNothing: a slot made for such a job would leave its GPU with more
+// VRAM to give than it has.
+func (st *Stage) staysAwayWithLessThanNothing(ctx context.Context) error {
+	for _, gpus := range []string{"1", "0"} {
+		cluster, err := st.submit(ctx, job{Lines: []string{"request_gpus = " + gpus, "request_vram = -100000"}})
+		if err != nil {
+			return err
+		}
+		idle, err := st.staysIdle(ctx, cluster, 5*time.Second)
+		if err != nil {
+			return err
+		}
+		st.Check(idle, "a job with request_gpus = %s and request_vram = -100000 stays idle", gpus)
+		if err := st.remove(ctx, cluster); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // refusedByHook: the job comes to the slot, and is held there.
