@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -21,7 +22,7 @@ func (a *Agent) borrowModes(ctx context.Context, path string, p plan.Plan, inv g
 	u, err := readUndo(path)
 	says := map[gpu.UUID]string{}
 	start := time.Now()
-	held := sync.OnceValue(func() map[gpu.UUID]string { return a.heldElsewhere(ctx) })
+	held := sync.OnceValue(func() func(gpu.UUID) string { return a.heldElsewhere(ctx) })
 	for _, g := range p.GPUs {
 		now, _ := inv.GPU(g.UUID)
 		if !g.Shared() || g.ComputeMode == "" {
@@ -34,10 +35,10 @@ func (a *Agent) borrowModes(ctx context.Context, path string, p plan.Plan, inv g
 			says[g.UUID] = fmt.Sprintf("unknown, %s is wanted", g.ComputeMode)
 		case err != nil:
 			says[g.UUID] = fmt.Sprintf("%s, not %s: %v", now.ComputeMode, g.ComputeMode, err)
-		case held()[g.UUID] != "":
+		case held()(g.UUID) != "":
 			// An exclusive mode would fail the next context of a job that has
 			// the whole GPU.
-			says[g.UUID] = fmt.Sprintf("%s, not %s until the job in %s ends", now.ComputeMode, g.ComputeMode, held()[g.UUID])
+			says[g.UUID] = fmt.Sprintf("%s, not %s until %s", now.ComputeMode, g.ComputeMode, held()(g.UUID))
 		case start.Sub(a.modeFailures[g.UUID].at) < modeRetry:
 			says[g.UUID] = a.modeFailures[g.UUID].text
 		default:
@@ -106,26 +107,38 @@ func (a *Agent) returnModes(ctx context.Context, path string, inv gpu.Inventory,
 	return errors.Join(append(errs, u.write(path))...)
 }
 
-// heldElsewhere are the GPUs that a job holds without the agent's admission,
-// by the startd's word, with the slot. Without a startd there are none.
-func (a *Agent) heldElsewhere(ctx context.Context) map[gpu.UUID]string {
+// heldElsewhere says of each GPU what has to end before its mode may change: a job that
+// holds it without the agent's admission, by the startds' word; empty for none. Where a
+// startd does not answer, or the ad of a slot cannot be read, any GPU may be held as long
+// as a job runs that the agent does not know.
+func (a *Agent) heldElsewhere(ctx context.Context) func(gpu.UUID) string {
 	held := map[gpu.UUID]string{}
-	startds, _ := a.askStartds(ctx)
-	var slots []condor.Slot
-	for _, s := range startds {
-		slots = append(slots, s.slots...)
-	}
-	for _, s := range slots {
-		if s.Type == "Partitionable" || s.JobID == "" {
-			continue
-		}
-		for _, id := range s.AssignedGPUs {
-			if u, err := gpu.ParseUUID(id); err == nil && !a.jobs.busy(u) {
-				held[u] = s.Name
+	startds, err := a.askStartds(ctx)
+	for _, startd := range startds {
+		for _, s := range startd.slots {
+			if s.Unreadable != "" && err == nil {
+				err = errors.New(unreadable(s))
+			}
+			if s.Type == "Partitionable" || s.JobID == "" {
+				continue
+			}
+			for _, id := range s.AssignedGPUs {
+				if u, err := gpu.ParseUUID(id); err == nil && !a.jobs.busy(u) {
+					held[u] = fmt.Sprintf("the job in %s ends", s.Name)
+				}
 			}
 		}
 	}
-	return held
+	unknown := ""
+	if err != nil {
+		for _, s := range (&starter.Arrivals{}).New(a.jobs.proc, time.Now()) {
+			if len(a.jobs.heldBy(s)) == 0 {
+				unknown = fmt.Sprintf("it is known which GPUs the job in %s has: %v", s.Slot, err)
+				break
+			}
+		}
+	}
+	return func(u gpu.UUID) string { return cmp.Or(held[u], unknown) }
 }
 
 // nobodys keeps no GPU shared.

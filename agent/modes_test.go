@@ -133,3 +133,39 @@ func TestWholeJobDelaysComputeMode(t *testing.T) {
 		t.Error("the mode was not set once the job had ended")
 	}
 }
+
+// TestUnknownJobDelaysComputeMode: while the startd does not say which GPU a job has, no
+// mode is changed under it.
+func TestUnknownJobDelaysComputeMode(t *testing.T) {
+	odd := slotAd("slot1_1", "7.0", "alice", 32768, uuid(0))
+	odd.AssignedGPUs, odd.Unreadable = nil, "AssignedGPUs"
+	for _, c := range []struct {
+		name  string
+		slots []condor.Slot
+		err   error
+		says  string
+	}{
+		{"no answer", nil, errors.New("the startd does not answer"), "the startd does not answer"},
+		{"an ad that cannot be read", []condor.Slot{odd}, nil, "attributes that cannot be read: AssignedGPUs"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ta := newTestAgent(t, 1, "[sharing]\nmode = \"whole\"\n")
+			ta.proc.starter(100, "slot1_1")
+			ta.startd.set(c.slots, c.err)
+			ta.writeConfig("")
+			ta.apply(true)
+			if len(ta.hw.modes) != 0 {
+				t.Fatalf("modes set under a job: %v", ta.hw.modes)
+			}
+			m := ta.status().GPUs[0].ComputeMode
+			if !strings.Contains(m, "the job in slot1_1 has") || !strings.Contains(m, c.says) {
+				t.Errorf("status says %q", m)
+			}
+			ta.proc.End(100)
+			ta.apply(false)
+			if len(ta.hw.modes) != 1 {
+				t.Error("the mode was not set once no job ran")
+			}
+		})
+	}
+}
