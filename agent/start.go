@@ -117,9 +117,9 @@ func (a *Agent) closeNodesAtStart(v *view, s starter.Starter, held []Running, le
 	for _, with := range v.jobsWithNodes(held) {
 		j = with
 	}
-	now := time.Now()
-	slice, err := a.holdNodes(j, leaf, sync.OnceValues(a.nodes.proc.Read), now)
-	if a.nodes.settle(slice, now) {
+	slice, err := a.holdNodes(j, leaf, sync.OnceValues(a.nodes.proc.Read), time.Now())
+	// The time is taken again: a round that runs beside this may have put the rule since.
+	if a.nodes.settle(slice, time.Now()) {
 		a.metrics.DeviceRule(metrics.RuleInTime)
 		a.log.Debug("the device nodes of other MIG devices were closed to a job", "slot", s.Slot, "job", j.Job, "gpu", j.GPU)
 	}
