@@ -325,7 +325,7 @@ func TestServeManyAtOnce(t *testing.T) {
 			granted++
 		}
 	}
-	// 32768 - 512 reserved = 32256 MiB: seven budgets of 4096.
+	// 32768 - 258 (driver) - 128 in steps of 512 = 32256 MiB: seven budgets of 4096.
 	if granted != 7 {
 		t.Errorf("%d were admitted, the pool holds 7", granted)
 	}

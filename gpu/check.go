@@ -123,6 +123,7 @@ func (c *checker) gpu(i int, g GPU) {
 	if g.Memory < 1 || g.Memory > MaxMemory {
 		c.bad("%s: memory_mib is %d; a GPU has 1 to %d", at, int64(g.Memory), int64(MaxMemory))
 	}
+	c.reserved(at, g.Reserved, g.Memory)
 	if g.Capability.Major < 1 {
 		c.bad("%s has no compute_capability", at)
 	}
@@ -155,6 +156,7 @@ func (c *checker) devices(at string, g GPU) {
 		if d.Memory < 1 || d.Memory > g.Memory {
 			c.bad("%s: memory_mib is %d; its GPU has %d", at, int64(d.Memory), int64(g.Memory))
 		}
+		c.reserved(at, d.Reserved, d.Memory)
 		if n := d.Multiprocessors; n < 0 || n > maxMultiprocessors {
 			c.bad("%s: multiprocessors is %d; a GPU has 1 to %d", at, n, maxMultiprocessors)
 		}
@@ -164,6 +166,12 @@ func (c *checker) devices(at string, g GPU) {
 		if d.GPUInstance < 0 {
 			c.bad("%s: gpu_instance is %d; the driver counts from 0", at, d.GPUInstance)
 		}
+	}
+}
+
+func (c *checker) reserved(at string, reserved *MiB, memory MiB) {
+	if reserved != nil && (*reserved < 0 || *reserved >= memory) {
+		c.bad("%s: reserved_mib is %d; the driver leaves some of its %s", at, int64(*reserved), memory)
 	}
 }
 

@@ -17,6 +17,9 @@ type GPU struct {
 	PCI PCIBusID `json:"pci_bus_id"`
 	// Memory is the total device memory.
 	Memory MiB `json:"memory_mib"`
+	// Reserved is the part of Memory that driver and firmware keep
+	// (nvmlDeviceGetMemoryInfo_v2), rounded up; nil means it was not read.
+	Reserved *MiB `json:"reserved_mib,omitempty"`
 	// Capability is the CUDA compute capability.
 	Capability ComputeCapability `json:"compute_capability"`
 	// Multiprocessors is the number of SMs; 0 means it was not read.
@@ -46,6 +49,9 @@ type MIGDevice struct {
 	Start *int `json:"start,omitempty"`
 	// Memory is the device's.
 	Memory MiB `json:"memory_mib"`
+	// Reserved is the part of Memory that driver and firmware keep, rounded up; nil
+	// means it was not read.
+	Reserved *MiB `json:"reserved_mib,omitempty"`
 	// Multiprocessors is the number of its SMs; 0 means it was not read.
 	Multiprocessors int `json:"multiprocessors,omitempty"`
 }

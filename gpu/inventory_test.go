@@ -47,11 +47,11 @@ func TestExample(t *testing.T) {
 	if len(inv.GPUs) != 8 || inv.Driver != "550.163.01" || inv.CUDA != "12.4" {
 		t.Errorf("%d GPUs, driver %s, CUDA %s", len(inv.GPUs), inv.Driver, inv.CUDA)
 	}
-	short := map[string]bool{}
+	short, reserved := map[string]bool{}, MiB(258)
 	for i, g := range inv.GPUs {
 		short[g.UUID.Bare()[:8]] = true
 		g.UUID, g.PCI = "", ""
-		want := GPU{Index: i, Name: "Tesla V100S-PCIE-32GB", Memory: 32768, Capability: Volta, Multiprocessors: 80, ComputeMode: ComputeModeDefault}
+		want := GPU{Index: i, Name: "Tesla V100S-PCIE-32GB", Memory: 32768, Reserved: &reserved, Capability: Volta, Multiprocessors: 80, ComputeMode: ComputeModeDefault}
 		if !reflect.DeepEqual(g, want) {
 			t.Errorf("gpus[%d] is %+v; want %+v", i, g, want)
 		}

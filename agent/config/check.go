@@ -158,7 +158,7 @@ func (d *draft) adviseGrowth() {
 func (d *draft) adviseTable(p placed) {
 	if r := p.table.reservedVRAM; r != nil && *r == 0 {
 		key := below(p.key, "reserved_vram")
-		d.warn(key, d.value(key), "the MPS server and the CUDA contexts of the jobs need VRAM too: "+
+		d.warn(key, d.value(key), "the driver uses some VRAM that it lists of no process: "+
 			"the last job on a full GPU may find less than its budget")
 	}
 	if m := p.table.computeMode; m != nil && *m == gpu.ComputeModeDefault {

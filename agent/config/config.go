@@ -294,7 +294,7 @@ type Settings struct {
 	Mode Mode
 	// Shares is the number of shares; 0 lets the plan choose.
 	Shares int
-	// ReservedVRAM is kept out of the pool for the MPS server and contexts.
+	// ReservedVRAM is kept out of the pool beside the driver's and the MPS server's part.
 	ReservedVRAM gpu.MiB
 	// LargestRequest caps one job's budget; 0 means the pool.
 	LargestRequest gpu.MiB

@@ -51,8 +51,8 @@ func sharingKeys() []Key {
 				n, p := wholeNumber(v, 0, maxWhole, "a number of GPUs")
 				return point(&t.whole)(int(n), p)
 			}},
-		{Table: "sharing", Name: "reserved_vram", Type: "a number of MiB", Default: "512",
-			Meaning: "VRAM kept out of the pool of a shared GPU for the MPS server and the jobs' CUDA contexts, in MiB.",
+		{Table: "sharing", Name: "reserved_vram", Type: "a number of MiB", Default: "64",
+			Meaning: "VRAM of a shared GPU that is given to no job, in MiB, beside what the driver reserves and the MPS server needs, which `gpuslot plan` prints. It is a margin for what the driver lists of no process.",
 			set:     func(_ *Config, t *table, v any) string { return point(&t.reservedVRAM)(readMiB(v, 0)) }},
 		{Table: "sharing", Name: "largest_request", Type: `a number of MiB, or "auto"`, Default: `"auto"`,
 			Meaning: "The largest budget of one job on a shared GPU, in MiB. " +

@@ -168,7 +168,7 @@ early_percent = 95
 		`gpuslot.toml:5: sharing.compute_mode = "default": nothing stops a job that drops its pipe directory: it runs beside MPS, without a memory limit`,
 		`gpuslot.toml:6: sharing.tenancy = "common:gpujobs": all jobs run as gpujobs, without isolation by account: they can read, signal and debug each other`,
 		`gpuslot.toml:7: sharing.largest_request = 16000: budgets are multiples of 512 MiB (request_vram.quantum), so the largest will be 15872`,
-		`gpuslot.toml:8: sharing.reserved_vram = 0: the MPS server and the CUDA contexts of the jobs need VRAM too: the last job on a full GPU may find less than its budget`,
+		`gpuslot.toml:8: sharing.reserved_vram = 0: the driver uses some VRAM that it lists of no process: the last job on a full GPU may find less than its budget`,
 		`gpuslot.toml:14: paths.state = "/run/gpuslot-state": the directory is empty after a reboot, and with it what gpuslot would have to undo; write one below /var/lib`,
 		`gpuslot.toml:16: growth.early_percent = 95: it has no effect while growth.retries is 0`,
 	}

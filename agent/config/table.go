@@ -41,7 +41,7 @@ type hostTable struct {
 func defaultSettings() Settings {
 	return Settings{
 		Mode:         ModeMPS,
-		ReservedVRAM: 512,
+		ReservedVRAM: 64,
 		Threads:      Threads{Policy: ThreadsUncapped},
 		ComputeMode:  gpu.ComputeModeExclusiveProcess,
 		Tenancy:      Tenancy{Policy: TenancyOneAtATime},

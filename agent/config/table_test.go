@@ -27,7 +27,7 @@ func parse(t *testing.T, text string) Config {
 
 func TestDefaultSettings(t *testing.T) {
 	want := Settings{
-		Mode: "mps", Shares: 0, ReservedVRAM: 512, LargestRequest: 0, Whole: 0, WholeFrom: "defaults",
+		Mode: "mps", Shares: 0, ReservedVRAM: 64, LargestRequest: 0, Whole: 0, WholeFrom: "defaults",
 		Threads: Threads{Policy: "uncapped"}, ComputeMode: "exclusive-process", Tenancy: Tenancy{Policy: "one-at-a-time"}, Tenant: "account", Repartition: "static", ModeFrom: "defaults",
 	}
 	for name, c := range map[string]Config{"Default": Default(), "an empty file": parse(t, ""), "blank lines": parse(t, "\r\n\n# nothing\n")} {

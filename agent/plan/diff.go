@@ -92,6 +92,7 @@ func (d *differences) gpu(old, new GPU) {
 	d.change(s, "elastic", strconv.FormatBool(old.Elastic), strconv.FormatBool(new.Elastic))
 	d.change(s, "the number of shares", strconv.Itoa(old.Shares), strconv.Itoa(new.Shares))
 	d.change(s, "the VRAM pool", old.Pool.String(), new.Pool.String())
+	d.change(s, "the VRAM in no budget", old.Kept.String(), new.Kept.String())
 	d.change(s, "the largest request", old.LargestRequest.String(), new.LargestRequest.String())
 	d.change(s, "the default request", old.DefaultRequest.String(), new.DefaultRequest.String())
 	d.change(s, "its part of the host", old.Resources.String(), new.Resources.String())

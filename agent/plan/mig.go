@@ -246,7 +246,7 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 // part is a MIG device of the candidate.
 func (c candidate) part(d gpu.MIGDevice) candidate {
 	one := candidate{GPU: c.GPU, settings: c.settings, mode: config.ModeMIG, parent: c.UUID, profile: d.Profile, device: d.UUID, why: c.why}
-	one.UUID, one.Memory, one.Multiprocessors, one.MIGDevices = d.UUID, d.Memory, d.Multiprocessors, nil
+	one.UUID, one.Memory, one.Reserved, one.Multiprocessors, one.MIGDevices = d.UUID, d.Memory, d.Reserved, d.Multiprocessors, nil
 	// NVIDIA's guide knows no exclusive mode on MIG devices, its header does.
 	one.settings.ComputeMode = ""
 	return one
@@ -260,7 +260,7 @@ func (c *candidate) share(r config.RequestVRAM, n *notes) {
 		return // no such chip has MIG
 	}
 	if pool < r.Minimum {
-		n.warn(c.parent, "its MIG devices of %s are not shared, although mig_mps is set: their %s less reserved_vram do not hold one request_vram.minimum (%s)", c.profile, c.Memory, r.Minimum)
+		n.warn(c.parent, "its MIG devices of %s are not shared, although mig_mps is set: their %s less %s do not hold one request_vram.minimum (%s)", c.profile, c.Memory, keptOf(*c), r.Minimum)
 		return
 	}
 	c.mode = config.ModeMPS

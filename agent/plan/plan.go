@@ -70,6 +70,8 @@ type GPU struct {
 	Shares int `json:"shares"`
 	// Pool is the VRAM given out in budgets; on a whole GPU all of it.
 	Pool gpu.MiB `json:"vram_pool_mib"`
+	// Kept is why Pool is less than Memory on a shared GPU.
+	Kept Kept `json:"vram_kept,omitzero"`
 	// LargestRequest is the largest budget of one job, at most Pool.
 	LargestRequest gpu.MiB `json:"largest_request_mib"`
 	// DefaultRequest is one share of the pool, a multiple of the quantum and at

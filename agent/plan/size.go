@@ -32,11 +32,14 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	g.ComputeMode = c.settings.ComputeMode
 	g.Threads = Threads{Policy: c.settings.Threads.Policy, Percent: c.settings.Threads.Percent, Most: c.settings.MostThreads}
 	g.Tenancy = tenancyOf(c, n)
+	if tooSmall(c, r.Minimum, r.Quantum) != "" {
+		return g // decideModes names it
+	}
 	if c.settings.ReservedVRAM >= c.Memory {
 		n.fail(c.UUID, "reserved_vram = %d, but the card has %s: leave room for jobs", int64(c.settings.ReservedVRAM), c.Memory)
 		return g
 	}
-	g.Pool = poolOf(c, r.Quantum)
+	g.Kept, g.Pool = keptOf(c), poolOf(c, r.Quantum)
 	if g.Pool < r.Minimum {
 		n.fail(c.UUID, `reserved_vram = %d leaves a pool of %s, but request_vram.minimum is %s: reserve less, or use mode = "whole"`, int64(c.settings.ReservedVRAM), g.Pool, r.Minimum)
 		return g
@@ -47,11 +50,6 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	g.MaxClients = clientsOf(c, g.Shares, w, n)
 	g.DefaultRequest = min((g.Pool / gpu.MiB(g.Shares)).Floor(r.Quantum), g.LargestRequest)
 	return g
-}
-
-// poolOf is the VRAM given out in budgets: what the reserve leaves, in whole quanta.
-func poolOf(c candidate, quantum gpu.MiB) gpu.MiB {
-	return max(0, c.Memory-c.settings.ReservedVRAM).Floor(quantum)
 }
 
 // sharesOf is how many jobs may run at once; at least 1. The pool holds at

@@ -56,8 +56,11 @@ func unshareable(c candidate, r config.RequestVRAM, w wishes) string {
 	if c.Capability.Before(gpu.Volta) {
 		return "compute capability " + c.Capability.String() + " is older than Volta (7.0), which MPS cannot limit"
 	}
+	if why := tooSmall(c, r.Minimum, r.Quantum); why != "" {
+		return why
+	}
 	if poolOf(c, r.Quantum) < r.Minimum && w.reserve && w.inheritsReserve(c) {
-		return "its " + c.Memory.String() + " less reserved_vram (" + c.settings.ReservedVRAM.String() + ") do not hold one request_vram.minimum (" + r.Minimum.String() + ")"
+		return "its " + c.Memory.String() + " less " + keptOf(c).String() + " do not hold one request_vram.minimum (" + r.Minimum.String() + ")"
 	}
 	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,7 +43,30 @@ func (r report) offerText(w io.Writer) {
 	migText(w, p)
 	fmt.Fprintf(w, "\nrequest_vram: at least %s, in steps of %s. A GPU job without it %s.\n", p.RequestVRAM.Minimum,
 		p.RequestVRAM.Quantum, withoutRequest(p.RequestVRAM.WithoutRequest))
+	for _, s := range poolsOf(p) {
+		fmt.Fprintln(w, s)
+	}
 	r.capacityText(w)
+}
+
+// poolsOf says how each size of pool comes about, in the order of its first GPU.
+func poolsOf(p plan.Plan) []string {
+	var out []string
+	for _, g := range p.GPUs {
+		if !g.Shared() {
+			continue
+		}
+		k, driver := g.Kept, "driver"
+		if k.Assumed {
+			driver = "driver, assumed"
+		}
+		s := fmt.Sprintf("A pool of %s is %d - %d (%s) - %d (MPS server) - %d (reserved_vram), in whole steps.",
+			g.Pool, int64(g.Memory), int64(k.Driver), driver, int64(k.Server), int64(k.Margin))
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // observedText lists what is looked at.

@@ -31,13 +31,14 @@ func readGPU(lib nvml.Interface, index int, has symbols, step func(string)) (gpu
 	g.Name = ask(&r, "nvmlDeviceGetName", d.GetName)
 	g.PCI = parse(&r, gpu.ParsePCIBusID, busID(ask(&r, "nvmlDeviceGetPciInfo", d.GetPciInfo)))
 	g.Memory = gpu.MiBFromBytes(ask(&r, "nvmlDeviceGetMemoryInfo", d.GetMemoryInfo).Total)
+	g.Reserved = r.reserved(has.memoryV2)
 	g.Capability = r.capability()
 	g.ComputeMode = r.computeMode()
 	if has.migMode {
 		g.MIGCapable, g.MIGEnabled = r.migMode()
 	}
 	if g.MIGEnabled && has.migDevices {
-		g.MIGDevices = migDevices(&r)
+		g.MIGDevices = migDevices(&r, has.memoryV2)
 	}
 	if has.cores {
 		g.Multiprocessors = multiprocessors(g.Capability, optional(&r, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores))
@@ -70,6 +71,22 @@ func optional[T any](r *deviceReader, name string, call func() (T, nvml.Return))
 		}
 		return v, ret
 	})
+}
+
+// reserved is what driver and firmware keep of the device's memory, rounded up; nil
+// where it is not told. Drivers before 510 have no such call, and their total is
+// without that part.
+func (r *deviceReader) reserved(has bool) *gpu.MiB {
+	if !has || r.err != nil {
+		return nil
+	}
+	r.step(fmt.Sprintf("nvmlDeviceGetMemoryInfo_v2 of the GPU with NVML index %d", r.index))
+	v2, ret := r.device.GetMemoryInfo_v2()
+	if ret != nvml.SUCCESS || v2.Reserved >= v2.Total {
+		return nil
+	}
+	mib := gpu.MiBFromBytes(v2.Reserved + gpu.BytesPerMiB - 1)
+	return &mib
 }
 
 // parse reads one of NVML's strings, unless a call failed.

@@ -73,7 +73,7 @@ func (l *Library) Close(ctx context.Context) error {
 // symbols are the functions that not every supported driver exports. Calling
 // one that is missing ends the process, so each is looked up once.
 type symbols struct {
-	migMode, migDevices, cores, cudaVersion bool
+	migMode, migDevices, memoryV2, cores, cudaVersion bool
 }
 
 func lookUp(lib nvml.ExtendedInterface) symbols {
@@ -83,6 +83,7 @@ func lookUp(lib nvml.ExtendedInterface) symbols {
 		migDevices: has("nvmlDeviceGetMaxMigDeviceCount") && has("nvmlDeviceGetMigDeviceHandleByIndex") &&
 			has("nvmlDeviceGetGpuInstanceId") && has("nvmlDeviceGetAttributes") &&
 			has("nvmlDeviceGetGpuInstanceById") && has("nvmlGpuInstanceGetInfo"),
+		memoryV2:    has("nvmlDeviceGetMemoryInfo_v2"),     // 525
 		cores:       has("nvmlDeviceGetNumGpuCores"),       // 525
 		cudaVersion: has("nvmlSystemGetCudaDriverVersion"), // 418 or older
 	}

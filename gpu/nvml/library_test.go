@@ -35,9 +35,10 @@ func (l fakeLibrary) DeviceGetHandleByIndex(i int) (nvml.Device, nvml.Return) {
 type fakeDevice struct {
 	nvml.Device
 	handle, memory, mode, mig nvml.Return
+	v2                        nvml.Return
 	uuid, name                string
 	bus                       byte
-	total                     uint64
+	total, reserved           uint64
 }
 
 func (d fakeDevice) GetUUID() (string, nvml.Return) { return d.uuid, nvml.SUCCESS }
@@ -51,6 +52,9 @@ func (d fakeDevice) GetPciInfo() (nvml.PciInfo, nvml.Return) {
 }
 func (d fakeDevice) GetMemoryInfo() (nvml.Memory, nvml.Return) {
 	return nvml.Memory{Total: d.total}, d.memory
+}
+func (d fakeDevice) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
+	return nvml.Memory_v2{Total: d.total, Reserved: d.reserved, Free: d.total - d.reserved}, d.v2
 }
 func (d fakeDevice) GetCudaComputeCapability() (int, int, nvml.Return) { return 7, 0, nvml.SUCCESS }
 func (d fakeDevice) GetComputeMode() (nvml.ComputeMode, nvml.Return) {
@@ -69,7 +73,7 @@ func v100s(uuid string, bus byte) fakeDevice {
 	return fakeDevice{uuid: uuid, name: name, bus: bus, total: 34089730048, mig: nvml.ERROR_NOT_SUPPORTED}
 }
 
-var all = symbols{migMode: true, cores: true, cudaVersion: true}
+var all = symbols{migMode: true, memoryV2: true, cores: true, cudaVersion: true}
 
 func TestReadNodeGoesOnWithoutTheLostOnes(t *testing.T) {
 	lost, broken, short := v100s(uuidB, 0x1b), v100s(uuidB, 0x1c), v100s("GPU-0000000b", 0x1d)
@@ -78,10 +82,14 @@ func TestReadNodeGoesOnWithoutTheLostOnes(t *testing.T) {
 	mig := v100s(uuidB, 0x3b)
 	mig.mig = nvml.SUCCESS
 	mig.mode = nvml.ERROR_NOT_SUPPORTED
+	mig.v2 = nvml.ERROR_NOT_SUPPORTED
+	some := v100s(uuidA, 0x1a)
+	some.reserved = 257<<20 + 1
+	reserved := gpu.MiB(258) // a part of a MiB is not offered
 	empty := v100s("GPU-0000000c-0000-4000-8000-000000000000", 0x3c)
 	empty.total = 0
 	var steps []string
-	inv, unreadable, err := readNode(fakeLibrary{devices: []fakeDevice{mig, lost, broken, short, v100s(uuidA, 0x1a), empty}}, all, func(s string) { steps = append(steps, s) })
+	inv, unreadable, err := readNode(fakeLibrary{devices: []fakeDevice{mig, lost, broken, short, some, empty}}, all, func(s string) { steps = append(steps, s) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +97,7 @@ func TestReadNodeGoesOnWithoutTheLostOnes(t *testing.T) {
 		Schema: gpu.InventorySchema, Driver: "550.163.01", CUDA: "12.4",
 		GPUs: []gpu.GPU{
 			// 34089730048 bytes are 32510 MiB; 5120 cores at 64 each are 80 SMs.
-			{UUID: uuidA, Index: 4, Name: name, PCI: "0000:1a:00.0", Memory: 32510, Capability: gpu.Volta, Multiprocessors: 80, ComputeMode: gpu.ComputeModeExclusiveProcess},
+			{UUID: uuidA, Index: 4, Name: name, PCI: "0000:1a:00.0", Memory: 32510, Reserved: &reserved, Capability: gpu.Volta, Multiprocessors: 80, ComputeMode: gpu.ComputeModeExclusiveProcess},
 			{UUID: uuidB, Index: 0, Name: name, PCI: "0000:3b:00.0", Memory: 32510, Capability: gpu.Volta, Multiprocessors: 80, MIGCapable: true, MIGEnabled: true},
 		},
 	}
@@ -115,7 +123,7 @@ func TestReadNodeGoesOnWithoutTheLostOnes(t *testing.T) {
 func TestReadNodeAsksAnOldDriverOnlyWhatItHas(t *testing.T) {
 	old := fakeDeviceV418{d: v100s(uuidA, 0x1a)}
 	g, err := readGPU(oneDevice{device: old}, 0, symbols{}, func(string) {})
-	if err != nil || g.MIGCapable || g.Multiprocessors != 0 || g.Memory != 32510 {
+	if err != nil || g.MIGCapable || g.Multiprocessors != 0 || g.Memory != 32510 || g.Reserved != nil {
 		t.Errorf("%+v, %v", g, err)
 	}
 }

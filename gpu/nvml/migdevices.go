@@ -14,7 +14,7 @@ import (
 // migDevices lists the MIG devices of a GPU by calls that need no
 // privilege, but for their places. One
 // that goes away meanwhile is left out; their indices have holes.
-func migDevices(parent *deviceReader) []gpu.MIGDevice {
+func migDevices(parent *deviceReader, memoryV2 bool) []gpu.MIGDevice {
 	most := ask(parent, "nvmlDeviceGetMaxMigDeviceCount", parent.device.GetMaxMigDeviceCount)
 	if parent.err != nil {
 		return nil
@@ -31,7 +31,7 @@ func migDevices(parent *deviceReader) []gpu.MIGDevice {
 		if r.err == nil {
 			inInstance[id]++
 		}
-		if m, ok := migDevice(&r, id); ok {
+		if m, ok := migDevice(&r, id, memoryV2); ok {
 			m.Start = parent.startOf(id)
 			all = append(all, m)
 		}
@@ -62,13 +62,14 @@ func (r *deviceReader) startOf(id int) *int {
 
 // migDevice reads one; not ok if it is a part of a GPU instance ("1c.3g.20gb") or
 // cannot be read.
-func migDevice(r *deviceReader, id int) (gpu.MIGDevice, bool) {
+func migDevice(r *deviceReader, id int, memoryV2 bool) (gpu.MIGDevice, bool) {
 	m := gpu.MIGDevice{
 		UUID:        parse(r, gpu.ParseUUID, ask(r, "nvmlDeviceGetUUID", r.device.GetUUID)),
 		Profile:     profileIn(ask(r, "nvmlDeviceGetName", r.device.GetName)),
 		GPUInstance: id,
 		Memory:      gpu.MiBFromBytes(ask(r, "nvmlDeviceGetMemoryInfo", r.device.GetMemoryInfo).Total),
 	}
+	m.Reserved = r.reserved(memoryV2)
 	m.Multiprocessors = int(optional(r, "nvmlDeviceGetAttributes", r.device.GetAttributes).MultiprocessorCount)
 	return m, r.err == nil && m.Profile != ""
 }

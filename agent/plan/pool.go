@@ -1,0 +1,103 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// What a GPU keeps out of budgets where nothing says how much it is. Each is above
+// every public figure.
+const (
+	// serverVRAM is the MPS server's. 26 MiB are listed of one on a T4 and 27 on a V100
+	// (public listings with driver 535 and older).
+	serverVRAM gpu.MiB = 64
+	// unreadReserve or one part in unreadPart of the memory, the larger of them, is what
+	// driver and firmware are taken to keep of a GPU of another model than those of
+	// seenReserve, if NVML does not report it.
+	unreadReserve gpu.MiB = 768
+	unreadPart            = 128
+	// unreadDeviceReserve is the same of a MIG device. Driver 590 reports none.
+	unreadDeviceReserve gpu.MiB = 64
+)
+
+// seenReserve is the most that driver and firmware were seen to keep of a model with
+// this memory (public listings of nvidia-smi -q; V100 and A100: the total less what CUDA
+// reports of it).
+var seenReserve = []struct {
+	model            string
+	memory, reserved gpu.MiB
+}{
+	{"T4", 15360, 393}, {"V100", 32768, 258}, {"V100S", 32768, 258}, {"A100", 40960, 424},
+	{"L40S", 46068, 609}, {"H100", 81559, 551}, {"H200", 143771, 700},
+}
+
+// unread is what driver and firmware are taken to keep of a GPU that was not asked.
+func unread(g gpu.GPU) gpu.MiB {
+	for word := range strings.FieldsFuncSeq(g.Name, func(r rune) bool { return r == ' ' || r == '-' }) {
+		for _, s := range seenReserve {
+			if s.model == word && s.memory == g.Memory {
+				return s.reserved
+			}
+		}
+	}
+	return max(unreadReserve, (g.Memory+unreadPart-1)/unreadPart)
+}
+
+// Kept is the VRAM of a shared GPU that is in no budget.
+type Kept struct {
+	// Driver is what driver and firmware reserve. Assumed says that NVML did not report
+	// it.
+	Driver  gpu.MiB `json:"driver_mib"`
+	Assumed bool    `json:"driver_assumed,omitempty"`
+	// Server is the MPS server's.
+	Server gpu.MiB `json:"mps_server_mib"`
+	// Margin is reserved_vram: what NVML lists of no process, 26 MiB at most on an idle
+	// MIG device and 20 on a GPU with processes, and what the site wants to keep.
+	Margin gpu.MiB `json:"margin_mib"`
+}
+
+// sum is all of it.
+func (k Kept) sum() gpu.MiB { return k.Driver + k.Server + k.Margin }
+
+func (k Kept) String() string {
+	if k == (Kept{}) {
+		return ""
+	}
+	assumed := ""
+	if k.Assumed {
+		assumed = ", assumed"
+	}
+	return fmt.Sprintf("%d (driver%s) + %d (MPS server) + %d (reserved_vram) MiB", int64(k.Driver), assumed, int64(k.Server), int64(k.Margin))
+}
+
+// keptOf is what a candidate keeps if it is shared.
+func keptOf(c candidate) Kept {
+	k := Kept{Server: serverVRAM, Margin: c.settings.ReservedVRAM}
+	switch {
+	case c.Reserved != nil:
+		k.Driver = *c.Reserved
+	case c.parent != "":
+		k.Driver, k.Assumed = unreadDeviceReserve, true
+	default:
+		k.Driver, k.Assumed = unread(c.GPU), true
+	}
+	return k
+}
+
+// poolOf is the VRAM given out in budgets: what keptOf leaves, in whole quanta.
+func poolOf(c candidate, quantum gpu.MiB) gpu.MiB {
+	return max(0, c.Memory-keptOf(c).sum()).Floor(quantum)
+}
+
+// tooSmall says why a candidate cannot be shared with any reserved_vram; empty if it
+// can.
+func tooSmall(c candidate, minimum, quantum gpu.MiB) string {
+	k := keptOf(c)
+	k.Margin = 0
+	if max(0, c.Memory-k.sum()).Floor(quantum) >= minimum {
+		return ""
+	}
+	return fmt.Sprintf("its %s less %s for the driver and the MPS server do not hold one request_vram.minimum (%s)", c.Memory, k.sum(), minimum)
+}
