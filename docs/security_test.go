@@ -2,12 +2,17 @@ package docs
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
 )
 
 // TestSecurityPage holds the modes and bounds of security.md to what sets them.
@@ -19,25 +24,40 @@ func TestSecurityPage(t *testing.T) {
 	if size := fmt.Sprintf("(%d KiB)", api.MaxRequest>>10); !strings.Contains(string(page), size) {
 		t.Errorf("security.md does not say that a request may have %s", size)
 	}
-	for _, c := range []struct{ page, file, set string }{
-		{"| `/run/gpuslot/agent.sock` | 0666 |", "../systemd/units/gpuslotd.socket", "\nSocketMode=0666\n"},
-		{"| `/run/gpuslot/mps/<uuid>/` | 0750 root", "../systemd/units/gpuslot-mps-dir@.service", "\nRuntimeDirectoryMode=0750\n"},
-		{"(`NoNewPrivileges`)", "../systemd/units/gpuslotd.service", "\nNoNewPrivileges=yes\n"},
-		{"a read-only file system but for its own directories and `/tmp`", "../systemd/units/gpuslotd.service", "\nReadWritePaths=/tmp\n"},
-		{"no network", "../systemd/units/gpuslot-mps@.service", "\nIPAddressDeny=any\n"},
-		{"| `metrics.listen` | 127.0.0.1:9847 |", "../etc/gpuslot.toml", "\n#listen = \"127.0.0.1:9847\"\n"},
+	if listen := "| `metrics.listen` | " + config.Default().Metrics.Listen + " |"; !strings.Contains(string(page), listen) {
+		t.Errorf("security.md does not say %q", listen)
+	}
+	for _, c := range []struct{ page, unit, key, value string }{
+		{"| `/run/gpuslot/agent.sock` | 0666 |", "gpuslotd.socket", "SocketMode", "0666"},
+		{"| `/run/gpuslot/mps/<uuid>/` | 0750 root", "gpuslot-mps-dir@.service", "RuntimeDirectoryMode", "0750"},
+		{"(`NoNewPrivileges`)", "gpuslotd.service", "NoNewPrivileges", "yes"},
+		{"a read-only file system but for its own directories and `/tmp`", "gpuslotd.service", "ProtectSystem", "strict"},
+		{"its own directories and `/tmp`", "gpuslotd.service", "ReadWritePaths", "/tmp"},
+		{"no network", "gpuslot-mps@.service", "IPAddressDeny", "any"},
 	} {
-		text, err := os.ReadFile(c.file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		if !strings.Contains(string(page), c.page) {
 			t.Errorf("security.md does not say %q", c.page)
 		}
-		if !strings.Contains(string(text), c.set) {
-			t.Errorf("security.md says %q, but %s does not have %q", c.page, c.file, c.set)
+		if values := settings(t, c.unit)[c.key]; !slices.Contains(values, c.value) {
+			t.Errorf("security.md says %q, but %s has %s=%q", c.page, c.unit, c.key, values)
 		}
 	}
+}
+
+// settings are the words of each setting of a unit (systemd.syntax(7)).
+func settings(t *testing.T, unit string) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("../systemd/units/" + unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, "="); ok && line[0] != '#' {
+			words[key] = append(words[key], strings.Fields(value)...)
+		}
+	}
+	return words
 }
 
 // TestAttempts: each row of security.md on what a job may try names tests that are there,
@@ -62,28 +82,33 @@ func TestAttempts(t *testing.T) {
 		for name := range strings.SplitSeq(named, "; ") {
 			dir, test, _ := strings.Cut(strings.Trim(name, "`"), " ")
 			function, part, _ := strings.Cut(test, "/")
-			if !inTests(t, dir, "func "+function+"(t *testing.T)") || part != "" && !inTests(t, dir, `"`+part) {
+			functions, texts := testsOf(t, dir)
+			is := func(text string) bool { return strings.HasPrefix(text, part) }
+			if !slices.Contains(functions, function) || part != "" && !slices.ContainsFunc(texts, is) {
 				t.Errorf("%s: there is no test %s", cells[1], name)
 			}
 		}
 	}
 }
 
-// inTests reports whether a package's tests have a text.
-func inTests(t *testing.T, dir, text string) bool {
+// testsOf are the tests of a package, and the texts in its test files: names of parts are there.
+func testsOf(t *testing.T, dir string) (functions, texts []string) {
 	t.Helper()
 	files, err := filepath.Glob("../" + dir + "/*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		source, err := os.ReadFile(file)
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(source), text) {
-			return true
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") {
+				functions = append(functions, f.Name.Name)
+			}
 		}
+		texts = append(texts, textsOf(t, file, "")...)
 	}
-	return false
+	return functions, texts
 }
