@@ -182,13 +182,12 @@ fuzz: tools ## every fuzz target for FUZZTIME each, as many at a time as there a
 	test/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: tools ## how fast, how small, how soon: figures beside their aims
+bench: tools ## how fast, how small, how soon: figures beside their aims, for ten minutes
 	$(GO) run ./test/bench
-	GPUSLOT_REACTIONS=3 $(GO) test ./test/faults -count=1 -timeout 30m -v -run '^TestReactions$$'
-	$(GO) test ./mig -run - -bench Plan -benchtime 5x
-	$(GO) test ./cmd/gpuslot/advise -run - -bench Million -benchtime 3x
-	$(GO) test ./cmd/gpuslot/simulate/layouts -count=1 -v -run Compare
-	$(MAKE) bench-throughput
+
+.PHONY: bench-all
+bench-all: tools ## the same with what takes longer: pools of 80,000 GPUs, a million records, job starts
+	$(GO) run ./test/bench all
 
 .PHONY: bench-throughput
 bench-throughput: tools ## job starts per second beside a pool with plain GPUs; GPUSLOT_THROUGHPUT_ROUNDS=5

@@ -159,9 +159,14 @@ func (a *agent) residentMiB() (float64, error) {
 
 // tearDown ends agents and control daemons and removes the directory.
 func (b *bench) tearDown() error {
+	if b.dir == "" {
+		return nil
+	}
 	var errs []error
 	for _, a := range b.agents {
-		errs = append(errs, a.cmd.Process.Signal(syscall.SIGTERM))
+		if err := a.cmd.Process.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, err)
+		}
 		_ = a.cmd.Wait() // its exit status is not what is measured
 		release := exec.Command(b.path("gpuslotd"), append([]string{"--release", "--force"}, a.base...)...)
 		release.Env = append(os.Environ(), a.env...)

@@ -1,6 +1,10 @@
 // Command bench measures what has to be fast and small, each figure beside its
-// yardstick in one run: the machine's noise then meets both. It prints a table
-// and exits non-zero if a target is missed.
+// yardstick in one run: the machine's noise then meets both. It prints each row as it is
+// measured. The exit code is 1 where a target is missed, or a part was not measured.
+//
+//	bench          the parts that fit into ten minutes together, cut off after them
+//	bench all      all parts, without a limit
+//	bench PART…    these parts, without a limit
 package main
 
 import (
@@ -8,11 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -24,82 +27,99 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// row is one line of the table.
-type row struct {
-	what, got, target string
-	met               bool
-}
-
-// aim begins the target of a row that is told when it is missed, and no failure.
-const aim = "aim "
+// limit is how long the parts take together that run without names.
+const limit = 10 * time.Minute
 
 // part is one of the things to measure; names on the command line choose some.
 type part struct {
 	name    string
 	measure func(context.Context) ([]row, error)
-	// alone: it needs no agents.
-	alone bool
+	// agents: it needs those that bench starts. slow: it takes too long to run without
+	// its name.
+	agents, slow bool
 }
 
-func run(ctx context.Context) (err error) {
+func (b *bench) parts() []part {
+	parts := []part{
+		{name: "start", measure: b.jobStart, agents: true},
+		{name: "storm", measure: b.storm, agents: true},
+		{name: "plan", measure: build},
+		{name: "memory", measure: b.resident, agents: true},
+		{name: "seeing", measure: b.seeing, agents: true},
+		{name: "held", measure: held},
+		{name: "layouts", measure: tests("./mig", "-run", "-", "-bench", "Plan", "-benchtime", "5x")},
+		{name: "reactions", measure: tests("./test/faults", "-v", "-run", "^TestReactions$")},
+		{name: "advise", slow: true,
+			measure: tests("./cmd/gpuslot/advise", "-run", "-", "-bench", "Million", "-benchtime", "3x")},
+		{name: "compare", slow: true, measure: tests("./cmd/gpuslot/simulate/layouts", "-v", "-run", "Compare")},
+		{name: "throughput", measure: throughput, slow: true},
+	}
+	for _, r := range replays() {
+		parts = append(parts, part{name: "simulate", measure: r.run, slow: true})
+	}
+	return parts
+}
+
+func run(ctx context.Context, names []string) (err error) {
 	b := &bench{}
-	parts := chosen([]part{{"start", b.jobStart, false}, {"storm", b.storm, false}, {"plan", build, true}, {"memory", b.resident, false}, {"seeing", b.seeing, false},
-		{"held", held, false}, {"simulate", simulated, true}, {"throughput", throughput, false}}, os.Args[1:])
-	if slices.ContainsFunc(parts, func(p part) bool { return !p.alone }) {
-		defer func() { err = errors.Join(err, b.tearDown()) }()
-		if err := b.setUp(ctx); err != nil {
-			return err
-		}
+	parts := chosen(b.parts(), names)
+	if len(names) == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
 	}
-	var rows []row
+	defer func() { err = errors.Join(err, b.tearDown()) }()
+	var failed error
+	if slices.ContainsFunc(parts, func(p part) bool { return p.agents }) {
+		failed = b.setUp(ctx)
+	}
+	t := newTable(os.Stdout)
 	for _, p := range parts {
-		more, err := p.measure(ctx)
-		if err != nil {
-			return err
+		switch {
+		case ctx.Err() != nil:
+			t.left(p.name, ctx.Err())
+			continue
+		case p.agents && failed != nil:
+			t.left(p.name, failed)
+			continue
 		}
-		rows = append(rows, more...)
+		rows, err := p.measure(ctx)
+		t.print(rows...)
+		if err != nil {
+			t.left(p.name, err)
+		}
 	}
-	return report(rows)
+	return t.verdict()
 }
 
-// chosen are the parts of these names, or all; what takes many minutes only runs by
-// its name.
-func chosen(parts []part, only []string) []part {
+// chosen are the parts of these names; without names those that are not slow.
+func chosen(parts []part, names []string) []part {
+	if slices.Contains(names, "all") {
+		return parts
+	}
 	return slices.DeleteFunc(parts, func(p part) bool {
-		return !slices.Contains(only, p.name) && (len(only) > 0 || p.name == "throughput")
+		return len(names) == 0 && p.slow || len(names) > 0 && !slices.Contains(names, p.name)
 	})
 }
 
-func report(rows []row) error {
-	missed := 0
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nWHAT\tMEASURED\tTARGET\t")
-	for _, r := range rows {
-		verdict := "met"
-		switch {
-		case r.target == "":
-			verdict = "" // a yardstick, or no target was set
-		case !r.met && strings.HasPrefix(r.target, aim):
-			verdict = "not reached"
-		case !r.met:
-			verdict = "MISSED"
-			missed++
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.what, r.got, r.target, verdict)
+// tests measures by go test, which prints the figures itself.
+func tests(args ...string) func(context.Context) ([]row, error) {
+	return func(ctx context.Context) ([]row, error) {
+		progress("go test %v", args)
+		cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout", "30m"}, args...)...)
+		cmd.Env = append([]string{"GPUSLOT_REACTIONS=3"}, os.Environ()...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		// Its children end with it: it gets the signal first.
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.WaitDelay = 10 * time.Second
+		return nil, cmd.Run()
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if missed > 0 {
-		return fmt.Errorf("%d targets missed", missed)
-	}
-	return nil
 }
 
 func median(d []time.Duration) time.Duration { return quantile(d, 0.5) }

@@ -314,9 +314,9 @@ func seeingRows(all []*watched, smi *smiExporter) (rows []row) {
 			continue
 		}
 		rows = append(rows,
-			row{"  sampling each second", fmt.Sprintf("%.2f %% of a core", core), aim + "<= 2 %", core <= 2},
-			row{"  resident", fmt.Sprintf("%.0f MiB", w.rss), aim + "<= 60 MiB", w.rss <= 60},
-			row{"  scrape, median", median(w.scrapes).String(), aim + "<= 10ms", median(w.scrapes) <= 10*time.Millisecond},
+			row{"  sampling each second", fmt.Sprintf("%.2f %% of a core", core), "<= 2 %", core <= 2},
+			row{"  resident", fmt.Sprintf("%.0f MiB", w.rss), "<= 60 MiB", w.rss <= 60},
+			row{"  scrape, median", median(w.scrapes).String(), "<= 10ms", median(w.scrapes) <= 10*time.Millisecond},
 			row{"  beside nvidia-smi for each scrape", fmt.Sprintf("CPU of a look %.2f x, its time %.2f x", ratio(w.sampling+w.scraping, smi.cpu()), ratio(median(w.scrapes), median(smi.took))), "", true})
 	}
 	rows = append(rows, row{what: "nvidia-smi for each scrape, on 768 x 1", got: fmt.Sprintf("%s CPU, %.0f MiB at most, median %s", smi.cpu().Round(10*time.Microsecond), float64(smi.rss)/gpu.BytesPerMiB, median(smi.took).Round(10*time.Microsecond))})

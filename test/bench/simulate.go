@@ -28,10 +28,17 @@ type replay struct {
 	jobs                int
 }
 
-// simulated replays ten million jobs on eighty thousand GPUs, and a day of eight
-// thousand whose MIG layouts follow, on two cores: each policy by itself, in a process
-// of its own.
-func simulated(ctx context.Context) (rows []row, err error) {
+// replays are ten million jobs on eighty thousand GPUs, and a day of eight thousand whose
+// MIG layouts follow, on two cores: each policy by itself, in a process of its own.
+func replays() (all []replay) {
+	for _, policy := range []string{"exclusive", "time-slicing", "mps", "static-mig"} {
+		all = append(all, replay{"scale", "80,000 GPUs, 10 million jobs", policy, scaleJobs})
+	}
+	return append(all, replay{"follow", "8,192 GPUs, a day", "dynamic-mig", 600_000})
+}
+
+func (r replay) run(ctx context.Context) (rows []row, err error) {
+	progress("simulate %s: %s", r.policy, r.size)
 	dir, err := os.MkdirTemp("", "gb")
 	if err != nil {
 		return nil, err
@@ -41,22 +48,6 @@ func simulated(ctx context.Context) (rows []row, err error) {
 	if err := build1(ctx, program, "./cmd/gpuslot"); err != nil {
 		return nil, err
 	}
-	var replays []replay
-	for _, policy := range []string{"exclusive", "time-slicing", "mps", "static-mig"} {
-		replays = append(replays, replay{"scale", "80,000 GPUs, 10 million jobs", policy, scaleJobs})
-	}
-	for _, one := range append(replays, replay{"follow", "8,192 GPUs, a day", "dynamic-mig", 600_000}) {
-		r, err := one.run(ctx, program)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, r...)
-	}
-	return rows, nil
-}
-
-func (r replay) run(ctx context.Context, program string) ([]row, error) {
-	progress("simulate %s: %s", r.policy, r.size)
 	files := "test/bench/testdata/" + r.files
 	cmd := exec.CommandContext(ctx, program, "simulate", files+"-pool.toml", "--jobs", files+"-jobs.toml", "--policy", r.policy, "--json")
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")

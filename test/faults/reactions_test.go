@@ -84,6 +84,14 @@ func (r *reactions) table() string {
 	return b.String()
 }
 
+// measured keeps a row, and prints it for who cuts the run off before the table.
+func (r *reactions) measured(row reaction) {
+	r.rows = append(r.rows, row)
+	s := slices.Sorted(slices.Values(row.took))
+	r.t.Logf("%s: %d times, median %s, worst %s; aim: %s", row.what, len(s),
+		s[len(s)/2].Round(time.Millisecond), s[len(s)-1].Round(time.Millisecond), row.aim)
+}
+
 // overBudgets: from the moment at which a job's processes are over its budget to
 // the moment at which they meet the end of their clients, less the grace time.
 func (r *reactions) overBudgets() {
@@ -103,7 +111,7 @@ func (r *reactions) overBudgets() {
 			return j.Over() && strings.Contains(j.holdReason(), "ask for") && r.allOpen(st)
 		})
 	}
-	r.rows = append(r.rows, row)
+	r.measured(row)
 }
 
 // until polls every millisecond and asks nobody.
@@ -156,7 +164,7 @@ func (r *reactions) hurt(row reaction, harm func(gpu int) (noticed func() bool, 
 		}
 		r.dismiss()
 	}
-	r.rows = append(r.rows, row)
+	r.measured(row)
 }
 
 // awaitAll books the time of each wait as it ends.
