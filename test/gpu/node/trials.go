@@ -173,11 +173,15 @@ func (n *Node) multiprocessors(told int) int {
 	return told
 }
 
-// sample asks for each job's share some times while all are busy.
+// sampleWait is how much longer than planned a first sample may take: jobs are busy so long.
+const sampleWait = 4 * time.Second
+
+// sample asks for each job's share some times while all are busy. The first answer is left
+// out: it may be of a time in which they were not yet.
 func (n *Node) sample(ctx context.Context, notes *truth.Notes, jobs []*job) error {
 	low, middle, high := make([]float64, len(jobs)), make([]float64, len(jobs)), make([]float64, len(jobs))
-	samples := 0
-	for end := time.Now().Add(n.Measure); time.Now().Before(end); {
+	begun, samples := false, 0
+	for end := time.Now().Add(n.Measure); time.Now().Before(end) || samples == 0 && time.Since(end) < sampleWait; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -188,17 +192,26 @@ func (n *Node) sample(ctx context.Context, notes *truth.Notes, jobs []*job) erro
 			return err
 		}
 		notes.Record("agent", "status", fmt.Sprintf("SM %s; %s", number(g.SM), jobsText(g.Jobs)))
+		shares := make([]api.StatusJob, len(jobs))
 		found := 0
 		for i, j := range jobs {
 			for _, s := range g.Jobs {
 				if s.ID == j.Job && s.SMMin != nil && s.SM != nil && s.SMMax != nil {
-					low[i], middle[i], high[i] = low[i]+*s.SMMin, middle[i]+*s.SM, high[i]+*s.SMMax
+					shares[i] = s
 					found++
 				}
 			}
 		}
-		if found == len(jobs) {
-			samples++
+		if found < len(jobs) {
+			continue
+		}
+		if !begun {
+			begun = true
+			continue
+		}
+		samples++
+		for i, s := range shares {
+			low[i], middle[i], high[i] = low[i]+*s.SMMin, middle[i]+*s.SM, high[i]+*s.SMMax
 		}
 	}
 	notes.Set("samples", samples)
