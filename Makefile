@@ -210,6 +210,12 @@ test-gpu: gpu-bundle ## everything that needs a GPU, on this machine's; results 
 	$(GO) test -count=1 -tags gpu ./gpu/nvml
 	status=0; for part in $(GPU_PARTS); do $(GPU_BUNDLE)/run.sh $$part $(GPU_OUT) || status=1; done; exit $$status
 
+MUTANTS ?= 300
+SEED ?= 1
+.PHONY: mutants
+mutants: tools ## MUTANTS single changes of the program, and which of them no test of their package notices
+	$(GO) run ./test/mutants -n $(MUTANTS) -seed $(SEED)
+
 .PHONY: campaign
 campaign: tools ## what takes long, figures at the end: 500 faults, MIG, fuzz
 	test/campaign.sh

@@ -1,11 +1,12 @@
 // Command mutants changes the program in one place at a time and runs the tests of the
 // changed package. A change that no test notices shows what the tests do not check.
 //
-//	mutants [-n 300] [-seed 1] [-into FILE] [PACKAGE…]
+//	mutants [-n 300] [-seed 1] [-only REGEXP] [-into FILE] [PACKAGE…]
 //
 // The same seed draws the same changes of the same sources. Results are kept in FILE, one
 // JSON line each, so that a later run goes on where this one was cut off; a result counts
-// until a Go file of its package changes. The file equivalent.txt lists changes that no
+// until a Go file of its package changes. With -only all changes are tried whose line in
+// the list matches, "file | function | source line | change", whatever the draw. The file equivalent.txt lists changes that no
 // test can notice, with the reason. The exit code is 1 where an aim is missed.
 package main
 
@@ -19,6 +20,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"slices"
 	"sync"
@@ -33,6 +35,7 @@ var defaults = []string{"./agent/...", "./condor/...", "./mps", "./mig", "./gpu/
 type options struct {
 	n, jobs  int
 	seed     uint64
+	only     string
 	into     string
 	list     bool
 	packages []string
@@ -42,6 +45,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.n, "n", 300, "how many changes to try")
 	flag.Uint64Var(&o.seed, "seed", 1, "the seed of the draw")
+	flag.StringVar(&o.only, "only", "", "try all changes that match this regular expression")
 	flag.IntVar(&o.jobs, "jobs", runtime.NumCPU(), "how many packages are tested at a time")
 	flag.StringVar(&o.into, "into", "dist/mutants.jsonl", "the file with results")
 	flag.BoolVar(&o.list, "list", false, "print the changes and try none")
@@ -71,16 +75,24 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		return err
 	}
 	defer kept.Close()
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return err
+	}
 	var queues []*queue
 	total := 0
 	for _, p := range packages {
 		total += len(p.sites)
 	}
 	for _, p := range packages {
-		p.sites = slices.DeleteFunc(p.sites, func(s site) bool { return equal[s.key()] })
+		p.sites = slices.DeleteFunc(p.sites, func(s site) bool { return equal[s.key()] || !only.MatchString(s.key()) })
 		r := rand.New(rand.NewPCG(o.seed, seedOf(p.path)))
 		r.Shuffle(len(p.sites), func(i, j int) { p.sites[i], p.sites[j] = p.sites[j], p.sites[i] })
-		queues = append(queues, &queue{pkg: p, want: part(o.n, len(p.sites), total)})
+		want := part(o.n, len(p.sites), total)
+		if o.only != "" {
+			want = len(p.sites)
+		}
+		queues = append(queues, &queue{pkg: p, want: want})
 	}
 	if o.list {
 		for _, q := range queues {

@@ -139,9 +139,17 @@ func (f *finder) visit(n ast.Node) bool {
 			f.add(n.Pos(), n.End(), "assignment removed", "")
 		}
 	case *ast.ReturnStmt:
-		if len(n.Results) > 0 && isError(n.Results[len(n.Results)-1]) {
-			last := n.Results[len(n.Results)-1]
+		if len(n.Results) == 0 {
+			return true
+		}
+		// What stands beside an error or a false is read by no caller.
+		switch last := n.Results[len(n.Results)-1]; {
+		case isError(last):
 			f.add(last.Pos(), last.End(), "error dropped", "nil")
+			return false
+		case isFalse(last):
+			f.visit(last)
+			return false
 		}
 	case *ast.Ident:
 		if n.Name == "true" || n.Name == "false" {
@@ -180,6 +188,11 @@ func isError(e ast.Expr) bool {
 		return ok && (sel.Sel.Name == "Errorf" || sel.Sel.Name == "New") && isPackage(sel.X, "fmt", "errors")
 	}
 	return false
+}
+
+func isFalse(e ast.Expr) bool {
+	id, ok := e.(*ast.Ident)
+	return ok && id.Name == "false"
 }
 
 func isPackage(e ast.Expr, names ...string) bool {
