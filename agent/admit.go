@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -28,9 +29,9 @@ type State struct {
 	Now    time.Time
 	MaxAge time.Duration
 	// Running are the slots that hold a part of the GPUs which the job names.
-	Running []Running
+	Running []jobs.Job
 	// Held is what is booked for the caller's own starter, on any GPU.
-	Held []Running
+	Held []jobs.Job
 	// Common is the account of tenancy "common:<user>".
 	Common starter.Account
 	// Stranger names a process of another account that is still an MPS client here; else empty.
@@ -244,7 +245,7 @@ func (s State) claim(g *plan.GPU, budget gpu.MiB) *api.Refusal {
 // claimWhole does so where GPUs are not shared.
 func (s State) claimWhole(whole []gpu.UUID) *api.Refusal {
 	for _, u := range whole {
-		if len(s.Held) > 0 && !slices.ContainsFunc(s.Held, func(r Running) bool { return r.GPU == u }) {
+		if len(s.Held) > 0 && !slices.ContainsFunc(s.Held, func(r jobs.Job) bool { return r.GPU == u }) {
 			return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s holds %s, but the request says %s: the slot's ads were rewritten; submit the job again without files named .job.ad or .machine.ad", s.Held[0].Starter.Slot, s.Held[0].GPU, u))
 		}
 	}
@@ -255,7 +256,7 @@ func (s State) claimWhole(whole []gpu.UUID) *api.Refusal {
 func (s State) alone(c starter.Caller, whole []gpu.UUID) *api.Refusal {
 	for _, r := range s.Running {
 		if !r.Starter.Is(c.Starter) && slices.Contains(whole, r.GPU) {
-			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is still held by %s in %s: the job waits in the queue until that ends", r.GPU, r.tenant(), r.Starter.Slot))
+			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is still held by %s in %s: the job waits in the queue until that ends", r.GPU, r.AccountName(), r.Starter.Slot))
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
@@ -37,9 +38,9 @@ func admitState() State {
 	}
 }
 
-func running(pid int, uid uint32, owner string, mib gpu.MiB) Running {
-	return Running{Starter: starter.Starter{ID: process.ID{PID: pid, Started: 1}, Slot: "slot1_9"}, GPU: uuid(0), Budget: mib,
-		Account: starter.Account{UID: uid, Known: true}, Owner: owner, Job: "1.0"}
+func running(pid int, uid uint32, owner string, mib gpu.MiB) jobs.Job {
+	return jobs.Job{Starter: starter.Starter{ID: process.ID{PID: pid, Started: 1}, Slot: "slot1_9"}, GPU: uuid(0), Budget: mib,
+		Account: starter.Account{UID: uid, Known: true}, Owner: owner, ID: "1.0"}
 }
 
 // TestAdmitWithoutRequest: where the site says so a job without request_vram gets a
@@ -69,7 +70,7 @@ func TestStartdKnowsNoRequest(t *testing.T) {
 		t.Errorf("%+v %+v", r, r.Refusal)
 	}
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 0, uuid(0)), slotAd("slot1_2", "2.0", "alice", 0, uuid(0))}, nil)
-	ta.jobs.unplaced = []unplaced{{Starter: ta.proc.starter(101, "slot1_2")}}
+	ta.jobs.Await([]starter.Starter{ta.proc.starter(101, "slot1_2")})
 	ta.ask(t.Context())
 	for _, slot := range []string{"slot1_1", "slot1_2"} {
 		if r := ta.entry(slot); r.Budget != share || !r.Confirmed {
@@ -115,9 +116,9 @@ func TestAdmitRefuses(t *testing.T) {
 		{"never proven", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Health = Health{} }, api.CodeClosed, "has not proven its health yet", "look at gpuslot status"},
 		{"old proof", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Now = s.Now.Add(2 * time.Minute) }, api.CodeClosed, "2m10s ago", "look at gpuslot status"},
 		{"cheap check", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Health.Check = errors.New("it is suspended") }, api.CodeClosed, "it is suspended", "look at gpuslot status"},
-		{"other tenant", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Running = []Running{running(7, 1001, "bob", 4096)} }, api.CodeOtherTenant, "held by bob", "waits in the queue for that or another GPU"},
+		{"other tenant", []string{string(uuid(0))}, vram(4096), func(s *State) { s.Running = []jobs.Job{running(7, 1001, "bob", 4096)} }, api.CodeOtherTenant, "held by bob", "waits in the queue for that or another GPU"},
 		{"unknown tenant", []string{string(uuid(0))}, vram(4096), func(s *State) {
-			s.Running = []Running{{Starter: starter.Starter{ID: process.ID{PID: 7, Started: 1}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}}
+			s.Running = []jobs.Job{{Starter: starter.Starter{ID: process.ID{PID: 7, Started: 1}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}}
 		}, api.CodeOtherTenant, "held by the job of slot1_9", "another GPU"},
 		{"not the common account", []string{string(uuid(0))}, vram(4096), func(s *State) {
 			s.Plan.GPUs[0].Tenancy = plan.Tenancy{Policy: config.TenancyCommon, User: "gpujobs"}
@@ -127,7 +128,7 @@ func TestAdmitRefuses(t *testing.T) {
 			s.Plan.GPUs[0].Tenancy = plan.Tenancy{Policy: config.TenancyCommon, User: "gpujobs"}
 		}, api.CodeOtherTenant, "run as gpujobs", "another tenancy"},
 		{"pool full", []string{string(uuid(0))}, vram(4096), func(s *State) {
-			s.Running = []Running{running(7, 1000, "alice", 16384), running(8, 1000, "alice", 10752)}
+			s.Running = []jobs.Job{running(7, 1000, "alice", 16384), running(8, 1000, "alice", 10752)}
 		}, api.CodeNotPlanned, "31232 of 30720 MiB", "condor_restart -peaceful -daemon STARTD"},
 		{"shares full", []string{string(uuid(0))}, vram(512), func(s *State) {
 			for pid := range 8 {
@@ -135,16 +136,16 @@ func TestAdmitRefuses(t *testing.T) {
 			}
 		}, api.CodeNotPlanned, "9 of 8 shares", "condor_restart -peaceful -daemon STARTD"},
 		{"claims another GPU", []string{string(uuid(2))}, vram(4096), func(s *State) {
-			s.Held = []Running{{Starter: alice.Starter, GPU: uuid(0), Budget: 4096}}
+			s.Held = []jobs.Job{{Starter: alice.Starter, GPU: uuid(0), Budget: 4096}}
 		}, api.CodeNotPlanned, "slot1_1 holds 4096 MiB of " + string(uuid(0)), ".machine.ad"},
 		{"claims more", []string{string(uuid(0))}, vram(8192), func(s *State) {
-			s.Held = []Running{{Starter: alice.Starter, GPU: uuid(0), Budget: 4096}}
+			s.Held = []jobs.Job{{Starter: alice.Starter, GPU: uuid(0), Budget: 4096}}
 			s.Running = s.Held
 		}, api.CodeNotPlanned, "the request says 8192 MiB", ".machine.ad"},
 		{"whole GPU still shared", []string{string(uuid(1))}, vram(4096), func(s *State) {
 			r := running(7, 1001, "bob", 4096)
 			r.GPU = uuid(1)
-			s.Running = []Running{r}
+			s.Running = []jobs.Job{r}
 		}, api.CodeClosed, "still held by bob", "until that ends"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -178,7 +179,7 @@ func TestAdmitGrants(t *testing.T) {
 		with func(*State)
 		want api.Grant
 	}{
-		{"share", []string{string(uuid(0))}, 4096, nil, api.Grant{Wall: wallNone,
+		{"share", []string{string(uuid(0))}, 4096, nil, api.Grant{Wall: jobs.WallNone,
 			Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "CUDA_MPS_PIPE_DIRECTORY": "/run/gpuslot/mps/" + string(uuid(0)),
 				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M", "GPUSLOT_GPU": string(uuid(0)), "GPUSLOT_VRAM_MIB": "4096", "GPUSLOT_WALL": "none",
@@ -188,7 +189,7 @@ func TestAdmitGrants(t *testing.T) {
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.12"}}},
 		{"largest, capped", []string{string(uuid(0))}, 16384, func(s *State) {
 			s.Plan.GPUs[0].Threads, s.PipesReadOnly = plan.Threads{Policy: config.ThreadsEqual}, true
-		}, api.Grant{Wall: wallDaemon,
+		}, api.Grant{Wall: jobs.WallDaemon,
 			Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "CUDA_MPS_PIPE_DIRECTORY": "/run/gpuslot/mps/" + string(uuid(0)),
 				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=16384M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "12.5",
@@ -196,9 +197,9 @@ func TestAdmitGrants(t *testing.T) {
 				"GPUSLOT_BIND": "/run/gpuslot/mps/" + string(uuid(0)) + ":/run/gpuslot/mps/" + string(uuid(0)) + ":ro",
 			},
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.50"}}},
-		{"whole", []string{string(uuid(1))}, 32768, nil, api.Grant{Wall: wallWhole,
+		{"whole", []string{string(uuid(1))}, 32768, nil, api.Grant{Wall: jobs.WallWhole,
 			Environment: map[string]string{"CUDA_VISIBLE_DEVICES": string(uuid(1)), "GPUSLOT_GPU": string(uuid(1)), "GPUSLOT_WALL": "whole"}}},
-		{"none", nil, 0, nil, api.Grant{Wall: wallNone, Environment: map[string]string{}}},
+		{"none", nil, 0, nil, api.Grant{Wall: jobs.WallNone, Environment: map[string]string{}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := admitState()
@@ -220,11 +221,14 @@ func TestAdmitGrants(t *testing.T) {
 func TestAdmitBeside(t *testing.T) {
 	me := starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}
 	for name, with := range map[string]func(*State){
-		"own account's jobs": func(s *State) { s.Running = []Running{running(7, 1000, "alice", 16384)} },
+		"own account's jobs": func(s *State) { s.Running = []jobs.Job{running(7, 1000, "alice", 16384)} },
 		"to the last MiB": func(s *State) {
-			s.Running = []Running{running(7, 1000, "alice", 16384), running(8, 1000, "alice", 10240)}
+			s.Running = []jobs.Job{running(7, 1000, "alice", 16384), running(8, 1000, "alice", 10240)}
 		},
-		"the same job again": func(s *State) { r := running(100, 1000, "alice", 4096); s.Running, s.Held = []Running{r}, []Running{r} },
+		"the same job again": func(s *State) {
+			r := running(100, 1000, "alice", 4096)
+			s.Running, s.Held = []jobs.Job{r}, []jobs.Job{r}
+		},
 		"the common account": func(s *State) {
 			s.Plan.GPUs[0].Tenancy = plan.Tenancy{Policy: config.TenancyCommon, User: "gpujobs"}
 			s.Common = starter.Account{UID: 1000, Known: true}
@@ -247,7 +251,7 @@ func TestStaleServerIsNoWall(t *testing.T) {
 	s := admitState()
 	s.Health.Stale = true
 	grant, r := Admit(s, starter.Caller{UID: 1000, Starter: starter.Starter{ID: process.ID{PID: 1, Started: 1}}}, &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(16384)})
-	if r != nil || grant.Wall != wallNone || grant.Environment["GPUSLOT_WALL"] != wallNone {
+	if r != nil || grant.Wall != jobs.WallNone || grant.Environment["GPUSLOT_WALL"] != jobs.WallNone {
 		t.Errorf("%+v, %+v", grant, r)
 	}
 }
@@ -258,15 +262,15 @@ func TestWallOf(t *testing.T) {
 		health        Health
 		want          string
 	}{
-		{4096, 4096, Health{PrivilegeChecks: true}, wallDaemon},
-		{4096, 8192, Health{PrivilegeChecks: true}, wallDaemon},
-		{4096, 4096, Health{PrivilegeChecks: true, Watched: true}, wallDaemon},
-		{4096, 4096, Health{PrivilegeChecks: true, Stale: true}, wallNone},
-		{4096, 4096, Health{PrivilegeChecks: true, Stale: true, Watched: true}, wallWatch},
-		{4096, 4095, Health{PrivilegeChecks: true}, wallNone},
-		{4096, 4095, Health{PrivilegeChecks: true, Watched: true}, wallWatch},
-		{4096, 4096, Health{}, wallNone}, // any account may change its limit, or it is not known
-		{4096, 4096, Health{Watched: true}, wallWatch},
+		{4096, 4096, Health{PrivilegeChecks: true}, jobs.WallDaemon},
+		{4096, 8192, Health{PrivilegeChecks: true}, jobs.WallDaemon},
+		{4096, 4096, Health{PrivilegeChecks: true, Watched: true}, jobs.WallDaemon},
+		{4096, 4096, Health{PrivilegeChecks: true, Stale: true}, jobs.WallNone},
+		{4096, 4096, Health{PrivilegeChecks: true, Stale: true, Watched: true}, jobs.WallWatch},
+		{4096, 4095, Health{PrivilegeChecks: true}, jobs.WallNone},
+		{4096, 4095, Health{PrivilegeChecks: true, Watched: true}, jobs.WallWatch},
+		{4096, 4096, Health{}, jobs.WallNone}, // any account may change its limit, or it is not known
+		{4096, 4096, Health{Watched: true}, jobs.WallWatch},
 	} {
 		if got := wallOf(tt.limit, tt.budget, tt.health); got != tt.want {
 			t.Errorf("wallOf(%s, %s, %+v) = %s, want %s", tt.limit, tt.budget, tt.health, got, tt.want)
@@ -328,7 +332,7 @@ func FuzzAdmit(f *testing.F) {
 		if (grant == nil) == (refusal == nil) {
 			t.Fatal("neither or both of grant and refusal")
 		}
-		if grant == nil || grant.Wall == wallWhole {
+		if grant == nil || grant.Wall == jobs.WallWhole {
 			return
 		}
 		g := s.Plan.GPUs[0]

@@ -20,6 +20,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -151,7 +152,15 @@ type Agent struct {
 	servers    ServerControl
 	// proc is /proc, with the starters of HTCondor's that count.
 	proc starter.Node
-	jobs *jobTable
+	jobs *jobs.Table
+	// elastic are the GPUs that serve shared and whole jobs by turns.
+	elastic *elasticGroup
+	// questions are those of the callers of each starter, endTurns the ends of jobs that
+	// are asked for.
+	questions *questions
+	endTurns  *endTurns
+	// linking is held while holds are shown to supervisors.
+	linking sync.Mutex
 	// access is who may open which pipe directory; it changes after the job table did.
 	access *access.List
 	// pipes are the pipe directories themselves.

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +14,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
-	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -176,16 +174,9 @@ func (a *Agent) killClient(u gpu.UUID, pid int, listed time.Time) error {
 	if err != nil || p.Started > latest {
 		return os.ErrProcessDone
 	}
-	owner, ok := a.jobs.starterOfProcess(pid)
-	if !ok || !a.jobs.shares(owner, u) {
+	owner, ok := a.jobs.StarterOf(pid)
+	if !ok || !a.jobs.Has(owner, u) {
 		return errors.New("it runs in no slot that shares this GPU: end it, or what keeps its connection, by hand")
 	}
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-}
-
-// shares says that a starter's job has a part of the GPU.
-func (b *jobTable) shares(s starter.Starter, u gpu.UUID) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.held(s), func(r Running) bool { return r.GPU == u })
 }

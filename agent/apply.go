@@ -163,7 +163,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		}
 	}
 	a.publish(&v, start)
-	a.jobs.setUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })
+	a.elastic.setUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })
 }
 
 // replan makes the plan anew; one that cannot be made leaves the last in force.
@@ -171,7 +171,7 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 	inv.Host = v.settings.Within(inv.Host)
 	p, err := plan.Build(v.next, inv)
 	if err == nil {
-		p = a.jobs.regroup(p, a.recalled, start)
+		p = a.elastic.regroup(p, a.recalled, start)
 	}
 	if err == nil && v.can.Tried {
 		err = p.Check(v.can.MPS)
@@ -183,7 +183,7 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 	case err == nil:
 		if !v.planned || !samePlan(v.plan, p) {
 			v.applied = start
-			a.jobs.newPlan()
+			a.jobs.NewPlan()
 		}
 		v.config, v.plan, v.planned, v.pending = v.next, p, true, false
 	case v.pending:
@@ -240,7 +240,7 @@ func (a *Agent) publish(v *view, start time.Time) {
 	a.reportChanges(a.view.Load(), v)
 	a.view.Store(v)
 	nudge(a.nodes.wake)
-	a.jobs.leave(a.layouts.leaving)
+	a.jobs.Leave(a.layouts.leaving)
 	a.beat()
 }
 
@@ -274,8 +274,8 @@ func (a *Agent) planBefore(p config.Paths) error {
 	if a.lostPlan == nil {
 		return nil
 	}
-	runs := a.jobs.unknown()
-	for _, r := range a.jobs.all() {
+	runs := a.jobs.Unknown()
+	for _, r := range a.jobs.Running() {
 		if r.Adopted {
 			runs = r.Starter.Slot + " runs since before gpuslotd started"
 		}
@@ -298,7 +298,7 @@ func (a *Agent) wanted(p plan.Plan) []mps.Wanted {
 	}
 	out := p.ControlDaemons()
 	for _, w := range a.lastWanted {
-		if !wants(out, w.GPU) && (a.jobs.busy(w.GPU) || a.jobs.unknown() != "") {
+		if !wants(out, w.GPU) && (a.jobs.Busy(w.GPU) || a.jobs.Unknown() != "") {
 			out = append(out, w)
 		}
 	}

@@ -6,16 +6,27 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// questions are what the callers of one starter asked so far.
+// questions are what the callers of the starters asked so far. Its lock may be taken while
+// a view shows the job table, never the other way round.
 type questions struct {
+	runs func(process.ID) bool
+
+	mu sync.Mutex
+	by map[process.ID]asked
+}
+
+// asked is what the callers of one starter asked so far.
+type asked struct {
 	// hook: its own question was answered.
 	hook bool
 	// startd counts those for which the startd was asked.
@@ -31,21 +42,33 @@ const (
 	startersKept  = 4096
 )
 
-// question notes a question.
-func (v *jobView) question(s starter.Starter, note func(*questions)) {
-	if len(v.asked) >= startersKept {
-		maps.DeleteFunc(v.asked, func(s process.ID, _ questions) bool { return !v.proc.Runs(s) })
+func newQuestions(runs func(process.ID) bool) *questions {
+	return &questions{runs: runs, by: map[process.ID]asked{}}
+}
+
+// keep notes what the callers of a starter have asked now. The caller holds mu.
+func (q *questions) keep(s starter.Starter, now asked) {
+	if len(q.by) >= startersKept {
+		maps.DeleteFunc(q.by, func(s process.ID, _ asked) bool { return !q.runs(s) })
 	}
-	q := v.asked[s.ID]
-	note(&q)
-	v.asked[s.ID] = q
+	q.by[s.ID] = now
+}
+
+// forget drops the questions of a starter that has ended.
+func (q *questions) forget(s starter.Starter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.by, s.ID)
 }
 
 // firstRefusal says whether a job's processes are refused for the first time.
-func (b *jobTable) firstRefusal(s starter.Starter) (first bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.question(s, func(q *questions) { first, q.refused = !q.refused, true })
+func (q *questions) firstRefusal(s starter.Starter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.by[s.ID]
+	first := !now.refused
+	now.refused = true
+	q.keep(s, now)
 	return first
 }
 
@@ -57,7 +80,7 @@ func (a *Agent) believe(ctx context.Context, c *starter.Caller, job *api.Job) (*
 	if v := a.view.Load(); !v.planned || v.plan.Observe {
 		return nil, nil // nobody is admitted
 	}
-	ask, refusal, err := a.jobs.whoAsks(c, len(job.AssignedGPUs) > 0)
+	ask, refusal, err := a.questions.next(a.jobs, c, len(job.AssignedGPUs) > 0)
 	if !ask {
 		return refusal, err
 	}
@@ -68,7 +91,7 @@ func (a *Agent) believe(ctx context.Context, c *starter.Caller, job *api.Job) (*
 	asks, has := distinct(job.AssignedGPUs), distinct(ad.AssignedGPUs)
 	if !slices.Equal(asks, has) {
 		a.metrics.Mismatch()
-		a.jobs.Look(func(v *jobView) { v.elsewhere[c.Starter.ID] = true })
+		a.jobs.PutElsewhere(c.Starter)
 		return notHeld(c.Starter), nil
 	}
 	c.Confirmed = true
@@ -87,34 +110,46 @@ func notHeld(s starter.Starter) *api.Refusal {
 	return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s has no such GPU, as the startd says: ask for one with request_gpus", s.Slot))
 }
 
-// whoAsks says whether the startd is to be asked; otherwise admission goes on if
-// there is neither a refusal nor an error.
-func (b *jobTable) whoAsks(c *starter.Caller, forGPUs bool) (ask bool, refusal *api.Refusal, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.locate(c); err != nil {
-		return false, nil, err
-	}
-	q := b.asked[c.Starter.ID]
-	held := b.held(c.Starter)
+// next takes a caller's question. It says whether the startd is to be asked; otherwise
+// admission goes on if there is neither a refusal nor an error. It gives the caller the
+// starter of its slot.
+func (q *questions) next(
+	table *jobs.Table, c *starter.Caller, forGPUs bool,
+) (ask bool, refusal *api.Refusal, err error) {
+	table.Look(func(running *jobs.View) {
+		if err = running.Locate(c); err == nil {
+			ask, refusal = q.take(running, c, forGPUs)
+		}
+	})
+	return ask, refusal, err
+}
+
+func (q *questions) take(running *jobs.View, c *starter.Caller, forGPUs bool) (ask bool, refusal *api.Refusal) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before := q.by[c.Starter.ID]
+	held := running.HeldBy(c.Starter)
 	switch {
-	case q.hook:
+	case before.hook:
 		c.Hook = false
-		return false, api.Refuse(api.CodeNotPlanned, hookAsked(c.Starter)), nil
+		return false, api.Refuse(api.CodeNotPlanned, hookAsked(c.Starter))
 	case c.Hook:
-		b.question(c.Starter, func(q *questions) { q.hook = true })
-		return false, nil, nil
+		before.hook = true
+		q.keep(c.Starter, before)
+		return false, nil
 	case !forGPUs:
-		return false, nil, nil
-	case len(held) > 0 && !slices.ContainsFunc(held, func(r Running) bool { return !r.Confirmed }):
-		return false, nil, nil // it gets what it has, or nothing
-	case b.elsewhere[c.Starter.ID]:
-		return false, notHeld(c.Starter), nil
-	case q.startd >= mostConfirmed:
-		return false, api.Refuse(api.CodeNotPlanned, fmt.Sprintf("the startd was asked %d times what %s has, and did not confirm it: submit the job again", q.startd, c.Starter.Slot)), nil
+		return false, nil
+	case len(held) > 0 && !slices.ContainsFunc(held, func(r jobs.Job) bool { return !r.Confirmed }):
+		return false, nil // it gets what it has, or nothing
+	case running.IsElsewhere(c.Starter):
+		return false, notHeld(c.Starter)
+	case before.startd >= mostConfirmed:
+		return false, api.Refuse(api.CodeNotPlanned, fmt.Sprintf(
+			"the startd was asked %d times what %s has, and did not confirm it: submit the job again", before.startd, c.Starter.Slot))
 	}
-	b.question(c.Starter, func(q *questions) { q.startd++ })
-	return true, nil, nil
+	before.startd++
+	q.keep(c.Starter, before)
+	return true, nil
 }
 
 // confirmTimeout bounds the wait for the questions of others and the startd's answer:
@@ -134,7 +169,7 @@ func (a *Agent) slotOf(ctx context.Context, s starter.Starter) (condor.Slot, err
 	all, err := a.askStartds(ctx)
 	for _, startd := range all {
 		for _, ad := range startd.slots {
-			if shortName(ad.Name) == shortName(s.Slot) && ad.JobID != "" && (ad.StarterPID == 0 || ad.StarterPID == int64(s.PID)) {
+			if condor.SlotName(ad.Name) == condor.SlotName(s.Slot) && ad.JobID != "" && (ad.StarterPID == 0 || ad.StarterPID == int64(s.PID)) {
 				if ad.Unreadable != "" {
 					return condor.Slot{}, errors.New(unreadable(ad))
 				}
@@ -155,7 +190,7 @@ func distinct(ids []string) []string {
 
 // takeBack closes what jobs got that their slots do not have, and ends the
 // connections that they made meanwhile.
-func (a *Agent) takeBack(ctx context.Context, taken []Running) {
+func (a *Agent) takeBack(ctx context.Context, taken []jobs.Job) {
 	if len(taken) == 0 {
 		return
 	}
@@ -170,7 +205,7 @@ func (a *Agent) takeBack(ctx context.Context, taken []Running) {
 }
 
 // endConnections ends the MPS clients of a job on a GPU.
-func (a *Agent) endConnections(ctx context.Context, r Running) {
+func (a *Agent) endConnections(ctx context.Context, r jobs.Job) {
 	ctx, cancel := context.WithTimeout(ctx, endConnectionsTimeout)
 	defer cancel()
 	servers, err := a.clients.Servers(ctx, r.GPU)

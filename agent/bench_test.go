@@ -13,7 +13,7 @@ import (
 )
 
 // benchAgent is a node of 16 GPUs with 47 of 48 shares taken on each.
-func benchAgent(b testing.TB) (*testAgent, starter.Starter) {
+func benchAgent(b testing.TB, uid uint32) (*testAgent, starter.Starter) {
 	b.Helper()
 	ta := bareTestAgent(b, 16, "[sharing]\nshares = 47\n[request_vram]\nminimum = 512\n")
 	ta.restart()
@@ -22,7 +22,7 @@ func benchAgent(b testing.TB) (*testAgent, starter.Starter) {
 		for i := range 46 {
 			pid++
 			s := ta.proc.starter(pid, "slot"+strconv.Itoa(g+1)+"_"+strconv.Itoa(i+1))
-			ta.grant(s, 1000, "alice", uuid(g), 512)
+			ta.grant(s, uid, "alice", uuid(g), 512)
 		}
 	}
 	return ta, ta.proc.starter(9999, "slot1_47")
@@ -31,7 +31,7 @@ func benchAgent(b testing.TB) (*testAgent, starter.Starter) {
 // BenchmarkAdmission is an admission without the socket: decision, job table, and
 // the cheap check (which here is a fake).
 func BenchmarkAdmission(b *testing.B) {
-	ta, s := benchAgent(b)
+	ta, s := benchAgent(b, 1000)
 	c, job := hookOf(s, 1000), jobOn(s, "alice", uuid(0), 512)
 	for b.Loop() {
 		if r := ta.prepare(c, job); r.Grant == nil {
@@ -42,7 +42,7 @@ func BenchmarkAdmission(b *testing.B) {
 
 // BenchmarkPrepareOverSocket is the whole round trip of a hook's request.
 func BenchmarkPrepareOverSocket(b *testing.B) {
-	ta, s := benchAgent(b)
+	ta, s := benchAgent(b, uint32(os.Getuid()))
 	ta.proc.Add(proctree.Process{PID: os.Getpid(), Parent: s.PID, Comm: "prepare", Exe: "/usr/libexec/gpuslot/gpuslot-condor", UID: uint32(os.Getuid())})
 	socket := filepath.Join(ta.dir, "s.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
@@ -54,16 +54,9 @@ func BenchmarkPrepareOverSocket(b *testing.B) {
 	done := make(chan error, 1)
 	go func() { done <- srv.serve(b.Context(), l) }()
 	b.Cleanup(func() { <-done })
-	ta.jobs.mu.Lock()
-	for i := range ta.jobs.slots {
-		ta.jobs.slots[i].Account.UID = uint32(os.Getuid())
-	}
-	ta.jobs.mu.Unlock()
 	job := jobOn(s, "alice", uuid(0), 512)
 	for b.Loop() {
-		ta.jobs.mu.Lock()
-		clear(ta.jobs.asked) // as if it were another job's
-		ta.jobs.mu.Unlock()
+		ta.forgetQuestions(s)
 		if r, err := api.Call(b.Context(), socket, api.Request{Op: api.OpPrepare, Job: job}); err != nil || r.Grant == nil {
 			b.Fatalf("%+v, %v", r, err)
 		}
@@ -72,7 +65,7 @@ func BenchmarkPrepareOverSocket(b *testing.B) {
 
 // BenchmarkRound is one round of the loop in which nothing changes.
 func BenchmarkRound(b *testing.B) {
-	ta, _ := benchAgent(b)
+	ta, _ := benchAgent(b, 1000)
 	for b.Loop() {
 		ta.apply(false)
 	}
@@ -80,7 +73,7 @@ func BenchmarkRound(b *testing.B) {
 
 // BenchmarkMonitor is one question of the startd's monitor.
 func BenchmarkMonitor(b *testing.B) {
-	ta, _ := benchAgent(b)
+	ta, _ := benchAgent(b, 1000)
 	for b.Loop() {
 		ta.acceptances()
 	}

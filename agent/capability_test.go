@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -78,7 +79,7 @@ func TestUnknownCapabilities(t *testing.T) {
 	err := errors.New("the program is not there: install it")
 	ta, _, probes := probed(t, func() (mps.Capabilities, error) { return mps.Capabilities{}, err })
 	s := ta.status()
-	if s.GPUs[0].Wall != wallNone {
+	if s.GPUs[0].Wall != jobs.WallNone {
 		t.Errorf("wall %s rests on nothing", s.GPUs[0].Wall)
 	}
 	if want := []string{"What the control daemon can do is not known, so no budget counts as held by it: the program is not there: install it."}; !cmp.Equal(s.Walls, want) {
@@ -149,12 +150,12 @@ func TestNoPrivilegeChecksNoDaemonWall(t *testing.T) {
 	can := driver550()
 	ta, _, _ := probed(t, func() (mps.Capabilities, error) { return can, nil })
 	grant := ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 32256)
-	if grant.Wall != wallDaemon {
+	if grant.Wall != jobs.WallDaemon {
 		t.Fatalf("wall %s with privilege checks", grant.Wall)
 	}
 	can.PrivilegeChecks = mps.Answer{Known: true}
 	ta, _, _ = probed(t, func() (mps.Capabilities, error) { return can, nil })
-	if grant = ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 32256); grant.Wall != wallNone {
+	if grant = ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 32256); grant.Wall != jobs.WallNone {
 		t.Errorf("wall %s without privilege checks", grant.Wall)
 	}
 }

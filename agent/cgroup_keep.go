@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -39,7 +40,7 @@ func (a *Agent) takeLimits(ctx context.Context, v *view) {
 	if !v.can.CgroupLimits.Has {
 		return
 	}
-	for _, r := range a.jobs.all() {
+	for _, r := range a.jobs.Running() {
 		if g, ok := find(&v.plan, r.GPU); !ok || !g.Shared() || r.Budget <= 0 {
 			continue
 		}
@@ -53,12 +54,12 @@ func (a *Agent) takeLimits(ctx context.Context, v *view) {
 }
 
 // takeLimit limits one job.
-func (a *Agent) takeLimit(ctx context.Context, r Running, leaf string) {
+func (a *Agent) takeLimit(ctx context.Context, r jobs.Job, leaf string) {
 	path, err := starter.CgroupsAbove(a.cgroups.root, leaf)
 	if err != nil {
 		return // it has ended already
 	}
-	l := limit{reservation: reservation{GPU: r.GPU, Starter: r.Starter, Job: r.Job, Hard: r.Budget, Soft: r.Budget, Path: path}}
+	l := limit{reservation: reservation{GPU: r.GPU, Starter: r.Starter, Job: r.ID, Hard: r.Budget, Soft: r.Budget, Path: path}}
 	got, err := a.cgroups.set(ctx, l, time.Now())
 	if err != nil {
 		a.limitFailed(l, err)
@@ -94,7 +95,7 @@ func (a *Agent) keepLimits(ctx context.Context, v *view) {
 		return
 	}
 	budgets := map[holder]gpu.MiB{}
-	for _, r := range a.jobs.all() {
+	for _, r := range a.jobs.Running() {
 		budgets[holderOf(r.Starter, r.GPU)] = r.Budget
 	}
 	for _, l := range a.cgroups.all() {
@@ -208,9 +209,9 @@ func (a *Agent) releaseLimits(ctx context.Context) error {
 
 // guarding is the wall of a job: its cgroup's limit, where that stands, or what
 // else there is.
-func (a *Agent) guarding(r Running, otherwise string, now time.Time) string {
+func (a *Agent) guarding(r jobs.Job, otherwise string, now time.Time) string {
 	if l, ok := a.cgroups.of(r.Starter, r.GPU); ok && l.holds(now) && l.Hard == r.Budget {
-		return wallCgroup
+		return jobs.WallCgroup
 	}
 	return otherwise
 }

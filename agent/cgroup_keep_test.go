@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
@@ -22,7 +24,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	c := newCgroupAgent(t)
 	st := c.proc.starter(100, "slot1_1")
 	grant := c.grant(st, 1000, "alice", uuid(0), 4096)
-	if grant.Wall == wallCgroup || grant.Environment["GPUSLOT_WALL"] == wallCgroup {
+	if grant.Wall == jobs.WallCgroup || grant.Environment["GPUSLOT_WALL"] == jobs.WallCgroup {
 		t.Error("the grant tells of a limit that is not there yet")
 	}
 	if got := grant.Defaults["XLA_PYTHON_CLIENT_MEM_FRACTION"]; got != "1.00" {
@@ -35,7 +37,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	}
 	c.limits(c.leaf(st), "soft 4096 hard 4096")
 	c.limits(c.htcondor(), "soft 4096 hard max")
-	if got := c.wall(0); got != wallCgroup || c.status().GPUs[0].Wall != wallCgroup {
+	if got := c.wall(0); got != jobs.WallCgroup || c.status().GPUs[0].Wall != jobs.WallCgroup {
 		t.Errorf("wall %s", got)
 	}
 	login := starter.Caller{UID: 1000, PID: st.PID + 2000, Starter: st}
@@ -50,7 +52,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	c.limits(c.leaf(st), "soft 0 hard 4096")
 	c.limits(c.htcondor(), "soft 0 hard max")
 	c.round()
-	if got := c.wall(0); got != wallCgroup {
+	if got := c.wall(0); got != jobs.WallCgroup {
 		t.Errorf("wall %s: the hard limit stands to the end", got)
 	}
 	c.limits(c.leaf(st), "soft 0 hard 4096")
@@ -218,7 +220,7 @@ func TestUnreadableReservations(t *testing.T) {
 	if got := c.kept(); got != "rubbish" {
 		t.Errorf("overwritten by %s", got)
 	}
-	if got := c.wall(0); got == wallCgroup {
+	if got := c.wall(0); got == jobs.WallCgroup {
 		t.Error("a limit that nobody would give back was set")
 	}
 }
@@ -247,7 +249,7 @@ func TestLateLimit(t *testing.T) {
 	if n := c.count(`gpuslot_cgroup_limits_total`); n != 1 {
 		t.Errorf("counted %v", n)
 	}
-	if !strings.Contains(c.said.String(), "used the GPU before its cgroup was limited") || c.wall(0) != wallCgroup {
+	if !strings.Contains(c.said.String(), "used the GPU before its cgroup was limited") || c.wall(0) != jobs.WallCgroup {
 		t.Errorf("wall %s: %s", c.wall(0), c.said)
 	}
 }
@@ -277,7 +279,7 @@ func TestLimitRefused(t *testing.T) {
 			for range 3 {
 				c.round()
 			}
-			if got := c.wall(0); got == wallCgroup {
+			if got := c.wall(0); got == jobs.WallCgroup {
 				t.Error("wall cgroup")
 			}
 			if n := strings.Count(c.said.String(), "was not limited"); n != 1 {
@@ -291,7 +293,7 @@ func TestLimitRefused(t *testing.T) {
 			}
 			c.driver.change(func(f *fakeCgroups) { f.err, f.deaf, f.bent = nil, false, false })
 			c.round()
-			if all := strings.Join(c.status().Warnings, "\n"); c.wall(0) != wallCgroup || strings.Contains(all, "limits of cgroups") {
+			if all := strings.Join(c.status().Warnings, "\n"); c.wall(0) != jobs.WallCgroup || strings.Contains(all, "limits of cgroups") {
 				t.Errorf("wall %s, warnings: %s", c.wall(0), all)
 			}
 		})
@@ -318,15 +320,14 @@ func TestStartdSaysAnotherBudget(t *testing.T) {
 	c := newCgroupAgent(t)
 	st := c.job(100, "slot1_1", 4096)
 	c.round()
-	c.jobs.mu.Lock()
-	c.jobs.slots[0].Budget = 5120
-	c.jobs.mu.Unlock()
-	if got := c.wall(0); got == wallCgroup {
+	c.startd.set([]condor.Slot{slotAd("slot1_1", c.entry("slot1_1").ID, "alice", 5120, uuid(0))}, nil)
+	c.ask(t.Context())
+	if got := c.wall(0); got == jobs.WallCgroup {
 		t.Error("a limit of another size counts")
 	}
 	c.round()
 	c.limits(c.leaf(st), "soft 5120 hard 5120")
-	if got := c.wall(0); got != wallCgroup {
+	if got := c.wall(0); got != jobs.WallCgroup {
 		t.Errorf("wall %s", got)
 	}
 }
@@ -362,13 +363,13 @@ func TestMeasureByCgroup(t *testing.T) {
 	st := c.job(100, "slot1_1", 4096)
 	c.driver.used = gpu.Bytes(gpu.MiB(700).Bytes())
 	c.round()
-	jobs := []watched{{Running: c.jobs.all()[0]}, {Running: c.jobs.all()[0], Memory: gpu.Known(gpu.Bytes(5))}, {Running: Running{Starter: starter.Starter{ID: process.ID{PID: 7}}, GPU: uuid(0)}}}
-	c.measure(jobs, time.Now())
-	if jobs[0].Memory != gpu.Known(gpu.Bytes(700<<20)) || jobs[1].Memory != gpu.Known(gpu.Bytes(5)) || jobs[2].Memory.Known {
-		t.Errorf("%+v", jobs)
+	all := []watched{{Job: c.jobs.Running()[0]}, {Job: c.jobs.Running()[0], Memory: gpu.Known(gpu.Bytes(5))}, {Job: jobs.Job{Starter: starter.Starter{ID: process.ID{PID: 7}}, GPU: uuid(0)}}}
+	c.measure(all, time.Now())
+	if all[0].Memory != gpu.Known(gpu.Bytes(700<<20)) || all[1].Memory != gpu.Known(gpu.Bytes(5)) || all[2].Memory.Known {
+		t.Errorf("%+v", all)
 	}
-	c.measure(jobs[2:], time.Now())
-	late := []watched{{Running: Running{Starter: st, GPU: uuid(0)}}}
+	c.measure(all[2:], time.Now())
+	late := []watched{{Job: jobs.Job{Starter: st, GPU: uuid(0)}}}
 	c.measure(late, time.Now().Add(2*provedFor))
 	if late[0].Memory.Known {
 		t.Error("an old count counts")
@@ -400,12 +401,12 @@ func TestLimitOfABrokenCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.takeLimits(ctx, c.view.Load())
-	if !strings.Contains(c.kept(), `"soft_mib": 4096`) || c.wall(0) == wallCgroup {
+	if !strings.Contains(c.kept(), `"soft_mib": 4096`) || c.wall(0) == jobs.WallCgroup {
 		t.Errorf("wall %s, kept: %s", c.wall(0), c.kept())
 	}
 	c.driver.change(func(f *fakeCgroups) { f.err = nil })
 	c.round()
-	if got := c.wall(0); got != wallCgroup {
+	if got := c.wall(0); got != jobs.WallCgroup {
 		t.Errorf("wall %s", got)
 	}
 }
@@ -431,7 +432,7 @@ func TestLimitLoop(t *testing.T) {
 	c.grant(st, 1000, "alice", uuid(0), 4096)
 	begin := time.Now()
 	c.process(st)
-	until("its cgroup is limited", func() bool { return c.wall(0) == wallCgroup })
+	until("its cgroup is limited", func() bool { return c.wall(0) == jobs.WallCgroup })
 	t.Logf("limited %s after its first process came", time.Since(begin).Round(time.Millisecond))
 	c.gone(st)
 	c.proc.End(st.PID)

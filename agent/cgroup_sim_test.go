@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -272,11 +273,11 @@ func (s *simulatedCgroups) life() {
 	third.says("alloc 5000 MiB: ok")
 	s.round()
 	for _, j := range s.status().GPUs[0].Jobs {
-		if j.Wall != wallCgroup {
+		if j.Wall != jobs.WallCgroup {
 			t.Errorf("wall %s of %s", j.Wall, j.Slot)
 		}
 	}
-	jobs := []watched{{Running: s.jobs.all()[0]}}
+	jobs := []watched{{Job: s.jobs.Running()[0]}}
 	s.measure(jobs, time.Now())
 	if used := jobs[0].Memory; !used.Known || used.Value.MiB() < 2000 || used.Value.MiB() > 4096 {
 		t.Errorf("the driver counts %+v", used)

@@ -140,7 +140,7 @@ func statusStartds(said []startdSlots) []api.StatusStartd {
 				now.Layout = append(now.Layout, slot.Layout)
 			}
 			if slot.JobID != "" {
-				now.Jobs = append(now.Jobs, api.ChangeJob{Slot: shortName(slot.Name), ID: slot.JobID, Owner: slot.Owner()})
+				now.Jobs = append(now.Jobs, api.ChangeJob{Slot: condor.SlotName(slot.Name), ID: slot.JobID, Owner: slot.Owner()})
 			}
 		}
 		for _, list := range []*[]string{&now.Plans, &now.Configs, &now.GPUs} {

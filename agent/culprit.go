@@ -10,6 +10,8 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -32,7 +34,7 @@ type faces struct {
 }
 
 type face struct {
-	Running
+	jobs.Job
 	at time.Time
 }
 
@@ -45,7 +47,7 @@ func (f *faces) note(jobs []watched, now time.Time) {
 	}
 	for _, j := range jobs {
 		for _, pid := range j.PIDs {
-			f.by[pid] = face{j.Running, now}
+			f.by[pid] = face{j.Job, now}
 		}
 	}
 	for pid, seen := range f.by {
@@ -56,18 +58,18 @@ func (f *faces) note(jobs []watched, now time.Time) {
 }
 
 // of is the job that a process of a GPU was last seen in.
-func (f *faces) of(pid int, u gpu.UUID) (Running, bool) {
+func (f *faces) of(pid int, u gpu.UUID) (jobs.Job, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	seen, ok := f.by[pid]
-	return seen.Running, ok && seen.GPU == u
+	return seen.Job, ok && seen.GPU == u
 }
 
 // jobOf is the job of a process on a GPU: it may have ended meanwhile.
-func (a *Agent) jobOf(pid int, u gpu.UUID) (Running, bool) {
-	if s, ok := a.jobs.starterOfProcess(pid); ok {
-		held := a.jobs.heldBy(s)
-		if i := slices.IndexFunc(held, func(r Running) bool { return r.GPU == u }); i >= 0 {
+func (a *Agent) jobOf(pid int, u gpu.UUID) (jobs.Job, bool) {
+	if s, ok := a.jobs.StarterOf(pid); ok {
+		held := a.jobs.HeldBy(s)
+		if i := slices.IndexFunc(held, func(r jobs.Job) bool { return r.GPU == u }); i >= 0 {
 			return held[i], true
 		}
 	}
@@ -111,14 +113,14 @@ func because(v faults.Verdict, s serverState) string {
 }
 
 // processText names a process of a job for people.
-func processText(pid int, r Running) string {
-	who := []string{shortName(r.Starter.Slot)}
+func processText(pid int, r jobs.Job) string {
+	who := []string{condor.SlotName(r.Starter.Slot)}
 	if r.Owner != "" {
 		who = append(who, r.Owner)
 	}
 	job := "a job"
-	if r.Job != "" {
-		job = "job " + r.Job
+	if r.ID != "" {
+		job = "job " + r.ID
 	}
 	return fmt.Sprintf("process %d of %s (%s)", pid, job, strings.Join(who, ", "))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
@@ -75,8 +76,8 @@ func newFaultAgent(t *testing.T) (*testAgent, *fakeServers) {
 		ta.proc.Add(proctree.Process{PID: 500 + 100*i, Parent: s.PID, Comm: "python3", UID: uint32(1000 + i), Cgroup: proctree.CgroupOf(slot)})
 	}
 	var seen []watched
-	for _, r := range ta.jobs.all() {
-		seen = append(seen, watched{Running: r, PIDs: []int{501}})
+	for _, r := range ta.jobs.Running() {
+		seen = append(seen, watched{Job: r, PIDs: []int{501}})
 	}
 	ta.faces.note(seen[:1], time.Now())
 	ta.apply(false)
@@ -135,10 +136,10 @@ func TestCulpritOfAnEvent(t *testing.T) {
 func TestFacesAreForgotten(t *testing.T) {
 	var f faces
 	at := time.Unix(1000, 0)
-	job := func(name string) Running { return Running{Job: name, GPU: uuid(0)} }
-	f.note([]watched{{Running: job("1.0"), PIDs: []int{5, 6}}}, at)
-	f.note([]watched{{Running: job("2.0"), PIDs: []int{6}}}, at.Add(faceKept))
-	if r, ok := f.of(6, uuid(0)); !ok || r.Job != "2.0" {
+	job := func(name string) jobs.Job { return jobs.Job{ID: name, GPU: uuid(0)} }
+	f.note([]watched{{Job: job("1.0"), PIDs: []int{5, 6}}}, at)
+	f.note([]watched{{Job: job("2.0"), PIDs: []int{6}}}, at.Add(faceKept))
+	if r, ok := f.of(6, uuid(0)); !ok || r.ID != "2.0" {
 		t.Errorf("%+v, %v", r, ok)
 	}
 	if _, ok := f.of(5, uuid(1)); ok {

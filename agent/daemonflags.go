@@ -129,7 +129,7 @@ func (a *Agent) reflagOne(ctx context.Context, g *plan.GPU, now guard, does, wis
 		return now
 	}
 	clients, err := a.allClients(ctx, g.UUID)
-	if err != nil || len(clients) > 0 || a.jobs.busy(g.UUID) || a.jobs.unknown() != "" {
+	if err != nil || len(clients) > 0 || a.jobs.Busy(g.UUID) || a.jobs.Unknown() != "" {
 		now.otherwise = fmt.Sprintf("%s, but %s: it starts anew when the jobs there have ended", does, wish)
 		return now
 	}

@@ -4,20 +4,24 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// group are the node's elastic GPUs, a part of the job table: what decides on a side and
-// what lets a job in must see the same.
-type group struct {
+// elasticGroup are the node's elastic GPUs. Methods that take a view are called while it
+// shows the job table: what decides on a side and what lets a job in must see the same.
+// The job table's lock is always taken before that of the group.
+type elasticGroup struct {
+	mu    sync.Mutex
 	order []gpu.UUID
 	state elastic.State
 	// ready are those whose control daemon has ended and whose compute mode is back.
@@ -26,49 +30,49 @@ type group struct {
 	heard, changed time.Time
 }
 
-func (g *group) index(u gpu.UUID) int { return slices.Index(g.order, u) }
+func (g *elasticGroup) index(u gpu.UUID) int { return slices.Index(g.order, u) }
 
 // whole says whether a GPU serves whole jobs.
-func (g *group) whole(u gpu.UUID) bool {
+func (g *elasticGroup) whole(u gpu.UUID) bool {
 	i := g.index(u)
 	return i >= 0 && g.state.Sides[i] == elastic.Whole
 }
 
 // regroup takes over the elastic GPUs of a plan; those that are known stay on their
 // sides, others are where was has them. It returns the plan as it is in force.
-func (b *jobTable) regroup(p, was plan.Plan, now time.Time) plan.Plan {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	order, old := p.ElasticGPUs(), b.group
-	if !slices.Equal(order, old.order) {
+func (g *elasticGroup) regroup(p, was plan.Plan, now time.Time) plan.Plan {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if order := p.ElasticGPUs(); !slices.Equal(order, g.order) {
 		before := func(i int) bool {
-			g, known := was.GPU(order[i])
-			return old.whole(order[i]) || old.index(order[i]) < 0 && known && g.Elastic && g.Mode == config.ModeWhole
+			old, known := was.GPU(order[i])
+			return g.whole(order[i]) || g.index(order[i]) < 0 && known && old.Elastic && old.Mode == config.ModeWhole
 		}
-		b.group = group{order: order, state: elastic.New(len(order), before, now), ready: map[gpu.UUID]bool{}}
+		g.state = elastic.New(len(order), before, now)
+		g.order, g.ready, g.heard, g.changed = order, map[gpu.UUID]bool{}, time.Time{}, time.Time{}
 	}
-	return p.Turn(b.group.whole)
+	return p.Turn(g.whole)
 }
 
 // setUp notes which GPUs on the whole side are set up for it.
-func (b *jobTable) setUp(ready func(gpu.UUID) bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, u := range b.group.order {
-		b.group.ready[u] = b.group.whole(u) && ready(u)
+func (g *elasticGroup) setUp(ready func(gpu.UUID) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, u := range g.order {
+		g.ready[u] = g.whole(u) && ready(u)
 	}
 }
 
-// members are the GPUs of the group now.
-func (v *jobView) members(held, broken func(gpu.UUID) bool) []elastic.GPU {
-	out := make([]elastic.GPU, len(v.group.order))
-	for i, u := range v.group.order {
-		g := elastic.GPU{Ready: v.group.ready[u], Broken: broken(u), Held: held(u)}
-		for _, r := range v.on(u) {
-			g.Whole = g.Whole || r.Wall == wallWhole
-			g.Shared = g.Shared || r.Wall != wallWhole
+// members are the GPUs of the group now. The caller holds mu.
+func (g *elasticGroup) members(running *jobs.View, held, broken func(gpu.UUID) bool) []elastic.GPU {
+	out := make([]elastic.GPU, len(g.order))
+	for i, u := range g.order {
+		m := elastic.GPU{Ready: g.ready[u], Broken: broken(u), Held: held(u)}
+		for _, r := range running.On(u) {
+			m.Whole = m.Whole || r.Wall == jobs.WallWhole
+			m.Shared = m.Shared || r.Wall != jobs.WallWhole
 		}
-		out[i] = g
+		out[i] = m
 	}
 	return out
 }
@@ -77,32 +81,43 @@ func never(gpu.UUID) bool { return false }
 
 // sideOf is why a GPU takes no shared jobs; empty if it may, and for GPUs that are
 // not elastic.
-func (v *jobView) sideOf(u gpu.UUID) string {
-	i := v.group.index(u)
+func (g *elasticGroup) sideOf(u gpu.UUID) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := g.index(u)
 	switch {
-	case i < 0 || v.group.state.Sides[i] == elastic.Shared:
+	case i < 0 || g.state.Sides[i] == elastic.Shared:
 		return ""
-	case v.group.state.Sides[i] == elastic.Leaving:
-		return "it is elastic and goes to whole jobs when its last shared job has ended: " + v.group.state.Why
+	case g.state.Sides[i] == elastic.Leaving:
+		return "it is elastic and goes to whole jobs when its last shared job has ended: " + g.state.Why
 	}
 	return "it is elastic and serves whole jobs now"
 }
 
-// refuseSide holds a job to the side that its elastic GPUs are on: it is the last to
-// see that no GPU serves both.
-func (v *jobView) refuseSide(starter starter.Starter, p *plan.Plan, gpus []gpu.UUID, whole bool) *api.Refusal {
-	members := v.members(never, never)
+// refuse holds a job to the side that its elastic GPUs are on: it is the last to see
+// that no GPU serves both.
+func (g *elasticGroup) refuse(
+	running *jobs.View, job starter.Starter, p *plan.Plan, gpus []gpu.UUID, whole bool,
+) *api.Refusal {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	members := g.members(running, never, never)
 	for _, u := range gpus {
-		i := v.group.index(u)
-		g, _ := find(p, u)
-		if i < 0 || slices.ContainsFunc(v.on(u), func(r Running) bool { return r.Starter.Is(starter) }) {
+		i := g.index(u)
+		if i < 0 || running.Has(job, u) {
 			continue // none of the group, or the same job again
 		}
-		state := v.group.state
-		if whole && state.AdmitsWhole(i, members[i]) && g != nil && !g.Shared() || !whole && state.AdmitsShared(i, members[i]) {
+		planned, ok := find(p, u)
+		if whole && g.state.AdmitsWhole(i, members[i]) && ok && !planned.Shared() ||
+			!whole && g.state.AdmitsShared(i, members[i]) {
 			continue
 		}
-		return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is closed: it is elastic and serves %s jobs now: the job waits in the queue for its turn", u, map[bool]string{true: "shared", false: "whole"}[whole]))
+		serves := "whole"
+		if whole {
+			serves = "shared"
+		}
+		return api.Refuse(api.CodeClosed, fmt.Sprintf(
+			"%s is closed: it is elastic and serves %s jobs now: the job waits in the queue for its turn", u, serves))
 	}
 	return nil
 }
@@ -123,11 +138,11 @@ func wantsWhole(job *api.Job, g *plan.GPU, rule config.WithoutRequest) bool {
 // changed sides: then its control daemon and compute mode must follow.
 func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
 	v := a.view.Load()
-	if len(v.plan.ElasticGPUs()) == 0 || a.jobs.unknown() != "" {
+	if len(v.plan.ElasticGPUs()) == 0 || a.jobs.Unknown() != "" {
 		return false
 	}
 	held, demand := never, a.queue.elastic(time.Now())
-	if a.jobs.groupMoves() {
+	if a.elastic.moves() {
 		held = a.heldByStartd(ctx)
 	}
 	now := time.Now()
@@ -135,7 +150,10 @@ func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
 		g, ok := find(&v.plan, u)
 		return !ok || !v.present[u] || a.closedWhole(v, g, now) != "" || a.closures.On(u).Reason() != ""
 	}
-	before, after := a.jobs.takeTurns(v.config.Elastic, held, broken, demand, now)
+	var before, after elastic.State
+	a.jobs.Look(func(running *jobs.View) {
+		before, after = a.elastic.takeTurns(running, v.config.Elastic, held, broken, demand, now)
+	})
 	return a.tellTurn(v, before, after)
 }
 
@@ -158,13 +176,14 @@ func (a *Agent) tellTurn(v *view, before, after elastic.State) (turned bool) {
 }
 
 // takeTurns decides which side each elastic GPU serves from now on.
-func (b *jobTable) takeTurns(c config.Elastic, held, broken func(gpu.UUID) bool, demand elastic.Demand, now time.Time) (before, after elastic.State) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	g := &b.group
+func (g *elasticGroup) takeTurns(
+	running *jobs.View, c config.Elastic, held, broken func(gpu.UUID) bool, demand elastic.Demand, now time.Time,
+) (before, after elastic.State) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	before = g.state
 	g.state = elastic.Decide(rulesOf(c, len(g.order)), before,
-		elastic.Now{At: now, Heard: g.heard, GPUs: b.members(held, broken), Demand: demand})
+		elastic.Now{At: now, Heard: g.heard, GPUs: g.members(running, held, broken), Demand: demand})
 	after = g.state
 	if after.Open != before.Open || after.Least != before.Least || !slices.Equal(after.Sides, before.Sides) {
 		g.changed = now
@@ -172,10 +191,11 @@ func (b *jobTable) takeTurns(c config.Elastic, held, broken func(gpu.UUID) bool,
 	return before, after
 }
 
-func (b *jobTable) groupMoves() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.group.state.Moving()
+// moves says whether a GPU is between two sides.
+func (g *elasticGroup) moves() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state.Moving()
 }
 
 // rulesOf are a site's rules for n GPUs.
@@ -207,12 +227,13 @@ func (a *Agent) heldByStartd(ctx context.Context) func(gpu.UUID) bool {
 }
 
 // wholeGPUs answers the startd's monitor: how many elastic GPUs take whole jobs.
-func (a *Agent) wholeGPUs() *api.WholeGPUs { return a.jobs.wholeGPUs() }
+func (a *Agent) wholeGPUs() *api.WholeGPUs { return a.elastic.open(a.jobs.Unknown()) }
 
-func (b *jobTable) wholeGPUs() *api.WholeGPUs {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	g := &b.group
+// open are the GPUs that take whole jobs; none while jobs are unknown, for a reason. It
+// returns nil where no GPU is elastic.
+func (g *elasticGroup) open(unknown string) *api.WholeGPUs {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if len(g.order) == 0 {
 		return nil
 	}
@@ -221,10 +242,9 @@ func (b *jobTable) wholeGPUs() *api.WholeGPUs {
 	for _, u := range g.order[:g.state.Open] {
 		out.GPUs = append(out.GPUs, string(u))
 	}
-	why := b.whyUnknown()
 	switch {
-	case why != "":
-		out.Open, out.GPUs, out.Reason = 0, nil, why
+	case unknown != "":
+		out.Open, out.GPUs, out.Reason = 0, nil, unknown
 	case g.state.Open == 0 && g.state.Target > 0:
 		out.Reason = "GPUs are being made free for whole jobs"
 	case g.state.Open == 0:

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -52,11 +54,11 @@ func (c controlDaemons) SetServers(ctx context.Context, w mps.Wanted, servers []
 // own leaf: a login by condor_ssh_to_job has a supervisor too, and the job goes
 // on when its user logs out; a login goes on when the job's program ends.
 func (a *Agent) end(ctx context.Context, c starter.Caller) (*api.Ended, error) {
-	held, _, err := a.jobs.ofCaller(&c)
+	held, _, err := a.jobs.OfCaller(&c)
 	if err != nil || len(held) == 0 {
 		return &api.Ended{}, err
 	}
-	release, err := a.jobs.endTurn(ctx, c.Starter)
+	release, err := a.endTurns.take(ctx, c.Starter)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +84,7 @@ func (a *Agent) end(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 	}
 	if !own.Login {
 		a.endReservation(ctx, c.Starter)
-		out.Wait = a.jobs.holdOf(c.Starter).Reason
+		out.Wait = a.jobs.HoldOf(c.Starter).Reason
 	}
 	return out, errors.Join(errs...)
 }
@@ -91,23 +93,36 @@ func (a *Agent) end(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 // control daemon a conversation, and a job may ask as often as it likes.
 const endPause = 200 * time.Millisecond
 
-// endTurn lets one question of a job's end in at a time, and one wait.
-func (b *jobTable) endTurn(ctx context.Context, s starter.Starter) (release func(), err error) {
-	b.mu.Lock()
-	turn := b.turns[s]
+// endTurns are the ends of jobs that are asked for.
+type endTurns struct {
+	mu sync.Mutex
+	by map[starter.Starter]*endTurn
+}
+
+// endTurn is one job's: free holds its owner, waiting counts the owner too.
+type endTurn struct {
+	free    chan struct{}
+	last    time.Time
+	waiting int
+}
+
+// take lets one question of a job's end in at a time, and one wait.
+func (t *endTurns) take(ctx context.Context, s starter.Starter) (release func(), err error) {
+	t.mu.Lock()
+	turn := t.by[s]
 	if turn == nil {
 		turn = &endTurn{free: make(chan struct{}, 1)}
-		b.turns[s] = turn
+		t.by[s] = turn
 	}
 	turn.waiting++
-	crowd := turn.waiting
-	b.mu.Unlock()
+	waiting := turn.waiting
+	t.mu.Unlock()
 	leave := func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		turn.waiting--
 	}
-	if crowd > 2 {
+	if waiting > 2 {
 		leave()
 		return nil, errors.New("the job's end is being asked for already: wait for that answer")
 	}
@@ -125,15 +140,15 @@ func (b *jobTable) endTurn(ctx context.Context, s starter.Starter) (release func
 	}, nil
 }
 
-// endTurn is one job's: free holds its owner, waiting counts the owner too.
-type endTurn struct {
-	free    chan struct{}
-	last    time.Time
-	waiting int
+// forget drops the turns of a job that has ended.
+func (t *endTurns) forget(s starter.Starter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.by, s)
 }
 
 // clientsOf are the MPS clients that run in a job's slot, in the leaf of a caller.
-func (a *Agent) clientsOf(ctx context.Context, r Running, caller int) ([]int, error) {
+func (a *Agent) clientsOf(ctx context.Context, r jobs.Job, caller int) ([]int, error) {
 	servers, err := a.clients.Servers(ctx, r.GPU)
 	if err != nil {
 		return nil, err
@@ -141,7 +156,7 @@ func (a *Agent) clientsOf(ctx context.Context, r Running, caller int) ([]int, er
 	var own []int
 	for _, s := range servers {
 		for _, pid := range s.Clients {
-			owner, ok := a.jobs.starterOfProcess(pid)
+			owner, ok := a.jobs.StarterOf(pid)
 			if ok && owner.Is(r.Starter) && a.proc.Together(pid, caller, r.Starter) {
 				own = append(own, pid)
 			}
@@ -183,7 +198,7 @@ func (a *Agent) killOf(pid int, s starter.Starter) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if owner, ok := a.jobs.starterOfProcess(pid); !ok || !owner.Is(s) {
+	if owner, ok := a.jobs.StarterOf(pid); !ok || !owner.Is(s) {
 		return os.ErrProcessDone
 	}
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
@@ -76,7 +77,7 @@ func TestEndOfALogin(t *testing.T) {
 			st := s.in("slot1_1", true)
 			s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
 			if name != "without cgroups" {
-				s.jobs.hold(st, api.Hold{Slot: "slot1_1", Reason: "too much"})
+				s.jobs.Hold(st, api.Hold{Slot: "slot1_1", Reason: "too much"})
 			}
 			s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: st.PID, Comm: "supervise", UID: uint32(os.Getuid()), Cgroup: tt.inCgroup})
 			s.proc.Add(proctree.Process{PID: 199, Parent: st.PID, Comm: "supervise", Cgroup: tt.job})
@@ -201,35 +202,35 @@ func TestOverBudget(t *testing.T) {
 func TestEndsInACrowd(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	st := ta.proc.starter(100, "slot1_1")
-	first, err := ta.jobs.endTurn(t.Context(), st)
+	first, err := ta.endTurns.take(t.Context(), st)
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := make(chan func())
 	go func() {
-		release, _ := ta.jobs.endTurn(t.Context(), st)
+		release, _ := ta.endTurns.take(t.Context(), st)
 		second <- release
 	}()
 	for { // until the second one waits
-		ta.jobs.mu.Lock()
-		waiting := ta.jobs.turns[st].waiting
-		ta.jobs.mu.Unlock()
+		ta.endTurns.mu.Lock()
+		waiting := ta.endTurns.by[st].waiting
+		ta.endTurns.mu.Unlock()
 		if waiting == 2 {
 			break
 		}
 		runtime.Gosched()
 	}
-	if _, err := ta.jobs.endTurn(t.Context(), st); err == nil {
+	if _, err := ta.endTurns.take(t.Context(), st); err == nil {
 		t.Error("a third question is let in")
 	}
-	other, err := ta.jobs.endTurn(t.Context(), ta.proc.starter(101, "slot1_2"))
+	other, err := ta.endTurns.take(t.Context(), ta.proc.starter(101, "slot1_2"))
 	if err != nil {
 		t.Errorf("another job must wait: %v", err)
 	}
 	other()
 	first()
 	(<-second)()
-	again, err := ta.jobs.endTurn(t.Context(), st)
+	again, err := ta.endTurns.take(t.Context(), st)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +249,7 @@ func TestStrays(t *testing.T) {
 		return d
 	}
 	snap := &usage.Snapshot{Devices: []usage.DeviceUsage{on(uuid(0), map[int]starter.Starter{10: mine, 20: other}), on(uuid(1), map[int]starter.Starter{11: mine})}}
-	running := []Running{{Starter: mine, GPU: uuid(0)}, {Starter: other, GPU: uuid(0)}}
+	running := []jobs.Job{{Starter: mine, GPU: uuid(0)}, {Starter: other, GPU: uuid(0)}}
 	if got := strays(sightings(snap)[slotKey(mine)], &plan.Plan{}, holdings(running)[slotKey(mine)]); !slices.Equal(got, []stray{{11, uuid(1)}}) {
 		t.Errorf("strays = %+v", got)
 	}

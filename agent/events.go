@@ -9,12 +9,13 @@ import (
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // note keeps an event.
 func (a *Agent) note(e history.Event) {
-	e.Slot = shortName(e.Slot)
+	e.Slot = condor.SlotName(e.Slot)
 	a.history.Event(e)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
@@ -23,7 +24,7 @@ func (a *Agent) usageNow(v *view, now time.Time) metrics.Usage {
 	if a.sampler != nil {
 		snap = a.sampler.Snapshot()
 	}
-	running := a.jobs.all()
+	running := a.jobs.Running()
 	for i, r := range running {
 		if d := a.behind(v, r); d != "" {
 			running[i].GPU = d
@@ -51,7 +52,7 @@ func unplanned(p *plan.Plan, sampled []usage.DeviceUsage) []gpu.UUID {
 // usageOf is what the last samples and the job table say of GPUs and slots, for
 // Prometheus. Samples that are too old by now are left out, whatever holds up
 // their loop; the job table is the agent's own and stay.
-func usageOf(snap *usage.Snapshot, running []Running, c config.Config, now time.Time) metrics.Usage {
+func usageOf(snap *usage.Snapshot, running []jobs.Job, c config.Config, now time.Time) metrics.Usage {
 	longest := staleAfter * c.Usage.Interval
 	out := metrics.Usage{Sampled: snap.At, Sources: sourcesOf(snap, longest, now)}
 	fresh := make(map[usage.Device]bool, len(snap.Devices))
@@ -100,7 +101,7 @@ type nameOn struct {
 // slotsOf joins what was sampled with what was booked. A slot appears once on a
 // device, although the job before may still be leaving it: what both hold adds
 // up, and the later one gives the rest.
-func slotsOf(snap *usage.Snapshot, fresh map[usage.Device]bool, running []Running, tell config.JobLabels) []metrics.Slot {
+func slotsOf(snap *usage.Snapshot, fresh map[usage.Device]bool, running []jobs.Job, tell config.JobLabels) []metrics.Slot {
 	out := make([]metrics.Slot, 0, len(running))
 	place := make(map[nameOn]int, len(running))
 	at := func(k usage.SlotKey, d usage.Device) (s *metrics.Slot, known bool) {
@@ -140,12 +141,12 @@ func both(before, now usage.SlotUsage) usage.SlotUsage {
 }
 
 // labelsOf is what the site lets be told of a job.
-func labelsOf(r Running, tell config.JobLabels) metrics.JobLabels {
+func labelsOf(r jobs.Job, tell config.JobLabels) metrics.JobLabels {
 	switch tell {
 	case config.JobLabelsJob:
-		return metrics.JobLabels{ID: foreign.Clip(r.Job), VO: foreign.Clip(r.VO)}
+		return metrics.JobLabels{ID: foreign.Clip(r.ID), VO: foreign.Clip(r.VO)}
 	case config.JobLabelsJobAndUser:
-		return metrics.JobLabels{ID: foreign.Clip(r.Job), VO: foreign.Clip(r.VO), User: foreign.Clip(r.Owner), Group: foreign.Clip(r.Group)}
+		return metrics.JobLabels{ID: foreign.Clip(r.ID), VO: foreign.Clip(r.VO), User: foreign.Clip(r.Owner), Group: foreign.Clip(r.Group)}
 	}
 	return metrics.JobLabels{}
 }

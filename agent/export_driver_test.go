@@ -64,7 +64,7 @@ func (d *countingDriver) Conditions(context.Context, []gpu.UUID) ([]gpu.Conditio
 // TestNoDriverInsideAScrape: scrapes and the page of a full node ask the driver
 // nothing, by whichever way.
 func TestNoDriverInsideAScrape(t *testing.T) {
-	ta, _ := benchAgent(t)
+	ta, _ := benchAgent(t, 1000)
 	d := &countingDriver{Hardware: ta.hw}
 	for g := range 16 {
 		d.readings = append(d.readings, gpu.Reading{GPU: uuid(g), Index: g, Use: gpu.Use{Processes: gpu.Known([]gpu.DeviceProcess{})}})
@@ -89,11 +89,11 @@ func TestNoDriverInsideAScrape(t *testing.T) {
 // BenchmarkAgentScrape is a scrape of 16 GPUs with 46 jobs each: the judgement
 // of each GPU, the job table, the last samples, and the text.
 func BenchmarkAgentScrape(b *testing.B) {
-	ta, _ := benchAgent(b)
+	ta, _ := benchAgent(b, 1000)
 	node := &fullNode{}
 	for g := range 16 {
 		var list []gpu.DeviceProcess
-		for _, r := range ta.jobs.all() {
+		for _, r := range ta.jobs.Running() {
 			if r.GPU == uuid(g) {
 				pid := r.Starter.PID + 10000
 				ta.proc.Add(proctree.Process{PID: pid, Parent: r.Starter.PID, Comm: "job", UID: 1000, Started: 1})

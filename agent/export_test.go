@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -46,7 +47,7 @@ func sampledAt(at time.Time) *usage.Snapshot {
 // job table stays.
 func TestStaleSamplesAreNotShown(t *testing.T) {
 	at := time.Unix(1000, 0)
-	running := []Running{jobUsing(0).Running}
+	running := []jobs.Job{jobUsing(0).Job}
 	c := config.Default()
 	fresh := usageOf(sampledAt(at), running, c, at.Add(3*time.Second))
 	if len(fresh.Devices) != 1 || len(fresh.Counters) != 1 || len(fresh.Slots) != 1 || !fresh.Slots[0].Usage.Memory.Known || !fresh.Sources[0].Up {
@@ -74,11 +75,11 @@ func TestStaleSamplesAreNotShown(t *testing.T) {
 func TestTwoJobsOnOneSlot(t *testing.T) {
 	at := time.Unix(1000, 0)
 	snap := sampledAt(at)
-	before := Running{Starter: jobUsing(0).Starter, GPU: uuid(0), Budget: 1, Job: "7.0", Since: at}
+	before := jobs.Job{Starter: jobUsing(0).Starter, GPU: uuid(0), Budget: 1, ID: "7.0", Since: at}
 	now := before
-	now.Starter.PID, now.Starter.Started, now.Job, now.Budget, now.Since = 200, 2, "8.0", 2, at.Add(time.Second)
+	now.Starter.PID, now.Starter.Started, now.ID, now.Budget, now.Since = 200, 2, "8.0", 2, at.Add(time.Second)
 	snap.Slots = append(snap.Slots, usage.SlotUsage{Slot: slotKey(now.Starter), Device: usage.Device{GPU: uuid(0)}, Processes: 2, Memory: gpu.Known(gpu.Bytes(5)), Peak: gpu.Known(gpu.Bytes(6))})
-	for name, running := range map[string][]Running{"in order": {before, now}, "out of order": {now, before}} {
+	for name, running := range map[string][]jobs.Job{"in order": {before, now}, "out of order": {now, before}} {
 		got := usageOf(snap, running, config.Default(), at).Slots
 		if len(got) != 1 {
 			t.Fatalf("%s: %d slots", name, len(got))
@@ -112,9 +113,9 @@ func TestNoSlotTwice(t *testing.T) {
 				snap.Slots = append(snap.Slots, usage.SlotUsage{Slot: k, Device: d})
 			}
 		}
-		var running []Running
+		var running []jobs.Job
 		for i := range rapid.IntRange(0, 6).Draw(t, "running") {
-			running = append(running, Running{Starter: starter.Starter{ID: process.ID{PID: i}, Slot: slots.Draw(t, "slot")}, GPU: gpus.Draw(t, "gpu"), Since: at.Add(ages.Draw(t, "since")), Job: "1.0"})
+			running = append(running, jobs.Job{Starter: starter.Starter{ID: process.ID{PID: i}, Slot: slots.Draw(t, "slot")}, GPU: gpus.Draw(t, "gpu"), Since: at.Add(ages.Draw(t, "since")), ID: "1.0"})
 		}
 		seen := map[nameOn]bool{}
 		for _, s := range usageOf(snap, running, config.Default(), at).Slots {
@@ -140,9 +141,9 @@ func TestSlotOnMIGDevice(t *testing.T) {
 	d := usage.Device{GPU: uuid(0), MIG: migUUID}
 	snap.Devices = append(snap.Devices, usage.DeviceUsage{Device: d, At: at})
 	snap.Slots[0].Device = d
-	r := jobUsing(0).Running
+	r := jobUsing(0).Job
 	r.GPU = migUUID
-	if got := usageOf(snap, []Running{r}, config.Default(), at).Slots; len(got) != 1 || got[0].Usage.Device != d || got[0].Labels.ID != "7.0" {
+	if got := usageOf(snap, []jobs.Job{r}, config.Default(), at).Slots; len(got) != 1 || got[0].Usage.Device != d || got[0].Labels.ID != "7.0" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -316,9 +317,9 @@ func TestWhatIsToldOfJobs(t *testing.T) {
 		c := config.Default()
 		c.Metrics.JobLabels = tell
 		a := samplingAgent(t, nil, c)
-		r := jobUsing(0).Running
+		r := jobUsing(0).Job
 		r.Owner, r.Group, r.VO, r.Account = "alice", "group_atlas.alice", "atlas", starter.Account{UID: 54321, Known: true}
-		a.jobs.slots = []Running{r}
+		a.jobs.Admit(starter.Caller{}, func(*jobs.View) []jobs.Job { return []jobs.Job{r} })
 		text := scrapeOf(t, a)
 		if !strings.Contains(text, "gpuslot_slot_info{"+want+"} 1\n") {
 			t.Errorf("%s: no slot_info with %s:\n%s", tell, want, text)

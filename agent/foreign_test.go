@@ -18,7 +18,7 @@ func TestForeignWords(t *testing.T) {
 		t.Fatalf("%+v", reply)
 	}
 	r := ta.entry("slot1_1")
-	for _, word := range []string{r.Owner, r.Job, r.Group, r.VO} {
+	for _, word := range []string{r.Owner, r.ID, r.Group, r.VO} {
 		if strings.ContainsAny(word, "\x1b\x07\r") || len(word) > 300 {
 			t.Errorf("%.40q has %d bytes", word, len(word))
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -54,21 +55,21 @@ func (s State) bind(u gpu.UUID) string {
 // grantWhole is for a job alone on its GPUs, or on none: no MPS.
 func (s State) grantWhole(gpus []gpu.UUID) *api.Grant {
 	if len(gpus) == 0 {
-		return &api.Grant{Environment: map[string]string{}, Wall: wallNone}
+		return &api.Grant{Environment: map[string]string{}, Wall: jobs.WallNone}
 	}
 	names := make([]string, len(gpus))
 	for i, u := range gpus {
 		names[i] = string(s.deviceOf(u))
 	}
 	all := strings.Join(names, ",")
-	grant := &api.Grant{Wall: wallWhole, Environment: map[string]string{
+	grant := &api.Grant{Wall: jobs.WallWhole, Environment: map[string]string{
 		"CUDA_VISIBLE_DEVICES": all,
 		"GPUSLOT_GPU":          all,
-		"GPUSLOT_WALL":         wallWhole,
+		"GPUSLOT_WALL":         jobs.WallWhole,
 	}}
 	if gpus[0].IsMIG() {
-		grant.Wall = wallMIG
-		grant.Environment["GPUSLOT_WALL"] = wallMIG
+		grant.Wall = jobs.WallMIG
+		grant.Environment["GPUSLOT_WALL"] = jobs.WallMIG
 		grant.Environment["NVIDIA_VISIBLE_DEVICES"] = all // HTCondor leaves it to the hook
 	}
 	return grant
@@ -82,26 +83,6 @@ func (s State) deviceOf(u gpu.UUID) gpu.UUID {
 	return u
 }
 
-// The walls: what holds a job to its budget.
-const (
-	// wallCgroup: the driver holds all processes of the job to it together. It is
-	// there when the limit was read back, so never yet at a job's admission.
-	wallCgroup = "cgroup"
-	// wallDaemon: the control daemon's own default limit, which a job's process
-	// cannot lift.
-	wallDaemon = "daemon"
-	// wallWatch: the agent sums what the job's processes use, and HTCondor holds
-	// the job that is over. It acts after the fact.
-	wallWatch = "watch"
-	// wallWhole: the job has the whole GPU, there is nothing to hold.
-	wallWhole = "whole"
-	// wallMIG: the job has a MIG device, whose memory, multiprocessors and faults
-	// the hardware keeps apart.
-	wallMIG = "mig"
-	// wallNone: only the job's own environment, which it can change.
-	wallNone = "none"
-)
-
 // wallOf says what holds a budget. The daemon's limit does if it is not above
 // the budget, the server was started under it, and a trial has shown that other
 // accounts cannot change it (on driver 535 they can). The watch holds where the
@@ -109,11 +90,11 @@ const (
 func wallOf(limit, budget gpu.MiB, h Health) string {
 	switch {
 	case h.PrivilegeChecks && budget >= limit && !h.Stale:
-		return wallDaemon
+		return jobs.WallDaemon
 	case h.Watched:
-		return wallWatch
+		return jobs.WallWatch
 	}
-	return wallNone
+	return jobs.WallNone
 }
 
 // fraction is limit over total, rounded down to two decimals but above zero.

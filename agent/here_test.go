@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -34,7 +35,7 @@ func TestHere(t *testing.T) {
 	if diff := cmp.Diff(want, reply.Here); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if w := reply.Here.GPUs[0].Wall; w != wallNone { // nobody samples in this test
+	if w := reply.Here.GPUs[0].Wall; w != jobs.WallNone { // nobody samples in this test
 		t.Errorf("wall %q", w)
 	}
 	s.proc.Add(proctree.Process{PID: 200, Parent: 1, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1")})
@@ -43,9 +44,9 @@ func TestHere(t *testing.T) {
 	if err != nil || reply.Here.GPUs[0].UseMiB == nil || *reply.Here.GPUs[0].UseMiB != 300 {
 		t.Errorf("%+v, %v", reply.Here, err)
 	}
-	s.jobs.hold(mine, api.Hold{Slot: "slot1_1", Job: want.Job, Code: api.CodeOverBudget, Reason: "too much"})
-	if gone := (starter.Starter{ID: process.ID{PID: 9, Started: 9}, Slot: "slot9_9"}); s.jobs.hold(gone, api.Hold{Slot: "slot9_9"}) || len(s.jobs.allHolds()) != 1 {
-		t.Errorf("a job that has ended is held: %+v", s.jobs.allHolds())
+	s.jobs.Hold(mine, api.Hold{Slot: "slot1_1", Job: want.Job, Code: api.CodeOverBudget, Reason: "too much"})
+	if gone := (starter.Starter{ID: process.ID{PID: 9, Started: 9}, Slot: "slot9_9"}); s.jobs.Hold(gone, api.Hold{Slot: "slot9_9"}) || len(s.jobs.Holds()) != 1 {
+		t.Errorf("a job that has ended is held: %+v", s.jobs.Holds())
 	}
 	if reply, err = s.call(api.Request{Op: api.OpHere}); err != nil || reply.Here.Hold != "too much" {
 		t.Errorf("%+v, %v", reply.Here, err)

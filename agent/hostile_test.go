@@ -62,7 +62,7 @@ func TestForgedClaim(t *testing.T) {
 					t.Fatalf("%+v", reply)
 				}
 			}
-			if all := ta.jobs.all(); len(all) != 0 || ta.access.calls != 0 {
+			if all := ta.jobs.Running(); len(all) != 0 || ta.access.calls != 0 {
 				t.Errorf("it holds %+v, and pipe directories were opened or closed %d times", all, ta.access.calls)
 			}
 			if n, m := ta.startd.questions()-before, ta.count("gpuslot_slot_mismatches_total"); n != 1 || m != 1 {
@@ -102,7 +102,7 @@ func TestWithoutHook(t *testing.T) {
 	if reply.Grant == nil || reply.Grant.Environment["GPUSLOT_VRAM_MIB"] != "4096" {
 		t.Fatalf("%+v", reply)
 	}
-	if r := ta.entry("slot1_1"); r.Owner != "alice" || r.Job != "9.0" || r.Budget != 4096 || !r.Confirmed {
+	if r := ta.entry("slot1_1"); r.Owner != "alice" || r.ID != "9.0" || r.Budget != 4096 || !r.Confirmed {
 		t.Errorf("the job table has %+v", r)
 	}
 	// What it has it may hear again, without another question; more it does not get.
@@ -245,8 +245,8 @@ func TestPlugin(t *testing.T) {
 	if reply := ta.prepare(hookOf(s, 1000), jobOn(s, "alice", uuid(0), 8192)); reply.Refusal == nil || ta.reason(0) != "" {
 		t.Errorf("%+v, and the GPU is closed: %s", reply.Refusal, ta.reason(0))
 	}
-	if _, err := ta.end(t.Context(), hookOf(s, 1000)); err != nil || len(ta.jobs.turns) != 0 {
-		t.Errorf("%v, %d turns are kept of a starter without a GPU", err, len(ta.jobs.turns))
+	if _, err := ta.end(t.Context(), hookOf(s, 1000)); err != nil || len(ta.endTurns.by) != 0 {
+		t.Errorf("%v, %d turns are kept of a starter without a GPU", err, len(ta.endTurns.by))
 	}
 }
 
@@ -272,8 +272,8 @@ func TestJobUnderAnotherName(t *testing.T) {
 			if reply := ta.prepare(c, forged); reply.Refusal == nil || !strings.Contains(reply.Refusal.Reason, "only its first question is answered") {
 				t.Errorf("%s: %+v", who, reply)
 			}
-			if r := ta.entry("slot1_1"); r.Job != "1_1.0" || r.Owner != "alice" || r.Group != "" || r.VO != "" {
-				t.Errorf("%s: the job of %s in the job table is %q, %q, %q, %q", who, s.Slot, r.Job, r.Owner, r.Group, r.VO)
+			if r := ta.entry("slot1_1"); r.ID != "1_1.0" || r.Owner != "alice" || r.Group != "" || r.VO != "" {
+				t.Errorf("%s: the job of %s in the job table is %q, %q, %q, %q", who, s.Slot, r.ID, r.Owner, r.Group, r.VO)
 			}
 		}
 	}
@@ -288,8 +288,8 @@ func TestAskingForMore(t *testing.T) {
 	ta.grant(ended, 1000, "alice", uuid(0), 4096)
 	ta.proc.End(ended.PID)
 	reply := ta.prepare(starter.Caller{UID: 1000, PID: 4000, Starter: s}, jobOn(s, "alice", uuid(0), 8192))
-	if reply.Refusal == nil || len(ta.jobs.all()) != 2 {
-		t.Errorf("%+v, and the job table has %d entries", reply, len(ta.jobs.all()))
+	if reply.Refusal == nil || len(ta.jobs.Running()) != 2 {
+		t.Errorf("%+v, and the job table has %d entries", reply, len(ta.jobs.Running()))
 	}
 }
 

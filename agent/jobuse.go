@@ -6,8 +6,10 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -17,20 +19,20 @@ func (a *Agent) jobUses() []api.Use {
 	if a.sampler == nil {
 		return nil
 	}
-	return usesOf(a.sampler.Snapshot(), a.jobs.all(), a.view.Load().config.Usage.Interval, time.Now())
+	return usesOf(a.sampler.Snapshot(), a.jobs.Running(), a.view.Load().config.Usage.Interval, time.Now())
 }
 
 // usesOf is what each running job used up to now. Where a slot has two starters
 // for a moment nothing is told of it: whose the number would become is not
 // known. A job that no sample knows yet, or lately, is left out.
-func usesOf(snap *usage.Snapshot, running []Running, interval time.Duration, now time.Time) []api.Use {
+func usesOf(snap *usage.Snapshot, running []jobs.Job, interval time.Duration, now time.Time) []api.Use {
 	if now.Sub(snap.At) > staleAfter*interval {
 		return nil
 	}
 	starters := map[string]starter.Starter{}
 	several := map[string]bool{}
 	for _, r := range running {
-		name := shortName(r.Starter.Slot)
+		name := condor.SlotName(r.Starter.Slot)
 		if other, ok := starters[name]; ok && !other.Is(r.Starter) {
 			several[name] = true
 		}
@@ -39,7 +41,7 @@ func usesOf(snap *usage.Snapshot, running []Running, interval time.Duration, now
 	var out []api.Use
 	var told []starter.Starter
 	for _, r := range running {
-		if several[shortName(r.Starter.Slot)] || slices.ContainsFunc(told, r.Starter.Is) {
+		if several[condor.SlotName(r.Starter.Slot)] || slices.ContainsFunc(told, r.Starter.Is) {
 			continue
 		}
 		told = append(told, r.Starter)
@@ -88,10 +90,10 @@ func bothKnown(a, b usage.Spread) usage.Spread {
 	return usage.Spread{Lower: add(a.Lower, b.Lower), Estimate: add(a.Estimate, b.Estimate), Upper: add(a.Upper, b.Upper)}
 }
 
-func (t jobTotal) api(r Running, now time.Time) api.Use {
+func (t jobTotal) api(r jobs.Job, now time.Time) api.Use {
 	sm := history.BoundsOf(t.sums.SM)
 	return api.Use{
-		Slot: shortName(r.Starter.Slot), Job: r.Job, Seconds: now.Sub(r.Since).Seconds(), PeakMiB: t.peakMiB(),
+		Slot: condor.SlotName(r.Starter.Slot), Job: r.ID, Seconds: now.Sub(r.Since).Seconds(), PeakMiB: t.peakMiB(),
 		GPUSeconds: sm.Estimate, GPUSecondsMin: sm.Min, GPUSecondsMax: sm.Max,
 		Joules: history.BoundsOf(t.sums.Energy).Estimate,
 	}

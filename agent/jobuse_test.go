@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -18,9 +19,9 @@ func TestUsesOf(t *testing.T) {
 		return usage.SlotUsage{Slot: slotKey(s), Device: usage.Device{GPU: gpu.UUID(d)}, Peak: gpu.Known(gpu.Bytes(mib.Bytes())),
 			Job: usage.SlotTotals{SM: usage.Spread{Estimate: gpu.Known(seconds), Upper: gpu.Known(2 * seconds)}}}
 	}
-	runs := func(s starter.Starter, job string, gpus ...string) (out []Running) {
+	runs := func(s starter.Starter, job string, gpus ...string) (out []jobs.Job) {
 		for _, g := range gpus {
-			out = append(out, Running{Starter: s, Job: job, GPU: gpu.UUID(g), Since: now.Add(-time.Minute)})
+			out = append(out, jobs.Job{Starter: s, ID: job, GPU: gpu.UUID(g), Since: now.Add(-time.Minute)})
 		}
 		return out
 	}
@@ -30,7 +31,7 @@ func TestUsesOf(t *testing.T) {
 	half := []usage.SlotUsage{on(first, "GPU-a", 800, 1), {Slot: slotKey(first), Device: usage.Device{GPU: "GPU-b"}}}
 	for name, tt := range map[string]struct {
 		slots   []usage.SlotUsage
-		running []Running
+		running []jobs.Job
 		age     time.Duration
 		mib     int64   // of the one use; -1 unknown
 		seconds float64 // -1 unknown
@@ -51,7 +52,7 @@ func TestUsesOf(t *testing.T) {
 			}
 			continue
 		}
-		if len(got) != 1 || got[0].Slot != "slot1_1" || got[0].Job != tt.running[0].Job || got[0].Seconds != 60 {
+		if len(got) != 1 || got[0].Slot != "slot1_1" || got[0].Job != tt.running[0].ID || got[0].Seconds != 60 {
 			t.Fatalf("%s: %+v", name, got)
 		}
 		if mib := orElse(got[0].PeakMiB, -1); mib != tt.mib {

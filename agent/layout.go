@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
@@ -63,7 +64,7 @@ func (a *Agent) layOut(ctx context.Context, v *view, inv gpu.Inventory, problem 
 			problem(err)
 		}
 		for _, u := range goes {
-			leaving[u] = isLeaving
+			leaving[u] = jobs.IsLeaving
 		}
 		switch {
 		case len(out.Steps) > 0:
@@ -129,7 +130,7 @@ func (a *Agent) executor(v *view) mig.Executor {
 
 // releaseInstance stops the control daemon of a MIG device that goes.
 func (a *Agent) releaseInstance(ctx context.Context, u gpu.UUID) error {
-	if a.jobs.busy(u) {
+	if a.jobs.Busy(u) {
 		return fmt.Errorf("a job of HTCondor's holds %s: %w", u, gpu.ErrInUse)
 	}
 	if !wants(a.lastWanted, u) {
@@ -166,7 +167,7 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 	if !s.Capable {
 		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, gpu.ErrNoMIG)
 	}
-	if why := a.jobs.unknown(); why != "" && len(s.Instances) > 0 {
+	if why := a.jobs.Unknown(); why != "" && len(s.Instances) > 0 {
 		return out, nil, waits(why)
 	}
 	goal, want, err := a.goal(s, g)
@@ -181,7 +182,7 @@ func (a *Agent) layOutGPU(ctx context.Context, v *view, g plan.MIGGPU) (out mig.
 		return out, v.keys(gone(s, goal)), waits(why)
 	}
 	layout := p.GPUs[0].Layout
-	if held := a.jobs.reserve(v.keys(gone(s, layout))); held != "" {
+	if held := a.jobs.Reserve(v.keys(gone(s, layout))); held != "" {
 		return out, v.keys(gone(s, goal)), waits(held + " has just begun on it")
 	}
 	if err := noteMIGMode(undoFile(v.config.Paths), g.UUID, s.Enabled); err != nil {
@@ -243,7 +244,7 @@ func wantsOf(chip gpu.Chip, g plan.MIGGPU) ([]mig.Want, error) {
 // claimed is the state with the jobs that hold instances, whether or not they
 // compute at this moment, and with our own control daemons marked.
 func (a *Agent) claimed(v *view, s gpu.MIGState) gpu.MIGState {
-	running := a.jobs.all()
+	running := a.jobs.Running()
 	s.Instances = slices.Clone(s.Instances)
 	for k := range s.Instances {
 		in := &s.Instances[k]
@@ -266,7 +267,7 @@ func (a *Agent) claimed(v *view, s gpu.MIGState) gpu.MIGState {
 
 // behind is the MIG device that a job has at a place of a layout. Of a job from
 // before the agent started the plan knows it, or the one before.
-func (a *Agent) behind(v *view, r Running) gpu.UUID {
+func (a *Agent) behind(v *view, r jobs.Job) gpu.UUID {
 	if r.Device != "" {
 		return r.Device
 	}

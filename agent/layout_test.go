@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
@@ -149,7 +150,7 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 	condor := ta.read(ta.view.Load().config.Paths.CondorConfig)
 	places := slices.DeleteFunc(slices.Clone(ta.view.Load().plan.GPUs), func(g plan.GPU) bool { return g.Device == "" })
 	first := ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", places[0].UUID, 2048)
-	if d := string(places[0].Device); d == "" || first.Environment["CUDA_VISIBLE_DEVICES"] != d || first.Environment["NVIDIA_VISIBLE_DEVICES"] != d || first.Wall != wallMIG {
+	if d := string(places[0].Device); d == "" || first.Environment["CUDA_VISIBLE_DEVICES"] != d || first.Environment["NVIDIA_VISIBLE_DEVICES"] != d || first.Wall != jobs.WallMIG {
 		t.Fatalf("the job on %+v got %+v", places[0], first)
 	}
 	var order []string
@@ -164,7 +165,7 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 	}
 	for _, a := range ta.acceptances() {
 		g, _ := v.plan.GPU(gpu.UUID(a.UUID))
-		want := isLeaving
+		want := jobs.IsLeaving
 		if g.Profile == "7g.40gb" {
 			want = "there is no MIG device 7g.40gb@0 now: its GPU has another layout"
 		}

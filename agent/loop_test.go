@@ -233,7 +233,7 @@ func TestConfirmBatches(t *testing.T) {
 		ta.startd.set(ads, nil)
 		time.Sleep(askRetry)
 		synctest.Wait()
-		for _, r := range ta.jobs.all() {
+		for _, r := range ta.jobs.Running() {
 			if !r.Confirmed {
 				t.Errorf("%s is not confirmed", r.Starter.Slot)
 			}

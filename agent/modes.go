@@ -123,7 +123,7 @@ func (a *Agent) heldElsewhere(ctx context.Context) func(gpu.UUID) string {
 				continue
 			}
 			for _, id := range s.AssignedGPUs {
-				if u, err := gpu.ParseUUID(id); err == nil && !a.jobs.busy(u) {
+				if u, err := gpu.ParseUUID(id); err == nil && !a.jobs.Busy(u) {
 					held[u] = fmt.Sprintf("the job in %s ends", s.Name)
 				}
 			}
@@ -131,8 +131,8 @@ func (a *Agent) heldElsewhere(ctx context.Context) func(gpu.UUID) string {
 	}
 	unknown := ""
 	if err != nil {
-		for _, s := range (&starter.Arrivals{}).New(a.jobs.proc, time.Now()) {
-			if len(a.jobs.heldBy(s)) == 0 {
+		for _, s := range (&starter.Arrivals{}).New(a.proc, time.Now()) {
+			if len(a.jobs.HeldBy(s)) == 0 {
 				unknown = fmt.Sprintf("it is known which GPUs the job in %s has: %v", s.Slot, err)
 				break
 			}

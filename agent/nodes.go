@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -88,7 +89,7 @@ type heldNodes struct {
 
 // nodesJob is a job with all its GPUs.
 type nodesJob struct {
-	Running
+	jobs.Job
 	own []devices.Instance
 	err error
 }
@@ -123,7 +124,7 @@ func (v *view) divided() bool {
 }
 
 // instancesFor are those of what a job got.
-func (v *view) instancesFor(r Running) ([]devices.Instance, error) {
+func (v *view) instancesFor(r jobs.Job) ([]devices.Instance, error) {
 	u := cmp.Or(r.Device, r.GPU)
 	if g, ok := find(&v.plan, u); ok && g.Device != "" {
 		u = g.Device
@@ -136,13 +137,13 @@ func (v *view) instancesFor(r Running) ([]devices.Instance, error) {
 }
 
 // jobsWithNodes are the jobs of the job table, each once, in their order.
-func (v *view) jobsWithNodes(all []Running) []nodesJob {
+func (v *view) jobsWithNodes(all []jobs.Job) []nodesJob {
 	var jobs []nodesJob
 	for _, r := range all {
 		of, err := v.instancesFor(r)
 		i := slices.IndexFunc(jobs, func(j nodesJob) bool { return j.Starter.Is(r.Starter) })
 		if i < 0 {
-			jobs = append(jobs, nodesJob{Running: r})
+			jobs = append(jobs, nodesJob{Job: r})
 			i = len(jobs) - 1
 		}
 		jobs[i].own, jobs[i].err = append(jobs[i].own, of...), errors.Join(jobs[i].err, err)
@@ -188,26 +189,26 @@ func (a *Agent) nodesRound(v *view, now time.Time) {
 		return
 	}
 	read := sync.OnceValues(a.nodes.proc.Read)
-	if a.complainOfNodes(Running{}, a.tryNodes(read)) {
+	if a.complainOfNodes(jobs.Job{}, a.tryNodes(read)) {
 		return
 	}
 	a.closeNodesToDaemons(read)
-	for _, j := range v.jobsWithNodes(a.jobs.all()) {
+	for _, j := range v.jobsWithNodes(a.jobs.Running()) {
 		leaf := a.proc.JobCgroup(j.Starter)
 		late := now.Sub(j.Since) >= lateAfter
 		switch {
 		case leaf != "":
 			a.jobRunsIn(leaf)
 			slice, err := a.holdNodes(j, leaf, read, now)
-			a.complainOfNodes(j.Running, err)
+			a.complainOfNodes(j.Job, err)
 			// A supervisor asks in the moment after its cgroup is there.
 			if !j.Adopted && a.nodes.settle(slice, now.Add(-lateAfter)) {
 				a.metrics.DeviceRule(metrics.RuleLate)
 				a.log.Warn("a job ran before the device nodes of other MIG devices were closed to it",
-					"slot", j.Starter.Slot, "job", j.Job, "gpu", j.GPU)
+					"slot", j.Starter.Slot, "job", j.ID, "gpu", j.GPU)
 			}
 		case late && !a.nodes.has(j.Starter) && (j.Starter.PID == 0 || a.proc.Runs(j.Starter.ID)):
-			a.complainOfNodes(j.Running, errNoProcess)
+			a.complainOfNodes(j.Job, errNoProcess)
 		}
 	}
 }
@@ -284,12 +285,12 @@ func (a *Agent) dropNodes() {
 
 // complainOfNodes books why a job, or every job, can open the nodes of others,
 // and tells it once.
-func (a *Agent) complainOfNodes(r Running, err error) (open bool) {
+func (a *Agent) complainOfNodes(r jobs.Job, err error) (open bool) {
 	if a.nodes.complain(r.Starter.ID, err) {
 		if r.Starter.PID != 0 {
 			a.metrics.DeviceRule(metrics.RuleMissing)
 		}
-		a.log.Warn("jobs can open the device nodes of other MIG devices", "slot", r.Starter.Slot, "job", r.Job, "gpu", r.GPU, "err", err)
+		a.log.Warn("jobs can open the device nodes of other MIG devices", "slot", r.Starter.Slot, "job", r.ID, "gpu", r.GPU, "err", err)
 	}
 	return err != nil
 }

@@ -309,7 +309,7 @@ func TestNodesNotAtStart(t *testing.T) {
 		"not told by the startd": {func(n *nodesAgent, st *starter.Starter) {
 			*st = n.proc.starter(950, "slot9_1")
 			n.process(*st)
-			n.jobs.await((&starter.Arrivals{}).New(n.proc.fs(), time.Now()))
+			n.jobs.Await((&starter.Arrivals{}).New(n.proc.fs(), time.Now()))
 		}, "the startd has not said"},
 		"no BPF at all": {func(n *nodesAgent, _ *starter.Starter) { n.kernel.err = errors.New("no BPF"); n.round() }, ""},
 		"before 24.8": {func(n *nodesAgent, st *starter.Starter) {

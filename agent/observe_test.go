@@ -109,32 +109,32 @@ func TestObservedJobs(t *testing.T) {
 	seen := &starter.Arrivals{}
 	look := func(ads ...condor.Slot) {
 		ta.startd.set(ads, nil)
-		ta.jobs.discover(seen, time.Now())
+		ta.jobs.Discover(seen.New(ta.proc.fs(), time.Now()))
 		ta.ask(t.Context())
 	}
 	ta.proc.starter(100, "slot1_1")
 	look(stockAd("slot1_1", "", 100, 0))
 	look(stockAd("slot1_1", "7.0", 99, 0))
-	if all := ta.jobs.all(); len(all) > 0 {
+	if all := ta.jobs.Running(); len(all) > 0 {
 		t.Fatalf("taken from another job's ad: %+v", all)
 	}
 	look(stockAd("slot1_1", "8.0", 100, 0))
 	ta.proc.starter(200, "slot1_2") // has no GPU
 	look(stockAd("slot1_1", "8.0", 100, 0), stockAd("slot1_2", "9.0", 200))
-	all := ta.jobs.all()
+	all := ta.jobs.Running()
 	if len(all) != 1 {
 		t.Fatalf("%+v", all)
 	}
 	r := all[0]
-	if r.GPU != uuid(0) || r.Job != "8.0" || r.Owner != "alice" || r.Group != "atlas.prod" || r.Adopted || !r.Confirmed || r.Beside || r.Wall != "" {
+	if r.GPU != uuid(0) || r.ID != "8.0" || r.Owner != "alice" || r.Group != "atlas.prod" || r.Adopted || !r.Confirmed || r.Beside || r.Wall != "" {
 		t.Errorf("%+v", r)
 	}
-	if ta.jobs.unknown() != "" {
-		t.Errorf("a job without GPUs stays open: %s", ta.jobs.unknown())
+	if ta.jobs.Unknown() != "" {
+		t.Errorf("a job without GPUs stays open: %s", ta.jobs.Unknown())
 	}
 	ta.proc.starter(300, "slot1_3") // of a site that divides its GPUs by itself
 	look(stockAd("slot1_3", "10.0", 300, 0))
-	if all := ta.jobs.all(); len(all) != 2 || !all[0].Beside || !all[1].Beside {
+	if all := ta.jobs.Running(); len(all) != 2 || !all[0].Beside || !all[1].Beside {
 		t.Errorf("two jobs on one GPU: %+v", all)
 	}
 	for _, b := range (site{ta.Agent}).Bookings() {
@@ -152,7 +152,7 @@ func TestObservedJobs(t *testing.T) {
 	ta.sweepNow()
 	ta.proc.starter(400, "slot1_3") // the same slot's next job
 	look(stockAd("slot1_3", "11.0", 400, 1))
-	if r := ta.entry("slot1_3"); r.Job != "11.0" || r.GPU != uuid(1) || r.Beside {
+	if r := ta.entry("slot1_3"); r.ID != "11.0" || r.GPU != uuid(1) || r.Beside {
 		t.Errorf("%+v", r)
 	}
 }
@@ -166,7 +166,7 @@ func TestObservedProcessesBeforeTheStartdTells(t *testing.T) {
 	if _, ok := (site{ta.Agent}).Slot(101, started); ok {
 		t.Error("nobody has seen the starter yet")
 	}
-	ta.jobs.discover(&starter.Arrivals{}, time.Now())
+	ta.jobs.Discover((&starter.Arrivals{}).New(ta.proc.fs(), time.Now()))
 	if key, ok := (site{ta.Agent}).Slot(101, started); !ok || key != slotKey(s) {
 		t.Errorf("%+v, %v", key, ok)
 	}
@@ -215,7 +215,7 @@ func TestRecordOfAnObservedJob(t *testing.T) {
 	}
 	ta.proc.starter(100, "slot1_1")
 	ta.startd.set([]condor.Slot{stockAd("slot1_1", "8.0", 100, 0)}, nil)
-	ta.jobs.discover(&starter.Arrivals{}, now)
+	ta.jobs.Discover((&starter.Arrivals{}).New(ta.proc.fs(), now))
 	ta.ask(t.Context())
 	r := ta.entry("slot1_1")
 	got := recordOf(r, &usage.Snapshot{}, &ta.view.Load().plan, now)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
@@ -50,7 +51,7 @@ func (a *Agent) remember() {
 func (a *Agent) pageNode() page.Node {
 	v, now, snap := a.view.Load(), time.Now(), a.used()
 	n := page.Node{Host: hostName(v), Version: a.version, Driver: v.plan.Driver, At: snap.At, Problems: a.pageProblems(v)}
-	running := a.jobs.all()
+	running := a.jobs.Running()
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
 		p := page.GPU{Index: g.Index, Name: g.Name, Mode: string(g.Mode), Shared: g.Shared(), Shares: g.Shares}
@@ -175,7 +176,7 @@ func pageSlots(snap *usage.Snapshot, d usage.Device) []page.Slot {
 }
 
 // budgets joins the job table: jobs that no sample has seen stand there, too.
-func budgets(p *page.GPU, running []Running) {
+func budgets(p *page.GPU, running []jobs.Job) {
 	for _, r := range running {
 		if r.GPU != p.UUID {
 			continue

@@ -39,14 +39,14 @@ func TestPageNamesNobody(t *testing.T) {
 			t.Errorf("the page does not say %s", want)
 		}
 	}
-	for _, r := range ta.jobs.all() {
-		for _, secret := range []string{r.Owner, r.tenant(), "nosuchuser"} {
+	for _, r := range ta.jobs.Running() {
+		for _, secret := range []string{r.Owner, r.AccountName(), "nosuchuser"} {
 			if secret == "" || strings.Contains(text, secret) {
 				t.Errorf("the page tells %q", secret)
 			}
 		}
-		if strings.Contains(text, ">"+r.Job+"<") {
-			t.Errorf("the page tells the job %q", r.Job)
+		if strings.Contains(text, ">"+r.ID+"<") {
+			t.Errorf("the page tells the job %q", r.ID)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -118,8 +119,8 @@ const noPartition = "none of its static SM partitions is free: jobs hold them th
 // hasPartition says whether a GPU has a partition for one more job.
 func (a *Agent) hasPartition(u gpu.UUID, h Health) bool {
 	free := false
-	a.jobs.Look(func(v *jobView) {
-		free = a.partitions.offer(starter.Starter{}, u, h.Proof.Process(), v.inPartition) != ""
+	a.jobs.Look(func(v *jobs.View) {
+		free = a.partitions.offer(starter.Starter{}, u, h.Proof.Process(), a.inPartition(v)) != ""
 	})
 	return free
 }
@@ -184,13 +185,10 @@ func (p *partitions) smsOf(s starter.Starter, u gpu.UUID) *int {
 	return &set.SMs
 }
 
-// inPartition says whether a partition may still be in use: its slot is booked, or
-// its starter runs.
-func (v *jobView) inPartition(h holding) bool {
-	for _, r := range v.slots {
-		if r.Starter.Is(h.Starter) && r.GPU == h.GPU {
-			return true
-		}
+// inPartition says whether a partition may still be in use: its slot is in the job table,
+// or its starter runs.
+func (a *Agent) inPartition(running *jobs.View) func(holding) bool {
+	return func(h holding) bool {
+		return running.Has(h.Starter, h.GPU) || h.Starter.Slot != verifySlot && a.proc.Runs(h.Starter.ID)
 	}
-	return h.Starter.Slot != verifySlot && v.proc.Runs(h.Starter.ID)
 }

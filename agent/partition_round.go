@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
@@ -33,7 +34,7 @@ func (a *Agent) partition(ctx context.Context, p *plan.Plan, guards map[gpu.UUID
 
 // freePartitions drops those of slots that have ended.
 func (a *Agent) freePartitions() error {
-	a.jobs.Look(func(v *jobView) { a.partitions.free(v.inPartition) })
+	a.jobs.Look(func(v *jobs.View) { a.partitions.free(a.inPartition(v)) })
 	return a.partitions.write()
 }
 
@@ -48,7 +49,7 @@ func (a *Agent) partitionOne(ctx context.Context, g *plan.GPU, now guard, deadli
 		return now
 	}
 	clients, err := a.allClients(ctx, g.UUID)
-	if err != nil || len(clients) > 0 || a.jobs.busy(g.UUID) || a.jobs.unknown() != "" {
+	if err != nil || len(clients) > 0 || a.jobs.Busy(g.UUID) || a.jobs.Unknown() != "" {
 		now.otherwise = why + ": its control daemon starts anew when the jobs there have ended"
 		return now
 	}

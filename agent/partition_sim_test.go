@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -28,7 +29,7 @@ func simulatedH200(t *testing.T) *simulated {
 	inv.Driver, inv.CUDA = "590.48.01", "13.1"
 	g.Name, g.Memory, g.Capability, g.Multiprocessors = "NVIDIA H200", 143771, gpu.ComputeCapability{Major: 9}, 132
 	s := simulatedNode(t, inv.Driver, "H200", inv, partitionedIn(4))
-	s.jobs.unplaced = nil // whatever HTCondor this machine runs
+	s.jobs = jobs.New(s.proc) // without whatever HTCondor this machine runs
 	return s
 }
 
@@ -52,7 +53,7 @@ func (s *simulated) starter(slot string) (starter.Starter, func()) {
 		}
 	}
 	s.t.Cleanup(end)
-	p, err := s.jobs.proc.Stat(c.Process.Pid)
+	p, err := s.proc.Stat(c.Process.Pid)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -198,7 +199,7 @@ func TestSimulatedAgentRestart(t *testing.T) {
 	one, _ := s.starter("slot1_1")
 	before, daemon := s.admitted(one)[mps.PartitionVariable], s.view.Load().guards[s.gpu].proof.Process()
 	s.start(partitionedIn(4))
-	s.jobs.unplaced = nil
+	s.jobs = jobs.New(s.proc)
 	s.apply(context.Background(), false)
 	if why := s.view.Load().reasons[s.gpu]; why != "" || s.view.Load().guards[s.gpu].proof.Process() != daemon {
 		t.Errorf("%q, daemon %v was %v", why, s.view.Load().guards[s.gpu].proof.Process(), daemon)

@@ -218,7 +218,8 @@ func TestHeldOutsideTheBooks(t *testing.T) {
 	if why := ta.reason(0); why != "" {
 		t.Errorf("with all shares in use: %q", why)
 	}
-	ta.jobs.slots = ta.jobs.slots[:1]
+	last := ta.jobs.Running()[1]
+	ta.jobs.Release(last.Starter, last.GPU)
 	if why := ta.reason(0); why != noPartition {
 		t.Errorf("reason %q", why)
 	}
@@ -263,7 +264,7 @@ func TestPartitionsThatCannotBeKept(t *testing.T) {
 	if r := ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096); !strings.Contains(r.Reason, "cannot be kept") {
 		t.Errorf("%+v", r)
 	}
-	if len(ta.partitions.held) != 0 || len(ta.jobs.all()) != 0 {
+	if len(ta.partitions.held) != 0 || len(ta.jobs.Running()) != 0 {
 		t.Errorf("booked: %v", ta.partitions.held)
 	}
 }

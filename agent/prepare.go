@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -31,7 +32,7 @@ func (a *Agent) prepare(ctx context.Context, c starter.Caller, job *api.Job) api
 	a.metrics.Admission(result, reason, time.Since(start))
 	level := slog.LevelInfo
 	switch { // a job may ask as often as it likes
-	case !c.Hook && grant == nil && a.jobs.firstRefusal(c.Starter):
+	case !c.Hook && grant == nil && a.questions.firstRefusal(c.Starter):
 		level = slog.LevelWarn
 	case !c.Hook && (grant == nil || !c.Confirmed):
 		level = slog.LevelDebug
@@ -49,7 +50,7 @@ func (a *Agent) prepare(ctx context.Context, c starter.Caller, job *api.Job) api
 		return api.Reply{Refusal: refusal}
 	}
 	if !c.Hook { // it asked for its start before, without a GPU
-		held := a.jobs.heldBy(c.Starter)
+		held := a.jobs.HeldBy(c.Starter)
 		// What fails is a warning of status, and tried again by the loop.
 		_ = a.closeNodesAtStart(a.view.Load(), c.Starter, held, a.proc.Leaf(c.PID).Path)
 	}
@@ -137,32 +138,32 @@ func (a *Agent) admit(ctx context.Context, c starter.Caller, job *api.Job, now t
 		}
 	}
 	var after entered
-	grant, refusal := a.jobs.Admit(func(jobs *jobView) (*api.Grant, *api.Refusal) {
-		if len(whole) > 0 && jobs.elsewhere[c.Starter.ID] {
-			return nil, notHeld(c.Starter)
+	var grant *api.Grant
+	a.jobs.Admit(c, func(running *jobs.View) (enter []jobs.Job) {
+		if len(whole) > 0 && running.IsElsewhere(c.Starter) {
+			refusal = notHeld(c.Starter)
+			return nil
 		}
-		if why := jobs.whyUnknown(); why != "" && s.Health.Closed == "" {
+		if why := running.Unknown(); why != "" && s.Health.Closed == "" {
 			s.Health.Closed = why
 		}
-		if g != nil && s.Health.Closed == "" && jobs.verifying(g.UUID) {
+		if g != nil && s.Health.Closed == "" && hasVerification(running.On(g.UUID)) {
 			s.Health.Closed = beingVerified
 		}
-		if refusal := jobs.refuseSide(c.Starter, s.Plan, whole, g == nil); refusal != nil {
-			return nil, refusal
+		if refusal = a.elastic.refuse(running, c.Starter, s.Plan, whole, g == nil); refusal != nil {
+			return nil
 		}
-		if refusal := a.refuseAlone(jobs, v, whole, c.Starter.Started, now); refusal != nil {
+		if refusal = a.refuseAlone(running, v, whole, c.Starter.Started, now); refusal != nil {
 			nudge(a.wake)
-			return nil, refusal
+			return nil
 		}
-		grant, refusal, gone := a.decide(jobs, &s, c, job, whole)
-		after.ended = gone
-		if refusal != nil {
-			a.refused(jobs, c, g, refusal)
-			return nil, refusal
+		if grant, refusal, after.ended = a.decide(running, &s, c, job, whole); refusal != nil {
+			a.refused(running, c, g, refusal)
+			return nil
 		}
-		after.partition = a.enter(jobs, s, c, job, g, whole, grant)
+		enter, after.partition = a.entries(s, c, job, g, whole, grant)
 		nudge(a.booked)
-		return grant, nil
+		return enter
 	})
 	if g != nil {
 		after.shared = g.UUID
@@ -175,7 +176,7 @@ func (a *Agent) admit(ctx context.Context, c starter.Caller, job *api.Job, now t
 
 // refuseAlone closes MIG devices that are gone, broken or about to go, and those
 // and whole GPUs that somebody holds.
-func (a *Agent) refuseAlone(jobs *jobView, v *view, gpus []gpu.UUID, started uint64, now time.Time) *api.Refusal {
+func (a *Agent) refuseAlone(running *jobs.View, v *view, gpus []gpu.UUID, started uint64, now time.Time) *api.Refusal {
 	for _, u := range gpus {
 		why := ""
 		g, ok := find(&v.plan, u)
@@ -188,7 +189,7 @@ func (a *Agent) refuseAlone(jobs *jobView, v *view, gpus []gpu.UUID, started uin
 		if ok && !g.Shared() {
 			why = a.closedBy(g).For(started).ReasonAnd(why)
 		}
-		if leaves := jobs.leaves(u); leaves != "" {
+		if leaves := running.Leaves(u); leaves != "" {
 			why = leaves
 		}
 		if why != "" {
@@ -222,15 +223,15 @@ func pulseError(p mps.Pulse) error {
 
 // decide asks Admit, and once more after a sweep if only slots that may have
 // ended stand in the way. Those that did are to be finished.
-func (a *Agent) decide(jobs *jobView, s *State, c starter.Caller, job *api.Job, gpus []gpu.UUID) (grant *api.Grant, refusal *api.Refusal, ended []Running) {
+func (a *Agent) decide(running *jobs.View, s *State, c starter.Caller, job *api.Job, gpus []gpu.UUID) (grant *api.Grant, refusal *api.Refusal, ended []jobs.Job) {
 	read := func() {
 		s.Running = nil
 		for _, u := range gpus {
-			s.Running = append(s.Running, jobs.on(u)...)
+			s.Running = append(s.Running, running.On(u)...)
 		}
-		s.Held = jobs.held(c.Starter)
+		s.Held = running.HeldBy(c.Starter)
 		if len(gpus) == 1 {
-			s.Partition = a.partitions.offer(c.Starter, gpus[0], s.Health.Proof.Process(), jobs.inPartition)
+			s.Partition = a.partitions.offer(c.Starter, gpus[0], s.Health.Proof.Process(), a.inPartition(running))
 		}
 	}
 	read()
@@ -238,7 +239,7 @@ func (a *Agent) decide(jobs *jobView, s *State, c starter.Caller, job *api.Job, 
 	if refusal == nil || len(s.Running) == 0 || len(s.Held) > 0 { // nobody stands in the way of who is in
 		return grant, refusal, nil
 	}
-	if ended = jobs.dropEnded(); len(ended) == 0 {
+	if ended = running.DropEnded(); len(ended) == 0 {
 		return grant, refusal, nil
 	}
 	read()
@@ -249,13 +250,13 @@ func (a *Agent) decide(jobs *jobView, s *State, c starter.Caller, job *api.Job, 
 // refused lets the rest of the agent know what a refusal says of a GPU: START
 // must see it too, or the job comes back at once. Only a hook is believed that
 // a GPU is full: it runs before the job can.
-func (a *Agent) refused(jobs *jobView, c starter.Caller, g *plan.GPU, r *api.Refusal) {
+func (a *Agent) refused(running *jobs.View, c starter.Caller, g *plan.GPU, r *api.Refusal) {
 	switch {
 	case g == nil:
 	case r.Code == api.CodeClosed:
 		nudge(a.wake)
-	case r.Code == api.CodeNotPlanned && c.Hook && len(jobs.held(c.Starter)) == 0:
-		jobs.full[g.UUID] = true
+	case r.Code == api.CodeNotPlanned && c.Hook && len(running.HeldBy(c.Starter)) == 0:
+		running.NoteFull(g.UUID)
 	}
 }
 
@@ -266,7 +267,7 @@ type entered struct {
 	// partition is the one that the job took now; nil where it took none.
 	partition *holding
 	// ended are the jobs that the decision found ended.
-	ended []Running
+	ended []jobs.Job
 }
 
 // settleEntry does what changes files after an admission: it shuts out who ended, keeps
@@ -275,7 +276,7 @@ type entered struct {
 func (a *Agent) settleEntry(s State, c starter.Caller, e entered, refusal *api.Refusal) *api.Refusal {
 	if len(e.ended) > 0 {
 		a.finish(e.ended)
-		if err := a.access.Sweep(a.jobs.needs); err != nil {
+		if err := a.access.Sweep(a.jobs.Needs); err != nil {
 			a.log.Error("sweep", "err", err)
 		}
 	}
@@ -301,17 +302,20 @@ func (a *Agent) settleEntry(s State, c starter.Caller, e entered, refusal *api.R
 	if e.partition != nil {
 		a.partitions.drop(*e.partition)
 	}
-	if !slices.ContainsFunc(s.Held, func(r Running) bool { return r.GPU == e.shared }) {
-		a.jobs.release(c.Starter, e.shared)
+	if !slices.ContainsFunc(s.Held, func(r jobs.Job) bool { return r.GPU == e.shared }) {
+		a.jobs.Release(c.Starter, e.shared)
 	}
 	return refusal
 }
 
-// enter enters the job, and returns the partition that it takes now, if any.
-func (a *Agent) enter(jobs *jobView, s State, c starter.Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant) (taken *holding) {
-	r := Running{
-		Starter: c.Starter, Account: starter.Account{UID: c.UID, Known: true}, Owner: job.Owner, Job: job.ID, Group: job.Group,
-		VO: job.VO, Work: workOf(c, job), Wall: grant.Wall, Since: s.Now, Confirmed: c.Confirmed,
+// entries are what the job table gets of an admitted job, with the partition that it takes
+// now, if any.
+func (a *Agent) entries(
+	s State, c starter.Caller, job *api.Job, g *plan.GPU, gpus []gpu.UUID, grant *api.Grant,
+) (enter []jobs.Job, taken *holding) {
+	r := jobs.Job{
+		Starter: c.Starter, Account: starter.Account{UID: c.UID, Known: true}, Owner: job.Owner, ID: job.ID, Group: job.Group,
+		VO: job.VO, Work: jobs.WorkOf(c, job), Wall: grant.Wall, Since: s.Now, Confirmed: c.Confirmed,
 	}
 	if g != nil {
 		if h := (holding{Starter: c.Starter, GPU: g.UUID, ID: s.Partition}); g.Partitioned() && a.partitions.take(h) {
@@ -324,37 +328,7 @@ func (a *Agent) enter(jobs *jobView, s State, c starter.Caller, job *api.Job, g 
 		if d := s.deviceOf(u); d != u {
 			r.Device = d
 		}
-		jobs.enter(r, c.Hook || c.Confirmed)
+		enter = append(enter, r)
 	}
-	return taken
-}
-
-// locate gives a job process that left its parents behind the starter of its
-// slot, if it runs as the job's account.
-func (v *jobView) locate(c *starter.Caller) error {
-	if c.Starter.PID != 0 {
-		return nil
-	}
-	s, ok := v.starterOf(c.Starter.Slot)
-	if !ok {
-		return errors.New("no job of " + c.Starter.Slot + " was admitted: ask from the job's own process, or configure the PREPARE_JOB hook")
-	}
-	if of := v.held(s)[0].Account; of.Known && of.UID != c.UID {
-		return fmt.Errorf("the job of %s runs as uid %d and the caller as uid %d: ask as the job's own account", c.Starter.Slot, of.UID, c.UID)
-	}
-	c.Starter = s
-	return nil
-}
-
-// ofCaller are the GPUs of a caller's job, with how many other jobs are on each. It gives
-// the caller the starter of its slot as locate does.
-func (b *jobTable) ofCaller(c *starter.Caller) (held []Running, others map[gpu.UUID]int, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	err = b.locate(c)
-	held, others = b.held(c.Starter), map[gpu.UUID]int{}
-	for _, r := range held {
-		others[r.GPU] = len(b.on(r.GPU)) - 1
-	}
-	return held, others, err
+	return enter, taken
 }

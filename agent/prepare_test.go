@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -25,9 +26,7 @@ func (ta *testAgent) prepare(c starter.Caller, job *api.Job) api.Reply {
 // forgetQuestions lets a starter's hook ask as if the starter were another one:
 // a refused job comes back with a new starter.
 func (ta *testAgent) forgetQuestions(s starter.Starter) {
-	ta.jobs.mu.Lock()
-	defer ta.jobs.mu.Unlock()
-	delete(ta.jobs.asked, s.ID)
+	ta.questions.forget(s)
 }
 
 func hookOf(s starter.Starter, uid uint32) starter.Caller {
@@ -67,13 +66,17 @@ func TestRefused(t *testing.T) {
 		{"full, by who has a GPU", hookOf(with, 1000), api.CodeNotPlanned, false, false},
 		{"the job's fault", hook, api.CodeTooLarge, false, false},
 	} {
-		clear(ta.jobs.full)
+		ta.jobs.NewPlan()
 		select {
 		case <-ta.wake:
 		default:
 		}
-		ta.refused(&ta.jobs.jobView, c.caller, g, api.Refuse(c.code, ""))
-		if wakes, full := len(ta.wake) > 0, ta.jobs.full[g.UUID]; wakes != c.wakes || full != c.full {
+		var full bool
+		ta.jobs.Look(func(running *jobs.View) {
+			ta.refused(running, c.caller, g, api.Refuse(c.code, ""))
+			full = running.IsFull(g.UUID)
+		})
+		if wakes := len(ta.wake) > 0; wakes != c.wakes || full != c.full {
 			t.Errorf("%s: it wakes %t, full %t", c.name, wakes, full)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -52,15 +53,15 @@ type quiesced struct{ *Agent }
 // too, all are there.
 func (a quiesced) Holding() (slots []string, unknown string) {
 	a.sweepNow()
-	return bareSlots(a.jobs.all()), a.jobs.unknown()
+	return bareSlots(a.jobs.Running()), a.jobs.Unknown()
 }
 
 // bareSlots are the slots that jobs hold, in order, without a verification's.
-func bareSlots(running []Running) []string {
+func bareSlots(running []jobs.Job) []string {
 	var out []string
 	for _, r := range running {
 		if r.Starter.Slot != verifySlot {
-			out = append(out, fmt.Sprintf("%s (%s on %s)", r.Starter.Slot, r.tenant(), r.GPU))
+			out = append(out, fmt.Sprintf("%s (%s on %s)", r.Starter.Slot, r.AccountName(), r.GPU))
 		}
 	}
 	slices.Sort(out)

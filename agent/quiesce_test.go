@@ -14,6 +14,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -97,7 +98,7 @@ func TestQuiesce(t *testing.T) {
 	ta.startd.mu.Unlock()
 	ta.proc.End(100)
 	ta.sweepNow()
-	for range maxAsked {
+	for range jobs.MostAsked {
 		ta.ask(ctx)
 	}
 	if !ta.quiescer.Leave(ctx) {

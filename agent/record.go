@@ -4,15 +4,17 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/record"
 	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/condor"
 )
 
 // recordOf is the record of a job that ended, by the last sample and the plan.
-func recordOf(r Running, snap *usage.Snapshot, p *plan.Plan, now time.Time) record.Job {
+func recordOf(r jobs.Job, snap *usage.Snapshot, p *plan.Plan, now time.Time) record.Job {
 	out := history.Complete(record.Job{
-		Slot: shortName(r.Starter.Slot), Job: r.Job, Schedd: r.Work.Schedd, Owner: r.Owner, Group: r.Group, VO: r.VO,
+		Slot: condor.SlotName(r.Starter.Slot), Job: r.ID, Schedd: r.Work.Schedd, Owner: r.Owner, Group: r.Group, VO: r.VO,
 		Program: r.Work.Program, Batch: r.Work.Batch, Requested: r.Work.Requested,
 		GPU: r.GPU, BudgetMiB: int64(r.Budget), Wall: r.Wall, Begin: r.Since, End: now,
 		Partial: r.Adopted, HoldCode: r.Hold.Code, HoldReason: r.Hold.Reason,
@@ -24,17 +26,19 @@ func recordOf(r Running, snap *usage.Snapshot, p *plan.Plan, now time.Time) reco
 }
 
 // finish records the end of jobs. It waits for nothing.
-func (a *Agent) finish(ended []Running) {
+func (a *Agent) finish(ended []jobs.Job) {
 	snap := &usage.Snapshot{}
 	if a.sampler != nil {
 		snap = a.sampler.Snapshot()
 	}
 	v, now := a.view.Load(), time.Now()
 	for _, r := range ended {
-		a.log.Info("a job ended", "slot", r.Starter.Slot, "job", r.Job, "gpu", r.GPU)
+		a.log.Info("a job ended", "slot", r.Starter.Slot, "job", r.ID, "gpu", r.GPU)
 		rec := recordOf(r, snap, &v.plan, now)
 		a.history.Record(rec)
-		a.note(history.Event{Time: now, Kind: history.EventEnd, GPU: r.GPU, Slot: r.Starter.Slot, Job: r.Job, Text: history.EndText(rec)})
+		a.note(history.Event{Time: now, Kind: history.EventEnd, GPU: r.GPU, Slot: r.Starter.Slot, Job: r.ID, Text: history.EndText(rec)})
+		a.endTurns.forget(r.Starter)
+		a.questions.forget(r.Starter)
 		nudge(a.cgroups.wake)
 		nudge(a.nodes.wake)
 	}

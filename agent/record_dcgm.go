@@ -3,17 +3,18 @@ package agent
 import (
 	"strings"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 )
 
 // jobsByIndex are the ids of each GPU's jobs, by the GPU's NVML index.
-func jobsByIndex(p *plan.Plan, running []Running) map[int][]string {
+func jobsByIndex(p *plan.Plan, running []jobs.Job) map[int][]string {
 	jobs := map[int][]string{}
 	for _, r := range running {
 		g, ok := find(p, r.GPU)
-		if ok && r.Job != "" && !strings.ContainsAny(r.Job, "\r\n") {
-			jobs[g.Index] = append(jobs[g.Index], r.Job)
+		if ok && r.ID != "" && !strings.ContainsAny(r.ID, "\r\n") {
+			jobs[g.Index] = append(jobs[g.Index], r.ID)
 		}
 	}
 	return jobs
@@ -26,7 +27,7 @@ func (a *Agent) mapJobs(told string) string {
 	if v.config.Usage.DCGMJobMapping == "" || !v.planned {
 		return ""
 	}
-	err := usage.WriteJobMapping(v.config.Usage.DCGMJobMapping, jobsByIndex(&v.plan, a.jobs.all()))
+	err := usage.WriteJobMapping(v.config.Usage.DCGMJobMapping, jobsByIndex(&v.plan, a.jobs.Running()))
 	if err == nil {
 		return ""
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/usage"
 )
@@ -31,12 +32,12 @@ func TestJobMapping(t *testing.T) {
 		return out
 	}
 	for _, tt := range []struct {
-		running []Running
+		running []jobs.Job
 		want    map[string]string
 	}{
-		{[]Running{{GPU: uuid(0), Job: "7.1"}, {GPU: uuid(0), Job: "7.0"}, {GPU: uuid(2), Job: "8.0"}, {GPU: uuid(0), Job: "7.0"}},
+		{[]jobs.Job{{GPU: uuid(0), ID: "7.1"}, {GPU: uuid(0), ID: "7.0"}, {GPU: uuid(2), ID: "8.0"}, {GPU: uuid(0), ID: "7.0"}},
 			map[string]string{"0": "7.0\n7.1\n", "2": "8.0\n"}},
-		{[]Running{{GPU: uuid(1), Job: "9.0"}, {GPU: uuid(2)}, {GPU: uuid(9), Job: "1.0"}, {GPU: uuid(0), Job: "1\n2"}}, map[string]string{"1": "9.0\n", "README": "ours"}},
+		{[]jobs.Job{{GPU: uuid(1), ID: "9.0"}, {GPU: uuid(2)}, {GPU: uuid(9), ID: "1.0"}, {GPU: uuid(0), ID: "1\n2"}}, map[string]string{"1": "9.0\n", "README": "ours"}},
 		{nil, map[string]string{"README": "ours"}},
 	} {
 		if err := usage.WriteJobMapping(dir, jobsByIndex(p, tt.running)); err != nil {

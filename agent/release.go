@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/store"
 )
 
@@ -44,17 +45,17 @@ func Release(ctx context.Context, o Options, force bool) error {
 
 // idle refuses while jobs run that gpuslot admitted, or may have.
 func (a *Agent) idle(ctx context.Context) error {
-	for range maxAsked {
-		if a.jobs.unknown() == "" || a.ask(ctx) {
+	for range jobs.MostAsked {
+		if a.jobs.Unknown() == "" || a.ask(ctx) {
 			break
 		}
 	}
-	if why := a.jobs.unknown(); why != "" {
+	if why := a.jobs.Unknown(); why != "" {
 		return fmt.Errorf("jobs may be running: %s; or use --force, which ends the MPS servers of running jobs", why)
 	}
 	var slots []string
-	for _, r := range a.jobs.all() {
-		slots = append(slots, fmt.Sprintf("%s (%s on %s)", r.Starter.Slot, r.tenant(), r.GPU))
+	for _, r := range a.jobs.Running() {
+		slots = append(slots, fmt.Sprintf("%s (%s on %s)", r.Starter.Slot, r.AccountName(), r.GPU))
 	}
 	if len(slots) == 0 {
 		return nil

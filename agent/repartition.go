@@ -90,7 +90,7 @@ func (a *Agent) follow(ctx context.Context, v *view, problem func(error)) (steer
 	r.forget(v.plan)
 	h := r.heard.Load()
 	switch {
-	case a.layouts.executor.Hardware == nil || h == nil || h == r.decided || a.jobs.unknown() != "":
+	case a.layouts.executor.Hardware == nil || h == nil || h == r.decided || a.jobs.Unknown() != "":
 		v.repartition = inForce(v.repartition, v.plan)
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -92,7 +93,7 @@ func TestLayoutsFollowTheWork(t *testing.T) {
 
 	got := ta.profiles()
 	ta.restart()
-	ta.jobs.settle(startdWord{slots: map[string]condor.Slot{"slot1_1": slotAd("slot1_1", "1.0", "alice", 2048, stays.UUID)}, wall: func(gpu.UUID, gpu.MiB) string { return wallMIG }})
+	ta.jobs.Settle(jobs.Ads{Slots: map[string]condor.Slot{"slot1_1": slotAd("slot1_1", "1.0", "alice", 2048, stays.UUID)}, Wall: func(gpu.UUID, gpu.MiB) string { return jobs.WallMIG }})
 	ta.apply(false)
 	if ta.profiles() != got {
 		t.Errorf("after a restart of the agent the plan has %s", ta.profiles())

@@ -17,6 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -67,7 +68,7 @@ func run(ctx context.Context, o Options) error {
 	if why := a.view.Load().configError; why != "" {
 		return brokenConfig{error: errors.New(why), Hardware: true}
 	}
-	if a.jobs.unknown() != "" {
+	if a.jobs.Unknown() != "" {
 		a.ask(ctx)
 	}
 	return a.serve(ctx, o, cfg)
@@ -122,7 +123,9 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		root = "/proc"
 	}
 	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own}
-	a.jobs, a.access = newJobTable(a.proc), access.NewList(a.pipes, a.clients)
+	a.jobs, a.access = jobs.New(a.proc), access.NewList(a.pipes, a.clients)
+	a.elastic, a.questions = &elasticGroup{}, newQuestions(a.proc.Runs)
+	a.endTurns = &endTurns{by: map[starter.Starter]*endTurn{}}
 	a.nodes = newDeviceNodes(o.DeviceNodes, root, cgroupRoot)
 	a.verifier = newVerifier(o.CUDA)
 	a.metrics = metrics.New(o.Build, a.snapshot)
@@ -178,7 +181,7 @@ func (a *Agent) recall(p config.Paths) {
 		a.lostPlan = err
 		a.log.Error("the plan of the gpuslotd before this one is not known", "err", err)
 	}
-	a.jobs.await((&starter.Arrivals{}).New(a.proc, time.Now()))
+	a.jobs.Await((&starter.Arrivals{}).New(a.proc, time.Now()))
 	if err := a.access.Read(); err != nil {
 		a.log.Error("who has access to which GPU is not known", "err", err)
 	}
@@ -408,8 +411,8 @@ func (a *Agent) sweep(ctx context.Context) {
 // sweepNow drops the jobs whose starters have ended, shuts out the accounts that need no
 // access any more, and records what ended.
 func (a *Agent) sweepNow() {
-	ended := a.jobs.dropEnded()
-	err := a.access.Sweep(a.jobs.needs)
+	ended := a.jobs.DropEnded()
+	err := a.access.Sweep(a.jobs.Needs)
 	a.finish(ended)
 	if err != nil {
 		a.log.Error("a pipe directory stays open", "err", err)

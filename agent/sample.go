@@ -9,9 +9,11 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -22,7 +24,7 @@ type site struct{ a *Agent }
 
 // Slot is the slot of a process whose job was admitted.
 func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
-	owner, ok := s.a.jobs.starterOfProcess(pid)
+	owner, ok := s.a.jobs.StarterOf(pid)
 	if !ok || !s.a.proc.Runs(process.ID{PID: pid, Started: started}) {
 		return usage.SlotKey{}, false
 	}
@@ -34,7 +36,7 @@ func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
 func (s site) Bookings() []usage.Booking {
 	v := s.a.view.Load()
 	var out []usage.Booking
-	running, together := s.a.jobs.all(), map[gpu.UUID]int{}
+	running, together := s.a.jobs.Running(), map[gpu.UUID]int{}
 	for _, r := range running {
 		together[r.GPU]++
 	}
@@ -101,45 +103,6 @@ func (s site) controls(p process.ID) bool {
 	return false
 }
 
-// starterOfProcess is the admitted slot that a process runs in, by its cgroup or
-// the condor_starter above it.
-func (b *jobTable) starterOfProcess(pid int) (starter.Starter, bool) {
-	c, err := b.proc.Identify(0, pid)
-	if err != nil || c.Hook {
-		return b.below(c.Starter)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if s, ok := b.starterOf(c.Starter.Slot); ok {
-		return s, true
-	}
-	return b.awaited(func(u unplaced) bool { return starter.SameSlot(u.Slot, c.Starter.Slot) && b.proc.Runs(u.ID) })
-}
-
-// below finds the entry of a starter, for jobs that HTCondor puts in no cgroup.
-func (b *jobTable) below(s starter.Starter) (starter.Starter, bool) {
-	if s.PID == 0 {
-		return starter.Starter{}, false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if held := b.held(s); len(held) > 0 {
-		return held[0].Starter, true
-	}
-	return b.awaited(func(u unplaced) bool { return u.Is(s) })
-}
-
-// awaited is a starter of which the startd has not told yet: its processes are
-// its job's all the same.
-func (v *jobView) awaited(is func(unplaced) bool) (starter.Starter, bool) {
-	for _, u := range v.unplaced {
-		if is(u) {
-			return u.Starter, true
-		}
-	}
-	return starter.Starter{}, false
-}
-
 // sample reads what jobs use, again and again, and holds them to it. It has a
 // loop of its own: a driver that hangs must not stop proofs, nor these it.
 func (a *Agent) sample(ctx context.Context) {
@@ -184,12 +147,12 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	v := a.view.Load()
 	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin, slack: v.config.Usage.Interval / 2}
 	snap := a.sampler.Snapshot()
-	jobs := watchedJobs(snap, &v.plan, a.jobs.all())
+	jobs := watchedJobs(snap, &v.plan, a.jobs.Running())
 	a.measure(jobs, now)
 	a.lookIntoContainers(jobs, v.config.Paths.PipeRoot())
 	a.faces.note(jobs, now)
 	for i := range jobs {
-		jobs[i].ToBeHeld = a.jobs.toBeHeld(jobs[i].Starter)
+		jobs[i].ToBeHeld = a.jobs.HoldOf(jobs[i].Starter).Code != 0
 	}
 	next, found := b.judge(jobs, r, now)
 	for _, f := range found {
@@ -208,19 +171,19 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 	if f.Enforce == config.EnforceReport {
 		if f.First {
 			a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
-			a.note(history.Event{Kind: history.EventBreach, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, Text: f.Reason})
-			a.log.Warn("a job breaks a rule", "slot", f.Starter.Slot, "job", f.Job, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
+			a.note(history.Event{Kind: history.EventBreach, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.ID, Text: f.Reason})
+			a.log.Warn("a job breaks a rule", "slot", f.Starter.Slot, "job", f.ID, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
 		}
 		return
 	}
-	if a.jobs.hold(f.Starter, api.Hold{Slot: shortName(f.Starter.Slot), Job: f.Job, Code: f.Code, Reason: f.Reason, Since: time.Now().UTC().Round(0)}) {
+	if a.jobs.Hold(f.Starter, api.Hold{Slot: condor.SlotName(f.Starter.Slot), Job: f.ID, Code: f.Code, Reason: f.Reason, Since: time.Now().UTC().Round(0)}) {
 		a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
-		a.note(history.Event{Kind: history.EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.Job, By: history.ByAgent, Text: f.Reason})
+		a.note(history.Event{Kind: history.EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.ID, By: history.ByAgent, Text: f.Reason})
 		if err := a.linkHolds(); err != nil {
 			a.log.Error("a job that is to be held may end as if it were done", "err", err)
 		}
-		a.log.Warn("HTCondor is to hold a job", "slot", f.Starter.Slot, "job", f.Job, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
-	} else if !a.jobs.toBeHeld(f.Starter) {
+		a.log.Warn("HTCondor is to hold a job", "slot", f.Starter.Slot, "job", f.ID, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
+	} else if a.jobs.HoldOf(f.Starter).Code == 0 {
 		return // it has ended
 	}
 	if f.Enforce == config.EnforceKill {
@@ -371,6 +334,6 @@ func (a *Agent) blocked(v *view, u gpu.UUID) string {
 
 // weaker orders walls.
 func weaker(a, b string) bool {
-	order := map[string]int{wallNone: 0, wallWatch: 1, wallDaemon: 2, wallCgroup: 3, wallWhole: 4, wallMIG: 4}
+	order := map[string]int{jobs.WallNone: 0, jobs.WallWatch: 1, jobs.WallDaemon: 2, jobs.WallCgroup: 3, jobs.WallWhole: 4, jobs.WallMIG: 4}
 	return order[a] < order[b]
 }

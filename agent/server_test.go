@@ -107,12 +107,12 @@ func TestServePrepare(t *testing.T) {
 	if !s.access.has(uuid(0), uint32(os.Getuid())) {
 		t.Error("the pipe directory is not open to the caller's account")
 	}
-	if all := s.jobs.all(); len(all) != 1 || all[0].Starter != st || all[0].Account.UID != uint32(os.Getuid()) {
+	if all := s.jobs.Running(); len(all) != 1 || all[0].Starter != st || all[0].Account.UID != uint32(os.Getuid()) {
 		t.Errorf("jobs = %+v", all)
 	}
 	s.in("slot1_1", false)
 	reply, err = s.call(api.Request{Op: api.OpPrepare, Job: jobOn(st, "alice", uuid(0), 4096)})
-	if err != nil || reply.Refusal == nil || !strings.Contains(reply.Refusal.Reason, "only its first question is answered") || len(s.jobs.all()) != 1 {
+	if err != nil || reply.Refusal == nil || !strings.Contains(reply.Refusal.Reason, "only its first question is answered") || len(s.jobs.Running()) != 1 {
 		t.Errorf("the job after the hook: %+v, %v", reply, err)
 	}
 }
@@ -124,7 +124,7 @@ func TestServeCallerOutsideAnySlot(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "runs in no slot") {
 		t.Errorf("error = %v", err)
 	}
-	if len(s.jobs.all()) != 0 || s.access.calls != 0 {
+	if len(s.jobs.Running()) != 0 || s.access.calls != 0 {
 		t.Error("it was booked")
 	}
 }
@@ -136,7 +136,7 @@ func TestServeSlotWithoutGPUs(t *testing.T) {
 	if err != nil || reply.Grant == nil || len(reply.Grant.Environment) != 0 {
 		t.Errorf("%+v, %v", reply, err)
 	}
-	if len(s.jobs.all()) != 0 || s.access.calls != 0 {
+	if len(s.jobs.Running()) != 0 || s.access.calls != 0 {
 		t.Error("it was booked")
 	}
 }

@@ -13,20 +13,21 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/access"
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
-func (ta *testAgent) entry(slot string) Running {
+func (ta *testAgent) entry(slot string) jobs.Job {
 	ta.t.Helper()
-	for _, r := range ta.jobs.all() {
+	for _, r := range ta.jobs.Running() {
 		if r.Starter.Slot == slot {
 			return r
 		}
 	}
 	ta.t.Fatalf("%s is not in the job table", slot)
-	return Running{}
+	return jobs.Job{}
 }
 
 // TestAccess: access lasts from the admission of an account's first job on a
@@ -95,7 +96,7 @@ func TestDoorThatDoesNotOpen(t *testing.T) {
 	if r.Code != api.CodeClosed || !strings.Contains(r.Reason, "POSIX ACLs") {
 		t.Errorf("refusal = %+v", r)
 	}
-	if len(ta.jobs.all()) != 0 {
+	if len(ta.jobs.Running()) != 0 {
 		t.Error("a job that did not get in is booked")
 	}
 }
@@ -238,10 +239,10 @@ func TestRestartAdopts(t *testing.T) {
 		t.Error("open questions are left")
 	}
 	r := ta.entry("slot1_1")
-	if r.GPU != uuid(0) || r.Budget != 4096 || r.Job != "5.0" || r.Account != (starter.Account{UID: 1000, Known: true}) || !r.Confirmed {
+	if r.GPU != uuid(0) || r.Budget != 4096 || r.ID != "5.0" || r.Account != (starter.Account{UID: 1000, Known: true}) || !r.Confirmed {
 		t.Errorf("entry = %+v", r)
 	}
-	if n := len(ta.jobs.all()); n != 1 {
+	if n := len(ta.jobs.Running()); n != 1 {
 		t.Errorf("%d slots are booked, want alice's alone", n)
 	}
 	ta.sweepNow()
@@ -291,7 +292,7 @@ func TestUnreadableAd(t *testing.T) {
 		t.Error("a GPU counts as free that the slot may have")
 	}
 	ta.restart()
-	for range maxAsked + 1 {
+	for range jobs.MostAsked + 1 {
 		ta.ask(t.Context())
 	}
 	if !ta.entry("slot2_1").Confirmed || !strings.Contains(ta.reason(1), "slot1_1 runs since before") {
@@ -311,7 +312,7 @@ func TestForeignStarter(t *testing.T) {
 	ta.proc.starter(100, "slot1_1")
 	ta.restart()
 	ta.startd.set([]condor.Slot{slotAd("slot7_7", "1.0", "x", 1, uuid(0))}, nil)
-	for range maxAsked {
+	for range jobs.MostAsked {
 		if ta.reason(0) == "" {
 			t.Fatal("open before it was asked often enough")
 		}
@@ -340,8 +341,12 @@ func TestStarterInAContainer(t *testing.T) {
 		}
 	}
 	ta.restart()
-	if n := len(ta.jobs.unplaced); n != 1 || ta.jobs.unplaced[0].PID != 101 {
-		t.Errorf("found %+v", ta.jobs.unplaced)
+	if why := ta.jobs.Unknown(); !strings.HasPrefix(why, "slot1_101 ") {
+		t.Errorf("found %q", why)
+	}
+	ta.proc.End(101)
+	if ta.sweepNow(); ta.jobs.Unknown() != "" {
+		t.Errorf("also found: %s", ta.jobs.Unknown())
 	}
 }
 
@@ -421,7 +426,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("GPU = %+v", g)
 	}
 	// The daemon's limit of 8192 holds the first job and not the second.
-	if g.Jobs[0].Wall != wallDaemon || g.Jobs[1].Wall != wallNone || g.Wall != wallNone {
+	if g.Jobs[0].Wall != jobs.WallDaemon || g.Jobs[1].Wall != jobs.WallNone || g.Wall != jobs.WallNone {
 		t.Errorf("walls = %s, %s, together %s", g.Jobs[0].Wall, g.Jobs[1].Wall, g.Wall)
 	}
 	if g.Server != "no server yet (starts with the first job)" {
@@ -441,17 +446,17 @@ func TestOtherStartdsStarter(t *testing.T) {
 	ad := slotAd("slot1_1", "1.0", "alice", 4096, uuid(0))
 	ad.StarterPID = 200
 	ta.startd.set([]condor.Slot{ad}, nil)
-	for range maxAsked {
+	for range jobs.MostAsked {
 		ta.ask(t.Context())
 	}
-	if ta.jobs.busy(uuid(0)) {
+	if ta.jobs.Busy(uuid(0)) {
 		t.Error("the starter of another startd got the slot's GPU")
 	}
 	ta.restart()
 	ad.StarterPID = 100
 	ta.startd.set([]condor.Slot{ad}, nil)
 	ta.ask(t.Context())
-	if !ta.jobs.busy(uuid(0)) {
+	if !ta.jobs.Busy(uuid(0)) {
 		t.Error("the slot's own starter did not get its GPU")
 	}
 }

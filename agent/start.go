@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/starter"
 )
@@ -32,13 +33,16 @@ func (a *Agent) linkStart(v *view) error {
 	return link(startLink(v.config.Paths), word)
 }
 
+// jobHolds answers the startd's monitor.
+func (a *Agent) jobHolds() []api.Hold { return a.jobs.Holds() }
+
 // linkHolds tells supervisors whether HTCondor is to hold any job of this node: a
 // job that ends meanwhile asks whether it is the one.
 func (a *Agent) linkHolds() error {
-	a.jobs.linkTurn.Lock()
-	defer a.jobs.linkTurn.Unlock()
+	a.linking.Lock()
+	defer a.linking.Unlock()
 	word := ""
-	if len(a.jobs.allHolds()) > 0 {
+	if len(a.jobs.Holds()) > 0 {
 		word = "some"
 	}
 	return link(filepath.Join(a.view.Load().config.Paths.Run, "condor", "holds"), word)
@@ -52,7 +56,7 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 		return api.Reply{Error: "the caller is not below its slot's condor_starter: only HTCondor's job wrapper asks for a job's start"}
 	}
 	v := a.view.Load()
-	held, why := a.jobs.starting(c.Starter)
+	held, why := a.jobs.Starting(c.Starter)
 	if !v.planned {
 		why = v.noPlan()
 	}
@@ -84,20 +88,9 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 	return api.Reply{Started: out}
 }
 
-// starting are the GPUs of a starter's job, none for a job without; why says that
-// they are not known yet.
-func (b *jobTable) starting(s starter.Starter) (held []Running, why string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, ok := b.awaited(func(u unplaced) bool { return u.Is(s) }); ok {
-		return nil, fmt.Sprintf("the startd has not said yet which GPUs %s has", s.Slot)
-	}
-	return b.held(s), ""
-}
-
 // limitAtStart limits a job's cgroup where the driver can, and says whether it was
 // told to keep VRAM for it.
-func (a *Agent) limitAtStart(ctx context.Context, v *view, r Running, leaf string) (reserved bool) {
+func (a *Agent) limitAtStart(ctx context.Context, v *view, r jobs.Job, leaf string) (reserved bool) {
 	if !v.can.CgroupLimits.Has || r.Budget <= 0 || leaf == "" {
 		return false
 	}
@@ -109,11 +102,11 @@ func (a *Agent) limitAtStart(ctx context.Context, v *view, r Running, leaf strin
 }
 
 // closeNodesAtStart closes the nodes of MIG devices to a job but for its own.
-func (a *Agent) closeNodesAtStart(v *view, s starter.Starter, held []Running, leaf string) error {
+func (a *Agent) closeNodesAtStart(v *view, s starter.Starter, held []jobs.Job, leaf string) error {
 	if !v.divided() || v.plan.Observe || !a.nodes.enforced() {
 		return nil
 	}
-	j := nodesJob{Running: Running{Starter: s}}
+	j := nodesJob{Job: jobs.Job{Starter: s}}
 	for _, with := range v.jobsWithNodes(held) {
 		j = with
 	}
@@ -121,9 +114,9 @@ func (a *Agent) closeNodesAtStart(v *view, s starter.Starter, held []Running, le
 	// The time is taken again: a round that runs beside this may have put the rule since.
 	if a.nodes.settle(slice, time.Now()) {
 		a.metrics.DeviceRule(metrics.RuleInTime)
-		a.log.Debug("the device nodes of other MIG devices were closed to a job", "slot", s.Slot, "job", j.Job, "gpu", j.GPU)
+		a.log.Debug("the device nodes of other MIG devices were closed to a job", "slot", s.Slot, "job", j.ID, "gpu", j.GPU)
 	}
-	a.complainOfNodes(j.Running, err)
+	a.complainOfNodes(j.Job, err)
 	if errors.Is(err, errNoSlice) {
 		return nil // this HTCondor has no cgroup for a rule, so none is promised
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -165,10 +166,10 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	for _, s := range all {
 		slots = append(slots, s.slots...)
 	}
-	truth := startdWord{
-		slots: map[string]condor.Slot{},
-		wall:  func(u gpu.UUID, budget gpu.MiB) string { return a.wall(v, u, budget) },
-		budget: func(u gpu.UUID, vram int64) gpu.MiB {
+	truth := jobs.Ads{
+		Slots: map[string]condor.Slot{},
+		Wall:  a.walls(v, time.Now()),
+		Budget: func(u gpu.UUID, vram int64) gpu.MiB {
 			g, ok := find(&v.plan, u)
 			if ok && g.Shared() && vram <= 0 && v.plan.RequestVRAM.WithoutRequest == config.WithoutRequestShare {
 				return g.DefaultRequest
@@ -177,24 +178,24 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 		},
 	}
 	if v.plan.Observe {
-		truth.observed = resolver(&v.plan)
+		truth.Observed, truth.Began = resolver(&v.plan), beginning
 	}
 	for _, s := range slots {
-		truth.slots[shortName(s.Name)] = s
+		truth.Slots[condor.SlotName(s.Name)] = s
 		if s.Unreadable != "" {
 			word.unreadable = append(word.unreadable, unreadable(s))
 		}
 	}
-	if a.jobs.unknown() != "" {
-		truth.account = a.proc.JobAccounts(ctx, slots)
+	if a.jobs.Unknown() != "" {
+		truth.Account = a.proc.JobAccounts(ctx, slots)
 	}
-	found := a.jobs.settle(truth)
-	for _, m := range found.mismatches {
-		a.log.Error("the startd's word differs from the hook's; the startd's counts", "slot", m.slot, "gpu", m.gpu, "differs", m.text)
+	found := a.jobs.Settle(truth)
+	for _, m := range found.Mismatches {
+		a.log.Error("the startd's word differs from the hook's; the startd's counts", "slot", m.Slot, "gpu", m.GPU, "differs", m.Text)
 		a.metrics.Mismatch()
 	}
-	a.takeBack(ctx, found.taken)
-	for _, s := range found.ignored {
+	a.takeBack(ctx, found.Taken)
+	for _, s := range found.Ignored {
 		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to gpuslot", "slot", s.Slot, "pid", s.PID)
 	}
 	if v.planned && !v.plan.Observe && v.config.HTCondor.Manage && a.closures.Node().Phase != closures.Reverted {
@@ -210,12 +211,12 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	}
 	a.tellChanges(a.startdSays.Load().changes, word.changes)
 	a.startdSays.Store(word)
-	return found.open == 0 && (len(word.changes) == 0 || v.config.HTCondor.Changes == config.ChangesNever)
+	return found.Open == 0 && (len(word.changes) == 0 || v.config.HTCondor.Changes == config.ChangesNever)
 }
 
 // unreadable says which attributes of a slot's ad cannot be read.
 func unreadable(s condor.Slot) string {
-	return fmt.Sprintf("the startd's ad of %s has attributes that cannot be read: %s", shortName(s.Name), s.Unreadable)
+	return fmt.Sprintf("the startd's ad of %s has attributes that cannot be read: %s", condor.SlotName(s.Name), s.Unreadable)
 }
 
 // tellChanges notes what HTCondor has yet to take up, and when it has.
@@ -237,19 +238,27 @@ func (a *Agent) tellChanges(before, now []api.Change) {
 	}
 }
 
-// wall of a budget on a GPU of the plan; that of a GPU that is not shared is
-// the GPU itself.
-func (a *Agent) wall(v *view, u gpu.UUID, budget gpu.MiB) string {
-	g, ok := find(&v.plan, u)
-	switch {
-	case !ok:
-		return wallNone
-	case g.Observed():
-		return "" // nothing of ours
-	case g.Alone():
-		return wallMIG
-	case !g.Shared():
-		return wallWhole
+// walls says what enforces a budget on a GPU of the plan; that of a GPU that is not shared
+// is the GPU itself. It looks at the GPUs' health now, and later at nothing.
+func (a *Agent) walls(v *view, now time.Time) func(u gpu.UUID, budget gpu.MiB) string {
+	shared := map[gpu.UUID]Health{}
+	for i := range v.plan.GPUs {
+		if g := &v.plan.GPUs[i]; g.Shared() {
+			shared[g.UUID] = a.health(v, g.UUID, now)
+		}
 	}
-	return wallOf(g.LargestRequest, budget, a.health(v, u, time.Now()))
+	return func(u gpu.UUID, budget gpu.MiB) string {
+		g, ok := find(&v.plan, u)
+		switch {
+		case !ok:
+			return jobs.WallNone
+		case g.Observed():
+			return "" // nothing of ours
+		case g.Alone():
+			return jobs.WallMIG
+		case !g.Shared():
+			return jobs.WallWhole
+		}
+		return wallOf(g.LargestRequest, budget, shared[u])
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
@@ -21,7 +22,7 @@ import (
 // judgement is one shared GPU or MIG device at one moment.
 type judgement struct {
 	health  Health
-	running []Running
+	running []jobs.Job
 	// closures are those of its owners, and the agent's own. Reason is all of
 	// them in words; empty if it takes jobs.
 	closures closures.List
@@ -36,18 +37,16 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 	var j judgement
 	switch {
 	case g.Observed():
-		return judgement{running: a.jobs.runningOn(g.UUID)} // nothing closes it
+		return judgement{running: a.jobs.On(g.UUID)} // nothing closes it
 	case g.Alone():
 		j = a.judgeInstance(v, g, now)
 	case g.Shared():
 		j = a.judgeShared(v, g, now)
 	default:
-		j = judgement{reason: a.closedWhole(v, g, now), running: a.jobs.runningOn(g.UUID)}
+		j = judgement{reason: a.closedWhole(v, g, now), running: a.jobs.On(g.UUID)}
 	}
 	j.closures = a.closedBy(g)
-	side := ""
-	a.jobs.Look(func(jobs *jobView) { side = jobs.sideOf(g.UUID) })
-	if side != "" {
+	if side := a.elastic.sideOf(g.UUID); side != "" {
 		j.closures = append(j.closures, closures.Closure{GPU: g.UUID, Owner: ownerElastic, Reason: side, Since: now})
 	}
 	if j.reason == "" {
@@ -69,9 +68,9 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 	j := judgement{health: a.checked(v, g.UUID, now)}
 	var full bool
 	var unknown, leaves string
-	a.jobs.Look(func(jobs *jobView) {
-		j.running = jobs.on(g.UUID)
-		full, unknown, leaves = jobs.full[g.UUID], jobs.whyUnknown(), jobs.leaves(g.UUID)
+	a.jobs.Look(func(running *jobs.View) {
+		j.running = running.On(g.UUID)
+		full, unknown, leaves = running.IsFull(g.UUID), running.Unknown(), running.Leaves(g.UUID)
 	})
 	for _, r := range j.running {
 		j.used += r.Budget
@@ -102,7 +101,7 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 		j.reason = a.access.LeftBehind(g.UUID, a.own, j.health.Proof)
 	}
 	if key := g.Tenancy.Key(); key != "" {
-		tenant, why := tenantOf(j.running, key)
+		tenant, why := jobs.TenantOf(j.running, key)
 		j.tenant = tenant
 		if j.reason == "" {
 			j.reason = why
@@ -205,7 +204,7 @@ func hostName(v *view) string {
 func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	s := api.StatusGPU{
 		UUID: string(g.UUID), Index: g.Index, Name: g.Model(), Mode: string(g.Mode), Shares: g.Shares,
-		PoolMiB: int64(g.Pool), Accept: true, Wall: wallWhole, Place: g.Place,
+		PoolMiB: int64(g.Pool), Accept: true, Wall: jobs.WallWhole, Place: g.Place,
 	}
 	if g.Place != "" {
 		s.Device = string(g.Device)
@@ -213,7 +212,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	j, guard := a.judge(v, g, now), v.guards[g.UUID]
 	s.Accept, s.Reason, s.Holds = j.reason == "", j.reason, statusClosures(j.closures)
 	if g.Alone() {
-		s.Wall = wallMIG
+		s.Wall = jobs.WallMIG
 	}
 	if g.Observed() {
 		s.Wall = ""
@@ -244,8 +243,8 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 			s.Wall = r.Wall
 		}
 		s.Jobs = append(s.Jobs, api.StatusJob{
-			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(r.Budget),
-			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.jobs.holdOf(r.Starter).Reason,
+			Slot: r.Starter.Slot, ID: r.ID, Account: r.AccountName(), BudgetMiB: int64(r.Budget),
+			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.jobs.HoldOf(r.Starter).Reason,
 			SMs: a.partitions.smsOf(r.Starter, g.UUID),
 		})
 		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
@@ -262,8 +261,8 @@ func (a *Agent) statusAlone(j judgement, g *plan.GPU, s api.StatusGPU) api.Statu
 	s.UseMiB, s.SM, s.Watts = uses.mib, uses.sm, uses.watts
 	for _, r := range j.running {
 		s.Jobs = append(s.Jobs, api.StatusJob{
-			Slot: r.Starter.Slot, ID: r.Job, Account: r.tenant(), BudgetMiB: int64(g.Memory),
-			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.jobs.holdOf(r.Starter).Reason,
+			Slot: r.Starter.Slot, ID: r.ID, Account: r.AccountName(), BudgetMiB: int64(g.Memory),
+			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.jobs.HoldOf(r.Starter).Reason,
 		})
 		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
 		s.UsedMiB += int64(g.Memory)

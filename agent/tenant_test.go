@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
@@ -24,15 +25,15 @@ func TestTenants(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		tenancy plan.Tenancy
-		there   Running
+		there   jobs.Job
 		refused string // what the refusal names; empty if she is let in
 	}{
 		{"another account, several at once", anybody, running(7, 1001, "bob", 4096), ""},
-		{"an unknown account, several at once", anybody, Running{Starter: starter.Starter{ID: process.ID{PID: 7}}, GPU: uuid(0), Budget: 4096}, ""},
+		{"an unknown account, several at once", anybody, jobs.Job{Starter: starter.Starter{ID: process.ID{PID: 7}}, GPU: uuid(0), Budget: 4096}, ""},
 		{"her VO", byVO, withTenant(running(7, 1001, "bob", 4096), "", "atlas"), ""},
 		{"another VO", byVO, withTenant(running(7, 1000, "alice", 4096), "cms", "lhcb"), "held by lhcb"},
 		{"no VO", byVO, running(7, 1000, "alice", 4096), "held by owner:alice"},
-		{"a VO that is not known", byVO, Running{Starter: starter.Starter{ID: process.ID{PID: 7}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}, "held by the job of slot1_9"},
+		{"a VO that is not known", byVO, jobs.Job{Starter: starter.Starter{ID: process.ID{PID: 7}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}, "held by the job of slot1_9"},
 		{"her group", byGroup, withTenant(running(7, 1000, "bob", 4096), "cms", ""), ""},
 		{"another group", byGroup, withTenant(running(7, 1000, "bob", 4096), "lhcb", "atlas"), "held by lhcb"},
 		{"a group of her name", byGroup, withTenant(running(7, 1000, "bob", 4096), "alice", ""), "held by alice"},
@@ -40,7 +41,7 @@ func TestTenants(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := admitState()
 			s.Plan.GPUs[0].Tenancy, s.Common = c.tenancy, starter.Account{UID: 1000, Known: true}
-			s.Running = []Running{c.there}
+			s.Running = []jobs.Job{c.there}
 			job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4096), Owner: "alice", Group: "cms", VO: "atlas"}
 			grant, r := Admit(s, starter.Caller{UID: 1000, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}}}, job)
 			switch {
@@ -53,42 +54,9 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// Two of whom nothing is known are not known to be the same.
-func TestUnknownTenants(t *testing.T) {
-	for _, key := range []config.TenantKey{config.TenantAccount, config.TenantGroup, config.TenantVO} {
-		if sameTenant(Running{}, Running{}, key) {
-			t.Errorf("by %s", key)
-		}
-	}
-}
-
-func withTenant(r Running, group, vo string) Running {
+func withTenant(r jobs.Job, group, vo string) jobs.Job {
 	r.Group, r.VO = group, vo
 	return r
-}
-
-// What START hears while jobs run.
-func TestTenantOf(t *testing.T) {
-	jobs := func(more ...Running) []Running {
-		return append([]Running{withTenant(running(7, 1000, "alice", 1), "", "atlas"), withTenant(running(8, 1001, "bob", 1), "", "atlas")}, more...)
-	}
-	for _, c := range []struct {
-		name      string
-		running   []Running
-		key       config.TenantKey
-		want, why string
-	}{
-		{"idle", nil, config.TenantVO, "", ""},
-		{"one VO of two accounts", jobs(), config.TenantVO, "atlas", ""},
-		{"two accounts", jobs(), config.TenantAccount, "", "jobs of alice and of bob hold it, and MPS serves one account at a time"},
-		{"two without groups", jobs(), config.TenantGroup, "", "jobs of owner:alice and of owner:bob hold it, and its tenant is the accounting-group"},
-		{"one that is not known", jobs(Running{Starter: starter.Starter{Slot: "slot1_3"}}), config.TenantVO, "", "slot1_3 holds it and its owner is not known yet"},
-	} {
-		got, why := tenantOf(c.running, c.key)
-		if got != c.want || !strings.HasPrefix(why, c.why) || (why == "") != (c.why == "") {
-			t.Errorf("%s: %q, %q", c.name, got, why)
-		}
-	}
 }
 
 // TestTenantOfAVO: START is told of the VO, also by an agent that was started

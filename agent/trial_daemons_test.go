@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -123,7 +124,7 @@ func TestSimulatedServer(t *testing.T) {
 			ta.until("starts with the first job (last proven at ")
 			pid, say := guest(t, n, filepath.Join(ta.view.Load().config.Paths.PipeRoot(), string(u)))
 			ta.until("1 client)")
-			ta.faces.note([]watched{{Running: Running{GPU: u, Job: "7.0", Owner: "alice", Starter: starter.Starter{Slot: "slot1_2@wn1"}}, PIDs: []int{pid}}}, time.Now())
+			ta.faces.note([]watched{{Job: jobs.Job{GPU: u, ID: "7.0", Owner: "alice", Starter: starter.Starter{Slot: "slot1_2@wn1"}}, PIDs: []int{pid}}}, time.Now())
 			say("fault")
 			ta.until("FAULT")
 			want := fmt.Sprintf("its log names process %d of job 7.0 (slot1_2, alice)", pid)

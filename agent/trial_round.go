@@ -71,7 +71,7 @@ func (a *Agent) tryServers(ctx context.Context, v *view) {
 			continue
 		}
 		of := trialOf{g.proof.Process(), g.wanted, v.plan.Driver, uid}
-		idle := !a.jobs.busy(gp.UUID) && a.jobs.unknown() == ""
+		idle := !a.jobs.Busy(gp.UUID) && a.jobs.Unknown() == ""
 		was := g.trial
 		next, step := was.next(of, stays, g.proof, idle)
 		g.trial = a.trialDo(ctx, gp.UUID, next, step, g.proof, v.config.Health.Deadline)

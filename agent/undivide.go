@@ -39,7 +39,7 @@ func (a *Agent) undivideLeft(ctx context.Context, v *view, inv gpu.Inventory, pr
 		if !here || wished || slices.ContainsFunc(v.plan.MIG, func(m plan.MIGGPU) bool { return m.UUID == g }) {
 			continue
 		}
-		if why := a.jobs.unknown(); why != "" {
+		if why := a.jobs.Unknown(); why != "" {
 			problem(fmt.Errorf("the MIG devices of %s stay for now: %s", g, why))
 			continue
 		}

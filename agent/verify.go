@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -90,11 +92,11 @@ func (a *Agent) verifyGPU(ctx context.Context, u gpu.UUID) api.Verification {
 	if open {
 		pause(ctx, a.verifier.hears)
 	}
-	grant, refusal := a.bookVerification(v, g, who, time.Now())
+	grant, release, refusal := a.reserveForVerification(v, g, who, time.Now())
 	if refusal != nil {
 		return skip(refusal.Reason)
 	}
-	defer a.unbookVerification(u)
+	defer release()
 	t := a.tryClient(ctx, v, g, who, grant)
 	if ctx.Err() != nil {
 		return skip("gpuslotd is ending: try again when it runs")
@@ -124,85 +126,63 @@ func (a *Agent) notNow(g *plan.GPU, planned bool) string {
 		return "it is not in the plan any more: gpuslot status lists the GPUs that are"
 	case !g.Shared():
 		return "it is not shared: its jobs have no limits to verify"
-	case a.jobs.unknown() != "":
-		return a.jobs.unknown()
+	case a.jobs.Unknown() != "":
+		return a.jobs.Unknown()
 	}
 	a.sweepNow()
-	if a.jobs.busy(g.UUID) {
+	if a.jobs.Busy(g.UUID) {
 		return "jobs run on it: try again when they have ended"
 	}
 	return ""
 }
 
-// verifySlot is the name of the slot that a verification books; no slot of
-// HTCondor's has it.
+// verifySlot is the name of the slot that a verification has in the job table; no slot
+// of HTCondor's has it.
 const verifySlot = "verify"
 
-// bookVerification asks the real admission for a job of the default size and
-// books it, so that nobody else gets the GPU. It lives as long as this process.
-func (a *Agent) bookVerification(v *view, g *plan.GPU, who persona, now time.Time) (*api.Grant, *api.Refusal) {
+// reserveForVerification asks the real admission for a job of the default size and enters
+// it, so that nobody else gets the GPU. It lives as long as this process: release gives the
+// GPU back and shuts the account out.
+func (a *Agent) reserveForVerification(
+	v *view, g *plan.GPU, who persona, now time.Time,
+) (grant *api.Grant, release func(), refusal *api.Refusal) {
 	self, err := a.proc.Stat(os.Getpid())
 	if err != nil {
-		return nil, api.Refuse(api.CodeClosed, fmt.Sprintf("gpuslotd does not find itself in /proc: %v", err))
+		return nil, nil, api.Refuse(api.CodeClosed, fmt.Sprintf("gpuslotd does not find itself in /proc: %v", err))
 	}
 	budget := int64(g.DefaultRequest)
-	c := starter.Caller{UID: who.uid, PID: self.PID, Hook: true, Starter: starter.Starter{ID: process.ID{PID: self.PID, Started: self.Started}, Slot: verifySlot}}
-	job := &api.Job{ID: verifySlot, Owner: "gpuslot", AssignedGPUs: []string{string(g.UUID)}, ProvisionedVRAM: &budget, RequestVRAM: &budget}
+	c := starter.Caller{ // confirmed, because the startd has no ad of it
+		UID: who.uid, PID: self.PID, Hook: true, Confirmed: true,
+		Starter: starter.Starter{ID: process.ID{PID: self.PID, Started: self.Started}, Slot: verifySlot},
+	}
+	job := &api.Job{
+		ID: verifySlot, Owner: "gpuslot", AssignedGPUs: []string{string(g.UUID)}, ProvisionedVRAM: &budget, RequestVRAM: &budget,
+	}
 	s := State{Plan: &v.plan, Pipes: v.config.Paths.PipeRoot(), Now: now, MaxAge: v.config.Health.MaxAge,
 		Health: a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID), Common: v.accounts[g.Tenancy.User]}
 	only := []gpu.UUID{g.UUID}
 	after := entered{shared: g.UUID}
-	grant, refusal := a.jobs.Admit(func(jobs *jobView) (*api.Grant, *api.Refusal) {
-		if len(jobs.on(g.UUID)) > 0 {
-			return nil, api.Refuse(api.CodeClosed, "a job came: try again when it has ended")
+	a.jobs.Admit(c, func(running *jobs.View) (enter []jobs.Job) {
+		if len(running.On(g.UUID)) > 0 {
+			refusal = api.Refuse(api.CodeClosed, "a job came: try again when it has ended")
+			return nil
 		}
-		grant, refusal, gone := a.decide(jobs, &s, c, job, only)
-		after.ended = gone
+		grant, refusal, after.ended = a.decide(running, &s, c, job, only)
 		if refusal == nil {
-			after.partition = a.enter(jobs, s, c, job, g, only, grant)
+			enter, after.partition = a.entries(s, c, job, g, only, grant)
 		}
-		jobs.confirmVerification()
-		return grant, refusal
+		return enter
 	})
 	if refusal = a.settleEntry(s, c, after, refusal); refusal != nil {
-		return nil, refusal
+		return nil, nil, refusal
 	}
-	return grant, nil
+	return grant, func() {
+		a.jobs.Release(c.Starter, g.UUID)
+		a.sweepNow()
+	}, nil
 }
 
-// confirmVerification: the startd has no ad of it.
-func (v *jobView) confirmVerification() {
-	for i := range v.slots {
-		if v.slots[i].Starter.Slot == verifySlot {
-			v.slots[i].Confirmed = true
-		}
-	}
-}
-
-// unbookVerification gives the GPU back and shuts the account out.
-func (a *Agent) unbookVerification(u gpu.UUID) {
-	a.jobs.dropVerification(u)
-	a.sweepNow()
-}
-
-func (b *jobTable) dropVerification(u gpu.UUID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	kept := b.slots[:0]
-	for _, r := range b.slots {
-		if r.GPU != u || r.Starter.Slot != verifySlot {
-			kept = append(kept, r)
-		}
-	}
-	b.slots = kept
-}
-
-// verifying says whether a verification holds a GPU.
-func (v *jobView) verifying(u gpu.UUID) bool {
-	for _, r := range v.slots {
-		if r.GPU == u && r.Starter.Slot == verifySlot {
-			return true
-		}
-	}
-	return false
+// hasVerification says whether a verification is among the jobs of a GPU.
+func hasVerification(running []jobs.Job) bool {
+	return slices.ContainsFunc(running, func(r jobs.Job) bool { return r.Starter.Slot == verifySlot })
 }

@@ -248,7 +248,7 @@ func TestVerifySimulated(t *testing.T) {
 			if v.OK != tt.ok || !strings.Contains(v.Text, tt.says) || !strings.Contains(v.Skipped, tt.skip) || (tt.skip == "") != (v.Skipped == "") {
 				t.Errorf("%+v", v)
 			}
-			if all := s.jobs.all(); len(all) != 0 {
+			if all := s.jobs.Running(); len(all) != 0 {
 				t.Errorf("booked: %+v", all)
 			}
 			uids, err := mps.Admitted(filepath.Join(s.cfg.Paths.PipeRoot(), string(s.gpu)))

@@ -149,7 +149,7 @@ func (ta *testAgent) verifyOne(n int) api.Verification {
 // nothingLeft: no booking, no access, no client.
 func (ta *testAgent) nothingLeft(f *fakeCUDA) {
 	ta.t.Helper()
-	if all := ta.jobs.all(); len(all) != 0 {
+	if all := ta.jobs.Running(); len(all) != 0 {
 		ta.t.Errorf("booked: %+v", all)
 	}
 	if len(ta.access.in) != 0 {
@@ -238,7 +238,7 @@ func TestVerifyHoldsTheGPU(t *testing.T) {
 		during := 0
 		f.during = func() {
 			during++
-			if !ta.access.has(uuid(0), nobodysUID) || !ta.jobs.busy(uuid(0)) {
+			if !ta.access.has(uuid(0), nobodysUID) || !ta.jobs.Busy(uuid(0)) {
 				t.Error("the client came before its booking")
 			}
 			for _, uid := range []uint32{1000, nobodysUID} { // the same account neither
@@ -285,8 +285,8 @@ func TestVerifyGivesWay(t *testing.T) {
 		if found := <-done; !strings.Contains(found[0].Skipped, "a job came") || len(f.orders) != 0 {
 			t.Errorf("%+v", found)
 		}
-		if len(ta.jobs.all()) != 1 {
-			t.Errorf("jobs: %+v", ta.jobs.all())
+		if len(ta.jobs.Running()) != 1 {
+			t.Errorf("jobs: %+v", ta.jobs.Running())
 		}
 	})
 }

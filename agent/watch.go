@@ -7,15 +7,17 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // watched is a job on a shared GPU with what one sample shows of it.
 type watched struct {
-	Running
+	jobs.Job
 	// Memory is that of all its processes on the GPU.
 	Memory gpu.Measured[gpu.Bytes]
 	// PIDs are those processes; Beside are the ones among them that are no
@@ -165,7 +167,7 @@ func numbers(pids []int) string {
 
 // watchedJobs puts a sample to the jobs on shared GPUs. It goes through sample
 // and books once each: a node may have hundreds of slots.
-func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []Running) []watched {
+func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []jobs.Job) []watched {
 	var out []watched
 	at, held, memory := sightings(snap), holdings(running), memories(snap)
 	for _, r := range running {
@@ -173,7 +175,7 @@ func watchedJobs(snap *usage.Snapshot, p *plan.Plan, running []Running) []watche
 		if !ok || !g.Shared() {
 			continue
 		}
-		w := watched{Running: r, MostClients: g.MaxClients, Largest: g.LargestRequest, Quantum: p.RequestVRAM.Quantum}
+		w := watched{Job: r, MostClients: g.MaxClients, Largest: g.LargestRequest, Quantum: p.RequestVRAM.Quantum}
 		key, device := slotKey(r.Starter), snap.DeviceOf(r.GPU)
 		w.Memory = memory[slotOnDevice{key, device}]
 		if d, ok := snap.Device(device); ok && d.Processes.Known {
@@ -215,7 +217,7 @@ func sightings(snap *usage.Snapshot) map[usage.SlotKey][]sighting {
 }
 
 // holdings are what each slot holds.
-func holdings(running []Running) map[usage.SlotKey][]gpu.UUID {
+func holdings(running []jobs.Job) map[usage.SlotKey][]gpu.UUID {
 	out := map[usage.SlotKey][]gpu.UUID{}
 	for _, r := range running {
 		key := slotKey(r.Starter)
@@ -260,5 +262,5 @@ func isOn(p *plan.Plan, held gpu.UUID, d usage.Device) bool {
 
 // slotKey is a starter in the words of package usage.
 func slotKey(s starter.Starter) usage.SlotKey {
-	return usage.SlotKey{Slot: shortName(s.Slot), Starter: s.PID, Started: s.Started}
+	return usage.SlotKey{Slot: condor.SlotName(s.Slot), Starter: s.PID, Started: s.Started}
 }

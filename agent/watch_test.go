@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -23,8 +24,8 @@ func defaultRules() rules {
 
 func jobUsing(used gpu.MiB) watched {
 	return watched{
-		Running: Running{Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}, GPU: uuid(0), Budget: 4096, Job: "7.0"},
-		Memory:  gpu.Known(gpu.Bytes(used * mib)), PIDs: []int{200}, Known: true, MostClients: 6, Largest: 16384, Quantum: 512,
+		Job:    jobs.Job{Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}, GPU: uuid(0), Budget: 4096, ID: "7.0"},
+		Memory: gpu.Known(gpu.Bytes(used * mib)), PIDs: []int{200}, Known: true, MostClients: 6, Largest: 16384, Quantum: 512,
 	}
 }
 

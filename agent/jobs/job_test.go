@@ -1,4 +1,4 @@
-package agent
+package jobs
 
 import (
 	"testing"
@@ -25,8 +25,8 @@ func TestWork(t *testing.T) {
 	static.Type = "Static"
 	made := record.Requested{GPUs: f(1), CPUs: f(3), MemoryMiB: n(4096), VRAMMiB: n(6144)}
 	for name, tt := range map[string]struct{ got, want Work }{
-		"the hook":              {workOf(starter.Caller{Hook: true}, job), hook},
-		"the job itself":        {workOf(starter.Caller{}, job), Work{}},
+		"the hook":              {WorkOf(starter.Caller{Hook: true}, job), hook},
+		"the job itself":        {WorkOf(starter.Caller{}, job), Work{}},
 		"a dynamic slot":        {workIn(dynamic), Work{Schedd: "ap.test", Requested: made}},
 		"STARTD_JOB_ATTRS":      {workIn(published), Work{Program: "train.py", Schedd: "ap.test", Requested: record.Requested{GPUs: f(1), MemoryMiB: n(4000)}}},
 		"a static slot":         {workIn(static), Work{Schedd: "ap.test"}},
