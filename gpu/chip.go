@@ -97,6 +97,16 @@ func (c Chip) Engines() Engines {
 	return e
 }
 
+// Parts is what an instance of a profile has of the chip's multiprocessors and memory
+// interface, 0 to 1. Where its multiprocessors are not published they count as its slices.
+func (c Chip) Parts(p Profile) (sms, bandwidth float64) {
+	sms = float64(p.Slices) / float64(c.Slices())
+	if p.Multiprocessors > 0 && c.Multiprocessors > 0 {
+		sms = float64(p.Multiprocessors) / float64(c.Multiprocessors)
+	}
+	return sms, float64(p.Size) / float64(c.Units())
+}
+
 // Whole is the profile that takes all compute slices, the plainest of them.
 func (c Chip) Whole() (Profile, bool) {
 	n := c.Slices()

@@ -31,14 +31,18 @@ mps (shared through MPS, with VRAM pools), static-mig, dynamic-mig (layouts
 follow the work that waits), mixed (the configuration of each group of nodes),
 and those that POOL has.
 
-DONE      jobs that ended, of all; the rest fits no slot, or never got one
-FULL LOAD jobs an hour while others waited; GAIN is its ratio to the first policy
+All policies get the same jobs, those that each of them has a slot for.
+
+DONE      jobs that ended, of those; LEFT OUT: how many of all fit no slot
+FULL LOAD jobs an hour while others waited
+GAIN      work done then by that under the first policy, with its bounds: work is
+          what the jobs take alone on their GPUs
 WAIT      from submission to start: mean, median and 95th percentile
 RUN       from start to end: longer where jobs share
 GPUS      part of the GPUs with a job; SMS of their multiprocessors at work;
           VRAM of their memory given to jobs
 UNUSED    memory that no running job asked for, although jobs waited
-ENERGY    kJ/JOB against the first policy's
+ENERGY    kJ/JOB by the first policy's, with its bounds
 
 Ctrl-C ends the runs and prints what is known so far.`,
 		Example: `  gpuslot simulate docs/examples/simulate/kit.toml --jobs docs/examples/simulate/kit-jobs.toml

@@ -1,6 +1,11 @@
 package advise
 
-import "math"
+import (
+	"math"
+	"slices"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/sharing"
+)
 
 // Expect is what a class's jobs bring now, and after the advice was followed.
 type Expect struct {
@@ -22,50 +27,56 @@ type Expect struct {
 const (
 	secondsPerDay = 86400
 	joulesPerKWh  = 3.6e6
-	// mpsLoss and migLoss are the worst that the sources measured: 30 % under
-	// contention through MPS (arXiv 2604.22430), 9 % by MIG mode (CERN, 2023).
-	mpsLoss = 0.30
-	migLoss = 0.09
 )
 
-// gains are how many jobs end where one ended before, at the least, expected, and
-// at most.
+// gains are how many jobs end where one ended before: in the worst of sharing's cases with
+// the most activity, as expected, and in the best case with the least activity.
 type gains struct{ low, expected, high float64 }
 
-// gain of a mode, from what one job alone keeps busy: nothing is busy more than
-// all the time.
+// gain of a mode, from what one job alone keeps busy.
 func gain(m Mode, f Fit, a activities, r Request) (gains, bool) {
+	var takes func(c sharing.Case, sms, bandwidth float64) float64
 	n := float64(m.Jobs)
-	again := 1 + r.Seen // who needs more runs again, or is lost
 	switch m.Kind {
 	case Whole:
 		return gains{1, 1, 1}, true
 	case MPS:
-		room := func(sm, dram *float64) float64 {
-			out := n
-			if sm != nil && *sm > 0 {
-				out = min(out, 1 / *sm)
-			}
-			if dram != nil && *dram > 0 {
-				out = min(out, mostTraffic / *dram)
-			}
-			return max(1, out) / again
+		takes = func(c sharing.Case, sms, bandwidth float64) float64 {
+			kernel := max(sms, bandwidth)
+			parts := slices.Repeat([]sharing.Part{{Host: 1 - kernel, Kernel: kernel, SMs: sms, Bandwidth: bandwidth}}, m.Jobs)
+			return (1-kernel)*c.Host(n*f.cpus, threadsPerCore) + kernel*c.Contention(parts, false)
 		}
-		low := (1 - mpsLoss) * room(a.sm.High, a.dram.High)
-		return gains{low, room(a.sm.atBest(), a.dram.atBest()), room(a.sm.Low, a.dram.Low)}, true
 	case MIG:
-		// At worst its work needs all multiprocessors while it needs any.
-		slow := func(busy *float64) float64 {
-			if busy == nil {
-				return 1 / f.MIG.Part
-			}
-			b := min(1, *busy)
-			return 1 - b + b/f.MIG.Part
+		takes = func(c sharing.Case, sms, bandwidth float64) float64 {
+			return c.OnDevice(sms, bandwidth, f.MIG.sms, f.MIG.bandwidth, c.Host(n*f.cpus, threadsPerCore))
 		}
-		expected := n / slow(a.sm.atBest()) / again
-		return gains{(1 - migLoss) * n / slow(a.sm.High) / again, expected, n / again}, true
+	default:
+		return gains{}, false
 	}
-	return gains{}, false
+	again := 1 + r.Seen // who needs more runs again, or is lost
+	of := func(c sharing.Case, sms, dram *float64) float64 {
+		return n / takes(c, part(sms, 1), part(dram, sharing.MostTraffic)) / again
+	}
+	traffic := a.dram.High
+	if traffic == nil {
+		traffic = a.sm.High // the memory interface is not busier than the multiprocessors
+	}
+	return gains{
+		low:      of(sharing.Worst, a.sm.High, traffic),
+		expected: of(sharing.Expected, a.sm.atBest(), a.dram.atBest()),
+		high:     of(sharing.Best, a.sm.Low, a.dram.Low),
+	}, true
+}
+
+// threadsPerCore is how many CPUs of a node are taken for one core.
+const threadsPerCore = 2
+
+// part is an activity by the most that there is, 0 where it is not known.
+func part(activity *float64, most float64) float64 {
+	if activity == nil {
+		return 0
+	}
+	return min(1, *activity/most)
 }
 
 // measured takes what sharing has slowed the jobs down already, where that was seen.

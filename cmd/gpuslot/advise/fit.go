@@ -35,6 +35,9 @@ type Fit struct {
 	MIG *MIGFit `json:"mig,omitempty"`
 	// NoMPS: the plan does not share the model through MPS.
 	NoMPS bool `json:"no_mps,omitempty"`
+
+	// cpus is the part of the node's CPUs in use with one job on each GPU; 0 is not known.
+	cpus float64
 }
 
 // MIGFit is a MIG profile for a class.
@@ -45,6 +48,9 @@ type MIGFit struct {
 	MemoryMiB int64 `json:"memory_mib"`
 	// Part is that of the GPU's compute slices.
 	Part float64 `json:"compute_part"`
+
+	// sms and bandwidth are its parts of the GPU's multiprocessors and memory interface.
+	sms, bandwidth float64
 }
 
 // mostShares is more than MPS serves on any GPU; the plan knows the real number.
@@ -93,6 +99,7 @@ func (b *Book) fitRequest(c *class, r Request, as offer, f *Fit) {
 		if as.isReal && t.cpus.n > 0 {
 			host := min(p.CPUs, p.Memory)
 			f.ByHost = &host
+			f.cpus = float64(ask.CPUs*len(as.plan.GPUs)) / float64(max(1, as.plan.Host.CPUs))
 		}
 	}
 	jobs := mostShares
@@ -143,8 +150,10 @@ func migFit(m *model, need gpu.MiB, a activities) *MIGFit {
 	if best == nil || best.Max < 2 {
 		return nil
 	}
-	return &MIGFit{Profile: best.Name, Jobs: best.Max, MemoryMiB: int64(best.Memory),
+	out := &MIGFit{Profile: best.Name, Jobs: best.Max, MemoryMiB: int64(best.Memory),
 		Part: round3(float64(best.Slices) / float64(chip.Slices()))}
+	out.sms, out.bandwidth = chip.Parts(*best)
+	return out
 }
 
 func above(r Range, part float64) bool {

@@ -35,11 +35,9 @@ const (
 	full = 0.7
 	// lowTraffic: jobs below it do not meet at the memory interface.
 	lowTraffic = 0.25
-	// mostTraffic is the practical maximum of the memory interface's activity, and
-	// roomy, three quarters of it, up to where the jobs of a GPU together do not queue
-	// for it (DCGM documentation of DCGM_FI_PROF_DRAM_ACTIVE; as gpuslot bench).
-	mostTraffic = 0.8
-	roomy       = 0.6
+	// roomy is three quarters of sharing.MostTraffic, up to where the jobs of a GPU
+	// together do not queue for the memory interface; as gpuslot bench.
+	roomy = 0.6
 	// quiet: with so few multiprocessors busy the memory interface can not be busier.
 	quiet = 0.25
 )

@@ -42,6 +42,7 @@ func (c *Class) Sentences() []Sentence {
 	add("Fits", c.fits())
 	add("Mode", strings.TrimSpace(c.Mode.title()+" "+strings.Join(c.Mode.Why, " ")))
 	add("Expected", c.expected())
+	add("Bounds", c.bounds())
 	add("After", c.Comparison.Text())
 	add("Note", strings.Join(c.Notes, " "))
 	return out
@@ -172,6 +173,23 @@ func (c *Class) expected() string {
 		s += " Energy: not enough data."
 	}
 	return s
+}
+
+// bounds says what the bounds of the expected throughput assume.
+func (c *Class) bounds() string {
+	if c.expected() == "" {
+		return ""
+	}
+	host := ""
+	if c.Fit.cpus > 0 {
+		host = " and the second thread of a core adds nothing"
+	}
+	if c.Mode.Kind == MIG {
+		return fmt.Sprintf("Expected: half-way. At the least its kernels fill the GPU%s. "+
+			"At the most they are small, and %d devices slow no job down.", host, c.Mode.Jobs)
+	}
+	return fmt.Sprintf("Expected: kernels meet at random. At the least each waits for one of every other job%s. "+
+		"At the most none waits while there is room.", host)
 }
 
 // Text is a number with its bounds: "5.2 (4.1 to 7)"; "-" if it is not known.

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -48,6 +49,8 @@ func TestAgreesWithTraces(t *testing.T) {
 		t.Errorf("%d jobs wait %g s, 95 %% up to %g s; layouts: %d, %g s, %g s", r.Started, r.Wait.Mean, r.Wait.P95, want.Started, want.MeanWait, want.P95Wait)
 	}
 }
+
+func near(got, want, part float64) bool { return math.Abs(got/want-1) <= part }
 
 // agreed are the same jobs for both.
 func agreed(n int) (jobs []Job, trace layouts.Trace) {

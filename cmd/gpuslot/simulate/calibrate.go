@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/sharing"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -85,7 +86,7 @@ func (c *calibration) fit(p bench.Point) {
 		hw := hardware{speed: 1, sms: 1 / float64(p.Copies), bandwidth: 1 / float64(p.Copies), device: true}
 		if chip, err := mig.ModelOf(c.gpu, 0); err == nil {
 			if profile, err := mig.ProfileNamed(chip, p.Profile); err == nil {
-				hw.sms, hw.bandwidth = partsOf(chip, profile)
+				hw.sms, hw.bandwidth = chip.Parts(profile)
 			}
 		}
 		c.model.MIG = c.loss(took, func(loss float64) float64 { return c.took(Model{MIG: loss}, hw, 1) })
@@ -94,11 +95,11 @@ func (c *calibration) fit(p bench.Point) {
 
 // took is the run time of so many copies by the model.
 func (c *calibration) took(m Model, hw hardware, copies int) float64 {
-	var parts []part
+	var parts []sharing.Part
 	for range copies {
 		parts = append(parts, m.partOf(c.work, &hw, copies, hw.sms, 1))
 	}
-	return parts[0].host + contention(parts, hw.slicing)*parts[0].kernel
+	return parts[0].Host + m.Case.Contention(parts, hw.slicing)*parts[0].Kernel
 }
 
 // maxLoss is where the search for a loss ends.

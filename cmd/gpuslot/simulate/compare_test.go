@@ -49,3 +49,42 @@ func TestUsual(t *testing.T) {
 		}
 	}
 }
+
+// TestSameJobs: a policy with less VRAM in a slot is compared on the jobs that all can run,
+// and what it leaves out stands beside. A long job counts as more work than a short one.
+func TestSameJobs(t *testing.T) {
+	p := Pool{Groups: []Group{groupOf(t, "a", 1, true)}, Matching: DefaultMatching(), Model: DefaultModel()}
+	p.Matching.Interval, p.Matching.Start = 0, 0
+	static, err := StaticMIG(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := Job{GPUs: 1, CPUs: 1, VRAM: 2048, Memory: 100, Work: Work{Seconds: 100, Kernel: 0.1, SM: 0.1, Bandwidth: 0.1}}
+	large, long := small, small
+	large.VRAM, long.Seconds = 12000, 1000
+	var jobs []Job
+	for range 40 {
+		jobs = append(jobs, small, large, small, long)
+	}
+	results, err := Compare(t.Context(), p, []Policy{Exclusive(), static}, func() Jobs { return List(jobs...) }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{0, 40} {
+		if r := results[i]; r.Refused != want || r.Jobs != 120 || r.Ended != 120 {
+			t.Errorf("%s: %d of %d ended, %d left out, not %d", r.Policy, r.Ended, r.Jobs, r.Refused, want)
+		}
+	}
+	first, second := results[0], results[1]
+	if g := second.Gain; *first.Gain != (Interval{1, 1, 1}) || g.Low > g.Expected || g.High < g.Expected || g.Expected < 1 {
+		t.Errorf("%+v %+v", first.Gain, second.Gain)
+	}
+	// On two GPUs that are never empty the work of two hours is done in an hour.
+	if w := first.Full.Work; !near(w, 2, 0.01) {
+		t.Errorf("exclusive: %g hours of work in an hour", w)
+	}
+	alone, err := Compare(t.Context(), p, []Policy{static}, func() Jobs { return List(jobs...) }, nil)
+	if err != nil || alone[0].Refused != 40 || alone[0].Jobs != 160 || alone[0].Ended != 120 {
+		t.Errorf("%v %+v", err, alone[0])
+	}
+}

@@ -33,18 +33,8 @@ func (n *nodePlan) partsOf(one plan.GPU) (sms, bandwidth float64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	sms, bandwidth = partsOf(n.divided[i].chip, p)
+	sms, bandwidth = n.divided[i].chip.Parts(p)
 	return sms, bandwidth, nil
-}
-
-// partsOf is what an instance of a profile has of the chip's multiprocessors and memory
-// bandwidth. Where its SMs are not published they count as its slices.
-func partsOf(chip gpu.Chip, p gpu.Profile) (sms, bandwidth float64) {
-	sms = float64(p.Slices) / float64(chip.Slices())
-	if p.Multiprocessors > 0 && chip.Multiprocessors > 0 {
-		sms = float64(p.Multiprocessors) / float64(chip.Multiprocessors)
-	}
-	return sms, float64(p.Size) / float64(chip.Units())
 }
 
 // layOut finds the layouts of the plan's MIG GPUs.

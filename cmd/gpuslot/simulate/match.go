@@ -202,14 +202,14 @@ func (w *world) refresh(at int32) {
 	}
 	c := 1.0
 	if sh.kind == shared {
-		c = contention(w.parts, sh.hw.slicing)
+		c = w.pool.Model.Case.Contention(w.parts, sh.hw.slicing)
 	}
 	next, k := math.Inf(1), 0
 	var does activity
 	for i := s.first; i >= 0; i = w.runs[i].next {
 		r, p := &w.runs[i], &w.parts[k]
 		k++
-		total := max(p.host+c*p.kernel, leastSeconds)
+		total := max(p.Host+c*p.Kernel, leastSeconds)
 		r.rate = 1 / total
 		next = min(next, w.now+r.left*total)
 		does.add(p, c, total, r, sh, w.nodes[s.node].stretch)

@@ -38,14 +38,14 @@ func Exclusive() Policy {
 // TimeSlicing shares GPUs by so many jobs at most without MPS, 0 for as many as the
 // plan chooses. HTCondor counts VRAM; nothing enforces it.
 func TimeSlicing(shares int) Policy {
-	return Policy{Name: nameSlicing, Config: sharing(shares), Slicing: true}
+	return Policy{Name: nameSlicing, Config: mpsConfig(shares), Slicing: true}
 }
 
 // MPS shares GPUs by so many jobs at most through control daemons, each with a pool
 // of VRAM; 0 for as many as the plan chooses.
-func MPS(shares int) Policy { return Policy{Name: nameMPS, Config: sharing(shares)} }
+func MPS(shares int) Policy { return Policy{Name: nameMPS, Config: mpsConfig(shares)} }
 
-func sharing(shares int) string {
+func mpsConfig(shares int) string {
 	text := "[sharing]\nmode = \"mps\"\n"
 	if shares > 0 {
 		text += fmt.Sprintf("shares = %d\n", shares)

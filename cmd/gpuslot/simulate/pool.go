@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/sharing"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -89,9 +90,11 @@ type Model struct {
 	// a GPU in time slices; MPS and MIG the same for each kernel of a job that has
 	// neighbours on the control daemon, and for one on a MIG device. 0.05 is 5 %.
 	Slicing, MPS, MIG float64
-	// HostKnee is the part of a node's CPUs in use above which the host's part of
-	// each job becomes longer, by HostLoss when all are in use.
-	HostKnee, HostLoss float64
+	// ThreadsPerCore is how many of a node's CPUs are one core; 0 counts as 1. With more
+	// CPUs in use than cores the host's part of each job becomes longer.
+	ThreadsPerCore int
+	// Case is what is assumed of what nobody knows.
+	Case sharing.Case
 }
 
 // maxNodes is more than any pool has.
@@ -150,20 +153,20 @@ func (m Matching) check() error {
 }
 
 func (m Model) check() error {
-	for _, loss := range []float64{m.Slicing, m.MPS, m.MIG, m.HostLoss} {
+	for _, loss := range []float64{m.Slicing, m.MPS, m.MIG} {
 		if !within(loss, 0, 100) {
 			return fmt.Errorf("a loss of the model is %g; it is a part of the time, 0 to 100", loss)
 		}
 	}
-	if !within(m.HostKnee, 0, 1) {
-		return fmt.Errorf("host_knee is %g; it is a part of the CPUs, 0 to 1", m.HostKnee)
+	if m.ThreadsPerCore < 0 || m.ThreadsPerCore > 8 {
+		return fmt.Errorf("threads_per_core is %d; it is 1 to 8", m.ThreadsPerCore)
 	}
 	return nil
 }
 
 // DefaultModel takes nothing away but what jobs take from each other: losses are to
-// be measured (gpuslot bench), not guessed.
-func DefaultModel() Model { return Model{HostKnee: 0.5} }
+// be measured (gpuslot bench), not guessed. Cores have two threads, as servers' mostly do.
+func DefaultModel() Model { return Model{ThreadsPerCore: 2} }
 
 // DefaultWork is what is taken for usual of a job of which nothing is known: a kernel
 // half of the time, which fills a third of the GPU and of its bandwidth.

@@ -63,11 +63,10 @@ type matchingFile struct {
 }
 
 type modelFile struct {
-	Slicing  *float64 `toml:"time_slicing_loss"`
-	MPS      *float64 `toml:"mps_loss"`
-	MIG      *float64 `toml:"mig_loss"`
-	HostKnee *float64 `toml:"host_knee"`
-	HostLoss *float64 `toml:"host_loss"`
+	Slicing *float64 `toml:"time_slicing_loss"`
+	MPS     *float64 `toml:"mps_loss"`
+	MIG     *float64 `toml:"mig_loss"`
+	Threads *int     `toml:"threads_per_core"`
 }
 
 type workFile struct {
@@ -251,8 +250,8 @@ func (m matchingFile) matching() Matching {
 
 func (m modelFile) model() Model {
 	d := DefaultModel()
-	return Model{or(m.Slicing, d.Slicing), or(m.MPS, d.MPS), or(m.MIG, d.MIG), or(m.HostKnee, d.HostKnee),
-		or(m.HostLoss, d.HostLoss)}
+	return Model{Slicing: or(m.Slicing, d.Slicing), MPS: or(m.MPS, d.MPS), MIG: or(m.MIG, d.MIG),
+		ThreadsPerCore: or(m.Threads, d.ThreadsPerCore)}
 }
 
 func (w workFile) work() Work {

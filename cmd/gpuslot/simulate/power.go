@@ -1,12 +1,14 @@
 package simulate
 
+import "github.com/gpuslot/gpuslot/cmd/gpuslot/sharing"
+
 // activity is what the jobs of one slot keep busy, and how fast they are.
 type activity struct {
 	// kernel is how much of the time some job's kernel runs, summed over jobs; sms is
 	// how many GPUs' multiprocessors are busy, threads how many CPUs.
 	kernel, sms, threads float64
-	// rate is the number of jobs done in a second.
-	rate float64
+	// rate is the number of jobs done in a second, work their time alone on their GPUs.
+	rate, work float64
 	// gpus is how many GPUs have a job, 1 for a shared one.
 	gpus float64
 	// vram is what was given to jobs.
@@ -14,16 +16,17 @@ type activity struct {
 }
 
 // add counts one job.
-func (a *activity) add(p *part, contention, total float64, r *run, sh *shape, stretch float64) {
+func (a *activity) add(p *sharing.Part, contention, total float64, r *run, sh *shape, stretch float64) {
 	w := r.job.work()
 	gpus := 1.0
 	if sh.kind == whole {
 		gpus = float64(r.takes.gpus)
 	}
-	a.kernel += gpus * contention * p.kernel / total
-	a.sms += gpus * p.sms * sh.hw.sms / total
+	a.kernel += gpus * contention * p.Kernel / total
+	a.sms += gpus * p.SMs * sh.hw.sms / total
 	a.threads += float64(r.takes.cpus) * stretch * w.Seconds * (1 - w.Kernel) / total
 	a.rate += 1 / total
+	a.work += gpus * (w.Seconds + w.Dead) / total
 	a.vram += float64(r.takes.vram)
 	a.gpus += gpus
 	if sh.kind == shared {
@@ -48,7 +51,7 @@ func (w *world) account(s *slot, sh *shape, now activity) {
 		gpus = w.occupied(s, now)
 	}
 	watts := sh.power.Active*active + sh.power.Full*(now.sms-was.sms) + sh.power.Thread*(now.threads-was.threads)
-	w.sums.change(watts, gpus, now.sms-was.sms, now.vram-was.vram, now.rate-was.rate)
+	w.sums.change(watts, gpus, now.sms-was.sms, now.vram-was.vram, now.rate-was.rate, now.work-was.work)
 	s.does = now
 }
 

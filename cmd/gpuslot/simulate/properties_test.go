@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/sharing"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -21,7 +21,7 @@ import (
 func drawPool(t *rapid.T) Pool {
 	p := Pool{Matching: DefaultMatching(), Model: Model{
 		Slicing: rapid.Float64Range(0, 0.5).Draw(t, "slicing"), MPS: rapid.Float64Range(0, 0.5).Draw(t, "mps"), MIG: rapid.Float64Range(0, 0.5).Draw(t, "mig"),
-		HostKnee: rapid.Float64Range(0, 1).Draw(t, "knee"), HostLoss: rapid.SampledFrom([]float64{0, 1.5}).Draw(t, "host"),
+		ThreadsPerCore: rapid.IntRange(0, 2).Draw(t, "threads"), Case: rapid.SampledFrom([]sharing.Case{sharing.Expected, sharing.Worst}).Draw(t, "case"),
 	}}
 	p.Matching.Interval = rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "interval")
 	p.Matching.Worklife = rapid.SampledFrom([]time.Duration{0, 20 * time.Minute}).Draw(t, "worklife")
@@ -281,26 +281,6 @@ func TestMoreHardware(t *testing.T) {
 		}
 		if more := hours(2*gpus, 1); more > base*(1+1e-6) {
 			t.Fatalf("twice as many: %g h after %g h", more, base)
-		}
-	})
-}
-
-// TestStretch: at the stretch that is found the jobs take what there is, or it is 1
-// and they take no more.
-func TestStretch(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var parts []part
-		for range rapid.IntRange(2, 20).Draw(t, "jobs") {
-			kernel := rapid.Float64Range(0.001, 1e5).Draw(t, "kernel")
-			parts = append(parts, part{host: rapid.Float64Range(0, 1e5).Draw(t, "host"), kernel: kernel, sms: kernel * rapid.Float64Range(0, 1).Draw(t, "sm")})
-		}
-		c := stretch(parts, func(p *part) float64 { return p.sms })
-		sum := 0.0
-		for _, p := range parts {
-			sum += p.sms / (p.host + c*p.kernel)
-		}
-		if c < 1 || sum > 1+1e-6 || c > 1+1e-6 && math.Abs(sum-1) > 1e-6 {
-			t.Fatalf("stretch %g: they take %g", c, sum)
 		}
 	})
 }

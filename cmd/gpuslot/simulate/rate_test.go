@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/sharing"
 )
 
 // TestModel holds run times to the formulae of docs/simulate.md, worked out by hand.
@@ -25,8 +27,8 @@ func TestModel(t *testing.T) {
 		x     float64
 		want  float64
 	}{
-		"alone":                           {Model{0.1, 0.1, 0.1, 0, 0}, full, half, 1, 1, 1, 100},
-		"alone, in time slices":           {Model{0.1, 0.1, 0.1, 0, 0}, sliced, half, 1, 1, 1, 100},
+		"alone":                           {Model{Slicing: 0.1, MPS: 0.1, MIG: 0.1}, full, half, 1, 1, 1, 100},
+		"alone, in time slices":           {Model{Slicing: 0.1, MPS: 0.1, MIG: 0.1}, sliced, half, 1, 1, 1, 100},
 		"twice as fast kernels":           {Model{}, hardware{speed: 2, sms: 1, bandwidth: 1}, half, 1, 1, 1, 75},
 		"dead time comes on top":          {Model{}, full, Work{Seconds: 100, Dead: 20, Kernel: 0.5}, 1, 1, 1, 120},
 		"two in time slices still fit":    {Model{}, sliced, half, 2, 1, 1, 100},
@@ -42,19 +44,13 @@ func TestModel(t *testing.T) {
 		"the host's part twice as long":   {Model{}, full, half, 1, 1, 2, 150},
 		"small jobs on an eighth lose 0 ": {Model{}, seventh, Work{Seconds: 100, Kernel: 0.5, SM: 0.1, Bandwidth: 0.1}, 1, 0.125, 1, 100},
 	} {
-		var parts []part
+		var parts []sharing.Part
 		for range test.jobs {
 			parts = append(parts, test.model.partOf(test.work, &test.hw, test.jobs, test.limit, test.x))
 		}
-		got := parts[0].host + contention(parts, test.hw.slicing)*parts[0].kernel
+		got := parts[0].Host + sharing.Best.Contention(parts, test.hw.slicing)*parts[0].Kernel
 		if math.Abs(got-test.want) > 1e-6 {
 			t.Errorf("%s: %g s, not %g", name, got, test.want)
-		}
-	}
-	m := Model{HostKnee: 0.5, HostLoss: 1}
-	for load, want := range map[float64]float64{0: 1, 0.5: 1, 0.75: 1.5, 1: 2, 3: 2} {
-		if got := m.hostStretch(load); math.Abs(got-want) > 1e-9 {
-			t.Errorf("host at %g: %g, not %g", load, got, want)
 		}
 	}
 }
@@ -192,16 +188,18 @@ func TestOver(t *testing.T) {
 func TestPrint(t *testing.T) {
 	var out strings.Builder
 	all := []Result{
-		{Policy: "exclusive", Jobs: 10, Ended: 10, Started: 10, PerHour: 12.34, Full: &Full{PerHour: 10}, Wait: WaitTimes{Mean: 90, P50: 5400, P95: 1e6}, MeanRun: 0.5, KJPerJob: 2000},
-		{Policy: "mps", Partial: true, Jobs: 10, Refused: 2, Over: 1, Ended: 4, Started: 5, Full: &Full{PerHour: 25, Stranded: 0.25, Unasked: 0.25}, KJPerJob: 500},
+		{Policy: "exclusive", Jobs: 10, Ended: 10, Started: 10, PerHour: 12.34, Full: &Full{PerHour: 10}, Wait: WaitTimes{Mean: 90, P50: 5400, P95: 1e6}, MeanRun: 0.5, KJPerJob: 2000,
+			Gain: &Interval{1, 1, 1}, Energy: &Interval{1, 1, 1}},
+		{Policy: "mps", Partial: true, Jobs: 10, Refused: 2, Over: 1, Ended: 4, Started: 5, Full: &Full{PerHour: 25, Stranded: 0.25, Unasked: 0.25}, KJPerJob: 500,
+			Gain: &Interval{2, 2.5, 3}, Energy: &Interval{0.25, 0.25, 0.251}},
 		{Policy: "none", Jobs: 3},
 	}
 	Print(&out, all)
-	const want = `POLICY     DONE            JOBS/H  FULL LOAD  GAIN  WAIT    P50       P95     RUN      AT ONCE  GPUS  SMS  VRAM  UNUSED  kJ/JOB  ENERGY
-exclusive  10 of 10        12.3    10.0       1.00  90.0 s  90.0 min  11.6 d  0.500 s  0        0 %   0 %  0 %   0 %     2000    1.00
-mps        4 of 10 so far  0       25.0       2.50  0 s     0 s       0 s     0 s      0        0 %   0 %  0 %   50 %    500     0.25
-none       0 of 3          0       -          -     -       -         -       -        0        0 %   0 %  0 %   -       -       -
-mps: 2 jobs fit no slot
+	const want = `POLICY     DONE            LEFT OUT  JOBS/H  FULL LOAD  GAIN              WAIT    P50       P95     RUN      AT ONCE  GPUS  SMS  VRAM  UNUSED  kJ/JOB  ENERGY
+exclusive  10 of 10        0         12.3    10.0       1.00              90.0 s  90.0 min  11.6 d  0.500 s  0        0 %   0 %  0 %   0 %     2000    1.00
+mps        4 of 10 so far  2         0       25.0       2.50 (2.00–3.00)  0 s     0 s       0 s     0 s      0        0 %   0 %  0 %   50 %    500     0.25
+none       0 of 3          0         0       -          -                 -       -         -       -        0        0 %   0 %  0 %   -       -       -
+mps: 2 jobs fit no slot; they were left out of all policies
 mps: 1 jobs used more VRAM than they had; they would be held, or run again with more
 `
 	if out.String() != want {

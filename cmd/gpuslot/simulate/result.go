@@ -6,6 +6,8 @@ type Result struct {
 	// Partial: the run was ended before the last job.
 	Partial bool `json:"partial,omitempty"`
 	// Jobs came; of those Refused fit no slot of the pool, Started got one, Ended are done.
+	// In a comparison only jobs come that fit under each policy, and Refused is how many of
+	// all did not fit under this one.
 	Jobs    int `json:"jobs"`
 	Refused int `json:"refused,omitempty"`
 	Started int `json:"started"`
@@ -35,8 +37,19 @@ type Result struct {
 	// Over are jobs that really used more VRAM than they had: they ran here as if they
 	// had it, and would be held or run again with more.
 	Over int `json:"over_budget,omitempty"`
+	// Gain is the work at full load by that of the first policy of the comparison, Energy the
+	// energy of a job likewise; nil where it is not known.
+	Gain   *Interval `json:"gain,omitempty"`
+	Energy *Interval `json:"energy,omitempty"`
 	// Changes is how often GPUs got another MIG layout.
 	Changes int `json:"mig_changes,omitempty"`
+}
+
+// Interval is a value with its bounds: what sharing.Expected, Worst and Best make of it.
+type Interval struct {
+	Low      float64 `json:"low"`
+	Expected float64 `json:"expected"`
+	High     float64 `json:"high"`
 }
 
 // Full is the time in which jobs waited for a slot.
@@ -44,6 +57,8 @@ type Full struct {
 	Hours float64 `json:"hours"`
 	// PerHour is the work done in it, in jobs an hour; parts of jobs count as parts.
 	PerHour float64 `json:"jobs_per_hour"`
+	// Work is how many jobs' hours alone on their GPUs are done in an hour.
+	Work float64 `json:"work"`
 	// Stranded is the part of the pool's VRAM that no job had although jobs waited:
 	// of no use to any of them. Unasked is the part that jobs had and did not ask for.
 	Stranded float64 `json:"vram_stranded"`

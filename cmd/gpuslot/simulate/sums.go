@@ -11,13 +11,13 @@ type sums struct {
 	run                           float64
 	// What is busy now, the VRAM that was given to jobs and the part of it that they
 	// asked for; and each of them over time.
-	watts, gpus, sms, vram, asked, rate          float64
+	watts, gpus, sms, vram, asked, rate, work    float64
 	joules, gpuTime, smTime, vramTime, askedTime float64
 	idle, gpusAll, vramAll                       float64
 	// starving: at the last negotiation somebody went without.
-	starving                                bool
-	fullTime, fullDone, fullVRAM, fullAsked float64
-	changes, over                           int
+	starving                                          bool
+	fullTime, fullDone, fullWork, fullVRAM, fullAsked float64
+	changes, over                                     int
 }
 
 // pass lets time go by.
@@ -33,17 +33,19 @@ func (s *sums) pass(dt float64) {
 	if s.starving {
 		s.fullTime += dt
 		s.fullDone += s.rate * dt
+		s.fullWork += s.work * dt
 		s.fullVRAM += s.vram * dt
 		s.fullAsked += s.asked * dt
 	}
 }
 
-func (s *sums) change(watts, gpus, sms, vram, rate float64) {
+func (s *sums) change(watts, gpus, sms, vram, rate, work float64) {
 	s.watts += watts
 	s.gpus += gpus
 	s.sms += sms
 	s.vram += vram
 	s.rate += rate
+	s.work += work
 }
 
 func (s *sums) start(wait, asked float64) {
@@ -87,8 +89,8 @@ func (w *world) result() Result {
 	}
 	if s.fullTime > 0 {
 		all := s.vramAll * s.fullTime
-		r.Full = &Full{Hours: s.fullTime / 3600, PerHour: s.fullDone / s.fullTime * 3600, Stranded: 1 - s.fullVRAM/all,
-			Unasked: (s.fullVRAM - s.fullAsked) / all}
+		r.Full = &Full{Hours: s.fullTime / 3600, PerHour: s.fullDone / s.fullTime * 3600, Work: s.fullWork / s.fullTime,
+			Stranded: 1 - s.fullVRAM/all, Unasked: (s.fullVRAM - s.fullAsked) / all}
 	}
 	return r
 }

@@ -13,14 +13,17 @@ import (
 // its next use.
 func Print(w io.Writer, results []Result) {
 	t := &show.Table{}
-	t.Row("POLICY", "DONE", "JOBS/H", "FULL LOAD", "GAIN", "WAIT", "P50", "P95", "RUN", "AT ONCE", "GPUS", "SMS", "VRAM",
-		"UNUSED", "kJ/JOB", "ENERGY")
+	t.Row("POLICY", "DONE", "LEFT OUT", "JOBS/H", "FULL LOAD", "GAIN",
+		"WAIT", "P50", "P95", "RUN", "AT ONCE", "GPUS", "SMS", "VRAM", "UNUSED", "kJ/JOB", "ENERGY")
 	for _, r := range results {
-		t.Row(r.row(results[0])...)
+		t.Row(r.row()...)
 	}
 	t.Print(w)
 	for _, r := range results {
-		if r.Refused > 0 {
+		switch {
+		case r.Refused > 0 && len(results) > 1:
+			fmt.Fprintf(w, "%s: %d jobs fit no slot; they were left out of all policies\n", r.Policy, r.Refused)
+		case r.Refused > 0:
 			fmt.Fprintf(w, "%s: %d jobs fit no slot\n", r.Policy, r.Refused)
 		}
 		if r.Over > 0 {
@@ -30,29 +33,26 @@ func Print(w io.Writer, results []Result) {
 	}
 }
 
-func (r Result) row(first Result) []string {
+func (r Result) row() []string {
 	done := fmt.Sprintf("%d of %d", r.Ended, r.Jobs)
 	if r.Partial {
 		done += " so far"
 	}
-	full, gain, unused := "-", "-", "-"
+	full, unused := "-", "-"
 	if r.Full != nil {
 		full, unused = figure(r.Full.PerHour), percent(r.Full.Stranded+r.Full.Unasked)
-		if first.Full != nil {
-			gain = ratio(r.Full.PerHour, first.Full.PerHour)
-		}
 	}
 	wait, p50, p95, run := "-", "-", "-", "-"
 	if r.Started > 0 {
 		wait, p50, p95 = lasting(r.Wait.Mean), lasting(r.Wait.P50), lasting(r.Wait.P95)
 	}
-	kJ, energy := "-", "-"
+	kJ := "-"
 	if r.Ended > 0 {
 		run, kJ = lasting(r.MeanRun), figure(r.KJPerJob)
-		energy = ratio(r.KJPerJob, first.KJPerJob)
 	}
-	return []string{r.Policy, done, figure(r.PerHour), full, gain, wait, p50, p95, run, strconv.Itoa(r.Concurrent),
-		percent(r.GPUBusy), percent(r.SM), percent(r.VRAM), unused, kJ, energy}
+	return []string{r.Policy, done, strconv.Itoa(r.Refused), figure(r.PerHour), full, r.Gain.text(),
+		wait, p50, p95, run, strconv.Itoa(r.Concurrent), percent(r.GPUBusy), percent(r.SM), percent(r.VRAM),
+		unused, kJ, r.Energy.text()}
 }
 
 // figure has three digits that count.
@@ -66,11 +66,16 @@ func figure(v float64) string {
 
 func percent(v float64) string { return strconv.FormatFloat(max(0, v)*100, 'f', 0, 64) + " %" }
 
-func ratio(v, of float64) string {
-	if of <= 0 {
+// text is the expected value with its bounds: "9.1 (6.3–12)".
+func (i *Interval) text() string {
+	if i == nil {
 		return "-"
 	}
-	return strconv.FormatFloat(v/of, 'f', 2, 64)
+	one := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+	if one(i.Low) == one(i.High) {
+		return one(i.Expected)
+	}
+	return one(i.Expected) + " (" + one(i.Low) + "–" + one(i.High) + ")"
 }
 
 // lasting is a time in the unit that fits.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/sharing"
 )
 
 // world is one run.
@@ -39,7 +41,7 @@ type world struct {
 	// freed are the slots with more room since the last cycle.
 	freed []int32
 	sums  sums
-	parts []part
+	parts []sharing.Part
 }
 
 // Run replays the jobs under a policy until the last one has ended. A job that no

@@ -7,43 +7,56 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/published"
 )
 
-// published is a figure of a paper and the same quantity of our own measurement.
-type published struct {
+// figure is a figure of a paper and the same quantity of our own measurement.
+type figure struct {
 	source, what, theirs string
 	ours                 func(points []bench.Point) (bench.Spread, bool)
 }
 
 // The papers. Each measured another workload on other GPUs than we do.
 const (
-	kit     = "KIT, arXiv 2505.08562"
-	cern    = "CERN 2023"
-	migPerf = "MIGPerf, arXiv 2301.00407"
+	kit     = published.KIT
+	cern    = published.CERN
+	migPerf = published.MIGPerf
 )
+
+// The columns of KIT's tables.
+var (
+	modesOfKIT                              = published.KITModes()
+	kitExclusive, kitSimple, kitMPS, kitMIG = modesOfKIT[1], modesOfKIT[2], modesOfKIT[3], modesOfKIT[4]
+)
+
+// lessEnergy and moreEpochs are KIT's ratios to exclusive use.
+func lessEnergy(m published.KITMode) string { return fmt.Sprintf("%.2f", kitExclusive.KJ/m.KJ) }
+func moreEpochs(m published.KITMode) string {
+	return fmt.Sprintf("%.2f", m.EpochsPerSecond/kitExclusive.EpochsPerSecond)
+}
 
 // copiesOfKIT is how many copies KIT's A100 had memory for.
 const copiesOfKIT = 12
 
 // figures are what the papers print, or ratios of what they print.
-var figures = []published{
+var figures = []figure{
 	{kit + ", Figure 2", "throughput with 12 copies, MPS against time slicing", "close to 5", against(
 		throughput, point(bench.MPS, "", copiesOfKIT), point(bench.TimeSlice, "", copiesOfKIT))},
 	{kit + ", Figure 2", "run time of 12 copies against one, time slicing", "grows almost linearly: 12", against(
 		runTime, point(bench.TimeSlice, "", copiesOfKIT), point(bench.Exclusive, "", 1))},
 	{kit + ", Figure 2", "run time of 12 copies against one, MPS", "almost flat: 1", against(
 		runTime, point(bench.MPS, "", copiesOfKIT), point(bench.Exclusive, "", 1))},
-	{kit + ", Table 1", "energy of a job, exclusive against 12 copies by time slicing", "1.90", against(
+	{kit + ", Table 1", "energy of a job, exclusive against 12 copies by time slicing", lessEnergy(kitSimple), against(
 		energy, point(bench.Exclusive, "", 1), point(bench.TimeSlice, "", copiesOfKIT))},
-	{kit + ", Table 1", "energy of a job, exclusive against 12 copies under MPS", "4.18", against(
+	{kit + ", Table 1", "energy of a job, exclusive against 12 copies under MPS", lessEnergy(kitMPS), against(
 		energy, point(bench.Exclusive, "", 1), point(bench.MPS, "", copiesOfKIT))},
-	{kit + ", Table 1", "energy of a job, exclusive against 7 instances 1g", "4.42", against(
+	{kit + ", Table 1", "energy of a job, exclusive against 7 instances 1g", lessEnergy(kitMIG), against(
 		energy, point(bench.Exclusive, "", 1), point(bench.MIG, "1g", 7))},
-	{kit + ", Table 2", "throughput with 12 copies by time slicing against exclusive", "5.19", against(
+	{kit + ", Table 2", "throughput with 12 copies by time slicing against exclusive", moreEpochs(kitSimple), against(
 		throughput, point(bench.TimeSlice, "", copiesOfKIT), point(bench.Exclusive, "", 1))},
-	{kit + ", Table 2", "throughput with 12 copies under MPS against exclusive", "9.36", against(
+	{kit + ", Table 2", "throughput with 12 copies under MPS against exclusive", moreEpochs(kitMPS), against(
 		throughput, point(bench.MPS, "", copiesOfKIT), point(bench.Exclusive, "", 1))},
-	{kit + ", Table 2", "throughput with 7 instances 1g against exclusive", "7.29", against(
+	{kit + ", Table 2", "throughput with 7 instances 1g against exclusive", moreEpochs(kitMIG), against(
 		throughput, point(bench.MIG, "1g", 7), point(bench.Exclusive, "", 1))},
 	{cern, "run time on 7g against MIG mode off", "simulation 1.09; training 1.03 to 1.04; FLOPS 1.07 to 1.10", against(
 		runTime, point(bench.MIG, "7g", 1), point(bench.Exclusive, "", 1))},
@@ -138,7 +151,7 @@ func besidePapers(results []Sharing) string {
 		}
 		b.WriteByte('\n')
 	}
-	return b.String() + "\n" + tables
+	return b.String() + "\n" + tables()
 }
 
 // paperPlots draw what the papers measured, with our own results of the same
@@ -147,8 +160,8 @@ func paperPlots(results []Sharing) map[string]string {
 	sharing := []series{{"KIT Figure 2", []at{{copiesOfKIT, 5, 5, 5}}}}
 	// CERN's TFLOPS and run times on an A100-40GB, each against 7g.
 	instances := []series{
-		line("CERN fp32", 1, 2.132/15.312, 2, 4.418/15.312, 3, 6.682/15.312, 7, 1),
-		line("CERN tensor", 1, 30.108/151.701, 2, 65.968/151.701, 3, 94.197/151.701, 7, 1),
+		flops("CERN fp32", 1),
+		flops("CERN tensor", 3),
 	}
 	var late []series
 	simulated := false
@@ -165,6 +178,12 @@ func paperPlots(results []Sharing) map[string]string {
 		"papers-mig.svg":     plot("throughput of one instance against 7g"+mark, "compute slices of the instance", instances),
 		"papers-tail.svg":    plot("95th percentile of the run time against its median"+mark, "copies on one GPU", late),
 	}
+}
+
+// flops is a row of CERN's FLOPS, each by that on 7g.
+func flops(name string, row int) series {
+	on := published.CERNAll()[row].On
+	return line(name, 1, on[3]/on[0], 2, on[2]/on[0], 3, on[1]/on[0], 7, 1)
 }
 
 // line is a series of pairs x, y without a spread.
@@ -230,27 +249,38 @@ func some(s series) []series {
 	return []series{s}
 }
 
-// tables are KIT's own: the ratios above follow from them.
-const tables = `KIT's Table 1, eight A100, the whole machine's power:
-
-| | CPU only | exclusive | simple sharing | MPS | MIG |
-|---|---|---|---|---|---|
-| concurrent instances | 64 | 8 | 96 | 96 | 56 |
-| run time [min] | 82.07 | 10.56 | 41.43 | 16.23 | 9.41 |
-| power [W] | 664.80 | 748.22 | 1202.58 | 1396.29 | 1327.55 |
-| energy per training [kJ] | 51.95 | 59.25 | 31.15 | 14.17 | 13.39 |
-
-KIT's Table 2, in HTCondor:
-
-| | exclusive | simple sharing | MPS | MIG |
-|---|---|---|---|---|
-| epochs per second | 1.94 | 10.06 | 18.16 | 14.14 |
-| against exclusive | 1 | 5.19 | 9.36 | 7.29 |
-
-CERN's FLOPS on one A100-40GB (Efficient access to shared GPU resources, part 5, kubernetes.web.cern.ch, 2023-07-04), TFLOPS:
-
-| | MIG off | 7g | 3g | 2g | 1g |
-|---|---|---|---|---|---|
-| fp32 on CUDA cores | 16.773 | 15.312 | 6.682 | 4.418 | 2.132 |
-| fp16 on tensor cores | 164.373 | 151.701 | 94.197 | 65.968 | 30.108 |
-`
+// tables are the papers' own: the ratios above follow from them.
+func tables() string {
+	var b strings.Builder
+	row := func(what string, value func(published.KITMode) string, modes []published.KITMode) {
+		fmt.Fprintf(&b, "| %s |", what)
+		for _, m := range modes {
+			fmt.Fprintf(&b, " %s |", value(m))
+		}
+		b.WriteByte('\n')
+	}
+	two := func(v float64) string { return fmt.Sprintf("%.2f", v) }
+	name := func(m published.KITMode) string { return m.Name }
+	b.WriteString("KIT's Table 1, eight A100, the whole machine's power:\n\n")
+	row("", name, modesOfKIT)
+	b.WriteString("|---|---|---|---|---|---|\n")
+	row("concurrent instances", func(m published.KITMode) string { return strconv.Itoa(m.Instances) }, modesOfKIT)
+	row("run time [min]", func(m published.KITMode) string { return two(m.Minutes) }, modesOfKIT)
+	row("power [W]", func(m published.KITMode) string { return two(m.Watts) }, modesOfKIT)
+	row("energy per training [kJ]", func(m published.KITMode) string { return two(m.KJ) }, modesOfKIT)
+	b.WriteString("\nKIT's Table 2, in HTCondor:\n\n")
+	row("", name, modesOfKIT[1:])
+	b.WriteString("|---|---|---|---|---|\n")
+	row("epochs per second", func(m published.KITMode) string { return two(m.EpochsPerSecond) }, modesOfKIT[1:])
+	row("against exclusive", moreEpochs, modesOfKIT[1:])
+	fmt.Fprintf(&b, "\nCERN's FLOPS on one A100-40GB (%s), TFLOPS:\n\n| | MIG off | %s |\n|---|---|---|---|---|---|\n",
+		published.CERNPage, strings.Join(published.Partitions(), " | "))
+	for _, f := range published.CERNAll() {
+		fmt.Fprintf(&b, "| %s | %.3f |", f.Format, f.Off)
+		for _, v := range f.On {
+			fmt.Fprintf(&b, " %.3f |", v)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

@@ -209,14 +209,14 @@ func TestThePapers(t *testing.T) {
 			t.Errorf("%g epochs per second are %.2f times %g", epochs, epochs/exclusive, exclusive)
 		}
 		for _, cell := range []string{fmt.Sprintf("| %.2f ", epochs), fmt.Sprintf("| %.2f ", ratio)} {
-			if !strings.Contains(tables, cell) {
+			if !strings.Contains(tables(), cell) {
 				t.Errorf("no %q", cell)
 			}
 		}
 	}
 	printed := func(quantity, theirs string) {
 		t.Helper()
-		if !slices.ContainsFunc(figures, func(f published) bool {
+		if !slices.ContainsFunc(figures, func(f figure) bool {
 			return strings.Contains(f.what, quantity) && slices.Contains(strings.Fields(strings.ReplaceAll(f.theirs, ";", "")), theirs)
 		}) {
 			t.Errorf("no %s with %s", quantity, theirs)
