@@ -218,7 +218,7 @@ mutants: tools ## MUTANTS single changes of the program, and which of them no te
 	$(GO) run ./test/mutants -n $(MUTANTS) -seed $(SEED)
 
 .PHONY: campaign
-campaign: tools ## what takes long, figures at the end: 500 faults, MIG, fuzz
+campaign: tools ## what takes hours, one table at the end; goes on where it was cut off
 	test/campaign.sh
 
 .PHONY: clean

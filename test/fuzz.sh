@@ -2,14 +2,16 @@
 # fuzz.sh TIME [N] runs every fuzz target of the project for TIME, with one
 # worker each; N packages side by side (default: one a processor). A package is
 # built once for all of its targets. An input that fails stays in the package's
-# testdata/fuzz, where go test takes it from then on.
+# testdata/fuzz, where go test takes it from then on. The file FUZZDONE keeps the targets
+# that are done: a run after a cut leaves them out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export FUZZTIME=${1:-5s}
 side=${2:-$(nproc)}
 FUZZCACHE=$(go env GOCACHE)/fuzz/$(go list -m) # where go test -fuzz has it, too
 FUZZOUT=$(mktemp -d)
-export FUZZCACHE FUZZOUT
+FUZZDONE=$(realpath -m "${FUZZDONE:-$FUZZOUT/done}")
+export FUZZCACHE FUZZOUT FUZZDONE
 trap 'rm -rf "$FUZZOUT"' EXIT
 
 # target FOLDER NAME BINARY. By default each input that reaches new code is made
@@ -18,9 +20,11 @@ trap 'rm -rf "$FUZZOUT"' EXIT
 # target: no input failed then, so once more.
 target() {
   local log=$3.log
+  if grep -qsxF "$1 $2" "$FUZZDONE"; then return; fi
   for _ in 1 2 3; do
     if (cd "$1" && exec "$3" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "$FUZZTIME" \
       -test.fuzzminimizetime 10x -test.parallel 1 -test.fuzzcachedir "$FUZZCACHE/$1") >"$log" 2>&1; then
+      echo "$1 $2" >>"$FUZZDONE"
       echo "fuzz $1 $2: $(grep -o 'execs: [0-9]*' "$log" | tail -1 | tr -dc 0-9) inputs"
       return
     fi
