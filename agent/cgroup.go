@@ -45,6 +45,16 @@ type reservation struct {
 // cgroup is the job's.
 func (r reservation) cgroup() starter.Cgroup { return r.Path[0] }
 
+// slice is the one above the job's cgroup that is the job's alone; false where HTCondor
+// makes none.
+func (r reservation) slice() (starter.Cgroup, bool) {
+	slice, ok := jobSlice(r.cgroup().Path)
+	if !ok || len(r.Path) < 2 || r.Path[1].Path != slice {
+		return starter.Cgroup{}, false
+	}
+	return r.Path[1], true
+}
+
 // as says whether the driver's limits are those of the reservation.
 func (r reservation) as(l gpu.MemoryLimits) bool {
 	return l.Soft == gpu.Bytes(r.Soft.Bytes()) && l.Hard == gpu.Bytes(r.Hard.Bytes())
@@ -55,7 +65,10 @@ type limit struct {
 	reservation
 	// Proved is when the limits read back as set; zero if they did not, last time.
 	proved time.Time
-	used   gpu.Bytes
+	// wide: the job's slice has the hard limit, too, and the driver adds up below it. It
+	// binds processes of the job that are in the slice, but not in the job's cgroup.
+	wide bool
+	used gpu.Bytes
 }
 
 // provedFor is how long a limit that was read back counts as there.

@@ -28,8 +28,11 @@ type fakeCgroups struct {
 	err  error
 	// used is what the next cgroup that is limited uses already.
 	used gpu.Bytes
-	// deaf: limits are taken and not kept; bent: half of them are.
-	deaf, bent bool
+	// deaf: limits are taken and not kept; bent: half of them are; flat: nothing is added up
+	// above a cgroup, as with the back-end misc.
+	deaf, bent, flat bool
+	// refuses is the end of names of cgroups that it limits not.
+	refuses string
 }
 
 func (f *fakeCgroups) SetMemoryLimits(_ context.Context, _ gpu.UUID, cgroup string, soft, hard gpu.Bytes) error {
@@ -39,6 +42,8 @@ func (f *fakeCgroups) SetMemoryLimits(_ context.Context, _ gpu.UUID, cgroup stri
 	switch {
 	case f.err != nil:
 		return f.err
+	case f.refuses != "" && strings.HasSuffix(cgroup, f.refuses):
+		return gpu.ErrNoMemoryLimits
 	case err != nil:
 		return gpu.ErrNoCgroup
 	case f.deaf:
@@ -49,7 +54,7 @@ func (f *fakeCgroups) SetMemoryLimits(_ context.Context, _ gpu.UUID, cgroup stri
 	l := f.by[d]
 	delta := soft - l.Soft
 	f.by[d] = gpu.MemoryLimits{Soft: soft, Hard: hard, Used: f.used}
-	for up := filepath.Dir(cgroup); up != f.root; up = filepath.Dir(up) {
+	for up := filepath.Dir(cgroup); up != f.root && !f.flat; up = filepath.Dir(up) {
 		if d, err = starter.CgroupAt(up); err != nil {
 			return err
 		}

@@ -210,18 +210,19 @@ func (a *Agent) releaseLimits(ctx context.Context) error {
 // guarding is the wall of a job: its cgroup's limit, where that stands, or what
 // else there is.
 func (a *Agent) guarding(r jobs.Job, otherwise string, now time.Time) string {
-	if l, ok := a.cgroups.of(r.Starter, r.GPU); ok && l.holds(now) && l.Hard == r.Budget {
+	l, ok := a.cgroups.of(r.Starter, r.GPU)
+	if ok && l.holds(now) && l.Hard == r.Budget && !a.cgroups.isOutside(holderOf(r.Starter, r.GPU)) {
 		return jobs.WallCgroup
 	}
 	return otherwise
 }
 
 // measure fills in what the driver counts for a job's cgroup, where NVML does
-// not tell the memory of its processes.
+// not tell the memory of its processes. It counts none that are outside.
 func (a *Agent) measure(jobs []watched, now time.Time) {
 	for i := range jobs {
 		j := &jobs[i]
-		if j.Memory.Known {
+		if j.Memory.Known || a.cgroups.isOutside(holderOf(j.Starter, j.GPU)) {
 			continue
 		}
 		if l, ok := a.cgroups.of(j.Starter, j.GPU); ok && l.holds(now) {
@@ -242,7 +243,7 @@ func (c *cgroups) set(ctx context.Context, l limit, now time.Time) (gpu.MemoryLi
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	before, known := c.of(l.Starter, l.GPU)
-	l.proved = time.Time{}
+	l.proved, l.wide = time.Time{}, before.wide && l.Hard == before.Hard
 	// What the driver keeps is at most the larger until it has answered.
 	intent := l
 	intent.Soft = max(l.Soft, before.Soft)
@@ -251,6 +252,7 @@ func (c *cgroups) set(ctx context.Context, l limit, now time.Time) (gpu.MemoryLi
 	}
 	call, cancel := context.WithTimeout(ctx, limitTimeout)
 	defer cancel()
+	c.widen(call, &l) // before the program runs; its answer counts after the next call
 	if err := c.driver.SetMemoryLimits(call, l.GPU, l.cgroup().Path, gpu.Bytes(l.Soft.Bytes()), gpu.Bytes(l.Hard.Bytes())); err != nil {
 		return gpu.MemoryLimits{}, errors.Join(err, c.undo(l, before, known, call.Err() != nil))
 	}
@@ -259,7 +261,7 @@ func (c *cgroups) set(ctx context.Context, l limit, now time.Time) (gpu.MemoryLi
 		err = fmt.Errorf("the limits of %s read back as soft %s, hard %s after %s and %s were set", l.cgroup().Path, got.Soft.MiB(), got.Hard.MiB(), l.Soft, l.Hard)
 	}
 	if err == nil {
-		l.proved, l.used = now, got.Used
+		l.proved, l.used = now, max(got.Used, c.widen(call, &l))
 	}
 	return got, errors.Join(err, c.enter(l))
 }
@@ -286,6 +288,9 @@ func (c *cgroups) clear(ctx context.Context, l limit) error {
 	if err := c.driver.SetMemoryLimits(call, l.GPU, l.cgroup().Path, 0, gpu.Unlimited); err != nil {
 		return err
 	}
+	if err := c.narrow(call, l); err != nil {
+		return err
+	}
 	return c.forget(l)
 }
 
@@ -298,6 +303,9 @@ func (c *cgroups) look(ctx context.Context, l limit) (limit, gpu.MemoryLimits, e
 		l = now
 	}
 	got, err := c.limits(ctx, l.GPU, l.cgroup().Path)
+	if err == nil && l.as(got) {
+		got.Used = max(got.Used, c.widen(ctx, &l))
+	}
 	return l, got, err
 }
 

@@ -156,13 +156,13 @@ func TestScopeGoneFirst(t *testing.T) {
 	st := c.job(100, "slot1_1", 4096)
 	c.round()
 	slice := filepath.Dir(c.leaf(st))
-	c.limits(slice, "soft 4096 hard max")
+	c.limits(slice, "soft 4096 hard 4096")
 	c.proc.End(st.PID + 1000)
 	if err := os.Rename(c.leaf(st), filepath.Join(t.TempDir(), "gone")); err != nil {
 		t.Fatal(err)
 	}
 	c.round()
-	c.limits(slice, "soft 0 hard max")
+	c.limits(slice, "soft 0 hard 4096") // what is left of the job may be there
 	c.limits(c.htcondor(), "soft 0 hard max")
 }
 
@@ -315,13 +315,19 @@ func TestForeignChangeOfALimit(t *testing.T) {
 	}
 }
 
+// budget is what the startd says of the first job's budget now.
+func (c *cgroupAgent) budget(mib gpu.MiB) {
+	c.t.Helper()
+	c.startd.set([]condor.Slot{slotAd("slot1_1", c.entry("slot1_1").ID, "alice", int64(mib), uuid(0))}, nil)
+	c.ask(c.t.Context())
+}
+
 // TestStartdSaysAnotherBudget: the limit follows.
 func TestStartdSaysAnotherBudget(t *testing.T) {
 	c := newCgroupAgent(t)
 	st := c.job(100, "slot1_1", 4096)
 	c.round()
-	c.startd.set([]condor.Slot{slotAd("slot1_1", c.entry("slot1_1").ID, "alice", 5120, uuid(0))}, nil)
-	c.ask(t.Context())
+	c.budget(5120)
 	if got := c.wall(0); got == jobs.WallCgroup {
 		t.Error("a limit of another size counts")
 	}

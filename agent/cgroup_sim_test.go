@@ -170,7 +170,13 @@ type cudaJob struct {
 // process starts one and shows it to the agent.
 func (s *simulatedCgroups) process(st starter.Starter, words string) *cudaJob {
 	s.t.Helper()
-	dir := filepath.Join(s.mount, s.leaf(st))
+	return s.processIn(st, s.leaf(st), words)
+}
+
+// processIn starts one in a cgroup of a job's.
+func (s *simulatedCgroups) processIn(st starter.Starter, cgroup, words string) *cudaJob {
+	s.t.Helper()
+	dir := filepath.Join(s.mount, cgroup)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		s.t.Fatal(err)
 	}
@@ -189,7 +195,7 @@ func (s *simulatedCgroups) process(st starter.Starter, words string) *cudaJob {
 	j := &cudaJob{s.t, cmd, in, bufio.NewScanner(out)}
 	s.t.Cleanup(j.kill)
 	j.says("in")
-	s.proc.Add(proctree.Process{PID: cmd.Process.Pid, Parent: st.PID, Comm: "simjob", Cgroup: s.leaf(st)})
+	s.proc.Add(proctree.Process{PID: cmd.Process.Pid, Parent: st.PID, Comm: "simjob", Cgroup: cgroup})
 	return j
 }
 
@@ -268,6 +274,14 @@ func (s *simulatedCgroups) life() {
 	second.goOn()
 	if got := second.says("alloc 1500"); !strings.Contains(got, "CUDA_ERROR_OUT_OF_MEMORY") {
 		t.Errorf("the second process of the job got what is beyond the budget: %q", got)
+	}
+	if os.Getenv("GPUSLOT_TEST_BACKEND") == "dmem" { // that misc does so is not published
+		left := s.processIn(st, filepath.Dir(s.leaf(st))+"/mine", "alloc 1500")
+		left.goOn()
+		if got := left.says("alloc 1500"); !strings.Contains(got, "CUDA_ERROR_OUT_OF_MEMORY") {
+			t.Errorf("a process of the job that left its cgroup got what is beyond the budget: %q", got)
+		}
+		left.kill()
 	}
 	third.goOn()
 	third.says("alloc 5000 MiB: ok")

@@ -45,6 +45,9 @@ type cgroups struct {
 	// trouble is why jobs of a GPU have no limit, stuck what cannot be repaired.
 	trouble map[gpu.UUID]string
 	stuck   map[holder]string
+	// outside are jobs of which the last sample shows a process on the GPU that their limit
+	// does not bind.
+	outside map[holder]bool
 }
 
 // holder is a job on a GPU.
@@ -58,7 +61,7 @@ func holderOf(s starter.Starter, u gpu.UUID) holder { return holder{s.PID, s.Sta
 
 func newCgroups(driver CgroupMemory, root, file string) *cgroups {
 	return &cgroups{driver: driver, root: root, file: file, wake: make(chan struct{}, 1),
-		by: map[holder]limit{}, trouble: map[gpu.UUID]string{}, stuck: map[holder]string{}}
+		by: map[holder]limit{}, trouble: map[gpu.UUID]string{}, stuck: map[holder]string{}, outside: map[holder]bool{}}
 }
 
 // of is a job's limit.
@@ -102,15 +105,16 @@ func (c *cgroups) forget(l limit) error {
 	defer c.mu.Unlock()
 	delete(c.by, holderOf(l.Starter, l.GPU))
 	delete(c.stuck, holderOf(l.Starter, l.GPU))
+	delete(c.outside, holderOf(l.Starter, l.GPU))
 	return c.write()
 }
 
-// proved books what the driver just said; no time if it said otherwise.
+// proved books what the driver just said, with the limit's wide; no time if it said otherwise.
 func (c *cgroups) proved(l limit, at time.Time, used gpu.Bytes) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now, ok := c.by[holderOf(l.Starter, l.GPU)]; ok {
-		now.proved, now.used = at, used
+		now.proved, now.used, now.wide = at, used, l.wide
 		c.by[holderOf(l.Starter, l.GPU)] = now
 	}
 }

@@ -148,6 +148,7 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin, slack: v.config.Usage.Interval / 2}
 	snap := a.sampler.Snapshot()
 	jobs := watchedJobs(snap, &v.plan, a.jobs.Running())
+	a.lookIntoCgroups(v, jobs)
 	a.measure(jobs, now)
 	a.lookIntoContainers(jobs, v.config.Paths.PipeRoot())
 	a.faces.note(jobs, now)

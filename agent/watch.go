@@ -29,6 +29,8 @@ type watched struct {
 	Pipes string
 	// Elsewhere are processes of the job on a GPU that its slot does not hold.
 	Elsewhere []stray
+	// Outside are processes of the job that left the cgroups that the driver limits.
+	Outside []int
 	// Known: the GPU's processes could be listed.
 	Known bool
 	// MostClients is how many MPS clients the job may have, Largest the largest
@@ -127,6 +129,8 @@ func (j watched) laws(r rules) []law {
 			reason: fmt.Sprintf("%d processes of the job use %s, and one share serves at most %d: start fewer processes, or ask for a whole GPU", clients, j.GPU, j.MostClients)},
 		{code: api.CodeOtherGPU, known: j.Known, grace: r.budgets.Grace, enforce: r.budgets.Enforce,
 			broken: len(j.Elsewhere) > 0, reason: j.onOtherGPU()},
+		{code: api.CodeLeftCgroup, known: j.Known, grace: r.budgets.Grace, enforce: r.budgets.Enforce,
+			broken: len(j.Outside) > 0, reason: j.outside()},
 		{code: api.CodeUnattached, known: j.Known, grace: r.attachWithin, enforce: r.unattached,
 			broken: j.Known && len(j.Beside) > 0,
 			reason: j.unattached()},
@@ -158,6 +162,11 @@ func (j watched) onOtherGPU() string {
 	}
 	s := j.Elsewhere[0]
 	return fmt.Sprintf("process %d of the job computes on %s, and its slot holds %s: leave CUDA_VISIBLE_DEVICES and CUDA_MPS_PIPE_DIRECTORY as they are", s.pid, s.gpu, j.GPU)
+}
+
+func (j watched) outside() string {
+	return fmt.Sprintf("process %s of the job computes on %s outside the job's cgroup, where the driver's limit of %d MiB does not hold: "+
+		"leave processes in the cgroup that HTCondor starts them in", numbers(j.Outside), j.GPU, int64(j.Budget))
 }
 
 func numbers(pids []int) string {

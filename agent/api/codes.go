@@ -35,6 +35,9 @@ const (
 	// CodeNearLimit: the job came close to the limit of its VRAM; the startd stops
 	// it early, for it to be tried again with more.
 	CodeNearLimit = 83
+	// CodeLeftCgroup: a process of the job left its cgroup, and with it the driver's limit
+	// of the job's VRAM.
+	CodeLeftCgroup = 84
 
 	// CodeClosed: the GPU is closed, or its control daemon is not proven healthy.
 	CodeClosed = 371

@@ -158,7 +158,7 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 			Name: "gpuslot_slot_mismatches_total",
 			Help: "Slots whose GPU or VRAM in the startd's ads differs from what their hook told.",
 		}),
-		breaches: events("job_breaches_total", "Jobs that broke a rule (over-budget, clients, unattached, other-gpu), "+
+		breaches: events("job_breaches_total", "Jobs that broke a rule (over-budget, clients, unattached, other-gpu, left-cgroup), "+
 			"by what was done (report, hold, kill).", "gpu", "rule", "enforce"),
 		servers: events("mps_server_deaths_total", "MPS servers that ended while they had clients.", "gpu"),
 		faults: events("mps_faults_total", "Times that an MPS server was found in FAULT: "+
@@ -254,7 +254,7 @@ func (m *Metrics) ConversationPanicked(request string) { m.panics.WithLabelValue
 // ReservationRepaired counts a reservation that its cgroup had left behind.
 func (m *Metrics) ReservationRepaired(u gpu.UUID) { m.repaired.WithLabelValues(string(u)).Inc() }
 
-var breachCodes = []int{api.CodeOverBudget, api.CodeUnattached, api.CodeTooManyClients, api.CodeOtherGPU}
+var breachCodes = []int{api.CodeOverBudget, api.CodeUnattached, api.CodeTooManyClients, api.CodeOtherGPU, api.CodeLeftCgroup}
 
 // rule names a hold's code.
 func rule(code int) string {
@@ -267,6 +267,8 @@ func rule(code int) string {
 		return "clients"
 	case api.CodeOtherGPU:
 		return "other-gpu"
+	case api.CodeLeftCgroup:
+		return "left-cgroup"
 	}
 	return "other"
 }

@@ -54,9 +54,58 @@ func TestStrangers(t *testing.T) {
 	must(t, err)
 	st.Check(strings.Contains(text, "parent: supervise") && strings.Contains(text, "its environment: 13") && strings.Contains(text, "attach: 1"),
 		"a process of the job's account can neither read nor trace the supervisor: %s", oneLine(text))
+	must(t, st.checkCgroups(ctx))
 	must(t, st.checkOddGroup(ctx, t))
 	done(t, st)
 }
+
+// checkCgroups: HTCondor gives the slice of a job to the job's account, so the job can leave its
+// own cgroup for another one there, and go nowhere else.
+func (st *Stage) checkCgroups(ctx context.Context) error {
+	cluster, err := st.submit(ctx, job{Program: leaver})
+	if err != nil {
+		return err
+	}
+	if err := st.waitJobs(ctx, cluster, completed); err != nil {
+		return err
+	}
+	text, err := st.printed(ctx, user, cluster, 0)
+	if err != nil {
+		return err
+	}
+	const want = `scope root 755
+scope/cgroup.procs root 644
+slice alice 755
+slice/cgroup.procs alice 644
+slice/cgroup.subtree_control alice 644
+above root 755
+above/cgroup.procs root 644
+into slice/mine: moved
+into scope: Permission denied
+into above: Permission denied
+`
+	st.Check(text == want, "whose the cgroups around a job are, and where it can go:\n%s", text)
+	return nil
+}
+
+// leaver prints whom its cgroups belong to, and tries to leave its own.
+var leaver = program{"leaver.sh", `#!/bin/bash
+export LC_ALL=C
+own=$(sed -n s/^0:://p /proc/self/cgroup)
+scope=/sys/fs/cgroup$own slice=${scope%/*} above=${scope%/*/*}
+for f in scope scope/cgroup.procs slice slice/cgroup.procs slice/cgroup.subtree_control above above/cgroup.procs; do
+	name=${f%%/*}
+	echo $f $(stat -c '%U %a' ${!name}${f#$name})
+done
+goes() { # a process of this job that goes into another cgroup
+	(echo $BASHPID >"$1/cgroup.procs" && sed -n s/^0:://p /proc/self/cgroup | grep -q "${1##*/}" && echo moved) 2>&1 | sed 's/.*: //'
+}
+mkdir $slice/mine
+echo into slice/mine: $(goes $slice/mine)
+echo $BASHPID >$slice/mine/cgroup.procs
+echo into scope: $(goes $scope)
+echo into above: $(goes $above)
+`}
 
 // oddGroup has line breaks in the job's slot ad, where it looks like other attributes.
 const oddGroup = `+AccountingGroup = ifThenElse(JobStatus == 2, formatTime(0, "grp%nVRAM = 1%n%nName = 1"), "alice")`

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// HTCondor gives the slice above a job's cgroup to the job's account, which may make others
+// there and go there. This file gives the slice the job's hard limit, too, and finds jobs of
+// which a process computes where no limit binds it.
+
+// widen gives the job's slice the hard limit of the job, where it has another, and says in the
+// limit whether it binds all that is below. It returns what the driver counts there, 0 where
+// that is not known. The soft limit stays: the driver adds it up from the job's cgroup, which
+// shows that limits bind from above ("dmem"). That cannot be seen when it is 0, and stays as
+// it was then.
+func (c *cgroups) widen(ctx context.Context, l *limit) (used gpu.Bytes) {
+	hard, soft := gpu.Bytes(l.Hard.Bytes()), gpu.Bytes(l.Soft.Bytes())
+	slice, ok := l.slice()
+	if !ok {
+		l.wide = false
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, limitTimeout)
+	defer cancel()
+	got, err := c.limits(ctx, l.GPU, slice.Path)
+	none := errors.Is(err, gpu.ErrNoMemoryLimits)
+	if none || err == nil && got.Hard != hard && got.Soft <= hard {
+		if c.driver.SetMemoryLimits(ctx, l.GPU, slice.Path, got.Soft, hard) == nil {
+			got, err = c.limits(ctx, l.GPU, slice.Path)
+		}
+	}
+	if err != nil {
+		l.wide = false
+		return 0
+	}
+	l.wide = got.Hard == hard && (soft > 0 && got.Soft >= soft || soft == 0 && l.wide)
+	return got.Used
+}
+
+// narrow takes the hard limit of the job's slice away.
+func (c *cgroups) narrow(ctx context.Context, l limit) error {
+	slice, ok := l.slice()
+	if !ok {
+		return nil
+	}
+	got, err := c.limits(ctx, l.GPU, slice.Path)
+	if errors.Is(err, gpu.ErrNoMemoryLimits) || err == nil && got.Hard == gpu.Unlimited {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.driver.SetMemoryLimits(ctx, l.GPU, slice.Path, got.Soft, gpu.Unlimited)
+}
+
+// lookIntoCgroups finds the processes of jobs that compute where the limit of their job does
+// not bind them. A login has no limit, and is none that left. A job that left may remove its
+// cgroup, and has no limit then.
+func (a *Agent) lookIntoCgroups(v *view, jobs []watched) {
+	for i := range jobs {
+		j := &jobs[i]
+		l, ok := a.cgroups.of(j.Starter, j.GPU)
+		if !j.Known || !ok && (j.Budget <= 0 || !a.limited(v, j.GPU)) {
+			continue
+		}
+		outside := false
+		for _, pid := range j.PIDs {
+			if _, err := a.proc.UnifiedCgroup(pid); err != nil {
+				continue // it has ended
+			}
+			leaf := a.proc.Leaf(pid)
+			its := !ok || filepath.Join(a.cgroups.root, leaf.Path) == l.cgroup().Path
+			if its && (!leaf.Left || l.wide) {
+				continue
+			}
+			outside = true
+			if its {
+				j.Outside = append(j.Outside, pid)
+			}
+		}
+		a.cgroups.setOutside(holderOf(j.Starter, j.GPU), outside)
+	}
+}
+
+// setOutside notes whether the last sample shows a process of a job outside its limit.
+func (c *cgroups) setOutside(h holder, outside bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.outside, h)
+	if _, ok := c.by[h]; ok && outside {
+		c.outside[h] = true
+	}
+}
+
+// isOutside says whether the last sample shows a process of a job outside its limit.
+func (c *cgroups) isOutside(h holder) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.outside[h]
+}
