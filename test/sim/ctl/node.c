@@ -140,8 +140,8 @@ static uint32_t mode_of(const struct json *j)
 
 static void make_gpu(struct sim_node *n, const struct json *j, uint32_t index)
 {
-	static const char *const keys[] = { "uuid", "index", "name", "pci_bus_id", "memory_mib", "compute_capability",
-		"multiprocessors", "compute_mode", "mig_capable", "mig_enabled", "model", NULL };
+	static const char *const keys[] = { "uuid", "index", "name", "pci_bus_id", "memory_mib", "reserved_mib",
+		"compute_capability", "multiprocessors", "compute_mode", "mig_capable", "mig_enabled", "model", NULL };
 	if (j->kind != JSON_OBJECT)
 		wrong(j, "a GPU is an object");
 	only(j, keys);
@@ -154,6 +154,7 @@ static void make_gpu(struct sim_node *n, const struct json *j, uint32_t index)
 	if (name)
 		snprintf(g->name, sizeof g->name, "%s", name);
 	g->memory_total = uint_of(j, "memory_mib", 4 << 20, m->memory_mib) << 20;
+	g->memory_reserved = uint_of(j, "reserved_mib", m->memory_mib, m->reserved_mib) << 20;
 	g->compute_mode = mode_of(j);
 	if ((bool_of(j, "mig_capable") || bool_of(j, "mig_enabled")) && m->units == 0)
 		wrong(j, text("a %s has no MIG", m->key));
