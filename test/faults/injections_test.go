@@ -72,7 +72,7 @@ func (c *campaign) refusedMeanwhile(gpu int) {
 func upgraded(t *testing.T) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "gpuslotd")
-	if err := goBuild(out, []string{"-ldflags", "-X main.version=upgraded"}, "cmd/gpuslotd"); err != nil {
+	if err := goBuild(out, []string{"-race", "-ldflags", "-X main.version=upgraded"}, "cmd/gpuslotd"); err != nil {
 		t.Fatal(err)
 	}
 	return out

@@ -205,8 +205,12 @@ func (n *node) close() {
 	if n.agent != nil && n.agent.ProcessState == nil {
 		n.stopAgent(syscall.SIGTERM)
 	}
-	if out, err := n.command("--release", "--force").CombinedOutput(); err != nil {
+	out, err := n.command("--release", "--force").CombinedOutput()
+	if err != nil {
 		n.t.Logf("release: %v\n%s", err, out)
+	}
+	if text := n.log.String() + string(out); strings.Contains(text, raceFound) {
+		n.t.Errorf("gpuslotd has a data race:\n%s", text[strings.Index(text, raceFound):])
 	}
 	for _, p := range n.processes() {
 		n.t.Errorf("a process is left: %s", p)
@@ -219,6 +223,9 @@ func (n *node) close() {
 		n.t.Errorf("unmount: %v", err)
 	}
 }
+
+// raceFound is how the race detector's reports begin.
+const raceFound = "WARNING: DATA RACE"
 
 // callLimit bounds one question to the agent or the simulated node.
 const callLimit = time.Minute
