@@ -25,9 +25,12 @@ const (
 
 // Advice is how jobs of this kind should share GPUs, as far as it was measured.
 type Advice struct {
-	// Mode is MPS, MPSCapped, MIG, or Exclusive for a whole GPU; empty if it is
+	// Mode is MPS, MPSCapped, MIG, TimeSlice, or Exclusive for a whole GPU; empty if it is
 	// not known.
 	Mode Mode
+	// Limited names the best mode that limits jobs and its gain, where Mode is TimeSlice,
+	// which does not; empty if none was measured.
+	Limited string
 	// Copies is how many to put on a GPU like this one.
 	Copies int
 	// Profile is that of mode mig.
@@ -77,11 +80,10 @@ type candidate struct {
 	fell *Point
 }
 
-// candidates has at most one entry for each mode and profile; time slicing is
-// no way to share that gpuslot offers jobs, because nothing limits them.
+// candidates has at most one entry for each mode and profile.
 func candidates(points []Point, alone Point) (out []candidate) {
 	for _, p := range points {
-		if p.Repeats == 0 || p.Mode == Exclusive || p.Mode == TimeSlice || p.Mode == MPS && p.Copies == 1 {
+		if p.Repeats == 0 || p.Mode == Exclusive || p.Mode == MPS && p.Copies == 1 {
 			continue
 		}
 		best := p
@@ -106,13 +108,14 @@ func candidates(points []Point, alone Point) (out []candidate) {
 }
 
 // choose takes the best, and among those that their spreads do not tell apart
-// the one that the contention for memory speaks for.
+// the one that the contention for memory speaks for; time slicing, which limits no job, only
+// where it beats all others.
 func (a *Advice) choose(all []candidate, alone Point) {
 	top := slices.MaxFunc(all, func(x, y candidate) int { return cmp.Compare(x.gain.Median, y.gain.Median) })
-	prefer := []Mode{MPS, MPSCapped, MIG}
+	prefer := []Mode{MPS, MPSCapped, MIG, TimeSlice}
 	contended := slices.ContainsFunc(all, func(c candidate) bool { return c.Mode != MIG && c.contended() })
 	if contended {
-		prefer = []Mode{MIG, MPSCapped, MPS}
+		prefer = []Mode{MIG, MPSCapped, MPS, TimeSlice}
 	}
 	best := top
 	for _, c := range all {
@@ -130,6 +133,9 @@ func (a *Advice) choose(all []candidate, alone Point) {
 	} else {
 		a.Mode, a.Copies, a.Profile = best.Mode, best.Copies, best.Profile
 	}
+	if a.Mode == TimeSlice {
+		a.Limited = limited(all)
+	}
 	if contended && !slices.ContainsFunc(all, func(c candidate) bool { return c.Mode == MIG }) {
 		a.Unknown = append(a.Unknown, "The copies contend for memory and MIG, which divides the bandwidth, "+
 			"was not measured: measure it on a GPU in MIG mode before you decide.")
@@ -139,10 +145,22 @@ func (a *Advice) choose(all []candidate, alone Point) {
 	}
 }
 
+// limited is the best of the candidates that limit jobs.
+func limited(all []candidate) string {
+	all = slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.Mode == TimeSlice })
+	if len(all) == 0 {
+		return ""
+	}
+	best := slices.MaxFunc(all, func(x, y candidate) int { return cmp.Compare(x.gain.Median, y.gain.Median) })
+	return fmt.Sprintf("%s, %.2f times", best.name(), best.gain.Median)
+}
+
 // contended: the memory is busy, or more copies get less done; with caps that
-// may come of the caps, which are rounded down to whole multiprocessors.
+// may come of the caps, which are rounded down to whole multiprocessors, and in time
+// slices of the turns.
 func (c candidate) contended() bool {
-	return c.DRAMActivity != nil && c.DRAMActivity.Median >= crowded || c.fell != nil && c.Mode != MPSCapped
+	return c.DRAMActivity != nil && c.DRAMActivity.Median >= crowded ||
+		c.fell != nil && c.Mode != MPSCapped && c.Mode != TimeSlice
 }
 
 // because adds what speaks for and against a candidate.

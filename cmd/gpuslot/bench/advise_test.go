@@ -1,8 +1,11 @@
 package bench
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -69,7 +72,14 @@ func TestAdvise(t *testing.T) {
 			[][]Run{alone, at(MPS, 4, 0.2, 20, 21), at(MPSCapped, 4, 0.2, 15, 15.5)}, MPSCapped, 4, "", "",
 		},
 		"only time slicing": {
-			[][]Run{alone, at(TimeSlice, 4, 0.2, 20, 21)}, "", 0, "", "No way of sharing was measured",
+			[][]Run{alone, at(TimeSlice, 4, 0.2, 20, 21)}, TimeSlice, 4, "timeslice, 4 copies: 1.96 times", "",
+		},
+		"only alone": {[][]Run{alone}, "", 0, "", "No way of sharing was measured"},
+		"time slicing is as good": {
+			[][]Run{alone, at(TimeSlice, 4, 0.2, 19, 20.5), at(MPS, 4, 0.2, 20, 21)}, MPS, 4, "", "",
+		},
+		"time slicing is better": {
+			[][]Run{alone, at(TimeSlice, 4, 0.2, 12, 12.1), at(MPS, 4, 0.2, 17.7, 18)}, TimeSlice, 4, "mps, 4 copies: 2.25", "",
 		},
 		"never alone": {
 			[][]Run{at(MPS, 4, 0.2, 20, 21)}, "", 0, "", "was not measured alone",
@@ -148,6 +158,32 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestWinners: each measure has its own winner, time slicing and one after the other among
+// them; what the spread does not tell apart stands beside it.
+func TestWinners(t *testing.T) {
+	joules := func(j float64, runs []Run) []Run {
+		for i := range runs {
+			runs[i].Energy, runs[i].EnergyFrom = of(j*float64(runs[i].Copies)), EnergyCounter
+		}
+		return runs
+	}
+	r := result()
+	r.Runs = slices.Concat(joules(60, at(Exclusive, 1, 0.1, 10, 10.1)), joules(29.8, at(TimeSlice, 4, 0.1, 11.9, 12.1)),
+		joules(39.8, at(MPS, 4, 0.1, 17.6, 17.8)), joules(29.8, at(MPS, 2, 0.1, 15, 15.1)))
+	got := Winners(r.Points())
+	want := []Winner{
+		{"throughput", "timeslice, 4 copies", "1200 jobs/h", "358 jobs/h", nil},
+		{"energy", "timeslice, 4 copies", "30 J a job", "60 J a job", []string{"mps, 2 copies"}},
+		{"p95 latency", "timeslice, 4 copies", "12.10 s of 4 jobs at once", "38.69 s of 4 jobs at once", nil},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if got := Winners(r.Points()[:1]); got != nil {
+		t.Errorf("%+v of one point", got)
+	}
+}
+
 // TestPrint: what is unknown is a dash, and what is simulated says so first.
 func TestPrint(t *testing.T) {
 	r := result()
@@ -156,8 +192,18 @@ func TestPrint(t *testing.T) {
 	if err := Print(&b, r); err != nil {
 		t.Fatal(err)
 	}
-	want := `SIMULATED GPU: these figures say nothing about hardware.
-NVIDIA A100-SXM4-40GB (GPU-11111111-2222-3333-4444-555555555555), 40960 MiB, driver 550.163.01
+	simulated := b.String()
+	for _, no := range []string{"1.83", "times the jobs", "Best of"} {
+		if !strings.HasPrefix(simulated, "SIMULATED GPU: these") || strings.Contains(simulated, no) {
+			t.Errorf("a simulated GPU gains:\n%s", simulated)
+		}
+	}
+	r.Simulated = false
+	b.Reset()
+	if err := Print(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	want := `NVIDIA A100-SXM4-40GB (GPU-11111111-2222-3333-4444-555555555555), 40960 MiB, driver 550.163.01
 python3 train.py
 
 MODE        COPIES  RUN TIME/s           P95/s  SLOWEST/s            JOBS/h  THROUGHPUT        J/JOB  W    SM/%  DRAM/%  VRAM/JOB/MiB  VRAM/GPU/MiB
@@ -169,6 +215,10 @@ mps-capped, 1 copies: 1 of 1 repeats do not count, because a copy failed (exit s
 Not measured:
   timeslice: the compute mode is exclusive-process
 
+Best of all modes:
+  throughput  mps, 2 copies: 604 jobs/h (one after the other: 330 jobs/h)
+  energy      mps, 2 copies: 600 J a job (one after the other: 1100 J a job)
+  p95 latency mps, 2 copies: 13.00 s of 2 jobs at once (one after the other: 21.45 s of 2 jobs at once)
 Advice: share by MPS (mode = "mps", threads = "uncapped"), 2 jobs at once
         request_vram = 1280
   - mps, 2 copies: 1.83 times the jobs per hour of one after the other (1.54 to 2.18 over the repeats); the slowest job takes 1.09 times as long.

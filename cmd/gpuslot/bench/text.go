@@ -18,7 +18,7 @@ func Print(w io.Writer, r Result) error {
 	var b strings.Builder
 	r.head(&b)
 	points := r.Points()
-	table(&b, points)
+	table(&b, points, !r.Simulated)
 	for _, p := range points {
 		if p.Failed > 0 {
 			fmt.Fprintf(&b, "\n%s: %d of %d repeats do not count, because a copy failed (%s)", p.name(), p.Failed,
@@ -32,7 +32,15 @@ func Print(w io.Writer, r Result) error {
 		fmt.Fprintf(&b, "  %s: %s\n", s.name(), s.Reason)
 	}
 	b.WriteByte('\n')
-	Advise(r).print(&b)
+	if r.Simulated {
+		b.WriteString("Advice: none, for the GPU is simulated and jobs on it hardly slow each other down\n")
+		if vram := Advise(r).VRAM; vram != nil {
+			fmt.Fprintf(&b, "        request_vram = %d\n", int64(*vram))
+		}
+	} else {
+		printWinners(&b, points)
+		Advise(r).print(&b)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -59,7 +67,8 @@ func (r Result) CommandLine() string {
 	return string(s)
 }
 
-func table(b *strings.Builder, points []Point) {
+// table has a gain only where the GPU is real.
+func table(b *strings.Builder, points []Point, gains bool) {
 	alone, _ := Alone(points)
 	t := &show.Table{}
 	t.Row("MODE", "COPIES", "RUN TIME/s", "P95/s", "SLOWEST/s", "JOBS/h", "THROUGHPUT", "J/JOB", "W", "SM/%", "DRAM/%",
@@ -70,7 +79,7 @@ func table(b *strings.Builder, points []Point) {
 		}
 		gain, known := Ratio(p.PerHour, alone.PerHour)
 		t.Row(p.label(), strconv.Itoa(p.Copies), span(&p.JobSeconds, 1), fmt.Sprintf("%.2f", p.P95), span(&p.Slowest, 1),
-			fmt.Sprintf("%.0f", p.PerHour.Median), ratio(gain, known), middle(p.Joules, 1), middle(p.Watts, 1),
+			fmt.Sprintf("%.0f", p.PerHour.Median), ratio(gain, known && gains), middle(p.Joules, 1), middle(p.Watts, 1),
 			middle(p.SMActivity, 100), middle(p.DRAMActivity, 100), amount(p.JobVRAM), amount(p.GPUVRAM))
 	}
 	t.Print(b)
@@ -131,6 +140,12 @@ func (a Advice) print(b *strings.Builder) {
 		b.WriteString("Advice: unknown\n")
 	case Exclusive:
 		b.WriteString("Advice: a whole GPU for each job (mode = \"whole\")\n")
+	case TimeSlice:
+		fmt.Fprintf(b, "Advice: time slicing, %d jobs at once; gpuslot has no mode for it, and nothing limits such jobs\n",
+			a.Copies)
+		if a.Limited != "" {
+			fmt.Fprintf(b, "        the best mode with limits: %s\n", a.Limited)
+		}
 	case MIG:
 		fmt.Fprintf(b, "Advice: MIG devices %s (mode = \"mig\"), %d at once\n", a.Profile, a.Copies)
 	default:

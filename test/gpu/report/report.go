@@ -149,7 +149,11 @@ func section(b *strings.Builder, r Sharing) {
 	if len(r.Skipped) > 0 {
 		b.WriteByte('\n')
 	}
-	advice(b, bench.Advise(r.Result))
+	if r.Simulated {
+		b.WriteString("Advice: none, for the GPU is simulated.\n\n")
+	} else {
+		advice(b, bench.Advise(r.Result))
+	}
 }
 
 // most is each mode's point with the most copies.

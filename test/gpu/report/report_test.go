@@ -106,6 +106,7 @@ func TestNothingMeasured(t *testing.T) {
 			t.Errorf("%s:\n%s", name, svg)
 		}
 	}
+	r.Simulated = false
 	if page := Page(nil, []Sharing{r}); !strings.Contains(page, "Advice: unknown") {
 		t.Error(page)
 	}
