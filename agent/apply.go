@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
+	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -169,7 +171,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 // replan makes the plan anew; one that cannot be made leaves the last in force.
 func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func(error)) {
 	inv.Host = v.settings.Within(inv.Host)
-	p, err := plan.Build(v.next, inv)
+	p, err := plan.Build(v.next, a.withServers(v, inv))
 	if err == nil {
 		p = a.elastic.regroup(p, a.recalled, start)
 	}
@@ -197,6 +199,29 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 			v.present[g.UUID] = g.Device != ""
 		}
 	}
+}
+
+// serverStep is the step in which an MPS server's VRAM counts: the plan changes with it.
+const serverStep gpu.MiB = 32
+
+// withServers is the inventory with the VRAM that MPS servers use, as the last sample and
+// the plan in force have it.
+func (a *Agent) withServers(v *view, inv gpu.Inventory) gpu.Inventory {
+	inForce, seen := v.plan, map[gpu.UUID]gpu.MiB{}
+	if !v.planned {
+		inForce, _ = plan.Read(v.next.Paths.PlanFile()) // none after a boot
+	}
+	if a.sampler != nil {
+		for _, d := range a.sampler.Snapshot().Devices {
+			for _, p := range d.Processes.Value {
+				if p.Owner == usage.OwnerServer && p.Memory.Known {
+					u := cmp.Or(d.MIG, d.GPU)
+					seen[u] = max(seen[u], p.Memory.Value.MiB().Ceil(serverStep))
+				}
+			}
+		}
+	}
+	return plan.WithServers(inv, inForce.Servers(), seen)
 }
 
 // reopenAccess gives the accounts of running jobs their access back where a

@@ -2,7 +2,10 @@ package agent
 
 import (
 	"testing"
+	"time"
 
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/test/proctree"
@@ -44,4 +47,37 @@ func TestServers(t *testing.T) {
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{ID: process.ID{PID: 70, Started: 7000}}} })
 	ta.apply(false)
 	expect("a server that the daemon lists", map[int]bool{70: true, 80: false})
+}
+
+// TestServerCostsWhatItUses: the pool shrinks when an MPS server uses more VRAM than the
+// plan keeps for it, and does not grow again with the next sample.
+func TestServerCostsWhatItUses(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	pool := func(want gpu.MiB) {
+		t.Helper()
+		if g := ta.apply(false).plan.GPUs[0]; g.Pool != want {
+			t.Fatalf("a pool of %s (%s), want %s", g.Pool, g.Kept, want)
+		}
+	}
+	pool(32256) // 32768 - 258 - 64 - 64
+	server := process.ID{PID: 60, Started: 6000}
+	ta.proc.Add(proctree.Process{PID: server.PID, Parent: 1, Comm: "nvidia-cuda-mps", Started: server.Started})
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{ID: server, Status: mps.Active}} })
+	ta.apply(false)
+	r := gpu.Reading{GPU: uuid(0), At: time.Now().Add(time.Hour)}
+	source := &fakeUsage{[]gpu.Reading{r}}
+	ta.sampler = usage.NewSampler(usage.Options{Source: source, Site: site{ta.Agent}, Interval: time.Second, Proc: ta.proc.Root})
+	uses := func(mib gpu.MiB) {
+		source.readings[0].Processes = gpu.Known([]gpu.DeviceProcess{{PID: server.PID, Memory: gpu.Known(gpu.Bytes(mib.Bytes()))}})
+		ta.sampler.Round(t.Context())
+	}
+	uses(60)
+	pool(32256)
+	uses(700)
+	pool(31232) // 32768 - 258 - 704 - 64 = 31742
+	uses(60)
+	pool(31232)
+	if inForce := ta.view.Load().plan; inForce.Servers()[uuid(0)] != 704 {
+		t.Errorf("the plan keeps %v for servers", inForce.Servers())
+	}
 }

@@ -123,7 +123,7 @@ func (c *checker) gpu(i int, g GPU) {
 	if g.Memory < 1 || g.Memory > MaxMemory {
 		c.bad("%s: memory_mib is %d; a GPU has 1 to %d", at, int64(g.Memory), int64(MaxMemory))
 	}
-	c.reserved(at, g.Reserved, g.Memory)
+	c.parts(at, g.Reserved, g.MPSServer, g.Memory)
 	if g.Capability.Major < 1 {
 		c.bad("%s has no compute_capability", at)
 	}
@@ -156,7 +156,7 @@ func (c *checker) devices(at string, g GPU) {
 		if d.Memory < 1 || d.Memory > g.Memory {
 			c.bad("%s: memory_mib is %d; its GPU has %d", at, int64(d.Memory), int64(g.Memory))
 		}
-		c.reserved(at, d.Reserved, d.Memory)
+		c.parts(at, d.Reserved, d.MPSServer, d.Memory)
 		if n := d.Multiprocessors; n < 0 || n > maxMultiprocessors {
 			c.bad("%s: multiprocessors is %d; a GPU has 1 to %d", at, n, maxMultiprocessors)
 		}
@@ -169,7 +169,11 @@ func (c *checker) devices(at string, g GPU) {
 	}
 }
 
-func (c *checker) reserved(at string, reserved *MiB, memory MiB) {
+// parts checks what of a device's memory is known to be in use.
+func (c *checker) parts(at string, reserved *MiB, server, memory MiB) {
+	if server < 0 || server > memory {
+		c.bad("%s: mps_server_mib is %d; the device has %s", at, int64(server), memory)
+	}
 	if reserved != nil && (*reserved < 0 || *reserved >= memory) {
 		c.bad("%s: reserved_mib is %d; the driver leaves some of its %s", at, int64(*reserved), memory)
 	}

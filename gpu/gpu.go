@@ -20,6 +20,9 @@ type GPU struct {
 	// Reserved is the part of Memory that driver and firmware keep
 	// (nvmlDeviceGetMemoryInfo_v2), rounded up; nil means it was not read.
 	Reserved *MiB `json:"reserved_mib,omitempty"`
+	// MPSServer is the VRAM that an MPS server was seen to use there, the most of it; 0
+	// means that none was seen. NVML's reader leaves it to the agent.
+	MPSServer MiB `json:"mps_server_mib,omitempty"`
 	// Capability is the CUDA compute capability.
 	Capability ComputeCapability `json:"compute_capability"`
 	// Multiprocessors is the number of SMs; 0 means it was not read.
@@ -52,6 +55,9 @@ type MIGDevice struct {
 	// Reserved is the part of Memory that driver and firmware keep, rounded up; nil
 	// means it was not read.
 	Reserved *MiB `json:"reserved_mib,omitempty"`
+	// MPSServer is the VRAM that an MPS server was seen to use there, the most of it; 0
+	// means that none was seen. NVML's reader leaves it to the agent.
+	MPSServer MiB `json:"mps_server_mib,omitempty"`
 	// Multiprocessors is the number of its SMs; 0 means it was not read.
 	Multiprocessors int `json:"multiprocessors,omitempty"`
 }

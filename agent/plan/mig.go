@@ -246,7 +246,8 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 // part is a MIG device of the candidate.
 func (c candidate) part(d gpu.MIGDevice) candidate {
 	one := candidate{GPU: c.GPU, settings: c.settings, mode: config.ModeMIG, parent: c.UUID, profile: d.Profile, device: d.UUID, why: c.why}
-	one.UUID, one.Memory, one.Reserved, one.Multiprocessors, one.MIGDevices = d.UUID, d.Memory, d.Reserved, d.Multiprocessors, nil
+	one.UUID, one.Memory, one.Reserved, one.MPSServer = d.UUID, d.Memory, d.Reserved, d.MPSServer
+	one.Multiprocessors, one.MIGDevices = d.Multiprocessors, nil
 	// NVIDIA's guide knows no exclusive mode on MIG devices, its header does.
 	one.settings.ComputeMode = ""
 	return one

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -10,7 +11,7 @@ import (
 // What a GPU keeps out of budgets where nothing says how much it is. Each is above
 // every public figure.
 const (
-	// serverVRAM is the MPS server's. 26 MiB are listed of one on a T4 and 27 on a V100
+	// serverVRAM is the MPS server's, unless one was seen to use more. 26 MiB are listed of one on a T4 and 27 on a V100
 	// (public listings with driver 535 and older).
 	serverVRAM gpu.MiB = 64
 	// unreadReserve or one part in unreadPart of the memory, the larger of them, is what
@@ -74,7 +75,7 @@ func (k Kept) String() string {
 
 // keptOf is what a candidate keeps if it is shared.
 func keptOf(c candidate) Kept {
-	k := Kept{Server: serverVRAM, Margin: c.settings.ReservedVRAM}
+	k := Kept{Server: max(serverVRAM, c.MPSServer), Margin: c.settings.ReservedVRAM}
 	switch {
 	case c.Reserved != nil:
 		k.Driver = *c.Reserved
@@ -84,6 +85,37 @@ func keptOf(c candidate) Kept {
 		k.Driver, k.Assumed = unread(c.GPU), true
 	}
 	return k
+}
+
+// Servers returns the VRAM that the plan keeps for the MPS server of each GPU that it
+// shares.
+func (p Plan) Servers() map[gpu.UUID]gpu.MiB {
+	out := map[gpu.UUID]gpu.MiB{}
+	for _, g := range p.GPUs {
+		if g.Kept.Server > serverVRAM {
+			out[g.UUID] = g.Kept.Server
+		}
+	}
+	return out
+}
+
+// WithServers returns the inventory with the VRAM that MPS servers were seen to use, by
+// GPU and MIG device. Take the plan in force among them: a pool that grew again when
+// the server ends would change HTCondor's slots with each server.
+func WithServers(inv gpu.Inventory, seen ...map[gpu.UUID]gpu.MiB) gpu.Inventory {
+	inv.GPUs = slices.Clone(inv.GPUs)
+	for i := range inv.GPUs {
+		g := &inv.GPUs[i]
+		g.MIGDevices = slices.Clone(g.MIGDevices)
+		for _, s := range seen {
+			g.MPSServer = max(g.MPSServer, min(s[g.UUID], g.Memory-1))
+			for j := range g.MIGDevices {
+				d := &g.MIGDevices[j]
+				d.MPSServer = max(d.MPSServer, min(s[d.UUID], d.Memory-1))
+			}
+		}
+	}
+	return inv
 }
 
 // poolOf is the VRAM given out in budgets: what keptOf leaves, in whole quanta.

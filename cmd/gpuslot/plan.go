@@ -113,6 +113,11 @@ func makeReport(c *cobra.Command, f *flags, files []string, against, bundled str
 	}
 	settings := hostSettings(c.Context(), files)
 	inv.Host = settings.Within(inv.Host)
+	if len(files) == 0 {
+		if inForce, err := plan.Read(cfg.Paths.PlanFile()); err == nil { // else compareInForce reports it
+			inv = plan.WithServers(inv, inForce.Servers())
+		}
+	}
 	p, err := plan.Build(cfg, inv)
 	if err != nil {
 		return report{}, err
@@ -135,6 +140,9 @@ func reportOf(file, against string) (report, error) {
 	b, err := readBundle(file)
 	if err != nil {
 		return report{}, err
+	}
+	if b.inForce != nil {
+		b.inventory = plan.WithServers(b.inventory, b.inForce.Servers())
 	}
 	p, err := plan.Build(b.config, b.inventory)
 	if err != nil {
