@@ -45,15 +45,16 @@ func (c Capabilities) missing(used ...string) []string {
 
 // missingWall are sentences for operators, by capability. It never changes.
 var missingWall = map[string]string{
-	"server-status": "The control daemon does not tell the state of its MPS servers, so a fault of one is seen only in its log and by its clients: driver 550 or newer tells it.",
-	"privilege-checks": "Any account that reaches a control daemon may change its limits, so the wall is \"watch\", never \"daemon\": " +
-		"driver 550 or newer checks who asks.",
-	"multi-user": "An MPS server serves one account at a time, so accounts take turns on a GPU (tenancy \"one-at-a-time\" or \"common:…\"): " +
-		"driver 555 or newer can serve several at once (\"multi-user\").",
-	staticPartitions: "No multiprocessors can be reserved for a job: a thread percentage is a cap that its neighbours do not have to respect: " +
-		"static SM partitions need driver R590 or newer.",
-	cgroupLimits: "A job of several processes is held to its budget only after the fact, by the watch: limits of cgroups need driver R615 or newer " +
-		"on cgroup v2 with the controller dmem (Linux 6.14) or misc.",
+	"server-status": fmt.Sprintf("The control daemon does not tell the state of its MPS servers, so a fault of one is seen only in its log "+
+		"and by its clients: driver %d or newer tells it.", plan.PrivilegeChecks.Branch),
+	"privilege-checks": fmt.Sprintf("Any account that reaches a control daemon may change its limits, so the wall is \"watch\", never \"daemon\": "+
+		"driver %d or newer checks who asks.", plan.PrivilegeChecks.Branch),
+	"multi-user": fmt.Sprintf("An MPS server serves one account at a time, so accounts take turns on a GPU (tenancy \"one-at-a-time\" or \"common:…\"): "+
+		"driver %d or newer can serve several at once (\"multi-user\").", plan.MultiUser.Branch),
+	staticPartitions: fmt.Sprintf("No multiprocessors can be reserved for a job: a thread percentage is a cap that its neighbours do not have to respect: "+
+		"static SM partitions need driver R%d or newer.", plan.Partitions.Branch),
+	cgroupLimits: fmt.Sprintf("A job of several processes is held to its budget only after the fact, by the watch: limits of cgroups need driver R%d or newer "+
+		"on cgroup v2 with the controller dmem (Linux 6.14) or misc.", plan.CgroupLimits.Branch),
 }
 
 // unusedWall are sentences about what is there and not used by this gpuslot.

@@ -46,6 +46,7 @@ const severalAccounts = "[gpu.\"GPU-00000000-0000-4000-8000-000000000000\"]\nten
 
 func TestDaemonsStartWithTheirFlags(t *testing.T) {
 	ta := bareTestAgent(t, 2, severalAccounts)
+	ta.hw.inv.Driver = "555.58.02"
 	ta.can.MultiUser = mps.Answer{Known: true, Has: true}
 	restarts := ta.obedient(false)
 	ta.restart()
@@ -85,6 +86,7 @@ func TestDaemonsStartWithTheirFlags(t *testing.T) {
 // Clients that no slot holds are in the way as well.
 func TestDaemonWithClientsKeepsItsFlags(t *testing.T) {
 	ta := bareTestAgent(t, 1, "")
+	ta.hw.inv.Driver = "555.58.02"
 	ta.can.MultiUser = mps.Answer{Known: true, Has: true}
 	restarts := ta.obedient(false)
 	ta.restart()
@@ -101,6 +103,7 @@ func TestDaemonWithClientsKeepsItsFlags(t *testing.T) {
 // A unit that passes no flags on is not started again and again.
 func TestDeafUnit(t *testing.T) {
 	ta := bareTestAgent(t, 1, severalAccounts)
+	ta.hw.inv.Driver = "555.58.02"
 	ta.can.MultiUser = mps.Answer{Known: true, Has: true}
 	restarts := ta.obedient(true)
 	ta.restart()

@@ -70,6 +70,7 @@ func partitionedAgent(t *testing.T, shares int) (ta *testAgent, restarts *int) {
 	ta = bareTestAgent(t, 1, partitionedIn(shares))
 	g := &ta.hw.inv.GPUs[0]
 	g.Name, g.Capability, g.Multiprocessors = "NVIDIA H200", gpu.ComputeCapability{Major: 9}, 132
+	ta.hw.inv.Driver = "590.48.01"
 	ta.can.StaticPartitions = mps.Answer{Known: true, Has: true}
 	restarts = ta.obedient(false)
 	ta.restart()

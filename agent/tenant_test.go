@@ -63,6 +63,7 @@ func withTenant(r jobs.Job, group, vo string) jobs.Job {
 // after the jobs, since the startd's ads say it.
 func TestTenantOfAVO(t *testing.T) {
 	ta := bareTestAgent(t, 1, "[sharing]\ntenancy = \"multi-user\"\ntenant = \"vo\"\n")
+	ta.hw.inv.Driver = "555.58.02"
 	ta.can.MultiUser.Has = true
 	ta.restart()
 	s := ta.proc.starter(100, "slot1_1")
@@ -101,6 +102,7 @@ func TestTenantOfAVO(t *testing.T) {
 // Several accounts at once are refused where the control daemon lacks it.
 func TestMultiUserIsRefused(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
+	ta.hw.inv.Driver = "555.58.02"
 	ta.writeConfig("[sharing]\ntenancy = \"multi-user\"\n")
 	if v := ta.apply(true); !strings.Contains(v.configError, "install driver 555 or newer") || v.plan.GPUs[0].Tenancy.Policy != config.TenancyOneAtATime {
 		t.Errorf("%q, %s", v.configError, v.plan.GPUs[0].Tenancy)

@@ -27,6 +27,8 @@ type candidate struct {
 	place  string
 	slices int
 	device gpu.UUID
+	// driver is the node's version, empty if unknown.
+	driver string
 	// parentSlices are those of the whole GPU, 0 where its model is not known.
 	parentSlices int
 }
@@ -95,7 +97,7 @@ func candidatesOf(cfg config.Config, inv gpu.Inventory) []candidate {
 	out := make([]candidate, len(inv.GPUs)) // in PCI order
 	for i, g := range inv.GPUs {
 		s := cfg.For(inv.Host.Name, g)
-		out[i] = candidate{GPU: g, settings: s, mode: s.Mode}
+		out[i] = candidate{GPU: g, settings: s, mode: s.Mode, driver: inv.Driver}
 		if s.Mode == config.ModeElastic {
 			out[i].mode, out[i].elastic = config.ModeMPS, true
 		}

@@ -13,13 +13,13 @@ import (
 // a daemon that cannot do it does not start, and its GPU stays closed.
 func (p Plan) Check(can mps.Capabilities) error {
 	return errors.Join(
-		p.without(GPU.MultiUser, can.MultiUser, `tenancy = "multi-user", but the installed control daemon (driver %s) serves one account at a time: install driver 555 or newer, or use tenancy = "one-at-a-time" or "common:<user>"`),
-		p.without(GPU.Partitioned, can.StaticPartitions, `threads = "partitioned", but the installed control daemon (driver %s) has no static SM partitions: install driver R590 or newer, or use threads = "equal"`),
+		p.without(GPU.MultiUser, can.MultiUser, MultiUser, `tenancy = "multi-user", but the installed control daemon (driver %s) serves one account at a time: install driver %d or newer, or use tenancy = "one-at-a-time" or "common:<user>"`),
+		p.without(GPU.Partitioned, can.StaticPartitions, Partitions, `threads = "partitioned", but the installed control daemon (driver %s) has no static SM partitions: install driver %d or newer, or use threads = "equal"`),
 	)
 }
 
 // without names the GPUs that need what the control daemon was found to lack.
-func (p Plan) without(needs func(GPU) bool, has mps.Answer, sentence string) error {
+func (p Plan) without(needs func(GPU) bool, has mps.Answer, f Feature, sentence string) error {
 	if !has.Known || has.Has {
 		return nil
 	}
@@ -36,5 +36,5 @@ func (p Plan) without(needs func(GPU) bool, has mps.Answer, sentence string) err
 	if driver == "" {
 		driver = "unknown"
 	}
-	return errors.New(joinUUIDs(all) + ": " + fmt.Sprintf(sentence, driver))
+	return errors.New(joinUUIDs(all) + ": " + fmt.Sprintf(sentence, driver, f.Branch))
 }

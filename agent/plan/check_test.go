@@ -49,7 +49,7 @@ func TestCheckPartitions(t *testing.T) {
 		has  mps.Answer
 		want string
 	}{
-		{"driver 555", parted, no, `threads = "partitioned", but the installed control daemon (driver 555.58.02) has no static SM partitions: install driver R590 or newer, or use threads = "equal"`},
+		{"driver 555", parted, no, `threads = "partitioned", but the installed control daemon (driver 555.58.02) has no static SM partitions: install driver 590 or newer, or use threads = "equal"`},
 		{"driver 590", parted, yes, ""},
 		{"not known", parted, mps.Answer{}, ""},
 		{"a whole GPU", whole, no, ""},

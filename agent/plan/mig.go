@@ -245,7 +245,7 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 
 // part is a MIG device of the candidate.
 func (c candidate) part(d gpu.MIGDevice) candidate {
-	one := candidate{GPU: c.GPU, settings: c.settings, mode: config.ModeMIG, parent: c.UUID, profile: d.Profile, device: d.UUID, why: c.why}
+	one := candidate{GPU: c.GPU, settings: c.settings, mode: config.ModeMIG, parent: c.UUID, profile: d.Profile, device: d.UUID, why: c.why, driver: c.driver}
 	one.UUID, one.Memory, one.Reserved, one.MPSServer = d.UUID, d.Memory, d.Reserved, d.MPSServer
 	one.Multiprocessors, one.MIGDevices = d.Multiprocessors, nil
 	// NVIDIA's guide knows no exclusive mode on MIG devices, its header does.
@@ -259,6 +259,10 @@ func (c *candidate) share(r config.RequestVRAM, n *notes) {
 	pool := poolOf(*c, r.Quantum)
 	if c.Capability.Before(gpu.Volta) {
 		return // no such chip has MIG
+	}
+	if Sharing.Lacks(c.driver) {
+		n.warn(c.parent, "its MIG devices are not shared, although mig_mps is set: %s", Sharing.needs(c.driver))
+		return
 	}
 	if pool < r.Minimum {
 		n.warn(c.parent, "its MIG devices of %s are not shared, although mig_mps is set: their %s less %s do not hold one request_vram.minimum (%s)", c.profile, c.Memory, keptOf(*c), r.Minimum)

@@ -6,14 +6,6 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// firstPrivileged is the first driver branch whose control daemon checks who
-// changes its defaults (measured on 535, 550 and 555).
-const firstPrivileged = 550
-
-// firstMixed is the first driver branch with which one CUDA program sees MIG
-// devices and other GPUs at once (MIG User Guide, Device Names).
-const firstMixed = 570
-
 // noteNode says what is true of the finished plan and an operator should know.
 func noteNode(p Plan, present int, n *notes) {
 	if present == 0 {
@@ -22,9 +14,8 @@ func noteNode(p Plan, present int, n *notes) {
 	if len(p.Absent) > 0 {
 		n.warn("", "%s configured, but not in this node (%s): lost, swapped, or of another node", counted(len(p.Absent), "GPU is", "GPUs are"), joinUUIDs(p.Absent))
 	}
-	branch := driverMajor(p.Driver)
-	if divided := len(p.MIG); divided > 0 && divided < present && 0 < branch && branch < firstMixed {
-		n.warn("", "GPUs in MIG mode stand beside others, and before driver %d one program sees a single MIG device or the other GPUs, never both: jobs are not harmed, since each gets one kind, but tools may miss GPUs", firstMixed)
+	if divided := len(p.MIG); divided > 0 && divided < present && Mixed.Lacks(p.Driver) {
+		n.warn("", "GPUs in MIG mode stand beside others, and before driver %d one program sees a single MIG device or the other GPUs, never both: jobs are not harmed, since each gets one kind, but tools may miss GPUs", Mixed.Branch)
 	}
 	for _, g := range p.GPUs {
 		if !g.Shared() {
@@ -33,8 +24,8 @@ func noteNode(p Plan, present int, n *notes) {
 		if g.Shares > g.Resources.CPUs {
 			n.warn(g.UUID, "%s for %d shares: the CPUs run out before the shares", counted(g.Resources.CPUs, "CPU", "CPUs"), g.Shares)
 		}
-		if 0 < branch && branch < firstPrivileged {
-			n.warn(g.UUID, "the control daemon of driver %s lets any local user change its defaults, so its memory limit is no wall: use driver %d or newer", p.Driver, firstPrivileged)
+		if PrivilegeChecks.Lacks(p.Driver) {
+			n.warn(g.UUID, "the control daemon of driver %s lets any local user change its defaults, so its memory limit is no wall: use driver %d or newer", p.Driver, PrivilegeChecks.Branch)
 		}
 	}
 }

@@ -43,6 +43,10 @@ func partitioned(c candidate, g GPU, w wishes, n *notes) Threads {
 	if t.Policy != config.ThreadsPartitioned {
 		return t
 	}
+	if Partitions.Lacks(c.driver) {
+		n.fail(c.UUID, `%s; use threads = "equal"`, Partitions.needs(c.driver))
+		return t
+	}
 	chunks, sms, _ := chunksOf(c)
 	switch why := unpartitionable(c, g.Shares); {
 	case why == "":

@@ -5,6 +5,9 @@ import "github.com/gpuslot/gpuslot/agent/config"
 // tenancyOf says whose jobs may share a GPU at one time.
 func tenancyOf(c candidate, n *notes) Tenancy {
 	t := Tenancy{Policy: c.settings.Tenancy.Policy, User: c.settings.Tenancy.User}
+	if t.Policy == config.TenancyMultiUser && MultiUser.Lacks(c.driver) {
+		n.fail(c.UUID, `%s; use tenancy = "one-at-a-time" or "common:<user>"`, MultiUser.needs(c.driver))
+	}
 	if c.settings.Tenant == config.TenantAccount {
 		return t
 	}

@@ -41,7 +41,7 @@ func severalAccounts(t *testing.T, n *node, can bool) {
 	}
 	if !can {
 		s := n.await("the refusal", func(s *api.Status) bool { return s.ConfigError != "" })
-		if !accepts(s) || pids(s) != pids(first) || !strings.Contains(s.ConfigError, "install driver 555 or newer") {
+		if !accepts(s) || pids(s) != pids(first) || !strings.Contains(s.ConfigError, "driver 555 or newer") {
 			t.Errorf("refused with %q: %+v", s.ConfigError, s.GPUs)
 		}
 		return

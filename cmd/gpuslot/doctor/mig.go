@@ -5,14 +5,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
-
-// firstMixed is the driver branch from which one program sees MIG devices and
-// other GPUs (NVIDIA's MIG guide).
-const firstMixed = 570
 
 // checkMIG finds GPUs that MIG mode costs more than it gives.
 func checkMIG(f facts) []Finding {
@@ -30,12 +27,12 @@ func checkMIG(f facts) []Finding {
 			found = append(found, checkDivided(check, g, driver)...)
 		}
 	}
-	if enabled > 0 && enabled < len(f.inventory.GPUs) && driver > 0 && driver < firstMixed {
+	if enabled > 0 && enabled < len(f.inventory.GPUs) && plan.Mixed.Lacks(f.inventory.Driver) {
 		found = append(found, Finding{Warning, check,
 			fmt.Sprintf("GPUs in MIG mode stand beside others with driver %s", f.inventory.Driver),
-			"Before driver 570 one program sees a single MIG device or the other GPUs, never both: " +
-				"jobs are not harmed, since each gets one kind, but tools may miss GPUs.",
-			"install driver 570 or newer, or divide all GPUs of the node or none"})
+			fmt.Sprintf("Before driver %d one program sees a single MIG device or the other GPUs, never both: "+
+				"jobs are not harmed, since each gets one kind, but tools may miss GPUs.", plan.Mixed.Branch),
+			fmt.Sprintf("install driver %d or newer", plan.Mixed.Branch) + ", or divide all GPUs of the node or none"})
 	}
 	for _, r := range f.status.Repartition {
 		if r.Error == "" && !r.At.IsZero() && r.Told.IsZero() {

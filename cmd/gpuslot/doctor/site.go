@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/condor"
 )
@@ -109,7 +110,7 @@ func checkAccounts(f facts) []Finding {
 			found = append(found, Finding{Warning, check,
 				fmt.Sprintf("jobs in different slots run as different accounts (%s)", strings.Join(names, ", ")),
 				`MPS serves one account at a time, so with tenancy = "one-at-a-time" the jobs of a GPU run one after the other.`,
-				`one account for all of them and tenancy = "common:<user>"; or tenancy = "multi-user" (driver 555 on)`})
+				fmt.Sprintf(`one account for all of them and tenancy = "common:<user>"; or tenancy = "multi-user" (driver %d on)`, plan.MultiUser.Branch)})
 			break
 		}
 	}
