@@ -155,19 +155,29 @@ test-race: | tally-there
 test-pure: | tally-there
 	$(GO_TEST) -timeout 30m $$($(GO) list ./... | grep '$(is_pure)')
 
-# A node waits for HTCondor much of its time: scenes play on six nodes at once,
-# and the other packages run beside them, one after the other.
+# A node waits for HTCondor much of its time: scenes play on six nodes at once. The
+# other packages run beside them in two lanes of about eight minutes, one package of
+# each lane at a time.
+LONG := gpu/harness packages pictures
+is_long := /test/\(scenes\|$(subst $(eval ) ,\|,$(strip $(LONG)))\)$$
+
 .PHONY: test-node
 test-node: | tally-there
-	@$(MAKE) --no-print-directory -j2 test-scenes test-beside
+	@$(MAKE) --no-print-directory -j3 test-scenes test-long test-rest
+
+NODE_TEST = env -u MAKEFLAGS -u MFLAGS $(GO_TEST) -timeout 60m
 
 .PHONY: test-scenes
-test-scenes:
-	env -u MAKEFLAGS -u MFLAGS $(GO_TEST) -parallel 6 -timeout 60m ./test/scenes
+test-scenes: | tally-there
+	$(NODE_TEST) -parallel 6 ./test/scenes
 
-.PHONY: test-beside
-test-beside:
-	env -u MAKEFLAGS -u MFLAGS $(GO_TEST) -p 1 -parallel 4 -timeout 60m $$($(GO) list ./test/... | grep -v /test/scenes$$)
+.PHONY: test-long
+test-long: | tally-there
+	$(NODE_TEST) -p 1 -parallel 4 $(LONG:%=./test/%)
+
+.PHONY: test-rest
+test-rest: | tally-there
+	$(NODE_TEST) -p 1 -parallel 4 $$($(GO) list ./test/... | grep -v '$(is_long)')
 
 .PHONY: tally-there
 tally-there:
