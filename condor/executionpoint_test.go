@@ -126,6 +126,25 @@ func TestExecutionPointRefuses(t *testing.T) {
 	}
 }
 
+// TestExecutionPointBounds: the least and the most that a node may have are accepted.
+func TestExecutionPointBounds(t *testing.T) {
+	for name, change := range map[string]func(*Node){
+		"one CPU and one MiB":   func(n *Node) { n.Devices[0].Share = Share{CPUs: 1, Memory: 1} },
+		"one share":             func(n *Node) { n.Devices[0].Shares = 1 },
+		"the whole pool":        func(n *Node) { n.Devices[0].LargestRequest = n.Devices[0].Pool },
+		"one MiB":               func(n *Node) { n.Devices[0].Pool, n.Devices[0].LargestRequest, n.Devices[0].DefaultRequest = 1, 1, 1 },
+		"no slot without GPUs":  func(n *Node) { n.CPUOnly = Share{} },
+		"growth without a look": func(n *Node) { n.Growth = Growth{Retries: 1, Factor: 1.5, LimitPercent: 1} },
+		"growth at the end":     func(n *Node) { n.Growth = Growth{Retries: 1, Factor: 2, LimitPercent: 100, EarlyPercent: 100} },
+	} {
+		n := exampleNode(v100s(0), v100s(1))
+		change(&n)
+		if _, err := ExecutionPoint(n); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // No text of a card or a version makes a line of its own.
 func TestForeignTextStaysInItsLine(t *testing.T) {
 	n := exampleNode(v100s(0), wholeV100S(1))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -64,13 +65,15 @@ func (k *results) find(s site, state string) (result, bool) {
 }
 
 func (k *results) add(r result) error {
-	text, err := json.Marshal(r)
-	if err != nil {
+	var line bytes.Buffer
+	to := json.NewEncoder(&line)
+	to.SetEscapeHTML(false) // operators are to be read
+	if err := to.Encode(r); err != nil {
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, err = k.file.Write(append(text, '\n'))
+	_, err := k.file.Write(line.Bytes())
 	return err
 }
 

@@ -1,0 +1,38 @@
+package mig
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// TestNoStepWithoutJournal: while the journal cannot be written no further step is made, on
+// the way there or back; once it can, the change goes on.
+func TestNoStepWithoutJournal(t *testing.T) {
+	f, e := given(t, two0, two2)
+	books, aside := filepath.Join(e.Dir, "mig"), filepath.Join(e.Dir, "aside")
+	f.after = func(string, gpu.Place) {
+		if err := os.Rename(books, aside); err != nil {
+			t.Error(err)
+		}
+		if err := os.WriteFile(books, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		f.after = nil
+	}
+	out, err := e.Apply(t.Context(), testGPU, on(three0))
+	if out.End != EndDegraded || err == nil || !slices.Equal(f.calls, []string{"destroy 14@0"}) {
+		t.Errorf("%s, %v; calls %q", out.End, err, f.calls)
+	}
+	if err := os.Remove(books); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(aside, books); err != nil {
+		t.Fatal(err)
+	}
+	out, err = e.Recover(t.Context(), testGPU)
+	ends(t, f, e, out, err, ReachedWanted, "", three0)
+}
