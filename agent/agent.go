@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/access"
+	"github.com/gpuslot/gpuslot/agent/budget"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
@@ -90,7 +91,7 @@ type Options struct {
 	// Reset; without hardware they stay as they are.
 	MIG mig.Executor
 	// Cgroups sets such limits; nil if nothing can.
-	Cgroups CgroupMemory
+	Cgroups budget.Driver
 	// DeviceNodes closes those of other MIG devices to jobs; nil if nothing can.
 	DeviceNodes DeviceNodes
 
@@ -187,8 +188,10 @@ type Agent struct {
 	probe        func(ctx context.Context, program string) (mps.Capabilities, error)
 	memoryLimits func() (has, known bool)
 	sys          string
-	cgroups      *cgroups
-	nodes        *deviceNodes
+	// limits are those of the driver on the VRAM of jobs' cgroups, below cgroupRoot.
+	limits     *budget.Limits
+	cgroupRoot string
+	nodes      *deviceNodes
 	// history writes events and the records of jobs.
 	history *history.Writer
 	// ordered is what HTCondor was told to do, for who asks the startds.

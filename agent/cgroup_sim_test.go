@@ -221,9 +221,7 @@ func (j *cudaJob) kill() {
 }
 
 func (s *simulatedCgroups) round() {
-	v := s.view.Load()
-	s.keepLimits(s.t.Context(), v)
-	s.takeLimits(s.t.Context(), v)
+	s.limits.Round(s.t.Context(), s.limitConditions())
 }
 
 // reserved is the soft limit of the cgroup above all jobs'.
@@ -291,9 +289,8 @@ func (s *simulatedCgroups) life() {
 			t.Errorf("wall %s of %s", j.Wall, j.Slot)
 		}
 	}
-	jobs := []watched{{Job: s.jobs.Running()[0]}}
-	s.measure(jobs, time.Now())
-	if used := jobs[0].Memory; !used.Known || used.Value.MiB() < 2000 || used.Value.MiB() > 4096 {
+	of := s.jobs.Running()[0]
+	if used := s.limits.Used(of.Starter, of.GPU, time.Now()); !used.Known || used.Value.MiB() < 2000 || used.Value.MiB() > 4096 {
 		t.Errorf("the driver counts %+v", used)
 	}
 
@@ -313,7 +310,7 @@ func (s *simulatedCgroups) life() {
 	third.kill()
 	s.remove(filepath.Dir(s.leaf(neighbour)))
 	s.round()
-	if b, err := os.ReadFile(s.cgroups.file); err != nil || strings.TrimSpace(string(b)) != "[]" {
+	if b, err := os.ReadFile(cgroupsFile(s.view.Load().config.Paths)); err != nil || strings.TrimSpace(string(b)) != "[]" {
 		t.Errorf("kept: %s %v", b, err)
 	}
 	if t.Failed() {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/cgroups"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -54,7 +55,7 @@ func TestLeftItsCgroup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newCgroupAgent(t)
-			a.driver.flat = c.flat
+			a.driver.Is(cgroups.Mood{Flat: c.flat})
 			st := a.job(100, "slot1_1", 4096)
 			a.round()
 			a.limits(a.leaf(st), "soft 4096 hard 4096")
@@ -93,53 +94,5 @@ func TestRemovedItsCgroup(t *testing.T) {
 	c.limits(c.slice(st), "soft 0 hard 4096")
 	if holds := c.samples(st.PID+1000, gpu.Known(gpu.Bytes(1<<20))); len(holds) != 1 || holds[0].Code != api.CodeLeftCgroup || c.wall(0) == jobs.WallCgroup {
 		t.Errorf("wall %s, holds %+v", c.wall(0), holds)
-	}
-}
-
-// TestLimitOfASlice: it follows the job's budget, is set again after others changed it, by the
-// next agent too, and goes with the job's.
-func TestLimitOfASlice(t *testing.T) {
-	c := newCgroupAgent(t)
-	st := c.job(100, "slot1_1", 4096)
-	c.round()
-	c.limits(c.slice(st), "soft 4096 hard 4096")
-	for _, budget := range []gpu.MiB{5120, 2048} {
-		c.budget(budget)
-		c.round()
-		want := map[gpu.MiB]string{5120: "soft 5120 hard 5120", 2048: "soft 2048 hard 2048"}[budget]
-		c.limits(c.leaf(st), want)
-		c.limits(c.slice(st), want)
-	}
-	if err := c.driver.SetMemoryLimits(t.Context(), uuid(0), c.slice(st), 2048<<20, gpu.Unlimited); err != nil {
-		t.Fatal(err)
-	}
-	c.again()
-	c.round()
-	c.limits(c.slice(st), "soft 2048 hard 2048")
-	if l, ok := c.cgroups.of(st, uuid(0)); !ok || !l.wide {
-		t.Errorf("%+v", l)
-	}
-	c.endReservation(t.Context(), st)
-	c.limits(c.slice(st), "soft 0 hard 2048")
-	c.round()
-	if l, ok := c.cgroups.of(st, uuid(0)); !ok || !l.wide {
-		t.Errorf("at its end: %+v", l)
-	}
-	if err := c.releaseLimits(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	c.limits(c.slice(st), "soft 0 hard max")
-}
-
-// TestSliceRefused: the job's own cgroup is limited all the same.
-func TestSliceRefused(t *testing.T) {
-	c := newCgroupAgent(t)
-	c.driver.flat = true
-	c.driver.refuses = ".slice"
-	st := c.job(100, "slot1_1", 4096)
-	c.round()
-	c.limits(c.leaf(st), "soft 4096 hard 4096")
-	if l, _ := c.cgroups.of(st, uuid(0)); l.wide || c.wall(0) != jobs.WallCgroup {
-		t.Errorf("wall %s, %+v", c.wall(0), l)
 	}
 }

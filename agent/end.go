@@ -66,7 +66,7 @@ func (a *Agent) end(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 	out := &api.Ended{}
 	v := a.view.Load()
 	own := a.proc.Leaf(c.PID)
-	if a.proc.Alone(a.cgroups.root, c.PID) {
+	if a.proc.Alone(a.cgroupRoot, c.PID) {
 		held = nil // no client of its is left, on any GPU
 	}
 	var errs []error
@@ -83,7 +83,7 @@ func (a *Agent) end(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 		}
 	}
 	if !own.Login {
-		a.endReservation(ctx, c.Starter)
+		a.limits.EndReservation(ctx, c.Starter)
 		out.Wait = a.jobs.HoldOf(c.Starter).Reason
 	}
 	return out, errors.Join(errs...)

@@ -125,8 +125,8 @@ func TestEndOfTheLast(t *testing.T) {
 	s.daemons.change(uuid(0), func(d *fakeDaemon) {
 		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200}}}
 	})
-	s.cgroups.root = t.TempDir()
-	procs := filepath.Join(s.cgroups.root, proctree.CgroupOf("slot1_1"), "cgroup.procs")
+	s.cgroupRoot = t.TempDir()
+	procs := filepath.Join(s.cgroupRoot, proctree.CgroupOf("slot1_1"), "cgroup.procs")
 	for text, clients := range map[string]int{"%d\n": 0, "%d\n200\n": 1} {
 		put(t, procs, fmt.Sprintf(text, os.Getpid()))
 		put(t, filepath.Join(filepath.Dir(filepath.Dir(procs)), "cgroup.procs"), "")
@@ -424,4 +424,14 @@ func (ta *testAgent) counted(name, label, value string) float64 {
 		}
 	}
 	return sum
+}
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -58,6 +58,6 @@ func (a *Agent) herePart(v *view, r jobs.Job, neighbours int, now time.Time) api
 		part.BudgetMiB = int64(g.Memory)
 		return part
 	}
-	part.Wall = a.guarding(r, wallOf(g.LargestRequest, r.Budget, a.health(v, r.GPU, now)), now)
+	part.Wall = a.limits.Wall(r, wallOf(g.LargestRequest, r.Budget, a.health(v, r.GPU, now)), now)
 	return part
 }

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -151,13 +149,6 @@ func (v *view) jobsWithNodes(all []jobs.Job) []nodesJob {
 	return jobs
 }
 
-// jobSlice is the slice of a job, above its cgroup; false if there is none.
-func jobSlice(leaf string) (string, bool) {
-	slice := path.Dir(leaf)
-	name, ok := strings.CutSuffix(slice, ".slice")
-	return slice, ok && path.Base(leaf) == path.Base(name)+".scope"
-}
-
 // closeNodes looks after the device nodes of jobs, and after what supervisors do,
 // until the context ends.
 func (a *Agent) closeNodes(ctx context.Context) {
@@ -229,7 +220,7 @@ func (a *Agent) tryNodes(read func() (devices.Capabilities, error)) error {
 // holdNodes holds a job or a login to the nodes of the job, and returns the slice that
 // has the rule; none for one that has ended.
 func (a *Agent) holdNodes(j nodesJob, leaf string, read func() (devices.Capabilities, error), now time.Time) (starter.Cgroup, error) {
-	slice, ok := jobSlice(leaf)
+	slice, ok := starter.JobSlice(leaf)
 	switch {
 	case j.err != nil:
 		return starter.Cgroup{}, j.err

@@ -48,7 +48,7 @@ type partitions struct {
 	// the job table is locked, never the other way round.
 	mu   sync.Mutex
 	made map[gpu.UUID]partitionSet
-	held map[holder]holding
+	held map[jobs.Key]holding
 }
 
 // partitionSet are the partitions of one control daemon, which end with it.
@@ -69,10 +69,10 @@ type holding struct {
 	ID      string          `json:"partition"`
 }
 
-func (h holding) holder() holder { return holderOf(h.Starter, h.GPU) }
+func (h holding) key() jobs.Key { return jobs.KeyOf(h.Starter, h.GPU) }
 
 func newPartitions(file string) *partitions {
-	return &partitions{file: file, made: map[gpu.UUID]partitionSet{}, held: map[holder]holding{}}
+	return &partitions{file: file, made: map[gpu.UUID]partitionSet{}, held: map[jobs.Key]holding{}}
 }
 
 // freePartition is the partition of a starter: the one it has, or one that
@@ -130,11 +130,11 @@ func (a *Agent) hasPartition(u gpu.UUID, h Health) bool {
 func (p *partitions) take(h holding) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.held[h.holder()] == h {
+	if p.held[h.key()] == h {
 		return false
 	}
-	maps.DeleteFunc(p.held, func(_ holder, o holding) bool { return o.GPU == h.GPU && o.ID == h.ID }) // its slot has ended
-	p.held[h.holder()] = h
+	maps.DeleteFunc(p.held, func(_ jobs.Key, o holding) bool { return o.GPU == h.GPU && o.ID == h.ID }) // its slot has ended
+	p.held[h.key()] = h
 	return true
 }
 
@@ -142,8 +142,8 @@ func (p *partitions) take(h holding) (news bool) {
 func (p *partitions) drop(h holding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.held[h.holder()] == h {
-		delete(p.held, h.holder())
+	if p.held[h.key()] == h {
+		delete(p.held, h.key())
 	}
 }
 
@@ -151,7 +151,7 @@ func (p *partitions) drop(h holding) {
 func (p *partitions) free(live func(holding) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.held, func(_ holder, h holding) bool { return !live(h) })
+	maps.DeleteFunc(p.held, func(_ jobs.Key, h holding) bool { return !live(h) })
 }
 
 // of are the partitions of a daemon; none if they are another's.
@@ -179,7 +179,7 @@ func (p *partitions) smsOf(s starter.Starter, u gpu.UUID) *int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	set := p.made[u]
-	if h, ok := p.held[holderOf(s, u)]; !ok || set.SMs == 0 || !slices.Contains(set.IDs, h.ID) {
+	if h, ok := p.held[jobs.KeyOf(s, u)]; !ok || set.SMs == 0 || !slices.Contains(set.IDs, h.ID) {
 		return nil
 	}
 	return &set.SMs

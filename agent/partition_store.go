@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
@@ -73,7 +74,7 @@ func (p *partitions) read() error {
 		p.made[set.GPU] = set
 	}
 	for _, h := range all.Held {
-		p.held[h.holder()] = h
+		p.held[h.key()] = h
 	}
 	return nil
 }
@@ -87,12 +88,12 @@ func (all savedPartitions) check() error {
 		}
 		seen[set.GPU] = true
 	}
-	holders, ids := map[holder]bool{}, []string{}
+	holders, ids := map[jobs.Key]bool{}, []string{}
 	for _, h := range all.Held {
-		if _, err := gpu.ParseUUID(string(h.GPU)); err != nil || h.Starter.PID <= 0 || h.ID == "" || holders[h.holder()] {
+		if _, err := gpu.ParseUUID(string(h.GPU)); err != nil || h.Starter.PID <= 0 || h.ID == "" || holders[h.key()] {
 			return fmt.Errorf("the partition of %s is not complete", foreign.Clip(h.Starter.Slot))
 		}
-		holders[h.holder()] = true
+		holders[h.key()] = true
 		ids = append(ids, string(h.GPU)+" "+h.ID)
 	}
 	if len(ids) != len(unique(ids)) {

@@ -370,7 +370,7 @@ func TestPartitionBooks(t *testing.T) {
 				if err := next.read(); err != nil {
 					rt.Fatal(err)
 				}
-				if d := cmp.Diff(p.held, next.held, cmp.AllowUnexported(holder{})); d != "" {
+				if d := cmp.Diff(p.held, next.held); d != "" {
 					rt.Fatal(d)
 				}
 				p = next
@@ -414,7 +414,7 @@ func FuzzPartitionsFile(f *testing.F) {
 				t.Fatalf("two hold %s", h.ID)
 			}
 			by[string(h.GPU)+h.ID] = true
-			p.held[h.holder()] = h
+			p.held[h.key()] = h
 		}
 		if len(p.made)+len(p.held) == 0 {
 			return
@@ -426,7 +426,7 @@ func FuzzPartitionsFile(f *testing.F) {
 		if err := next.read(); err != nil {
 			t.Fatalf("%v: %s", err, b)
 		}
-		if d := cmp.Diff(p.held, next.held, cmp.AllowUnexported(holder{})) + cmp.Diff(p.made, next.made); d != "" {
+		if d := cmp.Diff(p.held, next.held) + cmp.Diff(p.made, next.made); d != "" {
 			t.Fatal(d)
 		}
 	})

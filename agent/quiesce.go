@@ -75,7 +75,7 @@ func (a quiesced) LetGo(ctx context.Context, revert bool) error {
 		return err
 	}
 	a.lastWanted, a.setDone = nil, false
-	if err := a.releaseLimits(ctx); err != nil {
+	if err := a.limits.Release(ctx); err != nil {
 		a.log.Warn("limits of cgroups are left behind; they end with the driver", "err", err)
 	}
 	if err := a.keepInventory(ctx, v); err != nil {

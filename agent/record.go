@@ -39,7 +39,7 @@ func (a *Agent) finish(ended []jobs.Job) {
 		a.note(history.Event{Time: now, Kind: history.EventEnd, GPU: r.GPU, Slot: r.Starter.Slot, Job: r.ID, Text: history.EndText(rec)})
 		a.endTurns.forget(r.Starter)
 		a.questions.forget(r.Starter)
-		nudge(a.cgroups.wake)
+		a.limits.Wake()
 		nudge(a.nodes.wake)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/access"
+	"github.com/gpuslot/gpuslot/agent/budget"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
@@ -108,16 +109,15 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	}
 	a.memoryLimits, a.driverMismatch = o.MemoryLimits, o.DriverMismatch
 	a.layouts = layouts{executor: o.MIG, reached: map[gpu.UUID]string{}}
-	cgroupRoot := o.cgroupRoot
-	if cgroupRoot == "" {
-		cgroupRoot = filepath.Join(a.sys, "fs/cgroup") // where NVIDIA's driver looks, too
+	a.cgroupRoot = o.cgroupRoot
+	if a.cgroupRoot == "" {
+		a.cgroupRoot = filepath.Join(a.sys, "fs/cgroup") // where NVIDIA's driver looks, too
 	}
 	a.closures = closures.NewTable(cfg.Paths.ClosuresFile())
 	a.quiescer = &closures.Quiescer{
 		Table: a.closures, Jobs: quiesced{a}, Driver: quiesced{a}, GPUs: quiesced{a}, Events: a.history, Log: a.log,
 		Inventory: quiescedInventory(cfg.Paths), Wake: func() { nudge(a.wake) },
 	}
-	a.cgroups = newCgroups(o.Cgroups, cgroupRoot, cgroupsFile(cfg.Paths))
 	root := o.proc
 	if root == "" {
 		root = "/proc"
@@ -126,9 +126,13 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a.jobs, a.access = jobs.New(a.proc), access.NewList(a.pipes, a.clients)
 	a.elastic, a.questions = &elasticGroup{}, newQuestions(a.proc.Runs)
 	a.endTurns = &endTurns{by: map[starter.Starter]*endTurn{}}
-	a.nodes = newDeviceNodes(o.DeviceNodes, root, cgroupRoot)
+	a.nodes = newDeviceNodes(o.DeviceNodes, root, a.cgroupRoot)
 	a.verifier = newVerifier(o.CUDA)
 	a.metrics = metrics.New(o.Build, a.snapshot)
+	a.limits = budget.NewLimits(budget.Options{
+		Driver: o.Cgroups, Jobs: a.jobs, Processes: a.proc, Cgroups: a.proc, Metrics: a.metrics, Log: a.log,
+		Root: a.cgroupRoot, File: cgroupsFile(cfg.Paths),
+	})
 	a.view.Store(&view{config: cfg, next: cfg})
 	a.startdSays.Store(&seen{})
 	return a, a.newSampler(o.Usage, cfg.Usage, root)
@@ -194,7 +198,7 @@ func (a *Agent) recall(p config.Paths) {
 	if err := a.closures.Read(); err != nil {
 		a.log.Error("which GPUs are held closed is not known; all are", "err", err)
 	}
-	if err := a.cgroups.read(); err != nil {
+	if err := a.limits.Read(); err != nil {
 		a.log.Error("which cgroups have limits is not known", "err", err)
 	}
 	if err := a.partitions.read(); err != nil {
@@ -271,7 +275,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.sample(ctx) })
 	wg.Go(func() { a.guardWatch(ctx) })
 	wg.Go(func() { a.discoverJobs(ctx) })
-	wg.Go(func() { a.limitCgroups(ctx) })
+	wg.Go(func() { a.limits.Run(ctx, a.limitConditions) })
 	wg.Go(func() { a.closeNodes(ctx) })
 	wg.Go(func() { a.verifyIdle(ctx) })
 	wg.Go(func() { a.quiescer.Resume(ctx) })

@@ -148,8 +148,15 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin, slack: v.config.Usage.Interval / 2}
 	snap := a.sampler.Snapshot()
 	jobs := watchedJobs(snap, &v.plan, a.jobs.Running())
-	a.lookIntoCgroups(v, jobs)
-	a.measure(jobs, now)
+	for i := range jobs {
+		j := &jobs[i]
+		if j.Known {
+			j.Outside = a.limits.Outside(j.Job, j.PIDs, a.limited(v, j.GPU))
+		}
+		if !j.Memory.Known { // NVML does not say what its processes use
+			j.Memory = a.limits.Used(j.Starter, j.GPU, now)
+		}
+	}
 	a.lookIntoContainers(jobs, v.config.Paths.PipeRoot())
 	a.faces.note(jobs, now)
 	for i := range jobs {
@@ -196,7 +203,7 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 	a.ends.Go(func() {
 		defer a.ending.Delete(f.Starter)
 		a.endClients(ctx, f.GPU, f.PIDs, f.Starter)
-		a.endReservation(ctx, f.Starter)
+		a.limits.EndReservation(ctx, f.Starter)
 		for _, s := range f.Elsewhere {
 			a.endClients(ctx, s.gpu, []int{s.pid}, f.Starter)
 		}

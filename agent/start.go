@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/budget"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // startLink is where a job's supervisor looks whether to ask before the job's
@@ -88,17 +90,36 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 	return api.Reply{Started: out}
 }
 
+// cgroupsFile holds the limits that the driver was told to hold, for the next agent.
+func cgroupsFile(p config.Paths) string { return filepath.Join(p.Run, "cgroups.json") }
+
+// limitConditions are what the limits of cgroups rest on now.
+func (a *Agent) limitConditions() budget.Conditions {
+	v := a.view.Load()
+	return budget.Conditions{
+		Known: v.can.CgroupLimits.Known, Has: v.can.CgroupLimits.Has, Every: v.config.Usage.Interval,
+		Shared: func(u gpu.UUID) bool {
+			g, ok := find(&v.plan, u)
+			return ok && g.Shared()
+		},
+	}
+}
+
+// limited says whether the jobs of a GPU get limits on their cgroups, as far as is known.
+func (a *Agent) limited(v *view, u gpu.UUID) bool {
+	return v.can.CgroupLimits.Has && a.limits.Works(u)
+}
+
 // limitAtStart limits a job's cgroup where the driver can, and says whether it was
 // told to keep VRAM for it.
 func (a *Agent) limitAtStart(ctx context.Context, v *view, r jobs.Job, leaf string) (reserved bool) {
 	if !v.can.CgroupLimits.Has || r.Budget <= 0 || leaf == "" {
 		return false
 	}
-	if _, ok := a.cgroups.of(r.Starter, r.GPU); !ok {
-		a.takeLimit(ctx, r, leaf)
+	if !a.limits.Has(r.Starter, r.GPU) {
+		a.limits.Take(ctx, r, leaf)
 	}
-	_, ok := a.cgroups.of(r.Starter, r.GPU)
-	return ok
+	return a.limits.Has(r.Starter, r.GPU)
 }
 
 // closeNodesAtStart closes the nodes of MIG devices to a job but for its own.

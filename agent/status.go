@@ -238,7 +238,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	uses := a.uses(g.UUID)
 	s.UseMiB, s.Strangers, s.SM, s.Watts = uses.mib, uses.strangers, uses.sm, uses.watts
 	for _, r := range j.running {
-		r.Wall = a.guarding(r, wallOf(g.LargestRequest, r.Budget, j.health), now)
+		r.Wall = a.limits.Wall(r, wallOf(g.LargestRequest, r.Budget, j.health), now)
 		if len(s.Jobs) == 0 || weaker(r.Wall, s.Wall) {
 			s.Wall = r.Wall
 		}
@@ -349,7 +349,7 @@ func (a *Agent) warnings(v *view) []string {
 	if why := a.metricsDown.Load(); why != nil {
 		out = append(out, fmt.Sprintf("Metrics are not served, and nothing alerts on this node: %s: see which process has the port (ss -lptn); gpuslotd tries again.", *why))
 	}
-	out = append(out, a.cgroups.warnings()...)
+	out = append(out, a.limits.Warnings()...)
 	out = append(out, a.nodes.warnings()...)
 	out = append(out, v.problems...)
 	return append(out, v.plan.Warnings...)
@@ -394,7 +394,7 @@ func (a *Agent) snapshot() metrics.Snapshot {
 			m.ProvedAt, m.Restarts = guard.proof.At, guard.restarts
 			m.Walls = map[string]int{}
 			for _, r := range j.running {
-				m.Walls[a.guarding(r, wallOf(g.LargestRequest, r.Budget, j.health), now)]++
+				m.Walls[a.limits.Wall(r, wallOf(g.LargestRequest, r.Budget, j.health), now)]++
 			}
 			m.Watched = a.watchedGPU(v, g, now)
 			if last := a.verifier.last(g.UUID); last != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Job is a job on one GPU: it has a part of it, or the whole. A job on several GPUs has
@@ -42,6 +43,15 @@ type Job struct {
 	Adopted bool
 	Hold    api.Hold
 }
+
+// Key names an entry of the table: a job, by its starter, on a GPU.
+type Key struct {
+	Starter process.ID
+	GPU     gpu.UUID
+}
+
+// KeyOf is the key of a starter's job on a GPU.
+func KeyOf(s starter.Starter, u gpu.UUID) Key { return Key{s.ID, u} }
 
 // The walls: what holds a job to its budget.
 const (

@@ -1,10 +1,11 @@
-package agent
+package budget
 
 import (
 	"context"
 	"errors"
 	"path/filepath"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -17,7 +18,7 @@ import (
 // that is not known. The soft limit stays: the driver adds it up from the job's cgroup, which
 // shows that limits bind from above ("dmem"). That cannot be seen when it is 0, and stays as
 // it was then.
-func (c *cgroups) widen(ctx context.Context, l *limit) (used gpu.Bytes) {
+func (c *Limits) widen(ctx context.Context, l *limit) (used gpu.Bytes) {
 	hard, soft := gpu.Bytes(l.Hard.Bytes()), gpu.Bytes(l.Soft.Bytes())
 	slice, ok := l.slice()
 	if !ok {
@@ -42,7 +43,7 @@ func (c *cgroups) widen(ctx context.Context, l *limit) (used gpu.Bytes) {
 }
 
 // narrow takes the hard limit of the job's slice away.
-func (c *cgroups) narrow(ctx context.Context, l limit) error {
+func (c *Limits) narrow(ctx context.Context, l limit) error {
 	slice, ok := l.slice()
 	if !ok {
 		return nil
@@ -57,37 +58,38 @@ func (c *cgroups) narrow(ctx context.Context, l limit) error {
 	return c.driver.SetMemoryLimits(ctx, l.GPU, slice.Path, got.Soft, gpu.Unlimited)
 }
 
-// lookIntoCgroups finds the processes of jobs that compute where the limit of their job does
-// not bind them. A login has no limit, and is none that left. A job that left may remove its
-// cgroup, and has no limit then.
-func (a *Agent) lookIntoCgroups(v *view, jobs []watched) {
-	for i := range jobs {
-		j := &jobs[i]
-		l, ok := a.cgroups.of(j.Starter, j.GPU)
-		if !j.Known || !ok && (j.Budget <= 0 || !a.limited(v, j.GPU)) {
+// Outside looks at the processes of a job that use a GPU, by their PIDs. It returns those that
+// compute in another cgroup, where the limit of their job does not bind them, and notes that
+// the job has processes outside its limit. Works says whether jobs of the GPU get limits: a job
+// that left may remove its cgroup, and has no limit then. A login has no limit, and is none
+// that left.
+func (c *Limits) Outside(j jobs.Job, pids []int, works bool) (left []int) {
+	key := jobs.KeyOf(j.Starter, j.GPU)
+	l, ok := c.of(key)
+	if !ok && (j.Budget <= 0 || !works) {
+		return nil
+	}
+	outside := false
+	for _, pid := range pids {
+		if _, err := c.cgroups.UnifiedCgroup(pid); err != nil {
+			continue // it has ended
+		}
+		leaf := c.cgroups.Leaf(pid)
+		its := !ok || filepath.Join(c.root, leaf.Path) == l.cgroup().Path
+		if its && (!leaf.Left || l.wide) {
 			continue
 		}
-		outside := false
-		for _, pid := range j.PIDs {
-			if _, err := a.proc.UnifiedCgroup(pid); err != nil {
-				continue // it has ended
-			}
-			leaf := a.proc.Leaf(pid)
-			its := !ok || filepath.Join(a.cgroups.root, leaf.Path) == l.cgroup().Path
-			if its && (!leaf.Left || l.wide) {
-				continue
-			}
-			outside = true
-			if its {
-				j.Outside = append(j.Outside, pid)
-			}
+		outside = true
+		if its {
+			left = append(left, pid)
 		}
-		a.cgroups.setOutside(holderOf(j.Starter, j.GPU), outside)
 	}
+	c.setOutside(key, outside)
+	return left
 }
 
 // setOutside notes whether the last sample shows a process of a job outside its limit.
-func (c *cgroups) setOutside(h holder, outside bool) {
+func (c *Limits) setOutside(h jobs.Key, outside bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.outside, h)
@@ -97,7 +99,7 @@ func (c *cgroups) setOutside(h holder, outside bool) {
 }
 
 // isOutside says whether the last sample shows a process of a job outside its limit.
-func (c *cgroups) isOutside(h holder) bool {
+func (c *Limits) isOutside(h jobs.Key) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.outside[h]

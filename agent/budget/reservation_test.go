@@ -1,4 +1,4 @@
-package agent
+package budget
 
 import (
 	"testing"
@@ -46,12 +46,14 @@ func TestLeak(t *testing.T) {
 		draw := func(name string) []limit {
 			var out []limit
 			for _, soft := range rapid.SliceOfN(rapid.Int64Range(0, 9000), 0, 5).Draw(t, name) {
-				out = append(out, limit{reservation: reservation{Soft: gpu.MiB(soft), Path: []starter.Cgroup{{Path: "/c/htcondor/x", Inode: 9}, above}}})
+				path := []starter.Cgroup{{Path: "/c/htcondor/x", Inode: 9}, above}
+				out = append(out, limit{reservation: reservation{Soft: gpu.MiB(soft), Path: path}})
 			}
 			return out
 		}
 		living, dead := draw("living"), draw("dead")
-		stranger := limit{reservation: reservation{Soft: 5000, Path: []starter.Cgroup{{Path: "/c/htcondor/y", Inode: 10}, other}}}
+		elsewhere := []starter.Cgroup{{Path: "/c/htcondor/y", Inode: 10}, other}
+		stranger := limit{reservation: reservation{Soft: 5000, Path: elsewhere}}
 		foreign := gpu.Bytes(gpu.MiB(rapid.Int64Range(0, 3000).Draw(t, "foreign")).Bytes())
 		sum := func(all []limit) (n gpu.Bytes) {
 			for _, l := range all {
@@ -77,7 +79,8 @@ func TestLeak(t *testing.T) {
 }
 
 func FuzzReservations(f *testing.F) {
-	f.Add([]byte(`[{"gpu":"GPU-00000000-0000-4000-8000-000000000000","starter":{"PID":1,"Started":2,"Slot":"slot1_1"},"hard_mib":4,"soft_mib":4,"path":[{"path":"/x","inode":1}]}]`))
+	f.Add([]byte(`[{"gpu":"GPU-00000000-0000-4000-8000-000000000000","starter":{"PID":1,"Started":2,"Slot":"slot1_1"},` +
+		`"hard_mib":4,"soft_mib":4,"path":[{"path":"/x","inode":1}]}]`))
 	f.Add([]byte(`[{"path":[]}]`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		all, err := store.Decode[[]reservation](b, "")

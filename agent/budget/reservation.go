@@ -1,7 +1,15 @@
-package agent
+// Package budget holds jobs on shared GPUs to their VRAM by the driver itself, where it can
+// (NVIDIA's release 615 on): by a limit on the cgroup of each job. The limit is set before
+// the job's program runs, or as soon as the first process of the job is seen. Its
+// reservation is given back before HTCondor removes the cgroup, and repaired where the
+// cgroup went first.
+//
+// Start at Limits: Run is its loop, Take limits one job, EndReservation ends what the
+// driver keeps for it. What a limit needs is decided in reservation.go, without side
+// effects; the reservations are in a file for the next agent.
+package budget
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,24 +18,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 )
-
-// This file and its neighbours cgroup_*.go let the driver itself hold the VRAM
-// of a job on a shared GPU to its budget (R615 on): by a limit on the cgroup of
-// the job, set as soon as the first process of the job is there, its
-// reservation given back before HTCondor removes the cgroup, and repaired where
-// the cgroup went first. What is decided stands here; cgroup_keep.go does it.
-
-// CgroupMemory is the driver's hold on the VRAM of cgroups; nvml.Library is the
-// real one. Errors match gpu.ErrNoCgroup and gpu.ErrNoMemoryLimits.
-type CgroupMemory interface {
-	// SetMemoryLimits limits a cgroup, named by its full path, on one GPU.
-	SetMemoryLimits(ctx context.Context, u gpu.UUID, cgroup string, soft, hard gpu.Bytes) error
-	// MemoryLimits reads its limits and its use.
-	MemoryLimits(ctx context.Context, u gpu.UUID, cgroup string) (gpu.MemoryLimits, error)
-}
 
 // reservation is what the driver was told to hold for one job.
 type reservation struct {
@@ -42,13 +36,20 @@ type reservation struct {
 	Path []starter.Cgroup `json:"path"`
 }
 
+func (r reservation) key() jobs.Key { return jobs.KeyOf(r.Starter, r.GPU) }
+
+// names are what logs say of a reservation.
+func (r reservation) names() []any {
+	return []any{"slot", r.Starter.Slot, "job", r.Job, "gpu", r.GPU}
+}
+
 // cgroup is the job's.
 func (r reservation) cgroup() starter.Cgroup { return r.Path[0] }
 
 // slice is the one above the job's cgroup that is the job's alone; false where HTCondor
 // makes none.
 func (r reservation) slice() (starter.Cgroup, bool) {
-	slice, ok := jobSlice(r.cgroup().Path)
+	slice, ok := starter.JobSlice(r.cgroup().Path)
 	if !ok || len(r.Path) < 2 || r.Path[1].Path != slice {
 		return starter.Cgroup{}, false
 	}
@@ -130,7 +131,9 @@ func (r reservation) below(above starter.Cgroup) bool {
 
 // adrift is what to do by hand where a reservation cannot be repaired.
 func (r reservation) adrift(err error) string {
-	return fmt.Sprintf("%s of %s stay reserved for a job of %s that ended, at the cgroups above %s: %v: lower their soft limits (nvidia-smi memory-limits --set -n <cgroup> --soft-limit …), or reboot the node when it is drained.",
+	return fmt.Sprintf("%s of %s stay reserved for a job of %s that ended, at the cgroups above %s: %v: "+
+		"lower their soft limits (nvidia-smi memory-limits --set -n <cgroup> --soft-limit …), "+
+		"or reboot the node when it is drained.",
 		r.Soft, r.GPU, r.Starter.Slot, r.cgroup().Path, err)
 }
 
