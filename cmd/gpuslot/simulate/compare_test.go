@@ -2,9 +2,11 @@ package simulate
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 )
 
 // groupOf makes nodes of the first model that has MIG, or that has not.
@@ -87,4 +89,56 @@ func TestSameJobs(t *testing.T) {
 	if err != nil || alone[0].Refused != 40 || alone[0].Jobs != 160 || alone[0].Ended != 120 {
 		t.Errorf("%v %+v", err, alone[0])
 	}
+}
+
+// TestBestStatic: the layout follows the jobs. One large job in many is left out, and a layout
+// that the file names stays.
+func TestBestStatic(t *testing.T) {
+	g, err := NewGroup("a", 1, 2, "A100-40", 64, 1<<18)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := File{Pool: Pool{Groups: []Group{g}, Matching: DefaultMatching(), Model: DefaultModel()}}
+	name := g.Inventory.GPUs[0].Name
+	jobs := func(n int, vram gpu.MiB) (out []Job) {
+		for range n {
+			out = append(out, Job{GPUs: 1, CPUs: 1, VRAM: vram, Memory: 100, Work: Work{Seconds: 600, Kernel: 0.2, SM: 0.1}})
+		}
+		return out
+	}
+	for what, test := range map[string]struct {
+		jobs   []Job
+		named  string
+		layout string
+	}{
+		"small":               {jobs(100, 3000), "", "1g.5gb*7"},
+		"small and one large": {slices.Concat(jobs(100, 3000), jobs(1, 30000)), "", "1g.5gb*7"},
+		"half a GPU":          {jobs(100, 18000), "", "3g.20gb*2"},
+		"named":               {jobs(100, 3000), "7g.40gb", "7g.40gb"},
+	} {
+		f.Layouts = map[string]string{}
+		if test.named != "" {
+			f.Layouts[name] = test.named
+		}
+		got, err := f.BestStatic(t.Context(), func() Jobs { return List(test.jobs...) })
+		if err != nil || got[name] != test.layout {
+			t.Errorf("%s: %q, %v; want %s", what, got[name], err, test.layout)
+		}
+	}
+	// Some of each: the layout by demand has both sizes.
+	mixed := byDemand(mustChip(t), slices.Concat(jobs(60, 3000), jobs(20, 9000), jobs(20, 18000)))
+	for _, want := range []string{"1g.5gb", "2g.10gb", "3g.20gb"} {
+		if !strings.Contains(mixed, want) {
+			t.Errorf("%s has no %s", mixed, want)
+		}
+	}
+}
+
+func mustChip(t *testing.T) gpu.Chip {
+	t.Helper()
+	chip, err := mig.Model("A100-40", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chip
 }

@@ -56,6 +56,9 @@ func (s Study) Run(ctx context.Context, stdin io.Reader, stderr io.Writer) ([]Re
 	if err != nil {
 		return nil, err
 	}
+	if err := file.layOut(ctx, policies, source, stderr); err != nil {
+		return nil, err
+	}
 	told := NewReport(stderr, policies, scale)
 	results, err := Compare(ctx, file.Pool, policies, source, told.Watch)
 	told.End()
