@@ -44,6 +44,11 @@ together, THROUGHPUT as a multiple of one after the other; figures in brackets
 are the least and the most of the repeats. W and J/JOB are those of the GPU, not
 of the machine.
 
+With --rate each copy is a server: it answers each line of its standard input with one
+line, until the input ends. Requests come at random times, at each rate in turn, to
+the copy with the fewest of them; printed are the 50th, 95th and 99th percentile of the
+time from a request to its answer, for each mode, number of copies and rate.
+
 bench needs the GPU for itself: where gpuslotd shares it, take the node out of
 service first (gpuslot node quiesce) or name another one with --gpu. It runs a
 control daemon of its own, in a directory of its own, and changes no setting of a
@@ -52,6 +57,7 @@ GPU. Interrupted, it ends what it started and prints what it has.
 Exit codes: 0 measured, 1 error, 2 nothing that advice could rest on.`,
 		Example: `  gpuslot bench -- python3 train.py --epochs 1
   gpuslot bench --copies 1,2,4,8 --repeats 5 -o results -- ./analysis input.root
+  gpuslot bench --rate 5,10,20 --copies 4 -- python3 serve.py
   gpuslot bench --read results`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -76,6 +82,9 @@ func (b *benchFlags) flags(c *cobra.Command) {
 	s.IntSliceVar(&b.Order.Copies, "copies", []int{1, 2, 4, 8}, "the `numbers` of copies at once")
 	s.StringSliceVar(&b.modes, "modes", all, "the `modes` to measure")
 	s.IntVar(&b.Order.Repeats, "repeats", 3, "the `number` of times that each point is measured")
+	s.Float64SliceVar(&b.Order.Rates, "rate", nil,
+		"send so many `requests` a second to the copies, which answer them; may be several")
+	s.DurationVar(&b.Each, "rate-time", 10*time.Second, "the `time` in which requests come, at each rate")
 	s.DurationVar(&b.Limit, "time-limit", 0,
 		"measure no longer than this `time`, such as 30m; what is left is not measured")
 	s.DurationVar(&b.Sample, "sample", 200*time.Millisecond,
@@ -133,7 +142,7 @@ func (b *benchFlags) print(w io.Writer, r bench.Result) error {
 	} else if err := bench.Print(w, r); err != nil {
 		return err
 	}
-	if bench.Advise(r).Mode == "" {
+	if len(r.Served) == 0 && bench.Advise(r).Mode == "" {
 		return quits{nil, exitNoAdvice}
 	}
 	return nil

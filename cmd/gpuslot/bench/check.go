@@ -35,6 +35,10 @@ func (r Result) Check() error {
 		c.must(!seen[k], "run %d repeats an earlier one", i+1)
 		seen[k] = true
 	}
+	c.must(len(r.Served) <= maxServed, "it has %d points of requests", len(r.Served))
+	for i, s := range r.Served {
+		c.within(fmt.Sprintf("served %d", i+1), s.check)
+	}
 	for _, s := range r.Skipped {
 		c.must(s.Mode.Known() && s.Copies >= 0 && s.Copies <= MaxCopies && strings.TrimSpace(s.Reason) != "",
 			"it has a point not measured without a mode, with %d copies, or without a reason", s.Copies)

@@ -20,13 +20,13 @@ func Join(results ...Result) (Result, error) {
 			return Result{}, errors.New("results of different GPUs or commands cannot be joined")
 		}
 		out.Runs = append(out.Runs, r.Runs...)
+		out.Served = append(slices.Clone(out.Served), r.Served...)
 		out.Skipped = append(out.Skipped, r.Skipped...)
 	}
 	out.Skipped = slices.DeleteFunc(out.Skipped, func(s Skip) bool {
-		return slices.ContainsFunc(out.Runs, func(r Run) bool {
-			return r.Mode == s.Mode &&
-				(s.Copies == 0 || s.Copies == r.Copies)
-		})
+		same := func(m Mode, copies int) bool { return m == s.Mode && (s.Copies == 0 || s.Copies == copies) }
+		return slices.ContainsFunc(out.Runs, func(r Run) bool { return same(r.Mode, r.Copies) }) ||
+			slices.ContainsFunc(out.Served, func(r Served) bool { return same(r.Mode, r.Copies) })
 	})
 	out.number()
 	return out, out.Check()

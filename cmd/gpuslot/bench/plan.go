@@ -14,6 +14,8 @@ type Order struct {
 	Modes   []Mode
 	Copies  []int
 	Repeats int
+	// Rates are requests a second that the copies answer; none: each copy is one job.
+	Rates []float64
 }
 
 // Check says what cannot be meant.
@@ -26,6 +28,11 @@ func (o Order) Check() error {
 	for _, n := range o.Copies {
 		if n < 1 || n > MaxCopies {
 			return fmt.Errorf("%d copies cannot be run; 1 to %d can", n, MaxCopies)
+		}
+	}
+	for _, r := range o.Rates {
+		if !(r > 0 && r <= maxRate) {
+			return fmt.Errorf("a rate of %g requests a second cannot be sent; up to %g can", r, float64(maxRate))
 		}
 	}
 	if len(o.Modes) == 0 || len(o.Copies) == 0 || o.Repeats < 1 || o.Repeats > maxRepeats {

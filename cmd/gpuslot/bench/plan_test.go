@@ -30,7 +30,7 @@ func TestPlan(t *testing.T) {
 		skips []string
 	}{
 		"all, in turn": {
-			Order{Modes(), []int{4, 1, 4}, 2}, Ground{GPU: plain},
+			Order{Modes: Modes(), Copies: []int{4, 1, 4}, Repeats: 2}, Ground{GPU: plain},
 			[]string{
 				"exclusive 1 r1", "mps 1 r1", "timeslice 4 r1", "mps 4 r1", "mps-capped 4 r1",
 				"exclusive 1 r2", "mps 1 r2", "timeslice 4 r2", "mps 4 r2", "mps-capped 4 r2",
@@ -38,20 +38,20 @@ func TestPlan(t *testing.T) {
 			[]string{"mig 0: the GPU is not in MIG mode"},
 		},
 		"MIG devices of one profile": {
-			Order{[]Mode{MIG, MPS}, []int{1, 2}, 1}, Ground{GPU: divided},
+			Order{Modes: []Mode{MIG, MPS}, Copies: []int{1, 2}, Repeats: 1}, Ground{GPU: divided},
 			[]string{"mig 1 r1 1g.5gb", "mig 1 r1 3g.20gb", "mig 2 r1 1g.5gb"},
 			[]string{"mps 0: the GPU is in MIG mode", "mig 2: the GPU has 1 MIG devices 3g.20gb"},
 		},
 		"one process at a time": {
-			Order{[]Mode{TimeSlice, MPS}, []int{2}, 1}, Ground{GPU: exclusive}, []string{"mps 2 r1"},
+			Order{Modes: []Mode{TimeSlice, MPS}, Copies: []int{2}, Repeats: 1}, Ground{GPU: exclusive}, []string{"mps 2 r1"},
 			[]string{"timeslice 0: the compute mode of the GPU is exclusive-process"},
 		},
 		"no MPS, no MIG": {
-			Order{[]Mode{MPS, MPSCapped, MIG}, []int{2}, 1}, Ground{GPU: exclusive, NoMPS: "it is not installed"}, nil,
+			Order{Modes: []Mode{MPS, MPSCapped, MIG}, Copies: []int{2}, Repeats: 1}, Ground{GPU: exclusive, NoMPS: "it is not installed"}, nil,
 			[]string{"mps 0: it is not installed", "mps-capped 0: it is not installed", "mig 0: this GPU has no MIG"},
 		},
 		"too many clients": {
-			Order{[]Mode{MPS, TimeSlice}, []int{48, 49}, 1}, Ground{GPU: plain, MaxClients: 48}, []string{"timeslice 48 r1", "mps 48 r1", "timeslice 49 r1"},
+			Order{Modes: []Mode{MPS, TimeSlice}, Copies: []int{48, 49}, Repeats: 1}, Ground{GPU: plain, MaxClients: 48}, []string{"timeslice 48 r1", "mps 48 r1", "timeslice 49 r1"},
 			[]string{"mps 49: a control daemon of this driver serves 48 clients at most"},
 		},
 	}

@@ -53,6 +53,8 @@ type Result struct {
 	Label   string   `json:"label,omitempty"`
 	// Runs in the order in which they were made.
 	Runs []Run `json:"runs"`
+	// Served is what copies that answer requests did.
+	Served []Served `json:"served,omitempty"`
 	// Skipped is what was asked for and not measured.
 	Skipped []Skip `json:"not_measured,omitempty"`
 }

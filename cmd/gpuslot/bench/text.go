@@ -18,6 +18,12 @@ func Print(w io.Writer, r Result) error {
 	var b strings.Builder
 	r.head(&b)
 	points := r.Points()
+	if len(r.Served) > 0 {
+		printServed(&b, r.Served)
+		r.notMeasured(&b)
+		_, err := io.WriteString(w, b.String())
+		return err
+	}
 	table(&b, points, !r.Simulated)
 	for _, p := range points {
 		if p.Failed > 0 {
@@ -25,12 +31,7 @@ func Print(w io.Writer, r Result) error {
 				p.Failed+p.Repeats, p.Failure)
 		}
 	}
-	for i, s := range r.Skipped {
-		if i == 0 {
-			b.WriteString("\nNot measured:\n")
-		}
-		fmt.Fprintf(&b, "  %s: %s\n", s.name(), s.Reason)
-	}
+	r.notMeasured(&b)
 	b.WriteByte('\n')
 	if r.Simulated {
 		b.WriteString("Advice: none, for the GPU is simulated and jobs on it hardly slow each other down\n")
@@ -43,6 +44,15 @@ func Print(w io.Writer, r Result) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func (r Result) notMeasured(b *strings.Builder) {
+	for i, s := range r.Skipped {
+		if i == 0 {
+			b.WriteString("\nNot measured:\n")
+		}
+		fmt.Fprintf(b, "  %s: %s\n", s.name(), s.Reason)
+	}
 }
 
 func (r Result) head(b *strings.Builder) {

@@ -25,6 +25,8 @@ type Options struct {
 	Command []string
 	Label   string
 	Order   bench.Order
+	// Each is how long requests come at each of the order's rates.
+	Each time.Duration
 	// Limit ends the measuring; 0 is none. Sample is the time between two looks at
 	// the GPU.
 	Limit, Sample time.Duration
@@ -40,6 +42,9 @@ type Options struct {
 func Run(ctx context.Context, o Options, progress io.Writer) (bench.Result, error) {
 	if err := o.Order.Check(); err != nil {
 		return bench.Result{}, err
+	}
+	if len(o.Order.Rates) > 0 && o.Each < time.Second {
+		return bench.Result{}, errors.New("--rate-time is too short; 1s is the least")
 	}
 	if o.Limit < 0 {
 		return bench.Result{}, errors.New("--time-limit is below 0; 0 is none")
@@ -71,6 +76,9 @@ func (o Options) measure(ctx context.Context, progress io.Writer) (r bench.Resul
 	}
 	ctx, cancel := o.bounded(ctx)
 	defer cancel(nil)
+	if len(o.Order.Rates) > 0 {
+		o.Order.Repeats, o.Cold = 1, true // a request to each copy warms it up
+	}
 	steps, skipped := bench.Plan(o.Order, m.ground())
 	r.Skipped = skipped
 	tell := show.NewProgress(progress)
@@ -81,10 +89,15 @@ func (o Options) measure(ctx context.Context, progress io.Writer) (r bench.Resul
 			return r, err
 		}
 	}
-	err = bench.Measure(ctx, &r, steps, m.run, func(p bench.Progress) {
+	say := func(p bench.Progress) {
 		tell.Say(p.Text(tell.Terminal))
 		_ = o.keep(r.Cut(steps[p.Done:], "bench was cut off before")) // an error shows at the end
-	})
+	}
+	if len(o.Order.Rates) > 0 {
+		err = m.serveAll(ctx, &r, steps, say)
+	} else {
+		err = bench.Measure(ctx, &r, steps, m.run, say)
+	}
 	if err != nil {
 		return r, err
 	}

@@ -56,7 +56,7 @@ func (m *runner) run(ctx context.Context, s bench.Step) (_ bench.Run, err error)
 		return bench.Run{}, err
 	}
 	defer c.sweep()
-	if err := c.start(ctx, m, s, way.environment); err != nil {
+	if err := c.start(ctx, m, s, way.environment, nil); err != nil {
 		return bench.Run{}, err
 	}
 	if err := m.await(ctx, c, meter, way); err != nil {
@@ -103,7 +103,9 @@ func (m *runner) await(ctx context.Context, c *copies, meter *bench.Meter, way *
 }
 
 // start starts all copies; each leads a session, which tells whose a process is.
-func (c *copies) start(ctx context.Context, m *runner, s bench.Step, environment []string) error {
+// Connect, if any, changes what a copy has as its standard input and output.
+func (c *copies) start(ctx context.Context, m *runner, s bench.Step, environment []string,
+	connect func(*exec.Cmd) error) error {
 	for i := range s.Copies {
 		log, err := m.openLog(s, i)
 		if err != nil {
@@ -116,7 +118,12 @@ func (c *copies) start(ctx context.Context, m *runner, s bench.Step, environment
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 		cmd.WaitDelay = copyGrace
-		err = cmd.Start()
+		if connect != nil {
+			err = connect(cmd)
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
 		_ = log.Close() // the copy has its own
 		if err != nil {
 			return fmt.Errorf("start the command: %w", err)
