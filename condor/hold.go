@@ -21,13 +21,17 @@ type Hold struct {
 	Since time.Time
 }
 
+// letters of a slot's prefix: "slot", or the site's STARTD_RESOURCE_PREFIX.
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 // ParseSlot reads "slot1_2", or "slot1_2@host".
 func ParseSlot(name string) (slotID, dSlotID int, err error) {
 	short, _, _ := strings.Cut(name, "@")
-	left, right, dynamic := strings.Cut(strings.TrimPrefix(short, "slot"), "_")
+	numbers := strings.TrimLeft(short, letters)
+	left, right, dynamic := strings.Cut(numbers, "_")
 	slotID, errLeft := strconv.Atoi(left)
 	dSlotID, errRight := strconv.Atoi(right)
-	if !strings.HasPrefix(short, "slot") || !dynamic || errLeft != nil || errRight != nil || slotID < 1 || dSlotID < 1 {
+	if numbers == short || !dynamic || errLeft != nil || errRight != nil || slotID < 1 || dSlotID < 1 {
 		return 0, 0, fmt.Errorf("%q is not the name of a dynamic slot", name)
 	}
 	return slotID, dSlotID, nil

@@ -7,7 +7,7 @@ import (
 
 func TestParseSlot(t *testing.T) {
 	for name, want := range map[string][2]int{
-		"slot1_2": {1, 2}, "slot12_34@wn1.example.org": {12, 34}, "slot1_2@gpu0@wn1": {1, 2},
+		"slot1_2": {1, 2}, "slot12_34@wn1.example.org": {12, 34}, "slot1_2@gpu0@wn1": {1, 2}, "vm1_2@wn1": {1, 2}, "data101_3": {101, 3},
 		"slot1": {}, "slot_2": {}, "slot1_": {}, "slot0_1": {}, "1_2": {}, "": {}, "slot1_2_3": {}, "slot-1_2": {},
 	} {
 		slot, dynamic, err := ParseSlot(name)

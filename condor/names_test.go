@@ -7,7 +7,7 @@ import (
 
 // FuzzSlotName: a slot's name in short is a slot's name, and stays one.
 func FuzzSlotName(f *testing.F) {
-	for _, s := range []string{"slot1_2@host", "slot1_2@gpu5a1e0c11@host", "slot+1_1", "slot1_99999999999999999999", "slot1@gpu5a1e0c1", "@"} {
+	for _, s := range []string{"slot1_2@host", "slot1_2@gpu5a1e0c11@host", "slot+1_1", "vm1_2@host", "slot1_99999999999999999999", "slot1@gpu5a1e0c1", "@"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -19,7 +19,7 @@ func FuzzSlotName(f *testing.F) {
 			t.Errorf("%q is of %q", name, startd)
 		}
 		one, two, err := ParseSlot(name)
-		if err == nil && (one < 1 || two < 1 || !strings.HasPrefix(name, "slot")) {
+		if err == nil && (one < 1 || two < 1 || !strings.Contains(name, "_")) {
 			t.Errorf("%q is %d_%d", name, one, two)
 		}
 		if again, other, errAgain := ParseSlot(short); again != one || other != two || (err == nil) != (errAgain == nil) {

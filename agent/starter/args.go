@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/condor/cgroup"
 )
 
 // starterSlot reads the slot from the command line of a condor_starter. Where
@@ -50,7 +51,7 @@ func parseStartdArgs(args []string) string {
 
 // slotName is what HTCondor calls slots: slot1, slot1_2, with the startd's name
 // and the host behind it where there is room ("slot1_2@gpu0@host").
-var slotName = regexp.MustCompile(`^slot[0-9]{1,6}(?:_[0-9]{1,6})?(?:@[A-Za-z0-9._-]{1,200}){0,2}$`)
+var slotName = regexp.MustCompile(`^` + cgroup.Name + `(?:@[A-Za-z0-9._-]{1,200}){0,2}$`)
 
 // ErrSlotless says that a starter of HTCondor's own does not show its slot.
 var ErrSlotless = errors.New("the slot of a condor_starter is not known, so no job can start below it: " +

@@ -8,8 +8,13 @@ import (
 
 // slotName is the slot in a cgroup's path, as HTCondor 23 to 25 builds
 // it: ".../<EXECUTE with _ for />_slot1_2@host.slice/...scope" (23.9: without
-// the suffix).
-var slotName = regexp.MustCompile(`_(slot[0-9]{1,6}(?:_[0-9]{1,6})?@[A-Za-z0-9._@-]{1,250}?)(?:\.slice|\.scope)?(?:/|$)`)
+// the suffix). Sites call slots otherwise (STARTD_RESOURCE_PREFIX), and the schedd
+// those for files of several jobs "data1_2" (25.11 on).
+var slotName = regexp.MustCompile(`_(` + Name + `@[A-Za-z0-9._@-]{1,250}?)(?:\.slice|\.scope)?(?:/|$)`)
+
+// Name is the pattern of a slot's name, without the host: a prefix, the number of the
+// slot, and that of a dynamic one. A prefix with other characters is not known.
+const Name = `[A-Za-z]{1,32}[0-9]{1,6}(?:_[0-9]{1,6})?`
 
 // Slot returns the slot, with its host, in a cgroup's path or a part of it;
 // empty if there is none.

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -14,6 +15,10 @@ func TestSlotIn(t *testing.T) {
 		"0::/system.slice/condor.service/htcondor/_x_slot1_1@gpu0@pool.test.slice/_x_slot1_1@gpu0@pool.test.scope\n":     "slot1_1@gpu0@pool.test",
 		"1:name=systemd:/\n0::/\n": "",
 		"4:memory:/htcondor/condor_var_lib_condor_execute_slot3_1@pool.test\n0::/\n": "slot3_1@pool.test",
+		// Other names: STARTD_RESOURCE_PREFIX, and slots for files of several jobs.
+		"0::/htcondor/_data_disk1_2_vm1_3@pool.test.slice/_data_disk1_2_vm1_3@pool.test.scope\n":                       "vm1_3@pool.test",
+		"0::/htcondor/_var_lib_condor_execute_data101_1@h.test.slice/_var_lib_condor_execute_data101_1@h.test.scope\n": "data101_1@h.test",
+		"0::/system.slice/system-my_getty.slice/my_getty@tty1.service\n":                                               "",
 		// What a job makes below its own cgroup does not count.
 		"0::/htcondor/_e_slot1_1@pool.test.slice/_e_slot2_2@pool.test.scope\n": "slot1_1@pool.test",
 		"0::/user.slice/slot1_1@pool.test.scope\n":                             "",
@@ -36,7 +41,7 @@ func FuzzSlotIn(f *testing.F) {
 		if slot == "" {
 			return
 		}
-		if !strings.HasPrefix(slot, "slot") || strings.ContainsAny(slot, "/\n :") || !strings.Contains(string(b), "_"+slot) {
+		if name, _, _ := strings.Cut(slot, "@"); !regexp.MustCompile("^"+Name+"$").MatchString(name) || strings.ContainsAny(slot, "/\n :") || !strings.Contains(string(b), "_"+slot) {
 			t.Errorf("SlotIn(%q) = %q", b, slot)
 		}
 	})

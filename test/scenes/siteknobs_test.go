@@ -102,11 +102,11 @@ func TestSiteKnobs(t *testing.T) {
 }
 
 // Where STARTER_LOG_NAME_APPEND is off, a starter's log is not named by its slot, and only
-// -slot-name has it: jobs run all the same. Leg: real.
+// -slot-name has it: jobs run all the same. Slots may have another name, too. Leg: real.
 func TestStarterLogName(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := newStage(t, 2, site.Options{Condor: "STARTER_LOG_NAME_APPEND = false\n"})
+	st := newStage(t, 2, site.Options{Condor: "STARTER_LOG_NAME_APPEND = false\nSTARTD_RESOURCE_PREFIX = vm\n"})
 	must(t, st.WaitAccept(ctx, 2))
 	long, err := st.submit(ctx, job{Seconds: 30, Lines: vram(4000)})
 	must(t, err)
@@ -116,7 +116,7 @@ func TestStarterLogName(t *testing.T) {
 		args = out.Stdout
 		return err == nil && args != ""
 	}))
-	st.Check(strings.Contains(args, "-slot-name slot") && !strings.Contains(args, " -a "), "the starter runs with -slot-name and without -a: %s", oneLine(args))
+	st.Check(strings.Contains(args, "-slot-name vm") && !strings.Contains(args, " -a "), "the starter runs with -slot-name and without -a: %s", oneLine(args))
 	must(t, st.untouched(ctx, long, "a job"))
 	cluster, err := st.submit(ctx, job{Seconds: 1, Lines: vram(4000), Queue: "queue 4"})
 	must(t, err)
