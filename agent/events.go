@@ -61,7 +61,11 @@ func admission(job *api.Job, g *api.Grant) string {
 func (a *Agent) noteFault(e gpu.Event, v faults.Verdict) {
 	text := string(e.Kind)
 	if e.Kind == gpu.EventXID {
-		text = gpu.XIDByNumber(e.XID).String()
+		x := gpu.XIDByNumber(e.XID)
+		text = x.String()
+		if x.Class == gpu.XIDUnknown && !v.Closed() {
+			text += ": not known to gpuslot, and it leaves the GPU open: " + x.Do
+		}
 	}
 	if v.Closed() {
 		text += ": " + v.Reason

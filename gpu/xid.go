@@ -44,6 +44,9 @@ type XID struct {
 	Name  string
 	Class XIDClass
 	Reach XIDReach
+	// ByAction: NVIDIA leaves what the GPU needs to a workflow, or names nothing. Where
+	// the driver reports its recovery action, that alone closes the GPU; else Class does.
+	ByAction bool
 	// Do is what the operator has to do.
 	Do string
 	// Source names the evidence: "catalog" is NVIDIA's Xid Catalog

@@ -11,11 +11,11 @@ import (
 // The classes follow NVIDIA's Xid Catalog (July 2025 and newer), bucket by bucket.
 func TestXIDClasses(t *testing.T) {
 	for class, numbers := range map[XIDClass][]int{
-		XIDApplication: {8, 11, 13, 25, 31, 32, 39, 40, 41, 43, 45, 60, 68, 69, 70, 77, 84, 94, 97, 105, 126, 135, 137},
-		XIDNeedsReset:  {46, 48, 61, 62, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158},
+		XIDApplication: {8, 11, 13, 25, 31, 32, 39, 40, 41, 43, 45, 60, 68, 69, 70, 77, 84, 94, 97, 105, 126, 135, 137, 142, 174},
+		XIDNeedsReset:  {46, 48, 61, 62, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158, 159, 167, 169, 173, 175},
 		XIDBroken:      {54, 79},
-		XIDInformation: {14, 63, 92, 93, 121, 122, 123, 144, 150, 154, 155, 171},
-		XIDUnknown:     {-1, 0, 1, 9, 56, 81, 90, 152, 173, UnknownXID, 1 << 30},
+		XIDInformation: {14, 63, 78, 92, 93, 108, 121, 122, 123, 144, 150, 152, 153, 154, 155, 166, 168, 170, 171, 176, 177},
+		XIDUnknown:     {-1, 0, 1, 9, 56, 81, 90, 178, 185, UnknownXID, 1 << 30},
 	} {
 		for _, n := range numbers {
 			if x := XIDByNumber(n); x.Class != class || x.Number != n {

@@ -109,6 +109,36 @@ func TestStories(t *testing.T) {
 			x.Event(gpu.Event{GPU: gpuA, Kind: gpu.EventSingleBit})
 			x.Round(at(1), sight(gpuA, func(s *Sight) { s.RowsPending = ptr(true) }))
 		}, "", nil, func(*Tracker) {}, true},
+		{"an NVLink error is left to the driver's word", func(x *Tracker) {
+			x.Event(xidOf(gpuA, 74, at(0)))
+			x.Round(at(1), sight(gpuA, nil))
+		}, "", nil, func(*Tracker) {}, true},
+		{"an NVLink error that needs a reset", func(x *Tracker) {
+			x.Event(xidOf(gpuA, 74, at(0)))
+			x.Round(at(1), sight(gpuA, asks(gpu.RecoveryGPUReset)))
+		}, ClosedForReset, []string{"the driver asks for: GPU reset, after Xid 74 (NVLink error)"}, func(x *Tracker) { x.Round(at(2), sight(gpuA, nil)) }, true},
+		{"an NVLink error where the driver has no word", func(x *Tracker) {
+			x.Round(at(0), sight(gpuA, func(s *Sight) { s.Recovery = nil }))
+			x.Event(xidOf(gpuA, 74, at(0)))
+		}, ClosedForReset, []string{"Xid 74 (NVLink error)"}, func(*Tracker) {}, false},
+		{"an NVLink error while the driver's word is accepted", func(x *Tracker) {
+			x.Round(at(0), sight(gpuA, asks(gpu.RecoveryDrainP2P)))
+			x.Open(gpuA)
+			x.Event(xidOf(gpuA, 74, at(0)))
+		}, ClosedForReset, []string{"Xid 74 (NVLink error)"}, func(*Tracker) {}, false},
+		{"an unknown Xid", func(x *Tracker) {
+			x.Event(xidOf(gpuA, 185, at(0)))
+			x.Round(at(1), sight(gpuA, nil))
+		}, "", nil, func(*Tracker) {}, true},
+		{"an unknown Xid that the driver finds fatal", func(x *Tracker) {
+			x.Event(xidOf(gpuA, 185, at(0)))
+			x.Event(xidOf(gpuA, 154, at(0)))
+			x.Round(at(1), sight(gpuA, asks(gpu.RecoveryNodeReboot)))
+		}, ClosedForReset, []string{"the driver asks for: node reboot, after Xid 185: drain the node"}, func(*Tracker) {}, false},
+		{"the driver's word long after an Xid", func(x *Tracker) {
+			x.Event(xidOf(gpuA, 185, at(-time.Hour)))
+			x.Round(at(1), sight(gpuA, asks(gpu.RecoveryNodeReboot)))
+		}, ClosedForReset, []string{"the driver asks for: node reboot: drain"}, func(*Tracker) {}, false},
 		{"an application on a GPU without a server", func(x *Tracker) { x.Event(xidOf(gpuA, 31, at(0))) }, "", nil, func(*Tracker) {}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

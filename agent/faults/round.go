@@ -68,8 +68,11 @@ func (g state) reportsOf(now time.Time, was, is gpu.Condition) state {
 		}
 		if g.accepted.recovery != after.recovery {
 			g.resetSeen = false
-			g = g.close(ClosedForReset, cause{what: "the driver asks for: " + after.recovery.String(),
-				do: after.recovery.Do()}, now)
+			c := cause{what: "the driver asks for: " + after.recovery.String(), do: after.recovery.Do()}
+			if x := g.heard; !x.at.IsZero() && now.Sub(x.at) <= actionWithin {
+				c.what += ", after " + x.xid.String()
+			}
+			g = g.close(ClosedForReset, c, now)
 		}
 	}
 	return g

@@ -23,6 +23,10 @@ const (
 	maxReasons = 256
 	// joinWithin is how far an event and its line in the kernel log may be apart.
 	joinWithin = 10 * time.Second
+	// recoveryXID only says that the recovery action changed.
+	recoveryXID = 154
+	// actionWithin is how long after an Xid the driver's recovery action is ascribed to it.
+	actionWithin = time.Minute
 )
 
 // flapPause is what the second and each further fault in the window add to the reset.
@@ -47,6 +51,8 @@ type state struct {
 	then gpu.Condition
 	// accepted is what an operator opened the GPU in spite of.
 	accepted reported
+	// heard is the last Xid that left the GPU open.
+	heard heard
 	// name is the last process that the kernel log named.
 	name   culprit
 	counts map[string]count
@@ -64,6 +70,12 @@ type culprit struct {
 	xid, pid int
 	process  string
 	at       time.Time
+}
+
+// heard is an Xid and its time.
+type heard struct {
+	xid gpu.XID
+	at  time.Time
 }
 
 type count struct {
@@ -131,7 +143,15 @@ func (g state) afterXID(e gpu.Event) state {
 	if g.name.xid == e.XID && near(g.name.at, e.Time) {
 		c.culprit = g.name
 	}
+	if x.ByAction && g.last.Recovery != nil && g.accepted.recovery == gpu.RecoveryNone { // the next round reads it
+		g.heard = heard{x, e.Time}
+		return g
+	}
 	switch x.Class {
+	case gpu.XIDUnknown, gpu.XIDInformation:
+		if e.XID != recoveryXID {
+			g.heard = heard{x, e.Time}
+		}
 	case gpu.XIDBroken:
 		return g.close(ClosedBroken, c, e.Time)
 	case gpu.XIDNeedsReset:

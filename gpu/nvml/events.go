@@ -77,7 +77,8 @@ type ears struct {
 	ended     chan gpu.UUID // of the GPU that is listened to no more
 
 	mu    sync.Mutex
-	calls map[string]int // in flight, to name those that hang
+	calls map[string]int           // in flight, to name those that hang
+	names map[nvml.Device]gpu.UUID // of the handles that were found
 }
 
 // listen owns the set of GPUs that are listened to. It calls no NVML itself.
@@ -157,6 +158,12 @@ func (e *ears) look() map[gpu.UUID]nvml.Device {
 		if u, err := gpu.ParseUUID(text); err == nil {
 			devices[u] = d
 		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.names = map[nvml.Device]gpu.UUID{}
+	for u, d := range devices {
+		e.names[d] = u
 	}
 	return devices
 }
@@ -238,9 +245,34 @@ func (e *ears) wait(u gpu.UUID, set nvml.EventSet) (nvml.EventData, nvml.Return)
 	return set.Wait(uint32(eventWait.Milliseconds()))
 }
 
+// of is the GPU that an event names: NVIDIA's mock library gives the events of all GPUs
+// to each listener. An event that names none is of the GPU that is listened to.
+func (e *ears) of(u gpu.UUID, data nvml.EventData) gpu.UUID {
+	if data.Device == nil {
+		return u
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if named, known := e.names[data.Device]; known {
+		return named
+	}
+	return u
+}
+
+// inMIG reports whether the event's GPU is in MIG mode, without which no event is of an
+// instance, whatever it says.
+func (e *ears) inMIG(data nvml.EventData) bool {
+	if data.Device == nil {
+		return true
+	}
+	defer e.calling("nvmlDeviceGetMigMode")()
+	now, _, ret := data.Device.GetMigMode()
+	return ret == nvml.SUCCESS && now == nvml.DEVICE_MIG_ENABLE
+}
+
 // event translates NVML's; its kind is empty if no caller asked for it.
 func (e *ears) event(u gpu.UUID, data nvml.EventData) gpu.Event {
-	ev := gpu.Event{GPU: u, GPUInstance: gpu.NoInstance, ComputeInstance: gpu.NoInstance, Time: time.Now()}
+	ev := gpu.Event{GPU: e.of(u, data), GPUInstance: gpu.NoInstance, ComputeInstance: gpu.NoInstance, Time: time.Now()}
 	for _, k := range eventKinds {
 		if data.EventType == k.code {
 			ev.Kind = k.kind
@@ -254,10 +286,13 @@ func (e *ears) event(u gpu.UUID, data nvml.EventData) gpu.Event {
 		ev.XID = int(data.EventData)
 	}
 	const none = 0xFFFFFFFF // nvml.h, nvmlEventData_t
-	if e.instances && data.GpuInstanceId != none {
+	if !e.instances || data.GpuInstanceId == none && data.ComputeInstanceId == none || !e.inMIG(data) {
+		return ev
+	}
+	if data.GpuInstanceId != none {
 		ev.GPUInstance = int(data.GpuInstanceId)
 	}
-	if e.instances && data.ComputeInstanceId != none {
+	if data.ComputeInstanceId != none {
 		ev.ComputeInstance = int(data.ComputeInstanceId)
 	}
 	return ev
