@@ -195,6 +195,23 @@ func TestAccessPointOfInstances(t *testing.T) {
 	}
 }
 
+// TestAccessPointBounds: the least and the most of a pool are accepted.
+func TestAccessPointBounds(t *testing.T) {
+	for name, change := range map[string]func(*Pool){
+		"one MiB at a time": func(p *Pool) { p.Minimum, p.Quantum = 1, 1 },
+		"a share of one MiB": func(p *Pool) {
+			p.WithoutRequest, p.Minimum, p.Quantum, p.Default, p.Share.Budget = WithoutRequestShare, 1, 1, 1, 1
+		},
+		"one MiB in all": func(p *Pool) { p.Minimum, p.Quantum, p.Share.Budget, p.Whole = 1, 1, 1, Largest{} },
+	} {
+		p := PoolOf(exampleNode(v100s(0)))
+		change(&p)
+		if _, err := AccessPoint(p); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestAccessPointRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Pool){
 		"no GPU":                        func(p *Pool) { p.Share, p.Whole = Largest{}, Largest{} },

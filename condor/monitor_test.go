@@ -41,3 +41,32 @@ func TestMonitorNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestSaysTheSame: only the times may differ.
+func TestSaysTheSame(t *testing.T) {
+	state := GPUState{UUID: uuid(0), Reason: "why", ClosedBy: []string{"agent"}, Tenant: "alice", Verified: new(true)}
+	later := state
+	later.Time, later.Since, later.ClosedBy, later.Verified = time.Unix(9, 0), time.Unix(8, 0), []string{"agent"}, new(true)
+	if !state.SaysTheSame(later) {
+		t.Error("a later answer of the same is another one")
+	}
+	for name, change := range map[string]func(*GPUState){
+		"UUID":      func(s *GPUState) { s.UUID = uuid(1) },
+		"Whole":     func(s *GPUState) { s.Whole = true },
+		"Accept":    func(s *GPUState) { s.Accept = true },
+		"Reason":    func(s *GPUState) { s.Reason = "" },
+		"ClosedBy":  func(s *GPUState) { s.ClosedBy = append(s.ClosedBy, "operator") },
+		"Tenant":    func(s *GPUState) { s.Tenant = "bob" },
+		"Least":     func(s *GPUState) { s.Least = 1 },
+		"unknown":   func(s *GPUState) { s.Verified = nil },
+		"Verified":  func(s *GPUState) { s.Verified = new(false) },
+		"Above":     func(s *GPUState) { s.Above = 1 },
+		"AboveHost": func(s *GPUState) { s.AboveHost.CPUs = 1 },
+		"Pending":   func(s *GPUState) { s.Pending = "slots" },
+	} {
+		o := later
+		if change(&o); state.SaysTheSame(o) || o.SaysTheSame(state) {
+			t.Errorf("another %s is the same", name)
+		}
+	}
+}

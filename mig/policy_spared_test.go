@@ -1,6 +1,7 @@
 package mig_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -38,6 +39,33 @@ func TestPolicySparesWhatIsWaitedFor(t *testing.T) {
 				t.Errorf("%s: %s, want %s", p.last.Act, p.last.Why, tt.act)
 			}
 		})
+	}
+}
+
+// TestPolicySparesAll: two idle devices that two jobs have waited for long are both spared.
+func TestPolicySparesAll(t *testing.T) {
+	const waits = 90 * time.Minute
+	rules := auto()
+	rules.Reservations = 0
+	g := busyNode(t, 0)
+	three, err := mig.ProfileNamed(g.Chip, "3g.20gb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Instances = nil
+	for i, start := range []int{0, 4} {
+		g.Instances = append(g.Instances, gpu.Instance{Place: gpu.Place{Profile: three.ID, Start: start}, Size: 4, ID: 1 + i,
+			Owner: gpu.Ours, Holders: []gpu.Holder{{Slot: fmt.Sprintf("slot1_%d", 1+i)}}})
+	}
+	p := newPond(t, rules, g)
+	for _, i := range g.Instances {
+		p.ends[key(0, i.Place)] = morning.Add(waits)
+	}
+	for p.now.Sub(morning) < waits {
+		p.look(mig.Demand{Profile: "3g.20gb", Count: 2}, mig.Demand{Profile: "1g.5gb", Count: 7})
+	}
+	if p.last.Act != mig.Nothing {
+		t.Errorf("%s: %s, want nothing", p.last.Act, p.last.Why)
 	}
 }
 

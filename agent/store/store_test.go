@@ -75,6 +75,38 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
+// TestFailuresAreReturned: what cannot be read, encoded or removed is an error.
+func TestFailuresAreReturned(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	if err := os.MkdirAll(filepath.Join(dir, "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := WriteIfChanged(dir, []byte("new")); err == nil || changed {
+		t.Errorf("a directory was read: %t, %v", changed, err)
+	}
+	if err := WriteJSON(filepath.Join(dir, "x.json"), func() {}); err == nil {
+		t.Error("a function was encoded")
+	}
+	if err := WriteJSON(dir, "text"); err == nil {
+		t.Error("a directory was replaced")
+	}
+	if err := Remove(dir); err == nil {
+		t.Error("a directory that is not empty was removed")
+	}
+	file := filepath.Join(dir, "file")
+	if err := Write(file, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time it is gone already
+		if err := Remove(file); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+}
+
 type kept struct {
 	Schema string   `json:"schema"`
 	Names  []string `json:"names"`

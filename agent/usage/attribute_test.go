@@ -38,6 +38,29 @@ func TestUnknownActivityIsNotDivided(t *testing.T) {
 	}
 }
 
+// An interval is divided up to the longest one; a longer one is not, and ends.
+func TestLongIntervalIsNotDivided(t *testing.T) {
+	const longest = 10 * time.Second
+	begin := time.Unix(1760000000, 0)
+	active := observation{activity: gpu.Known(0.5), kernel: gpu.Known(0.5), source: sourceGPM}
+	for _, c := range []struct {
+		after   time.Duration
+		divided bool
+	}{{longest, true}, {longest + time.Nanosecond, false}} {
+		tr := newTracker()
+		if took, divided := tr.attribute(active, nil, begin, longest); took != 0 || divided {
+			t.Errorf("the first sample divides %v, %v", took, divided)
+		}
+		took, divided := tr.attribute(active, nil, begin.Add(c.after), longest)
+		if divided != c.divided || divided != (took > 0) {
+			t.Errorf("after %s: took %v, divided %v", c.after, took, divided)
+		}
+		if took, divided = tr.attribute(active, nil, begin.Add(c.after+time.Second), longest); took != 1 || !divided {
+			t.Errorf("a second later: took %v, divided %v", took, divided)
+		}
+	}
+}
+
 // Activity beyond what the parts are thought to have wanted goes to the room
 // below their caps, in proportion; where there is none the weights stand.
 func TestActivityBeyondTheWeightsFillsTheCaps(t *testing.T) {
