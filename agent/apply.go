@@ -133,6 +133,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	problem(a.partition(ctx, &v.plan, v.guards, v.config.Health.Deadline))
 	a.lastWanted = wanted
 	a.mendServers(ctx, v.guards, v.config.Health.Deadline)
+	a.restartUnanswered(ctx, &v.plan, v.guards, time.Now())
 	a.blameCulprits(ctx, v.guards, v.config.Health.Deadline)
 	a.tryServers(ctx, &v)
 	problem(a.trimLogs(wanted))

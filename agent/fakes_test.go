@@ -111,12 +111,13 @@ type fakeDaemons struct {
 	running map[gpu.UUID]*fakeDaemon
 	next    int
 	sets    int
+	again   map[gpu.UUID]int   // how often each was restarted
 	broken  map[gpu.UUID]error // Set cannot start these
 	happens func(string)
 }
 
 func newFakeDaemons() *fakeDaemons {
-	return &fakeDaemons{running: map[gpu.UUID]*fakeDaemon{}, next: 1000, broken: map[gpu.UUID]error{}, happens: func(string) {}}
+	return &fakeDaemons{running: map[gpu.UUID]*fakeDaemon{}, next: 1000, broken: map[gpu.UUID]error{}, again: map[gpu.UUID]int{}, happens: func(string) {}}
 }
 
 func (f *fakeDaemons) fault(u gpu.UUID, kind mps.Fault) error {
@@ -235,8 +236,15 @@ func (f *fakeDaemons) Restart(_ context.Context, w mps.Wanted) mps.Result {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.happens("restart " + string(w.GPU))
+	f.again[w.GPU]++
 	f.running[w.GPU].limit = w.Limit
 	return mps.Result{GPU: w.GPU, Action: mps.Started, Proof: f.proof(f.running[w.GPU])}
+}
+
+func (f *fakeDaemons) restarts(u gpu.UUID) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.again[u]
 }
 
 func (f *fakeDaemons) Pulse(u gpu.UUID, p mps.Proof) mps.Pulse {

@@ -60,6 +60,8 @@ type guard struct {
 	servers serverState
 	// trial is whether a server starts.
 	trial trial
+	// restartAt is when a daemon that answers nobody may be restarted; zero for one that does.
+	restartAt time.Time
 }
 
 // closeAfter is how many proofs in a row a daemon may fail that is merely busy:
