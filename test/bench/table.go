@@ -35,7 +35,7 @@ func (t *table) print(rows ...row) {
 		verdict := "met"
 		switch {
 		case r.target == "":
-			verdict = "" // a yardstick, or no target was set
+			verdict = "no aim" // a yardstick, or nothing is promised
 		case !r.met:
 			verdict = "MISSED"
 			t.missed++

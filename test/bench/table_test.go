@@ -17,6 +17,9 @@ func TestTable(t *testing.T) {
 	if !strings.Contains(out.String(), "3 ms") || !strings.HasSuffix(strings.TrimSpace(out.String()), " met") {
 		t.Errorf("after two rows:\n%s", out.String())
 	}
+	if !strings.Contains(out.String(), "no aim") {
+		t.Errorf("a row without an aim looks as if it were met:\n%s", out.String())
+	}
 	if err := table.verdict(); err != nil {
 		t.Error(err)
 	}
