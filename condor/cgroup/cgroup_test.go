@@ -15,6 +15,11 @@ func TestSlotIn(t *testing.T) {
 		"0::/system.slice/condor.service/htcondor/_x_slot1_1@gpu0@pool.test.slice/_x_slot1_1@gpu0@pool.test.scope\n":     "slot1_1@gpu0@pool.test",
 		"1:name=systemd:/\n0::/\n": "",
 		"4:memory:/htcondor/condor_var_lib_condor_execute_slot3_1@pool.test\n0::/\n": "slot3_1@pool.test",
+		// The unified hierarchy counts first, wherever it stands; without a slot in it another one does.
+		"4:memory:/condor_x_slot3_1@h\n0::/htcondor/_e_slot1_1@h.slice\n":     "slot1_1@h",
+		"0::/htcondor/_e_slot1_1@h.slice\n4:memory:/condor_x_slot3_1@h\n":     "slot1_1@h",
+		"0::/\n4:memory:/condor_x_slot3_1@h\n5:cpu:/condor_x_slot4_1@h\n":     "slot3_1@h",
+		"5:cpu:/\n4:memory:/condor_x_slot3_1@h\n0::/system.slice/a.service\n": "slot3_1@h",
 		// Other names: STARTD_RESOURCE_PREFIX, and slots for files of several jobs.
 		"0::/htcondor/_data_disk1_2_vm1_3@pool.test.slice/_data_disk1_2_vm1_3@pool.test.scope\n":                       "vm1_3@pool.test",
 		"0::/htcondor/_var_lib_condor_execute_data101_1@h.test.slice/_var_lib_condor_execute_data101_1@h.test.scope\n": "data101_1@h.test",

@@ -24,6 +24,21 @@ func TestWord(t *testing.T) {
 	}
 }
 
+func TestText(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		most int
+		want string
+	}{
+		{"abc", 3, "abc"}, {"abcd", 3, "abc…"}, {"aä", 2, "a…"}, {"aäb", 3, "aä…"}, {"ä", 1, "…"},
+		{"\x80\x80", 1, "…"}, {"", 0, ""}, {"a", 0, "…"},
+	} {
+		if got := Text(c.text, c.most); got != c.want {
+			t.Errorf("%d bytes of %q are %q, want %q", c.most, c.text, got, c.want)
+		}
+	}
+}
+
 // FuzzForeign: nothing but printable text of a bounded length, and such text stays.
 func FuzzText(f *testing.F) {
 	f.Add("\x1b[2J", 3)

@@ -128,19 +128,3 @@ func TestClamp(t *testing.T) {
 	}
 }
 `
-
-// TestEquivalents: each line of the list is a change of the program as it is.
-func TestEquivalents(t *testing.T) {
-	root := "../.."
-	keys, err := readEquivalents("equivalent.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key := range keys {
-		file, _, _ := strings.Cut(key, " | ")
-		found, err := sitesOf(root, file)
-		if err != nil || !slices.ContainsFunc(found, func(s site) bool { return s.key() == key }) {
-			t.Errorf("there is no such change any more: %s (%v)", key, err)
-		}
-	}
-}
