@@ -60,6 +60,7 @@ func elasticType(n Node) slotType {
 		fmt.Sprintf("(TARGET.RequestCpus ?: 1) <= %d * TARGET.RequestGPUs && (TARGET.RequestMemory ?: 0) <= %d * TARGET.RequestGPUs", least.CPUs, int64(least.Memory)),
 		"$(GPUSLOT_ELASTIC)",
 	}
+	st.last = "$(GPUSLOT_PICKS)"
 	return st
 }
 
@@ -80,15 +81,20 @@ func (t *text) elasticPolicy(n Node) {
 	}
 	t.comment(
 		"Whole jobs on elastic GPUs: so many may be in use as the agent opened, by jobs of the size that",
-		"is due; a job that picks among the GPUs would get others than the first free ones (no match is one that",
-		"does not pick, or that its own Requirements keep away). No claim is reused on a GPU that went back.",
+		"is due. No claim is reused on a GPU that went back.",
 	)
 	t.set("GPUSLOT_ELASTIC", `(MY.SlotType =?= "Dynamic" \
   ? MY.GPUAccept =!= false && TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM \
     && (MY.GPUWholeOpenGPUs is undefined || stringListSubsetMatch(MY.AssignedGPUs, MY.GPUWholeOpenGPUs)) \
   : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) \
-    && MY.TotalSlotGPUs - MY.GPUs + TARGET.RequestGPUs <= MY.GPUWholeOpen && TARGET.RequestGPUs >= MY.GPUWholeLeast \
-    && ((countMatches(TARGET.RequireGPUs, AvailableGPUs) ?: 0) == 0 || countMatches(TARGET.RequireGPUs, AvailableGPUs) == size(AvailableGPUs)))`)
+    && MY.TotalSlotGPUs - MY.GPUs + TARGET.RequestGPUs <= MY.GPUWholeOpen && TARGET.RequestGPUs >= MY.GPUWholeLeast)`)
+	t.comment(
+		"A job that picks among the GPUs would get others than the first free ones (no match is one that does not",
+		"pick, or that its own Requirements keep away). In START it comes last: in a startd of 25.14.1 MY and",
+		"TARGET mean nothing behind countMatches of an attribute.",
+	)
+	t.set("GPUSLOT_PICKS", `(MY.SlotType =?= "Dynamic" \
+  || member(countMatches(TARGET.RequireGPUs, AvailableGPUs), {0, size(AvailableGPUs)}))`)
 }
 
 // ElasticState is how many elastic GPUs take whole jobs, as the startd shall hear it.

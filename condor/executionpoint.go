@@ -2,6 +2,7 @@ package condor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
@@ -122,10 +123,16 @@ func (t *text) slotType(st slotType, weight string) {
 	if st.threads > 0 {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUThreads", number), "%s", percent(st.threads))
 	}
-	t.set(fmt.Sprintf("SLOT_TYPE_%d_START", number), "%s", strings.Join(append(st.start, "($(START))"), ` \
+	conditions := append(slices.Clone(st.start), "($(START))")
+	if st.last != "" {
+		conditions = append(conditions, st.last)
+	}
+	t.set(fmt.Sprintf("SLOT_TYPE_%d_START", number), "%s", strings.Join(conditions, ` \
   && `))
+	if len(st.devices) > 0 {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_WithinResourceLimits", number), "%s", strings.Join(st.within(), " && "))
+	}
 	if st.uuid != "" {
-		t.set(fmt.Sprintf("SLOT_TYPE_%d_WithinResourceLimits", number), "$(GPUSLOT_WITHIN)")
 		t.hold(number)
 	}
 }

@@ -17,8 +17,6 @@ const insideMacro = "GPUSLOT_IN_CGROUP"
 
 // inside sets that part of START. An attribute may be an expression that is undefined
 // here and the name of a program where the starter evaluates it: the hook looks again.
-// (evalInEachContext(unparse(PreCmd), {TARGET}) would see that, but on 25.14.1 what MY
-// means behind it is lost.)
 func (t *text) inside(n Node) {
 	if len(n.Devices) == 0 {
 		return

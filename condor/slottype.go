@@ -39,8 +39,10 @@ type slotType struct {
 	// disk is its part of the disk in percent; 0 leaves that to HTCondor, which
 	// would give all of it to each startd.
 	disk int
-	// start are the conditions besides the site's START.
+	// start are the conditions besides the site's START; last is the one behind which
+	// MY and TARGET mean nothing, so that it follows the site's, or empty.
 	start []string
+	last  string
 }
 
 // The numbers of slot types. Sites number theirs from 1 on, so gpuslot begins behind
@@ -62,6 +64,19 @@ const (
 	// The last one; a node of so many GPUs that parked types reach it does not exist.
 	elasticNumber = maxSlotTypes
 )
+
+// within are HTCondor's own limits, and gpuslot's word on the GPU again: while a drain
+// with a START of its own goes on, that START replaces the one of the slot type, and
+// the limits stay (by the source of 24.0.1 to 25.14).
+func (st slotType) within() []string {
+	limits := []string{"$(GPUSLOT_WITHIN)"}
+	for _, condition := range st.start {
+		if strings.HasPrefix(condition, "$(") {
+			limits = append(limits, condition)
+		}
+	}
+	return limits
+}
 
 // sharedNumber is the type of a shared GPU: its place among the node's GPUs,
 // whatever the others' modes; of shared MIG devices behind all GPUs.
@@ -216,7 +231,7 @@ func instanceType(n Node, d Device) slotType {
 	}
 	st.start = append(st.start, fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.Pool)), "$(GPUSLOT_OPEN)")
 	if n.Repartition != "" {
-		st.start = append(st.start, "$(GPUSLOT_LARGE)")
+		st.last = "$(GPUSLOT_LARGE)"
 	}
 	return st
 }
@@ -261,7 +276,8 @@ func (t *text) policy(n Node) {
 	if n.Repartition != "" {
 		t.comment("While larger jobs wait, a MIG device leaves those that a smaller profile serves to that; a job with",
 			"require_gpus has said itself what it wants (by itself RequireGPUs is undefined: it speaks of a GPU;",
-			"with MY.AvailableGPUs nothing matches, and every slot has its own).")
+			"with MY.AvailableGPUs nothing matches, and every slot has its own). In START it comes last: in a startd",
+			"of 25.14.1 MY and TARGET mean nothing behind countMatches of an attribute.")
 		t.set("GPUSLOT_LARGE", "(MY.GPUAbove is undefined || (TARGET.RequestVRAM ?: 0) > MY.GPUAbove \\\n"+
 			"  || (TARGET.RequestCpus > MY.GPUAboveCpus) =?= true || (TARGET.RequestMemory > MY.GPUAboveMemory) =?= true \\\n"+
 			"  || (countMatches(TARGET.RequireGPUs, AvailableGPUs) > 0) =?= true)")

@@ -27,7 +27,10 @@ func elasticPair(inv []gpu.GPU) string {
 func TestElasticGPUs(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := newStage(t, 3, site.Options{Leg: site.Sim, Config: elasticPair(inventory(t, exampleNode).GPUs)})
+	st := newStage(t, 3, site.Options{
+		Leg: site.Sim, Config: elasticPair(inventory(t, exampleNode).GPUs),
+		Condor: "START = TARGET.JobUniverse == 5\n", // the site's own
+	})
 	must(t, st.WaitAccept(ctx, 3))
 	before := st.startds(ctx)
 	pair := []gpu.UUID{st.Inventory.GPUs[0].UUID, st.Inventory.GPUs[1].UUID}

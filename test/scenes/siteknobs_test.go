@@ -1,6 +1,7 @@
 package scenes
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -106,7 +107,7 @@ func TestSiteKnobs(t *testing.T) {
 func TestStarterLogName(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := newStage(t, 2, site.Options{Condor: "STARTER_LOG_NAME_APPEND = false\nSTARTD_RESOURCE_PREFIX = vm\n"})
+	st := newStage(t, 2, site.Options{Condor: "STARTER_LOG_NAME_APPEND = false\nSTARTD_RESOURCE_PREFIX = vm\nMAXJOBRETIREMENTTIME = 3600\n"})
 	must(t, st.WaitAccept(ctx, 2))
 	long, err := st.submit(ctx, job{Seconds: 30, Lines: vram(4000)})
 	must(t, err)
@@ -124,5 +125,49 @@ func TestStarterLogName(t *testing.T) {
 	s, err := st.Status(ctx)
 	must(t, err)
 	st.Check(!slices.ContainsFunc(s.GPUs, func(g api.StatusGPU) bool { return !g.Accept }), "all GPUs take jobs: %q", s.Errors)
+	must(t, st.drainedByOthers(ctx, t))
 	done(t, st)
+}
+
+// drainedByOthers is a drain whose START replaces that of all slots, as condor_defrag's
+// does: a closed GPU is matched no more than before.
+func (st *Stage) drainedByOthers(ctx context.Context, t *testing.T) error {
+	shut, open := st.Inventory.GPUs[0].UUID, st.Inventory.GPUs[1].UUID
+	// The drain goes on, and its START with it, for as long as this job runs.
+	path, release := holdFor(t, st, "drain")
+	defer release()
+	late, err := st.submit(ctx, job{Hold: path, Lines: vram(4000, on(open))})
+	if err != nil {
+		return err
+	}
+	if err := st.waitJobs(ctx, late, running); err != nil {
+		return err
+	}
+	if _, err := st.heard(ctx, shut, false, "gpuslot", "gpu", "close", "0", "--reason", "riser"); err != nil {
+		return err
+	}
+	if _, err := st.Run(ctx, "condor_drain", "-graceful", "-start", "TARGET.JobUniverse == 5", st.Name()+".test"); err != nil {
+		return err
+	}
+	err = st.Wait(ctx, "the drain's START", func() bool {
+		out, err := st.Run(ctx, "condor_status", "-constraint", "PartitionableSlot", "-af:r", "Start")
+		return err == nil && strings.TrimSpace(strings.ReplaceAll(out.Stdout, "TARGET.JobUniverse == 5", "")) == ""
+	})
+	if err != nil {
+		return err
+	}
+	waiting, err := st.submit(ctx, pinned(shut, 1))
+	if err != nil {
+		return err
+	}
+	if _, err := st.complete(ctx, pinned(open, 1)); err != nil {
+		return err
+	}
+	rows, err := st.JobAttrs(ctx, waiting, "JobStatus", "NumShadowStarts")
+	if err != nil {
+		return err
+	}
+	st.Check(rows[0][0] == "1" && rows[0][1] == "undefined", "a job for a closed GPU waits while another START is in force: %v", rows[0])
+	_, err = st.Run(ctx, "condor_drain", "-cancel", st.Name()+".test")
+	return err
 }

@@ -293,7 +293,8 @@ func accountingGroup(ctx context.Context, n *node.Node, p page) error {
 	}
 	return n.Wait(ctx, "the negotiator to end twice", func() bool {
 		log, err := n.ReadFile(ctx, "/var/log/condor/MasterLog")
-		return err == nil && len(regexp.MustCompile(`The NEGOTIATOR \(pid \d+\) exited with status 4`).FindAllString(log, -1)) >= 2
+		ends := regexp.MustCompile(`The NEGOTIATOR \(pid \d+\) exited with status 4`).FindAllString(log, -1)
+		return err == nil && len(ends) >= 2
 	})
 }
 
