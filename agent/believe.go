@@ -11,8 +11,10 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -99,10 +101,25 @@ func (a *Agent) believe(ctx context.Context, c *starter.Caller, job *api.Job) (*
 	if owner := ad.Owner(); owner != "" {
 		job.Owner = owner
 	}
-	if ad.Group != "" || ad.VO != "" {
+	byUsers := a.toldApartByUsers(has)
+	if byUsers && ad.Unsaid != "" {
+		return api.Refuse(api.CodeClosed,
+			fmt.Sprintf("the startd does not say whose job %s has: %s", c.Starter.Slot, ad.Unsaid)), nil
+	}
+	if byUsers || ad.Group != "" || ad.VO != "" {
 		job.Group, job.VO = ad.Group, ad.VO
 	}
 	return nil, nil
+}
+
+// toldApartByUsers: one of the GPUs has tenants that users name in their jobs, which the
+// startd then publishes.
+func (a *Agent) toldApartByUsers(ids []string) bool {
+	v := a.view.Load()
+	return slices.ContainsFunc(ids, func(id string) bool {
+		g, ok := find(&v.plan, gpu.UUID(id))
+		return ok && startd.TenantKey(g.Tenancy.Key()) != ""
+	})
 }
 
 // notHeld refuses a GPU that a slot does not have.

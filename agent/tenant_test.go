@@ -34,6 +34,8 @@ func TestTenants(t *testing.T) {
 		{"another VO", byVO, withTenant(running(7, 1000, "alice", 4096), "cms", "lhcb"), "held by lhcb"},
 		{"no VO", byVO, running(7, 1000, "alice", 4096), "held by owner:alice"},
 		{"a VO that is not known", byVO, jobs.Job{Starter: starter.Starter{ID: process.ID{PID: 7}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}, "held by the job of slot1_9"},
+		{"a VO that the startd did not say", byVO, jobs.Job{Owner: "alice", VO: "atlas", Unsaid: "too long", GPU: uuid(0), Budget: 4096,
+			Starter: starter.Starter{ID: process.ID{PID: 7}, Slot: "slot1_9"}}, "held by alice"},
 		{"her group", byGroup, withTenant(running(7, 1000, "bob", 4096), "cms", ""), ""},
 		{"another group", byGroup, withTenant(running(7, 1000, "bob", 4096), "lhcb", "atlas"), "held by lhcb"},
 		{"a group of her name", byGroup, withTenant(running(7, 1000, "bob", 4096), "alice", ""), "held by alice"},
@@ -96,6 +98,70 @@ func TestTenantOfAVO(t *testing.T) {
 	ta.ask(t.Context())
 	if got := tenant(); got != "atlas" {
 		t.Errorf("after a restart the tenant is %q", got)
+	}
+}
+
+// TestTenantThatIsNotSaid: where the startd does not say a job's group, the GPU is closed
+// to all but by the account, until the group is known. The slot's budget counts meanwhile.
+func TestTenantThatIsNotSaid(t *testing.T) {
+	ta := bareTestAgent(t, 1, "[sharing]\ntenancy = \"multi-user\"\ntenant = \"accounting-group\"\n")
+	ta.hw.inv.Driver = "555.58.02"
+	ta.can.MultiUser.Has = true
+	s := ta.proc.starter(100, "slot1_1")
+	ta.restart()
+	ad := slotAd("slot1_1", "1.0", "alice", 4096, uuid(0))
+	ad.Unsaid = "condor_status prints more than 64 MiB"
+	ta.startd.set([]condor.Slot{ad}, nil)
+	ta.ask(t.Context())
+	if r := ta.entry("slot1_1"); r.Budget != 4096 || !r.Confirmed {
+		t.Errorf("the job table has %+v", r)
+	}
+	got := ta.acceptances()[0]
+	if got.Accept || !strings.Contains(got.Reason, "slot1_1 holds it and its tenant (accounting-group) is not known: condor_status prints") {
+		t.Errorf("START is told %+v", got)
+	}
+	job := &api.Job{ID: "2.0", Owner: "alice", AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4096)}
+	if r := ta.prepare(starter.Caller{UID: 1000, Hook: true, Starter: ta.proc.starter(101, "slot1_2")}, job); r.Refusal == nil {
+		t.Errorf("a job without a group is let in beside it: %+v", r.Grant)
+	}
+	ad.Unsaid, ad.Group = "", "cms"
+	ta.startd.set([]condor.Slot{ad}, nil)
+	ta.ask(t.Context())
+	if got := ta.acceptances()[0]; !got.Accept || got.Tenant != "cms" || !s.Is(ta.entry("slot1_1").Starter) {
+		t.Errorf("START is told %+v", got)
+	}
+	// What the hook said stands where the startd says nothing.
+	ad.Unsaid, ad.Group = "too long", ""
+	ta.startd.set([]condor.Slot{ad}, nil)
+	ta.ask(t.Context())
+	if got := ta.acceptances()[0]; !got.Accept || got.Tenant != "cms" {
+		t.Errorf("START is told %+v", got)
+	}
+}
+
+// TestForgedGroup: a job that asks itself has the group that the startd says, also none.
+func TestForgedGroup(t *testing.T) {
+	ta := bareTestAgent(t, 1, "[sharing]\ntenancy = \"multi-user\"\ntenant = \"accounting-group\"\n")
+	ta.hw.inv.Driver = "555.58.02"
+	ta.can.MultiUser.Has = true
+	ta.restart()
+	s := ta.proc.starter(100, "slot1_1")
+	wrapper := starter.Caller{UID: 1000, PID: 4000, Starter: s}
+	job := jobOn(s, "alice", uuid(0), 4096)
+	job.Group = "cms"
+	ad := slotAd("slot1_1", "1.0", "alice", 4096, uuid(0))
+	ad.Unsaid = "too long"
+	ta.startd.set([]condor.Slot{ad}, nil)
+	if r := ta.prepare(wrapper, job); r.Refusal == nil || !strings.Contains(r.Refusal.Reason, "does not say whose job slot1_1 has: too long") {
+		t.Errorf("%+v", r)
+	}
+	ad.Unsaid = ""
+	ta.startd.set([]condor.Slot{ad}, nil)
+	if r := ta.prepare(wrapper, job); r.Grant == nil {
+		t.Fatalf("%+v", r.Refusal)
+	}
+	if r := ta.entry("slot1_1"); r.Group != "" || r.Tenant(config.TenantGroup) != "owner:alice" {
+		t.Errorf("the job table has %+v", r)
 	}
 }
 

@@ -53,6 +53,8 @@ type Demand struct {
 const (
 	maxWaiting = 64
 	maxRequire = 256
+	// maxRequests is of the texts of the other requests, which may be expressions.
+	maxRequests = 2048
 	// maxCPUs and gpu.MaxMemory are more than any node has.
 	maxCPUs = 1 << 16
 )
@@ -62,13 +64,17 @@ const (
 const memoryStep = 128
 
 // idleJobs are those that one GPU could serve. RequireGPUs is left to the reader:
-// evaluated in the job's ad it is undefined.
-const idleJobs = "JobStatus == 1 && JobUniverse == 5 && RequestGPUs =?= 1"
+// evaluated in the job's ad it is undefined. Jobs of users who write a lot are left out:
+// one of them could make the answer too long to be read.
+func idleJobs() string {
+	return "JobStatus == 1 && JobUniverse == 5 && RequestGPUs =?= 1 && " + shorter(maxRequire, "RequireGPUs") +
+		" && " + shorter(maxRequests, "RequestVRAM", "RequestCpus", "RequestMemory")
+}
 
 // CountIdle asks the schedd of this machine what its idle GPU jobs wait for, and
 // the collector how many nodes listen: two queries with a projection.
 func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
-	jobs, err := output(ctx, nil, "condor_q", "-allusers", "-constraint", idleJobs, "-json",
+	jobs, err := output(ctx, nil, "condor_q", "-allusers", "-constraint", idleJobs(), "-json",
 		"-attributes", "RequestVRAM,RequireGPUs,RequestCpus,RequestMemory,EnteredCurrentStatus")
 	if err != nil {
 		return Demand{}, err

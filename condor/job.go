@@ -28,6 +28,9 @@ type Job struct {
 	// Group and VO are AcctGroup, the accounting group, and x509UserProxyVOName,
 	// the virtual organisation; empty if the job has none.
 	Group, VO string
+	// OddTenant says why Group or VO is not the job's name for it: too long, or not
+	// printable; empty if they are.
+	OddTenant string
 	// Program is the last part of Cmd, Batch JobBatchName, Schedd the first part of
 	// GlobalJobId; empty if the ad has none. RequestCPUs and RequestMemory (MiB) are
 	// as the other requests.
@@ -76,7 +79,7 @@ func newJob(ad classad.Ad) Job {
 	j.Owner, _ = ad.String("Owner")
 	group, _ := ad.String(tenantAttributes[TenantGroup])
 	vo, _ := ad.String(tenantAttributes[TenantVO])
-	j.Group, j.VO = foreign.Word(group), foreign.Word(vo)
+	j.Group, j.VO, j.OddTenant = foreign.Word(group), foreign.Word(vo), oddTenant(ad)
 	if threads, ok := ad.Expr("RequestGPUThreads"); ok && !strings.EqualFold(threads, "undefined") {
 		j.RequestThreads = foreign.Clip(threads)
 	}

@@ -217,10 +217,11 @@ func TestRealJSON(t *testing.T) {
 		fmt.Fprintf(&octal, "\\%03o", c)
 		want.WriteByte(byte(c))
 	}
-	path := h.write(t, "slots.new", `[ Name = "slot1_1@h"; Cmd = "/x/`+octal.String()+`";
+	path := h.write(t, "slots.new", `[ Name = "slot1_1@h"; JobId = "1.0"; Cmd = "/x/`+octal.String()+`";
 		AccountingGroup = "grp\nVRAM = 1\n\nName = 1"; VRAM = 2048; JobBatchName = "\\/Expr(1)\\/"; WantDocker = true;
 		RequestVRAM = formatTime(0, "%n\"C:\\d\n"); RequestCpus = {1, "a\nb"}; RequestMemory = undefined ]`)
-	text := h.run(t, "condor_status", "-ads:new", path, "-json", "-attributes", slotAttributes)
+	text := h.run(t, "condor_status", "-ads:new", path, "-json", "-attributes",
+		strings.Join(slices.Concat(slotAttributes, jobWords), ","))
 	ads, err := classad.ParseJSON(text)
 	if err != nil || len(ads) != 1 {
 		t.Fatalf("%d ads, %v: %s", len(ads), err, text)
@@ -232,9 +233,62 @@ func TestRealJSON(t *testing.T) {
 	if cmd != program || batch != `\/Expr(1)\/` || request != `formatTime(0,"%n\"C:\d ")` || ads[0].Has("RequestMemory") {
 		t.Errorf("Cmd %q, JobBatchName %q, RequestVRAM %q", cmd, batch, request)
 	}
-	slots, err := parseSlots(text)
+	slots, err := readSlots(text)
 	if err != nil || len(slots) != 1 || *slots[0].VRAM != 2048 || !slots[0].Docker || slots[0].Unreadable != "" {
 		t.Errorf("%+v, %v: %s", slots, err, text)
+	}
+}
+
+// A slot whose user wrote too much is left out of the second answer, whatever has the
+// text: a string, an expression, a list, a nested ad. Nobody else is. (TestTenantsByGroup
+// of test/scenes asks a startd.)
+func TestRealShorterTarget(t *testing.T) {
+	h := realHTCondor(t)
+	long := strings.Repeat("g", mostWords)
+	var ads, want []string
+	for i, text := range []string{
+		`AcctGroup = "cms"`, "AcctGroup = undefined", "AcctGroup = error", "RequestCpus = 1", `Cmd = "/bin/true"`,
+		`AcctGroup = "` + long[:mostWords-2] + `"`, `Other = "` + long + `"`,
+		// From here on too long.
+		`AcctGroup = "` + long + `"`, `AccountingGroup = "` + long + `"`, `x509UserProxyVOName = "` + long + `"`,
+		`AcctGroup = { "` + long + `" }`, `AcctGroup = [ x = "` + long + `" ]`, `Cmd = ifThenElse(true, "a", "` + long + `")`,
+		"RequestVRAM = 1" + strings.Repeat(" + 1", mostWords/4), "WantDocker = true || " + long, `JobBatchName = "` + long + `"`,
+		`Cmd = "` + long[:mostWords/2] + `"; JobBatchName = "` + long[:mostWords/2] + `"`,
+	} {
+		name := fmt.Sprintf("slot1_%d@h", i+1)
+		ads = append(ads, fmt.Sprintf("[ Name = %q; TARGET = [ %s ] ]\n", name, text))
+		if i < 7 {
+			want = append(want, name)
+		}
+	}
+	path := h.write(t, "slots.new", strings.Join(ads, ""))
+	got := h.run(t, "condor_status", "-ads:new", path, "-constraint", shorterTarget(mostWords, jobWords...), "-af", "Name")
+	if d := cmp.Diff(want, strings.Fields(got)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// A job with long requests is left out of what waits; nobody else is.
+func TestRealIdleJobs(t *testing.T) {
+	h := realHTCondor(t)
+	long := strings.Repeat("g", 1<<20)
+	var ads, want string
+	for i, lines := range []string{
+		"RequestVRAM = 2048", "RequestVRAM = 2048; RequireGPUs = Capability >= 8.0", "RequestVRAM = undefined",
+		"RequestMemory = ifThenElse(MemoryUsage is undefined, 2000, MemoryUsage * 3 / 2)", `Other = "` + long + `"`,
+		// From here on too long.
+		`RequireGPUs = DeviceName == "` + long + `"`, "RequestVRAM = " + long, `RequestCpus = { "` + long + `" }`,
+		`RequestMemory = [ x = "` + long + `" ]`,
+	} {
+		ads += fmt.Sprintf(`[ ClusterId = %d; ProcId = 0; Owner = "a"; User = "a@b"; JobStatus = 1; JobUniverse = 5; `+
+			"RequestGPUs = 1; %s ]\n", i+1, lines)
+		if i < 5 {
+			want += fmt.Sprintln(i + 1)
+		}
+	}
+	got := h.run(t, "condor_q", "-jobads", h.write(t, "jobs.new", ads), "-constraint", idleJobs(), "-af", "ClusterId")
+	if d := cmp.Diff(strings.TrimSpace(want), got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 

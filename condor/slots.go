@@ -39,6 +39,9 @@ type Slot struct {
 	Cpus int64
 	// Memory is main memory, as VRAM, in MiB.
 	Memory int64
+	// Unsaid is why Group, VO and the fields from Docker to AccountingGroup are not known,
+	// which the job's user wrote; empty if they are.
+	Unsaid string
 	// Docker, Program, Batch and Schedd are those of Job; Schedd the startd always
 	// publishes, the others and the requests where STARTD_JOB_ATTRS names them.
 	Docker                                               bool
@@ -69,8 +72,10 @@ func (s Slot) Owner() string {
 	return owner
 }
 
-// slotAttributes are those that parseSlots reads.
-const slotAttributes = "Name,SlotType,State,JobId,RemoteOwner,AssignedGPUs,VRAM,GPUs,Cpus,GPUSlotPlan,GPUSlotConfig,SlotTypeID,TotalSlotCpus,TotalSlotMemory,TotalSlotGPUs,TotalSlotVRAM,AcctGroup,AccountingGroup,RemoteUser,x509UserProxyVOName,Memory,GlobalJobId,Cmd,JobBatchName,RequestGPUs,RequestVRAM,RequestCpus,RequestMemory,WantDocker,StarterPid,GPUs_DeviceUuid"
+// slotAttributes say what a slot is and has. Startd, schedd and administrators write them:
+// what users write is among jobWords.
+var slotAttributes = append(slices.Clone(bindingAttributes), "RemoteOwner", "Cpus", "Memory", "GPUSlotPlan", "GPUSlotConfig",
+	"SlotTypeID", "TotalSlotCpus", "TotalSlotMemory", "TotalSlotGPUs", "TotalSlotVRAM")
 
 // commandTimeout ends a command of HTCondor whose context has no deadline; 10
 // to 30 ms are usual.
@@ -79,14 +84,17 @@ const commandTimeout = 10 * time.Second
 // Slots asks a startd of this machine for its slots, past the collector: an
 // empty name means HTCondor's own (8 ms on 25.14.1, against 32 ms for condor_who). It
 // asks for JSON: in the text of -long a job's strings have raw line breaks, behind which
-// a user can write attributes of the slot.
+// a user can write attributes of the slot. Where slots have jobs it asks again, for what
+// users wrote of them: see Slot.Unsaid.
 func Slots(ctx context.Context, startd string) ([]Slot, error) {
 	out, err := output(ctx, Startd{Name: startd}.Environment(), "condor_status", "-direct", "", "-json",
-		"-attributes", slotAttributes)
+		"-attributes", strings.Join(slotAttributes, ","))
 	if err != nil {
 		return nil, err
 	}
-	return parseSlots(out)
+	slots, err := parseSlots(out)
+	hear(ctx, startd, slots)
+	return slots, err
 }
 
 // Restart lets the condor_master restart a startd when its jobs have ended; it
@@ -138,7 +146,6 @@ func newSlot(ad classad.Ad) Slot {
 	for name, field := range map[string]*string{
 		"Name": &s.Name, "SlotType": &s.Type, "State": &s.State, "JobId": &s.JobID,
 		"RemoteOwner": &s.RemoteOwner, "GPUSlotPlan": &s.Plan, "GPUSlotConfig": &s.Config,
-		tenantAttributes[TenantGroup]: &s.Group, tenantAttributes[TenantVO]: &s.VO,
 	} {
 		text, _ := ad.String(name)
 		*field = foreign.Word(text)
@@ -152,14 +159,6 @@ func newSlot(ad classad.Ad) Slot {
 	s.Memory, _ = ad.Int("Memory")
 	s.StarterPID, _ = ad.Int("StarterPid")
 	s.DeviceUUID, _ = ad.String("GPUs_DeviceUuid")
-	s.AccountingGroup = groupOf(ad)
-	s.Program, s.Batch, s.Schedd = named(ad)
-	s.Docker = inDocker(ad)
-	for name, field := range map[string]**int64{
-		"RequestGPUs": &s.RequestGPUs, "RequestVRAM": &s.RequestVRAM, "RequestCpus": &s.RequestCPUs, "RequestMemory": &s.RequestMemory,
-	} {
-		*field = number(ad, name)
-	}
 	if _, told := ad.Int("SlotTypeID"); told && s.Type == "Partitionable" {
 		var of [5]int64
 		for i, name := range []string{"SlotTypeID", "TotalSlotCpus", "TotalSlotMemory", "TotalSlotGPUs", "TotalSlotVRAM"} {
@@ -168,19 +167,6 @@ func newSlot(ad classad.Ad) Slot {
 		s.Layout = slotLayout(of[0], of[1], of[2], of[3], of[4])
 	}
 	return s
-}
-
-// groupOf is the group in "group.user@domain", where a user without one has
-// "user@domain".
-func groupOf(ad classad.Ad) string {
-	full, _ := ad.String("AccountingGroup")
-	for _, name := range []string{"RemoteUser", "RemoteOwner"} { // the accounting user may be another
-		user, _ := ad.String(name)
-		if group, has := strings.CutSuffix(full, "."+user); has {
-			return foreign.Word(group)
-		}
-	}
-	return ""
 }
 
 // output runs a command of HTCondor and returns what it prints.

@@ -14,6 +14,13 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
+// readSlots reads one answer with all attributes for both questions of Slots.
+func readSlots(text string) ([]Slot, error) {
+	slots, err := parseSlots(text)
+	addWords(slots, text, nil)
+	return slots, err
+}
+
 // Recorded from condor_status -direct "" -json under 25.14.1: two jobs of alice on a GPU
 // of 7 shares, the second with line breaks in AccountingGroup.
 func TestParseRecordedSlots(t *testing.T) {
@@ -21,7 +28,7 @@ func TestParseRecordedSlots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := parseSlots(string(text))
+	got, err := readSlots(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,21 +56,21 @@ func TestParseRecordedSlots(t *testing.T) {
 }
 
 func TestParseSlots(t *testing.T) {
-	if got, err := parseSlots("\n\n"); err != nil || got != nil {
+	if got, err := readSlots("\n\n"); err != nil || got != nil {
 		t.Errorf("no slots are %v, %v", got, err)
 	}
-	got, err := parseSlots(`[{"Name": "slot1_1@h", "AcctGroup": "cms", "x509UserProxyVOName": "atlas"}]`)
+	got, err := readSlots(`[{"Name": "slot1_1@h", "JobId": "1.0", "AcctGroup": "cms", "x509UserProxyVOName": "atlas"}]`)
 	if err != nil || got[0].Group != "cms" || got[0].VO != "atlas" {
 		t.Errorf("group and VO: %+v, %v", got, err)
 	}
-	got, err = parseSlots(`[{"Name": "slot1_1@h", "GlobalJobId": "ap.test#40.0#1795257600", "Memory": 4096,
+	got, err = readSlots(`[{"Name": "slot1_1@h", "JobId": "1.0", "GlobalJobId": "ap.test#40.0#1795257600", "Memory": 4096,
 		"Cmd": "/home/a/train.py", "AccountingGroup": "cms.a@d", "RemoteUser": "a@d", "WantDocker": true,
 		"RequestCpus": 2, "RequestMemory": "\/Expr(ifThenElse(true, 1, 2))\/"}]`)
 	if s := got[0]; err != nil || s.Schedd != "ap.test" || s.Memory != 4096 || s.Program != "train.py" ||
 		*s.RequestCPUs != 2 || s.RequestMemory != nil || s.RequestGPUs != nil || s.AccountingGroup != "cms" || !s.Docker {
 		t.Errorf("of its job: %+v, %v", s, err)
 	}
-	got, err = parseSlots(`[{"Name": "slot1@h", "AssignedGPUs": "", "VRAM": null}]`)
+	got, err = readSlots(`[{"Name": "slot1@h", "AssignedGPUs": "", "VRAM": null}]`)
 	if err != nil || got[0].VRAM != nil || len(got[0].AssignedGPUs) > 0 || got[0].Unreadable != "" {
 		t.Errorf("VRAM that the ad does not say is %v, %v", got, err)
 	}
@@ -73,7 +80,7 @@ func TestParseSlots(t *testing.T) {
 		"Error: no such daemon":       "byte 0",
 		`[{"Name": "a"}, {"Name": "b`: "a string that ends",
 	} {
-		if _, err := parseSlots(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readSlots(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q in it", text, err, want)
 		}
 	}
@@ -88,7 +95,7 @@ func TestParseSlotsOddText(t *testing.T) {
 		`"JobBatchName": {"Name": "x", "VRAM": [1]}`,
 		`"RequestGPUs": "\/Expr(\"no end)\/"`, `"RemoteUser": "a\u0000b"`, `"Cmd": "a", "cmd": "b"`,
 	} {
-		got, err := parseSlots(`[{"Name": "slot1_1@h", ` + odd + `, "VRAM": 2048}, {"Name": "slot1_2@h", "VRAM": 1}]`)
+		got, err := readSlots(`[{"Name": "slot1_1@h", "JobId": "1.0", ` + odd + `, "VRAM": 2048}, {"Name": "slot1_2@h", "VRAM": 1}]`)
 		if err != nil || len(got) != 2 || *got[0].VRAM != 2048 || got[0].Unreadable != "" ||
 			got[1].Name != "slot1_2@h" || *got[1].VRAM != 1 {
 			t.Errorf("%.200s: %+v, %v", odd, got, err)
@@ -105,7 +112,7 @@ func TestUnreadableSlot(t *testing.T) {
 		`"StarterPid": "\/Expr(\"no end)\/"`:      "StarterPid",
 		`"State": "\/Expr(undefined)\/", "X": []`: "",
 	} {
-		got, err := parseSlots(`[{"Name": "slot1_1@h", ` + text + `}, {"Name": "slot1_2@h", "VRAM": 1}]`)
+		got, err := readSlots(`[{"Name": "slot1_1@h", ` + text + `}, {"Name": "slot1_2@h", "VRAM": 1}]`)
 		if err != nil || len(got) != 2 || got[0].Unreadable != want || got[1].Unreadable != "" {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
@@ -123,7 +130,7 @@ func FuzzParseSlots(f *testing.F) {
 	f.Add(`[{"Name": "slot1@h", "AccountingGroup": "grp\nVRAM = 1\n\nName = 1", "VRAM": [[1]]}]`)
 	f.Add("[{\"Name\": \"slot1@\xff\x1f" + strings.Repeat("h", 300) + "\"}]")
 	f.Fuzz(func(t *testing.T, text string) {
-		slots, err := parseSlots(text)
+		slots, err := readSlots(text)
 		if err != nil {
 			return
 		}
@@ -158,6 +165,60 @@ func TestSlotsAsksTheLocalStartd(t *testing.T) {
 	got, err := Slots(t.Context(), "")
 	if err != nil || len(got) != 1 || got[0].Name != "slot1@h" {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// However much users write, the slots and what they have are known. What their jobs say
+// is not, and says so.
+func TestSlotsOfUsersWhoWriteALot(t *testing.T) {
+	const both = `[{"Name": "slot1_1@h", "JobId": "1.0", "VRAM": 2048}, {"Name": "slot1_2@h", "JobId": "2.0", "VRAM": 1}, {"Name": "slot1@h"}]`
+	for name, c := range map[string]struct {
+		answer string // to whoever asks for what users write
+		unsaid [2]string
+	}{
+		"too much for a whole answer": {`head -c 70000000 /dev/zero`, [2]string{"more than 64 MiB", "more than 64 MiB"}},
+		"one is left out": {`echo '[{"Name": "slot1_2@h", "JobId": "2.0", "AcctGroup": "cms"}]'`,
+			[2]string{"more than 8192 bytes", ""}},
+		"another job by now": {`echo '[{"Name": "slot1_1@h", "JobId": "3.0"}, {"Name": "slot1_2@h", "JobId": "2.0", "AcctGroup": "cms"}]'`,
+			[2]string{"has just changed", ""}},
+		"a name that would be cut": {`echo '[{"Name": "slot1_1@h", "JobId": "1.0", "AcctGroup": "` + strings.Repeat("g", 257) +
+			`"}, {"Name": "slot1_2@h", "JobId": "2.0", "AcctGroup": "cms"}]'`, [2]string{"AcctGroup has more than 256 bytes", ""}},
+		"no answer": {`echo why >&2; exit 1`, [2]string{"why", "why"}},
+		"no JSON":   {`echo Error`, [2]string{"byte 0", "byte 0"}},
+		"nothing":   {`:`, [2]string{"just changed", "just changed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tool(t, "condor_status", `case "$*" in *AcctGroup*|*Cmd*) `+c.answer+" ;; *) echo '"+both+"' ;; esac")
+			slots, err := Slots(t.Context(), "")
+			if err != nil || len(slots) != 3 || *slots[0].VRAM != 2048 || slots[2].Unsaid != "" {
+				t.Fatalf("%+v, %v", slots, err)
+			}
+			for i, want := range c.unsaid {
+				if got := slots[i].Unsaid; want == "" && got != "" || !strings.Contains(got, want) {
+					t.Errorf("slot %d: %q, want %q in it", i, got, want)
+				}
+			}
+			if slots[1].Unsaid == "" && slots[1].Group != "cms" {
+				t.Errorf("the group is %q", slots[1].Group)
+			}
+		})
+	}
+}
+
+// Where no slot has a job the startd is asked once.
+func TestSlotsWithoutJobs(t *testing.T) {
+	tool(t, "condor_status", `case "$*" in *AcctGroup*) exit 1 ;; *) echo '[{"Name": "slot1@h"}]' ;; esac`)
+	if slots, err := Slots(t.Context(), ""); err != nil || len(slots) != 1 || slots[0].Unsaid != "" {
+		t.Errorf("%+v, %v", slots, err)
+	}
+}
+
+// No attribute that users write is asked for beside what a slot has.
+func TestSlotAttributes(t *testing.T) {
+	for _, name := range jobWords {
+		if slices.Contains(slotAttributes, name) {
+			t.Errorf("%s can be as long as a user likes", name)
+		}
 	}
 }
 

@@ -1,6 +1,11 @@
 package condor
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/gpuslot/gpuslot/condor/classad"
+	"github.com/gpuslot/gpuslot/gpu/foreign"
+)
 
 // Tenant is whose job it is on a GPU where tenants are told apart by a key
 // (Device.Tenant), in the words of GPUTenant: the same that START compares with.
@@ -21,6 +26,17 @@ const ownerPrefix = "owner:"
 
 // tenantAttributes are the job's attributes of each key.
 var tenantAttributes = map[string]string{TenantGroup: "AcctGroup", TenantVO: "x509UserProxyVOName"}
+
+// oddTenant says which attribute of a job names its tenant and is not kept as it is;
+// empty if none. Two such names could become the same, and none is what START compares.
+func oddTenant(ad classad.Ad) string {
+	for _, key := range []string{TenantGroup, TenantVO} {
+		if text, _ := ad.String(tenantAttributes[key]); foreign.Word(text) != text {
+			return tenantAttributes[key] + " has more than 256 bytes or characters that cannot be printed"
+		}
+	}
+	return ""
+}
 
 // tenantMacro holds the part of START that keeps tenants apart.
 func tenantMacro(key string) string {

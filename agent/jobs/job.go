@@ -28,9 +28,10 @@ type Job struct {
 	// Owner and ID are HTCondor's words for messages and ads: the job ad's
 	// Owner and "cluster.proc".
 	Owner, ID string
-	// Group and VO are the job's accounting group and virtual organisation.
-	Group, VO string
-	Work      Work
+	// Group and VO are the job's accounting group and virtual organisation. Unsaid is why
+	// they are not known; empty if they are.
+	Group, VO, Unsaid string
+	Work              Work
 	// Wall enforces Budget: one of the walls below; empty on an observed node.
 	Wall string
 	// Since is when the job was admitted, or began on an observed node.

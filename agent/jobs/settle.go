@@ -151,8 +151,10 @@ func (j *Job) correct(ad condor.Slot, w Ads) (differs string) {
 	if owner := ad.Owner(); owner != "" {
 		j.Owner = owner
 	}
-	if ad.Group != "" || ad.VO != "" { // published only where tenants are told apart by them
-		j.Group, j.VO = ad.Group, ad.VO
+	switch {
+	case ad.Unsaid != "": // what the hook said stands
+	case j.Unsaid != "" || ad.Group != "" || ad.VO != "": // published only where tenants are told apart by them
+		j.Group, j.VO, j.Unsaid = ad.Group, ad.VO, ""
 	}
 	j.ID, j.Confirmed = ad.JobID, true
 	return differs
@@ -213,8 +215,8 @@ func (v *View) tells(ad condor.Slot, s starter.Starter) bool {
 
 func (v *View) adoptSlot(s unplaced, ad condor.Slot, w Ads) {
 	j := Job{
-		Starter: s.Starter, Owner: ad.Owner(), ID: ad.JobID, Group: ad.Group, VO: ad.VO, Work: workIn(ad),
-		Since: time.Now(), Confirmed: true, Adopted: !s.fresh,
+		Starter: s.Starter, Owner: ad.Owner(), ID: ad.JobID, Group: ad.Group, VO: ad.VO,
+		Unsaid: ad.Unsaid, Work: workIn(ad), Since: time.Now(), Confirmed: true, Adopted: !s.fresh,
 	}
 	if w.Observed != nil {
 		j.Since = w.Began(s.Started, j.Since)

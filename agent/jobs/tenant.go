@@ -11,6 +11,9 @@ import (
 // Tenant is whose job it is, as START compares it with GPUTenant; empty if
 // that is not known.
 func (j Job) Tenant(key config.TenantKey) string {
+	if j.Unsaid != "" && startd.TenantKey(key) != "" {
+		return ""
+	}
 	return condor.Tenant(startd.TenantKey(key), j.Owner, j.Group, j.VO)
 }
 
@@ -37,6 +40,8 @@ func TenantOf(running []Job, key config.TenantKey) (tenant, why string) {
 	for _, j := range running {
 		this := j.Tenant(key)
 		switch {
+		case this == "" && j.Unsaid != "":
+			return "", fmt.Sprintf("%s holds it and its tenant (%s) is not known: %s", j.Starter.Slot, key, j.Unsaid)
 		case this == "":
 			return "", fmt.Sprintf("%s holds it and its owner is not known yet: "+
 				"wait, or see whether condor_status -direct \"\" answers", j.Starter.Slot)

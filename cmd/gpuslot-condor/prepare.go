@@ -45,6 +45,9 @@ func (p program) admit(o options) condor.HookReply {
 			"where no limit holds (%s): run them from the job's own script",
 			strings.Join(job.Outside, ", ")))
 	}
+	if job.OddTenant != "" {
+		return refuse(api.CodeBadJob, job.OddTenant+": use the name that the site gave it")
+	}
 	grant, refusal := o.ask(p.request(job))
 	if refusal != nil {
 		return refuse(refusal.Code, refusal.Reason)
