@@ -9,7 +9,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// HTCondor gives the slice above a job's cgroup to the job's account, which may make others
+// HTCondor gives the slice above a job's cgroup ("….slice") to the job's account, which may make others
 // there and go there. This file gives the slice the job's hard limit, too, and finds jobs of
 // which a process computes where no limit binds it.
 
