@@ -201,6 +201,20 @@ func TestComparison(t *testing.T) {
 	}
 }
 
+// TestMeasuredBelow: where jobs that share run longer than the model's lower bound has it, what
+// was measured is expected.
+func TestMeasuredBelow(t *testing.T) {
+	k := history.A100("alice", "train", history.Constant(4800), .1, .05)
+	before := k.Jobs(history.Seeded(1), 300, history.Start)
+	k.Hours = 8 // four times as long as alone
+	after := history.SharedBy(k.Jobs(history.Seeded(2), 300, history.Start.Add(40*24*time.Hour)), 7, 5120)
+	c := adviceOf(defaults(), before, after).Classes[0]
+	e, alone := c.Expect.PerGPUAfter, *c.Comparison.Before.PerGPUDay.Expected
+	if got := *e.Expected / alone; c.Mode.Jobs != 7 || got < 1.65 || got > 1.85 || *e.Low > *e.Expected || *e.High < 6.5*alone {
+		t.Errorf("%d on a GPU: %.2f times, %+v", c.Mode.Jobs, got, e)
+	}
+}
+
 // TestTooSmall: held jobs are seen, and count as more than any request.
 func TestTooSmall(t *testing.T) {
 	jobs := history.SharedBy(history.A100("alice", "train", history.Bimodal(2000, 6000, .3), .1, .05).Jobs(history.Seeded(1), 200, history.Start), 8, 3072)

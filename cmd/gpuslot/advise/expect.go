@@ -79,7 +79,8 @@ func part(activity *float64, most float64) float64 {
 	return min(1, *activity/most)
 }
 
-// measured takes what sharing has slowed the jobs down already, where that was seen.
+// measured takes what sharing has slowed the jobs down already, where that was seen: what
+// happened is never below the lower bound.
 func (g gains) measured(c *class, n float64) gains {
 	if c.before.records < fewest || c.after.records < fewest {
 		return g
@@ -87,7 +88,8 @@ func (g gains) measured(c *class, n float64) gains {
 	alone, okAlone := c.before.seconds.value()
 	beside, ok := c.after.seconds.value()
 	if okAlone && ok && beside > alone && alone > 0 {
-		g.expected = max(g.low, min(g.expected, n*alone/beside))
+		g.expected = min(g.expected, n*alone/beside)
+		g.low = min(g.low, g.expected)
 	}
 	return g
 }
