@@ -26,6 +26,9 @@ func TestChip(t *testing.T) {
 	if p, ok := a30.Profile(5); !ok || p.Name != "2g.12gb" {
 		t.Errorf("profile 5 is %+v, %v", p, ok)
 	}
+	if u, s := (Chip{}).Units(), (Chip{}).Slices(); u != 0 || s != 0 {
+		t.Errorf("%d units and %d slices of no profiles", u, s)
+	}
 	if _, ok := a30.Profile(19); ok {
 		t.Error("an A30 has the profile 19 of another chip")
 	}

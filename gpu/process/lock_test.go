@@ -70,24 +70,29 @@ func TestLockHolder(t *testing.T) {
 	}
 }
 
-// TestHangingThread: the first thread of a killed process has ended while another
-// hangs in the driver.
+// TestHangingThread: the first thread of a killed process has ended while another hangs in
+// the driver. A thread in any other state says nothing about the process.
 func TestHangingThread(t *testing.T) {
 	const rest = " 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 2 0 987654 10 11\n"
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"7/stat": "7 (a) b) Z" + rest, "7/task/7/stat": "7 (a) b) Z" + rest, "7/task/9/stat": "9 (x) D" + rest, "7/comm": "gpuslotd\n",
+	for _, c := range []struct{ process, thread, want string }{
+		{"Z", "D", `process 7 ("gpuslotd") hangs in the kernel (state D)`},
+		{"T", "S", `process 7 ("gpuslotd") is suspended (state T)`},
 	} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
+		dir := t.TempDir()
+		for name, text := range map[string]string{
+			"7/stat": "7 (a) b) " + c.process + rest, "7/task/7/stat": "7 (a) b) " + c.process + rest,
+			"7/task/9/stat": "9 (x) " + c.thread + rest, "7/comm": "gpuslotd\n",
+		} {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
+		if h := (FS{Root: dir}).holder(7); !strings.HasPrefix(h.Advice(), c.want) {
+			t.Errorf("%s; want %q", h.Advice(), c.want)
 		}
-	}
-	h := FS{Root: dir}.holder(7)
-	if want := `process 7 ("gpuslotd") hangs in the kernel (state D)`; !strings.HasPrefix(h.Advice(), want) {
-		t.Errorf("%s; want %q", h.Advice(), want)
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,12 +27,25 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunLeavesOutput: a child that keeps the output open holds nobody.
+// TestRunLeavesOutput: a child that keeps the output open after the program's end is not
+// waited for.
 func TestRunLeavesOutput(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := Run(ctx, true, "sh", "-c", "sleep 300 & wait"); err == nil {
-		t.Error("it was not cut off")
+	out, err := Run(t.Context(), true, "sh", "-c", "sleep 300 & echo $!")
+	if !errors.Is(err, exec.ErrWaitDelay) {
+		t.Errorf("%q, %v", out, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil || syscall.Kill(pid, syscall.SIGKILL) != nil {
+		t.Errorf("the child %q did not live on: %v", out, err)
+	}
+}
+
+// TestRunEnds: a program is killed at the deadline.
+func TestRunEnds(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if out, err := Run(ctx, true, "sleep", "300"); err == nil || ctx.Err() == nil {
+		t.Errorf("%q, %v", out, err)
 	}
 }
 
