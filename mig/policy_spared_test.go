@@ -89,3 +89,20 @@ func TestPolicyLeavesWhatItMadeToItsWork(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicyReservationLimit: no more room is kept than the rules allow, however much work starves.
+func TestPolicyReservationLimit(t *testing.T) {
+	for most := range 3 {
+		rules := auto()
+		rules.Reservations = most
+		g, other := busyNode(t, 0, 1, 2, 3, 4, 5, 6), busyNode(t, 0, 1, 2, 3, 4, 5, 6)
+		other.Index, other.UUID = 1, "GPU-00000001-0000-0000-0000-000000000000"
+		p := newPond(t, rules, g, other)
+		for range 10 {
+			p.look(mig.Demand{Profile: "3g.20gb", Count: 1, Age: 2 * time.Hour}, mig.Demand{Profile: "2g.10gb", Count: 1, Age: 2 * time.Hour})
+		}
+		if n := len(p.past.Reservations); n != most {
+			t.Errorf("%d reservations, %d are allowed: %s", n, most, p.last.Why)
+		}
+	}
+}
