@@ -124,6 +124,18 @@ func Target(p *plan.Plan, job *api.Job) (shared *plan.GPU, whole []gpu.UUID, ref
 	return nil, seen, nil
 }
 
+// wantsWhole says whether a job on an elastic GPU came by the slot of whole jobs: as
+// START has it, by what the slot was provisioned with.
+func wantsWhole(job *api.Job, g *plan.GPU, rule config.WithoutRequest) bool {
+	if len(job.AssignedGPUs) > 1 {
+		return true
+	}
+	if job.ProvisionedVRAM == nil || *job.ProvisionedVRAM <= 0 {
+		return rule == config.WithoutRequestWhole
+	}
+	return gpu.MiB(*job.ProvisionedVRAM) > g.LargestRequest
+}
+
 // find is plan.GPU without a copy.
 func find(p *plan.Plan, u gpu.UUID) (*plan.GPU, bool) {
 	for i := range p.GPUs {

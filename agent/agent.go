@@ -19,6 +19,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/budget"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
@@ -27,6 +28,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/agent/waiting"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
@@ -63,7 +65,7 @@ type Options struct {
 	// Settings reads HTCondor's settings; nil where they cannot be read.
 	Settings func(context.Context) (condor.Settings, error)
 	// Queue tells which jobs of the pool wait; nil if nobody can.
-	Queue Queue
+	Queue waiting.AccessPoints
 	// Pool tells what waits; nil if nothing can.
 	Pool Pool
 	// Manager is told of readiness and life; nil if nobody wants to know.
@@ -155,7 +157,7 @@ type Agent struct {
 	proc starter.Node
 	jobs *jobs.Table
 	// elastic are the GPUs that serve shared and whole jobs by turns.
-	elastic *elasticGroup
+	elastic *elastic.Group
 	// questions are those of the callers of each starter, endTurns the ends of jobs that
 	// are asked for.
 	questions *questions
@@ -197,12 +199,8 @@ type Agent struct {
 	// ordered is what HTCondor was told to do, for who asks the startds.
 	ordered ordered
 	layouts layouts
-	// queue is what waits in the pool, reserved the GPU that is closed to small requests.
-	queue    queue
-	reserved struct {
-		mu  sync.Mutex
-		gpu gpu.UUID
-	}
+	// queue is what waits in the pool.
+	queue *waiting.Queue
 	// repartition lets layouts follow the work that waits.
 	repartition repartition
 

@@ -166,7 +166,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		}
 	}
 	a.publish(&v, start)
-	a.elastic.setUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })
+	a.elastic.SetUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })
 }
 
 // replan makes the plan anew; one that cannot be made leaves the last in force.
@@ -174,7 +174,7 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 	inv.Host = v.settings.Within(inv.Host)
 	p, err := plan.Build(v.next, a.withServers(v, inv))
 	if err == nil {
-		p = a.elastic.regroup(p, a.recalled, start)
+		p = a.elastic.Follow(p, a.recalled, start)
 	}
 	if err == nil && v.can.Tried {
 		err = p.Check(v.can.MPS)

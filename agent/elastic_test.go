@@ -11,7 +11,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
@@ -51,7 +50,10 @@ func (q *fakeQueue) Waiting(_ context.Context, constraint string, _ int) ([]cond
 }
 
 // asks is one question to the queue.
-func (ta *testAgent) asks(q *fakeQueue) { ta.askQueue(ta.t.Context(), q, ta.view.Load().idle()) }
+func (ta *testAgent) asks(q *fakeQueue) {
+	want, _ := ta.view.Load().idle()
+	ta.queue.Ask(ta.t.Context(), q, want)
+}
 
 func (ta *testAgent) modes() string {
 	var all []string
@@ -174,53 +176,6 @@ func TestElasticSurvivesRestart(t *testing.T) {
 			t.Errorf("its wall is %q", e.Wall)
 		}
 	})
-}
-
-// What the queue does not tell grows old and is then not known.
-func TestQueueGrowsOld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ta := newTestAgent(t, 2, elasticTwo)
-		if ta.queue.elastic(time.Now()).Known {
-			t.Error("known before anybody was asked")
-		}
-		q := &fakeQueue{whole: []condor.WaitingJob{{GPUs: 2}}}
-		ta.asks(q)
-		if d := ta.queue.elastic(time.Now()); d != (elastic.Demand{Known: true, Whole: 2}) {
-			t.Errorf("%+v", d)
-		}
-		q.err = errors.New("no")
-		time.Sleep(stale / 2)
-		ta.asks(q)
-		if d := ta.queue.elastic(time.Now()); !d.Known {
-			t.Error("one failure forgets all")
-		}
-		time.Sleep(stale)
-		ta.asks(q)
-		if ta.queue.elastic(time.Now()).Known || ta.queue.problem() == nil {
-			t.Error("an old answer still counts")
-		}
-	})
-}
-
-func TestReserveFor(t *testing.T) {
-	rooms := []room{{"a", true, 30000, 100}, {"b", true, 30000, 9000}, {"small", true, 16000, 16000}, {"closed", false, 30000, 30000}}
-	for _, c := range []struct {
-		name string
-		want gpu.MiB
-		last gpu.UUID
-		got  gpu.UUID
-	}{
-		{"that with most room", 20000, "", "b"},
-		{"it stays with the one that it chose", 20000, "a", "a"},
-		{"unless that is closed", 20000, "closed", "b"},
-		{"none where nothing waits", 0, "a", ""},
-		{"none where it never fits", 40000, "", ""},
-		{"a smaller one fits more", 12000, "", "small"},
-	} {
-		if got := reserveFor(c.want, c.last, rooms); got != c.got {
-			t.Errorf("%s: %q, want %q", c.name, got, c.got)
-		}
-	}
 }
 
 // A large request that has waited closes one GPU to smaller ones until it is gone.

@@ -150,7 +150,7 @@ func (a *Agent) admit(ctx context.Context, c starter.Caller, job *api.Job, now t
 		if g != nil && s.Health.Closed == "" && hasVerification(running.On(g.UUID)) {
 			s.Health.Closed = beingVerified
 		}
-		if refusal = a.elastic.refuse(running, c.Starter, s.Plan, whole, g == nil); refusal != nil {
+		if refusal = a.elastic.Refuse(running, c.Starter, s.Plan, whole, g == nil); refusal != nil {
 			return nil
 		}
 		if refusal = a.refuseAlone(running, v, whole, c.Starter.Started, now); refusal != nil {

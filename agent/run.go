@@ -17,6 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/budget"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
@@ -24,6 +25,8 @@ import (
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/agent/waiting"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -124,7 +127,8 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	}
 	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own}
 	a.jobs, a.access = jobs.New(a.proc), access.NewList(a.pipes, a.clients)
-	a.elastic, a.questions = &elasticGroup{}, newQuestions(a.proc.Runs)
+	a.questions, a.queue = newQuestions(a.proc.Runs), waiting.NewQueue(a.log)
+	a.elastic = elastic.NewGroup(elastic.Options{Jobs: a.jobs, Slots: a.startd, Events: a.history, Log: a.log})
 	a.endTurns = &endTurns{by: map[starter.Starter]*endTurn{}}
 	a.nodes = newDeviceNodes(o.DeviceNodes, root, a.cgroupRoot)
 	a.verifier = newVerifier(o.CUDA)
@@ -268,7 +272,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	})
 	wg.Go(func() { a.confirm(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
-	wg.Go(func() { a.watchQueue(ctx, o.Queue) })
+	wg.Go(func() { a.queue.Run(ctx, o.Queue, func() (condor.Idle, time.Duration) { return a.view.Load().idle() }) })
 	wg.Go(func() { a.listenToPool(ctx) })
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.history.Run(ctx) })

@@ -46,7 +46,7 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 		j = judgement{reason: a.closedWhole(v, g, now), running: a.jobs.On(g.UUID)}
 	}
 	j.closures = a.closedBy(g)
-	if side := a.elastic.sideOf(g.UUID); side != "" {
+	if side := a.elastic.Side(g.UUID); side != "" {
 		j.closures = append(j.closures, closures.Closure{GPU: g.UUID, Owner: ownerElastic, Reason: side, Since: now})
 	}
 	if j.reason == "" {
@@ -343,7 +343,7 @@ func (a *Agent) warnings(v *view) []string {
 	if a.own != 0 {
 		out = append(out, "gpuslotd does not run as root: it serves its own account only, and all its jobs are one trust domain.")
 	}
-	if err := a.queue.problem(); err != nil {
+	if err := a.queue.Err(); err != nil {
 		out = append(out, fmt.Sprintf("The pool's access points do not tell which jobs wait, so elastic GPUs change sides every elastic.stay, and no large request gets room: %v.", err))
 	}
 	if why := a.metricsDown.Load(); why != nil {

@@ -1,10 +1,13 @@
 // Package elastic decides which GPUs of a group serve shared jobs and which whole
-// ones, and when one side makes way for the other. It is pure: the agent tells it
-// what runs and what waits, about once a second, and carries out what it says.
+// ones, and when one side makes way for the other.
 //
 // The GPUs stand in one order, in which HTCondor gives them out to whole jobs: the
 // whole side has some from the first on, the shared side the rest. A GPU changes
-// sides only when no job of the other is on it, so no job is ended. Start at Decide.
+// sides only when no job of the other is on it, so no job is ended.
+//
+// Start at Decide, which is pure: the next state, by what runs and what waits. Group
+// has the state of this node's GPUs. Round takes it one step, about once a second;
+// Refuse holds each job to the side that its GPUs are on; Open is what HTCondor hears.
 package elastic
 
 import (
