@@ -22,6 +22,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/page"
@@ -95,7 +96,7 @@ type Options struct {
 	// Cgroups sets such limits; nil if nothing can.
 	Cgroups budget.Driver
 	// DeviceNodes closes those of other MIG devices to jobs; nil if nothing can.
-	DeviceNodes DeviceNodes
+	DeviceNodes isolation.Wall
 
 	// For tests.
 	cgroupRoot      string
@@ -193,7 +194,7 @@ type Agent struct {
 	// limits are those of the driver on the VRAM of jobs' cgroups, below cgroupRoot.
 	limits     *budget.Limits
 	cgroupRoot string
-	nodes      *deviceNodes
+	nodes      *isolation.Nodes
 	// history writes events and the records of jobs.
 	history *history.Writer
 	// ordered is what HTCondor was told to do, for who asks the startds.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
@@ -194,7 +195,7 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 	default:
 		problem(err)
 	}
-	v.present, v.instances = presence(inv), instancesOf(inv)
+	v.present, v.instances = presence(inv), isolation.InstancesOf(inv)
 	for _, g := range v.plan.GPUs {
 		if g.Place != "" {
 			v.present[g.UUID] = g.Device != ""
@@ -265,7 +266,7 @@ func (a *Agent) publish(v *view, start time.Time) {
 	v.took, v.roundOK = time.Since(start), len(v.problems) == 0 && v.closed == "" && v.configError == ""
 	a.reportChanges(a.view.Load(), v)
 	a.view.Store(v)
-	nudge(a.nodes.wake)
+	a.nodes.Wake()
 	a.jobs.Leave(a.layouts.leaving)
 	a.beat()
 }

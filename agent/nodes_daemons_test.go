@@ -89,7 +89,7 @@ func TestNodesOfDaemonsOpen(t *testing.T) {
 	n.round()
 	n.wantDaemons("[]")
 	n.again()
-	if err := n.openNodesToDaemons(); err != nil {
+	if err := n.nodes.OpenToDaemons(); err != nil {
 		t.Fatal(err)
 	}
 	n.wantDaemons("none")
@@ -103,10 +103,10 @@ func TestNodesOfDaemonsNotClosed(t *testing.T) {
 		bend   func(*nodesAgent)
 		want   string
 	}{
-		"the root cgroup":   {cgroup: "/", want: errDaemonsNoCgroup.Error()},
-		"another namespace": {cgroup: "/../condor.service/leaf", want: errDaemonsNoCgroup.Error()},
-		"a session":         {cgroup: "/user.slice/user-0.slice/session-3.scope", want: errDaemonsNoUnit.Error()},
-		"beside gpuslotd": {cgroup: daemonsCgroup, want: errDaemonsAndAgent.Error(), bend: func(n *nodesAgent) {
+		"the root cgroup":   {cgroup: "/", want: "daemons are in no cgroup of their own"},
+		"another namespace": {cgroup: "/../condor.service/leaf", want: "daemons are in no cgroup of their own"},
+		"a session":         {cgroup: "/user.slice/user-0.slice/session-3.scope", want: "do not run in a service of systemd"},
+		"beside gpuslotd": {cgroup: daemonsCgroup, want: "gpuslotd runs in the cgroup of HTCondor's daemons", bend: func(n *nodesAgent) {
 			n.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslotd", Cgroup: daemonsCgroup})
 		}},
 		"refused by the kernel": {cgroup: daemonsCgroup, want: "attach: busy", bend: func(n *nodesAgent) {
@@ -168,7 +168,7 @@ func TestStartFromDaemons(t *testing.T) {
 				t.Error(why)
 			}
 		}
-		if why := n.asks("slot1_1", daemonsCgroup); why != errNotInJob.Error() {
+		if why := n.asks("slot1_1", daemonsCgroup); !strings.HasPrefix(why, "HTCondor gives each job of this node a cgroup of its own, and the caller is in") {
 			t.Errorf("after %s: refused %q", before, why)
 		}
 		n.wantDaemons("[]")
@@ -207,7 +207,7 @@ func TestNodesOfDaemonsAndJobs(t *testing.T) {
 				t.Error(why)
 			}
 			n.wantDaemons("none")
-			if !strings.Contains(n.warns(), errDaemonsAndJobs.Error()) {
+			if !strings.Contains(n.warns(), "HTCondor gives jobs no cgroup of their own beside that of its daemons") {
 				t.Errorf("warns %q", n.warns())
 			}
 		})

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpuslot/gpuslot/agent/isolation"
 )
 
 // TestLateNodes: a job that runs without a rule is warned of after ten seconds, and
@@ -17,8 +19,8 @@ func TestLateNodes(t *testing.T) {
 	if n.warns() != "" {
 		t.Errorf("warns at once: %s", n.warns())
 	}
-	n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
-	if !strings.Contains(n.warns(), errNoProcess.Error()) || n.counts("missing") != 1 {
+	n.nodes.Round(n.view.Load().isolation(), time.Now().Add(isolation.LateAfter))
+	if !strings.Contains(n.warns(), "no process of it is in a cgroup of HTCondor's below its starter") || n.counts("missing") != 1 {
 		t.Errorf("warns %q, counts %v", n.warns(), n.counts("missing"))
 	}
 	n.process(st)
@@ -28,18 +30,18 @@ func TestLateNodes(t *testing.T) {
 		t.Errorf("warns %q, counts %v late before its supervisor could ask", n.warns(), n.counts("late"))
 	}
 	for range 2 {
-		n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
+		n.nodes.Round(n.view.Load().isolation(), time.Now().Add(isolation.LateAfter))
 	}
 	if n.warns() != "" || n.counts("late") != 1 || !strings.Contains(n.said.String(), "a job ran before") {
 		t.Errorf("warns %q, counts %v: %s", n.warns(), n.counts("late"), n.said.String())
 	}
 	n.proc.End(st.PID + 1000) // its files are being sent
-	n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
+	n.nodes.Round(n.view.Load().isolation(), time.Now().Add(isolation.LateAfter))
 	if n.warns() != "" {
 		t.Errorf("warns of a job that has ended: %s", n.warns())
 	}
 	n.proc.End(st.PID) // the job table has it until it is swept
-	n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
+	n.nodes.Round(n.view.Load().isolation(), time.Now().Add(isolation.LateAfter))
 	if n.warns() != "" || n.counts("missing") != 1 {
 		t.Errorf("warns of a starter that has ended: %q, counts %v", n.warns(), n.counts("missing"))
 	}
@@ -73,7 +75,7 @@ func TestRoundBeforeSupervisor(t *testing.T) {
 	if why := n.starts(st, "slot1_1"); why != "" {
 		t.Fatal(why)
 	}
-	n.nodesRound(n.view.Load(), time.Now().Add(lateAfter))
+	n.nodes.Round(n.view.Load().isolation(), time.Now().Add(isolation.LateAfter))
 	if n.counts("late") != 0 || n.counts("in-time") != 1 || strings.Contains(n.said.String(), "a job ran before") {
 		t.Errorf("counts %v late, %v in time: %s", n.counts("late"), n.counts("in-time"), n.said.String())
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -92,8 +93,11 @@ func newNodesAgent(t *testing.T) *nodesAgent {
 
 func (n *nodesAgent) again() {
 	n.restart()
-	n.nodes.wall, n.nodes.root = n.kernel, n.root
 	n.log = slog.New(slog.NewTextHandler(&n.said, nil))
+	n.nodes = isolation.New(isolation.Options{
+		Wall: n.kernel, Jobs: n.jobs, Processes: n.Agent.proc, HTCondor: n.Agent.proc, Metrics: n.metrics, Log: n.log,
+		Proc: n.proc.Root, Root: n.root,
+	})
 }
 
 // driverSays writes what the driver shows in /proc: instance i of GPU 0 has the
@@ -161,7 +165,7 @@ func (n *nodesAgent) end(st starter.Starter) {
 	n.sweepNow()
 }
 
-func (n *nodesAgent) round() { n.nodesRound(n.view.Load(), time.Now()) }
+func (n *nodesAgent) round() { n.nodes.Round(n.view.Load().isolation(), time.Now()) }
 
 func (n *nodesAgent) want(slot, rule string) {
 	n.t.Helper()
@@ -170,7 +174,7 @@ func (n *nodesAgent) want(slot, rule string) {
 	}
 }
 
-func (n *nodesAgent) warns() string { return strings.Join(n.nodes.warnings(), "\n") }
+func (n *nodesAgent) warns() string { return strings.Join(n.nodes.Warnings(), "\n") }
 
 // TestNodesOfJobs: a job on a MIG device keeps its own nodes, one on the other
 // GPU none; what a job left on its slot's slice goes with it.
@@ -366,7 +370,7 @@ func TestStartLink(t *testing.T) {
 	}
 	n.kernel.err = errors.New("no BPF")
 	n.round()
-	if n.nodes.enforced() {
+	if n.nodes.Enforced() {
 		t.Error("rules count as enforced")
 	}
 }
@@ -446,7 +450,7 @@ func TestNodesLoop(t *testing.T) {
 	n := newNodesAgent(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { n.closeNodes(ctx) })
+	wg.Go(func() { n.nodes.Run(ctx, func() isolation.Conditions { return n.view.Load().isolation() }, func() {}) })
 	defer wg.Wait()
 	defer cancel()
 	until := func(slot, want string) {

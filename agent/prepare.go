@@ -52,7 +52,7 @@ func (a *Agent) prepare(ctx context.Context, c starter.Caller, job *api.Job) api
 	if !c.Hook { // it asked for its start before, without a GPU
 		held := a.jobs.HeldBy(c.Starter)
 		// What fails is a warning of status, and tried again by the loop.
-		_ = a.closeNodesAtStart(a.view.Load(), c.Starter, held, a.proc.Leaf(c.PID).Path)
+		_ = a.nodes.CloseAtStart(a.view.Load().isolation(), c.Starter, held, a.proc.Leaf(c.PID).Path)
 	}
 	a.noteJob(c, job, history.EventAdmitted, job.AssignedGPUs, admission(job, grant))
 	log("admitted a job", "gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "wall", grant.Wall)

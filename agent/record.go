@@ -40,6 +40,6 @@ func (a *Agent) finish(ended []jobs.Job) {
 		a.endTurns.forget(r.Starter)
 		a.questions.forget(r.Starter)
 		a.limits.Wake()
-		nudge(a.nodes.wake)
+		a.nodes.Wake()
 	}
 }

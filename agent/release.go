@@ -40,7 +40,7 @@ func Release(ctx context.Context, o Options, force bool) error {
 	if err := a.setAll(ctx, nil, nil); err != nil {
 		return err
 	}
-	return errors.Join(a.limits.Release(ctx), a.openNodesToDaemons(), a.undivideAll(ctx), a.restoreModes(ctx, cfg.Paths), removeGenerated(cfg))
+	return errors.Join(a.limits.Release(ctx), a.nodes.OpenToDaemons(), a.undivideAll(ctx), a.restoreModes(ctx, cfg.Paths), removeGenerated(cfg))
 }
 
 // idle refuses while jobs run that gpuslot admitted, or may have.

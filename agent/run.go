@@ -19,6 +19,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -130,9 +131,12 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a.questions, a.queue = newQuestions(a.proc.Runs), waiting.NewQueue(a.log)
 	a.elastic = elastic.NewGroup(elastic.Options{Jobs: a.jobs, Slots: a.startd, Events: a.history, Log: a.log})
 	a.endTurns = &endTurns{by: map[starter.Starter]*endTurn{}}
-	a.nodes = newDeviceNodes(o.DeviceNodes, root, a.cgroupRoot)
 	a.verifier = newVerifier(o.CUDA)
 	a.metrics = metrics.New(o.Build, a.snapshot)
+	a.nodes = isolation.New(isolation.Options{
+		Wall: o.DeviceNodes, Jobs: a.jobs, Processes: a.proc, HTCondor: a.proc, Metrics: a.metrics, Log: a.log,
+		Proc: root, Root: a.cgroupRoot,
+	})
 	a.limits = budget.NewLimits(budget.Options{
 		Driver: o.Cgroups, Jobs: a.jobs, Processes: a.proc, Cgroups: a.proc, Metrics: a.metrics, Log: a.log,
 		Root: a.cgroupRoot, File: cgroupsFile(cfg.Paths),
@@ -280,7 +284,9 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.guardWatch(ctx) })
 	wg.Go(func() { a.discoverJobs(ctx) })
 	wg.Go(func() { a.limits.Run(ctx, a.limitConditions) })
-	wg.Go(func() { a.closeNodes(ctx) })
+	wg.Go(func() {
+		a.nodes.Run(ctx, func() isolation.Conditions { return a.view.Load().isolation() }, a.tellSupervisors)
+	})
 	wg.Go(func() { a.verifyIdle(ctx) })
 	wg.Go(func() { a.quiescer.Resume(ctx) })
 	wg.Go(func() { a.listenToGPUs(ctx) })

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"sync"
-	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/budget"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/jobs"
-	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -27,7 +25,7 @@ func (a *Agent) linkStart(v *view) error {
 	word := ""
 	switch {
 	case !v.config.HTCondor.Supervise || v.plan.Observe:
-	case v.divided() && a.nodes.enforced():
+	case v.isolation().Divided() && a.nodes.Enforced():
 		word = api.StartRequired
 	case v.can.CgroupLimits.Has:
 		word = api.StartAsked
@@ -37,6 +35,13 @@ func (a *Agent) linkStart(v *view) error {
 
 // jobHolds answers the startd's monitor.
 func (a *Agent) jobHolds() []api.Hold { return a.jobs.Holds() }
+
+// tellSupervisors writes both again.
+func (a *Agent) tellSupervisors() {
+	if err := errors.Join(a.linkStart(a.view.Load()), a.linkHolds()); err != nil {
+		a.log.Error("what supervisors read is not up to date", "err", err)
+	}
+}
 
 // linkHolds tells supervisors whether HTCondor is to hold any job of this node: a
 // job that ends meanwhile asks whether it is the one.
@@ -70,7 +75,7 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed,
 			"the job was moved out of its own cgroup before it began: some process of its account did that")}
 	}
-	if err := a.startsIn(v, c, l.Path); err != nil {
+	if err := a.nodes.Starts(v.isolation(), c, l.Path); err != nil {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed, err.Error())}
 	}
 	out := &api.Started{}
@@ -83,7 +88,7 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 			out.Reserved = a.limitAtStart(ctx, v, r, l.Path) || out.Reserved
 		}
 	}
-	if err := a.closeNodesAtStart(v, c.Starter, held, l.Path); err != nil {
+	if err := a.nodes.CloseAtStart(v.isolation(), c.Starter, held, l.Path); err != nil {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed,
 			fmt.Sprintf("the device nodes of other MIG devices cannot be closed to the job: %v: look at gpuslot status on the node", err))}
 	}
@@ -122,24 +127,15 @@ func (a *Agent) limitAtStart(ctx context.Context, v *view, r jobs.Job, leaf stri
 	return a.limits.Has(r.Starter, r.GPU)
 }
 
-// closeNodesAtStart closes the nodes of MIG devices to a job but for its own.
-func (a *Agent) closeNodesAtStart(v *view, s starter.Starter, held []jobs.Job, leaf string) error {
-	if !v.divided() || v.plan.Observe || !a.nodes.enforced() {
-		return nil
+// isolation are the conditions of the rules for device nodes.
+func (v *view) isolation() isolation.Conditions {
+	return isolation.Conditions{
+		Planned: v.planned, Observed: v.plan.Observe, Instances: v.instances, JobCgroups: v.settings.JobCgroups(),
+		Device: func(u gpu.UUID) gpu.UUID {
+			if g, ok := find(&v.plan, u); ok {
+				return g.Device
+			}
+			return ""
+		},
 	}
-	j := nodesJob{Job: jobs.Job{Starter: s}}
-	for _, with := range v.jobsWithNodes(held) {
-		j = with
-	}
-	slice, err := a.holdNodes(j, leaf, sync.OnceValues(a.nodes.proc.Read), time.Now())
-	// The time is taken again: a round that runs beside this may have put the rule since.
-	if a.nodes.settle(slice, time.Now()) {
-		a.metrics.DeviceRule(metrics.RuleInTime)
-		a.log.Debug("the device nodes of other MIG devices were closed to a job", "slot", s.Slot, "job", j.ID, "gpu", j.GPU)
-	}
-	a.complainOfNodes(j.Job, err)
-	if errors.Is(err, errNoSlice) {
-		return nil // this HTCondor has no cgroup for a rule, so none is promised
-	}
-	return err
 }

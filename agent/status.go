@@ -350,7 +350,7 @@ func (a *Agent) warnings(v *view) []string {
 		out = append(out, fmt.Sprintf("Metrics are not served, and nothing alerts on this node: %s: see which process has the port (ss -lptn); gpuslotd tries again.", *why))
 	}
 	out = append(out, a.limits.Warnings()...)
-	out = append(out, a.nodes.warnings()...)
+	out = append(out, a.nodes.Warnings()...)
 	out = append(out, v.problems...)
 	return append(out, v.plan.Warnings...)
 }

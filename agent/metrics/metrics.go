@@ -229,14 +229,7 @@ func (m *Metrics) ForeignChange(u gpu.UUID, setting string) {
 	m.foreign.WithLabelValues(string(u), setting).Inc()
 }
 
-// When a job got its rule for device nodes.
-const (
-	RuleInTime  = "in-time"
-	RuleLate    = "late"
-	RuleMissing = "missing"
-)
-
-// DeviceRule counts a job by when it got its rule for device nodes.
+// DeviceRule counts a job by when it got its rule for device nodes, in the words of agent/isolation.
 func (m *Metrics) DeviceRule(when string) { m.rules.WithLabelValues(when).Inc() }
 
 // CgroupLimited counts a job whose cgroup got its limit.

@@ -68,7 +68,7 @@ func newTest(s Snapshot) *Metrics {
 	m.ServerDied(shared)
 	m.ServerFault(shared)
 	m.ForeignChange(shared, "memory-limit")
-	m.DeviceRule(RuleInTime)
+	m.DeviceRule("in-time")
 	m.CgroupLimited(shared, false)
 	m.CgroupLimited(shared, false)
 	m.CgroupLimited(shared, true)

@@ -1,4 +1,4 @@
-package agent
+package isolation
 
 import (
 	"errors"
@@ -41,55 +41,55 @@ var errNotInJob = errors.New("HTCondor gives each job of this node a cgroup of i
 	"HTCondor's daemons: if it is the job, look for \"cgroup\" in the slot's StarterLog; where BASE_CGROUP was made " +
 	"empty, systemctl reload gpuslotd")
 
-// closeNodesToDaemons closes the nodes of all MIG devices to HTCondor's daemons and to what
+// closeToDaemons closes the nodes of all MIG devices to HTCondor's daemons and to what
 // they run in their own cgroup. A new startd may be in a new cgroup.
-func (a *Agent) closeNodesToDaemons(read func() (devices.Capabilities, error)) {
+func (n *Nodes) closeToDaemons(read func() (devices.Capabilities, error)) {
 	c, err := read()
 	var r devices.Rule
 	if err == nil {
 		r, err = c.Rule(nil)
 	}
 	if err == nil {
-		own, _ := a.proc.UnifiedCgroup(os.Getpid())
-		for _, p := range a.proc.DaemonCgroups() {
-			err = errors.Join(err, a.closeDaemonCgroup(p, own, r))
+		own, _ := n.processes.UnifiedCgroup(os.Getpid())
+		for _, p := range n.htcondor.DaemonCgroups() {
+			err = errors.Join(err, n.closeDaemonCgroup(p, own, r))
 		}
 	}
-	if a.nodes.complainOfDaemons(err) {
-		a.log.Warn("what HTCondor runs outside the cgroups of jobs can open the device nodes of MIG devices", "err", err)
+	if n.complainOfDaemons(err) {
+		n.log.Warn("what HTCondor runs outside the cgroups of jobs can open the device nodes of MIG devices", "err", err)
 	}
 }
 
 // closeDaemonCgroup puts the rule on one cgroup of HTCondor's daemons. Own is gpuslotd's.
-func (a *Agent) closeDaemonCgroup(p, own string, r devices.Rule) error {
+func (n *Nodes) closeDaemonCgroup(p, own string, r devices.Rule) error {
 	if err := mayClose(p, own); err != nil {
 		return err
 	}
-	a.nodes.turn.Lock()
-	defer a.nodes.turn.Unlock()
-	dir, err := starter.CgroupAt(filepath.Join(a.nodes.root, p))
+	n.turn.Lock()
+	defer n.turn.Unlock()
+	dir, err := starter.CgroupAt(filepath.Join(n.root, p))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // HTCondor has ended
 	}
 	if err != nil {
 		return err
 	}
-	d := a.nodes.daemonsAt(dir)
+	d := n.daemonsAt(dir)
 	if d.together {
 		return errDaemonsAndJobs
 	}
 	if d.rule.Equal(r) {
 		return nil
 	}
-	if err := a.nodes.wall.Put(dir.Path, r); err != nil {
+	if err := n.wall.Put(dir.Path, r); err != nil {
 		if !dir.Exists() {
 			return nil
 		}
 		return err
 	}
 	d.rule = r
-	a.nodes.enterDaemons(dir, d)
-	a.log.Info("the device nodes of MIG devices are closed to HTCondor's daemons", "cgroup", p)
+	n.enterDaemons(dir, d)
+	n.log.Info("the device nodes of MIG devices are closed to HTCondor's daemons", "cgroup", p)
 	return nil
 }
 
@@ -106,89 +106,87 @@ func mayClose(p, own string) error {
 	return nil
 }
 
-// openNodesToDaemons takes back the rule on the cgroups of HTCondor's daemons, also that of
+// OpenToDaemons takes back the rule on the cgroups of HTCondor's daemons, also that of
 // an earlier agent. Errors are of the kernel.
-func (a *Agent) openNodesToDaemons() error {
-	a.nodes.turn.Lock()
-	defer a.nodes.turn.Unlock()
-	if a.nodes.wall == nil || a.nodes.opened && !a.nodes.onDaemons() {
+func (n *Nodes) OpenToDaemons() error {
+	n.turn.Lock()
+	defer n.turn.Unlock()
+	if n.wall == nil || n.opened && !n.onDaemons() {
 		return nil
 	}
 	var errs []error
-	for _, p := range a.proc.DaemonCgroups() {
-		if dir, err := starter.CgroupAt(filepath.Join(a.nodes.root, p)); err == nil && p != "/" {
-			errs = append(errs, a.openDaemonCgroup(dir))
+	for _, p := range n.htcondor.DaemonCgroups() {
+		if dir, err := starter.CgroupAt(filepath.Join(n.root, p)); err == nil && p != "/" {
+			errs = append(errs, n.openDaemonCgroup(dir))
 		}
 	}
 	err := errors.Join(errs...)
-	if a.nodes.opened = err == nil; err != nil {
-		a.log.Warn("the rule for device nodes on the cgroup of HTCondor's daemons stays", "err", err)
+	if n.opened = err == nil; err != nil {
+		n.log.Warn("the rule for device nodes on the cgroup of HTCondor's daemons stays", "err", err)
 	}
 	return err
 }
 
 // openDaemonCgroup takes the rule of one cgroup back. The caller holds turn.
-func (a *Agent) openDaemonCgroup(dir starter.Cgroup) error {
-	err := a.nodes.wall.Remove(dir.Path)
+func (n *Nodes) openDaemonCgroup(dir starter.Cgroup) error {
+	err := n.wall.Remove(dir.Path)
 	if err != nil && dir.Exists() && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	d := a.nodes.daemonsAt(dir)
+	d := n.daemonsAt(dir)
 	d.rule = devices.Rule{}
-	a.nodes.enterDaemons(dir, d)
+	n.enterDaemons(dir, d)
 	return nil
 }
 
-// startsIn notes where HTCondor runs a job, or a login to it, that asks for its start. Where
-// jobs have cgroups of their own, who asks from that of the daemons is no job: users' code
-// asks from there, too, and is refused.
-func (a *Agent) startsIn(v *view, c starter.Caller, leaf string) error {
+// Starts notes where HTCondor runs a job, or a login to it, that asks for its start; leaf is
+// the cgroup that HTCondor made for it, empty if it made none. Where jobs have cgroups of
+// their own, who asks from that of the daemons is no job: users' code asks from there, too,
+// and is refused with an error for the user.
+func (n *Nodes) Starts(now Conditions, c starter.Caller, leaf string) error {
 	if leaf != "" {
-		a.jobRunsIn(leaf)
+		n.runsIn(leaf)
 		return nil
 	}
-	in, err := a.proc.UnifiedCgroup(c.PID)
+	in, err := n.processes.UnifiedCgroup(c.PID)
 	if err != nil {
 		return err
 	}
-	own, _ := a.proc.UnifiedCgroup(os.Getpid())
+	own, _ := n.processes.UnifiedCgroup(os.Getpid())
 	beside := func(p string) bool { return mayClose(p, own) == nil && belowCgroup(in, p) }
-	if _, err := starter.CgroupAt(filepath.Join(a.nodes.root, in)); err != nil || !slices.ContainsFunc(a.proc.DaemonCgroups(), beside) {
+	if _, err := starter.CgroupAt(filepath.Join(n.root, in)); err != nil ||
+		!slices.ContainsFunc(n.htcondor.DaemonCgroups(), beside) {
 		return nil
 	}
-	switch {
-	case !a.jobCgroups(v, c.Starter):
-		a.jobRunsIn(in)
-	case v.divided() && !v.plan.Observe && a.nodes.enforced():
+	// A starter gives its job a cgroup if HTCondor is set up to, and it can write the tree
+	// (HTCondor's vanilla_proc.cpp).
+	switch own := now.JobCgroups && !n.htcondor.ReadOnly(c.Starter.PID, n.root); {
+	case !own:
+		n.runsIn(in)
+	case now.Divided() && !now.Observed && n.Enforced():
 		return errNotInJob
 	}
 	return nil
 }
 
-// jobCgroups says whether a starter gives its job a cgroup of its own: if HTCondor is set up
-// to and can write the tree (HTCondor's vanilla_proc.cpp).
-func (a *Agent) jobCgroups(v *view, s starter.Starter) bool {
-	return v.settings.JobCgroups() && !a.proc.ReadOnly(s.PID, a.nodes.root)
-}
-
-// jobRunsIn notes a cgroup in which a job runs. A rule on a cgroup of the daemons at or above
+// runsIn notes a cgroup in which a job runs. A rule on a cgroup of the daemons at or above
 // it would take the job's own nodes, and goes.
-func (a *Agent) jobRunsIn(cgroup string) {
-	a.nodes.turn.Lock()
-	defer a.nodes.turn.Unlock()
-	for dir, d := range a.nodes.allDaemons() {
-		in := belowCgroup(filepath.Join(a.nodes.root, cgroup), dir.Path)
+func (n *Nodes) runsIn(cgroup string) {
+	n.turn.Lock()
+	defer n.turn.Unlock()
+	for dir, d := range n.allDaemons() {
+		in := belowCgroup(filepath.Join(n.root, cgroup), dir.Path)
 		if in == d.together {
 			continue
 		}
 		d.together = in
-		a.nodes.enterDaemons(dir, d)
+		n.enterDaemons(dir, d)
 		if !in {
-			nudge(a.nodes.wake) // the rule may stand
+			n.Wake() // the rule may stand
 			continue
 		}
-		if err := a.openDaemonCgroup(dir); err != nil {
-			a.log.Warn("the rule for device nodes on the cgroup of HTCondor's daemons stays", "err", err)
+		if err := n.openDaemonCgroup(dir); err != nil {
+			n.log.Warn("the rule for device nodes on the cgroup of HTCondor's daemons stays", "err", err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package isolation
 
 import (
 	"maps"
@@ -11,7 +11,7 @@ import (
 )
 
 // of is the rule of a slice.
-func (n *deviceNodes) of(slice starter.Cgroup) (heldNodes, bool) {
+func (n *Nodes) of(slice starter.Cgroup) (heldNodes, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h, ok := n.by[slice]
@@ -19,7 +19,7 @@ func (n *deviceNodes) of(slice starter.Cgroup) (heldNodes, bool) {
 }
 
 // has says whether a job of a starter got a rule.
-func (n *deviceNodes) has(s starter.Starter) bool {
+func (n *Nodes) has(s starter.Starter) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, h := range n.by {
@@ -31,14 +31,14 @@ func (n *deviceNodes) has(s starter.Starter) bool {
 }
 
 // enter books the rule of a slice, in the place of the one of a job before.
-func (n *deviceNodes) enter(slice starter.Cgroup, h heldNodes) {
+func (n *Nodes) enter(slice starter.Cgroup, h heldNodes) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.by[slice] = h
 }
 
 // settle says that a slice had its first rule at or before a time, once.
-func (n *deviceNodes) settle(slice starter.Cgroup, before time.Time) bool {
+func (n *Nodes) settle(slice starter.Cgroup, before time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h, ok := n.by[slice]
@@ -52,7 +52,7 @@ func (n *deviceNodes) settle(slice starter.Cgroup, before time.Time) bool {
 
 // ended forgets the jobs whose starters have ended, and returns their slices. What
 // was said of such jobs goes with them. The caller holds turn.
-func (n *deviceNodes) ended(alive func(process.ID) bool) []starter.Cgroup {
+func (n *Nodes) ended(alive func(process.ID) bool) []starter.Cgroup {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []starter.Cgroup
@@ -62,7 +62,7 @@ func (n *deviceNodes) ended(alive func(process.ID) bool) []starter.Cgroup {
 			delete(n.by, slice)
 		}
 	}
-	maps.DeleteFunc(n.trouble, func(key process.ID, _ string) bool {
+	maps.DeleteFunc(n.reasons, func(key process.ID, _ string) bool {
 		return key != process.ID{} && !alive(key)
 	})
 	return out
@@ -70,31 +70,32 @@ func (n *deviceNodes) ended(alive func(process.ID) bool) []starter.Cgroup {
 
 // complain books why nodes are open, nil if they are not; news says that it is
 // another reason than last time.
-func (n *deviceNodes) complain(key process.ID, err error) (news bool) {
+func (n *Nodes) complain(key process.ID, err error) (news bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err == nil {
-		delete(n.trouble, key)
+		delete(n.reasons, key)
 		return false
 	}
-	was := n.trouble[key]
-	n.trouble[key] = err.Error()
+	was := n.reasons[key]
+	n.reasons[key] = err.Error()
 	return was != err.Error()
 }
 
-// enforced says that nothing keeps the rules from all jobs, as far as is known.
-func (n *deviceNodes) enforced() bool {
+// Enforced says that nothing keeps the rules from all jobs, as far as is known.
+func (n *Nodes) Enforced() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.wall != nil && n.trouble[process.ID{}] == ""
+	return n.wall != nil && n.reasons[process.ID{}] == ""
 }
 
-// warnings are complete sentences, each once.
-func (n *deviceNodes) warnings() []string {
+// Warnings say which jobs, and what else, can open the device nodes of others. They are
+// complete sentences, each once.
+func (n *Nodes) Warnings() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []string
-	for _, why := range n.trouble {
+	for _, why := range n.reasons {
 		out = append(out, "Jobs can open the device nodes of other MIG devices of their GPU: "+why+".")
 	}
 	if n.open != "" {
@@ -106,7 +107,7 @@ func (n *deviceNodes) warnings() []string {
 }
 
 // daemonsAt is what is known of a cgroup of HTCondor's daemons.
-func (n *deviceNodes) daemonsAt(dir starter.Cgroup) daemonCgroup {
+func (n *Nodes) daemonsAt(dir starter.Cgroup) daemonCgroup {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.daemons[dir]
@@ -114,7 +115,7 @@ func (n *deviceNodes) daemonsAt(dir starter.Cgroup) daemonCgroup {
 
 // allDaemons are the cgroups of HTCondor's daemons that are there; those that ended are
 // forgotten.
-func (n *deviceNodes) allDaemons() map[starter.Cgroup]daemonCgroup {
+func (n *Nodes) allDaemons() map[starter.Cgroup]daemonCgroup {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	maps.DeleteFunc(n.daemons, func(dir starter.Cgroup, _ daemonCgroup) bool { return !dir.Exists() })
@@ -122,7 +123,7 @@ func (n *deviceNodes) allDaemons() map[starter.Cgroup]daemonCgroup {
 }
 
 // onDaemons says whether a rule of this agent is on one of them.
-func (n *deviceNodes) onDaemons() bool {
+func (n *Nodes) onDaemons() bool {
 	for _, d := range n.allDaemons() {
 		if d.rule.Major != 0 {
 			return true
@@ -131,7 +132,7 @@ func (n *deviceNodes) onDaemons() bool {
 	return false
 }
 
-func (n *deviceNodes) enterDaemons(dir starter.Cgroup, d daemonCgroup) {
+func (n *Nodes) enterDaemons(dir starter.Cgroup, d daemonCgroup) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.daemons[dir] = d
@@ -139,7 +140,7 @@ func (n *deviceNodes) enterDaemons(dir starter.Cgroup, d daemonCgroup) {
 
 // complainOfDaemons books why nodes are open to what HTCondor runs outside the cgroups of
 // jobs, nil if they are not; news says that it is another reason than last time.
-func (n *deviceNodes) complainOfDaemons(err error) (news bool) {
+func (n *Nodes) complainOfDaemons(err error) (news bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	was := n.open

@@ -1,0 +1,339 @@
+// Package isolation lets a job open the device nodes of its own MIG devices and of no other.
+// HTCondor hides other GPUs from jobs, not the siblings on the same one. What HTCondor runs
+// outside the cgroups of jobs, as a job's account, opens none of them.
+//
+// Start at Nodes. A job's supervisor asks before the job's program runs: Starts says whether
+// it may, CloseAtStart puts the job's rule on its slice. Round does so for jobs without a
+// supervisor, and takes the rules of ended jobs back. daemons.go is about the cgroup of
+// HTCondor's daemons; state.go has what is known.
+package isolation
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/devices"
+	"github.com/gpuslot/gpuslot/gpu/process"
+)
+
+// Wall holds cgroups to device nodes; devices.Wall is the real one.
+type Wall interface {
+	// Try says whether the kernel would take a rule.
+	Try(r devices.Rule) error
+	// Put holds a cgroup and all below it to a rule, Remove takes it back.
+	Put(dir string, r devices.Rule) error
+	Remove(dir string) error
+}
+
+// Jobs are the running jobs; jobs.Table is the real one.
+type Jobs interface {
+	Running() []jobs.Job
+}
+
+// Processes are those of this node; starter.Node is the real one.
+type Processes interface {
+	Runs(p process.ID) bool
+	// JobCgroup is the cgroup of a starter's job, below the mount; empty while no
+	// process of the job is there.
+	JobCgroup(s starter.Starter) string
+	// UnifiedCgroup is the cgroup of a process, below the mount.
+	UnifiedCgroup(pid int) (string, error)
+}
+
+// HTCondor is what its daemons run in; starter.Node is the real one.
+type HTCondor interface {
+	// DaemonCgroups are the cgroups of this node's startds, below the mount.
+	DaemonCgroups() []string
+	// ReadOnly says whether a process sees a directory on a mount that cannot be written.
+	ReadOnly(pid int, dir string) bool
+}
+
+// Metrics count the rules of jobs; metrics.Metrics is the real one.
+type Metrics interface {
+	// DeviceRule counts a job by when it got its rule: InTime, Late or Missing.
+	DeviceRule(when string)
+}
+
+// Options are what Nodes work with.
+type Options struct {
+	// Wall puts the rules; nil if nothing can.
+	Wall      Wall
+	Jobs      Jobs
+	Processes Processes
+	HTCondor  HTCondor
+	Metrics   Metrics
+	Log       *slog.Logger
+	// Proc is /proc, Root the mount of cgroup v2.
+	Proc, Root string
+}
+
+// Conditions are what the rules rest on now.
+type Conditions struct {
+	// Planned: there is a plan. Observed: its node stays as it is.
+	Planned, Observed bool
+	// Instances are the GPU instances of each GPU and MIG device: see InstancesOf.
+	Instances map[gpu.UUID][]devices.Instance
+	// Device is the MIG device at a place of a layout; empty for what is no such place.
+	Device func(place gpu.UUID) gpu.UUID
+	// JobCgroups: HTCondor is set up to give jobs cgroups of their own.
+	JobCgroups bool
+}
+
+// When a job got its rule: before its program ran, later, or not at all.
+const (
+	InTime  = "in-time"
+	Late    = "late"
+	Missing = "missing"
+)
+
+const (
+	// nodesPace is how often what was done and what could be done is looked at again.
+	nodesPace = 5 * time.Second
+	// LateAfter is how long after its admission a job without a rule is a warning, and
+	// how long after its rule a job whose supervisor has not asked for it is one.
+	LateAfter = 10 * time.Second
+)
+
+// errNoProcess: a container of docker, or a starter that does not come to its job.
+var errNoProcess = errors.New("no process of it is in a cgroup of HTCondor's below its starter")
+
+// errNoSlice: HTCondor attaches its own program to the job's cgroup such that it
+// admits none beside it (measured: EPERM in either order), so ours needs one
+// above it that is the job's alone.
+var errNoSlice = errors.New("HTCondor gives jobs a slice of their own from 24.8 on")
+
+// Nodes are the jobs that are held to their own device nodes. All methods may be called by
+// several goroutines at a time.
+type Nodes struct {
+	wall      Wall
+	jobs      Jobs
+	processes Processes
+	htcondor  HTCondor
+	metrics   Metrics
+	log       *slog.Logger
+	proc      devices.Proc
+	// root is the mount of cgroup v2.
+	root string
+	// wake is for a job that has ended, and for a new view.
+	wake chan struct{}
+
+	// turn is held from the look at a slice to the end of its change: the slice of
+	// a job that ended may get the next job's rule meanwhile.
+	turn sync.Mutex
+	// mu guards what follows.
+	mu sync.Mutex
+	by map[starter.Cgroup]heldNodes
+	// reasons are why the nodes of other devices are open to a job, or to all jobs
+	// (the zero key).
+	reasons map[process.ID]string
+	// daemons are the cgroups of HTCondor's daemons (daemons.go). open says why nodes
+	// are open to what runs there.
+	daemons map[starter.Cgroup]daemonCgroup
+	open    string
+	// opened: no rule of an earlier agent is left on one of them.
+	opened bool
+}
+
+// heldNodes is the rule of one slice, for a job or for a login to it.
+type heldNodes struct {
+	starter starter.Starter
+	rule    devices.Rule
+	// since is when the starter's first rule was put. Settled: it is known whether that
+	// was before the job's program ran.
+	since   time.Time
+	settled bool
+}
+
+// nodesJob is a job with all its GPUs.
+type nodesJob struct {
+	jobs.Job
+	own []devices.Instance
+	err error
+}
+
+// New returns Nodes without rules. Those of an earlier agent are put again by Round.
+func New(o Options) *Nodes {
+	return &Nodes{
+		wall: o.Wall, jobs: o.Jobs, processes: o.Processes, htcondor: o.HTCondor, metrics: o.Metrics, log: o.Log,
+		proc: devices.Proc{Root: o.Proc}, root: o.Root, wake: make(chan struct{}, 1),
+		by: map[starter.Cgroup]heldNodes{}, reasons: map[process.ID]string{},
+		daemons: map[starter.Cgroup]daemonCgroup{},
+	}
+}
+
+// Run looks after the device nodes of jobs until the context ends. After is called after
+// each round.
+func (n *Nodes) Run(ctx context.Context, now func() Conditions, after func()) {
+	for ctx.Err() == nil {
+		n.Round(now(), time.Now())
+		after()
+		t := time.NewTimer(nodesPace)
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		case <-n.wake:
+		}
+		t.Stop()
+	}
+}
+
+// Wake starts the next round now: a job has ended, or the conditions are others.
+func (n *Nodes) Wake() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Round holds the jobs of the table to their nodes, and says which are late.
+func (n *Nodes) Round(c Conditions, now time.Time) {
+	n.drop()
+	if n.wall == nil || !c.Divided() || c.Observed {
+		n.complain(process.ID{}, nil)
+		n.complainOfDaemons(nil)
+		if c.Planned {
+			_ = n.OpenToDaemons() // logged, and tried again
+		}
+		return
+	}
+	read := sync.OnceValues(n.proc.Read)
+	if n.complainOfNodes(jobs.Job{}, n.try(read)) {
+		return
+	}
+	n.closeToDaemons(read)
+	for _, j := range c.withNodes(n.jobs.Running()) {
+		leaf := n.processes.JobCgroup(j.Starter)
+		late := now.Sub(j.Since) >= LateAfter
+		switch {
+		case leaf != "":
+			n.runsIn(leaf)
+			slice, err := n.holdTo(j, leaf, read, now)
+			n.complainOfNodes(j.Job, err)
+			// A supervisor asks in the moment after its cgroup is there.
+			if !j.Adopted && n.settle(slice, now.Add(-LateAfter)) {
+				n.metrics.DeviceRule(Late)
+				n.log.Warn("a job ran before the device nodes of other MIG devices were closed to it",
+					"slot", j.Starter.Slot, "job", j.ID, "gpu", j.GPU)
+			}
+		case late && !n.has(j.Starter) && (j.Starter.PID == 0 || n.processes.Runs(j.Starter.ID)):
+			n.complainOfNodes(j.Job, errNoProcess)
+		}
+	}
+}
+
+// try says why no job can be held to its nodes.
+func (n *Nodes) try(read func() (devices.Capabilities, error)) error {
+	c, err := read()
+	if err != nil {
+		return err
+	}
+	r, err := c.Rule(nil)
+	if err != nil {
+		return err
+	}
+	return n.wall.Try(r)
+}
+
+// holdTo holds a job or a login to the nodes of the job, and returns the slice that
+// has the rule; none for one that has ended.
+func (n *Nodes) holdTo(
+	j nodesJob, leaf string, read func() (devices.Capabilities, error), now time.Time,
+) (starter.Cgroup, error) {
+	slice, ok := starter.JobSlice(leaf)
+	switch {
+	case j.err != nil:
+		return starter.Cgroup{}, j.err
+	case !ok:
+		return starter.Cgroup{}, errNoSlice
+	}
+	c, err := read()
+	if err != nil {
+		return starter.Cgroup{}, err
+	}
+	r, err := c.Rule(j.own)
+	if err != nil {
+		return starter.Cgroup{}, err
+	}
+	n.turn.Lock()
+	defer n.turn.Unlock()
+	dir, _ := starter.CgroupAt(filepath.Join(n.root, slice))
+	if !dir.Exists() {
+		return starter.Cgroup{}, nil // it has ended already
+	}
+	held := heldNodes{starter: j.Starter, since: now}
+	if had, ok := n.of(dir); ok && had.starter.Is(j.Starter) {
+		held = had
+		if held.rule.Equal(r) {
+			return dir, nil
+		}
+	}
+	if err := n.wall.Put(dir.Path, r); err != nil {
+		if !dir.Exists() {
+			return starter.Cgroup{}, nil
+		}
+		return starter.Cgroup{}, err
+	}
+	held.rule = r
+	n.enter(dir, held)
+	return dir, nil
+}
+
+// drop takes rules back whose jobs have ended: the slice is that of the
+// next job in the slot, too, which has another rule.
+func (n *Nodes) drop() {
+	n.turn.Lock()
+	defer n.turn.Unlock()
+	for _, slice := range n.ended(n.processes.Runs) {
+		if !slice.Exists() {
+			continue
+		}
+		if err := n.wall.Remove(slice.Path); err != nil && slice.Exists() {
+			n.log.Warn("the rule of a cgroup for device nodes stays", "err", err)
+		}
+	}
+}
+
+// complainOfNodes books why a job, or every job, can open the nodes of others,
+// and tells it once.
+func (n *Nodes) complainOfNodes(r jobs.Job, err error) (open bool) {
+	if n.complain(r.Starter.ID, err) {
+		if r.Starter.PID != 0 {
+			n.metrics.DeviceRule(Missing)
+		}
+		n.log.Warn("jobs can open the device nodes of other MIG devices",
+			"slot", r.Starter.Slot, "job", r.ID, "gpu", r.GPU, "err", err)
+	}
+	return err != nil
+}
+
+// CloseAtStart closes the nodes of MIG devices to a job but for its own, before its program
+// runs. Held are the entries of the starter's job, leaf is the cgroup that HTCondor made for
+// the job. Nothing is promised, and there is no error, where rules are not enforced or
+// HTCondor makes no slice for jobs.
+func (n *Nodes) CloseAtStart(now Conditions, s starter.Starter, held []jobs.Job, leaf string) error {
+	if !now.Divided() || now.Observed || !n.Enforced() {
+		return nil
+	}
+	j := nodesJob{Job: jobs.Job{Starter: s}}
+	for _, with := range now.withNodes(held) {
+		j = with
+	}
+	slice, err := n.holdTo(j, leaf, sync.OnceValues(n.proc.Read), time.Now())
+	// The time is taken again: a round that runs beside this may have put the rule since.
+	if n.settle(slice, time.Now()) {
+		n.metrics.DeviceRule(InTime)
+		n.log.Debug("the device nodes of other MIG devices were closed to a job", "slot", s.Slot, "job", j.ID, "gpu", j.GPU)
+	}
+	n.complainOfNodes(j.Job, err)
+	if errors.Is(err, errNoSlice) {
+		return nil // this HTCondor has no cgroup for a rule, so none is promised
+	}
+	return err
+}

@@ -1,0 +1,287 @@
+package isolation
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/devices"
+	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/test/proctree"
+)
+
+// uuid is the UUID of the n-th test GPU.
+func uuid(n int) gpu.UUID {
+	return gpu.UUID(fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", n))
+}
+
+// mig is that of a MIG device with a GPU instance of GPU 0.
+func mig(instance int) gpu.UUID { return gpu.UUID(fmt.Sprintf("MIG-%d", instance)) }
+
+// wall is a kernel that keeps one rule for each cgroup.
+type wall struct {
+	mu  sync.Mutex
+	by  map[string]devices.Rule
+	err error
+}
+
+func (w *wall) Try(devices.Rule) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+func (w *wall) Put(dir string, r devices.Rule) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.by[dir] = r
+	}
+	return w.err
+}
+
+func (w *wall) Remove(dir string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.by[dir]; !ok {
+		return fs.ErrNotExist
+	}
+	delete(w.by, dir)
+	return nil
+}
+
+// counts are the metrics.
+type counts struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+func (c *counts) DeviceRule(when string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.by[when]++
+}
+
+func (c *counts) of(when string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.by[when]
+}
+
+// node is one whose first GPU is divided.
+type node struct {
+	*Nodes
+	t      testing.TB
+	proc   proctree.Tree
+	table  *jobs.Table
+	wall   *wall
+	counts *counts
+	said   *bytes.Buffer
+	root   string
+}
+
+func newNode(t testing.TB) *node {
+	t.Helper()
+	n := &node{t: t, proc: proctree.New(t), wall: &wall{by: map[string]devices.Rule{}},
+		counts: &counts{by: map[string]int{}}, said: &bytes.Buffer{}, root: t.TempDir()}
+	var minors strings.Builder
+	for i := 1; i < 100; i++ { // instance i has the minors 10i and 10i+1
+		fmt.Fprintf(&minors, "gpu0/gi%d/access %d\ngpu0/gi%d/ci0/access %d\n", i, 10*i, i, 10*i+1)
+	}
+	for name, text := range map[string]string{
+		"devices": "Character devices:\n509 nvidia-caps\n", "driver/nvidia-caps/mig-minors": minors.String(),
+		"driver/nvidia/gpus/0/information": fmt.Sprintf("GPU UUID: %s\nDevice Minor: 0\n", uuid(0)),
+	} {
+		name = filepath.Join(n.proc.Root, name)
+		if err := cmp.Or(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	view := starter.Node{FS: process.FS{Root: n.proc.Root}, Own: uint32(os.Getuid())}
+	n.table = jobs.New(view)
+	n.Nodes = New(Options{
+		Wall: n.wall, Jobs: n.table, Processes: view, HTCondor: view, Metrics: n.counts,
+		Log: slog.New(slog.NewTextHandler(n.said, nil)), Proc: n.proc.Root, Root: n.root,
+	})
+	return n
+}
+
+// now are conditions in which jobs are held to their nodes.
+func now() Conditions {
+	c := Conditions{
+		Planned: true, JobCgroups: true, Device: func(gpu.UUID) gpu.UUID { return "" },
+		Instances: map[gpu.UUID][]devices.Instance{uuid(0): {{GPU: uuid(0), All: true}}},
+	}
+	for i := 1; i < 100; i++ {
+		c.Instances[mig(i)] = []devices.Instance{{GPU: uuid(0), ID: i}}
+	}
+	return c
+}
+
+// job admits one on a MIG device, with its first process.
+func (n *node) job(pid, instance int) starter.Starter {
+	s := n.starter(pid, instance)
+	n.admit(s, instance)
+	return s
+}
+
+func (n *node) admit(s starter.Starter, instance int) {
+	n.table.Admit(starter.Caller{Starter: s, Hook: true}, func(*jobs.View) []jobs.Job {
+		return []jobs.Job{{Starter: s, GPU: mig(instance), ID: "1.0", Since: time.Now()}}
+	})
+}
+
+// starter makes one, with its job's cgroup and first process. The tree of processes is not
+// for several goroutines.
+func (n *node) starter(pid, instance int) starter.Starter {
+	slot := fmt.Sprintf("slot1_%d", instance)
+	s := starter.Starter{ID: n.proc.Starter(pid, slot), Slot: slot}
+	if err := os.MkdirAll(filepath.Join(n.root, n.leaf(s)), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	n.proc.Add(proctree.Process{PID: pid + 1000, Parent: pid, Comm: "train", Cgroup: n.leaf(s)})
+	return s
+}
+
+func (n *node) leaf(s starter.Starter) string { return proctree.CgroupOf(s.Slot) }
+
+// rule is what the slice of a job may open; none without a rule.
+func (n *node) rule(s starter.Starter) string {
+	n.wall.mu.Lock()
+	defer n.wall.mu.Unlock()
+	r, ok := n.wall.by[filepath.Join(n.root, filepath.Dir(n.leaf(s)))]
+	if !ok {
+		return "none"
+	}
+	return fmt.Sprint(r.Own)
+}
+
+func own(instance int) string { return fmt.Sprintf("[{%d %d}]", 10*instance, 10*instance+1) }
+
+// TestStartsBesideRounds: jobs start while rounds look at all of them. Each has its own nodes
+// before its program runs, and is counted once.
+func TestStartsBesideRounds(t *testing.T) {
+	const n = 40
+	node := newNode(t)
+	starters := make([]starter.Starter, n+1)
+	for i := 1; i <= n; i++ {
+		starters[i] = node.starter(2000+i, i)
+	}
+	stop, rounds := make(chan struct{}), sync.WaitGroup{}
+	rounds.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				node.Round(now(), time.Now())
+			}
+		}
+	})
+	var starts sync.WaitGroup
+	for k := range 4 {
+		starts.Go(func() {
+			for i := 1 + k; i <= n; i += 4 {
+				s := starters[i]
+				node.admit(s, i)
+				if err := node.CloseAtStart(now(), s, node.table.HeldBy(s), node.leaf(s)); err != nil {
+					t.Error(err)
+				}
+				if got := node.rule(s); got != own(i) {
+					t.Errorf("%s begins with %s", s.Slot, got)
+				}
+			}
+		})
+	}
+	starts.Wait()
+	close(stop)
+	rounds.Wait()
+	if node.counts.of(InTime) != n || node.counts.of(Late)+node.counts.of(Missing) != 0 {
+		t.Errorf("counted %v; warnings %v", node.counts.by, node.Warnings())
+	}
+}
+
+// TestRound: a job without a supervisor gets its rule, which is late, and loses it at its end.
+func TestRound(t *testing.T) {
+	n := newNode(t)
+	s := n.job(100, 3)
+	n.Round(now(), time.Now())
+	if got := n.rule(s); got != own(3) {
+		t.Errorf("it may open %s", got)
+	}
+	n.Round(now(), time.Now().Add(LateAfter))
+	n.Round(now(), time.Now().Add(2*LateAfter))
+	if n.counts.of(Late) != 1 {
+		t.Errorf("counted %v", n.counts.by)
+	}
+	n.proc.End(s.PID + 1000)
+	n.proc.End(s.PID)
+	n.table.DropEnded()
+	n.Round(now(), time.Now())
+	if got := n.rule(s); got != "none" {
+		t.Errorf("after its end: %s", got)
+	}
+}
+
+// TestNotEnforced: without MIG devices, on an observed node and where the kernel takes no
+// rule none is put. Only the last is a warning.
+func TestNotEnforced(t *testing.T) {
+	for name, c := range map[string]struct {
+		conditions func(*Conditions)
+		err        error
+	}{
+		"not divided":         {conditions: func(c *Conditions) { c.Instances = nil }},
+		"observed":            {conditions: func(c *Conditions) { c.Observed = true }},
+		"the kernel refuses":  {conditions: func(*Conditions) {}, err: errors.New("no BPF")},
+		"unknown to the plan": {conditions: func(c *Conditions) { delete(c.Instances, mig(1)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.wall.err = c.err
+			s, is := n.job(100, 1), now()
+			c.conditions(&is)
+			n.Round(is, time.Now())
+			err := n.CloseAtStart(is, s, n.table.HeldBy(s), n.leaf(s))
+			unknown := name == "unknown to the plan"
+			if n.rule(s) != "none" || (err != nil) != unknown {
+				t.Errorf("rule %s, %v", n.rule(s), err)
+			}
+			if warns := len(n.Warnings()) > 0; warns != (c.err != nil || unknown) || n.Enforced() != (c.err == nil) {
+				t.Errorf("warnings %v, enforced %t", n.Warnings(), n.Enforced())
+			}
+		})
+	}
+}
+
+// TestMayClose: on which cgroups of HTCondor's daemons a rule may be.
+func TestMayClose(t *testing.T) {
+	for _, c := range []struct {
+		cgroup, own string
+		err         error
+	}{
+		{"/system.slice/condor.service", "/system.slice/gpuslotd.service", nil},
+		{"/system.slice/condor.service/leaf", "/system.slice/gpuslotd.service", nil},
+		{"", "/", errDaemonsNoCgroup},
+		{"/", "/", errDaemonsNoCgroup},
+		{"/../condor.service", "/", errDaemonsNoCgroup},
+		{"/user.slice/session-3.scope", "/", errDaemonsNoUnit},
+		{"/system.slice/condor.service", "/system.slice/condor.service/x", errDaemonsAndAgent},
+		{"/system.slice/condor.service", "/system.slice/condor.service2", nil},
+	} {
+		if err := mayClose(c.cgroup, c.own); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+			t.Errorf("%s beside %s: %v", c.cgroup, c.own, err)
+		}
+	}
+}
