@@ -173,7 +173,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 // replan makes the plan anew; one that cannot be made leaves the last in force.
 func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func(error)) {
 	inv.Host = v.settings.Within(inv.Host)
-	p, err := plan.Build(v.next, a.withServers(v, inv))
+	p, err := plan.Build(v.next, a.executor(v).Owners(a.withServers(v, inv)))
 	if err == nil {
 		p = a.elastic.Follow(p, a.recalled, start)
 	}

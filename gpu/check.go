@@ -163,6 +163,9 @@ func (c *checker) devices(at string, g GPU) {
 		if d.Start != nil && (*d.Start < 0 || *d.Start >= maxMIGDevices) {
 			c.bad("%s: start is %d; the grid counts from 0", at, *d.Start)
 		}
+		if d.Owner != "" && d.Owner != Ours && d.Owner != Foreign {
+			c.bad("%s: owner is %q; it is %q or %q", at, foreign.Clip(string(d.Owner)), Ours, Foreign)
+		}
 		if d.GPUInstance < 0 {
 			c.bad("%s: gpu_instance is %d; the driver counts from 0", at, d.GPUInstance)
 		}

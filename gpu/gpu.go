@@ -47,6 +47,8 @@ type MIGDevice struct {
 	Profile string `json:"profile"`
 	// GPUInstance is the driver's id of the GPU instance; it is reused.
 	GPUInstance int `json:"gpu_instance"`
+	// Owner is who made it; empty means that it is not known.
+	Owner Owner `json:"owner,omitempty"`
 	// Start is the unit of the grid where it begins, which the driver tells root
 	// only; nil means it was not read.
 	Start *int `json:"start,omitempty"`

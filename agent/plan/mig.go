@@ -126,8 +126,14 @@ func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, places []place, ok b
 	}
 	var possible []string
 	var impossible []error
+	blocked := 0
 	for _, text := range texts {
 		l, err := cs.layout(chip, text)
+		if err == nil && !keep {
+			if err = c.besideOthers(chip, l.places); err != nil {
+				blocked++
+			}
+		}
 		if err != nil {
 			impossible = append(impossible, err)
 			continue
@@ -141,6 +147,14 @@ func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, places []place, ok b
 			places = merge(places, chip, l.places)
 		}
 	}
+	if !keep && len(possible) == 0 && blocked > 0 {
+		n.warn(c.UUID, "mig_layout: %v", impossible[len(impossible)-1])
+		out.Layouts = nil // what exists is planned as it is
+		if l, err := cs.layout(chip, layoutOf(c.MIGDevices)); err == nil {
+			out.Costs = []LayoutCost{l.cost}
+		}
+		return out, nil, true
+	}
 	if !keep && len(possible) == 0 {
 		c.refuse(n, "mig_layout: %v", impossible[0])
 		return out, nil, false
@@ -153,6 +167,54 @@ func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, places []place, ok b
 	}
 	out.Repartition = c.repartition(out, n)
 	return out, places, true
+}
+
+// besideOthers reports why a layout cannot be made: MIG devices that gpuslot did not make
+// are left alone, and the layout has no room beside them.
+func (c candidate) besideOthers(chip gpu.Chip, places gpu.Layout) error {
+	var others gpu.Layout
+	var names, removal []string
+	for _, d := range c.MIGDevices {
+		at, known := placeOf(chip, d)
+		if known && d.Owner == gpu.Foreign && !slices.Contains(places, at) {
+			others, names = append(others, at), append(names, chip.FormatPlace(at))
+			removal = append(removal, fmt.Sprintf("nvidia-smi mig -dci -i %s -gi %d && nvidia-smi mig -dgi -i %s -gi %d", c.UUID, d.GPUInstance, c.UUID, d.GPUInstance))
+		}
+	}
+	if mig.Legal(chip, append(slices.Clone(others), places...)) == nil {
+		return nil
+	}
+	return fmt.Errorf("%s has no room beside %s, which gpuslot did not make and leaves alone: these are offered as they are; "+
+		"nvidia-smi mig -lgi -i %s lists them; remove those that nobody needs: %s",
+		chip.Format(places), strings.Join(names, ", "), c.UUID, strings.Join(removal, "; "))
+}
+
+// placeOf is where a MIG device is, if its place and its profile are known.
+func placeOf(chip gpu.Chip, d gpu.MIGDevice) (gpu.Place, bool) {
+	if d.Start == nil {
+		return gpu.Place{}, false
+	}
+	for _, p := range chip.Profiles {
+		if p.Name == d.Profile {
+			return gpu.Place{Profile: p.ID, Start: *d.Start}, true
+		}
+	}
+	return gpu.Place{}, false
+}
+
+// inTheWay reports whether a MIG device of an unknown owner has no room beside the
+// places that are wanted: to make these it must go.
+func (c candidate) inTheWay(chip gpu.Chip, places []place, d gpu.MIGDevice) bool {
+	at, known := placeOf(chip, d)
+	if !known || d.Owner != "" {
+		return false
+	}
+	for _, p := range places {
+		if mig.Legal(chip, gpu.Layout{at, {Profile: p.profile.ID, Start: p.start}}) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // repartition is what the configuration wishes, where it can be had: HTCondor
@@ -230,8 +292,13 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 		}
 		out = append(out, one)
 	}
+	chip, err := mig.ModelOf(c.GPU, driverMajor(c.driver))
 	for _, d := range c.MIGDevices {
 		if taken[d.UUID] || len(places) > 0 && d.Start == nil {
+			continue
+		}
+		if err == nil && c.inTheWay(chip, places, d) {
+			n.warn(c.UUID, "its MIG device %s at %d has no room beside mig_layout: it goes if gpuslot made it, else it stays and the layout cannot be made; nvidia-smi mig -lgi -i %s lists it", d.Profile, *d.Start, c.UUID)
 			continue
 		}
 		one := c.part(d)

@@ -14,6 +14,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/mig"
 )
 
 func planCommand(f *flags) *cobra.Command {
@@ -114,6 +115,9 @@ func makeReport(c *cobra.Command, f *flags, files []string, against, bundled str
 	settings := hostSettings(c.Context(), files)
 	inv.Host = settings.Within(inv.Host)
 	if len(files) == 0 {
+		if boot, err := mig.BootID(); err == nil {
+			inv = mig.Executor{Dir: cfg.Paths.State, Boot: boot}.Owners(inv)
+		}
 		if inForce, err := plan.Read(cfg.Paths.PlanFile()); err == nil { // else compareInForce reports it
 			inv = plan.WithServers(inv, inForce.Servers())
 		}

@@ -1,0 +1,41 @@
+package mig
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Owners returns the inventory with the owner of each MIG device, as the GPUs' books in
+// e.Dir have it. It stays unknown of a device whose place is not known, and where the
+// books may not be read. A book that cannot be read otherwise owns nothing.
+func (e Executor) Owners(inv gpu.Inventory) gpu.Inventory {
+	inv.GPUs = slices.Clone(inv.GPUs)
+	for i := range inv.GPUs {
+		g := &inv.GPUs[i]
+		if len(g.MIGDevices) == 0 {
+			continue
+		}
+		book, err := ReadBook(e.Dir, g.UUID)
+		if errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		if book.Boot != e.Boot {
+			book.Owned = nil // no instance outlives its boot
+		}
+		g.MIGDevices = slices.Clone(g.MIGDevices)
+		for j := range g.MIGDevices {
+			d := &g.MIGDevices[j]
+			if d.Start == nil {
+				continue
+			}
+			d.Owner = gpu.Foreign
+			if slices.ContainsFunc(book.Owned, func(o Owned) bool { return o.Start == *d.Start }) {
+				d.Owner = gpu.Ours
+			}
+		}
+	}
+	return inv
+}
