@@ -252,7 +252,8 @@ func scopeOfMy(ctx context.Context, n *node.Node, p page) error {
 	return errors.Join(err, same("the job", strings.Join(rows[0], " "), fmt.Sprint(idle, " undefined")))
 }
 
-// unmatchedJobs: the negotiator hears of the second kind only when the first is gone.
+// unmatchedJobs: the negotiator hears of the second kind only when the limit of offers is
+// lifted, as sites are told to.
 func unmatchedJobs(ctx context.Context, n *node.Node, p page) error {
 	var clusters [2]int
 	for i, submit := range p.submits {
@@ -274,13 +275,18 @@ func unmatchedJobs(ctx context.Context, n *node.Node, p page) error {
 		return err
 	}
 	offered := requests(clusters[1])
-	if _, err := n.Run(ctx, "condor_rm", strconv.Itoa(clusters[0])); err != nil {
+	unlimited := node.File{Data: "MAX_CONCURRENT_UPLOADS_PER_USER = 0\n", Mode: 0o644}
+	if err := n.WriteFile(ctx, "/etc/condor/config.d/70-unlimited.config", unlimited); err != nil {
+		return err
+	}
+	if _, err := n.Run(ctx, "condor_reconfig", "-daemon", "schedd"); err != nil {
 		return err
 	}
 	if err := n.WaitJobs(ctx, clusters[1], completed); err != nil {
 		return err
 	}
-	return same("requests of the second kind", strconv.Itoa(offered), "0")
+	_, err := n.Run(ctx, "condor_rm", strconv.Itoa(clusters[0]))
+	return errors.Join(err, same("requests of the second kind", strconv.Itoa(offered), "0"))
 }
 
 func accountingGroup(ctx context.Context, n *node.Node, p page) error {
