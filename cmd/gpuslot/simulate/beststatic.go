@@ -55,8 +55,8 @@ func (f File) BestStatic(ctx context.Context, jobs func() Jobs) (map[string]stri
 	return layouts, nil
 }
 
-// layOut gives the static policy its best layouts, and says which.
-func (f File) layOut(ctx context.Context, policies []Policy, jobs func() Jobs, stderr io.Writer) error {
+// layOut gives the static policy its best layouts, and a note of them.
+func (f File) layOut(ctx context.Context, policies []Policy, jobs func() Jobs) error {
 	i := slices.IndexFunc(policies, func(p Policy) bool { return p.Name == nameStatic })
 	if i < 0 {
 		return nil
@@ -65,12 +65,14 @@ func (f File) layOut(ctx context.Context, policies []Policy, jobs func() Jobs, s
 	if err != nil {
 		return err
 	}
+	var notes []string
 	for _, name := range slices.Sorted(maps.Keys(layouts)) {
 		if f.Layouts[name] == "" {
-			fmt.Fprintf(stderr, "%s: %s on each %s is the best static layout for these jobs\n", nameStatic, layouts[name], name)
+			notes = append(notes, fmt.Sprintf("%s on each %s is the best static layout for these jobs", layouts[name], name))
 		}
 	}
 	policies[i], err = StaticMIG(f.Pool, layouts)
+	policies[i].Note = strings.Join(notes, "; ")
 	return err
 }
 

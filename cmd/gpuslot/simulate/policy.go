@@ -16,6 +16,8 @@ type Policy struct {
 	// Config is the text of a gpuslot.toml that holds for all nodes; empty leaves
 	// each group its own.
 	Config string
+	// Note is a sentence on where it comes from, for the reader of results; empty for none.
+	Note string
 	// Slicing: GPUs that the plan shares are shared without a control daemon, in time slices.
 	Slicing bool
 }

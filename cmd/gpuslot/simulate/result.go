@@ -3,6 +3,8 @@ package simulate
 // Result is what a policy did with a stream of jobs.
 type Result struct {
 	Policy string `json:"policy"`
+	// Note is the policy's.
+	Note string `json:"note,omitempty"`
 	// Partial: the run was ended before the last job.
 	Partial bool `json:"partial,omitempty"`
 	// Jobs came; of those Refused fit no slot of the pool, Started got one, Ended are done.

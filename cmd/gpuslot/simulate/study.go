@@ -56,7 +56,7 @@ func (s Study) Run(ctx context.Context, stdin io.Reader, stderr io.Writer) ([]Re
 	if err != nil {
 		return nil, err
 	}
-	if err := file.layOut(ctx, policies, source, stderr); err != nil {
+	if err := file.layOut(ctx, policies, source); err != nil {
 		return nil, err
 	}
 	told := NewReport(stderr, policies, scale)

@@ -20,6 +20,9 @@ func Print(w io.Writer, results []Result) {
 	}
 	t.Print(w)
 	for _, r := range results {
+		if r.Note != "" {
+			fmt.Fprintf(w, "%s: %s\n", r.Policy, r.Note)
+		}
 		switch {
 		case r.Refused > 0 && len(results) > 1:
 			fmt.Fprintf(w, "%s: %d jobs fit no slot; they were left out of all policies\n", r.Policy, r.Refused)
