@@ -88,6 +88,9 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		total += len(p.sites)
 	}
 	for _, p := range packages {
+		// Drawn first: an equivalent that is found takes itself out and moves no other.
+		r := rand.New(rand.NewPCG(o.seed, seedOf(p.path)))
+		r.Shuffle(len(p.sites), func(i, j int) { p.sites[i], p.sites[j] = p.sites[j], p.sites[i] })
 		p.sites = slices.DeleteFunc(p.sites, func(s site) bool {
 			_, known := equal[s.key()]
 			if known {
@@ -95,8 +98,6 @@ func run(ctx context.Context, out io.Writer, o options) error {
 			}
 			return known || !only.MatchString(s.key())
 		})
-		r := rand.New(rand.NewPCG(o.seed, seedOf(p.path)))
-		r.Shuffle(len(p.sites), func(i, j int) { p.sites[i], p.sites[j] = p.sites[j], p.sites[i] })
 		want := part(o.n, len(p.sites), total)
 		if o.only != "" {
 			want = len(p.sites)

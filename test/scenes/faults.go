@@ -141,7 +141,7 @@ func stopped(ctx context.Context, st *Stage) error {
 	return st.checkUnprovable(ctx, u)
 }
 
-// checkUnprovable: a control daemon is asked for a server when nobody uses it,
+// checkUnprovable: a control daemon is asked for a server when no client uses it,
 // and NVIDIA's finds no GPU here.
 func (st *Stage) checkUnprovable(ctx context.Context, u gpu.UUID) error {
 	wait, cancel := context.WithTimeout(ctx, node.Patience)

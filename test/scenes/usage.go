@@ -42,7 +42,7 @@ func ownUsage(ctx context.Context, st *Stage) error {
 }
 
 // checkKept checks the agent's own record of a job, and its timeline after the
-// job is gone and the agent has started anew.
+// job is gone and the agent has started again.
 func (st *Stage) checkKept(ctx context.Context, cluster int, mib int64) error {
 	job := fmt.Sprintf("%d.0", cluster)
 	ctx, cancel := context.WithTimeout(ctx, node.Patience)

@@ -126,10 +126,10 @@ func once(name string, fill func(dir string) error) (string, error) {
 	return dest, os.Rename(tmp, dest)
 }
 
-// keep is how long a build stays that nobody uses.
+// keep is how long a build stays that is not used.
 const keep = 24 * time.Hour
 
-// prune removes builds, and what killed builds left, that nobody used since
+// prune removes builds, and what killed builds left, that were not used since
 // then. What cannot be removed stays.
 func prune(cache string, since time.Time) {
 	for _, pattern := range []string{"sim-*", ".sim-*"} {

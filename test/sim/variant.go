@@ -108,7 +108,7 @@ func library470(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// linkVariant links the objects of dir anew. Names that even the newest header
+// linkVariant links the objects of dir again. Names that even the newest header
 // has lost become stubs too.
 func linkVariant(ctx context.Context, tmp, dir string, exported []string) error {
 	objs, err := filepath.Glob(filepath.Join(dir, "src", "[sn][tv]*", "*.c.o")) // state/, nvml/

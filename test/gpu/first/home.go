@@ -31,7 +31,7 @@ func (c *call) bringHome() error {
 	}
 	var d evidence.Driver
 	if err := decode(filepath.Join(dir, evidence.FileName), &d); err != nil {
-		return fmt.Errorf("the results do not tell their driver, so nobody knows what they are of: %w", err)
+		return fmt.Errorf("the results do not name their driver, so it is not known what they are of: %w", err)
 	}
 	if err := decode(filepath.Join(dir, stateFile), &c.state); err != nil {
 		return err

@@ -202,7 +202,7 @@ func (c *call) parts(ctx context.Context) {
 		}
 		left := time.Until(c.end) - c.scaled(noted)
 		if ctx.Err() != nil || left < c.scaled(p.least) {
-			return // later parts are worth less, and the last ones may leave a GPU that serves nobody
+			return // later parts are worth less, and the last ones may leave a GPU that serves no client
 		}
 		c.try(ctx, p, done, min(c.scaled(p.limit), left), mps)
 	}

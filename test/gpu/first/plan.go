@@ -40,7 +40,7 @@ type trying struct {
 	progress *progress
 }
 
-// plan is everything, in order of worth. What may leave a GPU that serves nobody
+// plan is everything, in order of worth. What may leave a GPU that serves no client
 // comes last.
 func plan() []part {
 	return []part{

@@ -264,7 +264,7 @@ func (m *machine) look(ctx context.Context) (state, error) {
 // goneWithin is how long a GPU may list processes that have just ended.
 const goneWithin = 10 * time.Second
 
-// left says what is not as it was before, or that nobody can tell.
+// left says what is not as it was before, or that it is not known.
 func (m *machine) left(ctx context.Context, before state) error {
 	for deadline := time.Now().Add(goneWithin); ; time.Sleep(200 * time.Millisecond) {
 		after, err := m.look(ctx)

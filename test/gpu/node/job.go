@@ -13,7 +13,7 @@ import (
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
 )
 
-// account is the jobs': nobody else on a machine has it.
+// account is the jobs': no other program on a machine has it.
 const account = 64101
 
 // job is a job below a starter of its own.

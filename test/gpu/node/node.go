@@ -228,7 +228,7 @@ func (n *Node) await(ctx context.Context, most time.Duration, is func(api.Status
 }
 
 // slotCgroup makes the node's part of the unified hierarchy, where it can. Where
-// nobody has mounted it, as on machines without systemd, the node does.
+// it is not mounted, as on machines without systemd, the node does.
 func (n *Node) slotCgroup() string {
 	name := "gpuslot-gpu-" + filepath.Base(n.dir)
 	if dir := order.NewCgroup(name); dir != "" {

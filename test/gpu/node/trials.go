@@ -60,7 +60,7 @@ func (n *Node) tryLimit(ctx context.Context, _ *truth.Lab, notes *truth.Notes) e
 }
 
 // errNoCgroup: in some containers, jobs cannot have cgroups, and without them
-// nobody knows whose a process is.
+// it is not known whose a process is.
 var errNoCgroup = errors.New("no cgroup can be made here (cgroup2, writable), so that the processes of jobs are not found")
 
 // seen waits until the agent tells the job's VRAM.
@@ -366,7 +366,7 @@ var verifyClaims = []truth.Claim{
 	{Text: "A client meets its limits by gpuslot verify's own word.", Needs: []string{"status"}, Holds: func(v truth.Values) bool { return v.Number("status") == 0 }},
 }
 
-// tryFault has one job fault; its GPU must close, and open when nobody is left
+// tryFault has one job fault; its GPU must close, and open when no client is left
 // whom the fault met.
 func (n *Node) tryFault(ctx context.Context, _ *truth.Lab, notes *truth.Notes) error {
 	defer n.endJobs()

@@ -102,7 +102,7 @@ func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " / ").Replace(text)
 }
 
-// assumption is a behaviour of the simulated node that nobody measured, the trial
+// assumption is a behaviour of the simulated node that was not measured, the trial
 // that measures it, and the file to change if the value is another.
 type assumption struct{ trial, values, assumed, file string }
 

@@ -173,7 +173,7 @@ func (l *Lab) killBusy(ctx context.Context, n *Notes, how string) error {
 	if err != nil {
 		return err
 	}
-	// It is told to end in the middle of a kernel: between two of them that harms nobody.
+	// It is told to end in the middle of a kernel: between two of them that harms no client.
 	words := fmt.Sprintf("go on load 10 20 busy 30 %d until eof", kernelTime.Milliseconds())
 	busy, err := l.Start(ctx, n, Order{Name: how + "_busy", Daemon: d, Words: words})
 	if err != nil {

@@ -171,7 +171,7 @@ func (j *Job) End(ctx context.Context) error {
 // Kill is a SIGKILL to it and what runs under it.
 func (j *Job) Kill() { _ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGKILL) }
 
-// endAll ends jobs: each by itself if it does, which harms nobody, else by a
+// endAll ends jobs: each by itself if it does, which harms no client, else by a
 // signal. It names those that not even that ends: a process that hangs in the
 // driver must not hold up all that comes after it.
 func endAll(jobs []*Job, endWait, killWait time.Duration) error {

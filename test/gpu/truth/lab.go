@@ -80,7 +80,7 @@ func (l *Lab) daemonIn(ctx context.Context, n *Notes, root string, flags ...stri
 	}
 	l.daemons = append(l.daemons, d)
 	// gpuslot's own directories are closed to other accounts; those of a control
-	// daemon that nobody prepares have mode 0777, and the trials are of that.
+	// daemon that gpuslot does not prepare have mode 0777, and the trials are of that.
 	if err := os.Chmod(dir, 0o777); err != nil {
 		return nil, err
 	}
@@ -253,7 +253,7 @@ type step struct {
 	try  func() error
 }
 
-// each tries steps one after the other, each on a GPU that nobody else uses. One
+// each tries steps one after the other, each on a GPU that no other process uses. One
 // that goes wrong does not take the others along, unless it takes all the time.
 func (l *Lab) each(ctx context.Context, steps []step) error {
 	var errs []error

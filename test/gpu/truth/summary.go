@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Read reads the outcomes of these trials from a directory, and judges them anew
+// Read reads the outcomes of these trials from a directory, and judges them again
 // by today's claims. Its error tells of what cannot be read, beside the others.
 func Read(dir string, trials []Trial) ([]Outcome, error) {
 	var out []Outcome

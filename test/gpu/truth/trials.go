@@ -3,7 +3,7 @@ package truth
 import "time"
 
 // Trials are all of the list T1 to T18, in the order in which they are made: those
-// after which a GPU might serve nobody come late, and the longest last. T11 wants
+// after which a GPU might serve no client come late, and the longest last. T11 wants
 // a second driver library, T16 changes a setting of the device: neither is done.
 func Trials() []Trial {
 	return []Trial{

@@ -242,7 +242,7 @@ func (l *Lab) try(ctx context.Context, t Trial) Outcome {
 	return o
 }
 
-// tried makes a trial. What a driver says that nobody thought of may be more than
+// tried makes a trial. What a driver says that was not thought of may be more than
 // the trial is made for; that is the end of this trial alone.
 func (t Trial) tried(ctx context.Context, l *Lab, n *Notes) (err error) {
 	defer func() {

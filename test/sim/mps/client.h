@@ -18,7 +18,7 @@ enum mps_result {
 	MPS_SERVER_NOT_READY = 807,   /* it is in FAULT, or on its way out */
 	MPS_MAX_CLIENTS = 808,
 	MPS_CLIENT_TERMINATED = 810,
-	MPS_ABSENT = -1,              /* nobody listens there: plain CUDA, no limits */
+	MPS_ABSENT = -1,              /* no process listens there: plain CUDA, no limits */
 };
 
 struct mps_device { uint32_t gpu, gi, ci; };

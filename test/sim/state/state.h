@@ -26,7 +26,7 @@ enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 1024, SIM_ACCOUN
 
 #define SIM_NONE 0xFFFFFFFFu               /* no GPU instance, no compute instance: NVML's own sentinel */
 #define SIM_HANG (-1)                      /* sim_fault.ret: the call does not come back */
-#define SIM_UNSET 0xFFFFFFFFFFFFFFFFull    /* a number that nobody set */
+#define SIM_UNSET 0xFFFFFFFFFFFFFFFFull    /* a number that was not set */
 
 /* Work done: load x time, in 1/1000 per cent x microseconds. sm: share of the multiprocessors that worked;
  * kernel: time in which any kernel ran (utilisation as NVML counts it); memory: time in which memory was busy. */
