@@ -159,8 +159,9 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 	}
 	a.lookIntoContainers(jobs, v.config.Paths.PipeRoot())
 	a.faces.note(jobs, now)
+	toBeHeld := a.jobs.ToBeHeld()
 	for i := range jobs {
-		jobs[i].ToBeHeld = a.jobs.HoldOf(jobs[i].Starter).Code != 0
+		jobs[i].ToBeHeld = toBeHeld[jobs[i].Starter]
 	}
 	next, found := b.judge(jobs, r, now)
 	for _, f := range found {

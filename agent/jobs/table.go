@@ -170,6 +170,17 @@ func (t *Table) HoldOf(s starter.Starter) api.Hold {
 	return t.view.holds[s]
 }
 
+// ToBeHeld are the starters of the jobs that HTCondor is to hold.
+func (t *Table) ToBeHeld() map[starter.Starter]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := map[starter.Starter]bool{}
+	for s := range t.view.holds {
+		all[s] = true
+	}
+	return all
+}
+
 // Holds are the jobs that HTCondor is to hold, in the order of their slots.
 func (t *Table) Holds() []api.Hold {
 	t.mu.Lock()

@@ -196,6 +196,9 @@ func TestHold(t *testing.T) {
 	if !table.Hold(s, over) || table.Hold(s, api.Hold{Code: api.CodeUnattached}) || table.HoldOf(s).Code != over.Code {
 		t.Errorf("%+v", table.HoldOf(s))
 	}
+	if all := table.ToBeHeld(); len(all) != 1 || !all[s] {
+		t.Errorf("to be held: %+v", all)
+	}
 	table.Hold(other, api.Hold{Slot: "slot1_1"})
 	if all := table.Holds(); len(all) != 2 || all[0].Slot != "slot1_1" {
 		t.Errorf("%+v", all)
