@@ -268,7 +268,9 @@ func (s State) claimWhole(whole []gpu.UUID) *api.Refusal {
 func (s State) alone(c starter.Caller, whole []gpu.UUID) *api.Refusal {
 	for _, r := range s.Running {
 		if !r.Starter.Is(c.Starter) && slices.Contains(whole, r.GPU) {
-			return api.Refuse(api.CodeClosed, fmt.Sprintf("%s is still held by %s in %s: the job waits in the queue until that ends", r.GPU, r.AccountName(), r.Starter.Slot))
+			return api.Refuse(api.CodeClosed, fmt.Sprintf(
+				"%s is still held by %s in %s: the job waits in the queue until that ends",
+				r.GPU, r.AccountName(), r.Starter.Slot))
 		}
 	}
 	return nil

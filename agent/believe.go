@@ -162,7 +162,8 @@ func (q *questions) take(running *jobs.View, c *starter.Caller, forGPUs bool) (a
 		return false, notHeld(c.Starter)
 	case before.startd >= mostConfirmed:
 		return false, api.Refuse(api.CodeNotPlanned, fmt.Sprintf(
-			"the startd was asked %d times what %s has, and did not confirm it: submit the job again", before.startd, c.Starter.Slot))
+			"the startd was asked %d times what %s has, and did not confirm it: submit the job again",
+			before.startd, c.Starter.Slot))
 	}
 	before.startd++
 	q.keep(c.Starter, before)
@@ -186,7 +187,8 @@ func (a *Agent) slotOf(ctx context.Context, s starter.Starter) (condor.Slot, err
 	all, err := a.askStartds(ctx)
 	for _, startd := range all {
 		for _, ad := range startd.slots {
-			if condor.SlotName(ad.Name) == condor.SlotName(s.Slot) && ad.JobID != "" && (ad.StarterPID == 0 || ad.StarterPID == int64(s.PID)) {
+			if condor.SlotName(ad.Name) == condor.SlotName(s.Slot) && ad.JobID != "" &&
+				(ad.StarterPID == 0 || ad.StarterPID == int64(s.PID)) {
 				if ad.Unreadable != "" {
 					return condor.Slot{}, errors.New(unreadable(ad))
 				}

@@ -133,7 +133,9 @@ func (p *partitions) take(h holding) (news bool) {
 	if p.held[h.key()] == h {
 		return false
 	}
-	maps.DeleteFunc(p.held, func(_ jobs.Key, o holding) bool { return o.GPU == h.GPU && o.ID == h.ID }) // its slot has ended
+	maps.DeleteFunc(p.held, func(_ jobs.Key, o holding) bool {
+		return o.GPU == h.GPU && o.ID == h.ID // its slot has ended
+	})
 	p.held[h.key()] = h
 	return true
 }

@@ -223,7 +223,9 @@ func pulseError(p mps.Pulse) error {
 
 // decide asks Admit, and once more after a sweep if only slots that may have
 // ended stand in the way. Those that did are to be finished.
-func (a *Agent) decide(running *jobs.View, s *State, c starter.Caller, job *api.Job, gpus []gpu.UUID) (grant *api.Grant, refusal *api.Refusal, ended []jobs.Job) {
+func (a *Agent) decide(
+	running *jobs.View, s *State, c starter.Caller, job *api.Job, gpus []gpu.UUID,
+) (grant *api.Grant, refusal *api.Refusal, ended []jobs.Job) {
 	read := func() {
 		s.Running = nil
 		for _, u := range gpus {

@@ -181,17 +181,24 @@ func (a *Agent) punish(ctx context.Context, f finding) {
 		if f.First {
 			a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
 			a.note(history.Event{Kind: history.EventBreach, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.ID, Text: f.Reason})
-			a.log.Warn("a job breaks a rule", "slot", f.Starter.Slot, "job", f.ID, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
+			a.log.Warn("a job breaks a rule",
+				"slot", f.Starter.Slot, "job", f.ID, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
 		}
 		return
 	}
-	if a.jobs.Hold(f.Starter, api.Hold{Slot: condor.SlotName(f.Starter.Slot), Job: f.ID, Code: f.Code, Reason: f.Reason, Since: time.Now().UTC().Round(0)}) {
+	hold := api.Hold{
+		Slot: condor.SlotName(f.Starter.Slot), Job: f.ID, Code: f.Code, Reason: f.Reason, Since: time.Now().UTC().Round(0),
+	}
+	if a.jobs.Hold(f.Starter, hold) {
 		a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
-		a.note(history.Event{Kind: history.EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.ID, By: history.ByAgent, Text: f.Reason})
+		a.note(history.Event{
+			Kind: history.EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.ID, By: history.ByAgent, Text: f.Reason,
+		})
 		if err := a.linkHolds(); err != nil {
 			a.log.Error("a job that is to be held may end as if it were done", "err", err)
 		}
-		a.log.Warn("HTCondor is to hold a job", "slot", f.Starter.Slot, "job", f.ID, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
+		a.log.Warn("HTCondor is to hold a job",
+			"slot", f.Starter.Slot, "job", f.ID, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
 	} else if a.jobs.HoldOf(f.Starter).Code == 0 {
 		return // it has ended
 	}
@@ -343,6 +350,8 @@ func (a *Agent) blocked(v *view, u gpu.UUID) string {
 
 // weaker orders walls.
 func weaker(a, b string) bool {
-	order := map[string]int{jobs.WallNone: 0, jobs.WallWatch: 1, jobs.WallDaemon: 2, jobs.WallCgroup: 3, jobs.WallWhole: 4, jobs.WallMIG: 4}
+	order := map[string]int{
+		jobs.WallNone: 0, jobs.WallWatch: 1, jobs.WallDaemon: 2, jobs.WallCgroup: 3, jobs.WallWhole: 4, jobs.WallMIG: 4,
+	}
 	return order[a] < order[b]
 }

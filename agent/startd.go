@@ -191,7 +191,8 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	}
 	found := a.jobs.Settle(truth)
 	for _, m := range found.Mismatches {
-		a.log.Error("the startd's word differs from the hook's; the startd's counts", "slot", m.Slot, "gpu", m.GPU, "differs", m.Text)
+		a.log.Error("the startd's word differs from the hook's; the startd's counts",
+			"slot", m.Slot, "gpu", m.GPU, "differs", m.Text)
 		a.metrics.Mismatch()
 	}
 	a.takeBack(ctx, found.Taken)

@@ -24,7 +24,9 @@ func (s State) tenancy(g *plan.GPU, c starter.Caller, job *api.Job) *api.Refusal
 	me := jobs.Job{Account: starter.Account{UID: c.UID, Known: true}, Owner: job.Owner, Group: job.Group, VO: job.VO}
 	for _, r := range s.Running {
 		if !r.Starter.Is(c.Starter) && !jobs.SameTenant(me, r, key) {
-			return api.Refuse(api.CodeOtherTenant, fmt.Sprintf("%s is held by %s until its last job there ends: the job waits in the queue for that or another GPU", g.UUID, r.TenantName(key)))
+			return api.Refuse(api.CodeOtherTenant, fmt.Sprintf(
+				"%s is held by %s until its last job there ends: the job waits in the queue for that or another GPU",
+				g.UUID, r.TenantName(key)))
 		}
 	}
 	return nil

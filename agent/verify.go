@@ -156,7 +156,8 @@ func (a *Agent) reserveForVerification(
 		Starter: starter.Starter{ID: process.ID{PID: self.PID, Started: self.Started}, Slot: verifySlot},
 	}
 	job := &api.Job{
-		ID: verifySlot, Owner: "gpuslot", AssignedGPUs: []string{string(g.UUID)}, ProvisionedVRAM: &budget, RequestVRAM: &budget,
+		ID: verifySlot, Owner: "gpuslot", AssignedGPUs: []string{string(g.UUID)},
+		ProvisionedVRAM: &budget, RequestVRAM: &budget,
 	}
 	s := State{Plan: &v.plan, Pipes: v.config.Paths.PipeRoot(), Now: now, MaxAge: v.config.Health.MaxAge,
 		Health: a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID), Common: v.accounts[g.Tenancy.User]}
