@@ -469,3 +469,20 @@ func TestNodesLoop(t *testing.T) {
 	n.end(st)
 	until("slot1_1", "none")
 }
+
+// TestNoStart: the monitor hears what every job's supervisor would.
+func TestNoStart(t *testing.T) {
+	n := newNodesAgent(t)
+	if why := n.noStart(); why != "" {
+		t.Errorf("jobs do not start: %q", why)
+	}
+	small, _ := n.device("1g.5gb", 0)
+	job := n.job(100, "slot1_1", small)
+	v := *n.view.Load()
+	v.planned, v.closed = false, "the file is broken"
+	n.view.Store(&v)
+	refused := n.starts(job, "x")
+	if why := n.noStart(); why != "no GPU of this node takes jobs yet: the file is broken" || !strings.Contains(refused, why) {
+		t.Errorf("the monitor hears %q, a supervisor %q", why, refused)
+	}
+}

@@ -31,6 +31,8 @@ type answers interface {
 	// panicked counts a conversation that was broken off.
 	panicked(op api.Op)
 	acceptances() []api.Acceptance
+	// noStart is why no job's supervisor gets the word to start it; empty if they do.
+	noStart() string
 	// wholeGPUs are the elastic ones that take whole jobs; nil if there are none.
 	wholeGPUs() *api.WholeGPUs
 	// jobHolds are the jobs that HTCondor is to hold.
@@ -197,7 +199,8 @@ func (s *server) reply(ctx context.Context, conn *net.UnixConn, p starter.Peer, 
 		if req.Op == api.OpUsage {
 			return api.Reply{Uses: s.answers.jobUses()}
 		}
-		return api.Reply{GPUs: s.answers.acceptances(), Whole: s.answers.wholeGPUs(), Holds: s.answers.jobHolds()}
+		return api.Reply{GPUs: s.answers.acceptances(), Whole: s.answers.wholeGPUs(), Holds: s.answers.jobHolds(),
+			NoStart: s.answers.noStart()}
 	}
 	if req.Op == api.OpNode {
 		return s.node(p, req)

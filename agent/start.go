@@ -64,8 +64,8 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 	}
 	v := a.view.Load()
 	held, why := a.jobs.Starting(c.Starter)
-	if !v.planned {
-		why = v.noPlan()
+	if no := a.noStart(); no != "" {
+		why = no
 	}
 	if why != "" {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed, why)}
@@ -93,6 +93,14 @@ func (a *Agent) start(ctx context.Context, c starter.Caller) api.Reply {
 			fmt.Sprintf("the device nodes of other MIG devices cannot be closed to the job: %v: look at gpuslot status on the node", err))}
 	}
 	return api.Reply{Started: out}
+}
+
+// noStart is why no job gets the word to start; empty if nothing keeps all of them.
+func (a *Agent) noStart() string {
+	if v := a.view.Load(); !v.planned {
+		return v.noPlan()
+	}
+	return ""
 }
 
 // cgroupsFile holds the limits that the driver was told to hold, for the next agent.

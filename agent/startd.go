@@ -89,8 +89,9 @@ func (s *seen) pending() string {
 }
 
 // How often the startd is asked: soon after an admission, for many of them at
-// once, and now and then for its layout. A question costs it the ads of all its
-// slots, some 40 ms of CPU for 64 jobs, so a stream of jobs keeps the pace.
+// once, and now and then for its layout. Each time it answers twice (condor.Slots), and an
+// answer is the ads of all its slots, some 40 ms of CPU for 64 jobs: a stream of jobs keeps
+// the pace.
 const (
 	askSoon    = time.Second
 	askPace    = 5 * time.Second

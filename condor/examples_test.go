@@ -134,7 +134,7 @@ func examples() map[string]Node {
 	mig := exampleNode(ahead, big, instance(1, "2g.10gb", 9856, 28), instance(2, "1g.5gb", 4864, 14), instance(3, "1g.5gb", 4864, 14), v100s(1), wholeV100S(2))
 
 	follows := exampleNode(ahead, instance(2, "1g.5gb", 4864, 14))
-	follows.Repartition = "auto"
+	follows.Repartition, follows.Supervise = "auto", true
 
 	return map[string]Node{"each": each, "mig": mig, "follows": follows, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed, "elastic": elastic}
 }

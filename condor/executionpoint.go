@@ -120,6 +120,9 @@ func (t *text) slotType(st slotType, weight string) {
 	if st.whole {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotWhole", number), "true")
 	}
+	if st.supervised {
+		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUSlotSupervised", number), "true")
+	}
 	if st.threads > 0 {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_GPUThreads", number), "%s", percent(st.threads))
 	}
@@ -129,7 +132,7 @@ func (t *text) slotType(st slotType, weight string) {
 	}
 	t.set(fmt.Sprintf("SLOT_TYPE_%d_START", number), "%s", strings.Join(conditions, ` \
   && `))
-	if len(st.devices) > 0 {
+	if len(st.devices) > 0 || st.supervised {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_WithinResourceLimits", number), "%s", strings.Join(st.within(), " && "))
 	}
 	if st.uuid != "" {
@@ -161,7 +164,7 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 	t.set("GPUSLOT_ENVIRONMENT",
 		"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
 		strings.TrimRight(n.PipeRoot, "/"))
-	if n.Supervise && n.divided() {
+	if n.supervisesAll() {
 		t.comment("On a node with MIG devices every job starts through supervise, also without a GPU: the device",
 			"nodes of those that it was not given are closed before its program runs.")
 	}
@@ -179,7 +182,7 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 		if shared {
 			t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", st.number), "$(GPUSLOT_ENVIRONMENT)")
 		}
-		if n.Supervise && (shared || n.divided()) {
+		if n.Supervise && shared || n.supervisesAll() {
 			t.set(fmt.Sprintf("slot_type_%d.USER_JOB_WRAPPER", st.number), "%s/supervise", n.Libexec)
 		}
 	}
@@ -195,7 +198,11 @@ func (t *text) monitor(n Node) {
 		"15 s anyhow; START believes it for a minute.")
 	t.set("STARTD_CRON_JOBLIST", "$(STARTD_CRON_JOBLIST) GPUSLOT")
 	t.set("STARTD_CRON_GPUSLOT_EXECUTABLE", "%s/gpuslot-condor", n.Libexec)
-	t.set("STARTD_CRON_GPUSLOT_ARGS", "monitor -follow %s", n.Inventory)
+	args := "monitor -follow "
+	if n.supervisesAll() && n.CPUOnly.CPUs > 0 {
+		args += "-starts "
+	}
+	t.set("STARTD_CRON_GPUSLOT_ARGS", "%s%s", args, n.Inventory)
 	t.set("STARTD_CRON_GPUSLOT_MODE", "WaitForExit")
 	t.set("STARTD_CRON_GPUSLOT_PERIOD", "3s")
 	t.set("STARTD_CRON_GPUSLOT_KILL", "true")
@@ -245,6 +252,9 @@ func (t *text) attributes(n Node, plan string) {
 	}
 	if len(n.whole()) > 0 {
 		names += " GPUSlotWhole"
+	}
+	if n.supervisesAll() && n.CPUOnly.CPUs > 0 {
+		names += " GPUSlotSupervised"
 	}
 	if n.MPS != nil {
 		t.set("GPUSlotMPS", "%s", classad.Quote(strings.Join(*n.MPS, ", ")))

@@ -25,6 +25,8 @@ const (
 	twoGPUs  = "Owner = \"alice\"\nRequestGPUs = 2\n"
 	cpuOnly  = "Owner = \"alice\"\n"
 	cpuSlot  = "SlotType = \"Partitionable\"\nGPUs = 0\nVRAM = 0\n"
+	cpuClaim = "SlotType = \"Dynamic\"\nGPUs = 0\nVRAM = 0\n"
+	starts   = "GPUSlotStarts = true\nGPUSlotStartsTime = time() - 5\n"
 	anyOwner = "Owner = \"bob\"\nRequestGPUs = 1\nRequestVRAM = 4096\n"
 )
 
@@ -38,6 +40,8 @@ func TestRealStart(t *testing.T) {
 	hold, share := withRule(WithoutRequestHold), withRule(WithoutRequestShare)
 	only, tenants, follows := examples()["only-whole"], examples()["tenants"], examples()["follows"]
 	elastic, none := examples()["elastic"], examples()["none"]
+	unsupervised := follows
+	unsupervised.Supervise = false
 	of := func(tenant string) string { return pslot + strings.Replace(open, "undefined", tenant, 1) }
 	const (
 		atlas = "x509UserProxyVOName = \"atlas\"\n"
@@ -158,6 +162,16 @@ func TestRealStart(t *testing.T) {
 		{"a job without GPUs", refuse, cpuOnlyNumber, cpuSlot, cpuOnly, "true"},
 		{"one that says so", refuse, cpuOnlyNumber, cpuSlot, cpuOnly + "RequestGPUs = 0\nRequestVRAM = 0\n", "true"},
 		{"a job with GPUs", refuse, cpuOnlyNumber, cpuSlot, fourGB, "false"},
+		{"beside MIG devices while gpuslotd lets jobs start", follows, cpuOnlyNumber, cpuSlot + starts, cpuOnly, "true"},
+		{"not when it does not", follows, cpuOnlyNumber, cpuSlot + strings.Replace(starts, "true", "false", 1), cpuOnly, "false"},
+		{"nor when nobody has said so for long", follows, cpuOnlyNumber, cpuSlot + strings.Replace(starts, "5", "61", 1), cpuOnly, "false"},
+		{"or at all", follows, cpuOnlyNumber, cpuSlot, cpuOnly, "false"},
+		{"or when", follows, cpuOnlyNumber, cpuSlot + "GPUSlotStarts = true\n", cpuOnly, "undefined"},
+		{"an old copy of such an ad that was fresh", follows, cpuOnlyNumber, cpuSlot + strings.Replace(starts, "5", "200", 1) + "LastHeardFrom = time() - 190\n", cpuOnly, "true"},
+		{"a job cannot say so itself", follows, cpuOnlyNumber, cpuSlot, cpuOnly + starts, "false"},
+		{"a claim without a GPU outlives the stamp", follows, cpuOnlyNumber, cpuClaim + strings.Replace(starts, "5", "500", 1), cpuOnly, "true"},
+		{"and is not reused when jobs do not start", follows, cpuOnlyNumber, cpuClaim + "GPUSlotStarts = false\n", cpuOnly, "false"},
+		{"a site without supervise", unsupervised, cpuOnlyNumber, cpuSlot, cpuOnly, "true"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, c.node))
@@ -214,6 +228,34 @@ func TestRealStartOddRequests(t *testing.T) {
 			}
 			for _, gpus := range gpus {
 				try(gpus, "4096")
+			}
+		})
+	}
+}
+
+// While a drain goes on with a START of its own, HTCondor's limits keep away all the same
+// what gpuslot does not want (slotType.within).
+func TestRealWithinLimits(t *testing.T) {
+	h := realHTCondor(t)
+	follows := examples()["follows"]
+	const free = "Cpus = 8\nMemory = 8192\nDisk = 1000000\n"
+	const small = "RequestCpus = 1\nRequestMemory = 128\nRequestDisk = 1\n"
+	for _, c := range []struct {
+		name      string
+		slotType  int
+		slot, job string
+		want      string
+	}{
+		{"a job on a MIG device", instanceNumber, pslot + open, fourGB, "true"},
+		{"one on a closed device", instanceNumber, pslot, fourGB, "false"},
+		{"a job without a GPU", cpuOnlyNumber, cpuSlot + starts, cpuOnly, "true"},
+		{"while gpuslotd does not let it start", cpuOnlyNumber, cpuSlot, cpuOnly, "false"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, follows))
+			limits := h.value(t, fmt.Sprintf("SLOT_TYPE_%d_WithinResourceLimits", c.slotType))
+			if got := h.evaluate(t, "Name = \"s\"\n"+free+c.slot+"Within = "+limits+"\n", c.job+small, "Within"); got != c.want {
+				t.Errorf("the limits are %s, want %s:\n%s", got, c.want, limits)
 			}
 		})
 	}

@@ -29,6 +29,9 @@ type slotType struct {
 	whole, elastic bool
 	// ahead: the hook alone says which MIG device the job gets.
 	ahead bool
+	// supervised: its jobs have no GPU, and start when gpuslotd has closed the device nodes
+	// of MIG devices to them.
+	supervised bool
 	// threads is the largest percentage of multiprocessors that a job may ask
 	// for; 0 on the type without GPUs.
 	threads float64
@@ -286,6 +289,7 @@ func (t *text) policy(n Node) {
 		t.comment("The slot of the whole GPUs has one GPUAccept for all of them: it is an expression on those that are free.")
 		t.set("GPUSLOT_WHOLE_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
 	}
+	t.starts(n)
 	t.tenants(n)
 	t.holdPolicy(n.Growth)
 }
@@ -343,13 +347,19 @@ func wholeType(n Node) slotType {
 }
 
 func cpuOnlyType(n Node) slotType {
-	return slotType{
+	st := slotType{
 		title:  "Jobs without GPUs.",
 		number: cpuOnlyNumber,
 		gpus:   "0", // said, because what is not said is given what is left
 		share:  n.CPUOnly,
 		start:  []string{"(TARGET.RequestGPUs ?: 0) == 0"},
+
+		supervised: n.supervisesAll(),
 	}
+	if st.supervised {
+		st.start = append(st.start, "$("+startsMacro+")")
+	}
+	return st
 }
 
 // largestShare is the largest budget on any shared GPU or MIG device; 0 if there

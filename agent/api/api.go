@@ -130,6 +130,8 @@ type Reply struct {
 	Holds []Hold       `json:"holds,omitempty"`
 	// Whole answers OpMonitor where there are elastic GPUs.
 	Whole *WholeGPUs `json:"whole,omitempty"`
+	// NoStart answers OpMonitor: why OpStart refuses every job; empty if it does not.
+	NoStart string `json:"no_start,omitempty"`
 	// Uses answers OpUsage.
 	Uses []Use `json:"uses,omitempty"`
 	// Started answers OpStart, if there is no Refusal.

@@ -15,6 +15,8 @@ type options struct {
 	timeout time.Duration
 	// follow is of monitor and usage: go on until no process listens.
 	follow bool
+	// starts is of monitor: say whether jobs without a GPU start.
+	starts bool
 	// json is of here.
 	json bool
 	args []string
@@ -31,6 +33,9 @@ func (p program) parse(name string, args []string, timeout time.Duration) (optio
 	if name == "monitor" || name == "usage" {
 		flags.BoolVar(&o.follow, "follow", false, "go on, and print what changes")
 		flags.StringVar(&o.startd, "startd", "", "the local `name` of the startd that asks, where it is a GPU's own")
+	}
+	if name == "monitor" {
+		flags.BoolVar(&o.starts, "starts", false, "print whether jobs without a GPU start, too")
 	}
 	if name == "here" {
 		flags.BoolVar(&o.json, "json", false, "print JSON")

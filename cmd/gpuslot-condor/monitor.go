@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -55,7 +58,9 @@ type said struct {
 	states []condor.GPUState
 	holds  []condor.Hold
 	// whole are the elastic GPUs; nil if there are none.
-	whole   *condor.ElasticState
+	whole *condor.ElasticState
+	// starts is whether jobs without a GPU start; nil if that is not asked for.
+	starts  *condor.StartsState
 	printed time.Time
 }
 
@@ -76,6 +81,30 @@ func (p program) look(o options, known []gpu.UUID, last said) said {
 	s.whole = elastic(reply.Whole)
 	if err != nil && last.whole != nil {
 		s.whole = &condor.ElasticState{Reason: err.Error(), Time: time.Now()}
+	}
+	if o.starts {
+		s.starts = starts(o.socket, reply.NoStart, err, last.starts)
+	}
+	return s
+}
+
+// starts is what a job's supervisor would do now: where gpuslotd has to say the word and
+// does not, the job would go back to the queue.
+func starts(socket, noStart string, err error, last *condor.StartsState) *condor.StartsState {
+	s := &condor.StartsState{Time: time.Now()}
+	word, errLink := os.Readlink(startLink(socket))
+	switch {
+	case errors.Is(errLink, fs.ErrNotExist) || errLink == nil && word != api.StartRequired:
+	case errLink != nil:
+		s.Reason = errLink.Error()
+	case err != nil:
+		s.Reason = err.Error()
+	default:
+		s.Reason = noStart
+	}
+	s.Since = s.Time
+	if last != nil && last.Reason == s.Reason {
+		s.Since = last.Since
 	}
 	return s
 }
@@ -121,7 +150,11 @@ func (s said) news(last said) []byte {
 	if s.whole != nil && (all || last.whole == nil || !s.whole.SaysTheSame(*last.whole)) {
 		whole = s.whole.Ad()
 	}
-	return slices.Concat(condor.MonitorAds(states), whole, condor.HoldAds(changed))
+	var starts []byte
+	if s.starts != nil && (all || last.starts == nil || s.starts.Reason != last.starts.Reason) {
+		starts = s.starts.Ad()
+	}
+	return slices.Concat(condor.MonitorAds(states), whole, starts, condor.HoldAds(changed))
 }
 
 // only drops GPUs that other startds of the node offer.

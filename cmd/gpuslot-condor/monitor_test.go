@@ -28,10 +28,15 @@ func TestNews(t *testing.T) {
 		"hold":       {said{printed: now}, said{holds: []condor.Hold{hold}}, []string{`GPUSlotHoldReason = "used 2 MiB of 1 MiB requested"`}},
 		"still held": {said{holds: []condor.Hold{hold}, printed: now}, said{holds: []condor.Hold{hold}}, nil},
 		"taken back": {said{holds: []condor.Hold{hold}, printed: now}, said{}, []string{"GPUSlotHoldReason = undefined"}},
+		"starts":     {said{printed: now}, said{starts: &condor.StartsState{}}, []string{"GPUSlotStarts = true"}},
+		"starts yet": {said{starts: &condor.StartsState{}, printed: now}, said{starts: &condor.StartsState{Time: now}}, nil},
+		"starts not": {said{starts: &condor.StartsState{}, printed: now}, said{starts: &condor.StartsState{Reason: "dead"}}, []string{"GPUSlotStarts = false"}},
+		"starts still": {said{starts: &condor.StartsState{}, printed: now.Add(-printEvery)}, said{starts: &condor.StartsState{}},
+			[]string{"GPUSlotStarts = true"}},
 	} {
 		var got []string
 		for line := range strings.Lines(string(tt.now.news(tt.last))) {
-			if strings.HasPrefix(line, "GPUAccept =") || strings.HasPrefix(line, "GPUSlotHoldReason") {
+			if strings.HasPrefix(line, "GPUAccept =") || strings.HasPrefix(line, "GPUSlotHoldReason") || strings.HasPrefix(line, "GPUSlotStarts =") {
 				got = append(got, strings.TrimSpace(line))
 			}
 		}

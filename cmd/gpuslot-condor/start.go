@@ -23,7 +23,7 @@ const startPause = 500 * time.Millisecond
 func (p program) start(o options) (api.Started, error) {
 	gpus := p.getenv(assignedGPUs)
 	unasked := api.Started{Supervise: gpus != "" && gpus != noGPUs}
-	word, err := os.Readlink(filepath.Join(filepath.Dir(o.socket), "condor", "start"))
+	word, err := os.Readlink(startLink(o.socket))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return unasked, nil // nothing to ask for
@@ -50,6 +50,9 @@ func (p program) start(o options) (api.Started, error) {
 		}
 	}
 }
+
+// startLink is where gpuslotd says whether supervisors ask before a job's program runs.
+func startLink(socket string) string { return filepath.Join(filepath.Dir(socket), "condor", "start") }
 
 // noGPUs is what HTCondor sets assignedGPUs to in a slot without GPUs
 // (ENVIRONMENT_VALUE_FOR_UnAssignedGPUs).

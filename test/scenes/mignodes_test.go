@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -143,22 +144,62 @@ func auditLibrary(ctx context.Context, t *testing.T, gpus int) string {
 	return string(library)
 }
 
-// waitsForTheAgent: where isolation is promised no job starts without the agent, and
-// HTCondor puts it back with the reason.
+// waitsForTheAgent: where isolation is promised no job starts without the agent. One that
+// was matched before START knew goes back with the reason; later ones do not match.
 func (st *Stage) waitsForTheAgent(ctx context.Context, t *testing.T) {
 	t.Helper()
+	const knowsNothing = "/etc/condor/config.d/99-starts.config"
+	must(t, st.WriteFile(ctx, knowsNothing, node.File{Data: "GPUSLOT_STARTS = true\n"}))
+	st.waitStarts(ctx, t, "START to know nothing of the agent", func(start, _ string) bool {
+		return !strings.Contains(start, "GPUSlotStarts")
+	})
 	_, err := st.Run(ctx, "systemctl", "stop", "gpuslotd.socket", "gpuslotd.service")
 	must(t, err)
-	cluster, err := st.submit(ctx, job{Program: program{"ran.sh", "#!/bin/sh\necho ran\n"}})
+	ran := job{Program: program{"ran.sh", "#!/bin/sh\necho ran\n"}}
+	early, err := st.submit(ctx, ran)
 	must(t, err)
-	_, err = st.waitLog(ctx, cluster, "gpuslot does not start the job")
+	_, err = st.waitLog(ctx, early, "gpuslot does not start the job")
 	must(t, err)
+
+	_, err = st.Run(ctx, "rm", knowsNothing)
+	must(t, err)
+	st.waitStarts(ctx, t, "START to know that the agent is dead", func(start, starts string) bool {
+		return strings.Contains(start, "GPUSlotStarts") && starts == "false"
+	})
+	late, err := st.submit(ctx, ran)
+	must(t, err)
+	stays, err := st.staysIdle(ctx, late, 5*time.Second)
+	must(t, err)
+	st.Check(stays, "a job without a GPU does not match a node with MIG devices while gpuslotd is dead")
+	out, err := st.Run(ctx, "condor_status", "-constraint", "GPUSlotSupervised =?= true", "-limit", "1",
+		"-af", "GPUSlotStartsReason")
+	must(t, err)
+	st.Contains(out.Stdout, "gpuslotd does not listen", "the slot's reason")
+
 	_, err = st.Run(ctx, "systemctl", "start", "gpuslotd.socket", "gpuslotd.service")
 	must(t, err)
-	must(t, st.waitJobs(ctx, cluster, completed))
-	text, err := st.printed(ctx, user, cluster, 0)
+	for _, cluster := range []int{early, late} {
+		must(t, st.waitJobs(ctx, cluster, completed))
+		text, err := st.printed(ctx, user, cluster, 0)
+		must(t, err)
+		st.Check(text == "ran\n", "a job that did not start without the agent ran when it was back: %q", text)
+	}
+}
+
+// waitStarts lets HTCondor read its configuration and waits until the slot without GPUs
+// has a START and a GPUSlotStarts.
+func (st *Stage) waitStarts(ctx context.Context, t *testing.T, what string, has func(start, starts string) bool) {
+	t.Helper()
+	_, err := st.Run(ctx, "condor_reconfig")
 	must(t, err)
-	st.Check(text == "ran\n", "a job that did not start without the agent ran when it was back: %q", text)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
+	defer cancel()
+	must(t, st.Wait(ctx, what, func() bool {
+		out, err := st.Run(ctx, "condor_status", "-direct", "",
+			"-constraint", `GPUSlotSupervised =?= true && SlotType == "Partitionable"`, "-af:r", "GPUSlotStarts", "Start")
+		starts, start, _ := strings.Cut(strings.TrimSpace(out.Stdout), " ")
+		return err == nil && has(start, starts)
+	}))
 }
 
 func profileOf(g api.StatusGPU) string {
