@@ -247,9 +247,11 @@ func TestRealWithinLimits(t *testing.T) {
 		want      string
 	}{
 		{"a job on a MIG device", instanceNumber, pslot + open, fourGB, "true"},
+		{"one that asks for less than nothing", instanceNumber, pslot + open, oneJob + "RequestVRAM = -8\n", "false"},
 		{"one on a closed device", instanceNumber, pslot, fourGB, "false"},
 		{"a job without a GPU", cpuOnlyNumber, cpuSlot + starts, cpuOnly, "true"},
 		{"while gpuslotd does not let it start", cpuOnlyNumber, cpuSlot, cpuOnly, "false"},
+		{"one that asks for less than nothing there", cpuOnlyNumber, cpuSlot + starts, cpuOnly + "RequestVRAM = -8\n", "false"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, follows))

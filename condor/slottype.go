@@ -72,7 +72,7 @@ const (
 // with a START of its own goes on, that START replaces the one of the slot type, and
 // the limits stay (by the source of 24.0.1 to 25.14).
 func (st slotType) within() []string {
-	limits := []string{"$(GPUSLOT_WITHIN)"}
+	limits := []string{"$(GPUSLOT_WITHIN)", notNegative}
 	for _, condition := range st.start {
 		if strings.HasPrefix(condition, "$(") {
 			limits = append(limits, condition)
