@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -35,4 +36,17 @@ func TestNoStepWithoutJournal(t *testing.T) {
 	}
 	out, err = e.Recover(t.Context(), testGPU)
 	ends(t, f, e, out, err, ReachedWanted, "", three0)
+}
+
+// TestModeThatLies: a change of MIG mode that succeeds by the driver's word alone is an error.
+func TestModeThatLies(t *testing.T) {
+	f, e := given(t)
+	f.s.Enabled, f.s.Pending, f.lies["mode"] = false, false, true
+	out, err := e.Apply(t.Context(), testGPU, on(two0))
+	if out.End == ReachedWanted || err == nil || !strings.Contains(err.Error(), "the mode is not in force") {
+		t.Errorf("%s, %v", out.End, err)
+	}
+	if slices.Contains(f.calls, "create 14@0") {
+		t.Errorf("it went on: %q", f.calls)
+	}
 }

@@ -125,6 +125,8 @@ func (p *pkg) test(ctx context.Context, s site, patience time.Duration) (result,
 		return r, ctx.Err()
 	case err == nil:
 		r.Result = survived
+	case bytes.Contains(out, []byte("resource temporarily unavailable")):
+		return r, fmt.Errorf("%s: the machine had no room for another process; run it again:\n%s", p.path, tail(out))
 	case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
 		r.Result = notBuilt
 	default:
