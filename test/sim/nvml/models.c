@@ -82,8 +82,8 @@ static const struct sim_profile h200[] = {
 	{ "1g.18gb+me", 20, 7, 1, ONES, 1, 1, 16, 16384, 1, 1, 0, 1, 1, 0 },
 	{ "1g.35gb", 15, 9, 1, 0x55u, 2, 4, 26, 33280, 1, 1, 0, 1, 0, 0 },
 	{ "2g.35gb", 14, 1, 2, 0x15u, 2, 3, 32, 33280, 2, 2, 0, 2, 0, 0 },
-	{ "3g.71gb", 9, 2, 3, 0x11u, 4, 2, 60, 71680, 3, 3, 0, 3, 0, 0 },
-	{ "4g.71gb", 5, 3, 4, 0x1u, 4, 1, 64, 71680, 4, 4, 0, 4, 0, 0 },
+	{ "3g.71gb", 9, 2, 3, 0x11u, 4, 2, 60, 71424, 3, 3, 0, 3, 0, 0 },
+	{ "4g.71gb", 5, 3, 4, 0x1u, 4, 1, 64, 71424, 4, 4, 0, 4, 0, 0 },
 	{ "7g.141gb", 0, 4, 7, 0x1u, 8, 1, 132, 143360, 8, 7, 0, 7, 1, 0 },
 };
 
@@ -206,7 +206,7 @@ const struct sim_model sim_models[] = {
 	  .power_idle_w = 100, .power_limit_w = 900, .power_min_w = 100, .power_max_w = 900, .clock_sm = 1980, .clock_memory = 3201,
 	  .bus_width = 6144, .pcie_gen = 5, .ecc = 1, .units = 8, .slices = 7, .reset_required = 0,
 	  .copy = 8, .dec = 7, .enc = 0, .jpeg = 7, .ofa = 1, PROFILES(gh200_144) },
-	{ .key = "H200", .name = "NVIDIA H200", .source = "MIG User Guide; memory of 3g and 4g inferred",
+	{ .key = "H200", .name = "NVIDIA H200", .source = "MIG User Guide; nvidia-smi -q of an H200 with MIG devices, driver 590.48.01",
 	  .arch = ARCH(HOPPER), .brand = BRAND(NVIDIA), .cc_major = 9, .cc_minor = 0, .pci_device_id = 0x233510DE, .pci_subsystem_id = 0x18BE10DE,
 	  .sm = 132, .cores_per_sm = 128, .memory_mib = 143771, .reserved_mib = 700, .reserved_from = "public nvidia-smi -q listing, driver 550.90.12",
 	  .power_idle_w = 75, .power_limit_w = 700, .power_min_w = 200, .power_max_w = 700, .clock_sm = 1980, .clock_memory = 3201,
