@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Without what the driver reserves: HTCondor reads 40536 MB of an A100-40, 424 MiB below NVML's total, and 4861 MB of
- * its 1g.5gb, 3 MiB below (comments in condor_gpu_discovery.cpp). nvml/memory.c says the same. */
+ * its 1g.5gb, 3 MiB below (comments in condor_gpu_discovery.cpp). It is the idle use that nvml/memory.c has, of an older driver. */
 enum { MIG_RESERVED_MIB_PER_SLICE = 3 };
 
 uint64_t view_memory(const struct view *v)

@@ -6,8 +6,9 @@
 
 #include <stddef.h>
 
-/* A MIG device of a 1g instance shows 3 MiB used while empty, a 2g one 5 to 7, a 3g one 11 (MIG guide, listings). */
-enum { MIG_RESERVED_MIB_PER_SLICE = 3 };
+/* While empty a MIG device of a 1g instance shows 9 MiB used, a 2g one 17, a 3g one 22 on an H200 and 26 on an H100, and
+ * none reserved (nvidia-smi -q, driver 590.48.01: github.com/utkuozdemir/nvidia_gpu_exporter, internal/captures). */
+enum { MIG_IDLE_MIB = 1, MIG_IDLE_MIB_PER_SLICE = 8 };
 
 struct memory { uint64_t total, reserved, used; };
 
@@ -24,8 +25,8 @@ static nvmlReturn_t memory_of(const struct sim_call *c, struct memory *m)
 	const struct sim_profile *p = gi ? sim_profile(c->m, gi->profile) : NULL;
 	if (!p)
 		return NVML_ERROR_UNKNOWN;
-	*m = (struct memory){ (uint64_t)p->mib << 20, (uint64_t)p->slices * MIG_RESERVED_MIB_PER_SLICE << 20,
-		sim_memory_used(c->n, c->gpu, c->gi) };
+	uint64_t idle = (uint64_t)(MIG_IDLE_MIB + p->slices * MIG_IDLE_MIB_PER_SLICE) << 20;
+	*m = (struct memory){ (uint64_t)p->mib << 20, 0, idle + sim_memory_used(c->n, c->gpu, c->gi) };
 	return NVML_SUCCESS;
 }
 
