@@ -41,7 +41,6 @@ var reproductions = []reproduction{
 	{"device-hiding", deviceHiding, false},
 	{"unmatched-jobs", unmatchedJobs, false},
 	{"scope-of-my", scopeOfMy, true},
-	{"accounting-group", accountingGroup, true},
 }
 
 // TestReproductions boots one node for all reports: each has its own resources, hook or
@@ -287,21 +286,6 @@ func unmatchedJobs(ctx context.Context, n *node.Node, p page) error {
 	}
 	_, err := n.Run(ctx, "condor_rm", strconv.Itoa(clusters[0]))
 	return errors.Join(err, same("requests of the second kind", strconv.Itoa(offered), "0"))
-}
-
-func accountingGroup(ctx context.Context, n *node.Node, p page) error {
-	cluster, err := n.Submit(ctx, "alice", p.submits[0])
-	if err != nil {
-		return err
-	}
-	if err := n.WaitJobs(ctx, cluster, running); err != nil {
-		return err
-	}
-	return n.Wait(ctx, "the negotiator to end twice", func() bool {
-		log, err := n.ReadFile(ctx, "/var/log/condor/MasterLog")
-		ends := regexp.MustCompile(`The NEGOTIATOR \(pid \d+\) exited with status 4`).FindAllString(log, -1)
-		return err == nil && len(ends) >= 2
-	})
 }
 
 func same(what, got, want string) error {
