@@ -12,12 +12,14 @@ import (
 // some GPUs serve together, the best rest of the score; GPU after GPU joins it.
 // A bound leaves out vectors from which no better plan than a known one can follow.
 
-// Widths of a table. A plan found with firstWidth bounds the search that follows, whose
-// tables have bestWidth together: it comes to its end for 8 GPUs of any model, whatever is
-// asked for, and in about a second for 16.
+// Widths of a table. A plan found with firstWidth bounds the search that follows. Its
+// tables of up to fewGPUs have fewWidth each: it comes to its end for any model, whatever
+// is asked for. Those of more GPUs have manyWidth together, which takes seconds for 16.
 const (
 	firstWidth = 64
-	bestWidth  = 640_000
+	fewGPUs    = 8
+	fewWidth   = 160_000
+	manyWidth  = 640_000
 )
 
 // worth is a score in three numbers, the first difference decides: value and age of what
@@ -151,7 +153,11 @@ func (o option) covers(p option) bool {
 // best returns the set of places for each GPU, and whether no plan is better.
 func (s *search) best() (chosen []uint64, proven bool) {
 	tables, most, _ := s.run(firstWidth, worth{value: -1})
-	wider, last, cut := s.run(bestWidth/max(len(s.boards), 1), most)
+	width := fewWidth
+	if len(s.boards) > fewGPUs {
+		width = manyWidth / len(s.boards)
+	}
+	wider, last, cut := s.run(width, most)
 	if !last.below(most) {
 		tables, most = wider, last
 	}

@@ -61,6 +61,7 @@ func TestHardDemandsProven(t *testing.T) {
 		}
 	}
 	prove("A100-80GB", 2, 0x158727)
+	prove("RTXPRO6000-96GB", 0, 15441002417719836225)
 	models := mig.Models()
 	for range 50 {
 		prove(models[rand.IntN(len(models))], []int{0, 1, 2, 4, 8}[rand.IntN(5)], rand.Uint64())
