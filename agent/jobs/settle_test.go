@@ -109,7 +109,7 @@ func TestAdopt(t *testing.T) {
 	word := ads(ad("slot1_1", 4096, 0))
 	alice := starter.Account{UID: 1000, Known: true}
 	word.Account = func(starter.Starter, condor.Slot) starter.Account { return alice }
-	word.Budget = func(u gpu.UUID, vram int64) gpu.MiB { return gpu.MiB(vram) / 2 }
+	word.Budget = func(_ gpu.UUID, vram int64) gpu.MiB { return gpu.MiB(vram) / 2 }
 	for asked := 1; asked < MostAsked; asked++ {
 		if found := table.Settle(word); found.Open != 1 || len(found.Ignored) != 0 {
 			t.Errorf("after %d answers: %+v", asked, found)

@@ -18,7 +18,7 @@ const (
 	// driver and firmware are taken to keep of a GPU of another model than those of
 	// seenReserve, if NVML does not report it.
 	unreadReserve gpu.MiB = 768
-	unreadPart            = 128
+	unreadPart    gpu.MiB = 128
 	// unreadDeviceReserve is the same of a MIG device. Driver 590 reports none.
 	unreadDeviceReserve gpu.MiB = 64
 )

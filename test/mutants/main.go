@@ -194,7 +194,7 @@ func (q *queue) try(ctx context.Context, kept *results, say func(string, ...any)
 	var patience time.Duration
 	for _, s := range q.pkg.sites {
 		if len(q.results) == q.want || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // report says that it was stopped
 		}
 		r, ok := kept.find(s, q.pkg.state)
 		if !ok {
@@ -223,7 +223,7 @@ func (q *queue) try(ctx context.Context, kept *results, say func(string, ...any)
 // ended is no error where a signal ended the run.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // report says it
 	}
 	return err
 }

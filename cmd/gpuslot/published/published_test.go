@@ -335,7 +335,7 @@ func TestBench(t *testing.T) {
 	}
 	for key, at := range map[string]int{"kit-minutes-mps": 2, "kit-minutes-mig": 3} {
 		want, _ := published.Find(key)
-		s := over("bench", runs(t, file.Pool, policies[at], job, int(map[int]int{2: 96, 3: 56}[at])), minutes)
+		s := over("bench", runs(t, file.Pool, policies[at], job, map[int]int{2: 96, 3: 56}[at]), minutes)
 		if t.Logf("%s: %+v", key, s); !want.Within(s.low, s.high) {
 			t.Errorf("%s: %s is not within %+v", key, want.Printed(), s)
 		}

@@ -43,15 +43,17 @@ func kit() []Result {
 		watts.Doubt, kJ.Doubt = KITDoubt, KITDoubt
 		out = append(out, watts, kJ)
 	}
-	for i, m := range all[2:] {
-		out = append(out, exactly("kit-htcondor-"+keys[i+2], table2, "throughput in HTCondor by exclusive use, "+m.Name,
-			m.EpochsPerSecond/exclusive.EpochsPerSecond, epochs[i+2]))
+	for i, use := range epochs[2:] {
+		m := all[2:][i]
+		out = append(out, exactly("kit-htcondor-"+keys[2:][i], table2, "throughput in HTCondor by exclusive use, "+m.Name,
+			m.EpochsPerSecond/exclusive.EpochsPerSecond, use))
 	}
 	rate := func(m KITMode) float64 { return float64(m.Instances) / m.Minutes }
-	for i, m := range all[3:] {
+	for i, use := range minutes[3:] {
+		m := all[3:][i]
 		what := "gain by exclusive use, " + m.Name
 		out = append(out,
-			exactly("kit-advise1-"+m.Name, table1, what, rate(m)/rate(exclusive), minutes[i+3]),
+			exactly("kit-advise1-"+m.Name, table1, what, rate(m)/rate(exclusive), use),
 			exactly("kit-advise2-"+m.Name, table2, what, m.EpochsPerSecond/exclusive.EpochsPerSecond, Predicted))
 	}
 	return out

@@ -36,7 +36,7 @@ func inCommon(ctx context.Context, pool Pool, policies []Policy, jobs func() Job
 			return nil, nil, err
 		}
 		if err := j.Check(); err != nil {
-			return jobs, left, nil // Run says which job it is
+			return jobs, left, nil //nolint:nilerr // Run says which job it is
 		}
 		for i, w := range worlds {
 			if len(w.queue.classes[w.queue.class(w, j)].shapes) > 0 {

@@ -225,9 +225,9 @@ func (c *servers) load(ctx context.Context, s *bench.Served, each time.Duration)
 func (m *runner) serveAll(ctx context.Context, r *bench.Result, steps []bench.Step, tell func(bench.Progress)) error {
 	began := time.Now()
 	for i, s := range steps {
-		if ctx.Err() != nil {
-			*r = r.Cut(steps[i:], context.Cause(ctx).Error())
-			return nil
+		if stopped := context.Cause(ctx); stopped != nil {
+			*r = r.Cut(steps[i:], stopped.Error())
+			return nil //nolint:nilerr // the result says it
 		}
 		tell(bench.Progress{Step: s, Done: i, All: len(steps), Elapsed: time.Since(began)})
 		served, err := m.serve(ctx, s, slices.Sorted(slices.Values(m.options.Order.Rates)), m.options.Each)
@@ -235,7 +235,7 @@ func (m *runner) serveAll(ctx context.Context, r *bench.Result, steps []bench.St
 		switch {
 		case ctx.Err() != nil:
 			*r = r.Cut(steps[i:], context.Cause(ctx).Error())
-			return nil
+			return nil //nolint:nilerr // the result says it
 		case errors.As(err, &not):
 			*r = r.Cut(steps[i:i+1], not.Reason)
 		case err != nil:
