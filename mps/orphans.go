@@ -54,7 +54,7 @@ func (d *Daemon) serves(pid int) bool {
 // tests, and that no user can write it.
 func installed(pid int) bool {
 	st, err := proc.ExeFile(pid)
-	return err == nil && (st.Uid == 0 || int(st.Uid) == os.Geteuid()) && st.Mode&0o022 == 0
+	return err == nil && (st.UID == 0 || int(st.UID) == os.Geteuid()) && st.Mode&0o022 == 0
 }
 
 // killOrphan kills a process that still serves; the handle makes sure that it

@@ -19,7 +19,7 @@ func (n Node) IsHook(c Caller, program string) bool {
 	if err != nil || p.Parent != c.Starter.PID || !n.hasHook(c.Starter.PID) {
 		return false
 	}
-	return n.executes(c.PID, program) && !n.othersOf(c, c.Starter.PID, 0)
+	return !n.othersOf(c, c.Starter.PID, 0) && n.executes(c.PID, program)
 }
 
 // hasHook reads from a starter's arguments whether its slot type has the hook.
@@ -35,7 +35,7 @@ func (n Node) executes(pid int, program string) bool {
 		return false
 	}
 	var ours unix.Stat_t
-	if err := unix.Stat(program, &ours); err != nil || its.Dev != ours.Dev || its.Ino != ours.Ino {
+	if err := unix.Stat(program, &ours); err != nil || its.Dev != ours.Dev || its.Inode != ours.Ino {
 		return false
 	}
 	return n.trusts(ours.Uid) && ours.Mode&0o022 == 0

@@ -134,9 +134,9 @@ func (n Node) daemon(pid int) (program string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("look at the program of process %d: %w", pid, err)
 	}
-	if !n.trusts(file.Uid) || file.Mode&0o022 != 0 {
+	if !n.trusts(file.UID) || file.Mode&0o022 != 0 {
 		return "", fmt.Errorf("process %d above the caller runs %s, which others than root can change (uid %d, mode %#o): "+
-			"chown root and chmod go-w that file: %w", pid, foreign.Clip(exe), file.Uid, file.Mode&0o7777, ErrNoSlot)
+			"chown root and chmod go-w that file: %w", pid, foreign.Clip(exe), file.UID, file.Mode&0o7777, ErrNoSlot)
 	}
 	return program, nil
 }

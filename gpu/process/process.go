@@ -148,11 +148,21 @@ func (fs FS) Exe(pid int) (string, error) {
 	return strings.TrimSuffix(s, " (deleted)"), err
 }
 
-// ExeFile is the file of the program that runs, also of one that was deleted.
-func (fs FS) ExeFile(pid int) (unix.Stat_t, error) {
-	var st unix.Stat_t
-	err := unix.Stat(fs.Path(pid, "exe"), &st)
-	return st, err
+// File is what the kernel knows of a program's file.
+type File struct {
+	Dev, Inode uint64
+	UID        uint32
+	Mode       uint32 // as stat(2) has it
+}
+
+// ExeFile is the file of the program that runs, also of one that was deleted. The file system
+// is not asked: it may be the process's own (FUSE), and one that does not answer would hold
+// the caller for ever, without the way out of a signal.
+func (fs FS) ExeFile(pid int) (File, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, fs.Path(pid, "exe"), unix.AT_STATX_DONT_SYNC,
+		unix.STATX_UID|unix.STATX_MODE|unix.STATX_TYPE|unix.STATX_INO, &st)
+	return File{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, st.Uid, uint32(st.Mode)}, err
 }
 
 // Args are the program's arguments, its name first. A process may write others there.

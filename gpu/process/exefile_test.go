@@ -1,0 +1,162 @@
+package process
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fuse is a file system of one program, /p, for the kernel's FUSE. Once it is deaf it
+// answers no question for attributes.
+type fuse struct {
+	fd      int
+	program []byte
+	deaf    atomic.Bool
+}
+
+// The requests that are answered; linux/fuse.h.
+const (
+	fuseLookup  = 1
+	fuseForget  = 2
+	fuseGetattr = 3
+	fuseOpen    = 14
+	fuseRead    = 15
+	fuseRelease = 18
+	fuseFlush   = 25
+	fuseInit    = 26
+)
+
+type fuseAttr struct {
+	Ino, Size, Blocks, Atime, Mtime, Ctime                                          uint64
+	Atimensec, Mtimensec, Ctimensec, Mode, Nlink, UID, GID, Rdev, BlockSize, Unused uint32
+}
+
+func (f *fuse) attr(node uint64) fuseAttr {
+	if node == 1 {
+		return fuseAttr{Ino: 1, Mode: unix.S_IFDIR | 0o755, Nlink: 2}
+	}
+	return fuseAttr{Ino: 2, Size: uint64(len(f.program)), Mode: unix.S_IFREG | 0o755, Nlink: 1}
+}
+
+// answer is what a request is answered with; no answer where ok is false. All times for
+// which the kernel may believe an attribute are zero.
+func (f *fuse) answer(op uint32, node uint64, in []byte) (out any, errno int32, ok bool) {
+	switch op {
+	case fuseInit:
+		return struct {
+			Major, Minor, ReadAhead, Flags uint32
+			Background, Congestion         uint16
+			MaxWrite, TimeGran             uint32
+			Rest                           [36]byte
+		}{Major: 7, Minor: 31, ReadAhead: 1 << 17, MaxWrite: 1 << 17}, 0, true
+	case fuseLookup:
+		if string(in) != "p\x00" {
+			return nil, int32(unix.ENOENT), true
+		}
+		return struct {
+			Node uint64
+			Rest [32]byte
+			Attr fuseAttr
+		}{Node: 2, Attr: f.attr(2)}, 0, true
+	case fuseGetattr:
+		return struct {
+			Valid [16]byte
+			Attr  fuseAttr
+		}{Attr: f.attr(node)}, 0, !f.deaf.Load()
+	case fuseOpen:
+		return [16]byte{}, 0, true
+	case fuseRead:
+		at, size := binary.NativeEndian.Uint64(in[8:]), uint64(binary.NativeEndian.Uint32(in[16:]))
+		from := min(at, uint64(len(f.program)))
+		return f.program[from:min(from+size, uint64(len(f.program)))], 0, true
+	case fuseRelease, fuseFlush:
+		return nil, 0, true
+	case fuseForget:
+		return nil, 0, false
+	}
+	return nil, int32(unix.ENOSYS), true
+}
+
+func (f *fuse) serve() {
+	buffer := make([]byte, 1<<18)
+	for {
+		n, err := unix.Read(f.fd, buffer)
+		if err == unix.EINTR || err == unix.ENOENT {
+			continue
+		}
+		if err != nil {
+			return // it is closed
+		}
+		in := buffer[:n]
+		out, errno, ok := f.answer(binary.NativeEndian.Uint32(in[4:]), binary.NativeEndian.Uint64(in[16:]), in[40:])
+		if !ok {
+			continue
+		}
+		var b bytes.Buffer
+		_ = binary.Write(&b, binary.NativeEndian, [2]int32{0, -errno})
+		b.Write(in[8:16])
+		if out != nil {
+			_ = binary.Write(&b, binary.NativeEndian, out)
+		}
+		binary.NativeEndian.PutUint32(b.Bytes(), uint32(b.Len()))
+		_, _ = unix.Write(f.fd, b.Bytes())
+	}
+}
+
+// TestExeFileOfAFileSystemThatDoesNotAnswer: a process that runs a program of its own file
+// system does not hold who asks for that file.
+func TestExeFileOfAFileSystemThatDoesNotAnswer(t *testing.T) {
+	program, err := os.ReadFile("/bin/sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("no FUSE here: %v", err)
+	}
+	f := &fuse{fd: fd, program: program}
+	dir := t.TempDir()
+	if err := unix.Mount("fuse", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
+		unix.Close(fd)
+		t.Skipf("no FUSE may be mounted here: %v", err)
+	}
+	go f.serve()
+	t.Cleanup(func() {
+		f.deaf.Store(false)
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "p"), "3600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	f.deaf.Store(true)
+	type result struct {
+		file File
+		err  error
+	}
+	got := make(chan result, 1)
+	go func() {
+		file, err := FS{Root: "/proc"}.ExeFile(cmd.Process.Pid)
+		got <- result{file, err}
+	}()
+	select {
+	case r := <-got:
+		if r.err != nil || r.file.Inode != 2 || r.file.Mode != unix.S_IFREG|0o755 {
+			t.Errorf("%+v, %v", r.file, r.err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the file system that does not answer was waited for")
+		unix.Close(fd) // ends the wait, which no signal can
+	}
+}
