@@ -64,7 +64,7 @@ func newNode(t *testing.T, branch string) *node {
 		os.RemoveAll(dir)
 	})
 	n.configure(fmt.Sprintf("[health]\ninterval = \"1s\"\n[paths]\nrun = \"%s/r\"\nstate = \"%s/s\"\ncontrol_daemon = %q\n[metrics]\nlisten = \"127.0.0.1:%s\"\n", dir, dir, program, n.port))
-	inv := gpu.Inventory{Schema: gpu.InventorySchema, Driver: "550.163.01", CUDA: "12.4",
+	inv := gpu.Inventory{Schema: gpu.InventorySchema, Driver: branch + ".01", CUDA: "12.4",
 		Host: gpu.Host{Name: "wn1.example.org", CPUs: 16, Memory: 131072}, GPUs: []gpu.GPU{}}
 	for i := range 3 {
 		inv.GPUs = append(inv.GPUs, gpu.GPU{UUID: uuid(i), Index: i, Name: "Tesla V100S-PCIE-32GB",
