@@ -94,7 +94,7 @@ var partition = []step{
 	{"mig -lci", 0, []string{"0 8 MIG 1g.5gb 0 0 0:1", "0 4 MIG 2g.10gb 1 0 0:2", "0 2 MIG 3g.20gb 2 0 0:3"}},
 	{"mig -lcip -gi 2", 0, []string{"MIG 1c.3g.20gb 0 0/3 14", "MIG 2c.3g.20gb 1 0/1 28", "MIG 3g.20gb 2* 0/1 42"}},
 	{"-L", 0, []string{"MIG 3g.20gb Device 0: (UUID: MIG-", "MIG 2g.10gb Device 1: (UUID: MIG-", "MIG 1g.5gb Device 2: (UUID: MIG-"}},
-	{"", 0, []string{"Enabled", "0 2 0 0 | 0MiB / 19968MiB | 42 0 | 3 0 2 0 0", "0 8 0 2 | 0MiB / 4864MiB | 14 0 | 1 0 0 0 0"}},
+	{"", 0, []string{"Enabled", "0 2 0 0 | 25MiB / 19968MiB | 42 0 | 3 0 2 0 0", "0 8 0 2 | 9MiB / 4864MiB | 14 0 | 1 0 0 0 0"}},
 	{"-q", 0, []string{"MIG Device Index : 0 GPU Instance ID : 2 Compute Instance ID : 0", "Multiprocessor count : 42"}},
 }
 
@@ -102,7 +102,7 @@ var busy = []step{
 	{"mig -dci -gi 2", 19, []string{"Unable to destroy compute instance ID 0 from GPU 0 GPU instance ID 2: In use by another client"}},
 	{"mig -dgi -gi 2", 19, []string{"Unable to destroy GPU instance ID 2 from GPU 0: In use by another client"}},
 	{"--query-compute-apps=used_memory,name --format=csv,noheader", 0, []string{"1024 MiB", "simpoke"}},
-	{"", 0, []string{"1024MiB / 19968MiB", "0 2 0", "simpoke"}},
+	{"", 0, []string{"1049MiB / 19968MiB", "0 2 0", "simpoke"}},
 }
 
 var emptied = []step{
