@@ -66,7 +66,7 @@ func (s *fakeServers) Servers(context.Context, gpu.UUID) ([]mps.Server, error) {
 	return s.servers, s.err
 }
 
-func nobody(gpu.UUID, uint32) bool { return false }
+func noJob(gpu.UUID, uint32) bool { return false }
 
 // TestAccessOfANewJob: an account's next job is let in while a sweep shuts the account out
 // after the job before. The job has its access from its admission to its end.
@@ -117,14 +117,14 @@ func TestErrors(t *testing.T) {
 	}
 	dirs.err = errors.New("file system without POSIX ACLs")
 	for name, err := range map[string]error{
-		"give": list.Give(uuid(1), 1000), "sweep": list.Sweep(nobody), "reopen": list.Reopen(uuid(0)), "read": list.Read(),
+		"give": list.Give(uuid(1), 1000), "sweep": list.Sweep(noJob), "reopen": list.Reopen(uuid(0)), "read": list.Read(),
 	} {
 		if !errors.Is(err, dirs.err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	dirs.err = nil
-	if err := list.Sweep(nobody); err != nil || dirs.has(uuid(0), 1000) {
+	if err := list.Sweep(noJob); err != nil || dirs.has(uuid(0), 1000) {
 		t.Errorf("not tried again: %v", err)
 	}
 }
@@ -207,7 +207,7 @@ func TestLeftBehind(t *testing.T) {
 	if why := list.LeftBehind(uuid(0), 0, proof); why != "" {
 		t.Errorf("its job runs: %q", why)
 	}
-	if err := list.Sweep(nobody); err != nil {
+	if err := list.Sweep(noJob); err != nil {
 		t.Fatal(err)
 	}
 	if why := list.LeftBehind(uuid(0), 0, proof); !strings.Contains(why, "process 51 of uid 1000") {

@@ -154,7 +154,7 @@ func (n *Nodes) Starts(now Conditions, c starter.Caller, leaf string) error {
 	}
 	own, _ := n.processes.UnifiedCgroup(os.Getpid())
 	beside := func(p string) bool { return mayClose(p, own) == nil && belowCgroup(in, p) }
-	if here, _ := starter.CgroupAt(filepath.Join(n.root, in)); here == (starter.Cgroup{}) ||
+	if here, _ := starter.CgroupAt(filepath.Join(n.root, in)); !here.Exists() ||
 		!slices.ContainsFunc(n.htcondor.DaemonCgroups(), beside) {
 		return nil
 	}

@@ -94,8 +94,8 @@ const (
 )
 
 const (
-	// nodesPace is how often what was done and what could be done is looked at again.
-	nodesPace = 5 * time.Second
+	// pace is how often what was done and what could be done is looked at again.
+	pace = 5 * time.Second
 	// LateAfter is how long after its admission a job without a rule is a warning, and
 	// how long after its rule a job whose supervisor has not asked for it is one.
 	LateAfter = 10 * time.Second
@@ -174,7 +174,7 @@ func (n *Nodes) Run(ctx context.Context, now func() Conditions, after func()) {
 	for ctx.Err() == nil {
 		n.Round(now(), time.Now())
 		after()
-		t := time.NewTimer(nodesPace)
+		t := time.NewTimer(pace)
 		select {
 		case <-ctx.Done():
 		case <-t.C:
