@@ -8,7 +8,8 @@ export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 # /usr/local/go is where the Go project's own tarball puts it.
 export PATH := $(PATH):/usr/local/go/bin
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# The newest heading of CHANGELOG.md.
+VERSION ?= $(shell etc/packaging/version.sh || echo unknown)
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 # Every time in what is built is that of the sources.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
@@ -73,6 +74,9 @@ install-node:
 	install -D -m 644 -t $(SHARE)/gpuslot etc/condor/gpuslot-status.cpf etc/condor/gpuslot-pilot.conf etc/auditor/gpuslot-htcondor-collector.yml etc/gpuslot.toml etc/gpuslot.schema.json
 	test -e $(DESTDIR)$(SYSCONFDIR)/gpuslot/gpuslot.toml || install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/gpuslot etc/gpuslot.toml
 
+# The pages for operators and users; the others are for developers.
+PAGES := $(filter-out docs/architecture.md docs/style.md docs/glossary.md,$(wildcard docs/*.md))
+
 # What people read, and examples for configuration management.
 .PHONY: install-papers
 install-papers: $(PAPERS)
@@ -80,8 +84,7 @@ install-papers: $(PAPERS)
 	install -D -m 644 -t $(SHARE)/bash-completion/completions bin/share/completions/gpuslot
 	install -D -m 644 -t $(SHARE)/zsh/site-functions bin/share/completions/_gpuslot
 	install -D -m 644 -t $(SHARE)/fish/vendor_completions.d bin/share/completions/gpuslot.fish
-	install -D -m 644 -t $(SHARE)/doc/gpuslot README.md CHANGELOG.md LICENSE docs/*.md docs/*.svg
-	install -D -m 644 -t $(SHARE)/doc/gpuslot/decisions docs/decisions/*.md
+	install -D -m 644 -t $(SHARE)/doc/gpuslot README.md CHANGELOG.md LICENSE $(PAGES)
 	cd docs && find examples -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/doc/gpuslot/{}' ';'
 	cd etc && find ansible puppet -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/gpuslot/{}' ';'
 	$(GO) run ./etc/packaging/supply -version '$(VERSION)' -into $(SHARE)/doc/gpuslot $(BIN)/gpuslotd $(BIN)/gpuslot $(BIN)/gpuslot-condor
@@ -92,13 +95,22 @@ OUT ?= dist
 packages: tools ## .deb and .rpm for ARCHES, with an SBOM in each, into OUT (dist/)
 	VERSION='$(VERSION)' etc/packaging/packages.sh $(OUT) $(ARCHES)
 
+.PHONY: release
+release: tools ## packages, SBOMs, release notes and checksums of the version in CHANGELOG.md, into OUT (dist/)
+	etc/packaging/release.sh $(OUT) $(ARCHES)
+
 .PHONY: vuln
 vuln: tools ## known vulnerabilities of what we use, where their database can be had
 	etc/packaging/vuln.sh
 
 .PHONY: demo
-demo: tools ## worker nodes with real systemd and HTCondor share GPUs, with real and with simulated MPS
+demo: tools ## one node with real systemd and HTCondor: 100 jobs share 8 GPUs, limits, one fault
+	@echo "make demo: about two minutes; some more the first time, to compile and to fetch HTCondor"
 	$(GO) run ./test/demo
+
+.PHONY: tour
+tour: tools ## two nodes and all scenes, with NVIDIA's control daemons and with simulated MPS
+	$(GO) run ./test/demo -tour
 
 # Counts of tests that ran and of those that were skipped (test/tally).
 TALLY := $(abspath $(BIN))/tests
@@ -202,7 +214,7 @@ bench-all: tools ## the same with what takes longer: pools of 80,000 GPUs, a mil
 
 .PHONY: bench-throughput
 bench-throughput: tools ## job starts per second beside a pool with plain GPUs; GPUSLOT_THROUGHPUT_ROUNDS=5
-	$(GO) run ./test/bench throughput
+	GPUSLOT_THROUGHPUT_ROUNDS=$${GPUSLOT_THROUGHPUT_ROUNDS:-5} $(GO) run ./test/bench throughput
 
 GPU_BUNDLE ?= dist/gpu
 GPU_OUT ?= dist/gpu-results

@@ -16,24 +16,31 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/access"
+	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/budget"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/elastic"
+	"github.com/gpuslot/gpuslot/agent/ending"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/layouts"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/page"
+	"github.com/gpuslot/gpuslot/agent/partitions"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/rules"
+	"github.com/gpuslot/gpuslot/agent/server"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/agent/verify"
 	"github.com/gpuslot/gpuslot/agent/waiting"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
-	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -58,17 +65,15 @@ type Options struct {
 	// Alarms tell what happens to the GPUs; nil if nobody can.
 	Alarms Alarms
 	// CUDA starts a CUDA client that verifies a GPU; nil if there are no GPUs.
-	CUDA func(context.Context, cuda.Order) (CUDAClient, error)
+	CUDA func(context.Context, cuda.Order) (verify.Client, error)
 	// KernelLog names the processes of XIDs; empty if it is not to be read.
 	KernelLog string
 	// Startd is HTCondor.
 	Startd Startd
 	// Settings reads HTCondor's settings; nil where they cannot be read.
 	Settings func(context.Context) (condor.Settings, error)
-	// Queue tells which jobs of the pool wait; nil if nobody can.
-	Queue waiting.AccessPoints
-	// Pool tells what waits; nil if nothing can.
-	Pool Pool
+	// Pool is the collector, which tells what waits; nil if there is none.
+	Pool waiting.Pool
 	// Manager is told of readiness and life; nil if nobody wants to know.
 	Manager Manager
 	// Listener is the socket that the service manager opened; nil lets the
@@ -105,7 +110,7 @@ type Options struct {
 	probe           func(ctx context.Context, program string) (mps.Capabilities, error)
 	daemons         ControlDaemons
 	clients         Clients
-	servers         ServerControl
+	servers         Servers
 	pipes           PipeAccess
 	hardwareTimeout time.Duration
 }
@@ -149,30 +154,33 @@ type Agent struct {
 	expected   int
 	startd     Startd
 	settings   func(context.Context) (condor.Settings, error)
-	pool       Pool
+	pool       waiting.Pool
 	manager    Manager
 	daemons    ControlDaemons
 	clients    Clients
-	servers    ServerControl
+	// keeper keeps the control daemons.
+	keeper *daemons.Keeper
 	// proc is /proc, with the starters of HTCondor's that count.
 	proc starter.Node
 	jobs *jobs.Table
 	// elastic are the GPUs that serve shared and whole jobs by turns.
 	elastic *elastic.Group
-	// questions are those of the callers of each starter, endTurns the ends of jobs that
-	// are asked for.
-	questions *questions
-	endTurns  *endTurns
+	// admission prepares jobs.
+	admission *admission.Preparer
+	// ender ends MPS clients.
+	ender *ending.Ender
 	// linking is held while holds are shown to supervisors.
 	linking sync.Mutex
 	// access is who may open which pipe directory; it changes after the job table did.
 	access *access.List
 	// pipes are the pipe directories themselves.
-	pipes    PipeAccess
-	sampler  *usage.Sampler
-	looks    looks
-	troubles faults.Tracker
-	keeping  sync.Mutex // troublesFile
+	pipes   PipeAccess
+	sampler *usage.Sampler
+	looks   rules.Looks
+	// contended is used by the loop that samples only.
+	contended contended
+	troubles  faults.Tracker
+	keeping   sync.Mutex // troublesFile
 	// closures are who closed which GPU; quiescer takes the node out of service.
 	closures *closures.Table
 	quiescer *closures.Quiescer
@@ -180,13 +188,11 @@ type Agent struct {
 	metrics  *metrics.Metrics
 	// metricsDown is why metrics are not served.
 	metricsDown atomic.Pointer[string]
-	slotless    slotless
-	verifier    *verifier
+	verifier    *verify.Verifier
 	// lastHour is what the node's page plots.
 	lastHour page.History
-	// smPartitions makes static SM partitions, partitions books them.
-	smPartitions SMPartitions
-	partitions   *partitions
+	// partitions are static SM partitions.
+	partitions *partitions.Partitions
 	// probe tries a control program, memoryLimits asks the driver, sys is /sys.
 	probe        func(ctx context.Context, program string) (mps.Capabilities, error)
 	memoryLimits func() (has, known bool)
@@ -199,11 +205,10 @@ type Agent struct {
 	history *history.Writer
 	// ordered is what HTCondor was told to do, for who asks the startds.
 	ordered ordered
-	layouts layouts
+	// layouts makes the MIG layouts.
+	layouts *layouts.Layouts
 	// queue is what waits in the pool.
 	queue *waiting.Queue
-	// repartition lets layouts follow the work that waits.
-	repartition repartition
 
 	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.
@@ -211,20 +216,11 @@ type Agent struct {
 	startdSays atomic.Pointer[seen]
 	// said is what the startd's monitor heard last.
 	said lastSaid
-	// fed is what became of the answers to the startd's programs.
-	fed feedback
-	// faces are who was seen on the GPUs.
-	faces faces
-	// ends are clients being ended, ending the jobs whose clients are, because
-	// they broke a rule.
-	ends   sync.WaitGroup
-	ending sync.Map
+	// feedback is what became of the answers to the startd's programs.
+	feedback server.Feedback
 	// booked and rewritten (HTCondor's configuration) wake the comparison with the
 	// startd, wake the loop.
 	booked, rewritten, wake chan struct{}
-	// confirming lets one caller at a time put a question of its own to the startd.
-	confirming chan struct{}
-	orders     chan order
 
 	driverMismatch func(ctx context.Context) (why string, err error)
 
@@ -235,19 +231,11 @@ type Agent struct {
 	// driverAsked gives the answer of a fresh process that is asked now.
 	driverAsked chan driverAnswer
 	// Recalled is the plan of the agent before this one.
-	recalled   plan.Plan
-	lastWanted []mps.Wanted
+	recalled plan.Plan
 	// lostPlan is why that plan could not be read: see planBefore.
 	lostPlan error
-	// mourned is the last server of each GPU whose end was told.
-	mourned map[gpu.UUID]process.ID
 	// modeFailures are compute modes that could not be set.
 	modeFailures map[gpu.UUID]modeFailure
-	setDone      bool
-	// reflagged are control daemons that were started anew for their flags.
-	reflagged map[gpu.UUID]process.ID
-	// repartitioned are those that were for their partitions.
-	repartitioned map[gpu.UUID]process.ID
 }
 
 // nudge wakes whoever listens, unless they were woken already.

@@ -5,17 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/store"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -90,7 +86,7 @@ func (a *Agent) seeConditions(ctx context.Context, v *view) error {
 	}
 	var seen []faults.Sight
 	for _, c := range conditions {
-		seen = append(seen, faults.Sight{Condition: c, Server: v.guards[c.GPU].servers.active})
+		seen = append(seen, faults.Sight{Condition: c, Server: v.daemons[c.GPU].Servers.ActiveAt()})
 	}
 	a.troubles.Round(time.Now(), seen)
 	return a.keepTroubles(v.config.Paths)
@@ -134,49 +130,4 @@ func (a *Agent) recallTroubles(p config.Paths) error {
 	}
 	a.troubles.Restore(saved)
 	return nil
-}
-
-// endLeftovers kills the clients that keep a server in FAULT. Their work on the
-// GPU is gone, so a signal harms nobody else, and nobody else is served until
-// they end.
-func (a *Agent) endLeftovers(guards map[gpu.UUID]guard, now time.Time) {
-	for u, g := range guards {
-		for _, pid := range g.servers.leftovers(now) {
-			err := a.killClient(u, pid, g.proof.At)
-			if errors.Is(err, os.ErrProcessDone) || errors.Is(err, unix.ESRCH) {
-				continue // by itself
-			}
-			if err != nil {
-				a.log.Error("a client of a faulted server was not ended", "gpu", u, "pid", pid, "err", err)
-				continue
-			}
-			a.note(history.Event{Kind: history.EventCulprit, GPU: u, By: history.ByAgent, Text: fmt.Sprintf("Process %d kept its MPS server in FAULT and was killed.", pid)})
-			a.log.Warn("a client that kept its server in FAULT was killed", "gpu", u, "pid", pid)
-		}
-	}
-}
-
-// killClient kills a process that a control daemon listed at a time, if it runs in a
-// slot that shares the GPU and is no later process. The list alone is no reason: a
-// child that inherits a connection keeps its parent's PID in the list after the
-// parent's end, when the PID may be anybody's.
-func (a *Agent) killClient(u gpu.UUID, pid int, listed time.Time) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	latest, err := usage.TicksAt(listed)
-	if err != nil {
-		return err
-	}
-	p, err := a.proc.Stat(pid)
-	if err != nil || p.Started > latest {
-		return os.ErrProcessDone
-	}
-	owner, ok := a.jobs.StarterOf(pid)
-	if !ok || !a.jobs.Has(owner, u) {
-		return errors.New("it runs in no slot that shares this GPU: end it, or what keeps its connection, by hand")
-	}
-	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }

@@ -5,14 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
+	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -110,42 +111,33 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	}
 
 	// Act: compute modes, then control daemons, then compute modes back.
-	undoPath := undoFile(v.config.Paths)
-	wanted, returned := a.wanted(v.plan), false
+	undoPath := undo.File(v.config.Paths)
+	var wanted []mps.Wanted
+	returned := false
+	if !a.quiescer.Quiet {
+		wanted = a.keeper.Wanted(&v.plan)
+	}
 	if errInv == nil && !a.quiescer.Quiet {
 		a.beat()
 		var err error
 		v.modes, err = a.borrowModes(ctx, undoPath, v.plan, inv)
 		problem(err)
 	}
-	a.beat()
-	problem(writeFlags(v.config.Paths, v.plan))
-	v.guards = a.proveAll(ctx, last.guards, wanted, v.config.Health.Deadline)
-	a.tellForeignChanges(last.guards, v.guards)
 	lost := a.planBefore(v.config.Paths)
 	problem(lost)
-	if lost == nil && a.needsSet(v.guards, wanted) {
-		a.beat()
-		err := a.setAll(ctx, v.guards, wanted)
-		a.setDone = err == nil
-		problem(err)
-	}
-	a.reflag(ctx, &v.plan, v.guards)
-	problem(a.partition(ctx, &v.plan, v.guards, v.config.Health.Deadline))
-	a.lastWanted = wanted
-	a.mendServers(ctx, v.guards, v.config.Health.Deadline)
-	a.restartUnanswered(ctx, &v.plan, v.guards, time.Now())
-	a.blameCulprits(ctx, v.guards, v.config.Health.Deadline)
-	a.tryServers(ctx, &v)
-	problem(a.trimLogs(wanted))
-	a.endLeftovers(v.guards, time.Now())
+	states, errs := a.keeper.Round(ctx, daemons.Node{
+		Plan: &v.plan, Paths: v.config.Paths, Wanted: wanted, Last: last.daemons, Accounts: v.accounts,
+		Deadline: v.config.Health.Deadline, Keep: lost != nil,
+	})
+	v.daemons = states
+	problem(errors.Join(errs...))
 	a.beat()
 	problem(a.seeConditions(ctx, &v))
-	problem(a.reviseVerified(&v, time.Now()))
-	problem(a.reopenAccess(last.guards, v.guards))
+	problem(a.verifier.Revise(a.verificationFacts(&v, time.Now())))
+	problem(a.reopenAccess(last.daemons, v.daemons))
 	if errInv == nil && !a.quiescer.Quiet && lost == nil {
 		a.beat()
-		err := a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return wants(wanted, u) })
+		err := a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return daemons.Wants(wanted, u) })
 		returned = err == nil
 		problem(err)
 	}
@@ -167,13 +159,13 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		}
 	}
 	a.publish(&v, start)
-	a.elastic.SetUp(func(u gpu.UUID) bool { return returned && a.setDone && !wants(wanted, u) })
+	a.elastic.SetUp(func(u gpu.UUID) bool { return returned && a.keeper.Settled() && !daemons.Wants(wanted, u) })
 }
 
 // replan makes the plan anew; one that cannot be made leaves the last in force.
 func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func(error)) {
 	inv.Host = v.settings.Within(inv.Host)
-	p, err := plan.Build(v.next, a.executor(v).Owners(a.withServers(v, inv)))
+	p, err := plan.Build(v.next, a.layouts.Owned(a.withServers(v, inv)))
 	if err == nil {
 		p = a.elastic.Follow(p, a.recalled, start)
 	}
@@ -230,13 +222,13 @@ func (a *Agent) withServers(v *view, inv gpu.Inventory) gpu.Inventory {
 // control daemon is another process than before: with a stopped unit systemd
 // removes the pipe directory and its ACL. Files that a daemon made since the last
 // round, or before an agent restricted them, are taken from all other accounts.
-func (a *Agent) reopenAccess(old, new map[gpu.UUID]guard) error {
+func (a *Agent) reopenAccess(old, new map[gpu.UUID]daemons.State) error {
 	var errs []error
 	for u, g := range new {
 		if err := a.pipes.Restrict(u); err != nil {
 			errs = append(errs, fmt.Errorf("restrict the pipe directory of %s: %w", u, err))
 		}
-		if g.err == nil && g.proof.Process() != old[u].proof.Process() {
+		if g.Err == nil && g.Proof.Process() != old[u].Proof.Process() {
 			errs = append(errs, a.access.Reopen(u))
 		}
 	}
@@ -251,8 +243,8 @@ func (a *Agent) publish(v *view, start time.Time) {
 			a.metrics.Expect(g.UUID)
 		}
 	}
-	v.reasons = make(map[gpu.UUID]string, len(v.guards))
-	for u := range v.guards {
+	v.reasons = make(map[gpu.UUID]string, len(v.daemons))
+	for u := range v.daemons {
 		v.reasons[u] = a.health(v, u, now).Reason(now, v.config.Health.MaxAge)
 	}
 	v.held = map[gpu.UUID]bool{}
@@ -267,7 +259,7 @@ func (a *Agent) publish(v *view, start time.Time) {
 	a.reportChanges(a.view.Load(), v)
 	a.view.Store(v)
 	a.nodes.Wake()
-	a.jobs.Leave(a.layouts.leaving)
+	a.jobs.Leave(a.layouts.Leaving())
 	a.beat()
 }
 
@@ -315,37 +307,4 @@ func (a *Agent) planBefore(p config.Paths) error {
 	}
 	a.lostPlan = nil
 	return nil
-}
-
-// wanted are the plan's control daemons, and those of GPUs that leave the plan
-// while jobs still use them: nobody's daemon is stopped under its jobs.
-func (a *Agent) wanted(p plan.Plan) []mps.Wanted {
-	if a.quiescer.Quiet {
-		return nil
-	}
-	out := p.ControlDaemons()
-	for _, w := range a.lastWanted {
-		if !wants(out, w.GPU) && (a.jobs.Busy(w.GPU) || a.jobs.Unknown() != "") {
-			out = append(out, w)
-		}
-	}
-	return out
-}
-
-func wants(wanted []mps.Wanted, u gpu.UUID) bool {
-	return slices.ContainsFunc(wanted, func(w mps.Wanted) bool { return w.GPU == u })
-}
-
-// needsSet: something is wanted otherwise than at the last Set, or a daemon is
-// in a state that Set mends.
-func (a *Agent) needsSet(guards map[gpu.UUID]guard, wanted []mps.Wanted) bool {
-	if !a.setDone || !slices.Equal(wanted, a.lastWanted) {
-		return true
-	}
-	for _, g := range guards {
-		if g.err != nil && g.mendable() {
-			return true
-		}
-	}
-	return false
 }

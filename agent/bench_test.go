@@ -49,10 +49,9 @@ func BenchmarkPrepareOverSocket(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	srv := newServer(ta.log, ta.proc.fs(), ta.Agent)
-	srv.hook = ta.proc.Program("/usr/libexec/gpuslot/gpuslot-condor")
+	srv := ta.newServer(ta.proc.fs(), ta.proc.Program("/usr/libexec/gpuslot/gpuslot-condor"))
 	done := make(chan error, 1)
-	go func() { done <- srv.serve(b.Context(), l) }()
+	go func() { done <- srv.Serve(b.Context(), l) }()
 	b.Cleanup(func() { <-done })
 	job := jobOn(s, "alice", uuid(0), 512)
 	for b.Loop() {

@@ -39,6 +39,7 @@ func newCgroupAgent(t *testing.T) *cgroupAgent {
 		Driver: c.driver, Jobs: c.jobs, Processes: c.Agent.proc, Cgroups: c.Agent.proc, Metrics: c.metrics, Log: c.log,
 		Root: root, File: cgroupsFile(c.config()),
 	})
+	c.ender = c.newEnder()
 	v := *c.view.Load()
 	v.can.CgroupLimits = kernelControllers(fstest.MapFS{
 		"fs/cgroup/cgroup.controllers": {Data: []byte("memory dmem\n")},
@@ -106,7 +107,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 		t.Errorf("JAX is to take %s of a GPU that shows the budget as its total", got)
 	}
 	c.process(st)
-	reply := c.start(t.Context(), starter.Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
+	reply := c.admission.Start(t.Context(), starter.Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
 	if s := reply.Started; s == nil || !s.Supervise || !s.Reserved {
 		t.Errorf("the supervisor hears %+v", reply)
 	}
@@ -118,11 +119,11 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	login := starter.Caller{UID: 1000, PID: st.PID + 2000, Starter: st}
 	c.proc.Add(proctree.Process{PID: login.PID, Parent: st.PID, Comm: "supervise",
 		Cgroup: "/htcondor/_x_" + st.Slot + "@wn1/sshd.slice/sshd.scope"})
-	if _, err := c.end(t.Context(), login); err != nil {
+	if _, err := c.ender.End(t.Context(), login); err != nil {
 		t.Fatal(err)
 	}
 	c.limits(c.leaf(st), "soft 4096 hard 4096") // a logout
-	if _, err := c.end(t.Context(), hookOf(st, 1000)); err != nil {
+	if _, err := c.ender.End(t.Context(), hookOf(st, 1000)); err != nil {
 		t.Fatal(err)
 	}
 	c.limits(c.leaf(st), "soft 0 hard 4096")

@@ -237,7 +237,7 @@ func (s *simulatedCgroups) reserved() gpu.MiB {
 func (s *simulatedCgroups) admit(pid int, slot string, mib int64) starter.Starter {
 	s.t.Helper()
 	st := s.proc.starter(pid, slot)
-	if reply := s.prepare(s.t.Context(), hookOf(st, 1000), jobOn(st, "alice", s.gpu, mib)); reply.Grant == nil {
+	if reply := s.admission.Prepare(s.t.Context(), hookOf(st, 1000), jobOn(st, "alice", s.gpu, mib)); reply.Grant == nil {
 		s.t.Fatalf("%+v %s", reply.Refusal, reply.Error)
 	}
 	return st
@@ -303,7 +303,7 @@ func (s *simulatedCgroups) life() {
 	s.round()
 	reserved(8192)
 
-	if _, err := s.end(t.Context(), hookOf(neighbour, 1000)); err != nil {
+	if _, err := s.ender.End(t.Context(), hookOf(neighbour, 1000)); err != nil {
 		t.Fatal(err)
 	}
 	reserved(0)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -26,10 +27,10 @@ func (c *cgroupAgent) samples(pid int, used gpu.Measured[gpu.Bytes]) []api.Hold 
 	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: pid, Memory: used, MPSClient: true}})
 	c.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{c.Agent}, Interval: time.Second, Proc: c.proc.Root})
 	c.sampler.Round(c.t.Context())
-	b := c.watch(c.t.Context(), breaches{}, time.Now())
+	b := c.watch(c.t.Context(), rules.Breaches{}, time.Now())
 	c.watch(c.t.Context(), b, time.Now().Add(c.view.Load().config.Budgets.Grace))
-	c.ends.Wait()
-	return c.jobHolds()
+	c.ender.Wait()
+	return c.jobs.Holds()
 }
 
 // TestLeftItsCgroup: a process of a job that goes into another cgroup of the job's slice stays

@@ -2,29 +2,18 @@ package agent
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/faults"
-	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/rules"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 func faultLine(pid int) string {
 	return fmt.Sprintf("%sVolta MPS Server: Client process %d encountered a fatal GPU error.", logStamp, pid)
-}
-
-func TestAccused(t *testing.T) {
-	got := accused([]string{
-		"x", logStamp + "Volta MPS Server: Server is handling a fatal GPU error.", faultLine(9),
-		logStamp + "Volta MPS: Server is handling a fatal GPU error. Client 8 encountered it", faultLine(9),
-	})
-	if !slices.Equal(got, []int{9, 8}) {
-		t.Errorf("accused are %v", got)
-	}
 }
 
 // TestCulprit: the job of the named process is in the reason, in the log's words,
@@ -46,7 +35,7 @@ func TestCulprit(t *testing.T) {
 			ta, f := newFaultAgent(t)
 			f.log = tt.log
 			ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = serverIn(mps.Faulted, 500) })
-			for range blameLooks + 2 {
+			for range 3 + 2 {
 				ta.apply(false)
 			}
 			if why := ta.reason(0); !strings.Contains(why, tt.want) || !strings.Contains(why, "is in FAULT") {
@@ -56,7 +45,7 @@ func TestCulprit(t *testing.T) {
 				t.Errorf("%v faults are counted", n)
 			}
 			reads := strings.Count(f.since(), "log")
-			if named := strings.Contains(tt.want, "names"); named && reads != 1 || !named && reads != blameLooks {
+			if named := strings.Contains(tt.want, "names"); named && reads != 1 || !named && reads != 3 {
 				t.Errorf("the log was read %d times", reads)
 			}
 		})
@@ -68,18 +57,18 @@ func TestCulprit(t *testing.T) {
 func newFaultAgent(t *testing.T) (*testAgent, *fakeServers) {
 	ta := newTestAgent(t, 2, "")
 	f := &fakeServers{fakeDaemons: ta.daemons}
-	ta.servers = f
+	ta.keeper.Servers, ta.keeper.Logs = f, f
 	for i, owner := range []string{"alice", "bob"} {
 		slot := fmt.Sprintf("slot1_%d", i+1)
 		s := ta.proc.starter(100+i, slot)
 		ta.grant(s, uint32(1000+i), owner, uuid(i), 4096)
 		ta.proc.Add(proctree.Process{PID: 500 + 100*i, Parent: s.PID, Comm: "python3", UID: uint32(1000 + i), Cgroup: proctree.CgroupOf(slot)})
 	}
-	var seen []watched
+	var seen []rules.Job
 	for _, r := range ta.jobs.Running() {
-		seen = append(seen, watched{Job: r, PIDs: []int{501}})
+		seen = append(seen, rules.Job{Job: r, PIDs: []int{501}})
 	}
-	ta.faces.note(seen[:1], time.Now())
+	ta.keeper.Note(seen[0].Job, seen[0].PIDs, time.Now())
 	ta.apply(false)
 	f.since()
 	return ta, f
@@ -93,7 +82,7 @@ func TestCulpritStays(t *testing.T) {
 		ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = serverIn(status) })
 		ta.apply(false)
 	}
-	for range serverFlapsFree + 1 {
+	for range 3 {
 		f.log = []string{faultLine(500)}
 		set(mps.Faulted)
 		set(mps.Active)
@@ -106,47 +95,11 @@ func TestCulpritStays(t *testing.T) {
 	if why := ta.reason(0); strings.Contains(why, "500") {
 		t.Errorf("the next fault has the culprit of the last: %q", why)
 	}
-	if n := ta.count("gpuslot_mps_faults_total"); n != serverFlapsFree+2 {
+	if n := ta.count("gpuslot_mps_faults_total"); n != 4 {
 		t.Errorf("%v faults are counted", n)
 	}
 }
 
-// TestCulpritOfAnEvent: the reason that an XID gives has the name, too, while the
-// server is in FAULT for it.
-func TestCulpritOfAnEvent(t *testing.T) {
-	s := serverState{faulted: time.Unix(1, 0), culprit: "process 5 of job 7.0"}
-	for _, tt := range []struct {
-		v    faults.Verdict
-		s    serverState
-		want string
-	}{
-		{faults.Verdict{Class: faults.ClosedForServer, Reason: "Xid 31"}, s, "Xid 31 (its log names process 5 of job 7.0)"},
-		{faults.Verdict{Class: faults.ClosedForServer, Reason: "Xid 31"}, serverState{culprit: "a former one"}, "Xid 31"},
-		{faults.Verdict{Class: faults.ClosedForReset, Reason: "Xid 119"}, s, "Xid 119"},
-		{faults.Verdict{}, s, ""},
-	} {
-		if got := because(tt.v, tt.s); got != tt.want {
-			t.Errorf("%q, want %q", got, tt.want)
-		}
-	}
-}
-
-// TestFacesAreForgotten, so that their number is bounded, and a newer job's
-// process of the same number counts.
-func TestFacesAreForgotten(t *testing.T) {
-	var f faces
-	at := time.Unix(1000, 0)
-	job := func(name string) jobs.Job { return jobs.Job{ID: name, GPU: uuid(0)} }
-	f.note([]watched{{Job: job("1.0"), PIDs: []int{5, 6}}}, at)
-	f.note([]watched{{Job: job("2.0"), PIDs: []int{6}}}, at.Add(faceKept))
-	if r, ok := f.of(6, uuid(0)); !ok || r.ID != "2.0" {
-		t.Errorf("%+v, %v", r, ok)
-	}
-	if _, ok := f.of(5, uuid(1)); ok {
-		t.Error("a process is of another GPU, too")
-	}
-	f.note(nil, at.Add(faceKept+1))
-	if _, ok := f.of(5, uuid(0)); ok || len(f.by) != 1 {
-		t.Errorf("it is remembered for ever: %v", f.by)
-	}
+func serverIn(status mps.ServerStatus, clients ...int) []mps.Server {
+	return []mps.Server{{ID: process.ID{PID: 50}, Status: status, Clients: clients}}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -27,7 +27,7 @@ func (ta *testAgent) obedient(deaf bool) (restarts *int) {
 		}
 		args := []string{"nvidia-cuda-mps-control", "-f"}
 		if !deaf {
-			args = append(args, DaemonFlags(ta.config(), gpu.UUID(name))...)
+			args = append(args, daemons.Flags(ta.config(), gpu.UUID(name))...)
 		}
 		ta.proc.Add(proctree.Process{PID: ta.daemons.next, Parent: 1, Comm: "nvidia-cuda-mps", Args: args, Started: uint64(ta.daemons.next)})
 	}
@@ -51,22 +51,22 @@ func TestDaemonsStartWithTheirFlags(t *testing.T) {
 	restarts := ta.obedient(false)
 	ta.restart()
 	flag := func(n int) bool {
-		has, known := ta.hasFlag(ta.view.Load().guards[uuid(n)].proof.Process(), multiUserFlag)
-		if !known {
-			t.Fatalf("GPU %d: its daemon's flags are not known", n)
+		args, err := ta.Agent.proc.Args(ta.view.Load().daemons[uuid(n)].Proof.PID)
+		if err != nil || len(args) == 0 {
+			t.Fatalf("GPU %d: its daemon's flags are not known: %v", n, err)
 		}
-		return has
+		return slices.Contains(args, "-multiuser-server")
 	}
 	if !flag(0) || flag(1) || *restarts != 0 {
 		t.Fatalf("flags %v %v after %d restarts", flag(0), flag(1), *restarts)
 	}
 
-	// Another tenancy while a job runs: closed until it ends, then started anew.
+	// Another tenancy while a job runs: closed until it ends, then restarted.
 	s := ta.proc.starter(100, "slot1_1")
 	ta.grant(s, 1000, "alice", uuid(0), 4096)
 	ta.writeConfig("")
 	ta.apply(true)
-	if why := ta.reason(0); !strings.Contains(why, "serves several accounts at once, but tenancy = \"one-at-a-time\": it starts anew when the jobs there have ended") {
+	if why := ta.reason(0); !strings.Contains(why, "serves several accounts at once, but tenancy = \"one-at-a-time\": it restarts when the jobs there have ended") {
 		t.Errorf("reason %q", why)
 	}
 	if *restarts != 0 || ta.reason(1) != "" {
@@ -78,7 +78,7 @@ func TestDaemonsStartWithTheirFlags(t *testing.T) {
 	if flag(0) || *restarts != 1 || ta.reason(0) != "" {
 		t.Errorf("flag %v after %d restarts, %q", flag(0), *restarts, ta.reason(0))
 	}
-	if got := DaemonFlags(ta.config(), uuid(0)); got != nil {
+	if got := daemons.Flags(ta.config(), uuid(0)); got != nil {
 		t.Errorf("flags stay: %q", got)
 	}
 }
@@ -95,7 +95,7 @@ func TestDaemonWithClientsKeepsItsFlags(t *testing.T) {
 	})
 	ta.writeConfig(severalAccounts)
 	ta.apply(true)
-	if why := ta.reason(0); *restarts != 0 || !strings.Contains(why, "starts anew when the jobs there have ended") {
+	if why := ta.reason(0); *restarts != 0 || !strings.Contains(why, "restarts when the jobs there have ended") {
 		t.Errorf("%d restarts, reason %q", *restarts, why)
 	}
 }
@@ -112,23 +112,5 @@ func TestDeafUnit(t *testing.T) {
 	}
 	if why := ta.reason(0); *restarts != 1 || !strings.Contains(why, "see that gpuslot-mps@.service passes on $GPUSLOT_MPS_FLAGS") {
 		t.Errorf("%d restarts, reason %q", *restarts, why)
-	}
-}
-
-func TestFlagFiles(t *testing.T) {
-	paths := config.Paths{Run: t.TempDir()}
-	several := plan.GPU{UUID: uuid(0), Mode: config.ModeMPS, Tenancy: plan.Tenancy{Policy: config.TenancyMultiUser}}
-	if err := writeFlags(paths, plan.Plan{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeFlags(paths, plan.Plan{GPUs: []plan.GPU{several}}); err != nil {
-		t.Fatal(err)
-	}
-	if got := DaemonFlags(paths, uuid(0)); !slices.Equal(got, []string{"-multiuser-server"}) {
-		t.Errorf("%q", got)
-	}
-	several.Mode = config.ModeWhole
-	if err := writeFlags(paths, plan.Plan{GPUs: []plan.GPU{several}}); err != nil || DaemonFlags(paths, uuid(0)) != nil {
-		t.Errorf("%v, %q", err, DaemonFlags(paths, uuid(0)))
 	}
 }

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
@@ -31,28 +29,13 @@ func (ta *testAgent) turns(seconds int) {
 	}
 }
 
-// fakeQueue tells what waits.
-type fakeQueue struct {
-	whole, shared, large []condor.WaitingJob
-	err                  error
-	asked                []string
-}
-
-func (q *fakeQueue) Waiting(_ context.Context, constraint string, _ int) ([]condor.WaitingJob, error) {
-	q.asked = append(q.asked, constraint)
-	switch {
-	case strings.Contains(constraint, "RequestGPUs >= 2"):
-		return slices.Clone(q.whole), q.err
-	case strings.Contains(constraint, "RequestVRAM >= "):
-		return slices.Clone(q.large), q.err
+// asks lets the pool say what waits.
+func (ta *testAgent) asks(waiting ...condor.Waiting) {
+	for i := range waiting {
+		waiting[i].At, waiting[i].Jobs = time.Now(), 1
 	}
-	return slices.Clone(q.shared), q.err
-}
-
-// asks is one question to the queue.
-func (ta *testAgent) asks(q *fakeQueue) {
-	want, _ := ta.view.Load().idle()
-	ta.queue.Ask(ta.t.Context(), q, want)
+	ta.startd.demand = condor.Demand{At: time.Now(), Nodes: 1, Waiting: waiting}
+	ta.hear()
 }
 
 func (ta *testAgent) modes() string {
@@ -88,8 +71,7 @@ func TestElasticTurnAndBack(t *testing.T) {
 		if r := ta.whole(two, uuid(0), uuid(1)); r.Refusal == nil || r.Refusal.Code != api.CodeClosed {
 			t.Fatalf("a whole job on shared GPUs: %+v", r)
 		}
-		q := &fakeQueue{whole: []condor.WaitingJob{{GPUs: 1, Waited: time.Minute}, {GPUs: 2, Waited: time.Hour}}}
-		ta.asks(q)
+		ta.asks(condor.Waiting{GPUs: 1, VRAM: 32500, Waits: 60}, condor.Waiting{GPUs: 2, Waits: 3600})
 		ta.turns(10)
 		if w := ta.wholeGPUs(); w.Open != 0 || w.Least != 2 || !strings.Contains(w.Reason, "being made free") {
 			t.Errorf("while a shared job runs: %+v", w)
@@ -123,7 +105,7 @@ func TestElasticTurnAndBack(t *testing.T) {
 		if r.Grant == nil || r.Grant.Wall != jobs.WallWhole || r.Grant.Environment["CUDA_VISIBLE_DEVICES"] != string(uuid(1))+","+string(uuid(0)) || r.Grant.Environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] != "" {
 			t.Fatalf("the job for both: %+v", r)
 		}
-		ta.asks(&fakeQueue{shared: []condor.WaitingJob{{GPUs: 1}}})
+		ta.asks(condor.Waiting{GPUs: 1, VRAM: 2048, Waits: 60})
 		ta.turns(60)
 		if w := ta.wholeGPUs(); w.Open != 0 || len(ta.daemons.running) != 0 {
 			t.Errorf("while it runs no more come, and none of its GPUs goes back: %+v, daemons %v", w, ta.daemons.running)
@@ -141,7 +123,7 @@ func TestElasticIsNotOpenedHalfDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta := newTestAgent(t, 1, elasticTwo)
 		ta.hw.refuse = errors.New("not now")
-		ta.asks(&fakeQueue{whole: []condor.WaitingJob{{GPUs: 1}}})
+		ta.asks(condor.Waiting{GPUs: 1, VRAM: 32768, Waits: 60})
 		ta.turns(20)
 		if w := ta.wholeGPUs(); w.Open != 0 || w.Reason == "" {
 			t.Errorf("in compute mode %s: %+v", ta.modes(), w)
@@ -160,7 +142,7 @@ func TestElasticIsNotOpenedHalfDone(t *testing.T) {
 func TestElasticSurvivesRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta := newTestAgent(t, 1, elasticTwo)
-		ta.asks(&fakeQueue{whole: []condor.WaitingJob{{GPUs: 1}}})
+		ta.asks(condor.Waiting{GPUs: 1, VRAM: 32768, Waits: 60})
 		ta.turns(10)
 		if r := ta.prepare(starter.Caller{Starter: ta.proc.starter(51, "slot600_1"), UID: 1002, Hook: true}, &api.Job{ID: "9.0", AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(int64(ta.view.Load().plan.GPUs[0].Memory))}); r.Grant == nil {
 			t.Fatalf("%+v", r)
@@ -191,35 +173,35 @@ func TestLargeRequestGetsRoom(t *testing.T) {
 	if got := least(); !slices.Equal(got, []int64{0, 0}) {
 		t.Errorf("nothing waits: %v", got)
 	}
-	ta.asks(&fakeQueue{large: []condor.WaitingJob{{GPUs: 1, VRAM: 20480, Waited: time.Hour}}})
+	ta.asks(condor.Waiting{GPUs: 1, VRAM: 20480, Waits: 3600})
 	if got := least(); !slices.Equal(got, []int64{0, 20480}) {
 		t.Errorf("a large request waits: %v", got)
 	}
-	ta.asks(&fakeQueue{})
+	ta.asks()
 	if got := least(); !slices.Equal(got, []int64{0, 0}) {
 		t.Errorf("it runs: %v", got)
 	}
 }
 
-func TestWantsWhole(t *testing.T) {
-	ta := newTestAgent(t, 1, elasticTwo)
-	g := &ta.view.Load().plan.GPUs[0]
+// TestInterest: the pool is asked where something on the node changes by what waits, as
+// often as the shortest wait demands, and no more than once a minute.
+func TestInterest(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		gpus  int
-		vram  *int64
-		rule  config.WithoutRequest
-		whole bool
+		name, config string
+		asks         bool
+		again        time.Duration
 	}{
-		{"several GPUs", 2, nil, config.WithoutRequestRefuse, true},
-		{"a share", 1, vram(int64(4096)), config.WithoutRequestWhole, false},
-		{"more than any share", 1, vram(int64(g.LargestRequest) + 1), config.WithoutRequestRefuse, true},
-		{"no VRAM", 1, nil, config.WithoutRequestRefuse, false},
-		{"no VRAM, as the site wants", 1, nil, config.WithoutRequestWhole, true},
+		{"shared GPUs", "", false, time.Minute},
+		{"elastic GPUs", elasticTwo, true, 5 * time.Second},
+		{"patience", "[sharing]\nmode = \"elastic\"\n[elastic]\npatience = \"20m\"\n", true, time.Minute},
+		{"no patience", "[sharing]\nmode = \"elastic\"\n[elastic]\npatience = \"1s\"\n", true, askPoolLeast},
+		{"elastic GPUs that ask nobody", elasticTwo + "demand = \"none\"\n", false, time.Minute},
+		{"large requests", "[placement]\nlarge_after = \"30s\"\n", true, 30 * time.Second},
 	} {
-		j := &api.Job{ProvisionedVRAM: c.vram, AssignedGPUs: make([]string, c.gpus)}
-		if got := wantsWhole(j, g, c.rule); got != c.whole {
-			t.Errorf("%s: whole is %v", c.name, got)
+		ta := newTestAgent(t, 2, c.config)
+		i, again := ta.view.Load().interest()
+		if (i != nil) != c.asks || again != c.again {
+			t.Errorf("%s: asks %t, again after %s", c.name, i != nil, again)
 		}
 	}
 }

@@ -5,20 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/jobs"
-	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/daemons"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -107,7 +102,7 @@ func (deaf) Servers(context.Context, gpu.UUID) ([]mps.Server, error) {
 func TestEndWithoutAnAnswer(t *testing.T) {
 	s := serveTestAgent(t, 1)
 	s.grant(s.in("slot1_1", false), uint32(os.Getuid()), "alice", uuid(0), 4096)
-	s.clients = deaf{s.clients}
+	s.ender.Clients = deaf{s.clients}
 	reply, err := s.call(api.Request{Op: api.OpEnd})
 	if err == nil || !strings.Contains(err.Error(), "it does not answer") || reply.Ended != nil {
 		t.Errorf("the supervisor hears %+v, %v", reply, err)
@@ -125,8 +120,8 @@ func TestEndOfTheLast(t *testing.T) {
 	s.daemons.change(uuid(0), func(d *fakeDaemon) {
 		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200}}}
 	})
-	s.cgroupRoot = t.TempDir()
-	procs := filepath.Join(s.cgroupRoot, proctree.CgroupOf("slot1_1"), "cgroup.procs")
+	s.ender.Root = t.TempDir()
+	procs := filepath.Join(s.ender.Root, proctree.CgroupOf("slot1_1"), "cgroup.procs")
 	for text, clients := range map[string]int{"%d\n": 0, "%d\n200\n": 1} {
 		put(t, procs, fmt.Sprintf(text, os.Getpid()))
 		put(t, filepath.Join(filepath.Dir(filepath.Dir(procs)), "cgroup.procs"), "")
@@ -141,7 +136,7 @@ func TestEndOfTheLast(t *testing.T) {
 // TestOverBudget: the whole way from a sample to the hold that the startd and
 // the job's supervisor hear of.
 func TestOverBudget(t *testing.T) {
-	s := serveWith(t, 1, func(*server) {})
+	s := serveTestAgent(t, 1)
 	st := s.in("slot1_1", false)
 	s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
 	s.proc.Add(proctree.Process{PID: 200, Parent: 1, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1")})
@@ -157,22 +152,22 @@ func TestOverBudget(t *testing.T) {
 	s.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.Root})
 	s.sampler.Round(t.Context())
 	begin := s.view.Load().applied
-	b := s.watch(t.Context(), breaches{}, begin)
-	if holds := s.jobHolds(); len(holds) > 0 {
+	b := s.watch(t.Context(), rules.Breaches{}, begin)
+	if holds := s.jobs.Holds(); len(holds) > 0 {
 		t.Fatalf("held within the grace time: %+v", holds)
 	}
 	s.watch(t.Context(), b, begin.Add(s.view.Load().config.Budgets.Grace))
-	s.ends.Wait()
+	s.ender.Wait()
 	want := api.Hold{Slot: "slot1_1", Job: jobOn(st, "alice", uuid(0), 4096).ID, Code: api.CodeOverBudget, Reason: "used 6000 MiB of 4096 MiB requested: ask for request_vram = 6144"}
-	if holds := s.jobHolds(); len(holds) == 1 && time.Since(holds[0].Since) >= 0 {
+	if holds := s.jobs.Holds(); len(holds) == 1 && time.Since(holds[0].Since) >= 0 {
 		want.Since = holds[0].Since
 	}
 	reply, err := s.call(api.Request{Op: api.OpMonitor})
 	if os.Getuid() == 0 && (err != nil || !slices.Equal(reply.Holds, []api.Hold{want})) {
 		t.Errorf("the monitor hears %+v, %v", reply.Holds, err)
 	}
-	if !slices.Equal(s.jobHolds(), []api.Hold{want}) {
-		t.Errorf("holds = %+v", s.jobHolds())
+	if !slices.Equal(s.jobs.Holds(), []api.Hold{want}) {
+		t.Errorf("holds = %+v", s.jobs.Holds())
 	}
 	if servers, _ := s.daemons.Servers(t.Context(), uuid(0)); len(servers[0].Clients) > 0 {
 		t.Errorf("clients %v were not ended", servers[0].Clients)
@@ -187,7 +182,7 @@ func TestOverBudget(t *testing.T) {
 	}
 	s.proc.End(st.PID)
 	s.sweepNow()
-	if len(s.jobHolds()) > 0 {
+	if len(s.jobs.Holds()) > 0 {
 		t.Error("the hold outlives its job")
 	}
 	if err := s.linkHolds(); err != nil {
@@ -198,81 +193,21 @@ func TestOverBudget(t *testing.T) {
 	}
 }
 
-// TestEndsInACrowd: a job that asks without end gets one answer at a time.
-func TestEndsInACrowd(t *testing.T) {
-	ta := newTestAgent(t, 1, "")
-	st := ta.proc.starter(100, "slot1_1")
-	first, err := ta.endTurns.take(t.Context(), st)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := make(chan func())
-	go func() {
-		release, _ := ta.endTurns.take(t.Context(), st)
-		second <- release
-	}()
-	for { // until the second one waits
-		ta.endTurns.mu.Lock()
-		waiting := ta.endTurns.by[st].waiting
-		ta.endTurns.mu.Unlock()
-		if waiting == 2 {
-			break
-		}
-		runtime.Gosched()
-	}
-	if _, err := ta.endTurns.take(t.Context(), st); err == nil {
-		t.Error("a third question is let in")
-	}
-	other, err := ta.endTurns.take(t.Context(), ta.proc.starter(101, "slot1_2"))
-	if err != nil {
-		t.Errorf("another job must wait: %v", err)
-	}
-	other()
-	first()
-	(<-second)()
-	again, err := ta.endTurns.take(t.Context(), st)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again()
-}
-
-// TestStrays: a process counts for its own slot only, and only where the slot
-// holds nothing.
-func TestStrays(t *testing.T) {
-	mine, other := starter.Starter{ID: process.ID{PID: 1}, Slot: "slot1_1"}, starter.Starter{ID: process.ID{PID: 2}, Slot: "slot1_2"}
-	on := func(u gpu.UUID, pids map[int]starter.Starter) usage.DeviceUsage {
-		d := usage.DeviceUsage{Device: usage.Device{GPU: u}, Processes: gpu.Known([]usage.Process{})}
-		for pid, s := range pids {
-			d.Processes.Value = append(d.Processes.Value, usage.Process{DeviceProcess: gpu.DeviceProcess{PID: pid}, Owner: usage.OwnerSlot, Slot: slotKey(s)})
-		}
-		return d
-	}
-	snap := &usage.Snapshot{Devices: []usage.DeviceUsage{on(uuid(0), map[int]starter.Starter{10: mine, 20: other}), on(uuid(1), map[int]starter.Starter{11: mine})}}
-	running := []jobs.Job{{Starter: mine, GPU: uuid(0)}, {Starter: other, GPU: uuid(0)}}
-	if got := strays(sightings(snap)[slotKey(mine)], &plan.Plan{}, holdings(running)[slotKey(mine)]); !slices.Equal(got, []stray{{11, uuid(1)}}) {
-		t.Errorf("strays = %+v", got)
-	}
-	if got := strays(sightings(snap)[slotKey(other)], &plan.Plan{}, holdings(running)[slotKey(other)]); len(got) > 0 {
-		t.Errorf("strays of the other = %+v", got)
-	}
-}
-
 // TestCap: only a percentage that the job cannot lift bounds what it did.
 func TestCap(t *testing.T) {
 	yes := mps.Answer{Known: true, Has: true}
-	g := guard{wanted: mps.Wanted{ThreadPercentage: 25}, proof: mps.Proof{PID: 7}}
+	g := daemons.State{Wanted: mps.Wanted{ThreadPercentage: 25}, Proof: mps.Proof{PID: 7}}
 	stale := g
-	stale.proof.Stale = []int{50}
+	stale.Proof.Stale = []int{50}
 	for name, tt := range map[string]struct {
-		guard  guard
+		daemon daemons.State
 		checks mps.Answer
 		want   float64
 	}{
 		"enforced": {g, yes, 0.25}, "any account may lift it": {g, mps.Answer{Known: true}, 1}, "not known": {g, mps.Answer{}, 1},
-		"a server with other limits": {stale, yes, 1}, "no proof": {guard{wanted: g.wanted}, yes, 1},
+		"a server with other limits": {stale, yes, 1}, "no proof": {daemons.State{Wanted: g.Wanted}, yes, 1},
 	} {
-		v := &view{guards: map[gpu.UUID]guard{uuid(0): tt.guard}}
+		v := &view{daemons: map[gpu.UUID]daemons.State{uuid(0): tt.daemon}}
 		v.can.Tried, v.can.MPS.PrivilegeChecks = true, tt.checks
 		if got := capOf(v, uuid(0)); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
@@ -325,105 +260,6 @@ func TestClientOfNoJob(t *testing.T) {
 	if len(got) != 1 || got[0].PID != 300 || !got[0].MPSClient || got[0].VRAMMiB == nil || *got[0].VRAMMiB != 2000 {
 		t.Errorf("strangers = %+v", got)
 	}
-}
-
-// TestReportOnly: a dry run counts and tells once what would have been held, and
-// lets the job run.
-func TestReportOnly(t *testing.T) {
-	ta := newTestAgent(t, 1, "[budgets]\nenforce = \"report\"\n")
-	st := ta.proc.starter(100, "slot1_1")
-	ta.grant(st, 1000, "alice", uuid(0), 4096)
-	ta.daemons.change(uuid(0), func(d *fakeDaemon) {
-		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200}}}
-	})
-	f := finding{watched: jobUsing(9000), Code: api.CodeOverBudget, Enforce: config.EnforceReport, First: true}
-	f.Starter = st
-	ta.punish(t.Context(), f)
-	f.First = false
-	ta.punish(t.Context(), f)
-	ta.ends.Wait()
-	if got := ta.counted("gpuslot_job_breaches_total", "enforce", "report"); got != 1 {
-		t.Errorf("counted %v times", got)
-	}
-	if servers, _ := ta.daemons.Servers(t.Context(), uuid(0)); len(servers[0].Clients) != 1 || len(ta.jobHolds()) > 0 {
-		t.Errorf("clients %v, holds %v", servers[0].Clients, ta.jobHolds())
-	}
-}
-
-// TestClientsThatComeBack: until HTCondor has ended a job that it is to hold, each
-// sample that finds a breach ends the job's clients; HTCondor is told once.
-func TestClientsThatComeBack(t *testing.T) {
-	ta := newTestAgent(t, 1, "")
-	st := ta.proc.starter(100, "slot1_1")
-	ta.grant(st, 1000, "alice", uuid(0), 4096)
-	f := finding{watched: jobUsing(9000), Code: api.CodeOverBudget, Enforce: config.EnforceHold, First: true}
-	f.Starter = st
-	for range 3 {
-		ta.daemons.change(uuid(0), func(d *fakeDaemon) {
-			d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200}}}
-		})
-		ta.punish(t.Context(), f)
-		ta.ends.Wait()
-		if servers, _ := ta.daemons.Servers(t.Context(), uuid(0)); len(servers[0].Clients) > 0 {
-			t.Errorf("clients %v", servers[0].Clients)
-		}
-	}
-	if got := ta.counted("gpuslot_job_breaches_total", "enforce", "hold"); got != 1 || len(ta.jobHolds()) != 1 {
-		t.Errorf("counted %v times, holds %v", got, ta.jobHolds())
-	}
-}
-
-// TestKillBeside: by policy a process beside MPS is killed, if it is the job's.
-func TestKillBeside(t *testing.T) {
-	ta := newTestAgent(t, 1, "")
-	st, other := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
-	ta.grant(st, 1000, "alice", uuid(0), 4096)
-	ta.grant(other, 1000, "alice", uuid(0), 4096)
-	var sleeps []*exec.Cmd
-	for _, slot := range []string{"slot1_1", "slot1_2"} {
-		c := exec.Command("sleep", "1000")
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ta.proc.Add(proctree.Process{PID: c.Process.Pid, Parent: 1, Comm: "sleep", Cgroup: proctree.CgroupOf(slot)})
-		sleeps = append(sleeps, c)
-	}
-	f := finding{watched: jobUsing(100), Code: api.CodeUnattached, Enforce: config.EnforceKill, First: true}
-	f.Starter = st
-	f.Beside = []int{sleeps[0].Process.Pid, sleeps[1].Process.Pid}
-	ta.punish(t.Context(), f)
-	ta.ends.Wait()
-	if err := sleeps[0].Wait(); err == nil || sleeps[0].ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("the job's process: %v", err)
-	}
-	if err := sleeps[1].Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("another job's process: %v", err)
-	}
-	_ = sleeps[1].Process.Kill()
-	_ = sleeps[1].Wait()
-	if holds := ta.jobHolds(); len(holds) != 1 || holds[0].Code != api.CodeUnattached {
-		t.Errorf("holds = %+v", holds)
-	}
-}
-
-// counted is the sum of a counter over the series with a label.
-func (ta *testAgent) counted(name, label, value string) float64 {
-	ta.t.Helper()
-	families, err := ta.metrics.Gatherer().Gather()
-	if err != nil {
-		ta.t.Fatal(err)
-	}
-	sum := 0.0
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if f.GetName() == name && l.GetName() == label && l.GetValue() == value {
-					sum += m.GetCounter().GetValue()
-				}
-			}
-		}
-	}
-	return sum
 }
 
 func put(t *testing.T, file, text string) {

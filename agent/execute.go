@@ -28,7 +28,8 @@ func (a *Agent) makeExecute(ctx context.Context, n condor.Node) error {
 			continue
 		}
 		if err := makeFor(ctx, starter.LookUp, dir, condorAccount, a.own == 0); err != nil {
-			return fmt.Errorf("the directory of %s's jobs: %w: make it, owned by %s, or set htcondor.execute to a directory that gpuslotd may write", s.Daemon(), err, condorAccount)
+			return fmt.Errorf("the directory of %s's jobs: %w: make it, owned by %s, or set htcondor.execute to a "+
+				"directory that gpuslotd may write", s.Daemon(), err, condorAccount)
 		}
 	}
 	return nil
@@ -36,7 +37,9 @@ func (a *Agent) makeExecute(ctx context.Context, n condor.Node) error {
 
 // makeFor makes a directory and gives it to an account, if that is allowed. It is
 // made only when the account is known.
-func makeFor(ctx context.Context, look func(context.Context, string) (*user.User, error), dir, account string, give bool) error {
+func makeFor(
+	ctx context.Context, look func(context.Context, string) (*user.User, error), dir, account string, give bool,
+) error {
 	uid, gid := -1, -1 // stay as they are
 	if give {
 		u, err := look(ctx, account)

@@ -3,16 +3,20 @@ package agent
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/layouts"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 // staleAfter is how many sampling intervals old a value may be that is shown.
@@ -26,7 +30,7 @@ func (a *Agent) usageNow(v *view, now time.Time) metrics.Usage {
 	}
 	running := a.jobs.Running()
 	for i, r := range running {
-		if d := a.behind(v, r); d != "" {
+		if d := layouts.DeviceOf(r, &v.plan, &a.recalled); d != "" {
 			running[i].GPU = d
 		}
 	}
@@ -101,7 +105,9 @@ type nameOn struct {
 // slotsOf joins what was sampled with what was booked. A slot appears once on a
 // device, although the job before may still be leaving it: what both hold adds
 // up, and the later one gives the rest.
-func slotsOf(snap *usage.Snapshot, fresh map[usage.Device]bool, running []jobs.Job, tell config.JobLabels) []metrics.Slot {
+func slotsOf(
+	snap *usage.Snapshot, fresh map[usage.Device]bool, running []jobs.Job, tell config.JobLabels,
+) []metrics.Slot {
 	out := make([]metrics.Slot, 0, len(running))
 	place := make(map[nameOn]int, len(running))
 	at := func(k usage.SlotKey, d usage.Device) (s *metrics.Slot, known bool) {
@@ -124,7 +130,7 @@ func slotsOf(snap *usage.Snapshot, fresh map[usage.Device]bool, running []jobs.J
 		}
 	}
 	for _, r := range running {
-		s, _ := at(slotKey(r.Starter), snap.DeviceOf(r.GPU))
+		s, _ := at(rules.SlotKey(r.Starter), snap.DeviceOf(r.GPU))
 		if r.Since.Before(s.Admitted) {
 			continue // the job before
 		}
@@ -136,7 +142,9 @@ func slotsOf(snap *usage.Snapshot, fresh map[usage.Device]bool, running []jobs.J
 // both is one slot with two jobs: one goes, the later one comes.
 func both(before, now usage.SlotUsage) usage.SlotUsage {
 	now.Processes += before.Processes
-	now.Memory = gpu.Measured[gpu.Bytes]{Value: now.Memory.Value + before.Memory.Value, Known: now.Memory.Known && before.Memory.Known}
+	now.Memory = gpu.Measured[gpu.Bytes]{
+		Value: now.Memory.Value + before.Memory.Value, Known: now.Memory.Known && before.Memory.Known,
+	}
 	return now
 }
 
@@ -146,7 +154,9 @@ func labelsOf(r jobs.Job, tell config.JobLabels) metrics.JobLabels {
 	case config.JobLabelsJob:
 		return metrics.JobLabels{ID: foreign.Clip(r.ID), VO: foreign.Clip(r.VO)}
 	case config.JobLabelsJobAndUser:
-		return metrics.JobLabels{ID: foreign.Clip(r.ID), VO: foreign.Clip(r.VO), User: foreign.Clip(r.Owner), Group: foreign.Clip(r.Group)}
+		return metrics.JobLabels{
+			ID: foreign.Clip(r.ID), VO: foreign.Clip(r.VO), User: foreign.Clip(r.Owner), Group: foreign.Clip(r.Group),
+		}
 	}
 	return metrics.JobLabels{}
 }
@@ -179,4 +189,21 @@ func faultsOf(gpus []plan.GPU, counted []faults.Counted) []metrics.Fault {
 		}
 	}
 	return out
+}
+
+// clientsOf counts a control daemon's MPS clients; unknown while one of its
+// servers does not answer.
+func clientsOf(p mps.Proof) gpu.Measured[float64] {
+	for _, s := range p.States {
+		if !s.Answers() {
+			return gpu.Measured[float64]{}
+		}
+	}
+	return gpu.Known(float64(p.Clients()))
+}
+
+// threadRatio is a control daemon's default active thread percentage.
+func threadRatio(p mps.Proof) gpu.Measured[float64] {
+	percent, err := strconv.ParseFloat(p.ThreadPercentage, 64)
+	return gpu.Measured[float64]{Value: percent / 100, Known: err == nil}
 }

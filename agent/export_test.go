@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -23,10 +22,12 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 const migUUID = gpu.UUID("MIG-00000000-0000-5000-8000-000000000000")
@@ -37,7 +38,7 @@ func sampledAt(at time.Time) *usage.Snapshot {
 	return &usage.Snapshot{
 		At:       at,
 		Devices:  []usage.DeviceUsage{{Device: d, At: at, Method: usage.MethodExclusive}},
-		Slots:    []usage.SlotUsage{{Slot: slotKey(jobUsing(0).Starter), Device: d, Method: usage.MethodExclusive, Processes: 1, Memory: gpu.Known(gpu.Bytes(7))}},
+		Slots:    []usage.SlotUsage{{Slot: rules.SlotKey(jobUsing(0).Starter), Device: d, Method: usage.MethodExclusive, Processes: 1, Memory: gpu.Known(gpu.Bytes(7))}},
 		Counters: []usage.SlotCounters{{Slot: "slot1_1", Device: d}},
 		Sources:  []usage.Health{{Source: "nvml", Took: time.Millisecond, Succeeded: at, Failures: 3}},
 	}
@@ -58,7 +59,7 @@ func TestStaleSamplesAreNotShown(t *testing.T) {
 		Sampled: at,
 		Sources: []metrics.Source{{Name: "nvml", Took: gpu.Known(time.Millisecond), Succeeded: at, Failures: gpu.Known(uint64(3))}},
 		Slots: []metrics.Slot{{
-			Usage:  usage.SlotUsage{Slot: slotKey(running[0].Starter), Device: usage.Device{GPU: uuid(0)}, Method: usage.MethodNone},
+			Usage:  usage.SlotUsage{Slot: rules.SlotKey(running[0].Starter), Device: usage.Device{GPU: uuid(0)}, Method: usage.MethodNone},
 			Budget: gpu.Known(gpu.Bytes(4096 * mib)), Labels: metrics.JobLabels{ID: "7.0"},
 		}},
 	}
@@ -78,7 +79,7 @@ func TestTwoJobsOnOneSlot(t *testing.T) {
 	before := jobs.Job{Starter: jobUsing(0).Starter, GPU: uuid(0), Budget: 1, ID: "7.0", Since: at}
 	now := before
 	now.Starter.PID, now.Starter.Started, now.ID, now.Budget, now.Since = 200, 2, "8.0", 2, at.Add(time.Second)
-	snap.Slots = append(snap.Slots, usage.SlotUsage{Slot: slotKey(now.Starter), Device: usage.Device{GPU: uuid(0)}, Processes: 2, Memory: gpu.Known(gpu.Bytes(5)), Peak: gpu.Known(gpu.Bytes(6))})
+	snap.Slots = append(snap.Slots, usage.SlotUsage{Slot: rules.SlotKey(now.Starter), Device: usage.Device{GPU: uuid(0)}, Processes: 2, Memory: gpu.Known(gpu.Bytes(5)), Peak: gpu.Known(gpu.Bytes(6))})
 	for name, running := range map[string][]jobs.Job{"in order": {before, now}, "out of order": {now, before}} {
 		got := usageOf(snap, running, config.Default(), at).Slots
 		if len(got) != 1 {
@@ -357,140 +358,48 @@ func TestDCGMIsAsked(t *testing.T) {
 	}
 }
 
-// TestMetricsPortTaken: a job that has the port at the start loses it when it ends,
-// and meanwhile the status says so.
-func TestMetricsPortTaken(t *testing.T) {
-	a := samplingAgent(t, nil, config.Default())
-	job, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+func TestWhatDaemonsTell(t *testing.T) {
+	server := func(percent string, clients ...int) mps.Server {
+		return mps.Server{Status: mps.Active, ThreadPercentage: percent, Clients: clients}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	a.startMetrics(ctx, &wg, Options{}, config.Metrics{Listen: job.Addr().String()})
-	within := func(what string, done func() bool) {
-		t.Helper()
-		for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("waited in vain for " + what)
-			}
+	for name, c := range map[string]struct {
+		servers []mps.Server
+		want    gpu.Measured[float64]
+	}{
+		"no server":                 {nil, gpu.Known(0.0)},
+		"two":                       {[]mps.Server{server("50.0", 11, 12), server("50.0", 13)}, gpu.Known(3.0)},
+		"one that does not answer":  {[]mps.Server{server("50.0", 11), server("")}, gpu.Measured[float64]{}},
+		"a server without a client": {[]mps.Server{server("50.0")}, gpu.Known(0.0)},
+	} {
+		if got := clientsOf(mps.Proof{States: c.servers}); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
-	warned := func() bool {
-		return strings.Contains(strings.Join(a.warnings(a.view.Load()), "\n"), "Metrics are not served")
-	}
-	within("the warning", warned)
-	_ = job.Close()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	within("metrics", func() bool {
-		reply, err := client.Get("http://" + job.Addr().String() + "/-/healthy")
-		if err != nil {
-			return false
+	for text, want := range map[string]float64{"25.0": 0.25, "100.0": 1, "0.1": 0.001} {
+		if got := threadRatio(mps.Proof{ThreadPercentage: text}); !got.Known || strconv.FormatFloat(got.Value, 'g', 4, 64) != strconv.FormatFloat(want, 'g', 4, 64) {
+			t.Errorf("%s: %+v", text, got)
 		}
-		_ = reply.Body.Close()
-		return reply.StatusCode == http.StatusOK
-	})
-	if warned() {
-		t.Error("the warning stays")
 	}
-	cancel()
-	wg.Wait()
+	if got := threadRatio(mps.Proof{}); got.Known {
+		t.Errorf("nothing was read back: %+v", got)
+	}
 }
 
-// fakePorts keeps one socket.
-type fakePorts struct {
-	address string
-	l       net.Listener
-}
-
-func (p *fakePorts) Keep(address string, l net.Listener) error {
-	f, err := l.(*net.TCPListener).File()
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	p.address = address
-	p.l, err = net.FileListener(f)
-	return err
-}
-
-func (p *fakePorts) Kept(address string) (net.Listener, error) {
-	l := p.l
-	p.l = nil
-	if l != nil && p.address != address {
-		return nil, l.Close()
-	}
-	return l, nil
-}
-
-// TestMetricsPortKept: the port goes from one agent to the next, and is free when the
-// next listens elsewhere or nowhere.
-func TestMetricsPortKept(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, ports := free.Addr().String(), &fakePorts{}
-	_ = free.Close()
-	life := func(listen string) {
-		t.Helper()
-		a := samplingAgent(t, nil, config.Default())
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		a.startMetrics(ctx, &wg, Options{Ports: ports}, config.Metrics{Listen: listen})
-		for end := time.Now().Add(2 * time.Minute); listen != ""; time.Sleep(10 * time.Millisecond) {
-			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-			reply, err := client.Get("http://" + listen + "/-/healthy")
-			if err == nil {
-				_ = reply.Body.Close()
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatalf("waited in vain for metrics: %v; kept is %s", err, ports.address)
-			}
+// The metrics have what the control daemon told last, and nothing of one that is
+// not proven.
+func TestMPSInMetrics(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	for i, g := range ta.snapshot().GPUs {
+		if g.Device.GPU != uuid(i) || g.Device.MIG != "" || g.Clients != gpu.Known(0.0) || !g.ThreadRatio.Known || g.ThreadRatio.Value <= 0 || g.ThreadRatio.Value > 1 {
+			t.Errorf("%+v", g)
 		}
-		cancel()
-		wg.Wait()
 	}
-	life(address)
-	if l, err := net.Listen("tcp", address); err == nil {
-		t.Fatal("between two agents another process gets the port", l.Close())
+	v := *ta.view.Load()
+	v.daemons = nil
+	ta.view.Store(&v)
+	for _, g := range ta.snapshot().GPUs {
+		if g.Clients.Known || g.ThreadRatio.Known {
+			t.Errorf("not proven: %+v", g)
+		}
 	}
-	life(address)
-	if ports.l != nil {
-		t.Error("the agent kept a socket that was kept already")
-	}
-	ports.l, err = net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal("the socket was not handed to the second agent:", err)
-	}
-	life("")
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal("an agent without metrics has the port kept:", err)
-	}
-	_ = l.Close()
-}
-
-// TestScrapesOnASocketOfSystemd: it goes before the configured address.
-func TestScrapesOnASocketOfSystemd(t *testing.T) {
-	a := samplingAgent(t, nil, config.Default())
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	a.startMetrics(ctx, &wg, Options{Metrics: l}, config.Metrics{Listen: "192.0.2.1:1"})
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	reply, err := client.Get("http://" + l.Addr().String() + "/-/healthy")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = reply.Body.Close()
-	if reply.StatusCode != http.StatusOK {
-		t.Error(reply.Status)
-	}
-	cancel()
-	wg.Wait()
 }

@@ -15,7 +15,10 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/access"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/rules"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -111,13 +114,12 @@ type fakeDaemons struct {
 	running map[gpu.UUID]*fakeDaemon
 	next    int
 	sets    int
-	again   map[gpu.UUID]int   // how often each was restarted
 	broken  map[gpu.UUID]error // Set cannot start these
 	happens func(string)
 }
 
 func newFakeDaemons() *fakeDaemons {
-	return &fakeDaemons{running: map[gpu.UUID]*fakeDaemon{}, next: 1000, broken: map[gpu.UUID]error{}, again: map[gpu.UUID]int{}, happens: func(string) {}}
+	return &fakeDaemons{running: map[gpu.UUID]*fakeDaemon{}, next: 1000, broken: map[gpu.UUID]error{}, happens: func(string) {}}
 }
 
 func (f *fakeDaemons) fault(u gpu.UUID, kind mps.Fault) error {
@@ -236,15 +238,8 @@ func (f *fakeDaemons) Restart(_ context.Context, w mps.Wanted) mps.Result {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.happens("restart " + string(w.GPU))
-	f.again[w.GPU]++
 	f.running[w.GPU].limit = w.Limit
 	return mps.Result{GPU: w.GPU, Action: mps.Started, Proof: f.proof(f.running[w.GPU])}
-}
-
-func (f *fakeDaemons) restarts(u gpu.UUID) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.again[u]
 }
 
 func (f *fakeDaemons) Pulse(u gpu.UUID, p mps.Proof) mps.Pulse {
@@ -444,4 +439,16 @@ func (ta *testAgent) writeConfig(text string) {
 func driver550() mps.Capabilities {
 	yes, no := mps.Answer{Known: true, Has: true}, mps.Answer{Known: true}
 	return mps.Capabilities{ServerStatus: yes, PrivilegeChecks: yes, PIDFile: yes, MultiUser: no, StaticPartitions: no, ProtocolV3: no}
+}
+
+const mib = 1 << 20
+
+// jobUsing is a job with so much memory on the first GPU, in MiB.
+func jobUsing(used gpu.MiB) rules.Job {
+	return rules.Job{
+		Job: jobs.Job{
+			Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}, GPU: uuid(0), Budget: 4096, ID: "7.0",
+		},
+		Memory: gpu.Known(gpu.Bytes(used * mib)), PIDs: []int{200}, Known: true, MostClients: 6, Largest: 16384, Quantum: 512,
+	}
 }

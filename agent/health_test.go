@@ -1,13 +1,10 @@
 package agent
 
 import (
-	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -94,53 +91,5 @@ func TestDaemonNotInstalled(t *testing.T) {
 	ta.apply(false)
 	if why := ta.reason(1); why != "" {
 		t.Errorf("once installed: %s", why)
-	}
-}
-
-func TestGuard(t *testing.T) {
-	fault := func(f mps.Fault) error { return &mps.Error{GPU: uuid(0), Fault: f, Text: string(f)} }
-	w := mps.Wanted{GPU: uuid(0), Limit: 4096, ThreadPercentage: 100}
-	good := mps.Proof{PID: 10, Started: 1, At: time.Unix(1000, 0), Servers: []int{70, 71}}
-	g := guard{}.next(w, good, nil)
-	if g.closed() != "" || g.restarts != 0 {
-		t.Errorf("first proof: %+v", g)
-	}
-	for _, f := range []mps.Fault{mps.NotRunning, mps.Suspended, mps.Gone, mps.WrongLimits, mps.Refused, mps.Foreign, mps.Wedged} {
-		if bad := g.next(w, mps.Proof{}, fault(f)); bad.closed() == "" {
-			t.Errorf("%s does not close at once", f)
-		}
-	}
-	for _, f := range []mps.Fault{mps.Busy} {
-		once := g.next(w, mps.Proof{}, fault(f))
-		if once.closed() != "" || once.next(w, mps.Proof{}, fault(f)).closed() == "" {
-			t.Errorf("%s: one failure closes, or two do not", f)
-		}
-		if (guard{}).next(w, mps.Proof{}, fault(f)).closed() == "" {
-			t.Errorf("%s: open without any proof", f)
-		}
-	}
-	if bad := g.next(w, mps.Proof{}, errors.New("unknown")); bad.closed() == "" {
-		t.Error("an unknown error does not close")
-	}
-	other := good
-	other.PID = 11
-	if g = g.next(w, other, nil); g.restarts != 1 {
-		t.Errorf("restarts = %d", g.restarts)
-	}
-}
-
-func TestServersText(t *testing.T) {
-	for want, g := range map[string]guard{
-		"no server yet (starts with the first job)": {},
-		"ACTIVE (pid 70, uid 1000, 2 clients)": {proof: mps.Proof{States: []mps.Server{
-			{ID: process.ID{PID: 70}, UID: 1000, Status: mps.Active, Clients: []int{1, 2}}}}},
-		"listed (pid 70, uid 0, 1 client; this control daemon tells no state); FAULT (pid 71, uid 7, 0 clients)": {proof: mps.Proof{States: []mps.Server{
-			{ID: process.ID{PID: 70}, ThreadPercentage: "100.0", Clients: []int{1}}, {ID: process.ID{PID: 71}, UID: 7, Status: mps.Faulted}}}},
-		"ACTIVE (pid 70, uid 7, 0 clients); its clients get other limits than those now in force": {proof: mps.Proof{Stale: []int{70}, States: []mps.Server{
-			{ID: process.ID{PID: 70}, UID: 7, Status: mps.Active}}}},
-	} {
-		if got := serversText(g); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
 	}
 }

@@ -1,27 +1,14 @@
 package agent
 
 import (
-	"errors"
-	"net"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 )
-
-// here answers a process of a job; anybody may ask, and hears of its own slot.
-func (s *server) here(conn *net.UnixConn, p starter.Peer) api.Reply {
-	c, err := s.proc.IdentifyPeer(conn, p)
-	switch {
-	case errors.Is(err, starter.ErrNoSlot):
-		return api.Reply{NoJob: true}
-	case err != nil:
-		return api.Reply{Error: err.Error()}
-	}
-	return api.Reply{Here: s.answers.here(c)}
-}
 
 // here is what the caller's job holds, by the job table and the last sample. The
 // control daemons are not asked: a job may call this as often as it likes.
@@ -42,14 +29,17 @@ func (a *Agent) here(c starter.Caller) *api.Here {
 
 // herePart is a job's part of one GPU.
 func (a *Agent) herePart(v *view, r jobs.Job, neighbours int, now time.Time) api.HereGPU {
-	part := api.HereGPU{UUID: string(r.GPU), BudgetMiB: int64(r.Budget), Wall: r.Wall, Neighbours: neighbours, SMs: a.partitions.smsOf(r.Starter, r.GPU)}
+	part := api.HereGPU{
+		UUID: string(r.GPU), BudgetMiB: int64(r.Budget), Wall: r.Wall, Neighbours: neighbours,
+		SMs: a.partitions.SMs(r.Starter, r.GPU),
+	}
 	if r.Device != "" {
 		part.UUID = string(r.Device)
 	}
 	var used api.StatusJob
 	a.uses(r.GPU).of(&used, r.Starter)
 	part.UseMiB = used.UseMiB
-	g, ok := find(&v.plan, r.GPU)
+	g, ok := v.plan.Find(r.GPU)
 	if !ok {
 		return part
 	}
@@ -58,6 +48,6 @@ func (a *Agent) herePart(v *view, r jobs.Job, neighbours int, now time.Time) api
 		part.BudgetMiB = int64(g.Memory)
 		return part
 	}
-	part.Wall = a.limits.Wall(r, wallOf(g.LargestRequest, r.Budget, a.health(v, r.GPU, now)), now)
+	part.Wall = a.limits.Wall(r, admission.Enforcement(g.LargestRequest, r.Budget, a.health(v, r.GPU, now)), now)
 	return part
 }

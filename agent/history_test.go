@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -20,7 +21,7 @@ import (
 // TestJobsLife: what the agent keeps of a job from its admission over its hold
 // to its end, and of the job after it in its slot.
 func TestJobsLife(t *testing.T) {
-	s := serveWith(t, 1, func(*server) {})
+	s := serveTestAgent(t, 1)
 	st := s.in("slot1_1", false)
 	s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
 	s.proc.Add(proctree.Process{PID: 200, Parent: 1, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1")})
@@ -33,8 +34,8 @@ func TestJobsLife(t *testing.T) {
 	s.sampler = usage.NewSampler(usage.Options{Source: source, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.Root})
 	s.sampler.Round(t.Context())
 	begin := s.view.Load().applied
-	s.watch(t.Context(), s.watch(t.Context(), breaches{}, begin), begin.Add(s.view.Load().config.Budgets.Grace))
-	s.ends.Wait()
+	s.watch(t.Context(), s.watch(t.Context(), rules.Breaches{}, begin), begin.Add(s.view.Load().config.Budgets.Grace))
+	s.ender.Wait()
 	s.forgetQuestions(st)
 	s.prepare(starter.Caller{Starter: st, UID: uint32(os.Getuid()), Hook: true}, jobOn(st, "alice", uuid(0), 1<<20))
 	if uses := s.jobUses(); len(uses) != 1 || uses[0].PeakMiB == nil || *uses[0].PeakMiB != 6000 || uses[0].GPUSeconds != nil {

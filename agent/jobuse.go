@@ -7,6 +7,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
@@ -45,7 +46,7 @@ func usesOf(snap *usage.Snapshot, running []jobs.Job, interval time.Duration, no
 			continue
 		}
 		told = append(told, r.Starter)
-		if t, ok := totalOf(snap.Slots, slotKey(r.Starter)); ok {
+		if t, ok := totalOf(snap.Slots, rules.SlotKey(r.Starter)); ok {
 			out = append(out, t.api(r, now))
 		}
 	}

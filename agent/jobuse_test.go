@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -16,7 +17,7 @@ func TestUsesOf(t *testing.T) {
 	first := starter.Starter{ID: process.ID{PID: 11, Started: 100}, Slot: "slot1_1@wn1"}
 	next := starter.Starter{ID: process.ID{PID: 12, Started: 200}, Slot: "slot1_1@wn1"}
 	on := func(s starter.Starter, d string, mib gpu.MiB, seconds float64) usage.SlotUsage {
-		return usage.SlotUsage{Slot: slotKey(s), Device: usage.Device{GPU: gpu.UUID(d)}, Peak: gpu.Known(gpu.Bytes(mib.Bytes())),
+		return usage.SlotUsage{Slot: rules.SlotKey(s), Device: usage.Device{GPU: gpu.UUID(d)}, Peak: gpu.Known(gpu.Bytes(mib.Bytes())),
 			Job: usage.SlotTotals{SM: usage.Spread{Estimate: gpu.Known(seconds), Upper: gpu.Known(2 * seconds)}}}
 	}
 	runs := func(s starter.Starter, job string, gpus ...string) (out []jobs.Job) {
@@ -28,7 +29,7 @@ func TestUsesOf(t *testing.T) {
 	both := append(runs(first, "1.0", "GPU-a"), runs(next, "1.1", "GPU-a")...)
 	samples := []usage.SlotUsage{on(first, "GPU-a", 800, 12.3456), on(next, "GPU-a", 300, 1)}
 	two := []usage.SlotUsage{on(first, "GPU-a", 800, 1), on(first, "GPU-b", 100, 2)}
-	half := []usage.SlotUsage{on(first, "GPU-a", 800, 1), {Slot: slotKey(first), Device: usage.Device{GPU: "GPU-b"}}}
+	half := []usage.SlotUsage{on(first, "GPU-a", 800, 1), {Slot: rules.SlotKey(first), Device: usage.Device{GPU: "GPU-b"}}}
 	for name, tt := range map[string]struct {
 		slots   []usage.SlotUsage
 		running []jobs.Job

@@ -8,6 +8,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // closedInstance says why a MIG device that jobs have alone takes none; empty if
@@ -51,9 +52,27 @@ func (a *Agent) judgeInstance(v *view, g *plan.GPU, now time.Time) judgement {
 
 // seenInstance is why a MIG device takes no jobs but for who holds it.
 func (a *Agent) seenInstance(v *view, g *plan.GPU, now time.Time) string {
-	why := a.closedInstance(v, g, now)
+	why, taken := a.closedInstance(v, g, now), a.takenInstance(g)
 	a.jobs.Look(func(running *jobs.View) {
-		why = cmp.Or(why, running.Unknown(), running.Leaves(g.UUID))
+		if len(running.On(g.UUID)) > 0 {
+			taken = "" // its own job's
+		}
+		why = cmp.Or(why, running.Unknown(), running.Leaves(g.UUID), taken)
 	})
 	return why
+}
+
+// takenInstance says which process computes on a MIG device that no job has, by the last
+// sample; empty if none does. It got the device's nodes from a job that has ended.
+func (a *Agent) takenInstance(g *plan.GPU) string {
+	if a.sampler == nil || !g.Alone() {
+		return ""
+	}
+	d, _ := a.sampler.Snapshot().Device(site{a}.device(g))
+	for _, p := range d.Processes.Value {
+		if a.proc.Runs(process.ID{PID: p.PID, Started: p.Started}) {
+			return fmt.Sprintf("process %d computes on it, and no job has it: end that process", p.PID)
+		}
+	}
+	return ""
 }

@@ -2,15 +2,12 @@ package agent
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/closures"
-	"github.com/gpuslot/gpuslot/agent/history"
-	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/agent/daemons"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 const (
@@ -55,8 +52,9 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 		case <-reload:
 			again = true
 			a.tell(a.manager.Reloading())
-		case o := <-a.orders:
-			a.carryOut(ctx, o)
+		case o := <-a.keeper.Orders():
+			a.keeper.Carry(ctx, o, &a.view.Load().plan)
+			nudge(a.wake)
 		case <-a.wake:
 			// Soon, and the heart goes on beating until then.
 			if soon := last.Add(min(spacing, interval())); soon.Before(due) {
@@ -80,67 +78,13 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 	}
 }
 
-// recovering is the pace of the rounds while a server is not well: jobs wait
-// for the next proof.
-const recovering = 3 * time.Second
-
 // until is the time to the next round.
 func (v *view) until() time.Duration {
-	d := v.config.Health.Interval
-	for _, g := range v.guards {
-		if f := mps.FaultOf(g.err); f == mps.Busy || f == mps.Wedged {
-			d = min(d, pulse) // the next attempt tells whether it is for good
-		}
-		if !g.servers.faulted.IsZero() || !g.servers.waiting.IsZero() {
-			d = min(d, recovering)
-		}
-		if g.trial.hurries(time.Now()) {
-			d = min(d, pulse)
-		}
-	}
-	return d
+	return daemons.Pace(v.daemons, v.config.Health.Interval, time.Now())
 }
 
-// moved says whether a control daemon or a server is no longer what the last
-// round saw: it ended, was suspended or goes on, by the cheap check.
-func (a *Agent) moved() bool {
-	moved := false
-	for u, g := range a.view.Load().guards {
-		if g.proof.PID == 0 {
-			continue
-		}
-		p := a.daemons.Pulse(u, g.proof)
-		now, was := mps.FaultOf(p.Err), mps.FaultOf(g.err)
-		if g.err == nil && now != "" || was == mps.Suspended && now != mps.Suspended {
-			moved = true
-		}
-		for _, s := range p.Died {
-			if a.mourn(u, s) {
-				moved = true
-			}
-		}
-	}
-	return moved
-}
-
-// mourn tells of a server's end, once. One without clients made way for
-// another account's, most likely.
-func (a *Agent) mourn(u gpu.UUID, s mps.Server) bool {
-	if a.mourned[u] == s.ID {
-		return false
-	}
-	a.mourned[u] = s.ID
-	level := slog.LevelInfo
-	if len(s.Clients) > 0 {
-		level = slog.LevelError
-		a.metrics.ServerDied(u)
-	}
-	if len(s.Clients) > 0 {
-		a.note(history.Event{Kind: history.EventFault, GPU: u, Text: fmt.Sprintf("MPS server %d ended with %d clients.", s.PID, len(s.Clients))})
-	}
-	a.log.Log(context.Background(), level, "MPS server ended", "gpu", u, "pid", s.PID, "clients", s.Clients)
-	return true
-}
+// moved says whether a control daemon or a server is no longer what the last round saw.
+func (a *Agent) moved() bool { return a.keeper.Moved(a.view.Load().daemons) }
 
 // beat notes that the loop is alive.
 func (a *Agent) beat() { a.lastBeat.Store(time.Now().UnixNano()) }
@@ -163,4 +107,9 @@ func (a *Agent) ping(ctx context.Context) {
 		case <-t.C:
 		}
 	}
+}
+
+// pause waits, but not longer than the context.
+func pause(ctx context.Context, d time.Duration) {
+	_ = backoff.Wait(ctx, d) // the callers look at the context themselves
 }

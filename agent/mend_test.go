@@ -17,8 +17,8 @@ func TestServersAreMended(t *testing.T) {
 		d.servers, d.stale = []mps.Server{{ID: process.ID{PID: 50}, Status: mps.Active}}, []int{50}
 	})
 	v := ta.apply(false)
-	if !slices.Equal(happened, []string{"set servers [50]"}) || len(v.guards[uuid(0)].proof.Stale) > 0 {
-		t.Errorf("happened: %q, stale %v", happened, v.guards[uuid(0)].proof.Stale)
+	if !slices.Equal(happened, []string{"set servers [50]"}) || len(v.daemons[uuid(0)].Proof.Stale) > 0 {
+		t.Errorf("happened: %q, stale %v", happened, v.daemons[uuid(0)].Proof.Stale)
 	}
 	ta.apply(false)
 	if len(happened) != 1 {
@@ -30,7 +30,7 @@ func TestServersAreMended(t *testing.T) {
 func TestForeignChange(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	const counter = "gpuslot_control_daemon_foreign_changes_total"
-	want := ta.view.Load().guards[uuid(0)].wanted.Limit
+	want := ta.view.Load().daemons[uuid(0)].Wanted.Limit
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.limit = 1 })
 	ta.apply(false)
 	if got := ta.count(counter); got != 1 {

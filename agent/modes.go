@@ -5,13 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -19,7 +24,7 @@ import (
 // control daemon opens them, and journals the old one first. It returns what
 // is true of each GPU's mode, for the status.
 func (a *Agent) borrowModes(ctx context.Context, path string, p plan.Plan, inv gpu.Inventory) (map[gpu.UUID]string, error) {
-	u, err := readUndo(path)
+	u, err := undo.Read(path)
 	says := map[gpu.UUID]string{}
 	start := time.Now()
 	held := sync.OnceValue(func() func(gpu.UUID) string { return a.heldElsewhere(ctx) })
@@ -58,7 +63,7 @@ type modeFailure struct {
 	text string
 }
 
-func (a *Agent) borrowMode(ctx context.Context, path string, u *undo, now gpu.GPU, want gpu.ComputeMode) string {
+func (a *Agent) borrowMode(ctx context.Context, path string, u *undo.Journal, now gpu.GPU, want gpu.ComputeMode) string {
 	not := func(err error) string {
 		text := fmt.Sprintf("%s, not %s: %v", now.ComputeMode, want, err)
 		a.modeFailures[now.UUID] = modeFailure{time.Now(), text}
@@ -67,7 +72,7 @@ func (a *Agent) borrowMode(ctx context.Context, path string, u *undo, now gpu.GP
 	_, noted := u.ComputeModes[now.UUID]
 	if !noted {
 		u.ComputeModes[now.UUID] = now.ComputeMode
-		if err := u.write(path); err != nil {
+		if err := u.Write(path); err != nil {
 			delete(u.ComputeModes, now.UUID)
 			return not(err)
 		}
@@ -79,7 +84,7 @@ func (a *Agent) borrowMode(ctx context.Context, path string, u *undo, now gpu.GP
 			return not(err)
 		}
 		delete(u.ComputeModes, now.UUID) // nothing was changed
-		return not(errors.Join(err, u.write(path)))
+		return not(errors.Join(err, u.Write(path)))
 	}
 	a.log.Info("compute mode set", "gpu", now.UUID, "mode", want, "was", now.ComputeMode)
 	return string(want)
@@ -88,7 +93,7 @@ func (a *Agent) borrowMode(ctx context.Context, path string, u *undo, now gpu.GP
 // returnModes restores the compute modes of GPUs that are not kept shared. A
 // GPU that is not there now stays in the journal.
 func (a *Agent) returnModes(ctx context.Context, path string, inv gpu.Inventory, keep func(gpu.UUID) bool) error {
-	u, err := readUndo(path)
+	u, err := undo.Read(path)
 	if err != nil || len(u.ComputeModes) == 0 {
 		return err
 	}
@@ -104,7 +109,7 @@ func (a *Agent) returnModes(ctx context.Context, path string, inv gpu.Inventory,
 		a.log.Info("compute mode restored", "gpu", id, "mode", u.ComputeModes[id])
 		delete(u.ComputeModes, id)
 	}
-	return errors.Join(append(errs, u.write(path))...)
+	return errors.Join(append(errs, u.Write(path))...)
 }
 
 // heldElsewhere says of each GPU what has to end before its mode may change: a job that
@@ -113,11 +118,11 @@ func (a *Agent) returnModes(ctx context.Context, path string, inv gpu.Inventory,
 // as a job runs that the agent does not know.
 func (a *Agent) heldElsewhere(ctx context.Context) func(gpu.UUID) string {
 	held := map[gpu.UUID]string{}
-	startds, err := a.askStartds(ctx)
-	for _, startd := range startds {
-		for _, s := range startd.slots {
+	all, err := a.askStartds(ctx)
+	for _, one := range all {
+		for _, s := range one.slots {
 			if s.Unreadable != "" && err == nil {
-				err = errors.New(unreadable(s))
+				err = errors.New(startd.Unreadable(s))
 			}
 			if s.Type == "Partitionable" || s.JobID == "" {
 				continue
@@ -143,3 +148,13 @@ func (a *Agent) heldElsewhere(ctx context.Context) func(gpu.UUID) string {
 
 // nobodys keeps no GPU shared.
 func nobodys(gpu.UUID) bool { return false }
+
+// setUp says that an agent has changed this node since the last gpuslotd --release.
+func setUp(p config.Paths) bool {
+	for _, file := range []string{undo.File(p), closedFile(p), p.PlanFile()} {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}

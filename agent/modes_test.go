@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/store"
+	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 func TestComputeModeIsUndone(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
-	var u undo
+	var u undo.Journal
 	if err := json.Unmarshal([]byte(ta.read(filepath.Join(ta.dir, "s/undo.json"))), &u); err != nil {
 		t.Fatal(err)
 	}
@@ -24,9 +25,9 @@ func TestComputeModeIsUndone(t *testing.T) {
 	// A crash between journal and change must not lose the first value.
 	ta.hw.inv.GPUs[0].ComputeMode = gpu.ComputeModeProhibited
 	ta.restart()
-	u, err := readUndo(filepath.Join(ta.dir, "s/undo.json"))
-	if err != nil || u.ComputeModes[uuid(0)] != gpu.ComputeModeDefault {
-		t.Errorf("undo = %v, %v", u.ComputeModes, err)
+	after, err := undo.Read(filepath.Join(ta.dir, "s/undo.json"))
+	if err != nil || after.ComputeModes[uuid(0)] != gpu.ComputeModeDefault {
+		t.Errorf("undo = %v, %v", after.ComputeModes, err)
 	}
 	if err := Release(t.Context(), ta.options(), false); err != nil {
 		t.Fatal(err)

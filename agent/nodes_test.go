@@ -222,7 +222,7 @@ func TestNodesOfTheNextJob(t *testing.T) {
 // starts asks as a job's supervisor and returns why the job does not start.
 func (n *nodesAgent) starts(st starter.Starter, slot string) string {
 	n.t.Helper()
-	reply := n.start(n.t.Context(), starter.Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
+	reply := n.admission.Start(n.t.Context(), starter.Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
 	if reply.Refusal != nil {
 		return reply.Refusal.Reason
 	}
@@ -473,7 +473,7 @@ func TestNodesLoop(t *testing.T) {
 // TestNoStart: the monitor hears what every job's supervisor would.
 func TestNoStart(t *testing.T) {
 	n := newNodesAgent(t)
-	if why := n.noStart(); why != "" {
+	if why := n.view.Load().noStart(); why != "" {
 		t.Errorf("jobs do not start: %q", why)
 	}
 	small, _ := n.device("1g.5gb", 0)
@@ -482,7 +482,7 @@ func TestNoStart(t *testing.T) {
 	v.planned, v.closed = false, "the file is broken"
 	n.view.Store(&v)
 	refused := n.starts(job, "x")
-	if why := n.noStart(); why != "no GPU of this node takes jobs yet: the file is broken" || !strings.Contains(refused, why) {
+	if why := n.view.Load().noStart(); why != "no GPU of this node takes jobs yet: the file is broken" || !strings.Contains(refused, why) {
 		t.Errorf("the monitor hears %q, a supervisor %q", why, refused)
 	}
 }

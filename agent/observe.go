@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -62,9 +63,9 @@ func (a *Agent) nothingLeft(p config.Paths) error {
 			left = append(left, file)
 		}
 	}
-	u, err := readUndo(undoFile(p))
+	u, err := undo.Read(undo.File(p))
 	if err != nil || len(u.ComputeModes)+len(u.MIGModes) > 0 {
-		left = append(left, undoFile(p))
+		left = append(left, undo.File(p))
 	}
 	if len(left) == 0 {
 		return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
@@ -39,9 +40,10 @@ func TestObserveChangesNothing(t *testing.T) {
 	if s := ta.status(); !s.Observe || !s.GPUs[0].Accept || len(s.Walls) > 0 || len(s.MPS) > 0 || len(s.Warnings) > 1 { // that of the test's directory
 		t.Errorf("%+v", s)
 	}
-	_, refusal, err := ta.admit(t.Context(), starter.Caller{Hook: true, Starter: ta.proc.starter(100, "slot1_1")}, &api.Job{AssignedGPUs: []string{string(uuid(0))}}, time.Now())
-	if err != nil || refusal == nil || !refusal.Requeue || !strings.Contains(refusal.Reason, "restart HTCondor") {
-		t.Errorf("a hook of an earlier mode hears %+v, %v", refusal, err)
+	hook := starter.Caller{Hook: true, Starter: ta.proc.starter(100, "slot1_1")}
+	refusal := ta.prepare(hook, &api.Job{AssignedGPUs: []string{string(uuid(0))}}).Refusal
+	if refusal == nil || !refusal.Requeue || !strings.Contains(refusal.Reason, "restart HTCondor") {
+		t.Errorf("a hook of an earlier mode hears %+v", refusal)
 	}
 	_, errClose := ta.closeGPU(api.Request{GPU: "all", Reason: "x"})
 	_, errNode := ta.askNode(api.Request{Verb: api.VerbQuiesce, Reason: "x"})
@@ -162,12 +164,12 @@ func TestObservedProcessesBeforeTheStartdTells(t *testing.T) {
 	ta := newTestAgent(t, 1, observing)
 	s := ta.proc.starter(100, "slot1_1")
 	ta.proc.Add(proctree.Process{PID: 101, Parent: 100, Comm: "python3", Cgroup: proctree.CgroupOf("slot1_1")})
-	started := uint64(101) * 100
+	started := proctree.StartOf(101)
 	if _, ok := (site{ta.Agent}).Slot(101, started); ok {
 		t.Error("nobody has seen the starter yet")
 	}
 	ta.jobs.Discover((&starter.Arrivals{}).New(ta.proc.fs(), time.Now()))
-	if key, ok := (site{ta.Agent}).Slot(101, started); !ok || key != slotKey(s) {
+	if key, ok := (site{ta.Agent}).Slot(101, started); !ok || key != rules.SlotKey(s) {
 		t.Errorf("%+v, %v", key, ok)
 	}
 }

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/closures"
+	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -60,8 +62,8 @@ func (a *Agent) pageNode() page.Node {
 			p.Closed = a.pageReason(v, g, now)
 		}
 		var servers []string
-		for _, s := range v.guards[g.UUID].proof.States {
-			servers = append(servers, serverText(s, ""))
+		for _, s := range v.daemons[g.UUID].Proof.States {
+			servers = append(servers, daemons.ServerText(s, ""))
 		}
 		p.MPS = strings.Join(servers, "; ")
 		fillUsage(&p, snap)
@@ -106,7 +108,7 @@ var faultTexts = map[faults.Closure]string{
 
 // pageReason says in general why a GPU takes no new jobs; empty if it does.
 func (a *Agent) pageReason(v *view, g *plan.GPU, now time.Time) string {
-	j, guard := a.judge(v, g, now), v.guards[g.UUID]
+	j, guard := a.judge(v, g, now), v.daemons[g.UUID]
 	if j.reason == "" {
 		return ""
 	}
@@ -122,11 +124,11 @@ func (a *Agent) pageReason(v *view, g *plan.GPU, now time.Time) string {
 		say = "The node does not have it any more."
 	case faultTexts[verdict.Class] != "":
 		say = faultTexts[verdict.Class]
-	case guard.servers.closed(now) != "":
+	case guard.Servers.Closed(now) != "":
 		say = "Its MPS server is not ready for jobs."
-	case guard.closed() != "" || j.health.Check != nil:
+	case guard.Closed() != "" || j.health.Check != nil:
 		say = "Its control daemon is not proven healthy."
-	case a.verifier.runs(g.UUID):
+	case a.verifier.Runs(g.UUID):
 		say = "A CUDA client tries it now."
 	}
 	return say + " gpuslot status on the node says more."
@@ -181,7 +183,7 @@ func budgets(p *page.GPU, running []jobs.Job) {
 		if r.GPU != p.UUID {
 			continue
 		}
-		name := slotKey(r.Starter).Slot
+		name := rules.SlotKey(r.Starter).Slot
 		i := slices.IndexFunc(p.Slots, func(s page.Slot) bool { return s.Name == name })
 		if i < 0 {
 			i = len(p.Slots)

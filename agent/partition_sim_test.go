@@ -30,6 +30,7 @@ func simulatedH200(t *testing.T) *simulated {
 	g.Name, g.Memory, g.Capability, g.Multiprocessors = "NVIDIA H200", 143771, gpu.ComputeCapability{Major: 9}, 132
 	s := simulatedNode(t, inv.Driver, "H200", inv, partitionedIn(4))
 	s.jobs = jobs.New(s.proc) // without whatever HTCondor this machine runs
+	s.admission, s.ender = s.newAdmission(), s.newEnder()
 	return s
 }
 
@@ -64,7 +65,7 @@ func (s *simulated) starter(slot string) (starter.Starter, func()) {
 func (s *simulated) admitted(st starter.Starter) map[string]string {
 	s.t.Helper()
 	mib := int64(8192)
-	reply := s.prepare(s.t.Context(), starter.Caller{UID: s.own, PID: st.PID, Hook: true, Starter: st}, &api.Job{ID: "1.0", Owner: "alice", AssignedGPUs: []string{string(s.gpu)}, ProvisionedVRAM: &mib})
+	reply := s.admission.Prepare(s.t.Context(), starter.Caller{UID: s.own, PID: st.PID, Hook: true, Starter: st}, &api.Job{ID: "1.0", Owner: "alice", AssignedGPUs: []string{string(s.gpu)}, ProvisionedVRAM: &mib})
 	if reply.Grant == nil {
 		s.t.Fatalf("%s was not admitted: %+v %s", st.Slot, reply.Refusal, reply.Error)
 	}
@@ -183,7 +184,7 @@ func TestSimulatedPartitions(t *testing.T) {
 // killDaemon ends the control daemon as a crash does.
 func (s *simulated) killDaemon() {
 	s.t.Helper()
-	proof := s.view.Load().guards[s.gpu].proof
+	proof := s.view.Load().daemons[s.gpu].Proof
 	if err := syscall.Kill(proof.PID, syscall.SIGKILL); err != nil {
 		s.t.Fatal(err)
 	}
@@ -197,12 +198,12 @@ func (s *simulated) killDaemon() {
 func TestSimulatedAgentRestart(t *testing.T) {
 	s := simulatedH200(t)
 	one, _ := s.starter("slot1_1")
-	before, daemon := s.admitted(one)[mps.PartitionVariable], s.view.Load().guards[s.gpu].proof.Process()
+	before, daemon := s.admitted(one)[mps.PartitionVariable], s.view.Load().daemons[s.gpu].Proof.Process()
 	s.start(partitionedIn(4))
 	s.jobs = jobs.New(s.proc)
 	s.apply(context.Background(), false)
-	if why := s.view.Load().reasons[s.gpu]; why != "" || s.view.Load().guards[s.gpu].proof.Process() != daemon {
-		t.Errorf("%q, daemon %v was %v", why, s.view.Load().guards[s.gpu].proof.Process(), daemon)
+	if why := s.view.Load().reasons[s.gpu]; why != "" || s.view.Load().daemons[s.gpu].Proof.Process() != daemon {
+		t.Errorf("%q, daemon %v was %v", why, s.view.Load().daemons[s.gpu].Proof.Process(), daemon)
 	}
 	two, endTwo := s.starter("slot1_2")
 	if got := s.admitted(two)[mps.PartitionVariable]; got == before {

@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-
+	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/daemons"
+	"github.com/gpuslot/gpuslot/agent/partitions"
 	"github.com/gpuslot/gpuslot/agent/starter"
-	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -97,7 +94,7 @@ func TestPartitionedShares(t *testing.T) {
 	if why := ta.reason(0); why != "" || *restarts != 0 {
 		t.Fatalf("%q after %d restarts", why, *restarts)
 	}
-	if got := DaemonFlags(ta.config(), uuid(0)); !slices.Equal(got, []string{"-S"}) {
+	if got := daemons.Flags(ta.config(), uuid(0)); !slices.Equal(got, []string{"-S"}) {
 		t.Errorf("flags %q", got)
 	}
 	a, b := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
@@ -120,7 +117,7 @@ func TestPartitionedShares(t *testing.T) {
 	ta.proc.End(100)
 	ta.sweepNow()
 	ta.apply(false)
-	if text := ta.read(partitionsFile(ta.config())); strings.Contains(text, `"PID": 100,`) || !strings.Contains(text, `"PID": 101,`) {
+	if text := ta.read(partitions.File(ta.config())); strings.Contains(text, `"PID": 100,`) || !strings.Contains(text, `"PID": 101,`) {
 		t.Errorf("after a slot ended: %s", text)
 	}
 	if got := ta.partitionOf(ta.proc.starter(102, "slot1_1")); got != first {
@@ -147,7 +144,7 @@ func TestOtherPartitions(t *testing.T) {
 	ta.partitionOf(s)
 	ta.writeConfig(partitionedIn(8))
 	ta.apply(true)
-	if why := ta.reason(0); !strings.Contains(why, "not the plan's (one is not of 2 chunks): its control daemon starts anew when the jobs there have ended") {
+	if why := ta.reason(0); !strings.Contains(why, "not the plan's (one is not of 2 chunks): its control daemon restarts when the jobs there have ended") {
 		t.Errorf("reason %q", why)
 	}
 	ta.proc.End(100)
@@ -156,14 +153,15 @@ func TestOtherPartitions(t *testing.T) {
 	if why := ta.reason(0); why != "" || *restarts != 1 {
 		t.Errorf("%q after %d restarts", why, *restarts)
 	}
-	if set := ta.partitions.of(uuid(0), ta.view.Load().guards[uuid(0)].proof.Process()); len(set.IDs) != 8 || set.SMs != 16 {
-		t.Errorf("%+v", set)
+	text := ta.read(partitions.File(ta.config()))
+	if made := strings.Count(text, string(uuid(0))+"/p"); made != 8 || !strings.Contains(text, `"multiprocessors": 16`) {
+		t.Errorf("%d were made: %s", made, text)
 	}
 
 	// Back to percentages: without partitions, and without the flag.
 	ta.writeConfig("[sharing]\nshares = 8\n")
 	ta.apply(true)
-	if why := ta.reason(0); why != "" || *restarts != 2 || DaemonFlags(ta.config(), uuid(0)) != nil {
+	if why := ta.reason(0); why != "" || *restarts != 2 || daemons.Flags(ta.config(), uuid(0)) != nil {
 		t.Errorf("%q after %d restarts", why, *restarts)
 	}
 	if env := ta.grant(ta.proc.starter(101, "slot1_1"), 1000, "alice", uuid(0), 4096).Environment; env[mps.PartitionVariable] != "" {
@@ -204,7 +202,7 @@ func TestNoPartitionCanBeMade(t *testing.T) {
 		ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.partitions = []int{4, 4, 4, 3} })
 		ta.apply(false)
 	}
-	if why := ta.reason(0); *restarts != 1 || !strings.Contains(why, "(one is not of 4 chunks), although its control daemon was started anew") {
+	if why := ta.reason(0); *restarts != 1 || !strings.Contains(why, "(one is not of 4 chunks), although its control daemon was restarted") {
 		t.Errorf("%q after %d restarts", why, *restarts)
 	}
 }
@@ -221,10 +219,10 @@ func TestHeldOutsideTheBooks(t *testing.T) {
 	}
 	last := ta.jobs.Running()[1]
 	ta.jobs.Release(last.Starter, last.GPU)
-	if why := ta.reason(0); why != noPartition {
+	if why := ta.reason(0); why != admission.NoPartition {
 		t.Errorf("reason %q", why)
 	}
-	if r := ta.refuse(ta.proc.starter(102, "slot1_3"), 1000, "alice", uuid(0), 4096); !strings.Contains(r.Reason, noPartition) {
+	if r := ta.refuse(ta.proc.starter(102, "slot1_3"), 1000, "alice", uuid(0), 4096); !strings.Contains(r.Reason, admission.NoPartition) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -255,7 +253,7 @@ func TestUsedCapability(t *testing.T) {
 // next agent would give to another.
 func TestPartitionsThatCannotBeKept(t *testing.T) {
 	ta, _ := partitionedAgent(t, 4)
-	file := partitionsFile(ta.config())
+	file := partitions.File(ta.config())
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -265,169 +263,7 @@ func TestPartitionsThatCannotBeKept(t *testing.T) {
 	if r := ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096); !strings.Contains(r.Reason, "cannot be kept") {
 		t.Errorf("%+v", r)
 	}
-	if len(ta.partitions.held) != 0 || len(ta.jobs.Running()) != 0 {
-		t.Errorf("booked: %v", ta.partitions.held)
+	if daemon := ta.view.Load().daemons[uuid(0)].Proof.Process(); !ta.partitions.HasFree(uuid(0), daemon) || len(ta.jobs.Running()) != 0 {
+		t.Error("the job has its partition all the same")
 	}
-}
-
-func TestComparePartitions(t *testing.T) {
-	row := func(name string, chunks int) mps.Partition { return mps.Partition{Name: name, UsedChunks: &chunks} }
-	free := 3
-	rest := mps.Partition{FreeChunks: &free}
-	ids := []string{"GPU-1/Dx4AAAA", "GPU-1/Dx4AAAB", "GPU-1/Bx4A/AA"}
-	for name, c := range map[string]struct {
-		listed  []mps.Partition
-		other   string
-		missing int
-	}{
-		"all":               {[]mps.Partition{rest, row("Dx4AAA...", 4), row("Dx4AAA...", 4), row("Bx4A/AA", 4)}, "", 0},
-		"not all yet":       {[]mps.Partition{rest, row("Dx4AAA...", 4), row("Dx4AAA...", 4), row("Bx4A/AA", 4)}, "", 1},
-		"a stranger's":      {[]mps.Partition{row("Dx4AAA...", 4), row("Dx4AAA...", 4), row("Bx4A/AA", 4), row("Cx4AAA...", 4)}, "one was not made by gpuslot", 0},
-		"three of two":      {[]mps.Partition{row("Dx4AAA...", 4), row("Dx4AAA...", 4), row("Dx4AAA...", 4)}, "one was not made by gpuslot", 0},
-		"another size":      {[]mps.Partition{row("Dx4AAA...", 4), row("Dx4AAA...", 5), row("Bx4A/AA", 4)}, "one is not of 4 chunks", 0},
-		"an unknown size":   {[]mps.Partition{row("Dx4AAA...", 4), {Name: "Dx4AAA..."}, row("Bx4A/AA", 4)}, "one is not of 4 chunks", 0},
-		"one is gone":       {[]mps.Partition{row("Dx4AAA...", 4), row("Bx4A/AA", 4)}, "1 of 3 are gone", 0},
-		"more than shares":  {[]mps.Partition{row("Dx4AAA...", 4), row("Dx4AAA...", 4), row("Bx4A/AA", 4)}, "there are 3 for 2 shares", 0},
-		"nothing, of three": {nil, "3 of 3 are gone", 0},
-	} {
-		shares := 3
-		switch name {
-		case "not all yet":
-			shares = 4
-		case "more than shares":
-			shares = 2
-		}
-		got := comparePartitions(c.listed, ids, 4, shares)
-		if got.other != c.other || c.other == "" && got.missing != c.missing || c.other == "" && (got.free == nil || *got.free != 3) {
-			t.Errorf("%s: %+v", name, got)
-		}
-	}
-	if got := comparePartitions([]mps.Partition{rest}, nil, 4, 3); got.missing != 3 || got.other != "" {
-		t.Errorf("a fresh daemon: %+v", got)
-	}
-}
-
-// TestPartitionBooks: whatever comes and goes, no two live slots hold one
-// partition, one that is free is given out, and the next agent knows the same.
-func TestPartitionBooks(t *testing.T) {
-	dir := t.TempDir()
-	n := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		n++
-		p := newPartitions(filepath.Join(dir, fmt.Sprint(n)))
-		daemon, shares := process.ID{PID: 1}, rapid.IntRange(1, 6).Draw(rt, "shares")
-		live := map[starter.Starter]bool{}
-		lives := func(h holding) bool { return live[h.Starter] }
-		start := func() {
-			daemon.PID++
-			set := partitionSet{GPU: uuid(0), Daemon: daemon}
-			// Ids of one daemon may return in the next.
-			for i := range rapid.Permutation([]int{0, 1, 2, 3, 4, 5, 6, 7}).Draw(rt, "ids")[:shares] {
-				set.IDs = append(set.IDs, fmt.Sprintf("%s/p%d", uuid(0), (i+daemon.PID)%8))
-			}
-			if err := p.note(set); err != nil {
-				rt.Fatal(err)
-			}
-		}
-		start()
-		pid := 100
-		rt.Repeat(map[string]func(*rapid.T){
-			"come": func(rt *rapid.T) {
-				if len(live) >= shares {
-					return // admission lets no more in
-				}
-				pid++
-				s := starter.Starter{ID: process.ID{PID: pid, Started: uint64(pid)}, Slot: "slot1_1"}
-				id := p.offer(s, uuid(0), daemon, lives)
-				if id == "" || !slices.Contains(p.made[uuid(0)].IDs, id) {
-					rt.Fatalf("offered %q beside %d of %d: %v", id, len(live), shares, p.held)
-				}
-				if other := p.offer(s, uuid(0), process.ID{PID: daemon.PID - 1}, lives); other != "" {
-					rt.Fatalf("%s is offered of a daemon that is gone", other)
-				}
-				live[s] = true
-				if p.take(holding{s, uuid(0), id}) {
-					if err := p.write(); err != nil {
-						rt.Fatal(err)
-					}
-				}
-			},
-			"end": func(rt *rapid.T) {
-				if len(live) > 0 {
-					all := slices.SortedFunc(maps.Keys(live), func(a, b starter.Starter) int { return a.PID - b.PID })
-					delete(live, rapid.SampledFrom(all).Draw(rt, "who"))
-				}
-			},
-			"free": func(rt *rapid.T) {
-				p.free(lives)
-				if err := p.write(); err != nil {
-					rt.Fatal(err)
-				}
-			},
-			"another daemon": func(*rapid.T) { start() },
-			"another agent": func(rt *rapid.T) {
-				next := newPartitions(p.file)
-				if err := next.read(); err != nil {
-					rt.Fatal(err)
-				}
-				if d := cmp.Diff(p.held, next.held); d != "" {
-					rt.Fatal(d)
-				}
-				p = next
-			},
-			"": func(rt *rapid.T) {
-				by := map[string]starter.Starter{}
-				for _, h := range p.held {
-					if other, twice := by[h.ID]; live[h.Starter] && twice {
-						rt.Fatalf("%v and %v hold %s", h.Starter, other, h.ID)
-					} else if live[h.Starter] {
-						by[h.ID] = h.Starter
-					}
-				}
-				if len(by) != len(live) {
-					rt.Fatalf("%d live slots hold %d partitions", len(live), len(by))
-				}
-			},
-		})
-	})
-}
-
-func FuzzPartitionsFile(f *testing.F) {
-	f.Add([]byte(`{"made":[{"gpu":"GPU-00000000-0000-4000-8000-000000000000","daemon":{"PID":7,"Started":9},"partitions":["GPU-0/x"],"multiprocessors":32}],
-		"held":[{"starter":{"PID":8,"Started":1,"Slot":"slot1_1"},"gpu":"GPU-00000000-0000-4000-8000-000000000000","partition":"GPU-0/x"}]}`))
-	const two = `{"made":[],"held":[{"starter":{"PID":8,"Started":1},"gpu":"%[1]s","partition":"x"},{"starter":{"PID":9,"Started":1},"gpu":"%[1]s","partition":"x"}]}`
-	f.Add(fmt.Appendf(nil, two, uuid(0)))
-	f.Add([]byte(`{"made":[],"held":[]}`))
-	f.Add([]byte(`{"made":null} {}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		all, err := store.Decode[savedPartitions](b, "")
-		if err != nil || all.check() != nil {
-			return
-		}
-		p := newPartitions(filepath.Join(t.TempDir(), "p"))
-		for _, set := range all.Made {
-			p.made[set.GPU] = set
-		}
-		by := map[string]bool{}
-		for _, h := range all.Held {
-			if by[string(h.GPU)+h.ID] {
-				t.Fatalf("two hold %s", h.ID)
-			}
-			by[string(h.GPU)+h.ID] = true
-			p.held[h.key()] = h
-		}
-		if len(p.made)+len(p.held) == 0 {
-			return
-		}
-		if err := p.write(); err != nil {
-			t.Fatal(err)
-		}
-		next := newPartitions(p.file)
-		if err := next.read(); err != nil {
-			t.Fatalf("%v: %s", err, b)
-		}
-		if d := cmp.Diff(p.held, next.held) + cmp.Diff(p.made, next.made); d != "" {
-			t.Fatal(d)
-		}
-	})
 }

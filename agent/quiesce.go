@@ -9,13 +9,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
-	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
@@ -60,7 +61,7 @@ func (a quiesced) Holding() (slots []string, unknown string) {
 func bareSlots(running []jobs.Job) []string {
 	var out []string
 	for _, r := range running {
-		if r.Starter.Slot != verifySlot {
+		if r.Starter.Slot != admission.VerifySlot {
 			out = append(out, fmt.Sprintf("%s (%s on %s)", r.Starter.Slot, r.AccountName(), r.GPU))
 		}
 	}
@@ -71,10 +72,9 @@ func bareSlots(running []jobs.Job) []string {
 // LetGo leaves NVML, which goes with this process.
 func (a quiesced) LetGo(ctx context.Context, revert bool) error {
 	v := a.view.Load()
-	if err := a.setAll(ctx, map[gpu.UUID]guard{}, nil); err != nil {
+	if err := a.keeper.StopAll(ctx); err != nil {
 		return err
 	}
-	a.lastWanted, a.setDone = nil, false
 	if err := a.limits.Release(ctx); err != nil {
 		a.log.Warn("limits of cgroups are left behind; they end with the driver", "err", err)
 	}
@@ -93,7 +93,7 @@ func (a quiesced) LetGo(ctx context.Context, revert bool) error {
 func (a quiesced) keepInventory(ctx context.Context, v *view) error {
 	inv, _, err := a.inventory(ctx)
 	if err == nil {
-		err = a.returnModes(ctx, undoFile(v.config.Paths), inv, nobodys)
+		err = a.returnModes(ctx, undo.File(v.config.Paths), inv, nobodys)
 	}
 	if err == nil {
 		inv, _, err = a.inventory(ctx)
@@ -150,7 +150,7 @@ func toVerify(v *view) []*plan.GPU {
 
 // Verify tries one GPU after the other.
 func (a quiesced) Verify(ctx context.Context) ([]closures.Closure, error) {
-	if a.verifier.start == nil {
+	if a.verifier.Start == nil {
 		return nil, nil
 	}
 	v := a.view.Load()
@@ -173,7 +173,7 @@ func (a quiesced) resumes(ctx context.Context, v *view, g *plan.GPU) (found stri
 	if why := a.unwell(v, g, time.Now()); why != "" {
 		return "it was not well when the node resumed (" + foreign.Clip(why) + ")"
 	}
-	switch r := a.verifyGPU(ctx, g.UUID); {
+	switch r := a.verifier.GPU(ctx, g.UUID); {
 	case r.Skipped != "":
 		return "it could not be verified when the node resumed (" + foreign.Clip(r.Skipped) + ")"
 	case !r.OK:

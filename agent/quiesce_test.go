@@ -18,6 +18,7 @@ import (
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 func (ta *testAgent) order(verb string) api.NodeStatus {
@@ -229,7 +230,7 @@ func TestRevert(t *testing.T) {
 	if s := ta.status(); !s.PlanApplied.IsZero() {
 		t.Errorf("a plan is in force since %s", s.PlanApplied)
 	}
-	ta.handedOver(api.OpMonitor, true) // of the startd that is about to restart without us
+	ta.feedback.Note(api.OpMonitor, true, time.Now()) // of the startd that is about to restart without us
 	if f := ta.snapshot().Feedback; f != nil {
 		t.Errorf("GpuslotCondorFeedbackStale waits for a monitor that was taken away: %+v", f)
 	}
@@ -312,5 +313,16 @@ func TestDeviceHolders(t *testing.T) {
 	got := deviceHolders(process.FS{Root: root})
 	if len(got) != 1 || got[0] != (api.NodeHolder{PID: 812, Name: "nvidia-persiste", Unit: "nvidia-persistenced.service"}) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestForeignWordsOfHolders: what a process calls itself is printed as text of one line.
+func TestForeignWordsOfHolders(t *testing.T) {
+	proc := newFakeProc(t)
+	ended := proctree.Thread{TID: 700, State: "Z"}
+	runs := proctree.Thread{TID: 701, State: "S", Opened: "/dev/nvidia0"}
+	proc.Add(proctree.Process{PID: 700, Parent: 1, Comm: "\x1b[31mroot", State: "Z", Threads: []proctree.Thread{ended, runs}})
+	if got := deviceHolders(proc.fs().FS); len(got) != 1 || got[0].Name != "?[31mroot" {
+		t.Errorf("a process calls itself %+v", got)
 	}
 }

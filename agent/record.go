@@ -7,6 +7,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/record"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
 )
@@ -18,7 +19,7 @@ func recordOf(r jobs.Job, snap *usage.Snapshot, p *plan.Plan, now time.Time) rec
 		Program: r.Work.Program, Batch: r.Work.Batch, Requested: r.Work.Requested,
 		GPU: r.GPU, BudgetMiB: int64(r.Budget), Wall: r.Wall, Begin: r.Since, End: now,
 		Partial: r.Adopted, HoldCode: r.Hold.Code, HoldReason: r.Hold.Reason,
-	}, slotKey(r.Starter), p, snap)
+	}, rules.SlotKey(r.Starter), p, snap)
 	if r.Beside {
 		out.Share = 0 // the site's own sharing: not known
 	}
@@ -37,8 +38,8 @@ func (a *Agent) finish(ended []jobs.Job) {
 		rec := recordOf(r, snap, &v.plan, now)
 		a.history.Record(rec)
 		a.note(history.Event{Time: now, Kind: history.EventEnd, GPU: r.GPU, Slot: r.Starter.Slot, Job: r.ID, Text: history.EndText(rec)})
-		a.endTurns.forget(r.Starter)
-		a.questions.forget(r.Starter)
+		a.ender.Forget(r.Starter)
+		a.admission.Forget(r.Starter)
 		a.limits.Wake()
 		a.nodes.Wake()
 	}

@@ -12,7 +12,7 @@ import (
 func jobsByIndex(p *plan.Plan, running []jobs.Job) map[int][]string {
 	jobs := map[int][]string{}
 	for _, r := range running {
-		g, ok := find(p, r.GPU)
+		g, ok := p.Find(r.GPU)
 		if ok && r.ID != "" && !strings.ContainsAny(r.ID, "\r\n") {
 			jobs[g.Index] = append(jobs[g.Index], r.ID)
 		}

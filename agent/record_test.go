@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -23,7 +24,7 @@ func TestRecordOf(t *testing.T) {
 	end := begin.Add(time.Hour)
 	r := jobs.Job{Starter: starter.Starter{ID: process.ID{PID: 7, Started: 8}, Slot: "slot1_2@wn1"}, GPU: uuid(0), Budget: 4096, Owner: "alice", ID: "12.0", Group: "atlas", Wall: jobs.WallWatch, Since: begin}
 	p := &plan.Plan{GPUs: []plan.GPU{{UUID: uuid(0), Name: "Tesla V100S", Mode: config.ModeMPS, Memory: 32768, Pool: 32768}}}
-	used := usage.SlotUsage{Slot: slotKey(r.Starter), Device: usage.Device{GPU: uuid(0)}, Method: usage.MethodMPS, Peak: gpu.Known(gpu.Bytes(gpu.MiB(800).Bytes())),
+	used := usage.SlotUsage{Slot: rules.SlotKey(r.Starter), Device: usage.Device{GPU: uuid(0)}, Method: usage.MethodMPS, Peak: gpu.Known(gpu.Bytes(gpu.MiB(800).Bytes())),
 		Job: usage.SlotTotals{SM: usage.Spread{Upper: gpu.Known(12.3456)}}}
 	head := `{"slot":"slot1_2","job":"12.0","owner":"alice","group":"atlas","mode":"mps","gpu":"GPU-00000000-0000-4000-8000-000000000000","model":"Tesla V100S","memory_mib":32768,"share":0.125,"budget_mib":4096,"wall":"watch","begin":"2026-11-21T12:00:00Z","end":"2026-11-21T13:00:00Z"`
 	next := used

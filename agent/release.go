@@ -8,8 +8,13 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/layouts"
+	"github.com/gpuslot/gpuslot/agent/partitions"
 	"github.com/gpuslot/gpuslot/agent/store"
+	"github.com/gpuslot/gpuslot/agent/undo"
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // Release undoes what gpuslot did to the node: it stops the control daemons,
@@ -37,10 +42,10 @@ func Release(ctx context.Context, o Options, force bool) error {
 			return err
 		}
 	}
-	if err := a.setAll(ctx, nil, nil); err != nil {
+	if err := a.keeper.StopAll(ctx); err != nil {
 		return err
 	}
-	return errors.Join(a.limits.Release(ctx), a.nodes.OpenToDaemons(), a.undivideAll(ctx), a.restoreModes(ctx, cfg.Paths), removeGenerated(cfg))
+	return errors.Join(a.limits.Release(ctx), a.nodes.OpenToDaemons(), a.layouts.Leave(ctx, a.layoutNode(a.view.Load(), gpu.Inventory{})), a.restoreModes(ctx, cfg.Paths), removeGenerated(cfg))
 }
 
 // idle refuses while jobs run that gpuslot admitted, or may have.
@@ -65,8 +70,8 @@ func (a *Agent) idle(ctx context.Context) error {
 
 // restoreModes reads the hardware only if there is something to restore.
 func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
-	path := undoFile(p)
-	u, err := readUndo(path)
+	path := undo.File(p)
+	u, err := undo.Read(path)
 	if err != nil || len(u.ComputeModes) == 0 {
 		return err
 	}
@@ -77,7 +82,7 @@ func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
 	if err := a.returnModes(ctx, path, inv, nobodys); err != nil {
 		return err
 	}
-	left, err := readUndo(path)
+	left, err := undo.Read(path)
 	for u := range left.ComputeModes {
 		a.log.Warn("a GPU is not here; its compute mode stays noted for when it is", "gpu", u, "file", path)
 	}
@@ -87,7 +92,7 @@ func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
 // removeGenerated removes what the agent wrote for HTCondor and for its own
 // tools, and nothing else.
 func removeGenerated(cfg config.Config) error {
-	files := []string{cfg.Paths.InventoryAds(), cfg.Paths.PlanFile(), cfg.Paths.JobWrapper(), partitionsFile(cfg.Paths), repartitionFile(cfg.Paths)}
+	files := []string{cfg.Paths.InventoryAds(), cfg.Paths.PlanFile(), cfg.Paths.JobWrapper(), partitions.File(cfg.Paths), layouts.File(cfg.Paths)}
 	if cfg.HTCondor.Manage {
 		files = append(files, cfg.Paths.CondorConfig, closedFile(cfg.Paths))
 	}
@@ -95,5 +100,5 @@ func removeGenerated(cfg config.Config) error {
 	for _, f := range files {
 		errs = append(errs, store.Remove(f))
 	}
-	return errors.Join(append(errs, os.RemoveAll(flagsDirectory(cfg.Paths)))...)
+	return errors.Join(append(errs, os.RemoveAll(daemons.FlagsDirectory(cfg.Paths)))...)
 }

@@ -21,13 +21,13 @@ import (
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/layouts"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/agent/waiting"
-	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -83,9 +83,9 @@ func run(ctx context.Context, o Options) error {
 func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a := &Agent{
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
-		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, settings: o.Settings, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients, servers: o.servers,
-		booked: make(chan struct{}, 1), rewritten: make(chan struct{}, 1), wake: make(chan struct{}, 1), confirming: make(chan struct{}, 1), orders: make(chan order),
-		history: history.NewWriter(cfg.Paths, o.Log), ordered: ordered{}, modeFailures: map[gpu.UUID]modeFailure{}, mourned: map[gpu.UUID]process.ID{}, reflagged: map[gpu.UUID]process.ID{}, repartitioned: map[gpu.UUID]process.ID{}, alarms: o.Alarms,
+		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, settings: o.Settings, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients,
+		booked: make(chan struct{}, 1), rewritten: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		history: history.NewWriter(cfg.Paths, o.Log), ordered: ordered{}, contended: contended{}, modeFailures: map[gpu.UUID]modeFailure{}, alarms: o.Alarms,
 	}
 	if a.manager == nil {
 		a.manager = nobody{}
@@ -95,11 +95,9 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		if err != nil {
 			return nil, err
 		}
-		real := controlDaemons{mps.New(cfg.Paths.PipeRoot(), cfg.Paths.ControlDaemon, runner)}
-		a.daemons, a.clients, a.servers = real, real, real
+		real := mps.New(cfg.Paths.PipeRoot(), cfg.Paths.ControlDaemon, runner)
+		a.daemons, a.clients, o.servers = real, real, real
 	}
-	a.smPartitions, _ = a.daemons.(SMPartitions)
-	a.partitions = newPartitions(partitionsFile(cfg.Paths))
 	if a.pipes = o.pipes; a.pipes == nil {
 		a.pipes = access.PipeDirectories{Root: cfg.Paths.PipeRoot()}
 	}
@@ -112,7 +110,6 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		a.sys = "/sys"
 	}
 	a.memoryLimits, a.driverMismatch = o.MemoryLimits, o.DriverMismatch
-	a.layouts = layouts{executor: o.MIG, reached: map[gpu.UUID]string{}}
 	a.cgroupRoot = o.cgroupRoot
 	if a.cgroupRoot == "" {
 		a.cgroupRoot = filepath.Join(a.sys, "fs/cgroup") // where NVIDIA's driver looks, too
@@ -128,11 +125,15 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	}
 	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own}
 	a.jobs, a.access = jobs.New(a.proc), access.NewList(a.pipes, a.clients)
-	a.questions, a.queue = newQuestions(a.proc.Runs), waiting.NewQueue(a.log)
+	a.queue = waiting.NewQueue(a.log)
 	a.elastic = elastic.NewGroup(elastic.Options{Jobs: a.jobs, Slots: a.startd, Events: a.history, Log: a.log})
-	a.endTurns = &endTurns{by: map[starter.Starter]*endTurn{}}
-	a.verifier = newVerifier(o.CUDA)
+	a.verifier = a.newVerifier(o, cfg.Paths)
 	a.metrics = metrics.New(o.Build, a.snapshot)
+	a.layouts = layouts.New(layouts.Options{
+		Executor: o.MIG, Paths: cfg.Paths, Jobs: a.jobs, Daemons: layoutDaemons{a}, Metrics: a.metrics,
+		Events: a.history, Log: a.log, Beat: a.beat,
+	})
+	a.newKeeper(o.servers, cfg.Paths)
 	a.nodes = isolation.New(isolation.Options{
 		Wall: o.DeviceNodes, Jobs: a.jobs, Processes: a.proc, HTCondor: a.proc, Metrics: a.metrics, Log: a.log,
 		Proc: root, Root: a.cgroupRoot,
@@ -141,6 +142,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		Driver: o.Cgroups, Jobs: a.jobs, Processes: a.proc, Cgroups: a.proc, Metrics: a.metrics, Log: a.log,
 		Root: a.cgroupRoot, File: cgroupsFile(cfg.Paths),
 	})
+	a.admission, a.ender = a.newAdmission(), a.newEnder()
 	a.view.Store(&view{config: cfg, next: cfg})
 	a.startdSays.Store(&seen{})
 	return a, a.newSampler(o.Usage, cfg.Usage, root)
@@ -188,7 +190,8 @@ func lockRun(p config.Paths) (unlock func(), err error) {
 func (a *Agent) recall(p config.Paths) {
 	switch old, err := plan.Read(p.PlanFile()); {
 	case err == nil:
-		a.recalled, a.lastWanted = old, old.ControlDaemons()
+		a.recalled = old
+		a.keeper.Recall(old.ControlDaemons())
 	case !errors.Is(err, fs.ErrNotExist):
 		a.lostPlan = err
 		a.log.Error("the plan of the gpuslotd before this one is not known", "err", err)
@@ -200,7 +203,7 @@ func (a *Agent) recall(p config.Paths) {
 	if err := a.recallTroubles(p); err != nil {
 		a.log.Error("all GPUs are closed", "err", err)
 	}
-	if err := a.repartition.read(repartitionFile(p)); err != nil {
+	if err := a.layouts.Read(); err != nil {
 		a.log.Error("how MIG layouts followed the work is not known", "err", err)
 	}
 	if err := a.closures.Read(); err != nil {
@@ -209,10 +212,10 @@ func (a *Agent) recall(p config.Paths) {
 	if err := a.limits.Read(); err != nil {
 		a.log.Error("which cgroups have limits is not known", "err", err)
 	}
-	if err := a.partitions.read(); err != nil {
+	if err := a.partitions.Read(); err != nil {
 		a.log.Error("static SM partitions are not known", "err", err)
 	}
-	if err := a.verifier.read(verifiedFile(p)); err != nil {
+	if err := a.verifier.Read(); err != nil {
 		a.log.Error("what was verified is not known", "err", err)
 	}
 }
@@ -267,16 +270,14 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	srv := newServer(a.log, a.proc, a)
-	srv.hook = filepath.Join(cfg.Paths.Libexec, hookProgram)
+	srv := a.newServer(a.proc, filepath.Join(cfg.Paths.Libexec, hookProgram))
 	wg.Go(func() {
-		if err := srv.serve(ctx, listener); err != nil {
+		if err := srv.Serve(ctx, listener); err != nil {
 			cancel(err)
 		}
 	})
 	wg.Go(func() { a.confirm(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
-	wg.Go(func() { a.queue.Run(ctx, o.Queue, func() (condor.Idle, time.Duration) { return a.view.Load().idle() }) })
 	wg.Go(func() { a.listenToPool(ctx) })
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.history.Run(ctx) })
@@ -287,11 +288,11 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() {
 		a.nodes.Run(ctx, func() isolation.Conditions { return a.view.Load().isolation() }, a.tellSupervisors)
 	})
-	wg.Go(func() { a.verifyIdle(ctx) })
+	wg.Go(func() { a.verifier.Run(ctx) })
 	wg.Go(func() { a.quiescer.Resume(ctx) })
 	wg.Go(func() { a.listenToGPUs(ctx) })
 	wg.Go(func() { a.readKernelLog(ctx, o.KernelLog) })
-	defer a.ends.Wait()
+	defer a.ender.Wait()
 	a.startMetrics(ctx, &wg, o, cfg.Metrics)
 	a.tell(a.manager.Ready())
 	a.note(history.Event{Kind: history.EventStart, By: history.ByAgent, Text: "gpuslotd " + a.version + " started."})

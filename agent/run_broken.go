@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/server"
 )
 
 // brokenConfig is a gpuslot.toml that a start cannot use.
@@ -48,10 +48,9 @@ func awaitConfig(ctx context.Context, o Options, was fs.FileInfo, broken brokenC
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	srv := newServer(o.Log, starter.Node{Own: uint32(os.Geteuid())}, nil)
-	srv.unable = text
+	srv := server.New(server.Options{Own: uint32(os.Geteuid()), Unable: text, Log: o.Log})
 	served := make(chan error, 1)
-	wg.Go(func() { served <- srv.serve(ctx, o.Listener) })
+	wg.Go(func() { served <- srv.Serve(ctx, o.Listener) })
 	look, alive := time.NewTicker(configLook), time.NewTicker(pings)
 	defer look.Stop()
 	defer alive.Stop()

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
-	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -28,7 +28,7 @@ func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
 	if !ok || !s.a.proc.Runs(process.ID{PID: pid, Started: started}) {
 		return usage.SlotKey{}, false
 	}
-	return slotKey(owner), true
+	return rules.SlotKey(owner), true
 }
 
 // Bookings are the running slots. A docker universe job has none: its processes
@@ -41,11 +41,11 @@ func (s site) Bookings() []usage.Booking {
 		together[r.GPU]++
 	}
 	for _, r := range running {
-		g, ok := find(&v.plan, r.GPU)
+		g, ok := v.plan.Find(r.GPU)
 		if !ok || r.Work.Docker {
 			continue
 		}
-		b := usage.Booking{Slot: slotKey(r.Starter), Device: s.device(g), Share: 1, Cap: 1}
+		b := usage.Booking{Slot: rules.SlotKey(r.Starter), Device: s.device(g), Share: 1, Cap: 1}
 		if r.Beside {
 			b.Share = 1 / float64(max(1, together[r.GPU]))
 		}
@@ -71,18 +71,18 @@ func (site) device(g *plan.GPU) usage.Device {
 // percentage is an upper bound; without privilege checks (up to driver 535) any
 // account can lift it, and a server with other limits has its own.
 func capOf(v *view, u gpu.UUID) float64 {
-	g := v.guards[u]
-	if !v.health(u).PrivilegeChecks || g.err != nil || g.proof.PID == 0 || len(g.proof.Stale) > 0 {
+	g := v.daemons[u]
+	if !v.health(u).PrivilegeChecks || g.Err != nil || g.Proof.PID == 0 || len(g.Proof.Stale) > 0 {
 		return 1
 	}
-	return min(1, g.wanted.ThreadPercentage/100)
+	return min(1, g.Wanted.ThreadPercentage/100)
 }
 
 // Server says that a process is an MPS server: a control daemon listed it, or
 // started it since it was last asked.
 func (s site) Server(pid int, started uint64) bool {
-	for _, g := range s.a.view.Load().guards {
-		for _, srv := range g.proof.States {
+	for _, g := range s.a.view.Load().daemons {
+		for _, srv := range g.Proof.States {
 			if srv.PID == pid && srv.Started == started {
 				return true
 			}
@@ -95,8 +95,8 @@ func (s site) Server(pid int, started uint64) bool {
 // controls says that a process is the control daemon of a GPU: the proven one, or
 // the one that holds its lock now.
 func (s site) controls(p process.ID) bool {
-	for u, g := range s.a.view.Load().guards {
-		if g.proof.Process() == p || s.a.daemons.Pulse(u, mps.Proof{PID: p.PID, Started: p.Started}).Err == nil {
+	for u, g := range s.a.view.Load().daemons {
+		if g.Proof.Process() == p || s.a.daemons.Pulse(u, mps.Proof{PID: p.PID, Started: p.Started}).Err == nil {
 			return true
 		}
 	}
@@ -109,8 +109,8 @@ func (a *Agent) sample(ctx context.Context) {
 	if a.sampler == nil {
 		return
 	}
-	broken := breaches{}
-	a.looks.begin(time.Now())
+	broken := rules.Breaches{}
+	a.looks.Begin(time.Now())
 	for {
 		begin, interval := time.Now(), a.view.Load().config.Usage.Interval
 		a.sampler.Pace(interval) // the configuration may have been read again
@@ -134,7 +134,7 @@ func (a *Agent) greet() {
 	v := a.view.Load()
 	for _, d := range a.sampler.Snapshot().Devices {
 		for _, p := range d.Processes.Value {
-			known := slices.ContainsFunc(v.guards[d.GPU].proof.States, func(s mps.Server) bool { return s.PID == p.PID })
+			known := slices.ContainsFunc(v.daemons[d.GPU].Proof.States, func(s mps.Server) bool { return s.PID == p.PID })
 			if p.Owner == usage.OwnerServer && !known {
 				nudge(a.wake)
 			}
@@ -143,11 +143,14 @@ func (a *Agent) greet() {
 }
 
 // watch judges the last sample and acts on what it finds.
-func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
+func (a *Agent) watch(ctx context.Context, b rules.Breaches, now time.Time) rules.Breaches {
 	v := a.view.Load()
-	r := rules{budgets: v.config.Budgets, unattached: v.config.Health.Unattached, attachWithin: v.config.Health.AttachWithin, slack: v.config.Usage.Interval / 2}
+	r := rules.Rules{
+		Budgets: v.config.Budgets, Unattached: v.config.Health.Unattached, AttachWithin: v.config.Health.AttachWithin,
+		Slack: v.config.Usage.Interval / 2,
+	}
 	snap := a.sampler.Snapshot()
-	jobs := watchedJobs(snap, &v.plan, a.jobs.Running())
+	jobs := rules.Sampled(snap, &v.plan, a.jobs.Running())
 	for i := range jobs {
 		j := &jobs[i]
 		if j.Known {
@@ -158,64 +161,23 @@ func (a *Agent) watch(ctx context.Context, b breaches, now time.Time) breaches {
 		}
 	}
 	a.lookIntoContainers(jobs, v.config.Paths.PipeRoot())
-	a.faces.note(jobs, now)
+	for _, j := range jobs {
+		a.keeper.Note(j.Job, j.PIDs, now)
+	}
+	a.keeper.ForgetUnseen(now)
 	toBeHeld := a.jobs.ToBeHeld()
 	for i := range jobs {
 		jobs[i].ToBeHeld = toBeHeld[jobs[i].Starter]
 	}
-	next, found := b.judge(jobs, r, now)
+	next, found := b.Judge(jobs, r, now)
 	for _, f := range found {
-		a.punish(ctx, f)
+		a.ender.Punish(ctx, f)
 	}
-	a.looks.note(snap)
+	a.looks.Note(snap)
+	for _, e := range a.contended.events(snap) {
+		a.note(e)
+	}
 	return next
-}
-
-// punish does what the site wants done with a job that broke a rule. HTCondor
-// hears of it first, then the job's clients go: a program that meets their
-// end may itself end before the hold is there, and its supervisor must know.
-// Until HTCondor has ended the job, each sample that finds a breach ends the
-// clients again.
-func (a *Agent) punish(ctx context.Context, f finding) {
-	if f.Enforce == config.EnforceReport {
-		if f.First {
-			a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
-			a.note(history.Event{Kind: history.EventBreach, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.ID, Text: f.Reason})
-			a.log.Warn("a job breaks a rule",
-				"slot", f.Starter.Slot, "job", f.ID, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
-		}
-		return
-	}
-	hold := api.Hold{
-		Slot: condor.SlotName(f.Starter.Slot), Job: f.ID, Code: f.Code, Reason: f.Reason, Since: time.Now().UTC().Round(0),
-	}
-	if a.jobs.Hold(f.Starter, hold) {
-		a.metrics.Breach(f.GPU, f.Code, string(f.Enforce))
-		a.note(history.Event{
-			Kind: history.EventHold, GPU: f.GPU, Slot: f.Starter.Slot, Job: f.ID, By: history.ByAgent, Text: f.Reason,
-		})
-		if err := a.linkHolds(); err != nil {
-			a.log.Error("a job that is to be held may end as if it were done", "err", err)
-		}
-		a.log.Warn("HTCondor is to hold a job",
-			"slot", f.Starter.Slot, "job", f.ID, "gpu", f.GPU, "code", f.Code, "reason", f.Reason)
-	} else if a.jobs.HoldOf(f.Starter).Code == 0 {
-		return // it has ended
-	}
-	if f.Enforce == config.EnforceKill {
-		a.killBeside(f)
-	}
-	if _, busy := a.ending.LoadOrStore(f.Starter, true); busy {
-		return
-	}
-	a.ends.Go(func() {
-		defer a.ending.Delete(f.Starter)
-		a.endClients(ctx, f.GPU, f.PIDs, f.Starter)
-		a.limits.EndReservation(ctx, f.Starter)
-		for _, s := range f.Elsewhere {
-			a.endClients(ctx, s.gpu, []int{s.pid}, f.Starter)
-		}
-	})
 }
 
 // uses is what the last sample says of one GPU, for the status.
@@ -262,11 +224,12 @@ func (u uses) of(j *api.StatusJob, s starter.Starter) {
 	if u.snap == nil {
 		return
 	}
-	used, ok := u.snap.Slot(slotKey(s), u.device)
+	used, ok := u.snap.Slot(rules.SlotKey(s), u.device)
 	if !ok {
 		return
 	}
-	j.SMMin, j.SM, j.SMMax, j.Joules = known(used.SM.Lower), known(used.SM.Estimate), known(used.SM.Upper), known(used.Job.Energy.Estimate)
+	j.SMMin, j.SM, j.SMMax = known(used.SM.Lower), known(used.SM.Estimate), known(used.SM.Upper)
+	j.Joules = known(used.Job.Energy.Estimate)
 	if !used.Memory.Known {
 		return
 	}
@@ -294,7 +257,7 @@ func (a *Agent) watched(v *view, u gpu.UUID) bool {
 
 // health is what admission rests on, but for the cheap check and for who holds
 // the GPU closed.
-func (a *Agent) health(v *view, u gpu.UUID, now time.Time) Health {
+func (a *Agent) health(v *view, u gpu.UUID, now time.Time) admission.Health {
 	h := a.unverifiedHealth(v, u, now)
 	if h.Closed == "" {
 		h.Closed = a.unverified(v, u)
@@ -303,13 +266,13 @@ func (a *Agent) health(v *view, u gpu.UUID, now time.Time) Health {
 }
 
 // unverifiedHealth is the view's, with what servers, events and samples add.
-func (a *Agent) unverifiedHealth(v *view, u gpu.UUID, now time.Time) Health {
+func (a *Agent) unverifiedHealth(v *view, u gpu.UUID, now time.Time) admission.Health {
 	h := v.health(u)
 	if h.Closed == "" {
-		h.Closed = because(a.troubles.Verdict(v.physical(u), now), v.guards[u].servers)
+		h.Closed = v.daemons[u].Servers.Explain(a.troubles.Verdict(v.physical(u), now))
 	}
 	if h.Closed == "" {
-		h.Closed = v.guards[u].servers.closed(now)
+		h.Closed = v.daemons[u].Servers.Closed(now)
 	}
 	if h.Closed == "" {
 		h.Closed = a.blocked(v, u)
@@ -325,7 +288,10 @@ func (a *Agent) unverifiedHealth(v *view, u gpu.UUID, now time.Time) Health {
 // blocked says that a process which is no MPS client keeps every server from an
 // exclusive GPU, so that no job could attach: it came while none was there.
 func (a *Agent) blocked(v *view, u gpu.UUID) string {
-	if a.sampler == nil || v.modes[u] != string(gpu.ComputeModeExclusiveProcess) || len(v.guards[u].proof.States) > 0 {
+	if g, ok := v.plan.Find(u); ok && g.MIGDevice() {
+		return a.besideMPS(g)
+	}
+	if a.sampler == nil || v.modes[u] != string(gpu.ComputeModeExclusiveProcess) || len(v.daemons[u].Proof.States) > 0 {
 		return ""
 	}
 	d, ok := a.sampler.Snapshot().Device(usage.Device{GPU: u})
@@ -340,9 +306,26 @@ func (a *Agent) blocked(v *view, u gpu.UUID) string {
 	for _, p := range d.Processes.Value {
 		switch p.Owner {
 		case usage.OwnerSlot:
-			return fmt.Sprintf("process %d of %s holds it without MPS, and no MPS server can start beside it: wait until it ends, or set [health] unattached", p.PID, p.Slot.Slot)
+			return fmt.Sprintf("process %d of %s holds it without MPS, and no MPS server can start beside it: wait until "+
+				"it ends, or set [health] unattached", p.PID, p.Slot.Slot)
 		case usage.OwnerNone:
-			return fmt.Sprintf("process %d, which is no job's, holds it without MPS, and no MPS server can start beside it: end that process", p.PID)
+			return fmt.Sprintf("process %d, which is no job's, holds it without MPS, and no MPS server can start beside "+
+				"it: end that process", p.PID)
+		}
+	}
+	return ""
+}
+
+// besideMPS says that a process of no job computes on a shared MIG device without MPS. Only
+// jobs may open the device's nodes, so it has them from one.
+func (a *Agent) besideMPS(g *plan.GPU) string {
+	if a.sampler == nil {
+		return ""
+	}
+	d, _ := a.sampler.Snapshot().Device(site{a}.device(g))
+	for _, p := range d.Processes.Value {
+		if p.Owner == usage.OwnerNone && !p.MPSClient && a.proc.Runs(process.ID{PID: p.PID, Started: p.Started}) {
+			return fmt.Sprintf("process %d, which is no job's, computes on it without MPS: end that process", p.PID)
 		}
 	}
 	return ""

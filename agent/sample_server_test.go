@@ -25,7 +25,7 @@ func TestServers(t *testing.T) {
 	expect := func(when string, want map[int]bool) {
 		t.Helper()
 		for pid, is := range want {
-			if (site{ta.Agent}).Server(pid, uint64(pid)*100) != is {
+			if (site{ta.Agent}).Server(pid, proctree.StartOf(pid)) != is {
 				t.Errorf("%s: process %d is an MPS server: %v, want %v", when, pid, !is, is)
 			}
 		}
@@ -44,7 +44,9 @@ func TestServers(t *testing.T) {
 	ta.proc.Add(proctree.Process{PID: 90, Parent: next.PID, Comm: "nvidia-cuda-mps", UID: 1000})
 	expect("a daemon started since the proof", map[int]bool{60: false, 90: true, 70: false, 80: false})
 
-	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{ID: process.ID{PID: 70, Started: 7000}}} })
+	ta.daemons.change(uuid(0), func(d *fakeDaemon) {
+		d.servers = []mps.Server{{ID: process.ID{PID: 70, Started: proctree.StartOf(70)}}}
+	})
 	ta.apply(false)
 	expect("a server that the daemon lists", map[int]bool{70: true, 80: false})
 }
@@ -60,7 +62,7 @@ func TestServerCostsWhatItUses(t *testing.T) {
 		}
 	}
 	pool(32256) // 32768 - 258 - 64 - 64
-	server := process.ID{PID: 60, Started: 6000}
+	server := process.ID{PID: 60, Started: proctree.StartOf(60)}
 	ta.proc.Add(proctree.Process{PID: server.PID, Parent: 1, Comm: "nvidia-cuda-mps", Started: server.Started})
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{ID: server, Status: mps.Active}} })
 	ta.apply(false)

@@ -1,11 +1,7 @@
 package agent
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,17 +22,11 @@ import (
 type served struct {
 	*testAgent
 	socket string
-	server *server
 	cancel context.CancelFunc
 	done   chan error
 }
 
 func serveTestAgent(t *testing.T, gpus int) *served {
-	t.Helper()
-	return serveWith(t, gpus, func(*server) {})
-}
-
-func serveWith(t *testing.T, gpus int, change func(*server)) *served {
 	t.Helper()
 	ta := newTestAgent(t, gpus, "")
 	s := &served{testAgent: ta, socket: filepath.Join(ta.dir, "s.sock"), done: make(chan error, 1)}
@@ -44,12 +34,10 @@ func serveWith(t *testing.T, gpus int, change func(*server)) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.server = newServer(ta.log, ta.proc.of(4294967), ta.Agent)
-	s.server.hook = ta.proc.Program("/usr/libexec/gpuslot/gpuslot-condor")
-	change(s.server)
+	srv := ta.newServer(ta.proc.of(4294967), ta.proc.Program("/usr/libexec/gpuslot/gpuslot-condor"))
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(t.Context())
-	go func() { s.done <- s.server.serve(ctx, l) }()
+	go func() { s.done <- srv.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		s.cancel()
 		if err := <-s.done; err != nil {
@@ -75,23 +63,6 @@ func (s *served) call(req api.Request) (api.Reply, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
 	defer cancel()
 	return api.Call(ctx, s.socket, req)
-}
-
-// raw sends bytes and returns the reply, if any.
-func (s *served) raw(text string) (api.Reply, error) {
-	c, err := net.Dial("unix", s.socket)
-	if err != nil {
-		return api.Reply{}, err
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Minute))
-	_, errWrite := io.WriteString(c, text)
-	line, err := bufio.NewReader(c).ReadBytes('\n')
-	if err != nil {
-		return api.Reply{}, errors.Join(err, errWrite)
-	}
-	var r api.Reply
-	return r, json.Unmarshal(line, &r)
 }
 
 func TestServePrepare(t *testing.T) {
@@ -165,121 +136,6 @@ func TestServeDaemonisedJob(t *testing.T) {
 	}
 }
 
-func TestServeRubbish(t *testing.T) {
-	s := serveTestAgent(t, 1)
-	s.in("slot1_1", true)
-	for name, text := range map[string]string{
-		"words":        "hello\n",
-		"binary":       "\x00\xff\xfe\n",
-		"empty line":   "\n",
-		"array":        "[]\n",
-		"no job":       `{"v":1,"op":"prepare"}` + "\n",
-		"other op":     `{"v":1,"op":"reboot"}` + "\n",
-		"other field":  `{"v":1,"op":"status","sudo":true}` + "\n",
-		"new version":  `{"v":99,"op":"status"}` + "\n",
-		"a megabyte":   strings.Repeat("x", 1<<20),
-		"deep nesting": `{"v":1,"op":` + strings.Repeat("[", 100000) + "\n",
-		"wrong types":  `{"v":1,"op":"prepare","job":{"assigned_gpus":"GPU-1"}}` + "\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, err := s.raw(text)
-			if err != nil || r.Error == "" {
-				t.Errorf("reply %+v, %v, want an error in it", r, err)
-			}
-		})
-	}
-	if reply, err := s.call(api.Request{Op: api.OpPrepare, Job: jobOn(starter.Starter{Slot: "slot1_1"}, "alice", uuid(0), 4096)}); err != nil || reply.Grant == nil {
-		t.Errorf("after all that: %+v, %v", reply, err)
-	}
-}
-
-// TestServeHalfRequest: a caller that hangs up gets no reply and leaves no trace.
-func TestServeHalfRequest(t *testing.T) {
-	s := serveTestAgent(t, 1)
-	c, err := net.Dial("unix", s.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(c, `{"v":1,"op":"prep`); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.(*net.UnixConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if b, _ := io.ReadAll(c); len(b) != 0 {
-		t.Errorf("it got %q", b)
-	}
-	_ = c.Close()
-}
-
-// TestServeSilentConnections: more silent connections than one account may
-// have do not keep its own next hook out.
-func TestServeSilentConnections(t *testing.T) {
-	// The test may run as root, who is exempt; here nobody is.
-	// A silent one is never put out by its own deadline: the call's comes first.
-	s := serveWith(t, 1, func(s *server) {
-		s.crowd, s.readTimeout = newCrowd(50, func(uint32) bool { return false }), time.Hour
-	})
-	st := s.in("slot1_1", true)
-	var silent []net.Conn
-	defer func() {
-		for _, c := range silent {
-			_ = c.Close()
-		}
-	}()
-	for range 200 {
-		c, err := net.Dial("unix", s.socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		silent = append(silent, c)
-	}
-	reply, err := s.call(api.Request{Op: api.OpPrepare, Job: jobOn(st, "alice", uuid(0), 4096)})
-	if err != nil || reply.Grant == nil {
-		t.Fatalf("%+v, %v", reply, err)
-	}
-}
-
-// TestCrowdPutsTheOldestOut: and nobody else.
-func TestCrowdPutsTheOldestOut(t *testing.T) {
-	c := newCrowd(2, func(uint32) bool { return false })
-	var conns [4]net.Conn
-	for i, uid := range []uint32{1000, 1001, 1000, 1000} {
-		var other net.Conn
-		conns[i], other = net.Pipe()
-		defer other.Close()
-		defer conns[i].Close()
-		defer c.enter(uid, conns[i])()
-	}
-	for i, want := range []bool{true, false, false, false} {
-		closed := errors.Is(conns[i].SetDeadline(time.Now()), io.ErrClosedPipe)
-		if closed != want {
-			t.Errorf("connection %d closed: %v, want %v", i, closed, want)
-		}
-	}
-}
-
-func TestCrowdForgets(t *testing.T) {
-	c := newCrowd(2, func(uid uint32) bool { return uid == 0 })
-	a, b := net.Pipe()
-	defer a.Close()
-	defer b.Close()
-	var leave []func()
-	for range 5 {
-		leave = append(leave, c.enter(1000, a), c.enter(0, a))
-	}
-	if len(c.silent) != 1 || c.silent[1000].Len() != 2 {
-		t.Errorf("silent = %v", c.silent)
-	}
-	for _, f := range leave {
-		f()
-		f() // twice is once
-	}
-	if len(c.silent) != 0 {
-		t.Errorf("%d accounts are remembered", len(c.silent))
-	}
-}
-
 func TestServeWhoMayAsk(t *testing.T) {
 	s := serveTestAgent(t, 1)
 	if os.Getuid() != 0 {
@@ -315,7 +171,7 @@ func TestServeManyAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	replies := make([]api.Reply, callers)
 	for i := range callers {
-		st := starter.Starter{ID: process.ID{PID: 2000 + i, Started: uint64(2000+i) * 100}, Slot: "slot1_1"}
+		st := starter.Starter{ID: process.ID{PID: 2000 + i, Started: proctree.StartOf(2000 + i)}, Slot: "slot1_1"}
 		wg.Go(func() { replies[i] = ta.prepare(hookOf(st, 1000), jobOn(st, "alice", uuid(0), 4096)) })
 	}
 	wg.Wait()

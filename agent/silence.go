@@ -25,7 +25,7 @@ func (a *Agent) silence(v *view, now time.Time) (d time.Duration, known bool) {
 	if a.closures.Node().Phase != closures.Serving || said.err != nil || said.answers.IsZero() {
 		return 0, false
 	}
-	asked := a.fed.tookAt(api.OpMonitor)
+	asked := a.feedback.TookAt(api.OpMonitor)
 	d = silentFor(asked, said.answers, now)
 	return d, d > 0 || !asked.IsZero()
 }
@@ -44,7 +44,8 @@ func silentFor(asked, answers, now time.Time) time.Duration {
 
 // silentSays is what a GPU waits for meanwhile.
 func silentSays(d time.Duration) string {
-	return fmt.Sprintf("the startd has not asked for %s whether it takes jobs, and START lets none in without an answer", d.Round(time.Second))
+	return fmt.Sprintf("the startd has not asked for %s whether it takes jobs, and START lets none in without an "+
+		"answer", d.Round(time.Second))
 }
 
 // errors are complete sentences on what keeps jobs from the GPUs, or lets them past
@@ -53,7 +54,8 @@ func (a *Agent) errors(v *view, now time.Time) []string {
 	var out []string
 	d, _ := a.silence(v, now)
 	if d > 0 {
-		out = append(out, fmt.Sprintf("No GPU takes jobs: the startd has not asked for %s which ones do.", d.Round(time.Second)))
+		out = append(out, fmt.Sprintf("No GPU takes jobs: the startd has not asked for %s which ones "+
+			"do.", d.Round(time.Second)))
 	}
 	known := false
 	for _, o := range v.overridden {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/server"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -53,11 +54,11 @@ func TestSilence(t *testing.T) {
 	if d, known := silent(ta, long); d < long-time.Second || !known {
 		t.Errorf("it never asked: silent for %s, known %v", d, known)
 	}
-	ta.handedOver(api.OpUsage, true)
+	ta.feedback.Note(api.OpUsage, true, time.Now())
 	if d, _ := silent(ta, long); d == 0 {
 		t.Error("another question is taken for the one about GPUs")
 	}
-	ta.handedOver(api.OpMonitor, true)
+	ta.feedback.Note(api.OpMonitor, true, time.Now())
 	if d, known := silent(ta, 0); d != 0 || !known {
 		t.Errorf("it asked: silent for %s, known %v", d, known)
 	}
@@ -85,7 +86,7 @@ func TestSilence(t *testing.T) {
 			t.Errorf("%s: silent for %s, known %v", name, d, known)
 		}
 	}
-	ta.fed = feedback{}
+	ta.feedback = server.Feedback{}
 	said := *ta.startdSays.Load()
 	said.answers = time.Now().Add(-long)
 	ta.startdSays.Store(&said)

@@ -30,7 +30,8 @@ func (l *lastSaid) left(all []api.Acceptance, now time.Time) []api.Acceptance {
 	return all
 }
 
-const noLongerPlanned = "it is no longer in gpuslotd's plan: see gpuslot status; if it stays away, restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)"
+const noLongerPlanned = "it is no longer in gpuslotd's plan: see gpuslot status; if it stays away, restart the " +
+	"startd when its jobs are done (condor_restart -peaceful -daemon STARTD)"
 
 // date sets Since of each acceptance: its own time if it differs from the last
 // one of that GPU, else the time of the last change.
@@ -43,7 +44,9 @@ func (l *lastSaid) date(all []api.Acceptance) {
 	for i := range all {
 		now := &all[i]
 		now.Since = now.Time
-		if old, ok := l.by[now.UUID]; ok && old.Accept == now.Accept && old.Reason == now.Reason && old.LeastMiB == now.LeastMiB && slices.Equal(old.ClosedBy, now.ClosedBy) && old.Tenant == now.Tenant && old.AboveMiB == now.AboveMiB && old.AboveCPUs == now.AboveCPUs && old.AboveMemoryMiB == now.AboveMemoryMiB {
+		if old, ok := l.by[now.UUID]; ok && old.Accept == now.Accept && old.Reason == now.Reason &&
+			old.LeastMiB == now.LeastMiB && slices.Equal(old.ClosedBy, now.ClosedBy) && old.Tenant == now.Tenant &&
+			old.AboveMiB == now.AboveMiB && old.AboveCPUs == now.AboveCPUs && old.AboveMemoryMiB == now.AboveMemoryMiB {
 			now.Since = old.Since
 		}
 		l.by[now.UUID] = *now

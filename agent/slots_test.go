@@ -16,6 +16,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -86,18 +87,6 @@ func TestFilesOfDaemonsAreRestricted(t *testing.T) {
 			}
 		}
 		clear(ta.access.restricted)
-	}
-}
-
-func TestDoorThatDoesNotOpen(t *testing.T) {
-	ta := newTestAgent(t, 1, "")
-	ta.access.err = errors.New("file system without POSIX ACLs")
-	r := ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
-	if r.Code != api.CodeClosed || !strings.Contains(r.Reason, "POSIX ACLs") {
-		t.Errorf("refusal = %+v", r)
-	}
-	if len(ta.jobs.Running()) != 0 {
-		t.Error("a job that did not get in is booked")
 	}
 }
 
@@ -455,5 +444,30 @@ func TestOtherStartdsStarter(t *testing.T) {
 	ta.ask(t.Context())
 	if !ta.jobs.Busy(uuid(0)) {
 		t.Error("the slot's own starter did not get its GPU")
+	}
+}
+
+// TestStartdKnowsNoRequest: the startd says 0 MiB of such a job. Its budget is a share
+// in the job table all the same, also after a restart of the agent.
+func TestStartdKnowsNoRequest(t *testing.T) {
+	ta := newTestAgent(t, 1, "[request_vram]\nwithout_request = \"share\"\n")
+	share := ta.view.Load().plan.GPUs[0].DefaultRequest
+	s := ta.proc.starter(100, "slot1_1")
+	ta.grant(s, 1000, "alice", uuid(0), 0)
+	without := jobOn(ta.proc.starter(102, "slot1_3"), "alice", uuid(0), 0)
+	without.ProvisionedVRAM, without.RequestVRAM = nil, nil
+	if r := ta.prepare(hookOf(starter.Starter{ID: process.ID{PID: 102, Started: proctree.StartOf(102)}, Slot: "slot1_3"}, 1000), without); r.Grant == nil || ta.entry("slot1_3").Budget != share {
+		t.Errorf("%+v %+v", r, r.Refusal)
+	}
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 0, uuid(0)), slotAd("slot1_2", "2.0", "alice", 0, uuid(0))}, nil)
+	ta.jobs.Await([]starter.Starter{ta.proc.starter(101, "slot1_2")})
+	ta.ask(t.Context())
+	for _, slot := range []string{"slot1_1", "slot1_2"} {
+		if r := ta.entry(slot); r.Budget != share || !r.Confirmed {
+			t.Errorf("%s: %+v", slot, r)
+		}
+	}
+	if n := ta.count("gpuslot_slot_mismatches_total"); n != 0 {
+		t.Errorf("%g mismatches counted", n)
 	}
 }

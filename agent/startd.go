@@ -2,11 +2,11 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -48,12 +48,6 @@ func (HTCondor) Restart(ctx context.Context, startd string) error { return condo
 // Reconfigure asks the condor_master with condor_reconfig.
 func (HTCondor) Reconfigure(ctx context.Context) error { return condor.Reconfigure(ctx) }
 
-// Pool is HTCondor's collector.
-type Pool interface {
-	// Demand is what the pool's idle jobs wait for.
-	Demand(ctx context.Context, now time.Time) (condor.Demand, error)
-}
-
 // Demand asks the collector with condor_status -schedd.
 func (HTCondor) Demand(ctx context.Context, now time.Time) (condor.Demand, error) {
 	return condor.PoolDemand(ctx, now)
@@ -90,8 +84,8 @@ func (s *seen) pending() string {
 
 // How often the startd is asked: soon after an admission, for many of them at
 // once, and now and then for its layout. Each time it answers twice (condor.Slots), and an
-// answer is the ads of all its slots, some 40 ms of CPU for 64 jobs: a stream of jobs keeps
-// the pace.
+// answer is the ads of all its slots: with 64 jobs 60 ms of CPU together, 40 of them the
+// startd's. A stream of jobs keeps the pace.
 const (
 	askSoon    = time.Second
 	askPace    = 5 * time.Second
@@ -110,7 +104,7 @@ func (a *Agent) confirm(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.booked:
-			a.gather(ctx, max(a.soon(askSoon), a.soon(askPace)-time.Since(asked)))
+			a.gather(ctx, max(a.soon(askSoon), a.soon(askPace)-time.Since(asked)), next.C)
 		case <-a.rewritten:
 			pause(ctx, askSoon) // HTCondor may be about to read it
 		case <-next.C:
@@ -133,13 +127,15 @@ func (a *Agent) soon(d time.Duration) time.Duration {
 	return d
 }
 
-// gather lets the admissions of a while come together for one question.
-func (a *Agent) gather(ctx context.Context, d time.Duration) {
+// gather lets the admissions of a while come together for one question. Due ends it: an
+// open question is asked again.
+func (a *Agent) gather(ctx context.Context, d time.Duration, due <-chan time.Time) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 	case <-t.C:
+	case <-due:
 	case <-a.rewritten:
 		pause(ctx, askSoon)
 	}
@@ -171,7 +167,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 		Slots: map[string]condor.Slot{},
 		Wall:  a.walls(v, time.Now()),
 		Budget: func(u gpu.UUID, vram int64) gpu.MiB {
-			g, ok := find(&v.plan, u)
+			g, ok := v.plan.Find(u)
 			if ok && g.Shared() && vram <= 0 && v.plan.RequestVRAM.WithoutRequest == config.WithoutRequestShare {
 				return g.DefaultRequest
 			}
@@ -184,7 +180,7 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	for _, s := range slots {
 		truth.Slots[condor.SlotName(s.Name)] = s
 		if s.Unreadable != "" {
-			word.unreadable = append(word.unreadable, unreadable(s))
+			word.unreadable = append(word.unreadable, startd.Unreadable(s))
 		}
 	}
 	if a.jobs.Unknown() != "" {
@@ -198,7 +194,8 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	}
 	a.takeBack(ctx, found.Taken)
 	for _, s := range found.Ignored {
-		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to gpuslot", "slot", s.Slot, "pid", s.PID)
+		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to "+
+			"gpuslot", "slot", s.Slot, "pid", s.PID)
 	}
 	if v.planned && !v.plan.Observe && v.config.HTCondor.Manage && a.closures.Node().Phase != closures.Reverted {
 		word.changes = startd.Explained(startd.Changes(a.node(v), word.startds, v.config.HTCondor.Changes), v.overridden)
@@ -216,15 +213,12 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	return found.Open == 0 && (len(word.changes) == 0 || v.config.HTCondor.Changes == config.ChangesNever)
 }
 
-// unreadable says which attributes of a slot's ad cannot be read.
-func unreadable(s condor.Slot) string {
-	return fmt.Sprintf("the startd's ad of %s has attributes that cannot be read: %s", condor.SlotName(s.Name), s.Unreadable)
-}
-
 // tellChanges notes what HTCondor has yet to take up, and when it has.
 func (a *Agent) tellChanges(before, now []api.Change) {
 	has := func(all []api.Change, c api.Change) bool {
-		return slices.ContainsFunc(all, func(o api.Change) bool { return o.Daemon == c.Daemon && o.Need == c.Need && o.Plan == c.Plan })
+		return slices.ContainsFunc(all, func(o api.Change) bool {
+			return o.Daemon == c.Daemon && o.Need == c.Need && o.Plan == c.Plan
+		})
 	}
 	for _, c := range now {
 		if !has(before, c) {
@@ -243,14 +237,14 @@ func (a *Agent) tellChanges(before, now []api.Change) {
 // walls says what enforces a budget on a GPU of the plan; that of a GPU that is not shared
 // is the GPU itself. It looks at the GPUs' health now, and later at nothing.
 func (a *Agent) walls(v *view, now time.Time) func(u gpu.UUID, budget gpu.MiB) string {
-	shared := map[gpu.UUID]Health{}
+	shared := map[gpu.UUID]admission.Health{}
 	for i := range v.plan.GPUs {
 		if g := &v.plan.GPUs[i]; g.Shared() {
 			shared[g.UUID] = a.health(v, g.UUID, now)
 		}
 	}
 	return func(u gpu.UUID, budget gpu.MiB) string {
-		g, ok := find(&v.plan, u)
+		g, ok := v.plan.Find(u)
 		switch {
 		case !ok:
 			return jobs.WallNone
@@ -261,6 +255,6 @@ func (a *Agent) walls(v *view, now time.Time) func(u gpu.UUID, budget gpu.MiB) s
 		case !g.Shared():
 			return jobs.WallWhole
 		}
-		return wallOf(g.LargestRequest, budget, shared[u])
+		return admission.Enforcement(g.LargestRequest, budget, shared[u])
 	}
 }

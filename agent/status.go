@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -21,7 +21,7 @@ import (
 
 // judgement is one shared GPU or MIG device at one moment.
 type judgement struct {
-	health  Health
+	health  admission.Health
 	running []jobs.Job
 	// closures are those of its owners, and the agent's own. Reason is all of
 	// them in words; empty if it takes jobs.
@@ -50,7 +50,7 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 		j.closures = append(j.closures, closures.Closure{GPU: g.UUID, Owner: ownerElastic, Reason: side, Since: now})
 	}
 	if j.reason == "" {
-		j.reason = a.slotless.closed(now)
+		j.reason = a.admission.Closed(now)
 	}
 	seen := j.reason
 	if a.quiescer.Quiet {
@@ -91,11 +91,11 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 	if j.reason == "" && g.Tenancy.Policy == config.TenancyCommon && !v.accounts[g.Tenancy.User].Known {
 		j.reason = fmt.Sprintf("its tenancy is common:%s, and there is no such account: create it or change tenancy", g.Tenancy.User)
 	}
-	if j.reason == "" && g.Partitioned() && len(j.running) < g.Shares && !a.hasPartition(g.UUID, j.health) {
-		j.reason = noPartition
+	if j.reason == "" && g.Partitioned() && len(j.running) < g.Shares && !a.partitions.HasFree(g.UUID, j.health.Proof.Process()) {
+		j.reason = admission.NoPartition
 	}
-	if j.reason == "" && a.verifier.runs(g.UUID) {
-		j.reason = beingVerified
+	if j.reason == "" && a.verifier.Runs(g.UUID) {
+		j.reason = admission.BeingVerified
 	}
 	if j.reason == "" && g.Tenancy.Policy != config.TenancyMultiUser {
 		j.reason = a.access.LeftBehind(g.UUID, a.own, j.health.Proof)
@@ -130,8 +130,11 @@ func (a *Agent) acceptances() []api.Acceptance {
 		j := a.judge(v, g, now)
 		judged[g.UUID] = j
 		below := v.below[g.UUID]
-		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone() && !g.Elastic, Accept: j.reason == "", Reason: j.reason, ClosedBy: j.closures.Owners(), Tenant: j.tenant, AboveMiB: int64(below.Pool), AboveCPUs: below.Resources.CPUs, AboveMemoryMiB: int64(below.Resources.Memory), Pending: pending, Time: now}
-		if last := a.verifier.last(g.UUID); last != nil {
+		said := api.Acceptance{UUID: string(g.UUID), Whole: !g.Shared() && !g.Alone() && !g.Elastic,
+			Accept: j.reason == "", Reason: j.reason, ClosedBy: j.closures.Owners(), Tenant: j.tenant,
+			AboveMiB: int64(below.Pool), AboveCPUs: below.Resources.CPUs, AboveMemoryMiB: int64(below.Resources.Memory),
+			Pending: pending, Time: now}
+		if last := a.verifier.Last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
 		out = append(out, said)
@@ -161,7 +164,8 @@ func (a *Agent) status() *api.Status {
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
 		Startds: a.startdSays.Load().startds, Changes: a.startdSays.Load().changes,
 		Node: a.nodePhase(), Observe: v.plan.Observe,
-		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v), Errors: a.errors(v, now), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
+		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v),
+		Errors: a.errors(v, now), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
 	}
 	if s.Observe {
 		s.MPS = nil // nobody asked
@@ -209,7 +213,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	if g.Place != "" {
 		s.Device = string(g.Device)
 	}
-	j, guard := a.judge(v, g, now), v.guards[g.UUID]
+	j, guard := a.judge(v, g, now), v.daemons[g.UUID]
 	s.Accept, s.Reason, s.Holds = j.reason == "", j.reason, statusClosures(j.closures)
 	if g.Alone() {
 		s.Wall = jobs.WallMIG
@@ -226,26 +230,26 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		return a.statusAlone(j, g, s)
 	}
 	s.Tenant, s.UsedMiB = j.tenant, int64(j.used)
-	s.ComputeMode, s.Wall = v.modes[g.UUID], wallOf(g.LargestRequest, g.DefaultRequest, j.health)
-	if p := guard.proof; !p.At.IsZero() {
-		s.ProvedAt, s.LimitMiB = p.At, int64(guard.wanted.Limit)
+	s.ComputeMode, s.Wall = v.modes[g.UUID], admission.Enforcement(g.LargestRequest, g.DefaultRequest, j.health)
+	if p := guard.Proof; !p.At.IsZero() {
+		s.ProvedAt, s.LimitMiB = p.At, int64(guard.Wanted.Limit)
 		if j.health.Check == nil {
 			s.DaemonPID = p.PID
 		}
-		s.Server, s.Servers = serversText(guard), statusServers(guard.proof.States)
+		s.Server, s.Servers = guard.ServersText(), statusServers(guard.Proof.States)
 	}
-	s.Verified = a.verifier.last(g.UUID)
+	s.Verified = a.verifier.Last(g.UUID)
 	uses := a.uses(g.UUID)
 	s.UseMiB, s.Strangers, s.SM, s.Watts = uses.mib, uses.strangers, uses.sm, uses.watts
 	for _, r := range j.running {
-		r.Wall = a.limits.Wall(r, wallOf(g.LargestRequest, r.Budget, j.health), now)
+		r.Wall = a.limits.Wall(r, admission.Enforcement(g.LargestRequest, r.Budget, j.health), now)
 		if len(s.Jobs) == 0 || weaker(r.Wall, s.Wall) {
 			s.Wall = r.Wall
 		}
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.ID, Account: r.AccountName(), BudgetMiB: int64(r.Budget),
 			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.jobs.HoldOf(r.Starter).Reason,
-			SMs: a.partitions.smsOf(r.Starter, g.UUID),
+			SMs: a.partitions.SMs(r.Starter, g.UUID),
 		})
 		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
 	}
@@ -268,36 +272,6 @@ func (a *Agent) statusAlone(j judgement, g *plan.GPU, s api.StatusGPU) api.Statu
 		s.UsedMiB += int64(g.Memory)
 	}
 	return s
-}
-
-// serversText describes the MPS servers of the last proof.
-func serversText(g guard) string {
-	if len(g.proof.States) == 0 {
-		return g.trial.text(g.proof.Process())
-	}
-	var parts []string
-	for _, s := range g.proof.States {
-		text := serverText(s, fmt.Sprintf("pid %d, uid %d, ", s.PID, s.UID))
-		if slices.Contains(g.proof.Stale, s.PID) {
-			text += "; its clients get other limits than those now in force"
-		}
-		parts = append(parts, text)
-	}
-	return strings.Join(parts, "; ")
-}
-
-// serverText is the state of one MPS server. Whose is its process and its account, which
-// the node's page must not show.
-func serverText(s mps.Server, whose string) string {
-	state, hint := string(s.Status), ""
-	if s.Status == mps.StatusUnknown {
-		state, hint = "listed", "; this control daemon tells no state"
-	}
-	clients := "clients"
-	if len(s.Clients) == 1 {
-		clients = "client"
-	}
-	return fmt.Sprintf("%s (%s%d %s%s)", state, whose, len(s.Clients), clients, hint)
 }
 
 func statusServers(states []mps.Server) []api.StatusServer {
@@ -344,7 +318,7 @@ func (a *Agent) warnings(v *view) []string {
 		out = append(out, "gpuslotd does not run as root: it serves its own account only, and all its jobs are one trust domain.")
 	}
 	if err := a.queue.Err(); err != nil {
-		out = append(out, fmt.Sprintf("The pool's access points do not tell which jobs wait, so elastic GPUs change sides every elastic.stay, and no large request gets room: %v.", err))
+		out = append(out, fmt.Sprintf("What waits in the pool is not known, so nothing on this node follows it, and elastic GPUs change sides every elastic.stay: %v.", err))
 	}
 	if why := a.metricsDown.Load(); why != nil {
 		out = append(out, fmt.Sprintf("Metrics are not served, and nothing alerts on this node: %s: see which process has the port (ss -lptn); gpuslotd tries again.", *why))
@@ -363,7 +337,10 @@ func (a *Agent) snapshot() metrics.Snapshot {
 		Rounds: v.rounds, RoundOK: v.roundOK, RoundTook: v.took, Applied: v.applied,
 	}
 	s.Capabilities = v.can.forMetrics()
-	s.Driver, s.CUDA, s.LayoutMatches, s.Feedback = v.plan.Driver, v.plan.CUDA, v.laidOut, a.fed.last()
+	s.Driver, s.CUDA, s.LayoutMatches = v.plan.Driver, v.plan.CUDA, v.laidOut
+	if ok, at, asked := a.feedback.Worst(); asked {
+		s.Feedback = &metrics.Feedback{OK: ok, At: at}
+	}
 	if a.closures.Node().Phase == closures.Reverted {
 		s.Feedback = nil // its programs went with the configuration
 	}
@@ -378,33 +355,35 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
-		m := metrics.GPU{UUID: g.UUID, Index: g.Index, Name: g.Model(), PCI: g.PCI, Mode: string(g.Mode), Memory: g.Memory, Shared: g.Shared()}
+		m := metrics.GPU{UUID: g.UUID, Index: g.Index, Name: g.Model(), PCI: g.PCI, Mode: string(g.Mode),
+			Memory: g.Memory, Shared: g.Shared()}
 		j := a.judge(v, g, now)
 		m.ClosedBy = j.closures.Owners()
 		if m.Shared {
-			guard := v.guards[g.UUID]
+			guard := v.daemons[g.UUID]
 			m.Accept, m.Shares, m.Used, m.Pool, m.Budgeted = j.reason == "" && silent == 0, g.Shares, len(j.running), g.Pool, j.used
-			up := guard.err == nil && guard.proof.PID != 0 && j.health.Check == nil
+			up := guard.Err == nil && guard.Proof.PID != 0 && j.health.Check == nil
 			if !a.closures.Node().Quiet() && (g.Place == "" || g.Device != "") {
 				m.DaemonUp = &up
 			}
 			if m.Device = (site{a}).device(g); up {
-				m.Clients, m.ThreadRatio = clientsOf(guard.proof), threadRatio(guard.proof)
+				m.Clients, m.ThreadRatio = clientsOf(guard.Proof), threadRatio(guard.Proof)
 			}
-			m.ProvedAt, m.Restarts = guard.proof.At, guard.restarts
+			m.ProvedAt, m.Restarts = guard.Proof.At, guard.Restarts
 			m.Walls = map[string]int{}
 			for _, r := range j.running {
-				m.Walls[a.limits.Wall(r, wallOf(g.LargestRequest, r.Budget, j.health), now)]++
+				m.Walls[a.limits.Wall(r, admission.Enforcement(g.LargestRequest, r.Budget, j.health), now)]++
 			}
 			m.Watched = a.watchedGPU(v, g, now)
-			if last := a.verifier.last(g.UUID); last != nil {
+			if last := a.verifier.Last(g.UUID); last != nil {
 				m.Verified, m.VerifiedAt = &last.OK, last.At
 			}
 		}
 		s.GPUs = append(s.GPUs, m)
 	}
 	for _, r := range v.repartition {
-		m := metrics.Repartition{Setting: r.Setting, Told: r.Told, Waiting: map[string]int{}, Proposed: r.Act == string(mig.Propose), Reserved: len(r.Reserved)}
+		m := metrics.Repartition{Setting: r.Setting, Told: r.Told, Waiting: map[string]int{},
+			Proposed: r.Act == string(mig.Propose), Reserved: len(r.Reserved)}
 		for _, u := range r.Unserved {
 			m.Unserved += u.Jobs
 		}

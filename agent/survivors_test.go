@@ -8,8 +8,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
-	"github.com/gpuslot/gpuslot/gpu/process"
-	"github.com/gpuslot/gpuslot/mps"
 )
 
 // TestResumeWaits: a node that resumes serves when its GPUs are back, and not before.
@@ -50,22 +48,5 @@ func TestOrderAgain(t *testing.T) {
 	o.give(two, now)
 	if o.due(two, now.Add(orderAgain-time.Second)) || !o.due(two, now.Add(orderAgain)) {
 		t.Errorf("the first order of another plan: %+v", o)
-	}
-}
-
-// TestMournCounts: a server that ended with clients is counted, one without is not,
-// and each once.
-func TestMournCounts(t *testing.T) {
-	ta := newTestAgent(t, 1, "")
-	died := func() float64 {
-		return ta.counted("gpuslot_mps_server_deaths_total", "gpu", string(uuid(0)))
-	}
-	idle := mps.Server{ID: process.ID{PID: 7, Started: 1}}
-	if !ta.mourn(uuid(0), idle) || died() != 0 {
-		t.Errorf("a server without clients: %v", died())
-	}
-	busy := mps.Server{ID: process.ID{PID: 8, Started: 2}, Clients: []int{99}}
-	if !ta.mourn(uuid(0), busy) || ta.mourn(uuid(0), busy) || died() != 1 {
-		t.Errorf("a server with a client: %v", died())
 	}
 }

@@ -6,60 +6,9 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/jobs"
-	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
-	"github.com/gpuslot/gpuslot/gpu/process"
 )
-
-var (
-	byVO    = plan.Tenancy{Policy: config.TenancyMultiUser, Tenant: config.TenantVO}
-	byGroup = plan.Tenancy{Policy: config.TenancyCommon, User: "jobs", Tenant: config.TenantGroup}
-	anybody = plan.Tenancy{Policy: config.TenancyMultiUser}
-)
-
-// Whose jobs may meet, by each tenancy: the newcomer is alice (uid 1000), of
-// the VO atlas and the accounting group cms.
-func TestTenants(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		tenancy plan.Tenancy
-		there   jobs.Job
-		refused string // what the refusal names; empty if she is let in
-	}{
-		{"another account, several at once", anybody, running(7, 1001, "bob", 4096), ""},
-		{"an unknown account, several at once", anybody, jobs.Job{Starter: starter.Starter{ID: process.ID{PID: 7}}, GPU: uuid(0), Budget: 4096}, ""},
-		{"her VO", byVO, withTenant(running(7, 1001, "bob", 4096), "", "atlas"), ""},
-		{"another VO", byVO, withTenant(running(7, 1000, "alice", 4096), "cms", "lhcb"), "held by lhcb"},
-		{"no VO", byVO, running(7, 1000, "alice", 4096), "held by owner:alice"},
-		{"a VO that is not known", byVO, jobs.Job{Starter: starter.Starter{ID: process.ID{PID: 7}, Slot: "slot1_9"}, GPU: uuid(0), Budget: 4096}, "held by the job of slot1_9"},
-		{"a VO that the startd did not say", byVO, jobs.Job{Owner: "alice", VO: "atlas", Unsaid: "too long", GPU: uuid(0), Budget: 4096,
-			Starter: starter.Starter{ID: process.ID{PID: 7}, Slot: "slot1_9"}}, "held by alice"},
-		{"her group", byGroup, withTenant(running(7, 1000, "bob", 4096), "cms", ""), ""},
-		{"another group", byGroup, withTenant(running(7, 1000, "bob", 4096), "lhcb", "atlas"), "held by lhcb"},
-		{"a group of her name", byGroup, withTenant(running(7, 1000, "bob", 4096), "alice", ""), "held by alice"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := admitState()
-			s.Plan.GPUs[0].Tenancy, s.Common = c.tenancy, starter.Account{UID: 1000, Known: true}
-			s.Running = []jobs.Job{c.there}
-			job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4096), Owner: "alice", Group: "cms", VO: "atlas"}
-			grant, r := Admit(s, starter.Caller{UID: 1000, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}}}, job)
-			switch {
-			case c.refused == "" && r != nil:
-				t.Errorf("refused: %s", r.Reason)
-			case c.refused != "" && (r == nil || r.Code != api.CodeOtherTenant || !strings.Contains(r.Reason, c.refused)):
-				t.Errorf("refusal %+v, grant %+v, want %q", r, grant, c.refused)
-			}
-		})
-	}
-}
-
-func withTenant(r jobs.Job, group, vo string) jobs.Job {
-	r.Group, r.VO = group, vo
-	return r
-}
 
 // TestTenantOfAVO: START is told of the VO, also by an agent that was started
 // after the jobs, since the startd's ads say it.
@@ -136,32 +85,6 @@ func TestTenantThatIsNotSaid(t *testing.T) {
 	ta.ask(t.Context())
 	if got := ta.acceptances()[0]; !got.Accept || got.Tenant != "cms" {
 		t.Errorf("START is told %+v", got)
-	}
-}
-
-// TestForgedGroup: a job that asks itself has the group that the startd says, also none.
-func TestForgedGroup(t *testing.T) {
-	ta := bareTestAgent(t, 1, "[sharing]\ntenancy = \"multi-user\"\ntenant = \"accounting-group\"\n")
-	ta.hw.inv.Driver = "555.58.02"
-	ta.can.MultiUser.Has = true
-	ta.restart()
-	s := ta.proc.starter(100, "slot1_1")
-	wrapper := starter.Caller{UID: 1000, PID: 4000, Starter: s}
-	job := jobOn(s, "alice", uuid(0), 4096)
-	job.Group = "cms"
-	ad := slotAd("slot1_1", "1.0", "alice", 4096, uuid(0))
-	ad.Unsaid = "too long"
-	ta.startd.set([]condor.Slot{ad}, nil)
-	if r := ta.prepare(wrapper, job); r.Refusal == nil || !strings.Contains(r.Refusal.Reason, "does not say whose job slot1_1 has: too long") {
-		t.Errorf("%+v", r)
-	}
-	ad.Unsaid = ""
-	ta.startd.set([]condor.Slot{ad}, nil)
-	if r := ta.prepare(wrapper, job); r.Grant == nil {
-		t.Fatalf("%+v", r.Refusal)
-	}
-	if r := ta.entry("slot1_1"); r.Group != "" || r.Tenant(config.TenantGroup) != "owner:alice" {
-		t.Errorf("the job table has %+v", r)
 	}
 }
 

@@ -62,7 +62,7 @@ func daemonAgent(t *testing.T, u gpu.UUID, program, server string) *testAgent {
 	if ta.Agent, err = newAgent(o, cfg); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = ta.setAll(context.Background(), nil, nil) })
+	t.Cleanup(func() { _ = ta.keeper.StopAll(context.Background()) })
 	ta.Agent.apply(t.Context(), true)
 	return ta
 }
@@ -92,13 +92,13 @@ func TestRealServerWithoutGPU(t *testing.T) {
 			if why := ta.view.Load().reasons[uuid(0)]; why != "" {
 				t.Error(why)
 			}
-			before := ta.view.Load().guards[uuid(0)]
+			before := ta.view.Load().daemons[uuid(0)]
 			for range 3 {
 				ta.apply(false)
 			}
-			after := ta.view.Load().guards[uuid(0)]
-			if before.proof.Process() != after.proof.Process() || before.trial != after.trial {
-				t.Errorf("it goes on: %+v became %+v", before.trial, after.trial)
+			after := ta.view.Load().daemons[uuid(0)]
+			if before.Proof.Process() != after.Proof.Process() || before.SelfTest != after.SelfTest {
+				t.Errorf("it goes on: %+v became %+v", before.SelfTest, after.SelfTest)
 			}
 		})
 	}
@@ -124,11 +124,12 @@ func TestSimulatedServer(t *testing.T) {
 			ta.until("starts with the first job (last proven at ")
 			pid, say := guest(t, n, filepath.Join(ta.view.Load().config.Paths.PipeRoot(), string(u)))
 			ta.until("1 client)")
-			ta.faces.note([]watched{{Job: jobs.Job{GPU: u, ID: "7.0", Owner: "alice", Starter: starter.Starter{Slot: "slot1_2@wn1"}}, PIDs: []int{pid}}}, time.Now())
+			job := jobs.Job{GPU: u, ID: "7.0", Owner: "alice", Starter: starter.Starter{Slot: "slot1_2@wn1"}}
+			ta.keeper.Note(job, []int{pid}, time.Now())
 			say("fault")
 			ta.until("FAULT")
 			want := fmt.Sprintf("its log names process %d of job 7.0 (slot1_2, alice)", pid)
-			for range blameLooks {
+			for range 3 {
 				if strings.Contains(ta.view.Load().reasons[u], want) {
 					return
 				}

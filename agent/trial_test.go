@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -79,8 +78,8 @@ func (f *fakeServers) since() string {
 func newTrialAgent(t *testing.T, text string) (*testAgent, *fakeServers) {
 	ta := newTestAgent(t, 1, text)
 	f := &fakeServers{fakeDaemons: ta.daemons}
-	ta.servers = f
-	ta.own = 0
+	ta.keeper.Servers, ta.keeper.Logs = f, f
+	ta.own, ta.keeper.Own = 0, 0
 	return ta, f
 }
 
@@ -148,8 +147,8 @@ func TestTrialFails(t *testing.T) {
 		{name: "broken", log: []string{broken}, looks: 1, says: "does not start (tried at "},
 		{name: "broken, common", config: common, log: []string{broken}, looks: 1, says: ": invalid argument", closes: "no MPS server starts for uid 65534, under which all its jobs run: invalid argument"},
 		{name: "no word", log: []string{exitedLine}, looks: 1, says: "ended with status 1 and gave no reason"},
-		{name: "nothing", looks: trialLooks, says: "none came"},
-		{name: "no log", logErr: errors.New("no journal"), looks: trialLooks, says: "why is not known: no journal"},
+		{name: "nothing", looks: 5, says: "none came"},
+		{name: "no log", logErr: errors.New("no journal"), looks: 5, says: "why is not known: no journal"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ta, f := newTrialAgent(t, tt.config)
@@ -248,61 +247,4 @@ func TestTrialMeetsAJob(t *testing.T) {
 	ta.sweepNow()
 	ta.round(f, "shutdown 70", "ACTIVE")
 	ta.round(f, "", "starts with the first job (last proven at ")
-}
-
-// TestTrialNext: whatever comes, a trial asks at most once for one thing, and is
-// over after a bounded number of rounds.
-func TestTrialNext(t *testing.T) {
-	of := trialOf{daemon: process.ID{PID: 1, Started: 1}}
-	proofs := []mps.Proof{
-		{}, {States: []mps.Server{{Status: mps.Initializing}}}, {States: []mps.Server{{Status: mps.Active, UID: 5}}},
-		{States: []mps.Server{{Status: mps.Faulted, Clients: []int{3}}}}, {States: []mps.Server{{}}},
-	}
-	for seed := range 5 * 5 * 5 * 5 * 2 {
-		var tr trial
-		var asks []trialStep
-		for i := range 4 {
-			p := proofs[seed/pow5(i)%5]
-			p.At = time.Unix(int64(100+i), 0)
-			var step trialStep
-			tr, step = tr.seen(p).next(of, false, p, seed%2 == 0)
-			if step == trialAsks {
-				tr.asked = p.At
-			}
-			if step == trialAsks || step == trialEnds {
-				asks = append(asks, step)
-				if seed%2 != 0 || len(p.States) > 0 && len(p.States[0].Clients) > 0 {
-					t.Fatalf("seed %d: %s beside a job", seed, step)
-				}
-			}
-			if step == trialReads {
-				tr = tr.told(nil)
-			}
-			if step == trialEnds {
-				tr.over = true
-			}
-		}
-		if !slices.IsSorted(asks) || len(slices.Compact(asks)) < len(asks) {
-			t.Fatalf("seed %d: %v", seed, asks)
-		}
-		for range trialLooks + 1 {
-			var step trialStep
-			if tr, step = tr.next(of, false, mps.Proof{}, true); step == trialAsks {
-				tr.asked = time.Unix(200, 0)
-			} else if step == trialReads {
-				tr = tr.told(nil)
-			}
-		}
-		if tr.pending() {
-			t.Fatalf("seed %d: it goes on: %+v", seed, tr)
-		}
-	}
-}
-
-func pow5(n int) int {
-	p := 1
-	for range n {
-		p *= 5
-	}
-	return p
 }

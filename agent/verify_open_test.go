@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/verify"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -26,7 +27,7 @@ func TestOpenAfterVerify(t *testing.T) {
 	}{
 		{"nothing", func(*testAgent) {}, ""},
 		{"another agent", func(ta *testAgent) { ta.restart() }, ""},
-		{"another daemon", func(ta *testAgent) { ta.daemons.kill(uuid(0), true) }, "not verified yet: its control daemon was started anew"},
+		{"another daemon", func(ta *testAgent) { ta.daemons.kill(uuid(0), true) }, "not verified yet: its control daemon was restarted"},
 		{"another driver", func(ta *testAgent) {
 			inv := inventoryOf(1)
 			inv.Driver = "555.58.02"
@@ -71,7 +72,7 @@ func TestOpenAfterVerify(t *testing.T) {
 				if why := ta.reason(0); !strings.HasPrefix(why, "not verified yet: a CUDA client runs on it first") {
 					t.Fatalf("before the first: %q", why)
 				}
-				ta.verifyDue(t.Context())
+				ta.verifier.Due(t.Context())
 				if why := ta.reason(0); why != "" || len(f.orders) != 1 {
 					t.Fatalf("after %d clients: %q", len(f.orders), why)
 				}
@@ -86,7 +87,7 @@ func TestOpenAfterVerify(t *testing.T) {
 					t.Errorf("status: %+v", last)
 				}
 				// It opens by itself again.
-				ta.verifyDue(t.Context())
+				ta.verifier.Due(t.Context())
 				if why := ta.reason(0); why != "" {
 					t.Errorf("in the end: %q", why)
 				}
@@ -105,7 +106,7 @@ func TestVerifyBacksOff(t *testing.T) {
 		ta, f := verifying(t, 1, afterVerify)
 		f.unlimited = true
 		background(t, func(ctx context.Context) { ta.loop(ctx, nil) })
-		background(t, ta.verifyIdle)
+		background(t, ta.verifier.Run)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		// 30 s, 1, 2, 4, 8 min, then every 15 min.
@@ -130,7 +131,7 @@ func TestVerifyBacksOff(t *testing.T) {
 func TestAfterProofRunsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta, f := verifying(t, 1, "")
-		background(t, ta.verifyIdle)
+		background(t, ta.verifier.Run)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if len(f.orders) != 0 {
@@ -142,7 +143,7 @@ func TestAfterProofRunsNothing(t *testing.T) {
 // TestVerifyWithoutClients: a GPU that cannot be verified says so.
 func TestVerifyWithoutClients(t *testing.T) {
 	ta := newTestAgent(t, 1, afterVerify)
-	if why := ta.reason(0); !strings.Contains(why, noClients) {
+	if why := ta.reason(0); !strings.Contains(why, verify.NoClients) {
 		t.Errorf("reason = %q", why)
 	}
 }

@@ -20,7 +20,9 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/verify"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
@@ -115,27 +117,27 @@ func (s *simulated) start(text string) {
 		Hardware: hw, Startd: &fakeStartd{version: condor.Version{Major: 25, Minor: 14, Patch: 1}}, CUDA: s.client,
 		Runner: func(p config.Paths) (mps.Runner, error) {
 			return mps.Processes{Root: p.PipeRoot(), Program: control, Logs: filepath.Join(p.State, "log"), ServerPath: s.programs,
-				FlagsOf: func(u gpu.UUID) []string { return DaemonFlags(p, u) }}, nil
+				FlagsOf: func(u gpu.UUID) []string { return daemons.Flags(p, u) }}, nil
 		}}, s.cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.verifier.hears = 0 // there is no startd
+	s.verifier.Hears = 0 // there is no startd
 	s.recall(s.cfg.Paths)
 	s.apply(s.t.Context(), true)
 	s.t.Cleanup(func() {
-		if err := s.setAll(context.Background(), nil, nil); err != nil {
+		if err := s.keeper.StopAll(context.Background()); err != nil {
 			s.t.Error(err)
 		}
 	})
-	if v := s.view.Load(); v.guards[s.gpu].err != nil {
-		s.t.Fatal(v.guards[s.gpu].err)
+	if v := s.view.Load(); v.daemons[s.gpu].Err != nil {
+		s.t.Fatal(v.daemons[s.gpu].Err)
 	}
 }
 
 // client starts this binary with a job's environment, and what it takes to live
 // on the simulated node.
-func (s *simulated) client(ctx context.Context, o cuda.Order) (CUDAClient, error) {
+func (s *simulated) client(ctx context.Context, o cuda.Order) (verify.Client, error) {
 	o.Environment = append(s.environment(slices.Clone(o.Environment)), clientMark+"=1", "GPUSLOT_SIM_STATE="+s.node.State, "LD_LIBRARY_PATH="+s.programs)
 	return cuda.Start(ctx, "/proc/self/exe", []string{"-test.run=^TestCUDAClient$"}, o)
 }
@@ -205,7 +207,7 @@ func TestVerifySimulated(t *testing.T) {
 		{"a limit that does not hold", func(s *simulated) { s.environment = without("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") }, false, "4609 MiB were given to a client whose limit is 4608 MiB", ""},
 		{"beside MPS", func(s *simulated) { s.environment = without("CUDA_MPS_PIPE_DIRECTORY") }, false, "CUDA runs on it beside its control daemon", ""},
 		{"no daemon", func(s *simulated) {
-			proof := s.view.Load().guards[s.gpu].proof
+			proof := s.view.Load().daemons[s.gpu].Proof
 			servers, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", proof.PID, proof.PID))
 			if err != nil {
 				s.t.Fatal(err)
@@ -227,11 +229,11 @@ func TestVerifySimulated(t *testing.T) {
 			if os.Geteuid() != 0 {
 				s.t.Skip("another account needs root")
 			}
-			s.verifier.patience = slow
+			s.verifier.Patience = slow
 			s.stray(1234)
 		}, false, "cuInit did not return within 5s, because MPS serves uid 1234", ""},
-		{"a driver that hangs", func(s *simulated) { s.verifier.patience = slow; s.simgpu("hang", "any", "cuInit") }, false, "cuInit did not return within 5s: see its log", ""},
-		{"a hang after it attached", func(s *simulated) { s.verifier.patience = slow; s.simgpu("hang", "any", "cuMemAlloc_v2") }, false, "cuMemAlloc below the limit did not return within 5s", ""},
+		{"a driver that hangs", func(s *simulated) { s.verifier.Patience = slow; s.simgpu("hang", "any", "cuInit") }, false, "cuInit did not return within 5s: see its log", ""},
+		{"a hang after it attached", func(s *simulated) { s.verifier.Patience = slow; s.simgpu("hang", "any", "cuMemAlloc_v2") }, false, "cuMemAlloc below the limit did not return within 5s", ""},
 		{"a lost GPU", func(s *simulated) { s.simgpu("lose", "0") }, false, "CUDA_ERROR_MPS_CONNECTION_FAILED: its MPS server does not start", ""},
 		{"no library", func(s *simulated) { _ = os.Remove(filepath.Join(s.programs, "libcuda.so.1")) }, false, "install the driver's CUDA library", ""},
 	} {

@@ -11,7 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/verify"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -58,7 +60,7 @@ const (
 	nobodysUID = 65534
 )
 
-func (f *fakeCUDA) start(_ context.Context, o cuda.Order) (CUDAClient, error) {
+func (f *fakeCUDA) start(_ context.Context, o cuda.Order) (verify.Client, error) {
 	if f.refuse != nil {
 		return nil, f.refuse
 	}
@@ -133,7 +135,7 @@ func verifying(t *testing.T, gpus int, text string) (*testAgent, *fakeCUDA) {
 }
 
 func (ta *testAgent) equip(f *fakeCUDA) {
-	ta.verifier.start, ta.own = f.start, 0
+	ta.verifier.Start, ta.own, ta.verifier.Own = f.start, 0, 0
 }
 
 // verifyOne verifies GPU n, which must be tried.
@@ -246,7 +248,7 @@ func TestVerifyHoldsTheGPU(t *testing.T) {
 					t.Errorf("refusal = %+v", r)
 				}
 			}
-			if why := ta.reason(0); why != beingVerified {
+			if why := ta.reason(0); why != admission.BeingVerified {
 				t.Errorf("START hears %q", why)
 			}
 			if why := ta.reason(1); why != "" {
@@ -255,7 +257,7 @@ func TestVerifyHoldsTheGPU(t *testing.T) {
 		}
 		begin := time.Now()
 		ta.verifyOne(0)
-		if during != 1 || time.Since(begin) < startHears {
+		if during != 1 || time.Since(begin) < 2*time.Second {
 			t.Errorf("%d clients, the first after %s", during, time.Since(begin))
 		}
 		ta.nothingLeft(f)
@@ -305,8 +307,8 @@ func TestVerifyRefused(t *testing.T) {
 		if _, err := ta.verify(t.Context(), "7"); err == nil {
 			t.Error("there is no GPU 7")
 		}
-		ta.verifier.start = nil
-		if found, _ := ta.verify(t.Context(), "0"); found[0].Skipped != noClients {
+		ta.verifier.Start = nil
+		if found, _ := ta.verify(t.Context(), "0"); found[0].Skipped != verify.NoClients {
 			t.Errorf("%+v", found)
 		}
 		if len(f.orders) != 0 || ta.status().GPUs[0].Verified != nil {

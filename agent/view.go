@@ -4,8 +4,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
@@ -33,7 +35,8 @@ type view struct {
 	configOK   bool
 	// closed closes every GPU, with the reason; empty if nothing does.
 	closed string
-	guards map[gpu.UUID]guard
+	// daemons are the states of the control daemons.
+	daemons map[gpu.UUID]daemons.State
 	// present is false for a GPU of the plan that the last inventory lacks.
 	present map[gpu.UUID]bool
 	// instances are the GPU instances of each GPU and MIG device of that inventory.
@@ -75,7 +78,7 @@ type view struct {
 // physical is the GPU of which a MIG device of the plan is a part; u itself
 // otherwise.
 func (v *view) physical(u gpu.UUID) gpu.UUID {
-	if g, ok := find(&v.plan, u); ok {
+	if g, ok := v.plan.Find(u); ok {
 		return g.Physical()
 	}
 	return u
@@ -96,9 +99,9 @@ func (v *view) physicals() []gpu.UUID {
 }
 
 // health is what is known of one shared GPU without asking anybody.
-func (v *view) health(u gpu.UUID) Health {
-	g := v.guards[u]
-	h := Health{Proof: g.proof, Closed: g.closed(), Stale: len(g.proof.Stale) > 0}
+func (v *view) health(u gpu.UUID) admission.Health {
+	g := v.daemons[u]
+	h := admission.Health{Proof: g.Proof, Closed: g.Closed(), Stale: len(g.Proof.Stale) > 0}
 	checks := v.can.MPS.PrivilegeChecks
 	h.PrivilegeChecks = v.can.Tried && checks.Known && checks.Has
 	switch {

@@ -11,35 +11,58 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/waiting"
-	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Waiting asks with condor_q -global.
-func (HTCondor) Waiting(ctx context.Context, constraint string, limit int) ([]condor.WaitingJob, error) {
-	return condor.IdleJobs(ctx, constraint, limit)
-}
-
+// The time between two questions to the pool, and how long one may take.
 const (
-	askQueueMost  = 30 * time.Second
-	askQueueLeast = 2 * time.Second
+	askPoolMost  = time.Minute
+	askPoolLeast = 2 * time.Second
 )
 
-// idle says which jobs to ask for, empty where it makes no difference, and when to ask
-// again: that follows the shortest wait that is to be noticed.
-func (v *view) idle() (want condor.Idle, again time.Duration) {
+// listenToPool asks the pool what waits, where something on this node changes by it. It is
+// no part of the loop: a collector that does not answer delays nothing else.
+func (a *Agent) listenToPool(ctx context.Context) {
+	for ctx.Err() == nil {
+		v := a.view.Load()
+		interest, again := v.interest()
+		if a.pool != nil && interest != nil {
+			asking, cancel := context.WithTimeout(ctx, askTimeout)
+			a.layouts.Answered(a.queue.Ask(asking, a.pool, *interest))
+			cancel()
+			nudge(a.wake)
+		}
+		pause(ctx, again)
+	}
+}
+
+// interest says which waiting jobs count here, nil where nothing changes by them, and when
+// to ask again: that follows the shortest wait that is to be noticed. Access points count
+// once a minute.
+func (v *view) interest() (i *waiting.Interest, again time.Duration) {
 	c := v.config
-	again = c.Elastic.Patience
-	if l := c.Placement.LargeAfter; l > 0 {
-		again = min(again, l)
+	again = askPoolMost
+	if !v.planned {
+		return nil, askPoolLeast
 	}
-	again = min(max(again/2, askQueueLeast), askQueueMost)
-	if c.Elastic.Demand != config.DemandQueue {
-		return condor.Idle{}, again
+	if v.plan.Repartition() != "" {
+		i, again = &waiting.Interest{}, c.Repartition.Interval
 	}
-	rules := elastic.RulesOf(c.Elastic, len(v.plan.ElasticGPUs()))
-	n := startd.Node(v.plan, c)
-	return n.Idle(c.Elastic.Patience, c.Placement.LargeAfter, rules.Max, int64(v.largeRequest())), again
+	group := v.plan.ElasticGPUs()
+	large := c.Placement.LargeAfter
+	if c.Elastic.Demand != config.DemandQueue || len(group) == 0 && large == 0 {
+		return i, again
+	}
+	if large > 0 {
+		again = min(again, large)
+	}
+	if len(group) > 0 {
+		again = min(again, c.Elastic.Patience)
+	}
+	return &waiting.Interest{
+		Node: startd.Node(v.plan, c), Rules: elastic.RulesOf(c.Elastic, len(group)),
+		Large: v.largeRequest(), LargeAfter: large,
+	}, max(again, askPoolLeast)
 }
 
 // largeRequest is from which request_vram on a job is a large one.
@@ -61,7 +84,7 @@ func (v *view) largeRequest() gpu.MiB {
 func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
 	v, now := a.view.Load(), time.Now()
 	return a.elastic.Round(ctx, v.config.Elastic, a.queue.Elastic(now), func(u gpu.UUID) bool {
-		g, ok := find(&v.plan, u)
+		g, ok := v.plan.Find(u)
 		return !ok || !v.present[u] || a.closedWhole(v, g, now) != "" || a.closures.On(u).Reason() != ""
 	})
 }

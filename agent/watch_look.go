@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -17,43 +17,6 @@ import (
 // before the budget watch counts as blind there.
 const blindAfter = 2
 
-// looks are the times of the samples that the budget watch has judged.
-type looks struct {
-	mu sync.Mutex
-	// began is when the watch did; zero before.
-	began time.Time
-	at    map[usage.Device]time.Time
-}
-
-// begin says that the watch looks from now on.
-func (l *looks) begin(now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.began, l.at = now, map[usage.Device]time.Time{}
-}
-
-// note takes a sample that was judged.
-func (l *looks) note(snap *usage.Snapshot) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range snap.Devices {
-		if l.at != nil {
-			l.at[snap.Devices[i].Device] = snap.Devices[i].At
-		}
-	}
-}
-
-// last is the time of the last look at a device, or of the watch's begin; zero
-// if the watch has not begun.
-func (l *looks) last(d usage.Device) time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if at := l.at[d]; at.After(l.began) {
-		return at
-	}
-	return l.began
-}
-
 // watchedGPU says whether the budget watch sees a GPU's jobs. Known is false
 // where no budget rests on it: nothing is shared or sampled, the site does not
 // hold jobs, or the driver limits their cgroups.
@@ -61,11 +24,11 @@ func (a *Agent) watchedGPU(v *view, g *plan.GPU, now time.Time) gpu.Measured[boo
 	if a.sampler == nil || !g.Shared() || v.config.Budgets.Enforce != config.EnforceHold || a.limited(v, g.UUID) {
 		return gpu.Measured[bool]{}
 	}
-	last := a.looks.last(site{}.device(g))
+	last := a.looks.Last(site{}.device(g))
 	if a.closures.Node().Quiet() {
 		return gpu.Measured[bool]{} // no jobs, and perhaps no driver
 	}
-	if _, served := v.guards[g.UUID]; !served || last.IsZero() {
+	if _, served := v.daemons[g.UUID]; !served || last.IsZero() {
 		return gpu.Measured[bool]{}
 	}
 	return gpu.Known(now.Sub(last) <= blindAfter*v.config.Usage.Interval)
@@ -74,11 +37,12 @@ func (a *Agent) watchedGPU(v *view, g *plan.GPU, now time.Time) gpu.Measured[boo
 // unwatched says why a GPU takes no jobs while the watch does not see it; empty
 // if it does.
 func (a *Agent) unwatched(v *view, u gpu.UUID, now time.Time) string {
-	g, ok := find(&v.plan, u)
+	g, ok := v.plan.Find(u)
 	if !ok || a.watchedGPU(v, g, now) != gpu.Known(false) {
 		return ""
 	}
-	return fmt.Sprintf("the memory of its jobs has not been read for more than %s, so nothing holds them to their budgets: "+
+	return fmt.Sprintf("the memory of its jobs has not been read for more than %s, so nothing holds them to their "+
+		"budgets: "+
 		"it opens when the driver answers again; look for NVRM lines in the kernel log", blindAfter*v.config.Usage.Interval)
 }
 
@@ -118,7 +82,8 @@ func (a *Agent) seeWatch(blind map[gpu.UUID]time.Time, now time.Time) map[gpu.UU
 			next[g.UUID] = since
 		case sees == gpu.Known(false):
 			next[g.UUID] = now
-			a.log.Warn("the budget watch does not see a GPU; it takes no new jobs", "gpu", g.UUID, "last", a.looks.last(site{}.device(g)), "err", blindness(a.sampler.Snapshot()))
+			a.log.Warn("the budget watch does not see a GPU; it takes no new "+
+				"jobs", "gpu", g.UUID, "last", a.looks.Last(site{}.device(g)), "err", blindness(a.sampler.Snapshot()))
 			nudge(a.wake)
 		case was:
 			a.log.Info("the budget watch sees a GPU again", "gpu", g.UUID, "blind", now.Sub(since).Round(time.Second))
@@ -129,7 +94,7 @@ func (a *Agent) seeWatch(blind map[gpu.UUID]time.Time, now time.Time) map[gpu.UU
 }
 
 // lookIntoContainers finds the processes beside MPS that could not reach it.
-func (a *Agent) lookIntoContainers(jobs []watched, pipes string) {
+func (a *Agent) lookIntoContainers(jobs []rules.Job, pipes string) {
 	for i := range jobs {
 		j := &jobs[i]
 		j.Pipes = pipes + "/" + string(j.GPU)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -45,11 +46,11 @@ func TestBlindWatch(t *testing.T) {
 	clock := time.Now().Add(-time.Hour) // the hook asks long after the last look
 	driver := twoGPUs{hangs: map[gpu.UUID]bool{}, clock: &clock}
 	ta.sampler = usage.NewSampler(usage.Options{Source: driver, Site: site{ta.Agent}, Interval: time.Second, Proc: t.TempDir(), Now: func() time.Time { return clock }})
-	ta.looks.begin(clock)
+	ta.looks.Begin(clock)
 	var blind map[gpu.UUID]time.Time
 	look := func() {
 		ta.sampler.Round(t.Context())
-		ta.watch(t.Context(), breaches{}, clock)
+		ta.watch(t.Context(), rules.Breaches{}, clock)
 	}
 	// want says of which GPUs the watch must be blind now.
 	want := func(when string, lines int, gpus ...bool) {

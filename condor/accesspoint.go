@@ -23,8 +23,9 @@ type Pool struct {
 	Share, Whole Largest
 	// Instance is the largest MIG device for one job.
 	Instance Largest
-	// Demand is set if some execution point's MIG layouts follow what waits; Libexec
-	// holds the program that tells it.
+	// Demand is set if some execution point changes by what waits: its MIG layouts, elastic
+	// GPUs, or GPUs that are closed to small requests. Libexec holds the program that
+	// counts it.
 	Demand  bool
 	Libexec string
 	// Card is the memory of the largest GPU, which no budget reaches.
@@ -51,7 +52,7 @@ func PoolOf(nodes ...Node) Pool {
 		for _, d := range n.Devices {
 			p.Card = max(p.Card, d.Memory)
 		}
-		if n.Repartition != "" && !p.Demand {
+		if n.followsDemand() && !p.Demand {
 			p.Demand, p.Libexec = true, n.Libexec
 		}
 		for _, d := range n.shared() {
@@ -183,10 +184,17 @@ func (t *text) requirements(p Pool) {
 		`"RequestGPUThreads must be a percentage of a GPU's multiprocessors from 0.1 to 100, without quotes, such as +RequestGPUThreads = 30"`)
 }
 
+// followsDemand: something on the node changes by what waits in the pool.
+func (n Node) followsDemand() bool {
+	return n.Repartition != "" || len(n.elastic()) > 0 || n.Reserves
+}
+
 // demand lets the schedd tell the pool what its idle jobs wait for.
 func (t *text) demand(p Pool) {
-	t.comment("Sums for execution points whose MIG layouts follow what waits: once a minute, in the schedd's own ad,",
-		"so that the collector takes it from whom it takes that. Needs gpuslot's package on this machine.")
+	t.comment("Sums of what idle jobs ask for, for execution points that change by it: once a minute, in the schedd's own",
+		"ad, which the collector takes from whom it takes that. Needs gpuslot's package on this machine.",
+		"HTCondor sends that ad every 5 minutes by default.")
+	t.set("SCHEDD_INTERVAL", "60")
 	t.set("SCHEDD_CRON_JOBLIST", "$(SCHEDD_CRON_JOBLIST) GPUSLOT")
 	t.set("SCHEDD_CRON_GPUSLOT_EXECUTABLE", "%s/gpuslot-condor", p.Libexec)
 	t.set("SCHEDD_CRON_GPUSLOT_ARGS", "demand")

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,31 +16,36 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Waiting are idle jobs that ask for one GPU in the same words.
+// Waiting are idle jobs that ask for the same.
 type Waiting struct {
+	// GPUs is request_gpus, 1 or more.
+	GPUs int `json:"GPUs"`
 	// VRAM is request_vram; 0 if they do not say.
 	VRAM gpu.MiB `json:"VRAM"`
 	// Require is require_gpus, an expression; empty if they do not say. Users wrote it.
 	Require string `json:"Require,omitempty"`
 	// CPUs is request_cpus, Memory request_memory in whole memorySteps; 0 if that is not
-	// known: an expression, or an access point that does not tell.
+	// known.
 	CPUs   int     `json:"Cpus,omitempty"`
 	Memory gpu.MiB `json:"Memory,omitempty"`
 	// Jobs is how many they are, Waits for how many seconds the first of them has
 	// been idle.
 	Jobs  int   `json:"Jobs"`
 	Waits int64 `json:"Waits"`
+	// At is when they were counted, of several access points the latest time.
+	At time.Time `json:"-"`
 }
 
 // asked is what they have in common.
 type asked struct {
+	gpus    int
 	vram    gpu.MiB
 	require string
 	cpus    int
 	memory  gpu.MiB
 }
 
-func (w Waiting) asked() asked { return asked{w.VRAM, w.Require, w.CPUs, w.Memory} }
+func (w Waiting) asked() asked { return asked{w.GPUs, w.VRAM, w.Require, w.CPUs, w.Memory} }
 
 // Demand is what waits at one access point, or in a pool.
 type Demand struct {
@@ -55,31 +62,43 @@ const (
 	maxRequire = 256
 	// maxRequests is of the texts of the other requests, which may be expressions.
 	maxRequests = 2048
-	// maxCPUs and gpu.MaxMemory are more than any node has.
+	// maxCPUs, maxGPUs and gpu.MaxMemory are more than any node has.
 	maxCPUs = 1 << 16
+	maxGPUs = 256
+	// maxNumber is the largest number that is read at all.
+	maxNumber = 1 << 40
 )
 
 // memoryStep is the unit to which HTCondor rounds request_memory up when it makes a
 // slot (MODIFY_REQUEST_EXPR_REQUESTMEMORY).
 const memoryStep = 128
 
-// idleJobs are those that one GPU could serve. RequireGPUs is left to the reader:
-// evaluated in the job's ad it is undefined. Jobs of users who write a lot are left out:
-// one of them could make the answer too long to be read.
+// idleJobs are those that ask for GPUs. RequireGPUs is left to the reader: evaluated in
+// the job's ad it is undefined. Jobs of users who write a lot are left out: one of them
+// could make the answer too long to be read.
 func idleJobs() string {
-	return "JobStatus == 1 && JobUniverse == 5 && RequestGPUs =?= 1 && " + shorter(maxRequire, "RequireGPUs") +
+	return "JobStatus == 1 && JobUniverse == 5 && RequestGPUs >= 1 && " + shorter(maxRequire, "RequireGPUs") +
 		" && " + shorter(maxRequests, "RequestVRAM", "RequestCpus", "RequestMemory")
+}
+
+// idleColumns are what condor_q prints of each job. Sums are evaluated, so that each is a
+// number or one word: request_vram is an expression where jobs grow, request_memory often.
+// What unparse prints stands on one line.
+var idleColumns = []string{
+	"RequestGPUs+0", "RequestVRAM+0", "RequestCpus+0", "RequestMemory+0", "EnteredCurrentStatus+0",
+	"unparse(RequireGPUs)",
 }
 
 // CountIdle asks the schedd of this machine what its idle GPU jobs wait for, and
 // the collector how many nodes listen: two queries with a projection.
 func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
-	jobs, err := output(ctx, nil, "condor_q", "-allusers", "-constraint", idleJobs(), "-json",
-		"-attributes", "RequestVRAM,RequireGPUs,RequestCpus,RequestMemory,EnteredCurrentStatus")
+	args := []string{"-allusers", "-constraint", idleJobs(), "-af"}
+	jobs, err := output(ctx, nil, "condor_q", append(args, idleColumns...)...)
 	if err != nil {
 		return Demand{}, err
 	}
-	machines, err := output(ctx, nil, "condor_status", "-startd", "-constraint", `GPUSlotRepartition isnt undefined && SlotType =!= "Dynamic"`, "-af", "Machine")
+	const follows = `GPUSlotRepartition isnt undefined && SlotType =!= "Dynamic"`
+	machines, err := output(ctx, nil, "condor_status", "-startd", "-constraint", follows, "-af", "Machine")
 	if err != nil {
 		return Demand{}, err
 	}
@@ -88,34 +107,19 @@ func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
 		nodes[strings.TrimSpace(line)] = true
 	}
 	delete(nodes, "")
-	waiting, err := sumIdle(jobs, now)
-	return Demand{At: now, Nodes: len(nodes), Waiting: waiting}, err
+	return Demand{At: now, Nodes: len(nodes), Waiting: sumIdle(jobs, now)}, nil
 }
 
-// sumIdle sums "condor_q -json" of idle jobs by what they ask for, the most jobs
-// first. Beyond maxWaiting the memory that the fewest ask for is no longer told, then
-// they are left out.
-func sumIdle(text string, now time.Time) ([]Waiting, error) {
-	ads, err := classad.ParseJSON(text)
-	if err != nil {
-		return nil, fmt.Errorf("job ads: %w", err)
-	}
+// sumIdle sums the lines of idleColumns by what the jobs ask for, the most jobs first.
+// Beyond maxWaiting the memory that the fewest ask for is no longer told. Then half of
+// those that stay are what most jobs ask for, half what has waited longest. A line that is
+// no job's is left out: one user's odd text must not hide the work of the others.
+func sumIdle(text string, now time.Time) []Waiting {
 	sums := map[asked]Waiting{}
-	for _, ad := range ads {
-		if len(ad.Lost()) > 0 {
-			continue // one user's odd text, which must not hide the work of the others
+	for line := range strings.Lines(text) {
+		if w, ok := parseIdle(line, now); ok {
+			add(sums, w)
 		}
-		vram, _ := ad.Int("RequestVRAM")
-		require, _ := ad.Expr("RequireGPUs")
-		if vram < 0 || vram == 0 && require == "" || len(require) > maxRequire || vram > int64(gpu.MaxMemory) {
-			continue // no GPU that gpuslot offers serves it
-		}
-		w := Waiting{VRAM: gpu.MiB(vram), Require: require, Jobs: 1}
-		w.CPUs, w.Memory = hostOf(ad)
-		if since, ok := ad.Int("EnteredCurrentStatus"); ok {
-			w.Waits = now.Unix() - since
-		}
-		add(sums, w)
 	}
 	all := sorted(sums)
 	if len(all) > maxWaiting {
@@ -128,19 +132,42 @@ func sumIdle(text string, now time.Time) ([]Waiting, error) {
 		}
 		all = sorted(sums)
 	}
-	return all[:min(len(all), maxWaiting)], nil
+	if len(all) > maxWaiting {
+		few := all[maxWaiting/2:]
+		slices.SortStableFunc(few, func(a, b Waiting) int { return cmp.Compare(b.Waits, a.Waits) })
+		all = all[:maxWaiting]
+	}
+	return all
 }
 
-// hostOf is what a job asks of the host. An expression counts as not known, and so
-// does what no node has: START refuses that.
-func hostOf(ad classad.Ad) (cpus int, memory gpu.MiB) {
-	if n, ok := ad.Int("RequestCpus"); ok && 0 < n && n <= maxCPUs {
-		cpus = int(n)
+// parseIdle reads one line of idleColumns. A number that no node has counts as not known:
+// START rejects that.
+func parseIdle(line string, now time.Time) (w Waiting, ok bool) {
+	var numbers [5]int64
+	rest := strings.TrimSpace(line)
+	for i := range numbers {
+		var word string
+		word, rest, _ = strings.Cut(rest, " ")
+		n, err := strconv.ParseFloat(word, 64)
+		if err == nil && math.Abs(n) <= maxNumber {
+			numbers[i] = int64(math.Ceil(n))
+		}
 	}
-	if n, ok := ad.Int("RequestMemory"); ok && 0 < n && n <= int64(gpu.MaxMemory) {
-		memory = gpu.MiB((n + memoryStep - 1) / memoryStep * memoryStep)
+	gpus, vram, cpus, memory, since := numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+	if gpus < 1 || gpus > maxGPUs || vram < 0 || vram > maxGPUs*int64(gpu.MaxMemory) || len(rest) > maxRequire {
+		return Waiting{}, false
 	}
-	return cpus, memory
+	w = Waiting{GPUs: int(gpus), VRAM: gpu.MiB(vram), Require: rest, Jobs: 1}
+	if 0 < cpus && cpus <= maxCPUs {
+		w.CPUs = int(cpus)
+	}
+	if 0 < memory && memory <= int64(gpu.MaxMemory) {
+		w.Memory = gpu.MiB((memory + memoryStep - 1) / memoryStep * memoryStep)
+	}
+	if since > 0 {
+		w.Waits = max(0, now.Unix()-since)
+	}
+	return w, true
 }
 
 // add sums jobs that ask for the same.
@@ -148,13 +175,16 @@ func add(sums map[asked]Waiting, w Waiting) {
 	r := w.asked()
 	w.Jobs = min(w.Jobs+sums[r].Jobs, maxJobs)
 	w.Waits = max(w.Waits, sums[r].Waits, 0)
+	if at := sums[r].At; at.After(w.At) {
+		w.At = at
+	}
 	sums[r] = w
 }
 
 func sorted(sums map[asked]Waiting) []Waiting {
 	return slices.SortedFunc(maps.Values(sums), func(a, b Waiting) int {
-		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.VRAM, b.VRAM), strings.Compare(a.Require, b.Require),
-			cmp.Compare(a.CPUs, b.CPUs), cmp.Compare(a.Memory, b.Memory))
+		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.GPUs, b.GPUs), cmp.Compare(a.VRAM, b.VRAM),
+			strings.Compare(a.Require, b.Require), cmp.Compare(a.CPUs, b.CPUs), cmp.Compare(a.Memory, b.Memory))
 	})
 }
 
@@ -162,8 +192,9 @@ func sorted(sums map[asked]Waiting) []Waiting {
 func (d Demand) Ad() []byte {
 	var list []string
 	for _, w := range d.Waiting {
-		list = append(list, fmt.Sprintf("[ VRAM = %d; Require = %s; Cpus = %d; Memory = %d; Jobs = %d; Waits = %d ]",
-			int64(w.VRAM), classad.Quote(w.Require), w.CPUs, int64(w.Memory), w.Jobs, w.Waits))
+		item := fmt.Sprintf("[ GPUs = %d; VRAM = %d; Require = %s; Cpus = %d; Memory = %d; Jobs = %d; Waits = %d ]",
+			w.GPUs, int64(w.VRAM), classad.Quote(w.Require), w.CPUs, int64(w.Memory), w.Jobs, w.Waits)
+		list = append(list, item)
 	}
 	var ad classad.Ad
 	ad.SetInt("GPUSlotDemandTime", d.At.Unix())
@@ -213,14 +244,22 @@ func parsePoolDemand(text []byte, now time.Time) (Demand, error) {
 		}
 		d.Nodes = max(d.Nodes, ad.GPUSlotDemandNodes)
 		for _, w := range ad.GPUSlotDemand {
-			if w.Jobs < 1 || w.Jobs > maxJobs || w.VRAM < 0 || w.CPUs < 0 || w.Memory < 0 || len(w.Require) > maxRequire {
+			w.GPUs = cmp.Or(w.GPUs, 1) // an access point with an older gpuslot
+			if w.absurd() {
 				continue
 			}
+			w.At = at
 			add(sums, w)
 		}
 	}
 	d.Waiting = sorted(sums)
 	return d, nil
+}
+
+// absurd is what no access point counts.
+func (w Waiting) absurd() bool {
+	return w.Jobs < 1 || w.Jobs > maxJobs || w.GPUs < 1 || w.GPUs > maxGPUs || w.VRAM < 0 || w.CPUs < 0 ||
+		w.Memory < 0 || len(w.Require) > maxRequire
 }
 
 // maxJobs is more than any pool has.

@@ -2,6 +2,7 @@ package condor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,101 +15,85 @@ import (
 
 var counted = time.Unix(1795274500, 0)
 
-// Recorded from condor_q -json -attributes under 25.14.1.
-const idleAds = `[
-{
-  "EnteredCurrentStatus": 1795274496,
-  "RequestVRAM": 2048
-}
-,
-{
-  "EnteredCurrentStatus": 1795274400,
-  "RequestCpus": 8,
-  "RequestMemory": 1000,
-  "RequestVRAM": 2048
-}
-,
-{
-  "EnteredCurrentStatus": 1795274401,
-  "RequestCpus": 8,
-  "RequestMemory": 1024,
-  "RequestVRAM": 2048
-}
-,
-{
-  "EnteredCurrentStatus": 1795274400,
-  "RequestCpus": -8,
-  "RequestMemory": "\/Expr(ifthenelse(MemoryUsage isnt undefined,MemoryUsage,128))\/",
-  "RequestVRAM": 2048
-}
-,
-{
-  "EnteredCurrentStatus": 1795274497,
-  "RequestVRAM": 15000
-}
-,
-{
-  "EnteredCurrentStatus": 1795274497,
-  "RequestVRAM": 2048,
-  "RequireGPUs": "\/Expr(MIGProfile == \"3g.20gb\")\/"
-}
-,
-{
-  "EnteredCurrentStatus": 1795274497
-}
-,
-{
-  "EnteredCurrentStatus": 1795274400,
-  "RequestVRAM": -2048
-}
-]`
+// Recorded from condor_q -af with idleColumns under 25.14.1, but for the times.
+const idleLines = `1 2048 1 128 1795274496 
+1 2048 8 1000 1795274400 
+1 2048 8 1024 1795274401 
+1 2048 -8 undefined 1795274400 
+1 15000 undefined undefined 1795274497 
+1 2048 1 128 1795274497 MIGProfile == "3g.20gb"
+2 undefined 1 128 1795274497 Capability >= 8.000000000000000E+00 && DeviceName == "a\"b"
+1 undefined 1 128 1795274497 
+1 -2048 1 128 1795274400 
+error error error error error 
+undefined 4096 1 128 1795274400 
+All queues are empty
+`
 
 func TestSumIdle(t *testing.T) {
-	got, err := sumIdle(idleAds, counted)
-	if err != nil {
-		t.Fatal(err)
+	got := sumIdle(idleLines, counted)
+	want := []Waiting{
+		{GPUs: 1, VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 2, Waits: 100},
+		{GPUs: 1, CPUs: 1, Memory: 128, Jobs: 1, Waits: 3},
+		{GPUs: 1, VRAM: 2048, Jobs: 1, Waits: 100},
+		{GPUs: 1, VRAM: 2048, CPUs: 1, Memory: 128, Jobs: 1, Waits: 4},
+		{GPUs: 1, VRAM: 2048, CPUs: 1, Memory: 128, Require: `MIGProfile == "3g.20gb"`, Jobs: 1, Waits: 3},
+		{GPUs: 1, VRAM: 15000, Jobs: 1, Waits: 3},
+		{GPUs: 2, CPUs: 1, Memory: 128, Require: `Capability >= 8.000000000000000E+00 && DeviceName == "a\"b"`, Jobs: 1, Waits: 3},
 	}
-	want := []Waiting{{VRAM: 2048, Jobs: 2, Waits: 100}, {VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 2, Waits: 100}, {VRAM: 2048, Require: `MIGProfile == "3g.20gb"`, Jobs: 1, Waits: 3}, {VRAM: 15000, Jobs: 1, Waits: 3}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	var many []string
+}
+
+// Beyond the most that is told, sizes of memory are left out, then the kinds of which
+// there are few and that came last: a job for many GPUs is one of few.
+func TestSumIdleBounds(t *testing.T) {
+	var many strings.Builder
 	for i := range 5000 {
-		many = append(many, fmt.Sprintf(`{"RequestVRAM": %d}`, i+1))
+		fmt.Fprintf(&many, "1 %d 1 128 1795274499 \n", i+1)
 	}
-	many = append(many, `{"RequestVRAM": 7}`,
-		`{"RequestVRAM": 7, "RequireGPUs": "\/Expr(`+strings.Repeat("x", maxRequire+1)+`)\/"}`)
-	got, err = sumIdle(list(many), counted)
-	if err != nil || len(got) != maxWaiting || got[0] != (Waiting{VRAM: 7, Jobs: 2}) {
-		t.Errorf("of 5000 requests: %d, %v, first %+v", len(got), err, got[0])
+	fmt.Fprintf(&many, "1 7 1 128 1795274499 \n8 undefined 1 128 1795274000 \n")
+	got := sumIdle(many.String(), counted)
+	if len(got) != maxWaiting || got[0].VRAM != 7 || got[0].Jobs != 2 {
+		t.Errorf("of 5000 requests: %d, first %+v", len(got), got[0])
 	}
-	many = nil
+	if !slices.ContainsFunc(got, func(w Waiting) bool { return w.GPUs == 8 && w.Waits == 500 }) {
+		t.Error("the job that has waited longest is left out")
+	}
+	many.Reset()
 	for i := range 5000 {
-		ad := fmt.Sprintf(`{"RequestVRAM": 2048, "RequestCpus": %d, "RequestMemory": %d}`, 1+i%2*7, 128*(i+1))
-		many = append(many, ad)
+		fmt.Fprintf(&many, "1 2048 %d %d 1795274499 \n", 1+i%2*7, 128*(i+1))
 	}
-	got, err = sumIdle(list(many), counted)
+	got = sumIdle(many.String(), counted)
 	jobs := 0
 	for _, w := range got {
 		jobs += w.Jobs
 	}
-	if err != nil || jobs != 5000 || got[0].CPUs < 1 || got[0].Memory != 0 {
-		t.Errorf("of 5000 sizes of memory: %d jobs, %v, first %+v", jobs, err, got[0])
+	if jobs != 5000 || got[0].CPUs < 1 || got[0].Memory != 0 {
+		t.Errorf("of 5000 sizes of memory: %d jobs, first %+v", jobs, got[0])
 	}
-	for _, odd := range []string{`"\/Expr(\"no end)\/"`, "[[1]]", "\"raw\n\nbreak\""} {
-		ads := list([]string{`{"RequestVRAM": 7, "RequireGPUs": ` + odd + "}", `{"RequestVRAM": 8}`})
-		got, err = sumIdle(ads, counted)
-		if err != nil || len(got) != 1 || got[0].VRAM != 8 {
-			t.Errorf("beside an ad with %s: %+v, %v", odd, got, err)
-		}
-	}
-	if _, err := sumIdle("Failed to connect", counted); err == nil {
-		t.Error("an error message is read as jobs")
+	if got := sumIdle("1 7 1 128 1 "+strings.Repeat("x", maxRequire+1), counted); len(got) != 0 {
+		t.Errorf("a long requirement: %+v", got)
 	}
 }
 
-// list is ads as HTCondor prints them.
-func list(ads []string) string { return "[\n" + strings.Join(ads, "\n,\n") + "\n]\n" }
+// Whatever jobs ask for, what is counted is within its bounds.
+func FuzzSumIdle(f *testing.F) {
+	f.Add(idleLines)
+	f.Add("1 1e300 NaN -inf 3 x\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		got := sumIdle(text, counted)
+		for _, w := range got {
+			if w.absurd() || w.Waits < 0 || w.VRAM > maxGPUs*gpu.MaxMemory || w.Memory > gpu.MaxMemory || w.CPUs > maxCPUs {
+				t.Fatalf("%+v", w)
+			}
+		}
+		if len(got) > maxWaiting {
+			t.Fatalf("%d kinds", len(got))
+		}
+	})
+}
 
 // What access points tell is summed; what is old, or absurd, does not count.
 func TestParsePoolDemand(t *testing.T) {
@@ -118,12 +103,18 @@ func TestParsePoolDemand(t *testing.T) {
 	}
 	text := "[" + strings.Join([]string{
 		ad(time.Minute, 3, `[{"VRAM": 2048, "Require": "", "Jobs": 3, "Waits": 17}, {"VRAM": 15000, "Require": "a == \"b\"", "Jobs": 1, "Waits": 5}]`),
-		ad(2*time.Minute, 4, `[{"VRAM": 2048, "Require": "", "Jobs": 2, "Waits": 40}, {"VRAM": 2048, "Cpus": 8, "Memory": 1024, "Jobs": 6}, {"VRAM": 3, "Cpus": -1, "Jobs": 1}, {"VRAM": 3, "Memory": -1, "Jobs": 1}, {"VRAM": 1, "Jobs": -5}, {"VRAM": 2, "Jobs": 999999999999}]`),
+		ad(2*time.Minute, 4, `[{"VRAM": 2048, "Require": "", "Jobs": 2, "Waits": 40}, {"VRAM": 2048, "Cpus": 8, "Memory": 1024, "Jobs": 6}, {"VRAM": 3, "Cpus": -1, "Jobs": 1}, {"VRAM": 3, "Memory": -1, "Jobs": 1}, {"VRAM": 1, "Jobs": -5}, {"VRAM": 2, "Jobs": 999999999999}, {"GPUs": 4, "VRAM": 0, "Jobs": 1, "Waits": 9}, {"GPUs": -4, "Jobs": 1}, {"GPUs": 1000, "Jobs": 1}]`),
 		ad(time.Hour, 100, `[{"VRAM": 2048, "Require": "", "Jobs": 50, "Waits": 1}]`),
 		ad(-time.Hour, 100, `[{"VRAM": 2048, "Require": "", "Jobs": 50, "Waits": 1}]`),
 	}, ",") + "]"
 	got, err := parsePoolDemand([]byte(text), counted)
-	want := Demand{At: counted.Add(-time.Minute), Nodes: 4, Waiting: []Waiting{{VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 6}, {VRAM: 2048, Jobs: 5, Waits: 40}, {VRAM: 15000, Require: `a == "b"`, Jobs: 1, Waits: 5}}}
+	first, second := counted.Add(-time.Minute), counted.Add(-2*time.Minute)
+	want := Demand{At: first, Nodes: 4, Waiting: []Waiting{
+		{GPUs: 1, VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 6, At: second},
+		{GPUs: 1, VRAM: 2048, Jobs: 5, Waits: 40, At: first},
+		{GPUs: 1, VRAM: 15000, Require: `a == "b"`, Jobs: 1, Waits: 5, At: first},
+		{GPUs: 4, Jobs: 1, Waits: 9, At: second},
+	}}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
@@ -144,7 +135,7 @@ func FuzzParsePoolDemand(f *testing.F) {
 			return
 		}
 		for _, w := range d.Waiting {
-			if w.Jobs < 1 || w.Jobs > maxJobs || w.VRAM < 0 || w.CPUs < 0 || w.Memory < 0 || w.Waits < 0 || len(w.Require) > maxRequire {
+			if w.absurd() || w.Waits < 0 {
 				t.Fatalf("%+v", w)
 			}
 		}
@@ -164,6 +155,9 @@ var requirements = map[string]string{
 	`GlobalMemoryMb >= 16000 && Capability >= 8.0`: "true",
 	`(GlobalMemoryMb < 16000) || (Capability>9)`:   "false",
 	`16000 <= globalmemorymb`:                      "true",
+	`Capability >= 8.000000000000000E+00`:          "true",
+	`Capability >= 9.0e+00`:                        "false",
+	`GlobalMemoryMb < 1.0E+4`:                      "false",
 	`GlobalMemoryMb == "much"`:                     "",
 	`regexp("A100", DeviceName)`:                   "",
 	`MY.ComputeUnits > 3`:                          "",
@@ -243,7 +237,10 @@ func FuzzRequire(f *testing.F) {
 // What is printed for SCHEDD_CRON is what the collector's JSON then tells.
 func TestRealDemandAd(t *testing.T) {
 	h := realHTCondor(t)
-	d := Demand{At: counted, Nodes: 2, Waiting: []Waiting{{VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 3, Waits: 17}, {VRAM: 0, Require: `DeviceName == "a\"b\\c" && x`, Jobs: 1}}}
+	d := Demand{At: counted, Nodes: 2, Waiting: []Waiting{
+		{GPUs: 1, VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 3, Waits: 17, At: counted},
+		{GPUs: 2, Require: `DeviceName == "a\"b\\c" && x`, Jobs: 1, At: counted},
+	}}
 	path := h.write(t, "schedd.ad", "MyType = \"Scheduler\"\nName = \"ap\"\n"+strings.TrimSuffix(string(d.Ad()), "-\n"))
 	text := h.run(t, "condor_status", "-ads", path, "-json", "-attributes", "Name,GPUSlotDemand,GPUSlotDemandTime,GPUSlotDemandNodes")
 	got, err := parsePoolDemand([]byte(text), counted)

@@ -44,14 +44,12 @@ func elasticType(n Node) slotType {
 		number: elasticNumber, alone: true, elastic: true, devices: group,
 		threads: 100,
 	}
-	least := Share{group[0].Share.CPUs, group[0].Share.Memory}
-	smallest := group[0].Memory
 	for _, d := range group {
 		st.vram += d.Memory
 		st.share.CPUs += d.Share.CPUs
 		st.share.Memory += d.Share.Memory
-		least.CPUs, least.Memory, smallest = min(least.CPUs, d.Share.CPUs), min(least.Memory, d.Share.Memory), min(smallest, d.Memory)
 	}
+	least, smallest := leastOf(group)
 	st.start = []string{
 		"(TARGET.RequestGPUs ?: 0) >= 1",
 		wantsWhole(n),
@@ -62,6 +60,17 @@ func elasticType(n Node) slotType {
 	}
 	st.last = "$(GPUSLOT_PICKS)"
 	return st
+}
+
+// leastOf are the fewest CPUs and the least memory that go with one of some GPUs, and the
+// least memory that one has itself.
+func leastOf(group []Device) (least Share, smallest gpu.MiB) {
+	least, smallest = group[0].Share, group[0].Memory
+	for _, d := range group {
+		least.CPUs, least.Memory = min(least.CPUs, d.Share.CPUs), min(least.Memory, d.Share.Memory)
+		smallest = min(smallest, d.Memory)
+	}
+	return least, smallest
 }
 
 // wantsWhole is a job that no share serves, or that by the site's choice gets a GPU

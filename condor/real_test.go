@@ -292,21 +292,27 @@ func TestRealIdleJobs(t *testing.T) {
 	}
 }
 
-// No job prints more than its own line to IdleJobs.
-func TestRealWaiting(t *testing.T) {
+// Each job prints one line of idleColumns, whatever its user wrote; expressions are read by
+// their value.
+func TestRealIdleColumns(t *testing.T) {
 	h := realHTCondor(t)
 	var ads string
-	for i, request := range []string{`formatTime(0, "1%n1 2 3%n")`, "2048", "ifThenElse(true, 7, 8)", "{1, 2}"} {
+	for i, request := range []string{
+		`RequestVRAM = formatTime(0, "1%n1 2 3%n")`, "RequestVRAM = 2048", "RequestVRAM = ifThenElse(true, 7, 8)",
+		"RequestVRAM = {1, 2}", `RequestVRAM = 8; RequireGPUs = DeviceName == "x\n1 4096 1 1 1 \n"`,
+		"RequestVRAM = int(First * pow(2.0, 1)); First = 1000; RequestMemory = ifThenElse(MemoryUsage is undefined, 200, 1)",
+	} {
 		ads += fmt.Sprintf(`[ ClusterId = %d; ProcId = 0; Owner = "a"; User = "a@b"; EnteredCurrentStatus = 5; `+
-			"RequestGPUs = 1; RequestVRAM = %s ]\n", i+1, request)
+			"RequestGPUs = 1; %s ]\n", i+1, request)
 	}
-	args := []string{"-jobads", h.write(t, "jobs.new", ads), "-af"}
-	text := h.run(t, "condor_q", append(args, waitingColumns[:]...)...)
-	var vram []int64
-	for _, w := range parseWaiting(text) {
-		vram = append(vram, w.VRAM)
+	text := h.run(t, "condor_q", append([]string{"-jobads", h.write(t, "jobs.new", ads), "-af"}, idleColumns...)...)
+	var got []Waiting
+	for line := range strings.Lines(text) {
+		w, _ := parseIdle(line, counted)
+		got = append(got, Waiting{VRAM: w.VRAM, Memory: w.Memory, Require: w.Require})
 	}
-	if d := cmp.Diff([]int64{0, 2048, 7, 0}, vram); d != "" {
+	want := []Waiting{{}, {VRAM: 2048}, {VRAM: 7}, {}, {VRAM: 8, Require: `DeviceName == "x\n1 4096 1 1 1 \n"`}, {VRAM: 2000, Memory: 256}}
+	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("%s (-want +got):\n%s", text, d)
 	}
 }

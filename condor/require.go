@@ -194,10 +194,14 @@ func (p *requireParser) quoted() value {
 	return str(s)
 }
 
+// number reads digits with at most one exponent: HTCondor prints 8.0 as
+// 8.000000000000000E+00.
 func (p *requireParser) number() value {
-	end := 0
-	for end < len(p.rest) && strings.IndexByte("0123456789.", p.rest[end]) >= 0 {
-		end++
+	digits := func(text string) int { return len(text) - len(strings.TrimLeft(text, "0123456789.")) }
+	end := digits(p.rest)
+	if end > 0 && end < len(p.rest) && p.rest[end]|0x20 == 'e' {
+		power := strings.TrimLeft(p.rest[end+1:], "+-")
+		end = len(p.rest) - len(power) + digits(power)
 	}
 	v := literal(p.rest[:end])
 	p.rest, p.failed = p.rest[end:], p.failed || v.kind == isUndefined

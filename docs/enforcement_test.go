@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestEnforcements: of each wall one table says what can break it, how fast that is
+// TestEnforcements: one table says of each enforcement what can break it, how fast that is
 // noticed and what happens then, in no empty cell.
 func TestEnforcements(t *testing.T) {
 	page, err := os.ReadFile("operations.md")

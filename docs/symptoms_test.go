@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// reproduced names, for each row of operations.md's table of closed GPUs, a
+// reproduced names, for each row of runbook.md's table of closed GPUs, a
 // function of a test that brings a daemon, a server, a GPU or a node there, and
 // the text that it looks for.
 var reproduced = map[string]struct{ file, test, sees string }{
@@ -21,16 +21,16 @@ var reproduced = map[string]struct{ file, test, sees string }{
 	"its control daemon: … is suspended":                              {"mps/set_test.go", "TestOneTroubleDoesNotHinderOthers", "is suspended"},
 	"its control daemon: … did not answer":                            {"mps/matrix_test.go", "wedge", "did not answer"},
 	"its memory-limit reads":                                          {"mps/matrix_test.go", "foreignLimits", "its memory-limit reads"},
-	"its MPS server … is in FAULT":                                    {"agent/fault_test.go", "TestServerState", "is in FAULT"},
-	"its MPS server met N fatal GPU errors":                           {"agent/fault_test.go", "TestServerFlaps", "fatal GPU errors"},
-	"its MPS server … is INITIALIZING":                                {"agent/fault_test.go", "TestServerState", "INITIALIZING"},
+	"its MPS server … is in FAULT":                                    {"agent/daemons/servers_test.go", "TestServerState", "is in FAULT"},
+	"its MPS server met N fatal GPU errors":                           {"agent/daemons/servers_test.go", "TestServerFlaps", "fatal GPU errors"},
+	"its MPS server … is INITIALIZING":                                {"agent/daemons/servers_test.go", "TestServerState", "INITIALIZING"},
 	"Xid N":                                                           {"agent/faults/faults_test.go", "TestStories", "Xid 79"},
 	"closed by `owner` since":                                         {"agent/closures_test.go", "TestClosuresOutliveAgents", "closed by node-health since"},
 	"the inventory cannot be read: … driver/library version mismatch": {"test/scenes/quiesce.go", "mismatched", "driver/library version mismatch"},
 	"it is not in the node any more":                                  {"agent/gone_test.go", "TestGPUGone", "it is not in the node any more"},
 	"the memory of its jobs has not been read for":                    {"agent/watch_look_test.go", "TestBlindWatch", "has not been read for"},
-	"N hooks in a row were denied":                                    {"agent/slotless_test.go", "TestStartersWithoutASlot", "3 hooks in a row were denied"},
-	"process N of uid U … is still a client":                          {"agent/hostile_test.go", "TestStranger", "is still a client"},
+	"N hooks in a row were denied":                                    {"agent/admission/slotless_test.go", "TestStartersWithoutASlot", "3 hooks in a row were denied"},
+	"process N of uid U … is still a client":                          {"agent/stranger_test.go", "TestStranger", "is still a client"},
 }
 
 // variable is what differs from reason to reason: a process, a number, an owner, a setting.
@@ -39,7 +39,7 @@ var variable = regexp.MustCompile("…|\\b[NU]\\b|`owner`|memory-limit")
 // TestSymptomsAreReproduced: each row of the table of closed GPUs has the words of
 // the program, and a function of a test that looks for them.
 func TestSymptomsAreReproduced(t *testing.T) {
-	page, err := os.ReadFile("operations.md")
+	page, err := os.ReadFile("runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestSymptomsAreReproduced(t *testing.T) {
 		reason := strings.TrimSpace(strings.Split(row, "|")[1])
 		for part := range strings.SplitSeq(strings.ReplaceAll(variable.ReplaceAllString(reason, "\n"), "its control daemon: ", "its control daemon: \n"), "\n") {
 			if part = strings.TrimSpace(part); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, part) }) {
-				t.Errorf("operations.md has the reason %q, and no text of the program has %q", reason, part)
+				t.Errorf("runbook.md has the reason %q, and no text of the program has %q", reason, part)
 			}
 		}
 		by, ok := reproduced[reason]
@@ -115,10 +115,10 @@ func textsOf(t *testing.T, path, function string) (texts []string) {
 	return texts
 }
 
-// TestAlertsAreReproduced: each alert of operations.md is one that fires in the
+// TestAlertsAreReproduced: each alert of runbook.md is one that fires in the
 // rules' own tests.
 func TestAlertsAreReproduced(t *testing.T) {
-	page, err := os.ReadFile("operations.md")
+	page, err := os.ReadFile("runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}

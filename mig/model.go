@@ -60,8 +60,8 @@ func Models() []string {
 }
 
 // Model is the published chip of a key, written as Models does or without the
-// final GB, in any case. Driver is the major version for which it is asked, which
-// decides what exists (double memory from 525, 4g beside 3g from 510); 0
+// final GB, in any case; or of NVML's name of a GPU, as gpuslot.toml has it. Driver is
+// the major version for which it is asked, which decides what exists (double memory from 525, 4g beside 3g from 510); 0
 // stands for any recent one.
 func Model(key string, driver int) (gpu.Chip, error) {
 	ms, err := models()
@@ -69,15 +69,44 @@ func Model(key string, driver int) (gpu.Chip, error) {
 		return gpu.Chip{}, err
 	}
 	for _, m := range ms {
-		if !strings.EqualFold(key, m.Key) && !strings.EqualFold(key+"GB", m.Key) {
-			continue
+		if strings.EqualFold(key, m.Key) || strings.EqualFold(key+"GB", m.Key) {
+			return m.publishedChip(driver)
 		}
-		if !m.published() {
-			return gpu.Chip{}, fmt.Errorf("%s: %w", m.Key, ErrUnpublished)
-		}
-		return m.chip(driver), nil
 	}
-	return gpu.Chip{}, fmt.Errorf("no MIG model %q; there are %s", key, strings.Join(Models(), ", "))
+	ms = slices.DeleteFunc(slices.Clone(ms), func(m model) bool { return !m.isNamed(key) })
+	switch len(ms) {
+	case 0:
+		return gpu.Chip{}, fmt.Errorf("no MIG model %q; there are %s", key, strings.Join(Models(), ", "))
+	case 1:
+		return ms[0].publishedChip(driver)
+	}
+	var keys []string
+	for _, m := range ms {
+		keys = append(keys, m.Key)
+	}
+	return gpu.Chip{}, fmt.Errorf("%q is several MIG models; write one of %s", key, strings.Join(keys, ", "))
+}
+
+// isNamed compares the words of a GPU's name, and its size if the name has one.
+func (m model) isNamed(name string) bool {
+	words := strings.FieldsFunc(strings.ToUpper(name), func(r rune) bool { return r == ' ' || r == '-' })
+	_, size, _ := strings.Cut(m.Key, "-")
+	for _, w := range words {
+		if number, ok := strings.CutSuffix(w, "GB"); ok && number != "" && w != strings.ToUpper(size) {
+			return false
+		}
+	}
+	joined := " " + strings.Join(words, " ") + " "
+	return slices.ContainsFunc(m.Names, func(n string) bool {
+		return strings.Contains(joined, " "+strings.ToUpper(n)+" ")
+	})
+}
+
+func (m model) publishedChip(driver int) (gpu.Chip, error) {
+	if !m.published() {
+		return gpu.Chip{}, fmt.Errorf("%s: %w", m.Key, ErrUnpublished)
+	}
+	return m.chip(driver), nil
 }
 
 // ModelOf is the published chip of a GPU in an inventory, told by its name and

@@ -69,3 +69,13 @@ func DifferencesOf(err error) []Difference {
 func (d *Daemon) fault(f Fault, cause error, format string, args ...any) error {
 	return &Error{GPU: d.gpu, Fault: f, Text: fmt.Sprintf(format, args...), Err: cause}
 }
+
+// Reason says what is wrong with a control daemon, as a sentence about one GPU that is
+// named before it.
+func Reason(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return "its control daemon: " + e.Text
+	}
+	return fmt.Sprintf("its control daemon: %v: look at gpuslot status", err)
+}

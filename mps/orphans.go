@@ -41,13 +41,30 @@ func (d *Daemon) orphans() []int {
 
 // serves says that a process is a server of this pipe directory. Its program counts,
 // not its name, which a process may change; and a file that users can write is theirs.
+// The environment is read last: that of a user's process may be on a file system of the
+// user's that never answers.
 func (d *Daemon) serves(pid int) bool {
 	exe, err := proc.Exe(pid)
-	if err != nil || filepath.Base(exe) != serverProgram || !installed(pid) {
+	if err != nil || filepath.Base(exe) != serverProgram || !ofDaemon(pid) || !installed(pid) {
 		return false
 	}
 	env, err := proc.Environ(pid)
 	return err == nil && slices.Contains(env, "CUDA_MPS_PIPE_DIRECTORY="+d.dir)
+}
+
+// ofDaemon says that a control daemon of root's or ours may have started a process. A server
+// for a user has that user's account and keeps root's group (measured with 535 to 555), which
+// no user's process has.
+func ofDaemon(pid int) bool {
+	uids, err := proc.UIDs(pid)
+	if err != nil {
+		return false
+	}
+	if uids.Real == 0 || int(uids.Real) == os.Geteuid() {
+		return true
+	}
+	gid, err := proc.GID(pid)
+	return err == nil && gid == 0
 }
 
 // installed says that the file of a process's program is root's, or this process's own in

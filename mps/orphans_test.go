@@ -38,30 +38,41 @@ func TestOrphans(t *testing.T) {
 }
 
 // TestNotOrphans: a user's program of the server's name is no server, whatever its
-// environment says.
+// environment says; nor is the installed program that a user started. The environment of
+// such a process is memory that may never answer.
 func TestNotOrphans(t *testing.T) {
 	sleep, err := os.ReadFile("/bin/sleep")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &Daemon{dir: t.TempDir()}
-	for mode, want := range map[os.FileMode]bool{0o777: false, 0o755: true} {
-		program := filepath.Join(t.TempDir(), serverProgram)
-		if err := os.WriteFile(program, sleep, 0o600); err != nil {
+	for _, c := range []struct {
+		mode os.FileMode
+		as   *syscall.Credential // nil: this test's
+		want bool
+	}{
+		{0o777, nil, false},
+		{0o755, nil, true},
+		{0o755, &syscall.Credential{Uid: 4711, Gid: 0}, true}, // as root's daemon starts it for that account
+		{0o755, &syscall.Credential{Uid: 4711, Gid: 4711}, false},
+	} {
+		if c.as != nil && os.Geteuid() != 0 {
+			continue
+		}
+		program := writeProgram(t, filepath.Join(tempDir(t), serverProgram), string(sleep))
+		if err := os.Chmod(program, c.mode); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(program, mode); err != nil {
+		cmd := exec.Command(program, "1000")
+		cmd.Env = []string{"CUDA_MPS_PIPE_DIRECTORY=" + d.dir}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.as, Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		c := exec.Command(program, "1000")
-		c.Env = []string{"CUDA_MPS_PIPE_DIRECTORY=" + d.dir}
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
+		if got := slices.Contains(d.orphans(), cmd.Process.Pid); got != c.want {
+			t.Errorf("a server by its name in a file of mode %v, of %+v: %v", c.mode, c.as, got)
 		}
-		if got := slices.Contains(d.orphans(), c.Process.Pid); got != want {
-			t.Errorf("a server by its name in a file of mode %v: %v", mode, got)
-		}
-		_ = c.Process.Kill()
-		_ = c.Wait()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 	}
 }

@@ -227,7 +227,7 @@ func TestProbeLeavesNoProcess(t *testing.T) {
 }
 
 func TestClientCeiling(t *testing.T) {
-	for cuda, want := range map[string]int{"11.5": 48, "12.4": 48, "13.0": 48, "13.1": 60, "13.10": 60, "14.0": 60, "": 0, "13": 0, "x.y": 0, "0.1": 0} {
+	for cuda, want := range map[string]int{"11.5": 48, "12.4": 48, "13.0": 48, "13.1": 60, "13.10": 60, "14.0": 60, "": 0, "13": 0, "x.y": 0, "0.1": 0, "1.0": 48} {
 		if got, ok := ClientCeiling(cuda); got != want || ok != (want != 0) {
 			t.Errorf("CUDA %q: %d, %v; want %d", cuda, got, ok, want)
 		}

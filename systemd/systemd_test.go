@@ -27,7 +27,7 @@ func TestUnits(t *testing.T) {
 			"After=nvidia-persistenced.service", "Wants=gpuslotd.socket", "After=gpuslotd.socket", "RuntimeDirectory=gpuslot", "RuntimeDirectoryMode=0755",
 			"RuntimeDirectoryPreserve=yes", "StateDirectory=gpuslot", "ConfigurationDirectory=gpuslot",
 			"ExecStart=/usr/sbin/gpuslotd", "ExecReload=/bin/kill -HUP $MAINPID", "StartLimitIntervalSec=0",
-			"MemoryMax=4G", "TasksMax=1024", "OOMPolicy=continue", "FileDescriptorStoreMax=2",
+			"MemoryMax=4G", "Environment=GOMEMLIMIT=1GiB", "TasksMax=1024", "OOMPolicy=continue", "FileDescriptorStoreMax=2",
 			"NoNewPrivileges=yes", "ProtectSystem=strict", "Also=gpuslotd.socket", "WantedBy=multi-user.target",
 		},
 		"gpuslotd.socket": {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ type fakeDirectories struct {
 }
 
 func (d *fakeDirectories) change(e Entry, in bool) error {
+	runtime.Gosched() // as files take time
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls++
@@ -67,6 +69,78 @@ func (s *fakeServers) Servers(context.Context, gpu.UUID) ([]mps.Server, error) {
 }
 
 func noJob(gpu.UUID, uint32) bool { return false }
+
+// turning are directories in whose changes another call of the list begins. With the
+// list's turn that call waits until the change is over; here it has some time to come first.
+type turning struct {
+	*fakeDirectories
+	during func()
+	ended  chan struct{}
+}
+
+func (d *turning) begin() {
+	if d.during == nil {
+		return
+	}
+	during := d.during
+	d.during = nil
+	go func() {
+		defer close(d.ended)
+		during()
+	}()
+	select {
+	case <-d.ended:
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+func (d *turning) Admit(u gpu.UUID, uid uint32) error {
+	d.begin()
+	return d.fakeDirectories.Admit(u, uid)
+}
+
+func (d *turning) Revoke(u gpu.UUID, uid uint32) error {
+	d.begin()
+	return d.fakeDirectories.Revoke(u, uid)
+}
+
+// TestTurns: a change of access that comes while another one is under way has the last word.
+func TestTurns(t *testing.T) {
+	always := func(gpu.UUID, uint32) bool { return true }
+	for name, c := range map[string]struct {
+		first, then func(l *List) error
+		has         bool
+	}{
+		"a job comes while its account is shut out": {
+			func(l *List) error { return l.Sweep(noJob) }, func(l *List) error { return l.Give(uuid(0), 1000) }, true},
+		"the last job ends while its account is let in again": {
+			func(l *List) error { return l.Reopen(uuid(0)) }, func(l *List) error { return l.Sweep(noJob) }, false},
+		"a job comes while access is given back": {
+			func(l *List) error { return l.Reopen(uuid(0)) }, func(l *List) error { return l.Give(uuid(0), 1000) }, true},
+		"no job ends": {
+			func(l *List) error { return l.Reopen(uuid(0)) }, func(l *List) error { return l.Sweep(always) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dirs := &turning{fakeDirectories: &fakeDirectories{in: map[Entry]bool{}}, ended: make(chan struct{})}
+			list := NewList(dirs, &fakeServers{})
+			if err := list.Give(uuid(0), 1000); err != nil {
+				t.Fatal(err)
+			}
+			dirs.during = func() {
+				if err := c.then(list); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := c.first(list); err != nil {
+				t.Error(err)
+			}
+			<-dirs.ended
+			if dirs.has(uuid(0), 1000) != c.has || list.openToOthers(uuid(0), 0) != c.has {
+				t.Errorf("it has access: %t, by the list: %t; want %t", dirs.has(uuid(0), 1000), list.openToOthers(uuid(0), 0), c.has)
+			}
+		})
+	}
+}
 
 // TestAccessOfANewJob: an account's next job is let in while a sweep shuts the account out
 // after the job before. The job has its access from its admission to its end.

@@ -120,18 +120,28 @@ func (r Reply) check() error {
 	return nil
 }
 
+// unreached is an error whose text says all that its cause would.
+type unreached struct {
+	text  string
+	cause error
+}
+
+func (u unreached) Error() string { return u.text }
+
+func (u unreached) Unwrap() error { return u.cause }
+
 // explain says what went wrong and what to do about it.
 func explain(err error, socket string, waited time.Duration) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("gpuslotd does not listen: there is no %s; start it with: systemctl enable --now gpuslotd (%w)",
-			socket, err)
+		return unreached{fmt.Sprintf("gpuslotd does not listen on %s; start it: systemctl enable --now gpuslotd",
+			socket), err}
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no process listens on %s any more; start it with: systemctl restart gpuslotd.socket (%w)",
-			socket, err)
+		return unreached{fmt.Sprintf("no process listens on %s any more; start it: systemctl restart gpuslotd.socket",
+			socket), err}
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("no permission to talk to gpuslotd on %s; check the socket's mode (0666) and its directory (%w)",
-			socket, err)
+		return unreached{fmt.Sprintf("no permission to ask gpuslotd on %s; check the socket's mode (0666) and its directory",
+			socket), err}
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("the call to gpuslotd was cancelled: %w", err)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):

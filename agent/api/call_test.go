@@ -144,8 +144,8 @@ func TestCallNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	for socket, want := range map[string]string{
-		filepath.Join(dir, "none"):             "start it with: systemctl enable --now gpuslotd",
-		stale:                                  "start it with: systemctl restart gpuslotd.socket",
+		filepath.Join(dir, "none"):             "start it: systemctl enable --now gpuslotd",
+		stale:                                  "start it: systemctl restart gpuslotd.socket",
 		file:                                   "no process listens",
 		dir + "/" + strings.Repeat("long", 40): "look at: systemctl status gpuslotd",
 	} {

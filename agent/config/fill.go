@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -104,6 +105,10 @@ func (d *draft) add(key toml.Key, t table) {
 		if strings.TrimSpace(name) == "" {
 			d.bad(key, nil, "the name is empty; write the product name as gpuslot inventory prints it")
 		}
+		if _, err := path.Match(name, ""); err != nil {
+			d.bad(key, nil, "the name is no glob; write the product name as gpuslot inventory prints it, with * and ?")
+			return
+		}
 		d.models[name] = t
 	case "host":
 		d.addHost(key, hostTable{glob: strings.ToLower(name), table: t})
@@ -127,9 +132,12 @@ func (d *draft) addHost(key toml.Key, h hostTable) {
 
 func (d *draft) addGPU(key toml.Key, t table) {
 	uuid, err := gpu.ParseUUID(key[1])
+	if begin, ok := beginning(key[1]); ok {
+		uuid, err = begin, nil
+	}
 	switch {
 	case err != nil:
-		d.bad(key, nil, "%v; write the whole UUID as nvidia-smi -L prints it", err)
+		d.bad(key, nil, "%v; write the UUID as nvidia-smi -L prints it, or its first 8 digits: GPU-5a1e0c11", err)
 		return
 	case uuid.IsMIG():
 		d.bad(key, nil, "this is a MIG device; name the GPU it is part of")
@@ -140,6 +148,16 @@ func (d *draft) addGPU(key toml.Key, t table) {
 		return
 	}
 	d.gpus[uuid] = t
+}
+
+// beginning reads the first digits of a GPU's UUID, at least 8.
+func beginning(text string) (gpu.UUID, bool) {
+	const whole, least = "GPU-5a1e0c11-7d02-4b6a-9c31-0e84a2d1f001", len("GPU-5a1e0c11")
+	if len(text) < least || len(text) >= len(whole) || !strings.EqualFold(text[:4], whole[:4]) {
+		return "", false
+	}
+	u, err := gpu.ParseUUID(text + whole[len(text):])
+	return u[:min(len(text), len(u))], err == nil
 }
 
 // readTable reads a sharing table and remembers where it stands.

@@ -50,29 +50,30 @@ type Table struct {
 // Tables lists the tables in the order of the documentation.
 func Tables() []Table {
 	return []Table{
-		{"sharing", "[sharing]", false, "How GPUs are shared: " +
-			"what holds for every GPU of every host unless a more special table says otherwise."},
+		{"sharing", "[sharing]", false, "How GPUs are shared. " +
+			"These keys apply to every GPU of every host, unless a more special table has the key too."},
 		{"model", `[model."Tesla V100S-PCIE-32GB"]`, true,
-			"The keys of `[sharing]` for one product, by the name that `gpuslot inventory` prints."},
+			"The keys of `[sharing]` for one product, by the name that `gpuslot inventory` prints, with `*`, `?` and " +
+				"`[a-z]`, in any case. If several match, the one with more literal characters wins."},
 		{"host", `[host."wn-gpu*"]`, true, "The keys of `[sharing]` for the hosts whose name matches, with `*`, " +
-			"`?` and `[a-z]`. A name without a dot is also held against the host's short name. " +
-			"Of several that match, the one with more literal characters wins."},
-		{"gpu", `[gpu."GPU-…"]`, true, "The keys of `[sharing]`, but `whole`, for one GPU by its UUID, " +
-			"and where it is expected. A GPU that is configured but absent is reported, never an error."},
+			"`?` and `[a-z]`. A name without a dot is also compared with the host's short name. " +
+			"If several match, the one with more literal characters wins."},
+		{"gpu", `[gpu."GPU-…"]`, true, "The keys of `[sharing]`, except `whole`, for one GPU by its UUID or at least its first 8 digits, " +
+			"and where it is expected. A GPU that is configured but absent is reported; it is no error."},
 		{"request_vram", "[request_vram]", false, "What a job may say in `request_vram`."},
 		{"cpu_only", "[cpu_only]", false, "The part of the node kept for jobs without GPUs. " +
 			"The rest goes to the GPUs in proportion to their memory."},
 		{"elastic", "[elastic]", false, "The GPUs with `mode = \"elastic\"`, " +
-			"which serve shared jobs or whole ones by turns."},
+			"which serve shared jobs and whole jobs in turns."},
 		{"placement", "[placement]", false, "Which jobs get a GPU's VRAM, and what a slot counts."},
-		{"budgets", "[budgets]", false, "What becomes of a job whose processes together use more VRAM than its budget."},
+		{"budgets", "[budgets]", false, "What happens to a job whose processes together use more VRAM than its budget."},
 		{"growth", "[growth]", false, "Whether a job that meets the limit of its VRAM runs again with a larger request. " +
 			"The access point needs its part of the configuration: `gpuslot condor-config --for access-point`."},
 		{"usage", "[usage]", false, "The sampling of what jobs use."},
 		{"repartition", "[repartition]", false, "How MIG layouts follow the work that waits, " +
 			"where `repartition` is `suggest` or `auto`."},
 		{"health", "[health]", false, "When a GPU takes jobs, " +
-			"and how long a proof that its control daemon works is trusted."},
+			"and how long a health check of its control daemon is valid."},
 		{"htcondor", "[htcondor]", false, "The HTCondor installation."},
 		{"metrics", "[metrics]", false, "The Prometheus listener."},
 		{"paths", "[paths]", false, "Where gpuslot writes, and the programs it runs."},

@@ -13,8 +13,8 @@ import (
 func agentKeys() []Key {
 	return []Key{
 		{Table: "health", Name: "max_age", Type: "a time with its unit", Default: `"60s"`,
-			Meaning: "The oldest proof of a working control daemon on which a job is admitted; " +
-				"with an older one the GPU is closed.",
+			Meaning: "The oldest health check of the control daemon on which a job is accepted. If the last one is older, the" +
+				" GPU is closed.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Health.MaxAge)(duration(v, time.Second, time.Hour))
 			}},
@@ -24,38 +24,38 @@ func agentKeys() []Key {
 				return put(&c.Health.Deadline)(duration(v, 100*time.Millisecond, time.Minute))
 			}},
 		{Table: "health", Name: "interval", Type: "a time with its unit", Default: `"15s"`,
-			Meaning: "The time between two proofs. Each writes some lines into the control daemon's log.",
+			Meaning: "The time between two health checks. Each writes some lines into the control daemon's log.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Health.Interval)(duration(v, time.Second, 10*time.Minute))
 			}},
 		{Table: "health", Name: "open", Type: `"after-proof" or "after-verify"`, Default: `"after-proof"`,
-			Meaning: "When a shared GPU takes jobs: once its control daemon has proven its limits; " +
-				"or once a small CUDA client has attached and met them as well (`gpuslot verify`), after each boot, " +
-				"fault and change of the driver.",
+			Meaning: "When a shared GPU takes jobs. `after-proof`: when its control daemon has the right limits. `after-" +
+				"verify`: when a small CUDA client has also connected and met the limits (`gpuslot verify`), after each " +
+				"boot, fault and change of the driver.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Health.Open)(word(v, OpenAfterProof, OpenAfterVerify))
 			}},
 		{Table: "health", Name: "unattached", Type: `"report", "hold" or "kill"`, Default: `"report"`,
-			Meaning: "What becomes of a process that computes on a shared GPU and is no client of its control daemon, " +
-				"so that no limit holds for it: it is counted and reported; HTCondor holds its job as well; " +
-				"or it is killed as well.",
+			Meaning: "What happens to a process that computes on a shared GPU and is no client of its control daemon, so that" +
+				" no limit applies. `report`: it is counted and reported. `hold`: HTCondor also holds its job. `kill`: " +
+				"it is also killed.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Health.Unattached)(word(v, EnforceReport, EnforceHold, EnforceKill))
 			}},
 		{Table: "health", Name: "attach_within", Type: "a time with its unit", Default: `"30s"`,
-			Meaning: "How long after its first use of the GPU a process may be without the control daemon.",
+			Meaning: "How long after its first use of the GPU a process may run without the control daemon.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Health.AttachWithin)(duration(v, time.Second, time.Hour))
 			}},
 		{Table: "htcondor", Name: "manage", Type: "true or false", Default: "true",
-			Meaning: "Whether the agent writes the execution point's configuration. " +
-				"With `false` the site writes it with `gpuslot condor-config`.",
+			Meaning: "Whether the agent writes the execution point's configuration. With `false` the site writes it with " +
+				"`gpuslot condor-config`.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Manage)(readBool(v)) }},
 		{Table: "htcondor", Name: "supervise", Type: "true or false", Default: "true",
-			Meaning: "Whether jobs on shared GPUs run below `gpuslot-condor supervise`, by HTCondor's job wrapper. " +
-				"It lets their MPS clients leave before a signal ends them, which otherwise may take neighbours along, " +
-				"and keeps a job that ends over its budget until the hold is there. " +
-				"On a node with MIG devices all jobs start through it, so that they cannot open the device nodes of others.",
+			Meaning: "Whether jobs on shared GPUs run below `gpuslot-condor supervise`, as HTCondor's job wrapper. Their MPS " +
+				"clients then leave before a signal ends them; otherwise their neighbours may end too. A job that ends " +
+				"over its budget stays until HTCondor holds it. On a node with MIG devices all jobs start through it, so" +
+				" that they cannot open the device nodes of others.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Supervise)(readBool(v)) }},
 		{Table: "htcondor", Name: "container_pipes", Type: `"read-write" or "read-only"`, Default: `"read-write"`,
 			Meaning: "How containers get their job's pipe directory. " +
@@ -65,27 +65,27 @@ func agentKeys() []Key {
 				return put(&c.HTCondor.PipesReadOnly)(w == "read-only", p)
 			}},
 		{Table: "htcondor", Name: "job_wrapper", Type: "an absolute path", Default: `""`,
-			Meaning: "The site's own job wrapper (what `USER_JOB_WRAPPER` named), which `supervise` then starts; " +
-				"empty for none.",
+			Meaning: "The site's own job wrapper (the former value of `USER_JOB_WRAPPER`), which `supervise` then starts. " +
+				"Empty for none.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.HTCondor.JobWrapper)(readPath(v, true)) }},
 		{Table: "htcondor", Name: "changes", Type: `"never", "when-idle" or "drain"`, Default: `"never"`,
-			Meaning: "What becomes of a changed plan that HTCondor takes up only with a restart of its startd: " +
-				"it is reported and waits for an operator; the startd restarts when no job runs on it; " +
-				"or it takes no new jobs and restarts when those that run have ended. No job is ended for it. " +
-				"What `condor_reconfig` brings is made so at once unless this is `never`.",
+			Meaning: "What happens to a changed plan for which the startd must restart. `never`: it is reported, and an " +
+				"operator restarts the startd. `when-idle`: the startd restarts when no job runs on it. `drain`: it " +
+				"takes no new jobs, and restarts when the running jobs have ended. No job is ended. A change that needs " +
+				"only `condor_reconfig` is made at once, unless this is `never`.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.HTCondor.Changes)(word(v, ChangesNever, ChangesWhenIdle, ChangesDrain))
 			}},
 		{Table: "htcondor", Name: "layout", Type: `"one-startd" or "startd-per-gpu"`, Default: `"one-startd"`,
-			Meaning: "Whether one startd has all slots, or each GPU a startd of its own, " +
-				"so that one GPU's slots can change while jobs run on the others; " +
-				"HTCondor's own then keeps the jobs without GPUs and those on whole GPUs.",
+			Meaning: "Whether one startd has all slots, or each GPU has its own startd. With its own, one GPU's slots can " +
+				"change while jobs run on the others. HTCondor's startd then keeps the jobs without GPUs and those on " +
+				"whole GPUs. `startd-per-gpu` is experimental: no site has run it.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.HTCondor.Layout)(word(v, LayoutOneStartd, LayoutStartdPerGPU))
 			}},
 		{Table: "htcondor", Name: "execute", Type: "an absolute path", Default: `"/var/lib/gpuslot/execute"`,
-			Meaning: "Where the jobs on a GPU with a startd of its own have their directories: " +
-				"one below it for each such startd (its EXECUTE). gpuslotd makes them where its unit may write.",
+			Meaning: "Where jobs have their directories if their GPU has its own startd: one directory below it for each such" +
+				" startd (its EXECUTE). gpuslotd makes them where its unit may write.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Execute)(readPath(v, false)) }},
 		{Table: "metrics", Name: "listen", Type: "host:port", Default: `"127.0.0.1:9847"`,
 			Meaning: "Where Prometheus finds `/metrics`; empty for no listener.",
@@ -95,9 +95,9 @@ func agentKeys() []Key {
 				"empty for plain HTTP.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.Metrics.WebConfig)(readPath(v, true)) }},
 		{Table: "metrics", Name: "job_labels", Type: `"none", "job" or "job-and-user"`, Default: `"job"`,
-			Meaning: "What `gpuslot_slot_info`, the one metric that names jobs, tells: " +
-				"nothing; the job's id and virtual organisation; its user and accounting group as well. " +
-				"Jobs on the node can read an open port.",
+			Meaning: "What `gpuslot_slot_info`, the only metric that names jobs, contains. `none`: nothing. `job`: the job's " +
+				"id and virtual organisation. `job-and-user`: its user and accounting group as well. Jobs on the node " +
+				"can read an open port.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Metrics.JobLabels)(word(v, JobLabelsNone, JobLabelsJob, JobLabelsJobAndUser))
 			}},
@@ -105,17 +105,17 @@ func agentKeys() []Key {
 			Meaning: "Whether `/debug/pprof/` serves profiles of gpuslotd, for its developers. Read when gpuslotd starts.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Metrics.PProf)(readBool(v)) }},
 		{Table: "paths", Name: "run", Type: "an absolute path", Default: `"/run/gpuslot"`,
-			Meaning: "Pipe directories, plan and generated files; gone after a reboot. " +
-				"At most 42 bytes, since a control daemon takes a pipe directory of at most 87.",
+			Meaning: "Pipe directories, plan and generated files; removed by a reboot. At most 42 bytes, because a control " +
+				"daemon accepts a pipe directory of at most 87.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.Paths.Run)(readRun(v)) }},
 		{Table: "paths", Name: "state", Type: "an absolute path", Default: `"/var/lib/gpuslot"`,
-			Meaning: "What must survive a reboot: what gpuslot has to undo.",
+			Meaning: "Files that must survive a reboot: the changes that gpuslot has to undo.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Paths.State)(readPath(v, false)) }},
 		{Table: "paths", Name: "control_daemon", Type: "a name or an absolute path", Default: `"nvidia-cuda-mps-control"`,
-			Meaning: "NVIDIA's program; a name is looked up in PATH.",
+			Meaning: "NVIDIA's program. A name is looked up in PATH.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Paths.ControlDaemon)(readProgram(v)) }},
 		{Table: "paths", Name: "libexec", Type: "an absolute path", Default: `"/usr/libexec/gpuslot"`,
-			Meaning: "Holds gpuslot-condor under the names by which HTCondor calls it.",
+			Meaning: "The directory of gpuslot-condor, with the names by which HTCondor starts it.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Paths.Libexec)(readPath(v, false)) }},
 		{Table: "paths", Name: "condor_config", Type: "an absolute path",
 			Default: `"/run/gpuslot/condor/execution-point.conf"`,

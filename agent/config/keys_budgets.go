@@ -10,9 +10,9 @@ import (
 func budgetKeys() []Key {
 	return []Key{
 		{Table: "budgets", Name: "enforce", Type: `"hold" or "report"`, Default: `"hold"`,
-			Meaning: "`hold` ends the MPS clients of a job over its budget, " +
-				"and HTCondor holds it with the numbers and the request it needs; " +
-				"`report` only counts what would have been held. A use that cannot be measured holds no job.",
+			Meaning: "What happens to a job over its budget. `hold`: its MPS clients are ended, and HTCondor holds it with " +
+				"the numbers and the request it needs. `report`: it is only counted. If the use cannot be measured, no " +
+				"job is held.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Budgets.Enforce)(word(v, EnforceHold, EnforceReport))
 			}},
@@ -41,22 +41,22 @@ func budgetKeys() []Key {
 func usageKeys() []Key {
 	return []Key{
 		{Table: "usage", Name: "interval", Type: "a time with its unit", Default: `"1s"`,
-			Meaning: "The time between two samples of what processes use. A job over its budget is noticed at the next one.",
+			Meaning: "The time between two samples of what processes use. A job over its budget is found at the next sample.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Usage.Interval)(duration(v, 100*time.Millisecond, time.Minute))
 			}},
 		{Table: "usage", Name: "dcgm", Type: "an http address on this machine", Default: `""`,
-			Meaning: "The site's own dcgm-exporter, such as `http://127.0.0.1:9400/metrics`; empty for none. " +
-				"GPUs before Hopper do not tell NVML how many of their multiprocessors are busy; " +
-				"with `DCGM_FI_PROF_SM_ACTIVE` in that exporter's list, collected as often as `interval`, " +
-				"slots there get their SM time too. Read when gpuslotd starts.",
+			Meaning: "The site's own dcgm-exporter, such as `http://127.0.0.1:9400/metrics`; empty for none. GPUs before " +
+				"Hopper do not report through NVML how many multiprocessors are busy. With `DCGM_FI_PROF_SM_ACTIVE` in " +
+				"that exporter's list, collected as often as `interval`, slots there also get their SM time. Read when " +
+				"gpuslotd starts.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.Usage.DCGM)(readLoopback(v)) }},
 
 		{Table: "usage", Name: "dcgm_job_mapping", Type: "an absolute path", Default: `""`,
-			Meaning: "The directory that the site's dcgm-exporter reads with `--hpc-job-mapping-dir`, " +
-				"such as `/run/gpuslot/dcgm` (gpuslotd's unit may write below `/run/gpuslot` alone): " +
-				"a file for each GPU, named by its index, with the ids of its jobs. " +
-				"The exporter then gives each job the values of the whole GPU: they must not be added up. Empty for none.",
+			Meaning: "The directory that the site's dcgm-exporter reads with `--hpc-job-mapping-dir`, such as " +
+				"`/run/gpuslot/dcgm`. It has a file for each GPU, named by its index, with the ids of its jobs. " +
+				"gpuslotd's unit may write only below `/run/gpuslot`. The exporter then gives each job the values of the" +
+				" whole GPU: do not add them up. Empty for none.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.Usage.DCGMJobMapping)(readPath(v, true)) }}}
 }
 

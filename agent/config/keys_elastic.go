@@ -11,50 +11,50 @@ import (
 func elasticKeys() []Key {
 	return []Key{
 		{Table: "elastic", Name: "min_whole", Type: "0 to 256", Default: "0",
-			Meaning: "How many elastic GPUs are whole always, from the last PCI address down.",
+			Meaning: "How many elastic GPUs are always whole, from the last PCI address down.",
 			set: func(c *Config, _ *table, v any) string {
 				n, p := wholeNumber(v, 0, maxWhole, "a number of GPUs")
 				return put(&c.Elastic.MinWhole)(int(n), p)
 			}},
 		{Table: "elastic", Name: "max_whole", Type: `1 to 256, or "all"`, Default: `"all"`,
-			Meaning: "How many elastic GPUs are whole at most; a job cannot have more of them.",
+			Meaning: "The largest number of elastic GPUs that are whole. A job cannot have more of them.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Elastic.MaxWhole)(readMaxWhole(v)) }},
 		{Table: "elastic", Name: "patience", Type: "a time with its unit", Default: `"1m"`,
-			Meaning: "How long a job must have waited before elastic GPUs are closed to the other kind for it.",
+			Meaning: "How long a job must have waited before elastic GPUs close to the other kind of jobs for it.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Elastic.Patience)(duration(v, 0, 24*time.Hour)) }},
 		{Table: "elastic", Name: "stay", Type: "a time with its unit", Default: `"1h"`,
-			Meaning: "How long shared jobs, or whole ones, keep elastic GPUs open to them while the other kind waits. " +
-				"Jobs that run then run on to their end.",
+			Meaning: "How long elastic GPUs stay open to one kind of jobs, shared or whole, while the other kind waits. " +
+				"Running jobs then run to their end.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Elastic.Stay)(duration(v, time.Second, 30*24*time.Hour))
 			}},
 		{Table: "elastic", Name: "offer", Type: "a time with its unit", Default: `"5m"`,
-			Meaning: "How long elastic GPUs that were opened whole wait for a job before they go back. " +
-				"It should be longer than two cycles of the negotiator. " +
-				"After an offer that no job took the next comes later, by twice `stay` up to sixteen times.",
+			Meaning: "How long elastic GPUs that opened for whole jobs wait for a job before they go back. It should be " +
+				"longer than two cycles of the negotiator. If no job took an offer, the next comes later, by twice " +
+				"`stay` up to sixteen times.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Elastic.Offer)(duration(v, time.Second, 24*time.Hour))
 			}},
 		{Table: "elastic", Name: "demand", Type: `"queue" or "none"`, Default: `"queue"`,
-			Meaning: "How the agent knows which jobs wait: " +
-				"`queue` asks the pool's access points (`condor_q -global`) twice a minute, " +
-				"on nodes with elastic GPUs or with `placement.large_after`; `none` does not ask. " +
-				"Where no access point answers, both kinds are taken to wait always, and change every `stay`.",
+			Meaning: "How the agent finds out which jobs wait. `queue` reads what the access points count once a minute " +
+				"(`gpuslot condor-config --for access-point`), on nodes with elastic GPUs or with " +
+				"`placement.large_after`. `none` does not read it. If no access point counts, the agent assumes that " +
+				"both kinds always wait, and changes every `stay`.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Elastic.Demand)(word(v, DemandQueue, DemandNone))
 			}},
 		{Table: "placement", Name: "large_after", Type: `a time with its unit, or "never"`, Default: `"never"`,
-			Meaning: "How long a job with a large request_vram waits before a shared GPU is closed to smaller requests, " +
-				"so that its VRAM becomes free. It needs `elastic.demand = \"queue\"`.",
+			Meaning: "How long a job with a large request_vram waits before a shared GPU closes to smaller requests, so that " +
+				"its VRAM becomes free. It needs `elastic.demand = \"queue\"`.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.Placement.LargeAfter)(readLargeAfter(v)) }},
 		{Table: "placement", Name: "large_request", Type: `a number of MiB, or "auto"`, Default: `"auto"`,
-			Meaning: "From which request_vram on a job is a large one. " +
-				"`auto` is half of the largest request of the node's shared GPUs.",
+			Meaning: "The smallest request_vram of a large job. `auto` is half of the largest request of the node's shared " +
+				"GPUs.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.Placement.LargeRequest)(readLargest(v)) }},
 		{Table: "placement", Name: "slot_weight", Type: `"site", "cpus" or "cpus-or-vram"`, Default: `"site"`,
-			Meaning: "What a slot counts in HTCondor's accounts and quotas: " +
-				"what the site's SLOT_WEIGHT says; its CPUs; " +
-				"or the larger of its CPUs and of its part of the GPU's VRAM, in CPUs of that GPU's slot.",
+			Meaning: "What a slot counts in HTCondor's accounting and quotas. `site`: what the site's SLOT_WEIGHT says. " +
+				"`cpus`: its CPUs. `cpus-or-vram`: its CPUs, or its part of the GPU's VRAM in CPUs of that GPU's slot, " +
+				"if that is more.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Placement.SlotWeight)(word(v, WeightSite, WeightCPUs, WeightCPUsOrVRAM))
 			}},

@@ -6,14 +6,14 @@ import "fmt"
 func growthKeys() []Key {
 	return []Key{
 		{Table: "growth", Name: "retries", Type: "0 to 10", Default: "0",
-			Meaning: "How often such a job runs again at most; 0 for never. A job asks for fewer with `+VRAMRetries`. " +
-				"When it may not grow any more it is held, with the reason.",
+			Meaning: "How often such a job runs again at most; 0 for never. A job asks for fewer with `+VRAMRetries`. When it" +
+				" may not grow again, it is held with the reason.",
 			set: func(c *Config, _ *table, v any) string {
 				n, p := wholeNumber(v, 0, 10, "a whole number")
 				return put(&c.Growth.Retries)(int(n), p)
 			}},
 		{Table: "growth", Name: "factor", Type: "1.1 to 10", Default: "2",
-			Meaning: "What its request is multiplied by each time, up to the largest budget of the pool.",
+			Meaning: "The factor for its request at each retry, up to the largest budget of the pool.",
 			set: func(c *Config, _ *table, v any) string {
 				f, ok := number(v)
 				if !ok || f < 1.1 || f > 10 {
@@ -23,18 +23,20 @@ func growthKeys() []Key {
 				return ""
 			}},
 		{Table: "growth", Name: "exit_codes", Type: "a list of exit codes", Default: "[]",
-			Meaning: "The exit codes by which the site's programs say that CUDA had no memory left for them, such as `[85]`. " +
-				"HTCondor sees no other sign of it than `limit_percent`.",
+			Meaning: "The exit codes with which the site's programs report that CUDA had no memory left, such as `[85]`. " +
+				"HTCondor sees no other sign except `limit_percent`.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.Growth.ExitCodes)(readExitCodes(v)) }},
 		{Table: "growth", Name: "limit_percent", Type: "50 to 100", Default: "90",
-			Meaning: "A job that ended with an error, after a sample in which it used this percentage of its budget or more, " +
-				"is taken to have met its limit. A program that asks for a large piece at once may fail below it.",
+			Meaning: "A job met its limit if it ended with an error after a sample in which it used this percentage of its " +
+				"budget or more. A program that asks for much memory at once may fail below it.",
 			set: func(c *Config, _ *table, v any) string {
 				n, p := wholeNumber(v, 50, 100, "a percentage")
 				return put(&c.Growth.LimitPercent)(int(n), p)
 			}},
 		{Table: "growth", Name: "early_percent", Type: "0, or 50 to 100", Default: "0",
-			Meaning: "A job that may still grow is stopped as soon as a sample shows that it uses this percentage of its budget, as by `condor_vacate_job`, and runs again with a larger request, instead of failing at its limit. 0 for never: a job may use all it asked for without needing more.",
+			Meaning: "Stops a job that may still grow as soon as a sample shows that it uses this percentage of its budget. " +
+				"It is stopped as by `condor_vacate_job`, and runs again with a larger request, before it fails at its " +
+				"limit. 0 for never: a job may use all it asked for without needing more.",
 			set: func(c *Config, _ *table, v any) string {
 				n, p := wholeNumber(v, 0, 100, "0, or a percentage")
 				if n > 0 && n < 50 {

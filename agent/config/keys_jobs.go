@@ -18,20 +18,19 @@ const (
 func jobKeys() []Key {
 	return []Key{
 		{Table: "request_vram", Name: "minimum", Type: "a number of MiB", Default: "1536",
-			Meaning: "The smallest budget, in MiB; smaller requests are raised to it. " +
-				"A CUDA context alone takes some hundred MiB.",
+			Meaning: "The smallest budget, in MiB; smaller requests are raised to it. A CUDA context alone takes several " +
+				"hundred MiB.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.RequestVRAM.Minimum)(readMiB(v, 1)) }},
 		{Table: "request_vram", Name: "quantum", Type: "a number of MiB", Default: "512",
-			Meaning: "The step of budgets, in MiB: requests are rounded up to a multiple of it, " +
-				"pools and shares are multiples of it. A large step keeps the number of different requests small, " +
-				"which HTCondor's negotiator likes.",
+			Meaning: "The step of budgets, in MiB. Requests are rounded up to a multiple of it; pools and shares are " +
+				"multiples of it. A large step keeps the number of different requests small, which saves time in " +
+				"HTCondor's negotiator.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.RequestVRAM.Quantum)(readMiB(v, 1)) }},
 		{Table: "request_vram", Name: "without_request", Type: `"whole", "share", "refuse", "hold" or "auto"`,
 			Default: `"auto"`,
-			Meaning: "What a GPU job without `request_vram` gets on shared GPUs: " +
-				"nothing, so that it goes to whole GPUs of this node (`whole`) or waits for another node (`refuse`); " +
-				"one share (`share`); or a hold with the line to add (`hold`). " +
-				"`auto` is `whole` where the node has whole GPUs, else `refuse`.",
+			Meaning: "What a GPU job without `request_vram` gets on shared GPUs. `whole`: nothing; it goes to whole GPUs of " +
+				"this node. `refuse`: nothing; it waits for another node. `share`: one share. `hold`: a hold with the " +
+				"line to add. `auto` is `whole` where the node has whole GPUs, else `refuse`.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.RequestVRAM.WithoutRequest)(readWithoutRequest(v))
 			}},

@@ -14,7 +14,7 @@ func repartitionKeys() []Key {
 				return put(&c.Repartition.Interval)(duration(v, time.Second, time.Hour))
 			}},
 		{Table: "repartition", Name: "dwell", Type: "a time with its unit", Default: `"10m"`,
-			Meaning: "How long a MIG device exists at least before a change takes it away.",
+			Meaning: "The shortest life of a MIG device before a change removes it.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Repartition.Dwell)(duration(v, 0, 24*time.Hour))
 			}},
@@ -25,12 +25,13 @@ func repartitionKeys() []Key {
 				return put(&c.Repartition.ChangesPerHour)(int(n), p)
 			}},
 		{Table: "repartition", Name: "reserve_after", Type: "a time with its unit", Default: `"1h"`,
-			Meaning: "How long work waits for a device that idle ones cannot be fused to before devices are kept free of new jobs for it; no job is stopped.",
+			Meaning: "How long work waits for a device that cannot be made of idle ones, before devices are kept free of new " +
+				"jobs for it. No job is stopped.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Repartition.ReserveAfter)(duration(v, 0, 30*24*time.Hour))
 			}},
 		{Table: "repartition", Name: "reserve_for", Type: "a time with its unit", Default: `"12h"`,
-			Meaning: "For how long they are, while no job on them ends; make it as long as a usual job.",
+			Meaning: "How long devices are kept free while no job on them ends. Make it as long as a usual job.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Repartition.ReserveFor)(duration(v, time.Second, 30*24*time.Hour))
 			}},

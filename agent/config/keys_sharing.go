@@ -31,101 +31,102 @@ const auto = "auto"
 func sharingKeys() []Key {
 	return []Key{
 		{Table: "sharing", Name: "mode", Type: `"mps", "whole", "elastic", "mig", "observe" or "choose"`, Default: `"mps"`,
-			Meaning: "How the GPU is given out: `mps` shares it among several jobs through its own MPS control daemon; " +
-				"`whole` gives it to one job at a time; `elastic` does either, by turns, as jobs wait (`[elastic]`); " +
-				"`mig` divides it into MIG devices, each for one job at a time; " +
-				"`observe` changes nothing, neither on the GPUs nor in HTCondor, " +
-				"and records what the jobs use (all GPUs of a node or none; operations.md, Observe first); " +
-				"`choose` takes `mig` where `isolation` is wished and the GPU and `mig_layout` allow it, " +
-				"`whole` where MPS cannot serve or isolate, else `mps`. `gpuslot plan` says why.",
+			Meaning: "How jobs get the GPU. `mps`: several jobs share it through its own MPS control daemon. `whole`: one job" +
+				" at a time has it. `elastic`: either, in turns, as jobs wait (`[elastic]`). `mig`: it is divided into " +
+				"MIG devices, each for one job at a time. `observe`: gpuslot changes nothing, neither on the GPUs nor in" +
+				" HTCondor, and records what the jobs use (all GPUs of a node or none; operations.md, Observe first). " +
+				"`choose`: `mig` where `isolation` is set and the GPU and `mig_layout` allow it; `whole` where MPS " +
+				"cannot serve or isolate; else `mps`. `gpuslot plan` says why.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.mode)(readMode(v)) }},
 		{Table: "sharing", Name: "shares", Type: `1 to 60, or "auto"`, Default: `"auto"`,
-			Meaning: "How many jobs run on one shared GPU at most. " +
-				"`auto` is the least of 8, one per 4 GiB of the VRAM pool, and the number of MPS clients the driver serves.",
+			Meaning: "The largest number of jobs on one shared GPU. `auto` is the least of 8, one per 4 GiB of the VRAM pool," +
+				" and the number of MPS clients that the driver serves.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.shares)(readShares(v)) }},
 		{Table: "sharing", Name: "whole", Type: "0 to 256", Default: "0", notInGPU: true,
-			Meaning: "How many of the GPUs that this table speaks of are whole, from the last PCI address down, " +
-				"so that they are the same after a reboot. Jobs with several GPUs run only on whole or elastic ones. " +
-				"A GPU whose own table sets `mode` is not counted.",
+			Meaning: "How many of this table's GPUs are whole, from the last PCI address down, so that they are the same " +
+				"after a reboot. Jobs with several GPUs run only on whole or elastic ones. A GPU whose own table sets " +
+				"`mode` is not counted.",
 			set: func(_ *Config, t *table, v any) string {
 				n, p := wholeNumber(v, 0, maxWhole, "a number of GPUs")
 				return point(&t.whole)(int(n), p)
 			}},
 		{Table: "sharing", Name: "reserved_vram", Type: "a number of MiB", Default: "64",
-			Meaning: "VRAM of a shared GPU that is given to no job, in MiB, beside what the driver reserves and the MPS server needs, which `gpuslot plan` prints. It is a margin for what the driver lists of no process.",
-			set:     func(_ *Config, t *table, v any) string { return point(&t.reservedVRAM)(readMiB(v, 0)) }},
+			Meaning: "VRAM of a shared GPU that no job gets, in MiB. It is a reserve for memory that the driver lists for no " +
+				"process. It is separate from what the driver reserves and the MPS server needs, which `gpuslot plan` " +
+				"prints.",
+			set: func(_ *Config, t *table, v any) string { return point(&t.reservedVRAM)(readMiB(v, 0)) }},
 		{Table: "sharing", Name: "largest_request", Type: `a number of MiB, or "auto"`, Default: `"auto"`,
 			Meaning: "The largest budget of one job on a shared GPU, in MiB. " +
 				"It is also the limit of the GPU's control daemon. `auto` is the whole pool.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.largestRequest)(readLargest(v)) }},
 		{Table: "sharing", Name: "threads", Type: `"uncapped", "equal", "by-vram", "partitioned", or 0.1 to 100`,
 			Default: `"uncapped"`,
-			Meaning: "The active thread percentage of a job: " +
-				"no cap; 100 divided by the shares; in proportion to its budget; or one number for all, in percent. " +
-				"It is a cap, not a reservation. With `partitioned` each share has multiprocessors of its own instead, " +
-				"a static SM partition (driver R590 and a GPU of the Ampere generation, or newer).",
+			Meaning: "The active thread percentage of a job: no limit (`uncapped`); 100 divided by the shares (`equal`); in " +
+				"proportion to its budget (`by-vram`); or one number for all, in percent. It is a limit, not a " +
+				"reservation. With `partitioned` each share has its own multiprocessors instead, a static SM partition. " +
+				"This needs driver R590 or newer, and a GPU of the Ampere generation or newer.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.threads)(readThreads(v)) }},
 		{Table: "sharing", Name: "threads_max", Type: `0.1 to 100, or "policy"`, Default: `"policy"`,
-			Meaning: "The largest active thread percentage that a job may ask for with `+RequestGPUThreads`, " +
-				"where it is above what `threads` gives it; `policy` lets jobs ask for less only. " +
-				"It is also the control daemon's own bound.",
+			Meaning: "The largest active thread percentage that a job may request with `+RequestGPUThreads`, if it is above " +
+				"what `threads` gives. With `policy` jobs may only ask for less. It is also the control daemon's own " +
+				"limit.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.mostThreads)(readMostThreads(v)) }},
 		{Table: "sharing", Name: "compute_mode", Type: `"exclusive-process", "default" or "keep"`,
 			Default: `"exclusive-process"`,
-			Meaning: "The compute mode of a shared GPU, undone when gpuslot leaves it. " +
-				"`exclusive-process` admits nothing but the MPS server, so a job that drops its pipe directory gets no GPU; " +
-				"with `default` it gets the GPU without a limit. `keep` does not touch the mode.",
+			Meaning: "The compute mode of a shared GPU. It is restored when gpuslot stops sharing the GPU. With `exclusive-" +
+				"process` the GPU accepts only the MPS server, so a job that drops its pipe directory gets no GPU. With " +
+				"`default` such a job gets the GPU without a limit. With `keep` the mode is not changed.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.computeMode)(readComputeMode(v)) }},
 		{Table: "sharing", Name: "tenancy", Type: `"one-at-a-time", "common:<user>" or "multi-user"`,
 			Default: `"one-at-a-time"`,
-			Meaning: "Whose jobs share a GPU at one time; MPS serves one account and lets the others wait. " +
-				"`one-at-a-time` admits only the account that holds the GPU now; " +
-				"`common:<user>` says that all jobs run as that one account, without isolation between them; " +
-				"`multi-user` runs control daemons whose server, root's, " +
-				"serves all accounts at once and makes them share its faults and its log (driver 555 or newer).",
+			Meaning: "Whose jobs share a GPU at one time; MPS serves one account, and the others wait. `one-at-a-time` " +
+				"accepts only the account that holds the GPU now. `common:<user>` means that all jobs run as that one " +
+				"account, without isolation between them. `multi-user` runs control daemons whose server runs as root " +
+				"and serves all accounts at once. They then share its faults and its log (driver 555 or newer).",
 			set: func(_ *Config, t *table, v any) string { return point(&t.tenancy)(readTenancy(v)) }},
 		{Table: "sharing", Name: "tenant", Type: `"account", "accounting-group" or "vo"`, Default: `"account"`,
-			Meaning: "What the jobs on one GPU have in common at one time: " +
-				"the account; `AcctGroup`, the accounting group; or `x509UserProxyVOName`, the virtual organisation. " +
-				"A job that has none is its owner's. The latter two go with `common:<user>` and `multi-user`, " +
-				"where otherwise nothing keeps jobs apart.",
+			Meaning: "What the jobs on one GPU have in common at one time: the account; `AcctGroup`, the accounting group; or" +
+				" `x509UserProxyVOName`, the virtual organisation. A job that has none belongs to its owner. The last " +
+				"two need `common:<user>` or `multi-user`, where nothing else separates jobs.",
 			set: func(_ *Config, t *table, v any) string {
 				return point(&t.tenant)(word(v, TenantAccount, TenantGroup, TenantVO))
 			}},
 		{Table: "sharing", Name: "clients_per_share", Type: `1 to 60, or "auto"`, Default: `"auto"`,
-			Meaning: "How many MPS clients (processes with a CUDA context) one job may have. " +
-				"Over that it is treated like a job over its budget, before the driver's ceiling shuts out its neighbours. " +
-				"`auto` divides the number of clients that the driver serves by the shares.",
+			Meaning: "How many MPS clients (processes with a CUDA context) one job may have. A job with more is treated like " +
+				"a job over its budget, before the driver's maximum keeps its neighbours out. `auto` divides the number " +
+				"of clients that the driver serves by the shares.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.clientsPerShare)(readShares(v)) }},
 		{Table: "sharing", Name: "mig_layout", Type: `a layout, or a list of them by preference`, Default: `"keep"`,
-			Meaning: "The MIG devices of a GPU with `mode = \"mig\"`: " +
-				"profiles as nvidia-smi prints them, with a count behind `*` and a start behind `@`, " +
-				"such as `\"3g.20gb, 2g.10gb, 1g.5gb*2\"`. " +
-				"Of a list the first counts that the GPU's chip has and that has room beside instances that gpuslot did not make. Slots are made for the places of the whole list: reorder it and reload to change the layout without a restart of the startd. gpuslot turns MIG mode on and makes the instances before HTCondor starts, and never touches those in use: devices without a place in a new layout take no new jobs, and when the last job on them has ended it is made. `keep` offers those that exist and changes nothing.",
+			Meaning: "The MIG devices of a GPU with `mode = \"mig\"`: profiles as nvidia-smi prints them, with a count after " +
+				"`*` and a start after `@`, such as `\"3g.20gb, 2g.10gb, 1g.5gb*2\"`. In a list, the first layout is used " +
+				"that the GPU's chip supports and that has room beside instances that gpuslot did not make. Slots are " +
+				"made for the places of the whole list. To change the layout without a restart of the startd, reorder " +
+				"the list and reload. gpuslot turns MIG mode on and makes the instances before HTCondor starts. It never" +
+				" changes instances in use: devices without a place in a new layout take no new jobs. The layout is made" +
+				" when the last job on them has ended. `keep` offers the devices that exist and changes nothing.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.migLayouts)(readLayouts(v)) }},
 		{Table: "sharing", Name: "mig_mps", Type: "true or false", Default: "false",
-			Meaning: "Whether each MIG device is shared among several jobs through a control daemon of its own, " +
-				"with shares and a VRAM pool as a whole GPU has. " +
-				"A device has at most as many shares as NVIDIA serves MPS clients there, in proportion to its compute slices: " +
-				"5 on one slice of seven, 19 on three.",
+			Meaning: "Whether several jobs share each MIG device. It then has its own control daemon, shares and VRAM pool, " +
+				"as a whole GPU has. A device has at most as many shares as NVIDIA serves MPS clients there, in " +
+				"proportion to its compute slices: 5 on one slice of seven, 19 on three.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.migMPS)(readBool(v)) }},
 		{Table: "sharing", Name: "repartition", Type: `"static", "suggest" or "auto"`, Default: `"static"`,
-			Meaning: "Whether the layout of a GPU with `mode = \"mig\"` follows the work that waits in the pool, " +
-				"within the places of the layouts in `mig_layout`: " +
-				"`static` leaves it; `suggest` says in `gpuslot status`, metrics and the history what `auto` would do; " +
-				"`auto` does it, without touching a device in use. " +
-				"What waits is told by the access points (`gpuslot condor-config --for access-point`). Not with `mig_mps`.",
+			Meaning: "Whether the layout of a GPU with `mode = \"mig\"` follows the work that waits in the pool, within the " +
+				"places of `mig_layout`. `static`: it does not. `suggest`: `gpuslot status`, metrics and the history say" +
+				" what `auto` would do. `auto`: it does, without a change to a device in use. The access points report " +
+				"what waits (`gpuslot condor-config --for access-point`). Not with `mig_mps`.",
 			set: func(_ *Config, t *table, v any) string {
 				return point(&t.repartition)(word(v, mig.Static, mig.Suggest, mig.Auto))
 			}},
 		{Table: "sharing", Name: "isolation", Type: "true or false", Default: "false",
-			Meaning: "A wish for `mode = \"choose\"`: " +
-				"the hardware shall keep the memory, multiprocessors and faults of jobs apart, which MPS does not. " +
-				"Jobs of accounts that do not trust each other need it; programs that are not CUDA ones cannot use MPS at all.",
+			Meaning: "A requirement for `mode = \"choose\"`: the hardware must separate the memory, multiprocessors and " +
+				"faults of jobs, which MPS does not. Set it if accounts do not trust each other. Programs without CUDA cannot " +
+				"use MPS at all.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.isolation)(readBool(v)) }},
 		{Table: "gpu", Name: "host", Type: "a host name or glob", Default: `"*"`,
-			Meaning: "Where the GPU is expected, so that one file can serve a farm: on other hosts its absence is not reported.",
-			set:     func(_ *Config, t *table, v any) string { return point(&t.host)(readHost(v)) }},
+			Meaning: "Where the GPU is expected, so that all nodes can have one file. On other hosts its absence is not " +
+				"reported.",
+			set: func(_ *Config, t *table, v any) string { return point(&t.host)(readHost(v)) }},
 	}
 }
 

@@ -56,31 +56,85 @@ func defaultSettings() Settings {
 const fromDefaults = "defaults"
 
 // For lays the tables over each other, key by key, for one GPU of one host:
-// the defaults, [sharing], [model."…"] of the product name, every [host."…"]
-// that matches (the one with more literal characters later), [gpu."…"].
+// the defaults, [sharing], every [model."…"] that matches the product name, every
+// [host."…"] that matches (the one with more literal characters later), [gpu."…"].
 func (c Config) For(host string, g gpu.GPU) Settings {
 	s := defaultSettings()
 	s.lay(c.sharing, "[sharing]")
-	if t, ok := c.models[g.Name]; ok {
-		s.lay(t, tableName("model", g.Name))
+	for _, name := range c.modelsOf(g.Name) {
+		s.lay(c.models[name], tableName("model", name))
 	}
 	for _, h := range c.hosts {
 		if globMatches(h.glob, host) {
 			s.lay(h.table, tableName("host", h.glob))
 		}
 	}
-	if t, ok := c.gpus[g.UUID]; ok {
-		s.lay(t, tableName("gpu", g.UUID.String()))
+	for _, u := range c.gpusOf(g.UUID) {
+		s.lay(c.gpus[u], tableName("gpu", u.String()))
 	}
 	return s
 }
 
-// Configured lists the GPUs that have a table of their own and are expected on
+// modelsOf are the names of the [model] tables for a product, the more specific later.
+func (c Config) modelsOf(product string) []string {
+	var names []string
+	for name := range c.models {
+		if ok, _ := path.Match(strings.ToLower(name), strings.ToLower(product)); ok || name == product {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, moreLiteral)
+	return names
+}
+
+// gpusOf are the UUIDs, or beginnings of one, of the [gpu] tables for a GPU, the longer
+// later.
+func (c Config) gpusOf(u gpu.UUID) []gpu.UUID {
+	var begins []gpu.UUID
+	for b := range c.gpus {
+		if strings.HasPrefix(string(u), string(b)) {
+			begins = append(begins, b)
+		}
+	}
+	slices.Sort(begins)
+	return begins
+}
+
+// Unmatched names the tables that match no GPU of a host, sorted. A [model] table counts
+// only if a GPU of the host has none: one file for several kinds of nodes has tables for
+// other products. A [gpu] table with a whole UUID is one of Configured instead.
+func (c Config) Unmatched(host string, gpus []gpu.GPU) []string {
+	var names []string
+	if slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return len(c.modelsOf(g.Name)) == 0 }) {
+		for name := range c.models {
+			if !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return slices.Contains(c.modelsOf(g.Name), name) }) {
+				names = append(names, tableName("model", name))
+			}
+		}
+	}
+	for b, t := range c.gpus {
+		expected := t.host == nil || globMatches(*t.host, host)
+		found := slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return strings.HasPrefix(string(g.UUID), string(b)) })
+		if expected && !found && !isWhole(b) {
+			names = append(names, tableName("gpu", b.String()))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// isWhole reports whether a UUID is more than the beginning of one.
+func isWhole(u gpu.UUID) bool {
+	_, err := gpu.ParseUUID(string(u))
+	return err == nil
+}
+
+// Configured lists the GPUs that have a table with their whole UUID and are expected on
 // the host, sorted.
 func (c Config) Configured(host string) []gpu.UUID {
 	var uuids []gpu.UUID
 	for u, t := range c.gpus {
-		if t.host == nil || globMatches(*t.host, host) {
+		if isWhole(u) && (t.host == nil || globMatches(*t.host, host)) {
 			uuids = append(uuids, u)
 		}
 	}
@@ -158,6 +212,11 @@ func literals(glob string) int {
 // sortHosts puts the more specific globs later.
 func sortHosts(hosts []hostTable) {
 	slices.SortFunc(hosts, func(a, b hostTable) int {
-		return cmp.Or(cmp.Compare(literals(a.glob), literals(b.glob)), cmp.Compare(a.glob, b.glob))
+		return moreLiteral(a.glob, b.glob)
 	})
+}
+
+// moreLiteral orders globs by their literal characters, then by text.
+func moreLiteral(a, b string) int {
+	return cmp.Or(cmp.Compare(literals(a), literals(b)), cmp.Compare(a, b))
 }

@@ -75,6 +75,8 @@ type Demand struct {
 	// has waited for Rules.Patience. Shared says that a shared job has.
 	Whole  int
 	Shared bool
+	// At is when the whole job was counted.
+	At time.Time
 }
 
 // Now is what Decide looks at.

@@ -40,6 +40,9 @@ type pool struct {
 	deaf          int // ticks for which the startd hears nothing
 	ready         []int
 	jobs          []*job // those that wait and run
+	// every is how many ticks pass between two counts of what waits, counted the last one.
+	every   int
+	counted Demand
 	// refused counts jobs that were matched and sent back.
 	refused int
 	// last are the ticks of the last starts, of shared and of whole jobs.
@@ -50,7 +53,7 @@ func at(tick int) time.Time { return time.Unix(1e9, 0).Add(time.Duration(tick) *
 
 func newPool(r Rules, n, shares int, known bool) *pool {
 	s := New(n, func(int) bool { return false }, at(0))
-	return &pool{rules: r, known: known, shares: shares, state: s, heard: s, coming: s, told: at(0), ready: make([]int, n), last: map[bool]int{}}
+	return &pool{rules: r, known: known, shares: shares, every: 1, state: s, heard: s, coming: s, told: at(0), ready: make([]int, n), last: map[bool]int{}}
 }
 
 func (p *pool) gpus() []GPU {
@@ -75,7 +78,7 @@ func (p *pool) gpus() []GPU {
 
 // demand is what the access points would tell.
 func (p *pool) demand() Demand {
-	d := Demand{Known: p.known}
+	d := Demand{Known: p.known, At: at(p.now)}
 	oldest := p.now + 1
 	for _, j := range p.jobs {
 		if j.ids != nil || time.Duration(p.now-j.came)*time.Second < p.rules.Patience {
@@ -102,7 +105,10 @@ func (p *pool) tick(order []*job) {
 		}
 	}
 	p.jobs = slices.DeleteFunc(p.jobs, func(j *job) bool { return j.running && j.left <= 0 })
-	p.state = Decide(p.rules, p.state, Now{At: at(p.now), Heard: p.told, GPUs: p.gpus(), Demand: p.demand()})
+	if p.now%p.every == 0 {
+		p.counted = p.demand()
+	}
+	p.state = Decide(p.rules, p.state, Now{At: at(p.now), Heard: p.told, GPUs: p.gpus(), Demand: p.counted})
 	for _, j := range order {
 		p.match(j)
 	}
@@ -233,6 +239,7 @@ func TestNeverBothAndAllRun(t *testing.T) {
 		n := rapid.IntRange(1, 4).Draw(t, "n")
 		r := drawRules(t, n)
 		p := newPool(r, n, rapid.IntRange(1, 3).Draw(t, "shares"), rapid.Bool().Draw(t, "known"))
+		p.every = rapid.IntRange(1, 30).Draw(t, "every")
 		deaf, wild, rnd := rapid.Bool().Draw(t, "deaf"), rapid.Bool().Draw(t, "wild"), stream(t)
 		for range rapid.IntRange(1, 300).Draw(t, "ticks") {
 			if rnd.IntN(3) == 0 {
@@ -272,8 +279,9 @@ func TestNeitherSideStarves(t *testing.T) {
 		n := rapid.IntRange(1, 4).Draw(t, "n")
 		r := drawRules(t, n)
 		p := newPool(r, n, rapid.IntRange(1, 3).Draw(t, "shares"), rapid.Bool().Draw(t, "known"))
+		p.every = rapid.IntRange(1, 30).Draw(t, "every")
 		rnd := stream(t)
-		bound := 2*(int(r.Stay/time.Second)+longestJob+int(r.Patience/time.Second)) + 40
+		bound := 2*(int(r.Stay/time.Second)+longestJob+int(r.Patience/time.Second)+p.every) + 40
 		for range 1200 {
 			for _, whole := range []bool{true, false} {
 				for waiting := p.waiting(whole); waiting < 6; waiting++ {
@@ -379,6 +387,33 @@ func (p *pool) waiting(whole bool) int {
 func (p *pool) describe() string {
 	return fmt.Sprintf("%+v, target %d (%s), open %d, sides %v, settled %v for %s, unclaimed %d", p.rules, p.state.Target, p.state.Why, p.state.Open,
 		p.state.Sides, p.state.Settled, at(p.now).Sub(p.state.Since), p.state.Unclaimed)
+}
+
+// A job that was counted before the last whole job started may be that one: no GPU is
+// cleared for it again until it is counted once more.
+func TestOldCount(t *testing.T) {
+	r := Rules{Max: 4, Stay: time.Second, Offer: time.Minute}
+	s := New(4, func(int) bool { return false }, at(0))
+	gpus := make([]GPU, 4)
+	for i := range gpus {
+		gpus[i].Ready = true
+	}
+	step := func(from, ticks int, d Demand) {
+		for i := range ticks {
+			s = Decide(r, s, Now{At: at(from + i), Heard: at(from + i), GPUs: gpus, Demand: d})
+		}
+	}
+	old := Demand{Known: true, Whole: 2, At: at(0)}
+	step(0, 10, old)
+	gpus[0].Whole, gpus[1].Whole = true, true
+	step(10, 20, old)
+	if s.Target != 2 {
+		t.Errorf("target %d after the job for two GPUs has started", s.Target)
+	}
+	step(30, 1, Demand{Known: true, Whole: 2, At: at(29)})
+	if s.Target != 4 {
+		t.Errorf("target %d although another one is counted", s.Target)
+	}
 }
 
 // A job that did not come when it could keeps nobody out.

@@ -174,9 +174,13 @@ func (g *Group) Round(
 		out[u] = broken(u)
 	}
 	var before, after State
+	decided := false
 	g.Jobs.Look(func(running *jobs.View) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
+		if decided = slices.Equal(order, g.order); !decided {
+			return // another plan came meanwhile: the next round is for that
+		}
 		now := Now{At: time.Now(), Heard: g.heard, Demand: demand}
 		now.GPUs = g.members(running, held, func(u gpu.UUID) bool { return out[u] })
 		before, after = g.state, Decide(RulesOf(site, len(g.order)), g.state, now)
@@ -185,7 +189,7 @@ func (g *Group) Round(
 			g.changed = now.At
 		}
 	})
-	return g.noted(order, before, after)
+	return decided && g.noted(order, before, after)
 }
 
 // noted notes what changed, and says whether a GPU changed sides.

@@ -45,6 +45,8 @@ func (n *node) Identify(uint32, int) (starter.Caller, error) {
 	return starter.Caller{}, errors.New("nobody")
 }
 
+func (n *node) OriginOf(int) starter.Origin { return starter.Origin{} }
+
 func (n *node) Slots(context.Context, string) ([]condor.Slot, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -22,13 +22,17 @@ func (s *State) target(r Rules, now Now) (int, string) {
 	case s.Target > r.Min && s.unclaimed(r, d, now.At):
 		s.Unclaimed++
 		return r.Min, "no whole job came"
-	case d.Whole > free && s.mayGrow(r, d, now):
+	case d.Whole > free && s.news(d) && s.mayGrow(r, d, now):
 		if t := min(r.Max, s.Used+d.Whole); t > s.Target {
 			return t, "a whole job waits"
 		}
 	}
 	return s.Target, ""
 }
+
+// news: the whole job was counted after the last one started or ended here. Before, it may
+// be the one that has started.
+func (s *State) news(d Demand) bool { return !d.Known || s.Used == 0 || d.At.After(s.Busy) }
 
 // mostDoublings bounds how long a group is left alone whose offers no job takes.
 const mostDoublings = 4

@@ -17,7 +17,7 @@ const (
 	// ExitNoShare: the job has no GPU, nor a part of one.
 	ExitNoShare = 3
 	// ExitNoJob: the caller is no job's process.
-	ExitNoJob = 4
+	ExitNoJob = 6
 )
 
 // NoJob is what a caller outside any job is told.
@@ -26,7 +26,7 @@ const NoJob = "this is no process of a job on this node: " +
 
 // Help is the text of both programs about exit codes.
 const Help = `Exit codes: 0 the job has a GPU or a part of one; 1 gpuslotd cannot be asked; 3 it
-has none; 4 this is no process of a job.`
+has none; 6 this is no process of a job.`
 
 // walls says what each wall means to the job.
 var walls = map[string]string{

@@ -53,6 +53,8 @@ const (
 	EventEnd      EventKind = "end"
 	EventLayout   EventKind = "layout"
 	EventNode     EventKind = "node"
+	// EventContention is of a GPU whose jobs slow each other down, or no longer do.
+	EventContention EventKind = "contention"
 )
 
 // EventLog returns the files of the events: at most five of 2 MiB, some tens of

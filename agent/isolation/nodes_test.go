@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +34,10 @@ func mig(instance int) gpu.UUID { return gpu.UUID(fmt.Sprintf("MIG-%d", instance
 
 // wall is a kernel that keeps one rule for each cgroup.
 type wall struct {
+	// overlapped: a rule was put or removed while another one was.
+	inside     atomic.Int32
+	overlapped atomic.Bool
+
 	mu  sync.Mutex
 	by  map[string]devices.Rule
 	err error
@@ -44,6 +50,7 @@ func (w *wall) Try(devices.Rule) error {
 }
 
 func (w *wall) Put(dir string, r devices.Rule) error {
+	defer w.enter()()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
@@ -52,7 +59,17 @@ func (w *wall) Put(dir string, r devices.Rule) error {
 	return w.err
 }
 
+// enter begins a call, which takes the kernel some time, and leave ends it.
+func (w *wall) enter() (leave func()) {
+	if w.inside.Add(1) > 1 {
+		w.overlapped.Store(true)
+	}
+	runtime.Gosched()
+	return func() { w.inside.Add(-1) }
+}
+
 func (w *wall) Remove(dir string) error {
+	defer w.enter()()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, ok := w.by[dir]; !ok {
@@ -229,6 +246,17 @@ func TestRound(t *testing.T) {
 	n.proc.End(s.PID + 1000)
 	n.proc.End(s.PID)
 	n.table.DropEnded()
+	events := filepath.Join(n.root, filepath.Dir(n.leaf(s)), "cgroup.events")
+	if err := os.WriteFile(events, []byte("populated 1\nfrozen 0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.Round(now(), time.Now())
+	if got := n.rule(s); got != own(3) {
+		t.Errorf("with a process that outlives it: %s", got)
+	}
+	if err := os.WriteFile(events, []byte("populated 0\nfrozen 0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	n.Round(now(), time.Now())
 	if got := n.rule(s); got != "none" {
 		t.Errorf("after its end: %s", got)

@@ -51,13 +51,14 @@ func (n *Nodes) settle(slice starter.Cgroup, before time.Time) bool {
 }
 
 // ended forgets the jobs whose starters have ended, and returns their slices. What
-// was said of such jobs goes with them. The caller holds turn.
+// was said of such jobs goes with them. A slice with a process that outlives its job keeps
+// the rule until that process ends. The caller holds turn.
 func (n *Nodes) ended(alive func(process.ID) bool) []starter.Cgroup {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []starter.Cgroup
 	for slice, h := range n.by {
-		if !alive(h.starter.ID) {
+		if !alive(h.starter.ID) && !slice.Populated() {
 			out = append(out, slice)
 			delete(n.by, slice)
 		}

@@ -54,14 +54,23 @@ func (t *Table) OfCaller(c *starter.Caller) (held []Job, others map[gpu.UUID]int
 }
 
 // StarterOf is the starter of the job that a process is of, by its cgroup or the
-// condor_starter above it; false for a process of no job in the table.
+// condor_starter above it; false for a process of no job in the table. One without a starter
+// above it that is older than the slot's, of another account than its job, is left from an
+// earlier job.
 func (t *Table) StarterOf(pid int) (starter.Starter, bool) {
 	c, err := t.view.processes.Identify(0, pid)
+	var origin starter.Origin
+	if err == nil && c.Starter.PID == 0 {
+		origin = t.view.processes.OriginOf(pid)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case err == nil && !c.Hook:
 		if s, ok := t.view.starterOf(c.Starter.Slot); ok {
+			if origin.Before(s, t.view.HeldBy(s)[0].Account) {
+				return starter.Starter{}, false
+			}
 			return s, true
 		}
 		return t.view.awaited(func(s starter.Starter) bool {

@@ -29,6 +29,8 @@ type Processes interface {
 	Runs(p process.ID) bool
 	// Identify finds the slot of a process: see starter.Node.Identify.
 	Identify(uid uint32, pid int) (starter.Caller, error)
+	// OriginOf is who began a process, and when: see starter.Node.OriginOf.
+	OriginOf(pid int) starter.Origin
 }
 
 // Table is the agent's own word on who runs where: entered at admission, corrected by

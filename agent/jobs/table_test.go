@@ -25,6 +25,8 @@ type fakeNode struct {
 	runs map[process.ID]bool
 	// callers are what Identify says of PIDs; an error for all others.
 	callers map[int]starter.Caller
+	// origins are those of PIDs; account 1000, after all starters, for all others.
+	origins map[int]starter.Origin
 }
 
 func newNode() *fakeNode {
@@ -44,6 +46,13 @@ func (n *fakeNode) Identify(_ uint32, pid int) (starter.Caller, error) {
 		return c, nil
 	}
 	return starter.Caller{}, errors.New("no slot")
+}
+
+func (n *fakeNode) OriginOf(pid int) starter.Origin {
+	if o, ok := n.origins[pid]; ok {
+		return o
+	}
+	return starter.Origin{Account: starter.Account{UID: 1000, Known: true}, Began: 1000}
 }
 
 // starter starts the starter of a slot.
@@ -300,8 +309,16 @@ func TestStarterOf(t *testing.T) {
 		21: {Starter: waits, Hook: true},
 		30: {Starter: starter.Starter{Slot: "slot1_3@wn1"}},
 		31: {Starter: node.starter(3, "slot1_3"), Hook: true},
+		50: {Starter: starter.Starter{Slot: "slot1_1@wn1"}}, // left from the slot's job before
+		51: {Starter: starter.Starter{Slot: "slot1_1@wn1"}}, // of the job, which changed its account
+		53: {Starter: starter.Starter{Slot: "slot1_1@wn1"}}, // it ended meanwhile
+		52: {Starter: first},                                // below the starter, as su in the job
 	}
-	for pid, want := range map[int]int{10: 1, 11: 1, 20: 2, 21: 2, 30: 0, 31: 0, 40: 0} {
+	other := starter.Account{UID: 1001, Known: true}
+	node.origins = map[int]starter.Origin{
+		50: {Account: other}, 51: {Account: other, Began: first.Started}, 52: {Account: other}, 53: {},
+	}
+	for pid, want := range map[int]int{10: 1, 11: 1, 20: 2, 21: 2, 30: 0, 31: 0, 40: 0, 50: 0, 51: 1, 52: 1, 53: 1} {
 		if s, ok := table.StarterOf(pid); s.PID != want || ok != (want != 0) {
 			t.Errorf("process %d is of %d, %t", pid, s.PID, ok)
 		}

@@ -11,26 +11,26 @@ import (
 // sum over one of them counts nothing twice. Bounds are names, not a label, for
 // the same reason.
 var (
-	sampled = desc("sample_timestamp_seconds", "When the last round of samples ended, whatever came of it.")
+	sampled = desc("sample_timestamp_seconds", "When the last round of samples ended, with or without success.")
 
-	sourceUp = desc("source_up", "Whether a source that the agent asks again and again answered last time, "+
+	sourceUp = desc("source_up", "Whether a source of the agent answered last time, "+
 		"for every GPU.", "source")
 	sourceTook    = desc("source_duration_seconds", "How long the source took to answer last time.", "source")
 	sourceSuccess = desc("source_last_success_timestamp_seconds",
 		"When the source last answered for every GPU.", "source")
 	sourceFailures = desc("source_failures_total",
-		"Attempts that did not work, or not for every GPU, since the agent started.", "source")
+		"Attempts that failed, or failed for some GPU, since the agent started.", "source")
 
 	gpuMemoryUsed = desc("gpu_memory_used_bytes", "Memory in use on the GPU.", "gpu")
 	gpuPower      = desc("gpu_power_watts", "Power that the GPU draws.", "gpu")
 	gpuPowerLimit = desc("gpu_power_limit_watts", "Power limit of the GPU that is enforced now.", "gpu")
 	gpuHeat       = desc("gpu_temperature_celsius", "Temperature of the GPU's chip.", "gpu")
 	gpuClock      = desc("gpu_clock_hertz", "Clocks of the GPU, by domain (sm, memory).", "gpu", "domain")
-	gpuLimited    = desc("gpu_clock_limited", "Whether a reason holds the GPU's clocks back now.", "gpu", "reason")
+	gpuLimited    = desc("gpu_clock_limited", "Whether a reason reduces the GPU's clocks now.", "gpu", "reason")
 	gpuECC        = desc("gpu_ecc_errors_total",
 		"ECC errors of the GPU over its life, by kind (corrected, uncorrected); absent where ECC is off.", "gpu", "kind")
 	gpuUnplanned = desc("gpu_unplanned", "A GPU of the node that the plan leaves out: "+
-		"its use is told, and no slot has it; the value is 1.", "gpu")
+		"its use is reported, and no slot has it; the value is 1.", "gpu")
 	gpuSM         = desc("gpu_sm_seconds_total", "Seconds of full activity of the GPU's multiprocessors.", "gpu")
 	gpuBusy       = desc("gpu_busy_seconds_total", "Seconds in which any kernel ran on the GPU, however small.", "gpu")
 	gpuDRAM       = desc("gpu_dram_active_seconds_total", "Seconds of full bandwidth of the GPU's memory.", "gpu")
@@ -38,21 +38,24 @@ var (
 	gpuRestEnergy = desc("gpu_unattributed_energy_joules_total",
 		"Energy since the agent started that no slot was given.", "gpu")
 	gpuFaults = desc("gpu_faults_total",
-		"Events of the GPU since the agent started, by reason (such as xid-79) and by what they ask for.", "gpu",
+		"Events of the GPU since the agent started, by reason (such as xid-79) and by what they require.", "gpu",
 		"reason", "class")
 
 	deviceSampled = desc("gpu_sampled_seconds_total",
-		"Seconds of which the activity of the GPU or MIG device is known: the denominator of the SM seconds.", "gpu", "mig")
+		"Seconds for which the activity of the GPU or MIG device is known: the denominator of the SM seconds.", "gpu", "mig")
 	deviceRest = desc("gpu_unattributed_sm_seconds_total",
 		"SM seconds of the GPU or MIG device that no slot's estimate has.", "gpu", "mig")
+	deviceContended = desc("gpu_memory_contention",
+		"1 while jobs that share the GPU slow each other down at its memory: its interface is busy for more than 0.6 of ten "+
+			"minutes, with several jobs there; absent where the driver does not report it.", "gpu")
 	deviceBeyond = desc("gpu_bounds_exceeded_total",
-		"Intervals in which the GPU or MIG device did more than the caps of its slots allow: a cap is not enforced.",
+		"Intervals in which the GPU or MIG device did more than the limits of its slots allow: a limit is not enforced.",
 		"gpu", "mig")
 	deviceActivity = desc("gpu_activity_info",
 		"How the activity of the GPU or MIG device is known and divided among slots; the value is 1.", "gpu", "mig",
 		"method", "source")
 	deviceProcs = desc("gpu_processes", "Processes with a context on the GPU or MIG device, "+
-		"by whose they are (slot, server, none).", "gpu", "mig", "owner")
+		"by owner (slot, server, none).", "gpu", "mig", "owner")
 	deviceUnowned = desc("gpu_unowned_memory_bytes",
 		"Memory that processes in no slot hold on the GPU or MIG device, MPS servers not counted.", "gpu", "mig")
 
@@ -64,19 +67,20 @@ var (
 	migRatio = desc("mig_sm_ratio", "The MIG device's part of the GPU's multiprocessors.", "gpu", "mig")
 
 	slotInfo = desc("slot_info", "A slot in use; the value is 1. "+
-		"The only place of the job and its user, empty where not told.", "slot", "gpu", "mig", "method", "job_id", "vo",
+		"The only metric that names the job and its user; empty if not published.",
+		"slot", "gpu", "mig", "method", "job_id", "vo",
 		"user", "accounting_group")
 	slotAdmitted = desc("slot_admitted_timestamp_seconds", "When the slot's job was admitted to the GPU.", "slot",
 		"gpu", "mig")
 	slotBudget = desc("slot_memory_budget_bytes", "VRAM that the slot was given.", "slot", "gpu", "mig")
 	slotUsed   = desc("slot_memory_used_bytes", "VRAM that the slot's processes hold together.", "slot", "gpu", "mig")
-	slotPeak   = desc("slot_memory_peak_bytes", "The most VRAM that was seen of the slot's present job.", "slot",
+	slotPeak   = desc("slot_memory_peak_bytes", "The largest VRAM of the slot's present job that was seen.", "slot",
 		"gpu", "mig")
 	slotProcs = desc("slot_gpu_processes", "Processes of the slot that have a context on the GPU or MIG device.",
 		"slot", "gpu", "mig")
 	slotCap = desc("slot_sm_limit_ratio",
 		"The part of the multiprocessors of the GPU or MIG device that one client of the slot can have at most; "+
-			"1 where the job could lift every limit.", "slot", "gpu", "mig")
+			"1 if the job can remove every limit.", "slot", "gpu", "mig")
 	slotShare = desc("slot_share_ratio", "The part of the GPU or MIG device that the slot was given.", "slot",
 		"gpu", "mig")
 	slotAllocated = desc("slot_allocated_seconds_total", "GPU-seconds that the slot was given, used or not.", "slot",
@@ -87,6 +91,12 @@ var (
 		"Lower bound of slot_sm_seconds_total. Bounds of several slots do not add up to the GPU.", "slot", "gpu", "mig")
 	slotSMMax = desc("slot_sm_max_seconds_total",
 		"Upper bound of slot_sm_seconds_total. Bounds of several slots do not add up to the GPU.", "slot", "gpu", "mig")
+	slotSMLikelyMin = desc("slot_sm_likely_min_seconds_total",
+		"Lower end of the likely interval of slot_sm_seconds_total, by what changed when jobs came and went.",
+		"slot", "gpu", "mig")
+	slotSMLikelyMax = desc("slot_sm_likely_max_seconds_total",
+		"Upper end of the likely interval of slot_sm_seconds_total, by what changed when jobs came and went.",
+		"slot", "gpu", "mig")
 	slotEnergy = desc("slot_energy_joules_total",
 		"Energy apportioned to the slot: idle power by share, the rest by multiprocessor time.", "slot", "gpu", "mig")
 	slotEnergyMin = desc("slot_energy_min_joules_total", "Lower bound of slot_energy_joules_total.", "slot", "gpu", "mig")
@@ -192,6 +202,9 @@ func collectDevice(d *usage.DeviceUsage, to sink) {
 	if d.Method != "" {
 		to.counter(deviceBeyond, float64(d.BoundsExceeded), u, m)
 		to.gauge(deviceActivity, 1, u, m, string(d.Method), activitySource(d))
+		if d.MemoryBusy.Known {
+			to.gauge(deviceContended, number(d.Contended), u)
+		}
 	}
 	if !d.Processes.Known {
 		return
@@ -252,6 +265,8 @@ func collectCounters(c *usage.SlotCounters, to sink) {
 	to.knownCounter(slotSM, t.SM.Estimate, name, g, m)
 	to.knownCounter(slotSMMin, t.SM.Lower, name, g, m)
 	to.knownCounter(slotSMMax, t.SM.Upper, name, g, m)
+	to.knownCounter(slotSMLikelyMin, t.Likely.Lower, name, g, m)
+	to.knownCounter(slotSMLikelyMax, t.Likely.Upper, name, g, m)
 	to.knownCounter(slotEnergy, t.Energy.Estimate, name, g, m)
 	to.knownCounter(slotEnergyMin, t.Energy.Lower, name, g, m)
 	to.knownCounter(slotEnergyMax, t.Energy.Upper, name, g, m)

@@ -15,25 +15,25 @@ var (
 	gpuMemory    = desc("gpu_memory_bytes", "Total memory of the GPU.", "gpu")
 	gpuAbsent    = desc("gpu_absent", "A configured GPU that the node does not have; the value is 1.", "gpu")
 	gpuAccepting = desc("gpu_accepting", "Whether the shared GPU takes new jobs.", "gpu")
-	gpuClosed    = desc("gpu_closed", "A hold that keeps new jobs off the GPU, by its owner; the value is 1.",
+	gpuClosed    = desc("gpu_closed", "A closure of the GPU, which takes no new jobs, by its owner; the value is 1.",
 		"gpu", "owner")
 	gpuShares = desc("gpu_shares", "How many jobs may run on the shared GPU at once.", "gpu")
-	gpuUsed   = desc("gpu_shares_used", "How many jobs the agent has booked on the shared GPU.", "gpu")
-	gpuJobs   = desc("gpu_jobs", "Jobs booked on the shared GPU, "+
-		"by the wall that holds their budgets (cgroup, daemon, watch, none).", "gpu", "wall")
-	gpuPool     = desc("gpu_vram_pool_bytes", "VRAM of the shared GPU that is given out in budgets.", "gpu")
-	gpuBudgeted = desc("gpu_vram_budgeted_bytes", "Sum of the budgets of the jobs booked on the shared GPU.", "gpu")
+	gpuUsed   = desc("gpu_shares_used", "How many jobs the job table has on the shared GPU.", "gpu")
+	gpuJobs   = desc("gpu_jobs", "Jobs on the shared GPU, "+
+		"by the enforcement of their budgets (cgroup, daemon, watch, none).", "gpu", "wall")
+	gpuPool     = desc("gpu_vram_pool_bytes", "VRAM of the shared GPU for budgets.", "gpu")
+	gpuBudgeted = desc("gpu_vram_budgeted_bytes", "Sum of the budgets of the jobs on the shared GPU.", "gpu")
 	gpuWatched  = desc("gpu_budget_watch_up",
 		"Whether the budget watch has read the memory of the shared GPU's jobs lately; "+
-			"absent where no budget rests on it.", "gpu")
+			"absent where the agent enforces no budget.", "gpu")
 	gpuVerified = desc("gpu_verified", "Whether a CUDA client met the promised limits on the shared GPU; "+
 		"absent if none has run.", "gpu")
-	gpuVerifiedT = desc("gpu_verified_timestamp_seconds", "When a CUDA client last ran to see that.", "gpu")
+	gpuVerifiedT = desc("gpu_verified_timestamp_seconds", "When a CUDA client last ran to test that.", "gpu")
 
 	daemonUp = desc("control_daemon_up",
-		"Whether the GPU's control daemon is proven and its proven process still runs.", "gpu")
+		"Whether the last health check of the GPU's control daemon succeeded and that process still runs.", "gpu")
 	daemonProof = desc("control_daemon_proof_timestamp_seconds",
-		"When the GPU's control daemon last proved its health.", "gpu")
+		"When the last good health check of the GPU's control daemon was.", "gpu")
 	daemonRestarts = desc("control_daemon_restarts_total",
 		"Processes of the GPU's control daemon seen beyond the first since the agent started.", "gpu")
 
@@ -42,14 +42,14 @@ var (
 		"The control daemon's default active thread percentage as it reads back, 0 to 1.", "gpu", "mig")
 
 	capability = desc("mps_capability", "Whether the installed control daemon, "+
-		"driver and kernel have a capability, by trial.", "capability")
+		"driver and kernel have a capability, found by a test.", "capability")
 
 	configOK = desc("config_last_reload_successful",
 		"Whether the last reading of the configuration led to a plan in force.")
 	configTime = desc("config_last_reload_timestamp_seconds", "When the configuration was last read, successfully or not.")
 
 	applyRounds   = desc("apply_rounds_total", "Rounds of the loop that compares the node with the plan.")
-	applyOK       = desc("apply_last_successful", "Whether the last round found the node as planned or could make it so.")
+	applyOK       = desc("apply_last_successful", "Whether the node was as planned after the last round.")
 	applyDuration = desc("apply_last_duration_seconds", "How long the last round took.")
 	planTime      = desc("plan_applied_timestamp_seconds", "When the plan in force was first applied.")
 	migWaiting    = desc("repartition_waiting_jobs",
@@ -59,18 +59,18 @@ var (
 		"Idle jobs of the pool for whose VRAM there is a MIG profile, "+
 			"but none whose slot has their CPUs and memory.", "setting")
 	migTold = desc("repartition_demand_timestamp_seconds",
-		"When an access point last told what its jobs wait for.", "setting")
+		"When an access point last reported what its jobs wait for.", "setting")
 	migProposed = desc("repartition_proposed", "Whether repartition = suggest proposes a change.", "setting")
 	migReserved = desc("repartition_reserved_devices",
-		"MIG devices kept free of new jobs for one that is to be made in their room.", "setting")
+		"MIG devices kept free of new jobs for one that will be made in their place.", "setting")
 
 	driverInfo = desc("driver_info", "The driver that the plan was made for, and its CUDA version; the value is 1.",
 		"driver", "cuda")
-	migMatches = desc("mig_layout_matches_config", "Whether the GPU has the MIG layout that is wanted of it.", "gpu")
+	migMatches = desc("mig_layout_matches_config", "Whether the GPU has the wanted MIG layout.", "gpu")
 	fedOK      = desc("condor_feedback_success",
-		"Whether the startd's programs took what they asked of the agent last time.")
+		"Whether the startd's programs took the agent's answer last time.")
 	fedTime = desc("condor_feedback_timestamp_seconds",
-		"When the startd's programs last took what they asked of the agent; of two, the older time.")
+		"When the startd's programs last took the agent's answer; of two, the older time.")
 
 	startdAsks = desc("startd_asks", "Whether the startd asked within the last minute which GPUs take jobs; "+
 		"without that none does.")

@@ -115,14 +115,6 @@ type GPU struct {
 	Restarts int
 }
 
-// Result of an admission, as label.
-const (
-	Granted  = "granted"
-	Held     = "held"
-	Requeued = "requeued"
-	Denied   = "denied"
-)
-
 // Metrics are the agent's metrics in a registry of their own.
 type Metrics struct {
 	registry   *prometheus.Registry
@@ -156,7 +148,7 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		}),
 		mismatches: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "gpuslot_slot_mismatches_total",
-			Help: "Slots whose GPU or VRAM in the startd's ads differs from what their hook told.",
+			Help: "Slots whose GPU or VRAM in the startd's ads differs from what their hook reported.",
 		}),
 		breaches: events("job_breaches_total", "Jobs that broke a rule (over-budget, clients, unattached, other-gpu, left-cgroup), "+
 			"by what was done (report, hold, kill).", "gpu", "rule", "enforce"),
@@ -164,17 +156,17 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		faults: events("mps_faults_total", "Times that an MPS server was found in FAULT: "+
 			"a client met a fatal GPU error, which ended the work of all.", "gpu"),
 		foreign: events("control_daemon_foreign_changes_total",
-			"Limits of control daemons that somebody else changed, by setting (memory-limit, thread-percentage).", "gpu",
+			"Limits of control daemons that another program changed, by setting (memory-limit, thread-percentage).", "gpu",
 			"setting"),
-		rules: events("device_rules_total", "Jobs to which the device nodes of other MIG devices were closed, "+
+		rules: events("device_rules_total", "Jobs for which the device nodes of other MIG devices were closed, "+
 			"by whether that was before their program ran (in-time, late), "+
-			"and those to which they stay open (missing).", "when"),
-		limited: events("cgroup_limits_total", "Jobs whose cgroups the driver was told to hold to their budgets, "+
-			"by whether that was before they used the GPU (in-time, late).", "gpu", "when"),
+			"or not at all (missing).", "when"),
+		limited: events("cgroup_limits_total", "Jobs with a limit of the driver on their cgroups, "+
+			"by whether it was set before they used the GPU (in-time, late).", "gpu", "when"),
 		repaired: events("cgroup_reservations_repaired_total",
-			"Reservations of VRAM that were left behind by cgroups that went first, and given back.", "gpu"),
+			"Reservations of VRAM that were left when a cgroup was removed first, and given back.", "gpu"),
 		panics: events("conversation_panics_total",
-			"Conversations on the agent's socket that a defect of gpuslotd broke off, by request.", "request"),
+			"Conversations on the agent's socket that ended with a defect of gpuslotd, by request.", "request"),
 		followed: events("repartition_changes_total",
 			"Times that a GPU got another MIG layout because of the work that waits.", "gpu"),
 	}

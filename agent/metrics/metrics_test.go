@@ -61,8 +61,8 @@ func full() Snapshot {
 
 func newTest(s Snapshot) *Metrics {
 	m := New(Build{Version: "1.2.3", Revision: "abc", GoVersion: "go1.26"}, func() Snapshot { return s })
-	m.Admission(Granted, "none", 80*time.Microsecond)
-	m.Admission(Requeued, "closed", 2*time.Millisecond)
+	m.Admission("granted", "none", 80*time.Microsecond)
+	m.Admission("requeued", "closed", 2*time.Millisecond)
 	m.Mismatch()
 	m.Breach(shared, api.CodeOverBudget, "hold")
 	m.ServerDied(shared)

@@ -59,7 +59,7 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 	} else {
 		p.offer(cfg, candidates, n)
 	}
-	noteNode(p, len(inv.GPUs), n)
+	noteNode(p, cfg.Unmatched(inv.Host.Name, inv.GPUs), inv.GPUs, n)
 	p.Warnings = append(slices.Clone(cfg.Warnings), n.warnings()...)
 	return p, n.err()
 }

@@ -30,8 +30,8 @@ var (
 	MultiUser = Feature{"`tenancy = \"multi-user\"`", 555,
 		"an error of the plan", "the control daemons of 550 and 555"}
 	// Mixed is MIG devices and other GPUs in one CUDA program.
-	Mixed = Feature{"MIG devices and other GPUs seen by one program", 570,
-		"a warning where MIG and other GPUs stand side by side", "NVIDIA MIG User Guide, Device Names"}
+	Mixed = Feature{"one program sees MIG devices and other GPUs", 570,
+		"a warning where a node has both MIG and other GPUs", "NVIDIA MIG User Guide, Device Names"}
 	// Partitions are static SM partitions.
 	Partitions = Feature{"`threads = \"partitioned\"`", 590,
 		"an error of the plan", "NVIDIA MPS documentation, release 590"}

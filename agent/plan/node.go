@@ -2,17 +2,28 @@ package plan
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // noteNode says what is true of the finished plan and an operator should know.
-func noteNode(p Plan, present int, n *notes) {
+func noteNode(p Plan, unmatched []string, here []gpu.GPU, n *notes) {
+	present := len(here)
 	if present == 0 {
 		n.warn("", "the node has no GPUs, so it offers none; if it should, see whether nvidia-smi lists them")
 	}
 	if len(p.Absent) > 0 {
-		n.warn("", "%s configured, but not in this node (%s): lost, swapped, or of another node", counted(len(p.Absent), "GPU is", "GPUs are"), joinUUIDs(p.Absent))
+		n.warn("", "%s configured, but not in this node (%s): lost, swapped, or of another node; here: %s", counted(len(p.Absent), "GPU is", "GPUs are"),
+			joinUUIDs(p.Absent), uuidsOf(here))
+	}
+	for _, table := range unmatched {
+		what := uuidsOf(here)
+		if !isGPUTable(table) {
+			what = productsOf(here)
+		}
+		n.warn("", "%s matches no GPU of this node; here: %s", table, what)
 	}
 	if divided := len(p.MIG); divided > 0 && divided < present && Mixed.Lacks(p.Driver) {
 		n.warn("", "GPUs in MIG mode stand beside others, and before driver %d one program sees a single MIG device or the other GPUs, never both: jobs are not harmed, since each gets one kind, but tools may miss GPUs", Mixed.Branch)
@@ -28,6 +39,34 @@ func noteNode(p Plan, present int, n *notes) {
 			n.warn(g.UUID, "the control daemon of driver %s lets any local user change its defaults, so its memory limit is no wall: use driver %d or newer", p.Driver, PrivilegeChecks.Branch)
 		}
 	}
+}
+
+// uuidsOf are the beginnings of the GPUs' UUIDs.
+func uuidsOf(gpus []gpu.GPU) string {
+	const enough = len("GPU-12345678")
+	names := make([]string, len(gpus))
+	for i, g := range gpus {
+		names[i] = string(g.UUID[:min(enough, len(g.UUID))])
+	}
+	return listed(names)
+}
+
+// productsOf are the GPUs' products, each once.
+func productsOf(gpus []gpu.GPU) string {
+	var names []string
+	for _, g := range gpus {
+		if !slices.Contains(names, g.Name) {
+			names = append(names, g.Name)
+		}
+	}
+	return listed(names)
+}
+
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
 }
 
 // counted prints a number with its noun: "1 CPU", "2 CPUs".

@@ -152,3 +152,13 @@ func (p Plan) GPU(u gpu.UUID) (GPU, bool) {
 	}
 	return GPU{}, false
 }
+
+// Find is GPU without a copy.
+func (p *Plan) Find(u gpu.UUID) (*GPU, bool) {
+	for i := range p.GPUs {
+		if p.GPUs[i].UUID == u {
+			return &p.GPUs[i], true
+		}
+	}
+	return nil, false
+}

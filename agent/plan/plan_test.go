@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,6 +74,11 @@ func TestCapacity(t *testing.T) {
 	}
 	if d := cmp.Diff(plan.Capacity{CPUs: 26, Memory: 12, VRAM: 9, Shares: 16, Jobs: 8, RunsOut: []string{"VRAM"}}, all); d != "" {
 		t.Errorf("all (-want +got):\n%s", d)
+	}
+	other := sharedNode()
+	slices.Reverse(other.GPUs) // the whole GPU comes first
+	if again, sum := other.Capacity(plan.Request{CPUs: 1, Memory: 4000, VRAM: 4000}); len(again) != 2 || sum.Jobs != all.Jobs {
+		t.Errorf("in another order: %+v, %+v", again, sum)
 	}
 	_, all = sharedNode().Capacity(plan.Request{CPUs: 1, Memory: 1, VRAM: 16001})
 	if all.Jobs != 0 || all.VRAM != 0 {

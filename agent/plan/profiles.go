@@ -43,13 +43,15 @@ func (g GPU) Holds(vram gpu.MiB, r Resources) bool {
 // profile holds all that a job asks for does that serve it, so there is one. ok is
 // false if the device takes any job. profiles are as Profiles sorts them.
 func Below(profiles []GPU, device string, waited func(profile string) bool) (below GPU, ok bool) {
+	var last GPU
 	for i, p := range profiles {
 		if i > 0 && waited(p.Profile) {
-			below, ok = profiles[i-1], true
+			below, ok = last, true
 		}
 		if p.Profile == device {
 			return below, ok
 		}
+		last = p
 	}
 	return GPU{}, false
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -22,6 +23,20 @@ func TestProfilesAreTheLeast(t *testing.T) {
 	got := p.Profiles(func(m MIGGPU) bool { return m.UUID != "c" })
 	if len(got) != 2 || got[0].Profile != "1g" || got[0].Resources != (Resources{3, 9984}) || got[1].Resources != (Resources{6, 29952}) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestBelow: jobs below the largest profile that is waited for leave a device to it.
+func TestBelow(t *testing.T) {
+	profiles := []GPU{{Profile: "1g"}, {Profile: "2g"}, {Profile: "3g"}}
+	for _, c := range []struct{ device, waited, want string }{
+		{"3g", "3g", "2g"}, {"3g", "2g", "1g"}, {"3g", "2g 3g", "2g"}, {"3g", "1g", ""}, {"3g", "", ""},
+		{"2g", "3g", ""}, {"2g", "2g", "1g"}, {"1g", "1g 2g 3g", ""}, {"7g", "3g", ""},
+	} {
+		below, ok := Below(profiles, c.device, func(p string) bool { return slices.Contains(strings.Fields(c.waited), p) })
+		if below.Profile != c.want || ok != (c.want != "") {
+			t.Errorf("of a %s, while %q are waited for: %q, %t; want %q", c.device, c.waited, below.Profile, ok, c.want)
+		}
 	}
 }
 

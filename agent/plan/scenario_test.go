@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -203,6 +204,17 @@ func TestPlanFile(t *testing.T) {
 		_, err := plan.Read(write(name, c.text))
 		if err == nil || !strings.HasSuffix(err.Error(), ": "+c.want) {
 			t.Errorf("%s: %v, want …: %s", name, err, c.want)
+		}
+	}
+	head := `{"schema": "gpuslot-plan/1", "gpus": [`
+	if _, err := plan.Read(write("whole", head+one+"]}")); err != nil {
+		t.Error(err)
+	}
+	fields := strings.Split(strings.Trim(one, "{}"), ", ")
+	for i := range fields {
+		cut := "{" + strings.Join(slices.Delete(slices.Clone(fields), i, i+1), ", ") + "}"
+		if _, err := plan.Read(write("incomplete", head+cut+"]}")); err == nil || !strings.Contains(err.Error(), "gpus[0] is not complete") {
+			t.Errorf("%s: %v", cut, err)
 		}
 	}
 }

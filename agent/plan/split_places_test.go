@@ -31,6 +31,11 @@ func TestPlacesOfSeveralLayouts(t *testing.T) {
 		}
 		other, _ := p.GPU(uuid(1))
 		part := cpus - p.CPUOnly.CPUs - other.Resources.CPUs
+		for _, g := range p.GPUs {
+			if g.Resources.CPUs < 1 || g.Resources.Memory < 1 {
+				t.Errorf("%d CPUs: %s%s has %s", cpus, g.UUID, g.Place, g.Resources)
+			}
+		}
 		for _, layout := range p.MIG[0].Placed {
 			sum := 0
 			for _, g := range p.GPUs {
@@ -40,6 +45,9 @@ func TestPlacesOfSeveralLayouts(t *testing.T) {
 			}
 			if sum > part {
 				t.Errorf("%d CPUs: %s has %d of %d", cpus, layout, sum, part)
+			}
+			if layout == "7g.40gb@0" && part >= 7 && sum != part {
+				t.Errorf("%d CPUs: the device that is the whole GPU has %d of %d", cpus, sum, part)
 			}
 			if cpus > 40 && sum <= part-7 && layout != "3g.20gb@0,3g.20gb@4" { // which strands a slice
 				t.Errorf("%d CPUs: %s has only %d of %d", cpus, layout, sum, part)

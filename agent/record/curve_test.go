@@ -50,3 +50,17 @@ func TestCurveKeepsItsPeak(t *testing.T) {
 		}
 	})
 }
+
+// TestCurveOfALongJob: parts of a curve that was halved often have the samples of their own
+// time, and of no other.
+func TestCurveOfALongJob(t *testing.T) {
+	var c *Curve
+	for s := range 5000 {
+		c = c.With(time.Duration(s)*time.Second, int64(s))
+	}
+	for i, mib := range c.MiB {
+		if want := min(4999, int64(float64(i+1)*c.Seconds)-1); mib != want {
+			t.Fatalf("part %d of %v s is %d, want %d", i, c.Seconds, mib, want)
+		}
+	}
+}

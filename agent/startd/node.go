@@ -3,6 +3,8 @@
 package startd
 
 import (
+	"fmt"
+
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -104,3 +106,8 @@ func Device(g plan.GPU) condor.Device {
 }
 
 func share(r plan.Resources) condor.Share { return condor.Share{CPUs: r.CPUs, Memory: r.Memory} }
+
+// Unreadable says which attributes of a slot's ad cannot be read.
+func Unreadable(s condor.Slot) string {
+	return fmt.Sprintf("the startd's ad of %s has attributes that cannot be read: %s", condor.SlotName(s.Name), s.Unreadable)
+}

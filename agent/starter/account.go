@@ -3,7 +3,9 @@ package starter
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os/user"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,6 +17,27 @@ type Account struct {
 	UID uint32
 	// Known says that the UID is one; unknown is not root.
 	Known bool
+}
+
+// Origin is when a process began, in the kernel's ticks, and its real account, which the
+// process may have changed.
+type Origin struct {
+	Account
+	Began uint64
+}
+
+// OriginOf is not known of a process that has ended.
+func (n Node) OriginOf(pid int) Origin {
+	p, errStat := n.Stat(pid)
+	uids, err := n.UIDs(pid)
+	return Origin{Account{UID: uids.Real, Known: err == nil && errStat == nil}, p.Started}
+}
+
+// Before says that a process is of another account than a starter's job and began before the
+// starter. The account alone says nothing: a job changes its own by setuid programs, of
+// itself with the accounts that /etc/subuid gives to its owner.
+func (o Origin) Before(s Starter, of Account) bool {
+	return o.Known && of.Known && o.UID != of.UID && o.Began < s.Started
 }
 
 // lookupTimeout bounds one look into the account database, which may be on the
@@ -79,24 +102,12 @@ func AccountNamed(ctx context.Context, name string) Account {
 }
 
 // JobAccounts looks at all processes once and finds the account that a slot's job
-// runs as: that of any process below the starter or in the slot's cgroup, else
-// the owner's by name.
+// runs as: that of a child of its starter, else of a process below it in the slot's
+// cgroup, else the owner's by name, else of another process in that cgroup that is no
+// older than the starter. So what an earlier job left there says nothing beside the job.
 func (n Node) JobAccounts(ctx context.Context, slots []condor.Slot) func(Starter, condor.Slot) Account {
-	byParent, bySlot := map[int]uint32{}, map[string]uint32{}
-	for _, pid := range n.PIDs() {
-		p, err := n.Stat(pid)
-		if err != nil || p.Ended() {
-			continue
-		}
-		uids, err := n.UIDs(pid)
-		if err != nil || uids.Real == 0 {
-			continue
-		}
-		byParent[p.Parent] = uids.Real
-		if in, err := n.cgroupSlot(pid); err == nil && in != "" {
-			bySlot[condor.SlotName(in)] = uids.Real
-		}
-	}
+	all := n.accounts()
+	pids := slices.Sorted(maps.Keys(all))
 	byName := map[string]Account{}
 	for _, s := range slots {
 		if owner := s.Owner(); owner != "" {
@@ -104,12 +115,81 @@ func (n Node) JobAccounts(ctx context.Context, slots []condor.Slot) func(Starter
 		}
 	}
 	return func(s Starter, ad condor.Slot) Account {
-		if uid, ok := bySlot[condor.SlotName(s.Slot)]; ok {
-			return Account{UID: uid, Known: true}
+		best, by := Account{}, 0
+		for _, pid := range pids {
+			if how := all.trust(pid, s); how > by && all[pid].uid != 0 {
+				best, by = Account{UID: all[pid].uid, Known: true}, how
+			}
 		}
-		if uid, ok := byParent[s.PID]; ok {
-			return Account{UID: uid, Known: true}
+		if name := byName[ad.Owner()]; name.Known && by <= inItsCgroup {
+			return name
 		}
-		return byName[ad.Owner()]
+		return best
 	}
+}
+
+// How far a process's account counts as that of a starter's job.
+const (
+	inItsCgroup = 1 + iota
+	belowInItsCgroup
+	child
+	childInItsCgroup
+)
+
+// ofNode are the processes of the node by PID.
+type ofNode map[int]ofProcess
+
+type ofProcess struct {
+	parent  int
+	started uint64
+	uid     uint32
+	// slot is empty of a process in no slot's cgroup.
+	slot string
+}
+
+// accounts reads the accounts and places of all processes.
+func (n Node) accounts() ofNode {
+	all := ofNode{}
+	for _, pid := range n.PIDs() {
+		p, err := n.Stat(pid)
+		if err != nil || p.Ended() {
+			continue
+		}
+		uids, err := n.UIDs(pid)
+		if err != nil {
+			continue
+		}
+		if !n.SameUsers(pid) {
+			uids.Real = 0 // a job's own, of those that /etc/subuid gives to its owner
+		}
+		of := ofProcess{parent: p.Parent, started: p.Started, uid: uids.Real}
+		if in, err := n.cgroupSlot(pid); of.uid != 0 && err == nil && in != "" {
+			of.slot = condor.SlotName(in)
+		}
+		all[pid] = of
+	}
+	return all
+}
+
+// trust says how far a process counts as one of a starter's job; 0 is not at all.
+func (all ofNode) trust(pid int, s Starter) int {
+	p := all[pid]
+	inside := p.slot != "" && p.slot == condor.SlotName(s.Slot)
+	switch {
+	case p.parent == s.PID && inside:
+		return childInItsCgroup
+	case p.parent == s.PID:
+		return child
+	case !inside:
+		return 0
+	}
+	for up, steps := p.parent, 0; up > 1 && steps < len(all); up, steps = all[up].parent, steps+1 {
+		if up == s.PID {
+			return belowInItsCgroup
+		}
+	}
+	if p.started < s.Started {
+		return 0
+	}
+	return inItsCgroup
 }

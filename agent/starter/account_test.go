@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -63,5 +64,79 @@ func TestAccountsOfSlots(t *testing.T) {
 		if got := find(tt.s, condor.Slot{RemoteOwner: tt.owner + "@x"}); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.s.Slot, got, tt.want)
 		}
+	}
+}
+
+// TestAccountOfANamespace: an account of a job's own user namespace is not the job's.
+func TestAccountOfANamespace(t *testing.T) {
+	f := newFakeProc(t)
+	s := f.starter(100, "slot1_1")
+	f.Add(proctree.Process{PID: 200, Parent: 100, Comm: "job", UID: 1000})
+	f.Add(proctree.Process{PID: 201, Parent: 100, Comm: "fakeroot", UID: 100000, Cgroup: proctree.CgroupOf("slot1_1")})
+	f.Add(proctree.Process{PID: 202, Parent: 1, Comm: "fakeroot", UID: 100001, Cgroup: proctree.CgroupOf("slot1_1")})
+	for pid, namespace := range map[string]string{"self": "user:[1]", "200": "user:[1]", "201": "user:[2]", "202": "user:[2]"} {
+		link := filepath.Join(f.Root, pid, "ns", "user")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(namespace, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := f.fs().JobAccounts(t.Context(), nil)(s, condor.Slot{}); got != (Account{1000, true}) {
+		t.Errorf("the job's account is %+v", got)
+	}
+}
+
+// TestOrigin: a process that began before a starter, as another account, is none of its job.
+func TestOrigin(t *testing.T) {
+	f := newFakeProc(t)
+	s := f.starter(100, "slot1_1")
+	before, after := s.Started-1, s.Started
+	f.Add(proctree.Process{PID: 200, Parent: 1, Comm: "left", UID: 1001, Started: before})
+	f.Add(proctree.Process{PID: 201, Parent: 1, Comm: "left", UID: 1000, Started: before})
+	f.Add(proctree.Process{PID: 202, Parent: 1, Comm: "setuid", UID: 100000, Started: after})
+	for pid, want := range map[int]bool{200: true, 201: false, 202: false, 203: false} {
+		if got := f.fs().OriginOf(pid).Before(s, Account{1000, true}); got != want {
+			t.Errorf("%d began before the starter, as another: %v", pid, got)
+		}
+	}
+	if f.fs().OriginOf(200).Before(s, Account{}) {
+		t.Error("the job's account is not known, and differs")
+	}
+}
+
+// TestAccountBesideALeftover: a process that an earlier job left in the slot's cgroup, whether
+// it is older than the starter or not, does not lend its account to the slot's job.
+func TestAccountBesideALeftover(t *testing.T) {
+	me, err := user.Current()
+	if err != nil {
+		t.Skip("no account database")
+	}
+	for name, c := range map[string]struct {
+		job   []proctree.Process
+		owner string
+		left  uint64 // when the leftover began
+		want  Account
+	}{
+		"a job":               {[]proctree.Process{{PID: 200, Parent: 100, UID: 1000, Cgroup: proctree.CgroupOf("slot1_1")}}, "", 900, Account{1000, true}},
+		"before its cgroup":   {[]proctree.Process{{PID: 200, Parent: 100, UID: 1000}}, "", 900, Account{1000, true}},
+		"below a root child":  {[]proctree.Process{{PID: 200, Parent: 100}, {PID: 201, Parent: 200, UID: 1000, Cgroup: proctree.CgroupOf("slot1_1")}}, "", 900, Account{1000, true}},
+		"beside its transfer": {[]proctree.Process{{PID: 199, Parent: 100, UID: 1000, Cgroup: proctree.CgroupOf("slot1_1")}, {PID: 200, Parent: 100, UID: 64}}, "", 900, Account{1000, true}},
+		"before it starts":    {nil, me.Username, 900, Account{uint32(os.Getuid()), true}},
+		"of an unknown owner": {nil, "no-such-account-anywhere", 50, Account{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeProc(t)
+			s := f.starter(100, "slot1_1")
+			for _, p := range c.job {
+				p.Comm = "job"
+				f.Add(p)
+			}
+			for _, pid := range []int{90, 990} {
+				f.Add(proctree.Process{PID: pid, Parent: 1, Comm: "left", UID: 2000, Started: c.left, Cgroup: proctree.CgroupOf("slot1_1")})
+			}
+			ad := condor.Slot{Name: "slot1_1@x", RemoteOwner: c.owner + "@x"}
+			if got := f.fs().JobAccounts(t.Context(), []condor.Slot{ad})(s, ad); got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+		})
 	}
 }

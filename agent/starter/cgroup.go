@@ -1,8 +1,10 @@
 package starter
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +31,12 @@ func CgroupAt(path string) (Cgroup, error) {
 func (d Cgroup) Exists() bool {
 	now, err := CgroupAt(d.Path)
 	return err == nil && now == d
+}
+
+// Populated says whether a process is in the cgroup or below it.
+func (d Cgroup) Populated() bool {
+	events, err := os.ReadFile(path.Join(d.Path, "cgroup.events"))
+	return err == nil && bytes.Contains(events, []byte("populated 1"))
 }
 
 // CgroupsAbove is a cgroup, named by its path below the mount at root, and those above it

@@ -21,7 +21,7 @@ type Leaf struct {
 	// Login says that it is that of a login.
 	Login bool
 	// Left says that the process has left this cgroup for another one below the job's
-	// slice, which HTCondor gives to the user.
+	// slice or the login's, which HTCondor gives to the user.
 	Left bool
 	// slot is the slot that its name says.
 	slot string
@@ -66,7 +66,11 @@ func leafIn(parts []string) Leaf {
 		case below[0] == "sshd.slice" && below[1] == "sshd.scope":
 			l.Login = true
 			i += 2
-		case below[0] == "sshd" || below[0] == "sshd.slice":
+		case below[0] == "sshd.slice": // the user's too: it left the scope
+			l.Login, l.Left = true, true
+			l.Path = "/" + strings.Join(append(slices.Clone(parts[:i+1]), "sshd.slice", "sshd.scope"), "/")
+			return l
+		case below[0] == "sshd":
 			l.Login = true
 			i++
 		}

@@ -50,6 +50,26 @@ func TestCgroupsBelowAJob(t *testing.T) {
 	}
 }
 
+// TestLoginMoved: a job that moves a login of its account out of the login's scope does not
+// move it out of what the agent holds: HTCondor gives both their slice to the user.
+func TestLoginMoved(t *testing.T) {
+	const slot = "/htcondor/_var_lib_condor_execute_slot1_1@wn1"
+	const scope = slot + "/sshd.slice/sshd.scope"
+	for in, want := range map[string]Leaf{
+		scope:                             {Path: scope, Login: true},
+		scope + "/deeper":                 {Path: scope, Login: true},
+		slot + "/sshd.slice":              {Path: scope, Login: true, Left: true},
+		slot + "/sshd.slice/evil":         {Path: scope, Login: true, Left: true},
+		slot + "/sshd.slice/x/sshd.scope": {Path: scope, Login: true, Left: true},
+		slot + "/sshd":                    {Path: slot + "/sshd", Login: true}, // up to 24.7, root's
+	} {
+		want.slot = "slot1_1@wn1"
+		if got := leafOf([]byte("0::" + in + "\n")); got != want {
+			t.Errorf("%s: %+v, want %+v", in, got, want)
+		}
+	}
+}
+
 // TestJobLeaf: the lines are those seen on 25.14.1 and 23.9.6 (htcondor_starter
 // as root), with the prefix that systemd adds.
 func TestJobLeaf(t *testing.T) {

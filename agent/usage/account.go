@@ -20,6 +20,7 @@ func (s *Sampler) account(r gpu.Reading, activities Activities, bookings booked,
 			if ok && o.part.Known {
 				totals := t.last.rest(k, took)
 				totals.SM = share.times(took * o.part.Value)
+				totals.Likely = t.last.likelyOf(k).times(took * o.part.Value)
 				s.books.add(slotOn{k, o.device}, totals, now)
 			}
 		}

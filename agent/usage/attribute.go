@@ -55,11 +55,12 @@ func (t *tracker) attribute(o observation, bookings []Booking, now time.Time, lo
 		return 0, false
 	}
 	took = interval.Seconds()
+	t.contention.take(o.dram, len(c.clients), interval)
 	t.total.Sampled += took
 	t.total.Busy = sum(t.total.Busy, times(o.kernel, took))
 	t.total.DRAM = sum(t.total.DRAM, times(o.dram, took))
 	if o.activity.Known {
-		t.divide(o, c, took)
+		t.divide(o, c, took, now)
 	} else {
 		t.limit(o.kernel.Value, c)
 	}
@@ -117,8 +118,9 @@ func (t *tracker) count(activity, dram gpu.Measured[float64], now time.Time, lon
 	}
 }
 
-func (t *tracker) divide(o observation, c crowd, took float64) {
+func (t *tracker) divide(o observation, c crowd, took float64, now time.Time) {
 	a := o.activity.Value
+	t.regress(o, c, now)
 	d := Divide(a, c.parts)
 	if t.last.method == MethodTimeslice && o.samples.Known {
 		d = DivideMeasured(a, c.parts)
@@ -136,6 +138,36 @@ func (t *tracker) divide(o observation, c crowd, took float64) {
 	}
 	t.total.SM = sum(t.total.SM, gpu.Known(a*took))
 	t.total.UnattributedSM = sum(t.total.UnattributedSM, gpu.Known(max(rest, 0)*took))
+}
+
+// regress sets the weights of jobs behind MPS by what changed when jobs came and went. The
+// driver's own counters alone are of the same time as the processes beside them.
+func (t *tracker) regress(o observation, c crowd, now time.Time) {
+	t.last.likely = map[SlotKey]Range{}
+	if !c.mps || c.outsiders || o.source != sourceGPM {
+		t.levels = levels{}
+		return
+	}
+	a := o.activity.Value
+	t.levels.take(now, a, c.clients)
+	d, rest, unknown := bounds(a, c.parts), a, 0
+	for i, k := range c.slots {
+		if r, ok := t.levels.of(k, d.Parts[i]); ok {
+			t.last.likely[k] = r
+			rest -= r.Estimate
+		} else {
+			unknown++
+		}
+	}
+	if len(t.last.likely) == 0 {
+		return
+	}
+	for i, k := range c.slots {
+		c.parts[i].Weight = t.last.likely[k].Estimate
+		if _, ok := t.last.likely[k]; !ok {
+			c.parts[i].Weight = min(c.parts[i].Cap, max(rest, 0)/float64(unknown))
+		}
+	}
 }
 
 func times(m gpu.Measured[float64], f float64) gpu.Measured[float64] {

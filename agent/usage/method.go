@@ -53,6 +53,8 @@ type SlotTotals struct {
 	// SM are physical GPU-seconds of multiprocessor time: on a MIG device its
 	// part of the GPU's.
 	SM Spread
+	// Likely has narrower bounds of SM, which rest on assumptions; see levels.
+	Likely Spread
 	// Energy in joules, apportioned: idle power by share, the rest by SM time.
 	// Its bounds follow from those of SM and from this rule.
 	Energy Spread
@@ -64,8 +66,8 @@ type SlotTotals struct {
 }
 
 func (t SlotTotals) plus(o SlotTotals) SlotTotals {
-	return SlotTotals{t.Allocated + o.Allocated, t.SM.plus(o.SM), t.Energy.plus(o.Energy), sum(t.DRAM, o.DRAM),
-		sum(t.Idle, o.Idle)}
+	return SlotTotals{t.Allocated + o.Allocated, t.SM.plus(o.SM), t.Likely.plus(o.Likely), t.Energy.plus(o.Energy),
+		sum(t.DRAM, o.DRAM), sum(t.Idle, o.Idle)}
 }
 
 // DeviceTotals are a device's sums since the agent's start. They never fall.

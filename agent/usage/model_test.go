@@ -326,7 +326,7 @@ func TestMIGDevicesAreTheirSlots(t *testing.T) {
 	n.slots = map[int]SlotKey{100: slot1, 102: slot2}
 	migs := []Device{{gpuA, "MIG-0000000a-0000-5000-8000-000000000000"}, {gpuA, "MIG-0000000b-0000-5000-8000-000000000000"}}
 	n.bookings = []Booking{{Slot: slot1, Device: migs[0], Share: 1}, {Slot: slot2, Device: migs[1], Share: 1}}
-	r := gpu.Reading{GPU: gpuA, MIGEnabled: true, Multiprocessors: 132, Energy: gpu.Known[uint64](0),
+	r := gpu.Reading{GPU: gpuA, MIGEnabled: true, Multiprocessors: 132, Energy: gpu.Known[uint64](0), Power: gpu.Known[uint64](250), // mW
 		Use: gpu.Use{SMActivity: gpu.Known(gpu.Activity{Ratio: 0.5})}, DRAMActivity: gpu.Known(gpu.Activity{Ratio: 0.25})}
 	for i, d := range migs {
 		r.Instances = append(r.Instances, gpu.InstanceReading{
@@ -342,6 +342,9 @@ func TestMIGDevicesAreTheirSlots(t *testing.T) {
 	if d, _ := snap.Device(wholeA); d.Total.DRAM != gpu.Known(0.25*d.Total.Sampled) || d.Total.Sampled == 0 {
 		t.Errorf("the GPU's memory was a quarter busy: %+v", d.Total)
 	}
+	if d, _ := snap.Device(wholeA); d.Activity != gpu.Known(0.5) || d.Power != gpu.Known(0.25) {
+		t.Errorf("the GPU's activity and power: %+v", d)
+	}
 	for i, d := range migs {
 		u, ok := snap.Slot(n.bookings[i].Slot, d)
 		// Half of 66 SMs and all of 33 are a quarter of the GPU each, and half of its work.
@@ -352,8 +355,14 @@ func TestMIGDevicesAreTheirSlots(t *testing.T) {
 			t.Errorf("%s: allocated %v, want %v", d.MIG, u.Job.Allocated, want)
 		}
 	}
-	n.readings[0].Instances = n.readings[0].Instances[:1]
+	both, before := n.readings[0].Instances, snap
+	n.readings[0].Instances = both[:1]
 	if snap := n.round(t, s); len(snap.Devices) != 2 {
 		t.Errorf("a MIG device that is gone is still there: %+v", snap.Devices)
+	}
+	n.readings[0].Instances = both
+	was, _ := before.Device(migs[1])
+	if d, ok := n.round(t, s).Device(migs[1]); !ok || d.Total.Sampled < was.Total.Sampled || was.Total.Sampled == 0 {
+		t.Errorf("a MIG device that is back has sums of %v, before %v", d.Total.Sampled, was.Total.Sampled)
 	}
 }

@@ -45,7 +45,7 @@ func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {
 		Device: d, At: r.At, MIGEnabled: r.MIGEnabled, GPUInstance: r.GPUInstance, Multiprocessors: r.Multiprocessors,
 		Memory: r.Memory, Processes: r.processes,
 		Method: t.last.method, Activity: t.last.activity, ActivitySource: t.last.source, KernelTime: t.last.kernel,
-		Total: t.total, BoundsExceeded: t.beyond,
+		Total: t.total, BoundsExceeded: t.beyond, MemoryBusy: t.contention.busy, Contended: t.contention.now,
 	}
 	if r.MIGEnabled {
 		out.Activity = ratio(r.SMActivity)
@@ -98,7 +98,7 @@ func (s *Sampler) slotsOn(d Device, r reading, bookings []Booking) []SlotUsage {
 	}
 	t := s.tracker(d)
 	for i := range out {
-		out[i].Method, out[i].SM = t.last.method, t.last.slots[out[i].Slot]
+		out[i].Method, out[i].SM, out[i].Likely = t.last.method, t.last.slots[out[i].Slot], t.last.likelyOf(out[i].Slot)
 	}
 	slices.SortFunc(out, func(a, b SlotUsage) int { return compareSlots(a.Slot, b.Slot) })
 	return out

@@ -27,6 +27,9 @@ type tracker struct {
 	// beyond counts the intervals with more activity than the caps allow.
 	beyond uint64
 	last   share
+	levels levels
+	// contention is that of the memory of a whole GPU.
+	contention contention
 }
 
 // share is how the last interval was divided.
@@ -36,6 +39,8 @@ type share struct {
 	source   string
 	kernel   gpu.Measured[float64]
 	slots    map[SlotKey]Spread
+	// likely are intervals within those of slots, of the jobs that levels knows.
+	likely map[SlotKey]Range
 	// guess is each slot's part of the work done, without activity.
 	guess map[SlotKey]Range
 	// idle are the slots without a process; quiet says that the device did nothing
@@ -51,6 +56,15 @@ func (s share) rest(k SlotKey, took float64) SlotTotals {
 	out := SlotTotals{DRAM: times(s.dram, took), Idle: gpu.Known(0.0)}
 	if s.quiet || slices.Contains(s.idle, k) {
 		out.Idle.Value = took
+	}
+	return out
+}
+
+// likelyOf has the bounds of the regression; without one those that hold whatever jobs do.
+func (s share) likelyOf(k SlotKey) Spread {
+	out := s.slots[k]
+	if r, ok := s.likely[k]; ok {
+		out.Lower, out.Upper = gpu.Known(r.Lower), gpu.Known(r.Upper)
 	}
 	return out
 }
@@ -125,9 +139,10 @@ type crowd struct {
 	outsiders bool
 	// idle are booked slots that certainly had no process there: they used nothing.
 	idle []SlotKey
-	// known is the number of slots booked or seen.
-	known int
-	mps   bool
+	// known is the number of slots booked or seen, clients the processes of those with any.
+	known   int
+	clients map[SlotKey]int
+	mps     bool
 }
 
 // crowd gathers the slots that have a booking or had a process on the device.
@@ -143,7 +158,8 @@ func (t *tracker) crowd(bookings []Booking, samples gpu.Measured[[]gpu.ProcessSa
 		out.mps = out.mps || b.MPS
 	}
 	alone := t.countClients(clients, &out)
-	out.known = len(clients)
+	out.known, out.clients = len(clients), maps.Clone(clients)
+	maps.DeleteFunc(out.clients, func(_ SlotKey, n int) bool { return n == 0 })
 	if lagged {
 		out.outsiders, alone.Cap = t.late(clients, out.outsiders, alone.Cap)
 	}

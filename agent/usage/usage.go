@@ -148,6 +148,10 @@ type DeviceUsage struct {
 	Power gpu.Measured[float64]
 	Board gpu.Board
 	Total DeviceTotals
+	// MemoryBusy is the part of the last ten minutes with traffic on the memory of a whole
+	// GPU; Contended says that jobs which share it slow each other down there.
+	MemoryBusy gpu.Measured[float64]
+	Contended  bool
 	// BoundsExceeded counts the intervals with more activity than the caps of
 	// the slots allow: a cap is not enforced.
 	BoundsExceeded uint64
@@ -173,8 +177,9 @@ type SlotUsage struct {
 	Cap float64
 	// Method says how well SM is known.
 	Method Method
-	// SM is the share of the device's multiprocessors in the last interval.
-	SM Spread
+	// SM is the share of the device's multiprocessors in the last interval. Its bounds hold
+	// whatever jobs do; those of Likely are narrower and rest on assumptions.
+	SM, Likely Spread
 	// Job are the sums of this job.
 	Job SlotTotals
 	// Ended is when the job was last seen; zero while it runs.

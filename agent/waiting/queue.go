@@ -1,10 +1,11 @@
-// Package waiting knows which jobs wait in the pool, as far as GPUs of this node change
-// for them: elastic GPUs follow the jobs that wait, and one shared GPU is closed to small
-// requests while a large one has waited for long.
+// Package waiting knows what the pool's idle jobs wait for, as far as this node changes by
+// it: MIG layouts follow it, elastic GPUs serve shared or whole jobs by it, and one shared
+// GPU is closed to small requests while a large one has waited for long.
 //
-// Start at Queue: Run asks the access points again and again, Elastic and Large are their
-// last answer, and Reserve chooses the GPU for a large request. What waits is only ever a
-// reason to keep idle GPUs for it: no limit of a running job rests on it.
+// The access points count it and say it in their schedds' own ads; the node asks the
+// collector for these ads. Start at Queue: Ask asks once, Elastic is what the last answer
+// says, and Reserve chooses the GPU for a large request. What waits is only
+// ever a reason to keep idle GPUs for it: no limit of a running job rests on it.
 package waiting
 
 import (
@@ -12,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,26 +23,38 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// AccessPoints are those of the pool.
-type AccessPoints interface {
-	// Waiting are idle jobs, at most limit of each access point.
-	Waiting(ctx context.Context, constraint string, limit int) ([]condor.WaitingJob, error)
+// Pool is HTCondor's collector.
+type Pool interface {
+	// Demand is what the pool's idle jobs wait for.
+	Demand(ctx context.Context, now time.Time) (condor.Demand, error)
 }
 
-// Queue is what the access points said last of the jobs that wait, and the GPU that is
-// closed to small requests for one of them. Its methods may be called by several
-// goroutines at a time. No lock is held while the access points are asked.
+// Interest says which waiting jobs count for this node. A zero Node has neither elastic
+// nor shared GPUs.
+type Interest struct {
+	Node condor.Node
+	// Rules are those of the elastic GPUs.
+	Rules elastic.Rules
+	// Large is from which request_vram on a job is a large one, LargeAfter how long it
+	// waits before it counts; 0 for never.
+	Large      gpu.MiB
+	LargeAfter time.Duration
+}
+
+// Queue is what the pool said last. Its methods may be called by several goroutines at a
+// time. No lock is held while the pool is asked.
 type Queue struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
 	at     time.Time
 	demand elastic.Demand
-	// large is the request_vram of the job that has waited longest for a large share.
-	large gpu.MiB
+	// large are the request_vram of the jobs that wait for a large share, that of the one
+	// that has waited longest first.
+	large []gpu.MiB
 	err   error
 	// reserved is the GPU that is closed to small requests.
-	reserved gpu.UUID
+	reserved reservation
 }
 
 // NewQueue returns a queue of which nothing is known.
@@ -62,16 +76,6 @@ func (q *Queue) Elastic(now time.Time) elastic.Demand {
 	return q.demand
 }
 
-// Large is the large request that has waited for too long, in MiB; 0 if none has.
-func (q *Queue) Large(now time.Time) gpu.MiB {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.known(now) {
-		return 0
-	}
-	return q.large
-}
-
 // Err is why nobody knows what waits; nil if that is known or nobody asks.
 func (q *Queue) Err() error {
 	q.mu.Lock()
@@ -79,59 +83,57 @@ func (q *Queue) Err() error {
 	return q.err
 }
 
-const (
-	// queueTimeout bounds one question to all access points.
-	queueTimeout = 20 * time.Second
-	// fewJobs are enough to find the one that has waited longest, or nearly.
-	fewJobs = 100
-)
+var errSilent = errors.New("no access point says what its jobs wait for: give the access points what " +
+	"gpuslot condor-config --for access-point prints, and gpuslot's package")
 
-// Run asks until the context ends. Want says each time which jobs to ask for, nothing
-// where that makes no difference, and how long to wait before the next time.
-func (q *Queue) Run(ctx context.Context, points AccessPoints, want func() (condor.Idle, time.Duration)) {
-	for ctx.Err() == nil {
-		idle, pause := want()
-		if points != nil && (idle.Whole != "" || idle.Large != "") {
-			q.Ask(ctx, points, idle)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+// Ask asks once, and returns the answer. What could not be asked leaves the last answer to
+// grow old; Err says why.
+func (q *Queue) Ask(ctx context.Context, pool Pool, i Interest) (condor.Demand, error) {
+	now := time.Now()
+	d, err := pool.Demand(ctx, now)
+	unknown := err
+	if err == nil && d.At.IsZero() {
+		unknown = errSilent
 	}
-}
-
-// Ask asks once. What could not be asked leaves the last answer to grow old; Err says why.
-func (q *Queue) Ask(ctx context.Context, points AccessPoints, want condor.Idle) {
-	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
-	defer cancel()
-	ask := func(constraint string, limit int) ([]condor.WaitingJob, error) {
-		if constraint == "" {
-			return nil, nil
-		}
-		jobs, err := points.Waiting(ctx, constraint, limit)
-		slices.SortStableFunc(jobs, func(a, b condor.WaitingJob) int { return cmp.Compare(b.Waited, a.Waited) })
-		return jobs, err
-	}
-	whole, err1 := ask(want.Whole, fewJobs)
-	shared, err2 := ask(want.Shared, 1)
-	large, err3 := ask(want.Large, fewJobs)
-	err := errors.Join(err1, err2, err3)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err != nil {
-		if q.err == nil {
-			q.log.Warn("the pool's queues do not tell which jobs wait", "err", err)
+	if unknown != nil && q.err == nil {
+		q.log.Warn("what waits in the pool is not known", "err", unknown)
+	}
+	q.err = unknown
+	if unknown == nil {
+		q.at, q.demand, q.large = now, i.elastic(d), i.large(d)
+	}
+	return d, err
+}
+
+// elastic is what waits for the node's elastic GPUs.
+func (i Interest) elastic(d condor.Demand) elastic.Demand {
+	out := elastic.Demand{Known: true, At: d.At}
+	longest := int64(-1)
+	for _, w := range d.Waiting {
+		if w.Waited() < i.Rules.Patience {
+			continue
 		}
-		q.err = err
-		return
+		out.Shared = out.Shared || i.Node.TakesShared(w)
+		if w.Waits > longest && i.Node.TakesWhole(w, i.Rules.Max) {
+			longest, out.Whole, out.At = w.Waits, w.GPUs, w.At
+		}
 	}
-	q.err, q.at = nil, time.Now()
-	q.demand, q.large = elastic.Demand{Known: true, Shared: len(shared) > 0}, 0
-	if len(whole) > 0 {
-		q.demand.Whole = int(whole[0].GPUs)
+	return out
+}
+
+// large are the sizes of the large jobs, that of the one that has waited longest first.
+func (i Interest) large(d condor.Demand) (sizes []gpu.MiB) {
+	waits := map[gpu.MiB]int64{}
+	for _, w := range d.Waiting {
+		if i.LargeAfter > 0 && w.Waited() >= i.LargeAfter && w.VRAM >= i.Large && i.Node.TakesShared(w) {
+			waits[w.VRAM] = max(waits[w.VRAM], w.Waits)
+		}
 	}
-	if len(large) > 0 {
-		q.large = gpu.MiB(large[0].VRAM)
-	}
+	sizes = slices.Collect(maps.Keys(waits))
+	slices.SortFunc(sizes, func(a, b gpu.MiB) int {
+		return cmp.Or(cmp.Compare(waits[b], waits[a]), cmp.Compare(a, b))
+	})
+	return sizes
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,143 +17,239 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// points are access points that say what the test wants, by the constraint.
-type points struct {
-	mu    sync.Mutex
-	by    map[string][]condor.WaitingJob
-	err   error
-	asked int
+// pool says what the test wants.
+type pool struct {
+	demand condor.Demand
+	err    error
 }
 
-func (p *points) Waiting(_ context.Context, constraint string, _ int) ([]condor.WaitingJob, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.asked++
-	return append([]condor.WaitingJob(nil), p.by[constraint]...), p.err
+func (p *pool) Demand(context.Context, time.Time) (condor.Demand, error) { return p.demand, p.err }
+
+// counted is a demand that was counted now.
+func counted(waiting ...condor.Waiting) condor.Demand {
+	d := condor.Demand{At: time.Now(), Waiting: waiting}
+	for i := range d.Waiting {
+		d.Waiting[i].At = d.At
+		d.Waiting[i].Jobs = 1
+	}
+	return d
 }
 
-func (p *points) say(by map[string][]condor.WaitingJob, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.by, p.err = by, err
+// pair is a node with two elastic GPUs, which counts jobs that have waited for a minute,
+// and large ones that have waited for twenty.
+func pair() Interest {
+	n := condor.Node{WithoutRequest: condor.WithoutRequestRefuse}
+	for _, u := range []gpu.UUID{"GPU-a", "GPU-b"} {
+		n.Devices = append(n.Devices, condor.Device{
+			UUID: u, Memory: 32768, Shared: true, Elastic: true, Pool: 32256, LargestRequest: 32256,
+			Share: condor.Share{CPUs: 8, Memory: 32768},
+		})
+	}
+	return Interest{
+		Node: n, Rules: elastic.Rules{Max: 2, Patience: time.Minute}, Large: 16384, LargeAfter: 20 * time.Minute,
+	}
 }
 
-var all = condor.Idle{Whole: "whole", Shared: "shared", Large: "large"}
+func quiet() *Queue { return NewQueue(slog.New(slog.DiscardHandler)) }
 
-// TestAsk: of several jobs the one that has waited longest counts.
+// TestAsk: of several jobs the one that has waited longest counts, of those that the node
+// could serve and that have waited for long enough.
 func TestAsk(t *testing.T) {
-	q, p := NewQueue(slog.New(slog.DiscardHandler)), &points{}
-	p.say(map[string][]condor.WaitingJob{
-		"whole":  {{GPUs: 1, Waited: time.Minute}, {GPUs: 2, Waited: time.Hour}},
-		"shared": {{GPUs: 1}},
-		"large":  {{VRAM: 20000, Waited: time.Minute}, {VRAM: 30000, Waited: time.Hour}},
-	}, nil)
-	q.Ask(t.Context(), p, all)
-	now := time.Now()
-	if d := q.Elastic(now); d != (elastic.Demand{Known: true, Whole: 2, Shared: true}) {
-		t.Errorf("%+v", d)
+	q, now := quiet(), time.Now()
+	d := counted(
+		condor.Waiting{GPUs: 1, VRAM: 32700, Waits: 60}, condor.Waiting{GPUs: 2, Waits: 3600},
+		condor.Waiting{GPUs: 8, Waits: 7200}, condor.Waiting{GPUs: 1, VRAM: 2048, Waits: 60},
+		condor.Waiting{GPUs: 1, VRAM: 20000, Waits: 1200}, condor.Waiting{GPUs: 1, VRAM: 30000, Waits: 3600},
+		condor.Waiting{GPUs: 1, VRAM: 31000, Waits: 1199}, condor.Waiting{GPUs: 1, VRAM: 16000, Waits: 9999},
+	)
+	d.Waiting[1].At = now.Add(-time.Minute)
+	if got, err := q.Ask(t.Context(), &pool{demand: d}, pair()); err != nil || len(got.Waiting) != len(d.Waiting) {
+		t.Errorf("the answer itself: %+v, %v", got, err)
 	}
-	if n := q.Large(now); n != 30000 {
-		t.Errorf("large: %s", n)
+	want := elastic.Demand{Known: true, Whole: 2, Shared: true, At: now.Add(-time.Minute)}
+	if got := q.Elastic(time.Now()); got != want {
+		t.Errorf("%+v", got)
 	}
-	p.say(nil, nil)
-	if q.Ask(t.Context(), p, all); q.Large(now) != 0 || q.Elastic(now) != (elastic.Demand{Known: true}) {
-		t.Errorf("nothing waits any more: %s, %+v", q.Large(now), q.Elastic(now))
+	if want := []gpu.MiB{30000, 20000}; !slices.Equal(q.large, want) {
+		t.Errorf("large: %s", q.large)
+	}
+	q.Ask(t.Context(), &pool{demand: counted(
+		condor.Waiting{GPUs: 2, Waits: 59}, condor.Waiting{GPUs: 1, VRAM: 2048, Waits: 59})}, pair())
+	if d := q.Elastic(time.Now()); d.Whole != 0 || d.Shared || !d.Known || len(q.large) > 0 {
+		t.Errorf("what has not waited for long: %+v, %s", d, q.large)
+	}
+	q.Ask(t.Context(), &pool{demand: counted(condor.Waiting{GPUs: 2, Waits: 60})}, Interest{})
+	if d := q.Elastic(time.Now()); d.Whole != 0 {
+		t.Errorf("a node without elastic GPUs: %+v", d)
 	}
 }
 
-// What the queue does not tell grows old and is then not known. The log says it once.
+// Where no access point says anything, or the collector does not answer, what was said
+// grows old and is then not known. The log says it once.
 func TestQueueGrowsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
-		q, p := NewQueue(slog.New(slog.NewTextHandler(&said, nil))), &points{}
-		if q.Elastic(time.Now()).Known || q.Large(time.Now()) != 0 {
+		q := NewQueue(slog.New(slog.NewTextHandler(&said, nil)))
+		if q.Elastic(time.Now()).Known {
 			t.Error("known before anybody was asked")
 		}
-		p.say(map[string][]condor.WaitingJob{"whole": {{GPUs: 2}}, "large": {{VRAM: 9}}}, nil)
-		q.Ask(t.Context(), p, all)
-		if d := q.Elastic(time.Now()); d != (elastic.Demand{Known: true, Whole: 2}) {
+		q.Ask(t.Context(), &pool{demand: counted(condor.Waiting{GPUs: 2, Waits: 60})}, pair())
+		if d := q.Elastic(time.Now()); !d.Known || d.Whole != 2 {
 			t.Errorf("%+v", d)
 		}
-		p.say(nil, errors.New("no"))
+		down := &pool{err: errors.New("no")}
 		time.Sleep(stale / 2)
-		q.Ask(t.Context(), p, all)
+		q.Ask(t.Context(), down, pair())
 		if d := q.Elastic(time.Now()); !d.Known {
 			t.Error("one failure forgets all")
 		}
 		time.Sleep(stale)
-		q.Ask(t.Context(), p, all)
-		if q.Elastic(time.Now()).Known || q.Large(time.Now()) != 0 || q.Err() == nil {
+		q.Ask(t.Context(), down, pair())
+		if q.Elastic(time.Now()).Known || q.Err() == nil {
 			t.Error("an old answer still counts")
 		}
-		if n := strings.Count(said.String(), "do not tell"); n != 1 {
+		if n := strings.Count(said.String(), "is not known"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
-		p.say(nil, nil)
-		if q.Ask(t.Context(), p, all); q.Err() != nil || !q.Elastic(time.Now()).Known {
+		q.Ask(t.Context(), &pool{}, pair())
+		if q.Err() == nil || !strings.Contains(q.Err().Error(), "--for access-point") || q.Elastic(time.Now()).Known {
+			t.Errorf("no access point says anything: %v", q.Err())
+		}
+		q.Ask(t.Context(), &pool{demand: counted()}, pair())
+		if q.Err() != nil || !q.Elastic(time.Now()).Known {
 			t.Error("the next answer does not count")
 		}
 	})
 }
 
-// TestRun: it asks where that makes a difference, beside those who read the answers.
-func TestRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, p := NewQueue(slog.New(slog.DiscardHandler)), &points{}
-		p.say(map[string][]condor.WaitingJob{"large": {{VRAM: 20000}}}, nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		var mu sync.Mutex
-		want := condor.Idle{}
-		var all sync.WaitGroup
+// TestTogether: answers are read and a GPU is chosen while the pool is asked.
+func TestTogether(t *testing.T) {
+	q, p := quiet(), &pool{demand: counted(condor.Waiting{GPUs: 1, VRAM: 20000, Waits: 3600})}
+	var all sync.WaitGroup
+	for range 2 {
 		all.Go(func() {
-			q.Run(ctx, p, func() (condor.Idle, time.Duration) {
-				mu.Lock()
-				defer mu.Unlock()
-				return want, time.Second
-			})
-		})
-		all.Go(func() {
-			for ctx.Err() == nil {
+			for range 100 {
+				q.Ask(t.Context(), p, pair())
 				q.Reserve([]Room{{"a", true, 30000, 1}}, time.Now())
-				time.Sleep(time.Millisecond)
 			}
 		})
-		time.Sleep(time.Minute)
-		if p.asked != 0 {
-			t.Errorf("asked %d times for nothing", p.asked)
-		}
-		mu.Lock()
-		want.Large = "large"
-		mu.Unlock()
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		if u, least, _ := q.Reserve([]Room{{"a", true, 30000, 1}}, time.Now()); u != "a" || least != 20000 {
-			t.Errorf("%q for %s", u, least)
-		}
-		cancel()
-		all.Wait()
-	})
+	}
+	all.Wait()
+	if u, least, _ := q.Reserve([]Room{{"a", true, 30000, 1}}, time.Now()); u != "a" || least != 20000 {
+		t.Errorf("%q for %s", u, least)
+	}
 }
 
 // TestReserve: it is new once, and ends with the request.
 func TestReserve(t *testing.T) {
-	q, p := NewQueue(slog.New(slog.DiscardHandler)), &points{}
+	q := quiet()
 	rooms, now := []Room{{"a", true, 30000, 100}, {"b", true, 30000, 9000}}, time.Now()
 	if u, _, fresh := q.Reserve(rooms, now); u != "" || fresh {
 		t.Errorf("before anything waits: %q, %t", u, fresh)
 	}
-	p.say(map[string][]condor.WaitingJob{"large": {{VRAM: 20000}}}, nil)
-	q.Ask(t.Context(), p, all)
+	q.Ask(t.Context(), &pool{demand: counted(condor.Waiting{GPUs: 1, VRAM: 20000, Waits: 3600})}, pair())
 	for i, want := range []bool{true, false} {
 		if u, least, fresh := q.Reserve(rooms, now); u != "b" || least != 20000 || fresh != want {
 			t.Errorf("%d: %q for %s, new %t", i, u, least, fresh)
 		}
 	}
-	p.say(nil, nil)
-	q.Ask(t.Context(), p, all)
+	q.Ask(t.Context(), &pool{demand: counted()}, pair())
 	if u, _, fresh := q.Reserve(rooms, now); u != "" || fresh {
 		t.Errorf("when it runs: %q, %t", u, fresh)
 	}
+}
+
+// waits is a node and the large jobs that wait, over hours.
+type waits struct {
+	t     *testing.T
+	q     *Queue
+	large []condor.Waiting
+	// free is what is free on the only GPU.
+	free gpu.MiB
+}
+
+// hours lets time pass, and returns for which size a GPU was closed in the middle of each hour.
+func (w *waits) hours(n int) (closed []gpu.MiB) {
+	for range n {
+		for minute := range 60 {
+			for i := range w.large {
+				w.large[i].Waits += 60
+			}
+			w.q.Ask(w.t.Context(), &pool{demand: counted(w.large...)}, pair())
+			_, least, _ := w.q.Reserve([]Room{{"a", true, 30000, w.free}}, time.Now())
+			if minute == 30 {
+				closed = append(closed, least)
+			}
+			time.Sleep(time.Minute)
+		}
+	}
+	return closed
+}
+
+// TestRequestThatNothingMeets: a job that never starts keeps a GPU for an hour with room for it,
+// or for a day without. Then the GPU is open for as long, and another size comes first.
+func TestRequestThatNothingMeets(t *testing.T) {
+	never := condor.Waiting{GPUs: 1, VRAM: 30000, Waits: 9999}
+	honest := condor.Waiting{GPUs: 1, VRAM: 20000, Waits: 7200}
+	for name, c := range map[string]struct {
+		large []condor.Waiting
+		free  gpu.MiB
+		want  []gpu.MiB
+	}{
+		"alone":         {[]condor.Waiting{never}, 30000, []gpu.MiB{30000, 0, 30000, 0, 30000}},
+		"beside others": {[]condor.Waiting{never, honest}, 30000, []gpu.MiB{30000, 0, 20000, 0, 30000}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &waits{t: t, q: quiet(), large: c.large, free: c.free}
+				if got := w.hours(len(c.want)); !slices.Equal(got, c.want) {
+					t.Errorf("closed by the hour: %d", got)
+				}
+			})
+		})
+	}
+	t.Run("without room", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := &waits{t: t, q: quiet(), large: []condor.Waiting{never}, free: 100}
+			want := slices.Concat(slices.Repeat([]gpu.MiB{30000}, 24), slices.Repeat([]gpu.MiB{0}, 24), []gpu.MiB{30000})
+			if got := w.hours(49); !slices.Equal(got, want) {
+				t.Errorf("closed by the hour: %d", got)
+			}
+		})
+	})
+	t.Run("taken back", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := &waits{t: t, q: quiet(), large: []condor.Waiting{never}, free: 100}
+			w.hours(5)
+			w.large[0].VRAM = 29999
+			want := slices.Concat(slices.Repeat([]gpu.MiB{0}, 5), []gpu.MiB{29999})
+			if got := w.hours(6); !slices.Equal(got, want) {
+				t.Errorf("closed by the hour: %d", got)
+			}
+		})
+	})
+}
+
+// TestRequestsThatAreMet: while large jobs start there, the GPU stays closed to small ones, and
+// it closes at once for the next.
+func TestRequestsThatAreMet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &waits{t: t, q: quiet(), large: []condor.Waiting{{GPUs: 1, VRAM: 30000, Waits: 9999}}, free: 100}
+		for range 4 {
+			w.free = 100
+			w.hours(20)
+			w.free = 30000
+			if got := w.hours(1); got[0] != 30000 {
+				t.Fatalf("closed for %s", got[0])
+			}
+		}
+		w.free, w.large = 0, nil
+		w.hours(1)
+		w.large = []condor.Waiting{{GPUs: 1, VRAM: 30000, Waits: 9999}}
+		if got := w.hours(1); got[0] != 30000 {
+			t.Errorf("closed for %s", got[0])
+		}
+	})
 }
 
 func TestChoose(t *testing.T) {

@@ -43,18 +43,21 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// startAgent is the script command "agent REPLY": an agent that answers every
-// request of the api with the line in the file REPLY, and puts each request
-// that it understood into the file requests. "agent silent" never answers.
+// startAgent is the script command "agent REPLY...": an agent that answers the
+// requests of the api with the lines in the files REPLY in turn, the last one again and
+// again, and puts each request that it understood into the file requests. "agent silent"
+// never answers.
 func startAgent(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: agent REPLY | agent silent")
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: agent REPLY... | agent silent")
 	}
 	l, err := net.Listen("unix", ts.Getenv("SOCKET"))
 	ts.Check(err)
 	a := &fakeAgent{listener: l, requests: ts.MkAbs("requests"), done: make(chan struct{})}
-	if args[0] != "silent" {
-		a.reply = []byte(ts.ReadFile(args[0]))
+	for _, file := range args {
+		if file != "silent" {
+			a.replies = append(a.replies, []byte(ts.ReadFile(file)))
+		}
 	}
 	a.serving.Go(a.serve)
 	ts.Defer(func() {
@@ -66,11 +69,13 @@ func startAgent(ts *testscript.TestScript, neg bool, args []string) {
 
 type fakeAgent struct {
 	listener net.Listener
-	reply    []byte // nil: never
 	requests string
 	done     chan struct{}
 	serving  sync.WaitGroup
-	log      sync.Mutex
+
+	mu sync.Mutex
+	// replies are those to come; none: it never answers.
+	replies [][]byte
 }
 
 func (a *fakeAgent) serve() {
@@ -89,24 +94,34 @@ func (a *fakeAgent) answer(c net.Conn) {
 	switch {
 	case err != nil:
 		_ = api.WriteReply(c, api.Reply{Error: err.Error()})
-	case a.reply == nil:
+	case a.silent():
 		<-a.done
 	default:
-		a.note(req)
-		_, _ = c.Write(a.reply)
+		_, _ = c.Write(a.note(req))
 	}
 }
 
-// note writes a request down as the reply's writer would.
-func (a *fakeAgent) note(req api.Request) {
-	a.log.Lock()
-	defer a.log.Unlock()
+func (a *fakeAgent) silent() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.replies) == 0
+}
+
+// note writes a request down as the reply's writer would, and returns the reply to it.
+func (a *fakeAgent) note(req api.Request) (reply []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	reply = a.replies[0]
+	if len(a.replies) > 1 {
+		a.replies = a.replies[1:]
+	}
 	f, err := os.OpenFile(a.requests, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		return
+		return reply
 	}
 	defer f.Close()
 	_ = writeJSON(f, req)
+	return reply
 }
 
 // TestManual: the manual page names every verb as the help does.

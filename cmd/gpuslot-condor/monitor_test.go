@@ -17,6 +17,8 @@ func TestNews(t *testing.T) {
 	shut := b
 	shut.Accept, shut.Reason = false, "lost"
 	hold := condor.Hold{SlotID: 1, DSlotID: 2, JobID: "7.0", Code: 76, Reason: "used 2 MiB of 1 MiB requested"}
+	other := hold
+	other.DSlotID, other.Reason = 3, "used 3 MiB of 1 MiB requested"
 	for name, tt := range map[string]struct {
 		last, now said
 		want      []string // lines that say what, in order
@@ -28,6 +30,8 @@ func TestNews(t *testing.T) {
 		"hold":       {said{printed: now}, said{holds: []condor.Hold{hold}}, []string{`GPUSlotHoldReason = "used 2 MiB of 1 MiB requested"`}},
 		"still held": {said{holds: []condor.Hold{hold}, printed: now}, said{holds: []condor.Hold{hold}}, nil},
 		"taken back": {said{holds: []condor.Hold{hold}, printed: now}, said{}, []string{"GPUSlotHoldReason = undefined"}},
+		"one taken back": {said{holds: []condor.Hold{hold, other}, printed: now}, said{holds: []condor.Hold{other}},
+			[]string{"GPUSlotHoldReason = undefined"}},
 		"starts":     {said{printed: now}, said{starts: &condor.StartsState{}}, []string{"GPUSlotStarts = true"}},
 		"starts yet": {said{starts: &condor.StartsState{}, printed: now}, said{starts: &condor.StartsState{Time: now}}, nil},
 		"starts not": {said{starts: &condor.StartsState{}, printed: now}, said{starts: &condor.StartsState{Reason: "dead"}}, []string{"GPUSlotStarts = false"}},

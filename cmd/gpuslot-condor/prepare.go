@@ -34,7 +34,7 @@ func (p program) prepare(args []string) int {
 func (p program) admit(o options) condor.HookReply {
 	job, err := condor.ReadJob(p.stdin)
 	if err != nil {
-		return refuse(api.CodeBadJob, fmt.Sprintf("gpuslot cannot read %v", err))
+		return refuse(api.CodeBadJob, err.Error())
 	}
 	env, err := job.Environment()
 	if err != nil {

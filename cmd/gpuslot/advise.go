@@ -118,7 +118,7 @@ func (a *adviseFlags) options(now time.Time) (o advise.Options, err error) {
 			return o, err
 		}
 		if !o.Changed.Before(now) {
-			return o, fmt.Errorf("--changed %s is not past yet", a.changed)
+			return o, show.Usage(fmt.Errorf("--changed %s is not past yet", a.changed))
 		}
 	}
 	for _, file := range a.inventories {
@@ -139,7 +139,7 @@ func parseRisk(s string) (float64, error) {
 		v /= 100
 	}
 	if err != nil || v < 0.001 || v > 0.5 {
-		return 0, fmt.Errorf("--risk is %q; write a part from 0.1%% to 50%%, such as 5%%", s)
+		return 0, show.Usage(fmt.Errorf("--risk is %q; write a part from 0.1%% to 50%%, such as 5%%", s))
 	}
 	return v, nil
 }
@@ -151,7 +151,8 @@ func parseDate(s string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--changed is %q; write a date such as 2026-11-01, or 2026-11-01T12:00:00+01:00", s)
+	return time.Time{}, show.Usage(fmt.Errorf("--changed is %q; "+
+		"write a date such as 2026-11-01, or 2026-11-01T12:00:00+01:00", s))
 }
 
 // ownRecords says what to do about records that cannot be read.

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
@@ -14,7 +17,7 @@ func explainArguments(c *cobra.Command) {
 	if accept := c.Args; accept != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			if err := accept(c, args); err != nil {
-				return show.Hint(err, usageHint(c, args))
+				return show.Usage(show.Hint(err, usageHint(c, args)))
 			}
 			return nil
 		}
@@ -35,10 +38,53 @@ func usageHint(c *cobra.Command, args []string) string {
 	return c.CommandPath() + " --help lists what there is"
 }
 
-// flagHint is what to do about a flag that cannot be read.
-func flagHint(c *cobra.Command, err error) string {
-	if strings.Contains(err.Error(), "time: missing unit") { // of time.ParseDuration
-		return "write a time with its unit, such as 90s or 2h"
+// flagError explains a flag that is unknown or whose value cannot be read.
+func flagError(c *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return show.Usage(show.Hint(err, c.CommandPath()+" --help lists what there is"))
 	}
-	return c.CommandPath() + " --help lists what there is"
+	flag := invalid.GetFlag()
+	return show.Usage(fmt.Errorf("--%s is %q; write %s", flag.Name, invalid.GetValue(), valueOf(flag.Value.Type())))
+}
+
+// valueOf describes the values of a type of flags.
+func valueOf(kind string) string {
+	switch kind {
+	case "bool":
+		return "true or false"
+	case "int", "uint64":
+		return "a whole number"
+	case "intSlice":
+		return "whole numbers, such as 1,2,4"
+	case "float64":
+		return "a number, such as 1.5"
+	case "float64Slice":
+		return "numbers, such as 5,10.5"
+	case "duration":
+		return "a time with its unit, such as 90s or 2h"
+	}
+	return "a " + kind
+}
+
+// exclusive has a verb reject a command line with more than one of these flags.
+func exclusive(c *cobra.Command, names ...string) {
+	before := c.PreRunE
+	c.PreRunE = func(c *cobra.Command, args []string) error {
+		if before != nil {
+			if err := before(c, args); err != nil {
+				return err
+			}
+		}
+		var given []string
+		for _, name := range names {
+			if c.Flags().Changed(name) {
+				given = append(given, "--"+name)
+			}
+		}
+		if len(given) > 1 {
+			return show.Usage(errors.New(strings.Join(given, " and ") + " do not go together"))
+		}
+		return nil
+	}
 }

@@ -14,9 +14,6 @@ import (
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
-// exitNoAdvice is bench's own.
-const exitNoAdvice = 2
-
 // benchFlags say what is measured.
 type benchFlags struct {
 	measure.Options
@@ -54,7 +51,7 @@ service first (gpuslot node quiesce) or name another one with --gpu. It runs a
 control daemon of its own, in a directory of its own, and changes no setting of a
 GPU. Interrupted, it ends what it started and prints what it has.
 
-Exit codes: 0 measured, 1 error, 2 nothing that advice could rest on.`,
+Exit code 3: measured, but no advice follows from the result.`,
 		Example: `  gpuslot bench -- python3 train.py --epochs 1
   gpuslot bench --copies 1,2,4,8 --repeats 5 -o results -- ./analysis input.root
   gpuslot bench --rate 5,10,20 --copies 4 -- python3 serve.py
@@ -105,7 +102,8 @@ func (b *benchFlags) result(ctx context.Context, f *flags, command []string, pro
 		return b.readAll(command)
 	}
 	if len(command) == 0 {
-		return bench.Result{}, show.Hint(errors.New("there is no command to measure"), "gpuslot bench -- python3 train.py")
+		return bench.Result{}, show.Usage(show.Hint(errors.New("there is no command to measure"),
+			"gpuslot bench -- python3 train.py"))
 	}
 	for _, m := range b.modes {
 		b.Order.Modes = append(b.Order.Modes, bench.Mode(strings.TrimSpace(m)))
@@ -117,7 +115,7 @@ func (b *benchFlags) result(ctx context.Context, f *flags, command []string, pro
 // readAll reads results that are there, as one.
 func (b *benchFlags) readAll(command []string) (bench.Result, error) {
 	if len(command) > 0 {
-		return bench.Result{}, errors.New("--read prints a result that is there; it runs no command")
+		return bench.Result{}, show.Usage(errors.New("--read prints a result that is there; it runs no command"))
 	}
 	var all []bench.Result
 	for _, path := range b.read {
@@ -143,7 +141,7 @@ func (b *benchFlags) print(w io.Writer, r bench.Result) error {
 		return err
 	}
 	if len(r.Served) == 0 && bench.Advise(r).Mode == "" {
-		return quits{nil, exitNoAdvice}
+		return quits{nil, exitFound}
 	}
 	return nil
 }

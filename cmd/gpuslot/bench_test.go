@@ -101,7 +101,7 @@ func TestBenchInterrupted(t *testing.T) {
 	if !strings.Contains(out.String(), "mps, 2 copies: bench was interrupted before") || !strings.Contains(out.String(), "exclusive") {
 		t.Errorf("it says\n%s", out.String())
 	}
-	if cmd.ProcessState.ExitCode() != exitNoAdvice {
+	if cmd.ProcessState.ExitCode() != exitFound {
 		t.Errorf("exit code %d", cmd.ProcessState.ExitCode())
 	}
 	await(t, func() bool { return len(living(t, n.State)) == 0 })

@@ -67,7 +67,9 @@ user-1, group-1, job-1, unless --with-jobs says otherwise: names that the agent,
 or the machine's accounts know. Free text of programs may still say something:
 look through the file before it leaves the site.
 
-"gpuslot plan --from-report FILE" shows anywhere what the node's plan is.`,
+"gpuslot plan --from-report FILE" shows anywhere what the node's plan is.
+
+Exit code 3: the report is written, but a file could not be had.`,
 		Example: `  gpuslot report
   gpuslot report --output /tmp/wn1.tar.gz
   gpuslot plan --from-report wn1.tar.gz`,
@@ -78,7 +80,7 @@ look through the file before it leaves the site.
 				output = "gpuslot-report-" + hostLabel() + "-" + made.Format("20060102T150405Z") + ".tar.gz"
 			}
 			if _, err := os.Lstat(output); err == nil {
-				return fmt.Errorf("%s exists; name another file with --output", output)
+				return show.Usage(fmt.Errorf("%s exists; name another file with --output", output))
 			}
 			m, err := gather(c, f, files, withJobs, made)
 			if err != nil {
@@ -89,6 +91,9 @@ look through the file before it leaves the site.
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s: %d files, %d could not be had (report.json says why)\n", output, len(m.Files),
 				len(m.Missing))
+			if len(m.Missing) > 0 {
+				return quits{nil, exitFound}
+			}
 			return nil
 		},
 	}

@@ -4,15 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
-
-// exitRefused is check-config's exit code for a file with errors.
-const exitRefused = 2
 
 func checkConfigCommand(f *flags) *cobra.Command {
 	var asJSON bool
@@ -21,14 +19,13 @@ func checkConfigCommand(f *flags) *cobra.Command {
 		Short: "Say everything that is wrong with a configuration file",
 		Long: `check-config reads a gpuslot.toml as the agent would, and prints every error with
 file, line, key, value and what would be right; then its warnings. "-" is stdin,
-without FILE it is the file of --config. It needs no GPU, no agent and no rights,
+without FILE it is the file of --config; the default one may be missing. It needs no GPU, no agent and no rights,
 so that configuration management can ask it before it puts a file in place.
 
 Whether a node's GPUs allow what the file wants is for "gpuslot plan" to say, with
 --inventory also for another node.
 
-Exit codes: 0 accepted, with warnings or without; 1 the file could not be read; 2
-it has errors, and the agent would keep what it had.`,
+Exit code 3: the file has errors, and the agent would keep what it had.`,
 		Example: `  gpuslot check-config /etc/gpuslot/gpuslot.toml
   gpuslot check-config --json new.toml | jq -r '.errors[].line'
   gpuslot plan --config new.toml --inventory node.json`,
@@ -38,7 +35,8 @@ it has errors, and the agent would keep what it had.`,
 			if len(args) == 1 {
 				file = args[0]
 			}
-			said, err := checkConfig(file, c.InOrStdin())
+			optional := len(args) == 0 && !c.Flags().Changed("config")
+			said, err := checkConfig(file, c.InOrStdin(), optional)
 			if err != nil {
 				return err
 			}
@@ -48,7 +46,7 @@ it has errors, and the agent would keep what it had.`,
 				return err
 			}
 			if !said.Accepted {
-				return quits{nil, exitRefused}
+				return quits{nil, exitFound}
 			}
 			return nil
 		},
@@ -59,7 +57,9 @@ it has errors, and the agent would keep what it had.`,
 
 // configSaid is what there is to say about a configuration file.
 type configSaid struct {
-	File     string          `json:"file"`
+	File string `json:"file"`
+	// Absent: there is no default file, which means all defaults.
+	Absent   bool            `json:"absent,omitempty"`
 	Accepted bool            `json:"accepted"`
 	Errors   []*config.Error `json:"errors"`
 	// Warnings are known only of a file without errors.
@@ -71,18 +71,26 @@ func (s configSaid) text(w io.Writer) {
 		fmt.Fprintln(w, e)
 	}
 	show.Warn(w, s.Warnings)
-	if s.Accepted {
+	switch {
+	case s.Absent:
+		fmt.Fprintf(w, "%s: there is no such file; all defaults are used\n", s.File)
+	case s.Accepted:
 		fmt.Fprintf(w, "%s: accepted\n", s.File)
 	}
 }
 
-// checkConfig judges a file; its error is that the file could not be read.
-func checkConfig(file string, stdin io.Reader) (configSaid, error) {
+// checkConfig judges a file; its error is that the file could not be read. An optional
+// one may be missing.
+func checkConfig(file string, stdin io.Reader, optional bool) (configSaid, error) {
 	said := configSaid{File: file, Errors: []*config.Error{}, Warnings: []string{}}
 	cfg, err := readConfig(file, stdin)
 	if err == nil {
 		said.Accepted = true
 		said.Warnings = append(said.Warnings, cfg.Warnings...)
+		return said, nil
+	}
+	if optional && errors.Is(err, fs.ErrNotExist) {
+		said.Accepted, said.Absent = true, true
 		return said, nil
 	}
 	for _, e := range each(err) {

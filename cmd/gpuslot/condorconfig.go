@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,12 +63,14 @@ with --placement pack.`,
 	inventoryFlag(c, &files)
 	c.Flags().StringVar(&target, "for", forExecutionPoint,
 		"the `machine` it is for: execution-point, access-point, plain-node or negotiator")
-	c.Flags().Bool("stdout", true, "print to stdout, which is all that it does")
 	c.Flags().StringVar(&place, "placement", condor.PlaceSpread, "for the negotiator: the `order`, spread or pack")
 	return c
 }
 
 func condorConfig(c *cobra.Command, f *flags, target, place string, files []string) ([]byte, error) {
+	if err := checkTarget(c, target, place, files); err != nil {
+		return nil, err
+	}
 	switch target {
 	case forExecutionPoint:
 		n, observed, err := nodeOf(c, f, files)
@@ -83,16 +86,29 @@ func condorConfig(c *cobra.Command, f *flags, target, place string, files []stri
 		return condor.AccessPoint(condor.PoolOf(nodes...))
 	case forNegotiator:
 		return condor.Negotiator(programVersion(), place)
-	case forPlainNode:
-		inv, unreadable, err := readInventory(c.Context(), files)
-		if err != nil {
-			return nil, err
-		}
-		show.Warn(c.ErrOrStderr(), unreadable)
-		return condor.PlainNode(programVersion(), inv)
 	}
-	return nil, fmt.Errorf("--for is %q; write %s, %s, %s or %s", target, forExecutionPoint, forAccessPoint, forPlainNode,
-		forNegotiator)
+	inv, unreadable, err := readInventory(c.Context(), files)
+	if err != nil {
+		return nil, err
+	}
+	show.Warn(c.ErrOrStderr(), unreadable)
+	return condor.PlainNode(programVersion(), inv)
+}
+
+// checkTarget rejects flags that the machine does not go with.
+func checkTarget(c *cobra.Command, target, place string, files []string) error {
+	targets := []string{forExecutionPoint, forAccessPoint, forPlainNode, forNegotiator}
+	switch {
+	case !slices.Contains(targets, target):
+		return show.Usage(fmt.Errorf("--for is %q; write one of %s", target, strings.Join(targets, ", ")))
+	case target != forNegotiator && c.Flags().Changed("placement"):
+		return show.Usage(errors.New("--placement goes with --for negotiator"))
+	case target == forNegotiator && len(files) > 0:
+		return show.Usage(errors.New("--for negotiator reads no --inventory: its configuration is the same for all nodes"))
+	case place != condor.PlaceSpread && place != condor.PlacePack:
+		return show.Usage(fmt.Errorf("--placement is %q; write %s or %s", place, condor.PlaceSpread, condor.PlacePack))
+	}
+	return nil
 }
 
 // nodesOf plans a node per file, or this one if there is none. Observed ones are

@@ -10,12 +10,6 @@ import (
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
-// The exit codes of doctor besides exitOK and exitError.
-const (
-	exitWarnings = 3
-	exitFindings = 4
-)
-
 func doctorCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	var jobUser string
@@ -40,8 +34,8 @@ the supervisor, the scratch directory, the environment; on an observed node,
 whether the job has nothing of gpuslot and the agent keeps a record of it. Do so
 after an upgrade of HTCondor; it needs an access point on this machine.
 
-Exit codes: 0 nothing worse than a note, 1 doctor itself could not run, 3 the
-worst is a warning, 4 the worst is an error.`,
+Exit codes: 0 nothing worse than a note, 3 the worst is a warning, 4 the worst is
+an error.`,
 		Example: `  gpuslot doctor
   gpuslot doctor --job alice
   gpuslot doctor --json | jq '.[] | select(.level == "error")'`,
@@ -68,9 +62,9 @@ worst is a warning, 4 the worst is an error.`,
 			}
 			switch doctor.Worst(found) {
 			case doctor.Error:
-				return quits{nil, exitFindings}
+				return quits{nil, exitErrors}
 			case doctor.Warning:
-				return quits{nil, exitWarnings}
+				return quits{nil, exitFound}
 			}
 			return nil
 		},

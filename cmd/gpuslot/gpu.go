@@ -14,9 +14,6 @@ import (
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
-// exitJobsRemain says that a deadline came before the end of the last job.
-const exitJobsRemain = 3
-
 // selectors is what every verb of "gpuslot gpu" says of its argument.
 const selectors = `GPU is an index, a UUID or the beginning of one, a PCI bus id, a MIG device's UUID,
 or "all". Run it as root.`
@@ -24,11 +21,11 @@ or "all". Run it as root.`
 func gpuCommand(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gpu",
-		Short: "Close a GPU to new jobs, drain it, open it",
+		Short: "Close a GPU to new jobs, drain it, open it, restart its control daemon",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(gpuClose(f), gpuDrain(f), gpuOpen(f))
+	c.AddCommand(gpuClose(f), gpuDrain(f), gpuOpen(f), gpuRestart(f))
 	return c
 }
 
@@ -44,7 +41,7 @@ func (o *closer) flags(c *cobra.Command) {
 		"a `text` that says why, for status, the slot's ad, and those who wonder later; needed")
 	c.Flags().StringVar(&o.owner, "owner", "operator", "whose hold it is: a site's program gives its `name`")
 	c.Flags().DurationVar(&o.deadline, "deadline", 0,
-		"wait no longer than this `time` for the jobs to end, such as 2h; exit code 3 if some remain")
+		"wait no longer than this `time` for the jobs to end, such as 2h; exit code 5 if some remain")
 }
 
 func gpuClose(f *flags) *cobra.Command {
@@ -60,14 +57,14 @@ changes the reason.
 
 ` + selectors + `
 
-Exit codes: 0 closed, 1 error, 3 jobs remain at the deadline (with --wait).`,
+Exit code 5: jobs remain at the deadline (with --wait).`,
 		Example: `  gpuslot gpu close 0 --reason "riser to be replaced"
   gpuslot gpu close 0000:3b:00.0 --owner node-health --reason "93 C"
   gpuslot gpu close all --reason "cooling, ticket 4711" --wait --deadline 2h`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.deadline > 0 && !o.wait {
-				return errors.New("--deadline goes with --wait")
+				return show.Usage(errors.New("--deadline goes with --wait"))
 			}
 			return closeGPU(c, f, args[0], o)
 		},
@@ -88,7 +85,7 @@ afterwards, and also if drain is interrupted: gpuslot gpu open opens it.
 
 ` + selectors + `
 
-Exit codes: 0 no job is left, 1 error, 3 jobs remain at the deadline.`,
+Exit code 5: jobs remain at the deadline.`,
 		Example: `  gpuslot gpu drain 0 --reason "riser to be replaced" --deadline 4h`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(c *cobra.Command, args []string) error { return closeGPU(c, f, args[0], o) },
@@ -141,6 +138,9 @@ func askClosing(ctx context.Context, c *cobra.Command, f *flags, req api.Request
 }
 
 func closeGPU(c *cobra.Command, f *flags, name string, o closer) error {
+	if o.reason == "" {
+		return needs("--reason", "write why the GPU takes no jobs, such as --reason \"riser to be replaced\"")
+	}
 	done, err := askClosing(c.Context(), c, f, api.Request{Op: api.OpClose, GPU: name, Owner: o.owner, Reason: o.reason})
 	if err != nil || !o.wait {
 		return err

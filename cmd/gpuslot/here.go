@@ -39,7 +39,7 @@ docs/users.md tells how to bring it in.
 				here.Text(c.OutOrStdout(), h)
 			}
 			if err == nil && len(h.GPUs) == 0 {
-				return quits{nil, here.ExitNoShare}
+				return quits{nil, exitFound}
 			}
 			return err
 		},
@@ -54,7 +54,7 @@ func askHere(ctx context.Context, socket string) (api.Here, error) {
 	case err != nil:
 		return api.Here{}, err
 	case reply.NoJob:
-		return api.Here{}, quits{errors.New(here.NoJob), here.ExitNoJob}
+		return api.Here{}, quits{errors.New(here.NoJob), exitNoJob}
 	case reply.Here == nil:
 		return api.Here{}, errors.New("gpuslotd answered without what was asked for; install the same version of both")
 	}

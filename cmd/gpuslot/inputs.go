@@ -41,8 +41,8 @@ func readInventory(ctx context.Context, files []string) (inv gpu.Inventory, unre
 		inv, err := gpu.ReadInventory(files[0])
 		return inv, nil, err
 	}
-	return gpu.Inventory{}, nil, show.Hint(errors.New("one inventory at a time"),
-		"only gpuslot condor-config --for access-point takes several --inventory")
+	return gpu.Inventory{}, nil, show.Usage(show.Hint(errors.New("one inventory at a time"),
+		"only gpuslot condor-config --for access-point takes several --inventory"))
 }
 
 // hostSettings are HTCondor's on this node, for a plan as the agent makes it; nil for a

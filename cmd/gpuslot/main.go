@@ -1,6 +1,6 @@
 // Command gpuslot is the operator's view of a node whose GPUs are shared: what
 // it has, what it would offer, what HTCondor reads, what runs now. What it changes
-// it changes by the verbs mig, mps, gpu and node; gpuslotd does the rest. One file a
+// it changes by the verbs mig, gpu and node; gpuslotd does the rest. One file a
 // verb; start at root.
 package main
 
@@ -18,13 +18,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
-)
-
-// The exit codes, as the help lists them.
-const (
-	exitOK      = 0
-	exitError   = 1
-	exitDiffers = 2
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -45,27 +38,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled) && !hasHint(err):
 		err = errors.New("interrupted")
 	}
-	var d differs
-	var q quits
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &d):
-		return exitDiffers
-	case errors.As(err, &q):
-		if q.error != nil {
-			show.Error(stderr, q.error)
-		}
-		return q.code
+	if q := (quits{}); err != nil && (!errors.As(err, &q) || q.error != nil) {
+		show.Error(stderr, err)
 	}
-	show.Error(stderr, err)
-	return exitError
+	return codeOf(err)
 }
-
-// differs ends the program with exitDiffers; the verb has said what differs.
-type differs struct{}
-
-func (differs) Error() string { return "the node differs from its plan" }
 
 // hasHint: the error says what an interruption leaves behind.
 func hasHint(err error) bool {
@@ -96,12 +73,17 @@ func root() *cobra.Command {
 		Short:   "See how this node's GPUs are shared among HTCondor jobs",
 		Long: `gpuslot shows how the GPUs of an HTCondor worker node are shared: what the node
 has, what it would offer, the HTCondor configuration that follows from it, and
-what runs now. It changes nothing but what "gpuslot mig apply", "gpuslot mps
-restart" and the verbs of "gpuslot gpu" and "gpuslot node" say; the agent does the
-rest.
+what runs now. Only "gpuslot mig apply" and the commands of "gpuslot gpu" and
+"gpuslot node" change something.
 
-Exit codes: 0 success, 1 error. The help of a command that has others tells them:
-plan, check-config, verify, bench, doctor, here, gpu, node and mig.`,
+Exit codes of all commands:
+  0   done
+  1   failed
+  2   wrong command line; nothing was done
+  3   done, with a difference or a finding
+  4   doctor: the worst finding is an error
+  5   gpu, node: jobs still run
+  6   here: this process is in no job`,
 		Example: `  gpuslot status
   gpuslot plan
   gpuslot inventory --json > node.json
@@ -111,7 +93,7 @@ plan, check-config, verify, bench, doctor, here, gpu, node and mig.`,
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return show.Hint(err, flagHint(c, err)) })
+	c.SetFlagErrorFunc(flagError)
 	c.SetVersionTemplate("gpuslot {{.Version}}\n")
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath,
 		"the configuration `file`; the default one may be missing, which means all defaults")
@@ -119,7 +101,8 @@ plan, check-config, verify, bench, doctor, here, gpu, node and mig.`,
 	c.AddCommand(inventoryCommand(), planCommand(&f), checkConfigCommand(&f), condorConfigCommand(&f), statusCommand(&f),
 		topCommand(&f), usageCommand(&f), adviseCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f),
 		benchCommand(&f), doctorCommand(&f), reportCommand(&f),
-		gpuCommand(&f), nodeCommand(&f), mpsCommand(&f), migCommand(&f), simulateCommand(), versionCommand())
+		gpuCommand(&f), nodeCommand(&f), migCommand(&f), simulateCommand(),
+		completionCommand(), versionCommand())
 	explainArguments(c)
 	return c
 }

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
 )
 
 func TestMain(m *testing.M) {
@@ -25,7 +28,8 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs testdata/script/*.txtar against the real program. The
 // command "agent FILE" puts an agent on $WORK/agent.sock that answers any
-// valid request with the reply in FILE.
+// valid request with the reply in FILE; "exits CODE ARGS..." runs gpuslot and compares
+// its exit code.
 func TestScripts(t *testing.T) {
 	examples, err := filepath.Abs("../../docs/examples")
 	if err != nil {
@@ -43,15 +47,32 @@ func TestScripts(t *testing.T) {
 			e.Defer(func() { _ = os.RemoveAll(short) })
 			return err
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"agent": startAgent},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"agent": startAgent, "exits": exits},
 		Condition: func(cond string) (bool, error) {
-			if cond != "nvml" {
-				return false, errors.New("unknown condition " + cond)
+			switch cond {
+			case "nvml":
+				_, _, err := readNode(t.Context())
+				return err == nil, nil
+			case "default-config":
+				_, err := os.Stat(config.DefaultPath)
+				return err == nil, nil
 			}
-			_, _, err := readNode(t.Context())
-			return err == nil, nil
+			return false, errors.New("unknown condition " + cond)
 		},
 	})
+}
+
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: exits CODE ARGS...")
+	}
+	code := exitOK
+	if exit := (*exec.ExitError)(nil); errors.As(ts.Exec("gpuslot", args[1:]...), &exit) {
+		code = exit.ExitCode()
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
 }
 
 // startAgent serves until the script ends.
@@ -132,6 +153,25 @@ func TestChangesText(t *testing.T) {
 		r.changesText(&b)
 		if got := strings.TrimSpace(b.String()); want == "" && got != "" || !strings.HasSuffix(got, want) {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestExitCodes holds the table of docs/operations.md to the help.
+func TestExitCodes(t *testing.T) {
+	page := string(read(t, "../../docs/operations.md"))
+	_, table, ok := strings.Cut(root().Long, "Exit codes of all commands:\n")
+	if !ok {
+		t.Fatal("the help has no exit codes")
+	}
+	for line := range strings.SplitSeq(table, "\n") {
+		code, meaning, _ := strings.Cut(strings.TrimSpace(line), "   ")
+		who, what, named := strings.Cut(meaning, ": ")
+		if named {
+			meaning = "`" + strings.ReplaceAll(who, ", ", "`, `") + "`: " + what
+		}
+		if row := "| " + code + " | " + meaning + " |"; !strings.Contains(page, row) {
+			t.Errorf("docs/operations.md lacks the row %s", row)
 		}
 	}
 }

@@ -16,30 +16,6 @@ import (
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-// The exit codes of gpuslot mig assert, as its help lists them: those of a
-// test, so that scripts can tell "no" from "I do not know".
-const (
-	assertMatches    = 0
-	assertDiffers    = 1
-	assertCannotTell = 2
-)
-
-// quits ends the program with a code of its own; a nil error says that all is
-// printed already.
-type quits struct {
-	error
-	code int
-}
-
-func (q quits) Unwrap() error { return q.error }
-
-func (q quits) Error() string {
-	if q.error == nil {
-		return "the node is not as asked for"
-	}
-	return q.error.Error()
-}
-
 const layoutHelp = `The wanted layout comes from a file of NVIDIA's mig-parted (-f FILE -c NAME), or
 from --layout for the GPUs named by --gpu: profiles by name, a count behind *, a
 start behind @ ("3g.20gb@4,1g.5gb*2"), "none" for MIG mode without instances,
@@ -57,18 +33,14 @@ instances only to root.
 
 ` + layoutHelp + `
 
-Exit codes: 0 the layout is as wanted, 1 it differs, 2 it cannot be told.`,
+Exit codes: 0 the layout is as wanted, 1 it cannot be read, 3 it differs.`,
 		Example: `  gpuslot mig assert -f /etc/nvidia-mig-manager/config.yaml -c all-1g.5gb
   gpuslot mig assert --gpu 0 --layout 3g.20gb@4,1g.5gb*4`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			err := withTargets(c, f, t, func(_ mig.Executor, targets []target) error {
+			return withTargets(c, f, t, func(_ mig.Executor, targets []target) error {
 				return printAssert(c.OutOrStdout(), targets, asJSON)
 			})
-			if err == nil || errors.As(err, new(quits)) {
-				return err
-			}
-			return quits{err, assertCannotTell}
 		},
 	}
 	t.add(c)
@@ -102,7 +74,7 @@ func printAssert(w io.Writer, targets []target, asJSON bool) error {
 		}
 	}
 	if !same {
-		return quits{nil, assertDiffers}
+		return quits{nil, exitFound}
 	}
 	return nil
 }
@@ -145,7 +117,7 @@ GPU whose MIG mode changes is reset, and only while no process uses it.
 With --boot each GPU gets again what apply reached last: instances are lost at
 every boot, on Hopper and later MIG mode too.
 
-Exit codes: 0 every GPU is as wanted, 1 one is not.`,
+Exit code 1: a GPU is not as wanted.`,
 		Example: `  gpuslot mig apply -f config.yaml -c all-balanced --dry-run
   gpuslot mig apply --gpu GPU-0b63…,1 --layout 7g.40gb
   gpuslot mig apply --boot`,
@@ -192,7 +164,7 @@ func applyAll(ctx context.Context, w io.Writer, e mig.Executor, targets []target
 		}
 	}
 	if failed {
-		return quits{nil, exitError}
+		return quits{nil, exitFailed}
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func showFollowed(c *cobra.Command, socket string, asJSON bool) error {
 	}
 	if len(s.Repartition) == 0 {
 		return show.Hint(errors.New("no GPU of this node follows the work that waits"),
-			`set repartition = "suggest" where mode = "mig", or plan for a demand of your own with --want or --demand`)
+			`set repartition = "suggest" where mode = "mig", or plan a layout of your own with --want`)
 	}
 	if asJSON {
 		return show.JSON(c.OutOrStdout(), s.Repartition)

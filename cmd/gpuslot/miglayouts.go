@@ -28,7 +28,7 @@ A dash is what is not published.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if model == "" {
-				return show.Hint(fmt.Errorf("no model is named"), "--model is one of "+strings.Join(mig.Models(), ", "))
+				return needs("--model", "write one of "+strings.Join(mig.Models(), ", "))
 			}
 			chip, err := mig.Model(model, 0)
 			if err != nil {
@@ -37,7 +37,7 @@ A dash is what is not published.`,
 			return printLayouts(c.OutOrStdout(), chip)
 		},
 	}
-	c.Flags().StringVar(&model, "model", "", "the `model`, such as A100-40")
+	c.Flags().StringVar(&model, "model", "", "the `model`, such as A100-40 or \"NVIDIA A100-SXM4-40GB\"")
 	return c
 }
 

@@ -20,7 +20,6 @@ type migPlanFlags struct {
 	model     string
 	gpus      []string
 	wants     []string
-	demand    string
 }
 
 func migPlanCommand(f *flags) *cobra.Command {
@@ -32,13 +31,12 @@ func migPlanCommand(f *flags) *cobra.Command {
 		Long: `plan finds the best MIG layouts and shows the steps that lead to them, what they
 cost against the GPU without MIG, and why there is no more. It changes nothing.
 
-Without --want and --demand it shows what the agent has decided for the work that
-waits in the pool, where repartition is suggest or auto.
+Without --want it shows what the agent has decided for the work that waits in the
+pool, where repartition is suggest or auto.
 
 With --want each GPU comes as near as possible to a layout: profiles by name, a
 count behind *, a start behind @. Given several times, the first that can be had
-in full is taken. With --demand all GPUs together serve as many waiting jobs as
-possible, and idle instances that no job waits for stay.
+in full is taken.
 
 The best plan serves most, then disturbs least, then strands the fewest compute
 slices, then leaves most layouts possible (FLEXIBILITY: in how many full layouts
@@ -51,7 +49,6 @@ none. The layouts of a model are the published ones; on a node the driver's
 answers count.`,
 		Example: `  gpuslot mig plan
   gpuslot mig plan --gpu 0 --want "3g.20gb,2g.10gb,1g.5gb*2"
-  gpuslot mig plan --demand 1g.5gb=4,3g.20gb=1
   gpuslot mig plan --model A100-40 --want 4g.20gb,3g.20gb`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -79,27 +76,23 @@ answers count.`,
 	c.Flags().StringVar(&p.model, "model", "", "an empty GPU of this `model` instead of this node, such as A100-40")
 	c.Flags().StringSliceVar(&p.gpus, "gpu", nil, "these GPUs only, by NVML `index` or UUID")
 	c.Flags().StringArrayVar(&p.wants, "want", nil, "a wanted `layout`; again for an alternative")
-	c.Flags().StringVar(&p.demand, "demand", "", "waiting `jobs` by profile, such as 1g.5gb=4,3g.20gb=1")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
 
 // none: nothing is asked for but what the agent itself would do.
 func (p migPlanFlags) none() bool {
-	return len(p.wants) == 0 && p.demand == "" && p.model == "" && len(p.inventory) == 0 && len(p.gpus) == 0
+	return len(p.wants) == 0 && p.model == "" && len(p.inventory) == 0 && len(p.gpus) == 0
 }
 
 func (p migPlanFlags) check() error {
 	switch {
-	case len(p.wants) > 0 && p.demand != "":
-		return errors.New("one of --want and --demand at a time")
-	case len(p.wants) == 0 && p.demand == "":
-		return show.Hint(errors.New("one of --want and --demand is needed"),
-			"--want names a layout for each GPU, --demand what all of them together have to serve")
+	case len(p.wants) == 0:
+		return needs("--want", "write a layout for each GPU, such as --want 3g.20gb,1g.5gb*2")
 	case p.model != "" && len(p.inventory) > 0:
-		return errors.New("one of --inventory and --model at a time")
+		return show.Usage(errors.New("one of --inventory and --model at a time"))
 	case p.model != "" && len(p.gpus) > 0:
-		return errors.New("--gpu chooses among the GPUs of a node; --model has only one")
+		return show.Usage(errors.New("--gpu chooses among the GPUs of a node; --model has only one"))
 	}
 	return nil
 }
@@ -133,6 +126,9 @@ func (p migPlanFlags) recorded(c *cobra.Command) (gpus []gpu.MIGGPU, notes []str
 	}
 	major, _, _ := strings.Cut(inv.Driver, ".")
 	driver, _ := strconv.Atoi(major) // 0, any, where it is not known
+	if err := p.known(inv.GPUs); err != nil {
+		return nil, nil, err
+	}
 	for _, g := range inv.GPUs {
 		if !g.MIGCapable || !p.means(g.Index, g.UUID) {
 			continue
@@ -154,6 +150,9 @@ var errNoMIG = errors.New("none of the GPUs meant has MIG; gpuslot inventory lis
 // live are the MIG-capable GPUs of this node with their instances.
 func (p migPlanFlags) live(c *cobra.Command, f *flags) (gpus []gpu.MIGGPU, notes []string, err error) {
 	err = withExecutor(c, f, func(_ mig.Executor, states []gpu.MIGState) error {
+		if _, err := chosenGPUs(p.gpus, states); err != nil {
+			return err
+		}
 		for _, s := range states {
 			if !s.Capable || !p.means(s.Index, s.UUID) {
 				continue
@@ -174,14 +173,22 @@ func (p migPlanFlags) live(c *cobra.Command, f *flags) (gpus []gpu.MIGGPU, notes
 
 // means reports whether --gpu names the GPU, or none.
 func (p migPlanFlags) means(index int, u gpu.UUID) bool {
-	return len(p.gpus) == 0 || slices.ContainsFunc(p.gpus, func(name string) bool {
-		return name == strconv.Itoa(index) || strings.EqualFold(name, u.String())
-	})
+	return len(p.gpus) == 0 || slices.ContainsFunc(p.gpus, func(name string) bool { return isNamed(name, index, u) })
+}
+
+// known is an error if --gpu names a GPU that the inventory lacks.
+func (p migPlanFlags) known(all []gpu.GPU) error {
+	for _, name := range p.gpus {
+		if !slices.ContainsFunc(all, func(g gpu.GPU) bool { return isNamed(name, g.Index, g.UUID) }) {
+			return noGPU(name, len(all))
+		}
+	}
+	return nil
 }
 
 // migReport is everything that "gpuslot mig plan" says.
 type migReport struct {
-	// Plans are one for each GPU with --want, one for all with --demand.
+	// Plans are one for each GPU.
 	Plans []mig.Plan `json:"plans"`
 	Notes []string   `json:"notes,omitempty"`
 	// models are the chips of all GPUs in the order of the plans.
@@ -193,21 +200,12 @@ func (p migPlanFlags) plan(gpus []gpu.MIGGPU) (r migReport, err error) {
 	for _, g := range gpus {
 		r.models = append(r.models, g.Chip.Model)
 	}
-	if p.demand != "" {
-		demand, err := parseDemand(p.demand)
-		if err != nil {
-			return r, err
-		}
-		plan, err := mig.PlanDemand(&catalogue, gpus, demand)
-		r.Plans = append(r.Plans, plan)
-		return r, err
-	}
 	for _, g := range gpus {
 		var wants []mig.Want
 		for _, text := range p.wants {
 			w, err := mig.ParseWant(g.Chip, text)
 			if err != nil {
-				return r, err
+				return r, show.Usage(err)
 			}
 			wants = append(wants, w)
 		}
@@ -218,20 +216,4 @@ func (p migPlanFlags) plan(gpus []gpu.MIGGPU) (r migReport, err error) {
 		r.Plans = append(r.Plans, plan)
 	}
 	return r, nil
-}
-
-// maxDemand is far more than a node can serve.
-const maxDemand = 1_000_000
-
-// parseDemand reads "1g.5gb=4,3g.20gb=1".
-func parseDemand(text string) (ds []mig.Demand, err error) {
-	for item := range strings.SplitSeq(text, ",") {
-		name, number, ok := strings.Cut(strings.TrimSpace(item), "=")
-		n, err := strconv.ParseUint(number, 10, 32)
-		if !ok || err != nil || n > maxDemand {
-			return nil, fmt.Errorf("demand %q: write PROFILE=NUMBER, such as 1g.5gb=4", item)
-		}
-		ds = append(ds, mig.Demand{Profile: name, Count: int(n)})
-	}
-	return ds, nil
 }

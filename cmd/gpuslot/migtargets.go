@@ -41,17 +41,37 @@ func (t targetFlags) check() error {
 	}
 	switch {
 	case named == 0:
-		return show.Hint(errors.New("no layout is wanted"),
-			"name a mig-parted file with -f, or a layout with --gpu and --layout")
+		return show.Usage(show.Hint(errors.New("no layout is wanted"),
+			"name a mig-parted file with -f, or a layout with --gpu and --layout"))
 	case named > 1:
-		return errors.New("one of -f, --layout and --boot at a time")
+		return show.Usage(errors.New("one of -f, --layout and --boot at a time"))
 	case t.name != "" && t.file == "":
-		return errors.New("-c names a configuration of the file that -f names")
+		return show.Usage(errors.New("-c names a configuration of the file that -f names"))
 	case t.layout != "" && len(t.gpus) == 0:
-		return show.Hint(errors.New("--layout is for the GPUs that --gpu names"),
-			"GPUs of different models have different profiles; gpuslot inventory lists them")
+		return show.Usage(show.Hint(errors.New("--layout is for the GPUs that --gpu names"),
+			"GPUs of different models have different profiles; gpuslot inventory lists them"))
+	case t.file != "":
+		_, err := t.entries() // before the driver is asked
+		return err
 	}
 	return nil
+}
+
+// entries are those of the selected configuration of the file.
+func (t targetFlags) entries() ([]mig.PartedEntry, error) {
+	file, err := mig.ReadParted(t.file)
+	if err != nil {
+		return nil, err
+	}
+	name := t.name
+	if names := file.Names(); name == "" && len(names) == 1 {
+		name = names[0]
+	}
+	entries, err := file.Config(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.file, err)
+	}
+	return entries, nil
 }
 
 // target is one GPU with what is wanted of it.
@@ -65,18 +85,18 @@ type target struct {
 
 // targets are the GPUs that are meant, in the order of the states.
 func (t targetFlags) targets(e mig.Executor, states []gpu.MIGState) ([]target, error) {
-	chosen, err := t.choose(states)
+	of, err := chosenGPUs(t.gpus, states)
 	if err != nil {
 		return nil, err
 	}
 	var targets []target
 	switch {
 	case t.boot:
-		targets, err = bootTargets(e, chosen)
+		targets, err = bootTargets(e, of)
 	case t.file != "":
-		targets, err = t.fileTargets(chosen)
+		targets, err = t.fileTargets(of)
 	default:
-		targets, err = t.layoutTargets(chosen)
+		targets, err = t.layoutTargets(of)
 	}
 	if err == nil && len(targets) == 0 && !t.boot {
 		err = errors.New("no GPU of this node is meant: " +
@@ -85,23 +105,30 @@ func (t targetFlags) targets(e mig.Executor, states []gpu.MIGState) ([]target, e
 	return targets, err
 }
 
-// choose are the GPUs that --gpu names, or all.
-func (t targetFlags) choose(states []gpu.MIGState) ([]gpu.MIGState, error) {
-	if len(t.gpus) == 0 {
+// chosenGPUs are those that --gpu names, or all.
+func chosenGPUs(names []string, states []gpu.MIGState) ([]gpu.MIGState, error) {
+	if len(names) == 0 {
 		return states, nil
 	}
-	var chosen []gpu.MIGState
-	for _, name := range t.gpus {
-		i := slices.IndexFunc(states, func(s gpu.MIGState) bool {
-			return strings.EqualFold(s.UUID.String(), name) || strconv.Itoa(s.Index) == name
-		})
+	var of []gpu.MIGState
+	for _, name := range names {
+		i := slices.IndexFunc(states, func(s gpu.MIGState) bool { return isNamed(name, s.Index, s.UUID) })
 		if i < 0 {
-			return nil, fmt.Errorf("no GPU %q on this node; gpuslot inventory lists them", name)
+			return nil, noGPU(name, len(states))
 		}
-		chosen = append(chosen, states[i])
+		of = append(of, states[i])
 	}
-	sortStates(chosen)
-	return slices.CompactFunc(chosen, func(a, b gpu.MIGState) bool { return a.UUID == b.UUID }), nil
+	sortStates(of)
+	return slices.CompactFunc(of, func(a, b gpu.MIGState) bool { return a.UUID == b.UUID }), nil
+}
+
+// isNamed reports whether --gpu names a GPU, by its index or its UUID.
+func isNamed(name string, index int, u gpu.UUID) bool {
+	return name == strconv.Itoa(index) || strings.EqualFold(name, u.String())
+}
+
+func noGPU(name string, n int) error {
+	return show.Hint(fmt.Errorf("there is no GPU %q among the %d of this node", name, n), "gpuslot inventory lists them")
 }
 
 func sortStates(states []gpu.MIGState) {
@@ -136,17 +163,9 @@ func wantOf(s gpu.MIGState, layout string) (mig.Want, error) {
 
 // fileTargets are the GPUs that the selected configuration is for.
 func (t targetFlags) fileTargets(states []gpu.MIGState) ([]target, error) {
-	file, err := mig.ReadParted(t.file)
+	entries, err := t.entries()
 	if err != nil {
 		return nil, err
-	}
-	name := t.name
-	if names := file.Names(); name == "" && len(names) == 1 {
-		name = names[0]
-	}
-	entries, err := file.Config(name)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.file, err)
 	}
 	var targets []target
 	for _, s := range states {

@@ -36,7 +36,7 @@ func (o *away) flags(c *cobra.Command) {
 	c.Flags().StringVar(&o.reason, "reason", "",
 		"a `text` that says why, for status, the slots' ads, and those who wonder later; needed")
 	c.Flags().DurationVar(&o.deadline, "deadline", 0,
-		"wait no longer than this `time` for the jobs to end, such as 2h; exit code 3 if some remain")
+		"wait no longer than this `time` for the jobs to end, such as 2h; exit code 5 if some remain")
 	c.Flags().BoolVar(&o.force, "force", false,
 		"go on where HTCondor does not tell whether jobs run; it ends no job either")
 }
@@ -56,7 +56,7 @@ Nothing ends a job, --force neither: condor_vacate_job and condor_rm do. At the
 deadline, or when this command is interrupted, the GPUs stay closed, and the node
 is quiesced when the last job ends; gpuslot node resume takes that back.
 
-Exit codes: 0 quiesced, 1 error, 3 jobs remain at the deadline. Run it as root.`,
+Exit code 5: jobs remain at the deadline. Run it as root.`,
 		Example: `  gpuslot node quiesce --reason "driver 580" --deadline 12h`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -82,7 +82,7 @@ here only if HTCondor's own GPUs have VRAM: gpuslot condor-config --for plain-no
 With jobs running it is refused, unless --deadline says how long to wait. Nothing
 ends a job, --force neither.
 
-Exit codes: 0 reverted, 1 error, 3 jobs run. Run it as root.`,
+Exit code 5: jobs run. Run it as root.`,
 		Example: `  gpuslot node revert --reason "back to whole GPUs" --deadline 12h`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -114,7 +114,7 @@ and control daemons, runs a CUDA client on each shared GPU as "gpuslot verify" d
 and opens all GPUs that keep their limits. One that does not stays closed by the
 owner "node". A node that still waits for jobs just opens again.
 
-Exit codes: 0 the node serves, 1 it does not, and why. Run it as root.`,
+Exit code 1: the node does not serve, and why. Run it as root.`,
 		Example: "  gpuslot node resume",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -206,6 +206,9 @@ func noJobs(ctx context.Context, socket string) error {
 }
 
 func (o away) leave(c *cobra.Command, f *flags, verb, phase string) error {
+	if o.reason == "" {
+		return needs("--reason", "write why the node leaves service, such as --reason \"driver 580\"")
+	}
 	if _, err := askNode(c.Context(), c.OutOrStdout(), f.socket,
 		api.Request{Op: api.OpNode, Verb: verb, Reason: o.reason, Force: o.force}); err != nil {
 		return err

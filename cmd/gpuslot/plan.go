@@ -30,7 +30,7 @@ Below, for a typical job (--job), how many such jobs CPUs, memory, VRAM and
 shares each allow, and which of them runs out first.
 
 Without --inventory the plan is held against the one that the agent has applied;
-if they differ, plan says how and exits with 2. With --inventory nothing is
+if they differ, plan says how and exits with 3. With --inventory nothing is
 compared, since the file may describe another node; name the plan file with
 --against to compare nevertheless.
 
@@ -40,7 +40,7 @@ and the plan is held against the one that was in force there.
 Then it says what HTCondor has to do for the plan: which startds need a restart,
 the jobs on them by slot and id, and what waits (htcondor.changes).
 
-Exit codes: 0 success, 1 error, 2 the node differs.`,
+Exit code 3: the node differs from the plan in force.`,
 		Example: `  gpuslot plan
   gpuslot plan --inventory node.json --config new.toml
   gpuslot plan --from-report wn1.tar.gz
@@ -49,7 +49,7 @@ Exit codes: 0 success, 1 error, 2 the node differs.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			request, err := parseJob(job)
 			if err != nil {
-				return err
+				return show.Usage(err)
 			}
 			r, err := makeReport(c, f, files, against, bundled)
 			if err != nil {
@@ -65,7 +65,7 @@ Exit codes: 0 success, 1 error, 2 the node differs.`,
 				return err
 			}
 			if len(r.Differences) > 0 {
-				return differs{}
+				return quits{nil, exitFound}
 			}
 			return nil
 		},
@@ -75,7 +75,8 @@ Exit codes: 0 success, 1 error, 2 the node differs.`,
 	c.Flags().StringVar(&against, "against", "", "the plan `file` to compare with, as the agent writes it")
 	c.Flags().StringVar(&bundled, "from-report", "",
 		"configuration and inventory of this `file`, which \"gpuslot report\" wrote")
-	c.MarkFlagsMutuallyExclusive("from-report", "inventory")
+	exclusive(c, "from-report", "inventory")
+	exclusive(c, "from-report", "config")
 	c.Flags().StringVar(&job, "job", typicalJob, "the typical job's `needs`: its CPUs, its memory and VRAM in MiB")
 	return c
 }
@@ -90,6 +91,9 @@ type report struct {
 	Unreadable []string `json:"unreadable,omitempty"`
 	// Differences from the plan in force; empty also where none was compared.
 	Differences []string `json:"differences,omitempty"`
+	// NotInForce says that the agent has applied no plan; empty if it has, or if that was
+	// not looked at.
+	NotInForce string `json:"not_in_force,omitempty"`
 	// HTCondor is what its startds do not run yet of the plan; nil where that was
 	// not asked, or is not known, for the reason in HTCondorUnknown.
 	HTCondor        *[]api.Change `json:"htcondor,omitempty"`
@@ -97,10 +101,6 @@ type report struct {
 }
 
 func makeReport(c *cobra.Command, f *flags, files []string, against, bundled string) (report, error) {
-	if bundled != "" && c.Flags().Changed("config") {
-		return report{}, show.Hint(errors.New("--from-report has a configuration of its own"),
-			"unpack it with tar to plan its inventory with another one")
-	}
 	if bundled != "" {
 		return reportOf(bundled, against)
 	}
@@ -131,8 +131,8 @@ func makeReport(c *cobra.Command, f *flags, files []string, against, bundled str
 	case against != "":
 		r.Differences, err = compare(against, p)
 	case len(files) == 0:
-		r.Differences, err = compareInForce(cfg.Paths.PlanFile(), p)
-		if !p.Observe {
+		err = r.compareInForce(cfg.Paths.PlanFile())
+		if !p.Observe && r.NotInForce == "" {
 			r.askHTCondor(c.Context(), f.socket, cfg, settings)
 		}
 	}
@@ -191,13 +191,13 @@ func compare(file string, p plan.Plan) ([]string, error) {
 	return plan.Diff(applied, p), nil
 }
 
-// compareInForce is compare for the agent's own file, without which nothing is
-// as planned.
-func compareInForce(file string, p plan.Plan) ([]string, error) {
-	said, err := compare(file, p)
+// compareInForce is compare for the agent's own file. On a fresh node there is none,
+// and nothing differs.
+func (r *report) compareInForce(file string) (err error) {
+	r.Differences, err = compare(file, r.Plan)
 	if errors.Is(err, fs.ErrNotExist) {
-		return []string{fmt.Sprintf("No plan is in force: there is no %s; see gpuslot status and systemctl status gpuslotd.",
-			file)}, nil
+		r.NotInForce = fmt.Sprintf("No plan is in force yet: there is no %s. gpuslotd writes it at its first start.", file)
+		return nil
 	}
-	return said, err
+	return err
 }

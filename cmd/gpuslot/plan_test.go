@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -8,17 +9,18 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 )
 
-// The agent's own plan file may be missing, one that somebody named may not.
-func TestCompareInForce(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "plan.json")
-	said, err := compareInForce(file, plan.Plan{})
-	if err != nil || len(said) != 1 || !strings.HasPrefix(said[0], "No plan is in force: there is no "+file) {
-		t.Errorf("%q, %v", said, err)
+// TestPlanNotInForce: on a fresh node nothing differs, and a plan that cannot be read is
+// an error.
+func TestPlanNotInForce(t *testing.T) {
+	var r report
+	err := r.compareInForce("/nonexistent/plan.json")
+	if err != nil || len(r.Differences) != 0 || !strings.HasPrefix(r.NotInForce, "No plan is in force yet: ") {
+		t.Errorf("missing: %v, %q, %q", err, r.Differences, r.NotInForce)
 	}
-	if _, err := compare(file, plan.Plan{}); err == nil {
-		t.Error("a named plan file that is missing is no error")
-	}
-	if _, err := compareInForce(t.TempDir(), plan.Plan{}); err == nil {
-		t.Error("a plan file that cannot be read is no error")
+	bad := filepath.Join(t.TempDir(), "plan.json")
+	must(t, os.WriteFile(bad, nil, 0o600))
+	r = report{Plan: plan.Plan{}}
+	if err := r.compareInForce(bad); err == nil || r.NotInForce != "" {
+		t.Errorf("empty: %v, %q", err, r.NotInForce)
 	}
 }

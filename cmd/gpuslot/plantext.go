@@ -25,13 +25,16 @@ func (r report) text(w io.Writer) {
 	} else {
 		r.offerText(w)
 	}
-	if len(p.Warnings)+len(r.Unreadable)+len(r.Differences) > 0 {
+	if len(p.Warnings)+len(r.Unreadable)+len(r.Differences)+len(r.NotInForce) > 0 {
 		fmt.Fprintln(w)
 	}
 	show.Warn(w, p.Warnings)
 	show.Warn(w, r.Unreadable)
 	for _, s := range r.Differences {
 		fmt.Fprintf(w, "differs: %s\n", s)
+	}
+	if r.NotInForce != "" {
+		fmt.Fprintln(w, r.NotInForce)
 	}
 	r.changesText(w)
 }

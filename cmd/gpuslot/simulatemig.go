@@ -52,7 +52,8 @@ jobs that lost their instance.`,
 	s := c.Flags()
 	s.StringArrayVar(&o.Traces, "trace", nil, "a `file` of jobs; may be given again")
 	s.StringArrayVar(&o.Synthetic, "synthetic", nil,
-		"make `jobs` up, by any of load=0.5,seed=1,jobs=500,minutes=30,fit=exact|larger,most=4; may be given again")
+		"make `jobs` up, by any of load=0.5,seed=1,jobs=500,minutes=30,fit=exact|larger,most=4,"+
+			"mix=small|mixed|large,arrivals=flat|daily|bursts; may be given again")
 	s.StringVar(&o.Model, "model", "A100-40", "the `model` of the GPUs")
 	s.IntVar(&o.Node.GPUs, "gpus", 1, "the `number` of GPUs")
 	s.StringArrayVar(&o.Layouts, "layout", nil,

@@ -42,7 +42,7 @@ are in "gpuslot status --json". Only root may ask.`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !slices.Contains([]string{byVRAM, bySM, byWatts}, order) {
-				return show.Hint(fmt.Errorf("--sort %s is not known", order), "write vram, sm or watts")
+				return show.Usage(fmt.Errorf("--sort is %q; write vram, sm or watts", order))
 			}
 			l := topLive(f.socket, &order)
 			if screen, ok := c.OutOrStdout().(*os.File); once || !ok || !show.IsTerminal(screen) {

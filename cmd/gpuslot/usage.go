@@ -38,7 +38,8 @@ multiprocessors' time with the bounds LEAST and MOST. A job whose number is not
 known adds nothing to that column and one to UNKNOWN. Jobs that ran before the
 agent did are counted from its start on.
 
---egi prints one accelerator record per job in the fields of the EGI draft
+--egi is experimental: no collector has read its records yet. It prints one
+accelerator record per job in the fields of the EGI draft
 (APEL-accelerator-message v0.1): Count is the share, ActiveDuration the active
 GPU-seconds divided by it. With --table it sums the same fields up by month,
 virtual organisation and model, for a person: COUNT is the mean share, durations
@@ -59,13 +60,13 @@ name: what "gpuslot advise" reads, also of many nodes together.`,
 	s.StringVar(&u.since, "since", "7d", "count jobs that ended within this `time`, such as 24h or 7d")
 	s.StringVar(&u.by, "by", "group", "`what` to sum up by: group, user, job or gpu")
 	s.BoolVar(&u.asJSON, "json", false, "print JSON")
-	s.BoolVar(&u.egi, "egi", false, "print accelerator records in the fields of the EGI draft")
+	s.BoolVar(&u.egi, "egi", false, "experimental: print accelerator records in the fields of the EGI draft")
 	s.BoolVar(&u.asTable, "table", false, "with --egi: a table by month, virtual organisation and model")
 	s.BoolVar(&u.exported, "export", false, "print the records, for gpuslot advise")
 	s.StringVar(&u.site, "site", "", "the SiteName of --egi, a `name` from GOCDB")
-	c.MarkFlagsMutuallyExclusive("export", "egi")
-	c.MarkFlagsMutuallyExclusive("export", "json")
-	c.MarkFlagsMutuallyExclusive("export", "by")
+	exclusive(c, "export", "egi")
+	exclusive(c, "export", "json")
+	exclusive(c, "export", "by")
 	return c
 }
 
@@ -77,11 +78,11 @@ func (u usageFlags) run(c *cobra.Command) error {
 	key, ok := usageKeys[u.by]
 	switch {
 	case !ok:
-		return fmt.Errorf("--by is %q; write group, user, job or gpu", u.by)
+		return show.Usage(fmt.Errorf("--by is %q; write group, user, job or gpu", u.by))
 	case u.egi && u.site == "":
-		return errors.New("--egi needs --site, the site's name in GOCDB")
+		return needs("--site", "--egi writes it: the site's name in GOCDB")
 	case u.asTable && !u.egi:
-		return errors.New("--table goes with --egi; without it usage prints a table anyway")
+		return show.Usage(errors.New("--table goes with --egi; without it usage prints a table anyway"))
 	}
 	cfg, err := loadConfig(c, u.config)
 	if err != nil {
@@ -129,7 +130,7 @@ func parseAgo(s string) (time.Duration, error) {
 	if d, err := time.ParseDuration(s); err == nil && d > 0 {
 		return d, nil
 	}
-	return 0, fmt.Errorf("--since is %q; write a time such as 24h or 7d", s)
+	return 0, show.Usage(fmt.Errorf("--since is %q; write a time such as 24h or 7d", s))
 }
 
 func usageText(w io.Writer, by string, sums []usageSum, total usageSum) {

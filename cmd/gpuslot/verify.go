@@ -15,9 +15,6 @@ import (
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 )
 
-// exitNotTried is verify's own.
-const exitNotTried = 2
-
 // verifyTimeout bounds one GPU: its client has half a minute, and another one
 // may be under way.
 const verifyTimeout = 3 * time.Minute
@@ -40,8 +37,8 @@ restart of the control daemon or change of the driver, and shown by gpuslot
 status, the metric gpuslot_gpu_verified and the slots' attribute GPUVerified.
 With health.open = "after-verify" the agent does all this by itself.
 
-Exit codes: 0 all holds, 1 something does not, 2 a GPU could not be tried. Only
-root may ask.`,
+Exit codes: 0 all limits hold, 1 a GPU could not be tried, 3 a limit does not hold.
+Only root may ask.`,
 		Example: `  gpuslot verify
   gpuslot verify 0
   gpuslot verify --json | jq '.[] | select(.ok | not)'`,
@@ -49,7 +46,7 @@ root may ask.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			found, err := verifyAll(c.Context(), f.socket, args, c.ErrOrStderr())
 			if err != nil {
-				return quits{err, exitNotTried}
+				return err
 			}
 			if asJSON {
 				if err := show.JSON(c.OutOrStdout(), found.all()); err != nil {
@@ -161,7 +158,7 @@ func (vs verifications) result() error {
 	for _, v := range vs {
 		switch {
 		case v.Skipped == "" && !v.OK:
-			return quits{nil, exitError}
+			return quits{nil, exitFound}
 		case v.Skipped == "":
 			tried++
 		case !v.leftAlone:
@@ -170,10 +167,9 @@ func (vs verifications) result() error {
 	}
 	switch {
 	case missed > 0:
-		return quits{nil, exitNotTried}
+		return quits{nil, exitFailed}
 	case tried == 0:
-		return quits{errors.New("no GPU was tried: jobs run on every shared one, or there is none; see gpuslot status"),
-			exitNotTried}
+		return errors.New("no GPU was tried: jobs run on every shared one, or there is none; see gpuslot status")
 	}
 	return nil
 }

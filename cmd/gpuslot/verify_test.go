@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -21,19 +20,14 @@ func TestVerifyExitCodes(t *testing.T) {
 	}{
 		"all holds":          {verifications{holds, holds}, exitOK},
 		"one is busy":        {verifications{holds, busy}, exitOK},
-		"one does not":       {verifications{holds, broken, missed, busy}, exitError},
-		"one was not tried":  {verifications{holds, missed}, exitNotTried},
-		"all are busy":       {verifications{busy, busy}, exitNotTried},
-		"there is none":      {nil, exitNotTried},
-		"only not to be had": {verifications{missed}, exitNotTried},
+		"one does not":       {verifications{holds, broken, missed, busy}, exitFound},
+		"one was not tried":  {verifications{holds, missed}, exitFailed},
+		"all are busy":       {verifications{busy, busy}, exitFailed},
+		"there is none":      {nil, exitFailed},
+		"only not to be had": {verifications{missed}, exitFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code := exitOK
-			var q quits
-			if err := tt.found.result(); errors.As(err, &q) {
-				code = q.code
-			}
-			if code != tt.want {
+			if code := codeOf(tt.found.result()); code != tt.want {
 				t.Errorf("exit code %d, want %d", code, tt.want)
 			}
 		})

@@ -21,10 +21,10 @@ func whyCommand(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "why JOB|SLOT|GPU",
 		Short: "Tell what happened to a job, a slot or a GPU",
-		Long: `why prints what the agent noted of a job (12.0), a slot (slot1_2) or a GPU (its
+		Long: `why prints what the agent noted of a job (12.0, or 12 for all of a cluster), a slot (slot1_2) or a GPU (its
 index or the beginning of its UUID), the oldest first: admissions and refusals,
 holds, faults and who caused them, restarts, when a GPU was closed and opened,
-changes of the plan. Of a job it shows its GPU's events during its life as well.
+when jobs on a GPU slowed each other down at its memory, changes of the plan. Of a job it shows its GPU's events during its life as well.
 
 It reads the history on disk, so it also tells of jobs that are gone and of the
 time before a restart. The history has a bounded size; the oldest is forgotten.
@@ -50,15 +50,9 @@ Only root may read it.`,
 			if asJSON {
 				return show.JSON(c.OutOrStdout(), found)
 			}
-			if len(found) == 0 && isIndex(args[0]) {
-				return show.Hint(fmt.Errorf("nothing is known of a GPU %s: the plan has none with that index now", args[0]),
-					"one that has gone is named by its UUID; the history tells of "+
-						show.OrDash(strings.Join(gpusOfHistory(events), ", ")))
-			}
 			if len(found) == 0 {
-				return fmt.Errorf("nothing is known of %q: "+
-					"name a job (12.0), a slot (slot1_2) or a GPU (its index or UUID); the history holds %d events%s", args[0],
-					len(events), sinceFirst(events))
+				return show.Hint(fmt.Errorf("no event of %s; the history has %d events%s", meaning(p, args[0]), len(events),
+					sinceFirst(events)), "name a job (12.0), a slot (slot1_2) or a GPU (its index or UUID)"+seen(events))
 			}
 			whyText(c.OutOrStdout(), found)
 			return nil
@@ -84,11 +78,9 @@ func story(events []history.Event, p plan.Plan, name string) []history.Event {
 	if strings.Contains(name, ".") {
 		return ofJob(events, name)
 	}
-	index := gpu.UUID("")
-	for _, g := range p.GPUs {
-		if strconv.Itoa(g.Index) == name {
-			index = g.UUID
-		}
+	index := gpuAt(p, name)
+	if index == "" && isIndex(name) {
+		return chosen(events, func(e history.Event) bool { return strings.HasPrefix(e.Job, name+".") })
 	}
 	return chosen(events, func(e history.Event) bool {
 		if e.Kind == history.EventNode {
@@ -98,14 +90,44 @@ func story(events []history.Event, p plan.Plan, name string) []history.Event {
 			return e.GPU == index
 		}
 		bare := strings.TrimPrefix(string(e.GPU), "GPU-")
-		return bare != "" && !isIndex(name) && strings.HasPrefix(bare, strings.TrimPrefix(name, "GPU-"))
+		return bare != "" && strings.HasPrefix(bare, strings.TrimPrefix(name, "GPU-"))
 	})
+}
+
+// gpuAt is the GPU with this index in the plan; empty if there is none.
+func gpuAt(p plan.Plan, index string) gpu.UUID {
+	for _, g := range p.GPUs {
+		if strconv.Itoa(g.Index) == index {
+			return g.UUID
+		}
+	}
+	return ""
+}
+
+// meaning is what a name without events was taken for.
+func meaning(p plan.Plan, name string) string {
+	switch {
+	case gpuAt(p, name) != "":
+		return "GPU " + name
+	case isIndex(name):
+		return fmt.Sprintf("a job %s.*, and the plan has no GPU %s", name, name)
+	}
+	return strconv.Quote(name)
 }
 
 // isIndex: so few digits are a GPU's index, and not the beginning of a UUID.
 func isIndex(name string) bool {
 	n, err := strconv.Atoi(name)
 	return err == nil && n >= 0 && len(name) <= 3
+}
+
+// seen names the GPUs that the history has events of.
+func seen(events []history.Event) string {
+	gpus := gpusOfHistory(events)
+	if len(gpus) == 0 {
+		return ""
+	}
+	return "; it has events of " + strings.Join(gpus, ", ")
 }
 
 // gpusOfHistory are the beginnings of the UUIDs that events name, in order.

@@ -1,33 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"strings"
-	"testing"
-)
-
-// FuzzParseDemand: what is read can be written and read again, the same.
-func FuzzParseDemand(f *testing.F) {
-	f.Add("1g.5gb=4,3g.20gb=1")
-	f.Add(" =0, a=1=2")
-	f.Fuzz(func(t *testing.T, text string) {
-		all, err := parseDemand(text)
-		if err != nil {
-			return
-		}
-		var words []string
-		for _, d := range all {
-			if d.Count < 0 || d.Count > maxDemand {
-				t.Errorf("%+v from %q", d, text)
-			}
-			words = append(words, fmt.Sprintf("%s=%d", d.Profile, d.Count))
-		}
-		again, err := parseDemand(strings.Join(words, ","))
-		if err != nil || fmt.Sprint(again) != fmt.Sprint(all) {
-			t.Errorf("%q: %v, then %v (%v)", text, all, again, err)
-		}
-	})
-}
+import "testing"
 
 // FuzzParseAgo: a time ago is longer than none.
 func FuzzParseAgo(f *testing.F) {

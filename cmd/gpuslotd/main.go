@@ -22,8 +22,10 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/verify"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
@@ -55,8 +57,19 @@ func main() {
 	}
 	if err != nil && !errors.Is(err, agent.ErrAnew) {
 		fmt.Fprintln(os.Stderr, "gpuslotd: "+err.Error())
-		os.Exit(1)
+		os.Exit(codeOf(err))
 	}
+}
+
+// wrongUsage is an error of the command line.
+type wrongUsage struct{ error }
+
+// codeOf is the exit code for an error, as gpuslot has it: 2 for the command line, else 1.
+func codeOf(err error) int {
+	if errors.As(err, new(wrongUsage)) {
+		return 2
+	}
+	return 1
 }
 
 // startAnew makes a new process of this program: systemd does so when this one
@@ -89,13 +102,14 @@ per shared GPU, writes the execution point's configuration, and admits jobs.
 
 SIGHUP reads the configuration again; a broken one is rejected and the plan in
 force stays. SIGTERM ends gpuslotd alone: control daemons and jobs live on.`,
-		Args:          cobra.NoArgs,
+		Args:          noArgs,
 		Version:       version + " (commit " + build().Revision + ", " + runtime.Version() + ")",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(c *cobra.Command, _ []string) error { return run(c.Context(), f, logs) },
 	}
 	c.SetVersionTemplate("gpuslotd {{.Version}}\n")
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return wrongUsage{err} })
 	p := c.Flags()
 	p.SortFlags = false
 	p.StringVar(&f.config, "config", config.DefaultPath, "configuration `file`")
@@ -110,14 +124,21 @@ force stays. SIGTERM ends gpuslotd alone: control daemons and jobs live on.`,
 	return c
 }
 
+func noArgs(c *cobra.Command, args []string) error {
+	if err := cobra.NoArgs(c, args); err != nil {
+		return wrongUsage{err}
+	}
+	return nil
+}
+
 // run is straight wiring of the real adapters.
 func run(ctx context.Context, f flags, logs io.Writer) error {
 	log, err := logger(logs, f.logLevel)
 	if err != nil {
-		return err
+		return wrongUsage{err}
 	}
 	if f.force && !f.release {
-		return errors.New("--force goes with --release only")
+		return wrongUsage{errors.New("--force goes with --release only")}
 	}
 	o := agent.Options{
 		ConfigFile: f.config,
@@ -125,7 +146,6 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		Log:        log,
 		Startd:     agent.HTCondor{},
 		Settings:   condor.InstalledSettings,
-		Queue:      agent.HTCondor{},
 		Pool:       agent.HTCondor{},
 		Socket:     f.socket,
 	}
@@ -178,7 +198,7 @@ const clientVerb = "cuda-client"
 
 // startClient runs this very program as a client, also where the file was
 // replaced meanwhile or lies where the client's account cannot look.
-func startClient(ctx context.Context, o cuda.Order) (agent.CUDAClient, error) {
+func startClient(ctx context.Context, o cuda.Order) (verify.Client, error) {
 	return cuda.Start(ctx, "/proc/self/exe", []string{clientVerb}, o)
 }
 
@@ -228,7 +248,7 @@ func processes(p config.Paths) (mps.Runner, error) {
 		Root:    p.PipeRoot(),
 		Program: p.ControlDaemon,
 		Logs:    filepath.Join(p.State, "log"),
-		FlagsOf: func(u gpu.UUID) []string { return agent.DaemonFlags(p, u) },
+		FlagsOf: func(u gpu.UUID) []string { return daemons.Flags(p, u) },
 	}, nil
 }
 

@@ -274,25 +274,26 @@ func (n *node) metrics() string {
 	return string(b)
 }
 
-// TestBadCommandLines: each ends with a sentence and exit status 1.
+// TestBadCommandLines: each ends with a sentence, and a wrong command line with 2.
 func TestBadCommandLines(t *testing.T) {
 	dir := t.TempDir()
 	for name, tt := range map[string]struct {
 		args []string
 		says string
+		code int
 	}{
-		"no configuration": {[]string{"--config", dir + "/none.toml", "--no-systemd"}, "an empty file there means all defaults"},
-		"unknown flag":     {[]string{"--sharez"}, "unknown flag"},
-		"argument":         {[]string{"start"}, "unknown command"},
-		"log level":        {[]string{"--log-level", "loud"}, "none of debug, info, warn, error"},
-		"force alone":      {[]string{"--force"}, "goes with --release"},
+		"no configuration": {[]string{"--config", dir + "/none.toml", "--no-systemd"}, "an empty file there means all defaults", 1},
+		"unknown flag":     {[]string{"--sharez"}, "unknown flag", 2},
+		"argument":         {[]string{"start"}, "unknown command", 2},
+		"log level":        {[]string{"--log-level", "loud"}, "none of debug, info, warn, error", 2},
+		"force alone":      {[]string{"--force"}, "goes with --release", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := exec.Command(os.Args[0], tt.args...)
 			c.Env = append(os.Environ(), "GPUSLOTD_TEST_MAIN=1")
 			out, err := c.CombinedOutput()
-			if err == nil || !strings.Contains(string(out), tt.says) {
-				t.Errorf("%v\n%s", err, out)
+			if c.ProcessState.ExitCode() != tt.code || !strings.Contains(string(out), tt.says) {
+				t.Errorf("%v, want exit code %d\n%s", err, tt.code, out)
 			}
 		})
 	}

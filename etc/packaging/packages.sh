@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# packages.sh OUT ARCH… builds .deb and .rpm for each architecture into OUT, from
+# packages.sh OUT ARCH… builds .deb, .rpm and an SBOM for each architecture into OUT, from
 # what "make build install" makes. Equal sources make equal bytes: every time in
 # them is that of the last commit (SOURCE_DATE_EPOCH).
 #
-# Environment: VERSION (default: what git describes), SOURCE_DATE_EPOCH.
+# Environment: VERSION (default: what version.sh prints), SOURCE_DATE_EPOCH.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=$1
 shift
 
-VERSION=${VERSION:-$(git describe --tags --always --dirty)}
+VERSION=${VERSION:-$(etc/packaging/version.sh)}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 
 # dpkg and rpm want a digit first and order by dots: v1.2-3-gabc is 1.2+3.gabc.
@@ -32,6 +32,7 @@ for ARCH; do
   esac
   GOARCH=$ARCH CGO_ENABLED=1 CC=$CC make -s build BIN="$work/bin-$ARCH" VERSION="$VERSION"
   make -s install BIN="$work/bin-$ARCH" DESTDIR="$STAGE" VERSION="$VERSION"
+  cp "$STAGE/usr/share/doc/gpuslot/sbom.cdx.json" "$out/gpuslot_${PACKAGE_VERSION}_$ARCH.sbom.cdx.json"
   for format in deb rpm; do
     go tool -modfile=etc/packaging/tools/go.mod nfpm package --config etc/packaging/gpuslot.yaml --packager "$format" --target "$out" >&2
   done

@@ -259,8 +259,9 @@ func TestSiftKeepsTheNewestTrueSamples(t *testing.T) {
 	got, newest := sift([]nvml.ProcessUtilizationSample{
 		{Pid: 9, TimeStamp: 120, SmUtil: 30}, {Pid: 9, TimeStamp: 130, SmUtil: 40}, {Pid: 5, TimeStamp: 125, SmUtil: 7},
 		{Pid: 0, TimeStamp: 150, SmUtil: 1}, {Pid: 6, TimeStamp: 160, SmUtil: 0xffffffff}, {Pid: 7, TimeStamp: 100, SmUtil: 50},
+		{Pid: 8, TimeStamp: 161, SmUtil: 101}, {Pid: 4, TimeStamp: 126, SmUtil: 100},
 	}, 100)
-	if d := cmp.Diff([]gpu.ProcessSample{{PID: 5, SM: 0.07}, {PID: 9, SM: 0.4}}, got); d != "" || newest != 130 {
+	if d := cmp.Diff([]gpu.ProcessSample{{PID: 4, SM: 1}, {PID: 5, SM: 0.07}, {PID: 9, SM: 0.4}}, got); d != "" || newest != 130 {
 		t.Errorf("%d (-want +got):\n%s", newest, d)
 	}
 }

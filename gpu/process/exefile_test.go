@@ -112,7 +112,7 @@ func (f *fuse) serve() {
 }
 
 // TestExeFileOfAFileSystemThatDoesNotAnswer: a process that runs a program of its own file
-// system does not hold who asks for that file.
+// system, and has a file of it open, does not hold who asks for these files.
 func TestExeFileOfAFileSystemThatDoesNotAnswer(t *testing.T) {
 	program, err := os.ReadFile("/bin/sleep")
 	if err != nil {
@@ -136,24 +136,31 @@ func TestExeFileOfAFileSystemThatDoesNotAnswer(t *testing.T) {
 		}
 	})
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "p"), "3600")
+	open, err := os.Open(cmd.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	cmd.ExtraFiles = []*os.File{open}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	f.deaf.Store(true)
 	type result struct {
-		file File
-		err  error
+		file  File
+		err   error
+		opens bool
 	}
 	got := make(chan result, 1)
 	go func() {
 		file, err := FS{Root: "/proc"}.ExeFile(cmd.Process.Pid)
-		got <- result{file, err}
+		got <- result{file, err, FS{}.opens(cmd.Process.Pid, file)}
 	}()
 	select {
 	case r := <-got:
-		if r.err != nil || r.file.Inode != 2 || r.file.Mode != unix.S_IFREG|0o755 {
-			t.Errorf("%+v, %v", r.file, r.err)
+		if r.err != nil || !r.opens || r.file.Inode != 2 || r.file.Mode != unix.S_IFREG|0o755 {
+			t.Errorf("%+v", r)
 		}
 	case <-time.After(time.Minute):
 		t.Error("the file system that does not answer was waited for")

@@ -1,13 +1,13 @@
 package process
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Holder is a process that holds a lock.
@@ -24,33 +24,59 @@ type Holder struct {
 // kernel names none that we see with the file open.
 func LockHolder(f *os.File) (Holder, bool) { return FS{}.lockHolder(f) }
 
+// mostLocks bounds how much of the list of locks is read, in bytes: some 16,000 locks. The
+// list has those of all users, and is read again at each lock that is taken.
+const mostLocks = 1 << 20
+
 func (fs FS) lockHolder(f *os.File) (Holder, bool) {
-	file, err := f.Stat()
+	file, err := statFile(fmt.Sprintf("%s/self/fd/%d", fs.root(), f.Fd()))
 	if err != nil {
 		return Holder{}, false
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+	on, ok := fs.lockedFile(f, file.Inode)
+	if !ok {
 		return Holder{}, false
 	}
-	locks, err := os.ReadFile(fs.root() + "/locks")
+	locks, err := os.Open(fs.root() + "/locks")
 	if err != nil {
 		return Holder{}, false
 	}
-	for line := range strings.Lines(string(locks)) {
-		if pid, ok := flockOn(line, st.Ino); ok && fs.opens(pid, file) {
+	defer locks.Close()
+	for lines := bufio.NewScanner(io.LimitReader(locks, mostLocks)); lines.Scan(); {
+		if pid, ok := flockOn(lines.Text(), on); ok && fs.opens(pid, file) {
 			return fs.holder(pid), true
 		}
 	}
 	return Holder{}, false
 }
 
+// lockedFile is an open file of this process as /proc/locks names it: "00:17:1203", its file
+// system and its inode. The mount says which file system that is; stat(2) shows another
+// one on btrfs and overlayfs.
+func (fs FS) lockedFile(f *os.File, inode uint64) (string, bool) {
+	info, errInfo := os.ReadFile(fmt.Sprintf("%s/self/fdinfo/%d", fs.root(), f.Fd()))
+	mounts, errMounts := readMounts(fs.root() + "/self/mountinfo")
+	if errInfo != nil || errMounts != nil {
+		return "", false
+	}
+	_, id, _ := strings.Cut(string(info), "mnt_id:")
+	id, _, _ = strings.Cut(strings.TrimSpace(id), "\n")
+	for line := range strings.Lines(string(mounts)) {
+		var major, minor uint32
+		if w := strings.Fields(line); len(w) > 2 && w[0] == id {
+			_, err := fmt.Sscanf(w[2], "%d:%d", &major, &minor)
+			return fmt.Sprintf("%02x:%02x:%d", major, minor, inode), err == nil
+		}
+	}
+	return "", false
+}
+
 // flockOn reads a line of proc(5)'s /proc/locks, such as
-// "3: FLOCK  ADVISORY  WRITE 812 00:17:1203 0 EOF": its process, if the lock is on a
-// file with this inode. The device is not compared: stat(2) may show another one.
-func flockOn(line string, inode uint64) (pid int, ok bool) {
+// "3: FLOCK  ADVISORY  WRITE 812 00:17:1203 0 EOF": its process, if the lock is on this
+// file.
+func flockOn(line, file string) (pid int, ok bool) {
 	f := strings.Fields(line)
-	if len(f) < 6 || f[1] != "FLOCK" || !strings.HasSuffix(f[5], ":"+strconv.FormatUint(inode, 10)) {
+	if len(f) < 6 || f[1] != "FLOCK" || f[5] != file {
 		return 0, false
 	}
 	pid, err := strconv.Atoi(f[4])

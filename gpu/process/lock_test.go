@@ -96,16 +96,62 @@ func TestHangingThread(t *testing.T) {
 	}
 }
 
+// TestLocksOfOthers: locks on files of other file systems count for nothing, and however
+// many there are, the list is read up to its bound.
+func TestLocksOfOthers(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	file, err := statFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := func(pid int, device string) string {
+		return fmt.Sprintf("1: FLOCK  ADVISORY  WRITE %d %s:%d 0 EOF\n", pid, device, file.Inode)
+	}
+	for name, c := range map[string]struct {
+		locks string
+		want  int
+	}{
+		"another file system": {line(7, "00:18") + line(8, "fd:05"), 8},
+		"many":                {strings.Repeat(line(7, "00:18"), 100) + line(8, "fd:05"), 8},
+		"too many":            {strings.Repeat(line(7, "00:18"), mostLocks/40) + line(8, "fd:05"), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			own := fmt.Sprintf("self/fdinfo/%d", f.Fd())
+			put(t, filepath.Join(dir, own), "pos:\t0\nflags:\t02100002\nmnt_id:\t29\nino:\t3\n")
+			put(t, filepath.Join(dir, "self/mountinfo"), "2 1 0:24 / / rw - tmpfs x rw\n29 2 253:5 / /tmp rw - btrfs x rw\n")
+			put(t, filepath.Join(dir, "locks"), c.locks)
+			for _, link := range []string{fmt.Sprintf("self/fd/%d", f.Fd()), "7/fd/3", "8/fd/3"} {
+				link = filepath.Join(dir, link)
+				if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink(f.Name(), link); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if h, _ := (FS{Root: dir}).lockHolder(f); h.PID != c.want {
+				t.Errorf("process %d, want %d", h.PID, c.want)
+			}
+		})
+	}
+}
+
 func TestFlockOn(t *testing.T) {
 	for line, want := range map[string]int{
 		"3: FLOCK  ADVISORY  WRITE 812 00:17:1203 0 EOF\n":    812,
 		"3: FLOCK  ADVISORY  WRITE 812 00:17:11203 0 EOF\n":   0,
+		"3: FLOCK  ADVISORY  WRITE 812 00:18:1203 0 EOF\n":    0,
 		"3: POSIX  ADVISORY  WRITE 812 00:17:1203 0 EOF\n":    0,
 		"3: FLOCK  ADVISORY  WRITE -1 00:17:1203 0 EOF\n":     0,
 		"3: -> FLOCK  ADVISORY  WRITE 900 00:17:1203 0 EOF\n": 0, // waits for it
 		"": 0,
 	} {
-		if pid, ok := flockOn(line, 1203); ok != (want > 0) || ok && pid != want {
+		if pid, ok := flockOn(line, "00:17:1203"); ok != (want > 0) || ok && pid != want {
 			t.Errorf("%q: %d, %v", line, pid, ok)
 		}
 	}

@@ -54,8 +54,14 @@ func parseStat(b []byte) (Stat, error) {
 
 // parseUIDs finds the line "Uid:" of a process's status.
 func parseUIDs(b []byte) (UIDs, error) {
+	ids, err := parseIDs(b, "Uid:")
+	return UIDs{Real: ids[0], Effective: ids[1], Saved: ids[2], FileSystem: ids[3]}, err
+}
+
+// parseIDs finds the line "Uid:" or "Gid:" of a process's status.
+func parseIDs(b []byte, name string) ([4]uint32, error) {
 	for line := range strings.Lines(string(b)) {
-		rest, ok := strings.CutPrefix(line, "Uid:")
+		rest, ok := strings.CutPrefix(line, name)
 		if !ok {
 			continue
 		}
@@ -67,16 +73,16 @@ func parseUIDs(b []byte) (UIDs, error) {
 		for i := range ids {
 			n, err := strconv.ParseUint(f[i], 10, 32)
 			if err != nil {
-				return UIDs{}, errNoUIDs
+				return [4]uint32{}, errNoIDs
 			}
 			ids[i] = uint32(n)
 		}
-		return UIDs{Real: ids[0], Effective: ids[1], Saved: ids[2], FileSystem: ids[3]}, nil
+		return ids, nil
 	}
-	return UIDs{}, errNoUIDs
+	return [4]uint32{}, errNoIDs
 }
 
-var errNoUIDs = errors.New("process status has no Uid line with four numbers")
+var errNoIDs = errors.New("process status has no line of four accounts or groups")
 
 // unitOf is the innermost service or scope in a cgroup file; of the several
 // lines of cgroup v1 systemd's own counts.

@@ -9,7 +9,6 @@ package process
 import (
 	"cmp"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -141,6 +140,16 @@ func (fs FS) UIDs(pid int) (UIDs, error) {
 	return parseUIDs(b)
 }
 
+// GID is the real group of a process: that of who started it.
+func (fs FS) GID(pid int) (uint32, error) {
+	b, err := os.ReadFile(fs.Path(pid, "status"))
+	if err != nil {
+		return 0, err
+	}
+	ids, err := parseIDs(b, "Gid:")
+	return ids[0], err
+}
+
 // Exe is the path of the program that runs. An upgrade under a running program adds
 // " (deleted)" to it, which is taken off.
 func (fs FS) Exe(pid int) (string, error) {
@@ -148,7 +157,7 @@ func (fs FS) Exe(pid int) (string, error) {
 	return strings.TrimSuffix(s, " (deleted)"), err
 }
 
-// File is what the kernel knows of a program's file.
+// File is what the kernel knows of a file.
 type File struct {
 	Dev, Inode uint64
 	UID        uint32
@@ -158,19 +167,24 @@ type File struct {
 // ExeFile is the file of the program that runs, also of one that was deleted. The file system
 // is not asked: it may be the process's own (FUSE), and one that does not answer would hold
 // the caller for ever, without the way out of a signal.
-func (fs FS) ExeFile(pid int) (File, error) {
+func (fs FS) ExeFile(pid int) (File, error) { return statFile(fs.Path(pid, "exe")) }
+
+// statFile is the file that a link of /proc leads to; its file system is not asked.
+func statFile(link string) (File, error) {
 	var st unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, fs.Path(pid, "exe"), unix.AT_STATX_DONT_SYNC,
+	err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC,
 		unix.STATX_UID|unix.STATX_MODE|unix.STATX_TYPE|unix.STATX_INO, &st)
 	return File{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, st.Uid, uint32(st.Mode)}, err
 }
 
-// Args are the program's arguments, its name first. A process may write others there.
+// Args are the program's arguments, its name first. A process may write others there, and may
+// hold the caller as with Environ.
 // One that has ended, and a thread of the kernel, has none.
 func (fs FS) Args(pid int) ([]string, error) { return fs.list(pid, "cmdline") }
 
 // Environ is the environment that the program was started with, unless it wrote another
-// there.
+// there. It is memory of the process: pages of a file system that does not answer (FUSE) hold
+// the caller for ever. Ask it of processes of trusted accounts only.
 func (fs FS) Environ(pid int) ([]string, error) { return fs.list(pid, "environ") }
 
 // list reads a file of texts that each end with a zero byte.
@@ -184,9 +198,15 @@ func (fs FS) list(pid int, name string) ([]string, error) {
 
 // SameNamespace says whether a process is in the PID namespace of who asks; also where
 // the kernel does not say which that is.
-func (fs FS) SameNamespace(pid int) bool {
-	own, errOwn := os.Readlink(fs.root() + "/self/ns/pid")
-	its, err := os.Readlink(fs.Path(pid, "ns/pid"))
+func (fs FS) SameNamespace(pid int) bool { return fs.sameNamespace(pid, "pid") }
+
+// SameUsers says the same of the namespace of accounts: in another one an account of the node
+// may be any that the process chose.
+func (fs FS) SameUsers(pid int) bool { return fs.sameNamespace(pid, "user") }
+
+func (fs FS) sameNamespace(pid int, kind string) bool {
+	own, errOwn := os.Readlink(fs.root() + "/self/ns/" + kind)
+	its, err := os.Readlink(fs.Path(pid, "ns/"+kind))
 	return errOwn != nil || err == nil && own == its
 }
 
@@ -276,11 +296,11 @@ func (fs FS) Opens(pid int, fits func(path string) bool) bool {
 }
 
 // opens says whether a process has this very file open.
-func (fs FS) opens(pid int, file fs.FileInfo) bool {
+func (fs FS) opens(pid int, file File) bool {
 	dir := fs.Path(pid, "fd")
 	fds, _ := os.ReadDir(dir) // of a process that has ended there are none
 	return slices.ContainsFunc(fds, func(fd os.DirEntry) bool {
-		other, err := os.Stat(dir + "/" + fd.Name())
-		return err == nil && os.SameFile(file, other)
+		other, err := statFile(dir + "/" + fd.Name())
+		return err == nil && other.Dev == file.Dev && other.Inode == file.Inode
 	})
 }

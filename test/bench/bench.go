@@ -197,8 +197,14 @@ func (b *bench) starter(ctx context.Context, n int, o order.Order) (map[string][
 	}
 	var report order.Report
 	err = json.Unmarshal(out, &report)
+	for name, used := range report.CPU {
+		report.Times[name+cpuOf] = used
+	}
 	return report.Times, err
 }
+
+// cpuOf ends the names of a program's CPU times, beside those of its durations.
+const cpuOf = ", CPU"
 
 // atOnce runs a program once below each of n starters, all released together.
 func (b *bench) atOnce(ctx context.Context, n int, p order.Program) ([]time.Duration, error) {

@@ -48,6 +48,7 @@ type part struct {
 func (b *bench) parts() []part {
 	parts := []part{
 		{name: "start", measure: b.jobStart, agents: true},
+		{name: "throughput", measure: throughput},
 		{name: "storm", measure: b.storm, agents: true},
 		{name: "plan", measure: build},
 		{name: "memory", measure: b.resident, agents: true},
@@ -58,7 +59,7 @@ func (b *bench) parts() []part {
 		{name: "advise", slow: true,
 			measure: tests("./cmd/gpuslot/advise", "-run", "-", "-bench", "Million", "-benchtime", "3x")},
 		{name: "compare", slow: true, measure: tests("./cmd/gpuslot/simulate/layouts", "-v", "-run", "Compare")},
-		{name: "throughput", measure: throughput, slow: true},
+		{name: "hindsight", slow: true, measure: tests("./cmd/gpuslot/simulate/layouts", "-v", "-run", "^TestHeldOut$")},
 	}
 	for _, r := range replays() {
 		parts = append(parts, part{name: "simulate", measure: r.run, slow: true})
@@ -113,7 +114,7 @@ func tests(args ...string) func(context.Context) ([]row, error) {
 	return func(ctx context.Context) ([]row, error) {
 		progress("go test %v", args)
 		cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout", "30m"}, args...)...)
-		cmd.Env = append([]string{"GPUSLOT_REACTIONS=3"}, os.Environ()...)
+		cmd.Env = append([]string{"GPUSLOT_REACTIONS=3", "GPUSLOT_HELD_OUT=20"}, os.Environ()...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		// Its children end with it: it gets the signal first.
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -158,6 +159,8 @@ func (b *bench) jobStart(ctx context.Context) ([]row, error) {
 		{"prepare, process start to exit, median", fmt.Sprintf("%s = %.2f x bash wrapper", prepare, ratio(prepare, bash)),
 			"<= 1.5 x bash wrapper", ratio(prepare, bash) <= 1.5},
 		{"", fmt.Sprintf("%.2f x no-op", ratio(prepare, base)), "<= 3 x no-op", ratio(prepare, base) <= 3},
+		{what: "CPU of a no-op, of prepare, of supervise and a no-op", got: fmt.Sprintf("%s, %s, %s",
+			median(times["noop"+cpuOf]), median(times["prepare"+cpuOf]), median(times["supervise"+cpuOf]))},
 		{what: "supervise before the job's program, median", got: (median(times["supervise"]) - base).String()},
 		{what: "and its question whether limits are in force", got: (median(times["asking"]) - median(times["supervise"])).String()},
 	}, nil

@@ -19,7 +19,7 @@ import (
 const (
 	manyJobs         = 500
 	throughputShares = 64
-	throughputRounds = 5
+	throughputRounds = 1
 )
 
 // reuse is what most sites have: a claim serves one job after the other. Both
@@ -72,6 +72,7 @@ func throughput(ctx context.Context) (rows []row, err error) {
 	}
 	var ratios []float64
 	var all, allPlain []round
+	whole := len(cpuParts) - 1
 	for i := range rounds {
 		a, errA := oneRound(ctx, ours.Node, "request_vram = 3500\n")
 		b, errB := oneRound(ctx, plain, "")
@@ -80,13 +81,17 @@ func throughput(ctx context.Context) (rows []row, err error) {
 		}
 		all, allPlain = append(all, a), append(allPlain, b)
 		ratios = append(ratios, a.perSecond/b.perSecond)
-		whole := len(cpuParts) - 1
 		progress("round %d: gpuslot %.2f/s, plain %.2f/s, ratio %.3f; CPU for each job %v, plain %v", i+1, a.perSecond, b.perSecond, ratios[i], a.cpu[whole], b.cpu[whole])
 	}
 	slices.Sort(ratios)
 	middle := ratios[len(ratios)/2]
-	return append([]row{{what, fmt.Sprintf("median %.2f of %d rounds, %.2f to %.2f", middle, rounds, ratios[0], ratios[len(ratios)-1]),
-		">= 0.85, aim 0.95", middle >= 0.85}}, cpuRows(all, allPlain)...), nil
+	more := middleCPU(all, whole) - middleCPU(allPlain, whole)
+	return append([]row{
+		{what, fmt.Sprintf("median %.2f of %d rounds, %.2f to %.2f", middle, rounds, ratios[0], ratios[len(ratios)-1]),
+			">= 0.85, aim 0.93", middle >= 0.85},
+		{what: "  CPU for each job in the plain pool", got: middleCPU(allPlain, whole).String()},
+		{"  CPU for each job more, with gpuslot", more.String(), "<= 20ms, aim 8ms", more <= 20*time.Millisecond},
+	}, cpuRows(all, allPlain)...), nil
 }
 
 // trusting keeps the simulated driver's search for dead processes and its fifty looks a second

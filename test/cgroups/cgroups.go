@@ -4,8 +4,10 @@ package cgroups
 import (
 	"context"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -22,6 +24,22 @@ type Driver struct {
 	mu      sync.Mutex
 	by      map[starter.Cgroup]gpu.MemoryLimits
 	current Mood
+
+	inside     atomic.Int32
+	overlapped atomic.Bool
+}
+
+// Overlapped says whether a call began while another one changed limits: the sums above a
+// cgroup are then of neither.
+func (f *Driver) Overlapped() bool { return f.overlapped.Load() }
+
+// enter begins a call, and leave ends it. Others come by in between, as with a real driver.
+func (f *Driver) enter() (leave func()) {
+	if f.inside.Add(1) > 1 {
+		f.overlapped.Store(true)
+	}
+	runtime.Gosched()
+	return func() { f.inside.Add(-1) }
 }
 
 // Mood is how the driver behaves.
@@ -51,6 +69,7 @@ func (f *Driver) Is(m Mood) {
 
 // SetMemoryLimits limits a cgroup, as nvml.Library does.
 func (f *Driver) SetMemoryLimits(_ context.Context, _ gpu.UUID, cgroup string, soft, hard gpu.Bytes) error {
+	defer f.enter()()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, err := starter.CgroupAt(cgroup)
@@ -85,6 +104,7 @@ func (f *Driver) SetMemoryLimits(_ context.Context, _ gpu.UUID, cgroup string, s
 
 // MemoryLimits reads the limits of a cgroup, as nvml.Library does.
 func (f *Driver) MemoryLimits(_ context.Context, _ gpu.UUID, cgroup string) (gpu.MemoryLimits, error) {
+	defer f.enter()()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, err := starter.CgroupAt(cgroup)

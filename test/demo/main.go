@@ -1,6 +1,7 @@
-// Command demo shows gpuslot's main job on worker nodes with real systemd and
-// real HTCondor, one with NVIDIA's control daemons and one with simulated ones
-// that jobs attach to, and exits non-zero if anything that must hold did not.
+// Command demo shows gpuslot's main job on one worker node with real systemd and
+// real HTCondor: many jobs share 8 GPUs, one over its budget is held, one fault is
+// contained. With -tour it plays all scenes, on a node with NVIDIA's control daemons and
+// on one with simulated ones. It exits non-zero if anything that must hold did not.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,19 +22,34 @@ import (
 )
 
 func main() {
-	only := flag.String("run", "", "play only the scene of this name")
-	inventory := flag.String("inventory", "docs/examples/v100s-8.json", "the node of the leg real")
+	only := flag.String("run", "", "with -tour: play only the scene of this name")
+	inventory := flag.String("inventory", "docs/examples/v100s-8.json", "the demo's node, and the tour's of the leg real")
+	tour := flag.Bool("tour", false, "play all scenes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *inventory, *only); err != nil {
+	text, acts := demo, []act{{site.Sim, *inventory, mainJob()}}
+	if *tour {
+		text, acts = intro, []act{{site.Real, *inventory, chosen(site.Real, *only)},
+			{site.Sim, "test/site/testdata/v100s-2-h100.json", chosen(site.Sim, *only)}}
+	}
+	if err := run(ctx, text, acts); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
+const demo = `
+gpuslot demo: one HTCondor worker node with 8 GPUs. 100 jobs share them; a job over its budget is held;
+the fault of one GPU is contained.
+
+  real       systemd as PID 1, HTCondor, its jobs and cgroups; gpuslot, installed as a site installs it
+  simulated  the GPUs, MPS and libcuda (test/sim): jobs attach, allocate and are limited
+
+`
+
 const intro = `
-gpuslot demo: HTCondor worker nodes share their GPUs among batch jobs, in two legs.
+gpuslot tour: HTCondor worker nodes share their GPUs among batch jobs, in two legs.
 
   real in both  systemd as PID 1, HTCondor, its jobs and cgroups; gpuslot, installed as a site installs it
   leg real      NVIDIA's nvidia-cuda-mps-control (Debian's package, fetched now, never kept in the
@@ -48,34 +65,45 @@ gpuslot demo: HTCondor worker nodes share their GPUs among batch jobs, in two le
 type act struct {
 	leg       site.Leg
 	inventory string
+	scenes    []scenes.Scene
 }
 
-func run(ctx context.Context, inventory, only string) (err error) {
+func run(ctx context.Context, text string, acts []act) (err error) {
 	begin := time.Now()
-	fmt.Print(strings.TrimPrefix(intro, "\n"))
+	fmt.Print(strings.TrimPrefix(text, "\n"))
 	defer func() { err = errors.Join(err, site.Unstage()) }()
 	var failed []string
 	played := 0
-	for _, a := range []act{{site.Real, inventory}, {site.Sim, "test/site/testdata/v100s-2-h100.json"}} {
-		list := chosen(a.leg, only)
-		if len(list) == 0 {
+	for _, a := range acts {
+		if len(a.scenes) == 0 {
 			continue
 		}
-		wrong, err := a.play(ctx, list, played)
+		wrong, err := a.play(ctx, played, begin)
 		if err != nil {
 			return err
 		}
-		played += len(list)
+		played += len(a.scenes)
 		failed = append(failed, wrong...)
 	}
 	if played == 0 {
-		return fmt.Errorf("no scene is called %q", only)
+		return errors.New("no scene has the name after -run")
 	}
 	if n := len(failed); n > 0 {
 		return fmt.Errorf("%d checks failed: %s", n, strings.Join(failed, "; "))
 	}
 	fmt.Printf("\nAll checks of %d scenes held; %s in all.\n", played, time.Since(begin).Round(time.Second))
 	return nil
+}
+
+// mainJob are the scenes of the demo.
+func mainJob() []scenes.Scene {
+	var list []scenes.Scene
+	for _, scene := range scenes.All() {
+		if slices.Contains([]string{"Sharing", "OverBudget", "ServerFault"}, scene.Name) {
+			list = append(list, scene)
+		}
+	}
+	return list
 }
 
 // chosen are the scenes of a leg that -run lets through.
@@ -91,7 +119,7 @@ func chosen(leg site.Leg, only string) []scenes.Scene {
 
 // play boots the node and plays the scenes, numbered from before on; it returns
 // the checks that failed.
-func (a act) play(ctx context.Context, list []scenes.Scene, before int) (failed []string, err error) {
+func (a act) play(ctx context.Context, before int, begin time.Time) (failed []string, err error) {
 	inv, err := gpu.ReadInventory(a.inventory)
 	if err != nil {
 		return nil, err
@@ -112,8 +140,8 @@ func (a act) play(ctx context.Context, list []scenes.Scene, before int) (failed 
 		return nil, err
 	}
 	stage := &scenes.Stage{Site: s, Inventory: inv, Report: &scenes.Report{Out: os.Stdout}}
-	for i, scene := range list {
-		stage.Say("\n%d. leg %s: %s", before+i+1, a.leg, scene.Says)
+	for i, scene := range a.scenes {
+		stage.Say("\n%d. leg %s, after %s: %s", before+i+1, a.leg, time.Since(begin).Round(time.Second), scene.Says)
 		if err := scene.Play(ctx, stage); err != nil {
 			return stage.Failed, fmt.Errorf("%s: %w", scene.Name, err)
 		}

@@ -19,9 +19,9 @@ type brokenAgent struct {
 
 var brokenAgents = []brokenAgent{
 	{
-		name: "kills first", file: "agent/end.go", rule: othersRun,
-		text: "	step, err := a.clients.EndClients(ctx, u, pids, mps.DefaultEndRules)\n",
-		by:   "	for _, pid := range pids {\n		_ = unix.Kill(pid, unix.SIGKILL)\n	}\n	step, err := a.clients.EndClients(ctx, u, pids, mps.DefaultEndRules)\n",
+		name: "kills first", file: "agent/ending/end.go", rule: othersRun,
+		text: "	step, err := e.Clients.EndClients(ctx, u, pids, mps.DefaultEndRules)\n",
+		by:   "	for _, pid := range pids {\n		_ = unix.Kill(pid, unix.SIGKILL)\n	}\n	step, err := e.Clients.EndClients(ctx, u, pids, mps.DefaultEndRules)\n",
 	},
 	{
 		name: "ignores read-back", file: "mps/daemon.go", rule: limitsStand,
@@ -29,7 +29,7 @@ var brokenAgents = []brokenAgent{
 		by:   "if differs := compare(w, back[0], back[1]); len(differs) > 99 {",
 	},
 	{
-		name: "double-books VRAM", file: "agent/admit.go", rule: notDoubled,
+		name: "double-books VRAM", file: "agent/admission/decide.go", rule: notDoubled,
 		text: "	if used <= g.Pool && jobs <= g.Shares {\n",
 		by:   "	if used <= g.Pool || jobs > 0 {\n",
 	},

@@ -13,6 +13,7 @@ const sample = `package p
 import (
 	"errors"
 	"log/slog"
+	"sync"
 )
 
 func Clamp(n, most int, log *slog.Logger) (int, error) {
@@ -33,6 +34,24 @@ func Has(all []int, n int) bool {
 		}
 	}
 	return false
+}
+
+type count struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (c *count) add(more int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += more
+	return c.n
+}
+
+func (c *count) reset() {
+	c.mu.Lock()
+	c.n = 0
+	c.mu.Unlock()
 }
 `
 
@@ -58,6 +77,8 @@ func TestSites(t *testing.T) {
 		"Clamp: condition negated", "Clamp: > to >=", "Clamp: && to ||", "Clamp: != to ==", "Clamp: 7 to 8",
 		"Clamp: assignment removed",
 		"Has: condition negated", "Has: == to !=", "Has: true to false", "Has: false to true",
+		"add: lock removed", "add: assignment removed",
+		"reset: lock removed", "reset: assignment removed", "reset: 0 to 1",
 	}
 	if !slices.Equal(changes, want) {
 		t.Errorf("found %q\nwant %q", changes, want)
@@ -94,8 +115,9 @@ func TestRun(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "too few changes were caught") {
 		t.Errorf("%v\n%s", err, first.String())
 	}
-	for _, want := range []string{"caught p.go:9: condition negated TestClamp", "SURVIVED p.go:14: assignment removed",
-		"SURVIVED p.go:12: 7 to 8", "SURVIVED p.go:25: false to true"} {
+	for _, want := range []string{"caught p.go:10: condition negated TestClamp", "SURVIVED p.go:15: assignment removed",
+		"SURVIVED p.go:13: 7 to 8", "SURVIVED p.go:26: false to true",
+		"caught p.go:35: lock removed TestAdd", "SURVIVED p.go:42: lock removed"} {
 		if !strings.Contains(first.String(), want) {
 			t.Errorf("no %q in\n%s", want, first.String())
 		}
@@ -112,7 +134,23 @@ func TestRun(t *testing.T) {
 
 const sampleTest = `package p
 
-import "testing"
+import (
+	"sync"
+	"testing"
+)
+
+func TestAdd(t *testing.T) {
+	var c count
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() { c.add(1) })
+	}
+	wg.Wait()
+	if n := c.add(1); n != 3 {
+		t.Error(n)
+	}
+	c.reset()
+}
 
 func TestClamp(t *testing.T) {
 	if _, err := Clamp(-1, 2, nil); err == nil {

@@ -81,6 +81,7 @@ func sitesOf(root, file string) ([]site, error) {
 	for _, d := range parsed.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
 			f.within = fn.Name.Name
+			f.locks(fn.Body)
 			ast.Inspect(fn.Body, f.visit)
 		}
 	}
@@ -111,6 +112,9 @@ func (f *finder) swap(at token.Pos, t token.Token) {
 }
 
 func (f *finder) visit(n ast.Node) bool {
+	if _, method := f.lockCall(n); method != "" {
+		return false
+	}
 	switch n := n.(type) {
 	case *ast.BinaryExpr:
 		f.swap(n.OpPos, n.Op)
@@ -121,8 +125,7 @@ func (f *finder) visit(n ast.Node) bool {
 			f.swap(n.TokPos, n.Tok)
 		}
 	case *ast.IfStmt:
-		cond := f.source[f.tokens.Offset(n.Cond.Pos()):f.tokens.Offset(n.Cond.End())]
-		f.add(n.Cond.Pos(), n.Cond.End(), "condition negated", "!("+string(cond)+")")
+		f.add(n.Cond.Pos(), n.Cond.End(), "condition negated", "!("+f.text(n.Cond.Pos(), n.Cond.End())+")")
 	case *ast.CallExpr:
 		// Bases and sizes of numbers: most changes of them change nothing.
 		if sel, ok := n.Fun.(*ast.SelectorExpr); ok && isPackage(sel.X, "strconv") {

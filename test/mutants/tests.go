@@ -117,8 +117,12 @@ func (p *pkg) test(ctx context.Context, s site, patience time.Duration) (result,
 	if err := errors.Join(os.WriteFile(changed, s.apply(source), 0o644), os.WriteFile(overlay, text, 0o644)); err != nil {
 		return r, err
 	}
+	flags := []string{"-overlay", overlay}
+	if strings.HasPrefix(s.change, lockRemoved) {
+		flags, patience = append(flags, "-race"), 5*patience
+	}
 	begin := time.Now()
-	out, err := goTest(ctx, patience, p.path, "-overlay", overlay)
+	out, err := goTest(ctx, patience, p.path, flags...)
 	r.Seconds = time.Since(begin).Seconds()
 	switch {
 	case ctx.Err() != nil:

@@ -37,9 +37,14 @@ func (n *Node) WaitSlots(ctx context.Context, slots int) error {
 	})
 }
 
-// Wait asks cond until it says true, ten times a second. When the context ends first, the error says what was
-// waited for and what the node has to say about it.
+// Wait asks cond until it says true, ten times a second, for twice Patience at most unless the context has a
+// deadline. When that ends first, the error says what was waited for and what the node has to say about it.
 func (n *Node) Wait(ctx context.Context, what string, cond func() bool) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 2*Patience)
+		defer cancel()
+	}
 	for !cond() {
 		select {
 		case <-ctx.Done():

@@ -158,7 +158,7 @@ func (l *life) wait(ctx context.Context, what string, cond func() bool) {
 
 // install is what docs/install.md says for Debian.
 func (l *life) install(ctx context.Context) {
-	l.tell(ctx, "apt-get install -y ./gpuslot.deb")
+	l.tell(ctx, "apt-get install -y ./gpuslot_*_amd64.deb")
 	l.tell(ctx, "gpuslot plan", 2)
 	if got := l.sh(ctx, "systemctl is-enabled gpuslotd.service || :") + l.sh(ctx, "systemctl is-active gpuslotd.service || :"); got != "disabledinactive" {
 		l.t.Errorf("after the installation the agent is %s: a node shares its GPUs when somebody says so", got)

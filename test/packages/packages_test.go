@@ -19,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gpuslot/gpuslot/test/site"
 )
 
 // built are the packages of one version, by the ends of their names.
@@ -93,6 +95,10 @@ func TestPackages(t *testing.T) {
 	one, two := first(t), build(t, "v0.1.0")
 	equalBytes(t, one.deb, two.deb)
 	equalBytes(t, one.rpm, two.rpm)
+	// The names that docs/install.md has.
+	if deb, rpm := filepath.Base(one.deb), filepath.Base(one.rpm); deb != filepath.Base(site.PackageFile) || rpm != "gpuslot-0.1.0-1.x86_64.rpm" {
+		t.Errorf("the packages are called %s and %s", deb, rpm)
+	}
 	root := t.TempDir()
 	run(ctx, t, "dpkg-deb", "-x", one.deb, root)
 	t.Run("files", func(t *testing.T) { checkFiles(t, root) })
@@ -142,11 +148,14 @@ func checkFiles(t *testing.T, root string) {
 		"/usr/share/bash-completion/completions/gpuslot", "/usr/share/zsh/site-functions/_gpuslot", "/usr/share/fish/vendor_completions.d/gpuslot.fish",
 		"/usr/share/gpuslot/prometheus/gpuslot.rules.yml", "/usr/share/gpuslot/grafana/gpuslot-node.json",
 		"/usr/share/gpuslot/gpuslot-htcondor-collector.yml", "/usr/share/gpuslot/gpuslot-status.cpf",
-		"/usr/share/doc/gpuslot/operations.md", "/usr/share/doc/gpuslot/sbom.cdx.json", "/usr/share/doc/gpuslot/third-party-licences.txt",
+		"/usr/share/doc/gpuslot/runbook.md", "/usr/share/doc/gpuslot/sbom.cdx.json", "/usr/share/doc/gpuslot/third-party-licences.txt",
 	} {
 		if !slices.Contains(have, want) {
 			t.Errorf("%s is missing", want)
 		}
+	}
+	if slices.Contains(have, "/usr/share/doc/gpuslot/architecture.md") {
+		t.Error("a page for developers is installed")
 	}
 	for _, f := range have {
 		if b, err := os.ReadFile(root + f); err == nil && strings.Contains(string(b), os.TempDir()+"/tmp.") {
@@ -326,9 +335,10 @@ func TestFresh(t *testing.T) {
 			run(t.Context(), t, "git", "clone", "-q", "../..", checkout)
 			run(t.Context(), t, "make", "-s", "-C", checkout, "packages", "OUT="+out, "ARCHES="+arch, "VERSION=v0.1.0")
 			for _, f := range files(t, out) {
-				if strings.HasSuffix(f, ".deb") {
+				switch filepath.Ext(f) {
+				case ".deb":
 					b.deb = out + f
-				} else {
+				case ".rpm":
 					b.rpm = out + f
 				}
 			}

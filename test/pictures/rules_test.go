@@ -88,10 +88,10 @@ func TestRulesAreTested(t *testing.T) {
 	}
 }
 
-// TestRunbooks: every alert links to a section of docs/operations.md, says how
+// TestRunbooks: every alert links to a section of docs/runbook.md, says how
 // grave it is and what is wrong.
 func TestRunbooks(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestRunbooks(t *testing.T) {
 			continue
 		}
 		page, section, _ := strings.Cut(r.Annotations["runbook_url"], "#")
-		if !strings.HasSuffix(page, "/docs/operations.md") || !sections[section] || section != anchor(r.Alert) {
+		if !strings.HasSuffix(page, "/docs/runbook.md") || !sections[section] || section != anchor(r.Alert) {
 			t.Errorf("%s links to %q, and there is no such section", r.Alert, r.Annotations["runbook_url"])
 		}
 		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) || !strings.HasSuffix(r.Annotations["summary"], ".") {

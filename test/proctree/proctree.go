@@ -37,7 +37,7 @@ type Process struct {
 	Cgroup string
 	// State is the kernel's letter; S where it is empty.
 	State string
-	// Started is in clock ticks since boot; a hundred times its PID where it is 0.
+	// Started is in clock ticks since boot; what StartOf returns where it is 0.
 	Started uint64
 	// Threads are those that are left; nil means the one with the process's number.
 	Threads []Thread
@@ -53,6 +53,11 @@ type Thread struct {
 	Opened string
 }
 
+// StartOf is when a process began whose start the test does not say, in clock ticks since boot:
+// a higher PID no earlier than a lower one, and all within the first 10 s. So it lies in the
+// past on a machine that booted a minute ago, too.
+func StartOf(pid int) uint64 { return uint64(min(pid, 1000)) }
+
 // Add makes a process, or changes the one with its PID.
 func (f Tree) Add(p Process) {
 	f.t.Helper()
@@ -60,7 +65,7 @@ func (f Tree) Add(p Process) {
 		p.State = "S"
 	}
 	if p.Started == 0 {
-		p.Started = uint64(p.PID) * 100
+		p.Started = StartOf(p.PID)
 	}
 	if p.Cgroup == "" {
 		p.Cgroup = "/system.slice/condor.service"
@@ -150,7 +155,7 @@ func (f Tree) Starter(pid int, slot string) process.ID {
 	}
 	f.Add(Process{PID: pid, Parent: Startd, Comm: "condor_starter", Exe: "/usr/sbin/condor_starter",
 		Args: []string{"condor_starter", "-f", "-local-name", "slot_type_101", "-a", slot, "submit.example.org"}})
-	return process.ID{PID: pid, Started: uint64(pid) * 100}
+	return process.ID{PID: pid, Started: StartOf(pid)}
 }
 
 // CgroupOf is the cgroup of a slot's job, as HTCondor 25.14.1 makes it.

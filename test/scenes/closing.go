@@ -45,7 +45,7 @@ func closing(ctx context.Context, st *Stage) error {
 	}
 	st.Check(stays, "job %d waits, also after a restart of gpuslotd", waiting)
 	out, _ := st.Run(ctx, "gpuslot", "gpu", "drain", "0", "--reason", "riser to be replaced", "--deadline", "1s")
-	st.Check(out.Code == 3 && strings.Contains(out.Stdout, "waiting for 3 jobs"), "gpuslot gpu drain --deadline 1s tells who is left, exit code %d: %s", out.Code, oneLine(out.Stdout))
+	st.Check(out.Code == 5 && strings.Contains(out.Stdout, "waiting for 3 jobs"), "gpuslot gpu drain --deadline 1s tells who is left, exit code %d: %s", out.Code, oneLine(out.Stdout))
 	if err := st.checkHeldShown(ctx, u); err != nil {
 		return err
 	}

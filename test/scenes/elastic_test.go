@@ -21,6 +21,9 @@ func elasticPair(inv []gpu.GPU) string {
 	return text
 }
 
+// countsOften lets the access point say every two seconds what waits there.
+const countsOften = "SCHEDD_CRON_GPUSLOT_PERIOD = 2s\nSCHEDD_INTERVAL = 2\n"
+
 // Two elastic GPUs are busy with shared jobs when a job asks for two GPUs: the shared
 // jobs run on to their end, new ones wait or go to the third GPU, the job gets both
 // GPUs without limits, and when it has ended they are shared again.
@@ -29,7 +32,7 @@ func TestElasticGPUs(t *testing.T) {
 	ctx := t.Context()
 	st := newStage(t, 3, site.Options{
 		Leg: site.Sim, Config: elasticPair(inventory(t, exampleNode).GPUs),
-		Condor: "START = TARGET.JobUniverse == 5\n", // the site's own
+		Condor: countsOften + "START = TARGET.JobUniverse == 5\n", // the site's own
 	})
 	must(t, st.WaitAccept(ctx, 3))
 	before := st.startds(ctx)

@@ -40,7 +40,7 @@ func sshToJob(ctx context.Context, st *Stage) error {
 	}
 	st.login("condor_ssh_to_job", out.Stdout, "4096")
 	out, _ = st.RunAs(ctx, user, "gpuslot", "here")
-	st.Check(out.Code == 4, "outside any job gpuslot here ends with 4: %s", oneLine(out.Stderr))
+	st.Check(out.Code == 6, "outside any job gpuslot here ends with 6: %s", oneLine(out.Stderr))
 	return st.remove(ctx, cluster)
 }
 

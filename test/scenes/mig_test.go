@@ -294,7 +294,7 @@ func TestMIGFollowsTheWork(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	inv := twoA100s()
-	st := newStage(t, 0, site.Options{Leg: site.Sim, Inventory: inv, Condor: "SCHEDD_CRON_GPUSLOT_PERIOD = 2s\n",
+	st := newStage(t, 0, site.Options{Leg: site.Sim, Inventory: inv, Condor: countsOften,
 		Config: divided("1g.5gb*7", "3g.20gb@4, 2g.10gb@2, 1g.5gb*2") + "repartition = \"auto\"\n" +
 			"[repartition]\ninterval = \"1s\"\ndwell = \"0s\"\nreserve_after = \"0s\"\nchanges_per_hour = 60\n"})
 	st.Inventory = *inv

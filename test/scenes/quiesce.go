@@ -28,7 +28,7 @@ func quiesce(ctx context.Context, st *Stage) error {
 		return err
 	}
 	out, _ := st.Run(ctx, "gpuslot", "node", "quiesce", "--reason", "driver 580", "--deadline", "4s")
-	st.Check(out.Code == 3 && strings.Contains(out.Stdout+out.Stderr, "1 jobs remain"), "gpuslot node quiesce waits for the job, exit code %d: %s", out.Code, oneLine(out.Stdout+out.Stderr))
+	st.Check(out.Code == 5 && strings.Contains(out.Stdout+out.Stderr, "1 jobs remain"), "gpuslot node quiesce waits for the job, exit code %d: %s", out.Code, oneLine(out.Stdout+out.Stderr))
 	waiting, err := st.submit(ctx, client(u, noHold, "alloc 1000"))
 	if err != nil {
 		return err

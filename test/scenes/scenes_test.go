@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 func TestScenes(t *testing.T) { playScenes(t, site.Real, exampleNode) }
 
 // TestSimulatedJobs plays what the demo shows with simulated daemons and
-// servers, on one node of two kinds of GPU.
+// servers, on one node of two kinds of GPU. The agent has the race detector.
 func TestSimulatedJobs(t *testing.T) {
 	playScenes(t, site.Sim, mixedNode)
 }
@@ -30,7 +30,7 @@ func TestSimulatedJobs(t *testing.T) {
 func playScenes(t *testing.T, leg site.Leg, path string) {
 	t.Parallel()
 	inv := inventory(t, path)
-	s := startSite(t, site.Options{Leg: leg, Inventory: &inv})
+	s := startSite(t, site.Options{Leg: leg, Inventory: &inv, Race: leg == site.Sim})
 	must(t, s.WaitAccept(t.Context(), len(inv.GPUs)))
 	for _, scene := range All() {
 		if scene.Leg != leg {
@@ -43,5 +43,13 @@ func playScenes(t *testing.T, leg site.Leg, path string) {
 			done(t, st)
 			t.Logf("leg %s, %s: %s", leg, scene.Name, time.Since(begin).Round(time.Second))
 		})
+	}
+	if leg != site.Sim {
+		return
+	}
+	races, err := s.Races(t.Context())
+	must(t, err)
+	if races != "" {
+		t.Error(races)
 	}
 }

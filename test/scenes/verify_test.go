@@ -28,7 +28,7 @@ func TestOpenAfterVerify(t *testing.T) {
 func (st *Stage) checkReopens(ctx context.Context, t *testing.T) {
 	t.Helper()
 	before := st.verifiedAt(ctx, t)
-	_, err := st.Run(ctx, "gpuslot", "mps", "restart", "0")
+	_, err := st.Run(ctx, "gpuslot", "gpu", "restart", "0")
 	must(t, err)
 	must(t, st.Wait(ctx, "GPU 0 to be verified again", func() bool {
 		s, err := st.Status(ctx)

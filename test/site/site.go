@@ -66,6 +66,8 @@ type Options struct {
 	Binds []node.Bind
 	// Systemd is a Debian suite whose systemd the node boots; see node.Options.
 	Systemd string
+	// Race runs an agent with the race detector: see Site.Races.
+	Race bool
 	// Progress takes one line for each long step.
 	Progress io.Writer
 }
@@ -164,6 +166,11 @@ func (s *Site) nodeOptions(ctx context.Context, o Options) (node.Options, error)
 		}
 		opts.Files[InventoryFile] = node.File{Data: string(text)}
 	}
+	if o.Race {
+		if err := addRace(ctx, &opts); err != nil {
+			return opts, err
+		}
+	}
 	if o.Config != "" {
 		opts.Files[ConfigFile] = node.File{Data: o.Config}
 	}
@@ -173,8 +180,8 @@ func (s *Site) nodeOptions(ctx context.Context, o Options) (node.Options, error)
 	return opts, nil
 }
 
-// PackageFile is where a node finds Options.Package.
-const PackageFile = "/root/gpuslot.deb"
+// PackageFile is where a node finds Options.Package: under a name like those of "make packages".
+const PackageFile = "/root/gpuslot_0.1.0-1_amd64.deb"
 
 // addProduct brings gpuslot: staged, or as a package that is not installed yet.
 func addProduct(ctx context.Context, opts *node.Options, o Options) error {
@@ -212,7 +219,8 @@ func addStage(opts *node.Options, stage string) error {
 
 var staged = struct {
 	sync.Mutex
-	dir string
+	// dir is what Staged returns, race the agent with the race detector in it.
+	dir, race string
 }{}
 
 // Staged is a directory with what "make build install-node" makes of this checkout,
@@ -250,7 +258,7 @@ func Unstage() error {
 	staged.Lock()
 	defer staged.Unlock()
 	dir := staged.dir
-	staged.dir = ""
+	staged.dir, staged.race = "", ""
 	if dir == "" {
 		return nil
 	}

@@ -157,13 +157,20 @@ func checkHooks(f facts) []Finding {
 				fmt.Sprintf("chain %s/prepare in that hook, or set %s = GPUSLOT", f.config.Paths.Libexec, keywordOf(i))})
 		}
 	}
+	if len(f.shared()) == 0 {
+		return fine(check, "no GPU is shared")
+	}
 	ours := path.Join(f.config.Paths.Libexec, "prepare")
-	if now := f.settings[settingHook]; len(f.shared()) > 0 && now != ours {
+	if f.prepareErr != nil {
+		found = append(found, Finding{Error, check, show.OneLine(f.prepareErr.Error()),
+			"HTCondor holds each job whose hook it cannot start.", "install the package gpuslot again"})
+	}
+	if now := f.settings[settingHook]; now != ours {
 		found = append(found, Finding{Warning, check, fmt.Sprintf("%s is %s, not %s", settingHook, show.OrDash(now), ours),
 			"Jobs get budget and limits only if that program calls ours.", fmt.Sprintf("%s = %s", settingHook, ours)})
 	}
 	if len(found) == 0 {
-		return fine(check, "jobs of %d shared GPUs pass the hook", len(f.shared()))
+		return fine(check, "the slots of %d shared GPUs name the hook", len(f.shared()))
 	}
 	return found
 }
@@ -178,6 +185,9 @@ func checkWrappers(f facts) []Finding {
 	if found := unknownSettings(f, check); found != nil || f.unset() {
 		return found
 	}
+	if len(f.shared()) == 0 {
+		return fine(check, "no GPU is shared")
+	}
 	ours := path.Join(f.config.Paths.Libexec, "supervise")
 	var found []Finding
 	for _, g := range f.shared() {
@@ -191,7 +201,7 @@ func checkWrappers(f facts) []Finding {
 		}
 	}
 	if len(found) == 0 {
-		return fine(check, "jobs of %d shared GPUs run below supervise", len(f.shared()))
+		return fine(check, "the slots of %d shared GPUs name supervise", len(f.shared()))
 	}
 	return found
 }
@@ -215,7 +225,7 @@ func checkScratch(f facts) []Finding {
 					settingScratch)}}
 		}
 	}
-	return fine(check, "%s is not below what jobs have of their own", root)
+	return fine(check, "%s hides no part of %s", settingScratch, root)
 }
 
 func checkSharedMemory(f facts) []Finding {

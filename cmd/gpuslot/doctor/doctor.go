@@ -127,14 +127,12 @@ func together(found []Finding) []Finding {
 	return out
 }
 
-// Print writes findings for people, and how many there are of each level.
+// Print writes findings for people, and how many lines there are of each level.
 func Print(w io.Writer, found []Finding) {
 	var t show.Table
 	counts := map[Level]int{}
-	for _, f := range found {
-		counts[f.Level]++
-	}
 	for _, f := range together(found) {
+		counts[f.Level]++
 		for i, line := range strings.Split(f.What, "\n") {
 			if i == 0 {
 				t.Row(string(f.Level), f.Check, line)

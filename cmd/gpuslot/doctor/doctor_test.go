@@ -28,6 +28,7 @@ func healthy() facts {
 		openFiles:   []openFiles{{pid: 7, what: "control daemon of GPU 0", soft: 65536}},
 		version:     condor.Version{Major: 25, Minor: 14, Patch: 1},
 		totalGPUs:   7,
+		selinux:     selinux{absent: true},
 		settings: map[string]string{
 			settingOpen: "x", settingHook: cfg.Paths.Libexec + "/prepare", settingScratch: `"/tmp,/var/tmp"`, settingSharedMemory: "false",
 			startOf(101): "MY.GPUAccept =?= true && true", keywordOf(101): "GPUSLOT", wrapperOf(101): cfg.Paths.Libexec + "/supervise",
@@ -46,6 +47,51 @@ func TestHealthy(t *testing.T) {
 	}
 	if worst := Worst(diagnose(healthy())); worst != OK && worst != Note {
 		t.Errorf("the worst is %s", worst)
+	}
+}
+
+// TestNothingKnown: what could not be read is never ok.
+func TestNothingKnown(t *testing.T) {
+	none := errors.New("none of it")
+	unknown := facts{config: config.Default(), planErr: none, generatedErr: none, prepareErr: none, inventoryErr: none,
+		persistenceErr: none, uvmErr: none, statusErr: none, versionErr: none, totalErr: none, settingsErr: none,
+		selinux: selinux{err: none}}
+	for _, f := range diagnose(unknown) {
+		if f.Level == OK {
+			t.Errorf("%+v", f)
+		}
+	}
+	for name, spoil := range map[string]func(*facts){
+		"plan":     func(f *facts) { f.planErr, f.plan = none, plan.Plan{} },
+		"settings": func(f *facts) { f.settingsErr, f.settings = none, nil },
+	} {
+		f := healthy()
+		spoil(&f)
+		for _, check := range []func(facts) []Finding{checkGuards, checkHooks, checkWrappers, checkInventory, checkHiding,
+			checkAccounts, checkJobExit, checkContainers, checkOutside} {
+			for _, found := range check(f) {
+				if found.Level == OK {
+					t.Errorf("%s: %+v", name, found)
+				}
+			}
+		}
+	}
+}
+
+// TestPrintCounts: the sums at the end are those of the lines above.
+func TestPrintCounts(t *testing.T) {
+	f := healthy()
+	f.settingsErr = errors.New("none of it")
+	var b strings.Builder
+	Print(&b, diagnose(f))
+	lines := 0
+	for line := range strings.Lines(b.String()) {
+		if strings.HasPrefix(line, "warning") {
+			lines++
+		}
+	}
+	if want := "warning " + strconv.Itoa(lines) + ","; lines == 0 || !strings.Contains(b.String(), want) {
+		t.Errorf("%d lines:\n%s", lines, b.String())
 	}
 }
 
@@ -117,6 +163,9 @@ func TestChecks(t *testing.T) {
 		"tenancy of what":     {func(f *facts) { f.planErr = none }, checkTenancy, Warning, "not checked"},
 		"no agent":            {func(f *facts) { f.statusErr, f.inForce = none, true }, checkAgent, Error, "systemctl restart gpuslotd.socket"},
 		"never an agent":      {func(f *facts) { f.statusErr = none }, checkAgent, Error, "systemctl enable --now gpuslotd"},
+		"no hook program":     {func(f *facts) { f.prepareErr = none }, checkHooks, Error, "install the package"},
+		"hook of nothing":     {func(f *facts) { f.plan = plan.Plan{} }, checkHooks, OK, "no GPU is shared"},
+		"startds of what":     {func(f *facts) { f.planErr, f.plan = none, plan.Plan{} }, checkStartds, Warning, "not checked"},
 		"out of service":      {func(f *facts) { outOfService(f); f.status.GPUs[0].Accept = false }, checkAgent, Warning, "gpuslot node resume"},
 		"no daemons, away":    {func(f *facts) { outOfService(f); f.openFiles = nil }, checkOpenFiles, OK, "the node is reverted"},
 		"agent refuses":       {func(f *facts) { f.root, f.statusErr = false, errors.New("gpuslotd refuses the request: x") }, checkAgent, Warning, "not checked: gpuslotd refuses"},
@@ -171,7 +220,7 @@ func TestChecks(t *testing.T) {
 		"startds not started":    {perGPU("MASTER STARTD", "STARTD_GPU1 STARTD_GPU2"), checkStartds, Error, "DAEMON_LIST = $(DAEMON_LIST) $(GPUSLOT_STARTDS)"},
 		"startds as they are":    {perGPU("MASTER STARTD STARTD_GPU1", "STARTD_GPU1"), checkStartds, OK, "startds of 1 GPUs"},
 		"startds unknown":        {func(f *facts) { perGPU("", "")(f); f.settingsErr = none }, checkStartds, Warning, "not checked"},
-		"one startd":             {func(f *facts) { f.settings = nil }, checkStartds, OK, "one startd has all GPUs"},
+		"one startd":             {func(f *facts) { f.settings = nil }, checkStartds, OK, "one startd for all GPUs"},
 		"nothing hidden":         {func(f *facts) { f.settings[settingHide] = "False" }, checkHiding, Warning, "STARTER_HIDE_GPU_DEVICES = true"},
 		"hiding emptied":         {func(f *facts) { f.plan.GPUs[0].UUID = "MIG-1" }, checkHiding, Note, "hides nothing from jobs on MIG-1"},
 		"hiding unknown":         {func(f *facts) { f.settingsErr = none }, checkHiding, Warning, "not checked"},
@@ -187,7 +236,7 @@ func TestChecks(t *testing.T) {
 		"job exit unknown":     {func(f *facts) { f.settingsErr = none }, checkJobExit, Warning, "not checked"},
 		"docker without any":   {func(f *facts) { f.settings[settingDockerMounts] = "" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES)"},
 		"docker without pipes": {func(f *facts) { f.settings[settingDockerMounts] = "CVMFS" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES) CVMFS"},
-		"binds by supervise":   {func(f *facts) { f.settings[settingBinds] = `"/cvmfs"` }, checkContainers, OK, "get their pipe directory"},
+		"binds by supervise":   {func(f *facts) { f.settings[settingBinds] = `"/cvmfs"` }, checkContainers, OK, "or supervise does"},
 		"binds without pipes":  {func(f *facts) { f.config.HTCondor.Supervise, f.settings[settingBinds] = false, `"/cvmfs"` }, checkContainers, Warning, "$(GPUSLOT_BIND_EXPR)"},
 		"logins":               {func(f *facts) { delete(f.settings, settingLogins) }, checkOutside, Note, "by condor_ssh_to_job"},
 		"plugins in Python": {func(f *facts) {
@@ -196,7 +245,7 @@ func TestChecks(t *testing.T) {
 		"outside unknown":       {func(f *facts) { f.settingsErr = none }, checkOutside, Warning, "not checked"},
 		"containers unknown":    {func(f *facts) { f.settingsErr = none }, checkContainers, Warning, "not checked"},
 		"transforms purged":     {func(f *facts) { delete(f.settings, settingTransforms) }, checkAccessPoint, Warning, "--for access-point"},
-		"no access point":       {func(f *facts) { f.settings[settingDaemons] = "MASTER STARTD" }, checkAccessPoint, OK, "nobody submits"},
+		"no access point":       {func(f *facts) { f.settings[settingDaemons] = "MASTER STARTD" }, checkAccessPoint, OK, "has no SCHEDD"},
 		"access point unknown":  {func(f *facts) { f.settingsErr = none }, checkAccessPoint, Warning, "not checked"},
 		"shared memory unknown": {func(f *facts) { f.settingsErr = none }, checkSharedMemory, Warning, "not checked"},
 	} {

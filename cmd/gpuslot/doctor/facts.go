@@ -2,9 +2,13 @@ package doctor
 
 import (
 	"context"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -29,6 +33,8 @@ type facts struct {
 	// generatedErr says that the configuration that the agent writes for HTCondor
 	// is not there.
 	generatedErr error
+	// prepareErr says that the hook's program cannot be started.
+	prepareErr error
 
 	// inventory is what NVML reports of the GPUs.
 	inventory    gpu.Inventory
@@ -81,6 +87,7 @@ func gatherFacts(ctx context.Context, n Node) facts {
 	got.readGPUs(ctx)
 	_, got.uvmErr = os.Stat("/dev/nvidia-uvm")
 	_, got.generatedErr = os.Stat(got.config.Paths.CondorConfig)
+	got.prepareErr = startable(filepath.Join(got.config.Paths.Libexec, "prepare"))
 	scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // not every kernel has it
 	got.ptrace = strings.TrimSpace(string(scope))
 	if got.status, got.statusErr = api.AskStatus(ctx, n.Socket); got.statusErr == nil {
@@ -98,6 +105,14 @@ func gatherFacts(ctx context.Context, n Node) facts {
 		got.slotUsers, got.settingsErr = slotUsers(ctx)
 	}
 	return got
+}
+
+// startable reports whether a program is there and may be started.
+func startable(program string) error {
+	if err := unix.Access(program, unix.X_OK); err != nil {
+		return &fs.PathError{Op: "start", Path: program, Err: err}
+	}
+	return nil
 }
 
 // unset: HTCondor reads nothing that the agent generates, which checkGuards says;

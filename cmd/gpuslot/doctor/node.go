@@ -133,7 +133,7 @@ func checkOpenFiles(f facts) []Finding {
 				fmt.Sprintf("%s, process %d, may open %d files, fewer than %d", o.what, o.pid, o.soft, leastOpenFiles),
 				"Each client takes dozens; beyond the limit newcomers fail without a reason.",
 				"take LimitNOFILE= out of the drop-ins that systemctl cat 'gpuslot-mps@*' shows (ours says 65536), " +
-					"then gpuslot mps restart GPU"})
+					"then gpuslot gpu restart GPU"})
 		}
 	}
 	if len(found) == 0 {
@@ -242,7 +242,7 @@ func checkAgent(f facts) []Finding {
 	for _, g := range s.GPUs {
 		if !g.Accept && !f.away() {
 			add(Warning, fmt.Sprintf("GPU %d takes no jobs: %s", g.Index, show.OrDash(g.Reason)), "",
-				`docs/operations.md, "A GPU is closed"`)
+				`docs/runbook.md, "A GPU is closed"`)
 		}
 	}
 	for _, u := range s.Absent {
@@ -264,7 +264,7 @@ func checkWalls(f facts) []Finding {
 	}
 	var found []Finding
 	for _, w := range f.status.Walls {
-		found = append(found, Finding{Note, "walls", show.OneLine(w), "", `docs/operations.md, "What the walls are worth"`})
+		found = append(found, Finding{Note, "walls", show.OneLine(w), "", `docs/operations.md, "What each enforcement is worth"`})
 	}
 	if len(found) == 0 {
 		return fine("walls", "the agent misses none")

@@ -19,6 +19,8 @@ const (
 
 // selinux is what SELinux says of gpuslot.
 type selinux struct {
+	// absent: the kernel runs without SELinux.
+	absent    bool
 	enforcing bool
 	denials   []string // the lines of the audit log, the newest last
 	err       error
@@ -27,7 +29,7 @@ type selinux struct {
 func readSELinux() selinux {
 	mode, err := os.ReadFile(enforceFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return selinux{}
+		return selinux{absent: true}
 	}
 	s := selinux{enforcing: strings.TrimSpace(string(mode)) == "1", err: err}
 	log, err := os.Open(auditLog)
@@ -65,10 +67,12 @@ func checkSELinux(f facts) []Finding {
 	const check = "SELinux"
 	s := f.selinux
 	switch {
+	case s.absent:
+		return fine(check, "the kernel runs without it")
 	case s.err != nil:
 		return unchecked(check, show.OneLine(s.err.Error()), "run it as root where auditd runs, or see ausearch -m avc")
 	case len(s.denials) == 0:
-		return fine(check, "nothing of gpuslot was denied")
+		return fine(check, "%s has no denial of gpuslot", auditLog)
 	}
 	worst, meanwhile := Error, "It is in force, so jobs or the agent do not reach what they need."
 	if !s.enforcing {

@@ -86,7 +86,7 @@ func checkHiding(f facts) []Finding {
 				"so these jobs can open every GPU's device nodes.",
 			"where that must not be: jobs on whole GPUs, or mig_mps = false"}}
 	}
-	return fine(check, "HTCondor hides other GPUs from jobs, where its cgroups allow")
+	return fine(check, "%s is not off", settingHide)
 }
 
 // checkAccounts looks for accounts that make the jobs of one GPU wait for each
@@ -142,7 +142,7 @@ func checkJobExit(f facts) []Finding {
 			"With file transfer a job then never finishes: it runs again and again (HTCondor 25.14.1).",
 			"take " + settingJobExit + " out"}}
 	}
-	return fine(check, "there is none")
+	return fine(check, "%s is not set", settingJobExit)
 }
 
 // checkContainers looks whether HTCondor's own containers get their pipe directory.
@@ -165,7 +165,7 @@ func checkContainers(f facts) []Finding {
 			fmt.Sprintf("%s = strcat(<yours>, $(GPUSLOT_BIND_EXPR)), or htcondor.supervise = true", settingBinds)})
 	}
 	if len(found) == 0 {
-		return fine(check, "those that HTCondor starts get their pipe directory")
+		return fine(check, "the settings of Docker and Singularity name the pipe directory, or supervise does")
 	}
 	return found
 }
@@ -205,7 +205,7 @@ func checkAccessPoint(f facts) []Finding {
 		return unknownSettings(f, check)
 	}
 	if !slices.Contains(condorWords(f.settings[settingDaemons]), "SCHEDD") {
-		return fine(check, "nobody submits here")
+		return fine(check, "%s has no SCHEDD", settingDaemons)
 	}
 	if !slices.Contains(condorWords(f.settings[settingTransforms]), condor.RoundTransform) {
 		return []Finding{{Warning, check, fmt.Sprintf("%s has no %s", settingTransforms, condor.RoundTransform),
@@ -214,7 +214,7 @@ func checkAccessPoint(f facts) []Finding {
 			"gpuslot condor-config --for access-point > /etc/condor/config.d/60-gpuslot, " +
 				"and into what manages that directory; then condor_reconfig"}}
 	}
-	return fine(check, "requests are rounded, and refused in words")
+	return fine(check, "%s has %s", settingTransforms, condor.RoundTransform)
 }
 
 // condorWords splits one of HTCondor's lists.

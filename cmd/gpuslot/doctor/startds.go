@@ -16,7 +16,10 @@ const settingStartds = "GPUSLOT_STARTDS"
 func checkStartds(f facts) []Finding {
 	const check = "startds"
 	if f.config.HTCondor.Layout != config.LayoutStartdPerGPU {
-		return fine(check, "one startd has all GPUs")
+		if f.planErr != nil {
+			return unchecked(check, "which GPUs are shared is not known", "see the finding about the configuration")
+		}
+		return fine(check, "the configuration has one startd for all GPUs")
 	}
 	if done, found := onShared(f, check); done {
 		return found

@@ -41,3 +41,20 @@ func Warn(w io.Writer, warnings []string) {
 		fmt.Fprintf(w, "warning: %s\n", s)
 	}
 }
+
+// wrongUsage is an error of the command line.
+type wrongUsage struct{ error }
+
+func (w wrongUsage) Unwrap() error { return w.error }
+
+// Usage marks an error of the command line: the program did nothing, and exits with 2. A
+// nil error stays nil.
+func Usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return wrongUsage{err}
+}
+
+// IsUsage reports whether an error is one of the command line.
+func IsUsage(err error) bool { return errors.As(err, new(wrongUsage)) }

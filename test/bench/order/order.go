@@ -15,11 +15,11 @@ type Order struct {
 	Job [][]string
 }
 
-// Report is what a starter prints: how long each program took, and the PIDs of
-// a job that stays.
+// Report is what a starter prints: how long each program took, its CPU time, and the PIDs
+// of a job that stays.
 type Report struct {
-	Times map[string][]time.Duration
-	PIDs  []int
+	Times, CPU map[string][]time.Duration
+	PIDs       []int
 }
 
 // Program is one program to be timed from start to exit.

@@ -38,14 +38,15 @@ func run() error {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	report := order.Report{Times: map[string][]time.Duration{}}
+	report := order.Report{Times: map[string][]time.Duration{}, CPU: map[string][]time.Duration{}}
 	for range o.Rounds {
 		for _, p := range o.Programs {
-			took, err := once(p)
+			took, used, err := once(p)
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.Name, err)
 			}
 			report.Times[p.Name] = append(report.Times[p.Name], took)
+			report.CPU[p.Name] = append(report.CPU[p.Name], used)
 		}
 	}
 	job, err := start(o.Job)
@@ -81,20 +82,20 @@ func (ps processes) end() {
 	}
 }
 
-func once(p order.Program) (time.Duration, error) {
+func once(p order.Program) (took, cpu time.Duration, err error) {
 	var out strings.Builder
 	cmd := exec.Command(p.Args[0], p.Args[1:]...)
 	cmd.Env = p.Env
 	cmd.Stdin = strings.NewReader(p.Stdin)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	begin := time.Now()
-	err := cmd.Run()
-	took := time.Since(begin)
+	err = cmd.Run()
+	took = time.Since(begin)
 	if err == nil && !strings.Contains(out.String(), p.Want) {
 		err = fmt.Errorf("output has no %q", p.Want)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: %s", err, out.String())
+		return 0, 0, fmt.Errorf("%w: %s", err, out.String())
 	}
-	return took, nil
+	return took, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
 }

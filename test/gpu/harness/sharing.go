@@ -230,7 +230,7 @@ func (m *machine) share(ctx context.Context, name string, command []string, beyo
 	cmd.WaitDelay = 25 * time.Second
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 2 { // measured, and no advice follows from it
+	if errors.As(err, &exit) && exit.ExitCode() == 3 { // measured, and no advice follows from it
 		err = nil
 	}
 	r, unread := bench.Read(dir)

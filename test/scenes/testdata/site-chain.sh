@@ -1,5 +1,5 @@
 #!/bin/sh
-# A site's hook and ours: the site's speaks first, ours decides on the job as the site left it.
+# A site's hook, then gpuslot's: gpuslot decides on the job as the site's hook left it.
 ad=$(cat)
 site=$(printf '%s\n' "$ad" | /opt/site/hook) || exit
 case $site in *HookStatusCode*) printf '%s\n' "$site"; exit 0 ;; esac

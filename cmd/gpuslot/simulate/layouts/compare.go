@@ -76,11 +76,18 @@ func weighed(a *float64, hoursA float64, b *float64, hoursB float64) *float64 {
 }
 
 // BestStatic finds the static layout with the most jobs started, then the
-// shortest mean wait: what a site could have chosen had it known the jobs. It
+// shortest mean wait: what a site could have chosen had it known the jobs. For jobs
+// that name their profile no static layout is better. For others it
 // tries every full layout on all GPUs, then every one on each GPU in turn
-// until nothing helps. For one GPU that is all there are.
+// until nothing helps; for one GPU that is all there are.
 func BestStatic(n Node, traces []Trace) (Layout, error) {
 	c := &mig.Catalogue{}
+	if err := n.check(); err != nil {
+		return Layout{}, err
+	}
+	if texts, ok, err := hindsight(n, traces, c); err != nil || ok {
+		return Layout{Text: strings.Join(texts, ";"), Title: "best static " + counted(texts)}, err
+	}
 	names, err := fullLayouts(n.Chip, c)
 	if err != nil {
 		return Layout{}, err

@@ -103,7 +103,7 @@ func TestParseSynthetic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (layouts.Synthetic{Load: 0.65, Seed: 7, Jobs: 20, Mean: 2 * time.Minute, Most: 2, Larger: true}); got != want {
+	if want := (layouts.Synthetic{Load: 0.65, Seed: 7, Jobs: 20, Mean: 2 * time.Minute, Most: 2, Larger: true, Mix: "mixed", Arrivals: "flat"}); got != want {
 		t.Errorf("%+v", got)
 	}
 	for _, text := range []string{"load=0", "load=NaN", "load=3", "jobs=0", "seed=-1", "minutes=x", "fit=any", "size=3"} {

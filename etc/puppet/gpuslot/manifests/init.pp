@@ -16,7 +16,7 @@ class gpuslot (
     ensure => $package_ensure,
   }
 
-  # A file with errors never reaches its place: the agent would keep what it had,
+  # A file with errors is not put in place: the agent would keep the former plan,
   # and a restart of it would fail.
   if $config {
     file { '/etc/gpuslot/gpuslot.toml':

@@ -1,0 +1,104 @@
+package admission
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// grantShared is the job's slice, in NVIDIA's and our variables.
+func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Grant {
+	enforced := Enforcement(g.LargestRequest, budget, s.Health)
+	mib := strconv.FormatInt(int64(budget), 10)
+	env := map[string]string{
+		"CUDA_VISIBLE_DEVICES":             string(g.UUID),
+		"CUDA_MPS_PIPE_DIRECTORY":          s.Pipes + "/" + string(g.UUID),
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=" + mib + "M",
+		"GPUSLOT_GPU":                      string(g.UUID),
+		"GPUSLOT_VRAM_MIB":                 mib,
+		"GPUSLOT_WALL":                     enforced,
+		condor.BindVariable:                s.bind(g.UUID),
+	}
+	switch {
+	case g.Partitioned():
+		env[mps.PartitionVariable] = s.Partition // thread percentages are ignored beside it
+	case threads < 100:
+		env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = percentText(threads)
+	}
+	total := g.Memory
+	if s.Health.CgroupLimits {
+		total = budget // what CUDA shows of the GPU in the job's cgroup
+	}
+	return &api.Grant{Environment: env, Wall: enforced, Defaults: map[string]string{
+		// Both frameworks take the whole card they see unless told otherwise.
+		"TF_FORCE_GPU_ALLOW_GROWTH":      "true",
+		"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction(budget, total),
+	}}
+}
+
+// bind is a pipe directory as apptainer's --bind takes it.
+func (s State) bind(u gpu.UUID) string {
+	pipes := s.Pipes + "/" + string(u)
+	if s.PipesReadOnly {
+		return pipes + ":" + pipes + ":ro"
+	}
+	return pipes
+}
+
+// grantWhole is for a job alone on its GPUs, or on none: no MPS.
+func (s State) grantWhole(gpus []gpu.UUID) *api.Grant {
+	if len(gpus) == 0 {
+		return &api.Grant{Environment: map[string]string{}, Wall: jobs.WallNone}
+	}
+	names := make([]string, len(gpus))
+	for i, u := range gpus {
+		names[i] = string(s.deviceOf(u))
+	}
+	all := strings.Join(names, ",")
+	grant := &api.Grant{Wall: jobs.WallWhole, Environment: map[string]string{
+		"CUDA_VISIBLE_DEVICES": all,
+		"GPUSLOT_GPU":          all,
+		"GPUSLOT_WALL":         jobs.WallWhole,
+	}}
+	if gpus[0].IsMIG() {
+		grant.Wall = jobs.WallMIG
+		grant.Environment["GPUSLOT_WALL"] = jobs.WallMIG
+		grant.Environment["NVIDIA_VISIBLE_DEVICES"] = all // HTCondor leaves it to the hook
+	}
+	return grant
+}
+
+// deviceOf is the MIG device at a place of a layout; u itself otherwise.
+func (s State) deviceOf(u gpu.UUID) gpu.UUID {
+	if g, ok := s.Plan.Find(u); ok && g.Device != "" {
+		return g.Device
+	}
+	return u
+}
+
+// Enforcement says what holds a job to its budget on a shared GPU, in the words of jobs.Wall….
+// The daemon's limit does if it is not above the budget, the server was started under it, and a
+// trial has shown that other accounts cannot change it (on driver 535 they can). Sampling holds
+// where the GPU's processes are seen.
+func Enforcement(limit, budget gpu.MiB, h Health) string {
+	switch {
+	case h.PrivilegeChecks && budget >= limit && !h.Stale:
+		return jobs.WallDaemon
+	case h.Watched:
+		return jobs.WallWatch
+	}
+	return jobs.WallNone
+}
+
+// fraction is limit over total, rounded down to two decimals but above zero.
+func fraction(limit, total gpu.MiB) string {
+	f := math.Floor(float64(limit)/float64(max(total, 1))*100+1e-9) / 100
+	return strconv.FormatFloat(min(max(f, 0.01), 1), 'f', 2, 64)
+}

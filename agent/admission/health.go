@@ -1,0 +1,47 @@
+package admission
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// Health is what is known of one shared GPU's control daemon.
+type Health struct {
+	// Closed says why the GPU takes no new jobs, and what to do; empty if nothing does.
+	Closed string
+	// Proof is the last one; its zero value means none since the agent started.
+	Proof mps.Proof
+	// Check is the finding of the cheap check, made just now without the
+	// daemon's help: nil if the proven process still holds its lock and runs.
+	Check error
+	// Stale: an MPS server runs that was started under other limits, and it
+	// would serve the job.
+	Stale bool
+	// PrivilegeChecks: nobody but root and the daemon's own account may change
+	// its limits, as a trial has shown.
+	PrivilegeChecks bool
+	// Watched: the memory of its processes is being read, and jobs over their
+	// budgets are held.
+	Watched bool
+	// CgroupLimits: the cgroups of its jobs get limits, as far as is known.
+	CgroupLimits bool
+}
+
+// Reason says why a GPU with this health takes no jobs; empty if it does.
+func (h Health) Reason(now time.Time, most time.Duration) string {
+	switch {
+	case h.Closed != "":
+		return h.Closed
+	case h.Proof.At.IsZero():
+		return "its control daemon has not proven its health yet: look at gpuslot status"
+	case h.Check != nil:
+		return mps.Reason(h.Check)
+	case now.Sub(h.Proof.At) > most:
+		return fmt.Sprintf("its control daemon last proved its health %s ago, which is more than health.max_age = %s: "+
+			"look at gpuslot status",
+			now.Sub(h.Proof.At).Round(time.Second), most)
+	}
+	return ""
+}

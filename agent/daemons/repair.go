@@ -1,0 +1,145 @@
+package daemons
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// reportForeignChanges reports limits that somebody else changed on a daemon that
+// had them right: up to driver 535 any account may. The round sets them again.
+func (k *Keeper) reportForeignChanges(last, now map[gpu.UUID]State) {
+	for u, s := range now {
+		if last[u].Err != nil || last[u].Proof.PID == 0 || last[u].Wanted != s.Wanted {
+			continue
+		}
+		for _, d := range mps.DifferencesOf(s.Err) {
+			k.Metrics.ForeignChange(u, string(d.Setting))
+			k.Log.Error("somebody else changed a limit of a control daemon; it is set again",
+				"gpu", u, "setting", d.Setting, "read", d.Read, "want", d.Want)
+		}
+	}
+}
+
+// repairServers gives running servers the limits of their daemon where they have
+// others: they were started before, or somebody changed theirs. It acts on
+// their later clients.
+func (k *Keeper) repairServers(ctx context.Context, now map[gpu.UUID]State, deadline time.Duration) {
+	for u, s := range now {
+		if s.Err != nil || len(s.Proof.Stale) == 0 {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, deadline)
+		p, err := k.Clients.SetServers(ctx, s.Wanted, s.Proof.Stale)
+		cancel()
+		if err != nil {
+			k.Log.Error("MPS servers keep other limits than their daemon", "gpu", u, "pids", s.Proof.Stale, "err", err)
+			continue
+		}
+		k.Log.Warn("MPS servers had other limits than their daemon; later clients get the daemon's",
+			"gpu", u, "pids", s.Proof.Stale)
+		now[u] = s.next(s.Wanted, p, nil)
+	}
+}
+
+// Moved says whether a control daemon or a server is no longer what the last round saw: it
+// ended, was suspended or goes on, by the cheap check. A server that ended is reported.
+func (k *Keeper) Moved(states map[gpu.UUID]State) bool {
+	moved := false
+	for u, s := range states {
+		if s.Proof.PID == 0 {
+			continue
+		}
+		p := k.Checks.Pulse(u, s.Proof)
+		now, was := mps.FaultOf(p.Err), mps.FaultOf(s.Err)
+		if s.Err == nil && now != "" || was == mps.Suspended && now != mps.Suspended {
+			moved = true
+		}
+		for _, server := range p.Died {
+			moved = k.reportEnd(u, server) || moved
+		}
+	}
+	return moved
+}
+
+// reportEnd reports a server's end, once. One without clients made way for
+// another account's, most likely.
+func (k *Keeper) reportEnd(u gpu.UUID, s mps.Server) bool {
+	if k.ended[u] == s.ID {
+		return false
+	}
+	k.ended[u] = s.ID
+	level := slog.LevelInfo
+	if len(s.Clients) > 0 {
+		level = slog.LevelError
+		k.Metrics.ServerDied(u)
+		k.Events.Event(history.Event{
+			Kind: history.EventFault, GPU: u,
+			Text: fmt.Sprintf("MPS server %d ended with %d clients.", s.PID, len(s.Clients)),
+		})
+	}
+	k.Log.Log(context.Background(), level, "MPS server ended", "gpu", u, "pid", s.PID, "clients", s.Clients)
+	return true
+}
+
+// endLeftovers kills the clients that keep a server in FAULT. Their work on the
+// GPU is gone, so a signal harms nobody else, and nobody else is served until
+// they end.
+func (k *Keeper) endLeftovers(states map[gpu.UUID]State, now time.Time) {
+	for u, s := range states {
+		for _, pid := range s.Servers.leftovers(now) {
+			err := k.killClient(u, pid, s.Proof.At)
+			if errors.Is(err, os.ErrProcessDone) || errors.Is(err, unix.ESRCH) {
+				continue // by itself
+			}
+			if err != nil {
+				k.Log.Error("a client of a faulted server was not ended", "gpu", u, "pid", pid, "err", err)
+				continue
+			}
+			k.Events.Event(history.Event{
+				Kind: history.EventCulprit, GPU: u, By: history.ByAgent,
+				Text: fmt.Sprintf("Process %d kept its MPS server in FAULT and was killed.", pid),
+			})
+			k.Log.Warn("a client that kept its server in FAULT was killed", "gpu", u, "pid", pid)
+		}
+	}
+}
+
+// killClient kills a process that a control daemon listed at a time, if it runs in a
+// slot that shares the GPU and is no later process. The list alone is no reason: a
+// child that inherits a connection keeps its parent's PID in the list after the
+// parent's end, when the PID may be anybody's.
+func (k *Keeper) killClient(u gpu.UUID, pid int, listed time.Time) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	latest, err := usage.TicksAt(listed)
+	if err != nil {
+		return err
+	}
+	p, err := k.Processes.Stat(pid)
+	if err != nil || p.Started > latest {
+		return os.ErrProcessDone
+	}
+	owner, ok := k.Owners.StarterOf(pid)
+	onGPU := func(j jobs.Job) bool { return j.GPU == u }
+	if !ok || !slices.ContainsFunc(k.Owners.HeldBy(owner), onGPU) {
+		return errors.New(
+			"it runs in no slot that shares this GPU: end it, or what keeps its connection, by hand")
+	}
+	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+}

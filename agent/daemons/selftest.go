@@ -1,0 +1,169 @@
+package daemons
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// subject is what the outcome of a self-test holds for. Another process, other
+// limits, another driver or account are tested again; nothing else is, because a
+// control daemon backs off after servers that fail (550 and newer).
+type subject struct {
+	daemon process.ID
+	wanted mps.Wanted
+	driver string
+	uid    uint32
+}
+
+// SelfTest is what is known of whether a control daemon gets a server up, before a
+// job needs one. It is a value: each round makes the next.
+type SelfTest struct {
+	of subject
+	// stays says that the jobs' own server was asked for; otherwise it is root's,
+	// which makes way.
+	stays bool
+	// asked is when a server was asked for; zero if a daemon had one already.
+	asked time.Time
+	// looks counts the rounds since that showed no server.
+	looks int
+	// over: nothing more is to be done.
+	over bool
+	// failure is why no server came; noDevice that the driver finds no GPU.
+	failure  string
+	noDevice bool
+	// well is when a server of the GPU was last seen to be well.
+	well time.Time
+}
+
+// step is the next thing to do about a self-test.
+type step string
+
+const (
+	rest step = ""
+	ask  step = "ask"  // for a server
+	read step = "read" // the log, since no server is there
+	end  step = "end"  // the server that was asked for
+)
+
+const (
+	// mostLooks is how many rounds a server may be neither there nor explained:
+	// a real one without a GPU has ended within 0.3 s.
+	mostLooks = 5
+	// noDeviceWords are CUDA's for error 100.
+	noDeviceWords = "no CUDA-capable device is detected"
+)
+
+// seen is the self-test after an answer of the daemon: a server that is well counts, whoever
+// asked for it.
+func (t SelfTest) seen(p mps.Proof) SelfTest {
+	for _, s := range p.States {
+		if serverWell(s) {
+			t.well, t.failure, t.noDevice = p.At, "", false
+		}
+	}
+	return t
+}
+
+func serverWell(s mps.Server) bool {
+	return s.Status == mps.Active || s.Status == mps.StatusUnknown && s.Answers()
+}
+
+// next decides what to do after a good answer. Idle says that no job holds a part
+// of the GPU: nothing is done beside jobs.
+func (t SelfTest) next(of subject, stays bool, p mps.Proof, idle bool) (SelfTest, step) {
+	if t.of != of {
+		if !idle && len(p.States) == 0 {
+			return t, rest
+		}
+		t = SelfTest{of: of, stays: stays, well: t.well, over: len(p.States) > 0}
+		if t.over {
+			return t, rest
+		}
+		return t, ask
+	}
+	if t.over {
+		return t, rest
+	}
+	for _, s := range p.States {
+		switch {
+		case s.UID != of.uid || len(s.Clients) > 0:
+			t.over = true // a job brought its own
+			return t, rest
+		case !serverWell(s) || !idle:
+			return t, rest
+		case stays:
+			t.over = true
+			return t, rest
+		default:
+			return t, end
+		}
+	}
+	if !t.well.Before(t.asked) {
+		t.over = true // it came, and went
+		return t, rest
+	}
+	t.looks++
+	return t, read
+}
+
+// after is the self-test after a look into the log of its time.
+func (t SelfTest) after(lines []string) SelfTest {
+	exited := ""
+	for _, line := range lines {
+		switch e, ok := mps.ParseEvent(line); {
+		case !ok:
+		case e.Kind == mps.ServerBroken && e.Reason != "":
+			t.failure = e.Reason
+		case e.Kind == mps.ServerExited:
+			exited = fmt.Sprintf("it ended with status %d and gave no reason; "+
+				"it does so where libcuda.so.1 is missing", e.Status)
+		}
+	}
+	if t.failure == "" {
+		t.failure = exited
+	}
+	if t.failure == "" && t.looks >= mostLooks {
+		t.failure = "none came, and the daemon's log gives no reason"
+	}
+	t.over, t.noDevice = t.failure != "", strings.Contains(t.failure, noDeviceWords)
+	return t
+}
+
+// pending says that the outcome is waited for.
+func (t SelfTest) pending() bool { return !t.asked.IsZero() && !t.over }
+
+// hurries says that it is to be had soon: a server that waits for the end of a
+// job does not drive the loop.
+func (t SelfTest) hurries(now time.Time) bool {
+	return t.pending() && now.Sub(t.asked) < waitingTooLong
+}
+
+// closed says why the GPU takes no jobs: only the server that all its jobs need
+// counts, and not on a node where no server can start.
+func (t SelfTest) closed(daemon process.ID) string {
+	if !t.stays || t.failure == "" || t.noDevice || t.of.daemon != daemon {
+		return ""
+	}
+	return fmt.Sprintf("no MPS server starts for uid %d, under which all its jobs run: %s; "+
+		"remove the cause, then: gpuslot gpu restart", t.of.uid, t.failure)
+}
+
+// text is for the status of a daemon that has no server now.
+func (t SelfTest) text(daemon process.ID) string {
+	known := t.of.daemon == daemon
+	switch {
+	case known && t.noDevice:
+		return fmt.Sprintf("not provable without a GPU (%s)", t.failure)
+	case known && t.failure != "":
+		return fmt.Sprintf("does not start (tried at %s): %s", t.asked.Format(time.DateTime), t.failure)
+	case known && t.pending() && t.well.Before(t.asked):
+		return "no server yet (one is being tried)"
+	case !t.well.IsZero():
+		return fmt.Sprintf("starts with the first job (last proven at %s)", t.well.Format(time.DateTime))
+	}
+	return "no server yet (starts with the first job)"
+}

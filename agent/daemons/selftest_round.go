@@ -1,0 +1,103 @@
+package daemons
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// testAccount is whose server is tested on a GPU, and whether it stays for the
+// jobs: not ok if the account is not known.
+func (k *Keeper) testAccount(n *Node, g *plan.GPU) (uid uint32, stays, ok bool) {
+	switch {
+	case g.MultiUser():
+		return k.Own, true, true
+	case g.Tenancy.Policy == config.TenancyCommon:
+		account := n.Accounts[g.Tenancy.User]
+		return account.UID, true, account.Known
+	}
+	return k.Own, k.Own != 0, true
+}
+
+// testServers asks each control daemon once for a server, so that what keeps
+// one from starting is known before a job meets it.
+func (k *Keeper) testServers(ctx context.Context, n *Node, now map[gpu.UUID]State) {
+	if k.Servers == nil {
+		return
+	}
+	for i := range n.Plan.GPUs {
+		g := &n.Plan.GPUs[i]
+		s, shared := now[g.UUID]
+		if !shared || s.Err != nil || s.Proof.PID == 0 || s.Otherwise != "" {
+			continue
+		}
+		uid, stays, ok := k.testAccount(n, g)
+		if !ok {
+			continue
+		}
+		of := subject{s.Proof.Process(), s.Wanted, n.Plan.Driver, uid}
+		idle := !k.Jobs.Busy(g.UUID) && k.Jobs.Unknown() == ""
+		was := s.SelfTest
+		next, step := was.next(of, stays, s.Proof, idle)
+		s.SelfTest = k.testStep(ctx, g.UUID, next, step, s.Proof, n.Deadline)
+		now[g.UUID] = s
+		switch t := s.SelfTest; {
+		case t.failure != "" && (was.failure != t.failure || was.of != t.of):
+			k.Log.Warn("no MPS server starts", "gpu", g.UUID, "uid", t.of.uid, "err", t.failure)
+		case t.over && !was.over && !t.asked.IsZero() && !t.well.Before(t.asked):
+			k.Log.Info("an MPS server was tested and is well", "gpu", g.UUID, "uid", t.of.uid)
+		}
+	}
+}
+
+// testStep takes one step of a self-test.
+func (k *Keeper) testStep(
+	ctx context.Context, u gpu.UUID, t SelfTest, do step, p mps.Proof, deadline time.Duration,
+) SelfTest {
+	if do == rest {
+		return t
+	}
+	k.Beat()
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	switch do {
+	case ask:
+		t.asked = time.Now()
+		if err := k.Servers.StartServer(ctx, u, t.of.uid); err != nil {
+			t.failure, t.over = err.Error(), true
+		}
+	case read:
+		lines, err := k.Logs.Log(ctx, u, t.asked)
+		if err != nil && t.looks >= mostLooks {
+			t.failure, t.over = fmt.Sprintf("none came, and why is not known: %v", err), true
+			return t
+		}
+		return t.after(lines)
+	case end:
+		// One that does not end makes way for another account's all the same.
+		err := k.Servers.ShutdownServer(ctx, u, p.States[0].PID)
+		if err != nil && mps.FaultOf(err) != mps.NoServer {
+			k.Log.Warn("the server of a self-test was not ended", "gpu", u, "pid", p.States[0].PID, "err", err)
+		}
+		t.over = true
+	}
+	return t
+}
+
+// trimLogs bounds the logs of the control daemons where nobody else does.
+func (k *Keeper) trimLogs(wanted []mps.Wanted) error {
+	if k.Logs == nil {
+		return nil
+	}
+	for _, w := range wanted {
+		if err := k.Logs.TrimLog(w.GPU); err != nil {
+			return fmt.Errorf("the log of the control daemon of %s grows without end: %w", w.GPU, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package ending
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/rules"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
+)
+
+// uuid is the UUID of the n-th test GPU.
+func uuid(n int) gpu.UUID {
+	return gpu.UUID(fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", n))
+}
+
+// node is one with a shared GPU, and what its Ender works with.
+type node struct {
+	*Ender
+	proc  proctree.Tree
+	table *jobs.Table
+	// clients are the MPS clients of its one server, breaches counts by what is done.
+	clients  []int
+	breaches map[string]int
+}
+
+func newNode(t testing.TB) *node {
+	n := &node{proc: proctree.New(t), breaches: map[string]int{}}
+	view := starter.Node{FS: process.FS{Root: n.proc.Root}, Own: uint32(os.Getuid())}
+	n.table = jobs.New(view)
+	n.Ender = New(Options{
+		Clients: daemon{n}, Jobs: n.table, Holds: n.table, Processes: view, Starters: view, Reservations: n, Events: n,
+		Metrics: n, Log: slog.New(slog.DiscardHandler), Root: t.TempDir(),
+		Shared: func(gpu.UUID) bool { return true }, LinkHolds: func() error { return nil },
+	})
+	return n
+}
+
+// daemon is the GPU's control daemon.
+type daemon struct{ n *node }
+
+func (d daemon) Servers(context.Context, gpu.UUID) ([]mps.Server, error) {
+	return []mps.Server{{ID: process.ID{PID: 50}, Clients: slices.Clone(d.n.clients)}}, nil
+}
+
+func (d daemon) EndClients(_ context.Context, _ gpu.UUID, pids []int, _ mps.EndRules) (mps.EndStep, error) {
+	d.n.clients = slices.DeleteFunc(d.n.clients, func(pid int) bool { return slices.Contains(pids, pid) })
+	return mps.EndStep{Free: pids}, nil
+}
+
+func (*node) EndReservation(context.Context, starter.Starter) {}
+
+func (*node) Event(history.Event) {}
+
+func (n *node) Breach(_ gpu.UUID, _ int, enforce string) { n.breaches[enforce]++ }
+
+// starter adds the condor_starter of a slot.
+func (n *node) starter(pid int, slot string) starter.Starter {
+	return starter.Starter{ID: n.proc.Starter(pid, slot), Slot: slot}
+}
+
+// admit enters a job of uid 1000.
+func (n *node) admit(s starter.Starter) {
+	n.table.Admit(starter.Caller{Starter: s, Hook: true}, func(*jobs.View) []jobs.Job {
+		return []jobs.Job{{Starter: s, GPU: uuid(0), Budget: 4096, ID: "7.0", Account: starter.Account{UID: 1000, Known: true}}}
+	})
+}
+
+// jobUsing is a job with so many bytes on the GPU.
+func jobUsing(used gpu.Bytes) rules.Job {
+	return rules.Job{
+		Job:    jobs.Job{GPU: uuid(0), Budget: 4096, ID: "7.0"},
+		Memory: gpu.Known(used), PIDs: []int{200}, Known: true,
+	}
+}
+
+// TestReportOnly: a dry run counts and tells once what would have been held, and
+// lets the job run.
+func TestReportOnly(t *testing.T) {
+	n := newNode(t)
+	st := n.starter(100, "slot1_1")
+	n.admit(st)
+	n.clients = []int{200}
+	f := rules.Finding{Job: jobUsing(9000), Code: api.CodeOverBudget, Enforce: config.EnforceReport, First: true}
+	f.Starter = st
+	n.Punish(t.Context(), f)
+	f.First = false
+	n.Punish(t.Context(), f)
+	n.Wait()
+	if got := n.breaches["report"]; got != 1 {
+		t.Errorf("counted %v times", got)
+	}
+	if len(n.clients) != 1 || len(n.table.Holds()) > 0 {
+		t.Errorf("clients %v, holds %v", n.clients, n.table.Holds())
+	}
+}
+
+// TestClientsThatComeBack: until HTCondor has ended a job that it is to hold, each
+// sample that finds a breach ends the job's clients; HTCondor is told once.
+func TestClientsThatComeBack(t *testing.T) {
+	n := newNode(t)
+	st := n.starter(100, "slot1_1")
+	n.admit(st)
+	f := rules.Finding{Job: jobUsing(9000), Code: api.CodeOverBudget, Enforce: config.EnforceHold, First: true}
+	f.Starter = st
+	for range 3 {
+		n.clients = []int{200}
+		n.Punish(t.Context(), f)
+		n.Wait()
+		if len(n.clients) > 0 {
+			t.Errorf("clients %v", n.clients)
+		}
+	}
+	if got := n.breaches["hold"]; got != 1 || len(n.table.Holds()) != 1 {
+		t.Errorf("counted %v times, holds %v", got, n.table.Holds())
+	}
+}
+
+// TestKillBeside: by policy a process beside MPS is killed, if it is the job's.
+func TestKillBeside(t *testing.T) {
+	n := newNode(t)
+	st, other := n.starter(100, "slot1_1"), n.starter(101, "slot1_2")
+	n.admit(st)
+	n.admit(other)
+	var sleeps []*exec.Cmd
+	for _, slot := range []string{"slot1_1", "slot1_2"} {
+		c := exec.Command("sleep", "1000")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		n.proc.Add(proctree.Process{PID: c.Process.Pid, Parent: 1, Comm: "sleep", UID: 1000, Cgroup: proctree.CgroupOf(slot)})
+		sleeps = append(sleeps, c)
+	}
+	f := rules.Finding{Job: jobUsing(100), Code: api.CodeUnattached, Enforce: config.EnforceKill, First: true}
+	f.Starter = st
+	f.Beside = []int{sleeps[0].Process.Pid, sleeps[1].Process.Pid}
+	n.Punish(t.Context(), f)
+	n.Wait()
+	if err := sleeps[0].Wait(); err == nil || sleeps[0].ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the job's process: %v", err)
+	}
+	if err := sleeps[1].Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("another job's process: %v", err)
+	}
+	_ = sleeps[1].Process.Kill()
+	_ = sleeps[1].Wait()
+	if holds := n.table.Holds(); len(holds) != 1 || holds[0].Code != api.CodeUnattached {
+		t.Errorf("holds = %+v", holds)
+	}
+}
+
+// TestEndOfAnotherAccount: where a site's own service gives a user cgroups, the
+// account still tells. A starter without a GPU leaves nothing.
+func TestEndOfAnotherAccount(t *testing.T) {
+	n := newNode(t)
+	n.admit(n.starter(100, "slot1_1"))
+	mallory := starter.Caller{UID: 1001, PID: 4000, Starter: starter.Starter{Slot: "slot1_1@wn1.example.org"}}
+	if _, err := n.End(t.Context(), mallory); err == nil {
+		t.Error("it may end alice's clients")
+	}
+	without := n.starter(101, "slot1_2")
+	if _, err := n.End(t.Context(), starter.Caller{UID: 1000, PID: 4000, Hook: true, Starter: without}); err != nil {
+		t.Errorf("a starter without a GPU: %v", err)
+	}
+}

@@ -1,0 +1,115 @@
+// Package ending ends the MPS clients of jobs: when a job or a login ends, when a job broke a rule,
+// and when it has connections to a GPU that its slot does not have. MPS clients leave through
+// their control daemon before a signal ends them, because the end of a client that computes can
+// take its neighbours with it.
+//
+// Start at Ender. End answers a job's supervisor, Punish acts on what package rules found.
+package ending
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// Clients are the MPS clients of the node's control daemons.
+type Clients interface {
+	// Servers lists a daemon's servers with their clients: see mps.Daemon.Servers.
+	Servers(ctx context.Context, u gpu.UUID) ([]mps.Server, error)
+	// EndClients lets processes leave: see mps.Daemon.EndClients.
+	EndClients(ctx context.Context, u gpu.UUID, pids []int, rules mps.EndRules) (mps.EndStep, error)
+}
+
+// Jobs are the running jobs; jobs.Table is the real one.
+type Jobs interface {
+	// OfCaller are the entries of a caller's job: see jobs.Table.OfCaller.
+	OfCaller(c *starter.Caller) (held []jobs.Job, others map[gpu.UUID]int, err error)
+	// StarterOf is the starter of the job that a process is of.
+	StarterOf(pid int) (starter.Starter, bool)
+}
+
+// Holds are the jobs that HTCondor is to hold; jobs.Table is the real one.
+type Holds interface {
+	// Hold notes that HTCondor is to hold a job; false if it has ended, or is noted already.
+	Hold(s starter.Starter, h api.Hold) bool
+	HoldOf(s starter.Starter) api.Hold
+}
+
+// Processes are those of this node; starter.Node is the real one.
+type Processes interface {
+	// Leaf is the cgroup of a job's process.
+	Leaf(pid int) starter.Leaf
+	// Alone says whether no other process of its job is left, by the cgroups below root.
+	Alone(root string, pid int) bool
+	// Together says whether two processes of a job are of the same leaf.
+	Together(a, b int, s starter.Starter) bool
+}
+
+// Starters says which processes are below a starter; starter.Node is the real one.
+type Starters interface {
+	RunsBelow(pid int, s starter.Starter) bool
+}
+
+// Reservations are the VRAM that the driver keeps for jobs; budget.Limits is the real one.
+type Reservations interface {
+	// EndReservation ends that of a job.
+	EndReservation(ctx context.Context, s starter.Starter)
+}
+
+// Events are kept for operators; history.Writer is the real one.
+type Events interface {
+	Event(e history.Event)
+}
+
+// Metrics count; metrics.Metrics is the real one.
+type Metrics interface {
+	// Breach counts a job that broke a rule, by its code and what the site does about it.
+	Breach(u gpu.UUID, code int, enforce string)
+}
+
+// Options are what an Ender works with.
+type Options struct {
+	Clients      Clients
+	Jobs         Jobs
+	Holds        Holds
+	Processes    Processes
+	Starters     Starters
+	Reservations Reservations
+	Events       Events
+	Metrics      Metrics
+	Log          *slog.Logger
+	// Root is where cgroups are mounted.
+	Root string
+	// Shared says whether a GPU of the plan is shared.
+	Shared func(gpu.UUID) bool
+	// LinkHolds shows supervisors that HTCondor is to hold a job.
+	LinkHolds func() error
+}
+
+// Ender ends MPS clients. Its methods may be called by several goroutines at a time.
+type Ender struct {
+	Options
+	turns turns
+	// ends are clients being ended, punished the jobs whose clients are because they broke
+	// a rule.
+	ends     sync.WaitGroup
+	punished sync.Map
+}
+
+// New returns an Ender.
+func New(o Options) *Ender {
+	return &Ender{Options: o, turns: turns{by: map[starter.Starter]*turn{}}}
+}
+
+// Forget drops what is known of a job that has ended.
+func (e *Ender) Forget(s starter.Starter) { e.turns.forget(s) }
+
+// Wait waits for the clients that are being ended.
+func (e *Ender) Wait() { e.ends.Wait() }

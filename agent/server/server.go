@@ -1,0 +1,262 @@
+// Package server answers the agent's unix socket: one request and one reply per connection.
+// It reads requests, finds out who asks by the kernel's word, and keeps the connections of one
+// account from those of others. What is answered comes from a table of handlers, one for each
+// kind of request.
+//
+// Start at Server. Feedback notes whether the startd's own programs took their replies.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
+)
+
+// Deadlines of one connection.
+const (
+	readTimeout  = 2 * time.Second
+	writeTimeout = 2 * time.Second
+)
+
+// acceptAgain is when the next connection is tried after one could not be accepted: without
+// file descriptors, most likely, and those in use end within seconds.
+const acceptAgain = 250 * time.Millisecond
+
+// From is who may ask a kind of request.
+type From int
+
+const (
+	// Operators are root and the agent's own account.
+	Operators From = iota
+	// Startds are the startd's own programs, and operators.
+	Startds
+	// Jobs are the processes of jobs, and the hooks of their starters.
+	Jobs
+	// Anybody is every process on the node.
+	Anybody
+)
+
+// Handler answers one kind of request.
+type Handler struct {
+	From   From
+	Answer func(ctx context.Context, q Question) api.Reply
+}
+
+// Question is a request, with who asks.
+type Question struct {
+	api.Request
+	// Operator: root or the agent's own account asks.
+	Operator bool
+	// Caller is the job that asks, of a Handler for Jobs.
+	Caller starter.Caller
+	// Identify finds the job that asks, for the other handlers.
+	Identify func() (starter.Caller, error)
+}
+
+// Callers tells who asks; starter.Node is the real one.
+type Callers interface {
+	// IdentifyPeer finds the slot of the process behind a connection.
+	IdentifyPeer(conn *net.UnixConn, p starter.Peer) (starter.Caller, error)
+	// PeerBelowStartd says whether the startd itself started it.
+	PeerBelowStartd(p starter.Peer) bool
+}
+
+// Notes count what went wrong; both nil where nobody counts.
+type Notes struct {
+	// Denied is called with a caller of a Handler for Jobs that could not be identified.
+	Denied func(c starter.Caller, err error)
+	// Panicked is called when a conversation was broken off.
+	Panicked func(op api.Op)
+}
+
+// Options are what a Server works with.
+type Options struct {
+	Callers Callers
+	// Own is the agent's account.
+	Own      uint32
+	Handlers map[api.Op]Handler
+	// Unable is the reply to every request; empty if requests are answered.
+	Unable string
+	// Hook says whether a caller of OpPrepare is HTCondor's hook; nil where there is none.
+	Hook func(c starter.Caller) bool
+	// Feedback may be nil.
+	Feedback *Feedback
+	Notes    Notes
+	Log      *slog.Logger
+}
+
+// Server answers one socket.
+type Server struct {
+	Options
+	silent *silent
+	// long bounds what is kept of requests.
+	long *long
+	// underWay are the requests that are being answered.
+	underWay *underWay
+	// readTimeout is how long a connection may be silent.
+	readTimeout time.Duration
+	// peer reads who is at the other end of a connection.
+	peer func(*net.UnixConn) (starter.Peer, error)
+}
+
+// New returns a Server.
+func New(o Options) *Server {
+	s := &Server{Options: o, readTimeout: readTimeout, peer: starter.PeerOf, long: &long{most: mostLong}}
+	s.silent = newSilent(mostSilent, mostSilentInAll, s.isOperator)
+	s.underWay = newUnderWay(mostUnderWay, mostUnderWayInAll, s.isOperator)
+	return s
+}
+
+// Serve answers until the context ends, then lets the conversations under way
+// come to their end: each has a deadline.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		conn, err := l.AcceptUnix()
+		switch {
+		case err == nil:
+			s.accept(ctx, conn, &wg)
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("listen on %s: %w", l.Addr(), err)
+		default:
+			s.Log.Error("cannot accept a connection", "err", err)
+			_ = backoff.Wait(ctx, acceptAgain) // the context is looked at above
+		}
+	}
+}
+
+// accept begins a conversation. The connection counts as silent from here on, and not from
+// the conversation on, because goroutines do not start in the order of arrival: a
+// silent caller that came earlier could put out one that has just begun.
+func (s *Server) accept(ctx context.Context, conn *net.UnixConn, wg *sync.WaitGroup) {
+	p, err := s.peer(conn)
+	if err != nil {
+		s.Log.Debug("a caller is gone", "err", err)
+		_ = conn.Close()
+		return
+	}
+	heard := s.silent.enter(p.UID, conn)
+	wg.Go(func() { s.converse(ctx, conn, p, heard) })
+}
+
+// converse reads one request, answers it and hangs up. Heard ends the time in which the
+// connection counts as silent; it may be called twice.
+func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Peer, heard func()) {
+	defer func() { _ = conn.Close() }() // the reply is written or given up by then
+	defer heard()
+	_ = conn.SetReadDeadline(time.Now().Add(s.readTimeout))
+	var (
+		req api.Request
+		err error
+	)
+	defer func() { // of one caller's conversation the others shall not know
+		if why := recover(); why != nil {
+			if s.Notes.Panicked != nil {
+				s.Notes.Panicked(req.Op)
+			}
+			s.Log.Error("a conversation was broken off: this is a defect of gpuslotd, please report it",
+				"request", req.Op, "uid", p.UID, "err", fmt.Sprint(why), "stack", string(debug.Stack()))
+		}
+	}()
+	from := io.Reader(conn)
+	if !s.isOperator(p.UID) {
+		counted := s.long.reader(conn)
+		defer counted.done()
+		from = counted
+	}
+	req, err = api.ReadRequest(from)
+	heard()
+	switch {
+	case errors.Is(err, errLong):
+		err = errLong
+	case errors.Is(err, api.ErrSilent):
+		return
+	}
+	end, room := s.underWay.begin(p.UID)
+	defer end() // after the reply is written: a caller may be slow to read it
+	var reply api.Reply
+	feeds := false
+	switch {
+	case !room && !s.ofHTCondor(conn, p, req.Op):
+		reply.Error = fmt.Sprintf("gpuslotd answers too many requests of account %d, or of all, at this time: "+
+			"ask again", p.UID)
+	case err != nil:
+		reply.Error = err.Error()
+	case s.Unable != "":
+		reply.Error = s.Unable
+	default:
+		// Asked before the caller has ended. Root who asks by hand feeds no startd.
+		feeds = s.Feedback != nil && s.Handlers[req.Op].From == Startds && s.Callers.PeerBelowStartd(p)
+		reply = s.reply(ctx, conn, p, req)
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err = api.WriteReply(conn, reply); err != nil {
+		s.Log.Debug("a caller left without its reply", "err", err)
+	}
+	if feeds {
+		s.Feedback.Note(req.Op, err == nil, time.Now())
+	}
+}
+
+// ofHTCondor: a hook or the startd's own program asks, which is answered however much its
+// account's other processes ask.
+func (s *Server) ofHTCondor(conn *net.UnixConn, p starter.Peer, op api.Op) bool {
+	switch {
+	case s.Callers == nil:
+		return false
+	case s.Handlers[op].From == Startds:
+		return s.Callers.PeerBelowStartd(p)
+	case op != api.OpPrepare || s.Hook == nil:
+		return false
+	}
+	c, err := s.Callers.IdentifyPeer(conn, p)
+	return err == nil && s.Hook(c)
+}
+
+// reply does what is asked if the caller may ask it.
+func (s *Server) reply(ctx context.Context, conn *net.UnixConn, p starter.Peer, req api.Request) api.Reply {
+	h, ok := s.Handlers[req.Op]
+	if !ok {
+		return api.Reply{Error: fmt.Sprintf("there is no request %s", req.Op)}
+	}
+	q := Question{
+		Request: req, Operator: s.isOperator(p.UID),
+		Identify: func() (starter.Caller, error) { return s.Callers.IdentifyPeer(conn, p) },
+	}
+	switch {
+	case h.From == Operators && !q.Operator:
+		return api.Reply{Error: fmt.Sprintf("only root and the agent's account may ask for %s: run gpuslot as "+
+			"root", req.Op)}
+	case h.From == Startds && !q.Operator && !s.Callers.PeerBelowStartd(p):
+		return api.Reply{Error: "only root, the agent's account and the startd's own programs " +
+			"may ask which GPUs accept jobs: run it as root"}
+	case h.From == Jobs:
+		c, err := q.Identify()
+		if err != nil {
+			if s.Notes.Denied != nil {
+				s.Notes.Denied(c, err)
+			}
+			s.Log.Debug("refused a caller", "uid", p.UID, "pid", p.PID, "err", err)
+			return api.Reply{Error: err.Error()}
+		}
+		q.Caller = c
+	}
+	return h.Answer(ctx, q)
+}
+
+func (s *Server) isOperator(uid uint32) bool { return uid == 0 || uid == s.Own }
