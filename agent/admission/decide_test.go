@@ -145,6 +145,7 @@ func TestDecideRefuses(t *testing.T) {
 }
 
 func TestDecideGrants(t *testing.T) {
+	const device = "MIG-00000000-0000-5000-8000-000000000001"
 	alice := starter.Caller{UID: 1000, Hook: true, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}
 	for _, tt := range []struct {
 		name string
@@ -172,7 +173,20 @@ func TestDecideGrants(t *testing.T) {
 			},
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.50"}}},
 		{"whole", []string{string(uuid(1))}, 32768, nil, api.Grant{Wall: jobs.WallWhole,
-			Environment: map[string]string{"CUDA_VISIBLE_DEVICES": string(uuid(1)), "GPUSLOT_GPU": string(uuid(1)), "GPUSLOT_WALL": "whole"}}},
+			Environment: map[string]string{"CUDA_VISIBLE_DEVICES": string(uuid(1)), "GPUSLOT_GPU": string(uuid(1)),
+				"GPUSLOT_VRAM_MIB": "32768", "GPUSLOT_WALL": "whole"}}},
+		{"two whole GPUs, the smaller one counts", []string{string(uuid(1)), string(uuid(2))}, 0, func(s *State) {
+			s.Plan.GPUs[2].Mode, s.Plan.GPUs[2].Memory = config.ModeWhole, 16384
+		}, api.Grant{Wall: jobs.WallWhole,
+			Environment: map[string]string{"CUDA_VISIBLE_DEVICES": string(uuid(1)) + "," + string(uuid(2)),
+				"GPUSLOT_GPU": string(uuid(1)) + "," + string(uuid(2)), "GPUSLOT_VRAM_MIB": "16384", "GPUSLOT_WALL": "whole"}}},
+		{"whole GPU of unknown memory", []string{string(uuid(1))}, 0, func(s *State) { s.Plan.GPUs[1].Memory = 0 },
+			api.Grant{Wall: jobs.WallWhole, Environment: map[string]string{
+				"CUDA_VISIBLE_DEVICES": string(uuid(1)), "GPUSLOT_GPU": string(uuid(1)), "GPUSLOT_WALL": "whole"}}},
+		{"MIG device", []string{device}, 0, func(s *State) {
+			s.Plan.GPUs[1].UUID, s.Plan.GPUs[1].Mode, s.Plan.GPUs[1].Memory = gpu.UUID(device), config.ModeMIG, 19968
+		}, api.Grant{Wall: jobs.WallMIG, Environment: map[string]string{"CUDA_VISIBLE_DEVICES": device,
+			"NVIDIA_VISIBLE_DEVICES": device, "GPUSLOT_GPU": device, "GPUSLOT_VRAM_MIB": "19968", "GPUSLOT_WALL": "mig"}}},
 		{"none", nil, 0, nil, api.Grant{Wall: jobs.WallNone, Environment: map[string]string{}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -52,14 +52,19 @@ func (s State) bind(u gpu.UUID) string {
 	return pipes
 }
 
-// grantWhole is for a job alone on its GPUs, or on none: no MPS.
+// grantWhole is for a job alone on its GPUs, or on none: no MPS. Its GPUSLOT_VRAM_MIB is the
+// memory of the GPU or MIG device; with several GPUs, of the smallest.
 func (s State) grantWhole(gpus []gpu.UUID) *api.Grant {
 	if len(gpus) == 0 {
 		return &api.Grant{Environment: map[string]string{}, Wall: jobs.WallNone}
 	}
 	names := make([]string, len(gpus))
+	var least gpu.MiB // of the GPUs whose memory is known
 	for i, u := range gpus {
 		names[i] = string(s.deviceOf(u))
+		if g, ok := s.Plan.Find(u); ok && g.Memory > 0 && (least == 0 || g.Memory < least) {
+			least = g.Memory
+		}
 	}
 	all := strings.Join(names, ",")
 	grant := &api.Grant{Wall: jobs.WallWhole, Environment: map[string]string{
@@ -67,6 +72,9 @@ func (s State) grantWhole(gpus []gpu.UUID) *api.Grant {
 		"GPUSLOT_GPU":          all,
 		"GPUSLOT_WALL":         jobs.WallWhole,
 	}}
+	if least > 0 {
+		grant.Environment["GPUSLOT_VRAM_MIB"] = strconv.FormatInt(int64(least), 10)
+	}
 	if gpus[0].IsMIG() {
 		grant.Wall = jobs.WallMIG
 		grant.Environment["GPUSLOT_WALL"] = jobs.WallMIG

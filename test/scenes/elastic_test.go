@@ -3,6 +3,7 @@ package scenes
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,8 @@ func TestElasticGPUs(t *testing.T) {
 	_, limited := o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
 	_, pipe := o.Env["CUDA_MPS_PIPE_DIRECTORY"]
 	st.Check(!limited && !pipe && o.Env["GPUSLOT_WALL"] == "whole", "without limits and pipe directory; the hook let it in: %v", o.Env)
+	memory := strconv.FormatInt(int64(st.Inventory.GPUs[0].Memory), 10)
+	st.Check(o.Env["GPUSLOT_VRAM_MIB"] == memory, "GPUSLOT_VRAM_MIB is the memory of one card: %s", o.Env["GPUSLOT_VRAM_MIB"])
 	rows, err := st.JobAttrs(ctx, two, "NumShadowStarts")
 	must(t, err)
 	st.Check(len(rows) == 1 && rows[0][0] == "1", "it was matched once, and never sent back: %v", rows)

@@ -141,6 +141,8 @@ func TestMIGBesideMPS(t *testing.T) {
 	must(t, err)
 	want := devices["2g.10gb"][0].Device
 	st.Check(o.Env["CUDA_VISIBLE_DEVICES"] == want && o.Env["NVIDIA_VISIBLE_DEVICES"] == want && o.Env["GPUSLOT_WALL"] == "mig", "the environment of a job on a MIG device is its own: %v", o.Env)
+	memory := strconv.FormatInt(devices["2g.10gb"][0].PoolMiB, 10)
+	st.Check(o.Env["GPUSLOT_VRAM_MIB"] == memory, "GPUSLOT_VRAM_MIB is the device's memory: %s", o.Env["GPUSLOT_VRAM_MIB"])
 	_, pipe := o.Env["CUDA_MPS_PIPE_DIRECTORY"]
 	st.Check(!pipe, "it has no pipe directory")
 	must(t, st.makeNodes(ctx))
