@@ -17,7 +17,7 @@ func budgetKeys() []Key {
 				return put(&c.Budgets.Enforce)(word(v, EnforceHold, EnforceReport))
 			}},
 		{Table: "budgets", Name: "grace", Type: "a time with its unit", Default: `"10s"`,
-			Meaning: "How long a job may be over its budget.",
+			Meaning: "How long a job may be over its budget. The time within it is subtracted.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Budgets.Grace)(duration(v, time.Second, time.Hour))
 			}},

@@ -65,7 +65,7 @@ type Finding struct {
 	// Reason is for the user: what, how much, what to ask for.
 	Reason  string
 	Enforce config.Enforce
-	// First: it was not found in the sample before.
+	// First: no sample before has found it in this breach.
 	First bool
 }
 
@@ -80,14 +80,20 @@ type breach struct {
 // sample makes the next.
 type Breaches map[breach]row
 
-// row are samples in a row that showed a breach.
+// row is what the samples have shown of one breach.
 type row struct {
-	since time.Time
-	found bool
+	// over is the time in breach less the time without it since, from 0 to the rule's grace.
+	over time.Duration
+	// at is the last sample with a known value, broken what it showed.
+	at     time.Time
+	broken bool
+	found  bool
 }
 
-// Judge adds one sample. A sample in which a value is not known neither adds
-// to a breach nor ends it, and nobody is found guilty by it.
+// Judge adds one sample. The time between two samples that both show a breach counts as time in
+// breach; the time between two that show none counts against it. So a job that breaks a rule for
+// most of the time is found, and one with short peaks and as much time between them is not. A
+// sample in which a value is not known counts for neither, and no job is found by it.
 func (b Breaches) Judge(jobs []Job, site Rules, now time.Time) (Breaches, []Finding) {
 	next := Breaches{}
 	var found []Finding
@@ -95,15 +101,26 @@ func (b Breaches) Judge(jobs []Job, site Rules, now time.Time) (Breaches, []Find
 		for _, l := range j.laws(site) {
 			key := breach{j.Starter, j.GPU, l.code}
 			r, before := b[key]
-			if l.broken && !before {
-				r.since = now
+			if !l.known && !l.broken {
+				if before {
+					next[key] = r
+				}
+				continue
 			}
+			switch took := now.Sub(r.at); {
+			case !before || r.broken != l.broken:
+			case l.broken:
+				r.over = min(r.over+took, l.grace)
+			default:
+				r.over -= took
+			}
+			r.at, r.broken = now, l.broken
 			// Half a sample of slack: samples do not come to the millisecond.
-			if l.broken && (j.ToBeHeld || now.Sub(r.since) >= l.grace-site.Slack) {
+			if l.broken && (j.ToBeHeld || r.over >= l.grace-site.Slack) {
 				found = append(found, Finding{Job: j, Code: l.code, Reason: l.reason, Enforce: l.enforce, First: !r.found})
 				r.found = true
 			}
-			if l.broken || before && !l.known {
+			if l.broken || r.over > 0 {
 				next[key] = r
 			}
 		}
