@@ -2,11 +2,14 @@ package starter
 
 import (
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // IsHook says whether a caller is HTCondor's PREPARE_JOB hook, by what a job cannot
 // change. The starter runs the hook as its own child, before the job's first
-// process and in no slot's cgroup. A file transfer plugin runs below a copy of the
+// process and in no slot's cgroup. The hook has one account; a process that changed its own by a
+// setuid program may have several. A file transfer plugin runs below a copy of the
 // starter, a script of the job (PreCmd) where no hook is, or after it. The slot
 // type's name in the starter's arguments says whether there is a hook: a job
 // without GPUs has none. A caller that is not the hook need not lie: a site's own hook
@@ -19,7 +22,12 @@ func (n Node) IsHook(c Caller, program string) bool {
 	if err != nil || p.Parent != c.Starter.PID || !n.hasHook(c.Starter.PID) {
 		return false
 	}
-	return !n.othersOf(c, c.Starter.PID, 0) && n.executes(c.PID, program)
+	uids, err := n.UIDs(c.PID)
+	if err != nil || uids != (process.UIDs{Real: c.UID, Effective: c.UID, Saved: c.UID, FileSystem: c.UID}) {
+		return false
+	}
+	starter, err := n.UIDs(c.Starter.PID)
+	return err == nil && !n.jobBelow(c, starter, c.Starter.PID, 0) && n.executes(c.PID, program)
 }
 
 // hasHook reads from a starter's arguments whether its slot type has the hook.
@@ -41,9 +49,10 @@ func (n Node) executes(pid int, program string) bool {
 	return n.trusts(ours.Uid) && ours.Mode&0o022 == 0
 }
 
-// othersOf says whether another process of the caller's account is below a
-// process: then the job has begun. Copies of the starter are looked into.
-func (n Node) othersOf(c Caller, parent, depth int) bool {
+// jobBelow says whether a process of the job is below a process, beside the caller: then the job
+// has begun. A job may have changed its accounts, so one that is in a slot's cgroup counts, and
+// one of any account but root's and those of the starter. Copies of the starter are looked into.
+func (n Node) jobBelow(c Caller, starter process.UIDs, parent, depth int) bool {
 	if depth > maxAncestors {
 		return true
 	}
@@ -56,7 +65,12 @@ func (n Node) othersOf(c Caller, parent, depth int) bool {
 		if err != nil {
 			continue
 		}
-		if uids.Real == c.UID || n.othersOf(c, pid, depth+1) {
+		for _, uid := range [...]uint32{uids.Real, uids.Effective, uids.Saved, uids.FileSystem} {
+			if uid == c.UID || uid != 0 && uid != starter.Real && uid != starter.Effective {
+				return true
+			}
+		}
+		if slot, err := n.cgroupSlot(pid); err == nil && slot != "" || n.jobBelow(c, starter, pid, depth+1) {
 			return true
 		}
 	}

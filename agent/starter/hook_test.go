@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -42,6 +43,26 @@ func TestIsHook(t *testing.T) {
 			f.Add(proctree.Process{PID: 1001, Parent: 1000, Comm: "condor_starter"})
 			f.Add(proctree.Process{PID: 4002, Parent: 1001, Comm: "plugin", UID: 1000})
 		}, false},
+		"it has changed its account": {func(_ fakeProc, p *proctree.Process, _ *Caller) {
+			p.UIDs = &process.UIDs{Real: 1000, Effective: 1000, Saved: 100000, FileSystem: 1000}
+		}, false},
+		"the caller was started as another account": {func(_ fakeProc, p *proctree.Process, _ *Caller) {
+			p.UIDs = &process.UIDs{Real: 1001, Effective: 1000, Saved: 1000, FileSystem: 1000}
+		}, false},
+		"the job has begun, and changed its account": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "job", UID: 100000})
+		}, false},
+		"the job has begun, and runs a setuid program": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "job", UIDs: &process.UIDs{Real: 0, Effective: 0, Saved: 1000}})
+		}, false},
+		"the job has begun, and became root in its cgroup": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "job", Cgroup: proctree.CgroupOf("slot1_1")})
+		}, false},
+		"a process of HTCondor's runs": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 1000, Parent: 900, Comm: "condor_starter", Exe: "/usr/sbin/condor_starter",
+				Args: []string{"condor_starter", "-f", "-local-name", "slot_type_101", "-a", "slot1_1"}, UIDs: &process.UIDs{Effective: 64, FileSystem: 64}})
+			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "condor_starter", UIDs: &process.UIDs{Effective: 64, FileSystem: 64}})
+		}, true},
 		"another job of the account runs": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
 			f.starter(1002, "slot1_2")
 			f.Add(proctree.Process{PID: 4002, Parent: 1002, Comm: "job", UID: 1000})

@@ -121,8 +121,8 @@ func (fs FS) StartedBy(id ID, fit func(ID) bool) bool {
 
 // UIDs are the accounts of a process.
 type UIDs struct {
-	// Real is that of who started it: a set-uid program does not change it, and an
-	// unprivileged process cannot.
+	// Real is that of who started it, until the process sets it to its effective or saved one. A
+	// set-uid program gives it those, of itself with the accounts of /etc/subuid too.
 	Real uint32
 	// Effective is the one that it acts as, and that the credentials of a socket show.
 	Effective uint32

@@ -32,6 +32,8 @@ type Process struct {
 	Args      []string
 	// UID is its account: real, effective, saved and of the file system.
 	UID uint32
+	// UIDs are all four, where they differ from each other; UID counts where it is nil.
+	UIDs *process.UIDs
 	// Cgroup is its path in the unified hierarchy; that of the service condor where
 	// it is empty.
 	Cgroup string
@@ -70,6 +72,9 @@ func (f Tree) Add(p Process) {
 	if p.Cgroup == "" {
 		p.Cgroup = "/system.slice/condor.service"
 	}
+	if p.UIDs == nil {
+		p.UIDs = &process.UIDs{Real: p.UID, Effective: p.UID, Saved: p.UID, FileSystem: p.UID}
+	}
 	dir := filepath.Join(f.Root, strconv.Itoa(p.PID))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		f.t.Fatal(err)
@@ -84,7 +89,7 @@ func (f Tree) Add(p Process) {
 	for name, text := range map[string]string{
 		"stat": statLine(p.PID, p.State, p),
 		"status": fmt.Sprintf("Name:\t%s\nState:\tS (sleeping)\nUid:\t%d\t%d\t%d\t%d\nGid:\t0\t0\t0\t0\n",
-			p.Comm, p.UID, p.UID, p.UID, p.UID),
+			p.Comm, p.UIDs.Real, p.UIDs.Effective, p.UIDs.Saved, p.UIDs.FileSystem),
 		"comm":    p.Comm + "\n",
 		"cmdline": string(cmdline),
 		"cgroup":  "0::" + p.Cgroup + "\n",
