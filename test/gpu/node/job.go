@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/test/faults/order"
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
 )
@@ -22,9 +23,13 @@ type job struct {
 	*order.Started
 }
 
-// run starts a job whose processes do what the words say, and waits for the
-// hook's answer.
+// run waits for the GPU to take jobs, starts one whose processes do what the
+// words say, and waits for the hook's answer. A job of the trial before that was
+// killed while it computed is a fault: the GPU is closed until its clients are gone.
 func (n *Node) run(ctx context.Context, budget int64, processes ...string) (*job, error) {
+	if err := n.await(ctx, time.Minute, func(g api.StatusGPU) bool { return g.Accept }); err != nil {
+		return nil, err
+	}
 	n.number++
 	name := fmt.Sprintf("slot1_%d", n.number)
 	j := &job{Slot: order.Slot{
