@@ -188,6 +188,7 @@ type Agent struct {
 	metrics  *metrics.Metrics
 	// metricsDown is why metrics are not served.
 	metricsDown atomic.Pointer[string]
+	public      publicState
 	verifier    *verify.Verifier
 	// lastHour is what the node's page plots.
 	lastHour page.History

@@ -47,7 +47,10 @@ func (a *Agent) handlers(callers starter.Node, hook string) map[api.Op]server.Ha
 		api.OpUsage: {From: server.Startds, Answer: func(context.Context, server.Question) api.Reply {
 			return api.Reply{Uses: a.jobUses()}
 		}},
-		api.OpStatus: {Answer: func(context.Context, server.Question) api.Reply {
+		api.OpStatus: {From: server.Anybody, Answer: func(_ context.Context, q server.Question) api.Reply {
+			if !q.Operator {
+				return api.Reply{Status: a.publicStatus(q.UID)}
+			}
 			return api.Reply{Status: a.status()}
 		}},
 		api.OpVerify: {Answer: func(ctx context.Context, q server.Question) api.Reply {

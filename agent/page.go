@@ -131,7 +131,7 @@ func (a *Agent) pageReason(v *view, g *plan.GPU, now time.Time) string {
 	case a.verifier.Runs(g.UUID):
 		say = "A CUDA client tries it now."
 	}
-	return say + " gpuslot status on the node says more."
+	return say + " gpuslot status on the node, as root, says more."
 }
 
 // fillUsage adds what was sampled of a GPU and its MIG devices.

@@ -150,8 +150,8 @@ func TestServeWhoMayAsk(t *testing.T) {
 		}
 		return
 	}
-	if errStatus == nil || errMonitor == nil {
-		t.Error("anybody may ask")
+	if errStatus != nil || st.Status == nil || !st.Status.Partial || errMonitor == nil {
+		t.Errorf("another account: %+v %v, monitor %v", st, errStatus, errMonitor)
 	}
 	s.proc.Add(proctree.Process{PID: 900, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd"})
 	s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 900, Comm: "monitor", UID: uint32(os.Getuid())})

@@ -29,7 +29,8 @@ const (
 	OpPrepare Op = "prepare"
 	// OpMonitor asks which GPUs accept jobs: root and the account of HTCondor's daemons.
 	OpMonitor Op = "monitor"
-	// OpStatus asks for the whole state: root and the agent's own account.
+	// OpStatus asks for the state: everybody. Only root and the agent's own account get
+	// the names of others.
 	OpStatus Op = "status"
 	// OpStart puts the limits of the caller's cgroup in force before the job's program
 	// runs: a job's supervisor.

@@ -12,6 +12,9 @@ type Status struct {
 	HTCondor    string `json:"htcondor,omitempty"`
 	ConfigFile  string `json:"config_file"`
 	ConfigError string `json:"config_error,omitempty"`
+	// Partial: another account than root asked. Names of other accounts, their jobs and
+	// sentences that can name them are left out.
+	Partial bool `json:"partial,omitempty"`
 	// Observe: gpuslot changes nothing on the node, and jobs have its GPUs by
 	// HTCondor's own rules.
 	Observe bool `json:"observe,omitempty"`

@@ -68,7 +68,7 @@ func TestFloodOfManyAccounts(t *testing.T) {
 	if _, err := io.WriteString(slow, `"op":"node","verb":"status"}`+"\n"); err != nil {
 		t.Fatal(err)
 	}
-	if line, err := bufio.NewReader(slow).ReadString('\n'); err != nil || !strings.Contains(line, `"done":"false"`) {
+	if line, err := bufio.NewReader(slow).ReadString('\n'); err != nil || !strings.Contains(line, `"done":"false 1000"`) {
 		t.Errorf("who was slow reads %q, %v", line, err)
 	}
 }

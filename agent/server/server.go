@@ -55,7 +55,8 @@ type Handler struct {
 // Question is a request, with who asks.
 type Question struct {
 	api.Request
-	// Operator: root or the agent's own account asks.
+	// UID is the account that asks. Operator: it is root or the agent's own account.
+	UID      uint32
 	Operator bool
 	// Caller is the job that asks, of a Handler for Jobs.
 	Caller starter.Caller
@@ -235,7 +236,7 @@ func (s *Server) reply(ctx context.Context, conn *net.UnixConn, p starter.Peer, 
 		return api.Reply{Error: fmt.Sprintf("there is no request %s", req.Op)}
 	}
 	q := Question{
-		Request: req, Operator: s.isOperator(p.UID),
+		Request: req, UID: p.UID, Operator: s.isOperator(p.UID),
 		Identify: func() (starter.Caller, error) { return s.Callers.IdentifyPeer(conn, p) },
 	}
 	switch {

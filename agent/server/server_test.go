@@ -58,7 +58,7 @@ func newNode(t *testing.T, change func(*Server)) *node {
 			api.OpUsage:   {From: Startds, Answer: done("usage")},
 			api.OpStatus:  {Answer: done("status")},
 			api.OpNode: {From: Anybody, Answer: func(_ context.Context, q Question) api.Reply {
-				return api.Reply{Done: fmt.Sprint(q.Operator)}
+				return api.Reply{Done: fmt.Sprint(q.Operator, q.UID)}
 			}},
 		},
 	})
@@ -164,7 +164,7 @@ func TestWhoMayAsk(t *testing.T) {
 			t.Errorf("%s: %+v, %v", op, reply, err)
 		}
 	}
-	if reply, err := n.call(api.OpNode); err != nil || reply.Done != fmt.Sprint(root) {
+	if reply, err := n.call(api.OpNode); err != nil || reply.Done != fmt.Sprint(root, os.Getuid()) {
 		t.Errorf("%+v, %v", reply, err)
 	}
 	n.below()
@@ -178,6 +178,9 @@ func TestWhoMayAsk(t *testing.T) {
 		if r := n.reply(t.Context(), nil, stranger, api.Request{Op: op}); !strings.Contains(r.Error, "only root") {
 			t.Errorf("%s: a stranger gets %+v", op, r)
 		}
+	}
+	if r := n.reply(t.Context(), nil, stranger, api.Request{Op: api.OpNode}); r.Done != "false 4711" {
+		t.Errorf("who asked: %+v", r)
 	}
 }
 

@@ -42,7 +42,8 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("EXAMPLES", examples)
 			e.Setenv("TZ", "UTC")
-			short, err := os.MkdirTemp("/tmp", "g") // paths.run has at most 42 bytes
+			e.Setenv("GPUSLOTBIN", filepath.SplitList(e.Getenv("PATH"))[0]) // where testscript has put gpuslot
+			short, err := os.MkdirTemp("/tmp", "g")                         // paths.run has at most 42 bytes
 			e.Setenv("SHORT", short)
 			e.Defer(func() { _ = os.RemoveAll(short) })
 			return err

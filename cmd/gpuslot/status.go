@@ -31,7 +31,8 @@ it; "none" the job's environment alone. docs/operations.md says what each is wor
 
 VRAM is what was budgeted of the pool, USED what NVML tells. Jobs marked
 unconfirmed were announced by the hook and not yet seen in the startd's own slot
-ads. Only root may ask.`,
+ads. Everybody may ask; only root sees the names and jobs of other accounts, and
+why a GPU is closed in full.`,
 		Example: `  gpuslot status
   gpuslot status --json | jq '.gpus[] | select(.accept | not) | .reason'`,
 		Args: cobra.NoArgs,
@@ -183,6 +184,9 @@ func jobWall(j api.StatusJob) string {
 // notes says in sentences what a table has no room for.
 func notes(s api.Status) []string {
 	out := remarks(s)
+	if s.Partial {
+		out = append(out, "names of other accounts are left out: root sees all")
+	}
 	if s.Observe {
 		out = append(out, "observed: gpuslot changes nothing here; HTCondor gives the GPUs out by the site's own rules")
 	}

@@ -37,7 +37,8 @@ list.
 SM is the estimate, SM RANGE the bounds that are certain; without a source that
 tells how many multiprocessors are busy there is an upper bound alone. WATTS is
 apportioned, not measured, over the last seconds. For programs the same numbers
-are in "gpuslot status --json". Only root may ask.`,
+are in "gpuslot status --json". Everybody may ask; only root sees the names and
+jobs of other accounts.`,
 		Example: "  gpuslot top --sort sm",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

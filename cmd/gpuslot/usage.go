@@ -28,10 +28,16 @@ type usageFlags struct {
 func usageCommand(f *flags) *cobra.Command {
 	u := usageFlags{flags: f}
 	c := &cobra.Command{
-		Use:   "usage",
-		Short: "Sum up what ended jobs used of the GPUs",
-		Long: `usage reads the records of the jobs that ended on this node and sums them up by
-accounting group, user, job or GPU. It needs no agent, but root: records name users.
+		Use:   "usage [JOB]",
+		Short: "Show what a job used of the GPUs, or sum up all jobs of a node",
+		Long: `With a job, such as 12.0 or 12, usage prints what the job asked for, its peak of
+VRAM, its GPU time with bounds, its energy, and what to ask for next time. Run it
+on the access point where the job was submitted. It asks condor_history and condor_q,
+and needs neither root nor the agent.
+
+Without a job, usage reads the records of the jobs that ended on this node. It sums
+them up by accounting group, user, job or GPU. That needs no agent, but root:
+records name users.
 
 GPU-HOURS are of whole GPUs: ALLOCATED is share times time, ACTIVE the
 multiprocessors' time with the bounds LEAST and MOST. A job whose number is not
@@ -48,13 +54,24 @@ count in UNKNOWN.
 
 --export prints the records as they are, one JSON object a line, with the node's
 name: what "gpuslot advise" reads, also of many nodes together.`,
-		Example: `  gpuslot usage --since 7d --by group
+		Example: `  gpuslot usage 12.0
+  gpuslot usage --since 7d --by group
   gpuslot usage --since 24h --by job --json
   gpuslot usage --since 31d --egi --site EXAMPLE-LCG2
   gpuslot usage --since 365d --egi --table --site EXAMPLE-LCG2
   gpuslot usage --since 14d --export > $(hostname).jsonl`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return u.run(c) },
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return u.run(c)
+			}
+			for _, name := range []string{"since", "by", "egi", "table", "export", "site"} {
+				if c.Flags().Changed(name) {
+					return show.Usage(errors.New("--" + name + " does not go with a job"))
+				}
+			}
+			return usageOfJob(c.Context(), c.OutOrStdout(), args[0], u.asJSON)
+		},
 	}
 	s := c.Flags()
 	s.StringVar(&u.since, "since", "7d", "count jobs that ended within this `time`, such as 24h or 7d")

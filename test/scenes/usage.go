@@ -91,6 +91,9 @@ func (st *Stage) runUsed(ctx context.Context, g gpu.GPU, i int, u used) (host st
 	if err := st.waitUsed(ctx, truth, u.gpuSeconds); err != nil {
 		return "", err
 	}
+	if err := st.publicStatus(ctx, cluster); err != nil {
+		return "", err
+	}
 	if err := release(); err != nil {
 		return "", err
 	}
@@ -102,6 +105,26 @@ func (st *Stage) runUsed(ctx context.Context, g gpu.GPU, i int, u used) (host st
 		return "", err
 	}
 	return host, st.checkKept(ctx, cluster, truth)
+}
+
+// publicStatus: a user sees the own job in gpuslot status and top, and others see that
+// there is one.
+func (st *Stage) publicStatus(ctx context.Context, cluster int) error {
+	job := fmt.Sprintf(" %d.0 ", cluster)
+	for _, verb := range [][]string{{"gpuslot", "status"}, {"gpuslot", "top", "--once"}} {
+		own, err := st.RunAs(ctx, user, verb...)
+		if err != nil {
+			return err
+		}
+		others, err := st.RunAs(ctx, "bob", verb...)
+		if err != nil {
+			return err
+		}
+		st.Check(strings.Contains(own.Stdout, job) && strings.Contains(own.Stdout, user), "%s shows %s her job%s", verb[1], user, job)
+		st.Check(!strings.Contains(others.Stdout, job) && !strings.Contains(others.Stdout, user) && strings.Contains(others.Stdout, "slot"),
+			"%s shows bob a slot without a name: %s", verb[1], oneLine(others.Stdout))
+	}
+	return nil
 }
 
 // waitUsed waits until the startd tells the running job all that it used: a
@@ -155,5 +178,18 @@ func (st *Stage) checkUsed(ctx context.Context, cluster int, mib int64, seconds 
 	st.Check(math.Abs(v[0]-seconds) <= timeError(seconds), "GPUTimeUsage = %.3f, the truth is %.1f", v[0], seconds)
 	st.Check(v[1] <= v[0] && v[0] <= v[2], "its bounds are %.3f and %.3f", v[1], v[2])
 	st.Check(v[3] > 0 || seconds == 0 && v[3] == 0, "GPUEnergyUsage = %.0f", v[3])
+	job := fmt.Sprintf("%d.0", cluster)
+	shown, err := st.RunAs(ctx, user, "gpuslot", "usage", job)
+	if err != nil {
+		return "", err
+	}
+	said := strings.Join(strings.Fields(shown.Stdout), " ")
+	for _, want := range []string{"job " + job + " of " + user + ", completed", fmt.Sprintf("VRAM peak %d MiB", mib),
+		"asked for 4096 MiB", fmt.Sprintf("GPU time %.1f s", v[0]), "next time ask for request_vram = "} {
+		if !strings.Contains(said, want) {
+			return "", fmt.Errorf("gpuslot usage %s does not say %q: %s", job, want, said)
+		}
+	}
+	st.Check(true, "gpuslot usage %s, as its user: %s", job, said)
 	return row[5], nil
 }

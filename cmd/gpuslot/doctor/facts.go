@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -90,7 +91,11 @@ func gatherFacts(ctx context.Context, n Node) facts {
 	got.prepareErr = startable(filepath.Join(got.config.Paths.Libexec, "prepare"))
 	scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // not every kernel has it
 	got.ptrace = strings.TrimSpace(string(scope))
-	if got.status, got.statusErr = api.AskStatus(ctx, n.Socket); got.statusErr == nil {
+	got.status, got.statusErr = api.AskStatus(ctx, n.Socket)
+	switch {
+	case got.statusErr == nil && got.status.Partial:
+		got.status, got.statusErr = api.Status{}, errors.New("only root gets the whole state of the agent: run gpuslot doctor as root")
+	case got.statusErr == nil:
 		got.openFiles = readOpenFiles(got.status)
 	}
 	got.selinux = readSELinux()

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"sync"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+// publicAge is how old the state may be that accounts other than root get. They may ask as
+// often as they like, and each look at the node costs time.
+const publicAge = time.Second
+
+// publicState is the last state that an account other than root asked for.
+type publicState struct {
+	mu  sync.Mutex
+	at  time.Time
+	all *api.Status
+	// reasons say in general why each GPU takes no jobs.
+	reasons []string
+}
+
+// publicStatus is the state of the node for an account other than root: what the GPUs have and
+// give, the jobs of that account, and of other jobs only their slots and use. Sentences that
+// can name accounts, jobs or processes are left out.
+func (a *Agent) publicStatus(uid uint32) *api.Status {
+	p := &a.public
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); p.all == nil || now.Sub(p.at) >= publicAge {
+		p.all, p.at, p.reasons = a.status(), now, nil
+		v := a.view.Load()
+		for _, s := range p.all.GPUs {
+			reason := ""
+			for i := range v.plan.GPUs {
+				if g := &v.plan.GPUs[i]; !s.Accept && string(g.UUID) == s.UUID {
+					reason = a.pageReason(v, g, now)
+				}
+			}
+			p.reasons = append(p.reasons, reason)
+		}
+	}
+	own := map[slotSince]bool{}
+	for _, j := range a.jobs.Running() {
+		if j.Account.Known && j.Account.UID == uid {
+			own[slotSince{j.Starter.Slot, j.Since}] = true
+		}
+	}
+	all := p.all
+	s := &api.Status{
+		Partial: true, Version: all.Version, Host: all.Host, Driver: all.Driver, HTCondor: all.HTCondor,
+		PlanApplied: all.PlanApplied, Observe: all.Observe, GPUs: make([]api.StatusGPU, 0, len(all.GPUs)),
+	}
+	for i, g := range all.GPUs {
+		s.GPUs = append(s.GPUs, publicGPU(g, p.reasons[i], own))
+	}
+	return s
+}
+
+// slotSince is one job in a slot.
+type slotSince struct {
+	slot  string
+	since time.Time
+}
+
+func publicGPU(g api.StatusGPU, reason string, own map[slotSince]bool) api.StatusGPU {
+	out := api.StatusGPU{
+		UUID: g.UUID, Index: g.Index, Name: g.Name, Place: g.Place, Device: g.Device, Mode: g.Mode, Shares: g.Shares,
+		PoolMiB: g.PoolMiB, UsedMiB: g.UsedMiB, LimitMiB: g.LimitMiB, Accept: g.Accept, Reason: reason, Wall: g.Wall,
+		UseMiB: g.UseMiB, SM: g.SM, Watts: g.Watts,
+	}
+	for _, j := range g.Jobs {
+		if !own[slotSince{j.Slot, j.Since}] {
+			j.ID, j.Account, j.Hold = "", "", ""
+		}
+		out.Jobs = append(out.Jobs, j)
+	}
+	return out
+}
