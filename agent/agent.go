@@ -18,6 +18,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/access"
 	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/budget"
+	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
@@ -194,10 +195,8 @@ type Agent struct {
 	lastHour page.History
 	// partitions are static SM partitions.
 	partitions *partitions.Partitions
-	// probe tries a control program, memoryLimits asks the driver, sys is /sys.
-	probe        func(ctx context.Context, program string) (mps.Capabilities, error)
-	memoryLimits func() (has, known bool)
-	sys          string
+	// prober finds out what control daemon, driver and kernel can do.
+	prober *capability.Prober
 	// limits are those of the driver on the VRAM of jobs' cgroups, below cgroupRoot.
 	limits     *budget.Limits
 	cgroupRoot string

@@ -79,7 +79,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	untouched := refused != "" && !setUp(v.next.Paths)
 	a.beat()
 	if !a.quiescer.Quiet && !untouched && !wantsToObserve(&v) { // a trial of the control daemon opens the driver
-		v.can = a.capabilities(ctx, last.can, v.next.Paths.ControlDaemon, v.rounds)
+		v.can = a.prober.Next(ctx, last.can, v.next.Paths.ControlDaemon, v.rounds)
 	}
 
 	// Decide. MIG devices come before everything that is built on them; what they

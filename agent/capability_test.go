@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -31,7 +30,7 @@ func probed(t *testing.T, answer func() (mps.Capabilities, error)) (ta *testAgen
 	}
 	ta.restart()
 	probes = new(int)
-	ta.probe = func(_ context.Context, p string) (mps.Capabilities, error) {
+	ta.prober.Probe = func(_ context.Context, p string) (mps.Capabilities, error) {
 		if *probes++; p != program {
 			t.Errorf("probed %s", p)
 		}
@@ -46,31 +45,6 @@ func writeProgram(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// A probe is kept until another file stands in the program's place.
-func TestProbeOncePerProgram(t *testing.T) {
-	ta, program, probes := probed(t, func() (mps.Capabilities, error) { return driver550(), nil })
-	for range 2 * probeAgain {
-		ta.apply(false)
-	}
-	if *probes != 1 {
-		t.Errorf("%d probes of one program", *probes)
-	}
-	writeProgram(t, program, "22") // an update of the driver, in place
-	ta.apply(false)
-	ta.apply(false)
-	if *probes != 2 {
-		t.Errorf("%d probes of two programs", *probes)
-	}
-	if err := os.Rename(program, program+".old"); err != nil {
-		t.Fatal(err)
-	}
-	writeProgram(t, program, "33") // as package managers do it
-	ta.apply(false)
-	if *probes != 3 {
-		t.Errorf("%d probes of three programs", *probes)
 	}
 }
 
@@ -94,7 +68,7 @@ func TestUnknownCapabilities(t *testing.T) {
 	if text := ta.read(ta.view.Load().config.Paths.CondorConfig); strings.Contains(text, "GPUSlotMPS") {
 		t.Error("the ads claim capabilities")
 	}
-	for range probeAgain {
+	for range 4 {
 		ta.apply(false)
 	}
 	if *probes != 2 {
@@ -104,7 +78,6 @@ func TestUnknownCapabilities(t *testing.T) {
 
 // What driver 535, 550 and none of the newer things lead to.
 func TestKnownCapabilities(t *testing.T) {
-	no := mps.Answer{Known: true}
 	can := driver550()
 	ta, _, _ := probed(t, func() (mps.Capabilities, error) { return can, nil })
 	s := ta.status()
@@ -122,27 +95,6 @@ func TestKnownCapabilities(t *testing.T) {
 	if got := ta.snapshot().Capabilities; !got["server-status"] || got["multi-user"] || len(got) != 6 {
 		t.Errorf("metrics: %v", got)
 	}
-
-	can = mps.Capabilities{ServerStatus: no, PrivilegeChecks: no, PIDFile: no, MultiUser: no, StaticPartitions: no, ProtocolV3: no}
-	if got := (Capabilities{MPS: can, Tried: true, CgroupLimits: no}).missing(); len(got) != 5 {
-		t.Errorf("driver 535 lacks %q", got)
-	}
-	can = driver550()
-	can.PrivilegeChecks = mps.Answer{How: "no other account could be tried"}
-	got := (Capabilities{MPS: can, Tried: true}).missing()
-	if last := got[len(got)-1]; !strings.Contains(last, "not known (no other account could be tried)") {
-		t.Errorf("unknown privilege checks: %q", last)
-	}
-	yes := mps.Answer{Known: true, Has: true}
-	newest := mps.Capabilities{ServerStatus: yes, PrivilegeChecks: yes, PIDFile: yes, MultiUser: yes, StaticPartitions: yes, ProtocolV3: yes}
-	if got := (Capabilities{MPS: newest, Tried: true, CgroupLimits: yes}).missing(); len(got) != 1 || !strings.Contains(got[0], `threads = "partitioned"`) {
-		t.Errorf("what is there and not used: %q", got)
-	}
-	for name, text := range missingWall {
-		if !strings.HasSuffix(text, ".") || !strings.Contains(text, "driver") {
-			t.Errorf("%s: %q does not say what would bring it", name, text)
-		}
-	}
 }
 
 // No wall of the daemon where any account may change its limits (driver 535).
@@ -157,37 +109,5 @@ func TestNoPrivilegeChecksNoDaemonWall(t *testing.T) {
 	ta, _, _ = probed(t, func() (mps.Capabilities, error) { return can, nil })
 	if grant = ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 32256); grant.Wall != jobs.WallNone {
 		t.Errorf("wall %s without privilege checks", grant.Wall)
-	}
-}
-
-func TestCgroupLimits(t *testing.T) {
-	controllers := func(text string) fstest.MapFS {
-		return fstest.MapFS{"fs/cgroup/cgroup.controllers": {Data: []byte(text)}}
-	}
-	for name, c := range map[string]struct {
-		sys  fstest.MapFS
-		want bool
-		how  string
-	}{
-		"Linux 6.14": {controllers("cpuset cpu io memory hugetlb pids rdma misc dmem\n"), true, "controller dmem"},
-		"EL9":        {controllers("cpuset cpu io memory hugetlb pids rdma misc\n"), true, "controller misc"},
-		"neither":    {controllers("cpu memory\n"), false, "neither"},
-		"v1":         {fstest.MapFS{}, false, "cgroup v2 alone"},
-	} {
-		if got := kernelControllers(c.sys); !got.Known || got.Has != c.want || !strings.Contains(got.How, c.how) {
-			t.Errorf("%s: %+v", name, got)
-		}
-	}
-	for name, c := range map[string]struct {
-		ask  func() (bool, bool)
-		want mps.Answer
-	}{
-		"no NVML":     {nil, mps.Answer{How: "NVML is not in use"}},
-		"silent NVML": {func() (bool, bool) { return false, false }, mps.Answer{How: "NVML does not answer"}},
-		"older NVML":  {func() (bool, bool) { return false, true }, mps.Answer{Known: true, How: "this driver's NVML has no nvmlDeviceSetMemoryLimits_v1"}},
-	} {
-		if got := (&Agent{memoryLimits: c.ask}).cgroupLimits(); got != c.want {
-			t.Errorf("%s: %+v", name, got)
-		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing/fstest"
 
 	"github.com/gpuslot/gpuslot/agent/budget"
+	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -41,7 +42,7 @@ func newCgroupAgent(t *testing.T) *cgroupAgent {
 	})
 	c.ender = c.newEnder()
 	v := *c.view.Load()
-	v.can.CgroupLimits = kernelControllers(fstest.MapFS{
+	v.can.CgroupLimits = capability.Controllers(fstest.MapFS{
 		"fs/cgroup/cgroup.controllers": {Data: []byte("memory dmem\n")},
 	})
 	c.view.Store(&v)

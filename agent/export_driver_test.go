@@ -70,7 +70,7 @@ func TestNoDriverInsideAScrape(t *testing.T) {
 		d.readings = append(d.readings, gpu.Reading{GPU: uuid(g), Index: g, Use: gpu.Use{Processes: gpu.Known([]gpu.DeviceProcess{})}})
 	}
 	ta.hardware, ta.alarms = d, d
-	ta.memoryLimits = func() (has, known bool) { d.calls.Add(1); return false, true }
+	ta.prober.MemoryLimits = func() (has, known bool) { d.calls.Add(1); return false, true }
 	ta.driverMismatch = func(context.Context) (string, error) { d.calls.Add(1); return "", nil }
 	if err := ta.newSampler(d, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
 		t.Fatal(err)

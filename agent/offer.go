@@ -27,8 +27,8 @@ func (a *Agent) writePlan(paths config.Paths, p plan.Plan) error {
 func (a *Agent) writeCondor(ctx context.Context, v *view) error {
 	cfg := v.config
 	n := a.node(v)
-	if words, known := v.can.words(); known {
-		n.MPS = &words
+	if names, known := v.can.Names(); known {
+		n.MPS = &names
 	}
 	for file, ads := range condor.Inventories(n) {
 		if changed, err := store.WriteIfChanged(file, ads); err != nil {

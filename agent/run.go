@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/access"
 	"github.com/gpuslot/gpuslot/agent/budget"
+	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/elastic"
@@ -101,18 +103,18 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if a.pipes = o.pipes; a.pipes == nil {
 		a.pipes = access.PipeDirectories{Root: cfg.Paths.PipeRoot()}
 	}
-	if a.probe = o.probe; a.probe == nil {
-		a.probe = func(ctx context.Context, program string) (mps.Capabilities, error) {
+	sys := cmp.Or(o.sys, "/sys")
+	probe := o.probe
+	if probe == nil {
+		probe = func(ctx context.Context, program string) (mps.Capabilities, error) {
 			return mps.Probe(ctx, program, cfg.Paths.Run)
 		}
 	}
-	if a.sys = o.sys; a.sys == "" {
-		a.sys = "/sys"
-	}
-	a.memoryLimits, a.driverMismatch = o.MemoryLimits, o.DriverMismatch
+	a.prober = &capability.Prober{Probe: probe, MemoryLimits: o.MemoryLimits, Sys: sys, Log: o.Log}
+	a.driverMismatch = o.DriverMismatch
 	a.cgroupRoot = o.cgroupRoot
 	if a.cgroupRoot == "" {
-		a.cgroupRoot = filepath.Join(a.sys, "fs/cgroup") // where NVIDIA's driver looks, too
+		a.cgroupRoot = filepath.Join(sys, "fs/cgroup") // where NVIDIA's driver looks, too
 	}
 	a.closures = closures.NewTable(cfg.Paths.ClosuresFile())
 	a.quiescer = &closures.Quiescer{

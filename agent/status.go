@@ -164,7 +164,7 @@ func (a *Agent) status() *api.Status {
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
 		Startds: a.startdSays.Load().startds, Changes: a.startdSays.Load().changes,
 		Node: a.nodePhase(), Observe: v.plan.Observe,
-		MPS: v.can.forStatus(), Walls: v.can.missing(used(v.plan)...), Warnings: a.warnings(v),
+		MPS: v.can.Status(), Walls: v.can.Missing(v.plan), Warnings: a.warnings(v),
 		Errors: a.errors(v, now), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
 	}
 	if s.Observe {
@@ -336,7 +336,7 @@ func (a *Agent) snapshot() metrics.Snapshot {
 		Absent: v.plan.Absent, Planned: v.planned, ConfigRead: v.configRead, ConfigOK: v.configOK,
 		Rounds: v.rounds, RoundOK: v.roundOK, RoundTook: v.took, Applied: v.applied,
 	}
-	s.Capabilities = v.can.forMetrics()
+	s.Capabilities = v.can.Known()
 	s.Driver, s.CUDA, s.LayoutMatches = v.plan.Driver, v.plan.CUDA, v.laidOut
 	if ok, at, asked := a.feedback.Worst(); asked {
 		s.Feedback = &metrics.Feedback{OK: ok, At: at}

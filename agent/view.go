@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -50,7 +51,7 @@ type view struct {
 	// modes tell each shared GPU's compute mode in force.
 	modes map[gpu.UUID]string
 	// can is what the installed control daemon, driver and kernel can do.
-	can Capabilities
+	can capability.Set
 	// condor is HTCondor's version; zero if unknown.
 	condor condor.Version
 	// settings are those of HTCondor, nil while unknown; generated is what the agent

@@ -1,4 +1,4 @@
-package agent
+package capability
 
 import (
 	"errors"
@@ -9,10 +9,10 @@ import (
 	"github.com/gpuslot/gpuslot/mps"
 )
 
-// kernelControllers answers whether the kernel has what the driver needs to
+// Controllers answers whether the kernel has what the driver needs to
 // hold a cgroup's VRAM to a limit: cgroup v2 with the controller dmem (Linux
 // 6.14 on), or misc, which EL9 has. Sys is /sys.
-func kernelControllers(sys fs.FS) mps.Answer {
+func Controllers(sys fs.FS) mps.Answer {
 	b, err := fs.ReadFile(sys, "fs/cgroup/cgroup.controllers")
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -1,7 +1,15 @@
-package agent
+// Package capability finds out what the installed control daemon, driver and kernel can do,
+// by trying them. A trial of the control daemon takes some milliseconds and is repeated only
+// when another program is in its place. What an answer leaves unknown counts as missing for
+// budgets, and is not reported as present or absent.
+//
+// Start at Prober.Next, which the agent's loop calls; kernel.go looks at cgroups, missing.go
+// has the sentences for operators.
+package capability
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"os/exec"
 	"time"
@@ -12,9 +20,9 @@ import (
 	"github.com/gpuslot/gpuslot/mps"
 )
 
-// Capabilities are what the installed control daemon, driver and kernel can
-// do, by trial. An answer that is not Known claims nothing.
-type Capabilities struct {
+// Set is what the installed control daemon, driver and kernel can do. An answer that is not
+// Known claims nothing.
+type Set struct {
 	// MPS is what a probe of the control program found; Tried says that there
 	// was one, Err why there was none.
 	MPS   mps.Capabilities
@@ -33,7 +41,7 @@ const cgroupLimits = "cgroup-limits"
 
 // All are the answers in fixed order; those of the control daemon only if it
 // was tried.
-func (c Capabilities) All() []mps.Capability {
+func (c Set) All() []mps.Capability {
 	var all []mps.Capability
 	if c.Tried {
 		all = c.MPS.All()
@@ -41,22 +49,22 @@ func (c Capabilities) All() []mps.Capability {
 	return append(all, mps.Capability{Name: cgroupLimits, Answer: c.CgroupLimits})
 }
 
-// words are the names of what there is; false if the control daemon was not tried.
-func (c Capabilities) words() ([]string, bool) {
+// Names are those of what there is; false if the control daemon was not tried.
+func (c Set) Names() ([]string, bool) {
 	if !c.Tried {
 		return nil, false
 	}
-	words := []string{}
+	names := []string{}
 	for _, a := range c.All() {
 		if a.Known && a.Has {
-			words = append(words, a.Name)
+			names = append(names, a.Name)
 		}
 	}
-	return words, true
+	return names, true
 }
 
-// forStatus says them in the words of the socket.
-func (c Capabilities) forStatus() []api.Capability {
+// Status are the answers for "gpuslot status".
+func (c Set) Status() []api.Capability {
 	var out []api.Capability
 	for _, a := range c.All() {
 		s := api.Capability{Name: a.Name, How: a.How}
@@ -68,8 +76,8 @@ func (c Capabilities) forStatus() []api.Capability {
 	return out
 }
 
-// forMetrics are the known ones.
-func (c Capabilities) forMetrics() map[string]bool {
+// Known are the answers that are known, by name.
+func (c Set) Known() map[string]bool {
 	known := map[string]bool{}
 	for _, a := range c.All() {
 		if a.Known {
@@ -105,11 +113,23 @@ const (
 	probeAgain = 4
 )
 
-// capabilities tries the control program, at the start and when another file
-// stands in its place.
-func (a *Agent) capabilities(ctx context.Context, last Capabilities, program string, round uint64) Capabilities {
+// Prober tries the installed programs and asks the driver.
+type Prober struct {
+	// Probe tries a control program.
+	Probe func(ctx context.Context, program string) (mps.Capabilities, error)
+	// MemoryLimits says whether the driver's NVML can limit a cgroup's VRAM, and whether
+	// that is known; nil if NVML is not in use.
+	MemoryLimits func() (has, known bool)
+	// Sys is /sys.
+	Sys string
+	Log *slog.Logger
+}
+
+// Next returns what is known in a round of the agent's loop. It tries the control program in
+// the first round, when another file is in its place, and again a few rounds after a failure.
+func (p *Prober) Next(ctx context.Context, last Set, program string, round uint64) Set {
 	next := last
-	next.CgroupLimits = a.cgroupLimits()
+	next.CgroupLimits = p.cgroupLimits()
 	id := identityOf(program)
 	again := last.Err != nil && round-last.round >= probeAgain
 	if last.round != 0 && id == last.program && !again {
@@ -118,26 +138,26 @@ func (a *Agent) capabilities(ctx context.Context, last Capabilities, program str
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	next.program, next.round = id, round
-	next.MPS, next.Err = a.probe(ctx, program)
+	next.MPS, next.Err = p.Probe(ctx, program)
 	next.Tried = next.Err == nil
 	if next.Tried {
-		a.log.Info("control daemon probed", "can", next.MPS.String(), "version", next.MPS.Version)
+		p.Log.Info("control daemon probed", "can", next.MPS.String(), "version", next.MPS.Version)
 	}
 	return next
 }
 
 // cgroupLimits: NVML must have the call, and the kernel a controller below
 // which the driver can count (NVIDIA's documentation of R615).
-func (a *Agent) cgroupLimits() mps.Answer {
-	if a.memoryLimits == nil {
+func (p *Prober) cgroupLimits() mps.Answer {
+	if p.MemoryLimits == nil {
 		return mps.Answer{How: "NVML is not in use"}
 	}
-	has, known := a.memoryLimits()
+	has, known := p.MemoryLimits()
 	switch {
 	case !known:
 		return mps.Answer{How: "NVML does not answer"}
 	case !has:
 		return mps.Answer{Known: true, How: "this driver's NVML has no nvmlDeviceSetMemoryLimits_v1"}
 	}
-	return kernelControllers(os.DirFS(a.sys))
+	return Controllers(os.DirFS(p.Sys))
 }
