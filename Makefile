@@ -149,7 +149,7 @@ lint:
 
 # They start no goroutine and share nothing, which docs/race_test.go checks. The
 # race detector finds nothing there, and makes them 10 to 40 times slower.
-PURE := agent/config agent/here agent/plan agent/record agent/startd \
+PURE := agent/config agent/here agent/plan agent/record \
 	cmd/gpuslot/advise cmd/gpuslot/advise/paper cmd/gpuslot/bench cmd/gpuslot/doctor cmd/gpuslot/published \
 	cmd/gpuslot/sharing cmd/gpuslot/show cmd/gpuslot/simulate/layouts \
 	condor condor/cgroup condor/classad docs etc/packaging/supply gpu gpu/backoff gpu/devices gpu/process mig

@@ -21,7 +21,7 @@ func (a *Agent) newAdmission() *admission.Preparer {
 		Node: a.admissionNode, Jobs: a.jobs, Access: a.access, Partitions: a.partitions, Elastic: a.elastic,
 		Startds: startds{a}, Processes: a.proc, Events: a.history, Metrics: a.metrics, Log: a.log,
 		Sweep: a.sweepNow, Ended: a.shutOut,
-		Changed: func() { nudge(a.wake) }, Entered: func() { nudge(a.booked) },
+		Changed: func() { nudge(a.wake) }, Entered: func() { a.startds.Entered() },
 	})
 }
 
@@ -94,9 +94,9 @@ type startds struct{ a *Agent }
 
 // Slots are their own ads of their slots.
 func (s startds) Slots(ctx context.Context) (slots []condor.Slot, err error) {
-	all, err := s.a.askStartds(ctx)
+	all, err := s.a.startds.Slots(ctx)
 	for _, one := range all {
-		slots = append(slots, one.slots...)
+		slots = append(slots, one.Slots...)
 	}
 	return slots, err
 }

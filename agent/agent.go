@@ -35,6 +35,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/server"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/agent/verify"
@@ -64,7 +65,7 @@ type Options struct {
 	// Usage reads what processes use of the GPUs; nil if nothing can.
 	Usage usage.Source
 	// Alarms tell what happens to the GPUs; nil if nobody can.
-	Alarms Alarms
+	Alarms faults.Alarms
 	// CUDA starts a CUDA client that verifies a GPU; nil if there are no GPUs.
 	CUDA func(context.Context, cuda.Order) (verify.Client, error)
 	// KernelLog names the processes of XIDs; empty if it is not to be read.
@@ -180,12 +181,11 @@ type Agent struct {
 	looks   rules.Looks
 	// contended is used by the loop that samples only.
 	contended contended
-	troubles  faults.Tracker
-	keeping   sync.Mutex // troublesFile
+	// troubles are the faults of the GPUs.
+	troubles *faults.Watcher
 	// closures are who closed which GPU; quiescer takes the node out of service.
 	closures *closures.Table
 	quiescer *closures.Quiescer
-	alarms   Alarms
 	metrics  *metrics.Metrics
 	// metricsDown is why metrics are not served.
 	metricsDown atomic.Pointer[string]
@@ -203,8 +203,6 @@ type Agent struct {
 	nodes      *isolation.Nodes
 	// history writes events and the records of jobs.
 	history *history.Writer
-	// ordered is what HTCondor was told to do, for who asks the startds.
-	ordered ordered
 	// layouts makes the MIG layouts.
 	layouts *layouts.Layouts
 	// queue is what waits in the pool.
@@ -212,15 +210,15 @@ type Agent struct {
 
 	view atomic.Pointer[view]
 	// lastBeat is when the loop last took a step, in nanoseconds since 1970.
-	lastBeat   atomic.Int64
-	startdSays atomic.Pointer[seen]
+	lastBeat atomic.Int64
+	// startds asks HTCondor's startds.
+	startds *startd.Startds
 	// said is what the startd's monitor heard last.
 	said lastSaid
 	// feedback is what became of the answers to the startd's programs.
 	feedback server.Feedback
-	// booked and rewritten (HTCondor's configuration) wake the comparison with the
-	// startd, wake the loop.
-	booked, rewritten, wake chan struct{}
+	// wake wakes the loop.
+	wake chan struct{}
 
 	driverMismatch func(ctx context.Context) (why string, err error)
 

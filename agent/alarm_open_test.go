@@ -1,12 +1,11 @@
 package agent
 
 import (
-	"context"
-	"errors"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -14,17 +13,13 @@ import (
 // killed as soon as it has said so.
 func TestOpenIsKept(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
-	paths := ta.view.Load().config.Paths
 	ta.troubles.Event(gpu.Event{GPU: uuid(0), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
 	next := func() bool {
 		t.Helper()
-		a := &Agent{}
-		if err := a.recallTroubles(paths); err != nil {
-			t.Fatal(err)
-		}
-		return a.troubles.Verdict(uuid(0), time.Now()).Closed()
+		ta.restart()
+		return ta.troubles.Verdict(uuid(0), time.Now()).Closed()
 	}
-	if err := ta.keepTroubles(paths); err != nil || !next() {
+	if err := ta.troubles.Keep(); err != nil || !next() {
 		t.Fatalf("the next agent does not know of it (%v)", err)
 	}
 	if _, err := ta.open("0", "", true); err != nil {
@@ -33,34 +28,6 @@ func TestOpenIsKept(t *testing.T) {
 	if next() {
 		t.Error("the next agent closes it again")
 	}
-}
-
-// TestTroublesAreKeptUnseen: they are kept also while the GPUs do not say how they are.
-func TestTroublesAreKeptUnseen(t *testing.T) {
-	ta := newTestAgent(t, 1, "")
-	mute := errors.New("mute")
-	ta.alarms = muteAlarms{mute}
-	v := ta.view.Load()
-	ta.troubles.Event(gpu.Event{GPU: uuid(0), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
-	if err := ta.seeConditions(t.Context(), v); !errors.Is(err, mute) {
-		t.Fatalf("%v", err)
-	}
-	var next Agent
-	if err := next.recallTroubles(v.config.Paths); err != nil {
-		t.Fatal(err)
-	}
-	if !next.troubles.Verdict(uuid(0), time.Now()).Closed() {
-		t.Error("the next agent does not know of it")
-	}
-}
-
-// muteAlarms are of GPUs that do not say how they are.
-type muteAlarms struct{ err error }
-
-func (m muteAlarms) Watch(context.Context, func(gpu.Event)) error { return m.err }
-
-func (m muteAlarms) Conditions(context.Context, []gpu.UUID) ([]gpu.Condition, error) {
-	return nil, m.err
 }
 
 // TestTroublesUnreadable: a file that may close any GPU closes all of them, in
@@ -73,13 +40,13 @@ func TestTroublesUnreadable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ta := newTestAgent(t, 2, "")
-			file := troublesFile(ta.view.Load().config.Paths)
+			file := faults.File(ta.view.Load().config.Paths)
 			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			closed := func(want ...bool) {
 				t.Helper()
-				if err := ta.keepTroubles(ta.view.Load().config.Paths); err != nil {
+				if err := ta.troubles.Keep(); err != nil {
 					t.Fatal(err)
 				}
 				for i, w := range want {

@@ -67,7 +67,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	if reload || v.condorStale() {
 		v.condor = a.condorVersion(ctx, problem)
 	}
-	if reload || v.condorStale() || len(last.overridden) > 0 || len(a.startdSays.Load().changes) > 0 {
+	if reload || v.condorStale() || len(last.overridden) > 0 || len(a.startds.Said().Changes) > 0 {
 		a.readSettings(ctx, &v, problem)
 	}
 	refused := ""
@@ -132,7 +132,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	v.daemons = states
 	problem(errors.Join(errs...))
 	a.beat()
-	problem(a.seeConditions(ctx, &v))
+	problem(a.troubles.Look(ctx, v.physicals(), v.serverActive))
 	problem(a.verifier.Revise(a.verificationFacts(&v, time.Now())))
 	problem(a.reopenAccess(last.daemons, v.daemons))
 	if errInv == nil && !a.quiescer.Quiet && lost == nil {
@@ -146,7 +146,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// first, because the configuration names it.
 	a.beat()
 	if lost == nil {
-		problem(a.writePlan(v.config.Paths, v.plan))
+		problem(writePlan(v.config.Paths, v.plan))
 	}
 	if refused == "" {
 		err := a.writeCondor(ctx, &v)
@@ -160,6 +160,15 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	}
 	a.publish(&v, start)
 	a.elastic.SetUp(func(u gpu.UUID) bool { return returned && a.keeper.Settled() && !daemons.Wants(wanted, u) })
+}
+
+func writePlan(paths config.Paths, p plan.Plan) error {
+	b, err := p.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = store.WriteIfChanged(paths.PlanFile(), b)
+	return err
 }
 
 // replan makes the plan anew; one that cannot be made leaves the last in force.

@@ -353,7 +353,7 @@ func TestLeavingGPUAfterRestart(t *testing.T) {
 		t.Fatal("the control daemon was stopped under a job that nobody has placed yet")
 	}
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1.0", "alice", 4096, uuid(1))}, nil)
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	ta.apply(false)
 	if ta.daemons.running[uuid(0)] != nil {
 		t.Error("the control daemon runs on though no job is on its GPU")

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/gpuslot/gpuslot/agent/ending"
-	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -29,14 +28,4 @@ func (a *Agent) newEnder() *ending.Ender {
 			return ok && g.Shared()
 		},
 	})
-}
-
-// takeBack closes what jobs got that their slots do not have, and ends the
-// connections that they made meanwhile.
-func (a *Agent) takeBack(ctx context.Context, taken []jobs.Job) {
-	if len(taken) == 0 {
-		return
-	}
-	a.sweepNow() // first the pipe directory, so that no new connection comes
-	a.ender.TakeBack(ctx, taken)
 }

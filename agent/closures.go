@@ -1,13 +1,9 @@
 package agent
 
 import (
-	"time"
-
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
-	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // closedBy are the closures that keep jobs off a GPU or MIG device of the plan.
@@ -26,7 +22,7 @@ func statusClosures(l closures.List) []api.GPUHold {
 
 // operator closes and opens GPUs.
 func (a *Agent) operator() closures.Operator {
-	return closures.Operator{Table: a.closures, Faults: keptFaults{a}, Events: a.history, Log: a.log}
+	return closures.Operator{Table: a.closures, Faults: a.troubles, Events: a.history, Log: a.log}
 }
 
 // closeGPU closes GPUs for an owner. Running jobs are left alone.
@@ -44,18 +40,4 @@ func (a *Agent) openGPU(req api.Request) (api.Closing, error) {
 	v := a.view.Load()
 	defer nudge(a.wake)
 	return a.operator().Open(&v.plan, v.reasons, req)
-}
-
-// keptFaults are the agent's faults, which are kept on disk.
-type keptFaults struct{ *Agent }
-
-// Verdict says whether a fault closes a GPU.
-func (a keptFaults) Verdict(u gpu.UUID, now time.Time) faults.Verdict {
-	return a.troubles.Verdict(u, now)
-}
-
-// Open opens a GPU although a fault closes it.
-func (a keptFaults) Open(u gpu.UUID) error {
-	a.troubles.Open(u)
-	return a.keepTroubles(a.view.Load().config.Paths)
 }

@@ -149,7 +149,7 @@ func TestElasticSurvivesRestart(t *testing.T) {
 		}
 		ta.restart()
 		ta.startd.set([]condor.Slot{slotAd("slot600_1", "9.0", "bob", 32768, uuid(0))}, nil)
-		ta.ask(t.Context())
+		ta.startds.Ask(t.Context())
 		ta.turns(60)
 		if got := ta.modes(); got != "default" || len(ta.daemons.running) != 0 {
 			t.Errorf("under a whole job: mode %s, daemons %v", got, ta.daemons.running)

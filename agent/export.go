@@ -36,7 +36,11 @@ func (a *Agent) usageNow(v *view, now time.Time) metrics.Usage {
 	}
 	out := usageOf(snap, running, v.config, now)
 	out.Unplanned = unplanned(&v.plan, out.Devices)
-	if startd, ok := a.startdSays.Load().source(); ok {
+	if said := a.startds.Said(); !said.At.IsZero() {
+		startd := metrics.Source{Name: "startd", Up: said.Err == nil}
+		if startd.Up {
+			startd.Succeeded = said.At
+		}
 		out.Sources = append(out.Sources, startd)
 	}
 	return out
@@ -85,15 +89,6 @@ func sourcesOf(snap *usage.Snapshot, longest time.Duration, now time.Time) []met
 		})
 	}
 	return out
-}
-
-// startdSource is how the questions to the startd go; not ok before the first.
-func (s *seen) source() (source metrics.Source, ok bool) {
-	source = metrics.Source{Name: "startd", Up: s.err == nil}
-	if s.err == nil {
-		source.Succeeded = s.at
-	}
-	return source, !s.at.IsZero()
 }
 
 // nameOn is a slot by its name alone, on one device.

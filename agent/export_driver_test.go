@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/proctree"
@@ -69,7 +70,9 @@ func TestNoDriverInsideAScrape(t *testing.T) {
 	for g := range 16 {
 		d.readings = append(d.readings, gpu.Reading{GPU: uuid(g), Index: g, Use: gpu.Use{Processes: gpu.Known([]gpu.DeviceProcess{})}})
 	}
-	ta.hardware, ta.alarms = d, d
+	ta.hardware = d
+	ta.troubles = faults.NewWatcher(faults.Options{Alarms: d, File: faults.File(ta.view.Load().config.Paths),
+		Events: ta.history, Log: ta.log, Node: func() faults.Node { return ta.view.Load().faults() }, Changed: func() {}})
 	ta.prober.MemoryLimits = func() (has, known bool) { d.calls.Add(1); return false, true }
 	ta.driverMismatch = func(context.Context) (string, error) { d.calls.Add(1); return "", nil }
 	if err := ta.newSampler(d, ta.view.Load().config.Usage, ta.proc.Root); err != nil {

@@ -216,7 +216,7 @@ func TestLoopReloads(t *testing.T) {
 func TestConfirmBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta := newTestAgent(t, 1, "")
-		background(t, ta.confirm)
+		background(t, ta.startds.Run)
 		synctest.Wait()
 		before := ta.startd.questions()
 		var ads []condor.Slot
@@ -225,13 +225,13 @@ func TestConfirmBatches(t *testing.T) {
 			ta.grant(s, 1000, "alice", uuid(0), 4096)
 			ads = append(ads, slotAd(s.Slot, strings.TrimPrefix(s.Slot, "slot")+".0", "alice", 4096, uuid(0)))
 		}
-		time.Sleep(2 * askSoon)
+		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if n := ta.startd.questions() - before; n != 1 {
 			t.Errorf("%d questions for a burst", n)
 		}
 		ta.startd.set(ads, nil)
-		time.Sleep(askRetry)
+		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		for _, r := range ta.jobs.Running() {
 			if !r.Confirmed {
@@ -240,33 +240,6 @@ func TestConfirmBatches(t *testing.T) {
 		}
 		if n := ta.startd.questions() - before; n != 2 {
 			t.Errorf("%d questions", n)
-		}
-	})
-}
-
-// TestConfirmPace: a stream of admissions is a question now and then, and a
-// configuration that was written meanwhile does not wait for the next.
-func TestConfirmPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ta := newTestAgent(t, 1, "")
-		background(t, ta.confirm)
-		synctest.Wait()
-		before := ta.startd.questions()
-		for range 40 {
-			nudge(ta.booked)
-			time.Sleep(askPace / 10)
-		}
-		synctest.Wait()
-		if n := ta.startd.questions() - before; n != 4 {
-			t.Errorf("%d questions in four times the pace", n)
-		}
-		before = ta.startd.questions()
-		nudge(ta.booked)
-		nudge(ta.rewritten)
-		time.Sleep(askSoon)
-		synctest.Wait()
-		if n := ta.startd.questions() - before; n != 1 {
-			t.Errorf("%d questions soon after a configuration was written", n)
 		}
 	})
 }

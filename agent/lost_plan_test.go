@@ -29,7 +29,7 @@ func TestPlanUnreadable(t *testing.T) {
 			ta.startd.set([]condor.Slot{slotAd("slot1_1", "5.0", "alice", 4096, uuid(1))}, nil)
 			for range 2 {
 				ta.restart() // another agent knows no more
-				ta.ask(t.Context())
+				ta.startds.Ask(t.Context())
 				v := ta.apply(false)
 				if d := ta.daemons.running[uuid(1)]; d == nil || d.process.PID != pid {
 					t.Fatal("a control daemon was stopped under its job")

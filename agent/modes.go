@@ -118,9 +118,9 @@ func (a *Agent) returnModes(ctx context.Context, path string, inv gpu.Inventory,
 // as a job runs that the agent does not know.
 func (a *Agent) heldElsewhere(ctx context.Context) func(gpu.UUID) string {
 	held := map[gpu.UUID]string{}
-	all, err := a.askStartds(ctx)
+	all, err := a.startds.Slots(ctx)
 	for _, one := range all {
-		for _, s := range one.slots {
+		for _, s := range one.Slots {
 			if s.Unreadable != "" && err == nil {
 				err = errors.New(startd.Unreadable(s))
 			}
@@ -151,7 +151,7 @@ func nobodys(gpu.UUID) bool { return false }
 
 // setUp says that an agent has changed this node since the last gpuslotd --release.
 func setUp(p config.Paths) bool {
-	for _, file := range []string{undo.File(p), closedFile(p), p.PlanFile()} {
+	for _, file := range []string{undo.File(p), startd.ClosedFile(p), p.PlanFile()} {
 		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 			return true
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
@@ -23,8 +24,8 @@ import (
 // observe ends a round on a node that is only looked at.
 func (a *Agent) observe(ctx context.Context, v *view, start time.Time, problem func(error)) {
 	a.beat()
-	problem(a.seeConditions(ctx, v))
-	problem(a.writePlan(v.config.Paths, v.plan))
+	problem(a.troubles.Look(ctx, v.physicals(), v.serverActive))
+	problem(writePlan(v.config.Paths, v.plan))
 	a.publish(v, start)
 }
 
@@ -58,7 +59,7 @@ func (a *Agent) nothingLeft(p config.Paths) error {
 	if a.lostPlan != nil || a.recalled.Schema != "" && !a.recalled.Observe {
 		left = append(left, p.PlanFile())
 	}
-	for _, file := range []string{p.CondorConfig, closedFile(p)} {
+	for _, file := range []string{p.CondorConfig, startd.ClosedFile(p)} {
 		if _, err := os.Lstat(file); err == nil {
 			left = append(left, file)
 		}

@@ -23,7 +23,7 @@ func (a *Agent) discoverJobs(ctx context.Context) {
 			found := seen.New(a.proc, time.Now())
 			a.jobs.Discover(found)
 			if len(found) > 0 {
-				nudge(a.booked)
+				a.startds.Entered()
 			}
 		}
 		pause(ctx, v.config.Usage.Interval)

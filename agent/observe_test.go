@@ -112,7 +112,7 @@ func TestObservedJobs(t *testing.T) {
 	look := func(ads ...condor.Slot) {
 		ta.startd.set(ads, nil)
 		ta.jobs.Discover(seen.New(ta.proc.fs(), time.Now()))
-		ta.ask(t.Context())
+		ta.startds.Ask(t.Context())
 	}
 	ta.proc.starter(100, "slot1_1")
 	look(stockAd("slot1_1", "", 100, 0))
@@ -218,7 +218,7 @@ func TestRecordOfAnObservedJob(t *testing.T) {
 	ta.proc.starter(100, "slot1_1")
 	ta.startd.set([]condor.Slot{stockAd("slot1_1", "8.0", 100, 0)}, nil)
 	ta.jobs.Discover((&starter.Arrivals{}).New(ta.proc.fs(), now))
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	r := ta.entry("slot1_1")
 	got := recordOf(r, &usage.Snapshot{}, &ta.view.Load().plan, now)
 	gpus, cpus, memory := 1.0, 2.0, int64(2048)

@@ -90,7 +90,7 @@ func (a *Agent) pageProblems(v *view) []string {
 	if v.configError != "" {
 		out = append(out, "gpuslot.toml was rejected, the plan before it is still in force: gpuslot status on the node says why.")
 	}
-	if a.startdSays.Load().older() {
+	if a.startds.Said().Older() {
 		out = append(out, "HTCondor runs an older layout: gpuslot status on the node says what it waits for.")
 	}
 	for _, u := range v.plan.Absent {

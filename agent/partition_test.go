@@ -110,7 +110,7 @@ func TestPartitionedShares(t *testing.T) {
 
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1.0", "alice", 4096, uuid(0)), slotAd("slot1_2", "1.1", "alice", 4096, uuid(0))}, nil)
 	ta.restart()
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	if got := ta.partitionOf(b); got != second || *restarts != 0 || ta.reason(0) != "" {
 		t.Errorf("after the agent's restart %s, want %s; %d restarts; %q", got, second, *restarts, ta.reason(0))
 	}

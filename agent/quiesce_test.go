@@ -100,7 +100,7 @@ func TestQuiesce(t *testing.T) {
 	ta.proc.End(100)
 	ta.sweepNow()
 	for range jobs.MostAsked {
-		ta.ask(ctx)
+		ta.startds.Ask(ctx)
 	}
 	if !ta.quiescer.Leave(ctx) {
 		t.Fatalf("it waits: %q", ta.quiescer.Status().Waits)
@@ -235,8 +235,8 @@ func TestRevert(t *testing.T) {
 		t.Errorf("GpuslotCondorFeedbackStale waits for a monitor that was taken away: %+v", f)
 	}
 	ta.startd.slots = []condor.Slot{{Name: "slot1@wn1.example.org", Type: "Partitionable", AssignedGPUs: []string{string(uuid(0))}, Plan: "of the time before"}}
-	if ta.ask(t.Context()); len(ta.startdSays.Load().changes) > 0 {
-		t.Errorf("startds are to take up a plan that was withdrawn: %+v", ta.startdSays.Load().changes)
+	if ta.startds.Ask(t.Context()); len(ta.startds.Said().Changes) > 0 {
+		t.Errorf("startds are to take up a plan that was withdrawn: %+v", ta.startds.Said().Changes)
 	}
 	ta.order(api.VerbResume)
 	ta.anew()

@@ -37,7 +37,8 @@ func (a *Agent) finish(ended []jobs.Job) {
 		a.log.Info("a job ended", "slot", r.Starter.Slot, "job", r.ID, "gpu", r.GPU)
 		rec := recordOf(r, snap, &v.plan, now)
 		a.history.Record(rec)
-		a.note(history.Event{Time: now, Kind: history.EventEnd, GPU: r.GPU, Slot: r.Starter.Slot, Job: r.ID, Text: history.EndText(rec)})
+		a.history.Event(history.Event{Time: now, Kind: history.EventEnd, GPU: r.GPU, Slot: condor.SlotName(r.Starter.Slot), Job: r.ID,
+			Text: history.EndText(rec)})
 		a.ender.Forget(r.Starter)
 		a.admission.Forget(r.Starter)
 		a.limits.Wake()

@@ -12,6 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/layouts"
 	"github.com/gpuslot/gpuslot/agent/partitions"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -51,7 +52,7 @@ func Release(ctx context.Context, o Options, force bool) error {
 // idle refuses while jobs run that gpuslot admitted, or may have.
 func (a *Agent) idle(ctx context.Context) error {
 	for range jobs.MostAsked {
-		if a.jobs.Unknown() == "" || a.ask(ctx) {
+		if a.jobs.Unknown() == "" || a.startds.Ask(ctx) {
 			break
 		}
 	}
@@ -94,7 +95,7 @@ func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
 func removeGenerated(cfg config.Config) error {
 	files := []string{cfg.Paths.InventoryAds(), cfg.Paths.PlanFile(), cfg.Paths.JobWrapper(), partitions.File(cfg.Paths), layouts.File(cfg.Paths)}
 	if cfg.HTCondor.Manage {
-		files = append(files, cfg.Paths.CondorConfig, closedFile(cfg.Paths))
+		files = append(files, cfg.Paths.CondorConfig, startd.ClosedFile(cfg.Paths))
 	}
 	var errs []error
 	for _, f := range files {

@@ -16,7 +16,7 @@ func (a *Agent) reportChanges(old, new *view) {
 	}
 	if new.planned && !old.applied.Equal(new.applied) {
 		for _, line := range a.newsOf(old, new) {
-			a.note(history.Event{Kind: history.EventPlan, By: history.ByAgent, Text: line})
+			a.history.Event(history.Event{Kind: history.EventPlan, By: history.ByAgent, Text: line})
 			a.log.Info("plan", "change", line)
 		}
 		for _, w := range new.plan.Warnings {
@@ -59,13 +59,13 @@ func (a *Agent) reportGuards(old, new *view) {
 		case g.Place != "" && g.Device == "": // its GPU has another layout
 		case !g.Shared() && !g.Alone() || (before == "") == (now == ""):
 		case now == "" && new.held[g.UUID]:
-			a.note(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "The agent sees no reason any more to keep it closed; its owners do."})
+			a.history.Event(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "The agent sees no reason any more to keep it closed; its owners do."})
 			a.log.Info("GPU would be open, but is held", "gpu", g.UUID)
 		case now == "":
-			a.note(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "It takes jobs again."})
+			a.history.Event(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "It takes jobs again."})
 			a.log.Info("GPU opened", "gpu", g.UUID)
 		default:
-			a.note(history.Event{Kind: history.EventClose, GPU: g.UUID, By: history.ByAgent, Text: now})
+			a.history.Event(history.Event{Kind: history.EventClose, GPU: g.UUID, By: history.ByAgent, Text: now})
 			a.log.Error("GPU closed", "gpu", g.UUID, "err", now)
 		}
 	}

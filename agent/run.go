@@ -20,6 +20,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/elastic"
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/jobs"
@@ -76,7 +77,7 @@ func run(ctx context.Context, o Options) error {
 		return brokenConfig{error: errors.New(why), Hardware: true}
 	}
 	if a.jobs.Unknown() != "" {
-		a.ask(ctx)
+		a.startds.Ask(ctx)
 	}
 	return a.serve(ctx, o, cfg)
 }
@@ -86,8 +87,8 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a := &Agent{
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
 		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, settings: o.Settings, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients,
-		booked: make(chan struct{}, 1), rewritten: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		history: history.NewWriter(cfg.Paths, o.Log), ordered: ordered{}, contended: contended{}, modeFailures: map[gpu.UUID]modeFailure{}, alarms: o.Alarms,
+		wake:    make(chan struct{}, 1),
+		history: history.NewWriter(cfg.Paths, o.Log), contended: contended{}, modeFailures: map[gpu.UUID]modeFailure{},
 	}
 	if a.manager == nil {
 		a.manager = nobody{}
@@ -127,6 +128,11 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	}
 	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own}
 	a.jobs, a.access = jobs.New(a.proc), access.NewList(a.pipes, a.clients)
+	a.startds = a.newStartds()
+	a.troubles = faults.NewWatcher(faults.Options{
+		Alarms: o.Alarms, File: faults.File(cfg.Paths), Events: a.history, Log: a.log,
+		Node: func() faults.Node { return a.view.Load().faults() }, Changed: func() { nudge(a.wake) },
+	})
 	a.queue = waiting.NewQueue(a.log)
 	a.elastic = elastic.NewGroup(elastic.Options{Jobs: a.jobs, Slots: a.startd, Events: a.history, Log: a.log})
 	a.verifier = a.newVerifier(o, cfg.Paths)
@@ -146,7 +152,6 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	})
 	a.admission, a.ender = a.newAdmission(), a.newEnder()
 	a.view.Store(&view{config: cfg, next: cfg})
-	a.startdSays.Store(&seen{})
 	return a, a.newSampler(o.Usage, cfg.Usage, root)
 }
 
@@ -202,7 +207,7 @@ func (a *Agent) recall(p config.Paths) {
 	if err := a.access.Read(); err != nil {
 		a.log.Error("who has access to which GPU is not known", "err", err)
 	}
-	if err := a.recallTroubles(p); err != nil {
+	if err := a.troubles.Read(); err != nil {
 		a.log.Error("all GPUs are closed", "err", err)
 	}
 	if err := a.layouts.Read(); err != nil {
@@ -278,7 +283,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 			cancel(err)
 		}
 	})
-	wg.Go(func() { a.confirm(ctx) })
+	wg.Go(func() { a.startds.Run(ctx) })
 	wg.Go(func() { a.sweep(ctx) })
 	wg.Go(func() { a.listenToPool(ctx) })
 	wg.Go(func() { a.ping(ctx) })
@@ -292,12 +297,12 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	})
 	wg.Go(func() { a.verifier.Run(ctx) })
 	wg.Go(func() { a.quiescer.Resume(ctx) })
-	wg.Go(func() { a.listenToGPUs(ctx) })
-	wg.Go(func() { a.readKernelLog(ctx, o.KernelLog) })
+	wg.Go(func() { a.troubles.Watch(ctx) })
+	wg.Go(func() { a.troubles.ReadKernelLog(ctx, o.KernelLog) })
 	defer a.ender.Wait()
 	a.startMetrics(ctx, &wg, o, cfg.Metrics)
 	a.tell(a.manager.Ready())
-	a.note(history.Event{Kind: history.EventStart, By: history.ByAgent, Text: "gpuslotd " + a.version + " started."})
+	a.history.Event(history.Event{Kind: history.EventStart, By: history.ByAgent, Text: "gpuslotd " + a.version + " started."})
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
 	anew := a.loop(ctx, o.Reload)
 	cancel(nil)

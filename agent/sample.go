@@ -175,7 +175,7 @@ func (a *Agent) watch(ctx context.Context, b rules.Breaches, now time.Time) rule
 	}
 	a.looks.Note(snap)
 	for _, e := range a.contended.events(snap) {
-		a.note(e)
+		a.history.Event(e)
 	}
 	return next
 }

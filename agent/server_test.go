@@ -124,7 +124,7 @@ func TestServeDaemonisedJob(t *testing.T) {
 	s.grant(st, uint32(os.Getuid()), "alice", uuid(0), 4096)
 	s.forgetQuestions(st) // as after a restart of the agent: the startd has confirmed it since
 	s.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 4096, uuid(0))}, nil)
-	s.ask(t.Context())
+	s.startds.Ask(t.Context())
 	if reply, err := s.call(api.Request{Op: api.OpPrepare, Job: jobOn(st, "alice", uuid(0), 4096)}); err != nil || reply.Grant == nil {
 		t.Errorf("%+v, %v", reply, err)
 	}

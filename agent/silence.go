@@ -18,15 +18,15 @@ const silentAfter = 60 * time.Second
 // where nobody expects it to ask: on an observed node and one that is out of service,
 // before its configuration is there, and while it does not answer.
 func (a *Agent) silence(v *view, now time.Time) (d time.Duration, known bool) {
-	said := a.startdSays.Load()
+	said := a.startds.Said()
 	if !v.planned || !v.written || v.plan.Observe || len(v.plan.GPUs) == 0 || !v.config.HTCondor.Manage {
 		return 0, false
 	}
-	if a.closures.Node().Phase != closures.Serving || said.err != nil || said.answers.IsZero() {
+	if a.closures.Node().Phase != closures.Serving || said.Err != nil || said.Answers.IsZero() {
 		return 0, false
 	}
 	asked := a.feedback.TookAt(api.OpMonitor)
-	d = silentFor(asked, said.answers, now)
+	d = silentFor(asked, said.Answers, now)
 	return d, d > 0 || !asked.IsZero()
 }
 

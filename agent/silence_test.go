@@ -41,7 +41,7 @@ func TestSilence(t *testing.T) {
 	answering := func(t *testing.T, text string) *testAgent {
 		ta := newTestAgent(t, 1, text)
 		ta.startd.set([]condor.Slot{{Name: "slot1@x", Type: "Partitionable"}}, nil)
-		ta.ask(t.Context())
+		ta.startds.Ask(t.Context())
 		return ta
 	}
 	silent := func(ta *testAgent, after time.Duration) (time.Duration, bool) {
@@ -71,7 +71,7 @@ func TestSilence(t *testing.T) {
 		"no answer": func(t *testing.T) *testAgent {
 			ta := answering(t, "")
 			ta.startd.set(nil, context.DeadlineExceeded)
-			ta.ask(t.Context())
+			ta.startds.Ask(t.Context())
 			return ta
 		},
 		"quiescing": func(t *testing.T) *testAgent {
@@ -87,9 +87,7 @@ func TestSilence(t *testing.T) {
 		}
 	}
 	ta.feedback = server.Feedback{}
-	said := *ta.startdSays.Load()
-	said.answers = time.Now().Add(-long)
-	ta.startdSays.Store(&said)
+	ta.startds.Said().Answers = time.Now().Add(-long)
 	s := ta.status()
 	if len(s.Errors) != 1 || !strings.Contains(s.Errors[0], "has not asked for 2m") || s.GPUs[0].Accept || !strings.Contains(s.GPUs[0].Reason, "has not asked") {
 		t.Errorf("status: %q, GPU %+v", s.Errors, s.GPUs[0])
@@ -166,7 +164,7 @@ func TestSiteSettings(t *testing.T) {
 	set("MACHINE_RESOURCE_NAMES", "GPUs", site)
 	ta.apply(true)
 	ta.startd.set([]condor.Slot{{Name: "slot1@x", Type: "Partitionable", Plan: "old"}}, nil)
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	changes := ta.status().Changes
 	if len(changes) != 1 || !strings.Contains(changes[0].Says, "a restart does not change that: MACHINE_RESOURCE_NAMES = GPUs ("+site+")") {
 		t.Errorf("changes %+v", changes)

@@ -3,12 +3,12 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/access"
@@ -121,7 +121,7 @@ func TestStartdsWordCounts(t *testing.T) {
 		t.Error("confirmed before anybody asked")
 	}
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 30720, uuid(0))}, nil)
-	if !ta.ask(t.Context()) {
+	if !ta.startds.Ask(t.Context()) {
 		t.Error("the question is open though the startd has answered")
 	}
 	if r := ta.entry("slot1_1"); r.Budget != 30720 || !r.Confirmed {
@@ -134,7 +134,7 @@ func TestStartdsWordCounts(t *testing.T) {
 		t.Errorf("refusal = %+v", r)
 	}
 	// Asked again, nothing differs any more.
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	if n := ta.count("gpuslot_slot_mismatches_total"); n != 1 {
 		t.Errorf("%g mismatches counted", n)
 	}
@@ -145,7 +145,7 @@ func TestStartdsWordOnTheGPU(t *testing.T) {
 	s := ta.proc.starter(100, "slot1_1")
 	ta.grant(s, 1000, "alice", uuid(0), 4096)
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 4096, uuid(1))}, nil)
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	if r := ta.entry("slot1_1"); r.GPU != uuid(1) {
 		t.Errorf("entry = %+v", r)
 	}
@@ -160,7 +160,7 @@ func TestStartdOfAnotherJob(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "99.0", "bob", 8192, uuid(0))}, nil)
-	if ta.ask(t.Context()) {
+	if ta.startds.Ask(t.Context()) {
 		t.Error("the question counts as settled")
 	}
 	if r := ta.entry("slot1_1"); r.Budget != 4096 || r.Confirmed {
@@ -168,7 +168,7 @@ func TestStartdOfAnotherJob(t *testing.T) {
 	}
 	// A slot between two jobs: claimed, with the next job's VRAM, no job yet.
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "", "alice", 8192, uuid(0))}, nil)
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	if r := ta.entry("slot1_1"); r.Budget != 4096 || r.Confirmed {
 		t.Errorf("entry = %+v", r)
 	}
@@ -180,12 +180,12 @@ func TestStartdOfAnotherJob(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	ta.startd.set([]condor.Slot{slotAd("slot1_2", "", "alice", 8192, uuid(0))}, nil)
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	if r := ta.entry("slot1_2"); r.Budget != 4096 || r.Confirmed {
 		t.Errorf("entry = %+v", r)
 	}
 	ta.startd.set(nil, errors.New("no startd"))
-	if ta.ask(t.Context()) {
+	if ta.startds.Ask(t.Context()) {
 		t.Error("a startd that does not answer settles a question")
 	}
 	if s := strings.Join(ta.status().Warnings, "\n"); !strings.Contains(s, "no startd") {
@@ -210,7 +210,7 @@ func TestRestartAdopts(t *testing.T) {
 	if got := [2]int{ta.daemons.running[uuid(0)].process.PID, ta.daemons.running[uuid(1)].process.PID}; got != pids {
 		t.Error("the control daemons did not live on")
 	}
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	if r := ta.refuse(ta.proc.starter(103, "slot1_2"), 1000, "alice", uuid(0), 4096); !strings.Contains(r.Reason, "runs since before gpuslotd started") {
 		t.Errorf("with unknown jobs: %q", r.Reason)
 	}
@@ -224,7 +224,7 @@ func TestRestartAdopts(t *testing.T) {
 
 	none := condor.Slot{Name: "slot3_1@wn1.example.org", Type: "Dynamic", JobID: "9.0", RemoteOwner: "carol@x"}
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "5.0", "alice", 4096, uuid(0)), none}, nil)
-	if !ta.ask(t.Context()) {
+	if !ta.startds.Ask(t.Context()) {
 		t.Error("open questions are left")
 	}
 	r := ta.entry("slot1_1")
@@ -256,10 +256,8 @@ func TestUnreadableAd(t *testing.T) {
 	odd := slotAd("slot1_1", "1_1.0", "alice", 8192, uuid(0))
 	odd.AssignedGPUs, odd.Unreadable = nil, "AssignedGPUs"
 	ta.startd.set([]condor.Slot{odd, slotAd("slot2_1", "2_1.0", "alice", 4096, uuid(1))}, nil)
-	var log strings.Builder
-	ta.log = slog.New(slog.NewTextHandler(&log, nil))
 	for range 2 {
-		if ta.ask(t.Context()) {
+		if ta.startds.Ask(t.Context()) {
 			t.Error("the question counts as settled")
 		}
 	}
@@ -274,19 +272,16 @@ func TestUnreadableAd(t *testing.T) {
 	if strings.Count(warnings, said) != 1 || strings.Contains(warnings, "does not tell") {
 		t.Errorf("status does not show the slot alone: %s", warnings)
 	}
-	if n := strings.Count(log.String(), said); n != 1 {
-		t.Errorf("it is logged %d times", n)
-	}
 	ta.restart()
 	for range jobs.MostAsked + 1 {
-		ta.ask(t.Context())
+		ta.startds.Ask(t.Context())
 	}
 	if !ta.entry("slot2_1").Confirmed || !strings.Contains(ta.reason(1), "slot1_1 runs since before") {
 		t.Errorf("after a restart: %+v, %q", ta.entry("slot2_1"), ta.reason(1))
 	}
 	odd.AssignedGPUs, odd.Unreadable = []string{string(uuid(0))}, ""
 	ta.startd.set([]condor.Slot{odd, slotAd("slot2_1", "2_1.0", "alice", 4096, uuid(1))}, nil)
-	if !ta.ask(t.Context()) || !ta.entry("slot1_1").Confirmed || ta.reason(1) != "" {
+	if !ta.startds.Ask(t.Context()) || !ta.entry("slot1_1").Confirmed || ta.reason(1) != "" {
 		t.Errorf("once it can be read: %+v, %q", ta.entry("slot1_1"), ta.reason(1))
 	}
 }
@@ -302,7 +297,7 @@ func TestForeignStarter(t *testing.T) {
 		if ta.reason(0) == "" {
 			t.Fatal("open before it was asked often enough")
 		}
-		ta.ask(t.Context())
+		ta.startds.Ask(t.Context())
 	}
 	if why := ta.reason(0); why != "" {
 		t.Errorf("still closed: %s", why)
@@ -351,7 +346,7 @@ func TestOlderLayout(t *testing.T) {
 			slots = append(slots, condor.Slot{Name: fmt.Sprintf("slot%d@x", i+1), Type: "Partitionable", Plan: plan, Config: condor.ConfigOf(text), Layout: layout})
 		}
 		ta.startd.set(slots, nil)
-		ta.ask(t.Context())
+		ta.startds.Ask(t.Context())
 		return strings.Contains(strings.Join(ta.status().Warnings, "\n"), "STARTD runs an older layout")
 	}
 	if says(now) {
@@ -362,20 +357,6 @@ func TestOlderLayout(t *testing.T) {
 	}
 	if n := ta.count("gpuslot_startd_older_layout"); n != 1 {
 		t.Errorf("metric = %g", n)
-	}
-	asksAgain := func() bool {
-		select {
-		case <-ta.booked: // of an earlier look
-		default:
-		}
-		ta.status()
-		return len(ta.booked) > 0
-	}
-	if !asksAgain() {
-		t.Error("who looks after a restart of the startd sees the time before it for a minute")
-	}
-	if says(now); asksAgain() {
-		t.Error("each look costs the startd a question")
 	}
 }
 
@@ -433,7 +414,7 @@ func TestOtherStartdsStarter(t *testing.T) {
 	ad.StarterPID = 200
 	ta.startd.set([]condor.Slot{ad}, nil)
 	for range jobs.MostAsked {
-		ta.ask(t.Context())
+		ta.startds.Ask(t.Context())
 	}
 	if ta.jobs.Busy(uuid(0)) {
 		t.Error("the starter of another startd got the slot's GPU")
@@ -441,7 +422,7 @@ func TestOtherStartdsStarter(t *testing.T) {
 	ta.restart()
 	ad.StarterPID = 100
 	ta.startd.set([]condor.Slot{ad}, nil)
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	if !ta.jobs.Busy(uuid(0)) {
 		t.Error("the slot's own starter did not get its GPU")
 	}
@@ -461,7 +442,7 @@ func TestStartdKnowsNoRequest(t *testing.T) {
 	}
 	ta.startd.set([]condor.Slot{slotAd("slot1_1", "1_1.0", "alice", 0, uuid(0)), slotAd("slot1_2", "2.0", "alice", 0, uuid(0))}, nil)
 	ta.jobs.Await([]starter.Starter{ta.proc.starter(101, "slot1_2")})
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	for _, slot := range []string{"slot1_1", "slot1_2"} {
 		if r := ta.entry(slot); r.Budget != share || !r.Confirmed {
 			t.Errorf("%s: %+v", slot, r)
@@ -470,4 +451,47 @@ func TestStartdKnowsNoRequest(t *testing.T) {
 	if n := ta.count("gpuslot_slot_mismatches_total"); n != 0 {
 		t.Errorf("%g mismatches counted", n)
 	}
+}
+
+// TestStatusAsksAgain: who looks after a restart of the startd does not see the time before
+// it for a minute, and a look at a node in order costs the startd no question.
+func TestStatusAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ta := newTestAgent(t, 1, "[htcondor]\nchanges = \"never\"\n")
+		v := ta.view.Load()
+		says := func(plan string) {
+			text, err := condor.ExecutionPoint(ta.node(v))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var slots []condor.Slot
+			for i, layout := range condor.Startds(ta.node(v))[0].Layout {
+				slots = append(slots, condor.Slot{
+					Name: fmt.Sprintf("slot%d@x", i+1), Type: "Partitionable", Plan: plan,
+					Config: condor.ConfigOf(text), Layout: layout,
+				})
+			}
+			ta.startd.set(slots, nil)
+			ta.startds.Ask(t.Context())
+		}
+		looks := func() int {
+			t.Helper()
+			time.Sleep(10 * time.Second) // what an earlier look asked for is done
+			synctest.Wait()
+			before := ta.startd.questions()
+			ta.status()
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			return ta.startd.questions() - before
+		}
+		background(t, ta.startds.Run)
+		says("0123456789abcdef")
+		if n := looks(); n != 1 {
+			t.Errorf("%d questions after a look at an older layout", n)
+		}
+		says(condor.Startds(ta.node(v))[0].Plan)
+		if n := looks(); n != 0 {
+			t.Errorf("%d questions after a look at the right layout", n)
+		}
+	})
 }

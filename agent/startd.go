@@ -2,167 +2,45 @@ package agent
 
 import (
 	"context"
-	"slices"
-	"strings"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/admission"
-	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Startd is HTCondor on this machine.
+// Startd is HTCondor on this machine; startd.Programs is the real one.
 type Startd interface {
+	startd.HTCondor
 	// Version is the installed one.
 	Version(ctx context.Context) (condor.Version, error)
-	// Slots are a startd's own ads of its slots; an empty name is HTCondor's own.
-	Slots(ctx context.Context, startd string) ([]condor.Slot, error)
-	// Restart lets a startd restart when its jobs have ended, and ends none.
-	Restart(ctx context.Context, startd string) error
-	// Reconfigure lets all daemons read their configuration again.
-	Reconfigure(ctx context.Context) error
 }
 
-// HTCondor is the installed one, asked through its command-line programs.
-type HTCondor struct{}
-
-// Version asks condor_version.
-func (HTCondor) Version(ctx context.Context) (condor.Version, error) {
-	return condor.InstalledVersion(ctx)
+// newStartds wires what asks HTCondor's startds.
+func (a *Agent) newStartds() *startd.Startds {
+	return startd.New(startd.Options{
+		HTCondor: a.startd, Local: a.proc, Events: a.history, Log: a.log, Settle: a.settle,
+		Wanted: func() startd.Wanted {
+			v := a.view.Load()
+			return startd.Wanted{
+				Observe: v.plan.Observe, Written: v.written, Policy: v.config.HTCondor.Changes,
+				Compare: v.planned && !v.plan.Observe && v.config.HTCondor.Manage &&
+					a.closures.Node().Phase != closures.Reverted,
+				Node: a.node(v), Overridden: v.overridden,
+			}
+		},
+	})
 }
 
-// Slots asks the startd with condor_status -direct.
-func (HTCondor) Slots(ctx context.Context, startd string) ([]condor.Slot, error) {
-	return condor.Slots(ctx, startd)
-}
-
-// Restart asks the condor_master with condor_restart -peaceful.
-func (HTCondor) Restart(ctx context.Context, startd string) error { return condor.Restart(ctx, startd) }
-
-// Reconfigure asks the condor_master with condor_reconfig.
-func (HTCondor) Reconfigure(ctx context.Context) error { return condor.Reconfigure(ctx) }
-
-// Demand asks the collector with condor_status -schedd.
-func (HTCondor) Demand(ctx context.Context, now time.Time) (condor.Demand, error) {
-	return condor.PoolDemand(ctx, now)
-}
-
-// seen is what the startd said last.
-type seen struct {
-	at time.Time
-	// err is why it could not be asked; answers is since when it could.
-	err     error
-	answers time.Time
-	// startds are those that answered, changes what they do not run yet of the plan.
-	startds []api.StatusStartd
-	changes []api.Change
-	// unreadable says of which slots the ads cannot be read.
-	unreadable []string
-	// draining are the GPUs of startds that are to restart.
-	draining map[gpu.UUID]bool
-}
-
-// older: a startd runs with another layout than the plan's.
-func (s *seen) older() bool {
-	return slices.ContainsFunc(s.changes, func(c api.Change) bool { return c.Need != api.NeedReconfig })
-}
-
-// pending is what HTCondor does not run yet of the plan, for the slots' ads.
-func (s *seen) pending() string {
-	var says []string
-	for _, c := range s.changes {
-		says = append(says, c.Says)
-	}
-	return strings.Join(says, " ")
-}
-
-// How often the startd is asked: soon after an admission, for many of them at
-// once, and now and then for its layout. Each time it answers twice (condor.Slots), and an
-// answer is the ads of all its slots: with 64 jobs 60 ms of CPU together, 40 of them the
-// startd's. A stream of jobs keeps the pace.
-const (
-	askSoon    = time.Second
-	askPace    = 5 * time.Second
-	askRetry   = 5 * time.Second
-	askAnyway  = time.Minute
-	askTimeout = 5 * time.Second
-)
-
-// confirm keeps the job table in step with the startd's word, off the hot path.
-func (a *Agent) confirm(ctx context.Context) {
-	next := time.NewTimer(askAnyway)
-	defer next.Stop()
-	asked := time.Now().Add(-askPace)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.booked:
-			a.gather(ctx, max(a.soon(askSoon), a.soon(askPace)-time.Since(asked)), next.C)
-		case <-a.rewritten:
-			pause(ctx, askSoon) // HTCondor may be about to read it
-		case <-next.C:
-		}
-		asked = time.Now()
-		if a.ask(ctx) {
-			next.Reset(askAnyway)
-		} else {
-			next.Reset(a.soon(askRetry))
-		}
-	}
-}
-
-// soon is shorter on an observed node: nothing but the startd's answer tells of a
-// job, and a short one ends before it.
-func (a *Agent) soon(d time.Duration) time.Duration {
-	if a.view.Load().plan.Observe {
-		return d / 5
-	}
-	return d
-}
-
-// gather lets the admissions of a while come together for one question. Due ends it: an
-// open question is asked again.
-func (a *Agent) gather(ctx context.Context, d time.Duration, due <-chan time.Time) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	case <-due:
-	case <-a.rewritten:
-		pause(ctx, askSoon)
-	}
-	select {
-	case <-a.booked:
-	default:
-	}
-}
-
-// ask puts one question to the startd and corrects the job table. It says whether
-// nothing is left open.
-func (a *Agent) ask(ctx context.Context) (settled bool) {
+// settle corrects the job table by the startds' ads, and says whether nothing is left open.
+func (a *Agent) settle(ctx context.Context, slots []condor.Slot) (settled bool) {
 	v := a.view.Load()
-	all, err := a.askStartds(ctx)
-	now := time.Now()
-	word := &seen{at: now, err: err, startds: statusStartds(all), answers: now}
-	if last := a.startdSays.Load(); last.err == nil && !last.answers.IsZero() {
-		word.answers = last.answers
-	}
-	if len(word.startds) == 0 && err != nil {
-		a.startdSays.Store(word)
-		return false
-	}
-	var slots []condor.Slot
-	for _, s := range all {
-		slots = append(slots, s.slots...)
-	}
 	truth := jobs.Ads{
 		Slots: map[string]condor.Slot{},
 		Wall:  a.walls(v, time.Now()),
@@ -179,9 +57,6 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 	}
 	for _, s := range slots {
 		truth.Slots[condor.SlotName(s.Name)] = s
-		if s.Unreadable != "" {
-			word.unreadable = append(word.unreadable, startd.Unreadable(s))
-		}
 	}
 	if a.jobs.Unknown() != "" {
 		truth.Account = a.proc.JobAccounts(ctx, slots)
@@ -192,46 +67,15 @@ func (a *Agent) ask(ctx context.Context) (settled bool) {
 			"slot", m.Slot, "gpu", m.GPU, "differs", m.Text)
 		a.metrics.Mismatch()
 	}
-	a.takeBack(ctx, found.Taken)
+	if len(found.Taken) > 0 {
+		a.sweepNow() // first the pipe directory, so that no new connection comes
+		a.ender.TakeBack(ctx, found.Taken)
+	}
 	for _, s := range found.Ignored {
 		a.log.Warn("a condor_starter belongs to none of the startd's slots; its GPU is not known to "+
 			"gpuslot", "slot", s.Slot, "pid", s.PID)
 	}
-	if v.planned && !v.plan.Observe && v.config.HTCondor.Manage && a.closures.Node().Phase != closures.Reverted {
-		word.changes = startd.Explained(startd.Changes(a.node(v), word.startds, v.config.HTCondor.Changes), v.overridden)
-		if v.written {
-			word.draining = a.change(ctx, v, word.changes, word.startds, now)
-		}
-	}
-	for _, text := range word.unreadable {
-		if !slices.Contains(a.startdSays.Load().unreadable, text) {
-			a.log.Error("what a slot has is not known", "err", text)
-		}
-	}
-	a.tellChanges(a.startdSays.Load().changes, word.changes)
-	a.startdSays.Store(word)
-	return found.Open == 0 && (len(word.changes) == 0 || v.config.HTCondor.Changes == config.ChangesNever)
-}
-
-// tellChanges notes what HTCondor has yet to take up, and when it has.
-func (a *Agent) tellChanges(before, now []api.Change) {
-	has := func(all []api.Change, c api.Change) bool {
-		return slices.ContainsFunc(all, func(o api.Change) bool {
-			return o.Daemon == c.Daemon && o.Need == c.Need && o.Plan == c.Plan
-		})
-	}
-	for _, c := range now {
-		if !has(before, c) {
-			a.note(history.Event{Kind: history.EventPlan, By: history.ByAgent, Text: c.Says})
-			a.log.Warn("HTCondor runs an older plan", "change", c.Says)
-		}
-	}
-	for _, c := range before {
-		if !has(now, c) && !slices.ContainsFunc(now, func(o api.Change) bool { return o.Daemon == c.Daemon }) {
-			a.note(history.Event{Kind: history.EventPlan, By: history.ByAgent, Text: c.Daemon + " runs as planned."})
-			a.log.Info("HTCondor runs as planned", "daemon", c.Daemon)
-		}
-	}
+	return found.Open == 0
 }
 
 // walls says what enforces a budget on a GPU of the plan; that of a GPU that is not shared
@@ -257,4 +101,77 @@ func (a *Agent) walls(v *view, now time.Time) func(u gpu.UUID, budget gpu.MiB) s
 		}
 		return admission.Enforcement(g.LargestRequest, budget, shared[u])
 	}
+}
+
+// node is the plan in HTCondor's terms.
+func (a *Agent) node(v *view) condor.Node {
+	n := startd.Node(v.plan, v.config)
+	n.Version, n.SiteSlotTypes = a.version, v.settings.SlotTypes()
+	return n
+}
+
+// writeCondor writes what HTCondor reads at the start of the startd.
+func (a *Agent) writeCondor(ctx context.Context, v *view) error {
+	n := a.node(v)
+	if names, known := v.can.Names(); known {
+		n.MPS = &names
+	}
+	files := startd.Files{Give: a.own == 0, Rewritten: a.startds.Rewritten, Log: a.log}
+	text, err := files.Write(ctx, n, v.config)
+	if text != nil {
+		v.generated = text
+	}
+	return err
+}
+
+// readSettings asks for HTCondor's configuration as the site has it. What was known
+// last stays while it cannot be read.
+func (a *Agent) readSettings(ctx context.Context, v *view, problem func(error)) {
+	if a.settings == nil || v.condor == (condor.Version{}) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, startd.AskTimeout)
+	defer cancel()
+	now, err := a.settings(ctx)
+	if err != nil {
+		problem(fmt.Errorf("HTCondor's configuration cannot be read, so NUM_CPUS, MEMORY and RESERVED_MEMORY are "+
+			"not heeded: %w", err))
+		return
+	}
+	v.settings = now
+}
+
+// overrides are the site's settings that take something away from what the agent
+// wrote for HTCondor.
+func (v *view) overrides() []condor.Override {
+	if !v.written || !v.config.HTCondor.Manage || v.settings == nil {
+		return nil
+	}
+	return condor.Overrides(v.generated, v.config.Paths.CondorConfig, v.settings)
+}
+
+// condorVersion is HTCondor's; zero if it is not installed yet.
+func (a *Agent) condorVersion(ctx context.Context, problem func(error)) condor.Version {
+	ctx, cancel := context.WithTimeout(ctx, startd.AskTimeout)
+	defer cancel()
+	v, err := a.startd.Version(ctx)
+	if err != nil {
+		problem(fmt.Errorf("HTCondor's version is not known: %w", err))
+	}
+	return v
+}
+
+// checkCondor says why nothing may be offered to this HTCondor; empty if it may.
+func checkCondor(v condor.Version, problem func(error)) string {
+	if v == (condor.Version{}) {
+		return ""
+	}
+	warning, err := condor.Check(v)
+	if warning != "" {
+		problem(errors.New(warning))
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
@@ -85,8 +86,8 @@ func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
 	if j.reason == "" && full {
 		j.reason = "the startd wanted more of it than the plan has: restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)"
 	}
-	if j.reason == "" && a.startdSays.Load().draining[g.UUID] {
-		j.reason = startdRestarts
+	if j.reason == "" && a.startds.Said().Draining[g.UUID] {
+		j.reason = startd.Restarts
 	}
 	if j.reason == "" && g.Tenancy.Policy == config.TenancyCommon && !v.accounts[g.Tenancy.User].Known {
 		j.reason = fmt.Sprintf("its tenancy is common:%s, and there is no such account: create it or change tenancy", g.Tenancy.User)
@@ -118,7 +119,7 @@ func (a *Agent) acceptances() []api.Acceptance {
 	if v.plan.Observe {
 		return out // what a startd of an earlier mode knows grows old, and closes its GPUs
 	}
-	pending := a.startdSays.Load().pending()
+	pending := a.startds.Said().Pending()
 	if !v.planned {
 		// The startd may run with the plan of the agent before this one.
 		for _, w := range a.recalled.ControlDaemons() {
@@ -156,13 +157,13 @@ func (a *Agent) acceptances() []api.Acceptance {
 // next answer shall know.
 func (a *Agent) status() *api.Status {
 	v, now := a.view.Load(), time.Now()
-	if said := a.startdSays.Load(); said.err != nil || len(said.changes) > 0 {
-		nudge(a.booked)
+	if said := a.startds.Said(); said.Err != nil || len(said.Changes) > 0 {
+		a.startds.Entered()
 	}
 	s := &api.Status{
 		Version: a.version, Host: hostName(v), Driver: v.plan.Driver, HTCondor: v.condorText(),
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
-		Startds: a.startdSays.Load().startds, Changes: a.startdSays.Load().changes,
+		Startds: a.startds.Said().Startds, Changes: a.startds.Said().Changes,
 		Node: a.nodePhase(), Observe: v.plan.Observe,
 		MPS: v.can.Status(), Walls: v.can.Missing(v.plan), Warnings: a.warnings(v),
 		Errors: a.errors(v, now), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
@@ -289,7 +290,7 @@ const startdStarts = "one that starts needs some seconds, else see systemctl sta
 // warnings are complete sentences, the gravest first.
 func (a *Agent) warnings(v *view) []string {
 	var out []string
-	said := a.startdSays.Load()
+	said := a.startds.Said()
 	switch {
 	case v.closed != "" && v.plan.Observe:
 		out = append(out, "The GPUs are not observed now: "+v.closed)
@@ -298,15 +299,15 @@ func (a *Agent) warnings(v *view) []string {
 	}
 	out = append(out, a.observedFaults(v, time.Now())...)
 	switch {
-	case said.err != nil && v.plan.Observe:
-		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so new jobs are not known; %s: %v.", startdStarts, said.err))
-	case said.err != nil:
-		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so budgets rest on what the hooks told; %s: %v.", startdStarts, said.err))
+	case said.Err != nil && v.plan.Observe:
+		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so new jobs are not known; %s: %v.", startdStarts, said.Err))
+	case said.Err != nil:
+		out = append(out, fmt.Sprintf("The startd does not tell of its slots, so budgets rest on what the hooks told; %s: %v.", startdStarts, said.Err))
 	}
-	for _, text := range said.unreadable {
+	for _, text := range said.Unreadable {
 		out = append(out, "What a slot has is not known: "+text+"; see condor_status -direct \"\" -json.")
 	}
-	for _, c := range said.changes {
+	for _, c := range said.Changes {
 		out = append(out, c.Says)
 	}
 	for _, o := range v.overridden {
@@ -344,8 +345,8 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	if a.closures.Node().Phase == closures.Reverted {
 		s.Feedback = nil // its programs went with the configuration
 	}
-	if said := a.startdSays.Load(); said.err == nil && !said.at.IsZero() {
-		older := said.older()
+	if said := a.startds.Said(); said.Err == nil && !said.At.IsZero() {
+		older := said.Older()
 		s.OlderLayout = &older
 	}
 	silent, known := a.silence(v, now)

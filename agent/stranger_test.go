@@ -32,7 +32,7 @@ func TestTakenBack(t *testing.T) {
 				d.servers = []mps.Server{{ID: process.ID{PID: 5000, Started: 1}, UID: 1000, Clients: []int{2000, 2001, 2002}}}
 			})
 			ta.startd.set([]condor.Slot{ad, slotAd("slot1_2", "1_2.0", "alice", 4096, uuid(0))}, nil)
-			ta.ask(t.Context())
+			ta.startds.Ask(t.Context())
 			ta.ender.Wait()
 			if got := strings.Join(ended, ", "); got != "end [2000 2001]" {
 				t.Errorf("the control daemon was told: %s", got)

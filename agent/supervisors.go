@@ -8,6 +8,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/budget"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/isolation"
+	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -26,7 +27,7 @@ func (a *Agent) linkStart(v *view) error {
 	case v.can.CgroupLimits.Has:
 		word = api.StartAsked
 	}
-	return link(startLink(v.config.Paths), word)
+	return store.Link(startLink(v.config.Paths), word)
 }
 
 // tellSupervisors writes both again.
@@ -45,7 +46,7 @@ func (a *Agent) linkHolds() error {
 	if len(a.jobs.Holds()) > 0 {
 		word = "some"
 	}
-	return link(filepath.Join(a.view.Load().config.Paths.Run, "condor", "holds"), word)
+	return store.Link(filepath.Join(a.view.Load().config.Paths.Run, "condor", "holds"), word)
 }
 
 // noStart is why no job gets the word to start; empty if nothing keeps all of them.

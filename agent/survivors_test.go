@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
 )
 
@@ -33,20 +32,4 @@ func TestResumeWaits(t *testing.T) {
 		}
 		cancel()
 	})
-}
-
-// TestOrderAgain: an order without effect is given again ever later, and one for
-// another plan at once.
-func TestOrderAgain(t *testing.T) {
-	now, o := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), ordered{}
-	one, two := api.Change{Need: api.NeedRestart, Plan: "one"}, api.Change{Need: api.NeedRestart, Plan: "two"}
-	o.give(one, now)
-	o.give(one, now)
-	if o.due(one, now.Add(2*orderAgain-time.Second)) || !o.due(one, now.Add(2*orderAgain)) {
-		t.Errorf("the second order: %+v", o)
-	}
-	o.give(two, now)
-	if o.due(two, now.Add(orderAgain-time.Second)) || !o.due(two, now.Add(orderAgain)) {
-		t.Errorf("the first order of another plan: %+v", o)
-	}
 }

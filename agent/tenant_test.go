@@ -44,7 +44,7 @@ func TestTenantOfAVO(t *testing.T) {
 		return condor.Slot{Name: name + "@wn1", Type: "Dynamic", JobID: id, RemoteOwner: owner + "@example.org", VO: "atlas", AssignedGPUs: []string{string(uuid(0))}, VRAM: vram(4096)}
 	}
 	ta.startd.slots = []condor.Slot{slot("slot1_1", "1.0", "alice"), slot("slot1_3", "2.0", "bob"), {Name: "slot1_2@wn1", Type: "Dynamic"}}
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	if got := tenant(); got != "atlas" {
 		t.Errorf("after a restart the tenant is %q", got)
 	}
@@ -61,7 +61,7 @@ func TestTenantThatIsNotSaid(t *testing.T) {
 	ad := slotAd("slot1_1", "1.0", "alice", 4096, uuid(0))
 	ad.Unsaid = "condor_status prints more than 64 MiB"
 	ta.startd.set([]condor.Slot{ad}, nil)
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	if r := ta.entry("slot1_1"); r.Budget != 4096 || !r.Confirmed {
 		t.Errorf("the job table has %+v", r)
 	}
@@ -75,14 +75,14 @@ func TestTenantThatIsNotSaid(t *testing.T) {
 	}
 	ad.Unsaid, ad.Group = "", "cms"
 	ta.startd.set([]condor.Slot{ad}, nil)
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	if got := ta.acceptances()[0]; !got.Accept || got.Tenant != "cms" || !s.Is(ta.entry("slot1_1").Starter) {
 		t.Errorf("START is told %+v", got)
 	}
 	// What the hook said stands where the startd says nothing.
 	ad.Unsaid, ad.Group = "too long", ""
 	ta.startd.set([]condor.Slot{ad}, nil)
-	ta.ask(t.Context())
+	ta.startds.Ask(t.Context())
 	if got := ta.acceptances()[0]; !got.Accept || got.Tenant != "cms" {
 		t.Errorf("START is told %+v", got)
 	}

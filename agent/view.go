@@ -9,6 +9,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
+	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
@@ -98,6 +99,18 @@ func (v *view) physicals() []gpu.UUID {
 	}
 	return all
 }
+
+// faults is the plan as agent/faults sees it.
+func (v *view) faults() faults.Node {
+	n := faults.Node{GPUs: v.physicals(), PCI: map[gpu.PCIBusID]gpu.UUID{}, Planned: v.planned}
+	for _, g := range v.plan.GPUs {
+		n.PCI[g.PCI] = g.Physical() // its MIG devices are the same GPU
+	}
+	return n
+}
+
+// serverActive is when a GPU's MPS server was last proven active.
+func (v *view) serverActive(u gpu.UUID) time.Time { return v.daemons[u].Servers.ActiveAt() }
 
 // health is what is known of one shared GPU without asking anybody.
 func (v *view) health(u gpu.UUID) admission.Health {

@@ -27,7 +27,7 @@ func (a *Agent) listenToPool(ctx context.Context) {
 		v := a.view.Load()
 		interest, again := v.interest()
 		if a.pool != nil && interest != nil {
-			asking, cancel := context.WithTimeout(ctx, askTimeout)
+			asking, cancel := context.WithTimeout(ctx, startd.AskTimeout)
 			a.layouts.Answered(a.queue.Ask(asking, a.pool, *interest))
 			cancel()
 			nudge(a.wake)
@@ -106,7 +106,7 @@ func (a *Agent) reserve(judged map[gpu.UUID]judgement, p *plan.Plan, now time.Ti
 	u, least, fresh := a.queue.Reserve(rooms, now)
 	if fresh {
 		a.log.Info("GPU closed to small requests", "gpu", u, "mib", least)
-		a.note(history.Event{Kind: history.EventPlan, GPU: u, By: history.ByAgent,
+		a.history.Event(history.Event{Kind: history.EventPlan, GPU: u, By: history.ByAgent,
 			Text: "It takes no request_vram below " + least.String() + ": such a job has waited for long."})
 	}
 	return u, least

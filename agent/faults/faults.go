@@ -1,8 +1,10 @@
 // Package faults decides which GPUs the hardware closes: from the events that GPUs
 // report (Xids), the conditions that are read from them each round, and the lines of the
-// kernel log that name processes. It reads no clock and, but for the kernel log, nothing
-// of the host. What it decides it returns as a Verdict; acting on it is the agent's part.
-// Start at Tracker.
+// kernel log that name processes. It returns a Verdict; closing the GPU and opening it is the
+// agent's part.
+//
+// Start at Tracker, which decides and does no I/O. Watcher feeds it with the GPUs' events and
+// the kernel log, and keeps its state in a file for the next agent.
 package faults
 
 import (

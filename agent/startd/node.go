@@ -1,5 +1,12 @@
-// Package startd is HTCondor's startds on this node: a plan in their terms, and what
-// they do not run yet of it.
+// Package startd deals with HTCondor's startds on this node. It writes what they read at their
+// start, asks them which slots they have, finds what they do not run yet of the plan, and tells
+// them to take it up. It ends no job: a startd that has to restart waits until its jobs have
+// ended.
+//
+// Start at Startds.Ask, one question with all that follows from the answer; Startds.Run puts
+// it again and again. node.go (a plan in HTCondor's terms) and change.go (what is not run yet)
+// are pure, and the command-line tools use them, too. orders.go decides when an order is due,
+// files.go and execute.go write files and directories.
 package startd
 
 import (

@@ -25,6 +25,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/verify"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -144,9 +145,9 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		ConfigFile: f.config,
 		Build:      build(),
 		Log:        log,
-		Startd:     agent.HTCondor{},
+		Startd:     startd.Programs{},
 		Settings:   condor.InstalledSettings,
-		Pool:       agent.HTCondor{},
+		Pool:       startd.Programs{},
 		Socket:     f.socket,
 	}
 	if f.inventory != "" {

@@ -1,4 +1,4 @@
-package agent
+package startd
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/gpuslot/gpuslot/agent/starter"
+
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -21,13 +22,13 @@ const condorAccount = "condor"
 // run: a startd without it offers no disk, and starts nothing (seen on 25.14.1).
 // It must not be below the EXECUTE of another, which clears all there. One that
 // is there already stays as it is.
-func (a *Agent) makeExecute(ctx context.Context, n condor.Node) error {
+func (f Files) makeExecute(ctx context.Context, n condor.Node) error {
 	for _, s := range condor.Startds(n)[1:] {
 		dir := filepath.Join(n.Execute, s.Name)
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err := makeFor(ctx, starter.LookUp, dir, condorAccount, a.own == 0); err != nil {
+		if err := makeFor(ctx, starter.LookUp, dir, condorAccount, f.Give); err != nil {
 			return fmt.Errorf("the directory of %s's jobs: %w: make it, owned by %s, or set htcondor.execute to a "+
 				"directory that gpuslotd may write", s.Daemon(), err, condorAccount)
 		}
