@@ -30,6 +30,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/layouts"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/partitions"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -203,6 +204,8 @@ type Agent struct {
 	nodes      *isolation.Nodes
 	// history writes events and the records of jobs.
 	history *history.Writer
+	// modes sets compute modes.
+	modes *modes.Modes
 	// layouts makes the MIG layouts.
 	layouts *layouts.Layouts
 	// queue is what waits in the pool.
@@ -232,8 +235,6 @@ type Agent struct {
 	recalled plan.Plan
 	// lostPlan is why that plan could not be read: see planBefore.
 	lostPlan error
-	// modeFailures are compute modes that could not be set.
-	modeFailures map[gpu.UUID]modeFailure
 }
 
 // nudge wakes whoever listens, unless they were woken already.

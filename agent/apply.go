@@ -5,15 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/isolation"
+	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/store"
-	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -39,7 +42,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 
 	// Read: the configuration, only when told to.
 	if reload {
-		clear(a.modeFailures)
+		a.modes.TryAgain()
 		problem(a.closures.ReadAgain())
 		v.configRead = start
 		read, err := config.Load(a.configFile)
@@ -111,7 +114,6 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	}
 
 	// Act: compute modes, then control daemons, then compute modes back.
-	undoPath := undo.File(v.config.Paths)
 	var wanted []mps.Wanted
 	returned := false
 	if !a.quiescer.Quiet {
@@ -120,7 +122,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	if errInv == nil && !a.quiescer.Quiet {
 		a.beat()
 		var err error
-		v.modes, err = a.borrowModes(ctx, undoPath, v.plan, inv)
+		v.modes, err = a.modes.Borrow(ctx, v.plan, inv)
 		problem(err)
 	}
 	lost := a.planBefore(v.config.Paths)
@@ -137,7 +139,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	problem(a.reopenAccess(last.daemons, v.daemons))
 	if errInv == nil && !a.quiescer.Quiet && lost == nil {
 		a.beat()
-		err := a.returnModes(ctx, undoPath, inv, func(u gpu.UUID) bool { return daemons.Wants(wanted, u) })
+		err := a.modes.Return(ctx, inv, func(u gpu.UUID) bool { return daemons.Wants(wanted, u) })
 		returned = err == nil
 		problem(err)
 	}
@@ -160,6 +162,16 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	}
 	a.publish(&v, start)
 	a.elastic.SetUp(func(u gpu.UUID) bool { return returned && a.keeper.Settled() && !daemons.Wants(wanted, u) })
+}
+
+// setUp says that an agent has changed this node since the last gpuslotd --release.
+func setUp(p config.Paths) bool {
+	for _, file := range []string{modes.File(p), startd.ClosedFile(p), p.PlanFile()} {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
 }
 
 func writePlan(paths config.Paths, p plan.Plan) error {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpuslot/gpuslot/agent/undo"
+	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -33,7 +33,7 @@ func TestLeavingMIG(t *testing.T) {
 	if g, ok := ta.view.Load().plan.GPU(uuid(0)); !ok || !g.Shared() {
 		t.Errorf("the GPU is not shared again: %+v", ta.view.Load().plan.GPUs)
 	}
-	if u, err := undo.Read(undo.File(ta.view.Load().config.Paths)); err != nil || len(u.MIGModes) > 0 {
+	if u, err := modes.Read(modes.File(ta.view.Load().config.Paths)); err != nil || len(u.MIGModes) > 0 {
 		t.Errorf("%+v, %v", u, err)
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/store"
-	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 func TestComputeModeIsUndone(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
-	var u undo.Journal
+	var u modes.Journal
 	if err := json.Unmarshal([]byte(ta.read(filepath.Join(ta.dir, "s/undo.json"))), &u); err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestComputeModeIsUndone(t *testing.T) {
 	// A crash between journal and change must not lose the first value.
 	ta.hw.inv.GPUs[0].ComputeMode = gpu.ComputeModeProhibited
 	ta.restart()
-	after, err := undo.Read(filepath.Join(ta.dir, "s/undo.json"))
+	after, err := modes.Read(filepath.Join(ta.dir, "s/undo.json"))
 	if err != nil || after.ComputeModes[uuid(0)] != gpu.ComputeModeDefault {
 		t.Errorf("undo = %v, %v", after.ComputeModes, err)
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/startd"
-	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -64,9 +64,9 @@ func (a *Agent) nothingLeft(p config.Paths) error {
 			left = append(left, file)
 		}
 	}
-	u, err := undo.Read(undo.File(p))
+	u, err := modes.Read(modes.File(p))
 	if err != nil || len(u.ComputeModes)+len(u.MIGModes) > 0 {
-		left = append(left, undo.File(p))
+		left = append(left, modes.File(p))
 	}
 	if len(left) == 0 {
 		return nil

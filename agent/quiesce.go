@@ -16,7 +16,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
-	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
@@ -93,7 +92,7 @@ func (a quiesced) LetGo(ctx context.Context, revert bool) error {
 func (a quiesced) keepInventory(ctx context.Context, v *view) error {
 	inv, _, err := a.inventory(ctx)
 	if err == nil {
-		err = a.returnModes(ctx, undo.File(v.config.Paths), inv, nobodys)
+		err = a.modes.Return(ctx, inv, nil)
 	}
 	if err == nil {
 		inv, _, err = a.inventory(ctx)

@@ -14,7 +14,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/partitions"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/store"
-	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -46,7 +45,7 @@ func Release(ctx context.Context, o Options, force bool) error {
 	if err := a.keeper.StopAll(ctx); err != nil {
 		return err
 	}
-	return errors.Join(a.limits.Release(ctx), a.nodes.OpenToDaemons(), a.layouts.Leave(ctx, a.layoutNode(a.view.Load(), gpu.Inventory{})), a.restoreModes(ctx, cfg.Paths), removeGenerated(cfg))
+	return errors.Join(a.limits.Release(ctx), a.nodes.OpenToDaemons(), a.layouts.Leave(ctx, a.layoutNode(a.view.Load(), gpu.Inventory{})), a.modes.Restore(ctx, a.inventory), removeGenerated(cfg))
 }
 
 // idle refuses while jobs run that gpuslot admitted, or may have.
@@ -67,27 +66,6 @@ func (a *Agent) idle(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("jobs run in %s: drain the node first (condor_drain), or use --force, which ends their MPS servers", strings.Join(slots, ", "))
-}
-
-// restoreModes reads the hardware only if there is something to restore.
-func (a *Agent) restoreModes(ctx context.Context, p config.Paths) error {
-	path := undo.File(p)
-	u, err := undo.Read(path)
-	if err != nil || len(u.ComputeModes) == 0 {
-		return err
-	}
-	inv, _, err := a.inventory(ctx)
-	if err != nil {
-		return fmt.Errorf("restore compute modes: %w", err)
-	}
-	if err := a.returnModes(ctx, path, inv, nobodys); err != nil {
-		return err
-	}
-	left, err := undo.Read(path)
-	for u := range left.ComputeModes {
-		a.log.Warn("a GPU is not here; its compute mode stays noted for when it is", "gpu", u, "file", path)
-	}
-	return err
 }
 
 // removeGenerated removes what the agent wrote for HTCondor and for its own

@@ -26,12 +26,12 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/layouts"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/agent/waiting"
-	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -88,7 +88,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
 		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, settings: o.Settings, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients,
 		wake:    make(chan struct{}, 1),
-		history: history.NewWriter(cfg.Paths, o.Log), contended: contended{}, modeFailures: map[gpu.UUID]modeFailure{},
+		history: history.NewWriter(cfg.Paths, o.Log), contended: contended{},
 	}
 	if a.manager == nil {
 		a.manager = nobody{}
@@ -129,6 +129,9 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own}
 	a.jobs, a.access = jobs.New(a.proc), access.NewList(a.pipes, a.clients)
 	a.startds = a.newStartds()
+	a.modes = modes.New(modes.Options{
+		File: modes.File(cfg.Paths), Hardware: o.Hardware, Jobs: a.jobs, Startds: a.startds, Node: a.proc, Log: a.log,
+	})
 	a.troubles = faults.NewWatcher(faults.Options{
 		Alarms: o.Alarms, File: faults.File(cfg.Paths), Events: a.history, Log: a.log,
 		Node: func() faults.Node { return a.view.Load().faults() }, Changed: func() { nudge(a.wake) },

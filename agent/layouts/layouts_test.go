@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
-	"github.com/gpuslot/gpuslot/agent/undo"
+	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -28,7 +28,7 @@ func TestMade(t *testing.T) {
 	if n.has() != "1g.5gb@0 3g.20gb@4" || !maps.Equal(n.out.Made, map[gpu.UUID]bool{testGPU: true}) {
 		t.Fatalf("there is %s, %+v", n.has(), n.out)
 	}
-	if j, err := undo.Read(undo.File(n.paths)); err != nil || !maps.Equal(j.MIGModes, map[gpu.UUID]bool{testGPU: false}) {
+	if j, err := modes.Read(modes.File(n.paths)); err != nil || !maps.Equal(j.MIGModes, map[gpu.UUID]bool{testGPU: false}) {
 		t.Errorf("%+v, %v", j, err)
 	}
 	n.gpu.Happens = func(what string) { t.Error(what) }
@@ -149,7 +149,7 @@ func TestLeavesAfterJobs(t *testing.T) {
 		if why := go1(); n.has() != "" || n.gpu.S.Enabled || why != "" {
 			t.Errorf("there is %s, MIG mode %t, %q", n.has(), n.gpu.S.Enabled, why)
 		}
-		if j, err := undo.Read(undo.File(n.paths)); err != nil || len(j.MIGModes) > 0 {
+		if j, err := modes.Read(modes.File(n.paths)); err != nil || len(j.MIGModes) > 0 {
 			t.Errorf("%+v, %v", j, err)
 		}
 	}

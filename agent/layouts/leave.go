@@ -7,13 +7,13 @@ import (
 	"slices"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/agent/undo"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-func (l *Layouts) journal() (undo.Journal, error) { return undo.Read(undo.File(l.paths)) }
+func (l *Layouts) journal() (modes.Journal, error) { return modes.Read(modes.File(l.paths)) }
 
 // noteMode journals the MIG mode in which a GPU was found, before it is divided.
 func (l *Layouts) noteMode(u gpu.UUID, enabled bool) error {
@@ -25,7 +25,7 @@ func (l *Layouts) noteMode(u gpu.UUID, enabled bool) error {
 		return nil
 	}
 	j.MIGModes[u] = enabled
-	return j.Write(undo.File(l.paths))
+	return j.Write(modes.File(l.paths))
 }
 
 // leaveGPUs takes back what was made on GPUs that are not to be divided any more, as far
@@ -98,5 +98,5 @@ func (l *Layouts) leave(ctx context.Context, n *Node, u gpu.UUID, found bool) (s
 		return steps, err
 	}
 	delete(j.MIGModes, u)
-	return steps, j.Write(undo.File(l.paths))
+	return steps, j.Write(modes.File(l.paths))
 }

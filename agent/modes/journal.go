@@ -1,7 +1,10 @@
-// Package undo is the file of what gpuslot changed on the GPUs of a node, and has to put
-// back when a GPU leaves it: compute modes and MIG modes. A change is noted before it is
-// made, so that no crash loses the way back. Start at Read.
-package undo
+// Package modes gives shared GPUs the compute mode that the plan wants, and restores the mode
+// of before when a GPU leaves gpuslot. It also owns the journal of what gpuslot changed on the
+// GPUs: compute modes and MIG modes. A change is noted there before it is made, so that no
+// crash loses the way back.
+//
+// Start at Modes.Borrow and Modes.Return; journal.go is the file.
+package modes
 
 import (
 	"errors"
