@@ -363,7 +363,7 @@ var metricsPause = backoff.Doubling{First: time.Second, Longest: 30 * time.Secon
 
 func (a *Agent) serveMetrics(ctx context.Context, l net.Listener, ports Ports, m config.Metrics) {
 	ready := func() bool { return a.view.Load().planned }
-	web := metrics.Web{Config: m.WebConfig, Ready: ready, PProf: m.PProf, Page: a.page()}
+	web := metrics.Web{Config: m.WebConfig, Ready: ready, Page: a.page()}
 	for try := 1; ctx.Err() == nil; try++ {
 		var err error
 		if l == nil {

@@ -242,8 +242,6 @@ type Metrics struct {
 	WebConfig string
 	// JobLabels says what the metrics tell of jobs.
 	JobLabels JobLabels
-	// PProf serves Go's profiles of the agent too.
-	PProf bool
 }
 
 // JobLabels names what the metrics tell of jobs.

@@ -101,9 +101,6 @@ func agentKeys() []Key {
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Metrics.JobLabels)(word(v, JobLabelsNone, JobLabelsJob, JobLabelsJobAndUser))
 			}},
-		{Table: "metrics", Name: "pprof", Type: "true or false", Default: "false",
-			Meaning: "Whether `/debug/pprof/` serves profiles of gpuslotd, for its developers. Read when gpuslotd starts.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.Metrics.PProf)(readBool(v)) }},
 		{Table: "paths", Name: "run", Type: "an absolute path", Default: `"/run/gpuslot"`,
 			Meaning: "Pipe directories, plan and generated files; removed by a reboot. At most 42 bytes, because a control " +
 				"daemon accepts a pipe directory of at most 87.",

@@ -108,7 +108,6 @@ execute = "/scratch/gpuslot"
 listen = "[::1]:9848"
 web_config = "/etc/gpuslot/web.yml"
 job_labels = "job-and-user"
-pprof = true
 [paths]
 run = "/run/g"
 state = "/var/lib/g"
@@ -127,7 +126,7 @@ condor_config = "/etc/condor/config.d/60-gpuslot.conf"
 	want.Usage = Usage{Interval: 500 * time.Millisecond, DCGM: "http://[::1]:9400/metrics"}
 	want.Repartition = Repartition{Interval: 30 * time.Second, Dwell: 5 * time.Minute, ChangesPerHour: 12, ReserveAfter: 2 * time.Hour, ReserveFor: 24 * time.Hour}
 	want.HTCondor = HTCondor{Manage: false, Supervise: false, JobWrapper: "/opt/site/wrapper", Layout: LayoutStartdPerGPU, Execute: "/scratch/gpuslot", Changes: ChangesDrain}
-	want.Metrics = Metrics{Listen: "[::1]:9848", WebConfig: "/etc/gpuslot/web.yml", JobLabels: JobLabelsJobAndUser, PProf: true}
+	want.Metrics = Metrics{Listen: "[::1]:9848", WebConfig: "/etc/gpuslot/web.yml", JobLabels: JobLabelsJobAndUser}
 	want.Paths = Paths{Run: "/run/g", State: "/var/lib/g", ControlDaemon: "/opt/nvidia/bin/nvidia-cuda-mps-control", Libexec: "/opt/g/libexec", CondorConfig: "/etc/condor/config.d/60-gpuslot.conf"}
 	equal(t, want, got)
 }

@@ -228,16 +228,3 @@ func TestOwnPage(t *testing.T) {
 		}
 	}
 }
-
-// TestProfiles: they are there if they are wanted (TestPages: and else not).
-func TestProfiles(t *testing.T) {
-	h, err := newTest(full()).Handler(Web{Ready: func() bool { return true }, PProf: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/goroutine?debug=1", nil))
-	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "goroutine profile") {
-		t.Errorf("%d %.80q", w.Code, w.Body.String())
-	}
-}

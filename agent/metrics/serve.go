@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -32,8 +31,6 @@ type Web struct {
 	Ready func() bool
 	// Page is served at "/"; nil serves a list of links.
 	Page http.Handler
-	// PProf serves Go's profiles.
-	PProf bool
 }
 
 // Serve answers scrapes on a listener until the context ends.
@@ -68,8 +65,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 	return fmt.Errorf("metrics listener on %s: %w", l.Addr(), err)
 }
 
-// Handler serves /metrics, /-/healthy, /-/ready, a page and, if it is wanted,
-// /debug/pprof/.
+// Handler serves /metrics, /-/healthy, /-/ready and a page.
 func (m *Metrics) Handler(w Web) (http.Handler, error) {
 	page := w.Page
 	if page == nil {
@@ -97,9 +93,6 @@ func (m *Metrics) Handler(w Web) (http.Handler, error) {
 		}
 		fmt.Fprintln(reply, "gpuslotd is ready.")
 	})
-	if w.PProf {
-		profile(mux)
-	}
 	return mux, nil
 }
 
@@ -135,13 +128,4 @@ func landing() (http.Handler, error) {
 		return nil, fmt.Errorf("landing page: %w", err)
 	}
 	return page, nil
-}
-
-// profile serves what net/http/pprof puts on a mux that this program never serves.
-func profile(mux *http.ServeMux) {
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
