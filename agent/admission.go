@@ -48,7 +48,7 @@ func (n viewedGPUs) Health(g *plan.GPU, started uint64, now time.Time) admission
 }
 
 // Taken says which process computes on a MIG device that no job has.
-func (n viewedGPUs) Taken(g *plan.GPU) string { return n.a.takenInstance(g) }
+func (n viewedGPUs) Taken(g *plan.GPU) string { return n.a.sampling.Taken(g) }
 
 // Closed is why a GPU that is not shared takes no job.
 func (n viewedGPUs) Closed(g *plan.GPU, taken string, started uint64, now time.Time) (why string) {

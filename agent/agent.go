@@ -34,7 +34,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/partitions"
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/agent/rules"
+	"github.com/gpuslot/gpuslot/agent/sampling"
 	"github.com/gpuslot/gpuslot/agent/server"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -177,11 +177,9 @@ type Agent struct {
 	// access is who may open which pipe directory; it changes after the job table did.
 	access *access.List
 	// pipes are the pipe directories themselves.
-	pipes   PipeAccess
-	sampler *usage.Sampler
-	looks   rules.Looks
-	// contended is used by the loop that samples only.
-	contended contended
+	pipes PipeAccess
+	// sampling looks at what jobs do on the GPUs.
+	sampling *sampling.Loop
 	// troubles are the faults of the GPUs.
 	troubles *faults.Watcher
 	// closures are who closed which GPU; quiescer takes the node out of service.

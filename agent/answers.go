@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/server"
@@ -45,7 +46,8 @@ func (a *Agent) handlers(callers starter.Node, hook string) map[api.Op]server.Ha
 			}
 		}},
 		api.OpUsage: {From: server.Startds, Answer: func(context.Context, server.Question) api.Reply {
-			return api.Reply{Uses: a.jobUses()}
+			a.sweepNow() // the slot's next job must not be told what the last one used
+			return api.Reply{Uses: a.sampling.JobUses(time.Now())}
 		}},
 		api.OpStatus: {From: server.Anybody, Answer: func(_ context.Context, q server.Question) api.Reply {
 			if !q.Operator {

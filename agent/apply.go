@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/store"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -216,27 +214,14 @@ func (a *Agent) replan(v *view, inv gpu.Inventory, start time.Time, problem func
 	}
 }
 
-// serverStep is the step in which an MPS server's VRAM counts: the plan changes with it.
-const serverStep gpu.MiB = 32
-
 // withServers is the inventory with the VRAM that MPS servers use, as the last sample and
 // the plan in force have it.
 func (a *Agent) withServers(v *view, inv gpu.Inventory) gpu.Inventory {
-	inForce, seen := v.plan, map[gpu.UUID]gpu.MiB{}
+	inForce := v.plan
 	if !v.planned {
 		inForce, _ = plan.Read(v.next.Paths.PlanFile()) // none after a boot
 	}
-	if a.sampler != nil {
-		for _, d := range a.sampler.Snapshot().Devices {
-			for _, p := range d.Processes.Value {
-				if p.Owner == usage.OwnerServer && p.Memory.Known {
-					u := cmp.Or(d.MIG, d.GPU)
-					seen[u] = max(seen[u], p.Memory.Value.MiB().Ceil(serverStep))
-				}
-			}
-		}
-	}
-	return plan.WithServers(inv, inForce.Servers(), seen)
+	return plan.WithServers(inv, inForce.Servers(), a.sampling.Servers())
 }
 
 // reopenAccess gives the accounts of running jobs their access back where a

@@ -9,9 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/jobs"
-	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/cgroups"
 	"github.com/gpuslot/gpuslot/test/proctree"
@@ -25,10 +23,9 @@ func (c *cgroupAgent) samples(pid int, used gpu.Measured[gpu.Bytes]) []api.Hold 
 	c.t.Helper()
 	r := gpu.Reading{GPU: uuid(0), At: time.Now()}
 	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: pid, Memory: used, MPSClient: true}})
-	c.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{c.Agent}, Interval: time.Second, Proc: c.proc.Root})
-	c.sampler.Round(c.t.Context())
-	b := c.watch(c.t.Context(), rules.Breaches{}, time.Now())
-	c.watch(c.t.Context(), b, time.Now().Add(c.view.Load().config.Budgets.Grace))
+	c.reads(&fakeUsage{[]gpu.Reading{r}})
+	c.sampledAt(time.Now())
+	c.sampledAt(time.Now().Add(c.view.Load().config.Budgets.Grace))
 	c.ender.Wait()
 	return c.jobs.Holds()
 }

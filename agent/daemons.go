@@ -12,7 +12,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/partitions"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
@@ -56,24 +55,7 @@ func (a work) End(ctx context.Context, u gpu.UUID, pids []int) {
 }
 
 // None says for certain that nothing but MPS servers is on a GPU.
-func (a work) None(u gpu.UUID, now time.Time) bool {
-	v := a.view.Load()
-	g, ok := v.plan.Find(u)
-	if !ok || a.sampler == nil {
-		return false
-	}
-	snap := a.sampler.Snapshot()
-	d, ok := snap.Device(site{}.device(g))
-	if !ok || !d.Processes.Known || now.Sub(d.At) > staleAfter*v.config.Usage.Interval {
-		return false
-	}
-	for _, p := range d.Processes.Value {
-		if p.Owner != usage.OwnerServer {
-			return false
-		}
-	}
-	return true
-}
+func (a work) None(u gpu.UUID, now time.Time) bool { return a.sampling.Unused(u, now) }
 
 // restart restarts a GPU's control daemon for an operator.
 func (a *Agent) restart(ctx context.Context, name string, force bool) (string, error) {

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/agent/daemons"
-	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -25,6 +23,20 @@ import (
 type fakeUsage struct{ readings []gpu.Reading }
 
 func (f *fakeUsage) Read(context.Context) ([]gpu.Reading, error) { return f.readings, nil }
+
+// reads has the agent sample a source of the test's.
+func (ta *testAgent) reads(source usage.Source) {
+	ta.t.Helper()
+	if err := ta.newSampling(source, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
+		ta.t.Fatal(err)
+	}
+}
+
+// sampledAt takes a sample and judges it as one of another time.
+func (ta *testAgent) sampledAt(now time.Time) {
+	ta.sampling.Now = func() time.Time { return now }
+	ta.sampling.Round(ta.t.Context())
+}
 
 // TestEndOfAJob: a supervisor's word ends the clients of its own slot, and of
 // no other.
@@ -149,14 +161,13 @@ func TestOverBudget(t *testing.T) {
 	}
 	r := gpu.Reading{GPU: uuid(0), At: s.view.Load().applied}
 	r.Processes = gpu.Known([]gpu.DeviceProcess{process(200, 3000), process(201, 3000)})
-	s.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.Root})
-	s.sampler.Round(t.Context())
+	s.reads(&fakeUsage{[]gpu.Reading{r}})
 	begin := s.view.Load().applied
-	b := s.watch(t.Context(), rules.Breaches{}, begin)
+	s.sampledAt(begin)
 	if holds := s.jobs.Holds(); len(holds) > 0 {
 		t.Fatalf("held within the grace time: %+v", holds)
 	}
-	s.watch(t.Context(), b, begin.Add(s.view.Load().config.Budgets.Grace))
+	s.sampledAt(begin.Add(s.view.Load().config.Budgets.Grace))
 	s.ender.Wait()
 	want := api.Hold{Slot: "slot1_1", Job: jobOn(st, "alice", uuid(0), 4096).ID, Code: api.CodeOverBudget, Reason: "used 6000 MiB of 4096 MiB requested: ask for request_vram = 6144"}
 	if holds := s.jobs.Holds(); len(holds) == 1 && time.Since(holds[0].Since) >= 0 {
@@ -190,75 +201,6 @@ func TestOverBudget(t *testing.T) {
 	}
 	if _, err := os.Lstat(shown); err == nil {
 		t.Error("supervisors ask without a hold")
-	}
-}
-
-// TestCap: only a percentage that the job cannot lift bounds what it did.
-func TestCap(t *testing.T) {
-	yes := mps.Answer{Known: true, Has: true}
-	g := daemons.State{Wanted: mps.Wanted{ThreadPercentage: 25}, Proof: mps.Proof{PID: 7}}
-	stale := g
-	stale.Proof.Stale = []int{50}
-	for name, tt := range map[string]struct {
-		daemon daemons.State
-		checks mps.Answer
-		want   float64
-	}{
-		"enforced": {g, yes, 0.25}, "any account may lift it": {g, mps.Answer{Known: true}, 1}, "not known": {g, mps.Answer{}, 1},
-		"a server with other limits": {stale, yes, 1}, "no proof": {daemons.State{Wanted: g.Wanted}, yes, 1},
-	} {
-		v := &view{daemons: map[gpu.UUID]daemons.State{uuid(0): tt.daemon}}
-		v.can.Tried, v.can.MPS.PrivilegeChecks = true, tt.checks
-		if got := capOf(v, uuid(0)); got != tt.want {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
-		}
-	}
-}
-
-// TestBlocked: a process beside MPS on an exclusive GPU without a server closes it.
-func TestBlocked(t *testing.T) {
-	ta := newTestAgent(t, 1, "")
-	ta.proc.Add(proctree.Process{PID: 300, Parent: 1, Comm: "stray"})
-	r := gpu.Reading{GPU: uuid(0), At: time.Now().Add(time.Hour)}
-	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 300}})
-	source := &fakeUsage{[]gpu.Reading{r}}
-	ta.sampler = usage.NewSampler(usage.Options{Source: source, Site: site{ta.Agent}, Interval: time.Second, Proc: ta.proc.Root})
-	ta.sampler.Round(t.Context())
-	if why := ta.reason(0); !strings.Contains(why, "process 300, which is no job's, holds it without MPS") {
-		t.Errorf("reason = %q", why)
-	}
-	if s := ta.status().GPUs[0].Strangers; len(s) != 1 || s[0].PID != 300 || s[0].VRAMMiB != nil {
-		t.Errorf("strangers = %+v", s)
-	}
-	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = []mps.Server{{ID: process.ID{PID: 50}, Status: mps.Active}} })
-	ta.apply(false)
-	if why := ta.reason(0); why != "" {
-		t.Errorf("closed although a server is there: %s", why)
-	}
-	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = nil })
-	ta.apply(false)
-	source.readings[0].Processes = gpu.Known([]gpu.DeviceProcess{})
-	ta.sampler.Round(t.Context())
-	if why := ta.reason(0); why != "" {
-		t.Errorf("closed although nobody holds it: %s", why)
-	}
-}
-
-// TestClientOfNoJob: an MPS client that is in no slot, as one that left its job's
-// cgroup by other means than processes have, is told: its VRAM counts for nobody.
-func TestClientOfNoJob(t *testing.T) {
-	ta := newTestAgent(t, 1, "")
-	s := ta.proc.starter(100, "slot1_1")
-	ta.grant(s, 1000, "alice", uuid(0), 4096)
-	ta.proc.Add(proctree.Process{PID: 200, Parent: 100, Comm: "job", UID: 1000, Cgroup: proctree.CgroupOf("slot1_1")})
-	ta.proc.Add(proctree.Process{PID: 300, Parent: 1, Comm: "left", UID: 1000})
-	r := gpu.Reading{GPU: uuid(0), At: time.Now().Add(time.Hour)}
-	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 200, MPSClient: true}, {PID: 300, MPSClient: true, Memory: gpu.Known(gpu.Bytes(2000 << 20))}})
-	ta.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{ta.Agent}, Interval: time.Second, Proc: ta.proc.Root})
-	ta.sampler.Round(t.Context())
-	got := ta.status().GPUs[0].Strangers
-	if len(got) != 1 || got[0].PID != 300 || !got[0].MPSClient || got[0].VRAMMiB == nil || *got[0].VRAMMiB != 2000 {
-		t.Errorf("strangers = %+v", got)
 	}
 }
 

@@ -13,21 +13,16 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/rules"
+	"github.com/gpuslot/gpuslot/agent/sampling"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
-// staleAfter is how many sampling intervals old a value may be that is shown.
-const staleAfter = 3
-
 // usageNow is what GPUs and slots use now, and how the agent's sources do.
 func (a *Agent) usageNow(v *view, now time.Time) metrics.Usage {
-	snap := &usage.Snapshot{}
-	if a.sampler != nil {
-		snap = a.sampler.Snapshot()
-	}
+	snap := a.sampling.Last()
 	running := a.jobs.Running()
 	for i, r := range running {
 		if d := layouts.DeviceOf(r, &v.plan, &a.recalled); d != "" {
@@ -61,7 +56,7 @@ func unplanned(p *plan.Plan, sampled []usage.DeviceUsage) []gpu.UUID {
 // Prometheus. Samples that are too old by now are left out, whatever holds up
 // their loop; the job table is the agent's own and stay.
 func usageOf(snap *usage.Snapshot, running []jobs.Job, c config.Config, now time.Time) metrics.Usage {
-	longest := staleAfter * c.Usage.Interval
+	longest := sampling.StaleAfter * c.Usage.Interval
 	out := metrics.Usage{Sampled: snap.At, Sources: sourcesOf(snap, longest, now)}
 	fresh := make(map[usage.Device]bool, len(snap.Devices))
 	for _, d := range snap.Devices {

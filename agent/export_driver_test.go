@@ -75,10 +75,10 @@ func TestNoDriverInsideAScrape(t *testing.T) {
 		Events: ta.history, Log: ta.log, Node: func() faults.Node { return ta.view.Load().faults() }, Changed: func() {}})
 	ta.prober.MemoryLimits = func() (has, known bool) { d.calls.Add(1); return false, true }
 	ta.driverMismatch = func(context.Context) (string, error) { d.calls.Add(1); return "", nil }
-	if err := ta.newSampler(d, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
+	if err := ta.newSampling(d, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
 		t.Fatal(err)
 	}
-	ta.sampler.Round(t.Context())
+	ta.sampling.Round(t.Context())
 	before := d.calls.Load()
 	for range 100 {
 		scrapeOf(t, ta.Agent)
@@ -108,11 +108,11 @@ func BenchmarkAgentScrape(b *testing.B) {
 			SMActivity: gpu.Known(gpu.Activity{Ratio: 0.8}),
 		}})
 	}
-	if err := ta.newSampler(node, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
+	if err := ta.newSampling(node, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
 		b.Fatal(err)
 	}
-	ta.sampler.Round(b.Context())
-	ta.sampler.Round(b.Context())
+	ta.sampling.Round(b.Context())
+	ta.sampling.Round(b.Context())
 	text := scrapeOf(b, ta.Agent)
 	if n := strings.Count(text, "\ngpuslot_slot_sm_seconds_total{"); n != 16*46 {
 		b.Fatalf("%d slots", n)
@@ -125,7 +125,7 @@ func BenchmarkAgentScrape(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()
-		ta.sampler.Round(b.Context()) // what is older than three seconds is not shown
+		ta.sampling.Round(b.Context()) // what is older than three seconds is not shown
 		b.StartTimer()
 		begin := time.Now()
 		h.ServeHTTP(nobodyReads{}, httptest.NewRequest(http.MethodGet, "/metrics", nil))

@@ -257,7 +257,7 @@ func TestScrapeBesideAHangingDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go a.sample(ctx)
+		go a.sampling.Run(ctx)
 		look := func(after time.Duration, fresh bool, up float64) {
 			t.Helper()
 			time.Sleep(after)
@@ -290,7 +290,7 @@ func TestSamplingKeepsTheNewPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go a.sample(ctx)
+		go a.sampling.Run(ctx)
 		time.Sleep(5*time.Second + time.Second/2)
 		synctest.Wait()
 		before, _ := value(scrapeOf(t, a), smSeconds)
@@ -348,12 +348,12 @@ func TestDCGMIsAsked(t *testing.T) {
 	c := config.Default()
 	c.Usage.DCGM = exporter.URL + "/metrics"
 	a := samplingAgent(t, &sourceThatHangs{}, c)
-	a.sampler.Round(t.Context())
+	a.sampling.Round(t.Context())
 	if v, ok := value(scrapeOf(t, a), `gpuslot_source_up{source="dcgm"}`); !ok || v != 1 {
 		t.Errorf("%v, %v", v, ok)
 	}
 	c.Usage.DCGM = "http://192.0.2.1:9400/metrics"
-	if err := (&Agent{}).newSampler(&sourceThatHangs{}, c.Usage, ""); err == nil {
+	if err := (&Agent{}).newSampling(&sourceThatHangs{}, c.Usage, ""); err == nil {
 		t.Error("another machine tells what this one does")
 	}
 }

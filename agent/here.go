@@ -37,7 +37,7 @@ func (a *Agent) herePart(v *view, r jobs.Job, neighbours int, now time.Time) api
 		part.UUID = string(r.Device)
 	}
 	var used api.StatusJob
-	a.uses(r.GPU).of(&used, r.Starter)
+	a.sampling.Uses(r.GPU).Of(&used, r.Starter)
 	part.UseMiB = used.UseMiB
 	g, ok := v.plan.Find(r.GPU)
 	if !ok {

@@ -2,16 +2,13 @@ package agent
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/jobs"
-	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
@@ -57,8 +54,8 @@ func (s *served) sampled(all ...gpu.DeviceProcess) {
 	s.t.Helper()
 	r := gpu.Reading{GPU: uuid(0), At: s.view.Load().applied}
 	r.Processes = gpu.Known(all)
-	s.sampler = usage.NewSampler(usage.Options{Source: &fakeUsage{[]gpu.Reading{r}}, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.Root})
-	s.sampler.Round(s.t.Context())
+	s.reads(&fakeUsage{[]gpu.Reading{r}})
+	s.sampling.Round(s.t.Context())
 }
 
 // TestHereWithoutAGPU: a job without one, one that left its parents behind, and
@@ -77,36 +74,5 @@ func TestHereWithoutAGPU(t *testing.T) {
 	s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "bash", Cgroup: "/user.slice"})
 	if reply, err = s.call(api.Request{Op: api.OpHere}); err != nil || !reply.NoJob || reply.Here != nil {
 		t.Errorf("no job's process: %+v, %v", reply, err)
-	}
-}
-
-// TestHidesPipes: a process in a container without the bind is told apart from
-// one that merely dropped its pipe directory.
-func TestHidesPipes(t *testing.T) {
-	ta := newTestAgent(t, 1, "")
-	dir := ta.view.Load().config.Paths.PipeRoot() + "/" + string(uuid(0))
-	mounts := func(pid, text string) {
-		t.Helper()
-		where := filepath.Join(ta.proc.Root, pid)
-		if err := os.MkdirAll(where, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(where, "mountinfo"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	mounts("self", "22 1 254:0 / / rw - ext4 /dev/vda rw\n")
-	mounts("200", "22 1 254:0 / / rw - ext4 /dev/vda rw\n")
-	mounts("201", "30 1 0:60 / / rw - overlay overlay rw\n")
-	mounts("202", "30 1 0:60 / / rw - overlay overlay rw\n31 30 254:0 "+dir+" "+dir+" rw - ext4 /dev/vda rw\n")
-	j := jobUsing(100)
-	j.Beside = []int{200, 201, 202, 203}
-	jobs := []rules.Job{j}
-	ta.lookIntoContainers(jobs, filepath.Dir(dir))
-	if diff := cmp.Diff([]int{201}, jobs[0].Blind); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if jobs[0].Pipes != dir {
-		t.Errorf("its pipe directory is %s", jobs[0].Pipes)
 	}
 }

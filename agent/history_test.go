@@ -9,9 +9,8 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/history"
-	"github.com/gpuslot/gpuslot/agent/rules"
+	"github.com/gpuslot/gpuslot/agent/server"
 	"github.com/gpuslot/gpuslot/agent/starter"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -30,21 +29,24 @@ func TestJobsLife(t *testing.T) {
 	})
 	r := gpu.Reading{GPU: uuid(0), At: time.Now()}
 	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 200, Memory: gpu.Known(gpu.Bytes(6000 * mib)), MPSClient: true}})
-	source := &fakeUsage{[]gpu.Reading{r}}
-	s.sampler = usage.NewSampler(usage.Options{Source: source, Site: site{s.Agent}, Interval: s.view.Load().config.Usage.Interval, Proc: s.proc.Root})
-	s.sampler.Round(t.Context())
+	s.reads(&fakeUsage{[]gpu.Reading{r}})
 	begin := s.view.Load().applied
-	s.watch(t.Context(), s.watch(t.Context(), rules.Breaches{}, begin), begin.Add(s.view.Load().config.Budgets.Grace))
+	s.sampledAt(begin)
+	s.sampledAt(begin.Add(s.view.Load().config.Budgets.Grace))
 	s.ender.Wait()
 	s.forgetQuestions(st)
 	s.prepare(starter.Caller{Starter: st, UID: uint32(os.Getuid()), Hook: true}, jobOn(st, "alice", uuid(0), 1<<20))
-	if uses := s.jobUses(); len(uses) != 1 || uses[0].PeakMiB == nil || *uses[0].PeakMiB != 6000 || uses[0].GPUSeconds != nil {
+	startdHears := func() []api.Use {
+		reply := s.handlers(s.proc.fs(), "")[api.OpUsage].Answer(t.Context(), server.Question{})
+		return reply.Uses
+	}
+	if uses := startdHears(); len(uses) != 1 || uses[0].PeakMiB == nil || *uses[0].PeakMiB != 6000 || uses[0].GPUSeconds != nil {
 		t.Errorf("uses %+v", uses)
 	}
 	s.proc.End(st.PID)
 	next := s.proc.starter(1002, "slot1_1")
 	s.grant(next, uint32(os.Getuid()), "alice", uuid(0), 4096)
-	if uses := s.jobUses(); len(uses) != 0 {
+	if uses := startdHears(); len(uses) != 0 {
 		t.Errorf("the slot's next job is told %+v, and it has used nothing", uses)
 	}
 	s.history.Flush()

@@ -8,7 +8,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // closedInstance says why a MIG device that jobs have alone takes none; empty if
@@ -52,7 +51,7 @@ func (a *Agent) judgeInstance(v *view, g *plan.GPU, now time.Time) judgement {
 
 // seenInstance is why a MIG device takes no jobs but for who holds it.
 func (a *Agent) seenInstance(v *view, g *plan.GPU, now time.Time) string {
-	why, taken := a.closedInstance(v, g, now), a.takenInstance(g)
+	why, taken := a.closedInstance(v, g, now), a.sampling.Taken(g)
 	a.jobs.Look(func(running *jobs.View) {
 		if len(running.On(g.UUID)) > 0 {
 			taken = "" // its own job's
@@ -60,19 +59,4 @@ func (a *Agent) seenInstance(v *view, g *plan.GPU, now time.Time) string {
 		why = cmp.Or(why, running.Unknown(), running.Leaves(g.UUID), taken)
 	})
 	return why
-}
-
-// takenInstance says which process computes on a MIG device that no job has, by the last
-// sample; empty if none does. It got the device's nodes from a job that has ended.
-func (a *Agent) takenInstance(g *plan.GPU) string {
-	if a.sampler == nil || !g.Alone() {
-		return ""
-	}
-	d, _ := a.sampler.Snapshot().Device(site{a}.device(g))
-	for _, p := range d.Processes.Value {
-		if a.proc.Runs(process.ID{PID: p.PID, Started: p.Started}) {
-			return fmt.Sprintf("process %d computes on it, and no job has it: end that process", p.PID)
-		}
-	}
-	return ""
 }

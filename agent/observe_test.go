@@ -139,16 +139,10 @@ func TestObservedJobs(t *testing.T) {
 	if all := ta.jobs.Running(); len(all) != 2 || !all[0].Beside || !all[1].Beside {
 		t.Errorf("two jobs on one GPU: %+v", all)
 	}
-	for _, b := range (site{ta.Agent}).Bookings() {
-		if b.Share != 0.5 || b.MPS {
-			t.Errorf("%+v", b)
-		}
-	}
 	docker := stockAd("slot1_3", "10.0", 300, 0)
 	docker.Docker = true
-	look(docker)
-	if b := (site{ta.Agent}).Bookings(); len(b) != 1 || b[0].Slot.Slot != "slot1_1" {
-		t.Errorf("what a docker universe job uses is not known, and would be zero: %+v", b)
+	if look(docker); !ta.entry("slot1_3").Work.Docker {
+		t.Error("a docker universe job is not known as one")
 	}
 	ta.proc.End(300)
 	ta.sweepNow()
@@ -164,13 +158,17 @@ func TestObservedProcessesBeforeTheStartdTells(t *testing.T) {
 	ta := newTestAgent(t, 1, observing)
 	s := ta.proc.starter(100, "slot1_1")
 	ta.proc.Add(proctree.Process{PID: 101, Parent: 100, Comm: "python3", Cgroup: proctree.CgroupOf("slot1_1")})
-	started := proctree.StartOf(101)
-	if _, ok := (site{ta.Agent}).Slot(101, started); ok {
-		t.Error("nobody has seen the starter yet")
+	r := gpu.Reading{GPU: uuid(0), At: time.Now().Add(time.Hour)}
+	r.Processes = gpu.Known([]gpu.DeviceProcess{{PID: 101}})
+	ta.reads(&fakeUsage{[]gpu.Reading{r}})
+	ta.sampling.Round(t.Context())
+	if all := ta.sampling.Last().Slots; len(all) > 0 {
+		t.Errorf("nobody has seen the starter yet: %+v", all)
 	}
 	ta.jobs.Discover((&starter.Arrivals{}).New(ta.proc.fs(), time.Now()))
-	if key, ok := (site{ta.Agent}).Slot(101, started); !ok || key != rules.SlotKey(s) {
-		t.Errorf("%+v, %v", key, ok)
+	ta.sampling.Round(t.Context())
+	if all := ta.sampling.Last().Slots; len(all) != 1 || all[0].Slot != rules.SlotKey(s) {
+		t.Errorf("%+v", all)
 	}
 }
 
@@ -220,14 +218,14 @@ func TestRecordOfAnObservedJob(t *testing.T) {
 	ta.jobs.Discover((&starter.Arrivals{}).New(ta.proc.fs(), now))
 	ta.startds.Ask(t.Context())
 	r := ta.entry("slot1_1")
-	got := recordOf(r, &usage.Snapshot{}, &ta.view.Load().plan, now)
+	got := ta.sampling.Record(r, now)
 	gpus, cpus, memory := 1.0, 2.0, int64(2048)
 	if got.Mode != "observe" || got.Share != 1 || got.Wall != "" || got.BudgetMiB != 0 || got.Partial || got.Schedd != "ap.example.org" ||
 		*got.Requested.GPUs != gpus || *got.Requested.CPUs != cpus || *got.Requested.MemoryMiB != memory || got.Requested.VRAMMiB != nil {
 		t.Errorf("%+v", got)
 	}
 	r.Beside = true
-	if got := recordOf(r, &usage.Snapshot{}, &ta.view.Load().plan, now); got.Share != 0 {
+	if got := ta.sampling.Record(r, now); got.Share != 0 {
 		t.Errorf("beside another job the share is not known: %+v", got)
 	}
 }

@@ -28,17 +28,8 @@ func (a *Agent) page() http.Handler {
 	return h
 }
 
-// used is the last sample; empty if nothing samples.
-func (a *Agent) used() *usage.Snapshot {
-	if a.sampler == nil {
-		return &usage.Snapshot{}
-	}
-	return a.sampler.Snapshot()
-}
-
 // remember feeds the page's last hour; it needs what was sampled alone.
-func (a *Agent) remember() {
-	snap := a.used()
+func (a *Agent) remember(snap *usage.Snapshot) {
 	n := page.Node{At: snap.At}
 	for _, d := range snap.Devices {
 		if d.MIG == "" {
@@ -51,7 +42,7 @@ func (a *Agent) remember() {
 // pageNode is the node as the page shows it: without owner, account or job,
 // and with reasons that cannot name one.
 func (a *Agent) pageNode() page.Node {
-	v, now, snap := a.view.Load(), time.Now(), a.used()
+	v, now, snap := a.view.Load(), time.Now(), a.sampling.Last()
 	n := page.Node{Host: hostName(v), Version: a.version, Driver: v.plan.Driver, At: snap.At, Problems: a.pageProblems(v)}
 	running := a.jobs.Running()
 	for i := range v.plan.GPUs {

@@ -9,12 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/faults"
-	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 func pageOf(t *testing.T, a *Agent) string {
@@ -86,7 +83,7 @@ func TestPageRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go a.sample(ctx)
+		go a.sampling.Run(ctx)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if text := pageOf(t, a); !strings.Contains(text, "SM time in the last hour: 50 % to 50 %, last 50 %") || !strings.Contains(text, "VRAM in the last hour: 40 % to 40 %") {
@@ -95,12 +92,7 @@ func TestPageRemembers(t *testing.T) {
 		cancel()
 		synctest.Wait()
 	})
-	if u := a.uses(uuid(0)); u.sm == nil || *u.sm != 0.5 || u.watts != nil {
+	if u := a.sampling.Uses(uuid(0)); u.SM == nil || *u.SM != 0.5 || u.Watts != nil {
 		t.Errorf("the status has %+v", u)
-	}
-	var j api.StatusJob
-	a.uses(uuid(0)).of(&j, starter.Starter{ID: process.ID{PID: 1}})
-	if j.SM != nil || j.SMMax != nil || j.Joules != nil {
-		t.Errorf("a job that nobody sampled: %+v", j)
 	}
 }

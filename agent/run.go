@@ -30,8 +30,8 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/agent/waiting"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -88,7 +88,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
 		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, settings: o.Settings, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients,
 		wake:    make(chan struct{}, 1),
-		history: history.NewWriter(cfg.Paths, o.Log), contended: contended{},
+		history: history.NewWriter(cfg.Paths, o.Log),
 	}
 	if a.manager == nil {
 		a.manager = nobody{}
@@ -155,24 +155,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	})
 	a.admission, a.ender = a.newAdmission(), a.newEnder()
 	a.view.Store(&view{config: cfg, next: cfg})
-	return a, a.newSampler(o.Usage, cfg.Usage, root)
-}
-
-// newSampler makes the agent's sampler if there is anything to sample.
-func (a *Agent) newSampler(source usage.Source, c config.Usage, proc string) error {
-	if source == nil {
-		return nil
-	}
-	o := usage.Options{Source: source, Site: site{a}, Interval: c.Interval, Proc: proc}
-	if c.DCGM != "" {
-		dcgm, err := usage.NewDCGM(c.DCGM)
-		if err != nil {
-			return err
-		}
-		o.DCGM = dcgm
-	}
-	a.sampler = usage.NewSampler(o)
-	return nil
+	return a, a.newSampling(o.Usage, cfg.Usage, root)
 }
 
 // lockRun keeps a second agent, or a --release, from the same directory.
@@ -291,8 +274,8 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.listenToPool(ctx) })
 	wg.Go(func() { a.ping(ctx) })
 	wg.Go(func() { a.history.Run(ctx) })
-	wg.Go(func() { a.sample(ctx) })
-	wg.Go(func() { a.guardWatch(ctx) })
+	wg.Go(func() { a.sampling.Run(ctx) })
+	wg.Go(func() { a.sampling.Watch(ctx) })
 	wg.Go(func() { a.discoverJobs(ctx) })
 	wg.Go(func() { a.limits.Run(ctx, a.limitConditions) })
 	wg.Go(func() {
@@ -425,7 +408,9 @@ func (a *Agent) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			if !a.sampledLately(a.view.Load(), time.Now()) {
+			// On an observed node each sample does: nobody waits for its GPU, and the record of a job
+			// has its last seconds then.
+			if !a.view.Load().plan.Observe || !a.sampling.Fresh(time.Now()) {
 				a.sweepNow()
 			}
 			unmapped = a.mapJobs(unmapped)
@@ -441,6 +426,24 @@ func (a *Agent) sweepNow() {
 	a.finish(ended)
 	if err != nil {
 		a.log.Error("a pipe directory stays open", "err", err)
+	}
+}
+
+// finish records the end of jobs. It waits for nothing.
+func (a *Agent) finish(ended []jobs.Job) {
+	now := time.Now()
+	for _, r := range ended {
+		a.log.Info("a job ended", "slot", r.Starter.Slot, "job", r.ID, "gpu", r.GPU)
+		rec := a.sampling.Record(r, now)
+		a.history.Record(rec)
+		a.history.Event(history.Event{
+			Time: now, Kind: history.EventEnd, GPU: r.GPU, Slot: condor.SlotName(r.Starter.Slot), Job: r.ID,
+			Text: history.EndText(rec),
+		})
+		a.ender.Forget(r.Starter)
+		a.admission.Forget(r.Starter)
+		a.limits.Wake()
+		a.nodes.Wake()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/sampling"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -240,8 +241,8 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		s.Server, s.Servers = guard.ServersText(), statusServers(guard.Proof.States)
 	}
 	s.Verified = a.verifier.Last(g.UUID)
-	uses := a.uses(g.UUID)
-	s.UseMiB, s.Strangers, s.SM, s.Watts = uses.mib, uses.strangers, uses.sm, uses.watts
+	uses := a.sampling.Uses(g.UUID)
+	s.UseMiB, s.Strangers, s.SM, s.Watts = uses.MiB, uses.Strangers, uses.SM, uses.Watts
 	for _, r := range j.running {
 		r.Wall = a.limits.Wall(r, admission.Enforcement(g.LargestRequest, r.Budget, j.health), now)
 		if len(s.Jobs) == 0 || weaker(r.Wall, s.Wall) {
@@ -252,7 +253,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.jobs.HoldOf(r.Starter).Reason,
 			SMs: a.partitions.SMs(r.Starter, g.UUID),
 		})
-		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
+		uses.Of(&s.Jobs[len(s.Jobs)-1], r.Starter)
 	}
 	return s
 }
@@ -262,14 +263,14 @@ const ownerElastic = "elastic"
 
 // statusAlone is a GPU or MIG device that jobs have alone.
 func (a *Agent) statusAlone(j judgement, g *plan.GPU, s api.StatusGPU) api.StatusGPU {
-	uses := a.uses(g.UUID)
-	s.UseMiB, s.SM, s.Watts = uses.mib, uses.sm, uses.watts
+	uses := a.sampling.Uses(g.UUID)
+	s.UseMiB, s.SM, s.Watts = uses.MiB, uses.SM, uses.Watts
 	for _, r := range j.running {
 		s.Jobs = append(s.Jobs, api.StatusJob{
 			Slot: r.Starter.Slot, ID: r.ID, Account: r.AccountName(), BudgetMiB: int64(g.Memory),
 			Wall: r.Wall, Since: r.Since, Confirmed: r.Confirmed, Hold: a.jobs.HoldOf(r.Starter).Reason,
 		})
-		uses.of(&s.Jobs[len(s.Jobs)-1], r.Starter)
+		uses.Of(&s.Jobs[len(s.Jobs)-1], r.Starter)
 		s.UsedMiB += int64(g.Memory)
 	}
 	return s
@@ -367,7 +368,7 @@ func (a *Agent) snapshot() metrics.Snapshot {
 			if !a.closures.Node().Quiet() && (g.Place == "" || g.Device != "") {
 				m.DaemonUp = &up
 			}
-			if m.Device = (site{a}).device(g); up {
+			if m.Device = sampling.Device(g); up {
 				m.Clients, m.ThreadRatio = clientsOf(guard.Proof), threadRatio(guard.Proof)
 			}
 			m.ProvedAt, m.Restarts = guard.Proof.At, guard.Restarts
@@ -375,7 +376,7 @@ func (a *Agent) snapshot() metrics.Snapshot {
 			for _, r := range j.running {
 				m.Walls[a.limits.Wall(r, admission.Enforcement(g.LargestRequest, r.Budget, j.health), now)]++
 			}
-			m.Watched = a.watchedGPU(v, g, now)
+			m.Watched = a.sampling.Sees(a.samplingNode(v), g, now)
 			if last := a.verifier.Last(g.UUID); last != nil {
 				m.Verified, m.VerifiedAt = &last.OK, last.At
 			}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
@@ -24,16 +23,14 @@ func takes(t *testing.T, more, profile string) (n *nodesAgent, place gpu.UUID, s
 	r := gpu.Reading{GPU: g.Parent, At: time.Now().Add(time.Hour), MIGEnabled: true,
 		Instances: []gpu.InstanceReading{{UUID: g.Device}}}
 	source := &fakeUsage{[]gpu.Reading{r}}
-	n.sampler = usage.NewSampler(usage.Options{
-		Source: source, Site: site{n.Agent}, Interval: time.Second, Proc: n.proc.Root,
-	})
+	n.reads(source)
 	return n, place, func(pids ...int) {
 		list := []gpu.DeviceProcess{}
 		for _, pid := range pids {
 			list = append(list, gpu.DeviceProcess{PID: pid})
 		}
 		source.readings[0].Instances[0].Processes = gpu.Known(list)
-		n.sampler.Round(t.Context())
+		n.sampling.Round(t.Context())
 	}
 }
 

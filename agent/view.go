@@ -116,8 +116,7 @@ func (v *view) serverActive(u gpu.UUID) time.Time { return v.daemons[u].Servers.
 func (v *view) health(u gpu.UUID) admission.Health {
 	g := v.daemons[u]
 	h := admission.Health{Proof: g.Proof, Closed: g.Closed(), Stale: len(g.Proof.Stale) > 0}
-	checks := v.can.MPS.PrivilegeChecks
-	h.PrivilegeChecks = v.can.Tried && checks.Known && checks.Has
+	h.PrivilegeChecks = v.privilegeChecks()
 	switch {
 	case v.closed != "":
 		h.Closed = v.closed
@@ -125,6 +124,12 @@ func (v *view) health(u gpu.UUID) admission.Health {
 		h.Closed = "it is not in the node any more: see whether nvidia-smi lists it"
 	}
 	return h
+}
+
+// privilegeChecks: no other account than root's can change the limits of a control daemon.
+func (v *view) privilegeChecks() bool {
+	checks := v.can.MPS.PrivilegeChecks
+	return v.can.Tried && checks.Known && checks.Has
 }
 
 // condorStale says when to ask for HTCondor's version again: while it is not

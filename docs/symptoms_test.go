@@ -28,7 +28,7 @@ var reproduced = map[string]struct{ file, test, sees string }{
 	"closed by `owner` since":                                         {"agent/closures_test.go", "TestClosuresOutliveAgents", "closed by node-health since"},
 	"the inventory cannot be read: … driver/library version mismatch": {"test/scenes/quiesce.go", "mismatched", "driver/library version mismatch"},
 	"it is not in the node any more":                                  {"agent/gone_test.go", "TestGPUGone", "it is not in the node any more"},
-	"the memory of its jobs has not been read for":                    {"agent/watch_look_test.go", "TestBlindWatch", "has not been read for"},
+	"the memory of its jobs has not been read for":                    {"agent/sampling/watch_test.go", "TestUnseen", "has not been read for"},
 	"N hooks in a row were denied":                                    {"agent/admission/slotless_test.go", "TestStartersWithoutASlot", "3 hooks in a row were denied"},
 	"process N of uid U … is still a client":                          {"agent/stranger_test.go", "TestStranger", "is still a client"},
 }

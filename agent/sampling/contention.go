@@ -1,4 +1,4 @@
-package agent
+package sampling
 
 import (
 	"fmt"
@@ -9,8 +9,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// contended are the GPUs whose jobs slowed each other down at the last sample. Only the loop
-// that samples uses it.
+// contended are the GPUs whose jobs slowed each other down at the last sample.
 type contended map[gpu.UUID]bool
 
 // events are what the history keeps of a sample: where jobs began to slow each other down, and

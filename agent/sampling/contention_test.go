@@ -1,4 +1,4 @@
-package agent
+package sampling
 
 import (
 	"testing"

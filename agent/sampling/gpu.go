@@ -1,0 +1,176 @@
+package sampling
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/rules"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
+)
+
+// This file answers what the last sample shows of one GPU or MIG device.
+
+// Fresh says whether a sample was taken lately.
+func (l *Loop) Fresh(now time.Time) bool {
+	return l.sampler != nil && now.Sub(l.Last().At) <= StaleAfter*l.Node().Config.Usage.Interval
+}
+
+// Unused says for certain that nothing but MPS servers is on a GPU.
+func (l *Loop) Unused(u gpu.UUID, now time.Time) bool {
+	n := l.Node()
+	g, ok := n.Plan.Find(u)
+	if !ok {
+		return false
+	}
+	d, ok := l.Last().Device(Device(g))
+	if !ok || !d.Processes.Known || now.Sub(d.At) > StaleAfter*n.Config.Usage.Interval {
+		return false
+	}
+	for _, p := range d.Processes.Value {
+		if p.Owner != usage.OwnerServer {
+			return false
+		}
+	}
+	return true
+}
+
+// Taken says which process computes on a MIG device that no job has; empty if none does. It got the
+// device's nodes from a job that has ended.
+func (l *Loop) Taken(g *plan.GPU) string {
+	if !g.Alone() {
+		return ""
+	}
+	d, _ := l.Last().Device(Device(g))
+	for _, p := range d.Processes.Value {
+		if l.Processes.Runs(process.ID{PID: p.PID, Started: p.Started}) {
+			return fmt.Sprintf("process %d computes on it, and no job has it: end that process", p.PID)
+		}
+	}
+	return ""
+}
+
+// Blocked says which process that is no MPS client keeps jobs from a shared GPU; empty if none does.
+// On an exclusive GPU it came while no MPS server was there, and keeps every server away.
+func (l *Loop) Blocked(n Node, u gpu.UUID) string {
+	snap := l.Last()
+	if g, ok := n.Plan.Find(u); ok && g.MIGDevice() {
+		return l.besideMPS(snap, g)
+	}
+	if n.Modes[u] != string(gpu.ComputeModeExclusiveProcess) || len(n.Daemons[u].Proof.States) > 0 {
+		return ""
+	}
+	d, _ := snap.Device(usage.Device{GPU: u})
+	for _, p := range d.Processes.Value {
+		if p.Owner == usage.OwnerServer || p.MPSClient {
+			return "" // a server is there all the same
+		}
+	}
+	for _, p := range d.Processes.Value {
+		switch p.Owner {
+		case usage.OwnerSlot:
+			return fmt.Sprintf("process %d of %s holds it without MPS, and no MPS server can start beside it: wait until "+
+				"it ends, or set [health] unattached", p.PID, p.Slot.Slot)
+		case usage.OwnerNone:
+			return fmt.Sprintf("process %d, which is no job's, holds it without MPS, and no MPS server can start beside "+
+				"it: end that process", p.PID)
+		}
+	}
+	return ""
+}
+
+// besideMPS says that a process of no job computes on a shared MIG device without MPS. Only jobs may
+// open the device's nodes, so it has them from one.
+func (l *Loop) besideMPS(snap *usage.Snapshot, g *plan.GPU) string {
+	d, _ := snap.Device(Device(g))
+	for _, p := range d.Processes.Value {
+		if p.Owner == usage.OwnerNone && !p.MPSClient && l.Processes.Runs(process.ID{PID: p.PID, Started: p.Started}) {
+			return fmt.Sprintf("process %d, which is no job's, computes on it without MPS: end that process", p.PID)
+		}
+	}
+	return ""
+}
+
+// serverStep is the step in which an MPS server's VRAM counts: the plan changes with it.
+const serverStep gpu.MiB = 32
+
+// Servers is the VRAM of the MPS servers on each GPU and MIG device, the largest one's if there are
+// several.
+func (l *Loop) Servers() map[gpu.UUID]gpu.MiB {
+	out := map[gpu.UUID]gpu.MiB{}
+	for _, d := range l.Last().Devices {
+		for _, p := range d.Processes.Value {
+			if p.Owner == usage.OwnerServer && p.Memory.Known {
+				u := cmp.Or(d.MIG, d.GPU)
+				out[u] = max(out[u], p.Memory.Value.MiB().Ceil(serverStep))
+			}
+		}
+	}
+	return out
+}
+
+// Uses is what the last sample shows of one GPU or MIG device, for the status. What is not known is nil.
+type Uses struct {
+	snap   *usage.Snapshot
+	device usage.Device
+	MiB    *int64
+	// SM is the share of busy multiprocessors, 0 to 1.
+	SM, Watts *float64
+	// Strangers are processes that are no job's, or no MPS clients.
+	Strangers []api.StatusProcess
+}
+
+// Uses is what the last sample shows of one GPU or MIG device.
+func (l *Loop) Uses(u gpu.UUID) Uses {
+	snap := l.Last()
+	out := Uses{snap: snap, device: snap.DeviceOf(u)}
+	d, ok := snap.Device(out.device)
+	if !ok {
+		return out
+	}
+	out.SM, out.Watts = known(d.Activity), known(d.Power)
+	if d.Memory.Known {
+		out.MiB = new(int64)
+		*out.MiB = int64(d.Memory.Value.Used.MiB())
+	}
+	for _, p := range d.Processes.Value {
+		if p.MPSClient && p.Owner == usage.OwnerSlot || p.Owner == usage.OwnerServer {
+			continue
+		}
+		s := api.StatusProcess{PID: p.PID, Slot: p.Slot.Slot, MPSClient: p.MPSClient}
+		if p.Memory.Known {
+			s.VRAMMiB = new(int64)
+			*s.VRAMMiB = int64(p.Memory.Value.MiB())
+		}
+		out.Strangers = append(out.Strangers, s)
+	}
+	return out
+}
+
+// Of fills in a job's part.
+func (u Uses) Of(j *api.StatusJob, s starter.Starter) {
+	used, ok := u.snap.Slot(rules.SlotKey(s), u.device)
+	if !ok {
+		return
+	}
+	j.SMMin, j.SM, j.SMMax = known(used.SM.Lower), known(used.SM.Estimate), known(used.SM.Upper)
+	j.Joules = known(used.Job.Energy.Estimate)
+	if !used.Memory.Known {
+		return
+	}
+	mib, n := int64(used.Memory.Value.MiB()), used.Processes
+	j.UseMiB, j.Processes = &mib, &n
+}
+
+// known is a pointer to what was measured; nil if it was not.
+func known(m gpu.Measured[float64]) *float64 {
+	if !m.Known {
+		return nil
+	}
+	return &m.Value
+}

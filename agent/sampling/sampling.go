@@ -1,0 +1,254 @@
+// Package sampling looks at the GPUs once every interval (one second by default) and acts on what it
+// sees. A sample names the processes on each GPU, whose they are and what they use. The site's rules
+// are applied to it, and then everybody else reads it: the status, metrics, a job's record, and what
+// decides whether a GPU takes jobs.
+//
+// Package usage has the readings and the mathematics, package rules has the rules. This package has
+// what connects both with the node. Start at Loop.Round, which is the life of one sample.
+package sampling
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/daemons"
+	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/rules"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
+	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/mps"
+)
+
+// StaleAfter is how many intervals old a sample may be that is shown or that something rests on.
+const StaleAfter = 3
+
+// Jobs are the running jobs; jobs.Table is the real one.
+type Jobs interface {
+	Running() []jobs.Job
+	// StarterOf is the starter of the job that a process is of.
+	StarterOf(pid int) (starter.Starter, bool)
+	// ToBeHeld are the starters of the jobs that HTCondor is to hold.
+	ToBeHeld() map[starter.Starter]bool
+}
+
+// Processes are those of this node; starter.Node is the real one.
+type Processes interface {
+	Runs(p process.ID) bool
+	// StartedBy says whether the parent of a process is fit.
+	StartedBy(p process.ID, fit func(process.ID) bool) bool
+	// Hides says whether a process does not see a directory.
+	Hides(pid int, dir string) bool
+}
+
+// Daemons are the control daemons; mps.Daemons is the real one.
+type Daemons interface {
+	// Pulse is a look that does not wait for the daemon's answer: see mps.Daemon.Pulse.
+	Pulse(u gpu.UUID, p mps.Proof) mps.Pulse
+}
+
+// Limits are the driver's, on the VRAM of jobs' cgroups; budget.Limits is the real one.
+type Limits interface {
+	// Works says whether the limits on a GPU are in force.
+	Works(u gpu.UUID) bool
+	// Outside are the processes of a job that left the cgroups that the driver limits.
+	Outside(j jobs.Job, pids []int, works bool) []int
+	// Used is what the driver counts in a job's cgroup.
+	Used(s starter.Starter, u gpu.UUID, now time.Time) gpu.Measured[gpu.Bytes]
+}
+
+// Sightings remember which job a process was of, after the process has ended; daemons.Keeper is the
+// real one.
+type Sightings interface {
+	Note(j jobs.Job, pids []int, now time.Time)
+	ForgetUnseen(now time.Time)
+}
+
+// Punisher acts on jobs that break a rule; ending.Ender is the real one.
+type Punisher interface {
+	Punish(ctx context.Context, f rules.Finding)
+}
+
+// Events are kept for operators; history.Writer is the real one.
+type Events interface {
+	Event(e history.Event)
+}
+
+// Node is what a sample rests on.
+type Node struct {
+	Plan   *plan.Plan
+	Config *config.Config
+	// Daemons are the states of the control daemons.
+	Daemons map[gpu.UUID]daemons.State
+	// Modes are the compute modes in force on shared GPUs.
+	Modes map[gpu.UUID]string
+	// PrivilegeChecks: no other account than root's can change the limits of a control daemon.
+	PrivilegeChecks bool
+	// CgroupLimits: the driver can limit the VRAM of a cgroup.
+	CgroupLimits bool
+	// Quiet: no job runs, and the driver may be gone.
+	Quiet bool
+}
+
+// Options are what a Loop works with.
+type Options struct {
+	// Source reads the GPUs; nil where nothing can, and then there are no samples.
+	Source usage.Source
+	// DCGM is the site's own dcgm-exporter; nil if there is none.
+	DCGM usage.ActivitySource
+	// Node is the node now.
+	Node      func() Node
+	Jobs      Jobs
+	Processes Processes
+	Daemons   Daemons
+	Limits    Limits
+	Sightings Sightings
+	Punisher  Punisher
+	Events    Events
+	Log       *slog.Logger
+	// Proc is where proc(5) is mounted.
+	Proc string
+	// Published is called with each sample, Ended with one of an observed node, to look for jobs
+	// that have ended: their records have their last seconds then.
+	Published func(*usage.Snapshot)
+	Ended     func()
+	// Wake wakes the agent's loop.
+	Wake func()
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Loop samples. Run and Watch are for one goroutine each; all other methods may be called by
+// several at a time.
+type Loop struct {
+	Options
+	sampler *usage.Sampler
+	looks   looks
+	// What follows belongs to Round. Breaches are rules that jobs broke up to now; contended are
+	// the GPUs whose jobs slowed each other down at the last sample.
+	breaches  rules.Breaches
+	contended contended
+}
+
+// New returns a Loop that has taken no sample.
+func New(o Options) *Loop {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	l := &Loop{Options: o, breaches: rules.Breaches{}, contended: contended{}}
+	if o.Source != nil {
+		l.sampler = usage.NewSampler(usage.Options{
+			Source: o.Source, Site: site{l}, DCGM: o.DCGM, Interval: o.Node().Config.Usage.Interval, Proc: o.Proc, Now: o.Now,
+		})
+	}
+	return l
+}
+
+// Last is the last sample; empty before the first, and where nothing samples. It never changes.
+func (l *Loop) Last() *usage.Snapshot {
+	if l.sampler == nil {
+		return &usage.Snapshot{}
+	}
+	return l.sampler.Snapshot()
+}
+
+// Run takes samples until the context ends. It has a goroutine of its own: a driver that hangs must
+// not delay the health checks of control daemons, and these must not delay a sample.
+func (l *Loop) Run(ctx context.Context) {
+	if l.sampler == nil {
+		return
+	}
+	l.looks.begin(l.Now())
+	for ctx.Err() == nil {
+		begin, interval := time.Now(), l.Node().Config.Usage.Interval
+		l.Round(ctx)
+		_ = backoff.Wait(ctx, interval-time.Since(begin)) // the loop looks at the context itself
+	}
+}
+
+// Round is the life of one sample. Only Run or, in its place, a test calls it.
+func (l *Loop) Round(ctx context.Context) {
+	n := l.Node()
+
+	// Look at the GPUs, find whose the processes are, divide what each GPU did among its jobs. The
+	// interval may be another one since the configuration was read again.
+	l.sampler.Pace(n.Config.Usage.Interval)
+	l.sampler.Round(ctx)
+	snap, now := l.sampler.Snapshot(), l.Now()
+	if n.Plan.Observe {
+		l.Ended()
+	}
+
+	// Judge the jobs by the site's rules.
+	seen := l.seen(n, snap, now)
+	for _, j := range seen {
+		l.Sightings.Note(j.Job, j.PIDs, now)
+	}
+	l.Sightings.ForgetUnseen(now)
+	var found []rules.Finding
+	l.breaches, found = l.breaches.Judge(seen, rules.Rules{
+		Budgets: n.Config.Budgets, Unattached: n.Config.Health.Unattached, AttachWithin: n.Config.Health.AttachWithin,
+		Slack: n.Config.Usage.Interval / 2,
+	}, now)
+	for _, f := range found {
+		l.Punisher.Punish(ctx, f)
+	}
+	l.looks.note(snap)
+
+	// Publish what changed since the last sample.
+	l.Published(snap)
+	for _, e := range l.contended.events(snap) {
+		l.Events.Event(e)
+	}
+	if hasNewServer(snap, n.Daemons) {
+		l.Wake()
+	}
+}
+
+// seen puts a sample to the running jobs, with what the driver and the processes themselves show.
+func (l *Loop) seen(n Node, snap *usage.Snapshot, now time.Time) []rules.Job {
+	all, toBeHeld := rules.Sampled(snap, n.Plan, l.Jobs.Running()), l.Jobs.ToBeHeld()
+	for i := range all {
+		j := &all[i]
+		if j.Known {
+			j.Outside = l.Limits.Outside(j.Job, j.PIDs, l.limited(n, j.GPU))
+		}
+		if !j.Memory.Known { // NVML does not report the memory of its processes
+			j.Memory = l.Limits.Used(j.Starter, j.GPU, now)
+		}
+		j.Pipes = n.Config.Paths.PipeRoot() + "/" + string(j.GPU)
+		for _, pid := range j.Beside {
+			if l.Processes.Hides(pid, j.Pipes) {
+				j.Blind = append(j.Blind, pid)
+			}
+		}
+		j.ToBeHeld = toBeHeld[j.Starter]
+	}
+	return all
+}
+
+// limited says whether the driver limits the VRAM of the jobs on a GPU, as far as is known.
+func (l *Loop) limited(n Node, u gpu.UUID) bool { return n.CgroupLimits && l.Limits.Works(u) }
+
+// hasNewServer says whether a sample shows an MPS server that no health check of its control daemon
+// has listed: its state and its limits are not known yet.
+func hasNewServer(snap *usage.Snapshot, states map[gpu.UUID]daemons.State) bool {
+	for _, d := range snap.Devices {
+		known := map[int]bool{}
+		for _, s := range states[d.GPU].Proof.States {
+			known[s.PID] = true
+		}
+		for _, p := range d.Processes.Value {
+			if p.Owner == usage.OwnerServer && !known[p.PID] {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,195 @@
+package sampling
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
+)
+
+// TestRound: what a sample shows of a job reaches the rules, the keeper of control daemons and the
+// readers. A job above its budget is acted on after the grace time.
+func TestRound(t *testing.T) {
+	n := newNode(t, 2)
+	j := n.job(100, "slot1_1", uuid(0))
+	n.readings[0] = reading(uuid(0), uses(101, 6000))
+	n.sample(t)
+	if len(n.punished) > 0 || n.ended > 0 {
+		t.Errorf("within the grace time: %+v", n.punished)
+	}
+	n.clock = n.clock.Add(n.node.Config.Budgets.Grace)
+	snap := n.sample(t)
+	if len(n.punished) != 1 || n.punished[0].Starter != j.Starter || n.punished[0].Code != api.CodeOverBudget {
+		t.Errorf("after it: %+v", n.punished)
+	}
+	if !slices.Equal(n.sightings, []int{101, 101}) || len(n.published) != 2 || n.published[1] != snap {
+		t.Errorf("processes %v, %d samples", n.sightings, len(n.published))
+	}
+	n.node.Plan.Observe = true
+	if n.sample(t); n.ended != 1 {
+		t.Errorf("on an observed node jobs that ended were looked for %d times", n.ended)
+	}
+}
+
+// TestNoGraceForAJobToBeHeld: it breaks the next rule while its end is awaited.
+func TestNoGraceForAJobToBeHeld(t *testing.T) {
+	n := newNode(t, 1)
+	j := n.job(100, "slot1_1", uuid(0))
+	n.toBeHeld[j.Starter] = true
+	n.readings[0] = reading(uuid(0), uses(101, 6000))
+	if n.sample(t); len(n.punished) != 1 {
+		t.Errorf("%+v", n.punished)
+	}
+}
+
+// TestWhatCgroupsShow: where NVML does not report the memory of a job's processes, what the driver
+// counts in its cgroup is judged; a process outside that cgroup breaks a rule of its own.
+func TestWhatCgroupsShow(t *testing.T) {
+	for name, tt := range map[string]struct {
+		mib   int64
+		limit bool
+		code  int
+	}{
+		"the driver counts":            {-1, false, api.CodeOverBudget},
+		"NVML reports":                 {100, false, 0},
+		"outside, and limits in force": {100, true, api.CodeLeftCgroup},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, 1)
+			j := n.job(100, "slot1_1", uuid(0))
+			n.toBeHeld[j.Starter] = true
+			n.counted[j.Starter] = gpu.Known(gpu.Bytes(6000 << 20))
+			n.node.CgroupLimits, n.limited[uuid(0)], n.outside[101] = true, tt.limit, true
+			n.readings[0] = reading(uuid(0), uses(101, tt.mib))
+			n.sample(t)
+			if tt.code == 0 && len(n.punished) > 0 || tt.code != 0 && (len(n.punished) != 1 || n.punished[0].Code != tt.code) {
+				t.Errorf("%+v", n.punished)
+			}
+			if tt.limit {
+				n.node.CgroupLimits, n.punished = false, nil
+				if n.sample(t); len(n.punished) > 0 {
+					t.Errorf("without limits nothing is outside: %+v", n.punished)
+				}
+			}
+		})
+	}
+}
+
+// TestHidesPipes: a process in a container without the pipe directory is told apart from one that
+// merely dropped its environment.
+func TestHidesPipes(t *testing.T) {
+	n := newNode(t, 1)
+	n.node.Config.Paths.Run = t.TempDir()
+	dir := n.node.Config.Paths.PipeRoot() + "/" + string(uuid(0))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mounts := func(pid, text string) {
+		t.Helper()
+		where := filepath.Join(n.proc.Root, pid)
+		if err := os.MkdirAll(where, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(where, "mountinfo"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := n.job(100, "slot1_1", uuid(0))
+	var all []gpu.DeviceProcess
+	for _, pid := range []int{200, 201, 202, 203} {
+		n.process(pid, 100)
+		n.starters[pid] = j.Starter
+		all = append(all, gpu.DeviceProcess{PID: pid})
+	}
+	mounts("self", "22 1 254:0 / / rw - ext4 /dev/vda rw\n")
+	mounts("200", "22 1 254:0 / / rw - ext4 /dev/vda rw\n")
+	mounts("201", "30 1 0:60 / / rw - overlay overlay rw\n")
+	mounts("202", "30 1 0:60 / / rw - overlay overlay rw\n31 30 254:0 "+dir+" "+dir+" rw - ext4 /dev/vda rw\n")
+	n.node.Config.Health.Unattached, n.toBeHeld[j.Starter] = config.EnforceHold, true
+	n.readings[0] = reading(uuid(0), all...)
+	n.sample(t)
+	if len(n.punished) != 1 || !slices.Equal(n.punished[0].Blind, []int{201}) || n.punished[0].Pipes != dir {
+		t.Errorf("%+v", n.punished)
+	}
+}
+
+// TestNewServer: the agent's loop is woken for an MPS server that no health check has listed yet.
+func TestNewServer(t *testing.T) {
+	n := newNode(t, 1)
+	daemon := n.node.Daemons[uuid(0)].Proof.Process()
+	n.process(60, 1)
+	n.readings[0] = reading(uuid(0), uses(60, 28))
+	if n.sample(t); n.woken > 0 {
+		t.Error("woken for a process that is no server")
+	}
+	n.process(60, daemon.PID)
+	n.proc.Add(proctree.Process{PID: daemon.PID, Parent: 1, Comm: "nvidia-cuda-mps", Started: daemon.Started})
+	if n.sample(t); n.woken != 1 {
+		t.Errorf("woken %d times for a new server", n.woken)
+	}
+	listed := n.node.Daemons[uuid(0)]
+	listed.Proof.States = []mps.Server{{ID: process.ID{PID: 60, Started: proctree.StartOf(60)}}}
+	n.node.Daemons[uuid(0)] = listed
+	if n.sample(t); n.woken != 1 {
+		t.Errorf("woken %d times; the server is listed", n.woken)
+	}
+}
+
+// TestEventsOfContention: the history has it when jobs slow each other down no longer.
+func TestEventsOfContention(t *testing.T) {
+	n := newNode(t, 1)
+	n.loop.contended[uuid(0)] = true // up to the last sample
+	n.sample(t)
+	n.sample(t)
+	if len(n.events) != 1 || n.events[0].Kind != history.EventContention || !strings.Contains(n.events[0].Text, "no longer") {
+		t.Errorf("%+v", n.events)
+	}
+}
+
+// TestRun: samples are taken at the pace of the configuration in force, until the context ends.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { n.loop.Run(ctx); close(done) }()
+		time.Sleep(3*n.node.Config.Usage.Interval + n.node.Config.Usage.Interval/2)
+		synctest.Wait()
+		if got := len(n.published); got != 4 {
+			t.Errorf("%d samples in three intervals and a half", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestNothingSamples: without a source there are no samples, and what rests on them is not known.
+func TestNothingSamples(t *testing.T) {
+	n := newNode(t, 1)
+	n.loop.Source = nil
+	l := New(n.loop.Options)
+	l.Run(t.Context())
+	l.Watch(t.Context())
+	g := &n.node.Plan.GPUs[0]
+	if l.Last() == nil || l.Fresh(n.clock) || l.Unused(uuid(0), n.clock) || l.Enforces(n.node, uuid(0)) {
+		t.Error("something is known")
+	}
+	if l.Sees(n.node, g, n.clock).Known || l.Unseen(n.node, uuid(0), n.clock) != "" || l.JobUses(n.clock) != nil {
+		t.Error("something is known of a job")
+	}
+	if u := l.Uses(uuid(0)); u.MiB != nil || u.SM != nil || len(u.Strangers) > 0 {
+		t.Errorf("%+v", u)
+	}
+}
