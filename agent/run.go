@@ -19,6 +19,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/dcgm"
 	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/history"
@@ -402,7 +403,7 @@ const sweepEvery = 5 * time.Second
 func (a *Agent) sweep(ctx context.Context) {
 	t := time.NewTicker(sweepEvery)
 	defer t.Stop()
-	unmapped := ""
+	mapping := dcgm.Mapping{Log: a.log}
 	for {
 		select {
 		case <-ctx.Done():
@@ -410,10 +411,13 @@ func (a *Agent) sweep(ctx context.Context) {
 		case <-t.C:
 			// On an observed node each sample does: nobody waits for its GPU, and the record of a job
 			// has its last seconds then.
-			if !a.view.Load().plan.Observe || !a.sampling.Fresh(time.Now()) {
+			v := a.view.Load()
+			if !v.plan.Observe || !a.sampling.Fresh(time.Now()) {
 				a.sweepNow()
 			}
-			unmapped = a.mapJobs(unmapped)
+			if v.planned {
+				mapping.Update(v.config.Usage.DCGMJobMapping, &v.plan, a.jobs.Running())
+			}
 		}
 	}
 }

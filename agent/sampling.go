@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/dcgm"
 	"github.com/gpuslot/gpuslot/agent/sampling"
 	"github.com/gpuslot/gpuslot/agent/usage"
 )
@@ -14,11 +15,11 @@ func (a *Agent) newSampling(source usage.Source, c config.Usage, proc string) er
 		Proc: proc, Published: a.remember, Ended: a.sweepNow, Wake: func() { nudge(a.wake) },
 	}
 	if source != nil && c.DCGM != "" {
-		dcgm, err := usage.NewDCGM(c.DCGM)
+		exporter, err := dcgm.New(c.DCGM)
 		if err != nil {
 			return err
 		}
-		o.DCGM = dcgm
+		o.DCGM = exporter
 	}
 	a.sampling = sampling.New(o)
 	return nil

@@ -1,4 +1,8 @@
-package usage
+// Package dcgm works with the site's own dcgm-exporter. It reads the activity of GPUs that NVML does not
+// report (before Hopper), and writes the files by which the exporter labels its metrics with jobs.
+//
+// Start at Exporter, which reads, and Mapping, which writes.
+package dcgm
 
 import (
 	"context"
@@ -14,26 +18,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
-
-// Activities are shares of busy multiprocessors, 0 to 1.
-type Activities map[Instance]float64
-
-// Instance is a whole GPU or one of its GPU instances.
-type Instance struct {
-	GPU gpu.UUID
-	// ID is NVML's id of the GPU instance, or WholeGPU.
-	ID int
-}
-
-// WholeGPU stands in Instance for the GPU itself.
-const WholeGPU = -1
-
-// ActivitySource tells what NVML does not on GPUs before Hopper.
-type ActivitySource interface {
-	Activities(ctx context.Context) (Activities, error)
-}
 
 // smActive is the field of NVIDIA's DCGM: the share of cycles in which an SM
 // had a warp, averaged over all SMs. The exporter's default counters leave it out.
@@ -43,17 +30,17 @@ const smActive = "DCGM_FI_PROF_SM_ACTIVE"
 // each prints.
 const largestExposition = 8 << 20
 
-// DCGM reads the site's own dcgm-exporter. Its values are as old as its
+// Exporter reads the site's dcgm-exporter. Its values are as old as its
 // collection interval (30 s unless set), so bounds that rest on them are as
 // good as the load is steady: set it to the sampling interval.
-type DCGM struct {
+type Exporter struct {
 	url    string
 	client *http.Client
 }
 
-// NewDCGM takes the exporter's address, such as http://127.0.0.1:9400/metrics.
+// New takes the exporter's address, such as http://127.0.0.1:9400/metrics.
 // It must be a loopback address: only this node may report what it does.
-func NewDCGM(address string) (*DCGM, error) {
+func New(address string) (*Exporter, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" || !loopback(u.Hostname()) {
 		return nil, fmt.Errorf("dcgm-exporter at %.80q: "+
@@ -61,7 +48,7 @@ func NewDCGM(address string) (*DCGM, error) {
 	}
 	t := &http.Transport{Proxy: nil, DialContext: (&net.Dialer{}).DialContext, MaxIdleConnsPerHost: 1}
 	refuse := func(*http.Request, []*http.Request) error { return errors.New("it redirects") }
-	return &DCGM{url: u.String(), client: &http.Client{Transport: t, CheckRedirect: refuse}}, nil
+	return &Exporter{url: u.String(), client: &http.Client{Transport: t, CheckRedirect: refuse}}, nil
 }
 
 func loopback(host string) bool {
@@ -70,7 +57,7 @@ func loopback(host string) bool {
 }
 
 // Activities asks the exporter once, within the context's deadline.
-func (d *DCGM) Activities(ctx context.Context) (Activities, error) {
+func (d *Exporter) Activities(ctx context.Context) (usage.Activities, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url, nil)
 	if err != nil {
 		return nil, err
@@ -84,7 +71,7 @@ func (d *DCGM) Activities(ctx context.Context) (Activities, error) {
 		return nil, fmt.Errorf("ask dcgm-exporter at %s: it answers %s", d.url, resp.Status)
 	}
 	body := &io.LimitedReader{R: resp.Body, N: largestExposition + 1}
-	a, err := parseDCGM(body)
+	a, err := parse(body)
 	if body.N <= 0 {
 		return nil, fmt.Errorf("dcgm-exporter at %s prints more than %d bytes", d.url, largestExposition)
 	}
@@ -94,9 +81,9 @@ func (d *DCGM) Activities(ctx context.Context) (Activities, error) {
 	return a, nil
 }
 
-// parseDCGM reads DCGM_FI_PROF_SM_ACTIVE from an exposition. A value that is no
+// parse reads DCGM_FI_PROF_SM_ACTIVE from an exposition. A value that is no
 // share, or of no GPU, is left out.
-func parseDCGM(r io.Reader) (Activities, error) {
+func parse(r io.Reader) (usage.Activities, error) {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(r)
 	if err != nil {
@@ -106,7 +93,7 @@ func parseDCGM(r io.Reader) (Activities, error) {
 	if family == nil {
 		return nil, fmt.Errorf("it does not print %s: add it to the exporter's list of counters (-f)", smActive)
 	}
-	out := Activities{}
+	out := usage.Activities{}
 	for _, m := range family.GetMetric() {
 		labels := map[string]string{}
 		for _, l := range m.GetLabel() {
@@ -126,14 +113,14 @@ func parseDCGM(r io.Reader) (Activities, error) {
 
 // instanceOf reads the labels UUID, which is the GPU's, and GPU_I_ID, which is
 // missing or empty for a whole GPU.
-func instanceOf(uuid, id string) (Instance, bool) {
+func instanceOf(uuid, id string) (usage.Instance, bool) {
 	u, err := gpu.ParseUUID(uuid)
 	if err != nil || u.IsMIG() {
-		return Instance{}, false
+		return usage.Instance{}, false
 	}
 	if id == "" {
-		return Instance{GPU: u, ID: WholeGPU}, true
+		return usage.Instance{GPU: u, ID: usage.WholeGPU}, true
 	}
 	n, err := strconv.ParseUint(id, 10, 16)
-	return Instance{GPU: u, ID: int(n)}, err == nil
+	return usage.Instance{GPU: u, ID: int(n)}, err == nil
 }
