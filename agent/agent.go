@@ -25,6 +25,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/ending"
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/hardware"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/jobs"
@@ -58,7 +59,7 @@ type Options struct {
 	// Hardware is NVML or a recorded file. WaitForHardware lets the start wait a
 	// while until it can be read and shows GPUs, if ExpectedGPUs says that there
 	// should be some.
-	Hardware        Hardware
+	Hardware        hardware.Source
 	WaitForHardware bool
 	ExpectedGPUs    int
 	// Runner starts control daemons below these paths: systemd units or processes.
@@ -153,8 +154,7 @@ type Agent struct {
 	configFile string
 	version    string
 	own        uint32
-	hardware   Hardware
-	expected   int
+	hardware   *hardware.Reader
 	startd     Startd
 	settings   func(context.Context) (condor.Settings, error)
 	pool       waiting.Pool
@@ -221,15 +221,7 @@ type Agent struct {
 	// wake wakes the loop.
 	wake chan struct{}
 
-	driverMismatch func(ctx context.Context) (why string, err error)
-
-	// The loop's own. Mismatched is why a fresh process could not use the driver,
-	// healed that one can again, which this one cannot.
-	mismatched string
-	healed     bool
-	// driverAsked gives the answer of a fresh process that is asked now.
-	driverAsked chan driverAnswer
-	// Recalled is the plan of the agent before this one.
+	// The loop's own. Recalled is the plan of the agent before this one.
 	recalled plan.Plan
 	// lostPlan is why that plan could not be read: see planBefore.
 	lostPlan error

@@ -56,13 +56,13 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 
 	// Read: the hardware and HTCondor's version.
 	a.beat()
-	inv, unreadable, errInv := a.inventory(ctx)
+	inv, unreadable, errInv := a.hardware.Inventory(ctx)
 	for _, err := range unreadable {
 		problem(fmt.Errorf("a GPU does not answer: %w", err))
 	}
-	v.closed = hardwareMissing(inv, errInv, a.expected)
+	v.closed = a.hardware.Missing(inv, errInv)
 	if v.closed == "" {
-		v.closed = a.mismatch(ctx, &v, reload)
+		v.closed = a.hardware.Unusable(ctx, v.rounds, reload)
 	}
 	a.beat()
 	if reload || v.condorStale() {
@@ -99,7 +99,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		changed := v.planned && a.makeLayouts(ctx, &v, inv, problem)
 		if changed {
 			a.beat()
-			if inv, unreadable, errInv = a.inventory(ctx); errInv == nil {
+			if inv, unreadable, errInv = a.hardware.Inventory(ctx); errInv == nil {
 				a.replan(&v, inv, start, problem)
 			}
 			problem(errors.Join(append(unreadable, errInv)...))

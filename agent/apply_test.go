@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -397,44 +396,4 @@ func TestManageFalseWritesNoConfiguration(t *testing.T) {
 		t.Error("a configuration was written")
 	}
 	ta.read(filepath.Join(ta.dir, "r/condor/inventory.ad"))
-}
-
-func TestAwaitHardware(t *testing.T) {
-	ta := bareTestAgent(t, 1, "")
-	ta.restart()
-	ta.hw.set(gpu.Inventory{}, errors.New("not yet"))
-	o := ta.options()
-	o.WaitForHardware, o.hardwareTimeout = true, 50*time.Millisecond
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	ta.awaitHardware(ctx, o)
-	if ctx.Err() != nil {
-		t.Error("the wait is not bounded by its own time")
-	}
-}
-
-func TestExpectedGPUs(t *testing.T) {
-	sys := t.TempDir()
-	for name, d := range map[string][2]string{
-		"0000:3b:00.0": {"0x10de\n", "0x030200\n"}, // 3D controller
-		"0000:5e:00.0": {"0x10de\n", "0x030000\n"}, // VGA
-		"0000:5e:00.1": {"0x10de\n", "0x040300\n"}, // its audio function
-		"0000:00:02.0": {"0x8086\n", "0x030000\n"}, // another vendor's
-	} {
-		dir := filepath.Join(sys, "bus/pci/devices", name)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for i, f := range []string{"vendor", "class"} {
-			if err := os.WriteFile(filepath.Join(dir, f), []byte(d[i]), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if n := ExpectedGPUs(sys); n != 2 {
-		t.Errorf("ExpectedGPUs = %d, want 2", n)
-	}
-	if n := ExpectedGPUs(filepath.Join(sys, "nothing")); n != 0 {
-		t.Errorf("ExpectedGPUs without a bus = %d", n)
-	}
 }

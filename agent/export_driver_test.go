@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/hardware"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/proctree"
@@ -33,7 +34,7 @@ func (n *fullNode) Read(context.Context) ([]gpu.Reading, error) {
 // countingDriver counts every way to the driver that an agent has.
 type countingDriver struct {
 	fullNode
-	Hardware
+	hardware.Source
 	calls atomic.Int64
 }
 
@@ -44,12 +45,12 @@ func (d *countingDriver) Read(ctx context.Context) ([]gpu.Reading, error) {
 
 func (d *countingDriver) Inventory(ctx context.Context) (gpu.Inventory, []error, error) {
 	d.calls.Add(1)
-	return d.Hardware.Inventory(ctx)
+	return d.Source.Inventory(ctx)
 }
 
 func (d *countingDriver) SetComputeMode(ctx context.Context, u gpu.UUID, m gpu.ComputeMode) error {
 	d.calls.Add(1)
-	return d.Hardware.SetComputeMode(ctx, u, m)
+	return d.Source.SetComputeMode(ctx, u, m)
 }
 
 func (d *countingDriver) Watch(context.Context, func(gpu.Event)) error {
@@ -66,15 +67,15 @@ func (d *countingDriver) Conditions(context.Context, []gpu.UUID) ([]gpu.Conditio
 // nothing, by whichever way.
 func TestNoDriverInsideAScrape(t *testing.T) {
 	ta, _ := benchAgent(t, 1000)
-	d := &countingDriver{Hardware: ta.hw}
+	d := &countingDriver{Source: ta.hw}
 	for g := range 16 {
 		d.readings = append(d.readings, gpu.Reading{GPU: uuid(g), Index: g, Use: gpu.Use{Processes: gpu.Known([]gpu.DeviceProcess{})}})
 	}
-	ta.hardware = d
+	ta.hardware.Source = d
 	ta.troubles = faults.NewWatcher(faults.Options{Alarms: d, File: faults.File(ta.view.Load().config.Paths),
 		Events: ta.history, Log: ta.log, Node: func() faults.Node { return ta.view.Load().faults() }, Changed: func() {}})
 	ta.prober.MemoryLimits = func() (has, known bool) { d.calls.Add(1); return false, true }
-	ta.driverMismatch = func(context.Context) (string, error) { d.calls.Add(1); return "", nil }
+	ta.hardware.Mismatch = func(context.Context) (string, error) { d.calls.Add(1); return "", nil }
 	if err := ta.newSampling(d, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 		}
 		a.moved() // what ended is told before the next proof forgets it
 		a.apply(ctx, again)
-		if a.healed || a.quiescer.Leave(ctx) {
+		if a.hardware.Healed() || a.quiescer.Leave(ctx) {
 			return true
 		}
 		if again {

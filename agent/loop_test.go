@@ -21,7 +21,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/condor"
-	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/alone"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
@@ -240,40 +239,6 @@ func TestConfirmBatches(t *testing.T) {
 		}
 		if n := ta.startd.questions() - before; n != 2 {
 			t.Errorf("%d questions", n)
-		}
-	})
-}
-
-func TestAwaitHardwareIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ta := newTestAgent(t, 1, "")
-		o := ta.options()
-		wait := func(expect int) time.Duration {
-			ta.expected, o.WaitForHardware = expect, true
-			start := time.Now()
-			ta.awaitHardware(t.Context(), o)
-			return time.Since(start)
-		}
-		if d := wait(1); d != 0 {
-			t.Errorf("waited %s for what is there", d)
-		}
-		ta.hw.set(gpu.Inventory{}, errors.New("the NVIDIA kernel driver is not loaded"))
-		if d := wait(1); d < 60*time.Second || d > 62*time.Second {
-			t.Errorf("waited %s for a driver that does not come", d)
-		}
-		ta.hw.set(inventoryOf(0), nil)
-		if d := wait(0); d != 0 {
-			t.Errorf("waited %s on a node that has no GPUs", d)
-		}
-		if d := wait(1); d < 60*time.Second {
-			t.Errorf("waited only %s for GPUs that are on the bus", d)
-		}
-		go func() {
-			time.Sleep(5 * time.Second)
-			ta.hw.set(inventoryOf(1), nil)
-		}()
-		if d := wait(1); d < 5*time.Second || d > 7*time.Second {
-			t.Errorf("waited %s for a driver that came after 5 s", d)
 		}
 	})
 }

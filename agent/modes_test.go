@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpuslot/gpuslot/agent/hardware"
 	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/condor"
@@ -49,7 +50,7 @@ func TestComputeModeIsUndone(t *testing.T) {
 
 func TestComputeModeCannotBeSet(t *testing.T) {
 	ta := bareTestAgent(t, 1, "")
-	ta.hw.refuse = ErrRecorded
+	ta.hw.refuse = hardware.ErrRecorded
 	ta.restart()
 	if why := ta.reason(0); why != "" {
 		t.Errorf("the GPU is closed: %s", why)

@@ -13,6 +13,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/hardware"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/store"
@@ -30,7 +31,7 @@ func quiescedInventory(p config.Paths) string { return filepath.Join(p.State, "q
 
 // withoutDriver are the options of an agent that touches no GPU.
 func (o Options) withoutDriver(p config.Paths) Options {
-	o.Hardware, o.WaitForHardware, o.ExpectedGPUs = Recorded{Path: quiescedInventory(p)}, false, 0
+	o.Hardware, o.WaitForHardware, o.ExpectedGPUs = hardware.Recorded{Path: quiescedInventory(p)}, false, 0
 	o.Usage, o.Alarms, o.CUDA, o.Cgroups, o.MemoryLimits, o.DriverMismatch = nil, nil, nil, nil, nil, nil
 	o.MIG.Hardware = nil
 	return o
@@ -90,12 +91,12 @@ func (a quiesced) LetGo(ctx context.Context, revert bool) error {
 
 // keepInventory restores compute modes and writes down what the node then has.
 func (a quiesced) keepInventory(ctx context.Context, v *view) error {
-	inv, _, err := a.inventory(ctx)
+	inv, _, err := a.hardware.Inventory(ctx)
 	if err == nil {
 		err = a.modes.Return(ctx, inv, nil)
 	}
 	if err == nil {
-		inv, _, err = a.inventory(ctx)
+		inv, _, err = a.hardware.Inventory(ctx)
 	}
 	if err != nil {
 		return err

@@ -6,9 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -250,47 +248,21 @@ func TestRevert(t *testing.T) {
 func TestMismatch(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
 	why := "the module has another version: gpuslot node quiesce"
-	ta.driverMismatch = func(context.Context) (string, error) { return why, nil }
-	for range mismatchEvery {
+	ta.hardware.Mismatch = func(context.Context) (string, error) { return why, nil }
+	for range 4 { // a fresh process is asked in one of four rounds
 		ta.apply(false)
 	}
-	if ta.reason(0) != why || ta.reason(1) != why || len(ta.daemons.running) != 2 || ta.healed {
+	if ta.reason(0) != why || ta.reason(1) != why || len(ta.daemons.running) != 2 || ta.hardware.Healed() {
 		t.Errorf("%q, daemons %d", ta.reason(0), len(ta.daemons.running))
 	}
-	ta.driverMismatch = func(context.Context) (string, error) { return "", errors.New("no processes left") }
+	ta.hardware.Mismatch = func(context.Context) (string, error) { return "", errors.New("no processes left") }
 	if ta.apply(false); ta.reason(0) != why {
 		t.Error("what is not known opened it")
 	}
-	ta.driverMismatch = func(context.Context) (string, error) { return "", nil }
-	if ta.apply(false); !ta.healed || ta.reason(0) != "" {
-		t.Errorf("healed %v, %q", ta.healed, ta.reason(0))
+	ta.hardware.Mismatch = func(context.Context) (string, error) { return "", nil }
+	if ta.apply(false); !ta.hardware.Healed() || ta.reason(0) != "" {
+		t.Errorf("healed %v, %q", ta.hardware.Healed(), ta.reason(0))
 	}
-}
-
-// TestDriverHangs: a fresh process that hangs in the driver is waited for once, not
-// by every round, and no second one is started.
-func TestDriverHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ta := newTestAgent(t, 1, "")
-		calls, hangs := atomic.Int64{}, make(chan struct{})
-		ta.driverMismatch = func(context.Context) (string, error) {
-			calls.Add(1)
-			<-hangs // although its context ends
-			return "the module has another version", nil
-		}
-		begin := time.Now()
-		for range 3 * mismatchEvery {
-			ta.apply(false)
-		}
-		if took := time.Since(begin); took > mismatchWait || calls.Load() != 1 {
-			t.Errorf("the rounds waited %s for %d processes", took, calls.Load())
-		}
-		close(hangs)
-		synctest.Wait()
-		if ta.apply(false); ta.reason(0) == "" {
-			t.Error("the late answer was lost")
-		}
-	})
 }
 
 // TestDeviceHolders names who keeps the driver's modules.

@@ -45,7 +45,7 @@ func Release(ctx context.Context, o Options, force bool) error {
 	if err := a.keeper.StopAll(ctx); err != nil {
 		return err
 	}
-	return errors.Join(a.limits.Release(ctx), a.nodes.OpenToDaemons(), a.layouts.Leave(ctx, a.layoutNode(a.view.Load(), gpu.Inventory{})), a.modes.Restore(ctx, a.inventory), removeGenerated(cfg))
+	return errors.Join(a.limits.Release(ctx), a.nodes.OpenToDaemons(), a.layouts.Leave(ctx, a.layoutNode(a.view.Load(), gpu.Inventory{})), a.modes.Restore(ctx, a.hardware.Inventory), removeGenerated(cfg))
 }
 
 // idle refuses while jobs run that gpuslot admitted, or may have.

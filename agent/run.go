@@ -22,6 +22,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/dcgm"
 	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/hardware"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/jobs"
@@ -72,7 +73,11 @@ func run(ctx context.Context, o Options) error {
 	}
 	a.quiescer.Quiet = quiet
 	a.recall(cfg.Paths)
-	a.awaitHardware(ctx, o)
+	if o.WaitForHardware { // a driver that is still loading: HTCondor is to start with the right layout
+		a.hardware.Await(ctx, cmp.Or(o.hardwareTimeout, hardwareTimeout), func(why string) {
+			a.tell(a.manager.Status("waiting for the GPUs: " + why))
+		})
+	}
 	a.apply(ctx, true)
 	if why := a.view.Load().configError; why != "" {
 		return brokenConfig{error: errors.New(why), Hardware: true}
@@ -87,10 +92,12 @@ func run(ctx context.Context, o Options) error {
 func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a := &Agent{
 		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
-		hardware: o.Hardware, expected: o.ExpectedGPUs, startd: o.Startd, settings: o.Settings, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients,
-		wake:    make(chan struct{}, 1),
-		history: history.NewWriter(cfg.Paths, o.Log),
+		startd: o.Startd, settings: o.Settings, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients,
+		wake: make(chan struct{}, 1), history: history.NewWriter(cfg.Paths, o.Log),
 	}
+	a.hardware = hardware.New(hardware.Options{
+		Source: o.Hardware, Expected: o.ExpectedGPUs, Mismatch: o.DriverMismatch, Log: a.log,
+	})
 	if a.manager == nil {
 		a.manager = nobody{}
 	}
@@ -113,7 +120,6 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		}
 	}
 	a.prober = &capability.Prober{Probe: probe, MemoryLimits: o.MemoryLimits, Sys: sys, Log: o.Log}
-	a.driverMismatch = o.DriverMismatch
 	a.cgroupRoot = o.cgroupRoot
 	if a.cgroupRoot == "" {
 		a.cgroupRoot = filepath.Join(sys, "fs/cgroup") // where NVIDIA's driver looks, too
@@ -225,34 +231,6 @@ func (nobody) Alive() error        { return nil }
 // hardwareTimeout bounds the wait before the agent says it is ready, and with
 // it the start of condor.service.
 const hardwareTimeout = 60 * time.Second
-
-// awaitHardware gives a driver that is still loading time, so that HTCondor
-// starts with the right layout. A node that should have no GPUs does not wait.
-func (a *Agent) awaitHardware(ctx context.Context, o Options) {
-	if !o.WaitForHardware {
-		return
-	}
-	most := o.hardwareTimeout
-	if most == 0 {
-		most = hardwareTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	said := ""
-	for {
-		inv, _, err := a.inventory(ctx)
-		why := hardwareMissing(inv, err, a.expected)
-		if why == "" || ctx.Err() != nil {
-			return
-		}
-		if why != said {
-			a.log.Warn("waiting for the GPUs", "err", why)
-			a.tell(a.manager.Status("waiting for the GPUs: " + why))
-			said = why
-		}
-		pause(ctx, time.Second)
-	}
-}
 
 // serve runs everything until the first part fails or the context ends.
 func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {

@@ -24,6 +24,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/hardware"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/verify"
@@ -151,7 +152,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		Socket:     f.socket,
 	}
 	if f.inventory != "" {
-		o.Hardware, o.WaitForHardware = agent.Recorded{Path: f.inventory}, true
+		o.Hardware, o.WaitForHardware = hardware.Recorded{Path: f.inventory}, true
 	} else {
 		hw := &nvmlHardware{}
 		defer hw.close()
@@ -161,7 +162,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		if o.MIG, err = migExecutor(hw); err != nil {
 			return err
 		}
-		o.ExpectedGPUs = agent.ExpectedGPUs("/sys")
+		o.ExpectedGPUs = hardware.ExpectedGPUs("/sys")
 		o.WaitForHardware = o.ExpectedGPUs > 0
 	}
 	o.Runner = units
