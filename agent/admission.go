@@ -67,9 +67,9 @@ type viewedCgroups struct {
 	v *view
 }
 
-// Starts says whether a job may start in a cgroup.
-func (n viewedCgroups) Starts(c starter.Caller, leaf string) error {
-	return n.a.nodes.Starts(n.v.isolation(), c, leaf)
+// Starts says whether a job may start where the caller is.
+func (n viewedCgroups) Starts(c starter.Caller) error {
+	return n.a.nodes.Starts(n.v.isolation(), c)
 }
 
 // CloseNodes closes the device nodes of other MIG devices to a job.

@@ -108,7 +108,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 		t.Errorf("JAX is to take %s of a GPU that shows the budget as its total", got)
 	}
 	c.process(st)
-	reply := c.admission.Start(t.Context(), starter.Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
+	reply := c.admission.Start(t.Context(), c.proc.caller(1000, st.PID+1000, st))
 	if s := reply.Started; s == nil || !s.Supervise || !s.Reserved {
 		t.Errorf("the supervisor hears %+v", reply)
 	}
@@ -117,10 +117,9 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	if got := c.wall(0); got != jobs.WallCgroup || c.status().GPUs[0].Wall != jobs.WallCgroup {
 		t.Errorf("wall %s", got)
 	}
-	login := starter.Caller{UID: 1000, PID: st.PID + 2000, Starter: st}
-	c.proc.Add(proctree.Process{PID: login.PID, Parent: st.PID, Comm: "supervise",
+	c.proc.Add(proctree.Process{PID: st.PID + 2000, Parent: st.PID, Comm: "supervise",
 		Cgroup: "/htcondor/_x_" + st.Slot + "@wn1/sshd.slice/sshd.scope"})
-	if _, err := c.ender.End(t.Context(), login); err != nil {
+	if _, err := c.ender.End(t.Context(), c.proc.caller(1000, st.PID+2000, st)); err != nil {
 		t.Fatal(err)
 	}
 	c.limits(c.leaf(st), "soft 4096 hard 4096") // a logout

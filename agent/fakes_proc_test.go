@@ -21,6 +21,13 @@ func (f fakeProc) of(agent uint32) starter.Node {
 	return starter.Node{FS: process.FS{Root: f.Root}, Own: agent}
 }
 
+// caller is a process as it is identified, of a starter's job.
+func (f fakeProc) caller(uid uint32, pid int, s starter.Starter) starter.Caller {
+	c, _ := f.fs().Identify(uid, pid) // below that starter or not
+	c.Starter = s
+	return c
+}
+
 // starter adds the condor_starter of a slot.
 func (f fakeProc) starter(pid int, slot string) starter.Starter {
 	return starter.Starter{ID: f.Starter(pid, slot), Slot: slot}

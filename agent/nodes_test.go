@@ -222,7 +222,7 @@ func TestNodesOfTheNextJob(t *testing.T) {
 // starts asks as a job's supervisor and returns why the job does not start.
 func (n *nodesAgent) starts(st starter.Starter, slot string) string {
 	n.t.Helper()
-	reply := n.admission.Start(n.t.Context(), starter.Caller{UID: 1000, PID: st.PID + 1000, Starter: st})
+	reply := n.admission.Start(n.t.Context(), n.proc.caller(1000, st.PID+1000, st))
 	if reply.Refusal != nil {
 		return reply.Refusal.Reason
 	}
@@ -294,7 +294,7 @@ func TestNodesOfTheWrapper(t *testing.T) {
 	n.want("slot1_1", "[]")
 	n.startd.set([]condor.Slot{slotAd("slot1_1", "9.0", "alice", 1024, small)}, nil)
 	job := jobOn(st, "alice", small, 1024)
-	if reply := n.prepare(starter.Caller{UID: 1000, PID: st.PID + 1000, Starter: st}, job); reply.Grant == nil {
+	if reply := n.prepare(n.proc.caller(1000, st.PID+1000, st), job); reply.Grant == nil {
 		t.Fatalf("%+v", reply)
 	}
 	n.want("slot1_1", own)

@@ -62,8 +62,8 @@ type GPUs interface {
 
 // Cgroups put in force what holds in the cgroup of a job that starts.
 type Cgroups interface {
-	// Starts is an error, for the user, if no job may start in a cgroup.
-	Starts(c starter.Caller, leaf string) error
+	// Starts is an error, for the user, if no job may start where the caller is.
+	Starts(c starter.Caller) error
 	// CloseNodes closes the device nodes of MIG devices that a job does not have.
 	CloseNodes(s starter.Starter, held []jobs.Job, leaf string) error
 	// Limit limits a job's VRAM, and says whether the driver keeps as much for it.
@@ -103,8 +103,6 @@ type Startds interface {
 // Processes are those of this node; starter.Node is the real one.
 type Processes interface {
 	Runs(p process.ID) bool
-	// Leaf is the cgroup of a job's process.
-	Leaf(pid int) starter.Leaf
 }
 
 // Events are kept for operators; history.Writer is the real one.
@@ -198,7 +196,7 @@ func (p *Preparer) Prepare(ctx context.Context, c starter.Caller, said *api.Job)
 	}
 	if !c.Hook { // it asked for its start before, without a GPU
 		// What fails is a warning of status, and tried again by the loop.
-		_ = p.Node().Cgroups.CloseNodes(c.Starter, p.Jobs.HeldBy(c.Starter), p.Processes.Leaf(c.PID).Path)
+		_ = p.Node().Cgroups.CloseNodes(c.Starter, p.Jobs.HeldBy(c.Starter), c.Leaf.Path)
 	}
 	p.note(c, job, history.EventAdmitted, admittedText(job, grant))
 	log("admitted a job",

@@ -204,7 +204,7 @@ func (n *node) Closed(g *plan.GPU, taken string, _ uint64, _ time.Time) string {
 	return cmp.Or(n.closed[g.UUID], taken)
 }
 
-func (n *node) Starts(starter.Caller, string) error { return n.cgroupRefuses }
+func (n *node) Starts(starter.Caller) error { return n.cgroupRefuses }
 
 func (n *node) CloseNodes(_ starter.Starter, _ []jobs.Job, leaf string) error {
 	n.nodesOf = append(n.nodesOf, leaf)

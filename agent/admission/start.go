@@ -24,12 +24,11 @@ func (p *Preparer) Start(ctx context.Context, c starter.Caller) api.Reply {
 	if why != "" {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed, why)}
 	}
-	l := p.Processes.Leaf(c.PID)
-	if l.Left {
+	if c.Leaf.Left {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed,
 			"the job was moved out of its own cgroup before it began: some process of its account did that")}
 	}
-	if err := n.Cgroups.Starts(c, l.Path); err != nil {
+	if err := n.Cgroups.Starts(c); err != nil {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed, err.Error())}
 	}
 	out := &api.Started{}
@@ -38,11 +37,11 @@ func (p *Preparer) Start(ctx context.Context, c starter.Caller) api.Reply {
 			continue
 		}
 		out.Supervise = true
-		if !l.Login {
-			out.Reserved = n.Cgroups.Limit(ctx, j, l.Path) || out.Reserved
+		if !c.Leaf.Login {
+			out.Reserved = n.Cgroups.Limit(ctx, j, c.Leaf.Path) || out.Reserved
 		}
 	}
-	if err := n.Cgroups.CloseNodes(c.Starter, held, l.Path); err != nil {
+	if err := n.Cgroups.CloseNodes(c.Starter, held, c.Leaf.Path); err != nil {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed, fmt.Sprintf(
 			"the device nodes of other MIG devices cannot be closed to the job: %v: look at gpuslot status on the node", err))}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -18,10 +19,10 @@ func TestStart(t *testing.T) {
 	s := n.starter(100, "slot1_1")
 	n.grant(s, 1000, "alice", uuid(0), 4096)
 	n.proc.Add(proctree.Process{PID: 200, Parent: s.PID, Comm: "wrap", UID: 1000, Cgroup: proctree.CgroupOf("slot1_1")})
-	supervisor := starter.Caller{UID: 1000, PID: 200, Starter: s}
-	leaf := n.view.Leaf(200).Path
-	if leaf == "" {
-		t.Fatal("the job has no cgroup")
+	supervisor, err := n.view.Identify(1000, 200)
+	leaf := supervisor.Leaf.Path
+	if err != nil || leaf == "" {
+		t.Fatalf("the job has no cgroup: %v", err)
 	}
 	reply := n.Start(t.Context(), supervisor)
 	if reply.Started == nil || !reply.Started.Supervise || !reply.Started.Reserved {
@@ -41,6 +42,35 @@ func TestStart(t *testing.T) {
 	}
 	if reply := n.Start(t.Context(), starter.Caller{UID: 1000, PID: 200}); reply.Error == "" {
 		t.Errorf("below no starter: %+v", reply)
+	}
+}
+
+// TestCallerThatEnded: the PID of a caller may be another job's by the time of its answer. It is
+// not looked up again.
+func TestCallerThatEnded(t *testing.T) {
+	its := proctree.CgroupOf("slot1_1")
+	caller := func(n *node) starter.Caller {
+		s, other := n.starter(100, "slot1_1"), n.starter(101, "slot1_2")
+		n.proc.Add(proctree.Process{PID: 200, Parent: s.PID, Comm: "wrap", UID: 1000, Cgroup: its})
+		c, err := n.view.Identify(1000, 200)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.proc.Add(proctree.Process{PID: 200, Parent: other.PID, Comm: "wrap", UID: 1001, Cgroup: proctree.CgroupOf("slot1_2")})
+		return c
+	}
+	n := newNode(t)
+	c := caller(n)
+	n.grant(c.Starter, 1000, "alice", uuid(0), 4096)
+	n.Start(t.Context(), c)
+	if strings.Join(n.limited, " ") != its || strings.Join(n.nodesOf, " ") != its {
+		t.Errorf("at its start: limited %v, device nodes of %v, want %s", n.limited, n.nodesOf, its)
+	}
+	n = newNode(t) // without a hook the startd is asked first
+	c = caller(n)
+	n.startds.slots = []condor.Slot{slotAd("slot1_1", "9.0", "alice", 4096, uuid(0))}
+	if reply := n.prepare(c, jobOn(c.Starter, "alice", uuid(0), 4096)); reply.Grant == nil || strings.Join(n.nodesOf, " ") != its {
+		t.Errorf("%+v, device nodes of %v, want %s", reply, n.nodesOf, its)
 	}
 }
 

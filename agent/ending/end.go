@@ -33,8 +33,7 @@ func (e *Ender) End(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 	}
 	defer release()
 	out := &api.Ended{}
-	own := e.Processes.Leaf(c.PID)
-	if e.Processes.Alone(e.Root, c.PID) {
+	if c.Alone(e.Root) {
 		held = nil // no client of its is left, on any GPU
 	}
 	var errs []error
@@ -42,7 +41,7 @@ func (e *Ender) End(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 		if !e.Shared(r.GPU) {
 			continue
 		}
-		pids, err := e.clientsOf(ctx, r, c.PID)
+		pids, err := e.clientsOf(ctx, r, c)
 		errs = append(errs, err)
 		if err == nil && len(pids) > 0 {
 			step := e.EndClients(ctx, r.GPU, pids, r.Starter)
@@ -50,7 +49,7 @@ func (e *Ender) End(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 			out.Remaining += len(step.Waiting)
 		}
 	}
-	if !own.Login {
+	if !c.Leaf.Login {
 		e.Reservations.EndReservation(ctx, c.Starter)
 		out.Wait = e.Holds.HoldOf(c.Starter).Reason
 	}
@@ -58,7 +57,7 @@ func (e *Ender) End(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 }
 
 // clientsOf are the MPS clients that run in a job's slot, in the leaf of a caller.
-func (e *Ender) clientsOf(ctx context.Context, r jobs.Job, caller int) ([]int, error) {
+func (e *Ender) clientsOf(ctx context.Context, r jobs.Job, caller starter.Caller) ([]int, error) {
 	servers, err := e.Clients.Servers(ctx, r.GPU)
 	if err != nil {
 		return nil, err

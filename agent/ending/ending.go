@@ -44,12 +44,8 @@ type Holds interface {
 
 // Processes are those of this node; starter.Node is the real one.
 type Processes interface {
-	// Leaf is the cgroup of a job's process.
-	Leaf(pid int) starter.Leaf
-	// Alone says whether no other process of its job is left, by the cgroups below root.
-	Alone(root string, pid int) bool
-	// Together says whether two processes of a job are of the same leaf.
-	Together(a, b int, s starter.Starter) bool
+	// Together says whether a process of a job is of the same leaf as a caller.
+	Together(pid int, c starter.Caller, s starter.Starter) bool
 }
 
 // Starters says which processes are below a starter; starter.Node is the real one.

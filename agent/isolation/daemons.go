@@ -139,22 +139,17 @@ func (n *Nodes) openDaemonCgroup(dir starter.Cgroup) error {
 	return nil
 }
 
-// Starts notes where HTCondor runs a job, or a login to it, that asks for its start; leaf is
-// the cgroup that HTCondor made for it, empty if it made none. Where jobs have cgroups of
-// their own, who asks from that of the daemons is no job: users' code asks from there, too,
-// and is refused with an error for the user.
-func (n *Nodes) Starts(now Conditions, c starter.Caller, leaf string) error {
-	if leaf != "" {
-		n.runsIn(leaf)
+// Starts notes where HTCondor runs a job, or a login to it, that asks for its start. Where jobs
+// have cgroups of their own, who asks from that of the daemons is no job: users' code asks from
+// there, too, and is refused with an error for the user.
+func (n *Nodes) Starts(now Conditions, c starter.Caller) error {
+	if c.Leaf.Path != "" {
+		n.runsIn(c.Leaf.Path)
 		return nil
 	}
-	in, err := n.processes.UnifiedCgroup(c.PID)
-	if err != nil {
-		return err
-	}
 	own, _ := n.processes.UnifiedCgroup(os.Getpid())
-	beside := func(p string) bool { return mayClose(p, own) == nil && belowCgroup(in, p) }
-	if here, _ := starter.CgroupAt(filepath.Join(n.root, in)); !here.Exists() ||
+	beside := func(p string) bool { return mayClose(p, own) == nil && belowCgroup(c.Cgroup, p) }
+	if here, _ := starter.CgroupAt(filepath.Join(n.root, c.Cgroup)); !here.Exists() ||
 		!slices.ContainsFunc(n.htcondor.DaemonCgroups(), beside) {
 		return nil
 	}
@@ -162,7 +157,7 @@ func (n *Nodes) Starts(now Conditions, c starter.Caller, leaf string) error {
 	// (HTCondor's vanilla_proc.cpp).
 	switch own := now.JobCgroups && !n.htcondor.ReadOnly(c.Starter.PID, n.root); {
 	case !own:
-		n.runsIn(in)
+		n.runsIn(c.Cgroup)
 	case now.Divided() && !now.Observed && n.Enforced():
 		return errNotInJob
 	}

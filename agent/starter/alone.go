@@ -26,15 +26,15 @@ func (n Node) Leaf(pid int) Leaf {
 // Together says whether a process of a starter's slot goes with a supervisor: it
 // is in the same leaf. What is in none goes with the job. Where HTCondor makes no
 // cgroups, the starter's own child above each decides.
-func (n Node) Together(pid, supervisor int, s Starter) bool {
-	a, b := n.Leaf(pid), n.Leaf(supervisor)
+func (n Node) Together(pid int, supervisor Caller, s Starter) bool {
+	a, b := n.Leaf(pid), supervisor.Leaf
 	switch {
 	case a.Path != "" && b.Path != "":
 		return a == b
 	case b.Path != "":
 		return !b.Login
 	}
-	return n.childAbove(pid, s) == n.childAbove(supervisor, s)
+	return n.childAbove(pid, s) == n.childAbove(supervisor.PID, s)
 }
 
 // childAbove is the child of a starter that a process is or descends from; 0 if
@@ -50,14 +50,13 @@ func (n Node) childAbove(pid int, s Starter) int {
 	return 0
 }
 
-// Alone says for certain that a process is the last one of its leaf. Mount is
+// Alone says for certain that a caller is the last process of its leaf. Mount is
 // that of cgroup v2.
-func (n Node) Alone(mount string, pid int) bool {
-	l := n.Leaf(pid)
-	if l.Path == "" {
+func (c Caller) Alone(mount string) bool {
+	if c.Leaf.Path == "" {
 		return false
 	}
-	found, err := onlyProcess(filepath.Join(mount, l.Path), pid)
+	found, err := onlyProcess(filepath.Join(mount, c.Leaf.Path), c.PID)
 	return found && err == nil // or the mount is of another tree
 }
 

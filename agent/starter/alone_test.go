@@ -49,7 +49,7 @@ func TestAlone(t *testing.T) {
 					}
 				}
 			}
-			if got := (Node{FS: process.FS{Root: root}}).Alone(mount, 200); got != tt.want {
+			if got := callerAt(root).Alone(mount); got != tt.want {
 				t.Errorf("alone = %v", got)
 			}
 		})
@@ -61,15 +61,21 @@ func TestAloneUnreadable(t *testing.T) {
 	root, mount := t.TempDir(), t.TempDir()
 	put(t, filepath.Join(root, "200/cgroup"), "0::/_slot1_1@wn1\n")
 	put(t, filepath.Join(mount, "_slot1_1@wn1/cgroup.procs"), "200\n")
-	if !(Node{FS: process.FS{Root: root}}).Alone(mount, 200) {
+	if !callerAt(root).Alone(mount) {
 		t.Fatal("not alone")
 	}
 	if err := os.Mkdir(filepath.Join(mount, "_slot1_1@wn1/threaded"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if (Node{FS: process.FS{Root: root}}).Alone(mount, 200) {
+	if callerAt(root).Alone(mount) {
 		t.Error("alone beside a cgroup whose processes cannot be read")
 	}
+}
+
+// callerAt is process 200 as it is identified in a directory like /proc.
+func callerAt(root string) Caller {
+	c, _ := Node{FS: process.FS{Root: root}}.Identify(0, 200) // below no starter
+	return c
 }
 
 func exists(file string) bool {

@@ -3,6 +3,8 @@ package starter
 import (
 	"errors"
 	"fmt"
+
+	"github.com/gpuslot/gpuslot/condor/cgroup"
 )
 
 // Caller is who asks, as the kernel says it.
@@ -18,6 +20,10 @@ type Caller struct {
 	// Starter runs the job. For a job process that left its parents behind
 	// only the slot is known: PID is 0.
 	Starter Starter
+	// Cgroup is the caller's own, and Leaf the one that HTCondor made around it: as they were
+	// when the caller was identified, because its PID may be another's afterwards.
+	Cgroup string
+	Leaf   Leaf
 }
 
 // ErrNoSlot is the error for a process outside any slot.
@@ -29,10 +35,12 @@ var ErrNoSlot = errors.New("the caller runs in no slot: neither its cgroup nor a
 // which names no slot). Both must agree where both are known.
 func (n Node) Identify(uid uint32, pid int) (Caller, error) {
 	c := Caller{UID: uid, PID: pid}
-	inCgroup, err := n.cgroupSlot(pid)
+	text, err := n.trustedCgroup(pid)
 	if err != nil {
 		return c, fmt.Errorf("read the caller's cgroup: %w", err)
 	}
+	inCgroup := cgroup.SlotIn(text)
+	c.Cgroup, c.Leaf = unified(text), leafOf(text)
 	c.Hook = inCgroup == ""
 	s, err := n.starterAbove(pid)
 	if c.Hook {
