@@ -139,6 +139,9 @@ func TestNodesOfDaemonsNotClosed(t *testing.T) {
 func (n *nodesAgent) asks(slot, cgroup string) (refused string) {
 	n.t.Helper()
 	st := n.proc.starter(100, slot)
+	if err := os.MkdirAll(filepath.Join(n.root, cgroup), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
 	n.proc.Add(proctree.Process{PID: st.PID + 1000, Parent: st.PID, Comm: "supervise", Cgroup: cgroup})
 	refused = n.starts(st, slot)
 	n.round()
@@ -168,12 +171,18 @@ func TestStartFromDaemons(t *testing.T) {
 				t.Error(why)
 			}
 		}
-		if why := n.asks("slot1_1", daemonsCgroup); !strings.HasPrefix(why, "HTCondor gives each job of this node a cgroup of its own, and the caller is in") {
+		if why := n.asks("slot1_1", daemonsCgroup); !strings.HasPrefix(why, "HTCondor gives each job of this node a cgroup of its own, and the caller is in none of them") {
 			t.Errorf("after %s: refused %q", before, why)
 		}
 		n.wantDaemons("[]")
 		if n.warns() != "" || n.counts("missing") != 0 || strings.Contains(n.said.String(), "WARN") {
 			t.Errorf("after %s: warns %q: %s", before, n.warns(), n.said.String())
+		}
+	}
+	for _, moved := range []string{"/user.slice/user-1001.slice/user@1001.service/app.slice/x.scope",
+		"/user.slice/user-1001.slice/user@1001.service" + proctree.CgroupOf("slot1_1")} {
+		if why := n.asks("slot1_1", moved); !strings.HasPrefix(why, "HTCondor gives each job") {
+			t.Errorf("a job that its account's service manager moved to %s: refused %q", moved, why)
 		}
 	}
 	n.kernel.err = errors.New("no BPF")

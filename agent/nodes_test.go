@@ -315,6 +315,9 @@ func TestNodesNotAtStart(t *testing.T) {
 			n.process(*st)
 			n.jobs.Await((&starter.Arrivals{}).New(n.proc.fs(), time.Now()))
 		}, "the startd has not said"},
+		"its slice is not there": {func(n *nodesAgent, st *starter.Starter) {
+			n.proc.Add(proctree.Process{PID: st.PID + 1000, Parent: st.PID, Cgroup: "/other" + proctree.CgroupOf("slot1_1")})
+		}, "is not there"},
 		"no BPF at all": {func(n *nodesAgent, _ *starter.Starter) { n.kernel.err = errors.New("no BPF"); n.round() }, ""},
 		"before 24.8": {func(n *nodesAgent, st *starter.Starter) {
 			n.proc.Add(proctree.Process{PID: st.PID + 1000, Parent: st.PID, Cgroup: "/htcondor/_x_slot1_1@wn1"})

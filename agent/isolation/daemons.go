@@ -36,9 +36,9 @@ var (
 	errDaemonsAndJobs  = errors.New("HTCondor gives jobs no cgroup of their own beside that of its daemons")
 )
 
-// errNotInJob refuses a start from there.
-var errNotInJob = errors.New("HTCondor gives each job of this node a cgroup of its own, and the caller is in that of " +
-	"HTCondor's daemons: if it is the job, look for \"cgroup\" in the slot's StarterLog; where BASE_CGROUP was made " +
+// errNotInJob refuses a start from outside the cgroups of jobs.
+var errNotInJob = errors.New("HTCondor gives each job of this node a cgroup of its own, and the caller is in none of " +
+	"them: if it is the job, look for \"cgroup\" in the slot's StarterLog; where BASE_CGROUP was made " +
 	"empty, systemctl reload gpuslotd")
 
 // closeToDaemons closes the nodes of all MIG devices to HTCondor's daemons and to what
@@ -140,26 +140,30 @@ func (n *Nodes) openDaemonCgroup(dir starter.Cgroup) error {
 }
 
 // Starts notes where HTCondor runs a job, or a login to it, that asks for its start. Where jobs
-// have cgroups of their own, who asks from that of the daemons is no job: users' code asks from
-// there, too, and is refused with an error for the user.
+// have cgroups of their own, who asks from elsewhere is refused with an error for the user: it is
+// users' code in the cgroup of HTCondor's daemons, or a job that was moved to a service manager
+// of its account.
 func (n *Nodes) Starts(now Conditions, c starter.Caller) error {
-	if c.Leaf.Path != "" {
+	switch {
+	case c.Leaf.Path != "":
 		n.runsIn(c.Leaf.Path)
+		return nil
+	case !c.Hook:
+		return nil // its cgroup is of version 1
+	}
+	// A starter gives its job a cgroup if HTCondor is set up to, and it can write the tree
+	// (HTCondor's vanilla_proc.cpp).
+	if now.JobCgroups && !n.htcondor.ReadOnly(c.Starter.PID, n.root) {
+		if now.Divided() && !now.Observed && n.Enforced() {
+			return errNotInJob
+		}
 		return nil
 	}
 	own, _ := n.processes.UnifiedCgroup(os.Getpid())
 	beside := func(p string) bool { return mayClose(p, own) == nil && belowCgroup(c.Cgroup, p) }
-	if here, _ := starter.CgroupAt(filepath.Join(n.root, c.Cgroup)); !here.Exists() ||
-		!slices.ContainsFunc(n.htcondor.DaemonCgroups(), beside) {
-		return nil
-	}
-	// A starter gives its job a cgroup if HTCondor is set up to, and it can write the tree
-	// (HTCondor's vanilla_proc.cpp).
-	switch own := now.JobCgroups && !n.htcondor.ReadOnly(c.Starter.PID, n.root); {
-	case !own:
+	here, _ := starter.CgroupAt(filepath.Join(n.root, c.Cgroup))
+	if here.Exists() && slices.ContainsFunc(n.htcondor.DaemonCgroups(), beside) {
 		n.runsIn(c.Cgroup)
-	case now.Divided() && !now.Observed && n.Enforced():
-		return errNotInJob
 	}
 	return nil
 }

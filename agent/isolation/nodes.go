@@ -109,6 +109,10 @@ var errNoProcess = errors.New("no process of it is in a cgroup of HTCondor's bel
 // above it that is the job's alone.
 var errNoSlice = errors.New("HTCondor gives jobs a slice of their own from 24.8 on")
 
+// errGone refuses a start whose cgroup cannot get a rule: the caller has ended, or the tree that
+// gpuslotd sees is another one.
+var errGone = errors.New("the cgroup that HTCondor made for the job is not there")
+
 // Nodes are the jobs that are held to their own device nodes. All methods may be called by
 // several goroutines at a time.
 type Nodes struct {
@@ -316,7 +320,8 @@ func (n *Nodes) complainOfNodes(r jobs.Job, err error) (open bool) {
 // CloseAtStart closes the nodes of MIG devices to a job but for its own, before its program
 // runs. Held are the entries of the starter's job, leaf is the cgroup that HTCondor made for
 // the job. Nothing is promised, and there is no error, where rules are not enforced or
-// HTCondor makes no slice for jobs.
+// HTCondor makes no slice for jobs. A job cannot bring about that it has none: Starts refuses
+// who is in no cgroup of a job, and no job can change the names above its own.
 func (n *Nodes) CloseAtStart(now Conditions, s starter.Starter, held []jobs.Job, leaf string) error {
 	if !now.Divided() || now.Observed || !n.Enforced() {
 		return nil
@@ -332,8 +337,11 @@ func (n *Nodes) CloseAtStart(now Conditions, s starter.Starter, held []jobs.Job,
 		n.log.Debug("the device nodes of other MIG devices were closed to a job", "slot", s.Slot, "job", j.ID, "gpu", j.GPU)
 	}
 	n.complainOfNodes(j.Job, err)
-	if errors.Is(err, errNoSlice) {
+	switch {
+	case errors.Is(err, errNoSlice):
 		return nil // this HTCondor has no cgroup for a rule, so none is promised
+	case err == nil && slice.Path == "":
+		return errGone
 	}
 	return err
 }
