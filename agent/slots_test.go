@@ -246,6 +246,29 @@ func TestRestartAdopts(t *testing.T) {
 	}
 }
 
+// TestRestartAfterAChangedAccount: a job changed its account, as by a setuid program of another
+// one, before gpuslotd restarts. It does not pass for a job of that account: only the account
+// that has access to the GPU counts.
+func TestRestartAfterAChangedAccount(t *testing.T) {
+	ta := newTestAgent(t, 2, "")
+	s := ta.proc.starter(100, "slot1_1")
+	ta.grant(s, 1000, "alice", uuid(0), 4096)
+	ta.proc.Add(proctree.Process{PID: 110, Parent: 100, Comm: "job", UID: 1001, Cgroup: proctree.CgroupOf("slot1_1")})
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "5.0", "", 4096, uuid(0))}, nil)
+	ta.restart()
+	ta.startds.Ask(t.Context())
+	if r := ta.entry("slot1_1"); r.Account.Known {
+		t.Errorf("entry = %+v", r)
+	}
+	ta.sweepNow()
+	if !ta.access.has(uuid(0), 1000) {
+		t.Error("access was taken that the job may need")
+	}
+	if r := ta.refuse(ta.proc.starter(104, "slot1_3"), 1001, "bob", uuid(0), 4096); r.Code != api.CodeOtherTenant {
+		t.Errorf("bob beside alice: %+v", r)
+	}
+}
+
 // TestUnreadableAd: it costs its own slot the startd's word, and no other's. A job of
 // before on a GPU that is not known keeps all closed, however often the startd answers.
 func TestUnreadableAd(t *testing.T) {

@@ -51,6 +51,10 @@ func (a *Agent) settle(ctx context.Context, slots []condor.Slot) (settled bool) 
 			}
 			return gpu.MiB(vram)
 		},
+		Admitted: func(u gpu.UUID, uid uint32) bool {
+			g, ok := v.plan.Find(u)
+			return !ok || !g.Shared() || a.access.Has(u, uid)
+		},
 	}
 	if v.plan.Observe {
 		truth.Observed, truth.Began = resolver(&v.plan), beginning

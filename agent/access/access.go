@@ -35,8 +35,8 @@ type Entry struct {
 }
 
 // List is who has access to which pipe directory. Its methods may be called by several
-// goroutines at a time, but by none that holds the job table's lock: they change files,
-// and some ask a control daemon.
+// goroutines at a time, but all except Has by none that holds the job table's lock: they change
+// files, and some ask a control daemon.
 type List struct {
 	directories Directories
 	servers     Servers
@@ -62,10 +62,7 @@ func (l *List) Give(u gpu.UUID, uid uint32) error {
 	l.turn.Lock()
 	defer l.turn.Unlock()
 	e := Entry{u, uid}
-	l.mu.Lock()
-	has := l.open[e]
-	l.mu.Unlock()
-	if has {
+	if l.Has(u, uid) {
 		return nil
 	}
 	if err := l.directories.Admit(u, uid); err != nil {
@@ -125,6 +122,13 @@ func (l *List) Read() error {
 		l.open[e] = true
 	}
 	return err
+}
+
+// Has says whether an account has access to a GPU.
+func (l *List) Has(u gpu.UUID, uid uint32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open[Entry{u, uid}]
 }
 
 func (l *List) all() []Entry {

@@ -23,6 +23,8 @@ type Ads struct {
 	Budget func(u gpu.UUID, vram int64) gpu.MiB
 	// Account finds the account of a slot's job; nil where no starter waits for a GPU.
 	Account func(s starter.Starter, ad condor.Slot) starter.Account
+	// Admitted says whether an account may use a GPU's control daemon; nil where none serves jobs.
+	Admitted func(u gpu.UUID, uid uint32) bool
 	// Observed finds the GPU that an id stands for where the site's own rules give
 	// GPUs out; nil elsewhere, where ids are UUIDs.
 	Observed func(ad condor.Slot, id string) (gpu.UUID, bool)
@@ -222,8 +224,9 @@ func (v *View) adoptSlot(s unplaced, ad condor.Slot, w Ads) {
 		j.Since = w.Began(s.Started, j.Since)
 		j.Group = cmp.Or(j.Group, ad.AccountingGroup)
 	}
+	var account starter.Account
 	if w.Account != nil {
-		j.Account = w.Account(s.Starter, ad)
+		account = w.Account(s.Starter, ad)
 	}
 	entered := false
 	for _, id := range ad.AssignedGPUs {
@@ -235,6 +238,10 @@ func (v *View) adoptSlot(s unplaced, ad condor.Slot, w Ads) {
 			j.Budget = w.budgetOn(u, *ad.VRAM)
 		}
 		j.GPU, j.Wall, entered = u, w.Wall(u, j.Budget), true
+		// A job may have changed its account since it was admitted; then whose job it is is not known.
+		if j.Account = account; w.Admitted != nil && !w.Admitted(u, account.UID) {
+			j.Account = starter.Account{}
+		}
 		v.enter(j, true)
 		if w.Observed != nil {
 			v.noteBeside(u)
