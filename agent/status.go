@@ -166,7 +166,8 @@ func (a *Agent) status() *api.Status {
 		ConfigFile: a.configFile, ConfigError: v.configError, PlanApplied: v.applied,
 		Startds: a.startds.Said().Startds, Changes: a.startds.Said().Changes,
 		Node: a.nodePhase(), Observe: v.plan.Observe,
-		MPS: v.can.Status(), Walls: v.can.Missing(v.plan), Warnings: a.warnings(v),
+		MPS: v.can.Status(), Warnings: a.warnings(v),
+		Walls:  append(v.can.Missing(v.plan), v.plan.UnheldThreads()...),
 		Errors: a.errors(v, now), GPUs: []api.StatusGPU{}, Repartition: v.repartition,
 	}
 	if s.Observe {

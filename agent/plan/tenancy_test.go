@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -46,5 +47,30 @@ func TestMostThreads(t *testing.T) {
 		if own, _ := g.ThreadPercentage(8000); own != c.own || g.MostThreads(8000) != c.most {
 			t.Errorf("%s: %v, at most %v, want %v and %v", c.threads, own, g.MostThreads(8000), c.own, c.most)
 		}
+	}
+}
+
+// TestUnheldThreads: the plan says where a job can have more than its percentage.
+func TestUnheldThreads(t *testing.T) {
+	p := plan.Plan{RequestVRAM: plan.RequestVRAM{Minimum: 1600}}
+	for i, threads := range []plan.Threads{
+		{Policy: config.ThreadsUncapped},
+		{Policy: config.ThreadsEqual},
+		{Policy: config.ThreadsFixed, Percent: 33.3},
+		{Policy: config.ThreadsByVRAM},
+		{Policy: config.ThreadsEqual, Most: 25},
+		{Policy: config.ThreadsEqual, Most: 50},
+		{Policy: config.ThreadsPartitioned, Partition: plan.Partition{Chunks: 2, SMs: 16, Unused: 4}},
+	} {
+		p.GPUs = append(p.GPUs, plan.GPU{Index: i, Mode: config.ModeMPS, Shares: 8, Pool: 32000, LargestRequest: 8000, Threads: threads})
+	}
+	want := []string{
+		"Thread percentages below 25 are not enforced on GPU 3, 4: a job that unsets its own may use up to 25 % of the " +
+			"multiprocessors, and gpuslot does not notice.",
+		"Thread percentages below 50 are not enforced on GPU 5: a job that unsets its own may use up to 50 % of the " +
+			"multiprocessors, and gpuslot does not notice.",
+	}
+	if got := p.UnheldThreads(); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }

@@ -1,7 +1,12 @@
 package plan
 
 import (
+	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -38,6 +43,27 @@ func (g GPU) ThreadPercentage(budget gpu.MiB) (percent float64, capped bool) {
 func (g GPU) MostThreads(budget gpu.MiB) float64 {
 	own, _ := g.ThreadPercentage(budget)
 	return max(own, float64(min(tenths(g.Threads.Most), 1000))/10)
+}
+
+// UnheldThreads says on which GPUs a job can have more multiprocessors than its percentage: the
+// control daemon keeps one limit for all its clients, and a job sets its own lower one.
+func (p Plan) UnheldThreads() []string {
+	on := map[float64][]string{}
+	for _, g := range p.GPUs {
+		if !g.Shared() || g.Partitioned() {
+			continue
+		}
+		own, _ := g.ThreadPercentage(p.RequestVRAM.Minimum)
+		if most := g.MostThreads(g.LargestRequest); own < most {
+			on[most] = append(on[most], strconv.Itoa(g.Index))
+		}
+	}
+	var out []string
+	for _, most := range slices.Sorted(maps.Keys(on)) {
+		out = append(out, fmt.Sprintf("Thread percentages below %v are not enforced on GPU %s: a job that unsets its own may "+
+			"use up to %v %% of the multiprocessors, and gpuslot does not notice.", most, strings.Join(on[most], ", "), most))
+	}
+	return out
 }
 
 // tenths rounds down to what the control daemon keeps. 33.3 has no exact binary

@@ -46,7 +46,7 @@ func (r report) offerText(w io.Writer) {
 	migText(w, p)
 	fmt.Fprintf(w, "\nrequest_vram: at least %s, in steps of %s. A GPU job without it %s.\n", p.RequestVRAM.Minimum,
 		p.RequestVRAM.Quantum, withoutRequest(p.RequestVRAM.WithoutRequest))
-	for _, s := range poolsOf(p) {
+	for _, s := range append(poolsOf(p), p.UnheldThreads()...) {
 		fmt.Fprintln(w, s)
 	}
 	r.capacityText(w)
