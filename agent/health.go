@@ -33,6 +33,11 @@ func (a *Agent) unverifiedHealth(v *view, u gpu.UUID, now time.Time) admission.H
 	if h.Closed == "" {
 		h.Closed = a.sampling.Unseen(n, u, now)
 	}
+	unlisted := a.sampling.Unlisted(n, u, now)
+	h.Unlisted = unlisted.Taken
+	if h.Closed == "" && unlisted.Eaten > 0 {
+		h.Closed = unlisted.String()
+	}
 	h.Watched = a.sampling.Enforces(n, u)
 	h.CgroupLimits = a.limited(v, u)
 	return h

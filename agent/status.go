@@ -139,6 +139,8 @@ func (a *Agent) acceptances() []api.Acceptance {
 		if last := a.verifier.Last(g.UUID); last != nil {
 			said.Verified = &last.OK
 		}
+		unlisted := a.sampling.Unlisted(a.samplingNode(v), g.UUID, now)
+		said.UnlistedMiB, said.TakenMiB = int64(unlisted.VRAM), int64(unlisted.Taken)
 		out = append(out, said)
 	}
 	if u, least := a.reserve(judged, &v.plan, now); u != "" {
@@ -217,6 +219,8 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 		s.Device = string(g.Device)
 	}
 	j, guard := a.judge(v, g, now), v.daemons[g.UUID]
+	unlisted := a.sampling.Unlisted(a.samplingNode(v), g.UUID, now)
+	s.UnlistedMiB, s.Unlisted = int64(unlisted.VRAM), unlisted.String()
 	s.Accept, s.Reason, s.Holds = j.reason == "", j.reason, statusClosures(j.closures)
 	if g.Alone() {
 		s.Wall = jobs.WallMIG

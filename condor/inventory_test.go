@@ -77,6 +77,8 @@ GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVRAMLeast = undefined
+GPUVRAMUnlisted = undefined
+GPUVRAMTaken = undefined
 GPUVerified = undefined
 - GPU-00000000-5be4-11f1-9c2d-0242ac120002 update:true
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000001-5be4-11f1-9c2d-0242ac120002"
@@ -87,6 +89,8 @@ GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = "alice"
 GPUVRAMLeast = undefined
+GPUVRAMUnlisted = undefined
+GPUVRAMTaken = undefined
 GPUVerified = true
 - GPU-00000001-5be4-11f1-9c2d-0242ac120002 update:false
 SlotMergeConstraint = GPUSlotUUID == "GPU-00000002-5be4-11f1-9c2d-0242ac120002"
@@ -97,6 +101,8 @@ GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVRAMLeast = undefined
+GPUVRAMUnlisted = undefined
+GPUVRAMTaken = undefined
 GPUVerified = undefined
 - GPU-00000002-5be4-11f1-9c2d-0242ac120002 update:true
 `
@@ -125,6 +131,8 @@ GPUSlotPending = ""
 GPUAcceptTime = 1795254170
 GPUTenant = undefined
 GPUVRAMLeast = undefined
+GPUVRAMUnlisted = undefined
+GPUVRAMTaken = undefined
 GPUVerified = undefined
 - whole update:false
 `

@@ -24,6 +24,9 @@ type GPUState struct {
 	Tenant string
 	// Least is the smallest request_vram of new jobs; 0 for none.
 	Least gpu.MiB
+	// Unlisted is the VRAM in use that NVML lists with no process, 0 where that is no more
+	// than tolerated; Taken how much of it the slot still has for new jobs.
+	Unlisted, Taken gpu.MiB
 	// Verified is what came of the last verification; nil if there was none.
 	Verified *bool
 	// Above: only jobs that request more VRAM than this, or more CPUs or memory than
@@ -40,7 +43,7 @@ type GPUState struct {
 
 // SaysTheSame compares all but the time.
 func (s GPUState) SaysTheSame(o GPUState) bool {
-	return s.UUID == o.UUID && s.Whole == o.Whole && s.Accept == o.Accept && s.Reason == o.Reason && s.Least == o.Least && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && s.Above == o.Above && s.AboveHost == o.AboveHost && s.Pending == o.Pending && verifiedWord(s.Verified) == verifiedWord(o.Verified)
+	return s.UUID == o.UUID && s.Whole == o.Whole && s.Accept == o.Accept && s.Reason == o.Reason && s.Least == o.Least && s.Unlisted == o.Unlisted && s.Taken == o.Taken && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && s.Above == o.Above && s.AboveHost == o.AboveHost && s.Pending == o.Pending && verifiedWord(s.Verified) == verifiedWord(o.Verified)
 }
 
 func verifiedWord(ok *bool) string {
@@ -96,6 +99,12 @@ func (s GPUState) say(ad *classad.Ad) {
 	ad.SetUndefined("GPUVRAMLeast")
 	if s.Least > 0 {
 		ad.SetInt("GPUVRAMLeast", int64(s.Least))
+	}
+	ad.SetUndefined("GPUVRAMUnlisted")
+	ad.SetUndefined("GPUVRAMTaken")
+	if s.Unlisted > 0 {
+		ad.SetInt("GPUVRAMUnlisted", int64(s.Unlisted))
+		ad.SetInt("GPUVRAMTaken", int64(s.Taken))
 	}
 	switch {
 	case s.Above > 0:

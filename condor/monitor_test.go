@@ -58,6 +58,8 @@ func TestSaysTheSame(t *testing.T) {
 		"ClosedBy":  func(s *GPUState) { s.ClosedBy = append(s.ClosedBy, "operator") },
 		"Tenant":    func(s *GPUState) { s.Tenant = "bob" },
 		"Least":     func(s *GPUState) { s.Least = 1 },
+		"Unlisted":  func(s *GPUState) { s.Unlisted = 1 },
+		"Taken":     func(s *GPUState) { s.Taken = 1 },
 		"unknown":   func(s *GPUState) { s.Verified = nil },
 		"Verified":  func(s *GPUState) { s.Verified = new(false) },
 		"Above":     func(s *GPUState) { s.Above = 1 },

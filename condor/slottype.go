@@ -270,10 +270,12 @@ func (t *text) policy(n Node) {
 		"what the slot does not. A dynamic slot whose claim is reused must fit the next job as it is.",
 		"The startd cuts off the fraction of a request_vram; here it counts no more, so that the hook",
 		"can hold such a job with a sentence. Otherwise it would match for ever and never start.",
+		"GPUVRAMTaken is VRAM that the slot still has, but that is in use by no process that NVML lists.",
 	)
 	t.set("GPUSLOT_FRESH", "((MY.LastHeardFrom ?: time()) - MY.GPUAcceptTime) < %d", maxAcceptAge)
 	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && floor(TARGET.RequestVRAM ?: 0) == MY.VRAM \
-  : MY.GPUAccept =?= true && $(GPUSLOT_FRESH)%s)`, t.reserving(n))
+  : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) && floor(TARGET.RequestVRAM ?: 0) <= MY.VRAM - (MY.GPUVRAMTaken ?: 0)%s)`,
+		t.reserving(n))
 	t.set("GPUSLOT_WITHIN", "%s", withinLimits)
 	t.elasticPolicy(n)
 	if n.Repartition != "" {

@@ -30,7 +30,9 @@ var reproduced = map[string]struct{ file, test, sees string }{
 	"it is not in the node any more":                                  {"agent/gone_test.go", "TestGPUGone", "it is not in the node any more"},
 	"the memory of its jobs has not been read for":                    {"agent/sampling/watch_test.go", "TestUnseen", "has not been read for"},
 	"N hooks in a row were denied":                                    {"agent/admission/slotless_test.go", "TestStartersWithoutASlot", "3 hooks in a row were denied"},
-	"process N of uid U … is still a client":                          {"agent/stranger_test.go", "TestStranger", "is still a client"},
+	"N MiB of its VRAM are in use that NVML lists with no process": {"agent/unlisted_sim_test.go", "unlistedLife",
+		"MiB of its VRAM are in use that NVML lists with no process"},
+	"process N of uid U … is still a client": {"agent/stranger_test.go", "TestStranger", "is still a client"},
 }
 
 // variable is what differs from reason to reason: a process, a number, an owner, a setting.

@@ -186,8 +186,12 @@ func (s State) room(g *plan.GPU, c starter.Caller, budget gpu.MiB) *api.Refusal 
 			jobs++
 		}
 	}
-	if used <= g.Pool && jobs <= g.Shares {
+	switch fits := used <= g.Pool && jobs <= g.Shares; {
+	case fits && used <= g.Pool-s.Health.Unlisted:
 		return nil
+	case fits:
+		return api.Refuse(api.CodeClosed, fmt.Sprintf("%s has no room for %s: %s of its VRAM are in use that NVML lists "+
+			"with no process; the job waits in the queue", g.UUID, budget, s.Health.Unlisted))
 	}
 	return api.Refuse(api.CodeNotPlanned, fmt.Sprintf("%s is full: with this job it had %d of %d shares and %d of "+
 		"%s in use, so the startd runs another layout than gpuslot's plan: its administrator restarts it with: "+

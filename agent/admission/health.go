@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -25,6 +26,9 @@ type Health struct {
 	// Watched: the memory of its processes is being read, and jobs over their
 	// budgets are held.
 	Watched bool
+	// Unlisted is how much of the pool is in use by no process that NVML lists, and in no
+	// budget.
+	Unlisted gpu.MiB
 	// CgroupLimits: the cgroups of its jobs get limits, as far as is known.
 	CgroupLimits bool
 }

@@ -190,6 +190,10 @@ type Acceptance struct {
 	Tenant string `json:"tenant,omitempty"`
 	// LeastMiB is the smallest request_vram that new jobs may have; 0 for none.
 	LeastMiB int64 `json:"least_mib,omitempty"`
+	// UnlistedMiB is the VRAM in use that NVML lists with no process, 0 where that is no more
+	// than tolerated; TakenMiB how much of it the pool still has for new jobs.
+	UnlistedMiB int64 `json:"unlisted_mib,omitempty"`
+	TakenMiB    int64 `json:"taken_mib,omitempty"`
 	// AboveMiB: a MIG device takes only jobs that request more VRAM than this, more
 	// CPUs than AboveCPUs or more memory than AboveMemoryMiB; 0 for any. It leaves those
 	// that a smaller profile serves to that while larger wait.

@@ -183,6 +183,10 @@ type StatusGPU struct {
 	Verified *Verification `json:"verified,omitempty"`
 	// UseMiB is the VRAM in use by NVML's word; nil if unknown.
 	UseMiB *int64 `json:"vram_used_mib,omitempty"`
+	// UnlistedMiB is the part of it that NVML lists with no process, 0 where that is no more
+	// than tolerated; Unlisted says it as a sentence.
+	UnlistedMiB int64  `json:"vram_unlisted_mib,omitempty"`
+	Unlisted    string `json:"unlisted,omitempty"`
 	// SM is the share of its multiprocessors that were busy in the last sample,
 	// 0 to 1, Watts what it draws; nil if unknown.
 	SM    *float64 `json:"sm_activity,omitempty"`

@@ -56,6 +56,9 @@ var (
 		"method", "source")
 	deviceProcs = desc("gpu_processes", "Processes with a context on the GPU or MIG device, "+
 		"by owner (slot, server, none).", "gpu", "mig", "owner")
+	deviceUnlisted = desc("gpu_unlisted_memory_bytes",
+		"Memory in use on the GPU or MIG device that NVML lists with no process, beyond 26 MiB; the least of three samples.",
+		"gpu", "mig")
 	deviceUnowned = desc("gpu_unowned_memory_bytes",
 		"Memory that processes in no slot hold on the GPU or MIG device, MPS servers not counted.", "gpu", "mig")
 
@@ -205,6 +208,9 @@ func collectDevice(d *usage.DeviceUsage, to sink) {
 		if d.MemoryBusy.Known {
 			to.gauge(deviceContended, number(d.Contended), u)
 		}
+	}
+	if d.Unlisted.Known {
+		to.gauge(deviceUnlisted, float64(d.Unlisted.Value), u, m)
 	}
 	if !d.Processes.Known {
 		return

@@ -72,7 +72,7 @@ func fullUsage() Usage {
 		},
 		Devices: []usage.DeviceUsage{
 			{Device: mps, Memory: memory(32, 9), Processes: processes(usage.OwnerSlot, usage.OwnerSlot, usage.OwnerServer, usage.OwnerNone, usage.OwnerEnded),
-				Unowned: 2, UnownedMemory: gpu.Known(gibibyte), Method: usage.MethodMPS, ActivitySource: "gpm", KernelTime: gpu.Known(1.0),
+				Unowned: 2, Unlisted: gpu.Known(gibibyte), UnownedMemory: gpu.Known(gibibyte), Method: usage.MethodMPS, ActivitySource: "gpm", KernelTime: gpu.Known(1.0),
 				Power: gpu.Known(231.5), BoundsExceeded: 1, MemoryBusy: gpu.Known(0.7), Contended: true,
 				Board: gpu.Board{Temperature: gpu.Known(uint32(61)), PowerLimit: gpu.Known(uint32(250000)), SMClock: gpu.Known(uint32(1597)), MemoryClock: gpu.Known(uint32(1107)),
 					Limits: gpu.Known(gpu.ClockLimits(0x05)), Corrected: gpu.Known(uint64(3)), Uncorrected: gpu.Known(uint64(0))},
@@ -169,7 +169,7 @@ func TestStaleUsageIsGone(t *testing.T) {
 	after := series(scrape(t, newTest(s)))
 	for name := range before {
 		usual := !strings.HasPrefix(name, "gpuslot_slot_") || name == "gpuslot_slot_mismatches_total"
-		for _, u := range []string{"gpuslot_mig_", "gpuslot_gpu_sm_", "gpuslot_gpu_busy", "gpuslot_gpu_energy", "gpuslot_gpu_una", "gpuslot_gpu_uno", "gpuslot_gpu_power", "gpuslot_gpu_memory_used", "gpuslot_gpu_memory_contention", "gpuslot_gpu_proc", "gpuslot_gpu_act", "gpuslot_gpu_sampled", "gpuslot_gpu_bounds", "gpuslot_gpu_temperature", "gpuslot_gpu_clock", "gpuslot_gpu_ecc", "gpuslot_gpu_dram"} {
+		for _, u := range []string{"gpuslot_mig_", "gpuslot_gpu_sm_", "gpuslot_gpu_busy", "gpuslot_gpu_energy", "gpuslot_gpu_una", "gpuslot_gpu_uno", "gpuslot_gpu_unl", "gpuslot_gpu_power", "gpuslot_gpu_memory_used", "gpuslot_gpu_memory_contention", "gpuslot_gpu_proc", "gpuslot_gpu_act", "gpuslot_gpu_sampled", "gpuslot_gpu_bounds", "gpuslot_gpu_temperature", "gpuslot_gpu_clock", "gpuslot_gpu_ecc", "gpuslot_gpu_dram"} {
 			usual = usual && !strings.HasPrefix(name, u)
 		}
 		usual = usual || name == "gpuslot_mig_layout_matches_config" // the loop's, not the samples'

@@ -29,6 +29,8 @@ type entry struct {
 	totals SlotTotals
 	peak   gpu.Measured[gpu.Bytes]
 	curve  *record.Curve
+	// partly: NVML did not list all that the job may have held.
+	partly bool
 	// begin and at are the first and the last time that it was there.
 	begin, at time.Time
 	// usage is the job's last, for when it has ended.
@@ -89,6 +91,9 @@ func (l ledger) see(u *SlotUsage, now time.Time) {
 		j.curve = j.curve.With(now.Sub(j.begin), int64(u.Memory.Value.MiB()))
 	}
 	u.Peak, u.Curve, u.Job = j.peak, j.curve, j.totals
+	if j.partly = j.partly || u.Partly; j.partly {
+		u.Peak.Known, u.Curve = false, nil
+	}
 	j.usage, j.at, j.ended = *u, now, false
 	if s := l.slots[nameOn{u.Slot.Slot, u.Device}]; s != nil {
 		s.at = now

@@ -55,6 +55,9 @@ type reading struct {
 	Power           gpu.Measured[uint64]
 	Board           gpu.Board
 	processes       gpu.Measured[[]Process]
+	// unlisted is as in DeviceUsage; partly says that jobs may hold it.
+	unlisted gpu.Measured[gpu.Bytes]
+	partly   bool
 }
 
 // NewSampler makes a sampler that has seen nothing yet.
@@ -193,6 +196,7 @@ func (s *Sampler) take(r gpu.Reading, now time.Time) {
 }
 
 func (s *Sampler) note(d Device, r reading) {
+	r.unlisted, r.partly = s.tracker(d).unlisted.take(r)
 	s.seen[d] = r
 	if r.processes.Known {
 		s.tracker(d).sight(r.processes.Value, r.At)

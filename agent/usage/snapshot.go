@@ -43,7 +43,7 @@ func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {
 	t := s.tracker(d)
 	out := DeviceUsage{
 		Device: d, At: r.At, MIGEnabled: r.MIGEnabled, GPUInstance: r.GPUInstance, Multiprocessors: r.Multiprocessors,
-		Memory: r.Memory, Processes: r.processes,
+		Memory: r.Memory, Unlisted: r.unlisted, Processes: r.processes,
 		Method: t.last.method, Activity: t.last.activity, ActivitySource: t.last.source, KernelTime: t.last.kernel,
 		Total: t.total, BoundsExceeded: t.beyond, MemoryBusy: t.contention.busy, Contended: t.contention.now,
 	}
@@ -99,6 +99,7 @@ func (s *Sampler) slotsOn(d Device, r reading, bookings []Booking) []SlotUsage {
 	t := s.tracker(d)
 	for i := range out {
 		out[i].Method, out[i].SM, out[i].Likely = t.last.method, t.last.slots[out[i].Slot], t.last.likelyOf(out[i].Slot)
+		out[i].Partly = r.partly && out[i].Processes > 0
 	}
 	slices.SortFunc(out, func(a, b SlotUsage) int { return compareSlots(a.Slot, b.Slot) })
 	return out

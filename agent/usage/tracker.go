@@ -30,6 +30,8 @@ type tracker struct {
 	levels levels
 	// contention is that of the memory of a whole GPU.
 	contention contention
+	// unlisted is the memory that no listed process has.
+	unlisted unlisted
 }
 
 // share is how the last interval was divided.

@@ -129,6 +129,9 @@ type DeviceUsage struct {
 	Multiprocessors int
 	// Memory of the device.
 	Memory gpu.Measured[gpu.MemoryUse]
+	// Unlisted is the memory in use that NVML lists with no process, beyond the baseline: the
+	// least of three readings. Unknown where the driver does not report what it follows from.
+	Unlisted gpu.Measured[gpu.Bytes]
 	// Processes are unknown where the driver does not list them.
 	Processes gpu.Measured[[]Process]
 	// UnownedMemory is what processes in no slot hold, and those whose owner is
@@ -166,6 +169,9 @@ type SlotUsage struct {
 	// Memory is the sum over them. If one is unknown the sum is not known, and
 	// Value is what the others hold: a lower bound.
 	Memory gpu.Measured[gpu.Bytes]
+	// Partly: the device uses more than NVML lists, and this may be the job's. Memory is a
+	// lower bound then, and Peak is unknown from then on.
+	Partly bool
 	// Peak is the largest known sum that was seen of this job, Curve how it came
 	// there, from when the job was first seen; nil if no sum was known.
 	Peak  gpu.Measured[gpu.Bytes]

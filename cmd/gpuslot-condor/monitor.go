@@ -188,7 +188,7 @@ func acceptances(gpus []api.Acceptance) ([]condor.GPUState, error) {
 		states = append(states, condor.GPUState{UUID: u, Whole: a.Whole, Accept: a.Accept, Reason: a.Reason,
 			ClosedBy: a.ClosedBy, Tenant: a.Tenant, Least: gpu.MiB(a.LeastMiB), Above: gpu.MiB(a.AboveMiB),
 			AboveHost: condor.Share{CPUs: a.AboveCPUs, Memory: gpu.MiB(a.AboveMemoryMiB)}, Verified: a.Verified,
-			Pending: a.Pending, Time: a.Time, Since: a.Since})
+			Unlisted: gpu.MiB(a.UnlistedMiB), Taken: gpu.MiB(a.TakenMiB), Pending: a.Pending, Time: a.Time, Since: a.Since})
 	}
 	return states, nil
 }

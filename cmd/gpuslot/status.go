@@ -246,6 +246,9 @@ func trouble(g api.StatusGPU) []string {
 		out = append(out, fmt.Sprintf("beside MPS: GPU %d: process %d of %s, %s MiB: no limit holds for it", g.Index, p.PID,
 			where, known(p.VRAMMiB)))
 	}
+	if g.Unlisted != "" && g.Unlisted != g.Reason {
+		out = append(out, fmt.Sprintf("unlisted: GPU %d: %s", g.Index, g.Unlisted))
+	}
 	if v := g.Verified; v != nil && !v.OK && !v.At.IsZero() {
 		out = append(out, fmt.Sprintf("verified: GPU %d at %s: %s", g.Index, clock(v.At), v.Text))
 	}

@@ -13,7 +13,7 @@ func TestStatusRemarks(t *testing.T) {
 	s := api.Status{Host: "wn1", GPUs: []api.StatusGPU{
 		{Index: 0, ComputeMode: mode, Server: "no server yet (starts with the first job)"},
 		{Index: 1, ComputeMode: "exclusive-process", Server: "1 server"},
-		{Index: 2, ComputeMode: mode},
+		{Index: 2, ComputeMode: mode, Unlisted: "875 MiB are in use"},
 	}}
 	yes, no := true, false
 	s.MPS = []api.Capability{{Name: "server-status", Has: &yes}, {Name: "multi-user", Has: &no}, {Name: "cgroup-limits"}}
@@ -21,6 +21,7 @@ func TestStatusRemarks(t *testing.T) {
 	var b strings.Builder
 	statusText(&b, s)
 	for _, want := range []string{
+		"unlisted: GPU 2: 875 MiB are in use\n",
 		"* GPU 0, 2: " + mode + "\n",
 		"* GPU 0: no server yet (starts with the first job)\n",
 		"\nMPS has server-status; lacks multi-user; not known: cgroup-limits\nmissing wall: Accounts take turns.\n",

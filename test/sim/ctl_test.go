@@ -193,7 +193,7 @@ func TestSimgpuErrors(t *testing.T) {
 		{"mode 0 exclusive", 2, "a compute mode is default, exclusive-process or prohibited, not exclusive"},
 		{"memory 0 gone", 2, "memory is available or unavailable, not gone"},
 		{"ecc 0 triple 1", 2, "an ECC error is corrected, uncorrected, sram-corrected, sram-parity or sram-secded, not triple"},
-		{"set 0 colour red", 2, "set power, temperature, sm-clock, memory-clock, throttle, reset-blocked or sram-threshold, not colour"},
+		{"set 0 colour red", 2, "set power, temperature, sm-clock, memory-clock, throttle, unlisted, reset-blocked or sram-threshold, not colour"},
 		{"set 0 power hot", 2, "power in W is a number from 0 to 2000, not hot"},
 		{"set 0 reset-blocked maybe", 2, "reset-blocked is yes or no, not maybe"},
 		{"lists none", 2, "MPS clients stand in both, mps or compute, not none"},

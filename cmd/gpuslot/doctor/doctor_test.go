@@ -172,6 +172,7 @@ func TestChecks(t *testing.T) {
 		"agent refuses root":  {func(f *facts) { f.statusErr = errors.New("gpuslotd refuses the request: x") }, checkAgent, Error, "refuses"},
 		"agent is not there":  {func(f *facts) { f.root, f.statusErr = false, none }, checkAgent, Error, "none of it"},
 		"rejected":            {func(f *facts) { f.status.ConfigError = "line 2" }, checkAgent, Error, "was rejected: line 2"},
+		"unlisted":            {func(f *facts) { f.status.GPUs[0].Unlisted = "875 MiB are in use" }, checkAgent, Warning, "GPU 0: 875 MiB are in use"},
 		"closed":              {func(f *facts) { f.status.GPUs[0].Accept, f.status.GPUs[0].Reason = false, "wedged" }, checkAgent, Warning, "takes no jobs: wedged"},
 		"absent":              {func(f *facts) { f.status.Absent = []string{"GPU-9"} }, checkAgent, Warning, "GPU-9 is configured"},
 		"agent warns":         {func(f *facts) { f.status.Warnings = []string{"older plan"} }, checkAgent, Warning, "older plan"},

@@ -244,6 +244,10 @@ func checkAgent(f facts) []Finding {
 			add(Warning, fmt.Sprintf("GPU %d takes no jobs: %s", g.Index, show.OrDash(g.Reason)), "",
 				`docs/runbook.md, "A GPU is closed"`)
 		}
+		if g.Unlisted != "" {
+			add(Warning, fmt.Sprintf("GPU %d: %s", g.Index, g.Unlisted),
+				"No budget counts it, and no job's own use is known for certain.", `docs/runbook.md, "Unlisted VRAM"`)
+		}
 	}
 	for _, u := range s.Absent {
 		add(Warning, u+" is configured, but not in this node", "",

@@ -36,10 +36,12 @@ void verb_set(int argc, char **argv)
 		g->throttle_reasons = number_of("mask of nvmlClocksEventReason… bits", value, 0xffff);
 	else if (strcmp(what, "reset-blocked") == 0)
 		g->reset_blocked = yes(what, value);
+	else if (strcmp(what, "unlisted") == 0)
+		g->unlisted = number_of("memory in MiB", value, 1 << 20) << 20;
 	else if (strcmp(what, "sram-threshold") == 0)
 		g->sram_threshold = yes(what, value);
 	else
-		die(2, "set power, temperature, sm-clock, memory-clock, throttle, reset-blocked or sram-threshold, not %s", what);
+		die(2, "set power, temperature, sm-clock, memory-clock, throttle, unlisted, reset-blocked or sram-threshold, not %s", what);
 	sim_end();
 }
 

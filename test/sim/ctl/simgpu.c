@@ -41,6 +41,7 @@ static const struct verb {
 	{ "release", "GPU|any", "nothing hangs and nothing is planned to fail any more", 1, 1, verb_release },
 	{ "set", "GPU power|temperature|sm-clock|memory-clock N|auto", "a reading (W, degrees, MHz) that no longer follows the load", 3, 3, verb_set },
 	{ "set", "GPU throttle MASK", "why clocks are held back: bits of nvmlClocksEventReason…", 3, 3, verb_set },
+	{ "set", "GPU unlisted MIB", "memory in use that NVML lists with no process", 3, 3, verb_set },
 	{ "set", "GPU reset-blocked|sram-threshold yes|no", "the driver cannot reset it; its SRAM errors are too many", 3, 3, verb_set },
 	{ "lists", "both|mps|compute", "in which of NVML's lists MPS clients stand", 1, 1, verb_lists },
 	{ "stray", "yes|no", "utilisation samples with PID 0 and 0xFFFFFFFF among the true ones", 1, 1, verb_stray },

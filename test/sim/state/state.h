@@ -18,7 +18,7 @@
 
 #define SIM_STATE_PATH "/run/gpuslot-sim/state"
 #define SIM_MAGIC 0x6d69736c73757067ull /* "gpuslsim" */
-#define SIM_VERSION 7u
+#define SIM_VERSION 8u
 
 enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 1024, SIM_ACCOUNTS = 256, SIM_EVENTS = 64,
 	SIM_SAMPLES = 64, SIM_GONE = 32, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128,
@@ -83,6 +83,7 @@ struct sim_gpu {
 	uint64_t violation_ns[3];  /* time held back by power, by temperature, by the board */
 	uint32_t reset_blocked;    /* the driver cannot reset the GPU itself (a guest without reset, nvidia_drm) */
 	uint32_t pad_reset;
+	uint64_t unlisted;         /* bytes in use by no process that NVML lists */
 };
 
 enum sim_kind { SIM_COMPUTE = 1, SIM_MPS_CLIENT, SIM_MPS_SERVER, SIM_GRAPHICS };
@@ -252,7 +253,7 @@ uint32_t sim_kernel_load(const struct sim_node *n, uint32_t gpu); /* per cent of
 uint32_t sim_process_kernel_load(const struct sim_process *p);    /* the same for one process */
 uint32_t sim_temperature(const struct sim_node *n, uint32_t gpu); /* degrees, as of the last sim_settle */
 uint64_t sim_power(const struct sim_node *n, uint32_t gpu);       /* mW */
-uint64_t sim_memory_used(const struct sim_node *n, uint32_t gpu, uint32_t gi); /* bytes of processes; gi SIM_NONE: all */
+uint64_t sim_memory_used(const struct sim_node *n, uint32_t gpu, uint32_t gi); /* bytes; gi SIM_NONE: all */
 
 /* sim_event puts an event into the ring; type is nvmlEventType…. */
 void sim_event(struct sim_node *n, uint32_t gpu, uint32_t gi, uint32_t ci, uint64_t type, uint64_t data);

@@ -83,7 +83,7 @@ void world_bury(struct sim_node *n)
 
 uint64_t sim_memory_used(const struct sim_node *n, uint32_t gpu, uint32_t gi)
 {
-	uint64_t sum = 0;
+	uint64_t sum = gi == SIM_NONE ? n->gpu[gpu].unlisted : 0;
 	for (int i = 0; i < SIM_PROCESSES; i++) {
 		const struct sim_process *p = &n->process[i];
 		if (p->used && p->gpu == gpu && (gi == SIM_NONE || p->gi == gi))

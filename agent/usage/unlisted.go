@@ -1,0 +1,69 @@
+package usage
+
+import "github.com/gpuslot/gpuslot/gpu"
+
+// What a device uses beyond the processes that NVML lists there.
+const (
+	// UnlistedBaseline is the most that captures without MPS show of that: 26 MiB on an
+	// empty MIG device, 20 MiB on a GPU with processes.
+	UnlistedBaseline gpu.MiB = 26
+	// UnlistedTolerance is how much more than the baseline is none of a device's own state.
+	UnlistedTolerance gpu.MiB = 64
+	// unlistedReadings is how many readings in a row have to show it: NVML reports the use
+	// of the device and its processes one after the other, and a process may allocate
+	// between the two.
+	unlistedReadings = 3
+)
+
+// unlisted follows that of one device.
+type unlisted struct {
+	last []gpu.Bytes
+	// idle is what was unlisted when no process but MPS servers was last listed: it is of
+	// no job.
+	idle gpu.Bytes
+}
+
+// take adds a reading. now is the least of the last readings, and unknown before there are
+// enough of them; jobs says whether jobs may hold more of it than is tolerated.
+func (u *unlisted) take(r reading) (now gpu.Measured[gpu.Bytes], jobs bool) {
+	found, clients := unlistedOf(r)
+	if !found.Known {
+		u.last = nil
+		return found, false
+	}
+	u.last = append(u.last, found.Value)
+	if len(u.last) < unlistedReadings {
+		return gpu.Measured[gpu.Bytes]{}, false
+	}
+	u.last = u.last[len(u.last)-unlistedReadings:]
+	now = gpu.Known(min(u.last[0], u.last[1], u.last[2]))
+	if clients == 0 {
+		u.idle = now.Value
+	}
+	return now, now.Value > u.idle && Unlisted(gpu.Known(now.Value-u.idle))
+}
+
+// Unlisted reports whether so much is a state of its own.
+func Unlisted(now gpu.Measured[gpu.Bytes]) bool {
+	return now.Known && now.Value > gpu.Bytes(UnlistedTolerance.Bytes())
+}
+
+// unlistedOf is the use of a device less what its processes hold and the baseline, and the
+// number of its processes that are no MPS servers. The reserve of the driver is no use.
+// Unknown where the driver does not report one of them.
+func unlistedOf(r reading) (out gpu.Measured[gpu.Bytes], clients int) {
+	if !r.Memory.Known || !r.Memory.Value.Reserved.Known || !r.processes.Known || r.MIGEnabled {
+		return out, 0
+	}
+	listed := gpu.Bytes(UnlistedBaseline.Bytes())
+	for _, p := range r.processes.Value {
+		if !p.Memory.Known {
+			return out, 0
+		}
+		listed += p.Memory.Value
+		if p.Owner != OwnerServer {
+			clients++
+		}
+	}
+	return gpu.Known(max(listed, r.Memory.Value.Used) - listed), clients
+}

@@ -1,0 +1,95 @@
+package usage
+
+import (
+	"testing"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+const mib = gpu.Bytes(1 << 20)
+
+// uses is a reading of a GPU of 15360 MiB whose driver reserves 393.
+func uses(used gpu.Bytes, processes ...gpu.DeviceProcess) gpu.Reading {
+	r := reads(gpuA, processes...)
+	r.Memory = gpu.Known(gpu.MemoryUse{Total: 15360 * mib, Reserved: gpu.Known(393 * mib), Used: used,
+		Free: 15360*mib - 393*mib - used})
+	return r
+}
+
+// TestUnlistedMemory: what a device uses beyond its list is the least of three readings, and
+// unknown where one of them has no number.
+func TestUnlistedMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		readings []gpu.Reading
+		want     gpu.Measured[gpu.Bytes]
+	}{
+		"H200 under load, as a capture has it": {
+			[]gpu.Reading{uses(32362*mib, on(100, 32342*mib)), uses(32362*mib, on(100, 32342*mib)),
+				uses(32362*mib, on(100, 32342*mib))}, gpu.Known(gpu.Bytes(0))},
+		"T4 under MPS, as a public listing has it": {
+			[]gpu.Reading{uses(1417*mib, on(100, 516*mib)), uses(1417*mib, on(100, 516*mib)),
+				uses(1417*mib, on(100, 516*mib))}, gpu.Known(875 * mib)},
+		"two readings are too few": {
+			[]gpu.Reading{uses(1417*mib, on(100, 516*mib)), uses(1417*mib, on(100, 516*mib))}, gpu.Measured[gpu.Bytes]{}},
+		"a process allocated between the two calls of one reading": {
+			[]gpu.Reading{uses(4000*mib, on(100, 516*mib)), uses(516*mib, on(100, 516*mib)),
+				uses(4000*mib, on(100, 516*mib))}, gpu.Known(gpu.Bytes(0))},
+		"the memory of a process is unknown": {
+			[]gpu.Reading{uses(1417*mib, on(100, 516*mib)), uses(1417*mib, gpu.DeviceProcess{PID: 100}),
+				uses(1417*mib, on(100, 516*mib))}, gpu.Measured[gpu.Bytes]{}},
+		"the reserve is unknown": {
+			[]gpu.Reading{reads(gpuA), reads(gpuA), reads(gpuA)}, gpu.Measured[gpu.Bytes]{}},
+	} {
+		n := newNode(t)
+		n.process(t, 100, 1)
+		s := n.sampler()
+		for _, r := range c.readings {
+			n.readings = []gpu.Reading{r}
+			n.round(t, s)
+		}
+		if d, _ := s.Snapshot().Device(wholeA); d.Unlisted != c.want {
+			t.Errorf("%s: %+v, want %+v", name, d.Unlisted, c.want)
+		}
+	}
+}
+
+// TestUnlistedIsAState: beyond the tolerance.
+func TestUnlistedIsAState(t *testing.T) {
+	for at, want := range map[gpu.Measured[gpu.Bytes]]bool{
+		gpu.Known(64 * mib): false, gpu.Known(64*mib + 1): true, {Value: 900 * mib}: false,
+	} {
+		if Unlisted(at) != want {
+			t.Errorf("%+v", at)
+		}
+	}
+}
+
+// TestUnlistedHidesThePeak: where jobs may hold what is not listed, the peak of each is unknown
+// from then on. What was there before them is of no job.
+func TestUnlistedHidesThePeak(t *testing.T) {
+	n := newNode(t)
+	n.process(t, 100, 1)
+	n.slots[100] = slot1
+	n.bookings = []Booking{{Slot: slot1, Device: wholeA, Share: 1, Cap: 1}}
+	s := n.sampler()
+	after := func(r gpu.Reading) SlotUsage {
+		t.Helper()
+		n.readings = []gpu.Reading{r}
+		for range unlistedReadings {
+			n.round(t, s)
+		}
+		u, _ := s.Snapshot().Slot(slot1, wholeA)
+		return u
+	}
+	after(uses(2000 * mib))
+	job := on(100, 500*mib)
+	if u := after(uses(2500*mib, job)); u.Partly || u.Peak != gpu.Known(500*mib) || u.Curve == nil {
+		t.Errorf("2000 MiB were in use before the job: %+v", u)
+	}
+	if u := after(uses(3400*mib, job)); !u.Partly || u.Peak.Known || u.Curve != nil || u.Memory != gpu.Known(500*mib) {
+		t.Errorf("900 MiB came with the job: %+v", u)
+	}
+	if u := after(uses(2500*mib, job)); u.Partly || u.Peak.Known {
+		t.Errorf("nobody knows what its peak was: %+v", u)
+	}
+}
