@@ -46,7 +46,7 @@ func TestLife(t *testing.T) {
 }
 
 func testLife(t *testing.T, systemd, first, second string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
 	inv, err := gpu.ReadInventory("../site/testdata/v100s-2-h100.json")
 	must(t, err)
@@ -151,7 +151,7 @@ func (l *life) tell(ctx context.Context, command string, findings ...int) {
 
 func (l *life) wait(ctx context.Context, what string, cond func() bool) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	must(l.t, l.Wait(ctx, what, cond))
 }
@@ -207,7 +207,7 @@ const (
 
 func (l *life) waitJobs(ctx context.Context, cluster, state int) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	must(l.t, l.WaitJobs(ctx, cluster, state))
 }

@@ -49,7 +49,7 @@ func TestMigration(t *testing.T) {
 	if err := node.Available(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	inv, err := gpu.ReadInventory("../site/testdata/v100s-2-h100.json")
 	must(t, err)

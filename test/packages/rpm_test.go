@@ -55,7 +55,7 @@ func TestRPM(t *testing.T) {
 	t.Setenv("NODE_SUITE", "bookworm")
 	t.Setenv("NODE_CONDOR", "no")
 	program := strings.TrimSpace(tryRun(t.Context(), t, "../../etc/packaging/fetch.sh", "rpm"))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	n, err := node.Boot(ctx, node.Options{Name: "el", Progress: t.Output(), Binds: []node.Bind{
 		{Host: filepath.Dir(program), Guest: "/opt/rpm"},
