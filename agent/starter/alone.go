@@ -30,7 +30,7 @@ func (n Node) Together(pid int, supervisor Caller, s Starter) bool {
 	a, b := n.Leaf(pid), supervisor.Leaf
 	switch {
 	case a.Path != "" && b.Path != "":
-		return a == b
+		return a.Path == b.Path // a pilot moves its payloads to cgroups beside the scope
 	case b.Path != "":
 		return !b.Login
 	}
@@ -50,13 +50,17 @@ func (n Node) childAbove(pid int, s Starter) int {
 	return 0
 }
 
-// Alone says for certain that a caller is the last process of its leaf. Mount is
-// that of cgroup v2.
+// Alone says for certain that a caller is the last process of its leaf, and of the slice that
+// HTCondor gives to the user. Mount is that of cgroup v2.
 func (c Caller) Alone(mount string) bool {
 	if c.Leaf.Path == "" {
 		return false
 	}
-	found, err := onlyProcess(filepath.Join(mount, c.Leaf.Path), c.PID)
+	dir := c.Leaf.Path
+	if slice, ok := JobSlice(dir); ok {
+		dir = slice
+	}
+	found, err := onlyProcess(filepath.Join(mount, dir), c.PID)
 	return found && err == nil // or the mount is of another tree
 }
 

@@ -3,9 +3,11 @@ package starter
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // TestAlone: only for certain. Each line of a tree is a cgroup with its processes.
@@ -22,6 +24,8 @@ func TestAlone(t *testing.T) {
 		"the last":                {own, map[string]string{scope: "200\n"}, true},
 		"a child":                 {own, map[string]string{scope: "200\n201\n"}, false},
 		"a child in a cgroup":     {own, map[string]string{scope: "200\n", scope + "/a/b": "201\n"}, false},
+		"a child that it moved":   {own, map[string]string{scope: "200\n", base + "/" + slot + ".slice/payload": "201\n"}, false},
+		"an empty one beside":     {own, map[string]string{scope: "200\n", base + "/" + slot + ".slice/payload": ""}, true},
 		"empty ones below":        {own, map[string]string{scope: "200\n", scope + "/a/b": ""}, true},
 		"beside a login":          {own, map[string]string{scope: "200\n", login: "300\n"}, true},
 		"a login":                 {"0::" + login + "\n", map[string]string{scope: "300\n", login: "200\n"}, true},
@@ -90,5 +94,31 @@ func put(t *testing.T, file, text string) {
 	}
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestTogether: what a pilot moves into a cgroup of its own, below the slice that HTCondor gives
+// to it, ends with its supervisor; a login and its job do not.
+func TestTogether(t *testing.T) {
+	f := newFakeProc(t)
+	s := f.starter(1000, "slot1_1")
+	const login = "/htcondor/_var_lib_condor_execute_slot1_1@wn1.example.org/sshd.slice"
+	slice, _ := JobSlice(proctree.CgroupOf("slot1_1"))
+	for pid, cgroup := range map[int]string{
+		200: proctree.CgroupOf("slot1_1"), 201: slice + "/payload", 202: proctree.CgroupOf("slot1_1") + "/below",
+		300: login + "/sshd.scope", 301: login + "/mine",
+	} {
+		f.Add(proctree.Process{PID: pid, Parent: s.PID, Comm: "x", UID: 1000, Cgroup: cgroup})
+	}
+	for of, with := range map[int][]int{200: {201, 202}, 300: {301}} {
+		supervisor, err := f.fs().Identify(1000, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pid := range []int{201, 202, 300, 301} {
+			if got := f.fs().Together(pid, supervisor, s); got != (slices.Contains(with, pid) || pid == of) {
+				t.Errorf("%d goes with supervisor %d: %v", pid, of, got)
+			}
+		}
 	}
 }
