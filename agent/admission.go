@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/admission"
@@ -11,8 +10,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
-	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/mps"
 )
 
 // newAdmission wires the preparer of jobs.
@@ -42,7 +39,7 @@ type viewedGPUs struct {
 
 // Health is that of a shared GPU now.
 func (n viewedGPUs) Health(g *plan.GPU, started uint64, now time.Time) admission.Health {
-	h := n.a.checked(n.v, g.UUID, now)
+	h := n.a.gpus(n.v).Shared(g, now)
 	h.Closed = n.a.closedBy(g).For(started).ReasonAnd(h.Closed)
 	return h
 }
@@ -54,9 +51,9 @@ func (n viewedGPUs) Taken(g *plan.GPU) string { return n.a.sampling.Taken(g) }
 func (n viewedGPUs) Closed(g *plan.GPU, taken string, started uint64, now time.Time) (why string) {
 	switch {
 	case g.Alone():
-		why = cmp.Or(n.a.closedInstance(n.v, g, now), taken)
+		why = cmp.Or(n.a.gpus(n.v).Instance(g, now), taken)
 	case g.Elastic:
-		why = n.a.closedWhole(n.v, g, now)
+		why = n.a.gpus(n.v).Whole(g, now)
 	}
 	return n.a.closedBy(g).For(started).ReasonAnd(why)
 }
@@ -108,27 +105,4 @@ func (a *Agent) shutOut(ended []jobs.Job) {
 	if err := a.access.Sweep(a.jobs.Needs); err != nil {
 		a.log.Error("sweep", "err", err)
 	}
-}
-
-// checked is a GPU's health with the cheap check made now.
-func (a *Agent) checked(v *view, u gpu.UUID, now time.Time) admission.Health {
-	return a.pulsed(a.health(v, u, now), u)
-}
-
-// pulsed adds the cheap check.
-func (a *Agent) pulsed(h admission.Health, u gpu.UUID) admission.Health {
-	if h.Proof.PID != 0 {
-		h.Check = pulseError(a.daemons.Pulse(u, h.Proof))
-	}
-	return h
-}
-
-// pulseError is why a GPU cannot be used, by the cheap check. A server that
-// ended is no reason: the daemon starts another.
-func pulseError(p mps.Pulse) error {
-	if p.Err == nil && len(p.Suspended) > 0 {
-		return fmt.Errorf("its server, process %d, is suspended and every client waits for it: send it SIGCONT",
-			p.Suspended[0].PID)
-	}
-	return p.Err
 }

@@ -250,14 +250,15 @@ func (a *Agent) publish(v *view, start time.Time) {
 		}
 	}
 	v.reasons = make(map[gpu.UUID]string, len(v.daemons))
+	gpus := a.gpus(v)
 	for u := range v.daemons {
-		v.reasons[u] = a.health(v, u, now).Reason(now, v.config.Health.MaxAge)
+		v.reasons[u] = gpus.Seen(u, now).Reason(now, v.config.Health.MaxAge)
 	}
 	v.held = map[gpu.UUID]bool{}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
 		if g.Alone() {
-			v.reasons[g.UUID] = a.seenInstance(v, g, now)
+			v.reasons[g.UUID] = gpus.Alone(g, now)
 		}
 		v.held[g.UUID] = len(a.closedBy(g)) > 0
 	}

@@ -48,6 +48,6 @@ func (a *Agent) herePart(v *view, r jobs.Job, neighbours int, now time.Time) api
 		part.BudgetMiB = int64(g.Memory)
 		return part
 	}
-	part.Wall = a.limits.Wall(r, admission.Enforcement(g.LargestRequest, r.Budget, a.health(v, r.GPU, now)), now)
+	part.Wall = a.limits.Wall(r, admission.Enforcement(g.LargestRequest, r.Budget, a.gpus(v).Seen(r.GPU, now)), now)
 	return part
 }

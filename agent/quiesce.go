@@ -134,7 +134,7 @@ func (a quiesced) Unwell() string {
 
 // unwell is why jobs could not run on a shared GPU, whoever closed it.
 func (a quiesced) unwell(v *view, g *plan.GPU, now time.Time) string {
-	return a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID).Reason(now, v.config.Health.MaxAge)
+	return a.gpus(v).Unverified(g, now).Reason(now, v.config.Health.MaxAge)
 }
 
 // toVerify are the shared GPUs and MIG devices that are there.

@@ -88,7 +88,7 @@ func (a *Agent) walls(v *view, now time.Time) func(u gpu.UUID, budget gpu.MiB) s
 	shared := map[gpu.UUID]admission.Health{}
 	for i := range v.plan.GPUs {
 		if g := &v.plan.GPUs[i]; g.Shared() {
-			shared[g.UUID] = a.health(v, g.UUID, now)
+			shared[g.UUID] = a.gpus(v).Seen(g.UUID, now)
 		}
 	}
 	return func(u gpu.UUID, budget gpu.MiB) string {

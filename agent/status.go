@@ -41,11 +41,14 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 	case g.Observed():
 		return judgement{running: a.jobs.On(g.UUID)} // nothing closes it
 	case g.Alone():
-		j = a.judgeInstance(v, g, now)
+		j = judgement{reason: a.gpus(v).Alone(g, now), running: a.jobs.On(g.UUID)}
+		for _, r := range j.running {
+			j.used += r.Budget
+		}
 	case g.Shared():
 		j = a.judgeShared(v, g, now)
 	default:
-		j = judgement{reason: a.closedWhole(v, g, now), running: a.jobs.On(g.UUID)}
+		j = judgement{reason: a.gpus(v).Whole(g, now), running: a.jobs.On(g.UUID)}
 	}
 	j.closures = a.closedBy(g)
 	if side := a.elastic.Side(g.UUID); side != "" {
@@ -67,7 +70,7 @@ func (a *Agent) judge(v *view, g *plan.GPU, now time.Time) judgement {
 
 // judgeShared leaves out who holds it closed.
 func (a *Agent) judgeShared(v *view, g *plan.GPU, now time.Time) judgement {
-	j := judgement{health: a.checked(v, g.UUID, now)}
+	j := judgement{health: a.gpus(v).Shared(g, now)}
 	var full bool
 	var unknown, leaves string
 	a.jobs.Look(func(running *jobs.View) {
@@ -401,4 +404,12 @@ func (a *Agent) snapshot() metrics.Snapshot {
 	}
 	s.Faults, s.Usage = faultsOf(v.plan.GPUs, a.troubles.Counts()), a.usageNow(v, now)
 	return s
+}
+
+// weaker orders walls.
+func weaker(a, b string) bool {
+	order := map[string]int{
+		jobs.WallNone: 0, jobs.WallWatch: 1, jobs.WallDaemon: 2, jobs.WallCgroup: 3, jobs.WallWhole: 4, jobs.WallMIG: 4,
+	}
+	return order[a] < order[b]
 }

@@ -72,11 +72,6 @@ func (a *Agent) limitConditions() budget.Conditions {
 	}
 }
 
-// limited says whether the jobs of a GPU get limits on their cgroups, as far as is known.
-func (a *Agent) limited(v *view, u gpu.UUID) bool {
-	return v.can.CgroupLimits.Has && a.limits.Works(u)
-}
-
 // isolation are the conditions of the rules for device nodes.
 func (v *view) isolation() isolation.Conditions {
 	return isolation.Conditions{

@@ -65,14 +65,6 @@ func (a *Agent) verify(ctx context.Context, name string) ([]api.Verification, er
 	return out, nil
 }
 
-// unverified says why a GPU is closed for want of a verification.
-func (a *Agent) unverified(v *view, u gpu.UUID) string {
-	if v.config.Health.Open != config.OpenAfterVerify {
-		return ""
-	}
-	return a.verifier.Missing(u)
-}
-
 // verificationFacts are what the result of a verification rests on.
 func (a *Agent) verificationFacts(v *view, now time.Time) func(u gpu.UUID) verify.Facts {
 	return func(u gpu.UUID) verify.Facts {
@@ -97,7 +89,7 @@ func (n verified) Open(g *plan.GPU) bool {
 // Well says whether a GPU would take jobs now if it were verified.
 func (n verified) Well(g *plan.GPU) bool {
 	v, now := n.a.view.Load(), time.Now()
-	return n.a.pulsed(n.a.unverifiedHealth(v, g.UUID, now), g.UUID).Reason(now, v.config.Health.MaxAge) == ""
+	return n.a.gpus(v).Unverified(g, now).Reason(now, v.config.Health.MaxAge) == ""
 }
 
 // Reserve asks the real admission for a job of the default size and enters it. It lives as
@@ -117,7 +109,7 @@ func (n verified) Reserve(g *plan.GPU, uid uint32) (grant *api.Grant, release fu
 		ID: admission.VerifySlot, Owner: "gpuslot", AssignedGPUs: []string{string(g.UUID)},
 		ProvisionedVRAM: &budget, RequestVRAM: &budget,
 	}
-	grant, refusal = a.admission.Reserve(c, job, g, a.pulsed(a.unverifiedHealth(v, g.UUID, now), g.UUID), now)
+	grant, refusal = a.admission.Reserve(c, job, g, a.gpus(v).Unverified(g, now), now)
 	if refusal != nil {
 		return nil, nil, refusal
 	}

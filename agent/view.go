@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/admission"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -111,20 +110,6 @@ func (v *view) faults() faults.Node {
 
 // serverActive is when a GPU's MPS server was last proven active.
 func (v *view) serverActive(u gpu.UUID) time.Time { return v.daemons[u].Servers.ActiveAt() }
-
-// health is what is known of one shared GPU without asking anybody.
-func (v *view) health(u gpu.UUID) admission.Health {
-	g := v.daemons[u]
-	h := admission.Health{Proof: g.Proof, Closed: g.Closed(), Stale: len(g.Proof.Stale) > 0}
-	h.PrivilegeChecks = v.privilegeChecks()
-	switch {
-	case v.closed != "":
-		h.Closed = v.closed
-	case !v.present[u]:
-		h.Closed = "it is not in the node any more: see whether nvidia-smi lists it"
-	}
-	return h
-}
 
 // privilegeChecks: no other account than root's can change the limits of a control daemon.
 func (v *view) privilegeChecks() bool {

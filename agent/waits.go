@@ -83,9 +83,10 @@ func (v *view) largeRequest() gpu.MiB {
 // then its control daemon and compute mode must follow.
 func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
 	v, now := a.view.Load(), time.Now()
+	gpus := a.gpus(v)
 	return a.elastic.Round(ctx, v.config.Elastic, a.queue.Elastic(now), func(u gpu.UUID) bool {
 		g, ok := v.plan.Find(u)
-		return !ok || !v.present[u] || a.closedWhole(v, g, now) != "" || a.closures.On(u).Reason() != ""
+		return !ok || !v.present[u] || gpus.Whole(g, now) != "" || a.closures.On(u).Reason() != ""
 	})
 }
 
