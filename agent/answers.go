@@ -42,7 +42,7 @@ func (a *Agent) handlers(callers starter.Node, hook string) map[api.Op]server.Ha
 		api.OpHere: {From: server.Anybody, Answer: a.answerHere},
 		api.OpMonitor: {From: server.Startds, Answer: func(context.Context, server.Question) api.Reply {
 			return api.Reply{
-				GPUs: a.acceptances(), Whole: a.wholeGPUs(), Holds: a.jobs.Holds(), NoStart: a.view.Load().noStart(),
+				GPUs: a.acceptances(), Whole: a.elastic.Open(), Holds: a.jobs.Holds(), NoStart: a.view.Load().noStart(),
 			}
 		}},
 		api.OpUsage: {From: server.Startds, Answer: func(context.Context, server.Question) api.Reply {

@@ -20,7 +20,7 @@ const elasticTwo = "[sharing]\nmode = \"elastic\"\n[elastic]\npatience = \"5s\"\
 // turns lets the loop go on for some seconds, with the startd's monitor listening.
 func (ta *testAgent) turns(seconds int) {
 	for range seconds {
-		ta.wholeGPUs()
+		ta.elastic.Open()
 		time.Sleep(time.Second)
 		ta.sweepNow()
 		if ta.turnElastic(ta.t.Context()) {
@@ -73,7 +73,7 @@ func TestElasticTurnAndBack(t *testing.T) {
 		}
 		ta.asks(condor.Waiting{GPUs: 1, VRAM: 32500, Waits: 60}, condor.Waiting{GPUs: 2, Waits: 3600})
 		ta.turns(10)
-		if w := ta.wholeGPUs(); w.Open != 0 || w.Least != 2 || !strings.Contains(w.Reason, "being made free") {
+		if w := ta.elastic.Open(); w.Open != 0 || w.Least != 2 || !strings.Contains(w.Reason, "being made free") {
 			t.Errorf("while a shared job runs: %+v", w)
 		}
 		if why := ta.reason(0); !strings.Contains(why, "goes to whole jobs") {
@@ -87,12 +87,12 @@ func TestElasticTurnAndBack(t *testing.T) {
 		}
 		ta.proc.End(50)
 		ta.turns(5) // the startd still has the slot
-		if ta.wholeGPUs().Open != 0 {
+		if ta.elastic.Open().Open != 0 {
 			t.Error("it was opened although the startd has a slot of shared jobs there")
 		}
 		ta.startd.set(nil, nil)
 		ta.turns(5)
-		if w := ta.wholeGPUs(); w.Open != 2 || len(w.GPUs) != 2 || w.Reason != "" {
+		if w := ta.elastic.Open(); w.Open != 2 || len(w.GPUs) != 2 || w.Reason != "" {
 			t.Fatalf("drained: %+v, modes %s", w, ta.modes())
 		}
 		if got := ta.modes(); got != "default default" || len(ta.daemons.running) != 0 {
@@ -107,7 +107,7 @@ func TestElasticTurnAndBack(t *testing.T) {
 		}
 		ta.asks(condor.Waiting{GPUs: 1, VRAM: 2048, Waits: 60})
 		ta.turns(60)
-		if w := ta.wholeGPUs(); w.Open != 0 || len(ta.daemons.running) != 0 {
+		if w := ta.elastic.Open(); w.Open != 0 || len(ta.daemons.running) != 0 {
 			t.Errorf("while it runs no more come, and none of its GPUs goes back: %+v, daemons %v", w, ta.daemons.running)
 		}
 		ta.proc.End(51)
@@ -125,13 +125,13 @@ func TestElasticIsNotOpenedHalfDone(t *testing.T) {
 		ta.hw.refuse = errors.New("not now")
 		ta.asks(condor.Waiting{GPUs: 1, VRAM: 32768, Waits: 60})
 		ta.turns(20)
-		if w := ta.wholeGPUs(); w.Open != 0 || w.Reason == "" {
+		if w := ta.elastic.Open(); w.Open != 0 || w.Reason == "" {
 			t.Errorf("in compute mode %s: %+v", ta.modes(), w)
 		}
 		ta.hw.refuse = nil
 		ta.apply(false)
 		ta.turns(2)
-		if w := ta.wholeGPUs(); w.Open != 1 {
+		if w := ta.elastic.Open(); w.Open != 1 {
 			t.Errorf("in compute mode %s: %+v", ta.modes(), w)
 		}
 	})
@@ -194,7 +194,7 @@ func TestInterest(t *testing.T) {
 		{"shared GPUs", "", false, time.Minute},
 		{"elastic GPUs", elasticTwo, true, 5 * time.Second},
 		{"patience", "[sharing]\nmode = \"elastic\"\n[elastic]\npatience = \"20m\"\n", true, time.Minute},
-		{"no patience", "[sharing]\nmode = \"elastic\"\n[elastic]\npatience = \"1s\"\n", true, askPoolLeast},
+		{"no patience", "[sharing]\nmode = \"elastic\"\n[elastic]\npatience = \"1s\"\n", true, 2 * time.Second},
 		{"elastic GPUs that ask nobody", elasticTwo + "demand = \"none\"\n", false, time.Minute},
 		{"large requests", "[placement]\nlarge_after = \"30s\"\n", true, 30 * time.Second},
 	} {

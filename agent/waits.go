@@ -4,79 +4,31 @@ import (
 	"context"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/waiting"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// The time between two questions to the pool, and how long one may take.
-const (
-	askPoolMost  = time.Minute
-	askPoolLeast = 2 * time.Second
-)
-
-// listenToPool asks the pool what waits, where something on this node changes by it. It is
-// no part of the loop: a collector that does not answer delays nothing else.
+// listenToPool asks the pool what waits, where something on this node changes by it.
 func (a *Agent) listenToPool(ctx context.Context) {
-	for ctx.Err() == nil {
-		v := a.view.Load()
-		interest, again := v.interest()
-		if a.pool != nil && interest != nil {
-			asking, cancel := context.WithTimeout(ctx, startd.AskTimeout)
-			a.layouts.Answered(a.queue.Ask(asking, a.pool, *interest))
-			cancel()
-			nudge(a.wake)
-		}
-		pause(ctx, again)
+	if a.pool == nil {
+		return
 	}
+	interest := func() (*waiting.Interest, time.Duration) { return a.view.Load().interest() }
+	a.queue.Run(ctx, a.pool, interest, func(d condor.Demand, err error) {
+		a.layouts.Answered(d, err)
+		nudge(a.wake)
+	})
 }
 
-// interest says which waiting jobs count here, nil where nothing changes by them, and when
-// to ask again: that follows the shortest wait that is to be noticed. Access points count
-// once a minute.
+// interest says which waiting jobs count on this node, and when to ask for them again.
 func (v *view) interest() (i *waiting.Interest, again time.Duration) {
-	c := v.config
-	again = askPoolMost
 	if !v.planned {
-		return nil, askPoolLeast
+		return waiting.InterestOf(nil, v.config)
 	}
-	if v.plan.Repartition() != "" {
-		i, again = &waiting.Interest{}, c.Repartition.Interval
-	}
-	group := v.plan.ElasticGPUs()
-	large := c.Placement.LargeAfter
-	if c.Elastic.Demand != config.DemandQueue || len(group) == 0 && large == 0 {
-		return i, again
-	}
-	if large > 0 {
-		again = min(again, large)
-	}
-	if len(group) > 0 {
-		again = min(again, c.Elastic.Patience)
-	}
-	return &waiting.Interest{
-		Node: startd.Node(v.plan, c), Rules: elastic.RulesOf(c.Elastic, len(group)),
-		Large: v.largeRequest(), LargeAfter: large,
-	}, max(again, askPoolLeast)
-}
-
-// largeRequest is from which request_vram on a job is a large one.
-func (v *view) largeRequest() gpu.MiB {
-	if n := v.config.Placement.LargeRequest; n > 0 {
-		return n
-	}
-	var largest gpu.MiB
-	for _, g := range v.plan.GPUs {
-		if g.Shared() {
-			largest = max(largest, g.LargestRequest)
-		}
-	}
-	return largest / 2
+	return waiting.InterestOf(&v.plan, v.config)
 }
 
 // turnElastic lets the elastic GPUs go one step, and says whether one has changed sides:
@@ -89,9 +41,6 @@ func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
 		return !ok || !v.present[u] || gpus.Whole(g, now) != "" || a.closures.On(u).Reason() != ""
 	})
 }
-
-// wholeGPUs answers the startd's monitor: how many elastic GPUs take whole jobs.
-func (a *Agent) wholeGPUs() *api.WholeGPUs { return a.elastic.Open() }
 
 // reserve chooses the GPU that is closed to requests smaller than least, among those that
 // jobs hear of. It is called with each answer to the startd's monitor.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -273,4 +274,39 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.got)
 		}
 	}
+}
+
+// TestRun: the pool is asked while something changes by the answer, as often as its interest says.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		q := quiet()
+		var answers atomic.Int64
+		var interested atomic.Bool
+		interested.Store(true)
+		interest := func() (*Interest, time.Duration) {
+			if !interested.Load() {
+				return nil, time.Second
+			}
+			return &Interest{}, 10 * time.Second
+		}
+		done := make(chan struct{})
+		go func() {
+			q.Run(ctx, &pool{demand: counted()}, interest, func(condor.Demand, error) { answers.Add(1) })
+			close(done)
+		}()
+		time.Sleep(25 * time.Second)
+		synctest.Wait()
+		if n := answers.Load(); n != 3 {
+			t.Errorf("%d answers in 25 s, one each 10 s", n)
+		}
+		interested.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := answers.Load(); n != 3 {
+			t.Errorf("%d answers, and nothing changes by them", n)
+		}
+		cancel()
+		<-done
+	})
 }
