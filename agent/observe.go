@@ -12,8 +12,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/startd"
-	"github.com/gpuslot/gpuslot/agent/usage"
-	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -80,39 +78,6 @@ func (v *view) refusesObserved() error {
 		return nil
 	}
 	return errors.New(`this node is observed (mode = "observe"): gpuslot keeps no job from it; use HTCondor's own condor_drain or condor_off`)
-}
-
-// resolver finds the GPU that HTCondor calls by an id: its UUID, or the beginning of
-// it as condor_gpu_discovery prints. Where a slot has one GPU alone its ad has the
-// UUID, whatever the id is.
-func resolver(p *plan.Plan) func(ad condor.Slot, id string) (gpu.UUID, bool) {
-	return func(ad condor.Slot, id string) (gpu.UUID, bool) {
-		var found []gpu.UUID
-		for _, g := range p.GPUs {
-			switch {
-			case string(g.UUID) == id, g.UUID.Bare() == ad.DeviceUUID && ad.DeviceUUID != "", string(g.UUID) == ad.DeviceUUID:
-				return g.UUID, true
-			case len(id) >= shortestID && strings.HasPrefix(string(g.UUID), id):
-				found = append(found, g.UUID)
-			}
-		}
-		if len(found) != 1 {
-			return "", false
-		}
-		return found[0], true
-	}
-}
-
-// shortestID is "GPU-5a1e0c11".
-const shortestID = 12
-
-// beginning is when a process began, by its start time in clock ticks since boot.
-func beginning(started uint64, now time.Time) time.Time {
-	ticks, err := usage.TicksAt(now)
-	if err != nil || started > ticks {
-		return now
-	}
-	return now.Add(-time.Duration(ticks-started) * (time.Second / usage.TicksPerSecond))
 }
 
 // observedFault is what the hardware says of a GPU that nobody closes.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
@@ -172,34 +171,6 @@ func TestObservedProcessesBeforeTheStartdTells(t *testing.T) {
 	}
 }
 
-// The ids that HTCondor gives GPUs.
-func TestResolver(t *testing.T) {
-	ta := newTestAgent(t, 2, observing)
-	p := ta.view.Load().plan
-	p.GPUs = append(p.GPUs, plan.GPU{UUID: "GPU-5a1e0c11-7d02-4b6a-9c31-0e84a2d1f001"})
-	find := resolver(&p)
-	for name, tt := range map[string]struct {
-		ad   condor.Slot
-		id   string
-		want gpu.UUID
-	}{
-		"whole":            {condor.Slot{}, string(uuid(0)), uuid(0)},
-		"ambiguous":        {condor.Slot{}, short(0), ""},
-		"short":            {condor.Slot{}, "GPU-5a1e0c11", "GPU-5a1e0c11-7d02-4b6a-9c31-0e84a2d1f001"},
-		"told besides":     {condor.Slot{DeviceUUID: uuid(0).Bare()}, short(0), uuid(0)},
-		"by index":         {condor.Slot{DeviceUUID: uuid(0).Bare()}, "CUDA0", uuid(0)},
-		"by index, no ad":  {condor.Slot{}, "CUDA0", ""},
-		"another's":        {condor.Slot{}, "GPU-ffffffff", ""},
-		"too short":        {condor.Slot{}, "GPU-", ""},
-		"nothing":          {condor.Slot{}, "", ""},
-		"a device's, MIG-": {condor.Slot{DeviceUUID: string(uuid(0))}, "x", uuid(0)},
-	} {
-		if got, ok := find(tt.ad, tt.id); got != tt.want || ok != (tt.want != "") {
-			t.Errorf("%s: %q, %v", name, got, ok)
-		}
-	}
-}
-
 // The record of an observed job: its run time by the kernel, the whole GPU as its
 // share, no wall and no budget.
 func TestRecordOfAnObservedJob(t *testing.T) {
@@ -209,7 +180,7 @@ func TestRecordOfAnObservedJob(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	begin := beginning(ticks-30*usage.TicksPerSecond, now)
+	begin := usage.Began(ticks-30*usage.TicksPerSecond, now)
 	if d := now.Sub(begin); d < 29*time.Second || d > 31*time.Second {
 		t.Errorf("thirty seconds of ticks are %v", d)
 	}

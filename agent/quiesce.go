@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -105,7 +104,7 @@ func (a quiesced) keepInventory(ctx context.Context, v *view) error {
 }
 
 // Holders are by PID, without the agent.
-func (a quiesced) Holders() []api.NodeHolder { return deviceHolders(a.proc.FS) }
+func (a quiesced) Holders() []api.NodeHolder { return closures.Holders(a.proc.FS) }
 
 // Version is that of NVIDIA's driver.
 func (a quiesced) Version() string { return a.view.Load().plan.Driver }
@@ -180,13 +179,4 @@ func (a quiesced) resumes(ctx context.Context, v *view, g *plan.GPU) (found stri
 		return "its verification after the node resumed failed (" + foreign.Clip(r.Text) + ")"
 	}
 	return ""
-}
-
-// sortedHolders are the processes by PID.
-func sortedHolders(by map[int]api.NodeHolder) []api.NodeHolder {
-	var out []api.NodeHolder
-	for _, pid := range slices.Sorted(maps.Keys(by)) {
-		out = append(out, by[pid])
-	}
-	return out
 }

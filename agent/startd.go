@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/startd"
+	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -57,7 +58,7 @@ func (a *Agent) settle(ctx context.Context, slots []condor.Slot) (settled bool) 
 		},
 	}
 	if v.plan.Observe {
-		truth.Observed, truth.Began = resolver(&v.plan), beginning
+		truth.Observed, truth.Began = startd.Resolver(&v.plan), usage.Began
 	}
 	for _, s := range slots {
 		truth.Slots[condor.SlotName(s.Name)] = s

@@ -85,3 +85,12 @@ func TicksAt(at time.Time) (uint64, error) {
 	since := time.Duration(boot.Nano()) - time.Since(at)
 	return uint64(max(since, 0)/(time.Second/TicksPerSecond)) + 1, nil
 }
+
+// Began is when a process began, by its start time in clock ticks since boot.
+func Began(started uint64, now time.Time) time.Time {
+	ticks, err := TicksAt(now)
+	if err != nil || started > ticks {
+		return now
+	}
+	return now.Add(-time.Duration(ticks-started) * (time.Second / TicksPerSecond))
+}
