@@ -1,6 +1,6 @@
 // Package rules judges what running jobs do on shared GPUs by the site's rules: VRAM within the
 // budget, MPS clients within the limit, no GPU but the slot's, no process beside the control
-// daemon or outside the job's cgroup. It is pure but for Looks, and it ends nothing.
+// daemon or outside the job's cgroup. It is pure, and it ends nothing.
 //
 // Start at Sampled, which puts a sample to the jobs in the job table, and Breaches.Judge, which
 // finds the jobs that break a rule for longer than they may.
