@@ -133,8 +133,10 @@ func (n GPUs) unverified(u gpu.UUID, now time.Time) admission.Health {
 	if !n.Present[u] {
 		absent = "it is not in the node any more: see whether nvidia-smi lists it"
 	}
-	h.Closed = cmp.Or(n.Closed, absent, d.Closed(), d.Servers.Explain(n.Faults.Verdict(physical, now)), d.Servers.Closed(now),
-		n.Samples.Blocked(n.Sampling, u), n.Samples.Unseen(n.Sampling, u, now), lacking)
+	h.Closed = cmp.Or(
+		n.Closed, absent, d.Closed(), d.Servers.Explain(n.Faults.Verdict(physical, now)), d.Servers.Closed(now),
+		n.Samples.Blocked(n.Sampling, u), n.Samples.Unseen(n.Sampling, u, now), lacking,
+	)
 	return h
 }
 

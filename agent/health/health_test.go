@@ -61,7 +61,8 @@ func (f *fake) Pulse(gpu.UUID, mps.Proof) mps.Pulse {
 // node is one with a shared GPU, a whole one, and a MIG device that jobs have alone; all are well.
 func node(t *testing.T, now time.Time) (GPUs, *fake, *jobs.Table) {
 	t.Helper()
-	f, table := &fake{verdicts: map[gpu.UUID]faults.Verdict{}}, jobs.New(starter.Node{FS: process.FS{Root: proctree.New(t).Root}})
+	f := &fake{verdicts: map[gpu.UUID]faults.Verdict{}}
+	table := jobs.New(starter.Node{FS: process.FS{Root: proctree.New(t).Root}})
 	return GPUs{
 		Parts: Parts{Faults: f, Samples: f, Unlisted: f, Processes: f, Verifications: f, Limits: f, Daemons: f, Jobs: table},
 		Node: Node{
@@ -87,22 +88,32 @@ func TestShared(t *testing.T) {
 		// seen: the same without a look at the daemon; unverified: whether or not it was verified.
 		seen, unverified bool
 	}{
-		"well":              {func(*GPUs, *fake) {}, "", true, true},
-		"the whole node":    {func(n *GPUs, _ *fake) { n.Closed = "no driver" }, "no driver", true, true},
-		"it is gone":        {func(n *GPUs, _ *fake) { n.Present = nil }, "it is not in the node any more", true, true},
-		"the hardware":      {func(_ *GPUs, f *fake) { f.verdicts[shared] = broken }, "Xid 79", true, true},
-		"a process":         {func(_ *GPUs, f *fake) { f.blocked = "process 3 holds it" }, "process 3", true, true},
-		"no samples":        {func(_ *GPUs, f *fake) { f.unseen = "not read" }, "not read", true, true},
-		"jobs lack VRAM":    {func(_ *GPUs, f *fake) { f.unlisted = sampling.Unlisted{VRAM: 900, Eaten: 500} }, "running jobs lack 500", true, true},
-		"VRAM is in use":    {func(_ *GPUs, f *fake) { f.unlisted = sampling.Unlisted{VRAM: 900, Taken: 500} }, "", true, true},
-		"not verified":      {func(n *GPUs, f *fake) { n.Verified, f.missing = true, "not verified" }, "not verified", true, false},
+		"well":           {func(*GPUs, *fake) {}, "", true, true},
+		"the whole node": {func(n *GPUs, _ *fake) { n.Closed = "no driver" }, "no driver", true, true},
+		"it is gone":     {func(n *GPUs, _ *fake) { n.Present = nil }, "it is not in the node any more", true, true},
+		"the hardware":   {func(_ *GPUs, f *fake) { f.verdicts[shared] = broken }, "Xid 79", true, true},
+		"a process":      {func(_ *GPUs, f *fake) { f.blocked = "process 3 holds it" }, "process 3", true, true},
+		"no samples":     {func(_ *GPUs, f *fake) { f.unseen = "not read" }, "not read", true, true},
+		"jobs lack VRAM": {func(_ *GPUs, f *fake) {
+			f.unlisted = sampling.Unlisted{VRAM: 900, Eaten: 500}
+		}, "running jobs lack 500", true, true},
+		"VRAM is in use": {func(_ *GPUs, f *fake) {
+			f.unlisted = sampling.Unlisted{VRAM: 900, Taken: 500}
+		}, "", true, true},
+		"not verified": {func(n *GPUs, f *fake) {
+			n.Verified, f.missing = true, "not verified"
+		}, "not verified", true, false},
 		"verified at times": {func(_ *GPUs, f *fake) { f.missing = "not verified" }, "", true, true},
 		"the daemon": {func(n *GPUs, _ *fake) {
 			n.Sampling.Daemons[shared] = daemons.State{Proof: mps.Proof{PID: 7, At: now}, Otherwise: "its server differs"}
 		}, "its server differs", true, true},
-		"the daemon ended":      {func(_ *GPUs, f *fake) { f.pulse.Err = errors.New("it is gone") }, "it is gone", false, true},
-		"a server is suspended": {func(_ *GPUs, f *fake) { f.pulse.Suspended = []mps.Server{{ID: process.ID{PID: 9}}} }, "process 9", false, true},
-		"no health check yet":   {func(n *GPUs, _ *fake) { n.Sampling.Daemons = nil }, "", true, true},
+		"the daemon ended": {func(_ *GPUs, f *fake) {
+			f.pulse.Err = errors.New("it is gone")
+		}, "it is gone", false, true},
+		"a server is suspended": {func(_ *GPUs, f *fake) {
+			f.pulse.Suspended = []mps.Server{{ID: process.ID{PID: 9}}}
+		}, "process 9", false, true},
+		"no health check yet": {func(n *GPUs, _ *fake) { n.Sampling.Daemons = nil }, "", true, true},
 	} {
 		n, f, _ := node(t, now)
 		c.bend(&n, f)
@@ -160,9 +171,12 @@ func TestAlone(t *testing.T) {
 	}{
 		"well":           {func(*GPUs, *fake) {}, "", true},
 		"the whole node": {func(n *GPUs, _ *fake) { n.Closed = "no driver" }, "no driver", true},
-		"another layout": {func(n *GPUs, _ *fake) { g := &n.Sampling.Plan.GPUs[2]; g.Place, g.Device = "1g.5gb", "" }, "there is no MIG device 1g.5gb now", true},
-		"it is gone":     {func(n *GPUs, _ *fake) { n.Present = nil }, "nvidia-smi -L", true},
-		"its GPU":        {func(_ *GPUs, f *fake) { f.verdicts[parent] = broken }, "Xid 79", true},
+		"another layout": {func(n *GPUs, _ *fake) {
+			g := &n.Sampling.Plan.GPUs[2]
+			g.Place, g.Device = "1g.5gb", ""
+		}, "there is no MIG device 1g.5gb now", true},
+		"it is gone": {func(n *GPUs, _ *fake) { n.Present = nil }, "nvidia-smi -L", true},
+		"its GPU":    {func(_ *GPUs, f *fake) { f.verdicts[parent] = broken }, "Xid 79", true},
 		"an MPS server's": {func(_ *GPUs, f *fake) {
 			f.verdicts[parent] = faults.Verdict{Class: faults.ClosedForServer, Reason: "x"}
 		}, "", true},
