@@ -101,7 +101,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	c := newCgroupAgent(t)
 	st := c.proc.starter(100, "slot1_1")
 	grant := c.grant(st, 1000, "alice", uuid(0), 4096)
-	if grant.Wall == jobs.WallCgroup || grant.Environment["GPUSLOT_WALL"] == jobs.WallCgroup {
+	if grant.Wall == jobs.WallCgroup || grant.Environment["GPUSLOT_ENFORCED_BY"] == jobs.WallCgroup {
 		t.Error("the grant tells of a limit that is not there yet")
 	}
 	if got := grant.Defaults["XLA_PYTHON_CLIENT_MEM_FRACTION"]; got != "1.00" {

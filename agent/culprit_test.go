@@ -27,8 +27,8 @@ func TestCulprit(t *testing.T) {
 		{"runs", []string{faultLine(500)}, "(its log names process 500 of job 1_1.0 (slot1_1, alice))"},
 		{"has ended", []string{faultLine(501)}, "(its log names process 501 of job 1_1.0 (slot1_1, alice))"},
 		{"forged first", []string{faultLine(1), faultLine(600), faultLine(500)}, "(its log names process 500 of job 1_1.0"},
-		{"nobody's", []string{faultLine(4)}, "(its log names process 4, which is of no job that gpuslot knows there)"},
-		{"another GPU's", []string{faultLine(600)}, "(its log names process 600, which is of no job that gpuslot knows there)"},
+		{"nobody's", []string{faultLine(4)}, "(its log names process 4, which is of no job of gpuslot there)"},
+		{"another GPU's", []string{faultLine(600)}, "(its log names process 600, which is of no job of gpuslot there)"},
 		{"not named", []string{"nothing"}, "a client met a fatal GPU error, and it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 // ErrAnew asks for a new process: a library of the driver that was loaded once
 // stays in a process until it ends, so that a driver is let go, and another one
 // taken up, only so.
-var ErrAnew = errors.New("gpuslotd has to start anew")
+var ErrAnew = errors.New("gpuslotd has to start again")
 
 // quiescedInventory is what the node had when it was quiesced: the plan rests
 // on it until it resumes.

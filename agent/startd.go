@@ -68,7 +68,7 @@ func (a *Agent) settle(ctx context.Context, slots []condor.Slot) (settled bool) 
 	}
 	found := a.jobs.Settle(truth)
 	for _, m := range found.Mismatches {
-		a.log.Error("the startd's word differs from the hook's; the startd's counts",
+		a.log.Error("the startd's report differs from the hook's; the startd's counts",
 			"slot", m.Slot, "gpu", m.GPU, "differs", m.Text)
 		a.metrics.Mismatch()
 	}

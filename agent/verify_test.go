@@ -185,7 +185,7 @@ func TestVerify(t *testing.T) {
 		}, false, "because MPS serves uid 1000 (server 9) until its clients [55] end"},
 		{"the daemon hangs meanwhile", func(ta *testAgent, f *fakeCUDA) {
 			f.during = func() { ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.wedged = true }) }
-		}, false, "nobody knows whether its client attached: its control daemon: it is wedged"},
+		}, false, "it is not known whether its client attached: its control daemon: it is wedged"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ const (
 		"see the kernel log and the BMC for PCIe and power, and show it to your hardware vendor"
 	doCables = "drain the node and connect the GPU's auxiliary power"
 	doLook   = "see the kernel log for its NVRM line, and NVIDIA's Xid catalog"
-	doAction = "nothing by itself: gpuslotd follows the recovery action that the driver reports"
+	doAction = "nothing alone: gpuslotd follows the recovery action that the driver reports"
 	doLater  = "reset the GPU when its jobs are done; until then jobs may run"
 	doLink   = "see nvidia-smi nvlink -e; gpuslotd follows the recovery action that the driver reports"
 )

@@ -65,7 +65,7 @@ func (ls *Layouts) grow() (maximal []sum, err error) {
 	var visit func(set uint64, from int) error
 	visit = func(set uint64, from int) error {
 		if len(ls.all) == maxLayouts {
-			return fmt.Errorf("%s has more than %d MIG layouts; is what is told of it right?", ls.chip.Model, maxLayouts)
+			return fmt.Errorf("%s has more than %d MIG layouts; are its properties right?", ls.chip.Model, maxLayouts)
 		}
 		ls.index[set] = len(ls.all)
 		ls.all = append(ls.all, entry{set: set})

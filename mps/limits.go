@@ -50,7 +50,7 @@ func (d *Daemon) wrongLimits(differs []Difference) error {
 		texts[i] = x.String()
 	}
 	return &Error{GPU: d.gpu, Fault: WrongLimits, Differs: differs,
-		Text: strings.Join(texts, ", ") + ": gpuslot sets them anew; if it comes back, somebody else sets them"}
+		Text: strings.Join(texts, ", ") + ": gpuslot sets them again; if it comes back, somebody else sets them"}
 }
 
 // Differs are the server's own limits that are not those wanted: its next

@@ -200,7 +200,7 @@ func notFound(reply string, pid int) bool {
 }
 
 func (d *Daemon) noServer(pid int) error {
-	return d.fault(NoServer, nil, "it has no server %d: ask it for its servers anew", pid)
+	return d.fault(NoServer, nil, "it has no server %d: ask it for its servers again", pid)
 }
 
 // remembered are the servers of the last survey.

@@ -200,7 +200,7 @@ func (p *Preparer) Prepare(ctx context.Context, c starter.Caller, said *api.Job)
 	}
 	p.note(c, job, history.EventAdmitted, admittedText(job, grant))
 	log("admitted a job",
-		"gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "wall", grant.Wall)
+		"gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "enforced_by", grant.Wall)
 	return api.Reply{Grant: grant}
 }
 
@@ -285,7 +285,7 @@ func admittedText(job *api.Job, g *api.Grant) string {
 		s = fmt.Sprintf("The job of %s was admitted", job.Owner)
 	}
 	if mib := g.Environment["GPUSLOT_VRAM_MIB"]; mib != "" {
-		s += fmt.Sprintf(" with %s MiB, wall %s", mib, g.Wall)
+		s += fmt.Sprintf(" with %s MiB, enforced by %s", mib, g.Wall)
 	}
 	return s + "."
 }

@@ -157,7 +157,7 @@ func TestDecideGrants(t *testing.T) {
 		{"share", []string{string(uuid(0))}, 4096, nil, api.Grant{Wall: jobs.WallNone,
 			Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "CUDA_MPS_PIPE_DIRECTORY": "/run/gpuslot/mps/" + string(uuid(0)),
-				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M", "GPUSLOT_GPU": string(uuid(0)), "GPUSLOT_VRAM_MIB": "4096", "GPUSLOT_WALL": "none",
+				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M", "GPUSLOT_GPU": string(uuid(0)), "GPUSLOT_VRAM_MIB": "4096", "GPUSLOT_ENFORCED_BY": "none",
 				"GPUSLOT_BIND": "/run/gpuslot/mps/" + string(uuid(0)),
 			},
 			// 4096/32768 = 0.125, rounded down.
@@ -168,25 +168,25 @@ func TestDecideGrants(t *testing.T) {
 			Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "CUDA_MPS_PIPE_DIRECTORY": "/run/gpuslot/mps/" + string(uuid(0)),
 				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=16384M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "12.5",
-				"GPUSLOT_GPU": string(uuid(0)), "GPUSLOT_VRAM_MIB": "16384", "GPUSLOT_WALL": "daemon",
+				"GPUSLOT_GPU": string(uuid(0)), "GPUSLOT_VRAM_MIB": "16384", "GPUSLOT_ENFORCED_BY": "daemon",
 				"GPUSLOT_BIND": "/run/gpuslot/mps/" + string(uuid(0)) + ":/run/gpuslot/mps/" + string(uuid(0)) + ":ro",
 			},
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.50"}}},
 		{"whole", []string{string(uuid(1))}, 32768, nil, api.Grant{Wall: jobs.WallWhole,
 			Environment: map[string]string{"CUDA_VISIBLE_DEVICES": string(uuid(1)), "GPUSLOT_GPU": string(uuid(1)),
-				"GPUSLOT_VRAM_MIB": "32768", "GPUSLOT_WALL": "whole"}}},
+				"GPUSLOT_VRAM_MIB": "32768", "GPUSLOT_ENFORCED_BY": "whole"}}},
 		{"two whole GPUs, the smaller one counts", []string{string(uuid(1)), string(uuid(2))}, 0, func(s *State) {
 			s.Plan.GPUs[2].Mode, s.Plan.GPUs[2].Memory = config.ModeWhole, 16384
 		}, api.Grant{Wall: jobs.WallWhole,
 			Environment: map[string]string{"CUDA_VISIBLE_DEVICES": string(uuid(1)) + "," + string(uuid(2)),
-				"GPUSLOT_GPU": string(uuid(1)) + "," + string(uuid(2)), "GPUSLOT_VRAM_MIB": "16384", "GPUSLOT_WALL": "whole"}}},
+				"GPUSLOT_GPU": string(uuid(1)) + "," + string(uuid(2)), "GPUSLOT_VRAM_MIB": "16384", "GPUSLOT_ENFORCED_BY": "whole"}}},
 		{"whole GPU of unknown memory", []string{string(uuid(1))}, 0, func(s *State) { s.Plan.GPUs[1].Memory = 0 },
 			api.Grant{Wall: jobs.WallWhole, Environment: map[string]string{
-				"CUDA_VISIBLE_DEVICES": string(uuid(1)), "GPUSLOT_GPU": string(uuid(1)), "GPUSLOT_WALL": "whole"}}},
+				"CUDA_VISIBLE_DEVICES": string(uuid(1)), "GPUSLOT_GPU": string(uuid(1)), "GPUSLOT_ENFORCED_BY": "whole"}}},
 		{"MIG device", []string{device}, 0, func(s *State) {
 			s.Plan.GPUs[1].UUID, s.Plan.GPUs[1].Mode, s.Plan.GPUs[1].Memory = gpu.UUID(device), config.ModeMIG, 19968
 		}, api.Grant{Wall: jobs.WallMIG, Environment: map[string]string{"CUDA_VISIBLE_DEVICES": device,
-			"NVIDIA_VISIBLE_DEVICES": device, "GPUSLOT_GPU": device, "GPUSLOT_VRAM_MIB": "19968", "GPUSLOT_WALL": "mig"}}},
+			"NVIDIA_VISIBLE_DEVICES": device, "GPUSLOT_GPU": device, "GPUSLOT_VRAM_MIB": "19968", "GPUSLOT_ENFORCED_BY": "mig"}}},
 		{"none", nil, 0, nil, api.Grant{Wall: jobs.WallNone, Environment: map[string]string{}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestStaleServerIsNoWall(t *testing.T) {
 	s := admitState()
 	s.Health.Stale = true
 	grant, r := Decide(s, starter.Caller{UID: 1000, Starter: starter.Starter{ID: process.ID{PID: 1, Started: 1}}}, &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(16384)})
-	if r != nil || grant.Wall != jobs.WallNone || grant.Environment["GPUSLOT_WALL"] != jobs.WallNone {
+	if r != nil || grant.Wall != jobs.WallNone || grant.Environment["GPUSLOT_ENFORCED_BY"] != jobs.WallNone {
 		t.Errorf("%+v, %+v", grant, r)
 	}
 }

@@ -23,7 +23,7 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Gr
 		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=" + mib + "M",
 		"GPUSLOT_GPU":                      string(g.UUID),
 		"GPUSLOT_VRAM_MIB":                 mib,
-		"GPUSLOT_WALL":                     enforced,
+		"GPUSLOT_ENFORCED_BY":              enforced,
 		condor.BindVariable:                s.bind(g.UUID),
 	}
 	switch {
@@ -70,14 +70,14 @@ func (s State) grantWhole(gpus []gpu.UUID) *api.Grant {
 	grant := &api.Grant{Wall: jobs.WallWhole, Environment: map[string]string{
 		"CUDA_VISIBLE_DEVICES": all,
 		"GPUSLOT_GPU":          all,
-		"GPUSLOT_WALL":         jobs.WallWhole,
+		"GPUSLOT_ENFORCED_BY":  jobs.WallWhole,
 	}}
 	if least > 0 {
 		grant.Environment["GPUSLOT_VRAM_MIB"] = strconv.FormatInt(int64(least), 10)
 	}
 	if gpus[0].IsMIG() {
 		grant.Wall = jobs.WallMIG
-		grant.Environment["GPUSLOT_WALL"] = jobs.WallMIG
+		grant.Environment["GPUSLOT_ENFORCED_BY"] = jobs.WallMIG
 		grant.Environment["NVIDIA_VISIBLE_DEVICES"] = all // HTCondor leaves it to the hook
 	}
 	return grant

@@ -40,9 +40,9 @@ func (c Set) Missing(p plan.Plan) []string {
 
 // missingText are sentences for operators, by capability.
 var missingText = map[string]string{
-	"server-status": fmt.Sprintf("The control daemon does not tell the state of its MPS servers, so a fault of one is seen "+
-		"only in its log and by its clients: driver %d or newer tells it.", plan.PrivilegeChecks.Branch),
-	"privilege-checks": fmt.Sprintf("Any account that reaches a control daemon may change its limits, so the wall is \"watch\", never "+
+	"server-status": fmt.Sprintf("The control daemon does not report the state of its MPS servers, so a fault of one is seen "+
+		"only in its log and by its clients: driver %d or newer reports it.", plan.PrivilegeChecks.Branch),
+	"privilege-checks": fmt.Sprintf("Any account that reaches a control daemon may change its limits, so the enforcement is \"watch\", never "+
 		"\"daemon\": driver %d or newer checks who asks.", plan.PrivilegeChecks.Branch),
 	"multi-user": fmt.Sprintf("An MPS server serves one account at a time, so accounts take turns on a GPU (tenancy "+
 		"\"one-at-a-time\" or \"common:…\"): driver %d or newer can serve several at once (\"multi-user\").", plan.MultiUser.Branch),

@@ -109,7 +109,7 @@ func (k *Keeper) culprit(u gpu.UUID, lines []string) string {
 	if len(named) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("process %d, which is of no job that gpuslot knows there", named[0])
+	return fmt.Sprintf("process %d, which is of no job of gpuslot there", named[0])
 }
 
 // findCulprits counts the servers that went to FAULT and looks in their logs

@@ -286,7 +286,7 @@ func TestCulprit(t *testing.T) {
 	for want, lines := range map[string][]string{
 		"(its log names process 500 of job 1.0 (slot1_1, alice))":                          {faultLine(1), faultLine(600), faultLine(500)},
 		"(its log names process 501 of job 1.0 (slot1_1, alice))":                          {faultLine(501)},
-		"(its log names process 600, which is of no job that gpuslot knows there)":         {faultLine(600)},
+		"(its log names process 600, which is of no job of gpuslot there)":                 {faultLine(600)},
 		"a client met a fatal GPU error, and it serves nobody until 1 clients have ended;": nil,
 	} {
 		n := newNode(t, 1).tested()

@@ -70,7 +70,7 @@ func (k *Keeper) restartNow(ctx context.Context, o Order, p *plan.Plan) (string,
 		}
 	}
 	if !ok || wanted.GPU == "" {
-		return "", fmt.Errorf("%s left the plan meanwhile", o.gpu)
+		return "", fmt.Errorf("%s left the plan during that time", o.gpu)
 	}
 	clients, err := k.clients(ctx, o.gpu)
 	switch {

@@ -122,7 +122,7 @@ func (s State) ServersText() string {
 func ServerText(s mps.Server, whose string) string {
 	state, hint := string(s.Status), ""
 	if s.Status == mps.StatusUnknown {
-		state, hint = "listed", "; this control daemon tells no state"
+		state, hint = "listed", "; this control daemon reports no state"
 	}
 	clients := "clients"
 	if len(s.Clients) == 1 {

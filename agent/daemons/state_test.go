@@ -58,7 +58,7 @@ func TestServersText(t *testing.T) {
 		"no server yet (starts with the first job)": {},
 		"ACTIVE (pid 70, uid 1000, 2 clients)": {Proof: mps.Proof{States: []mps.Server{
 			{ID: process.ID{PID: 70}, UID: 1000, Status: mps.Active, Clients: []int{1, 2}}}}},
-		"listed (pid 70, uid 0, 1 client; this control daemon tells no state); FAULT (pid 71, uid 7, 0 clients)": {Proof: mps.Proof{States: []mps.Server{
+		"listed (pid 70, uid 0, 1 client; this control daemon reports no state); FAULT (pid 71, uid 7, 0 clients)": {Proof: mps.Proof{States: []mps.Server{
 			{ID: process.ID{PID: 70}, ThreadPercentage: "100.0", Clients: []int{1}}, {ID: process.ID{PID: 71}, UID: 7, Status: mps.Faulted}}}},
 		"ACTIVE (pid 70, uid 7, 0 clients); its clients get other limits than those now in force": {Proof: mps.Proof{Stale: []int{70}, States: []mps.Server{
 			{ID: process.ID{PID: 70}, UID: 7, Status: mps.Active}}}},

@@ -121,7 +121,7 @@ func (g state) after(e gpu.Event) state {
 
 // lostCause has a neutral text: a GPU that is being reset is lost for a moment.
 var lostCause = cause{what: "it does not answer (GPU_IS_LOST)",
-	do: "see the kernel log for Xid 79 and power-cycle the node; it opens by itself if it only was reset"}
+	do: "see the kernel log for Xid 79 and power-cycle the node; it opens automatically after a reset"}
 
 // lost is the GPU that does not answer. The event and the rounds that follow
 // tell of one loss.

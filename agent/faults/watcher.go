@@ -85,7 +85,7 @@ func (w *Watcher) note(e gpu.Event) {
 	w.Event(e)
 	v := w.Verdict(e.GPU, time.Now())
 	w.o.Events.Event(history.Event{Time: e.Time, Kind: history.EventFault, GPU: e.GPU, Text: textOf(e, v)})
-	w.o.Log.Warn("a GPU tells of an event", "gpu", e.GPU, "event", e.Kind, "xid", e.XID, "closes", v.Closed())
+	w.o.Log.Warn("a GPU reports an event", "gpu", e.GPU, "event", e.Kind, "xid", e.XID, "closes", v.Closed())
 	w.o.Changed()
 }
 

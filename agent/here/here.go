@@ -28,7 +28,7 @@ const NoJob = "this is no process of a job on this node: " +
 const Help = `Exit codes: 0 the job has a GPU or a part of one; 1 gpuslotd cannot be asked; 3 it
 has none; 6 this is no process of a job.`
 
-// walls says what each wall means to the job.
+// walls says what each enforcement means to the job.
 var walls = map[string]string{
 	"cgroup": "the driver holds all processes of the job to the budget together; " +
 		"CUDA shows the budget as the GPU's memory",
@@ -36,10 +36,10 @@ var walls = map[string]string{
 	"watch":  "what all processes have together is watched; a job above its budget is held by HTCondor",
 	"whole":  "the job has the GPU alone",
 	"mig":    "a MIG device: the hardware keeps its memory and multiprocessors apart",
-	"none":   "nothing but the job's own environment: leave CUDA_MPS_* as it is",
+	"none":   "only the job's own environment: leave CUDA_MPS_* as it is",
 }
 
-// Text prints aligned columns, then what the walls mean.
+// Text prints aligned columns, then what the enforcement means.
 func Text(w io.Writer, h api.Here) {
 	fmt.Fprintln(w, title(h))
 	if len(h.GPUs) == 0 {
@@ -47,7 +47,7 @@ func Text(w io.Writer, h api.Here) {
 		return
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "GPU\tNAME\tBUDGET/MiB\tUSED/MiB\tNEIGHBOURS\tWALL")
+	fmt.Fprintln(t, "GPU\tNAME\tBUDGET/MiB\tUSED/MiB\tNEIGHBOURS\tENFORCED BY")
 	for _, g := range h.GPUs {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\n", g.UUID, name(g), g.BudgetMiB, used(g), g.Neighbours, wall(g))
 	}
@@ -55,7 +55,7 @@ func Text(w io.Writer, h api.Here) {
 	told := map[string]bool{}
 	for _, g := range h.GPUs {
 		if text := walls[g.Wall]; text != "" && !told[g.Wall] {
-			fmt.Fprintf(w, "wall %s: %s\n", g.Wall, text)
+			fmt.Fprintf(w, "enforced by %s: %s\n", g.Wall, text)
 			told[g.Wall] = true
 		}
 	}

@@ -95,7 +95,7 @@ func activityBar(d Device) bar {
 		if !d.KernelTime.Known {
 			return bar{Label: "not known"}
 		}
-		text := "at most " + percent(d.KernelTime.Value) + ": a kernel ran so long, and nothing tells on how many SMs"
+		text := "at most " + percent(d.KernelTime.Value) + ": a kernel ran so long, and no source reports on how many SMs"
 		return bar{Rects: []rect{{"maybe", text, 0, min(d.KernelTime.Value, 1)}}, Label: text}
 	}
 	var s stack

@@ -50,7 +50,7 @@ func (t attempt) wrong() string {
 		return "its client sees other GPUs than this one: " +
 			"see whether CUDA_VISIBLE_DEVICES and the control daemon name the same UUID"
 	case t.listErr != nil:
-		return fmt.Sprintf("nobody knows whether its client attached: %s", mps.Reason(t.listErr))
+		return fmt.Sprintf("it is not known whether its client attached: %s", mps.Reason(t.listErr))
 	case !t.attached():
 		return "CUDA runs on it beside its control daemon, without a limit: " +
 			"see whether its pipe directory is reached (namei -l on CUDA_MPS_PIPE_DIRECTORY), " +

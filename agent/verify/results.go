@@ -22,7 +22,7 @@ type result struct {
 	api.Verification
 	// Daemon is the control daemon that it ran with.
 	Daemon process.ID `json:"control_daemon"`
-	// Void says what has changed since, so that it no longer tells anything.
+	// Void says what has changed since, so that it no longer counts.
 	Void string `json:"void,omitempty"`
 }
 
@@ -32,7 +32,7 @@ func (r result) holds() bool { return r.OK && r.Void == "" }
 func (r result) shown() api.Verification {
 	v := r.Verification
 	if r.Void != "" && r.OK {
-		v.OK, v.Text = false, fmt.Sprintf("no longer tells anything: %s", r.Void)
+		v.OK, v.Text = false, fmt.Sprintf("no longer counts: %s", r.Void)
 	}
 	return v
 }

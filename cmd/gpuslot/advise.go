@@ -33,17 +33,17 @@ func adviseCommand(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "advise [FILE...]",
 		Short: "Say from ended jobs how GPUs should be shared, and what that would bring",
-		Long: `advise reads the records of ended jobs and says for each class of them how much
-VRAM they should ask for and how sure that is, how many fit a GPU, whether MPS, MIG
-or whole GPUs serve them and why, what that would bring, and the lines for
-gpuslot.toml and the submit files. Where the records do not tell it says "not
-enough data". After the change it compares before and after.
+		Long: `advise reads the records of ended jobs. For each class of jobs it prints how much
+VRAM they should ask for, how sure that is, and how many fit a GPU. It says whether
+MPS, MIG or whole GPUs serve them and why, and what that would bring. It prints the
+lines for gpuslot.toml and the submit files. Where the records are too few it says
+"not enough data". After the change it compares before and after.
 
-The records are this node's (run it as root), or those of many nodes in FILEs,
-which "gpuslot usage --export" wrote there; they may be compressed with gzip, "-" is
-the standard input, and a record that comes twice counts once. A class is the jobs
-of one user and group that run the same program in batches of the same name on the
-same number of GPUs; numbers in names do not tell jobs apart.
+The records are this node's (run it as root), or those of many nodes in FILEs, which
+"gpuslot usage --export" wrote there. Files may be compressed with gzip; "-" is the
+standard input. A record that comes twice counts once. A class is the jobs of one
+user and group that run the same program on the same number of GPUs, in batches of
+the same name. Numbers in names do not count.
 
 REQUEST is the request_vram that at most RISK of all jobs exceed, with 95 %
 confidence, however their need is distributed. N is how many jobs run on a GPU by

@@ -28,10 +28,10 @@ func benchCommand(f *flags) *cobra.Command {
 		Use:   "bench [flags] -- COMMAND [ARGUMENT…]",
 		Short: "Measure what sharing a GPU gains for your own command",
 		Long: `bench runs a command on one GPU in several copies: one after the other, by plain
-time slicing, as MPS clients without and with a cap on their threads, and on MIG
-devices where the GPU has some. It measures run time, throughput, energy, activity
-and VRAM, and says which sharing mode and VRAM request suit such jobs, with the
-measured reasons; what was not measured is said to be unknown.
+time slicing, as MPS clients, and on MIG devices. MPS clients run without and with a
+limit on their threads. It measures run time, throughput, energy, activity and VRAM. It says which
+sharing mode and VRAM request suit such jobs, with the measured reasons. A value
+that was not measured is unknown.
 
 The command should do one job's work and end, in half a minute or more. Each copy
 has GPUSLOT_BENCH_COPY (from 0) and GPUSLOT_BENCH_COPIES in its environment, and
@@ -43,8 +43,8 @@ of the machine.
 
 With --rate each copy is a server: it answers each line of its standard input with one
 line, until the input ends. Requests come at random times, at each rate in turn, to
-the copy with the fewest of them; printed are the 50th, 95th and 99th percentile of the
-time from a request to its answer, for each mode, number of copies and rate.
+the copy with the fewest of them. bench prints the 50th, 95th and 99th percentile of
+the time from a request to its answer, for each mode, number of copies and rate.
 
 bench needs the GPU for itself: where gpuslotd shares it, take the node out of
 service first (gpuslot node quiesce) or name another one with --gpu. It runs a

@@ -56,15 +56,15 @@ func reportCommand(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report",
 		Short: "Collect what is needed to help with this node in one file",
-		Long: `report writes one .tar.gz, which only its owner may read, with the plan in force,
+		Long: `report writes one .tar.gz, which only its owner may read. It has the plan in force,
 the configuration, the inventory, what doctor finds, versions, units, recent logs,
-metrics, holds, history and the part of HTCondor's configuration that concerns
-GPUs. It changes nothing, and waits for no source longer than a minute. What could
+metrics, holds and history. It also has the part of HTCondor's configuration that
+concerns GPUs. report changes nothing, and waits for no source longer than a minute. What could
 not be had is in report.json with the reason; run it as root to have all.
 
 Passwords and the like are left out. Accounts, groups and jobs are replaced by
-user-1, group-1, job-1, unless --with-jobs says otherwise: names that the agent, its records
-or the machine's accounts know. Free text of programs may still say something:
+user-1, group-1, job-1, unless --with-jobs says otherwise: names in the agent, its
+records or the machine's accounts. Free text of programs may still say something:
 look through the file before it leaves the site.
 
 "gpuslot plan --from-report FILE" shows anywhere what the node's plan is.

@@ -36,7 +36,7 @@ monitor.
 
 For the access point (where users submit) it is the transforms that bring
 request_vram into the steps that match, and the submit requirements that refuse
-what fits no GPU; with growth.retries, also the rules by which a job that met
+what fits no GPU. With growth.retries it also has the rules by which a job that met
 its limit runs again with more. It depends on the largest GPU of the pool: give
 one recorded inventory per kind of node.
 

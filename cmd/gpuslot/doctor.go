@@ -25,14 +25,14 @@ what, why it matters, and the exact change.
   note      how it is, and what that means
   ok        checked, nothing found
 
-Not only root may run it, but the agent and the limits of its control daemons
-tell only root; what could not be asked is "not checked", which is a warning.
+Everybody may run it, but the agent and its control daemons answer only root. What
+could not be asked is "not checked", which is a warning.
 
-With --job it also submits one small GPU job as that user, for this machine, and
-looks whether HTCondor does what gpuslot builds on: the cgroup's name, the hook,
-the supervisor, the scratch directory, the environment; on an observed node,
-whether the job has nothing of gpuslot and the agent keeps a record of it. Do so
-after an upgrade of HTCondor; it needs an access point on this machine.
+With --job it also submits one small GPU job as that user, for this machine. It
+checks what gpuslot needs of HTCondor: the cgroup's name, the hook, the supervisor,
+the scratch directory, the environment. On an observed node it checks that the job
+has nothing of gpuslot, and that the agent keeps a record of it. Run this after an
+upgrade of HTCondor. It needs an access point on this machine.
 
 Exit codes: 0 nothing worse than a note, 3 the worst is a warning, 4 the worst is
 an error.`,

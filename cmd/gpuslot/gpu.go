@@ -80,7 +80,7 @@ func gpuDrain(f *flags) *cobra.Command {
 		Use:   "drain GPU --reason TEXT",
 		Short: "Close a GPU and wait for its last job",
 		Long: `drain closes a GPU as "gpuslot gpu close" does, waits until its jobs have ended,
-and tells meanwhile which are left. It ends no job. The GPU stays closed
+and prints which are left. It ends no job. The GPU stays closed
 afterwards, and also if drain is interrupted: gpuslot gpu open opens it.
 
 ` + selectors + `
@@ -102,9 +102,9 @@ func gpuOpen(f *flags) *cobra.Command {
 		Short: "Lift the hold of a GPU",
 		Long: `open lifts the owner's hold of a GPU, which takes jobs again from the next second
 on if no other hold is left. With --override it lifts all holds, and opens a
-GPU that an XID or ECC event closed: the agent opens by itself what a reset has
-mended, a GPU that is broken by the driver's word opens only so. What happens from
-then on closes it again. It does not open a GPU that its control daemon closes.
+GPU that an XID or ECC event closed. The agent opens a GPU automatically after a
+reset; one that the driver reports as broken opens only with --override. A later
+fault closes it again. It does not open a GPU that its control daemon closes.
 
 ` + selectors,
 		Example: `  gpuslot gpu open 0

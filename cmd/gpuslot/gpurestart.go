@@ -20,7 +20,7 @@ func gpuRestart(f *flags) *cobra.Command {
 		Use:   "restart GPU",
 		Short: "Restart a GPU's control daemon and its MPS server",
 		Long: `restart ends the control daemon of one GPU with its MPS servers and starts it
-again with its limits. The agent never does that by itself to a daemon that has
+again with its limits. The agent never does that to a daemon that has
 clients: their jobs would fail. Without --force neither does this command.
 
 With --force the clients are first asked to leave (terminate_client), so that

@@ -16,13 +16,13 @@ func hereCommand(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "here",
 		Short: "Inside a job: show the job's own part of a GPU",
-		Long: `here tells a process of a job what its job holds: the GPU, the VRAM budget, what
-all its processes use of it now, the number of other jobs on the GPU, and the
-wall that holds the job to its budget. It needs no rights and takes no
-arguments: the agent knows the job by the kernel's word.
+		Long: `here prints what the job of this process holds: the GPU, the VRAM budget, and what
+all its processes use of it now. It prints the number of other jobs on the GPU, and
+what enforces the budget. It needs no rights and takes no arguments: the kernel
+identifies the job to the agent.
 
-In a container, where there is no gpuslot, "gpuslot-condor here" says the same;
-docs/users.md tells how to bring it in.
+In a container, where there is no gpuslot, "gpuslot-condor here" prints the same;
+docs/users.md says how to bring it in.
 
 ` + here.Help,
 		Example: `  gpuslot here

@@ -72,8 +72,8 @@ func root() *cobra.Command {
 		Version: thisBuild().String(),
 		Short:   "See how this node's GPUs are shared among HTCondor jobs",
 		Long: `gpuslot shows how the GPUs of an HTCondor worker node are shared: what the node
-has, what it would offer, the HTCondor configuration that follows from it, and
-what runs now. Only "gpuslot mig apply" and the commands of "gpuslot gpu" and
+has, what it would offer, and what runs now. It prints the HTCondor configuration
+that follows. Only "gpuslot mig apply" and the commands of "gpuslot gpu" and
 "gpuslot node" change something.
 
 Exit codes of all commands:

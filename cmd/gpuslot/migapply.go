@@ -17,9 +17,9 @@ import (
 )
 
 const layoutHelp = `The wanted layout comes from a file of NVIDIA's mig-parted (-f FILE -c NAME), or
-from --layout for the GPUs named by --gpu: profiles by name, a count behind *, a
-start behind @ ("3g.20gb@4,1g.5gb*2"), "none" for MIG mode without instances,
-"off" for no MIG mode.`
+from --layout for the GPUs named by --gpu. It is a list of profiles, with a count
+after * and a start after @, such as "3g.20gb@4,1g.5gb*2". "none" is MIG mode
+without instances, "off" no MIG mode.`
 
 func migAssertCommand(f *flags) *cobra.Command {
 	var t targetFlags

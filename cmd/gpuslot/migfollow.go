@@ -72,7 +72,7 @@ func followed(r api.StatusRepartition) string {
 	case r.At.IsZero():
 		return fmt.Sprintf("repartition = %s: nothing was decided yet", r.Setting)
 	case r.Told.IsZero():
-		return fmt.Sprintf("repartition = %s: no access point tells what its jobs wait for; "+
+		return fmt.Sprintf("repartition = %s: no access point reports what its jobs wait for; "+
 			"see gpuslot condor-config --for access-point", r.Setting)
 	}
 	return fmt.Sprintf("repartition = %s, %s: %s", r.Setting, clock(r.At), strings.TrimSuffix(r.Why, "."))

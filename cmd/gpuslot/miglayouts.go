@@ -20,8 +20,8 @@ func migLayoutsCommand() *cobra.Command {
 		Use:   "layouts",
 		Short: "List the profiles of a model, and the layouts that fill it",
 		Long: `layouts lists the MIG profiles of a model with their placements, and all layouts to
-which nothing can be added, with what each of them gives of the SMs, the memory
-and the memory bandwidth. PLACINGS is in how many ways the instances can stand.
+which nothing can be added. For each it prints the part of the SMs, the memory and
+the memory bandwidth that it gives. PLACINGS is in how many ways the instances can stand.
 A dash is what is not published.`,
 		Example: `  gpuslot mig layouts --model A100-40
   gpuslot mig layouts --model H100-80`,

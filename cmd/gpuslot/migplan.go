@@ -38,13 +38,13 @@ With --want each GPU comes as near as possible to a layout: profiles by name, a
 count behind *, a start behind @. Given several times, the first that can be had
 in full is taken.
 
-The best plan serves most, then disturbs least, then strands the fewest compute
-slices, then leaves most layouts possible (FLEXIBILITY: in how many full layouts
-the GPU can still end); every layout is tried. Instances in use, and those that
+The best plan serves most, then disturbs least, then leaves the fewest compute
+slices unused, then leaves most layouts possible. FLEXIBILITY is in how many full
+layouts the GPU can still end. Every layout is tried. Instances in use, and those that
 gpuslot did not make, are never touched.
 
 Without --inventory or --model the node's own GPUs and instances are read, which
-needs root. An inventory tells no instances: its GPUs are planned as if they had
+needs root. An inventory has no instances: its GPUs are planned as if they had
 none. The layouts of a model are the published ones; on a node the driver's
 answers count.`,
 		Example: `  gpuslot mig plan
@@ -142,7 +142,7 @@ func (p migPlanFlags) recorded(c *cobra.Command) (gpus []gpu.MIGGPU, notes []str
 	if len(gpus) == 0 {
 		return nil, nil, errNoMIG
 	}
-	return gpus, []string{"an inventory tells no MIG instances; planned as if there were none"}, nil
+	return gpus, []string{"an inventory has no MIG instances; planned as if there were none"}, nil
 }
 
 var errNoMIG = errors.New("none of the GPUs meant has MIG; gpuslot inventory lists them")

@@ -46,10 +46,10 @@ func nodeQuiesce(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "quiesce --reason TEXT",
 		Short: "Close all GPUs, wait for the jobs, let go of the driver",
-		Long: `quiesce closes all GPUs, waits until their jobs have ended and tells meanwhile
-which are left; then it stops the control daemons, restores the compute modes and
-lets go of NVML, so that the driver can be unloaded or upgraded. Who else has the
-driver's devices open is listed. The node stays quiesced through restarts of
+		Long: `quiesce closes all GPUs, waits until their jobs have ended and prints which are
+left. Then it stops the control daemons, restores the compute modes and closes
+NVML, so that the driver can be unloaded or upgraded. It lists which other
+processes have the driver's devices open. The node stays quiesced through restarts of
 gpuslotd and reboots, until gpuslot node resume.
 
 Nothing ends a job, --force neither: condor_vacate_job and condor_rm do. At the
@@ -72,10 +72,11 @@ func nodeRevert(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "revert --reason TEXT",
 		Short: "Give the node back as it was: GPUs without MPS, HTCondor without gpuslot's configuration",
-		Long: `revert undoes what gpuslot did to the node: after the last job it stops the control
-daemons, restores the compute modes, lets go of NVML and removes the configuration
-that it wrote for HTCondor. HTCondor reads that when the startd starts again, which
-gpuslot never does by itself: condor_restart -peaceful -daemon STARTD. MIG layouts stay as they are.
+		Long: `revert undoes what gpuslot did to the node. After the last job it stops the control
+daemons, restores the compute modes, closes NVML and removes the configuration that
+it wrote for HTCondor. HTCondor reads that when the startd restarts. gpuslot never
+restarts it: use condor_restart -peaceful -daemon STARTD. MIG layouts stay as they
+are.
 gpuslot node resume puts all of it back. Until then jobs with request_vram match
 here only if HTCondor's own GPUs have VRAM: gpuslot condor-config --for plain-node.
 
@@ -109,9 +110,9 @@ func nodeResume(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "resume",
 		Short: "Take up the driver again, verify the GPUs and open them",
-		Long: `resume starts gpuslotd again with the driver that is loaded now, sets compute modes
-and control daemons, runs a CUDA client on each shared GPU as "gpuslot verify" does,
-and opens all GPUs that keep their limits. One that does not stays closed by the
+		Long: `resume starts gpuslotd again with the driver that is loaded now. It sets compute
+modes and control daemons, and runs a CUDA client on each shared GPU as "gpuslot
+verify" does. It opens all GPUs that keep their limits. One that does not stays closed by the
 owner "node". A node that still waits for jobs just opens again.
 
 Exit code 1: the node does not serve, and why. Run it as root.`,
@@ -145,9 +146,9 @@ func nodeShow(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Tell whether the node serves, and what it waits for",
-		Long: `status tells how far the node is: serving, quiescing, quiesced, reverting, reverted
-or resuming. Everybody may ask; jobs, and the processes that have the driver's
-devices open, are told to root only.`,
+		Long: `status prints the state of the node: serving, quiescing, quiesced, reverting,
+reverted or resuming. Everybody may ask. Only root sees jobs, and the processes that
+have the driver's devices open.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			reply, err := api.Call(c.Context(), f.socket, api.Request{Op: api.OpNode, Verb: api.VerbStatus})

@@ -35,9 +35,9 @@ agent would plan it. How jobs slow each other down is a model, whose formulae
 and limits are in docs/simulate.md; --bench takes its losses from gpuslot bench.
 
 Policies are exclusive (a job has whole GPUs), time-slicing (shared without MPS),
-mps (shared through MPS, with VRAM pools), static-mig, dynamic-mig (layouts
-follow the work that waits), mixed (the configuration of each group of nodes),
-and those that POOL has.
+mps (shared through MPS, with VRAM pools), static-mig and dynamic-mig (layouts
+follow the work that waits). POOL may have more. With mixed each group of nodes has
+its own configuration.
 
 All policies get the same jobs, those that each of them has a slot for.
 

@@ -18,18 +18,22 @@ func statusCommand(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show GPUs, shares, running jobs and the health of the control daemons",
-		Long: `status asks the agent for its whole state: for each GPU the shares and the VRAM
-in use, the limit of its control daemon, whether it takes new jobs and if not
-why, and the wall that holds the budgets; then the running jobs.
+		Long: `status shows for each GPU the shares and the VRAM in use, the limit of its control
+daemon, and what enforces the budgets. It says whether the GPU takes new jobs, and
+if not why. Then it shows the running jobs.
 
 A job in a static SM partition has its own multiprocessors: "watch, 32 SMs".
 
-A wall is what enforces a job's VRAM budget: "cgroup" is the driver's limit for
-the whole job; "daemon" the control daemon's own, which no process can raise;
-"watch" the agent, which sums what the job's processes use and has HTCondor hold
-it; "none" the job's environment alone. docs/operations.md says what each is worth.
+ENFORCED BY is what limits a job to its VRAM budget:
 
-VRAM is what was budgeted of the pool, USED what NVML tells. Jobs marked
+  cgroup  the driver's limit for the whole job
+  daemon  the control daemon's limit, which no process can raise
+  watch   the agent: it sums what the job's processes use; HTCondor holds the job
+  none    the job's environment alone
+
+docs/operations.md says what each is worth.
+
+VRAM is what was budgeted of the pool, USED what NVML reports. Jobs marked
 unconfirmed were announced by the hook and not yet seen in the startd's own slot
 ads. Everybody may ask; only root sees the names and jobs of other accounts, and
 why a GPU is closed in full.`,
@@ -99,7 +103,7 @@ func gpuTable(s api.Status) *show.Table {
 		return observedTable(s)
 	}
 	t := &show.Table{}
-	t.Row("GPU", "UUID", "MODE", "SHARES", "VRAM/MiB", "USED/MiB", "DAEMON LIMIT", "TAKES JOBS", "TENANT", "WALL",
+	t.Row("GPU", "UUID", "MODE", "SHARES", "VRAM/MiB", "USED/MiB", "DAEMON LIMIT", "TAKES JOBS", "TENANT", "ENFORCED BY",
 		"COMPUTE MODE", "MPS SERVER")
 	for _, g := range s.GPUs {
 		limit, takes := "-", "no"
@@ -159,7 +163,7 @@ func remarks(s api.Status) []string {
 
 func jobTable(s api.Status) *show.Table {
 	t := &show.Table{}
-	t.Row("SLOT", "JOB", "ACCOUNT", "GPU", "BUDGET/MiB", "USED/MiB", "WALL", "SINCE", "CONFIRMED")
+	t.Row("SLOT", "JOB", "ACCOUNT", "GPU", "BUDGET/MiB", "USED/MiB", "ENFORCED BY", "SINCE", "CONFIRMED")
 	for _, g := range s.GPUs {
 		for _, j := range g.Jobs {
 			confirmed := "no"
@@ -216,7 +220,7 @@ func notes(s api.Status) []string {
 		out = append(out, line)
 	}
 	for _, w := range s.Walls {
-		out = append(out, "missing wall: "+w)
+		out = append(out, "missing enforcement: "+w)
 	}
 	for _, w := range s.Warnings {
 		out = append(out, "warning: "+w)

@@ -35,7 +35,7 @@ The keys v, s and w choose the order, q quits. Without a terminal it prints one
 list.
 
 SM is the estimate, SM RANGE the bounds that are certain; without a source that
-tells how many multiprocessors are busy there is an upper bound alone. WATTS is
+reports how many multiprocessors are busy there is an upper bound alone. WATTS is
 apportioned, not measured, over the last seconds. For programs the same numbers
 are in "gpuslot status --json". Everybody may ask; only root sees the names and
 jobs of other accounts.`,

@@ -30,9 +30,9 @@ func usageCommand(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "usage [JOB]",
 		Short: "Show what a job used of the GPUs, or sum up all jobs of a node",
-		Long: `With a job, such as 12.0 or 12, usage prints what the job asked for, its peak of
-VRAM, its GPU time with bounds, its energy, and what to ask for next time. Run it
-on the access point where the job was submitted. It asks condor_history and condor_q,
+		Long: `With a job, such as 12.0 or 12, usage prints what the job asked for and its peak of
+VRAM. It prints its GPU time with bounds, its energy, and what to ask for next time.
+Run it on the access point where the job was submitted. It asks condor_history and condor_q,
 and needs neither root nor the agent.
 
 Without a job, usage reads the records of the jobs that ended on this node. It sums
@@ -48,8 +48,8 @@ agent did are counted from its start on.
 accelerator record per job in the fields of the EGI draft
 (APEL-accelerator-message v0.1): Count is the share, ActiveDuration the active
 GPU-seconds divided by it. With --table it sums the same fields up by month,
-virtual organisation and model, for a person: COUNT is the mean share, durations
-are hours, LEAST and MOST the bounds of ACTIVE; jobs of which it is not known
+virtual organisation and model, for people. COUNT is the mean share, durations
+are hours, LEAST and MOST the bounds of ACTIVE. Jobs of which it is not known
 count in UNKNOWN.
 
 --export prints the records as they are, one JSON object a line, with the node's

@@ -24,18 +24,18 @@ func verifyCommand(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify [GPU]",
 		Short: "Run a CUDA client through the way of a job and see whether its limits hold",
-		Long: `verify lets the agent run a small CUDA client on a GPU: admitted like a job of the
-default size, as the account nobody (or the common account of tenancy
-"common:<user>"), with exactly the environment that a job would get. What must
+		Long: `verify lets the agent run a small CUDA client on a GPU. The client is admitted like a
+job of the default size, with exactly the environment that a job would get. It runs
+as the account nobody, or the common account of tenancy "common:<user>". What must
 hold: the control daemon lists it as its client, an allocation below its limit
 succeeds, and one above fails with CUDA_ERROR_OUT_OF_MEMORY.
 
 GPU is an index, a UUID or the beginning of one; without it every idle shared GPU
 is verified, one after the other. Each takes a few seconds, in which it takes no
 jobs; a GPU with jobs is left alone. The result is kept until the next boot, fault,
-restart of the control daemon or change of the driver, and shown by gpuslot
-status, the metric gpuslot_gpu_verified and the slots' attribute GPUVerified.
-With health.open = "after-verify" the agent does all this by itself.
+restart of the control daemon or change of the driver. gpuslot status, the metric
+gpuslot_gpu_verified and the slots' attribute GPUVerified show it. With
+health.open = "after-verify" the agent does all this automatically.
 
 Exit codes: 0 all limits hold, 1 a GPU could not be tried, 3 a limit does not hold.
 Only root may ask.`,

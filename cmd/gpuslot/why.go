@@ -21,12 +21,14 @@ func whyCommand(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "why JOB|SLOT|GPU",
 		Short: "Tell what happened to a job, a slot or a GPU",
-		Long: `why prints what the agent noted of a job (12.0, or 12 for all of a cluster), a slot (slot1_2) or a GPU (its
-index or the beginning of its UUID), the oldest first: admissions and refusals,
-holds, faults and who caused them, restarts, when a GPU was closed and opened,
-when jobs on a GPU slowed each other down at its memory, changes of the plan. Of a job it shows its GPU's events during its life as well.
+		Long: `why prints what the agent noted of a job, a slot or a GPU, the oldest first. A job is
+12.0, or 12 for all of a cluster; a slot is slot1_2; a GPU is its index or the
+beginning of its UUID. It prints admissions and refusals, holds, faults and who
+caused them, restarts, and changes of the plan. It prints when a GPU was closed and
+opened, and when jobs on it slowed each other down at its memory. Of a job it also
+prints its GPU's events during its life.
 
-It reads the history on disk, so it also tells of jobs that are gone and of the
+It reads the history on disk, so it also has jobs that are gone and the
 time before a restart. The history has a bounded size; the oldest is forgotten.
 Only root may read it.`,
 		Example: `  gpuslot why 12.0

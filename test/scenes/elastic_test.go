@@ -89,7 +89,7 @@ func TestElasticGPUs(t *testing.T) {
 	st.Check(slices.Equal(got, want), "request_gpus = 2 got both elastic GPUs: %v", got)
 	_, limited := o.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
 	_, pipe := o.Env["CUDA_MPS_PIPE_DIRECTORY"]
-	st.Check(!limited && !pipe && o.Env["GPUSLOT_WALL"] == "whole", "without limits and pipe directory; the hook let it in: %v", o.Env)
+	st.Check(!limited && !pipe && o.Env["GPUSLOT_ENFORCED_BY"] == "whole", "without limits and pipe directory; the hook let it in: %v", o.Env)
 	memory := strconv.FormatInt(int64(st.Inventory.GPUs[0].Memory), 10)
 	st.Check(o.Env["GPUSLOT_VRAM_MIB"] == memory, "GPUSLOT_VRAM_MIB is the memory of one card: %s", o.Env["GPUSLOT_VRAM_MIB"])
 	rows, err := st.JobAttrs(ctx, two, "NumShadowStarts")

@@ -140,7 +140,7 @@ func TestMIGBesideMPS(t *testing.T) {
 	o, err := st.told(ctx, job{Seconds: 1, Lines: vram(2048, `require_gpus = MIGProfile == "2g.10gb"`, "environment = CUDA_MPS_PIPE_DIRECTORY=/tmp/x")})
 	must(t, err)
 	want := devices["2g.10gb"][0].Device
-	st.Check(o.Env["CUDA_VISIBLE_DEVICES"] == want && o.Env["NVIDIA_VISIBLE_DEVICES"] == want && o.Env["GPUSLOT_WALL"] == "mig", "the environment of a job on a MIG device is its own: %v", o.Env)
+	st.Check(o.Env["CUDA_VISIBLE_DEVICES"] == want && o.Env["NVIDIA_VISIBLE_DEVICES"] == want && o.Env["GPUSLOT_ENFORCED_BY"] == "mig", "the environment of a job on a MIG device is its own: %v", o.Env)
 	memory := strconv.FormatInt(devices["2g.10gb"][0].PoolMiB, 10)
 	st.Check(o.Env["GPUSLOT_VRAM_MIB"] == memory, "GPUSLOT_VRAM_MIB is the device's memory: %s", o.Env["GPUSLOT_VRAM_MIB"])
 	_, pipe := o.Env["CUDA_MPS_PIPE_DIRECTORY"]

@@ -98,7 +98,7 @@ func (b *Book) bodyOf(m *model, w work, divided bool, ofNode int, say func(strin
 		return body
 	case elastic:
 		say("Jobs ask for up to %d GPUs at a time, more than the hours of whole GPUs keep busy: "+
-			"elastic GPUs serve both kinds by turns.", most)
+			"elastic GPUs serve both kinds in turns.", most)
 		return body
 	case most > n && most > 1:
 		n = min(most, ofNode-1)
@@ -152,7 +152,7 @@ func (b *Book) mpsLines(m *model, w work, elastic bool, say func(string, ...any)
 		body = []string{`mode = "elastic"`}
 	}
 	if want == as.Shares {
-		say("%d shares, as the plan chooses by itself.", want)
+		say("%d shares, as the plan chooses.", want)
 		return body
 	}
 	say("%d shares instead of %d: so many jobs of the class that fits most often are served at a time.", want, as.Shares)

@@ -87,9 +87,9 @@ func decideShared(f Fit, a activities, isolation bool, contention string, out fu
 	busy := fmt.Sprintf("A job keeps the multiprocessors busy %s of the time.", between(a.sm))
 	switch {
 	case isolation && f.MIG != nil:
-		return out(MIG, busy, "The site wishes isolation, which MIG gives and MPS does not.")
+		return out(MIG, busy, "The site requires isolation, which MIG gives and MPS does not.")
 	case isolation:
-		return out(Whole, busy, "The site wishes isolation, and no MIG device of this model holds two such jobs.")
+		return out(Whole, busy, "The site requires isolation, and no MIG device of this model holds two such jobs.")
 	case f.Jobs == nil:
 		return out(Unknown, busy, "How many fit is not known.")
 	case contention == contended && f.MIG != nil:

@@ -37,7 +37,7 @@ func (c *Class) note(t *tally, d needs, m *model) {
 	if m != nil && m.memory > 0 && known >= fewest {
 		if q, ok := d.quantile(0.1); ok && float64(q) >= preallocated*float64(m.memory) {
 			say("Nearly all jobs take most of the card. " +
-				"TensorFlow and JAX do that unless they are told otherwise: then their need is not known (docs/users.md).")
+				"TensorFlow and JAX do that unless they are configured otherwise: then their need is not known (docs/users.md).")
 		}
 	}
 	if c.Request.Whole {
@@ -111,7 +111,7 @@ func (b *Book) growthPays(say func(string, ...any)) {
 func whyNoFit(err error) string {
 	switch {
 	case errors.Is(err, errNoMemory):
-		return "Not enough data: no record tells the GPU's model and VRAM."
+		return "Not enough data: no record has the GPU's model and VRAM."
 	case err != nil:
 		return fmt.Sprintf("Not enough data: the GPU cannot be planned: %v.", err)
 	}

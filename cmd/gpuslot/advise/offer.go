@@ -12,7 +12,7 @@ import (
 )
 
 // errNoMemory: no record says how much VRAM the model has.
-var errNoMemory = errors.New("no record tells how much VRAM the GPU has")
+var errNoMemory = errors.New("no record says how much VRAM the GPU has")
 
 // offer is one GPU of a model as the plan has it where it is shared through MPS.
 type offer struct {

@@ -71,7 +71,7 @@ func checkContract(f facts) []Finding {
 	slot := c.env["_CONDOR_SLOT"]
 	if named := cgroup.SlotIn([]byte(c.cgroup)); slot == "" || !strings.HasPrefix(named, slot+"@") {
 		broken(fmt.Sprintf("its cgroup does not name its slot (%s): %s", slot, show.OneLine(c.cgroup)),
-			"gpuslot knows by it whose process uses a GPU: budgets are not held.")
+			"gpuslot finds by it whose process uses a GPU: budgets are not held.")
 	}
 	pipe, shared := c.env["CUDA_MPS_PIPE_DIRECTORY"]
 	if c.env["GPUSLOT_GPU"] == "" || c.env["CUDA_VISIBLE_DEVICES"] == "" {

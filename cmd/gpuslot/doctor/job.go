@@ -24,7 +24,7 @@ import (
 // each of these lines, and an upgrade of HTCondor may change any.
 const contractScript = `#!/bin/sh
 sed 's/^/cgroup /' /proc/self/cgroup
-env | grep -E '^(CUDA_VISIBLE_DEVICES|CUDA_MPS_PIPE_DIRECTORY|GPUSLOT_GPU|GPUSLOT_WALL|_CONDOR_SLOT|_CONDOR_SCRATCH_DIR)=' | sed 's/^/env /'
+env | grep -E '^(CUDA_VISIBLE_DEVICES|CUDA_MPS_PIPE_DIRECTORY|GPUSLOT_GPU|GPUSLOT_ENFORCED_BY|_CONDOR_SLOT|_CONDOR_SCRATCH_DIR)=' | sed 's/^/env /'
 echo "parent $(tr '\0' ' ' </proc/$PPID/cmdline)"
 echo "directory $(pwd -P)"
 [ -w "$_CONDOR_SCRATCH_DIR" ] && echo "scratch writable"

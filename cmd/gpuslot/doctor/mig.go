@@ -37,7 +37,7 @@ func checkMIG(f facts) []Finding {
 	for _, r := range f.status.Repartition {
 		if r.Error == "" && !r.At.IsZero() && r.Told.IsZero() {
 			found = append(found, Finding{Warning, check,
-				fmt.Sprintf("repartition = %s, and no access point tells what its jobs wait for", r.Setting),
+				fmt.Sprintf("repartition = %s, and no access point reports what its jobs wait for", r.Setting),
 				"Layouts then stay as they are.", "gpuslot condor-config --for access-point on the machines on which users submit, then condor_reconfig"})
 		}
 	}

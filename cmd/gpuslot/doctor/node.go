@@ -86,7 +86,7 @@ func checkPersistence(f facts) []Finding {
 	if len(off) > 0 {
 		found = append(found, Finding{Warning, check, "GPU " + strings.Join(off, ", ") + ": persistence mode is off",
 			"The driver starts the GPU again for the first client, which takes seconds; " +
-				"meanwhile clients may get CUDA error 807.",
+				"until then clients may get CUDA error 807.",
 			"systemctl enable --now nvidia-persistenced"})
 	}
 	if len(found) == 0 {
@@ -113,7 +113,7 @@ func checkOpenFiles(f facts) []Finding {
 	const check = "open files"
 	switch {
 	case f.statusErr != nil:
-		return unchecked(check, "which processes are control daemons and servers is what the agent tells",
+		return unchecked(check, "which processes are control daemons and servers is known from the agent",
 			"see the finding about the agent")
 	case f.planErr == nil && len(f.shared()) == 0:
 		return fine(check, "no GPU is shared")
@@ -268,10 +268,10 @@ func checkWalls(f facts) []Finding {
 	}
 	var found []Finding
 	for _, w := range f.status.Walls {
-		found = append(found, Finding{Note, "walls", show.OneLine(w), "", `docs/operations.md, "What each enforcement is worth"`})
+		found = append(found, Finding{Note, "enforcement", show.OneLine(w), "", `docs/operations.md, "What each enforcement is worth"`})
 	}
 	if len(found) == 0 {
-		return fine("walls", "the agent misses none")
+		return fine("enforcement", "the agent misses none")
 	}
 	return found
 }

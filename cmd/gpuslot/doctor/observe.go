@@ -58,7 +58,7 @@ func checkJobAttributes(f facts) []Finding {
 			fmt.Sprintf("%[1]s = $(%[1]s) %s in HTCondor's configuration, then condor_reconfig", settingJobAttributes,
 				strings.Join(missing, " "))}}
 	}
-	return fine(check, "the startd tells what records need")
+	return fine(check, "the startd publishes what records need")
 }
 
 // checkJobsTold looks whether the running jobs could be assigned to GPUs.

@@ -209,7 +209,7 @@ func checkAccessPoint(f facts) []Finding {
 	}
 	if !slices.Contains(condorWords(f.settings[settingTransforms]), condor.RoundTransform) {
 		return []Finding{{Warning, check, fmt.Sprintf("%s has no %s", settingTransforms, condor.RoundTransform),
-			"Requests are not rounded and not refused in words: " +
+			"Requests are neither rounded nor refused with a reason: " +
 				"what no GPU has stays idle, and many different requests make the negotiator slow.",
 			"gpuslot condor-config --for access-point > /etc/condor/config.d/60-gpuslot, " +
 				"and into what manages that directory; then condor_reconfig"}}

@@ -38,5 +38,5 @@ func checkStartds(f facts) []Finding {
 			fmt.Sprintf("behind that line, which condor_config_val -verbose %s finds: %s = $(%s) $(%s); then condor_reconfig",
 				settingDaemons, settingDaemons, settingDaemons, settingStartds)}}
 	}
-	return fine(check, "the condor_master knows the startds of %d GPUs", len(ours))
+	return fine(check, "the condor_master has the startds of %d GPUs", len(ours))
 }

@@ -113,7 +113,7 @@ func TestRefusals(t *testing.T) {
 	jobs := map[string]string{
 		"":                           "j: there is no class of jobs",
 		"[class.a]\nrun_time = 60\n": "j:1: class a: 0 jobs a day and 0 in all",
-		"[class.a]\nper_day = 5\nrun_time = 60\n":                                    "j:1: class a: 5 jobs a day for ever",
+		"[class.a]\nper_day = 5\nrun_time = 60\n":                                    "j:1: class a: 5 jobs a day without end",
 		"days = 1\n[class.a]\nper_day = 5\nhours = [1]\n":                            "j:2: class a: hours has 1 weights",
 		"days = 1\n[class.a]\nper_day = 5\nrun_time = { median = 60, spread = 2 }\n": "a spread needs the most",
 		"days = 1\n[class.a]\nper_day = 5\nrun_time = { medium = 60 }\n":             `there is no "medium"`,

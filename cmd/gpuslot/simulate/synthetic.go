@@ -207,7 +207,7 @@ func (c Class) check(days float64) error {
 	case !within(c.PerDay, 0, maxPerDay) || c.Jobs < 0 || c.PerDay == 0 && c.Jobs == 0:
 		return fmt.Errorf("%g jobs a day and %d in all: say how many come with per_day, jobs, or both", c.PerDay, c.Jobs)
 	case c.PerDay > 0 && c.Jobs == 0 && days == 0:
-		return fmt.Errorf("%g jobs a day for ever: say for how many days, or how many jobs", c.PerDay)
+		return fmt.Errorf("%g jobs a day without end: say for how many days, or how many jobs", c.PerDay)
 	case !within(c.At, 0, maxSeconds):
 		return fmt.Errorf("at is %g seconds", c.At)
 	case len(c.Hours) != 0 && len(c.Hours) != 24 ||

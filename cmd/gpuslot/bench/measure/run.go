@@ -38,7 +38,7 @@ func (m *runner) warmUp(ctx context.Context, s bench.Step) error {
 		err = nil // Measure says so
 	} else if err == nil && len(r.Failures()) > 0 {
 		return show.Hint(fmt.Errorf("the command failed alone (%s)%s", r.Jobs[0].Failed, lastLine(m.logOf(first, 0))),
-			"bench runs a command that succeeds by itself")
+			"bench runs a command that succeeds alone")
 	}
 	return err
 }
