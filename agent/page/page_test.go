@@ -236,3 +236,18 @@ func TestObserved(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// TestStates: a GPU with MIG devices is not given out whole, nor is a MIG device.
+func TestStates(t *testing.T) {
+	for want, g := range map[string]GPU{
+		"divided by MIG":                        {Mode: divided, Index: NotPlanned, MIG: []Device{{}}},
+		"a MIG device, takes one job at a time": {Mode: divided},
+		"given out whole":                       {Mode: "whole"},
+		"observed":                              {Mode: observed},
+		"not offered":                           {Index: NotPlanned},
+	} {
+		if got := viewOfGPU("g", g, &History{}).State; got != want {
+			t.Errorf("%+v is %q, want %q", g, got, want)
+		}
+	}
+}

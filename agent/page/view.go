@@ -106,8 +106,11 @@ func sums(n Node) []sum {
 	return out
 }
 
-// observed is the mode of GPUs that gpuslot only looks at.
-const observed = "observe"
+// observed is the mode of GPUs that gpuslot only looks at, divided that of MIG devices.
+const (
+	observed = "observe"
+	divided  = "mig"
+)
 
 func plural(n int, one, many string) string {
 	if n == 1 {
@@ -125,10 +128,14 @@ func viewOfGPU(id string, g GPU, h *History) gpuView {
 	switch {
 	case g.Closed != "":
 		v.State, v.Class = "closed", "shut"
+	case len(g.MIG) > 0:
+		v.State, v.Class = "divided by MIG", ""
 	case g.Index == NotPlanned:
 		v.State, v.Class = "not offered", ""
 	case g.Mode == observed:
 		v.State, v.Class = "observed", ""
+	case g.Mode == divided && !g.Shared:
+		v.State = "a MIG device, takes one job at a time"
 	case !g.Shared:
 		v.State, v.Class = "given out whole", ""
 	}

@@ -51,17 +51,17 @@ func sample(at time.Time) page.Node {
 	shut := card(2, "Tesla V100S-PCIE-32GB", 32)
 	shut.Closed, shut.MPS = "Xid 79 closed it: its hardware is in trouble. gpuslot status tells more.", ""
 	shut.Used, shut.Total = gpu.Measured[gpu.Bytes]{}, gpu.Measured[gpu.Bytes]{}
-	whole := card(3, "NVIDIA A100-PCIE-40GB", 40)
-	whole.Mode, whole.Shared, whole.MPS = "whole", false, ""
+	divided := card(3, "NVIDIA A100-PCIE-40GB", 40)
+	divided.Mode, divided.Shared, divided.MPS = "mig", false, ""
 	for i, part := range []float64{.8, .3} {
 		d := page.Device{UUID: gpu.UUID(fmt.Sprintf("MIG-%08x-0000-4000-8000-000000000000", i)), Total: gpu.Known(gib(20)), Used: gpu.Known(gib(20 * part)), Activity: gpu.Known(part), Method: "mig"}
 		d.Slots = []page.Slot{slot(8+i, 20, 19*part, part, part, part)}
-		whole.MIG = append(whole.MIG, d)
+		divided.MIG = append(divided.MIG, d)
 	}
 	return page.Node{
 		Host: "wn042.example.org", Version: "0.4.0", Driver: "550.163.01", At: at,
 		Problems: []string{"HTCondor runs an older layout: restart the startd when its jobs are done (condor_restart -peaceful -daemon STARTD)."},
-		GPUs:     []page.GPU{busy, old, shut, whole},
+		GPUs:     []page.GPU{busy, old, shut, divided},
 	}
 }
 
