@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,7 @@ func simulateCommand() *cobra.Command {
 	m.Node.Destroy, m.Node.Create = time.Second, time.Second/2
 	var seed uint64
 	var asJSON bool
+	var html string
 	c := &cobra.Command{
 		Use:   "simulate [POOL]",
 		Short: "Replay jobs on a pool, or on GPUs with MIG layouts, under several policies",
@@ -89,7 +91,14 @@ Ctrl-C ends the runs and prints what is known so far.`,
 				}{results}))
 			}
 			simulate.Print(c.OutOrStdout(), results)
-			return err
+			if html == "" {
+				return err
+			}
+			page, pageErr := simulate.HTML(results)
+			if pageErr == nil {
+				pageErr = os.WriteFile(html, page, 0o644)
+			}
+			return errors.Join(err, pageErr)
 		},
 	}
 	s := c.Flags()
@@ -106,6 +115,8 @@ Ctrl-C ends the runs and prints what is known so far.`,
 	s.Float64Var(&o.Margin, "margin", 1.2, "request_vram of a recorded job that had none is so many `times` its peak")
 	s.Float64Var(&o.Dead, "dead-time", 0, "`seconds` in which a recorded job holds its slot without CPUs or GPU")
 	s.BoolVar(&asJSON, "json", false, "print JSON")
+	s.StringVar(&html, "html", "", "also write a page with plots to this `file`")
+	exclusive(c, "json", "html")
 	s.StringArrayVar(&m.Traces, "trace", nil, "compare MIG layouts on a `file` of jobs; may be given again")
 	s.StringArrayVar(&m.Synthetic, "synthetic", nil,
 		"compare MIG layouts on made-up `jobs`, by any of load=0.5,seed=1,jobs=500,minutes=30,fit=exact|larger,most=4,"+
@@ -125,7 +136,7 @@ func oneSimulation(c *cobra.Command, args []string) error {
 			return show.Usage(show.Hint(errors.New("there is nothing to simulate"),
 				"name a POOL file, or jobs for MIG layouts with --trace or --synthetic"))
 		}
-		for _, name := range []string{"jobs", "policy", "shares", "days", "seed", "bench", "margin", "dead-time"} {
+		for _, name := range []string{"jobs", "policy", "shares", "days", "seed", "bench", "margin", "dead-time", "html"} {
 			if c.Flags().Changed(name) {
 				return show.Usage(fmt.Errorf("--%s needs a POOL file", name))
 			}

@@ -13,27 +13,38 @@ import (
 // its next use.
 func Print(w io.Writer, results []Result) {
 	t := &show.Table{}
-	t.Row("POLICY", "DONE", "LEFT OUT", "JOBS/H", "FULL LOAD", "GAIN",
-		"WAIT", "P50", "P95", "RUN", "AT ONCE", "GPUS", "SMS", "VRAM", "UNUSED", "kJ/JOB", "ENERGY")
+	t.Row(columns...)
 	for _, r := range results {
 		t.Row(r.row()...)
 	}
 	t.Print(w)
+	for _, note := range notes(results) {
+		fmt.Fprintln(w, note)
+	}
+}
+
+// columns are the heads of what row returns.
+var columns = []string{"POLICY", "DONE", "LEFT OUT", "JOBS/H", "FULL LOAD", "GAIN",
+	"WAIT", "P50", "P95", "RUN", "AT ONCE", "GPUS", "SMS", "VRAM", "UNUSED", "kJ/JOB", "ENERGY"}
+
+// notes says in sentences what the table has no room for.
+func notes(results []Result) (all []string) {
 	for _, r := range results {
 		if r.Note != "" {
-			fmt.Fprintf(w, "%s: %s\n", r.Policy, r.Note)
+			all = append(all, fmt.Sprintf("%s: %s", r.Policy, r.Note))
 		}
 		switch {
 		case r.Refused > 0 && len(results) > 1:
-			fmt.Fprintf(w, "%s: %d jobs fit no slot; they were left out of all policies\n", r.Policy, r.Refused)
+			all = append(all, fmt.Sprintf("%s: %d jobs fit no slot; they were left out of all policies", r.Policy, r.Refused))
 		case r.Refused > 0:
-			fmt.Fprintf(w, "%s: %d jobs fit no slot\n", r.Policy, r.Refused)
+			all = append(all, fmt.Sprintf("%s: %d jobs fit no slot", r.Policy, r.Refused))
 		}
 		if r.Over > 0 {
-			fmt.Fprintf(w, "%s: %d jobs used more VRAM than they had; they would be held, or run again with more\n",
-				r.Policy, r.Over)
+			all = append(all, fmt.Sprintf("%s: %d jobs used more VRAM than they had; they would be held, or run again with more",
+				r.Policy, r.Over))
 		}
 	}
+	return all
 }
 
 func (r Result) row() []string {
