@@ -242,7 +242,7 @@ func (a *Agent) statusGPU(v *view, g *plan.GPU, now time.Time) api.StatusGPU {
 	s.Tenant, s.UsedMiB = j.tenant, int64(j.used)
 	s.ComputeMode, s.Wall = v.modes[g.UUID], admission.Enforcement(g.LargestRequest, g.DefaultRequest, j.health)
 	if p := guard.Proof; !p.At.IsZero() {
-		s.ProvedAt, s.LimitMiB = p.At, int64(guard.Wanted.Limit)
+		s.ProvedAt, s.LimitMiB, s.LimitProof = p.At, int64(guard.Wanted.Limit), guard.LimitProof()
 		if j.health.Check == nil {
 			s.DaemonPID = p.PID
 		}

@@ -112,7 +112,7 @@ func TestTrialOfAServer(t *testing.T) {
 	}
 	ta.round(f, "", "INITIALIZING")
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers[0].Status = mps.Active })
-	ta.round(f, "shutdown 70", "ACTIVE")
+	ta.round(f, "log, shutdown 70", "ACTIVE")
 	ta.round(f, "", "starts with the first job (last proven at ")
 	if f.trims == 0 {
 		t.Error("nobody looks after the size of logs")
@@ -188,8 +188,35 @@ func TestTrialStays(t *testing.T) {
 	ta, f := newTrialAgent(t, "[sharing]\ntenancy = \"common:nobody\"\n")
 	f.comes = mps.Active
 	ta.round(f, "start 65534", "being tried")
+	ta.round(f, "log", "ACTIVE (pid 70")
 	for range 3 {
 		ta.round(f, "", "ACTIVE (pid 70")
+	}
+}
+
+// TestTrialReadsTheExactLimit: the control daemon prints whole GiB. The log of a driver 580 has
+// the bytes: a limit that is another closes the GPU, whatever the daemon prints.
+func TestTrialReadsTheExactLimit(t *testing.T) {
+	for name, c := range map[string]struct{ line, proof, closes string }{
+		"as wanted":       {"set to 0x7e0000000 bytes", "exact, by the log of an MPS server", ""},
+		"600 MiB more":    {"set to 0x805800000 bytes", "31744 to 32767 MiB", "process 70, logged a limit of 34452013056 bytes, want 33822867456"},
+		"an older driver": {"", "31744 to 32767 MiB: the control daemon prints whole GiB", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ta, f := newTrialAgent(t, "")
+			f.comes = mps.Active
+			if c.line != "" {
+				f.log = []string{"[2026-04-28 18:20:41.986 Server    70] Device pinned memory limit for device 0 " + c.line}
+			}
+			ta.round(f, "start 0", "being tried")
+			ta.round(f, "log, shutdown 70", "ACTIVE")
+			if why := ta.reason(0); (why == "") != (c.closes == "") || !strings.Contains(why, c.closes) {
+				t.Errorf("closed for %q, want %q", why, c.closes)
+			}
+			if got := ta.status().GPUs[0].LimitProof; !strings.Contains(got, c.proof) {
+				t.Errorf("the limit is %d MiB: %s, want %s", ta.status().GPUs[0].LimitMiB, got, c.proof)
+			}
+		})
 	}
 }
 
@@ -199,7 +226,7 @@ func TestTrialServerStaysOn(t *testing.T) {
 	ta, f := newTrialAgent(t, "")
 	f.comes, f.stubborn = mps.Active, true
 	ta.round(f, "start 0", "being tried")
-	ta.round(f, "shutdown 70", "ACTIVE")
+	ta.round(f, "log, shutdown 70", "ACTIVE")
 	for range 3 {
 		ta.round(f, "", "ACTIVE")
 	}
@@ -245,6 +272,6 @@ func TestTrialMeetsAJob(t *testing.T) {
 	ta.round(f, "", "ACTIVE (pid 70")
 	ta.proc.End(100)
 	ta.sweepNow()
-	ta.round(f, "shutdown 70", "ACTIVE")
+	ta.round(f, "log, shutdown 70", "ACTIVE")
 	ta.round(f, "", "starts with the first job (last proven at ")
 }

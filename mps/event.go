@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // EventKind is what a line of a control daemon's log tells of, fit for a metric label.
@@ -22,6 +24,7 @@ const (
 	ClientAttached   EventKind = "client-attached"   // Client, UID
 	ClientWaits      EventKind = "client-waits"      // Client, UID: its server is not ready, or is another account's
 	ClientTerminated EventKind = "client-terminated" // Client
+	ServerLimited    EventKind = "server-limited"    // Bytes, of device 0: Writer is the server
 )
 
 // Event is one line of the log that means something. The log tells what no
@@ -40,6 +43,8 @@ type Event struct {
 	HasUID bool
 	// Status is a server's exit status. Death by a signal shows as 0.
 	Status int
+	// Bytes is the exact limit of device 0.
+	Bytes gpu.Bytes
 	// Reason is the driver's word on a failed start, such as "no CUDA-capable device is detected".
 	Reason string
 }
@@ -72,6 +77,8 @@ var eventForms = []struct {
 	{GPURecovered, regexp.MustCompile(`^Server has recovered from a fatal GPU error$`)},
 	{ClientAttached, regexp.MustCompile(`^NEW CLIENT (?P<client>\d{1,9}) from user (?P<uid>\d{1,10}): Server already exists$`)},
 	{ClientWaits, regexp.MustCompile(`^NEW CLIENT (?P<client>\d{1,9}) from user (?P<uid>\d{1,10}): Server is not ready, push client to pending list$`)},
+	// Driver 580 (bottlerocket-kernel-kit PR 415); 535 to 555 were not seen to write it.
+	{ServerLimited, regexp.MustCompile(`^Device pinned memory limit for device 0 set to 0x(?P<bytes>[0-9a-f]{1,15}) bytes$`)},
 	{ClientTerminated, regexp.MustCompile(`^Forcefully terminating client (?P<client>\d{1,9})$`)},
 }
 
@@ -100,6 +107,9 @@ func ParseEvent(line string) (Event, bool) {
 func (e *Event) take(name, value string) {
 	n, _ := strconv.ParseInt(value, 10, 64)
 	switch name {
+	case "bytes":
+		n, _ = strconv.ParseInt(value, 16, 64)
+		e.Bytes = gpu.Bytes(n)
 	case "server":
 		e.Server = int(n)
 	case "client":

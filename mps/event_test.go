@@ -36,6 +36,8 @@ func TestParseEvent(t *testing.T) {
 		// Driver 580 writes clients so (bottlerocket-kernel-kit PR 415); its words for a fault are not known.
 		{"[2026-04-28 18:20:41.986 Server 4428] Client {PID: 4267, Context ID: 0} encountered a fatal GPU error.", Event{Kind: GPUFault, Writer: 4428, Client: 4267}},
 		{"[2026-04-28 18:20:41.986 Server 4428] Server is handling a fatal GPU error. Client {PID: 4267, Context ID: 1} encountered it", Event{Kind: GPUFault, Writer: 4428, Client: 4267}},
+		{"[2026-04-28 18:20:41.986 Server  4428] Device pinned memory limit for device 0 set to 0x140000000 bytes",
+			Event{Kind: ServerLimited, Writer: 4428, Bytes: 5 << 30}},
 		{other("Volta MPS: Forcefully terminating client 20942"), Event{Kind: ClientTerminated, Writer: 12337, Client: 20942}},
 	}
 	for _, tt := range tests {

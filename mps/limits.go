@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // Setting is one limit of a Wanted, fit for a metric label.
@@ -42,6 +44,25 @@ func compare(w Wanted, limit, percentage string) []Difference {
 		differs = append(differs, Difference{SettingPercentage, percentage, strconv.FormatFloat(w.ThreadPercentage, 'f', 1, 64)})
 	}
 	return differs
+}
+
+// Proved says what a reply proves of the daemon's limit: exactly this below 1 GiB, else any
+// limit up to the next whole GiB.
+func (w Wanted) Proved() (least, most gpu.MiB) {
+	if w.Limit < 1024 {
+		return w.Limit, w.Limit
+	}
+	return w.Limit.Floor(1024), w.Limit.Floor(1024) + 1023
+}
+
+// LoggedLimit finds the limit that a server wrote to the log at its start, to the byte.
+func LoggedLimit(lines []string, server int) (limit gpu.Bytes, ok bool) {
+	for _, line := range lines {
+		if e, is := ParseEvent(line); is && e.Kind == ServerLimited && e.Writer == server {
+			limit, ok = e.Bytes, true
+		}
+	}
+	return limit, ok
 }
 
 func (d *Daemon) wrongLimits(differs []Difference) error {

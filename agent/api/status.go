@@ -164,9 +164,11 @@ type StatusGPU struct {
 	PoolMiB int64 `json:"vram_pool_mib"`
 	UsedMiB int64 `json:"vram_budgeted_mib"`
 	// LimitMiB is the control daemon's default limit as set; 0 if it has none.
-	LimitMiB int64  `json:"daemon_limit_mib,omitempty"`
-	Accept   bool   `json:"accept"`
-	Reason   string `json:"reason,omitempty"`
+	LimitMiB int64 `json:"daemon_limit_mib,omitempty"`
+	// LimitProof says how exactly it was read back.
+	LimitProof string `json:"daemon_limit_proof,omitempty"`
+	Accept     bool   `json:"accept"`
+	Reason     string `json:"reason,omitempty"`
 	// Holds are those that close it.
 	Holds  []GPUHold `json:"holds,omitempty"`
 	Tenant string    `json:"tenant,omitempty"`

@@ -40,7 +40,7 @@ func TestRound(t *testing.T) {
 		t.Errorf("told %q", got)
 	}
 	n.round()
-	if got := n.since(); got != "end server 70, end server 70" || !n.Settled() {
+	if got := n.since(); got != "log, end server 70, log, end server 70" || !n.Settled() {
 		t.Errorf("told %q", got)
 	}
 	if n.round(); n.since() != "" || n.counts["trim"] != 6 {

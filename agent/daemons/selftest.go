@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -35,6 +36,10 @@ type SelfTest struct {
 	// failure is why no server came; noDevice that the driver finds no GPU.
 	failure  string
 	noDevice bool
+	// exact: the server that was asked for logged its limit to the byte, and it is the wanted
+	// one. differs says that it is another.
+	exact   bool
+	differs string
 	// well is when a server of the GPU was last seen to be well.
 	well time.Time
 }
@@ -47,6 +52,7 @@ const (
 	ask  step = "ask"  // for a server
 	read step = "read" // the log, since no server is there
 	end  step = "end"  // the server that was asked for
+	keep step = "keep" // that server, for jobs
 )
 
 const (
@@ -97,7 +103,7 @@ func (t SelfTest) next(of subject, stays bool, p mps.Proof, idle bool) (SelfTest
 			return t, rest
 		case stays:
 			t.over = true
-			return t, rest
+			return t, keep
 		default:
 			return t, end
 		}
@@ -133,6 +139,18 @@ func (t SelfTest) after(lines []string) SelfTest {
 	return t
 }
 
+// limited compares the limit that a server logged with the wanted one. Older drivers do not
+// log it.
+func (t SelfTest) limited(lines []string, server int) SelfTest {
+	limit, ok := mps.LoggedLimit(lines, server)
+	want := gpu.Bytes(t.of.wanted.Limit.Bytes())
+	t.exact, t.differs = ok && limit == want, ""
+	if ok && limit != want {
+		t.differs = fmt.Sprintf("its MPS server, process %d, logged a limit of %d bytes, want %d", server, limit, want)
+	}
+	return t
+}
+
 // pending says that the outcome is waited for.
 func (t SelfTest) pending() bool { return !t.asked.IsZero() && !t.over }
 
@@ -145,6 +163,9 @@ func (t SelfTest) hurries(now time.Time) bool {
 // closed says why the GPU takes no jobs: only the server that all its jobs need
 // counts, and not on a node where no server can start.
 func (t SelfTest) closed(daemon process.ID) string {
+	if t.differs != "" && t.of.daemon == daemon {
+		return t.differs + ": see who sets limits there, then: gpuslot gpu restart"
+	}
 	if !t.stays || t.failure == "" || t.noDevice || t.of.daemon != daemon {
 		return ""
 	}

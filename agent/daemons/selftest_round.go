@@ -78,7 +78,13 @@ func (k *Keeper) testStep(
 			return t
 		}
 		return t.after(lines)
-	case end:
+	case keep, end:
+		if lines, err := k.Logs.Log(ctx, u, t.asked); err == nil && len(p.States) > 0 {
+			t = t.limited(lines, p.States[0].PID)
+		}
+		if do == keep {
+			return t
+		}
 		// One that does not end makes way for another account's all the same.
 		err := k.Servers.ShutdownServer(ctx, u, p.States[0].PID)
 		if err != nil && mps.FaultOf(err) != mps.NoServer {

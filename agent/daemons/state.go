@@ -101,6 +101,18 @@ func Pace(states map[gpu.UUID]State, most time.Duration, now time.Time) time.Dur
 	return most
 }
 
+// LimitProof says how exactly the limit of the control daemon was read back.
+func (s State) LimitProof() string {
+	least, most := s.Wanted.Proved()
+	switch {
+	case s.SelfTest.exact && s.SelfTest.of.wanted == s.Wanted && s.SelfTest.of.daemon == s.Proof.Process():
+		return "exact, by the log of an MPS server"
+	case least == most:
+		return "exact, by the reply of the control daemon"
+	}
+	return fmt.Sprintf("%d to %d MiB: the control daemon prints whole GiB", int64(least), int64(most))
+}
+
 // ServersText describes its MPS servers as its last answer had them.
 func (s State) ServersText() string {
 	if len(s.Proof.States) == 0 {
