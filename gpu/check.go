@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -129,6 +130,11 @@ func (c *checker) gpu(i int, g GPU) {
 	}
 	if n := g.Multiprocessors; n < 0 || n > maxMultiprocessors {
 		c.bad("%s: multiprocessors is %d; a GPU has 1 to %d", at, n, maxMultiprocessors)
+	}
+	for _, t := range g.Unusual {
+		if !slices.Contains(AllTraits(), t) {
+			c.bad("%s: unusual has %q; it knows %q", at, foreign.Clip(string(t)), AllTraits())
+		}
 	}
 	if g.MIGEnabled && !g.MIGCapable {
 		c.bad("%s has mig_enabled but not mig_capable", at)

@@ -33,6 +33,8 @@ type GPU struct {
 	MIGCapable bool `json:"mig_capable,omitempty"`
 	// MIGEnabled says that MIG mode is on now.
 	MIGEnabled bool `json:"mig_enabled,omitempty"`
+	// Unusual is what keeps it from being shared as others are.
+	Unusual []Trait `json:"unusual,omitempty"`
 	// MIGDevices are those that exist, by GPU instance; nil means they were not
 	// read, an empty list that there are none.
 	MIGDevices []MIGDevice `json:"mig_devices,omitzero"`

@@ -66,6 +66,7 @@ func Build(cfg config.Config, inv gpu.Inventory) (Plan, error) {
 
 // offer plans what HTCondor is to give out.
 func (p *Plan) offer(cfg config.Config, candidates []candidate, n *notes) {
+	candidates = withoutUnusual(candidates, n)
 	choose(candidates)
 	withoutIncapable(candidates, n)
 	candidates = withoutMIG(candidates, n)

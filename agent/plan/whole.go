@@ -56,6 +56,9 @@ func unshareable(c candidate, r config.RequestVRAM, w wishes) string {
 	if c.Capability.Before(gpu.Volta) {
 		return "compute capability " + c.Capability.String() + " is older than Volta (7.0), which MPS cannot limit"
 	}
+	if why := unusuallyWhole(c.GPU); why != "" {
+		return why
+	}
 	if Sharing.Lacks(c.driver) {
 		return Sharing.needs(c.driver)
 	}

@@ -30,7 +30,7 @@ func readGPU(lib nvml.Interface, index int, has symbols, step func(string)) (gpu
 	g.UUID = parse(&r, gpu.ParseUUID, ask(&r, "nvmlDeviceGetUUID", d.GetUUID))
 	g.Name = ask(&r, "nvmlDeviceGetName", d.GetName)
 	g.PCI = parse(&r, gpu.ParsePCIBusID, busID(ask(&r, "nvmlDeviceGetPciInfo", d.GetPciInfo)))
-	g.Memory = gpu.MiBFromBytes(ask(&r, "nvmlDeviceGetMemoryInfo", d.GetMemoryInfo).Total)
+	g.Memory = r.total()
 	g.Reserved = r.reserved(has.memoryV2)
 	g.Capability = r.capability()
 	g.ComputeMode = r.computeMode()
@@ -40,6 +40,7 @@ func readGPU(lib nvml.Interface, index int, has symbols, step func(string)) (gpu
 	if g.MIGEnabled && has.migDevices {
 		g.MIGDevices = migDevices(&r, has.memoryV2)
 	}
+	g.Unusual = r.unusual(lib, has.unusual)
 	if has.cores {
 		g.Multiprocessors = multiprocessors(g.Capability, optional(&r, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores))
 	}

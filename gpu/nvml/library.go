@@ -74,6 +74,7 @@ func (l *Library) Close(ctx context.Context) error {
 // one that is missing ends the process, so each is looked up once.
 type symbols struct {
 	migMode, migDevices, memoryV2, cores, cudaVersion bool
+	unusual                                           unusualSymbols
 }
 
 func lookUp(lib nvml.ExtendedInterface) symbols {
@@ -83,6 +84,8 @@ func lookUp(lib nvml.ExtendedInterface) symbols {
 		migDevices: has("nvmlDeviceGetMaxMigDeviceCount") && has("nvmlDeviceGetMigDeviceHandleByIndex") &&
 			has("nvmlDeviceGetGpuInstanceId") && has("nvmlDeviceGetAttributes") &&
 			has("nvmlDeviceGetGpuInstanceById") && has("nvmlGpuInstanceGetInfo"),
+		unusual: unusualSymbols{virtualization: has("nvmlDeviceGetVirtualizationMode"), display: has("nvmlDeviceGetDisplayActive"),
+			confidential: has("nvmlSystemGetConfComputeState"), numa: has("nvmlDeviceGetNumaNodeId")},
 		memoryV2:    has("nvmlDeviceGetMemoryInfo_v2"),     // 525
 		cores:       has("nvmlDeviceGetNumGpuCores"),       // 525
 		cudaVersion: has("nvmlSystemGetCudaDriverVersion"), // 418 or older
