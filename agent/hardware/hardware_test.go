@@ -24,9 +24,15 @@ type fakeSource struct {
 	mu  sync.Mutex
 	inv gpu.Inventory
 	err error
+	// hangs: it answers when its context ends.
+	hangs bool
 }
 
-func (s *fakeSource) Inventory(context.Context) (gpu.Inventory, []error, error) {
+func (s *fakeSource) Inventory(ctx context.Context) (gpu.Inventory, []error, error) {
+	if s.hangs {
+		<-ctx.Done()
+		return gpu.Inventory{}, nil, ctx.Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.inv, nil, s.err
@@ -73,6 +79,17 @@ func TestAwait(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestInventoryHasADeadline: a driver that hangs is given up.
+func TestInventoryHasADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := newReader(1)
+		s.hangs = true
+		if _, _, err := r.Inventory(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 func TestMissing(t *testing.T) {

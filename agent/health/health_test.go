@@ -103,6 +103,9 @@ func TestShared(t *testing.T) {
 		"not verified": {func(n *GPUs, f *fake) {
 			n.Verified, f.missing = true, "not verified"
 		}, "not verified", true, false},
+		"the first reason": {func(n *GPUs, f *fake) {
+			n.Verified, f.missing, f.unseen = true, "not verified", "not read"
+		}, "not read", true, true},
 		"verified at times": {func(_ *GPUs, f *fake) { f.missing = "not verified" }, "", true, true},
 		"the daemon": {func(n *GPUs, _ *fake) {
 			n.Sampling.Daemons[shared] = daemons.State{Proof: mps.Proof{PID: 7, At: now}, Otherwise: "its server differs"}

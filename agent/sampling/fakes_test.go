@@ -46,6 +46,7 @@ type fakeNode struct {
 	punished  []rules.Finding
 	events    []history.Event
 	sightings []int
+	forgotten time.Time
 	published []*usage.Snapshot
 	ended     int
 	woken     int
@@ -72,8 +73,8 @@ func newNode(t *testing.T, gpus int) *fakeNode {
 	}
 	n.loop = New(Options{
 		Source: n, Node: func() Node { return n.node }, Jobs: n, Daemons: n, Limits: n, Sightings: n, Punisher: n,
-		Processes: starter.Node{FS: process.FS{Root: n.proc.Root}}, Events: n, Log: slog.New(slog.NewTextHandler(&n.log, nil)),
-		Proc: n.proc.Root, Published: func(s *usage.Snapshot) { n.published = append(n.published, s) },
+		Processes: starter.Node{FS: process.FS{Root: n.proc.Root}}, Events: n,
+		Log: slog.New(slog.NewTextHandler(&n.log, nil)), Proc: n.proc.Root, Published: func(s *usage.Snapshot) { n.published = append(n.published, s) },
 		Ended: func() { n.ended++ }, Wake: func() { n.woken++ }, Now: func() time.Time { return n.clock },
 	})
 	return n
@@ -161,7 +162,7 @@ func (n *fakeNode) Note(_ jobs.Job, pids []int, _ time.Time) {
 	n.sightings = append(n.sightings, pids...)
 }
 
-func (n *fakeNode) ForgetUnseen(time.Time) {}
+func (n *fakeNode) ForgetUnseen(now time.Time) { n.forgotten = now }
 
 func (n *fakeNode) Punish(_ context.Context, f rules.Finding) { n.punished = append(n.punished, f) }
 

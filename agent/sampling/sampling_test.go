@@ -37,6 +37,9 @@ func TestRound(t *testing.T) {
 	if !slices.Equal(n.sightings, []int{101, 101}) || len(n.published) != 2 || n.published[1] != snap {
 		t.Errorf("processes %v, %d samples", n.sightings, len(n.published))
 	}
+	if !n.forgotten.Equal(n.clock) {
+		t.Errorf("sightings are forgotten as of %s, and it is %s", n.forgotten, n.clock)
+	}
 	n.node.Plan.Observe = true
 	if n.sample(t); n.ended != 1 {
 		t.Errorf("on an observed node jobs that ended were looked for %d times", n.ended)
@@ -170,9 +173,26 @@ func TestRun(t *testing.T) {
 		if got := len(n.published); got != 4 {
 			t.Errorf("%d samples in three intervals and a half", got)
 		}
+		if sees := n.loop.Sees(n.node, &n.node.Plan.GPUs[0], n.clock); sees != gpu.Known(true) {
+			t.Errorf("whether samples show the GPU: %+v", sees)
+		}
 		cancel()
 		<-done
 	})
+}
+
+// TestNewPace: an interval that is longer since the configuration was read again makes no sample stale.
+func TestNewPace(t *testing.T) {
+	n := newNode(t, 1)
+	n.sample(t)
+	config := *n.node.Config
+	config.Usage.Interval = 10 * time.Second
+	n.node.Config = &config
+	n.readings[0] = gpu.Reading{GPU: uuid(0), Err: errHangs}
+	n.clock = n.clock.Add(20 * time.Second)
+	if snap := n.sample(t); len(snap.Devices) != 1 {
+		t.Errorf("the last reading is two intervals old: %+v", snap.Devices)
+	}
 }
 
 // TestNothingSamples: without a source there are no samples, and what rests on them is not known.
