@@ -84,7 +84,10 @@ install-papers: $(PAPERS)
 	install -D -m 644 -t $(SHARE)/bash-completion/completions bin/share/completions/gpuslot
 	install -D -m 644 -t $(SHARE)/zsh/site-functions bin/share/completions/_gpuslot
 	install -D -m 644 -t $(SHARE)/fish/vendor_completions.d bin/share/completions/gpuslot.fish
-	install -D -m 644 -t $(SHARE)/doc/gpuslot README.md CHANGELOG.md LICENSE $(PAGES)
+	install -D -m 644 -t $(SHARE)/doc/gpuslot CHANGELOG.md LICENSE $(PAGES)
+	# Its pages lie beside it there, without those for developers.
+	sed -e 's|(docs/|(|g' -e '/^| developers |/d' README.md >$(SHARE)/doc/gpuslot/README.md
+	chmod 644 $(SHARE)/doc/gpuslot/README.md
 	cd docs && find examples -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/doc/gpuslot/{}' ';'
 	cd etc && find ansible puppet -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/gpuslot/{}' ';'
 	$(GO) run ./etc/packaging/supply -version '$(VERSION)' -into $(SHARE)/doc/gpuslot $(BIN)/gpuslotd $(BIN)/gpuslot $(BIN)/gpuslot-condor

@@ -157,6 +157,15 @@ func checkFiles(t *testing.T, root string) {
 	if slices.Contains(have, "/usr/share/doc/gpuslot/architecture.md") {
 		t.Error("a page for developers is installed")
 	}
+	readme, err := os.ReadFile(root + "/usr/share/doc/gpuslot/README.md")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, link := range regexp.MustCompile(`\]\(([\w./-]+\.md)`).FindAllStringSubmatch(string(readme), -1) {
+		if !slices.Contains(have, "/usr/share/doc/gpuslot/"+link[1]) {
+			t.Errorf("README.md links to %s, which is not installed", link[1])
+		}
+	}
 	for _, f := range have {
 		if b, err := os.ReadFile(root + f); err == nil && strings.Contains(string(b), os.TempDir()+"/tmp.") {
 			t.Errorf("%s names a directory of the build", f)

@@ -117,7 +117,7 @@ func TestShareWithoutRequest(t *testing.T) {
 	}
 	log, err := st.Journal(ctx, "gpuslotd.service")
 	must(t, err)
-	st.Check(!strings.Contains(log, "the startd's word differs"), "the startd's 0 MiB is no other word")
+	st.Check(!strings.Contains(log, "the startd's report differs"), "the startd's 0 MiB is no other word")
 	done(t, st)
 }
 
