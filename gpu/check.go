@@ -133,7 +133,7 @@ func (c *checker) gpu(i int, g GPU) {
 	}
 	for _, t := range g.Unusual {
 		if !slices.Contains(AllTraits(), t) {
-			c.bad("%s: unusual has %q; it knows %q", at, foreign.Clip(string(t)), AllTraits())
+			c.bad("%s: unusual has %q; write some of %q", at, foreign.Clip(string(t)), AllTraits())
 		}
 	}
 	if g.MIGEnabled && !g.MIGCapable {
