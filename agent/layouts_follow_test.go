@@ -92,7 +92,7 @@ func TestLayoutsFollowTheWork(t *testing.T) {
 	if s := ta.status().Repartition; len(s) != 1 || s[0].Act != "change" || len(s[0].Steps) == 0 || len(s[0].Demand) != 1 || s[0].Demand[0] != (api.StatusDemand{Profile: "3g.20gb", Jobs: 1, Here: 1, WaitsSeconds: 7200}) {
 		t.Errorf("status says %+v", s)
 	}
-	if now := ta.read(ta.view.Load().config.Paths.CondorConfig); now != condorConfig {
+	if now := ta.read(ta.view.Load().config.Paths.CondorConfig); condor.ConfigOf([]byte(now)) != condor.ConfigOf([]byte(condorConfig)) {
 		t.Error("the startd would have to be restarted")
 	}
 

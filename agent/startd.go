@@ -110,8 +110,8 @@ func (a *Agent) walls(v *view, now time.Time) func(u gpu.UUID, budget gpu.MiB) s
 
 // node is the plan in HTCondor's terms.
 func (a *Agent) node(v *view) condor.Node {
-	n := startd.Node(v.plan, v.config)
-	n.Version, n.SiteSlotTypes = a.version, v.settings.SlotTypes()
+	n := startd.Node(v.plan, v.config).At(v.settings)
+	n.Version = a.version
 	return n
 }
 

@@ -60,6 +60,8 @@ type Node struct {
 	// Supervise starts the jobs of shared GPUs through "gpuslot-condor supervise", on
 	// a node with MIG devices all jobs.
 	Supervise bool
+	// Docker: the node has the program that HTCondor starts for docker jobs.
+	Docker bool
 	// PipesReadOnly mounts pipe directories into containers read-only.
 	PipesReadOnly bool
 }
@@ -103,7 +105,9 @@ type Device struct {
 	Profile string
 	// Place is that of a MIG device which may not be there now ("3g.20gb@4"): the
 	// UUID names the place, and only the hook knows the device.
-	Place           string
+	Place string
+	// There is the MIG device that is at the Place now; empty if none is.
+	There           gpu.UUID
 	Parent          gpu.UUID
 	Multiprocessors int
 }

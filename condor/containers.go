@@ -3,11 +3,13 @@ package condor
 import (
 	"fmt"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/condor/classad"
 )
 
 // containers lets the containers that HTCondor itself starts on shared GPUs have
 // their pipe directory.
-func (t *text) containers(n Node, types []slotType) {
+func (t *text) containers(n Node) {
 	if len(n.Devices) == 0 {
 		return
 	}
@@ -26,20 +28,23 @@ func (t *text) containers(n Node, types []slotType) {
 		"outside the job's cgroup, where no limit holds.",
 	)
 	t.set("SINGULARITY_RUN_TEST_BEFORE_JOB", "false")
-	t.comment(
-		"Docker universe: the pipe directory of the slot's GPU as a volume. A site that sets",
-		"DOCKER_MOUNT_VOLUMES itself keeps GPUSLOT in it.",
-	)
-	t.set("DOCKER_VOLUMES", "$(DOCKER_VOLUMES) GPUSLOT")
-	t.set("DOCKER_MOUNT_VOLUMES", "$(DOCKER_MOUNT_VOLUMES) GPUSLOT")
-	for _, st := range append(types, reserved(n)...) {
-		if st.uuid == "" || st.alone {
-			continue
-		}
-		pipes := root + string(st.uuid)
+	if !n.Docker {
+		return
+	}
+	t.comment("Docker universe: the pipe directory of the slot's GPU as a volume. A site that sets",
+		"DOCKER_MOUNT_VOLUMES itself adds $(GPUSLOT_VOLUMES) to it.")
+	var volumes []string
+	for i, d := range n.shared() {
+		name := fmt.Sprintf("GPUSLOT%d", i)
+		volumes = append(volumes, name)
+		pipes := root + string(d.UUID)
 		if n.PipesReadOnly {
 			pipes += ":" + pipes + ":ro"
 		}
-		t.set(fmt.Sprintf("slot_type_%d.DOCKER_VOLUME_DIR_GPUSLOT", st.number), "%s", pipes)
+		t.set("DOCKER_VOLUME_DIR_"+name, "%s", pipes)
+		t.set("DOCKER_VOLUME_DIR_"+name+"_MOUNT_IF", "GPUSlotUUID == %s", classad.Quote(string(d.UUID)))
 	}
+	t.set("GPUSLOT_VOLUMES", "%s", strings.Join(volumes, " "))
+	t.set("DOCKER_VOLUMES", "$(DOCKER_VOLUMES) $(GPUSLOT_VOLUMES)")
+	t.set("DOCKER_MOUNT_VOLUMES", "$(DOCKER_MOUNT_VOLUMES) $(GPUSLOT_VOLUMES)")
 }

@@ -39,8 +39,9 @@ func (n Node) offered() (cpus int, memory, vram gpu.MiB) {
 func elasticType(n Node) slotType {
 	group := n.elastic()
 	st := slotType{
-		title:  fmt.Sprintf("Elastic GPUs, as whole ones: %s.", strings.Join(names(group), "; ")),
-		gpus:   fmt.Sprintf("%d : %s", len(group), anyOf(group)),
+		title:  "Elastic GPUs as whole ones: one slot for all.",
+		ids:    len(group),
+		among:  anyOf(group),
 		number: elasticNumber, alone: true, elastic: true, devices: group,
 		threads: 100,
 	}
@@ -53,11 +54,11 @@ func elasticType(n Node) slotType {
 	st.start = []string{
 		"(TARGET.RequestGPUs ?: 0) >= 1",
 		wantsWhole(n),
-		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0)", int64(smallest)),
+		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs", int64(smallest)),
 		// Each GPU comes with its own part: the rest may be in use by shared jobs.
 		fmt.Sprintf("(TARGET.RequestCpus ?: 1) <= %d * TARGET.RequestGPUs && (TARGET.RequestMemory ?: 0) <= %d * TARGET.RequestGPUs", least.CPUs, int64(least.Memory)),
-		"$(GPUSLOT_ELASTIC)",
 	}
+	st.guard = []string{"$(GPUSLOT_ELASTIC)"}
 	st.last = "$(GPUSLOT_PICKS)"
 	return st
 }

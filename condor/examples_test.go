@@ -82,6 +82,7 @@ func examples() map[string]Node {
 		return d
 	}
 	shared := exampleNode(all(v100s)...)
+	shared.Supervise = true
 
 	whole := exampleNode(append(all(v100s)[2:], wholeV100S(0), wholeV100S(1))...)
 	whole.WithoutRequest = WithoutRequestWhole
@@ -104,6 +105,7 @@ func examples() map[string]Node {
 	capped.Name, capped.LargestRequest, capped.Memory = "NVIDIA A100-SXM4-40GB", 16384, 40960
 	capped.Capability = gpu.ComputeCapability{Major: 8}
 	mixed := exampleNode(v100s(0), capped)
+	mixed.Docker = true
 
 	// Each GPU with a startd of its own: shared, whole, and in MIG devices.
 	each := exampleNode(v100s(0), v100s(1), wholeV100S(2))
@@ -130,13 +132,23 @@ func examples() map[string]Node {
 	big := instance(0, "3g.20gb", 19968, 42)
 	big.Shared, big.Shares, big.Pool, big.LargestRequest, big.DefaultRequest = true, 4, 19456, 19456, 4608
 	ahead := instance(4, "3g.20gb", 19968, 42)
-	ahead.Place = "3g.20gb@4"
+	ahead.Place, ahead.There = "3g.20gb@4", "MIG-00000009-5be4-51f1-9c2d-0242ac120002"
 	mig := exampleNode(ahead, big, instance(1, "2g.10gb", 9856, 28), instance(2, "1g.5gb", 4864, 14), instance(3, "1g.5gb", 4864, 14), v100s(1), wholeV100S(2))
+
+	// The largest of today: 16 GPUs in seven MIG devices each, at their places.
+	sevens := exampleNode()
+	sevens.Supervise, sevens.CPUs, sevens.Memory = true, 240, 2097152
+	for i := range 112 {
+		d := instance(100+i, "1g.18gb", 16384, 16)
+		d.Index, d.Parent, d.Name, d.Share = i/7, uuid(i/7), "NVIDIA H200", Share{CPUs: 2, Memory: 16384}
+		d.Place, d.There = fmt.Sprintf("1g.18gb@%d", i%7), gpu.UUID(fmt.Sprintf("MIG-%08d-5be4-51f1-9c2d-0242ac120002", 500+i))
+		sevens.Devices = append(sevens.Devices, d)
+	}
 
 	follows := exampleNode(ahead, instance(2, "1g.5gb", 4864, 14))
 	follows.Repartition, follows.Supervise = "auto", true
 
-	return map[string]Node{"each": each, "mig": mig, "follows": follows, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed, "elastic": elastic}
+	return map[string]Node{"each": each, "mig": mig, "follows": follows, "sevens": sevens, "tenants": tenants, "sixteen": many, "shared": shared, "whole": whole, "none": none, "seven": seven, "only-whole": only, "mixed": mixed, "elastic": elastic}
 }
 
 // golden compares with testdata/<name>, or writes it with -update.

@@ -37,6 +37,70 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// TestShort: an administrator can read the configuration of a large node. shared has eight
+// GPUs, sevens 112 MIG devices at places with a UUID of their own.
+func TestShort(t *testing.T) {
+	for name, most := range map[string]struct{ lines, bytes int }{"shared": {120, 10_000}, "sevens": {200, 20_000}} {
+		text, err := ExecutionPoint(examples()[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bytes.Count(text, []byte("\n"))
+		t.Logf("%s: %d lines (at most %d), %d bytes (at most %d)", name, lines, most.lines, len(text), most.bytes)
+		if lines > most.lines || len(text) > most.bytes {
+			t.Errorf("%s has %d lines and %d bytes", name, lines, len(text))
+		}
+		for _, d := range examples()[name].Devices {
+			if !bytes.Contains(text, []byte(d.UUID)) || !bytes.Contains(text, []byte(d.There)) {
+				t.Errorf("%s does not name %s and %s", name, d.UUID, d.There)
+			}
+		}
+	}
+}
+
+// TestMIGDevicesChange: another MIG device at a place changes a comment, which no startd
+// has to read again.
+func TestMIGDevicesChange(t *testing.T) {
+	n := examples()["sevens"]
+	was, err := ExecutionPoint(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Devices[3].There = ""
+	now, err := ExecutionPoint(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(was, now) || ConfigOf(was) != ConfigOf(now) {
+		t.Errorf("the text stays: %t; the configuration changes from %s to %s", bytes.Equal(was, now), ConfigOf(was), ConfigOf(now))
+	}
+}
+
+// TestSlotTypesOfADifferentKind: devices share a slot type only if their slots are equal, and
+// each device's property names its type.
+func TestSlotTypesOfADifferentKind(t *testing.T) {
+	n := exampleNode(v100s(0), v100s(1), v100s(2))
+	n.Devices[1].Share.CPUs--
+	numbers := make([]string, 0, 3)
+	for _, d := range n.Devices {
+		number, _ := SlotTypeOf(n, d.UUID)
+		numbers = append(numbers, fmt.Sprintf("GPUSlotType=%d;", number))
+	}
+	if numbers[0] != numbers[2] || numbers[0] == numbers[1] {
+		t.Errorf("types %v", numbers)
+	}
+	ads := string(InventoryAds(n))
+	for i, want := range numbers {
+		_, rest, _ := strings.Cut(ads, fmt.Sprintf("\nGPU_%d=", i))
+		if line, _, _ := strings.Cut(rest, "\n"); !strings.Contains(line, want) {
+			t.Errorf("GPU %d has no %s: %s", i, want, line)
+		}
+	}
+	if layout := Startds(n)[0].Layout; len(layout) != 4 {
+		t.Errorf("the slots of three GPUs and of none: %v", layout)
+	}
+}
+
 // TestSupervisedTypes: on a node with MIG devices every slot type has the wrapper, so
 // that jobs of all kinds ask before they start; elsewhere those of shared GPUs alone.
 func TestSupervisedTypes(t *testing.T) {
@@ -49,7 +113,7 @@ func TestSupervisedTypes(t *testing.T) {
 		}
 		for _, st := range slotTypes(n) {
 			wrapper := fmt.Sprintf("\nslot_type_%d.USER_JOB_WRAPPER = %s/supervise\n", st.number, n.Libexec)
-			shared := !st.alone && !st.whole && (st.uuid != "" || st.elastic)
+			shared := !st.alone && !st.whole && (st.single || st.elastic)
 			if got, want := strings.Contains(string(text), wrapper), all || shared; got != want {
 				t.Errorf("%s: slot type %d (%s) has the wrapper: %t, want %t", name, st.number, st.title, got, want)
 			}
@@ -81,7 +145,7 @@ func TestFingerprint(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Node){
 		"version":         func(n *Node) { n.Version = "0.2.0" },
-		"largest request": func(n *Node) { n.Devices[0].LargestRequest = 16384 },
+		"largest request": func(n *Node) { n.Devices[0].LargestRequest, n.Devices[1].LargestRequest = 16384, 16384 },
 		"without request": func(n *Node) { n.WithoutRequest = WithoutRequestWhole },
 		"absent":          func(n *Node) { n.Absent = []gpu.UUID{uuid(7)} },
 		"pipe root":       func(n *Node) { n.PipeRoot = "/run/other" },

@@ -61,21 +61,20 @@ func HoldAds(holds []Hold) []byte {
 
 // holdKnobs are the startd's policy with the agent's word added: the knob, and
 // its value. $(PREEMPT) and the like stand for the site's, wherever it says so.
-var holdKnobs = [][2]string{
-	{"PREEMPT", "$(GPUSLOT_HOLD) || ($(PREEMPT:false))"},
-	{"WANT_SUSPEND", "!$(GPUSLOT_HOLD) && ($(WANT_SUSPEND:false))"},
-	{"MAXJOBRETIREMENTTIME", "ifThenElse($(GPUSLOT_HOLD), 0, $(MAXJOBRETIREMENTTIME:0))"},
-	{"WANT_HOLD", "$(GPUSLOT_HOLD) || ($(WANT_HOLD:false))"},
-	{"WANT_HOLD_REASON", "ifThenElse($(GPUSLOT_HOLD), $(GPUSLOT_HOLD_REASON), $(WANT_HOLD_REASON:undefined))"},
-	{"WANT_HOLD_SUBCODE", "ifThenElse($(GPUSLOT_HOLD), $(GPUSLOT_HOLD_CODE), $(WANT_HOLD_SUBCODE:undefined))"},
+func holdKnobs(reason, code string) [][2]string {
+	return [][2]string{
+		{"PREEMPT", "$(GPUSLOT_HOLD) || ($(PREEMPT:false))"},
+		{"WANT_SUSPEND", "!$(GPUSLOT_HOLD) && ($(WANT_SUSPEND:false))"},
+		{"MAXJOBRETIREMENTTIME", "ifThenElse($(GPUSLOT_HOLD), 0, $(MAXJOBRETIREMENTTIME:0))"},
+		{"WANT_HOLD", "$(GPUSLOT_HOLD) || ($(WANT_HOLD:false))"},
+		{"WANT_HOLD_REASON", "ifThenElse($(GPUSLOT_HOLD), " + reason + ", $(WANT_HOLD_REASON:undefined))"},
+		{"WANT_HOLD_SUBCODE", "ifThenElse($(GPUSLOT_HOLD), " + code + ", $(WANT_HOLD_SUBCODE:undefined))"},
+	}
 }
 
 // holdPolicy is what the slot types of shared GPUs have in common.
 func (t *text) holdPolicy(g Growth) {
-	t.comment(
-		"A job that breaks its budget is put on hold with the agent's sentence. The rule stands in the",
-		"slot types, where a site's own PREEMPT and WANT_HOLD cannot replace it; they hold as well.",
-	)
+	t.comment("A job that breaks its budget is held with the agent's reason. The site's own PREEMPT and WANT_HOLD apply too.")
 	hold, reason, code := "(MY.GPUSlotHoldReason isnt undefined)", "MY.GPUSlotHoldReason", "MY.GPUSlotHoldCode"
 	if g.EarlyPercent > 0 {
 		t.early(g)
@@ -84,16 +83,14 @@ func (t *text) holdPolicy(g Growth) {
 		code = fmt.Sprintf("MY.GPUSlotHoldCode ?: %d", g.NearLimit)
 	}
 	t.set("GPUSLOT_HOLD", "%s", hold)
-	t.set("GPUSLOT_HOLD_REASON", "%s", reason)
-	t.set("GPUSLOT_HOLD_CODE", "%s", code)
-	for _, k := range holdKnobs {
+	for _, k := range holdKnobs(reason, code) {
 		t.set("GPUSLOT_"+k[0], "%s", k[1])
 	}
 }
 
 // hold gives one slot type that policy.
 func (t *text) hold(number int) {
-	for _, k := range holdKnobs {
+	for _, k := range holdKnobs("", "") {
 		t.set(fmt.Sprintf("SLOT_TYPE_%d_%s", number, k[0]), "$(GPUSLOT_%s)", k[0])
 	}
 }

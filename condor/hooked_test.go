@@ -14,7 +14,7 @@ func TestHasHook(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, st := range append(slotTypes(node), reserved(node)...) {
+		for _, st := range starterNumbers(node, slotTypes(node)) {
 			typeName := fmt.Sprintf("slot_type_%d", st.number)
 			want := strings.Contains(string(text), "\n"+typeName+".STARTER_JOB_HOOK_KEYWORD = ")
 			if got := HasHook(typeName); got != want {

@@ -2,6 +2,7 @@ package condor
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,7 +18,9 @@ const NoInventory = "DetectedGPUs=0\n"
 // those of a shared GPU once per share, and the properties of each GPU in the
 // form of "condor_gpu_discovery -properties". DeviceUuid decides what a job
 // sees and which devices are hidden from it.
-func InventoryAds(n Node) []byte {
+func InventoryAds(n Node) []byte { return inventoryAds(n, slotTypes(n)) }
+
+func inventoryAds(n Node, types []slotType) []byte {
 	if len(n.Devices) == 0 {
 		return []byte(NoInventory)
 	}
@@ -30,7 +33,7 @@ func InventoryAds(n Node) []byte {
 	for i, d := range n.Devices {
 		fmt.Fprintf(&b, "GPU_%d=[ id=%s; DeviceUuid=%s; DevicePciBusId=%s; GPUIndex=%d; %s]\n", i,
 			classad.Quote(string(d.UUID)), classad.Quote(d.deviceUUID()), classad.Quote(string(d.PCI)), d.Index,
-			strings.Join(append(append(d.instanceProperties(), own[i]...), ""), " "))
+			strings.Join(slices.Concat(d.typeProperties(types), d.instanceProperties(), own[i], []string{""}), " "))
 	}
 	return []byte(b.String())
 }
@@ -84,6 +87,15 @@ func properties(n Node) (common []string, own [][]string) {
 		}
 	}
 	return common, own
+}
+
+// typeProperties name the slot type of a device with a slot of its own.
+func (d Device) typeProperties(types []slotType) []string {
+	number, ok := typeOf(types, d.UUID)
+	if !ok {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s=%d;", typeProperty, number)}
 }
 
 // deviceUUID decides which device nodes HTCondor leaves to a job: of a place the

@@ -45,11 +45,12 @@ func Overrides(generated []byte, file string, now Settings) []Override {
 		switch {
 		case slices.Contains(siteKnobs, k.name) || defined && s.fromFile(file) && s.Name == k.name:
 			continue
+		case !defined: // HTCondor is older than the version that it is for
 		case len(k.adds) > 0:
 			if o, lacks := s.without(k); lacks {
 				out = append(out, o)
 			}
-		case defined && strings.TrimSpace(s.Value) != k.value:
+		case strings.TrimSpace(s.Value) != k.value:
 			out = append(out, Override{s, k.breaks(), fmt.Sprintf("%s replaces what gpuslot generates: take that line out", s)})
 		}
 	}

@@ -38,6 +38,6 @@ func PlainNode(version string, inv gpu.Inventory) ([]byte, error) {
 	t.comment(fmt.Sprintf("HTCondor gives out any of the node's cards: the smallest has %s (%s).", smallest.Memory, smallest.Name),
 		"A fractional request_vram would match for ever and never start.")
 	t.set("START", "($(START)) && ((TARGET.RequestVRAM ?: 0) <= %d * (TARGET.RequestGPUs ?: 0) || (TARGET.RequestVRAM ?: 0) == 0) \\\n"+
-		"  && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0) && "+notNegative, int64(smallest.Memory))
+		"  && "+wholeMiB, int64(smallest.Memory))
 	return t.bytes(), nil
 }

@@ -69,8 +69,7 @@ func TestRealStart(t *testing.T) {
 		{"nor for no size", refuse, sharedNumbers, dslot + open, oneJob, "false"},
 		{"two GPUs are not on a shared one", refuse, sharedNumbers, pslot + open, twoGPUs, "false"},
 		{"a job without GPUs is not either", refuse, sharedNumbers, pslot + open, cpuOnly, "false"},
-		{"a fraction comes in for the hook to hold it", refuse, sharedNumbers, pslot + open, oneJob + "RequestVRAM = 4000.5\n", "true"},
-		{"also in the slot that was made for it", refuse, sharedNumbers, strings.Replace(dslot, "4096", "4000", 1) + open, oneJob + "RequestVRAM = 4000.5\n", "true"},
+		{"a fraction stays away", refuse, sharedNumbers, pslot + open, oneJob + "RequestVRAM = 4000.5\n", "false"},
 		{"a whole number may be written as a real", refuse, sharedNumbers, pslot + open, oneJob + "RequestVRAM = 4000.0\n", "true"},
 		{"larger than the largest request", refuse, sharedNumbers, pslot + open, oneJob + "RequestVRAM = 16385\n", "false"},
 		{"as large as the largest request", refuse, sharedNumbers, pslot + open, oneJob + "RequestVRAM = 16384\n", "true"},
@@ -233,13 +232,11 @@ func TestRealStartOddRequests(t *testing.T) {
 	}
 }
 
-// While a drain goes on with a START of its own, HTCondor's limits keep away all the same
-// what gpuslot does not want (slotType.within).
-func TestRealWithinLimits(t *testing.T) {
+// While a drain goes on with a START of its own, the guard keeps away all the same what
+// gpuslot does not want (slotType.guard).
+func TestRealGuard(t *testing.T) {
 	h := realHTCondor(t)
 	follows := examples()["follows"]
-	const free = "Cpus = 8\nMemory = 8192\nDisk = 1000000\n"
-	const small = "RequestCpus = 1\nRequestMemory = 128\nRequestDisk = 1\n"
 	for _, c := range []struct {
 		name      string
 		slotType  int
@@ -255,9 +252,9 @@ func TestRealWithinLimits(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, follows))
-			limits := h.value(t, fmt.Sprintf("SLOT_TYPE_%d_WithinResourceLimits", c.slotType))
-			if got := h.evaluate(t, "Name = \"s\"\n"+free+c.slot+"Within = "+limits+"\n", c.job+small, "Within"); got != c.want {
-				t.Errorf("the limits are %s, want %s:\n%s", got, c.want, limits)
+			guard := h.value(t, fmt.Sprintf("SLOT_TYPE_%d_%s", c.slotType, guardClause))
+			if got := h.evaluate(t, "Name = \"s\"\n"+c.slot+"Guard = "+guard+"\n", c.job, "Guard"); got != c.want {
+				t.Errorf("the guard is %s, want %s:\n%s", got, c.want, guard)
 			}
 		})
 	}

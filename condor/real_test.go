@@ -119,11 +119,11 @@ func TestRealExecutionPoint(t *testing.T) {
 				if !strings.Contains(start, `&& (Owner =!= "mallory")`) {
 					t.Errorf("type %s does not hold the site's START: %s", number, start)
 				}
-				if got := h.value(t, "SLOT_TYPE_"+number); !strings.Contains(got, "GPUs = "+st.gpus+"\n") {
+				if got := h.value(t, "SLOT_TYPE_"+number); !strings.HasSuffix(got, fmt.Sprintf("GPUs=%d : %s", st.ids, st.among)) && got[len(got)-6:] != "GPUs=0" {
 					t.Errorf("SLOT_TYPE_%s = %q", number, got)
 				}
 				keyword := strings.Contains(dump, "slot_type_"+number+".STARTER_JOB_HOOK_KEYWORD = GPUSLOT\n")
-				if keyword != (st.uuid != "" || st.whole || st.elastic) {
+				if keyword != (st.single || st.whole || st.elastic) {
 					t.Errorf("type %s (%s): hook keyword %v", number, st.title, keyword)
 				}
 			}

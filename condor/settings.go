@@ -3,6 +3,7 @@ package condor
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,6 +114,23 @@ func (s Setting) number() int64 {
 		return 0
 	}
 	return n
+}
+
+// At is the node where HTCondor has these settings.
+func (n Node) At(s Settings) Node {
+	n.SiteSlotTypes, n.Docker = s.SlotTypes(), s.docker()
+	return n
+}
+
+// docker reports whether the program is there that HTCondor starts for docker jobs. Its
+// knob may begin with sudo.
+func (s Settings) docker() bool {
+	program := "/usr/bin/docker" // HTCondor's default
+	if words := s["docker"].words(); len(words) > 0 {
+		program = words[len(words)-1]
+	}
+	_, err := exec.LookPath(program)
+	return err == nil
 }
 
 // Within is what the site leaves of a host to HTCondor: NUM_CPUS and MEMORY bound it,

@@ -1,8 +1,8 @@
 package condor
 
 import (
-	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,18 +11,18 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// slotType is one SLOT_TYPE_<n>, which has exactly one partitionable slot.
+// slotType is one SLOT_TYPE_<n>: partitionable slots that differ in their device alone.
 type slotType struct {
 	title string
-	// number is N; see sharedNumber.
+	// number is N; see sharedNumbers.
 	number int
-	// gpus is the count, with a constraint if it is not 0.
-	gpus  string
+	// ids is how many GPU ids a slot has, among the constraint that they meet.
+	ids   int
+	among string
 	vram  gpu.MiB
 	share Share
-	// uuid is the shared GPU or the MIG device; empty on the types of whole GPUs
-	// and of none.
-	uuid gpu.UUID
+	// single: each slot has one device, and the type as many slots as devices.
+	single bool
 	// alone: the jobs have the device to themselves, without a control daemon.
 	alone bool
 	// whole: it holds all GPUs that jobs have whole; elastic: those that they have at times.
@@ -42,17 +42,19 @@ type slotType struct {
 	// disk is its part of the disk in percent; 0 leaves that to HTCondor, which
 	// would give all of it to each startd.
 	disk int
-	// start are the conditions besides the site's START; last is the one behind which
-	// MY and TARGET mean nothing, so that it follows the site's, or empty.
+	// start are the conditions on a job besides guard and the site's START; last is the one
+	// behind which MY and TARGET mean nothing, so that it follows the site's, or empty.
 	start []string
 	last  string
+	// guard are those that hold during a drain with a START of its own, too: macros.
+	guard []string
 }
 
 // The numbers of slot types. Sites number theirs from 1 on, so gpuslot begins behind
-// them. Each kind has its own range, and a GPU its own number there, because a starter
-// reads what its slot type wants (the hook, the job wrapper) from the files as they are
-// now, under the number that its startd was started with: after a change of the plan
-// that number must not be another kind's, or jobs would start without the hook.
+// them. Each kind has its own range, because a starter reads what its slot type wants
+// (the hook, the job wrapper) from the files as they are now, under the number that its
+// startd was started with: after a change of the plan that number must not be another
+// kind's, or jobs would start without the hook. See starterNumbers.
 const (
 	siteNumbers    = 100
 	mostDevices    = 200
@@ -68,75 +70,93 @@ const (
 	elasticNumber = maxSlotTypes
 )
 
-// within are HTCondor's own limits, and gpuslot's word on the GPU again: while a drain
-// with a START of its own goes on, that START replaces the one of the slot type, and
-// the limits stay (by the source of 24.0.1 to 25.14).
-func (st slotType) within() []string {
-	limits := []string{"$(GPUSLOT_WITHIN)", notNegative}
-	for _, condition := range st.start {
-		if strings.HasPrefix(condition, "$(") {
-			limits = append(limits, condition)
-		}
+// slots is how many the type has.
+func (st slotType) slots() int {
+	if !st.single {
+		return 1
 	}
-	return limits
+	return len(st.devices)
 }
 
-// sharedNumber is the type of a shared GPU: its place among the node's GPUs,
-// whatever the others' modes; of shared MIG devices behind all GPUs.
-func (n Node) sharedNumber(d Device) int {
-	gpus := n.physicals()
-	if d.Profile == "" {
-		return sharedNumbers + slices.Index(gpus, d.UUID)
-	}
-	parts := n.devices(func(o Device) bool { return o.Shared && o.Profile != "" })
-	return sharedNumbers + len(gpus) + slices.IndexFunc(parts, func(o Device) bool { return o.UUID == d.UUID })
+// like reports whether slots of both differ in their device alone.
+func (st slotType) like(o slotType) bool {
+	st.devices, o.devices, st.number, o.number = nil, nil, 0, 0
+	return reflect.DeepEqual(st, o)
 }
 
 // SlotTypeOf is the number of a shared GPU's or MIG device's slot type; false for
 // others.
 func SlotTypeOf(n Node, u gpu.UUID) (number int, ok bool) {
-	types := slotTypes(n)
-	i := slices.IndexFunc(types, func(st slotType) bool { return st.uuid == u })
-	if i < 0 {
-		return 0, false
-	}
-	return types[i].number, true
+	return typeOf(slotTypes(n), u)
 }
 
-// physicals are the node's GPUs, each once.
-func (n Node) physicals() []gpu.UUID {
-	var all []gpu.UUID
-	for _, d := range n.Devices {
-		if u := cmp.Or(d.Parent, d.UUID); !slices.Contains(all, u) {
-			all = append(all, u)
+func typeOf(types []slotType, u gpu.UUID) (number int, ok bool) {
+	for _, st := range types {
+		if st.single && slices.ContainsFunc(st.devices, func(d Device) bool { return d.UUID == u }) {
+			return st.number, true
 		}
 	}
-	return all
+	return 0, false
 }
 
-// reserved are the numbers of GPUs that are not shared now: the jobs of a
-// startd that still shares them pass the hook.
-func reserved(n Node) []slotType {
+// starterNumbers are the types for which starters get settings: those that are there,
+// and those that a startd may still have from an earlier plan.
+func starterNumbers(n Node, types []slotType) []slotType {
+	out := slices.Clone(types)
+	reserve := func(of slotType, first, most int) {
+		for number := first; number < first+most; number++ {
+			of.number = number
+			if !slices.ContainsFunc(types, func(st slotType) bool { return st.number == number }) {
+				out = append(out, of)
+			}
+		}
+	}
+	if len(n.Devices) > 0 {
+		reserve(slotType{single: true}, sharedNumbers, mostKinds)
+	}
+	if n.divided() {
+		reserve(slotType{single: true, alone: true}, instanceNumber, mostProfiles)
+	}
+	slices.SortStableFunc(out, func(a, b slotType) int { return a.number - b.number })
+	return out
+}
+
+// A node has no more kinds of shared GPUs, and of MIG devices, in practice.
+const (
+	mostKinds    = 4
+	mostProfiles = 8
+)
+
+// typed gives each kind of device a type and a number, from first on.
+func typed(n Node, devices []Device, first int, of func(Node, Device) slotType) []slotType {
 	var types []slotType
-	for i, u := range n.physicals() {
-		if !slices.ContainsFunc(n.shared(), func(d Device) bool { return d.UUID == u }) {
-			types = append(types, slotType{number: sharedNumbers + i, uuid: u})
+	for _, d := range devices {
+		st := of(n, d)
+		if n.PerGPU {
+			st.startd = n.startdOf(d)
 		}
+		if i := slices.IndexFunc(types, st.like); i >= 0 {
+			types[i].devices = append(types[i].devices, d)
+			continue
+		}
+		st.number = first + len(types)
+		types = append(types, st)
+	}
+	for i := range types {
+		types[i].among = fmt.Sprintf("%s == %d", typeProperty, types[i].number)
 	}
 	return types
 }
 
+// typeProperty is the property of an inventory's device that names its slot type: a
+// slot gets the first free ids with its number, and those of a GPU stand together.
+const typeProperty = "GPUSlotType"
+
 // slotTypes are the types in the order of their slots: shared GPUs first.
 func slotTypes(n Node) []slotType {
-	var types []slotType
-	for _, d := range n.shared() {
-		types = append(types, sharedType(n, d))
-	}
-	for i, d := range n.instances() {
-		st := instanceType(n, d)
-		st.number = instanceNumber + i
-		types = append(types, st)
-	}
+	types := slices.Concat(
+		typed(n, n.shared(), sharedNumbers, sharedType),
+		typed(n, n.instances(), instanceNumber, instanceType))
 	// After the shared types, which take all ids of their GPUs but one.
 	if len(n.elastic()) > 0 {
 		types = append(types, elasticType(n))
@@ -148,9 +168,9 @@ func slotTypes(n Node) []slotType {
 		types = append(types, cpuOnlyType(n))
 	}
 	for i := range types {
-		types[i].start = append(types[i].start, notNegative)
+		types[i].guard = append(types[i].guard, "$(GPUSLOT_WHOLE_MIB)")
 		if len(n.Devices) > 0 {
-			types[i].start = append(types[i].start, "$("+insideMacro+")")
+			types[i].guard = append(types[i].guard, "$("+insideMacro+")")
 		}
 	}
 	if n.PerGPU {
@@ -162,9 +182,6 @@ func slotTypes(n Node) []slotType {
 // apart gives each startd its types, one at least.
 func apart(n Node, types []slotType) []slotType {
 	for i := range types {
-		if types[i].uuid != "" {
-			types[i].startd = n.startdOf(types[i].devices[0])
-		}
 		types[i].disk = max(1, 100*types[i].share.CPUs/n.CPUs)
 	}
 	for i, name := range startdNames(n) {
@@ -177,19 +194,19 @@ func apart(n Node, types []slotType) []slotType {
 	return types
 }
 
-// notNegative is a part of every START: a slot made for a negative request would leave
-// the partitionable slot with more VRAM than the GPU has. A request that is an error or
-// no number makes it an error, which matches nothing.
-const notNegative = "(TARGET.RequestVRAM ?: 0) >= 0"
+// wholeMiB is a part of every START: a slot made for a negative request would leave the
+// partitionable slot with more VRAM than the GPU has, and the startd cuts off a fraction,
+// so that the job would match for ever and never start. A request that is an error or no
+// number makes it an error, which matches nothing.
+const wholeMiB = "(TARGET.RequestVRAM ?: 0) >= 0 && (TARGET.RequestVRAM ?: 0) == floor(TARGET.RequestVRAM ?: 0)"
 
 func sharedType(n Node, d Device) slotType {
 	st := slotType{
-		title:  fmt.Sprintf("GPU %d: %s, %s, shared by at most %d jobs.", d.Index, d.UUID, d.model(), d.Shares),
-		number: n.sharedNumber(d),
-		gpus:   fmt.Sprintf("%d : DeviceUuid == %s", d.Shares, classad.Quote(d.UUID.Bare())),
+		title:  fmt.Sprintf("%s: one slot each, for at most %d jobs.", d.model(), d.Shares),
+		ids:    d.Shares,
 		vram:   d.Pool,
 		share:  d.Share,
-		uuid:   d.UUID,
+		single: true,
 
 		devices: []Device{d},
 		start:   []string{"TARGET.RequestGPUs =?= 1"},
@@ -205,22 +222,21 @@ func sharedType(n Node, d Device) slotType {
 		// What is no percentage comes in for the hook to hold it.
 		st.start = append(st.start, fmt.Sprintf("(TARGET.RequestGPUThreads > %s && TARGET.RequestGPUThreads <= 100) =!= true", percent(st.threads)))
 	}
-	st.start = append(st.start,
-		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.LargestRequest)),
-		"$(GPUSLOT_OPEN)", "$("+tenantMacro(d.Tenant)+")")
+	st.start = append(st.start, fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.LargestRequest)))
+	st.guard = []string{"$(GPUSLOT_OPEN)", "$(" + tenantMacro(d.Tenant) + ")"}
 	return st
 }
 
-// instanceType is a MIG device that one job has at a time. It has a type of its
+// instanceType is a MIG device that one job has at a time. It has a slot of its
 // own, not one with the others of its GPU: in a slot with devices of several
 // sizes HTCondor gives out the first free one, whatever VRAM the job asked for.
 func instanceType(n Node, d Device) slotType {
 	st := slotType{
-		title: fmt.Sprintf("GPU %d: %s, %s.", d.Index, d.UUID, d.model()),
-		gpus:  "1 : " + classad.Quote(string(d.UUID)), // the id
-		vram:  d.Pool,
-		share: d.Share,
-		uuid:  d.UUID,
+		title:  d.model() + ": one slot each, for one job.",
+		ids:    1,
+		vram:   d.Pool,
+		share:  d.Share,
+		single: true,
 
 		devices: []Device{d},
 		alone:   true,
@@ -232,7 +248,8 @@ func instanceType(n Node, d Device) slotType {
 	if n.WithoutRequest == WithoutRequestWhole {
 		st.start = append(st.start, "(TARGET.RequestVRAM ?: 0) > 0")
 	}
-	st.start = append(st.start, fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.Pool)), "$(GPUSLOT_OPEN)")
+	st.start = append(st.start, fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.Pool)))
+	st.guard = []string{"$(GPUSLOT_OPEN)"}
 	if n.Repartition != "" {
 		st.last = "$(GPUSLOT_LARGE)"
 	}
@@ -264,19 +281,15 @@ func (t *text) policy(n Node) {
 	}
 	t.line("")
 	t.comment(
-		"A partitionable slot starts jobs only while the agent says so, and said so less than a minute",
-		"ago: now in the startd, when the ad arrived in the collector's copy, which may be minutes old.",
-		"(MyCurrentTime is no use: 25.14.1 sends it older than the ad.) Without MY. a job could say itself",
-		"what the slot does not. A dynamic slot whose claim is reused must fit the next job as it is.",
-		"The startd cuts off the fraction of a request_vram; here it counts no more, so that the hook",
-		"can hold such a job with a sentence. Otherwise it would match for ever and never start.",
+		"A partitionable slot starts jobs only if the agent allowed it less than a minute ago. The collector's",
+		"copy may be older: there the time counts at which it arrived (25.14.1's MyCurrentTime is older than",
+		"the ad). A dynamic slot whose claim is reused must fit the next job as it is.",
 		"GPUVRAMTaken is VRAM that the slot still has, but that is in use by no process that NVML lists.",
 	)
 	t.set("GPUSLOT_FRESH", "((MY.LastHeardFrom ?: time()) - MY.GPUAcceptTime) < %d", maxAcceptAge)
-	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && floor(TARGET.RequestVRAM ?: 0) == MY.VRAM \
-  : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) && floor(TARGET.RequestVRAM ?: 0) <= MY.VRAM - (MY.GPUVRAMTaken ?: 0)%s)`,
+	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && (TARGET.RequestVRAM ?: 0) == MY.VRAM \
+  : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) && (TARGET.RequestVRAM ?: 0) <= MY.VRAM - (MY.GPUVRAMTaken ?: 0)%s)`,
 		t.reserving(n))
-	t.set("GPUSLOT_WITHIN", "%s", withinLimits)
 	t.elasticPolicy(n)
 	if n.Repartition != "" {
 		t.comment("While larger jobs wait, a MIG device leaves those that a smaller profile serves to that; a job with",
@@ -305,15 +318,6 @@ func (t *text) reserving(n Node) string {
 	return " && (TARGET.RequestVRAM ?: 0) >= (MY.GPUVRAMLeast ?: 0)"
 }
 
-// withinLimits is HTCondor 25.14.1's own WithinResourceLimits, but for the
-// floor; that other resources suffice, the job's Requirements see to. Earlier
-// versions' is the same without the catalogues, which their jobs do not have.
-const withinLimits = `MY.Cpus > 0 && TARGET.RequestCpus <= MY.Cpus && MY.Memory > 0 && TARGET.RequestMemory <= MY.Memory && MY.Disk > 0 \
-  && (TARGET.RequestDisk - ifThenElse(MappingMethod ?: "" != "Copy", ifThenElse(RequestedCatalogs is undefined || catalogs is undefined, 0, \
-    sum(evalInEachContext(member(CatalogID, RequestedCatalogIDs) ? CatalogSize : 0, catalogs))), 0)) <= MY.Disk \
-  && (TARGET.RequestGPUs is undefined || MY.GPUs >= TARGET.RequestGPUs) \
-  && (TARGET.RequestVRAM is undefined || MY.VRAM >= floor(TARGET.RequestVRAM))`
-
 // maxAcceptAge is for how many seconds START believes the agent.
 const maxAcceptAge = 60
 
@@ -322,9 +326,10 @@ const maxAcceptAge = 60
 func wholeType(n Node) slotType {
 	whole := n.whole()
 	st := slotType{
-		title:  fmt.Sprintf("Whole GPUs: %s.", strings.Join(names(whole), "; ")),
+		title:  "Whole GPUs: one slot for all.",
 		number: wholeNumber,
-		gpus:   fmt.Sprintf("%d : %s", len(whole), anyOf(whole)),
+		ids:    len(whole),
+		among:  anyOf(whole),
 		start:  []string{"(TARGET.RequestGPUs ?: 0) >= 1"},
 		whole:  true,
 
@@ -343,8 +348,8 @@ func wholeType(n Node) slotType {
 	}
 	st.start = append(st.start,
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs", int64(smallest)),
-		`(MY.SlotType =!= "Dynamic" || TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM)`,
-		"$(GPUSLOT_WHOLE_OPEN)")
+		`(MY.SlotType =!= "Dynamic" || TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM)`)
+	st.guard = []string{"$(GPUSLOT_WHOLE_OPEN)"}
 	return st
 }
 
@@ -352,14 +357,13 @@ func cpuOnlyType(n Node) slotType {
 	st := slotType{
 		title:  "Jobs without GPUs.",
 		number: cpuOnlyNumber,
-		gpus:   "0", // said, because what is not said is given what is left
 		share:  n.CPUOnly,
 		start:  []string{"(TARGET.RequestGPUs ?: 0) == 0"},
 
 		supervised: n.supervisesAll(),
 	}
 	if st.supervised {
-		st.start = append(st.start, "$("+startsMacro+")")
+		st.guard = []string{"$(" + startsMacro + ")"}
 	}
 	return st
 }
@@ -383,12 +387,4 @@ func anyOf(devices []Device) string {
 		bare = append(bare, classad.Quote(d.UUID.Bare()))
 	}
 	return "member(DeviceUuid, {" + strings.Join(bare, ", ") + "})"
-}
-
-func names(devices []Device) []string {
-	var names []string
-	for _, d := range devices {
-		names = append(names, fmt.Sprintf("%d %s %s", d.Index, d.UUID, d.Name))
-	}
-	return names
 }

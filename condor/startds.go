@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -54,7 +53,7 @@ func Startds(n Node) []Startd {
 		for _, st := range types {
 			if st.startd == name {
 				s.Devices = append(s.Devices, uuids(st.devices)...)
-				s.Layout = append(s.Layout, st.layout())
+				s.Layout = append(s.Layout, slices.Repeat([]string{st.layout()}, st.slots())...)
 			}
 		}
 		slices.Sort(s.Layout)
@@ -131,7 +130,7 @@ func Inventories(n Node) map[string][]byte {
 	out := map[string][]byte{}
 	types := slotTypes(n)
 	for _, name := range startdNames(n) {
-		out[n.InventoryOf(name)] = InventoryAds(n.of(types, name))
+		out[n.InventoryOf(name)] = inventoryAds(n.of(types, name), types)
 	}
 	return out
 }
@@ -146,8 +145,8 @@ func (n Node) of(types []slotType, startd string) Node {
 	for _, st := range types {
 		if st.startd == startd {
 			n.Devices = append(n.Devices, st.devices...)
-			used.CPUs += st.share.CPUs
-			used.Memory += st.share.Memory
+			used.CPUs += st.slots() * st.share.CPUs
+			used.Memory += gpu.MiB(st.slots()) * st.share.Memory
 		}
 	}
 	n.CPUs, n.Memory = max(used.CPUs, parked.CPUs), max(used.Memory, parked.Memory)
@@ -164,7 +163,7 @@ func fingerprint(n Node, types []slotType, startd string) string {
 			t.layout(st)
 		}
 	}
-	return hash(t.bytes(), InventoryAds(part))
+	return hash(t.bytes(), inventoryAds(part, types))
 }
 
 // hash is to notice a change, not to withstand forgery.
@@ -178,9 +177,7 @@ func hash(parts ...[]byte) string {
 
 // layout is a slot type as Slot.Layout says its slot.
 func (st slotType) layout() string {
-	count, _, _ := strings.Cut(st.gpus, " ")
-	gpus, _ := strconv.ParseInt(count, 10, 64) // slotTypes begins it with a number
-	return slotLayout(int64(st.number), int64(st.share.CPUs), int64(st.share.Memory), gpus, int64(st.vram))
+	return slotLayout(int64(st.number), int64(st.share.CPUs), int64(st.share.Memory), int64(st.ids), int64(st.vram))
 }
 
 func slotLayout(slotType, cpus, memory, gpus, vram int64) string {
@@ -194,7 +191,7 @@ var parked = Share{CPUs: 1, Memory: 1}
 // parkedType keeps the startd of a whole GPU, whose jobs HTCondor's own startd
 // runs, so that the list of daemons does not change with a GPU's mode.
 func parkedType(startd string) slotType {
-	return slotType{title: "No jobs: what " + daemonName(startd) + " could offer is elsewhere.", startd: startd, gpus: "0", share: parked, start: []string{"false"}}
+	return slotType{title: "No jobs: what " + daemonName(startd) + " could offer is elsewhere.", startd: startd, share: parked, start: []string{"false"}, guard: []string{"false"}}
 }
 
 // startds makes the GPUs' startds daemons of the condor_master, beside HTCondor's
@@ -240,7 +237,7 @@ func (t *text) startd(n Node, types []slotType, name string) {
 	for _, st := range types {
 		switch st.startd {
 		case name:
-			t.set(fmt.Sprintf("%s.NUM_SLOTS_TYPE_%d", name, st.number), "1")
+			t.set(fmt.Sprintf("%s.NUM_SLOTS_TYPE_%d", name, st.number), "%d", st.slots())
 			// A starter's local name is its slot type's.
 			t.set(fmt.Sprintf("slot_type_%d.STARTER_LOG", st.number), "$(LOG)/StarterLog.%s", name)
 		case "":

@@ -72,8 +72,7 @@ func (t *text) usage(n Node) {
 		metrics = append(metrics, "PEAK:"+m.name)
 	}
 	t.line("")
-	t.comment("What each job used: VRAMUsage (MiB), GPUTimeUsage (GPU-seconds) with its bounds and GPUEnergyUsage (joules) in the",
-		"job's ad, and the line VRAM in its event log.")
+	t.comment("What each job used: VRAMUsage (MiB), GPUTimeUsage (GPU-seconds), GPUEnergyUsage (joules) in its ad.")
 	t.set("STARTD_CRON_JOBLIST", "$(STARTD_CRON_JOBLIST) GPUSLOT_USAGE")
 	t.set("STARTD_CRON_GPUSLOT_USAGE_EXECUTABLE", "%s/gpuslot-condor", n.Libexec)
 	t.set("STARTD_CRON_GPUSLOT_USAGE_ARGS", "usage -follow")

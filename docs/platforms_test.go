@@ -49,7 +49,7 @@ var families = []struct {
 	{regexp.MustCompile(`^(JOB_TRANSFORM|SUBMIT_REQUIREMENT|SYSTEM_PERIODIC_RELEASE)_GPUSlot[A-Za-z]*`), "${1}_<NAME>"},
 	{regexp.MustCompile(`^(MACHINE_RESOURCE(?:_INVENTORY)?)_(?:GPUs|VRAM)$`), "${1}_<TAG>"},
 	{regexp.MustCompile(`^GPUSLOT_(HOOK_)`), "<K>_${1}"},
-	{regexp.MustCompile(`^DOCKER_VOLUME_DIR_GPUSLOT$`), "DOCKER_VOLUME_DIR_<NAME>"},
+	{regexp.MustCompile(`^DOCKER_VOLUME_DIR_GPUSLOT\d+`), "DOCKER_VOLUME_DIR_<NAME>"},
 	{regexp.MustCompile(`^STARTD_GPU[0-9A-F]{8}`), "<DAEMON>"},
 }
 

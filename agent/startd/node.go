@@ -88,7 +88,7 @@ func growth(g config.Growth) condor.Growth {
 
 // Device says a planned GPU in HTCondor's terms.
 func Device(g plan.GPU) condor.Device {
-	return condor.Device{
+	d := condor.Device{
 		UUID:           g.UUID,
 		Index:          g.Index,
 		Name:           g.Name,
@@ -110,6 +110,10 @@ func Device(g plan.GPU) condor.Device {
 		Parent:          g.Parent,
 		Multiprocessors: g.Multiprocessors,
 	}
+	if g.Place != "" {
+		d.There = g.Device
+	}
+	return d
 }
 
 func share(r plan.Resources) condor.Share { return condor.Share{CPUs: r.CPUs, Memory: r.Memory} }

@@ -15,7 +15,7 @@ import (
 )
 
 func TestNode(t *testing.T) {
-	const device = gpu.UUID("MIG-00000004-0000-5000-8000-000000000000")
+	const device, there = gpu.UUID("MIG-00000004-0000-5000-8000-000000000000"), gpu.UUID("MIG-00000005-0000-5000-8000-000000000000")
 	const shared, whole, lost = gpu.UUID("GPU-00000001-0000-4000-8000-000000000000"), gpu.UUID("GPU-00000002-0000-4000-8000-000000000000"), gpu.UUID("GPU-00000003-0000-4000-8000-000000000000")
 	p := plan.Plan{
 		Schema:      plan.Schema,
@@ -31,7 +31,7 @@ func TestNode(t *testing.T) {
 			{UUID: whole, Index: 1, Name: "Tesla P100-PCIE-16GB", PCI: "0000:1b:00.0", Memory: 16384, Capability: gpu.ComputeCapability{Major: 6}, Mode: config.ModeWhole,
 				Shares: 1, Pool: 16384, LargestRequest: 16384, DefaultRequest: 16384, Resources: plan.Resources{CPUs: 28, Memory: 183895}},
 			{UUID: device, Index: 2, Name: "NVIDIA A30", PCI: "0000:1c:00.0", Memory: 5952, Capability: gpu.ComputeCapability{Major: 8}, Mode: config.ModeMIG,
-				Shares: 1, Pool: 5952, LargestRequest: 5952, DefaultRequest: 5952, Resources: plan.Resources{CPUs: 1, Memory: 1}, Parent: lost, Profile: "1g.6gb", Place: "1g.6gb@3", Multiprocessors: 14},
+				Shares: 1, Pool: 5952, LargestRequest: 5952, DefaultRequest: 5952, Resources: plan.Resources{CPUs: 1, Memory: 1}, Parent: lost, Profile: "1g.6gb", Place: "1g.6gb@3", Device: there, Multiprocessors: 14},
 		},
 		MIG:    []plan.MIGGPU{{UUID: lost, Repartition: mig.Suggest}, {UUID: whole, Repartition: mig.Auto}},
 		Absent: []gpu.UUID{lost},
@@ -49,7 +49,7 @@ func TestNode(t *testing.T) {
 			{UUID: whole, Index: 1, Name: "Tesla P100-PCIE-16GB", PCI: "0000:1b:00.0", Memory: 16384, Capability: gpu.ComputeCapability{Major: 6},
 				Shares: 1, Pool: 16384, LargestRequest: 16384, DefaultRequest: 16384, Share: condor.Share{CPUs: 28, Memory: 183895}, MostThreads: 100},
 			{UUID: device, Index: 2, Name: "NVIDIA A30", PCI: "0000:1c:00.0", Memory: 5952, Capability: gpu.ComputeCapability{Major: 8},
-				Shares: 1, Pool: 5952, LargestRequest: 5952, DefaultRequest: 5952, Share: condor.Share{CPUs: 1, Memory: 1}, MostThreads: 100, Parent: lost, Profile: "1g.6gb", Place: "1g.6gb@3", Multiprocessors: 14},
+				Shares: 1, Pool: 5952, LargestRequest: 5952, DefaultRequest: 5952, Share: condor.Share{CPUs: 1, Memory: 1}, MostThreads: 100, Parent: lost, Profile: "1g.6gb", Place: "1g.6gb@3", There: there, Multiprocessors: 14},
 		},
 	}
 	cfg := config.Default()
@@ -67,10 +67,10 @@ func TestNode(t *testing.T) {
 	got = Node(p, cfg)
 	// A field that condor gains later must not stay empty unnoticed.
 	full := got.Devices[0]
-	full.Parent, full.Profile, full.Place, full.Multiprocessors = got.Devices[2].Parent, got.Devices[2].Profile, got.Devices[2].Place, got.Devices[2].Multiprocessors
+	full.Parent, full.Profile, full.Place, full.There, full.Multiprocessors = got.Devices[2].Parent, got.Devices[2].Profile, got.Devices[2].Place, there, got.Devices[2].Multiprocessors
 	for _, v := range []any{got, full} {
 		for i := range reflect.TypeOf(v).NumField() {
-			if f := reflect.TypeOf(v).Field(i); f.Name != "Version" && f.Name != "MPS" && f.Name != "SiteSlotTypes" && reflect.ValueOf(v).Field(i).IsZero() {
+			if f := reflect.TypeOf(v).Field(i); f.Name != "Version" && f.Name != "MPS" && f.Name != "SiteSlotTypes" && f.Name != "Docker" && reflect.ValueOf(v).Field(i).IsZero() {
 				t.Errorf("%T.%s is empty", v, f.Name)
 			}
 		}

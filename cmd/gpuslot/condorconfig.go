@@ -153,7 +153,7 @@ func nodeOf(c *cobra.Command, f *flags, files []string) (n condor.Node, observed
 			"its HTCondor stays as the site configured it, and nothing is generated for it.\n", orUnnamed(p.Host.Name))
 		return n, true, nil
 	}
-	n = startd.Node(p, cfg)
-	n.Version, n.SiteSlotTypes = programVersion(), settings.SlotTypes()
+	n = startd.Node(p, cfg).At(settings)
+	n.Version = programVersion()
 	return n, false, nil
 }

@@ -176,8 +176,8 @@ func (r *report) askHTCondor(ctx context.Context, socket string, cfg config.Conf
 		r.HTCondorUnknown = "no startd answers: one that starts needs some seconds, else see systemctl status condor."
 		return
 	}
-	n := startd.Node(r.Plan, cfg)
-	n.Version, n.SiteSlotTypes = s.Version, settings.SlotTypes()
+	n := startd.Node(r.Plan, cfg).At(settings)
+	n.Version = s.Version
 	changes := startd.Changes(n, s.Startds, cfg.HTCondor.Changes)
 	r.HTCondor = &changes
 }

@@ -24,9 +24,8 @@ func (st *Stage) doctor(ctx context.Context) ([]diagnosis, error) {
 
 // overridden is what a site's own configuration may do to the generated one.
 const overridden = `SLOT_TYPE_101_START = true
-slot_type_102.STARTER_JOB_HOOK_KEYWORD = SITE
-slot_type_103.STARTER_JOB_HOOK_KEYWORD =
-slot_type_104.USER_JOB_WRAPPER = /bin/true
+slot_type_101.STARTER_JOB_HOOK_KEYWORD = SITE
+slot_type_101.USER_JOB_WRAPPER = /bin/true
 MOUNT_UNDER_SCRATCH = "/tmp,/run"
 `
 
@@ -54,7 +53,7 @@ func (st *Stage) checkDoctor(ctx context.Context) error {
 	for _, want := range []struct {
 		level, check string
 		count        int
-	}{{"error", "START", 1}, {"warning", "hook", 1}, {"error", "hook", 1}, {"warning", "job wrapper", 1}, {"error", "pipe root", 1}} {
+	}{{"error", "START", 1}, {"warning", "hook", 1}, {"warning", "job wrapper", 1}, {"error", "pipe root", 1}} {
 		count := 0
 		for _, f := range worse {
 			if f.Level == want.level && f.Check == want.check {

@@ -96,11 +96,10 @@ func checkGuards(f facts) []Finding {
 		return []Finding{notRead(f, check)}
 	}
 	var found []Finding
-	for _, g := range shared {
-		i := f.slotType(g)
+	for _, i := range f.slotTypes() {
 		if !strings.Contains(f.settings[startOf(i)], "GPUAccept") {
 			found = append(found, Finding{Error, check,
-				fmt.Sprintf("%s, of GPU %d, does not ask for GPUAccept", startOf(i), g.Index),
+				fmt.Sprintf("%s does not ask for GPUAccept", startOf(i)),
 				"Jobs then match a GPU whose control daemon does not answer, and are requeued again and again.",
 				fmt.Sprintf("see where condor_config_val -verbose %s finds it, and take that line out; HTCondor reads %s for it",
 					startOf(i), f.config.Paths.CondorConfig)})
@@ -144,15 +143,14 @@ func checkHooks(f facts) []Finding {
 		return found
 	}
 	var found []Finding
-	for _, g := range f.shared() {
-		i := f.slotType(g)
+	for _, i := range f.slotTypes() {
 		switch keyword, ok := f.settings[keywordOf(i)]; {
 		case !ok || keyword == "":
-			found = append(found, Finding{Error, check, fmt.Sprintf("%s, of GPU %d, is not set", keywordOf(i), g.Index),
+			found = append(found, Finding{Error, check, fmt.Sprintf("%s is not set", keywordOf(i)),
 				"Jobs start without budget and limits.", fmt.Sprintf("%s = GPUSLOT", keywordOf(i))})
 		case !strings.EqualFold(keyword, "GPUSLOT"):
 			found = append(found, Finding{Warning, check,
-				fmt.Sprintf("%s, of GPU %d, is %s, not GPUSLOT", keywordOf(i), g.Index, keyword),
+				fmt.Sprintf("%s is %s, not GPUSLOT", keywordOf(i), keyword),
 				"Jobs get budget and limits only if that hook calls ours.",
 				fmt.Sprintf("chain %s/prepare in that hook, or set %s = GPUSLOT", f.config.Paths.Libexec, keywordOf(i))})
 		}
@@ -190,11 +188,10 @@ func checkWrappers(f facts) []Finding {
 	}
 	ours := path.Join(f.config.Paths.Libexec, "supervise")
 	var found []Finding
-	for _, g := range f.shared() {
-		i := f.slotType(g)
+	for _, i := range f.slotTypes() {
 		if now := f.settings[wrapperOf(i)]; now != ours {
 			found = append(found, Finding{Warning, check,
-				fmt.Sprintf("%s, of GPU %d, is %s, not %s", wrapperOf(i), g.Index, show.OrDash(now), ours),
+				fmt.Sprintf("%s is %s, not %s", wrapperOf(i), show.OrDash(now), ours),
 				"The MPS clients of a removed job end by a signal, which may take their neighbours along; " +
 					"a job over its budget may end as if it were done.",
 				fmt.Sprintf(`%s = %s; a site's own wrapper goes to htcondor.job_wrapper in gpuslot.toml`, wrapperOf(i), ours)})

@@ -32,7 +32,7 @@ func healthy() facts {
 		settings: map[string]string{
 			settingOpen: "x", settingHook: cfg.Paths.Libexec + "/prepare", settingScratch: `"/tmp,/var/tmp"`, settingSharedMemory: "false",
 			startOf(101): "MY.GPUAccept =?= true && true", keywordOf(101): "GPUSLOT", wrapperOf(101): cfg.Paths.Libexec + "/supervise",
-			settingInventory: cfg.Paths.Libexec + "/gpuslot-condor inventory /run/gpuslot/condor/inventory.ad", settingDockerMounts: "CVMFS GPUSLOT",
+			settingInventory: cfg.Paths.Libexec + "/gpuslot-condor inventory /run/gpuslot/condor/inventory.ad", settingDockerMounts: "CVMFS GPUSLOT0", settingVolumes: "GPUSLOT0",
 			settingDaemons: "MASTER, SCHEDD STARTD", settingTransforms: "X GPUSlotRound", settingLogins: "False",
 		},
 	}
@@ -235,8 +235,8 @@ func TestChecks(t *testing.T) {
 		"accounts unknown":     {func(f *facts) { f.settingsErr = none }, checkAccounts, Warning, "not checked"},
 		"a job exit hook":      {func(f *facts) { f.settings[settingJobExit] = "/site" }, checkJobExit, Error, "never finishes"},
 		"job exit unknown":     {func(f *facts) { f.settingsErr = none }, checkJobExit, Warning, "not checked"},
-		"docker without any":   {func(f *facts) { f.settings[settingDockerMounts] = "" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES)"},
-		"docker without pipes": {func(f *facts) { f.settings[settingDockerMounts] = "CVMFS" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(DOCKER_MOUNT_VOLUMES) CVMFS"},
+		"docker without any":   {func(f *facts) { f.settings[settingDockerMounts] = "" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(GPUSLOT_VOLUMES)"},
+		"docker without pipes": {func(f *facts) { f.settings[settingDockerMounts] = "CVMFS" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(GPUSLOT_VOLUMES) CVMFS"},
 		"binds by supervise":   {func(f *facts) { f.settings[settingBinds] = `"/cvmfs"` }, checkContainers, OK, "or supervise does"},
 		"binds without pipes":  {func(f *facts) { f.config.HTCondor.Supervise, f.settings[settingBinds] = false, `"/cvmfs"` }, checkContainers, Warning, "$(GPUSLOT_BIND_EXPR)"},
 		"logins":               {func(f *facts) { delete(f.settings, settingLogins) }, checkOutside, Note, "by condor_ssh_to_job"},

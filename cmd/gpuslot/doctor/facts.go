@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,18 +131,16 @@ func (f facts) unset() bool {
 // away: an operator took the node out of service.
 func (f facts) away() bool { return f.statusErr == nil && f.status.Node != nil }
 
-// slotType is the number of a shared GPU's slot type.
-func (f facts) slotType(g plan.GPU) int {
-	number, _ := condor.SlotTypeOf(startd.Node(f.plan, f.config), g.UUID)
-	return number
-}
-
+// slotTypes are the numbers of the shared GPUs' slot types.
 func (f facts) slotTypes() []int {
 	var all []int
+	n := startd.Node(f.plan, f.config)
 	for _, g := range f.shared() {
-		all = append(all, f.slotType(g))
+		number, _ := condor.SlotTypeOf(n, g.UUID)
+		all = append(all, number)
 	}
-	return all
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // shared are the GPUs that jobs share.

@@ -22,6 +22,7 @@ const (
 	settingDaemons      = "DAEMON_LIST"
 	settingTransforms   = "JOB_TRANSFORM_NAMES"
 	settingDockerMounts = "DOCKER_MOUNT_VOLUMES"
+	settingVolumes      = "GPUSLOT_VOLUMES"
 	settingBinds        = "SINGULARITY_BIND_EXPR"
 	settingPlugins      = "FILETRANSFER_PLUGINS"
 	settingLogins       = "ENABLE_SSH_TO_JOB"
@@ -29,7 +30,7 @@ const (
 
 // siteSettings are those above, and those of the startds.
 var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJobExit, settingDedicated, settingDaemons,
-	settingStartds, settingTransforms, settingDockerMounts, settingBinds, settingPlugins, settingLogins}
+	settingStartds, settingTransforms, settingDockerMounts, settingVolumes, settingBinds, settingPlugins, settingLogins}
 
 // onShared is what keeps a check of HTCondor's settings from being made, or
 // what there is to say where no GPU is shared.
@@ -153,11 +154,12 @@ func checkContainers(f facts) []Finding {
 	}
 	const why = "Containers without the pipe directory compute beside MPS: no limit holds, or they get no GPU."
 	var found []Finding
-	if volumes := condorWords(f.settings[settingDockerMounts]); !slices.Contains(volumes, "GPUSLOT") {
+	volumes := condorWords(f.settings[settingDockerMounts])
+	if slices.ContainsFunc(condorWords(f.settings[settingVolumes]), func(v string) bool { return !slices.Contains(volumes, v) }) {
 		found = append(found, Finding{Warning, check,
-			fmt.Sprintf("%s is %s, without GPUSLOT", settingDockerMounts, show.OrDash(f.settings[settingDockerMounts])), why,
+			fmt.Sprintf("%s is %s, without $(%s)", settingDockerMounts, show.OrDash(f.settings[settingDockerMounts]), settingVolumes), why,
 			fmt.Sprintf("in the line that condor_config_val -verbose %s finds: %s = %s", settingDockerMounts,
-				settingDockerMounts, strings.Join(append([]string{"$(" + settingDockerMounts + ")"}, volumes...), " "))})
+				settingDockerMounts, strings.Join(append([]string{"$(" + settingVolumes + ")"}, volumes...), " "))})
 	}
 	if now := f.settings[settingBinds]; !f.config.HTCondor.Supervise && !strings.Contains(now, f.config.Paths.PipeRoot()) {
 		found = append(found, Finding{Warning, check,
