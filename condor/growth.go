@@ -37,32 +37,34 @@ func (g Growth) check() error {
 	return nil
 }
 
-// growth lets jobs that met the limit of their VRAM run again with a larger
-// request: an expression of how often that happened. HTCondor counts holds by
-// itself; evictions that are no holds are counted by a transform (25.2.1 on).
+// growth lets jobs that met the limit of their VRAM run again with a larger request, as
+// HTCondor's retry_request_memory does, with the attributes that a retry_request_vram
+// would write. HTCondor has what it needs from 25.2.1 on: when a job would be held, its
+// eviction transform may change an attribute Request…, and the job is idle again. The
+// transform deletes the subcodes: else a later hold for another reason would match them.
 func (t *text) growth(p Pool) {
-	if p.Growth.Retries == 0 {
+	g, largest := p.Growth, int64(p.largest().Budget)
+	if g.Retries == 0 {
 		return
 	}
 	t.comment(
-		fmt.Sprintf("A job that met the limit of its VRAM runs again with %s times the request, at most %d times and up to the", percent(p.Growth.Factor), p.Growth.Retries),
-		"largest budget. +VRAMRetries asks for fewer, 0 for none. VRAMLimitHit says that its last end was such.",
-		"Holds by other rules of the job (code 3) count as well.",
+		fmt.Sprintf("A job that met the limit of its VRAM runs again with %s times the request, at most %d times and up to the", percent(g.Factor), g.Retries),
+		"largest budget. +MaxRequestVRAM asks for less, its own request for none. The lines of the body are joined by 0x1e.",
 	)
-	t.transform("GPUSlotGrow",
-		fmt.Sprintf("RequestGPUs =?= 1 && (isInteger(RequestVRAM) || isReal(RequestVRAM)) && RequestVRAM >= %d && RequestVRAM <= %d", inMiBFrom, int64(p.largest().Budget)),
-		append(p.grown(), p.limitHit()...)...)
-	t.release(p.Growth)
 	t.line("if version >= 25.2.1")
-	t.comment("What the startd would hold goes back to the queue at once: an eviction transform that changes an attribute",
-		"Request… does that. Its lines are joined by the character 0x1e.")
-	t.transform("GPUSlotGrowEvicted", "RequestVRAMFirst isnt undefined && VRAMRetries > 0",
-		`EVALSET TransformOnEvict isString(TransformOnEvict) ? strcat(TransformOnEvict, ",GPUSlot") : "GPUSlot"`,
-		fmt.Sprintf("SET TransformBody_GPUSlot \"REQUIREMENTS VacateReasonCode == %d && %s && VRAMCanGrow\x1eEVALSET RequestVRAMGrown RequestVRAMGrown + 1\"",
-			startdHold, oneOf("VacateReasonSubCode", p.Growth.OverBudget, p.Growth.NearLimit)))
-	t.line("else")
-	t.transform("GPUSlotGrowHeld", "RequestVRAMFirst isnt undefined",
-		"SET VRAMGrowths (NumHoldsByReason.JobPolicy ?: 0) + (NumHoldsByReason.StartdHeldJob ?: 0)")
+	actions := []string{
+		fmt.Sprintf("EVALSET MaxRequestVRAM int(min({%d, MaxRequestVRAM ?: %d, RequestVRAM * pow(%s, %d)}))", largest, largest, real(g.Factor), g.Retries),
+		fmt.Sprintf("SET NextRequestVRAM int(min({MaxRequestVRAM, quantize(RequestVRAM * %s, {%d})}))", real(g.Factor), int64(p.Quantum)),
+		"SET VRAMLimitHit (" + g.hit() + ") =?= true",
+	}
+	actions = append(actions,
+		`DEFAULT OnExitHoldReason VRAMLimitHit ? strcat("the job ended at the limit of its VRAM, ", VRAMProvisioned, " MiB: it runs again with request_vram = ", NextRequestVRAM) : undefined`,
+		fmt.Sprintf("SET OnExitHoldSubCode ($(MY.OnExitHold:false)) =?= true ? $(MY.OnExitHoldSubCode:undefined) : %d", g.AtLimit),
+		"SET OnExitHold ($(MY.OnExitHold:false)) =?= true || VRAMLimitHit && NextRequestVRAM > RequestVRAM",
+		`EVALSET TransformOnEvict isString(TransformOnEvict) ? strcat(TransformOnEvict, ",RequestVRAM") : "RequestVRAM"`,
+		fmt.Sprintf("SET TransformBody_RequestVRAM \"REQUIREMENTS NextRequestVRAM > RequestVRAM && (HoldReasonCode == %d && HoldReasonSubCode == %d || VacateReasonCode == %d && %s)\x1eEVALSET RequestVRAM NextRequestVRAM\x1eDELETE HoldReasonSubCode\x1eDELETE VacateReasonSubCode\"",
+			ruleHold, g.AtLimit, startdHold, oneOf("VacateReasonSubCode", g.OverBudget, g.NearLimit)))
+	t.transform("GPUSlotGrow", fmt.Sprintf("RequestGPUs =?= 1 && isInteger(RequestVRAM) && RequestVRAM >= %d && RequestVRAM <= %d", inMiBFrom, largest), actions...)
 	t.line("endif")
 	t.line("")
 }
@@ -73,74 +75,21 @@ const (
 	startdHold = 21
 )
 
-// grown are the actions that make the request an expression. Its value changes
-// with the count alone, so that jobs with equal requests stay one autocluster.
-func (p Pool) grown() []string {
-	largest := int64(p.largest().Budget)
-	return []string{
-		"EVALSET RequestVRAMFirst int(RequestVRAM)",
-		"SET RequestVRAMGrown 0",
-		fmt.Sprintf("EVALSET VRAMRetries isInteger(VRAMRetries) ? max({0, min({VRAMRetries, %d})}) : %d", p.Growth.Retries, p.Growth.Retries),
-		"SET VRAMGrowths (NumHoldsByReason.JobPolicy ?: 0) + RequestVRAMGrown",
-		"SET RequestVRAM " + p.request("VRAMGrowths"),
-		fmt.Sprintf("SET VRAMCanGrow VRAMGrowths < VRAMRetries && RequestVRAM < %d", largest),
-	}
-}
-
-// request is the request after so many growths.
-func (p Pool) request(growths string) string {
-	return fmt.Sprintf("int(min({%d, quantize(RequestVRAMFirst * pow(%s, min({%s, VRAMRetries})), {%d})}))",
-		int64(p.largest().Budget), real(p.Growth.Factor), growths, int64(p.Quantum))
-}
-
-// limitHit are the actions that hold a job which ended at its limit. A CUDA
-// out-of-memory error is not visible outside the process, so the job's end must
-// tell of it. What the user says in on_exit_hold goes first.
-func (p Pool) limitHit() []string {
-	g := p.Growth
+// hit is whether a job ended at its limit. A CUDA out-of-memory error is not visible
+// outside the process, so the job's end must show it.
+func (g Growth) hit() string {
 	failed := fmt.Sprintf("(ExitBySignal =?= true || (ExitCode ?: 0) != 0) && VRAMUsage * 100 >= VRAMProvisioned * %d", g.LimitPercent)
-	hit := failed
-	if len(g.ExitCodes) > 0 {
-		hit = fmt.Sprintf("ExitBySignal =?= false && %s || %s", oneOf("ExitCode", g.ExitCodes...), failed)
+	if len(g.ExitCodes) == 0 {
+		return failed
 	}
-	actions := []string{"SET VRAMLimitHit (" + hit + ") =?= true"}
-	for _, a := range []struct{ name, none, ours string }{
-		{"OnExitHold", "false", "VRAMRetries > 0 && VRAMLimitHit"},
-		{"OnExitHoldReason", "undefined", p.limitReason()},
-		{"OnExitHoldSubCode", "undefined", strconv.Itoa(g.AtLimit)},
-	} {
-		own := "GPUSlotOwn" + a.name
-		expr := fmt.Sprintf("GPUSlotOwnOnExitHold =?= true ? %s : %s", own, a.ours)
-		actions = append(actions, fmt.Sprintf("DEFAULT %s %s", a.name, a.none), fmt.Sprintf("COPY %s %s", a.name, own), fmt.Sprintf("SET %s %s", a.name, expr))
-	}
-	return actions
-}
-
-// limitReason is the sentence of such a hold.
-func (p Pool) limitReason() string {
-	l := p.largest()
-	return fmt.Sprintf(`strcat("the job ended at the limit of its VRAM, ", VRAMProvisioned, " MiB", `+
-		`VRAMCanGrow ? strcat(": it runs again with request_vram = ", %s, ", retry ", VRAMGrowths + 1, " of ", VRAMRetries) : `+
-		`RequestVRAM >= %d ? %s : `+
-		`strcat(", after retry ", VRAMRetries, " of ", VRAMRetries, ": release it with a larger request_vram, if that is what it needs"))`,
-		p.request("VRAMGrowths + 1"), int64(l.Budget),
-		quoteText(fmt.Sprintf(", the largest budget of this pool (%s): make it smaller, or spread it over several GPUs", l.Name)))
-}
-
-// release lets held jobs go that have got a larger request since.
-func (t *text) release(g Growth) {
-	t.set("SYSTEM_PERIODIC_RELEASE_NAMES", "$(SYSTEM_PERIODIC_RELEASE_NAMES) GPUSlotGrow")
-	t.set("SYSTEM_PERIODIC_RELEASE_GPUSlotGrow",
-		"VRAMRetries > 0 && RequestVRAM > VRAMProvisioned && (HoldReasonCode == %d && HoldReasonSubCode == %d || HoldReasonCode == %d && %s)",
-		ruleHold, g.AtLimit, startdHold, oneOf("HoldReasonSubCode", g.OverBudget, g.NearLimit))
-	t.line("")
+	return fmt.Sprintf("ExitBySignal =?= false && %s || %s", oneOf("ExitCode", g.ExitCodes...), failed)
 }
 
 // early stops a job that came near its limit, if the access point lets it grow. One
 // that is over it is the agent's, which says so.
 func (t *text) early(g Growth) {
 	t.comment("A job that can grow is stopped before it meets its limit.")
-	t.set("GPUSLOT_EARLY", "((MY.VRAMUsage * 100 >= MY.VRAM * %d && MY.VRAMUsage <= MY.VRAM && TARGET.VRAMCanGrow) =?= true)", g.EarlyPercent)
+	t.set("GPUSLOT_EARLY", "((MY.VRAMUsage * 100 >= MY.VRAM * %d && MY.VRAMUsage <= MY.VRAM && TARGET.NextRequestVRAM > TARGET.RequestVRAM) =?= true)", g.EarlyPercent)
 	t.set("GPUSLOT_EARLY_REASON", `strcat("used ", int(MY.VRAMUsage), " MiB of ", MY.VRAM, " MiB requested, which is near its limit: it runs again with a larger request_vram")`)
 }
 

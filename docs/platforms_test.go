@@ -46,7 +46,7 @@ var families = []struct {
 }{
 	{regexp.MustCompile(`^(SLOT_TYPE|NUM_SLOTS_TYPE)_\d+`), "${1}_<N>"},
 	{regexp.MustCompile(`^(STARTD|SCHEDD)_CRON_GPUSLOT(?:_USAGE)?_`), "${1}_CRON_<JOB>_"},
-	{regexp.MustCompile(`^(JOB_TRANSFORM|SUBMIT_REQUIREMENT|SYSTEM_PERIODIC_RELEASE)_GPUSlot[A-Za-z]*`), "${1}_<NAME>"},
+	{regexp.MustCompile(`^(JOB_TRANSFORM|SUBMIT_REQUIREMENT)_GPUSlot[A-Za-z]*`), "${1}_<NAME>"},
 	{regexp.MustCompile(`^(MACHINE_RESOURCE(?:_INVENTORY)?)_(?:GPUs|VRAM)$`), "${1}_<TAG>"},
 	{regexp.MustCompile(`^GPUSLOT_(HOOK_)`), "<K>_${1}"},
 	{regexp.MustCompile(`^DOCKER_VOLUME_DIR_GPUSLOT\d+`), "DOCKER_VOLUME_DIR_<NAME>"},

@@ -48,20 +48,20 @@ type grown struct {
 	says                    string // in the event log
 }
 
-const again = "it runs again with request_vram = "
-
 var growthJobs = []grown{
 	{what: "needs 6 GiB, asks for 4, says so by its exit code", program: sayingJob, words: "alloc 6000", lines: []string{"request_vram = 4000"},
-		state: completed, vram: "8192", exit: "0", held: 1, released: 1, says: "the job ended at the limit of its VRAM, 4096 MiB: " + again + "8192, retry 1 of 3"},
+		state: completed, vram: "8192", exit: "0", evicted: 1},
+	{what: "needs 12 GiB, asks for 4", program: sayingJob, words: "alloc 12000", lines: []string{"request_vram = 4000"},
+		state: completed, vram: "16384", exit: "0", evicted: 2},
 	{what: "needs 6 GiB, asks for 4, fails after a sample near the limit", program: silentJob, words: "alloc 3700 sleep 15s alloc 2000", lines: []string{"request_vram = 4000"},
-		state: completed, vram: "8192", exit: "0", held: 1, released: 1, says: "4096 MiB: " + again + "8192, retry 1 of 3"},
+		state: completed, vram: "8192", exit: "0", evicted: 1},
 	{what: "fails far from its limit", program: silentJob, words: "alloc 1000 sleep 4s alloc 6000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "4096", exit: "1"},
 	{what: "needs more than any card has", program: sayingJob, words: "alloc 200000", lines: []string{"request_vram = 60000"},
-		state: held, vram: "largest", held: 2, released: 1, says: "the largest budget of this pool (NVIDIA H100"},
-	{what: "may grow once", program: sayingJob, words: "alloc 200000", lines: []string{"request_vram = 2000", "+VRAMRetries = 1"},
-		state: held, vram: "4096", held: 2, released: 1, says: "4096 MiB, after retry 1 of 1: release it with a larger request_vram"},
-	{what: "may not grow", program: sayingJob, words: "alloc 200000", lines: []string{"request_vram = 2000", "+VRAMRetries = 0"},
+		state: completed, vram: "largest", exit: "85", evicted: 1},
+	{what: "may grow once", program: sayingJob, words: "alloc 200000", lines: []string{"request_vram = 2000", "+MaxRequestVRAM = 4096"},
+		state: completed, vram: "4096", exit: "85", evicted: 1},
+	{what: "may not grow", program: sayingJob, words: "alloc 200000", lines: []string{"request_vram = 2000", "+MaxRequestVRAM = 0"},
 		state: completed, vram: "2048", exit: "85"},
 	{what: "is over its budget", program: pairJob, lines: []string{"request_vram = 4000"},
 		state: completed, vram: "8192", exit: "0", evicted: 1, says: "Code 21 Subcode 76"},
@@ -136,8 +136,7 @@ func (st *Stage) checkGrown(ctx context.Context, cluster int, g grown) error {
 	return nil
 }
 
-// checkOlderAccessPoint: before 25.2.1 a job over its budget is held and
-// released.
+// checkOlderAccessPoint: before 25.2.1 no job grows. One over its budget is held.
 func (st *Stage) checkOlderAccessPoint(ctx context.Context) error {
 	const file = "/etc/condor/config.d/60-gpuslot-access-point.config"
 	text, err := st.ReadFile(ctx, file)
@@ -145,7 +144,7 @@ func (st *Stage) checkOlderAccessPoint(ctx context.Context) error {
 		return err
 	}
 	older := strings.Replace(text, "if version >= 25.2.1\n", "if version >= 999.0.0\n", 1)
-	st.Check(older != text, "the rules for evictions are for 25.2.1 on")
+	st.Check(older != text, "growth is for 25.2.1 on")
 	if err := st.WriteFile(ctx, file, node.File{Data: older}); err != nil {
 		return err
 	}
@@ -153,7 +152,7 @@ func (st *Stage) checkOlderAccessPoint(ctx context.Context) error {
 		return err
 	}
 	g := grown{what: "is over its budget, by an older access point", program: pairJob, lines: []string{"request_vram = 4000"},
-		state: completed, vram: "8192", exit: "0", held: 1, released: 1, evicted: 1, says: "Code 21 Subcode 76"}
+		state: held, vram: "4096", held: 1, evicted: 1, says: "Code 21 Subcode 76"}
 	cluster, err := st.submit(ctx, g.job())
 	if err != nil {
 		return err
