@@ -101,6 +101,17 @@ func TestSlotTypesOfADifferentKind(t *testing.T) {
 	}
 }
 
+// TestConstraints: a comma would end the constraint on a slot's GPUs, and the slot would have none.
+func TestConstraints(t *testing.T) {
+	for name, n := range examples() {
+		for _, st := range slotTypes(n) {
+			if strings.Contains(st.among, ",") || (st.among == "") != (st.ids == 0) {
+				t.Errorf("%s: slot type %d has %d GPUs with %q", name, st.number, st.ids, st.among)
+			}
+		}
+	}
+}
+
 // TestSupervisedTypes: on a node with MIG devices every slot type has the wrapper, so
 // that jobs of all kinds ask before they start; elsewhere those of shared GPUs alone.
 func TestSupervisedTypes(t *testing.T) {

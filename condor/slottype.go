@@ -381,10 +381,11 @@ func largestShare(n Node) gpu.MiB {
 	return largest
 }
 
+// anyOf has no comma, which would end the constraint.
 func anyOf(devices []Device) string {
-	bare := make([]string, 0, len(devices))
+	ids := make([]string, 0, len(devices))
 	for _, d := range devices {
-		bare = append(bare, classad.Quote(d.UUID.Bare()))
+		ids = append(ids, "DeviceUuid == "+classad.Quote(d.UUID.Bare()))
 	}
-	return "member(DeviceUuid, {" + strings.Join(bare, ", ") + "})"
+	return strings.Join(ids, " || ")
 }
