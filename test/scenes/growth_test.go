@@ -53,7 +53,7 @@ var growthJobs = []grown{
 		state: completed, vram: "8192", exit: "0"},
 	{what: "needs 12 GiB, asks for 4", program: sayingJob, words: "alloc 12000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "16384", exit: "0"},
-	{what: "needs 6 GiB, asks for 4, fails after a sample near the limit", program: silentJob, words: "alloc 3700 sleep 15s alloc 2000", lines: []string{"request_vram = 4000"},
+	{what: "needs 6 GiB, asks for 4, fails after a sample near the limit", program: silentJob, words: "alloc 3500 sleep 15s alloc 2000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "8192", exit: "0"},
 	{what: "fails far from its limit", program: silentJob, words: "alloc 1000 sleep 4s alloc 6000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "4096", exit: "1"},
