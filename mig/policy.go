@@ -28,8 +28,6 @@ type Rules struct {
 	Dwell time.Duration `json:"dwell"`
 	// PerHour is the most changes of one GPU in any hour.
 	PerHour int `json:"per_hour"`
-	// Expected is how long a job is expected to use what a change makes for it.
-	Expected time.Duration `json:"expected"`
 	// DestroyTime and CreateTime are what one instance takes; FollowTime is what
 	// HTCondor takes to follow a change.
 	DestroyTime time.Duration `json:"destroy_time"`
@@ -48,7 +46,7 @@ type Rules struct {
 // NVIDIA's driver as its users report them.
 func DefaultRules() Rules {
 	return Rules{
-		Repartition: Static, Samples: 2, Dwell: 10 * time.Minute, PerHour: 6, Expected: 10 * time.Minute,
+		Repartition: Static, Samples: 2, Dwell: 10 * time.Minute, PerHour: 6,
 		DestroyTime: time.Second, CreateTime: time.Second / 2, FollowTime: 5 * time.Second,
 		ReserveAfter: time.Hour, ReserveFor: 12 * time.Hour, Reservations: 1,
 	}
@@ -63,8 +61,7 @@ func (r Rules) Check() error {
 		return fmt.Errorf("samples %d, changes per hour %d, reservations %d: 1, 1 and 0 are the least", r.Samples, r.PerHour,
 			r.Reservations)
 	}
-	for _, d := range []time.Duration{r.Dwell, r.Expected, r.DestroyTime, r.CreateTime, r.FollowTime, r.ReserveAfter,
-		r.ReserveFor} {
+	for _, d := range []time.Duration{r.Dwell, r.DestroyTime, r.CreateTime, r.FollowTime, r.ReserveAfter, r.ReserveFor} {
 		if d < 0 {
 			return fmt.Errorf("%s: no time of a rule can be negative", d)
 		}
@@ -144,28 +141,19 @@ func (v *view) decide() (Decision, error) {
 		return v.quiet(fmt.Sprintf("work waits for %s, but not yet in %d looks in a row", v.newest().names(),
 			v.rules.Samples)), nil
 	}
+	v.reserve(steady)
 	plan, err := v.plan(steady)
 	if err != nil {
 		return Decision{}, err
 	}
-	if v.reserve(plan, steady) {
-		if plan, err = v.plan(steady); err != nil {
-			return Decision{}, err
-		}
-	}
 	return v.judge(plan, steady), nil
 }
 
-// judge decides whether the plan is worth its steps.
+// judge carries out a plan that serves more.
 func (v *view) judge(plan Plan, steady []Demand) Decision {
 	made := v.made(plan, steady)
-	gain, cost := time.Duration(v.slices(made))*v.rules.Expected, v.cost(plan)
-	switch {
-	case len(plan.Steps) == 0 || made.total() == 0:
+	if len(plan.Steps) == 0 || made.total() == 0 {
 		return v.quiet(v.whyNot(plan))
-	case gain <= cost:
-		return v.quiet(fmt.Sprintf("a change would serve %s, "+
-			"but %s of one compute slice in use is not worth %s of one out of use", made, gain, cost))
 	}
 	why := made.String() + " more: " + describeSteps(plan)
 	if v.rules.Repartition == Suggest {
@@ -189,25 +177,6 @@ func (v *view) quiet(why string) Decision {
 		why += "; " + n
 	}
 	return Decision{Act: act, Why: why}
-}
-
-// cost is what the steps take away: the time that each GPU's change takes,
-// for each compute slice that is out of use meanwhile.
-func (v *view) cost(plan Plan) (sum time.Duration) {
-	took, lost := map[gpu.UUID]time.Duration{}, map[gpu.UUID]int{}
-	for _, s := range plan.Steps {
-		if s.Verb == Create {
-			took[s.GPU] += v.rules.CreateTime
-			continue
-		}
-		took[s.GPU] += v.rules.DestroyTime
-		p, _ := v.chip(s.GPU).Profile(s.Profile)
-		lost[s.GPU] += p.Slices
-	}
-	for u, t := range took {
-		sum += time.Duration(lost[u]) * (t + v.rules.FollowTime)
-	}
-	return sum
 }
 
 func describeSteps(plan Plan) string {

@@ -96,17 +96,15 @@ func (v *view) wanted(profile string) (n int) {
 	return n
 }
 
-// reserve keeps room for the work that has waited longest and that neither the
-// plan nor the end of a job on its own kind of instance will serve.
-func (v *view) reserve(plan Plan, steady []Demand) bool {
+// reserve keeps room for the work that has waited longest, if no instance of its
+// kind is there whose job could end.
+func (v *view) reserve(steady []Demand) {
 	if len(v.past.Reservations) >= v.rules.Reservations {
-		return false
+		return
 	}
-	made := v.made(plan, steady)
 	var starving []Demand
 	for _, d := range steady {
-		if d.Count > 0 && v.waited(d) >= v.rules.ReserveAfter && made.of(d.Profile) == 0 && v.idle(d.Profile) == 0 &&
-			!v.any(d.Profile) && !v.reservedFor(d.Profile) {
+		if d.Count > 0 && v.waited(d) >= v.rules.ReserveAfter && !v.any(d.Profile) && !v.reservedFor(d.Profile) {
 			starving = append(starving, d)
 		}
 	}
@@ -114,10 +112,9 @@ func (v *view) reserve(plan Plan, steady []Demand) bool {
 	for _, d := range starving {
 		if r, ok := v.room(d.Profile); ok {
 			v.past.Reservations = append(slices.Clone(v.past.Reservations), r)
-			return true
+			return
 		}
 	}
-	return false
 }
 
 func (v *view) reservedFor(profile string) bool {
@@ -137,18 +134,11 @@ func (v *view) waited(d Demand) time.Duration {
 	return 0
 }
 
-// site is a place that could be made, and what is in its way; less of each is
-// better, the first difference decides.
+// site is a place that could be made, and what is in its way.
 type site struct {
-	board            int
-	place, lost      uint64
-	busy, jobs       int // compute slices in use, and instances in use
-	idle, inflexible int
-}
-
-func (s site) compare(t site) int {
-	return cmp.Or(cmp.Compare(s.busy, t.busy), cmp.Compare(s.jobs, t.jobs), cmp.Compare(s.idle, t.idle),
-		cmp.Compare(s.inflexible, t.inflexible))
+	board       int
+	place, lost uint64
+	jobs        int // instances in use; less is better
 }
 
 // room finds where a profile can be made with the fewest jobs in the way.
@@ -160,7 +150,7 @@ func (v *view) room(profile string) (Reservation, bool) {
 		}
 		made := v.justMade(b)
 		for s := range b.sites(i, profile) {
-			if s.lost&made == 0 && (!found || s.compare(best) < 0) {
+			if s.lost&made == 0 && (!found || s.jobs < best.jobs) {
 				best, found = s, true
 			}
 		}
@@ -170,7 +160,7 @@ func (v *view) room(profile string) (Reservation, bool) {
 	}
 	b := v.boards[best.board]
 	return Reservation{GPU: b.gpu.UUID, Profile: profile, Place: b.ls.layout(best.place)[0], Keep: b.ls.layout(best.lost),
-		Since: v.now, Progress: v.now, Busy: int(count(best.lost & b.pinned))}, true
+		Since: v.now, Progress: v.now, Busy: best.jobs}, true
 }
 
 // justMade are young idle instances of a GPU for whose like work waits: it has not been
@@ -203,23 +193,12 @@ func (b board) sites(number int, profile string) func(yield func(site) bool) {
 				continue
 			}
 			lost := b.now &^ e.set
-			s := site{board: number, place: more, lost: lost, busy: b.slicesOf(lost & b.pinned),
-				jobs: int(count(lost & b.pinned)),
-				idle: b.slicesOf(lost &^ b.pinned), inflexible: -e.flexibility}
+			s := site{board: number, place: more, lost: lost, jobs: int(count(lost & b.pinned))}
 			if !yield(s) {
 				return
 			}
 		}
 	}
-}
-
-// slicesOf sums compute slices.
-func (b board) slicesOf(set uint64) (n int) {
-	for _, at := range b.ls.layout(set) {
-		p, _ := b.ls.chip.Profile(at.Profile)
-		n += p.Slices
-	}
-	return n
 }
 
 // describe tells what a reservation waits for.

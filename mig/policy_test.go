@@ -255,19 +255,6 @@ func TestPolicyFusesWhenFree(t *testing.T) {
 	}
 }
 
-// A gain that is less than the cost is let be.
-func TestPolicyWeighsCost(t *testing.T) {
-	r := auto()
-	r.Expected, r.FollowTime = time.Second, time.Minute
-	p := newPond(t, r, busyNode(t, 0, 1, 2, 3))
-	for range 15 {
-		p.look(mig.Demand{Profile: "3g.20gb", Count: 1})
-	}
-	if p.last.Act != mig.Nothing || !strings.Contains(p.last.Why, "is not worth") {
-		t.Errorf("%s: %s", p.last.Act, p.last.Why)
-	}
-}
-
 // The past survives a restart of the agent as JSON; a profile that nobody has is told.
 func TestPolicyPastAsJSON(t *testing.T) {
 	p := newPond(t, auto(), busyNode(t, 0, 1, 2, 3, 5))

@@ -77,15 +77,6 @@ func (v *view) name(text string) (string, bool) {
 	return "", false
 }
 
-func (v *view) chip(u gpu.UUID) gpu.Chip {
-	for _, b := range v.boards {
-		if b.gpu.UUID == u {
-			return b.ls.chip
-		}
-	}
-	return gpu.Chip{}
-}
-
 // profileOn finds a profile on a GPU by its name.
 func (b board) profileOn(name string) (gpu.Profile, uint64, bool) {
 	p, err := ProfileNamed(b.ls.chip, name)
@@ -206,19 +197,6 @@ func (v *view) made(plan Plan, steady []Demand) (u Unmet) {
 		}
 	}
 	return u
-}
-
-// slices is the number of compute slices of so many instances.
-func (v *view) slices(u Unmet) (n int) {
-	for _, s := range u {
-		for _, b := range v.boards {
-			if p, _, ok := b.profileOn(s.Profile); ok {
-				n += s.Count * p.Slices
-				break
-			}
-		}
-	}
-	return n
 }
 
 // one is a place as a set.
