@@ -171,8 +171,10 @@ func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 const (
 	stormSize   = 64
 	stormRounds = 10
-	// stormAim holds on a machine that does nothing else; the no-ops beside it tell if it does.
-	stormAim = 100 * time.Millisecond
+	// stormAim is for a machine that starts the same number of no-ops in a third of it.
+	// On a slower one prepare may take stormRatio times as long as they do, as one start may.
+	stormAim   = 100 * time.Millisecond
+	stormRatio = 3
 )
 
 // storm starts 64 jobs at once, as a node does that was just filled.
@@ -192,7 +194,7 @@ func (b *bench) storm(ctx context.Context) ([]row, error) {
 	base, prepare := quantile(times["noop"], 0.99), quantile(times["prepare"], 0.99)
 	return []row{{fmt.Sprintf("%d at once, none refused: prepare, p99", stormSize),
 		fmt.Sprintf("%s = %.1f x %d no-ops at once (%s)", prepare, ratio(prepare, base), stormSize, base),
-		"<= " + stormAim.String(), prepare <= stormAim}}, nil
+		fmt.Sprintf("<= %s or %d x no-ops", stormAim, stormRatio), prepare <= max(stormAim, stormRatio*base)}}, nil
 }
 
 // build measures plan.Build for 16 GPUs x 48 shares.
