@@ -133,7 +133,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	if root == "" {
 		root = "/proc"
 	}
-	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own}
+	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own, Mount: a.cgroupRoot}
 	a.jobs, a.access = jobs.New(a.proc), access.NewList(a.pipes, a.clients)
 	a.startds = a.newStartds()
 	a.modes = modes.New(modes.Options{

@@ -90,6 +90,9 @@ type DeviceProcess struct {
 	Memory Measured[Bytes]
 	// MPSClient says that the process stands in the list of MPS clients.
 	MPSClient bool
+	// Graphics says that the process stands in the list of graphics (OpenGL, Vulkan) and in no
+	// other. It uses memory as others do.
+	Graphics bool
 }
 
 // ProcessSample is one process's share of kernel time in one sampling period

@@ -20,7 +20,8 @@ import (
 // Job is a job on a shared GPU with what one sample shows of it.
 type Job struct {
 	jobs.Job
-	// Memory is that of all its processes on the GPU.
+	// Memory is that of all its processes on the GPU. Where one of them is not known its value is
+	// that of the others: a job that uses more than its budget by that breaks the rule, too.
 	Memory gpu.Measured[gpu.Bytes]
 	// PIDs are those processes; Beside are the ones among them that are no
 	// clients of the control daemon.
@@ -142,7 +143,7 @@ func (j Job) laws(r Rules) []law {
 	clients := len(j.PIDs) - len(j.Beside)
 	return []law{
 		{code: api.CodeOverBudget, known: j.Memory.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
-			broken: j.Memory.Known && used > r.Budgets.Limit(j.Budget), reason: j.overBudget(used)},
+			broken: used > r.Budgets.Limit(j.Budget), reason: j.overBudget(used)},
 		{code: api.CodeTooManyClients, known: j.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
 			broken: j.Known && j.MostClients > 0 && clients > j.MostClients,
 			reason: fmt.Sprintf("%d processes of the job use %s, and one share serves at most %d: start fewer processes, "+

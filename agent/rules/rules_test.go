@@ -40,7 +40,9 @@ func jobUsing(used gpu.MiB) Job {
 func TestJudge(t *testing.T) {
 	start := time.Unix(1000, 0)
 	unknown := jobUsing(9000)
-	unknown.Memory = gpu.Measured[gpu.Bytes]{Value: 9000 * mib}
+	unknown.Memory = gpu.Measured[gpu.Bytes]{Value: 4096 * mib}
+	atLeast := jobUsing(9000)
+	atLeast.Memory.Known = false
 	beside := jobUsing(100)
 	beside.PIDs, beside.Beside = []int{200, 201}, []int{201}
 	many := jobUsing(100)
@@ -66,6 +68,7 @@ func TestJudge(t *testing.T) {
 		"over, to be held":    {[]at{{0, held}}, api.CodeOverBudget, "used 6200 MiB"},
 		"above the largest":   {[]at{{0, jobUsing(17000)}, {10, jobUsing(17000)}}, api.CodeOverBudget, "used 17000 MiB of 4096 MiB requested, more than one job may have on " + string(uuid(0)) + " (16384 MiB): ask for a whole GPU"},
 		"unknown":             {[]at{{0, unknown}, {60, unknown}}, 0, ""},
+		"over without one":    {[]at{{0, atLeast}, {10, atLeast}}, api.CodeOverBudget, "used 9000 MiB"},
 		"unknown in between":  {[]at{{0, jobUsing(6200)}, {5, unknown}, {10, jobUsing(6200)}}, api.CodeOverBudget, "used 6200 MiB"},
 		"unknown at the end":  {[]at{{0, jobUsing(6200)}, {10, unknown}}, 0, ""},
 		"beside the daemon":   {[]at{{0, beside}, {30, beside}}, api.CodeUnattached, "process 201 of the job computes"},
@@ -113,8 +116,8 @@ func TestNobodyIsHeldUnjustly(t *testing.T) {
 			}
 			var found []Finding
 			b, found = b.Judge([]Job{j}, defaultRules(), now)
-			over := j.Memory.Known && j.Memory.Value.MiB() > limit
-			if j.Memory.Known {
+			over := j.Memory.Value.MiB() > limit // at least that
+			if j.Memory.Known || over {
 				known = append(known, look{now, over})
 			}
 			got := slices.ContainsFunc(found, func(f Finding) bool { return f.Code == api.CodeOverBudget })

@@ -219,8 +219,10 @@ func (l *Loop) seen(n Node, snap *usage.Snapshot, now time.Time) []rules.Job {
 		if j.Known {
 			j.Outside = l.Limits.Outside(j.Job, j.PIDs, l.limited(n, j.GPU))
 		}
-		if !j.Memory.Known { // NVML does not report the memory of its processes
-			j.Memory = l.Limits.Used(j.Starter, j.GPU, now)
+		if !j.Memory.Known { // NVML does not report the memory of all its processes
+			if used := l.Limits.Used(j.Starter, j.GPU, now); used.Known {
+				j.Memory = used
+			}
 		}
 		j.Pipes = n.Config.Paths.PipeRoot() + "/" + string(j.GPU)
 		for _, pid := range j.Beside {

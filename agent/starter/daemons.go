@@ -25,7 +25,8 @@ func (n Node) startds() []int {
 func (n Node) DaemonCgroups() []string {
 	var paths []string
 	for _, pid := range n.startds() {
-		if p, err := n.UnifiedCgroup(pid); err == nil && !slices.Contains(paths, p) {
+		text, err := n.Cgroup(pid)
+		if p := unified(text); err == nil && !slices.Contains(paths, p) {
 			paths = append(paths, p)
 		}
 	}
@@ -36,7 +37,7 @@ func (n Node) DaemonCgroups() []string {
 // UnifiedCgroup is the cgroup of a process, below the mount of cgroup v2; empty where it is
 // in none. Errors are those of reading /proc.
 func (n Node) UnifiedCgroup(pid int) (string, error) {
-	text, err := n.Cgroup(pid)
+	text, err := n.cgroupText(pid)
 	return unified(text), err
 }
 

@@ -109,7 +109,7 @@ var userManager = regexp.MustCompile(`/user@([0-9]{1,10})\.service(?:/|\n|$)`)
 // account's choice; what stands before it is not, because a job may give its own
 // cgroups the name of such a manager, too.
 func (n Node) trustedCgroup(pid int) ([]byte, error) {
-	b, err := n.Cgroup(pid)
+	b, err := n.cgroupText(pid)
 	if err != nil {
 		return nil, err
 	}

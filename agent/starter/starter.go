@@ -35,6 +35,8 @@ type Node struct {
 	// Own is the account of the agent. Starters of root and of this account count: where
 	// the agent is not root (a personal pool), both are one trust domain.
 	Own uint32
+	// Mount is that of cgroup v2; /sys/fs/cgroup where empty.
+	Mount string
 }
 
 func (n Node) trusts(uid uint32) bool { return uid == 0 || uid == n.Own }

@@ -20,7 +20,8 @@ type owners struct {
 	round map[process.ID]SlotKey
 }
 
-// of finds the owner of each process that a device listed at a time.
+// of finds the owner of each process that a device listed at a time. Graphics of no job, such
+// as a display server's, is left out: it keeps neither jobs nor MPS servers from the device.
 func (o *owners) of(list gpu.Measured[[]gpu.DeviceProcess], at time.Time) gpu.Measured[[]Process] {
 	if !list.Known {
 		return gpu.Measured[[]Process]{}
@@ -29,9 +30,11 @@ func (o *owners) of(list gpu.Measured[[]gpu.DeviceProcess], at time.Time) gpu.Me
 	if err != nil {
 		latest = ^uint64(0) // then a PID that was used again is not told from the first
 	}
-	out := make([]Process, len(list.Value))
-	for i, p := range list.Value {
-		out[i] = o.owner(p, latest)
+	out := make([]Process, 0, len(list.Value))
+	for _, p := range list.Value {
+		if of := o.owner(p, latest); of.Owner == OwnerSlot || !p.Graphics {
+			out = append(out, of)
+		}
 	}
 	return gpu.Known(out)
 }

@@ -117,6 +117,26 @@ func TestMemoryOfSlots(t *testing.T) {
 	}
 }
 
+// Graphics counts for the job that draws. A display server is no job's, and in nobody's way.
+func TestGraphics(t *testing.T) {
+	n := newNode(t)
+	n.process(t, 100, 1)
+	n.process(t, 101, 1)
+	n.process(t, 102, 1)
+	n.slots = map[int]SlotKey{100: slot1, 101: slot1}
+	draws := func(pid int) gpu.DeviceProcess {
+		return gpu.DeviceProcess{PID: pid, Memory: gpu.Known(2 * gib), Graphics: true}
+	}
+	n.readings = []gpu.Reading{reads(gpuA, on(100, gib), draws(101), draws(102))}
+	snap := n.round(t, n.sampler())
+	if got, _ := snap.Slot(slot1, wholeA); got.Memory != gpu.Known(3*gib) || got.Processes != 2 {
+		t.Errorf("slot1_1 computes with 1 GiB and draws with 2 GiB: %+v", got)
+	}
+	if d, _ := snap.Device(wholeA); d.Unowned != 0 || len(d.Processes.Value) != 2 {
+		t.Errorf("a display server counts as a stranger: %+v", d)
+	}
+}
+
 // A PID that another process got after the GPU was read is not the one it listed.
 func TestAReusedPIDIsNotTheSameProcess(t *testing.T) {
 	n := newNode(t)

@@ -177,7 +177,7 @@ type usageSymbols struct {
 	// board: all calls of a Board.
 	board bool
 	// processes is false on drivers whose process struct differs from NVIDIA's header.
-	processes bool
+	processes, graphics bool
 }
 
 func lookUpUsage(lib nvml.Interface) *usageSymbols {
@@ -197,6 +197,7 @@ func lookUpUsage(lib nvml.Interface) *usageSymbols {
 		gpm:            has("nvmlGpmQueryDeviceSupport") && has("nvmlGpmSampleGet") && has("nvmlGpmMetricsGet"), // 525
 		gpmMIG:         has("nvmlGpmMigSampleGet"),                                                              // 525
 		processes:      any3("nvmlDeviceGetComputeRunningProcesses") && !brokenProcessStruct(driver),
+		graphics:       any3("nvmlDeviceGetGraphicsRunningProcesses"),
 		board: has("nvmlDeviceGetTemperature") && has("nvmlDeviceGetEnforcedPowerLimit") && has("nvmlDeviceGetClockInfo") &&
 			has("nvmlDeviceGetCurrentClocksThrottleReasons") && has("nvmlDeviceGetTotalEccErrors"),
 	}

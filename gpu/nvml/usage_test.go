@@ -98,19 +98,21 @@ func process(pid uint32, mib uint64) nvml.ProcessInfo {
 	return nvml.ProcessInfo{Pid: pid, UsedGpuMemory: mib << 20}
 }
 
-func TestProcessesAreTheUnionOfBothLists(t *testing.T) {
+func TestProcessesAreTheUnionOfAllLists(t *testing.T) {
 	unknown := nvml.ProcessInfo{Pid: 40, UsedGpuMemory: notAvailable}
 	got := union(
 		[]nvml.ProcessInfo{process(30, 100), process(10, 28), process(0, 7), unknown, process(50, 1)},
 		[]nvml.ProcessInfo{process(20, 300), process(30, 90), unknown, {Pid: 50, UsedGpuMemory: notAvailable}},
+		[]nvml.ProcessInfo{process(60, 20000), process(10, 29)},
 	)
 	mib := func(n uint64) gpu.Measured[gpu.Bytes] { return gpu.Known(gpu.Bytes(n << 20)) }
 	want := []gpu.DeviceProcess{
-		{PID: 10, Memory: mib(28)},
+		{PID: 10, Memory: mib(29)},
 		{PID: 20, Memory: mib(300), MPSClient: true},
 		{PID: 30, Memory: mib(100), MPSClient: true}, // the larger, not the sum
 		{PID: 40, MPSClient: true},
 		{PID: 50, Memory: mib(1), MPSClient: true},
+		{PID: 60, Memory: mib(20000), Graphics: true},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

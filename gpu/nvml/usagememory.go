@@ -41,8 +41,9 @@ func memoryV2(v nvml.Memory_v2) gpu.Measured[gpu.MemoryUse] {
 	})
 }
 
-// processes are those of the compute list and of the MPS list. Clients of MPS
-// stand in one, the other or both, depending on driver and GPU.
+// processes are those of the compute list, of the MPS list and of the graphics list. Clients
+// of MPS stand in the first, the second or both, depending on driver and GPU. A process that
+// uses OpenGL or Vulkan, and not CUDA, stands in the third only (nvml.h).
 func (m *meter) processes(r *deviceReader) gpu.Measured[[]gpu.DeviceProcess] {
 	if !m.has.processes {
 		return gpu.Measured[[]gpu.DeviceProcess]{}
@@ -55,27 +56,39 @@ func (m *meter) processes(r *deviceReader) gpu.Measured[[]gpu.DeviceProcess] {
 	if !compute.Known && !clients.Known {
 		return gpu.Measured[[]gpu.DeviceProcess]{}
 	}
-	return gpu.Known(union(compute.Value, clients.Value))
+	var graphics gpu.Measured[[]nvml.ProcessInfo]
+	if m.has.graphics {
+		graphics = told(r, "nvmlDeviceGetGraphicsRunningProcesses", func() ([]nvml.ProcessInfo, nvml.Return) {
+			list, ret := r.device.GetGraphicsRunningProcesses()
+			if ret != nvml.SUCCESS {
+				ret = nvml.ERROR_NOT_SUPPORTED // no answer here says that the GPU cannot be read
+			}
+			return list, ret
+		})
+	}
+	return gpu.Known(union(compute.Value, clients.Value, graphics.Value))
 }
 
-// union lists every process once. Where both lists tell its memory the larger
-// counts, not the sum: both mean all of it.
-func union(compute, clients []nvml.ProcessInfo) []gpu.DeviceProcess {
-	out := make([]gpu.DeviceProcess, 0, len(compute)+len(clients))
-	add := func(list []nvml.ProcessInfo, client bool) {
+// union lists every process once. Where several lists tell its memory the largest
+// counts, not the sum: each means all of it.
+func union(compute, clients, graphics []nvml.ProcessInfo) []gpu.DeviceProcess {
+	out := make([]gpu.DeviceProcess, 0, len(compute)+len(clients)+len(graphics))
+	add := func(list []nvml.ProcessInfo, as gpu.DeviceProcess) {
 		for _, p := range list {
 			if p.Pid == 0 { // a sentinel
 				continue
 			}
-			d := gpu.DeviceProcess{PID: int(p.Pid), MPSClient: client}
+			d := as
+			d.PID = int(p.Pid)
 			if p.UsedGpuMemory != notAvailable {
 				d.Memory = gpu.Known(gpu.Bytes(p.UsedGpuMemory))
 			}
 			out = append(out, d)
 		}
 	}
-	add(compute, false)
-	add(clients, true)
+	add(compute, gpu.DeviceProcess{})
+	add(clients, gpu.DeviceProcess{MPSClient: true})
+	add(graphics, gpu.DeviceProcess{Graphics: true})
 	slices.SortStableFunc(out, func(a, b gpu.DeviceProcess) int { return a.PID - b.PID })
 	return mergeSame(out)
 }
@@ -90,6 +103,7 @@ func mergeSame(sorted []gpu.DeviceProcess) []gpu.DeviceProcess {
 		}
 		same := &sorted[n-1]
 		same.MPSClient = same.MPSClient || p.MPSClient
+		same.Graphics = same.Graphics && p.Graphics
 		if p.Memory.Known && (!same.Memory.Known || p.Memory.Value > same.Memory.Value) {
 			same.Memory = p.Memory
 		}

@@ -49,14 +49,18 @@ static CUresult admitted(const struct view *v)
 	return refused ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_SUCCESS;
 }
 
+/* GPUSLOT_SIM_GRAPHICS: the process uses OpenGL or Vulkan in place of CUDA. Compute modes are about CUDA only, and NVML
+ * has such processes in the list of graphics (nvml.h). */
+static int draws(void) { return !session.server && getenv("GPUSLOT_SIM_GRAPHICS") != NULL; }
+
 static CUresult enter(struct view *v)
 {
 	struct sim_process *p = own_process(v);
-	CUresult r = p ? CUDA_SUCCESS : admitted(v);
+	CUresult r = p || draws() ? CUDA_SUCCESS : admitted(v);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (!p)
-		p = sim_add_process(v->w, own_pid(), session.server ? SIM_MPS_CLIENT : SIM_COMPUTE, v->d.gpu, v->d.gi, v->d.ci);
+		p = sim_add_process(v->w, own_pid(), session.server ? SIM_MPS_CLIENT : draws() ? SIM_GRAPHICS : SIM_COMPUTE, v->d.gpu, v->d.gi, v->d.ci);
 	if (!p)
 		return CUDA_ERROR_OPERATING_SYSTEM; /* the state's table is full */
 	p->server = session.server;
