@@ -134,7 +134,7 @@ test-busy: ## make test beside three busy loops: no test may fail because a mach
 	test/busy.sh $(MAKE) --no-print-directory test
 
 .PHONY: check
-check: tools fmt-check vet lint vuln test-unit ## format, lint, vet with all tags, known vulnerabilities, race tests
+check: tools fmt-check vet lint vuln house-check test-unit ## format, lint, vet with all tags, known vulnerabilities, sizes, race tests
 
 .PHONY: fmt-check
 fmt-check:
@@ -201,6 +201,11 @@ tally-there:
 .PHONY: house
 house: tools ## how large the program is and how it is cut, beside the aims
 	@$(GO) run ./test/house
+
+.PHONY: house-check
+house-check: tools
+	$(GO) run ./test/house -check
+	$(GO_TEST) ./test/house
 
 FUZZTIME ?= 60s
 .PHONY: fuzz
