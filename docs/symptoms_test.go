@@ -23,7 +23,7 @@ var reproduced = map[string]struct{ file, test, sees string }{
 	"its memory-limit reads":                                          {"mps/matrix_test.go", "foreignLimits", "its memory-limit reads"},
 	"its MPS server … is in FAULT":                                    {"agent/daemons/servers_test.go", "TestServerState", "is in FAULT"},
 	"its MPS server met N fatal GPU errors":                           {"agent/daemons/servers_test.go", "TestServerFlaps", "fatal GPU errors"},
-	"its MPS server … is INITIALIZING":                                {"agent/daemons/servers_test.go", "TestServerState", "INITIALIZING"},
+	"its MPS server … is not ready":                                   {"agent/daemons/servers_test.go", "TestServerState", "is not ready"},
 	"Xid N":                                                           {"agent/faults/faults_test.go", "TestStories", "Xid 79"},
 	"closed by `owner` since":                                         {"agent/closures_test.go", "TestClosuresOutliveAgents", "closed by node-health since"},
 	"the inventory cannot be read: … driver/library version mismatch": {"test/scenes/quiesce.go", "mismatched", "driver/library version mismatch"},

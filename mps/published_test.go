@@ -53,7 +53,7 @@ func TestUnknownRepliesClose(t *testing.T) {
 	}
 	for _, status := range []string{"READY", "", "ACTIVE 2", "active"} {
 		s, ok := parseServer(337, []string{status, "100.0", "31G", ""})
-		if !ok || s.Status != StatusUnknown {
+		if !ok || s.Status != Unreadable {
 			t.Errorf("the status %q is %q", status, s.Status)
 		}
 	}

@@ -20,6 +20,7 @@ const (
 	Initializing  ServerStatus = "INITIALIZING" // clients wait
 	Active        ServerStatus = "ACTIVE"       // clients come and go
 	Faulted       ServerStatus = "FAULT"        // newcomers get 807 until every client that the fault met has ended
+	Unreadable    ServerStatus = "UNREADABLE"   // a word that no driver was seen to print
 )
 
 // Server is one MPS server, as its control daemon and the kernel tell of it.
@@ -172,6 +173,10 @@ func parseServer(pid int, replies []string) (Server, bool) {
 	switch st := ServerStatus(strings.TrimSpace(replies[0])); st {
 	case Initializing, Active, Faulted:
 		s.Status = st
+	default:
+		if !strings.HasPrefix(replies[0], "Unknown command") {
+			s.Status = Unreadable
+		}
 	}
 	if _, err := parsePercentage(replies[1]); err != nil {
 		return s, true // it is not ready: 535 to 555 answer nothing

@@ -64,7 +64,7 @@ func (s ServerState) next(servers []mps.Server, at time.Time) ServerState {
 		case mps.Faulted:
 			s.faulted, s.pid = since(was.faulted, at), srv.PID
 			s.clients = append(s.clients, srv.Clients...)
-		case mps.Initializing:
+		case mps.Initializing, mps.Unreadable:
 			s.waiting, s.pid = since(was.waiting, at), srv.PID
 		}
 	}
@@ -97,7 +97,7 @@ func (s ServerState) Closed(now time.Time) string {
 			"and it serves nobody until %d clients have ended; gpuslot ends those that are left after %s",
 			s.pid, s.faulted.Format(time.TimeOnly), s.named(), len(s.clients), leftoverAfter)
 	case !s.waiting.IsZero() && now.Sub(s.waiting) > waitingTooLong:
-		return fmt.Sprintf("its MPS server (pid %d) is INITIALIZING since %s: jobs would wait for it without end; "+
+		return fmt.Sprintf("its MPS server (pid %d) is not ready since %s: jobs would wait for it without end; "+
 			"see its log (%s) and restart it: gpuslot gpu restart",
 			s.pid, s.waiting.Format(time.TimeOnly), systemd.JournalCommand("gpuslot-mps@*"))
 	case now.Before(s.pausedUntil()):

@@ -32,7 +32,7 @@ func TestServerState(t *testing.T) {
 	says(0, "")
 	see(10, serverIn(mps.Initializing))
 	says(11, "")
-	says(41, "INITIALIZING since")
+	says(41, "is not ready since")
 	see(50, serverIn(mps.Active, 7))
 	says(50, "")
 	see(60, serverIn(mps.Faulted, 7, 8))
