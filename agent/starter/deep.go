@@ -51,8 +51,10 @@ func (n Node) slotCgroups(mount string) []string {
 		above := filepath.Join(mount, path.Dir(p))
 		_ = filepath.WalkDir(above, func(at string, d fs.DirEntry, err error) error {
 			switch rest, _ := filepath.Rel(above, at); {
-			case err != nil || !d.IsDir():
-				return nil // it has ended
+			case err != nil: // the cgroup has ended
+				return fs.SkipDir
+			case !d.IsDir():
+				return nil
 			case cgroup.Slot(d.Name()) != "":
 				found = append(found, strings.TrimPrefix(at, filepath.Clean(mount)))
 				return fs.SkipDir

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -32,7 +33,7 @@ func TestHTML(t *testing.T) {
 		d, bars := xml.NewDecoder(strings.NewReader(plots[i])), 0
 		for {
 			token, err := d.Token()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {
