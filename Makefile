@@ -203,7 +203,7 @@ house: tools ## how large the program is and how it is cut, beside the aims
 	@$(GO) run ./test/house
 
 .PHONY: house-check
-house-check: tools
+house-check: tools | tally-there
 	$(GO) run ./test/house -check
 	$(GO_TEST) ./test/house
 

@@ -22,7 +22,7 @@ func TestUnderSanitizers(t *testing.T) {
 		return // the whole run is
 	}
 	Dir(t) // skips without gcc
-	ctx, cancel := context.WithTimeout(t.Context(), 2*commandLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*commandLimit)
 	defer cancel()
 	self, err := os.Executable()
 	if raceDetector {
