@@ -39,6 +39,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/server"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/status"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/agent/verify"
 	"github.com/gpuslot/gpuslot/agent/waiting"
@@ -190,6 +191,8 @@ type Agent struct {
 	metricsDown atomic.Pointer[string]
 	public      publicState
 	verifier    *verify.Verifier
+	// reader takes snapshots of the node for readers.
+	reader *status.Reader
 	// lastHour is what the node's page plots.
 	lastHour page.History
 	// partitions are static SM partitions.

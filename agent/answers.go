@@ -90,7 +90,7 @@ func (a *Agent) answerHere(_ context.Context, q server.Question) api.Reply {
 	if err != nil {
 		return api.Reply{Error: err.Error()}
 	}
-	return api.Reply{Here: a.here(c)}
+	return api.Reply{Here: a.reader.Here(c, time.Now())}
 }
 
 // answerNode shows everybody the state of the node, and operators the jobs and processes, too.

@@ -274,7 +274,8 @@ func (a *Agent) publish(v *view, start time.Time) {
 // journals are below these directories.
 func fixedPaths(old, new config.Config) error {
 	if old.Paths.Run != "" && (old.Paths.Run != new.Paths.Run || old.Paths.State != new.Paths.State) {
-		return errors.New("paths.run and paths.state cannot change while gpuslotd runs: stop it, run gpuslotd --release with the old file, then start it with the new one")
+		return errors.New("paths.run and paths.state cannot change while gpuslotd runs: stop it, run gpuslotd --release " +
+			"with the old file, then start it with the new one")
 	}
 	return nil
 }
@@ -307,7 +308,8 @@ func (a *Agent) planBefore(p config.Paths) error {
 		}
 	}
 	if runs != "" {
-		return fmt.Errorf("which control daemons the jobs use is not known, so none is started or stopped until they have ended: %s: %w", runs, a.lostPlan)
+		return fmt.Errorf("which control daemons the jobs use is not known, so none is started or stopped until they have "+
+			"ended: %s: %w", runs, a.lostPlan)
 	}
 	if err := store.Aside(p.PlanFile()); err != nil {
 		return err

@@ -40,7 +40,7 @@ func newCgroupAgent(t *testing.T) *cgroupAgent {
 		Driver: c.driver, Jobs: c.jobs, Processes: c.Agent.proc, Cgroups: c.Agent.proc, Metrics: c.metrics, Log: c.log,
 		Root: root, File: cgroupsFile(c.config()),
 	})
-	c.ender = c.newEnder()
+	c.ender, c.reader = c.newEnder(), c.newReader()
 	v := *c.view.Load()
 	v.can.CgroupLimits = capability.Controllers(fstest.MapFS{
 		"fs/cgroup/cgroup.controllers": {Data: []byte("memory dmem\n")},

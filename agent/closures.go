@@ -11,15 +11,6 @@ func (a *Agent) closedBy(g *plan.GPU) closures.List {
 	return a.closures.On(g.UUID, g.Physical())
 }
 
-// statusClosures are closures as operators see them.
-func statusClosures(l closures.List) []api.GPUHold {
-	var out []api.GPUHold
-	for _, c := range l {
-		out = append(out, api.GPUHold{Owner: c.Owner, Reason: c.Reason, Since: c.Since})
-	}
-	return out
-}
-
 // operator closes and opens GPUs.
 func (a *Agent) operator() closures.Operator {
 	return closures.Operator{Table: a.closures, Faults: a.troubles, Events: a.history, Log: a.log}

@@ -84,7 +84,8 @@ func gpuNamed(p *plan.Plan, name string) (*plan.GPU, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return nil, fmt.Errorf("there is no GPU %q in the plan: name one by its index or UUID, as gpuslot status shows them", foreign.Clip(name))
+		return nil, fmt.Errorf("there is no GPU %q in the plan: name one by its index or UUID, as gpuslot status shows "+
+			"them", foreign.Clip(name))
 	}
 	return nil, fmt.Errorf("%q begins the UUIDs of %d GPUs: give more of it", foreign.Clip(name), len(found))
 }

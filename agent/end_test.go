@@ -30,6 +30,7 @@ func (ta *testAgent) reads(source usage.Source) {
 	if err := ta.newSampling(source, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
 		ta.t.Fatal(err)
 	}
+	ta.reader = ta.newReader()
 }
 
 // sampledAt takes a sample and judges it as one of another time.

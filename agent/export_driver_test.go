@@ -13,6 +13,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/hardware"
 	"github.com/gpuslot/gpuslot/agent/metrics"
+	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
@@ -79,11 +80,12 @@ func TestNoDriverInsideAScrape(t *testing.T) {
 	if err := ta.newSampling(d, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
 		t.Fatal(err)
 	}
+	ta.reader = ta.newReader()
 	ta.sampling.Round(t.Context())
 	before := d.calls.Load()
 	for range 100 {
 		scrapeOf(t, ta.Agent)
-		ta.pageNode()
+		page.NodeOf(ta.snapshot())
 	}
 	if after := d.calls.Load(); before == 0 || after != before {
 		t.Errorf("the driver was asked %d times before and %d times by 100 scrapes", before, after-before)
@@ -112,6 +114,7 @@ func BenchmarkAgentScrape(b *testing.B) {
 	if err := ta.newSampling(node, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
 		b.Fatal(err)
 	}
+	ta.reader = ta.newReader()
 	ta.sampling.Round(b.Context())
 	ta.sampling.Round(b.Context())
 	text := scrapeOf(b, ta.Agent)

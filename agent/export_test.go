@@ -13,162 +13,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-	"pgregory.net/rapid"
-
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
-	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/gpu/process"
-	"github.com/gpuslot/gpuslot/mps"
 )
 
 const migUUID = gpu.UUID("MIG-00000000-0000-5000-8000-000000000000")
-
-// sampledAt is a snapshot of one GPU that was read at a time, with a slot.
-func sampledAt(at time.Time) *usage.Snapshot {
-	d := usage.Device{GPU: uuid(0)}
-	return &usage.Snapshot{
-		At:       at,
-		Devices:  []usage.DeviceUsage{{Device: d, At: at, Method: usage.MethodExclusive}},
-		Slots:    []usage.SlotUsage{{Slot: rules.SlotKey(jobUsing(0).Starter), Device: d, Method: usage.MethodExclusive, Processes: 1, Memory: gpu.Known(gpu.Bytes(7))}},
-		Counters: []usage.SlotCounters{{Slot: "slot1_1", Device: d}},
-		Sources:  []usage.Health{{Source: "nvml", Took: time.Millisecond, Succeeded: at, Failures: 3}},
-	}
-}
-
-// TestStaleSamplesAreNotShown: three intervals, whatever the sampler does; the
-// job table stays.
-func TestStaleSamplesAreNotShown(t *testing.T) {
-	at := time.Unix(1000, 0)
-	running := []jobs.Job{jobUsing(0).Job}
-	c := config.Default()
-	fresh := usageOf(sampledAt(at), running, c, at.Add(3*time.Second))
-	if len(fresh.Devices) != 1 || len(fresh.Counters) != 1 || len(fresh.Slots) != 1 || !fresh.Slots[0].Usage.Memory.Known || !fresh.Sources[0].Up {
-		t.Errorf("after three intervals: %+v", fresh)
-	}
-	stale := usageOf(sampledAt(at), running, c, at.Add(3*time.Second+1))
-	want := metrics.Usage{
-		Sampled: at,
-		Sources: []metrics.Source{{Name: "nvml", Took: gpu.Known(time.Millisecond), Succeeded: at, Failures: gpu.Known(uint64(3))}},
-		Slots: []metrics.Slot{{
-			Usage:  usage.SlotUsage{Slot: rules.SlotKey(running[0].Starter), Device: usage.Device{GPU: uuid(0)}, Method: usage.MethodNone},
-			Budget: gpu.Known(gpu.Bytes(4096 * mib)), Labels: metrics.JobLabels{ID: "7.0"},
-		}},
-	}
-	if d := cmp.Diff(want, stale); d != "" {
-		t.Errorf("later (-want +got):\n%s", d)
-	}
-	if never := usageOf(&usage.Snapshot{}, nil, c, at); len(never.Sources) != 0 || !never.Sampled.IsZero() {
-		t.Errorf("before the first round: %+v", never)
-	}
-}
-
-// TestTwoJobsOnOneSlot: the one that goes and the one that comes are one slot,
-// with what both hold and the later one's name.
-func TestTwoJobsOnOneSlot(t *testing.T) {
-	at := time.Unix(1000, 0)
-	snap := sampledAt(at)
-	before := jobs.Job{Starter: jobUsing(0).Starter, GPU: uuid(0), Budget: 1, ID: "7.0", Since: at}
-	now := before
-	now.Starter.PID, now.Starter.Started, now.ID, now.Budget, now.Since = 200, 2, "8.0", 2, at.Add(time.Second)
-	snap.Slots = append(snap.Slots, usage.SlotUsage{Slot: rules.SlotKey(now.Starter), Device: usage.Device{GPU: uuid(0)}, Processes: 2, Memory: gpu.Known(gpu.Bytes(5)), Peak: gpu.Known(gpu.Bytes(6))})
-	for name, running := range map[string][]jobs.Job{"in order": {before, now}, "out of order": {now, before}} {
-		got := usageOf(snap, running, config.Default(), at).Slots
-		if len(got) != 1 {
-			t.Fatalf("%s: %d slots", name, len(got))
-		}
-		s := got[0]
-		if s.Usage.Processes != 3 || s.Usage.Memory != gpu.Known(gpu.Bytes(12)) || s.Usage.Peak != gpu.Known(gpu.Bytes(6)) || s.Labels.ID != "8.0" || s.Budget.Value != 2*mib {
-			t.Errorf("%s: %+v", name, s)
-		}
-	}
-	snap.Slots[0].Memory = gpu.Measured[gpu.Bytes]{}
-	if s := usageOf(snap, nil, config.Default(), at).Slots[0]; s.Usage.Memory.Known {
-		t.Errorf("an unknown part makes a known sum: %+v", s.Usage)
-	}
-}
-
-// TestNoSlotTwice: whatever meets on a slot, a scrape has it once per device,
-// or Prometheus would refuse all of it.
-func TestNoSlotTwice(t *testing.T) {
-	at := time.Unix(1000, 0)
-	rapid.Check(t, func(t *rapid.T) {
-		slots := rapid.SampledFrom([]string{"slot1_1", "slot1_2", "slot1_10"})
-		gpus := rapid.SampledFrom([]gpu.UUID{uuid(0), uuid(1), migUUID})
-		ages := rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute})
-		snap := &usage.Snapshot{At: at}
-		for _, d := range []usage.Device{{GPU: uuid(0)}, {GPU: uuid(1)}, {GPU: uuid(1), MIG: migUUID}} {
-			if rapid.Bool().Draw(t, "there") {
-				snap.Devices = append(snap.Devices, usage.DeviceUsage{Device: d, At: at.Add(-ages.Draw(t, "age"))})
-			}
-			for range rapid.IntRange(0, 4).Draw(t, "jobs") {
-				k := usage.SlotKey{Slot: slots.Draw(t, "slot"), Starter: rapid.IntRange(0, 9).Draw(t, "starter")}
-				snap.Slots = append(snap.Slots, usage.SlotUsage{Slot: k, Device: d})
-			}
-		}
-		var running []jobs.Job
-		for i := range rapid.IntRange(0, 6).Draw(t, "running") {
-			running = append(running, jobs.Job{Starter: starter.Starter{ID: process.ID{PID: i}, Slot: slots.Draw(t, "slot")}, GPU: gpus.Draw(t, "gpu"), Since: at.Add(ages.Draw(t, "since")), ID: "1.0"})
-		}
-		seen := map[nameOn]bool{}
-		for _, s := range usageOf(snap, running, config.Default(), at).Slots {
-			n := nameOn{s.Usage.Slot.Slot, s.Usage.Device}
-			if seen[n] {
-				t.Fatalf("%+v is there twice", n)
-			}
-			seen[n] = true
-		}
-		for _, r := range running {
-			if !seen[nameOn{r.Starter.Slot, snap.DeviceOf(r.GPU)}] {
-				t.Fatalf("%+v is missing", r)
-			}
-		}
-	})
-}
-
-// TestSlotOnMIGDevice: what is booked by the MIG device's UUID is found where
-// it was sampled.
-func TestSlotOnMIGDevice(t *testing.T) {
-	at := time.Unix(1000, 0)
-	snap := sampledAt(at)
-	d := usage.Device{GPU: uuid(0), MIG: migUUID}
-	snap.Devices = append(snap.Devices, usage.DeviceUsage{Device: d, At: at})
-	snap.Slots[0].Device = d
-	r := jobUsing(0).Job
-	r.GPU = migUUID
-	if got := usageOf(snap, []jobs.Job{r}, config.Default(), at).Slots; len(got) != 1 || got[0].Usage.Device != d || got[0].Labels.ID != "7.0" {
-		t.Errorf("%+v", got)
-	}
-}
-
-// TestFaultsBeginAtZero: what an alert waits for is there before it happens.
-func TestFaultsBeginAtZero(t *testing.T) {
-	gpus := []plan.GPU{{UUID: uuid(0)}}
-	counted := []faults.Counted{{GPU: uuid(0), Reason: "xid-79", Class: gpu.XIDBroken, Count: 2}, {GPU: uuid(1), Reason: "lost", Class: gpu.XIDNeedsReset, Count: 1}}
-	got := map[string]int{}
-	for _, f := range faultsOf(gpus, counted) {
-		if _, twice := got[string(f.GPU)+f.Reason]; twice || f.Class == "" {
-			t.Errorf("%+v", f)
-		}
-		got[string(f.GPU)+f.Reason] = f.Count
-	}
-	want := map[string]int{string(uuid(1)) + "lost": 1}
-	for _, n := range criticalXIDs {
-		want[string(uuid(0))+"xid-"+strconv.Itoa(n)] = 0
-	}
-	want[string(uuid(0))+"xid-79"] = 2
-	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
-		t.Errorf("counters (-want +got):\n%s", d)
-	}
-}
 
 // sourceThatHangs is a driver that answers, or hangs as a call into it does:
 // whatever the caller's deadline.
@@ -358,48 +211,25 @@ func TestDCGMIsAsked(t *testing.T) {
 	}
 }
 
-func TestWhatDaemonsTell(t *testing.T) {
-	server := func(percent string, clients ...int) mps.Server {
-		return mps.Server{Status: mps.Active, ThreadPercentage: percent, Clients: clients}
-	}
-	for name, c := range map[string]struct {
-		servers []mps.Server
-		want    gpu.Measured[float64]
-	}{
-		"no server":                 {nil, gpu.Known(0.0)},
-		"two":                       {[]mps.Server{server("50.0", 11, 12), server("50.0", 13)}, gpu.Known(3.0)},
-		"one that does not answer":  {[]mps.Server{server("50.0", 11), server("")}, gpu.Measured[float64]{}},
-		"a server without a client": {[]mps.Server{server("50.0")}, gpu.Known(0.0)},
-	} {
-		if got := clientsOf(mps.Proof{States: c.servers}); got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
-	}
-	for text, want := range map[string]float64{"25.0": 0.25, "100.0": 1, "0.1": 0.001} {
-		if got := threadRatio(mps.Proof{ThreadPercentage: text}); !got.Known || strconv.FormatFloat(got.Value, 'g', 4, 64) != strconv.FormatFloat(want, 'g', 4, 64) {
-			t.Errorf("%s: %+v", text, got)
-		}
-	}
-	if got := threadRatio(mps.Proof{}); got.Known {
-		t.Errorf("nothing was read back: %+v", got)
-	}
-}
-
 // The metrics have what the control daemon told last, and nothing of one that is
 // not proven.
 func TestMPSInMetrics(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
-	for i, g := range ta.snapshot().GPUs {
-		if g.Device.GPU != uuid(i) || g.Device.MIG != "" || g.Clients != gpu.Known(0.0) || !g.ThreadRatio.Known || g.ThreadRatio.Value <= 0 || g.ThreadRatio.Value > 1 {
-			t.Errorf("%+v", g)
+	for i := range 2 {
+		labels := `{gpu="` + string(uuid(i)) + `",mig=""}`
+		text := scrapeOf(t, ta.Agent)
+		if n, ok := value(text, "gpuslot_mps_clients"+labels); !ok || n != 0 {
+			t.Errorf("GPU %d has %v clients, known: %v", i, n, ok)
+		}
+		if r, ok := value(text, "gpuslot_mps_default_thread_ratio"+labels); !ok || r <= 0 || r > 1 {
+			t.Errorf("GPU %d has the ratio %v, known: %v", i, r, ok)
 		}
 	}
 	v := *ta.view.Load()
 	v.daemons = nil
 	ta.view.Store(&v)
-	for _, g := range ta.snapshot().GPUs {
-		if g.Clients.Known || g.ThreadRatio.Known {
-			t.Errorf("not proven: %+v", g)
-		}
+	text := scrapeOf(t, ta.Agent)
+	if strings.Contains(text, "gpuslot_mps_clients{") || strings.Contains(text, "gpuslot_mps_default_thread_ratio{") {
+		t.Error("a control daemon that is not proven has clients or a limit")
 	}
 }

@@ -32,7 +32,7 @@ func TestMetricsPortTaken(t *testing.T) {
 		}
 	}
 	warned := func() bool {
-		return strings.Contains(strings.Join(a.warnings(a.view.Load()), "\n"), "Metrics are not served")
+		return strings.Contains(strings.Join(a.status().Warnings, "\n"), "Metrics are not served")
 	}
 	within("the warning", warned)
 	_ = job.Close()

@@ -30,7 +30,7 @@ func (a *Agent) observe(ctx context.Context, v *view, start time.Time, problem f
 // wantsToObserve says whether the control daemon can be left untried, before there
 // is a plan.
 func wantsToObserve(last *view) bool {
-	return last.plan.Observe || !last.planned && last.next.For(hostName(last), gpu.GPU{}).Mode == config.ModeObserve
+	return last.plan.Observe || !last.planned && last.next.For(last.host(), gpu.GPU{}).Mode == config.ModeObserve
 }
 
 // sameDuty refuses a plan by which a node would begin or cease to be looked at only
@@ -38,9 +38,15 @@ func wantsToObserve(last *view) bool {
 func (a *Agent) sameDuty(v *view, p plan.Plan) error {
 	switch {
 	case v.planned && v.plan.Observe && !p.Observe:
-		return errors.New(`the node is observed (mode = "observe") and would offer its GPUs from now on: drain it (condor_drain), then systemctl restart gpuslotd condor`)
+		return errors.New(
+			`the node is observed (mode = "observe") and would offer its GPUs from now on: drain it (condor_drain), then ` +
+				`systemctl restart gpuslotd condor`,
+		)
 	case v.planned && !v.plan.Observe && p.Observe:
-		return fmt.Errorf(`mode = "observe" leaves the node as it is, and this one is set up for another mode: %s`, leaveFirst)
+		return fmt.Errorf(
+			`mode = "observe" leaves the node as it is, and this one is set up for another mode: %s`,
+			leaveFirst,
+		)
 	case !v.planned && p.Observe:
 		return a.nothingLeft(v.next.Paths)
 	}
@@ -48,7 +54,8 @@ func (a *Agent) sameDuty(v *view, p plan.Plan) error {
 }
 
 // leaveFirst is how a node is handed back.
-const leaveFirst = "drain it (condor_drain), stop gpuslotd.socket and gpuslotd.service, run gpuslotd --release, then systemctl start gpuslotd.socket gpuslotd and systemctl restart condor"
+const leaveFirst = "drain it (condor_drain), stop gpuslotd.socket and gpuslotd.service, run gpuslotd --release, " +
+	"then systemctl start gpuslotd.socket gpuslotd and systemctl restart condor"
 
 // nothingLeft refuses to look on where an earlier mode's set-up still stands: what
 // HTCondor does there is not the site's own.
@@ -69,7 +76,11 @@ func (a *Agent) nothingLeft(p config.Paths) error {
 	if len(left) == 0 {
 		return nil
 	}
-	return fmt.Errorf(`mode = "observe" leaves the node as it is, but an earlier mode's set-up still stands (%s): %s`, strings.Join(left, ", "), leaveFirst)
+	return fmt.Errorf(
+		`mode = "observe" leaves the node as it is, but an earlier mode's set-up still stands (%s): %s`,
+		strings.Join(left, ", "),
+		leaveFirst,
+	)
 }
 
 // refusesObserved is what who would keep jobs away hears.
@@ -77,19 +88,8 @@ func (v *view) refusesObserved() error {
 	if !v.plan.Observe {
 		return nil
 	}
-	return errors.New(`this node is observed (mode = "observe"): gpuslot keeps no job from it; use HTCondor's own condor_drain or condor_off`)
-}
-
-// observedFault is what the hardware says of a GPU that nobody closes.
-func (a *Agent) observedFaults(v *view, now time.Time) []string {
-	var out []string
-	told := map[gpu.UUID]bool{}
-	for _, g := range v.plan.GPUs {
-		verdict := a.troubles.Verdict(g.Physical(), now)
-		if g.Observed() && verdict.Closed() && !told[g.Physical()] {
-			told[g.Physical()] = true
-			out = append(out, fmt.Sprintf("GPU %d (%s): %s. It is observed, so jobs go on coming: see to it (condor_drain).", g.Index, g.Physical(), verdict.Reason))
-		}
-	}
-	return out
+	return errors.New(
+		`this node is observed (mode = "observe"): gpuslot keeps no job from it; use HTCondor's own condor_drain or ` +
+			`condor_off`,
+	)
 }

@@ -10,14 +10,18 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 func pageOf(t *testing.T, a *Agent) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	a.page().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	h, err := page.Handler(func() page.Node { return page.NodeOf(a.snapshot()) }, &a.lastHour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}
@@ -52,7 +56,10 @@ func TestPageNamesNobody(t *testing.T) {
 func TestPageSaysWhy(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	g := &ta.view.Load().plan.GPUs[0]
-	say := func() string { return ta.pageReason(ta.view.Load(), g, time.Now()) }
+	say := func() string {
+		s := ta.snapshot()
+		return s.GeneralReason(&s.GPUs[0])
+	}
 	if why := say(); why != "" {
 		t.Errorf("an open GPU is closed: %s", why)
 	}
@@ -66,7 +73,7 @@ func TestPageSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	ta.troubles.Event(gpu.Event{GPU: g.UUID, Kind: gpu.EventXID, XID: 79, Time: time.Now()})
-	if why := say(); !strings.HasPrefix(why, faultTexts[faults.ClosedForReset]) && !strings.HasPrefix(why, faultTexts[faults.ClosedBroken]) {
+	if why := say(); !strings.HasPrefix(why, "Its hardware") {
 		t.Errorf("Xid 79: %q", why)
 	}
 	v := *ta.view.Load()

@@ -30,7 +30,7 @@ func simulatedH200(t *testing.T) *simulated {
 	g.Name, g.Memory, g.Capability, g.Multiprocessors = "NVIDIA H200", 143771, gpu.ComputeCapability{Major: 9}, 132
 	s := simulatedNode(t, inv.Driver, "H200", inv, partitionedIn(4))
 	s.jobs = jobs.New(s.proc) // without whatever HTCondor this machine runs
-	s.admission, s.ender = s.newAdmission(), s.newEnder()
+	s.admission, s.ender, s.reader = s.newAdmission(), s.newEnder(), s.newReader()
 	return s
 }
 

@@ -45,7 +45,13 @@ func Release(ctx context.Context, o Options, force bool) error {
 	if err := a.keeper.StopAll(ctx); err != nil {
 		return err
 	}
-	return errors.Join(a.limits.Release(ctx), a.nodes.OpenToDaemons(), a.layouts.Leave(ctx, a.layoutNode(a.view.Load(), gpu.Inventory{})), a.modes.Restore(ctx, a.hardware.Inventory), removeGenerated(cfg))
+	return errors.Join(
+		a.limits.Release(ctx),
+		a.nodes.OpenToDaemons(),
+		a.layouts.Leave(ctx, a.layoutNode(a.view.Load(), gpu.Inventory{})),
+		a.modes.Restore(ctx, a.hardware.Inventory),
+		removeGenerated(cfg),
+	)
 }
 
 // idle refuses while jobs run that gpuslot admitted, or may have.
@@ -65,13 +71,20 @@ func (a *Agent) idle(ctx context.Context) error {
 	if len(slots) == 0 {
 		return nil
 	}
-	return fmt.Errorf("jobs run in %s: drain the node first (condor_drain), or use --force, which ends their MPS servers", strings.Join(slots, ", "))
+	return fmt.Errorf("jobs run in %s: drain the node first (condor_drain), or use --force, which ends their MPS "+
+		"servers", strings.Join(slots, ", "))
 }
 
 // removeGenerated removes what the agent wrote for HTCondor and for its own
 // tools, and nothing else.
 func removeGenerated(cfg config.Config) error {
-	files := []string{cfg.Paths.InventoryAds(), cfg.Paths.PlanFile(), cfg.Paths.JobWrapper(), partitions.File(cfg.Paths), layouts.File(cfg.Paths)}
+	files := []string{
+		cfg.Paths.InventoryAds(),
+		cfg.Paths.PlanFile(),
+		cfg.Paths.JobWrapper(),
+		partitions.File(cfg.Paths),
+		layouts.File(cfg.Paths),
+	}
 	if cfg.HTCondor.Manage {
 		files = append(files, cfg.Paths.CondorConfig, startd.ClosedFile(cfg.Paths))
 	}

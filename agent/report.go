@@ -59,10 +59,12 @@ func (a *Agent) reportGuards(old, new *view) {
 		case g.Place != "" && g.Device == "": // its GPU has another layout
 		case !g.Shared() && !g.Alone() || (before == "") == (now == ""):
 		case now == "" && new.held[g.UUID]:
-			a.history.Event(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "The agent sees no reason any more to keep it closed; its owners do."})
+			a.history.Event(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "The agent sees " +
+				"no reason any more to keep it closed; its owners do."})
 			a.log.Info("GPU would be open, but is held", "gpu", g.UUID)
 		case now == "":
-			a.history.Event(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "It takes jobs again."})
+			a.history.Event(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "It takes jobs " +
+				"again."})
 			a.log.Info("GPU opened", "gpu", g.UUID)
 		default:
 			a.history.Event(history.Event{Kind: history.EventClose, GPU: g.UUID, By: history.ByAgent, Text: now})
@@ -95,7 +97,8 @@ func (v *view) summary() string {
 	}
 	s := fmt.Sprintf("%d GPUs, %d shared, %d of them open", len(v.physicals()), shared, open)
 	if len(v.plan.MIG) > 0 {
-		s = fmt.Sprintf("%d GPUs, %d of them in MIG mode; %d GPUs and MIG devices, %d shared, %d of them open", len(v.physicals()), len(v.plan.MIG), len(v.plan.GPUs), shared, open)
+		s = fmt.Sprintf("%d GPUs, %d of them in MIG mode; %d GPUs and MIG devices, %d shared, %d of them "+
+			"open", len(v.physicals()), len(v.plan.MIG), len(v.plan.GPUs), shared, open)
 	}
 	return s + rejected(v)
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/layouts"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/modes"
+	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
@@ -162,7 +163,9 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	})
 	a.admission, a.ender = a.newAdmission(), a.newEnder()
 	a.view.Store(&view{config: cfg, next: cfg})
-	return a, a.newSampling(o.Usage, cfg.Usage, root)
+	err := a.newSampling(o.Usage, cfg.Usage, root)
+	a.reader = a.newReader()
+	return a, err
 }
 
 // lockRun keeps a second agent, or a --release, from the same directory.
@@ -178,9 +181,11 @@ func lockRun(p config.Paths) (unlock func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()
 		if by, ok := process.LockHolder(f); ok && errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another gpuslotd uses %s: systemctl stop gpuslotd.socket gpuslotd.service ends one of systemd's; %s", p.Run, by.Advice())
+			return nil, fmt.Errorf("another gpuslotd uses %s: systemctl stop gpuslotd.socket gpuslotd.service ends one of "+
+				"systemd's; %s", p.Run, by.Advice())
 		}
-		return nil, fmt.Errorf("another gpuslotd uses %s: stop it first: systemctl stop gpuslotd.socket gpuslotd.service (%w)", p.Run, err)
+		return nil, fmt.Errorf("another gpuslotd uses %s: stop it first: systemctl stop gpuslotd.socket gpuslotd.service "+
+			"(%w)", p.Run, err)
 	}
 	return func() { _ = f.Close() }, nil
 }
@@ -267,7 +272,9 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	defer a.ender.Wait()
 	a.startMetrics(ctx, &wg, o, cfg.Metrics)
 	a.tell(a.manager.Ready())
-	a.history.Event(history.Event{Kind: history.EventStart, By: history.ByAgent, Text: "gpuslotd " + a.version + " started."})
+	a.history.Event(
+		history.Event{Kind: history.EventStart, By: history.ByAgent, Text: "gpuslotd " + a.version + " started."},
+	)
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
 	anew := a.loop(ctx, o.Reload)
 	cancel(nil)
@@ -325,7 +332,11 @@ var metricsPause = backoff.Doubling{First: time.Second, Longest: 30 * time.Secon
 
 func (a *Agent) serveMetrics(ctx context.Context, l net.Listener, ports Ports, m config.Metrics) {
 	ready := func() bool { return a.view.Load().planned }
-	web := metrics.Web{Config: m.WebConfig, Ready: ready, Page: a.page()}
+	node, err := page.Handler(func() page.Node { return page.NodeOf(a.snapshot()) }, &a.lastHour)
+	if err != nil {
+		a.log.Error("the node page is not served", "err", err)
+	}
+	web := metrics.Web{Config: m.WebConfig, Ready: ready, Page: node}
 	for try := 1; ctx.Err() == nil; try++ {
 		var err error
 		if l == nil {

@@ -33,7 +33,8 @@ const (
 // ended would be started again at once, since callers wait on the socket. Nothing on
 // the host is changed: control daemons and jobs run on, and no GPU takes a new job.
 func awaitConfig(ctx context.Context, o Options, was fs.FileInfo, broken brokenConfig) error {
-	text := fmt.Sprintf("all GPUs of this node are closed until %s is valid: %v; gpuslotd reads the changed file automatically",
+	text := fmt.Sprintf("all GPUs of this node are closed until %s is valid: %v; gpuslotd reads the changed file "+
+		"automatically",
 		o.ConfigFile, broken)
 	tell := func(err error) {
 		if err != nil {

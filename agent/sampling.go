@@ -12,7 +12,7 @@ func (a *Agent) newSampling(source usage.Source, c config.Usage, proc string) er
 	o := sampling.Options{
 		Source: source, Node: func() sampling.Node { return a.samplingNode(a.view.Load()) }, Jobs: a.jobs, Processes: a.proc,
 		Daemons: a.daemons, Limits: a.limits, Sightings: a.keeper, Punisher: a.ender, Events: a.history, Log: a.log,
-		Proc: proc, Published: a.remember, Ended: a.sweepNow, Wake: func() { nudge(a.wake) },
+		Proc: proc, Published: a.lastHour.AddSample, Ended: a.sweepNow, Wake: func() { nudge(a.wake) },
 	}
 	if source != nil && c.DCGM != "" {
 		exporter, err := dcgm.New(c.DCGM)

@@ -68,8 +68,8 @@ func TestUnseenGPU(t *testing.T) {
 			!strings.Contains(r.Reason, "has not been read for more than 2s") {
 			t.Errorf("%+v", r)
 		}
-		if m := ta.snapshot().GPUs[0]; m.Watched != gpu.Known(false) || m.Accept {
-			t.Errorf("the metrics have %+v", m)
+		if s := ta.snapshot(); s.GPUs[0].Seen != gpu.Known(false) || s.Accepts(&s.GPUs[0]) {
+			t.Errorf("the snapshot has %+v", s.GPUs[0])
 		}
 		source.hang(nil)
 		close(gone)

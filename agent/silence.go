@@ -1,12 +1,10 @@
 package agent
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/closures"
-	"github.com/gpuslot/gpuslot/condor"
 )
 
 // silentAfter is how long the startd may leave the agent unasked: START believes an
@@ -40,31 +38,4 @@ func silentFor(asked, answers, now time.Time) time.Duration {
 		return d
 	}
 	return 0
-}
-
-// silentSays is what a GPU waits for meanwhile.
-func silentSays(d time.Duration) string {
-	return fmt.Sprintf("the startd has not asked for %s whether it takes jobs, and START lets none in without an "+
-		"answer", d.Round(time.Second))
-}
-
-// errors are complete sentences on what keeps jobs from the GPUs, or lets them past
-// gpuslot, and on what the site's configuration has to do with it.
-func (a *Agent) errors(v *view, now time.Time) []string {
-	var out []string
-	d, _ := a.silence(v, now)
-	if d > 0 {
-		out = append(out, fmt.Sprintf("No GPU takes jobs: the startd has not asked for %s which ones "+
-			"do.", d.Round(time.Second)))
-	}
-	known := false
-	for _, o := range v.overridden {
-		if o.Breaks != condor.BreaksNothing {
-			out, known = append(out, o.Says+"."), true
-		}
-	}
-	if d > 0 && !known {
-		out[0] += " See STARTD_CRON_GPUSLOT in the StartLog, and condor_config_val -verbose STARTD_CRON_JOBLIST."
-	}
-	return out
 }

@@ -92,8 +92,10 @@ func TestSilence(t *testing.T) {
 	if len(s.Errors) != 1 || !strings.Contains(s.Errors[0], "has not asked for 2m") || s.GPUs[0].Accept || !strings.Contains(s.GPUs[0].Reason, "has not asked") {
 		t.Errorf("status: %q, GPU %+v", s.Errors, s.GPUs[0])
 	}
-	if asks := ta.snapshot().StartdAsks; asks == nil || *asks || ta.snapshot().GPUs[0].Accept {
-		t.Errorf("metrics: asks %v, accepts %v", asks, ta.snapshot().GPUs[0].Accept)
+	asks, _ := value(scrapeOf(t, ta.Agent), "gpuslot_startd_asks")
+	accepts, known := value(scrapeOf(t, ta.Agent), "gpuslot_gpu_accepting{")
+	if asks != 0 || accepts != 0 || !known {
+		t.Errorf("metrics: asks %v, accepts %v", asks, accepts)
 	}
 	if !ta.acceptances()[0].Accept {
 		t.Error("its next question would hear that the GPU is closed")

@@ -45,7 +45,8 @@ func (l *lastSaid) date(all []api.Acceptance) {
 		now := &all[i]
 		now.Since = now.Time
 		if old, ok := l.by[now.UUID]; ok && old.Accept == now.Accept && old.Reason == now.Reason &&
-			old.LeastMiB == now.LeastMiB && old.TakenMiB == now.TakenMiB && slices.Equal(old.ClosedBy, now.ClosedBy) && old.Tenant == now.Tenant &&
+			old.LeastMiB == now.LeastMiB && old.TakenMiB == now.TakenMiB &&
+			slices.Equal(old.ClosedBy, now.ClosedBy) && old.Tenant == now.Tenant &&
 			old.AboveMiB == now.AboveMiB && old.AboveCPUs == now.AboveCPUs && old.AboveMemoryMiB == now.AboveMemoryMiB {
 			now.Since = old.Since
 		}

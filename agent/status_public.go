@@ -28,14 +28,12 @@ func (a *Agent) publicStatus(uid uint32) *api.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := time.Now(); p.all == nil || now.Sub(p.at) >= publicAge {
-		p.all, p.at, p.reasons = a.status(), now, nil
-		v := a.view.Load()
-		for _, s := range p.all.GPUs {
+		snap := a.look()
+		p.all, p.at, p.reasons = snap.Status(), now, nil
+		for i := range snap.GPUs {
 			reason := ""
-			for i := range v.plan.GPUs {
-				if g := &v.plan.GPUs[i]; !s.Accept && string(g.UUID) == s.UUID {
-					reason = a.pageReason(v, g, now)
-				}
+			if !p.all.GPUs[i].Accept {
+				reason = snap.GeneralReason(&snap.GPUs[i])
 			}
 			p.reasons = append(p.reasons, reason)
 		}

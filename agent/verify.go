@@ -83,7 +83,8 @@ type verified struct{ a *Agent }
 
 // Open says whether a GPU takes jobs now.
 func (n verified) Open(g *plan.GPU) bool {
-	return n.a.judge(n.a.view.Load(), g, time.Now()).reason == ""
+	node := n.a.statusNode(n.a.view.Load())
+	return n.a.reader.GPU(&node, g, time.Now()).Reason == ""
 }
 
 // Well says whether a GPU would take jobs now if it were verified.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"os"
 	"slices"
 	"time"
 
@@ -74,6 +75,15 @@ type view struct {
 	rounds  uint64
 	took    time.Duration
 	roundOK bool
+}
+
+// host is the node's name: the plan's, or the kernel's where there is no plan yet.
+func (v *view) host() string {
+	if v.planned {
+		return v.plan.Host.Name
+	}
+	name, _ := os.Hostname() // empty is as good
+	return name
 }
 
 // physical is the GPU of which a MIG device of the plan is a part; u itself

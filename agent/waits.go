@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/history"
-	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/status"
 	"github.com/gpuslot/gpuslot/agent/waiting"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -44,16 +44,16 @@ func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
 
 // reserve chooses the GPU that is closed to requests smaller than least, among those that
 // jobs hear of. It is called with each answer to the startd's monitor.
-func (a *Agent) reserve(judged map[gpu.UUID]judgement, p *plan.Plan, now time.Time) (u gpu.UUID, least gpu.MiB) {
+func (a *Agent) reserve(s *status.Snapshot) (u gpu.UUID, least gpu.MiB) {
 	var rooms []waiting.Room
-	for _, g := range p.GPUs {
-		if j, ok := judged[g.UUID]; ok && g.Shared() {
+	for _, g := range s.GPUs {
+		if g.Shared() {
 			rooms = append(rooms, waiting.Room{
-				GPU: g.UUID, Open: j.reason == "", Largest: g.LargestRequest, Free: g.Pool - j.used,
+				GPU: g.UUID, Open: g.Reason == "", Largest: g.LargestRequest, Free: g.Pool - g.Budgeted,
 			})
 		}
 	}
-	u, least, fresh := a.queue.Reserve(rooms, now)
+	u, least, fresh := a.queue.Reserve(rooms, s.At)
 	if fresh {
 		a.log.Info("GPU closed to small requests", "gpu", u, "mib", least)
 		a.history.Event(history.Event{Kind: history.EventPlan, GPU: u, By: history.ByAgent,

@@ -47,7 +47,13 @@ func PoolOf(nodes ...Node) Pool {
 	var p Pool
 	for i, n := range nodes {
 		if i == 0 {
-			p = Pool{Version: n.Version, Minimum: n.Minimum, Quantum: n.Quantum, WithoutRequest: n.WithoutRequest, Growth: n.Growth}
+			p = Pool{
+				Version:        n.Version,
+				Minimum:        n.Minimum,
+				Quantum:        n.Quantum,
+				WithoutRequest: n.WithoutRequest,
+				Growth:         n.Growth,
+			}
 		}
 		for _, d := range n.Devices {
 			p.Card = max(p.Card, d.Memory)
@@ -122,17 +128,20 @@ func (t *text) transforms(p Pool) {
 	t.line("")
 	t.defaults(p)
 	t.comment(
-		fmt.Sprintf("Up to the next multiple of %d, at least %d: few different values keep the negotiator quick,", int64(p.Quantum), int64(p.Minimum)),
+		fmt.Sprintf("Up to the next multiple of %d, at least %d: few different values keep the negotiator "+
+			"quick,", int64(p.Quantum), int64(p.Minimum)),
 		"and a fractional one would match for ever and never start. What does not fit any GPU stays as it is,",
 		"for the refusal to name it.",
 	)
 	number := "(isInteger(RequestVRAM) || isReal(RequestVRAM))"
 	t.transform(RoundTransform,
-		fmt.Sprintf("RequestGPUs =?= 1 && %s && RequestVRAM >= %d && RequestVRAM <= %d", number, inMiBFrom, int64(p.largest().Budget)),
+		fmt.Sprintf("RequestGPUs =?= 1 && %s && RequestVRAM >= %d && RequestVRAM <= "+
+			"%d", number, inMiBFrom, int64(p.largest().Budget)),
 		fmt.Sprintf("EVALSET RequestVRAM int(min({%d, quantize(max({ceiling(RequestVRAM), %d}), {%d})}))",
 			int64(p.largest().Budget), int64(p.Minimum), int64(p.Quantum)))
 	t.comment("Several GPUs are whole ones: their sum needs no steps, but must be a whole number.")
-	t.transform("GPUSlotRoundWhole", "RequestGPUs > 1 && isReal(RequestVRAM)", "EVALSET RequestVRAM int(ceiling(RequestVRAM))")
+	t.transform("GPUSlotRoundWhole", "RequestGPUs > 1 && isReal(RequestVRAM)", "EVALSET RequestVRAM "+
+		"int(ceiling(RequestVRAM))")
 	t.comment("Not deleted: the job's Requirements already name it.")
 	t.transform("GPUSlotNone", "(RequestGPUs ?: 0) < 1 && RequestVRAM isnt undefined", "SET RequestVRAM 0")
 }
@@ -148,7 +157,8 @@ func (t *text) defaults(p Pool) {
 			int64(p.Card), int64(p.largest().Budget), int64(p.largest().Budget)))
 	if p.WithoutRequest == WithoutRequestShare && p.Share.Budget > 0 {
 		t.comment("without_request = share.")
-		t.transform("GPUSlotDefault", "RequestGPUs =?= 1 && RequestVRAM is undefined", fmt.Sprintf("SET RequestVRAM %d", int64(p.Default)))
+		t.transform("GPUSlotDefault", "RequestGPUs =?= 1 && RequestVRAM is undefined", fmt.Sprintf("SET RequestVRAM "+
+			"%d", int64(p.Default)))
 	}
 }
 
@@ -169,19 +179,33 @@ func (t *text) requirements(p Pool) {
 	t.requirement("GPUSlotNumber",
 		"("+asked+") =!= true || isInteger(RequestVRAM) || isReal(RequestVRAM)",
 		`"request_vram must be a number of MiB, such as request_vram = 4096"`)
-	t.requirement("GPUSlotUnit",
+	t.requirement(
+		"GPUSlotUnit",
 		fmt.Sprintf("(%s) =!= true || RequestVRAM >= %d", asked, inMiBFrom),
-		fmt.Sprintf(`RequestVRAM > 0 ? strcat("request_vram is in MiB; did you mean ", int(ceiling(RequestVRAM * 1024)), "?") `+
-			`: "request_vram is in MiB and must be at least %d"`, int64(p.Minimum)))
+		fmt.Sprintf(
+			`RequestVRAM > 0 ? strcat("request_vram is in MiB; did you mean ", int(ceiling(RequestVRAM * 1024)), "?") `+
+				`: "request_vram is in MiB and must be at least %d"`,
+			int64(p.Minimum),
+		),
+	)
 	largest := p.largest()
-	t.requirement("GPUSlotFits",
+	t.requirement(
+		"GPUSlotFits",
 		fmt.Sprintf("(%s) =!= true || RequestVRAM <= %d * RequestGPUs", asked, int64(largest.Budget)),
-		fmt.Sprintf(`strcat("request_vram = ", RequestVRAM, RequestVRAM =?= GPUsMinMemory ? " MiB, from gpus_minimum_memory, " : " MiB ", RequestGPUs > 1 ? strcat("on ", RequestGPUs, " GPUs ") : "", %s)`,
-			quoteText(p.tooLarge())))
+		fmt.Sprintf(
+			`strcat("request_vram = ", RequestVRAM, RequestVRAM =?= GPUsMinMemory ? " MiB, from gpus_minimum_memory, " : " `+
+				`MiB ", RequestGPUs > 1 ? strcat("on ", RequestGPUs, " GPUs ") : "", %s)`,
+			quoteText(p.tooLarge()),
+		),
+	)
 	t.comment("condor_submit takes it for a resource, so that without this a job that asks for nonsense stays idle.")
-	t.requirement("GPUSlotThreads",
-		"RequestGPUThreads is undefined || (isInteger(RequestGPUThreads) || isReal(RequestGPUThreads)) && RequestGPUThreads >= 0.1 && RequestGPUThreads <= 100",
-		`"RequestGPUThreads must be a percentage of a GPU's multiprocessors from 0.1 to 100, without quotes, such as +RequestGPUThreads = 30"`)
+	t.requirement(
+		"GPUSlotThreads",
+		"RequestGPUThreads is undefined || (isInteger(RequestGPUThreads) || isReal(RequestGPUThreads)) && "+
+			"RequestGPUThreads >= 0.1 && RequestGPUThreads <= 100",
+		`"RequestGPUThreads must be a percentage of a GPU's multiprocessors from 0.1 to 100, without quotes, such as `+
+			`+RequestGPUThreads = 30"`,
+	)
 }
 
 // followsDemand: something on the node changes by what waits in the pool.

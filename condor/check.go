@@ -94,7 +94,8 @@ func checkWithoutRequest(s string) error {
 // checkPath admits what HTCondor takes literally in every knob that gets a path.
 func checkPath(path string) error {
 	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, " \t\n\r\"'\\|$#,;\x00") {
-		return fmt.Errorf("path %q is not absolute, or has a character that HTCondor's configuration gives a meaning", foreign.Clip(path))
+		return fmt.Errorf("path %q is not absolute, or has a character that HTCondor's configuration gives a "+
+			"meaning", foreign.Clip(path))
 	}
 	return nil
 }

@@ -280,8 +280,12 @@ func (w Waiting) Fits(d Device, cuda string) (fits, known bool) {
 // property are the values of what InventoryAds prints.
 func (d Device) property(cuda string) func(string) value {
 	known := map[string]value{
-		"deviceuuid": str(d.deviceUUID()), "devicename": str(d.Name), "devicepcibusid": str(string(d.PCI)), "gpuindex": num(float64(d.Index)),
-		"globalmemorymb": num(float64(d.Memory)), "capability": num(float64(d.Capability.Major) + float64(d.Capability.Minor)/10), "id": str(string(d.UUID)),
+		"deviceuuid": str(
+			d.deviceUUID(),
+		), "devicename": str(d.Name), "devicepcibusid": str(string(d.PCI)), "gpuindex": num(float64(d.Index)),
+		"globalmemorymb": num(
+			float64(d.Memory),
+		), "capability": num(float64(d.Capability.Major) + float64(d.Capability.Minor)/10), "id": str(string(d.UUID)),
 	}
 	if d.Profile != "" {
 		known["migprofile"], known["migparent"] = str(d.Profile), str(string(d.Parent))

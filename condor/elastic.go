@@ -56,7 +56,8 @@ func elasticType(n Node) slotType {
 		wantsWhole(n),
 		fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d * TARGET.RequestGPUs", int64(smallest)),
 		// Each GPU comes with its own part: the rest may be in use by shared jobs.
-		fmt.Sprintf("(TARGET.RequestCpus ?: 1) <= %d * TARGET.RequestGPUs && (TARGET.RequestMemory ?: 0) <= %d * TARGET.RequestGPUs", least.CPUs, int64(least.Memory)),
+		fmt.Sprintf("(TARGET.RequestCpus ?: 1) <= %d * TARGET.RequestGPUs && (TARGET.RequestMemory ?: 0) <= %d * "+
+			"TARGET.RequestGPUs", least.CPUs, int64(least.Memory)),
 	}
 	st.guard = []string{"$(GPUSLOT_ELASTIC)"}
 	st.last = "$(GPUSLOT_PICKS)"

@@ -12,8 +12,9 @@ import (
 
 // ExecutionPoint is the startd's and starter's configuration for a node: one
 // partitionable slot per shared GPU with its own VRAM pool, one per MIG device, one
-// for all whole GPUs, one for jobs without GPUs. Equal slots have one slot type. It is rendered from the devices that are
-// there; a node without any gets a valid configuration that offers none.
+// for all whole GPUs, one for jobs without GPUs. Equal slots have one slot type.
+// It is rendered from the devices that are there; a node without any gets a valid
+// configuration that offers none.
 // Equal nodes give equal bytes. An error means that the node contradicts
 // itself: that is a defect of the plan, not of the site's configuration.
 func ExecutionPoint(n Node) ([]byte, error) {
@@ -54,7 +55,8 @@ func (t *text) resources(startd string, n Node, inventory string) {
 	if startd != "" {
 		only, prefix = startd+".", startd+"."
 	} else {
-		t.comment("The site's NUM_CPUS, MEMORY and RESERVED_MEMORY are taken off already; STARTD. keeps them from counting twice.")
+		t.comment("The site's NUM_CPUS, MEMORY and RESERVED_MEMORY are taken off already; STARTD. keeps them from " +
+			"counting twice.")
 	}
 	if len(n.elastic()) > 0 {
 		t.comment("Those of elastic GPUs count twice, for shared and for whole jobs: one kind is there at a time.")
@@ -68,7 +70,8 @@ func (t *text) resources(startd string, n Node, inventory string) {
 		return
 	}
 	t.comment(
-		fmt.Sprintf("Slot types 1 to %d are the site's. HTCondor reads %d and ignores higher numbers unless told.", siteNumbers, defaultSlotTypes),
+		fmt.Sprintf("Slot types 1 to %d are the site's. HTCondor reads %d and ignores higher numbers unless "+
+			"told.", siteNumbers, defaultSlotTypes),
 		fmt.Sprintf("%d on are shared GPUs, %d on MIG devices, %d whole GPUs, %d jobs without GPUs, %d elastic GPUs.",
 			sharedNumbers, instanceNumber, wholeNumber, cpuOnlyNumber, elasticNumber),
 	)
@@ -296,7 +299,8 @@ func (t *text) attributes(n Node, plan string) {
 	t.set(configAttribute, "%s", classad.Quote(hash(withoutComments(t.bytes()))))
 	names := "GPUSlotVersion GPUSlotPlan GPUSlotConfig GPUSlotAbsentGPUs GPUSlotUUID"
 	if len(n.Devices) > 0 {
-		t.comment("condor_submit takes RequestGPUThreads for a resource: the job wants TARGET.GPUThreads >= RequestGPUThreads.")
+		t.comment("condor_submit takes RequestGPUThreads for a resource: the job wants TARGET.GPUThreads >= " +
+			"RequestGPUThreads.")
 		names += " GPUThreads"
 	}
 	if len(n.elastic()) > 0 {

@@ -48,23 +48,30 @@ func (t *text) growth(p Pool) {
 		return
 	}
 	t.comment(
-		fmt.Sprintf("A job that met the limit of its VRAM runs again with %s times the request, at most %d times and up to the", percent(g.Factor), g.Retries),
+		fmt.Sprintf("A job that met the limit of its VRAM runs again with %s times the request, at most %d times and up "+
+			"to the", percent(g.Factor), g.Retries),
 		"largest budget. +MaxRequestVRAM asks for less, its own request for none. The lines of the body are joined by 0x1e.",
 	)
 	t.line("if version >= 25.2.1")
 	actions := []string{
-		fmt.Sprintf("EVALSET MaxRequestVRAM int(min({%d, MaxRequestVRAM ?: %d, RequestVRAM * pow(%s, %d)}))", largest, largest, real(g.Factor), g.Retries),
-		fmt.Sprintf("SET NextRequestVRAM int(min({MaxRequestVRAM, quantize(RequestVRAM * %s, {%d})}))", real(g.Factor), int64(p.Quantum)),
+		fmt.Sprintf("EVALSET MaxRequestVRAM int(min({%d, MaxRequestVRAM ?: %d, RequestVRAM * pow(%s, "+
+			"%d)}))", largest, largest, real(g.Factor), g.Retries),
+		fmt.Sprintf("SET NextRequestVRAM int(min({MaxRequestVRAM, quantize(RequestVRAM * %s, "+
+			"{%d})}))", real(g.Factor), int64(p.Quantum)),
 		"SET VRAMLimitHit (" + g.hit() + ") =?= true",
 	}
 	actions = append(actions,
 		`DEFAULT OnExitHoldReason VRAMLimitHit ? strcat("the job ended at the limit of its VRAM, ", VRAMProvisioned, " MiB: it runs again with request_vram = ", NextRequestVRAM) : undefined`,
-		fmt.Sprintf("SET OnExitHoldSubCode ($(MY.OnExitHold:false)) =?= true ? $(MY.OnExitHoldSubCode:undefined) : %d", g.AtLimit),
+		fmt.Sprintf("SET OnExitHoldSubCode ($(MY.OnExitHold:false)) =?= true ? $(MY.OnExitHoldSubCode:undefined) : "+
+			"%d", g.AtLimit),
 		"SET OnExitHold ($(MY.OnExitHold:false)) =?= true || VRAMLimitHit && NextRequestVRAM > RequestVRAM",
 		`EVALSET TransformOnEvict isString(TransformOnEvict) ? strcat(TransformOnEvict, ",RequestVRAM") : "RequestVRAM"`,
-		fmt.Sprintf("SET TransformBody_RequestVRAM \"REQUIREMENTS NextRequestVRAM > RequestVRAM && (HoldReasonCode == %d && HoldReasonSubCode == %d || VacateReasonCode == %d && %s)\x1eEVALSET RequestVRAM NextRequestVRAM\x1eDELETE HoldReasonSubCode\x1eDELETE VacateReasonSubCode\"",
+		fmt.Sprintf("SET TransformBody_RequestVRAM \"REQUIREMENTS NextRequestVRAM > RequestVRAM && (HoldReasonCode == %d "+
+			"&& HoldReasonSubCode == %d || VacateReasonCode == %d && %s)\x1eEVALSET RequestVRAM NextRequestVRAM\x1eDELETE "+
+			"HoldReasonSubCode\x1eDELETE VacateReasonSubCode\"",
 			ruleHold, g.AtLimit, startdHold, oneOf("VacateReasonSubCode", g.OverBudget, g.NearLimit)))
-	t.transform("GPUSlotGrow", fmt.Sprintf("RequestGPUs =?= 1 && isInteger(RequestVRAM) && RequestVRAM >= %d && RequestVRAM <= %d", inMiBFrom, largest), actions...)
+	t.transform("GPUSlotGrow", fmt.Sprintf("RequestGPUs =?= 1 && isInteger(RequestVRAM) && RequestVRAM >= %d && "+
+		"RequestVRAM <= %d", inMiBFrom, largest), actions...)
 	t.line("endif")
 	t.line("")
 }
@@ -78,7 +85,8 @@ const (
 // hit is whether a job ended at its limit. A CUDA out-of-memory error is not visible
 // outside the process, so the job's end must show it.
 func (g Growth) hit() string {
-	failed := fmt.Sprintf("(ExitBySignal =?= true || (ExitCode ?: 0) != 0) && VRAMUsage * 100 >= VRAMProvisioned * %d", g.LimitPercent)
+	failed := fmt.Sprintf("(ExitBySignal =?= true || (ExitCode ?: 0) != 0) && VRAMUsage * 100 >= VRAMProvisioned * "+
+		"%d", g.LimitPercent)
 	if len(g.ExitCodes) == 0 {
 		return failed
 	}
@@ -89,7 +97,8 @@ func (g Growth) hit() string {
 // that is over it is the agent's, which says so.
 func (t *text) early(g Growth) {
 	t.comment("A job that can grow is stopped before it meets its limit.")
-	t.set("GPUSLOT_EARLY", "((MY.VRAMUsage * 100 >= MY.VRAM * %d && MY.VRAMUsage <= MY.VRAM && TARGET.NextRequestVRAM > TARGET.RequestVRAM) =?= true)", g.EarlyPercent)
+	t.set("GPUSLOT_EARLY", "((MY.VRAMUsage * 100 >= MY.VRAM * %d && MY.VRAMUsage <= MY.VRAM && TARGET.NextRequestVRAM "+
+		"> TARGET.RequestVRAM) =?= true)", g.EarlyPercent)
 	t.set("GPUSLOT_EARLY_REASON", `strcat("used ", int(MY.VRAMUsage), " MiB of ", MY.VRAM, " MiB requested, which is near its limit: it runs again with a larger request_vram")`)
 }
 

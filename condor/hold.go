@@ -74,7 +74,8 @@ func holdKnobs(reason, code string) [][2]string {
 
 // holdPolicy is what the slot types of shared GPUs have in common.
 func (t *text) holdPolicy(g Growth) {
-	t.comment("A job that breaks its budget is held with the agent's reason. The site's own PREEMPT and WANT_HOLD apply too.")
+	t.comment("A job that breaks its budget is held with the agent's reason. The site's own PREEMPT and WANT_HOLD " +
+		"apply too.")
 	hold, reason, code := "(MY.GPUSlotHoldReason isnt undefined)", "MY.GPUSlotHoldReason", "MY.GPUSlotHoldCode"
 	if g.EarlyPercent > 0 {
 		t.early(g)

@@ -41,7 +41,8 @@ type JobUsage struct {
 }
 
 var usageAttributes = []string{
-	"ClusterId", "ProcId", "Owner", "JobStatus", "RequestGPUs", "RequestVRAM", "VRAMProvisioned", "VRAMUsage", "GPUTimeUsage",
+	"ClusterId", "ProcId", "Owner", "JobStatus", "RequestGPUs", "RequestVRAM", "VRAMProvisioned",
+	"VRAMUsage", "GPUTimeUsage",
 	"GPUTimeMinUsage", "GPUTimeMaxUsage", "GPUEnergyUsage", "RemoteWallClockTime", "NumShadowStarts", "HoldReason",
 }
 

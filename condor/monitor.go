@@ -43,7 +43,10 @@ type GPUState struct {
 
 // SaysTheSame compares all but the time.
 func (s GPUState) SaysTheSame(o GPUState) bool {
-	return s.UUID == o.UUID && s.Whole == o.Whole && s.Accept == o.Accept && s.Reason == o.Reason && s.Least == o.Least && s.Unlisted == o.Unlisted && s.Taken == o.Taken && slices.Equal(s.ClosedBy, o.ClosedBy) && s.Tenant == o.Tenant && s.Above == o.Above && s.AboveHost == o.AboveHost && s.Pending == o.Pending && verifiedWord(s.Verified) == verifiedWord(o.Verified)
+	return s.UUID == o.UUID && s.Whole == o.Whole && s.Accept == o.Accept && s.Reason == o.Reason &&
+		s.Least == o.Least && s.Unlisted == o.Unlisted && s.Taken == o.Taken && slices.Equal(s.ClosedBy, o.ClosedBy) &&
+		s.Tenant == o.Tenant && s.Above == o.Above && s.AboveHost == o.AboveHost && s.Pending == o.Pending &&
+		verifiedWord(s.Verified) == verifiedWord(o.Verified)
 }
 
 func verifiedWord(ok *bool) string {

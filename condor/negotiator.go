@@ -28,7 +28,11 @@ func Negotiator(version, place string) ([]byte, error) {
 		"shared GPUs a job gets goes by their free VRAM. In one cycle the negotiator gives each",
 		"partitionable slot one job of a user, so that a burst of jobs is spread in any case.",
 	)
-	t.set("NEGOTIATOR_PRE_JOB_RANK", `ifThenElse(MY.GPUSlotUUID isnt undefined && (TARGET.RequestGPUs ?: 0) == 1 && (MY.TotalSlotVRAM ?: 0) > 0, \
-  1000000.0 * %s / MY.TotalSlotVRAM, $(NEGOTIATOR_PRE_JOB_RANK))`, part)
+	t.set(
+		"NEGOTIATOR_PRE_JOB_RANK",
+		`ifThenElse(MY.GPUSlotUUID isnt undefined && (TARGET.RequestGPUs ?: 0) == 1 && (MY.TotalSlotVRAM ?: 0) > 0, \
+  1000000.0 * %s / MY.TotalSlotVRAM, $(NEGOTIATOR_PRE_JOB_RANK))`,
+		part,
+	)
 	return t.bytes(), nil
 }

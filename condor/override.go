@@ -37,7 +37,8 @@ var siteKnobs = []string{"DOCKER_VOLUMES", "DOCKER_MOUNT_VOLUMES", "SINGULARITY_
 func Overrides(generated []byte, file string, now Settings) []Override {
 	knobs := knobsOf(generated)
 	if !slices.ContainsFunc(knobs, func(k knob) bool { s := now[strings.ToLower(k.name)]; return s.fromFile(file) }) {
-		return []Override{{Breaks: BreaksLayout, Says: fmt.Sprintf("HTCondor does not read %s: restore /usr/share/condor/config.d/50-gpuslot.conf, or add to the configuration: include ifexist : %s", file, file)}}
+		return []Override{{Breaks: BreaksLayout, Says: fmt.Sprintf("HTCondor does not read %s: restore "+
+			"/usr/share/condor/config.d/50-gpuslot.conf, or add to the configuration: include ifexist : %s", file, file)}}
 	}
 	var out []Override
 	for _, k := range knobs {
@@ -64,7 +65,8 @@ func (s Setting) without(k knob) (Override, bool) {
 		return Override{}, false
 	}
 	words := strings.Join(missing, " ")
-	return Override{s, BreaksPolicy, fmt.Sprintf("%s leaves out %s: add to what there is, %s = $(%s) …", s, words, k.name, k.name)}, true
+	return Override{s, BreaksPolicy, fmt.Sprintf("%s leaves out %s: add to what there is, %s = $(%s) "+
+		"…", s, words, k.name, k.name)}, true
 }
 
 // siteLayout are knobs that gpuslot does not generate, and with which its slots do not
@@ -72,10 +74,12 @@ func (s Setting) without(k knob) (Override, bool) {
 func siteLayout(knobs []knob, now Settings) []Override {
 	var out []Override
 	if s := now["machine_resource_names"]; s.bySite() && (!s.has("GPUs") || !s.has("VRAM")) {
-		out = append(out, Override{s, BreaksLayout, fmt.Sprintf("%s hides resources of the slots: add GPUs and VRAM to it", s)})
+		out = append(out, Override{s, BreaksLayout, fmt.Sprintf("%s hides resources of the slots: add GPUs and VRAM to "+
+			"it", s)})
 	}
 	if s := now["machine_resource_gpus"]; s.bySite() {
-		out = append(out, Override{s, BreaksLayout, fmt.Sprintf("%s takes the place of the GPUs that gpuslot lists: take that line out", s)})
+		out = append(out, Override{s, BreaksLayout, fmt.Sprintf("%s takes the place of the GPUs that gpuslot lists: take "+
+			"that line out", s)})
 	}
 	if s := now["daemon_list"]; s.bySite() && !s.has("STARTD") {
 		out = append(out, Override{s, BreaksPolicy, fmt.Sprintf("%s has no STARTD, so this node has no slots: add it", s)})
@@ -86,7 +90,8 @@ func siteLayout(knobs []knob, now Settings) []Override {
 		s := now[strings.ToLower(name)]
 		breaks, says := BreaksLayout, "%s makes slots of what gpuslot's slots have: take that line out, or set it to 0"
 		if aside {
-			breaks, says = BreaksNothing, "%s counts no more, because gpuslot divides the node: take that line out; cpu_only in gpuslot.toml is for jobs without GPUs"
+			breaks, says = BreaksNothing, "%s counts no more, because gpuslot divides the node: take that line out; cpu_only "+
+				"in gpuslot.toml is for jobs without GPUs"
 		}
 		out = append(out, Override{s, breaks, fmt.Sprintf(says, s)})
 	}

@@ -74,8 +74,19 @@ func (s Slot) Owner() string {
 
 // slotAttributes say what a slot is and has. Startd, schedd and administrators write them:
 // what users write is among jobWords.
-var slotAttributes = append(slices.Clone(bindingAttributes), "RemoteOwner", "Cpus", "Memory", "GPUSlotPlan", "GPUSlotConfig",
-	"SlotTypeID", "TotalSlotCpus", "TotalSlotMemory", "TotalSlotGPUs", "TotalSlotVRAM")
+var slotAttributes = append(
+	slices.Clone(bindingAttributes),
+	"RemoteOwner",
+	"Cpus",
+	"Memory",
+	"GPUSlotPlan",
+	"GPUSlotConfig",
+	"SlotTypeID",
+	"TotalSlotCpus",
+	"TotalSlotMemory",
+	"TotalSlotGPUs",
+	"TotalSlotVRAM",
+)
 
 // commandTimeout ends a command of HTCondor whose context has no deadline; 10
 // to 30 ms are usual.

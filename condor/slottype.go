@@ -220,7 +220,8 @@ func sharedType(n Node, d Device) slotType {
 	}
 	if st.threads < 100 {
 		// What is no percentage comes in for the hook to hold it.
-		st.start = append(st.start, fmt.Sprintf("(TARGET.RequestGPUThreads > %s && TARGET.RequestGPUThreads <= 100) =!= true", percent(st.threads)))
+		st.start = append(st.start, fmt.Sprintf("(TARGET.RequestGPUThreads > %s && TARGET.RequestGPUThreads <= 100) =!= "+
+			"true", percent(st.threads)))
 	}
 	st.start = append(st.start, fmt.Sprintf("(TARGET.RequestVRAM ?: 0) <= %d", int64(d.LargestRequest)))
 	st.guard = []string{"$(GPUSLOT_OPEN)", "$(" + tenantMacro(d.Tenant) + ")"}
@@ -302,7 +303,8 @@ func (t *text) policy(n Node) {
 	}
 	if len(n.whole()) > 0 {
 		t.comment("The slot of the whole GPUs has one GPUAccept for all of them: it is an expression on those that are free.")
-		t.set("GPUSLOT_WHOLE_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false : MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
+		t.set("GPUSLOT_WHOLE_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false : `+
+			`MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
 	}
 	t.starts(n)
 	t.tenants(n)

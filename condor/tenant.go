@@ -60,7 +60,8 @@ func (t *text) tenants(n Node) {
 	}
 	for _, key := range []string{TenantGroup, TenantVO} {
 		if used[key] {
-			t.set(tenantMacro(key), "(MY.GPUTenant is undefined || MY.GPUTenant =?= %s)", tenantExpression("TARGET."+tenantAttributes[key]))
+			t.set(tenantMacro(key), "(MY.GPUTenant is undefined || MY.GPUTenant =?= "+
+				"%s)", tenantExpression("TARGET."+tenantAttributes[key]))
 		}
 	}
 }
@@ -68,5 +69,9 @@ func (t *text) tenants(n Node) {
 // tenantExpression is Tenant in HTCondor's words. What is no string is as if it
 // were not there.
 func tenantExpression(attribute string) string {
-	return fmt.Sprintf(`(isString(%[1]s) && size(%[1]s) > 0 ? %[1]s : strcat("%[2]s", TARGET.Owner))`, attribute, ownerPrefix)
+	return fmt.Sprintf(
+		`(isString(%[1]s) && size(%[1]s) > 0 ? %[1]s : strcat("%[2]s", TARGET.Owner))`,
+		attribute,
+		ownerPrefix,
+	)
 }

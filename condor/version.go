@@ -67,8 +67,8 @@ func (v Version) Before(o Version) bool {
 func Check(v Version) (warning string, err error) {
 	switch {
 	case !v.Before(brokenFrom) && !brokenTo.Before(v):
-		return "", fmt.Errorf("HTCondor %s forgets repeated GPU ids (bug HTCONDOR-2678, in %s to %s), so a GPU cannot have shares; "+
-			"upgrade to %s or later", v, brokenFrom, brokenTo, Oldest)
+		return "", fmt.Errorf("HTCondor %s forgets repeated GPU ids (bug HTCONDOR-2678, in %s to %s), so a GPU cannot "+
+			"have shares; upgrade to %s or later", v, brokenFrom, brokenTo, Oldest)
 	case v.Before(Oldest):
 		return "", fmt.Errorf("HTCondor %s is too old for gpuslot; upgrade to %s or later", v, Oldest)
 	case v.Major > newestKnown:

@@ -27,8 +27,8 @@ type entry struct {
 	set uint64
 	// flexibility is the number of maximal layouts that contain it.
 	flexibility int
-	// waste is the compute slices that no instance can ever use beside it. Memory does not count: a 1g at the end always strands
-	// the last unit, and yet it leaves the most possible.
+	// waste is the compute slices that no instance can ever use beside it. Memory does not
+	// count: a 1g at the end always strands the last unit, and yet it leaves the most possible.
 	waste int
 }
 

@@ -123,7 +123,8 @@ func changeACL(dir string, change func(users map[uint32]uint16)) error {
 	a.mask |= aclSearch
 	if err := unix.Fsetxattr(int(f.Fd()), aclAttribute, a.encode(), 0); err != nil {
 		if errors.Is(err, unix.EOPNOTSUPP) {
-			return fmt.Errorf("%s is on a file system without POSIX ACLs: choose a run directory on tmpfs, ext4 or xfs: %w", dir, err)
+			return fmt.Errorf("%s is on a file system without POSIX ACLs: choose a run directory on tmpfs, ext4 or xfs: "+
+				"%w", dir, err)
 		}
 		return fmt.Errorf("set the ACL of %s: %w", dir, err)
 	}

@@ -36,7 +36,8 @@ func (d *Daemon) Alive() (process.ID, error) {
 	if pid <= 0 {
 		// An open file description lock has no process, and one of a PID namespace
 		// that is not below ours has none that we see.
-		return process.ID{}, d.fault(Foreign, nil, "no process is known to hold %s, which a daemon would: it is replaced before the next start", filepath.Join(d.dir, controlLock))
+		return process.ID{}, d.fault(Foreign, nil, "no process is known to hold %s, which a daemon would: it is replaced "+
+			"before the next start", filepath.Join(d.dir, controlLock))
 	}
 	s, err := proc.Stat(pid)
 	if err != nil {
@@ -44,7 +45,8 @@ func (d *Daemon) Alive() (process.ID, error) {
 		return process.ID{}, d.notRunning()
 	}
 	if why := distrust(pid); why != "" {
-		return s.ID, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that process", pid, filepath.Join(d.dir, controlLock), why)
+		return s.ID, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that "+
+			"process", pid, filepath.Join(d.dir, controlLock), why)
 	}
 	return s.ID, d.usable(s)
 }
@@ -97,7 +99,8 @@ func (d *Daemon) usable(s process.Stat) error {
 	case 'Z', 'X', 'x':
 		return d.notRunning()
 	case 'T', 't':
-		return d.fault(Suspended, nil, "process %d is suspended (state %c): send it SIGCONT, or restart it when its jobs have ended", s.PID, s.State)
+		return d.fault(Suspended, nil, "process %d is suspended (state %c): send it SIGCONT, or restart it when its jobs "+
+			"have ended", s.PID, s.State)
 	}
 	return nil
 }

@@ -72,7 +72,8 @@ func (d *Daemon) tryUntilDone(ctx context.Context, commands []string) ([]string,
 		case err != nil && FaultOf(err) != NotRunning:
 			return nil, process.ID{}, err
 		case err != nil || after != before:
-			return nil, process.ID{}, d.fault(Gone, err, "process %d ended while it was asked: see its log for the cause", before.PID)
+			return nil, process.ID{}, d.fault(Gone, err, "process %d ended while it was asked: see its log for the "+
+				"cause", before.PID)
 		}
 		if err := backoff.Wait(ctx, pause.After(try)); err != nil {
 			return nil, process.ID{}, d.gaveUp(err, refused, before, time.Since(begin))
@@ -89,11 +90,13 @@ func (d *Daemon) gaveUp(ctxErr, refused error, who process.ID, after time.Durati
 	after = after.Round(time.Millisecond)
 	if refused != nil {
 		return d.fault(Busy, refused,
-			"process %d refused every command for %v (%v): another program keeps its only connection; look for nvidia-cuda-mps-control processes with this pipe directory",
+			"process %d refused every command for %v (%v): another program keeps its only connection; look for "+
+				"nvidia-cuda-mps-control processes with this pipe directory",
 			who.PID, after, refused)
 	}
 	return d.fault(Wedged, ctxErr,
-		"process %d lives but did not answer within %v: close the GPU, let its jobs end, then restart the daemon", who.PID, after)
+		"process %d lives but did not answer within %v: close the GPU, let its jobs end, then restart the "+
+			"daemon", who.PID, after)
 }
 
 // errNotExecuted means that the command line ended without the daemon having
@@ -121,7 +124,8 @@ func (d *Daemon) try(ctx context.Context, commands []string) ([]string, error) {
 }
 
 // installHint names the packages by what was seen in their file lists.
-const installHint = "install the package nvidia-cuda-mps (Debian), nvidia-compute-utils-<branch> (Ubuntu) or nvidia-driver-cuda (Enterprise Linux), of the same version as the driver"
+const installHint = "install the package nvidia-cuda-mps (Debian), nvidia-compute-utils-<branch> (Ubuntu) or " +
+	"nvidia-driver-cuda (Enterprise Linux), of the same version as the driver"
 
 func notInstalled(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)

@@ -118,7 +118,8 @@ func (d *Daemon) StillProven(p Proof) error {
 		return err
 	}
 	if who != p.Process() {
-		return d.fault(Gone, nil, "process %d took the place of the proven process %d: wait for the next proof", who.PID, p.PID)
+		return d.fault(Gone, nil, "process %d took the place of the proven process %d: wait for the next "+
+			"proof", who.PID, p.PID)
 	}
 	return nil
 }

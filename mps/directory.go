@@ -24,7 +24,8 @@ const directoryMode = 0o750
 // absolute path.
 func PipeDirectory(root string, u gpu.UUID) (string, error) {
 	if !filepath.IsAbs(root) {
-		return "", &Error{GPU: u, Fault: Invalid, Text: fmt.Sprintf("the directory %q for pipe directories is not absolute: give its full path", root)}
+		return "", &Error{GPU: u, Fault: Invalid, Text: fmt.Sprintf("the directory %q for pipe directories is not "+
+			"absolute: give its full path", root)}
 	}
 	dir := filepath.Join(root, string(u))
 	if len(dir) > MaxPipeDirectory {
@@ -40,7 +41,8 @@ func PipeDirectory(root string, u gpu.UUID) (string, error) {
 // have mode 0755: the accounts must be able to traverse them.
 func (d *Daemon) Prepare() error {
 	if err := makeDirectory(d.dir); err != nil {
-		return d.fault(Unwritable, err, "the pipe directory cannot be used: %v: make it a directory that the agent can write to", err)
+		return d.fault(Unwritable, err, "the pipe directory cannot be used: %v: make it a directory that the agent can "+
+			"write to", err)
 	}
 	return nil
 }

@@ -167,7 +167,8 @@ func (d *Daemon) EndClients(ctx context.Context, pids []int, rules EndRules) (En
 // serversOf adds the servers that have one of some processes as a client.
 func serversOf(pids []int, servers []Server, known []process.ID) []process.ID {
 	for _, s := range servers {
-		if slices.ContainsFunc(s.Clients, func(c int) bool { return slices.Contains(pids, c) }) && !slices.Contains(known, s.ID) {
+		if slices.ContainsFunc(s.Clients, func(c int) bool { return slices.Contains(pids, c) }) &&
+			!slices.Contains(known, s.ID) {
 			known = append(known, s.ID)
 		}
 	}
@@ -188,13 +189,15 @@ func withUnlisted(servers []Server, serving []process.ID) []Server {
 	return servers
 }
 
-const notKnown = "whether they still have work on the GPU is not known, so nothing here kills them; look at gpuslot status"
+const notKnown = "whether they still have work on the GPU is not known, so nothing here kills them; look at gpuslot " +
+	"status"
 
 // notEnded says why processes still count as clients at the deadline.
 func (d *Daemon) notEnded(pids []int, servers []Server, after time.Duration) error {
 	for _, s := range servers {
 		if !s.Answers() && s.Status != Faulted {
-			return d.fault(Wedged, nil, "clients %v were not ended within %v because server %d does not answer: %s", pids, after, s.PID, notKnown)
+			return d.fault(Wedged, nil, "clients %v were not ended within %v because server %d does not answer: "+
+				"%s", pids, after, s.PID, notKnown)
 		}
 	}
 	return d.fault(Wedged, nil, "clients %v did not end within %v: %s", pids, after, notKnown)

@@ -51,7 +51,9 @@ type Event struct {
 
 // logLine is the form of each line of control.log and server.log, which a
 // daemon in the foreground writes to its standard output.
-var logLine = regexp.MustCompile(`^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (?:Control|Server|Other|Client|Legacy Server) +(\d{1,9})\] (.*)$`)
+var logLine = regexp.MustCompile(
+	`^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (?:Control|Server|Other|Client|Legacy Server) +(\d{1,9})\] (.*)$`,
+)
 
 // speaker precedes what a server says; drivers write it in several ways.
 var speaker = regexp.MustCompile(`^(?:Volta )?MPS(?: Server)?: `)
@@ -67,18 +69,36 @@ var eventForms = []struct {
 	{ServerStarting, regexp.MustCompile(`^Starting new server (?P<server>\d{1,9}) for user (?P<uid>\d{1,10})$`)},
 	{ServerReady, regexp.MustCompile(`^NEW SERVER (?P<server>\d{1,9}): Ready$`)},
 	{ServerExited, regexp.MustCompile(`^Server (?P<server>\d{1,9}) exited with status (?P<status>-?\d{1,9})$`)},
-	{ServerBroken, regexp.MustCompile(`^Failed to start server using uid (?P<uid>\d{1,10})(?:\.|, error:) (?P<reason>.+)$`)},
+	{
+		ServerBroken,
+		regexp.MustCompile(`^Failed to start server using uid (?P<uid>\d{1,10})(?:\.|, error:) (?P<reason>.+)$`),
+	},
 	{ServerBroken, regexp.MustCompile(`^Failed to start ?: (?P<reason>.+)$`)},
 	{ServerBroken, regexp.MustCompile(`^Server encountered a fatal exception\. Shutting down$`)},
-	{ServerRefuses, regexp.MustCompile(`^Server (?P<server>\d{1,9}) has \d+ active worker threads\. Server will not shutdown\.$`)},
+	{
+		ServerRefuses,
+		regexp.MustCompile(`^Server (?P<server>\d{1,9}) has \d+ active worker threads\. Server will not shutdown\.$`),
+	},
 	{ServerForced, regexp.MustCompile(`^Force shutting down server (?P<server>\d{1,9})$`)},
 	{GPUFault, regexp.MustCompile(`^Client (?:process )?(?P<client>\d{1,9}) encountered a fatal GPU error\.$`)},
-	{GPUFault, regexp.MustCompile(`^Server is handling a fatal GPU error\.(?: Client (?P<client>\d{1,9}) encountered it)?$`)},
+	{
+		GPUFault,
+		regexp.MustCompile(`^Server is handling a fatal GPU error\.(?: Client (?P<client>\d{1,9}) encountered it)?$`),
+	},
 	{GPURecovered, regexp.MustCompile(`^Server has recovered from a fatal GPU error$`)},
-	{ClientAttached, regexp.MustCompile(`^NEW CLIENT (?P<client>\d{1,9}) from user (?P<uid>\d{1,10}): Server already exists$`)},
-	{ClientWaits, regexp.MustCompile(`^NEW CLIENT (?P<client>\d{1,9}) from user (?P<uid>\d{1,10}): Server is not ready, push client to pending list$`)},
+	{
+		ClientAttached,
+		regexp.MustCompile(`^NEW CLIENT (?P<client>\d{1,9}) from user (?P<uid>\d{1,10}): Server already exists$`),
+	},
+	{
+		ClientWaits,
+		regexp.MustCompile(
+			`^NEW CLIENT (?P<client>\d{1,9}) from user (?P<uid>\d{1,10}): Server is not ready, push client to pending list$`,
+		),
+	},
 	// Driver 580 (bottlerocket-kernel-kit PR 415); 535 to 555 were not seen to write it.
-	{ServerLimited, regexp.MustCompile(`^Device pinned memory limit for device 0 set to 0x(?P<bytes>[0-9a-f]{1,15}) bytes$`)},
+	{ServerLimited, regexp.MustCompile(`^Device pinned memory limit for device 0 ` +
+		`set to 0x(?P<bytes>[0-9a-f]{1,15}) bytes$`)},
 	{ClientTerminated, regexp.MustCompile(`^Forcefully terminating client (?P<client>\d{1,9})$`)},
 }
 

@@ -25,7 +25,8 @@ func (d *Daemon) endOrphans(ctx context.Context) error {
 			return nil
 		}
 		if err := backoff.Wait(ctx, wait); err != nil {
-			return d.fault(Wedged, err, "process %d, a server of the control daemon before, does not end: look for it in the kernel's log", left[0])
+			return d.fault(Wedged, err, "process %d, a server of the control daemon before, does not end: look for it in the "+
+				"kernel's log", left[0])
 		}
 		for _, pid := range left {
 			d.killOrphan(pid)

@@ -71,7 +71,8 @@ func (d *Daemon) readPartitions(reply string) ([]Partition, error) {
 }
 
 func (d *Daemon) noPartitions(reply string) error {
-	return d.fault(Refused, nil, "it answers %s: static SM partitions need driver R590 or newer and a daemon started with -S", printable(reply))
+	return d.fault(Refused, nil, "it answers %s: static SM partitions need driver R590 or newer and a daemon started "+
+		"with -S", printable(reply))
 }
 
 // AddPartition makes a partition of some chunks of SMs and returns its id, as
@@ -111,7 +112,8 @@ func (d *Daemon) RemovePartition(ctx context.Context, id string) error {
 	if slices.ContainsFunc(left, func(p Partition) bool {
 		return p.Name != "" && strings.HasPrefix(name, strings.TrimSuffix(p.Name, "..."))
 	}) {
-		return d.fault(Refused, nil, "it answers %s and keeps partition %s: remove it when its clients have ended", printable(replies[0]), foreign.Clip(name))
+		return d.fault(Refused, nil, "it answers %s and keeps partition %s: remove it when its clients have "+
+			"ended", printable(replies[0]), foreign.Clip(name))
 	}
 	return nil
 }

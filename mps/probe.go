@@ -35,7 +35,8 @@ const trialTimeout = 5 * time.Second
 // time may use a run directory.
 func Probe(ctx context.Context, program, run string) (Capabilities, error) {
 	if _, err := exec.LookPath(program); err != nil {
-		return Capabilities{}, &Error{Fault: NotInstalled, Err: err, Text: fmt.Sprintf("%s is not on this machine: %s", program, installHint)}
+		return Capabilities{}, &Error{Fault: NotInstalled, Err: err, Text: fmt.Sprintf("%s is not on this machine: "+
+			"%s", program, installHint)}
 	}
 	root := filepath.Join(run, "probe")
 	err := errors.Join(os.RemoveAll(root), makeParents(run)) // what a killed agent left
@@ -217,7 +218,11 @@ func (t *trial) begin(ctx context.Context, protocol int, flags []string) error {
 		return err
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), t.d.program, flags...)
-	cmd.Env = append(clientEnvironment(t.d.dir), "CUDA_MPS_LOG_DIRECTORY="+t.d.dir, fmt.Sprintf("CUDA_MPS_PROTOCOL_VERSION=%d", protocol))
+	cmd.Env = append(
+		clientEnvironment(t.d.dir),
+		"CUDA_MPS_LOG_DIRECTORY="+t.d.dir,
+		fmt.Sprintf("CUDA_MPS_PROTOCOL_VERSION=%d", protocol),
+	)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = "/", theirs, &t.out, &t.out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second

@@ -75,7 +75,8 @@ const largestLimit gpu.MiB = 1 << 30
 
 func (w Wanted) check() error {
 	if w.Limit < 1 || w.Limit > largestLimit {
-		return fmt.Errorf("the pinned device memory limit %v is not between 1 MiB and %v: give the GPU a larger VRAM pool", w.Limit, largestLimit)
+		return fmt.Errorf("the pinned device memory limit %v is not between 1 MiB and %v: give the GPU a larger VRAM "+
+			"pool", w.Limit, largestLimit)
 	}
 	if !(w.ThreadPercentage >= 0.1 && w.ThreadPercentage <= 100) {
 		return fmt.Errorf("the active thread percentage %v is not between 0.1 and 100: set it within", w.ThreadPercentage)

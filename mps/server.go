@@ -70,7 +70,8 @@ func (d *Daemon) Clients(ctx context.Context, server int) ([]int, error) {
 	}
 	pids, err := parsePIDs(reply)
 	if err != nil {
-		return nil, d.fault(Refused, err, "its client list of server %d reads %s: this driver answers in a form that gpuslot does not know", server, printable(reply))
+		return nil, d.fault(Refused, err, "its client list of server %d reads %s: this driver answers in a form that "+
+			"gpuslot does not know", server, printable(reply))
 	}
 	return pids, nil
 }
@@ -112,11 +113,13 @@ func (d *Daemon) survey(ctx context.Context, commands []string) ([]string, []Ser
 		if n == 1 {
 			first, before = replies[:len(commands)], who
 		} else if who != before {
-			return nil, nil, process.ID{}, d.fault(Gone, nil, "process %d took the place of process %d while it was asked: see its log for the cause", who.PID, before.PID)
+			return nil, nil, process.ID{}, d.fault(Gone, nil, "process %d took the place of process %d while it was asked: "+
+				"see its log for the cause", who.PID, before.PID)
 		}
 		listed, err := parsePIDs(replies[len(commands)])
 		if err != nil {
-			return nil, nil, process.ID{}, d.fault(WrongLimits, err, "its server list reads %s: this driver answers in a form that gpuslot does not know", printable(replies[len(commands)]))
+			return nil, nil, process.ID{}, d.fault(WrongLimits, err, "its server list reads %s: this driver answers in a "+
+				"form that gpuslot does not know", printable(replies[len(commands)]))
 		}
 		d.remember(listed)
 		if n == surveys || sameSet(listed, known) {

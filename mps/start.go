@@ -133,11 +133,13 @@ var errLockTaken = errors.New("the control lock is taken")
 func (d *Daemon) startFailed(said string) error {
 	switch {
 	case strings.Contains(said, "Cannot access CUDA_MPS_PIPE_DIRECTORY"):
-		return d.fault(Unwritable, nil, "it cannot use its pipe directory %s: make it a directory that the agent can write to", d.dir)
+		return d.fault(Unwritable, nil, "it cannot use its pipe directory %s: make it a directory that the agent can "+
+			"write to", d.dir)
 	case strings.Contains(said, "already running"):
 		return d.fault(NotRunning, errLockTaken, "another process held its lock: see fuser %s/%s", d.dir, controlLock)
 	}
-	return d.fault(NotRunning, nil, "it ended at once and said %s: run it by hand in %s", printable(strings.TrimSpace(said)), d.dir)
+	return d.fault(NotRunning, nil, "it ended at once and said %s: run it by hand in "+
+		"%s", printable(strings.TrimSpace(said)), d.dir)
 }
 
 // raiseOpenFiles lifts the soft limit of open files as far as it may go: Go

@@ -57,7 +57,8 @@ func (d *Daemon) Terminate(ctx context.Context, server process.ID, clients ...in
 	}
 	remaining, err := parsePIDs(last[1])
 	if err != nil {
-		return nil, d.fault(Refused, err, "it answers %s to %q: this driver answers in a form that gpuslot does not know", printable(last[1]), list)
+		return nil, d.fault(Refused, err, "it answers %s to %q: this driver answers in a form that gpuslot does not "+
+			"know", printable(last[1]), list)
 	}
 	answers := isPercentage(last[0]) && isPercentage(last[2])
 	out := make([]Termination, len(clients))
@@ -67,7 +68,8 @@ func (d *Daemon) Terminate(ctx context.Context, server process.ID, clients ...in
 		}
 		result, err := parseResult(replies[i])
 		if err != nil {
-			return nil, d.fault(Refused, err, "%v to %q: this driver answers in a form that gpuslot does not know", err, script[i])
+			return nil, d.fault(Refused, err, "%v to %q: this driver answers in a form that gpuslot does not "+
+				"know", err, script[i])
 		}
 		out[i] = Termination{Client: c, Result: result, Left: answers && !slices.Contains(remaining, c)}
 	}

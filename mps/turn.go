@@ -51,7 +51,8 @@ func (d *Daemon) takeTurn(ctx context.Context) (release func(), err error) {
 func (d *Daemon) lockTurnFile(ctx context.Context) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(d.dir, turnFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOTDIR) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) ||
+			errors.Is(err, unix.ENOTDIR) {
 			return nil, nil
 		}
 		return nil, d.fault(Unwritable, err, "%v: make %s writable", err, d.dir)

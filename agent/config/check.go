@@ -128,7 +128,9 @@ func (d *draft) checkTenant(p placed) {
 
 // TenantNeeds says why a tenant other than the account does not go with
 // tenancy "one-at-a-time", and what to write.
-const TenantNeeds = `MPS serves one account at a time, so two accounts of one such tenant would still wait for each other, without a message; write tenancy = "multi-user" or "common:<user>" beside it, or tenant = "account"`
+const TenantNeeds = `MPS serves one account at a time, so two accounts of one such tenant would ` +
+	`still wait for each other, without a message; write tenancy = "multi-user" or "common:<user>" beside it, or ` +
+	`tenant = "account"`
 
 // adviseState warns of a directory that forgets what to undo.
 func (d *draft) adviseState() {

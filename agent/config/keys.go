@@ -58,8 +58,8 @@ func Tables() []Table {
 		{"host", `[host."wn-gpu*"]`, true, "The keys of `[sharing]` for the hosts whose name matches, with `*`, " +
 			"`?` and `[a-z]`. A name without a dot is also compared with the host's short name. " +
 			"If several match, the one with more literal characters wins."},
-		{"gpu", `[gpu."GPU-…"]`, true, "The keys of `[sharing]`, except `whole`, for one GPU by its UUID or at least its first 8 digits, " +
-			"and where it is expected. A GPU that is configured but absent is reported; it is no error."},
+		{"gpu", `[gpu."GPU-…"]`, true, "The keys of `[sharing]`, except `whole`, for one GPU by its UUID or at least its " +
+			"first 8 digits, and where it is expected. A GPU that is configured but absent is reported; it is no error."},
 		{"request_vram", "[request_vram]", false, "What a job may say in `request_vram`."},
 		{"cpu_only", "[cpu_only]", false, "The part of the node kept for jobs without GPUs. " +
 			"The rest goes to the GPUs in proportion to their memory."},

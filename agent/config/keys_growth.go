@@ -6,7 +6,8 @@ import "fmt"
 func growthKeys() []Key {
 	return []Key{
 		{Table: "growth", Name: "retries", Type: "0 to 10", Default: "0",
-			Meaning: "How often such a job runs again at most; 0 for never. A job asks for less with `+MaxRequestVRAM`. Access points " +
+			Meaning: "How often such a job runs again at most; 0 for never. A job asks for less with `+MaxRequestVRAM`. " +
+				"Access points " +
 				"need HTCondor 25.2.1.",
 			set: func(c *Config, _ *table, v any) string {
 				n, p := wholeNumber(v, 0, 10, "a whole number")

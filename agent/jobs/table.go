@@ -103,9 +103,6 @@ func (t *Table) Has(s starter.Starter, u gpu.UUID) bool {
 	return t.view.Has(s, u)
 }
 
-// Knows says whether a starter's job has an entry.
-func (t *Table) Knows(s starter.Starter) bool { return len(t.HeldBy(s)) > 0 }
-
 // Busy says whether some job has a part of a GPU.
 func (t *Table) Busy(u gpu.UUID) bool { return len(t.On(u)) > 0 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
@@ -220,7 +221,7 @@ func (l *Layouts) Leave(ctx context.Context, n Node) error {
 	if l.executor.Hardware == nil {
 		return nil
 	}
-	j, err := l.journal()
+	j, err := modes.Read(modes.File(l.paths))
 	if err != nil {
 		return err
 	}

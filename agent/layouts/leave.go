@@ -13,11 +13,9 @@ import (
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-func (l *Layouts) journal() (modes.Journal, error) { return modes.Read(modes.File(l.paths)) }
-
 // noteMode journals the MIG mode in which a GPU was found, before it is divided.
 func (l *Layouts) noteMode(u gpu.UUID, enabled bool) error {
-	j, err := l.journal()
+	j, err := modes.Read(modes.File(l.paths))
 	if err != nil {
 		return fmt.Errorf("MIG layout of %s: %w", u, err)
 	}
@@ -31,7 +29,7 @@ func (l *Layouts) noteMode(u gpu.UUID, enabled bool) error {
 // leaveGPUs takes back what was made on GPUs that are not to be divided any more, as far
 // as nobody uses it.
 func (l *Layouts) leaveGPUs(ctx context.Context, n *Node, problem func(error)) (changed bool) {
-	j, err := l.journal()
+	j, err := modes.Read(modes.File(l.paths))
 	if err != nil {
 		return false // who sets compute modes reports it
 	}
@@ -93,7 +91,7 @@ func (l *Layouts) leave(ctx context.Context, n *Node, u gpu.UUID, found bool) (s
 	}
 	l.log.Info("MIG devices taken back", "gpu", u, "steps", steps, "foreign", foreign)
 	delete(l.reached, u)
-	j, err := l.journal()
+	j, err := modes.Read(modes.File(l.paths))
 	if err != nil {
 		return steps, err
 	}

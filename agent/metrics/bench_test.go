@@ -9,17 +9,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/status"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // busy is a node with so many slots on each GPU, everything known.
-func busy(gpus, slots int) Snapshot {
-	s := Snapshot{Planned: true, Rounds: 1, Usage: Usage{Sampled: time.Unix(1760000000, 0)}}
+func busy(gpus, slots int) moment {
+	s := moment{Usage: Usage{Sampled: time.Unix(1760000000, 0)}}
+	s.Planned, s.Rounds = true, 1
 	for g := range gpus {
 		u := gpu.UUID(fmt.Sprintf("GPU-%08x-0000-4000-8000-000000000000", g))
 		d := usage.Device{GPU: u}
-		s.GPUs = append(s.GPUs, GPU{UUID: u, Index: g, Name: "NVIDIA H100 80GB HBM3", PCI: gpu.PCIBusID(fmt.Sprintf("0000:%02x:00.0", g)), Mode: "mps", Memory: 81559, Shared: true, Shares: slots, Used: slots})
+		s.GPUs = append(s.GPUs, status.GPU{Jobs: make([]status.Job, slots), GPU: &plan.GPU{
+			UUID: u, Index: g, Name: "NVIDIA H100 80GB HBM3", PCI: gpu.PCIBusID(fmt.Sprintf("0000:%02x:00.0", g)),
+			Mode: config.ModeMPS, Memory: 81559, Shares: slots,
+		}})
 		var owners []usage.Owner
 		for i := range slots {
 			name := fmt.Sprintf("slot%d_%d", g+1, i+1)
@@ -57,7 +64,7 @@ func BenchmarkScrape(b *testing.B) {
 	}{{8, 8, ""}, {8, 8, "gzip"}, {16, 0, ""}, {16, 12, ""}, {16, 24, ""}, {16, 48, ""}, {16, 48, "gzip"}} {
 		b.Run(fmt.Sprintf("%dx%d%s", c.gpus, c.slots, c.encoding), func(b *testing.B) {
 			s := busy(c.gpus, c.slots)
-			h, err := New(Build{}, func() Snapshot { return s }).Handler(Web{Ready: func() bool { return true }})
+			h, err := newTest(s).Handler(Web{Ready: func() bool { return true }})
 			if err != nil {
 				b.Fatal(err)
 			}

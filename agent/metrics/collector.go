@@ -4,7 +4,14 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/closures"
+	"github.com/gpuslot/gpuslot/agent/sampling"
+	"github.com/gpuslot/gpuslot/agent/status"
+	"github.com/gpuslot/gpuslot/mig"
 )
 
 // GPUs are told apart by UUID alone; everything else about them is in
@@ -41,7 +48,7 @@ var (
 	mpsThreads = desc("mps_default_thread_ratio",
 		"The control daemon's default active thread percentage as it reads back, 0 to 1.", "gpu", "mig")
 
-	capability = desc("mps_capability", "Whether the installed control daemon, "+
+	mpsCapability = desc("mps_capability", "Whether the installed control daemon, "+
 		"driver and kernel have a capability, found by a test.", "capability")
 
 	configOK = desc("config_last_reload_successful",
@@ -78,8 +85,8 @@ var (
 		"Whether the startd runs with another layout than the plan's and must be restarted.")
 )
 
-// collect turns a snapshot into series.
-func (s *Snapshot) collect(to sink) {
+// collect turns a snapshot, without the use of GPUs and slots, into series.
+func collect(s *status.Snapshot, to sink) {
 	if !s.ConfigRead.IsZero() {
 		to.gauge(configOK, number(s.ConfigOK))
 		to.gauge(configTime, seconds(s.ConfigRead))
@@ -92,93 +99,103 @@ func (s *Snapshot) collect(to sink) {
 	if s.Planned {
 		to.gauge(planTime, seconds(s.Applied))
 	}
-	if s.Driver != "" {
-		to.gauge(driverInfo, 1, s.Driver, s.CUDA)
+	if s.Plan.Driver != "" {
+		to.gauge(driverInfo, 1, s.Plan.Driver, s.Plan.CUDA)
 	}
-	if s.Feedback != nil {
-		s.Feedback.collect(to)
+	// The startd's programs went with the configuration of a node that was reverted.
+	if s.FeedbackAsked && s.Phase.Phase != closures.Reverted {
+		to.gauge(fedOK, number(s.FeedbackOK))
+		if !s.FeedbackAt.IsZero() {
+			to.gauge(fedTime, seconds(s.FeedbackAt))
+		}
 	}
-	for _, u := range slices.Sorted(maps.Keys(s.LayoutMatches)) {
-		to.gauge(migMatches, number(s.LayoutMatches[u]), string(u))
+	for _, u := range slices.Sorted(maps.Keys(s.LaidOut)) {
+		to.gauge(migMatches, number(s.LaidOut[u]), string(u))
 	}
-	if s.StartdAsks != nil {
-		to.gauge(startdAsks, number(*s.StartdAsks))
+	if s.SilentKnown {
+		to.gauge(startdAsks, number(s.Silent == 0))
 	}
-	if s.OlderLayout != nil {
-		to.gauge(olderLayout, number(*s.OlderLayout))
+	if s.Startds.Err == nil && !s.Startds.At.IsZero() {
+		to.gauge(olderLayout, number(s.Startds.Older()))
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Capabilities)) {
-		to.gauge(capability, number(s.Capabilities[name]), name)
+	can := s.Can.Known()
+	for _, name := range slices.Sorted(maps.Keys(can)) {
+		to.gauge(mpsCapability, number(can[name]), name)
 	}
-	for _, u := range s.Absent {
+	for _, u := range s.Plan.Absent {
 		to.gauge(gpuAbsent, 1, string(u))
 	}
-	for _, g := range s.GPUs {
-		g.collect(to)
+	for i := range s.GPUs {
+		collectPlanned(s, &s.GPUs[i], to)
 	}
-	for _, f := range s.Faults {
-		to.counter(gpuFaults, float64(f.Count), string(f.GPU), f.Reason, f.Class)
+	for _, f := range faultsOf(s.Plan.GPUs, s.Faults) {
+		to.counter(gpuFaults, float64(f.Count), string(f.GPU), f.Reason, string(f.Class))
 	}
-	for _, r := range s.Repartition {
-		r.collect(to)
-	}
-	s.Usage.collect(to)
-}
-
-func (f Feedback) collect(to sink) {
-	to.gauge(fedOK, number(f.OK))
-	if !f.At.IsZero() {
-		to.gauge(fedTime, seconds(f.At))
+	for i := range s.Repartition {
+		collectRepartition(&s.Repartition[i], to)
 	}
 }
 
-func (r Repartition) collect(to sink) {
+func collectRepartition(r *api.StatusRepartition, to sink) {
 	if !r.Told.IsZero() {
 		to.gauge(migTold, seconds(r.Told), r.Setting)
 	}
-	for _, profile := range slices.Sorted(maps.Keys(r.Waiting)) {
-		to.gauge(migWaiting, float64(r.Waiting[profile]), profile, r.Setting)
+	waiting := slices.Clone(r.Demand)
+	slices.SortFunc(waiting, func(a, b api.StatusDemand) int { return strings.Compare(a.Profile, b.Profile) })
+	for _, d := range waiting {
+		to.gauge(migWaiting, float64(d.Jobs), d.Profile, r.Setting)
 	}
 	if !r.Told.IsZero() {
-		to.gauge(migUnserved, float64(r.Unserved), r.Setting)
+		unserved := 0
+		for _, u := range r.Unserved {
+			unserved += u.Jobs
+		}
+		to.gauge(migUnserved, float64(unserved), r.Setting)
 	}
-	to.gauge(migProposed, number(r.Proposed), r.Setting)
-	to.gauge(migReserved, float64(r.Reserved), r.Setting)
+	to.gauge(migProposed, number(r.Act == string(mig.Propose)), r.Setting)
+	to.gauge(migReserved, float64(len(r.Reserved)), r.Setting)
 }
 
-func (g GPU) collect(to sink) {
+func collectPlanned(s *status.Snapshot, g *status.GPU, to sink) {
 	u := string(g.UUID)
-	to.gauge(gpuInfo, 1, u, strconv.Itoa(g.Index), g.Name, string(g.PCI), g.Mode)
+	to.gauge(gpuInfo, 1, u, strconv.Itoa(g.Index), g.Model(), string(g.PCI), string(g.Mode))
 	to.gauge(gpuMemory, float64(g.Memory.Bytes()), u)
-	for _, owner := range g.ClosedBy {
+	for _, owner := range g.Closures.Owners() {
 		to.gauge(gpuClosed, 1, u, owner)
 	}
-	if !g.Shared {
+	if !g.Shared() {
 		return
 	}
-	to.gauge(gpuAccepting, number(g.Accept), u)
+	to.gauge(gpuAccepting, number(s.Accepts(g)), u)
 	to.gauge(gpuShares, float64(g.Shares), u)
-	to.gauge(gpuUsed, float64(g.Used), u)
-	for _, wall := range slices.Sorted(maps.Keys(g.Walls)) {
-		to.gauge(gpuJobs, float64(g.Walls[wall]), u, wall)
+	to.gauge(gpuUsed, float64(len(g.Jobs)), u)
+	enforced := map[string]int{}
+	for _, j := range g.Jobs {
+		enforced[j.Enforced]++
+	}
+	for _, by := range slices.Sorted(maps.Keys(enforced)) {
+		to.gauge(gpuJobs, float64(enforced[by]), u, by)
 	}
 	to.gauge(gpuPool, float64(g.Pool.Bytes()), u)
 	to.gauge(gpuBudgeted, float64(g.Budgeted.Bytes()), u)
-	if g.DaemonUp != nil {
-		to.gauge(daemonUp, number(*g.DaemonUp), u)
+	up, wanted := s.DaemonUp(g)
+	if wanted {
+		to.gauge(daemonUp, number(up), u)
 	}
-	to.counter(daemonRestarts, float64(g.Restarts), u)
-	to.knownGauge(mpsClients, g.Clients, string(g.Device.GPU), string(g.Device.MIG))
-	to.knownGauge(mpsThreads, g.ThreadRatio, string(g.Device.GPU), string(g.Device.MIG))
-	if g.Watched.Known {
-		to.gauge(gpuWatched, number(g.Watched.Value), u)
+	to.counter(daemonRestarts, float64(g.Daemon.Restarts), u)
+	if device := sampling.Device(g.GPU); up {
+		to.knownGauge(mpsClients, clientsOf(g.Daemon.Proof), string(device.GPU), string(device.MIG))
+		to.knownGauge(mpsThreads, threadRatio(g.Daemon.Proof), string(device.GPU), string(device.MIG))
+	}
+	if g.Seen.Known {
+		to.gauge(gpuWatched, number(g.Seen.Value), u)
 	}
 	if g.Verified != nil {
-		to.gauge(gpuVerified, number(*g.Verified), u)
-		to.gauge(gpuVerifiedT, seconds(g.VerifiedAt), u)
+		to.gauge(gpuVerified, number(g.Verified.OK), u)
+		to.gauge(gpuVerifiedT, seconds(g.Verified.At), u)
 	}
-	if !g.ProvedAt.IsZero() {
-		to.gauge(daemonProof, seconds(g.ProvedAt), u)
+	if at := g.Daemon.Proof.At; !at.IsZero() {
+		to.gauge(daemonProof, seconds(at), u)
 	}
 }
 

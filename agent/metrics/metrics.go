@@ -11,109 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/gpuslot/gpuslot/agent/api"
-	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/agent/status"
 	"github.com/gpuslot/gpuslot/gpu"
 )
-
-// Snapshot is the agent's state at one moment.
-type Snapshot struct {
-	GPUs []GPU
-	// Absent are configured GPUs that the node does not have.
-	Absent []gpu.UUID
-	// Planned: a plan is in force.
-	Planned bool
-	// ConfigRead and ConfigOK are the last attempt to read the configuration.
-	ConfigRead time.Time
-	ConfigOK   bool
-	// Rounds counts applies; Applied is when the plan in force first was. RoundOK
-	// and RoundTook are the last one's.
-	Rounds    uint64
-	RoundOK   bool
-	RoundTook time.Duration
-	Applied   time.Time
-	// Capabilities are what the installed control daemon, driver and kernel can
-	// do, by name; those not known are left out.
-	Capabilities map[string]bool
-	// Driver and CUDA are the versions that the plan was made for; empty if unknown.
-	Driver, CUDA string
-	// LayoutMatches says of the GPUs whose MIG layout the agent makes whether they
-	// have it.
-	LayoutMatches map[gpu.UUID]bool
-	// Feedback is nil until the startd asks for something.
-	Feedback *Feedback
-	// StartdAsks: it did which GPUs take jobs within the last minute; nil where it
-	// need not.
-	StartdAsks *bool
-	// OlderLayout: the startd runs with another layout than the plan's; nil if unknown.
-	OlderLayout *bool
-	// Faults count the events of GPUs; no GPU has a reason twice.
-	Faults []Fault
-	Usage  Usage
-	// Repartition tells of GPUs whose MIG layouts follow the work that waits.
-	Repartition []Repartition
-}
-
-// Feedback is what became of the agent's last answers to the startd's programs.
-type Feedback struct {
-	// OK: each program took the last one.
-	OK bool
-	// At is when one was last taken, of the program where that is the longest ago;
-	// zero if a program never took one.
-	At time.Time
-}
-
-// Repartition is what was decided last of the GPUs with one setting.
-type Repartition struct {
-	Setting string
-	// Told is when an access point last told of its jobs; zero if none did.
-	Told time.Time
-	// Waiting are the pool's idle jobs by profile. Proposed: a change or a wait is
-	// proposed. Reserved is the number of devices kept free. Unserved are idle jobs that
-	// ask for more CPUs or memory than any slot of their VRAM has.
-	Waiting  map[string]int
-	Proposed bool
-	Reserved int
-	Unserved int
-}
-
-// GPU is one GPU of the plan.
-type GPU struct {
-	UUID   gpu.UUID
-	Index  int
-	Name   string
-	PCI    gpu.PCIBusID
-	Mode   string
-	Memory gpu.MiB
-	// ClosedBy are the owners of the holds that close it, each once.
-	ClosedBy []string
-	// Shared GPUs have a control daemon, shares and a pool; the fields below
-	// are theirs.
-	Shared   bool
-	Accept   bool
-	Shares   int
-	Used     int
-	Pool     gpu.MiB
-	Budgeted gpu.MiB
-	// Walls counts the jobs by what holds their budgets.
-	Walls map[string]int
-	// DaemonUp: the control daemon's proof holds now; nil where none is to run.
-	DaemonUp *bool
-	// ProvedAt is zero if it never was proven.
-	ProvedAt time.Time
-	// Watched: the budget watch sees its jobs; not known where no budget rests on it.
-	Watched gpu.Measured[bool]
-	// Verified is what came of the last verification, VerifiedAt when; nil if
-	// there was none.
-	Verified   *bool
-	VerifiedAt time.Time
-	// Device is the GPU or MIG device that the control daemon serves.
-	Device usage.Device
-	// Clients are those of its MPS servers, ThreadRatio is its default active
-	// thread percentage as part of 1; both as the daemon told last.
-	Clients, ThreadRatio gpu.Measured[float64]
-	// Restarts counts the daemon's processes seen beyond the first since the agent started.
-	Restarts int
-}
 
 // Metrics are the agent's metrics in a registry of their own.
 type Metrics struct {
@@ -136,7 +36,14 @@ type Metrics struct {
 type Build struct{ Version, Revision, GoVersion string }
 
 // New registers everything. Snapshot is called at each scrape and must be quick.
-func New(b Build, snapshot func() Snapshot) *Metrics {
+func New(b Build, snapshot func() *status.Snapshot) *Metrics {
+	return build(b, func() (*status.Snapshot, *Usage) {
+		s := snapshot()
+		return s, usageOf(s)
+	})
+}
+
+func build(b Build, read func() (*status.Snapshot, *Usage)) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		admissions: events("admissions_total", "Requests for admission, "+
@@ -150,8 +57,8 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 			Name: "gpuslot_slot_mismatches_total",
 			Help: "Slots whose GPU or VRAM in the startd's ads differs from what their hook reported.",
 		}),
-		breaches: events("job_breaches_total", "Jobs that broke a rule (over-budget, clients, unattached, other-gpu, left-cgroup), "+
-			"by what was done (report, hold, kill).", "gpu", "rule", "enforce"),
+		breaches: events("job_breaches_total", "Jobs that broke a rule (over-budget, clients, unattached, other-gpu, "+
+			"left-cgroup), by what was done (report, hold, kill).", "gpu", "rule", "enforce"),
 		servers: events("mps_server_deaths_total", "MPS servers that ended while they had clients.", "gpu"),
 		faults: events("mps_faults_total", "Times that an MPS server was found in FAULT: "+
 			"a client met a fatal GPU error, which ended the work of all.", "gpu"),
@@ -176,7 +83,7 @@ func New(b Build, snapshot func() Snapshot) *Metrics {
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	info.Set(1)
-	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, collector{snapshot},
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, collector{read},
 		m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.rules, m.limited, m.repaired,
 		m.followed, m.panics)
 	return m
@@ -239,7 +146,13 @@ func (m *Metrics) ConversationPanicked(request string) { m.panics.WithLabelValue
 // ReservationRepaired counts a reservation that its cgroup had left behind.
 func (m *Metrics) ReservationRepaired(u gpu.UUID) { m.repaired.WithLabelValues(string(u)).Inc() }
 
-var breachCodes = []int{api.CodeOverBudget, api.CodeUnattached, api.CodeTooManyClients, api.CodeOtherGPU, api.CodeLeftCgroup}
+var breachCodes = []int{
+	api.CodeOverBudget,
+	api.CodeUnattached,
+	api.CodeTooManyClients,
+	api.CodeOtherGPU,
+	api.CodeLeftCgroup,
+}
 
 // rule names a hold's code.
 func rule(code int) string {

@@ -15,8 +15,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/capability"
+	"github.com/gpuslot/gpuslot/agent/closures"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/daemons"
+	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/startd"
+	"github.com/gpuslot/gpuslot/agent/status"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -28,39 +37,65 @@ const (
 	absent = gpu.UUID("GPU-00000000-0000-4000-8000-000000000003")
 )
 
-func full() Snapshot {
-	older := true
-	v100 := func(u gpu.UUID, index int) GPU {
-		return GPU{UUID: u, Index: index, Name: "Tesla V100S-PCIE-32GB", PCI: gpu.PCIBusID("0000:3b:00." + string(rune('0'+index))), Mode: "mps", Memory: 32768,
-			Shared: true, Shares: 7, Pool: 32256}
-	}
-	a, b := v100(shared, 0), v100(closed, 1)
-	up, down := true, false
-	a.Accept, a.Used, a.Budgeted, a.DaemonUp, a.ProvedAt, a.Restarts = true, 2, 12288, &up, time.Unix(1760000000, 500e6), 1
-	b.DaemonUp = &down
-	b.ClosedBy = []string{"agent", "operator"}
-	a.Device, a.Clients, a.ThreadRatio = usage.Device{GPU: shared}, gpu.Known(3.0), gpu.Known(0.25)
-	a.Walls = map[string]int{"daemon": 1, "watch": 1}
-	a.Watched = gpu.Known(true)
-	a.Verified, a.VerifiedAt = &a.Accept, time.Unix(1760000003, 0)
-	return Snapshot{
-		GPUs:       []GPU{a, b, {UUID: whole, Index: 2, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:5e:00.0", Mode: "whole", Memory: 32768}},
-		Absent:     []gpu.UUID{absent},
-		Planned:    true,
-		ConfigRead: time.Unix(1760000001, 0), ConfigOK: true,
-		Rounds: 12, RoundOK: true, RoundTook: 250 * time.Millisecond, Applied: time.Unix(1760000002, 0),
-		Driver: "550.163.01", CUDA: "12.4",
-		LayoutMatches: map[gpu.UUID]bool{sliced: true, closed: false},
-		Feedback:      &Feedback{OK: true, At: time.Unix(1760000005, 0)},
-		StartdAsks:    &older, OlderLayout: &older, Capabilities: map[string]bool{"server-status": true, "multi-user": false},
-		Faults:      []Fault{{GPU: shared, Reason: "xid-31", Class: "application", Count: 3}, {GPU: shared, Reason: "xid-79", Class: "broken"}},
-		Usage:       fullUsage(),
-		Repartition: []Repartition{{Setting: "auto", Told: time.Unix(1760000004, 0), Waiting: map[string]int{"3g.20gb": 2, "1g.5gb": 40}, Reserved: 3, Unserved: 5}, {Setting: "suggest", Proposed: true}},
-	}
+// moment is a snapshot with the use of GPUs and slots as a test writes it.
+type moment struct {
+	status.Snapshot
+	Usage Usage
 }
 
-func newTest(s Snapshot) *Metrics {
-	m := New(Build{Version: "1.2.3", Revision: "abc", GoVersion: "go1.26"}, func() Snapshot { return s })
+func full() moment {
+	v100 := func(u gpu.UUID, index int) status.GPU {
+		return status.GPU{GPU: &plan.GPU{
+			UUID: u, Index: index, Name: "Tesla V100S-PCIE-32GB", PCI: gpu.PCIBusID("0000:3b:00." + string(rune('0'+index))),
+			Mode: config.ModeMPS, Memory: 32768, Shares: 7, Pool: 32256,
+		}}
+	}
+	a, b := v100(shared, 0), v100(closed, 1)
+	a.Budgeted, a.Jobs = 12288, []status.Job{{Enforced: "daemon"}, {Enforced: "watch"}}
+	a.Daemon = daemons.State{Restarts: 1, Proof: mps.Proof{
+		PID: 7, At: time.Unix(1760000000, 500e6), ThreadPercentage: "25.0",
+		States: []mps.Server{{Status: mps.Active, ThreadPercentage: "25.0", Clients: []int{11, 12, 13}}},
+	}}
+	a.Seen = gpu.Known(true)
+	a.Verified = &api.Verification{OK: true, At: time.Unix(1760000003, 0)}
+	b.Reason, b.Closures = "closed", closures.List{{Owner: "agent"}, {Owner: "operator"}}
+	yes, no := mps.Answer{Known: true, Has: true}, mps.Answer{Known: true}
+	m := moment{Usage: fullUsage()}
+	m.GPUs = []status.GPU{a, b, {GPU: &plan.GPU{
+		UUID: whole, Index: 2, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:5e:00.0", Mode: config.ModeWhole, Memory: 32768,
+	}}}
+	m.Node = status.Node{
+		Plan:    plan.Plan{Absent: []gpu.UUID{absent}, Driver: "550.163.01", CUDA: "12.4"},
+		Planned: true, Applied: time.Unix(1760000002, 0),
+		ConfigRead: time.Unix(1760000001, 0), ConfigOK: true,
+		Rounds: 12, RoundOK: true, RoundTook: 250 * time.Millisecond,
+		LaidOut: map[gpu.UUID]bool{sliced: true, closed: false},
+		Can:     capability.Set{Tried: true, MPS: mps.Capabilities{ServerStatus: yes, MultiUser: no}},
+		Repartition: []api.StatusRepartition{
+			{
+				Setting: "auto", Told: time.Unix(1760000004, 0), Reserved: []string{"a", "b", "c"},
+				Demand:   []api.StatusDemand{{Profile: "3g.20gb", Jobs: 2}, {Profile: "1g.5gb", Jobs: 40}},
+				Unserved: []api.StatusUnserved{{Jobs: 5}},
+			},
+			{Setting: "suggest", Act: "suggest"},
+		},
+	}
+	m.FeedbackAsked, m.FeedbackOK, m.FeedbackAt = true, true, time.Unix(1760000005, 0)
+	m.SilentKnown = true
+	m.Startds = &startd.Said{At: time.Unix(1760000000, 0), Changes: []api.Change{{Need: api.NeedRestart}}}
+	m.Faults = []faults.Counted{
+		{GPU: shared, Reason: "xid-31", Class: "application", Count: 3}, {GPU: shared, Reason: "xid-79", Class: "broken"},
+	}
+	return m
+}
+
+func newTest(s moment) *Metrics {
+	if s.Startds == nil {
+		s.Startds = &startd.Said{}
+	}
+	m := build(Build{Version: "1.2.3", Revision: "abc", GoVersion: "go1.26"}, func() (*status.Snapshot, *Usage) {
+		return &s.Snapshot, &s.Usage
+	})
 	m.Admission("granted", "none", 80*time.Microsecond)
 	m.Admission("requeued", "closed", 2*time.Millisecond)
 	m.Mismatch()
@@ -119,18 +154,20 @@ func TestScrape(t *testing.T) {
 
 // TestUnknownIsAbsent: before the first round nothing is claimed.
 func TestUnknownIsAbsent(t *testing.T) {
-	got := scrape(t, New(Build{Version: "1.2.3"}, func() Snapshot { return Snapshot{} }))
+	got := scrape(t, New(Build{Version: "1.2.3"}, func() *status.Snapshot {
+		return &status.Snapshot{Startds: &startd.Said{}, Usage: &usage.Snapshot{}}
+	}))
 	for _, name := range []string{"gpuslot_config_last", "gpuslot_apply_last", "gpuslot_plan", "gpuslot_gpu", "gpuslot_startd", "gpuslot_control", "gpuslot_driver", "gpuslot_mig", "gpuslot_mps_clients", "gpuslot_mps_default", "gpuslot_condor"} {
 		if strings.Contains(got, name) {
 			t.Errorf("%s is claimed:\n%s", name, got)
 		}
 	}
 	s := full()
-	s.StartdAsks, s.OlderLayout = nil, nil
+	s.SilentKnown, s.Startds = false, nil
 	if strings.Contains(scrape(t, newTest(s)), "older_layout") {
 		t.Error("an unknown layout is claimed")
 	}
-	s.Feedback = &Feedback{}
+	s.FeedbackOK, s.FeedbackAt = false, time.Time{}
 	if got := scrape(t, newTest(s)); !strings.Contains(got, "gpuslot_condor_feedback_success 0\n") || strings.Contains(got, "gpuslot_condor_feedback_timestamp") {
 		t.Errorf("no hand-over has worked:\n%s", got)
 	}

@@ -125,7 +125,7 @@ func TestServeInACrowd(t *testing.T) {
 // TestCompressed: a client that accepts gzip gets the same series in less.
 func TestCompressed(t *testing.T) {
 	s := busy(16, 4)
-	h, err := New(Build{}, func() Snapshot { return s }).Handler(Web{Ready: func() bool { return true }})
+	h, err := newTest(s).Handler(Web{Ready: func() bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpuslot/gpuslot/agent/status"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -14,13 +15,16 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // collector reads one snapshot for each scrape. The registry checks its series: Describe
 // sends nothing, as which of them a scrape has depends on the snapshot.
-type collector struct{ snapshot func() Snapshot }
+type collector struct {
+	read func() (*status.Snapshot, *Usage)
+}
 
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c collector) Collect(to chan<- prometheus.Metric) {
-	s := c.snapshot()
-	s.collect(sink{to})
+	s, u := c.read()
+	collect(s, sink{to})
+	u.collect(sink{to})
 }
 
 // sink takes the series of one scrape. Labels are in the order of the names in desc.

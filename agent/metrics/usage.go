@@ -50,10 +50,3 @@ type Source struct {
 	// Failures since the start.
 	Failures gpu.Measured[uint64]
 }
-
-// Fault counts what happened to a GPU for one reason.
-type Fault struct {
-	GPU           gpu.UUID
-	Reason, Class string
-	Count         int
-}

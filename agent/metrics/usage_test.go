@@ -203,7 +203,7 @@ func TestJobIsNamedOnce(t *testing.T) {
 // TestConsistency: no series comes twice, no family has two types. Of one that does the
 // scrape has the first, and everything else.
 func TestConsistency(t *testing.T) {
-	for name, s := range map[string]Snapshot{"full": full(), "busy": busy(16, 48), "empty": {}} {
+	for name, s := range map[string]moment{"full": full(), "busy": busy(16, 48), "empty": {}} {
 		if _, err := newTest(s).Gatherer().Gather(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -26,8 +27,8 @@ type Hardware interface {
 type Jobs interface {
 	// Busy says whether one of them has a part of a GPU.
 	Busy(u gpu.UUID) bool
-	// Knows says whether a starter's job is one of them.
-	Knows(s starter.Starter) bool
+	// HeldBy are the entries of a starter's job, one for each of its GPUs.
+	HeldBy(s starter.Starter) []jobs.Job
 }
 
 // Startds are those of this node; startd.Startds are the real ones.
@@ -202,7 +203,7 @@ func (m *Modes) heldElsewhere(ctx context.Context) func(gpu.UUID) string {
 	unknown := ""
 	if err != nil {
 		for _, s := range (&starter.Arrivals{}).New(m.o.Node, time.Now()) {
-			if !m.o.Jobs.Knows(s) {
+			if len(m.o.Jobs.HeldBy(s)) == 0 {
 				unknown = fmt.Sprintf("it is known which GPUs the job in %s has: %v", s.Slot, err)
 				break
 			}

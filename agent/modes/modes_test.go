@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -43,8 +44,14 @@ func (n *node) Slots(context.Context) ([]startd.Answer, error) {
 	return []startd.Answer{{Slots: n.slots, Err: n.err}}, n.err
 }
 
-func (n *node) Busy(gpu.UUID) bool         { return n.known }
-func (n *node) Knows(starter.Starter) bool { return n.known }
+func (n *node) Busy(gpu.UUID) bool { return n.known }
+
+func (n *node) HeldBy(starter.Starter) []jobs.Job {
+	if !n.known {
+		return nil
+	}
+	return []jobs.Job{{}}
+}
 
 func (n *node) inventory() gpu.Inventory {
 	return gpu.Inventory{GPUs: []gpu.GPU{{UUID: one, ComputeMode: n.mode}}}

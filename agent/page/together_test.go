@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/test/together"
 )
 
@@ -17,7 +18,7 @@ func TestTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	together.Methods(t, &h, now(), together.Call(func() {
+	together.Methods(t, &h, now(), &usage.Snapshot{At: time.Now()}, together.Call(func() {
 		page.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	}))
 }

@@ -139,7 +139,11 @@ func requestVRAM(c config.RequestVRAM, p Plan, n *notes) RequestVRAM {
 		out.WithoutRequest = config.WithoutRequestRefuse
 	case c.WithoutRequest == config.WithoutRequestWhole && !whole && !elastic:
 		out.WithoutRequest = config.WithoutRequestRefuse
-		n.warn("", `request_vram.without_request = "whole", but no GPU of this node is whole: GPU jobs without request_vram are refused; set whole = 1 in a table that holds for it, or without_request = "refuse"`)
+		n.warn(
+			"",
+			`request_vram.without_request = "whole", but no GPU of this node is whole: GPU jobs without request_vram are `+
+				`refused; set whole = 1 in a table that holds for it, or without_request = "refuse"`,
+		)
 	}
 	return out
 }

@@ -13,8 +13,20 @@ import (
 // a daemon that cannot do it does not start, and its GPU stays closed.
 func (p Plan) Check(can mps.Capabilities) error {
 	return errors.Join(
-		p.without(GPU.MultiUser, can.MultiUser, MultiUser, `tenancy = "multi-user", but the installed control daemon (driver %s) serves one account at a time: install driver %d or newer, or use tenancy = "one-at-a-time" or "common:<user>"`),
-		p.without(GPU.Partitioned, can.StaticPartitions, Partitions, `threads = "partitioned", but the installed control daemon (driver %s) has no static SM partitions: install driver %d or newer, or use threads = "equal"`),
+		p.without(
+			GPU.MultiUser,
+			can.MultiUser,
+			MultiUser,
+			`tenancy = "multi-user", but the installed control daemon (driver %s) serves one account at a time: install `+
+				`driver %d or newer, or use tenancy = "one-at-a-time" or "common:<user>"`,
+		),
+		p.without(
+			GPU.Partitioned,
+			can.StaticPartitions,
+			Partitions,
+			`threads = "partitioned", but the installed control daemon (driver %s) has no static SM partitions: install `+
+				`driver %d or newer, or use threads = "equal"`,
+		),
 	)
 }
 

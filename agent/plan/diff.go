@@ -68,7 +68,12 @@ func (d *differences) node(old, new Plan) {
 	d.change("The node", "the part for jobs without GPUs", old.CPUOnly.String(), new.CPUOnly.String())
 	d.change("request_vram", "minimum", old.RequestVRAM.Minimum.String(), new.RequestVRAM.Minimum.String())
 	d.change("request_vram", "quantum", old.RequestVRAM.Quantum.String(), new.RequestVRAM.Quantum.String())
-	d.change("request_vram", "without_request", string(old.RequestVRAM.WithoutRequest), string(new.RequestVRAM.WithoutRequest))
+	d.change(
+		"request_vram",
+		"without_request",
+		string(old.RequestVRAM.WithoutRequest),
+		string(new.RequestVRAM.WithoutRequest),
+	)
 	for _, u := range old.Absent {
 		if !slices.Contains(new.Absent, u) {
 			d.say("%s is no longer missing.", u)

@@ -42,15 +42,18 @@ func (p Plan) checkElastic(rules config.Elastic, n *notes) {
 		return
 	}
 	if rules.MinWhole > len(group) {
-		n.warn("", "elastic.min_whole = %d, but %s: all of them are whole, none is shared", rules.MinWhole, counted(len(group), "GPU is elastic", "GPUs are elastic"))
+		n.warn("", "elastic.min_whole = %d, but %s: all of them are whole, none is "+
+			"shared", rules.MinWhole, counted(len(group), "GPU is elastic", "GPUs are elastic"))
 	}
 	if rules.MaxWhole > len(group) {
-		n.warn("", "elastic.max_whole = %d, but %s: no job gets more", rules.MaxWhole, counted(len(group), "GPU is elastic", "GPUs are elastic"))
+		n.warn("", "elastic.max_whole = %d, but %s: no job gets "+
+			"more", rules.MaxWhole, counted(len(group), "GPU is elastic", "GPUs are elastic"))
 	}
 	first, _ := p.GPU(group[0])
 	for _, u := range group[1:] {
 		if g, _ := p.GPU(u); g.Name != first.Name {
-			n.warn(u, "elastic GPUs of several models (%s and %s): a whole job gets the next one, whichever it is, and its require_gpus must hold for all of them", first.Name, g.Name)
+			n.warn(u, "elastic GPUs of several models (%s and %s): a whole job gets the next one, whichever it is, and its "+
+				"require_gpus must hold for all of them", first.Name, g.Name)
 			return
 		}
 	}

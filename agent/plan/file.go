@@ -92,7 +92,8 @@ func checkSchema(b []byte) error {
 	}
 	family, own := leadingSchema(Schema)
 	if name, version := leadingSchema(head.Schema); name == family && version > own {
-		return fmt.Errorf("made by a newer gpuslot: its schema is %q, this one reads %q; use the gpuslot that belongs to the running agent", head.Schema, Schema)
+		return fmt.Errorf("made by a newer gpuslot: its schema is %q, this one reads %q; use the gpuslot that belongs to "+
+			"the running agent", head.Schema, Schema)
 	}
 	return fmt.Errorf("not a plan file: its schema is %.40q, not %q", head.Schema, Schema)
 }

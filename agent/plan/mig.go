@@ -107,7 +107,15 @@ func (cs *chips) layout(chip gpu.Chip, text string) (layout, error) {
 // divide plans a GPU in MIG devices; not ok if it cannot be one. The places are
 // those of its layouts, for which there shall be slots.
 func (cs *chips) divide(c candidate, n *notes) (out MIGGPU, places []place, ok bool) {
-	out = MIGGPU{UUID: c.UUID, Index: c.Index, Name: c.Name, PCI: c.PCI, Memory: c.Memory, Layouts: c.settings.MIGLayouts, Why: c.why}
+	out = MIGGPU{
+		UUID:    c.UUID,
+		Index:   c.Index,
+		Name:    c.Name,
+		PCI:     c.PCI,
+		Memory:  c.Memory,
+		Layouts: c.settings.MIGLayouts,
+		Why:     c.why,
+	}
 	keep := len(out.Layouts) == 0
 	if keep && c.refusesKeep(n) {
 		return out, nil, false
@@ -178,14 +186,15 @@ func (c candidate) besideOthers(chip gpu.Chip, places gpu.Layout) error {
 		at, known := placeOf(chip, d)
 		if known && d.Owner == gpu.Foreign && !slices.Contains(places, at) {
 			others, names = append(others, at), append(names, chip.FormatPlace(at))
-			removal = append(removal, fmt.Sprintf("nvidia-smi mig -dci -i %s -gi %d && nvidia-smi mig -dgi -i %s -gi %d", c.UUID, d.GPUInstance, c.UUID, d.GPUInstance))
+			removal = append(removal, fmt.Sprintf("nvidia-smi mig -dci -i %s -gi %d && nvidia-smi mig -dgi -i %s -gi "+
+				"%d", c.UUID, d.GPUInstance, c.UUID, d.GPUInstance))
 		}
 	}
 	if mig.Legal(chip, append(slices.Clone(others), places...)) == nil {
 		return nil
 	}
-	return fmt.Errorf("%s has no room beside %s, which gpuslot did not make and leaves alone: these are offered as they are; "+
-		"nvidia-smi mig -lgi -i %s lists them; remove those that nobody needs: %s",
+	return fmt.Errorf("%s has no room beside %s, which gpuslot did not make and leaves alone: these are offered as "+
+		"they are; nvidia-smi mig -lgi -i %s lists them; remove those that nobody needs: %s",
 		chip.Format(places), strings.Join(names, ", "), c.UUID, strings.Join(removal, "; "))
 }
 
@@ -230,7 +239,8 @@ func (c candidate) repartition(g MIGGPU, n *notes) mig.Repartition {
 		n.warn(c.UUID, "repartition = %q has no effect without a mig_layout whose places are published for this model", how)
 		how = mig.Static
 	case len(g.Placed) == 1:
-		n.warn(c.UUID, "repartition = %q has one layout in mig_layout and nothing to change to: list those that it may have", how)
+		n.warn(c.UUID, "repartition = %q has one layout in mig_layout and nothing to change to: list those that it may "+
+			"have", how)
 	}
 	return how
 }
@@ -239,11 +249,15 @@ func (c candidate) repartition(g MIGGPU, n *notes) mig.Repartition {
 func (c candidate) refusesKeep(n *notes) bool {
 	switch {
 	case !c.MIGEnabled:
-		c.refuse(n, `MIG mode is off, and mig_layout does not say which MIG devices to make: write one such as "3g.20gb, 1g.5gb*4"`)
+		c.refuse(
+			n,
+			`MIG mode is off, and mig_layout does not say which MIG devices to make: write one such as "3g.20gb, 1g.5gb*4"`,
+		)
 	case c.MIGDevices == nil:
 		c.refuse(n, "which MIG devices it has was not recorded: record the inventory again with gpuslot inventory --json")
 	case len(c.MIGDevices) == 0:
-		c.refuse(n, "MIG mode is on without a MIG device, which runs no job and may hide the node's other GPUs from CUDA: set mig_layout, or turn MIG mode off with nvidia-smi -i %s -mig 0", c.UUID)
+		c.refuse(n, "MIG mode is on without a MIG device, which runs no job and may hide the node's other GPUs from CUDA: "+
+			"set mig_layout, or turn MIG mode off with nvidia-smi -i %s -mig 0", c.UUID)
 	default:
 		return false
 	}
@@ -285,7 +299,14 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 	var out []candidate
 	taken := map[gpu.UUID]bool{}
 	for _, p := range places {
-		one := c.part(gpu.MIGDevice{UUID: p.id(c.UUID), Profile: p.profile.Name, Memory: p.profile.Memory, Multiprocessors: p.profile.Multiprocessors})
+		one := c.part(
+			gpu.MIGDevice{
+				UUID:            p.id(c.UUID),
+				Profile:         p.profile.Name,
+				Memory:          p.profile.Memory,
+				Multiprocessors: p.profile.Multiprocessors,
+			},
+		)
 		one.place, one.slices, one.device = p.String(), p.profile.Slices, ""
 		if d, there := p.in(c.MIGDevices); there {
 			one.device, taken[d.UUID] = d.UUID, true
@@ -298,7 +319,8 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 			continue
 		}
 		if err == nil && c.inTheWay(chip, places, d) {
-			n.warn(c.UUID, "its MIG device %s at %d has no room beside mig_layout: it goes if gpuslot made it, else it stays and the layout cannot be made; nvidia-smi mig -lgi -i %s lists it", d.Profile, *d.Start, c.UUID)
+			n.warn(c.UUID, "its MIG device %s at %d has no room beside mig_layout: it goes if gpuslot made it, else it stays "+
+				"and the layout cannot be made; nvidia-smi mig -lgi -i %s lists it", d.Profile, *d.Start, c.UUID)
 			continue
 		}
 		one := c.part(d)
@@ -312,7 +334,16 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 
 // part is a MIG device of the candidate.
 func (c candidate) part(d gpu.MIGDevice) candidate {
-	one := candidate{GPU: c.GPU, settings: c.settings, mode: config.ModeMIG, parent: c.UUID, profile: d.Profile, device: d.UUID, why: c.why, driver: c.driver}
+	one := candidate{
+		GPU:      c.GPU,
+		settings: c.settings,
+		mode:     config.ModeMIG,
+		parent:   c.UUID,
+		profile:  d.Profile,
+		device:   d.UUID,
+		why:      c.why,
+		driver:   c.driver,
+	}
 	one.UUID, one.Memory, one.Reserved, one.MPSServer = d.UUID, d.Memory, d.Reserved, d.MPSServer
 	one.Multiprocessors, one.MIGDevices = d.Multiprocessors, nil
 	// NVIDIA's guide knows no exclusive mode on MIG devices, its header does.
@@ -332,7 +363,8 @@ func (c *candidate) share(r config.RequestVRAM, n *notes) {
 		return
 	}
 	if pool < r.Minimum {
-		n.warn(c.parent, "its MIG devices of %s are not shared, although mig_mps is set: their %s less %s do not hold one request_vram.minimum (%s)", c.profile, c.Memory, keptOf(*c), r.Minimum)
+		n.warn(c.parent, "its MIG devices of %s are not shared, although mig_mps is set: their %s less %s do not hold one "+
+			"request_vram.minimum (%s)", c.profile, c.Memory, keptOf(*c), r.Minimum)
 		return
 	}
 	c.mode = config.ModeMPS

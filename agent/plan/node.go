@@ -15,7 +15,8 @@ func noteNode(p Plan, unmatched []string, here []gpu.GPU, n *notes) {
 		n.warn("", "the node has no GPUs, so it offers none; if it should, see whether nvidia-smi lists them")
 	}
 	if len(p.Absent) > 0 {
-		n.warn("", "%s configured, but not in this node (%s): lost, swapped, or of another node; here: %s", counted(len(p.Absent), "GPU is", "GPUs are"),
+		n.warn("", "%s configured, but not in this node (%s): lost, swapped, or of another node; here: "+
+			"%s", counted(len(p.Absent), "GPU is", "GPUs are"),
 			joinUUIDs(p.Absent), uuidsOf(here))
 	}
 	for _, table := range unmatched {
@@ -26,17 +27,20 @@ func noteNode(p Plan, unmatched []string, here []gpu.GPU, n *notes) {
 		n.warn("", "%s matches no GPU of this node; here: %s", table, what)
 	}
 	if divided := len(p.MIG); divided > 0 && divided < present && Mixed.Lacks(p.Driver) {
-		n.warn("", "GPUs in MIG mode stand beside others, and before driver %d one program sees a single MIG device or the other GPUs, never both: jobs are not harmed, since each gets one kind, but tools may miss GPUs", Mixed.Branch)
+		n.warn("", "GPUs in MIG mode stand beside others, and before driver %d one program sees a single MIG device or "+
+			"the other GPUs, never both: jobs are not harmed, since each gets one kind, but tools may miss GPUs", Mixed.Branch)
 	}
 	for _, g := range p.GPUs {
 		if !g.Shared() {
 			continue
 		}
 		if g.Shares > g.Resources.CPUs {
-			n.warn(g.UUID, "%s for %d shares: the CPUs run out before the shares", counted(g.Resources.CPUs, "CPU", "CPUs"), g.Shares)
+			n.warn(g.UUID, "%s for %d shares: the CPUs run out before the "+
+				"shares", counted(g.Resources.CPUs, "CPU", "CPUs"), g.Shares)
 		}
 		if PrivilegeChecks.Lacks(p.Driver) {
-			n.warn(g.UUID, "the control daemon of driver %s lets any local user change its defaults, so its memory limit does not hold: use driver %d or newer", p.Driver, PrivilegeChecks.Branch)
+			n.warn(g.UUID, "the control daemon of driver %s lets any local user change its defaults, so its memory limit "+
+				"does not hold: use driver %d or newer", p.Driver, PrivilegeChecks.Branch)
 		}
 	}
 }

@@ -23,8 +23,17 @@ func observes(cfg config.Config, host string, cs []candidate, n *notes) bool {
 		return false
 	case other >= 0:
 		o := cs[other]
-		n.fail(cs[one].UUID, `mode = "observe" in %s, but %s is of mode "%s" (%s): observing leaves HTCondor's configuration as the site has it, and every other mode generates it, so that a node does either; write mode = "observe" in [sharing] or in [host."%s"], or in no table of this node's`,
-			cs[one].settings.ModeFrom, o.UUID, o.settings.Mode, o.settings.ModeFrom, host)
+		n.fail(
+			cs[one].UUID,
+			`mode = "observe" in %s, but %s is of mode "%s" (%s): observing leaves HTCondor's configuration as the site has `+
+				`it, and every other mode generates it, so that a node does either; write mode = "observe" in [sharing] or in `+
+				`[host."%s"], or in no table of this node's`,
+			cs[one].settings.ModeFrom,
+			o.UUID,
+			o.settings.Mode,
+			o.settings.ModeFrom,
+			host,
+		)
 		return false
 	}
 	return true

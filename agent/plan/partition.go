@@ -18,7 +18,8 @@ func chunksOf(c candidate) (chunks, sms int, why string) {
 	sms, ok := mps.ChunkSMs(c.Capability)
 	switch {
 	case !ok:
-		return 0, 0, "static SM partitions need the Ampere generation (compute capability 8.0) or newer, and this " + c.Name + " has " + c.Capability.String()
+		return 0, 0, "static SM partitions need the Ampere generation (compute capability 8.0) or newer, and this " +
+			c.Name + " has " + c.Capability.String()
 	case c.Multiprocessors == 0:
 		return 0, 0, "how many multiprocessors this " + c.Name + " has is not known"
 	}
@@ -30,7 +31,8 @@ func chunksOf(c candidate) (chunks, sms int, why string) {
 func unpartitionable(c candidate, shares int) string {
 	chunks, sms, why := chunksOf(c)
 	if why == "" && chunks < shares {
-		why = fmt.Sprintf("its %d multiprocessors are %s of %d, too few for %d shares", c.Multiprocessors, counted(chunks, "chunk", "chunks"), sms, shares)
+		why = fmt.Sprintf("its %d multiprocessors are %s of %d, too few for %d "+
+			"shares", c.Multiprocessors, counted(chunks, "chunk", "chunks"), sms, shares)
 	}
 	return why
 }
@@ -61,7 +63,10 @@ func partitioned(c candidate, g GPU, w wishes, n *notes) Threads {
 		return t
 	}
 	if t.Most != 0 {
-		n.warn(c.UUID, `threads_max means nothing with threads = "partitioned": no job gets more than its share's multiprocessors`)
+		n.warn(
+			c.UUID,
+			`threads_max means nothing with threads = "partitioned": no job gets more than its share's multiprocessors`,
+		)
 		t.Most = 0
 	}
 	size := chunks / g.Shares

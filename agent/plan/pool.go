@@ -70,7 +70,8 @@ func (k Kept) String() string {
 	if k.Assumed {
 		assumed = ", assumed"
 	}
-	return fmt.Sprintf("%d (driver%s) + %d (MPS server) + %d (reserved_vram) MiB", int64(k.Driver), assumed, int64(k.Server), int64(k.Margin))
+	return fmt.Sprintf("%d (driver%s) + %d (MPS server) + %d (reserved_vram) "+
+		"MiB", int64(k.Driver), assumed, int64(k.Server), int64(k.Margin))
 }
 
 // keptOf is what a candidate keeps if it is shared.
@@ -131,5 +132,6 @@ func tooSmall(c candidate, minimum, quantum gpu.MiB) string {
 	if max(0, c.Memory-k.sum()).Floor(quantum) >= minimum {
 		return ""
 	}
-	return fmt.Sprintf("its %s less %s for the driver and the MPS server do not hold one request_vram.minimum (%s)", c.Memory, k.sum(), minimum)
+	return fmt.Sprintf("its %s less %s for the driver and the MPS server do not hold one request_vram.minimum "+
+		"(%s)", c.Memory, k.sum(), minimum)
 }

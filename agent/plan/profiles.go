@@ -28,7 +28,11 @@ func (p Plan) Profiles(follows func(MIGGPU) bool) (one []GPU) {
 		r.CPUs, r.Memory = min(r.CPUs, g.Resources.CPUs), min(r.Memory, g.Resources.Memory)
 	}
 	slices.SortFunc(one, func(a, b GPU) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Multiprocessors, b.Multiprocessors), cmp.Compare(a.Profile, b.Profile))
+		return cmp.Or(
+			cmp.Compare(a.Pool, b.Pool),
+			cmp.Compare(a.Multiprocessors, b.Multiprocessors),
+			cmp.Compare(a.Profile, b.Profile),
+		)
 	})
 	return one
 }

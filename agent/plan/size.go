@@ -18,8 +18,9 @@ const (
 func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	g := GPU{
 		UUID: c.UUID, Index: c.Index, Name: c.Name, PCI: c.PCI, Memory: c.Memory, Capability: c.Capability,
-		Mode: c.mode, Threads: Threads{Policy: config.ThreadsUncapped}, Tenancy: Tenancy{Policy: c.settings.Tenancy.Policy, User: c.settings.Tenancy.User},
-		Parent: c.parent, Profile: c.profile, Place: c.place, Slices: c.slices, Device: c.device, Why: c.why,
+		Mode: c.mode, Threads: Threads{Policy: config.ThreadsUncapped},
+		Tenancy: Tenancy{Policy: c.settings.Tenancy.Policy, User: c.settings.Tenancy.User},
+		Parent:  c.parent, Profile: c.profile, Place: c.place, Slices: c.slices, Device: c.device, Why: c.why,
 	}
 	if c.parent != "" {
 		g.Multiprocessors = c.Multiprocessors
@@ -30,18 +31,29 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	}
 	g.Elastic = c.elastic
 	g.ComputeMode = c.settings.ComputeMode
-	g.Threads = Threads{Policy: c.settings.Threads.Policy, Percent: c.settings.Threads.Percent, Most: c.settings.MostThreads}
+	g.Threads = Threads{
+		Policy:  c.settings.Threads.Policy,
+		Percent: c.settings.Threads.Percent,
+		Most:    c.settings.MostThreads,
+	}
 	g.Tenancy = tenancyOf(c, n)
 	if tooSmall(c, r.Minimum, r.Quantum) != "" {
 		return g // decideModes names it
 	}
 	if c.settings.ReservedVRAM >= c.Memory {
-		n.fail(c.UUID, "reserved_vram = %d, but the card has %s: leave room for jobs", int64(c.settings.ReservedVRAM), c.Memory)
+		n.fail(c.UUID, "reserved_vram = %d, but the card has %s: leave room for "+
+			"jobs", int64(c.settings.ReservedVRAM), c.Memory)
 		return g
 	}
 	g.Kept, g.Pool = keptOf(c), poolOf(c, r.Quantum)
 	if g.Pool < r.Minimum {
-		n.fail(c.UUID, `reserved_vram = %d leaves a pool of %s, but request_vram.minimum is %s: reserve less, or use mode = "whole"`, int64(c.settings.ReservedVRAM), g.Pool, r.Minimum)
+		n.fail(
+			c.UUID,
+			`reserved_vram = %d leaves a pool of %s, but request_vram.minimum is %s: reserve less, or use mode = "whole"`,
+			int64(c.settings.ReservedVRAM),
+			g.Pool,
+			r.Minimum,
+		)
 		return g
 	}
 	g.Shares = sharesOf(c, g.Pool, r.Minimum, w, n)
@@ -64,19 +76,24 @@ func sharesOf(c candidate, pool, minimum gpu.MiB, w wishes, n *notes) int {
 		return max(1, most)
 	}
 	if c.parent != "" && wish > ceiling {
-		n.warn(c.parent, "%s instead of %d on its MIG device %s: NVIDIA lowers the %d MPS clients of a GPU with the compute slices, and one is kept for tools; set shares to %d or less", counted(ceiling, "share", "shares"), wish, c.profile, w.ceiling+1, ceiling)
+		n.warn(c.parent, "%s instead of %d on its MIG device %s: NVIDIA lowers the %d MPS clients of a GPU with the "+
+			"compute slices, and one is kept for tools; set shares to %d or "+
+			"less", counted(ceiling, "share", "shares"), wish, c.profile, w.ceiling+1, ceiling)
 		wish = ceiling
 	} else if wish > ceiling {
-		n.fail(c.UUID, "shares = %d: MPS serves %d clients per GPU with this driver, and one is kept for tools: set shares to %d or less", wish, ceiling+1, ceiling)
+		n.fail(c.UUID, "shares = %d: MPS serves %d clients per GPU with this driver, and one is kept for tools: set "+
+			"shares to %d or less", wish, ceiling+1, ceiling)
 	}
 	switch {
 	case wish <= fit:
 		return wish
 	case w.shares && w.inheritsShares(c):
-		n.warn(c.UUID, "%s instead of %d: with request_vram.minimum = %d its pool of %s holds no more", counted(fit, "share", "shares"), wish, int64(minimum), pool)
+		n.warn(c.UUID, "%s instead of %d: with request_vram.minimum = %d its pool of %s holds no "+
+			"more", counted(fit, "share", "shares"), wish, int64(minimum), pool)
 		return fit
 	}
-	n.fail(c.UUID, "shares = %d: with request_vram.minimum = %d the pool of %s holds %d: set shares to %d or less", wish, int64(minimum), pool, fit, min(fit, ceiling))
+	n.fail(c.UUID, "shares = %d: with request_vram.minimum = %d the pool of %s holds %d: set shares to %d or "+
+		"less", wish, int64(minimum), pool, fit, min(fit, ceiling))
 	return fit
 }
 
@@ -87,7 +104,9 @@ func clientsOf(c candidate, shares int, w wishes, n *notes) int {
 		return max(1, ceiling/shares)
 	}
 	if wish*shares > ceiling {
-		n.warn(c.UUID, "clients_per_share = %d: with %s that is more than the %d MPS clients that this driver serves, so jobs can shut out their neighbours: set it to %d or less", wish, counted(shares, "share", "shares"), ceiling, max(1, ceiling/shares))
+		n.warn(c.UUID, "clients_per_share = %d: with %s that is more than the %d MPS clients that this driver serves, so "+
+			"jobs can shut out their neighbours: set it to %d or "+
+			"less", wish, counted(shares, "share", "shares"), ceiling, max(1, ceiling/shares))
 	}
 	return wish
 }

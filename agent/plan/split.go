@@ -17,7 +17,14 @@ func splitHost(p *Plan, reserve config.CPUOnly, n *notes) {
 	cpus := int64(p.Host.CPUs)
 	byDefault := config.Default().CPUOnly
 	keepCPUs := reserved("cpu_only.cpus", reserve.CPUs, byDefault.CPUs, cpus, int64(len(p.GPUs)), n)
-	keepMemory := reserved("cpu_only.memory", reserve.Memory, byDefault.Memory, int64(p.Host.Memory), int64(len(p.GPUs)), n)
+	keepMemory := reserved(
+		"cpu_only.memory",
+		reserve.Memory,
+		byDefault.Memory,
+		int64(p.Host.Memory),
+		int64(len(p.GPUs)),
+		n,
+	)
 	p.CPUOnly = cpuOnly(keepCPUs, keepMemory, n)
 	if len(p.GPUs) == 0 {
 		return
@@ -71,14 +78,16 @@ func reserved(key string, a, byDefault config.Amount, total, gpus int64, n *note
 	case a == byDefault:
 		return max(0, most)
 	}
-	n.fail("", "%s keeps %d of the host's %d, but each of its %d GPUs needs at least 1: keep %d or less", key, want, total, gpus, most)
+	n.fail("", "%s keeps %d of the host's %d, but each of its %d GPUs needs at least 1: keep %d or "+
+		"less", key, want, total, gpus, most)
 	return 0
 }
 
 // cpuOnly is the slot for jobs without GPUs: both resources or none.
 func cpuOnly(cpus, memory int64, n *notes) Resources {
 	if cpus > 0 && memory == 0 {
-		n.warn("", "cpu_only keeps %d CPUs but no memory, so there is no slot for jobs without GPUs: set cpu_only.memory", cpus)
+		n.warn("", "cpu_only keeps %d CPUs but no memory, so there is no slot for jobs without GPUs: set "+
+			"cpu_only.memory", cpus)
 	}
 	if cpus == 0 || memory == 0 {
 		return Resources{}

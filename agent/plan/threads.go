@@ -60,8 +60,9 @@ func (p Plan) UnheldThreads() []string {
 	}
 	var out []string
 	for _, most := range slices.Sorted(maps.Keys(on)) {
-		out = append(out, fmt.Sprintf("Thread percentages below %v are not enforced on GPU %s: a job that unsets its own may "+
-			"use up to %v %% of the multiprocessors, and gpuslot does not notice.", most, strings.Join(on[most], ", "), most))
+		out = append(out, fmt.Sprintf("Thread percentages below %v are not enforced on GPU %s: a job that unsets its own "+
+			"may use up to %v %% of the multiprocessors, and gpuslot does not notice.",
+			most, strings.Join(on[most], ", "), most))
 	}
 	return out
 }

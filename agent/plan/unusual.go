@@ -36,7 +36,8 @@ func withoutUnusual(cs []candidate, n *notes) []candidate {
 			}
 		}
 		if c.Has(gpu.NUMAMemory) {
-			n.warn(c.UUID, "its memory is a NUMA node of the host, so HTCondor may count it as main memory, too: set MEMORY without it")
+			n.warn(c.UUID, "its memory is a NUMA node of the host, so HTCondor may count it as main memory, too: set MEMORY "+
+				"without it")
 		}
 		if c.Has(gpu.Display) {
 			n.warn(c.UUID, "a display is active on it, and nothing limits that: add what it uses to reserved_vram")

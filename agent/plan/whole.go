@@ -16,14 +16,26 @@ func withoutMIG(cs []candidate, n *notes) []candidate {
 			return false
 		}
 		if c.mode == config.ModeMPS && named(c.settings.ModeFrom) {
-			n.fail(c.UUID, `mode = "%s" in %s, but MIG mode is on, and such a GPU runs jobs only on MIG devices: turn it off with nvidia-smi -i %s -mig 0, or use mode = "mig"`, c.settings.Mode, c.settings.ModeFrom, c.UUID)
+			n.fail(
+				c.UUID,
+				`mode = "%s" in %s, but MIG mode is on, and such a GPU runs jobs only on MIG devices: turn it off with `+
+					`nvidia-smi -i %s -mig 0, or use mode = "mig"`,
+				c.settings.Mode,
+				c.settings.ModeFrom,
+				c.UUID,
+			)
 			return true
 		}
 		none := ""
 		if c.MIGDevices != nil && len(c.MIGDevices) == 0 {
 			none = ", of which it has none, and so it may hide the node's other GPUs from CUDA"
 		}
-		n.warn(c.UUID, `not offered: MIG mode is on, and such a GPU runs jobs only on MIG devices%s; use mode = "mig", or turn it off with nvidia-smi -i <uuid> -mig 0`, none)
+		n.warn(
+			c.UUID,
+			`not offered: MIG mode is on, and such a GPU runs jobs only on MIG devices%s; use mode = "mig", or turn it off `+
+				`with nvidia-smi -i <uuid> -mig 0`,
+			none,
+		)
 		return true
 	})
 }
@@ -66,7 +78,8 @@ func unshareable(c candidate, r config.RequestVRAM, w wishes) string {
 		return why
 	}
 	if poolOf(c, r.Quantum) < r.Minimum && w.reserve && w.inheritsReserve(c) {
-		return "its " + c.Memory.String() + " less " + keptOf(c).String() + " do not hold one request_vram.minimum (" + r.Minimum.String() + ")"
+		return "its " + c.Memory.String() + " less " + keptOf(c).String() + " do not hold one request_vram.minimum " +
+			"(" + r.Minimum.String() + ")"
 	}
 	return ""
 }
@@ -98,7 +111,8 @@ func chooseWhole(cs []candidate, n *notes) {
 func makeWhole(group []*candidate, n *notes) {
 	want := group[0].settings.Whole
 	if want > len(group) {
-		n.warn("", "whole = %d in %s, but it holds for %d GPUs of this node: all of them are whole, none is shared", want, group[0].settings.WholeFrom, len(group))
+		n.warn("", "whole = %d in %s, but it holds for %d GPUs of this node: all of them are whole, none is "+
+			"shared", want, group[0].settings.WholeFrom, len(group))
 	}
 	for _, c := range group {
 		if c.mode == config.ModeWhole {

@@ -141,7 +141,8 @@ func says(c api.Change, policy config.Changes) string {
 		return fmt.Sprintf("HTCondor has not read its new configuration: "+
 			"that waits for %s, whose jobs condor_reconfig would end.", c.Blocked)
 	case c.Need == api.NeedReconfig && policy == config.ChangesNever:
-		return `HTCondor has not read its new configuration: run condor_reconfig, which touches no job (htcondor.changes = "never").`
+		return `HTCondor has not read its new configuration: run condor_reconfig, which touches no job (htcondor.changes ` +
+			`= "never").`
 	case c.Need == api.NeedReconfig:
 		return "HTCondor reads its new configuration by condor_reconfig, which touches no job."
 	case c.Blocked != "":
@@ -158,7 +159,12 @@ func restartSays(c api.Change, policy config.Changes) string {
 	jobs := jobWords(c.Jobs)
 	switch {
 	case policy == config.ChangesNever:
-		return fmt.Sprintf(`%s; condor_restart -peaceful -daemon %s lets it take no new ones and restarts it when they have ended (htcondor.changes = "never").`, jobs, c.Daemon)
+		return fmt.Sprintf(
+			`%s; condor_restart -peaceful -daemon %s lets it take no new ones and restarts it when they have ended `+
+				`(htcondor.changes = "never").`,
+			jobs,
+			c.Daemon,
+		)
 	case len(c.Jobs) == 0:
 		return jobs + ", so it restarts now."
 	case policy == config.ChangesDrain:

@@ -120,5 +120,6 @@ func share(r plan.Resources) condor.Share { return condor.Share{CPUs: r.CPUs, Me
 
 // Unreadable says which attributes of a slot's ad cannot be read.
 func Unreadable(s condor.Slot) string {
-	return fmt.Sprintf("the startd's ad of %s has attributes that cannot be read: %s", condor.SlotName(s.Name), s.Unreadable)
+	return fmt.Sprintf("the startd's ad of %s has attributes that cannot be read: "+
+		"%s", condor.SlotName(s.Name), s.Unreadable)
 }

@@ -205,14 +205,18 @@ func (v *veil) text(s string) string {
 
 var (
 	// secret is a setting whose name promises a secret, to the end of its line.
-	secret = regexp.MustCompile(`(?im)((?:pass(?:word|wd|phrase)?|secret|token|credential|(?:api|access|private)[_-]?key|` +
-		`authorization)[\w.-]*"?[ \t]*[=:][ \t]*|_pat"?[ \t]*[=:][ \t]*)[^\s].*$`)
+	secret = regexp.MustCompile(
+		`(?im)((?:pass(?:word|wd|phrase)?|secret|token|credential|(?:api|access|private)[_-]?key|` +
+			`authorization)[\w.-]*"?[ \t]*[=:][ \t]*|_pat"?[ \t]*[=:][ \t]*)[^\s].*$`,
+	)
 	// environment is a setting of HTCondor that holds variables of jobs; variable is one of them.
 	environment = regexp.MustCompile(`(?im)^[\w.]*(?:ENVIRONMENT|_ARGS)[\w.]*[ \t]*=.*$`)
 	variable    = regexp.MustCompile(`(\w=)('[^']*'|[^\s;"']+)`)
 	// Secrets that are known by their own form (RFC 6750, RFC 7519, RFC 7468, AWS, GitHub).
-	bearer   = regexp.MustCompile(`(?i)(\bbearer[ \t]+)[\w.~+/=-]{8,}`)
-	formed   = regexp.MustCompile(`\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_\w{20,}|github_pat_\w{20,}|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)`)
+	bearer = regexp.MustCompile(`(?i)(\bbearer[ \t]+)[\w.~+/=-]{8,}`)
+	formed = regexp.MustCompile(
+		`\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_\w{20,}|github_pat_\w{20,}|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)`,
+	)
 	pem      = regexp.MustCompile(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|\z)`)
 	userInfo = regexp.MustCompile(`(://)[^/@\s"]+@`)
 )

@@ -123,8 +123,8 @@ Ctrl-C ends the runs and prints what is known so far.`,
 			"mix=small|mixed|large,arrivals=flat|daily|bursts; may be given again")
 	s.StringVar(&m.Model, "model", "A100-40", "MIG layouts: the `model` of the GPUs")
 	s.IntVar(&m.Node.GPUs, "gpus", 1, "MIG layouts: the `number` of GPUs")
-	s.StringArrayVar(&m.Layouts, "layout", nil, "MIG layouts: a static `layout` to compare with, one for all GPUs or several "+
-		"behind semicolons; may be given again")
+	s.StringArrayVar(&m.Layouts, "layout", nil, "MIG layouts: a static `layout` to compare with, one for all GPUs or "+
+		"several behind semicolons; may be given again")
 	s.StringVar(&m.WriteTrace, "write-trace", "", "MIG layouts: also write the only trace to this `file` as CSV")
 	return c
 }

@@ -117,7 +117,8 @@ force stays. SIGTERM ends gpuslotd alone: control daemons and jobs live on.`,
 	p.StringVar(&f.config, "config", config.DefaultPath, "configuration `file`")
 	p.StringVar(&f.inventory, "inventory", "",
 		"read the GPUs from a recorded inventory `file` instead of NVML; it is read again in every round")
-	p.StringVar(&f.socket, "socket", "", "listen on this `path` where systemd hands over no socket (default <paths.run>/agent.sock)")
+	p.StringVar(&f.socket, "socket", "", "listen on this `path` where systemd hands over no socket (default "+
+		"<paths.run>/agent.sock)")
 	p.BoolVar(&f.noSystemd, "no-systemd", false, "run control daemons as plain processes")
 	p.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	p.BoolVar(&f.release, "release", false, "undo everything and exit: "+

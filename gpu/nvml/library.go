@@ -84,7 +84,8 @@ func lookUp(lib nvml.ExtendedInterface) symbols {
 		migDevices: has("nvmlDeviceGetMaxMigDeviceCount") && has("nvmlDeviceGetMigDeviceHandleByIndex") &&
 			has("nvmlDeviceGetGpuInstanceId") && has("nvmlDeviceGetAttributes") &&
 			has("nvmlDeviceGetGpuInstanceById") && has("nvmlGpuInstanceGetInfo"),
-		unusual: unusualSymbols{virtualization: has("nvmlDeviceGetVirtualizationMode"), display: has("nvmlDeviceGetDisplayActive"),
+		unusual: unusualSymbols{virtualization: has("nvmlDeviceGetVirtualizationMode"),
+			display:      has("nvmlDeviceGetDisplayActive"),
 			confidential: has("nvmlSystemGetConfComputeState"), numa: has("nvmlDeviceGetNumaNodeId")},
 		memoryV2:    has("nvmlDeviceGetMemoryInfo_v2"),     // 525
 		cores:       has("nvmlDeviceGetNumGpuCores"),       // 525

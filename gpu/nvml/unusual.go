@@ -15,8 +15,8 @@ import (
 type unusualSymbols struct{ virtualization, display, confidential, numa bool }
 
 // errIntegrated: driver 580 reports no memory of a GB10 (NVIDIA's DGX Spark guide, known issues).
-var errIntegrated = errors.New("it has no memory of its own, as on Jetson or GB10: its VRAM would be counted twice, as VRAM and " +
-	"as main memory; gpuslot does not offer it")
+var errIntegrated = errors.New("it has no memory of its own, as on Jetson or GB10: its VRAM would be counted twice, " +
+	"as VRAM and as main memory; gpuslot does not offer it")
 
 // total is the memory of the device.
 func (r *deviceReader) total() gpu.MiB {

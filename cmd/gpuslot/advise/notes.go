@@ -56,11 +56,14 @@ func (b *Book) note(a *Advice) {
 	}
 	if b.nameless > 0 && float64(b.nameless) >= manyUnseen*float64(b.records) {
 		say("%d of %d records do not say which program the job ran, "+
-			"so that different work of a user may stand in one class. "+
-			"Observed nodes tell it with STARTD_JOB_ATTRS (docs/operations.md, Observe first).", b.nameless, b.records)
+			"so that different work of a user may stand in one class. Observed nodes tell it with STARTD_JOB_ATTRS "+
+			"(docs/operations.md, Observe first).", b.nameless, b.records)
 	}
 	if len(a.ConfigLines()) > 0 && b.observed() {
-		say(`The lines take the place of mode = "observe": take that out of the configuration. A node is observed whole or not at all, so write mode = "whole" for its models that have no lines here.`)
+		say(
+			`The lines take the place of mode = "observe": take that out of the configuration. A node is observed whole or ` +
+				`not at all, so write mode = "whole" for its models that have no lines here.`,
+		)
 	}
 	b.growthPays(say)
 }

@@ -95,7 +95,8 @@ func gatherFacts(ctx context.Context, n Node) facts {
 	got.status, got.statusErr = api.AskStatus(ctx, n.Socket)
 	switch {
 	case got.statusErr == nil && got.status.Partial:
-		got.status, got.statusErr = api.Status{}, errors.New("only root gets the whole state of the agent: run gpuslot doctor as root")
+		got.status, got.statusErr = api.Status{}, errors.New("only root gets the whole state of the agent: run gpuslot "+
+			"doctor as root")
 	case got.statusErr == nil:
 		got.openFiles = readOpenFiles(got.status)
 	}

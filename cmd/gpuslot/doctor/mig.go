@@ -38,7 +38,8 @@ func checkMIG(f facts) []Finding {
 		if r.Error == "" && !r.At.IsZero() && r.Told.IsZero() {
 			found = append(found, Finding{Warning, check,
 				fmt.Sprintf("repartition = %s, and no access point reports what its jobs wait for", r.Setting),
-				"Layouts then stay as they are.", "gpuslot condor-config --for access-point on the machines on which users submit, then condor_reconfig"})
+				"Layouts then stay as they are.", "gpuslot condor-config --for access-point on the machines on which users " +
+					"submit, then condor_reconfig"})
 		}
 	}
 	if len(found) == 0 {

@@ -186,12 +186,14 @@ func sharedServer(on string) Finding {
 func sharedAccount(on, user string, f facts) Finding {
 	ptrace := "debug each other (the kernel has no kernel.yama.ptrace_scope)"
 	if f.ptrace != "" {
-		ptrace = fmt.Sprintf("debug each other (kernel.yama.ptrace_scope is %s: 0 lets all, 1 only parents, 2 only root, 3 nobody)", f.ptrace)
+		ptrace = fmt.Sprintf("debug each other (kernel.yama.ptrace_scope is %s: 0 lets all, 1 only parents, 2 only root, "+
+			"3 nobody)", f.ptrace)
 	}
 	return Finding{Note, "tenancy", on + "all jobs run as the account " + user,
 		fmt.Sprintf("Jobs of one account can send each other signals, read and change each other's files, "+
 			"environments and credentials, %s, and %s.", ptrace, endsClients(f.status.MPS)),
-		`an account for each user, and tenancy = "one-at-a-time"; else tenant = "accounting-group" or "vo" to keep groups apart, and kernel.yama.ptrace_scope = 2`}
+		`an account for each user, and tenancy = "one-at-a-time"; else tenant = "accounting-group" or "vo" ` +
+			`to keep groups apart, and kernel.yama.ptrace_scope = 2`}
 }
 
 // endsClients says what MPS lets the jobs of one account do.
@@ -268,7 +270,8 @@ func checkWalls(f facts) []Finding {
 	}
 	var found []Finding
 	for _, w := range f.status.Walls {
-		found = append(found, Finding{Note, "enforcement", show.OneLine(w), "", `docs/operations.md, "What each enforcement is worth"`})
+		found = append(found, Finding{Note, "enforcement", show.OneLine(w), "",
+			`docs/operations.md, "What each enforcement is worth"`})
 	}
 	if len(found) == 0 {
 		return fine("enforcement", "the agent misses none")

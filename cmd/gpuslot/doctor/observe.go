@@ -35,7 +35,8 @@ func checkUntouched(f facts) []Finding {
 const settingJobAttributes = "STARTD_JOB_ATTRS"
 
 // toldAttributes are those that records take from there: no hook passes them on.
-const toldAttributes = "Cmd JobBatchName RequestGPUs RequestCpus RequestMemory RequestVRAM WantDocker AcctGroup x509UserProxyVOName"
+const toldAttributes = "Cmd JobBatchName RequestGPUs RequestCpus RequestMemory RequestVRAM WantDocker AcctGroup " +
+	"x509UserProxyVOName"
 
 // checkJobAttributes looks whether the startd shows what records and advice go by.
 func checkJobAttributes(f facts) []Finding {
@@ -53,8 +54,8 @@ func checkJobAttributes(f facts) []Finding {
 	if len(missing) > 0 {
 		return []Finding{{Note, check, fmt.Sprintf("%s is without %s", settingJobAttributes, strings.Join(missing, " ")),
 			"Records do not say what the startd does not tell of a job: " +
-				"its program, its virtual organisation, what it asked for. " +
-				"Without the program gpuslot advise takes all jobs of a user for one class.",
+				"its program, its virtual organisation, what it asked for. Without the program gpuslot advise takes all jobs " +
+				"of a user for one class.",
 			fmt.Sprintf("%[1]s = $(%[1]s) %s in HTCondor's configuration, then condor_reconfig", settingJobAttributes,
 				strings.Join(missing, " "))}}
 	}

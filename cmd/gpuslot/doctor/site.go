@@ -111,7 +111,10 @@ func checkAccounts(f facts) []Finding {
 			found = append(found, Finding{Warning, check,
 				fmt.Sprintf("jobs in different slots run as different accounts (%s)", strings.Join(names, ", ")),
 				`MPS serves one account at a time, so with tenancy = "one-at-a-time" the jobs of a GPU run one after the other.`,
-				fmt.Sprintf(`one account for all of them and tenancy = "common:<user>"; or tenancy = "multi-user" (driver %d on)`, plan.MultiUser.Branch)})
+				fmt.Sprintf(
+					`one account for all of them and tenancy = "common:<user>"; or tenancy = "multi-user" (driver %d on)`,
+					plan.MultiUser.Branch,
+				)})
 			break
 		}
 	}
@@ -155,9 +158,11 @@ func checkContainers(f facts) []Finding {
 	const why = "Containers without the pipe directory compute beside MPS: no limit holds, or they get no GPU."
 	var found []Finding
 	volumes := condorWords(f.settings[settingDockerMounts])
-	if slices.ContainsFunc(condorWords(f.settings[settingVolumes]), func(v string) bool { return !slices.Contains(volumes, v) }) {
+	unnamed := func(v string) bool { return !slices.Contains(volumes, v) }
+	if slices.ContainsFunc(condorWords(f.settings[settingVolumes]), unnamed) {
 		found = append(found, Finding{Warning, check,
-			fmt.Sprintf("%s is %s, without $(%s)", settingDockerMounts, show.OrDash(f.settings[settingDockerMounts]), settingVolumes), why,
+			fmt.Sprintf("%s is %s, without $(%s)", settingDockerMounts, show.OrDash(f.settings[settingDockerMounts]),
+				settingVolumes), why,
 			fmt.Sprintf("in the line that condor_config_val -verbose %s finds: %s = %s", settingDockerMounts,
 				settingDockerMounts, strings.Join(append([]string{"$(" + settingVolumes + ")"}, volumes...), " "))})
 	}

@@ -68,7 +68,8 @@ func (w *world) result() Result {
 	s := &w.sums
 	span := s.last - s.begin
 	r := Result{
-		Policy: w.policy.Name, Note: w.policy.Note, Jobs: s.jobs, Refused: s.refused, Started: s.started, Ended: s.ended, Hours: span / 3600,
+		Policy: w.policy.Name, Note: w.policy.Note, Jobs: s.jobs, Refused: s.refused, Started: s.started,
+		Ended: s.ended, Hours: span / 3600,
 		Wait:       WaitTimes{s.wait.mean(), s.wait.quantile(0.5), s.wait.quantile(0.95)},
 		Concurrent: s.most, Changes: s.changes, Over: s.over,
 	}

@@ -101,7 +101,8 @@ func leftToBench(s api.Status, u gpu.UUID) error {
 	}
 	return show.Hint(
 		fmt.Errorf("gpuslotd gives GPU %d to jobs (mode %s), and bench needs it for itself", s.GPUs[i].Index, s.GPUs[i].Mode),
-		`take the node out of service first (gpuslot node quiesce --reason bench, then gpuslot node resume), or name a GPU that is not shared with --gpu`,
+		`take the node out of service first (gpuslot node quiesce --reason bench, then gpuslot node resume), `+
+			`or name a GPU that is not shared with --gpu`,
 	)
 }
 

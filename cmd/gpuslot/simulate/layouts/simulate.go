@@ -73,7 +73,8 @@ type Result struct {
 	MeanWait float64 `json:"mean_wait_seconds"`
 	P95Wait  float64 `json:"p95_wait_seconds"`
 	// SMs and Memory are the parts that the jobs needed of the GPUs' SMs without
-	// MIG, and of the memory of a full-size instance, over the time from the first arrival to the last end; nil if not known.
+	// MIG, and of the memory of a full-size instance, over the time from the first arrival to the last
+	// end; nil if not known.
 	SMs    *float64 `json:"sm_utilisation,omitempty"`
 	Memory *float64 `json:"memory_utilisation,omitempty"`
 	// Hours is that time.
