@@ -21,8 +21,6 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-const migUUID = gpu.UUID("MIG-00000000-0000-5000-8000-000000000000")
-
 // sourceThatHangs is a driver that answers, or hangs as a call into it does:
 // whatever the caller's deadline.
 type sourceThatHangs struct {

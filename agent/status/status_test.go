@@ -77,11 +77,6 @@ type quiescer struct{}
 
 func (quiescer) Status() api.NodeStatus { return api.NodeStatus{} }
 
-// alive says that every process runs.
-type alive struct{}
-
-func (alive) Runs(process.ID) bool { return true }
-
 func newFake(now time.Time) *fake {
 	f := &fake{health: admission.Health{Proof: mps.Proof{PID: 7, At: now}}}
 	f.node = Node{
