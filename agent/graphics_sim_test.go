@@ -4,7 +4,6 @@ package agent
 
 import (
 	"bufio"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,9 +13,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/rules"
-	"github.com/gpuslot/gpuslot/gpu/nvml"
 	"github.com/gpuslot/gpuslot/test/proctree"
-	"github.com/gpuslot/gpuslot/test/sim"
 )
 
 // graphicsNode is as unlistedNode.
@@ -29,34 +26,13 @@ func TestGraphicsSimulated(t *testing.T) {
 		graphicsLife(t, dir)
 		return
 	}
-	n := sim.New(t, "550.163.01", "T4")
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestGraphicsSimulated$", "-test.v", "-test.count=1")
-	cmd.Env = append(n.Env(), graphicsNode+"="+n.Dir, "GPUSLOT_SIM_GRAPHICS=1")
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s", out)
-	if err != nil || !strings.Contains(string(out), "--- PASS") {
-		t.Error(err)
-	}
+	onSimulatedNode(t, graphicsNode, "GPUSLOT_SIM_GRAPHICS=1")
 }
 
 func graphicsLife(t *testing.T, dir string) {
-	lib, err := nvml.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = lib.Close(context.WithoutCancel(t.Context())) })
-	inv, _, err := lib.Inventory(t.Context())
-	if err != nil || len(inv.GPUs) != 1 {
-		t.Fatal(inv, err)
-	}
-	ta := bareTestAgent(t, 1, "[usage]\ninterval = \"1m\"\n")
-	ta.hw.inv.GPUs = inv.GPUs
-	ta.restart()
-	source := lib.Usage()
-	t.Cleanup(func() { _ = source.Close(context.WithoutCancel(t.Context())) })
-	ta.reads(laterUsage{source})
+	ta, device := onTheGPU(t)
 	st := ta.proc.starter(100, "slot1_1")
-	ta.grant(st, 1000, "alice", inv.GPUs[0].UUID, 1024)
+	ta.grant(st, 1000, "alice", device, 1024)
 	job := exec.CommandContext(t.Context(), filepath.Join(dir, "bin/simjob"), "alloc", "4096", "until", "eof")
 	in, _ := job.StdinPipe()
 	t.Cleanup(func() { _ = in.Close(); _ = job.Wait() })

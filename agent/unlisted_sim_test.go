@@ -32,9 +32,16 @@ func TestUnlistedSimulated(t *testing.T) {
 		unlistedLife(t, dir)
 		return
 	}
+	onSimulatedNode(t, unlistedNode)
+}
+
+// onSimulatedNode runs a test again, on a simulated node with one T4, whose directory it gives
+// in a variable.
+func onSimulatedNode(t *testing.T, variable string, env ...string) {
+	t.Helper()
 	n := sim.New(t, "550.163.01", "T4")
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestUnlistedSimulated$", "-test.v", "-test.count=1")
-	cmd.Env = append(n.Env(), unlistedNode+"="+n.Dir)
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+	cmd.Env = append(append(n.Env(), variable+"="+n.Dir), env...)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil || !strings.Contains(string(out), "--- PASS") {
@@ -42,7 +49,9 @@ func TestUnlistedSimulated(t *testing.T) {
 	}
 }
 
-func unlistedLife(t *testing.T, dir string) {
+// onTheGPU is an agent on the GPU of the simulated node, and reads its usage.
+func onTheGPU(t *testing.T) (*testAgent, gpu.UUID) {
+	t.Helper()
 	lib, err := nvml.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -55,10 +64,14 @@ func unlistedLife(t *testing.T, dir string) {
 	ta := bareTestAgent(t, 1, "[usage]\ninterval = \"1m\"\n")
 	ta.hw.inv.GPUs = inv.GPUs
 	ta.restart()
-	device := inv.GPUs[0].UUID
 	source := lib.Usage()
 	t.Cleanup(func() { _ = source.Close(context.WithoutCancel(t.Context())) })
 	ta.reads(laterUsage{source})
+	return ta, inv.GPUs[0].UUID
+}
+
+func unlistedLife(t *testing.T, dir string) {
+	ta, device := onTheGPU(t)
 	set := func(mib string) {
 		t.Helper()
 		out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "bin/simgpu"), "set", "0", "unlisted", mib).CombinedOutput()

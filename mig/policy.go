@@ -28,11 +28,6 @@ type Rules struct {
 	Dwell time.Duration `json:"dwell"`
 	// PerHour is the most changes of one GPU in any hour.
 	PerHour int `json:"per_hour"`
-	// DestroyTime and CreateTime are what one instance takes; FollowTime is what
-	// HTCondor takes to follow a change.
-	DestroyTime time.Duration `json:"destroy_time"`
-	CreateTime  time.Duration `json:"create_time"`
-	FollowTime  time.Duration `json:"follow_time"`
 	// ReserveAfter is how long work waits before instances are kept free for it.
 	ReserveAfter time.Duration `json:"reserve_after"`
 	// ReserveFor is how long a reservation lasts in which no job ends.
@@ -42,12 +37,10 @@ type Rules struct {
 }
 
 // DefaultRules change nothing; with another Repartition they are those that
-// the comparison in simulate uses. The times of an instance are those of
-// NVIDIA's driver as its users report them.
+// the comparison in simulate uses.
 func DefaultRules() Rules {
 	return Rules{
 		Repartition: Static, Samples: 2, Dwell: 10 * time.Minute, PerHour: 6,
-		DestroyTime: time.Second, CreateTime: time.Second / 2, FollowTime: 5 * time.Second,
 		ReserveAfter: time.Hour, ReserveFor: 12 * time.Hour, Reservations: 1,
 	}
 }
@@ -61,7 +54,7 @@ func (r Rules) Check() error {
 		return fmt.Errorf("samples %d, changes per hour %d, reservations %d: 1, 1 and 0 are the least", r.Samples, r.PerHour,
 			r.Reservations)
 	}
-	for _, d := range []time.Duration{r.Dwell, r.DestroyTime, r.CreateTime, r.FollowTime, r.ReserveAfter, r.ReserveFor} {
+	for _, d := range []time.Duration{r.Dwell, r.ReserveAfter, r.ReserveFor} {
 		if d < 0 {
 			return fmt.Errorf("%s: no time of a rule can be negative", d)
 		}

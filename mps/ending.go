@@ -176,7 +176,7 @@ func serversOf(pids []int, servers []Server, known []process.ID) []process.ID {
 }
 
 // withUnlisted adds the servers that live on though their daemon does not list them
-// any more, as after its end. They answer nobody.
+// any more, as after its end. They do not answer.
 func withUnlisted(servers []Server, serving []process.ID) []Server {
 	for _, p := range serving {
 		if slices.ContainsFunc(servers, func(s Server) bool { return s.ID == p }) {

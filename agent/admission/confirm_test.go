@@ -72,7 +72,7 @@ func TestForgedClaim(t *testing.T) {
 }
 
 // TestWithoutHook: where only a job wrapper asks, the startd says what the slot has.
-// Its word counts and not the job's; without it nobody is admitted.
+// The startd decides what a job has, not the job. Without the startd's answer no job is admitted.
 func TestWithoutHook(t *testing.T) {
 	n := newNode(t)
 	s := n.starter(1000, "slot1_1")

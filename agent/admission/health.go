@@ -20,7 +20,7 @@ type Health struct {
 	// Stale: an MPS server runs that was started under other limits, and it
 	// would serve the job.
 	Stale bool
-	// PrivilegeChecks: nobody but root and the daemon's own account may change
+	// PrivilegeChecks: only root and the daemon's own account may change
 	// its limits, as a trial has shown.
 	PrivilegeChecks bool
 	// Watched: the memory of its processes is being read, and jobs over their

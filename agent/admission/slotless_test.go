@@ -79,7 +79,7 @@ func TestInventedGPUs(t *testing.T) {
 		}
 		kept++
 		if _, ok := n.state.Plan.Find(e.GPU); e.GPU != "" && !ok {
-			t.Fatalf("an event of %s, which nobody has", e.GPU)
+			t.Fatalf("an event of %s, which no job has", e.GPU)
 		}
 		if len(e.Text) > longestNote+8 {
 			t.Errorf("an event of %d bytes", len(e.Text))

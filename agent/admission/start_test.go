@@ -86,7 +86,7 @@ func TestStartOfAWholeGPU(t *testing.T) {
 	}
 }
 
-// TestNoPlan: nobody is admitted, and nobody starts.
+// TestNoPlan: without a plan no job is admitted and none starts.
 func TestNoPlan(t *testing.T) {
 	n := newNode(t)
 	without := func() Node {

@@ -1,6 +1,6 @@
 // Package daemons keeps the MPS control daemons of this node's GPUs as the plan wants them,
 // and knows how each of them is: one round asks every daemon for its limits, starts and stops
-// daemons, gives running servers their limits, and restarts daemons that answer nobody or
+// daemons, gives running servers their limits, and restarts daemons that do not answer or
 // lack flags. It starts a server on each idle GPU once, so that what keeps servers from
 // starting is known before a job meets it (the self-test), and looks in the log of a server
 // in FAULT for the client that caused it.

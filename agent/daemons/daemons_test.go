@@ -175,7 +175,7 @@ func TestSelfTestFails(t *testing.T) {
 	n.says("none came, and the daemon's log gives no reason")
 }
 
-// A daemon that answers nobody is restarted after a while, where no job and no process is.
+// A daemon that does not answer is restarted after a while, where no job and no process is.
 func TestUnanswered(t *testing.T) {
 	for name, c := range map[string]struct {
 		bend func(*node)

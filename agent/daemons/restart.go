@@ -102,7 +102,7 @@ func (k *Keeper) restartNow(ctx context.Context, o Order, p *plan.Plan) (string,
 // while the GPU has no jobs.
 
 const (
-	// unansweredFor is how long a daemon that answers nobody is left alone on an idle GPU.
+	// unansweredFor is how long a daemon that does not answer is left alone on an idle GPU.
 	unansweredFor = time.Minute
 	// unansweredAgain is the time from one such restart to the next: a driver that hangs
 	// keeps the new daemon from answering, too.

@@ -28,7 +28,7 @@ type State struct {
 	Servers ServerState
 	// SelfTest is whether a server starts.
 	SelfTest SelfTest
-	// restartAt is when a daemon that answers nobody may be restarted; zero for one that does.
+	// restartAt is when a daemon that does not answer may be restarted; zero for one that does.
 	restartAt time.Time
 }
 

@@ -82,6 +82,14 @@ func (w *world) sight(node int32, d *divided) gpu.MIGGPU {
 	return out
 }
 
+// What one instance takes, as users of NVIDIA's driver report it, and what HTCondor takes to
+// follow a change.
+const (
+	destroyTime = time.Second
+	createTime  = time.Second / 2
+	followTime  = 5 * time.Second
+)
+
 // change takes instances away at once and makes others after the time that it takes.
 func (f *follower) change(w *world, g *following, n *followed, to mig.GPUPlan) {
 	p := &w.plans[g.group]
@@ -90,8 +98,7 @@ func (f *follower) change(w *world, g *following, n *followed, to mig.GPUPlan) {
 		return
 	}
 	d := &p.divided[k]
-	took := g.rules.FollowTime + time.Duration(len(to.Destroyed))*g.rules.DestroyTime +
-		time.Duration(len(to.Created))*g.rules.CreateTime
+	took := followTime + time.Duration(len(to.Destroyed))*destroyTime + time.Duration(len(to.Created))*createTime
 	for i, at := range d.slots {
 		slot := w.nodes[n.node].first + int32(at)
 		s := &w.slots[slot]
