@@ -89,7 +89,7 @@ type Options struct {
 	// configuration.
 	Metrics net.Listener
 	// Ports keeps the metrics port while the agent restarts; nil without systemd.
-	Ports Ports
+	Ports metrics.Sockets
 	// Reload asks for the configuration to be read again.
 	Reload <-chan os.Signal
 
@@ -125,15 +125,6 @@ type Options struct {
 type PipeAccess interface {
 	access.Directories
 	Restrict(u gpu.UUID) error
-}
-
-// Ports keeps listening TCP sockets while the agent is restarted; systemd.Sockets is one.
-type Ports interface {
-	// Keep has the socket of an address kept.
-	Keep(address string, l net.Listener) error
-	// Kept hands out the socket that was kept for an address, once, and lets all
-	// others go; nil if there is none. An error does not say that it cannot be used.
-	Kept(address string) (net.Listener, error)
 }
 
 // Manager is the service manager that started the agent; systemd.Manager is
@@ -187,12 +178,14 @@ type Agent struct {
 	closures *closures.Table
 	quiescer *closures.Quiescer
 	metrics  *metrics.Metrics
-	// metricsDown is why metrics are not served.
-	metricsDown atomic.Pointer[string]
-	public      publicState
-	verifier    *verify.Verifier
+	// port serves them.
+	port     *metrics.Port
+	verifier *verify.Verifier
 	// reader takes snapshots of the node for readers.
 	reader *status.Reader
+	// public answers accounts other than root, monitor the startd's monitor.
+	public  status.Public
+	monitor status.Monitor
 	// lastHour is what the node's page plots.
 	lastHour page.History
 	// partitions are static SM partitions.
@@ -217,8 +210,6 @@ type Agent struct {
 	lastBeat atomic.Int64
 	// startds asks HTCondor's startds.
 	startds *startd.Startds
-	// said is what the startd's monitor heard last.
-	said lastSaid
 	// feedback is what became of the answers to the startd's programs.
 	feedback server.Feedback
 	// wake wakes the loop.

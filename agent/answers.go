@@ -51,9 +51,9 @@ func (a *Agent) handlers(callers starter.Node, hook string) map[api.Op]server.Ha
 		}},
 		api.OpStatus: {From: server.Anybody, Answer: func(_ context.Context, q server.Question) api.Reply {
 			if !q.Operator {
-				return api.Reply{Status: a.publicStatus(q.UID)}
+				return api.Reply{Status: a.public.Status(q.UID)}
 			}
-			return api.Reply{Status: a.status()}
+			return api.Reply{Status: a.reader.Look(time.Now()).Status()}
 		}},
 		api.OpVerify: {Answer: func(ctx context.Context, q server.Question) api.Reply {
 			found, err := a.verify(ctx, q.GPU)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -62,7 +63,7 @@ func TestUnknownCapabilities(t *testing.T) {
 	if want := []api.Capability{{Name: "cgroup-limits", How: "NVML is not in use"}}; !cmp.Equal(s.MPS, want) {
 		t.Errorf("capabilities: %+v", s.MPS)
 	}
-	if got := ta.snapshot().Can.Known(); len(got) != 0 {
+	if got := ta.reader.Take(time.Now()).Can.Known(); len(got) != 0 {
 		t.Errorf("metrics: %v", got)
 	}
 	if text := ta.read(ta.view.Load().config.Paths.CondorConfig); strings.Contains(text, "GPUSlotMPS") {
@@ -92,7 +93,7 @@ func TestKnownCapabilities(t *testing.T) {
 		!regexp.MustCompile(`(?m)^SYSTEM_STARTD_ATTRS = .* GPUSlotMPS( |$)`).MatchString(text) {
 		t.Errorf("the ads do not say what there is:\n%s", text)
 	}
-	if got := ta.snapshot().Can.Known(); !got["server-status"] || got["multi-user"] || len(got) != 6 {
+	if got := ta.reader.Take(time.Now()).Can.Known(); !got["server-status"] || got["multi-user"] || len(got) != 6 {
 		t.Errorf("metrics: %v", got)
 	}
 }

@@ -85,7 +85,7 @@ func TestNoDriverInsideAScrape(t *testing.T) {
 	before := d.calls.Load()
 	for range 100 {
 		scrapeOf(t, ta.Agent)
-		page.NodeOf(ta.snapshot())
+		page.NodeOf(ta.reader.Take(time.Now()))
 	}
 	if after := d.calls.Load(); before == 0 || after != before {
 		t.Errorf("the driver was asked %d times before and %d times by 100 scrapes", before, after-before)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/access"
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/rules"
@@ -426,6 +427,9 @@ func (ta *testAgent) options() Options {
 		MIG: mig.Executor{Hardware: ta.mig, Boot: "test"},
 	}
 }
+
+// status is what operators see.
+func (a *Agent) status() *api.Status { return a.reader.Look(time.Now()).Status() }
 
 func (ta *testAgent) writeConfig(text string) {
 	ta.t.Helper()

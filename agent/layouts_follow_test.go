@@ -164,7 +164,7 @@ func TestLayoutsAreSuggested(t *testing.T) {
 	if a := ta.accepts("1g.5gb@6"); !a.Accept || a.AboveMiB != 0 {
 		t.Errorf("a suggestion binds: %+v", a)
 	}
-	if m := ta.snapshot().Repartition; len(m) != 1 || m[0].Act != "suggest" || m[0].Demand[0].Jobs != 1 {
+	if m := ta.reader.Take(time.Now()).Repartition; len(m) != 1 || m[0].Act != "suggest" || m[0].Demand[0].Jobs != 1 {
 		t.Errorf("metrics say %+v", m)
 	}
 }

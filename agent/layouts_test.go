@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/jobs"
@@ -79,7 +80,7 @@ func TestLayoutIsMadeFirst(t *testing.T) {
 	if text := ta.read(ta.view.Load().config.Paths.InventoryAds()); strings.Count(text, `MIGProfile="1g.5gb"`) != 2 {
 		t.Errorf("the ads do not tell of the devices:\n%s", text)
 	}
-	if got := ta.snapshot().LaidOut; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): true}) {
+	if got := ta.reader.Take(time.Now()).LaidOut; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): true}) {
 		t.Errorf("the metrics tell of the layout: %v", got)
 	}
 	order = nil
@@ -108,7 +109,7 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 	if len(order) > 0 || len(v.problems) != 1 || !strings.Contains(v.problems[0], "1g.5gb@0 is used by slot1_1") {
 		t.Fatalf("with a job there happened %q, problems %q", order, v.problems)
 	}
-	if got := ta.snapshot().LaidOut; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): false}) {
+	if got := ta.reader.Take(time.Now()).LaidOut; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): false}) {
 		t.Errorf("the metrics tell of the layout that waits: %v", got)
 	}
 	for _, a := range ta.acceptances() {
@@ -126,7 +127,7 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 	}
 	ta.proc.End(100)
 	ta.apply(false)
-	if got := ta.snapshot().LaidOut; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): true}) {
+	if got := ta.reader.Take(time.Now()).LaidOut; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): true}) {
 		t.Errorf("the metrics tell of the layout after the job: %v", got)
 	}
 	if got := ta.profiles(); got != "7g.40gb" {

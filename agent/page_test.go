@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,7 +18,7 @@ import (
 func pageOf(t *testing.T, a *Agent) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h, err := page.Handler(func() page.Node { return page.NodeOf(a.snapshot()) }, &a.lastHour)
+	h, err := page.Handler(func() page.Node { return page.NodeOf(a.reader.Take(time.Now())) }, &a.lastHour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func TestPageSaysWhy(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	g := &ta.view.Load().plan.GPUs[0]
 	say := func() string {
-		s := ta.snapshot()
+		s := ta.reader.Take(time.Now())
 		return s.GeneralReason(&s.GPUs[0])
 	}
 	if why := say(); why != "" {
@@ -101,5 +102,19 @@ func TestPageRemembers(t *testing.T) {
 	})
 	if u := a.sampling.Uses(uuid(0)); u.SM == nil || *u.SM != 0.5 || u.Watts != nil {
 		t.Errorf("the status has %+v", u)
+	}
+}
+
+// TestMetricsNotServed: the status says that metrics are not served.
+func TestMetricsNotServed(t *testing.T) {
+	a := samplingAgent(t, nil, config.Default())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	a.port.Serve(t.Context(), l, "")
+	if got := strings.Join(a.status().Warnings, "\n"); !strings.Contains(got, "Metrics are not served") {
+		t.Errorf("warnings %q", got)
 	}
 }

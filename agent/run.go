@@ -32,10 +32,10 @@ import (
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/status"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/agent/waiting"
 	"github.com/gpuslot/gpuslot/condor"
-	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -147,7 +147,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a.queue = waiting.NewQueue(a.log)
 	a.elastic = elastic.NewGroup(elastic.Options{Jobs: a.jobs, Slots: a.startd, Events: a.history, Log: a.log})
 	a.verifier = a.newVerifier(o, cfg.Paths)
-	a.metrics = metrics.New(o.Build, a.snapshot)
+	a.metrics = metrics.New(o.Build, func() *status.Snapshot { return a.reader.Take(time.Now()) })
 	a.layouts = layouts.New(layouts.Options{
 		Executor: o.MIG, Paths: cfg.Paths, Jobs: a.jobs, Daemons: layoutDaemons{a}, Metrics: a.metrics,
 		Events: a.history, Log: a.log, Beat: a.beat,
@@ -165,7 +165,12 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	a.view.Store(&view{config: cfg, next: cfg})
 	err := a.newSampling(o.Usage, cfg.Usage, root)
 	a.reader = a.newReader()
-	return a, err
+	a.public.Look = a.reader.Look
+	node, errPage := page.Handler(func() page.Node { return page.NodeOf(a.reader.Take(time.Now())) }, &a.lastHour)
+	a.port = &metrics.Port{Metrics: a.metrics, Sockets: o.Ports, Log: a.log, Web: metrics.Web{
+		Config: cfg.Metrics.WebConfig, Page: node, Ready: func() bool { return a.view.Load().planned },
+	}}
+	return a, errors.Join(err, errPage)
 }
 
 // lockRun keeps a second agent, or a --release, from the same directory.
@@ -270,7 +275,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.troubles.Watch(ctx) })
 	wg.Go(func() { a.troubles.ReadKernelLog(ctx, o.KernelLog) })
 	defer a.ender.Wait()
-	a.startMetrics(ctx, &wg, o, cfg.Metrics)
+	wg.Go(func() { a.port.Serve(ctx, o.Metrics, cfg.Metrics.Listen) })
 	a.tell(a.manager.Ready())
 	a.history.Event(
 		history.Event{Kind: history.EventStart, By: history.ByAgent, Text: "gpuslotd " + a.version + " started."},
@@ -286,82 +291,6 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 		return err
 	}
 	return nil
-}
-
-// startMetrics serves metrics as soon as it can; GPUs are not taken from jobs
-// because a port is taken. A socket of the service manager's goes before the
-// configured address.
-func (a *Agent) startMetrics(ctx context.Context, wg *sync.WaitGroup, o Options, m config.Metrics) {
-	ports := o.Ports
-	if ports == nil {
-		ports = noPorts{}
-	}
-	if o.Metrics != nil || m.Listen == "" {
-		_, err := ports.Kept("") // one from before is not needed
-		a.tell(err)
-	}
-	if o.Metrics != nil || m.Listen != "" {
-		wg.Go(func() { a.serveMetrics(ctx, o.Metrics, ports, m) })
-	}
-}
-
-// noPorts is where nobody keeps ports.
-type noPorts struct{}
-
-func (noPorts) Keep(string, net.Listener) error   { return nil }
-func (noPorts) Kept(string) (net.Listener, error) { return nil, nil }
-
-// bind takes the socket that was kept over a restart, or makes one and has it kept.
-func (a *Agent) bind(ctx context.Context, ports Ports, address string) (net.Listener, error) {
-	l, err := ports.Kept(address)
-	a.tell(err)
-	if l != nil {
-		return l, nil
-	}
-	var lc net.ListenConfig
-	if l, err = lc.Listen(ctx, "tcp", address); err != nil {
-		return nil, err
-	}
-	a.tell(ports.Keep(address, l))
-	return l, nil
-}
-
-// metricsPause is between attempts at a port that another process has: a job may
-// take it while gpuslotd restarts.
-var metricsPause = backoff.Doubling{First: time.Second, Longest: 30 * time.Second}
-
-func (a *Agent) serveMetrics(ctx context.Context, l net.Listener, ports Ports, m config.Metrics) {
-	ready := func() bool { return a.view.Load().planned }
-	node, err := page.Handler(func() page.Node { return page.NodeOf(a.snapshot()) }, &a.lastHour)
-	if err != nil {
-		a.log.Error("the node page is not served", "err", err)
-	}
-	web := metrics.Web{Config: m.WebConfig, Ready: ready, Page: node}
-	for try := 1; ctx.Err() == nil; try++ {
-		var err error
-		if l == nil {
-			l, err = a.bind(ctx, ports, m.Listen)
-		}
-		if err == nil {
-			if a.metricsDown.Swap(nil) != nil {
-				a.log.Info("metrics are served again")
-			}
-			err = a.metrics.Serve(ctx, l, web, a.log)
-			_ = l.Close() // twice is no harm
-			l = nil
-		}
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		why := err.Error()
-		if was := a.metricsDown.Swap(&why); was == nil || *was != why {
-			a.log.Warn("metrics are not served", "err", err)
-		}
-		if m.Listen == "" {
-			return // the service manager's socket is gone
-		}
-		pause(ctx, metricsPause.After(try))
-	}
 }
 
 // listen takes the service manager's socket or makes one.

@@ -68,7 +68,7 @@ func TestUnseenGPU(t *testing.T) {
 			!strings.Contains(r.Reason, "has not been read for more than 2s") {
 			t.Errorf("%+v", r)
 		}
-		if s := ta.snapshot(); s.GPUs[0].Seen != gpu.Known(false) || s.Accepts(&s.GPUs[0]) {
+		if s := ta.reader.Take(time.Now()); s.GPUs[0].Seen != gpu.Known(false) || s.Accepts(&s.GPUs[0]) {
 			t.Errorf("the snapshot has %+v", s.GPUs[0])
 		}
 		source.hang(nil)

@@ -15,29 +15,9 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-func TestSilentFor(t *testing.T) {
-	at := func(s int64) time.Time { return time.Unix(1760000000+s, 0) }
-	for name, c := range map[string]struct {
-		asked, answers, now time.Time
-		want                time.Duration
-	}{
-		"it asks":                         {at(85), at(0), at(100), 0},
-		"a minute ago":                    {at(40), at(0), at(100), 0},
-		"longer ago":                      {at(39), at(0), at(100), 61 * time.Second},
-		"it never asked":                  {time.Time{}, at(0), at(100), 100 * time.Second},
-		"it has just begun to answer":     {time.Time{}, at(50), at(100), 0},
-		"it asked, and came back lately":  {at(10), at(50), at(100), 0},
-		"it came back, and has not asked": {at(10), at(50), at(200), 150 * time.Second},
-	} {
-		if got := silentFor(c.asked, c.answers, c.now); got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
-	}
-}
-
 // A startd that does not ask is an error in status and metrics, wherever it should ask.
 func TestSilence(t *testing.T) {
-	long := 2 * silentAfter
+	long := 2 * time.Minute
 	answering := func(t *testing.T, text string) *testAgent {
 		ta := newTestAgent(t, 1, text)
 		ta.startd.set([]condor.Slot{{Name: "slot1@x", Type: "Partitionable"}}, nil)
@@ -45,7 +25,8 @@ func TestSilence(t *testing.T) {
 		return ta
 	}
 	silent := func(ta *testAgent, after time.Duration) (time.Duration, bool) {
-		return ta.silence(ta.view.Load(), time.Now().Add(after))
+		s := ta.reader.Take(time.Now().Add(after))
+		return s.Silent, s.SilentKnown
 	}
 	ta := answering(t, "")
 	if d, known := silent(ta, 0); d != 0 || known {

@@ -16,8 +16,7 @@ import (
 func (a *Agent) newReader() *status.Reader {
 	return status.New(status.Options{
 		Version: a.version, ConfigFile: a.configFile, Own: a.own, Closed: a.admission.Closed, Warnings: a.partWarnings,
-		Node:    func() status.Node { return a.statusNode(a.view.Load()) },
-		Silence: func(now time.Time) (time.Duration, bool) { return a.silence(a.view.Load(), now) },
+		Node: func() status.Node { return a.statusNode(a.view.Load()) },
 		Seen: func(n *status.Node, g *plan.GPU, now time.Time) gpu.Measured[bool] {
 			return a.sampling.Sees(n.Health.(health.GPUs).Sampling, g, now)
 		},
@@ -34,7 +33,8 @@ func (a *Agent) newReader() *status.Reader {
 func (a *Agent) statusNode(v *view) status.Node {
 	return status.Node{
 		Config: v.config, Plan: v.plan, Planned: v.planned, Applied: v.applied, Before: a.recalled,
-		ConfigError: v.configError, ConfigRead: v.configRead, ConfigOK: v.configOK, Closed: v.closed, NoPlan: v.noPlan(),
+		ConfigError: v.configError, ConfigRead: v.configRead, ConfigOK: v.configOK,
+		Written: v.written, Closed: v.closed, NoPlan: v.noPlan(),
 		Daemons: v.daemons, Modes: v.modes, Present: v.present, Accounts: v.accounts, Can: v.can,
 		HTCondor: v.condorText(), Overridden: v.overridden, Repartition: v.repartition, Below: v.below,
 		LaidOut: v.laidOut, Problems: v.problems, Rounds: v.rounds, RoundTook: v.took, RoundOK: v.roundOK,
@@ -42,39 +42,12 @@ func (a *Agent) statusNode(v *view) status.Node {
 	}
 }
 
-// snapshot is the node now.
-func (a *Agent) snapshot() *status.Snapshot { return a.reader.Take(time.Now()) }
-
-// look is the node now, for people. After bad news of the startd it is asked again: who looks
-// may just have restarted it, and the next answer shall know.
-func (a *Agent) look() *status.Snapshot {
-	if said := a.startds.Said(); said.Err != nil || len(said.Changes) > 0 {
-		a.startds.Entered()
-	}
-	return a.snapshot()
-}
-
-// status is everything the agent knows, for "gpuslot status".
-func (a *Agent) status() *api.Status { return a.look().Status() }
-
 // acceptances answers the startd's monitor: the GPUs and MIG devices of the plan.
 func (a *Agent) acceptances() []api.Acceptance {
 	a.sweepNow() // a tenant must not outlive its last job here
-	s := a.snapshot()
-	out := s.Acceptances()
-	if s.Plan.Observe {
-		return out
-	}
-	if u, least := a.reserve(s); u != "" {
-		for i := range out {
-			if out[i].UUID == string(u) {
-				out[i].LeastMiB = int64(least)
-			}
-		}
-	}
-	out = a.said.left(out, s.At)
-	a.said.date(out)
-	return out
+	s := a.reader.Take(time.Now())
+	reserved, least := a.reserve(s)
+	return a.monitor.Answer(s, reserved, least)
 }
 
 // partWarnings are what parts of the agent have to report, as complete sentences.
@@ -84,9 +57,9 @@ func (a *Agent) partWarnings() []string {
 		out = append(out, fmt.Sprintf("What waits in the pool is not known, so nothing on this node follows it, and "+
 			"elastic GPUs change sides every elastic.stay: %v.", err))
 	}
-	if why := a.metricsDown.Load(); why != nil {
+	if why := a.port.Down(); why != "" {
 		out = append(out, fmt.Sprintf("Metrics are not served, and nothing alerts on this node: %s: see which process has "+
-			"the port (ss -lptn); gpuslotd tries again.", *why))
+			"the port (ss -lptn); gpuslotd tries again.", why))
 	}
 	out = append(out, a.limits.Warnings()...)
 	return append(out, a.nodes.Warnings()...)

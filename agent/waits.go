@@ -45,6 +45,9 @@ func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
 // reserve chooses the GPU that is closed to requests smaller than least, among those that
 // jobs hear of. It is called with each answer to the startd's monitor.
 func (a *Agent) reserve(s *status.Snapshot) (u gpu.UUID, least gpu.MiB) {
+	if s.Plan.Observe {
+		return "", 0
+	}
 	var rooms []waiting.Room
 	for _, g := range s.GPUs {
 		if g.Shared() {

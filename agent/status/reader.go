@@ -84,11 +84,17 @@ type Samples interface {
 }
 
 // Startds are HTCondor's; startd.Startds are the real ones.
-type Startds interface{ Said() *startd.Said }
+type Startds interface {
+	Said() *startd.Said
+	// Entered lets them be asked again soon.
+	Entered()
+}
 
 // Feedback is what became of answers to the startd's programs; server.Feedback is the real one.
 type Feedback interface {
 	Worst() (ok bool, at time.Time, asked bool)
+	// TookAt is when a program of the startd's last took an answer.
+	TookAt(op api.Op) time.Time
 }
 
 // Options are what a Reader works with.
@@ -104,8 +110,6 @@ type Options struct {
 	Seen func(n *Node, g *plan.GPU, now time.Time) gpu.Measured[bool]
 	// Unlisted is VRAM of a GPU in use that NVML lists with no process.
 	Unlisted func(n *Node, g *plan.GPU, now time.Time) sampling.Unlisted
-	// Silence is for how long no startd has asked which GPUs take jobs.
-	Silence func(now time.Time) (d time.Duration, known bool)
 	// Warnings are what parts of the agent have to report, as complete sentences.
 	Warnings   func() []string
 	Jobs       Jobs
@@ -131,6 +135,15 @@ type Reader struct{ Options }
 // New returns a reader.
 func New(o Options) *Reader { return &Reader{o} }
 
+// Look returns the node now, for people. After bad news of the startd it is asked again: whoever
+// looks may just have restarted it, and the next answer shall know.
+func (r *Reader) Look(now time.Time) *Snapshot {
+	if said := r.Startds.Said(); said.Err != nil || len(said.Changes) > 0 {
+		r.Startds.Entered()
+	}
+	return r.Take(now)
+}
+
 // Take returns the node now.
 func (r *Reader) Take(now time.Time) *Snapshot {
 	s := &Snapshot{
@@ -145,7 +158,7 @@ func (r *Reader) Take(now time.Time) *Snapshot {
 		n := r.Quiescer.Status()
 		s.Service = &n
 	}
-	s.Silent, s.SilentKnown = r.Silence(now)
+	s.Silent, s.SilentKnown = r.silence(s)
 	s.FeedbackOK, s.FeedbackAt, s.FeedbackAsked = r.Feedback.Worst()
 	for i := range s.Plan.GPUs {
 		s.GPUs = append(s.GPUs, r.GPU(&s.Node, &s.Plan.GPUs[i], now))

@@ -47,6 +47,8 @@ type Node struct {
 	ConfigError string
 	ConfigRead  time.Time
 	ConfigOK    bool
+	// Written: HTCondor's files are as the plan wants them.
+	Written bool
 	// Closed closes every GPU, with the reason; NoPlan is why there is no plan.
 	Closed, NoPlan string
 	// Daemons are the control daemons, Modes the compute modes in force, Present the GPUs of

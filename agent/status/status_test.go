@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/admission"
@@ -41,7 +42,6 @@ type fake struct {
 	node      Node
 	quiet     bool
 	idle      string // why jobs start nowhere
-	silent    time.Duration
 	wall      string
 	unlisted  sampling.Unlisted
 	table     *jobs.Table
@@ -63,6 +63,9 @@ func (f *fake) Wall(_ jobs.Job, otherwise string, _ time.Time) string { return m
 func (f *fake) Uses(gpu.UUID) sampling.Uses                           { return sampling.Uses{} }
 func (f *fake) Said() *startd.Said                                    { return &f.said }
 func (f *fake) Worst() (ok bool, at time.Time, asked bool)            { return }
+
+func (f *fake) TookAt(api.Op) time.Time { return time.Time{} }
+func (f *fake) Entered()                {}
 
 // verifier and samples are types of their own because of their methods' names.
 type verifier struct{ *fake }
@@ -96,7 +99,6 @@ func (f *fake) take(now time.Time) *Snapshot {
 		Version: "test", Node: func() Node { return f.node }, Closed: func(time.Time) string { return f.idle },
 		Seen:     func(*Node, *plan.GPU, time.Time) gpu.Measured[bool] { return gpu.Measured[bool]{} },
 		Unlisted: func(*Node, *plan.GPU, time.Time) sampling.Unlisted { return f.unlisted },
-		Silence:  func(time.Time) (time.Duration, bool) { return f.silent, true },
 		Warnings: func() []string { return nil }, Quiet: func() bool { return f.quiet },
 		Jobs: f.table, Callers: f.table, Closures: f, Quiescer: quiescer{}, Faults: f, Elastic: f, Partitions: f,
 		Verifier: verifier{f}, Access: f, Limits: f, Samples: samples{f}, Startds: f, Feedback: f,
@@ -168,7 +170,7 @@ func TestQuietSeesNothing(t *testing.T) {
 func TestSilentStartd(t *testing.T) {
 	now := time.Now()
 	f := newFake(now)
-	f.silent = 2 * time.Minute
+	f.node.Written, f.said.Answers = true, now.Add(-2*time.Minute)
 	s := f.take(now)
 	st := s.Status()
 	if st.GPUs[0].Accept || !strings.Contains(st.GPUs[0].Reason, "has not asked for 2m0s") || len(st.Errors) != 1 {
@@ -260,4 +262,23 @@ func TestWarnings(t *testing.T) {
 	if told != 1 {
 		t.Errorf("a fault is told %d times", told)
 	}
+}
+
+// TestPublicStatusIsKept: however often accounts ask, one snapshot is taken in publicAge.
+func TestPublicStatusIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, looks := newFake(time.Now()), 0
+		p := Public{Look: func(now time.Time) *Snapshot {
+			looks++
+			return f.take(now)
+		}}
+		p.Status(1000)
+		if p.Status(1001); looks != 1 {
+			t.Errorf("%d snapshots were taken at once", looks)
+		}
+		time.Sleep(publicAge)
+		if p.Status(1001); looks != 2 {
+			t.Error("the answer has grown old")
+		}
+	})
 }

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 )
 
 // TestPublicStatus: an account other than root gets its own jobs in full, the use of the
@@ -18,7 +16,7 @@ func TestPublicStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	say := func(uid uint32) string {
-		text, err := json.Marshal(ta.publicStatus(uid))
+		text, err := json.Marshal(ta.public.Status(uid))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,20 +44,4 @@ func TestPublicStatus(t *testing.T) {
 	if whole, err := json.Marshal(ta.status()); err != nil || !strings.Contains(string(whole), "1_2.0") {
 		t.Errorf("root does not see bob's job: %s, %v", whole, err)
 	}
-}
-
-// TestPublicStatusIsKept: however often accounts ask, the node is looked at once in publicAge.
-func TestPublicStatusIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ta := newTestAgent(t, 1, "")
-		ta.publicStatus(1000)
-		first := ta.public.all
-		if ta.publicStatus(1001); ta.public.all != first {
-			t.Error("the node was looked at again at once")
-		}
-		time.Sleep(publicAge)
-		if ta.publicStatus(1001); ta.public.all == first {
-			t.Error("the answer has grown old")
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package agent
+package status
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 
 func TestSinceIsTheLastChange(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
-	var l lastSaid
+	var l Monitor
 	for i, step := range []struct {
 		accept         bool
 		reason, tenant string
@@ -39,7 +39,7 @@ func TestSinceIsTheLastChange(t *testing.T) {
 // A GPU that leaves the plan is closed in so many words until it is back.
 func TestLeftGPUsAreClosed(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	var l lastSaid
+	var l Monitor
 	both := []api.Acceptance{{UUID: "GPU-a", Accept: true, Time: now}, {UUID: "GPU-b", Accept: true, Time: now}}
 	if got := l.left(both, now); len(got) != 2 {
 		t.Fatalf("nobody left, but there are %d", len(got))

@@ -1,4 +1,4 @@
-package agent
+package status
 
 import (
 	"time"
@@ -12,19 +12,18 @@ import (
 const silentAfter = 60 * time.Second
 
 // silence is for how long the startd has not asked which GPUs take jobs, so that none
-// does; 0 if it asks. It is not known before it asked or was silent for long enough, and
-// where nobody expects it to ask: on an observed node and one that is out of service,
-// before its configuration is there, and while it does not answer.
-func (a *Agent) silence(v *view, now time.Time) (d time.Duration, known bool) {
-	said := a.startds.Said()
-	if !v.planned || !v.written || v.plan.Observe || len(v.plan.GPUs) == 0 || !v.config.HTCondor.Manage {
+// does; 0 if it asks. It is not known before the startd asked or was silent for long enough.
+// It is also not known where the startd is not expected to ask: on an observed node and one
+// that is out of service, before its configuration is there, and while it does not answer.
+func (r *Reader) silence(s *Snapshot) (d time.Duration, known bool) {
+	if !s.Planned || !s.Written || s.Plan.Observe || len(s.Plan.GPUs) == 0 || !s.Config.HTCondor.Manage {
 		return 0, false
 	}
-	if a.closures.Node().Phase != closures.Serving || said.Err != nil || said.Answers.IsZero() {
+	if s.Phase.Phase != closures.Serving || s.Startds.Err != nil || s.Startds.Answers.IsZero() {
 		return 0, false
 	}
-	asked := a.feedback.TookAt(api.OpMonitor)
-	d = silentFor(asked, said.Answers, now)
+	asked := r.Feedback.TookAt(api.OpMonitor)
+	d = silentFor(asked, s.Startds.Answers, s.At)
 	return d, d > 0 || !asked.IsZero()
 }
 

@@ -1,28 +1,32 @@
-package agent
+package metrics
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/gpuslot/gpuslot/agent/config"
 )
 
+func newPort(s Sockets) *Port {
+	return &Port{
+		Metrics: newTest(full()), Sockets: s, Log: slog.New(slog.DiscardHandler), Web: Web{Ready: func() bool { return true }},
+	}
+}
+
 // TestMetricsPortTaken: a job that has the port at the start loses it when it ends,
-// and meanwhile the status says so.
+// and meanwhile the port says why metrics are not served.
 func TestMetricsPortTaken(t *testing.T) {
-	a := samplingAgent(t, nil, config.Default())
+	p := newPort(nil)
 	job, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	a.startMetrics(ctx, &wg, Options{}, config.Metrics{Listen: job.Addr().String()})
+	wg.Go(func() { p.Serve(ctx, nil, job.Addr().String()) })
 	within := func(what string, done func() bool) {
 		t.Helper()
 		for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
@@ -31,10 +35,8 @@ func TestMetricsPortTaken(t *testing.T) {
 			}
 		}
 	}
-	warned := func() bool {
-		return strings.Contains(strings.Join(a.status().Warnings, "\n"), "Metrics are not served")
-	}
-	within("the warning", warned)
+	down := func() bool { return p.Down() != "" }
+	within("the reason", down)
 	_ = job.Close()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	within("metrics", func() bool {
@@ -45,20 +47,20 @@ func TestMetricsPortTaken(t *testing.T) {
 		_ = reply.Body.Close()
 		return reply.StatusCode == http.StatusOK
 	})
-	if warned() {
-		t.Error("the warning stays")
+	if down() {
+		t.Error("the reason stays")
 	}
 	cancel()
 	wg.Wait()
 }
 
-// fakePorts keeps one socket.
-type fakePorts struct {
+// fakeSockets keeps one socket.
+type fakeSockets struct {
 	address string
 	l       net.Listener
 }
 
-func (p *fakePorts) Keep(address string, l net.Listener) error {
+func (p *fakeSockets) Keep(address string, l net.Listener) error {
 	f, err := l.(*net.TCPListener).File()
 	if err != nil {
 		return err
@@ -69,7 +71,7 @@ func (p *fakePorts) Keep(address string, l net.Listener) error {
 	return err
 }
 
-func (p *fakePorts) Kept(address string) (net.Listener, error) {
+func (p *fakeSockets) Kept(address string) (net.Listener, error) {
 	l := p.l
 	p.l = nil
 	if l != nil && p.address != address {
@@ -85,14 +87,13 @@ func TestMetricsPortKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, ports := free.Addr().String(), &fakePorts{}
+	address, ports := free.Addr().String(), &fakeSockets{}
 	_ = free.Close()
 	life := func(listen string) {
 		t.Helper()
-		a := samplingAgent(t, nil, config.Default())
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		a.startMetrics(ctx, &wg, Options{Ports: ports}, config.Metrics{Listen: listen})
+		wg.Go(func() { newPort(ports).Serve(ctx, nil, listen) })
 		for end := time.Now().Add(2 * time.Minute); listen != ""; time.Sleep(10 * time.Millisecond) {
 			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 			reply, err := client.Get("http://" + listen + "/-/healthy")
@@ -129,14 +130,13 @@ func TestMetricsPortKept(t *testing.T) {
 
 // TestScrapesOnASocketOfSystemd: it goes before the configured address.
 func TestScrapesOnASocketOfSystemd(t *testing.T) {
-	a := samplingAgent(t, nil, config.Default())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	a.startMetrics(ctx, &wg, Options{Metrics: l}, config.Metrics{Listen: "192.0.2.1:1"})
+	wg.Go(func() { newPort(nil).Serve(ctx, l, "192.0.2.1:1") })
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	reply, err := client.Get("http://" + l.Addr().String() + "/-/healthy")
 	if err != nil {

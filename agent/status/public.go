@@ -1,4 +1,4 @@
-package agent
+package status
 
 import (
 	"sync"
@@ -7,39 +7,41 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 )
 
-// publicAge is how old the state may be that accounts other than root get. They may ask as
-// often as they like, and each look at the node costs time.
+// publicAge is how old a snapshot may be that accounts other than root get. They may ask as
+// often as they like, and each snapshot costs time.
 const publicAge = time.Second
 
-// publicState is the last state that an account other than root asked for.
-type publicState struct {
-	mu  sync.Mutex
-	at  time.Time
-	all *api.Status
-	// reasons say in general why each GPU takes no jobs.
+// Public shows accounts other than root the state of the node: what the GPUs have and give,
+// the jobs of that account, and of other jobs only their slots and use. Sentences that can
+// name accounts, jobs or processes are left out.
+type Public struct {
+	// Look takes a snapshot for people: see Reader.Look.
+	Look func(now time.Time) *Snapshot
+
+	mu sync.Mutex
+	// last is the last snapshot, all its status, reasons in general why each GPU takes no jobs.
+	last    *Snapshot
+	all     *api.Status
 	reasons []string
 }
 
-// publicStatus is the state of the node for an account other than root: what the GPUs have and
-// give, the jobs of that account, and of other jobs only their slots and use. Sentences that
-// can name accounts, jobs or processes are left out.
-func (a *Agent) publicStatus(uid uint32) *api.Status {
-	p := &a.public
+// Status returns the state of the node for an account.
+func (p *Public) Status(uid uint32) *api.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now := time.Now(); p.all == nil || now.Sub(p.at) >= publicAge {
-		snap := a.look()
-		p.all, p.at, p.reasons = snap.Status(), now, nil
-		for i := range snap.GPUs {
+	if now := time.Now(); p.last == nil || now.Sub(p.last.At) >= publicAge {
+		p.last = p.Look(now)
+		p.all, p.reasons = p.last.Status(), nil
+		for i := range p.last.GPUs {
 			reason := ""
 			if !p.all.GPUs[i].Accept {
-				reason = snap.GeneralReason(&snap.GPUs[i])
+				reason = p.last.GeneralReason(&p.last.GPUs[i])
 			}
 			p.reasons = append(p.reasons, reason)
 		}
 	}
 	own := map[slotSince]bool{}
-	for _, j := range a.jobs.Running() {
+	for _, j := range p.last.Running {
 		if j.Account.Known && j.Account.UID == uid {
 			own[slotSince{j.Starter.Slot, j.Since}] = true
 		}
