@@ -24,12 +24,15 @@ grace = "1s"
 
 // The jobs: one says by its exit code that CUDA had no memory left, one does not;
 // two processes together are over a budget that each is within; one comes near it.
-// The last two end when their budget has grown.
+// The last two end when their budget has grown. One fails as soon as its starter
+// knows its VRAM, which the starter reports at the job's end.
 var (
 	sayingJob = program{"saying.sh", "#!/bin/sh\nsimjob \"$@\" && exit 0\nexit 85\n"}
 	silentJob = program{"silent.sh", "#!/bin/sh\nexec simjob \"$@\"\n"}
-	pairJob   = program{"pair.sh", "#!/bin/bash\n" + untilGrown + "simjob alloc 3000 sleep $t & a=$!\nsimjob alloc 3000 sleep $t & b=$!\nwait $a && wait $b\n"}
-	nearJob   = program{"near.sh", "#!/bin/sh\n" + untilGrown + "exec simjob alloc 3000 sleep 3s alloc 760 sleep $t\n"}
+	seenJob   = program{"seen.sh", "#!/bin/sh\nsimjob alloc 3500 sleep 900s & until grep -q 'VRAMUsage = 3[78]' " +
+		"$_CONDOR_SCRATCH_DIR/../htcondor/.update.ad; do sleep 0.2; done\nkill $!; wait $!; exec simjob alloc 3500 alloc 2000\n"}
+	pairJob = program{"pair.sh", "#!/bin/bash\n" + untilGrown + "simjob alloc 3000 sleep $t & a=$!\nsimjob alloc 3000 sleep $t & b=$!\nwait $a && wait $b\n"}
+	nearJob = program{"near.sh", "#!/bin/sh\n" + untilGrown + "exec simjob alloc 3000 sleep 3s alloc 760 sleep $t\n"}
 )
 
 const untilGrown = "t=1s; [ $GPUSLOT_VRAM_MIB -gt 4096 ] || t=900s\n"
@@ -53,7 +56,7 @@ var growthJobs = []grown{
 		state: completed, vram: "8192", exit: "0"},
 	{what: "needs 12 GiB, asks for 4", program: sayingJob, words: "alloc 12000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "16384", exit: "0"},
-	{what: "needs 6 GiB, asks for 4, fails after a sample near the limit", program: silentJob, words: "alloc 3500 sleep 15s alloc 2000", lines: []string{"request_vram = 4000"},
+	{what: "needs 6 GiB, asks for 4, fails after a sample near the limit", program: seenJob, lines: []string{"request_vram = 4000"},
 		state: completed, vram: "8192", exit: "0"},
 	{what: "fails far from its limit", program: silentJob, words: "alloc 1000 sleep 4s alloc 6000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "4096", exit: "1"},
