@@ -89,7 +89,7 @@ func TestNodesOfDaemonsOpen(t *testing.T) {
 	n.round()
 	n.wantDaemons("[]")
 	n.again()
-	if err := n.nodes.OpenToDaemons(); err != nil {
+	if err := n.nodes.OpenOutside(); err != nil {
 		t.Fatal(err)
 	}
 	n.wantDaemons("none")
@@ -132,6 +132,46 @@ func TestNodesOfDaemonsNotClosed(t *testing.T) {
 				t.Errorf("said %d times:\n%s", got, n.said.String())
 			}
 		})
+	}
+}
+
+// TestNodesOfUsers: the service managers of users, cron and at open no node of MIG, except for root.
+// The rule goes where HTCondor's jobs run below, and when gpuslot leaves the node.
+func TestNodesOfUsers(t *testing.T) {
+	n := newNodesAgent(t)
+	for _, dir := range []string{"user.slice", "system.slice/crond.service"} {
+		if err := os.MkdirAll(filepath.Join(n.root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(dir string, closed bool) {
+		t.Helper()
+		r, ok := n.kernel.by[dir]
+		if ok != closed || ok && (!r.NotRoot || len(r.Own) > 0) {
+			t.Errorf("%s: rule %v %+v, want one: %v\n%s", dir, ok, r, closed, n.said.String())
+		}
+	}
+	n.round()
+	want("user.slice", true)
+	want("crond.service", true)
+	if n.warns() != "" {
+		t.Errorf("warns: %s", n.warns())
+	}
+	n.again()
+	want("user.slice", true)
+	if err := n.nodes.OpenOutside(); err != nil {
+		t.Fatal(err)
+	}
+	want("user.slice", false)
+	want("crond.service", false)
+
+	n.round()
+	want("user.slice", true)
+	n.asks("slot1_1", "/user.slice/user-0.slice/session-3.scope"+proctree.CgroupOf("slot1_1"))
+	want("user.slice", false)
+	want("crond.service", true)
+	if !strings.Contains(n.warns(), "/user.slice: HTCondor's jobs run below it") {
+		t.Errorf("warns: %s", n.warns())
 	}
 }
 

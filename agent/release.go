@@ -47,7 +47,7 @@ func Release(ctx context.Context, o Options, force bool) error {
 	}
 	return errors.Join(
 		a.limits.Release(ctx),
-		a.nodes.OpenToDaemons(),
+		a.nodes.OpenOutside(),
 		a.layouts.Leave(ctx, a.layoutNode(a.view.Load(), gpu.Inventory{})),
 		a.modes.Restore(ctx, a.hardware.Inventory),
 		removeGenerated(cfg),

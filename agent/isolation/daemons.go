@@ -18,6 +18,10 @@ import (
 // file transfer plugins that load the user's modules. This file closes the device nodes of
 // all MIG devices there. The cgroups of jobs are beside that one, never below it (HTCondor
 // 25.14.1 makes them in its parent), so they keep what they are given.
+//
+// A user can also have programs started that are no part of a job: by the service manager of the
+// account (systemd-run --user), by cron and by at. This file closes the nodes to them, too, except
+// to root. It does so from the beginning, because a job could open a node for later use.
 
 // daemonCgroup is the cgroup of a startd, and of the starters that it starts.
 type daemonCgroup struct {
@@ -28,12 +32,19 @@ type daemonCgroup struct {
 	together bool
 }
 
+// userCgroups are where systemd keeps sessions and service managers of users, and where cron and at
+// run programs of users that get no session.
+var userCgroups = []string{
+	"/user.slice", "/system.slice/cron.service", "/system.slice/crond.service", "/system.slice/atd.service",
+}
+
 // Reasons why there is no rule on the cgroup of HTCondor's daemons.
 var (
 	errDaemonsNoCgroup = errors.New("HTCondor's daemons are in no cgroup of their own in cgroup v2")
 	errDaemonsNoUnit   = errors.New("HTCondor's daemons do not run in a service of systemd")
 	errDaemonsAndAgent = errors.New("gpuslotd runs in the cgroup of HTCondor's daemons, and needs these nodes")
 	errDaemonsAndJobs  = errors.New("HTCondor gives jobs no cgroup of their own beside that of its daemons")
+	errUsersAndJobs    = errors.New("HTCondor's jobs run below it, so it does not run as a service of the system")
 )
 
 // errNotInJob refuses a start from outside the cgroups of jobs.
@@ -41,9 +52,9 @@ var errNotInJob = errors.New("HTCondor gives each job of this node a cgroup of i
 	"them: if it is the job, look for \"cgroup\" in the slot's StarterLog; where BASE_CGROUP was made " +
 	"empty, systemctl reload gpuslotd")
 
-// closeToDaemons closes the nodes of all MIG devices to HTCondor's daemons and to what
-// they run in their own cgroup. A new startd may be in a new cgroup.
-func (n *Nodes) closeToDaemons(read func() (devices.Capabilities, error)) {
+// closeOutside closes the nodes of all MIG devices to HTCondor's daemons and to what they run in
+// their own cgroup, and to users' programs outside of jobs. A new startd may be in a new cgroup.
+func (n *Nodes) closeOutside(read func() (devices.Capabilities, error)) {
 	c, err := read()
 	var r devices.Rule
 	if err == nil {
@@ -51,32 +62,44 @@ func (n *Nodes) closeToDaemons(read func() (devices.Capabilities, error)) {
 	}
 	if err == nil {
 		own, _ := n.processes.UnifiedCgroup(os.Getpid())
-		for _, p := range n.htcondor.DaemonCgroups() {
-			err = errors.Join(err, n.closeDaemonCgroup(p, own, r))
+		daemons := n.htcondor.DaemonCgroups()
+		for _, p := range daemons {
+			no := mayClose(p, own)
+			if no == nil {
+				no = n.closeCgroup(p, r, errDaemonsAndJobs)
+			}
+			err = errors.Join(err, no)
+		}
+		r.NotRoot = true
+		for _, p := range userCgroups {
+			no := errUsersAndJobs
+			if !slices.ContainsFunc(daemons, func(daemon string) bool { return belowCgroup(daemon, p) }) {
+				no = n.closeCgroup(p, r, errUsersAndJobs)
+			}
+			if no != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", p, no))
+			}
 		}
 	}
 	if n.complainOfDaemons(err) {
-		n.log.Warn("what HTCondor runs outside the cgroups of jobs can open the device nodes of MIG devices", "err", err)
+		n.log.Warn("programs outside the cgroups of jobs can open the device nodes of MIG devices", "err", err)
 	}
 }
 
-// closeDaemonCgroup puts the rule on one cgroup of HTCondor's daemons. Own is gpuslotd's.
-func (n *Nodes) closeDaemonCgroup(p, own string, r devices.Rule) error {
-	if err := mayClose(p, own); err != nil {
-		return err
-	}
+// closeCgroup puts the rule on one cgroup, or returns the error for one that has jobs below it.
+func (n *Nodes) closeCgroup(p string, r devices.Rule, withJobs error) error {
 	n.turn.Lock()
 	defer n.turn.Unlock()
 	dir, err := starter.CgroupAt(filepath.Join(n.root, p))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // HTCondor has ended
+		return nil // it has ended
 	}
 	if err != nil {
 		return err
 	}
 	d := n.daemonsAt(dir)
 	if d.together {
-		return errDaemonsAndJobs
+		return withJobs
 	}
 	if d.rule.Equal(r) {
 		return nil
@@ -89,7 +112,7 @@ func (n *Nodes) closeDaemonCgroup(p, own string, r devices.Rule) error {
 	}
 	d.rule = r
 	n.enterDaemons(dir, d)
-	n.log.Info("the device nodes of MIG devices are closed to HTCondor's daemons", "cgroup", p)
+	n.log.Info("the device nodes of MIG devices are closed to programs outside of jobs", "cgroup", p)
 	return nil
 }
 
@@ -106,23 +129,23 @@ func mayClose(p, own string) error {
 	return nil
 }
 
-// OpenToDaemons takes back the rule on the cgroups of HTCondor's daemons, also that of
-// an earlier agent. Errors are of the kernel.
-func (n *Nodes) OpenToDaemons() error {
+// OpenOutside takes back the rules on the cgroups of HTCondor's daemons and of users, also those
+// of an earlier agent. Errors are of the kernel.
+func (n *Nodes) OpenOutside() error {
 	n.turn.Lock()
 	defer n.turn.Unlock()
 	if n.wall == nil || n.opened && !n.onDaemons() {
 		return nil
 	}
 	var errs []error
-	for _, p := range n.htcondor.DaemonCgroups() {
+	for _, p := range append(n.htcondor.DaemonCgroups(), userCgroups...) {
 		if dir, err := starter.CgroupAt(filepath.Join(n.root, p)); err == nil && p != "/" {
 			errs = append(errs, n.openDaemonCgroup(dir))
 		}
 	}
 	err := errors.Join(errs...)
 	if n.opened = err == nil; err != nil {
-		n.log.Warn("the rule for device nodes on the cgroup of HTCondor's daemons stays", "err", err)
+		n.log.Warn("a rule for device nodes on a cgroup outside of jobs stays", "err", err)
 	}
 	return err
 }
@@ -185,7 +208,7 @@ func (n *Nodes) runsIn(cgroup string) {
 			continue
 		}
 		if err := n.openDaemonCgroup(dir); err != nil {
-			n.log.Warn("the rule for device nodes on the cgroup of HTCondor's daemons stays", "err", err)
+			n.log.Warn("a rule for device nodes on a cgroup outside of jobs stays", "err", err)
 		}
 	}
 }

@@ -1,11 +1,11 @@
 // Package isolation lets a job open the device nodes of its own MIG devices and of no other.
-// HTCondor hides other GPUs from jobs, not the siblings on the same one. What HTCondor runs
-// outside the cgroups of jobs, as a job's account, opens none of them.
+// HTCondor hides other GPUs from jobs, not the siblings on the same one. What runs outside the
+// cgroups of jobs, as a job's account, opens none of them.
 //
 // Start at Nodes. A job's supervisor asks before the job's program runs: Starts says whether
 // it may, CloseAtStart puts the job's rule on its slice. Round does so for jobs without a
-// supervisor, and takes the rules of ended jobs back. daemons.go is about the cgroup of
-// HTCondor's daemons; state.go has what is known.
+// supervisor, and takes the rules of ended jobs back. daemons.go is about the cgroups
+// of HTCondor's daemons and of users; state.go has what is known.
 package isolation
 
 import (
@@ -203,7 +203,7 @@ func (n *Nodes) Round(c Conditions, now time.Time) {
 		n.complain(process.ID{}, nil)
 		n.complainOfDaemons(nil)
 		if c.Planned {
-			_ = n.OpenToDaemons() // logged, and tried again
+			_ = n.OpenOutside() // logged, and tried again
 		}
 		return
 	}
@@ -211,7 +211,7 @@ func (n *Nodes) Round(c Conditions, now time.Time) {
 	if n.complainOfNodes(jobs.Job{}, n.try(read)) {
 		return
 	}
-	n.closeToDaemons(read)
+	n.closeOutside(read)
 	for _, j := range c.withNodes(n.jobs.Running()) {
 		leaf := n.processes.JobCgroup(j.Starter)
 		late := now.Sub(j.Since) >= LateAfter

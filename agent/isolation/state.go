@@ -100,7 +100,7 @@ func (n *Nodes) Warnings() []string {
 		out = append(out, "Jobs can open the device nodes of other MIG devices of their GPU: "+why+".")
 	}
 	if n.open != "" {
-		out = append(out, "What HTCondor runs outside the cgroups of jobs can open the device nodes of all MIG devices: "+
+		out = append(out, "Programs outside the cgroups of jobs can open the device nodes of all MIG devices: "+
 			strings.ReplaceAll(n.open, "\n", "; ")+".")
 	}
 	slices.Sort(out)

@@ -57,11 +57,13 @@ type Rule struct {
 	// and apart.
 	MIG Range
 	Own []Range
+	// NotRoot: the rule is for all accounts except root, by the real uid.
+	NotRoot bool
 }
 
 // Equal says whether both open the same.
 func (r Rule) Equal(o Rule) bool {
-	return r.Major == o.Major && r.MIG == o.MIG && slices.Equal(r.Own, o.Own)
+	return r.Major == o.Major && r.MIG == o.MIG && r.NotRoot == o.NotRoot && slices.Equal(r.Own, o.Own)
 }
 
 // Rule is that of a job with these instances; without any, all of MIG's nodes

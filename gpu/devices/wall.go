@@ -149,6 +149,15 @@ func program(r Rule) asm.Instructions {
 		asm.JLT.Imm(asm.R3, int32(r.MIG.First), open),
 		asm.JGT.Imm(asm.R3, int32(r.MIG.Last), open),
 	}
+	if r.NotRoot {
+		// The kernel's number of the account: who is root in a user namespace of its own is not 0.
+		is = append(is,
+			asm.Mov.Reg(asm.R6, asm.R3),
+			asm.FnGetCurrentUidGid.Call(),
+			asm.JEq.Imm32(asm.R0, 0, open),
+			asm.Mov.Reg(asm.R3, asm.R6),
+		)
+	}
 	for i, own := range r.Own {
 		next := fmt.Sprintf("after%d", i)
 		is = append(is,

@@ -93,7 +93,10 @@ func (j jail) node(kind, minor uint32) string {
 }
 
 // says is what cat says of a file, run in the job's cgroup.
-func (j jail) says(path string) string {
+func (j jail) says(path string) string { return j.saysTo(0, path) }
+
+// saysTo is what it says to an account, started by another program if there is one.
+func (j jail) saysTo(uid uint32, path string, by ...string) string {
 	j.t.Helper()
 	dir, err := os.Open(j.scope)
 	if err != nil {
@@ -102,9 +105,11 @@ func (j jail) says(path string) string {
 	defer dir.Close()
 	ctx, cancel := context.WithTimeout(j.t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "head", "-c1", path)
+	args := append(by, "head", "-c1", path)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = []string{"LC_ALL=C"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()),
+		Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return "open"
@@ -184,6 +189,34 @@ func TestWall(t *testing.T) {
 	j.want(j.node(unix.S_IFCHR, 12), opened)
 	if err := (Wall{}).Put(filepath.Join(j.slice, "gone"), other); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a cgroup that is gone: %v", err)
+	}
+}
+
+// TestWallNotRoot: root opens what other accounts do not, also one that is root in a user namespace.
+func TestWallNotRoot(t *testing.T) {
+	j := newJail(t)
+	for _, dir := range []string{j.nodes, filepath.Dir(j.nodes)} { // made for root alone
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := j.rule()
+	r.NotRoot = true
+	if err := (Wall{}).Put(j.slice, r); err != nil {
+		t.Fatal(err)
+	}
+	const nobody = 65534
+	for minor, want := range map[uint32]string{0: opened, 2: closed, 12: opened, 21: closed, 147: opened, 4323: opened} {
+		path := j.node(unix.S_IFCHR, minor)
+		if err := os.Chmod(path, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		j.want(path, opened)
+		for _, as := range [][]string{nil, {"unshare", "-r"}} {
+			if got := j.saysTo(nobody, path, as...); got != want {
+				t.Errorf("%d as another account, %v: %q, want %q", minor, as, got, want)
+			}
+		}
 	}
 }
 

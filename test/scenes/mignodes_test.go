@@ -124,10 +124,50 @@ func (st *Stage) opensOwnNodes(ctx context.Context, t *testing.T, own, sibling a
 	}
 	st.Check(beside > 0 && most == 0, "a library of the user's, in %d programs outside the job's cgroup, opens %d nodes at most", beside, most)
 	st.Check(refused == beside, "%d of them are refused the job's start", refused)
+	st.opensByUserManager(ctx, t, nodes, own)
 	text, err = st.metrics(ctx)
 	must(t, err)
 	st.Check(!strings.Contains(text, `gpuslot_device_rules_total{when="late"}`) && !strings.Contains(text, `gpuslot_device_rules_total{when="missing"}`), "no job was late")
 	st.waitsForTheAgent(ctx, t)
+}
+
+// opensByUserManager runs a job that lets the service manager of its account open nodes, outside of
+// all cgroups of HTCondor's. Root opens them there, and so does the account after --release.
+func (st *Stage) opensByUserManager(ctx context.Context, t *testing.T, nodes []string, own api.StatusGPU) {
+	t.Helper()
+	for name, text := range map[string]string{ // what systemd-logind and PAM do for a lingering account
+		"/etc/systemd/system/user-runtime-dir@.service.d/node.conf": "[Service]\nExecStart=\n" +
+			"ExecStart=install -d -m 700 -o %i /run/user/%i\nExecStop=\n",
+		"/etc/systemd/system/user@.service.d/node.conf": "[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%i\n",
+		"/etc/systemd/user/opens.service": "[Service]\nType=oneshot\nExecStart=sh -c 'opens " +
+			strings.Join(nodes, " ") + " >${XDG_RUNTIME_DIR}/opened; cat /proc/self/cgroup >${XDG_RUNTIME_DIR}/cgroup'\n",
+	} {
+		must(t, st.WriteFile(ctx, name, node.File{Data: text}))
+	}
+	out, err := st.Run(ctx, "id", "-u", user)
+	must(t, err)
+	uid := strings.TrimSpace(out.Stdout)
+	_, err = st.Run(ctx, "sh", "-ec", "systemctl daemon-reload; systemctl start user@0 user@"+uid)
+	must(t, err)
+	opens := func(uid string) string {
+		text, err := st.ReadFile(ctx, "/run/user/"+uid+"/opened")
+		must(t, err)
+		cgroup, err := st.ReadFile(ctx, "/run/user/"+uid+"/cgroup")
+		must(t, err)
+		st.Contains(cgroup, "0::/user.slice/user-"+uid+".slice/user@"+uid+".service/", "the cgroup of a service of "+uid)
+		return text
+	}
+	const starts = "XDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user start opens.service"
+	_, err = st.complete(ctx, job{Program: program{"manager.sh", "#!/bin/sh\n" + starts + "\n"},
+		Lines: vram(2048, fmt.Sprintf("require_gpus = MIGProfile == %q", profileOf(own)))})
+	must(t, err)
+	want := func(said string) string { return strings.Join(nodes, " "+said+"\n") + " " + said + "\n" }
+	text := opens(uid)
+	st.Check(text == want("Operation not permitted"), "a service of the user's own manager opens:\n%s", text)
+	_, err = st.Run(ctx, "sh", "-ec", starts)
+	must(t, err)
+	text = opens("0")
+	st.Check(text == want("No such device or address"), "a service of root's own manager opens:\n%s", text)
 }
 
 // auditLibrary is audit.c of testdata for a node with some GPUs.
