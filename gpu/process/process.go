@@ -275,8 +275,20 @@ func (fs FS) Comm(pid int) string {
 	return strings.TrimSuffix(string(b), "\n")
 }
 
+// mostCgroupReads is how many reads of /proc/<pid>/cgroup are in the kernel at a time. Before Linux 6.8
+// each waits there for a lock that a job keeps busy by changes of its own cgroups, and has a
+// thread of this process meanwhile. The others wait without one.
+const mostCgroupReads = 32
+
+var cgroupReads = make(chan struct{}, mostCgroupReads)
+
 // Cgroup reads /proc/<pid>/cgroup: a line for each hierarchy, "ID:controllers:path".
-func (fs FS) Cgroup(pid int) ([]byte, error) { return os.ReadFile(fs.thread(pid) + "/cgroup") }
+func (fs FS) Cgroup(pid int) ([]byte, error) {
+	path := fs.thread(pid) + "/cgroup"
+	cgroupReads <- struct{}{}
+	defer func() { <-cgroupReads }()
+	return os.ReadFile(path)
+}
 
 // Unit is the systemd unit that a process runs in, by its cgroup: the innermost service
 // or scope. It is empty where there is none.
