@@ -35,7 +35,23 @@ func newStage(t *testing.T, gpus int, o site.Options) *Stage {
 	if o.Inventory == nil {
 		o.Inventory = &inv
 	}
-	return stageOn(t, startSite(t, o), inv)
+	report := lastWords(t)
+	st := stageOn(t, startSite(t, o), inv)
+	st.Report = report
+	return st
+}
+
+// lastWords is a report whose failures stand at the end of the test's output, below
+// the journal: what shows the end of a log shows them.
+func lastWords(t *testing.T) *Report {
+	t.Helper()
+	r := &Report{Out: t.Output()}
+	t.Cleanup(func() {
+		for _, f := range r.Failed {
+			t.Logf("FAILED  %s", f)
+		}
+	})
+	return r
 }
 
 // stageOn is a stage on a site that runs, with a report of its own.
