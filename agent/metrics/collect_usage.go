@@ -106,7 +106,7 @@ var (
 	slotEnergyMax = desc("slot_energy_max_joules_total", "Upper bound of slot_energy_joules_total.", "slot", "gpu", "mig")
 )
 
-func (u *Usage) collect(to sink) {
+func (u *Usage) collect(to *sink) {
 	if !u.Sampled.IsZero() {
 		to.gauge(sampled, seconds(u.Sampled))
 	}
@@ -135,7 +135,7 @@ func (u *Usage) collect(to sink) {
 	}
 }
 
-func (s Source) collect(to sink) {
+func (s Source) collect(to *sink) {
 	to.gauge(sourceUp, number(s.Up), s.Name)
 	if s.Took.Known {
 		to.gauge(sourceTook, s.Took.Value.Seconds(), s.Name)
@@ -148,7 +148,7 @@ func (s Source) collect(to sink) {
 	}
 }
 
-func collectGPU(d *usage.DeviceUsage, to sink) {
+func collectGPU(d *usage.DeviceUsage, to *sink) {
 	u := string(d.GPU)
 	if d.Memory.Known {
 		to.gauge(gpuMemoryUsed, float64(d.Memory.Value.Used), u)
@@ -162,7 +162,7 @@ func collectGPU(d *usage.DeviceUsage, to sink) {
 	collectBoard(u, &d.Board, to)
 }
 
-func collectBoard(u string, b *gpu.Board, to sink) {
+func collectBoard(u string, b *gpu.Board, to *sink) {
 	const milli, mega = 1e-3, 1e6
 	to.knownGauge(gpuPowerLimit, inUnits(b.PowerLimit, milli), u)
 	to.knownGauge(gpuHeat, inUnits(b.Temperature, 1), u)
@@ -181,7 +181,7 @@ func inUnits[T uint32 | uint64](m gpu.Measured[T], unit float64) gpu.Measured[fl
 	return gpu.Measured[float64]{Value: float64(m.Value) * unit, Known: m.Known}
 }
 
-func collectMIG(d *usage.DeviceUsage, whole int, to sink) {
+func collectMIG(d *usage.DeviceUsage, whole int, to *sink) {
 	u, m := string(d.GPU), string(d.MIG)
 	to.gauge(migInfo, 1, u, m, strconv.Itoa(d.GPUInstance))
 	if d.Memory.Known {
@@ -198,7 +198,7 @@ func collectMIG(d *usage.DeviceUsage, whole int, to sink) {
 // looked for counts as in no slot.
 var owners = []usage.Owner{usage.OwnerSlot, usage.OwnerServer, usage.OwnerNone}
 
-func collectDevice(d *usage.DeviceUsage, to sink) {
+func collectDevice(d *usage.DeviceUsage, to *sink) {
 	u, m := string(d.GPU), string(d.MIG)
 	to.counter(deviceSampled, d.Total.Sampled, u, m)
 	to.knownCounter(deviceRest, d.Total.UnattributedSM, u, m)
@@ -240,7 +240,7 @@ func activitySource(d *usage.DeviceUsage) string {
 	return "none"
 }
 
-func (s *Slot) collect(to sink) {
+func (s *Slot) collect(to *sink) {
 	u, l := &s.Usage, &s.Labels
 	name, g, m := u.Slot.Slot, string(u.GPU), string(u.MIG)
 	to.gauge(slotInfo, 1, name, g, m, string(u.Method), l.ID, l.VO, l.User, l.Group)
@@ -265,7 +265,7 @@ func (s *Slot) collect(to sink) {
 	}
 }
 
-func collectCounters(c *usage.SlotCounters, to sink) {
+func collectCounters(c *usage.SlotCounters, to *sink) {
 	t, name, g, m := &c.Total, c.Slot, string(c.GPU), string(c.MIG)
 	to.counter(slotAllocated, t.Allocated, name, g, m)
 	to.knownCounter(slotSM, t.SM.Estimate, name, g, m)

@@ -86,7 +86,7 @@ var (
 )
 
 // collect turns a snapshot, without the use of GPUs and slots, into series.
-func collect(s *status.Snapshot, to sink) {
+func collect(s *status.Snapshot, to *sink) {
 	if !s.ConfigRead.IsZero() {
 		to.gauge(configOK, number(s.ConfigOK))
 		to.gauge(configTime, seconds(s.ConfigRead))
@@ -136,7 +136,7 @@ func collect(s *status.Snapshot, to sink) {
 	}
 }
 
-func collectRepartition(r *api.StatusRepartition, to sink) {
+func collectRepartition(r *api.StatusRepartition, to *sink) {
 	if !r.Told.IsZero() {
 		to.gauge(migTold, seconds(r.Told), r.Setting)
 	}
@@ -156,7 +156,7 @@ func collectRepartition(r *api.StatusRepartition, to sink) {
 	to.gauge(migReserved, float64(len(r.Reserved)), r.Setting)
 }
 
-func collectPlanned(s *status.Snapshot, g *status.GPU, to sink) {
+func collectPlanned(s *status.Snapshot, g *status.GPU, to *sink) {
 	u := string(g.UUID)
 	to.gauge(gpuInfo, 1, u, strconv.Itoa(g.Index), g.Model(), string(g.PCI), string(g.Mode))
 	to.gauge(gpuMemory, float64(g.Memory.Bytes()), u)

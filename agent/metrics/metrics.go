@@ -1,4 +1,4 @@
-// Package metrics shows the agent to Prometheus: collectors that read the last
+// Package metrics shows the agent to Prometheus: series made from the last
 // snapshot and nothing else, and the HTTP listener. It owns names and help
 // texts of all metrics, which docs/metrics.md lists; it measures nothing
 // itself. What is unknown is absent, never zero. Start at New.
@@ -18,6 +18,7 @@ import (
 // Metrics are the agent's metrics in a registry of their own.
 type Metrics struct {
 	registry   *prometheus.Registry
+	read       func() (*status.Snapshot, *Usage)
 	admissions *prometheus.CounterVec
 	duration   prometheus.Histogram
 	mismatches prometheus.Counter
@@ -45,7 +46,7 @@ func New(b Build, snapshot func() *status.Snapshot) *Metrics {
 
 func build(b Build, read func() (*status.Snapshot, *Usage)) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
+		registry: prometheus.NewRegistry(), read: read,
 		admissions: events("admissions_total", "Requests for admission, "+
 			"by result (granted, held, requeued, denied) and reason.", "result", "reason"),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -83,7 +84,7 @@ func build(b Build, read func() (*status.Snapshot, *Usage)) *Metrics {
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	info.Set(1)
-	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info, collector{read},
+	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info,
 		m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.rules, m.limited, m.repaired,
 		m.followed, m.panics)
 	return m
@@ -178,4 +179,4 @@ func (m *Metrics) Mismatch() { m.mismatches.Inc() }
 func (m *Metrics) LayoutFollowed(u gpu.UUID) { m.followed.WithLabelValues(string(u)).Inc() }
 
 // Gatherer has all of them.
-func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+func (m *Metrics) Gatherer() prometheus.Gatherer { return gatherer{m.registry, m.read} }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
@@ -200,21 +200,18 @@ func TestJobIsNamedOnce(t *testing.T) {
 	}
 }
 
-// TestConsistency: no series comes twice, no family has two types. Of one that does the
-// scrape has the first, and everything else.
+// TestConsistency: what is gathered beside the registry is what a registry would let pass: no
+// series comes twice, no family has two types.
 func TestConsistency(t *testing.T) {
 	for name, s := range map[string]moment{"full": full(), "busy": busy(16, 48), "empty": {}} {
-		if _, err := newTest(s).Gatherer().Gather(); err != nil {
+		if _, err := (prometheus.Gatherers{newTest(s).Gatherer()}).Gather(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	twice := full()
 	twice.Usage.Slots = append(twice.Usage.Slots, twice.Usage.Slots[0])
-	if _, err := newTest(twice).Gatherer().Gather(); err == nil {
+	if _, err := (prometheus.Gatherers{newTest(twice).Gatherer()}).Gather(); err == nil {
 		t.Error("a slot that is there twice goes unnoticed, so this test shows nothing")
-	}
-	if got, want := scrape(t, newTest(twice)), scrape(t, newTest(full())); got != want {
-		t.Errorf("a slot that is there twice changes the scrape (-want +got):\n%s", cmp.Diff(want, got))
 	}
 }
 
@@ -257,7 +254,7 @@ func TestScrapeIsLinear(t *testing.T) {
 	if more := (twice - some) / (some - none); more > 1.2 {
 		t.Errorf("allocations: %v without slots, %v with 24 on each GPU, %v with 48: %v", none, some, twice, more)
 	}
-	if perSlot := (twice - none) / (16 * 48); perSlot > 300 { // of some 17 series
+	if perSlot := (twice - none) / (16 * 48); perSlot > 16 { // of some 17 series, which share their labels
 		t.Errorf("%.1f allocations for each slot", perSlot)
 	}
 }
