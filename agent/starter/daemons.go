@@ -1,6 +1,7 @@
 package starter
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
@@ -9,7 +10,11 @@ import (
 func (n Node) startds() []int {
 	var found []int
 	for _, pid := range n.PIDs() {
-		if program, err := n.daemon(pid); err != nil || program != startdProgram || !n.SameNamespace(pid) {
+		// The name first: of a thousand processes, half of them starters, one is a startd.
+		if exe, err := n.Exe(pid); err != nil || path.Base(exe) != startdProgram {
+			continue
+		}
+		if _, err := n.daemon(pid); err != nil || !n.SameNamespace(pid) {
 			continue
 		}
 		if _, err := n.starterAbove(pid); err != nil { // else it is a pilot's
@@ -45,8 +50,8 @@ func (n Node) UnifiedCgroup(pid int) (string, error) {
 // names none (cgroups(7)).
 func unified(text []byte) string {
 	for line := range strings.Lines(string(text)) {
-		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
-			return path
+		if in, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
+			return in
 		}
 	}
 	return ""
