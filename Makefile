@@ -217,7 +217,7 @@ bench: tools ## how fast, how small, how soon: figures beside their aims, for te
 	$(GO) run ./test/bench
 
 .PHONY: bench-all
-bench-all: tools ## the same with what takes longer: pools of 80,000 GPUs, a million records, job starts
+bench-all: tools ## the same with what takes longer: faults, MIG layouts, a million records, pools of 80,000 GPUs
 	$(GO) run ./test/bench all
 
 .PHONY: bench-throughput

@@ -17,7 +17,7 @@ import (
 )
 
 // heldJobs is how many jobs go over their budget, one after the other.
-const heldJobs = 12
+const heldJobs = 6
 
 // quickStartd makes HTCondor look often, and its log tell milliseconds.
 const quickStartd = "POLLING_INTERVAL = 1\nEVENT_LOG_FORMAT_OPTIONS = UTC, ISO_DATE, SUB_SECOND\n"

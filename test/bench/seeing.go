@@ -17,6 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/driver"
 	"github.com/gpuslot/gpuslot/test/sim"
+	"github.com/gpuslot/gpuslot/test/startd"
 )
 
 // The node that is looked at.
@@ -28,10 +29,11 @@ const (
 	seenDriver = "590.44.01"
 	seenBranch = "590"
 	seenSMI    = "550"
-	// seenQuiet is how long the agents sample while no client asks.
-	seenQuiet = 30 * time.Second
+	// seenFirst is how long the agents sample before that counts, seenQuiet how long they do
+	// while no client asks.
+	seenFirst, seenQuiet = 5 * time.Second, 30 * time.Second
 	// seenRounds is how often each is scraped, in turn with the others.
-	seenRounds = 40
+	seenRounds = 20
 )
 
 // watched is an agent that samples a simulated node of its own.
@@ -40,7 +42,7 @@ type watched struct {
 	what             string
 	slots, processes int // of the node; processes of each slot
 	state, url       string
-	jobs             []*stayingJob
+	startd           *startd.Many
 	// sampling is its CPU time in a second without a scrape, scraping what each
 	// scrape added.
 	sampling, scraping time.Duration
@@ -159,6 +161,10 @@ func measureSeeing(ctx context.Context, all []*watched, smi *smiExporter) error 
 		if err := w.seesAll(ctx); err != nil {
 			return err
 		}
+	}
+	// A process is found once: the first samples after it came are not what goes on.
+	if err := pause(ctx, seenFirst); err != nil {
+		return err
 	}
 	if err := eachCPU(all, func() error { return pause(ctx, seenQuiet) }, func(w *watched, own, children, took time.Duration) {
 		w.sampling, w.children = perSecond(own, took), perSecond(children, took)

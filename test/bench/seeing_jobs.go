@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,22 +29,12 @@ func (n simNode) run(ctx context.Context, state, program string, args ...string)
 	return nil
 }
 
-// stayingJob is a starter whose job stays until its input is closed.
-type stayingJob struct {
-	cmd   *exec.Cmd
-	input io.WriteCloser
-	pids  []int
-}
-
+// endJobs ends all jobs of a node.
 func (w *watched) endJobs() error {
-	var errs []error
-	for _, j := range w.jobs {
-		errs = append(errs, j.input.Close())
+	if w.startd == nil {
+		return nil
 	}
-	for _, j := range w.jobs {
-		errs = append(errs, j.cmd.Wait())
-	}
-	return errors.Join(errs...)
+	return w.startd.End()
 }
 
 // starting is how many jobs start at once.
@@ -62,27 +50,25 @@ func (b *bench) fill(ctx context.Context, n simNode, w *watched) error {
 	if err != nil {
 		return err
 	}
-	jobs, errs := make([]*stayingJob, w.slots), make([]error, w.slots)
+	if w.startd, err = startd.NewMany(b.path("condor_starter"), "-f"); err != nil {
+		return err
+	}
+	pids, errs := make([][]int, w.slots), make([]error, w.slots)
 	var wg sync.WaitGroup
 	room := make(chan struct{}, starting)
 	for i := range w.slots {
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			jobs[i], errs[i] = b.stay(w, i, uuids[i%len(uuids)])
+			pids[i], errs[i] = b.stay(w, i, uuids[i%len(uuids)])
 		})
 	}
 	wg.Wait()
-	for _, j := range jobs {
-		if j != nil {
-			w.jobs = append(w.jobs, j)
-		}
-	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for i, j := range jobs {
-		for _, pid := range j.pids {
+	for i, job := range pids {
+		for _, pid := range job {
 			// A per cent each: 48 of them fit a GPU.
 			if err := n.run(ctx, w.state, "simgpu", "process", "client", strconv.Itoa(pid), strconv.Itoa(i%len(uuids)), "512", "1"); err != nil {
 				return err
@@ -111,9 +97,8 @@ func uuidsOf(ctx context.Context, n simNode, state string) (out []gpu.UUID, err 
 }
 
 // stay admits one job as HTCondor does and leaves its processes running.
-func (b *bench) stay(w *watched, i int, u gpu.UUID) (*stayingJob, error) {
-	hook := b.prepareFor(w.socket, i, u)
-	o := order.Order{Rounds: 1, Programs: []order.Program{hook}}
+func (b *bench) stay(w *watched, i int, u gpu.UUID) (pids []int, err error) {
+	o := order.Order{Rounds: 1, Programs: []order.Program{b.prepareFor(w.socket, i, u)}}
 	for range w.processes {
 		o.Job = append(o.Job, []string{"sleep", "infinity"})
 	}
@@ -121,33 +106,20 @@ func (b *bench) stay(w *watched, i int, u gpu.UUID) (*stayingJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not killed with the context: it ends its processes when its input ends.
-	c, err := startd.Starter(context.Background(), b.path("condor_starter"), "-f", "-local-name", "slot_type_101", "-a", fmt.Sprintf("slot1_%d", i+1), "bench")
+	// On a busy machine a GPU may be closed for a moment: HTCondor tries again, too.
+	var out []byte
+	for range 10 {
+		if out, err = w.startd.Start(text, "-f", "-local-name", "slot_type_101", "-a", fmt.Sprintf("slot1_%d", i+1), "bench"); err == nil {
+			break
+		}
+		time.Sleep(time.Second)
+	}
 	if err != nil {
 		return nil, err
 	}
-	c.Env = append(os.Environ(), "GOGC=10", "GOMAXPROCS=1") // hundreds of them
-	var stderr bytes.Buffer
-	c.Stderr = &stderr
-	in, err := c.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Start(); err != nil {
-		return nil, err
-	}
-	j := &stayingJob{cmd: c, input: in}
-	_, err = in.Write(text)
 	var report order.Report
-	if err = errors.Join(err, json.NewDecoder(out).Decode(&report)); err != nil {
-		return nil, fmt.Errorf("%w: %w: %s", err, errors.Join(in.Close(), c.Wait()), stderr.String())
-	}
-	j.pids = report.PIDs
-	return j, nil
+	err = json.Unmarshal(out, &report)
+	return report.PIDs, err
 }
 
 // smiExporter looks as exporters do that run nvidia-smi for each scrape: GPUs,

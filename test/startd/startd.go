@@ -5,6 +5,7 @@ package startd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -36,6 +37,13 @@ func Run() {
 		return
 	}
 	runtime.LockOSThread() // the parent-death signal is tied to the thread
+	if os.Getenv(manyEnv) != "" {
+		if err := serve(); err != nil {
+			fmt.Fprintln(os.Stderr, "condor_startd:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	c := exec.Command(filepath.Join(filepath.Dir(program), starterName), os.Args[1:]...)
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
