@@ -118,7 +118,7 @@ func (b Breaches) Judge(jobs []Job, site Rules, now time.Time) (Breaches, []Find
 			r.at, r.broken = now, l.broken
 			// Half a sample of slack: samples do not come to the millisecond.
 			if l.broken && (j.ToBeHeld || r.over >= l.grace-site.Slack) {
-				found = append(found, Finding{Job: j, Code: l.code, Reason: l.reason, Enforce: l.enforce, First: !r.found})
+				found = append(found, Finding{Job: j, Code: l.code, Reason: l.reason(), Enforce: l.enforce, First: !r.found})
 				r.found = true
 			}
 			if l.broken || r.over > 0 {
@@ -133,9 +133,10 @@ func (b Breaches) Judge(jobs []Job, site Rules, now time.Time) (Breaches, []Find
 type law struct {
 	code          int
 	known, broken bool
-	reason        string
-	grace         time.Duration
-	enforce       config.Enforce
+	// reason is for the user. It is made for a job that is found only: each sample judges all jobs.
+	reason  func() string
+	grace   time.Duration
+	enforce config.Enforce
 }
 
 func (j Job) laws(r Rules) []law {
@@ -143,18 +144,20 @@ func (j Job) laws(r Rules) []law {
 	clients := len(j.PIDs) - len(j.Beside)
 	return []law{
 		{code: api.CodeOverBudget, known: j.Memory.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
-			broken: used > r.Budgets.Limit(j.Budget), reason: j.overBudget(used)},
+			broken: used > r.Budgets.Limit(j.Budget), reason: func() string { return j.overBudget(used) }},
 		{code: api.CodeTooManyClients, known: j.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
 			broken: j.Known && j.MostClients > 0 && clients > j.MostClients,
-			reason: fmt.Sprintf("%d processes of the job use %s, and one share serves at most %d: start fewer processes, "+
-				"or ask for a whole GPU", clients, j.GPU, j.MostClients)},
+			reason: func() string {
+				return fmt.Sprintf("%d processes of the job use %s, and one share serves at most %d: start fewer processes, "+
+					"or ask for a whole GPU", clients, j.GPU, j.MostClients)
+			}},
 		{code: api.CodeOtherGPU, known: j.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
-			broken: len(j.Elsewhere) > 0, reason: j.onOtherGPU()},
+			broken: len(j.Elsewhere) > 0, reason: j.onOtherGPU},
 		{code: api.CodeLeftCgroup, known: j.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
-			broken: len(j.Outside) > 0, reason: j.outside()},
+			broken: len(j.Outside) > 0, reason: j.outside},
 		{code: api.CodeUnattached, known: j.Known, grace: r.AttachWithin, enforce: r.Unattached,
 			broken: j.Known && len(j.Beside) > 0,
-			reason: j.unattached()},
+			reason: j.unattached},
 	}
 }
 
@@ -181,9 +184,6 @@ func (j Job) overBudget(used gpu.MiB) string {
 }
 
 func (j Job) onOtherGPU() string {
-	if len(j.Elsewhere) == 0 {
-		return ""
-	}
 	s := j.Elsewhere[0]
 	return fmt.Sprintf("process %d of the job computes on %s, and its slot holds %s: leave CUDA_VISIBLE_DEVICES and "+
 		"CUDA_MPS_PIPE_DIRECTORY as they are", s.PID, s.GPU, j.GPU)

@@ -56,8 +56,8 @@ func useOf(slots []usage.SlotUsage, r jobs.Job, now time.Time) (use api.Use, ok 
 	var peak gpu.Measured[gpu.Bytes]
 	var sm, energy usage.Spread
 	key := rules.SlotKey(r.Starter)
-	for _, u := range slots {
-		switch {
+	for i := range slots {
+		switch u := &slots[i]; {
 		case u.Slot != key:
 		case !ok:
 			peak, sm, energy, ok = u.Peak, u.Job.SM, u.Job.Energy, true

@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -135,5 +134,8 @@ func (w workload) active(k slotOn, s Spread) Range {
 }
 
 func compareSlotsOn(a, b slotOn) int {
-	return cmp.Or(compareDevices(a.device, b.device), compareSlots(a.slot, b.slot))
+	if by := compareDevices(a.device, b.device); by != 0 {
+		return by
+	}
+	return compareSlots(a.slot, b.slot)
 }

@@ -117,13 +117,16 @@ func (l ledger) sweep(fresh func(Device) bool, now time.Time) {
 // ended lists the jobs that have, the last state of each.
 func (l ledger) ended() []SlotUsage {
 	var out []SlotUsage
-	for _, k := range slices.SortedFunc(maps.Keys(l.jobs), compareSlotsOn) {
-		if j := l.jobs[k]; j.ended {
+	for k, j := range l.jobs {
+		if j.ended {
 			u := j.usage
 			u.Slot, u.Device, u.Job, u.Ended = k.slot, k.device, j.totals, j.at
 			out = append(out, u)
 		}
 	}
+	slices.SortFunc(out, func(a, b SlotUsage) int {
+		return compareSlotsOn(slotOn{a.Slot, a.Device}, slotOn{b.Slot, b.Device})
+	})
 	return out
 }
 

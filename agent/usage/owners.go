@@ -14,10 +14,22 @@ import (
 type owners struct {
 	site Site
 	proc process.FS
-	// known are the processes whose slot was found: they never leave it.
-	known map[process.ID]SlotKey
-	// round are those of this round, to forget the others.
-	round map[process.ID]SlotKey
+	// known are whose the processes of the last round were. Those of a slot never leave it.
+	known map[process.ID]owned
+	// round are the processes of this round, to forget the others.
+	round map[process.ID]owned
+	// running are those that were read from /proc already.
+	running *process.Running
+}
+
+// owned says whose a process is.
+type owned struct {
+	owner Owner
+	slot  SlotKey
+}
+
+func newOwners(site Site, proc process.FS) owners {
+	return owners{site: site, proc: proc, known: map[process.ID]owned{}, running: process.NewRunning(proc)}
 }
 
 // of finds the owner of each process that a device listed at a time. Graphics of no job, such
@@ -41,29 +53,51 @@ func (o *owners) of(list gpu.Measured[[]gpu.DeviceProcess], at time.Time) gpu.Me
 
 func (o *owners) owner(p gpu.DeviceProcess, latest uint64) Process {
 	out := Process{DeviceProcess: p, Owner: OwnerEnded}
-	now, err := o.proc.Stat(p.PID)
-	if err != nil || now.Ended() || now.Started > latest {
-		return out // ended, or its PID is another process's already
-	}
-	out.Started = now.Started
-	slot, ok := o.known[now.ID]
+	id, ok := o.running.Find(p.PID)
 	if !ok {
-		slot, ok = o.site.Slot(p.PID, now.Started)
+		now, err := o.proc.Stat(p.PID)
+		if err != nil || now.Ended() {
+			return out
+		}
+		id = now.ID
+		o.running.Add(id)
 	}
-	switch {
-	case ok:
-		out.Owner, out.Slot = OwnerSlot, slot
-		o.round[now.ID] = slot
-	case o.site.Server(p.PID, now.Started):
-		out.Owner = OwnerServer
-	default:
-		out.Owner = OwnerNone
+	if id.Started > latest {
+		return out // it has ended, and its PID is another process's already
 	}
+	out.Started = id.Started
+	of := o.ask(id, o.known[id])
+	o.round[id] = of
+	out.Owner, out.Slot = of.owner, of.slot
 	return out
 }
 
-// begin starts a round.
-func (o *owners) begin() { o.round = make(map[process.ID]SlotKey, len(o.known)) }
+// ask finds the owner of a process. One of no slot is asked for again: an agent that starts
+// learns of slots later, and a server may lose its control daemon. To find no slot costs the
+// most, so that a server is asked first whether it still is one.
+func (o *owners) ask(id process.ID, was owned) owned {
+	switch was.owner {
+	case OwnerSlot:
+		return was
+	case OwnerServer:
+		if o.site.Server(id.PID, id.Started) {
+			return was
+		}
+	}
+	if slot, ok := o.site.Slot(id.PID, id.Started); ok {
+		return owned{OwnerSlot, slot}
+	}
+	if o.site.Server(id.PID, id.Started) {
+		return owned{owner: OwnerServer}
+	}
+	return owned{owner: OwnerNone}
+}
+
+// begin starts a round, before the GPUs are read; listed follows as soon as they are.
+func (o *owners) begin() { o.round = make(map[process.ID]owned, len(o.known)) }
+
+// listed drops the processes that have ended. What a GPU listed before has its PID still.
+func (o *owners) listed() { o.running.Refresh() }
 
 // end forgets the processes that a whole round did not meet.
 func (o *owners) end(whole bool) {
@@ -72,6 +106,10 @@ func (o *owners) end(whole bool) {
 		return
 	}
 	o.known = o.round
+	o.running.Keep(func(id process.ID) bool {
+		_, met := o.known[id]
+		return met
+	})
 }
 
 // TicksPerSecond is USER_HZ, which proc(5) counts start times in; it is 100 on

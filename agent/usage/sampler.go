@@ -68,7 +68,7 @@ func NewSampler(o Options) *Sampler {
 	s := &Sampler{
 		options: o, seen: map[Device]reading{}, trackers: map[Device]*tracker{}, meters: map[gpu.UUID]*meter{},
 		books: newLedger(), nvml: Health{Source: "nvml"}, dcgm: Health{Source: "dcgm"},
-		owners: owners{site: o.Site, proc: process.FS{Root: o.Proc}, known: map[process.ID]SlotKey{}},
+		owners: newOwners(o.Site, process.FS{Root: o.Proc}),
 	}
 	s.last.Store(&Snapshot{})
 	return s
@@ -113,6 +113,7 @@ func (s *Sampler) Round(ctx context.Context) {
 	s.owners.begin()
 	wait := s.askDCGM(ctx)
 	readings, took, err := s.readGPUs(ctx)
+	s.owners.listed()
 	activities := wait()
 	now := s.options.Now()
 	for _, r := range readings {

@@ -32,11 +32,17 @@ func (s *Sampler) publish(bookings booked, now time.Time) {
 }
 
 func compareDevices(a, b Device) int {
-	return cmp.Or(cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.MIG, b.MIG))
+	if by := cmp.Compare(a.GPU, b.GPU); by != 0 {
+		return by
+	}
+	return cmp.Compare(a.MIG, b.MIG)
 }
 
 func compareSlots(a, b SlotKey) int {
-	return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Started, b.Started), cmp.Compare(a.Starter, b.Starter))
+	if by := cmp.Compare(a.Slot, b.Slot); by != 0 {
+		return by
+	}
+	return cmp.Or(cmp.Compare(a.Started, b.Started), cmp.Compare(a.Starter, b.Starter))
 }
 
 func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {

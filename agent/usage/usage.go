@@ -208,9 +208,9 @@ type Health struct {
 
 // Device finds a device's usage.
 func (s *Snapshot) Device(d Device) (DeviceUsage, bool) {
-	for _, u := range s.Devices {
-		if u.Device == d {
-			return u, true
+	for i := range s.Devices { // entries are large: no loop here copies them
+		if s.Devices[i].Device == d {
+			return s.Devices[i], true
 		}
 	}
 	return DeviceUsage{}, false
@@ -218,9 +218,9 @@ func (s *Snapshot) Device(d Device) (DeviceUsage, bool) {
 
 // Slot finds what a slot uses of a device.
 func (s *Snapshot) Slot(k SlotKey, d Device) (SlotUsage, bool) {
-	for _, u := range s.Slots {
-		if u.Slot == k && u.Device == d {
-			return u, true
+	for i := range s.Slots {
+		if s.Slots[i].Slot == k && s.Slots[i].Device == d {
+			return s.Slots[i], true
 		}
 	}
 	return SlotUsage{}, false
@@ -231,9 +231,9 @@ func (s *Snapshot) Last(k SlotKey, d Device) (SlotUsage, bool) {
 	if u, ok := s.Slot(k, d); ok {
 		return u, true
 	}
-	for _, u := range s.Ended {
-		if u.Slot == k && u.Device == d {
-			return u, true
+	for i := range s.Ended {
+		if s.Ended[i].Slot == k && s.Ended[i].Device == d {
+			return s.Ended[i], true
 		}
 	}
 	return SlotUsage{}, false
@@ -242,9 +242,9 @@ func (s *Snapshot) Last(k SlotKey, d Device) (SlotUsage, bool) {
 // DeviceOf returns the device of a UUID of the plan, which is a GPU's or a MIG device's.
 func (s *Snapshot) DeviceOf(u gpu.UUID) Device {
 	if u.IsMIG() {
-		for _, d := range s.Devices {
-			if d.MIG == u {
-				return d.Device
+		for i := range s.Devices {
+			if s.Devices[i].MIG == u {
+				return s.Devices[i].Device
 			}
 		}
 	}

@@ -101,7 +101,7 @@ func (e *ears) listen(ctx context.Context, tell func(gpu.Event), state func(List
 			again.Reset(lookAgain)
 			if !looking { // a look that hangs is not followed by another
 				looking = true
-				all.Go(func() { send(ctx, found, e.look()) })
+				all.Go(func() { send(ctx, found, e.look(len(heard))) })
 			}
 		case devices := <-found:
 			looking = false
@@ -137,13 +137,13 @@ func send[T any](ctx context.Context, to chan<- T, v T) {
 	}
 }
 
-// look finds the GPUs that answer. By index, since a lookup by UUID may fail
-// for any GPU that is lost (nvml.h, nvmlDeviceGetHandleByUUID).
-func (e *ears) look() map[gpu.UUID]nvml.Device {
+// look finds the GPUs that answer, unless as many are heard as there are. By index, since a
+// lookup by UUID may fail for any GPU that is lost (nvml.h, nvmlDeviceGetHandleByUUID).
+func (e *ears) look(heard int) map[gpu.UUID]nvml.Device {
 	defer e.calling("nvmlDeviceGetHandleByIndex")()
 	devices := map[gpu.UUID]nvml.Device{}
 	count, ret := e.lib.DeviceGetCount()
-	if ret != nvml.SUCCESS {
+	if ret != nvml.SUCCESS || count == heard {
 		return nil
 	}
 	for i := range count {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -42,6 +43,24 @@ func TestEventOfWhichGPU(t *testing.T) {
 		ev := e.event(uuidB, nvml.EventData{Device: c.device, EventType: nvml.EventTypeXidCriticalError, EventData: 48, GpuInstanceId: c.gi, ComputeInstanceId: c.ci})
 		if ev.GPU != c.of || ev.GPUInstance != c.gpuI || ev.XID != 48 {
 			t.Errorf("%s: %+v, want %s, instance %d", name, ev, c.of, c.gpuI)
+		}
+	}
+}
+
+// Handles are looked for only where a GPU is not heard; the mock panics on other calls.
+func TestLookForWhatIsNotHeard(t *testing.T) {
+	asked := 0
+	e := &ears{calls: map[string]int{}, lib: &mock.Interface{
+		DeviceGetCountFunc:         func() (int, nvml.Return) { return 2, nvml.SUCCESS },
+		DeviceGetHandleByIndexFunc: func(int) (nvml.Device, nvml.Return) { asked++; return nil, nvml.ERROR_GPU_IS_LOST },
+	}}
+	if e.look(2); asked != 0 {
+		t.Errorf("both GPUs are heard, and %d were asked for", asked)
+	}
+	for _, heard := range []int{1, 3} {
+		asked = 0
+		if e.look(heard); asked != 2 {
+			t.Errorf("%d of 2 GPUs are heard, and %d were asked for", heard, asked)
 		}
 	}
 }

@@ -259,7 +259,8 @@ func (m *meter) fill(r *deviceReader, g *gpuMeter, out *gpu.Reading) {
 	if m.has.samples {
 		out.KernelTime = m.kernelTime(r, g)
 	}
-	if m.has.processSamples {
+	// Those of MPS clients tell nothing of their shares, and the driver goes through all of them.
+	if m.has.processSamples && !hasClients(out.Processes.Value) {
 		out.Samples = m.processSamples(r, g)
 	}
 	out.SMActivity, out.DRAMActivity = m.activity(r, g, wholeDevice, "")

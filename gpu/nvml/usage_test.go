@@ -160,6 +160,15 @@ func TestReadingAsksAnOldDriverOnlyWhatItHas(t *testing.T) {
 	}
 }
 
+// Of MPS clients the driver's samples tell nothing: they are not asked for.
+func TestClientsAreNotSampled(t *testing.T) {
+	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a), clients: []nvml.ProcessInfo{process(8, 1)}}
+	m, _ := busyMeter(&d, usageSymbols{processes: true, mps: true, processSamples: true})
+	if r := m.read(0); r.Err != nil || r.Samples.Known {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestAGPUThatBreaksKeepsItsName(t *testing.T) {
 	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a)}
 	m, _ := busyMeter(&d, usageSymbols{processes: true, mps: true})

@@ -110,3 +110,8 @@ func mergeSame(sorted []gpu.DeviceProcess) []gpu.DeviceProcess {
 	}
 	return sorted[:n]
 }
+
+// hasClients says whether any of the processes is an MPS client.
+func hasClients(list []gpu.DeviceProcess) bool {
+	return slices.ContainsFunc(list, func(p gpu.DeviceProcess) bool { return p.MPSClient })
+}
