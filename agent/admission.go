@@ -26,7 +26,7 @@ func (a *Agent) newAdmission() *admission.Preparer {
 func (a *Agent) admissionNode() admission.Node {
 	v := a.view.Load()
 	return admission.Node{
-		Plan: &v.plan, NoPlan: v.noStart(), Pipes: v.config.Paths.PipeRoot(), PipesReadOnly: v.config.HTCondor.PipesReadOnly,
+		Plan: &v.plan, NoPlan: v.noStart(), Pipes: v.config.Paths.PipeRoot(),
 		MaxAge: v.config.Health.MaxAge, Accounts: v.accounts, GPUs: viewedGPUs{a, v}, Cgroups: viewedCgroups{a, v},
 	}
 }

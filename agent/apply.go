@@ -127,7 +127,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	problem(lost)
 	states, errs := a.keeper.Round(ctx, daemons.Node{
 		Plan: &v.plan, Paths: v.config.Paths, Wanted: wanted, Last: last.daemons, Accounts: v.accounts,
-		Deadline: v.config.Health.Deadline, Keep: lost != nil,
+		Deadline: config.ReplyDeadline, Keep: lost != nil,
 	})
 	v.daemons = states
 	problem(errors.Join(errs...))

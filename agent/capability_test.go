@@ -66,7 +66,7 @@ func TestUnknownCapabilities(t *testing.T) {
 	if got := ta.reader.Take(time.Now()).Can.Known(); len(got) != 0 {
 		t.Errorf("metrics: %v", got)
 	}
-	if text := ta.read(ta.view.Load().config.Paths.CondorConfig); strings.Contains(text, "GPUSlotMPS") {
+	if text := ta.read(ta.view.Load().config.Paths.CondorConfig()); strings.Contains(text, "GPUSlotMPS") {
 		t.Error("the ads claim capabilities")
 	}
 	for range 4 {
@@ -89,7 +89,7 @@ func TestKnownCapabilities(t *testing.T) {
 	if want := []string{"An MPS server serves", "No multiprocessors can be"}; !cmp.Equal(starts, want) {
 		t.Errorf("missing walls: %q", s.Walls)
 	}
-	if text := ta.read(ta.view.Load().config.Paths.CondorConfig); !strings.Contains(text, `GPUSlotMPS = "server-status, privilege-checks, pid-file"`+"\n") ||
+	if text := ta.read(ta.view.Load().config.Paths.CondorConfig()); !strings.Contains(text, `GPUSlotMPS = "server-status, privilege-checks, pid-file"`+"\n") ||
 		!regexp.MustCompile(`(?m)^SYSTEM_STARTD_ATTRS = .* GPUSlotMPS( |$)`).MatchString(text) {
 		t.Errorf("the ads do not say what there is:\n%s", text)
 	}

@@ -162,7 +162,7 @@ func TestElasticSurvivesRestart(t *testing.T) {
 
 // A large request that has waited closes one GPU to smaller ones until it is gone.
 func TestLargeRequestGetsRoom(t *testing.T) {
-	ta := newTestAgent(t, 2, "[placement]\nlarge_after = \"1m\"\nlarge_request = 16384\n")
+	ta := newTestAgent(t, 2, "[placement]\nlarge_after = \"1m\"\n")
 	least := func() (all []int64) {
 		for _, a := range ta.acceptances() {
 			all = append(all, a.LeastMiB)

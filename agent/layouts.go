@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/layouts"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -47,6 +48,6 @@ func (a layoutDaemons) Probe(ctx context.Context, but gpu.UUID) {
 	}
 	v := *old
 	v.daemons = maps.Clone(old.daemons)
-	maps.Copy(v.daemons, a.keeper.Probe(context.WithoutCancel(ctx), old.daemons, others, old.config.Health.Deadline))
+	maps.Copy(v.daemons, a.keeper.Probe(context.WithoutCancel(ctx), old.daemons, others, config.ReplyDeadline))
 	a.view.Store(&v)
 }

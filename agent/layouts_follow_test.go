@@ -76,7 +76,7 @@ var (
 // jobs wait the idle large one is split again.
 func TestLayoutsFollowTheWork(t *testing.T) {
 	ta, _ := followAgent(t, "auto", atOnce)
-	condorConfig := ta.read(ta.view.Load().config.Paths.CondorConfig)
+	condorConfig := ta.read(ta.view.Load().config.Paths.CondorConfig())
 	if !strings.Contains(condorConfig, `GPUSlotRepartition = "auto"`) || !strings.Contains(condorConfig, "&& $(GPUSLOT_LARGE)") {
 		t.Errorf("HTCondor's configuration lacks what following needs:\n%s", condorConfig)
 	}
@@ -92,7 +92,7 @@ func TestLayoutsFollowTheWork(t *testing.T) {
 	if s := ta.status().Repartition; len(s) != 1 || s[0].Act != "change" || len(s[0].Steps) == 0 || len(s[0].Demand) != 1 || s[0].Demand[0] != (api.StatusDemand{Profile: "3g.20gb", Jobs: 1, Here: 1, WaitsSeconds: 7200}) {
 		t.Errorf("status says %+v", s)
 	}
-	if now := ta.read(ta.view.Load().config.Paths.CondorConfig); condor.ConfigOf([]byte(now)) != condor.ConfigOf([]byte(condorConfig)) {
+	if now := ta.read(ta.view.Load().config.Paths.CondorConfig()); condor.ConfigOf([]byte(now)) != condor.ConfigOf([]byte(condorConfig)) {
 		t.Error("the startd would have to be restarted")
 	}
 

@@ -96,7 +96,7 @@ func TestLayoutIsMadeFirst(t *testing.T) {
 func TestLayoutWaitsForJobs(t *testing.T) {
 	ta, f := migAgent(t, `["1g.5gb*7", "7g.40gb"]`, "")
 	ta.restart()
-	running := condor.ConfigOf([]byte(ta.read(ta.view.Load().config.Paths.CondorConfig)))
+	running := condor.ConfigOf([]byte(ta.read(ta.view.Load().config.Paths.CondorConfig())))
 	places := slices.DeleteFunc(slices.Clone(ta.view.Load().plan.GPUs), func(g plan.GPU) bool { return g.Device == "" })
 	first := ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", places[0].UUID, 2048)
 	if d := string(places[0].Device); d == "" || first.Environment["CUDA_VISIBLE_DEVICES"] != d || first.Environment["NVIDIA_VISIBLE_DEVICES"] != d || first.Wall != jobs.WallMIG {
@@ -138,7 +138,7 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 			t.Errorf("%s: %+v", place.Place, a)
 		}
 	}
-	if now := ta.read(ta.view.Load().config.Paths.CondorConfig); condor.ConfigOf([]byte(now)) != running {
+	if now := ta.read(ta.view.Load().config.Paths.CondorConfig()); condor.ConfigOf([]byte(now)) != running {
 		t.Error("the startd would have to be restarted for a layout whose places it knows")
 	}
 }

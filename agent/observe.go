@@ -64,7 +64,7 @@ func (a *Agent) nothingLeft(p config.Paths) error {
 	if a.lostPlan != nil || a.recalled.Schema != "" && !a.recalled.Observe {
 		left = append(left, p.PlanFile())
 	}
-	for _, file := range []string{p.CondorConfig, startd.ClosedFile(p)} {
+	for _, file := range []string{p.CondorConfig(), startd.ClosedFile(p)} {
 		if _, err := os.Lstat(file); err == nil {
 			left = append(left, file)
 		}

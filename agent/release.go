@@ -86,7 +86,7 @@ func removeGenerated(cfg config.Config) error {
 		layouts.File(cfg.Paths),
 	}
 	if cfg.HTCondor.Manage {
-		files = append(files, cfg.Paths.CondorConfig, startd.ClosedFile(cfg.Paths))
+		files = append(files, cfg.Paths.CondorConfig(), startd.ClosedFile(cfg.Paths))
 	}
 	var errs []error
 	for _, f := range files {

@@ -88,7 +88,7 @@ func TestSilence(t *testing.T) {
 func TestSettingsOfTheFirstRound(t *testing.T) {
 	ta := bareTestAgent(t, 1, "")
 	ta.restart()
-	file := ta.view.Load().config.Paths.CondorConfig
+	file := ta.view.Load().config.Paths.CondorConfig()
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -127,13 +127,13 @@ func TestSiteSettings(t *testing.T) {
 	if want := (gpu.Host{Name: host.Name, CPUs: 20, Memory: host.Memory - 1000}); v.plan.Host != want {
 		t.Errorf("the plan's host is %+v, want %+v", v.plan.Host, want)
 	}
-	config := ta.read(v.config.Paths.CondorConfig)
+	config := ta.read(v.config.Paths.CondorConfig())
 	if !strings.Contains(config, "\nSTARTD.NUM_SLOTS_TYPE_1 = 0\n") {
 		t.Error("the site's slot type still has slots")
 	}
 	for _, k := range strings.Split(config, "\n") { // as condor_config_val reads the file
 		if name, value, ok := strings.Cut(k, " = "); ok {
-			set(name, value, v.config.Paths.CondorConfig+", line 1")
+			set(name, value, v.config.Paths.CondorConfig()+", line 1")
 		}
 	}
 	set("SLOT_TYPE_101_START", "true", site)

@@ -152,7 +152,7 @@ func (v *view) overrides() []condor.Override {
 	if !v.written || !v.config.HTCondor.Manage || v.settings == nil {
 		return nil
 	}
-	return condor.Overrides(v.generated, v.config.Paths.CondorConfig, v.settings)
+	return condor.Overrides(v.generated, v.config.Paths.CondorConfig(), v.settings)
 }
 
 // condorVersion is HTCondor's; zero if it is not installed yet.

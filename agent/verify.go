@@ -27,7 +27,7 @@ func (a *Agent) newVerifier(o Options, p config.Paths) *verify.Verifier {
 			v := a.view.Load()
 			return verify.Node{
 				Plan: &v.plan, First: v.planned && v.config.Health.Open == config.OpenAfterVerify,
-				Deadline: v.config.Health.Deadline,
+				Deadline: config.ReplyDeadline,
 				Daemon:   func(u gpu.UUID) process.ID { return v.daemons[u].Proof.Process() },
 			}
 		},

@@ -62,8 +62,6 @@ type Node struct {
 	Supervise bool
 	// Docker: the node has the program that HTCondor starts for docker jobs.
 	Docker bool
-	// PipesReadOnly mounts pipe directories into containers read-only.
-	PipesReadOnly bool
 }
 
 // Share is a part of the node's CPUs and memory.

@@ -37,11 +37,7 @@ func (t *text) containers(n Node) {
 	for i, d := range n.shared() {
 		name := fmt.Sprintf("GPUSLOT%d", i)
 		volumes = append(volumes, name)
-		pipes := root + string(d.UUID)
-		if n.PipesReadOnly {
-			pipes += ":" + pipes + ":ro"
-		}
-		t.set("DOCKER_VOLUME_DIR_"+name, "%s", pipes)
+		t.set("DOCKER_VOLUME_DIR_"+name, "%s", root+string(d.UUID))
 		t.set("DOCKER_VOLUME_DIR_"+name+"_MOUNT_IF", "GPUSlotUUID == %s", classad.Quote(string(d.UUID)))
 	}
 	t.set("GPUSLOT_VOLUMES", "%s", strings.Join(volumes, " "))

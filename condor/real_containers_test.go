@@ -48,9 +48,4 @@ func TestRealContainers(t *testing.T) {
 	if got := h.value(t, "GPUSLOT_HOOK_PREPARE_JOB_ARGS"); got != `"APPTAINER_BIND=/cvmfs B='x y'"` {
 		t.Errorf("the hook's arguments: %q", got)
 	}
-	n.Supervise, n.PipesReadOnly = true, true
-	h.write(t, "config.d/50-gpuslot.conf", executionPoint(t, n))
-	if got, want := h.value(t, "DOCKER_VOLUME_DIR_GPUSLOT0"), "/run/gpuslot/mps/"+string(first); got != want+":"+want+":ro" {
-		t.Errorf("read-only docker volume %q", got)
-	}
 }

@@ -35,10 +35,8 @@ type Node struct {
 	Plan *plan.Plan
 	// NoPlan says why there is no plan yet; empty if there is one.
 	NoPlan string
-	// Pipes holds one pipe directory per GPU UUID. PipesReadOnly: containers get theirs
-	// read-only.
-	Pipes         string
-	PipesReadOnly bool
+	// Pipes holds one pipe directory per GPU UUID.
+	Pipes string
 	// MaxAge is the age of the oldest proof of health that counts.
 	MaxAge time.Duration
 	// Accounts are those of tenancy "common:<user>", by name.

@@ -117,7 +117,7 @@ func (p *Preparer) Reserve(
 
 // state is what a decision rests on, but for the job's GPU and the job table.
 func (n Node) state(now time.Time) State {
-	return State{Plan: n.Plan, Pipes: n.Pipes, PipesReadOnly: n.PipesReadOnly, Now: now, MaxAge: n.MaxAge}
+	return State{Plan: n.Plan, Pipes: n.Pipes, Now: now, MaxAge: n.MaxAge}
 }
 
 // taken says which process computes on each of the GPUs without a job there.

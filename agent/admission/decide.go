@@ -18,8 +18,6 @@ type State struct {
 	Plan *plan.Plan
 	// Pipes holds one pipe directory per GPU UUID.
 	Pipes string
-	// PipesReadOnly: containers get their pipe directory read-only.
-	PipesReadOnly bool
 	// Health is that of the shared GPU which the job names; see Target.
 	Health Health
 	// Now is the time of the decision, MaxAge the oldest proof it may rest on.

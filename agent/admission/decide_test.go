@@ -163,13 +163,13 @@ func TestDecideGrants(t *testing.T) {
 			// 4096/32768 = 0.125, rounded down.
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.12"}}},
 		{"largest, capped", []string{string(uuid(0))}, 16384, func(s *State) {
-			s.Plan.GPUs[0].Threads, s.PipesReadOnly = plan.Threads{Policy: config.ThreadsEqual}, true
+			s.Plan.GPUs[0].Threads = plan.Threads{Policy: config.ThreadsEqual}
 		}, api.Grant{Wall: jobs.WallDaemon,
 			Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "CUDA_MPS_PIPE_DIRECTORY": "/run/gpuslot/mps/" + string(uuid(0)),
 				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=16384M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "12.5",
 				"GPUSLOT_GPU": string(uuid(0)), "GPUSLOT_VRAM_MIB": "16384", "GPUSLOT_ENFORCED_BY": "daemon",
-				"GPUSLOT_BIND": "/run/gpuslot/mps/" + string(uuid(0)) + ":/run/gpuslot/mps/" + string(uuid(0)) + ":ro",
+				"GPUSLOT_BIND": "/run/gpuslot/mps/" + string(uuid(0)),
 			},
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.50"}}},
 		{"whole", []string{string(uuid(1))}, 32768, nil, api.Grant{Wall: jobs.WallWhole,

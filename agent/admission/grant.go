@@ -45,11 +45,7 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Gr
 
 // bind is a pipe directory as apptainer's --bind takes it.
 func (s State) bind(u gpu.UUID) string {
-	pipes := s.Pipes + "/" + string(u)
-	if s.PipesReadOnly {
-		return pipes + ":" + pipes + ":ro"
-	}
-	return pipes
+	return s.Pipes + "/" + string(u)
 }
 
 // grantWhole is for a job alone on its GPUs, or on none: no MPS. Its GPUSLOT_VRAM_MIB is the

@@ -53,11 +53,11 @@ func (d *draft) checkRequests() {
 // GPU would close and open again all the time.
 func (d *draft) checkHealth() {
 	h := d.Health
-	if need := h.Interval + h.Deadline; h.MaxAge < need {
-		key := d.written("health", "max_age", "interval", "deadline")
+	if need := h.Interval + ReplyDeadline; h.MaxAge < need {
+		key := d.written("health", "max_age", "interval")
 		d.bad(key, d.value(key), "a proof would be too old before the next one is there; "+
-			"write max_age = %q or more, the sum of interval (%s) and deadline (%s)",
-			short(need), short(h.Interval), short(h.Deadline))
+			"write max_age = %q or more, the sum of interval (%s) and the longest wait for a reply (%s)",
+			short(need), short(h.Interval), short(ReplyDeadline))
 	}
 }
 

@@ -116,9 +116,8 @@ type Growth struct {
 	Factor  float64
 	// ExitCodes are those by which the site's programs say that they met it.
 	ExitCodes []int
-	// LimitPercent of the budget in a sample is taken for the limit if the job
-	// ends with an error, EarlyPercent stops a job that can grow; 0 for never.
-	LimitPercent, EarlyPercent int
+	// EarlyPercent of its budget in a sample stops a job that can grow; 0 for never.
+	EarlyPercent int
 }
 
 // Enforce names what becomes of a job that breaks a rule.
@@ -165,13 +164,14 @@ func (r Repartition) Rules(how mig.Repartition) mig.Rules {
 	return rules
 }
 
+// ReplyDeadline is the longest wait for one reply of a control daemon.
+const ReplyDeadline = 3 * time.Second
+
 // Health bounds how long a proof of a control daemon's health is trusted, and
 // says when a GPU opens.
 type Health struct {
 	// MaxAge is the oldest proof on which a job is admitted.
 	MaxAge time.Duration
-	// Deadline is the longest wait for one reply of a control daemon.
-	Deadline time.Duration
 	// Interval is the pace of the reconcile loop.
 	Interval time.Duration
 	// Open is what a GPU must have shown before it takes jobs.
@@ -200,8 +200,6 @@ type HTCondor struct {
 	// Supervise runs a job on a shared GPU below "gpuslot-condor supervise",
 	// which lets its MPS clients leave before a signal ends them.
 	Supervise bool
-	// PipesReadOnly binds pipe directories into containers read-only.
-	PipesReadOnly bool
 	// JobWrapper is the site's own job wrapper, started by ours; empty if none.
 	JobWrapper string
 	// Layout says how many startds there are, Execute below which directory the
@@ -266,9 +264,6 @@ type Paths struct {
 	ControlDaemon string
 	// Libexec holds gpuslot-condor as HTCondor calls it.
 	Libexec string
-	// CondorConfig is the file the execution point's configuration is written
-	// to; it lies below Run unless the file says otherwise.
-	CondorConfig string
 }
 
 // Mode is how a GPU is shared.

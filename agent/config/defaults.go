@@ -8,20 +8,20 @@ import (
 
 // Default is the configuration of an empty file.
 func Default() Config {
-	c := Config{
+	return Config{
 		RequestVRAM: RequestVRAM{Minimum: 1536, Quantum: 512, WithoutRequest: WithoutRequestAuto},
 		CPUOnly:     CPUOnly{CPUs: Amount{Percent: 10}, Memory: Amount{Percent: 10}},
 		Elastic:     Elastic{Patience: time.Minute, Stay: time.Hour, Offer: 5 * time.Minute, Demand: DemandQueue},
 		Placement:   Placement{SlotWeight: WeightSite},
 		Budgets:     Budgets{Enforce: EnforceHold, Grace: 10 * time.Second, TolerancePercent: 5, ToleranceVRAM: 256},
-		Growth:      Growth{Factor: 2, LimitPercent: 90},
+		Growth:      Growth{Factor: 2},
 		Usage:       Usage{Interval: time.Second},
 		Repartition: Repartition{
 			Interval: time.Minute, Dwell: 10 * time.Minute, ChangesPerHour: 6, ReserveAfter: time.Hour,
 			ReserveFor: 12 * time.Hour,
 		},
 		Health: Health{
-			MaxAge: 60 * time.Second, Deadline: 3 * time.Second, Interval: 15 * time.Second,
+			MaxAge: 60 * time.Second, Interval: 15 * time.Second,
 			Open: OpenAfterProof, Unattached: EnforceReport, AttachWithin: 30 * time.Second,
 		},
 		HTCondor: HTCondor{Manage: true, Supervise: true, Layout: LayoutOneStartd, Execute: "/var/lib/gpuslot/execute",
@@ -36,9 +36,4 @@ func Default() Config {
 		models: map[string]table{},
 		gpus:   map[gpu.UUID]table{},
 	}
-	c.Paths.CondorConfig = condorConfigIn(c.Paths.Run)
-	return c
 }
-
-// condorConfigIn is the execution point's configuration if nothing else is said.
-func condorConfigIn(run string) string { return run + "/condor/execution-point.conf" }

@@ -57,9 +57,6 @@ func (d *draft) fill() {
 		d.fillTable(t, d.src.root[name])
 	}
 	sortHosts(d.hosts)
-	if !d.src.has(dotted("paths", "condor_config")) {
-		d.Paths.CondorConfig = condorConfigIn(d.Paths.Run)
-	}
 }
 
 // fillTable reads one table, or the tables of one kind.

@@ -18,11 +18,6 @@ func agentKeys() []Key {
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Health.MaxAge)(duration(v, time.Second, time.Hour))
 			}},
-		{Table: "health", Name: "deadline", Type: "a time with its unit", Default: `"3s"`,
-			Meaning: "The longest wait for one reply of a control daemon.",
-			set: func(c *Config, _ *table, v any) string {
-				return put(&c.Health.Deadline)(duration(v, 100*time.Millisecond, time.Minute))
-			}},
 		{Table: "health", Name: "interval", Type: "a time with its unit", Default: `"15s"`,
 			Meaning: "The time between two health checks. Each writes some lines into the control daemon's log.",
 			set: func(c *Config, _ *table, v any) string {
@@ -57,13 +52,6 @@ func agentKeys() []Key {
 				"over its budget stays until HTCondor holds it. On a node with MIG devices all jobs start through it, so" +
 				" that they cannot open the device nodes of others.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Supervise)(readBool(v)) }},
-		{Table: "htcondor", Name: "container_pipes", Type: `"read-write" or "read-only"`, Default: `"read-write"`,
-			Meaning: "How containers get their job's pipe directory. " +
-				"Every known system with MPS in containers mounts it `read-write`; `read-only` was not verified on a GPU.",
-			set: func(c *Config, _ *table, v any) string {
-				w, p := word(v, "read-write", "read-only")
-				return put(&c.HTCondor.PipesReadOnly)(w == "read-only", p)
-			}},
 		{Table: "htcondor", Name: "job_wrapper", Type: "an absolute path", Default: `""`,
 			Meaning: "The site's own job wrapper (the former value of `USER_JOB_WRAPPER`), which `supervise` then starts. " +
 				"Empty for none.",
@@ -114,10 +102,6 @@ func agentKeys() []Key {
 		{Table: "paths", Name: "libexec", Type: "an absolute path", Default: `"/usr/libexec/gpuslot"`,
 			Meaning: "The directory of gpuslot-condor, with the names by which HTCondor starts it.",
 			set:     func(c *Config, _ *table, v any) string { return put(&c.Paths.Libexec)(readPath(v, false)) }},
-		{Table: "paths", Name: "condor_config", Type: "an absolute path",
-			Default: `"/run/gpuslot/condor/execution-point.conf"`,
-			Meaning: "The execution point's configuration that the agent writes; follows `paths.run` unless set.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.Paths.CondorConfig)(readPath(v, false)) }},
 	}
 }
 

@@ -3,8 +3,6 @@ package config
 import (
 	"fmt"
 	"time"
-
-	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // elasticKeys are [elastic] and [placement].
@@ -45,12 +43,9 @@ func elasticKeys() []Key {
 			}},
 		{Table: "placement", Name: "large_after", Type: `a time with its unit, or "never"`, Default: `"never"`,
 			Meaning: "How long a job with a large request_vram waits before a shared GPU closes to smaller requests, so that " +
-				"its VRAM becomes free. It needs `elastic.demand = \"queue\"`.",
+				"its VRAM becomes free. A large request is at least half of the largest one of the node's shared GPUs. " +
+				"It needs `elastic.demand = \"queue\"`.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.Placement.LargeAfter)(readLargeAfter(v)) }},
-		{Table: "placement", Name: "large_request", Type: `a number of MiB, or "auto"`, Default: `"auto"`,
-			Meaning: "The smallest request_vram of a large job. `auto` is half of the largest request of the node's shared " +
-				"GPUs.",
-			set: func(c *Config, _ *table, v any) string { return put(&c.Placement.LargeRequest)(readLargest(v)) }},
 		{Table: "placement", Name: "slot_weight", Type: `"site", "cpus" or "cpus-or-vram"`, Default: `"site"`,
 			Meaning: "What a slot counts in HTCondor's accounting and quotas. `site`: what the site's SLOT_WEIGHT says. " +
 				"`cpus`: its CPUs. `cpus-or-vram`: its CPUs, or its part of the GPU's VRAM in CPUs of that GPU's slot, " +
@@ -82,11 +77,10 @@ const (
 
 // Placement is what helps jobs onto the right GPU.
 type Placement struct {
-	// LargeAfter is how long a job of at least LargeRequest waits before a GPU is
-	// closed to smaller ones; 0 is for ever. LargeRequest 0 is half a GPU.
-	LargeAfter   time.Duration
-	LargeRequest gpu.MiB
-	SlotWeight   SlotWeight
+	// LargeAfter is how long a large job waits before a GPU is closed to smaller ones;
+	// 0 is without end.
+	LargeAfter time.Duration
+	SlotWeight SlotWeight
 }
 
 // SlotWeight names what a slot weighs.

@@ -25,15 +25,8 @@ func growthKeys() []Key {
 			}},
 		{Table: "growth", Name: "exit_codes", Type: "a list of exit codes", Default: "[]",
 			Meaning: "The exit codes with which the site's programs report that CUDA had no memory left, such as `[85]`. " +
-				"HTCondor sees no other sign except `limit_percent`.",
+				"HTCondor sees no other sign, except that the job used 90 % of its budget in a sample.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.Growth.ExitCodes)(readExitCodes(v)) }},
-		{Table: "growth", Name: "limit_percent", Type: "50 to 100", Default: "90",
-			Meaning: "A job met its limit if it ended with an error after a sample in which it used this percentage of its " +
-				"budget or more. A program that asks for much memory at once may fail below it.",
-			set: func(c *Config, _ *table, v any) string {
-				n, p := wholeNumber(v, 50, 100, "a percentage")
-				return put(&c.Growth.LimitPercent)(int(n), p)
-			}},
 		{Table: "growth", Name: "early_percent", Type: "0, or 50 to 100", Default: "0",
 			Meaning: "Stops a job that may still grow as soon as a sample shows that it uses this percentage of its budget. " +
 				"It is stopped as by `condor_vacate_job`, and runs again with a larger request, before it fails at its " +

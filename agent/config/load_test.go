@@ -78,7 +78,6 @@ cpus = 4
 memory = "12.5%"
 [health]
 max_age = "2m"
-deadline = "1500ms"
 interval = "30s"
 open = "after-verify"
 unattached = "kill"
@@ -113,13 +112,12 @@ run = "/run/g"
 state = "/var/lib/g"
 control_daemon = "/opt/nvidia/bin/nvidia-cuda-mps-control"
 libexec = "/opt/g/libexec"
-condor_config = "/etc/condor/config.d/60-gpuslot.conf"
 `)
 	want := Default()
 	want.RequestVRAM = RequestVRAM{Minimum: 1024, Quantum: 256, WithoutRequest: WithoutRequestShare}
 	want.CPUOnly = CPUOnly{CPUs: Amount{N: 4}, Memory: Amount{Percent: 12.5}}
 	want.Health = Health{
-		MaxAge: 2 * time.Minute, Deadline: 1500 * time.Millisecond, Interval: 30 * time.Second,
+		MaxAge: 2 * time.Minute, Interval: 30 * time.Second,
 		Open: OpenAfterVerify, Unattached: EnforceKill, AttachWithin: time.Minute,
 	}
 	want.Budgets = Budgets{Enforce: EnforceReport, Grace: 30 * time.Second, TolerancePercent: 2.5, ToleranceVRAM: 128}
@@ -127,13 +125,13 @@ condor_config = "/etc/condor/config.d/60-gpuslot.conf"
 	want.Repartition = Repartition{Interval: 30 * time.Second, Dwell: 5 * time.Minute, ChangesPerHour: 12, ReserveAfter: 2 * time.Hour, ReserveFor: 24 * time.Hour}
 	want.HTCondor = HTCondor{Manage: false, Supervise: false, JobWrapper: "/opt/site/wrapper", Layout: LayoutStartdPerGPU, Execute: "/scratch/gpuslot", Changes: ChangesDrain}
 	want.Metrics = Metrics{Listen: "[::1]:9848", WebConfig: "/etc/gpuslot/web.yml", JobLabels: JobLabelsJobAndUser}
-	want.Paths = Paths{Run: "/run/g", State: "/var/lib/g", ControlDaemon: "/opt/nvidia/bin/nvidia-cuda-mps-control", Libexec: "/opt/g/libexec", CondorConfig: "/etc/condor/config.d/60-gpuslot.conf"}
+	want.Paths = Paths{Run: "/run/g", State: "/var/lib/g", ControlDaemon: "/opt/nvidia/bin/nvidia-cuda-mps-control", Libexec: "/opt/g/libexec"}
 	equal(t, want, got)
 }
 
 func TestCondorConfigFollowsRun(t *testing.T) {
-	if got := parse(t, "[paths]\nrun = \"/run/g\"").Paths.CondorConfig; got != "/run/g/condor/execution-point.conf" {
-		t.Errorf("condor_config is %s", got)
+	if got := parse(t, "[paths]\nrun = \"/run/g\"").Paths.CondorConfig(); got != "/run/g/condor/execution-point.conf" {
+		t.Errorf("the configuration is %s", got)
 	}
 }
 

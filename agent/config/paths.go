@@ -13,6 +13,9 @@ func (p Paths) PlanFile() string { return filepath.Join(p.Run, "plan.json") }
 // InventoryAds holds the ads that HTCondor's inventory program prints.
 func (p Paths) InventoryAds() string { return filepath.Join(p.Run, "condor", "inventory.ad") }
 
+// CondorConfig is the execution point's configuration that the agent writes.
+func (p Paths) CondorConfig() string { return filepath.Join(p.Run, "condor", "execution-point.conf") }
+
 // JobWrapper is a link to the site's own job wrapper; gpuslot-condor supervise
 // follows it.
 func (p Paths) JobWrapper() string { return filepath.Join(p.Run, "condor", "job-wrapper") }

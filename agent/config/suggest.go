@@ -41,7 +41,20 @@ func unknownKey(at toml.Key, name string, value any, keys map[string]Key) string
 			return fmt.Sprintf("the key does not belong here; write it below [%s]", k.Table)
 		}
 	}
+	if instead := removed[strings.Join(append(slices.Clone([]string(at)), name), ".")]; instead != "" {
+		return "the key was removed; delete the line: " + instead
+	}
 	return "there is no such key" + suggest(name, slices.Sorted(maps.Keys(keys)))
+}
+
+// removed are keys of earlier snapshots, with what holds now.
+var removed = map[string]string{
+	"growth.limit_percent":     "a job met its limit at 90 % of its budget",
+	"health.deadline":          "a control daemon has 3s for each reply",
+	"htcondor.container_pipes": "containers get pipe directories read-write",
+	"metrics.pprof":            "there is no profiling listener",
+	"paths.condor_config":      "the agent writes condor/execution-point.conf below paths.run",
+	"placement.large_request":  "a large request is at least half of the largest one of the node's shared GPUs",
 }
 
 // fullName puts a host's name together again that TOML took apart at its dots.

@@ -46,9 +46,9 @@ func (f Files) Write(ctx context.Context, n condor.Node, cfg config.Config) (gen
 	if _, err := store.WriteIfChanged(ClosedFile(cfg.Paths), condor.ClosedNode(cfg.Paths.Libexec)); err != nil {
 		return nil, err
 	}
-	changed, err := store.WriteIfChanged(cfg.Paths.CondorConfig, text)
+	changed, err := store.WriteIfChanged(cfg.Paths.CondorConfig(), text)
 	if changed && err == nil {
-		f.Log.Info("HTCondor configuration written", "file", cfg.Paths.CondorConfig)
+		f.Log.Info("HTCondor configuration written", "file", cfg.Paths.CondorConfig())
 		f.Rewritten()
 	}
 	return text, err

@@ -56,7 +56,6 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Weight:         weights[cfg.Placement.SlotWeight],
 		Reserves:       cfg.Placement.LargeAfter > 0,
 		Repartition:    string(p.Repartition()),
-		PipesReadOnly:  cfg.HTCondor.PipesReadOnly,
 		PerGPU:         cfg.HTCondor.Layout == config.LayoutStartdPerGPU,
 		Execute:        cfg.HTCondor.Execute,
 		Growth:         growth(cfg.Growth),
@@ -73,6 +72,9 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 	return n
 }
 
+// limitPercent of its budget in a sample means that a job met its limit, if it ended with an error.
+const limitPercent = 90
+
 // growth is [growth] with the subcodes by which the access point knows such a
 // hold.
 func growth(g config.Growth) condor.Growth {
@@ -80,7 +82,7 @@ func growth(g config.Growth) condor.Growth {
 		return condor.Growth{}
 	}
 	return condor.Growth{
-		Retries: g.Retries, Factor: g.Factor, ExitCodes: g.ExitCodes, LimitPercent: g.LimitPercent,
+		Retries: g.Retries, Factor: g.Factor, ExitCodes: g.ExitCodes, LimitPercent: limitPercent,
 		EarlyPercent: g.EarlyPercent,
 		OverBudget:   api.CodeOverBudget, AtLimit: api.CodeAtLimit, NearLimit: api.CodeNearLimit,
 	}

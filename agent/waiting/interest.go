@@ -59,15 +59,12 @@ func InterestOf(p *plan.Plan, c config.Config) (i *Interest, again time.Duration
 		again = min(again, c.Elastic.Patience)
 	}
 	return &Interest{
-		Node: startd.Node(*p, c), Rules: elastic.RulesOf(c.Elastic, len(group)), Large: largeRequest(p, c), LargeAfter: large,
+		Node: startd.Node(*p, c), Rules: elastic.RulesOf(c.Elastic, len(group)), Large: largeRequest(p), LargeAfter: large,
 	}, max(again, askLeast)
 }
 
-// largeRequest is from which request_vram on a job is a large one.
-func largeRequest(p *plan.Plan, c config.Config) gpu.MiB {
-	if c.Placement.LargeRequest > 0 {
-		return c.Placement.LargeRequest
-	}
+// largeRequest is from which request_vram on a job is a large one: half of the node's largest.
+func largeRequest(p *plan.Plan) gpu.MiB {
 	var largest gpu.MiB
 	for _, g := range p.GPUs {
 		if g.Shared() {

@@ -93,7 +93,7 @@ func (n *nodeSources) list() []source {
 		source{name: "status.json", from: "the agent", deadline: shortDeadline, read: n.statusText},
 		source{name: "metrics.txt", from: n.config.Metrics.Listen, deadline: shortDeadline, read: n.metrics},
 		source{name: "history.jsonl", from: filepath.Join(state, "history"), deadline: shortDeadline, read: n.history},
-		fileSource("condor/execution-point.conf", n.config.Paths.CondorConfig),
+		fileSource("condor/execution-point.conf", n.config.Paths.CondorConfig()),
 		command("condor/version.txt", "condor_version"),
 		command("condor/files.txt", "condor_config_val", "-config"),
 		command("condor/settings.txt", "condor_config_val", "-dump", condorPattern),

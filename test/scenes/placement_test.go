@@ -26,7 +26,7 @@ const (
 func TestPlacement(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := newStage(t, 2, site.Options{Condor: countsOften, Config: fmt.Sprintf("[placement]\nlarge_after = %q\nlarge_request = 16384\nslot_weight = \"cpus-or-vram\"\n\n[sharing]\nshares = 15\n", largeAfter)})
+	st := newStage(t, 2, site.Options{Condor: countsOften, Config: fmt.Sprintf("[placement]\nlarge_after = %q\nslot_weight = \"cpus-or-vram\"\n\n[sharing]\nshares = 15\n", largeAfter)})
 	must(t, st.WaitAccept(ctx, 2))
 	must(t, st.pack(ctx))
 

@@ -34,8 +34,7 @@ type tally struct {
 	curves                    curves
 }
 
-// nearLimit is the part of a budget from which on a job may have met its limit:
-// the default of growth.limit_percent.
+// nearLimit is the part of a budget from which on a job may have met its limit, as with [growth].
 const nearLimit = 0.9
 
 // The subcodes of holds for VRAM: over the budget, near the limit

@@ -102,7 +102,7 @@ func checkGuards(f facts) []Finding {
 				fmt.Sprintf("%s does not ask for GPUAccept", startOf(i)),
 				"Jobs then match a GPU whose control daemon does not answer, and are requeued again and again.",
 				fmt.Sprintf("see where condor_config_val -verbose %s finds it, and take that line out; HTCondor reads %s for it",
-					startOf(i), f.config.Paths.CondorConfig)})
+					startOf(i), f.config.Paths.CondorConfig())})
 		}
 	}
 	if len(found) == 0 {
@@ -113,7 +113,7 @@ func checkGuards(f facts) []Finding {
 
 // notRead says why HTCondor reads nothing that the agent generates.
 func notRead(f facts, check string) Finding {
-	file := f.config.Paths.CondorConfig
+	file := f.config.Paths.CondorConfig()
 	switch {
 	case f.away():
 		return Finding{Note, check, "HTCondor has nothing of gpuslot: " + f.status.Node.Headline(), "",

@@ -88,7 +88,7 @@ func gatherFacts(ctx context.Context, n Node) facts {
 	}
 	got.readGPUs(ctx)
 	_, got.uvmErr = os.Stat("/dev/nvidia-uvm")
-	_, got.generatedErr = os.Stat(got.config.Paths.CondorConfig)
+	_, got.generatedErr = os.Stat(got.config.Paths.CondorConfig())
 	got.prepareErr = startable(filepath.Join(got.config.Paths.Libexec, "prepare"))
 	scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // not every kernel has it
 	got.ptrace = strings.TrimSpace(string(scope))

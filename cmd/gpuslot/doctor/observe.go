@@ -26,7 +26,7 @@ func checkUntouched(f facts) []Finding {
 		return []Finding{{Error, check, settingOpen + ` is defined: HTCondor is set up for another mode than "observe"`,
 			"Its START asks for an agent that gives no GPU out, so no job starts there.",
 			fmt.Sprintf("gpuslotd --release, with gpuslotd stopped; or take %s out of the configuration; "+
-				"then systemctl restart condor", f.config.Paths.CondorConfig)}}
+				"then systemctl restart condor", f.config.Paths.CondorConfig())}}
 	}
 	return fine(check, "HTCondor's configuration has nothing of gpuslot")
 }
