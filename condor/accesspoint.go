@@ -128,10 +128,10 @@ func (t *text) transforms(p Pool) {
 	t.line("")
 	t.defaults(p)
 	t.comment(
-		fmt.Sprintf("Up to the next multiple of %d, at least %d: few different values keep the negotiator "+
+		fmt.Sprintf("Rounds up to the next multiple of %d, at least %d. Few different values keep the negotiator "+
 			"quick,", int64(p.Quantum), int64(p.Minimum)),
-		"and a fractional one would match for ever and never start. What does not fit any GPU stays as it is,",
-		"for the refusal to name it.",
+		"and a job with a fractional value would match and never start. A request that fits no GPU stays unchanged,",
+		"so that the refusal names it.",
 	)
 	number := "(isInteger(RequestVRAM) || isReal(RequestVRAM))"
 	t.transform(RoundTransform,
@@ -139,10 +139,10 @@ func (t *text) transforms(p Pool) {
 			"%d", number, inMiBFrom, int64(p.largest().Budget)),
 		fmt.Sprintf("EVALSET RequestVRAM int(min({%d, quantize(max({ceiling(RequestVRAM), %d}), {%d})}))",
 			int64(p.largest().Budget), int64(p.Minimum), int64(p.Quantum)))
-	t.comment("Several GPUs are whole ones: their sum needs no steps, but must be a whole number.")
+	t.comment("Jobs with several GPUs get whole ones: their sum needs no steps, but must be a whole number.")
 	t.transform("GPUSlotRoundWhole", "RequestGPUs > 1 && isReal(RequestVRAM)", "EVALSET RequestVRAM "+
 		"int(ceiling(RequestVRAM))")
-	t.comment("Not deleted: the job's Requirements already name it.")
+	t.comment("Set to 0, not deleted: the job's Requirements already name it.")
 	t.transform("GPUSlotNone", "(RequestGPUs ?: 0) < 1 && RequestVRAM isnt undefined", "SET RequestVRAM 0")
 }
 
@@ -198,7 +198,7 @@ func (t *text) requirements(p Pool) {
 			quoteText(p.tooLarge()),
 		),
 	)
-	t.comment("condor_submit takes it for a resource, so that without this a job that asks for nonsense stays idle.")
+	t.comment("condor_submit takes it for a resource. Without this rule a job with a wrong value stays idle.")
 	t.requirement(
 		"GPUSlotThreads",
 		"RequestGPUThreads is undefined || (isInteger(RequestGPUThreads) || isReal(RequestGPUThreads)) && "+
@@ -215,9 +215,9 @@ func (n Node) followsDemand() bool {
 
 // demand lets the schedd tell the pool what its idle jobs wait for.
 func (t *text) demand(p Pool) {
-	t.comment("Sums of what idle jobs ask for, for execution points that change by it: once a minute, in the schedd's own",
-		"ad, which the collector takes from whom it takes that. Needs gpuslot's package on this machine.",
-		"HTCondor sends that ad every 5 minutes by default.")
+	t.comment("Sums of the requests of idle jobs, once a minute in the schedd's own ad. Execution points that change",
+		"with the waiting work read them there. This needs gpuslot's package on this machine.",
+		"By default HTCondor sends that ad every 5 minutes.")
 	t.set("SCHEDD_INTERVAL", "60")
 	t.set("SCHEDD_CRON_JOBLIST", "$(SCHEDD_CRON_JOBLIST) GPUSLOT")
 	t.set("SCHEDD_CRON_GPUSLOT_EXECUTABLE", "%s/gpuslot-condor", p.Libexec)

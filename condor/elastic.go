@@ -91,8 +91,8 @@ func (t *text) elasticPolicy(n Node) {
 		return
 	}
 	t.comment(
-		"Whole jobs on elastic GPUs: so many may be in use as the agent opened, by jobs of the size that",
-		"is due. No claim is reused on a GPU that went back.",
+		"Whole jobs on elastic GPUs use at most as many GPUs as the agent opened, with the number of GPUs that is",
+		"due. No claim is reused on a GPU that serves shared jobs again.",
 	)
 	t.set("GPUSLOT_ELASTIC", `(MY.SlotType =?= "Dynamic" \
   ? MY.GPUAccept =!= false && TARGET.RequestGPUs == MY.GPUs && (TARGET.RequestVRAM ?: 0) == MY.VRAM \
@@ -100,9 +100,9 @@ func (t *text) elasticPolicy(n Node) {
   : MY.GPUAccept =?= true && $(GPUSLOT_FRESH) \
     && MY.TotalSlotGPUs - MY.GPUs + TARGET.RequestGPUs <= MY.GPUWholeOpen && TARGET.RequestGPUs >= MY.GPUWholeLeast)`)
 	t.comment(
-		"A job that picks among the GPUs would get others than the first free ones (no match is one that does not",
-		"pick, or that its own Requirements keep away). In START it comes last: in a startd of 25.14.1 MY and",
-		"TARGET mean nothing behind countMatches of an attribute.",
+		"A job whose require_gpus fits some of the GPUs only does not start here: it would not get the first free",
+		"ones. It stands last in START: in a startd of 25.14.1, MY and TARGET mean nothing behind countMatches of",
+		"an attribute.",
 	)
 	t.set("GPUSLOT_PICKS", `(MY.SlotType =?= "Dynamic" \
   || member(countMatches(TARGET.RequireGPUs, AvailableGPUs), {0, size(AvailableGPUs)}))`)

@@ -59,7 +59,7 @@ func (t *text) resources(startd string, n Node, inventory string) {
 			"counting twice.")
 	}
 	if len(n.elastic()) > 0 {
-		t.comment("Those of elastic GPUs count twice, for shared and for whole jobs: one kind is there at a time.")
+		t.comment("CPUs and memory of elastic GPUs count twice, for shared and for whole jobs. One kind runs at a time.")
 	}
 	t.set(only+"NUM_CPUS", "%d", cpus)
 	t.set(only+"MEMORY", "%d + $(RESERVED_MEMORY:0)", int64(memory))
@@ -183,9 +183,9 @@ const guardClause = "GPUSlotGuard"
 
 // guards sets what all slots have of it.
 func (t *text) guards() {
-	t.comment("No slot is made for less than nothing, or for a part of a MiB, which the startd would cut off.")
+	t.comment("Negative and fractional requests match no slot: the startd would cut off the part of a MiB.")
 	t.set("GPUSLOT_WHOLE_MIB", "%s", wholeMiB)
-	t.comment("A drain with a START of its own replaces START. GPUSlotGuard stays, from 25.10.1 on.")
+	t.comment("A drain with its own START replaces START. From 25.10.1 on GPUSlotGuard still applies.")
 	t.set(guardClause, "true")
 	t.line("if version >= 25.10.1")
 	t.set("SLOT_REQUIREMENTS_CLAUSES", "$(SLOT_REQUIREMENTS_CLAUSES) %s", guardClause)
@@ -200,19 +200,19 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 	}
 	t.line("")
 	t.comment(
-		"Jobs on GPUs, and only they, pass the hook, which hands out budget and limits or refuses.",
-		"Numbers without a slot are those of an earlier plan: its startd may still run.",
-		"The pipe directory here holds even if the job's own environment names another. Only the",
+		"Only jobs on GPUs pass the hook. It gives them their budget and limits, or refuses them.",
+		"Slot types without slots are those of an earlier plan, whose startd may still run.",
+		"This pipe directory counts even if the job's own environment names another. Only the",
 		"empty match ^ is safe in this knob (HTCondor 23 to 25).",
 	)
 	if len(n.elastic()) > 0 {
-		t.comment("Jobs on elastic GPUs pass it as whole ones, too: the agent has the last word on which kind is there.")
+		t.comment("Jobs on elastic GPUs pass it too: the agent decides which kind of jobs runs there.")
 	}
 	if len(n.instances())+len(n.whole()) > 0 {
-		t.comment("Jobs on MIG devices and whole GPUs pass it too, so that the agent knows which are in use.")
+		t.comment("Jobs on MIG devices and whole GPUs pass it too, so that the agent sees which are in use.")
 	}
 	t.set("GPUSLOT_HOOK_PREPARE_JOB", "%s/prepare", n.Libexec)
-	t.comment("What the site has for every job's environment: the hook adds to its APPTAINER_BIND.")
+	t.comment("The site's environment for every job: the hook adds to its APPTAINER_BIND.")
 	t.set("GPUSLOT_HOOK_PREPARE_JOB_ARGS", "$(STARTER_JOB_ENVIRONMENT)")
 	t.set("GPUSLOT_ENVIRONMENT",
 		"GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//  CUDA_MPS_PIPE_DIRECTORY=|^|%s/|",
@@ -310,7 +310,7 @@ func (t *text) attributes(n Node, plan string) {
 		names += " GPUSlotCpusPerMiB"
 	}
 	if n.Repartition != "" {
-		t.comment("So that access points know how many nodes listen to what waits.")
+		t.comment("Access points count the nodes that follow the waiting jobs.")
 		t.set("GPUSlotRepartition", "%s", classad.Quote(n.Repartition))
 		names += " GPUSlotRepartition"
 	}

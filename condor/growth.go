@@ -48,9 +48,9 @@ func (t *text) growth(p Pool) {
 		return
 	}
 	t.comment(
-		fmt.Sprintf("A job that met the limit of its VRAM runs again with %s times the request, at most %d times and up "+
-			"to the", percent(g.Factor), g.Retries),
-		"largest budget. +MaxRequestVRAM asks for less, its own request for none. The lines of the body are joined by 0x1e.",
+		fmt.Sprintf("A job that met the limit of its VRAM runs again with %s times the request, at most %d times. The "+
+			"limit", percent(g.Factor), g.Retries),
+		"is the largest budget, or the job's own +MaxRequestVRAM. The lines of the body are joined by 0x1e.",
 	)
 	t.line("if version >= 25.2.1")
 	actions := []string{

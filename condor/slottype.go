@@ -282,10 +282,10 @@ func (t *text) policy(n Node) {
 	}
 	t.line("")
 	t.comment(
-		"A partitionable slot starts jobs only if the agent allowed it less than a minute ago. The collector's",
-		"copy may be older: there the time counts at which it arrived (25.14.1's MyCurrentTime is older than",
-		"the ad). A dynamic slot whose claim is reused must fit the next job as it is.",
-		"GPUVRAMTaken is VRAM that the slot still has, but that is in use by no process that NVML lists.",
+		"A partitionable slot starts jobs only if the agent allowed it less than a minute ago. For the collector's",
+		"copy the time of its arrival counts (25.14.1's MyCurrentTime is older than the ad).",
+		"A dynamic slot whose claim is reused must fit the next job exactly.",
+		"GPUVRAMTaken is VRAM that is in use by no process that NVML lists. The slot still has it.",
 	)
 	t.set("GPUSLOT_FRESH", "((MY.LastHeardFrom ?: time()) - MY.GPUAcceptTime) < %d", maxAcceptAge)
 	t.set("GPUSLOT_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false && (TARGET.RequestVRAM ?: 0) == MY.VRAM \
@@ -293,16 +293,16 @@ func (t *text) policy(n Node) {
 		t.reserving(n))
 	t.elasticPolicy(n)
 	if n.Repartition != "" {
-		t.comment("While larger jobs wait, a MIG device leaves those that a smaller profile serves to that; a job with",
-			"require_gpus has said itself what it wants (by itself RequireGPUs is undefined: it speaks of a GPU;",
-			"with MY.AvailableGPUs nothing matches, and every slot has its own). In START it comes last: in a startd",
-			"of 25.14.1 MY and TARGET mean nothing behind countMatches of an attribute.")
+		t.comment("While larger jobs wait, a MIG device takes no jobs that a smaller profile can serve, except those with",
+			"require_gpus. RequireGPUs is about a GPU, so countMatches compares it with the slot's own AvailableGPUs",
+			"(MY.AvailableGPUs matches nothing). It stands last in START: in a startd of 25.14.1, MY and TARGET",
+			"mean nothing behind countMatches of an attribute.")
 		t.set("GPUSLOT_LARGE", "(MY.GPUAbove is undefined || (TARGET.RequestVRAM ?: 0) > MY.GPUAbove \\\n"+
 			"  || (TARGET.RequestCpus > MY.GPUAboveCpus) =?= true || (TARGET.RequestMemory > MY.GPUAboveMemory) =?= true \\\n"+
 			"  || (countMatches(TARGET.RequireGPUs, AvailableGPUs) > 0) =?= true)")
 	}
 	if len(n.whole()) > 0 {
-		t.comment("The slot of the whole GPUs has one GPUAccept for all of them: it is an expression on those that are free.")
+		t.comment("The slot of the whole GPUs has one GPUAccept for all: an expression over those that are free.")
 		t.set("GPUSLOT_WHOLE_OPEN", `(MY.SlotType =?= "Dynamic" ? MY.GPUAccept =!= false : `+
 			`MY.GPUAccept =?= true && $(GPUSLOT_FRESH))`)
 	}
@@ -316,7 +316,7 @@ func (t *text) reserving(n Node) string {
 	if !n.Reserves {
 		return ""
 	}
-	t.comment("Where a large request has waited for long, smaller ones are kept away.")
+	t.comment("Where a large request has waited for long, the GPU takes no smaller ones.")
 	return " && (TARGET.RequestVRAM ?: 0) >= (MY.GPUVRAMLeast ?: 0)"
 }
 

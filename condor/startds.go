@@ -191,8 +191,7 @@ var parked = Share{CPUs: 1, Memory: 1}
 // parkedType keeps the startd of a whole GPU, whose jobs HTCondor's own startd
 // runs, so that the list of daemons does not change with a GPU's mode.
 func parkedType(startd string) slotType {
-	return slotType{title: "No jobs: what " + daemonName(startd) + " could offer is " +
-		"elsewhere.", startd: startd,
+	return slotType{title: "No jobs: all that " + daemonName(startd) + " could offer is in other slots.", startd: startd,
 		share: parked, start: []string{"false"}, guard: []string{"false"}}
 }
 

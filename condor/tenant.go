@@ -50,12 +50,12 @@ func (t *text) tenants(n Node) {
 		used[d.Tenant] = true
 	}
 	if used[""] {
-		t.comment("MPS serves one account at a time: GPUTenant is whose jobs hold the GPU now, if anybody's.")
+		t.comment("MPS serves one account at a time. GPUTenant is the account whose jobs hold the GPU now.")
 		t.set(tenantMacro(""), "(MY.GPUTenant is undefined || MY.GPUTenant =?= TARGET.Owner)")
 	}
 	if used[TenantGroup] || used[TenantVO] {
-		t.comment("GPUTenant is whose jobs hold the GPU now, if anybody's; a job without such an attribute is its owner's.",
-			"The agent learns from the slots' ads whose jobs run.")
+		t.comment("GPUTenant names whose jobs hold the GPU now. A job without such an attribute belongs to its owner.",
+			"The agent reads in the slots' ads whose jobs run.")
 		t.set("STARTD_JOB_ATTRS", "$(STARTD_JOB_ATTRS) %s %s", tenantAttributes[TenantGroup], tenantAttributes[TenantVO])
 	}
 	for _, key := range []string{TenantGroup, TenantVO} {

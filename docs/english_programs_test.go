@@ -17,7 +17,7 @@ import (
 // logs, reasons and the help of metrics are the string literals of their code.
 func TestEnglishOfPrograms(t *testing.T) {
 	texts := 0
-	for _, dir := range []string{"cmd", "agent", "gpu", "mig", "mps", "systemd"} {
+	for _, dir := range []string{"cmd", "agent", "condor", "gpu", "mig", "mps", "systemd"} {
 		err := filepath.WalkDir("../"+dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
