@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -99,10 +100,13 @@ func textOf(e gpu.Event, v Verdict) string {
 			text += ": not known to gpuslot, and it leaves the GPU open: " + x.Do
 		}
 	}
-	if v.Closed() {
-		text += ": " + v.Reason
+	switch {
+	case !v.Closed():
+		return text
+	case strings.HasPrefix(v.Reason, text): // as with the event that closed the GPU
+		return v.Reason
 	}
-	return text
+	return text + ": " + v.Reason
 }
 
 // ReadKernelLog learns which processes Xids name, until the context ends. An empty path is

@@ -83,6 +83,20 @@ func TestUnknownXid(t *testing.T) {
 	}
 }
 
+// TestTextOfClosure: the event that closed its GPU names its Xid once.
+func TestTextOfClosure(t *testing.T) {
+	e := gpu.Event{GPU: watched, Kind: gpu.EventXID, XID: 31}
+	reason := gpu.XIDByNumber(31).String() + ": it opens when its MPS server is active again"
+	for v, want := range map[string]string{
+		reason:              reason,
+		"a fault of before": gpu.XIDByNumber(31).String() + ": a fault of before",
+	} {
+		if got := textOf(e, Verdict{Class: ClosedForServer, Reason: v}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // TestQuietWithoutDriver: a node without a plan logs no reason of the events' own; one with
 // a plan logs it once.
 func TestQuietWithoutDriver(t *testing.T) {
