@@ -1,7 +1,7 @@
 # @summary Shares the NVIDIA GPUs of an HTCondor worker node among jobs.
 #
 # @param config
-#   The text of gpuslot.toml; undef leaves the node's file alone.
+#   The text of gpuslot.toml; with undef the node's own file stays.
 # @param access_point_config
 #   What "gpuslot condor-config --for access-point" printed for the pool; only
 #   for access points, on which the agent does not run.
@@ -16,7 +16,7 @@ class gpuslot (
     ensure => $package_ensure,
   }
 
-  # A file with errors is not put in place: the agent would keep the former plan,
+  # A file with errors is not put in place: the agent would keep the earlier plan,
   # and a restart of it would fail.
   if $config {
     file { '/etc/gpuslot/gpuslot.toml':
@@ -45,7 +45,7 @@ class gpuslot (
       refreshonly => true,
     }
   } else {
-    # A reload, not a restart; no job is ended by either.
+    # A reload, not a restart. Neither ends a job.
     service { 'gpuslotd':
       ensure  => running,
       enable  => true,
