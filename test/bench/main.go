@@ -48,6 +48,8 @@ type part struct {
 func (b *bench) parts() []part {
 	// What is cheap comes first, for who cuts it off: the last two boot nodes with HTCondor.
 	parts := []part{
+		// Lines of HTCondor's configuration; words and sentences of the pages.
+		{name: "sizes", measure: tests("./condor", "./docs", "-v", "-run", "^(TestShort|TestEnglish|TestReadmeIsShort)$")},
 		{name: "plan", measure: build},
 		{name: "start", measure: b.jobStart, agents: true},
 		{name: "storm", measure: b.storm, agents: true},
