@@ -11,8 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/access"
@@ -34,9 +32,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/page"
 	"github.com/gpuslot/gpuslot/agent/partitions"
-	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/sampling"
-	"github.com/gpuslot/gpuslot/agent/server"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/status"
@@ -140,85 +136,94 @@ type Manager interface {
 	Alive() error
 }
 
-// Agent is one running agent. Only its loop writes what has no lock.
+// Startd is HTCondor on this machine; startd.Programs is the real one.
+type Startd interface {
+	startd.HTCondor
+	// Version is the installed one.
+	Version(ctx context.Context) (condor.Version, error)
+}
+
+// ControlDaemons are the node's control daemons, by GPU; mps.Daemons is the real one.
+type ControlDaemons interface {
+	daemons.Daemons
+	daemons.Checks
+}
+
+// Servers are the MPS servers of control daemons, and what they write; mps.Daemons is the
+// real one.
+type Servers interface {
+	daemons.Servers
+	daemons.Logs
+}
+
+// Clients are the MPS clients of the node's control daemons.
+type Clients interface {
+	// Servers lists a daemon's servers with their clients: see mps.Daemon.Servers.
+	Servers(ctx context.Context, u gpu.UUID) ([]mps.Server, error)
+	// EndClients lets processes leave: see mps.Daemon.EndClients.
+	EndClients(ctx context.Context, u gpu.UUID, pids []int, rules mps.EndRules) (mps.EndStep, error)
+	// SetServers gives running servers their limits: see mps.Daemon.SetServers.
+	SetServers(ctx context.Context, w mps.Wanted, servers []int) (mps.Proof, error)
+}
+
+// Agent is one running agent: its parts, and what connects them. Only its loop writes what has
+// no lock.
 type Agent struct {
+	node
 	log        *slog.Logger
 	configFile string
 	version    string
 	own        uint32
 	hardware   *hardware.Reader
-	startd     Startd
-	settings   func(context.Context) (condor.Settings, error)
 	pool       waiting.Pool
-	manager    Manager
 	daemons    ControlDaemons
 	clients    Clients
-	// keeper keeps the control daemons.
-	keeper *daemons.Keeper
 	// proc is /proc, with the starters of HTCondor's that count.
 	proc starter.Node
-	jobs *jobs.Table
-	// elastic are the GPUs that serve shared and whole jobs by turns.
-	elastic *elastic.Group
-	// admission prepares jobs.
-	admission *admission.Preparer
-	// ender ends MPS clients.
-	ender *ending.Ender
-	// linking is held while holds are shown to supervisors.
-	linking sync.Mutex
-	// access is who may open which pipe directory; it changes after the job table did.
+	// pipes are the pipe directories, access who may open which; it changes after the job table did.
+	pipes  PipeAccess
 	access *access.List
-	// pipes are the pipe directories themselves.
-	pipes PipeAccess
-	// sampling looks at what jobs do on the GPUs.
-	sampling *sampling.Loop
-	// troubles are the faults of the GPUs.
-	troubles *faults.Watcher
-	// closures are who closed which GPU; quiescer takes the node out of service.
-	closures *closures.Table
-	quiescer *closures.Quiescer
-	metrics  *metrics.Metrics
-	// port serves them.
-	port     *metrics.Port
-	verifier *verify.Verifier
-	// reader takes snapshots of the node for readers.
-	reader *status.Reader
-	// public answers accounts other than root, monitor the startd's monitor.
-	public  status.Public
-	monitor status.Monitor
+	// cgroupRoot is where cgroups are mounted.
+	cgroupRoot string
 	// lastHour is what the node's page plots.
 	lastHour page.History
-	// partitions are static SM partitions.
-	partitions *partitions.Partitions
-	// prober finds out what control daemon, driver and kernel can do.
-	prober *capability.Prober
-	// limits are those of the driver on the VRAM of jobs' cgroups, below cgroupRoot.
-	limits     *budget.Limits
-	cgroupRoot string
-	nodes      *isolation.Nodes
-	// history writes events and the records of jobs.
-	history *history.Writer
-	// modes sets compute modes.
-	modes *modes.Modes
-	// layouts makes the MIG layouts.
-	layouts *layouts.Layouts
-	// queue is what waits in the pool.
-	queue *waiting.Queue
-
-	view atomic.Pointer[view]
-	// lastBeat is when the loop last took a step, in nanoseconds since 1970.
-	lastBeat atomic.Int64
-	// startds asks HTCondor's startds.
-	startds *startd.Startds
-	// feedback is what became of the answers to the startd's programs.
-	feedback server.Feedback
 	// wake wakes the loop.
 	wake chan struct{}
 
-	// The loop's own. Recalled is the plan of the agent before this one.
-	recalled plan.Plan
-	// lostPlan is why that plan could not be read: see planBefore.
-	lostPlan error
+	// The parts, each with a package of its own.
+	admission  *admission.Preparer
+	elastic    *elastic.Group
+	ender      *ending.Ender
+	history    *history.Writer
+	jobs       *jobs.Table
+	keeper     *daemons.Keeper
+	layouts    *layouts.Layouts
+	limits     *budget.Limits
+	links      ending.Links
+	metrics    *metrics.Metrics
+	modes      *modes.Modes
+	nodes      *isolation.Nodes
+	partitions *partitions.Partitions
+	port       *metrics.Port
+	prober     *capability.Prober
+	queue      *waiting.Queue
+	quiescer   *closures.Quiescer
+	reader     *status.Reader
+	sampling   *sampling.Loop
+	startds    *startd.Startds
+	troubles   *faults.Watcher
+	verifier   *verify.Verifier
+
+	// What connects parts: see connect.
+	admitted admitted
+	answers  answers
+	heart    heart
+	htcondor htcondor
+	planner  planner
+	reporter reporter
+	settler  settler
+	sweeper  sweeper
+	verified verified
 }
 
 // nudge wakes whoever listens, unless they were woken already.

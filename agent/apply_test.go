@@ -89,7 +89,7 @@ func (ta *testAgent) files() map[string]time.Time {
 
 func (ta *testAgent) reason(n int) string {
 	ta.t.Helper()
-	for _, g := range ta.acceptances() {
+	for _, g := range ta.answers.acceptances() {
 		if g.UUID == string(uuid(n)) {
 			return g.Reason
 		}
@@ -205,7 +205,7 @@ func TestDriverAppearsLater(t *testing.T) {
 	ta := bareTestAgent(t, 2, "")
 	ta.hw.set(gpu.Inventory{}, errors.New("the NVIDIA kernel driver is not loaded"))
 	ta.restart()
-	if v := ta.view.Load(); v.planned || len(ta.acceptances()) != 0 {
+	if v := ta.view.Load(); v.planned || len(ta.answers.acceptances()) != 0 {
 		t.Error("a node without inventory offers GPUs")
 	}
 	if s := ta.status(); !strings.Contains(strings.Join(s.Warnings, "\n"), "driver is not loaded") {
@@ -298,7 +298,7 @@ func TestSevenOfEight(t *testing.T) {
 	if len(ta.daemons.running) != 7 {
 		t.Errorf("%d control daemons run, want 7", len(ta.daemons.running))
 	}
-	for _, g := range ta.acceptances() {
+	for _, g := range ta.answers.acceptances() {
 		if !g.Accept {
 			t.Errorf("%s is closed: %s", g.UUID, g.Reason)
 		}
@@ -330,7 +330,7 @@ func TestLeavingGPU(t *testing.T) {
 	}
 	ta.proc.End(100)
 	ta.proc.End(101)
-	ta.sweepNow()
+	ta.sweeper.now()
 	ta.apply(false)
 	if ta.daemons.running[uuid(0)] != nil {
 		t.Error("the control daemon outlives the last job of a GPU that is no longer shared")

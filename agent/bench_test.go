@@ -49,7 +49,7 @@ func BenchmarkPrepareOverSocket(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	srv := ta.newServer(ta.proc.fs(), ta.proc.Program("/usr/libexec/gpuslot/gpuslot-condor"))
+	srv := ta.answers.server(ta.proc.fs(), ta.proc.Program("/usr/libexec/gpuslot/gpuslot-condor"))
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(b.Context(), l) }()
 	b.Cleanup(func() { <-done })
@@ -74,6 +74,6 @@ func BenchmarkRound(b *testing.B) {
 func BenchmarkMonitor(b *testing.B) {
 	ta, _ := benchAgent(b, 1000)
 	for b.Loop() {
-		ta.acceptances()
+		ta.answers.acceptances()
 	}
 }

@@ -40,7 +40,8 @@ func newCgroupAgent(t *testing.T) *cgroupAgent {
 		Driver: c.driver, Jobs: c.jobs, Processes: c.Agent.proc, Cgroups: c.Agent.proc, Metrics: c.metrics, Log: c.log,
 		Root: root, File: cgroupsFile(c.config()),
 	})
-	c.ender, c.reader = c.newEnder(), c.newReader()
+	c.newAdmission()
+	c.connect()
 	v := *c.view.Load()
 	v.can.CgroupLimits = capability.Controllers(fstest.MapFS{
 		"fs/cgroup/cgroup.controllers": {Data: []byte("memory dmem\n")},
@@ -72,7 +73,7 @@ func (c *cgroupAgent) leaf(st starter.Starter) string {
 }
 
 // round is one of the limits' loop.
-func (c *cgroupAgent) round() { c.Agent.limits.Round(c.t.Context(), c.limitConditions()) }
+func (c *cgroupAgent) round() { c.Agent.limits.Round(c.t.Context(), c.view.Load().limits()) }
 
 // limits holds those of a cgroup below the mount, in MiB.
 func (c *cgroupAgent) limits(path, want string) {

@@ -221,7 +221,7 @@ func (j *cudaJob) kill() {
 }
 
 func (s *simulatedCgroups) round() {
-	s.limits.Round(s.t.Context(), s.limitConditions())
+	s.limits.Round(s.t.Context(), s.view.Load().limits())
 }
 
 // reserved is the soft limit of the cgroup above all jobs'.
@@ -298,7 +298,7 @@ func (s *simulatedCgroups) life() {
 	second.kill()
 	s.remove(filepath.Dir(s.leaf(st)))
 	s.proc.End(st.PID)
-	s.sweepNow()
+	s.sweeper.now()
 	reserved(4096 + 8192)
 	s.round()
 	reserved(8192)

@@ -13,7 +13,7 @@ import (
 func TestOrdersOnce(t *testing.T) {
 	ta := newTestAgent(t, 1, "[htcondor]\nchanges = \"drain\"\n")
 	v := ta.view.Load()
-	text, err := condor.ExecutionPoint(ta.node(v))
+	text, err := condor.ExecutionPoint(ta.htcondor.node(v))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,11 +26,11 @@ func TestOrdersOnce(t *testing.T) {
 	if want := []string{"restart "}; !slices.Equal(ta.startd.orders, want) {
 		t.Errorf("orders %q, want %q", ta.startd.orders, want)
 	}
-	acc := ta.acceptances()[0]
+	acc := ta.answers.acceptances()[0]
 	if acc.Accept || !strings.Contains(acc.Reason, startd.Restarts) || !strings.Contains(acc.Pending, "slot1_1 7.0") {
 		t.Errorf("acceptance = %+v", acc)
 	}
-	want := condor.Startds(ta.node(v))[0]
+	want := condor.Startds(ta.htcondor.node(v))[0]
 	slot.Plan, slot.Config, slot.Layout = want.Plan, condor.ConfigOf(text), want.Layout[0]
 	none := slot
 	none.Name, none.Layout, none.AssignedGPUs = "slot2@x", want.Layout[1], nil
@@ -38,7 +38,7 @@ func TestOrdersOnce(t *testing.T) {
 	if !ta.startds.Ask(t.Context()) {
 		t.Error("something is left open")
 	}
-	if acc := ta.acceptances()[0]; !acc.Accept || acc.Pending != "" {
+	if acc := ta.answers.acceptances()[0]; !acc.Accept || acc.Pending != "" {
 		t.Errorf("after the restart: %+v", acc)
 	}
 }

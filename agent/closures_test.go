@@ -14,12 +14,12 @@ import (
 )
 
 func (ta *testAgent) close(name, owner, reason string) error {
-	_, err := ta.closeGPU(api.Request{GPU: name, Owner: owner, Reason: reason})
+	_, err := ta.answers.closeGPU(api.Request{GPU: name, Owner: owner, Reason: reason})
 	return err
 }
 
 func (ta *testAgent) open(name, owner string, override bool) (string, error) {
-	c, err := ta.openGPU(api.Request{GPU: name, Owner: owner, Force: override})
+	c, err := ta.answers.openGPU(api.Request{GPU: name, Owner: owner, Force: override})
 	return strings.Join(c.Text, "\n"), err
 }
 
@@ -52,7 +52,7 @@ func TestCloseAndOpen(t *testing.T) {
 	if len(g.Holds) != 2 || g.Holds[0].Owner != "node-health" || g.Holds[1].Owner != closures.OwnerOperator || len(g.Jobs) != 2 || g.Jobs[0].Hold != "" {
 		t.Errorf("status: %+v", g)
 	}
-	if a := ta.acceptances()[0]; !slices.Equal(a.ClosedBy, []string{"node-health", closures.OwnerOperator}) {
+	if a := ta.answers.acceptances()[0]; !slices.Equal(a.ClosedBy, []string{"node-health", closures.OwnerOperator}) {
 		t.Errorf("closed by %v", a.ClosedBy)
 	}
 	if ta.reason(1) != "" {

@@ -73,7 +73,7 @@ func TestDaemonsStartWithTheirFlags(t *testing.T) {
 		t.Errorf("%d restarts, the other GPU: %q", *restarts, ta.reason(1))
 	}
 	ta.proc.End(100)
-	ta.sweepNow()
+	ta.sweeper.now()
 	ta.apply(false)
 	if flag(0) || *restarts != 1 || ta.reason(0) != "" {
 		t.Errorf("flag %v after %d restarts, %q", flag(0), *restarts, ta.reason(0))

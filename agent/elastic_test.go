@@ -22,7 +22,7 @@ func (ta *testAgent) turns(seconds int) {
 	for range seconds {
 		ta.elastic.Open()
 		time.Sleep(time.Second)
-		ta.sweepNow()
+		ta.sweeper.now()
 		if ta.turnElastic(ta.t.Context()) {
 			ta.apply(false)
 		}
@@ -164,7 +164,7 @@ func TestElasticSurvivesRestart(t *testing.T) {
 func TestLargeRequestGetsRoom(t *testing.T) {
 	ta := newTestAgent(t, 2, "[placement]\nlarge_after = \"1m\"\n")
 	least := func() (all []int64) {
-		for _, a := range ta.acceptances() {
+		for _, a := range ta.answers.acceptances() {
 			all = append(all, a.LeastMiB)
 		}
 		return all

@@ -27,10 +27,10 @@ func (f *fakeUsage) Read(context.Context) ([]gpu.Reading, error) { return f.read
 // reads has the agent sample a source of the test's.
 func (ta *testAgent) reads(source usage.Source) {
 	ta.t.Helper()
-	if err := ta.newSampling(source, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
+	if err := ta.newSampling(source, ta.view.Load().config.Usage); err != nil {
 		ta.t.Fatal(err)
 	}
-	ta.reader = ta.newReader()
+	ta.connect()
 }
 
 // sampledAt takes a sample and judges it as one of another time.
@@ -193,11 +193,11 @@ func TestOverBudget(t *testing.T) {
 		t.Errorf("the supervisor hears %+v, %v", ended.Ended, err)
 	}
 	s.proc.End(st.PID)
-	s.sweepNow()
+	s.sweeper.now()
 	if len(s.jobs.Holds()) > 0 {
 		t.Error("the hold outlives its job")
 	}
-	if err := s.linkHolds(); err != nil {
+	if err := s.links.Holding(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(shown); err == nil {

@@ -77,10 +77,10 @@ func TestNoDriverInsideAScrape(t *testing.T) {
 		Events: ta.history, Log: ta.log, Node: func() faults.Node { return ta.view.Load().faults() }, Changed: func() {}})
 	ta.prober.MemoryLimits = func() (has, known bool) { d.calls.Add(1); return false, true }
 	ta.hardware.Mismatch = func(context.Context) (string, error) { d.calls.Add(1); return "", nil }
-	if err := ta.newSampling(d, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
+	if err := ta.newSampling(d, ta.view.Load().config.Usage); err != nil {
 		t.Fatal(err)
 	}
-	ta.reader = ta.newReader()
+	ta.connect()
 	ta.sampling.Round(t.Context())
 	before := d.calls.Load()
 	for range 100 {
@@ -111,10 +111,10 @@ func BenchmarkAgentScrape(b *testing.B) {
 			SMActivity: gpu.Known(gpu.Activity{Ratio: 0.8}),
 		}})
 	}
-	if err := ta.newSampling(node, ta.view.Load().config.Usage, ta.proc.Root); err != nil {
+	if err := ta.newSampling(node, ta.view.Load().config.Usage); err != nil {
 		b.Fatal(err)
 	}
-	ta.reader = ta.newReader()
+	ta.connect()
 	ta.sampling.Round(b.Context())
 	ta.sampling.Round(b.Context())
 	text := scrapeOf(b, ta.Agent)

@@ -204,7 +204,7 @@ func TestDCGMIsAsked(t *testing.T) {
 		t.Errorf("%v, %v", v, ok)
 	}
 	c.Usage.DCGM = "http://192.0.2.1:9400/metrics"
-	if err := (&Agent{}).newSampling(&sourceThatHangs{}, c.Usage, ""); err == nil {
+	if err := (&Agent{}).newSampling(&sourceThatHangs{}, c.Usage); err == nil {
 		t.Error("another machine tells what this one does")
 	}
 }

@@ -57,7 +57,7 @@ func (ta *testAgent) place(name string) plan.GPU {
 func (ta *testAgent) accepts(name string) api.Acceptance {
 	ta.t.Helper()
 	u := ta.place(name).UUID
-	for _, a := range ta.acceptances() {
+	for _, a := range ta.answers.acceptances() {
 		if a.UUID == string(u) {
 			return a
 		}

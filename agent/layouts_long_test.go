@@ -19,8 +19,8 @@ func TestLayoutTakesLong(t *testing.T) {
 			}
 			time.Sleep(170 * time.Second)
 			seen++
-			if !ta.well() || time.Since(time.Unix(0, ta.lastBeat.Load())) > 2*pings {
-				t.Errorf("the last beat is %s old", time.Since(time.Unix(0, ta.lastBeat.Load())))
+			if !ta.heart.well() || time.Since(time.Unix(0, ta.heart.last.Load())) > 2*pings {
+				t.Errorf("the last beat is %s old", time.Since(time.Unix(0, ta.heart.last.Load())))
 			}
 			if why := ta.reason(1); why != "" {
 				t.Errorf("the other GPU is closed: %s", why)

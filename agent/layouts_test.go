@@ -112,7 +112,7 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 	if got := ta.reader.Take(time.Now()).LaidOut; !maps.Equal(got, map[gpu.UUID]bool{uuid(0): false}) {
 		t.Errorf("the metrics tell of the layout that waits: %v", got)
 	}
-	for _, a := range ta.acceptances() {
+	for _, a := range ta.answers.acceptances() {
 		g, _ := v.plan.GPU(gpu.UUID(a.UUID))
 		want := jobs.IsLeaving
 		if g.Profile == "7g.40gb" {
@@ -133,7 +133,7 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 	if got := ta.profiles(); got != "7g.40gb" {
 		t.Errorf("when the job has ended the plan has %s", got)
 	}
-	for _, a := range ta.acceptances() {
+	for _, a := range ta.answers.acceptances() {
 		if place, _ := ta.view.Load().plan.GPU(gpu.UUID(a.UUID)); place.MIGDevice() && a.Accept != (place.Profile == "7g.40gb") {
 			t.Errorf("%s: %+v", place.Place, a)
 		}
@@ -179,7 +179,7 @@ func TestLayoutLeavesForeignInstances(t *testing.T) {
 		!strings.Contains(warned, "nvidia-smi mig -dgi -i "+string(uuid(0))+" -gi ") {
 		t.Errorf("plan %q, warnings %q, problems %q", ta.profiles(), v.plan.Warnings, v.problems)
 	}
-	for _, a := range ta.acceptances() {
+	for _, a := range ta.answers.acceptances() {
 		if g, _ := v.plan.GPU(gpu.UUID(a.UUID)); g.MIGDevice() && a.Accept != (g.Profile == "1g.5gb") {
 			t.Errorf("%s: %+v", g.Profile, a)
 		}

@@ -2,11 +2,13 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/closures"
-	"github.com/gpuslot/gpuslot/agent/daemons"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
@@ -45,13 +47,13 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 		case <-ctx.Done():
 			return false
 		case <-heart.C:
-			a.beat()
-			if turned := a.turnElastic(ctx); !a.moved() && !turned {
+			a.heart.beat()
+			if turned := a.turnElastic(ctx); !a.keeper.Moved(a.view.Load().daemons) && !turned {
 				continue
 			}
 		case <-reload:
 			again = true
-			a.tell(a.manager.Reloading())
+			a.heart.tell(a.heart.manager.Reloading())
 		case o := <-a.keeper.Orders():
 			a.keeper.Carry(ctx, o, &a.view.Load().plan)
 			nudge(a.wake)
@@ -64,13 +66,13 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 			continue
 		case <-round.C:
 		}
-		a.moved() // what ended is told before the next proof forgets it
+		a.keeper.Moved(a.view.Load().daemons) // logs what ended before the next proof forgets it
 		a.apply(ctx, again)
 		if a.hardware.Healed() || a.quiescer.Leave(ctx) {
 			return true
 		}
 		if again {
-			a.tell(a.manager.Ready())
+			a.heart.tell(a.heart.manager.Ready())
 		}
 		last = time.Now()
 		due = last.Add(interval())
@@ -78,38 +80,45 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 	}
 }
 
-// until is the time to the next round.
-func (v *view) until() time.Duration {
-	return daemons.Pace(v.daemons, v.config.Health.Interval, time.Now())
+// turnElastic lets the elastic GPUs go one step, and says whether one has changed sides:
+// then its control daemon and compute mode must follow.
+func (a *Agent) turnElastic(ctx context.Context) (turned bool) {
+	v, now := a.view.Load(), time.Now()
+	gpus := a.gpus(v)
+	return a.elastic.Round(ctx, v.config.Elastic, a.queue.Elastic(now), func(u gpu.UUID) bool {
+		g, ok := v.plan.Find(u)
+		return !ok || !v.present[u] || gpus.Whole(g, now) != "" || a.closures.On(u).Reason() != ""
+	})
 }
 
-// moved says whether a control daemon or a server is no longer what the last round saw.
-func (a *Agent) moved() bool { return a.keeper.Moved(a.view.Load().daemons) }
+// heart shows the service manager that the loop is alive.
+type heart struct {
+	manager Manager
+	log     *slog.Logger
+	// last is when the loop last took a step, in nanoseconds since 1970.
+	last atomic.Int64
+}
 
 // beat notes that the loop is alive.
-func (a *Agent) beat() { a.lastBeat.Store(time.Now().UnixNano()) }
+func (h *heart) beat() { h.last.Store(time.Now().UnixNano()) }
 
 // well says whether the loop has taken a step lately.
-func (a *Agent) well() bool { return time.Since(time.Unix(0, a.lastBeat.Load())) < wedgedAfter }
+func (h *heart) well() bool { return time.Since(time.Unix(0, h.last.Load())) < wedgedAfter }
 
-// ping feeds the watchdog while the loop is well. It is not the loop itself
-// that does, because a step may rightly take longer than the watchdog waits.
-func (a *Agent) ping(ctx context.Context) {
-	t := time.NewTicker(pings)
-	defer t.Stop()
-	for {
-		if a.well() {
-			a.tell(a.manager.Alive())
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
+// tell logs what the service manager could not be told.
+func (h *heart) tell(err error) {
+	if err != nil {
+		h.log.Warn("service manager not told", "err", err)
 	}
 }
 
-// pause waits, but not longer than the context.
-func pause(ctx context.Context, d time.Duration) {
-	_ = backoff.Wait(ctx, d) // the callers look at the context themselves
+// ping feeds the watchdog while the loop is well. It is not the loop itself
+// that does, because a step may rightly take longer than the watchdog waits.
+func (h *heart) ping(ctx context.Context) {
+	for ctx.Err() == nil {
+		if h.well() {
+			h.tell(h.manager.Alive())
+		}
+		_ = backoff.Wait(ctx, pings) // the loop looks at the context
+	}
 }

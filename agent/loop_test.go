@@ -159,8 +159,8 @@ func TestWedgedLoopStopsPinging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta := newTestAgent(t, 1, "")
 		m := &fakeManager{}
-		ta.manager = m
-		background(t, ta.ping)
+		ta.heart.manager = m
+		background(t, ta.heart.ping)
 		background(t, func(ctx context.Context) { ta.loop(ctx, nil) })
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
@@ -189,7 +189,7 @@ func TestLoopReloads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ta := newTestAgent(t, 1, "")
 		m := &fakeManager{}
-		ta.manager = m
+		ta.heart.manager = m
 		reload := make(chan os.Signal, 1)
 		background(t, func(ctx context.Context) { ta.loop(ctx, reload) })
 		ta.writeConfig("[sharing]\nshares = 2\n")

@@ -38,7 +38,7 @@ func TestPlanUnreadable(t *testing.T) {
 					t.Errorf("problems: %q", v.problems)
 				}
 			}
-			ta.sweepNow()
+			ta.sweeper.now()
 			if ta.access.has(uuid(0), 1001) || !ta.access.has(uuid(1), 1000) {
 				t.Error("access is not that of the jobs which run")
 			}
@@ -46,7 +46,7 @@ func TestPlanUnreadable(t *testing.T) {
 				t.Errorf("the file says %q", got)
 			}
 			ta.proc.End(100)
-			ta.sweepNow()
+			ta.sweeper.now()
 			if v := ta.apply(false); len(v.problems) > 0 {
 				t.Errorf("the job has ended: %q", v.problems)
 			}

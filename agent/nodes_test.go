@@ -98,6 +98,7 @@ func (n *nodesAgent) again() {
 		Wall: n.kernel, Jobs: n.jobs, Processes: n.Agent.proc, HTCondor: n.Agent.proc, Metrics: n.metrics, Log: n.log,
 		Proc: n.proc.Root, Root: n.root,
 	})
+	n.connect()
 }
 
 // driverSays writes what the driver shows in /proc: instance i of GPU 0 has the
@@ -162,7 +163,7 @@ func (n *nodesAgent) process(st starter.Starter) {
 func (n *nodesAgent) end(st starter.Starter) {
 	n.proc.End(st.PID + 1000)
 	n.proc.End(st.PID)
-	n.sweepNow()
+	n.sweeper.now()
 }
 
 func (n *nodesAgent) round() { n.nodes.Round(n.view.Load().isolation(), time.Now()) }
@@ -347,8 +348,8 @@ func TestNodesNotAtStart(t *testing.T) {
 	}
 }
 
-// TestStartLink: what supervisors read, from what a node can do.
-func TestStartLink(t *testing.T) {
+// TestStartWord: what supervisors read, from what a node can do.
+func TestStartWord(t *testing.T) {
 	n := newNodesAgent(t)
 	for _, c := range []struct {
 		name string
@@ -364,10 +365,7 @@ func TestStartLink(t *testing.T) {
 	} {
 		v := *n.view.Load()
 		c.do(&v)
-		if err := n.linkStart(&v); err != nil {
-			t.Fatal(err)
-		}
-		if got, _ := os.Readlink(startLink(v.config.Paths)); got != c.want {
+		if got := v.startWord(n.nodes.Enforced()); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
@@ -375,6 +373,14 @@ func TestStartLink(t *testing.T) {
 	n.round()
 	if n.nodes.Enforced() {
 		t.Error("rules count as enforced")
+	}
+	link := filepath.Join(n.view.Load().config.Paths.Run, "condor", "start")
+	if got, err := os.Readlink(link); err == nil {
+		t.Errorf("supervisors read %q before the link is written", got)
+	}
+	n.linkSupervisors()
+	if got, _ := os.Readlink(link); got != n.view.Load().startWord(false) {
+		t.Errorf("supervisors read %q", got)
 	}
 }
 

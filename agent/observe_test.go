@@ -33,7 +33,7 @@ func TestObserveChangesNothing(t *testing.T) {
 			t.Errorf("it wrote %s", path)
 		}
 	}
-	if said := ta.acceptances(); len(said) > 0 {
+	if said := ta.answers.acceptances(); len(said) > 0 {
 		t.Errorf("the startd hears %+v", said)
 	}
 	if s := ta.status(); !s.Observe || !s.GPUs[0].Accept || len(s.Walls) > 0 || len(s.MPS) > 0 || len(s.Warnings) > 1 { // that of the test's directory
@@ -44,9 +44,9 @@ func TestObserveChangesNothing(t *testing.T) {
 	if refusal == nil || !refusal.Requeue || !strings.Contains(refusal.Reason, "restart HTCondor") {
 		t.Errorf("a hook of an earlier mode hears %+v", refusal)
 	}
-	_, errClose := ta.closeGPU(api.Request{GPU: "all", Reason: "x"})
-	_, errNode := ta.askNode(api.Request{Verb: api.VerbQuiesce, Reason: "x"})
-	_, errVerify := ta.verify(t.Context(), "")
+	_, errClose := ta.answers.closeGPU(api.Request{GPU: "all", Reason: "x"})
+	_, errNode := ta.answers.askNode(api.Request{Verb: api.VerbQuiesce, Reason: "x"})
+	_, errVerify := ta.answers.verify(t.Context(), "")
 	for _, err := range []error{errClose, errNode, errVerify} {
 		if err == nil || !strings.Contains(err.Error(), `mode = "observe"`) {
 			t.Errorf("an operator hears %v", err)
@@ -144,7 +144,7 @@ func TestObservedJobs(t *testing.T) {
 		t.Error("a docker universe job is not known as one")
 	}
 	ta.proc.End(300)
-	ta.sweepNow()
+	ta.sweeper.now()
 	ta.proc.starter(400, "slot1_3") // the same slot's next job
 	look(stockAd("slot1_3", "11.0", 400, 1))
 	if r := ta.entry("slot1_3"); r.ID != "11.0" || r.GPU != uuid(1) || r.Beside {

@@ -30,7 +30,8 @@ func simulatedH200(t *testing.T) *simulated {
 	g.Name, g.Memory, g.Capability, g.Multiprocessors = "NVIDIA H200", 143771, gpu.ComputeCapability{Major: 9}, 132
 	s := simulatedNode(t, inv.Driver, "H200", inv, partitionedIn(4))
 	s.jobs = jobs.New(s.proc) // without whatever HTCondor this machine runs
-	s.admission, s.ender, s.reader = s.newAdmission(), s.newEnder(), s.newReader()
+	s.newAdmission()
+	s.connect()
 	return s
 }
 
@@ -174,7 +175,7 @@ func TestSimulatedPartitions(t *testing.T) {
 		}
 	}
 	endOne()
-	s.sweepNow()
+	s.sweeper.now()
 	five, _ := s.starter("slot1_1")
 	if env := s.admitted(five); env[mps.PartitionVariable] == "" || env[mps.PartitionVariable] == b[mps.PartitionVariable] {
 		t.Errorf("after a slot ended: %v", env)

@@ -115,7 +115,7 @@ func TestPartitionedShares(t *testing.T) {
 		t.Errorf("after the agent's restart %s, want %s; %d restarts; %q", got, second, *restarts, ta.reason(0))
 	}
 	ta.proc.End(100)
-	ta.sweepNow()
+	ta.sweeper.now()
 	ta.apply(false)
 	if text := ta.read(partitions.File(ta.config())); strings.Contains(text, `"PID": 100,`) || !strings.Contains(text, `"PID": 101,`) {
 		t.Errorf("after a slot ended: %s", text)
@@ -148,7 +148,7 @@ func TestOtherPartitions(t *testing.T) {
 		t.Errorf("reason %q", why)
 	}
 	ta.proc.End(100)
-	ta.sweepNow()
+	ta.sweeper.now()
 	ta.apply(false)
 	if why := ta.reason(0); why != "" || *restarts != 1 {
 		t.Errorf("%q after %d restarts", why, *restarts)

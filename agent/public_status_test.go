@@ -16,7 +16,7 @@ func TestPublicStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	say := func(uid uint32) string {
-		text, err := json.Marshal(ta.public.Status(uid))
+		text, err := json.Marshal(ta.answers.public.Status(uid))
 		if err != nil {
 			t.Fatal(err)
 		}

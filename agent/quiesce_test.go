@@ -13,13 +13,14 @@ import (
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/release"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 func (ta *testAgent) order(verb string) api.NodeStatus {
 	ta.t.Helper()
-	s, err := ta.askNode(api.Request{Verb: verb, Reason: "driver 580"})
+	s, err := ta.answers.askNode(api.Request{Verb: verb, Reason: "driver 580"})
 	if err != nil {
 		ta.t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func TestQuiesce(t *testing.T) {
 	ta.startd.slots = nil
 	ta.startd.mu.Unlock()
 	ta.proc.End(100)
-	ta.sweepNow()
+	ta.sweeper.now()
 	for range jobs.MostAsked {
 		ta.startds.Ask(ctx)
 	}
@@ -145,7 +146,7 @@ func TestQuiesce(t *testing.T) {
 	if why := ta.quiescer.TryResume(ctx); why != "" || ta.reason(0) != "" || ta.quiescer.Status().Phase != "" {
 		t.Errorf("%q, %q, %+v", why, ta.reason(0), ta.quiescer.Status())
 	}
-	if _, err := os.Stat(quiescedInventory(ta.config())); err == nil {
+	if _, err := os.Stat(release.Inventory(ta.config())); err == nil {
 		t.Error("a file stays behind")
 	}
 }
@@ -226,7 +227,7 @@ func TestRevert(t *testing.T) {
 	if s := ta.status(); !s.PlanApplied.IsZero() {
 		t.Errorf("a plan is in force since %s", s.PlanApplied)
 	}
-	ta.feedback.Note(api.OpMonitor, true, time.Now()) // of the startd that is about to restart without us
+	ta.answers.feedback.Note(api.OpMonitor, true, time.Now()) // of the startd that is about to restart without us
 	if strings.Contains(scrapeOf(t, ta.Agent), "gpuslot_condor_feedback_timestamp") {
 		t.Error("GpuslotCondorFeedbackStale waits for a monitor that was taken away")
 	}

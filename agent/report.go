@@ -2,48 +2,56 @@ package agent
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
 )
 
-// reportChanges logs what is new since the last round, once, and tells the
-// service manager how things stand.
-func (a *Agent) reportChanges(old, new *view) {
+// reporter logs what is new since the last round.
+type reporter struct {
+	history *history.Writer
+	heart   *heart
+	before  *before
+	log     *slog.Logger
+}
+
+// changes logs what is new since the last round, once, and gives the service manager its line.
+func (r *reporter) changes(old, new *view) {
 	if new.configError != "" && new.configError != old.configError {
-		a.log.Error("configuration rejected; the plan in force stays", "err", new.configError)
+		r.log.Error("configuration rejected; the plan in force stays", "err", new.configError)
 	}
 	if new.planned && !old.applied.Equal(new.applied) {
-		for _, line := range a.newsOf(old, new) {
-			a.history.Event(history.Event{Kind: history.EventPlan, By: history.ByAgent, Text: line})
-			a.log.Info("plan", "change", line)
+		for _, line := range r.newsOf(old, new) {
+			r.history.Event(history.Event{Kind: history.EventPlan, By: history.ByAgent, Text: line})
+			r.log.Info("plan", "change", line)
 		}
 		for _, w := range new.plan.Warnings {
-			a.log.Warn("plan", "warning", w)
+			r.log.Warn("plan", "warning", w)
 		}
 	}
 	if new.closed != old.closed {
 		if new.closed == "" {
-			a.log.Info("GPUs are offered again")
+			r.log.Info("GPUs are offered again")
 		} else {
-			a.log.Error("no GPU takes jobs", "err", new.closed)
+			r.log.Error("no GPU takes jobs", "err", new.closed)
 		}
 	}
 	for _, p := range new.problems {
 		if !slices.Contains(old.problems, p) {
-			a.log.Warn("problem", "err", p)
+			r.log.Warn("problem", "err", p)
 		}
 	}
-	a.reportGuards(old, new)
-	a.tell(a.manager.Status(new.summary()))
+	r.closures(old, new)
+	r.heart.tell(r.heart.manager.Status(new.summary()))
 }
 
 // newsOf are the changes of a plan; a first one is not compared with nothing.
-func (a *Agent) newsOf(old, new *view) []string {
+func (r *reporter) newsOf(old, new *view) []string {
 	before := old.plan
 	if !old.planned {
-		before = a.recalled
+		before = r.before.plan
 	}
 	if before.Schema == "" {
 		return []string{fmt.Sprintf("The node's first plan, for %d GPUs.", len(new.plan.GPUs))}
@@ -51,24 +59,24 @@ func (a *Agent) newsOf(old, new *view) []string {
 	return plan.Diff(before, new.plan)
 }
 
-// reportGuards logs GPUs that were closed or opened.
-func (a *Agent) reportGuards(old, new *view) {
+// closures logs GPUs that were closed or opened.
+func (r *reporter) closures(old, new *view) {
 	for _, g := range new.plan.GPUs {
 		before, now := old.reasons[g.UUID], new.reasons[g.UUID]
 		switch {
 		case g.Place != "" && g.Device == "": // its GPU has another layout
 		case !g.Shared() && !g.Alone() || (before == "") == (now == ""):
 		case now == "" && new.held[g.UUID]:
-			a.history.Event(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "The agent sees " +
+			r.history.Event(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "The agent sees " +
 				"no reason any more to keep it closed; its owners do."})
-			a.log.Info("GPU would be open, but is held", "gpu", g.UUID)
+			r.log.Info("GPU would be open, but is held", "gpu", g.UUID)
 		case now == "":
-			a.history.Event(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "It takes jobs " +
+			r.history.Event(history.Event{Kind: history.EventOpen, GPU: g.UUID, By: history.ByAgent, Text: "It takes jobs " +
 				"again."})
-			a.log.Info("GPU opened", "gpu", g.UUID)
+			r.log.Info("GPU opened", "gpu", g.UUID)
 		default:
-			a.history.Event(history.Event{Kind: history.EventClose, GPU: g.UUID, By: history.ByAgent, Text: now})
-			a.log.Error("GPU closed", "gpu", g.UUID, "err", now)
+			r.history.Event(history.Event{Kind: history.EventClose, GPU: g.UUID, By: history.ByAgent, Text: now})
+			r.log.Error("GPU closed", "gpu", g.UUID, "err", now)
 		}
 	}
 }

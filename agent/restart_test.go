@@ -25,13 +25,13 @@ func TestRestart(t *testing.T) {
 	ta.daemons.change(uuid(1), func(d *fakeDaemon) {
 		d.servers = []mps.Server{{ID: process.ID{PID: 50}, Clients: []int{200, 201}}}
 	})
-	if _, err := ta.Agent.restart(ctx, "1", false); err == nil || !strings.Contains(err.Error(), "GPU 1 has 2 MPS clients (pids 200 201)") {
+	if _, err := ta.answers.restart(ctx, "1", false); err == nil || !strings.Contains(err.Error(), "GPU 1 has 2 MPS clients (pids 200 201)") {
 		t.Errorf("with clients: %v", err)
 	}
 	if len(happened) > 0 {
 		t.Errorf("happened: %q", happened)
 	}
-	text, err := ta.Agent.restart(ctx, string(uuid(1)), true)
+	text, err := ta.answers.restart(ctx, string(uuid(1)), true)
 	if err != nil || !strings.HasPrefix(text, "control daemon of GPU 1 ("+string(uuid(1))+") restarted: pid ") {
 		t.Errorf("forced: %q, %v", text, err)
 	}
@@ -41,7 +41,7 @@ func TestRestart(t *testing.T) {
 	for name, want := range map[string]string{
 		"7": `there is no GPU "7" in the plan`, "": `there is no GPU ""`, "00000000": "begins the UUIDs of 2 GPUs",
 	} {
-		if _, err := ta.Agent.restart(ctx, name, false); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ta.answers.restart(ctx, name, false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", name, err, want)
 		}
 	}

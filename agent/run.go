@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,31 +13,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpuslot/gpuslot/agent/access"
 	"github.com/gpuslot/gpuslot/agent/budget"
-	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/dcgm"
-	"github.com/gpuslot/gpuslot/agent/elastic"
-	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/agent/hardware"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/isolation"
-	"github.com/gpuslot/gpuslot/agent/jobs"
-	"github.com/gpuslot/gpuslot/agent/layouts"
-	"github.com/gpuslot/gpuslot/agent/metrics"
-	"github.com/gpuslot/gpuslot/agent/modes"
-	"github.com/gpuslot/gpuslot/agent/page"
-	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/observe"
+	"github.com/gpuslot/gpuslot/agent/release"
 	"github.com/gpuslot/gpuslot/agent/starter"
-	"github.com/gpuslot/gpuslot/agent/status"
 	"github.com/gpuslot/gpuslot/agent/store"
-	"github.com/gpuslot/gpuslot/agent/waiting"
-	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
-	"github.com/gpuslot/gpuslot/mps"
 )
+
+// ErrAnew asks for a new process: a library of the driver that was loaded once
+// stays in a process until it ends, so that a driver is let go, and another one
+// taken up, only so.
+var ErrAnew = errors.New("gpuslotd has to start again")
 
 // Run is the agent's life: until the context ends, or until it cannot go on.
 // Control daemons live on after it, and so do the jobs. If the configuration it
@@ -76,7 +68,7 @@ func run(ctx context.Context, o Options) error {
 	a.recall(cfg.Paths)
 	if o.WaitForHardware { // a driver that is still loading: HTCondor is to start with the right layout
 		a.hardware.Await(ctx, cmp.Or(o.hardwareTimeout, hardwareTimeout), func(why string) {
-			a.tell(a.manager.Status("waiting for the GPUs: " + why))
+			a.heart.tell(a.heart.manager.Status("waiting for the GPUs: " + why))
 		})
 	}
 	a.apply(ctx, true)
@@ -89,88 +81,41 @@ func run(ctx context.Context, o Options) error {
 	return a.serve(ctx, o, cfg)
 }
 
-// newAgent is wiring.
-func newAgent(o Options, cfg config.Config) (*Agent, error) {
-	a := &Agent{
-		log: o.Log, configFile: o.ConfigFile, version: o.Build.Version, own: uint32(os.Geteuid()),
-		startd: o.Startd, settings: o.Settings, pool: o.Pool, manager: o.Manager, daemons: o.daemons, clients: o.clients,
-		wake: make(chan struct{}, 1), history: history.NewWriter(cfg.Paths, o.Log),
+// Release undoes what gpuslot did to the node: it stops the control daemons,
+// removes the MIG devices that it made and restores MIG and compute modes, and
+// removes the generated files. The agent must not run. With jobs on its GPUs it
+// refuses, unless forced: their MPS servers end with the daemons; MIG devices in
+// use stay in any case.
+func Release(ctx context.Context, o Options, force bool) error {
+	cfg, err := config.Load(o.ConfigFile)
+	if err != nil {
+		return err
 	}
-	a.hardware = hardware.New(hardware.Options{
-		Source: o.Hardware, Expected: o.ExpectedGPUs, Mismatch: o.DriverMismatch, Log: a.log,
-	})
-	if a.manager == nil {
-		a.manager = nobody{}
+	unlock, err := lockRun(cfg.Paths)
+	if err != nil {
+		return err
 	}
-	if a.daemons == nil {
-		runner, err := o.Runner(cfg.Paths)
-		if err != nil {
-			return nil, err
-		}
-		real := mps.New(cfg.Paths.PipeRoot(), cfg.Paths.ControlDaemon, runner)
-		a.daemons, a.clients, o.servers = real, real, real
+	defer unlock()
+	a, err := newAgent(o, cfg)
+	if err != nil {
+		return err
 	}
-	if a.pipes = o.pipes; a.pipes == nil {
-		a.pipes = access.PipeDirectories{Root: cfg.Paths.PipeRoot()}
-	}
-	sys := cmp.Or(o.sys, "/sys")
-	probe := o.probe
-	if probe == nil {
-		probe = func(ctx context.Context, program string) (mps.Capabilities, error) {
-			return mps.Probe(ctx, program, cfg.Paths.Run)
+	a.recall(cfg.Paths)
+	if !force {
+		if err := release.Idle(ctx, a.jobs, a.startds.Ask); err != nil {
+			return err
 		}
 	}
-	a.prober = &capability.Prober{Probe: probe, MemoryLimits: o.MemoryLimits, Sys: sys, Log: o.Log}
-	a.cgroupRoot = o.cgroupRoot
-	if a.cgroupRoot == "" {
-		a.cgroupRoot = filepath.Join(sys, "fs/cgroup") // where NVIDIA's driver looks, too
+	if err := a.keeper.StopAll(ctx); err != nil {
+		return err
 	}
-	a.closures = closures.NewTable(cfg.Paths.ClosuresFile())
-	a.quiescer = &closures.Quiescer{
-		Table: a.closures, Jobs: quiesced{a}, Driver: quiesced{a}, GPUs: quiesced{a}, Events: a.history, Log: a.log,
-		Inventory: quiescedInventory(cfg.Paths), Wake: func() { nudge(a.wake) },
-	}
-	root := o.proc
-	if root == "" {
-		root = "/proc"
-	}
-	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own, Mount: a.cgroupRoot}
-	a.jobs, a.access = jobs.New(a.proc), access.NewList(a.pipes, a.clients)
-	a.startds = a.newStartds()
-	a.modes = modes.New(modes.Options{
-		File: modes.File(cfg.Paths), Hardware: o.Hardware, Jobs: a.jobs, Startds: a.startds, Node: a.proc, Log: a.log,
-	})
-	a.troubles = faults.NewWatcher(faults.Options{
-		Alarms: o.Alarms, File: faults.File(cfg.Paths), Events: a.history, Log: a.log,
-		Node: func() faults.Node { return a.view.Load().faults() }, Changed: func() { nudge(a.wake) },
-	})
-	a.queue = waiting.NewQueue(a.log)
-	a.elastic = elastic.NewGroup(elastic.Options{Jobs: a.jobs, Slots: a.startd, Events: a.history, Log: a.log})
-	a.verifier = a.newVerifier(o, cfg.Paths)
-	a.metrics = metrics.New(o.Build, func() *status.Snapshot { return a.reader.Take(time.Now()) })
-	a.layouts = layouts.New(layouts.Options{
-		Executor: o.MIG, Paths: cfg.Paths, Jobs: a.jobs, Daemons: layoutDaemons{a}, Metrics: a.metrics,
-		Events: a.history, Log: a.log, Beat: a.beat,
-	})
-	a.newKeeper(o.servers, cfg.Paths)
-	a.nodes = isolation.New(isolation.Options{
-		Wall: o.DeviceNodes, Jobs: a.jobs, Processes: a.proc, HTCondor: a.proc, Metrics: a.metrics, Log: a.log,
-		Proc: root, Root: a.cgroupRoot,
-	})
-	a.limits = budget.NewLimits(budget.Options{
-		Driver: o.Cgroups, Jobs: a.jobs, Processes: a.proc, Cgroups: a.proc, Metrics: a.metrics, Log: a.log,
-		Root: a.cgroupRoot, File: cgroupsFile(cfg.Paths),
-	})
-	a.admission, a.ender = a.newAdmission(), a.newEnder()
-	a.view.Store(&view{config: cfg, next: cfg})
-	err := a.newSampling(o.Usage, cfg.Usage, root)
-	a.reader = a.newReader()
-	a.public.Look = a.reader.Look
-	node, errPage := page.Handler(func() page.Node { return page.NodeOf(a.reader.Take(time.Now())) }, &a.lastHour)
-	a.port = &metrics.Port{Metrics: a.metrics, Sockets: o.Ports, Log: a.log, Web: metrics.Web{
-		Config: cfg.Metrics.WebConfig, Page: node, Ready: func() bool { return a.view.Load().planned },
-	}}
-	return a, errors.Join(err, errPage)
+	return errors.Join(
+		a.limits.Release(ctx),
+		a.nodes.OpenOutside(),
+		a.layouts.Leave(ctx, a.planner.node(a.view.Load(), gpu.Inventory{})),
+		a.modes.Restore(ctx, a.hardware.Inventory),
+		release.RemoveGenerated(cfg),
+	)
 }
 
 // lockRun keeps a second agent, or a --release, from the same directory.
@@ -198,14 +143,10 @@ func lockRun(p config.Paths) (unlock func(), err error) {
 // recall takes over what an earlier agent left: its plan's control daemons,
 // the running starters, and the open pipe directories.
 func (a *Agent) recall(p config.Paths) {
-	switch old, err := plan.Read(p.PlanFile()); {
-	case err == nil:
-		a.recalled = old
-		a.keeper.Recall(old.ControlDaemons())
-	case !errors.Is(err, fs.ErrNotExist):
-		a.lostPlan = err
+	if err := a.before.read(p); err != nil {
 		a.log.Error("the plan of the gpuslotd before this one is not known", "err", err)
 	}
+	a.keeper.Recall(a.before.plan.ControlDaemons())
 	a.jobs.Await((&starter.Arrivals{}).New(a.proc, time.Now()))
 	if err := a.access.Read(); err != nil {
 		a.log.Error("who has access to which GPU is not known", "err", err)
@@ -252,23 +193,30 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	srv := a.newServer(a.proc, filepath.Join(cfg.Paths.Libexec, hookProgram))
+	srv := a.answers.server(a.proc, filepath.Join(cfg.Paths.Libexec, hookProgram))
 	wg.Go(func() {
 		if err := srv.Serve(ctx, listener); err != nil {
 			cancel(err)
 		}
 	})
 	wg.Go(func() { a.startds.Run(ctx) })
-	wg.Go(func() { a.sweep(ctx) })
-	wg.Go(func() { a.listenToPool(ctx) })
-	wg.Go(func() { a.ping(ctx) })
+	wg.Go(func() { a.sweeper.run(ctx, &a.node) })
+	if a.pool != nil {
+		wg.Go(func() { a.queue.Run(ctx, a.pool, a.interest, a.answered) })
+	}
+	wg.Go(func() { a.heart.ping(ctx) })
 	wg.Go(func() { a.history.Run(ctx) })
 	wg.Go(func() { a.sampling.Run(ctx) })
 	wg.Go(func() { a.sampling.Watch(ctx) })
-	wg.Go(func() { a.discoverJobs(ctx) })
-	wg.Go(func() { a.limits.Run(ctx, a.limitConditions) })
 	wg.Go(func() {
-		a.nodes.Run(ctx, func() isolation.Conditions { return a.view.Load().isolation() }, a.tellSupervisors)
+		observe.Jobs{Node: a.proc, Discover: a.discovered, Observed: func() (bool, time.Duration) {
+			v := a.view.Load()
+			return v.plan.Observe, v.config.Usage.Interval
+		}}.Run(ctx)
+	})
+	wg.Go(func() { a.limits.Run(ctx, func() budget.Conditions { return a.view.Load().limits() }) })
+	wg.Go(func() {
+		a.nodes.Run(ctx, func() isolation.Conditions { return a.view.Load().isolation() }, a.linkSupervisors)
 	})
 	wg.Go(func() { a.verifier.Run(ctx) })
 	wg.Go(func() { a.quiescer.Resume(ctx) })
@@ -276,7 +224,7 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.troubles.ReadKernelLog(ctx, o.KernelLog) })
 	defer a.ender.Wait()
 	wg.Go(func() { a.port.Serve(ctx, o.Metrics, cfg.Metrics.Listen) })
-	a.tell(a.manager.Ready())
+	a.heart.tell(a.heart.manager.Ready())
 	a.history.Event(
 		history.Event{Kind: history.EventStart, By: history.ByAgent, Text: "gpuslotd " + a.version + " started."},
 	)
@@ -314,66 +262,12 @@ func (a *Agent) listen(o Options, cfg config.Config) (*net.UnixListener, error) 
 	return l, os.Chmod(path, 0o666)
 }
 
-// sweepEvery is how long a finished job's access to its GPU may outlive it.
-const sweepEvery = 5 * time.Second
-
-// sweep drops slots whose jobs have ended.
-func (a *Agent) sweep(ctx context.Context) {
-	t := time.NewTicker(sweepEvery)
-	defer t.Stop()
-	mapping := dcgm.Mapping{Log: a.log}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			// On an observed node each sample does: nobody waits for its GPU, and the record of a job
-			// has its last seconds then.
-			v := a.view.Load()
-			if !v.plan.Observe || !a.sampling.Fresh(time.Now()) {
-				a.sweepNow()
-			}
-			if v.planned {
-				mapping.Update(v.config.Usage.DCGMJobMapping, &v.plan, a.jobs.Running())
-			}
-		}
-	}
-}
-
-// sweepNow drops the jobs whose starters have ended, shuts out the accounts that need no
-// access any more, and records what ended.
-func (a *Agent) sweepNow() {
-	ended := a.jobs.DropEnded()
-	err := a.access.Sweep(a.jobs.Needs)
-	a.finish(ended)
-	if err != nil {
-		a.log.Error("a pipe directory stays open", "err", err)
-	}
-}
-
-// finish records the end of jobs. It waits for nothing.
-func (a *Agent) finish(ended []jobs.Job) {
-	now := time.Now()
-	for _, r := range ended {
-		a.log.Info("a job ended", "slot", r.Starter.Slot, "job", r.ID, "gpu", r.GPU)
-		rec := a.sampling.Record(r, now)
-		a.history.Record(rec)
-		a.history.Event(history.Event{
-			Time: now, Kind: history.EventEnd, GPU: r.GPU, Slot: condor.SlotName(r.Starter.Slot), Job: r.ID,
-			Text: history.EndText(rec),
-		})
-		a.ender.Forget(r.Starter)
-		a.admission.Forget(r.Starter)
-		a.limits.Wake()
-		a.nodes.Wake()
-	}
-}
-
-// tell logs what the service manager could not be told.
-func (a *Agent) tell(err error) {
-	if err != nil {
-		a.log.Warn("service manager not told", "err", err)
-	}
+// withoutDriver are the options of an agent that touches no GPU.
+func (o Options) withoutDriver(p config.Paths) Options {
+	o.Hardware, o.WaitForHardware, o.ExpectedGPUs = hardware.Recorded{Path: release.Inventory(p)}, false, 0
+	o.Usage, o.Alarms, o.CUDA, o.Cgroups, o.MemoryLimits, o.DriverMismatch = nil, nil, nil, nil, nil, nil
+	o.MIG.Hardware = nil
+	return o
 }
 
 // hookProgram is what the generated configuration names as the hook.

@@ -34,7 +34,7 @@ func serveTestAgent(t *testing.T, gpus int) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := ta.newServer(ta.proc.of(4294967), ta.proc.Program("/usr/libexec/gpuslot/gpuslot-condor"))
+	srv := ta.answers.server(ta.proc.of(4294967), ta.proc.Program("/usr/libexec/gpuslot/gpuslot-condor"))
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(t.Context())
 	go func() { s.done <- srv.Serve(ctx, l) }()
@@ -189,7 +189,7 @@ func TestServeManyAtOnce(t *testing.T) {
 		t.Errorf("START is not told: %q", why)
 	}
 	ta.proc.End(2000 + indexGranted(replies))
-	ta.sweepNow()
+	ta.sweeper.now()
 	if why := ta.reason(0); why != "" {
 		t.Errorf("after a job has ended: %q", why)
 	}

@@ -35,11 +35,11 @@ func TestSilence(t *testing.T) {
 	if d, known := silent(ta, long); d < long-time.Second || !known {
 		t.Errorf("it never asked: silent for %s, known %v", d, known)
 	}
-	ta.feedback.Note(api.OpUsage, true, time.Now())
+	ta.answers.feedback.Note(api.OpUsage, true, time.Now())
 	if d, _ := silent(ta, long); d == 0 {
 		t.Error("another question is taken for the one about GPUs")
 	}
-	ta.feedback.Note(api.OpMonitor, true, time.Now())
+	ta.answers.feedback.Note(api.OpMonitor, true, time.Now())
 	if d, known := silent(ta, 0); d != 0 || !known {
 		t.Errorf("it asked: silent for %s, known %v", d, known)
 	}
@@ -57,7 +57,7 @@ func TestSilence(t *testing.T) {
 		},
 		"quiescing": func(t *testing.T) *testAgent {
 			ta := answering(t, "")
-			if _, err := ta.askNode(api.Request{Verb: api.VerbQuiesce, Reason: "driver"}); err != nil {
+			if _, err := ta.answers.askNode(api.Request{Verb: api.VerbQuiesce, Reason: "driver"}); err != nil {
 				t.Fatal(err)
 			}
 			return ta
@@ -67,7 +67,7 @@ func TestSilence(t *testing.T) {
 			t.Errorf("%s: silent for %s, known %v", name, d, known)
 		}
 	}
-	ta.feedback = server.Feedback{}
+	ta.answers.feedback = server.Feedback{}
 	ta.startds.Said().Answers = time.Now().Add(-long)
 	s := ta.status()
 	if len(s.Errors) != 1 || !strings.Contains(s.Errors[0], "has not asked for 2m") || s.GPUs[0].Accept || !strings.Contains(s.GPUs[0].Reason, "has not asked") {
@@ -78,7 +78,7 @@ func TestSilence(t *testing.T) {
 	if asks != 0 || accepts != 0 || !known {
 		t.Errorf("metrics: asks %v, accepts %v", asks, accepts)
 	}
-	if !ta.acceptances()[0].Accept {
+	if !ta.answers.acceptances()[0].Accept {
 		t.Error("its next question would hear that the GPU is closed")
 	}
 }
@@ -92,7 +92,7 @@ func TestSettingsOfTheFirstRound(t *testing.T) {
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	ta.settings = func(context.Context) (condor.Settings, error) { // as condor_config_val reads the file
+	ta.htcondor.settings = func(context.Context) (condor.Settings, error) { // as condor_config_val reads the file
 		now := condor.Settings{}
 		text, _ := os.ReadFile(file)
 		for k := range strings.Lines(string(text)) {
@@ -121,7 +121,7 @@ func TestSiteSettings(t *testing.T) {
 	set("RESERVED_MEMORY", "1000", site)
 	set("NUM_SLOTS_TYPE_1", "1", site)
 	ta.restart()
-	ta.settings = func(context.Context) (condor.Settings, error) { return settings, nil }
+	ta.htcondor.settings = func(context.Context) (condor.Settings, error) { return settings, nil }
 	host := ta.view.Load().plan.Host
 	v := ta.apply(true)
 	if want := (gpu.Host{Name: host.Name, CPUs: 20, Memory: host.Memory - 1000}); v.plan.Host != want {

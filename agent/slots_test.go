@@ -42,12 +42,12 @@ func TestAccess(t *testing.T) {
 		t.Errorf("%d changes of access for two jobs of one account", ta.access.calls)
 	}
 	ta.proc.End(100)
-	ta.sweepNow()
+	ta.sweeper.now()
 	if !ta.access.has(uuid(0), 1000) {
 		t.Error("access ended with the first of two jobs")
 	}
 	ta.proc.End(101)
-	ta.sweepNow()
+	ta.sweeper.now()
 	if ta.access.has(uuid(0), 1000) {
 		t.Error("access outlives the last job")
 	}
@@ -98,7 +98,7 @@ func TestTenancy(t *testing.T) {
 	if r := ta.refuse(bob, 1001, "bob", uuid(0), 4096); r.Code != api.CodeOtherTenant {
 		t.Errorf("refusal = %+v", r)
 	}
-	if acc := ta.acceptances()[0]; !acc.Accept || acc.Tenant != "alice" {
+	if acc := ta.answers.acceptances()[0]; !acc.Accept || acc.Tenant != "alice" {
 		t.Errorf("acceptance = %+v", acc)
 	}
 	// Her job has ended, but nobody has looked yet: bob's admission does.
@@ -107,7 +107,7 @@ func TestTenancy(t *testing.T) {
 	if ta.access.has(uuid(0), 1000) || !ta.access.has(uuid(0), 1001) {
 		t.Error("the pipe directory is not bob's alone")
 	}
-	if acc := ta.acceptances()[0]; acc.Tenant != "bob" {
+	if acc := ta.answers.acceptances()[0]; acc.Tenant != "bob" {
 		t.Errorf("acceptance = %+v", acc)
 	}
 }
@@ -217,7 +217,7 @@ func TestRestartAdopts(t *testing.T) {
 	if why := ta.reason(0); !strings.Contains(why, "before gpuslotd started") {
 		t.Errorf("START is not told: %q", why)
 	}
-	ta.sweepNow()
+	ta.sweeper.now()
 	if !ta.access.has(uuid(0), 1000) {
 		t.Error("access was taken that an unknown job may need")
 	}
@@ -234,7 +234,7 @@ func TestRestartAdopts(t *testing.T) {
 	if n := len(ta.jobs.Running()); n != 1 {
 		t.Errorf("%d slots are booked, want alice's alone", n)
 	}
-	ta.sweepNow()
+	ta.sweeper.now()
 	if !ta.access.has(uuid(0), 1000) || ta.access.has(uuid(1), 1001) {
 		t.Error("access is not that of the running jobs")
 	}
@@ -260,7 +260,7 @@ func TestRestartAfterAChangedAccount(t *testing.T) {
 	if r := ta.entry("slot1_1"); r.Account.Known {
 		t.Errorf("entry = %+v", r)
 	}
-	ta.sweepNow()
+	ta.sweeper.now()
 	if !ta.access.has(uuid(0), 1000) {
 		t.Error("access was taken that the job may need")
 	}
@@ -349,7 +349,7 @@ func TestStarterInAContainer(t *testing.T) {
 		t.Errorf("found %q", why)
 	}
 	ta.proc.End(101)
-	if ta.sweepNow(); ta.jobs.Unknown() != "" {
+	if ta.sweeper.now(); ta.jobs.Unknown() != "" {
 		t.Errorf("also found: %s", ta.jobs.Unknown())
 	}
 }
@@ -358,14 +358,14 @@ func TestStarterInAContainer(t *testing.T) {
 func TestOlderLayout(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	v := ta.view.Load()
-	now := condor.Startds(ta.node(v))[0].Plan
-	text, err := condor.ExecutionPoint(ta.node(v))
+	now := condor.Startds(ta.htcondor.node(v))[0].Plan
+	text, err := condor.ExecutionPoint(ta.htcondor.node(v))
 	if err != nil {
 		t.Fatal(err)
 	}
 	says := func(plan string) bool {
 		var slots []condor.Slot
-		for i, layout := range condor.Startds(ta.node(v))[0].Layout {
+		for i, layout := range condor.Startds(ta.htcondor.node(v))[0].Layout {
 			slots = append(slots, condor.Slot{Name: fmt.Sprintf("slot%d@x", i+1), Type: "Partitionable", Plan: plan, Config: condor.ConfigOf(text), Layout: layout})
 		}
 		ta.startd.set(slots, nil)
@@ -483,12 +483,12 @@ func TestStatusAsksAgain(t *testing.T) {
 		ta := newTestAgent(t, 1, "[htcondor]\nchanges = \"never\"\n")
 		v := ta.view.Load()
 		says := func(plan string) {
-			text, err := condor.ExecutionPoint(ta.node(v))
+			text, err := condor.ExecutionPoint(ta.htcondor.node(v))
 			if err != nil {
 				t.Fatal(err)
 			}
 			var slots []condor.Slot
-			for i, layout := range condor.Startds(ta.node(v))[0].Layout {
+			for i, layout := range condor.Startds(ta.htcondor.node(v))[0].Layout {
 				slots = append(slots, condor.Slot{
 					Name: fmt.Sprintf("slot%d@x", i+1), Type: "Partitionable", Plan: plan,
 					Config: condor.ConfigOf(text), Layout: layout,
@@ -512,7 +512,7 @@ func TestStatusAsksAgain(t *testing.T) {
 		if n := looks(); n != 1 {
 			t.Errorf("%d questions after a look at an older layout", n)
 		}
-		says(condor.Startds(ta.node(v))[0].Plan)
+		says(condor.Startds(ta.htcondor.node(v))[0].Plan)
 		if n := looks(); n != 0 {
 			t.Errorf("%d questions after a look at the right layout", n)
 		}

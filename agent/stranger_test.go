@@ -38,7 +38,7 @@ func TestTakenBack(t *testing.T) {
 				t.Errorf("the control daemon was told: %s", got)
 			}
 			ta.proc.End(other.PID)
-			ta.sweepNow()
+			ta.sweeper.now()
 			if ta.access.has(uuid(0), 1000) {
 				t.Error("the pipe directory is still open")
 			}

@@ -36,7 +36,7 @@ func takes(t *testing.T, more, profile string) (n *nodesAgent, place gpu.UUID, s
 
 // closed is why the startd keeps jobs from a GPU or MIG device.
 func (n *nodesAgent) closed(u gpu.UUID) string {
-	for _, acceptance := range n.acceptances() {
+	for _, acceptance := range n.answers.acceptances() {
 		if acceptance.UUID == string(u) {
 			return acceptance.Reason
 		}

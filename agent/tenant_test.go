@@ -22,7 +22,7 @@ func TestTenantOfAVO(t *testing.T) {
 	if r := ta.prepare(starter.Caller{UID: 1000, Hook: true, Starter: s}, job); r.Grant == nil {
 		t.Fatalf("%+v", r)
 	}
-	tenant := func() string { return ta.acceptances()[0].Tenant }
+	tenant := func() string { return ta.answers.acceptances()[0].Tenant }
 	if got := tenant(); got != "atlas" {
 		t.Fatalf("tenant %q", got)
 	}
@@ -65,7 +65,7 @@ func TestTenantThatIsNotSaid(t *testing.T) {
 	if r := ta.entry("slot1_1"); r.Budget != 4096 || !r.Confirmed {
 		t.Errorf("the job table has %+v", r)
 	}
-	got := ta.acceptances()[0]
+	got := ta.answers.acceptances()[0]
 	if got.Accept || !strings.Contains(got.Reason, "slot1_1 holds it and its tenant (accounting-group) is not known: condor_status prints") {
 		t.Errorf("START is told %+v", got)
 	}
@@ -76,14 +76,14 @@ func TestTenantThatIsNotSaid(t *testing.T) {
 	ad.Unsaid, ad.Group = "", "cms"
 	ta.startd.set([]condor.Slot{ad}, nil)
 	ta.startds.Ask(t.Context())
-	if got := ta.acceptances()[0]; !got.Accept || got.Tenant != "cms" || !s.Is(ta.entry("slot1_1").Starter) {
+	if got := ta.answers.acceptances()[0]; !got.Accept || got.Tenant != "cms" || !s.Is(ta.entry("slot1_1").Starter) {
 		t.Errorf("START is told %+v", got)
 	}
 	// What the hook said stands where the startd says nothing.
 	ad.Unsaid, ad.Group = "too long", ""
 	ta.startd.set([]condor.Slot{ad}, nil)
 	ta.startds.Ask(t.Context())
-	if got := ta.acceptances()[0]; !got.Accept || got.Tenant != "cms" {
+	if got := ta.answers.acceptances()[0]; !got.Accept || got.Tenant != "cms" {
 		t.Errorf("START is told %+v", got)
 	}
 }

@@ -257,7 +257,7 @@ func TestTrialWaits(t *testing.T) {
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = serverIn(mps.Active, 7) })
 	ta.round(f, "", "ACTIVE")
 	ta.proc.End(100)
-	ta.sweepNow()
+	ta.sweeper.now()
 	ta.round(f, "", "ACTIVE")
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = nil })
 	ta.round(f, "", "starts with the first job (last proven at ")
@@ -271,7 +271,7 @@ func TestTrialMeetsAJob(t *testing.T) {
 	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
 	ta.round(f, "", "ACTIVE (pid 70")
 	ta.proc.End(100)
-	ta.sweepNow()
+	ta.sweeper.now()
 	ta.round(f, "log, shutdown 70", "ACTIVE")
 	ta.round(f, "", "starts with the first job (last proven at ")
 }

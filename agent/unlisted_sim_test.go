@@ -82,7 +82,7 @@ func unlistedLife(t *testing.T, dir string) {
 			ta.sampling.Round(t.Context())
 		}
 	}
-	now := func() (api.Acceptance, api.StatusGPU) { return ta.acceptances()[0], ta.status().GPUs[0] }
+	now := func() (api.Acceptance, api.StatusGPU) { return ta.answers.acceptances()[0], ta.status().GPUs[0] }
 	set("0")
 	if a, s := now(); !a.Accept || a.UnlistedMiB != 0 || s.Unlisted != "" {
 		t.Fatalf("at first: %+v, %+v", a, s)

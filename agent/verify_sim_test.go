@@ -241,7 +241,7 @@ func TestVerifySimulated(t *testing.T) {
 			s := simulatedAgent(t, "")
 			tt.do(s)
 			begin := time.Now()
-			found, err := s.verify(t.Context(), "0")
+			found, err := s.answers.verify(t.Context(), "0")
 			if err != nil || len(found) != 1 {
 				t.Fatalf("%+v, %v", found, err)
 			}

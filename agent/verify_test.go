@@ -141,7 +141,7 @@ func (ta *testAgent) equip(f *fakeCUDA) {
 // verifyOne verifies GPU n, which must be tried.
 func (ta *testAgent) verifyOne(n int) api.Verification {
 	ta.t.Helper()
-	found, err := ta.verify(ta.t.Context(), string(uuid(n)))
+	found, err := ta.answers.verify(ta.t.Context(), string(uuid(n)))
 	if err != nil || len(found) != 1 || found[0].Skipped != "" {
 		ta.t.Fatalf("%+v, %v", found, err)
 	}
@@ -224,7 +224,7 @@ func TestVerifyIsAJob(t *testing.T) {
 		}
 		slices.Sort(want)
 		ta.proc.End(100)
-		ta.sweepNow()
+		ta.sweeper.now()
 		ta.verifyOne(0)
 		if o := f.orders[0]; !slices.Equal(o.Environment, want) || o.Account == nil || o.Account.UID != nobodysUID || o.Below != 1152 || o.Above != 4609 {
 			t.Errorf("order %+v, want the environment %q", o, want)
@@ -263,11 +263,11 @@ func TestVerifyHoldsTheGPU(t *testing.T) {
 		ta.nothingLeft(f)
 		f.during = nil
 		ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
-		found, err := ta.verify(t.Context(), "0")
+		found, err := ta.answers.verify(t.Context(), "0")
 		if err != nil || found[0].Skipped != "jobs run on it: try again when they have ended" || len(f.orders) != 1 {
 			t.Errorf("%+v, %v", found, err)
 		}
-		if all, err := ta.verify(t.Context(), ""); err != nil || len(all) != 2 || all[0].Skipped == "" || !all[1].OK {
+		if all, err := ta.answers.verify(t.Context(), ""); err != nil || len(all) != 2 || all[0].Skipped == "" || !all[1].OK {
 			t.Errorf("%+v, %v", all, err)
 		}
 	})
@@ -279,7 +279,7 @@ func TestVerifyGivesWay(t *testing.T) {
 		ta, f := verifying(t, 1, "")
 		done := make(chan []api.Verification)
 		go func() {
-			found, _ := ta.verify(t.Context(), "0")
+			found, _ := ta.answers.verify(t.Context(), "0")
 			done <- found
 		}()
 		synctest.Wait() // it waits for START to hear
@@ -299,16 +299,16 @@ func TestVerifyRefused(t *testing.T) {
 		ta, f := verifying(t, 2, "[gpu.\""+string(uuid(1))+"\"]\nmode = \"whole\"\n")
 		ta.daemons.kill(uuid(0), false)
 		for name, says := range map[string]string{"0": "is closed: its control daemon", "1": "it is not shared"} {
-			found, err := ta.verify(t.Context(), name)
+			found, err := ta.answers.verify(t.Context(), name)
 			if err != nil || len(found) != 1 || !strings.Contains(found[0].Skipped, says) {
 				t.Errorf("%s: %+v, %v", name, found, err)
 			}
 		}
-		if _, err := ta.verify(t.Context(), "7"); err == nil {
+		if _, err := ta.answers.verify(t.Context(), "7"); err == nil {
 			t.Error("there is no GPU 7")
 		}
 		ta.verifier.Start = nil
-		if found, _ := ta.verify(t.Context(), "0"); found[0].Skipped != verify.NoClients {
+		if found, _ := ta.answers.verify(t.Context(), "0"); found[0].Skipped != verify.NoClients {
 			t.Errorf("%+v", found)
 		}
 		if len(f.orders) != 0 || ta.status().GPUs[0].Verified != nil {
@@ -327,7 +327,7 @@ func TestVerifyUnderADeadAgent(t *testing.T) {
 		}
 		ta.restart()
 		ta.equip(f)
-		ta.sweepNow()
+		ta.sweeper.now()
 		ta.nothingLeft(f)
 		if why := ta.reason(0); why != "" {
 			t.Errorf("closed: %s", why)

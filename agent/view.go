@@ -1,17 +1,21 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/budget"
 	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/faults"
+	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/waiting"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/devices"
@@ -142,6 +146,32 @@ func (v *view) condorText() string {
 	return v.condor.String()
 }
 
+// problem notes what went wrong in this round.
+func (v *view) problem(errs ...error) {
+	for _, err := range errs {
+		if err != nil {
+			v.problems = append(v.problems, err.Error())
+		}
+	}
+}
+
+// readConfig reads gpuslot.toml. One that cannot be used leaves the last in force.
+func (v *view) readConfig(file string, now time.Time) {
+	v.configRead = now
+	read, err := config.Load(file)
+	old := v.config.Paths
+	if err == nil && old.Run != "" && (old.Run != read.Paths.Run || old.State != read.Paths.State) {
+		// Sockets, control daemons and journals are below these directories.
+		err = errors.New("paths.run and paths.state cannot change while gpuslotd runs: stop it, run gpuslotd --release " +
+			"with the old file, then start it with the new one")
+	}
+	if err != nil {
+		v.reject(err)
+		return
+	}
+	v.next, v.pending, v.configOK, v.configError = read, true, true, ""
+}
+
 // reject keeps what is in force.
 func (v *view) reject(err error) {
 	v.configOK, v.configError = false, err.Error()
@@ -150,3 +180,78 @@ func (v *view) reject(err error) {
 
 // noPlan says why there is no plan at all.
 func (v *view) noPlan() string { return "no GPU of this node takes jobs yet: " + v.closed }
+
+// noStart is why no job may start; empty if nothing keeps all of them.
+func (v *view) noStart() string {
+	if v.planned {
+		return ""
+	}
+	return v.noPlan()
+}
+
+// wantsToObserve says whether the control daemon can be left untried, before there is a plan.
+func (v *view) wantsToObserve() bool {
+	return v.plan.Observe || !v.planned && v.next.For(v.host(), gpu.GPU{}).Mode == config.ModeObserve
+}
+
+// shared says whether a GPU of the plan is shared.
+func (v *view) shared(u gpu.UUID) bool {
+	g, ok := v.plan.Find(u)
+	return ok && g.Shared()
+}
+
+// limits are the conditions of the limits on cgroups.
+func (v *view) limits() budget.Conditions {
+	return budget.Conditions{
+		Known: v.can.CgroupLimits.Known, Has: v.can.CgroupLimits.Has, Every: v.config.Usage.Interval, Shared: v.shared,
+	}
+}
+
+// isolation are the conditions of the rules for device nodes.
+func (v *view) isolation() isolation.Conditions {
+	return isolation.Conditions{
+		Planned: v.planned, Observed: v.plan.Observe, Instances: v.instances, JobCgroups: v.settings.JobCgroups(),
+		Device: func(u gpu.UUID) gpu.UUID {
+			if g, ok := v.plan.Find(u); ok {
+				return g.Device
+			}
+			return ""
+		},
+	}
+}
+
+// startWord is whether supervisors ask before their job's program runs: see ending.Links.
+// Enforced: the rules for device nodes are in force.
+func (v *view) startWord(enforced bool) string {
+	switch {
+	case !v.config.HTCondor.Supervise || v.plan.Observe:
+		return ""
+	case v.isolation().Divided() && enforced:
+		return api.StartRequired
+	case v.can.CgroupLimits.Has:
+		return api.StartAsked
+	}
+	return ""
+}
+
+// interest says which waiting jobs count on this node, and when to ask for them again.
+func (v *view) interest() (i *waiting.Interest, again time.Duration) {
+	if !v.planned {
+		return waiting.InterestOf(nil, v.config)
+	}
+	return waiting.InterestOf(&v.plan, v.config)
+}
+
+// until is the time to the next round.
+func (v *view) until() time.Duration {
+	return daemons.Pace(v.daemons, v.config.Health.Interval, time.Now())
+}
+
+// overrides are the site's settings that take something away from what the agent
+// wrote for HTCondor.
+func (v *view) overrides() []condor.Override {
+	if !v.written || !v.config.HTCondor.Manage || v.settings == nil {
+		return nil
+	}
+	return condor.Overrides(v.generated, v.config.Paths.CondorConfig(), v.settings)
+}

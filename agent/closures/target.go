@@ -43,7 +43,7 @@ func Named(p *plan.Plan, name string) ([]Target, error) {
 	if len(found) > 0 {
 		return found, nil
 	}
-	bare := strings.TrimPrefix(name, "GPU-")
+	bare := strings.TrimPrefix(strings.TrimPrefix(name, "GPU-"), "MIG-")
 	if bare != "" {
 		found = chosen(p, func(g *plan.GPU) (whole, part bool) {
 			return strings.HasPrefix(g.Physical().Bare(), bare), strings.HasPrefix(g.UUID.Bare(), bare)
@@ -59,6 +59,19 @@ func Named(p *plan.Plan, name string) ([]Target, error) {
 		return nil, fmt.Errorf("%q begins the UUIDs of %d GPUs: give more of it", foreign.Clip(name), len(found))
 	}
 	return found, nil
+}
+
+// Single returns the one GPU or MIG device of the plan that a name stands for.
+func Single(p *plan.Plan, name string) (*plan.GPU, error) {
+	found, err := Named(p, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) > 1 || len(found[0].Devices) > 1 {
+		return nil, fmt.Errorf("%q stands for several GPUs or MIG devices: name one by its UUID, as gpuslot status "+
+			"shows them", foreign.Clip(name))
+	}
+	return found[0].Devices[0], nil
 }
 
 // chosen are the GPUs that are meant as a whole, and the MIG devices that are

@@ -118,7 +118,7 @@ func (v *Verifier) Missing(u gpu.UUID) string {
 	switch {
 	case r.holds():
 		return ""
-	case v.Start == nil:
+	case !v.Able():
 		return "it cannot be verified (health.open): " + NoClients
 	case v.retry[u].why != "":
 		return "not verified yet: " + v.retry[u].why + again

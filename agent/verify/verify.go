@@ -128,10 +128,13 @@ const NoClients = "this gpuslotd runs no CUDA clients: its GPUs are read from a 
 // errEnding is for callers that wait while the agent ends.
 var errEnding = errors.New("gpuslotd is ending: try again when it runs")
 
+// Able says whether there is a CUDA client to start.
+func (v *Verifier) Able() bool { return v.Start != nil }
+
 // GPU verifies one GPU. It has the GPU as a job does, for as long as it takes.
 func (v *Verifier) GPU(ctx context.Context, u gpu.UUID) api.Verification {
 	skip := func(why string) api.Verification { return api.Verification{UUID: string(u), Skipped: why} }
-	if v.Start == nil {
+	if !v.Able() {
 		return skip(NoClients)
 	}
 	select {
@@ -204,7 +207,7 @@ func (v *Verifier) Run(ctx context.Context) {
 // Due verifies the idle GPUs whose time has come.
 func (v *Verifier) Due(ctx context.Context) {
 	n := v.Node()
-	if !n.First || v.Start == nil {
+	if !n.First || !v.Able() {
 		return
 	}
 	for i := range n.Plan.GPUs {

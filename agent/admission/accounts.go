@@ -1,4 +1,4 @@
-package agent
+package admission
 
 import (
 	"context"
@@ -7,9 +7,11 @@ import (
 	"github.com/gpuslot/gpuslot/agent/starter"
 )
 
-// accounts looks up the accounts that tenancies name, and trusts what it found
-// before until the configuration is read again.
-func accounts(ctx context.Context, p plan.Plan, old map[string]starter.Account, again bool) map[string]starter.Account {
+// Accounts looks up the accounts that a plan's tenancies name. It trusts what it found before
+// until the configuration is read again.
+func Accounts(
+	ctx context.Context, p *plan.Plan, old map[string]starter.Account, again bool,
+) map[string]starter.Account {
 	m := map[string]starter.Account{}
 	for _, g := range p.GPUs {
 		name := g.Tenancy.User
