@@ -32,7 +32,7 @@ func adviseCommand(f *flags) *cobra.Command {
 	var a adviseFlags
 	c := &cobra.Command{
 		Use:   "advise [FILE...]",
-		Short: "Say from ended jobs how GPUs should be shared, and what that would bring",
+		Short: "Recommend from ended jobs how to share GPUs, with what that would bring",
 		Long: `advise reads the records of ended jobs. For each class of jobs it prints how much
 VRAM they should ask for, how sure that is, and how many fit a GPU. It says whether
 MPS, MIG or whole GPUs serve them and why, and what that would bring. It prints the

@@ -17,13 +17,29 @@ func explainArguments(c *cobra.Command) {
 	if accept := c.Args; accept != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			if err := accept(c, args); err != nil {
-				return show.Usage(show.Hint(err, usageHint(c, args)))
+				return show.Usage(show.Hint(wrongArguments(c, args, err), usageHint(c, args)))
 			}
 			return nil
 		}
 	}
 	for _, verb := range c.Commands() {
 		explainArguments(verb)
+	}
+}
+
+// wrongArguments names the argument that is missing or one too many.
+func wrongArguments(c *cobra.Command, args []string, err error) error {
+	_, wanted, _ := strings.Cut(c.Use, " ")
+	wanted, _, _ = strings.Cut(wanted, " ")
+	switch {
+	case c.HasSubCommands() || len(c.ValidArgs) > 0:
+		return err
+	case len(args) == 0:
+		return fmt.Errorf("%s is missing", wanted)
+	case wanted == "":
+		return fmt.Errorf("%q is one argument too many", args[0])
+	default:
+		return fmt.Errorf("%q is one argument too many", args[len(args)-1])
 	}
 }
 

@@ -16,7 +16,7 @@ func checkConfigCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "check-config [FILE]",
-		Short: "Say everything that is wrong with a configuration file",
+		Short: "Check a configuration file, and print every error",
 		Long: `check-config reads a gpuslot.toml as the agent would, and prints every error with
 file, line, key, value and what would be right; then its warnings. "-" is stdin,
 without FILE it is the file of --config; the default one may be missing. It needs no GPU, no agent and no rights,

@@ -15,7 +15,7 @@ func doctorCommand(f *flags) *cobra.Command {
 	var jobUser string
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what is wrong with this node, and say what to change",
+		Short: "Check this node, and print what is wrong and what to change",
 		Long: `doctor reads the node and changes nothing: driver and GPUs, the agent, the
 control daemons, HTCondor's version, slots and configuration. Each finding says
 what, why it matters, and the exact change.

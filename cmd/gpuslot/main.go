@@ -96,7 +96,7 @@ Exit codes of all commands:
 	c.SetFlagErrorFunc(flagError)
 	c.SetVersionTemplate("gpuslot {{.Version}}\n")
 	c.PersistentFlags().StringVar(&f.config, "config", config.DefaultPath,
-		"the configuration `file`; the default one may be missing, which means all defaults")
+		"the configuration `file`; without the default one all defaults hold")
 	c.PersistentFlags().StringVar(&f.socket, "socket", api.DefaultSocket, "the agent's `socket`")
 	c.AddCommand(inventoryCommand(), planCommand(&f), checkConfigCommand(&f), condorConfigCommand(&f), statusCommand(&f),
 		topCommand(&f), usageCommand(&f), adviseCommand(&f), whyCommand(&f), hereCommand(&f), verifyCommand(&f),

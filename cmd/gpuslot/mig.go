@@ -5,7 +5,7 @@ import "github.com/spf13/cobra"
 func migCommand(f *flags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "mig",
-		Short: "See and change how GPUs are divided into MIG devices",
+		Short: "Show and change how GPUs are divided into MIG devices",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

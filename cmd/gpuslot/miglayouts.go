@@ -32,7 +32,7 @@ A dash is what is not published.`,
 			}
 			chip, err := mig.Model(model, 0)
 			if err != nil {
-				return err
+				return show.Usage(err)
 			}
 			return printLayouts(c.OutOrStdout(), chip)
 		},

@@ -106,6 +106,7 @@ func (p migPlanFlags) withGPUs(c *cobra.Command, f *flags, do func([]gpu.MIGGPU,
 	case p.model != "":
 		var chip gpu.Chip
 		chip, err = mig.Model(p.model, 0)
+		err = show.Usage(err)
 		gpus = []gpu.MIGGPU{{Chip: chip}}
 	case len(p.inventory) > 0:
 		gpus, notes, err = p.recorded(c)

@@ -145,7 +145,7 @@ func nodeShow(f *flags) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Tell whether the node serves, and what it waits for",
+		Short: "Show whether the node serves, and what it waits for",
 		Long: `status prints the state of the node: serving, quiescing, quiesced, reverting,
 reverted or resuming. Everybody may ask. Only root sees jobs, and the processes that
 have the driver's devices open.`,

@@ -105,13 +105,13 @@ Ctrl-C ends the runs and prints what is known so far.`,
 	s.StringArrayVar(&o.Jobs, "jobs", nil, "a `file` of jobs, which may be compressed with gzip; "+
 		"records and histories may be given again, \"-\" is the standard input")
 	s.StringSliceVar(&o.Policies, "policy", nil,
-		"the `policies` to compare, the first one is what gains refer to; all that the pool allows if not given")
+		"the `policies` to compare; gains refer to the first; without it all that the pool allows")
 	s.IntVar(&o.Shares, "shares", 0, "how many `jobs` share a GPU with time-slicing and mps; 0: "+
 		"as POOL says, or as the plan chooses")
 	s.Float64Var(&o.Days, "days", 0, "end synthetic jobs after so many `days`; 0: as their file says")
 	s.Uint64Var(&seed, "seed", 0, "another `seed` of synthetic jobs than that of their file")
 	s.StringVar(&o.Bench, "bench", "", "a `result` of gpuslot bench: "+
-		"the losses of sharing, and the work of jobs that tell nothing of theirs")
+		"the losses of sharing, and the work of jobs whose own is not known")
 	s.Float64Var(&o.Margin, "margin", 1.2, "request_vram of a recorded job that had none is so many `times` its peak")
 	s.Float64Var(&o.Dead, "dead-time", 0, "`seconds` in which a recorded job holds its slot without CPUs or GPU")
 	s.BoolVar(&asJSON, "json", false, "print JSON")
@@ -153,6 +153,14 @@ func oneSimulation(c *cobra.Command, args []string) error {
 
 // compareLayouts prints what each way to divide GPUs by MIG gives the jobs of traces.
 func compareLayouts(w io.Writer, m layouts.Study, asJSON bool) error {
+	if _, err := mig.Model(m.Model, 0); err != nil {
+		return show.Usage(err)
+	}
+	for _, text := range m.Synthetic {
+		if _, err := layouts.ParseSynthetic(text); err != nil {
+			return show.Usage(err)
+		}
+	}
 	rows, err := m.Compare()
 	if err != nil {
 		return err

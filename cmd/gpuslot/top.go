@@ -28,7 +28,7 @@ func topCommand(f *flags) *cobra.Command {
 	order, once := byVRAM, false
 	c := &cobra.Command{
 		Use:   "top",
-		Short: "Show the jobs on the GPUs, the greediest first",
+		Short: "Show the jobs on the GPUs, those that use most first",
 		Long: `top lists the jobs on the GPUs by the VRAM they use, by their share of the
 multiprocessors' time, or by the power apportioned to them, again each second.
 The keys v, s and w choose the order, q quits. Without a terminal it prints one

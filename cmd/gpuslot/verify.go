@@ -23,7 +23,7 @@ func verifyCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "verify [GPU]",
-		Short: "Run a CUDA client through the way of a job and see whether its limits hold",
+		Short: "Run a CUDA client as a job, and check that its limits hold",
 		Long: `verify lets the agent run a small CUDA client on a GPU. The client is admitted like a
 job of the default size, with exactly the environment that a job would get. It runs
 as the account nobody, or the common account of tenancy "common:<user>". What must

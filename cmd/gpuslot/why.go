@@ -20,7 +20,7 @@ func whyCommand(f *flags) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "why JOB|SLOT|GPU",
-		Short: "Tell what happened to a job, a slot or a GPU",
+		Short: "Show what happened to a job, a slot or a GPU",
 		Long: `why prints what the agent noted of a job, a slot or a GPU, the oldest first. A job is
 12.0, or 12 for all of a cluster; a slot is slot1_2; a GPU is its index or the
 beginning of its UUID. It prints admissions and refusals, holds, faults and who

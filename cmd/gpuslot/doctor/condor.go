@@ -71,11 +71,14 @@ func checkIDs(f facts) []Finding {
 			"if that does not help, see that condor_config_val MACHINE_RESOURCE_INVENTORY_GPUs names gpuslot-condor"}}
 }
 
+// seeSettings is what to do where HTCondor's configuration cannot be read.
+const seeSettings = "see what condor_config_val -config prints; HTCondor's commands must be in PATH"
+
 // unknownSettings is the finding where HTCondor's configuration cannot be read.
 func unknownSettings(f facts, check string) []Finding {
 	switch {
 	case f.settingsErr != nil:
-		return unchecked(check, show.OneLine(f.settingsErr.Error()), "condor_config_val -config")
+		return unchecked(check, show.OneLine(f.settingsErr.Error()), seeSettings)
 	case f.planErr != nil:
 		return unchecked(check, "which GPUs are shared is not known", "see the finding about the configuration")
 	}

@@ -121,7 +121,7 @@ func together(found []Finding) []Finding {
 	for i, f := range out {
 		if names := checks[text{f.Level, f.What, f.Why, f.Do}]; len(names) > 1 {
 			out[i].Check = fmt.Sprintf("%d checks", len(names))
-			out[i].What = fmt.Sprintf("%s: %s", f.What, strings.Join(names, ", "))
+			out[i].What = f.What + "\nthe checks: " + strings.Join(names, ", ")
 		}
 	}
 	return out

@@ -104,8 +104,8 @@ func checkUVM(f facts) []Finding {
 		return fine(check, "/dev/nvidia-uvm is there")
 	}
 	return []Finding{{Warning, check, show.OneLine(f.uvmErr.Error()),
-		"CUDA cannot start without it. NVML does not make it, " +
-			"and the setuid program that does cannot below NoNewPrivileges, which control daemons and their servers run with.",
+		"CUDA cannot start without it. NVML does not make it. The setuid program nvidia-modprobe makes it, but not for " +
+			"control daemons and their servers, which run with NoNewPrivileges.",
 		"nvidia-modprobe -u -c 0, and at each boot: echo nvidia-uvm > /etc/modules-load.d/nvidia-uvm.conf"}}
 }
 

@@ -20,7 +20,7 @@ func observedChecks() []func(facts) []Finding {
 func checkUntouched(f facts) []Finding {
 	const check = "HTCondor"
 	if f.settingsErr != nil {
-		return unchecked(check, show.OneLine(f.settingsErr.Error()), "condor_config_val -config")
+		return unchecked(check, show.OneLine(f.settingsErr.Error()), seeSettings)
 	}
 	if _, ours := f.settings[settingOpen]; ours {
 		return []Finding{{Error, check, settingOpen + ` is defined: HTCondor is set up for another mode than "observe"`,
