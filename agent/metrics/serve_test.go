@@ -122,6 +122,56 @@ func TestServeInACrowd(t *testing.T) {
 	}
 }
 
+// TestScrapesInAFlood: a job that asks for metrics and for the page without end delays scrapes, and
+// none of them is refused.
+func TestScrapesInAFlood(t *testing.T) {
+	h, err := newTest(busy(16, 8)).Handler(Web{Ready: func() bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	get := func(client *http.Client, path string) (int, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+path, nil)
+		if err != nil {
+			return 0, err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, errors.Join(err, resp.Body.Close())
+	}
+	var flood sync.WaitGroup
+	flows := make(chan struct{}, 64)
+	for i := range cap(flows) {
+		flood.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for n := 0; ctx.Err() == nil; n++ {
+				_, _ = get(client, []string{"/metrics", "/"}[i%2]) // at the end it is broken off
+				if n == 0 {
+					flows <- struct{}{}
+				}
+			}
+		})
+	}
+	for range cap(flows) {
+		<-flows
+	}
+	client := &http.Client{Transport: &http.Transport{}}
+	for range 20 {
+		if code, err := get(client, "/metrics"); err != nil || code != http.StatusOK {
+			t.Errorf("a scrape: %d, %v", code, err)
+		}
+	}
+	client.CloseIdleConnections()
+	cancel()
+	flood.Wait()
+}
+
 // TestCompressed: a client that accepts gzip gets the same series in less.
 func TestCompressed(t *testing.T) {
 	s := busy(16, 4)
