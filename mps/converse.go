@@ -144,7 +144,7 @@ func (d *Daemon) run(ctx context.Context, stdin string) (stdout, stderr string, 
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if d.stranger {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: strangerUID, Gid: strangerUID}
+		cmd.SysProcAttr.Credential = process.Untraced(strangerUID, strangerUID)
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second

@@ -247,7 +247,7 @@ func TestOtherAccountWaits(t *testing.T) {
 		t.Fatalf("the first one: %s", got)
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", first.PID()))
-	if err != nil || !strings.Contains(string(status), "Uid:\t1234\t1234\t1234\t1234\nGid:\t1234\t1234\t1234\t1234\n") || !strings.Contains(string(status), "Groups:\t \n") ||
+	if err != nil || !strings.Contains(string(status), "Uid:\t1234\t1234\t1234\t1234\nGid:\t1\t1\t1\t1\n") || !strings.Contains(string(status), "Groups:\t1234 \n") ||
 		!strings.Contains(string(status), "CapEff:\t0000000000000000\n") {
 		t.Errorf("%v: %s", err, status)
 	}

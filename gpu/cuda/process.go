@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Client is a running client, seen from its parent.
@@ -35,7 +36,7 @@ func Start(ctx context.Context, program string, args []string, o Order) (*Client
 	c.cmd = exec.CommandContext(ctx, program, append(args[:len(args):len(args)], arguments(o)...)...)
 	c.cmd.Dir, c.cmd.Env = "/", append([]string{}, o.Environment...)
 	if o.Account != nil {
-		c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: o.Account.UID, Gid: o.Account.GID}}
+		c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: process.Untraced(o.Account.UID, o.Account.GID)}
 	}
 	in, err := c.cmd.StdinPipe()
 	if err != nil {
