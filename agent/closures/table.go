@@ -103,7 +103,7 @@ func (t *Table) Close(c Closure) error {
 	next, unreadable := t.now()
 	on := next.List.On(c.GPU)
 	if owners := on.Owners(); len(owners) >= maxOwners && !slices.Contains(owners, c.Owner) {
-		return fmt.Errorf("%d owners hold it already (%v): open it for those that are gone", len(owners), owners)
+		return fmt.Errorf("%d owners closed it already (%v): open it for those that are gone", len(owners), owners)
 	}
 	next.List = next.List.With(c)
 	if unreadable != nil {

@@ -172,8 +172,8 @@ func (s *Snapshot) Accepts(g *GPU) bool { return g.Reason == "" && s.Silent == 0
 
 // faultTexts say what opens a GPU again.
 var faultTexts = map[faults.Closure]string{
-	faults.ClosedForServer: "A client met a fatal GPU error; it opens when its MPS server is well.",
-	faults.ClosedForReset:  "Its hardware told of an error that only a reset repairs.",
+	faults.ClosedForServer: "A client met a fatal GPU error; it opens when its MPS server works again.",
+	faults.ClosedForReset:  "Its hardware reported an error that only a reset repairs.",
 	faults.ClosedBroken:    "Its hardware is broken; an operator opens it.",
 }
 

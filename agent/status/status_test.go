@@ -136,7 +136,7 @@ func TestEveryReaderSeesTheSameReason(t *testing.T) {
 		"a fault": {func(f *fake) {
 			f.health.Closed = "Xid 79"
 			f.fault = faults.Verdict{Class: faults.ClosedForReset, Reason: "Xid 79", Since: now}
-		}, "Xid 79", "Its hardware told of an error that only a reset repairs."},
+		}, "Xid 79", "Its hardware reported an error that only a reset repairs."},
 		"gone": {func(f *fake) { f.health.Closed, f.node.Present = "it is gone", nil }, "it is gone", "does not have it"},
 	} {
 		f := newFake(now)

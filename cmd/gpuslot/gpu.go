@@ -39,7 +39,7 @@ type closer struct {
 func (o *closer) flags(c *cobra.Command) {
 	c.Flags().StringVar(&o.reason, "reason", "",
 		"a `text` that says why, for status, the slot's ad, and those who wonder later; needed")
-	c.Flags().StringVar(&o.owner, "owner", "operator", "whose hold it is: a site's program gives its `name`")
+	c.Flags().StringVar(&o.owner, "owner", "operator", "who closes it: a site's program gives its `name`")
 	c.Flags().DurationVar(&o.deadline, "deadline", 0,
 		"wait no longer than this `time` for the jobs to end, such as 2h; exit code 5 if some remain")
 }
@@ -50,10 +50,10 @@ func gpuClose(f *flags) *cobra.Command {
 		Use:   "close GPU --reason TEXT",
 		Short: "Let a GPU take no new jobs",
 		Long: `close keeps new jobs off a GPU from the next second on, without a restart of
-HTCondor; its running jobs go on, and other GPUs take jobs. The hold has an owner:
-a GPU is open only when it has no hold, and only its owner lifts a hold, or an
-operator with --override. Holds outlive gpuslotd and reboots. Closing again
-changes the reason.
+HTCondor; its running jobs go on, and other GPUs take jobs. Each closure has an
+owner. Only its owner ends it, or an operator with --override, and the GPU takes
+jobs when it has no closure left. Closures outlive gpuslotd and reboots. Closing
+again changes the reason.
 
 ` + selectors + `
 
@@ -99,9 +99,9 @@ func gpuOpen(f *flags) *cobra.Command {
 	var override bool
 	c := &cobra.Command{
 		Use:   "open GPU",
-		Short: "Lift the hold of a GPU",
-		Long: `open lifts the owner's hold of a GPU, which takes jobs again from the next second
-on if no other hold is left. With --override it lifts all holds, and opens a
+		Short: "Let a closed GPU take jobs again",
+		Long: `open ends the owner's closure of a GPU, which takes jobs again from the next second
+on if no other closure is left. With --override it ends all closures, and opens a
 GPU that an XID or ECC event closed. The agent opens a GPU automatically after a
 reset; one that the driver reports as broken opens only with --override. A later
 fault closes it again. It does not open a GPU that its control daemon closes.
@@ -116,8 +116,8 @@ fault closes it again. It does not open a GPU that its control daemon closes.
 			return err
 		},
 	}
-	c.Flags().StringVar(&owner, "owner", "operator", "whose hold is lifted: the `name` that it was closed with")
-	c.Flags().BoolVar(&override, "override", false, "lift everybody's holds, and open it although the reason still holds")
+	c.Flags().StringVar(&owner, "owner", "operator", "whose closure ends: the `name` that the GPU was closed with")
+	c.Flags().BoolVar(&override, "override", false, "end the closures of all owners, and open it although the reason persists")
 	return c
 }
 

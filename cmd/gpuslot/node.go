@@ -189,7 +189,7 @@ func askNode(ctx context.Context, out io.Writer, socket string, req api.Request)
 	return *reply.Node, nil
 }
 
-// noJobs is an error while jobs hold GPUs.
+// noJobs is an error while jobs use GPUs.
 func noJobs(ctx context.Context, socket string) error {
 	s, err := api.AskStatus(ctx, socket)
 	if err != nil {
@@ -200,7 +200,7 @@ func noJobs(ctx context.Context, socket string) error {
 		jobs += len(g.Jobs)
 	}
 	if jobs > 0 {
-		return quits{fmt.Errorf("%d jobs hold GPUs, see gpuslot status: say with --deadline how long to wait for them", jobs),
+		return quits{fmt.Errorf("%d jobs use GPUs, see gpuslot status: write with --deadline how long to wait for them", jobs),
 			exitJobsRemain}
 	}
 	return nil

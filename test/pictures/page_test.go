@@ -49,7 +49,7 @@ func sample(at time.Time) page.Node {
 	}
 	old.Used, old.KernelTime, old.Method = gpu.Known(gib(8.3)), gpu.Known(.62), "mps"
 	shut := card(2, "Tesla V100S-PCIE-32GB", 32)
-	shut.Closed, shut.MPS = "Xid 79 closed it: its hardware is in trouble. gpuslot status tells more.", ""
+	shut.Closed, shut.MPS = "Its hardware reported an error that only a reset repairs. gpuslot status on the node says more.", ""
 	shut.Used, shut.Total = gpu.Measured[gpu.Bytes]{}, gpu.Measured[gpu.Bytes]{}
 	divided := card(3, "NVIDIA A100-PCIE-40GB", 40)
 	divided.Mode, divided.Shared, divided.MPS = "mig", false, ""
