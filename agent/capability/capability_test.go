@@ -112,7 +112,7 @@ func TestMissing(t *testing.T) {
 		t.Errorf("what is there and not used: %q", got)
 	}
 	for name, text := range missingText {
-		if !strings.HasSuffix(text, ".") || !strings.Contains(text, "driver") {
+		if !strings.HasSuffix(text, ".") || !strings.Contains(strings.ToLower(text), "driver ") {
 			t.Errorf("%s: %q does not say what would bring it", name, text)
 		}
 	}

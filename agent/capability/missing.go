@@ -40,24 +40,21 @@ func (c Set) Missing(p plan.Plan) []string {
 
 // missingText are sentences for operators, by capability.
 var missingText = map[string]string{
-	"server-status": fmt.Sprintf("The control daemon does not report the state of its MPS servers, so a fault of one "+
-		"is seen only in its log and by its clients: driver %d or newer reports it.", plan.PrivilegeChecks.Branch),
+	"server-status": fmt.Sprintf("The control daemon does not report the state of its MPS servers. A fault of one is seen "+
+		"only in its log and by its clients. Driver %d or newer reports it.", plan.PrivilegeChecks.Branch),
 	"privilege-checks": fmt.Sprintf("Any account that reaches a control daemon may change its limits, so the "+
-		"enforcement is \"watch\", never "+
-		"\"daemon\": driver %d or newer checks who asks.", plan.PrivilegeChecks.Branch),
-	"multi-user": fmt.Sprintf("An MPS server serves one account at a time, so accounts take turns on a GPU (tenancy "+
-		"\"one-at-a-time\" or \"common:…\"): driver %d or newer can serve several at once "+
-		"(\"multi-user\").", plan.MultiUser.Branch),
-	staticPartitions: fmt.Sprintf("No multiprocessors can be reserved for a job: a thread percentage is a cap that "+
-		"its neighbours do not have to respect: static SM partitions need driver R%d or newer.", plan.Partitions.Branch),
-	cgroupLimits: fmt.Sprintf("A job of several processes is held to its budget only after the fact, by the watch: "+
-		"limits of cgroups need driver R%d or newer on cgroup v2 with the controller dmem (Linux 6.14) or "+
-		"misc.", plan.CgroupLimits.Branch),
+		"enforcement is \"watch\", never \"daemon\". Driver %d or newer checks which account asks.", plan.PrivilegeChecks.Branch),
+	"multi-user": fmt.Sprintf("An MPS server serves one account at a time, so accounts take turns on a GPU. Driver "+
+		"%d or newer can serve several at once (tenancy = \"multi-user\").", plan.MultiUser.Branch),
+	staticPartitions: fmt.Sprintf("No multiprocessors can be reserved for a job: a thread percentage limits that job, not "+
+		"its neighbours. Static SM partitions need driver R%d or newer.", plan.Partitions.Branch),
+	cgroupLimits: fmt.Sprintf("MPS limits each process. The agent watches the sum of a job's processes, and acts after "+
+		"it is over its budget. Limits of cgroups need driver R%d or newer, and cgroup v2 with the controller dmem (Linux "+
+		"6.14) or misc.", plan.CgroupLimits.Branch),
 }
 
 // unusedText are sentences about what is there and not used by this gpuslot.
 var unusedText = map[string]string{
-	staticPartitions: "This driver can reserve multiprocessors for a job, and the configuration does not: a thread " +
-		"percentage is a cap that a job's neighbours do not have to respect: threads = \"partitioned\" gives each share a " +
-		"static SM partition.",
+	staticPartitions: "This driver can reserve multiprocessors for a job, and the configuration does not. A thread " +
+		"percentage limits a job, not its neighbours. threads = \"partitioned\" gives each share a static SM partition.",
 }

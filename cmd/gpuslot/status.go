@@ -220,7 +220,7 @@ func notes(s api.Status) []string {
 		out = append(out, line)
 	}
 	for _, w := range s.Walls {
-		out = append(out, "missing enforcement: "+w)
+		out = append(out, "limitation: "+w)
 	}
 	for _, w := range s.Warnings {
 		out = append(out, "warning: "+w)

@@ -24,7 +24,7 @@ func TestStatusRemarks(t *testing.T) {
 		"unlisted: GPU 2: 875 MiB are in use\n",
 		"* GPU 0, 2: " + mode + "\n",
 		"* GPU 0: no server yet (starts with the first job)\n",
-		"\nMPS has server-status; lacks multi-user; not known: cgroup-limits\nmissing enforcement: Accounts take turns.\n",
+		"\nMPS has server-status; lacks multi-user; not known: cgroup-limits\nlimitation: Accounts take turns.\n",
 		"default *  ", "exclusive-process  ", "1 server\n",
 	} {
 		if strings.Count(b.String(), want) < 1 {
