@@ -40,21 +40,23 @@ func (c Set) Missing(p plan.Plan) []string {
 
 // missingText are sentences for operators, by capability.
 var missingText = map[string]string{
-	"server-status": fmt.Sprintf("The control daemon does not report the state of its MPS servers. A fault of one is seen "+
-		"only in its log and by its clients. Driver %d or newer reports it.", plan.PrivilegeChecks.Branch),
+	"server-status": fmt.Sprintf("The control daemon does not report the state of its MPS servers. A fault of one is "+
+		"seen only in its log and by its clients. Driver %d or newer reports it.", plan.PrivilegeChecks.Branch),
 	"privilege-checks": fmt.Sprintf("Any account that reaches a control daemon may change its limits, so the "+
-		"enforcement is \"watch\", never \"daemon\". Driver %d or newer checks which account asks.", plan.PrivilegeChecks.Branch),
+		"enforcement is \"watch\", never \"daemon\". Driver %d or newer checks which account asks.",
+		plan.PrivilegeChecks.Branch),
 	"multi-user": fmt.Sprintf("An MPS server serves one account at a time, so accounts take turns on a GPU. Driver "+
 		"%d or newer can serve several at once (tenancy = \"multi-user\").", plan.MultiUser.Branch),
-	staticPartitions: fmt.Sprintf("No multiprocessors can be reserved for a job: a thread percentage limits that job, not "+
-		"its neighbours. Static SM partitions need driver R%d or newer.", plan.Partitions.Branch),
+	staticPartitions: fmt.Sprintf("No multiprocessors can be reserved for a job: a thread percentage limits that job, "+
+		"not its neighbours. Static SM partitions need driver R%d or newer.", plan.Partitions.Branch),
 	cgroupLimits: fmt.Sprintf("MPS limits each process. The agent watches the sum of a job's processes, and acts after "+
-		"it is over its budget. Limits of cgroups need driver R%d or newer, and cgroup v2 with the controller dmem (Linux "+
-		"6.14) or misc.", plan.CgroupLimits.Branch),
+		"it is over its budget. Limits of cgroups need driver R%d or newer, and cgroup v2 with the controller dmem "+
+		"(Linux 6.14) or misc.", plan.CgroupLimits.Branch),
 }
 
 // unusedText are sentences about what is there and not used by this gpuslot.
 var unusedText = map[string]string{
 	staticPartitions: "This driver can reserve multiprocessors for a job, and the configuration does not. A thread " +
-		"percentage limits a job, not its neighbours. threads = \"partitioned\" gives each share a static SM partition.",
+		"percentage limits a job, not its neighbours. threads = \"partitioned\" gives each share a static SM " +
+		"partition.",
 }

@@ -117,7 +117,7 @@ fault closes it again. It does not open a GPU that its control daemon closes.
 		},
 	}
 	c.Flags().StringVar(&owner, "owner", "operator", "whose closure ends: the `name` that the GPU was closed with")
-	c.Flags().BoolVar(&override, "override", false, "end the closures of all owners, and open it although the reason persists")
+	c.Flags().BoolVar(&override, "override", false, "end the closures of all owners, also if the reason persists")
 	return c
 }
 

@@ -200,7 +200,7 @@ func noJobs(ctx context.Context, socket string) error {
 		jobs += len(g.Jobs)
 	}
 	if jobs > 0 {
-		return quits{fmt.Errorf("%d jobs use GPUs, see gpuslot status: write with --deadline how long to wait for them", jobs),
+		return quits{fmt.Errorf("%d jobs use GPUs, see gpuslot status: write with --deadline how long to wait", jobs),
 			exitJobsRemain}
 	}
 	return nil
