@@ -122,11 +122,16 @@ func (t turns) complete(h http.Handler) http.Handler {
 		}
 		func() {
 			defer func() { <-t }()
+			if acceptsGzip(r.Header) {
+				reply.zip = idle.Get().(*gzip.Writer)
+				defer idle.Put(reply.zip)
+				reply.zip.Reset(&reply.body)
+			}
 			h.ServeHTTP(reply, r)
-			if reply.code == http.StatusOK && acceptsGzip(r.Header) {
-				z := idle.Get().(*gzip.Writer)
-				defer idle.Put(z)
-				reply.compress(z)
+			if reply.zips() {
+				_ = reply.zip.Close() // a buffer takes everything
+				w.Header().Set("Content-Encoding", "gzip")
+				w.Header().Del("Content-Length")
 			}
 		}()
 		w.Header().Add("Vary", "Accept-Encoding")
@@ -146,26 +151,25 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
+// completeReply keeps a reply, compressed if it is no error.
 type completeReply struct {
 	http.ResponseWriter
 	code int
+	// zip is nil for who does not take it.
+	zip  *gzip.Writer
 	body bytes.Buffer
 }
 
-// compress compresses the reply.
-func (w *completeReply) compress(z *gzip.Writer) {
-	w.Header().Set("Content-Encoding", "gzip")
-	w.Header().Del("Content-Length")
-	var zipped bytes.Buffer
-	z.Reset(&zipped)
-	_, _ = w.body.WriteTo(z) // a buffer takes all
-	_ = z.Close()
-	w.body = zipped
-}
+func (w *completeReply) zips() bool { return w.zip != nil && w.code == http.StatusOK }
 
 func (w *completeReply) WriteHeader(code int) { w.code = code }
 
-func (w *completeReply) Write(b []byte) (int, error) { return w.body.Write(b) }
+func (w *completeReply) Write(b []byte) (int, error) {
+	if w.zips() {
+		return w.zip.Write(b)
+	}
+	return w.body.Write(b)
+}
 
 func landing() (http.Handler, error) {
 	page, err := web.NewLandingPage(web.LandingConfig{

@@ -200,6 +200,32 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
+// TestNotCompressed: an error, and a reply to a client that does not take gzip, are plain.
+func TestNotCompressed(t *testing.T) {
+	for _, c := range []struct {
+		accept string
+		code   int
+		zips   bool
+	}{
+		{"gzip", http.StatusOK, true}, {"deflate, gzip; q=1.0", http.StatusOK, true}, {"", http.StatusOK, false},
+		{"gzip;q=0", http.StatusOK, false}, {"gzip; q=0.0, br", http.StatusOK, false}, {"x-gzip", http.StatusOK, false},
+		{"gzip", http.StatusServiceUnavailable, false},
+	} {
+		h := make(turns, 1).complete(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "7")
+			w.WriteHeader(c.code)
+			_, _ = io.WriteString(w, "a line\n")
+		}))
+		r, w := httptest.NewRequest(http.MethodGet, "/metrics", nil), httptest.NewRecorder()
+		r.Header.Set("Accept-Encoding", c.accept)
+		h.ServeHTTP(w, r)
+		zips, plain := w.Header().Get("Content-Encoding") == "gzip", w.Body.String() == "a line\n"
+		if w.Code != c.code || zips != c.zips || plain == c.zips || zips && w.Header().Get("Content-Length") != "" {
+			t.Errorf("%q, %d: %d, %v, %q", c.accept, c.code, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
 // TestSlowReaders: scrapes that nobody reads to their end keep no other from its
 // reply.
 func TestSlowReaders(t *testing.T) {
