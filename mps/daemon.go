@@ -136,14 +136,16 @@ type Daemons struct {
 	root    string
 	program string
 	runner  Runner
-	mu      sync.Mutex
-	known   map[gpu.UUID]*Daemon
+	// patience is that of each daemon.
+	patience time.Duration
+	mu       sync.Mutex
+	known    map[gpu.UUID]*Daemon
 }
 
 // New names the control daemons of a node. Root is the directory above the
 // pipe directories; program is the path or name of nvidia-cuda-mps-control.
 func New(root, program string, runner Runner) *Daemons {
-	return &Daemons{root: root, program: program, runner: runner, known: map[gpu.UUID]*Daemon{}}
+	return &Daemons{root: root, program: program, runner: runner, patience: patience, known: map[gpu.UUID]*Daemon{}}
 }
 
 // Daemon is the control daemon of a GPU, wanted or not. It fails only on a
@@ -159,6 +161,7 @@ func (s *Daemons) Daemon(u gpu.UUID) (*Daemon, error) {
 		return nil, err
 	}
 	d := NewDaemon(u, dir, s.program)
+	d.patience = s.patience
 	s.known[u] = d
 	return d, nil
 }

@@ -115,7 +115,7 @@ func TestForeignLock(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s by uid %d", tt.how, tt.uid), func(t *testing.T) {
 			onEachDriver(t, func(t *testing.T, r Processes) {
-				s := New(r.Root, r.Program, r)
+				s := daemonsOf(r)
 				one := []Wanted{{uuid0, 2048, 100}}
 				first := set(t, s, one)
 				wantResults(t, first, Started, 1)
@@ -198,7 +198,8 @@ func TestLockTakenMeanwhile(t *testing.T) {
 		one := []Wanted{{uuid0, 2048, 100}}
 		d := mustDaemon(t, r, uuid0)
 		var end func()
-		s := New(r.Root, r.Program, meanwhile{r, func() {
+		s := daemonsOf(r)
+		s.runner = meanwhile{r, func() {
 			if end == nil {
 				writeProgram(t, filepath.Join(d.dir, controlLock), "")
 				if err := errors.Join(os.Chmod(filepath.Join(d.dir, controlLock), 0o666), Admit(d.dir, 4711)); err != nil {
@@ -206,7 +207,7 @@ func TestLockTakenMeanwhile(t *testing.T) {
 				}
 				end = steal(t, exe, filepath.Join(d.dir, controlLock), "posix", 4711)
 			}
-		}})
+		}}
 		wantResults(t, set(t, s, one), Started, 1)
 		end()
 	})

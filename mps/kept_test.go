@@ -18,7 +18,7 @@ import (
 func TestKeptConnection(t *testing.T) {
 	needsRoot(t)
 	onEachDriver(t, func(t *testing.T, r Processes) {
-		s := New(r.Root, r.Program, r)
+		s := daemonsOf(r)
 		wanted := Wanted{uuid0, 2048, 100}
 		wantResults(t, set(t, s, []Wanted{wanted}), Started, 1)
 		d, err := s.Daemon(uuid0)

@@ -61,7 +61,7 @@ func FuzzLinesSince(f *testing.F) {
 // TestLogOfDaemon: what happened after a moment, and nothing before it.
 func TestLogOfDaemon(t *testing.T) {
 	onEachDriver(t, func(t *testing.T, r Processes) {
-		s := New(r.Root, r.Program, r)
+		s := daemonsOf(r)
 		if lines, err := s.Log(t.Context(), uuid0, time.Time{}); err != nil || len(lines) != 0 {
 			t.Fatalf("before the first start: %q, %v", lines, err)
 		}
@@ -132,7 +132,7 @@ func TestLogTellsWhyNoServerStarts(t *testing.T) {
 func TestTrimLog(t *testing.T) {
 	onEachDriver(t, func(t *testing.T, r Processes) {
 		d := started(t, r)
-		s := New(r.Root, r.Program, r)
+		s := daemonsOf(r)
 		name := r.logFile(uuid0)
 		written := func() bool { st, err := os.Stat(name); return err == nil && st.Size() > 0 }
 		eventually(t, "the daemon writes", written)

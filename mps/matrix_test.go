@@ -47,7 +47,7 @@ func TestMatrix(t *testing.T) {
 
 // start: it holds its lock, listens, has its limits, and one is enough.
 func start(t *testing.T, r Processes) {
-	s := New(r.Root, r.Program, r)
+	s := daemonsOf(r)
 	w := []Wanted{{uuid0, 4096, 100}}
 	first := set(t, s, w)
 	wantResults(t, first, Started, 1)
@@ -204,7 +204,7 @@ func staleFiles(t *testing.T, r Processes) {
 	if running, err := r.Running(t.Context()); len(running) != 0 || err != nil {
 		t.Errorf("running: %v, %v", running, err)
 	}
-	next := set(t, New(r.Root, r.Program, r), []Wanted{{uuid0, 3000, 50}})
+	next := set(t, daemonsOf(r), []Wanted{{uuid0, 3000, 50}})
 	wantResults(t, next, Started, 1)
 	if who := alive(t, d); who == dead || who != next[0].Proof.Process() || next[0].Proof.Limit != "2G" {
 		t.Errorf("proof %+v, the lock is held by %v", next[0].Proof, who)
@@ -235,7 +235,7 @@ func fullLogPipe(t *testing.T, r Processes) {
 	if err := r.Stop(t.Context(), uuid0); err != nil {
 		t.Fatal(err)
 	}
-	res := set(t, New(r.Root, r.Program, r), []Wanted{w})
+	res := set(t, daemonsOf(r), []Wanted{w})
 	wantResults(t, res, Started, 1)
 	if res[0].Proof.Process() == who {
 		t.Errorf("%v still runs", who)

@@ -125,7 +125,7 @@ func TestSimulatedPartitions(t *testing.T) {
 	r := runnerWith(t, onNode(t, n, "590.48.01", publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control"))))
 	r.Flags = []string{"-S"}
 	w := Wanted{GPU: onlyGPU(t, n), Limit: 4096, ThreadPercentage: 100}
-	s := New(r.Root, r.Program, r)
+	s := daemonsOf(r)
 	wantResults(t, set(t, s, []Wanted{w}), Started, 1)
 	d, err := s.Daemon(w.GPU)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestAdoptionAfterKill(t *testing.T) {
 		_ = agent.Wait()
 
 		before := alive(t, mustDaemon(t, r, uuid0))
-		res := set(t, New(r.Root, r.Program, r), []Wanted{{uuid0, 2048, 100}})
+		res := set(t, daemonsOf(r), []Wanted{{uuid0, 2048, 100}})
 		wantResults(t, res, Adopted, 1)
 		if res[0].Proof.Process() != before {
 			t.Errorf("process %v, want %v", res[0].Proof.Process(), before)

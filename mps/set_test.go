@@ -26,6 +26,13 @@ func wantedN(n int, limit gpu.MiB) []Wanted {
 	return w
 }
 
+// daemonsOf are those of a runner, which have the time that a machine under load takes.
+func daemonsOf(r Processes) *Daemons {
+	s := New(r.Root, r.Program, r)
+	s.patience = time.Minute
+	return s
+}
+
 func set(t *testing.T, s *Daemons, wanted []Wanted) []Result {
 	t.Helper()
 	results, err := s.Set(t.Context(), wanted)
@@ -52,7 +59,7 @@ func wantResults(t *testing.T, results []Result, action Action, n int) {
 func TestDaemonsSet(t *testing.T) {
 	const n = 16
 	onEachDriver(t, func(t *testing.T, r Processes) {
-		s := New(r.Root, r.Program, r)
+		s := daemonsOf(r)
 		first := set(t, s, wantedN(n, 1024))
 		wantResults(t, first, Started, n)
 		for i, res := range first {
@@ -62,7 +69,7 @@ func TestDaemonsSet(t *testing.T) {
 		}
 
 		// Another agent, as after a restart.
-		second := set(t, New(r.Root, r.Program, r), wantedN(n, 4096))
+		second := set(t, daemonsOf(r), wantedN(n, 4096))
 		wantResults(t, second, Adopted, n)
 		for i, res := range second {
 			if res.Proof.Process() != first[i].Proof.Process() {
@@ -91,7 +98,7 @@ func TestDaemonsSet(t *testing.T) {
 // anew all the same.
 func TestSetIsRepeatable(t *testing.T) {
 	r := onDriver(t, "550")
-	s := New(r.Root, r.Program, r)
+	s := daemonsOf(r)
 	one := []Wanted{{uuid0, 1500, 100}}
 	wantResults(t, set(t, s, one), Started, 1)
 	a := set(t, s, one)
@@ -106,7 +113,7 @@ func TestSetIsRepeatable(t *testing.T) {
 // blocked directory is reported, and their neighbours come up.
 func TestOneTroubleDoesNotHinderOthers(t *testing.T) {
 	onEachDriver(t, func(t *testing.T, r Processes) {
-		s := New(r.Root, r.Program, r)
+		s := daemonsOf(r)
 		first := set(t, s, wantedN(2, 1024))
 		wantResults(t, first, Started, 2)
 		suspended := first[0].Proof.Process()
@@ -172,7 +179,7 @@ func TestServerThatIsNeverReady(t *testing.T) {
 	needsRoot(t)
 	onEachDriver(t, func(t *testing.T, r Processes) {
 		writeProgram(t, filepath.Join(r.ServerPath, "nvidia-cuda-mps-server"), fakeServer)
-		s := New(r.Root, r.Program, r)
+		s := daemonsOf(r)
 		wanted := []Wanted{{uuid0, 8192, 100}}
 		wantResults(t, set(t, s, wanted), Started, 1)
 		d, err := s.Daemon(uuid0)
