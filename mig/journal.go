@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -97,8 +98,8 @@ func parseBook(b []byte) (Book, error) {
 	if err := d.Decode(&book); err != nil {
 		return Book{}, err
 	}
-	if d.More() {
-		return Book{}, errors.New("there is more than one book")
+	if _, err := d.Token(); !errors.Is(err, io.EOF) { // More would take a bracket for an end
+		return Book{}, errors.New("there is more than one book, or text after its end")
 	}
 	if book.Schema != bookSchema {
 		return Book{}, fmt.Errorf("schema is %q, this gpuslot reads %q", foreign.Clip(book.Schema), bookSchema)
