@@ -21,7 +21,7 @@ import (
 const serverWait = 30 * time.Second
 
 // answerWait is how long a new control daemon may take until it answers.
-const answerWait = 5 * time.Second
+const answerWait = 30 * time.Second
 
 // way is how the copies of one run reach the GPU.
 type way struct {
