@@ -35,10 +35,11 @@ tools:
 	@command -v gcc >/dev/null || { echo "gpuslot: install gcc (apt-get install gcc libc6-dev), which go-nvml needs" >&2; exit 1; }
 
 .PHONY: build
-build: tools ## the three programs, into bin/
+build: tools ## the programs, into bin/
 	@mkdir -p $(BIN)
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpuslotd ./cmd/gpuslot
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpuslot-condor
+	$(or $(CC),gcc) -std=gnu11 -Os -Wall -Wextra -Werror -static -s -o $(BIN)/gpuslot-start cmd/gpuslot-start/*.c
 
 # Manual pages and completions, made of the programs' own words. They are the
 # same for every architecture, so this runs on the building machine.
@@ -59,8 +60,9 @@ install-node:
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/sbin $(BIN)/gpuslotd
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/gpuslot
 	# Without the right to read it, users cannot trace it: supervise runs as the job's account.
-	install -D -m 711 -t $(LIBEXEC) $(BIN)/gpuslot-condor
-	for verb in prepare wrap supervise inventory monitor; do ln -sf gpuslot-condor $(LIBEXEC)/$$verb; done
+	install -D -m 711 -t $(LIBEXEC) $(BIN)/gpuslot-condor $(BIN)/gpuslot-start
+	for verb in wrap inventory monitor; do ln -sf gpuslot-condor $(LIBEXEC)/$$verb; done
+	for verb in prepare supervise; do ln -sf gpuslot-start $(LIBEXEC)/$$verb; done
 	install -D -m 644 -t $(DESTDIR)$(UNITDIR) systemd/units/*.service systemd/units/*.socket
 	install -D -m 644 -t '$(DESTDIR)$(UNITDIR)/systemd-journald@gpuslot.service.d' systemd/units/systemd-journald@gpuslot.service.d/10-gpuslot.conf
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/journald@gpuslot.conf.d' systemd/journald/10-gpuslot.conf

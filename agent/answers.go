@@ -15,6 +15,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/ending"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/hook"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/observe"
@@ -54,12 +55,12 @@ type answers struct {
 	feedback server.Feedback
 }
 
-// server returns the server of the agent's socket. Hook is the program that HTCondor runs as
+// server returns the server of the agent's socket. Hooks are the programs that HTCondor runs as
 // the PREPARE_JOB hook.
-func (a *answers) server(callers starter.Node, hook string) *server.Server {
+func (a *answers) server(callers starter.Node, hooks ...string) *server.Server {
 	return server.New(server.Options{
-		Callers: callers, Own: callers.Own, Handlers: a.handlers(callers, hook), Feedback: &a.feedback, Log: a.log,
-		Hook: func(c starter.Caller) bool { return callers.IsHook(c, hook) },
+		Callers: callers, Own: callers.Own, Handlers: a.handlers(callers, hooks), Feedback: &a.feedback, Log: a.log,
+		Hook: func(c starter.Caller) bool { return callers.IsHook(c, hooks...) },
 		Notes: server.Notes{
 			Denied:   a.admission.Denied,
 			Panicked: func(op api.Op) { a.metrics.ConversationPanicked(string(op)) },
@@ -68,11 +69,17 @@ func (a *answers) server(callers starter.Node, hook string) *server.Server {
 }
 
 // handlers answer the requests to the agent, each kind for those who may ask it.
-func (a *answers) handlers(callers starter.Node, hook string) map[api.Op]server.Handler {
+func (a *answers) handlers(callers starter.Node, hooks []string) map[api.Op]server.Handler {
 	return map[api.Op]server.Handler{
 		api.OpPrepare: {From: server.Jobs, Answer: func(ctx context.Context, q server.Question) api.Reply {
-			q.Caller.Hook = callers.IsHook(q.Caller, hook)
+			q.Caller.Hook = callers.IsHook(q.Caller, hooks...)
 			return a.admission.Prepare(ctx, q.Caller, q.Job)
+		}},
+		api.OpHook: {From: server.Jobs, Answer: func(ctx context.Context, q server.Question) api.Reply {
+			q.Caller.Hook = callers.IsHook(q.Caller, hooks...)
+			return api.Reply{Hook: string(hook.Answer(*q.Request.Hook, func(job *api.Job) (api.Reply, error) {
+				return a.admission.Prepare(ctx, q.Caller, job), nil
+			}))}
 		}},
 		api.OpStart: {From: server.Jobs, Answer: func(ctx context.Context, q server.Question) api.Reply {
 			return a.admission.Start(ctx, q.Caller)

@@ -37,7 +37,7 @@ func TestJobsLife(t *testing.T) {
 	s.forgetQuestions(st)
 	s.prepare(starter.Caller{Starter: st, UID: uint32(os.Getuid()), Hook: true}, jobOn(st, "alice", uuid(0), 1<<20))
 	startdHears := func() []api.Use {
-		reply := s.answers.handlers(s.proc.fs(), "")[api.OpUsage].Answer(t.Context(), server.Question{})
+		reply := s.answers.handlers(s.proc.fs(), nil)[api.OpUsage].Answer(t.Context(), server.Question{})
 		return reply.Uses
 	}
 	if uses := startdHears(); len(uses) != 1 || uses[0].PeakMiB == nil || *uses[0].PeakMiB != 6000 || uses[0].GPUSeconds != nil {

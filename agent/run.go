@@ -193,7 +193,8 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	srv := a.answers.server(a.proc, filepath.Join(cfg.Paths.Libexec, hookProgram))
+	srv := a.answers.server(a.proc,
+		filepath.Join(cfg.Paths.Libexec, "gpuslot-start"), filepath.Join(cfg.Paths.Libexec, "gpuslot-condor"))
 	wg.Go(func() {
 		if err := srv.Serve(ctx, listener); err != nil {
 			cancel(err)
@@ -269,6 +270,3 @@ func (o Options) withoutDriver(p config.Paths) Options {
 	o.MIG.Hardware = nil
 	return o
 }
-
-// hookProgram is what the generated configuration names as the hook.
-const hookProgram = "gpuslot-condor"

@@ -88,6 +88,34 @@ func TestServePrepare(t *testing.T) {
 	}
 }
 
+// TestServeHook: what gpuslot-start asks is answered with what the hook prints, once.
+func TestServeHook(t *testing.T) {
+	s := serveTestAgent(t, 1)
+	st := s.in("slot1_1", true)
+	ad := "Owner = \"alice\"\nRequestGPUs = 1\nRequestVRAM = 4096\nVramProvisioned = 4096\n" +
+		"Environment = \"A=1 CUDA_VISIBLE_DEVICES=7\"\n"
+	said := &api.Hook{Ad: ad, GPUs: string(uuid(0)), Args: []string{"APPTAINER_BIND=/cvmfs"}}
+	reply, err := s.call(api.Request{Op: api.OpHook, Hook: said})
+	for _, want := range []string{`Environment = "A=1 `, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M", "APPTAINER_BIND=/cvmfs,/"} {
+		if err != nil || !strings.Contains(reply.Hook, want) {
+			t.Errorf("%+v, %v; want %s in it", reply, err, want)
+		}
+	}
+	if strings.Contains(reply.Hook, "CUDA_VISIBLE_DEVICES=7") {
+		t.Errorf("the job chooses its GPU: %s", reply.Hook)
+	}
+	if all := s.jobs.Running(); len(all) != 1 || all[0].Starter != st || !s.access.has(uuid(0), uint32(os.Getuid())) {
+		t.Errorf("jobs = %+v", all)
+	}
+	reply, err = s.call(api.Request{Op: api.OpHook, Hook: said})
+	if err != nil || !strings.HasPrefix(reply.Hook, "HookStatusCode = 374\n") || len(s.jobs.Running()) != 1 {
+		t.Errorf("the second question: %+v, %v", reply, err)
+	}
+	if reply, err = s.call(api.Request{Op: api.OpHook}); err == nil || !strings.Contains(err.Error(), "no job ad") {
+		t.Errorf("without an ad: %+v, %v", reply, err)
+	}
+}
+
 func TestServeCallerOutsideAnySlot(t *testing.T) {
 	s := serveTestAgent(t, 1)
 	s.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "bash", Cgroup: "/user.slice"})

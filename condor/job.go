@@ -12,9 +12,9 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
-// maxJobAd bounds a job ad in bytes; real ones take some kB, and an imported
+// MaxJobAd bounds a job ad in bytes; real ones take some kB, and an imported
 // environment (getenv) up to some 100 kB.
-const maxJobAd = 8 << 20
+const MaxJobAd = 8 << 20
 
 // Job is what a job ad says that matters for its GPU.
 type Job struct {
@@ -52,12 +52,12 @@ type Job struct {
 // ReadJob reads the ad that a hook finds on its standard input, or the file
 // .job.ad.
 func ReadJob(r io.Reader) (Job, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxJobAd+1))
+	text, err := io.ReadAll(io.LimitReader(r, MaxJobAd+1))
 	if err != nil {
 		return Job{}, fmt.Errorf("read the job ad: %w", err)
 	}
-	if len(text) > maxJobAd {
-		return Job{}, fmt.Errorf("the job ad is larger than %d bytes", maxJobAd)
+	if len(text) > MaxJobAd {
+		return Job{}, fmt.Errorf("the job ad is larger than %d bytes", MaxJobAd)
 	}
 	ad, err := classad.Parse(string(text))
 	if err != nil {

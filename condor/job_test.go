@@ -86,7 +86,7 @@ func TestReadJobRefuses(t *testing.T) {
 		"broken out":   {"Environment = \"A=x\nOwner = \"root\"\n\"", "line 1"},
 		"two owners":   {"Owner = \"a\"\nOwner = \"b\"", "twice"},
 		"binary":       {"\x7fELF\x00", "line 1"},
-		"far too long": {"A = \"" + strings.Repeat("x", maxJobAd) + "\"", "larger than"},
+		"far too long": {"A = \"" + strings.Repeat("x", MaxJobAd) + "\"", "larger than"},
 	} {
 		if _, err := ReadJob(strings.NewReader(c.ad)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q in it", name, err, c.want)

@@ -205,11 +205,30 @@ func TestSlotsOfUsersWhoWriteALot(t *testing.T) {
 	}
 }
 
-// Where no slot has a job the startd is asked once.
-func TestSlotsWithoutJobs(t *testing.T) {
-	tool(t, "condor_status", `case "$*" in *AcctGroup*) exit 1 ;; *) echo '[{"Name": "slot1@h"}]' ;; esac`)
-	if slots, err := Slots(t.Context(), ""); err != nil || len(slots) != 1 || slots[0].Unsaid != "" {
-		t.Errorf("%+v, %v", slots, err)
+// TestSlotsInOneAnswer: an answer counts alone if it has every slot of the startd.
+func TestSlotsInOneAnswer(t *testing.T) {
+	const job = `{"Name": "slot1_1@h", "JobId": "1.0", "VRAM": 2048, "AcctGroup": "cms", "TotalSlots": 2}`
+	for name, c := range map[string]struct {
+		all   string
+		slots int
+		group string
+	}{
+		"all":              {`[{"Name": "slot1@h", "TotalSlots": 2}, ` + job + `]`, 2, "cms"},
+		"one is left out":  {`[` + job + `]`, 1, ""},
+		"one does not say": {`[{"Name": "slot1@h"}, ` + job + `]`, 1, ""},
+		"none":             {`[]`, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tool(t, "condor_status", `case "$*" in *TotalSlots*) echo '`+c.all+`' ;; *AcctGroup*) exit 1 ;;`+
+				` *) echo '[{"Name": "slot1@h"}]' ;; esac`)
+			slots, err := Slots(t.Context(), "")
+			if err != nil || len(slots) != c.slots {
+				t.Fatalf("%+v, %v", slots, err)
+			}
+			if last := slots[len(slots)-1]; last.Group != c.group || last.Unsaid != "" {
+				t.Errorf("%+v", last)
+			}
+		})
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 func installed(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"gpuslotd", "gpuslot", "gpuslot-condor"} {
+	for _, name := range []string{"gpuslotd", "gpuslot", "gpuslot-condor", "gpuslot-start"} {
 		path := filepath.Join(dir, "bin", name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o755)); err != nil {
 			t.Fatal(err)

@@ -27,6 +27,9 @@ type Op string
 const (
 	// OpPrepare admits a job: a hook below a condor_starter, or the job itself (wrap).
 	OpPrepare Op = "prepare"
+	// OpHook admits a job as OpPrepare does, with the hook's own input and output: what
+	// gpuslot-start asks, which reads no job ad.
+	OpHook Op = "hook"
 	// OpMonitor asks which GPUs accept jobs: root and the account of HTCondor's daemons.
 	OpMonitor Op = "monitor"
 	// OpStatus asks for the state: everybody. Only root and the agent's own account get
@@ -69,6 +72,8 @@ type Request struct {
 	Op      Op  `json:"op"`
 	// Job is what the hook or the wrapper was told; for OpPrepare.
 	Job *Job `json:"job,omitempty"`
+	// Hook is what the hook was given; for OpHook.
+	Hook *Hook `json:"hook,omitempty"`
 	// GPU is a UUID, an index or the beginning of a UUID; for OpVerify, where
 	// empty means every idle one, OpRestart, OpClose and OpOpen, which also take a
 	// PCI bus id, and "all".
@@ -83,6 +88,16 @@ type Request struct {
 	// whose reason still holds; VerbQuiesce goes on although it is not known
 	// whether jobs run, and VerbResume opens without verification.
 	Force bool `json:"force,omitempty"`
+}
+
+// Hook is what HTCondor gives the hook of a job.
+type Hook struct {
+	// Ad is its standard input, the job ad.
+	Ad string `json:"ad"`
+	// GPUs are the slot's, as _CONDOR_AssignedGPUs lists them.
+	GPUs string `json:"gpus,omitempty"`
+	// Args are its arguments: the site's environment for all jobs, taken apart.
+	Args []string `json:"args,omitempty"`
 }
 
 // Job is what HTCondor told the hook of the job and its slot. The agent
@@ -126,6 +141,8 @@ type Reply struct {
 	Error   string   `json:"error,omitempty"`
 	Grant   *Grant   `json:"grant,omitempty"`
 	Refusal *Refusal `json:"refusal,omitempty"`
+	// Hook answers OpHook: what the hook prints.
+	Hook string `json:"hook,omitempty"`
 	// GPUs and Holds answer OpMonitor.
 	GPUs  []Acceptance `json:"gpus,omitempty"`
 	Holds []Hold       `json:"holds,omitempty"`

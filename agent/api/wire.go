@@ -50,7 +50,7 @@ func ReadRequest(r io.Reader) (Request, error) {
 	return req, req.check()
 }
 
-var ops = []Op{OpPrepare, OpMonitor, OpStatus, OpStart, OpEnd, OpVerify, OpRestart, OpClose, OpOpen, OpNode,
+var ops = []Op{OpPrepare, OpHook, OpMonitor, OpStatus, OpStart, OpEnd, OpVerify, OpRestart, OpClose, OpOpen, OpNode,
 	OpUsage, OpHere}
 
 // check refuses what no operation means.
@@ -58,6 +58,8 @@ func (r Request) check() error {
 	switch {
 	case r.Op == OpPrepare && r.Job == nil:
 		return errors.New("request prepare has no job")
+	case r.Op == OpHook && r.Hook == nil:
+		return errors.New("request hook has no job ad")
 	case (r.Op == OpRestart || r.Op == OpClose || r.Op == OpOpen) && r.GPU == "":
 		return fmt.Errorf("request %s names no GPU", r.Op)
 	case !slices.Contains(ops, r.Op):

@@ -88,7 +88,7 @@ type Options struct {
 	Handlers map[api.Op]Handler
 	// Unable is the reply to every request; empty if requests are answered.
 	Unable string
-	// Hook says whether a caller of OpPrepare is HTCondor's hook; nil where there is none.
+	// Hook says whether a caller of OpPrepare or OpHook is HTCondor's hook; nil where there is none.
 	Hook func(c starter.Caller) bool
 	// Feedback may be nil.
 	Feedback *Feedback
@@ -222,7 +222,7 @@ func (s *Server) ofHTCondor(conn *net.UnixConn, p starter.Peer, op api.Op) bool 
 		return false
 	case s.Handlers[op].From == Startds:
 		return s.Callers.PeerBelowStartd(p)
-	case op != api.OpPrepare || s.Hook == nil:
+	case op != api.OpPrepare && op != api.OpHook || s.Hook == nil:
 		return false
 	}
 	c, err := s.Callers.IdentifyPeer(conn, p)

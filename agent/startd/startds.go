@@ -89,9 +89,8 @@ func (s *Said) Pending() string {
 }
 
 // How often the startds are asked: soon after an admission, for many of them at once, and
-// now and then for their layout. Each time a startd answers twice (condor.Slots), and an
-// answer is the ads of all its slots: with 64 jobs 60 ms of CPU together, 40 of them the
-// startd's. A stream of jobs keeps the pace.
+// now and then for their layout. An answer is the ads of all its slots (condor.Slots): with
+// 64 jobs 30 ms of CPU, 20 of them the startd's. A stream of jobs keeps the pace.
 const (
 	askSoon   = time.Second
 	askPace   = 5 * time.Second

@@ -1,6 +1,8 @@
 package starter
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -14,7 +16,7 @@ import (
 // type's name in the starter's arguments says whether there is a hook: a job
 // without GPUs has none. A caller that is not the hook need not lie: a site's own hook
 // that calls ours is not the starter's child. The startd confirms what such a caller says.
-func (n Node) IsHook(c Caller, program string) bool {
+func (n Node) IsHook(c Caller, programs ...string) bool {
 	if !c.Hook || c.Starter.PID == 0 {
 		return false
 	}
@@ -27,7 +29,7 @@ func (n Node) IsHook(c Caller, program string) bool {
 		return false
 	}
 	starter, err := n.UIDs(c.Starter.PID)
-	return err == nil && !n.jobBelow(c, starter, c.Starter.PID, 0) && n.executes(c.PID, program)
+	return err == nil && !n.jobBelow(c, starter, c.Starter.PID, 0) && n.executes(c.PID, programs)
 }
 
 // hasHook reads from a starter's arguments whether its slot type has the hook.
@@ -36,17 +38,14 @@ func (n Node) hasHook(starter int) bool {
 	return err == nil && hookedArgs(args)
 }
 
-// executes says whether a process runs this very program, which no job can write.
-func (n Node) executes(pid int, program string) bool {
+// executes says whether a process runs one of these very programs, which no job can write.
+func (n Node) executes(pid int, programs []string) bool {
 	its, err := n.ExeFile(pid)
-	if err != nil {
-		return false
-	}
-	var ours unix.Stat_t
-	if err := unix.Stat(program, &ours); err != nil || its.Dev != ours.Dev || its.Inode != ours.Ino {
-		return false
-	}
-	return n.trusts(ours.Uid) && ours.Mode&0o022 == 0
+	return err == nil && slices.ContainsFunc(programs, func(program string) bool {
+		var ours unix.Stat_t
+		err := unix.Stat(program, &ours)
+		return err == nil && its.Dev == ours.Dev && its.Inode == ours.Ino && n.trusts(ours.Uid) && ours.Mode&0o022 == 0
+	})
 }
 
 // jobBelow says whether a process of the job is below a process, beside the caller: then the job

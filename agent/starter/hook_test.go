@@ -75,7 +75,7 @@ func TestIsHook(t *testing.T) {
 			p := ours
 			tt.change(f, &p, &c)
 			f.Add(p)
-			if got := f.fs().IsHook(c, f.Program(program)); got != tt.want {
+			if got := f.fs().IsHook(c, f.Program("/usr/libexec/gpuslot/gpuslot-start"), f.Program(program)); got != tt.want {
 				t.Errorf("it is the hook: %t", got)
 			}
 		})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/hook"
 )
 
 // TestMain makes the program, and its links, commands of the scripts.
@@ -24,7 +26,11 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
+	testscript.Run(t, scriptParams())
+}
+
+func scriptParams() testscript.Params {
+	return testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
 		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"agent": startAgent},
@@ -40,7 +46,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			return nil
 		},
-	})
+	}
 }
 
 // startAgent is the script command "agent REPLY...": an agent that answers the
@@ -109,6 +115,13 @@ func (a *fakeAgent) silent() bool {
 
 // note writes a request down as the reply's writer would, and returns the reply to it.
 func (a *fakeAgent) note(req api.Request) (reply []byte) {
+	if req.Op == api.OpHook { // as gpuslotd answers it
+		text := hook.Answer(*req.Hook, func(job *api.Job) (reply api.Reply, err error) {
+			return reply, json.Unmarshal(a.note(api.Request{Version: req.Version, Op: api.OpPrepare, Job: job}), &reply)
+		})
+		reply, _ = json.Marshal(api.Reply{Version: api.Version, Hook: string(text)})
+		return append(reply, '\n')
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	reply = a.replies[0]

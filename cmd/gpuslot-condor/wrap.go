@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/hook"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -32,7 +33,7 @@ func (p program) wrap(args []string) int {
 	}
 	env := os.Environ()
 	if p.getenv(assignedGPUs) != "" {
-		grant, refusal := o.ask(p.request(p.jobOnDisk()))
+		grant, refusal := hook.Decision(o.askFor(hook.Job(p.jobOnDisk(), p.getenv(assignedGPUs))))
 		if refusal != nil {
 			return p.giveUp(fmt.Sprintf("gpuslot refuses to start the job (%d): %s", refusal.Code, refusal.Reason), notAdmitted)
 		}

@@ -62,6 +62,11 @@ func (b *bench) setUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	cc := exec.CommandContext(ctx, "gcc", "-Os", "-static", "-s", "-o", b.path("gpuslot-start"),
+		"cmd/gpuslot-start/main.c", "cmd/gpuslot-start/agent.c", "cmd/gpuslot-start/prepare.c", "cmd/gpuslot-start/supervise.c")
+	if text, err := cc.CombinedOutput(); err != nil {
+		return fmt.Errorf("gcc: %w\n%s", err, text)
+	}
 	if err := build1(ctx, b.path("gpuslotd"), "./cmd/gpuslotd"); err != nil {
 		return err
 	}
@@ -249,7 +254,7 @@ func (b *bench) prepareOn(i int) order.Program {
 
 func (b *bench) prepareFor(socket string, i int, u gpu.UUID) order.Program {
 	ad := fmt.Sprintf("ClusterId = 1\nProcId = %d\nOwner = \"root\"\nRequestGPUs = 1\nRequestVRAM = %d\nGpusProvisioned = 1\nVramProvisioned = %d\nEnvironment = \"A=1 B=2\"\n", i, slice, slice)
-	return order.Program{Name: "prepare", Args: []string{b.path("gpuslot-condor"), "prepare", "--socket", socket}, Stdin: ad,
+	return order.Program{Name: "prepare", Args: []string{b.path("gpuslot-start"), "prepare", "-socket", socket}, Stdin: ad,
 		Env:  []string{"PATH=/usr/bin:/bin", "_CONDOR_AssignedGPUs=" + string(u), "_CONDOR_MACHINE_AD=" + b.path("machine.ad")},
 		Want: fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", slice)}
 }
@@ -258,7 +263,7 @@ func (b *bench) prepareFor(socket string, i int, u gpu.UUID) order.Program {
 // force and where it is asked to.
 func (b *bench) supervise() (plain, asking order.Program, err error) {
 	through := func(name, socket string) order.Program {
-		return order.Program{Name: name, Args: []string{b.path("gpuslot-condor"), "supervise", "--socket", socket, "--", b.path("noop")},
+		return order.Program{Name: name, Args: []string{b.path("gpuslot-start"), "supervise", "-socket", socket, "--", b.path("noop")},
 			Env: []string{"PATH=/usr/bin:/bin"}}
 	}
 	dir := b.path("asking")

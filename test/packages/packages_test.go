@@ -138,6 +138,7 @@ func checkFiles(t *testing.T, root string) {
 	have := files(t, root)
 	for _, want := range []string{
 		"/usr/sbin/gpuslotd", "/usr/bin/gpuslot", "/usr/libexec/gpuslot/gpuslot-condor", "/usr/libexec/gpuslot/prepare",
+		"/usr/libexec/gpuslot/gpuslot-start", "/usr/libexec/gpuslot/supervise",
 		"/usr/lib/systemd/system/gpuslotd.service", "/usr/lib/systemd/system/gpuslotd.socket", "/usr/lib/systemd/system/gpuslot-mps@.service",
 		"/usr/lib/systemd/system/gpuslot-mps-dir@.service",
 		"/usr/lib/systemd/system/systemd-journald@gpuslot.service.d/10-gpuslot.conf", "/usr/lib/systemd/journald@gpuslot.conf.d/10-gpuslot.conf",
@@ -221,6 +222,17 @@ func checkPrograms(t *testing.T, root, machine string) {
 		if info, err := buildinfo.ReadFile(root + path); err != nil || info.Main.Path != "github.com/gpuslot/gpuslot" {
 			t.Errorf("%s does not say what it is made of: %v", path, err)
 		}
+	}
+	start, err := elf.Open(root + "/usr/libexec/gpuslot/gpuslot-start")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer start.Close()
+	if libraries, err := start.ImportedLibraries(); err != nil || len(libraries) > 0 {
+		t.Errorf("gpuslot-start is not static: %q, %v", libraries, err)
+	}
+	if got := map[elf.Machine]string{elf.EM_X86_64: "x86-64", elf.EM_AARCH64: "arm64"}[start.Machine]; got != machine {
+		t.Errorf("gpuslot-start is for %s", start.Machine)
 	}
 	if machine == "x86-64" {
 		for _, args := range [][]string{{"/usr/sbin/gpuslotd", "--version"}, {"/usr/bin/gpuslot", "--version"}, {"/usr/libexec/gpuslot/gpuslot-condor", "version"}} {
