@@ -102,7 +102,7 @@ type Options struct {
 	// Cgroups sets such limits; nil if nothing can.
 	Cgroups budget.Driver
 	// DeviceNodes closes those of other MIG devices to jobs; nil if nothing can.
-	DeviceNodes isolation.Wall
+	DeviceNodes isolation.Kernel
 
 	// For tests.
 	cgroupRoot      string
@@ -163,7 +163,7 @@ type Clients interface {
 	// EndClients lets processes leave: see mps.Daemon.EndClients.
 	EndClients(ctx context.Context, u gpu.UUID, pids []int, rules mps.EndRules) (mps.EndStep, error)
 	// SetServers gives running servers their limits: see mps.Daemon.SetServers.
-	SetServers(ctx context.Context, w mps.Wanted, servers []int) (mps.Proof, error)
+	SetServers(ctx context.Context, w mps.Wanted, servers []int) (mps.Checked, error)
 }
 
 // Agent is one running agent: its parts, and what connects them. Only its loop writes what has
@@ -211,7 +211,7 @@ type Agent struct {
 	reader     *status.Reader
 	sampling   *sampling.Loop
 	startds    *startd.Startds
-	troubles   *faults.Watcher
+	faults     *faults.Watcher
 	verifier   *verify.Verifier
 
 	// What connects parts: see connect.

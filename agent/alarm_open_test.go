@@ -13,13 +13,13 @@ import (
 // killed as soon as it has said so.
 func TestOpenIsKept(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
-	ta.troubles.Event(gpu.Event{GPU: uuid(0), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
+	ta.faults.Event(gpu.Event{GPU: uuid(0), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
 	next := func() bool {
 		t.Helper()
 		ta.restart()
-		return ta.troubles.Verdict(uuid(0), time.Now()).Closed()
+		return ta.faults.Verdict(uuid(0), time.Now()).Closed()
 	}
-	if err := ta.troubles.Keep(); err != nil || !next() {
+	if err := ta.faults.Keep(); err != nil || !next() {
 		t.Fatalf("the next agent does not know of it (%v)", err)
 	}
 	if _, err := ta.open("0", "", true); err != nil {
@@ -46,7 +46,7 @@ func TestTroublesUnreadable(t *testing.T) {
 			}
 			closed := func(want ...bool) {
 				t.Helper()
-				if err := ta.troubles.Keep(); err != nil {
+				if err := ta.faults.Keep(); err != nil {
 					t.Fatal(err)
 				}
 				for i, w := range want {

@@ -67,7 +67,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// may run; one that was not stays as it is.
 	untouched := refused != "" && !setUp(v.next.Paths)
 	a.heart.beat()
-	if !a.quiescer.Quiet && !untouched && !v.wantsToObserve() { // a trial of the control daemon opens the driver
+	if !a.quiescer.Quiet && !untouched && !v.wantsToObserve() { // a probe of the control daemon opens the driver
 		v.can = a.prober.Next(ctx, last.can, v.next.Paths.ControlDaemon, v.rounds)
 	}
 
@@ -78,7 +78,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	}
 	if v.plan.Observe {
 		a.heart.beat()
-		v.problem(a.troubles.Look(ctx, v.physicals(), v.serverActive))
+		v.problem(a.faults.Look(ctx, v.physicals(), v.serverActive))
 		v.problem(writePlan(v.config.Paths, v.plan))
 		a.publish(v, start)
 		return
@@ -128,7 +128,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	v.daemons = states
 	v.problem(errors.Join(errs...))
 	a.heart.beat()
-	v.problem(a.troubles.Look(ctx, v.physicals(), v.serverActive))
+	v.problem(a.faults.Look(ctx, v.physicals(), v.serverActive))
 	v.problem(a.verifier.Revise(a.facts(v, time.Now())))
 	v.problem(reopen(a.pipes, a.access, last.daemons, v.daemons))
 	if errInv == nil && !a.quiescer.Quiet && lost == nil {
@@ -203,7 +203,7 @@ func reopen(pipes PipeAccess, list *access.List, old, new map[gpu.UUID]daemons.S
 		if err := pipes.Restrict(u); err != nil {
 			errs = append(errs, fmt.Errorf("restrict the pipe directory of %s: %w", u, err))
 		}
-		if g.Err == nil && g.Proof.Process() != old[u].Proof.Process() {
+		if g.Err == nil && g.Checked.Process() != old[u].Checked.Process() {
 			errs = append(errs, list.Reopen(u))
 		}
 	}

@@ -54,11 +54,11 @@ func TestUnknownCapabilities(t *testing.T) {
 	err := errors.New("the program is not there: install it")
 	ta, _, probes := probed(t, func() (mps.Capabilities, error) { return mps.Capabilities{}, err })
 	s := ta.status()
-	if s.GPUs[0].Wall != jobs.WallNone {
-		t.Errorf("wall %s rests on nothing", s.GPUs[0].Wall)
+	if s.GPUs[0].EnforcedBy != jobs.EnforcedByNone {
+		t.Errorf("wall %s rests on nothing", s.GPUs[0].EnforcedBy)
 	}
-	if want := []string{"What the control daemon can do is not known, so no budget counts as held by it: the program is not there: install it."}; !cmp.Equal(s.Walls, want) {
-		t.Errorf("walls: %q", s.Walls)
+	if want := []string{"What the control daemon can do is not known, so no budget counts as held by it: the program is not there: install it."}; !cmp.Equal(s.MissingEnforcement, want) {
+		t.Errorf("walls: %q", s.MissingEnforcement)
 	}
 	if want := []api.Capability{{Name: "cgroup-limits", How: "NVML is not in use"}}; !cmp.Equal(s.MPS, want) {
 		t.Errorf("capabilities: %+v", s.MPS)
@@ -83,11 +83,11 @@ func TestKnownCapabilities(t *testing.T) {
 	ta, _, _ := probed(t, func() (mps.Capabilities, error) { return can, nil })
 	s := ta.status()
 	var starts []string
-	for _, w := range s.Walls {
+	for _, w := range s.MissingEnforcement {
 		starts = append(starts, strings.Join(strings.Fields(w)[:4], " "))
 	}
 	if want := []string{"An MPS server serves", "No multiprocessors can be"}; !cmp.Equal(starts, want) {
-		t.Errorf("missing walls: %q", s.Walls)
+		t.Errorf("missing walls: %q", s.MissingEnforcement)
 	}
 	if text := ta.read(ta.view.Load().config.Paths.CondorConfig()); !strings.Contains(text, `GPUSlotMPS = "server-status, privilege-checks, pid-file"`+"\n") ||
 		!regexp.MustCompile(`(?m)^SYSTEM_STARTD_ATTRS = .* GPUSlotMPS( |$)`).MatchString(text) {
@@ -103,12 +103,12 @@ func TestNoPrivilegeChecksNoDaemonWall(t *testing.T) {
 	can := driver550()
 	ta, _, _ := probed(t, func() (mps.Capabilities, error) { return can, nil })
 	grant := ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 32256)
-	if grant.Wall != jobs.WallDaemon {
-		t.Fatalf("wall %s with privilege checks", grant.Wall)
+	if grant.EnforcedBy != jobs.EnforcedByDaemon {
+		t.Fatalf("wall %s with privilege checks", grant.EnforcedBy)
 	}
 	can.PrivilegeChecks = mps.Answer{Known: true}
 	ta, _, _ = probed(t, func() (mps.Capabilities, error) { return can, nil })
-	if grant = ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 32256); grant.Wall != jobs.WallNone {
-		t.Errorf("wall %s without privilege checks", grant.Wall)
+	if grant = ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 32256); grant.EnforcedBy != jobs.EnforcedByNone {
+		t.Errorf("wall %s without privilege checks", grant.EnforcedBy)
 	}
 }

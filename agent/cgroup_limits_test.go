@@ -95,14 +95,14 @@ func (c *cgroupAgent) limits(path, want string) {
 // htcondor is the cgroup above all jobs'.
 func (c *cgroupAgent) htcondor() string { return filepath.Join(c.driver.Root, "htcondor") }
 
-func (c *cgroupAgent) wall(n int) string { return c.status().GPUs[0].Jobs[n].Wall }
+func (c *cgroupAgent) wall(n int) string { return c.status().GPUs[0].Jobs[n].EnforcedBy }
 
 // TestCgroupLimitOfAJob: from its admission to the end that its supervisor tells of.
 func TestCgroupLimitOfAJob(t *testing.T) {
 	c := newCgroupAgent(t)
 	st := c.proc.starter(100, "slot1_1")
 	grant := c.grant(st, 1000, "alice", uuid(0), 4096)
-	if grant.Wall == jobs.WallCgroup || grant.Environment["GPUSLOT_ENFORCED_BY"] == jobs.WallCgroup {
+	if grant.EnforcedBy == jobs.EnforcedByCgroup || grant.Environment["GPUSLOT_ENFORCED_BY"] == jobs.EnforcedByCgroup {
 		t.Error("the grant tells of a limit that is not there yet")
 	}
 	if got := grant.Defaults["XLA_PYTHON_CLIENT_MEM_FRACTION"]; got != "1.00" {
@@ -115,7 +115,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	}
 	c.limits(c.leaf(st), "soft 4096 hard 4096")
 	c.limits(c.htcondor(), "soft 4096 hard max")
-	if got := c.wall(0); got != jobs.WallCgroup || c.status().GPUs[0].Wall != jobs.WallCgroup {
+	if got := c.wall(0); got != jobs.EnforcedByCgroup || c.status().GPUs[0].EnforcedBy != jobs.EnforcedByCgroup {
 		t.Errorf("wall %s", got)
 	}
 	c.proc.Add(proctree.Process{PID: st.PID + 2000, Parent: st.PID, Comm: "supervise",
@@ -130,7 +130,7 @@ func TestCgroupLimitOfAJob(t *testing.T) {
 	c.limits(c.leaf(st), "soft 0 hard 4096")
 	c.limits(c.htcondor(), "soft 0 hard max")
 	c.round()
-	if got := c.wall(0); got != jobs.WallCgroup {
+	if got := c.wall(0); got != jobs.EnforcedByCgroup {
 		t.Errorf("wall %s: the hard limit stands to the end", got)
 	}
 	c.limits(c.leaf(st), "soft 0 hard 4096")
@@ -157,7 +157,7 @@ func TestJobWithoutCgroupLimit(t *testing.T) {
 	c.process(st)
 	c.round()
 	warnings := strings.Join(c.status().Warnings, "\n")
-	if c.wall(0) == jobs.WallCgroup || !strings.Contains(warnings, "not held by limits of cgroups: not supported") {
+	if c.wall(0) == jobs.EnforcedByCgroup || !strings.Contains(warnings, "not held by limits of cgroups: not supported") {
 		t.Errorf("wall %s, warnings: %s", c.wall(0), warnings)
 	}
 	next := c.grant(c.proc.starter(200, "slot1_2"), 1000, "alice", uuid(0), 4096)
@@ -167,7 +167,7 @@ func TestJobWithoutCgroupLimit(t *testing.T) {
 	c.driver.Is(cgroups.Mood{})
 	c.round()
 	warnings = strings.Join(c.status().Warnings, "\n")
-	if c.wall(0) != jobs.WallCgroup || strings.Contains(warnings, "limits of cgroups") {
+	if c.wall(0) != jobs.EnforcedByCgroup || strings.Contains(warnings, "limits of cgroups") {
 		t.Errorf("wall %s, warnings: %s", c.wall(0), warnings)
 	}
 }

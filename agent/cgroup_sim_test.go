@@ -285,8 +285,8 @@ func (s *simulatedCgroups) life() {
 	third.says("alloc 5000 MiB: ok")
 	s.round()
 	for _, j := range s.status().GPUs[0].Jobs {
-		if j.Wall != jobs.WallCgroup {
-			t.Errorf("wall %s of %s", j.Wall, j.Slot)
+		if j.EnforcedBy != jobs.EnforcedByCgroup {
+			t.Errorf("wall %s of %s", j.EnforcedBy, j.Slot)
 		}
 	}
 	of := s.jobs.Running()[0]

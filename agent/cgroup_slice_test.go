@@ -65,11 +65,11 @@ func TestLeftItsCgroup(t *testing.T) {
 			if c.held != (len(holds) == 1 && holds[0].Code == api.CodeLeftCgroup && strings.Contains(holds[0].Reason, "process 2100 of the job computes")) || len(holds) > 1 {
 				t.Errorf("holds: %+v", holds)
 			}
-			if got := a.wall(0); (got == jobs.WallCgroup) != c.wall {
+			if got := a.wall(0); (got == jobs.EnforcedByCgroup) != c.wall {
 				t.Errorf("wall %s", got)
 			}
 			a.proc.End(2100)
-			if a.samples(st.PID+1000, c.used); a.wall(0) != jobs.WallCgroup {
+			if a.samples(st.PID+1000, c.used); a.wall(0) != jobs.EnforcedByCgroup {
 				t.Errorf("wall %s when no process is outside any more", a.wall(0))
 			}
 		})
@@ -90,7 +90,7 @@ func TestRemovedItsCgroup(t *testing.T) {
 		c.round()
 	}
 	c.limits(c.slice(st), "soft 0 hard 4096")
-	if holds := c.samples(st.PID+1000, gpu.Known(gpu.Bytes(1<<20))); len(holds) != 1 || holds[0].Code != api.CodeLeftCgroup || c.wall(0) == jobs.WallCgroup {
+	if holds := c.samples(st.PID+1000, gpu.Known(gpu.Bytes(1<<20))); len(holds) != 1 || holds[0].Code != api.CodeLeftCgroup || c.wall(0) == jobs.EnforcedByCgroup {
 		t.Errorf("wall %s, holds %+v", c.wall(0), holds)
 	}
 }

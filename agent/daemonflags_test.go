@@ -51,7 +51,7 @@ func TestDaemonsStartWithTheirFlags(t *testing.T) {
 	restarts := ta.obedient(false)
 	ta.restart()
 	flag := func(n int) bool {
-		args, err := ta.Agent.proc.Args(ta.view.Load().daemons[uuid(n)].Proof.PID)
+		args, err := ta.Agent.proc.Args(ta.view.Load().daemons[uuid(n)].Checked.PID)
 		if err != nil || len(args) == 0 {
 			t.Fatalf("GPU %d: its daemon's flags are not known: %v", n, err)
 		}

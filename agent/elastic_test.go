@@ -102,7 +102,7 @@ func TestElasticTurnAndBack(t *testing.T) {
 			t.Errorf("a shared job on a whole GPU: %+v", r)
 		}
 		r := ta.whole(two, uuid(1), uuid(0))
-		if r.Grant == nil || r.Grant.Wall != jobs.WallWhole || r.Grant.Environment["CUDA_VISIBLE_DEVICES"] != string(uuid(1))+","+string(uuid(0)) || r.Grant.Environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] != "" {
+		if r.Grant == nil || r.Grant.EnforcedBy != jobs.EnforcedByWhole || r.Grant.Environment["CUDA_VISIBLE_DEVICES"] != string(uuid(1))+","+string(uuid(0)) || r.Grant.Environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] != "" {
 			t.Fatalf("the job for both: %+v", r)
 		}
 		ta.asks(condor.Waiting{GPUs: 1, VRAM: 2048, Waits: 60})
@@ -154,8 +154,8 @@ func TestElasticSurvivesRestart(t *testing.T) {
 		if got := ta.modes(); got != "default" || len(ta.daemons.running) != 0 {
 			t.Errorf("under a whole job: mode %s, daemons %v", got, ta.daemons.running)
 		}
-		if e := ta.entry("slot600_1"); e.Wall != jobs.WallWhole {
-			t.Errorf("its wall is %q", e.Wall)
+		if e := ta.entry("slot600_1"); e.EnforcedBy != jobs.EnforcedByWhole {
+			t.Errorf("its wall is %q", e.EnforcedBy)
 		}
 	})
 }

@@ -73,7 +73,7 @@ func TestNoDriverInsideAScrape(t *testing.T) {
 		d.readings = append(d.readings, gpu.Reading{GPU: uuid(g), Index: g, Use: gpu.Use{Processes: gpu.Known([]gpu.DeviceProcess{})}})
 	}
 	ta.hardware.Source = d
-	ta.troubles = faults.NewWatcher(faults.Options{Alarms: d, File: faults.File(ta.view.Load().config.Paths),
+	ta.faults = faults.NewWatcher(faults.Options{Alarms: d, File: faults.File(ta.view.Load().config.Paths),
 		Events: ta.history, Log: ta.log, Node: func() faults.Node { return ta.view.Load().faults() }, Changed: func() {}})
 	ta.prober.MemoryLimits = func() (has, known bool) { d.calls.Add(1); return false, true }
 	ta.hardware.Mismatch = func(context.Context) (string, error) { d.calls.Add(1); return "", nil }

@@ -151,7 +151,7 @@ func (f *fakeDaemons) Set(_ context.Context, wanted []mps.Wanted) ([]mps.Result,
 			fallthrough
 		default:
 			d.limit = w.Limit
-			r.Proof = f.proof(d)
+			r.Checked = f.proof(d)
 		}
 		out = append(out, r)
 	}
@@ -165,8 +165,8 @@ func (f *fakeDaemons) Set(_ context.Context, wanted []mps.Wanted) ([]mps.Result,
 	return out, nil
 }
 
-func (f *fakeDaemons) proof(d *fakeDaemon) mps.Proof {
-	p := mps.Proof{PID: d.process.PID, Started: d.process.Started, At: time.Now(), Limit: fmt.Sprintf("%dG", d.limit/1024), ThreadPercentage: "100.0"}
+func (f *fakeDaemons) proof(d *fakeDaemon) mps.Checked {
+	p := mps.Checked{PID: d.process.PID, Started: d.process.Started, At: time.Now(), Limit: fmt.Sprintf("%dG", d.limit/1024), ThreadPercentage: "100.0"}
 	p.Stale = slices.Clone(d.stale)
 	for _, s := range d.servers {
 		p.Servers, p.States = append(p.Servers, s.PID), append(p.States, s)
@@ -199,12 +199,12 @@ func (f *fakeDaemons) EndClients(_ context.Context, u gpu.UUID, pids []int, _ mp
 	return mps.EndStep{Free: pids}, nil
 }
 
-func (f *fakeDaemons) SetServers(_ context.Context, w mps.Wanted, servers []int) (mps.Proof, error) {
+func (f *fakeDaemons) SetServers(_ context.Context, w mps.Wanted, servers []int) (mps.Checked, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d := f.running[w.GPU]
 	if d == nil || d.wedged || d.frozen {
-		return mps.Proof{}, f.fault(w.GPU, mps.Wedged)
+		return mps.Checked{}, f.fault(w.GPU, mps.Wedged)
 	}
 	f.happens(fmt.Sprintf("set servers %v", servers))
 	d.stale = nil
@@ -216,19 +216,19 @@ func (f *fakeDaemons) StartServer(_ context.Context, _ gpu.UUID, uid uint32) err
 	return nil
 }
 
-func (f *fakeDaemons) Prove(_ context.Context, w mps.Wanted) (mps.Proof, error) {
+func (f *fakeDaemons) Check(_ context.Context, w mps.Wanted) (mps.Checked, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d := f.running[w.GPU]
 	switch {
 	case d == nil:
-		return mps.Proof{}, f.fault(w.GPU, mps.NotRunning)
+		return mps.Checked{}, f.fault(w.GPU, mps.NotRunning)
 	case d.frozen:
-		return mps.Proof{}, f.fault(w.GPU, mps.Suspended)
+		return mps.Checked{}, f.fault(w.GPU, mps.Suspended)
 	case d.wedged:
-		return mps.Proof{}, f.fault(w.GPU, mps.Wedged)
+		return mps.Checked{}, f.fault(w.GPU, mps.Wedged)
 	case d.limit != w.Limit:
-		return mps.Proof{}, &mps.Error{GPU: w.GPU, Fault: mps.WrongLimits, Text: "its limits are others: see its log",
+		return mps.Checked{}, &mps.Error{GPU: w.GPU, Fault: mps.WrongLimits, Text: "its limits are others: see its log",
 			Differs: []mps.Difference{{Setting: mps.SettingLimit, Read: d.limit.String(), Want: w.Limit.String()}}}
 	}
 	return f.proof(d), nil
@@ -240,22 +240,22 @@ func (f *fakeDaemons) Restart(_ context.Context, w mps.Wanted) mps.Result {
 	defer f.mu.Unlock()
 	f.happens("restart " + string(w.GPU))
 	f.running[w.GPU].limit = w.Limit
-	return mps.Result{GPU: w.GPU, Action: mps.Started, Proof: f.proof(f.running[w.GPU])}
+	return mps.Result{GPU: w.GPU, Action: mps.Started, Checked: f.proof(f.running[w.GPU])}
 }
 
-func (f *fakeDaemons) Pulse(u gpu.UUID, p mps.Proof) mps.Pulse {
+func (f *fakeDaemons) QuickCheck(u gpu.UUID, p mps.Checked) mps.QuickCheck {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d := f.running[u]
 	switch {
 	case d == nil:
-		return mps.Pulse{Err: f.fault(u, mps.NotRunning)}
+		return mps.QuickCheck{Err: f.fault(u, mps.NotRunning)}
 	case d.frozen:
-		return mps.Pulse{Err: f.fault(u, mps.Suspended)}
+		return mps.QuickCheck{Err: f.fault(u, mps.Suspended)}
 	case d.process != p.Process():
-		return mps.Pulse{Err: f.fault(u, mps.Gone)}
+		return mps.QuickCheck{Err: f.fault(u, mps.Gone)}
 	}
-	var out mps.Pulse
+	var out mps.QuickCheck
 	for _, s := range p.States {
 		if !slices.ContainsFunc(d.servers, func(o mps.Server) bool { return o.ID == s.ID }) {
 			out.Died = append(out.Died, s)

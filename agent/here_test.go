@@ -27,11 +27,11 @@ func TestHere(t *testing.T) {
 		t.Fatalf("%+v, %v", reply, err)
 	}
 	want := &api.Here{Slot: "slot1_1", Job: jobOn(mine, "alice", uuid(0), 4096).ID, GPUs: []api.HereGPU{{
-		UUID: string(uuid(0)), Name: "Tesla V100S-PCIE-32GB", BudgetMiB: 4096, Wall: reply.Here.GPUs[0].Wall, Neighbours: 1}}}
+		UUID: string(uuid(0)), Name: "Tesla V100S-PCIE-32GB", BudgetMiB: 4096, EnforcedBy: reply.Here.GPUs[0].EnforcedBy, Neighbours: 1}}}
 	if diff := cmp.Diff(want, reply.Here); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if w := reply.Here.GPUs[0].Wall; w != jobs.WallNone { // nobody samples in this test
+	if w := reply.Here.GPUs[0].EnforcedBy; w != jobs.EnforcedByNone { // nobody samples in this test
 		t.Errorf("wall %q", w)
 	}
 	s.proc.Add(proctree.Process{PID: 200, Parent: 1, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1")})

@@ -110,8 +110,8 @@ type settler struct {
 func (s *settler) settle(ctx context.Context, slots []condor.Slot) (settled bool) {
 	v := s.node.view.Load()
 	truth := jobs.Ads{
-		Slots: map[string]condor.Slot{},
-		Wall:  s.node.enforcement(v, time.Now()),
+		Slots:      map[string]condor.Slot{},
+		EnforcedBy: s.node.enforcement(v, time.Now()),
 		Budget: func(u gpu.UUID, vram int64) gpu.MiB {
 			g, ok := v.plan.Find(u)
 			if ok && g.Shared() && vram <= 0 && v.plan.RequestVRAM.WithoutRequest == config.WithoutRequestShare {

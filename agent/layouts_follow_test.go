@@ -98,7 +98,7 @@ func TestLayoutsFollowTheWork(t *testing.T) {
 
 	got := ta.profiles()
 	ta.restart()
-	ta.jobs.Settle(jobs.Ads{Slots: map[string]condor.Slot{"slot1_1": slotAd("slot1_1", "1.0", "alice", 2048, stays.UUID)}, Wall: func(gpu.UUID, gpu.MiB) string { return jobs.WallMIG }})
+	ta.jobs.Settle(jobs.Ads{Slots: map[string]condor.Slot{"slot1_1": slotAd("slot1_1", "1.0", "alice", 2048, stays.UUID)}, EnforcedBy: func(gpu.UUID, gpu.MiB) string { return jobs.EnforcedByMIG }})
 	ta.apply(false)
 	if ta.profiles() != got {
 		t.Errorf("after a restart of the agent the plan has %s", ta.profiles())

@@ -99,7 +99,7 @@ func TestLayoutWaitsForJobs(t *testing.T) {
 	running := condor.ConfigOf([]byte(ta.read(ta.view.Load().config.Paths.CondorConfig())))
 	places := slices.DeleteFunc(slices.Clone(ta.view.Load().plan.GPUs), func(g plan.GPU) bool { return g.Device == "" })
 	first := ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", places[0].UUID, 2048)
-	if d := string(places[0].Device); d == "" || first.Environment["CUDA_VISIBLE_DEVICES"] != d || first.Environment["NVIDIA_VISIBLE_DEVICES"] != d || first.Wall != jobs.WallMIG {
+	if d := string(places[0].Device); d == "" || first.Environment["CUDA_VISIBLE_DEVICES"] != d || first.Environment["NVIDIA_VISIBLE_DEVICES"] != d || first.EnforcedBy != jobs.EnforcedByMIG {
 		t.Fatalf("the job on %+v got %+v", places[0], first)
 	}
 	var order []string

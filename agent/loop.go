@@ -15,7 +15,7 @@ import (
 const (
 	// pulse is the pace of the loop's heartbeat while it waits, and of the cheap
 	// look at the control daemons and their servers.
-	pulse = time.Second
+	tick = time.Second
 	// pings is that of the watchdog's; the unit allows 30 s.
 	pings = 5 * time.Second
 	// spacing keeps jobs that are refused from driving the loop.
@@ -31,13 +31,13 @@ const (
 func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 	interval := func() time.Duration {
 		if n := a.closures.Node(); n.Leaving() || n.Phase == closures.Resuming {
-			return min(pulse, a.view.Load().until())
+			return min(tick, a.view.Load().until())
 		}
 		return a.view.Load().until()
 	}
 	round := time.NewTimer(interval())
 	defer round.Stop()
-	heart := time.NewTicker(pulse)
+	heart := time.NewTicker(tick)
 	defer heart.Stop()
 	last := time.Now()
 	due := last.Add(interval())
@@ -66,7 +66,7 @@ func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
 			continue
 		case <-round.C:
 		}
-		a.keeper.Moved(a.view.Load().daemons) // logs what ended before the next proof forgets it
+		a.keeper.Moved(a.view.Load().daemons) // logs what ended before the next health check forgets it
 		a.apply(ctx, again)
 		if a.hardware.Healed() || a.quiescer.Leave(ctx) {
 			return true

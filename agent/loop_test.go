@@ -105,7 +105,7 @@ func TestLoopSeesDaemons(t *testing.T) {
 		background(t, func(ctx context.Context) { ta.loop(ctx, nil) })
 		soon := func() uint64 {
 			before := ta.rounds()
-			time.Sleep(2 * pulse)
+			time.Sleep(2 * tick)
 			synctest.Wait()
 			return ta.rounds() - before
 		}
@@ -164,7 +164,7 @@ func TestWedgedLoopStopsPinging(t *testing.T) {
 		background(t, func(ctx context.Context) { ta.loop(ctx, nil) })
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if d := m.silentFor(); d > 2*pulse {
+		if d := m.silentFor(); d > 2*tick {
 			t.Fatalf("no ping for %s though the loop is well", d)
 		}
 		stuck := make(chan struct{})
@@ -179,7 +179,7 @@ func TestWedgedLoopStopsPinging(t *testing.T) {
 		close(stuck)
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if d := m.silentFor(); d > 2*pulse {
+		if d := m.silentFor(); d > 2*tick {
 			t.Errorf("no ping for %s though the loop goes on", d)
 		}
 	})

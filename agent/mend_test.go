@@ -17,8 +17,8 @@ func TestServersAreMended(t *testing.T) {
 		d.servers, d.stale = []mps.Server{{ID: process.ID{PID: 50}, Status: mps.Active}}, []int{50}
 	})
 	v := ta.apply(false)
-	if !slices.Equal(happened, []string{"set servers [50]"}) || len(v.daemons[uuid(0)].Proof.Stale) > 0 {
-		t.Errorf("happened: %q, stale %v", happened, v.daemons[uuid(0)].Proof.Stale)
+	if !slices.Equal(happened, []string{"set servers [50]"}) || len(v.daemons[uuid(0)].Checked.Stale) > 0 {
+		t.Errorf("happened: %q, stale %v", happened, v.daemons[uuid(0)].Checked.Stale)
 	}
 	ta.apply(false)
 	if len(happened) != 1 {

@@ -88,7 +88,7 @@ func (n *node) unwell(g *plan.GPU, now time.Time) string {
 func (n *node) facts(v *view, now time.Time) func(u gpu.UUID) verify.Facts {
 	return func(u gpu.UUID) verify.Facts {
 		f := verify.Facts{
-			Driver: v.plan.Driver, Daemon: v.daemons[u].Proof.Process(), Faulted: v.daemons[u].Servers.Faulted(),
+			Driver: v.plan.Driver, Daemon: v.daemons[u].Checked.Process(), Faulted: v.daemons[u].Servers.Faulted(),
 		}
 		if verdict := n.parts.Faults.Verdict(u, now); verdict.Closed() {
 			f.Closed = verdict.Reason
@@ -110,13 +110,13 @@ func (n *node) enforcement(v *view, now time.Time) func(u gpu.UUID, budget gpu.M
 		g, ok := v.plan.Find(u)
 		switch {
 		case !ok:
-			return jobs.WallNone
+			return jobs.EnforcedByNone
 		case g.Observed():
 			return "" // nothing of ours
 		case g.Alone():
-			return jobs.WallMIG
+			return jobs.EnforcedByMIG
 		case !g.Shared():
-			return jobs.WallWhole
+			return jobs.EnforcedByWhole
 		}
 		return admission.Enforcement(g.LargestRequest, budget, shared[u])
 	}

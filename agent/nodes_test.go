@@ -95,7 +95,7 @@ func (n *nodesAgent) again() {
 	n.restart()
 	n.log = slog.New(slog.NewTextHandler(&n.said, nil))
 	n.nodes = isolation.New(isolation.Options{
-		Wall: n.kernel, Jobs: n.jobs, Processes: n.Agent.proc, HTCondor: n.Agent.proc, Metrics: n.metrics, Log: n.log,
+		Kernel: n.kernel, Jobs: n.jobs, Processes: n.Agent.proc, HTCondor: n.Agent.proc, Metrics: n.metrics, Log: n.log,
 		Proc: n.proc.Root, Root: n.root,
 	})
 	n.connect()

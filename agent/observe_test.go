@@ -36,7 +36,7 @@ func TestObserveChangesNothing(t *testing.T) {
 	if said := ta.answers.acceptances(); len(said) > 0 {
 		t.Errorf("the startd hears %+v", said)
 	}
-	if s := ta.status(); !s.Observe || !s.GPUs[0].Accept || len(s.Walls) > 0 || len(s.MPS) > 0 || len(s.Warnings) > 1 { // that of the test's directory
+	if s := ta.status(); !s.Observe || !s.GPUs[0].Accept || len(s.MissingEnforcement) > 0 || len(s.MPS) > 0 || len(s.Warnings) > 1 { // that of the test's directory
 		t.Errorf("%+v", s)
 	}
 	hook := starter.Caller{Hook: true, Starter: ta.proc.starter(100, "slot1_1")}
@@ -127,7 +127,7 @@ func TestObservedJobs(t *testing.T) {
 		t.Fatalf("%+v", all)
 	}
 	r := all[0]
-	if r.GPU != uuid(0) || r.ID != "8.0" || r.Owner != "alice" || r.Group != "atlas.prod" || r.Adopted || !r.Confirmed || r.Beside || r.Wall != "" {
+	if r.GPU != uuid(0) || r.ID != "8.0" || r.Owner != "alice" || r.Group != "atlas.prod" || r.Adopted || !r.Confirmed || r.Beside || r.EnforcedBy != "" {
 		t.Errorf("%+v", r)
 	}
 	if ta.jobs.Unknown() != "" {
@@ -191,7 +191,7 @@ func TestRecordOfAnObservedJob(t *testing.T) {
 	r := ta.entry("slot1_1")
 	got := ta.sampling.Record(r, now)
 	gpus, cpus, memory := 1.0, 2.0, int64(2048)
-	if got.Mode != "observe" || got.Share != 1 || got.Wall != "" || got.BudgetMiB != 0 || got.Partial || got.Schedd != "ap.example.org" ||
+	if got.Mode != "observe" || got.Share != 1 || got.EnforcedBy != "" || got.BudgetMiB != 0 || got.Partial || got.Schedd != "ap.example.org" ||
 		*got.Requested.GPUs != gpus || *got.Requested.CPUs != cpus || *got.Requested.MemoryMiB != memory || got.Requested.VRAMMiB != nil {
 		t.Errorf("%+v", got)
 	}

@@ -73,7 +73,7 @@ func TestPageSaysWhy(t *testing.T) {
 	if _, err := ta.open("0", "node-health", false); err != nil {
 		t.Fatal(err)
 	}
-	ta.troubles.Event(gpu.Event{GPU: g.UUID, Kind: gpu.EventXID, XID: 79, Time: time.Now()})
+	ta.faults.Event(gpu.Event{GPU: g.UUID, Kind: gpu.EventXID, XID: 79, Time: time.Now()})
 	if why := say(); !strings.HasPrefix(why, "Its hardware") {
 		t.Errorf("Xid 79: %q", why)
 	}

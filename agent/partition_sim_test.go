@@ -185,11 +185,11 @@ func TestSimulatedPartitions(t *testing.T) {
 // killDaemon ends the control daemon as a crash does.
 func (s *simulated) killDaemon() {
 	s.t.Helper()
-	proof := s.view.Load().daemons[s.gpu].Proof
-	if err := syscall.Kill(proof.PID, syscall.SIGKILL); err != nil {
+	checked := s.view.Load().daemons[s.gpu].Checked
+	if err := syscall.Kill(checked.PID, syscall.SIGKILL); err != nil {
 		s.t.Fatal(err)
 	}
-	for s.daemons.Pulse(s.gpu, proof).Err == nil { // until the kernel is done with it
+	for s.daemons.QuickCheck(s.gpu, checked).Err == nil { // until the kernel is done with it
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -199,12 +199,12 @@ func (s *simulated) killDaemon() {
 func TestSimulatedAgentRestart(t *testing.T) {
 	s := simulatedH200(t)
 	one, _ := s.starter("slot1_1")
-	before, daemon := s.admitted(one)[mps.PartitionVariable], s.view.Load().daemons[s.gpu].Proof.Process()
+	before, daemon := s.admitted(one)[mps.PartitionVariable], s.view.Load().daemons[s.gpu].Checked.Process()
 	s.start(partitionedIn(4))
 	s.jobs = jobs.New(s.proc)
 	s.apply(context.Background(), false)
-	if why := s.view.Load().reasons[s.gpu]; why != "" || s.view.Load().daemons[s.gpu].Proof.Process() != daemon {
-		t.Errorf("%q, daemon %v was %v", why, s.view.Load().daemons[s.gpu].Proof.Process(), daemon)
+	if why := s.view.Load().reasons[s.gpu]; why != "" || s.view.Load().daemons[s.gpu].Checked.Process() != daemon {
+		t.Errorf("%q, daemon %v was %v", why, s.view.Load().daemons[s.gpu].Checked.Process(), daemon)
 	}
 	two, endTwo := s.starter("slot1_2")
 	if got := s.admitted(two)[mps.PartitionVariable]; got == before {

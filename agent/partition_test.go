@@ -241,8 +241,8 @@ func TestFewerChunks(t *testing.T) {
 func TestUsedCapability(t *testing.T) {
 	ta, _ := partitionedAgent(t, 4)
 	for _, with := range []bool{true, false} {
-		if got := slices.ContainsFunc(ta.status().Walls, func(s string) bool { return strings.Contains(s, `threads = "partitioned"`) }); got == with {
-			t.Errorf("partitions are used: %v; %q", with, ta.status().Walls)
+		if got := slices.ContainsFunc(ta.status().MissingEnforcement, func(s string) bool { return strings.Contains(s, `threads = "partitioned"`) }); got == with {
+			t.Errorf("partitions are used: %v; %q", with, ta.status().MissingEnforcement)
 		}
 		ta.writeConfig("")
 		ta.apply(true)
@@ -263,7 +263,7 @@ func TestPartitionsThatCannotBeKept(t *testing.T) {
 	if r := ta.refuse(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096); !strings.Contains(r.Reason, "cannot be kept") {
 		t.Errorf("%+v", r)
 	}
-	if daemon := ta.view.Load().daemons[uuid(0)].Proof.Process(); !ta.partitions.HasFree(uuid(0), daemon) || len(ta.jobs.Running()) != 0 {
+	if daemon := ta.view.Load().daemons[uuid(0)].Checked.Process(); !ta.partitions.HasFree(uuid(0), daemon) || len(ta.jobs.Running()) != 0 {
 		t.Error("the job has its partition all the same")
 	}
 }

@@ -184,7 +184,7 @@ func TestResumeVerifies(t *testing.T) {
 // and because nobody could verify it.
 func TestResumeWithABrokenGPU(t *testing.T) {
 	ta, f := verifying(t, 2, "")
-	ta.troubles.Event(gpu.Event{GPU: uuid(1), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
+	ta.faults.Event(gpu.Event{GPU: uuid(1), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
 	back := closures.Node{Phase: closures.Resuming, Reason: "driver 580", Since: time.Now()}
 	if err := ta.closures.SetNode(back); err != nil {
 		t.Fatal(err)

@@ -151,7 +151,7 @@ func (a *Agent) recall(p config.Paths) {
 	if err := a.access.Read(); err != nil {
 		a.log.Error("who has access to which GPU is not known", "err", err)
 	}
-	if err := a.troubles.Read(); err != nil {
+	if err := a.faults.Read(); err != nil {
 		a.log.Error("all GPUs are closed", "err", err)
 	}
 	if err := a.layouts.Read(); err != nil {
@@ -221,8 +221,8 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	})
 	wg.Go(func() { a.verifier.Run(ctx) })
 	wg.Go(func() { a.quiescer.Resume(ctx) })
-	wg.Go(func() { a.troubles.Watch(ctx) })
-	wg.Go(func() { a.troubles.ReadKernelLog(ctx, o.KernelLog) })
+	wg.Go(func() { a.faults.Watch(ctx) })
+	wg.Go(func() { a.faults.ReadKernelLog(ctx, o.KernelLog) })
 	defer a.ender.Wait()
 	wg.Go(func() { a.port.Serve(ctx, o.Metrics, cfg.Metrics.Listen) })
 	a.heart.tell(a.heart.manager.Ready())

@@ -416,8 +416,8 @@ func TestStatus(t *testing.T) {
 		t.Errorf("GPU = %+v", g)
 	}
 	// The daemon's limit of 8192 holds the first job and not the second.
-	if g.Jobs[0].Wall != jobs.WallDaemon || g.Jobs[1].Wall != jobs.WallNone || g.Wall != jobs.WallNone {
-		t.Errorf("walls = %s, %s, together %s", g.Jobs[0].Wall, g.Jobs[1].Wall, g.Wall)
+	if g.Jobs[0].EnforcedBy != jobs.EnforcedByDaemon || g.Jobs[1].EnforcedBy != jobs.EnforcedByNone || g.EnforcedBy != jobs.EnforcedByNone {
+		t.Errorf("walls = %s, %s, together %s", g.Jobs[0].EnforcedBy, g.Jobs[1].EnforcedBy, g.EnforcedBy)
 	}
 	if g.Server != "no server yet (starts with the first job)" {
 		t.Errorf("server = %q", g.Server)

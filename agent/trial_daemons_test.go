@@ -97,7 +97,7 @@ func TestRealServerWithoutGPU(t *testing.T) {
 				ta.apply(false)
 			}
 			after := ta.view.Load().daemons[uuid(0)]
-			if before.Proof.Process() != after.Proof.Process() || before.SelfTest != after.SelfTest {
+			if before.Checked.Process() != after.Checked.Process() || before.SelfTest != after.SelfTest {
 				t.Errorf("it goes on: %+v became %+v", before.SelfTest, after.SelfTest)
 			}
 		})

@@ -107,7 +107,7 @@ func TestTrialOfAServer(t *testing.T) {
 	ta, f := newTrialAgent(t, "")
 	f.comes = mps.Initializing
 	ta.round(f, "start 0", "one is being tried")
-	if d := ta.view.Load().until(); d > pulse {
+	if d := ta.view.Load().until(); d > tick {
 		t.Errorf("the next look is after %v", d)
 	}
 	ta.round(f, "", "INITIALIZING")
@@ -120,7 +120,7 @@ func TestTrialOfAServer(t *testing.T) {
 	for range 5 {
 		ta.round(f, "", "last proven at ")
 	}
-	if d := ta.view.Load().until(); d <= pulse {
+	if d := ta.view.Load().until(); d <= tick {
 		t.Errorf("the loop hurries for ever: %v", d)
 	}
 	// Another process is tried, too, and the last proof is remembered meanwhile.
@@ -213,7 +213,7 @@ func TestTrialReadsTheExactLimit(t *testing.T) {
 			if why := ta.reason(0); (why == "") != (c.closes == "") || !strings.Contains(why, c.closes) {
 				t.Errorf("closed for %q, want %q", why, c.closes)
 			}
-			if got := ta.status().GPUs[0].LimitProof; !strings.Contains(got, c.proof) {
+			if got := ta.status().GPUs[0].LimitReadBack; !strings.Contains(got, c.proof) {
 				t.Errorf("the limit is %d MiB: %s, want %s", ta.status().GPUs[0].LimitMiB, got, c.proof)
 			}
 		})

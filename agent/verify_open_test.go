@@ -49,9 +49,9 @@ func TestOpenAfterVerify(t *testing.T) {
 			ta.restart()
 		}, "not verified yet: its MPS server met a fatal GPU error"},
 		{"an event", func(ta *testAgent) {
-			ta.troubles.Event(gpu.Event{GPU: uuid(0), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
+			ta.faults.Event(gpu.Event{GPU: uuid(0), Kind: gpu.EventXID, XID: 79, Time: time.Now()})
 			ta.apply(false)
-			ta.troubles.Open(uuid(0))
+			ta.faults.Open(uuid(0))
 		}, "not verified yet: an event closed it"},
 		{"a reboot", func(ta *testAgent) {
 			if err := os.RemoveAll(filepath.Join(ta.dir, "r")); err != nil {

@@ -207,8 +207,8 @@ func TestVerifySimulated(t *testing.T) {
 		{"a limit that does not hold", func(s *simulated) { s.environment = without("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") }, false, "4609 MiB were given to a client whose limit is 4608 MiB", ""},
 		{"beside MPS", func(s *simulated) { s.environment = without("CUDA_MPS_PIPE_DIRECTORY") }, false, "CUDA runs on it beside its control daemon", ""},
 		{"no daemon", func(s *simulated) {
-			proof := s.view.Load().daemons[s.gpu].Proof
-			servers, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", proof.PID, proof.PID))
+			checked := s.view.Load().daemons[s.gpu].Checked
+			servers, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", checked.PID, checked.PID))
 			if err != nil {
 				s.t.Fatal(err)
 			}
@@ -218,10 +218,10 @@ func TestVerifySimulated(t *testing.T) {
 					_ = syscall.Kill(n, syscall.SIGKILL)
 				}
 			})
-			if err := syscall.Kill(proof.PID, syscall.SIGKILL); err != nil {
+			if err := syscall.Kill(checked.PID, syscall.SIGKILL); err != nil {
 				s.t.Fatal(err)
 			}
-			for s.daemons.Pulse(s.gpu, proof).Err == nil { // until the kernel is done with it
+			for s.daemons.QuickCheck(s.gpu, checked).Err == nil { // until the kernel is done with it
 				time.Sleep(time.Millisecond)
 			}
 		}, false, "", "is closed: its control daemon"},

@@ -97,7 +97,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		File: modes.File(cfg.Paths), Hardware: o.Hardware, Jobs: a.jobs, Startds: a.startds, Node: a.proc, Log: a.log,
 	})
 	a.elastic = elastic.NewGroup(elastic.Options{Jobs: a.jobs, Slots: o.Startd, Events: a.history, Log: a.log})
-	a.troubles = faults.NewWatcher(faults.Options{
+	a.faults = faults.NewWatcher(faults.Options{
 		Alarms: o.Alarms, File: faults.File(cfg.Paths), Events: a.history, Log: a.log,
 		Node: func() faults.Node { return a.view.Load().faults() }, Changed: func() { nudge(a.wake) },
 	})
@@ -106,7 +106,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		Events: a.history, Log: a.log, Beat: a.heart.beat,
 	})
 	a.nodes = isolation.New(isolation.Options{
-		Wall: o.DeviceNodes, Jobs: a.jobs, Processes: a.proc, HTCondor: a.proc, Metrics: a.metrics, Log: a.log,
+		Kernel: o.DeviceNodes, Jobs: a.jobs, Processes: a.proc, HTCondor: a.proc, Metrics: a.metrics, Log: a.log,
 		Proc: root, Root: a.cgroupRoot,
 	})
 	a.limits = budget.NewLimits(budget.Options{
@@ -157,7 +157,7 @@ func (a *Agent) newVerifier(o Options, p config.Paths) {
 			return verify.Node{
 				Plan: &v.plan, First: v.planned && v.config.Health.Open == config.OpenAfterVerify,
 				Deadline: config.ReplyDeadline,
-				Daemon:   func(u gpu.UUID) process.ID { return v.daemons[u].Proof.Process() },
+				Daemon:   func(u gpu.UUID) process.ID { return v.daemons[u].Checked.Process() },
 			}
 		},
 	})
@@ -216,7 +216,7 @@ func (a *Agent) newQuiescer(p config.Paths) {
 func (a *Agent) connect() {
 	wake := func() { nudge(a.wake) }
 	a.parts = health.Parts{
-		Faults: a.troubles, Samples: a.sampling, Unlisted: a.sampling, Processes: a.sampling,
+		Faults: a.faults, Samples: a.sampling, Unlisted: a.sampling, Processes: a.sampling,
 		Verifications: a.verifier, Limits: a.limits, Daemons: a.daemons, Jobs: a.jobs,
 	}
 	a.admitted = admitted{node: &a.node, sampling: a.sampling, nodes: a.nodes, limits: a.limits}
@@ -239,7 +239,7 @@ func (a *Agent) connect() {
 	n := &a.answers
 	n.node, n.admission, n.jobs, n.ender, n.elastic = &a.node, a.admission, a.jobs, a.ender, a.elastic
 	n.sampling, n.keeper, n.verifier, n.quiescer, n.queue = a.sampling, a.keeper, a.verifier, a.quiescer, a.queue
-	n.operator = closures.Operator{Table: a.closures, Faults: a.troubles, Events: a.history, Log: a.log}
+	n.operator = closures.Operator{Table: a.closures, Faults: a.faults, Events: a.history, Log: a.log}
 	n.history, n.metrics, n.reader, n.log, n.sweep, n.wake = a.history, a.metrics, a.reader, a.log, a.sweeper.now, wake
 	n.public.Look = a.reader.Look
 	a.reader.Options = status.Options{
@@ -252,7 +252,7 @@ func (a *Agent) connect() {
 			return a.sampling.Unlisted(n.Health.(health.GPUs).Sampling, g.UUID, now)
 		},
 		Quiet: func() bool { return a.quiescer.Quiet }, Jobs: a.jobs, Callers: a.jobs, Closures: a.closures,
-		Quiescer: a.quiescer, Faults: a.troubles, Elastic: a.elastic, Partitions: a.partitions, Verifier: a.verifier,
+		Quiescer: a.quiescer, Faults: a.faults, Elastic: a.elastic, Partitions: a.partitions, Verifier: a.verifier,
 		Access: a.access, Limits: a.limits, Samples: a.sampling, Startds: a.startds, Feedback: &a.answers.feedback,
 	}
 }

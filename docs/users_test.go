@@ -89,7 +89,7 @@ func slots(t *testing.T) map[string]slot {
 	device.UUID, device.Memory = "MIG-00000000-0000-5000-8000-000000000001", 9856
 	state := admission.State{
 		Plan: &plan.Plan{GPUs: []plan.GPU{shared, whole, device}}, Pipes: "/run/gpuslot/mps", Now: now, MaxAge: time.Minute,
-		Health: admission.Health{Watched: true, Proof: mps.Proof{PID: 7, Started: 8, At: now}},
+		Health: admission.Health{Watched: true, Checked: mps.Checked{PID: 7, Started: 8, At: now}},
 	}
 	caller := starter.Caller{UID: 1000, Hook: true, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}}}
 	hooked := func(s admission.State, u gpu.UUID) condor.Environment {

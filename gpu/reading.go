@@ -46,7 +46,7 @@ type Reading struct {
 	// Multiprocessors of the whole GPU; 0 if unknown.
 	Multiprocessors int
 	// Samples are the processes' shares of kernel time; only processes that
-	// worked have one. Nothing is known under MPS, where the server is booked.
+	// worked have one. Nothing is known under MPS, where the server is counted.
 	Samples Measured[[]ProcessSample]
 	// Instances are the MIG devices.
 	Instances []InstanceReading

@@ -93,7 +93,7 @@ func (e BlockedError) Unwrap() error { return e.Err }
 // Preview is what Apply would do, without doing it: the state with owners, the
 // steps, and who is in the way.
 func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) (gpu.MIGState, []Step, error) {
-	book, err := ReadBook(e.Dir, u)
+	journal, err := ReadJournal(e.Dir, u)
 	if err != nil {
 		return gpu.MIGState{}, nil, err
 	}
@@ -101,7 +101,7 @@ func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) (gpu.MIGSta
 	if err != nil {
 		return gpu.MIGState{}, nil, err
 	}
-	s = book.settle(s, e.Boot)
+	s = journal.settle(s, e.Boot)
 	steps, err := Changes(s, w)
 	if err != nil {
 		return s, nil, err
@@ -111,7 +111,7 @@ func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) (gpu.MIGSta
 
 // State reads a GPU with the owners of its instances, and names the holders.
 func (e Executor) State(ctx context.Context, u gpu.UUID) (gpu.MIGState, error) {
-	book, err := ReadBook(e.Dir, u)
+	journal, err := ReadJournal(e.Dir, u)
 	if err != nil {
 		return gpu.MIGState{}, err
 	}
@@ -119,7 +119,7 @@ func (e Executor) State(ctx context.Context, u gpu.UUID) (gpu.MIGState, error) {
 	if err != nil {
 		return gpu.MIGState{}, err
 	}
-	return e.Proc.named(book.settle(s, e.Boot)), nil
+	return e.Proc.named(journal.settle(s, e.Boot)), nil
 }
 
 // Apply brings one GPU to what is wanted, or back to what it had. An error
@@ -132,7 +132,7 @@ func (e Executor) Apply(ctx context.Context, u gpu.UUID, w Wanted) (Outcome, err
 		if err != nil {
 			return c.unread(err)
 		}
-		if c.book.Change != nil {
+		if c.journal.Change != nil {
 			if out, err := c.recover(ctx); err != nil && out.End == EndDegraded {
 				return out, err
 			}
@@ -145,8 +145,8 @@ func (e Executor) Apply(ctx context.Context, u gpu.UUID, w Wanted) (Outcome, err
 // left open. With an empty journal it does nothing.
 func (e Executor) Recover(ctx context.Context, u gpu.UUID) (Outcome, error) {
 	return e.locked(u, func() (Outcome, error) {
-		book, err := ReadBook(e.Dir, u)
-		if err != nil || book.Change == nil {
+		journal, err := ReadJournal(e.Dir, u)
+		if err != nil || journal.Change == nil {
 			return Outcome{GPU: u, End: Unchanged}, err
 		}
 		c, err := e.open(ctx, u)
@@ -160,23 +160,23 @@ func (e Executor) Recover(ctx context.Context, u gpu.UUID) (Outcome, error) {
 // Applied is what the GPU should have after a boot; ok is false if gpuslot
 // never reached a layout on it.
 func (e Executor) Applied(u gpu.UUID) (w Wanted, ok bool, err error) {
-	book, err := ReadBook(e.Dir, u)
-	if err != nil || book.Applied == nil {
+	journal, err := ReadJournal(e.Dir, u)
+	if err != nil || journal.Applied == nil {
 		return Wanted{}, false, err
 	}
-	return *book.Applied, true, nil
+	return *journal.Applied, true, nil
 }
 
 // Forget drops what the GPU should have after a boot: its layout is no longer
 // planned. Instances that are ours stay so.
 func (e Executor) Forget(u gpu.UUID) error {
 	_, err := e.locked(u, func() (Outcome, error) {
-		book, err := ReadBook(e.Dir, u)
-		if err != nil || book.Applied == nil {
+		journal, err := ReadJournal(e.Dir, u)
+		if err != nil || journal.Applied == nil {
 			return Outcome{}, err
 		}
-		book.Applied = nil
-		return Outcome{}, book.write(e.Dir)
+		journal.Applied = nil
+		return Outcome{}, journal.write(e.Dir)
 	})
 	return err
 }
@@ -190,7 +190,7 @@ func (e Executor) locked(u gpu.UUID, f func() (Outcome, error)) (Outcome, error)
 	return f()
 }
 
-// open reads the book and the hardware. With an error the change is of use to
+// open reads the journal and the hardware. With an error the change is of use to
 // unread only.
 func (e Executor) open(ctx context.Context, u gpu.UUID) (*change, error) {
 	if e.Patience.Tries < 1 {
@@ -199,8 +199,8 @@ func (e Executor) open(ctx context.Context, u gpu.UUID) (*change, error) {
 	if e.Log == nil {
 		e.Log = slog.New(slog.DiscardHandler)
 	}
-	book, err := ReadBook(e.Dir, u)
-	c := &change{e: e, u: u, book: book}
+	journal, err := ReadJournal(e.Dir, u)
+	c := &change{e: e, u: u, journal: journal}
 	if err != nil {
 		return c, err
 	}

@@ -11,11 +11,11 @@ import (
 
 // change is one change of one GPU under its lock.
 type change struct {
-	e    Executor
-	u    gpu.UUID
-	book Book
-	now  gpu.MIGState // with owners
-	done []Step
+	e       Executor
+	u       gpu.UUID
+	journal Journal
+	now     gpu.MIGState // with owners
+	done    []Step
 }
 
 // look reads the hardware again.
@@ -24,7 +24,7 @@ func (c *change) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.now = c.book.settle(s, c.e.Boot)
+	c.now = c.journal.settle(s, c.e.Boot)
 	return nil
 }
 
@@ -56,7 +56,7 @@ func (c *change) apply(ctx context.Context, w Wanted) (Outcome, error) {
 	if len(steps) == 0 {
 		return c.outcome(Unchanged), c.finish(w)
 	}
-	c.book.Change = &Change{Former: c.ours(), Wanted: w}
+	c.journal.Change = &Change{Former: c.ours(), Wanted: w}
 	return c.end(ctx, false)
 }
 
@@ -80,14 +80,14 @@ func (c *change) clear(ctx context.Context, steps []Step) error {
 
 // recover ends the change in the journal: on in its direction, else the other way.
 func (c *change) recover(ctx context.Context) (Outcome, error) {
-	c.e.Log.Info("ending an unfinished MIG change", "gpu", c.u, "back", c.book.Change.Back)
-	return c.end(ctx, c.book.Change.Back)
+	c.e.Log.Info("ending an unfinished MIG change", "gpu", c.u, "back", c.journal.Change.Back)
+	return c.end(ctx, c.journal.Change.Back)
 }
 
 // end tries one target of the journal, then the other.
 func (c *change) end(ctx context.Context, back bool) (Outcome, error) {
-	journal := *c.book.Change
-	first, second := journal.Wanted, journal.Former
+	begun := *c.journal.Change
+	first, second := begun.Wanted, begun.Former
 	if back {
 		first, second = second, first
 	}
@@ -118,34 +118,34 @@ func ended(back bool) End {
 
 // finish empties the journal.
 func (c *change) finish(w Wanted) error {
-	if c.book.Change == nil && c.book.Degraded == "" && c.book.Applied != nil && c.book.Applied.equal(w) {
+	if c.journal.Change == nil && c.journal.Degraded == "" && c.journal.Applied != nil && c.journal.Applied.equal(w) {
 		return nil
 	}
-	c.book.Change, c.book.Degraded, c.book.Applied = nil, "", &w
-	return c.book.write(c.e.Dir)
+	c.journal.Change, c.journal.Degraded, c.journal.Applied = nil, "", &w
+	return c.journal.write(c.e.Dir)
 }
 
 func (w Wanted) equal(v Wanted) bool { return w.Enabled == v.Enabled && w.Layout.Equal(v.Layout) }
 
 // degrade leaves the journal open: the next Apply or Recover tries again.
 func (c *change) degrade(err error) (Outcome, error) {
-	c.book.Degraded = err.Error()
-	c.book.Change.Back, c.book.Change.Step = true, nil
-	errWrite := c.book.write(c.e.Dir)
+	c.journal.Degraded = err.Error()
+	c.journal.Change.Back, c.journal.Change.Step = true, nil
+	errWrite := c.journal.write(c.e.Dir)
 	return c.outcome(EndDegraded), errors.Join(fmt.Errorf("GPU %s is degraded: "+
 		"neither the wanted nor the former layout could be reached: %w", c.u, err), errWrite)
 }
 
-// unread is the outcome where book or hardware cannot be read: nothing is
+// unread is the outcome where journal or hardware cannot be read: nothing is
 // touched, but a change that an earlier process left open stays open, and the
-// book says why.
+// journal says why.
 func (c *change) unread(err error) (Outcome, error) {
-	if c.book.Change == nil {
+	if c.journal.Change == nil {
 		return Outcome{GPU: c.u, End: Unchanged}, err
 	}
 	err = fmt.Errorf("GPU %s is degraded: the change in the journal cannot be ended: %w", c.u, err)
-	c.book.Degraded = err.Error()
-	return Outcome{GPU: c.u, End: EndDegraded}, errors.Join(err, c.book.write(c.e.Dir))
+	c.journal.Degraded = err.Error()
+	return Outcome{GPU: c.u, End: EndDegraded}, errors.Join(err, c.journal.write(c.e.Dir))
 }
 
 // reach does the steps to one target. The hardware is read again first: after a
@@ -162,8 +162,8 @@ func (c *change) reach(ctx context.Context, w Wanted, back bool) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c.book.Change.Back, c.book.Change.Step = back, &step
-		if err := c.book.write(c.e.Dir); err != nil {
+		c.journal.Change.Back, c.journal.Change.Step = back, &step
+		if err := c.journal.write(c.e.Dir); err != nil {
 			return err
 		}
 		if err := c.do(ctx, step); err != nil {
@@ -253,7 +253,7 @@ func (c *change) proven(ctx context.Context, step Step) error {
 		if there {
 			return errors.New("it succeeded, but the instance is still there")
 		}
-		c.book.disown(step.Place)
+		c.journal.disown(step.Place)
 	case Create:
 		if !there || !c.now.Whole(i) {
 			return errors.New("it succeeded, but the instance is not there with one whole compute instance")

@@ -25,7 +25,7 @@ func ends(t *testing.T, f *fakeGPU, e Executor, out Outcome, err error, end End,
 	if got := f.s.Layout(); !got.Equal(gpu.NewLayout(places...)) {
 		t.Errorf("the layout is %s, want %s", f.s.Chip.Format(got), f.s.Chip.Format(gpu.NewLayout(places...)))
 	}
-	b, err := ReadBook(e.Dir, testGPU)
+	b, err := ReadJournal(e.Dir, testGPU)
 	if err != nil || (b.Change != nil) != (end == EndDegraded) || (b.Degraded != "") != (end == EndDegraded) {
 		t.Errorf("%+v, %v", b, err)
 	}
@@ -377,7 +377,7 @@ func TestBoot(t *testing.T) {
 	}
 	out, err := e.Apply(t.Context(), testGPU, w)
 	ends(t, f, e, out, err, ReachedWanted, "", two0, three4)
-	b, err := ReadBook(e.Dir, testGPU)
+	b, err := ReadJournal(e.Dir, testGPU)
 	if d := cmp.Diff([]Owned{{two0, 3}}, b.Owned); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
@@ -387,7 +387,7 @@ func TestBoot(t *testing.T) {
 func TestIntent(t *testing.T) {
 	f, e := given(t, two0)
 	f.before = func(call string, p gpu.Place) error {
-		b, err := ReadBook(e.Dir, testGPU)
+		b, err := ReadJournal(e.Dir, testGPU)
 		if err != nil || b.Change == nil || b.Change.Step == nil || string(b.Change.Step.Verb) != call || b.Change.Step.Place != p {
 			t.Errorf("before %s %v: %+v, %v", call, p, b.Change, err)
 		}
@@ -486,7 +486,7 @@ func TestDeath(t *testing.T) {
 		f.before, f.after = nil, nil
 		_, err = e.Recover(t.Context(), testGPU)
 		l := f.s.Layout()
-		b, errBook := ReadBook(dir, testGPU)
+		b, errBook := ReadJournal(dir, testGPU)
 		if err != nil || errBook != nil || b.Change != nil || b.Degraded != "" || len(b.Owned) != len(l) {
 			rt.Errorf("%v, %v, %+v", err, errBook, b)
 		}

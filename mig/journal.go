@@ -18,8 +18,8 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// bookSchema is the first field of every book; another one is not touched.
-const bookSchema = "gpuslot-mig/1"
+// journalSchema is the first field of every journal; another one is not touched.
+const journalSchema = "gpuslot-mig/1"
 
 // Wanted is what one GPU should have.
 type Wanted struct {
@@ -29,7 +29,7 @@ type Wanted struct {
 	Layout gpu.Layout `json:"layout,omitempty"`
 }
 
-// Owned is an instance that gpuslot made. With the book's GPU it is found again
+// Owned is an instance that gpuslot made. With the journal's GPU it is found again
 // by its place: the driver's ids and UUIDs are reused.
 type Owned struct {
 	gpu.Place
@@ -48,10 +48,10 @@ type Change struct {
 	Step *Step `json:"step,omitempty"`
 }
 
-// Book is what gpuslot knows of one GPU's instances: which are its own, what
+// Journal is what gpuslot knows of one GPU's instances: which are its own, what
 // should be there, and the change under way. It is written and synced before
-// every step, so that a process that is killed leaves a book that tells.
-type Book struct {
+// every step, so that a process that is killed leaves a journal that tells.
+type Journal struct {
 	Schema string   `json:"schema"`
 	GPU    gpu.UUID `json:"gpu"`
 	// Boot is the boot that owned instances belong to: none outlives it.
@@ -67,52 +67,52 @@ type Book struct {
 	Degraded string `json:"degraded,omitempty"`
 }
 
-// BookFile is where a GPU's book lies below the state directory.
-func BookFile(dir string, u gpu.UUID) string { return filepath.Join(dir, "mig", u.String()+".json") }
+// JournalFile is where a GPU's journal lies below the state directory.
+func JournalFile(dir string, u gpu.UUID) string { return filepath.Join(dir, "mig", u.String()+".json") }
 
-// ReadBook reads a GPU's book; without one it is empty.
-func ReadBook(dir string, u gpu.UUID) (Book, error) {
-	path := BookFile(dir, u)
+// ReadJournal reads a GPU's journal; without one it is empty.
+func ReadJournal(dir string, u gpu.UUID) (Journal, error) {
+	path := JournalFile(dir, u)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Book{Schema: bookSchema, GPU: u}, nil
+		return Journal{Schema: journalSchema, GPU: u}, nil
 	}
 	if err != nil {
-		return Book{}, err
+		return Journal{}, err
 	}
-	book, err := parseBook(b)
-	if err == nil && book.GPU != u {
-		err = fmt.Errorf("it is of %s", book.GPU)
+	journal, err := parseJournal(b)
+	if err == nil && journal.GPU != u {
+		err = fmt.Errorf("it is of %s", journal.GPU)
 	}
 	if err != nil {
-		return Book{}, fmt.Errorf("%s: %w; the GPU's instances are left alone until the file is mended, or removed: "+
+		return Journal{}, fmt.Errorf("%s: %w; the GPU's instances are left alone until the file is mended, or removed: "+
 			"then they all count as foreign", path, err)
 	}
-	return book, nil
+	return journal, nil
 }
 
-func parseBook(b []byte) (Book, error) {
-	var book Book
+func parseJournal(b []byte) (Journal, error) {
+	var journal Journal
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&book); err != nil {
-		return Book{}, err
+	if err := d.Decode(&journal); err != nil {
+		return Journal{}, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) { // More would take a bracket for an end
-		return Book{}, errors.New("there is more than one book, or text after its end")
+		return Journal{}, errors.New("there is more than one journal, or text after its end")
 	}
-	if book.Schema != bookSchema {
-		return Book{}, fmt.Errorf("schema is %q, this gpuslot reads %q", foreign.Clip(book.Schema), bookSchema)
+	if journal.Schema != journalSchema {
+		return Journal{}, fmt.Errorf("schema is %q, this gpuslot reads %q", foreign.Clip(journal.Schema), journalSchema)
 	}
-	if c := book.Change; book.GPU == "" || c != nil && c.Step != nil && c.Step.GPU != book.GPU {
-		return Book{}, errors.New("it names no GPU, or a step of another one")
+	if c := journal.Change; journal.GPU == "" || c != nil && c.Step != nil && c.Step.GPU != journal.GPU {
+		return Journal{}, errors.New("it names no GPU, or a step of another one")
 	}
-	book.sort()
-	return book, nil
+	journal.sort()
+	return journal, nil
 }
 
 // sort keeps layouts as NewLayout makes them, also those of an edited file.
-func (b *Book) sort() {
+func (b *Journal) sort() {
 	slices.SortFunc(b.Owned, func(x, y Owned) int { return gpu.Place.Compare(x.Place, y.Place) })
 	b.Owned = slices.CompactFunc(b.Owned, func(x, y Owned) bool { return x.Place == y.Place })
 	wanted := []*Wanted{b.Applied}
@@ -127,7 +127,7 @@ func (b *Book) sort() {
 }
 
 // Owns tells whether the instance at a place is ours, and its generation.
-func (b Book) Owns(p gpu.Place) (generation int, ours bool) {
+func (b Journal) Owns(p gpu.Place) (generation int, ours bool) {
 	for _, o := range b.Owned {
 		if o.Place == p {
 			return o.Generation, true
@@ -137,20 +137,20 @@ func (b Book) Owns(p gpu.Place) (generation int, ours bool) {
 }
 
 // own writes down an instance that was made.
-func (b *Book) own(p gpu.Place) {
+func (b *Journal) own(p gpu.Place) {
 	b.disown(p)
 	b.Generation++
 	b.Owned = append(b.Owned, Owned{Place: p, Generation: b.Generation})
 	b.sort()
 }
 
-func (b *Book) disown(p gpu.Place) {
+func (b *Journal) disown(p gpu.Place) {
 	b.Owned = slices.DeleteFunc(b.Owned, func(o Owned) bool { return o.Place == p })
 }
 
-// settle holds the book against the hardware: it forgets what is gone, takes
+// settle holds the journal against the hardware: it forgets what is gone, takes
 // what the step in the journal made, and marks the owner of each instance.
-func (b *Book) settle(s gpu.MIGState, boot string) gpu.MIGState {
+func (b *Journal) settle(s gpu.MIGState, boot string) gpu.MIGState {
 	if b.Boot != boot {
 		b.Owned, b.Boot = nil, boot // every instance of the former boot is gone
 		if b.Change != nil {
@@ -179,12 +179,12 @@ func (b *Book) settle(s gpu.MIGState, boot string) gpu.MIGState {
 
 // write replaces the file: readers, and whoever comes after a crash, see the
 // old text or the new one.
-func (b Book) write(dir string) error {
+func (b Journal) write(dir string) error {
 	text, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
 		return err
 	}
-	path := BookFile(dir, b.GPU)
+	path := JournalFile(dir, b.GPU)
 	if err := writeSynced(path, append(text, '\n')); err != nil {
 		return fmt.Errorf("write the journal %s: %w", path, err)
 	}

@@ -13,16 +13,16 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-func fullBook() Book {
+func fullBook() Journal {
 	step := Step{Verb: Create, GPU: testGPU, Place: four0, Size: 4, Name: "4g.20gb"}
 	applied := on(two0, two2)
-	return Book{Schema: bookSchema, GPU: testGPU, Boot: "first", Generation: 7, Owned: []Owned{{two0, 6}, {two2, 7}}, Applied: &applied,
+	return Journal{Schema: journalSchema, GPU: testGPU, Boot: "first", Generation: 7, Owned: []Owned{{two0, 6}, {two2, 7}}, Applied: &applied,
 		Change: &Change{Former: on(two0, two2), Wanted: on(four0), Step: &step}, Degraded: "why"}
 }
 
 func TestBook(t *testing.T) {
 	dir := t.TempDir()
-	if b, err := ReadBook(dir, testGPU); err != nil || b.Change != nil || b.GPU != testGPU {
+	if b, err := ReadJournal(dir, testGPU); err != nil || b.Change != nil || b.GPU != testGPU {
 		t.Errorf("without a file: %+v, %v", b, err)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "mig"), 0o755); err != nil {
@@ -31,7 +31,7 @@ func TestBook(t *testing.T) {
 	if err := fullBook().write(dir); err != nil {
 		t.Fatal(err)
 	}
-	got, err := ReadBook(dir, testGPU)
+	got, err := ReadJournal(dir, testGPU)
 	if d := cmp.Diff(fullBook(), got); d != "" || err != nil {
 		t.Errorf("%v (-written +read):\n%s", err, d)
 	}
@@ -49,10 +49,10 @@ func TestBook(t *testing.T) {
 		"null":                                                                           `schema is ""`,
 		`{"schema": "gpuslot-mig/1", "gpu": "GPU-`:                                       "unexpected EOF",
 	} {
-		if err := os.WriteFile(BookFile(dir, testGPU), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(JournalFile(dir, testGPU), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadBook(dir, testGPU); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "left alone until the file is mended") {
+		if _, err := ReadJournal(dir, testGPU); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "left alone until the file is mended") {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
 	}
@@ -91,7 +91,7 @@ func FuzzBook(f *testing.F) {
 	}
 	f.Add(text)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		b, err := parseBook(text)
+		b, err := parseJournal(text)
 		if err != nil {
 			return
 		}
@@ -99,7 +99,7 @@ func FuzzBook(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := parseBook(again)
+		c, err := parseJournal(again)
 		if err != nil {
 			t.Fatalf("%v in %s", err, again)
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Owners returns the inventory with the owner of each MIG device, as the GPUs' books in
+// Owners returns the inventory with the owner of each MIG device, as the GPUs' journals in
 // e.Dir have it. It stays unknown of a device whose place is not known, and where the
-// books may not be read. A book that cannot be read otherwise owns nothing.
+// journals may not be read. A journal that cannot be read otherwise owns nothing.
 func (e Executor) Owners(inv gpu.Inventory) gpu.Inventory {
 	inv.GPUs = slices.Clone(inv.GPUs)
 	for i := range inv.GPUs {
@@ -18,12 +18,12 @@ func (e Executor) Owners(inv gpu.Inventory) gpu.Inventory {
 		if len(g.MIGDevices) == 0 {
 			continue
 		}
-		book, err := ReadBook(e.Dir, g.UUID)
+		journal, err := ReadJournal(e.Dir, g.UUID)
 		if errors.Is(err, fs.ErrPermission) {
 			continue
 		}
-		if book.Boot != e.Boot {
-			book.Owned = nil // no instance outlives its boot
+		if journal.Boot != e.Boot {
+			journal.Owned = nil // no instance outlives its boot
 		}
 		g.MIGDevices = slices.Clone(g.MIGDevices)
 		for j := range g.MIGDevices {
@@ -32,7 +32,7 @@ func (e Executor) Owners(inv gpu.Inventory) gpu.Inventory {
 				continue
 			}
 			d.Owner = gpu.Foreign
-			if slices.ContainsFunc(book.Owned, func(o Owned) bool { return o.Start == *d.Start }) {
+			if slices.ContainsFunc(journal.Owned, func(o Owned) bool { return o.Start == *d.Start }) {
 				d.Owner = gpu.Ours
 			}
 		}

@@ -21,14 +21,14 @@ func TestOwners(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "mig"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	book := `{"schema": "gpuslot-mig/1", "gpu": %q, "boot": "now", "generation": 1, "owned": [{"profile": 9, "start": 0, "generation": 1}]}`
+	journal := `{"schema": "gpuslot-mig/1", "gpu": %q, "boot": "now", "generation": 1, "owned": [{"profile": 9, "start": 0, "generation": 1}]}`
 	for name, c := range map[string]struct {
 		text, boot string
 		want       [3]gpu.Owner
 	}{
 		"no book":               {"", "now", [3]gpu.Owner{gpu.Foreign, gpu.Foreign, ""}},
-		"its book":              {fmt.Sprintf(book, u), "now", [3]gpu.Owner{gpu.Ours, gpu.Foreign, ""}},
-		"of another boot":       {fmt.Sprintf(book, u), "later", [3]gpu.Owner{gpu.Foreign, gpu.Foreign, ""}},
+		"its book":              {fmt.Sprintf(journal, u), "now", [3]gpu.Owner{gpu.Ours, gpu.Foreign, ""}},
+		"of another boot":       {fmt.Sprintf(journal, u), "later", [3]gpu.Owner{gpu.Foreign, gpu.Foreign, ""}},
 		"a book that is broken": {"{", "now", [3]gpu.Owner{gpu.Foreign, gpu.Foreign, ""}},
 	} {
 		file := filepath.Join(dir, "mig", u+".json")

@@ -25,14 +25,14 @@ func benchRound(b *testing.B, branch string, clients int) {
 	for range clients {
 		s.guest()
 	}
-	proof, err := s.daemon.Prove(b.Context(), s.wanted)
+	checked, err := s.daemon.Check(b.Context(), s.wanted)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Run("Prove", func(b *testing.B) {
 		lines := s.logLines()
 		for b.Loop() {
-			if _, err := s.daemon.Prove(b.Context(), s.wanted); err != nil {
+			if _, err := s.daemon.Check(b.Context(), s.wanted); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -40,14 +40,14 @@ func benchRound(b *testing.B, branch string, clients int) {
 	})
 	b.Run("Pulse", func(b *testing.B) {
 		for b.Loop() {
-			if p := s.daemon.Pulse(proof); !p.OK() {
+			if p := s.daemon.QuickCheck(checked); !p.OK() {
 				b.Fatal(p)
 			}
 		}
 	})
 	b.Run("StillProven", func(b *testing.B) {
 		for b.Loop() {
-			if err := s.daemon.StillProven(proof); err != nil {
+			if err := s.daemon.StillRuns(checked); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -6,22 +6,22 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Prove asks one daemon for its limits.
-func (d *Daemons) Prove(ctx context.Context, w Wanted) (Proof, error) {
+// Check asks one daemon for its limits.
+func (d *Daemons) Check(ctx context.Context, w Wanted) (Checked, error) {
 	one, err := d.Daemon(w.GPU)
 	if err != nil {
-		return Proof{}, err
+		return Checked{}, err
 	}
-	return one.Prove(ctx, w)
+	return one.Check(ctx, w)
 }
 
-// Pulse checks in microseconds that processes that answered still run.
-func (d *Daemons) Pulse(u gpu.UUID, p Proof) Pulse {
+// QuickCheck checks in microseconds that processes that answered still run.
+func (d *Daemons) QuickCheck(u gpu.UUID, p Checked) QuickCheck {
 	one, err := d.Daemon(u)
 	if err != nil {
-		return Pulse{Err: err}
+		return QuickCheck{Err: err}
 	}
-	return one.Pulse(p)
+	return one.QuickCheck(p)
 }
 
 // Servers lists a daemon's servers with their clients.
@@ -34,10 +34,10 @@ func (d *Daemons) Servers(ctx context.Context, u gpu.UUID) ([]Server, error) {
 }
 
 // SetServers gives running servers their limits.
-func (d *Daemons) SetServers(ctx context.Context, w Wanted, servers []int) (Proof, error) {
+func (d *Daemons) SetServers(ctx context.Context, w Wanted, servers []int) (Checked, error) {
 	one, err := d.Daemon(w.GPU)
 	if err != nil {
-		return Proof{}, err
+		return Checked{}, err
 	}
 	return one.SetServers(ctx, w, servers...)
 }

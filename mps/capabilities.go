@@ -20,12 +20,12 @@ func unknown(how string) Answer {
 	return Answer{How: how}
 }
 
-// Capabilities are what the installed control daemon can do, by trial.
+// Capabilities are what the installed control daemon can do, as a probe shows.
 type Capabilities struct {
 	// ServerStatus: get_server_status tells INITIALIZING, ACTIVE and FAULT (550 on).
 	ServerStatus Answer
 	// PrivilegeChecks: only the daemon's account and root change its defaults (550
-	// on). Without them its limits are no wall against the accounts it serves.
+	// on). Without them its limits do not bind the accounts it serves.
 	PrivilegeChecks Answer
 	// PIDFile: the daemon writes nvidia-cuda-mps-control.pid (550 on).
 	PIDFile Answer

@@ -58,11 +58,11 @@ func (d *Daemon) Command(ctx context.Context, line string) (string, error) {
 
 // Set gives the daemon its limits and reads them back. They act on MPS servers
 // started from then on.
-func (d *Daemon) Set(ctx context.Context, w Wanted) (Proof, error) {
+func (d *Daemon) Set(ctx context.Context, w Wanted) (Checked, error) {
 	if err := d.valid(w); err != nil {
-		return Proof{}, err
+		return Checked{}, err
 	}
-	proof, err := d.prove(ctx, w, setCommands(w))
+	checked, err := d.check(ctx, w, setCommands(w))
 	// A daemon that has just started listens on its privileged socket a moment
 	// before the other one, but not soon enough for every command line: one that
 	// misses it goes on at the other and is refused, even as root (550, 555).
@@ -71,55 +71,55 @@ func (d *Daemon) Set(ctx context.Context, w Wanted) (Proof, error) {
 		if backoff.Wait(ctx, 10*time.Millisecond) != nil {
 			break
 		}
-		proof, err = d.prove(ctx, w, setCommands(w))
+		checked, err = d.check(ctx, w, setCommands(w))
 	}
-	return proof, err
+	return checked, err
 }
 
-// Prove asks the daemon for its limits and compares them with the wanted ones.
+// Check asks the daemon for its limits and compares them with the wanted ones.
 // A nil error means: this process was alive and answered, and its limits were
 // as wanted.
-func (d *Daemon) Prove(ctx context.Context, w Wanted) (Proof, error) {
+func (d *Daemon) Check(ctx context.Context, w Wanted) (Checked, error) {
 	if err := d.valid(w); err != nil {
-		return Proof{}, err
+		return Checked{}, err
 	}
-	return d.prove(ctx, w, nil)
+	return d.check(ctx, w, nil)
 }
 
 // prove runs commands and then the read-backs and the servers in one
 // conversation: every further one would cost the daemon four lines of log.
-func (d *Daemon) prove(ctx context.Context, w Wanted, commands []string) (Proof, error) {
+func (d *Daemon) check(ctx context.Context, w Wanted, commands []string) (Checked, error) {
 	replies, servers, who, err := d.survey(ctx, append(commands, readBack...))
 	if err != nil {
-		return Proof{}, err
+		return Checked{}, err
 	}
 	for i, reply := range replies[:len(commands)] {
 		if isRefusal(reply) {
-			return Proof{}, d.refused(reply, commands[i])
+			return Checked{}, d.refused(reply, commands[i])
 		}
 	}
 	back := replies[len(commands):]
 	if differs := compare(w, back[0], back[1]); len(differs) > 0 {
-		return Proof{}, d.wrongLimits(differs)
+		return Checked{}, d.wrongLimits(differs)
 	}
-	return Proof{
+	return Checked{
 		PID: who.PID, Started: who.Started, At: time.Now(),
 		Limit: back[0], ThreadPercentage: back[1],
 		Servers: pidsOf(servers), States: servers, Stale: staleUnder(w, servers),
 	}, nil
 }
 
-// StillProven checks in microseconds and without the command line that the
-// daemon of an earlier proof still runs: the owner of the control lock is the
+// StillRuns checks in microseconds and without the command line that the
+// daemon of an earlier health check still runs: the owner of the control lock is the
 // proven process, and it is not suspended. It says nothing about limits.
-func (d *Daemon) StillProven(p Proof) error {
+func (d *Daemon) StillRuns(p Checked) error {
 	who, err := d.Alive()
 	if err != nil {
 		return err
 	}
 	if who != p.Process() {
 		return d.fault(Gone, nil, "process %d took the place of the proven process %d: wait for the next "+
-			"proof", who.PID, p.PID)
+			"checked", who.PID, p.PID)
 	}
 	return nil
 }

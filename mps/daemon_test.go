@@ -99,24 +99,24 @@ func TestSuspended(t *testing.T) {
 	onEachDriver(t, func(t *testing.T, r Processes) {
 		d := started(t, r)
 		w := Wanted{GPU: uuid0, Limit: 4096, ThreadPercentage: 100}
-		proof, err := d.Set(t.Context(), w)
+		checked, err := d.Set(t.Context(), w)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.StillProven(proof); err != nil {
+		if err := d.StillRuns(checked); err != nil {
 			t.Error(err)
 		}
-		signal(t, proof.Process(), syscall.SIGSTOP)
-		wantFault(t, d.StillProven(proof), Suspended, "SIGCONT")
+		signal(t, checked.Process(), syscall.SIGSTOP)
+		wantFault(t, d.StillRuns(checked), Suspended, "SIGCONT")
 		_, err = d.Alive()
 		wantFault(t, err, Suspended)
-		_, err = d.Prove(t.Context(), w)
+		_, err = d.Check(t.Context(), w)
 		wantFault(t, err, Suspended)
-		signal(t, proof.Process(), syscall.SIGCONT)
-		if err := d.StillProven(proof); err != nil {
+		signal(t, checked.Process(), syscall.SIGCONT)
+		if err := d.StillRuns(checked); err != nil {
 			t.Error(err)
 		}
-		if _, err := d.Prove(t.Context(), w); err != nil {
+		if _, err := d.Check(t.Context(), w); err != nil {
 			t.Error(err)
 		}
 	})
@@ -214,7 +214,7 @@ func TestNotInstalled(t *testing.T) {
 		d.program = program
 		_, err := d.Command(t.Context(), "get_server_list")
 		wantFault(t, err, NotInstalled, program, "install the package nvidia-cuda-mps (Debian)")
-		_, err = d.Prove(t.Context(), Wanted{uuid0, 1024, 100})
+		_, err = d.Check(t.Context(), Wanted{uuid0, 1024, 100})
 		wantFault(t, err, NotInstalled)
 	}
 	d.program = filepath.Dir(r.Program) // no program at all

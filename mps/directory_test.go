@@ -126,11 +126,11 @@ func TestForeignLock(t *testing.T) {
 				if err := Admit(d.dir, 4711); err != nil {
 					t.Fatal(err)
 				}
-				signal(t, first[0].Proof.Process(), syscall.SIGKILL)
+				signal(t, first[0].Checked.Process(), syscall.SIGKILL)
 				end := steal(t, exe, filepath.Join(d.dir, controlLock), tt.how, tt.uid)
 				_, err = d.Alive()
 				wantFault(t, err, Foreign, tt.says)
-				wantFault(t, d.StillProven(first[0].Proof), Foreign)
+				wantFault(t, d.StillRuns(first[0].Checked), Foreign)
 				wantResults(t, set(t, s, one), Started, 1)
 				if uids, err := Admitted(d.dir); len(uids) != 0 || err != nil {
 					t.Errorf("admitted to the new directory: %v, %v", uids, err)

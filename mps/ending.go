@@ -111,8 +111,8 @@ func (e Ending) due(now time.Time, s Server, waiting []int) []int {
 	return due
 }
 
-// Book is the ending after answers to its orders.
-func (e Ending) Book(now time.Time, answers []Termination) Ending {
+// Answered is the ending after answers to its orders.
+func (e Ending) Answered(now time.Time, answers []Termination) Ending {
 	next := make(map[int]asked, len(e.asked)+len(answers))
 	for pid, a := range e.asked {
 		next[pid] = a
@@ -151,7 +151,7 @@ func (d *Daemon) EndClients(ctx context.Context, pids []int, rules EndRules) (En
 			if err != nil && FaultOf(err) != NoServer {
 				return step, err
 			}
-			e = e.Book(time.Now(), answers)
+			e = e.Answered(time.Now(), answers)
 		}
 		step = e.Step(time.Now(), servers)
 		if len(step.Waiting) == 0 {

@@ -56,7 +56,7 @@ func TestEndingStep(t *testing.T) {
 	for _, tt := range tests {
 		e := BeginEnding(tt.pids, begin, rules)
 		if tt.book != nil {
-			e = e.Book(begin, tt.book)
+			e = e.Answered(begin, tt.book)
 		}
 		if diff := cmp.Diff(tt.want, e.Step(begin.Add(tt.after), tt.servers)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
@@ -86,7 +86,7 @@ func TestEndingProperties(t *testing.T) {
 						t.Fatalf("order %v among %+v", o, step)
 					}
 					result := rapid.SampledFrom([]int{0, 1, 800}).Draw(t, "result")
-					e = e.Book(now, []Termination{{c, result, rapid.Bool().Draw(t, "left")}})
+					e = e.Answered(now, []Termination{{c, result, rapid.Bool().Draw(t, "left")}})
 				}
 				if again := e.Step(now, servers); len(again.Terminate) > 0 {
 					t.Fatalf("ordered twice at one time: %+v", again)

@@ -7,7 +7,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Fault is a kind of trouble with a control daemon, fit for a metric label.
+// Fault is a kind of fault of a control daemon, fit for a metric label.
 type Fault string
 
 // The faults of a control daemon.
@@ -27,7 +27,7 @@ const (
 	Invalid      Fault = "invalid"       // the wish itself is impossible
 )
 
-// Error is trouble with one control daemon. Its text ends with what to do.
+// Error is a fault of one control daemon. Its text ends with what to do.
 type Error struct {
 	GPU   gpu.UUID
 	Fault Fault

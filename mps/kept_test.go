@@ -43,7 +43,7 @@ func TestKeptConnection(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		if _, err := d.Prove(ctx, wanted); FaultOf(err) != Busy && FaultOf(err) != Wedged {
+		if _, err := d.Check(ctx, wanted); FaultOf(err) != Busy && FaultOf(err) != Wedged {
 			t.Fatalf("it answers others beside a kept connection: %v", err)
 		}
 
@@ -52,7 +52,7 @@ func TestKeptConnection(t *testing.T) {
 		if res := s.Restart(ctx, wanted); res.Err != nil {
 			t.Fatal(res.Err)
 		}
-		if _, err := d.Prove(ctx, wanted); err != nil {
+		if _, err := d.Check(ctx, wanted); err != nil {
 			t.Error(err)
 		}
 		_ = kept.SetReadDeadline(time.Now().Add(time.Minute))

@@ -49,9 +49,9 @@ func compare(w Wanted, limit, percentage string) []Difference {
 	return differs
 }
 
-// Proved says what a reply proves of the daemon's limit: exactly this below 1 GiB, else any
+// ReadBack says what a reply shows of the daemon's limit: exactly this below 1 GiB, else any
 // limit up to the next whole GiB.
-func (w Wanted) Proved() (least, most gpu.MiB) {
+func (w Wanted) ReadBack() (least, most gpu.MiB) {
 	if w.Limit < 1024 {
 		return w.Limit, w.Limit
 	}
@@ -100,9 +100,9 @@ func staleUnder(w Wanted, servers []Server) []int {
 // SetServers gives running servers the wanted limits and proves the daemon
 // anew. They act on later clients of those servers; clients that are there
 // keep theirs until they end.
-func (d *Daemon) SetServers(ctx context.Context, w Wanted, servers ...int) (Proof, error) {
+func (d *Daemon) SetServers(ctx context.Context, w Wanted, servers ...int) (Checked, error) {
 	if err := d.valid(w); err != nil {
-		return Proof{}, err
+		return Checked{}, err
 	}
 	var commands []string
 	for _, pid := range servers {
@@ -110,5 +110,5 @@ func (d *Daemon) SetServers(ctx context.Context, w Wanted, servers ...int) (Proo
 			fmt.Sprintf("set_device_pinned_mem_limit %d 0 %dM", pid, int64(w.Limit)),
 			fmt.Sprintf("set_active_thread_percentage %d %s", pid, strconv.FormatFloat(w.ThreadPercentage, 'f', -1, 64)))
 	}
-	return d.prove(ctx, w, commands)
+	return d.check(ctx, w, commands)
 }

@@ -52,8 +52,8 @@ func start(t *testing.T, r Processes) {
 	first := set(t, s, w)
 	wantResults(t, first, Started, 1)
 	d := mustDaemon(t, r, uuid0)
-	if who := alive(t, d); who != first[0].Proof.Process() {
-		t.Errorf("the proof is of %v, the lock is held by %v", first[0].Proof.Process(), who)
+	if who := alive(t, d); who != first[0].Checked.Process() {
+		t.Errorf("the proof is of %v, the lock is held by %v", first[0].Checked.Process(), who)
 	}
 	for _, name := range []string{"control", "control_privileged"} {
 		if st, err := os.Lstat(filepath.Join(d.dir, name)); err != nil || st.Mode().Type() != os.ModeSocket {
@@ -62,8 +62,8 @@ func start(t *testing.T, r Processes) {
 	}
 	again := set(t, s, w)
 	wantResults(t, again, Adopted, 1)
-	if again[0].Proof.Process() != first[0].Proof.Process() {
-		t.Errorf("%v was started beside %v", again[0].Proof.Process(), first[0].Proof.Process())
+	if again[0].Checked.Process() != first[0].Checked.Process() {
+		t.Errorf("%v was started beside %v", again[0].Checked.Process(), first[0].Checked.Process())
 	}
 }
 
@@ -93,11 +93,11 @@ func limits(t *testing.T, r Processes) {
 			t.Errorf("set %v, %v: %v", tt.limit, tt.percentage, err)
 			continue
 		}
-		proof, err := d.Prove(t.Context(), w)
+		checked, err := d.Check(t.Context(), w)
 		if err != nil {
 			t.Errorf("prove %v, %v: %v", tt.limit, tt.percentage, err)
 		}
-		for _, p := range []Proof{set, proof} {
+		for _, p := range []Checked{set, checked} {
 			if got := [2]string{p.Limit, p.ThreadPercentage}; got != tt.want || p.Process() != who || len(p.Servers) != 0 {
 				t.Errorf("set %v, %v: %+v, want %v of %v", tt.limit, tt.percentage, p, tt.want, who)
 			}
@@ -108,17 +108,17 @@ func limits(t *testing.T, r Processes) {
 func foreignLimits(t *testing.T, r Processes) {
 	d := started(t, r)
 	w := Wanted{GPU: uuid0, Limit: 16000, ThreadPercentage: 100}
-	_, err := d.Prove(t.Context(), w)
+	_, err := d.Check(t.Context(), w)
 	wantFault(t, err, WrongLimits, "reads nothing", "want 15G")
 	if _, err := d.Set(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
 	exchange(t, d, "set_default_device_pinned_mem_limit 0 14G")
-	_, err = d.Prove(t.Context(), w)
+	_, err = d.Check(t.Context(), w)
 	wantFault(t, err, WrongLimits, `its memory-limit reads "14G"`, "want 15G")
 	exchange(t, d, "set_default_device_pinned_mem_limit 0 15G")
 	exchange(t, d, "set_default_active_thread_percentage 50")
-	_, err = d.Prove(t.Context(), w)
+	_, err = d.Check(t.Context(), w)
 	wantFault(t, err, WrongLimits, `thread-percentage reads "50.0", want 100.0`)
 }
 
@@ -136,14 +136,14 @@ func wedge(t *testing.T, r Processes) {
 	}
 	defer stranger.Close()
 	d.patience = 300 * time.Millisecond
-	_, err = d.Prove(t.Context(), w)
+	_, err = d.Check(t.Context(), w)
 	wantFault(t, err, Wedged, "did not answer")
 	if _, err := d.Alive(); err != nil {
 		t.Errorf("a wedged daemon lives: %v", err)
 	}
 	stranger.Close()
 	d.patience = 30 * time.Second
-	if _, err := d.Prove(t.Context(), w); err != nil {
+	if _, err := d.Check(t.Context(), w); err != nil {
 		t.Error(err)
 	}
 }
@@ -152,22 +152,22 @@ func wedge(t *testing.T, r Processes) {
 func kill(t *testing.T, r Processes) {
 	d := started(t, r)
 	w := Wanted{GPU: uuid0, Limit: 4096, ThreadPercentage: 100}
-	proof, err := d.Set(t.Context(), w)
+	checked, err := d.Set(t.Context(), w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	signal(t, proof.Process(), syscall.SIGKILL)
+	signal(t, checked.Process(), syscall.SIGKILL)
 	_, err = d.Command(t.Context(), "get_server_list")
 	wantFault(t, err, NotRunning, "it is not running", d.dir)
-	wantFault(t, d.StillProven(proof), NotRunning)
+	wantFault(t, d.StillRuns(checked), NotRunning)
 
 	// The sockets of the dead one are still there, and do no harm.
 	if _, err := os.Lstat(filepath.Join(d.dir, "control")); err != nil {
 		t.Fatal(err)
 	}
 	d = started(t, r)
-	wantFault(t, d.StillProven(proof), Gone)
-	_, err = d.Prove(t.Context(), w)
+	wantFault(t, d.StillRuns(checked), Gone)
+	_, err = d.Check(t.Context(), w)
 	wantFault(t, err, WrongLimits) // the new one knows nothing of our limits
 
 	kill := fmt.Sprintf("#!/bin/sh\nexec 2>/dev/null\nkill -9 %d\n", alive(t, d).PID)
@@ -206,8 +206,8 @@ func staleFiles(t *testing.T, r Processes) {
 	}
 	next := set(t, daemonsOf(r), []Wanted{{uuid0, 3000, 50}})
 	wantResults(t, next, Started, 1)
-	if who := alive(t, d); who == dead || who != next[0].Proof.Process() || next[0].Proof.Limit != "2G" {
-		t.Errorf("proof %+v, the lock is held by %v", next[0].Proof, who)
+	if who := alive(t, d); who == dead || who != next[0].Checked.Process() || next[0].Checked.Limit != "2G" {
+		t.Errorf("proof %+v, the lock is held by %v", next[0].Checked, who)
 	}
 }
 
@@ -226,7 +226,7 @@ func fullLogPipe(t *testing.T, r Processes) {
 	d.patience = 300 * time.Millisecond
 	// What it writes before it answers goes in as long as some bytes are free.
 	eventually(t, "the daemon hangs", func() bool {
-		_, err = d.Prove(t.Context(), w)
+		_, err = d.Check(t.Context(), w)
 		return FaultOf(err) == Wedged
 	})
 	if after := alive(t, d); after != who {
@@ -237,7 +237,7 @@ func fullLogPipe(t *testing.T, r Processes) {
 	}
 	res := set(t, daemonsOf(r), []Wanted{w})
 	wantResults(t, res, Started, 1)
-	if res[0].Proof.Process() == who {
+	if res[0].Checked.Process() == who {
 		t.Errorf("%v still runs", who)
 	}
 }
@@ -271,9 +271,9 @@ func noServerBinary(t *testing.T, r Processes) {
 			return ok && e.Kind == ServerExited && e.Status == 1
 		})
 	})
-	proof, err := d.Set(t.Context(), Wanted{GPU: uuid0, Limit: 4096, ThreadPercentage: 100})
-	if err != nil || len(proof.Servers) != 0 || proof.Process() != who {
-		t.Errorf("proof %+v, %v; want no servers of %v", proof, err, who)
+	checked, err := d.Set(t.Context(), Wanted{GPU: uuid0, Limit: 4096, ThreadPercentage: 100})
+	if err != nil || len(checked.Servers) != 0 || checked.Process() != who {
+		t.Errorf("proof %+v, %v; want no servers of %v", checked, err, who)
 	}
 }
 

@@ -3,8 +3,8 @@
 // through a Runner, talks to them through nvidia-cuda-mps-control, and proves
 // their health. It knows nothing of HTCondor.
 //
-// Start at Daemons.Set (the whole wanted state of a node), Daemon.Prove (one
-// daemon's health, with its servers and their clients) and Daemon.Pulse (is all
+// Start at Daemons.Set (the whole wanted state of a node), Daemon.Check (one
+// daemon's health, with its servers and their clients) and Daemon.QuickCheck (is all
 // of it alive). Probe says what the installed MPS can do at all, ParseEvent
 // what its log tells, and EndClients takes jobs off a GPU without harm to
 // their neighbours. What it assumes of the control daemon was measured on
@@ -47,13 +47,13 @@ type Runner interface {
 // proc is this node's. Tests run against real processes.
 var proc process.FS
 
-// Proof is what a control daemon was seen to be at one time.
-type Proof struct {
+// Checked is what a control daemon was seen to be at one time.
+type Checked struct {
 	// PID and Started identify the daemon; Started is the process start time
 	// in clock ticks since boot (proc(5), field 22).
 	PID     int
 	Started uint64
-	// At is when the proof was complete.
+	// At is when the health check was complete.
 	At time.Time
 	// Limit and ThreadPercentage as read back, in the daemon's own words.
 	Limit            string
@@ -68,8 +68,8 @@ type Proof struct {
 	Stale []int
 }
 
-// Process is the daemon that the proof is about.
-func (p Proof) Process() process.ID { return process.ID{PID: p.PID, Started: p.Started} }
+// Process is the daemon that the health check is about.
+func (p Checked) Process() process.ID { return process.ID{PID: p.PID, Started: p.Started} }
 
 // Action is what Daemons.Set did for one GPU.
 type Action string
@@ -85,9 +85,9 @@ const (
 type Result struct {
 	GPU    gpu.UUID
 	Action Action
-	// Proof is zero when the daemon was stopped or Err is set.
-	Proof Proof
-	// Stale is that of the proof.
+	// Checked is zero when the daemon was stopped or Err is set.
+	Checked Checked
+	// Stale is that of the health check.
 	Stale []int
 	// Err says what the operator has to do; Fault in it names the kind.
 	Err error

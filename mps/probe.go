@@ -26,7 +26,7 @@ const probeGPU gpu.UUID = "GPU-00000000-0000-0000-0000-000000000000"
 const strangerUID = 65534
 
 // trialTimeout bounds the start of one daemon of a probe; 5 ms is usual.
-const trialTimeout = 5 * time.Second
+const probeTimeout = 5 * time.Second
 
 // Probe tries what a control program can do: it starts daemons of its own in a
 // directory of its own below run, asks them, and ends them. It needs no GPU, disturbs
@@ -58,7 +58,7 @@ func Probe(ctx context.Context, program, run string) (Capabilities, error) {
 type probe struct {
 	program string
 	root    string
-	trials  int
+	started int
 }
 
 func (p *probe) run(ctx context.Context) (Capabilities, error) {
@@ -85,7 +85,7 @@ func (p *probe) run(ctx context.Context) (Capabilities, error) {
 }
 
 // ask fills in what a running daemon answers and leaves behind.
-func (c *Capabilities) ask(ctx context.Context, t *trial) error {
+func (c *Capabilities) ask(ctx context.Context, t *probeDaemon) error {
 	reply, err := t.d.Command(ctx, "get_server_status")
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (c *Capabilities) ask(ctx context.Context, t *trial) error {
 // privilegeChecks changes a default as another account. Where it cannot become
 // one, it looks for the refusal's words in the program. That account alone reaches the
 // daemons of a probe: they are root's, have no limits, and serve one connection at a time.
-func (p *probe) privilegeChecks(ctx context.Context, t *trial) Answer {
+func (p *probe) privilegeChecks(ctx context.Context, t *probeDaemon) Answer {
 	const command = "set_default_active_thread_percentage 50"
 	if os.Geteuid() == 0 && Admit(p.root, strangerUID) == nil {
 		t.d.stranger = true
@@ -141,7 +141,7 @@ func (p *probe) refusalInProgram() Answer {
 // version is what -v prints. Older programs take it for client mode: the pipe
 // directory is an empty one.
 func (p *probe) version(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.program, "-v")
 	cmd.Env, cmd.Dir = clientEnvironment(filepath.Join(p.root, "none")), "/"
@@ -165,7 +165,7 @@ func (p *probe) tryFlags(ctx context.Context, protocol int, flags ...string) Ans
 
 // verdict reads what a start with a flag came to. A program that does not know
 // the flag takes it for client mode (to 550) or prints its banner (555).
-func verdict(t *trial, err error, flags string) Answer {
+func verdict(t *probeDaemon, err error, flags string) Answer {
 	if err == nil {
 		return yes(flags + " starts")
 	}
@@ -179,8 +179,8 @@ func verdict(t *trial, err error, flags string) Answer {
 	return unknown(how)
 }
 
-// trial is one daemon of a probe.
-type trial struct {
+// probeDaemon is one daemon of a probe.
+type probeDaemon struct {
 	d      *Daemon
 	cmd    *exec.Cmd
 	stdin  *os.File // held open: a v3 daemon in the foreground ends with it
@@ -189,13 +189,13 @@ type trial struct {
 }
 
 // start starts a daemon in a directory of its own and waits until it holds its
-// lock. The trial is there even with an error.
-func (p *probe) start(ctx context.Context, protocol int, flags ...string) (*trial, error) {
-	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+// lock. The daemon is there even with an error.
+func (p *probe) start(ctx context.Context, protocol int, flags ...string) (*probeDaemon, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	p.trials++
-	dir := filepath.Join(p.root, fmt.Sprint(p.trials))
-	t := &trial{d: NewDaemon(probeGPU, dir, p.program), exited: make(chan struct{})}
+	p.started++
+	dir := filepath.Join(p.root, fmt.Sprint(p.started))
+	t := &probeDaemon{d: NewDaemon(probeGPU, dir, p.program), exited: make(chan struct{})}
 	if len(dir) > MaxPipeDirectory {
 		return t, t.d.fault(PathTooLong, nil, "the directory %s is too long: choose a shorter run directory", p.root)
 	}
@@ -212,7 +212,7 @@ func (p *probe) start(ctx context.Context, protocol int, flags ...string) (*tria
 	return t, nil
 }
 
-func (t *trial) begin(ctx context.Context, protocol int, flags []string) error {
+func (t *probeDaemon) begin(ctx context.Context, protocol int, flags []string) error {
 	theirs, ours, err := os.Pipe()
 	if err != nil {
 		return err
@@ -240,14 +240,14 @@ func (t *trial) begin(ctx context.Context, protocol int, flags []string) error {
 }
 
 // end kills it: it has no clients and no servers.
-func (t *trial) end() {
+func (t *probeDaemon) end() {
 	_ = syscall.Kill(-t.cmd.Process.Pid, syscall.SIGKILL)
 	<-t.exited
 	_ = t.stdin.Close()
 }
 
 // words are what it said so far.
-func (t *trial) words() string { return strings.TrimSpace(t.out.String()) }
+func (t *probeDaemon) words() string { return strings.TrimSpace(t.out.String()) }
 
 // lockedBuffer is a buffer that is read while a process writes into it.
 type lockedBuffer struct {

@@ -86,7 +86,7 @@ func TestProbeDisturbsNobody(t *testing.T) {
 		if n := strings.Count(meanwhile, "NEW UI"); n != 1 {
 			t.Errorf("the daemon was asked %d times, want once, by this test: %s", n, meanwhile)
 		}
-		after, err := d.Prove(t.Context(), w)
+		after, err := d.Check(t.Context(), w)
 		if err != nil || after.Process() != before.Process() {
 			t.Errorf("%+v, %v; before %+v", after, err, before)
 		}

@@ -49,8 +49,8 @@ func TestAdoptionAfterKill(t *testing.T) {
 		before := alive(t, mustDaemon(t, r, uuid0))
 		res := set(t, daemonsOf(r), []Wanted{{uuid0, 2048, 100}})
 		wantResults(t, res, Adopted, 1)
-		if res[0].Proof.Process() != before {
-			t.Errorf("process %v, want %v", res[0].Proof.Process(), before)
+		if res[0].Checked.Process() != before {
+			t.Errorf("process %v, want %v", res[0].Checked.Process(), before)
 		}
 		if err := r.Stop(t.Context(), uuid0); err != nil {
 			t.Error(err)

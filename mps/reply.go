@@ -53,7 +53,7 @@ func lineIndex(s, line string) int {
 	return -1
 }
 
-// readBack are the commands behind a Proof.
+// readBack are the commands behind a Checked.
 var readBack = []string{
 	"get_default_device_pinned_mem_limit 0",
 	"get_default_active_thread_percentage",

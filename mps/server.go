@@ -44,7 +44,7 @@ type Server struct {
 func (s Server) Answers() bool { return s.ThreadPercentage != "" }
 
 // Clients counts the clients of all servers.
-func (p Proof) Clients() int {
+func (p Checked) Clients() int {
 	n := 0
 	for _, s := range p.States {
 		n += len(s.Clients)

@@ -27,14 +27,14 @@ func TestServers(t *testing.T) {
 		clients := []int{s.guest().pid(), s.guest().pid()}
 		slices.Sort(clients)
 		runs := s.counted()
-		proof, err := s.daemon.Prove(s.t.Context(), s.wanted)
+		checked, err := s.daemon.Check(s.t.Context(), s.wanted)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		slices.Sort(proof.States[0].Clients)
+		slices.Sort(checked.States[0].Clients)
 		server.Clients = clients
-		if diff := cmp.Diff([]Server{server}, proof.States); diff != "" || proof.Clients() != 2 || len(proof.Stale) != 0 {
-			s.t.Errorf("proof %+v (-want +got):\n%s", proof, diff)
+		if diff := cmp.Diff([]Server{server}, checked.States); diff != "" || checked.Clients() != 2 || len(checked.Stale) != 0 {
+			s.t.Errorf("proof %+v (-want +got):\n%s", checked, diff)
 		}
 		if n := runs(); n != 1 {
 			s.t.Errorf("a round with a known server takes %d runs of the command line, want 1", n)
@@ -72,17 +72,17 @@ func TestStaleServers(t *testing.T) {
 		server := s.server()
 		w := s.wanted
 		w.Limit, w.ThreadPercentage = 8192, 25
-		proof, err := s.daemon.Set(s.t.Context(), w)
-		if err != nil || !slices.Equal(proof.Stale, []int{server.PID}) {
-			s.t.Fatalf("stale %v, %v; want %d", proof.Stale, err, server.PID)
+		checked, err := s.daemon.Set(s.t.Context(), w)
+		if err != nil || !slices.Equal(checked.Stale, []int{server.PID}) {
+			s.t.Fatalf("stale %v, %v; want %d", checked.Stale, err, server.PID)
 		}
 		want := []Difference{{SettingLimit, "4G", "8G"}, {SettingPercentage, "50.0", "25.0"}}
-		if diff := cmp.Diff(want, proof.States[0].Differs(w)); diff != "" {
+		if diff := cmp.Diff(want, checked.States[0].Differs(w)); diff != "" {
 			s.t.Errorf("differences (-want +got):\n%s", diff)
 		}
-		proof, err = s.daemon.SetServers(s.t.Context(), w, proof.Stale...)
-		if err != nil || len(proof.Stale) != 0 || proof.States[0].Limit != "8G" {
-			s.t.Errorf("after SetServers: %+v, %v", proof, err)
+		checked, err = s.daemon.SetServers(s.t.Context(), w, checked.Stale...)
+		if err != nil || len(checked.Stale) != 0 || checked.States[0].Limit != "8G" {
+			s.t.Errorf("after SetServers: %+v, %v", checked, err)
 		}
 	})
 }
@@ -92,7 +92,7 @@ func TestForeignChange(t *testing.T) {
 	onServed(t, func(s *served) {
 		exchange(s.t, s.daemon, "set_default_device_pinned_mem_limit 0 30G")
 		exchange(s.t, s.daemon, "set_default_active_thread_percentage 90")
-		_, err := s.daemon.Prove(s.t.Context(), s.wanted)
+		_, err := s.daemon.Check(s.t.Context(), s.wanted)
 		want := []Difference{{SettingLimit, "30G", "4G"}, {SettingPercentage, "90.0", "50.0"}}
 		if diff := cmp.Diff(want, DifferencesOf(err)); diff != "" || FaultOf(err) != WrongLimits {
 			s.t.Errorf("%v: differences (-want +got):\n%s", err, diff)
@@ -119,24 +119,24 @@ func TestFaultStatus(t *testing.T) {
 func TestPulse(t *testing.T) {
 	onServed(t, func(s *served) {
 		server := s.server()
-		proof, err := s.daemon.Prove(s.t.Context(), s.wanted)
+		checked, err := s.daemon.Check(s.t.Context(), s.wanted)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if p := s.daemon.Pulse(proof); !p.OK() {
+		if p := s.daemon.QuickCheck(checked); !p.OK() {
 			s.t.Errorf("pulse %+v", p)
 		}
 		runs := s.counted()
 		signal(s.t, server.ID, syscall.SIGSTOP)
-		if p := s.daemon.Pulse(proof); p.OK() || len(p.Suspended) != 1 || len(p.Died) != 0 || p.Err != nil {
+		if p := s.daemon.QuickCheck(checked); p.OK() || len(p.Suspended) != 1 || len(p.Died) != 0 || p.Err != nil {
 			s.t.Errorf("with a suspended server: %+v", p)
 		}
 		signal(s.t, server.ID, syscall.SIGKILL)
-		if p := s.daemon.Pulse(proof); p.OK() || len(p.Died) != 1 || p.Died[0].PID != server.PID || p.Err != nil {
+		if p := s.daemon.QuickCheck(checked); p.OK() || len(p.Died) != 1 || p.Died[0].PID != server.PID || p.Err != nil {
 			s.t.Errorf("with a dead server: %+v", p)
 		}
-		signal(s.t, proof.Process(), syscall.SIGKILL)
-		wantFault(s.t, s.daemon.Pulse(proof).Err, NotRunning)
+		signal(s.t, checked.Process(), syscall.SIGKILL)
+		wantFault(s.t, s.daemon.QuickCheck(checked).Err, NotRunning)
 		if n := runs(); n != 0 {
 			s.t.Errorf("the pulse took %d runs of the command line", n)
 		}
@@ -147,12 +147,12 @@ func TestPulse(t *testing.T) {
 func TestPulseKnowsOtherProcesses(t *testing.T) {
 	onServed(t, func(s *served) {
 		s.server()
-		proof, err := s.daemon.Prove(s.t.Context(), s.wanted)
+		checked, err := s.daemon.Check(s.t.Context(), s.wanted)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		proof.States[0].Started++
-		if p := s.daemon.Pulse(proof); len(p.Died) != 1 {
+		checked.States[0].Started++
+		if p := s.daemon.QuickCheck(checked); len(p.Died) != 1 {
 			s.t.Errorf("pulse %+v, want one death", p)
 		}
 	})

@@ -23,7 +23,7 @@ const startTimeout = 10 * time.Second
 // on it), gives all of them their limits anew, and stops those that are no
 // longer wanted. It may be called as often as one likes.
 //
-// There is one result per GPU, in the order of their UUIDs. Trouble with one
+// There is one result per GPU, in the order of their UUIDs. A fault of one
 // GPU is in its result and does not hinder the others; the error is about the
 // wish as a whole or about the runner.
 func (s *Daemons) Set(ctx context.Context, wanted []Wanted) ([]Result, error) {
@@ -96,8 +96,8 @@ func (s *Daemons) have(ctx context.Context, w Wanted) Result {
 		r.Err = err
 	}
 	if r.Err == nil {
-		r.Proof, r.Err = d.Set(ctx, w)
-		r.Stale = r.Proof.Stale
+		r.Checked, r.Err = d.Set(ctx, w)
+		r.Stale = r.Checked.Stale
 	}
 	return r
 }

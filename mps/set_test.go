@@ -63,8 +63,8 @@ func TestDaemonsSet(t *testing.T) {
 		first := set(t, s, wantedN(n, 1024))
 		wantResults(t, first, Started, n)
 		for i, res := range first {
-			if want := fmt.Sprintf("%dG", i+1); res.Proof.Limit != want {
-				t.Errorf("daemon %d has limit %s, want %s", i, res.Proof.Limit, want)
+			if want := fmt.Sprintf("%dG", i+1); res.Checked.Limit != want {
+				t.Errorf("daemon %d has limit %s, want %s", i, res.Checked.Limit, want)
 			}
 		}
 
@@ -72,11 +72,11 @@ func TestDaemonsSet(t *testing.T) {
 		second := set(t, daemonsOf(r), wantedN(n, 4096))
 		wantResults(t, second, Adopted, n)
 		for i, res := range second {
-			if res.Proof.Process() != first[i].Proof.Process() {
-				t.Errorf("daemon %d was restarted: %v, then %v", i, first[i].Proof, res.Proof)
+			if res.Checked.Process() != first[i].Checked.Process() {
+				t.Errorf("daemon %d was restarted: %v, then %v", i, first[i].Checked, res.Checked)
 			}
-			if want := fmt.Sprintf("%dG", i+4); res.Proof.Limit != want {
-				t.Errorf("daemon %d has limit %s, want %s", i, res.Proof.Limit, want)
+			if want := fmt.Sprintf("%dG", i+4); res.Checked.Limit != want {
+				t.Errorf("daemon %d has limit %s, want %s", i, res.Checked.Limit, want)
 			}
 		}
 
@@ -104,7 +104,7 @@ func TestSetIsRepeatable(t *testing.T) {
 	a := set(t, s, one)
 	b := set(t, s, one)
 	wantResults(t, a, Adopted, 1)
-	if a[0].Proof.Process() != b[0].Proof.Process() {
+	if a[0].Checked.Process() != b[0].Checked.Process() {
 		t.Errorf("not the same daemon: %v, %v", a, b)
 	}
 }
@@ -116,7 +116,7 @@ func TestOneTroubleDoesNotHinderOthers(t *testing.T) {
 		s := daemonsOf(r)
 		first := set(t, s, wantedN(2, 1024))
 		wantResults(t, first, Started, 2)
-		suspended := first[0].Proof.Process()
+		suspended := first[0].Checked.Process()
 		signal(t, suspended, syscall.SIGSTOP)
 		if err := os.WriteFile(filepath.Join(r.Root, string(uuidN(2))), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -189,14 +189,14 @@ func TestServerThatIsNeverReady(t *testing.T) {
 		exchange(t, d, "start_server -uid 4711")
 		eventually(t, "the server is listed", func() bool { return exchange(t, d, "get_server_list") != "" })
 		same := set(t, s, wanted)[0]
-		if len(same.Proof.States) != 1 || len(same.Stale) != 0 || same.Proof.States[0].Answers() {
-			t.Errorf("servers %+v, stale %v; want one that does not answer", same.Proof.States, same.Stale)
+		if len(same.Checked.States) != 1 || len(same.Stale) != 0 || same.Checked.States[0].Answers() {
+			t.Errorf("servers %+v, stale %v; want one that does not answer", same.Checked.States, same.Stale)
 		}
 		wanted[0].Limit = 4096
-		if other := set(t, s, wanted)[0]; len(other.Stale) != 0 || !slices.Equal(other.Proof.Servers, same.Proof.Servers) {
-			t.Errorf("stale %v of %v: it takes its limits when it is ready", other.Stale, other.Proof.Servers)
+		if other := set(t, s, wanted)[0]; len(other.Stale) != 0 || !slices.Equal(other.Checked.Servers, same.Checked.Servers) {
+			t.Errorf("stale %v of %v: it takes its limits when it is ready", other.Stale, other.Checked.Servers)
 		}
-		pid := same.Proof.Servers[0]
+		pid := same.Checked.Servers[0]
 		wantResults(t, set(t, s, nil), Stopped, 1)
 		if st, err := proc.Stat(pid); err == nil && !st.Ended() {
 			t.Errorf("server %d outlived its daemon", pid)

@@ -144,7 +144,7 @@ func (d *Daemon) startFailed(said string) error {
 
 // raiseOpenFiles lifts the soft limit of open files as far as it may go: Go
 // gives children back the soft limit it was started with, often 1024. A lower
-// one costs clients, not correctness, so trouble is left alone.
+// one costs clients, not correctness, so a failure is left alone.
 func raiseOpenFiles(pid int) {
 	var l unix.Rlimit
 	if unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &l) != nil || l.Cur >= openFiles {

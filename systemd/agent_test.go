@@ -89,7 +89,7 @@ type answer struct {
 	State   any        `json:",omitempty"`
 	UIDs    []uint32   `json:",omitempty"`
 	Lines   []string   `json:",omitempty"`
-	Proof   *mps.Proof `json:",omitempty"`
+	Checked   *mps.Checked `json:",omitempty"`
 	Process process.ID `json:",omitzero"`
 	Err     string     `json:",omitempty"`
 }
@@ -173,7 +173,7 @@ func obey(ctx context.Context, daemons *mps.Daemons, o order) (a answer, err err
 			var results []mps.Result
 			results, err = daemons.Set(ctx, wanted)
 			for _, r := range results {
-				a.Results = append(a.Results, result{r.GPU, r.Action, r.Proof.PID, fmt.Sprint(r.Err)})
+				a.Results = append(a.Results, result{r.GPU, r.Action, r.Checked.PID, fmt.Sprint(r.Err)})
 			}
 			return a, err
 		}
@@ -213,9 +213,9 @@ func obey(ctx context.Context, daemons *mps.Daemons, o order) (a answer, err err
 	case "alive":
 		a.Process, err = d.Alive()
 	case "prove":
-		var p mps.Proof
-		p, err = d.Prove(ctx, mps.Wanted{GPU: u, Limit: 32256, ThreadPercentage: 50})
-		a.Proof = &p
+		var p mps.Checked
+		p, err = d.Check(ctx, mps.Wanted{GPU: u, Limit: 32256, ThreadPercentage: 50})
+		a.Checked = &p
 	}
 	return a, err
 }

@@ -91,7 +91,7 @@ func testNode(t *testing.T, branch string) {
 		if a := l.tell("running", 0); !slices.Equal(a.Running, []gpu.UUID{uuidA, uuidB}) {
 			l.t.Errorf("running: %v", a.Running)
 		}
-		pid = l.tell("prove", 0, uuidA).Proof.PID
+		pid = l.tell("prove", 0, uuidA).Checked.PID
 		if got := l.show(ctx, systemd.MPSUnit(uuidA), "MainPID"); got != strconv.Itoa(pid) {
 			l.t.Errorf("the unit's process is %s, the proven one %d", got, pid)
 		}
@@ -127,8 +127,8 @@ func testNode(t *testing.T, branch string) {
 		if err != nil {
 			l.t.Fatal(res, err)
 		}
-		l.wait(ctx, "the server is listed", func() bool { return len(l.tell("prove", 0, uuidA).Proof.Servers) == 1 })
-		server := l.tell("prove", 0, uuidA).Proof.Servers[0]
+		l.wait(ctx, "the server is listed", func() bool { return len(l.tell("prove", 0, uuidA).Checked.Servers) == 1 })
+		server := l.tell("prove", 0, uuidA).Checked.Servers[0]
 		if got := l.run(ctx, "stat", "-c", "%U", "/proc/"+strconv.Itoa(server)); got != "alice" {
 			l.t.Errorf("the server runs as %s", got)
 		}
@@ -149,7 +149,7 @@ do [ ! -p $f ] && dd if=/dev/zero of=$f bs=64k count=100000 2>&1; done`}, User: 
 		if after, now := space("/run"), space(root+"/"+string(uuidB)); after != before || now != other {
 			l.t.Errorf("/run has %s free, before %s; the other GPU's directory %s, before %s", after, before, now, other)
 		}
-		if got := l.tell("prove", 0, uuidA).Proof.PID; got != pid { // and the next steps start it in there
+		if got := l.tell("prove", 0, uuidA).Checked.PID; got != pid { // and the next steps start it in there
 			l.t.Errorf("process %d serves, before %d", got, pid)
 		}
 	})
@@ -167,7 +167,7 @@ do [ ! -p $f ] && dd if=/dev/zero of=$f bs=64k count=100000 2>&1; done`}, User: 
 		}
 	})
 	step("a killed daemon comes again with its admissions", func(l lab) {
-		servers := l.tell("prove", 0, uuidA).Proof.Servers
+		servers := l.tell("prove", 0, uuidA).Checked.Servers
 		l.run(ctx, "kill", "-9", strconv.Itoa(pid))
 		l.wait(ctx, "another daemon runs", func() bool {
 			a, err := l.ask(order{Do: "alive", GPUs: []gpu.UUID{uuidA}})
@@ -189,7 +189,7 @@ do [ ! -p $f ] && dd if=/dev/zero of=$f bs=64k count=100000 2>&1; done`}, User: 
 			l.t.Errorf("servers %v", servers)
 		}
 		l.tell("set", 0, uuidA, uuidB)
-		pid = l.tell("prove", 0, uuidA).Proof.PID
+		pid = l.tell("prove", 0, uuidA).Checked.PID
 	})
 	step("a quit by hand is not the end", func(l lab) {
 		l.run(ctx, "sh", "-c", "echo quit | CUDA_MPS_PIPE_DIRECTORY="+root+"/"+string(uuidB)+" nvidia-cuda-mps-control")

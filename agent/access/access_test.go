@@ -245,25 +245,25 @@ func TestStranger(t *testing.T) {
 			if err := list.Give(uuid(0), 1000); err != nil {
 				t.Fatal(err)
 			}
-			proof := mps.Proof{At: time.Now()}
+			checked := mps.Checked{At: time.Now()}
 			sweep := func() {
 				if err := list.Sweep(func(gpu.UUID, uint32) bool { return !c.ended }); err != nil {
 					t.Error(err)
 				}
 				if c.proof != nil {
-					proof.At = time.Now().Add(time.Second)
+					checked.At = time.Now().Add(time.Second)
 				}
 			}
 			if c.proof != nil {
-				proof.States = c.proof
+				checked.States = c.proof
 				sweep()
 			}
-			says := list.Stranger(t.Context(), uuid(0), 1001, proof, sweep)
+			says := list.Stranger(t.Context(), uuid(0), 1001, checked, sweep)
 			if !strings.Contains(says, c.says) || (says == "") != (c.says == "") || servers.asked != c.asked {
 				t.Errorf("%q after %d questions", says, servers.asked)
 			}
 			if says == "" {
-				if again := list.Stranger(t.Context(), uuid(0), 1001, mps.Proof{}, sweep); again != "" {
+				if again := list.Stranger(t.Context(), uuid(0), 1001, mps.Checked{}, sweep); again != "" {
 					t.Errorf("asked again: %q", again)
 				}
 			}
@@ -277,21 +277,21 @@ func TestLeftBehind(t *testing.T) {
 	if err := list.Give(uuid(0), 1000); err != nil {
 		t.Fatal(err)
 	}
-	proof := mps.Proof{At: time.Now().Add(time.Hour), States: []mps.Server{{UID: 1000, Clients: []int{51}}}}
-	if why := list.LeftBehind(uuid(0), 0, proof); why != "" {
+	checked := mps.Checked{At: time.Now().Add(time.Hour), States: []mps.Server{{UID: 1000, Clients: []int{51}}}}
+	if why := list.LeftBehind(uuid(0), 0, checked); why != "" {
 		t.Errorf("its job runs: %q", why)
 	}
 	if err := list.Sweep(noJob); err != nil {
 		t.Fatal(err)
 	}
-	if why := list.LeftBehind(uuid(0), 0, proof); !strings.Contains(why, "process 51 of uid 1000") {
+	if why := list.LeftBehind(uuid(0), 0, checked); !strings.Contains(why, "process 51 of uid 1000") {
 		t.Errorf("its job has ended: %q", why)
 	}
-	if why := list.LeftBehind(uuid(0), 1000, proof); why != "" {
+	if why := list.LeftBehind(uuid(0), 1000, checked); why != "" {
 		t.Errorf("the agent's own: %q", why)
 	}
-	proof.At = time.Now().Add(-time.Hour)
-	if why := list.LeftBehind(uuid(0), 0, proof); why != "" {
+	checked.At = time.Now().Add(-time.Hour)
+	if why := list.LeftBehind(uuid(0), 0, checked); why != "" {
 		t.Errorf("by a proof from before: %q", why)
 	}
 }

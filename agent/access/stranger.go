@@ -19,17 +19,17 @@ const strangerTimeout = 3 * time.Second
 
 // Stranger says which process of another account keeps the GPU's MPS server, empty
 // if none does: MPS serves one account at a time, and a job of another waits without
-// a word. Proof is the control daemon's last. It answers that where it was made after
+// a word. Checked is the control daemon's last. It answers that where it was made after
 // the other accounts' pipe directory was closed; otherwise the control daemon is asked.
 // Sweep drops the jobs that have ended, and their access.
-func (l *List) Stranger(ctx context.Context, u gpu.UUID, uid uint32, proof mps.Proof, sweep func()) string {
+func (l *List) Stranger(ctx context.Context, u gpu.UUID, uid uint32, checked mps.Checked, sweep func()) string {
 	if l.openToOthers(u, uid) {
 		sweep()
 	}
 	if l.openToOthers(u, uid) {
 		return "a job of another account has just ended there" // or runs: then the tenancy says so
 	}
-	if l.freeOfOthers(u, uid, proof) {
+	if l.freeOfOthers(u, uid, checked) {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, strangerTimeout)
@@ -74,16 +74,16 @@ func (l *List) openToOthers(u gpu.UUID, uid uint32) bool {
 	return false
 }
 
-// freeOfOthers says whether a proof shows that no other account computes there.
-func (l *List) freeOfOthers(u gpu.UUID, uid uint32, proof mps.Proof) bool {
+// freeOfOthers says whether a health check shows that no other account computes there.
+func (l *List) freeOfOthers(u gpu.UUID, uid uint32, checked mps.Checked) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for e, at := range l.left {
-		if e.GPU == u && e.UID != uid && !proof.At.After(at) {
+		if e.GPU == u && e.UID != uid && !checked.At.After(at) {
 			return false
 		}
 	}
-	_, others := serverOfOthers(proof.States, uid)
+	_, others := serverOfOthers(checked.States, uid)
 	return !others
 }
 
@@ -98,15 +98,15 @@ func (l *List) forgetLeft(u gpu.UUID, seen time.Time) {
 	}
 }
 
-// LeftBehind says, by the control daemon's last proof, which process computes on a GPU
+// LeftBehind says, by the control daemon's last health check, which process computes on a GPU
 // after the last job of its account left it, empty if none does: then START must keep
 // jobs away. Own is the agent's account, whose clients are its own looks at the GPU.
-func (l *List) LeftBehind(u gpu.UUID, own uint32, proof mps.Proof) string {
+func (l *List) LeftBehind(u gpu.UUID, own uint32, checked mps.Checked) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range proof.States {
+	for _, s := range checked.States {
 		e := Entry{u, s.UID}
-		if s.UID != own && len(s.Clients) > 0 && !l.open[e] && proof.At.After(l.left[e]) {
+		if s.UID != own && len(s.Clients) > 0 && !l.open[e] && checked.At.After(l.left[e]) {
 			return stays(s)
 		}
 	}

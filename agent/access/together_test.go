@@ -18,7 +18,7 @@ func (noServers) Servers(context.Context, gpu.UUID) ([]mps.Server, error) { retu
 func TestTogether(t *testing.T) {
 	list := NewList(&fakeDirectories{in: map[Entry]bool{}}, noServers{})
 	needs := func(gpu.UUID, uint32) bool { runtime.Gosched(); return false }
-	together.Methods(t, list, uuid(0), uint32(1000), needs, mps.Proof{States: []mps.Server{{UID: 1001, Clients: []int{1}}}},
+	together.Methods(t, list, uuid(0), uint32(1000), needs, mps.Checked{States: []mps.Server{{UID: 1001, Clients: []int{1}}}},
 		func() { _ = list.Sweep(needs) },
 		together.Call(func() {
 			for uid := range uint32(3) {

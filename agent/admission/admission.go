@@ -37,7 +37,7 @@ type Node struct {
 	NoPlan string
 	// Pipes holds one pipe directory per GPU UUID.
 	Pipes string
-	// MaxAge is the age of the oldest proof of health that counts.
+	// MaxAge is the age of the oldest health check of health that counts.
 	MaxAge time.Duration
 	// Accounts are those of tenancy "common:<user>", by name.
 	Accounts map[string]starter.Account
@@ -71,7 +71,7 @@ type Cgroups interface {
 // Access is who may open which pipe directory; access.List is the real one.
 type Access interface {
 	// Stranger names a process of another account that is still an MPS client: see access.List.
-	Stranger(ctx context.Context, u gpu.UUID, uid uint32, proof mps.Proof, sweep func()) string
+	Stranger(ctx context.Context, u gpu.UUID, uid uint32, checked mps.Checked, sweep func()) string
 	// Give lets an account in.
 	Give(u gpu.UUID, uid uint32) error
 }
@@ -198,7 +198,8 @@ func (p *Preparer) Prepare(ctx context.Context, c starter.Caller, said *api.Job)
 	}
 	p.note(c, job, history.EventAdmitted, admittedText(job, grant))
 	log("admitted a job",
-		"gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"], "enforced_by", grant.Wall)
+		"gpu", grant.Environment["GPUSLOT_GPU"], "mib", grant.Environment["GPUSLOT_VRAM_MIB"],
+		"enforced_by", grant.EnforcedBy)
 	return api.Reply{Grant: grant}
 }
 
@@ -283,7 +284,7 @@ func admittedText(job *api.Job, g *api.Grant) string {
 		s = fmt.Sprintf("The job of %s was admitted", job.Owner)
 	}
 	if mib := g.Environment["GPUSLOT_VRAM_MIB"]; mib != "" {
-		s += fmt.Sprintf(" with %s MiB, enforced by %s", mib, g.Wall)
+		s += fmt.Sprintf(" with %s MiB, enforced by %s", mib, g.EnforcedBy)
 	}
 	return s + "."
 }

@@ -37,7 +37,7 @@ func (p *Preparer) admit(
 		gpus = []gpu.UUID{g.UUID}
 		s.Health, s.Common = n.GPUs.Health(g, c.Starter.Started, now), n.Accounts[g.Tenancy.User]
 		if s.Health.Closed == "" && g.Tenancy.Policy != config.TenancyMultiUser {
-			s.Stranger = p.Access.Stranger(ctx, g.UUID, c.UID, s.Health.Proof, p.Sweep)
+			s.Stranger = p.Access.Stranger(ctx, g.UUID, c.UID, s.Health.Checked, p.Sweep)
 		}
 	}
 	taken := n.taken(gpus)
@@ -166,7 +166,7 @@ func (p *Preparer) decide(
 		}
 		s.Held = running.HeldBy(c.Starter)
 		if len(gpus) == 1 {
-			s.Partition = p.Partitions.Offer(running, c.Starter, gpus[0], s.Health.Proof.Process())
+			s.Partition = p.Partitions.Offer(running, c.Starter, gpus[0], s.Health.Checked.Process())
 		}
 	}
 	read()
@@ -250,7 +250,7 @@ func (p *Preparer) entries(
 ) (enter []jobs.Job, undo func()) {
 	j := jobs.Job{
 		Starter: c.Starter, Account: starter.Account{UID: c.UID, Known: true}, Owner: job.Owner, ID: job.ID, Group: job.Group,
-		VO: job.VO, Work: jobs.WorkOf(c, job), Wall: grant.Wall, Since: s.Now, Confirmed: c.Confirmed,
+		VO: job.VO, Work: jobs.WorkOf(c, job), EnforcedBy: grant.EnforcedBy, Since: s.Now, Confirmed: c.Confirmed,
 	}
 	if g != nil {
 		if g.Partitioned() {

@@ -20,12 +20,12 @@ type State struct {
 	Pipes string
 	// Health is that of the shared GPU which the job names; see Target.
 	Health Health
-	// Now is the time of the decision, MaxAge the oldest proof it may rest on.
+	// Now is the time of the decision, MaxAge the oldest health check it may rest on.
 	Now    time.Time
 	MaxAge time.Duration
 	// Running are the slots that hold a part of the GPUs which the job names.
 	Running []jobs.Job
-	// Held is what is booked for the caller's own starter, on any GPU.
+	// Held is what is reserved for the caller's own starter, on any GPU.
 	Held []jobs.Job
 	// Common is the account of tenancy "common:<user>".
 	Common starter.Account
@@ -137,7 +137,7 @@ func unfit(job *api.Job, budget gpu.MiB) *api.Refusal {
 	return nil
 }
 
-// claim holds a caller to what is booked for its starter already: the hook
+// claim holds a caller to what is reserved for its starter already: the hook
 // came first, and the startd may have confirmed it.
 func (s State) claim(g *plan.GPU, budget gpu.MiB) *api.Refusal {
 	for _, r := range s.Held {

@@ -33,7 +33,7 @@ func admitState() State {
 	return State{
 		Plan:  &plan.Plan{Host: gpu.Host{Name: "wn1"}, Driver: "550.163.01", GPUs: []plan.GPU{shared, whole, another}},
 		Pipes: "/run/gpuslot/mps", Now: now, MaxAge: time.Minute,
-		Health: Health{PrivilegeChecks: true, Proof: mps.Proof{PID: 7, Started: 8, At: now.Add(-10 * time.Second)}},
+		Health: Health{PrivilegeChecks: true, Checked: mps.Checked{PID: 7, Started: 8, At: now.Add(-10 * time.Second)}},
 	}
 }
 
@@ -154,7 +154,7 @@ func TestDecideGrants(t *testing.T) {
 		with func(*State)
 		want api.Grant
 	}{
-		{"share", []string{string(uuid(0))}, 4096, nil, api.Grant{Wall: jobs.WallNone,
+		{"share", []string{string(uuid(0))}, 4096, nil, api.Grant{EnforcedBy: jobs.EnforcedByNone,
 			Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "CUDA_MPS_PIPE_DIRECTORY": "/run/gpuslot/mps/" + string(uuid(0)),
 				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M", "GPUSLOT_GPU": string(uuid(0)), "GPUSLOT_VRAM_MIB": "4096", "GPUSLOT_ENFORCED_BY": "none",
@@ -164,7 +164,7 @@ func TestDecideGrants(t *testing.T) {
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.12"}}},
 		{"largest, capped", []string{string(uuid(0))}, 16384, func(s *State) {
 			s.Plan.GPUs[0].Threads = plan.Threads{Policy: config.ThreadsEqual}
-		}, api.Grant{Wall: jobs.WallDaemon,
+		}, api.Grant{EnforcedBy: jobs.EnforcedByDaemon,
 			Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "CUDA_MPS_PIPE_DIRECTORY": "/run/gpuslot/mps/" + string(uuid(0)),
 				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=16384M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "12.5",
@@ -172,22 +172,22 @@ func TestDecideGrants(t *testing.T) {
 				"GPUSLOT_BIND": "/run/gpuslot/mps/" + string(uuid(0)),
 			},
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.50"}}},
-		{"whole", []string{string(uuid(1))}, 32768, nil, api.Grant{Wall: jobs.WallWhole,
+		{"whole", []string{string(uuid(1))}, 32768, nil, api.Grant{EnforcedBy: jobs.EnforcedByWhole,
 			Environment: map[string]string{"CUDA_VISIBLE_DEVICES": string(uuid(1)), "GPUSLOT_GPU": string(uuid(1)),
 				"GPUSLOT_VRAM_MIB": "32768", "GPUSLOT_ENFORCED_BY": "whole"}}},
 		{"two whole GPUs, the smaller one counts", []string{string(uuid(1)), string(uuid(2))}, 0, func(s *State) {
 			s.Plan.GPUs[2].Mode, s.Plan.GPUs[2].Memory = config.ModeWhole, 16384
-		}, api.Grant{Wall: jobs.WallWhole,
+		}, api.Grant{EnforcedBy: jobs.EnforcedByWhole,
 			Environment: map[string]string{"CUDA_VISIBLE_DEVICES": string(uuid(1)) + "," + string(uuid(2)),
 				"GPUSLOT_GPU": string(uuid(1)) + "," + string(uuid(2)), "GPUSLOT_VRAM_MIB": "16384", "GPUSLOT_ENFORCED_BY": "whole"}}},
 		{"whole GPU of unknown memory", []string{string(uuid(1))}, 0, func(s *State) { s.Plan.GPUs[1].Memory = 0 },
-			api.Grant{Wall: jobs.WallWhole, Environment: map[string]string{
+			api.Grant{EnforcedBy: jobs.EnforcedByWhole, Environment: map[string]string{
 				"CUDA_VISIBLE_DEVICES": string(uuid(1)), "GPUSLOT_GPU": string(uuid(1)), "GPUSLOT_ENFORCED_BY": "whole"}}},
 		{"MIG device", []string{device}, 0, func(s *State) {
 			s.Plan.GPUs[1].UUID, s.Plan.GPUs[1].Mode, s.Plan.GPUs[1].Memory = gpu.UUID(device), config.ModeMIG, 19968
-		}, api.Grant{Wall: jobs.WallMIG, Environment: map[string]string{"CUDA_VISIBLE_DEVICES": device,
+		}, api.Grant{EnforcedBy: jobs.EnforcedByMIG, Environment: map[string]string{"CUDA_VISIBLE_DEVICES": device,
 			"NVIDIA_VISIBLE_DEVICES": device, "GPUSLOT_GPU": device, "GPUSLOT_VRAM_MIB": "19968", "GPUSLOT_ENFORCED_BY": "mig"}}},
-		{"none", nil, 0, nil, api.Grant{Wall: jobs.WallNone, Environment: map[string]string{}}},
+		{"none", nil, 0, nil, api.Grant{EnforcedBy: jobs.EnforcedByNone, Environment: map[string]string{}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := admitState()
@@ -221,7 +221,7 @@ func TestDecideBeside(t *testing.T) {
 			s.Plan.GPUs[0].Tenancy = plan.Tenancy{Policy: config.TenancyCommon, User: "gpujobs"}
 			s.Common = starter.Account{UID: 1000, Known: true}
 		},
-		"proof at its limit": func(s *State) { s.Now = s.Health.Proof.At.Add(s.MaxAge) },
+		"proof at its limit": func(s *State) { s.Now = s.Health.Checked.At.Add(s.MaxAge) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := admitState()
@@ -239,7 +239,7 @@ func TestStaleServerIsNoWall(t *testing.T) {
 	s := admitState()
 	s.Health.Stale = true
 	grant, r := Decide(s, starter.Caller{UID: 1000, Starter: starter.Starter{ID: process.ID{PID: 1, Started: 1}}}, &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(16384)})
-	if r != nil || grant.Wall != jobs.WallNone || grant.Environment["GPUSLOT_ENFORCED_BY"] != jobs.WallNone {
+	if r != nil || grant.EnforcedBy != jobs.EnforcedByNone || grant.Environment["GPUSLOT_ENFORCED_BY"] != jobs.EnforcedByNone {
 		t.Errorf("%+v, %+v", grant, r)
 	}
 }
@@ -250,15 +250,15 @@ func TestWallOf(t *testing.T) {
 		health        Health
 		want          string
 	}{
-		{4096, 4096, Health{PrivilegeChecks: true}, jobs.WallDaemon},
-		{4096, 8192, Health{PrivilegeChecks: true}, jobs.WallDaemon},
-		{4096, 4096, Health{PrivilegeChecks: true, Watched: true}, jobs.WallDaemon},
-		{4096, 4096, Health{PrivilegeChecks: true, Stale: true}, jobs.WallNone},
-		{4096, 4096, Health{PrivilegeChecks: true, Stale: true, Watched: true}, jobs.WallWatch},
-		{4096, 4095, Health{PrivilegeChecks: true}, jobs.WallNone},
-		{4096, 4095, Health{PrivilegeChecks: true, Watched: true}, jobs.WallWatch},
-		{4096, 4096, Health{}, jobs.WallNone}, // any account may change its limit, or it is not known
-		{4096, 4096, Health{Watched: true}, jobs.WallWatch},
+		{4096, 4096, Health{PrivilegeChecks: true}, jobs.EnforcedByDaemon},
+		{4096, 8192, Health{PrivilegeChecks: true}, jobs.EnforcedByDaemon},
+		{4096, 4096, Health{PrivilegeChecks: true, Watched: true}, jobs.EnforcedByDaemon},
+		{4096, 4096, Health{PrivilegeChecks: true, Stale: true}, jobs.EnforcedByNone},
+		{4096, 4096, Health{PrivilegeChecks: true, Stale: true, Watched: true}, jobs.EnforcedByWatch},
+		{4096, 4095, Health{PrivilegeChecks: true}, jobs.EnforcedByNone},
+		{4096, 4095, Health{PrivilegeChecks: true, Watched: true}, jobs.EnforcedByWatch},
+		{4096, 4096, Health{}, jobs.EnforcedByNone}, // any account may change its limit, or it is not known
+		{4096, 4096, Health{Watched: true}, jobs.EnforcedByWatch},
 	} {
 		if got := Enforcement(tt.limit, tt.budget, tt.health); got != tt.want {
 			t.Errorf("Enforcement(%s, %s, %+v) = %s, want %s", tt.limit, tt.budget, tt.health, got, tt.want)
@@ -320,7 +320,7 @@ func FuzzDecide(f *testing.F) {
 		if (grant == nil) == (refusal == nil) {
 			t.Fatal("neither or both of grant and refusal")
 		}
-		if grant == nil || grant.Wall == jobs.WallWhole {
+		if grant == nil || grant.EnforcedBy == jobs.EnforcedByWhole {
 			return
 		}
 		g := s.Plan.GPUs[0]

@@ -45,7 +45,9 @@ type fakeAccess struct {
 	changes int
 }
 
-func (a *fakeAccess) Stranger(context.Context, gpu.UUID, uint32, mps.Proof, func()) string { return "" }
+func (a *fakeAccess) Stranger(context.Context, gpu.UUID, uint32, mps.Checked, func()) string {
+	return ""
+}
 
 func (a *fakeAccess) Give(u gpu.UUID, uid uint32) error {
 	a.changes++
@@ -194,7 +196,7 @@ func (n *node) sweep() {
 
 func (n *node) Health(g *plan.GPU, _ uint64, now time.Time) Health {
 	h := n.state.Health
-	h.Closed, h.Proof.At = n.closed[g.UUID], now
+	h.Closed, h.Checked.At = n.closed[g.UUID], now
 	return h
 }
 
@@ -256,7 +258,7 @@ func (n *node) entry(slot string) jobs.Job {
 
 // settle compares the job table with the startds' ads.
 func (n *node) settle() {
-	ads := jobs.Ads{Slots: map[string]condor.Slot{}, Wall: func(gpu.UUID, gpu.MiB) string { return jobs.WallNone }}
+	ads := jobs.Ads{Slots: map[string]condor.Slot{}, EnforcedBy: func(gpu.UUID, gpu.MiB) string { return jobs.EnforcedByNone }}
 	for _, s := range n.startds.slots {
 		ads.Slots[condor.SlotName(s.Name)] = s
 	}

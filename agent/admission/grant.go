@@ -36,7 +36,7 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Gr
 	if s.Health.CgroupLimits {
 		total = budget // what CUDA shows of the GPU in the job's cgroup
 	}
-	return &api.Grant{Environment: env, Wall: enforced, Defaults: map[string]string{
+	return &api.Grant{Environment: env, EnforcedBy: enforced, Defaults: map[string]string{
 		// Both frameworks take the whole card they see unless told otherwise.
 		"TF_FORCE_GPU_ALLOW_GROWTH":      "true",
 		"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction(budget, total),
@@ -52,7 +52,7 @@ func (s State) bind(u gpu.UUID) string {
 // memory of the GPU or MIG device; with several GPUs, of the smallest.
 func (s State) grantWhole(gpus []gpu.UUID) *api.Grant {
 	if len(gpus) == 0 {
-		return &api.Grant{Environment: map[string]string{}, Wall: jobs.WallNone}
+		return &api.Grant{Environment: map[string]string{}, EnforcedBy: jobs.EnforcedByNone}
 	}
 	names := make([]string, len(gpus))
 	var least gpu.MiB // of the GPUs whose memory is known
@@ -63,17 +63,17 @@ func (s State) grantWhole(gpus []gpu.UUID) *api.Grant {
 		}
 	}
 	all := strings.Join(names, ",")
-	grant := &api.Grant{Wall: jobs.WallWhole, Environment: map[string]string{
+	grant := &api.Grant{EnforcedBy: jobs.EnforcedByWhole, Environment: map[string]string{
 		"CUDA_VISIBLE_DEVICES": all,
 		"GPUSLOT_GPU":          all,
-		"GPUSLOT_ENFORCED_BY":  jobs.WallWhole,
+		"GPUSLOT_ENFORCED_BY":  jobs.EnforcedByWhole,
 	}}
 	if least > 0 {
 		grant.Environment["GPUSLOT_VRAM_MIB"] = strconv.FormatInt(int64(least), 10)
 	}
 	if gpus[0].IsMIG() {
-		grant.Wall = jobs.WallMIG
-		grant.Environment["GPUSLOT_ENFORCED_BY"] = jobs.WallMIG
+		grant.EnforcedBy = jobs.EnforcedByMIG
+		grant.Environment["GPUSLOT_ENFORCED_BY"] = jobs.EnforcedByMIG
 		grant.Environment["NVIDIA_VISIBLE_DEVICES"] = all // HTCondor leaves it to the hook
 	}
 	return grant
@@ -87,18 +87,18 @@ func (s State) deviceOf(u gpu.UUID) gpu.UUID {
 	return u
 }
 
-// Enforcement says what holds a job to its budget on a shared GPU, in the words of jobs.Wall….
+// Enforcement says what holds a job to its budget on a shared GPU, in the words of jobs.EnforcedBy….
 // The daemon's limit does if it is not above the budget, the server was started under it, and a
-// trial has shown that other accounts cannot change it (on driver 535 they can). Sampling holds
+// probe has shown that other accounts cannot change it (on driver 535 they can). Sampling holds
 // where the GPU's processes are seen.
 func Enforcement(limit, budget gpu.MiB, h Health) string {
 	switch {
 	case h.PrivilegeChecks && budget >= limit && !h.Stale:
-		return jobs.WallDaemon
+		return jobs.EnforcedByDaemon
 	case h.Watched:
-		return jobs.WallWatch
+		return jobs.EnforcedByWatch
 	}
-	return jobs.WallNone
+	return jobs.EnforcedByNone
 }
 
 // fraction is limit over total, rounded down to two decimals but above zero.

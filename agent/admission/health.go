@@ -12,8 +12,8 @@ import (
 type Health struct {
 	// Closed says why the GPU takes no new jobs, and what to do; empty if nothing does.
 	Closed string
-	// Proof is the last one; its zero value means none since the agent started.
-	Proof mps.Proof
+	// Checked is the last one; its zero value means none since the agent started.
+	Checked mps.Checked
 	// Check is the finding of the cheap check, made just now without the
 	// daemon's help: nil if the proven process still holds its lock and runs.
 	Check error
@@ -21,7 +21,7 @@ type Health struct {
 	// would serve the job.
 	Stale bool
 	// PrivilegeChecks: only root and the daemon's own account may change
-	// its limits, as a trial has shown.
+	// its limits, as a probe has shown.
 	PrivilegeChecks bool
 	// Watched: the memory of its processes is being read, and jobs over their
 	// budgets are held.
@@ -38,14 +38,14 @@ func (h Health) Reason(now time.Time, most time.Duration) string {
 	switch {
 	case h.Closed != "":
 		return h.Closed
-	case h.Proof.At.IsZero():
+	case h.Checked.At.IsZero():
 		return "its control daemon has not proven its health yet: look at gpuslot status"
 	case h.Check != nil:
 		return mps.Reason(h.Check)
-	case now.Sub(h.Proof.At) > most:
+	case now.Sub(h.Checked.At) > most:
 		return fmt.Sprintf("its control daemon last proved its health %s ago, which is more than health.max_age = %s: "+
 			"look at gpuslot status",
-			now.Sub(h.Proof.At).Round(time.Second), most)
+			now.Sub(h.Checked.At).Round(time.Second), most)
 	}
 	return ""
 }

@@ -177,8 +177,8 @@ type Grant struct {
 	Environment map[string]string `json:"environment"`
 	// Defaults are set only if the job does not set them itself.
 	Defaults map[string]string `json:"defaults,omitempty"`
-	// Wall says what enforces the budget: "daemon", "none", …
-	Wall string `json:"wall"`
+	// EnforcedBy says what enforces the budget: "daemon", "none", …
+	EnforcedBy string `json:"wall"`
 }
 
 // Refusal says why a job must not start here.

@@ -64,7 +64,7 @@ func TestCall(t *testing.T) {
 	var got Request
 	socket := listen(t, agent(func(r Request) Reply {
 		got = r
-		return Reply{Grant: &Grant{Environment: map[string]string{"A": "1\n2"}, Wall: "none"}}
+		return Reply{Grant: &Grant{Environment: map[string]string{"A": "1\n2"}, EnforcedBy: "none"}}
 	}))
 	job := &Job{ID: "1.0", RequestVRAM: number(4096)}
 	reply, err := Call(t.Context(), socket, Request{Op: OpPrepare, Job: job})
@@ -74,7 +74,7 @@ func TestCall(t *testing.T) {
 	if diff := cmp.Diff(Request{Version: Version, Op: OpPrepare, Job: job}, got); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(Reply{Version: Version, Grant: &Grant{Environment: map[string]string{"A": "1\n2"}, Wall: "none"}}, reply); diff != "" {
+	if diff := cmp.Diff(Reply{Version: Version, Grant: &Grant{Environment: map[string]string{"A": "1\n2"}, EnforcedBy: "none"}}, reply); diff != "" {
 		t.Errorf("reply (-want +got):\n%s", diff)
 	}
 }
@@ -82,7 +82,7 @@ func TestCall(t *testing.T) {
 // An agent that dies in the conversation has a successor on the same socket.
 func TestCallOutlivesTheAgent(t *testing.T) {
 	var calls atomic.Int32
-	ok := agent(func(Request) Reply { return Reply{Grant: &Grant{Wall: "none"}} })
+	ok := agent(func(Request) Reply { return Reply{Grant: &Grant{EnforcedBy: "none"}} })
 	socket := listen(t, func(c net.Conn) {
 		if calls.Add(1) > retries {
 			ok(c)

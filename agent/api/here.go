@@ -20,9 +20,9 @@ type HereGPU struct {
 	BudgetMiB int64 `json:"budget_mib"`
 	// UseMiB is what they have, in the last sample; nil if unknown.
 	UseMiB *int64 `json:"vram_used_mib,omitempty"`
-	// Wall is what holds the job to its budget: "cgroup", "daemon",
+	// EnforcedBy is what holds the job to its budget: "cgroup", "daemon",
 	// "watch", "none"; "whole" and "mig" if the job has the device alone.
-	Wall string `json:"wall"`
+	EnforcedBy string `json:"wall"`
 	// SMs is how many multiprocessors are its own; nil if none are, or unknown.
 	SMs *int `json:"own_multiprocessors,omitempty"`
 	// Neighbours is the number of other jobs on the GPU now.

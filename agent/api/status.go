@@ -23,10 +23,10 @@ type Status struct {
 	// PlanAge is when the plan in force was applied.
 	PlanApplied time.Time `json:"plan_applied"`
 	// MPS lists what the installed control daemon can do and what it lacks,
-	// Walls what is missing for lack of it; complete sentences.
-	MPS      []Capability `json:"mps,omitempty"`
-	Walls    []string     `json:"missing_walls,omitempty"`
-	Warnings []string     `json:"warnings,omitempty"`
+	// MissingEnforcement what is missing for lack of it; complete sentences.
+	MPS                []Capability `json:"mps,omitempty"`
+	MissingEnforcement []string     `json:"missing_walls,omitempty"`
+	Warnings           []string     `json:"warnings,omitempty"`
 	// Errors keep jobs from the GPUs, or let them past gpuslot; complete sentences.
 	Errors []string    `json:"errors,omitempty"`
 	Absent []string    `json:"absent,omitempty"`
@@ -166,14 +166,14 @@ type StatusGPU struct {
 	// LimitMiB is the control daemon's default limit as set; 0 if it has none.
 	LimitMiB int64 `json:"daemon_limit_mib,omitempty"`
 	// LimitProof says how exactly it was read back.
-	LimitProof string `json:"daemon_limit_proof,omitempty"`
-	Accept     bool   `json:"accept"`
-	Reason     string `json:"reason,omitempty"`
+	LimitReadBack string `json:"daemon_limit_proof,omitempty"`
+	Accept        bool   `json:"accept"`
+	Reason        string `json:"reason,omitempty"`
 	// Holds are those that close it.
 	Holds  []GPUHold `json:"holds,omitempty"`
 	Tenant string    `json:"tenant,omitempty"`
-	// Wall is what holds the weakest of the budgets: "daemon", "none", …
-	Wall string `json:"wall"`
+	// EnforcedBy is what holds the weakest of the budgets: "daemon", "none", …
+	EnforcedBy string `json:"wall"`
 	// ComputeMode tells the mode in force or why it is not as configured.
 	ComputeMode string `json:"compute_mode,omitempty"`
 	// DaemonPID is the control daemon's; 0 if none runs.
@@ -239,8 +239,8 @@ type StatusJob struct {
 	// Joules is the energy apportioned to it since it started; nil if unknown.
 	Joules *float64 `json:"energy_joules,omitempty"`
 	// Hold is why HTCondor is to hold it; empty if it is not.
-	Hold string `json:"hold,omitempty"`
-	Wall string `json:"wall"`
+	Hold       string `json:"hold,omitempty"`
+	EnforcedBy string `json:"wall"`
 	// SMs is how many multiprocessors are its own, in a static SM partition; nil
 	// if none are, or unknown.
 	SMs   *int      `json:"own_multiprocessors,omitempty"`

@@ -183,7 +183,7 @@ func ExampleReadRequest() {
 func TestReadReply(t *testing.T) {
 	for op, replies := range map[Op][]Reply{
 		OpPrepare: {
-			{Version: 1, Grant: &Grant{Environment: map[string]string{"A": "1"}, Defaults: map[string]string{"B": "2"}, Wall: "daemon"}},
+			{Version: 1, Grant: &Grant{Environment: map[string]string{"A": "1"}, Defaults: map[string]string{"B": "2"}, EnforcedBy: "daemon"}},
 			{Version: 1, Refusal: &Refusal{Requeue: true, Code: 301, Reason: "closed"}},
 			{Version: 2, Error: "no"},
 		},

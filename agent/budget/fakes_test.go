@@ -185,7 +185,7 @@ func (n *node) limits(path, want string) {
 
 // wall is the first job's.
 func (n *node) wall() string {
-	return n.Wall(n.table.Running()[0], jobs.WallNone, time.Now())
+	return n.EnforcedBy(n.table.Running()[0], jobs.EnforcedByNone, time.Now())
 }
 
 func (n *node) warnings() string { return strings.Join(n.Warnings(), "\n") }

@@ -27,7 +27,7 @@ type Conditions struct {
 
 // Run keeps the limits of jobs until the context ends, and limits those that have none:
 // jobs without a supervisor, which asks before the job's program runs. It is a loop of its
-// own: a driver that hangs must not stop proofs.
+// own: a driver that hangs must not stop health checks.
 func (c *Limits) Run(ctx context.Context, now func() Conditions) {
 	if c.driver == nil {
 		return
@@ -35,7 +35,7 @@ func (c *Limits) Run(ctx context.Context, now func() Conditions) {
 	for ctx.Err() == nil {
 		is := now()
 		c.Round(ctx, is)
-		t := time.NewTimer(min(max(is.Every, time.Second), provedFor/4))
+		t := time.NewTimer(min(max(is.Every, time.Second), confirmedFor/4))
 		select {
 		case <-ctx.Done():
 		case <-t.C:
@@ -165,7 +165,7 @@ func (c *Limits) check(ctx context.Context, l limit) {
 	l, got, err := c.look(ctx, l)
 	switch {
 	case err == nil && l.as(got):
-		c.proved(l, time.Now(), got.Used)
+		c.confirmed(l, time.Now(), got.Used)
 	case err == nil || errors.Is(err, gpu.ErrNoMemoryLimits):
 		if !l.proved.IsZero() {
 			c.log.Warn("somebody else changed the limit of a cgroup",
@@ -173,7 +173,7 @@ func (c *Limits) check(ctx context.Context, l limit) {
 		}
 		c.renew(ctx, l, l.Hard)
 	default:
-		c.proved(l, time.Time{}, 0)
+		c.confirmed(l, time.Time{}, 0)
 		c.failed(l, err)
 	}
 }
@@ -223,7 +223,7 @@ func (c *Limits) Release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// set books a reservation, then tells the driver, then reads it back: if the
+// set enters a reservation, then tells the driver, then reads it back: if the
 // agent ends in between, the next one knows what to look for.
 func (c *Limits) set(ctx context.Context, l limit, now time.Time) (gpu.MemoryLimits, error) {
 	c.turn.Lock()
@@ -254,7 +254,7 @@ func (c *Limits) set(ctx context.Context, l limit, now time.Time) (gpu.MemoryLim
 	return got, errors.Join(err, c.enter(l))
 }
 
-// undo books what was before a call that came to nothing. A call that did not
+// undo enters what was before a call that came to nothing. A call that did not
 // return in time may yet take effect.
 func (c *Limits) undo(l, before limit, known, late bool) error {
 	switch {
@@ -282,7 +282,7 @@ func (c *Limits) clear(ctx context.Context, l limit) error {
 	return c.forget(l)
 }
 
-// look reads the limits of a reservation as it is booked now, and not while they
+// look reads the limits of a reservation as it is entered now, and not while they
 // are being changed.
 func (c *Limits) look(ctx context.Context, l limit) (limit, gpu.MemoryLimits, error) {
 	c.turn.Lock()

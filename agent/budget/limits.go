@@ -123,11 +123,11 @@ func (c *Limits) Has(s starter.Starter, u gpu.UUID) bool {
 	return ok
 }
 
-// Wall is the wall of a job: its cgroup's limit, where that stands, or what else there is.
-func (c *Limits) Wall(j jobs.Job, otherwise string, now time.Time) string {
+// EnforcedBy is what enforces a job's budget: its cgroup's limit, where that stands, or what else there is.
+func (c *Limits) EnforcedBy(j jobs.Job, otherwise string, now time.Time) string {
 	key := jobs.KeyOf(j.Starter, j.GPU)
 	if l, ok := c.of(key); ok && l.holds(now) && l.Hard == j.Budget && !c.isOutside(key) {
-		return jobs.WallCgroup
+		return jobs.EnforcedByCgroup
 	}
 	return otherwise
 }
@@ -169,7 +169,7 @@ func (c *Limits) sorted() []limit {
 	return out
 }
 
-// enter books a limit and keeps it for the next agent.
+// enter enters a limit and keeps it for the next agent.
 func (c *Limits) enter(l limit) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,8 +187,8 @@ func (c *Limits) forget(l limit) error {
 	return c.write()
 }
 
-// proved books what the driver just said, with the limit's wide; no time if it said otherwise.
-func (c *Limits) proved(l limit, at time.Time, used gpu.Bytes) {
+// confirmed enters what the driver just said, with the limit's wide; no time if it said otherwise.
+func (c *Limits) confirmed(l limit, at time.Time, used gpu.Bytes) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now, ok := c.by[l.key()]; ok {

@@ -147,7 +147,7 @@ func TestUnreadableReservations(t *testing.T) {
 	if got := c.kept(); got != "rubbish" {
 		t.Errorf("overwritten by %s", got)
 	}
-	if got := c.wall(); got == jobs.WallCgroup {
+	if got := c.wall(); got == jobs.EnforcedByCgroup {
 		t.Error("a limit that nobody would give back was set")
 	}
 }
@@ -175,7 +175,7 @@ func TestLateLimit(t *testing.T) {
 	if c.counts.late != 1 || c.counts.inTime != 0 {
 		t.Errorf("counted %+v", c.counts)
 	}
-	if !strings.Contains(c.said.String(), "used the GPU before its cgroup was limited") || c.wall() != jobs.WallCgroup {
+	if !strings.Contains(c.said.String(), "used the GPU before its cgroup was limited") || c.wall() != jobs.EnforcedByCgroup {
 		t.Errorf("wall %s: %s", c.wall(), c.said)
 	}
 }
@@ -203,7 +203,7 @@ func TestLimitRefused(t *testing.T) {
 			for range 3 {
 				c.round()
 			}
-			if got := c.wall(); got == jobs.WallCgroup {
+			if got := c.wall(); got == jobs.EnforcedByCgroup {
 				t.Error("wall cgroup")
 			}
 			if n := strings.Count(c.said.String(), "was not limited"); n != 1 {
@@ -217,7 +217,7 @@ func TestLimitRefused(t *testing.T) {
 			}
 			c.driver.Is(cgroups.Mood{})
 			c.round()
-			if all := c.warnings(); c.wall() != jobs.WallCgroup || strings.Contains(all, "limits of cgroups") {
+			if all := c.warnings(); c.wall() != jobs.EnforcedByCgroup || strings.Contains(all, "limits of cgroups") {
 				t.Errorf("wall %s, warnings: %s", c.wall(), all)
 			}
 		})
@@ -245,12 +245,12 @@ func TestStartdSaysAnotherBudget(t *testing.T) {
 	st := c.job(100, "slot1_1", 4096)
 	c.round()
 	c.budget(st, 5120)
-	if got := c.wall(); got == jobs.WallCgroup {
+	if got := c.wall(); got == jobs.EnforcedByCgroup {
 		t.Error("a limit of another size counts")
 	}
 	c.round()
 	c.limits(c.leaf(st), "soft 5120 hard 5120")
-	if got := c.wall(); got != jobs.WallCgroup {
+	if got := c.wall(); got != jobs.EnforcedByCgroup {
 		t.Errorf("wall %s", got)
 	}
 }
@@ -294,7 +294,7 @@ func TestUsed(t *testing.T) {
 	if c.Used(st, uuid(1), time.Now()).Known || c.Used(other, uuid(0), time.Now()).Known {
 		t.Error("known without a limit")
 	}
-	if c.Used(st, uuid(0), time.Now().Add(2*provedFor)).Known {
+	if c.Used(st, uuid(0), time.Now().Add(2*confirmedFor)).Known {
 		t.Error("an old count counts")
 	}
 }
@@ -324,12 +324,12 @@ func TestLimitOfABrokenCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.Round(ctx, now())
-	if !strings.Contains(c.kept(), `"soft_mib": 4096`) || c.wall() == jobs.WallCgroup {
+	if !strings.Contains(c.kept(), `"soft_mib": 4096`) || c.wall() == jobs.EnforcedByCgroup {
 		t.Errorf("wall %s, kept: %s", c.wall(), c.kept())
 	}
 	c.driver.Is(cgroups.Mood{})
 	c.round()
-	if got := c.wall(); got != jobs.WallCgroup {
+	if got := c.wall(); got != jobs.EnforcedByCgroup {
 		t.Errorf("wall %s", got)
 	}
 }
@@ -354,7 +354,7 @@ func TestLimitLoop(t *testing.T) {
 	st := c.starter(100, "slot1_1", 4096)
 	begin := time.Now()
 	c.process(st)
-	until("its cgroup is limited", func() bool { return c.wall() == jobs.WallCgroup })
+	until("its cgroup is limited", func() bool { return c.wall() == jobs.EnforcedByCgroup })
 	t.Logf("limited %s after its first process came", time.Since(begin).Round(time.Millisecond))
 	c.gone(st)
 	c.end(st)

@@ -72,12 +72,12 @@ type limit struct {
 	used gpu.Bytes
 }
 
-// provedFor is how long a limit that was read back counts as there.
-const provedFor = time.Minute
+// confirmedFor is how long a limit that was read back counts as there.
+const confirmedFor = time.Minute
 
 // holds says whether the limit stands as far as is known.
 func (l limit) holds(now time.Time) bool {
-	return !l.proved.IsZero() && now.Sub(l.proved) < provedFor
+	return !l.proved.IsZero() && now.Sub(l.proved) < confirmedFor
 }
 
 // care is what a reservation needs.

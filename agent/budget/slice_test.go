@@ -52,7 +52,7 @@ func TestSliceRefused(t *testing.T) {
 	st := c.job(100, "slot1_1", 4096)
 	c.round()
 	c.limits(c.leaf(st), "soft 4096 hard 4096")
-	if l, _ := c.of(jobs.KeyOf(st, uuid(0))); l.wide || c.wall() != jobs.WallCgroup {
+	if l, _ := c.of(jobs.KeyOf(st, uuid(0))); l.wide || c.wall() != jobs.EnforcedByCgroup {
 		t.Errorf("wall %s, %+v", c.wall(), l)
 	}
 }

@@ -3,7 +3,7 @@ package budget
 import "github.com/gpuslot/gpuslot/gpu"
 
 // Booked is a shared GPU as HTCondor and the last sample have it.
-type Booked struct {
+type Reserved struct {
 	// Pool is what budgets are given from. Free is not in use on the device.
 	Pool gpu.MiB
 	Free gpu.Bytes
@@ -18,7 +18,7 @@ type Part struct {
 
 // Missing returns the VRAM that the pool still has for new jobs although it is in use, and
 // what the running jobs would lack if all took the whole of their budgets.
-func (b Booked) Missing() (taken, eaten gpu.MiB) {
+func (b Reserved) Missing() (taken, eaten gpu.MiB) {
 	unbooked := b.Pool
 	left := b.Free.MiB() // rounded down, and so is what jobs use
 	for _, p := range b.Jobs {

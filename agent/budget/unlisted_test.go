@@ -26,7 +26,7 @@ func TestMissing(t *testing.T) {
 		"a job beyond its budget":           {free: 14848 - 9000, jobs: []Part{part(8192, 9000)}, taken: 296},
 		"a pool that shrank below its jobs": {free: 512, jobs: []Part{part(20000, 14336)}, eaten: 5152},
 	} {
-		b := Booked{Pool: 14336, Free: gpu.Bytes(c.free.Bytes()), Jobs: c.jobs}
+		b := Reserved{Pool: 14336, Free: gpu.Bytes(c.free.Bytes()), Jobs: c.jobs}
 		if taken, eaten := b.Missing(); taken != c.taken || eaten != c.eaten {
 			t.Errorf("%s: taken %s, eaten %s, want %s and %s", name, taken, eaten, c.taken, c.eaten)
 		}
@@ -37,7 +37,7 @@ func TestMissing(t *testing.T) {
 // full, and a job that starts changes nothing.
 func TestMissingLeavesRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := Booked{Pool: 32768, Free: gpu.Bytes(rapid.Int64Range(0, 33000<<20).Draw(t, "free"))}
+		b := Reserved{Pool: 32768, Free: gpu.Bytes(rapid.Int64Range(0, 33000<<20).Draw(t, "free"))}
 		for _, n := range rapid.SliceOfN(rapid.Int64Range(64, 8192), 0, 6).Draw(t, "budgets") {
 			used := gpu.Bytes(rapid.Int64Range(0, n<<20).Draw(t, "used"))
 			b.Jobs = append(b.Jobs, Part{gpu.MiB(n), used})

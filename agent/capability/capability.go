@@ -1,5 +1,5 @@
 // Package capability finds out what the installed control daemon, driver and kernel can do,
-// by trying them. A trial of the control daemon takes some milliseconds and is repeated only
+// by trying them. A probe of the control daemon takes some milliseconds and is repeated only
 // when another program is in its place. What an answer leaves unknown counts as missing for
 // budgets, and is not reported as present or absent.
 //

@@ -31,7 +31,7 @@ type Node struct {
 	Since  time.Time `json:"since"`
 	// Force: go on although it is not known whether jobs run.
 	Force bool `json:"force,omitempty"`
-	// Unverified: it opens without a CUDA client's proof.
+	// Unverified: it opens without a verification.
 	Unverified bool `json:"unverified,omitempty"`
 }
 

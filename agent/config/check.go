@@ -49,7 +49,7 @@ func (d *draft) checkRequests() {
 		minimum, quantum, int64(lower), int64(upper))
 }
 
-// checkHealth wants the next proof before the last one is too old, or every
+// checkHealth wants the next health check before the last one is too old, or every
 // GPU would close and open again all the time.
 func (d *draft) checkHealth() {
 	h := d.Health

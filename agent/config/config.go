@@ -167,10 +167,10 @@ func (r Repartition) Rules(how mig.Repartition) mig.Rules {
 // ReplyDeadline is the longest wait for one reply of a control daemon.
 const ReplyDeadline = 3 * time.Second
 
-// Health bounds how long a proof of a control daemon's health is trusted, and
+// Health bounds how long a health check of a control daemon's health is trusted, and
 // says when a GPU opens.
 type Health struct {
-	// MaxAge is the oldest proof on which a job is admitted.
+	// MaxAge is the oldest health check on which a job is admitted.
 	MaxAge time.Duration
 	// Interval is the pace of the reconcile loop.
 	Interval time.Duration

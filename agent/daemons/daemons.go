@@ -35,16 +35,16 @@ import (
 type Daemons interface {
 	// Set makes the running daemons the wanted ones: see mps.Daemons.Set.
 	Set(ctx context.Context, wanted []mps.Wanted) ([]mps.Result, error)
-	// Prove asks one daemon for its limits: see mps.Daemon.Prove.
-	Prove(ctx context.Context, w mps.Wanted) (mps.Proof, error)
+	// Check asks one daemon for its limits: see mps.Daemon.Check.
+	Check(ctx context.Context, w mps.Wanted) (mps.Checked, error)
 	// Restart ends a daemon and starts another: see mps.Daemons.Restart.
 	Restart(ctx context.Context, w mps.Wanted) mps.Result
 }
 
 // Checks are the cheap ones; mps.Daemons is the real one.
 type Checks interface {
-	// Pulse checks in microseconds that processes that answered still run.
-	Pulse(u gpu.UUID, p mps.Proof) mps.Pulse
+	// QuickCheck checks in microseconds that processes that answered still run.
+	QuickCheck(u gpu.UUID, p mps.Checked) mps.QuickCheck
 }
 
 // Clients are the MPS clients of control daemons; mps.Daemons is the real one.
@@ -52,7 +52,7 @@ type Clients interface {
 	// Servers lists a daemon's servers with their clients: see mps.Daemon.Servers.
 	Servers(ctx context.Context, u gpu.UUID) ([]mps.Server, error)
 	// SetServers gives running servers their limits: see mps.Daemon.SetServers.
-	SetServers(ctx context.Context, w mps.Wanted, servers []int) (mps.Proof, error)
+	SetServers(ctx context.Context, w mps.Wanted, servers []int) (mps.Checked, error)
 }
 
 // Servers are the MPS servers of control daemons; mps.Daemons is the real one.
@@ -257,7 +257,7 @@ func (k *Keeper) Probe(
 			defer func() { <-free }()
 			ctx, cancel := context.WithTimeout(ctx, deadline)
 			defer cancel()
-			p, err := k.Daemons.Prove(ctx, w)
+			p, err := k.Daemons.Check(ctx, w)
 			states[i] = last[w.GPU].next(w, p, err)
 		})
 	}
@@ -308,15 +308,15 @@ func (k *Keeper) Set(ctx context.Context, states map[gpu.UUID]State, wanted []mp
 			k.Log.Info("control daemon stopped", "gpu", r.GPU)
 		default:
 			was := states[r.GPU]
-			states[r.GPU] = was.next(w, r.Proof, r.Err)
+			states[r.GPU] = was.next(w, r.Checked, r.Err)
 			if r.Err == nil && (r.Action == mps.Started || was.Wanted != w || was.Err != nil) {
 				k.Events.Event(history.Event{
 					Kind: history.EventRestart, GPU: r.GPU, By: history.ByAgent,
 					Text: fmt.Sprintf("Its control daemon was set (%s): pid %d, limit %s.",
-						r.Action, r.Proof.PID, r.Proof.Limit),
+						r.Action, r.Checked.PID, r.Checked.Limit),
 				})
 				k.Log.Info("control daemon set",
-					"gpu", r.GPU, "did", r.Action, "pid", r.Proof.PID, "limit", r.Proof.Limit)
+					"gpu", r.GPU, "did", r.Action, "pid", r.Checked.PID, "limit", r.Checked.Limit)
 			}
 		}
 	}

@@ -122,8 +122,8 @@ func (n *node) start(u gpu.UUID) *daemon {
 	return d
 }
 
-func (d *daemon) proof() mps.Proof {
-	return mps.Proof{
+func (d *daemon) proof() mps.Checked {
+	return mps.Checked{
 		PID: d.id.PID, Started: d.id.Started, At: time.Now(), Limit: fmt.Sprint(d.limit), States: d.servers, Stale: d.stale,
 	}
 }
@@ -137,7 +137,7 @@ func (n *node) Set(_ context.Context, wanted []mps.Wanted) (out []mps.Result, er
 			d, r.Action = n.start(w.GPU), mps.Started
 		}
 		d.limit = w.Limit
-		r.Proof = d.proof()
+		r.Checked = d.proof()
 		out = append(out, r)
 	}
 	for u := range n.daemons {
@@ -153,15 +153,15 @@ func (n *node) fault(u gpu.UUID, f mps.Fault, differs ...mps.Difference) error {
 	return &mps.Error{GPU: u, Fault: f, Text: "it is " + string(f), Differs: differs}
 }
 
-func (n *node) Prove(_ context.Context, w mps.Wanted) (mps.Proof, error) {
+func (n *node) Check(_ context.Context, w mps.Wanted) (mps.Checked, error) {
 	d := n.daemons[w.GPU]
 	switch {
 	case d == nil:
-		return mps.Proof{}, n.fault(w.GPU, mps.NotRunning)
+		return mps.Checked{}, n.fault(w.GPU, mps.NotRunning)
 	case d.fault != "":
-		return mps.Proof{}, n.fault(w.GPU, d.fault)
+		return mps.Checked{}, n.fault(w.GPU, d.fault)
 	case d.limit != w.Limit:
-		return mps.Proof{}, n.fault(w.GPU, mps.WrongLimits, mps.Difference{Setting: mps.SettingLimit})
+		return mps.Checked{}, n.fault(w.GPU, mps.WrongLimits, mps.Difference{Setting: mps.SettingLimit})
 	}
 	return d.proof(), nil
 }
@@ -170,16 +170,16 @@ func (n *node) Restart(_ context.Context, w mps.Wanted) mps.Result {
 	n.did = append(n.did, "restart")
 	d := n.start(w.GPU)
 	d.limit = w.Limit
-	return mps.Result{GPU: w.GPU, Action: mps.Started, Proof: d.proof()}
+	return mps.Result{GPU: w.GPU, Action: mps.Started, Checked: d.proof()}
 }
 
-func (n *node) Pulse(u gpu.UUID, p mps.Proof) (out mps.Pulse) {
+func (n *node) QuickCheck(u gpu.UUID, p mps.Checked) (out mps.QuickCheck) {
 	d := n.daemons[u]
 	switch {
 	case d == nil:
-		return mps.Pulse{Err: n.fault(u, mps.NotRunning)}
+		return mps.QuickCheck{Err: n.fault(u, mps.NotRunning)}
 	case d.fault != "":
-		return mps.Pulse{Err: n.fault(u, d.fault)}
+		return mps.QuickCheck{Err: n.fault(u, d.fault)}
 	}
 	for _, s := range p.States {
 		if !slices.ContainsFunc(d.servers, func(o mps.Server) bool { return o.ID == s.ID }) {
@@ -203,7 +203,7 @@ func (n *node) ShutdownServer(_ context.Context, u gpu.UUID, server int) error {
 	return nil
 }
 
-func (n *node) SetServers(_ context.Context, w mps.Wanted, servers []int) (mps.Proof, error) {
+func (n *node) SetServers(_ context.Context, w mps.Wanted, servers []int) (mps.Checked, error) {
 	n.did = append(n.did, fmt.Sprintf("set servers %v", servers))
 	n.daemons[w.GPU].stale = nil
 	return n.daemons[w.GPU].proof(), nil

@@ -110,7 +110,7 @@ func (k *Keeper) correctFlags(ctx context.Context, p *plan.Plan, now map[gpu.UUI
 			continue
 		}
 		s.Otherwise = ""
-		if does, wish := k.flagsDiffer(g, s.Proof.Process()); does != "" {
+		if does, wish := k.flagsDiffer(g, s.Checked.Process()); does != "" {
 			s = k.restartForFlags(ctx, g, s, does, wish)
 		}
 		now[g.UUID] = s
@@ -141,7 +141,7 @@ func (k *Keeper) flagsDiffer(g *plan.GPU, who process.ID) (does, wish string) {
 
 func (k *Keeper) restartForFlags(ctx context.Context, g *plan.GPU, s State, does, wish string) State {
 	switch {
-	case s.Proof.Process() == k.flagged[g.UUID]:
+	case s.Checked.Process() == k.flagged[g.UUID]:
 		s.Otherwise = fmt.Sprintf("%s, although %s and it was restarted: "+
 			"see that gpuslot-mps@.service passes on $%s", does, wish, flagsVariable)
 		return s
@@ -151,10 +151,10 @@ func (k *Keeper) restartForFlags(ctx context.Context, g *plan.GPU, s State, does
 	}
 	r := k.Daemons.Restart(ctx, s.Wanted)
 	if r.Err == nil {
-		k.Log.Info("control daemon restarted with other flags", "gpu", g.UUID, "pid", r.Proof.PID, "flags", flagsOf(*g))
-		k.flagged[g.UUID] = r.Proof.Process()
+		k.Log.Info("control daemon restarted with other flags", "gpu", g.UUID, "pid", r.Checked.PID, "flags", flagsOf(*g))
+		k.flagged[g.UUID] = r.Checked.Process()
 	}
-	return s.next(s.Wanted, r.Proof, r.Err)
+	return s.next(s.Wanted, r.Checked, r.Err)
 }
 
 // partition gives the GPUs of threads = "partitioned" their static SM partitions, round by
@@ -177,7 +177,7 @@ func (k *Keeper) partition(
 }
 
 func (k *Keeper) partitionOne(ctx context.Context, g *plan.GPU, s State, deadline time.Duration) State {
-	daemon := s.Proof.Process()
+	daemon := s.Checked.Process()
 	why, other := k.Partitions.Have(ctx, g, daemon, deadline)
 	if s.Otherwise = why; !other {
 		return s
@@ -191,11 +191,11 @@ func (k *Keeper) partitionOne(ctx context.Context, g *plan.GPU, s State, deadlin
 		return s
 	}
 	r := k.Daemons.Restart(ctx, s.Wanted)
-	if s = s.next(s.Wanted, r.Proof, r.Err); r.Err != nil {
+	if s = s.next(s.Wanted, r.Checked, r.Err); r.Err != nil {
 		return s
 	}
-	k.Log.Info("control daemon restarted for other partitions", "gpu", g.UUID, "pid", r.Proof.PID)
-	k.partitioned[g.UUID] = r.Proof.Process()
-	s.Otherwise, _ = k.Partitions.Have(ctx, g, r.Proof.Process(), deadline)
+	k.Log.Info("control daemon restarted for other partitions", "gpu", g.UUID, "pid", r.Checked.PID)
+	k.partitioned[g.UUID] = r.Checked.Process()
+	s.Otherwise, _ = k.Partitions.Have(ctx, g, r.Checked.Process(), deadline)
 	return s
 }

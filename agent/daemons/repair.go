@@ -22,7 +22,7 @@ import (
 // had them right: up to driver 535 any account may. The round sets them again.
 func (k *Keeper) reportForeignChanges(last, now map[gpu.UUID]State) {
 	for u, s := range now {
-		if last[u].Err != nil || last[u].Proof.PID == 0 || last[u].Wanted != s.Wanted {
+		if last[u].Err != nil || last[u].Checked.PID == 0 || last[u].Wanted != s.Wanted {
 			continue
 		}
 		for _, d := range mps.DifferencesOf(s.Err) {
@@ -38,18 +38,18 @@ func (k *Keeper) reportForeignChanges(last, now map[gpu.UUID]State) {
 // their later clients.
 func (k *Keeper) repairServers(ctx context.Context, now map[gpu.UUID]State, deadline time.Duration) {
 	for u, s := range now {
-		if s.Err != nil || len(s.Proof.Stale) == 0 {
+		if s.Err != nil || len(s.Checked.Stale) == 0 {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, deadline)
-		p, err := k.Clients.SetServers(ctx, s.Wanted, s.Proof.Stale)
+		p, err := k.Clients.SetServers(ctx, s.Wanted, s.Checked.Stale)
 		cancel()
 		if err != nil {
-			k.Log.Error("MPS servers keep other limits than their daemon", "gpu", u, "pids", s.Proof.Stale, "err", err)
+			k.Log.Error("MPS servers keep other limits than their daemon", "gpu", u, "pids", s.Checked.Stale, "err", err)
 			continue
 		}
 		k.Log.Warn("MPS servers had other limits than their daemon; later clients get the daemon's",
-			"gpu", u, "pids", s.Proof.Stale)
+			"gpu", u, "pids", s.Checked.Stale)
 		now[u] = s.next(s.Wanted, p, nil)
 	}
 }
@@ -59,10 +59,10 @@ func (k *Keeper) repairServers(ctx context.Context, now map[gpu.UUID]State, dead
 func (k *Keeper) Moved(states map[gpu.UUID]State) bool {
 	moved := false
 	for u, s := range states {
-		if s.Proof.PID == 0 {
+		if s.Checked.PID == 0 {
 			continue
 		}
-		p := k.Checks.Pulse(u, s.Proof)
+		p := k.Checks.QuickCheck(u, s.Checked)
 		now, was := mps.FaultOf(p.Err), mps.FaultOf(s.Err)
 		if s.Err == nil && now != "" || was == mps.Suspended && now != mps.Suspended {
 			moved = true
@@ -100,7 +100,7 @@ func (k *Keeper) reportEnd(u gpu.UUID, s mps.Server) bool {
 func (k *Keeper) endLeftovers(states map[gpu.UUID]State, now time.Time) {
 	for u, s := range states {
 		for _, pid := range s.Servers.leftovers(now) {
-			err := k.killClient(u, pid, s.Proof.At)
+			err := k.killClient(u, pid, s.Checked.At)
 			if errors.Is(err, os.ErrProcessDone) || errors.Is(err, unix.ESRCH) {
 				continue // by itself
 			}

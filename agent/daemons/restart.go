@@ -91,9 +91,9 @@ func (k *Keeper) restartNow(ctx context.Context, o Order, p *plan.Plan) (string,
 		Kind: history.EventRestart, GPU: o.gpu, By: history.ByOperator,
 		Text: fmt.Sprintf("Its control daemon was restarted with %d MPS clients (gpuslot gpu restart).", len(clients)),
 	})
-	k.Log.Warn("control daemon restarted by an operator", "gpu", o.gpu, "pid", r.Proof.PID, "clients", len(clients))
+	k.Log.Warn("control daemon restarted by an operator", "gpu", o.gpu, "pid", r.Checked.PID, "clients", len(clients))
 	return fmt.Sprintf("control daemon of GPU %d (%s) restarted: pid %d, limit %s",
-		g.Index, o.gpu, r.Proof.PID, r.Proof.Limit), nil
+		g.Index, o.gpu, r.Checked.PID, r.Checked.Limit), nil
 }
 
 // A control daemon serves one connection at a time, and reads one log pipe. A job that keeps
@@ -140,7 +140,7 @@ func (k *Keeper) restartOne(ctx context.Context, u gpu.UUID, s State) State {
 			Text: fmt.Sprintf("Its control daemon was restarted: it had not answered for %s, and no job was there.",
 				unansweredFor),
 		})
-		k.Log.Warn("a control daemon that answered nobody was restarted", "gpu", u, "pid", r.Proof.PID, "why", why)
+		k.Log.Warn("a control daemon that answered nobody was restarted", "gpu", u, "pid", r.Checked.PID, "why", why)
 	}
-	return s.next(s.Wanted, r.Proof, r.Err)
+	return s.next(s.Wanted, r.Checked, r.Err)
 }

@@ -65,7 +65,7 @@ const (
 
 // seen is the self-test after an answer of the daemon: a server that is well counts, whoever
 // asked for it.
-func (t SelfTest) seen(p mps.Proof) SelfTest {
+func (t SelfTest) seen(p mps.Checked) SelfTest {
 	for _, s := range p.States {
 		if serverWell(s) {
 			t.well, t.failure, t.noDevice = p.At, "", false
@@ -80,7 +80,7 @@ func serverWell(s mps.Server) bool {
 
 // next decides what to do after a good answer. Idle says that no job holds a part
 // of the GPU: nothing is done beside jobs.
-func (t SelfTest) next(of subject, stays bool, p mps.Proof, idle bool) (SelfTest, step) {
+func (t SelfTest) next(of subject, stays bool, p mps.Checked, idle bool) (SelfTest, step) {
 	if t.of != of {
 		if !idle && len(p.States) == 0 {
 			return t, rest

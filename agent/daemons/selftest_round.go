@@ -33,18 +33,18 @@ func (k *Keeper) testServers(ctx context.Context, n *Node, now map[gpu.UUID]Stat
 	for i := range n.Plan.GPUs {
 		g := &n.Plan.GPUs[i]
 		s, shared := now[g.UUID]
-		if !shared || s.Err != nil || s.Proof.PID == 0 || s.Otherwise != "" {
+		if !shared || s.Err != nil || s.Checked.PID == 0 || s.Otherwise != "" {
 			continue
 		}
 		uid, stays, ok := k.testAccount(n, g)
 		if !ok {
 			continue
 		}
-		of := subject{s.Proof.Process(), s.Wanted, n.Plan.Driver, uid}
+		of := subject{s.Checked.Process(), s.Wanted, n.Plan.Driver, uid}
 		idle := !k.Jobs.Busy(g.UUID) && k.Jobs.Unknown() == ""
 		was := s.SelfTest
-		next, step := was.next(of, stays, s.Proof, idle)
-		s.SelfTest = k.testStep(ctx, g.UUID, next, step, s.Proof, n.Deadline)
+		next, step := was.next(of, stays, s.Checked, idle)
+		s.SelfTest = k.testStep(ctx, g.UUID, next, step, s.Checked, n.Deadline)
 		now[g.UUID] = s
 		switch t := s.SelfTest; {
 		case t.failure != "" && (was.failure != t.failure || was.of != t.of):
@@ -57,7 +57,7 @@ func (k *Keeper) testServers(ctx context.Context, n *Node, now map[gpu.UUID]Stat
 
 // testStep takes one step of a self-test.
 func (k *Keeper) testStep(
-	ctx context.Context, u gpu.UUID, t SelfTest, do step, p mps.Proof, deadline time.Duration,
+	ctx context.Context, u gpu.UUID, t SelfTest, do step, p mps.Checked, deadline time.Duration,
 ) SelfTest {
 	if do == rest {
 		return t

@@ -108,7 +108,7 @@ func (s ServerState) Closed(now time.Time) string {
 	return ""
 }
 
-// named is the log's word on the cause of a fault, in brackets; it is no proof. Empty if it
+// named is the log's word on the cause of a fault, in brackets; it may be wrong. Empty if it
 // names nobody.
 func (s ServerState) named() string {
 	if s.culprit == "" {

@@ -13,8 +13,8 @@ import (
 // State is how one control daemon is. It is a value: each round makes the next from the last.
 type State struct {
 	Wanted mps.Wanted
-	// Proof is the last answer in which its limits were right.
-	Proof mps.Proof
+	// Checked is the last answer in which its limits were right.
+	Checked mps.Checked
 	// Err is why the last question was not answered so; nil if it was. failures counts
 	// them in a row.
 	Err      error
@@ -38,17 +38,17 @@ type State struct {
 const closeAfter = 2
 
 // next is the state after one more question.
-func (s State) next(w mps.Wanted, p mps.Proof, err error) State {
+func (s State) next(w mps.Wanted, p mps.Checked, err error) State {
 	s.Wanted = w
 	if err != nil {
 		s.failures++
 		s.Err = err
 		return s
 	}
-	if s.Proof.PID != 0 && s.Proof.Process() != p.Process() {
+	if s.Checked.PID != 0 && s.Checked.Process() != p.Process() {
 		s.Restarts++
 	}
-	s.Proof, s.failures, s.Err = p, 0, nil
+	s.Checked, s.failures, s.Err = p, 0, nil
 	s.Servers = s.Servers.next(p.States, p.At)
 	s.SelfTest = s.SelfTest.seen(p)
 	return s
@@ -61,8 +61,8 @@ func (s State) Closed() string {
 	case s.Err == nil && s.Otherwise != "":
 		return s.Otherwise
 	case s.Err == nil:
-		return s.SelfTest.closed(s.Proof.Process())
-	case f == mps.Busy && s.failures < closeAfter && !s.Proof.At.IsZero():
+		return s.SelfTest.closed(s.Checked.Process())
+	case f == mps.Busy && s.failures < closeAfter && !s.Checked.At.IsZero():
 		return ""
 	}
 	return mps.Reason(s.Err)
@@ -74,13 +74,13 @@ func (s State) repairable() bool {
 	case mps.NotRunning, mps.Gone, mps.WrongLimits, mps.Foreign, mps.NotInstalled, mps.Unwritable:
 		return true
 	}
-	return s.Proof.At.IsZero()
+	return s.Checked.At.IsZero()
 }
 
 // Owns says whether a process is the daemon, or a server of it without clients.
 func (s State) Owns(pid int) bool {
-	return s.Proof.PID == pid ||
-		slices.ContainsFunc(s.Proof.States, func(v mps.Server) bool { return v.PID == pid && len(v.Clients) == 0 })
+	return s.Checked.PID == pid ||
+		slices.ContainsFunc(s.Checked.States, func(v mps.Server) bool { return v.PID == pid && len(v.Clients) == 0 })
 }
 
 // Pace is the time to the next round, at most most: it is short while a daemon or a server is
@@ -102,10 +102,10 @@ func Pace(states map[gpu.UUID]State, most time.Duration, now time.Time) time.Dur
 }
 
 // LimitProof says how exactly the limit of the control daemon was read back.
-func (s State) LimitProof() string {
-	least, most := s.Wanted.Proved()
+func (s State) LimitReadBack() string {
+	least, most := s.Wanted.ReadBack()
 	switch {
-	case s.SelfTest.exact && s.SelfTest.of.wanted == s.Wanted && s.SelfTest.of.daemon == s.Proof.Process():
+	case s.SelfTest.exact && s.SelfTest.of.wanted == s.Wanted && s.SelfTest.of.daemon == s.Checked.Process():
 		return "exact, by the log of an MPS server"
 	case least == most:
 		return "exact, by the reply of the control daemon"
@@ -115,13 +115,13 @@ func (s State) LimitProof() string {
 
 // ServersText describes its MPS servers as its last answer had them.
 func (s State) ServersText() string {
-	if len(s.Proof.States) == 0 {
-		return s.SelfTest.text(s.Proof.Process())
+	if len(s.Checked.States) == 0 {
+		return s.SelfTest.text(s.Checked.Process())
 	}
 	var parts []string
-	for _, v := range s.Proof.States {
+	for _, v := range s.Checked.States {
 		text := ServerText(v, fmt.Sprintf("pid %d, uid %d, ", v.PID, v.UID))
-		if slices.Contains(s.Proof.Stale, v.PID) {
+		if slices.Contains(s.Checked.Stale, v.PID) {
 			text += "; its clients get other limits than those now in force"
 		}
 		parts = append(parts, text)

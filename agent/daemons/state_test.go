@@ -24,26 +24,26 @@ func uuid(n int) gpu.UUID {
 func TestState(t *testing.T) {
 	fault := func(f mps.Fault) error { return &mps.Error{GPU: uuid(0), Fault: f, Text: string(f)} }
 	w := mps.Wanted{GPU: uuid(0), Limit: 4096, ThreadPercentage: 100}
-	good := mps.Proof{PID: 10, Started: 1, At: time.Unix(1000, 0), Servers: []int{70, 71}}
+	good := mps.Checked{PID: 10, Started: 1, At: time.Unix(1000, 0), Servers: []int{70, 71}}
 	s := State{}.next(w, good, nil)
 	if s.Closed() != "" || s.Restarts != 0 {
 		t.Errorf("first answer: %+v", s)
 	}
 	for _, f := range []mps.Fault{mps.NotRunning, mps.Suspended, mps.Gone, mps.WrongLimits, mps.Refused, mps.Foreign, mps.Wedged} {
-		if bad := s.next(w, mps.Proof{}, fault(f)); bad.Closed() == "" {
+		if bad := s.next(w, mps.Checked{}, fault(f)); bad.Closed() == "" {
 			t.Errorf("%s does not close at once", f)
 		}
 	}
 	for _, f := range []mps.Fault{mps.Busy} {
-		once := s.next(w, mps.Proof{}, fault(f))
-		if once.Closed() != "" || once.next(w, mps.Proof{}, fault(f)).Closed() == "" {
+		once := s.next(w, mps.Checked{}, fault(f))
+		if once.Closed() != "" || once.next(w, mps.Checked{}, fault(f)).Closed() == "" {
 			t.Errorf("%s: one failure closes, or two do not", f)
 		}
-		if (State{}).next(w, mps.Proof{}, fault(f)).Closed() == "" {
+		if (State{}).next(w, mps.Checked{}, fault(f)).Closed() == "" {
 			t.Errorf("%s: open without any proof", f)
 		}
 	}
-	if bad := s.next(w, mps.Proof{}, errors.New("unknown")); bad.Closed() == "" {
+	if bad := s.next(w, mps.Checked{}, errors.New("unknown")); bad.Closed() == "" {
 		t.Error("an unknown error does not close")
 	}
 	other := good
@@ -56,11 +56,11 @@ func TestState(t *testing.T) {
 func TestServersText(t *testing.T) {
 	for want, s := range map[string]State{
 		"no server yet (starts with the first job)": {},
-		"ACTIVE (pid 70, uid 1000, 2 clients)": {Proof: mps.Proof{States: []mps.Server{
+		"ACTIVE (pid 70, uid 1000, 2 clients)": {Checked: mps.Checked{States: []mps.Server{
 			{ID: process.ID{PID: 70}, UID: 1000, Status: mps.Active, Clients: []int{1, 2}}}}},
-		"listed (pid 70, uid 0, 1 client; this control daemon reports no state); FAULT (pid 71, uid 7, 0 clients)": {Proof: mps.Proof{States: []mps.Server{
+		"listed (pid 70, uid 0, 1 client; this control daemon reports no state); FAULT (pid 71, uid 7, 0 clients)": {Checked: mps.Checked{States: []mps.Server{
 			{ID: process.ID{PID: 70}, ThreadPercentage: "100.0", Clients: []int{1}}, {ID: process.ID{PID: 71}, UID: 7, Status: mps.Faulted}}}},
-		"ACTIVE (pid 70, uid 7, 0 clients); its clients get other limits than those now in force": {Proof: mps.Proof{Stale: []int{70}, States: []mps.Server{
+		"ACTIVE (pid 70, uid 7, 0 clients); its clients get other limits than those now in force": {Checked: mps.Checked{Stale: []int{70}, States: []mps.Server{
 			{ID: process.ID{PID: 70}, UID: 7, Status: mps.Active}}}},
 	} {
 		if got := s.ServersText(); got != want {
@@ -73,7 +73,7 @@ func TestServersText(t *testing.T) {
 // over after a bounded number of rounds.
 func TestSelfTestNext(t *testing.T) {
 	of := subject{daemon: process.ID{PID: 1, Started: 1}}
-	proofs := []mps.Proof{
+	proofs := []mps.Checked{
 		{}, {States: []mps.Server{{Status: mps.Initializing}}}, {States: []mps.Server{{Status: mps.Active, UID: 5}}},
 		{States: []mps.Server{{Status: mps.Faulted, Clients: []int{3}}}}, {States: []mps.Server{{}}},
 	}
@@ -106,7 +106,7 @@ func TestSelfTestNext(t *testing.T) {
 		}
 		for range mostLooks + 1 {
 			var do step
-			if tr, do = tr.next(of, false, mps.Proof{}, true); do == ask {
+			if tr, do = tr.next(of, false, mps.Checked{}, true); do == ask {
 				tr.asked = time.Unix(200, 0)
 			} else if do == read {
 				tr = tr.after(nil)

@@ -100,8 +100,8 @@ func (g *Group) members(running *jobs.View, held, broken func(gpu.UUID) bool) []
 	for i, u := range g.order {
 		m := GPU{Ready: g.ready[u], Broken: broken(u), Held: held(u)}
 		for _, j := range running.On(u) {
-			m.Whole = m.Whole || j.Wall == jobs.WallWhole
-			m.Shared = m.Shared || j.Wall != jobs.WallWhole
+			m.Whole = m.Whole || j.EnforcedBy == jobs.EnforcedByWhole
+			m.Shared = m.Shared || j.EnforcedBy != jobs.EnforcedByWhole
 		}
 		out[i] = m
 	}

@@ -87,12 +87,12 @@ func newGroup(n int) (*Group, *node, *jobs.Table, plan.Plan) {
 
 // admit asks for a GPU as a hook does, and says whether the job got it.
 func admit(g *Group, table *jobs.Table, p *plan.Plan, s starter.Starter, u gpu.UUID, whole bool) (admitted bool) {
-	wall := map[bool]string{true: jobs.WallWhole, false: jobs.WallNone}[whole]
+	wall := map[bool]string{true: jobs.EnforcedByWhole, false: jobs.EnforcedByNone}[whole]
 	table.Admit(starter.Caller{Starter: s, Hook: true}, func(v *jobs.View) []jobs.Job {
 		if admitted = g.Refuse(v, s, p, []gpu.UUID{u}, whole) == nil; !admitted {
 			return nil
 		}
-		return []jobs.Job{{Starter: s, GPU: u, Wall: wall}}
+		return []jobs.Job{{Starter: s, GPU: u, EnforcedBy: wall}}
 	})
 	return admitted
 }
@@ -228,7 +228,7 @@ func TestNoGPUServesBoth(t *testing.T) {
 				}
 				walls := map[string]bool{}
 				for _, j := range table.On(u) {
-					walls[j.Wall] = true
+					walls[j.EnforcedBy] = true
 				}
 				if len(walls) > 1 {
 					t.Errorf("%s serves both kinds", u)

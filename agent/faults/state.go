@@ -42,7 +42,7 @@ type state struct {
 	faults []time.Time
 	// resetSeen: what lifts ClosedForReset was seen, and only the pause is left.
 	resetSeen bool
-	// server is the last proof of the MPS server; zero without one.
+	// server is the last health check of the MPS server; zero without one.
 	server time.Time
 	// last is the last condition that was read, for what changes.
 	last gpu.Condition

@@ -57,8 +57,8 @@ type Limits interface {
 
 // Daemons are the control daemons; mps.Daemons is the real one.
 type Daemons interface {
-	// Pulse is a look that does not wait for the daemon's answer: see mps.Daemon.Pulse.
-	Pulse(u gpu.UUID, p mps.Proof) mps.Pulse
+	// QuickCheck is a look that does not wait for the daemon's answer: see mps.Daemon.QuickCheck.
+	QuickCheck(u gpu.UUID, p mps.Checked) mps.QuickCheck
 }
 
 // Jobs are the running jobs; jobs.Table is the real one.
@@ -118,7 +118,7 @@ func (n GPUs) Seen(u gpu.UUID, now time.Time) admission.Health {
 func (n GPUs) unverified(u gpu.UUID, now time.Time) admission.Health {
 	d := n.Sampling.Daemons[u]
 	h := admission.Health{
-		Proof: d.Proof, Stale: len(d.Proof.Stale) > 0, PrivilegeChecks: n.Sampling.PrivilegeChecks,
+		Checked: d.Checked, Stale: len(d.Checked.Stale) > 0, PrivilegeChecks: n.Sampling.PrivilegeChecks,
 		Watched: n.Samples.Enforces(n.Sampling, u), CgroupLimits: n.Sampling.CgroupLimits && n.Limits.Works(u),
 	}
 	physical := u
@@ -143,10 +143,10 @@ func (n GPUs) unverified(u gpu.UUID, now time.Time) admission.Health {
 // looked adds why the control daemon cannot be used, by the look. A server that ended is no reason:
 // the daemon starts another.
 func (n GPUs) looked(h admission.Health, u gpu.UUID) admission.Health {
-	if h.Proof.PID == 0 {
+	if h.Checked.PID == 0 {
 		return h
 	}
-	seen := n.Daemons.Pulse(u, h.Proof)
+	seen := n.Daemons.QuickCheck(u, h.Checked)
 	h.Check = seen.Err
 	if seen.Err == nil && len(seen.Suspended) > 0 {
 		h.Check = fmt.Errorf("its server, process %d, is suspended and every client waits for it: send it SIGCONT",

@@ -33,7 +33,7 @@ type fake struct {
 	blocked, unseen, taken, missing string
 	enforces, limited               bool
 	unlisted                        sampling.Unlisted
-	pulse                           mps.Pulse
+	pulse                           mps.QuickCheck
 	looks                           int
 }
 
@@ -53,7 +53,7 @@ func (f *fake) Missing(gpu.UUID) string { return f.missing }
 
 func (f *fake) Works(gpu.UUID) bool { return f.limited }
 
-func (f *fake) Pulse(gpu.UUID, mps.Proof) mps.Pulse {
+func (f *fake) QuickCheck(gpu.UUID, mps.Checked) mps.QuickCheck {
 	f.looks++
 	return f.pulse
 }
@@ -71,7 +71,7 @@ func node(t *testing.T, now time.Time) (GPUs, *fake, *jobs.Table) {
 					{UUID: shared, Mode: config.ModeMPS}, {UUID: whole, Mode: config.ModeWhole},
 					{UUID: device, Parent: parent, Device: device, Mode: config.ModeMIG},
 				}},
-				Daemons: map[gpu.UUID]daemons.State{shared: {Proof: mps.Proof{PID: 7, At: now}}},
+				Daemons: map[gpu.UUID]daemons.State{shared: {Checked: mps.Checked{PID: 7, At: now}}},
 			},
 			Present: map[gpu.UUID]bool{shared: true, whole: true, device: true},
 		},
@@ -108,7 +108,7 @@ func TestShared(t *testing.T) {
 		}, "not read", true, true},
 		"verified at times": {func(_ *GPUs, f *fake) { f.missing = "not verified" }, "", true, true},
 		"the daemon": {func(n *GPUs, _ *fake) {
-			n.Sampling.Daemons[shared] = daemons.State{Proof: mps.Proof{PID: 7, At: now}, Otherwise: "its server differs"}
+			n.Sampling.Daemons[shared] = daemons.State{Checked: mps.Checked{PID: 7, At: now}, Otherwise: "its server differs"}
 		}, "its server differs", true, true},
 		"the daemon ended": {func(_ *GPUs, f *fake) {
 			f.pulse.Err = errors.New("it is gone")
@@ -148,7 +148,7 @@ func TestEnforcement(t *testing.T) {
 	now := time.Now()
 	n, f, _ := node(t, now)
 	g, _ := n.Sampling.Plan.Find(shared)
-	if h := n.Shared(g, now); h.Watched || h.CgroupLimits || h.PrivilegeChecks || h.Stale || h.Proof.PID != 7 {
+	if h := n.Shared(g, now); h.Watched || h.CgroupLimits || h.PrivilegeChecks || h.Stale || h.Checked.PID != 7 {
 		t.Errorf("%+v", h)
 	}
 	f.enforces, f.limited, f.unlisted.Taken = true, true, 500
@@ -156,7 +156,7 @@ func TestEnforcement(t *testing.T) {
 		t.Errorf("the driver cannot limit cgroups: %+v", h)
 	}
 	n.Sampling.CgroupLimits, n.Sampling.PrivilegeChecks = true, true
-	n.Sampling.Daemons[shared] = daemons.State{Proof: mps.Proof{PID: 7, Stale: []int{8}}}
+	n.Sampling.Daemons[shared] = daemons.State{Checked: mps.Checked{PID: 7, Stale: []int{8}}}
 	if h := n.Shared(g, now); !h.CgroupLimits || !h.PrivilegeChecks || !h.Stale {
 		t.Errorf("%+v", h)
 	}

@@ -28,8 +28,8 @@ const NoJob = "this is no process of a job on this node: " +
 const Help = `Exit codes: 0 the job has a GPU or a part of one; 1 gpuslotd cannot be asked; 3 it
 has none; 6 this is no process of a job.`
 
-// walls says what each enforcement means to the job.
-var walls = map[string]string{
+// meanings says what each enforcement means to the job.
+var meanings = map[string]string{
 	"cgroup": "the driver holds all processes of the job to the budget together; " +
 		"CUDA shows the budget as the GPU's memory",
 	"daemon": "CUDA refuses each process more than the budget; what all processes have together is watched",
@@ -49,14 +49,14 @@ func Text(w io.Writer, h api.Here) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "GPU\tNAME\tBUDGET/MiB\tUSED/MiB\tNEIGHBOURS\tENFORCED BY")
 	for _, g := range h.GPUs {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\n", g.UUID, name(g), g.BudgetMiB, used(g), g.Neighbours, wall(g))
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\n", g.UUID, name(g), g.BudgetMiB, used(g), g.Neighbours, meaning(g))
 	}
 	_ = t.Flush() // an error of w shows at its next use
 	told := map[string]bool{}
 	for _, g := range h.GPUs {
-		if text := walls[g.Wall]; text != "" && !told[g.Wall] {
-			fmt.Fprintf(w, "enforced by %s: %s\n", g.Wall, text)
-			told[g.Wall] = true
+		if text := meanings[g.EnforcedBy]; text != "" && !told[g.EnforcedBy] {
+			fmt.Fprintf(w, "enforced by %s: %s\n", g.EnforcedBy, text)
+			told[g.EnforcedBy] = true
 		}
 	}
 	if h.Hold != "" {
@@ -86,9 +86,9 @@ func used(g api.HereGPU) string {
 	return strconv.FormatInt(*g.UseMiB, 10)
 }
 
-func wall(g api.HereGPU) string {
+func meaning(g api.HereGPU) string {
 	if g.SMs == nil {
-		return g.Wall
+		return g.EnforcedBy
 	}
-	return fmt.Sprintf("%s, %d SMs", g.Wall, *g.SMs)
+	return fmt.Sprintf("%s, %d SMs", g.EnforcedBy, *g.SMs)
 }

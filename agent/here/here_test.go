@@ -15,13 +15,13 @@ func TestText(t *testing.T) {
 		here api.Here
 		want string
 	}{
-		"a share": {api.Here{Slot: "slot1_2", Job: "12.0", GPUs: []api.HereGPU{{UUID: "GPU-1", Name: "Tesla V100S", BudgetMiB: 4096, UseMiB: &use, Wall: "watch", SMs: &sms, Neighbours: 3}}},
+		"a share": {api.Here{Slot: "slot1_2", Job: "12.0", GPUs: []api.HereGPU{{UUID: "GPU-1", Name: "Tesla V100S", BudgetMiB: 4096, UseMiB: &use, EnforcedBy: "watch", SMs: &sms, Neighbours: 3}}},
 			`slot1_2, job 12.0
 GPU    NAME         BUDGET/MiB  USED/MiB  NEIGHBOURS  ENFORCED BY
 GPU-1  Tesla V100S  4096        1234      3           watch, 20 SMs
 enforced by watch: what all processes have together is watched; a job above its budget is held by HTCondor
 `},
-		"nothing known, to be held": {api.Here{Slot: "slot1_2", Hold: "used 9 MiB", GPUs: []api.HereGPU{{UUID: "GPU-1", BudgetMiB: 4096, Wall: "new"}}},
+		"nothing known, to be held": {api.Here{Slot: "slot1_2", Hold: "used 9 MiB", GPUs: []api.HereGPU{{UUID: "GPU-1", BudgetMiB: 4096, EnforcedBy: "new"}}},
 			`slot1_2
 GPU    NAME  BUDGET/MiB  USED/MiB  NEIGHBOURS  ENFORCED BY
 GPU-1  -     4096        ?         0           new

@@ -104,7 +104,7 @@ func (n *Nodes) closeCgroup(p string, r devices.Rule, withJobs error) error {
 	if d.rule.Equal(r) {
 		return nil
 	}
-	if err := n.wall.Put(dir.Path, r); err != nil {
+	if err := n.kernel.Put(dir.Path, r); err != nil {
 		if !dir.Exists() {
 			return nil
 		}
@@ -134,7 +134,7 @@ func mayClose(p, own string) error {
 func (n *Nodes) OpenOutside() error {
 	n.turn.Lock()
 	defer n.turn.Unlock()
-	if n.wall == nil || n.opened && !n.onDaemons() {
+	if n.kernel == nil || n.opened && !n.onDaemons() {
 		return nil
 	}
 	var errs []error
@@ -152,7 +152,7 @@ func (n *Nodes) OpenOutside() error {
 
 // openDaemonCgroup takes the rule of one cgroup back. The caller holds turn.
 func (n *Nodes) openDaemonCgroup(dir starter.Cgroup) error {
-	err := n.wall.Remove(dir.Path)
+	err := n.kernel.Remove(dir.Path)
 	if err != nil && dir.Exists() && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

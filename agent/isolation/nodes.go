@@ -23,8 +23,8 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// Wall holds cgroups to device nodes; devices.Wall is the real one.
-type Wall interface {
+// Kernel holds cgroups to device nodes; devices.Kernel is the real one.
+type Kernel interface {
 	// Try says whether the kernel would take a rule.
 	Try(r devices.Rule) error
 	// Put holds a cgroup and all below it to a rule, Remove takes it back.
@@ -63,8 +63,8 @@ type Metrics interface {
 
 // Options are what Nodes work with.
 type Options struct {
-	// Wall puts the rules; nil if nothing can.
-	Wall      Wall
+	// Kernel puts the rules; nil if nothing can.
+	Kernel    Kernel
 	Jobs      Jobs
 	Processes Processes
 	HTCondor  HTCondor
@@ -116,7 +116,7 @@ var errGone = errors.New("the cgroup that HTCondor made for the job is not there
 // Nodes are the jobs that are held to their own device nodes. All methods may be called by
 // several goroutines at a time.
 type Nodes struct {
-	wall      Wall
+	kernel    Kernel
 	jobs      Jobs
 	processes Processes
 	htcondor  HTCondor
@@ -165,7 +165,7 @@ type nodesJob struct {
 // New returns Nodes without rules. Those of an earlier agent are put again by Round.
 func New(o Options) *Nodes {
 	return &Nodes{
-		wall: o.Wall, jobs: o.Jobs, processes: o.Processes, htcondor: o.HTCondor, metrics: o.Metrics, log: o.Log,
+		kernel: o.Kernel, jobs: o.Jobs, processes: o.Processes, htcondor: o.HTCondor, metrics: o.Metrics, log: o.Log,
 		proc: devices.Proc{Root: o.Proc}, root: o.Root, wake: make(chan struct{}, 1),
 		by: map[starter.Cgroup]heldNodes{}, reasons: map[process.ID]string{},
 		daemons: map[starter.Cgroup]daemonCgroup{},
@@ -199,7 +199,7 @@ func (n *Nodes) Wake() {
 // Round holds the jobs of the table to their nodes, and says which are late.
 func (n *Nodes) Round(c Conditions, now time.Time) {
 	n.drop()
-	if n.wall == nil || !c.Divided() || c.Observed {
+	if n.kernel == nil || !c.Divided() || c.Observed {
 		n.complain(process.ID{}, nil)
 		n.complainOfDaemons(nil)
 		if c.Planned {
@@ -242,7 +242,7 @@ func (n *Nodes) try(read func() (devices.Capabilities, error)) error {
 	if err != nil {
 		return err
 	}
-	return n.wall.Try(r)
+	return n.kernel.Try(r)
 }
 
 // holdTo holds a job or a login to the nodes of the job, and returns the slice that
@@ -278,7 +278,7 @@ func (n *Nodes) holdTo(
 			return dir, nil
 		}
 	}
-	if err := n.wall.Put(dir.Path, r); err != nil {
+	if err := n.kernel.Put(dir.Path, r); err != nil {
 		if !dir.Exists() {
 			return starter.Cgroup{}, nil
 		}
@@ -298,7 +298,7 @@ func (n *Nodes) drop() {
 		if !slice.Exists() {
 			continue
 		}
-		if err := n.wall.Remove(slice.Path); err != nil && slice.Exists() {
+		if err := n.kernel.Remove(slice.Path); err != nil && slice.Exists() {
 			n.log.Warn("the rule of a cgroup for device nodes stays", "err", err)
 		}
 	}

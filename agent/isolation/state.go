@@ -87,7 +87,7 @@ func (n *Nodes) complain(key process.ID, err error) (news bool) {
 func (n *Nodes) Enforced() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.wall != nil && n.reasons[process.ID{}] == ""
+	return n.kernel != nil && n.reasons[process.ID{}] == ""
 }
 
 // Warnings say which jobs, and what else, can open the device nodes of others. They are

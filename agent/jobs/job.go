@@ -32,8 +32,8 @@ type Job struct {
 	// they are not known; empty if they are.
 	Group, VO, Unsaid string
 	Work              Work
-	// Wall enforces Budget: one of the walls below; empty on an observed node.
-	Wall string
+	// EnforcedBy is what enforces Budget, one of the constants below; empty on an observed node.
+	EnforcedBy string
 	// Since is when the job was admitted, or began on an observed node.
 	Since time.Time
 	// Confirmed: HTCondor's own ads agree.
@@ -54,24 +54,24 @@ type Key struct {
 // KeyOf is the key of a starter's job on a GPU.
 func KeyOf(s starter.Starter, u gpu.UUID) Key { return Key{s.ID, u} }
 
-// The walls: what holds a job to its budget.
+// What enforces a job's budget.
 const (
 	// WallCgroup: the driver holds all processes of the job to it together. It is
 	// there when the limit was read back, so never yet at a job's admission.
-	WallCgroup = "cgroup"
+	EnforcedByCgroup = "cgroup"
 	// WallDaemon: the control daemon's own default limit, which a job's process
 	// cannot lift.
-	WallDaemon = "daemon"
+	EnforcedByDaemon = "daemon"
 	// WallWatch: the agent sums what the job's processes use, and HTCondor holds
 	// the job that is over. It acts after the fact.
-	WallWatch = "watch"
+	EnforcedByWatch = "watch"
 	// WallWhole: the job has the whole GPU, there is nothing to hold.
-	WallWhole = "whole"
+	EnforcedByWhole = "whole"
 	// WallMIG: the job has a MIG device, whose memory, multiprocessors and faults
 	// the hardware keeps apart.
-	WallMIG = "mig"
+	EnforcedByMIG = "mig"
 	// WallNone: only the job's own environment, which it can change.
-	WallNone = "none"
+	EnforcedByNone = "none"
 )
 
 // AccountName names the job's account for people.

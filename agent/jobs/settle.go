@@ -16,8 +16,8 @@ import (
 type Ads struct {
 	// Slots are by their short names, as condor.SlotName makes them.
 	Slots map[string]condor.Slot
-	// Wall is what enforces a budget on a GPU.
-	Wall func(u gpu.UUID, budget gpu.MiB) string
+	// EnforcedBy is what enforces a budget on a GPU.
+	EnforcedBy func(u gpu.UUID, budget gpu.MiB) string
 	// Budget is the budget on a GPU of a slot with so much VRAM, in MiB: a share where
 	// the job asked for none. Nil: it is the slot's VRAM.
 	Budget func(u gpu.UUID, vram int64) gpu.MiB
@@ -125,7 +125,7 @@ func (j Job) isOf(ad condor.Slot) bool {
 // heldBy: the job's slot has a GPU that the entry can stand for. Any process of a
 // job may ask for any GPU, also where its slot has none.
 func (j Job) heldBy(ad condor.Slot) bool {
-	if j.Wall == WallWhole || j.Wall == WallMIG {
+	if j.EnforcedBy == EnforcedByWhole || j.EnforcedBy == EnforcedByMIG {
 		return slices.Contains(ad.AssignedGPUs, string(j.GPU))
 	}
 	return len(ad.AssignedGPUs) > 0
@@ -137,7 +137,7 @@ func (j *Job) correct(ad condor.Slot, w Ads) (differs string) {
 		j.Confirmed = true
 		return ""
 	}
-	if j.Wall == WallWhole || j.Wall == WallMIG {
+	if j.EnforcedBy == EnforcedByWhole || j.EnforcedBy == EnforcedByMIG {
 		j.ID, j.Confirmed = ad.JobID, true
 		return ""
 	}
@@ -148,7 +148,7 @@ func (j *Job) correct(ad condor.Slot, w Ads) (differs string) {
 	if budget := w.budgetOn(u, *ad.VRAM); u != j.GPU || budget != j.Budget {
 		differs = fmt.Sprintf("the hook told of %s on %s, the startd of %s on %s", j.Budget, j.GPU, budget, u)
 		j.GPU, j.Budget = u, budget
-		j.Wall = w.Wall(u, budget)
+		j.EnforcedBy = w.EnforcedBy(u, budget)
 	}
 	if owner := ad.Owner(); owner != "" {
 		j.Owner = owner
@@ -237,7 +237,7 @@ func (v *View) adoptSlot(s unplaced, ad condor.Slot, w Ads) {
 		if ad.VRAM != nil {
 			j.Budget = w.budgetOn(u, *ad.VRAM)
 		}
-		j.GPU, j.Wall, entered = u, w.Wall(u, j.Budget), true
+		j.GPU, j.EnforcedBy, entered = u, w.EnforcedBy(u, j.Budget), true
 		// A job may have changed its account since it was admitted; then whose job it is is not known.
 		if j.Account = account; w.Admitted != nil && !w.Admitted(u, account.UID) {
 			j.Account = starter.Account{}

@@ -21,7 +21,7 @@ func ad(slot string, mib int64, gpus ...int) condor.Slot {
 
 // ads are HTCondor's word of some slots, on GPUs that are shared.
 func ads(all ...condor.Slot) Ads {
-	out := Ads{Slots: map[string]condor.Slot{}, Wall: func(gpu.UUID, gpu.MiB) string { return WallNone }}
+	out := Ads{Slots: map[string]condor.Slot{}, EnforcedBy: func(gpu.UUID, gpu.MiB) string { return EnforcedByNone }}
 	for _, s := range all {
 		out.Slots[condor.SlotName(s.Name)] = s
 	}
@@ -47,29 +47,29 @@ func TestSettle(t *testing.T) {
 		open      int
 		elsewhere bool
 	}{
-		{"the same", WallNone, ad("slot1_1", 4096, 0), is(0, 4096, "1.0", true), "", 0, false},
-		{"several shares", WallNone, ad("slot1_1", 4096, 0, 0), is(0, 4096, "1.0", true), "", 0, false},
-		{"another budget", WallNone, ad("slot1_1", 8192, 0), is(0, 8192, "1.0", true), "the hook told of 4096 MiB", 0, false},
-		{"another GPU", WallNone, ad("slot1_1", 4096, 1), is(1, 4096, "1.0", true), "the hook told of 4096 MiB", 0, false},
-		{"no GPU", WallNone, ad("slot1_1", 4096), Job{}, "the job told of " + string(uuid(0)), 0, true},
-		{"another whole GPU", WallWhole, ad("slot1_1", 4096, 1), Job{}, "the job told of " + string(uuid(0)), 0, true},
-		{"its whole GPU", WallWhole, ad("slot1_1", 8192, 0, 1), is(0, 4096, "1.0", true), "", 0, false},
-		{"another job's", WallNone, change(ad("slot1_1", 8192, 1), func(s *condor.Slot) { s.JobID = "2.0" }),
+		{"the same", EnforcedByNone, ad("slot1_1", 4096, 0), is(0, 4096, "1.0", true), "", 0, false},
+		{"several shares", EnforcedByNone, ad("slot1_1", 4096, 0, 0), is(0, 4096, "1.0", true), "", 0, false},
+		{"another budget", EnforcedByNone, ad("slot1_1", 8192, 0), is(0, 8192, "1.0", true), "the hook told of 4096 MiB", 0, false},
+		{"another GPU", EnforcedByNone, ad("slot1_1", 4096, 1), is(1, 4096, "1.0", true), "the hook told of 4096 MiB", 0, false},
+		{"no GPU", EnforcedByNone, ad("slot1_1", 4096), Job{}, "the job told of " + string(uuid(0)), 0, true},
+		{"another whole GPU", EnforcedByWhole, ad("slot1_1", 4096, 1), Job{}, "the job told of " + string(uuid(0)), 0, true},
+		{"its whole GPU", EnforcedByWhole, ad("slot1_1", 8192, 0, 1), is(0, 4096, "1.0", true), "", 0, false},
+		{"another job's", EnforcedByNone, change(ad("slot1_1", 8192, 1), func(s *condor.Slot) { s.JobID = "2.0" }),
 			is(0, 4096, "1.0", false), "", 1, false},
-		{"another id of its own starter", WallNone,
+		{"another id of its own starter", EnforcedByNone,
 			change(ad("slot1_1", 4096, 0), func(s *condor.Slot) { s.JobID, s.StarterPID = "2.0", 1 }),
 			is(0, 4096, "2.0", true), "", 0, false},
-		{"between two jobs", WallNone, change(ad("slot1_1", 8192, 1), func(s *condor.Slot) { s.JobID = "" }),
+		{"between two jobs", EnforcedByNone, change(ad("slot1_1", 8192, 1), func(s *condor.Slot) { s.JobID = "" }),
 			is(0, 4096, "1.0", false), "", 1, false},
-		{"not readable", WallNone, change(ad("slot1_1", 8192, 1), func(s *condor.Slot) { s.Unreadable = "AssignedGPUs" }),
+		{"not readable", EnforcedByNone, change(ad("slot1_1", 8192, 1), func(s *condor.Slot) { s.Unreadable = "AssignedGPUs" }),
 			is(0, 4096, "1.0", false), "", 1, false},
-		{"none", WallNone, ad("slot1_9", 4096, 0), is(0, 4096, "1.0", false), "", 1, false},
+		{"none", EnforcedByNone, ad("slot1_9", 4096, 0), is(0, 4096, "1.0", false), "", 1, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			node := newNode()
 			table, s := New(node), node.starter(1, "slot1_1")
 			entry := job(s, 0, 4096)
-			entry.Wall = c.wall
+			entry.EnforcedBy = c.wall
 			table.add(entry)
 			found := table.Settle(ads(c.ad))
 			var differs string
@@ -153,7 +153,7 @@ func TestObserved(t *testing.T) {
 	first.AssignedGPUs, second.AssignedGPUs = []string{"CUDA0", "CUDA1"}, []string{"CUDA0"}
 	second.AccountingGroup = "atlas.prod"
 	word := ads(first, second, none)
-	word.Wall = func(gpu.UUID, gpu.MiB) string { return "" }
+	word.EnforcedBy = func(gpu.UUID, gpu.MiB) string { return "" }
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	word.Began = func(uint64, time.Time) time.Time { return began }
 	word.Observed = func(_ condor.Slot, id string) (gpu.UUID, bool) { return uuid(0), id == "CUDA0" }

@@ -184,8 +184,8 @@ func collectPlanned(s *status.Snapshot, g *status.GPU, to *sink) {
 	}
 	to.counter(daemonRestarts, float64(g.Daemon.Restarts), u)
 	if device := sampling.Device(g.GPU); up {
-		to.knownGauge(mpsClients, clientsOf(g.Daemon.Proof), string(device.GPU), string(device.MIG))
-		to.knownGauge(mpsThreads, threadRatio(g.Daemon.Proof), string(device.GPU), string(device.MIG))
+		to.knownGauge(mpsClients, clientsOf(g.Daemon.Checked), string(device.GPU), string(device.MIG))
+		to.knownGauge(mpsThreads, threadRatio(g.Daemon.Checked), string(device.GPU), string(device.MIG))
 	}
 	if g.Seen.Known {
 		to.gauge(gpuWatched, number(g.Seen.Value), u)
@@ -194,7 +194,7 @@ func collectPlanned(s *status.Snapshot, g *status.GPU, to *sink) {
 		to.gauge(gpuVerified, number(g.Verified.OK), u)
 		to.gauge(gpuVerifiedT, seconds(g.Verified.At), u)
 	}
-	if at := g.Daemon.Proof.At; !at.IsZero() {
+	if at := g.Daemon.Checked.At; !at.IsZero() {
 		to.gauge(daemonProof, seconds(at), u)
 	}
 }

@@ -42,7 +42,7 @@ func faultsOf(gpus []plan.GPU, counted []faults.Counted) []faults.Counted {
 
 // clientsOf counts a control daemon's MPS clients; unknown while one of its
 // servers does not answer.
-func clientsOf(p mps.Proof) gpu.Measured[float64] {
+func clientsOf(p mps.Checked) gpu.Measured[float64] {
 	for _, s := range p.States {
 		if !s.Answers() {
 			return gpu.Measured[float64]{}
@@ -52,7 +52,7 @@ func clientsOf(p mps.Proof) gpu.Measured[float64] {
 }
 
 // threadRatio is a control daemon's default active thread percentage.
-func threadRatio(p mps.Proof) gpu.Measured[float64] {
+func threadRatio(p mps.Checked) gpu.Measured[float64] {
 	percent, err := strconv.ParseFloat(p.ThreadPercentage, 64)
 	return gpu.Measured[float64]{Value: percent / 100, Known: err == nil}
 }

@@ -52,7 +52,7 @@ func full() moment {
 	}
 	a, b := v100(shared, 0), v100(closed, 1)
 	a.Budgeted, a.Jobs = 12288, []status.Job{{Enforced: "daemon"}, {Enforced: "watch"}}
-	a.Daemon = daemons.State{Restarts: 1, Proof: mps.Proof{
+	a.Daemon = daemons.State{Restarts: 1, Checked: mps.Checked{
 		PID: 7, At: time.Unix(1760000000, 500e6), ThreadPercentage: "25.0",
 		States: []mps.Server{{Status: mps.Active, ThreadPercentage: "25.0", Clients: []int{11, 12, 13}}},
 	}}

@@ -72,7 +72,7 @@ type nameOn struct {
 	device usage.Device
 }
 
-// slotsOf joins what was sampled with what was booked. A slot appears once on a
+// slotsOf joins what was sampled with what was reserved. A slot appears once on a
 // device, although the job before may still be leaving it: what both hold adds
 // up, and the later one gives the rest.
 func slotsOf(

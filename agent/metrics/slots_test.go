@@ -190,16 +190,16 @@ func TestWhatDaemonsTell(t *testing.T) {
 		"one that does not answer":  {[]mps.Server{server("50.0", 11), server("")}, gpu.Measured[float64]{}},
 		"a server without a client": {[]mps.Server{server("50.0")}, gpu.Known(0.0)},
 	} {
-		if got := clientsOf(mps.Proof{States: c.servers}); got != c.want {
+		if got := clientsOf(mps.Checked{States: c.servers}); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 	for text, want := range map[string]float64{"25.0": 0.25, "100.0": 1, "0.1": 0.001} {
-		if got := threadRatio(mps.Proof{ThreadPercentage: text}); !got.Known || strconv.FormatFloat(got.Value, 'g', 4, 64) != strconv.FormatFloat(want, 'g', 4, 64) {
+		if got := threadRatio(mps.Checked{ThreadPercentage: text}); !got.Known || strconv.FormatFloat(got.Value, 'g', 4, 64) != strconv.FormatFloat(want, 'g', 4, 64) {
 			t.Errorf("%s: %+v", text, got)
 		}
 	}
-	if got := threadRatio(mps.Proof{}); got.Known {
+	if got := threadRatio(mps.Checked{}); got.Known {
 		t.Errorf("nothing was read back: %+v", got)
 	}
 }

@@ -29,7 +29,7 @@ type Slot struct {
 	Usage usage.SlotUsage
 	// Budget is the VRAM that it was given.
 	Budget gpu.Measured[gpu.Bytes]
-	// Admitted is when the agent booked the job; zero if it did not.
+	// Admitted is when the job entered the job table; zero if it did not.
 	Admitted time.Time
 	// Labels name the job, as far as the site wants that.
 	Labels JobLabels

@@ -25,7 +25,7 @@ func NodeOf(s *status.Snapshot) Node {
 			p.Closed = s.GeneralReason(g)
 		}
 		var servers []string
-		for _, one := range g.Daemon.Proof.States {
+		for _, one := range g.Daemon.Checked.States {
 			servers = append(servers, daemons.ServerText(one, ""))
 		}
 		p.MPS = strings.Join(servers, "; ")

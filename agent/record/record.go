@@ -40,10 +40,10 @@ type Job struct {
 	Model     string   `json:"model,omitempty"`
 	MemoryMiB int64    `json:"memory_mib,omitempty"`
 	// Share is the part of the GPU that the slot was given, 0 to 1; BudgetMiB
-	// its VRAM; Wall what enforced that.
-	Share     float64 `json:"share,omitempty"`
-	BudgetMiB int64   `json:"budget_mib,omitempty"`
-	Wall      string  `json:"wall,omitempty"`
+	// its VRAM; EnforcedBy what enforced that.
+	Share      float64 `json:"share,omitempty"`
+	BudgetMiB  int64   `json:"budget_mib,omitempty"`
+	EnforcedBy string  `json:"wall,omitempty"`
 	// Begin is the admission, or when the starter was first seen; End when the
 	// starter was found gone: up to a few seconds late.
 	Begin time.Time `json:"begin"`

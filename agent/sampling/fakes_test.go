@@ -68,7 +68,7 @@ func newNode(t *testing.T, gpus int) *fakeNode {
 		n.node.Plan.GPUs = append(n.node.Plan.GPUs, plan.GPU{
 			UUID: uuid(i), Index: i, Mode: config.ModeMPS, Shares: 4, Memory: 32768, Pool: 32768, LargestRequest: 16384,
 		})
-		n.node.Daemons[uuid(i)] = daemons.State{Proof: mps.Proof{PID: 500 + i, Started: proctree.StartOf(500 + i)}}
+		n.node.Daemons[uuid(i)] = daemons.State{Checked: mps.Checked{PID: 500 + i, Started: proctree.StartOf(500 + i)}}
 		n.readings = append(n.readings, reading(uuid(i)))
 	}
 	n.loop = New(Options{
@@ -136,11 +136,11 @@ func (n *fakeNode) StarterOf(pid int) (starter.Starter, bool) {
 
 func (n *fakeNode) ToBeHeld() map[starter.Starter]bool { return n.toBeHeld }
 
-func (n *fakeNode) Pulse(u gpu.UUID, p mps.Proof) mps.Pulse {
+func (n *fakeNode) QuickCheck(u gpu.UUID, p mps.Checked) mps.QuickCheck {
 	if n.locks[u] != p.Process() {
-		return mps.Pulse{Err: fmt.Errorf("process %d is not the control daemon of %s", p.PID, u)}
+		return mps.QuickCheck{Err: fmt.Errorf("process %d is not the control daemon of %s", p.PID, u)}
 	}
-	return mps.Pulse{}
+	return mps.QuickCheck{}
 }
 
 func (n *fakeNode) Works(u gpu.UUID) bool { return n.limited[u] }

@@ -62,7 +62,7 @@ func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 	if g, ok := n.Plan.Find(u); ok && g.MIGDevice() {
 		return l.besideMPS(snap, g)
 	}
-	if n.Modes[u] != string(gpu.ComputeModeExclusiveProcess) || len(n.Daemons[u].Proof.States) > 0 {
+	if n.Modes[u] != string(gpu.ComputeModeExclusiveProcess) || len(n.Daemons[u].Checked.States) > 0 {
 		return ""
 	}
 	d, _ := snap.Device(usage.Device{GPU: u})

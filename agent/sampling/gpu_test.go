@@ -36,7 +36,7 @@ func TestUnused(t *testing.T) {
 			n.process(300, 1)
 			n.process(60, 1)
 			state := n.node.Daemons[uuid(0)]
-			state.Proof.States = []mps.Server{{ID: process.ID{PID: 60, Started: proctree.StartOf(60)}}}
+			state.Checked.States = []mps.Server{{ID: process.ID{PID: 60, Started: proctree.StartOf(60)}}}
 			n.node.Daemons[uuid(0)] = state
 			n.readings[0].Processes = c.processes
 			n.readings = n.readings[:1]
@@ -77,7 +77,7 @@ func TestBlocked(t *testing.T) {
 			n.process(300, 1)
 			n.node.Modes[uuid(0)] = c.mode
 			if c.listed {
-				n.node.Daemons[uuid(0)] = daemons.State{Proof: mps.Proof{States: []mps.Server{{ID: process.ID{PID: 60}}}}}
+				n.node.Daemons[uuid(0)] = daemons.State{Checked: mps.Checked{States: []mps.Server{{ID: process.ID{PID: 60}}}}}
 			}
 			if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
 				t.Errorf("before the first sample: %s", why)
@@ -154,7 +154,7 @@ func TestServersVRAM(t *testing.T) {
 	state := n.node.Daemons[uuid(0)]
 	for pid, mib := range map[int]int64{60: 700, 61: 20} {
 		n.process(pid, 1)
-		state.Proof.States = append(state.Proof.States, mps.Server{ID: process.ID{PID: pid, Started: proctree.StartOf(pid)}})
+		state.Checked.States = append(state.Checked.States, mps.Server{ID: process.ID{PID: pid, Started: proctree.StartOf(pid)}})
 		n.readings[0].Processes.Value = append(n.readings[0].Processes.Value, uses(pid, mib))
 	}
 	n.node.Daemons[uuid(0)] = state

@@ -97,7 +97,7 @@ func recordOf(r jobs.Job, snap *usage.Snapshot, p *plan.Plan, now time.Time) rec
 	out := history.Complete(record.Job{
 		Slot: condor.SlotName(r.Starter.Slot), Job: r.ID, Schedd: r.Work.Schedd, Owner: r.Owner, Group: r.Group, VO: r.VO,
 		Program: r.Work.Program, Batch: r.Work.Batch, Requested: r.Work.Requested,
-		GPU: r.GPU, BudgetMiB: int64(r.Budget), Wall: r.Wall, Begin: r.Since, End: now,
+		GPU: r.GPU, BudgetMiB: int64(r.Budget), EnforcedBy: r.EnforcedBy, Begin: r.Since, End: now,
 		Partial: r.Adopted, HoldCode: r.Hold.Code, HoldReason: r.Hold.Reason,
 	}, rules.SlotKey(r.Starter), p, snap)
 	if r.Beside {

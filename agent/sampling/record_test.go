@@ -22,7 +22,7 @@ import (
 func TestRecordOf(t *testing.T) {
 	begin := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	end := begin.Add(time.Hour)
-	r := jobs.Job{Starter: starter.Starter{ID: process.ID{PID: 7, Started: 8}, Slot: "slot1_2@wn1"}, GPU: uuid(0), Budget: 4096, Owner: "alice", ID: "12.0", Group: "atlas", Wall: jobs.WallWatch, Since: begin}
+	r := jobs.Job{Starter: starter.Starter{ID: process.ID{PID: 7, Started: 8}, Slot: "slot1_2@wn1"}, GPU: uuid(0), Budget: 4096, Owner: "alice", ID: "12.0", Group: "atlas", EnforcedBy: jobs.EnforcedByWatch, Since: begin}
 	p := &plan.Plan{GPUs: []plan.GPU{{UUID: uuid(0), Name: "Tesla V100S", Mode: config.ModeMPS, Memory: 32768, Pool: 32768}}}
 	used := usage.SlotUsage{Slot: rules.SlotKey(r.Starter), Device: usage.Device{GPU: uuid(0)}, Method: usage.MethodMPS, Peak: gpu.Known(gpu.Bytes(gpu.MiB(800).Bytes())),
 		Job: usage.SlotTotals{SM: usage.Spread{Upper: gpu.Known(12.3456)}}}

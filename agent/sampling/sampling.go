@@ -49,8 +49,8 @@ type Processes interface {
 
 // Daemons are the control daemons; mps.Daemons is the real one.
 type Daemons interface {
-	// Pulse is a look that does not wait for the daemon's answer: see mps.Daemon.Pulse.
-	Pulse(u gpu.UUID, p mps.Proof) mps.Pulse
+	// QuickCheck is a look that does not wait for the daemon's answer: see mps.Daemon.QuickCheck.
+	QuickCheck(u gpu.UUID, p mps.Checked) mps.QuickCheck
 }
 
 // Limits are the driver's, on the VRAM of jobs' cgroups; budget.Limits is the real one.
@@ -243,7 +243,7 @@ func (l *Loop) limited(n Node, u gpu.UUID) bool { return n.CgroupLimits && l.Lim
 func hasNewServer(snap *usage.Snapshot, states map[gpu.UUID]daemons.State) bool {
 	for _, d := range snap.Devices {
 		known := map[int]bool{}
-		for _, s := range states[d.GPU].Proof.States {
+		for _, s := range states[d.GPU].Checked.States {
 			known[s.PID] = true
 		}
 		for _, p := range d.Processes.Value {

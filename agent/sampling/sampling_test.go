@@ -131,7 +131,7 @@ func TestHidesPipes(t *testing.T) {
 // TestNewServer: the agent's loop is woken for an MPS server that no health check has listed yet.
 func TestNewServer(t *testing.T) {
 	n := newNode(t, 1)
-	daemon := n.node.Daemons[uuid(0)].Proof.Process()
+	daemon := n.node.Daemons[uuid(0)].Checked.Process()
 	n.process(60, 1)
 	n.readings[0] = reading(uuid(0), uses(60, 28))
 	if n.sample(t); n.woken > 0 {
@@ -143,7 +143,7 @@ func TestNewServer(t *testing.T) {
 		t.Errorf("woken %d times for a new server", n.woken)
 	}
 	listed := n.node.Daemons[uuid(0)]
-	listed.Proof.States = []mps.Server{{ID: process.ID{PID: 60, Started: proctree.StartOf(60)}}}
+	listed.Checked.States = []mps.Server{{ID: process.ID{PID: 60, Started: proctree.StartOf(60)}}}
 	n.node.Daemons[uuid(0)] = listed
 	if n.sample(t); n.woken != 1 {
 		t.Errorf("woken %d times; the server is listed", n.woken)

@@ -21,20 +21,20 @@ func (s site) Slot(pid int, started uint64) (usage.SlotKey, bool) {
 	return rules.SlotKey(owner), true
 }
 
-// Bookings are the running slots. A docker universe job has none: which processes are its own is
+// Reservations are the running slots. A docker universe job has none: which processes are its own is
 // not known, and a slot without a process would count as one that uses nothing.
-func (s site) Bookings() []usage.Booking {
+func (s site) Reservations() []usage.Reservation {
 	n, running, together := s.Node(), s.Jobs.Running(), map[gpu.UUID]int{}
 	for _, r := range running {
 		together[r.GPU]++
 	}
-	var out []usage.Booking
+	var out []usage.Reservation
 	for _, r := range running {
 		g, ok := n.Plan.Find(r.GPU)
 		if !ok || r.Work.Docker {
 			continue
 		}
-		b := usage.Booking{Slot: rules.SlotKey(r.Starter), Device: Device(g), Share: 1, Cap: 1}
+		b := usage.Reservation{Slot: rules.SlotKey(r.Starter), Device: Device(g), Share: 1, Cap: 1}
 		if r.Beside {
 			b.Share = 1 / float64(max(1, together[r.GPU]))
 		}
@@ -61,7 +61,7 @@ func Device(g *plan.GPU) usage.Device {
 // its own.
 func (n Node) capOf(u gpu.UUID) float64 {
 	s := n.Daemons[u]
-	if !n.PrivilegeChecks || s.Err != nil || s.Proof.PID == 0 || len(s.Proof.Stale) > 0 {
+	if !n.PrivilegeChecks || s.Err != nil || s.Checked.PID == 0 || len(s.Checked.Stale) > 0 {
 		return 1
 	}
 	return min(1, s.Wanted.ThreadPercentage/100)
@@ -72,7 +72,7 @@ func (n Node) capOf(u gpu.UUID) float64 {
 func (s site) Server(pid int, started uint64) bool {
 	states := s.Node().Daemons
 	for _, d := range states {
-		for _, server := range d.Proof.States {
+		for _, server := range d.Checked.States {
 			if server.PID == pid && server.Started == started {
 				return true
 			}
@@ -82,8 +82,8 @@ func (s site) Server(pid int, started uint64) bool {
 	// daemon that answered last, or the process that holds the daemon's lock now.
 	return s.Processes.StartedBy(process.ID{PID: pid, Started: started}, func(parent process.ID) bool {
 		for u, d := range states {
-			if d.Proof.Process() == parent ||
-				s.Daemons.Pulse(u, mps.Proof{PID: parent.PID, Started: parent.Started}).Err == nil {
+			if d.Checked.Process() == parent ||
+				s.Daemons.QuickCheck(u, mps.Checked{PID: parent.PID, Started: parent.Started}).Err == nil {
 				return true
 			}
 		}

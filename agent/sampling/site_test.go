@@ -17,7 +17,7 @@ import (
 func TestServer(t *testing.T) {
 	const daemon, login = 50, "/user.slice/user-1000.slice/session-1.scope"
 	n := newNode(t, 1)
-	d := n.node.Daemons[uuid(0)].Proof.Process()
+	d := n.node.Daemons[uuid(0)].Checked.Process()
 	n.proc.Add(proctree.Process{PID: d.PID, Parent: 1, Comm: "nvidia-cuda-mps", Started: d.Started})
 	n.proc.Add(proctree.Process{PID: 60, Parent: d.PID, Comm: "renamed", UID: 1000})
 	n.proc.Add(proctree.Process{PID: 70, Parent: 1, Comm: "nvidia-cuda-mps", Exe: "/usr/bin/nvidia-cuda-mps-server", UID: 1000, Cgroup: login})
@@ -41,7 +41,7 @@ func TestServer(t *testing.T) {
 	n.proc.Add(proctree.Process{PID: next.PID, Parent: 1, Comm: "nvidia-cuda-mps", Started: next.Started})
 	n.proc.Add(proctree.Process{PID: 90, Parent: next.PID, Comm: "nvidia-cuda-mps", UID: 1000})
 	expect("a daemon started since then", map[int]bool{60: false, 90: true, 70: false, 80: false})
-	n.node.Daemons[uuid(0)] = daemons.State{Proof: mps.Proof{
+	n.node.Daemons[uuid(0)] = daemons.State{Checked: mps.Checked{
 		States: []mps.Server{{ID: process.ID{PID: 70, Started: proctree.StartOf(70)}}},
 	}}
 	expect("a server that the daemon lists", map[int]bool{70: true, 80: false})
@@ -72,7 +72,7 @@ func TestBookings(t *testing.T) {
 	n.job(120, "slot1_3", uuid(1))
 	n.job(130, "slot1_4", uuid(7))
 	n.running[1].Beside, n.running[2].Beside = true, true
-	all := (site{n.loop}).Bookings()
+	all := (site{n.loop}).Reservations()
 	if len(all) != 3 || !all[0].MPS || all[0].Share != 0.125 || all[0].Cap != 1 {
 		t.Fatalf("%+v", all)
 	}
@@ -82,16 +82,16 @@ func TestBookings(t *testing.T) {
 		}
 	}
 	n.running[2].Work.Docker = true
-	if all := (site{n.loop}).Bookings(); len(all) != 2 || all[1].Slot.Slot != "slot1_2" {
+	if all := (site{n.loop}).Reservations(); len(all) != 2 || all[1].Slot.Slot != "slot1_2" {
 		t.Errorf("which processes a docker universe job has is not known: %+v", all)
 	}
 }
 
 // TestCap: only a percentage that the job cannot raise bounds what it did.
 func TestCap(t *testing.T) {
-	g := daemons.State{Wanted: mps.Wanted{ThreadPercentage: 25}, Proof: mps.Proof{PID: 7}}
+	g := daemons.State{Wanted: mps.Wanted{ThreadPercentage: 25}, Checked: mps.Checked{PID: 7}}
 	stale := g
-	stale.Proof.Stale = []int{50}
+	stale.Checked.Stale = []int{50}
 	for name, tt := range map[string]struct {
 		daemon daemons.State
 		checks bool

@@ -49,13 +49,13 @@ func (l *Loop) Unlisted(n Node, u gpu.UUID, now time.Time) (out Unlisted) {
 	if !g.Shared() {
 		return out
 	}
-	booked := budget.Booked{Pool: g.Pool, Free: d.Memory.Value.Free}
+	reserved := budget.Reserved{Pool: g.Pool, Free: d.Memory.Value.Free}
 	for _, r := range l.Jobs.Running() {
 		if r.GPU == u {
 			used, _ := snap.Slot(rules.SlotKey(r.Starter), Device(g)) // a job that no sample knows uses nothing yet
-			booked.Jobs = append(booked.Jobs, budget.Part{Budget: r.Budget, Used: used.Memory.Value})
+			reserved.Jobs = append(reserved.Jobs, budget.Part{Budget: r.Budget, Used: used.Memory.Value})
 		}
 	}
-	out.Taken, out.Eaten = booked.Missing()
+	out.Taken, out.Eaten = reserved.Missing()
 	return out
 }

@@ -45,7 +45,7 @@ func newNode(t *testing.T, change func(*Server)) *node {
 		Callers: view, Own: view.Own, Feedback: &Feedback{}, Log: slog.New(slog.DiscardHandler),
 		Handlers: map[api.Op]Handler{
 			api.OpPrepare: {From: Jobs, Answer: func(_ context.Context, q Question) api.Reply {
-				return api.Reply{Grant: &api.Grant{Wall: q.Caller.Starter.Slot}}
+				return api.Reply{Grant: &api.Grant{EnforcedBy: q.Caller.Starter.Slot}}
 			}},
 			api.OpHere: {From: Anybody, Answer: func(_ context.Context, q Question) api.Reply {
 				c, err := q.Identify()
@@ -141,7 +141,7 @@ func TestJobs(t *testing.T) {
 		s.Notes.Denied = func(_ starter.Caller, err error) { denied = append(denied, err) }
 	})
 	n.in("slot1_1")
-	if reply, err := n.call(api.OpPrepare); err != nil || reply.Grant == nil || reply.Grant.Wall != "slot1_1" || len(denied) > 0 {
+	if reply, err := n.call(api.OpPrepare); err != nil || reply.Grant == nil || reply.Grant.EnforcedBy != "slot1_1" || len(denied) > 0 {
 		t.Errorf("%+v, %v, denied %v", reply, err, denied)
 	}
 	n.out()

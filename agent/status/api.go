@@ -22,8 +22,8 @@ func (s *Snapshot) Status() *api.Status {
 		Startds: s.Startds.Startds, Changes: s.Startds.Changes,
 		Node: s.Service, Observe: s.Plan.Observe,
 		MPS: s.Can.Status(), Warnings: s.warnings(),
-		Walls:  append(s.Can.Missing(s.Plan), s.Plan.UnheldThreads()...),
-		Errors: s.errors(), GPUs: []api.StatusGPU{}, Repartition: s.Repartition,
+		MissingEnforcement: append(s.Can.Missing(s.Plan), s.Plan.UnheldThreads()...),
+		Errors:             s.errors(), GPUs: []api.StatusGPU{}, Repartition: s.Repartition,
 	}
 	if out.Observe {
 		out.MPS = nil // the control daemon was not tried
@@ -49,7 +49,7 @@ func (g *GPU) status() api.StatusGPU {
 	s := api.StatusGPU{
 		UUID: string(g.UUID), Index: g.Index, Name: g.Model(), Mode: string(g.Mode), Shares: g.Shares,
 		PoolMiB: int64(g.Pool), Place: g.Place, Accept: g.Reason == "", Reason: g.Reason, Holds: holds(g.Closures),
-		UseMiB: g.Uses.MiB, SM: g.Uses.SM, Watts: g.Uses.Watts, Wall: g.enforced(),
+		UseMiB: g.Uses.MiB, SM: g.Uses.SM, Watts: g.Uses.Watts, EnforcedBy: g.enforced(),
 		UnlistedMiB: int64(g.Unlisted.VRAM), Unlisted: g.Unlisted.String(),
 	}
 	if g.Place != "" {
@@ -63,7 +63,7 @@ func (g *GPU) status() api.StatusGPU {
 	for _, j := range g.Jobs {
 		one := api.StatusJob{
 			Slot: j.Starter.Slot, ID: j.ID, Account: j.AccountName(), BudgetMiB: int64(j.Budget),
-			Wall: j.Enforced, Since: j.Since, Confirmed: j.Confirmed, Hold: j.Hold,
+			EnforcedBy: j.Enforced, Since: j.Since, Confirmed: j.Confirmed, Hold: j.Hold,
 		}
 		if g.Shared() {
 			one.SMs = j.SMs
@@ -78,8 +78,8 @@ func (g *GPU) status() api.StatusGPU {
 		return s
 	}
 	s.Tenant, s.ComputeMode, s.Strangers, s.Verified = g.Tenant, g.InForce, g.Uses.Strangers, g.Verified
-	if p := g.Daemon.Proof; !p.At.IsZero() {
-		s.ProvedAt, s.LimitMiB, s.LimitProof = p.At, int64(g.Daemon.Wanted.Limit), g.Daemon.LimitProof()
+	if p := g.Daemon.Checked; !p.At.IsZero() {
+		s.ProvedAt, s.LimitMiB, s.LimitReadBack = p.At, int64(g.Daemon.Wanted.Limit), g.Daemon.LimitReadBack()
 		if g.Health.Check == nil {
 			s.DaemonPID = p.PID
 		}
@@ -94,9 +94,9 @@ func (g *GPU) enforced() string {
 	case g.Observed():
 		return ""
 	case g.Alone():
-		return jobs.WallMIG
+		return jobs.EnforcedByMIG
 	case !g.Shared():
-		return jobs.WallWhole
+		return jobs.EnforcedByWhole
 	case len(g.Jobs) == 0:
 		return admission.Enforcement(g.LargestRequest, g.DefaultRequest, g.Health)
 	}

@@ -29,7 +29,7 @@ func (r *Reader) Here(c starter.Caller, now time.Time) *api.Here {
 // part is a job's part of one GPU.
 func (r *Reader) part(n *Node, j jobs.Job, neighbours int, now time.Time) api.HereGPU {
 	out := api.HereGPU{
-		UUID: string(j.GPU), BudgetMiB: int64(j.Budget), Wall: j.Wall, Neighbours: neighbours,
+		UUID: string(j.GPU), BudgetMiB: int64(j.Budget), EnforcedBy: j.EnforcedBy, Neighbours: neighbours,
 		SMs: r.Partitions.SMs(j.Starter, j.GPU),
 	}
 	if j.Device != "" {
@@ -47,6 +47,6 @@ func (r *Reader) part(n *Node, j jobs.Job, neighbours int, now time.Time) api.He
 		out.BudgetMiB = int64(g.Memory)
 		return out
 	}
-	out.Wall = r.enforced(&GPU{GPU: g, Health: n.Health.Shared(g, now)}, j, now)
+	out.EnforcedBy = r.enforced(&GPU{GPU: g, Health: n.Health.Shared(g, now)}, j, now)
 	return out
 }

@@ -77,7 +77,7 @@ func (r *Reader) judgeShared(n *Node, g *plan.GPU, now time.Time) GPU {
 	})
 	j.setJobs(running)
 	j.Reason = cmp.Or(j.Health.Reason(now, n.Config.Health.MaxAge), unknown, leaves)
-	daemon := j.Health.Proof.Process()
+	daemon := j.Health.Checked.Process()
 	switch {
 	case j.Reason != "":
 	case full:
@@ -93,7 +93,7 @@ func (r *Reader) judgeShared(n *Node, g *plan.GPU, now time.Time) GPU {
 	case r.Verifier.Runs(g.UUID):
 		j.Reason = admission.BeingVerified
 	case g.Tenancy.Policy != config.TenancyMultiUser:
-		j.Reason = r.Access.LeftBehind(g.UUID, r.Own, j.Health.Proof)
+		j.Reason = r.Access.LeftBehind(g.UUID, r.Own, j.Health.Checked)
 	}
 	if key := g.Tenancy.Key(); key != "" {
 		tenant, why := jobs.TenantOf(running, key)
@@ -105,15 +105,16 @@ func (r *Reader) judgeShared(n *Node, g *plan.GPU, now time.Time) GPU {
 // enforced is what enforces a job's budget on a GPU now.
 func (r *Reader) enforced(g *GPU, j jobs.Job, now time.Time) string {
 	if !g.Shared() {
-		return j.Wall
+		return j.EnforcedBy
 	}
-	return r.Limits.Wall(j, admission.Enforcement(g.LargestRequest, j.Budget, g.Health), now)
+	return r.Limits.EnforcedBy(j, admission.Enforcement(g.LargestRequest, j.Budget, g.Health), now)
 }
 
 // weaker orders what enforces budgets.
 func weaker(a, b string) bool {
 	order := map[string]int{
-		jobs.WallNone: 0, jobs.WallWatch: 1, jobs.WallDaemon: 2, jobs.WallCgroup: 3, jobs.WallWhole: 4, jobs.WallMIG: 4,
+		jobs.EnforcedByNone: 0, jobs.EnforcedByWatch: 1, jobs.EnforcedByDaemon: 2, jobs.EnforcedByCgroup: 3,
+		jobs.EnforcedByWhole: 4, jobs.EnforcedByMIG: 4,
 	}
 	return order[a] < order[b]
 }

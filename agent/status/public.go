@@ -66,8 +66,8 @@ type slotSince struct {
 func publicGPU(g api.StatusGPU, reason string, own map[slotSince]bool) api.StatusGPU {
 	out := api.StatusGPU{
 		UUID: g.UUID, Index: g.Index, Name: g.Name, Place: g.Place, Device: g.Device, Mode: g.Mode, Shares: g.Shares,
-		PoolMiB: g.PoolMiB, UsedMiB: g.UsedMiB, LimitMiB: g.LimitMiB, Accept: g.Accept, Reason: reason, Wall: g.Wall,
-		UseMiB: g.UseMiB, SM: g.SM, Watts: g.Watts,
+		PoolMiB: g.PoolMiB, UsedMiB: g.UsedMiB, LimitMiB: g.LimitMiB, Accept: g.Accept, Reason: reason,
+		EnforcedBy: g.EnforcedBy, UseMiB: g.UseMiB, SM: g.SM, Watts: g.Watts,
 	}
 	for _, j := range g.Jobs {
 		if !own[slotSince{j.Slot, j.Since}] {

@@ -68,13 +68,13 @@ type Verifier interface {
 // Access is who may open which pipe directory; access.List is the real one.
 type Access interface {
 	// LeftBehind says which process computes on a GPU without access.
-	LeftBehind(u gpu.UUID, own uint32, proof mps.Proof) string
+	LeftBehind(u gpu.UUID, own uint32, checked mps.Checked) string
 }
 
 // Limits are the driver's, on jobs' cgroups; budget.Limits is the real one.
 type Limits interface {
-	// Wall is what enforces a job's budget, otherwise where the driver does not.
-	Wall(j jobs.Job, otherwise string, now time.Time) string
+	// EnforcedBy is what enforces a job's budget, otherwise where the driver does not.
+	EnforcedBy(j jobs.Job, otherwise string, now time.Time) string
 }
 
 // Samples are what jobs use; sampling.Loop is the real one.

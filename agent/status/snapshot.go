@@ -163,7 +163,7 @@ type Job struct {
 
 // DaemonUp says whether the control daemon works, and whether one is to run at all.
 func (s *Snapshot) DaemonUp(g *GPU) (up, wanted bool) {
-	up = g.Daemon.Err == nil && g.Daemon.Proof.PID != 0 && g.Health.Check == nil
+	up = g.Daemon.Err == nil && g.Daemon.Checked.PID != 0 && g.Health.Check == nil
 	return up, g.Shared() && !s.Phase.Quiet() && (g.Place == "" || g.Device != "")
 }
 

@@ -42,27 +42,29 @@ type fake struct {
 	node      Node
 	quiet     bool
 	idle      string // why jobs start nowhere
-	wall      string
+	enforced  string
 	unlisted  sampling.Unlisted
 	table     *jobs.Table
 }
 
-func (f *fake) Shared(*plan.GPU, time.Time) admission.Health          { return f.health }
-func (f *fake) Alone(*plan.GPU, time.Time) string                     { return f.whole }
-func (f *fake) Whole(*plan.GPU, time.Time) string                     { return f.whole }
-func (f *fake) On(...gpu.UUID) closures.List                          { return f.closed }
-func (f *fake) Node() closures.Node                                   { return f.phase }
-func (f *fake) Verdict(gpu.UUID, time.Time) faults.Verdict            { return f.fault }
-func (f *fake) Counts() []faults.Counted                              { return nil }
-func (f *fake) Side(gpu.UUID) string                                  { return f.side }
-func (f *fake) HasFree(gpu.UUID, process.ID) bool                     { return !f.none }
-func (f *fake) SMs(starter.Starter, gpu.UUID) *int                    { return nil }
-func (f *fake) Runs(gpu.UUID) bool                                    { return f.verifying }
-func (f *fake) LeftBehind(gpu.UUID, uint32, mps.Proof) string         { return f.stranger }
-func (f *fake) Wall(_ jobs.Job, otherwise string, _ time.Time) string { return max(f.wall, otherwise) }
-func (f *fake) Uses(gpu.UUID) sampling.Uses                           { return sampling.Uses{} }
-func (f *fake) Said() *startd.Said                                    { return &f.said }
-func (f *fake) Worst() (ok bool, at time.Time, asked bool)            { return }
+func (f *fake) Shared(*plan.GPU, time.Time) admission.Health    { return f.health }
+func (f *fake) Alone(*plan.GPU, time.Time) string               { return f.whole }
+func (f *fake) Whole(*plan.GPU, time.Time) string               { return f.whole }
+func (f *fake) On(...gpu.UUID) closures.List                    { return f.closed }
+func (f *fake) Node() closures.Node                             { return f.phase }
+func (f *fake) Verdict(gpu.UUID, time.Time) faults.Verdict      { return f.fault }
+func (f *fake) Counts() []faults.Counted                        { return nil }
+func (f *fake) Side(gpu.UUID) string                            { return f.side }
+func (f *fake) HasFree(gpu.UUID, process.ID) bool               { return !f.none }
+func (f *fake) SMs(starter.Starter, gpu.UUID) *int              { return nil }
+func (f *fake) Runs(gpu.UUID) bool                              { return f.verifying }
+func (f *fake) LeftBehind(gpu.UUID, uint32, mps.Checked) string { return f.stranger }
+func (f *fake) EnforcedBy(_ jobs.Job, otherwise string, _ time.Time) string {
+	return max(f.enforced, otherwise)
+}
+func (f *fake) Uses(gpu.UUID) sampling.Uses                { return sampling.Uses{} }
+func (f *fake) Said() *startd.Said                         { return &f.said }
+func (f *fake) Worst() (ok bool, at time.Time, asked bool) { return }
 
 func (f *fake) TookAt(api.Op) time.Time { return time.Time{} }
 func (f *fake) Entered()                {}
@@ -81,7 +83,7 @@ type quiescer struct{}
 func (quiescer) Status() api.NodeStatus { return api.NodeStatus{} }
 
 func newFake(now time.Time) *fake {
-	f := &fake{health: admission.Health{Proof: mps.Proof{PID: 7, At: now}}}
+	f := &fake{health: admission.Health{Checked: mps.Checked{PID: 7, At: now}}}
 	f.node = Node{
 		Config: config.Default(), Planned: true, Present: map[gpu.UUID]bool{one: true},
 		Plan: plan.Plan{GPUs: []plan.GPU{{
@@ -115,7 +117,7 @@ func TestEveryReaderSeesTheSameReason(t *testing.T) {
 		general string
 	}{
 		"open":      {func(*fake) {}, "", ""},
-		"unproven":  {func(f *fake) { f.health.Proof = mps.Proof{} }, "has not proven its health", "for now"},
+		"unproven":  {func(f *fake) { f.health.Checked = mps.Checked{} }, "has not proven its health", "for now"},
 		"draining":  {func(f *fake) { f.said.Draining = map[gpu.UUID]bool{one: true} }, startd.Restarts, "for now"},
 		"verifying": {func(f *fake) { f.verifying = true }, admission.BeingVerified, "A CUDA client tries it now."},
 		"stranger":  {func(f *fake) { f.stranger = "process 7 of mallory" }, "process 7 of mallory", "for now"},
@@ -159,7 +161,7 @@ func TestEveryReaderSeesTheSameReason(t *testing.T) {
 func TestQuietSeesNothing(t *testing.T) {
 	now := time.Now()
 	f := newFake(now)
-	f.quiet, f.health.Proof = true, mps.Proof{}
+	f.quiet, f.health.Checked = true, mps.Checked{}
 	if s := f.take(now); s.GPUs[0].Reason != "" {
 		t.Errorf("closed: %s", s.GPUs[0].Reason)
 	}
@@ -197,11 +199,11 @@ func TestWeakestEnforcement(t *testing.T) {
 	now := time.Now()
 	f := newFake(now)
 	f.health.PrivilegeChecks = true
-	if got := f.take(now).Status().GPUs[0].Wall; got != jobs.WallNone {
+	if got := f.take(now).Status().GPUs[0].EnforcedBy; got != jobs.EnforcedByNone {
 		t.Errorf("a default request below the daemon's limit is enforced by %s", got)
 	}
-	g := GPU{GPU: &f.node.Plan.GPUs[0], Jobs: []Job{{Enforced: jobs.WallCgroup}, {Enforced: jobs.WallWatch}}}
-	if got := g.enforced(); got != jobs.WallWatch {
+	g := GPU{GPU: &f.node.Plan.GPUs[0], Jobs: []Job{{Enforced: jobs.EnforcedByCgroup}, {Enforced: jobs.EnforcedByWatch}}}
+	if got := g.enforced(); got != jobs.EnforcedByWatch {
 		t.Errorf("the weakest is %s", got)
 	}
 }

@@ -7,14 +7,14 @@ import (
 )
 
 // account divides what one GPU did since the last round among the slots.
-func (s *Sampler) account(r gpu.Reading, activities Activities, bookings booked, now time.Time) {
+func (s *Sampler) account(r gpu.Reading, activities Activities, reservations reserved, now time.Time) {
 	work := workload{parts: map[Device]float64{}, slots: map[slotOn]Spread{}, guess: map[slotOn]Range{}}
 	if r.MIGEnabled {
 		s.tracker(Device{GPU: r.GPU}).count(ratio(r.SMActivity), ratio(r.DRAMActivity), now, s.longest())
 	}
 	for _, o := range s.observe(r, activities) {
 		t := s.tracker(o.device)
-		took, ok := t.attribute(o, bookings[o.device], now, s.longest())
+		took, ok := t.attribute(o, reservations[o.device], now, s.longest())
 		work.add(o, t.last, ok)
 		for k, share := range t.last.slots {
 			if ok && o.part.Known {
@@ -25,8 +25,8 @@ func (s *Sampler) account(r gpu.Reading, activities Activities, bookings booked,
 			}
 		}
 	}
-	s.allocate(work, bookings, now)
-	s.energy(r, work, bookings, now)
+	s.allocate(work, reservations, now)
+	s.energy(r, work, reservations, now)
 }
 
 // observe lists the devices of a GPU that slots can be on.
@@ -107,9 +107,9 @@ func (w *workload) add(o observation, last share, ok bool) {
 }
 
 // allocate counts the GPU-seconds that the slots were given, worked or not.
-func (s *Sampler) allocate(work workload, bookings booked, now time.Time) {
+func (s *Sampler) allocate(work workload, reservations reserved, now time.Time) {
 	for d, part := range work.parts {
-		for _, b := range bookings[d] {
+		for _, b := range reservations[d] {
 			k := slotOn{b.Slot, d}
 			took := s.books.since(k, now, s.longest())
 			s.books.add(k, SlotTotals{Allocated: took.Seconds() * b.Share * part}, now)
@@ -119,7 +119,7 @@ func (s *Sampler) allocate(work workload, bookings booked, now time.Time) {
 
 // energy divides what the GPU drew. An interval whose activity is not known yet
 // waits for it; the energy of one that cannot be divided stays with the GPU.
-func (s *Sampler) energy(r gpu.Reading, work workload, bookings booked, now time.Time) {
+func (s *Sampler) energy(r gpu.Reading, work workload, reservations reserved, now time.Time) {
 	m := s.meters[r.GPU]
 	if m == nil {
 		m = &meter{}
@@ -135,7 +135,7 @@ func (s *Sampler) energy(r gpu.Reading, work workload, bookings booked, now time
 	var claims []claim
 	var keys []slotOn
 	if took <= s.longest() {
-		keys, claims = claimsOf(work, bookings)
+		keys, claims = claimsOf(work, reservations)
 	}
 	spreads, rest := apportion(joules, s.idleWatts(r.GPU, m)*took.Seconds(), claims)
 	m.unattributed = sum(m.unattributed, gpu.Known(rest))

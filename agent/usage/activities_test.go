@@ -23,7 +23,7 @@ func TestDCGMIsOfSomeTimeAgo(t *testing.T) {
 	n.process(t, 100, 1)
 	n.process(t, 102, 1)
 	n.slots = map[int]SlotKey{100: slot1, 102: slot2}
-	n.bookings = []Booking{{Slot: slot1, Device: wholeA, MPS: true, Cap: 0.5}}
+	n.bookings = []Reservation{{Slot: slot1, Device: wholeA, MPS: true, Cap: 0.5}}
 	s := n.sampler()
 	s.options.DCGM = fakeExporter{activities: Activities{{GPU: gpuA, ID: WholeGPU}: 0.4}}
 	n.readings = []gpu.Reading{reads(gpuA, on(100, gib), on(102, gib))}
@@ -52,7 +52,7 @@ func TestDCGMFillsIn(t *testing.T) {
 	n := newNode(t)
 	n.process(t, 100, 1)
 	n.slots[100] = slot1
-	n.bookings = []Booking{{Slot: slot1, Device: wholeA, Share: 1}}
+	n.bookings = []Reservation{{Slot: slot1, Device: wholeA, Share: 1}}
 	n.readings = []gpu.Reading{reads(gpuA, on(100, gib))}
 	s := n.sampler()
 	s.options.DCGM = fakeExporter{activities: Activities{{GPU: gpuA, ID: WholeGPU}: 0.75}}

@@ -35,9 +35,10 @@ const tolerance = 0.02
 
 // attribute divides the interval that ends now. It returns each slot's share
 // of the device and false if there is nothing to divide.
-func (t *tracker) attribute(o observation, bookings []Booking, now time.Time, longest time.Duration) (took float64,
-	divided bool) {
-	c := t.crowd(bookings, o.samples, o.source == sourceDCGM)
+func (t *tracker) attribute(
+	o observation, reservations []Reservation, now time.Time, longest time.Duration,
+) (took float64, divided bool) {
+	c := t.sharersOf(reservations, o.samples, o.source == sourceDCGM)
 	t.measured = t.measured || o.activity.Known
 	source := t.measured || o.kernel.Known
 	t.last = share{method: methodOf(o.device, c.known, c.outsiders, c.mps, source), activity: o.activity, source: o.source,
@@ -82,7 +83,7 @@ func (o observation) quietly() bool {
 
 // limit divides where kernel time is all that is known: no more SMs can have
 // been busy than there was time with a kernel.
-func (t *tracker) limit(kernel float64, c crowd) {
+func (t *tracker) limit(kernel float64, c sharers) {
 	var weights float64
 	for _, p := range c.parts {
 		weights += p.Weight
@@ -118,7 +119,7 @@ func (t *tracker) count(activity, dram gpu.Measured[float64], now time.Time, lon
 	}
 }
 
-func (t *tracker) divide(o observation, c crowd, took float64, now time.Time) {
+func (t *tracker) divide(o observation, c sharers, took float64, now time.Time) {
 	a := o.activity.Value
 	t.regress(o, c, now)
 	d := Divide(a, c.parts)
@@ -142,7 +143,7 @@ func (t *tracker) divide(o observation, c crowd, took float64, now time.Time) {
 
 // regress sets the weights of jobs behind MPS by what changed when jobs came and went. The
 // driver's own counters alone are of the same time as the processes beside them.
-func (t *tracker) regress(o observation, c crowd, now time.Time) {
+func (t *tracker) regress(o observation, c sharers, now time.Time) {
 	t.last.likely = map[SlotKey]Range{}
 	if !c.mps || c.outsiders || o.source != sourceGPM {
 		t.levels = levels{}

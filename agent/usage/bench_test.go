@@ -29,7 +29,7 @@ func benchRound(b *testing.B, slots, processes int) {
 		var list []gpu.DeviceProcess
 		for i := range slots {
 			k := SlotKey{Slot: fmt.Sprintf("slot%d_%d", g+1, i+1), Starter: pid, Started: 1}
-			n.bookings = append(n.bookings, Booking{Slot: k, Device: Device{GPU: u}, Share: 1 / float64(slots), MPS: true, Cap: 0.1})
+			n.bookings = append(n.bookings, Reservation{Slot: k, Device: Device{GPU: u}, Share: 1 / float64(slots), MPS: true, Cap: 0.1})
 			for range processes {
 				statOf(b, n.proc, pid)
 				n.slots[pid] = k

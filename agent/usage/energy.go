@@ -89,11 +89,11 @@ func apportion(joules, idle float64, claims []claim) (out []Spread, rest float64
 }
 
 // claimsOf are the claims of the slots on one GPU, in a fixed order.
-func claimsOf(work workload, bookings booked) ([]slotOn, []claim) {
+func claimsOf(work workload, reservations reserved) ([]slotOn, []claim) {
 	claims := map[slotOn]claim{}
 	var shares float64
 	for d, part := range work.parts {
-		for _, b := range bookings[d] {
+		for _, b := range reservations[d] {
 			k := slotOn{b.Slot, d}
 			c := claims[k]
 			c.share += max(b.Share, 0) * part

@@ -15,7 +15,7 @@ func twoSlots(t *testing.T) (*node, *Sampler) {
 	n.process(t, 102, 1)
 	n.slots = map[int]SlotKey{100: slot1, 102: slot2}
 	for _, k := range []SlotKey{slot1, slot2} {
-		n.bookings = append(n.bookings, Booking{Slot: k, Device: wholeA, Share: 0.5, MPS: true, Cap: 0.5})
+		n.bookings = append(n.bookings, Reservation{Slot: k, Device: wholeA, Share: 0.5, MPS: true, Cap: 0.5})
 	}
 	n.readings = []gpu.Reading{reads(gpuA, on(100, gib))}
 	s := n.sampler()

@@ -20,7 +20,7 @@ func TestASlotWithoutProcessesUsesNothing(t *testing.T) {
 			n.process(t, 100, 1)
 			n.slots[100] = slot1
 			for _, k := range []SlotKey{slot1, slot2} {
-				n.bookings = append(n.bookings, Booking{Slot: k, Device: wholeA, Share: 0.5, MPS: true, Cap: 0.5})
+				n.bookings = append(n.bookings, Reservation{Slot: k, Device: wholeA, Share: 0.5, MPS: true, Cap: 0.5})
 			}
 			r := reads(gpuA, on(100, gib))
 			r.KernelTime = gpu.Known(gpu.Activity{Ratio: 0.4})

@@ -90,7 +90,7 @@ type DeviceTotals struct {
 	UnattributedEnergy gpu.Measured[float64]
 }
 
-// methodOf names the method for a device on which so many slots are booked or
+// methodOf names the method for a device on which so many slots are reserved or
 // at work.
 func methodOf(d Device, slots int, outsiders, mps, source bool) Method {
 	switch {

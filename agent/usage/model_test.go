@@ -34,7 +34,7 @@ func newWorld(t *testing.T, seed uint64, slots int) *world {
 		k := SlotKey{Slot: fmt.Sprintf("slot1_%d", i+1), Starter: 10 + i, Started: 1}
 		w.slots = append(w.slots, k)
 		w.caps[k] = []float64{0.1, 0.25, 0.5, 1}[w.r.IntN(4)]
-		w.bookings = append(w.bookings, Booking{Slot: k, Device: wholeA, Share: 1 / float64(slots), MPS: true, Cap: w.caps[k]})
+		w.bookings = append(w.bookings, Reservation{Slot: k, Device: wholeA, Share: 1 / float64(slots), MPS: true, Cap: w.caps[k]})
 	}
 	w.come(t)
 	return w
@@ -188,28 +188,28 @@ func neverFalls(t *rapid.T, a, b *Snapshot) {
 
 // Each method, and what it may claim.
 func TestMethods(t *testing.T) {
-	book := func(k SlotKey, mps bool, limit float64) Booking {
-		return Booking{Slot: k, Device: wholeA, Share: 0.5, MPS: mps, Cap: limit}
+	book := func(k SlotKey, mps bool, limit float64) Reservation {
+		return Reservation{Slot: k, Device: wholeA, Share: 0.5, MPS: mps, Cap: limit}
 	}
 	active := func(a float64) gpu.Measured[gpu.Activity] { return gpu.Known(gpu.Activity{Ratio: a}) }
 	for _, c := range []struct {
 		name     string
-		bookings []Booking
+		bookings []Reservation
 		outsider bool
 		read     func(*gpu.Reading)
 		method   Method
 		want     Spread
 	}{
-		{"alone", []Booking{book(slot1, true, 0.25)}, false, func(r *gpu.Reading) { r.SMActivity = active(0.2) }, MethodExclusive, spread(Range{0.2, 0.2, 0.2})},
-		{"two through MPS", []Booking{book(slot1, true, 0.25), book(slot2, true, 0.5)}, false, func(r *gpu.Reading) { r.SMActivity = active(0.6) }, MethodMPS, spread(Range{0.1, 0.2, 0.25})},
-		{"the other has no process", []Booking{book(slot1, true, 0.25), book(SlotKey{Slot: "slot1_9"}, true, 0.5)}, false, func(r *gpu.Reading) { r.SMActivity = active(0.2) }, MethodMPS, spread(Range{0.2, 0.2, 0.2})},
-		{"somebody without a slot", []Booking{book(slot1, true, 0.25)}, true, func(r *gpu.Reading) { r.SMActivity = active(0.5) }, MethodMPS, spread(Range{0, 0.1, 0.25})},
-		{"in turn", []Booking{book(slot1, false, 1), book(slot2, false, 1)}, false, func(r *gpu.Reading) {
+		{"alone", []Reservation{book(slot1, true, 0.25)}, false, func(r *gpu.Reading) { r.SMActivity = active(0.2) }, MethodExclusive, spread(Range{0.2, 0.2, 0.2})},
+		{"two through MPS", []Reservation{book(slot1, true, 0.25), book(slot2, true, 0.5)}, false, func(r *gpu.Reading) { r.SMActivity = active(0.6) }, MethodMPS, spread(Range{0.1, 0.2, 0.25})},
+		{"the other has no process", []Reservation{book(slot1, true, 0.25), book(SlotKey{Slot: "slot1_9"}, true, 0.5)}, false, func(r *gpu.Reading) { r.SMActivity = active(0.2) }, MethodMPS, spread(Range{0.2, 0.2, 0.2})},
+		{"somebody without a slot", []Reservation{book(slot1, true, 0.25)}, true, func(r *gpu.Reading) { r.SMActivity = active(0.5) }, MethodMPS, spread(Range{0, 0.1, 0.25})},
+		{"in turn", []Reservation{book(slot1, false, 1), book(slot2, false, 1)}, false, func(r *gpu.Reading) {
 			r.SMActivity = active(0.8)
 			r.Samples = gpu.Known([]gpu.ProcessSample{{PID: 100, SM: 0.5}, {PID: 102, SM: 0.1}})
 		}, MethodTimeslice, spread(Range{0, 0.5, 0.8})},
-		{"kernel time only", []Booking{book(slot1, true, 0.25), book(slot2, true, 0.5)}, false, func(r *gpu.Reading) { r.KernelTime = active(0.1) }, MethodMPS, atMost(0.11)},
-		{"nothing told", []Booking{book(slot1, true, 0.25), book(slot2, true, 0.5)}, false, func(*gpu.Reading) {}, MethodNone, Spread{}},
+		{"kernel time only", []Reservation{book(slot1, true, 0.25), book(slot2, true, 0.5)}, false, func(r *gpu.Reading) { r.KernelTime = active(0.1) }, MethodMPS, atMost(0.11)},
+		{"nothing told", []Reservation{book(slot1, true, 0.25), book(slot2, true, 0.5)}, false, func(*gpu.Reading) {}, MethodNone, Spread{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNode(t)
@@ -249,7 +249,7 @@ func TestShortLivedClientsAreNotTrusted(t *testing.T) {
 	n.process(t, 100, 1)
 	n.process(t, 102, 1)
 	n.slots = map[int]SlotKey{100: slot1, 102: slot2}
-	n.bookings = []Booking{{Slot: slot1, Device: wholeA, MPS: true, Cap: 0.25}, {Slot: slot2, Device: wholeA, MPS: true, Cap: 0.25}}
+	n.bookings = []Reservation{{Slot: slot1, Device: wholeA, MPS: true, Cap: 0.25}, {Slot: slot2, Device: wholeA, MPS: true, Cap: 0.25}}
 	s := n.sampler()
 	look := func(list ...gpu.DeviceProcess) SlotUsage {
 		n.readings = []gpu.Reading{reads(gpuA, list...)}
@@ -300,7 +300,7 @@ func TestAGapIsNotDivided(t *testing.T) {
 	n := newNode(t)
 	n.process(t, 100, 1)
 	n.slots[100] = slot1
-	n.bookings = []Booking{{Slot: slot1, Device: wholeA, Share: 1}}
+	n.bookings = []Reservation{{Slot: slot1, Device: wholeA, Share: 1}}
 	r := reads(gpuA, on(100, gib))
 	r.SMActivity, r.Energy = gpu.Known(gpu.Activity{Ratio: 0.5}), gpu.Known[uint64](1000)
 	n.readings = []gpu.Reading{r}
@@ -325,7 +325,7 @@ func TestMIGDevicesAreTheirSlots(t *testing.T) {
 	n.process(t, 102, 1)
 	n.slots = map[int]SlotKey{100: slot1, 102: slot2}
 	migs := []Device{{gpuA, "MIG-0000000a-0000-5000-8000-000000000000"}, {gpuA, "MIG-0000000b-0000-5000-8000-000000000000"}}
-	n.bookings = []Booking{{Slot: slot1, Device: migs[0], Share: 1}, {Slot: slot2, Device: migs[1], Share: 1}}
+	n.bookings = []Reservation{{Slot: slot1, Device: migs[0], Share: 1}, {Slot: slot2, Device: migs[1], Share: 1}}
 	r := gpu.Reading{GPU: gpuA, MIGEnabled: true, Multiprocessors: 132, Energy: gpu.Known[uint64](0), Power: gpu.Known[uint64](250), // mW
 		Use: gpu.Use{SMActivity: gpu.Known(gpu.Activity{Ratio: 0.5})}, DRAMActivity: gpu.Known(gpu.Activity{Ratio: 0.25})}
 	for i, d := range migs {

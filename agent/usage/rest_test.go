@@ -15,7 +15,7 @@ func TestIdleTimeBandwidthAndCurve(t *testing.T) {
 		n := newNode(t)
 		n.process(t, 100, 1)
 		n.slots[100] = slot1
-		n.bookings = []Booking{{Slot: slot1, Device: wholeA, Share: 1, Cap: 1}}
+		n.bookings = []Reservation{{Slot: slot1, Device: wholeA, Share: 1, Cap: 1}}
 		s := n.sampler()
 		second := func(works, dram float64, processes ...gpu.DeviceProcess) SlotUsage {
 			r := reads(gpuA, processes...)
@@ -50,7 +50,7 @@ func TestNobodyIsIdleBesideWork(t *testing.T) {
 	n.process(t, 101, 1)
 	n.slots = map[int]SlotKey{100: slot1, 101: slot2}
 	for _, k := range []SlotKey{slot1, slot2} {
-		n.bookings = append(n.bookings, Booking{Slot: k, Device: wholeA, Share: 0.5, MPS: true, Cap: 0.5})
+		n.bookings = append(n.bookings, Reservation{Slot: k, Device: wholeA, Share: 0.5, MPS: true, Cap: 0.5})
 	}
 	s := n.sampler()
 	for _, works := range []float64{0, 0.3, 0} {

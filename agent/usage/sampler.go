@@ -95,8 +95,8 @@ func (s *Sampler) Run(ctx context.Context) {
 // Pace changes the interval. Only the loop that calls Round may.
 func (s *Sampler) Pace(interval time.Duration) { s.options.Interval = interval }
 
-// booked are the bookings by device.
-type booked map[Device][]Booking
+// reserved are the reservations by device.
+type reserved map[Device][]Reservation
 
 // staleAfter is how many intervals old data may be.
 const staleAfter = 3
@@ -106,9 +106,9 @@ func (s *Sampler) longest() time.Duration { return staleAfter * s.options.Interv
 // Round samples once and publishes a snapshot, whatever comes of it. Only Run
 // or, in its place, a test calls it.
 func (s *Sampler) Round(ctx context.Context) {
-	bookings := booked{}
-	for _, b := range s.options.Site.Bookings() {
-		bookings[b.Device] = append(bookings[b.Device], b)
+	reservations := reserved{}
+	for _, b := range s.options.Site.Reservations() {
+		reservations[b.Device] = append(reservations[b.Device], b)
 	}
 	s.owners.begin()
 	wait := s.askDCGM(ctx)
@@ -122,12 +122,12 @@ func (s *Sampler) Round(ctx context.Context) {
 			continue
 		}
 		s.take(r, now)
-		s.account(r, activities, bookings, now)
+		s.account(r, activities, reservations, now)
 	}
 	s.owners.end(err == nil)
 	s.nvml = s.nvml.next(err, took, now)
 	s.dropStale(now)
-	s.publish(bookings, now)
+	s.publish(reservations, now)
 }
 
 // readGPUs takes one reading. Its deadline keeps the pace for the GPUs that

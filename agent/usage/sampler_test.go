@@ -28,7 +28,7 @@ type node struct {
 	// slots by PID, as cgroups would tell.
 	slots    map[int]SlotKey
 	servers  map[int]bool
-	bookings []Booking
+	bookings []Reservation
 	asked    int
 }
 
@@ -38,7 +38,7 @@ func newNode(t *testing.T) *node {
 }
 
 func (n *node) Read(context.Context) ([]gpu.Reading, error) { return n.readings, n.err }
-func (n *node) Bookings() []Booking                         { return n.bookings }
+func (n *node) Reservations() []Reservation                 { return n.bookings }
 func (n *node) Server(pid int, _ uint64) bool               { return n.servers[pid] }
 func (n *node) Slot(pid int, _ uint64) (SlotKey, bool) {
 	n.asked++
@@ -164,7 +164,7 @@ func TestPeakIsOfOneJob(t *testing.T) {
 	n := newNode(t)
 	n.process(t, 100, 1)
 	n.slots[100] = slot1
-	n.bookings = []Booking{{Slot: slot1, Device: wholeA}}
+	n.bookings = []Reservation{{Slot: slot1, Device: wholeA}}
 	s := n.sampler()
 	for _, m := range []gpu.Bytes{gib, 4 * gib, 2 * gib} {
 		n.readings = []gpu.Reading{reads(gpuA, on(100, m))}

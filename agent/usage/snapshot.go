@@ -10,7 +10,7 @@ import (
 )
 
 // publish makes the snapshot of what is known now.
-func (s *Sampler) publish(bookings booked, now time.Time) {
+func (s *Sampler) publish(reservations reserved, now time.Time) {
 	out := &Snapshot{At: now, Sources: []Health{s.nvml}}
 	if s.options.DCGM != nil {
 		out.Sources = append(out.Sources, s.dcgm)
@@ -19,7 +19,7 @@ func (s *Sampler) publish(bookings booked, now time.Time) {
 		r := s.seen[d]
 		out.Devices = append(out.Devices, s.deviceUsage(d, r))
 		if !r.MIGEnabled {
-			out.Slots = append(out.Slots, s.slotsOn(d, r, bookings[d])...)
+			out.Slots = append(out.Slots, s.slotsOn(d, r, reservations[d])...)
 		}
 	}
 	for i := range out.Slots {
@@ -76,11 +76,11 @@ func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {
 	return out
 }
 
-// slotsOn is every slot that was booked on a device or has a process there.
+// slotsOn is every slot with a reservation on a device or has a process there.
 // Where processes are unknown so is every slot's memory.
-func (s *Sampler) slotsOn(d Device, r reading, bookings []Booking) []SlotUsage {
-	out := make([]SlotUsage, 0, len(bookings))
-	place := make(map[SlotKey]int, len(bookings))
+func (s *Sampler) slotsOn(d Device, r reading, reservations []Reservation) []SlotUsage {
+	out := make([]SlotUsage, 0, len(reservations))
+	place := make(map[SlotKey]int, len(reservations))
 	at := func(k SlotKey) *SlotUsage {
 		i, ok := place[k]
 		if !ok {
@@ -90,7 +90,7 @@ func (s *Sampler) slotsOn(d Device, r reading, bookings []Booking) []SlotUsage {
 		}
 		return &out[i]
 	}
-	for _, b := range bookings {
+	for _, b := range reservations {
 		u := at(b.Slot)
 		u.Share += b.Share
 		u.Cap = max(u.Cap, b.Cap)

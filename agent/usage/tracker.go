@@ -133,28 +133,30 @@ func (t *tracker) end(now time.Time) {
 	maps.DeleteFunc(t.sightings, func(_ process.ID, s sighting) bool { return s.last.Before(now) })
 }
 
-// crowd are those who may have used the device in an interval.
-type crowd struct {
+// sharers are those who may have used the device in an interval.
+type sharers struct {
 	slots []SlotKey
 	// parts of the slots, and at the end that of the outsiders if there are any.
 	parts     []Part
 	outsiders bool
-	// idle are booked slots that certainly had no process there: they used nothing.
+	// idle are slots with a reservation that certainly had no process there: they used nothing.
 	idle []SlotKey
-	// known is the number of slots booked or seen, clients the processes of those with any.
+	// known is the number of slots with a reservation or seen, clients the processes of those with any.
 	known   int
 	clients map[SlotKey]int
 	mps     bool
 }
 
-// crowd gathers the slots that have a booking or had a process on the device.
+// sharersOf gathers the slots that have a reservation or had a process on the device.
 // A slot without a process is no part, unless it is restless. Where the
 // activity is of some time ago, so are those who caused it.
-func (t *tracker) crowd(bookings []Booking, samples gpu.Measured[[]gpu.ProcessSample], lagged bool) crowd {
-	given := make(map[SlotKey]Booking, len(bookings))
-	clients := make(map[SlotKey]int, len(bookings))
-	out := crowd{}
-	for _, b := range bookings {
+func (t *tracker) sharersOf(
+	reservations []Reservation, samples gpu.Measured[[]gpu.ProcessSample], lagged bool,
+) sharers {
+	given := make(map[SlotKey]Reservation, len(reservations))
+	clients := make(map[SlotKey]int, len(reservations))
+	out := sharers{}
+	for _, b := range reservations {
 		given[b.Slot] = b
 		clients[b.Slot] += 0
 		out.mps = out.mps || b.MPS
@@ -183,7 +185,7 @@ func (t *tracker) crowd(bookings []Booking, samples gpu.Measured[[]gpu.ProcessSa
 }
 
 // countClients counts each slot's clients and returns the part of the outsiders.
-func (t *tracker) countClients(clients map[SlotKey]int, out *crowd) (alone Part) {
+func (t *tracker) countClients(clients map[SlotKey]int, out *sharers) (alone Part) {
 	for _, s := range t.sightings {
 		out.mps = out.mps || s.mps
 		switch s.owner {
@@ -213,7 +215,7 @@ func (t *tracker) late(clients map[SlotKey]int, outsiders bool, limit float64) (
 
 // partOf is the part of a slot with so many clients. Without a booking no cap
 // is known.
-func partOf(b Booking, clients int, restless bool) Part {
+func partOf(b Reservation, clients int, restless bool) Part {
 	each := 1.0
 	if b.MPS && b.Cap > 0 && b.Cap < 1 {
 		each = b.Cap
@@ -227,7 +229,7 @@ func partOf(b Booking, clients int, restless bool) Part {
 }
 
 // weigh replaces the weights by what the driver sampled of each process.
-func (t *tracker) weigh(c *crowd, samples []gpu.ProcessSample) {
+func (t *tracker) weigh(c *sharers, samples []gpu.ProcessSample) {
 	shares := make(map[int]float64, len(samples))
 	for _, s := range samples {
 		shares[s.PID] = s.SM

@@ -70,7 +70,7 @@ func TestUnlistedHidesThePeak(t *testing.T) {
 	n := newNode(t)
 	n.process(t, 100, 1)
 	n.slots[100] = slot1
-	n.bookings = []Booking{{Slot: slot1, Device: wholeA, Share: 1, Cap: 1}}
+	n.bookings = []Reservation{{Slot: slot1, Device: wholeA, Share: 1, Cap: 1}}
 	s := n.sampler()
 	after := func(r gpu.Reading) SlotUsage {
 		t.Helper()

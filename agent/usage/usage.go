@@ -31,9 +31,9 @@ type Device struct {
 	MIG gpu.UUID
 }
 
-// Booking is one slot's hold on a device, as the agent admitted it. A slot
+// Reservation is one slot's hold on a device, as the agent admitted it. A slot
 // that holds several shares of one device has one booking.
-type Booking struct {
+type Reservation struct {
 	Slot   SlotKey
 	Device Device
 	// Share is the part of the device that the slot was given, 0 to 1. The idle
@@ -53,8 +53,8 @@ type Site interface {
 	// Slot is the slot of a process, named by its PID and its start time in
 	// clock ticks since boot. What is found is not asked again.
 	Slot(pid int, started uint64) (SlotKey, bool)
-	// Bookings are the slots in use now.
-	Bookings() []Booking
+	// Reservations are the slots in use now.
+	Reservations() []Reservation
 	// Server says that a process is an MPS server: overhead, and no job.
 	Server(pid int, started uint64) bool
 }
@@ -176,10 +176,10 @@ type SlotUsage struct {
 	// there, from when the job was first seen; nil if no sum was known.
 	Peak  gpu.Measured[gpu.Bytes]
 	Curve *record.Curve
-	// Share is the part of the device that the slot was given; 0 if nothing is booked.
+	// Share is the part of the device that the slot was given; 0 if nothing is reserved.
 	Share float64
 	// Cap is the largest part of the device's multiprocessors that one client of
-	// the slot can have; 0 if nothing is booked.
+	// the slot can have; 0 if nothing is reserved.
 	Cap float64
 	// Method says how well SM is known.
 	Method Method

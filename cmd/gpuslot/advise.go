@@ -76,16 +76,16 @@ func (a *adviseFlags) run(c *cobra.Command, f *flags, files []string) error {
 	if o.Config, err = loadConfig(c, f.config); err != nil {
 		return err
 	}
-	book := advise.NewBook(o)
+	adviser := advise.NewAdviser(o)
 	if len(files) == 0 {
-		err = readOwn(book, o.Config.Paths, o.Since)
+		err = readOwn(adviser, o.Config.Paths, o.Since)
 	} else {
-		err = book.ReadFiles(c.InOrStdin(), files, c.ErrOrStderr())
+		err = adviser.ReadFiles(c.InOrStdin(), files, c.ErrOrStderr())
 	}
 	if err != nil {
 		return err
 	}
-	advice := book.Advise()
+	advice := adviser.Advise()
 	if a.html != "" {
 		text, err := paper.HTML(advice)
 		if err != nil {
@@ -164,7 +164,7 @@ func ownRecords(err error) error {
 }
 
 // readOwn takes the records of this node.
-func readOwn(book *advise.Book, paths config.Paths, since time.Time) error {
+func readOwn(adviser *advise.Adviser, paths config.Paths, since time.Time) error {
 	records, err := history.Records(paths, since)
 	if err != nil {
 		return ownRecords(err)
@@ -174,7 +174,7 @@ func readOwn(book *advise.Book, paths config.Paths, since time.Time) error {
 		return err
 	}
 	for _, r := range records {
-		book.Add(named(r, host))
+		adviser.Add(named(r, host))
 	}
 	return nil
 }

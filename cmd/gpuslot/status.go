@@ -115,7 +115,7 @@ func gpuTable(s api.Status) *show.Table {
 		}
 		t.Row(strconv.Itoa(g.Index), g.UUID, strings.TrimSpace(g.Mode+" "+g.Place),
 			fmt.Sprintf("%d/%d", len(g.Jobs), g.Shares), fmt.Sprintf("%d/%d", g.UsedMiB, g.PoolMiB),
-			known(g.UseMiB), limit, takes, show.OrDash(g.Tenant), show.OrDash(g.Wall), show.OrDash(brief(g.ComputeMode)),
+			known(g.UseMiB), limit, takes, show.OrDash(g.Tenant), show.OrDash(g.EnforcedBy), show.OrDash(brief(g.ComputeMode)),
 			show.OrDash(brief(g.Server)))
 	}
 	return t
@@ -171,18 +171,18 @@ func jobTable(s api.Status) *show.Table {
 				confirmed = "yes"
 			}
 			t.Row(j.Slot, show.OrDash(j.ID), show.OrDash(j.Account), strconv.Itoa(g.Index), show.MiB(j.BudgetMiB),
-				known(j.UseMiB), show.OrDash(jobWall(j)), clock(j.Since), confirmed)
+				known(j.UseMiB), show.OrDash(jobEnforcement(j)), clock(j.Since), confirmed)
 		}
 	}
 	return t
 }
 
 // jobWall is what holds a job's budget, and the multiprocessors that are its own.
-func jobWall(j api.StatusJob) string {
+func jobEnforcement(j api.StatusJob) string {
 	if j.SMs == nil {
-		return j.Wall
+		return j.EnforcedBy
 	}
-	return fmt.Sprintf("%s, %d SMs", show.OrDash(j.Wall), *j.SMs)
+	return fmt.Sprintf("%s, %d SMs", show.OrDash(j.EnforcedBy), *j.SMs)
 }
 
 // notes says in sentences what a table has no room for.
@@ -201,7 +201,7 @@ func notes(s api.Status) []string {
 		if !g.Accept && g.Reason != "" {
 			out = append(out, fmt.Sprintf("closed: GPU %d, %s: %s", g.Index, g.UUID, g.Reason))
 		}
-		out = append(out, trouble(g)...)
+		out = append(out, misuse(g)...)
 	}
 	for _, r := range s.Repartition {
 		out = append(out, "layouts: "+followed(r))
@@ -219,7 +219,7 @@ func notes(s api.Status) []string {
 	if line := capabilities(s.MPS); line != "" && !s.Observe {
 		out = append(out, line)
 	}
-	for _, w := range s.Walls {
+	for _, w := range s.MissingEnforcement {
 		out = append(out, "limitation: "+w)
 	}
 	for _, w := range s.Warnings {
@@ -228,9 +228,9 @@ func notes(s api.Status) []string {
 	return out
 }
 
-// trouble is what the jobs and processes of a GPU do against the rules, and
+// misuse is what the jobs and processes of a GPU do against the rules, and
 // what did not hold when the GPU was verified.
-func trouble(g api.StatusGPU) []string {
+func misuse(g api.StatusGPU) []string {
 	var out []string
 	for _, j := range g.Jobs {
 		if j.Hold != "" {

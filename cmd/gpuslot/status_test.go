@@ -17,7 +17,7 @@ func TestStatusRemarks(t *testing.T) {
 	}}
 	yes, no := true, false
 	s.MPS = []api.Capability{{Name: "server-status", Has: &yes}, {Name: "multi-user", Has: &no}, {Name: "cgroup-limits"}}
-	s.Walls = []string{"Accounts take turns."}
+	s.MissingEnforcement = []string{"Accounts take turns."}
 	var b strings.Builder
 	statusText(&b, s)
 	for _, want := range []string{
@@ -40,7 +40,7 @@ func TestStatusRemarks(t *testing.T) {
 func TestStatusPartitions(t *testing.T) {
 	sms := 32
 	var b strings.Builder
-	statusText(&b, api.Status{GPUs: []api.StatusGPU{{Jobs: []api.StatusJob{{Slot: "slot1_1", Wall: "watch", SMs: &sms}, {Slot: "slot1_2", Wall: "daemon"}}}}})
+	statusText(&b, api.Status{GPUs: []api.StatusGPU{{Jobs: []api.StatusJob{{Slot: "slot1_1", EnforcedBy: "watch", SMs: &sms}, {Slot: "slot1_2", EnforcedBy: "daemon"}}}}})
 	if !strings.Contains(b.String(), " watch, 32 SMs  ") || strings.Count(b.String(), "SMs") != 1 {
 		t.Errorf("%s", b.String())
 	}

@@ -159,7 +159,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		defer hw.close()
 		o.Hardware, o.Usage, o.Alarms, o.KernelLog, o.CUDA = hw, hw, hw, faults.KernelLog, startClient
 		o.MemoryLimits, o.Cgroups, o.DriverMismatch = hw.memoryLimits, hw, driverMismatch
-		o.DeviceNodes = devices.Wall{}
+		o.DeviceNodes = devices.Kernel{}
 		if o.MIG, err = migExecutor(hw); err != nil {
 			return err
 		}

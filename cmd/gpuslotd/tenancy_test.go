@@ -28,8 +28,8 @@ func severalAccounts(t *testing.T, n *node, can bool) {
 			t.Errorf("%s was found to be %v: %s", c.Name, c.Has, c.How)
 		}
 	}
-	if lacks := strings.Contains(strings.Join(first.Walls, "\n"), "serves one account at a time"); lacks == can {
-		t.Errorf("missing walls: %q", first.Walls)
+	if lacks := strings.Contains(strings.Join(first.MissingEnforcement, "\n"), "serves one account at a time"); lacks == can {
+		t.Errorf("missing walls: %q", first.MissingEnforcement)
 	}
 	good, err := os.ReadFile(filepath.Join(n.dir, "gpuslot.toml"))
 	if err != nil {

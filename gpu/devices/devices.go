@@ -3,7 +3,7 @@
 // in /dev/nvidia-caps; who cannot open both cannot compute there. The package
 // reads the driver's numbers of them (Read), decides which of them a job may
 // open (Capabilities.Rule, pure), and lets the kernel hold a cgroup to it
-// (Wall). It knows nothing of jobs, and leaves every other device alone. Start
+// (Kernel). It knows nothing of jobs, and leaves every other device alone. Start
 // at Rule.
 package devices
 

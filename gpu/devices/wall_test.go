@@ -32,7 +32,7 @@ func newJail(t *testing.T) jail {
 		t.Skip("device programs need root: run this test as root")
 	}
 	root := cgroupMount(t)
-	if err := (Wall{}).Try(Rule{}); err != nil {
+	if err := (Kernel{}).Try(Rule{}); err != nil {
 		t.Skipf("this kernel lets root load no device program: %v", err)
 	}
 	j := jail{t: t, nodes: t.TempDir(), major: freeMajor(t)}
@@ -164,7 +164,7 @@ func (j jail) rule() Rule {
 func TestWall(t *testing.T) {
 	j := newJail(t)
 	j.want(j.node(unix.S_IFCHR, 21), opened)
-	if err := (Wall{}).Put(j.slice, j.rule()); err != nil {
+	if err := (Kernel{}).Put(j.slice, j.rule()); err != nil {
 		t.Fatal(err)
 	}
 	for minor, want := range map[uint32]string{0: opened, 1: closed, 2: closed, 11: closed, 12: opened, 13: opened, 20: opened, 21: closed,
@@ -178,16 +178,16 @@ func TestWall(t *testing.T) {
 	// Another rule takes its place, and is taken back.
 	other := j.rule()
 	other.Own = []Range{{21, 21}}
-	if err := (Wall{}).Put(j.slice, other); err != nil {
+	if err := (Kernel{}).Put(j.slice, other); err != nil {
 		t.Fatal(err)
 	}
 	j.want(j.node(unix.S_IFCHR, 21), opened)
 	j.want(j.node(unix.S_IFCHR, 12), closed)
-	if err := (Wall{}).Remove(j.slice); err != nil {
+	if err := (Kernel{}).Remove(j.slice); err != nil {
 		t.Fatal(err)
 	}
 	j.want(j.node(unix.S_IFCHR, 12), opened)
-	if err := (Wall{}).Put(filepath.Join(j.slice, "gone"), other); !errors.Is(err, os.ErrNotExist) {
+	if err := (Kernel{}).Put(filepath.Join(j.slice, "gone"), other); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a cgroup that is gone: %v", err)
 	}
 }
@@ -202,7 +202,7 @@ func TestWallNotRoot(t *testing.T) {
 	}
 	r := j.rule()
 	r.NotRoot = true
-	if err := (Wall{}).Put(j.slice, r); err != nil {
+	if err := (Kernel{}).Put(j.slice, r); err != nil {
 		t.Fatal(err)
 	}
 	const nobody = 65534
@@ -232,7 +232,7 @@ func TestWallBesideHTCondor(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := (Wall{}).Put(j.slice, j.rule()); err != nil {
+			if err := (Kernel{}).Put(j.slice, j.rule()); err != nil {
 				t.Fatal(err)
 			}
 			if first == "gpuslot" {
@@ -244,7 +244,7 @@ func TestWallBesideHTCondor(t *testing.T) {
 			j.want(j.node(unix.S_IFCHR, 21), closed)
 			j.want("/dev/zero", closed)
 			j.want("/dev/null", "open")
-			if err := (Wall{}).Put(j.scope, j.rule()); !errors.Is(err, unix.EPERM) {
+			if err := (Kernel{}).Put(j.scope, j.rule()); !errors.Is(err, unix.EPERM) {
 				t.Errorf("beside HTCondor's program on the same cgroup: %v, want EPERM", err)
 			}
 		})

@@ -172,9 +172,9 @@ func (w *world) endJob(u gpu.UUID) {
 	delete(w.jobs, u)
 }
 
-func (w *world) book(gpu int) mig.Book {
+func (w *world) book(gpu int) mig.Journal {
 	w.t.Helper()
-	b, err := mig.ReadBook(w.dir, w.gpus[gpu])
+	b, err := mig.ReadJournal(w.dir, w.gpus[gpu])
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 func adviceSample(t *testing.T) string {
 	t.Helper()
 	r := history.Seeded(42)
-	book := advise.NewBook(advise.Options{Config: config.Default()})
+	book := advise.NewAdviser(advise.Options{Config: config.Default()})
 	put := func(k history.Kind, n int) {
 		for _, j := range k.Jobs(r, n, history.Start) {
 			book.Add(j)

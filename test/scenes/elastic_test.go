@@ -75,7 +75,7 @@ func TestElasticGPUs(t *testing.T) {
 	must(t, st.waitJobs(ctx, two, running, completed))
 	st.Say("  the job for two GPUs runs %s after the last shared job might end", time.Since(drained).Round(time.Second))
 	must(t, st.waitStatus(ctx, "the agent to know the job on both GPUs, alone", func(s api.Status) bool {
-		return count(s, func(g api.StatusGPU) bool { return len(g.Jobs) == 1 && g.Jobs[0].Wall == "whole" }) == 2
+		return count(s, func(g api.StatusGPU) bool { return len(g.Jobs) == 1 && g.Jobs[0].EnforcedBy == "whole" }) == 2
 	}))
 	_, err = st.shows(ctx, "gpuslot", "status")
 	must(t, err)

@@ -282,7 +282,7 @@ func (st *Stage) checkRecord(j observedJob, r record.Job, took float64) {
 	idle := seconds - j.busy
 	about("idle seconds", r.IdleSeconds, idle-1.85, 2.15)
 	st.Check(r.DRAMSeconds != nil && *r.DRAMSeconds > 0 && *r.DRAMSeconds <= seconds, "seconds of full memory bandwidth are known")
-	st.Check(r.Owner == user && r.Group == "atlas.prod" && r.Schedd == "wn1.test" && r.Mode == "observe" && r.Share == 1 && !r.Partial && r.Wall == "" && r.HoldCode == 0,
+	st.Check(r.Owner == user && r.Group == "atlas.prod" && r.Schedd == "wn1.test" && r.Mode == "observe" && r.Share == 1 && !r.Partial && r.EnforcedBy == "" && r.HoldCode == 0,
 		"whose it is, and how it had the GPU: %s, %s, %s, mode %s, share %g, partial %v", r.Owner, r.Group, r.Schedd, r.Mode, r.Share, r.Partial)
 	q := r.Requested
 	st.Check(q.GPUs != nil && *q.GPUs == 1 && q.CPUs != nil && *q.CPUs == 1 && q.MemoryMiB != nil && *q.MemoryMiB == 256 && q.VRAMMiB == nil, "what it asked for: one GPU, one CPU, 256 MiB, no VRAM")

@@ -169,7 +169,7 @@ func (w *watch) look(g api.StatusGPU) bool {
 			continue
 		}
 		w.seen[j.ID] = g.UUID
-		w.Say("  %-4d %-40s %-8s %11d  %-22s %s", g.Index, g.UUID, j.ID, int64(asked), fmt.Sprintf("0=%dM", j.BudgetMiB), j.Wall)
+		w.Say("  %-4d %-40s %-8s %11d  %-22s %s", g.Index, g.UUID, j.ID, int64(asked), fmt.Sprintf("0=%dM", j.BudgetMiB), j.EnforcedBy)
 	}
 	w.mostOnOne = max(w.mostOnOne, len(g.Jobs))
 	w.now += len(g.Jobs)

@@ -34,7 +34,7 @@ func TestFourJobsOfTheDefaults(t *testing.T) {
 		for i, p := range plans {
 			j := n.client("slot2_" + strconv.Itoa(i+1))
 			n.loads(j, p.load)
-			n.bookings = []usage.Booking{{Slot: j.key, Device: d, Share: 1, MPS: true, Cap: 1}}
+			n.bookings = []usage.Reservation{{Slot: j.key, Device: d, Share: 1, MPS: true, Cap: 1}}
 			for range 5 {
 				n.second(s)
 			}
@@ -77,7 +77,7 @@ func (n *node) four(s *usage.Sampler, d usage.Device, plans []shareOf, exclusive
 		for i, p := range plans {
 			if minute == p.comes {
 				jobs[i] = n.client("slot1_" + strconv.Itoa(i+1))
-				n.bookings = append(n.bookings, usage.Booking{Slot: jobs[i].key, Device: d, Share: 0.25, MPS: true, Cap: 1})
+				n.bookings = append(n.bookings, usage.Reservation{Slot: jobs[i].key, Device: d, Share: 0.25, MPS: true, Cap: 1})
 				n.loads(jobs[i], 0)
 			}
 			switch minute {
@@ -176,7 +176,7 @@ func (n *node) loads(j *job, percent int) {
 
 // unbook frees a job's share.
 func (n *node) unbook(k usage.SlotKey) {
-	var left []usage.Booking
+	var left []usage.Reservation
 	for _, b := range n.bookings {
 		if b.Slot != k {
 			left = append(left, b)

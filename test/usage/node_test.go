@@ -66,14 +66,14 @@ type node struct {
 	library  *nvml.Library
 	gpus     []gpu.GPU
 	slots    map[int]usage.SlotKey
-	bookings []usage.Booking
+	bookings []usage.Reservation
 	servers  map[int]bool
 	// jumped is how far the node's clock was put forward.
 	jumped time.Duration
 }
 
 func (n *node) Slot(pid int, _ uint64) (usage.SlotKey, bool) { k, ok := n.slots[pid]; return k, ok }
-func (n *node) Bookings() []usage.Booking                    { return n.bookings }
+func (n *node) Reservations() []usage.Reservation            { return n.bookings }
 func (n *node) Server(pid int, _ uint64) bool                { return n.servers[pid] }
 
 func open(t *testing.T, dir string) *node {

@@ -110,7 +110,7 @@ func TestFourJobsBehindMPS(t *testing.T) {
 		for i := range mib {
 			j := n.job("slot1_"+strconv.Itoa(i+1), u, vars, "alloc "+strconv.Itoa(mib[i])+" "+words[i])
 			n.works(j, mib[i], loads[i])
-			n.bookings = append(n.bookings, usage.Booking{Slot: j.key, Device: l.device, Share: 0.25, MPS: true, Cap: 0.25})
+			n.bookings = append(n.bookings, usage.Reservation{Slot: j.key, Device: l.device, Share: 0.25, MPS: true, Cap: 0.25})
 			jobs = append(jobs, j)
 		}
 		s := n.sampler()
@@ -187,7 +187,7 @@ func exact(t *testing.T, n *node, d usage.Device, visible gpu.UUID, method usage
 	t.Helper()
 	j := n.job("slot1_1", visible, nil, "alloc 4096 load 40 3600s")
 	n.works(j, 4096, 0.4)
-	n.bookings = []usage.Booking{{Slot: j.key, Device: d, Share: 1}}
+	n.bookings = []usage.Reservation{{Slot: j.key, Device: d, Share: 1}}
 	s := n.sampler()
 	n.second(s)
 	begin := n.second(s)
@@ -229,7 +229,7 @@ func TestUpperBoundOnlyBeforeHopper(t *testing.T) {
 		for i, words := range []string{"alloc 1024 load 5 3600s", "alloc 2048 load 10 3600s"} {
 			j := n.job("slot1_"+strconv.Itoa(i+1), u, vars, words)
 			n.works(j, 1024, []float64{0.05, 0.1}[i])
-			n.bookings = append(n.bookings, usage.Booking{Slot: j.key, Device: l.device, Share: 0.5, MPS: true, Cap: 0.5})
+			n.bookings = append(n.bookings, usage.Reservation{Slot: j.key, Device: l.device, Share: 0.5, MPS: true, Cap: 0.5})
 		}
 		s := n.sampler()
 		n.truth()

@@ -2,7 +2,7 @@
 // of jobs should ask for, how many fit a GPU, whether MPS, MIG or whole GPUs serve
 // it, and what that would bring. It is pure, knows no node, and lets agent/plan and
 // mig say what fits. What it promises holds whatever the jobs' distribution; where
-// the records do not tell, it says so. Start at Book.
+// the records do not tell, it says so. Start at Adviser.
 package advise
 
 import "time"

@@ -20,7 +20,7 @@ import (
 
 func adviceOf(o Options, jobs ...[]record.Job) Advice {
 	o.Config.Warnings = nil
-	b := NewBook(o)
+	b := NewAdviser(o)
 	for _, j := range slices.Concat(jobs...) {
 		b.Add(j)
 	}

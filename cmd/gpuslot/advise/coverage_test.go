@@ -97,7 +97,7 @@ func TestCoverage(t *testing.T) {
 // peaks, not far above the true quantile once there are many jobs.
 func TestSpared(t *testing.T) {
 	r := history.Seeded(3)
-	b := NewBook(Options{Config: config.Default()})
+	b := NewAdviser(Options{Config: config.Default()})
 	for _, j := range history.A100("alice", "train", history.Lognormal(3000, 0.4), .1, .1).Jobs(r, 5000, history.Start) {
 		b.Add(j)
 	}

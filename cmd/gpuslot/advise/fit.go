@@ -60,7 +60,7 @@ const mostShares = 256
 type activities struct{ sm, dram Range }
 
 // fit holds a class against a GPU of its model.
-func (b *Book) fit(c *class, r Request, d needs, a activities, m *model) (Fit, error) {
+func (b *Adviser) fit(c *class, r Request, d needs, a activities, m *model) (Fit, error) {
 	as, err := b.offer(m, 0)
 	if err != nil {
 		return Fit{}, err
@@ -87,7 +87,7 @@ func (b *Book) fit(c *class, r Request, d needs, a activities, m *model) (Fit, e
 }
 
 // fitRequest asks the plan how often the request fits.
-func (b *Book) fitRequest(c *class, r Request, as offer, f *Fit) {
+func (b *Adviser) fitRequest(c *class, r Request, as offer, f *Fit) {
 	t := c.all()
 	ask := plan.Request{CPUs: ceilOf(t.cpus), Memory: gpu.MiB(ceilOf(t.memory)), VRAM: gpu.MiB(r.MiB)}
 	per, _ := as.plan.Capacity(ask)

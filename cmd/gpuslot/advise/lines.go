@@ -47,7 +47,7 @@ const (
 )
 
 // setting composes a model's lines, and holds them to the plan.
-func (b *Book) setting(m *model, classes []*Class) Setting {
+func (b *Adviser) setting(m *model, classes []*Class) Setting {
 	all, ofNode := m.count()
 	s := Setting{Model: m.name, GPUs: all, OfNode: ofNode}
 	w := workOf(classes)
@@ -84,7 +84,7 @@ func (b *Book) setting(m *model, classes []*Class) Setting {
 }
 
 // bodyOf are the lines below the header: how the GPUs are shared, and which are not.
-func (b *Book) bodyOf(m *model, w work, divided bool, ofNode int, say func(string, ...any)) []string {
+func (b *Adviser) bodyOf(m *model, w work, divided bool, ofNode int, say func(string, ...any)) []string {
 	n, most := wholeOf(w.hours[Whole]/w.total, ofNode), w.mostGPUs()
 	elastic := !divided && most > n && n > 0
 	var body []string
@@ -131,7 +131,7 @@ func wholeOf(part float64, ofNode int) int {
 
 // mpsLines: the number of shares is what the class with the most jobs on a GPU can
 // use; the others' VRAM bounds theirs.
-func (b *Book) mpsLines(m *model, w work, elastic bool, say func(string, ...any)) []string {
+func (b *Adviser) mpsLines(m *model, w work, elastic bool, say func(string, ...any)) []string {
 	as, err := b.offer(m, 0)
 	if err != nil {
 		say("Its plan cannot be made: %v.", err)
@@ -160,7 +160,7 @@ func (b *Book) mpsLines(m *model, w work, elastic bool, say func(string, ...any)
 }
 
 // possible is the largest number of shares up to a wish that the plan takes.
-func (b *Book) possible(m *model, want int) int {
+func (b *Adviser) possible(m *model, want int) int {
 	for ; want > 1; want-- {
 		if as, err := b.offer(m, want); err == nil && as.Shares == want {
 			break
@@ -171,7 +171,7 @@ func (b *Book) possible(m *model, want int) int {
 
 // migLines: the layout that serves the classes in proportion to the GPUs that
 // they kept at a time.
-func (b *Book) migLines(m *model, w work, say func(string, ...any)) []string {
+func (b *Adviser) migLines(m *model, w work, say func(string, ...any)) []string {
 	chip := m.chip // no class of a model without MIG is of its kind
 	var demand []mig.Demand
 	for _, c := range w.classes {

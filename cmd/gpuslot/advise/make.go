@@ -10,7 +10,7 @@ import (
 )
 
 // Advise makes the advice of what was added so far.
-func (b *Book) Advise() Advice {
+func (b *Adviser) Advise() Advice {
 	a := Advice{
 		Schema: Schema, Records: b.records, Twice: b.twice, Early: b.early, Nodes: len(b.nodes), Newest: stamp(b.newest),
 		Risk: b.options.Risk, Confidence: Confidence, Users: []User{}, Groups: []Group{}, Classes: []*Class{},
@@ -67,7 +67,7 @@ func compareKeys(a, b Key) int {
 }
 
 // settle adds the lines of each model.
-func (a *Advice) settle(b *Book) {
+func (a *Advice) settle(b *Adviser) {
 	for _, name := range slices.Sorted(maps.Keys(b.models)) {
 		m := b.models[name]
 		n, _ := m.count()
@@ -85,7 +85,7 @@ func (a *Advice) settle(b *Book) {
 }
 
 // date says when the change was.
-func (b *Book) date(a *Advice) {
+func (b *Adviser) date(a *Advice) {
 	if a.Comparison != nil {
 		when := stamp(b.changed())
 		a.Changed, a.ChangedBy = &when, "mode"
@@ -96,7 +96,7 @@ func (b *Book) date(a *Advice) {
 }
 
 // class advises on one.
-func (b *Book) class(c *class, g growth) *Class {
+func (b *Adviser) class(c *class, g growth) *Class {
 	r, all := b.options.Config.RequestVRAM, c.all()
 	c.from, c.to, c.changed = b.from, b.to, b.changed()
 	out := &Class{Key: c.key, Jobs: int(math.Round(all.jobs)), Grown: c.grown, Hours: all.hours(),

@@ -26,7 +26,7 @@ type model struct {
 }
 
 // learnModel adds the GPU of a record. Of a MIG device it has only a part.
-func (b *Book) learnModel(j record.Job) {
+func (b *Adviser) learnModel(j record.Job) {
 	if j.Model == "" || j.Mode == "mig" || j.GPU.IsMIG() {
 		return
 	}
@@ -53,7 +53,7 @@ func (b *Book) learnModel(j record.Job) {
 
 // learnNode adds the models of a node that the site named, of which there may be
 // no record, or only of its MIG devices.
-func (b *Book) learnNode(inv gpu.Inventory) {
+func (b *Adviser) learnNode(inv gpu.Inventory) {
 	n := map[string]int{}
 	for _, g := range inv.GPUs {
 		n[g.Name]++

@@ -46,7 +46,7 @@ func (c *Class) note(t *tally, d needs, m *model) {
 }
 
 // note adds what a reader should know of the whole.
-func (b *Book) note(a *Advice) {
+func (b *Adviser) note(a *Advice) {
 	say := func(format string, args ...any) { a.Notes = append(a.Notes, fmt.Sprintf(format, args...)) }
 	if b.twice > 0 {
 		say("%d records came more than once and count once.", b.twice)
@@ -69,7 +69,7 @@ func (b *Book) note(a *Advice) {
 }
 
 // observed reports whether the site's configuration observes a node of the records.
-func (b *Book) observed() bool {
+func (b *Adviser) observed() bool {
 	hosts := append(slices.Sorted(maps.Keys(b.nodes)), "")
 	for _, m := range b.models {
 		for _, h := range hosts {
@@ -82,7 +82,7 @@ func (b *Book) observed() bool {
 }
 
 // growthPays says what [growth] would save, where it is off.
-func (b *Book) growthPays(say func(string, ...any)) {
+func (b *Adviser) growthPays(say func(string, ...any)) {
 	if b.options.Config.Growth.Retries > 0 {
 		return
 	}

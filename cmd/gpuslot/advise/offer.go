@@ -34,7 +34,7 @@ type planned struct {
 
 // offer plans the model under the site's configuration but for the mode, or with
 // other shares; 0 leaves them. Each is planned once.
-func (b *Book) offer(m *model, shares int) (offer, error) {
+func (b *Adviser) offer(m *model, shares int) (offer, error) {
 	if m == nil {
 		return offer{}, errNoMemory
 	}

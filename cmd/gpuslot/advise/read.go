@@ -12,7 +12,7 @@ import (
 
 // ReadFiles adds the records of files; "-" is stdin. It writes to stderr what it leaves
 // out.
-func (b *Book) ReadFiles(stdin io.Reader, files []string, stderr io.Writer) error {
+func (b *Adviser) ReadFiles(stdin io.Reader, files []string, stderr io.Writer) error {
 	for _, name := range files {
 		skipped, err := b.readFile(stdin, name)
 		if err != nil {
@@ -25,7 +25,7 @@ func (b *Book) ReadFiles(stdin io.Reader, files []string, stderr io.Writer) erro
 	return nil
 }
 
-func (b *Book) readFile(stdin io.Reader, name string) (skipped int, err error) {
+func (b *Adviser) readFile(stdin io.Reader, name string) (skipped int, err error) {
 	from := stdin
 	if name != "-" {
 		file, err := os.Open(name)

@@ -15,7 +15,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add([]byte(`{"slot":"s","gpu":"GPU-1","model":"A100","memory_mib":40960,"begin":"2026-11-01T00:00:00Z","end":"2026-11-01T00:01:30Z","vram_peak_mib":900,"share":1,"sm_seconds":{"estimate":1e300,"max":-1}}`))
 	f.Add([]byte(`{"slot":"s","begin":"0001-01-01T00:00:00Z","end":"9999-11-01T00:01:30Z","requested":{"gpus":1e308,"vram_mib":-5},"joules":{"estimate":1e308},"vram_curve":{"seconds":1e-300,"mib":[-1]}}`))
 	f.Fuzz(func(t *testing.T, lines []byte) {
-		b := NewBook(defaults())
+		b := NewAdviser(defaults())
 		if _, err := record.Read(bytes.NewReader(lines), func(j record.Job) {
 			for i := range 30 {
 				j.Begin = j.Begin.Add(time.Duration(i) * time.Nanosecond)
@@ -45,14 +45,14 @@ func BenchmarkMillion(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		book := NewBook(defaults())
+		adviser := NewAdviser(defaults())
 		for i := range 10 {
 			for _, j := range jobs {
 				j.Begin = j.Begin.Add(time.Duration(i) * time.Nanosecond)
-				book.Add(j)
+				adviser.Add(j)
 			}
 		}
-		if a := book.Advise(); a.Records != 1000000 {
+		if a := adviser.Advise(); a.Records != 1000000 {
 			b.Fatal(a.Records)
 		}
 	}

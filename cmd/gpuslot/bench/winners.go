@@ -36,7 +36,7 @@ func Winners(points []Point) []Winner {
 	}
 	add("throughput", "%.0f jobs/h", true, func(p Point) *Spread { return &p.PerHour })
 	add("energy", "%.0f J a job", false, func(p Point) *Spread { return p.Joules })
-	if n := crowd(points); n > 1 {
+	if n := mostCopies(points); n > 1 {
 		add("p95 latency", fmt.Sprintf("%%.2f s of %d jobs at once", n), false, func(p Point) *Spread { return p.latency(n) })
 	}
 	return out
@@ -73,9 +73,9 @@ func winner(points []Point, value func(Point) *Spread, higher bool) (ranked, boo
 	return out, true
 }
 
-// crowd is the number of copies that most modes and profiles were measured with, the
+// mostCopies is the number of copies that most modes and profiles were measured with, the
 // largest of equals; 0 if none ran with two.
-func crowd(points []Point) int {
+func mostCopies(points []Point) int {
 	of := map[int]int{}
 	for _, p := range points {
 		if p.Copies > 1 {

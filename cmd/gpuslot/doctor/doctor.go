@@ -77,7 +77,7 @@ func fine(check, format string, args ...any) []Finding {
 // diagnose makes every check, the worst findings first.
 func diagnose(f facts) []Finding {
 	checks := []func(facts) []Finding{
-		checkConfiguration, checkAgent, checkWalls, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
+		checkConfiguration, checkAgent, checkEnforcement, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
 		checkPersistence, checkMIG, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
 		checkInventory, checkStartds, checkHiding, checkAccounts, checkJobExit, checkContainers, checkOutside,
 		checkAccessPoint, checkSELinux, checkContract, checkRoot,

@@ -176,7 +176,7 @@ func TestChecks(t *testing.T) {
 		"closed":              {func(f *facts) { f.status.GPUs[0].Accept, f.status.GPUs[0].Reason = false, "wedged" }, checkAgent, Warning, "takes no jobs: wedged"},
 		"absent":              {func(f *facts) { f.status.Absent = []string{"GPU-9"} }, checkAgent, Warning, "GPU-9 is configured"},
 		"agent warns":         {func(f *facts) { f.status.Warnings = []string{"older plan"} }, checkAgent, Warning, "older plan"},
-		"missing wall":        {func(f *facts) { f.status.Walls = []string{"no cgroups"} }, checkWalls, Note, "no cgroups"},
+		"missing wall":        {func(f *facts) { f.status.MissingEnforcement = []string{"no cgroups"} }, checkEnforcement, Note, "no cgroups"},
 		"broken version":      {func(f *facts) { f.version = condor.Version{Major: 23, Minor: 9, Patch: 6} }, checkVersion, Error, "2678"},
 		"new version":         {func(f *facts) { f.version.Major = 99 }, checkVersion, Warning, "not tried"},
 		"no HTCondor":         {func(f *facts) { f.versionErr = none }, checkVersion, Warning, "not checked"},

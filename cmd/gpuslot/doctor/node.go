@@ -264,12 +264,12 @@ func checkAgent(f facts) []Finding {
 	return found
 }
 
-func checkWalls(f facts) []Finding {
+func checkEnforcement(f facts) []Finding {
 	if f.statusErr != nil {
 		return nil // said by checkAgent
 	}
 	var found []Finding
-	for _, w := range f.status.Walls {
+	for _, w := range f.status.MissingEnforcement {
 		found = append(found, Finding{Note, "enforcement", show.OneLine(w), "",
 			`docs/operations.md, "What each enforcement is worth"`})
 	}

@@ -267,7 +267,7 @@ func advised(t *testing.T, tools map[string]said) {
 			t.Fatal(err)
 		}
 		inv := file.Pool.Groups[0].Inventory
-		book := advise.NewBook(advise.Options{Config: cfg, Nodes: []gpu.Inventory{inv}})
+		book := advise.NewAdviser(advise.Options{Config: cfg, Nodes: []gpu.Inventory{inv}})
 		sms, dram := job.Kernel*job.SM, job.Kernel*job.Bandwidth*sharing.MostTraffic
 		kind := history.A100("cms", "train.py", history.Constant(3100), sms, dram)
 		kind.Hours, kind.Model, kind.MemoryMiB = modes[1].Minutes/60, inv.GPUs[0].Name, int64(inv.GPUs[0].Memory)

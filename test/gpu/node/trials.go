@@ -39,7 +39,7 @@ func (n *Node) tryLimit(ctx context.Context, _ *truth.Lab, notes *truth.Notes) e
 	if err != nil {
 		return err
 	}
-	notes.Set("wall", g.Wall)
+	notes.Set("wall", g.EnforcedBy)
 	notes.Set("daemon_limit_mib", int(g.LimitMiB))
 	notes.Set("cgroups", n.cgroup != "")
 	j, err := n.run(ctx, budget, "go on info fill 32 alloc 1024 until eof")

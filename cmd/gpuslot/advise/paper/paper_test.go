@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the golden page anew")
 
 func pageOf(t testing.TB, jobs ...[]record.Job) string {
 	t.Helper()
-	book := advise.NewBook(advise.Options{Config: config.Default()})
+	book := advise.NewAdviser(advise.Options{Config: config.Default()})
 	for _, js := range jobs {
 		for _, j := range js {
 			book.Add(j)
@@ -89,7 +89,7 @@ func TestDrawings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := history.A100("u", "p", history.Heavy(rapid.Float64Range(1, 40000).Draw(t, "least"), rapid.Float64Range(.3, 5).Draw(t, "tail")),
 			rapid.Float64Range(-.5, 1).Draw(t, "sm"), rapid.Float64Range(-.5, 1).Draw(t, "dram"))
-		book := advise.NewBook(advise.Options{Config: config.Default()})
+		book := advise.NewAdviser(advise.Options{Config: config.Default()})
 		for _, j := range k.Jobs(history.Seeded(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(1, 200).Draw(t, "jobs"), history.Start) {
 			book.Add(j)
 		}

@@ -134,14 +134,14 @@ func (w *way) serve(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return bench.NotCounted{Reason: "no MPS server came up" + w.lastTrouble(), MPS: true}
+			return bench.NotCounted{Reason: "no MPS server came up" + w.lastError(), MPS: true}
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
 // lastTrouble is the log's last word on a failed start, behind a colon.
-func (w *way) lastTrouble() string {
+func (w *way) lastError() string {
 	text := ""
 	for _, e := range w.events(context.Background()) {
 		if e.Kind == mps.ServerBroken && e.Reason != "" {

@@ -42,9 +42,9 @@ const (
 // noRequest stands for jobs that asked for no VRAM.
 const noRequest = int64(-1)
 
-// Book takes records, one after the other in any order, and advises. It keeps 16
+// Adviser takes records, one after the other in any order, and advises. It keeps 16
 // to 40 bytes of each, to know those that come twice.
-type Book struct {
+type Adviser struct {
 	options  Options
 	families map[Key]family
 	models   map[string]*model
@@ -80,11 +80,11 @@ func (s *spans) merge(o *spans) {
 }
 
 // NewBook is an empty one.
-func NewBook(o Options) *Book {
+func NewAdviser(o Options) *Adviser {
 	if o.Risk == 0 {
 		o.Risk = DefaultRisk
 	}
-	b := &Book{options: o, families: map[Key]family{}, models: map[string]*model{}, seen: map[uint64]struct{}{},
+	b := &Adviser{options: o, families: map[Key]family{}, models: map[string]*model{}, seen: map[uint64]struct{}{},
 		nodes: map[string]struct{}{}, offers: map[offerKey]planned{}}
 	for _, inv := range o.Nodes {
 		b.learnNode(inv)
@@ -93,7 +93,7 @@ func NewBook(o Options) *Book {
 }
 
 // Add takes one record.
-func (b *Book) Add(j record.Job) {
+func (b *Adviser) Add(j record.Job) {
 	if j.End.After(b.newest) {
 		b.newest = j.End
 	}
@@ -164,7 +164,7 @@ const (
 )
 
 // isAfter reports on which side of the change a job is.
-func (b *Book) isAfter(j record.Job) bool {
+func (b *Adviser) isAfter(j record.Job) bool {
 	if b.options.Changed.IsZero() {
 		return shared(j)
 	}
@@ -172,7 +172,7 @@ func (b *Book) isAfter(j record.Job) bool {
 }
 
 // changed is when the jobs after the change begin; zero if there are none.
-func (b *Book) changed() time.Time {
+func (b *Adviser) changed() time.Time {
 	if b.options.Changed.IsZero() {
 		return b.firstShared
 	}
@@ -182,7 +182,7 @@ func (b *Book) changed() time.Time {
 // folding is the key of all families beyond the most.
 var folding = Key{User: "(others)", GPUs: 1}
 
-func (b *Book) spansOf(key Key, j record.Job) *spans {
+func (b *Adviser) spansOf(key Key, j record.Job) *spans {
 	f, ok := b.families[key]
 	if !ok && len(b.families) >= mostFamilies {
 		b.folded++

@@ -17,12 +17,12 @@ const programName = "gpuslot_mig"
 // licence is what the kernel is told; the program calls nothing that asks for more.
 const licence = "Apache-2.0"
 
-// Wall lets the kernel enforce rules on cgroups, by a device program (BPF) on the
+// Kernel lets the kernel enforce rules on cgroups, by a device program (BPF) on the
 // cgroup. It vanishes with the cgroup, and stands without this process.
-type Wall struct{}
+type Kernel struct{}
 
 // Try says whether the kernel would take the program of a rule.
-func (Wall) Try(r Rule) error {
+func (Kernel) Try(r Rule) error {
 	p, err := load(r)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (Wall) Try(r Rule) error {
 // Put enforces the rule on a cgroup, a directory, and all below it, in the place of
 // one that it had. Programs of others on it, above and below stay in force: the
 // kernel lets a node be opened only if all agree.
-func (Wall) Put(dir string, r Rule) error {
+func (Kernel) Put(dir string, r Rule) error {
 	cgroup, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("open the cgroup: %w", err)
@@ -61,7 +61,7 @@ func (Wall) Put(dir string, r Rule) error {
 }
 
 // Remove takes the rule of a cgroup back.
-func (Wall) Remove(dir string) error {
+func (Kernel) Remove(dir string) error {
 	cgroup, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("open the cgroup: %w", err)
