@@ -51,3 +51,34 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestAdmission: each step on the way of a job's admission has the name that leads to the next.
+func TestAdmission(t *testing.T) {
+	for i, s := range admission {
+		follows, err := s.follows("../..")
+		if err != nil || !follows {
+			t.Errorf("%s: %s does not lead on by %s: %v", s.file, s.function, s.leads, err)
+		}
+		lost := s
+		lost.leads = "elsewhere"
+		if follows, _ := lost.follows("../.."); follows {
+			t.Errorf("%s: %s leads elsewhere", s.file, s.function)
+		}
+		if i > 0 && admission[i-1].file == s.file {
+			t.Errorf("%s is there twice in a row", s.file)
+		}
+	}
+}
+
+// TestLargest: a circle has the files that reach each other, and no file beside it.
+func TestLargest(t *testing.T) {
+	needs := map[string]map[string]bool{
+		"a": {"b": true}, "b": {"c": true, "d": true}, "c": {"a": true}, "d": {"e": true}, "e": {"d": true}, "f": {"a": true},
+	}
+	if n := largest(needs); n != 3 {
+		t.Errorf("%d files, want 3", n)
+	}
+	if n := largest(map[string]map[string]bool{"a": {"a": true, "b": true}}); n != 1 {
+		t.Errorf("%d files in no circle", n)
+	}
+}

@@ -1,9 +1,11 @@
 // Command house prints how large the program is and how it is cut: the numbers by
-// which a stranger judges whether it can be changed. With -check it compares them with limits.
-// It reads the sources alone.
+// which a stranger judges whether it can be changed. With -check it compares them with limits,
+// and reads the sources alone. With -touch FILE it changes that file for a moment, and prints how
+// long the tests of its package then take.
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"flag"
@@ -14,10 +16,12 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode/utf8"
 )
 
@@ -40,14 +44,20 @@ type pkg struct {
 
 func main() {
 	checked := flag.Bool("check", false, "compare with the limits instead of printing the numbers")
+	touched := flag.String("touch", "", "print how long the tests of this file's package take after a change of it")
 	flag.Parse()
 	packages, err := read(".")
-	if err == nil && *checked {
+	if *touched != "" {
+		err = touch(*touched)
+	} else if err == nil && *checked {
 		for _, text := range exceptions.check(packages) {
 			err = errors.Join(err, errors.New(text))
 		}
 	} else if err == nil {
-		err = print(os.Stdout, packages)
+		var sizes map[string]int
+		if sizes, err = circles(".", roots); err == nil {
+			err = print(os.Stdout, packages, sizes)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "house:", err)
@@ -154,7 +164,43 @@ func receiver(e ast.Expr) string {
 	return "?"
 }
 
-func print(out *os.File, packages []*pkg) error {
+// touch adds a line to a file, runs the tests of its package once without it and once with it, and
+// prints how long the second run took: one compilation of what the change reaches, and the tests.
+func touch(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	test := func() (time.Duration, error) {
+		start := time.Now()
+		cmd := exec.Command("go", "test", "-count=1", "./"+filepath.Dir(file))
+		cmd.Stderr = os.Stderr
+		err := cmd.Run()
+		return time.Since(start), err
+	}
+	if _, err := test(); err != nil {
+		return err
+	}
+	const unused = "\nconst touchedByHouse = 1\n"
+	if err := os.WriteFile(file, append(bytes.Clone(text), unused...), 0o600); err != nil {
+		return err
+	}
+	took, err := test()
+	if err := errors.Join(err, os.WriteFile(file, text, 0o600)); err != nil {
+		return err
+	}
+	fmt.Printf("after a change of %s the tests of its package took %s (aim 3 s)\n", file, took.Round(100*time.Millisecond))
+	return nil
+}
+
+// print prints the numbers. Sizes are those of the packages' largest circles of files.
+func print(out *os.File, packages []*pkg, sizes map[string]int) error {
+	circular := ""
+	for _, path := range slices.Sorted(maps.Keys(sizes)) {
+		if sizes[path] > sizes[circular] {
+			circular = path
+		}
+	}
 	var lines, tests, long, wide int
 	methods, name := 0, ""
 	for _, p := range packages {
@@ -177,11 +223,13 @@ func print(out *os.File, packages []*pkg) error {
 	fmt.Fprintf(w, "tests beside them, lines for each line\t%.2f\tat least 0.8\n", float64(tests)/float64(max(lines, 1)))
 	fmt.Fprintf(w, "largest package, lines\t%d (%s)\t2500\n", packages[0].lines, packages[0].path)
 	fmt.Fprintf(w, "methods of the largest type\t%d (%s)\t25\n", methods, name)
+	fmt.Fprintf(w, "files that all need each other, at most in a package\t%d (%s)\t15\n", sizes[circular], circular)
+	fmt.Fprintf(w, "files from the socket to a job's environment\t%d\tat most 7\n", visited(admission))
 	fmt.Fprintf(w, "interfaces above 3 methods\t%d\t0\n", wide)
 	fmt.Fprintf(w, "lines above %d columns\t%d\t0\n", mostColumns, long)
-	fmt.Fprintln(w, "\nPACKAGE\tFILES\tLINES")
+	fmt.Fprintln(w, "\nPACKAGE\tFILES\tLINES\tLARGEST CIRCLE OF FILES")
 	for _, p := range packages[:min(15, len(packages))] {
-		fmt.Fprintf(w, "%s\t%d\t%d\n", p.path, p.files, p.lines)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", p.path, p.files, p.lines, sizes[p.path])
 	}
 	return w.Flush()
 }
