@@ -43,7 +43,7 @@ func TestBook(t *testing.T) {
 		`{"schema": "gpuslot-mig/2"}`: `schema is "gpuslot-mig/2", this gpuslot reads "gpuslot-mig/1"`,
 		`{"schema": "gpuslot-mig/1", "gpu": "GPU-0000000b-0000-4000-8000-000000000000"}`: "it is of GPU-0000000b",
 		`{"schema": "gpuslot-mig/1", "owner": 1}`:                                        "unknown field",
-		`{"schema": "gpuslot-mig/1"} {}`:                                                 "more than one book",
+		`{"schema": "gpuslot-mig/1"} {}`:                                                 "more than one journal",
 		`{"schema": "gpuslot-mig/1"}]`:                                                   "text after its end",
 		"\x00\xff":                                                                       "invalid character",
 		"null":                                                                           `schema is ""`,

@@ -84,14 +84,14 @@ type order struct {
 }
 
 type answer struct {
-	Results []result   `json:",omitempty"`
-	Running []gpu.UUID `json:",omitempty"`
-	State   any        `json:",omitempty"`
-	UIDs    []uint32   `json:",omitempty"`
-	Lines   []string   `json:",omitempty"`
-	Checked   *mps.Checked `json:",omitempty"`
-	Process process.ID `json:",omitzero"`
-	Err     string     `json:",omitempty"`
+	Results []result     `json:",omitempty"`
+	Running []gpu.UUID   `json:",omitempty"`
+	State   any          `json:",omitempty"`
+	UIDs    []uint32     `json:",omitempty"`
+	Lines   []string     `json:",omitempty"`
+	Checked *mps.Checked `json:",omitempty"`
+	Process process.ID   `json:",omitzero"`
+	Err     string       `json:",omitempty"`
 }
 
 type result struct {
