@@ -110,7 +110,7 @@ vuln: tools ## known vulnerabilities of what we use, where their database can be
 
 .PHONY: demo
 demo: tools ## one node with real systemd and HTCondor: 100 jobs share 8 GPUs, limits, one fault
-	@echo "make demo: about two minutes; some more the first time, to compile and to fetch HTCondor"
+	@echo "make demo: about a minute; two or three the first time, to compile and to fetch HTCondor"
 	$(GO) run ./test/demo
 
 .PHONY: tour

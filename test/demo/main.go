@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,9 +27,9 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	text, acts := demo, []act{{site.Sim, *inventory, mainJob()}}
+	text, acts := intro, []act{{site.Sim, *inventory, scenes.Demo()}}
 	if *tour {
-		text, acts = intro, []act{{site.Real, *inventory, chosen(site.Real, *only)},
+		text, acts = introTour, []act{{site.Real, *inventory, chosen(site.Real, *only)},
 			{site.Sim, "test/site/testdata/v100s-2-h100.json", chosen(site.Sim, *only)}}
 	}
 	if err := run(ctx, text, acts); err != nil {
@@ -39,16 +38,17 @@ func main() {
 	}
 }
 
-const demo = `
+const intro = `
 gpuslot demo: one HTCondor worker node with 8 GPUs. 100 jobs share them; a job over its budget is held;
-the fault of one GPU is contained.
+the fault of one GPU is contained. It takes about a minute on two quiet cores: 10 s to build gpuslot and boot
+the node, 25 s for the 100 jobs, 20 s for the rest. The first time takes longer, to compile and to fetch HTCondor.
 
   real       systemd as PID 1, HTCondor, its jobs and cgroups; gpuslot, installed as a site installs it
   simulated  the GPUs, MPS and libcuda (test/sim): jobs attach, allocate and are limited
 
 `
 
-const intro = `
+const introTour = `
 gpuslot tour: HTCondor worker nodes share their GPUs among batch jobs, in two legs.
 
   real in both  systemd as PID 1, HTCondor, its jobs and cgroups; gpuslot, installed as a site installs it
@@ -95,17 +95,6 @@ func run(ctx context.Context, text string, acts []act) (err error) {
 	return nil
 }
 
-// mainJob are the scenes of the demo.
-func mainJob() []scenes.Scene {
-	var list []scenes.Scene
-	for _, scene := range scenes.All() {
-		if slices.Contains([]string{"Sharing", "OverBudget", "ServerFault"}, scene.Name) {
-			list = append(list, scene)
-		}
-	}
-	return list
-}
-
 // chosen are the scenes of a leg that -run lets through.
 func chosen(leg site.Leg, only string) []scenes.Scene {
 	var list []scenes.Scene
@@ -124,7 +113,7 @@ func (a act) play(ctx context.Context, before int, begin time.Time) (failed []st
 	if err != nil {
 		return nil, err
 	}
-	fmt.Printf("\nleg %s: %s\n", a.leg, a.inventory)
+	fmt.Printf("\nleg %s, with the GPUs of %s\n", a.leg, a.inventory)
 	s, err := site.Start(ctx, site.Options{Leg: a.leg, Inventory: &inv, Progress: os.Stdout})
 	if err != nil {
 		return nil, err
@@ -141,7 +130,7 @@ func (a act) play(ctx context.Context, before int, begin time.Time) (failed []st
 	}
 	stage := &scenes.Stage{Site: s, Inventory: inv, Report: &scenes.Report{Out: os.Stdout}}
 	for i, scene := range a.scenes {
-		stage.Say("\n%d. leg %s, after %s: %s", before+i+1, a.leg, time.Since(begin).Round(time.Second), scene.Says)
+		stage.Say("\n%d. after %s: %s", before+i+1, time.Since(begin).Round(time.Second), scene.Says)
 		if err := scene.Play(ctx, stage); err != nil {
 			return stage.Failed, fmt.Errorf("%s: %w", scene.Name, err)
 		}
@@ -168,7 +157,7 @@ func describe(ctx context.Context, s *site.Site) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nleg %s\n$ gpuslot plan\n%s\n", s.Leg, out.Stdout)
+	fmt.Printf("\n$ gpuslot plan\n%s\n", out.Stdout)
 	return nil
 }
 
@@ -182,7 +171,7 @@ func showDaemons(ctx context.Context, s *site.Site) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("leg %s\n$ %s\n%s\n", s.Leg, c, out.Stdout)
+		fmt.Printf("$ %s\n%s\n", c, out.Stdout)
 	}
 	return nil
 }

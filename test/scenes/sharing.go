@@ -20,14 +20,12 @@ var (
 	largeRequests = []gpu.MiB{4000, 6000, 8000, 12000, 16000, 5000}
 )
 
-const (
-	smallJobs = 40
-	largeJobs = 60
-)
+// jobsOfMixture are small and large jobs, in the proportion of 2 to 3.
+const jobsOfMixture = 100
 
-// batch is one submitted cluster and what each of its jobs asked for. Its jobs end
-// when release was called: the node fills up first, however slow it is.
-type batch struct {
+// mixture are the jobs of one submission and what each of them asked for. They end after
+// they were released: the node fills up first, however slow it is.
+type mixture struct {
 	cluster int
 	asked   []gpu.MiB
 	release func() error
@@ -35,81 +33,97 @@ type batch struct {
 
 // sharing is the main job of gpuslot, end to end.
 func sharing(ctx context.Context, st *Stage) error {
+	if err := st.share(ctx, 8, true); err != nil {
+		return err
+	}
+	return errors.Join(st.checkDoctor(ctx), st.checkBundle(ctx))
+}
+
+// share lets the mixture run, each job for at least so many seconds. Each job has a line if
+// listed; else a line says now and then how far they are.
+func (st *Stage) share(ctx context.Context, seconds int, listed bool) error {
 	before, err := st.Status(ctx)
 	if err != nil {
 		return err
 	}
-	small, large, err := st.submitMixture(ctx)
+	m, err := st.submitMixture(ctx, seconds)
 	if err != nil {
 		return err
 	}
-	w := watch{Stage: st, asked: map[string]gpu.MiB{}, seen: map[string]string{}, small: small, large: large}
-	for _, b := range []batch{small, large} {
-		for proc, asked := range b.asked {
-			w.asked[fmt.Sprintf("%d.%d", b.cluster, proc)] = asked
-		}
-	}
+	w := watch{Stage: st, mixture: m, seen: map[string]string{}, listed: listed, begin: time.Now()}
 	if err := w.untilDone(ctx); err != nil {
 		return err
 	}
-	runs, err := st.runs(ctx, before, small, large)
+	runs, err := st.runs(ctx, before, m)
 	if err != nil {
 		return err
 	}
 	st.checkEnvironments(runs)
 	st.checkConcurrency(before, runs, w.mostOnOne)
-	return errors.Join(st.checkDoctor(ctx), st.checkBundle(ctx))
+	return nil
 }
 
-func (st *Stage) submitMixture(ctx context.Context) (small, large batch, err error) {
+// submitMixture submits all jobs at once, two small ones, three large ones, and so on: HTCondor
+// offers 20 waiting jobs of a user at a time (docs/configuration.md), so either kind alone at the
+// head of the queue would keep the other one from its GPUs.
+func (st *Stage) submitMixture(ctx context.Context, seconds int) (m mixture, err error) {
+	var hold string
+	if hold, m.release, err = st.hold(ctx, "mixture"); err != nil {
+		return m, err
+	}
 	a, b := st.Inventory.GPUs[0].UUID.Bare(), st.Inventory.GPUs[1].UUID.Bare()
 	pinned := fmt.Sprintf(`DeviceUuid == "%s" || DeviceUuid == "%s"`, a, b)
-	if small, err = st.submitBatch(ctx, "small", smallJobs, smallRequests, pinned); err != nil {
-		return small, large, err
-	}
-	large, err = st.submitBatch(ctx, "large", largeJobs, largeRequests, "!("+pinned+")")
-	return small, large, err
-}
-
-func (st *Stage) submitBatch(ctx context.Context, name string, count int, sizes []gpu.MiB, where string) (b batch, err error) {
-	var hold string
-	if hold, b.release, err = st.hold(ctx, name); err != nil {
-		return b, err
-	}
 	var items []string
-	for i := range count {
-		size := sizes[i%len(sizes)]
-		b.asked = append(b.asked, size)
-		items = append(items, strconv.FormatInt(int64(size), 10))
+	add := func(size gpu.MiB, where string) {
+		m.asked = append(m.asked, size)
+		items = append(items, fmt.Sprintf("%d,%s", size, where))
 	}
-	b.cluster, err = st.submit(ctx, job{
-		Lines:   []string{"request_gpus = 1", "request_vram = $(size)", "require_gpus = " + where},
-		Seconds: 8,
+	for i := range jobsOfMixture {
+		if round := i / 5; i%5 < 2 {
+			add(smallRequests[(2*round+i%5)%len(smallRequests)], pinned)
+		} else {
+			add(largeRequests[(3*round+i%5-2)%len(largeRequests)], "!("+pinned+")")
+		}
+	}
+	m.cluster, err = st.submit(ctx, job{
+		Lines:   []string{"request_gpus = 1", "request_vram = $(size)", "require_gpus = $(on_gpus)"},
+		Seconds: seconds,
 		Hold:    hold,
-		Queue:   "queue size in (" + strings.Join(items, ", ") + ")",
+		Queue:   "queue size,on_gpus from (\n" + strings.Join(items, "\n") + "\n)",
 	})
-	return b, err
+	return m, err
 }
 
-// watch prints each job as the agent admits it and holds every moment that it
+// id is the id of the job with this number.
+func (m mixture) id(proc int) string { return fmt.Sprintf("%d.%d", m.cluster, proc) }
+
+// watch prints the jobs as the agent admits them and holds every moment that it
 // sees against the plan.
 type watch struct {
 	*Stage
-	asked     map[string]gpu.MiB
+	mixture
+	// seen has the GPU of each job that ran.
 	seen      map[string]string
 	mostOnOne int
 	// now is how many jobs run; shown, whether the status was printed.
 	now   int
 	shown bool
-	// small and large are let go when shares, or VRAM, bind on some GPU.
-	small, large batch
+	// listed jobs have a line each. Otherwise printed is the last line and when it came.
+	listed         bool
+	begin, printed time.Time
 }
 
 func (w *watch) untilDone(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	w.Say("  leg %s: the jobs as the agent admits them", w.Leg)
-	w.Say("  %-4s %-40s %-8s %11s  %-22s %s", "GPU", "UUID", "job", "asked (MiB)", "limit handed over", "wall")
+	if w.listed {
+		w.Say("  leg %s: the jobs as the agent admits them", w.Leg)
+		w.Say("  %-4s %-40s %-8s %11s  %-22s %s", "GPU", "UUID", "job", "asked (MiB)", "limit handed over", "enforced by")
+	}
+	asked := map[string]gpu.MiB{}
+	for proc, size := range w.asked {
+		asked[w.id(proc)] = size
+	}
 	within := true
 	for {
 		s, err := w.Status(ctx)
@@ -118,57 +132,71 @@ func (w *watch) untilDone(ctx context.Context) error {
 		}
 		w.now = 0
 		for _, g := range s.GPUs {
-			within = w.look(g) && within
+			within = w.look(g, asked) && within
 		}
 		if err := errors.Join(w.showStatus(ctx, len(s.GPUs)), w.letGo(s.GPUs)); err != nil {
 			return err
 		}
-		left, err := w.Run(ctx, "condor_q", "-all", "-constraint", "JobStatus != 4", "-af", "ProcId")
+		out, err := w.Run(ctx, "condor_q", "-all", "-constraint", "JobStatus != 4", "-af", "ProcId")
 		if err != nil {
 			return err
 		}
-		if strings.TrimSpace(left.Stdout) == "" {
+		left := strings.Fields(out.Stdout)
+		w.progress(len(left), len(s.GPUs))
+		if len(left) == 0 {
 			w.Check(within, "at no moment seen was a GPU beyond its VRAM pool or its share count")
-			w.Check(len(w.seen) == len(w.asked), "the agent showed %d of %d jobs while they ran", len(w.seen), len(w.asked))
+			w.Check(len(w.seen) == len(asked), "the agent showed %d of %d jobs while they ran", len(w.seen), len(asked))
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("jobs left in the queue: %s", oneLine(left.Stdout))
+			return fmt.Errorf("jobs left in the queue: %s", oneLine(out.Stdout))
 		case <-time.After(300 * time.Millisecond):
 		}
 	}
 }
 
-// letGo lets jobs end once what is to bind them does: all shares of some GPU are
-// taken, and some other has not enough VRAM left for the smallest of the large jobs.
+// progress prints every two seconds how far the jobs are.
+func (w *watch) progress(left, gpus int) {
+	if w.listed || time.Since(w.printed) < 2*time.Second && left > 0 {
+		return
+	}
+	w.printed = time.Now()
+	w.Say("  %2.0f s: %3d jobs run on %d GPUs, %3d have ended, %3d wait", time.Since(w.begin).Seconds(),
+		w.now, gpus, len(w.asked)-left, max(0, left-w.now))
+}
+
+// letGo lets the jobs end once the node is full: all shares of some GPU are taken, and
+// some other has not enough VRAM left for the smallest of the large jobs.
 func (w *watch) letGo(gpus []api.StatusGPU) error {
-	var errs []error
+	shares, vram := false, false
 	for _, g := range gpus {
 		left := g.PoolMiB
 		for _, j := range g.Jobs {
 			left -= j.BudgetMiB
 		}
-		if len(g.Jobs) == g.Shares {
-			errs = append(errs, w.small.release())
-		}
-		if len(g.Jobs) < g.Shares && left < int64(largeRequests[0]) && w.now > 2*len(gpus) {
-			errs = append(errs, w.large.release())
-		}
+		shares = shares || len(g.Jobs) == g.Shares
+		vram = vram || len(g.Jobs) < g.Shares && left < int64(largeRequests[0])
 	}
-	return errors.Join(errs...)
+	if !shares || !vram || w.now <= 3*len(gpus) {
+		return nil
+	}
+	return w.release()
 }
 
 // look prints the new jobs of one GPU and says whether its pool and shares hold.
-func (w *watch) look(g api.StatusGPU) bool {
+func (w *watch) look(g api.StatusGPU, all map[string]gpu.MiB) bool {
 	var sum int64
 	for _, j := range g.Jobs {
 		sum += j.BudgetMiB
-		asked, ours := w.asked[j.ID]
+		asked, ours := all[j.ID]
 		if _, old := w.seen[j.ID]; old || !ours {
 			continue
 		}
 		w.seen[j.ID] = g.UUID
+		if !w.listed {
+			continue
+		}
 		w.Say("  %-4d %-40s %-8s %11d  %-22s %s", g.Index, g.UUID, j.ID, int64(asked), fmt.Sprintf("0=%dM", j.BudgetMiB), j.EnforcedBy)
 	}
 	w.mostOnOne = max(w.mostOnOne, len(g.Jobs))
@@ -178,16 +206,16 @@ func (w *watch) look(g api.StatusGPU) bool {
 
 // showStatus prints gpuslot status once, when the node is well filled.
 func (w *watch) showStatus(ctx context.Context, gpus int) error {
-	if w.shown || w.now <= 2*gpus {
+	if w.shown || w.now <= 3*gpus {
 		return nil
 	}
 	w.shown = true
-	w.Say("\nleg %s", w.Leg)
+	w.Say("")
 	_, err := w.shows(ctx, "gpuslot", "status")
 	return err
 }
 
-// run is what one finished job told.
+// run is one finished job.
 type run struct {
 	id    string
 	gpu   api.StatusGPU
@@ -196,36 +224,33 @@ type run struct {
 }
 
 // runs reads what the jobs printed and what HTCondor's history says.
-func (st *Stage) runs(ctx context.Context, s api.Status, batches ...batch) ([]run, error) {
+func (st *Stage) runs(ctx context.Context, s api.Status, m mixture) ([]run, error) {
 	gpus := map[string]api.StatusGPU{}
 	for _, g := range s.GPUs {
 		gpus[g.UUID] = g
 	}
+	rows, err := st.JobAttrs(ctx, m.cluster, "JobStatus", "ExitCode", "VramProvisioned", "NumJobStarts")
+	if err != nil {
+		return nil, err
+	}
+	st.Check(len(rows) == len(m.asked), "%d of %d jobs are in the history", len(rows), len(m.asked))
 	var all []run
-	for _, b := range batches {
-		rows, err := st.JobAttrs(ctx, b.cluster, "JobStatus", "ExitCode", "VramProvisioned", "NumJobStarts")
+	for proc, row := range rows {
+		if row[0] != strconv.Itoa(completed) || row[1] != "0" || row[3] != "1" {
+			st.Check(false, "job %s: JobStatus %s, ExitCode %s, NumJobStarts %s", m.id(proc), row[0], row[1], row[3])
+			continue
+		}
+		o, err := st.output(ctx, m.cluster, proc)
 		if err != nil {
 			return nil, err
 		}
-		st.Check(len(rows) == len(b.asked), "%d of %d jobs of cluster %d are in the history", len(rows), len(b.asked), b.cluster)
-		for proc, row := range rows {
-			id := fmt.Sprintf("%d.%d", b.cluster, proc)
-			if row[0] != strconv.Itoa(completed) || row[1] != "0" || row[3] != "1" {
-				st.Check(false, "job %s: JobStatus %s, ExitCode %s, NumJobStarts %s", id, row[0], row[1], row[3])
-				continue
-			}
-			o, err := st.output(ctx, b.cluster, proc)
-			if err != nil {
-				return nil, err
-			}
-			slice, err := gpu.ParseMiB(row[2])
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, run{id: id, gpu: gpus[o.Env["CUDA_VISIBLE_DEVICES"]], slice: slice, out: o})
+		slice, err := gpu.ParseMiB(row[2])
+		if err != nil {
+			return nil, err
 		}
+		all = append(all, run{id: m.id(proc), gpu: gpus[o.Env["CUDA_VISIBLE_DEVICES"]], slice: slice, out: o})
 	}
-	st.Check(len(all) == smallJobs+largeJobs, "%d jobs ran once and ended with exit code 0", len(all))
+	st.Check(len(all) == len(m.asked), "%d jobs ran once and ended with exit code 0", len(all))
 	return all, nil
 }
 
@@ -292,7 +317,7 @@ func (st *Stage) checkConcurrency(s api.Status, runs []run, mostSeen int) {
 	st.Check(shareBound, "the share count was what bound on some GPU")
 	st.Check(vramBound, "VRAM was what bound on some other GPU")
 	jobs, _ := peak(all)
-	st.Check(jobs > 2*len(s.GPUs), "peak concurrency %d jobs on %d GPUs: %.1f times one job per GPU (most on one GPU: %d)",
+	st.Check(jobs > 3*len(s.GPUs), "peak concurrency %d jobs on %d GPUs: %.1f times one job per GPU (most on one GPU: %d)",
 		jobs, len(s.GPUs), float64(jobs)/float64(len(s.GPUs)), mostSeen)
 }
 

@@ -30,16 +30,32 @@ func overBudget(ctx context.Context, st *Stage) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, beside.release()) }()
-	twin := client(g.UUID, "", "")
-	twin.Program, twin.Arguments = twinJob, "3000"
-	cluster, err := st.submit(ctx, twin)
+	over, err := st.startTwins(ctx, g)
 	if err != nil {
 		return err
 	}
-	if _, err := st.waitClients(ctx, g.Index, 3, 1000); err != nil {
+	if err := st.checkHeld(ctx, over, time.Now()); err != nil {
 		return err
 	}
-	begin := time.Now()
+	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
+		return err
+	}
+	return beside.leave(ctx, "its neighbour runs on")
+}
+
+// startTwins runs a job over its budget beside one client on a GPU.
+func (st *Stage) startTwins(ctx context.Context, g gpu.GPU) (cluster int, err error) {
+	twin := client(g.UUID, "", "")
+	twin.Program, twin.Arguments = twinJob, "3000"
+	if cluster, err = st.submit(ctx, twin); err != nil {
+		return 0, err
+	}
+	_, err = st.waitClients(ctx, g.Index, 3, 1000)
+	return cluster, err
+}
+
+// checkHeld waits until HTCondor holds the twins, with the request to make.
+func (st *Stage) checkHeld(ctx context.Context, cluster int, begin time.Time) error {
 	if err := st.waitJobs(ctx, cluster, held); err != nil {
 		return err
 	}
@@ -50,10 +66,7 @@ func overBudget(ctx context.Context, st *Stage) (err error) {
 	code, sub, reason := rows[0][0], rows[0][1], rows[0][2]
 	st.Check(code == "21" && sub == "76" && strings.Contains(reason, "MiB of 4096 MiB requested: ask for request_vram = "),
 		"two processes of 3000 MiB each in a budget of 4096 MiB: held after %s (%s/%s): %s", time.Since(begin).Round(time.Second), code, sub, reason)
-	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
-		return err
-	}
-	return beside.leave(ctx, "its neighbour runs on")
+	return nil
 }
 
 // removedBusy: HTCondor's signal reaches a job whose clients have left.
