@@ -1,9 +1,12 @@
 package startd
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/store"
@@ -46,12 +49,37 @@ func (f Files) Write(ctx context.Context, n condor.Node, cfg config.Config) (gen
 	if _, err := store.WriteIfChanged(ClosedFile(cfg.Paths), condor.ClosedNode(cfg.Paths.Libexec)); err != nil {
 		return nil, err
 	}
+	// A file that cannot be read has nothing that a starter could find.
+	old, _ := os.ReadFile(cfg.Paths.CondorConfig())
+	text = append(text, earlier(old, text)...)
 	changed, err := store.WriteIfChanged(cfg.Paths.CondorConfig(), text)
 	if changed && err == nil {
 		f.Log.Info("HTCondor configuration written", "file", cfg.Paths.CondorConfig())
 		f.Rewritten()
 	}
 	return text, err
+}
+
+// earlier are the lines of the last configuration that starters look for under the numbers of
+// its slot types, where the next one does not have these. A startd of an earlier plan still
+// runs with them, and its jobs would start without the hook. They stay until the node boots.
+func earlier(last, next []byte) []byte {
+	const comment = "\n# Slot types of earlier plans: their startd may still run.\n"
+	var kept []byte
+	for line := range bytes.Lines(last) {
+		name, _, _ := bytes.Cut(line, []byte(" = "))
+		of, knob, _ := strings.Cut(string(name), ".")
+		has := func(text string) bool { return bytes.Contains(next, []byte("\n"+text)) }
+		switch {
+		case of == "GPUSLOT_HOOK_PREPARE_JOB" && !has(of+" = "),
+			(knob == "STARTER_JOB_HOOK_KEYWORD" || knob == "USER_JOB_WRAPPER") && !has(of+"."):
+			kept = append(kept, line...)
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return append([]byte(comment), kept...)
 }
 
 // ClosedFile keeps HTCondor from offering GPUs by itself on a node that gpuslot has set up,
