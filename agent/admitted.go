@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/admission"
@@ -71,12 +72,12 @@ func (n viewed) CloseNodes(s starter.Starter, held []jobs.Job, leaf string) erro
 
 // Limit limits a job's cgroup where the driver can, and says whether it was
 // told to keep VRAM for it.
-func (n viewed) Limit(ctx context.Context, j jobs.Job, leaf string) (reserved bool) {
-	if !n.v.can.CgroupLimits.Has || j.Budget <= 0 || leaf == "" {
-		return false
+func (n viewed) Limit(ctx context.Context, j jobs.Job, leaf string) (reserved bool, err error) {
+	if can := n.v.can.CgroupLimits; !can.Has || j.Budget <= 0 || leaf == "" {
+		return false, fmt.Errorf("it limits only jobs with a budget in a cgroup of their own, where it can (%s)", can.How)
 	}
-	if !n.limits.Has(j.Starter, j.GPU) {
-		n.limits.Take(ctx, j, leaf)
+	if n.limits.EnforcedBy(j, "", time.Now()) == "" {
+		err = n.limits.Take(ctx, j, leaf)
 	}
-	return n.limits.Has(j.Starter, j.GPU)
+	return n.limits.Has(j.Starter, j.GPU), err
 }

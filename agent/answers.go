@@ -177,7 +177,7 @@ func (a *answers) verify(ctx context.Context, name string) ([]api.Verification, 
 	var targets []gpu.UUID
 	if name == "" {
 		for _, g := range v.plan.GPUs {
-			if g.Shared() {
+			if g.MPS() {
 				targets = append(targets, g.UUID)
 			}
 		}

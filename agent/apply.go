@@ -133,7 +133,10 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	v.problem(reopen(a.pipes, a.access, last.daemons, v.daemons))
 	if errInv == nil && !a.quiescer.Quiet && lost == nil {
 		a.heart.beat()
-		err := a.modes.Return(ctx, inv, func(u gpu.UUID) bool { return daemons.Wants(wanted, u) })
+		err := a.modes.Return(ctx, inv, func(u gpu.UUID) bool {
+			g, ok := v.plan.Find(u)
+			return daemons.Wants(wanted, u) || ok && g.NeedsLimits()
+		})
 		returned = err == nil
 		v.problem(err)
 	}

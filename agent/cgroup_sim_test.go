@@ -47,22 +47,26 @@ type simulatedCgroups struct {
 }
 
 // TestCgroupsSimulated: jobs of several processes, on both back-ends of the driver.
-func TestCgroupsSimulated(t *testing.T) {
+func TestCgroupsSimulated(t *testing.T) { onSimulatedCgroups(t, "", (*simulatedCgroups).life) }
+
+// onSimulatedCgroups lets a test do something on both back-ends, with this configuration.
+func onSimulatedCgroups(t *testing.T, text string, do func(*simulatedCgroups)) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: cgroups and limits are root's")
 	}
 	if dir := os.Getenv(cgroupNode); dir != "" {
-		newSimulatedCgroups(t, dir, os.Getenv("GPUSLOT_TEST_BACKEND")).life()
+		do(newSimulatedCgroups(t, dir, os.Getenv("GPUSLOT_TEST_BACKEND"), text))
 		return
 	}
-	mount := cgroup2Mount(t)
+	mount, name := cgroup2Mount(t), t.Name()
 	for _, backend := range []string{"dmem", "misc"} {
 		t.Run(backend, func(t *testing.T) {
 			n := sim.NewVariant(t, "615", "RTXPRO6000")
 			if out, code := n.Run(t.Context(), filepath.Join(n.Dir, "bin/simgpu"), "cgroups", backend, mount); code != 0 {
 				t.Fatal(out)
 			}
-			cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestCgroupsSimulated$", "-test.v", "-test.count=1")
+			cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+name+"$", "-test.v", "-test.count=1")
 			cmd.Env = append(n.Env(), cgroupNode+"="+n.Dir, "GPUSLOT_TEST_BACKEND="+backend)
 			out, err := cmd.CombinedOutput()
 			t.Logf("%s", out)
@@ -95,7 +99,7 @@ func cgroup2Mount(t *testing.T) string {
 	return ""
 }
 
-func newSimulatedCgroups(t *testing.T, dir, backend string) *simulatedCgroups {
+func newSimulatedCgroups(t *testing.T, dir, backend, sharing string) *simulatedCgroups {
 	t.Helper()
 	s := &simulatedCgroups{t: t, dir: dir, proc: newFakeProc(t), mount: cgroup2Mount(t)}
 	s.own = fmt.Sprintf("/agent-test-%d", os.Getpid())
@@ -118,7 +122,7 @@ func newSimulatedCgroups(t *testing.T, dir, backend string) *simulatedCgroups {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(run) })
-	text := fmt.Sprintf("[paths]\nrun = %q\nstate = %q\n[metrics]\nlisten = \"\"\n", run+"/r", run+"/s")
+	text := fmt.Sprintf("[paths]\nrun = %q\nstate = %q\n[metrics]\nlisten = \"\"\n", run+"/r", run+"/s") + sharing
 	for _, err := range []error{os.MkdirAll(filepath.Join(sys, "fs/cgroup"), 0o755), os.WriteFile(toml, []byte(text), 0o644),
 		os.WriteFile(filepath.Join(sys, "fs/cgroup/cgroup.controllers"), []byte("cpu memory "+backend+"\n"), 0o644)} {
 		if err != nil {
@@ -241,6 +245,14 @@ func (s *simulatedCgroups) admit(pid int, slot string, mib int64) starter.Starte
 		s.t.Fatalf("%+v %s", reply.Refusal, reply.Error)
 	}
 	return st
+}
+
+// simgpu changes the simulated node.
+func (s *simulatedCgroups) simgpu(args ...string) {
+	s.t.Helper()
+	if out, err := exec.CommandContext(s.t.Context(), s.dir+"/bin/simgpu", args...).CombinedOutput(); err != nil {
+		s.t.Fatalf("simgpu %v: %s", args, out)
+	}
 }
 
 // life is that of two jobs: one of two processes, which ends without a word,

@@ -121,7 +121,7 @@ func (s *settler) settle(ctx context.Context, slots []condor.Slot) (settled bool
 		},
 		Admitted: func(u gpu.UUID, uid uint32) bool {
 			g, ok := v.plan.Find(u)
-			return !ok || !g.Shared() || s.access.Has(u, uid)
+			return !ok || !g.MPS() || s.access.Has(u, uid)
 		},
 	}
 	if v.plan.Observe {

@@ -69,8 +69,11 @@ func (n *node) judge(v *view, now time.Time) (reasons map[gpu.UUID]string, held 
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
-		if g.Alone() {
+		switch {
+		case g.Alone():
 			reasons[g.UUID] = gpus.Alone(g, now)
+		case g.NeedsLimits():
+			reasons[g.UUID] = gpus.Seen(g.UUID, now).Reason(now, v.config.Health.MaxAge)
 		}
 		held[g.UUID] = len(n.closedBy(g)) > 0
 	}

@@ -34,8 +34,8 @@ func (m *planner) plan(v *view, inv gpu.Inventory, start time.Time) {
 	if err == nil {
 		p = m.elastic.Follow(p, m.before.plan, start)
 	}
-	if err == nil && v.can.Tried {
-		err = p.Check(v.can.MPS)
+	if err == nil {
+		err = p.Check(v.can.MPS, v.can.CgroupLimits)
 	}
 	if err == nil {
 		var inForce *plan.Plan

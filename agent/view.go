@@ -194,6 +194,12 @@ func (v *view) wantsToObserve() bool {
 	return v.plan.Observe || !v.planned && v.next.For(v.host(), gpu.GPU{}).Mode == config.ModeObserve
 }
 
+// hasMPS says whether a GPU of the plan has a control daemon.
+func (v *view) hasMPS(u gpu.UUID) bool {
+	g, ok := v.plan.Find(u)
+	return ok && g.MPS()
+}
+
 // shared says whether a GPU of the plan is shared.
 func (v *view) shared(u gpu.UUID) bool {
 	g, ok := v.plan.Find(u)
@@ -226,7 +232,7 @@ func (v *view) startWord(enforced bool) string {
 	switch {
 	case !v.config.HTCondor.Supervise || v.plan.Observe:
 		return ""
-	case v.isolation().Divided() && enforced:
+	case v.isolation().Divided() && enforced, slices.ContainsFunc(v.plan.GPUs, plan.GPU.NeedsLimits):
 		return api.StartRequired
 	case v.can.CgroupLimits.Has:
 		return api.StartAsked

@@ -79,9 +79,9 @@ type Device struct {
 	Memory     gpu.MiB
 	Capability gpu.ComputeCapability
 	// Shared: a slot type of its own with Shares ids; otherwise the GPU joins
-	// the slot type of the whole GPUs.
-	Shared bool
-	Shares int
+	// the slot type of the whole GPUs. WithoutMPS: its jobs get no pipe directory.
+	Shared, WithoutMPS bool
+	Shares             int
 	// Elastic: a shared GPU that whole jobs get at times, by a slot type of the group.
 	Elastic bool
 	// Pool is the VRAM given out in budgets.

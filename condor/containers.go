@@ -34,7 +34,7 @@ func (t *text) containers(n Node) {
 	t.comment("Docker universe: the pipe directory of the slot's GPU as a volume. A site that sets",
 		"DOCKER_MOUNT_VOLUMES itself adds $(GPUSLOT_VOLUMES) to it.")
 	var volumes []string
-	for i, d := range n.shared() {
+	for i, d := range n.devices(func(d Device) bool { return d.Shared && !d.WithoutMPS }) {
 		name := fmt.Sprintf("GPUSLOT%d", i)
 		volumes = append(volumes, name)
 		t.set("DOCKER_VOLUME_DIR_"+name, "%s", root+string(d.UUID))

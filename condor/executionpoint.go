@@ -232,7 +232,7 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 			t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", st.number), "GPU_DEVICE_ORDINAL=/(CUDA|OCL)//")
 		}
 		shared := onGPUs && !st.alone && !st.whole
-		if shared && len(st.devices) > 0 {
+		if shared && !st.withoutMPS && len(st.devices) > 0 {
 			t.set(fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", st.number), "$(GPUSLOT_ENVIRONMENT)")
 		}
 		if n.Supervise && shared || n.supervisesAll() {

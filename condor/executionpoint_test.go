@@ -101,6 +101,35 @@ func TestSlotTypesOfADifferentKind(t *testing.T) {
 	}
 }
 
+// TestWithoutMPS: a GPU without a control daemon has a slot type of its own, whose jobs get no pipe
+// directory.
+func TestWithoutMPS(t *testing.T) {
+	sliced := v100s(1)
+	sliced.WithoutMPS = true
+	n := exampleNode(v100s(0), sliced)
+	n.Supervise, n.Docker = true, true
+	text, err := ExecutionPoint(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, ok := SlotTypeOf(n, sliced.UUID)
+	if other, _ := SlotTypeOf(n, uuid(0)); !ok || own == other {
+		t.Fatalf("slot types %d and %d", own, other)
+	}
+	for line, want := range map[string]bool{
+		fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", own):                      false,
+		fmt.Sprintf("slot_type_%d.ENVIRONMENT_FOR_AssignedGPUs", own-1):                    true,
+		fmt.Sprintf("slot_type_%d.USER_JOB_WRAPPER = /usr/libexec/gpuslot/supervise", own): true,
+		fmt.Sprintf("slot_type_%d.STARTER_JOB_HOOK_KEYWORD = GPUSLOT", own):                true,
+		"DOCKER_VOLUME_DIR_GPUSLOT0 = /run/gpuslot/mps/" + string(uuid(0)):                 true,
+		"DOCKER_VOLUME_DIR_GPUSLOT1":                                                       false,
+	} {
+		if got := strings.Contains(string(text), line); got != want {
+			t.Errorf("%s: %t", line, got)
+		}
+	}
+}
+
 // TestConstraints: a comma would end the constraint on a slot's GPUs, and the slot would have none.
 func TestConstraints(t *testing.T) {
 	for name, n := range examples() {

@@ -23,8 +23,8 @@ type slotType struct {
 	share Share
 	// single: each slot has one device, and the type as many slots as devices.
 	single bool
-	// alone: the jobs have the device to themselves, without a control daemon.
-	alone bool
+	// alone: the jobs have the device to themselves, withoutMPS: they share it, without a control daemon.
+	alone, withoutMPS bool
 	// whole: it holds all GPUs that jobs have whole; elastic: those that they have at times.
 	whole, elastic bool
 	// ahead: the hook alone says which MIG device the job gets.
@@ -208,8 +208,9 @@ func sharedType(n Node, d Device) slotType {
 		share:  d.Share,
 		single: true,
 
-		devices: []Device{d},
-		start:   []string{"TARGET.RequestGPUs =?= 1"},
+		devices:    []Device{d},
+		withoutMPS: d.WithoutMPS,
+		start:      []string{"TARGET.RequestGPUs =?= 1"},
 
 		threads: d.mostThreads(),
 	}

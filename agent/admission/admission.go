@@ -64,8 +64,9 @@ type Cgroups interface {
 	Starts(c starter.Caller) error
 	// CloseNodes closes the device nodes of MIG devices that a job does not have.
 	CloseNodes(s starter.Starter, held []jobs.Job, leaf string) error
-	// Limit limits a job's VRAM, and says whether the driver keeps as much for it.
-	Limit(ctx context.Context, j jobs.Job, leaf string) (reserved bool)
+	// Limit limits a job's VRAM, and says whether the driver keeps as much for it. An error
+	// says why no limit was read back.
+	Limit(ctx context.Context, j jobs.Job, leaf string) (reserved bool, err error)
 }
 
 // Access is who may open which pipe directory; access.List is the real one.

@@ -36,7 +36,7 @@ func (p *Preparer) admit(
 	if g != nil {
 		gpus = []gpu.UUID{g.UUID}
 		s.Health, s.Common = n.GPUs.Health(g, c.Starter.Started, now), n.Accounts[g.Tenancy.User]
-		if s.Health.Closed == "" && g.Tenancy.Policy != config.TenancyMultiUser {
+		if g.MPS() && s.Health.Closed == "" && g.Tenancy.Policy != config.TenancyMultiUser {
 			s.Stranger = p.Access.Stranger(ctx, g.UUID, c.UID, s.Health.Checked, p.Sweep)
 		}
 	}
@@ -68,7 +68,7 @@ func (p *Preparer) admit(
 		p.Entered()
 		return enter
 	})
-	if g != nil {
+	if g != nil && g.MPS() {
 		did.shared = g.UUID
 	}
 	if refusal = p.settle(s, c, did, refusal); refusal != nil {
@@ -196,7 +196,7 @@ func (p *Preparer) refused(running *jobs.View, c starter.Caller, g *plan.GPU, r 
 
 // entered is what an admission leaves to do after the job table's lock was given back.
 type entered struct {
-	// shared is the shared GPU whose pipe directory opens; empty for other jobs.
+	// shared is the GPU with MPS whose pipe directory opens; empty for other jobs.
 	shared gpu.UUID
 	// undo takes back the partition that the job took now; nil where it took none.
 	undo func()

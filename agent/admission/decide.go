@@ -56,6 +56,10 @@ func Decide(s State, c starter.Caller, job *api.Job) (*api.Grant, *api.Refusal) 
 		}
 		return s.grantWhole(whole), nil
 	}
+	if g.NeedsLimits() && job.Docker {
+		return nil, api.Refuse(api.CodeBadRequest, fmt.Sprintf("%s limits the VRAM of a job's own cgroup, and a docker "+
+			"universe job runs in none of HTCondor's: use container_image without universe = docker", g.UUID))
+	}
 	budget, refusal := s.budget(g, job)
 	if refusal != nil {
 		return nil, refusal

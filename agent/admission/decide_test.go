@@ -172,6 +172,16 @@ func TestDecideGrants(t *testing.T) {
 				"GPUSLOT_BIND": "/run/gpuslot/mps/" + string(uuid(0)),
 			},
 			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.50"}}},
+		// Without MPS nothing of MPS is in the environment, and the daemon's health does not count.
+		{"time slices", []string{string(uuid(0))}, 4096, func(s *State) {
+			s.Plan.GPUs[0].Mode, s.Plan.GPUs[0].Threads = config.ModeTimeSlice, plan.Threads{Policy: config.ThreadsEqual}
+			s.Health = Health{ByDriver: true, CgroupLimits: true}
+		}, api.Grant{EnforcedBy: jobs.EnforcedByCgroup,
+			Environment: map[string]string{
+				"CUDA_VISIBLE_DEVICES": string(uuid(0)), "GPUSLOT_GPU": string(uuid(0)), "GPUSLOT_VRAM_MIB": "4096",
+				"GPUSLOT_ENFORCED_BY": "cgroup",
+			},
+			Defaults: map[string]string{"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "1.00"}}},
 		{"whole", []string{string(uuid(1))}, 32768, nil, api.Grant{EnforcedBy: jobs.EnforcedByWhole,
 			Environment: map[string]string{"CUDA_VISIBLE_DEVICES": string(uuid(1)), "GPUSLOT_GPU": string(uuid(1)),
 				"GPUSLOT_VRAM_MIB": "32768", "GPUSLOT_ENFORCED_BY": "whole"}}},
@@ -202,6 +212,20 @@ func TestDecideGrants(t *testing.T) {
 				t.Errorf("grant (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestDecideDocker: nothing limits a docker universe job where only its cgroup would.
+func TestDecideDocker(t *testing.T) {
+	alice := starter.Caller{UID: 1000, Hook: true, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}}
+	job := &api.Job{AssignedGPUs: []string{string(uuid(0))}, ProvisionedVRAM: vram(4096), Docker: true}
+	s := admitState()
+	if _, r := Decide(s, alice, job); r != nil {
+		t.Errorf("with MPS: %s", r.Reason)
+	}
+	s.Plan.GPUs[0].Mode, s.Health = config.ModeTimeSlice, Health{ByDriver: true, CgroupLimits: true}
+	if _, r := Decide(s, alice, job); r == nil || r.Code != api.CodeBadRequest || !strings.Contains(r.Reason, "docker") {
+		t.Errorf("%+v", r)
 	}
 }
 

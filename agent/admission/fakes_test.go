@@ -151,10 +151,11 @@ type node struct {
 	closed map[gpu.UUID]string
 	// taken are GPUs on which a process computes without a job.
 	taken map[gpu.UUID]string
-	// cgroupRefuses is why no job may start, closeFails why device nodes cannot be closed;
-	// limited are the cgroups that got limits, nodesOf those that got their device nodes.
-	cgroupRefuses, closeFails error
-	limited, nodesOf          []string
+	// cgroupRefuses is why no job may start, closeFails why device nodes cannot be closed,
+	// limitFails why the driver limits no job; limited are the cgroups that got limits, nodesOf
+	// those that got their device nodes.
+	cgroupRefuses, closeFails, limitFails error
+	limited, nodesOf                      []string
 
 	mu      sync.Mutex
 	events  []history.Event
@@ -213,9 +214,9 @@ func (n *node) CloseNodes(_ starter.Starter, _ []jobs.Job, leaf string) error {
 	return n.closeFails
 }
 
-func (n *node) Limit(_ context.Context, _ jobs.Job, leaf string) (reserved bool) {
+func (n *node) Limit(_ context.Context, _ jobs.Job, leaf string) (reserved bool, err error) {
 	n.limited = append(n.limited, leaf)
-	return true
+	return n.limitFails == nil, n.limitFails
 }
 
 func (n *node) Event(e history.Event) {

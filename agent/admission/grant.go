@@ -16,20 +16,25 @@ import (
 // grantShared is the job's slice, in NVIDIA's and our variables.
 func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Grant {
 	enforced := Enforcement(g.LargestRequest, budget, s.Health)
+	if g.NeedsLimits() {
+		enforced = jobs.EnforcedByCgroup // before its program runs; see Preparer.Start
+	}
 	mib := strconv.FormatInt(int64(budget), 10)
 	env := map[string]string{
-		"CUDA_VISIBLE_DEVICES":             string(g.UUID),
-		"CUDA_MPS_PIPE_DIRECTORY":          s.Pipes + "/" + string(g.UUID),
-		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=" + mib + "M",
-		"GPUSLOT_GPU":                      string(g.UUID),
-		"GPUSLOT_VRAM_MIB":                 mib,
-		"GPUSLOT_ENFORCED_BY":              enforced,
-		condor.BindVariable:                s.bind(g.UUID),
+		"CUDA_VISIBLE_DEVICES": string(g.UUID),
+		"GPUSLOT_GPU":          string(g.UUID),
+		"GPUSLOT_VRAM_MIB":     mib,
+		"GPUSLOT_ENFORCED_BY":  enforced,
+	}
+	if g.MPS() {
+		env["CUDA_MPS_PIPE_DIRECTORY"] = s.Pipes + "/" + string(g.UUID)
+		env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = "0=" + mib + "M"
+		env[condor.BindVariable] = s.bind(g.UUID)
 	}
 	switch {
 	case g.Partitioned():
 		env[mps.PartitionVariable] = s.Partition // thread percentages are ignored beside it
-	case threads < 100:
+	case g.MPS() && threads < 100:
 		env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = percentText(threads)
 	}
 	total := g.Memory
@@ -87,13 +92,14 @@ func (s State) deviceOf(u gpu.UUID) gpu.UUID {
 	return u
 }
 
-// Enforcement says what holds a job to its budget on a shared GPU, in the words of jobs.EnforcedBy….
+// Enforcement says what holds a job to its budget on a shared GPU, in the words of jobs.EnforcedBy…, where its
+// cgroup has no limit.
 // The daemon's limit does if it is not above the budget, the server was started under it, and a
 // probe has shown that other accounts cannot change it (on driver 535 they can). Sampling holds
 // where the GPU's processes are seen.
 func Enforcement(limit, budget gpu.MiB, h Health) string {
 	switch {
-	case h.PrivilegeChecks && budget >= limit && !h.Stale:
+	case !h.ByDriver && h.PrivilegeChecks && budget >= limit && !h.Stale:
 		return jobs.EnforcedByDaemon
 	case h.Watched:
 		return jobs.EnforcedByWatch

@@ -8,7 +8,7 @@ import (
 	"github.com/gpuslot/gpuslot/mps"
 )
 
-// Health is what is known of one shared GPU's control daemon.
+// Health is what is known of one shared GPU, and of its control daemon.
 type Health struct {
 	// Closed says why the GPU takes no new jobs, and what to do; empty if nothing does.
 	Closed string
@@ -29,6 +29,8 @@ type Health struct {
 	// Unlisted is how much of the pool is in use by no process that NVML lists, and in no
 	// budget.
 	Unlisted gpu.MiB
+	// ByDriver: the GPU has no control daemon. The driver alone holds jobs to their budgets.
+	ByDriver bool
 	// CgroupLimits: the cgroups of its jobs get limits, as far as is known.
 	CgroupLimits bool
 }
@@ -38,6 +40,8 @@ func (h Health) Reason(now time.Time, most time.Duration) string {
 	switch {
 	case h.Closed != "":
 		return h.Closed
+	case h.ByDriver:
+		return ""
 	case h.Checked.At.IsZero():
 		return "its control daemon has not proven its health yet: look at gpuslot status"
 	case h.Check != nil:

@@ -10,7 +10,8 @@ import (
 
 // Start puts the limits of a caller's cgroup in force: the VRAM that the driver
 // holds a job to, and the device nodes of MIG devices that it may open. The caller
-// is the job's supervisor, which HTCondor started in that cgroup.
+// is the job's supervisor, which HTCondor started in that cgroup. Where nothing else
+// holds the job to its budget it starts with its limit, or not at all.
 func (p *Preparer) Start(ctx context.Context, c starter.Caller) api.Reply {
 	if c.Starter.PID == 0 {
 		return api.Reply{Error: "the caller is not below its slot's condor_starter: " +
@@ -33,13 +34,21 @@ func (p *Preparer) Start(ctx context.Context, c starter.Caller) api.Reply {
 	}
 	out := &api.Started{}
 	for _, j := range held {
-		if g, ok := n.Plan.Find(j.GPU); !ok || !g.Shared() {
+		g, ok := n.Plan.Find(j.GPU)
+		if !ok || !g.Shared() {
 			continue
 		}
 		out.Supervise = true
-		if !c.Leaf.Login {
-			out.Reserved = n.Cgroups.Limit(ctx, j, c.Leaf.Path) || out.Reserved
+		if c.Leaf.Login {
+			continue
 		}
+		reserved, err := n.Cgroups.Limit(ctx, j, c.Leaf.Path)
+		if err != nil && g.NeedsLimits() {
+			p.Changed()
+			return api.Reply{Refusal: api.Refuse(api.CodeClosed, fmt.Sprintf("the driver does not limit the job's VRAM on "+
+				"%s: %v: look at gpuslot status on the node", j.GPU, err))}
+		}
+		out.Reserved = reserved || out.Reserved
 	}
 	if err := n.Cgroups.CloseNodes(c.Starter, held, c.Leaf.Path); err != nil {
 		return api.Reply{Refusal: api.Refuse(api.CodeClosed, fmt.Sprintf(

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/test/proctree"
@@ -42,6 +43,32 @@ func TestStart(t *testing.T) {
 	}
 	if reply := n.Start(t.Context(), starter.Caller{UID: 1000, PID: 200}); reply.Error == "" {
 		t.Errorf("below no starter: %+v", reply)
+	}
+}
+
+// TestStartNeedsLimit: where only the driver holds a job to its budget it starts with its limit, or
+// not at all. The pipe directory is opened to nobody.
+func TestStartNeedsLimit(t *testing.T) {
+	n := newNode(t)
+	s := n.starter(100, "slot1_1")
+	n.grant(s, 1000, "alice", uuid(0), 4096)
+	n.proc.Add(proctree.Process{PID: 200, Parent: s.PID, Comm: "wrap", UID: 1000, Cgroup: proctree.CgroupOf("slot1_1")})
+	supervisor, err := n.view.Identify(1000, 200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.limitFails = errors.New("not supported")
+	if reply := n.Start(t.Context(), supervisor); reply.Started == nil || reply.Started.Reserved {
+		t.Errorf("with MPS: %+v", reply)
+	}
+	n.now().Plan.GPUs[0].Mode = config.ModeTimeSlice
+	r := n.Start(t.Context(), supervisor).Refusal
+	if r == nil || r.Code != api.CodeClosed || !strings.Contains(r.Reason, "not supported") {
+		t.Errorf("without its limit it starts: %+v", r)
+	}
+	n.limitFails = nil
+	if reply := n.Start(t.Context(), supervisor); reply.Started == nil || !reply.Started.Reserved {
+		t.Errorf("with its limit: %+v", reply)
 	}
 }
 

@@ -66,17 +66,18 @@ func (c *Limits) Round(ctx context.Context, now Conditions) {
 			continue
 		}
 		if leaf := c.processes.JobCgroup(j.Starter); leaf != "" {
-			c.Take(ctx, j, leaf)
+			_ = c.Take(ctx, j, leaf) // it is in the warnings
 		}
 	}
 }
 
-// Take limits one job, whose cgroup is named by its path below the mount. What goes wrong
-// is in the log and the warnings, and the next round tries again.
-func (c *Limits) Take(ctx context.Context, j jobs.Job, leaf string) {
+// Take limits one job, whose cgroup is named by its path below the mount. It returns once the
+// limit was read back. What goes wrong is in the log and the warnings, too, and the next round
+// tries again.
+func (c *Limits) Take(ctx context.Context, j jobs.Job, leaf string) error {
 	path, err := starter.CgroupsAbove(c.root, leaf)
 	if err != nil {
-		return // it has ended already
+		return err // it has ended already
 	}
 	l := limit{reservation: reservation{
 		GPU: j.GPU, Starter: j.Starter, Job: j.ID, Hard: j.Budget, Soft: j.Budget, Path: path,
@@ -84,16 +85,17 @@ func (c *Limits) Take(ctx context.Context, j jobs.Job, leaf string) {
 	got, err := c.set(ctx, l, time.Now())
 	if err != nil {
 		c.failed(l, err)
-		return
+		return err
 	}
 	c.complain(l.GPU, "")
 	c.metrics.CgroupLimited(l.GPU, got.Used > 0)
 	if got.Used > 0 {
 		c.log.Warn("a job used the GPU before its cgroup was limited",
 			append(l.names(), "mib", int64(got.Used.MiB()))...)
-		return
+		return nil
 	}
 	c.log.Info("the cgroup of a job was limited", append(l.names(), "mib", int64(l.Hard))...)
+	return nil
 }
 
 // failed says why a job has no limit: once, as long as the reason stays.

@@ -99,8 +99,10 @@ type Limits struct {
 	// lost is why reservations of an earlier agent are not known, refused why none can
 	// be kept: the file with those could not be put aside.
 	lost, refused error
-	// unlimited is why jobs of a GPU have no limit, stuck what cannot be repaired.
+	// unlimited is why jobs of a GPU have no limit, failedAt when a job last had none, stuck what
+	// cannot be repaired.
 	unlimited map[gpu.UUID]string
+	failedAt  map[gpu.UUID]time.Time
 	stuck     map[jobs.Key]string
 	// outside are jobs of which the last sample shows a process on the GPU that their limit
 	// does not bind.
@@ -112,8 +114,8 @@ func NewLimits(o Options) *Limits {
 	return &Limits{
 		driver: o.Driver, jobs: o.Jobs, processes: o.Processes, cgroups: o.Cgroups, metrics: o.Metrics, log: o.Log,
 		root: o.Root, file: o.File, wake: make(chan struct{}, 1),
-		by: map[jobs.Key]limit{}, unlimited: map[gpu.UUID]string{}, stuck: map[jobs.Key]string{},
-		outside: map[jobs.Key]bool{},
+		by: map[jobs.Key]limit{}, unlimited: map[gpu.UUID]string{}, failedAt: map[gpu.UUID]time.Time{},
+		stuck: map[jobs.Key]string{}, outside: map[jobs.Key]bool{},
 	}
 }
 
@@ -203,7 +205,7 @@ func (c *Limits) complain(u gpu.UUID, why string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.unlimited[u]
-	c.unlimited[u] = why
+	c.unlimited[u], c.failedAt[u] = why, time.Now()
 	return why != "" && why != was
 }
 
@@ -216,11 +218,15 @@ func (c *Limits) stick(l limit, why string) bool {
 	return why != was
 }
 
-// Works says that nothing keeps a GPU's jobs from their limits, as far as is known.
-func (c *Limits) Works(u gpu.UUID) bool {
+// Unlimited is why jobs of a GPU have no limit, and when that was last so; empty if nothing keeps
+// them from it, as far as is known.
+func (c *Limits) Unlimited(u gpu.UUID) (why string, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.driver != nil && c.unlimited[u] == ""
+	if c.driver == nil {
+		return "nothing can limit cgroups", time.Time{}
+	}
+	return c.unlimited[u], c.failedAt[u]
 }
 
 // Warnings say which budgets are not held by limits, and which reservations stay behind.

@@ -212,7 +212,7 @@ func TestLimitRefused(t *testing.T) {
 			if all := c.warnings(); !strings.Contains(all, "not held by limits of cgroups") || !strings.Contains(all, tt.says) {
 				t.Errorf("warnings: %s", all)
 			}
-			if c.Works(uuid(0)) {
+			if why, at := c.Unlimited(uuid(0)); why == "" || at.IsZero() {
 				t.Error("the next job takes the whole GPU for its budget")
 			}
 			c.driver.Is(cgroups.Mood{})

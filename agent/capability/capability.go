@@ -140,7 +140,9 @@ func (p *Prober) Next(ctx context.Context, last Set, program string, round uint6
 	next.program, next.round = id, round
 	next.MPS, next.Err = p.Probe(ctx, program)
 	next.Tried = next.Err == nil
-	if next.Tried {
+	if !next.Tried {
+		next.MPS = mps.Capabilities{} // a part of a trial claims nothing
+	} else {
 		p.Log.Info("control daemon probed", "can", next.MPS.String(), "version", next.MPS.Version)
 	}
 	return next

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -114,6 +115,19 @@ func TestMissing(t *testing.T) {
 	for name, text := range missingText {
 		if !strings.HasSuffix(text, ".") || !strings.Contains(strings.ToLower(text), "driver ") {
 			t.Errorf("%s: %q does not say what would bring it", name, text)
+		}
+	}
+}
+
+// TestMissingWithoutMPS: what a control daemon lacks, or that there is none, concerns no GPU in time slices.
+func TestMissingWithoutMPS(t *testing.T) {
+	sliced := plan.Plan{GPUs: []plan.GPU{{Mode: config.ModeTimeSlice}, {Mode: config.ModeWhole}}}
+	for _, s := range []Set{{Err: errors.New("not installed")}, {Tried: true}} {
+		if got := s.Missing(sliced); len(got) > 0 {
+			t.Errorf("%q", got)
+		}
+		if got := s.Missing(plan.Plan{GPUs: append(sliced.GPUs, plan.GPU{Mode: config.ModeMPS})}); len(got) == 0 {
+			t.Error("nothing is said beside a GPU with MPS")
 		}
 	}
 }

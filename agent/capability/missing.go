@@ -14,6 +14,9 @@ const staticPartitions = "static-partitions"
 // what would bring it. A capability that the plan does not use has one, too.
 func (c Set) Missing(p plan.Plan) []string {
 	var out []string
+	if slices.ContainsFunc(p.GPUs, plan.GPU.NeedsLimits) && !slices.ContainsFunc(p.GPUs, plan.GPU.MPS) {
+		return nil // no budget rests on a control daemon
+	}
 	if !c.Tried {
 		if c.Err != nil {
 			out = append(out, fmt.Sprintf("What the control daemon can do is not known, so no budget counts as "+

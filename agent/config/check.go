@@ -27,7 +27,7 @@ func (d *draft) check() {
 			d.checkLargest(p)
 		}
 		d.checkTenant(p)
-		d.checkOneStartd(p)
+		d.checkMode(p)
 		d.adviseTable(p)
 	}
 }

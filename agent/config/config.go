@@ -272,10 +272,13 @@ type Mode string
 // The sharing modes. ModeChoose leaves the choice among the others to the plan,
 // which knows the hardware; no planned GPU has it.
 const (
-	ModeMPS    Mode = "mps"
-	ModeWhole  Mode = "whole"
-	ModeMIG    Mode = "mig"
-	ModeChoose Mode = "choose"
+	ModeMPS Mode = "mps"
+	// ModeTimeSlice shares a GPU without MPS: the driver gives it to the processes by turns,
+	// and limits the VRAM of each job's cgroup.
+	ModeTimeSlice Mode = "time-slice"
+	ModeWhole     Mode = "whole"
+	ModeMIG       Mode = "mig"
+	ModeChoose    Mode = "choose"
 	// ModeElastic is mps or whole by turns; the plan says which.
 	ModeElastic Mode = "elastic"
 	// ModeObserve leaves the whole node as it is and looks on.
@@ -303,6 +306,8 @@ type Settings struct {
 	// ComputeMode is the mode wanted while the GPU is shared; empty leaves it alone.
 	ComputeMode gpu.ComputeMode
 	Tenancy     Tenancy
+	// TenancyFrom names the table that set Tenancy ("defaults" if none did).
+	TenancyFrom string
 	// Tenant is what the jobs on one GPU must have in common at one time.
 	Tenant TenantKey
 	// ClientsPerShare caps the MPS clients of one job; 0 lets the plan divide

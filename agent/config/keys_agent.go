@@ -50,7 +50,7 @@ func agentKeys() []Key {
 			Meaning: "Whether jobs on shared GPUs run below `gpuslot-condor supervise`, as HTCondor's job wrapper. Their MPS " +
 				"clients then leave before a signal ends them; otherwise their neighbours may end too. A job that ends " +
 				"over its budget stays until HTCondor holds it. On a node with MIG devices all jobs start through it, so" +
-				" that they cannot open the device nodes of others.",
+				" that they cannot open the device nodes of others. `mode = \"time-slice\"` needs it.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.HTCondor.Supervise)(readBool(v)) }},
 		{Table: "htcondor", Name: "job_wrapper", Type: "an absolute path", Default: `""`,
 			Meaning: "The site's own job wrapper (the former value of `USER_JOB_WRAPPER`), which `supervise` then starts. " +

@@ -115,12 +115,17 @@ func readLargeAfter(v any) (time.Duration, string) {
 	return d, p
 }
 
-// checkOneStartd refuses elastic GPUs where each GPU has a startd of its own: the slot
-// of their whole jobs is one for all.
-func (d *draft) checkOneStartd(p placed) {
-	if m := p.table.mode; m != nil && *m == ModeElastic && d.HTCondor.Layout == LayoutStartdPerGPU {
-		key := below(p.key, "mode")
+// checkMode refuses elastic GPUs where each GPU has a startd of its own, because the slot of
+// their whole jobs is one for all, and time slices where jobs do not ask for their limits.
+func (d *draft) checkMode(p placed) {
+	key := below(p.key, "mode")
+	switch m := p.table.mode; {
+	case m == nil:
+	case *m == ModeElastic && d.HTCondor.Layout == LayoutStartdPerGPU:
 		d.bad(key, d.value(key), "elastic GPUs need one startd for all of them; write htcondor.layout = %q", LayoutOneStartd)
+	case *m == ModeTimeSlice && !d.HTCondor.Supervise:
+		d.bad(key, d.value(key), "jobs get their VRAM limits from supervise, before their programs run; write "+
+			"htcondor.supervise = true")
 	}
 }
 

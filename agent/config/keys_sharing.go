@@ -30,8 +30,12 @@ const auto = "auto"
 
 func sharingKeys() []Key {
 	return []Key{
-		{Table: "sharing", Name: "mode", Type: `"mps", "whole", "elastic", "mig", "observe" or "choose"`, Default: `"mps"`,
-			Meaning: "How jobs get the GPU. `mps`: several jobs share it through its own MPS control daemon. `whole`: one job" +
+		{Table: "sharing", Name: "mode", Default: `"mps"`,
+			Type: `"mps", "time-slice", "whole", "elastic", "mig", "observe" or "choose"`,
+			Meaning: "How jobs get the GPU. `mps`: several jobs share it through its own MPS control daemon. " +
+				"`time-slice`: several jobs share it in turns, without MPS, and the driver limits the VRAM of each job's " +
+				"cgroup. The fault of one job ends no other (driver 615 or newer, and cgroup v2 with the controller dmem or " +
+				"misc; not on MIG devices). `whole`: one job" +
 				" at a time has it. `elastic`: either, in turns, as jobs wait (`[elastic]`). `mig`: it is divided into " +
 				"MIG devices, each for one job at a time. `observe`: gpuslot changes nothing, neither on the GPUs nor in" +
 				" HTCondor, and records what the jobs use (all GPUs of a node or none; operations.md, Observe first). " +
@@ -75,14 +79,16 @@ func sharingKeys() []Key {
 			Default: `"exclusive-process"`,
 			Meaning: "The compute mode of a shared GPU. It is restored when gpuslot stops sharing the GPU. With `exclusive-" +
 				"process` the GPU accepts only the MPS server, so a job that drops its pipe directory gets no GPU. With " +
-				"`default` such a job gets the GPU without a limit. With `keep` the mode is not changed.",
+				"`default` such a job gets the GPU without a limit. With `keep` the mode is not changed. " +
+				"With `mode = \"time-slice\"` it is always `default`.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.computeMode)(readComputeMode(v)) }},
 		{Table: "sharing", Name: "tenancy", Type: `"one-at-a-time", "common:<user>" or "multi-user"`,
 			Default: `"one-at-a-time"`,
 			Meaning: "Whose jobs share a GPU at one time; MPS serves one account, and the others wait. `one-at-a-time` " +
 				"accepts only the account that holds the GPU now. `common:<user>` means that all jobs run as that one " +
 				"account, without isolation between them. `multi-user` runs control daemons whose server runs as root " +
-				"and serves all accounts at once. They then share its faults and its log (driver 555 or newer).",
+				"and serves all accounts at once. They then share its faults and its log (driver 555 or newer). With " +
+				"`mode = \"time-slice\"` accounts share no server, and the default is `multi-user`.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.tenancy)(readTenancy(v)) }},
 		{Table: "sharing", Name: "tenant", Type: `"account", "accounting-group" or "vo"`, Default: `"account"`,
 			Meaning: "What the jobs on one GPU have in common at one time: the account; `AcctGroup`, the accounting group; or" +
@@ -153,7 +159,7 @@ func badGlob(glob string) string {
 }
 
 func readMode(v any) (Mode, string) {
-	return word(v, ModeMPS, ModeWhole, ModeElastic, ModeMIG, ModeObserve, ModeChoose)
+	return word(v, ModeMPS, ModeTimeSlice, ModeWhole, ModeElastic, ModeMIG, ModeObserve, ModeChoose)
 }
 
 // keepLayout leaves the MIG devices as they are.

@@ -58,7 +58,7 @@ func TestReferenceDefaults(t *testing.T) {
 	}
 	other := gpu.GPU{UUID: uuidB, Name: "a model without a table"}
 	want := Default().For("elsewhere", other)
-	want.ModeFrom, want.WholeFrom = "[sharing]", "[sharing]"
+	want.ModeFrom, want.WholeFrom, want.TenancyFrom = "[sharing]", "[sharing]", "[sharing]"
 	if d := cmp.Diff(want, c.For("elsewhere", other)); d != "" {
 		t.Errorf("settings (-want +got):\n%s", d)
 	}

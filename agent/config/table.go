@@ -47,13 +47,14 @@ func defaultSettings() Settings {
 		Tenancy:      Tenancy{Policy: TenancyOneAtATime},
 		Tenant:       TenantAccount,
 		Repartition:  mig.Static,
-		ModeFrom:     fromDefaults,
-		WholeFrom:    fromDefaults,
+		ModeFrom:     FromDefaults,
+		TenancyFrom:  FromDefaults,
+		WholeFrom:    FromDefaults,
 	}
 }
 
-// fromDefaults is what ModeFrom and WholeFrom say where no table set the value.
-const fromDefaults = "defaults"
+// FromDefaults is what ModeFrom, WholeFrom and TenancyFrom say where no table set the value.
+const FromDefaults = "defaults"
 
 // For lays the tables over each other, key by key, for one GPU of one host:
 // the defaults, [sharing], every [model."…"] that matches the product name, every
@@ -157,7 +158,9 @@ func (s *Settings) lay(t table, from string) {
 	over(&s.LargestRequest, t.largestRequest)
 	over(&s.Threads, t.threads)
 	over(&s.ComputeMode, t.computeMode)
-	over(&s.Tenancy, t.tenancy)
+	if t.tenancy != nil {
+		s.Tenancy, s.TenancyFrom = *t.tenancy, from
+	}
 	over(&s.Tenant, t.tenant)
 	over(&s.MostThreads, t.mostThreads)
 	over(&s.ClientsPerShare, t.clientsPerShare)

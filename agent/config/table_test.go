@@ -28,7 +28,7 @@ func parse(t *testing.T, text string) Config {
 func TestDefaultSettings(t *testing.T) {
 	want := Settings{
 		Mode: "mps", Shares: 0, ReservedVRAM: 64, LargestRequest: 0, Whole: 0, WholeFrom: "defaults",
-		Threads: Threads{Policy: "uncapped"}, ComputeMode: "exclusive-process", Tenancy: Tenancy{Policy: "one-at-a-time"}, Tenant: "account", Repartition: "static", ModeFrom: "defaults",
+		Threads: Threads{Policy: "uncapped"}, ComputeMode: "exclusive-process", Tenancy: Tenancy{Policy: "one-at-a-time"}, Tenant: "account", Repartition: "static", ModeFrom: "defaults", TenancyFrom: "defaults",
 	}
 	for name, c := range map[string]Config{"Default": Default(), "an empty file": parse(t, ""), "blank lines": parse(t, "\r\n\n# nothing\n")} {
 		if d := cmp.Diff(want, c.For("wn-gpu1.example.org", v100(uuidA))); d != "" {
@@ -73,13 +73,15 @@ largest_request = 8192
 `)
 	all := Settings{
 		Mode: "mps", ModeFrom: `[gpu."` + uuidA + `"]`, Shares: 5, Tenancy: Tenancy{Policy: "common", User: "others"}, Tenant: "account", Repartition: "static", ComputeMode: "",
-		Threads: Threads{Policy: "fixed", Percent: 33.3}, Whole: 2, WholeFrom: `[model."Tesla V100S-PCIE-32GB"]`, ReservedVRAM: 1024, LargestRequest: 8192,
+		TenancyFrom: `[host."wn-gpu1*"]`, Threads: Threads{Policy: "fixed", Percent: 33.3}, Whole: 2, WholeFrom: `[model."Tesla V100S-PCIE-32GB"]`, ReservedVRAM: 1024, LargestRequest: 8192,
 	}
 	otherGPU := all
 	otherGPU.Mode, otherGPU.ModeFrom, otherGPU.Shares = "whole", `[host."wn-gpu1*"]`, 4
 	otherHost := otherGPU
 	otherHost.Mode, otherHost.ModeFrom, otherHost.Shares, otherHost.Tenancy = "mps", "defaults", 3, Tenancy{Policy: "common", User: "jobs"}
+	otherHost.TenancyFrom = `[host."wn-gpu*"]`
 	elsewhere := otherHost
+	elsewhere.TenancyFrom = "defaults"
 	elsewhere.Shares, elsewhere.Tenancy, elsewhere.ComputeMode = 0, Tenancy{Policy: "one-at-a-time"}, "default"
 	otherModel := elsewhere
 	otherModel.Whole, otherModel.WholeFrom, otherModel.ReservedVRAM = 1, "[sharing]", 2048

@@ -106,7 +106,7 @@ func (k *Keeper) correctFlags(ctx context.Context, p *plan.Plan, now map[gpu.UUI
 	for i := range p.GPUs {
 		g := &p.GPUs[i]
 		s, ok := now[g.UUID]
-		if !g.Shared() || !ok || s.Err != nil {
+		if !g.MPS() || !ok || s.Err != nil {
 			continue
 		}
 		s.Otherwise = ""

@@ -29,8 +29,8 @@ type orderEnd struct {
 // Restart restarts a GPU's control daemon for an operator. One with clients is left alone
 // unless forced: their jobs would end. It waits for the loop.
 func (k *Keeper) Restart(ctx context.Context, g *plan.GPU, force bool) (string, error) {
-	if !g.Shared() {
-		return "", fmt.Errorf("GPU %d (%s) is not shared: it has no control daemon", g.Index, g.UUID)
+	if !g.MPS() {
+		return "", fmt.Errorf("GPU %d (%s) is not shared through MPS: it has no control daemon", g.Index, g.UUID)
 	}
 	done := make(chan orderEnd, 1)
 	select {

@@ -38,7 +38,7 @@ func (e *Ender) End(ctx context.Context, c starter.Caller) (*api.Ended, error) {
 	}
 	var errs []error
 	for _, r := range held {
-		if !e.Shared(r.GPU) {
+		if !e.MPS(r.GPU) {
 			continue
 		}
 		pids, err := e.clientsOf(ctx, r, c)
@@ -168,7 +168,7 @@ func (e *Ender) Punish(ctx context.Context, f rules.Finding) {
 // pipe directories are closed already.
 func (e *Ender) TakeBack(ctx context.Context, taken []jobs.Job) {
 	for _, r := range taken {
-		if e.Shared(r.GPU) {
+		if e.MPS(r.GPU) {
 			e.ends.Go(func() { e.endConnections(ctx, r) })
 		}
 	}

@@ -44,7 +44,7 @@ func newNode(t testing.TB) *node {
 	n.Ender = New(Options{
 		Clients: daemon{n}, Jobs: n.table, Holds: n.table, Processes: view, Starters: view, Reservations: n, Events: n,
 		Metrics: n, Log: slog.New(slog.DiscardHandler), Root: t.TempDir(),
-		Shared: func(gpu.UUID) bool { return true }, LinkHolds: func() error { return nil },
+		MPS: func(gpu.UUID) bool { return true }, LinkHolds: func() error { return nil },
 	})
 	return n
 }

@@ -83,8 +83,8 @@ type Options struct {
 	Log          *slog.Logger
 	// Root is where cgroups are mounted.
 	Root string
-	// Shared says whether a GPU of the plan is shared.
-	Shared func(gpu.UUID) bool
+	// MPS says whether a GPU of the plan has a control daemon.
+	MPS func(gpu.UUID) bool
 	// LinkHolds shows supervisors that HTCondor is to hold a job.
 	LinkHolds func() error
 }

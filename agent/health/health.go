@@ -52,7 +52,9 @@ type Verifications interface {
 
 // Limits are the driver's, on jobs' cgroups; budget.Limits is the real one.
 type Limits interface {
-	Works(u gpu.UUID) bool
+	// Unlimited is why jobs of a GPU have no limit, and when that was last so; empty if nothing
+	// keeps them from it.
+	Unlimited(u gpu.UUID) (why string, at time.Time)
 }
 
 // Daemons are the control daemons; mps.Daemons is the real one.
@@ -109,7 +111,7 @@ func (n GPUs) Unverified(g *plan.GPU, now time.Time) admission.Health {
 // Seen is the health of a shared GPU without a look at its control daemon.
 func (n GPUs) Seen(u gpu.UUID, now time.Time) admission.Health {
 	h := n.unverified(u, now)
-	if h.Closed == "" && n.Verified {
+	if h.Closed == "" && n.Verified && !h.ByDriver {
 		h.Closed = n.Verifications.Missing(u)
 	}
 	return h
@@ -117,12 +119,14 @@ func (n GPUs) Seen(u gpu.UUID, now time.Time) admission.Health {
 
 func (n GPUs) unverified(u gpu.UUID, now time.Time) admission.Health {
 	d := n.Sampling.Daemons[u]
+	unlimited, failed := n.Limits.Unlimited(u)
 	h := admission.Health{
 		Checked: d.Checked, Stale: len(d.Checked.Stale) > 0, PrivilegeChecks: n.Sampling.PrivilegeChecks,
-		Watched: n.Samples.Enforces(n.Sampling, u), CgroupLimits: n.Sampling.CgroupLimits && n.Limits.Works(u),
+		Watched: n.Samples.Enforces(n.Sampling, u), CgroupLimits: n.Sampling.CgroupLimits && unlimited == "",
 	}
 	physical := u
-	if g, ok := n.Sampling.Plan.Find(u); ok {
+	g, planned := n.Sampling.Plan.Find(u)
+	if planned {
 		physical = g.Physical()
 	}
 	unlisted, lacking := n.Unlisted.Unlisted(n.Sampling, u, now), ""
@@ -133,12 +137,40 @@ func (n GPUs) unverified(u gpu.UUID, now time.Time) admission.Health {
 	if !n.Present[u] {
 		absent = "it is not in the node any more: see whether nvidia-smi lists it"
 	}
+	serves := ""
+	if h.ByDriver = planned && g.NeedsLimits(); h.ByDriver {
+		if unlimited != "" && now.Sub(failed) < closedFor {
+			serves = "the driver did not limit the VRAM of its last job: " + unlimited
+		}
+		serves = cmp.Or(n.unready(u), serves, n.fault(physical, now))
+	} else {
+		serves = cmp.Or(d.Closed(), d.Servers.Explain(n.Faults.Verdict(physical, now)), d.Servers.Closed(now))
+	}
 	h.Closed = cmp.Or(
-		n.Closed, absent, d.Closed(), d.Servers.Explain(n.Faults.Verdict(physical, now)), d.Servers.Closed(now),
-		n.Samples.Blocked(n.Sampling, u), n.Samples.Unseen(n.Sampling, u, now), lacking,
+		n.Closed, absent, serves, n.Samples.Blocked(n.Sampling, u), n.Samples.Unseen(n.Sampling, u, now), lacking,
 	)
 	return h
 }
+
+// unready is why jobs could not share a GPU without MPS, each with the driver's limit; empty if
+// they can.
+func (n GPUs) unready(u gpu.UUID) string {
+	_, served := n.Sampling.Daemons[u]
+	mode := cmp.Or(n.Sampling.Modes[u], "not known")
+	switch {
+	case !n.Sampling.CgroupLimits:
+		return "driver and kernel are not known to limit the VRAM of its jobs: look at gpuslot status"
+	case served:
+		return "jobs still use its control daemon: it opens when they have ended"
+	case mode != string(gpu.ComputeModeDefault):
+		return fmt.Sprintf("its compute mode is %s, and jobs without MPS need %s", mode, gpu.ComputeModeDefault)
+	}
+	return ""
+}
+
+// closedFor is how long a GPU without MPS stays closed after a job that could not be limited. Then
+// another job may try it.
+const closedFor = time.Minute
 
 // looked adds why the control daemon cannot be used, by the look. A server that ended is no reason:
 // the daemon starts another.
@@ -183,7 +215,8 @@ func (n GPUs) Alone(g *plan.GPU, now time.Time) string {
 // Whole is why a GPU that jobs have whole takes none: only the node and the hardware count.
 func (n GPUs) Whole(g *plan.GPU, now time.Time) string { return cmp.Or(n.Closed, n.fault(g.UUID, now)) }
 
-// fault is what the hardware reported of a GPU without an MPS server.
+// fault is what the hardware reported of a GPU without an MPS server: the fault of one process
+// concerns no other.
 func (n GPUs) fault(u gpu.UUID, now time.Time) string {
 	if v := n.Faults.Verdict(u, now); v.Closed() && v.Class != faults.ClosedForServer {
 		return v.Reason

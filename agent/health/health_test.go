@@ -31,6 +31,7 @@ const (
 type fake struct {
 	verdicts                        map[gpu.UUID]faults.Verdict
 	blocked, unseen, taken, missing string
+	refused                         time.Time
 	enforces, limited               bool
 	unlisted                        sampling.Unlisted
 	pulse                           mps.QuickCheck
@@ -51,7 +52,12 @@ func (f *fake) Taken(*plan.GPU) string { return f.taken }
 
 func (f *fake) Missing(gpu.UUID) string { return f.missing }
 
-func (f *fake) Works(gpu.UUID) bool { return f.limited }
+func (f *fake) Unlimited(gpu.UUID) (string, time.Time) {
+	if !f.limited {
+		return "no limits", f.refused
+	}
+	return "", time.Time{}
+}
 
 func (f *fake) QuickCheck(gpu.UUID, mps.Checked) mps.QuickCheck {
 	f.looks++
@@ -136,6 +142,45 @@ func TestShared(t *testing.T) {
 		check("unverified", n.Unverified(g, now), c.unverified)
 		if _, up := n.Sampling.Daemons[shared]; !up && f.looks > 0 {
 			t.Errorf("%s: %d looks at no daemon", name, f.looks)
+		}
+	}
+}
+
+// TestWithoutMPS: a GPU in time slices needs the driver's limits and a compute mode for several
+// processes. No control daemon counts, and the fault of one process closes it to nobody.
+func TestWithoutMPS(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		bend func(n *GPUs, f *fake)
+		says string
+	}{
+		"well": {func(*GPUs, *fake) {}, ""},
+		"a process's fault": {func(_ *GPUs, f *fake) {
+			f.verdicts[shared] = faults.Verdict{Class: faults.ClosedForServer, Reason: "Xid 31"}
+		}, ""},
+		"not verified":     {func(n *GPUs, f *fake) { n.Verified, f.missing = true, "not verified" }, ""},
+		"the hardware":     {func(_ *GPUs, f *fake) { f.verdicts[shared] = broken }, "Xid 79"},
+		"limits not known": {func(n *GPUs, _ *fake) { n.Sampling.CgroupLimits = false }, "are not known to limit"},
+		"a failed limit":   {func(_ *GPUs, f *fake) { f.limited, f.refused = false, now }, "the driver did not limit"},
+		"failed before":    {func(_ *GPUs, f *fake) { f.limited, f.refused = false, now.Add(-closedFor) }, ""},
+		"another mode": {func(n *GPUs, _ *fake) {
+			n.Sampling.Modes[shared] = "EXCLUSIVE_PROCESS, not DEFAULT: no permission"
+		}, "EXCLUSIVE_PROCESS"},
+		"no mode read": {func(n *GPUs, _ *fake) { n.Sampling.Modes = nil }, "not known"},
+		"jobs with MPS": {func(n *GPUs, _ *fake) {
+			n.Sampling.Daemons = map[gpu.UUID]daemons.State{shared: {Checked: mps.Checked{PID: 7, At: now}}}
+		}, "jobs still use its control daemon"},
+		"a process": {func(_ *GPUs, f *fake) { f.blocked = "process 3" }, "process 3"},
+	} {
+		n, f, _ := node(t, now)
+		n.Sampling.Plan.GPUs[0].Mode = config.ModeTimeSlice
+		n.Sampling.Daemons, n.Sampling.CgroupLimits, f.limited = nil, true, true
+		n.Sampling.Modes = map[gpu.UUID]string{shared: string(gpu.ComputeModeDefault)}
+		c.bend(&n, f)
+		g, _ := n.Sampling.Plan.Find(shared)
+		got := n.Shared(g, now).Reason(now, time.Minute)
+		if (got != "") != (c.says != "") || !strings.Contains(got, c.says) {
+			t.Errorf("%s: %q, want %q", name, got, c.says)
 		}
 	}
 }

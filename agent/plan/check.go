@@ -8,10 +8,10 @@ import (
 	"github.com/gpuslot/gpuslot/mps"
 )
 
-// Check holds the plan to what the installed control daemon was found to do:
-// the plan itself is made without asking any. What is not known is let through;
-// a daemon that cannot do it does not start, and its GPU stays closed.
-func (p Plan) Check(can mps.Capabilities) error {
+// Check holds the plan to what the installed control daemon, driver and kernel were
+// found to do: the plan itself is made without asking any. What is not known is let
+// through, and its GPU stays closed. Limits are the driver's, on cgroups.
+func (p Plan) Check(can mps.Capabilities, limits mps.Answer) error {
 	return errors.Join(
 		p.without(
 			GPU.MultiUser,
@@ -27,6 +27,8 @@ func (p Plan) Check(can mps.Capabilities) error {
 			`threads = "partitioned", but the installed control daemon (driver %s) has no static SM partitions: install `+
 				`driver %d or newer, or use threads = "equal"`,
 		),
+		p.without(GPU.NeedsLimits, limits, CgroupLimits, `mode = "time-slice", but nothing limits the VRAM of jobs `+
+			`(driver %s; %d or newer can): `+limits.How+`; use mode = "mps" or "whole"`),
 	)
 }
 

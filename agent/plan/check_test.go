@@ -27,13 +27,31 @@ func TestCheckCapabilities(t *testing.T) {
 		{"a whole GPU", whole, mps.Answer{Known: true}, false},
 		{"one account at a time", alone, mps.Answer{Known: true}, false},
 	} {
-		err := plan.Plan{Driver: "550.163.01", GPUs: []plan.GPU{c.gpu}}.Check(mps.Capabilities{MultiUser: c.multi})
+		err := plan.Plan{Driver: "550.163.01", GPUs: []plan.GPU{c.gpu}}.Check(mps.Capabilities{MultiUser: c.multi}, mps.Answer{})
 		if (err != nil) != c.fails {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if err != nil && !strings.HasSuffix(err.Error(), `(driver 550.163.01) serves one account at a time: install driver 555 or newer, or use tenancy = "one-at-a-time" or "common:<user>"`) {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// TestCheckLimits: time slices are refused where nothing limits the VRAM of jobs, with the reason.
+func TestCheckLimits(t *testing.T) {
+	sliced := plan.Plan{GPUs: []plan.GPU{{UUID: uuid(0), Mode: config.ModeTimeSlice}}}
+	no := mps.Answer{Known: true, How: "cgroup v2 has neither the controller dmem nor misc"}
+	err := sliced.Check(mps.Capabilities{}, no)
+	if err == nil || !strings.Contains(err.Error(), no.How) || !strings.Contains(err.Error(), string(uuid(0))) {
+		t.Error(err)
+	}
+	for _, can := range []mps.Answer{{}, {Known: true, Has: true}} {
+		if err := sliced.Check(mps.Capabilities{}, can); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := (plan.Plan{GPUs: []plan.GPU{{UUID: uuid(0), Mode: config.ModeMPS}}}).Check(mps.Capabilities{}, no); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -55,12 +73,12 @@ func TestCheckPartitions(t *testing.T) {
 		{"a whole GPU", whole, no, ""},
 		{"percentages", capped, no, ""},
 	} {
-		err := plan.Plan{Driver: "555.58.02", GPUs: []plan.GPU{c.gpu}}.Check(mps.Capabilities{StaticPartitions: c.has})
+		err := plan.Plan{Driver: "555.58.02", GPUs: []plan.GPU{c.gpu}}.Check(mps.Capabilities{StaticPartitions: c.has}, mps.Answer{})
 		if (err == nil) != (c.want == "") || err != nil && err.Error() != string(uuid(0))+": "+c.want {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	err := plan.Plan{GPUs: []plan.GPU{parted}}.Check(mps.Capabilities{StaticPartitions: no, MultiUser: no})
+	err := plan.Plan{GPUs: []plan.GPU{parted}}.Check(mps.Capabilities{StaticPartitions: no, MultiUser: no}, mps.Answer{})
 	if err == nil || !strings.Contains(err.Error(), "tenancy") || !strings.Contains(err.Error(), "threads") {
 		t.Errorf("both: %v", err)
 	}

@@ -37,7 +37,8 @@ var (
 		"an error of the plan", "NVIDIA MPS documentation, release 590"}
 	// CgroupLimits are the driver's VRAM limits on cgroups.
 	CgroupLimits = Feature{"the driver's VRAM limits on cgroups", 615,
-		"a job of several processes is held to its budget after the fact", "NVIDIA MPS documentation, release 615"}
+		"a job of several processes is held to its budget after the fact; `mode = \"time-slice\"` is an error of the plan",
+		"NVIDIA MPS documentation, release 615"}
 )
 
 // Features are all of them, the oldest driver first.

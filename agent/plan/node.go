@@ -38,7 +38,7 @@ func noteNode(p Plan, unmatched []string, here []gpu.GPU, n *notes) {
 			n.warn(g.UUID, "%s for %d shares: the CPUs run out before the "+
 				"shares", counted(g.Resources.CPUs, "CPU", "CPUs"), g.Shares)
 		}
-		if PrivilegeChecks.Lacks(p.Driver) {
+		if g.MPS() && PrivilegeChecks.Lacks(p.Driver) {
 			n.warn(g.UUID, "the control daemon of driver %s lets any local user change its defaults, so its memory limit "+
 				"does not hold: use driver %d or newer", p.Driver, PrivilegeChecks.Branch)
 		}

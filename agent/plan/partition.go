@@ -9,7 +9,7 @@ import (
 
 // Partitioned reports whether each share of the GPU has a static SM partition.
 func (g GPU) Partitioned() bool {
-	return g.Shared() && g.Threads.Policy == config.ThreadsPartitioned
+	return g.MPS() && g.Threads.Policy == config.ThreadsPartitioned
 }
 
 // chunksOf is of how many chunks a card's partitions are made, and the SMs of

@@ -84,7 +84,7 @@ type GPU struct {
 	// ComputeMode is wanted while the GPU is shared; empty leaves it alone.
 	ComputeMode gpu.ComputeMode `json:"compute_mode,omitempty"`
 	Tenancy     Tenancy         `json:"tenancy"`
-	// MaxClients is how many MPS clients one job may have; 0 on a whole GPU.
+	// MaxClients is how many MPS clients one job may have; 0 on a GPU without MPS.
 	MaxClients int `json:"max_clients,omitempty"`
 	// Parent is the GPU of a MIG device, Profile its profile ("3g.20gb"); empty on
 	// GPUs. A MIG device is of mode mig, or mps where it is shared itself.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -52,7 +53,7 @@ type Kept struct {
 	// it.
 	Driver  gpu.MiB `json:"driver_mib"`
 	Assumed bool    `json:"driver_assumed,omitempty"`
-	// Server is the MPS server's.
+	// Server is the MPS server's; 0 without MPS.
 	Server gpu.MiB `json:"mps_server_mib"`
 	// Margin is reserved_vram: what NVML lists of no process, 26 MiB at most on an idle
 	// MIG device and 20 on a GPU with processes, and what the site wants to keep.
@@ -76,7 +77,10 @@ func (k Kept) String() string {
 
 // keptOf is what a candidate keeps if it is shared.
 func keptOf(c candidate) Kept {
-	k := Kept{Server: max(serverVRAM, c.MPSServer), Margin: c.settings.ReservedVRAM}
+	k := Kept{Margin: c.settings.ReservedVRAM}
+	if c.mode != config.ModeTimeSlice {
+		k.Server = max(serverVRAM, c.MPSServer)
+	}
 	switch {
 	case c.Reserved != nil:
 		k.Driver = *c.Reserved

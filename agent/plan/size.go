@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"math"
+
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -25,9 +27,12 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	if c.parent != "" {
 		g.Multiprocessors = c.Multiprocessors
 	}
-	if c.mode != config.ModeMPS {
+	if !shares(c.mode) {
 		g.Shares, g.Pool, g.LargestRequest, g.DefaultRequest = 1, c.Memory, c.Memory, c.Memory
 		return g
+	}
+	if c.mode == config.ModeTimeSlice {
+		c.sliced(n)
 	}
 	g.Elastic = c.elastic
 	g.ComputeMode = c.settings.ComputeMode
@@ -64,6 +69,19 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	return g
 }
 
+// sliced settles what a GPU without MPS has: several processes open it, there are no thread percentages, and its
+// accounts need not take turns, because they have no server in common.
+func (c *candidate) sliced(n *notes) {
+	s := &c.settings
+	if s.Threads.Policy != config.ThreadsUncapped || s.MostThreads != 0 {
+		n.warn(c.UUID, `threads and threads_max mean nothing with mode = "time-slice": thread percentages need MPS`)
+	}
+	s.Threads, s.MostThreads, s.ComputeMode = config.Threads{Policy: config.ThreadsUncapped}, 0, gpu.ComputeModeDefault
+	if s.TenancyFrom == config.FromDefaults {
+		s.Tenancy = config.Tenancy{Policy: config.TenancyMultiUser}
+	}
+}
+
 // sharesOf is how many jobs may run at once; at least 1. The pool holds at
 // least one smallest budget.
 func sharesOf(c candidate, pool, minimum gpu.MiB, w wishes, n *notes) int {
@@ -97,9 +115,12 @@ func sharesOf(c candidate, pool, minimum gpu.MiB, w wishes, n *notes) int {
 	return fit
 }
 
-// clientsOf is how many MPS clients one job may have.
+// clientsOf is how many MPS clients one job may have; 0 without MPS.
 func clientsOf(c candidate, shares int, w wishes, n *notes) int {
 	wish, ceiling := c.settings.ClientsPerShare, c.ceiling(w)
+	if c.mode == config.ModeTimeSlice {
+		return 0
+	}
 	if wish == 0 {
 		return max(1, ceiling/shares)
 	}
@@ -129,7 +150,11 @@ func largestOf(c candidate, pool, quantum gpu.MiB, w wishes, n *notes) gpu.MiB {
 
 // ceiling is how many MPS clients the plan may count on. NVIDIA lowers the limit of a
 // GPU on a MIG device in proportion to its compute slices: 48 become 6 on one of seven.
+// Time slices have no such limit.
 func (c candidate) ceiling(w wishes) int {
+	if c.mode == config.ModeTimeSlice {
+		return math.MaxInt
+	}
 	if c.parent == "" {
 		return w.ceiling
 	}

@@ -5,7 +5,7 @@ import "github.com/gpuslot/gpuslot/agent/config"
 // tenancyOf says whose jobs may share a GPU at one time.
 func tenancyOf(c candidate, n *notes) Tenancy {
 	t := Tenancy{Policy: c.settings.Tenancy.Policy, User: c.settings.Tenancy.User}
-	if t.Policy == config.TenancyMultiUser && MultiUser.Lacks(c.driver) {
+	if c.mode == config.ModeMPS && t.Policy == config.TenancyMultiUser && MultiUser.Lacks(c.driver) {
 		n.fail(c.UUID, `%s; use tenancy = "one-at-a-time" or "common:<user>"`, MultiUser.needs(c.driver))
 	}
 	if c.settings.Tenant == config.TenantAccount {
@@ -21,4 +21,4 @@ func tenancyOf(c candidate, n *notes) Tenancy {
 
 // MultiUser reports whether the GPU's control daemon shall serve several
 // accounts at once.
-func (g GPU) MultiUser() bool { return g.Shared() && g.Tenancy.Policy == config.TenancyMultiUser }
+func (g GPU) MultiUser() bool { return g.MPS() && g.Tenancy.Policy == config.TenancyMultiUser }

@@ -13,8 +13,17 @@ import (
 	"github.com/gpuslot/gpuslot/mps"
 )
 
-// Shared reports whether several jobs may run on the GPU, through MPS.
-func (g GPU) Shared() bool { return g.Mode == config.ModeMPS }
+// Shared reports whether several jobs may run on the GPU, each with a budget of its VRAM.
+func (g GPU) Shared() bool { return shares(g.Mode) }
+
+// MPS reports whether the GPU has a control daemon, whose MPS clients its jobs are.
+func (g GPU) MPS() bool { return g.Mode == config.ModeMPS }
+
+// NeedsLimits reports whether no job may start before the driver has limited its cgroup.
+func (g GPU) NeedsLimits() bool { return g.Mode == config.ModeTimeSlice }
+
+// shares reports whether several jobs run on a GPU of a mode at a time.
+func shares(m config.Mode) bool { return m == config.ModeMPS || m == config.ModeTimeSlice }
 
 // ThreadPercentage is the active thread percentage of a job with this budget
 // that asks for none: above 0, at most 100, rounded down to the one decimal
@@ -50,7 +59,7 @@ func (g GPU) MostThreads(budget gpu.MiB) float64 {
 func (p Plan) UnheldThreads() []string {
 	on := map[float64][]string{}
 	for _, g := range p.GPUs {
-		if !g.Shared() || g.Partitioned() {
+		if !g.MPS() || g.Partitioned() {
 			continue
 		}
 		own, _ := g.ThreadPercentage(p.RequestVRAM.Minimum)
@@ -78,7 +87,7 @@ func tenths(percent float64) int64 { return int64(math.Floor(percent*10 + 1e-6))
 func (p Plan) ControlDaemons() []mps.Wanted {
 	var out []mps.Wanted
 	for _, g := range p.GPUs {
-		if g.Shared() {
+		if g.MPS() {
 			w := mps.Wanted{GPU: g.UUID, Limit: g.LargestRequest, ThreadPercentage: g.MostThreads(g.LargestRequest)}
 			if g.Partitioned() {
 				w.ThreadPercentage = 100

@@ -20,9 +20,9 @@ var notShared = []struct {
 	trait gpu.Trait
 	why   string
 }{
-	{gpu.VGPU, "it is a vGPU in a virtual machine, where MPS with memory limits was not tried"},
-	{gpu.Confidential, "confidential computing is on, where MPS with memory limits was not tried"},
-	{gpu.NUMAMemory, "its memory is a NUMA node of the host, so processes get pages of it that no MPS limit counts; " +
+	{gpu.VGPU, "it is a vGPU in a virtual machine, where memory limits were not tried"},
+	{gpu.Confidential, "confidential computing is on, where memory limits were not tried"},
+	{gpu.NUMAMemory, "its memory is a NUMA node of the host, so processes get pages of it that no limit counts; " +
 		"coherent driver-based memory management (CDMM, driver 580) ends that"},
 }
 

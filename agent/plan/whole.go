@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -15,7 +16,7 @@ func withoutMIG(cs []candidate, n *notes) []candidate {
 		if !c.MIGEnabled || c.mode == config.ModeMIG {
 			return false
 		}
-		if c.mode == config.ModeMPS && named(c.settings.ModeFrom) {
+		if shares(c.mode) && named(c.settings.ModeFrom) {
 			n.fail(
 				c.UUID,
 				`mode = "%s" in %s, but MIG mode is on, and such a GPU runs jobs only on MIG devices: turn it off with `+
@@ -40,12 +41,12 @@ func withoutMIG(cs []candidate, n *notes) []candidate {
 	})
 }
 
-// decideModes makes whole what MPS cannot share. A wish that names the card is
-// an error; one that it only inherits is not.
+// decideModes makes whole what cannot be shared. A wish that names the card is
+// an error; one that it only inherits is not, unless no GPU of the node can meet it.
 func decideModes(cs []candidate, r config.RequestVRAM, w wishes, n *notes) {
 	for i := range cs {
 		c := &cs[i]
-		if c.mode != config.ModeMPS {
+		if !shares(c.mode) {
 			continue
 		}
 		reason := unshareable(*c, r, w)
@@ -55,6 +56,8 @@ func decideModes(cs []candidate, r config.RequestVRAM, w wishes, n *notes) {
 			c.mode, c.why = config.ModeWhole, reason
 		case named(c.settings.ModeFrom):
 			n.fail(c.UUID, `mode = "%s" in %s: %s; use mode = "whole"`, c.settings.Mode, c.settings.ModeFrom, reason)
+		case c.mode == config.ModeTimeSlice && CgroupLimits.Lacks(c.driver):
+			n.fail(c.UUID, `mode = "time-slice" in %s: %s; use mode = "mps"`, c.settings.ModeFrom, reason)
 		default:
 			n.warn(c.UUID, `whole, not shared: %s; mode = "whole" for it silences this`, reason)
 			c.mode = config.ModeWhole
@@ -62,7 +65,7 @@ func decideModes(cs []candidate, r config.RequestVRAM, w wishes, n *notes) {
 	}
 }
 
-// unshareable says why MPS with memory limits cannot serve a GPU; empty if it
+// unshareable says why a GPU cannot be shared with memory limits; empty if it
 // can, or if it only cannot because of a wish, which size reports.
 func unshareable(c candidate, r config.RequestVRAM, w wishes) string {
 	if c.Capability.Before(gpu.Volta) {
@@ -70,6 +73,10 @@ func unshareable(c candidate, r config.RequestVRAM, w wishes) string {
 	}
 	if why := unusuallyWhole(c.GPU); why != "" {
 		return why
+	}
+	if c.mode == config.ModeTimeSlice && CgroupLimits.Lacks(c.driver) {
+		return fmt.Sprintf("only driver %d or newer limits the VRAM of jobs without MPS, and this node has %s",
+			CgroupLimits.Branch, c.driver)
 	}
 	if Sharing.Lacks(c.driver) {
 		return Sharing.needs(c.driver)

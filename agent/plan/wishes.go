@@ -24,7 +24,7 @@ func wishesOf(cfg config.Config, host string, cs []candidate, r config.RequestVR
 	w.reserve = w.general.ReservedVRAM == config.Default().For(host, gpu.GPU{}).ReservedVRAM
 	for _, c := range cs {
 		pool := poolOf(c, r.Quantum)
-		if c.mode != config.ModeMPS || c.Capability.Before(gpu.Volta) || pool < r.Minimum {
+		if !shares(c.mode) || c.Capability.Before(gpu.Volta) || pool < r.Minimum {
 			continue
 		}
 		w.reserve = w.reserve || w.inheritsReserve(c)

@@ -33,11 +33,11 @@ func (s Service) Unwell() string {
 	return ""
 }
 
-// toVerify are the shared GPUs and MIG devices that are there.
+// toVerify are the GPUs and MIG devices with MPS that are there.
 func toVerify(p *plan.Plan) []*plan.GPU {
 	var out []*plan.GPU
 	for i := range p.GPUs {
-		if g := &p.GPUs[i]; g.Shared() && (g.Place == "" || g.Device != "") {
+		if g := &p.GPUs[i]; g.MPS() && (g.Place == "" || g.Device != "") {
 			out = append(out, g)
 		}
 	}

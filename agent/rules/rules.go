@@ -24,7 +24,7 @@ type Job struct {
 	// that of the others: a job that uses more than its budget by that breaks the rule, too.
 	Memory gpu.Measured[gpu.Bytes]
 	// PIDs are those processes; Beside are the ones among them that are no
-	// clients of the control daemon.
+	// clients of the control daemon, where the GPU has one.
 	PIDs, Beside []int
 	// Blind are those of Beside that do not see Pipes, the pipe directory: they
 	// are in a container without it.

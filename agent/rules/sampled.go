@@ -29,7 +29,7 @@ func Sampled(snap *usage.Snapshot, p *plan.Plan, running []jobs.Job) []Job {
 			for _, s := range at[key] {
 				if s.device == device {
 					w.PIDs = append(w.PIDs, s.pid)
-					if !s.client {
+					if !s.client && g.MPS() {
 						w.Beside = append(w.Beside, s.pid)
 					}
 				}

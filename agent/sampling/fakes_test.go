@@ -143,7 +143,12 @@ func (n *fakeNode) QuickCheck(u gpu.UUID, p mps.Checked) mps.QuickCheck {
 	return mps.QuickCheck{}
 }
 
-func (n *fakeNode) Works(u gpu.UUID) bool { return n.limited[u] }
+func (n *fakeNode) Unlimited(u gpu.UUID) (why string, at time.Time) {
+	if !n.limited[u] {
+		why = "no limits"
+	}
+	return why, at
+}
 
 func (n *fakeNode) Outside(_ jobs.Job, pids []int, works bool) (out []int) {
 	for _, pid := range pids {

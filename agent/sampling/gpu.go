@@ -59,8 +59,9 @@ func (l *Loop) Taken(g *plan.GPU) string {
 // On an exclusive GPU it came while no MPS server was there, and keeps every server away.
 func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 	snap := l.Last()
-	if g, ok := n.Plan.Find(u); ok && g.MIGDevice() {
-		return l.besideMPS(snap, g)
+	g, ok := n.Plan.Find(u)
+	if ok && (g.MIGDevice() || g.NeedsLimits()) {
+		return l.stranger(snap, g)
 	}
 	if n.Modes[u] != string(gpu.ComputeModeExclusiveProcess) || len(n.Daemons[u].Checked.States) > 0 {
 		return ""
@@ -84,9 +85,9 @@ func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 	return ""
 }
 
-// besideMPS says that a process of no job computes on a shared MIG device without MPS. Only jobs may
-// open the device's nodes, so it has them from one.
-func (l *Loop) besideMPS(snap *usage.Snapshot, g *plan.GPU) string {
+// stranger names a process of no job that computes on a GPU without MPS, where no budget has room
+// for it. Only jobs may open a MIG device's nodes, so it has them from one.
+func (l *Loop) stranger(snap *usage.Snapshot, g *plan.GPU) string {
 	d, _ := snap.Device(Device(g))
 	for _, p := range d.Processes.Value {
 		if p.Owner == usage.OwnerNone && !p.MPSClient && l.Processes.Runs(process.ID{PID: p.PID, Started: p.Started}) {

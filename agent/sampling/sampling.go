@@ -55,8 +55,9 @@ type Daemons interface {
 
 // Limits are the driver's, on the VRAM of jobs' cgroups; budget.Limits is the real one.
 type Limits interface {
-	// Works says whether the limits on a GPU are in force.
-	Works(u gpu.UUID) bool
+	// Unlimited is why jobs of a GPU have no limit, and since when; empty if nothing keeps them
+	// from it.
+	Unlimited(u gpu.UUID) (why string, at time.Time)
 	// Outside are the processes of a job that left the cgroups that the driver limits.
 	Outside(j jobs.Job, pids []int, works bool) []int
 	// Used is what the driver counts in a job's cgroup.
@@ -236,7 +237,10 @@ func (l *Loop) seen(n Node, snap *usage.Snapshot, now time.Time) []rules.Job {
 }
 
 // limited says whether the driver limits the VRAM of the jobs on a GPU, as far as is known.
-func (l *Loop) limited(n Node, u gpu.UUID) bool { return n.CgroupLimits && l.Limits.Works(u) }
+func (l *Loop) limited(n Node, u gpu.UUID) bool {
+	why, _ := l.Limits.Unlimited(u)
+	return n.CgroupLimits && why == ""
+}
 
 // hasNewServer says whether a sample shows an MPS server that no health check of its control daemon
 // has listed: its state and its limits are not known yet.

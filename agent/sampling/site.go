@@ -39,8 +39,10 @@ func (s site) Reservations() []usage.Reservation {
 			b.Share = 1 / float64(max(1, together[r.GPU]))
 		}
 		if g.Shared() {
-			b.MPS, b.Share = true, float64(r.Budget)/float64(max(g.Pool, 1))
-			b.Cap = n.capOf(r.GPU)
+			b.Share = float64(r.Budget) / float64(max(g.Pool, 1))
+		}
+		if g.MPS() {
+			b.MPS, b.Cap = true, n.capOf(r.GPU)
 		}
 		out = append(out, b)
 	}

@@ -100,6 +100,7 @@ func Device(g plan.GPU) condor.Device {
 		Shared:         g.Shared(),
 		Elastic:        g.Elastic,
 		Shares:         g.Shares,
+		WithoutMPS:     g.NeedsLimits(),
 		Pool:           g.Pool,
 		LargestRequest: g.LargestRequest,
 		DefaultRequest: g.DefaultRequest,

@@ -64,12 +64,16 @@ func TestNode(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	got = Node(p, cfg)
+	p.GPUs[0].Mode, p.GPUs[0].Elastic = config.ModeTimeSlice, false
+	if d := Node(p, cfg).Devices[0]; !d.Shared || !d.WithoutMPS {
+		t.Errorf("time slices: %+v", d)
+	}
 	// A field that condor gains later must not stay empty unnoticed.
 	full := got.Devices[0]
 	full.Parent, full.Profile, full.Place, full.There, full.Multiprocessors = got.Devices[2].Parent, got.Devices[2].Profile, got.Devices[2].Place, there, got.Devices[2].Multiprocessors
 	for _, v := range []any{got, full} {
 		for i := range reflect.TypeOf(v).NumField() {
-			if f := reflect.TypeOf(v).Field(i); f.Name != "Version" && f.Name != "MPS" && f.Name != "SiteSlotTypes" && f.Name != "Docker" && reflect.ValueOf(v).Field(i).IsZero() {
+			if f := reflect.TypeOf(v).Field(i); f.Name != "Version" && f.Name != "WithoutMPS" && f.Name != "MPS" && f.Name != "SiteSlotTypes" && f.Name != "Docker" && reflect.ValueOf(v).Field(i).IsZero() {
 				t.Errorf("%T.%s is empty", v, f.Name)
 			}
 		}

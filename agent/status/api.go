@@ -78,6 +78,9 @@ func (g *GPU) status() api.StatusGPU {
 		return s
 	}
 	s.Tenant, s.ComputeMode, s.Strangers, s.Verified = g.Tenant, g.InForce, g.Uses.Strangers, g.Verified
+	if !g.MPS() {
+		s.Strangers = slices.DeleteFunc(slices.Clone(s.Strangers), func(p api.StatusProcess) bool { return p.Slot != "" })
+	}
 	if p := g.Daemon.Checked; !p.At.IsZero() {
 		s.ProvedAt, s.LimitMiB, s.LimitReadBack = p.At, int64(g.Daemon.Wanted.Limit), g.Daemon.LimitReadBack()
 		if g.Health.Check == nil {
@@ -97,6 +100,8 @@ func (g *GPU) enforced() string {
 		return jobs.EnforcedByMIG
 	case !g.Shared():
 		return jobs.EnforcedByWhole
+	case len(g.Jobs) == 0 && g.NeedsLimits():
+		return jobs.EnforcedByCgroup
 	case len(g.Jobs) == 0:
 		return admission.Enforcement(g.LargestRequest, g.DefaultRequest, g.Health)
 	}

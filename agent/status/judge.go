@@ -92,7 +92,7 @@ func (r *Reader) judgeShared(n *Node, g *plan.GPU, now time.Time) GPU {
 		j.Reason = admission.NoPartition
 	case r.Verifier.Runs(g.UUID):
 		j.Reason = admission.BeingVerified
-	case g.Tenancy.Policy != config.TenancyMultiUser:
+	case g.MPS() && g.Tenancy.Policy != config.TenancyMultiUser:
 		j.Reason = r.Access.LeftBehind(g.UUID, r.Own, j.Health.Checked)
 	}
 	if key := g.Tenancy.Key(); key != "" {

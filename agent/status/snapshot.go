@@ -164,7 +164,7 @@ type Job struct {
 // DaemonUp says whether the control daemon works, and whether one is to run at all.
 func (s *Snapshot) DaemonUp(g *GPU) (up, wanted bool) {
 	up = g.Daemon.Err == nil && g.Daemon.Checked.PID != 0 && g.Health.Check == nil
-	return up, g.Shared() && !s.Phase.Quiet() && (g.Place == "" || g.Device != "")
+	return up, g.MPS() && !s.Phase.Quiet() && (g.Place == "" || g.Device != "")
 }
 
 // Accepts says whether a GPU takes jobs, which needs a startd that asks.
@@ -197,7 +197,7 @@ func (s *Snapshot) GeneralReason(g *GPU) string {
 		say = "The whole node takes no new jobs."
 	case !s.Present[g.UUID]:
 		say = "The node does not have it any more."
-	case faultTexts[g.Fault.Class] != "":
+	case faultTexts[g.Fault.Class] != "" && (g.MPS() || g.Fault.Class != faults.ClosedForServer):
 		say = faultTexts[g.Fault.Class]
 	case g.Daemon.Servers.Closed(s.At) != "":
 		say = "Its MPS server is not ready for jobs."

@@ -182,8 +182,8 @@ func (v *Verifier) notNow(g *plan.GPU, planned bool) string {
 	switch {
 	case !planned:
 		return "it is not in the plan any more: gpuslot status lists the GPUs that are"
-	case !g.Shared():
-		return "it is not shared: its jobs have no limits to verify"
+	case !g.MPS():
+		return "it is not shared through MPS: there are no limits of a control daemon to verify"
 	case v.Jobs.Unknown() != "":
 		return v.Jobs.Unknown()
 	case v.Jobs.Busy(g.UUID):
@@ -215,7 +215,7 @@ func (v *Verifier) Due(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !g.Shared() || !v.due(g.UUID, time.Now()) || v.notNow(g, true) != "" || !v.Admission.Well(g) {
+		if !g.MPS() || !v.due(g.UUID, time.Now()) || v.notNow(g, true) != "" || !v.Admission.Well(g) {
 			continue
 		}
 		if r := v.GPU(ctx, g.UUID); r.Skipped != "" && ctx.Err() == nil {

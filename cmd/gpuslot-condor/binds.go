@@ -11,7 +11,7 @@ import (
 )
 
 // withBinds is the environment in which containers get the job's pipe
-// directory and, with a clean environment, the variables. The hook has named
+// directory, if it has one, and, with a clean environment, the variables. The hook has named
 // the directory already; HTCondor takes the job's
 // APPTAINER_* and SINGULARITY_* away from the containers that it starts itself
 // (25.14), and a site's own environment may have come on top. A container that
@@ -23,10 +23,13 @@ func withBinds(environ, command, forHere []string) []string {
 	if bind == "" {
 		bind = lookup("CUDA_MPS_PIPE_DIRECTORY")
 	}
-	if bind == "" {
+	var binds []string
+	switch {
+	case bind != "":
+		binds = []string{bind}
+	case lookup("GPUSLOT_GPU") == "":
 		return environ
 	}
-	binds := []string{bind}
 	if startsContainer(command) {
 		binds = append(binds, forHere...)
 	}

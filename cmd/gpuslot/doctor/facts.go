@@ -155,6 +155,11 @@ func (f facts) shared() []plan.GPU {
 	return some
 }
 
+// served are those that they share through MPS.
+func (f facts) served() []plan.GPU {
+	return slices.DeleteFunc(f.shared(), func(g plan.GPU) bool { return !g.MPS() })
+}
+
 // readGPUs finds the plan, and asks NVML for what no plan has.
 func (f *facts) readGPUs(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, doctorNVMLTimeout)

@@ -115,8 +115,8 @@ func checkOpenFiles(f facts) []Finding {
 	case f.statusErr != nil:
 		return unchecked(check, "which processes are control daemons and servers is known from the agent",
 			"see the finding about the agent")
-	case f.planErr == nil && len(f.shared()) == 0:
-		return fine(check, "no GPU is shared")
+	case f.planErr == nil && len(f.served()) == 0:
+		return fine(check, "no GPU is shared through MPS")
 	case f.away() && len(f.openFiles) == 0:
 		return fine(check, "no control daemon runs: %s", f.status.Node.Headline())
 	case len(f.openFiles) == 0:
@@ -151,6 +151,9 @@ func checkTenancy(f facts) []Finding {
 	gpus := map[string][]string{}
 	var keys []string
 	for _, g := range f.shared() {
+		if !g.MPS() && g.Tenancy.Policy == config.TenancyMultiUser {
+			continue // its jobs have no server in common
+		}
 		key := string(g.Tenancy.Policy)
 		if g.Tenancy.Policy == config.TenancyCommon {
 			key += ":" + g.Tenancy.User
@@ -171,7 +174,7 @@ func checkTenancy(f facts) []Finding {
 		}
 	}
 	if len(found) == 0 {
-		return fine(check, "each shared GPU serves one account at a time")
+		return fine(check, "no MPS server and no account serves several users at a time")
 	}
 	return found
 }

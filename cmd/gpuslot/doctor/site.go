@@ -106,7 +106,7 @@ func checkAccounts(f facts) []Finding {
 	}
 	one := func(policy config.TenancyPolicy) bool { return policy == config.TenancyOneAtATime }
 	names := distinct(f.slotUsers)
-	for _, g := range f.shared() {
+	for _, g := range f.served() {
 		if one(g.Tenancy.Policy) && len(names) > 1 {
 			found = append(found, Finding{Warning, check,
 				fmt.Sprintf("jobs in different slots run as different accounts (%s)", strings.Join(names, ", ")),
