@@ -33,7 +33,7 @@ type Job struct {
 	Batch   string `json:"batch,omitempty"`
 	// Requested is what the job asked for.
 	Requested Requested `json:"requested,omitzero"`
-	// Mode is how the GPU was given: "mps", "mig", "whole", "observe".
+	// Mode is how the GPU was given: "mps", "time-slice", "mig", "whole", "observe".
 	Mode string `json:"mode,omitempty"`
 	// GPU is a UUID, Model NVML's name of it, MemoryMiB its VRAM.
 	GPU       gpu.UUID `json:"gpu,omitempty"`

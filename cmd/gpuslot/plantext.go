@@ -63,8 +63,12 @@ func poolsOf(p plan.Plan) []string {
 		if k.Assumed {
 			driver = "driver, assumed"
 		}
-		s := fmt.Sprintf("A pool of %s is %d - %d (%s) - %d (MPS server) - %d (reserved_vram), in whole steps.",
-			g.Pool, int64(g.Memory), int64(k.Driver), driver, int64(k.Server), int64(k.Margin))
+		server := ""
+		if g.MPS() {
+			server = fmt.Sprintf(" - %d (MPS server)", int64(k.Server))
+		}
+		s := fmt.Sprintf("A pool of %s is %d - %d (%s)%s - %d (reserved_vram), in whole steps.",
+			g.Pool, int64(g.Memory), int64(k.Driver), driver, server, int64(k.Margin))
 		if !slices.Contains(out, s) {
 			out = append(out, s)
 		}

@@ -83,6 +83,24 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// TestFaultsApart: where the site requires isolation and there is no MIG, the advice names what keeps faults
+// apart. Records of such jobs count as those of shared ones.
+func TestFaultsApart(t *testing.T) {
+	isolated, err := config.Parse("x", []byte("[sharing]\nisolation = true\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := history.A100("alice", "train", history.Constant(2800), .1, .05)
+	k.Model, k.MemoryMiB = "Tesla V100S-PCIE-32GB", 32768
+	a := adviceOf(Options{Config: isolated}, k.Jobs(history.Seeded(1), 200, history.Start))
+	if m := a.Classes[0].Mode; m.Kind != Whole || !strings.Contains(strings.Join(m.Why, " "), `mode = "time-slice"`) {
+		t.Errorf("%+v", m)
+	}
+	if !shared(record.Job{Mode: "time-slice"}) {
+		t.Error("a job in time slices had the GPU to itself")
+	}
+}
+
 // TestSettings: the lines that come out are what agent/config reads and agent/plan
 // plans, and lead to what the reasons say.
 func TestSettings(t *testing.T) {

@@ -89,7 +89,8 @@ func decideShared(f Fit, a activities, isolation bool, contention string, out fu
 	case isolation && f.MIG != nil:
 		return out(MIG, busy, "The site requires isolation, which MIG gives and MPS does not.")
 	case isolation:
-		return out(Whole, busy, "The site requires isolation, and no MIG device of this model holds two such jobs.")
+		return out(Whole, busy, "The site requires isolation, and no MIG device of this model holds two such jobs.",
+			faultsApart)
 	case f.Jobs == nil:
 		return out(Unknown, busy, "How many fit is not known.")
 	case contention == contended && f.MIG != nil:
@@ -104,6 +105,10 @@ func decideShared(f Fit, a activities, isolation bool, contention string, out fu
 	}
 	return out(MPS, busy)
 }
+
+// faultsApart is what the driver's limits on cgroups allow.
+const faultsApart = "If it is enough that the fault of one job ends no other: mode = \"time-slice\" does that from " +
+	"driver 615 on, and jobs share the GPU in turns."
 
 // onlyOne says what keeps a second job off.
 func (f Fit) onlyOne() string {

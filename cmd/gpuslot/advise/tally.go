@@ -102,7 +102,7 @@ func shareOf(j record.Job) (float64, bool) {
 }
 
 // shared says that gpuslot gave the job a part of a GPU.
-func shared(j record.Job) bool { return j.Mode == "mps" || j.Mode == "mig" }
+func shared(j record.Job) bool { return j.Mode == "mps" || j.Mode == "time-slice" || j.Mode == "mig" }
 
 // need counts how much VRAM the job needed.
 func (t *tally) need(j record.Job, quantum gpu.MiB) {

@@ -29,7 +29,7 @@ type Advice struct {
 	// not known.
 	Mode Mode
 	// Limited names the best mode that limits jobs and its gain, where Mode is TimeSlice,
-	// which does not; empty if none was measured.
+	// which does so from driver 615 on only; empty if none was measured.
 	Limited string
 	// Copies is how many to put on a GPU like this one.
 	Copies int
@@ -108,8 +108,8 @@ func candidates(points []Point, alone Point) (out []candidate) {
 }
 
 // choose takes the best, and among those that their spreads do not tell apart
-// the one that the contention for memory speaks for; time slicing, which limits no job, only
-// where it beats all others.
+// the one that the contention for memory speaks for; time slicing, which limits jobs
+// from driver 615 on, only where it beats all others.
 func (a *Advice) choose(all []candidate, alone Point) {
 	top := slices.MaxFunc(all, func(x, y candidate) int { return cmp.Compare(x.gain.Median, y.gain.Median) })
 	prefer := []Mode{MPS, MPSCapped, MIG, TimeSlice}
@@ -145,7 +145,7 @@ func (a *Advice) choose(all []candidate, alone Point) {
 	}
 }
 
-// limited is the best of the candidates that limit jobs.
+// limited is the best of the candidates that limit jobs with any driver.
 func limited(all []candidate) string {
 	all = slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.Mode == TimeSlice })
 	if len(all) == 0 {

@@ -158,6 +158,18 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestTimeSliceAdvice: time slices are a mode, and what they need is in the text.
+func TestTimeSliceAdvice(t *testing.T) {
+	var b strings.Builder
+	Advice{Mode: TimeSlice, Copies: 4, Limited: "mps, 4 copies, 1.90 times"}.print(&b)
+	want := `Advice: time slices (mode = "time-slice"), 4 jobs at once; before driver 615 nothing limits such jobs
+        the best mode with limits on older drivers: mps, 4 copies, 1.90 times
+`
+	if b.String() != want {
+		t.Errorf("it prints\n%s", b.String())
+	}
+}
+
 // TestWinners: each measure has its own winner, time slicing and one after the other among
 // them; what the spread does not tell apart stands beside it.
 func TestWinners(t *testing.T) {

@@ -151,10 +151,10 @@ func (a Advice) print(b *strings.Builder) {
 	case Exclusive:
 		b.WriteString("Advice: a whole GPU for each job (mode = \"whole\")\n")
 	case TimeSlice:
-		fmt.Fprintf(b, "Advice: time slicing, %d jobs at once; gpuslot has no mode for it, and nothing limits such jobs\n",
-			a.Copies)
+		fmt.Fprintf(b, "Advice: time slices (mode = \"time-slice\"), %d jobs at once; before driver 615 nothing limits such "+
+			"jobs\n", a.Copies)
 		if a.Limited != "" {
-			fmt.Fprintf(b, "        the best mode with limits: %s\n", a.Limited)
+			fmt.Fprintf(b, "        the best mode with limits on older drivers: %s\n", a.Limited)
 		}
 	case MIG:
 		fmt.Fprintf(b, "Advice: MIG devices %s (mode = \"mig\"), %d at once\n", a.Profile, a.Copies)

@@ -38,7 +38,8 @@ func Exclusive() Policy {
 }
 
 // TimeSlicing shares GPUs by so many jobs at most without MPS, 0 for as many as the
-// plan chooses. HTCondor counts VRAM; nothing enforces it.
+// plan chooses. HTCondor counts VRAM. That before driver 615 nothing enforces it changes no time, so
+// GPUs with any driver have this policy, and not only those with mode = "time-slice".
 func TimeSlicing(shares int) Policy {
 	return Policy{Name: nameSlicing, Config: mpsConfig(shares), Slicing: true}
 }

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -63,6 +64,24 @@ func small(t *testing.T) Pool {
 		t.Fatal(err)
 	}
 	return Pool{Groups: []Group{g}, Matching: DefaultMatching(), Model: DefaultModel()}
+}
+
+// TestTimeSlices: jobs on a GPU with mode = "time-slice" run in turns, by whatever policy.
+func TestTimeSlices(t *testing.T) {
+	g, err := NewGroup("g", 1, 1, "H100-80", 32, 1<<18)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Inventory.Driver = "615.71.09"
+	for mode, want := range map[string]bool{"time-slice": true, "mps": false} {
+		w := &world{}
+		if _, err := w.nodeOf(0, g, Policy{Config: fmt.Sprintf("[sharing]\nmode = %q\n", mode)}); err != nil {
+			t.Fatal(err)
+		}
+		if len(w.shapes) != 1 || w.shapes[0].hw.slicing != want {
+			t.Errorf("%s: %+v", mode, w.shapes)
+		}
+	}
 }
 
 func events(t *testing.T, p Pool, policy Policy, jobs ...Job) (all []Event) {

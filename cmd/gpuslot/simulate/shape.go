@@ -127,7 +127,8 @@ func entire(one plan.GPU) bool { return !one.Shared() && !one.MIGDevice() }
 // addSlot adds a shared GPU or a MIG device.
 func (w *world) addSlot(n *nodePlan, number int, g Group, p Policy, one plan.GPU, at int) error {
 	s := shape{group: number, kind: shared, gpu: one, largest: one.LargestRequest, power: g.Power}
-	s.hw = hardware{speed: cmp.Or(g.Speed, 1), sms: 1, bandwidth: 1, slicing: p.Slicing && !one.MIGDevice()}
+	s.hw = hardware{speed: cmp.Or(g.Speed, 1), sms: 1, bandwidth: 1,
+		slicing: one.NeedsLimits() || p.Slicing && !one.MIGDevice()}
 	slot := slotPlan{gpu: at, uuid: one.Physical(), place: one.Place, off: !n.begins(one),
 		size: amount{int32(one.Shares), int32(one.Pool), int32(one.Resources.CPUs), int32(one.Resources.Memory)}}
 	if one.MIGDevice() {
