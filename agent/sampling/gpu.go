@@ -90,7 +90,8 @@ func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 func (l *Loop) stranger(snap *usage.Snapshot, g *plan.GPU) string {
 	d, _ := snap.Device(Device(g))
 	for _, p := range d.Processes.Value {
-		if p.Owner == usage.OwnerNone && !p.MPSClient && l.Processes.Runs(process.ID{PID: p.PID, Started: p.Started}) {
+		its := p.Owner != usage.OwnerNone || p.MPSClient || p.Graphics // a display is in reserved_vram
+		if !its && l.Processes.Runs(process.ID{PID: p.PID, Started: p.Started}) {
 			return fmt.Sprintf("process %d, which is no job's, computes on it without MPS: end that process", p.PID)
 		}
 	}

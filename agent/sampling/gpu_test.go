@@ -91,6 +91,32 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
+// TestStranger: a process of no job closes a GPU in time slices, where no budget has room for it; one of a job
+// does not, and no display.
+func TestStranger(t *testing.T) {
+	for name, c := range map[string]struct {
+		process gpu.DeviceProcess
+		says    string
+	}{
+		"no job's":       {gpu.DeviceProcess{PID: 300}, "process 300, which is no job's, computes on it without MPS"},
+		"a job's":        {gpu.DeviceProcess{PID: 101}, ""},
+		"a display":      {gpu.DeviceProcess{PID: 300, Graphics: true}, ""},
+		"one that ended": {gpu.DeviceProcess{PID: 301}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, 1)
+			n.job(100, "slot1_1", uuid(0))
+			n.process(300, 1)
+			n.node.Plan.GPUs[0].Mode = config.ModeTimeSlice
+			n.readings[0] = reading(uuid(0), c.process)
+			n.sample(t)
+			if why := n.loop.Blocked(n.node, uuid(0)); (why == "") != (c.says == "") || !strings.HasPrefix(why, c.says) {
+				t.Errorf("%q", why)
+			}
+		})
+	}
+}
+
 // TestMIGDevices: a process that is no job's closes a MIG device, shared or not, until it ends.
 func TestMIGDevices(t *testing.T) {
 	const device = gpu.UUID("MIG-00000000-0000-5000-8000-000000000000")
