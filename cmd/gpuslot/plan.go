@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/mig"
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 func planCommand(f *flags) *cobra.Command {
@@ -123,6 +126,9 @@ func makeReport(c *cobra.Command, f *flags, files []string, against, bundled str
 		}
 	}
 	p, err := plan.Build(cfg, inv)
+	if err == nil && len(files) == 0 {
+		err = p.Check(mps.Capabilities{}, capability.Controllers(os.DirFS("/sys"))) // the rest only the agent tries
+	}
 	if err != nil {
 		return report{}, err
 	}
