@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -50,6 +51,13 @@ func TestReservedMemory(t *testing.T) {
 	}
 	if len(seen) > 0 {
 		t.Errorf("no models %v", seen)
+	}
+	n = New(t, "590.48.01", "H100-80", "H200") // what CUDA has of cards of which 479 and 614 MiB were seen reserved
+	for device, want := range []int{81559 - 479, 143771 - 614} {
+		out, _ := n.job(t, fmt.Sprintf("device %d info", device))
+		if total := fmt.Sprintf("of %d MiB: ok", want); !strings.Contains(out, total) {
+			t.Errorf("device %d: %q, want %s", device, out, total)
+		}
 	}
 }
 

@@ -65,7 +65,7 @@ const uuidA, uuidB = "GPU-aaaa0000-0000-4000-8000-000000000000", "GPU-bbbb0000-0
 
 // contextMiB is what a context takes on a T4, totalMiB what CUDA shows of one,
 // serverMiB what an MPS server takes of it.
-const contextMiB, totalMiB, serverMiB = 64 + 2*40, 15360 - 393, 27
+const contextMiB, totalMiB, serverMiB = 24 + 2*40, 15360 - 393, 27
 
 // The traps of CUDA_MPS_PINNED_DEVICE_MEM_LIMIT, of a client whose daemon gives
 // it 2 GiB.

@@ -154,7 +154,7 @@ static void make_gpu(struct sim_node *n, const struct json *j, uint32_t index)
 	if (name)
 		snprintf(g->name, sizeof g->name, "%s", name);
 	g->memory_total = uint_of(j, "memory_mib", 4 << 20, m->memory_mib) << 20;
-	g->memory_reserved = uint_of(j, "reserved_mib", m->memory_mib, m->reserved_mib) << 20;
+	g->memory_reserved = uint_of(j, "reserved_mib", m->memory_mib, sim_reserved_mib(m, n->branch)) << 20;
 	g->compute_mode = mode_of(j);
 	if ((bool_of(j, "mig_capable") || bool_of(j, "mig_enabled")) && m->units == 0)
 		wrong(j, text("a %s has no MIG", m->key));

@@ -14,6 +14,11 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
+uint64_t sim_reserved_mib(const struct sim_model *m, uint32_t branch)
+{
+	return branch >= 590 && m->reserved_590_mib ? m->reserved_590_mib : m->reserved_mib;
+}
+
 void sim_make_gpu(struct sim_gpu *g, const struct sim_model *m, uint32_t index, uint64_t seed)
 {
 	uint64_t a = mix(seed * 64 + index), b = mix(a);

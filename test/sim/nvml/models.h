@@ -31,6 +31,7 @@ struct sim_model {
 	uint32_t sm, cores_per_sm;
 	uint64_t memory_mib, reserved_mib;  /* total and driver-reserved, MIG off */
 	const char *reserved_from;          /* where reserved_mib comes from: it differs with the driver */
+	uint64_t reserved_590_mib;          /* from driver 590 on, by public captures of 590.48.01; 0: as before */
 	uint32_t power_idle_w, power_limit_w, power_min_w, power_max_w;
 	uint32_t clock_sm, clock_memory;    /* MHz, the highest */
 	uint32_t bus_width;                 /* bits */
@@ -48,6 +49,8 @@ extern const uint32_t sim_model_count;
 const struct sim_model *sim_model(const char *key); /* NULL: unknown */
 const struct sim_profile *sim_profile(const struct sim_model *m, uint32_t id);
 
+/* sim_reserved_mib is what a driver of that branch keeps of a GPU with MIG off. */
+uint64_t sim_reserved_mib(const struct sim_model *m, uint32_t branch);
 /* sim_make_gpu fills a GPU of that model: MIG off, healthy, idle. index gives UUID, serial, PCI address and minor
  * number until the caller overwrites them; seed makes nodes differ. */
 void sim_make_gpu(struct sim_gpu *g, const struct sim_model *m, uint32_t index, uint64_t seed);

@@ -35,6 +35,7 @@ static int make(int argc, char **argv)
 			return 2;
 		}
 		sim_make_gpu(&n.gpu[n.gpu_count], m, n.gpu_count, 1);
+		n.gpu[n.gpu_count].memory_reserved = sim_reserved_mib(m, n.branch) << 20;
 		n.gpu_count++;
 	}
 	return sim_create(&n) < 0 ? fail(sim_path()) : 0;
