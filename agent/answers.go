@@ -236,12 +236,13 @@ func (a *answers) answerNode(_ context.Context, q server.Question) api.Reply {
 	if !q.Operator && q.Verb != api.VerbStatus {
 		return api.Reply{Error: fmt.Sprintf("only root and the agent's account may %s the node: run gpuslot as root", q.Verb)}
 	}
+	if !q.Operator {
+		n := a.quiescer.Phase()
+		return api.Reply{Node: &n}
+	}
 	n, err := a.askNode(q.Request)
 	if err != nil {
 		return api.Reply{Error: err.Error()}
-	}
-	if !q.Operator {
-		n.Jobs, n.Holders, n.Waits = nil, nil, ""
 	}
 	return api.Reply{Node: &n}
 }

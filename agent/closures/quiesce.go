@@ -80,10 +80,16 @@ func (q *Quiescer) Ask(req api.Request) (api.NodeStatus, error) {
 	return s, nil
 }
 
+// Phase returns the state of the node. It looks at no job and no process, so every account may ask
+// for it as often as it likes.
+func (q *Quiescer) Phase() api.NodeStatus {
+	n := q.Table.Node()
+	return api.NodeStatus{Phase: string(n.Phase), Reason: n.Reason, Since: n.Since}
+}
+
 // Status returns the state of the node and what it waits for.
 func (q *Quiescer) Status() api.NodeStatus {
-	n := q.Table.Node()
-	s := api.NodeStatus{Phase: string(n.Phase), Reason: n.Reason, Since: n.Since}
+	n, s := q.Table.Node(), q.Phase()
 	switch {
 	case n.Leaving():
 		var unknown string

@@ -27,12 +27,17 @@ type fakeNode struct {
 	letGo, reverted int
 	verified        int
 	events          []history.Event
+	// looks counts the looks at jobs and processes.
+	looks int
 
 	// mu is for a test beside the loop.
 	mu sync.Mutex
 }
 
-func (n *fakeNode) Holding() ([]string, string) { return n.slots, n.unknown }
+func (n *fakeNode) Holding() ([]string, string) {
+	n.looks++
+	return n.slots, n.unknown
+}
 
 func (n *fakeNode) LetGo(_ context.Context, revert bool) error {
 	if n.err != nil {
@@ -44,10 +49,14 @@ func (n *fakeNode) LetGo(_ context.Context, revert bool) error {
 	return nil
 }
 
-func (n *fakeNode) Holders() []api.NodeHolder { return []api.NodeHolder{{PID: 812}} }
-func (n *fakeNode) Version() string           { return "580.95.05" }
-func (n *fakeNode) Unwell() string            { return n.unwell }
-func (n *fakeNode) Event(e history.Event)     { n.events = append(n.events, e) }
+func (n *fakeNode) Holders() []api.NodeHolder {
+	n.looks++
+	return []api.NodeHolder{{PID: 812}}
+}
+
+func (n *fakeNode) Version() string       { return "580.95.05" }
+func (n *fakeNode) Unwell() string        { return n.unwell }
+func (n *fakeNode) Event(e history.Event) { n.events = append(n.events, e) }
 
 func (n *fakeNode) Unready() string {
 	n.mu.Lock()
@@ -183,4 +192,18 @@ func TestResumeLoop(t *testing.T) {
 		}
 		cancel()
 	})
+}
+
+// TestPhase: what every account may ask for looks at no job and no process.
+func TestPhase(t *testing.T) {
+	q, n := newQuiescer(t)
+	q.must(t, api.Request{Verb: api.VerbQuiesce, Reason: "new driver"})
+	n.slots = []string{"slot1_1 (alice on GPU-a)"}
+	for _, q.Quiet = range []bool{false, true} {
+		before := n.looks
+		if s := q.Phase(); s.Phase != string(Quiescing) || s.Reason != "new driver" || s.Since.IsZero() ||
+			len(s.Jobs)+len(s.Holders) > 0 || n.looks != before {
+			t.Errorf("%+v after %d looks", s, n.looks-before)
+		}
+	}
 }
