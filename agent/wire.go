@@ -182,8 +182,9 @@ func (a *Agent) newAdmission() {
 func (a *Agent) newSampling(source usage.Source, c config.Usage) error {
 	o := sampling.Options{
 		Source: source, Node: func() sampling.Node { return a.sampled(a.view.Load()) }, Jobs: a.jobs, Processes: a.proc,
-		Daemons: a.daemons, Limits: a.limits, Sightings: a.keeper, Punisher: a.ender, Events: a.history, Log: a.log,
-		Proc: a.proc.Root, Published: a.lastHour.AddSample, Ended: a.sweeper.now, Wake: func() { nudge(a.wake) },
+		Users: starter.Users{Node: a.proc}, Daemons: a.daemons, Limits: a.limits, Sightings: a.keeper, Punisher: a.ender,
+		Events: a.history, Log: a.log, Proc: a.proc.Root, Published: a.lastHour.AddSample, Ended: a.sweeper.now,
+		Wake: func() { nudge(a.wake) },
 	}
 	if source != nil && c.DCGM != "" {
 		exporter, err := dcgm.New(c.DCGM)

@@ -164,6 +164,18 @@ func (e *Ender) Punish(ctx context.Context, f rules.Finding) {
 	})
 }
 
+// EndOutside ends MPS clients that are of no job. Those that connect again are in the next sample.
+func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
+	if _, busy := e.outside.LoadOrStore(u, true); busy {
+		return
+	}
+	e.Log.Warn("users' own processes, outside of jobs, are ended as MPS clients", "gpu", u, "pids", pids)
+	e.ends.Go(func() {
+		defer e.outside.Delete(u)
+		e.EndClients(ctx, u, pids, starter.Starter{})
+	})
+}
+
 // TakeBack ends the connections that jobs made to GPUs that their slots do not have. The
 // pipe directories are closed already.
 func (e *Ender) TakeBack(ctx context.Context, taken []jobs.Job) {

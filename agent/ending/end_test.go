@@ -176,3 +176,16 @@ func TestEndOfAnotherAccount(t *testing.T) {
 		t.Errorf("a starter without a GPU: %v", err)
 	}
 }
+
+// TestEndOutside: clients of no job end, also when they come again, and a job's stay.
+func TestEndOutside(t *testing.T) {
+	n := newNode(t)
+	for range 2 {
+		n.clients = []int{300, 301, 302}
+		n.EndOutside(t.Context(), uuid(0), []int{300, 302})
+		n.Wait()
+		if !slices.Equal(n.clients, []int{301}) {
+			t.Errorf("clients: %v", n.clients)
+		}
+	}
+}

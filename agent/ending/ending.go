@@ -94,9 +94,10 @@ type Ender struct {
 	Options
 	turns turns
 	// ends are clients being ended, punished the jobs whose clients are because they broke
-	// a rule.
+	// a rule, outside the GPUs where those of no job are.
 	ends     sync.WaitGroup
 	punished sync.Map
+	outside  sync.Map
 }
 
 // New returns an Ender.

@@ -32,12 +32,6 @@ type daemonCgroup struct {
 	together bool
 }
 
-// userCgroups are where systemd keeps sessions and service managers of users, and where cron and at
-// run programs of users that get no session.
-var userCgroups = []string{
-	"/user.slice", "/system.slice/cron.service", "/system.slice/crond.service", "/system.slice/atd.service",
-}
-
 // Reasons why there is no rule on the cgroup of HTCondor's daemons.
 var (
 	errDaemonsNoCgroup = errors.New("HTCondor's daemons are in no cgroup of their own in cgroup v2")
@@ -71,7 +65,7 @@ func (n *Nodes) closeOutside(read func() (devices.Capabilities, error)) {
 			err = errors.Join(err, no)
 		}
 		r.NotRoot = true
-		for _, p := range userCgroups {
+		for _, p := range starter.UserCgroups {
 			no := errUsersAndJobs
 			if !slices.ContainsFunc(daemons, func(daemon string) bool { return belowCgroup(daemon, p) }) {
 				no = n.closeCgroup(p, r, errUsersAndJobs)
@@ -138,7 +132,7 @@ func (n *Nodes) OpenOutside() error {
 		return nil
 	}
 	var errs []error
-	for _, p := range append(n.htcondor.DaemonCgroups(), userCgroups...) {
+	for _, p := range append(n.htcondor.DaemonCgroups(), starter.UserCgroups...) {
 		if dir, err := starter.CgroupAt(filepath.Join(n.root, p)); err == nil && p != "/" {
 			errs = append(errs, n.openDaemonCgroup(dir))
 		}

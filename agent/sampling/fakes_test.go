@@ -44,6 +44,7 @@ type fakeNode struct {
 	counted map[starter.Starter]gpu.Measured[gpu.Bytes]
 	// What the loop did.
 	punished  []rules.Finding
+	ends      map[gpu.UUID][]int
 	events    []history.Event
 	sightings []int
 	forgotten time.Time
@@ -74,7 +75,8 @@ func newNode(t *testing.T, gpus int) *fakeNode {
 	n.loop = New(Options{
 		Source: n, Node: func() Node { return n.node }, Jobs: n, Daemons: n, Limits: n, Sightings: n, Punisher: n,
 		Processes: starter.Node{FS: process.FS{Root: n.proc.Root}}, Events: n,
-		Log: slog.New(slog.NewTextHandler(&n.log, nil)), Proc: n.proc.Root, Published: func(s *usage.Snapshot) { n.published = append(n.published, s) },
+		Users: starter.Users{Node: starter.Node{FS: process.FS{Root: n.proc.Root}}},
+		Log:   slog.New(slog.NewTextHandler(&n.log, nil)), Proc: n.proc.Root, Published: func(s *usage.Snapshot) { n.published = append(n.published, s) },
 		Ended: func() { n.ended++ }, Wake: func() { n.woken++ }, Now: func() time.Time { return n.clock },
 	})
 	return n
@@ -125,6 +127,13 @@ func (n *fakeNode) Read(context.Context) ([]gpu.Reading, error) {
 		out[i].At = time.Now().Add(time.Hour) // all processes began before
 	}
 	return out, nil
+}
+
+func (n *fakeNode) EndOutside(_ context.Context, u gpu.UUID, pids []int) {
+	if n.ends == nil {
+		n.ends = map[gpu.UUID][]int{}
+	}
+	n.ends[u] = append(n.ends[u], pids...)
 }
 
 func (n *fakeNode) Running() []jobs.Job { return n.running }

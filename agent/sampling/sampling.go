@@ -47,6 +47,12 @@ type Processes interface {
 	Hides(pid int, dir string) bool
 }
 
+// Users say which processes are users' own; starter.Users is the real one.
+type Users interface {
+	// OfUser says whether a process runs in a session or a service of a user, outside of all jobs.
+	OfUser(pid int) bool
+}
+
 // Daemons are the control daemons; mps.Daemons is the real one.
 type Daemons interface {
 	// QuickCheck is a look that does not wait for the daemon's answer: see mps.Daemon.QuickCheck.
@@ -74,6 +80,8 @@ type Sightings interface {
 // Punisher acts on jobs that break a rule; ending.Ender is the real one.
 type Punisher interface {
 	Punish(ctx context.Context, f rules.Finding)
+	// EndOutside ends MPS clients that are of no job.
+	EndOutside(ctx context.Context, u gpu.UUID, pids []int)
 }
 
 // Events are kept for operators; history.Writer is the real one.
@@ -107,6 +115,7 @@ type Options struct {
 	Node      func() Node
 	Jobs      Jobs
 	Processes Processes
+	Users     Users
 	Daemons   Daemons
 	Limits    Limits
 	Sightings Sightings
@@ -200,6 +209,9 @@ func (l *Loop) Round(ctx context.Context) {
 	for _, f := range found {
 		l.Punisher.Punish(ctx, f)
 	}
+	for u, pids := range l.outside(n, snap) {
+		l.Punisher.EndOutside(ctx, u, pids)
+	}
 	l.looks.note(snap)
 
 	// Publish what changed since the last sample.
@@ -234,6 +246,25 @@ func (l *Loop) seen(n Node, snap *usage.Snapshot, now time.Time) []rules.Job {
 		j.ToBeHeld = toBeHeld[j.Starter]
 	}
 	return all
+}
+
+// outside are the MPS clients on shared GPUs that users run outside of all jobs, where no budget
+// counts them.
+func (l *Loop) outside(n Node, snap *usage.Snapshot) map[gpu.UUID][]int {
+	out := map[gpu.UUID][]int{}
+	for i := range n.Plan.GPUs {
+		g := &n.Plan.GPUs[i]
+		if !g.Shared() {
+			continue
+		}
+		d, _ := snap.Device(Device(g))
+		for _, p := range d.Processes.Value {
+			if p.Owner == usage.OwnerNone && p.MPSClient && l.Users.OfUser(p.PID) {
+				out[g.UUID] = append(out[g.UUID], p.PID)
+			}
+		}
+	}
+	return out
 }
 
 // limited says whether the driver limits the VRAM of the jobs on a GPU, as far as is known.

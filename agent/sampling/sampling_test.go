@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -211,5 +212,28 @@ func TestNothingSamples(t *testing.T) {
 	}
 	if u := l.Uses(uuid(0)); u.MiB != nil || u.SM != nil || len(u.Strangers) > 0 {
 		t.Errorf("%+v", u)
+	}
+}
+
+// TestClientsOutsideOfJobs: MPS clients that users run in sessions and services of their own end.
+// Those of jobs, of root and of containers do not, nor does anything on a GPU that is not shared.
+func TestClientsOutsideOfJobs(t *testing.T) {
+	n := newNode(t, 2)
+	n.node.Plan.GPUs[1].Mode = config.ModeWhole
+	n.job(100, "slot1_1", uuid(0))
+	const manager = "/user.slice/user-1000.slice/user@1000.service/app.slice/x.service"
+	for pid, c := range map[int]struct {
+		cgroup string
+		uid    uint32
+	}{300: {manager, 1000}, 301: {manager, 0}, 302: {"/system.slice/docker-1.scope", 1000}, 303: {manager, 1000}} {
+		n.proc.Add(proctree.Process{PID: pid, Parent: 1, Comm: "train", UID: c.uid, Cgroup: c.cgroup})
+	}
+	beside := uses(303, 100)
+	beside.MPSClient = false
+	n.readings[0] = reading(uuid(0), uses(101, 100), uses(300, 100), uses(301, 100), uses(302, 100), beside)
+	n.readings[1] = reading(uuid(1), uses(300, 100))
+	n.sample(t)
+	if want := (map[gpu.UUID][]int{uuid(0): {300}}); !reflect.DeepEqual(n.ends, want) {
+		t.Errorf("ended: %v, want %v", n.ends, want)
 	}
 }

@@ -1,0 +1,36 @@
+package starter
+
+import (
+	"testing"
+
+	"github.com/gpuslot/gpuslot/test/proctree"
+)
+
+// TestOfUser: sessions and services of users count, those of root and of the system do not, and
+// neither does a job.
+func TestOfUser(t *testing.T) {
+	f := newFakeProc(t)
+	n := Users{f.fs()}
+	for i, c := range []struct {
+		cgroup string
+		uid    uint32
+		want   bool
+	}{
+		{"/user.slice/user-1001.slice/user@1001.service/app.slice/x.service", 1001, true},
+		{"/user.slice/user-1001.slice/session-4.scope", 100001, true},
+		{"/user.slice/user-1001.slice/session-4.scope", 0, false},
+		{"/system.slice/cron.service", 1001, true},
+		{"/system.slice/crond.service-x", 1001, false},
+		{"/system.slice/docker-1.scope", 1001, false},
+		{"/user.slices/x", 1001, false},
+		{proctree.CgroupOf("slot1_1"), 1001, false},
+	} {
+		f.Add(proctree.Process{PID: 300 + i, Parent: 1, Comm: "x", UID: c.uid, Cgroup: c.cgroup})
+		if got := n.OfUser(300 + i); got != c.want {
+			t.Errorf("uid %d in %s: %t", c.uid, c.cgroup, got)
+		}
+	}
+	if n.OfUser(999) {
+		t.Error("a process that has ended")
+	}
+}
