@@ -219,6 +219,12 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() {
 		a.nodes.Run(ctx, func() isolation.Conditions { return a.view.Load().isolation() }, a.linkSupervisors)
 	})
+	wg.Go(func() {
+		starter.Leftovers{Node: a.proc, Log: a.log}.Run(ctx, func() bool {
+			v := a.view.Load()
+			return a.own == 0 && v.planned && !v.plan.Observe
+		})
+	})
 	wg.Go(func() { a.verifier.Run(ctx) })
 	wg.Go(func() { a.quiescer.Resume(ctx) })
 	wg.Go(func() { a.faults.Watch(ctx) })

@@ -39,6 +39,12 @@ func (d Cgroup) Populated() bool {
 	return err == nil && bytes.Contains(events, []byte("populated 1"))
 }
 
+// Empty says whether it is known that no process is in the cgroup or below it.
+func (d Cgroup) Empty() bool {
+	events, err := os.ReadFile(path.Join(d.Path, "cgroup.events"))
+	return err == nil && bytes.Contains(events, []byte("populated 0"))
+}
+
 // CgroupsAbove is a cgroup, named by its path below the mount at root, and those above it
 // without the root: the cgroup first.
 func CgroupsAbove(root, cgroup string) ([]Cgroup, error) {

@@ -1,0 +1,113 @@
+package starter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/test/proctree"
+)
+
+// TestRemoveLeftovers: what a job left in its slot's slice goes when its starter has ended, however
+// deep and wide it is. A slice with a process stays, and so does that of a starter.
+func TestRemoveLeftovers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("cgroups need root: run this test as root")
+	}
+	mount := cgroupMount(t)
+	f := newFakeProc(t)
+	f.starter(100, "slot1_3")
+	n := Leftovers{Node: f.fs()}
+	n.Mount = filepath.Join(mount, fmt.Sprintf("gpuslot-leftover-%d", os.Getpid()))
+	slice := func(slot string) string { return filepath.Join(n.Mount, filepath.Dir(proctree.CgroupOf(slot))) }
+	t.Cleanup(func() {
+		if err := removeCgroup(context.Background(), n.Mount); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+	})
+	for _, slot := range []string{"slot1_1", "slot1_2", "slot1_3"} {
+		if err := os.MkdirAll(filepath.Join(slice(slot), "job.scope"), 0o755); err != nil {
+			t.Skipf("no cgroup can be made here: %v", err)
+		}
+		if err := errors.Join(os.Chown(slice(slot), 1000, 1000), spoil(slice(slot))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	login := strings.TrimSuffix(slice("slot1_1"), ".slice")
+	if err := os.MkdirAll(filepath.Join(login, "sshd.slice/mine/deep"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f.Add(proctree.Process{PID: proctree.Startd, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd",
+		Cgroup: "/system.slice/condor.service/leaf"})
+	dir, err := os.Open(filepath.Join(slice("slot1_2"), "job.scope"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	removed, err := n.Remove(t.Context())
+	ended := filepath.Dir(proctree.CgroupOf("slot1_1"))
+	if want := []string{strings.TrimSuffix(ended, ".slice"), ended}; err != nil || !slices.Equal(removed, want) {
+		t.Errorf("removed %q, %v, want %q", removed, err, want)
+	}
+	for slot, there := range map[string]bool{"slot1_1": false, "slot1_2": true, "slot1_3": true} {
+		if _, err := os.Stat(filepath.Join(slice(slot), "wide7")); (err == nil) != there {
+			t.Errorf("%s: %v", slot, err)
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	f.End(100)
+	if removed, err = n.Remove(t.Context()); err != nil || len(removed) != 2 {
+		t.Errorf("when both have ended: removed %q, %v", removed, err)
+	}
+}
+
+// spoil leaves cgroups in a slice: a hundred beside each other, and a hundred below each other, with
+// a path of 20,000 bytes.
+func spoil(slice string) error {
+	for i := range 100 {
+		if err := os.Mkdir(filepath.Join(slice, fmt.Sprintf("wide%d", i)), 0o755); err != nil {
+			return err
+		}
+	}
+	at, err := unix.Open(slice, unix.O_DIRECTORY, 0)
+	for i := 0; err == nil && i < 100; i++ {
+		name, above := strings.Repeat("d", 200), at
+		err = unix.Mkdirat(above, name, 0o755)
+		if err == nil {
+			at, err = unix.Openat(above, name, unix.O_DIRECTORY, 0)
+		}
+		_ = unix.Close(above)
+	}
+	return errors.Join(err, unix.Close(at))
+}
+
+// cgroupMount is where cgroup v2 is mounted.
+func cgroupMount(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
+			return f[1]
+		}
+	}
+	t.Skip("this host has no cgroup v2")
+	return ""
+}
