@@ -1,9 +1,10 @@
-// Package agent is the daemon: the loop that reads, plans and applies, the
-// admission of jobs, and the health of the control daemons. It owns the order
-// of things; what a plan is belongs to agent/plan, what HTCondor reads to
-// condor, how control daemons are spoken to, to mps. Real adapters come in
-// from cmd/gpuslotd. Start at Run, then apply (the loop's one function) and
-// Admit (a job's way in).
+// Package agent is the daemon: it connects its parts, and repeats one round in which it reads,
+// plans and applies. Each part is a package of its own, with its state and its lock; what a plan
+// is belongs to agent/plan, HTCondor's files to condor, the words of control daemons to mps. The
+// real adapters come from cmd/gpuslotd.
+//
+// Start at Run, then apply, which is one round. wire.go makes and connects the parts; node is
+// what is known, view what one round found.
 package agent
 
 import (

@@ -77,7 +77,7 @@ func (a *answers) handlers(callers starter.Node, hooks []string) map[api.Op]serv
 		}},
 		api.OpHook: {From: server.Jobs, Answer: func(ctx context.Context, q server.Question) api.Reply {
 			q.Caller.Hook = callers.IsHook(q.Caller, hooks...)
-			return api.Reply{Hook: string(hook.Answer(*q.Request.Hook, func(job *api.Job) (api.Reply, error) {
+			return api.Reply{Hook: string(hook.Answer(*q.Hook, func(job *api.Job) (api.Reply, error) {
 				return a.admission.Prepare(ctx, q.Caller, job), nil
 			}))}
 		}},

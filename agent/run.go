@@ -23,6 +23,8 @@ import (
 	"github.com/gpuslot/gpuslot/agent/release"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
+	"github.com/gpuslot/gpuslot/agent/waiting"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
@@ -203,18 +205,32 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 	wg.Go(func() { a.startds.Run(ctx) })
 	wg.Go(func() { a.sweeper.run(ctx, &a.node) })
 	if a.pool != nil {
-		wg.Go(func() { a.queue.Run(ctx, a.pool, a.interest, a.answered) })
+		interest := func() (*waiting.Interest, time.Duration) { return a.view.Load().interest() }
+		wg.Go(func() {
+			a.queue.Run(ctx, a.pool, interest, func(d condor.Demand, err error) {
+				a.layouts.Answered(d, err)
+				nudge(a.wake)
+			})
+		})
 	}
 	wg.Go(func() { a.heart.ping(ctx) })
 	wg.Go(func() { a.history.Run(ctx) })
 	wg.Go(func() { a.sampling.Run(ctx) })
 	wg.Go(func() { a.sampling.Watch(ctx) })
-	wg.Go(func() {
-		observe.Jobs{Node: a.proc, Discover: a.discovered, Observed: func() (bool, time.Duration) {
+	jobs := observe.Jobs{
+		Node: a.proc,
+		Observed: func() (bool, time.Duration) {
 			v := a.view.Load()
 			return v.plan.Observe, v.config.Usage.Interval
-		}}.Run(ctx)
-	})
+		},
+		Discover: func(found []starter.Starter) {
+			a.jobs.Discover(found)
+			if len(found) > 0 {
+				a.startds.Entered()
+			}
+		},
+	}
+	wg.Go(func() { jobs.Run(ctx) })
 	wg.Go(func() { a.limits.Run(ctx, func() budget.Conditions { return a.view.Load().limits() }) })
 	wg.Go(func() {
 		a.nodes.Run(ctx, func() isolation.Conditions { return a.view.Load().isolation() }, a.linkSupervisors)

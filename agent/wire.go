@@ -284,23 +284,6 @@ func (a *Agent) wanted() startd.Wanted {
 	}
 }
 
-// interest says which waiting jobs count now, and when to ask for them again.
-func (a *Agent) interest() (*waiting.Interest, time.Duration) { return a.view.Load().interest() }
-
-// answered takes the pool's answer.
-func (a *Agent) answered(d condor.Demand, err error) {
-	a.layouts.Answered(d, err)
-	nudge(a.wake)
-}
-
-// discovered takes the new jobs of an observed node.
-func (a *Agent) discovered(found []starter.Starter) {
-	a.jobs.Discover(found)
-	if len(found) > 0 {
-		a.startds.Entered()
-	}
-}
-
 // linkSupervisors writes what supervisors of jobs read.
 func (a *Agent) linkSupervisors() {
 	word := a.view.Load().startWord(a.nodes.Enforced())

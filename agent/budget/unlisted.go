@@ -2,7 +2,7 @@ package budget
 
 import "github.com/gpuslot/gpuslot/gpu"
 
-// Booked is a shared GPU as HTCondor and the last sample have it.
+// Reserved is a shared GPU as HTCondor and the last sample have it.
 type Reserved struct {
 	// Pool is what budgets are given from. Free is not in use on the device.
 	Pool gpu.MiB

@@ -48,3 +48,18 @@ func TestNamedMIG(t *testing.T) {
 		}
 	}
 }
+
+// TestSingle: a name that stands for several GPUs or MIG devices is an error.
+func TestSingle(t *testing.T) {
+	p := &plan.Plan{GPUs: []plan.GPU{
+		{UUID: gpuA}, {UUID: part, Parent: gpuB, Index: 1}, {UUID: part[:len(part)-1] + "1", Parent: gpuB, Index: 1},
+	}}
+	for name, want := range map[string]*plan.GPU{
+		"0": &p.GPUs[0], string(gpuA): &p.GPUs[0], string(part): &p.GPUs[1], "1": nil, "all": nil, "7": nil,
+	} {
+		g, err := Single(p, name)
+		if g != want || (err == nil) != (want != nil) {
+			t.Errorf("%q: %v, %v", name, g, err)
+		}
+	}
+}

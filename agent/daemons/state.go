@@ -101,7 +101,7 @@ func Pace(states map[gpu.UUID]State, most time.Duration, now time.Time) time.Dur
 	return most
 }
 
-// LimitProof says how exactly the limit of the control daemon was read back.
+// LimitReadBack says how exactly the limit of the control daemon was read back.
 func (s State) LimitReadBack() string {
 	least, most := s.Wanted.ReadBack()
 	switch {
