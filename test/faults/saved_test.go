@@ -14,9 +14,12 @@ import (
 
 // savedFile is one file that an agent reads at its start.
 type savedFile struct {
-	name, path string
+	// by is the package that writes it.
+	by, name, path string
 	// closes: all GPUs are closed until an operator has opened them.
 	closes bool
+	// quiesced: it is read on a node that is out of service.
+	quiesced bool
 	// mended is what the operator does, besides opening GPUs.
 	mended func(c *campaign)
 }
@@ -30,12 +33,20 @@ func savedFiles(c *campaign) []savedFile {
 		}
 	}
 	return []savedFile{
-		{name: "plan", path: c.path("r/plan.json")},
-		{name: "faults", path: c.path("r/troubles.json"), closes: true},
-		{name: "verifications", path: c.path("r/verified.json")},
-		{name: "closures", path: c.path("s/holds.json"), closes: true},
-		{name: "undo", path: c.path("s/undo.json"), mended: remove(c.path("s/undo.json"))},
+		{by: "agent", name: "plan", path: c.path("r/plan.json")},
+		{by: "agent/faults", name: "faults", path: c.path("r/troubles.json"), closes: true},
+		{by: "agent/verify", name: "verifications", path: c.path("r/verified.json")},
+		{by: "agent/closures", name: "closures", path: c.path("s/holds.json"), closes: true},
+		{by: "agent/modes", name: "undo", path: c.path("s/undo.json"), mended: remove(c.path("s/undo.json"))},
+		{by: "agent/partitions", name: "partitions", path: c.path("r/partitions.json")},
+		{by: "agent/layouts", name: "layouts", path: c.path("s/repartition.json")},
+		{by: "agent/release", name: "inventory", path: c.path("s/quiesced.json"), quiesced: true},
 	}
+}
+
+// limitFiles are those of drivers that limit the VRAM of cgroups.
+func limitFiles(c *campaign) []savedFile {
+	return []savedFile{{by: "agent/budget", name: "limits", path: c.path("r/cgroups.json")}}
 }
 
 // damages are what may become of a file. Good is what the agent wrote into it, empty if it
@@ -84,24 +95,44 @@ func TestSavedFiles(t *testing.T) {
 		c.operator("gpu", "close", c.uuids[0], "--reason", "a fan")
 		c.operator("gpu", "open", c.uuids[0])
 	})
-	for i, f := range savedFiles(c) {
-		for k, d := range damages {
-			if os.Getenv(longVariable) == "" && k != i%len(damages) {
-				continue
-			}
-			if c.found != nil {
-				break
-			}
-			name := f.name + ", " + d.name
-			c.guarded(name, func() { c.damage(f, d.make) })
-			t.Log(name)
-		}
-	}
+	c.damageEach(savedFiles(c))
 	if c.found == nil && os.Geteuid() == 0 {
 		c.guarded("wrong owners", c.wrongOwners)
 	}
 	if c.found != nil {
 		t.Fatalf("does not hold: %s\n%s", c.found.rule, c.found.text)
+	}
+}
+
+// TestSavedLimits is the same with what only newer drivers have.
+func TestSavedLimits(t *testing.T) {
+	if elsewhere(t) {
+		return
+	}
+	c := newCampaign(newNode(t, "615.71.09", ""), 1)
+	defer c.clear()
+	c.now = &row{outcomes: map[string]int{}}
+	c.guarded("start", func() { c.settle("all GPUs to open", c.allOpen) })
+	c.damageEach(limitFiles(c))
+	if c.found != nil {
+		t.Fatalf("does not hold: %s\n%s", c.found.rule, c.found.text)
+	}
+}
+
+// damageEach damages each file, in one way or in all.
+func (c *campaign) damageEach(files []savedFile) {
+	for i, f := range files {
+		for k, d := range damages {
+			if os.Getenv(longVariable) == "" && k != i%len(damages) {
+				continue
+			}
+			if c.found != nil {
+				return
+			}
+			name := f.name + ", " + d.name
+			c.guarded(name, func() { c.damage(f, d.make) })
+			c.t.Log(name)
+		}
 	}
 }
 
@@ -114,6 +145,12 @@ func (c *campaign) operator(args ...string) {
 
 // damage restarts the agent with a damaged file.
 func (c *campaign) damage(f savedFile, make func(good string) string) {
+	if f.quiesced {
+		c.clear() // it waits for the last job's end
+		c.watched = nil
+		_, _ = c.gpuslot("node", "quiesce", "--reason", "a new driver") // an error says that it waits
+		c.settle("the node to be quiesced", func(st *api.Status) bool { return st.Node != nil && st.Node.Phase == "quiesced" })
+	}
 	c.stopAgent(syscall.SIGTERM)
 	good, _ := os.ReadFile(f.path)
 	bad := []byte(make(string(good)))
@@ -122,28 +159,43 @@ func (c *campaign) damage(f savedFile, make func(good string) string) {
 	}
 	from := len(c.log.String())
 	c.startAgent()
-	c.settle("the agent to name "+f.path, func(st *api.Status) bool {
-		said := strings.Join(st.Warnings, "\n") + c.log.String()[from:]
-		for i := range gpus {
-			said += c.gpuOf(st, i).Reason
-		}
-		return strings.Contains(said, f.path)
-	})
+	if f.quiesced { // it has no GPUs then
+		c.waitFor("the agent to name "+f.path, func() bool {
+			out, _ := c.gpuslot("status") // an error says that no GPU takes jobs
+			return strings.Contains(out, f.path)
+		})
+		_, _ = c.gpuslot("node", "resume") // an error says that it waits
+	} else {
+		c.settle("the agent to name "+f.path, func(st *api.Status) bool {
+			said := strings.Join(st.Warnings, "\n") + c.log.String()[from:]
+			for i := range gpus {
+				said += c.gpuOf(st, i).Reason
+			}
+			return strings.Contains(said, f.path)
+		})
+		c.kept(f.path, bad)
+	}
 	if f.closes {
 		c.settle("all GPUs to be closed", func(st *api.Status) bool {
 			return !slices.ContainsFunc(st.GPUs, func(g api.StatusGPU) bool { return g.Accept })
 		})
 	}
-	c.kept(f.path, bad)
+	if f.quiesced {
+		c.settle("a verification, which fails without CUDA", func(st *api.Status) bool {
+			return !slices.ContainsFunc(st.GPUs, func(g api.StatusGPU) bool {
+				return !strings.Contains(g.Reason, "verification after the node resumed failed")
+			}) && len(st.GPUs) == gpus
+		})
+	}
 	if f.mended != nil {
 		f.mended(c)
 		c.reload()
 	}
-	if f.closes {
+	if f.closes || f.quiesced {
 		c.operator("gpu", "open", "all", "--override")
 	}
 	c.settle("all GPUs to open", c.allOpen)
-	if f.mended == nil {
+	if f.mended == nil && !f.quiesced { // an inventory is read again on the node that resumed
 		c.kept(f.path, bad)
 	}
 	for gpu := range gpus {
