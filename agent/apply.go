@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/access"
@@ -13,9 +11,8 @@ import (
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
-	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/agent/startd"
+	"github.com/gpuslot/gpuslot/agent/release"
 	"github.com/gpuslot/gpuslot/agent/store"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
@@ -65,7 +62,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	}
 	// A node that was set up for an earlier HTCondor keeps its control daemons, since jobs
 	// may run; one that was not stays as it is.
-	untouched := refused != "" && !setUp(v.next.Paths)
+	untouched := refused != "" && !release.SetUp(v.next.Paths)
 	a.heart.beat()
 	if !a.quiescer.Quiet && !untouched && !v.wantsToObserve() { // a probe of the control daemon opens the driver
 		v.can = a.prober.Next(ctx, last.can, v.next.Paths.ControlDaemon, v.rounds)
@@ -175,16 +172,6 @@ func (a *Agent) publish(v *view, start time.Time) {
 	a.nodes.Wake()
 	a.jobs.Leave(a.layouts.Leaving())
 	a.heart.beat()
-}
-
-// setUp says that an agent has changed this node since the last gpuslotd --release.
-func setUp(p config.Paths) bool {
-	for _, file := range []string{modes.File(p), startd.ClosedFile(p), p.PlanFile()} {
-		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-			return true
-		}
-	}
-	return false
 }
 
 func writePlan(paths config.Paths, p plan.Plan) error {

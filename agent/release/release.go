@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/layouts"
+	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/partitions"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/startd"
@@ -195,4 +197,14 @@ func RemoveGenerated(cfg config.Config) error {
 		errs = append(errs, store.Remove(f))
 	}
 	return errors.Join(append(errs, os.RemoveAll(daemons.FlagsDirectory(cfg.Paths)))...)
+}
+
+// SetUp says that an agent has changed this node since the last gpuslotd --release.
+func SetUp(p config.Paths) bool {
+	for _, file := range []string{modes.File(p), startd.ClosedFile(p), p.PlanFile()} {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
 }

@@ -187,3 +187,23 @@ func TestVerify(t *testing.T) {
 		t.Error("asking stopped control daemons")
 	}
 }
+
+// TestSetUp: a node is set up while the plan, the journal of modes, or what keeps it closed is there.
+func TestSetUp(t *testing.T) {
+	f, _ := newFake(t)
+	p := f.node.Config.Paths
+	if SetUp(p) {
+		t.Error("a bare node is set up")
+	}
+	for _, file := range []string{p.PlanFile(), filepath.Join(p.State, "undo.json"), filepath.Join(p.State, "condor-closed.conf")} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if !SetUp(p) {
+			t.Errorf("with %s the node is not set up", file)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
