@@ -194,12 +194,6 @@ func (v *view) wantsToObserve() bool {
 	return v.plan.Observe || !v.planned && v.next.For(v.host(), gpu.GPU{}).Mode == config.ModeObserve
 }
 
-// hasMPS says whether a GPU of the plan has a control daemon.
-func (v *view) hasMPS(u gpu.UUID) bool {
-	g, ok := v.plan.Find(u)
-	return ok && g.MPS()
-}
-
 // shared says whether a GPU of the plan is shared.
 func (v *view) shared(u gpu.UUID) bool {
 	g, ok := v.plan.Find(u)

@@ -174,7 +174,10 @@ func (a *Agent) newAdmission() {
 	a.ender = ending.New(ending.Options{
 		Clients: a.clients, Jobs: a.jobs, Holds: a.jobs, Processes: a.proc, Starters: a.proc, Reservations: a.limits,
 		Events: a.history, Metrics: a.metrics, Log: a.log, Root: a.cgroupRoot, LinkHolds: a.links.Holding,
-		MPS: func(u gpu.UUID) bool { return a.view.Load().hasMPS(u) },
+		MPS: func(u gpu.UUID) bool {
+			g, _ := a.view.Load().plan.GPU(u) // a GPU without a plan has no control daemon
+			return g.MPS()
+		},
 	})
 }
 
