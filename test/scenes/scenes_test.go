@@ -19,20 +19,23 @@ func TestMain(m *testing.M) {
 
 // TestScenes plays what the demo shows with real control daemons, on one node,
 // one after the other: a scene begins and ends with a node without jobs.
-func TestScenes(t *testing.T) { playScenes(t, site.Real, exampleNode) }
+func TestScenes(t *testing.T) { playScenes(t, site.Real, exampleNode, All()) }
 
 // TestSimulatedJobs plays what the demo shows with simulated daemons and
 // servers, on one node of two kinds of GPU. The agent has the race detector.
 func TestSimulatedJobs(t *testing.T) {
-	playScenes(t, site.Sim, mixedNode)
+	playScenes(t, site.Sim, mixedNode, All())
 }
 
-func playScenes(t *testing.T, leg site.Leg, path string) {
+// TestDemo plays what "make demo" shows.
+func TestDemo(t *testing.T) { playScenes(t, site.Sim, exampleNode, Demo()) }
+
+func playScenes(t *testing.T, leg site.Leg, path string, scenes []Scene) {
 	t.Parallel()
 	inv := inventory(t, path)
 	s := startSite(t, site.Options{Leg: leg, Inventory: &inv, Race: leg == site.Sim})
 	must(t, s.WaitAccept(t.Context(), len(inv.GPUs)))
-	for _, scene := range All() {
+	for _, scene := range scenes {
 		if scene.Leg != leg {
 			continue
 		}
