@@ -11,9 +11,8 @@ import (
 	"github.com/gpuslot/gpuslot/test/site"
 )
 
-// siteCondor is what a site had before gpuslot came: stock GPU detection, a
-// hook, an environment for all jobs, binds for containers. Only the lines that
-// docs/sites.md asks for know of gpuslot.
+// siteCondor is what a site had before gpuslot came: an environment for all jobs, and binds for
+// containers. The rest is what docs/sites.md shows for stock GPU detection, a hook and a wrapper.
 //
 //go:embed testdata/site.config
 var siteCondor string
@@ -37,12 +36,11 @@ func TestLivingWithOthers(t *testing.T) {
 	inv := inventory(t, mixedNode)
 	inv.GPUs = inv.GPUs[:1]
 	st := stageOn(t, startSite(t, site.Options{
-		Leg: site.Sim, Inventory: &inv, Condor: siteCondor, Config: "[htcondor]\njob_wrapper = \"/opt/site/wrapper\"\n"}), inv)
-	chain, err := os.ReadFile("testdata/site-chain.sh")
-	must(t, err)
+		Leg: site.Sim, Inventory: &inv, Condor: siteCondor + recipe(t, "use feature:GPUs", "") + recipe(t, "A hook of your own", ""),
+		Config: recipe(t, "A job wrapper of your own", "")}), inv)
 	pilot, err := os.ReadFile("../../etc/condor/gpuslot-pilot.conf")
 	must(t, err)
-	for name, text := range map[string]string{"hook": siteHook, "wrapper": siteWrapper, "chain": string(chain)} {
+	for name, text := range map[string]string{"hook": siteHook, "wrapper": siteWrapper, "chain": recipe(t, "A hook of your own", "sh")} {
 		must(t, st.WriteFile(ctx, "/opt/site/"+name, node.File{Data: text, Mode: 0o755}))
 	}
 	must(t, st.WriteFile(ctx, "/home/"+user+"/gpuslot-pilot.conf", node.File{Data: string(pilot), Owner: user}))
@@ -70,6 +68,30 @@ func TestLivingWithOthers(t *testing.T) {
 			done(t, st)
 		})
 	}
+}
+
+// recipe is what a section of docs/sites.md shows: its indented lines, or its block in a language.
+func recipe(t *testing.T, title, language string) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/sites.md")
+	must(t, err)
+	_, section, _ := strings.Cut(string(page), "\n## "+title+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	if language != "" {
+		_, section, _ = strings.Cut(section, "\n```"+language+"\n")
+		section, _, _ = strings.Cut(section, "```\n")
+		return section
+	}
+	var lines strings.Builder
+	for line := range strings.Lines(section) {
+		if shown, ok := strings.CutPrefix(line, "    "); ok {
+			lines.WriteString(shown)
+		}
+	}
+	if lines.Len() == 0 {
+		t.Fatalf("docs/sites.md has nothing for %q", title)
+	}
+	return lines.String()
 }
 
 // ran is the output of a job that ended.
