@@ -56,6 +56,7 @@ func TestStrangers(t *testing.T) {
 		"a process of the job's account can neither read nor trace the supervisor: %s", oneLine(text))
 	must(t, st.checkCgroups(ctx))
 	must(t, st.checkOddGroup(ctx, t))
+	must(t, st.checkSpoiledSlot(ctx))
 	done(t, st)
 }
 
@@ -105,6 +106,58 @@ echo into slice/mine: $(goes $slice/mine)
 echo $BASHPID >$slice/mine/cgroup.procs
 echo into scope: $(goes $scope)
 echo into above: $(goes $above)
+`}
+
+// checkSpoiledSlot: a job leaves cgroups in its slot's slice that HTCondor does not remove, such that
+// no process can be moved into the cgroup of the slot's next job.
+func (st *Stage) checkSpoiledSlot(ctx context.Context) error {
+	spoils, err := st.submit(ctx, job{Program: spoiler, Lines: vram(4000)})
+	if err != nil {
+		return err
+	}
+	if err := st.waitJobs(ctx, spoils, completed); err != nil {
+		return err
+	}
+	text, err := st.printed(ctx, user, spoils, 0)
+	if err != nil {
+		return err
+	}
+	slice := strings.TrimSpace(text)
+	st.Check(strings.HasPrefix(slice, "/sys/fs/cgroup/") && strings.HasSuffix(slice, ".slice"), "a job spoiled %s", slice)
+	next, err := st.submit(ctx, job{Lines: vram(4000)})
+	if err != nil {
+		return err
+	}
+	err = st.waitJobs(ctx, next, completed)
+	st.Check(err == nil, "the next job of its slot runs")
+	if err != nil {
+		return err
+	}
+	log, err := st.Journal(ctx, "gpuslotd.service")
+	st.Contains(log, "gpuslotd has removed them", "the log")
+	return err
+}
+
+// spoiler makes its slice the root of a threaded tree, and cgroups in it that are too deep for HTCondor.
+var spoiler = program{"spoiler.py", `#!/usr/bin/env python3
+import os
+own = [l for l in open("/proc/self/cgroup") if l.startswith("0::")][0][3:].strip()
+at = "/sys/fs/cgroup" + os.path.dirname(own)
+def write(name, text):
+    with open(at + "/" + name, "w") as f:
+        f.write(text)
+for controller in open(at + "/cgroup.subtree_control").read().split():
+    write("cgroup.subtree_control", "-" + controller)
+for pid in open("/sys/fs/cgroup" + own + "/cgroup.procs").read().split():
+    write("cgroup.procs", pid)
+os.mkdir(at + "/t")
+write("t/cgroup.type", "threaded")
+fd = os.open(at, os.O_RDONLY)
+for i in range(60):
+    name = "d" * 200
+    os.mkdir(name, dir_fd=fd)
+    fd = os.open(name, os.O_RDONLY, dir_fd=fd)
+print(at)
 `}
 
 // oddGroup has line breaks in the job's slot ad, where it looks like other attributes.
