@@ -236,10 +236,8 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 		a.nodes.Run(ctx, func() isolation.Conditions { return a.view.Load().isolation() }, a.linkSupervisors)
 	})
 	wg.Go(func() {
-		starter.Leftovers{Node: a.proc, Log: a.log}.Run(ctx, func() bool {
-			v := a.view.Load()
-			return a.own == 0 && v.planned && !v.plan.Observe
-		})
+		planned := func() bool { v := a.view.Load(); return v.planned && !v.plan.Observe }
+		starter.Leftovers{Node: a.proc, Log: a.log}.Run(ctx, planned)
 	})
 	wg.Go(func() { a.verifier.Run(ctx) })
 	wg.Go(func() { a.quiescer.Resume(ctx) })

@@ -32,7 +32,7 @@ type Leftovers struct {
 // Run removes them until the context ends, where it may.
 func (n Leftovers) Run(ctx context.Context, may func() bool) {
 	for ctx.Err() == nil {
-		if may() {
+		if n.Own == 0 && may() { // other accounts change no cgroups of HTCondor's
 			removed, err := n.Remove(ctx)
 			if len(removed) > 0 {
 				n.Log.Warn("jobs left cgroups that HTCondor did not remove; gpuslotd has removed them",
