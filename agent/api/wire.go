@@ -25,7 +25,7 @@ var (
 
 // ReadRequest reads one request: one line of at most MaxRequest bytes with one
 // JSON object, known fields only. The caller sets the connection's deadline.
-// The version is judged first, so that a newer program is told of versions
+// The version is judged before all else, so that a newer program is told of versions
 // and not of a field that it may rightly send. Errors are sentences for the
 // reply's Error.
 func ReadRequest(r io.Reader) (Request, error) {
@@ -33,19 +33,23 @@ func ReadRequest(r io.Reader) (Request, error) {
 	if err != nil {
 		return Request{}, err
 	}
-	var v struct {
+	var req Request
+	wrong := strict(line, &req)
+	v := struct {
 		Version int `json:"v"`
+	}{req.Version}
+	if wrong != nil { // a request of most jobs is decoded once
+		v.Version = 0
+		if err := json.Unmarshal(line, &v); err != nil {
+			return Request{}, fmt.Errorf("request is not a JSON object: %w", err)
+		}
 	}
-	if err := json.Unmarshal(line, &v); err != nil {
-		return Request{}, fmt.Errorf("request is not a JSON object: %w", err)
-	}
-	if v.Version != Version {
+	switch {
+	case v.Version != Version:
 		return Request{}, fmt.Errorf("request has protocol version %d, gpuslotd speaks %d; install the same version of both",
 			v.Version, Version)
-	}
-	var req Request
-	if err := strict(line, &req); err != nil {
-		return Request{}, fmt.Errorf("request: %w", err)
+	case wrong != nil:
+		return Request{}, fmt.Errorf("request: %w", wrong)
 	}
 	return req, req.check()
 }
