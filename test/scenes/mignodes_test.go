@@ -135,19 +135,8 @@ func (st *Stage) opensOwnNodes(ctx context.Context, t *testing.T, own, sibling a
 // all cgroups of HTCondor's. Root opens them there, and so does the account after --release.
 func (st *Stage) opensByUserManager(ctx context.Context, t *testing.T, nodes []string, own api.StatusGPU) {
 	t.Helper()
-	for name, text := range map[string]string{ // what systemd-logind and PAM do for a lingering account
-		"/etc/systemd/system/user-runtime-dir@.service.d/node.conf": "[Service]\nExecStart=\n" +
-			"ExecStart=install -d -m 700 -o %i /run/user/%i\nExecStop=\n",
-		"/etc/systemd/system/user@.service.d/node.conf": "[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%i\n",
-		"/etc/systemd/user/opens.service": "[Service]\nType=oneshot\nExecStart=sh -c 'opens " +
-			strings.Join(nodes, " ") + " >${XDG_RUNTIME_DIR}/opened; cat /proc/self/cgroup >${XDG_RUNTIME_DIR}/cgroup'\n",
-	} {
-		must(t, st.WriteFile(ctx, name, node.File{Data: text}))
-	}
-	out, err := st.Run(ctx, "id", "-u", user)
-	must(t, err)
-	uid := strings.TrimSpace(out.Stdout)
-	_, err = st.Run(ctx, "sh", "-ec", "systemctl daemon-reload; systemctl start user@0 user@"+uid)
+	uid, err := st.linger(ctx, "opens.service", "[Service]\nType=oneshot\nExecStart=sh -c 'opens "+
+		strings.Join(nodes, " ")+" >${XDG_RUNTIME_DIR}/opened; cat /proc/self/cgroup >${XDG_RUNTIME_DIR}/cgroup'\n")
 	must(t, err)
 	opens := func(uid string) string {
 		text, err := st.ReadFile(ctx, "/run/user/"+uid+"/opened")

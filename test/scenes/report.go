@@ -59,6 +59,8 @@ func All() []Scene {
 		{"RemovedBusy", site.Sim, "condor_vacate_job and condor_rm of a job at work let its MPS client leave first; its neighbour runs on", removedBusy},
 		{"LoginsLeave", site.Sim, "a logout from condor_ssh_to_job and a dropped connection end the login's MPS clients, and the job's go on", loginsLeave},
 		{"ServerFault", site.Sim, "a fatal GPU error closes its GPU until the last client that met it has ended; other GPUs go on", serverFault},
+		{"ServerSuspended", site.Sim, "a job stops the MPS server of its account: its GPU takes no jobs and says why, others go on; when its jobs have ended it opens", serverSuspended},
+		{"OutsideJobs", site.Sim, "a client that a job starts by the service manager of its account is ended, and jobs run on", outsideJobs},
 		{"OwnUsage", site.Sim, "three jobs in a row in one slot show each its own VRAM, GPU time and energy in HTCondor's log and history", ownUsage},
 		{"Quiesce", site.Sim, "a driver upgraded under its module closes all GPUs and disturbs no job; gpuslot node quiesce waits for the jobs and lets go of the driver, resume verifies and opens", quiesce},
 		{"Verify", site.Sim, "gpuslot verify runs a CUDA client as a job and shows that each GPU keeps its limits", verify},

@@ -1,0 +1,70 @@
+package scenes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gpuslot/gpuslot/test/node"
+)
+
+// linger starts the service managers of root and of the user, as systemd-logind and PAM do for an
+// account that lingers, with a service that each of them can start.
+func (st *Stage) linger(ctx context.Context, service, text string) (uid string, err error) {
+	for name, text := range map[string]string{
+		"/etc/systemd/system/user-runtime-dir@.service.d/node.conf": "[Service]\nExecStart=\n" +
+			"ExecStart=install -d -m 700 -o %i /run/user/%i\nExecStop=\n",
+		"/etc/systemd/system/user@.service.d/node.conf": "[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%i\n",
+		"/etc/systemd/user/" + service:                  text,
+	} {
+		if err := st.WriteFile(ctx, name, node.File{Data: text}); err != nil {
+			return "", err
+		}
+	}
+	out, err := st.Run(ctx, "id", "-u", user)
+	if err != nil {
+		return "", err
+	}
+	uid = strings.TrimSpace(out.Stdout)
+	_, err = st.Run(ctx, "sh", "-ec", "systemctl daemon-reload; systemctl start user@0 user@"+uid)
+	return uid, err
+}
+
+// outsideJobs: a job lets the service manager of its account start a client of its GPU, which is in
+// no cgroup of HTCondor's.
+func outsideJobs(ctx context.Context, st *Stage) (err error) {
+	g := st.Inventory.GPUs[1]
+	beside, err := st.neighbour(ctx, g.UUID, "outside")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, beside.release()) }()
+	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
+		return err
+	}
+	uid, err := st.linger(ctx, "client.service", fmt.Sprintf("[Service]\nType=oneshot\n"+
+		"Environment=CUDA_VISIBLE_DEVICES=%s CUDA_MPS_PIPE_DIRECTORY=/run/gpuslot/mps/%s\n"+
+		"ExecStart=sh -c 'simjob alloc 3000 load 20 600s >${XDG_RUNTIME_DIR}/client 2>&1'\n", g.UUID, g.UUID))
+	if err != nil {
+		return err
+	}
+	const starts = "#!/bin/sh\nXDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user start client.service\n"
+	// It ends when the client has ended.
+	outside := job{Program: program{"outside.sh", starts + "exit 0\n"}, Lines: vram(4000, on(g.UUID))}
+	if _, err := st.complete(ctx, outside); err != nil {
+		return err
+	}
+	text, err := st.ReadFile(ctx, "/run/user/"+uid+"/client")
+	if err != nil {
+		return err
+	}
+	st.Check(strings.Contains(text, "alloc 3000 MiB: ok") && strings.Contains(text, "CUDA_ERROR_MPS_CLIENT_TERMINATED"),
+		"a client in a service of the user's own manager is ended: %s", oneLine(text))
+	log, err := st.Journal(ctx, "gpuslotd.service")
+	if err != nil {
+		return err
+	}
+	st.Contains(log, "users' own processes, outside of jobs, are ended as MPS clients", "the log")
+	return beside.leave(ctx, "the job beside it runs on")
+}
