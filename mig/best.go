@@ -2,80 +2,80 @@ package mig
 
 import (
 	"cmp"
-	"math"
+	"maps"
 	"math/bits"
 	"slices"
 )
 
 // The best layouts of all GPUs together. Only the numbers of instances that all GPUs
-// serve of each need couple them. So a table has, for each vector of numbers that
-// some GPUs serve together, the best rest of the score; GPU after GPU joins it.
-// A bound leaves out vectors from which no better plan than a known one can follow.
-
-// Widths of a table. A plan found with firstWidth bounds the search that follows. Its
-// tables of up to fewGPUs have fewWidth each: it comes to its end for any model, whatever
-// is asked for. Those of more GPUs have manyWidth together, which takes seconds for 16.
+// serve of each need couple them. So the dynamic programme joins GPU after GPU:
+//
+//   - A state is the vector of numbers served so far, none above its demand. Of the
+//     layouts that reach one vector only the best are kept.
+//   - Prices (price.go) give an upper bound of the score of all plans. The score of a plan
+//     is this bound less its losses: what each layout is worth less than the best of its
+//     GPU at the prices, and what each need loses where it is served too often or too
+//     rarely for its price. No loss is negative, and a score has several levels, so losses
+//     are compared lexicographically.
+//   - A state whose loss exceeds that of a known plan leads to no better plan and is
+//     left out.
+//
+// Tables of narrow and wider states give known plans. The last run starts from the best of
+// them. If it leaves out nothing else, its plan is proven to be the best. Up to fewGPUs have
+// room for every demand that was drawn; tables of more GPUs may be a beam.
 const (
-	firstWidth = 64
-	fewGPUs    = 8
-	fewWidth   = 160_000
-	manyWidth  = 640_000
+	narrow, wider                = 64, 1024
+	fewGPUs, fewWidth, manyWidth = 8, 160_000, 5_000
 )
-
-// worth is a score in three numbers, the first difference decides: value and age of what
-// is served, and the rest as search.rest packs it.
-type worth struct{ value, age, rest int64 }
-
-func (w worth) plus(v worth) worth { return worth{w.value + v.value, w.age + v.age, w.rest + v.rest} }
-
-func (w worth) times(n int64) worth { return worth{w.value * n, w.age * n, w.rest * n} }
-
-func (w worth) below(v worth) bool {
-	if w.value != v.value {
-		return w.value < v.value
-	}
-	return w.age < v.age || w.age == v.age && w.rest < v.rest
-}
 
 // search is the problem of one node.
 type search struct {
 	boards []board
 	needs  []need
-	// A vector of numbers is the sum of numbers times strides.
-	strides []uint64
-	// kinds are what GPUs in equal state can do, kindOf is the kind of each board.
-	kinds  [][]option
-	kindOf []int
-	// bases are above the sums of each level of a score over all GPUs.
-	bases score
+	shifts []int // where the number of each need stands in a vector
+	masks  []uint64
+	values [][]worth // of each number served of each need
+	// excess and lacked are the losses at the prices, by number served above and below the best.
+	prices         []worth
+	excess, lacked [][]worth
+	kinds          []kind
+	bases          score // above the sums of each level of a score over all GPUs
+}
+
+// kind is GPUs in equal state: what each can do, the option with the least loss first.
+type kind struct {
+	options []option
+	boards  []int
+	most    []int // that one of them serves of each need
 }
 
 // option is the best layout of a GPU that serves some numbers.
 type option struct {
 	set    uint64
-	index  int // of the layout: the lower is preferred among equals
+	index  int // of the layout
 	serves []serving
 	rest   int64
+	loss   worth
 }
 
 // serving is a number served of one need, above zero.
 type serving struct{ need, n int }
 
-// likeness is what GPUs in equal state have in common.
-type likeness struct {
-	layouts     *Layouts
-	now, pinned uint64
-}
-
 func newSearch(bs []board, needs []need) (*search, error) {
 	s := &search{boards: bs, needs: needs}
-	stride := uint64(1)
+	shift := 0
 	for _, n := range needs {
-		s.strides = append(s.strides, stride)
-		if stride > math.MaxInt64/uint64(n.wanted+1) {
-			return nil, errTooWide
+		width := bits.Len(uint(n.wanted))
+		s.shifts, s.masks = append(s.shifts, shift), append(s.masks, 1<<width-1)
+		shift += width
+		var values []worth
+		for _, v := range n.values {
+			values = append(values, worth{v[0] * fraction, v[1] * fraction, 0})
 		}
-		stride *= uint64(n.wanted + 1)
+		s.values = append(s.values, values)
+	}
+	if shift > 64 {
+		return nil, errTooWide
 	}
 	for _, b := range bs {
 		most := score{}
@@ -86,16 +86,17 @@ func newSearch(bs []board, needs []need) (*search, error) {
 		}
 		s.bases = s.bases.plus(most)
 	}
-	seen := map[likeness]int{}
 	for g, b := range bs {
-		like := likeness{b.ls, b.now, b.pinned}
-		k, known := seen[like]
-		if !known {
-			k = len(s.kinds)
-			seen[like], s.kinds = k, append(s.kinds, s.optionsOf(g))
+		k := slices.IndexFunc(s.kinds, func(kd kind) bool {
+			c := bs[kd.boards[0]]
+			return c.ls == b.ls && c.now == b.now && c.pinned == b.pinned
+		})
+		if k < 0 {
+			k, s.kinds = len(s.kinds), append(s.kinds, s.newKind(g))
 		}
-		s.kindOf = append(s.kindOf, k)
+		s.kinds[k].boards = append(s.kinds[k].boards, g)
 	}
+	s.price()
 	return s, nil
 }
 
@@ -105,286 +106,143 @@ func (s *search) rest(v score) (n int64) {
 	for i := 2; i < len(v); i++ {
 		n = n*(s.bases[i]+1) + v[i]
 	}
-	return n
+	return n * fraction
 }
 
-// optionsOf keeps the best layout for each vector, in the order of layouts, and drops
-// options that serve no more than a better one.
-func (s *search) optionsOf(g int) []option {
-	best := map[uint64]option{}
-	b := s.boards[g]
+// newKind keeps the best layout for each vector.
+func (s *search) newKind(g int) kind {
+	best, most, b := map[uint64]option{}, make([]int, len(s.needs)), s.boards[g]
 	for i, e := range b.candidates {
 		o := option{set: e.set, index: i, rest: s.rest(b.local(e))}
 		vector := uint64(0)
 		for k, n := range s.needs {
-			if most := min(int(count(e.set&n.places[g])), n.wanted); most > 0 {
-				o.serves = append(o.serves, serving{k, most})
-				vector += uint64(most) * s.strides[k]
+			if served := min(int(count(e.set&n.places[g])), n.wanted); served > 0 {
+				o.serves = append(o.serves, serving{k, served})
+				vector += uint64(served) << s.shifts[k]
+				most[k] = max(most[k], served)
 			}
 		}
-		if old, known := best[vector]; !known || o.better(old) {
+		if old, known := best[vector]; !known || o.rest > old.rest {
 			best[vector] = o
 		}
 	}
-	var all []option
-	for _, o := range best {
-		all = append(all, o)
-	}
-	slices.SortFunc(all, func(a, b option) int { return cmp.Compare(a.index, b.index) })
-	return slices.DeleteFunc(slices.Clone(all), func(o option) bool {
-		return slices.ContainsFunc(all, func(p option) bool { return p.index != o.index && p.better(o) && p.covers(o) })
-	})
-}
-
-func (o option) better(p option) bool {
-	return o.rest > p.rest || o.rest == p.rest && o.index < p.index
-}
-
-// covers reports whether o serves at least what p serves.
-func (o option) covers(p option) bool {
-	for _, v := range p.serves {
-		if !slices.ContainsFunc(o.serves, func(w serving) bool { return w.need == v.need && w.n >= v.n }) {
-			return false
-		}
-	}
-	return true
+	options := slices.Collect(maps.Values(best))
+	slices.SortFunc(options, func(a, b option) int { return cmp.Compare(a.index, b.index) })
+	return kind{options: options, most: most}
 }
 
 // best returns the set of places for each GPU, and whether no plan is better.
 func (s *search) best() (chosen []uint64, proven bool) {
-	tables, most, _ := s.run(firstWidth, worth{value: -1})
-	width := fewWidth
+	widest := fewWidth
 	if len(s.boards) > fewGPUs {
-		width = manyWidth / len(s.boards)
+		widest = manyWidth
 	}
-	wider, last, cut := s.run(width, most)
-	if !last.below(most) {
-		tables, most = wider, last
+	known := worthless
+	for _, width := range []int{narrow, wider, widest} {
+		layers, cut := s.run(width, known)
+		for i, t := range layers[len(layers)-1] {
+			if loss := s.least(t, nil); loss.below(known) || chosen == nil {
+				chosen, known = s.layouts(layers, i), loss
+			}
+		}
+		if !cut {
+			return chosen, true
+		}
 	}
-	return s.layouts(tables, most), !cut
+	return chosen, false
 }
 
-// run joins all GPUs, the last one first. It returns the table before each step, the one
-// of all GPUs, and the best score there. Vectors that cannot reach floor are left out;
-// cut says that others were, because there were more than width.
-func (s *search) run(width int, floor worth) (tables []*table, most worth, cut bool) {
-	now := newTable()
-	now.put(0, 0)
-	tables = append(tables, now)
-	for g := len(s.boards) - 1; g >= 0; g-- {
-		here := s.place(s.kindOf[:g+1])
-		from := now.tallies
-		if len(from) > width {
-			var more bool
-			from, more = here.best(from, width, floor)
-			cut = cut || more
+// state is a vector that some GPUs serve together, their loss, and the state and the option
+// of the last GPU that lead to it.
+type state struct {
+	vector       uint64
+	loss         worth
+	from, option int32
+}
+
+// run joins all GPUs. It returns the states before each GPU and after the last. States that
+// lose more than the known plan are left out; cut says that others were, because there were
+// more than width.
+func (s *search) run(width int, known worth) (layers [][]state, cut bool) {
+	left := make([]int, len(s.needs)) // most that the GPUs to come serve
+	for _, kd := range s.kinds {
+		for i, n := range kd.most {
+			left[i] += n * len(kd.boards)
 		}
-		next := newTable()
-		for _, t := range from {
-			bound, gpu := here.bound(t)
-			if bound.below(floor) {
-				continue
+	}
+	now := []state{{}}
+	for _, kd := range s.kinds {
+		for range kd.boards {
+			if len(now) > width {
+				slices.SortFunc(now, func(a, b state) int { return a.loss.compare(b.loss) })
+				now, cut = now[:width], true
 			}
-			others := bound.plus(gpu.times(-1))
-			for _, o := range here.options {
-				if !others.plus(here.added(o)).below(floor) {
-					next.put(t.vector+s.more(here.counts, o), t.rest+o.rest)
+			layers = append(layers, now)
+			next, at := []state(nil), make(map[uint64]int32, len(now))
+			for i, t := range now {
+				if !known.below(s.least(t, left)) {
+					next = s.extend(next, at, t, int32(i), kd.options, known)
 				}
 			}
-		}
-		now = next
-		tables = append(tables, now)
-	}
-	here := s.place(nil)
-	most = worth{value: -1} // of a table that was cut until nothing was left
-	for _, t := range now.tallies {
-		if total, _ := here.bound(t); most.below(total) {
-			most = total
+			now = next
+			for i, n := range kd.most {
+				left[i] -= n
+			}
 		}
 	}
-	return tables, most, cut
+	return append(layers, now), cut
 }
 
-// place is a vector, the kinds of GPUs that still come, and what they can add to it.
-type place struct {
-	*search
-	gpus    []int64  // the number of GPUs of each kind
-	options []option // of the next GPU
-	counts  []int
-	// gains are what so many more of each need add to the score.
-	gains [][]worth
-}
-
-func (s *search) place(left []int) *place {
-	p := &place{search: s, gpus: make([]int64, len(s.kinds)), counts: make([]int, len(s.needs))}
-	for _, k := range left {
-		p.gpus[k]++
-		p.options = s.kinds[k]
-	}
-	for _, n := range s.needs {
-		p.gains = append(p.gains, make([]worth, n.most+1))
-	}
-	return p
-}
-
-// bound is the most that a plan from a vector can score, and the most that the next GPU
-// adds to it. The worth of one more instance never grows with the number served. So no
-// GPU adds more than it would add if it came next.
-func (p *place) bound(t tally) (most, next worth) {
-	p.count(t.vector, p.counts)
-	for k, gains := range p.gains {
-		values, had := p.needs[k].values, p.counts[k]
-		for n := range gains {
-			has := values[min(had+n, len(values)-1)]
-			gains[n] = worth{value: has[0] - values[had][0], age: has[1] - values[had][1]}
+// extend adds what the next GPU can make of a state; at is where each vector stands.
+func (s *search) extend(next []state, at map[uint64]int32, t state, from int32, options []option, known worth) []state {
+	for i := range options {
+		o := &options[i]
+		loss, vector := t.loss.plus(o.loss), t.vector
+		if known.below(loss) {
+			break // the options that follow lose no less
 		}
-	}
-	most = p.value(p.counts)
-	most.rest = t.rest
-	for k, n := range p.gpus {
-		if n == 0 {
+		for _, v := range o.serves {
+			had := int(t.vector >> s.shifts[v.need] & s.masks[v.need])
+			excess := s.excess[v.need]
+			loss = loss.plus(excess[had+v.n]).minus(excess[had])
+			vector += uint64(min(v.n, s.needs[v.need].wanted-had)) << s.shifts[v.need]
+		}
+		if known.below(loss) {
 			continue
 		}
-		gpu := p.added(p.kinds[k][0])
-		for _, o := range p.kinds[k][1:] {
-			if w := p.added(o); gpu.below(w) {
-				gpu = w
-			}
-		}
-		most = most.plus(gpu.times(n))
-		if &p.kinds[k][0] == &p.options[0] {
-			next = gpu
+		if n, had := at[vector]; !had {
+			at[vector] = int32(len(next))
+			next = append(next, state{vector, loss, from, int32(i)})
+		} else if loss.below(next[n].loss) {
+			next[n] = state{vector, loss, from, int32(i)}
 		}
 	}
-	return most, next
+	return next
 }
 
-// added is what an option adds to the score.
-func (p *place) added(o option) worth {
-	w := worth{rest: o.rest}
-	for _, v := range o.serves {
-		gain := &p.gains[v.need][v.n]
-		w.value += gain.value
-		w.age += gain.age
-	}
-	return w
-}
-
-// best keeps the tallies with the best bounds, and says whether it left out others that
-// reach floor.
-func (p *place) best(all []tally, width int, floor worth) (kept []tally, cut bool) {
-	type bounded struct {
-		tally
-		bound worth
-	}
-	var some []bounded
-	for _, t := range all {
-		if bound, _ := p.bound(t); !bound.below(floor) {
-			some = append(some, bounded{t, bound})
+// least is the loss of a state with what it will lack if GPUs that serve at most left come.
+func (s *search) least(t state, left []int) worth {
+	loss := t.loss
+	for k, lacked := range s.lacked {
+		n := int(t.vector >> s.shifts[k] & s.masks[k])
+		if left != nil {
+			n = min(n+left[k], len(lacked)-1)
 		}
+		loss = loss.plus(lacked[n])
 	}
-	slices.SortStableFunc(some, func(a, b bounded) int {
-		return cmp.Or(-cmp.Compare(a.bound.value, b.bound.value), -cmp.Compare(a.bound.age, b.bound.age),
-			-cmp.Compare(a.bound.rest, b.bound.rest))
-	})
-	for _, b := range some[:min(width, len(some))] {
-		kept = append(kept, b.tally)
-	}
-	return kept, len(some) > width
+	return loss
 }
 
-// count takes a vector apart.
-func (s *search) count(vector uint64, counts []int) {
-	for k, n := range s.needs {
-		counts[k] = int(vector / s.strides[k] % uint64(n.wanted+1))
-	}
-}
-
-// more is what an option adds to the vector of counts: never above what is wanted.
-func (s *search) more(counts []int, o option) (vector uint64) {
-	for _, v := range o.serves {
-		vector += uint64(min(v.n, s.needs[v.need].wanted-counts[v.need])) * s.strides[v.need]
-	}
-	return vector
-}
-
-// value is the worth of serving so many.
-func (s *search) value(counts []int) (w worth) {
-	for k, n := range s.needs {
-		w.value += n.values[counts[k]][0]
-		w.age += n.values[counts[k]][1]
-	}
-	return w
-}
-
-// layouts goes back from the best score to layouts: of the plans that reach it the one
-// whose first GPU has the first layout, then the second GPU, and so on.
-func (s *search) layouts(tables []*table, most worth) (chosen []uint64) {
-	counts := make([]int, len(s.needs))
-	on := map[uint64]int64{} // vectors that a best plan reaches, and their rest
-	for _, e := range tables[len(s.boards)].tallies {
-		s.count(e.vector, counts)
-		if s.value(counts).plus(worth{rest: e.rest}) == most {
-			on[e.vector] = e.rest
+// layouts goes back from a state after the last GPU to the layouts that lead to it.
+func (s *search) layouts(layers [][]state, end int) []uint64 {
+	chosen := make([]uint64, len(s.boards))
+	layer := len(layers) - 1
+	for _, kd := range slices.Backward(s.kinds) {
+		for _, g := range slices.Backward(kd.boards) {
+			t := layers[layer][end]
+			chosen[g], end = kd.options[t.option].set, int(t.from)
+			layer--
 		}
-	}
-	for g := range s.boards {
-		options := s.kinds[s.kindOf[g]]
-		first, before := len(options), map[uint64]int64{}
-		for _, t := range tables[len(s.boards)-1-g].tallies {
-			s.count(t.vector, counts)
-			for i, o := range options[:min(first+1, len(options))] {
-				if rest, ok := on[t.vector+s.more(counts, o)]; !ok || t.rest+o.rest != rest {
-					continue
-				}
-				if i < first {
-					first = i
-					clear(before)
-				}
-				before[t.vector] = t.rest
-				break
-			}
-		}
-		on, chosen = before, append(chosen, options[first].set)
 	}
 	return chosen
-}
-
-// table has the best rest for each vector, in the order in which the vectors came. It finds
-// a vector by open addressing: Go's map takes most of the time of a search.
-type table struct {
-	tallies []tally
-	slots   []int32 // number of the tally, from 1
-}
-
-type tally struct {
-	vector uint64
-	rest   int64
-}
-
-func newTable() *table { return &table{slots: make([]int32, 1<<8)} }
-
-func (t *table) put(vector uint64, rest int64) {
-	i := t.slot(vector)
-	if n := t.slots[i]; n > 0 {
-		t.tallies[n-1].rest = max(t.tallies[n-1].rest, rest)
-		return
-	}
-	t.tallies = append(t.tallies, tally{vector, rest})
-	if t.slots[i] = int32(len(t.tallies)); 2*len(t.tallies) > len(t.slots) {
-		t.slots = make([]int32, 4*len(t.slots))
-		for n, e := range t.tallies {
-			t.slots[t.slot(e.vector)] = int32(n + 1)
-		}
-	}
-}
-
-// slot is the vector's, or the free one for it.
-func (t *table) slot(vector uint64) int {
-	mask := len(t.slots) - 1
-	i := int(vector*0x9e3779b97f4a7c15>>(64-bits.Len(uint(mask)))) & mask // Fibonacci hashing
-	for t.slots[i] > 0 && t.tallies[t.slots[i]-1].vector != vector {
-		i = (i + 1) & mask
-	}
-	return i
 }

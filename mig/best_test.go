@@ -88,8 +88,7 @@ func (s *search) scoreOf(chosen []uint64) (v score) {
 	return v
 }
 
-// TestBestOfKept: the search for the lowest layouts gives up on this node; the
-// plan stands as it was found before.
+// TestBestOfKept: foreign instances on half of the GPUs, and more demand than room.
 func TestBestOfKept(t *testing.T) {
 	chip, err := Model("A30-24", 0)
 	if err != nil {

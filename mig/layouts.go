@@ -29,7 +29,8 @@ type entry struct {
 	flexibility int
 	// waste is the compute slices that no instance can ever use beside it. Memory does not
 	// count: a 1g at the end always strands the last unit, and yet it leaves the most possible.
-	waste int
+	waste   int
+	maximal bool // nothing can be added
 }
 
 // Enumerate finds every layout of the chip by trying every place.
@@ -110,6 +111,7 @@ func (ls *Layouts) measure(maximal []sum) {
 			}
 		}
 		e.waste = all - most
+		e.maximal = slices.ContainsFunc(maximal, func(m sum) bool { return m.set == e.set })
 	}
 }
 
@@ -132,32 +134,11 @@ func (ls *Layouts) All() iter.Seq2[gpu.Layout, int] {
 func (ls *Layouts) Maximal() iter.Seq[gpu.Layout] {
 	return func(yield func(gpu.Layout) bool) {
 		for _, e := range ls.all {
-			if e.flexibility == 1 && ls.isMaximal(e.set) && !yield(ls.layout(e.set)) {
+			if e.maximal && !yield(ls.layout(e.set)) {
 				return
 			}
 		}
 	}
-}
-
-// isMaximal: no layout has one place more.
-func (ls *Layouts) isMaximal(set uint64) bool {
-	for i := range ls.places {
-		if _, legal := ls.index[set|1<<i]; legal && set&(1<<i) == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// Flexibility is the number of maximal layouts that contain the layout: the
-// more, the more can still become of the GPU. It is 0 for no legal layout.
-func (ls *Layouts) Flexibility(l gpu.Layout) int {
-	set, ok := ls.set(l)
-	i, legal := ls.index[set]
-	if !ok || !legal {
-		return 0
-	}
-	return ls.all[i].flexibility
 }
 
 func (ls *Layouts) layout(set uint64) gpu.Layout {

@@ -58,7 +58,7 @@ func (b *bench) parts() []part {
 		{name: "held", measure: held},
 		{name: "throughput", measure: throughput},
 		{name: "reactions", slow: true, measure: tests("./test/faults", "-v", "-run", "^TestReactions$")},
-		{name: "layouts", slow: true, measure: tests("./mig", "-run", "-", "-bench", "Plan", "-benchtime", "5x")},
+		{name: "layouts", slow: true, measure: tests("./mig", "-run", "-", "-bench", "Plan", "-benchtime", "1x", "-cpu", "1")},
 		{name: "advise", slow: true,
 			measure: tests("./cmd/gpuslot/advise", "-run", "-", "-bench", "Million", "-benchtime", "3x")},
 		{name: "compare", slow: true, measure: tests("./cmd/gpuslot/simulate/layouts", "-v", "-run", "Compare")},
