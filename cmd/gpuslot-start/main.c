@@ -8,7 +8,8 @@
  * It does what most jobs need. Where a job needs more before it starts, this process becomes
  * gpuslot-condor (execv), which lies in the same directory and can do all that this program does.
  * A test runs the same scripts against both.
- */#define _GNU_SOURCE
+ */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -79,7 +79,7 @@ func (s *spans) merge(o *spans) {
 	s.after.merge(&o.after)
 }
 
-// NewBook is an empty one.
+// NewAdviser has read no record yet.
 func NewAdviser(o Options) *Adviser {
 	if o.Risk == 0 {
 		o.Risk = DefaultRisk
