@@ -16,6 +16,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -100,15 +101,22 @@ func (e *Ender) killBeside(f rules.Finding) {
 	}
 }
 
-// killOf kills a process if it still runs in that slot; the handle makes sure
-// that it is the one looked at.
+// killOf kills a process if it still runs in that slot.
 func (e *Ender) killOf(pid int, s starter.Starter) error {
+	return killIf(pid, func() bool {
+		owner, ok := e.Jobs.StarterOf(pid)
+		return ok && owner.Is(s)
+	})
+}
+
+// killIf kills a process if it is the right one; the handle makes sure that it is the one looked at.
+func killIf(pid int, right func() bool) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if owner, ok := e.Jobs.StarterOf(pid); !ok || !owner.Is(s) {
+	if !right() {
 		return os.ErrProcessDone
 	}
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
@@ -174,6 +182,23 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 		defer e.outside.Delete(u)
 		e.EndClients(ctx, u, pids, starter.Starter{})
 	})
+}
+
+// KillOutside kills processes of users that are no MPS clients and of no job. No neighbour suffers from
+// that. Those that come again are in the next sample.
+func (e *Ender) KillOutside(u gpu.UUID, all []process.ID) {
+	for _, p := range all {
+		err := killIf(p.PID, func() bool {
+			_, its := e.Jobs.StarterOf(p.PID)
+			return !its && e.Users.OfUser(p.PID) && e.Processes.Runs(p)
+		})
+		switch {
+		case err == nil:
+			e.Log.Warn("a user's own process, outside of jobs, was killed", "gpu", u, "pid", p.PID)
+		case !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, unix.ESRCH):
+			e.Log.Error("a user's own process, outside of jobs, was not killed", "gpu", u, "pid", p.PID, "err", err)
+		}
+	}
 }
 
 // TakeBack ends the connections that jobs made to GPUs that their slots do not have. The

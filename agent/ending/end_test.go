@@ -42,7 +42,8 @@ func newNode(t testing.TB) *node {
 	view := starter.Node{FS: process.FS{Root: n.proc.Root}, Own: uint32(os.Getuid())}
 	n.table = jobs.New(view)
 	n.Ender = New(Options{
-		Clients: daemon{n}, Jobs: n.table, Holds: n.table, Processes: view, Starters: view, Reservations: n, Events: n,
+		Clients: daemon{n}, Jobs: n.table, Holds: n.table, Processes: view, Starters: view,
+		Users: starter.Users{Node: view}, Reservations: n, Events: n,
 		Metrics: n, Log: slog.New(slog.DiscardHandler), Root: t.TempDir(),
 		MPS: func(gpu.UUID) bool { return true }, LinkHolds: func() error { return nil },
 	})
@@ -186,6 +187,48 @@ func TestEndOutside(t *testing.T) {
 		n.Wait()
 		if !slices.Equal(n.clients, []int{301}) {
 			t.Errorf("clients: %v", n.clients)
+		}
+	}
+}
+
+// TestKillOutside: a user's process outside of jobs is killed. Nothing is done to a process that a job
+// has by now, to one of root's, to one that came with a PID of the sample, and to a service's.
+func TestKillOutside(t *testing.T) {
+	n := newNode(t)
+	n.admit(n.starter(100, "slot1_1"))
+	const session = "/user.slice/user-1000.slice/session-1.scope"
+	var all []process.ID
+	var sleeps []*exec.Cmd
+	for i, is := range []proctree.Process{
+		{Cgroup: session, UID: 1000},
+		{Cgroup: proctree.CgroupOf("slot1_1"), UID: 1000},
+		{Cgroup: session, UID: 1000, Parent: 100},
+		{Cgroup: session, UID: 0},
+		{Cgroup: session, UID: 1000},
+		{Cgroup: "/system.slice/dcgm.service", UID: 1000},
+	} {
+		c := exec.Command("sleep", "1000")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _, _ = c.Process.Kill(), c.Wait() }()
+		is.PID, is.Comm, is.Parent = c.Process.Pid, "sleep", max(is.Parent, 1)
+		n.proc.Add(is)
+		id := process.ID{PID: is.PID, Started: proctree.StartOf(is.PID)}
+		if i == 4 {
+			id.Started--
+		}
+		all, sleeps = append(all, id), append(sleeps, c)
+	}
+	n.KillOutside(uuid(0), all)
+	_ = sleeps[0].Process.Signal(syscall.SIGTERM)
+	if _ = sleeps[0].Wait(); sleeps[0].ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the user's process: %v", sleeps[0].ProcessState)
+	}
+	for i, c := range sleeps[1:] {
+		_ = c.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
+		if _ = c.Wait(); c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+			t.Errorf("process %d of the list: %v", i+1, c.ProcessState)
 		}
 	}
 }

@@ -1,5 +1,6 @@
 // Package ending ends the MPS clients of jobs: when a job or a login ends, when a job broke a rule,
-// and when it has connections to a GPU that its slot does not have. MPS clients leave through
+// and when it has connections to a GPU that its slot does not have. It also ends what users run on
+// shared GPUs outside of jobs. MPS clients leave through
 // their control daemon before a signal ends them, because the end of a client that computes can
 // take its neighbours with it.
 //
@@ -16,6 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -44,6 +46,7 @@ type Holds interface {
 
 // Processes are those of this node; starter.Node is the real one.
 type Processes interface {
+	Runs(p process.ID) bool
 	// Together says whether a process of a job is of the same leaf as a caller.
 	Together(pid int, c starter.Caller, s starter.Starter) bool
 }
@@ -51,6 +54,12 @@ type Processes interface {
 // Starters says which processes are below a starter; starter.Node is the real one.
 type Starters interface {
 	RunsBelow(pid int, s starter.Starter) bool
+}
+
+// Users say which processes are users' own; starter.Users is the real one.
+type Users interface {
+	// OfUser says whether a process runs in a session or a service of a user, outside of all jobs.
+	OfUser(pid int) bool
 }
 
 // Reservations are the VRAM that the driver keeps for jobs; budget.Limits is the real one.
@@ -77,6 +86,7 @@ type Options struct {
 	Holds        Holds
 	Processes    Processes
 	Starters     Starters
+	Users        Users
 	Reservations Reservations
 	Events       Events
 	Metrics      Metrics

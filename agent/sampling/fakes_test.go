@@ -45,6 +45,7 @@ type fakeNode struct {
 	// What the loop did.
 	punished  []rules.Finding
 	ends      map[gpu.UUID][]int
+	kills     map[gpu.UUID][]int
 	events    []history.Event
 	sightings []int
 	forgotten time.Time
@@ -134,6 +135,17 @@ func (n *fakeNode) EndOutside(_ context.Context, u gpu.UUID, pids []int) {
 		n.ends = map[gpu.UUID][]int{}
 	}
 	n.ends[u] = append(n.ends[u], pids...)
+}
+
+func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID) {
+	if n.kills == nil {
+		n.kills = map[gpu.UUID][]int{}
+	}
+	for _, p := range all {
+		if p.Started == proctree.StartOf(p.PID) {
+			n.kills[u] = append(n.kills[u], p.PID)
+		}
+	}
 }
 
 func (n *fakeNode) Running() []jobs.Job { return n.running }

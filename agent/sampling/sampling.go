@@ -82,6 +82,8 @@ type Punisher interface {
 	Punish(ctx context.Context, f rules.Finding)
 	// EndOutside ends MPS clients that are of no job.
 	EndOutside(ctx context.Context, u gpu.UUID, pids []int)
+	// KillOutside kills processes of users that are no MPS clients and of no job.
+	KillOutside(u gpu.UUID, all []process.ID)
 }
 
 // Events are kept for operators; history.Writer is the real one.
@@ -209,8 +211,15 @@ func (l *Loop) Round(ctx context.Context) {
 	for _, f := range found {
 		l.Punisher.Punish(ctx, f)
 	}
-	for u, pids := range l.outside(n, snap) {
-		l.Punisher.EndOutside(ctx, u, pids)
+	for i := range n.Plan.GPUs {
+		g := &n.Plan.GPUs[i]
+		clients, others := l.outside(n, snap, g)
+		if len(clients) > 0 {
+			l.Punisher.EndOutside(ctx, g.UUID, clients)
+		}
+		if len(others) > 0 {
+			l.Punisher.KillOutside(g.UUID, others)
+		}
 	}
 	l.looks.note(snap)
 
@@ -248,23 +257,25 @@ func (l *Loop) seen(n Node, snap *usage.Snapshot, now time.Time) []rules.Job {
 	return all
 }
 
-// outside are the MPS clients on shared GPUs that users run outside of all jobs, where no budget
-// counts them.
-func (l *Loop) outside(n Node, snap *usage.Snapshot) map[gpu.UUID][]int {
-	out := map[gpu.UUID][]int{}
-	for i := range n.Plan.GPUs {
-		g := &n.Plan.GPUs[i]
-		if !g.Shared() {
-			continue
-		}
-		d, _ := snap.Device(Device(g))
-		for _, p := range d.Processes.Value {
-			if p.Owner == usage.OwnerNone && p.MPSClient && l.Users.OfUser(p.PID) {
-				out[g.UUID] = append(out[g.UUID], p.PID)
-			}
+// outside are the processes on a shared GPU that users run outside of all jobs, where no budget counts
+// them: the MPS clients and, where each job needs the driver's limit, the others that compute. Where no
+// control daemon of gpuslot's serves the GPU, clients there are of a daemon of their own.
+func (l *Loop) outside(n Node, snap *usage.Snapshot, g *plan.GPU) (clients []int, others []process.ID) {
+	if !g.Shared() {
+		return nil, nil
+	}
+	_, served := n.Daemons[g.UUID]
+	d, _ := snap.Device(Device(g))
+	for _, p := range d.Processes.Value {
+		switch {
+		case p.Owner != usage.OwnerNone || !l.Users.OfUser(p.PID):
+		case p.MPSClient && (served || g.MPS()):
+			clients = append(clients, p.PID)
+		case g.NeedsLimits() && !p.Graphics: // a display is in reserved_vram
+			others = append(others, process.ID{PID: p.PID, Started: p.Started})
 		}
 	}
-	return out
+	return clients, others
 }
 
 // limited says whether the driver limits the VRAM of the jobs on a GPU, as far as is known.

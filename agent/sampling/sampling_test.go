@@ -237,3 +237,53 @@ func TestClientsOutsideOfJobs(t *testing.T) {
 		t.Errorf("ended: %v, want %v", n.ends, want)
 	}
 }
+
+// TestComputesOutsideOfJobs: where the driver's limits hold budgets, processes that users run outside of
+// jobs are killed. Clients of gpuslot's control daemon leave through it, while one is there. Processes of
+// jobs, of root and of containers stay, and so does a display.
+func TestComputesOutsideOfJobs(t *testing.T) {
+	const manager = "/user.slice/user-1000.slice/user@1000.service/app.slice/x.service"
+	for _, tt := range []struct {
+		name         string
+		mode         config.Mode
+		served       bool
+		ended, kills []int
+	}{
+		{"time slices", config.ModeTimeSlice, false, nil, []int{300, 301}},
+		{"time slices beside a control daemon", config.ModeTimeSlice, true, []int{301}, []int{300}},
+		{"MPS", config.ModeMPS, true, []int{301}, nil},
+		{"a whole GPU", config.ModeWhole, false, nil, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, 1)
+			n.node.Plan.GPUs[0].Mode = tt.mode
+			if !tt.served {
+				delete(n.node.Daemons, uuid(0))
+			}
+			n.job(100, "slot1_1", uuid(0))
+			for pid, c := range map[int]struct {
+				cgroup string
+				uid    uint32
+			}{
+				300: {manager, 1000}, 301: {"/system.slice/cron.service", 1000}, 302: {manager, 1000},
+				303: {manager, 0}, 304: {"/system.slice/docker-1.scope", 1000},
+			} {
+				n.proc.Add(proctree.Process{PID: pid, Parent: 1, Comm: "train", UID: c.uid, Cgroup: c.cgroup})
+			}
+			var all []gpu.DeviceProcess
+			for _, pid := range []int{101, 300, 301, 302, 303, 304} {
+				p := uses(pid, 100)
+				p.MPSClient, p.Graphics = pid == 301, pid == 302
+				all = append(all, p)
+			}
+			n.readings[0] = reading(uuid(0), all...)
+			n.sample(t)
+			if got := n.ends[uuid(0)]; !slices.Equal(got, tt.ended) {
+				t.Errorf("ended: %v, want %v", got, tt.ended)
+			}
+			if got := n.kills[uuid(0)]; !slices.Equal(got, tt.kills) {
+				t.Errorf("killed: %v, want %v", got, tt.kills)
+			}
+		})
+	}
+}

@@ -75,6 +75,11 @@ func TestTimeSlices(t *testing.T) {
 	}))
 	st.Check(now.Accept && now.Jobs[0].EnforcedBy == jobs.EnforcedByCgroup && now.EnforcedBy == jobs.EnforcedByCgroup,
 		"after it the GPU takes jobs: %t (%s), enforced by %s", now.Accept, now.Reason, now.EnforcedBy)
+
+	// A program that a job left to the service manager of its account.
+	own, err := st.Run(ctx, "systemd-run", "--wait", "--slice=user-1002.slice", "--uid=bob", "simjob", "alloc", "500", "sleep", "900s")
+	st.Check(err != nil && strings.Contains(own.Stderr, "9/KILL"), "a user's program outside of jobs is killed: %s", oneLine(own.Stderr))
+	must(t, st.WaitAccept(ctx, 1))
 	must(t, other.leave(ctx, "the job of another account beside it"))
 	done(t, st)
 }
