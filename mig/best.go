@@ -25,7 +25,7 @@ import (
 // room for every demand that was drawn; tables of more GPUs may be a beam.
 const (
 	narrow, wider                = 64, 1024
-	fewGPUs, fewWidth, manyWidth = 8, 160_000, 5_000
+	fewGPUs, fewWidth, manyWidth = 8, 160_000, 3_500
 )
 
 // search is the problem of one node.

@@ -42,7 +42,7 @@ func TestChosen(t *testing.T) {
 		return names
 	}
 	if got := names(); !slices.Contains(got, "start") || !slices.Contains(got, "throughput") || slices.Contains(got, "simulate") ||
-		got[0] != "plan" || slices.Contains(got, "layouts") {
+		got[0] != "sizes" || slices.Contains(got, "layouts") {
 		t.Error(got)
 	}
 	if got := names("simulate", "plan"); len(got) != 6 || got[0] != "plan" {
