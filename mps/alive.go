@@ -40,9 +40,12 @@ func (d *Daemon) Alive() (process.ID, error) {
 			"before the next start", filepath.Join(d.dir, controlLock))
 	}
 	s, err := proc.Stat(pid)
-	if err != nil {
+	if process.Gone(err) {
 		// It ended between the two looks.
 		return process.ID{}, d.notRunning()
+	}
+	if err != nil {
+		return process.ID{}, d.fault(Unwritable, err, "%v: look at /proc and at gpuslotd's file descriptors", err)
 	}
 	if why := distrust(pid); why != "" {
 		return s.ID, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that "+

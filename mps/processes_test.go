@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // TestAdoptionAfterKill: the daemon lives on when the agent that started it is
@@ -255,4 +257,24 @@ func TestLargeLogIsPutAside(t *testing.T) {
 	if st, err := os.Stat(name); err != nil || st.Size() > 4096 {
 		t.Errorf("the new log: %v, %v", st, err)
 	}
+}
+
+// TestFamilyWithoutDescriptors: a daemon and its servers are not taken for ended where /proc cannot
+// be read.
+func TestFamilyWithoutDescriptors(t *testing.T) {
+	self, err := proc.Stat(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := Server{ID: self.ID}
+	proctree.WithoutDescriptors(t, func() {
+		for _, leads := range []bool{false, true} {
+			if f := (family{head: self.ID, leads: leads}); len(f.alive()) == 0 {
+				t.Errorf("leads %t: all have ended", leads)
+			}
+		}
+		if died := (&Daemon{dir: t.Name()}).QuickCheck(Checked{States: []Server{server}}).Died; len(died) > 0 {
+			t.Errorf("servers have ended: %+v", died)
+		}
+	})
 }

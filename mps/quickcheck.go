@@ -1,5 +1,7 @@
 package mps
 
+import "github.com/gpuslot/gpuslot/gpu/process"
+
 // QuickCheck is what can be seen of a proven daemon without talking to it.
 type QuickCheck struct {
 	// Err says what became of the daemon: see StillRuns. Nil: the proven
@@ -24,9 +26,9 @@ func (d *Daemon) QuickCheck(p Checked) QuickCheck {
 	for _, s := range p.States {
 		now, err := proc.Stat(s.PID)
 		switch {
-		case err != nil || now.Ended() || now.ID != s.ID:
+		case process.Gone(err) || err == nil && (now.Ended() || now.ID != s.ID):
 			out.Died = append(out.Died, s)
-		case now.State == 'T' || now.State == 't':
+		case err == nil && (now.State == 'T' || now.State == 't'):
 			out.Suspended = append(out.Suspended, s)
 		}
 	}

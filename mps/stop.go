@@ -90,11 +90,18 @@ func (f family) alive() []process.ID {
 		}
 		return nil
 	}
+	pids := proc.PIDs()
+	if len(pids) == 0 {
+		return []process.ID{f.head} // /proc cannot be read: who is left is not known
+	}
 	var left []process.ID
-	for _, pid := range proc.PIDs() {
-		// Members were started after the head: an older process is another's.
-		if s, err := proc.Stat(pid); err == nil && s.Session == f.head.PID && s.Started >= f.head.Started && !s.Ended() {
-			left = append(left, s.ID)
+	for _, pid := range pids {
+		s, err := proc.Stat(pid)
+		switch {
+		case err != nil && !process.Gone(err):
+			left = append(left, process.ID{PID: pid}) // it may be one; sendSignal signals none that it does not know
+		case err == nil && s.Session == f.head.PID && s.Started >= f.head.Started && !s.Ended():
+			left = append(left, s.ID) // an older process than the head is another's
 		}
 	}
 	return left

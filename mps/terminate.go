@@ -48,7 +48,7 @@ func (d *Daemon) Terminate(ctx context.Context, server process.ID, clients ...in
 	if err != nil {
 		return nil, err
 	}
-	if s, err := proc.Stat(server.PID); err != nil || s.ID != server {
+	if !proc.Runs(server) {
 		return nil, d.noServer(server.PID)
 	}
 	last := replies[len(clients):]

@@ -44,8 +44,7 @@ type Processes interface {
 
 // Cgroups are those of processes; starter.Node is the real one.
 type Cgroups interface {
-	// UnifiedCgroup is the cgroup of a process, below the mount. An error says that the
-	// process has ended.
+	// UnifiedCgroup is the cgroup of a process, below the mount. Errors are those of reading /proc.
 	UnifiedCgroup(pid int) (string, error)
 	// Leaf is the cgroup of HTCondor's in which a process is.
 	Leaf(pid int) starter.Leaf

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // HTCondor gives the slice above a job's cgroup ("….slice") to the job's account, which may make others
@@ -71,8 +72,11 @@ func (c *Limits) Outside(j jobs.Job, pids []int, works bool) (left []int) {
 	}
 	outside := false
 	for _, pid := range pids {
-		if _, err := c.cgroups.UnifiedCgroup(pid); err != nil {
-			continue // it has ended
+		if _, err := c.cgroups.UnifiedCgroup(pid); process.Gone(err) {
+			continue
+		} else if err != nil {
+			outside = true // where it is cannot be read
+			continue
 		}
 		leaf := c.cgroups.Leaf(pid)
 		its := !ok || filepath.Join(c.root, leaf.Path) == l.cgroup().Path

@@ -7,6 +7,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/cgroups"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // TestLimitOfASlice: it follows the job's budget, is set again after others changed it, by the
@@ -54,5 +55,24 @@ func TestSliceRefused(t *testing.T) {
 	c.limits(c.leaf(st), "soft 4096 hard 4096")
 	if l, _ := c.of(jobs.KeyOf(st, uuid(0))); l.wide || c.wall() != jobs.EnforcedByCgroup {
 		t.Errorf("wall %s, %+v", c.wall(), l)
+	}
+}
+
+// TestLimitWithoutDescriptors: a lack of file descriptors is no end of a job. Its limits stay, and
+// where its processes are is not known.
+func TestLimitWithoutDescriptors(t *testing.T) {
+	c := newNode(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.round()
+	job := c.table.Running()[0]
+	proctree.WithoutDescriptors(t, func() {
+		c.round()
+		if left := c.Outside(job, []int{1100}, true); len(left) > 0 || c.wall() != jobs.EnforcedByNone {
+			t.Errorf("a process that cannot be looked at: left %v, wall %s", left, c.wall())
+		}
+	})
+	c.limits(c.leaf(st), "soft 4096 hard 4096")
+	if left := c.Outside(job, []int{1100}, true); len(left) > 0 || c.wall() != jobs.EnforcedByCgroup {
+		t.Errorf("afterwards: left %v, wall %s", left, c.wall())
 	}
 }

@@ -11,6 +11,7 @@ package isolation
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -267,9 +268,12 @@ func (n *Nodes) holdTo(
 	}
 	n.turn.Lock()
 	defer n.turn.Unlock()
-	dir, _ := starter.CgroupAt(filepath.Join(n.root, slice))
-	if !dir.Exists() {
+	dir, err := starter.CgroupAt(filepath.Join(n.root, slice))
+	if errors.Is(err, fs.ErrNotExist) {
 		return starter.Cgroup{}, nil // it has ended already
+	}
+	if err != nil {
+		return starter.Cgroup{}, err
 	}
 	held := heldNodes{starter: j.Starter, since: now}
 	if had, ok := n.of(dir); ok && had.starter.Is(j.Starter) {

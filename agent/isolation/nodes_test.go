@@ -313,3 +313,24 @@ func TestMayClose(t *testing.T) {
 		}
 	}
 }
+
+// TestRuleWithoutDescriptors: a lack of file descriptors is no end of a job, and its rule stays.
+func TestRuleWithoutDescriptors(t *testing.T) {
+	n := newNode(t)
+	s := n.job(2001, 1)
+	n.Round(now(), time.Now())
+	proctree.WithoutDescriptors(t, func() {
+		if ended := n.table.DropEnded(); len(ended) > 0 {
+			t.Errorf("jobs that have ended: %+v", ended)
+		}
+		n.Round(now(), time.Now())
+	})
+	if got := n.rule(s); got != own(1) || len(n.table.Running()) != 1 {
+		t.Errorf("the rule is %s, the jobs are %+v", got, n.table.Running())
+	}
+	n.proc.End(s.PID)
+	n.Round(now(), time.Now())
+	if got := n.rule(s); got != "none" {
+		t.Errorf("after its end the rule is %s", got)
+	}
+}

@@ -62,7 +62,7 @@ func (n Node) Identify(uid uint32, pid int) (Caller, error) {
 // starter above it; the job table may not know the job any more.
 func (n Node) RunsBelow(pid int, s Starter) bool {
 	c, err := n.Identify(0, pid)
-	if err != nil || !n.Runs(s.ID) {
+	if now, _ := n.Stat(s.PID); err != nil || !now.Shows(s.ID) {
 		return false
 	}
 	if c.Starter.PID != 0 {

@@ -27,17 +27,27 @@ func CgroupAt(path string) (Cgroup, error) {
 	return Cgroup{path, st.Ino}, nil
 }
 
-// Exists says whether the cgroup still exists.
+// Exists says whether the cgroup may still exist: where it cannot be looked at, it may.
 func (d Cgroup) Exists() bool {
 	now, err := CgroupAt(d.Path)
-	return err == nil && now == d
+	if err != nil {
+		return !isGone(err)
+	}
+	return now == d
 }
 
-// Populated says whether a process is in the cgroup or below it.
+// Populated says whether a process may be in the cgroup or below it: where it cannot be read, one may.
 func (d Cgroup) Populated() bool {
 	events, err := os.ReadFile(path.Join(d.Path, "cgroup.events"))
-	return err == nil && bytes.Contains(events, []byte("populated 1"))
+	if err != nil {
+		return !isGone(err)
+	}
+	return bytes.Contains(events, []byte("populated 1"))
 }
+
+// isGone says whether an error of a read below a cgroup says that it was removed, before the file was
+// opened or after.
+func isGone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) }
 
 // Empty says whether it is known that no process is in the cgroup or below it.
 func (d Cgroup) Empty() bool {

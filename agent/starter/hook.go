@@ -57,12 +57,15 @@ func (n Node) jobBelow(c Caller, starter process.UIDs, parent, depth int) bool {
 	}
 	for _, pid := range n.Children(parent) {
 		p, err := n.Stat(pid)
-		if err != nil || p.Parent != parent || pid == c.PID {
+		if process.Gone(err) || err == nil && p.Parent != parent || pid == c.PID {
 			continue // it ended, or is another's
 		}
-		uids, err := n.UIDs(pid)
-		if err != nil {
+		uids, errUIDs := n.UIDs(pid)
+		if process.Gone(errUIDs) {
 			continue
+		}
+		if err != nil || errUIDs != nil {
+			return true // it may be the job's
 		}
 		for _, uid := range [...]uint32{uids.Real, uids.Effective, uids.Saved, uids.FileSystem} {
 			if uid == c.UID || uid != 0 && uid != starter.Real && uid != starter.Effective {

@@ -1,7 +1,9 @@
 package starter
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -63,6 +65,14 @@ func TestIsHook(t *testing.T) {
 				Args: []string{"condor_starter", "-f", "-local-name", "slot_type_101", "-a", "slot1_1"}, UIDs: &process.UIDs{Effective: 64, FileSystem: 64}})
 			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "condor_starter", UIDs: &process.UIDs{Effective: 64, FileSystem: 64}})
 		}, true},
+		"a child of the starter cannot be looked at": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "job", UID: 1000})
+			f.unreadable(t, "4002/stat")
+		}, false},
+		"the accounts of a child of the starter cannot be read": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "job", UID: 1000})
+			f.unreadable(t, "4002/status")
+		}, false},
 		"another job of the account runs": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
 			f.starter(1002, "slot1_2")
 			f.Add(proctree.Process{PID: 4002, Parent: 1002, Comm: "job", UID: 1000})
@@ -79,5 +89,13 @@ func TestIsHook(t *testing.T) {
 				t.Errorf("it is the hook: %t", got)
 			}
 		})
+	}
+}
+
+// unreadable makes a file of /proc one that cannot be read, though it is there.
+func (f fakeProc) unreadable(t *testing.T, name string) {
+	name = filepath.Join(f.Root, name)
+	if err := errors.Join(os.Remove(name), os.Symlink(name, name)); err != nil {
+		t.Error(err)
 	}
 }

@@ -84,7 +84,7 @@ func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
 	if err != nil {
 		return c, err
 	}
-	if ended(pidfd) || !n.Runs(before.ID) {
+	if now, _ := n.Stat(p.PID); ended(pidfd) || !now.Shows(before.ID) {
 		return c, errors.New("the caller ended while it was being identified")
 	}
 	return c, nil

@@ -48,6 +48,10 @@ func (s Stat) Ended() bool {
 	return s.State == 'X' || s.State == 'x' || s.State == 'Z' && s.Threads <= 1
 }
 
+// Shows says that this is a process, and that it runs. A PID is taken for a process only when this is
+// true; a Stat that could not be read shows none.
+func (s Stat) Shows(id ID) bool { return id.PID > 0 && s.ID == id && !s.Ended() }
+
 // FS is a view of proc(5). Nothing in it that the owner of a process can write (its
 // environment, its arguments, its name, files) is more than that owner's word.
 type FS struct {
@@ -98,10 +102,18 @@ func uninterrupted(call func() (int, error)) (n int, err error) {
 	}
 }
 
-// Runs says whether this very process still runs.
+// Gone says whether an error of a read below /proc says that there is no such process. All others,
+// such as a lack of file descriptors, say nothing of the process.
+func Gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }
+
+// Runs says whether this very process may still run: where /proc cannot be read, it may. What a
+// process holds is taken from it only when this is false.
 func (fs FS) Runs(id ID) bool {
 	s, err := fs.Stat(id.PID)
-	return err == nil && s.ID == id && !s.Ended()
+	if err != nil {
+		return id.Started != 0 && !Gone(err)
+	}
+	return s.Shows(id)
 }
 
 // Unchanged says whether processes still run and have the same parents. A parent that ended

@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // leaves is a program whose first thread ends; it runs on in another until its
@@ -115,6 +118,29 @@ func TestThreadThatRuns(t *testing.T) {
 	}
 	if _, err := fs.Cgroup(800); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an ended process has a cgroup: %v", err)
+	}
+}
+
+// TestRunsUnread: a process whose entry cannot be read may run, and none is taken for it. One that
+// is gone does not.
+func TestRunsUnread(t *testing.T) {
+	fs := FS{Root: t.TempDir()}
+	put(t, filepath.Join(fs.Root, "700/stat"), "no line of the kernel's")
+	stat := filepath.Join(fs.Root, "800/stat")
+	if err := errors.Join(os.Mkdir(filepath.Dir(stat), 0o755), os.Symlink(stat, stat)); err != nil { // ELOOP
+		t.Fatal(err)
+	}
+	for _, pid := range []int{700, 800} {
+		id := ID{pid, 1}
+		if now, err := fs.Stat(pid); !fs.Runs(id) || now.Shows(id) || err == nil {
+			t.Errorf("process %d runs: %t, is shown: %+v, %v", pid, fs.Runs(id), now, err)
+		}
+	}
+	if fs.Runs(ID{900, 1}) || fs.Runs(ID{PID: 700}) {
+		t.Error("a process runs that is gone, or that has no start time")
+	}
+	if Gone(nil) || !Gone(fmt.Errorf("read: %w", unix.ESRCH)) {
+		t.Error("what says that a process is gone")
 	}
 }
 

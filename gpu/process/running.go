@@ -53,7 +53,7 @@ func (r *Running) Add(id ID) {
 	}
 	// The same process had the PID before and has it now: the descriptor is its own.
 	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(id.PID)}
-	if !r.fs.Runs(id) || unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, pidfd, &event) != nil {
+	if now, _ := r.fs.Stat(id.PID); !now.Shows(id) || unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, pidfd, &event) != nil {
 		_ = unix.Close(pidfd)
 		return
 	}
