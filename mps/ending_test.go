@@ -195,6 +195,36 @@ func TestServerThatIsNotReadyProvesNothing(t *testing.T) {
 	})
 }
 
+// changesMeanwhile is a command line of a server that is ready for one of the two questions
+// about its percentage only.
+const changesMeanwhile = `#!/bin/sh
+while read -r line; do case $line in
+terminate_client*) echo 1 ;;
+get_active_thread_percentage*) n=$((n+1)); case READY in *$n*) echo 50.0 ;; *) echo "not found!" ;; esac ;;
+get_client_list*) ;;
+eof-*) echo "Unknown command \"$line\"" ;;
+esac; done
+`
+
+// TestServerThatChangesInAConversation: an empty list says that a client has left only if the
+// server was ready before it and after it.
+func TestServerThatChangesInAConversation(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		own, err := proc.Stat(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ready, left := range map[string]bool{"1": false, "2": false, "12": true} {
+			d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"), strings.ReplaceAll(changesMeanwhile, "READY", ready))
+			got, err := d.Terminate(t.Context(), own.ID, 4711)
+			if want := []Termination{{Client: 4711, Result: 1, Left: left}}; err != nil || !slices.Equal(got, want) {
+				t.Errorf("ready at %s: %+v, %v; want %+v", ready, got, err, want)
+			}
+		}
+	})
+}
+
 // TestServerThatItsDaemonForgot: a daemon that took the place of another one knows none
 // of its servers, so that its empty list frees nobody while the server lives.
 func TestServerThatItsDaemonForgot(t *testing.T) {

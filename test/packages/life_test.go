@@ -67,6 +67,7 @@ func testLife(t *testing.T, systemd, first, second string) {
 		before = l.snapshot(ctx)
 	})
 	step("install", (*life).install)
+	step("first job", (*life).firstJob)
 	step("jobs run", (*life).jobsRun)
 	step("a site's edits", (*life).edits)
 	step("upgrade under load", func(l *life, ctx context.Context) { l.upgrade(ctx, second) })
@@ -159,7 +160,7 @@ func (l *life) wait(ctx context.Context, what string, cond func() bool) {
 // install is what docs/install.md says for Debian.
 func (l *life) install(ctx context.Context) {
 	l.tell(ctx, "apt-get install -y ./gpuslot_*_amd64.deb")
-	l.tell(ctx, "gpuslot plan", 2)
+	l.tell(ctx, "gpuslot plan")
 	if got := l.sh(ctx, "systemctl is-enabled gpuslotd.service || :") + l.sh(ctx, "systemctl is-active gpuslotd.service || :"); got != "disabledinactive" {
 		l.t.Errorf("after the installation the agent is %s: a node shares its GPUs when somebody says so", got)
 	}
@@ -173,6 +174,22 @@ func (l *life) install(ctx context.Context) {
 	l.tell(ctx, "condor_reconfig -schedd")
 	must(l.t, l.WaitAccept(ctx, len(l.inv.GPUs)))
 	l.tell(ctx, "gpuslot doctor", 3)
+}
+
+// firstJob runs the one of docs/install.md.
+func (l *life) firstJob(ctx context.Context) {
+	text, err := os.ReadFile("../../docs/install.md")
+	must(l.t, err)
+	_, file, found := strings.Cut(string(text), "<!-- run: submit -->\n```\n")
+	file, _, ended := strings.Cut(file, "```")
+	if !found || !ended {
+		l.t.Fatal("docs/install.md has no first job")
+	}
+	_, err = l.RunAs(ctx, "alice", "sh", "-ec", "printf '#!/bin/sh\nexec simjob alloc 1024\n' >train.sh; chmod +x train.sh")
+	must(l.t, err)
+	cluster, err := l.Submit(ctx, "alice", file)
+	must(l.t, err)
+	l.wellDone(ctx, cluster)
 }
 
 // jobOf is a job that attaches, takes VRAM and computes for so long.
@@ -243,7 +260,7 @@ func (l *life) jobsRun(ctx context.Context) {
 		return l.sh(ctx, "for p in $("+processes+"); do cat /proc/$p/oom_score_adj; done | sort -u")
 	}
 	l.wait(ctx, "the jobs' processes", func() bool { return l.sh(ctx, "pgrep -c -x simjob || :") == "4" })
-	if got := scores("pgrep -x simjob; pgrep -f 'gpuslot-condor supervise'"); strings.Contains(got, "-") {
+	if got := scores("pgrep -x simjob; pgrep -x supervise"); strings.Contains(got, "-") {
 		l.t.Errorf("jobs have the OOM score %s: who runs them is none of ours", got)
 	}
 	// This machine may forbid it, and systemd then goes on without.
