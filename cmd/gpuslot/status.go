@@ -66,19 +66,14 @@ func statusText(w io.Writer, s api.Status) {
 	if jobs := jobTable(s); jobs.Len() > 1 {
 		fmt.Fprintln(w)
 		jobs.Print(w)
+	} else if s.Observe {
+		fmt.Fprintln(w, "\nno GPU jobs")
 	} else {
-		fmt.Fprintln(w, "\n"+withoutJobs(s))
+		fmt.Fprintln(w, "\nno jobs on shared GPUs")
 	}
 	if lines := notes(s); len(lines) > 0 {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(lines, "\n"))
 	}
-}
-
-func withoutJobs(s api.Status) string {
-	if s.Observe {
-		return "no GPU jobs"
-	}
-	return "no jobs on shared GPUs"
 }
 
 func describeAgent(s api.Status) string {
@@ -110,6 +105,9 @@ func gpuTable(s api.Status) *show.Table {
 		if g.LimitMiB > 0 {
 			limit = show.MiB(g.LimitMiB)
 		}
+		if limitRange(g) != "" {
+			limit += " *"
+		}
 		if g.Accept {
 			takes = "yes"
 		}
@@ -140,13 +138,21 @@ func brief(text string) string {
 	return text
 }
 
+// limitRange says between which bounds the daemon's limit was read back, where that is not exact.
+func limitRange(g api.StatusGPU) string {
+	if strings.Contains(g.LimitReadBack, " to ") {
+		return "the daemon's limit is read back as " + g.LimitReadBack
+	}
+	return ""
+}
+
 // remarks are the texts that the table shortened, each with its GPUs.
 func remarks(s api.Status) []string {
 	gpus := map[string][]string{}
 	var texts []string // in the order of the table
 	for _, g := range s.GPUs {
-		for _, text := range []string{g.ComputeMode, g.Server} {
-			if brief(text) == text {
+		for _, text := range []string{limitRange(g), g.ComputeMode, g.Server} {
+			if text != limitRange(g) && brief(text) == text || text == "" {
 				continue
 			}
 			if gpus[text] == nil {
@@ -170,19 +176,15 @@ func jobTable(s api.Status) *show.Table {
 			if j.Confirmed {
 				confirmed = "yes"
 			}
+			enforcedBy := show.OrDash(j.EnforcedBy)
+			if j.SMs != nil { // multiprocessors of its own
+				enforcedBy = fmt.Sprintf("%s, %d SMs", enforcedBy, *j.SMs)
+			}
 			t.Row(j.Slot, show.OrDash(j.ID), show.OrDash(j.Account), strconv.Itoa(g.Index), show.MiB(j.BudgetMiB),
-				known(j.UseMiB), show.OrDash(jobEnforcement(j)), clock(j.Since), confirmed)
+				known(j.UseMiB), enforcedBy, clock(j.Since), confirmed)
 		}
 	}
 	return t
-}
-
-// jobWall is what holds a job's budget, and the multiprocessors that are its own.
-func jobEnforcement(j api.StatusJob) string {
-	if j.SMs == nil {
-		return j.EnforcedBy
-	}
-	return fmt.Sprintf("%s, %d SMs", show.OrDash(j.EnforcedBy), *j.SMs)
 }
 
 // notes says in sentences what a table has no room for.
