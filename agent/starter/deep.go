@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,10 @@ const (
 	mostBelow = 1000
 )
 
+// deepLook is held while cgroups are looked into: a job can have a thousand requests that want this
+// at a time, each with a descriptor and up to mostBelow names.
+var deepLook sync.Mutex
+
 // cgroupText reads /proc/<pid>/cgroup. Before 6.8 the kernel shows none where the path has
 // 4096 bytes or more (ENAMETOOLONG), and a job can make such a one below its slice. The process
 // is then looked for below the slices of jobs, and the text says no more than the slice.
@@ -33,10 +38,11 @@ func (n Node) cgroupText(pid int) ([]byte, error) {
 	if !errors.Is(err, unix.ENAMETOOLONG) {
 		return text, err
 	}
+	deepLook.Lock()
+	defer deepLook.Unlock()
 	mount := cmp.Or(n.Mount, "/sys/fs/cgroup")
 	for _, slice := range n.slotCgroups(mount) {
-		left := mostBelow
-		if dir, errOpen := os.Open(filepath.Join(mount, slice)); errOpen == nil && below(dir, pid, &left) {
+		if below(filepath.Join(mount, slice), pid) {
 			return []byte("0::" + slice + "/below\n"), nil
 		}
 	}
@@ -68,28 +74,71 @@ func (n Node) slotCgroups(mount string) []string {
 	return slices.Compact(found)
 }
 
-// below says whether a process is in a cgroup or below it, and closes the cgroup's directory. It
-// goes from directory to directory, because a path to the last of them may be too long.
-func below(dir *os.File, pid int, left *int) bool {
-	defer dir.Close()
-	if *left--; *left < 0 {
-		return true
+// below says whether a process is in a cgroup or below it. It goes from directory to directory, because
+// a path to the last of them may be too long, and keeps one of them open.
+func below(slice string, pid int) bool {
+	at, err := os.Open(slice)
+	if err != nil {
+		return false
 	}
-	if f, err := openIn(dir, "cgroup.procs", 0); err == nil {
-		text, _ := io.ReadAll(f) // a threaded cgroup shows none: its processes are listed above it
-		_ = f.Close()
-		if slices.Contains(strings.Fields(string(text)), strconv.Itoa(pid)) {
+	defer func() { at.Close() }()
+	known := 1
+	var left [][]string // the children that are to be looked into, of each cgroup from the slice to at
+	for {
+		names := childrenOf(at, mostBelow-known)
+		if known += len(names); known > mostBelow || lists(at, pid) {
 			return true
 		}
-	}
-	entries, _ := dir.ReadDir(-1) // of a cgroup that has ended there are none
-	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		if !e.IsDir() {
-			return false
+		left = append(left, names)
+		var next *os.File
+		for next == nil {
+			last := len(left) - 1
+			if n := len(left[last]); n > 0 {
+				next, _ = openIn(at, left[last][n-1], unix.O_DIRECTORY) // of one that has ended there is none
+				left[last] = left[last][:n-1]
+				continue
+			}
+			if last == 0 {
+				return false
+			}
+			above, err := openIn(at, "..", unix.O_DIRECTORY)
+			if err != nil {
+				return false
+			}
+			at.Close()
+			at, left = above, left[:last]
 		}
-		next, err := openIn(dir, e.Name(), unix.O_DIRECTORY)
-		return err == nil && below(next, pid, left)
-	})
+		at.Close()
+		at = next
+	}
+}
+
+// lists says whether a process is in this very cgroup. A threaded one lists none: its processes are
+// listed above it.
+func lists(at *os.File, pid int) bool {
+	f, err := openIn(at, "cgroup.procs", 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(f)
+	return slices.Contains(strings.Fields(string(text)), strconv.Itoa(pid))
+}
+
+// childrenOf are the names of the cgroups in a cgroup, not all of them where there are more than most.
+func childrenOf(at *os.File, most int) (names []string) {
+	for len(names) <= most {
+		entries, err := at.ReadDir(256)
+		for _, e := range entries {
+			if e.IsDir() {
+				names = append(names, e.Name())
+			}
+		}
+		if err != nil {
+			return names // the end, or the cgroup has ended
+		}
+	}
+	return names
 }
 
 func openIn(dir *os.File, name string, flags int) (*os.File, error) {

@@ -1,45 +1,58 @@
 package starter
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
-// TestDeepCgroup: before Linux 6.8 /proc/<pid>/cgroup cannot be read where the path is long. The
-// process is its slot's all the same, also where the job made very many cgroups.
-func TestDeepCgroup(t *testing.T) {
+// deepNode is a node with the starters of slot1_1 and slot1_2, and processes 200 and 201 that left
+// their parents behind, of which the kernel does not show the cgroup.
+func deepNode(t *testing.T) Node {
+	t.Helper()
 	f := newFakeProc(t)
 	f.starter(100, "slot1_1")
 	f.starter(101, "slot1_2")
 	n := f.fs()
 	n.Mount = t.TempDir()
-	has := func(slot, below, pids string) {
-		t.Helper()
-		at := filepath.Join(n.Mount, filepath.Dir(proctree.CgroupOf(slot)), below)
-		if err := os.MkdirAll(at, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(at, "cgroup.procs"), []byte(pids), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, pid := range []int{200, 201} { // both left their parents behind
+	for _, pid := range []int{200, 201} {
 		f.Add(proctree.Process{PID: pid, Parent: 1, Comm: "deep", UID: 1001})
 		text := f.Root + "/" + strconv.Itoa(pid) + "/cgroup"
-		if err := os.Remove(text); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(strings.Repeat("long", 100), text); err != nil { // to read it is ENAMETOOLONG
+		err := errors.Join(os.Remove(text), os.Symlink(strings.Repeat("long", 100), text)) // to read it is ENAMETOOLONG
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	has("slot1_1", "", "300\n")
-	has("slot1_2", strings.Repeat("deep/", 20), "300\n200\n")
+	return n
+}
+
+// has makes a cgroup below a slot's slice, and returns its path.
+func (n Node) has(t *testing.T, slot, below, pids string) string {
+	t.Helper()
+	at := filepath.Join(n.Mount, filepath.Dir(proctree.CgroupOf(slot)), below)
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(at, "cgroup.procs"), []byte(pids), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// TestDeepCgroup: before Linux 6.8 /proc/<pid>/cgroup cannot be read where the path is long. The
+// process is its slot's all the same, also where the job made very many cgroups.
+func TestDeepCgroup(t *testing.T) {
+	n := deepNode(t)
+	n.has(t, "slot1_1", "", "300\n")
+	n.has(t, "slot1_2", strings.Repeat("deep/", 20), "300\n200\n")
 	c, err := n.Identify(1001, 200)
 	if err != nil || !SameSlot(c.Starter.Slot, "slot1_2") || c.Hook || !c.Leaf.Left || c.Leaf.slot == "" {
 		t.Errorf("a process far below slot1_2: %+v, %v", c, err)
@@ -51,9 +64,66 @@ func TestDeepCgroup(t *testing.T) {
 		t.Errorf("a process of no slot: %+v", c)
 	}
 	for i := range mostBelow {
-		has("slot1_2", "many"+strconv.Itoa(i), "")
+		n.has(t, "slot1_2", "many"+strconv.Itoa(i), "")
 	}
 	if c, err := n.Identify(1001, 201); err != nil || !SameSlot(c.Starter.Slot, "slot1_2") {
 		t.Errorf("one that may be behind many cgroups of slot1_2: %+v, %v", c, err)
 	}
+}
+
+// TestDeepCgroupDescriptors: however deep it is, few descriptors find the process.
+func TestDeepCgroupDescriptors(t *testing.T) {
+	n := deepNode(t)
+	for _, name := range []string{"a", "b", "z"} {
+		n.has(t, "slot1_2", strings.Repeat("d/", 200)+name, "300\n")
+	}
+	n.has(t, "slot1_2", strings.Repeat("d/", 100)+strings.Repeat("e/", 100), "200\n")
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(len(open)) + 20, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := n.UnifiedCgroup(200)
+	_, other := n.UnifiedCgroup(201)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || !strings.Contains(p, "slot1_2@") || !errors.Is(other, unix.ENAMETOOLONG) {
+		t.Errorf("its cgroup is %q, %v; that of another process: %v", p, err, other)
+	}
+}
+
+// TestDeepCgroupsInTurn: one look into cgroups at a time. Tried with a pipe in the place of a list of
+// processes, which holds the look until the test writes.
+func TestDeepCgroupsInTurn(t *testing.T) {
+	n := deepNode(t)
+	procs := filepath.Join(n.has(t, "slot1_1", "", ""), "cgroup.procs")
+	if err := errors.Join(os.Remove(procs), unix.Mkfifo(procs, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var look sync.WaitGroup
+	look.Go(func() {
+		if p, err := n.UnifiedCgroup(200); err != nil || !strings.Contains(p, "slot1_1@") {
+			t.Errorf("its cgroup is %q, %v", p, err)
+		}
+	})
+	list, err := os.OpenFile(procs, os.O_WRONLY, 0) // when the look has it open
+	if err != nil {
+		t.Fatal(err)
+	}
+	if deepLook.TryLock() {
+		t.Error("another look may begin")
+		deepLook.Unlock()
+	}
+	if _, err := list.WriteString("200\n"); err != nil {
+		t.Error(err)
+	}
+	_ = list.Close()
+	look.Wait()
 }
