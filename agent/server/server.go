@@ -104,6 +104,8 @@ type Server struct {
 	long *long
 	// underWay are the requests that are being answered.
 	underWay *underWay
+	// beyond are those of HTCondor's programs above these, and those of which that is being found out.
+	beyond *underWay
 	// readTimeout is how long a connection may be silent.
 	readTimeout time.Duration
 	// peer reads who is at the other end of a connection.
@@ -115,6 +117,7 @@ func New(o Options) *Server {
 	s := &Server{Options: o, readTimeout: readTimeout, peer: starter.PeerOf, long: &long{most: mostLong}}
 	s.silent = newSilent(mostSilent, mostSilentInAll, s.isOperator)
 	s.underWay = newUnderWay(mostUnderWay, mostUnderWayInAll, s.isOperator)
+	s.beyond = newUnderWay(mostBeyond, mostBeyondInAll, s.isOperator)
 	return s
 }
 
@@ -189,11 +192,14 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 		return
 	}
 	end, room := s.underWay.begin(p.UID)
+	if !room {
+		end, room = s.beginBeyond(conn, p, req.Op)
+	}
 	defer end() // after the reply is written: a caller may be slow to read it
 	var reply api.Reply
 	feeds := false
 	switch {
-	case !room && !s.ofHTCondor(conn, p, req.Op):
+	case !room:
 		reply.Error = fmt.Sprintf("gpuslotd answers too many requests of account %d, or of all, at this time: "+
 			"ask again", p.UID)
 	case err != nil:
@@ -212,6 +218,22 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 	if feeds {
 		s.Feedback.Note(req.Op, err == nil, time.Now())
 	}
+}
+
+// beginBeyond counts a request above the room of its account until end is called, if one of HTCondor's
+// programs asks. It counts from before that is known: to find it out can take long, and meanwhile the
+// connection and what it sent are kept.
+func (s *Server) beginBeyond(conn *net.UnixConn, p starter.Peer, op api.Op) (end func(), ok bool) {
+	end, ok = s.beyond.begin(p.UID)
+	of := false
+	defer func() {
+		if !of { // or it is not known, after a panic
+			end()
+			end = func() {}
+		}
+	}()
+	of = ok && s.ofHTCondor(conn, p, op)
+	return end, of
 }
 
 // ofHTCondor: a hook or the startd's own program asks, which is answered however much its

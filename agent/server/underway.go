@@ -9,6 +9,13 @@ const (
 	mostUnderWayInAll = 16384
 )
 
+// How many more may be under way of HTCondor's programs, with those of which it is not known yet
+// whether they are.
+const (
+	mostBeyond      = 64
+	mostBeyondInAll = 1024
+)
+
 // underWay counts the requests that are being answered, for each account and in all.
 type underWay struct {
 	each, all int

@@ -1,9 +1,14 @@
 package server
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -73,5 +78,101 @@ func TestUnderWay(t *testing.T) {
 	}
 	if len(u.of) != 0 || u.sum != 0 {
 		t.Errorf("%v, %d in all", u.of, u.sum)
+	}
+}
+
+// slowCallers find out who asks when the test lets them, and panic if it says so.
+type slowCallers struct {
+	asked chan struct{}
+	is    chan starter.Caller
+	// over ends those that wait for the test.
+	over <-chan struct{}
+}
+
+func (slowCallers) PeerBelowStartd(starter.Peer) bool { return false }
+
+func (c slowCallers) IdentifyPeer(*net.UnixConn, starter.Peer) (starter.Caller, error) {
+	var is starter.Caller
+	select {
+	case c.asked <- struct{}{}:
+	case <-c.over:
+	}
+	select {
+	case is = <-c.is:
+	case <-c.over:
+	}
+	switch is.Starter.Slot {
+	case "":
+		return is, errors.New("of no slot")
+	case "defect":
+		panic("a defect")
+	default:
+		return is, nil
+	}
+}
+
+// TestIdentificationsBeyond: where an account has too many requests under way, few more of its
+// connections wait until it is known whether a hook asks. The others are refused at once, other
+// accounts have places of their own, and each place is free when its request has ended.
+func TestIdentificationsBeyond(t *testing.T) {
+	const most = 3
+	over := make(chan struct{})
+	defer close(over)
+	slow := slowCallers{asked: make(chan struct{}), is: make(chan starter.Caller), over: over}
+	n := newNode(t, func(s *Server) {
+		s.underWay = newUnderWay(0, 0, func(uint32) bool { return false })
+		s.beyond = newUnderWay(most, most+1, func(uint32) bool { return false })
+		s.Callers, s.peer = slow, peerByName
+		s.Hook = func(c starter.Caller) bool { return c.Starter.Slot == "hook" }
+	})
+	ask := func(uid uint32) *bufio.Reader {
+		c := n.dialAs(uid)
+		if _, err := io.WriteString(c, `{"v":1,"op":"prepare","job":{}}`+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+		return bufio.NewReader(c)
+	}
+	reply := func(of string, r *bufio.Reader, want string) {
+		t.Helper()
+		if line, _ := r.ReadString('\n'); !strings.Contains(line, want) || (want == "") != (line == "") {
+			t.Fatalf("%s reads %q, want %q", of, line, want)
+		}
+	}
+	for _, kind := range []string{"", "defect", "job", "hook"} {
+		var waiting []*bufio.Reader
+		for _, uid := range []uint32{1000, 1000, 1000, 1001} {
+			waiting = append(waiting, ask(uid))
+			<-slow.asked
+		}
+		reply("one too many of an account", ask(1000), "ask again")
+		reply("one too many in all", ask(1002), "ask again")
+		for range waiting {
+			slow.is <- starter.Caller{Starter: starter.Starter{Slot: kind}}
+			if kind == "hook" { // it is answered, by who asks again
+				<-slow.asked
+				slow.is <- starter.Caller{Starter: starter.Starter{Slot: kind}}
+			}
+		}
+		for _, r := range waiting {
+			reply("kind "+kind, r, map[string]string{"": "ask again", "defect": "", "job": "ask again", "hook": `"grant"`}[kind])
+		}
+		n.free()
+	}
+}
+
+// free waits until no place beyond the room is taken.
+func (n *node) free() {
+	n.t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		n.beyond.mu.Lock()
+		sum := n.beyond.sum
+		n.beyond.mu.Unlock()
+		if sum == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			n.t.Fatalf("%d are still counted", sum)
+		}
 	}
 }
