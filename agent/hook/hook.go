@@ -15,6 +15,9 @@ import (
 	"github.com/gpuslot/gpuslot/condor/classad"
 )
 
+// mostBinds is how many entries of each of condor.BindVariables are read.
+const mostBinds = 1000
+
 // Answer is what the hook prints about a job. It asks about the job only if its ad can be read
 // and the job may be admitted at all.
 func Answer(said api.Hook, ask func(*api.Job) (api.Reply, error)) []byte {
@@ -34,6 +37,13 @@ func answer(said api.Hook, ask func(*api.Job) (api.Reply, error)) condor.HookRep
 		return refuse(api.CodeBadJob, fmt.Sprintf("HTCondor would run programs of this job outside its cgroup, "+
 			"where no limit holds (%s): run them from the job's own script",
 			strings.Join(job.Outside, ", ")))
+	}
+	lookup := ofJob(env, said.Args)
+	for _, name := range condor.BindVariables {
+		if n := strings.Count(lookup(name), ",") + 1; n > mostBinds {
+			return refuse(api.CodeBadJob, fmt.Sprintf("%s has %d entries, and at most %d are read: bind fewer directories",
+				name, n, mostBinds))
+		}
 	}
 	if job.OddTenant != "" {
 		return refuse(api.CodeBadJob, job.OddTenant+": use the name that the site gave it")
