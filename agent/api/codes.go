@@ -36,7 +36,7 @@ const (
 	// it early, for it to be tried again with more.
 	CodeNearLimit = 83
 	// CodeLeftCgroup: a process of the job left its cgroup, and with it the driver's limit
-	// of the job's VRAM.
+	// of the job's VRAM; or the job switched off that limit.
 	CodeLeftCgroup = 84
 
 	// CodeClosed: the GPU is closed, or its control daemon is not proven healthy.

@@ -98,10 +98,17 @@ func (c *Limits) Take(ctx context.Context, j jobs.Job, leaf string) error {
 	return nil
 }
 
-// failed says why a job has no limit: once, as long as the reason stays.
+// failed says why a job has no limit: once, as long as the reason stays. What the job did itself
+// is no other job's reason.
 func (c *Limits) failed(l limit, err error) {
 	if !l.cgroup().Exists() {
 		return
+	}
+	if errors.Is(err, gpu.ErrNoMemoryLimits) {
+		if name := l.passOn(); name != "" {
+			c.unbind(l, name)
+			return
+		}
 	}
 	why := err.Error()
 	if errors.Is(err, gpu.ErrNoMemoryLimits) && withoutDmem(c.root, l.cgroup().Path) {
@@ -120,6 +127,7 @@ func (c *Limits) keep(ctx context.Context, has bool) {
 	for _, j := range c.jobs.Running() {
 		budgets[jobs.KeyOf(j.Starter, j.GPU)] = j.Budget
 	}
+	c.forgetUnbound(budgets)
 	for _, l := range c.all() {
 		if !has {
 			c.logged(l, c.forget(l))
@@ -172,6 +180,9 @@ func (c *Limits) check(ctx context.Context, l limit) {
 		if !l.proved.IsZero() {
 			c.log.Warn("somebody else changed the limit of a cgroup",
 				append(l.names(), "soft_mib", int64(got.Soft.MiB()), "hard_mib", int64(got.Hard.MiB()))...)
+		}
+		if without := l.without(); len(without) > 0 {
+			c.unbind(l, without[0])
 		}
 		c.renew(ctx, l, l.Hard)
 	default:
@@ -240,6 +251,7 @@ func (c *Limits) set(ctx context.Context, l limit, now time.Time) (gpu.MemoryLim
 	}
 	call, cancel := context.WithTimeout(ctx, limitTimeout)
 	defer cancel()
+	l.passOn()
 	c.widen(call, &l) // before the program runs; its answer counts after the next call
 	err := c.driver.SetMemoryLimits(call, l.GPU, l.cgroup().Path, gpu.Bytes(l.Soft.Bytes()), gpu.Bytes(l.Hard.Bytes()))
 	if err != nil {

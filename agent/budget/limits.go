@@ -106,6 +106,9 @@ type Limits struct {
 	// outside are jobs of which the last sample shows a process on the GPU that their limit
 	// does not bind.
 	outside map[jobs.Key]bool
+	// unbound are running jobs that switched off the controller of their limit; true if they had
+	// their limit before.
+	unbound map[jobs.Key]bool
 }
 
 // NewLimits returns limits without any. Read takes over those of an earlier agent.
@@ -114,7 +117,7 @@ func NewLimits(o Options) *Limits {
 		driver: o.Driver, jobs: o.Jobs, processes: o.Processes, cgroups: o.Cgroups, metrics: o.Metrics, log: o.Log,
 		root: o.Root, file: o.File, wake: make(chan struct{}, 1),
 		by: map[jobs.Key]limit{}, unlimited: map[gpu.UUID]string{}, failedAt: map[gpu.UUID]time.Time{},
-		stuck: map[jobs.Key]string{}, outside: map[jobs.Key]bool{},
+		stuck: map[jobs.Key]string{}, outside: map[jobs.Key]bool{}, unbound: map[jobs.Key]bool{},
 	}
 }
 

@@ -364,7 +364,7 @@ func TestLimitLoop(t *testing.T) {
 	c.limits(c.htcondor(), "soft 0 hard max")
 }
 
-func put(t *testing.T, file, text string) {
+func put(t testing.TB, file, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)

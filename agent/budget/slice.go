@@ -3,16 +3,22 @@ package budget
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // HTCondor gives the slice above a job's cgroup ("….slice") to the job's account, which may make others
-// there and go there. This file gives the slice the job's hard limit, too, and finds jobs of
-// which a process computes where no limit binds it.
+// there and go there. It may also switch controllers off for the job's cgroup. This file gives the slice the
+// job's hard limit, too, and finds jobs of which a process computes where no limit binds it.
 
 // widen gives the job's slice the hard limit of the job, where it has another, and says in the
 // limit whether it binds all that is below. It returns what the driver counts there, 0 where
@@ -107,4 +113,79 @@ func (c *Limits) isOutside(h jobs.Key) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.outside[h]
+}
+
+// without are the controllers by which the driver limits VRAM that the job's slice has and its cgroup
+// has not. Only the slice's cgroup.subtree_control keeps them from it.
+func (r reservation) without() (names []string) {
+	slice, ok := r.slice()
+	if !ok {
+		return nil
+	}
+	above, err := controllers(slice)
+	below, errBelow := controllers(r.cgroup())
+	if err != nil || errBelow != nil {
+		return nil // not known
+	}
+	for _, name := range []string{"dmem", "misc"} {
+		if slices.Contains(above, name) && !slices.Contains(below, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// controllers are those that the cgroups above a cgroup let it have.
+func controllers(c starter.Cgroup) ([]string, error) {
+	all, err := os.ReadFile(filepath.Join(c.Path, "cgroup.controllers"))
+	return strings.Fields(string(all)), err
+}
+
+// passOn gives the job's cgroup the controllers that its slice has: HTCondor passes on only those that it
+// uses. It returns one that the job keeps from its cgroup, by processes that it put into the slice itself.
+func (r reservation) passOn() (kept string) {
+	for _, name := range r.without() {
+		slice, _ := r.slice()
+		f, err := os.OpenFile(filepath.Join(slice.Path, "cgroup.subtree_control"), os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteString("+" + name)
+			err = errors.Join(err, f.Close())
+		}
+		its := err == nil || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EOPNOTSUPP)
+		if its && slices.Contains(r.without(), name) {
+			kept = name
+		}
+	}
+	return kept
+}
+
+// unbind notes a job that switched off the controller of its limit.
+func (c *Limits) unbind(l limit, controller string) {
+	key := l.key()
+	c.mu.Lock()
+	_, had := c.by[key]
+	was, told := c.unbound[key]
+	c.unbound[key] = had || was
+	c.mu.Unlock()
+	if !told {
+		c.log.Warn("a job switched off the controller of its limit in its slice", append(l.names(), "controller", controller)...)
+	}
+}
+
+// forgetUnbound drops the jobs that have ended.
+func (c *Limits) forgetUnbound(running map[jobs.Key]gpu.MiB) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key := range c.unbound {
+		if _, runs := running[key]; !runs {
+			delete(c.unbound, key)
+		}
+	}
+}
+
+// Unbound says whether a job had its limit and switched off the limit's controller.
+func (c *Limits) Unbound(s starter.Starter, u gpu.UUID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unbound[jobs.KeyOf(s, u)]
 }

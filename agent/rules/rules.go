@@ -34,6 +34,8 @@ type Job struct {
 	Elsewhere []Stray
 	// Outside are processes of the job that left the cgroups that the driver limits.
 	Outside []int
+	// Unbound: the job switched off the controller of the driver's limit.
+	Unbound bool
 	// Known: the GPU's processes could be listed.
 	Known bool
 	// MostClients is how many MPS clients the job may have, Largest the largest
@@ -154,7 +156,7 @@ func (j Job) laws(r Rules) []law {
 		{code: api.CodeOtherGPU, known: j.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
 			broken: len(j.Elsewhere) > 0, reason: j.onOtherGPU},
 		{code: api.CodeLeftCgroup, known: j.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
-			broken: len(j.Outside) > 0, reason: j.outside},
+			broken: len(j.Outside) > 0 || j.Unbound, reason: j.outside},
 		{code: api.CodeUnattached, known: j.Known, grace: r.AttachWithin, enforce: r.Unattached,
 			broken: j.Known && len(j.Beside) > 0,
 			reason: j.unattached},
@@ -190,6 +192,10 @@ func (j Job) onOtherGPU() string {
 }
 
 func (j Job) outside() string {
+	if j.Unbound {
+		return fmt.Sprintf("the job switched off the controller by which the driver limits its VRAM on %s to %d MiB: "+
+			"leave cgroup.subtree_control in the slice above its cgroup as it is", j.GPU, int64(j.Budget))
+	}
 	return fmt.Sprintf("process %s of the job computes on %s outside the job's cgroup, where the driver's limit of "+
 		"%d MiB does not hold: "+
 		"leave processes in the cgroup that HTCondor starts them in", numbers(j.Outside), j.GPU, int64(j.Budget))

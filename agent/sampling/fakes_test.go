@@ -41,6 +41,7 @@ type fakeNode struct {
 	// what the driver counts in each job's cgroup.
 	limited map[gpu.UUID]bool
 	outside map[int]bool
+	unbound map[starter.Starter]bool
 	counted map[starter.Starter]gpu.Measured[gpu.Bytes]
 	// What the loop did.
 	punished  []rules.Finding
@@ -179,6 +180,8 @@ func (n *fakeNode) Outside(_ jobs.Job, pids []int, works bool) (out []int) {
 	}
 	return out
 }
+
+func (n *fakeNode) Unbound(s starter.Starter, _ gpu.UUID) bool { return n.unbound[s] }
 
 func (n *fakeNode) Used(s starter.Starter, _ gpu.UUID, _ time.Time) gpu.Measured[gpu.Bytes] {
 	return n.counted[s]

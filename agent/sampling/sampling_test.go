@@ -14,6 +14,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/history"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -88,6 +89,19 @@ func TestWhatCgroupsShow(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSwitchedOff: a job that switched off the controller of its limit is held, whatever its processes do.
+func TestSwitchedOff(t *testing.T) {
+	n := newNode(t, 1)
+	j, other := n.job(100, "slot1_1", uuid(0)), n.job(200, "slot1_2", uuid(0))
+	n.toBeHeld[j.Starter], n.toBeHeld[other.Starter] = true, true
+	n.unbound = map[starter.Starter]bool{j.Starter: true}
+	n.sample(t)
+	if len(n.punished) != 1 || !n.punished[0].Starter.Is(j.Starter) || n.punished[0].Code != api.CodeLeftCgroup ||
+		!strings.Contains(n.punished[0].Reason, "the job switched off the controller") {
+		t.Errorf("%+v", n.punished)
 	}
 }
 

@@ -117,3 +117,13 @@ func (f *Driver) MemoryLimits(_ context.Context, _ gpu.UUID, cgroup string) (gpu
 	}
 	return l, nil
 }
+
+// Drop forgets the limits of a cgroup, as the kernel does where the controller is switched off. Those above
+// it keep their sums.
+func (f *Driver) Drop(cgroup string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d, err := starter.CgroupAt(cgroup)
+	delete(f.by, d)
+	return err
+}
