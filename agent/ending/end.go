@@ -190,7 +190,8 @@ func (e *Ender) KillOutside(u gpu.UUID, all []process.ID) {
 	for _, p := range all {
 		err := killIf(p.PID, func() bool {
 			_, its := e.Jobs.StarterOf(p.PID)
-			return !its && e.Users.OfUser(p.PID) && e.Processes.Runs(p)
+			now, _ := e.Processes.Stat(p.PID)
+			return !its && e.Users.OfUser(p.PID) && now.Shows(p)
 		})
 		switch {
 		case err == nil:

@@ -46,7 +46,7 @@ type Holds interface {
 
 // Processes are those of this node; starter.Node is the real one.
 type Processes interface {
-	Runs(p process.ID) bool
+	Stat(pid int) (process.Stat, error)
 	// Together says whether a process of a job is of the same leaf as a caller.
 	Together(pid int, c starter.Caller, s starter.Starter) bool
 }
