@@ -76,8 +76,5 @@ func (n viewed) Limit(ctx context.Context, j jobs.Job, leaf string) (reserved bo
 	if can := n.v.can.CgroupLimits; !can.Has || j.Budget <= 0 || leaf == "" {
 		return false, fmt.Errorf("it limits only jobs with a budget in a cgroup of their own, where it can (%s)", can.How)
 	}
-	if n.limits.EnforcedBy(j, "", time.Now()) == "" {
-		err = n.limits.Take(ctx, j, leaf)
-	}
-	return n.limits.Has(j.Starter, j.GPU), err
+	return n.limits.Start(ctx, j, leaf)
 }

@@ -106,7 +106,7 @@ func (c *Limits) failed(l limit, err error) {
 	}
 	if errors.Is(err, gpu.ErrNoMemoryLimits) {
 		if name := l.passOn(); name != "" {
-			c.unbind(l, name)
+			c.switchedOff(l, name)
 			return
 		}
 	}
@@ -127,7 +127,8 @@ func (c *Limits) keep(ctx context.Context, has bool) {
 	for _, j := range c.jobs.Running() {
 		budgets[jobs.KeyOf(j.Starter, j.GPU)] = j.Budget
 	}
-	c.forgetUnbound(budgets)
+	c.loose.keep(budgets)
+	c.starts.keep(budgets)
 	for _, l := range c.all() {
 		if !has {
 			c.logged(l, c.forget(l))
@@ -182,7 +183,7 @@ func (c *Limits) check(ctx context.Context, l limit) {
 				append(l.names(), "soft_mib", int64(got.Soft.MiB()), "hard_mib", int64(got.Hard.MiB()))...)
 		}
 		if without := l.without(); len(without) > 0 {
-			c.unbind(l, without[0])
+			c.switchedOff(l, without[0])
 		}
 		c.renew(ctx, l, l.Hard)
 	default:
@@ -239,8 +240,10 @@ func (c *Limits) Release(ctx context.Context) error {
 // set enters a reservation, then tells the driver, then reads it back: if the
 // agent ends in between, the next one knows what to look for.
 func (c *Limits) set(ctx context.Context, l limit, now time.Time) (gpu.MemoryLimits, error) {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	if err := c.turn.take(ctx); err != nil {
+		return gpu.MemoryLimits{}, err
+	}
+	defer c.turn.release()
 	before, known := c.of(l.key())
 	l.proved, l.wide = time.Time{}, before.wide && l.Hard == before.Hard
 	// What the driver keeps is at most the larger until it has answered.
@@ -283,8 +286,10 @@ func (c *Limits) undo(l, before limit, known, late bool) error {
 
 // clear takes the limits of a cgroup away.
 func (c *Limits) clear(ctx context.Context, l limit) error {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	if err := c.turn.take(ctx); err != nil {
+		return err
+	}
+	defer c.turn.release()
 	call, cancel := context.WithTimeout(ctx, limitTimeout)
 	defer cancel()
 	if err := c.driver.SetMemoryLimits(call, l.GPU, l.cgroup().Path, 0, gpu.Unlimited); err != nil {
@@ -299,8 +304,10 @@ func (c *Limits) clear(ctx context.Context, l limit) error {
 // look reads the limits of a reservation as it is entered now, and not while they
 // are being changed.
 func (c *Limits) look(ctx context.Context, l limit) (limit, gpu.MemoryLimits, error) {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	if err := c.turn.take(ctx); err != nil {
+		return l, gpu.MemoryLimits{}, err
+	}
+	defer c.turn.release()
 	if now, ok := c.of(l.key()); ok {
 		l = now
 	}
@@ -324,8 +331,10 @@ func (c *Limits) limits(ctx context.Context, u gpu.UUID, cgroup string) (gpu.Mem
 // documentation, release 615, "MPS v3 Memory Partitioning"). The back-end misc
 // has no hierarchy, so there is nothing to give back.
 func (c *Limits) repair(ctx context.Context, l limit) (given gpu.Bytes, from string, err error) {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	if err := c.turn.take(ctx); err != nil {
+		return 0, "", err
+	}
+	defer c.turn.release()
 	for _, above := range l.Path[1:] {
 		if !above.Exists() {
 			continue // and a new one of its name knows nothing of it

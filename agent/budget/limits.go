@@ -87,9 +87,11 @@ type Limits struct {
 	// wake is for a job that has ended.
 	wake chan struct{}
 
-	// turn is held over the calls that change limits: a repair takes a part from
-	// a sum that other jobs are in.
-	turn sync.Mutex
+	// turn is taken over the calls that change limits: a repair takes a part from a sum that
+	// other jobs are in.
+	turn   turn
+	loose  loose
+	starts starts
 
 	// mu guards what follows; the driver is not called under it.
 	mu   sync.Mutex
@@ -103,12 +105,6 @@ type Limits struct {
 	unlimited map[gpu.UUID]string
 	failedAt  map[gpu.UUID]time.Time
 	stuck     map[jobs.Key]string
-	// outside are jobs of which the last sample shows a process on the GPU that their limit
-	// does not bind.
-	outside map[jobs.Key]bool
-	// unbound are running jobs that switched off the controller of their limit; true if they had
-	// their limit before.
-	unbound map[jobs.Key]bool
 }
 
 // NewLimits returns limits without any. Read takes over those of an earlier agent.
@@ -117,7 +113,9 @@ func NewLimits(o Options) *Limits {
 		driver: o.Driver, jobs: o.Jobs, processes: o.Processes, cgroups: o.Cgroups, metrics: o.Metrics, log: o.Log,
 		root: o.Root, file: o.File, wake: make(chan struct{}, 1),
 		by: map[jobs.Key]limit{}, unlimited: map[gpu.UUID]string{}, failedAt: map[gpu.UUID]time.Time{},
-		stuck: map[jobs.Key]string{}, outside: map[jobs.Key]bool{}, unbound: map[jobs.Key]bool{},
+		stuck: map[jobs.Key]string{}, turn: make(turn, 1),
+		loose:  loose{outside: map[jobs.Key]bool{}, off: map[jobs.Key]bool{}},
+		starts: starts{now: time.Now, by: map[jobs.Key]*start{}},
 	}
 }
 
@@ -130,7 +128,7 @@ func (c *Limits) Has(s starter.Starter, u gpu.UUID) bool {
 // EnforcedBy is what enforces a job's budget: its cgroup's limit, where that stands, or what else there is.
 func (c *Limits) EnforcedBy(j jobs.Job, otherwise string, now time.Time) string {
 	key := jobs.KeyOf(j.Starter, j.GPU)
-	if l, ok := c.of(key); ok && l.holds(now) && l.Hard == j.Budget && !c.isOutside(key) {
+	if l, ok := c.of(key); ok && l.holds(now) && l.Hard == j.Budget && !c.loose.isOutside(key) {
 		return jobs.EnforcedByCgroup
 	}
 	return otherwise
@@ -140,7 +138,7 @@ func (c *Limits) EnforcedBy(j jobs.Job, otherwise string, now time.Time) string 
 // stand, or the job has processes outside, which the driver does not count.
 func (c *Limits) Used(s starter.Starter, u gpu.UUID, now time.Time) gpu.Measured[gpu.Bytes] {
 	key := jobs.KeyOf(s, u)
-	if l, ok := c.of(key); ok && l.holds(now) && !c.isOutside(key) {
+	if l, ok := c.of(key); ok && l.holds(now) && !c.loose.isOutside(key) {
 		return gpu.Known(l.used)
 	}
 	return gpu.Measured[gpu.Bytes]{}
@@ -187,7 +185,7 @@ func (c *Limits) forget(l limit) error {
 	defer c.mu.Unlock()
 	delete(c.by, l.key())
 	delete(c.stuck, l.key())
-	delete(c.outside, l.key())
+	c.loose.setOutside(l.key(), false)
 	return c.write()
 }
 

@@ -69,12 +69,13 @@ func (c *Limits) narrow(ctx context.Context, l limit) error {
 // compute in another cgroup, where the limit of their job does not bind them, and notes that
 // the job has processes outside its limit. Works says whether jobs of the GPU get limits: a job
 // that left may remove its cgroup, and has no limit then. A login has no limit, and is none
-// that left.
-func (c *Limits) Outside(j jobs.Job, pids []int, works bool) (left []int) {
+// that left. Off says whether the job had its limit and switched off the limit's controller.
+func (c *Limits) Outside(j jobs.Job, pids []int, works bool) (left []int, off bool) {
 	key := jobs.KeyOf(j.Starter, j.GPU)
+	off = c.loose.isOff(key)
 	l, ok := c.of(key)
 	if !ok && (j.Budget <= 0 || !works) {
-		return nil
+		return nil, off
 	}
 	outside := false
 	for _, pid := range pids {
@@ -94,25 +95,8 @@ func (c *Limits) Outside(j jobs.Job, pids []int, works bool) (left []int) {
 			left = append(left, pid)
 		}
 	}
-	c.setOutside(key, outside)
-	return left
-}
-
-// setOutside notes whether the last sample shows a process of a job outside its limit.
-func (c *Limits) setOutside(h jobs.Key, outside bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.outside, h)
-	if _, ok := c.by[h]; ok && outside {
-		c.outside[h] = true
-	}
-}
-
-// isOutside says whether the last sample shows a process of a job outside its limit.
-func (c *Limits) isOutside(h jobs.Key) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.outside[h]
+	c.loose.setOutside(key, ok && outside)
+	return left, off
 }
 
 // without are the controllers by which the driver limits VRAM that the job's slice has and its cgroup
@@ -159,33 +143,11 @@ func (r reservation) passOn() (kept string) {
 	return kept
 }
 
-// unbind notes a job that switched off the controller of its limit.
-func (c *Limits) unbind(l limit, controller string) {
-	key := l.key()
-	c.mu.Lock()
-	_, had := c.by[key]
-	was, told := c.unbound[key]
-	c.unbound[key] = had || was
-	c.mu.Unlock()
-	if !told {
-		c.log.Warn("a job switched off the controller of its limit in its slice", append(l.names(), "controller", controller)...)
+// switchedOff notes a job that switched off the controller of its limit.
+func (c *Limits) switchedOff(l limit, controller string) {
+	_, had := c.of(l.key())
+	if c.loose.switchOff(l.key(), had) {
+		c.log.Warn("a job switched off the controller of its limit in its slice",
+			append(l.names(), "controller", controller)...)
 	}
-}
-
-// forgetUnbound drops the jobs that have ended.
-func (c *Limits) forgetUnbound(running map[jobs.Key]gpu.MiB) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for key := range c.unbound {
-		if _, runs := running[key]; !runs {
-			delete(c.unbound, key)
-		}
-	}
-}
-
-// Unbound says whether a job had its limit and switched off the limit's controller.
-func (c *Limits) Unbound(s starter.Starter, u gpu.UUID) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.unbound[jobs.KeyOf(s, u)]
 }

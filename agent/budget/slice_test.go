@@ -70,12 +70,12 @@ func TestLimitWithoutDescriptors(t *testing.T) {
 	job := c.table.Running()[0]
 	proctree.WithoutDescriptors(t, func() {
 		c.round()
-		if left := c.Outside(job, []int{1100}, true); len(left) > 0 || c.wall() != jobs.EnforcedByNone {
+		if left, _ := c.Outside(job, []int{1100}, true); len(left) > 0 || c.wall() != jobs.EnforcedByNone {
 			t.Errorf("a process that cannot be looked at: left %v, wall %s", left, c.wall())
 		}
 	})
 	c.limits(c.leaf(st), "soft 4096 hard 4096")
-	if left := c.Outside(job, []int{1100}, true); len(left) > 0 || c.wall() != jobs.EnforcedByCgroup {
+	if left, _ := c.Outside(job, []int{1100}, true); len(left) > 0 || c.wall() != jobs.EnforcedByCgroup {
 		t.Errorf("afterwards: left %v, wall %s", left, c.wall())
 	}
 }
@@ -88,8 +88,15 @@ func (n *node) controllers(s starter.Starter, slice, leaf string) {
 	put(n.t, filepath.Join(filepath.Dir(n.leaf(s)), "cgroup.subtree_control"), "")
 }
 
+// off says whether a job is known for switching off the controller of its limit.
+func (n *node) off(s starter.Starter) bool {
+	_, off := n.Outside(jobs.Job{Starter: s, GPU: uuid(0)}, nil, true)
+	return off
+}
+
 // TestSwitchedOff: a job that switches off the controller of its limit is known for it until it ends, also
-// when its limit stands again. Neither then nor at its start does that count for its GPU. What comes from above does.
+// when its limit stands again. Neither then nor at its start does that count for its GPU. What comes from
+// above does.
 func TestSwitchedOff(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
@@ -121,10 +128,11 @@ func TestSwitchedOff(t *testing.T) {
 				c.round()
 			}
 			why, _ := c.Unlimited(uuid(0))
-			if closed := why != "" && strings.Contains(c.warnings(), "not held by limits"); closed != tt.closes || (why != "") != closed {
+			warned := strings.Contains(c.warnings(), "not held by limits")
+			if warned != tt.closes || (why != "") != tt.closes {
 				t.Errorf("the GPU's jobs have no limit: %q; warnings: %s", why, c.warnings())
 			}
-			if got := c.Unbound(st, uuid(0)); got != tt.unbound || c.Unbound(other, uuid(0)) {
+			if got := c.off(st); got != tt.unbound || c.off(other) {
 				t.Errorf("unbound: %t", got)
 			}
 			if n := strings.Count(c.said.String(), "switched off the controller"); (n == 1) == tt.closes || n > 1 {
@@ -135,12 +143,12 @@ func TestSwitchedOff(t *testing.T) {
 			c.driver.Is(cgroups.Mood{})
 			c.round()
 			c.limits(c.leaf(st), "soft 4096 hard 4096")
-			if c.Unbound(st, uuid(0)) != tt.unbound {
+			if c.off(st) != tt.unbound {
 				t.Error("forgotten while it runs")
 			}
 			c.end(st)
 			c.round()
-			if c.Unbound(st, uuid(0)) {
+			if c.off(st) {
 				t.Error("known after its end")
 			}
 		})
@@ -157,7 +165,7 @@ func TestPassOn(t *testing.T) {
 	if got, err := os.ReadFile(file); err != nil || string(got) != "+dmem" {
 		t.Errorf("written: %q, %v", got, err)
 	}
-	if c.Unbound(st, uuid(0)) {
+	if c.off(st) {
 		t.Error("what HTCondor does not pass on, the job did not switch off")
 	}
 	if err := c.driver.Drop(c.leaf(st)); err != nil {
@@ -165,7 +173,7 @@ func TestPassOn(t *testing.T) {
 	}
 	c.round()
 	c.limits(c.leaf(st), "soft 4096 hard 4096")
-	if why, _ := c.Unlimited(uuid(0)); why != "" || !c.Unbound(st, uuid(0)) {
-		t.Errorf("it switched the controller off, and the agent on again: unbound %t, %s", c.Unbound(st, uuid(0)), why)
+	if why, _ := c.Unlimited(uuid(0)); why != "" || !c.off(st) {
+		t.Errorf("it switched the controller off, and the agent on again: unbound %t, %s", c.off(st), why)
 	}
 }

@@ -172,16 +172,14 @@ func (n *fakeNode) Unlimited(u gpu.UUID) (why string, at time.Time) {
 	return why, at
 }
 
-func (n *fakeNode) Outside(_ jobs.Job, pids []int, works bool) (out []int) {
+func (n *fakeNode) Outside(j jobs.Job, pids []int, works bool) (out []int, off bool) {
 	for _, pid := range pids {
 		if works && n.outside[pid] {
 			out = append(out, pid)
 		}
 	}
-	return out
+	return out, n.unbound[j.Starter]
 }
-
-func (n *fakeNode) Unbound(s starter.Starter, _ gpu.UUID) bool { return n.unbound[s] }
 
 func (n *fakeNode) Used(s starter.Starter, _ gpu.UUID, _ time.Time) gpu.Measured[gpu.Bytes] {
 	return n.counted[s]

@@ -64,10 +64,9 @@ type Limits interface {
 	// Unlimited is why jobs of a GPU have no limit, and since when; empty if nothing keeps them
 	// from it.
 	Unlimited(u gpu.UUID) (why string, at time.Time)
-	// Outside are the processes of a job that left the cgroups that the driver limits.
-	Outside(j jobs.Job, pids []int, works bool) []int
-	// Unbound says whether a job had its limit and switched off the limit's controller.
-	Unbound(s starter.Starter, u gpu.UUID) bool
+	// Outside are the processes of a job that left the cgroups that the driver limits. Off says whether
+	// the job had its limit and switched off the limit's controller.
+	Outside(j jobs.Job, pids []int, works bool) (left []int, off bool)
 	// Used is what the driver counts in a job's cgroup.
 	Used(s starter.Starter, u gpu.UUID, now time.Time) gpu.Measured[gpu.Bytes]
 }
@@ -241,9 +240,8 @@ func (l *Loop) seen(n Node, snap *usage.Snapshot, now time.Time) []rules.Job {
 	for i := range all {
 		j := &all[i]
 		if j.Known {
-			j.Outside = l.Limits.Outside(j.Job, j.PIDs, l.limited(n, j.GPU))
+			j.Outside, j.Unbound = l.Limits.Outside(j.Job, j.PIDs, l.limited(n, j.GPU))
 		}
-		j.Unbound = l.Limits.Unbound(j.Starter, j.GPU)
 		if !j.Memory.Known { // NVML does not report the memory of all its processes
 			if used := l.Limits.Used(j.Starter, j.GPU, now); used.Known {
 				j.Memory = used
