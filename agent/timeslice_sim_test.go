@@ -61,7 +61,7 @@ func (s *simulatedCgroups) slices() {
 	s.verdict()
 
 	// A job whose limit cannot be set does not start, and keeps others away for a while.
-	third := s.slice(300, 1000, "slot1_3", 4096)
+	third, fourth := s.slice(300, 1000, "slot1_3", 4096), s.slice(400, 1000, "slot1_4", 4096)
 	s.process(third, "info")
 	s.simgpu("fail", "0", "nvmlDeviceSetMemoryLimits_v1", "3")
 	if reply := s.start(third); reply.Refusal == nil || reply.Refusal.Code != api.CodeClosed {
@@ -71,7 +71,8 @@ func (s *simulatedCgroups) slices() {
 		t.Errorf("accepts %t: %s", g.Accept, g.Reason)
 	}
 	s.simgpu("release", "0")
-	if reply := s.start(third); reply.Started == nil {
+	s.process(fourth, "info")
+	if reply := s.start(fourth); reply.Started == nil {
 		t.Errorf("%+v", reply)
 	}
 	s.verdict()
