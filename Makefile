@@ -150,7 +150,7 @@ vet:
 
 .PHONY: lint
 lint:
-	$(LINT) run ./...
+	$(LINT) run --allow-parallel-runners ./...
 
 # They start no goroutine and share nothing, which docs/race_test.go checks. The
 # race detector finds nothing there, and makes them 10 to 40 times slower.
