@@ -63,29 +63,31 @@ func (n *Node) tryLimit(ctx context.Context, _ *truth.Lab, notes *truth.Notes) e
 // it is not known whose a process is.
 var errNoCgroup = errors.New("no cgroup can be made here (cgroup2, writable), so that the processes of jobs are not found")
 
-// seen waits until the agent tells the job's VRAM.
+// seen waits until the agent tells the job's VRAM. The last sample may be of the time before the
+// job gave back what it had filled.
 func (n *Node) seen(ctx context.Context, notes *truth.Notes, j *job) error {
 	var used int64
-	err := n.await(ctx, 10*time.Second, func(g api.StatusGPU) bool {
+	err := n.await(ctx, time.Minute, func(g api.StatusGPU) bool {
 		for _, s := range g.Jobs {
-			if s.ID == j.Job && s.UseMiB != nil && *s.UseMiB > 1000 {
+			if s.ID == j.Job && s.UseMiB != nil {
 				used = *s.UseMiB
 			}
 		}
-		return used > 0
+		return isAllocated(used)
 	})
 	notes.Set("seen", err == nil)
-	if err == nil {
-		notes.Set("seen_mib", int(used))
-	}
+	notes.Set("seen_mib", int(used))
 	return nil
 }
+
+// isAllocated says whether a job's VRAM is the 1024 MiB that it allocated, and a context.
+func isAllocated(mib int64) bool { return mib >= 1024 && mib < 2048 }
 
 var limitClaims = []truth.Claim{
 	{Text: "The job can allocate some, and not more than its budget.", Needs: []string{"fill_mib"}, Holds: func(v truth.Values) bool { return v.Number("fill_mib") > 0 && v.Number("fill_mib") <= budget }},
 	{Text: "Beyond it it meets CUDA_ERROR_OUT_OF_MEMORY.", Needs: []string{"fill_ended_code"}, Holds: func(v truth.Values) bool { return v.Number("fill_ended_code") == 2 }},
 	{Text: "gpuslot status tells its VRAM: what it allocated and a context of less than 1 GiB.", Needs: []string{"seen"}, Holds: func(v truth.Values) bool {
-		return v.True("seen") && v.Number("seen_mib") >= 1024 && v.Number("seen_mib") < 2048
+		return v.True("seen") && isAllocated(int64(v.Number("seen_mib")))
 	}},
 }
 
