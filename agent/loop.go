@@ -27,8 +27,8 @@ const (
 
 // loop applies again and again. Its heart beats here and in the steps of apply,
 // and nowhere else: a loop that hangs stops the pings, and systemd the agent. It
-// ends with the context, or because this process must (ErrAnew).
-func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (anew bool) {
+// ends with the context, or because this process must (ErrStartAgain).
+func (a *Agent) loop(ctx context.Context, reload <-chan os.Signal) (again bool) {
 	interval := func() time.Duration {
 		if n := a.closures.Node(); n.Leaving() || n.Phase == closures.Resuming {
 			return min(tick, a.view.Load().until())

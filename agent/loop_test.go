@@ -316,7 +316,7 @@ func TestRunWaitsForConfiguration(t *testing.T) {
 				if len(ta.daemons.running) != 0 || len(ta.hw.modes) != 0 {
 					t.Error("control daemons run, or compute modes were set")
 				}
-				want := ErrAnew
+				want := ErrStartAgain
 				switch end {
 				case "file":
 					ta.writeConfig("# mended\n")

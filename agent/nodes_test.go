@@ -385,7 +385,7 @@ func TestStartWord(t *testing.T) {
 }
 
 // TestNodesAfterRestart: a rule stands when the agent ends, and the next
-// agent puts it anew for the jobs that it finds.
+// agent puts it again for the jobs that it finds.
 func TestNodesAfterRestart(t *testing.T) {
 	n := newNodesAgent(t)
 	small, own := n.device("1g.5gb", 0)

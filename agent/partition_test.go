@@ -88,7 +88,7 @@ func (ta *testAgent) partitionOf(s starter.Starter) string {
 }
 
 // TestPartitionedShares is the life of partitions: made with the daemon, given
-// to one job each, kept over a restart of the agent, and made anew with a daemon.
+// to one job each, kept over a restart of the agent, and made again with a daemon.
 func TestPartitionedShares(t *testing.T) {
 	ta, restarts := partitionedAgent(t, 4)
 	if why := ta.reason(0); why != "" || *restarts != 0 {
@@ -137,7 +137,7 @@ func TestPartitionedShares(t *testing.T) {
 	}
 }
 
-// TestOtherPartitions: what was made otherwise is made anew, after the jobs.
+// TestOtherPartitions: what was made otherwise is made again, after the jobs.
 func TestOtherPartitions(t *testing.T) {
 	ta, restarts := partitionedAgent(t, 4)
 	s := ta.proc.starter(100, "slot1_1")
@@ -231,7 +231,7 @@ func TestHeldOutsideTheBooks(t *testing.T) {
 func TestFewerChunks(t *testing.T) {
 	ta, restarts := partitionedAgent(t, 9)
 	ta.hw.inv.GPUs[0].Multiprocessors = 144
-	ta.apply(false) // what was made for 132 is made anew
+	ta.apply(false) // what was made for 132 is made again
 	if why := ta.reason(0); !strings.Contains(why, "its control daemon has 16 free chunks of multiprocessors, too few for 9 static SM partitions of 2: set shares to 8 or less") || *restarts != 1 {
 		t.Errorf("%q after %d restarts", why, *restarts)
 	}

@@ -37,8 +37,8 @@ func (ta *testAgent) settled() {
 	}
 }
 
-// anew starts as Run does after ErrAnew.
-func (ta *testAgent) anew() {
+// again starts as Run does after ErrStartAgain.
+func (ta *testAgent) again() {
 	ta.t.Helper()
 	o := ta.options()
 	cfg, err := config.Load(o.ConfigFile)
@@ -113,7 +113,7 @@ func TestQuiesce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ta.anew()
+		ta.again()
 		ta.apply(false)
 		if v := ta.view.Load(); !v.planned || len(v.problems) > 0 || v.closed != "" {
 			t.Errorf("reboot %v: planned %v, %q, %q", reboot, v.planned, v.problems, v.closed)
@@ -133,10 +133,10 @@ func TestQuiesce(t *testing.T) {
 	}
 	ta.order(api.VerbResume)
 	if !ta.quiescer.Leave(ctx) {
-		t.Fatal("it does not start anew")
+		t.Fatal("it does not start again")
 	}
 	ta.hw.set(inventoryOf(2), nil)
-	ta.anew()
+	ta.again()
 	if ta.quiescer.Leave(ctx) || ta.reason(0) == "" {
 		t.Error("it is open before it is proven")
 	}
@@ -219,7 +219,7 @@ func TestRevert(t *testing.T) {
 	if !ta.quiescer.Leave(t.Context()) || ta.closures.Node().Phase != closures.Reverted {
 		t.Fatalf("%+v", ta.quiescer.Status())
 	}
-	ta.anew()
+	ta.again()
 	ta.apply(true)
 	if _, err := os.Stat(conf); err == nil {
 		t.Error("HTCondor's configuration is back")
@@ -236,7 +236,7 @@ func TestRevert(t *testing.T) {
 		t.Errorf("startds are to take up a plan that was withdrawn: %+v", ta.startds.Said().Changes)
 	}
 	ta.order(api.VerbResume)
-	ta.anew()
+	ta.again()
 	if _, err := os.Stat(conf); err != nil {
 		t.Errorf("resumed: %v", err)
 	}

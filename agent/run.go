@@ -29,15 +29,15 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// ErrAnew asks for a new process: a library of the driver that was loaded once
+// ErrStartAgain asks for a new process: a library of the driver that was loaded once
 // stays in a process until it ends, so that a driver is let go, and another one
 // taken up, only so.
-var ErrAnew = errors.New("gpuslotd has to start again")
+var ErrStartAgain = errors.New("gpuslotd has to start again")
 
 // Run is the agent's life: until the context ends, or until it cannot go on.
 // Control daemons live on after it, and so do the jobs. If the configuration it
 // starts with is broken, there is no older plan to keep: it waits for a change
-// (ErrAnew) where systemd would start it again, and elsewhere returns the error.
+// (ErrStartAgain) where systemd would start it again, and elsewhere returns the error.
 func Run(ctx context.Context, o Options) error {
 	was, _ := os.Stat(o.ConfigFile) // without it any file is a change
 	err := run(ctx, o)
@@ -250,11 +250,11 @@ func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {
 		history.Event{Kind: history.EventStart, By: history.ByAgent, Text: "gpuslotd " + a.version + " started."},
 	)
 	a.log.Info("gpuslotd serves", "version", a.version, "socket", listener.Addr().String())
-	anew := a.loop(ctx, o.Reload)
+	again := a.loop(ctx, o.Reload)
 	cancel(nil)
-	if anew {
-		a.log.Warn("gpuslotd starts anew")
-		return ErrAnew
+	if again {
+		a.log.Warn("gpuslotd starts again")
+		return ErrStartAgain
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err

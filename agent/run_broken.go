@@ -29,7 +29,7 @@ const (
 )
 
 // awaitConfig answers every request with the error of gpuslot.toml until the file
-// changes, or SIGHUP comes: then a new process is to start (ErrAnew). A program that
+// changes, or SIGHUP comes: then a new process is to start (ErrStartAgain). A program that
 // ended would be started again at once, since callers wait on the socket. Nothing on
 // the host is changed: control daemons and jobs run on, and no GPU takes a new job.
 func awaitConfig(ctx context.Context, o Options, was fs.FileInfo, broken brokenConfig) error {
@@ -68,13 +68,13 @@ func awaitConfig(ctx context.Context, o Options, was fs.FileInfo, broken brokenC
 		case err := <-served:
 			return err
 		case <-o.Reload:
-			return ErrAnew
+			return ErrStartAgain
 		case <-again:
-			return ErrAnew
+			return ErrStartAgain
 		case <-look.C:
 			if !sameFile(was, o.ConfigFile) {
 				o.Log.Info("the configuration has changed", "file", o.ConfigFile)
-				return ErrAnew
+				return ErrStartAgain
 			}
 		case <-alive.C:
 			if o.Manager != nil {

@@ -86,9 +86,10 @@ func slots(t *testing.T) map[string]slot {
 			Memory: 81559, Shares: 10, Pool: 80896, LargestRequest: 40960, Threads: plan.Threads{Policy: config.ThreadsUncapped}}
 	}
 	shared, whole, device := card(0, config.ModeMPS), card(1, config.ModeWhole), card(2, config.ModeMIG)
+	sliced := card(3, config.ModeTimeSlice)
 	device.UUID, device.Memory = "MIG-00000000-0000-5000-8000-000000000001", 9856
 	state := admission.State{
-		Plan: &plan.Plan{GPUs: []plan.GPU{shared, whole, device}}, Pipes: "/run/gpuslot/mps", Now: now, MaxAge: time.Minute,
+		Plan: &plan.Plan{GPUs: []plan.GPU{shared, whole, device, sliced}}, Pipes: "/run/gpuslot/mps", Now: now, MaxAge: time.Minute,
 		Health: admission.Health{Watched: true, Checked: mps.Checked{PID: 7, Started: 8, At: now}},
 	}
 	caller := starter.Caller{UID: 1000, Hook: true, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}}}
@@ -108,6 +109,7 @@ func slots(t *testing.T) map[string]slot {
 	return map[string]slot{
 		"shared":                          {hooked(state, shared.UUID), 80743, 4096},
 		"shared, limited by the driver":   {hooked(limited, shared.UUID), 4096, 4096},
+		"shared in time slices":           {hooked(limited, sliced.UUID), 4096, 4096},
 		"whole":                           {hooked(state, whole.UUID), 80743, 0},
 		"MIG device":                      {hooked(state, device.UUID), 9757, 0},
 		"observed, or a node without one": {observed, 80743, 0},

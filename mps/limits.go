@@ -98,7 +98,7 @@ func staleUnder(w Wanted, servers []Server) []int {
 }
 
 // SetServers gives running servers the wanted limits and proves the daemon
-// anew. They act on later clients of those servers; clients that are there
+// again. They act on later clients of those servers; clients that are there
 // keep theirs until they end.
 func (d *Daemon) SetServers(ctx context.Context, w Wanted, servers ...int) (Checked, error) {
 	if err := d.valid(w); err != nil {

@@ -155,7 +155,7 @@ func TestTrimLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		exchange(t, d, "afterwards")
-		eventually(t, "the log begins anew", func() bool {
+		eventually(t, "the log begins again", func() bool {
 			b, err := os.ReadFile(name)
 			return err == nil && len(b) < 10_000 && bytes.Contains(b, []byte("afterwards")) && b[0] == '['
 		})

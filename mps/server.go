@@ -95,7 +95,7 @@ func serverCommands(pid int) []string {
 	}
 }
 
-// surveys bounds how often a survey is begun anew because a server came or went.
+// surveys bounds how often a survey is begun again because a server came or went.
 const surveys = 3
 
 // survey runs commands and asks for the servers, in one conversation where the

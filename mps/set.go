@@ -20,7 +20,7 @@ const startTimeout = 10 * time.Second
 
 // Set makes the node's control daemons the wanted ones: it starts those that
 // are missing, adopts those that run (it never restarts one: jobs may depend
-// on it), gives all of them their limits anew, and stops those that are no
+// on it), gives all of them their limits again, and stops those that are no
 // longer wanted. It may be called as often as one likes.
 //
 // There is one result per GPU, in the order of their UUIDs. A fault of one

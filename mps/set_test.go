@@ -95,7 +95,7 @@ func TestDaemonsSet(t *testing.T) {
 }
 
 // TestSetIsRepeatable: what hangs between the GiB that the daemon prints is set
-// anew all the same.
+// again all the same.
 func TestSetIsRepeatable(t *testing.T) {
 	r := onDriver(t, "550")
 	s := daemonsOf(r)

@@ -157,7 +157,7 @@ func (c *Limits) logged(l limit, err error) {
 	}
 }
 
-// renew sets a limit anew, of this budget. What was given back stays so.
+// renew sets a limit again, of this budget. What was given back stays so.
 func (c *Limits) renew(ctx context.Context, l limit, budget gpu.MiB) {
 	l.Hard = budget
 	if l.Soft != 0 {
@@ -170,7 +170,7 @@ func (c *Limits) renew(ctx context.Context, l limit, budget gpu.MiB) {
 	c.complain(l.GPU, "")
 }
 
-// check reads a limit back, with its use, and sets it anew if somebody else
+// check reads a limit back, with its use, and sets it again if somebody else
 // changed it.
 func (c *Limits) check(ctx context.Context, l limit) {
 	l, got, err := c.look(ctx, l)

@@ -224,7 +224,7 @@ func TestLimitRefused(t *testing.T) {
 	}
 }
 
-// TestForeignChangeOfALimit: set anew, and told.
+// TestForeignChangeOfALimit: set again, and told.
 func TestForeignChangeOfALimit(t *testing.T) {
 	c := newNode(t)
 	st := c.job(100, "slot1_1", 4096)

@@ -85,7 +85,7 @@ type care string
 
 const (
 	careCheck  care = "check"  // read it back
-	careRenew  care = "renew"  // set it anew
+	careRenew  care = "renew"  // set it again
 	careClear  care = "clear"  // its job ended, its cgroup is still there
 	careRepair care = "repair" // its cgroup went with it: the ones above keep it
 	careForget care = "forget" // nothing is left of it

@@ -63,7 +63,7 @@ func TestStories(t *testing.T) {
 			func(x *Tracker) { x.Round(at(2), sight(gpuA, nil)) }, true},
 		{"lost and back between two rounds", func(x *Tracker) { x.Event(gpu.Event{GPU: gpuA, Kind: gpu.EventLost, Time: at(1)}) }, ClosedForReset, []string{"GPU_IS_LOST"},
 			func(x *Tracker) { x.Round(at(2), sight(gpuA, nil)) }, true},
-		{"the driver was loaded anew", func(x *Tracker) { x.Event(xidOf(gpuA, 48, at(0))) }, ClosedForReset, []string{"double bit"},
+		{"the driver was loaded again", func(x *Tracker) { x.Event(xidOf(gpuA, 48, at(0))) }, ClosedForReset, []string{"double bit"},
 			func(x *Tracker) {
 				x.Round(at(2), sight(gpuA, func(s *Sight) { s.Energy = ptr(uint64(4000)) }))
 			}, true},

@@ -86,7 +86,7 @@ func (w *world) second(t *testing.T, outsider bool) {
 	w.activity = most + (min(1, sum)-most)*w.r.Float64()
 	w.energy += uint64(50e3 + 250e3*w.activity)
 	if w.r.IntN(8) == 0 {
-		w.energy = uint64(10e3 * w.r.Float64()) // the driver was loaded anew
+		w.energy = uint64(10e3 * w.r.Float64()) // the driver was loaded again
 	}
 	w.now = w.now.Add(time.Second)
 	w.readings = []gpu.Reading{w.reading(outsider)}

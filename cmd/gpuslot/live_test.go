@@ -70,7 +70,7 @@ func TestTopOrders(t *testing.T) {
 	}
 }
 
-// TestPowerIsOfOneJob: the next job of a slot begins anew, the past is short.
+// TestPowerIsOfOneJob: the next job of a slot begins again, the past is short.
 func TestPowerIsOfOneJob(t *testing.T) {
 	p, start := newPower(), time.Unix(1760000000, 0)
 	for i := range 20 {

@@ -54,10 +54,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	err := command(os.Stderr).ExecuteContext(ctx)
-	if errors.Is(err, agent.ErrAnew) && ctx.Err() == nil {
-		err = startAnew()
+	if errors.Is(err, agent.ErrStartAgain) && ctx.Err() == nil {
+		err = startAgain()
 	}
-	if err != nil && !errors.Is(err, agent.ErrAnew) {
+	if err != nil && !errors.Is(err, agent.ErrStartAgain) {
 		fmt.Fprintln(os.Stderr, "gpuslotd: "+err.Error())
 		os.Exit(codeOf(err))
 	}
@@ -74,9 +74,9 @@ func codeOf(err error) int {
 	return 1
 }
 
-// startAnew makes a new process of this program: systemd does so when this one
+// startAgain makes a new process of this program: systemd does so when this one
 // ends (Restart=always), elsewhere it takes this one's place.
-func startAnew() error {
+func startAgain() error {
 	if os.Getenv("NOTIFY_SOCKET") != "" {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // TestSeveralAccounts asks real control daemons for several accounts at once:
-// 555 is started anew with the flag, 535 and 550 are found to lack it.
+// 555 is started again with the flag, 535 and 550 are found to lack it.
 func TestSeveralAccounts(t *testing.T) {
 	for _, branch := range driver.Branches() {
 		t.Run(branch, func(t *testing.T) { severalAccounts(t, newNode(t, branch), branch == "555") })

@@ -28,7 +28,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cache=${GPUSLOT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/gpuslot}
 [ -r /etc/os-release ] && . /etc/os-release
 [ "${ID-}" = debian ] && [ "$(uname -m)" = x86_64 ] || die "this fetches on Debian for x86_64 only"
-# The recipe is this file and the release: change either and it is fetched anew.
+# The recipe is this file and the release: change either and it is fetched again.
 key=$( { cat "$here/fetch.sh"; echo "$VERSION_CODENAME"; } | sha256sum | cut -c1-12)
 dest=$cache/$name-$key
 [ ! -x "$dest/run" ] || { echo "$dest/run"; exit 0; }

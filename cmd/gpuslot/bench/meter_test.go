@@ -70,7 +70,7 @@ func TestMeterEnergy(t *testing.T) {
 	}{
 		"the counter":                   {[]gpu.Reading{power(1, 5000), power(1, 9000)}, 4, EnergyCounter},
 		"power, half a second each":     {[]gpu.Reading{power(100_000, 0), power(200_000, 0), power(200_000, 0)}, 75 + 100, EnergyPower},
-		"a driver loaded anew":          {[]gpu.Reading{power(100_000, 9000), power(100_000, 10)}, 50, EnergyPower},
+		"a driver loaded again":         {[]gpu.Reading{power(100_000, 9000), power(100_000, 10)}, 50, EnergyPower},
 		"a counter that stands still":   {[]gpu.Reading{power(100_000, 5000), power(100_000, 5000)}, 50, EnergyPower},
 		"it alone":                      {[]gpu.Reading{{Energy: gpu.Known(uint64(0))}, {Energy: gpu.Known(uint64(0))}}, 0, ""},
 		"neither":                       {[]gpu.Reading{{}, power(100_000, 0)}, 0, ""},

@@ -62,7 +62,7 @@ func drawPolicy(t *rapid.T, p Pool) Policy {
 	return rapid.SampledFrom(all).Draw(t, "policy")
 }
 
-// TestConservation watches every start and end from outside, with plans made anew:
+// TestConservation watches every start and end from outside, with plans made again:
 // nothing is given out twice, no job is lost or run twice, time never goes back.
 func TestConservation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

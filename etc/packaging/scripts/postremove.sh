@@ -9,8 +9,8 @@ case ${1-} in
     systemctl daemon-reload
     systemctl stop systemd-journald@gpuslot.service systemd-journald@gpuslot.socket systemd-journald-varlink@gpuslot.socket 2>/dev/null || :
     # The running startd still knows our GPU ids, slots and hook. It reads its
-    # configuration anew when the jobs that it has now are done.
-    # One that is just starting anew cannot be told for some seconds.
+    # configuration again when the jobs that it has now are done.
+    # One that is just starting again cannot be told for some seconds.
     if systemctl -q is-active condor.service; then
       for wait in 2 4 8 end; do
         said=$(condor_restart -peaceful -startd 2>&1) && break

@@ -20,7 +20,7 @@ import (
 	"github.com/gpuslot/gpuslot/test/history"
 )
 
-var update = flag.Bool("update", false, "write the golden page anew")
+var update = flag.Bool("update", false, "write the golden page again")
 
 func pageOf(t testing.TB, jobs ...[]record.Job) string {
 	t.Helper()
