@@ -31,7 +31,7 @@ func TestHere(t *testing.T) {
 	if diff := cmp.Diff(want, reply.Here); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if w := reply.Here.GPUs[0].EnforcedBy; w != jobs.EnforcedByNone { // nobody samples in this test
+	if w := reply.Here.GPUs[0].EnforcedBy; w != jobs.EnforcedByNone { // this test does not sample
 		t.Errorf("wall %q", w)
 	}
 	s.proc.Add(proctree.Process{PID: 200, Parent: 1, Comm: "train", Cgroup: proctree.CgroupOf("slot1_1")})

@@ -37,7 +37,7 @@ type Node struct {
 	NoPlan string
 	// Pipes holds one pipe directory per GPU UUID.
 	Pipes string
-	// MaxAge is the age of the oldest health check of health that counts.
+	// MaxAge is the age of the oldest health check that counts.
 	MaxAge time.Duration
 	// Accounts are those of tenancy "common:<user>", by name.
 	Accounts map[string]starter.Account

@@ -27,9 +27,10 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Gr
 		"GPUSLOT_ENFORCED_BY":  enforced,
 	}
 	if g.MPS() {
-		env["CUDA_MPS_PIPE_DIRECTORY"] = s.Pipes + "/" + string(g.UUID)
+		pipes := s.Pipes + "/" + string(g.UUID)
+		env["CUDA_MPS_PIPE_DIRECTORY"] = pipes
 		env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = "0=" + mib + "M"
-		env[condor.BindVariable] = s.bind(g.UUID)
+		env[condor.BindVariable] = pipes // as apptainer's --bind takes it
 	}
 	switch {
 	case g.Partitioned():
@@ -46,11 +47,6 @@ func (s State) grantShared(g *plan.GPU, budget gpu.MiB, threads float64) *api.Gr
 		"TF_FORCE_GPU_ALLOW_GROWTH":      "true",
 		"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction(budget, total),
 	}}
-}
-
-// bind is a pipe directory as apptainer's --bind takes it.
-func (s State) bind(u gpu.UUID) string {
-	return s.Pipes + "/" + string(u)
 }
 
 // grantWhole is for a job alone on its GPUs, or on none: no MPS. Its GPUSLOT_VRAM_MIB is the

@@ -47,7 +47,7 @@ func TestStart(t *testing.T) {
 }
 
 // TestStartNeedsLimit: where only the driver holds a job to its budget it starts with its limit, or
-// not at all. The pipe directory is opened to nobody.
+// not at all. The pipe directory stays closed to all accounts.
 func TestStartNeedsLimit(t *testing.T) {
 	n := newNode(t)
 	s := n.starter(100, "slot1_1")

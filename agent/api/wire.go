@@ -25,7 +25,7 @@ var (
 
 // ReadRequest reads one request: one line of at most MaxRequest bytes with one
 // JSON object, known fields only. The caller sets the connection's deadline.
-// The version is judged before all else, so that a newer program is told of versions
+// It checks the version first, so that a newer program is told of versions
 // and not of a field that it may rightly send. Errors are sentences for the
 // reply's Error.
 func ReadRequest(r io.Reader) (Request, error) {

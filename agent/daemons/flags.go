@@ -28,9 +28,9 @@ type daemonFlag struct {
 	text   string
 	wanted func(plan.GPU) bool
 	// with and without say what a daemon does that has the flag, and one that
-	// has not; wish is the key that wants it otherwise.
+	// has not; wants is the key that wants it otherwise.
 	with, without string
-	wish          func(plan.GPU) string
+	wants         func(plan.GPU) string
 }
 
 func daemonFlags() []daemonFlag {
@@ -110,8 +110,8 @@ func (k *Keeper) correctFlags(ctx context.Context, p *plan.Plan, now map[gpu.UUI
 			continue
 		}
 		s.Otherwise = ""
-		if does, wish := k.flagsDiffer(g, s.Checked.Process()); does != "" {
-			s = k.restartForFlags(ctx, g, s, does, wish)
+		if has, wants := k.flagsDiffer(g, s.Checked.Process()); has != "" {
+			s = k.restartForFlags(ctx, g, s, has, wants)
 		}
 		now[g.UUID] = s
 	}
@@ -119,7 +119,7 @@ func (k *Keeper) correctFlags(ctx context.Context, p *plan.Plan, now map[gpu.UUI
 
 // flagsDiffer says what a daemon does for want of the plan's flags, and the key that wants it
 // otherwise; empty if it has them, or if that cannot be known.
-func (k *Keeper) flagsDiffer(g *plan.GPU, who process.ID) (does, wish string) {
+func (k *Keeper) flagsDiffer(g *plan.GPU, who process.ID) (has, wants string) {
 	if !k.Processes.Runs(who) {
 		return "", ""
 	}
@@ -128,25 +128,25 @@ func (k *Keeper) flagsDiffer(g *plan.GPU, who process.ID) (does, wish string) {
 		return "", ""
 	}
 	for _, f := range daemonFlags() {
-		switch has := slices.Contains(args, f.text); {
-		case has == f.wanted(*g):
-		case has:
-			return f.with, f.wish(*g)
+		switch set := slices.Contains(args, f.text); {
+		case set == f.wanted(*g):
+		case set:
+			return f.with, f.wants(*g)
 		default:
-			return f.without, f.wish(*g)
+			return f.without, f.wants(*g)
 		}
 	}
 	return "", ""
 }
 
-func (k *Keeper) restartForFlags(ctx context.Context, g *plan.GPU, s State, does, wish string) State {
+func (k *Keeper) restartForFlags(ctx context.Context, g *plan.GPU, s State, has, wants string) State {
 	switch {
 	case s.Checked.Process() == k.flagged[g.UUID]:
 		s.Otherwise = fmt.Sprintf("%s, although %s and it was restarted: "+
-			"see that gpuslot-mps@.service passes on $%s", does, wish, flagsVariable)
+			"see that gpuslot-mps@.service passes on $%s", has, wants, flagsVariable)
 		return s
 	case !k.idle(ctx, g.UUID):
-		s.Otherwise = fmt.Sprintf("%s, but %s: it restarts when the jobs there have ended", does, wish)
+		s.Otherwise = fmt.Sprintf("%s, but %s: it restarts when the jobs there have ended", has, wants)
 		return s
 	}
 	r := k.Daemons.Restart(ctx, s.Wanted)

@@ -109,7 +109,7 @@ const (
 	unansweredAgain = 10 * time.Minute
 )
 
-// restartUnanswered restarts the daemons that have answered nobody for a while, on GPUs
+// restartUnanswered restarts the daemons that have not answered for a while, on GPUs
 // without jobs.
 func (k *Keeper) restartUnanswered(ctx context.Context, states map[gpu.UUID]State, now time.Time) {
 	for u, s := range states {
@@ -140,7 +140,7 @@ func (k *Keeper) restartOne(ctx context.Context, u gpu.UUID, s State) State {
 			Text: fmt.Sprintf("Its control daemon was restarted: it had not answered for %s, and no job was there.",
 				unansweredFor),
 		})
-		k.Log.Warn("a control daemon that answered nobody was restarted", "gpu", u, "pid", r.Checked.PID, "why", why)
+		k.Log.Warn("a control daemon that did not answer was restarted", "gpu", u, "pid", r.Checked.PID, "why", why)
 	}
 	return s.next(s.Wanted, r.Checked, r.Err)
 }

@@ -147,7 +147,7 @@ func TestShared(t *testing.T) {
 }
 
 // TestWithoutMPS: a GPU in time slices needs the driver's limits and a compute mode for several
-// processes. No control daemon counts, and the fault of one process closes it to nobody.
+// processes. No control daemon counts, and the fault of one process does not close it.
 func TestWithoutMPS(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
