@@ -23,7 +23,7 @@ func TestRemoveLeftovers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("cgroups need root: run this test as root")
 	}
-	mount := cgroupMount(t)
+	mount := proctree.CgroupMount(t)
 	f := newFakeProc(t)
 	f.starter(100, "slot1_3")
 	n := Leftovers{Node: f.fs()}
@@ -94,20 +94,4 @@ func spoil(slice string) error {
 		_ = unix.Close(above)
 	}
 	return errors.Join(err, unix.Close(at))
-}
-
-// cgroupMount is where cgroup v2 is mounted.
-func cgroupMount(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
-			return f[1]
-		}
-	}
-	t.Skip("this host has no cgroup v2")
-	return ""
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"github.com/gpuslot/gpuslot/test/proctree"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,7 +32,7 @@ func newJail(t *testing.T) jail {
 	if os.Getuid() != 0 {
 		t.Skip("device programs need root: run this test as root")
 	}
-	root := cgroupMount(t)
+	root := proctree.CgroupMount(t)
 	if err := (Kernel{}).Try(Rule{}); err != nil {
 		t.Skipf("this kernel lets root load no device program: %v", err)
 	}
@@ -49,21 +50,6 @@ func newJail(t *testing.T) jail {
 		})
 	}
 	return j
-}
-
-func cgroupMount(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
-			return f[1]
-		}
-	}
-	t.Skip("this host has no cgroup v2")
-	return ""
 }
 
 // freeMajor is a number that no driver has.

@@ -13,24 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/proctree"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
-
-// cgroupMount is where this machine has cgroup v2.
-func cgroupMount(t *testing.T) string {
-	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
-			return f[1]
-		}
-	}
-	t.Skip("needs cgroup v2")
-	return ""
-}
 
 // TestMemoryLimits: set, read back, clear, on the simulated driver 615. What is
 // refused is a value.
@@ -39,7 +24,7 @@ func TestMemoryLimits(t *testing.T) {
 	if l == nil {
 		return
 	}
-	mount := cgroupMount(t)
+	mount := proctree.CgroupMount(t)
 	simgpu(t, "cgroups", "dmem", mount)
 	leaf, err := os.MkdirTemp(mount, "nvml-test")
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package proctree makes a directory that looks like /proc, for tests of what reads it. Start
-// at New; Starter adds the processes of an HTCondor slot.
+// at New; Starter adds the processes of an HTCondor slot. CgroupMount is of this machine itself.
 package proctree
 
 import (
