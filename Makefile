@@ -24,6 +24,8 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 LIBEXEC := $(DESTDIR)$(PREFIX)/libexec/gpuslot
 SHARE := $(DESTDIR)$(PREFIX)/share
 BIN ?= bin
+# What gpuslot-start is linked with.
+LIBC ?= $(shell $(or $(CC),gcc) -print-file-name=libc.a)
 
 .PHONY: help
 help: ## this list
@@ -92,7 +94,8 @@ install-papers: $(PAPERS)
 	chmod 644 $(SHARE)/doc/gpuslot/README.md
 	cd docs && find examples -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/doc/gpuslot/{}' ';'
 	cd etc && find ansible puppet -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/gpuslot/{}' ';'
-	$(GO) run ./etc/packaging/supply -version '$(VERSION)' -into $(SHARE)/doc/gpuslot $(BIN)/gpuslotd $(BIN)/gpuslot $(BIN)/gpuslot-condor
+	$(GO) run ./etc/packaging/supply -version '$(VERSION)' -into $(SHARE)/doc/gpuslot \
+		-libc '$(LIBC)' $(BIN)/gpuslotd $(BIN)/gpuslot $(BIN)/gpuslot-condor
 
 ARCHES ?= amd64 arm64
 OUT ?= dist
@@ -111,7 +114,7 @@ vuln: tools ## known vulnerabilities of what we use, where their database can be
 .PHONY: demo
 demo: tools ## one node with real systemd and HTCondor: 100 jobs share 8 GPUs, limits, one fault
 	@echo "make demo: about a minute; two or three the first time, to compile and to fetch HTCondor"
-	$(GO) run ./test/demo
+	@GPUSLOT_DEMO_BEGAN=$$(date +%s) $(GO) run ./test/demo
 
 .PHONY: tour
 tour: tools ## two nodes and all scenes, with NVIDIA's control daemons and with simulated MPS
@@ -241,6 +244,7 @@ gpu-results: tools ## a page of RESULTS (results.tgz), in docs/hardware/; of sim
 .PHONY: test-gpu
 test-gpu: gpu-bundle ## everything that needs a GPU, on this machine's; results in GPU_OUT (dist/gpu-results)
 	$(GO) test -count=1 -tags gpu ./gpu/nvml
+	$(GO) test -count=1 -v -run '^TestRealFrameworks$$' ./docs
 	status=0; for part in $(GPU_PARTS); do $(GPU_BUNDLE)/run.sh $$part $(GPU_OUT) || status=1; done; exit $$status
 
 MUTANTS ?= 300

@@ -29,7 +29,7 @@ func (n admitted) now() admission.Node {
 	v := n.node.view.Load()
 	return admission.Node{
 		Plan: &v.plan, NoPlan: v.noStart(), Pipes: v.config.Paths.PipeRoot(),
-		MaxAge: v.config.Health.MaxAge, Accounts: v.accounts, GPUs: viewed{n, v}, Cgroups: viewed{n, v},
+		MaxAge: v.config.Health.MaxAge(), Accounts: v.accounts, GPUs: viewed{n, v}, Cgroups: viewed{n, v},
 	}
 }
 

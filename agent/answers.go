@@ -19,6 +19,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/observe"
+	"github.com/gpuslot/gpuslot/agent/room"
 	"github.com/gpuslot/gpuslot/agent/sampling"
 	"github.com/gpuslot/gpuslot/agent/server"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -58,11 +59,14 @@ type answers struct {
 // server returns the server of the agent's socket. Hooks are the programs that HTCondor runs as
 // the PREPARE_JOB hook.
 func (a *answers) server(callers starter.Node, hooks ...string) *server.Server {
+	owners := room.NewOwners(callers.Subuid)
+	callers.Turns = room.NewTurns(owners)
 	return server.New(server.Options{
 		Callers: callers, Own: callers.Own, Handlers: a.handlers(callers, hooks), Feedback: &a.feedback, Log: a.log,
-		Hook: func(c starter.Caller) bool { return callers.IsHook(c, hooks...) },
+		Hook: func(c starter.Caller) bool { return callers.IsHook(c, hooks...) }, Owners: owners,
 		Notes: server.Notes{
 			Denied:   a.admission.Denied,
+			Refused:  a.metrics.RequestRefused,
 			Panicked: func(op api.Op) { a.metrics.ConversationPanicked(string(op)) },
 		},
 	})

@@ -87,6 +87,10 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		a.sweeper.now()
 		n := a.planner.node(v, inv)
 		n.Still = a.before.unknown(v.config.Paths, a.jobs) != nil // a job's device is known by that plan alone
+		n.Closed = map[gpu.UUID]bool{}
+		for _, g := range a.reader.Look(start).GPUs {
+			n.Closed[g.UUID] = g.Reason != ""
+		}
 		made := a.layouts.Round(ctx, n)
 		v.problem(made.Problems...)
 		v.laidOut, v.repartition, v.below = made.Made, made.Repartition, made.Below

@@ -50,7 +50,9 @@ func (ta *testAgent) restart() {
 	if err != nil {
 		ta.t.Fatal(err)
 	}
-	a.recall(cfg.Paths)
+	if err := a.recall(cfg.Paths); err != nil {
+		ta.t.Fatal(err)
+	}
 	ta.Agent = a
 	a.apply(ta.t.Context(), true)
 }

@@ -141,7 +141,9 @@ func newSimulatedCgroups(t *testing.T, dir, backend, sharing string) *simulatedC
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.recall(cfg.Paths)
+	if err := s.recall(cfg.Paths); err != nil {
+		t.Fatal(err)
+	}
 	s.apply(t.Context(), true)
 	return s
 }

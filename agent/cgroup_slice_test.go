@@ -94,3 +94,23 @@ func TestRemovedItsCgroup(t *testing.T) {
 		t.Errorf("wall %s, holds %+v", c.wall(0), holds)
 	}
 }
+
+// TestControllerKeptFromACgroup: what the account of a job keeps from it does not count for the GPU, because the job's
+// supervisor passed it on. Without supervisors nothing does.
+func TestControllerKeptFromACgroup(t *testing.T) {
+	for _, supervise := range []bool{true, false} {
+		c := newCgroupAgent(t)
+		c.view.Load().config.HTCondor.Supervise = supervise
+		st := c.job(100, "slot1_1", 4096)
+		for file, text := range map[string]string{"dmem.max": "", "cgroup.controllers": "dmem\n"} {
+			if err := os.WriteFile(filepath.Join(c.slice(st), file), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.driver.Is(cgroups.Mood{Refuses: filepath.Base(c.leaf(st))})
+		c.round()
+		if why, _ := c.Agent.limits.Unlimited(uuid(0)); (why == "") != supervise {
+			t.Errorf("with supervise = %t the GPU's jobs have no limit: %q", supervise, why)
+		}
+	}
+}

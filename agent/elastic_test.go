@@ -195,7 +195,6 @@ func TestInterest(t *testing.T) {
 		{"elastic GPUs", elasticTwo, true, 5 * time.Second},
 		{"patience", "[sharing]\nmode = \"elastic\"\n[elastic]\npatience = \"20m\"\n", true, time.Minute},
 		{"no patience", "[sharing]\nmode = \"elastic\"\n[elastic]\npatience = \"1s\"\n", true, 2 * time.Second},
-		{"elastic GPUs that ask nobody", elasticTwo + "demand = \"none\"\n", false, time.Minute},
 		{"large requests", "[placement]\nlarge_after = \"30s\"\n", true, 30 * time.Second},
 	} {
 		ta := newTestAgent(t, 2, c.config)

@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -16,6 +17,16 @@ func newFakeProc(t testing.TB) fakeProc { return fakeProc{proctree.New(t)} }
 
 // fs is the node as an agent of root, or of who runs the test, sees it.
 func (f fakeProc) fs() starter.Node { return f.of(uint32(os.Getuid())) }
+
+// arrived are the starters that came since the last look.
+func (f fakeProc) arrived(t *testing.T, last *starter.Arrivals, now time.Time) []starter.Starter {
+	t.Helper()
+	found, err := last.New(f.fs(), now)
+	if err != nil {
+		t.Error(err)
+	}
+	return found
+}
 
 func (f fakeProc) of(agent uint32) starter.Node {
 	return starter.Node{FS: process.FS{Root: f.Root}, Own: agent}

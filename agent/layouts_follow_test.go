@@ -15,7 +15,7 @@ import (
 )
 
 // atOnce are rules that do not wait.
-const atOnce = "\n[repartition]\ndwell = \"0s\"\nreserve_after = \"0s\"\nchanges_per_hour = 60\n"
+const atOnce = "\n[repartition]\ndwell = \"0s\"\nreserve_after = \"0s\"\n"
 
 // followAgent is a node whose first GPU has two layouts and a setting.
 func followAgent(t *testing.T, setting, more string) (*testAgent, *instances.GPU) {

@@ -65,7 +65,7 @@ func (n *node) judge(v *view, now time.Time) (reasons map[gpu.UUID]string, held 
 	reasons, held = make(map[gpu.UUID]string, len(v.daemons)), map[gpu.UUID]bool{}
 	gpus := n.gpus(v)
 	for u := range v.daemons {
-		reasons[u] = gpus.Seen(u, now).Reason(now, v.config.Health.MaxAge)
+		reasons[u] = gpus.Seen(u, now).Reason(now, v.config.Health.MaxAge())
 	}
 	for i := range v.plan.GPUs {
 		g := &v.plan.GPUs[i]
@@ -73,7 +73,7 @@ func (n *node) judge(v *view, now time.Time) (reasons map[gpu.UUID]string, held 
 		case g.Alone():
 			reasons[g.UUID] = gpus.Alone(g, now)
 		case g.NeedsLimits():
-			reasons[g.UUID] = gpus.Seen(g.UUID, now).Reason(now, v.config.Health.MaxAge)
+			reasons[g.UUID] = gpus.Seen(g.UUID, now).Reason(now, v.config.Health.MaxAge())
 		}
 		held[g.UUID] = len(n.closedBy(g)) > 0
 	}
@@ -84,7 +84,7 @@ func (n *node) judge(v *view, now time.Time) (reasons map[gpu.UUID]string, held 
 // verification; empty if they could.
 func (n *node) unwell(g *plan.GPU, now time.Time) string {
 	v := n.view.Load()
-	return n.gpus(v).Unverified(g, now).Reason(now, v.config.Health.MaxAge)
+	return n.gpus(v).Unverified(g, now).Reason(now, v.config.Health.MaxAge())
 }
 
 // facts are what the result of a verification rests on.

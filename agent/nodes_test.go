@@ -314,7 +314,7 @@ func TestNodesNotAtStart(t *testing.T) {
 		"not told by the startd": {func(n *nodesAgent, st *starter.Starter) {
 			*st = n.proc.starter(950, "slot9_1")
 			n.process(*st)
-			n.jobs.Await((&starter.Arrivals{}).New(n.proc.fs(), time.Now()))
+			n.jobs.Await(n.proc.arrived(t, &starter.Arrivals{}, time.Now()))
 		}, "the startd has not said"},
 		"its slice is not there": {func(n *nodesAgent, st *starter.Starter) {
 			n.proc.Add(proctree.Process{PID: st.PID + 1000, Parent: st.PID, Cgroup: "/other" + proctree.CgroupOf("slot1_1")})

@@ -110,7 +110,7 @@ func TestObservedJobs(t *testing.T) {
 	seen := &starter.Arrivals{}
 	look := func(ads ...condor.Slot) {
 		ta.startd.set(ads, nil)
-		ta.jobs.Discover(seen.New(ta.proc.fs(), time.Now()))
+		ta.jobs.Discover(ta.proc.arrived(t, seen, time.Now()))
 		ta.startds.Ask(t.Context())
 	}
 	ta.proc.starter(100, "slot1_1")
@@ -164,7 +164,7 @@ func TestObservedProcessesBeforeTheStartdTells(t *testing.T) {
 	if all := ta.sampling.Last().Slots; len(all) > 0 {
 		t.Errorf("nobody has seen the starter yet: %+v", all)
 	}
-	ta.jobs.Discover((&starter.Arrivals{}).New(ta.proc.fs(), time.Now()))
+	ta.jobs.Discover(ta.proc.arrived(t, &starter.Arrivals{}, time.Now()))
 	ta.sampling.Round(t.Context())
 	if all := ta.sampling.Last().Slots; len(all) != 1 || all[0].Slot != rules.SlotKey(s) {
 		t.Errorf("%+v", all)
@@ -186,7 +186,7 @@ func TestRecordOfAnObservedJob(t *testing.T) {
 	}
 	ta.proc.starter(100, "slot1_1")
 	ta.startd.set([]condor.Slot{stockAd("slot1_1", "8.0", 100, 0)}, nil)
-	ta.jobs.Discover((&starter.Arrivals{}).New(ta.proc.fs(), now))
+	ta.jobs.Discover(ta.proc.arrived(t, &starter.Arrivals{}, now))
 	ta.startds.Ask(t.Context())
 	r := ta.entry("slot1_1")
 	got := ta.sampling.Record(r, now)

@@ -54,7 +54,9 @@ func (ta *testAgent) again() {
 		ta.t.Fatal(err)
 	}
 	a.quiescer.Quiet = quiet
-	a.recall(cfg.Paths)
+	if err := a.recall(cfg.Paths); err != nil {
+		ta.t.Fatal(err)
+	}
 	ta.Agent = a
 	a.apply(ta.t.Context(), true)
 }

@@ -67,7 +67,9 @@ func run(ctx context.Context, o Options) error {
 		return err
 	}
 	a.quiescer.Quiet = quiet
-	a.recall(cfg.Paths)
+	if err := a.recall(cfg.Paths); err != nil {
+		return err
+	}
 	if o.WaitForHardware { // a driver that is still loading: HTCondor is to start with the right layout
 		a.hardware.Await(ctx, cmp.Or(o.hardwareTimeout, hardwareTimeout), func(why string) {
 			a.heart.tell(a.heart.manager.Status("waiting for the GPUs: " + why))
@@ -102,7 +104,9 @@ func Release(ctx context.Context, o Options, force bool) error {
 	if err != nil {
 		return err
 	}
-	a.recall(cfg.Paths)
+	if err := a.recall(cfg.Paths); err != nil {
+		return err
+	}
 	if !force {
 		if err := release.Idle(ctx, a.jobs, a.startds.Ask); err != nil {
 			return err
@@ -132,7 +136,7 @@ func lockRun(p config.Paths) (unlock func(), err error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()
-		if by, ok := process.LockHolder(f); ok && errors.Is(err, unix.EWOULDBLOCK) {
+		if by, ok := process.LockHolder(f); ok {
 			return nil, fmt.Errorf("another gpuslotd uses %s: systemctl stop gpuslotd.socket gpuslotd.service ends one of "+
 				"systemd's; %s", p.Run, by.Advice())
 		}
@@ -144,12 +148,16 @@ func lockRun(p config.Paths) (unlock func(), err error) {
 
 // recall takes over what an earlier agent left: its plan's control daemons,
 // the running starters, and the open pipe directories.
-func (a *Agent) recall(p config.Paths) {
+func (a *Agent) recall(p config.Paths) error {
 	if err := a.before.read(p); err != nil {
 		a.log.Error("the plan of the gpuslotd before this one is not known", "err", err)
 	}
 	a.keeper.Recall(a.before.plan.ControlDaemons())
-	a.jobs.Await((&starter.Arrivals{}).New(a.proc, time.Now()))
+	running, err := (&starter.Arrivals{}).New(a.proc, time.Now())
+	if err != nil {
+		return fmt.Errorf("find the jobs that run: %w", err)
+	}
+	a.jobs.Await(running)
 	if err := a.access.Read(); err != nil {
 		a.log.Error("who has access to which GPU is not known", "err", err)
 	}
@@ -171,6 +179,7 @@ func (a *Agent) recall(p config.Paths) {
 	if err := a.verifier.Read(); err != nil {
 		a.log.Error("what was verified is not known", "err", err)
 	}
+	return nil
 }
 
 // nobody is a Manager where there is none.

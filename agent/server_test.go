@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/room"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -63,6 +65,31 @@ func (s *served) call(req api.Request) (api.Reply, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
 	defer cancel()
 	return api.Call(ctx, s.socket, req)
+}
+
+// TestTurnsOfCallers: what the socket's callers have gpuslotd look up is bounded, of a range in
+// /etc/subuid together.
+func TestTurnsOfCallers(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	callers := ta.proc.fs()
+	callers.Subuid = filepath.Join(ta.dir, "subuid")
+	if err := os.WriteFile(callers.Subuid, []byte("alice:100000:65536\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := ta.answers.server(callers)
+	n, ok := s.Callers.(starter.Node)
+	if !ok || n.Turns == nil {
+		t.Fatal("it is not")
+	}
+	if got := s.Owners.Of(100001); got != 100000 {
+		t.Errorf("an account of a range is of %d for the server", got)
+	}
+	if _, err := n.Turns.Deep.Enter(100001); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.Turns.Deep.Enter(100002); !errors.Is(err, room.ErrBusy) {
+		t.Errorf("another account of that range: %v", err)
+	}
 }
 
 func TestServePrepare(t *testing.T) {

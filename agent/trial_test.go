@@ -24,6 +24,7 @@ type fakeServers struct {
 	log    []string
 	logErr error
 	asked  []string
+	starts uint64
 	trims  int
 	// stubborn servers do not end.
 	stubborn bool
@@ -33,9 +34,10 @@ func (f *fakeServers) StartServer(_ context.Context, u gpu.UUID, uid uint32) err
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, fmt.Sprintf("start %d", uid))
+	f.starts++
 	if f.comes != "" {
 		f.change(u, func(d *fakeDaemon) {
-			d.servers = []mps.Server{{ID: process.ID{PID: 70, Started: 7}, UID: uid, Status: f.comes, ThreadPercentage: "100.0"}}
+			d.servers = []mps.Server{{ID: process.ID{PID: 70, Started: f.starts}, UID: uid, Status: f.comes, ThreadPercentage: "100.0"}}
 		})
 	}
 	return nil
@@ -195,7 +197,8 @@ func TestTrialStays(t *testing.T) {
 }
 
 // TestTrialReadsTheExactLimit: the control daemon prints whole GiB. The log of a driver 580 has
-// the bytes: a limit that is another closes the GPU, whatever the daemon prints.
+// the bytes: a limit that is another closes the GPU, whatever the daemon prints, if the daemon was
+// restarted and logs it again.
 func TestTrialReadsTheExactLimit(t *testing.T) {
 	for name, c := range map[string]struct{ line, proof, closes string }{
 		"as wanted":       {"set to 0x7e0000000 bytes", "exact, by the log of an MPS server", ""},
@@ -209,7 +212,14 @@ func TestTrialReadsTheExactLimit(t *testing.T) {
 				f.log = []string{"[2026-04-28 18:20:41.986 Server    70] Device pinned memory limit for device 0 " + c.line}
 			}
 			ta.round(f, "start 0", "being tried")
-			ta.round(f, "log, shutdown 70", "ACTIVE")
+			ta.round(f, "log, shutdown 70", "")
+			if c.closes != "" {
+				if why := ta.reason(0); why != "" {
+					t.Errorf("closed before it is repeated: %s", why)
+				}
+				ta.round(f, "start 0", "being tried")
+				ta.round(f, "log, shutdown 70", "ACTIVE")
+			}
 			if why := ta.reason(0); (why == "") != (c.closes == "") || !strings.Contains(why, c.closes) {
 				t.Errorf("closed for %q, want %q", why, c.closes)
 			}
@@ -242,20 +252,21 @@ func TestServerProvesItself(t *testing.T) {
 		t.Error("open without a server")
 	}
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = serverIn(mps.Active) })
-	ta.round(f, "", "ACTIVE")
+	ta.round(f, "log", "ACTIVE")
 	if why := ta.reason(0); why != "" {
 		t.Error(why)
 	}
 }
 
-// TestTrialWaits: nothing is asked for beside jobs, or where a server is.
+// TestTrialWaits: nothing is asked for beside jobs, or where a server is; the log of a server
+// is read once.
 func TestTrialWaits(t *testing.T) {
 	ta, f := newTrialAgent(t, "")
 	s := ta.proc.starter(100, "slot1_1")
 	ta.grant(s, 1000, "alice", uuid(0), 4096)
 	ta.round(f, "", "no server yet (starts with the first job)")
 	ta.daemons.change(uuid(0), func(d *fakeDaemon) { d.servers = serverIn(mps.Active, 7) })
-	ta.round(f, "", "ACTIVE")
+	ta.round(f, "log", "ACTIVE")
 	ta.proc.End(100)
 	ta.sweeper.now()
 	ta.round(f, "", "ACTIVE")
@@ -269,9 +280,9 @@ func TestTrialMeetsAJob(t *testing.T) {
 	f.comes = mps.Active
 	ta.round(f, "start 0", "")
 	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", uuid(0), 4096)
-	ta.round(f, "", "ACTIVE (pid 70")
+	ta.round(f, "log", "ACTIVE (pid 70")
 	ta.proc.End(100)
 	ta.sweeper.now()
-	ta.round(f, "log, shutdown 70", "ACTIVE")
+	ta.round(f, "shutdown 70", "ACTIVE")
 	ta.round(f, "", "starts with the first job (last proven at ")
 }

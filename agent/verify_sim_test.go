@@ -123,7 +123,9 @@ func (s *simulated) start(text string) {
 		s.t.Fatal(err)
 	}
 	s.verifier.Hears = 0 // there is no startd
-	s.recall(s.cfg.Paths)
+	if err := s.recall(s.cfg.Paths); err != nil {
+		s.t.Fatal(err)
+	}
 	s.apply(s.t.Context(), true)
 	s.t.Cleanup(func() {
 		if err := s.keeper.StopAll(context.Background()); err != nil {

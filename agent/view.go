@@ -204,6 +204,7 @@ func (v *view) shared(u gpu.UUID) bool {
 func (v *view) limits() budget.Conditions {
 	return budget.Conditions{
 		Known: v.can.CgroupLimits.Known, Has: v.can.CgroupLimits.Has, Every: v.config.Usage.Interval, Shared: v.shared,
+		Supervised: v.config.HTCondor.Supervise,
 	}
 }
 

@@ -75,7 +75,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	probe := o.probe
 	if probe == nil {
 		probe = func(ctx context.Context, program string) (mps.Capabilities, error) {
-			return mps.Probe(ctx, program, cfg.Paths.Run)
+			return mps.Probe(ctx, program, cfg.Paths.Run, starter.AccountNamed(ctx, verify.Account).UID)
 		}
 	}
 	sys, root := cmp.Or(o.sys, "/sys"), cmp.Or(o.proc, "/proc")
@@ -138,8 +138,8 @@ func (a *Agent) newKeeper(servers Servers, p config.Paths) {
 	})
 	o := daemons.Options{
 		Daemons: a.daemons, Checks: a.daemons, Clients: a.clients, Partitions: a.partitions,
-		Jobs: a.jobs, Owners: a.jobs, Processes: a.proc, Work: work{a}, Metrics: a.metrics, Events: a.history,
-		Log: a.log, Own: a.own, Beat: a.heart.beat,
+		Jobs: a.jobs, Access: a.access, Owners: a.jobs, Processes: a.proc, Work: work{a}, Metrics: a.metrics,
+		Events: a.history, Log: a.log, Own: a.own, Beat: a.heart.beat,
 	}
 	if servers != nil {
 		o.Servers, o.Logs = servers, servers

@@ -18,6 +18,8 @@ import (
 
 // Waiting are idle jobs that ask for the same.
 type Waiting struct {
+	// Owner is whose jobs they are, while they are counted; access points do not tell it.
+	Owner string `json:"-"`
 	// GPUs is request_gpus, 1 or more.
 	GPUs int `json:"GPUs"`
 	// VRAM is request_vram; 0 if they do not say.
@@ -38,14 +40,12 @@ type Waiting struct {
 
 // asked is what they have in common.
 type asked struct {
-	gpus    int
-	vram    gpu.MiB
-	require string
-	cpus    int
-	memory  gpu.MiB
+	owner, require string
+	gpus, cpus     int
+	vram, memory   gpu.MiB
 }
 
-func (w Waiting) asked() asked { return asked{w.GPUs, w.VRAM, w.Require, w.CPUs, w.Memory} }
+func (w Waiting) asked() asked { return asked{w.Owner, w.Require, w.GPUs, w.CPUs, w.VRAM, w.Memory} }
 
 // Demand is what waits at one access point, or in a pool.
 type Demand struct {
@@ -83,9 +83,9 @@ func idleJobs() string {
 
 // idleColumns are what condor_q prints of each job. Sums are evaluated, so that each is a
 // number or one word: request_vram is an expression where jobs grow, request_memory often.
-// What unparse prints stands on one line.
+// What unparse prints stands on one line. The owner is an account's name, which the schedd writes.
 var idleColumns = []string{
-	"RequestGPUs+0", "RequestVRAM+0", "RequestCpus+0", "RequestMemory+0", "EnteredCurrentStatus+0",
+	"Owner", "RequestGPUs+0", "RequestVRAM+0", "RequestCpus+0", "RequestMemory+0", "EnteredCurrentStatus+0",
 	"unparse(RequireGPUs)",
 }
 
@@ -110,10 +110,10 @@ func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
 	return Demand{At: now, Nodes: len(nodes), Waiting: sumIdle(jobs, now)}, nil
 }
 
-// sumIdle sums the lines of idleColumns by what the jobs ask for, the most jobs first.
-// Beyond maxWaiting the memory that the fewest ask for is no longer told. Then half of
-// those that stay are what most jobs ask for, half what has waited longest. A line that is
-// no job's is left out: one user's odd text must not hide the work of the others.
+// sumIdle sums the lines of idleColumns by what the jobs ask for, the most jobs first. Beyond
+// maxWaiting the memory is told of half as many, then no more than maxWaiting are told at all,
+// both of each owner in turn. A line that is no job's is left out: one user's odd text must not hide the work
+// of the others.
 func sumIdle(text string, now time.Time) []Waiting {
 	sums := map[asked]Waiting{}
 	for line := range strings.Lines(text) {
@@ -121,21 +121,51 @@ func sumIdle(text string, now time.Time) []Waiting {
 			add(sums, w)
 		}
 	}
-	all := sorted(sums)
+	all := ofAll(sums)
 	if len(all) > maxWaiting {
-		clear(sums)
-		for i, w := range all {
-			if i >= maxWaiting/2 {
+		told, less := byTurns(sums, maxWaiting/2), map[asked]Waiting{}
+		for _, w := range sums {
+			if !told[w.byAnybody().asked()] {
 				w.Memory = 0
 			}
-			add(sums, w)
+			add(less, w)
 		}
-		all = sorted(sums)
+		all, told = ofAll(less), byTurns(less, maxWaiting)
+		maps.DeleteFunc(all, func(r asked, _ Waiting) bool { return !told[r] })
 	}
-	if len(all) > maxWaiting {
-		few := all[maxWaiting/2:]
-		slices.SortStableFunc(few, func(a, b Waiting) int { return cmp.Compare(b.Waits, a.Waits) })
-		all = all[:maxWaiting]
+	return sorted(all)
+}
+
+// byTurns chooses so many requests, of each owner one in turn: what most of its jobs ask for, then
+// what has waited longest, and so on. In a turn what has waited longest comes first.
+func byTurns(sums map[asked]Waiting, most int) map[asked]bool {
+	turn, list := map[asked]int{}, sorted(sums)
+	for step := range 2 {
+		next := map[string]int{}
+		for _, w := range list {
+			if t, known := turn[w.asked()]; !known || next[w.Owner]+step < t {
+				turn[w.asked()] = next[w.Owner] + step
+			}
+			next[w.Owner] += 2
+		}
+		slices.SortStableFunc(list, func(a, b Waiting) int { return cmp.Compare(b.Waits, a.Waits) })
+	}
+	slices.SortStableFunc(list, func(a, b Waiting) int { return cmp.Compare(turn[a.asked()], turn[b.asked()]) })
+	chosen := map[asked]bool{}
+	for _, w := range list {
+		if len(chosen) < most {
+			chosen[w.byAnybody().asked()] = true
+		}
+	}
+	return chosen
+}
+
+func (w Waiting) byAnybody() Waiting { w.Owner = ""; return w }
+
+func ofAll(sums map[asked]Waiting) map[asked]Waiting {
+	all := map[asked]Waiting{}
+	for _, w := range sums {
+		add(all, w.byAnybody())
 	}
 	return all
 }
@@ -144,7 +174,7 @@ func sumIdle(text string, now time.Time) []Waiting {
 // START rejects that.
 func parseIdle(line string, now time.Time) (w Waiting, ok bool) {
 	var numbers [5]int64
-	rest := strings.TrimSpace(line)
+	owner, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	for i := range numbers {
 		var word string
 		word, rest, _ = strings.Cut(rest, " ")
@@ -157,7 +187,7 @@ func parseIdle(line string, now time.Time) (w Waiting, ok bool) {
 	if gpus < 1 || gpus > maxGPUs || vram < 0 || vram > maxGPUs*int64(gpu.MaxMemory) || len(rest) > maxRequire {
 		return Waiting{}, false
 	}
-	w = Waiting{GPUs: int(gpus), VRAM: gpu.MiB(vram), Require: rest, Jobs: 1}
+	w = Waiting{Owner: owner, GPUs: int(gpus), VRAM: gpu.MiB(vram), Require: rest, Jobs: 1}
 	if 0 < cpus && cpus <= maxCPUs {
 		w.CPUs = int(cpus)
 	}
@@ -184,7 +214,8 @@ func add(sums map[asked]Waiting, w Waiting) {
 func sorted(sums map[asked]Waiting) []Waiting {
 	return slices.SortedFunc(maps.Values(sums), func(a, b Waiting) int {
 		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.GPUs, b.GPUs), cmp.Compare(a.VRAM, b.VRAM),
-			strings.Compare(a.Require, b.Require), cmp.Compare(a.CPUs, b.CPUs), cmp.Compare(a.Memory, b.Memory))
+			strings.Compare(a.Require, b.Require), cmp.Compare(a.CPUs, b.CPUs), cmp.Compare(a.Memory, b.Memory),
+			strings.Compare(a.Owner, b.Owner))
 	})
 }
 
@@ -280,12 +311,9 @@ func (w Waiting) Fits(d Device, cuda string) (fits, known bool) {
 // property are the values of what InventoryAds prints.
 func (d Device) property(cuda string) func(string) value {
 	known := map[string]value{
-		"deviceuuid": str(
-			d.deviceUUID(),
-		), "devicename": str(d.Name), "devicepcibusid": str(string(d.PCI)), "gpuindex": num(float64(d.Index)),
-		"globalmemorymb": num(
-			float64(d.Memory),
-		), "capability": num(float64(d.Capability.Major) + float64(d.Capability.Minor)/10), "id": str(string(d.UUID)),
+		"deviceuuid": str(d.deviceUUID()), "devicename": str(d.Name), "devicepcibusid": str(string(d.PCI)),
+		"gpuindex": num(float64(d.Index)), "globalmemorymb": num(float64(d.Memory)), "id": str(string(d.UUID)),
+		"capability": num(float64(d.Capability.Major) + float64(d.Capability.Minor)/10),
 	}
 	if d.Profile != "" {
 		known["migprofile"], known["migparent"] = str(d.Profile), str(string(d.Parent))

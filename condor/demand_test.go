@@ -16,17 +16,17 @@ import (
 var counted = time.Unix(1795274500, 0)
 
 // Recorded from condor_q -af with idleColumns under 25.14.1, but for the times.
-const idleLines = `1 2048 1 128 1795274496 
-1 2048 8 1000 1795274400 
-1 2048 8 1024 1795274401 
-1 2048 -8 undefined 1795274400 
-1 15000 undefined undefined 1795274497 
-1 2048 1 128 1795274497 MIGProfile == "3g.20gb"
-2 undefined 1 128 1795274497 Capability >= 8.000000000000000E+00 && DeviceName == "a\"b"
-1 undefined 1 128 1795274497 
-1 -2048 1 128 1795274400 
-error error error error error 
-undefined 4096 1 128 1795274400 
+const idleLines = `ann 1 2048 1 128 1795274496 
+ann 1 2048 8 1000 1795274400 
+ann 1 2048 8 1024 1795274401 
+ann 1 2048 -8 undefined 1795274400 
+ann 1 15000 undefined undefined 1795274497 
+ann 1 2048 1 128 1795274497 MIGProfile == "3g.20gb"
+ann 2 undefined 1 128 1795274497 Capability >= 8.000000000000000E+00 && DeviceName == "a\"b"
+ann 1 undefined 1 128 1795274497 
+ann 1 -2048 1 128 1795274400 
+ann error error error error error 
+ann undefined 4096 1 128 1795274400 
 All queues are empty
 `
 
@@ -51,9 +51,9 @@ func TestSumIdle(t *testing.T) {
 func TestSumIdleBounds(t *testing.T) {
 	var many strings.Builder
 	for i := range 5000 {
-		fmt.Fprintf(&many, "1 %d 1 128 1795274499 \n", i+1)
+		fmt.Fprintf(&many, "ann 1 %d 1 128 1795274499 \n", i+1)
 	}
-	fmt.Fprintf(&many, "1 7 1 128 1795274499 \n8 undefined 1 128 1795274000 \n")
+	fmt.Fprintf(&many, "ann 1 7 1 128 1795274499 \nann 8 undefined 1 128 1795274000 \n")
 	got := sumIdle(many.String(), counted)
 	if len(got) != maxWaiting || got[0].VRAM != 7 || got[0].Jobs != 2 {
 		t.Errorf("of 5000 requests: %d, first %+v", len(got), got[0])
@@ -63,7 +63,7 @@ func TestSumIdleBounds(t *testing.T) {
 	}
 	many.Reset()
 	for i := range 5000 {
-		fmt.Fprintf(&many, "1 2048 %d %d 1795274499 \n", 1+i%2*7, 128*(i+1))
+		fmt.Fprintf(&many, "ann 1 2048 %d %d 1795274499 \n", 1+i%2*7, 128*(i+1))
 	}
 	got = sumIdle(many.String(), counted)
 	jobs := 0
@@ -73,15 +73,47 @@ func TestSumIdleBounds(t *testing.T) {
 	if jobs != 5000 || got[0].CPUs < 1 || got[0].Memory != 0 {
 		t.Errorf("of 5000 sizes of memory: %d jobs, first %+v", jobs, got[0])
 	}
-	if got := sumIdle("1 7 1 128 1 "+strings.Repeat("x", maxRequire+1), counted); len(got) != 0 {
+	if got := sumIdle("ann 1 7 1 128 1 "+strings.Repeat("x", maxRequire+1), counted); len(got) != 0 {
 		t.Errorf("a long requirement: %+v", got)
+	}
+}
+
+// TestSumIdleOfSeveralOwners: what one user's jobs ask for hides nothing that those of others do, neither
+// by many kinds of many jobs, nor by those that wait longest, nor by sizes of memory.
+func TestSumIdleOfSeveralOwners(t *testing.T) {
+	var many strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&many, "eve 1 %d 1 %d 1795000000 \n", 1000+i%200, 128*(1+i%40))
+	}
+	many.WriteString("ann 2 undefined 1 4096 1795274499 \nbob 1 15000 8 8192 1795274400 \nbob 1 9000 8 8192 1795274300 \n")
+	got := sumIdle(many.String(), counted)
+	if len(got) != maxWaiting {
+		t.Errorf("%d kinds", len(got))
+	}
+	for _, want := range []Waiting{
+		{GPUs: 2, CPUs: 1, Memory: 4096, Jobs: 1, Waits: 1}, {GPUs: 1, VRAM: 15000, CPUs: 8, Memory: 8192, Jobs: 1, Waits: 100},
+		{GPUs: 1, VRAM: 9000, CPUs: 8, Memory: 8192, Jobs: 1, Waits: 200},
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%+v is left out", want)
+		}
+	}
+	many.Reset()
+	for i := range 100 { // of more owners than are told those whose jobs have waited longest
+		fmt.Fprintf(&many, "u%d 1 %d 1 128 %d \n", i, 1000+i, 1795274000+i)
+	}
+	if got := sumIdle(many.String(), counted); len(got) != maxWaiting || slices.ContainsFunc(got, func(w Waiting) bool { return w.VRAM >= 1000+maxWaiting }) {
+		t.Errorf("of 100 owners: %+v", got)
+	}
+	if got := sumIdle("ann 1 7 1 128 1\nbob 1 7 1 128 1\n", counted); len(got) != 1 || got[0].Jobs != 2 {
+		t.Errorf("two owners that ask for the same: %+v", got)
 	}
 }
 
 // Whatever jobs ask for, what is counted is within its bounds.
 func FuzzSumIdle(f *testing.F) {
 	f.Add(idleLines)
-	f.Add("1 1e300 NaN -inf 3 x\n")
+	f.Add("ann 1 1e300 NaN -inf 3 x\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		got := sumIdle(text, counted)
 		for _, w := range got {

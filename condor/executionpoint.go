@@ -69,12 +69,10 @@ func (t *text) resources(startd string, n Node, inventory string) {
 	if startd != "" {
 		return
 	}
-	t.comment(
-		fmt.Sprintf("Slot types 1 to %d are the site's. HTCondor reads %d and ignores higher numbers unless "+
-			"told.", siteNumbers, defaultSlotTypes),
+	t.comment(fmt.Sprintf("Slot types 1 to %d are the site's. HTCondor reads %d and ignores higher numbers unless "+
+		"told.", siteNumbers, defaultSlotTypes),
 		fmt.Sprintf("%d on are shared GPUs, %d on MIG devices, %d whole GPUs, %d jobs without GPUs, %d elastic GPUs.",
-			sharedNumbers, instanceNumber, wholeNumber, cpuOnlyNumber, elasticNumber),
-	)
+			sharedNumbers, instanceNumber, wholeNumber, cpuOnlyNumber, elasticNumber))
 	t.set(startdOnly+"MAX_SLOT_TYPES", "%d", maxSlotTypes)
 	if len(n.SiteSlotTypes) > 0 {
 		t.comment("The site's own slots would take what these have.")
@@ -199,12 +197,10 @@ func (t *text) jobEnvironment(n Node, types []slotType) {
 		return
 	}
 	t.line("")
-	t.comment(
-		"Only jobs on GPUs pass the hook. It gives them their budget and limits, or refuses them.",
+	t.comment("Only jobs on GPUs pass the hook. It gives them their budget and limits, or refuses them.",
 		"Slot types without slots are those of an earlier plan, whose startd may still run.",
 		"This pipe directory counts even if the job's own environment names another. Only the",
-		"empty match ^ is safe in this knob (HTCondor 23 to 25).",
-	)
+		"empty match ^ is safe in this knob (HTCondor 23 to 25).")
 	if len(n.elastic()) > 0 {
 		t.comment("Jobs on elastic GPUs pass it too: the agent decides which kind of jobs runs there.")
 	}

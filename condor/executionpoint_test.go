@@ -40,13 +40,16 @@ func TestExamples(t *testing.T) {
 // TestShort: an administrator can read the configuration of a large node. shared has eight
 // GPUs, sevens 112 MIG devices at places with a UUID of their own.
 func TestShort(t *testing.T) {
-	for name, most := range map[string]struct{ lines, bytes int }{"shared": {120, 10_000}, "sevens": {200, 20_000}} {
+	for name, most := range map[string]struct {
+		of           string
+		lines, bytes int
+	}{"shared": {"8 shared GPUs", 120, 10_000}, "sevens": {"16 H200 as 7 MIG devices each", 200, 20_000}} {
 		text, err := ExecutionPoint(examples()[name])
 		if err != nil {
 			t.Fatal(err)
 		}
 		lines := bytes.Count(text, []byte("\n"))
-		t.Logf("%s: %d lines (at most %d), %d bytes (at most %d)", name, lines, most.lines, len(text), most.bytes)
+		t.Logf("figure: HTCondor's configuration of %s: %d lines (at most %d), %d bytes (at most %d)", most.of, lines, most.lines, len(text), most.bytes)
 		if lines > most.lines || len(text) > most.bytes {
 			t.Errorf("%s has %d lines and %d bytes", name, lines, len(text))
 		}
@@ -329,5 +332,24 @@ func TestAccessPointRefuses(t *testing.T) {
 		if _, err := AccessPoint(p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q in it", err, want)
 		}
+	}
+}
+
+// TestContainersOfTheSlot: a name without MY is also the job's, where the slot has none.
+func TestContainersOfTheSlot(t *testing.T) {
+	n := examples()["whole"]
+	n.Docker = true
+	lines := 0
+	for line := range strings.Lines(executionPoint(t, n)) {
+		name, value, _ := strings.Cut(line, " = ")
+		if name == "GPUSLOT_BIND_EXPR" || strings.HasSuffix(name, "_MOUNT_IF") {
+			lines++
+			if strings.Count(value, "GPUSlotUUID") != strings.Count(value, "MY.GPUSlotUUID") {
+				t.Error(line)
+			}
+		}
+	}
+	if lines < 2 {
+		t.Errorf("%d lines", lines)
 	}
 }

@@ -28,10 +28,10 @@ const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 func ParseSlot(name string) (slotID, dSlotID int, err error) {
 	short, _, _ := strings.Cut(name, "@")
 	numbers := strings.TrimLeft(short, letters)
-	left, right, dynamic := strings.Cut(numbers, "_")
+	left, right, _ := strings.Cut(numbers, "_") // no number is right of what is not there
 	slotID, errLeft := strconv.Atoi(left)
 	dSlotID, errRight := strconv.Atoi(right)
-	if numbers == short || !dynamic || errLeft != nil || errRight != nil || slotID < 1 || dSlotID < 1 {
+	if numbers == short || errLeft != nil || errRight != nil || slotID < 1 || dSlotID < 1 {
 		return 0, 0, fmt.Errorf("%q is not the name of a dynamic slot", name)
 	}
 	return slotID, dSlotID, nil
@@ -40,10 +40,14 @@ func ParseSlot(name string) (slotID, dSlotID int, err error) {
 // HoldAds prints one ad per job for STARTD_CRON. The job's id is part of the
 // constraint, because such an ad stays in the startd after the job has gone, and so
 // is its start: the job may be back in the same slot before the ad is taken back.
-// An empty Reason takes an earlier ad of the same job back.
+// An empty Reason takes an earlier ad of the same job back. An id of other characters is
+// no job's, and has no ad.
 func HoldAds(holds []Hold) []byte {
 	var out []byte
 	for _, h := range holds {
+		if strings.Trim(h.JobID, "0123456789.") != "" {
+			continue
+		}
 		var ad classad.Ad
 		ad.SetExpr("SlotMergeConstraint", fmt.Sprintf("SlotID == %d && DSlotID == %d && JobId == %s && JobStart <= %d",
 			h.SlotID, h.DSlotID, classad.Quote(h.JobID), h.Since.Unix()))

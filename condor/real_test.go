@@ -309,6 +309,9 @@ func TestRealIdleColumns(t *testing.T) {
 	var got []Waiting
 	for line := range strings.Lines(text) {
 		w, _ := parseIdle(line, counted)
+		if w.Owner != "a" && w.GPUs > 0 {
+			t.Errorf("the owner of %q is %q", line, w.Owner)
+		}
 		got = append(got, Waiting{VRAM: w.VRAM, Memory: w.Memory, Require: w.Require})
 	}
 	want := []Waiting{{}, {VRAM: 2048}, {VRAM: 7}, {}, {VRAM: 8, Require: `DeviceName == "x\n1 4096 1 1 1 \n"`}, {VRAM: 2000, Memory: 256}}

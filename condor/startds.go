@@ -203,10 +203,8 @@ func (t *text) startds(n Node, types []slotType) {
 		return
 	}
 	t.line("")
-	t.comment(
-		"One startd for each GPU, so that one GPU's slots can change while jobs run on the others.",
-		"condor_restart -peaceful -daemon NAME restarts one when its jobs have ended.",
-	)
+	t.comment("One startd for each GPU, so that one GPU's slots can change while jobs run on the others.",
+		"condor_restart -peaceful -daemon NAME restarts one when its jobs have ended.")
 	var daemons []string
 	for _, name := range names {
 		daemons = append(daemons, daemonName(name))

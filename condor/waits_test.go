@@ -33,6 +33,13 @@ func TestTakes(t *testing.T) {
 		{"a GPU that is there", elastic, Waiting{GPUs: 2, Require: "Capability >= 7.000000000000000E+00"}, true, false},
 		{"a GPU that is not there", elastic, Waiting{GPUs: 2, Require: "Capability >= 9.000000000000000E+00"}, false, false},
 		{"what is not understood", elastic, Waiting{GPUs: 2, Require: "f(x)"}, true, false},
+		{"no GPU", elastic, Waiting{VRAM: 32257}, false, false},
+		{"no GPU, and a share", elastic, Waiting{VRAM: 4096}, false, false},
+		{"a share, where no VRAM is a whole GPU", whole, Waiting{GPUs: 1, VRAM: 4096}, false, true},
+		{"two GPUs with little VRAM", whole, Waiting{GPUs: 2, VRAM: 4096}, true, false},
+		{"all of one GPU", elastic, Waiting{GPUs: 1, VRAM: 32768}, true, false},
+		{"one CPU more than of one GPU", elastic, Waiting{GPUs: 1, VRAM: 32768, CPUs: 12}, false, false},
+		{"as much as two GPUs, and more", elastic, Waiting{GPUs: 2, VRAM: 65537}, false, false},
 		{"no elastic GPUs", examples()["shared"], Waiting{GPUs: 2}, false, false},
 		{"no shared GPUs", examples()["only-whole"], Waiting{GPUs: 1, VRAM: 4096}, false, false},
 	} {
@@ -41,6 +48,35 @@ func TestTakes(t *testing.T) {
 		}
 		if got := c.node.TakesShared(c.job); got != c.shared {
 			t.Errorf("%s: shared %t", c.name, got)
+		}
+	}
+}
+
+func TestTakesAtMost(t *testing.T) {
+	node := examples()["elastic"] // two of its GPUs are elastic
+	for most, want := range []int{0, 1, 2, 2} {
+		for gpus := 1; gpus <= 3; gpus++ {
+			if got := node.TakesWhole(Waiting{GPUs: gpus, VRAM: 32768}, most); got != (gpus <= want) {
+				t.Errorf("%d GPUs of at most %d: %t", gpus, most, got)
+			}
+		}
+	}
+}
+
+func TestForDevice(t *testing.T) {
+	for _, c := range []struct {
+		job  Waiting
+		want bool
+	}{
+		{Waiting{GPUs: 1, VRAM: 1}, true},
+		{Waiting{GPUs: 1, Require: "x"}, true},
+		{Waiting{GPUs: 1, VRAM: 1, Require: "x"}, true},
+		{Waiting{GPUs: 1}, false},
+		{Waiting{VRAM: 1, Require: "x"}, false},
+		{Waiting{GPUs: 2, VRAM: 1, Require: "x"}, false},
+	} {
+		if got := c.job.ForDevice(); got != c.want {
+			t.Errorf("%+v: %t", c.job, got)
 		}
 	}
 }

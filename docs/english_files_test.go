@@ -11,7 +11,8 @@ import (
 // packages install, and the examples.
 var commented = []string{
 	"../condor/testdata/*.conf", "../etc/condor/*", "../etc/auditor/*", "../etc/prometheus/*.yml", "../etc/gpuslot.toml",
-	"../etc/packaging/*.conf", "../systemd/units/*.service", "../systemd/units/*.socket", "../systemd/units/*/*.conf",
+	"../etc/packaging/*.conf", "../etc/packaging/*.sh", "../etc/packaging/*.yaml", "../etc/packaging/scripts/*",
+	"../systemd/units/*.service", "../systemd/units/*.socket", "../systemd/units/*/*.conf",
 	"examples/*.toml", "examples/simulate/*.toml",
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -129,5 +130,66 @@ func TestEnglishOfDashboards(t *testing.T) {
 			}
 			checkText(t, path, plain)
 		}
+	}
+}
+
+// said are the texts of files that are not Go: where they are, and what matches one. Texts of C stand in quotes, side by side
+// or one below the other. A script's messages follow the command that prints them.
+var said = []struct{ files, pattern string }{
+	{"../cmd/gpuslot-start/*.[ch]", `(/\*(?s:.*?)\*/)|'(?:[^'\\]|\\.)+'|((?:"(?:[^"\\\n]|\\.)*"\s*)+)`},
+	{"../etc/packaging/*.sh", message}, {"../etc/packaging/scripts/*.sh", message},
+	{"../etc/packaging/gpuslot.yaml", `(?m)^description: *\|\n((?:  .*\n)+)`},
+	{"../systemd/units/*.service", describes}, {"../systemd/units/*.socket", describes}, {"../systemd/units/*/*.conf", describes},
+	{"../Makefile", `(?m)^[a-z-]+:.*## (.*)$`}, {"../Makefile", message},
+}
+
+const (
+	message   = `(?m)\b(?:echo|printf|say|die|fail) ("(?:[^"\\\n]|\\.)*"|'[^'\n]*')`
+	describes = `(?m)^Description=(.*)$`
+)
+
+// TestEnglishOfOtherTexts does so for what C programs, scripts of the packages, units and the Makefile print.
+func TestEnglishOfOtherTexts(t *testing.T) {
+	texts := map[string]int{}
+	for _, where := range said {
+		files, err := filepath.Glob(where.files)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", where.files, len(files), err)
+		}
+		for _, path := range files {
+			for _, text := range saidIn(read(t, path), where.pattern) {
+				texts[filepath.Ext(path)]++
+				checkText(t, path, text)
+			}
+		}
+	}
+	for ending, least := range map[string]int{".c": 50, ".sh": 20, ".service": 3, ".yaml": 1, "": 20} {
+		if texts[ending] < least {
+			t.Errorf("%d texts in files that end with %q, want %d", texts[ending], ending, least)
+		}
+	}
+}
+
+// saidIn are the texts of a file that a pattern finds, without quotes and comment marks.
+func saidIn(file, pattern string) (all []string) {
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(file, -1) {
+		text := regexp.MustCompile(`"\s*"`).ReplaceAllString(strings.TrimSpace(strings.Join(m[1:], "")), "")
+		text = strings.NewReplacer(`\n`, " ", `\"`, "", "/*", "", "*/", "").Replace(strings.Trim(text, `"'`))
+		if text = strings.Join(strings.Fields(text), " "); len(words(text)) >= 4 {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// TestSaidIn: which texts of C and of a script are found.
+func TestSaidIn(t *testing.T) {
+	c := "char quote = '\"';\nputs(\"one two \"\n\t\"three four\\n\");\nputs(\"few words\");\n/* five \"six\"\n   seven eight */\nint x;\n"
+	script := "echo \"nine ten eleven twelve\" >&2\nx=\"not printed but long enough\"\n"
+	if got := saidIn(c, said[0].pattern); !slices.Equal(got, []string{"one two three four", `five "six" seven eight`}) {
+		t.Errorf("of C: %q", got)
+	}
+	if got := saidIn(script, message); !slices.Equal(got, []string{"nine ten eleven twelve"}) {
+		t.Errorf("of a script: %q", got)
 	}
 }

@@ -50,6 +50,7 @@ var mayUse = map[string]string{}
 
 // TestEnglish: sentences of the pages are short, and have none of the unused words.
 func TestEnglish(t *testing.T) {
+	worst, longestOfAll := 0, 0
 	t.Logf("%-60s %6s %9s %6s %7s", "page", "words", "sentences", "median", "longest")
 	for _, page := range pages(t) {
 		text := read(t, page)
@@ -77,6 +78,10 @@ func TestEnglish(t *testing.T) {
 		for _, o := range over {
 			t.Errorf("%s: %s", page, o)
 		}
+		longestOfAll = max(longestOfAll, most)
+		if page != changelog {
+			worst = max(worst, median)
+		}
 		if median > middle && page != changelog { // where each sentence has a whole change
 			t.Errorf("%s: the median sentence has %d words", page, median)
 		}
@@ -84,6 +89,8 @@ func TestEnglish(t *testing.T) {
 			t.Errorf("%s: %s", page, u)
 		}
 	}
+	t.Logf("figure: pages: the longest sentence has %d words (at most %d), the largest median of a page is %d (at most %d)",
+		longestOfAll, longest, worst, middle)
 }
 
 // TestEnglishOfAlerts holds the summaries of alerts to the same rules.
@@ -207,7 +214,7 @@ func TestSentences(t *testing.T) {
 func TestReadmeIsShort(t *testing.T) {
 	before, _, found := strings.Cut(read(t, "../README.md"), "\n    CGO_ENABLED=0 go run")
 	n := len(strings.Fields(before))
-	t.Logf("%d words stand before README's first command (at most 400)", n)
+	t.Logf("figure: README.md: %d words before the first command (at most 400)", n)
 	if !found || n > 400 {
 		t.Errorf("README.md has %d words before its first command", n)
 	}

@@ -74,68 +74,128 @@ type slot struct {
 	env   condor.Environment
 	total gpu.MiB
 	most  gpu.MiB
+	// lacks is what this machine would need to have such a slot; empty if it can.
+	lacks string
+}
+
+// machine has the GPUs and the MIG device that jobs get.
+type machine struct {
+	cards  []gpu.GPU
+	device gpu.MIGDevice
+	// real: they are this machine's, not made up.
+	real bool
+}
+
+var madeUp = machine{
+	cards:  []gpu.GPU{{UUID: "GPU-00000000-0000-4000-8000-000000000000", Memory: 81559}, {UUID: "GPU-00000000-0000-4000-8000-000000000001", Memory: 81559}},
+	device: gpu.MIGDevice{UUID: "MIG-00000000-0000-5000-8000-000000000001", Memory: 9856},
 }
 
 // slots are the kinds of slots of a node, with the variables that gpuslot sets there. The
-// hook decides for the shared, the whole and the MIG device's job.
-func slots(t *testing.T) map[string]slot {
+// hook decides for all but the observed one.
+func slots(t *testing.T, m machine) map[string]slot {
 	t.Helper()
 	now := time.Now()
-	card := func(n int, mode config.Mode) plan.GPU {
-		return plan.GPU{UUID: gpu.UUID(fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", n)), Mode: mode,
-			Memory: 81559, Shares: 10, Pool: 80896, LargestRequest: 40960, Threads: plan.Threads{Policy: config.ThreadsUncapped}}
-	}
-	shared, whole, device := card(0, config.ModeMPS), card(1, config.ModeWhole), card(2, config.ModeMIG)
-	sliced := card(3, config.ModeTimeSlice)
-	device.UUID, device.Memory = "MIG-00000000-0000-5000-8000-000000000001", 9856
-	state := admission.State{
-		Plan: &plan.Plan{GPUs: []plan.GPU{shared, whole, device, sliced}}, Pipes: "/run/gpuslot/mps", Now: now, MaxAge: time.Minute,
-		Health: admission.Health{Watched: true, Checked: mps.Checked{PID: 7, Started: 8, At: now}},
+	planned := func(u gpu.UUID, memory gpu.MiB, mode config.Mode) plan.GPU {
+		return plan.GPU{UUID: u, Mode: mode, Memory: memory, Shares: 2, Pool: memory - 512, LargestRequest: memory - 512,
+			Threads: plan.Threads{Policy: config.ThreadsUncapped}}
 	}
 	caller := starter.Caller{UID: 1000, Hook: true, Starter: starter.Starter{ID: process.ID{PID: 100, Started: 1}}}
-	hooked := func(s admission.State, u gpu.UUID) condor.Environment {
-		budget := int64(4096)
-		grant, refusal := admission.Decide(s, caller, &api.Job{AssignedGPUs: []string{string(u)}, ProvisionedVRAM: &budget})
-		if refusal != nil {
-			t.Fatalf("%s: %s", u, refusal.Reason)
+	const budget = 4096
+	// job is a slot of a job on the GPUs or the device. CUDA shows about 1 % less of a card than NVML.
+	job := func(limited bool, most gpu.MiB, gpus ...plan.GPU) slot {
+		state := admission.State{
+			Plan: &plan.Plan{GPUs: gpus}, Pipes: filepath.Join(t.TempDir(), "mps"), Now: now, MaxAge: time.Minute,
+			Health: admission.Health{Watched: true, Checked: mps.Checked{PID: 7, Started: 8, At: now}, CgroupLimits: limited},
 		}
-		return condor.Environment{}.With(grant.Environment, grant.Defaults)
+		ad := &api.Job{}
+		for _, g := range gpus {
+			ad.AssignedGPUs = append(ad.AssignedGPUs, string(g.UUID))
+		}
+		if most > 0 {
+			vram := int64(most)
+			ad.ProvisionedVRAM = &vram
+		}
+		grant, refusal := admission.Decide(state, caller, ad)
+		if refusal != nil {
+			t.Fatalf("%s: %s", ad.AssignedGPUs, refusal.Reason)
+		}
+		s := slot{env: condor.Environment{}.With(grant.Environment, grant.Defaults), total: gpus[0].Memory * 99 / 100, most: most}
+		if limited {
+			s.total = most
+			s.lacks = "no job's cgroup has a VRAM limit of the driver here"
+		}
+		return s
 	}
-	limited := state
-	limited.Health.CgroupLimits = true
+	one := m.cards[0]
+	two := []plan.GPU{planned(one.UUID, one.Memory, config.ModeWhole), planned(m.cards[1].UUID, m.cards[1].Memory, config.ModeWhole)}
 	var observed condor.Environment // no hook: HTCondor's own variable
-	observed.Set("CUDA_VISIBLE_DEVICES", "GPU-00000000")
-	// CUDA shows about 1 % less of a card than NVML.
-	return map[string]slot{
-		"shared":                          {hooked(state, shared.UUID), 80743, 4096},
-		"shared, limited by the driver":   {hooked(limited, shared.UUID), 4096, 4096},
-		"shared in time slices":           {hooked(limited, sliced.UUID), 4096, 4096},
-		"whole":                           {hooked(state, whole.UUID), 80743, 0},
-		"MIG device":                      {hooked(state, device.UUID), 9757, 0},
-		"observed, or a node without one": {observed, 80743, 0},
+	observed.Set("CUDA_VISIBLE_DEVICES", string(one.UUID))
+	kinds := map[string]slot{
+		"shared":                          job(false, budget, planned(one.UUID, one.Memory, config.ModeMPS)),
+		"shared, limited by the driver":   job(true, budget, planned(one.UUID, one.Memory, config.ModeMPS)),
+		"shared in time slices":           job(true, budget, planned(one.UUID, one.Memory, config.ModeTimeSlice)),
+		"whole":                           job(false, 0, two[0]),
+		"two whole GPUs":                  job(false, 0, two...),
+		"MIG device":                      job(false, 0, planned(m.device.UUID, m.device.Memory, config.ModeMIG)),
+		"shared MIG device":               job(false, budget, planned(m.device.UUID, m.device.Memory, config.ModeMPS)),
+		"observed, or a node without one": {env: observed, total: one.Memory * 99 / 100},
 	}
+	for kind, needs := range map[string][]gpu.UUID{"two whole GPUs": {m.cards[1].UUID}, "MIG device": {m.device.UUID}, "shared MIG device": {m.device.UUID}} {
+		if s := kinds[kind]; m.real && (needs[0] == madeUp.cards[1].UUID || needs[0] == madeUp.device.UUID) {
+			s.lacks = "this machine has no second GPU, or no MIG device"
+			kinds[kind] = s
+		}
+	}
+	return kinds
 }
 
 // TestFrameworkLines runs what users.md shows in each kind of slot. On a shared GPU each
 // framework leaves room for its context, and uses most of the rest of the budget. Elsewhere
 // the lines do not fail, and leave the framework most of the card or device.
 func TestFrameworkLines(t *testing.T) {
-	python, err := exec.LookPath("python3")
+	python := pythonOf(t, "python3")
+	dir := stand(t, stands)
+	blocks := blocksOf(t)
+	for kind, s := range slots(t, madeUp) {
+		for name, lines := range blocks {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				out, err := s.run(t, python, "import sys; sys.path.insert(0, '"+dir+"')\n"+lines)
+				if problem, skip := s.judge(out, err); problem+skip != "" {
+					t.Errorf("%s\n%s%s", lines, problem, skip)
+				}
+			})
+		}
+	}
+}
+
+// pythonOf is the program of a Python, which may be a script that finds it.
+func pythonOf(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, "-c", "import sys; print(sys.executable)").Output()
 	if err != nil {
 		t.Skip("no python3 to run the lines of users.md")
 	}
-	text, err := os.ReadFile("users.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	return strings.TrimSpace(string(out))
+}
+
+// stand writes Python modules into a directory.
+func stand(t *testing.T, modules map[string]string) string {
+	t.Helper()
 	dir := t.TempDir()
-	for name, code := range stands {
+	for name, code := range modules {
 		if err := os.WriteFile(filepath.Join(dir, name+".py"), []byte(code), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return dir
+}
+
+// blocksOf are the lines of users.md for each framework.
+func blocksOf(t *testing.T) map[string]string {
+	t.Helper()
 	blocks := map[string]string{}
-	for _, b := range pythonBlock.FindAllStringSubmatch(string(text), -1) {
+	for _, b := range pythonBlock.FindAllStringSubmatch(read(t, "users.md"), -1) {
 		for name := range stands {
 			if strings.Contains(b[1], name) {
 				blocks[name] = b[1]
@@ -145,40 +205,67 @@ func TestFrameworkLines(t *testing.T) {
 	if len(blocks) != len(stands) {
 		t.Fatalf("%d blocks for %d frameworks", len(blocks), len(stands))
 	}
-	for kind, s := range slots(t) {
-		for name, lines := range blocks {
-			t.Run(kind+"/"+name, func(t *testing.T) {
-				mib, err := runLines(t, python, dir, lines, s)
-				least, most := 0.75*float64(s.most), float64(s.most)-400
-				if s.most == 0 {
-					least, most = 0.9*float64(s.total), float64(s.total)*1.01
-				}
-				if err != nil || (mib != 0 || s.most > 0) && (mib < least || mib > most) {
-					t.Errorf("%s\ntakes %.0f MiB, want %.0f to %.0f: %v", lines, mib, least, most, err)
-				}
-			})
-		}
-	}
+	return blocks
 }
 
-// runLines gives the lines a job's environment and returns what the stand-in printed: 0 for nothing.
-func runLines(t *testing.T, python, dir, lines string, s slot) (float64, error) {
+// run gives Python code a job's environment, and returns what it printed. TOTAL is what CUDA shows; BELOW can be had
+// in the slot, and ABOVE cannot, or is 0.
+func (s slot) run(t *testing.T, python, lines string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, python, "-I", "-B", "-c", "import sys; sys.path.insert(0, '"+dir+"')\n"+lines)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("TOTAL=%d", int64(s.total)))
+	cmd := exec.CommandContext(ctx, python, "-B", "-c", lines)
+	below := s.most * 7 / 10
+	if s.most == 0 {
+		below = min(1024, s.total/2)
+	}
+	cmd.Env = append(os.Environ(), fmt.Sprintf("TOTAL=%d", s.total), fmt.Sprintf("BELOW=%d", below), fmt.Sprintf("ABOVE=%d", s.most))
 	for _, name := range s.env.Names() {
 		value, _ := s.env.Lookup(name)
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	out, err := cmd.CombinedOutput()
-	if err == nil && len(out) == 0 {
-		return 0, nil
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, &stderr)
 	}
-	value, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "MIB ")
-	if err != nil || !ok {
-		return 0, fmt.Errorf("%w: %s", err, out)
+	return strings.TrimSpace(string(out)), err
+}
+
+// judge reads what the lines printed. MIB is what the framework would take: on a shared GPU most of the budget with room
+// for its context, elsewhere most of the card or device, and nothing means the same. TOOK and REFUSED are
+// allocations on a GPU.
+func (s slot) judge(out string, err error) (problem, skip string) {
+	if err != nil {
+		return err.Error() + "\n" + out, ""
 	}
-	return strconv.ParseFloat(value, 64)
+	if why, ok := strings.CutPrefix(out, "SKIP "); ok {
+		return "", why
+	}
+	if strings.HasPrefix(out, "TOOK") {
+		want := "TOOK"
+		if s.most > 0 {
+			want = "TOOK REFUSED"
+		}
+		if out != want {
+			return fmt.Sprintf("allocations below and above the budget: %s, want %s", out, want), ""
+		}
+		return "", ""
+	}
+	least, most := 0.75*float64(s.most), float64(s.most)-400
+	if s.most == 0 {
+		least, most = 0.9*float64(s.total), float64(s.total)*1.01
+	}
+	mib := 0.0
+	if out != "" {
+		value, _ := strings.CutPrefix(out, "MIB ")
+		if mib, err = strconv.ParseFloat(value, 64); err != nil {
+			return "it printed " + out, ""
+		}
+	}
+	if (mib != 0 || s.most > 0) && (mib < least || mib > most) {
+		return fmt.Sprintf("takes %.0f MiB, want %.0f to %.0f", mib, least, most), ""
+	}
+	return "", ""
 }

@@ -14,8 +14,8 @@ func TestXIDClasses(t *testing.T) {
 		XIDApplication: {8, 11, 13, 25, 31, 32, 39, 40, 41, 43, 45, 60, 68, 69, 70, 77, 84, 94, 97, 105, 126, 135, 137, 142, 174},
 		XIDNeedsReset:  {46, 48, 61, 62, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158, 159, 167, 169, 173, 175},
 		XIDBroken:      {54, 79},
-		XIDInformation: {14, 63, 78, 92, 93, 108, 121, 122, 123, 144, 150, 152, 153, 154, 155, 166, 168, 170, 171, 176, 177},
-		XIDUnknown:     {-1, 0, 1, 9, 56, 81, 90, 178, 185, UnknownXID, 1 << 30},
+		XIDInformation: {14, 63, 78, 92, 93, 108, 121, 122, 123, 144, 150, 152, 153, 154, 155, 166, 168, 170, 171, 176, 177, 185},
+		XIDUnknown:     {-1, 0, 1, 9, 56, 81, 90, 178, 190, UnknownXID, 1 << 30},
 	} {
 		for _, n := range numbers {
 			if x := XIDByNumber(n); x.Class != class || x.Number != n {
@@ -76,8 +76,8 @@ func TestParseKernelXID(t *testing.T) {
 		// leptonai/gpud's page on Xid.
 		"NVRM: Xid (PCI:0000:cb:00): 13, pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC 7": {PCI: "0000:cb:00.0", XID: 13},
 		// Old drivers.
-		"NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000009 intr 00800000":                   {PCI: "0000:01:00.0", XID: 32},
-		"6,839,140900,-,caller=T12;NVRM: Xid (0000:01:00): 31, Ch 0000000b, engmask 00000120": {PCI: "0000:01:00.0", XID: 31},
+		"NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000009 intr 00800000":                       {PCI: "0000:01:00.0", XID: 32},
+		"6,839,140900,-,caller=T12;NVRM: Xid (PCI:0000:01:00): 31, Ch 0000000b, engmask 00000120": {PCI: "0000:01:00.0", XID: 31},
 		// kernel_rc.c of the open kernel modules.
 		"4,1234,987654321,-;NVRM: Xid (PCI:0000:1a:00 GPU-I:03 GPU-CI:01): 43, pid=77, name=python, Ch 00000008": {PCI: "0000:1a:00.0", XID: 43, GPUInstance: 3, ComputeInstance: 1, PID: 77, Process: "python"},
 		"NVRM: Xid (PCI:0000:1a:00 GPU-I:05): 94, pid=77, name=a b, c\n":                                         {PCI: "0000:1a:00.0", XID: 94, GPUInstance: 5, ComputeInstance: NoInstance, PID: 77, Process: "a b"},
@@ -104,6 +104,10 @@ func TestParseKernelXID(t *testing.T) {
 		"4,1236,987654323,-;audit: type=1701 exe=\"/tmp/;NVRM: Xid (PCI:0000:1a:00): 79, pid=1\"",
 		"4,1237,987654324,-; NVRM: Xid (PCI:0000:1a:00): 79, pid=1",
 		" DEVICE=;NVRM: Xid (PCI:0000:1a:00): 79, pid=1",
+		// A crash of "NVRM: Xid (1:0 " in a program of a chosen name.
+		"6,1238,987654325,-;NVRM: Xid (1:0 [1451]: segfault at 0 ip 0 sp 0 error 4 in ): 79, pid=77, name=x[401000+1000]",
+		"NVRM: Xid (PCI:1:0): 79", "NVRM: Xid (PCI:0000:1:00): 79", "NVRM: Xid (PCI:0000:1a:00.0): 79", "NVRM: Xid (0000:1a:00): 79",
+		"NVRM: Xid (PCI:0000:1a:00 at 0 in GPU-I:03): 79, pid=77",
 	} {
 		if x, ok := ParseKernelXID(line); ok {
 			t.Errorf("%q is read as %+v", line, x)

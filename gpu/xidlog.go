@@ -24,12 +24,12 @@ type KernelXID struct {
 // puts before it; ok is false for any other line. The message must begin as the
 // driver's do: what other messages of the kernel quote, such as the name of a
 // process or of a file, a user chose. The form is that of the open kernel modules
-// (kernel_rc.c, krcReportXid), and old drivers':
+// (kernel_rc.c, krcReportXid):
 //
 //	NVRM: Xid (PCI:0000:1a:00 GPU-I:03 GPU-CI:00): 31, pid=1234, name=python, Ch 00000008, …
 //	NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000009 intr 00800000
 func ParseKernelXID(line string) (x KernelXID, ok bool) {
-	rest, found := strings.CutPrefix(kernelText(line), "NVRM: Xid (")
+	rest, found := strings.CutPrefix(kernelText(line), "NVRM: Xid (PCI:")
 	where, rest, closed := strings.Cut(rest, "): ")
 	if !found || !closed {
 		return KernelXID{}, false
@@ -40,30 +40,33 @@ func ParseKernelXID(line string) (x KernelXID, ok bool) {
 		return KernelXID{}, false
 	}
 	x = KernelXID{XID: int(n), GPUInstance: NoInstance, ComputeInstance: NoInstance}
-	fields := strings.Fields(where)
-	if len(fields) == 0 {
-		return KernelXID{}, false
-	}
-	if x.PCI, err = ParsePCIBusID(strings.TrimPrefix(fields[0], "PCI:")); err != nil {
+	fields := strings.Split(where, " ")
+	// The whole address leaves a user no room: the kernel begins the line of a crash with the
+	// name of the process, of 15 bytes.
+	if x.PCI, err = ParsePCIBusID(fields[0]); err != nil || fields[0]+".0" != string(x.PCI) {
 		return KernelXID{}, false
 	}
 	for _, f := range fields[1:] {
-		x.instance(f)
+		if !x.instance(f) {
+			return KernelXID{}, false
+		}
 	}
 	x.process(text)
 	return x, true
 }
 
-func (x *KernelXID) instance(field string) {
+func (x *KernelXID) instance(field string) (ok bool) {
 	name, value, _ := strings.Cut(field, ":")
 	n, err := strconv.ParseUint(value, 10, 16)
-	switch {
-	case err != nil:
-	case name == "GPU-I":
+	switch name {
+	case "GPU-I":
 		x.GPUInstance = int(n)
-	case name == "GPU-CI":
+	case "GPU-CI":
 		x.ComputeInstance = int(n)
+	default:
+		return false
 	}
+	return err == nil
 }
 
 // process reads " pid=1234, name=python, …". The pid stands first: what follows

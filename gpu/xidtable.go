@@ -157,7 +157,8 @@ var xids = map[int]XID{
 		Source: "inferred: PCIE_CORRECTABLE_ERROR_FAULT of nverror.h (595.45.04)"},
 	177: {Name: "memory bank to be remapped", Class: XIDInformation, Reach: ReachNobody, Do: doLater,
 		Source: "inferred: BANK_REMAPPING_EVENT of a newer nverror.h; classed with 63"},
-	// 185 is new in R620; what it means is not published.
+	185: {Name: "memory sparing", Class: XIDInformation, Reach: ReachNobody, ByAction: true, Do: doLook,
+		Source: "NVIDIA GPU Operational Events, release notes of R620: SPARING_EVENT; no action is published"},
 }
 
 // xidRanges holds the numbers of engines that a chip has several of.

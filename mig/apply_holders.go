@@ -1,15 +1,16 @@
 package mig
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/devices"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
@@ -54,7 +55,7 @@ func describeHolder(h gpu.Holder) string {
 // lists, and those with its device nodes open, which may be about to start.
 func (p Proc) holdersOf(s gpu.MIGState, i gpu.Instance) []gpu.Holder {
 	nodes := p.nodes(s.Minor, i.ID)
-	return p.name(unique(append(slices.Clone(i.Holders), p.having(func(link string) bool { return nodes[link] })...)))
+	return p.name(unique(slices.Concat(i.Holders, p.having(func(f process.File) bool { return nodes[f.Device] }))))
 }
 
 // users are the processes that NVML lists for the whole GPU and its instances.
@@ -71,8 +72,8 @@ func (p Proc) openers(s gpu.MIGState) []gpu.Holder {
 	if s.Minor < 0 {
 		return nil
 	}
-	node := fmt.Sprintf("/dev/nvidia%d", s.Minor)
-	return p.name(p.having(func(link string) bool { return link == node }))
+	node := unix.Mkdev(195, uint32(s.Minor)) // NV_MAJOR_DEVICE_NUMBER
+	return p.name(p.having(func(f process.File) bool { return f.Device == node }))
 }
 
 // named fills in names everywhere.
@@ -85,33 +86,32 @@ func (p Proc) named(s gpu.MIGState) gpu.MIGState {
 	return s
 }
 
-// nodes are the device nodes of a GPU instance and its compute instances. The
+// nodes are the device numbers of a GPU instance and its compute instances. The
 // driver lists them by the GPU's minor number, not its index: gpu0/gi1/ci0/access 12.
-func (p Proc) nodes(minor, gi int) map[string]bool {
-	found := map[string]bool{}
-	f, err := os.Open(filepath.Join(cmp.Or(p.Root, "/proc"), "driver/nvidia-caps/mig-minors"))
-	if err != nil {
-		return found // a driver without this interface, or none
-	}
-	defer f.Close()
-	prefix := fmt.Sprintf("gpu%d/gi%d/", minor, gi)
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		name, number, ok := strings.Cut(lines.Text(), " ")
-		if ok && strings.HasPrefix(name, prefix) {
-			found["/dev/nvidia-caps/nvidia-cap"+number] = true
+func (p Proc) nodes(minor, gi int) map[uint64]bool {
+	found := map[uint64]bool{}
+	all, _ := devices.Proc(p).Read() // none of a driver without this interface
+	for name, number := range all.Minors {
+		if strings.HasPrefix(name, fmt.Sprintf("gpu%d/gi%d/", minor, gi)) {
+			found[unix.Mkdev(all.Major, number)] = true
 		}
 	}
 	return found
 }
 
-// having are the processes with an open file of that name, without this one:
-// the library itself opens nodes.
-func (p Proc) having(is func(link string) bool) []gpu.Holder {
-	var found []gpu.Holder
-	for _, pid := range p.fs().PIDs() {
-		if pid != os.Getpid() && p.fs().Opens(pid, is) {
+// having are the processes with such an open file, without this one: the library itself opens
+// nodes. What cannot be read may be a holder.
+func (p Proc) having(is func(process.File) bool) (found []gpu.Holder) {
+	pids, err := p.fs().PIDs()
+	for _, pid := range slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() }) {
+		its, no := p.fs().Opens(pid, is)
+		if its {
 			found = append(found, gpu.Holder{PID: pid})
 		}
+		err = cmp.Or(err, no)
+	}
+	if err != nil {
+		found = append(found, gpu.Holder{Command: err.Error()})
 	}
 	return found
 }

@@ -130,7 +130,7 @@ func (f *fakeGPU) hold(p gpu.Place, pid int) {
 }
 
 func (f *fakeGPU) executor(dir string) Executor {
-	return Executor{Hardware: f, Dir: dir, Boot: "first", Proc: Proc{Root: "/dev/null"}, Patience: Patience{Tries: 3, First: time.Microsecond}}
+	return Executor{Hardware: f, Dir: dir, Boot: "first", Proc: Proc{Root: dir}, Patience: Patience{Tries: 3, First: time.Microsecond}}
 }
 
 // Places of an A100: profile ids as the driver prints them.

@@ -1,12 +1,15 @@
 package mig
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -32,21 +35,31 @@ func proc(t *testing.T, files map[string]string) Proc {
 
 func TestHolders(t *testing.T) {
 	self := strconv.Itoa(os.Getpid())
+	whole := filepath.Join(t.TempDir(), "card")
+	if err := unix.Mknod(whole, unix.S_IFCHR, int(unix.Mkdev(195, 0))); err != nil {
+		t.Skipf("no device node can be made: run this test as root: %v", err)
+	}
+	named := filepath.Join(t.TempDir(), "dev/nvidia-caps/nvidia-cap3") // a file that a job gave the name of a node
+	if err := errors.Join(os.MkdirAll(filepath.Dir(named), 0o755), os.WriteFile(named, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
 	p := proc(t, map[string]string{
 		// As the driver prints it (MIG User Guide, Device Nodes and Capabilities).
-		"driver/nvidia-caps/mig-minors": "config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\ngpu0/gi11/access 102\ngpu1/gi1/access 147\n",
+		"driver/nvidia-caps/mig-minors": "config 1\nmonitor 2\ngpu0/gi1/access 3\ngpu0/gi1/ci0/access 5\ngpu0/gi11/access 7\ngpu1/gi1/access 8\n",
+		"devices":                       "Character devices:\n1 nvidia-caps\n195 nvidia-frontend\n",
 		"100/comm":                      "python3\n",
 		"100/cgroup":                    "0::/system.slice/condor.service/htcondor/condor_var_lib_condor_execute_slot1_1@node\n",
 		"200/comm":                      "dcgm-exporter\n",
 		"200/cgroup":                    "12:memory:/system.slice/other.service\n1:name=systemd:/system.slice/nvidia-dcgm.service\n0::/\n",
-		"200/fd/0":                      "-> /dev/null",
-		"200/fd/7":                      "-> /dev/nvidia-caps/nvidia-cap13",
+		"200/fd/0":                      "-> " + self,   // no device
+		"200/fd/7":                      "-> /dev/zero", // 1:5, by whatever name
+		"250/fd/7":                      "-> " + named,
 		"300/comm":                      "neighbour\n",
-		"300/fd/1":                      "-> /dev/nvidia-caps/nvidia-cap102",
-		"300/fd/2":                      "-> /dev/nvidia-caps/nvidia-cap147",
-		"300/fd/3":                      "-> /dev/nvidia0",
-		"self/fd/1":                     "-> /dev/nvidia-caps/nvidia-cap12",
-		self + "/fd/1":                  "-> /dev/nvidia-caps/nvidia-cap12",
+		"300/fd/1":                      "-> /dev/full",   // 1:7
+		"300/fd/2":                      "-> /dev/random", // 1:8
+		"300/fd/3":                      "-> " + whole,
+		"self/fd/1":                     "-> /dev/null", // 1:3
+		self + "/fd/1":                  "-> /dev/null",
 	})
 	python := gpu.Holder{PID: 100, Command: "python3", Unit: "condor.service"}
 	dcgm := gpu.Holder{PID: 200, Command: "dcgm-exporter", Unit: "nvidia-dcgm.service"}
@@ -67,6 +80,15 @@ func TestHolders(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", name, d)
 			}
 		}
+	}
+	if err := errors.Join(os.RemoveAll(p.Root+"/300/fd"), os.WriteFile(p.Root+"/300/fd", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.holdersOf(s, i); len(got) != 4 || !strings.Contains(got[0].Command, "300/fd: not a directory") {
+		t.Errorf("what a process has open cannot be read: %+v", got)
+	}
+	if got := (Proc{Root: p.Root + "/none"}).holdersOf(gpu.MIGState{}, gpu.Instance{ID: 1}); len(got) != 1 {
+		t.Errorf("processes cannot be listed: %+v", got)
 	}
 	if i.Holders[1] != (gpu.Holder{PID: 100}) {
 		t.Error("naming writes into the state that it was given")

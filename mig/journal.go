@@ -224,13 +224,10 @@ func lockGPU(dir string, u gpu.UUID) (unlock func(), err error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()
-		if by, ok := process.LockHolder(f); ok && errors.Is(err, unix.EWOULDBLOCK) {
+		if by, ok := process.LockHolder(f); ok {
 			return nil, fmt.Errorf("another gpuslot changes the layout of %s now: %s", u, by.Advice())
 		}
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another gpuslot changes the layout of %s now; try again when it is done", u)
-		}
-		return nil, err
+		return nil, fmt.Errorf("another gpuslot changes the layout of %s now; try again when it is done (%w)", u, err)
 	}
 	return func() { f.Close() }, nil
 }

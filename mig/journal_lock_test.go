@@ -1,6 +1,7 @@
 package mig
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,5 +25,27 @@ func TestLockOfAnother(t *testing.T) {
 	}
 	if want := fmt.Sprintf("process %d (\"flock\") runs (state", by); !strings.Contains(err.Error(), want) {
 		t.Errorf("%v; want %q in it", err, want)
+	}
+}
+
+// TestLockRefused: without the lock file there is no lock.
+func TestLockRefused(t *testing.T) {
+	for name, make := range map[string]func(dir string) error{
+		"no directory": func(dir string) error { return os.WriteFile(filepath.Join(dir, "mig"), nil, 0o600) },
+		"a link": func(dir string) error {
+			return errors.Join(os.Mkdir(filepath.Join(dir, "mig"), 0o755),
+				os.Symlink("elsewhere", filepath.Join(dir, "mig", testGPU.String()+".lock")))
+		},
+	} {
+		dir := t.TempDir()
+		if err := make(dir); err != nil {
+			t.Fatal(err)
+		}
+		if unlock, err := lockGPU(dir, testGPU); err == nil || unlock != nil {
+			t.Errorf("%s: a lock", name)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "mig", "elsewhere")); err == nil {
+			t.Errorf("%s: it was followed", name)
+		}
 	}
 }

@@ -1,10 +1,13 @@
 package mig
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // FuzzNodes: the device nodes of an instance are those that the driver lists for it.
@@ -17,13 +20,15 @@ func FuzzNodes(f *testing.F) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "mig-minors"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
+		majors := "Character devices:\n509 nvidia-caps\n"
+		for name, text := range map[string]string{filepath.Join(dir, "mig-minors"): text, filepath.Join(root, "devices"): majors} {
+			if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
 		for node := range (Proc{Root: root}).nodes(minor, gi) {
-			number, ok := strings.CutPrefix(node, "/dev/nvidia-caps/nvidia-cap")
-			if !ok || !strings.Contains(text, " "+number) {
-				t.Errorf("%q from %q", node, text)
+			if unix.Major(node) != 509 || !strings.Contains(text, fmt.Sprint(unix.Minor(node))) {
+				t.Errorf("%d:%d from %q", unix.Major(node), unix.Minor(node), text)
 			}
 		}
 	})

@@ -134,7 +134,7 @@ func changeACL(dir string, change func(users map[uint32]uint16)) error {
 // restrictFiles gives the admitted accounts what everybody may do with a file, and
 // takes it from all others. Files that nobody but their owner may use stay as they are.
 func restrictFiles(dir *os.File, uids []uint32) error {
-	entries, err := dir.ReadDir(-1)
+	entries, err := dir.ReadDir(0) // all
 	errs := []error{err}
 	buf := make([]byte, attributeSize)
 	for _, e := range entries {

@@ -22,7 +22,11 @@ const controlLock = "control_lock"
 // Its error says NotRunning, Suspended (a SIGSTOP is seen at once) or Foreign: any
 // admitted account can lock the file when no daemon does, so that a lock counts only
 // when a trusted process is known to hold it. Who holds it comes before its state.
-func (d *Daemon) Alive() (process.ID, error) {
+func (d *Daemon) Alive() (process.ID, error) { return holder(d, Checked{}) }
+
+// holder is Alive after a health check. Whether the process of one that was complete is to be trusted
+// is not looked at again, once a second for each GPU.
+func holder(d *Daemon, last Checked) (process.ID, error) {
 	pid, held, err := lockOwner(filepath.Join(d.dir, controlLock))
 	if errors.Is(err, fs.ErrPermission) {
 		return process.ID{}, d.fault(Unwritable, err, "%v: ask as root or as an admitted account", err)
@@ -47,9 +51,11 @@ func (d *Daemon) Alive() (process.ID, error) {
 	if err != nil {
 		return process.ID{}, d.fault(Unwritable, err, "%v: look at /proc and at gpuslotd's file descriptors", err)
 	}
-	if why := distrust(pid); why != "" {
-		return s.ID, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that "+
-			"process", pid, filepath.Join(d.dir, controlLock), why)
+	if last.At.IsZero() || s.ID != last.Process() {
+		if why := distrust(pid); why != "" {
+			return s.ID, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that "+
+				"process", pid, filepath.Join(d.dir, controlLock), why)
+		}
 	}
 	return s.ID, d.usable(s)
 }

@@ -143,8 +143,8 @@ func (d *Daemon) run(ctx context.Context, stdin string) (stdout, stderr string, 
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if d.stranger {
-		cmd.SysProcAttr.Credential = process.Untraced(strangerUID, strangerUID)
+	if d.stranger != 0 {
+		cmd.SysProcAttr.Credential = process.Untraced(d.stranger, d.stranger)
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second

@@ -23,8 +23,8 @@ type Daemon struct {
 	dir      string
 	program  string
 	patience time.Duration
-	// stranger has the commands given as another account.
-	stranger bool
+	// stranger has the commands given as another account; 0 is the agent's own.
+	stranger uint32
 	mu       sync.Mutex
 	servers  []int // of the last survey
 	// turn is held during a conversation: the daemon serves one connection at a time.
@@ -98,7 +98,7 @@ func (d *Daemon) check(ctx context.Context, w Wanted, commands []string) (Checke
 			return Checked{}, d.refused(reply, commands[i])
 		}
 	}
-	back := replies[len(commands):]
+	back := []string{only(replies[len(commands)], limitLine), only(replies[len(commands)+1], percentageLine)}
 	if differs := compare(w, back[0], back[1]); len(differs) > 0 {
 		return Checked{}, d.wrongLimits(differs)
 	}
@@ -113,7 +113,7 @@ func (d *Daemon) check(ctx context.Context, w Wanted, commands []string) (Checke
 // daemon of an earlier health check still runs: the owner of the control lock is the
 // proven process, and it is not suspended. It says nothing about limits.
 func (d *Daemon) StillRuns(p Checked) error {
-	who, err := d.Alive()
+	who, err := holder(d, p)
 	if err != nil {
 		return err
 	}

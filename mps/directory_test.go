@@ -128,8 +128,9 @@ func TestForeignLock(t *testing.T) {
 				}
 				signal(t, first[0].Checked.Process(), syscall.SIGKILL)
 				end := steal(t, exe, filepath.Join(d.dir, controlLock), tt.how, tt.uid)
-				_, err = d.Alive()
+				who, err := d.Alive()
 				wantFault(t, err, Foreign, tt.says)
+				wantFault(t, d.StillRuns(Checked{PID: who.PID, Started: who.Started}), Foreign)
 				wantFault(t, d.StillRuns(first[0].Checked), Foreign)
 				wantResults(t, set(t, s, one), Started, 1)
 				if uids, err := Admitted(d.dir); len(uids) != 0 || err != nil {

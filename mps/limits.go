@@ -41,10 +41,8 @@ func compare(w Wanted, limit, percentage string) []Difference {
 	}
 	p, err := parsePercentage(percentage)
 	if err != nil || math.Abs(p-w.ThreadPercentage) > 0.0501 {
-		differs = append(
-			differs,
-			Difference{SettingPercentage, percentage, strconv.FormatFloat(w.ThreadPercentage, 'f', 1, 64)},
-		)
+		want := strconv.FormatFloat(w.ThreadPercentage, 'f', 1, 64)
+		differs = append(differs, Difference{SettingPercentage, percentage, want})
 	}
 	return differs
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,25 +18,25 @@ const serverProgram = "nvidia-cuda-mps-server"
 // live on, no other daemon knows them (measured), and one may keep the GPU and
 // the log pipe from the next. Their clients have lost their daemon already.
 func (d *Daemon) endOrphans(ctx context.Context) error {
-	for wait := time.Duration(0); ; wait = 10 * time.Millisecond {
-		left := d.orphans()
-		if len(left) == 0 {
-			return nil
-		}
-		if err := backoff.Wait(ctx, wait); err != nil {
-			return d.fault(Wedged, err, "process %d, a server of the control daemon before, does not end: look for it in the "+
-				"kernel's log", left[0])
+	for {
+		left, err := d.orphans()
+		if err != nil || len(left) == 0 {
+			return err // it names /proc: a server may be left
 		}
 		for _, pid := range left {
 			d.killOrphan(pid)
+		}
+		if err := backoff.Wait(ctx, lookAgain); err != nil {
+			return d.fault(Wedged, err, "process %d, a server of a daemon before, does not end: see the kernel's log", left[0])
 		}
 	}
 }
 
 // orphans are the servers whose environment names the pipe directory. No daemon
 // of it runs when this is asked.
-func (d *Daemon) orphans() []int {
-	return slices.DeleteFunc(proc.PIDs(), func(pid int) bool { return !d.serves(pid) })
+func (d *Daemon) orphans() ([]int, error) {
+	pids, err := proc.PIDs()
+	return slices.DeleteFunc(pids, func(pid int) bool { return !d.serves(pid) }), err
 }
 
 // serves says that a process is a server of this pipe directory. Its program counts,

@@ -69,8 +69,9 @@ func TestNotOrphans(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if got := slices.Contains(d.orphans(), cmd.Process.Pid); got != c.want {
-			t.Errorf("a server by its name in a file of mode %v, of %+v: %v", c.mode, c.as, got)
+		orphans, err := d.orphans()
+		if got := slices.Contains(orphans, cmd.Process.Pid); err != nil || got != c.want {
+			t.Errorf("a server by its name in a file of mode %v, of %+v: %v, %v", c.mode, c.as, got, err)
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -22,9 +22,6 @@ import (
 // daemon needs none.
 const probeGPU gpu.UUID = "GPU-00000000-0000-0000-0000-000000000000"
 
-// strangerUID is the account that tries what only the daemon's may do: nobody.
-const strangerUID = 65534
-
 // trialTimeout bounds the start of one daemon of a probe; 5 ms is usual.
 const probeTimeout = 5 * time.Second
 
@@ -32,8 +29,9 @@ const probeTimeout = 5 * time.Second
 // directory of its own below run, asks them, and ends them. It needs no GPU, disturbs
 // no other daemon, and takes some 20 ms. Program is the path or name of
 // nvidia-cuda-mps-control; keep the result by that file's identity. One probe at a
-// time may use a run directory.
-func Probe(ctx context.Context, program, run string) (Capabilities, error) {
+// time may use a run directory. Stranger is an account without jobs, which tries what only
+// the daemon's may do; 0 if there is none.
+func Probe(ctx context.Context, program, run string, stranger uint32) (Capabilities, error) {
 	if _, err := exec.LookPath(program); err != nil {
 		return Capabilities{}, &Error{Fault: NotInstalled, Err: err, Text: fmt.Sprintf("%s is not on this machine: "+
 			"%s", program, installHint)}
@@ -50,15 +48,16 @@ func Probe(ctx context.Context, program, run string) (Capabilities, error) {
 	// The daemons die with the thread that started them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	p := probe{program: program, root: root}
+	p := probe{program: program, root: root, stranger: stranger}
 	return p.run(ctx)
 }
 
 // probe is one Probe under way.
 type probe struct {
-	program string
-	root    string
-	started int
+	program  string
+	root     string
+	stranger uint32
+	started  int
 }
 
 func (p *probe) run(ctx context.Context) (Capabilities, error) {
@@ -108,15 +107,15 @@ func (c *Capabilities) ask(ctx context.Context, t *probeDaemon) error {
 // daemons of a probe: they are root's, have no limits, and serve one connection at a time.
 func (p *probe) privilegeChecks(ctx context.Context, t *probeDaemon) Answer {
 	const command = "set_default_active_thread_percentage 50"
-	if os.Geteuid() == 0 && Admit(p.root, strangerUID) == nil {
-		t.d.stranger = true
+	if os.Geteuid() == 0 && p.stranger != 0 && Admit(p.root, p.stranger) == nil {
+		t.d.stranger = p.stranger
 		t.d.patience = time.Second
 		reply, err := t.d.Command(ctx, command)
 		switch {
 		case err == nil && isRefusal(reply):
-			return yes(fmt.Sprintf("uid %d: %s", strangerUID, printable(reply)))
+			return yes(fmt.Sprintf("uid %d: %s", p.stranger, printable(reply)))
 		case err == nil:
-			return no(fmt.Sprintf("uid %d may %s: %s", strangerUID, command, printable(reply)))
+			return no(fmt.Sprintf("uid %d may %s: %s", p.stranger, command, printable(reply)))
 		}
 	}
 	return p.refusalInProgram()
@@ -221,6 +220,7 @@ func (t *probeDaemon) begin(ctx context.Context, protocol int, flags []string) e
 	cmd.Env = append(
 		clientEnvironment(t.d.dir),
 		"CUDA_MPS_LOG_DIRECTORY="+t.d.dir,
+		"CUDA_VISIBLE_DEVICES=", // who gets at it all the same gets no GPU
 		fmt.Sprintf("CUDA_MPS_PROTOCOL_VERSION=%d", protocol),
 	)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = "/", theirs, &t.out, &t.out

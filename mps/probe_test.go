@@ -23,6 +23,9 @@ var probed = map[string]string{
 	"555": "server-status, privilege-checks, pid-file, multi-user",
 }
 
+// strangerUID is an account without processes.
+const strangerUID = 4242
+
 // probing runs a test with each control program where every account can run it.
 func probing(t *testing.T, test func(t *testing.T, branch, program string)) {
 	for _, branch := range driver.Branches() {
@@ -41,7 +44,7 @@ func TestProbe(t *testing.T) {
 	probing(t, func(t *testing.T, branch, program string) {
 		run := tempDir(t)
 		writeProgram(t, filepath.Join(run, "probe/1/control"), "left by a killed agent")
-		c, err := Probe(t.Context(), program, run)
+		c, err := Probe(t.Context(), program, run, strangerUID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +74,7 @@ func TestProbeDisturbsNobody(t *testing.T) {
 		}
 		t.Setenv("CUDA_MPS_PIPE_DIRECTORY", d.PipeDirectory())
 		exchange(t, d, "before")
-		if _, err := Probe(t.Context(), r.Program, tempDir(t)); err != nil {
+		if _, err := Probe(t.Context(), r.Program, tempDir(t), strangerUID); err != nil {
 			t.Fatal(err)
 		}
 		exchange(t, d, "after")
@@ -105,7 +108,7 @@ func TestProbeOfNewerPrograms(t *testing.T) {
 	needsRoot(t)
 	real := publicCopy(t, driver.Control(driver.Dir(t, "555")))
 	program := writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n"+newer+"exec "+real+" \"$@\"\n")
-	c, err := Probe(t.Context(), program, tempDir(t))
+	c, err := Probe(t.Context(), program, tempDir(t), strangerUID)
 	want := "server-status, privilege-checks, pid-file, multi-user, static-partitions, protocol-v3"
 	if err != nil || c.String() != want || c.Version != "CUDA MPS Control 13040" {
 		t.Errorf("%s (version %q), %v; want %s", c, c.Version, err, want)
@@ -118,7 +121,7 @@ func TestProbeOfSimulatedDrivers(t *testing.T) {
 	for driver, more := range map[string]string{"590.48.01": ", static-partitions", "615.71.09": ", static-partitions, protocol-v3"} {
 		n := sim.New(t, driver, "H200")
 		program := onNode(t, n, driver, publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control")))
-		c, err := Probe(t.Context(), program, tempDir(t))
+		c, err := Probe(t.Context(), program, tempDir(t), strangerUID)
 		if want := probed["555"] + more; err != nil || c.String() != want {
 			t.Errorf("%s: %s, %v; want %s: %+v", driver, c, err, want, c)
 		}
@@ -129,35 +132,40 @@ func TestProbeOfSimulatedDrivers(t *testing.T) {
 func TestProbeSaysWhatItDoesNotKnow(t *testing.T) {
 	real := publicCopy(t, driver.Control(driver.Dir(t, "550")))
 	program := writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n[ \"$1\" != -S ] || { echo no such luck; exit 3; }\nexec "+real+" \"$@\"\n")
-	c, err := Probe(t.Context(), program, tempDir(t))
+	c, err := Probe(t.Context(), program, tempDir(t), strangerUID)
 	if err != nil || c.StaticPartitions.Known || !strings.Contains(c.StaticPartitions.How, "no such luck") || !strings.Contains(c.String(), "static-partitions?") {
 		t.Errorf("%s, %v: %+v", c, err, c.StaticPartitions)
 	}
 }
 
-// TestProbeWithoutAnotherAccount: a program that nobody else can run is judged
-// by its own words; 535 has none.
+// TestProbeWithoutAnotherAccount: a program that nobody else can run, or for which there is no
+// other account, is judged by its own words; 535 has none.
 func TestProbeWithoutAnotherAccount(t *testing.T) {
 	want := map[string]Answer{"535": {}, "550": {Has: true, Known: true}, "555": {Has: true, Known: true}}
 	for _, branch := range driver.Branches() {
 		program := publicCopy(t, driver.Control(driver.Dir(t, branch)))
-		if err := os.Chmod(program, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		c, err := Probe(t.Context(), program, tempDir(t))
-		c.PrivilegeChecks.How = ""
-		if diff := cmp.Diff(want[branch], c.PrivilegeChecks); err != nil || diff != "" {
-			t.Errorf("%s: %v (-want +got):\n%s", branch, err, diff)
+		for stranger, mode := range map[uint32]os.FileMode{strangerUID: 0o700, 0: 0o755} {
+			if err := os.Chmod(program, mode); err != nil {
+				t.Fatal(err)
+			}
+			c, err := Probe(t.Context(), program, tempDir(t), stranger)
+			if strings.Contains(c.PrivilegeChecks.How, "uid ") {
+				t.Errorf("%s: %+v", branch, c.PrivilegeChecks)
+			}
+			c.PrivilegeChecks.How = ""
+			if diff := cmp.Diff(want[branch], c.PrivilegeChecks); err != nil || diff != "" {
+				t.Errorf("%s: %v (-want +got):\n%s", branch, err, diff)
+			}
 		}
 	}
 }
 
 func TestProbeFails(t *testing.T) {
-	_, err := Probe(t.Context(), "/nonexistent/nvidia-cuda-mps-control", tempDir(t))
+	_, err := Probe(t.Context(), "/nonexistent/nvidia-cuda-mps-control", tempDir(t), strangerUID)
 	wantFault(t, err, NotInstalled, "install the package")
-	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\necho broken; exit 1\n"), tempDir(t))
+	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\necho broken; exit 1\n"), tempDir(t), strangerUID)
 	wantFault(t, err, NotRunning, "broken")
-	_, err = Probe(t.Context(), publicCopy(t, driver.Control(driver.Dir(t, "550"))), filepath.Join(tempDir(t), strings.Repeat("d", 90)))
+	_, err = Probe(t.Context(), publicCopy(t, driver.Control(driver.Dir(t, "550"))), filepath.Join(tempDir(t), strings.Repeat("d", 90)), strangerUID)
 	wantFault(t, err, PathTooLong, "shorter run directory")
 }
 
@@ -172,13 +180,14 @@ func TestProbeIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The command line of the other account waits for this test's looks.
-		asked, went := filepath.Join(tmp, "asked"), filepath.Join(tmp, "went")
+		asked, went, devices := filepath.Join(tmp, "asked"), filepath.Join(tmp, "went"), filepath.Join(tmp, "devices")
 		program := writeProgram(t, filepath.Join(tmp, "cli"), "#!/bin/sh\n"+
 			"[ $# -gt 0 ] || [ $(id -u) = 0 ] || { echo \"$CUDA_MPS_PIPE_DIRECTORY\" >"+asked+"; while [ ! -e "+went+" ]; do sleep 0.01; done; }\n"+
+			"[ $# = 0 ] || [ \"$1\" = -v ] || echo \"${CUDA_VISIBLE_DEVICES-all}\" >>"+devices+"\n"+
 			"exec "+r.Program+" \"$@\"\n")
 		done := make(chan error)
 		go func() {
-			_, err := Probe(t.Context(), program, run)
+			_, err := Probe(t.Context(), program, run, strangerUID)
 			done <- err
 		}()
 		eventually(t, "the probe tries another account", func() bool { return readFrom(asked, 0) != "" })
@@ -196,6 +205,9 @@ func TestProbeIsClosed(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		if seen := readFrom(devices, 0); seen == "" || strings.Trim(seen, "\n") != "" {
+			t.Errorf("the daemons see the devices %q", seen)
+		}
 	})
 }
 
@@ -211,7 +223,7 @@ func TestProbeLeavesNoProcess(t *testing.T) {
 		cancel()
 	}()
 	program := writeProgram(t, tmp+"/p", "#!/bin/sh\necho $$ >>"+tmp+"/pids; exec sleep 600\n")
-	if _, err := Probe(ctx, program, tempDir(t)); err == nil {
+	if _, err := Probe(ctx, program, tempDir(t), strangerUID); err == nil {
 		t.Error("a program that takes no lock was probed")
 	}
 	for _, text := range strings.Fields(readFrom(tmp+"/pids", 0)) {
@@ -237,7 +249,7 @@ func TestClientCeiling(t *testing.T) {
 func BenchmarkProbe(b *testing.B) {
 	program, run := publicCopy(b, driver.Control(driver.Dir(b, "555"))), tempDir(b)
 	for b.Loop() {
-		if _, err := Probe(b.Context(), program, run); err != nil {
+		if _, err := Probe(b.Context(), program, run, strangerUID); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -2,6 +2,8 @@ package mps
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,7 +29,8 @@ func script(nonce string, commands []string) string {
 }
 
 // splitReplies cuts the output of a script into one reply per command. It
-// reports false when a marker is missing: then not every command was executed.
+// reports false when a marker is missing: then not every command was executed. What
+// stands behind the last one is of no command.
 func splitReplies(out, nonce string, n int) ([]string, bool) {
 	replies := make([]string, 0, n)
 	for i := range n {
@@ -39,19 +42,11 @@ func splitReplies(out, nonce string, n int) ([]string, bool) {
 		replies = append(replies, strings.TrimSuffix(out[:at], "\n"))
 		out = out[at+len(end):]
 	}
-	return replies, out == ""
+	return replies, true
 }
 
 // lineIndex is strings.Index for text that starts a line.
-func lineIndex(s, line string) int {
-	if strings.HasPrefix(s, line) {
-		return 0
-	}
-	if at := strings.Index(s, "\n"+line); at >= 0 {
-		return at + 1
-	}
-	return -1
-}
+func lineIndex(s, line string) int { return strings.Index("\n"+s, "\n"+line) }
 
 // readBack are the commands behind a Checked.
 var readBack = []string{
@@ -92,6 +87,23 @@ func printedLimit(m gpu.MiB) string {
 	return strconv.FormatInt(int64(m), 10) + "M"
 }
 
+// The lines that are read of a reply. A newer driver may print others beside them.
+var (
+	limitLine      = regexp.MustCompile(`(?m)^\d+[MG]$`)
+	percentageLine = regexp.MustCompile(`(?m)^\d+(\.\d+)?$`)
+	statusLine     = regexp.MustCompile(`(?m)^(INITIALIZING|ACTIVE|FAULT)$`)
+	resultLine     = regexp.MustCompile(`(?m)^-?\d+$`)
+)
+
+// only is the one line of a reply that has a form. A reply without one, or with two that differ,
+// comes back as it is: no reader takes it for the answer.
+func only(reply string, form *regexp.Regexp) string {
+	if found := slices.Compact(form.FindAllString(reply, -1)); len(found) == 1 {
+		return found[0]
+	}
+	return reply
+}
+
 func parsePercentage(s string) (float64, error) {
 	if strings.Trim(s, "0123456789.") == "" {
 		if p, err := strconv.ParseFloat(s, 64); err == nil && p <= 100 {
@@ -101,18 +113,26 @@ func parsePercentage(s string) (float64, error) {
 	return 0, fmt.Errorf("its default active thread percentage reads %s, which is no percentage", printable(s))
 }
 
-// parsePIDs reads get_server_list and get_client_list: one PID per line, or nothing.
+// pidInWords finds what may be a PID in another form.
+var pidInWords = regexp.MustCompile(`\b\d+\b`)
+
+// parsePIDs reads get_server_list and get_client_list: one PID per line, or nothing. Lines of
+// words are ignored beside PIDs.
 func parsePIDs(s string) ([]int, error) {
-	if s == "" {
-		return nil, nil
-	}
 	var pids []int
 	for line := range strings.SplitSeq(s, "\n") {
 		pid, err := strconv.Atoi(strings.TrimSpace(line))
-		if err != nil || pid < 1 {
+		switch {
+		case err == nil && pid > 0:
+			pids = append(pids, pid)
+		case s == "":
+			return nil, nil
+		case line == "" || pidInWords.MatchString(line):
 			return nil, fmt.Errorf("%s is no PID", printable(line))
 		}
-		pids = append(pids, pid)
+	}
+	if len(pids) == 0 {
+		return nil, fmt.Errorf("%s has no PID", printable(s))
 	}
 	return pids, nil
 }
@@ -120,9 +140,8 @@ func parsePIDs(s string) ([]int, error) {
 // isRefusal recognises an answer that means "not done". All three drivers
 // begin it alike; 535 says nothing further.
 func isRefusal(reply string) bool {
-	return strings.Contains(reply, "Insufficient privileges") ||
-		strings.Contains(reply, "Not enough privilege") ||
-		strings.HasPrefix(reply, "Unknown command")
+	return strings.Contains(reply, "Insufficient privileges") || strings.Contains(reply, "Not enough privilege") ||
+		lineIndex(reply, "Unknown command") >= 0
 }
 
 // printable is foreign text for an error message.

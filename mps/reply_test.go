@@ -26,7 +26,7 @@ func TestSplitReplies(t *testing.T) {
 		{"another's marker", "Unknown command \"eof-m-0\"\n", 1, nil, false},
 		{"marker inside a line", "x" + end("0"), 1, nil, false},
 		{"cut marker", strings.TrimSuffix(end("0"), "\n"), 1, nil, false},
-		{"something behind it", end("0") + "late\n", 1, []string{""}, false},
+		{"something behind it", end("0") + "late\n", 1, []string{""}, true},
 		{"wrong order", end("1") + end("0"), 2, nil, false},
 	}
 	for _, tt := range tests {

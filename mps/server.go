@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
@@ -20,7 +19,7 @@ const (
 	Initializing  ServerStatus = "INITIALIZING" // clients wait
 	Active        ServerStatus = "ACTIVE"       // clients come and go
 	Faulted       ServerStatus = "FAULT"        // newcomers get 807 until every client that the fault met has ended
-	Unreadable    ServerStatus = "UNREADABLE"   // a word that no driver was seen to print
+	Unreadable    ServerStatus = "UNREADABLE"   // a state, or clients, in a form that no driver was seen to print
 )
 
 // Server is one MPS server, as its control daemon and the kernel tell of it.
@@ -173,20 +172,20 @@ func parseServer(pid int, replies []string) (Server, bool) {
 			return s, false
 		}
 	}
-	switch st := ServerStatus(strings.TrimSpace(replies[0])); st {
-	case Initializing, Active, Faulted:
+	switch st := ServerStatus(only(replies[0], statusLine)); {
+	case st == Initializing, st == Active, st == Faulted:
 		s.Status = st
-	default:
-		if !strings.HasPrefix(replies[0], "Unknown command") {
-			s.Status = Unreadable
-		}
+	case !isRefusal(replies[0]):
+		s.Status = Unreadable
 	}
-	if _, err := parsePercentage(replies[1]); err != nil {
+	percentage := only(replies[1], percentageLine)
+	if _, err := parsePercentage(percentage); err != nil {
 		return s, true // it is not ready: 535 to 555 answer nothing
 	}
-	s.ThreadPercentage, s.Limit = replies[1], replies[2]
-	if clients, err := parsePIDs(replies[3]); err == nil {
-		s.Clients = clients
+	s.ThreadPercentage, s.Limit = percentage, only(replies[2], limitLine)
+	var err error
+	if s.Clients, err = parsePIDs(replies[3]); err != nil {
+		s.Status = Unreadable // it may have clients
 	}
 	return s, true
 }
@@ -204,7 +203,7 @@ func (s *Server) look() {
 }
 
 func notFound(reply string, pid int) bool {
-	return strings.HasPrefix(reply, fmt.Sprintf("Server %d not found", pid))
+	return lineIndex(reply, fmt.Sprintf("Server %d not found", pid)) >= 0
 }
 
 func (d *Daemon) noServer(pid int) error {

@@ -21,6 +21,8 @@ const termTimeout = 2 * time.Second
 // killTimeout is for the kernel to end killed processes.
 const killTimeout = 5 * time.Second
 
+const lookAgain = 5 * time.Millisecond // whether processes have ended
+
 // Stop ends the control daemon of a GPU and its servers: by the daemon's own
 // "quit", then by signals to all processes of its session. It returns when
 // they are gone, and removes the pipe directory. Without a daemon it only does
@@ -90,9 +92,9 @@ func (f family) alive() []process.ID {
 		}
 		return nil
 	}
-	pids := proc.PIDs()
-	if len(pids) == 0 {
-		return []process.ID{f.head} // /proc cannot be read: who is left is not known
+	pids, err := proc.PIDs()
+	if err != nil {
+		return []process.ID{f.head} // who is left is not known
 	}
 	var left []process.ID
 	for _, pid := range pids {
@@ -147,7 +149,7 @@ func (f family) endBy(ctx context.Context, signal unix.Signal, wait time.Duratio
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(lookAgain):
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -60,7 +59,9 @@ func (d *Daemon) Terminate(ctx context.Context, server process.ID, clients ...in
 		return nil, d.fault(Refused, err, "it answers %s to %q: this driver answers in a form that gpuslot does not "+
 			"know", printable(last[1]), list)
 	}
-	answers := isPercentage(last[0]) && isPercentage(last[2])
+	_, notBefore := parsePercentage(only(last[0], percentageLine))
+	_, notAfter := parsePercentage(only(last[2], percentageLine))
+	answers := notBefore == nil && notAfter == nil
 	out := make([]Termination, len(clients))
 	for i, c := range clients {
 		if isRefusal(replies[i]) {
@@ -76,15 +77,9 @@ func (d *Daemon) Terminate(ctx context.Context, server process.ID, clients ...in
 	return out, nil
 }
 
-func isPercentage(reply string) bool {
-	_, err := parsePercentage(reply)
-	return err == nil
-}
-
-// parseResult reads the last line of a reply to terminate_client.
+// parseResult reads the number in a reply to terminate_client, beside which stand lines of words.
 func parseResult(reply string) (int, error) {
-	last := reply[strings.LastIndexByte(reply, '\n')+1:]
-	n, err := strconv.Atoi(strings.TrimSpace(last))
+	n, err := strconv.Atoi(only(reply, resultLine))
 	if err != nil || n < 0 {
 		return 0, fmt.Errorf("it answers %s", printable(reply))
 	}

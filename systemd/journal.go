@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,7 +42,7 @@ const (
 )
 
 // Log is what the control daemon of a GPU and its servers wrote since a time, at
-// most the last 2000 lines: see mps.Daemons.Log.
+// most the last 2000 lines and of these the last MiB: see mps.Daemons.Log.
 func (MPSUnits) Log(ctx context.Context, u gpu.UUID, since time.Time) ([]string, error) {
 	unit := MPSUnit(u)
 	if _, ok := gpuOf(unit); !ok {
@@ -56,14 +57,19 @@ func (MPSUnits) Log(ctx context.Context, u gpu.UUID, since time.Time) ([]string,
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("read the log of %s: %w: %s", unit, err, strings.TrimSpace(errOut.kept.String()))
 	}
-	return strings.FieldsFunc(out.kept.String(), func(r rune) bool { return r == '\n' }), nil
+	lines := strings.FieldsFunc(out.kept.String(), func(r rune) bool { return r == '\n' })
+	if out.kept.Len() == maxJournal {
+		lines = lines[:max(0, len(lines)-1)] // it may be cut
+	}
+	slices.Reverse(lines)
+	return lines, nil
 }
 
 // journalArgs asks both journals: a unit of before an upgrade writes to the
 // machine's.
 func journalArgs(unit string, since time.Time) []string {
 	args := []string{"--namespace=+" + JournalNamespace, "--unit=" + unit, "--output=cat", "--quiet", "--no-pager",
-		"--lines=" + strconv.Itoa(maxLines)}
+		"--reverse", "--lines=" + strconv.Itoa(maxLines)}
 	if since.Unix() > 0 {
 		args = append(args, fmt.Sprintf("--since=@%d.%06d", since.Unix(), since.Nanosecond()/1000))
 	}

@@ -49,11 +49,14 @@ type List struct {
 	// that it had been let into.
 	open map[Entry]bool
 	left map[Entry]time.Time
+	// given counts what Give was asked for.
+	given map[gpu.UUID]int
 }
 
 // NewList returns an empty list. Read fills it.
 func NewList(d Directories, s Servers) *List {
-	return &List{directories: d, servers: s, open: map[Entry]bool{}, left: map[Entry]time.Time{}}
+	return &List{directories: d, servers: s, open: map[Entry]bool{}, left: map[Entry]time.Time{},
+		given: map[gpu.UUID]int{}}
 }
 
 // Give lets an account in, unless it is known to be in. The account's job must be in the
@@ -62,6 +65,9 @@ func (l *List) Give(u gpu.UUID, uid uint32) error {
 	l.turn.Lock()
 	defer l.turn.Unlock()
 	e := Entry{u, uid}
+	l.mu.Lock()
+	l.given[u]++
+	l.mu.Unlock()
 	if l.Has(u, uid) {
 		return nil
 	}
@@ -122,6 +128,16 @@ func (l *List) Read() error {
 		l.open[e] = true
 	}
 	return err
+}
+
+// Given counts the accounts that were let in since the agent began; -1 if one is in now.
+func (l *List) Given(u gpu.UUID) int {
+	if slices.ContainsFunc(l.all(), func(e Entry) bool { return e.GPU == u }) {
+		return -1
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.given[u]
 }
 
 // Has says whether an account has access to a GPU.

@@ -180,6 +180,28 @@ func TestAccessOfANewJob(t *testing.T) {
 }
 
 // TestErrors: what fails is returned with its cause, and tried again.
+// TestGiven: each job that has access counts, and who is in is known until the sweep.
+func TestGiven(t *testing.T) {
+	l := NewList(&fakeDirectories{in: map[Entry]bool{}}, nil)
+	says := func(want int) {
+		t.Helper()
+		if got := l.Given(uuid(0)); got != want {
+			t.Errorf("%d, want %d", got, want)
+		}
+	}
+	says(0)
+	for range 2 {
+		if err := errors.Join(l.Give(uuid(0), 1000), l.Give(uuid(1), 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says(-1)
+	if err := l.Sweep(noJob); err != nil {
+		t.Fatal(err)
+	}
+	says(2)
+}
+
 func TestErrors(t *testing.T) {
 	dirs := &fakeDirectories{in: map[Entry]bool{{uuid(0), 1000}: true}}
 	list := NewList(dirs, &fakeServers{})

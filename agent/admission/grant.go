@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -59,8 +60,8 @@ func (s State) grantWhole(gpus []gpu.UUID) *api.Grant {
 	var least gpu.MiB // of the GPUs whose memory is known
 	for i, u := range gpus {
 		names[i] = string(s.deviceOf(u))
-		if g, ok := s.Plan.Find(u); ok && g.Memory > 0 && (least == 0 || g.Memory < least) {
-			least = g.Memory
+		if g, ok := s.Plan.Find(u); ok && g.Memory > 0 {
+			least = min(g.Memory, cmp.Or(least, g.Memory))
 		}
 	}
 	all := strings.Join(names, ",")

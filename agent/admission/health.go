@@ -47,7 +47,7 @@ func (h Health) Reason(now time.Time, most time.Duration) string {
 	case h.Check != nil:
 		return mps.Reason(h.Check)
 	case now.Sub(h.Checked.At) > most:
-		return fmt.Sprintf("its control daemon last proved its health %s ago, which is more than health.max_age = %s: "+
+		return fmt.Sprintf("its control daemon last proved its health %s ago, and %s is the most: "+
 			"look at gpuslot status",
 			now.Sub(h.Checked.At).Round(time.Second), most)
 	}

@@ -105,7 +105,7 @@ func readLine(r io.Reader, most int) ([]byte, error) {
 	line := make([]byte, 0, 1024)
 	for {
 		if len(line) == cap(line) {
-			line = append(line, 0)[:len(line)]
+			line = slices.Grow(line, max(len(line), 15<<10)) // most jobs' ads need one read more
 		}
 		n, err := r.Read(line[len(line):min(cap(line), most+1)])
 		end := bytes.IndexByte(line[len(line):len(line)+n], '\n')

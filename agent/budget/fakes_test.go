@@ -84,7 +84,7 @@ func newNode(t testing.TB) *node {
 		t.Fatal(err)
 	}
 	n := &node{t: t, proc: proctree.New(t), driver: cgroups.New(root)}
-	n.view = starter.Node{FS: process.FS{Root: n.proc.Root}, Own: uint32(os.Getuid())}
+	n.view = starter.Node{FS: process.FS{Root: n.proc.Root}, Own: uint32(os.Getuid()), Mount: root}
 	n.table = jobs.New(n.view)
 	n.Limits = &Limits{file: filepath.Join(t.TempDir(), "cgroups.json")}
 	n.again()
@@ -161,7 +161,9 @@ func (n *node) end(s starter.Starter) {
 
 // now are conditions in which jobs are limited.
 func now() Conditions {
-	return Conditions{Known: true, Has: true, Every: time.Second, Shared: func(u gpu.UUID) bool { return u == uuid(0) }}
+	return Conditions{
+		Known: true, Has: true, Every: time.Second, Shared: func(u gpu.UUID) bool { return u == uuid(0) }, Supervised: true,
+	}
 }
 
 func (n *node) round() { n.Round(n.t.Context(), now()) }

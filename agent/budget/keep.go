@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -20,6 +22,8 @@ type Conditions struct {
 	Known, Has bool
 	// Shared says whether a GPU is shared: the jobs of others get no limit.
 	Shared func(u gpu.UUID) bool
+	// Supervised: jobs start through supervisors, which pass controllers on. Otherwise nothing does.
+	Supervised bool
 	// Every is the pause between two rounds. At most a quarter of the time for which a
 	// limit counts as there is taken.
 	Every time.Duration
@@ -66,26 +70,36 @@ func (c *Limits) Round(ctx context.Context, now Conditions) {
 			continue
 		}
 		if leaf := c.processes.JobCgroup(j.Starter); leaf != "" {
-			_ = c.Take(ctx, j, leaf) // it is in the warnings
+			err := c.Take(ctx, j, leaf) // it is in the warnings
+			if _, never := c.loose.isOff(jobs.KeyOf(j.Starter, j.GPU)); err != nil && never && !now.Supervised {
+				c.complain(j.GPU, err.Error())
+			}
 		}
 	}
 }
+
+// errChanged: what was limited is not there any more. The job is held for that.
+var errChanged = errors.New("the job's account changed the cgroup that HTCondor made for the job")
+
+// errHidden: somebody makes and removes cgroups in the job's slice without end.
+var errHidden = errors.New("the job's account keeps gpuslotd from seeing the job's cgroup")
 
 // Take limits one job, whose cgroup is named by its path below the mount. It returns once the
 // limit was read back. What goes wrong is in the log and the warnings, too, and the next round
 // tries again.
 func (c *Limits) Take(ctx context.Context, j jobs.Job, leaf string) error {
-	path, err := starter.CgroupsAbove(c.root, leaf)
+	l, err := c.find(j, leaf)
 	if err != nil {
-		return err // it has ended already
+		return err
 	}
-	l := limit{reservation: reservation{
-		GPU: j.GPU, Starter: j.Starter, Job: j.ID, Hard: j.Budget, Soft: j.Budget, Path: path,
-	}}
 	got, err := c.set(ctx, l, time.Now())
 	if err != nil {
-		c.failed(l, err)
-		return err
+		return c.failed(l, err)
+	}
+	if s, seen := l.see(); !seen {
+		return errHidden
+	} else if s.off != "" {
+		return c.switchedOff(l, s.off) // before the limit was set, so that another one may bind
 	}
 	c.complain(l.GPU, "")
 	c.metrics.CgroupLimited(l.GPU, got.Used > 0)
@@ -98,17 +112,47 @@ func (c *Limits) Take(ctx context.Context, j jobs.Job, leaf string) error {
 	return nil
 }
 
-// failed says why a job has no limit: once, as long as the reason stays. What the job did itself
-// is no other job's reason.
-func (c *Limits) failed(l limit, err error) {
-	if !l.cgroup().Exists() {
-		return
+// find is the limit that a job is to get, with its cgroups as they are now.
+func (c *Limits) find(j jobs.Job, leaf string) (limit, error) {
+	type found struct {
+		path []starter.Cgroup
+		had  controls
+		err  error
 	}
-	if errors.Is(err, gpu.ErrNoMemoryLimits) {
-		if name := l.passOn(); name != "" {
-			c.switchedOff(l, name)
-			return
+	f, seen := deep.Look("job "+leaf, func() (f found) {
+		f.path, f.err = starter.CgroupsAbove(c.root, leaf)
+		if f.err == nil {
+			f.had = reservation{Path: f.path}.controls()
 		}
+		return f
+	})
+	if !seen {
+		return limit{}, errHidden
+	}
+	if f.err != nil {
+		return limit{}, f.err // it has ended already
+	}
+	l := limit{had: f.had, reservation: reservation{
+		GPU: j.GPU, Starter: j.Starter, Job: j.ID, Hard: j.Budget, Soft: j.Budget, Path: f.path,
+	}}
+	if off, _ := c.loose.isOff(l.key()); off || starter.Remade(c.root, leaf) {
+		return limit{}, errChanged
+	}
+	if was, known := c.of(l.key()); known {
+		l.had = was.had
+	}
+	return l, nil
+}
+
+// failed says why a job has no limit: once, as long as the reason stays. What the job's account did
+// is no other job's reason.
+func (c *Limits) failed(l limit, err error) error {
+	s, seen := l.see()
+	if !seen || !s.exists {
+		return err
+	}
+	if s.off != "" {
+		return c.switchedOff(l, s.off)
 	}
 	why := err.Error()
 	if errors.Is(err, gpu.ErrNoMemoryLimits) && withoutDmem(c.root, l.cgroup().Path) {
@@ -118,6 +162,7 @@ func (c *Limits) failed(l limit, err error) {
 	if c.complain(l.GPU, why) {
 		c.log.Warn("the cgroup of a job was not limited", append(l.names(), "err", why)...)
 	}
+	return err
 }
 
 // keep looks after the limits that were set. Without has the driver is another one, which
@@ -135,7 +180,14 @@ func (c *Limits) keep(ctx context.Context, has bool) {
 			continue
 		}
 		budget := budgets[l.key()]
-		switch l.care(l.cgroup().Exists(), c.processes.Runs(l.Starter.ID), budget) {
+		s, seen := l.see()
+		if !seen {
+			continue // it soon counts as no limit
+		}
+		if s.off != "" {
+			_ = c.switchedOff(l, s.off) // logged
+		}
+		switch l.care(s.there(), c.processes.Runs(l.Starter.ID), budget) {
 		case careForget:
 			c.logged(l, c.forget(l))
 		case careClear:
@@ -164,7 +216,7 @@ func (c *Limits) renew(ctx context.Context, l limit, budget gpu.MiB) {
 		l.Soft = budget
 	}
 	if _, err := c.set(ctx, l, time.Now()); err != nil {
-		c.failed(l, err)
+		_ = c.failed(l, err) // logged
 		return
 	}
 	c.complain(l.GPU, "")
@@ -182,17 +234,14 @@ func (c *Limits) check(ctx context.Context, l limit) {
 			c.log.Warn("somebody else changed the limit of a cgroup",
 				append(l.names(), "soft_mib", int64(got.Soft.MiB()), "hard_mib", int64(got.Hard.MiB()))...)
 		}
-		if without := l.without(); len(without) > 0 {
-			c.switchedOff(l, without[0])
-		}
 		c.renew(ctx, l, l.Hard)
 	default:
 		c.confirmed(l, time.Time{}, 0)
-		c.failed(l, err)
+		_ = c.failed(l, err) // logged
 	}
 }
 
-// repairLimit gives back what the cgroups above a cgroup that is gone keep.
+// repairLimit gives back what the cgroups above keep for a cgroup that is gone, or has lost its limit.
 func (c *Limits) repairLimit(ctx context.Context, l limit) {
 	given, from, err := c.repair(ctx, l)
 	if err != nil {
@@ -203,7 +252,7 @@ func (c *Limits) repairLimit(ctx context.Context, l limit) {
 	}
 	if given > 0 {
 		c.metrics.ReservationRepaired(l.GPU)
-		c.log.Warn("a cgroup went before its reservation of VRAM, which was given back",
+		c.log.Warn("a cgroup or its limit went before its reservation of VRAM, which was given back",
 			append(l.names(), "mib", int64(given.MiB()), "cgroup", from)...)
 	}
 }
@@ -212,7 +261,10 @@ func (c *Limits) repairLimit(ctx context.Context, l limit) {
 // The hard limit stays: a part of the job may still run.
 func (c *Limits) EndReservation(ctx context.Context, s starter.Starter) {
 	for _, l := range c.all() {
-		if l.Starter.Is(s) && l.Soft != 0 && l.cgroup().Exists() {
+		if !l.Starter.Is(s) || l.Soft == 0 {
+			continue
+		}
+		if s, _ := l.see(); s.there() { // otherwise it is repaired
 			l.Soft = 0
 			_, err := c.set(ctx, l, time.Now())
 			c.logged(l, err)
@@ -228,7 +280,7 @@ func (c *Limits) Release(ctx context.Context) error {
 	}
 	var errs []error
 	for _, l := range c.all() {
-		if l.cgroup().Exists() {
+		if s, _ := l.see(); s.there() {
 			errs = append(errs, c.clear(ctx, l))
 		} else if _, _, err := c.repair(ctx, l); err != nil {
 			errs = append(errs, errors.New(l.adrift(err)))
@@ -254,7 +306,6 @@ func (c *Limits) set(ctx context.Context, l limit, now time.Time) (gpu.MemoryLim
 	}
 	call, cancel := context.WithTimeout(ctx, limitTimeout)
 	defer cancel()
-	l.passOn()
 	c.widen(call, &l) // before the program runs; its answer counts after the next call
 	err := c.driver.SetMemoryLimits(call, l.GPU, l.cgroup().Path, gpu.Bytes(l.Soft.Bytes()), gpu.Bytes(l.Hard.Bytes()))
 	if err != nil {
@@ -325,21 +376,31 @@ func (c *Limits) limits(ctx context.Context, u gpu.UUID, cgroup string) (gpu.Mem
 	return c.driver.MemoryLimits(ctx, u, cgroup)
 }
 
-// repair lowers the soft limit of the lowest cgroup that is left above a job's;
+// repair lowers the soft limit of the lowest cgroup that is left above a job's, which is gone or has lost its limit;
 // the driver lowers those above that by as much. "If the leaf cgroup is deleted
 // directly, … each ancestor keeps its leaf's contribution" (NVIDIA's MPS
 // documentation, release 615, "MPS v3 Memory Partitioning"). The back-end misc
 // has no hierarchy, so there is nothing to give back.
 func (c *Limits) repair(ctx context.Context, l limit) (given gpu.Bytes, from string, err error) {
+	s, seen := l.see()
+	if !seen {
+		return 0, "", errHidden
+	}
+	gone := gone(l.GPU, c.all()) // not during the turn, which all jobs' limits need
 	if err := c.turn.take(ctx); err != nil {
 		return 0, "", err
 	}
 	defer c.turn.release()
+	if s.exists { // and what it may have got since counts above, too
+		call, cancel := context.WithTimeout(ctx, limitTimeout)
+		defer cancel()
+		_ = c.driver.SetMemoryLimits(call, l.GPU, l.cgroup().Path, 0, gpu.Bytes(l.Hard.Bytes())) // it may refuse
+	}
 	for _, above := range l.Path[1:] {
 		if !above.Exists() {
 			continue // and a new one of its name knows nothing of it
 		}
-		given, err = c.giveBack(ctx, l, above)
+		given, err = c.giveBack(ctx, l, above, gone)
 		if err != nil {
 			return 0, above.Path, err
 		}
@@ -349,7 +410,9 @@ func (c *Limits) repair(ctx context.Context, l limit) (given gpu.Bytes, from str
 	return given, from, c.forget(l)
 }
 
-func (c *Limits) giveBack(ctx context.Context, l limit, above starter.Cgroup) (gpu.Bytes, error) {
+func (c *Limits) giveBack(
+	ctx context.Context, l limit, above starter.Cgroup, gone map[jobs.Key]bool,
+) (gpu.Bytes, error) {
 	got, err := c.limits(ctx, l.GPU, above.Path)
 	if errors.Is(err, gpu.ErrNoMemoryLimits) {
 		return 0, nil
@@ -357,7 +420,7 @@ func (c *Limits) giveBack(ctx context.Context, l limit, above starter.Cgroup) (g
 	if err != nil {
 		return 0, err
 	}
-	n := l.leak(above, got.Soft, c.living(l.GPU))
+	n := l.leak(above, got.Soft, living(l.GPU, c.all(), gone))
 	if n == 0 {
 		return 0, nil
 	}
@@ -370,13 +433,19 @@ func (c *Limits) giveBack(ctx context.Context, l limit, above starter.Cgroup) (g
 	return n, err
 }
 
-// living are the reservations on a GPU whose cgroups are there.
-func (c *Limits) living(u gpu.UUID) []limit {
-	var out []limit
-	for _, l := range c.all() {
-		if l.GPU == u && l.cgroup().Exists() {
-			out = append(out, l)
+// gone are those of some limits on a GPU whose cgroups are seen to be gone, or to have lost them.
+func gone(u gpu.UUID, all []limit) map[jobs.Key]bool {
+	out := map[jobs.Key]bool{}
+	for _, l := range all {
+		if l.GPU == u {
+			s, seen := l.see()
+			out[l.key()] = seen && !s.there()
 		}
 	}
 	return out
+}
+
+// living are the others on that GPU.
+func living(u gpu.UUID, all []limit, gone map[jobs.Key]bool) []limit {
+	return slices.DeleteFunc(all, func(l limit) bool { return l.GPU != u || gone[l.key()] })
 }

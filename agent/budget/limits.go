@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
@@ -284,7 +285,8 @@ func (c *Limits) Read() error {
 		return errors.Join(c.lost, c.refused)
 	}
 	for _, r := range all {
-		c.by[jobs.KeyOf(r.Starter, r.GPU)] = limit{reservation: r}
+		had, _ := deep.Look("read "+r.lookKey(), r.controls) // what is not seen has not changed
+		c.by[r.key()] = limit{reservation: r, had: had}
 	}
 	return nil
 }

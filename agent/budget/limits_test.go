@@ -93,16 +93,16 @@ func TestScopeGoneFirst(t *testing.T) {
 // TestLiving: reservations of the same GPU whose cgroups are there.
 func TestLiving(t *testing.T) {
 	c := newNode(t)
-	st, gone := c.job(100, "slot1_1", 4096), c.job(200, "slot1_2", 2048)
+	st, ended := c.job(100, "slot1_1", 4096), c.job(200, "slot1_2", 2048)
 	c.round()
 	elsewhere := c.all()[0]
 	elsewhere.GPU = uuid(1)
 	if err := c.enter(elsewhere); err != nil {
 		t.Fatal(err)
 	}
-	c.gone(gone)
+	c.gone(ended)
 	for u, want := range map[gpu.UUID]int{uuid(0): 1, uuid(1): 1, uuid(2): 0} {
-		got := c.living(u)
+		got := living(u, c.all(), gone(u, c.all()))
 		if len(got) != want || want > 0 && (!got[0].Starter.Is(st) || got[0].GPU != u) {
 			t.Errorf("on %s: %+v", u, got)
 		}

@@ -46,11 +46,13 @@ func (l *loose) switchOff(key jobs.Key, had bool) bool {
 	return !known
 }
 
-// isOff says whether a job had its limit and switched off the limit's controller.
-func (l *loose) isOff(key jobs.Key) bool {
+// isOff says whether a job had its limit and switched off the limit's controller, or never had
+// the limit for that.
+func (l *loose) isOff(key jobs.Key) (off, never bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.off[key]
+	off, known := l.off[key]
+	return off, known && !off
 }
 
 // keep drops the jobs that have ended.

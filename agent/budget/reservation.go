@@ -70,6 +70,8 @@ type limit struct {
 	// binds processes of the job that are in the slice, but not in the job's cgroup.
 	wide bool
 	used gpu.Bytes
+	// had are the controllers' files before the limit was first set, or as this agent took it over.
+	had controls
 }
 
 // confirmedFor is how long a limit that was read back counts as there.

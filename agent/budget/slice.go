@@ -1,15 +1,16 @@
 package budget
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -18,7 +19,7 @@ import (
 
 // HTCondor gives the slice above a job's cgroup ("….slice") to the job's account, which may make others
 // there and go there. It may also switch controllers off for the job's cgroup. This file gives the slice the
-// job's hard limit, too, and finds jobs of which a process computes where no limit binds it.
+// job's hard limit, too, whose files are root's, and finds jobs that their own limit does not bind.
 
 // widen gives the job's slice the hard limit of the job, where it has another, and says in the
 // limit whether it binds all that is below. It returns what the driver counts there, 0 where
@@ -72,9 +73,9 @@ func (c *Limits) narrow(ctx context.Context, l limit) error {
 // that left. Off says whether the job had its limit and switched off the limit's controller.
 func (c *Limits) Outside(j jobs.Job, pids []int, works bool) (left []int, off bool) {
 	key := jobs.KeyOf(j.Starter, j.GPU)
-	off = c.loose.isOff(key)
+	off, never := c.loose.isOff(key)
 	l, ok := c.of(key)
-	if !ok && (j.Budget <= 0 || !works) {
+	if !ok && (j.Budget <= 0 || !works || never) {
 		return nil, off
 	}
 	outside := false
@@ -99,55 +100,82 @@ func (c *Limits) Outside(j jobs.Job, pids []int, works bool) (left []int, off bo
 	return left, off
 }
 
-// without are the controllers by which the driver limits VRAM that the job's slice has and its cgroup
-// has not. Only the slice's cgroup.subtree_control keeps them from it.
-func (r reservation) without() (names []string) {
+// The driver limits VRAM by a controller, "dmem" or "misc". HTCondor passes neither on from a job's slice to its
+// cgroup; the job's supervisor does. gpuslotd writes nothing there. The kernel lets a write to cgroup.subtree_control
+// wait for cgroups below that lose a controller, and a job can make such cgroups without end.
+var controllers = [2]string{"dmem", "misc"}
+
+// controls are the inodes of the controllers' files in a job's slice and in its cgroup; 0 for none. A controller that
+// was switched off and on again has another file, and no limit.
+type controls struct{ above, its [2]uint64 }
+
+// controls are those of the job now; none where HTCondor makes no slice, and so gives the job's account none.
+// In the slice only what it has is looked for: see deep.Look.
+func (r reservation) controls() (c controls) {
 	slice, ok := r.slice()
 	if !ok {
-		return nil
+		return c
 	}
-	above, err := controllers(slice)
-	below, errBelow := controllers(r.cgroup())
-	if err != nil || errBelow != nil {
-		return nil // not known
-	}
-	for _, name := range []string{"dmem", "misc"} {
-		if slices.Contains(above, name) && !slices.Contains(below, name) {
-			names = append(names, name)
+	text, _ := os.ReadFile(filepath.Join(slice.Path, "cgroup.controllers"))
+	for i, name := range controllers {
+		if slices.Contains(strings.Fields(string(text)), name) {
+			above, _ := starter.CgroupAt(filepath.Join(slice.Path, name+".max"))
+			its, _ := starter.CgroupAt(filepath.Join(r.cgroup().Path, name+".max"))
+			c.above[i], c.its[i] = above.Inode, its.Inode
 		}
 	}
-	return names
+	return c
 }
 
-// controllers are those that the cgroups above a cgroup let it have.
-func controllers(c starter.Cgroup) ([]string, error) {
-	all, err := os.ReadFile(filepath.Join(c.Path, "cgroup.controllers"))
-	return strings.Fields(string(all)), err
-}
-
-// passOn gives the job's cgroup the controllers that its slice has: HTCondor passes on only those that it
-// uses. It returns one that the job keeps from its cgroup, by processes that it put into the slice itself.
-func (r reservation) passOn() (kept string) {
-	for _, name := range r.without() {
-		slice, _ := r.slice()
-		f, err := os.OpenFile(filepath.Join(slice.Path, "cgroup.subtree_control"), os.O_WRONLY, 0)
-		if err == nil {
-			_, err = f.WriteString("+" + name)
-			err = errors.Join(err, f.Close())
-		}
-		its := err == nil || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EOPNOTSUPP)
-		if its && slices.Contains(r.without(), name) {
-			kept = name
+// kept is a controller that the slice has and the job's cgroup has not; empty if there is none.
+func (c controls) kept() string {
+	for i, name := range controllers {
+		if c.above[i] != 0 && c.its[i] == 0 {
+			return name
 		}
 	}
-	return kept
+	return ""
 }
 
-// switchedOff notes a job that switched off the controller of its limit.
-func (c *Limits) switchedOff(l limit, controller string) {
+// switched is a controller that was switched off in the slice since; empty if there is none.
+func (c controls) switched(now controls) string {
+	for i, name := range controllers {
+		if c.its[i] != 0 && c.its[i] != now.its[i] && c.above[i] == now.above[i] {
+			return name
+		}
+	}
+	return ""
+}
+
+// sight is what is seen of a limit's cgroup.
+type sight struct {
+	// exists: the cgroup that was limited may be there. Off is a controller that the job's account switched off
+	// in it, so that it may have no limit.
+	exists bool
+	off    string
+}
+
+// there says that the cgroup is there as it was limited.
+func (s sight) there() bool { return s.exists && s.off == "" }
+
+// see looks for a limit's cgroup, for a short time: false where the job's account keeps that from ending.
+func (l limit) see() (sight, bool) {
+	return deep.Look(l.lookKey(), func() sight {
+		off := cmp.Or(l.had.kept(), l.had.switched(l.controls()))
+		return sight{l.cgroup().Exists(), off} // last: it may go during the look at its files
+	})
+}
+
+func (r reservation) lookKey() string { return fmt.Sprint("limit ", r.key(), r.cgroup()) }
+
+// switchedOff notes a job whose account keeps the controller of its limit from its cgroup. That says nothing of the
+// driver, nor of other jobs.
+func (c *Limits) switchedOff(l limit, controller string) error {
 	_, had := c.of(l.key())
+	err := fmt.Errorf("its slice has the controller %s, which the supervisor passes on to its cgroup; "+
+		"its cgroup has it no more, or had it not all the time", controller)
 	if c.loose.switchOff(l.key(), had) {
-		c.log.Warn("a job switched off the controller of its limit in its slice",
-			append(l.names(), "controller", controller)...)
+		c.log.Warn("a job's account keeps the controller of its limit from its cgroup", append(l.names(), "err", err)...)
 	}
+	return err
 }

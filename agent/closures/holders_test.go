@@ -1,8 +1,11 @@
 package closures
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -14,7 +17,11 @@ import (
 func TestHolders(t *testing.T) {
 	root := t.TempDir()
 	fd := filepath.Join(root, "812/fd")
-	for dir, link := range map[string]string{fd: "/dev/nvidiactl", filepath.Join(root, "900/fd"): "/dev/null"} {
+	devices := "Character devices:\n  1 nvidia\n195 nvidia-uvm\n  5 /dev/tty\n\nBlock devices:\n  7 nvidia\n"
+	if err := os.WriteFile(filepath.Join(root, "devices"), []byte(devices), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for dir, link := range map[string]string{fd: "/dev/null", filepath.Join(root, "900/fd"): "/dev/nvidia0", filepath.Join(root, "901/fd"): "/dev/tty"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -27,19 +34,44 @@ func TestHolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := Holders(process.FS{Root: root})
-	if len(got) != 1 || got[0] != (api.NodeHolder{PID: 812, Name: "nvidia-persiste", Unit: "nvidia-persistenced.service"}) {
-		t.Errorf("%+v", got)
+	got, err := Holders(process.FS{Root: root})
+	if err != nil || len(got) != 1 || got[0] != (api.NodeHolder{PID: 812, Name: "nvidia-persiste", Unit: "nvidia-persistenced.service"}) {
+		t.Errorf("%+v, %v", got, err)
 	}
+	for _, name := range []string{"901/fd", "devices"} { // what cannot be read
+		name = filepath.Join(root, name)
+		if err := errors.Join(os.RemoveAll(name), os.Symlink(name, name)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Holders(process.FS{Root: root}); err == nil {
+			t.Errorf("without %s: %+v", name, got)
+		}
+	}
+}
+
+// FuzzDriverMajors: the driver's devices are no other's.
+func FuzzDriverMajors(f *testing.F) {
+	f.Add("Character devices:\n195 nvidia-frontend\n509 nvidia-caps\n\nBlock devices:\n  7 nvidia\n")
+	f.Add("Character devices:\n 0 nvidia\n5 /dev/tty\nnvidia\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for major := range driverMajors(text) {
+			if major == 0 || !strings.Contains(text, strconv.Itoa(int(major))+" nvidia") {
+				t.Errorf("%d", major)
+			}
+		}
+	})
 }
 
 // TestForeignWordsOfHolders: what a process calls itself is printed as text of one line.
 func TestForeignWordsOfHolders(t *testing.T) {
 	proc := proctree.New(t)
 	ended := proctree.Thread{TID: 700, State: "Z"}
-	runs := proctree.Thread{TID: 701, State: "S", Opened: "/dev/nvidia0"}
+	runs := proctree.Thread{TID: 701, State: "S", Opened: "/dev/null"}
+	if err := os.WriteFile(filepath.Join(proc.Root, "devices"), []byte("1 nvidia\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	proc.Add(proctree.Process{PID: 700, Parent: 1, Comm: "\x1b[31mroot", State: "Z", Threads: []proctree.Thread{ended, runs}})
-	if got := Holders(process.FS{Root: proc.Root}); len(got) != 1 || got[0].Name != "?[31mroot" {
-		t.Errorf("a process calls itself %+v", got)
+	if got, err := Holders(process.FS{Root: proc.Root}); err != nil || len(got) != 1 || got[0].Name != "?[31mroot" {
+		t.Errorf("a process calls itself %+v, %v", got, err)
 	}
 }

@@ -23,8 +23,8 @@ type Driver interface {
 	// LetGo stops what keeps the driver in use: control daemons, limits of cgroups and
 	// compute modes. With revert it removes HTCondor's generated files too.
 	LetGo(ctx context.Context, revert bool) error
-	// Holders returns the processes that have the driver's device files open.
-	Holders() []api.NodeHolder
+	// Holders returns the processes that have the driver's devices open. With an error there may be more.
+	Holders() ([]api.NodeHolder, error)
 	// Version is that of the plan in force.
 	Version() string
 }
@@ -96,7 +96,10 @@ func (q *Quiescer) Status() api.NodeStatus {
 		s.Jobs, unknown = q.Jobs.Holding()
 		s.Waits = n.waitsFor(s.Jobs, unknown, time.Now())
 	case n.Quiet():
-		s.Holders = q.Driver.Holders()
+		var err error
+		if s.Holders, err = q.Driver.Holders(); err != nil {
+			s.Waits = fmt.Sprintf("it is known who has the driver's devices open: %v", err)
+		}
 	case n.Phase == Resuming:
 		s.Waits = q.notBack(n)
 	}

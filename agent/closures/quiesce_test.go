@@ -49,9 +49,9 @@ func (n *fakeNode) LetGo(_ context.Context, revert bool) error {
 	return nil
 }
 
-func (n *fakeNode) Holders() []api.NodeHolder {
+func (n *fakeNode) Holders() ([]api.NodeHolder, error) {
 	n.looks++
-	return []api.NodeHolder{{PID: 812}}
+	return []api.NodeHolder{{PID: 812}}, n.err
 }
 
 func (n *fakeNode) Version() string       { return "580.95.05" }
@@ -113,6 +113,11 @@ func TestOutAndBack(t *testing.T) {
 		if q.Quiet = true; q.Leave(ctx) || len(q.Status().Holders) != 1 { // the next process
 			t.Error("a quiesced node leaves again")
 		}
+		n.err = errors.New("open /proc: too many open files")
+		if s := q.Status(); !strings.Contains(s.Waits, "too many open files") {
+			t.Errorf("who has the driver's devices open is not known: %+v", s)
+		}
+		n.err = nil
 		q.must(t, api.Request{Verb: api.VerbResume})
 		if q.TryResume(ctx) != "" || !q.Leave(ctx) {
 			t.Error("a process without the driver resumes")

@@ -10,14 +10,11 @@ import (
 
 // check holds keys against each other.
 func (d *draft) check() {
-	requests, health := !d.faulty("request_vram"), !d.faulty("health")
+	requests := !d.faulty("request_vram")
 	if requests {
 		d.checkRequests()
 	}
-	if health {
-		d.checkHealth()
-	}
-	if !d.faulty("elastic") && !d.faulty("placement") {
+	if !d.faulty("elastic") {
 		d.checkElastic()
 	}
 	d.adviseState()
@@ -47,18 +44,6 @@ func (d *draft) checkRequests() {
 	}
 	d.bad(key, d.value(key), "the minimum (%s) is not a multiple of the quantum (%s); the nearest are minimum = %d and %d",
 		minimum, quantum, int64(lower), int64(upper))
-}
-
-// checkHealth wants the next health check before the last one is too old, or every
-// GPU would close and open again all the time.
-func (d *draft) checkHealth() {
-	h := d.Health
-	if need := h.Interval + ReplyDeadline; h.MaxAge < need {
-		key := d.written("health", "max_age", "interval")
-		d.bad(key, d.value(key), "a proof would be too old before the next one is there; "+
-			"write max_age = %q or more, the sum of interval (%s) and the longest wait for a reply (%s)",
-			short(need), short(h.Interval), short(ReplyDeadline))
-	}
 }
 
 // faulty reports whether an entry of a table could not be read: then what the

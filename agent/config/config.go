@@ -98,22 +98,21 @@ type Budgets struct {
 	// Enforce is what happens; Grace is for how long the job may be over.
 	Enforce Enforce
 	Grace   time.Duration
-	// The tolerance is the larger of a percentage of the budget and an amount.
-	TolerancePercent float64
-	ToleranceVRAM    gpu.MiB
 }
 
-// Limit is how much a job of this budget may use.
+// Limit is how much a job of this budget may use: 5 % more, or 256 MiB, if that is more.
 func (b Budgets) Limit(budget gpu.MiB) gpu.MiB {
-	return budget + max(b.ToleranceVRAM, gpu.MiB(float64(budget)*b.TolerancePercent/100))
+	return budget + max(256, budget/20)
 }
+
+// GrowthFactor multiplies a request at each retry, up to the largest budget of the pool.
+const GrowthFactor = 2.0
 
 // Growth says how a job that meets the limit of its VRAM is tried again with a
 // larger request.
 type Growth struct {
-	// Retries is how often; 0 for never. Factor multiplies the request each time.
+	// Retries is how often; 0 for never.
 	Retries int
-	Factor  float64
 	// ExitCodes are those by which the site's programs say that they met it.
 	ExitCodes []int
 	// EarlyPercent of its budget in a sample stops a job that can grow; 0 for never.
@@ -145,21 +144,21 @@ type Usage struct {
 
 // Repartition bounds how MIG layouts follow the work that waits.
 type Repartition struct {
-	// Interval is the time between two looks at what waits in the pool.
-	Interval time.Duration
-	// Dwell is how long an instance exists at least; ChangesPerHour the most
-	// changes of one GPU in any hour.
-	Dwell          time.Duration
-	ChangesPerHour int
+	// Dwell is how long an instance exists at least. It also bounds the changes of one GPU in an hour.
+	Dwell time.Duration
 	// ReserveAfter is how long work waits before instances are kept free for it,
 	// ReserveFor how long they are, while no job on them ends.
 	ReserveAfter, ReserveFor time.Duration
 }
 
+// Interval is the time between two looks at what waits in the pool: ten in the life of a device, and one a
+// minute at least, because access points count once a minute.
+func (r Repartition) Interval() time.Duration { return min(time.Minute, max(time.Second, r.Dwell/10)) }
+
 // Rules are those of the policy.
 func (r Repartition) Rules(how mig.Repartition) mig.Rules {
 	rules := mig.DefaultRules()
-	rules.Repartition, rules.Dwell, rules.PerHour = how, r.Dwell, r.ChangesPerHour
+	rules.Repartition, rules.Dwell, rules.PerHour = how, r.Dwell, max(1, int(time.Hour/max(r.Dwell, time.Minute)))
 	rules.ReserveAfter, rules.ReserveFor = r.ReserveAfter, r.ReserveFor
 	return rules
 }
@@ -170,8 +169,6 @@ const ReplyDeadline = 3 * time.Second
 // Health bounds how long a health check of a control daemon's health is trusted, and
 // says when a GPU opens.
 type Health struct {
-	// MaxAge is the oldest health check on which a job is admitted.
-	MaxAge time.Duration
 	// Interval is the pace of the reconcile loop.
 	Interval time.Duration
 	// Open is what a GPU must have shown before it takes jobs.
@@ -181,6 +178,9 @@ type Health struct {
 	Unattached   Enforce
 	AttachWithin time.Duration
 }
+
+// MaxAge is the oldest health check on which a job is admitted. The next one comes before that.
+func (h Health) MaxAge() time.Duration { return max(time.Minute, 4*h.Interval) }
 
 // Open is the condition on which a GPU takes jobs.
 type Open string
@@ -310,9 +310,6 @@ type Settings struct {
 	TenancyFrom string
 	// Tenant is what the jobs on one GPU must have in common at one time.
 	Tenant TenantKey
-	// ClientsPerShare caps the MPS clients of one job; 0 lets the plan divide
-	// what the driver serves by the shares.
-	ClientsPerShare int
 	// MIGLayouts are the layouts wanted with ModeMIG, the preferred one first, as
 	// mig.ParseWant reads them; none leaves the instances as they are.
 	MIGLayouts []string

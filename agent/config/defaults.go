@@ -11,18 +11,17 @@ func Default() Config {
 	return Config{
 		RequestVRAM: RequestVRAM{Minimum: 1536, Quantum: 512, WithoutRequest: WithoutRequestAuto},
 		CPUOnly:     CPUOnly{CPUs: Amount{Percent: 10}, Memory: Amount{Percent: 10}},
-		Elastic:     Elastic{Patience: time.Minute, Stay: time.Hour, Offer: 5 * time.Minute, Demand: DemandQueue},
+		Elastic:     Elastic{Patience: time.Minute, Stay: time.Hour, Offer: 5 * time.Minute},
 		Placement:   Placement{SlotWeight: WeightSite},
-		Budgets:     Budgets{Enforce: EnforceHold, Grace: 10 * time.Second, TolerancePercent: 5, ToleranceVRAM: 256},
-		Growth:      Growth{Factor: 2},
+		Budgets:     Budgets{Enforce: EnforceHold, Grace: 10 * time.Second},
 		Usage:       Usage{Interval: time.Second},
 		Repartition: Repartition{
-			Interval: time.Minute, Dwell: 10 * time.Minute, ChangesPerHour: 6, ReserveAfter: time.Hour,
+			Dwell: 10 * time.Minute, ReserveAfter: time.Hour,
 			ReserveFor: 12 * time.Hour,
 		},
 		Health: Health{
-			MaxAge: 60 * time.Second, Interval: 15 * time.Second,
-			Open: OpenAfterProof, Unattached: EnforceReport, AttachWithin: 30 * time.Second,
+			Interval: 15 * time.Second,
+			Open:     OpenAfterProof, Unattached: EnforceReport, AttachWithin: 30 * time.Second,
 		},
 		HTCondor: HTCondor{Manage: true, Supervise: true, Layout: LayoutOneStartd, Execute: "/var/lib/gpuslot/execute",
 			Changes: ChangesNever},

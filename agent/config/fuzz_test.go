@@ -41,7 +41,7 @@ func FuzzParse(f *testing.F) {
 		if c.RequestVRAM.Quantum < 1 || c.RequestVRAM.Minimum < 1 || c.RequestVRAM.Minimum%c.RequestVRAM.Quantum != 0 {
 			t.Errorf("request_vram is %+v", c.RequestVRAM)
 		}
-		if h := c.Health; h.Interval <= 0 || h.MaxAge < ReplyDeadline+h.Interval {
+		if h := c.Health; h.Interval <= 0 || h.MaxAge() < ReplyDeadline+h.Interval {
 			t.Errorf("health is %+v", h)
 		}
 		for _, a := range []Amount{c.CPUOnly.CPUs, c.CPUOnly.Memory} {
@@ -151,7 +151,6 @@ without_request = "refuse"
 cpus = "10%"
 memory = 4096
 [health]
-max_age = "1m"
 interval = "15s"
 [htcondor]
 manage = false

@@ -12,14 +12,9 @@ import (
 // agentKeys are [health], [htcondor], [metrics] and [paths]: the agent's own.
 func agentKeys() []Key {
 	return []Key{
-		{Table: "health", Name: "max_age", Type: "a time with its unit", Default: `"60s"`,
-			Meaning: "The oldest health check of the control daemon on which a job is accepted. If the last one is older, the" +
-				" GPU is closed.",
-			set: func(c *Config, _ *table, v any) string {
-				return put(&c.Health.MaxAge)(duration(v, time.Second, time.Hour))
-			}},
 		{Table: "health", Name: "interval", Type: "a time with its unit", Default: `"15s"`,
-			Meaning: "The time between two health checks. Each writes some lines into the control daemon's log.",
+			Meaning: "The time between two health checks of a control daemon. Each writes some lines into its log. A " +
+				"GPU closes if its last health check is older than four times this, and than a minute.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Health.Interval)(duration(v, time.Second, 10*time.Minute))
 			}},

@@ -17,23 +17,10 @@ func budgetKeys() []Key {
 				return put(&c.Budgets.Enforce)(word(v, EnforceHold, EnforceReport))
 			}},
 		{Table: "budgets", Name: "grace", Type: "a time with its unit", Default: `"10s"`,
-			Meaning: "How long a job may be over its budget. The time within it is subtracted.",
+			Meaning: "How long a job may be over its budget by more than 5 % and 256 MiB. The time within that is subtracted.",
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Budgets.Grace)(duration(v, time.Second, time.Hour))
 			}},
-		{Table: "budgets", Name: "tolerance_percent", Type: "0 to 100", Default: "5",
-			Meaning: "How far above its budget a job may be, in percent of it; the larger of this and `tolerance_vram` counts.",
-			set: func(c *Config, _ *table, v any) string {
-				n, ok := number(v)
-				if !ok || n < 0 || n > 100 {
-					return "write a percentage from 0 to 100" + unquote(v)
-				}
-				c.Budgets.TolerancePercent = n
-				return ""
-			}},
-		{Table: "budgets", Name: "tolerance_vram", Type: "a number of MiB", Default: "256",
-			Meaning: "How far above its budget a job may be, in MiB.",
-			set:     func(c *Config, _ *table, v any) string { return put(&c.Budgets.ToleranceVRAM)(readMiB(v, 0)) }},
 	}
 }
 

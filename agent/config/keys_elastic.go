@@ -1,9 +1,6 @@
 package config
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // elasticKeys are [elastic] and [placement].
 func elasticKeys() []Key {
@@ -33,18 +30,10 @@ func elasticKeys() []Key {
 			set: func(c *Config, _ *table, v any) string {
 				return put(&c.Elastic.Offer)(duration(v, time.Second, 24*time.Hour))
 			}},
-		{Table: "elastic", Name: "demand", Type: `"queue" or "none"`, Default: `"queue"`,
-			Meaning: "How the agent finds out which jobs wait. `queue` reads what the access points count once a minute " +
-				"(`gpuslot condor-config --for access-point`), on nodes with elastic GPUs or with " +
-				"`placement.large_after`. `none` does not read it. If no access point counts, the agent assumes that " +
-				"both kinds always wait, and changes every `stay`.",
-			set: func(c *Config, _ *table, v any) string {
-				return put(&c.Elastic.Demand)(word(v, DemandQueue, DemandNone))
-			}},
 		{Table: "placement", Name: "large_after", Type: `a time with its unit, or "never"`, Default: `"never"`,
 			Meaning: "How long a job with a large request_vram waits before a shared GPU closes to smaller requests, so that " +
 				"its VRAM becomes free. A large request is at least half of the largest one of the node's shared GPUs. " +
-				"It needs `elastic.demand = \"queue\"`.",
+				"It needs access points that count what waits (`gpuslot condor-config --for access-point`).",
 			set: func(c *Config, _ *table, v any) string { return put(&c.Placement.LargeAfter)(readLargeAfter(v)) }},
 		{Table: "placement", Name: "slot_weight", Type: `"site", "cpus" or "cpus-or-vram"`, Default: `"site"`,
 			Meaning: "What a slot counts in HTCondor's accounting and quotas. `site`: what the site's SLOT_WEIGHT says. " +
@@ -63,17 +52,7 @@ type Elastic struct {
 	// Patience is how long a job waits before GPUs are closed for it, Stay how long
 	// a side keeps them while the other waits, Offer how long open ones wait.
 	Patience, Stay, Offer time.Duration
-	Demand                DemandSource
 }
-
-// DemandSource is how the agent knows which jobs wait.
-type DemandSource string
-
-// The sources: the access points' queues, and none.
-const (
-	DemandQueue DemandSource = "queue"
-	DemandNone  DemandSource = "none"
-)
 
 // Placement is what helps jobs onto the right GPU.
 type Placement struct {
@@ -129,17 +108,12 @@ func (d *draft) checkMode(p placed) {
 	}
 }
 
-// checkElastic holds the keys of [elastic] and [placement] against each other.
+// checkElastic holds the bounds of [elastic] against each other.
 func (d *draft) checkElastic() {
 	e := d.Elastic
 	if e.MaxWhole > 0 && e.MinWhole > e.MaxWhole {
 		key := d.written("elastic", "min_whole", "max_whole")
 		d.bad(key, d.value(key), "min_whole (%d) is above max_whole (%d); "+
 			"write max_whole = %d or more, or a smaller min_whole", e.MinWhole, e.MaxWhole, e.MinWhole)
-	}
-	if d.Placement.LargeAfter > 0 && e.Demand == DemandNone {
-		key := d.written("placement", "large_after")
-		d.bad(key, d.value(key), "%s", fmt.Sprintf("it is not known which jobs wait with elastic.demand = %q; "+
-			"write demand = %q, or large_after = \"never\"", DemandNone, DemandQueue))
 	}
 }

@@ -13,16 +13,6 @@ func growthKeys() []Key {
 				n, p := wholeNumber(v, 0, 10, "a whole number")
 				return put(&c.Growth.Retries)(int(n), p)
 			}},
-		{Table: "growth", Name: "factor", Type: "1.1 to 10", Default: "2",
-			Meaning: "The factor for its request at each retry, up to the largest budget of the pool.",
-			set: func(c *Config, _ *table, v any) string {
-				f, ok := number(v)
-				if !ok || f < 1.1 || f > 10 {
-					return "write a number from 1.1 to 10" + unquote(v)
-				}
-				c.Growth.Factor = f
-				return ""
-			}},
 		{Table: "growth", Name: "exit_codes", Type: "a list of exit codes", Default: "[]",
 			Meaning: "The exit codes with which the site's programs report that CUDA had no memory left, such as `[85]`. " +
 				"HTCondor sees no other sign, except that the job used 90 % of its budget in a sample.",

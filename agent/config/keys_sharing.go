@@ -56,8 +56,8 @@ func sharingKeys() []Key {
 			}},
 		{Table: "sharing", Name: "reserved_vram", Type: "a number of MiB", Default: "64",
 			Meaning: "VRAM of a shared GPU that no job gets, in MiB. It is a reserve for memory that the driver lists for no " +
-				"process. It is separate from what the driver reserves and the MPS server needs, which `gpuslot plan` " +
-				"prints.",
+				"process. At least 26 are kept. It is separate from what the driver reserves and the MPS server " +
+				"needs, which `gpuslot plan` prints.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.reservedVRAM)(readMiB(v, 0)) }},
 		{Table: "sharing", Name: "largest_request", Type: `a number of MiB, or "auto"`, Default: `"auto"`,
 			Meaning: "The largest budget of one job on a shared GPU, in MiB. " +
@@ -97,11 +97,6 @@ func sharingKeys() []Key {
 			set: func(_ *Config, t *table, v any) string {
 				return point(&t.tenant)(word(v, TenantAccount, TenantGroup, TenantVO))
 			}},
-		{Table: "sharing", Name: "clients_per_share", Type: `1 to 60, or "auto"`, Default: `"auto"`,
-			Meaning: "How many MPS clients (processes with a CUDA context) one job may have. A job with more is treated like " +
-				"a job over its budget, before the driver's maximum keeps its neighbours out. `auto` divides the number " +
-				"of clients that the driver serves by the shares.",
-			set: func(_ *Config, t *table, v any) string { return point(&t.clientsPerShare)(readShares(v)) }},
 		{Table: "sharing", Name: "mig_layout", Type: `a layout, or a list of them by preference`, Default: `"keep"`,
 			Meaning: "The MIG devices of a GPU with `mode = \"mig\"`: profiles as nvidia-smi prints them, with a count after " +
 				"`*` and a start after `@`, such as `\"3g.20gb, 2g.10gb, 1g.5gb*2\"`. In a list, the first layout is used " +

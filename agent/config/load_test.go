@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 )
 
 // equal compares whole configurations.
@@ -77,7 +80,6 @@ without_request = "share"
 cpus = 4
 memory = "12.5%"
 [health]
-max_age = "2m"
 interval = "30s"
 open = "after-verify"
 unattached = "kill"
@@ -85,15 +87,11 @@ attach_within = "1m"
 [budgets]
 enforce = "report"
 grace = "30s"
-tolerance_percent = 2.5
-tolerance_vram = 128
 [usage]
 interval = "500ms"
 dcgm = "http://[::1]:9400/metrics"
 [repartition]
-interval = "30s"
 dwell = "5m"
-changes_per_hour = 12
 reserve_after = "2h"
 reserve_for = "24h"
 [htcondor]
@@ -117,12 +115,12 @@ libexec = "/opt/g/libexec"
 	want.RequestVRAM = RequestVRAM{Minimum: 1024, Quantum: 256, WithoutRequest: WithoutRequestShare}
 	want.CPUOnly = CPUOnly{CPUs: Amount{N: 4}, Memory: Amount{Percent: 12.5}}
 	want.Health = Health{
-		MaxAge: 2 * time.Minute, Interval: 30 * time.Second,
-		Open: OpenAfterVerify, Unattached: EnforceKill, AttachWithin: time.Minute,
+		Interval: 30 * time.Second,
+		Open:     OpenAfterVerify, Unattached: EnforceKill, AttachWithin: time.Minute,
 	}
-	want.Budgets = Budgets{Enforce: EnforceReport, Grace: 30 * time.Second, TolerancePercent: 2.5, ToleranceVRAM: 128}
+	want.Budgets = Budgets{Enforce: EnforceReport, Grace: 30 * time.Second}
 	want.Usage = Usage{Interval: 500 * time.Millisecond, DCGM: "http://[::1]:9400/metrics"}
-	want.Repartition = Repartition{Interval: 30 * time.Second, Dwell: 5 * time.Minute, ChangesPerHour: 12, ReserveAfter: 2 * time.Hour, ReserveFor: 24 * time.Hour}
+	want.Repartition = Repartition{Dwell: 5 * time.Minute, ReserveAfter: 2 * time.Hour, ReserveFor: 24 * time.Hour}
 	want.HTCondor = HTCondor{Manage: false, Supervise: false, JobWrapper: "/opt/site/wrapper", Layout: LayoutStartdPerGPU, Execute: "/scratch/gpuslot", Changes: ChangesDrain}
 	want.Metrics = Metrics{Listen: "[::1]:9848", WebConfig: "/etc/gpuslot/web.yml", JobLabels: JobLabelsJobAndUser}
 	want.Paths = Paths{Run: "/run/g", State: "/var/lib/g", ControlDaemon: "/opt/nvidia/bin/nvidia-cuda-mps-control", Libexec: "/opt/g/libexec"}
@@ -189,5 +187,38 @@ func TestAmount(t *testing.T) {
 		if got := x.amount.Of(x.total); got != x.want {
 			t.Errorf("%+v of %d is %d; want %d", x.amount, x.total, got, x.want)
 		}
+	}
+}
+
+// TestFollows: what follows from a key, where a key of its own is gone.
+func TestFollows(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		got, want any
+	}{
+		{"the age of a health check", Health{Interval: 15 * time.Second}.MaxAge(), time.Minute},
+		{"that of checks each half minute", Health{Interval: 30 * time.Second}.MaxAge(), 2 * time.Minute},
+		{"the limit of a small budget", Budgets{}.Limit(4096), gpu.MiB(4352)},
+		{"that of a large budget", Budgets{}.Limit(40960), gpu.MiB(43008)},
+		{"changes an hour", Default().Repartition.Rules(mig.Auto).PerHour, 6},
+		{"those of devices that may go at once", Repartition{}.Rules(mig.Auto).PerHour, 60},
+		{"those of devices that stay for a day", Repartition{Dwell: 24 * time.Hour}.Rules(mig.Auto).PerHour, 1},
+		{"the time between two looks", Default().Repartition.Interval(), time.Minute},
+		{"that of devices that may go at once", Repartition{}.Interval(), time.Second},
+		{"that of devices that stay shortly", Repartition{Dwell: 100 * time.Second}.Interval(), 10 * time.Second},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, c.got, c.want)
+		}
+	}
+}
+
+// mostKeys is how many keys gpuslot.toml has. A further one needs a site that sets it.
+const mostKeys = 55
+
+func TestFewKeys(t *testing.T) {
+	t.Logf("figure: gpuslot.toml has %d keys (at most %d), %d of them outside the appendix", len(Keys()), mostKeys, len(exampleKeys(t)))
+	if len(Keys()) > mostKeys {
+		t.Errorf("%d keys, want %d at most", len(Keys()), mostKeys)
 	}
 }

@@ -41,7 +41,11 @@ func unknownKey(at toml.Key, name string, value any, keys map[string]Key) string
 			return fmt.Sprintf("the key does not belong here; write it below [%s]", k.Table)
 		}
 	}
-	if instead := removed[strings.Join(append(slices.Clone([]string(at)), name), ".")]; instead != "" {
+	table := at[0]
+	if isNamed(table) { // it has keys of [sharing]
+		table = "sharing"
+	}
+	if instead := removed[table+"."+name]; instead != "" {
 		return "the key was removed; delete the line: " + instead
 	}
 	return "there is no such key" + suggest(name, slices.Sorted(maps.Keys(keys)))
@@ -49,13 +53,26 @@ func unknownKey(at toml.Key, name string, value any, keys map[string]Key) string
 
 // removed are keys of earlier snapshots, with what holds now.
 var removed = map[string]string{
-	"growth.limit_percent":     "a job met its limit at 90 % of its budget",
-	"health.deadline":          "a control daemon has 3s for each reply",
-	"htcondor.container_pipes": "containers get pipe directories read-write",
-	"metrics.pprof":            "there is no profiling listener",
-	"paths.condor_config":      "the agent writes condor/execution-point.conf below paths.run",
-	"placement.large_request":  "a large request is at least half of the largest one of the node's shared GPUs",
+	"budgets.tolerance_percent": tolerates,
+	"budgets.tolerance_vram":    tolerates,
+	"elastic.demand": "the agent reads what the access points count; if none counts, it assumes that both kinds of " +
+		"jobs wait",
+	"growth.factor":        "each retry asks for twice the VRAM",
+	"growth.limit_percent": "a job met its limit at 90 % of its budget",
+	"health.deadline":      "a control daemon has 3s for each reply",
+	"health.max_age": "a GPU closes if its last health check is older than four times interval, and than " +
+		"a minute",
+	"htcondor.container_pipes":     "containers get pipe directories read-write",
+	"metrics.pprof":                "there is no profiling listener",
+	"paths.condor_config":          "the agent writes condor/execution-point.conf below paths.run",
+	"placement.large_request":      "a large request is at least half of the largest one of the node's shared GPUs",
+	"repartition.changes_per_hour": "a GPU changes in an hour as often as dwell fits into it",
+	"repartition.interval": "the agent looks at what waits once a minute, or ten times within dwell, if that is more " +
+		"often",
+	"sharing.clients_per_share": "a job may have as many MPS clients as the driver serves, divided by the shares",
 }
+
+const tolerates = "a job may use 5 % or 256 MiB above its budget, whichever is more"
 
 // fullName puts a host's name together again that TOML took apart at its dots.
 func fullName(at toml.Key, name string, value any) string {

@@ -12,21 +12,20 @@ import (
 
 // table is one sharing table as written: nil fields were not set.
 type table struct {
-	mode            *Mode
-	shares          *int
-	whole           *int
-	reservedVRAM    *gpu.MiB
-	largestRequest  *gpu.MiB
-	threads         *Threads
-	computeMode     *gpu.ComputeMode
-	tenancy         *Tenancy
-	tenant          *TenantKey
-	mostThreads     *float64
-	clientsPerShare *int
-	migLayouts      *[]string
-	migMPS          *bool
-	repartition     *mig.Repartition
-	isolation       *bool
+	mode           *Mode
+	shares         *int
+	whole          *int
+	reservedVRAM   *gpu.MiB
+	largestRequest *gpu.MiB
+	threads        *Threads
+	computeMode    *gpu.ComputeMode
+	tenancy        *Tenancy
+	tenant         *TenantKey
+	mostThreads    *float64
+	migLayouts     *[]string
+	migMPS         *bool
+	repartition    *mig.Repartition
+	isolation      *bool
 	// host is where a GPU is expected; only in [gpu."…"].
 	host *string
 }
@@ -163,7 +162,6 @@ func (s *Settings) lay(t table, from string) {
 	}
 	over(&s.Tenant, t.tenant)
 	over(&s.MostThreads, t.mostThreads)
-	over(&s.ClientsPerShare, t.clientsPerShare)
 	over(&s.MIGLayouts, t.migLayouts)
 	over(&s.MIGMPS, t.migMPS)
 	over(&s.Repartition, t.repartition)

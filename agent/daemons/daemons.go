@@ -89,6 +89,12 @@ type Jobs interface {
 	Unknown() string
 }
 
+// Access is who may use which daemon; access.List is the real one.
+type Access interface {
+	// Given counts the accounts that were let in; -1 if one is in now.
+	Given(u gpu.UUID) int
+}
+
 // Owners say which job a process is of; jobs.Table is the real one.
 type Owners interface {
 	StarterOf(pid int) (starter.Starter, bool)
@@ -134,6 +140,7 @@ type Options struct {
 	Logs       Logs
 	Partitions Partitions
 	Jobs       Jobs
+	Access     Access
 	Owners     Owners
 	Processes  Processes
 	Work       Work
@@ -157,8 +164,12 @@ type Keeper struct {
 	// were for their partitions. A second restart would not help.
 	flagged     map[gpu.UUID]process.ID
 	partitioned map[gpu.UUID]process.ID
+	// repeated are the daemons that were restarted to repeat their self-test.
+	repeated map[gpu.UUID]repeated
 	// ended is the last server of each GPU whose end was logged.
-	ended  map[gpu.UUID]process.ID
+	ended map[gpu.UUID]process.ID
+	// logged is of the server of each GPU whose log was read last.
+	logged map[gpu.UUID]logged
 	seen   seen
 	orders chan Order
 }
@@ -167,7 +178,8 @@ type Keeper struct {
 func New(o Options) *Keeper {
 	return &Keeper{
 		Options: o, flagged: map[gpu.UUID]process.ID{}, partitioned: map[gpu.UUID]process.ID{},
-		ended: map[gpu.UUID]process.ID{}, orders: make(chan Order),
+		repeated: map[gpu.UUID]repeated{},
+		ended:    map[gpu.UUID]process.ID{}, logged: map[gpu.UUID]logged{}, orders: make(chan Order),
 	}
 }
 
@@ -236,7 +248,7 @@ func (k *Keeper) Round(ctx context.Context, n Node) (now map[gpu.UUID]State, pro
 	k.restartUnanswered(ctx, now, time.Now())
 	k.findCulprits(ctx, now, n.Deadline)
 	k.testServers(ctx, &n, now)
-	problem(k.trimLogs(n.Wanted))
+	problem(trimLogs(k.Logs, n.Wanted))
 	k.endLeftovers(now, time.Now())
 	return now, problems
 }

@@ -40,7 +40,7 @@ func TestRound(t *testing.T) {
 		t.Errorf("told %q", got)
 	}
 	n.round()
-	if got := n.since(); got != "log, end server 70, log, end server 70" || !n.Settled() {
+	if got := n.since(); got != "log, log, end server 70, end server 70" || !n.Settled() {
 		t.Errorf("told %q", got)
 	}
 	if n.round(); n.since() != "" || n.counts["trim"] != 6 {
@@ -90,6 +90,67 @@ func TestRepairs(t *testing.T) {
 		t.Error("servers keep other limits")
 	}
 	n.says("")
+}
+
+// The log of a server that jobs use is read once: a limit that differs by less than a GiB is set
+// again for later clients. A job can write such a line, so it closes nothing.
+func TestLogOfAJobsServer(t *testing.T) {
+	const line = "[2026-04-28 18:20:41.986 Server    71] Device pinned memory limit for device 0 set to "
+	for limit, want := range map[string]string{"0x200000000 bytes": "log", "0x213000000 bytes": "log, set servers [71]"} {
+		n := newNode(t, 1).tested()
+		n.busy[uuid(0)], n.lines = true, []string{line + limit}
+		n.daemons[uuid(0)].servers = []mps.Server{{ID: process.ID{PID: 71, Started: 8}, UID: 1000, Status: mps.Active, Clients: []int{90}}}
+		n.round()
+		if got := n.since(); got != want {
+			t.Errorf("%s: told %q, want %q", limit, got, want)
+		}
+		if n.round(); n.since() != "" {
+			t.Errorf("%s: told again", limit)
+		}
+		n.says("")
+	}
+}
+
+// TestSelfTestOfAnotherLimit: a job that keeps the log pipe can write the line. The daemon restarts
+// once; the GPU closes if the line comes again, and no account could reach that daemon.
+func TestSelfTestOfAnotherLimit(t *testing.T) {
+	line := "[2026-04-28 18:20:41.986 Server    70] Device pinned memory limit for device 0 set to 0x213000000 bytes"
+	for name, c := range map[string]struct {
+		bend   func(*node)
+		closes string
+	}{
+		"it comes again":      {func(*node) {}, "process 70, logged a limit of 8908701696 bytes, want 8589934592: see who sets"},
+		"it was a job's":      {func(n *node) { n.lines = nil }, ""},
+		"an account came":     {func(n *node) { n.given++ }, ""},
+		"an account was in":   {func(n *node) { n.given = 0 }, ""},
+		"a job is on the GPU": {func(n *node) { n.busy[uuid(0)], n.given = true, 1 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, 1)
+			n.comes, n.lines = mps.Active, []string{line}
+			if name == "an account was in" {
+				n.given = -1
+			}
+			n.round()
+			n.round()
+			n.says("")
+			if got := n.since(); got != "set, server of 0, log, end server 70, restart" {
+				t.Errorf("%s: told %q", name, got)
+			}
+			c.bend(n)
+			for range 3 {
+				n.round()
+			}
+			n.says(c.closes)
+			if n.busy[uuid(0)] = false; strings.Contains(n.since(), "restart") {
+				t.Errorf("%s: restarted again", name)
+			}
+			for range 3 {
+				n.round()
+			}
+			n.says(c.closes)
+		})
+	}
 }
 
 // A MIG device's daemon is not stopped under a job, and another layout sets daemons again.

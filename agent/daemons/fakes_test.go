@@ -51,6 +51,7 @@ type node struct {
 	lines []string
 
 	busy    map[gpu.UUID]bool
+	given   int
 	unknown string
 	work    bool
 	owners  map[int]jobs.Job
@@ -76,7 +77,7 @@ func newNode(t *testing.T, gpus int) *node {
 		})
 	}
 	n.Keeper = New(Options{
-		Daemons: n, Checks: n, Clients: clientsOf{n}, Servers: n, Logs: n, Partitions: n, Jobs: n, Owners: n, Processes: n,
+		Daemons: n, Checks: n, Clients: clientsOf{n}, Servers: n, Logs: n, Partitions: n, Jobs: n, Access: n, Owners: n, Processes: n,
 		Work: n, Metrics: n, Events: n, Log: slog.New(slog.NewTextHandler(&n.log, nil)), Beat: func() {},
 	})
 	return n
@@ -192,7 +193,7 @@ func (n *node) QuickCheck(u gpu.UUID, p mps.Checked) (out mps.QuickCheck) {
 func (n *node) StartServer(_ context.Context, u gpu.UUID, uid uint32) error {
 	n.did = append(n.did, fmt.Sprintf("server of %d", uid))
 	if n.comes != "" {
-		n.daemons[u].servers = []mps.Server{{ID: process.ID{PID: 70, Started: 7}, UID: uid, Status: n.comes}}
+		n.daemons[u].servers = []mps.Server{{ID: process.ID{PID: 70, Started: uint64(n.next)}, UID: uid, Status: n.comes}}
 	}
 	return nil
 }
@@ -228,6 +229,7 @@ func (n *node) Have(context.Context, *plan.GPU, process.ID, time.Duration) (stri
 }
 
 func (n *node) Busy(u gpu.UUID) bool { return n.busy[u] }
+func (n *node) Given(gpu.UUID) int   { return n.given }
 func (n *node) Unknown() string      { return n.unknown }
 
 func (n *node) StarterOf(pid int) (starter.Starter, bool) {

@@ -15,6 +15,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -38,20 +39,57 @@ func (k *Keeper) reportForeignChanges(last, now map[gpu.UUID]State) {
 // their later clients.
 func (k *Keeper) repairServers(ctx context.Context, now map[gpu.UUID]State, deadline time.Duration) {
 	for u, s := range now {
-		if s.Err != nil || len(s.Checked.Stale) == 0 {
+		if s.Err != nil {
+			continue
+		}
+		stale := slices.Concat(s.Checked.Stale, k.loggedOther(ctx, u, s, deadline))
+		if len(stale) == 0 {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, deadline)
-		p, err := k.Clients.SetServers(ctx, s.Wanted, s.Checked.Stale)
+		p, err := k.Clients.SetServers(ctx, s.Wanted, stale)
 		cancel()
 		if err != nil {
-			k.Log.Error("MPS servers keep other limits than their daemon", "gpu", u, "pids", s.Checked.Stale, "err", err)
+			k.Log.Error("MPS servers keep other limits than their daemon", "gpu", u, "pids", stale, "err", err)
 			continue
 		}
 		k.Log.Warn("MPS servers had other limits than their daemon; later clients get the daemon's",
-			"gpu", u, "pids", s.Checked.Stale)
+			"gpu", u, "pids", stale)
 		now[u] = s.next(s.Wanted, p, nil)
 	}
+}
+
+// logged is the limit that a server wrote to the log at its start; drivers before 580 write none.
+type logged struct {
+	server process.ID
+	of     mps.Wanted
+	limit  gpu.Measured[gpu.Bytes]
+}
+
+// loggedOther are the servers that logged another limit than the one wanted: the control daemon's
+// replies hide the part below a GiB. Each log is read once. Jobs of the GPU can write such lines,
+// so what they say closes no GPU and proves nothing; a self-test that finds another
+// limit is repeated on a new daemon.
+func (k *Keeper) loggedOther(ctx context.Context, u gpu.UUID, s State, deadline time.Duration) (other []int) {
+	for _, v := range s.Checked.States {
+		if k.Logs == nil || !serverWell(v) || k.logged[u].server == v.ID && k.logged[u].of == s.Wanted {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, deadline)
+		lines, err := k.Logs.Log(ctx, u, usage.Began(v.Started, time.Now()))
+		cancel()
+		if err != nil {
+			k.Log.Warn("the log of an MPS server cannot be read", "gpu", u, "pid", v.PID, "err", err)
+		}
+		l := logged{server: v.ID, of: s.Wanted}
+		l.limit.Value, l.limit.Known = mps.LoggedLimit(lines, v.PID)
+		k.logged[u] = l
+		if l.limit.Known && l.limit.Value != gpu.Bytes(s.Wanted.Limit.Bytes()) && !s.SelfTest.pending() &&
+			!slices.Contains(s.Checked.Stale, v.PID) {
+			other = append(other, v.PID)
+		}
+	}
+	return other
 }
 
 // Moved says whether a control daemon or a server is no longer what the last round saw: it

@@ -139,14 +139,14 @@ func (t SelfTest) after(lines []string) SelfTest {
 	return t
 }
 
-// limited compares the limit that a server logged with the wanted one. Older drivers do not
-// log it.
-func (t SelfTest) limited(lines []string, server int) SelfTest {
-	limit, ok := mps.LoggedLimit(lines, server)
+// limited compares the limit that the server logged with the wanted one.
+func (t SelfTest) limited(l logged, server process.ID) SelfTest {
 	want := gpu.Bytes(t.of.wanted.Limit.Bytes())
-	t.exact, t.differs = ok && limit == want, ""
-	if ok && limit != want {
-		t.differs = fmt.Sprintf("its MPS server, process %d, logged a limit of %d bytes, want %d", server, limit, want)
+	known := l.server == server && l.of == t.of.wanted && l.limit.Known
+	t.exact, t.differs = known && l.limit.Value == want, ""
+	if known && !t.exact {
+		t.differs = fmt.Sprintf("its MPS server, process %d, logged a limit of %d bytes, want %d",
+			server.PID, l.limit.Value, want)
 	}
 	return t
 }

@@ -8,20 +8,21 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
 // testAccount is whose server is tested on a GPU, and whether it stays for the
 // jobs: not ok if the account is not known.
-func (k *Keeper) testAccount(n *Node, g *plan.GPU) (uid uint32, stays, ok bool) {
+func testAccount(n *Node, g *plan.GPU, own uint32) (uid uint32, stays, ok bool) {
 	switch {
 	case g.MultiUser():
-		return k.Own, true, true
+		return own, true, true
 	case g.Tenancy.Policy == config.TenancyCommon:
 		account := n.Accounts[g.Tenancy.User]
 		return account.UID, true, account.Known
 	}
-	return k.Own, k.Own != 0, true
+	return own, own != 0, true
 }
 
 // testServers asks each control daemon once for a server, so that what keeps
@@ -36,7 +37,7 @@ func (k *Keeper) testServers(ctx context.Context, n *Node, now map[gpu.UUID]Stat
 		if !shared || s.Err != nil || s.Checked.PID == 0 || s.Otherwise != "" {
 			continue
 		}
-		uid, stays, ok := k.testAccount(n, g)
+		uid, stays, ok := testAccount(n, g, k.Own)
 		if !ok {
 			continue
 		}
@@ -45,6 +46,9 @@ func (k *Keeper) testServers(ctx context.Context, n *Node, now map[gpu.UUID]Stat
 		was := s.SelfTest
 		next, step := was.next(of, stays, s.Checked, idle)
 		s.SelfTest = k.testStep(ctx, g.UUID, next, step, s.Checked, n.Deadline)
+		if s.SelfTest.differs != "" && (was.differs == "" || was.of != of) {
+			s = k.repeat(ctx, g.UUID, s)
+		}
 		now[g.UUID] = s
 		switch t := s.SelfTest; {
 		case t.failure != "" && (was.failure != t.failure || was.of != t.of):
@@ -53,6 +57,35 @@ func (k *Keeper) testServers(ctx context.Context, n *Node, now map[gpu.UUID]Stat
 			k.Log.Info("an MPS server was tested and is well", "gpu", g.UUID, "uid", t.of.uid)
 		}
 	}
+}
+
+// repeated is a daemon that was restarted to repeat its self-test. given is as Access says.
+type repeated struct {
+	daemon process.ID
+	given  int
+}
+
+// repeat is about a self-test whose server logged another limit. A job that keeps the log pipe can write
+// such a line. So it closes the GPU only if it comes again from a daemon that no account could reach.
+func (k *Keeper) repeat(ctx context.Context, u gpu.UUID, s State) State {
+	given, before, why := k.Access.Given(u), k.repeated[u], s.SelfTest.differs
+	own := before.daemon == s.Checked.Process()
+	if own && given >= 0 && before.given == given {
+		return s
+	}
+	s.SelfTest.differs = ""
+	if own || !k.idle(ctx, u) {
+		k.Log.Warn("a self-test found another limit, which a job can write: the GPU stays open", "gpu", u, "err", why)
+		return s
+	}
+	ctx, cancel := context.WithTimeout(ctx, restartTimeout)
+	defer cancel()
+	r := k.Daemons.Restart(ctx, s.Wanted)
+	k.Log.Warn("a self-test found another limit: the daemon restarts and is tested again", "gpu", u, "err", why)
+	if r.Err == nil {
+		k.repeated[u] = repeated{r.Checked.Process(), given}
+	}
+	return s.next(s.Wanted, r.Checked, r.Err)
 }
 
 // testStep takes one step of a self-test.
@@ -79,9 +112,7 @@ func (k *Keeper) testStep(
 		}
 		return t.after(lines)
 	case keep, end:
-		if lines, err := k.Logs.Log(ctx, u, t.asked); err == nil && len(p.States) > 0 {
-			t = t.limited(lines, p.States[0].PID)
-		}
+		t = t.limited(k.logged[u], p.States[0].ID)
 		if do == keep {
 			return t
 		}
@@ -96,12 +127,12 @@ func (k *Keeper) testStep(
 }
 
 // trimLogs bounds the logs of the control daemons where nobody else does.
-func (k *Keeper) trimLogs(wanted []mps.Wanted) error {
-	if k.Logs == nil {
+func trimLogs(logs Logs, wanted []mps.Wanted) error {
+	if logs == nil {
 		return nil
 	}
 	for _, w := range wanted {
-		if err := k.Logs.TrimLog(w.GPU); err != nil {
+		if err := logs.TrimLog(w.GPU); err != nil {
 			return fmt.Errorf("the log of the control daemon of %s grows without end: %w", w.GPU, err)
 		}
 	}

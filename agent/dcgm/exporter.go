@@ -5,6 +5,8 @@
 package dcgm
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,9 +28,12 @@ import (
 // had a warp, averaged over all SMs. The exporter's default counters leave it out.
 const smActive = "DCGM_FI_PROF_SM_ACTIVE"
 
-// largestExposition is far above what an exporter of 16 GPUs with 7 instances
-// each prints.
-const largestExposition = 8 << 20
+// The most that is read, and that is parsed of it. 16 GPUs with 7 instances each and 30 counters,
+// with lines of 450 bytes as those of pods, are 1.7 MiB, and 60 KiB of it are about smActive.
+const (
+	largestExposition = 2 << 20
+	largestParsed     = 256 << 10
+)
 
 // Exporter reads the site's dcgm-exporter. Its values are as old as its
 // collection interval (30 s unless set), so bounds that rest on them are as
@@ -81,11 +86,24 @@ func (d *Exporter) Activities(ctx context.Context) (usage.Activities, error) {
 	return a, nil
 }
 
-// parse reads DCGM_FI_PROF_SM_ACTIVE from an exposition. A value that is no
+// parse reads DCGM_FI_PROF_SM_ACTIVE from an exposition, and parses no other lines. A value that is no
 // share, or of no GPU, is left out.
 func parse(r io.Reader) (usage.Activities, error) {
+	var about bytes.Buffer
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		if line := bytes.TrimPrefix(lines.Bytes(), []byte("# TYPE ")); bytes.HasPrefix(line, []byte(smActive)) {
+			about.Write(append(lines.Bytes(), '\n'))
+		}
+		if about.Len() > largestParsed {
+			return nil, fmt.Errorf("it prints more than %d bytes of %s", largestParsed, smActive)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the exposition: %w", err)
+	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(r)
+	families, err := parser.TextToMetricFamilies(&about)
 	if err != nil {
 		return nil, fmt.Errorf("read the exposition: %w", err)
 	}

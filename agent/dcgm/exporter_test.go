@@ -44,6 +44,15 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestParsesItsOwnLines: what else is printed costs no parsing, and its mistakes do not count.
+func TestParsesItsOwnLines(t *testing.T) {
+	text := "x{ 1 2 3\n# TYPE " + smActive + " gauge\n" + smActive + `{UUID="GPU-45984919-9e67-f2ec-9b84-a96fefa525ff"} 0.5` + "\n} y"
+	got, err := parse(strings.NewReader(text))
+	if err != nil || len(got) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 func TestParseLeavesOutWhatIsNoShare(t *testing.T) {
 	line := func(labels, value string) string { return smActive + "{" + labels + "} " + value + "\n" }
 	text := line(`UUID="GPU-45984919-9e67-f2ec-9b84-a96fefa525ff"`, "9223372036854775794") + // DCGM's "blank"
@@ -109,15 +118,21 @@ func TestHasADeadlineAndALimit(t *testing.T) {
 		t.Error("an exporter that hangs has answered")
 	}
 	<-ended
-	floods := exporter(t, func(w http.ResponseWriter, _ *http.Request) {
-		for line := []byte("# " + strings.Repeat("x", 1<<16) + "\n"); ; {
-			if _, err := w.Write(line); err != nil {
-				return
+	for line, want := range map[string]string{
+		"# " + strings.Repeat("x", 1<<10) + "\n": "more than 2097152 bytes",
+		smActive + "{gpu=\"0\"} 1\n":             "more than 262144 bytes of " + smActive,
+		strings.Repeat("x", 1<<16):               "too long",
+	} {
+		floods := exporter(t, func(w http.ResponseWriter, _ *http.Request) {
+			for {
+				if _, err := w.Write([]byte(line)); err != nil {
+					return
+				}
 			}
+		})
+		if _, err := floods.Activities(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("an exporter that never ends: %v, want %s", err, want)
 		}
-	})
-	if _, err := floods.Activities(t.Context()); err == nil || !strings.Contains(err.Error(), "more than") {
-		t.Errorf("an exporter that never ends: %v", err)
 	}
 	elsewhere := exporter(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)

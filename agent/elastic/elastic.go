@@ -13,6 +13,8 @@ package elastic
 import (
 	"slices"
 	"time"
+
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 // Side is what a GPU serves.
@@ -45,7 +47,8 @@ type State struct {
 	// Target is how many of them the whole side shall have, Open how many take whole
 	// jobs: HTCondor may have so many of them in use, and picks the first free ones.
 	Target, Open int
-	// Least is the fewest GPUs that a new whole job must ask for.
+	// Least is the fewest GPUs that a new whole job must ask for: smaller ones are kept from what the
+	// longest waiting one gets.
 	Least int
 	// Settled: everything is as Target says, Since when. Lowered is when Open last fell.
 	Settled        bool
@@ -53,8 +56,11 @@ type State struct {
 	// Used is how many GPUs whole jobs have, Busy when that last changed.
 	Used int
 	Busy time.Time
-	// Unclaimed counts the offers in a row that no whole job took.
-	Unclaimed int
+	// Began is when GPUs last began to change sides. Pause is until when none makes way for whole jobs
+	// while shared ones wait.
+	Began, Pause time.Time
+	// Vain has the numbers of GPUs that were made free, or could not be, and of which no whole job came.
+	Vain backoff.Vain[int]
 	// Why is a sentence about Target.
 	Why string
 }
@@ -71,11 +77,16 @@ type GPU struct {
 // Demand is what waits. Without knowledge each side is taken to wait always.
 type Demand struct {
 	Known bool
-	// Whole is how many GPUs the whole job wants that has waited longest; 0 if none
-	// has waited for Rules.Patience. Shared says that a shared job has.
-	Whole  int
+	// Whole are the whole jobs that have waited for Rules.Patience, that which has waited longest
+	// first, one for each number of GPUs. Shared says that a shared job has.
+	Whole  []Request
 	Shared bool
-	// At is when the whole job was counted.
+}
+
+// Request is a whole job that waits.
+type Request struct {
+	GPUs int
+	// At is when it was counted.
 	At time.Time
 }
 
@@ -129,12 +140,19 @@ func Decide(r Rules, s State, now Now) State {
 	s.Sides, s.Moved = slices.Clone(s.Sides), slices.Clone(s.Moved)
 	r = r.within(now.GPUs)
 	s.count(now)
-	if t, why := s.target(r, now); t != s.Target {
+	d := s.wanted(r, now)
+	if t, why := s.target(r, now, d); t != s.Target {
+		if s.Settled || s.Target <= r.Min { // a Target that rises again on the way makes it no longer
+			s.Began = now.At
+		}
 		s.Target, s.Why, s.Settled = t, why, false
 	}
 	s.move(now)
 	s.open(now)
-	s.Least = s.least(now.Demand)
+	s.Least = 1
+	if now.Demand.Known && d.whole <= s.Target {
+		s.Least = max(1, d.whole)
+	}
 	if settled := !s.Moving(); settled != s.Settled {
 		s.Settled, s.Since = settled, now.At
 	}
@@ -153,7 +171,7 @@ func (r Rules) within(gpus []GPU) Rules {
 	return r
 }
 
-// count notes whole jobs that came. One that came shows that the offer is wanted.
+// count notes whole jobs that came. One that came shows that its number of GPUs is wanted.
 func (s *State) count(now Now) {
 	used := 0
 	for _, g := range now.GPUs {
@@ -162,7 +180,7 @@ func (s *State) count(now Now) {
 		}
 	}
 	if used > s.Used {
-		s.Unclaimed = 0
+		s.Vain = s.Vain.Took(used - s.Used)
 	}
 	if used != s.Used {
 		s.Used, s.Busy = used, now.At
@@ -203,13 +221,4 @@ func (s *State) open(now Now) {
 	case open < s.Open:
 		s.Open, s.Lowered = open, now.At
 	}
-}
-
-// least keeps smaller whole jobs from what the longest waiting one needs, unless it
-// did not come when it could.
-func (s *State) least(d Demand) int {
-	if !d.Known || s.Unclaimed > 0 {
-		return 1
-	}
-	return max(1, d.Whole)
 }

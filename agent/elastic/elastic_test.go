@@ -78,22 +78,27 @@ func (p *pool) gpus() []GPU {
 
 // demand is what the access points would tell.
 func (p *pool) demand() Demand {
-	d := Demand{Known: p.known, At: at(p.now)}
-	oldest := p.now + 1
-	for _, j := range p.jobs {
-		if j.ids != nil || time.Duration(p.now-j.came)*time.Second < p.rules.Patience {
-			continue
-		}
-		if j.whole == 0 {
-			d.Shared = true
-		} else if j.came < oldest {
-			oldest, d.Whole = j.came, j.whole
-		}
+	if !p.known {
+		return Demand{}
 	}
-	if !d.Known {
-		d.Whole, d.Shared = 0, false
+	d := Demand{Known: true}
+	jobs := slices.Clone(p.jobs)
+	slices.SortStableFunc(jobs, func(a, b *job) int { return a.came - b.came })
+	for _, j := range jobs {
+		switch {
+		case j.ids != nil || time.Duration(p.now-j.came)*time.Second < p.rules.Patience:
+		case j.whole == 0:
+			d.Shared = true
+		case !slices.Contains(d.Whole, Request{j.whole, at(p.now)}):
+			d.Whole = append(d.Whole, Request{j.whole, at(p.now)})
+		}
 	}
 	return d
+}
+
+// wholeJob is that one whole job waits, which was counted at a time.
+func wholeJob(gpus int, counted time.Time) Demand {
+	return Demand{Known: true, Whole: []Request{{gpus, counted}}}
 }
 
 // tick is one second: the agent decides, the startd hears of it, matches, and hooks ask.
@@ -256,7 +261,7 @@ func TestNeverBothAndAllRun(t *testing.T) {
 			p.tick(order)
 			p.check(t)
 		}
-		for range len(p.jobs) * int(r.Stay/time.Second+r.Offer/time.Second+4*longestJob) * (1 << mostDoublings) {
+		for range len(p.jobs) * int(r.Stay/time.Second+r.Offer/time.Second+4*longestJob) * 16 {
 			if len(p.jobs) == 0 {
 				break
 			}
@@ -359,16 +364,16 @@ func TestBrokenGPU(t *testing.T) {
 			s = Decide(r, s, Now{At: at(from + i), Heard: at(from + i), GPUs: gpus, Demand: d})
 		}
 	}
-	step(0, 10, Demand{Known: true, Whole: 3})
+	step(0, 10, wholeJob(3, at(0)))
 	if s.Open != 3 {
 		t.Fatalf("open %d of 3", s.Open)
 	}
 	gpus[1].Broken = true
-	step(10, 1, Demand{Known: true, Whole: 3})
+	step(10, 1, wholeJob(3, at(0)))
 	if s.Open != 1 || s.Target != 1 {
 		t.Errorf("open %d, target %d, although the second takes no jobs", s.Open, s.Target)
 	}
-	step(11, 10, Demand{Known: true, Whole: 3})
+	step(11, 10, wholeJob(3, at(0)))
 	if want := []Side{Whole, Shared, Shared}; !slices.Equal(s.Sides, want) {
 		t.Errorf("sides %v, want %v", s.Sides, want)
 	}
@@ -385,8 +390,8 @@ func (p *pool) waiting(whole bool) int {
 }
 
 func (p *pool) describe() string {
-	return fmt.Sprintf("%+v, target %d (%s), open %d, sides %v, settled %v for %s, unclaimed %d", p.rules, p.state.Target, p.state.Why, p.state.Open,
-		p.state.Sides, p.state.Settled, at(p.now).Sub(p.state.Since), p.state.Unclaimed)
+	return fmt.Sprintf("%+v, target %d (%s), open %d, sides %v, settled %v for %s, in vain %v", p.rules, p.state.Target, p.state.Why, p.state.Open,
+		p.state.Sides, p.state.Settled, at(p.now).Sub(p.state.Since), p.state.Vain)
 }
 
 // A job that was counted before the last whole job started may be that one: no GPU is
@@ -403,34 +408,43 @@ func TestOldCount(t *testing.T) {
 			s = Decide(r, s, Now{At: at(from + i), Heard: at(from + i), GPUs: gpus, Demand: d})
 		}
 	}
-	old := Demand{Known: true, Whole: 2, At: at(0)}
+	old := wholeJob(2, at(0))
 	step(0, 10, old)
 	gpus[0].Whole, gpus[1].Whole = true, true
 	step(10, 20, old)
 	if s.Target != 2 {
 		t.Errorf("target %d after the job for two GPUs has started", s.Target)
 	}
-	step(30, 1, Demand{Known: true, Whole: 2, At: at(29)})
+	step(30, 1, wholeJob(2, at(29)))
 	if s.Target != 4 {
 		t.Errorf("target %d although another one is counted", s.Target)
 	}
 }
 
-// A job that did not come when it could keeps nobody out.
+// Of whole jobs only that one keeps smaller ones out which has waited longest, and for which GPUs make way.
 func TestLeast(t *testing.T) {
-	for _, c := range []struct {
-		demand    Demand
-		unclaimed int
-		want      int
+	now := at(1000)
+	for name, c := range map[string]struct {
+		demand Demand
+		target int
+		want   int
 	}{
-		{Demand{Known: true, Whole: 3}, 0, 3},
-		{Demand{Known: true, Whole: 3}, 1, 1},
-		{Demand{Known: true}, 0, 1},
-		{Demand{Whole: 3}, 0, 1},
+		"it gets three":            {wholeJob(3, now), 3, 3},
+		"it did not come":          {wholeJob(2, now), 2, 1},
+		"it gets none yet":         {Demand{Known: true, Whole: []Request{{3, now}}, Shared: true}, 1, 1},
+		"none waits":               {Demand{Known: true}, 3, 1},
+		"what waits is not known":  {Demand{}, 4, 1},
+		"two wait, one in vain":    {Demand{Known: true, Whole: []Request{{2, now}, {3, now}}}, 3, 3},
+		"the smaller waits longer": {Demand{Known: true, Whole: []Request{{1, now}, {3, now}}}, 3, 1},
 	} {
-		s := State{Unclaimed: c.unclaimed}
-		if got := s.least(c.demand); got != c.want {
-			t.Errorf("%+v, %d offers unclaimed: %d, want %d", c.demand, c.unclaimed, got, c.want)
+		s := New(4, func(i int) bool { return i < c.target }, at(0))
+		s.Target, s.Open, s.Settled = c.target, c.target, true
+		s.Vain = s.Vain.Note(2, now, time.Hour)
+		r := Rules{Max: 4, Stay: time.Hour, Offer: time.Hour}
+		gpus := slices.Repeat([]GPU{{Ready: true}}, 4)
+		s = Decide(r, s, Now{At: now, Heard: now, GPUs: gpus, Demand: c.demand})
+		if s.Least != c.want {
+			t.Errorf("%s: %d, want %d", name, s.Least, c.want)
 		}
 	}
 }

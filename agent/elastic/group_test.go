@@ -123,7 +123,7 @@ func TestGroup(t *testing.T) {
 		if !admit(g, table, &p, shared, uuid(0), false) || admit(g, table, &p, whole, uuid(0), true) {
 			t.Fatal("at first it serves shared jobs")
 		}
-		rounds(t, g, &p, Demand{Known: true, Whole: 1}, 10)
+		rounds(t, g, &p, wholeJob(1, time.Time{}), 10)
 		if g.Open().Open != 0 || !strings.Contains(g.Side(uuid(0)), "goes to whole jobs when its last shared job has ended") {
 			t.Errorf("beside a shared job: %+v, %q", g.Open(), g.Side(uuid(0)))
 		}
@@ -137,12 +137,12 @@ func TestGroup(t *testing.T) {
 			"unreadable": {{Type: "Dynamic", Unreadable: "AssignedGPUs"}},
 		} {
 			world.slots = slots
-			if rounds(t, g, &p, Demand{Known: true, Whole: 1}, 5); g.Open().Open != 0 {
+			if rounds(t, g, &p, wholeJob(1, time.Time{}), 5); g.Open().Open != 0 {
 				t.Errorf("%s: it was opened although HTCondor may have a slot there", name)
 			}
 		}
 		world.slots = []condor.Slot{{Type: "Partitionable", AssignedGPUs: []string{string(uuid(0))}}}
-		rounds(t, g, &p, Demand{Known: true, Whole: 1}, 10)
+		rounds(t, g, &p, wholeJob(1, time.Time{}), 10)
 		if o := g.Open(); o.Open != 1 || len(o.GPUs) != 1 || o.Reason != "" {
 			t.Fatalf("drained: %+v", o)
 		}
@@ -169,7 +169,7 @@ func TestGroup(t *testing.T) {
 func TestUnknownJobs(t *testing.T) {
 	g, _, table, _ := newGroup(1)
 	table.Await([]starter.Starter{starterOf(1)})
-	if g.Round(t.Context(), site, Demand{Known: true, Whole: 1}, never) {
+	if g.Round(t.Context(), site, wholeJob(1, time.Time{}), never) {
 		t.Error("it turned")
 	}
 	if o := g.Open(); o.Open != 0 || o.GPUs != nil || !strings.Contains(o.Reason, "runs since before") {
@@ -206,7 +206,10 @@ func TestNoGPUServesBoth(t *testing.T) {
 	var loop, asking sync.WaitGroup
 	loop.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
-			d := Demand{Known: true, Whole: i / 50 % 2, Shared: i/50%2 == 0}
+			d := wholeJob(1, time.Time{})
+			if i/50%2 == 0 {
+				d = Demand{Known: true, Shared: true}
+			}
 			if g.Round(ctx, config.Elastic{}, d, never) {
 				turned := g.Follow(planOf(2), plan.Plan{}, time.Now())
 				mu.Lock()

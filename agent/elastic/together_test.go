@@ -16,7 +16,7 @@ func TestTogether(t *testing.T) {
 	g, _, table, p := newGroup(2)
 	s := starterOf(1)
 	plans := 0
-	together.Methods(t, g, site, Demand{Known: true, Whole: 1}, never, uuid(0), p, time.Now(), together.Except{"Refuse", "Follow"},
+	together.Methods(t, g, site, wholeJob(1, time.Time{}), never, uuid(0), p, time.Now(), together.Except{"Refuse", "Follow"},
 		together.Call(func() {
 			table.Look(func(v *jobs.View) {
 				plans++

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -133,6 +134,8 @@ func TestClientsThatComeBack(t *testing.T) {
 // TestKillBeside: by policy a process beside MPS is killed, if it is the job's.
 func TestKillBeside(t *testing.T) {
 	n := newNode(t)
+	var log strings.Builder
+	n.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
 	st, other := n.starter(100, "slot1_1"), n.starter(101, "slot1_2")
 	n.admit(st)
 	n.admit(other)
@@ -153,11 +156,13 @@ func TestKillBeside(t *testing.T) {
 	if err := sleeps[0].Wait(); err == nil || sleeps[0].ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("the job's process: %v", err)
 	}
-	if err := sleeps[1].Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("another job's process: %v", err)
+	_ = sleeps[1].Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
+	if _ = sleeps[1].Wait(); sleeps[1].ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("another job's process: %v", sleeps[1].ProcessState)
 	}
-	_ = sleeps[1].Process.Kill()
-	_ = sleeps[1].Wait()
+	if log.Len() > 0 {
+		t.Errorf("what was killed, or is not the job's, is no error: %s", &log)
+	}
 	if holds := n.table.Holds(); len(holds) != 1 || holds[0].Code != api.CodeUnattached {
 		t.Errorf("holds = %+v", holds)
 	}
@@ -220,7 +225,12 @@ func TestKillOutside(t *testing.T) {
 		}
 		all, sleeps = append(all, id), append(sleeps, c)
 	}
+	var log strings.Builder
+	n.Log = slog.New(slog.NewTextHandler(&log, nil))
 	n.KillOutside(uuid(0), all)
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "was killed") {
+		t.Errorf("logged: %s", got)
+	}
 	_ = sleeps[0].Process.Signal(syscall.SIGTERM)
 	if _ = sleeps[0].Wait(); sleeps[0].ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("the user's process: %v", sleeps[0].ProcessState)

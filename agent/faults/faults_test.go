@@ -127,16 +127,16 @@ func TestStories(t *testing.T) {
 			x.Event(xidOf(gpuA, 74, at(0)))
 		}, ClosedForReset, []string{"Xid 74 (NVLink error)"}, func(*Tracker) {}, false},
 		{"an unknown Xid", func(x *Tracker) {
-			x.Event(xidOf(gpuA, 185, at(0)))
+			x.Event(xidOf(gpuA, 190, at(0)))
 			x.Round(at(1), sight(gpuA, nil))
 		}, "", nil, func(*Tracker) {}, true},
 		{"an unknown Xid that the driver finds fatal", func(x *Tracker) {
-			x.Event(xidOf(gpuA, 185, at(0)))
+			x.Event(xidOf(gpuA, 190, at(0)))
 			x.Event(xidOf(gpuA, 154, at(0)))
 			x.Round(at(1), sight(gpuA, asks(gpu.RecoveryNodeReboot)))
-		}, ClosedForReset, []string{"the driver asks for: node reboot, after Xid 185: drain the node"}, func(*Tracker) {}, false},
+		}, ClosedForReset, []string{"the driver asks for: node reboot, after Xid 190: drain the node"}, func(*Tracker) {}, false},
 		{"the driver's word long after an Xid", func(x *Tracker) {
-			x.Event(xidOf(gpuA, 185, at(-time.Hour)))
+			x.Event(xidOf(gpuA, 190, at(-time.Hour)))
 			x.Round(at(1), sight(gpuA, asks(gpu.RecoveryNodeReboot)))
 		}, ClosedForReset, []string{"the driver asks for: node reboot: drain"}, func(*Tracker) {}, false},
 		{"an application on a GPU without a server", func(x *Tracker) { x.Event(xidOf(gpuA, 31, at(0))) }, "", nil, func(*Tracker) {}, true},

@@ -173,7 +173,7 @@ func (g state) close(as Closure, c cause, at time.Time) state {
 		// The server has to recover from the last fault.
 		g.closed, g.cause, g.since = as, c, at
 		return g
-	case !as.strongerThan(g.closed) && as != g.closed:
+	case g.closed.strongerThan(as):
 		return g
 	case as == g.closed && !g.resetSeen:
 		return g

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,5 +126,43 @@ func TestWatchReports(t *testing.T) {
 	w.Watch(ctx)
 	if !w.Verdict(watched, time.Now()).Closed() || !slices.ContainsFunc(*events, func(s string) bool { return s != "" }) {
 		t.Errorf("events %q", *events)
+	}
+}
+
+type told chan string
+
+func (c told) Event(e history.Event) { c <- e.Text }
+
+// TestXidWithoutProcess: a line that names no process is no event.
+func TestXidWithoutProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kmsg")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hold, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hold.Close() }()
+	events := make(told)
+	w := NewWatcher(Options{Events: events, Log: slog.New(slog.DiscardHandler), Node: func() Node {
+		return Node{GPUs: []gpu.UUID{watched}, PCI: map[gpu.PCIBusID]gpu.UUID{"0000:1a:00.0": watched}}
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { w.ReadKernelLog(ctx, path); close(ended) }()
+	for _, text := range []string{"32, Channel ID 00000009", "31, pid=77, name=python, Ch 8"} {
+		if _, err := hold.WriteString("4,1,1,-;NVRM: Xid (PCI:0000:1a:00): " + text + "\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := <-events; !strings.Contains(text, "process 77 (python)") {
+		t.Error(text)
+	}
+	cancel()
+	select {
+	case <-ended:
+	case text := <-events:
+		t.Error(text)
 	}
 }

@@ -223,6 +223,7 @@ func TestAlone(t *testing.T) {
 			g := &n.Sampling.Plan.GPUs[2]
 			g.Place, g.Device = "1g.5gb", ""
 		}, "there is no MIG device 1g.5gb now", true},
+		"its place":  {func(n *GPUs, _ *fake) { n.Sampling.Plan.GPUs[2].Place = "1g.5gb" }, "", true},
 		"it is gone": {func(n *GPUs, _ *fake) { n.Present = nil }, "nvidia-smi -L", true},
 		"its GPU":    {func(_ *GPUs, f *fake) { f.verdicts[parent] = broken }, "Xid 79", true},
 		"an MPS server's": {func(_ *GPUs, f *fake) {

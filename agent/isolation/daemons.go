@@ -56,7 +56,8 @@ func (n *Nodes) closeOutside(read func() (devices.Capabilities, error)) {
 	}
 	if err == nil {
 		own, _ := n.processes.UnifiedCgroup(os.Getpid())
-		daemons := n.htcondor.DaemonCgroups()
+		var daemons []string
+		daemons, err = n.htcondor.DaemonCgroups()
 		for _, p := range daemons {
 			no := mayClose(p, own)
 			if no == nil {
@@ -131,13 +132,14 @@ func (n *Nodes) OpenOutside() error {
 	if n.kernel == nil || n.opened && !n.onDaemons() {
 		return nil
 	}
-	var errs []error
-	for _, p := range append(n.htcondor.DaemonCgroups(), starter.UserCgroups...) {
+	daemons, err := n.htcondor.DaemonCgroups()
+	errs := []error{err}
+	for _, p := range append(daemons, starter.UserCgroups...) {
 		if dir, err := starter.CgroupAt(filepath.Join(n.root, p)); err == nil && p != "/" {
 			errs = append(errs, n.openDaemonCgroup(dir))
 		}
 	}
-	err := errors.Join(errs...)
+	err = errors.Join(errs...)
 	if n.opened = err == nil; err != nil {
 		n.log.Warn("a rule for device nodes on a cgroup outside of jobs stays", "err", err)
 	}
@@ -179,10 +181,12 @@ func (n *Nodes) Starts(now Conditions, c starter.Caller) error {
 	own, _ := n.processes.UnifiedCgroup(os.Getpid())
 	beside := func(p string) bool { return mayClose(p, own) == nil && belowCgroup(c.Cgroup, p) }
 	here, _ := starter.CgroupAt(filepath.Join(n.root, c.Cgroup))
-	if here.Exists() && slices.ContainsFunc(n.htcondor.DaemonCgroups(), beside) {
+	daemons, err := n.htcondor.DaemonCgroups()
+	if here.Exists() && slices.ContainsFunc(daemons, beside) {
 		n.runsIn(c.Cgroup)
+		return nil
 	}
-	return nil
+	return err
 }
 
 // runsIn notes a cgroup in which a job runs. A rule on a cgroup of the daemons at or above

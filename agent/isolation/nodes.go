@@ -50,8 +50,8 @@ type Processes interface {
 
 // HTCondor is what its daemons run in; starter.Node is the real one.
 type HTCondor interface {
-	// DaemonCgroups are the cgroups of this node's startds, below the mount.
-	DaemonCgroups() []string
+	// DaemonCgroups are the cgroups of this node's startds, below the mount. With an error there may be more.
+	DaemonCgroups() ([]string, error)
 	// ReadOnly says whether a process sees a directory on a mount that cannot be written.
 	ReadOnly(pid int, dir string) bool
 }

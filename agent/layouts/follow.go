@@ -107,6 +107,13 @@ func (l *Layouts) decide(
 	w := waitsHere(&n.Plan, how, a.demand)
 	status.Demand, status.Other, status.Unserved = w.by, w.other, w.unserved
 	l.logUnserved(how, w.unserved)
+	var rest, late []string
+	if how == mig.Auto {
+		w.by = slices.Clone(w.by) // the status has what waits, whether it counts or not
+		if rest, late = l.offers.look(n, states, &w, sight.At); len(late) > 0 {
+			l.log.Info("no job came to an idle MIG device: its profile does not count for a while", "profiles", late)
+		}
+	}
 	sight.Demand = w.here()
 	d, past, err := mig.Decide(&l.catalogue, n.Config.Repartition.Rules(how), past, sight)
 	if err != nil {
@@ -115,6 +122,10 @@ func (l *Layouts) decide(
 	l.logDecision(how, d)
 	l.saved.remember(how, past)
 	status.Act, status.Why = string(d.Act), d.Why
+	if len(rest) > 0 {
+		status.Why += "; jobs for " + strings.Join(rest, ", ") +
+			" do not count for a while: they did not come to an idle device"
+	}
 	if d.Plan != nil && d.Act != mig.Nothing {
 		for _, s := range d.Plan.Steps {
 			status.Steps = append(status.Steps, fmt.Sprintf("%s: %s", s.GPU, s))

@@ -14,7 +14,7 @@ import (
 )
 
 // atOnce are rules that do not wait.
-const atOnce = "\n[repartition]\ndwell = \"0s\"\nreserve_after = \"0s\"\nchanges_per_hour = 60\n"
+const atOnce = "\n[repartition]\ndwell = \"0s\"\nreserve_after = \"0s\"\n"
 
 // following is a node whose layout follows the work by a setting.
 func followingNode(t *testing.T, setting, more string) *node {

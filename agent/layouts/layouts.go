@@ -84,6 +84,8 @@ type Node struct {
 	Inventory gpu.Inventory
 	// Before is the plan of the agent before this one; the zero Plan if there was none.
 	Before plan.Plan
+	// Closed are the slots of devices that take no jobs.
+	Closed map[gpu.UUID]bool
 	// Still: no layout may change now, because which devices jobs have is not known.
 	Still bool
 }
@@ -135,6 +137,8 @@ type Layouts struct {
 	repartition []api.StatusRepartition
 	below       map[gpu.UUID]plan.GPU
 	saved       saved
+	// offers are the devices that wait for work with repartition = "auto".
+	offers offers
 	// kept are devices that take no new jobs for the sake of waiting work, and why.
 	kept map[gpu.UUID]string
 	// unserved is what was logged last of jobs for which no slot has the CPUs or memory.

@@ -107,15 +107,12 @@ func demandOf(s api.StatusDemand, count int) mig.Demand {
 // jobs that no smaller profile serves than the largest that is waited for and that is not
 // larger than its own.
 func (l *Layouts) leaveLarge(p *plan.Plan, w waits) {
-	waited := func(profile string) bool {
-		return slices.ContainsFunc(w.by, func(s api.StatusDemand) bool { return s.Profile == profile && s.Jobs > 0 })
-	}
 	for _, g := range p.GPUs {
 		auto := func(m plan.MIGGPU) bool { return m.UUID == g.Parent && m.Repartition == mig.Auto }
 		if g.Place == "" || !slices.ContainsFunc(p.MIG, auto) {
 			continue
 		}
-		if below, ok := plan.Below(w.profiles, g.Profile, waited); ok {
+		if below, ok := plan.Below(w.profiles, g.Profile, w.waited); ok {
 			l.below[g.UUID] = below
 		}
 	}

@@ -30,6 +30,7 @@ type Metrics struct {
 	rules      *prometheus.CounterVec
 	repaired   *prometheus.CounterVec
 	panics     *prometheus.CounterVec
+	refused    prometheus.Counter
 	followed   *prometheus.CounterVec
 }
 
@@ -75,6 +76,11 @@ func build(b Build, read func() (*status.Snapshot, *Usage)) *Metrics {
 			"Reservations of VRAM that were left when a cgroup was removed first, and given back.", "gpu"),
 		panics: events("conversation_panics_total",
 			"Conversations on the agent's socket that ended with a defect of gpuslotd, by request.", "request"),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "gpuslot_requests_refused_total",
+			Help: "Requests on the agent's socket that were refused " +
+				"because too many were under way, of an account or of all.",
+		}),
 		followed: events("repartition_changes_total",
 			"Times that a GPU got another MIG layout because of the work that waits.", "gpu"),
 	}
@@ -86,7 +92,7 @@ func build(b Build, read func() (*status.Snapshot, *Usage)) *Metrics {
 	info.Set(1)
 	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info,
 		m.admissions, m.duration, m.mismatches, m.breaches, m.servers, m.faults, m.foreign, m.rules, m.limited, m.repaired,
-		m.followed, m.panics)
+		m.followed, m.panics, m.refused)
 	return m
 }
 
@@ -143,6 +149,9 @@ func (m *Metrics) CgroupLimited(u gpu.UUID, late bool) {
 
 // ConversationPanicked counts a conversation that a defect broke off.
 func (m *Metrics) ConversationPanicked(request string) { m.panics.WithLabelValues(request).Inc() }
+
+// RequestRefused counts a request for which the agent had no room beside others.
+func (m *Metrics) RequestRefused() { m.refused.Inc() }
 
 // ReservationRepaired counts a reservation that its cgroup had left behind.
 func (m *Metrics) ReservationRepaired(u gpu.UUID) { m.repaired.WithLabelValues(string(u)).Inc() }

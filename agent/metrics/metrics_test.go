@@ -109,6 +109,7 @@ func newTest(s moment) *Metrics {
 	m.CgroupLimited(shared, true)
 	m.ReservationRepaired(shared)
 	m.ConversationPanicked("prepare")
+	m.RequestRefused()
 	m.LayoutFollowed(shared)
 	return m
 }

@@ -56,9 +56,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		if srv.Shutdown(ctx) != nil {
-			_ = srv.Close()
-		}
+		_, _ = srv.Shutdown(ctx), srv.Close()
 	})
 	defer stop()
 	err = web.Serve(l, srv, &web.FlagConfig{WebConfigFile: &w.Config}, log)

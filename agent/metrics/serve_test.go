@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -144,32 +145,43 @@ func TestScrapesInAFlood(t *testing.T) {
 		_, err = io.Copy(io.Discard, resp.Body)
 		return resp.StatusCode, errors.Join(err, resp.Body.Close())
 	}
-	var flood sync.WaitGroup
-	flows := make(chan struct{}, 64)
-	for i := range cap(flows) {
-		flood.Go(func() {
-			client := &http.Client{Transport: &http.Transport{}}
-			defer client.CloseIdleConnections()
-			for n := 0; ctx.Err() == nil; n++ {
-				_, _ = get(client, []string{"/metrics", "/"}[i%2]) // at the end it is broken off
-				if n == 0 {
-					flows <- struct{}{}
-				}
-			}
-		})
+	flooded(ctx, t, cancel, 64, get, func(i, _ int) string { return []string{"/metrics", "/"}[i%2] }, "/metrics")
+}
+
+// TestPasswordsInAFlood: a job that tries passwords without end delays scrapes, and none is refused.
+// The exporter toolkit compares one password at a time and remembers those it compared.
+func TestPasswordsInAFlood(t *testing.T) {
+	web := filepath.Join(t.TempDir(), "web.yml")
+	// bcrypt of "secret", with a low cost.
+	text := "basic_auth_users:\n  prometheus: $2a$04$vvp1Le43yslkKOT1sXrwbudXikqbD5dmXSs3fn/7E1FMwaV71F0ZW\n"
+	if err := os.WriteFile(web, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	for range cap(flows) {
-		<-flows
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	client := &http.Client{Transport: &http.Transport{}}
-	for range 20 {
-		if code, err := get(client, "/metrics"); err != nil || code != http.StatusOK {
-			t.Errorf("a scrape: %d, %v", code, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- newTest(full()).Serve(ctx, l, Web{Config: web, Ready: func() bool { return true }}, slog.New(slog.DiscardHandler))
+	}()
+	get := func(client *http.Client, password string) (int, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+l.Addr().String()+"/metrics", nil)
+		if err != nil {
+			return 0, err
 		}
+		req.SetBasicAuth("prometheus", password)
+		resp, err := client.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
 	}
-	client.CloseIdleConnections()
-	cancel()
-	flood.Wait()
+	flooded(ctx, t, cancel, 32, get, func(i, n int) string { return fmt.Sprint(i, n) }, "secret")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestCompressed: a client that accepts gzip gets the same series in less.
@@ -279,4 +291,38 @@ func TestServeRefusesABrokenWebConfiguration(t *testing.T) {
 	if err := newTest(full()).Serve(t.Context(), l, Web{Config: web, Ready: func() bool { return true }}, slog.New(slog.NewTextHandler(io.Discard, nil))); err == nil {
 		t.Error("served without the protection that was asked for")
 	}
+}
+
+// flooded checks that scrapes are answered while this many clients ask without end. What says what the client i
+// asks for at its request n, and scrape what a scrape asks for.
+func flooded(ctx context.Context, t *testing.T, cancel func(), clients int,
+	get func(*http.Client, string) (int, error), what func(i, n int) string, scrape string,
+) {
+	t.Helper()
+	var flood sync.WaitGroup
+	flows := make(chan struct{}, clients)
+	for i := range clients {
+		flood.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for n := 0; ctx.Err() == nil; n++ {
+				_, _ = get(client, what(i, n)) // at the end it is broken off
+				if n == 0 {
+					flows <- struct{}{}
+				}
+			}
+		})
+	}
+	for range clients {
+		<-flows
+	}
+	client := &http.Client{Transport: &http.Transport{}}
+	for range 20 {
+		if code, err := get(client, scrape); err != nil || code != http.StatusOK {
+			t.Errorf("a scrape: %d, %v", code, err)
+		}
+	}
+	client.CloseIdleConnections()
+	cancel()
+	flood.Wait()
 }

@@ -202,7 +202,11 @@ func (m *Modes) heldElsewhere(ctx context.Context) func(gpu.UUID) string {
 	}
 	unknown := ""
 	if err != nil {
-		for _, s := range (&starter.Arrivals{}).New(m.o.Node, time.Now()) {
+		starters, errStarters := (&starter.Arrivals{}).New(m.o.Node, time.Now())
+		if errStarters != nil {
+			unknown = fmt.Sprintf("it is known which jobs run: %v", errStarters)
+		}
+		for _, s := range starters {
 			if len(m.o.Jobs.HeldBy(s)) == 0 {
 				unknown = fmt.Sprintf("it is known which GPUs the job in %s has: %v", s.Slot, err)
 				break

@@ -153,8 +153,11 @@ func TestHeldElsewhere(t *testing.T) {
 		err   error
 		want  string
 	}{
-		"a job":              {[]condor.Slot{job}, nil, "until the job in slot1_1@x ends"},
-		"no answer":          {nil, errors.New("no answer"), "until it is known which GPUs the job in slot1_1 has: no answer"},
+		"a job":     {[]condor.Slot{job}, nil, "until the job in slot1_1@x ends"},
+		"no answer": {nil, errors.New("no answer"), "until it is known which GPUs the job in slot1_1 has: no answer"},
+		"one does not answer": {
+			[]condor.Slot{{Name: "slot1_2@x", Type: "Dynamic", JobID: "8.0", AssignedGPUs: []string{"GPU-elsewhere"}}}, errors.New("no answer"),
+			"until it is known which GPUs the job in slot1_1 has: no answer"},
 		"an unreadable slot": {[]condor.Slot{odd}, nil, "attributes that cannot be read: AssignedGPUs"},
 	} {
 		n := &node{mode: gpu.ComputeModeDefault, slots: c.slots, err: c.err}

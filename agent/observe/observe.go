@@ -87,7 +87,8 @@ func (j Jobs) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		observed, every := j.Observed()
 		if observed {
-			j.Discover(seen.New(j.Node, time.Now()))
+			found, _ := seen.New(j.Node, time.Now()) // the next look finds the others
+			j.Discover(found)
 		}
 		_ = backoff.Wait(ctx, every) // the loop looks at the context
 	}

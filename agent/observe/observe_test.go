@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/modes"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -26,6 +28,7 @@ func TestDuty(t *testing.T) {
 		inForce, next *plan.Plan
 		before        bool
 		file          func(p config.Paths) string
+		text          string // of the file
 		want          string
 	}{
 		"it goes on":           {inForce: watched, next: watched},
@@ -38,8 +41,15 @@ func TestDuty(t *testing.T) {
 		"HTCondor's is there":  {next: watched, file: config.Paths.CondorConfig, want: "execution-point.conf"},
 		"it is kept closed":    {next: watched, file: startd.ClosedFile, want: "condor-closed.conf"},
 		"modes are not readable": {
-			next: watched, file: func(p config.Paths) string { return filepath.Join(p.State, "undo.json") }, want: "undo.json",
+			next: watched, file: modes.File, want: "undo.json",
 		},
+		"a compute mode is to be restored": {
+			next: watched, file: modes.File, text: `{"schema":"gpuslot-undo/1","compute_modes":{"GPU-00000000-0000-4000-8000-000000000000":"default"}}`, want: "undo.json",
+		},
+		"a MIG mode is to be restored": {
+			next: watched, file: modes.File, text: `{"schema":"gpuslot-undo/1","mig_modes":{"GPU-00000000-0000-4000-8000-000000000000":false}}`, want: "undo.json",
+		},
+		"no mode is to be restored": {next: watched, file: modes.File, text: `{"schema":"gpuslot-undo/1"}`},
 	} {
 		p := config.Default().Paths
 		p.Run, p.State = t.TempDir(), t.TempDir()
@@ -47,7 +57,7 @@ func TestDuty(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.file != nil {
-			if err := os.WriteFile(c.file(p), []byte("{"), 0o600); err != nil {
+			if err := os.WriteFile(c.file(p), []byte(cmp.Or(c.text, "{")), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -198,7 +198,6 @@ func (p *Partitions) of(u gpu.UUID, daemon process.ID) set {
 // note takes what was made and keeps it for the next agent.
 func (p *Partitions) note(s set) error {
 	p.mu.Lock()
-	s.IDs = slices.Clone(s.IDs)
 	p.made[s.GPU] = s
 	p.mu.Unlock()
 	return p.Write()

@@ -16,6 +16,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
 )
 
 // A capture is what a real GPU reported, in a file of testdata/captures.
@@ -150,54 +151,98 @@ var published = map[string]struct {
 }
 
 // listedServer is the largest figure of an MPS server in public listings (27 MiB on a
-// V100), unlisted what a GPU with processes uses beyond those listed.
+// V100), unlisted what a GPU with processes uses beyond those listed, migIdle the most that an
+// empty MIG device uses.
 const (
 	listedServer gpu.MiB = 27
 	unlisted     gpu.MiB = 20
+	migIdle      gpu.MiB = 26
 )
 
-// TestPoolFitsTheCard: whatever the configuration, budgets and the MPS server fit into
-// what is free while nothing runs, on each card that was captured and each model.
-func TestPoolFitsTheCard(t *testing.T) {
-	type card struct {
-		inv  gpu.Inventory
-		free map[gpu.UUID]gpu.MiB
-		kept gpu.MiB // by a desktop
-	}
-	cards := map[string]card{}
+// card is a GPU, alone in its node, and how much of it and of its MIG devices is free while
+// nothing runs.
+type card struct {
+	inv  gpu.Inventory
+	free map[gpu.UUID]gpu.MiB
+	kept gpu.MiB // by a desktop
+}
+
+// cards are those that were captured, and every model, whether NVML tells its reserve or not: whole,
+// and with a MIG device of each published profile.
+func cards(t *testing.T) map[string]card {
+	t.Helper()
+	out := map[string]card{}
 	for name, c := range captures(t) {
 		one := card{}
 		one.inv, one.free = c.node()
 		if c.Desktop {
 			one.kept = c.Idle.Used
 		}
-		cards["capture "+name] = one
+		out["capture "+name] = one
+	}
+	alone := func(g gpu.GPU) gpu.Inventory {
+		return gpu.Inventory{Schema: gpu.InventorySchema, Host: gpu.Host{Name: "wn-gpu1", CPUs: 64, Memory: 1 << 20}, Driver: "590.48.01", CUDA: "13.1", GPUs: []gpu.GPU{g}}
 	}
 	for name, m := range published {
-		for _, told := range []bool{true, false} {
-			g := gpu.GPU{UUID: uuid(1), Name: name, PCI: "0000:1a:00.0", Memory: m.memory, Capability: gpu.ComputeCapability{Major: m.major, Minor: m.minor}}
-			if told {
-				g.Reserved = &m.reserved
+		g := gpu.GPU{UUID: uuid(1), Name: name, PCI: "0000:1a:00.0", Memory: m.memory, Capability: gpu.ComputeCapability{Major: m.major, Minor: m.minor}}
+		free := map[gpu.UUID]gpu.MiB{g.UUID: m.memory - m.reserved}
+		out[name+", not told"] = card{inv: alone(g), free: free}
+		g.Reserved = &m.reserved
+		out[name] = card{inv: alone(g), free: free}
+		chip, err := mig.ModelOf(g, 590)
+		if err != nil {
+			continue
+		}
+		for _, p := range chip.Profiles {
+			if p.Memory == 0 {
+				continue
 			}
-			inv := gpu.Inventory{Schema: gpu.InventorySchema, Host: gpu.Host{Name: "wn-gpu1", CPUs: 64, Memory: 1 << 20}, Driver: "590.48.01", CUDA: "13.1", GPUs: []gpu.GPU{g}}
-			cards[fmt.Sprintf("%s, told %v", name, told)] = card{inv: inv, free: map[gpu.UUID]gpu.MiB{g.UUID: m.memory - m.reserved}}
+			none := gpu.MiB(0)
+			d := gpu.MIGDevice{UUID: "MIG-00000001-0000-5000-8000-000000000000", Profile: p.Name, GPUInstance: 1, Memory: p.Memory, Reserved: &none}
+			g.MIGCapable, g.MIGEnabled, g.MIGDevices = true, true, []gpu.MIGDevice{d}
+			out[name+" "+p.Name] = card{inv: alone(g), free: map[gpu.UUID]gpu.MiB{d.UUID: p.Memory - migIdle}}
 		}
 	}
+	return out
+}
+
+// TestPoolFitsTheCard: whatever the configuration, budgets and the MPS server fit into what is
+// free while nothing runs, on each card. By the default margin what NVML does not list fits, too.
+func TestPoolFitsTheCard(t *testing.T) {
+	cards := cards(t)
 	names := slices.Sorted(maps.Keys(cards))
+	met := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		quantum := rapid.Int64Range(1, 2048).Draw(t, "quantum")
-		margin := rapid.Int64Range(64, 4096).Draw(t, "margin")
+		margin := rapid.OneOf(rapid.Just[int64](0), rapid.Int64Range(0, 4096), rapid.Int64Range(0, 1<<20)).Draw(t, "margin")
 		shares := rapid.SampledFrom([]string{`"auto"`, "1", "2", "5"}).Draw(t, "shares")
-		for range 8 {
+		mode := rapid.SampledFrom([]string{"choose", "mps", "time-slice"}).Draw(t, "mode")
+		for range 16 {
 			name := rapid.SampledFrom(names).Draw(t, "card")
 			c := cards[name]
-			text := fmt.Sprintf("[request_vram]\nquantum = %d\nminimum = %d\n[sharing]\nmode = \"choose\"\nshares = %s\nreserved_vram = %d\nmig_mps = true\n",
-				quantum, quantum, shares, margin+int64(c.kept))
+			text := fmt.Sprintf("[request_vram]\nquantum = %d\nminimum = %d\n[sharing]\nmode = %q\nshares = %s\nreserved_vram = %d\nmig_mps = true\n",
+				quantum, quantum, mode, shares, margin+int64(c.kept))
+			if c.inv.GPUs[0].MIGEnabled && mode == "mps" {
+				text = strings.Replace(text, `"mps"`, `"mig"`, 1)
+			}
 			cfg, err := config.Parse("gpuslot.toml", []byte(text))
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := plan.Build(cfg, c.inv)
+			inv := c.inv
+			if mode == "time-slice" {
+				inv.Driver = "615.71.09"
+			}
+			seen := gpu.MiB(0)
+			if rapid.Bool().Draw(t, "a server was seen") {
+				seen = gpu.MiB(rapid.Int64Range(1, 2000).Draw(t, "MPS server"))
+				servers := map[gpu.UUID]gpu.MiB{}
+				for u := range c.free {
+					servers[u] = seen
+				}
+				inv = plan.WithServers(inv, servers)
+			}
+			p, err := plan.Build(cfg, inv)
 			if err != nil {
 				continue // more than this card holds
 			}
@@ -205,15 +250,27 @@ func TestPoolFitsTheCard(t *testing.T) {
 				if !g.Shared() {
 					continue
 				}
-				if sum := g.Pool + listedServer + unlisted; sum > c.free[g.UUID] {
+				sum := g.Pool
+				if g.MPS() {
+					sum += max(listedServer, min(seen, 1024, g.Memory-1))
+				}
+				if margin >= 64 { // the default
+					sum += unlisted
+				}
+				if sum > c.free[g.UUID] {
 					t.Fatalf("%s, %s: budgets of %d, the server and what is not listed are %d of %d MiB that are free", name, g.Profile, g.Pool, sum, c.free[g.UUID])
 				}
 				if g.Kept.Driver+g.Kept.Server+g.Kept.Margin+g.Pool > g.Memory {
 					t.Fatalf("%s: %+v and a pool of %d are more than %d MiB", name, g.Kept, g.Pool, g.Memory)
 				}
+				met[fmt.Sprintf("%s, MIG %v, a server of its own %v", map[bool]string{true: "MPS", false: "time slices"}[g.MPS()], g.UUID.IsMIG(), seen > 64)]++
+				met[fmt.Sprintf("margin 0 %v", margin == 0)]++
 			}
 		}
 	})
+	if len(met) != 8 {
+		t.Errorf("not all kinds were met: %v", met)
+	}
 }
 
 // TestPoolOfTheDefaults are figures that a reviewer can check by hand.

@@ -22,6 +22,8 @@ const (
 	unreadPart    gpu.MiB = 128
 	// unreadDeviceReserve is the same of a MIG device. Driver 590 reports none.
 	unreadDeviceReserve gpu.MiB = 64
+	// leastMargin is kept with any reserved_vram: the most that an empty MIG device uses.
+	leastMargin gpu.MiB = 26
 )
 
 // seenReserve is the most that driver and firmware were seen to keep of a model with
@@ -55,7 +57,7 @@ type Kept struct {
 	Assumed bool    `json:"driver_assumed,omitempty"`
 	// Server is the MPS server's; 0 without MPS.
 	Server gpu.MiB `json:"mps_server_mib"`
-	// Margin is reserved_vram: what NVML lists of no process, 26 MiB at most on an idle
+	// Margin is reserved_vram, at least 26: what NVML lists of no process, 26 MiB at most on an idle
 	// MIG device and 20 on a GPU with processes, and what the site wants to keep.
 	Margin gpu.MiB `json:"margin_mib"`
 }
@@ -77,7 +79,7 @@ func (k Kept) String() string {
 
 // keptOf is what a candidate keeps if it is shared.
 func keptOf(c candidate) Kept {
-	k := Kept{Margin: c.settings.ReservedVRAM}
+	k := Kept{Margin: max(leastMargin, c.settings.ReservedVRAM)}
 	if c.mode != config.ModeTimeSlice {
 		k.Server = max(serverVRAM, c.MPSServer)
 	}
@@ -104,8 +106,12 @@ func (p Plan) Servers() map[gpu.UUID]gpu.MiB {
 	return out
 }
 
+// mostServerVRAM bounds what is kept for a server: it runs as the account of jobs, which could have
+// it take more. 27 MiB are seen.
+const mostServerVRAM gpu.MiB = 1024
+
 // WithServers returns the inventory with the VRAM that MPS servers were seen to use, by
-// GPU and MIG device. Take the plan in force among them: a pool that grew again when
+// GPU and MIG device, 1 GiB at most. Take the plan in force among them: a pool that grew again when
 // the server ends would change HTCondor's slots with each server.
 func WithServers(inv gpu.Inventory, seen ...map[gpu.UUID]gpu.MiB) gpu.Inventory {
 	inv.GPUs = slices.Clone(inv.GPUs)
@@ -113,10 +119,10 @@ func WithServers(inv gpu.Inventory, seen ...map[gpu.UUID]gpu.MiB) gpu.Inventory 
 		g := &inv.GPUs[i]
 		g.MIGDevices = slices.Clone(g.MIGDevices)
 		for _, s := range seen {
-			g.MPSServer = max(g.MPSServer, min(s[g.UUID], g.Memory-1))
+			g.MPSServer = max(g.MPSServer, min(s[g.UUID], mostServerVRAM, g.Memory-1))
 			for j := range g.MIGDevices {
 				d := &g.MIGDevices[j]
-				d.MPSServer = max(d.MPSServer, min(s[d.UUID], d.Memory-1))
+				d.MPSServer = max(d.MPSServer, min(s[d.UUID], mostServerVRAM, d.Memory-1))
 			}
 		}
 	}
@@ -132,10 +138,10 @@ func poolOf(c candidate, quantum gpu.MiB) gpu.MiB {
 // can.
 func tooSmall(c candidate, minimum, quantum gpu.MiB) string {
 	k := keptOf(c)
-	k.Margin = 0
+	k.Margin = leastMargin
 	if max(0, c.Memory-k.sum()).Floor(quantum) >= minimum {
 		return ""
 	}
-	return fmt.Sprintf("its %s less %s for the driver and the MPS server do not hold one request_vram.minimum "+
+	return fmt.Sprintf("its %s less %s that gpuslot keeps do not hold one request_vram.minimum "+
 		"(%s)", c.Memory, k.sum(), minimum)
 }

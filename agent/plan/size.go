@@ -64,7 +64,7 @@ func size(c candidate, r config.RequestVRAM, w wishes, n *notes) GPU {
 	g.Shares = sharesOf(c, g.Pool, r.Minimum, w, n)
 	g.Threads = partitioned(c, g, w, n)
 	g.LargestRequest = largestOf(c, g.Pool, r.Quantum, w, n)
-	g.MaxClients = clientsOf(c, g.Shares, w, n)
+	g.MaxClients = clientsOf(c, g.Shares, w)
 	g.DefaultRequest = min((g.Pool / gpu.MiB(g.Shares)).Floor(r.Quantum), g.LargestRequest)
 	return g
 }
@@ -115,21 +115,12 @@ func sharesOf(c candidate, pool, minimum gpu.MiB, w wishes, n *notes) int {
 	return fit
 }
 
-// clientsOf is how many MPS clients one job may have; 0 without MPS.
-func clientsOf(c candidate, shares int, w wishes, n *notes) int {
-	wish, ceiling := c.settings.ClientsPerShare, c.ceiling(w)
+// clientsOf is how many MPS clients one job may have: its part of what the driver serves; 0 without MPS.
+func clientsOf(c candidate, shares int, w wishes) int {
 	if c.mode == config.ModeTimeSlice {
 		return 0
 	}
-	if wish == 0 {
-		return max(1, ceiling/shares)
-	}
-	if wish*shares > ceiling {
-		n.warn(c.UUID, "clients_per_share = %d: with %s that is more than the %d MPS clients that this driver serves, so "+
-			"jobs can shut out their neighbours: set it to %d or "+
-			"less", wish, counted(shares, "share", "shares"), ceiling, max(1, ceiling/shares))
-	}
-	return wish
+	return max(1, c.ceiling(w)/shares)
 }
 
 // largestOf is the largest budget of one job.

@@ -159,8 +159,9 @@ func (s Service) keepInventory(ctx context.Context, p config.Paths) error {
 	return store.WriteJSON(Inventory(p), inv)
 }
 
-// Holders returns the processes that have the driver's device files open, without the agent.
-func (s Service) Holders() []api.NodeHolder { return closures.Holders(s.Processes) }
+// Holders returns the processes that have the driver's devices open, without the agent. With an error
+// there may be more.
+func (s Service) Holders() ([]api.NodeHolder, error) { return closures.Holders(s.Processes) }
 
 // Version is that of NVIDIA's driver.
 func (s Service) Version() string { return s.Node().Plan.Driver }

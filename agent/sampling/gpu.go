@@ -3,6 +3,7 @@ package sampling
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -101,11 +102,27 @@ func (l *Loop) stranger(snap *usage.Snapshot, g *plan.GPU) string {
 // serverStep is the step in which an MPS server's VRAM counts: the plan changes with it.
 const serverStep gpu.MiB = 32
 
-// Servers is the VRAM of the MPS servers on each GPU and MIG device, the largest one's if there are
-// several.
+// serverSamples is how many samples in a row must show it: a server runs as the account of jobs,
+// which could have it take more for a moment.
+const serverSamples = 5
+
+// Servers is the VRAM of the MPS servers on each GPU and MIG device, the least of the last samples.
 func (l *Loop) Servers() map[gpu.UUID]gpu.MiB {
+	l.looks.mu.Lock()
+	defer l.looks.mu.Unlock()
 	out := map[gpu.UUID]gpu.MiB{}
-	for _, d := range l.Last().Devices {
+	for u, all := range l.looks.servers {
+		if len(all) == serverSamples {
+			out[u] = slices.Min(all)
+		}
+	}
+	return out
+}
+
+// serversIn is what one sample shows, of the largest server if there are several.
+func serversIn(snap *usage.Snapshot) map[gpu.UUID]gpu.MiB {
+	out := map[gpu.UUID]gpu.MiB{}
+	for _, d := range snap.Devices {
 		for _, p := range d.Processes.Value {
 			if p.Owner == usage.OwnerServer && p.Memory.Known {
 				u := cmp.Or(d.MIG, d.GPU)
@@ -144,14 +161,25 @@ func (l *Loop) Uses(u gpu.UUID) Uses {
 		if p.MPSClient && p.Owner == usage.OwnerSlot || p.Owner == usage.OwnerServer {
 			continue
 		}
-		s := api.StatusProcess{PID: p.PID, Slot: p.Slot.Slot, MPSClient: p.MPSClient}
-		if p.Memory.Known {
-			s.VRAMMiB = new(int64)
-			*s.VRAMMiB = int64(p.Memory.Value.MiB())
+		out.Strangers = append(out.Strangers, shown(p.DeviceProcess, p.Slot.Slot))
+	}
+	for _, p := range d.Listed { // graphics of a user, outside of jobs: nothing is decided by it
+		counted := slices.ContainsFunc(d.Processes.Value, func(o usage.Process) bool { return o.PID == p.PID })
+		if p.Graphics && !counted && l.Users.OfUser(p.PID) {
+			out.Strangers = append(out.Strangers, shown(p, ""))
 		}
-		out.Strangers = append(out.Strangers, s)
 	}
 	return out
+}
+
+// shown is a process in the words of the status.
+func shown(p gpu.DeviceProcess, slot string) api.StatusProcess {
+	s := api.StatusProcess{PID: p.PID, Slot: slot, MPSClient: p.MPSClient}
+	if p.Memory.Known {
+		s.VRAMMiB = new(int64)
+		*s.VRAMMiB = int64(p.Memory.Value.MiB())
+	}
+	return s
 }
 
 // Of fills in a job's part.

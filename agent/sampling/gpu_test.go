@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,16 +152,23 @@ func TestMIGDevices(t *testing.T) {
 
 // TestStrangers: an MPS client that is in no slot, as one that left its job's cgroup by other means
 // than processes have, is shown: its VRAM counts for no job. So is a job's process beside MPS.
+// A user's graphics outside of jobs are, too, and a display of the system is not: no decision counts them.
 func TestStrangers(t *testing.T) {
 	n := newNode(t, 1)
 	j := n.job(100, "slot1_1", uuid(0))
+	n.proc.Add(proctree.Process{PID: 400, Parent: 1, Comm: "game", UID: 1001, Cgroup: "/user.slice/user-1001.slice/session-4.scope"})
+	n.proc.Add(proctree.Process{PID: 401, Parent: 1, Comm: "Xorg", Cgroup: "/system.slice/display-manager.service"})
+	graphics := func(pid int) gpu.DeviceProcess {
+		return gpu.DeviceProcess{PID: pid, Graphics: true, Memory: gpu.Known(gpu.Bytes(300 << 20))}
+	}
 	n.process(300, 1)
 	n.process(102, 100)
 	n.starters[102] = j.Starter
-	n.readings[0] = reading(uuid(0), uses(101, 500), gpu.DeviceProcess{PID: 102, Memory: gpu.Known(gpu.Bytes(100 << 20))}, uses(300, 2000))
+	n.readings[0] = reading(uuid(0), uses(101, 500), gpu.DeviceProcess{PID: 102, Memory: gpu.Known(gpu.Bytes(100 << 20))}, uses(300, 2000),
+		graphics(400), graphics(401))
 	n.sample(t)
 	u := n.loop.Uses(uuid(0))
-	if len(u.Strangers) != 2 || u.Strangers[0].Slot != "slot1_1" || u.Strangers[0].MPSClient ||
+	if len(u.Strangers) != 3 || u.Strangers[2].PID != 400 || *u.Strangers[2].VRAMMiB != 300 || u.Strangers[0].Slot != "slot1_1" || u.Strangers[0].MPSClient ||
 		u.Strangers[1].PID != 300 || !u.Strangers[1].MPSClient || *u.Strangers[1].VRAMMiB != 2000 {
 		t.Errorf("%+v", u.Strangers)
 	}
@@ -174,7 +182,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestServersVRAM: in steps, so that the plan changes rarely.
+// TestServersVRAM: in steps, so that the plan changes rarely, and what several samples show.
 func TestServersVRAM(t *testing.T) {
 	n := newNode(t, 1)
 	state := n.node.Daemons[uuid(0)]
@@ -184,8 +192,27 @@ func TestServersVRAM(t *testing.T) {
 		n.readings[0].Processes.Value = append(n.readings[0].Processes.Value, uses(pid, mib))
 	}
 	n.node.Daemons[uuid(0)] = state
-	n.sample(t)
-	if got := n.loop.Servers(); len(got) != 1 || got[uuid(0)] != 704 {
-		t.Errorf("%v", got)
+	says := func(samples int, want gpu.MiB) {
+		t.Helper()
+		for range samples {
+			n.sample(t)
+		}
+		if got := n.loop.Servers()[uuid(0)]; got != want {
+			t.Errorf("%d, want %d", got, want)
+		}
 	}
+	says(serverSamples-1, 0)
+	says(1, 704)
+	all := n.readings[0].Processes.Value
+	n.readings[0].Processes.Value = append(slices.Clone(all), uses(62, 9000))
+	n.process(62, 1)
+	state.Checked.States = append(state.Checked.States, mps.Server{ID: process.ID{PID: 62, Started: proctree.StartOf(62)}})
+	n.node.Daemons[uuid(0)] = state
+	says(serverSamples-1, 704) // for a moment
+	n.readings[0].Processes.Value = all
+	says(1, 704)
+	n.readings[0].Processes.Value = nil
+	says(1, 0)
+	n.readings[0].Processes.Value = all
+	says(serverSamples-1, 0)
 }

@@ -24,6 +24,8 @@ type looks struct {
 	// began is when the first was due; zero before.
 	began time.Time
 	at    map[usage.Device]time.Time
+	// servers is the VRAM of MPS servers in the last samples that showed one.
+	servers map[gpu.UUID][]gpu.MiB
 }
 
 func (l *looks) begin(now time.Time) {
@@ -40,6 +42,12 @@ func (l *looks) note(snap *usage.Snapshot) {
 		if l.at != nil {
 			l.at[snap.Devices[i].Device] = snap.Devices[i].At
 		}
+	}
+	before := l.servers
+	l.servers = map[gpu.UUID][]gpu.MiB{}
+	for u, vram := range serversIn(snap) {
+		all := append(before[u], vram)
+		l.servers[u] = all[max(0, len(all)-serverSamples):]
 	}
 }
 

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/room"
 	"github.com/gpuslot/gpuslot/agent/starter"
 )
 
@@ -24,6 +28,16 @@ func (n *node) dialAs(uid uint32) net.Conn {
 	}
 	n.t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// aliceOwners are those of a node where a user has a range of accounts.
+func aliceOwners(t *testing.T) *room.Owners {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "subuid")
+	if err := os.WriteFile(file, []byte("alice:100000:65536\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return room.NewOwners(file)
 }
 
 func peerByName(c *net.UnixConn) (starter.Peer, error) {
@@ -73,16 +87,16 @@ func TestFloodOfManyAccounts(t *testing.T) {
 	}
 }
 
-// TestFewerOfTheBlockThatHasMost: above the limit of all, the block of accounts that has most
-// loses its longest silent connection.
-func TestFewerOfTheBlockThatHasMost(t *testing.T) {
-	c := newSilent(2, 5, func(uint32) bool { return false })
+// TestFewerOfTheOwnerThatHasMost: above the limit of all, the owner that has most loses its longest
+// silent connection.
+func TestFewerOfTheOwnerThatHasMost(t *testing.T) {
+	c, owners := newSilent(2, 5, func(uint32) bool { return false }), aliceOwners(t)
 	var ends [7]net.Conn
 	for i, uid := range []uint32{1000, 100000, 100001, 100002, 100003, 1001, 100004} {
 		conn, end := net.Pipe()
 		defer conn.Close()
 		defer end.Close()
-		defer c.enter(uid, conn)()
+		defer c.enter(uid, owners.Of(uid), conn)()
 		ends[i] = end
 	}
 	for i, want := range []bool{false, true, true, false, false, false, false} {
@@ -125,13 +139,19 @@ func TestLongRequests(t *testing.T) {
 
 // TestLongRequestIsRefused: the caller reads why.
 func TestLongRequestIsRefused(t *testing.T) {
-	n := newNode(t, func(s *Server) { s.long, s.peer = &long{most: 1}, peerByName })
+	var refused atomic.Int32
+	n := newNode(t, func(s *Server) {
+		s.long, s.peer, s.Notes.Refused = &long{most: 1}, peerByName, func() { refused.Add(1) }
+	})
 	c := n.dialAs(100000)
 	if _, err := io.WriteString(c, strings.Repeat("x", shortRequest+2)); err != nil {
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "ask again") {
 		t.Errorf("it reads %q, %v", line, err)
+	}
+	if refused.Load() != 1 {
+		t.Error("it is not counted")
 	}
 	for end := time.Now().Add(time.Minute); n.long.kept.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

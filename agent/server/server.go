@@ -7,6 +7,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/room"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
@@ -72,10 +74,12 @@ type Callers interface {
 	PeerBelowStartd(p starter.Peer) bool
 }
 
-// Notes count what went wrong; both nil where nobody counts.
+// Notes count what went wrong; each may be nil.
 type Notes struct {
 	// Denied is called with a caller of a Handler for Jobs that could not be identified.
 	Denied func(c starter.Caller, err error)
+	// Refused is called with a request for which there was no room beside others.
+	Refused func()
 	// Panicked is called when a conversation was broken off.
 	Panicked func(op api.Op)
 }
@@ -84,7 +88,9 @@ type Notes struct {
 type Options struct {
 	Callers Callers
 	// Own is the agent's account.
-	Own      uint32
+	Own uint32
+	// Owners say which accounts are one owner; those of /etc/subuid where nil.
+	Owners   *room.Owners
 	Handlers map[api.Op]Handler
 	// Unable is the reply to every request; empty if requests are answered.
 	Unable string
@@ -104,7 +110,8 @@ type Server struct {
 	long *long
 	// underWay are the requests that are being answered.
 	underWay *underWay
-	// beyond are those of HTCondor's programs above these, and those of which that is being found out.
+	// beyond are those of HTCondor's programs above these, by owner, and those of which that is being
+	// found out.
 	beyond *underWay
 	// readTimeout is how long a connection may be silent.
 	readTimeout time.Duration
@@ -114,10 +121,12 @@ type Server struct {
 
 // New returns a Server.
 func New(o Options) *Server {
+	o.Owners = cmp.Or(o.Owners, room.NewOwners(""))
 	s := &Server{Options: o, readTimeout: readTimeout, peer: starter.PeerOf, long: &long{most: mostLong}}
 	s.silent = newSilent(mostSilent, mostSilentInAll, s.isOperator)
 	s.underWay = newUnderWay(mostUnderWay, mostUnderWayInAll, s.isOperator)
-	s.beyond = newUnderWay(mostBeyond, mostBeyondInAll, s.isOperator)
+	// Operators have room in underWay; here an owner only has the name of its first account.
+	s.beyond = newUnderWay(mostBeyond, mostBeyondInAll, func(uint32) bool { return false })
 	return s
 }
 
@@ -154,7 +163,8 @@ func (s *Server) accept(ctx context.Context, conn *net.UnixConn, wg *sync.WaitGr
 		_ = conn.Close()
 		return
 	}
-	heard := s.silent.enter(p.UID, conn)
+	owner := s.Owners.Of(p.UID)
+	heard := s.silent.enter(p.UID, cmp.Or(room.Block(owner), owner), conn)
 	wg.Go(func() { s.converse(ctx, conn, p, heard) })
 }
 
@@ -191,18 +201,22 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 	case errors.Is(err, api.ErrSilent):
 		return
 	}
-	end, room := s.underWay.begin(p.UID)
-	if !room {
-		end, room = s.beginBeyond(conn, p, req.Op)
+	end, free := s.underWay.begin(p.UID, s.Owners.Of(p.UID))
+	if !free {
+		end, free = s.beginBeyond(conn, p, req.Op)
 	}
 	defer end() // after the reply is written: a caller may be slow to read it
 	var reply api.Reply
 	feeds := false
 	switch {
-	case !room:
+	case !free:
+		s.refused()
 		reply.Error = fmt.Sprintf("gpuslotd answers too many requests of account %d, or of all, at this time: "+
 			"ask again", p.UID)
 	case err != nil:
+		if errors.Is(err, errLong) {
+			s.refused()
+		}
 		reply.Error = err.Error()
 	case s.Unable != "":
 		reply.Error = s.Unable
@@ -224,7 +238,8 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 // programs asks. It counts from before that is known: to find it out can take long, and meanwhile the
 // connection and what it sent are kept.
 func (s *Server) beginBeyond(conn *net.UnixConn, p starter.Peer, op api.Op) (end func(), ok bool) {
-	end, ok = s.beyond.begin(p.UID)
+	owner := s.Owners.Of(p.UID)
+	end, ok = s.beyond.begin(owner, owner)
 	of := false
 	defer func() {
 		if !of { // or it is not known, after a panic
@@ -259,7 +274,13 @@ func (s *Server) reply(ctx context.Context, conn *net.UnixConn, p starter.Peer, 
 	}
 	q := Question{
 		Request: req, UID: p.UID, Operator: s.isOperator(p.UID),
-		Identify: func() (starter.Caller, error) { return s.Callers.IdentifyPeer(conn, p) },
+		Identify: func() (starter.Caller, error) {
+			c, err := s.Callers.IdentifyPeer(conn, p)
+			if errors.Is(err, room.ErrBusy) {
+				s.refused()
+			}
+			return c, err
+		},
 	}
 	switch {
 	case h.From == Operators && !q.Operator:
@@ -271,7 +292,7 @@ func (s *Server) reply(ctx context.Context, conn *net.UnixConn, p starter.Peer, 
 	case h.From == Jobs:
 		c, err := q.Identify()
 		if err != nil {
-			if s.Notes.Denied != nil {
+			if s.Notes.Denied != nil && !errors.Is(err, room.ErrBusy) {
 				s.Notes.Denied(c, err)
 			}
 			s.Log.Debug("refused a caller", "uid", p.UID, "pid", p.PID, "err", err)
@@ -280,6 +301,12 @@ func (s *Server) reply(ctx context.Context, conn *net.UnixConn, p starter.Peer, 
 		q.Caller = c
 	}
 	return h.Answer(ctx, q)
+}
+
+func (s *Server) refused() {
+	if s.Notes.Refused != nil {
+		s.Notes.Refused()
+	}
 }
 
 func (s *Server) isOperator(uid uint32) bool { return uid == 0 || uid == s.Own }

@@ -42,7 +42,7 @@ func newNode(t *testing.T, change func(*Server)) *node {
 	// Not the test's own account, so that a test that is not root's is nobody's operator.
 	view := starter.Node{FS: process.FS{Root: n.proc.Root}, Own: 4294967}
 	n.Server = New(Options{
-		Callers: view, Own: view.Own, Feedback: &Feedback{}, Log: slog.New(slog.DiscardHandler),
+		Callers: view, Own: view.Own, Owners: aliceOwners(t), Feedback: &Feedback{}, Log: slog.New(slog.DiscardHandler),
 		Handlers: map[api.Op]Handler{
 			api.OpPrepare: {From: Jobs, Answer: func(_ context.Context, q Question) api.Reply {
 				return api.Reply{Grant: &api.Grant{EnforcedBy: q.Caller.Starter.Slot}}
@@ -278,7 +278,7 @@ func TestOldestIsPutOut(t *testing.T) {
 		conns[i], other = net.Pipe()
 		defer other.Close()
 		defer conns[i].Close()
-		defer c.enter(uid, conns[i])()
+		defer c.enter(uid, uid, conns[i])()
 	}
 	for i, want := range []bool{true, false, false, false} {
 		closed := errors.Is(conns[i].SetDeadline(time.Now()), io.ErrClosedPipe)
@@ -295,7 +295,7 @@ func TestSilentForgets(t *testing.T) {
 	defer b.Close()
 	var leave []func()
 	for range 5 {
-		leave = append(leave, c.enter(1000, a), c.enter(0, a))
+		leave = append(leave, c.enter(1000, 1000, a), c.enter(0, 0, a))
 	}
 	if len(c.accounts) != 1 || c.accounts.len(1000) != 2 || c.sum != 2 {
 		t.Errorf("silent = %v, %d in all", c.accounts, c.sum)
@@ -304,8 +304,8 @@ func TestSilentForgets(t *testing.T) {
 		f()
 		f() // twice is once
 	}
-	if len(c.accounts) != 0 || len(c.blocks) != 0 || c.sum != 0 {
-		t.Errorf("%d accounts are remembered, %d blocks, %d in all", len(c.accounts), len(c.blocks), c.sum)
+	if len(c.accounts) != 0 || len(c.owners) != 0 || c.sum != 0 {
+		t.Errorf("%d accounts are remembered, %d owners, %d in all", len(c.accounts), len(c.owners), c.sum)
 	}
 }
 

@@ -15,36 +15,32 @@ const (
 
 // silent keeps silent connections from filling the agent. Above the limit of an account a
 // newcomer takes the place of that account's longest silent connection, so that the account's
-// own hooks still get through. Above the limit of all it takes a place from the block of
-// accounts that has most: a user with a range in /etc/subuid connects as thousands of accounts.
+// own hooks still get through. Above the limit of all it takes a place from the owner that has
+// most: a user with a range in /etc/subuid connects as thousands of accounts.
 type silent struct {
 	each, all int
 	exempt    func(uid uint32) bool
 
 	mu               sync.Mutex
 	sum              int
-	accounts, blocks queues
+	accounts, owners queues
 }
-
-// block is the number of an account's block of 65,536, the usual size of a range in /etc/subuid.
-// Such ranges begin above the accounts of the node's users.
-func block(uid uint32) uint32 { return uid >> 16 }
 
 // waiter is one silent connection, with its places in both queues.
 type waiter struct {
-	uid              uint32
+	uid, owner       uint32
 	conn             net.Conn
 	ofAccount, ofAll *list.Element
 	gone             bool
 }
 
 func newSilent(each, all int, exempt func(uid uint32) bool) *silent {
-	return &silent{each: each, all: all, exempt: exempt, accounts: queues{}, blocks: queues{}}
+	return &silent{each: each, all: all, exempt: exempt, accounts: queues{}, owners: queues{}}
 }
 
-// enter counts a connection until leave is called, which is when its request
-// was read or it ended.
-func (s *silent) enter(uid uint32, conn net.Conn) (leave func()) {
+// enter counts a connection of an account and its owner until leave is called, which is when its
+// request was read or it ended.
+func (s *silent) enter(uid, owner uint32, conn net.Conn) (leave func()) {
 	if s.exempt(uid) {
 		return func() {}
 	}
@@ -54,10 +50,10 @@ func (s *silent) enter(uid uint32, conn net.Conn) (leave func()) {
 	case s.accounts.len(uid) >= s.each:
 		s.putOut(s.accounts.first(uid))
 	case s.sum >= s.all:
-		s.putOut(s.blocks.first(s.blocks.longest()))
+		s.putOut(s.owners.first(s.owners.longest()))
 	}
-	w := &waiter{uid: uid, conn: conn}
-	w.ofAccount, w.ofAll = s.accounts.add(uid, w), s.blocks.add(block(uid), w)
+	w := &waiter{uid: uid, owner: owner, conn: conn}
+	w.ofAccount, w.ofAll = s.accounts.add(uid, w), s.owners.add(owner, w)
 	s.sum++
 	return func() {
 		s.mu.Lock()
@@ -78,7 +74,7 @@ func (s *silent) remove(w *waiter) {
 	}
 	w.gone = true
 	s.accounts.remove(w.uid, w.ofAccount)
-	s.blocks.remove(block(w.uid), w.ofAll)
+	s.owners.remove(w.owner, w.ofAll)
 	s.sum--
 }
 

@@ -1,6 +1,11 @@
 package server
 
-import "sync"
+import (
+	"slices"
+	"sync"
+
+	"github.com/gpuslot/gpuslot/agent/room"
+)
 
 // How many requests may be under way: of one account, far more than one node has slots, and of
 // all accounts, a quarter of gpuslotd's descriptors (LimitNOFILE of its unit).
@@ -9,8 +14,8 @@ const (
 	mostUnderWayInAll = 16384
 )
 
-// How many more may be under way of HTCondor's programs, with those of which it is not known yet
-// whether they are.
+// How many more may be under way of HTCondor's programs, of one owner (room.Owners) and of all, with
+// those of which it is not known yet whether they are.
 const (
 	mostBeyond      = 64
 	mostBeyondInAll = 1024
@@ -22,35 +27,40 @@ type underWay struct {
 	exempt    func(uid uint32) bool
 
 	mu  sync.Mutex
-	of  map[uint32]int
+	of  map[uint64]int // of each room.Part
 	sum int
 }
 
 func newUnderWay(each, all int, exempt func(uid uint32) bool) *underWay {
-	return &underWay{each: each, all: all, exempt: exempt, of: map[uint32]int{}}
+	return &underWay{each: each, all: all, exempt: exempt, of: map[uint64]int{}}
 }
 
-// begin counts a request until end is called; where it is one too many ok is false, and
-// it is not counted.
-func (u *underWay) begin(uid uint32) (end func(), ok bool) {
+// begin counts a request of an account and its owner until end is called; where it is one too many ok
+// is false, and it is not counted.
+func (u *underWay) begin(uid, owner uint32) (end func(), ok bool) {
 	if u.exempt(uid) {
 		return func() {}, true
 	}
+	parts := room.Parts(uid, owner, u.each, u.all)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.of[uid] >= u.each || u.sum >= u.all {
+	if u.sum >= u.all || slices.ContainsFunc(parts, func(p room.Part) bool { return u.of[p.Key] >= p.Most }) {
 		return func() {}, false
 	}
-	u.of[uid]++
+	for _, p := range parts {
+		u.of[p.Key]++
+	}
 	u.sum++
-	return func() { u.end(uid) }, true
+	return func() { u.end(parts) }, true
 }
 
-func (u *underWay) end(uid uint32) {
+func (u *underWay) end(parts []room.Part) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.sum--
-	if u.of[uid]--; u.of[uid] == 0 {
-		delete(u.of, uid)
+	for _, p := range parts {
+		if u.of[p.Key]--; u.of[p.Key] == 0 {
+			delete(u.of, p.Key)
+		}
 	}
 }

@@ -4,13 +4,16 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/room"
 	"github.com/gpuslot/gpuslot/agent/starter"
 )
 
@@ -68,7 +71,7 @@ func TestUnderWay(t *testing.T) {
 		uid uint32
 		ok  bool
 	}{{1000, true}, {1000, true}, {1000, false}, {1001, true}, {1002, false}, {0, true}, {0, true}} {
-		end, ok := u.begin(c.uid)
+		end, ok := u.begin(c.uid, c.uid)
 		if ends = append(ends, end); ok != c.ok {
 			t.Errorf("%d: %d begins: %t", i, c.uid, ok)
 		}
@@ -113,16 +116,18 @@ func (c slowCallers) IdentifyPeer(*net.UnixConn, starter.Peer) (starter.Caller, 
 
 // TestIdentificationsBeyond: where an account has too many requests under way, few more of its
 // connections wait until it is known whether a hook asks. The others are refused at once, other
-// accounts have places of their own, and each place is free when its request has ended.
+// accounts have places of their own, and each place is free when its request has ended. A range of
+// /etc/subuid is one account, and those that are refused are counted.
 func TestIdentificationsBeyond(t *testing.T) {
 	const most = 3
+	var refused atomic.Int32
 	over := make(chan struct{})
 	defer close(over)
 	slow := slowCallers{asked: make(chan struct{}), is: make(chan starter.Caller), over: over}
 	n := newNode(t, func(s *Server) {
 		s.underWay = newUnderWay(0, 0, func(uint32) bool { return false })
-		s.beyond = newUnderWay(most, most+1, func(uint32) bool { return false })
-		s.Callers, s.peer = slow, peerByName
+		s.beyond = newUnderWay(most, 2*(most+1), func(uint32) bool { return false })
+		s.Callers, s.peer, s.Notes.Refused = slow, peerByName, func() { refused.Add(1) }
 		s.Hook = func(c starter.Caller) bool { return c.Starter.Slot == "hook" }
 	})
 	ask := func(uid uint32) *bufio.Reader {
@@ -139,26 +144,78 @@ func TestIdentificationsBeyond(t *testing.T) {
 			t.Fatalf("%s reads %q, want %q", of, line, want)
 		}
 	}
-	for _, kind := range []string{"", "defect", "job", "hook"} {
-		var waiting []*bufio.Reader
-		for _, uid := range []uint32{1000, 1000, 1000, 1001} {
-			waiting = append(waiting, ask(uid))
-			<-slow.asked
-		}
-		reply("one too many of an account", ask(1000), "ask again")
-		reply("one too many in all", ask(1002), "ask again")
-		for range waiting {
-			slow.is <- starter.Caller{Starter: starter.Starter{Slot: kind}}
-			if kind == "hook" { // it is answered, by who asks again
+	for _, c := range []struct {
+		uids []uint32
+		more uint32
+	}{
+		{[]uint32{100000, 100001, 100001, 1001, 1001, 1001, 1003, 1003}, 100002},
+		{[]uint32{1200000000, 1200000000, 1200000000, 1200000001, 1001, 1001, 1001, 1003}, 1200000000}, // colleagues in a directory
+	} {
+		for _, kind := range []string{"", "defect", "job", "hook"} {
+			var waiting []*bufio.Reader
+			for _, uid := range c.uids {
+				waiting = append(waiting, ask(uid))
 				<-slow.asked
-				slow.is <- starter.Caller{Starter: starter.Starter{Slot: kind}}
 			}
+			reply("one too many of an owner", ask(c.more), "ask again")
+			reply("one too many in all", ask(1002), "ask again")
+			for range waiting {
+				slow.is <- starter.Caller{Starter: starter.Starter{Slot: kind}}
+				if kind == "hook" { // it is answered, by who asks again
+					<-slow.asked
+					slow.is <- starter.Caller{Starter: starter.Starter{Slot: kind}}
+				}
+			}
+			for _, r := range waiting {
+				reply("kind "+kind, r, map[string]string{"": "ask again", "defect": "", "job": "ask again", "hook": `"grant"`}[kind])
+			}
+			n.free()
 		}
-		for _, r := range waiting {
-			reply("kind "+kind, r, map[string]string{"": "ask again", "defect": "", "job": "ask again", "hook": `"grant"`}[kind])
-		}
-		n.free()
 	}
+	if got := refused.Load(); got != 2*(4*2+2*8) { // of each owner two too many of each kind, and all that are no hooks
+		t.Errorf("%d are counted as refused", got)
+	}
+}
+
+// TestBeyondOfAnOperatorsName: an owner whose range begins at the agent's account has no more places.
+func TestBeyondOfAnOperatorsName(t *testing.T) {
+	own := aliceOwners(t).Of(100000)
+	s := New(Options{Own: own, Owners: aliceOwners(t)})
+	for range mostBeyond {
+		if _, ok := s.beyond.begin(own, own); !ok {
+			t.Fatal("there is no place")
+		}
+	}
+	if _, ok := s.beyond.begin(own, own); ok {
+		t.Error("there are too many")
+	}
+}
+
+// TestBusyCallers: who cannot be identified because others are is refused, and does not count as one
+// that is no job.
+func TestBusyCallers(t *testing.T) {
+	var refused, denied atomic.Int32
+	n := newNode(t, func(s *Server) {
+		s.Callers = busyCallers{}
+		s.Notes.Denied = func(starter.Caller, error) { denied.Add(1) }
+		s.Notes.Refused = func() { refused.Add(1) }
+	})
+	for i, op := range []api.Op{api.OpPrepare, api.OpHere} {
+		if _, err := n.call(op); err == nil || !strings.Contains(err.Error(), "ask again") || refused.Load() != int32(i+1) {
+			t.Errorf("%s: %v, %d are counted as refused", op, err, refused.Load())
+		}
+	}
+	if got := denied.Load(); got != 0 {
+		t.Errorf("%d count as no jobs", got)
+	}
+}
+
+type busyCallers struct{}
+
+func (busyCallers) PeerBelowStartd(starter.Peer) bool { return false }
+
+func (busyCallers) IdentifyPeer(*net.UnixConn, starter.Peer) (starter.Caller, error) {
+	return starter.Caller{}, fmt.Errorf("read the caller's cgroup: %w", room.ErrBusy)
 }
 
 // free waits until no place beyond the room is taken.
@@ -174,5 +231,43 @@ func (n *node) free() {
 		if time.Now().After(end) {
 			n.t.Fatalf("%d are still counted", sum)
 		}
+	}
+}
+
+// TestUnderWayOfARange: the accounts of a range count by its owner, wherever the range begins and ends.
+func TestUnderWayOfARange(t *testing.T) {
+	u, n := newUnderWay(3, 10, func(uint32) bool { return false }), 0
+	for uid := uint32(100000); uid < 165536; uid += 500 { // 131,072 is in it
+		if _, ok := u.begin(uid, 100000); ok {
+			n++
+		}
+	}
+	if _, ok := u.begin(1001, 1001); n != 5 || !ok {
+		t.Errorf("%d of 10 are under way, another's: %t", n, ok)
+	}
+}
+
+// TestUnderWayOfABlock: accounts that lie together leave half of the requests to others.
+func TestUnderWayOfABlock(t *testing.T) {
+	u := newUnderWay(3, 10, func(uint32) bool { return false })
+	var ends []func()
+	for uid := uint32(700000); uid < 700100; uid++ {
+		if end, ok := u.begin(uid, uid); ok {
+			ends = append(ends, end)
+		}
+	}
+	if len(ends) != 5 {
+		t.Errorf("%d of 10 are under way", len(ends))
+	}
+	if end, ok := u.begin(1001, 1001); ok {
+		ends = append(ends, end)
+	} else {
+		t.Error("another account is refused")
+	}
+	for _, end := range ends {
+		end()
+	}
+	if u.sum != 0 || len(u.of) > 0 {
+		t.Errorf("left: %d, %v", u.sum, u.of)
 	}
 }

@@ -82,7 +82,7 @@ func growth(g config.Growth) condor.Growth {
 		return condor.Growth{}
 	}
 	return condor.Growth{
-		Retries: g.Retries, Factor: g.Factor, ExitCodes: g.ExitCodes, LimitPercent: limitPercent,
+		Retries: g.Retries, Factor: config.GrowthFactor, ExitCodes: g.ExitCodes, LimitPercent: limitPercent,
 		EarlyPercent: g.EarlyPercent,
 		OverBudget:   api.CodeOverBudget, AtLimit: api.CodeAtLimit, NearLimit: api.CodeNearLimit,
 	}

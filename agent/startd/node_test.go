@@ -42,7 +42,7 @@ func TestNode(t *testing.T) {
 		WithoutRequest: condor.WithoutRequestWhole, Minimum: 1536, Quantum: 512, Absent: []gpu.UUID{lost},
 		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true, Repartition: "auto", PerGPU: true, Execute: "/var/lib/gpuslot/execute",
 		Weight: condor.WeightCPUsOrVRAM, Reserves: true,
-		Growth: condor.Growth{Retries: 3, Factor: 1.5, ExitCodes: []int{85}, LimitPercent: 90, EarlyPercent: 95, OverBudget: 76, AtLimit: 82, NearLimit: 83},
+		Growth: condor.Growth{Retries: 3, Factor: 2, ExitCodes: []int{85}, LimitPercent: 90, EarlyPercent: 95, OverBudget: 76, AtLimit: 82, NearLimit: 83},
 		Devices: []condor.Device{
 			{UUID: shared, Index: 3, Name: "Tesla V100S-PCIE-32GB", PCI: "0000:1a:00.0", Memory: 32768, Capability: gpu.Volta, Shared: true, Elastic: true,
 				Shares: 7, Pool: 32256, LargestRequest: 16384, DefaultRequest: 4608, Share: condor.Share{CPUs: 30, Memory: 170000}, Tenant: condor.TenantVO, MostThreads: 50},
@@ -58,7 +58,7 @@ func TestNode(t *testing.T) {
 	if got := Node(p, cfg).Growth; !reflect.DeepEqual(got, condor.Growth{}) {
 		t.Errorf("by itself nothing grows: %+v", got)
 	}
-	cfg.Growth = config.Growth{Retries: 3, Factor: 1.5, ExitCodes: []int{85}, EarlyPercent: 95}
+	cfg.Growth = config.Growth{Retries: 3, ExitCodes: []int{85}, EarlyPercent: 95}
 	got := Node(p, cfg)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -93,7 +93,7 @@ func (s *Said) Pending() string {
 // 64 jobs two of them took 60 ms of CPU, 40 of these the startd's. A stream of jobs keeps the pace.
 const (
 	askSoon   = time.Second
-	askPace   = 5 * time.Second
+	askPace   = 15 * time.Second
 	askRetry  = 5 * time.Second
 	askAnyway = time.Minute
 	// AskTimeout bounds one question to HTCondor.
@@ -148,10 +148,18 @@ func (s *Startds) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.entered:
-			s.gather(ctx, max(s.soon(askSoon), s.soon(askPace)-time.Since(asked)), next.C)
+			due := next.C
+			if said := s.Said(); said.Err == nil && len(said.Changes) == 0 {
+				due = nil // only jobs of the stream are open
+			}
+			s.gather(ctx, max(s.soon(askSoon), s.soon(askPace)-time.Since(asked)), due)
 		case <-s.rewritten:
 			s.awaitReading(ctx)
 		case <-next.C:
+		}
+		select {
+		case <-s.entered: // the question is about these, too
+		default:
 		}
 		asked = time.Now()
 		if s.Ask(ctx) {
@@ -181,8 +189,7 @@ func (s *Startds) awaitReading(ctx context.Context) {
 	}
 }
 
-// gather lets the admissions of a while come together for one question. Due ends it: an
-// open question is asked again.
+// gather lets the admissions of a while come together for one question. Due ends it.
 func (s *Startds) gather(ctx context.Context, d time.Duration, due <-chan time.Time) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -192,10 +199,6 @@ func (s *Startds) gather(ctx context.Context, d time.Duration, due <-chan time.T
 	case <-due:
 	case <-s.rewritten:
 		s.awaitReading(ctx)
-	}
-	select {
-	case <-s.entered:
-	default:
 	}
 }
 

@@ -111,6 +111,32 @@ func TestPace(t *testing.T) {
 	})
 }
 
+// TestOpenQuestion: an open one is asked again soon, but in a stream of admissions, of which the
+// last is always open, it keeps the pace.
+func TestOpenQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h, _, _ := newTestStartds()
+		s.o.Settle = func(context.Context, []condor.Slot) bool { return false }
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.Run(ctx)
+		for range 30 {
+			s.Entered()
+			time.Sleep(askPace / 10)
+		}
+		synctest.Wait()
+		if n := h.questions(); n != 3 {
+			t.Errorf("%d questions in three times the pace", n)
+		}
+		before := h.questions()
+		time.Sleep(askPace)
+		synctest.Wait()
+		if n := h.questions() - before; n != int(askPace/askRetry) {
+			t.Errorf("%d questions after the stream", n)
+		}
+	})
+}
+
 // TestOneDoesNotAnswer: the others are heard, and since when they answer is kept.
 func TestOneDoesNotAnswer(t *testing.T) {
 	s, h, _, _ := newTestStartds("gpu5a1e0c11")

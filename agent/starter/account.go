@@ -150,7 +150,8 @@ type ofProcess struct {
 // accounts reads the accounts and places of all processes.
 func (n Node) accounts() ofNode {
 	all := ofNode{}
-	for _, pid := range n.PIDs() {
+	pids, _ := n.PIDs() // of those that are not listed nothing is known
+	for _, pid := range pids {
 		p, err := n.Stat(pid)
 		if err != nil || p.Ended() {
 			continue

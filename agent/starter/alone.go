@@ -20,7 +20,7 @@ func (n Node) Leaf(pid int) Leaf {
 	if err != nil {
 		return Leaf{}
 	}
-	return leafOf(text)
+	return leafOf(text).below(n.Mount)
 }
 
 // Together says whether a process of a starter's slot goes with a supervisor: it

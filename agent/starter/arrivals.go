@@ -1,6 +1,11 @@
 package starter
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
+)
 
 // Arrivals finds starters as they come. The zero value has seen none.
 type Arrivals struct {
@@ -14,44 +19,58 @@ type Arrivals struct {
 const lookAgain = time.Minute
 
 // New are the starters that came since the last look. What is not one is looked at
-// once: reading each process each second would cost more than all else.
-func (s *Arrivals) New(n Node, now time.Time) (found []Starter) {
+// once: reading each process each second would cost more than all else. With an error there may be more.
+func (s *Arrivals) New(n Node, now time.Time) (found []Starter, err error) {
 	seen := map[int]bool{}
 	if now.Sub(s.full) >= lookAgain {
 		s.pids, s.full = nil, now
 	}
-	for _, pid := range n.PIDs() {
+	pids, err := n.PIDs()
+	for _, pid := range pids {
 		if s.pids[pid] {
 			seen[pid] = true
 			continue
 		}
-		starter, is, settled := n.starterIn(pid)
-		if settled {
+		starter, settled, no := n.starterIn(pid)
+		switch {
+		case no != nil:
+			err = no
+		case settled:
 			seen[pid] = true
 		}
-		if is {
+		if starter.PID == pid {
 			found = append(found, starter)
 		}
 	}
 	s.pids = seen
-	return found
+	return found, err
 }
 
-// starterIn says whether a process is a starter of this node's startd, and whether
-// that stays so: one that the startd has just forked still runs the startd's program.
-func (n Node) starterIn(pid int) (s Starter, is, settled bool) {
+// starterIn is the starter of this node's startd that a process is, if it is one, and says whether
+// that stays so: one that the startd has just forked still runs the startd's program. The error is that
+// of a process which could not be looked at.
+func (n Node) starterIn(pid int) (s Starter, settled bool, err error) {
 	p, err := n.Stat(pid)
 	if err != nil || p.Ended() {
-		return s, false, false
+		return s, false, unlessGone(err)
 	}
-	program, err := n.daemon(pid)
+	program, err := n.daemon(pid, starterProgram, startdProgram)
 	if err != nil || program != starterProgram {
-		return s, false, program != startdProgram
+		return s, program != startdProgram, unlessGone(err)
 	}
 	if !n.SameNamespace(pid) {
-		return s, false, true // a container's is not this node's startd's
+		return s, true, nil // a container's is not this node's startd's
 	}
-	s, err = n.starterAbove(pid)
-	is = err == nil && s.PID == pid
-	return s, is, is // else it is just being executed, a self-test, or a pilot's
+	if s, err = n.starterAbove(pid); err != nil || s.PID != pid {
+		return Starter{}, false, unlessGone(err) // it is just being executed, a self-test, or a pilot's
+	}
+	return s, true, nil
+}
+
+// unlessGone is the error of a look at a process that may be a starter all the same.
+func unlessGone(err error) error {
+	if process.Gone(err) || errors.Is(err, ErrNoSlot) || errors.Is(err, ErrSlotless) || errors.Is(err, errNoDaemon) {
+		return nil
+	}
+	return err
 }

@@ -14,15 +14,33 @@ func TestStartersThatCome(t *testing.T) {
 	f.Add(proctree.Process{PID: 50, Parent: 1, Comm: "bash"})
 	f.Add(proctree.Process{PID: 60, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd"}) // or its child before execve
 	f.starter(100, "slot1_1")
-	if got := s.New(f.fs(), now); len(got) != 1 || got[0].Slot != "slot1_1" {
+	if got, err := s.New(f.fs(), now); err != nil || len(got) != 1 || got[0].Slot != "slot1_1" {
 		t.Fatalf("%+v", got)
 	}
 	f.starter(50, "slot1_2") // the PID is another process's now
 	f.starter(60, "slot1_3")
-	if got := s.New(f.fs(), now.Add(time.Second)); len(got) != 1 || got[0].Slot != "slot1_3" {
+	if got, err := s.New(f.fs(), now.Add(time.Second)); err != nil || len(got) != 1 || got[0].Slot != "slot1_3" {
 		t.Errorf("%+v", got)
 	}
-	if got := s.New(f.fs(), now.Add(lookAgain)); len(got) != 3 {
-		t.Errorf("after a while: %+v", got)
+	if got, err := s.New(f.fs(), now.Add(lookAgain)); err != nil || len(got) != 3 {
+		t.Errorf("after a while: %+v, %v", got, err)
+	}
+}
+
+// TestStartersThatCannotBeRead: with an error there may be more starters than are found.
+func TestStartersThatCannotBeRead(t *testing.T) {
+	for _, name := range []string{"100/stat", "100/status", "100/cmdline", "900/stat", ""} {
+		f := newFakeProc(t)
+		f.starter(100, "slot1_1")
+		f.starter(101, "slot1_2")
+		n := f.fs()
+		if name == "" {
+			n.Root += "/none"
+		} else {
+			f.unreadable(t, name)
+		}
+		if got, err := (&Arrivals{}).New(n, time.Now()); err == nil {
+			t.Errorf("without %s: %+v", name, got)
+		}
 	}
 }

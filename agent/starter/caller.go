@@ -32,15 +32,16 @@ var ErrNoSlot = errors.New("the caller runs in no slot: neither its cgroup nor a
 
 // Identify finds the slot of a process: by its cgroup if it is a job's, and by
 // the condor_starter above it (hooks run in the starter's cgroup,
-// which names no slot). Both must agree where both are known.
+// which names no slot). Both must agree where both are known. The agent asks for itself as root.
 func (n Node) Identify(uid uint32, pid int) (Caller, error) {
+	n.asker = uid
 	c := Caller{UID: uid, PID: pid}
 	text, err := n.trustedCgroup(pid)
 	if err != nil {
 		return c, fmt.Errorf("read the caller's cgroup: %w", err)
 	}
 	inCgroup := cgroup.SlotIn(text)
-	c.Cgroup, c.Leaf = unified(text), leafOf(text)
+	c.Cgroup, c.Leaf = unified(text), leafOf(text).below(n.Mount)
 	c.Hook = inCgroup == ""
 	s, err := n.starterAbove(pid)
 	if c.Hook {

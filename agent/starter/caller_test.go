@@ -158,7 +158,7 @@ func TestNamesOfAJob(t *testing.T) {
 				if node.belowStartd(last + 1) {
 					t.Error("a process in no cgroup is taken for the startd's")
 				}
-				if found := (&Arrivals{}).New(node, time.Now()); len(found) != 1 || found[0] != s {
+				if found, err := (&Arrivals{}).New(node, time.Now()); err != nil || len(found) != 1 || found[0] != s {
 					t.Errorf("the starters of the node are %+v", found)
 				}
 				if names := node.Startds(); len(names) != 0 {
@@ -272,8 +272,8 @@ func TestPeerThatEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if c, err := f.fs().IdentifyPeer(conn.(*net.UnixConn), p); err == nil {
-		t.Errorf("%+v", c)
+	if c, err := f.fs().IdentifyPeer(conn.(*net.UnixConn), p); err == nil || err.Error() != "the caller has ended" {
+		t.Errorf("%+v, %v", c, err)
 	}
 	if err := caller.Wait(); err != nil {
 		t.Error(err)

@@ -1,42 +1,43 @@
 package starter
 
 import (
-	"path"
 	"slices"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// startds are the processes of the startds that run in this node, without those of pilots.
-func (n Node) startds() []int {
-	var found []int
-	for _, pid := range n.PIDs() {
-		// The name first: of a thousand processes, half of them starters, one is a startd.
-		if exe, err := n.Exe(pid); err != nil || path.Base(exe) != startdProgram {
-			continue
-		}
-		if _, err := n.daemon(pid); err != nil || !n.SameNamespace(pid) {
+// startds are the processes of the startds that run in this node, without those of pilots. With an error
+// there may be more.
+func (n Node) startds() (found []int, err error) {
+	pids, err := n.PIDs()
+	for _, pid := range pids {
+		if _, err := n.daemon(pid, startdProgram); err != nil || !n.SameNamespace(pid) {
 			continue
 		}
 		if _, err := n.starterAbove(pid); err != nil { // else it is a pilot's
 			found = append(found, pid)
 		}
 	}
-	return found
+	return found, err
 }
 
 // DaemonCgroups are the cgroups of this node's startds, below the mount of cgroup v2, each
 // once. A starter is in its startd's, and so is what it runs outside the job's own cgroup.
-// One is empty where a startd is in no cgroup v2.
-func (n Node) DaemonCgroups() []string {
-	var paths []string
-	for _, pid := range n.startds() {
-		text, err := n.Cgroup(pid)
-		if p := unified(text); err == nil && !slices.Contains(paths, p) {
+// One is empty where a startd is in no cgroup v2. With an error there may be more.
+func (n Node) DaemonCgroups() (paths []string, err error) {
+	startds, err := n.startds()
+	for _, pid := range startds {
+		text, no := n.Cgroup(pid)
+		if no != nil && !process.Gone(no) {
+			err = no
+		}
+		if p := unified(text); no == nil && !slices.Contains(paths, p) {
 			paths = append(paths, p)
 		}
 	}
 	slices.Sort(paths)
-	return paths
+	return paths, err
 }
 
 // UnifiedCgroup is the cgroup of a process, below the mount of cgroup v2; empty where it is

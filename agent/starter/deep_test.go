@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -63,7 +63,7 @@ func TestDeepCgroup(t *testing.T) {
 	if c, err := n.Identify(1001, 201); err == nil {
 		t.Errorf("a process of no slot: %+v", c)
 	}
-	for i := range mostBelow {
+	for i := range deep.MostBelow {
 		n.has(t, "slot1_2", "many"+strconv.Itoa(i), "")
 	}
 	if c, err := n.Identify(1001, 201); err != nil || !SameSlot(c.Starter.Slot, "slot1_2") {
@@ -97,33 +97,4 @@ func TestDeepCgroupDescriptors(t *testing.T) {
 	if err != nil || !strings.Contains(p, "slot1_2@") || !errors.Is(other, unix.ENAMETOOLONG) {
 		t.Errorf("its cgroup is %q, %v; that of another process: %v", p, err, other)
 	}
-}
-
-// TestDeepCgroupsInTurn: one look into cgroups at a time. Tried with a pipe in the place of a list of
-// processes, which holds the look until the test writes.
-func TestDeepCgroupsInTurn(t *testing.T) {
-	n := deepNode(t)
-	procs := filepath.Join(n.has(t, "slot1_1", "", ""), "cgroup.procs")
-	if err := errors.Join(os.Remove(procs), unix.Mkfifo(procs, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	var look sync.WaitGroup
-	look.Go(func() {
-		if p, err := n.UnifiedCgroup(200); err != nil || !strings.Contains(p, "slot1_1@") {
-			t.Errorf("its cgroup is %q, %v", p, err)
-		}
-	})
-	list, err := os.OpenFile(procs, os.O_WRONLY, 0) // when the look has it open
-	if err != nil {
-		t.Fatal(err)
-	}
-	if deepLook.TryLock() {
-		t.Error("another look may begin")
-		deepLook.Unlock()
-	}
-	if _, err := list.WriteString("200\n"); err != nil {
-		t.Error(err)
-	}
-	_ = list.Close()
-	look.Wait()
 }

@@ -20,6 +20,7 @@ func (n Node) IsHook(c Caller, programs ...string) bool {
 	if !c.Hook || c.Starter.PID == 0 {
 		return false
 	}
+	n.asker = c.UID
 	p, err := n.Stat(c.PID)
 	if err != nil || p.Parent != c.Starter.PID || !n.hasHook(c.Starter.PID) {
 		return false
@@ -55,7 +56,11 @@ func (n Node) jobBelow(c Caller, starter process.UIDs, parent, depth int) bool {
 	if depth > maxAncestors {
 		return true
 	}
-	for _, pid := range n.Children(parent) {
+	children, err := n.Children(parent)
+	if err != nil {
+		return true // there may be one
+	}
+	for _, pid := range children {
 		p, err := n.Stat(pid)
 		if process.Gone(err) || err == nil && p.Parent != parent || pid == c.PID {
 			continue // it ended, or is another's
@@ -72,7 +77,8 @@ func (n Node) jobBelow(c Caller, starter process.UIDs, parent, depth int) bool {
 				return true
 			}
 		}
-		if slot, err := n.cgroupSlot(pid); err == nil && slot != "" || n.jobBelow(c, starter, pid, depth+1) {
+		slot, err := n.cgroupSlot(pid)
+		if err != nil && !process.Gone(err) || slot != "" || n.jobBelow(c, starter, pid, depth+1) {
 			return true
 		}
 	}

@@ -73,6 +73,10 @@ func TestIsHook(t *testing.T) {
 			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "job", UID: 1000})
 			f.unreadable(t, "4002/status")
 		}, false},
+		"of a child of the starter the cgroup cannot be read": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "job"})
+			f.unreadable(t, "4002/cgroup")
+		}, false},
 		"another job of the account runs": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
 			f.starter(1002, "slot1_2")
 			f.Add(proctree.Process{PID: 4002, Parent: 1002, Comm: "job", UID: 1000})

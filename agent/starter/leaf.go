@@ -2,12 +2,17 @@ package starter
 
 import (
 	"bytes"
+	"cmp"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/condor/cgroup"
 )
 
@@ -20,21 +25,26 @@ type Leaf struct {
 	Path string
 	// Login says that it is that of a login.
 	Login bool
-	// Left says that the process has left this cgroup for another one below the job's
-	// slice or the login's, which HTCondor gives to the user.
+	// Left says that the process has left this cgroup for another one below the job's slice
+	// or the login's, which HTCondor gives to the user: also for one that has taken its name.
 	Left bool
 	// slot is the slot that its name says.
 	slot string
 }
 
-// jobLeaf is the job's leaf, from the text of /proc/<pid>/cgroup; empty for a
-// process of a login. VRAM limits belong there: at the slice above, CUDA would
-// show the whole GPU, and below it a job may make cgroups of its own.
+// jobLeaf is the job's leaf, from the text of /proc/<pid>/cgroup; empty for a process of a login. VRAM limits
+// belong there: above it CUDA would show the whole GPU, and below it a job may make cgroups.
 func jobLeaf(text []byte) (path, slot string) {
 	if l := leafOf(text); !l.Login {
 		return l.Path, l.slot
 	}
 	return "", ""
+}
+
+// below is the leaf after a look at the cgroup itself, below the mount.
+func (l Leaf) below(mount string) Leaf {
+	l.Left = l.Left || Remade(cmp.Or(mount, "/sys/fs/cgroup"), l.Path)
+	return l
 }
 
 // leafOf is the leaf of a process, from the text of its /proc/<pid>/cgroup.
@@ -43,7 +53,12 @@ func leafOf(text []byte) Leaf {
 	if !ok {
 		return Leaf{}
 	}
-	return leafIn(strings.Split(below, "/"))
+	// What has ended may be in a cgroup that is no more: nothing is looked for there. A user may choose
+	// such a name, too.
+	below, gone := strings.CutSuffix(below, " (deleted)")
+	l := leafIn(strings.Split(below, "/"))
+	l.Left = l.Left || gone
+	return l
 }
 
 func leafIn(parts []string) Leaf {
@@ -80,10 +95,32 @@ func leafIn(parts []string) Leaf {
 	return Leaf{}
 }
 
-// JobCgroup is the cgroup of a starter's job, below the mount; empty while no
-// process of the job is there.
+// JobSlice is the slice of a job, above the cgroup that HTCondor made for it, from 24.8 on; false if
+// there is none.
+func JobSlice(leaf string) (string, bool) {
+	slice := path.Dir(leaf)
+	name, ok := strings.CutSuffix(slice, ".slice")
+	return slice, ok && path.Base(leaf) == path.Base(name)+".scope"
+}
+
+// Remade says whether a user made the cgroup that has the name of a job's in its slice, or keeps this from
+// being seen. HTCondor leaves its own there to root, in all versions with slices
+// (proc_family_direct_cgroup_v2.cpp, 24.8 to 25.14).
+func Remade(mount, leaf string) bool {
+	if _, ok := JobSlice(leaf); !ok {
+		return false
+	}
+	remade, seen := deep.Look("owner "+leaf, func() bool {
+		var st unix.Stat_t
+		return unix.Lstat(path.Join(mount, leaf), &st) == nil && st.Uid != 0 && st.Uid != uint32(os.Getuid())
+	})
+	return remade || !seen
+}
+
+// JobCgroup is the cgroup of a starter's job, below the mount; empty while the job has no process.
 func (n Node) JobCgroup(s Starter) string {
-	for _, pid := range n.Children(s.PID) {
+	children, _ := n.Children(s.PID) // the job may be one that is not listed: then it is asked for again
+	for _, pid := range children {
 		text, err := n.trustedCgroup(pid)
 		if err != nil {
 			continue

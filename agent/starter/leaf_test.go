@@ -2,6 +2,8 @@ package starter
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -134,5 +136,79 @@ func TestThreadThatRuns(t *testing.T) {
 	f.Add(proctree.Process{PID: 700, Parent: 1, Comm: "job", State: "Z", Cgroup: "/", Threads: []proctree.Thread{leader, ended, runs}})
 	if slot, err := f.fs().cgroupSlot(700); slot != "slot3_1@pool.test" || err != nil {
 		t.Errorf("a job that hides behind its first thread is in slot %q, %v", slot, err)
+	}
+}
+
+// TestJobSlice: the names are those of 25.14.1 and 23.9.6.
+func TestJobSlice(t *testing.T) {
+	const slot = "/htcondor/_var_lib_condor_execute_slot1_1@wn1"
+	for leaf, want := range map[string]string{
+		slot + ".slice" + strings.TrimPrefix(slot, "/htcondor") + ".scope": slot + ".slice",
+		"/htcondor/condor_var_lib_condor_execute_slot1_1@wn1":              "",
+		"/system.slice/_x_slot1_1@wn1.scope":                               "",
+	} {
+		got, ok := JobSlice(leaf)
+		if ok != (want != "") || ok && got != want {
+			t.Errorf("%s: %s %t, want %s", leaf, got, ok, want)
+		}
+	}
+}
+
+// TestLeafRemade: a user who owns the slice can remove HTCondor's cgroup in it and make one of its name. What is
+// in that one has left the job's cgroup.
+func TestLeafRemade(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes directories of other accounts")
+	}
+	f := newFakeProc(t)
+	n := f.fs()
+	n.Mount = t.TempDir()
+	s := f.starter(1000, "slot1_1")
+	for i, c := range []struct {
+		leaf string
+		uid  int
+		left bool
+	}{
+		{proctree.CgroupOf("slot1_1"), 0, false},
+		{proctree.CgroupOf("slot1_1"), 1001, true},
+		{"/htcondor/condor_x_slot1_1@wn1", 1001, false}, // up to 24.7 HTCondor gives it to the user
+	} {
+		pid := 2000 + i
+		f.Add(proctree.Process{PID: pid, Parent: s.PID, Comm: "x", UID: 1001, Cgroup: c.leaf})
+		dir := filepath.Join(n.Mount, c.leaf)
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chown(dir, c.uid, c.uid)); err != nil {
+			t.Fatal(err)
+		}
+		if leaf := n.Leaf(pid); leaf.Left != c.left || leaf.Path != c.leaf {
+			t.Errorf("of account %d: %+v", c.uid, leaf)
+		}
+		if caller, err := n.Identify(1001, pid); err != nil || caller.Leaf.Left != c.left {
+			t.Errorf("of account %d the caller is %+v, %v", c.uid, caller, err)
+		}
+		if got := n.JobCgroup(s); got != c.leaf { // where its slice gets its device rule
+			t.Errorf("of account %d the job's cgroup is %q", c.uid, got)
+		}
+		f.End(pid)
+	}
+}
+
+// TestLeafOfAnEndedProcess: the cgroup of a process that has ended may be gone. It is no job's, and nothing
+// looks for it: a look for what is not there waits for whoever makes and removes cgroups beside it.
+func TestLeafOfAnEndedProcess(t *testing.T) {
+	leaf := proctree.CgroupOf("slot1_1")
+	f := newFakeProc(t)
+	n := f.fs()
+	n.Mount = "a mount that nothing looks at"
+	s := f.starter(1000, "slot1_1")
+	f.Add(proctree.Process{PID: 2000, Parent: s.PID, Comm: "x", UID: 1001, Cgroup: leaf + "/sub (deleted)", State: "Z"})
+	if l := n.Leaf(2000); !l.Left || l.Path != leaf {
+		t.Errorf("%+v", l)
+	}
+	f.Add(proctree.Process{PID: 2001, Parent: s.PID, Comm: "x", UID: 1001, Cgroup: filepath.Dir(leaf) + "/x (deleted)"})
+	if got := n.JobCgroup(s); got != leaf { // a name that a user chose keeps no device rule from the slice
+		t.Errorf("the job's cgroup is %q", got)
+	}
+	if c, err := n.identifyHeld(-1, Peer{UID: 1001, PID: 2000}); err == nil || err.Error() != "the caller has ended" {
+		t.Errorf("it is identified: %+v, %v", c, err)
 	}
 }

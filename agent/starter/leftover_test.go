@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -30,7 +31,7 @@ func TestRemoveLeftovers(t *testing.T) {
 	n.Mount = filepath.Join(mount, fmt.Sprintf("gpuslot-leftover-%d", os.Getpid()))
 	slice := func(slot string) string { return filepath.Join(n.Mount, filepath.Dir(proctree.CgroupOf(slot))) }
 	t.Cleanup(func() {
-		if err := removeCgroup(context.Background(), n.Mount); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := deep.Remove(context.Background(), n.Mount); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Error(err)
 		}
 	})
@@ -73,6 +74,25 @@ func TestRemoveLeftovers(t *testing.T) {
 	f.End(100)
 	if removed, err = n.Remove(t.Context()); err != nil || len(removed) != 2 {
 		t.Errorf("when both have ended: removed %q, %v", removed, err)
+	}
+}
+
+// TestLeftoversOfUnknown: while it is not known which jobs run, nothing is removed.
+func TestLeftoversOfUnknown(t *testing.T) {
+	f := newFakeProc(t)
+	f.starter(100, "slot1_1")
+	n := Leftovers{Node: f.fs()}
+	n.Mount = t.TempDir()
+	slice := n.has(t, "slot1_1", "", "")
+	if err := os.WriteFile(filepath.Join(slice, "cgroup.events"), []byte("populated 0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := n.Remove(t.Context()); err != nil || len(removed) > 0 {
+		t.Errorf("of a job that runs: removed %q, %v", removed, err)
+	}
+	f.unreadable(t, "100/stat")
+	if removed, err := n.Remove(t.Context()); err == nil || len(removed) > 0 || !strings.Contains(err.Error(), "not known") {
+		t.Errorf("of a job that may run: removed %q, %v", removed, err)
 	}
 }
 

@@ -77,6 +77,9 @@ func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
 	if err != nil {
 		return Caller{}, fmt.Errorf("the caller is gone: %w", err)
 	}
+	if before.Ended() || ended(pidfd) {
+		return Caller{}, errors.New("the caller has ended")
+	}
 	if pidfd < 0 && !n.actsAs(p.PID, p.UID) {
 		return Caller{}, errors.New("the caller is gone: another account's process has its PID")
 	}
@@ -99,6 +102,7 @@ func (n Node) actsAs(pid int, uid uint32) bool {
 
 // PeerBelowStartd says whether the startd itself started the caller.
 func (n Node) PeerBelowStartd(p Peer) bool {
+	n.asker = p.UID
 	return n.actsAs(p.PID, p.UID) && n.belowStartd(p.PID)
 }
 

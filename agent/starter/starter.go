@@ -14,6 +14,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/gpuslot/gpuslot/agent/room"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
@@ -37,6 +38,13 @@ type Node struct {
 	Own uint32
 	// Mount is that of cgroup v2; /sys/fs/cgroup where empty.
 	Mount string
+	// Subuid gives ranges of accounts to users; /etc/subuid where empty.
+	Subuid string
+	// Turns bound what is looked up for callers of the agent's socket. The agent's own looks have none:
+	// they are few at a time, and no caller is to keep them waiting.
+	Turns *room.Turns
+	// asker is the account of the caller for whom something is looked up; root's if it is the agent.
+	asker uint32
 }
 
 func (n Node) trusts(uid uint32) bool { return uid == 0 || uid == n.Own }
@@ -82,7 +90,7 @@ func (n Node) belowStartd(pid int) bool {
 	}
 	startd := false
 	for _, p := range line {
-		program, err := n.daemon(p.PID)
+		program, err := n.daemon(p.PID, starterProgram, startdProgram)
 		if err == nil && program == starterProgram {
 			return false
 		}
@@ -118,10 +126,11 @@ var errNoDaemon = errors.New("not a program of HTCondor's")
 // daemon says which of HTCondor's programs a process runs as a daemon of this node.
 // Its account and the file of its program decide, because anybody can take a name:
 // the real uid is root's ("Uid: 0 <condor> 0 <condor>" on 25.14.1) or, in a personal
-// pool, the agent's own, and no other account can write the file.
-func (n Node) daemon(pid int) (program string, err error) {
+// pool, the agent's own, and no other account can write the file. The name is looked at first,
+// because the other facts cost more.
+func (n Node) daemon(pid int, among ...string) (program string, err error) {
 	exe, err := n.Exe(pid)
-	if program = path.Base(exe); err != nil || program != starterProgram && program != startdProgram {
+	if program = path.Base(exe); err != nil || !slices.Contains(among, program) {
 		return "", errNoDaemon // kernel threads have no file
 	}
 	uids, err := n.UIDs(pid)
@@ -150,16 +159,12 @@ func (n Node) starterAt(p process.Stat) (Starter, error) {
 	if orphan {
 		n.Own = 0
 	}
-	program, err := n.daemon(p.PID)
-	if err != nil {
+	if _, err := n.daemon(p.PID, starterProgram); err != nil {
 		return Starter{}, err
-	}
-	if program != starterProgram {
-		return Starter{}, errNoDaemon
 	}
 	startd := 0
 	if !orphan {
-		if above, err := n.daemon(p.Parent); err != nil || above != startdProgram {
+		if _, err := n.daemon(p.Parent, startdProgram); err != nil {
 			return Starter{}, fmt.Errorf("process %d above the caller runs condor_starter, "+
 				"but its parent %d is no condor_startd: %w", p.PID, p.Parent, ErrNoSlot)
 		}
@@ -172,7 +177,8 @@ func (n Node) starterAt(p process.Stat) (Starter, error) {
 // Startds are the local names of the GPUs' startds that run in this node.
 func (n Node) Startds() []string {
 	var names []string
-	for _, pid := range n.startds() {
+	startds, _ := n.startds() // who asks those that are known asks again
+	for _, pid := range startds {
 		args, err := n.Args(pid)
 		if name := parseStartdArgs(args); err == nil && name != "" && !slices.Contains(names, name) {
 			names = append(names, name)

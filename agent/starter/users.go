@@ -1,8 +1,11 @@
 package starter
 
 import (
+	"errors"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // UserCgroups are where systemd keeps sessions and service managers of users, and where cron and at
@@ -15,11 +18,13 @@ var UserCgroups = []string{
 type Users struct{ Node }
 
 // OfUser says whether a process runs in one of UserCgroups, as an account other than root's and the
-// agent's.
+// agent's. One that is in no slot, and in a cgroup so deep that the kernel does not show its path, runs
+// there, too: only who was given a cgroup makes such a one, and the system's services are not so deep.
 func (n Users) OfUser(pid int) bool {
 	cgroup, err := n.UnifiedCgroup(pid)
 	in := func(of string) bool { return strings.HasPrefix(cgroup+"/", of+"/") }
-	if err != nil || !slices.ContainsFunc(UserCgroups, in) {
+	deep := errors.Is(err, unix.ENAMETOOLONG)
+	if !deep && (err != nil || !slices.ContainsFunc(UserCgroups, in)) {
 		return false
 	}
 	uids, err := n.UIDs(pid)

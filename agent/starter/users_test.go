@@ -34,3 +34,26 @@ func TestOfUser(t *testing.T) {
 		t.Error("a process that has ended")
 	}
 }
+
+// TestOfUserInDeepCgroup: only users with cgroups of their own make such that the kernel does not show
+// the path. Outside of all slots such a process is a user's own; in a slot it is the job's.
+func TestOfUserInDeepCgroup(t *testing.T) {
+	n := deepNode(t)
+	n.has(t, "slot1_2", "deep", "201\n")
+	if !(Users{n}).OfUser(200) {
+		t.Error("a user's process in a deep cgroup of no slot is not the user's own")
+	}
+	if (Users{n}).OfUser(201) {
+		t.Error("a job's process in a deep cgroup is taken for a user's own")
+	}
+	f := fakeProc{proctree.Tree{Root: n.Root}}
+	f.unreadable(t, "900/cgroup")
+	if (Users{n}).OfUser(200) {
+		t.Error("where the slots are not known, a process is taken for a user's own")
+	}
+	n = deepNode(t)
+	n.Own = 1001
+	if (Users{n}).OfUser(200) {
+		t.Error("a process of the agent's account is taken for a user's own")
+	}
+}

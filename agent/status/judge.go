@@ -76,7 +76,7 @@ func (r *Reader) judgeShared(n *Node, g *plan.GPU, now time.Time) GPU {
 		full, unknown, leaves = v.IsFull(g.UUID), v.Unknown(), v.Leaves(g.UUID)
 	})
 	j.setJobs(running)
-	j.Reason = cmp.Or(j.Health.Reason(now, n.Config.Health.MaxAge), unknown, leaves)
+	j.Reason = cmp.Or(j.Health.Reason(now, n.Config.Health.MaxAge()), unknown, leaves)
 	daemon := j.Health.Checked.Process()
 	switch {
 	case j.Reason != "":

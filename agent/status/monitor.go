@@ -16,7 +16,14 @@ import (
 type Monitor struct {
 	mu   sync.Mutex
 	last map[string]api.Acceptance
+	// tenants are when GPUs were last seen with a tenant.
+	tenants map[string]time.Time
 }
+
+// tenantStays is how long START sees a tenant after the tenant's last job ended. Each change makes
+// the startd read all its slots again, which costs more than a job's hook; with short jobs there was
+// one nearly every second. Other tenants' jobs wait as long; admissions do not rest on it.
+const tenantStays = 5 * time.Second
 
 // Answer says which GPUs take jobs. One GPU may be reserved, which then takes no request
 // below least.
@@ -33,8 +40,25 @@ func (m *Monitor) Answer(s *Snapshot, reserved gpu.UUID, least gpu.MiB) []api.Ac
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out = m.left(out, s.At)
+	m.keepTenants(out)
 	m.date(out)
 	return out
+}
+
+// keepTenants leaves each GPU its last tenant for a while.
+func (m *Monitor) keepTenants(all []api.Acceptance) {
+	if m.tenants == nil {
+		m.tenants = map[string]time.Time{}
+	}
+	for i := range all {
+		now := &all[i]
+		switch {
+		case now.Tenant != "":
+			m.tenants[now.UUID] = now.Time
+		case now.Time.Sub(m.tenants[now.UUID]) < tenantStays:
+			now.Tenant = m.last[now.UUID].Tenant
+		}
+	}
 }
 
 // left closes the GPUs of the last answer that are no longer in the plan: the startd may

@@ -54,3 +54,33 @@ func TestLeftGPUsAreClosed(t *testing.T) {
 		t.Errorf("after it came back: %+v", got)
 	}
 }
+
+// TestTenantStays: START is told of a GPU's last tenant for a while after the last job, and of the
+// next tenant at once.
+func TestTenantStays(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	var m Monitor
+	for i, step := range []struct {
+		after        time.Duration
+		tenant, want string
+	}{
+		{0, "", ""},
+		{time.Second, "alice", "alice"},
+		{tenantStays, "alice", "alice"},
+		{2*tenantStays - time.Millisecond, "", "alice"},
+		{2 * tenantStays, "", ""},
+		{2*tenantStays + time.Second, "alice", "alice"},
+		{2*tenantStays + 2*time.Second, "", "alice"},
+		{2*tenantStays + 3*time.Second, "bob", "bob"},
+		{2*tenantStays + 4*time.Second, "", "bob"},
+		{3*tenantStays + 3*time.Second, "", ""},
+	} {
+		now := start.Add(step.after)
+		all := []api.Acceptance{{UUID: "GPU-a", Accept: true, Tenant: step.tenant, Time: now}, {UUID: "GPU-b", Accept: true, Time: now}}
+		m.keepTenants(all)
+		m.date(all)
+		if all[0].Tenant != step.want || all[1].Tenant != "" {
+			t.Errorf("step %d: tenants %q and %q, want %q and none", i, all[0].Tenant, all[1].Tenant, step.want)
+		}
+	}
+}

@@ -62,7 +62,7 @@ func (f *fake) LeftBehind(gpu.UUID, uint32, mps.Checked) string { return f.stran
 func (f *fake) EnforcedBy(_ jobs.Job, otherwise string, _ time.Time) string {
 	return max(f.enforced, otherwise)
 }
-func (f *fake) Uses(gpu.UUID) sampling.Uses                { return sampling.Uses{} }
+func (f *fake) Uses(u gpu.UUID) sampling.Uses              { return sampling.New(sampling.Options{}).Uses(u) }
 func (f *fake) Said() *startd.Said                         { return &f.said }
 func (f *fake) Worst() (ok bool, at time.Time, asked bool) { return }
 
@@ -95,7 +95,9 @@ func newFake(now time.Time) *fake {
 	return f
 }
 
-func (f *fake) take(now time.Time) *Snapshot {
+func (f *fake) take(now time.Time) *Snapshot { return f.reader().Take(now) }
+
+func (f *fake) reader() *Reader {
 	f.node.Health = f
 	return New(Options{
 		Version: "test", Node: func() Node { return f.node }, Closed: func(time.Time) string { return f.idle },
@@ -104,7 +106,7 @@ func (f *fake) take(now time.Time) *Snapshot {
 		Warnings: func() []string { return nil }, Quiet: func() bool { return f.quiet },
 		Jobs: f.table, Callers: f.table, Closures: f, Quiescer: quiescer{}, Faults: f, Elastic: f, Partitions: f,
 		Verifier: verifier{f}, Access: f, Limits: f, Samples: samples{f}, Startds: f, Feedback: f,
-	}).Take(now)
+	})
 }
 
 // TestEveryReaderSeesTheSameReason: each way to be closed reaches the status, the monitor and,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -71,4 +73,26 @@ func TestDCGMFillsIn(t *testing.T) {
 	if h := snap.Sources; len(h) != 2 || h[0].Err != nil || h[1].Source != "dcgm" || h[1].Err == nil || h[1].Succeeded.IsZero() {
 		t.Errorf("%+v", h)
 	}
+}
+
+// silent never answers.
+type silent struct{}
+
+func (silent) Activities(ctx context.Context) (Activities, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestSilentDCGM: an exporter that never answers delays a sample by a part of the interval.
+func TestSilentDCGM(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		s := n.sampler()
+		s.options.DCGM, s.options.Interval = silent{}, time.Minute
+		begin := time.Now()
+		s.Round(t.Context())
+		if took := time.Since(begin); took > time.Minute/4 || len(s.Snapshot().Sources) != 2 || s.Snapshot().Sources[1].Err == nil {
+			t.Errorf("a round took %s: %+v", took, s.Snapshot().Sources)
+		}
+	})
 }

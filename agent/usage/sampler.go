@@ -51,6 +51,7 @@ type reading struct {
 	At              time.Time
 	MIGEnabled      bool
 	GPUInstance     int
+	part            bool // of a GPU instance with several MIG devices
 	Multiprocessors int
 	Power           gpu.Measured[uint64]
 	Board           gpu.Board
@@ -141,13 +142,13 @@ func (s *Sampler) readGPUs(ctx context.Context) (readings []gpu.Reading, took ti
 }
 
 // askDCGM asks the site's exporter while the GPUs are read; the returned
-// function waits for the answer, which has the deadline of a round.
+// function waits for a quarter of the interval at most: a job can take the port and be silent.
 func (s *Sampler) askDCGM(ctx context.Context) (wait func() Activities) {
 	if s.options.DCGM == nil {
 		return func() Activities { return nil }
 	}
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, s.options.Interval)
+	ctx, cancel := context.WithTimeout(ctx, s.options.Interval/4)
 	type reply struct {
 		activities Activities
 		err        error
@@ -188,9 +189,13 @@ func (s *Sampler) take(r gpu.Reading, now time.Time) {
 		Use: r.Use, At: now, MIGEnabled: r.MIGEnabled, Multiprocessors: r.Multiprocessors,
 		Power: r.Power, Board: r.Board, processes: s.owners.of(r.Processes, r.At),
 	})
+	parts := map[int]int{}
+	for _, i := range r.Instances {
+		parts[i.GPUInstance]++
+	}
 	for _, i := range r.Instances {
 		s.note(Device{GPU: r.GPU, MIG: i.UUID}, reading{
-			Use: i.Use, At: now, GPUInstance: i.GPUInstance, Multiprocessors: i.Multiprocessors,
+			Use: i.Use, At: now, GPUInstance: i.GPUInstance, part: parts[i.GPUInstance] > 1, Multiprocessors: i.Multiprocessors,
 			processes: s.owners.of(i.Processes, r.At),
 		})
 	}

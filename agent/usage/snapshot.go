@@ -49,14 +49,13 @@ func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {
 	t := s.tracker(d)
 	out := DeviceUsage{
 		Device: d, At: r.At, MIGEnabled: r.MIGEnabled, GPUInstance: r.GPUInstance, Multiprocessors: r.Multiprocessors,
-		Memory: r.Memory, Unlisted: r.unlisted, Processes: r.processes,
+		Memory: r.Memory, Unlisted: r.unlisted, Processes: r.processes, Listed: r.Processes.Value, Board: r.Board,
 		Method: t.last.method, Activity: t.last.activity, ActivitySource: t.last.source, KernelTime: t.last.kernel,
 		Total: t.total, BoundsExceeded: t.beyond, MemoryBusy: t.contention.busy, Contended: t.contention.now,
 	}
 	if r.MIGEnabled {
 		out.Activity = ratio(r.SMActivity)
 	}
-	out.Board = r.Board
 	if r.Power.Known {
 		out.Power = gpu.Known(float64(r.Power.Value) / 1000)
 	}

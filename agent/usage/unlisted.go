@@ -50,9 +50,11 @@ func Unlisted(now gpu.Measured[gpu.Bytes]) bool {
 
 // unlistedOf is the use of a device less what its processes hold and the baseline, and the
 // number of its processes that are no MPS servers. The reserve of the driver is no use.
-// Unknown where the driver does not report one of them.
+// Unknown where the driver does not report one of them. MIG devices have numbers of their
+// own. MIG devices of one GPU instance report the memory of all of them each, and a GPU in
+// MIG mode lists the processes of its devices to root alone.
 func unlistedOf(r reading) (out gpu.Measured[gpu.Bytes], clients int) {
-	if !r.Memory.Known || !r.Memory.Value.Reserved.Known || !r.processes.Known || r.MIGEnabled {
+	if !r.Memory.Known || !r.Memory.Value.Reserved.Known || !r.processes.Known || r.MIGEnabled || r.part {
 		return out, 0
 	}
 	listed := gpu.Bytes(UnlistedBaseline.Bytes())

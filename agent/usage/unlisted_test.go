@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -50,6 +51,45 @@ func TestUnlistedMemory(t *testing.T) {
 		if d, _ := s.Snapshot().Device(wholeA); d.Unlisted != c.want {
 			t.Errorf("%s: %+v, want %+v", name, d.Unlisted, c.want)
 		}
+	}
+}
+
+// TestUnlistedOfMIGDevices: each has numbers of its own, here those of captures of an H100 and an
+// H200. Those of one GPU instance report the same memory.
+func TestUnlistedOfMIGDevices(t *testing.T) {
+	n := newNode(t)
+	r := uses(11091*mib, on(90, 100*mib))
+	r.MIGEnabled = true
+	want := map[gpu.UUID]gpu.Measured[gpu.Bytes]{}
+	for i, d := range []struct {
+		instance         int
+		of, used, listed gpu.Bytes
+		want             gpu.Measured[gpu.Bytes]
+	}{
+		{2, 40448, 11091, 11052, gpu.Known(13 * mib)}, {3, 20096, 17, 0, gpu.Known(gpu.Bytes(0))},
+		{4, 16384, 1417, 516, gpu.Known(875 * mib)},
+		{5, 71424, 16925, 0, gpu.Measured[gpu.Bytes]{}}, {5, 71424, 16925, 16890, gpu.Measured[gpu.Bytes]{}},
+	} {
+		n.process(t, 100+i, 1)
+		u := gpu.UUID(fmt.Sprintf("MIG-0000000%d-0000-5000-8000-000000000000", i))
+		want[u] = d.want
+		r.Instances = append(r.Instances, gpu.InstanceReading{UUID: u, GPUInstance: d.instance, Use: gpu.Use{
+			Memory:    gpu.Known(gpu.MemoryUse{Total: d.of * mib, Reserved: gpu.Known(gpu.Bytes(0)), Used: d.used * mib, Free: (d.of - d.used) * mib}),
+			Processes: gpu.Known([]gpu.DeviceProcess{on(100+i, d.listed*mib)}),
+		}})
+	}
+	n.readings = []gpu.Reading{r}
+	s := n.sampler()
+	for range unlistedReadings {
+		n.round(t, s)
+	}
+	for u, want := range want {
+		if d, ok := s.Snapshot().Device(Device{GPU: gpuA, MIG: u}); !ok || d.Unlisted != want {
+			t.Errorf("%s: %+v, want %+v", u, d.Unlisted, want)
+		}
+	}
+	if d, _ := s.Snapshot().Device(wholeA); d.Unlisted.Known {
+		t.Errorf("the GPU in MIG mode: %+v", d.Unlisted)
 	}
 }
 

@@ -134,6 +134,7 @@ type DeviceUsage struct {
 	Unlisted gpu.Measured[gpu.Bytes]
 	// Processes are unknown where the driver does not list them.
 	Processes gpu.Measured[[]Process]
+	Listed    []gpu.DeviceProcess // as the driver lists them: graphics of no job, too
 	// UnownedMemory is what processes in no slot hold, and those whose owner is
 	// gone; MPS servers are not counted.
 	UnownedMemory gpu.Measured[gpu.Bytes]

@@ -29,9 +29,9 @@ type persona struct {
 }
 
 // The accounts of a verification where any account may have jobs: the package's
-// own, which shares a GPU with no other process, or nobody's.
+// own, which shares a GPU with no other process and has no jobs, or nobody's.
 const (
-	verifyAccount = "gpuslot-verify"
+	Account       = "gpuslot-verify"
 	nobodyAccount = "nobody"
 )
 
@@ -41,12 +41,12 @@ func (v *Verifier) as(ctx context.Context, g *plan.GPU) (persona, error) {
 	if v.Own != 0 {
 		return persona{name: "uid " + strconv.Itoa(int(v.Own)), uid: v.Own}, nil
 	}
-	name := verifyAccount
+	name := Account
 	if g.Tenancy.Policy == config.TenancyCommon {
 		name = g.Tenancy.User
 	}
 	id, err := accountWithGroup(ctx, name)
-	if unknown := user.UnknownUserError(""); name == verifyAccount && errors.As(err, &unknown) {
+	if unknown := user.UnknownUserError(""); name == Account && errors.As(err, &unknown) {
 		name = nobodyAccount
 		id, err = accountWithGroup(ctx, name)
 	}

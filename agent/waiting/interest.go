@@ -46,10 +46,10 @@ func InterestOf(p *plan.Plan, c config.Config) (i *Interest, again time.Duration
 	}
 	again = askMost
 	if p.Repartition() != "" {
-		i, again = &Interest{}, c.Repartition.Interval
+		i, again = &Interest{}, c.Repartition.Interval()
 	}
 	group, large := p.ElasticGPUs(), c.Placement.LargeAfter
-	if c.Elastic.Demand != config.DemandQueue || len(group) == 0 && large == 0 {
+	if len(group) == 0 && large == 0 {
 		return i, again
 	}
 	if large > 0 {

@@ -50,14 +50,11 @@ func TestInterestOf(t *testing.T) {
 		"the shorter of both": {gpus: []plan.GPU{turning}, change: func(c *config.Config) {
 			c.Placement.LargeAfter, c.Elastic.Patience = 20*time.Second, 30*time.Second
 		}, asks: true, again: 20 * time.Second, large: 15000, after: 20 * time.Second, most: 1},
-		"the site does not ask the queue": {gpus: []plan.GPU{turning}, change: func(c *config.Config) {
-			c.Elastic.Demand, c.Placement.LargeAfter = config.DemandNone, time.Minute
-		}, again: time.Minute},
 		"layouts follow": {mig: divided, change: func(c *config.Config) {
-			c.Placement.LargeAfter, c.Repartition.Interval = 0, 7*time.Second
+			c.Placement.LargeAfter, c.Repartition.Dwell = 0, 70*time.Second
 		}, asks: true, again: 7 * time.Second},
 		"layouts and an elastic GPU": {gpus: []plan.GPU{turning}, mig: divided, change: func(c *config.Config) {
-			c.Placement.LargeAfter, c.Elastic.Patience, c.Repartition.Interval = 0, time.Minute, 7*time.Second
+			c.Placement.LargeAfter, c.Elastic.Patience, c.Repartition.Dwell = 0, time.Minute, 70*time.Second
 		}, asks: true, again: 7 * time.Second, large: 15000, most: 1},
 	} {
 		c := config.Default()
@@ -91,10 +88,10 @@ func TestLimitsOfDemand(t *testing.T) {
 	if i.LargeAfter = 0; len(i.large(counted(condor.Waiting{GPUs: 1, VRAM: 20000, Waits: 1200}))) > 0 {
 		t.Error("large jobs count where the site switched that off")
 	}
-	// A job that does not wait long enough hides no other, and the first of two with the same wait counts.
+	// A job that does not wait long enough hides no other.
 	d := i.elastic(counted(condor.Waiting{GPUs: 1, Waits: 1}, condor.Waiting{GPUs: 2, Waits: 100},
 		condor.Waiting{GPUs: 1, Waits: 100}, condor.Waiting{GPUs: 1, VRAM: 2048, Waits: 100}))
-	if d.Whole != 2 || !d.Shared {
+	if len(d.Whole) != 1 || d.Whole[0].GPUs != 2 || !d.Shared {
 		t.Errorf("%+v", d)
 	}
 }
@@ -123,27 +120,35 @@ func TestReserveOfNothing(t *testing.T) {
 	}
 }
 
-// TestReserveAfterService: after a GPU that a large job used, the next one closes at once.
+// TestReserveAfterService: after a GPU that a large job used, none closes for as long as that one was
+// closed. Then its size is one like any other.
 func TestReserveAfterService(t *testing.T) {
 	q, now := quiet(), time.Now()
 	ask := func(sizes ...gpu.MiB) {
 		var w []condor.Waiting
-		for _, s := range sizes {
-			w = append(w, condor.Waiting{GPUs: 1, VRAM: s, Waits: 3600})
+		for i, s := range sizes {
+			w = append(w, condor.Waiting{GPUs: 1, VRAM: s, Waits: int64(3600 - i)})
 		}
 		q.Ask(t.Context(), &pool{demand: counted(w...)}, pair())
 	}
-	room := func(free gpu.MiB) []Room { return []Room{{"a", true, 30000, free}} }
-	ask(30000)
-	for range 2 { // closed, then looked at
-		q.Reserve(room(30000), now)
+	reserve := func(free gpu.MiB) (least gpu.MiB) {
+		_, least, _ = q.Reserve([]Room{{"a", true, 30000, free}}, now)
 		now = now.Add(time.Second)
+		return least
 	}
-	ask(30000, 20000)
-	q.Reserve(room(100), now) // it started
-	now = now.Add(time.Second)
+	ask(30000)
+	for second, free := range []gpu.MiB{30000, 30000, 100} { // in the third it starts
+		if least := reserve(free); least != 30000 {
+			t.Fatalf("second %d: closed for %s", second, least)
+		}
+	}
 	ask(20000)
-	if u, least, fresh := q.Reserve(room(100), now); u != "a" || least != 20000 || !fresh {
-		t.Errorf("after a job that was served: %q for %d, new %t", u, int64(least), fresh)
+	for second, want := range []gpu.MiB{0, 0, 0, 20000} {
+		if second == 2 {
+			ask(20000, 30000)
+		}
+		if least := reserve(100); least != want {
+			t.Errorf("second %d after it started: closed for %s, want %s", second, least, want)
+		}
 	}
 }

@@ -109,31 +109,44 @@ func (q *Queue) Ask(ctx context.Context, pool Pool, i Interest) (condor.Demand, 
 
 // elastic is what waits for the node's elastic GPUs.
 func (i Interest) elastic(d condor.Demand) elastic.Demand {
-	out := elastic.Demand{Known: true, At: d.At}
-	longest := int64(-1)
+	out := elastic.Demand{Known: true}
+	whole := map[int]condor.Waiting{}
 	for _, w := range d.Waiting {
 		if w.Waited() < i.Rules.Patience {
 			continue
 		}
 		out.Shared = out.Shared || i.Node.TakesShared(w)
-		if w.Waits > longest && i.Node.TakesWhole(w, i.Rules.Max) {
-			longest, out.Whole, out.At = w.Waits, w.GPUs, w.At
+		if i.Node.TakesWhole(w, i.Rules.Max) {
+			keepLonger(whole, w.GPUs, w)
 		}
+	}
+	for _, n := range byWait(whole) {
+		out.Whole = append(out.Whole, elastic.Request{GPUs: n, At: whole[n].At})
 	}
 	return out
 }
 
 // large are the sizes of the large jobs, that of the one that has waited longest first.
-func (i Interest) large(d condor.Demand) (sizes []gpu.MiB) {
-	waits := map[gpu.MiB]int64{}
+func (i Interest) large(d condor.Demand) []gpu.MiB {
+	large := map[gpu.MiB]condor.Waiting{}
 	for _, w := range d.Waiting {
 		if i.LargeAfter > 0 && w.Waited() >= i.LargeAfter && w.VRAM >= i.Large && i.Node.TakesShared(w) {
-			waits[w.VRAM] = max(waits[w.VRAM], w.Waits)
+			keepLonger(large, w.VRAM, w)
 		}
 	}
-	sizes = slices.Collect(maps.Keys(waits))
-	slices.SortFunc(sizes, func(a, b gpu.MiB) int {
-		return cmp.Or(cmp.Compare(waits[b], waits[a]), cmp.Compare(a, b))
+	return byWait(large)
+}
+
+// keepLonger keeps of jobs that want the same those that have waited longer.
+func keepLonger[K comparable](all map[K]condor.Waiting, k K, w condor.Waiting) {
+	if old, known := all[k]; !known || w.Waits > old.Waits {
+		all[k] = w
+	}
+}
+
+// byWait is what the jobs want, that of those that have waited longest first.
+func byWait[K cmp.Ordered](all map[K]condor.Waiting) []K {
+	return slices.SortedFunc(maps.Keys(all), func(a, b K) int {
+		return cmp.Or(cmp.Compare(all[b].Waits, all[a].Waits), cmp.Compare(a, b))
 	})
-	return sizes
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -67,8 +68,8 @@ func TestAsk(t *testing.T) {
 	if got, err := q.Ask(t.Context(), &pool{demand: d}, pair()); err != nil || len(got.Waiting) != len(d.Waiting) {
 		t.Errorf("the answer itself: %+v, %v", got, err)
 	}
-	want := elastic.Demand{Known: true, Whole: 2, Shared: true, At: now.Add(-time.Minute)}
-	if got := q.Elastic(time.Now()); got != want {
+	want := elastic.Demand{Known: true, Shared: true, Whole: []elastic.Request{{GPUs: 2, At: now.Add(-time.Minute)}, {GPUs: 1, At: d.At}}}
+	if got := q.Elastic(time.Now()); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	if want := []gpu.MiB{30000, 20000}; !slices.Equal(q.large, want) {
@@ -76,11 +77,11 @@ func TestAsk(t *testing.T) {
 	}
 	q.Ask(t.Context(), &pool{demand: counted(
 		condor.Waiting{GPUs: 2, Waits: 59}, condor.Waiting{GPUs: 1, VRAM: 2048, Waits: 59})}, pair())
-	if d := q.Elastic(time.Now()); d.Whole != 0 || d.Shared || !d.Known || len(q.large) > 0 {
+	if d := q.Elastic(time.Now()); len(d.Whole) > 0 || d.Shared || !d.Known || len(q.large) > 0 {
 		t.Errorf("what has not waited for long: %+v, %s", d, q.large)
 	}
 	q.Ask(t.Context(), &pool{demand: counted(condor.Waiting{GPUs: 2, Waits: 60})}, Interest{})
-	if d := q.Elastic(time.Now()); d.Whole != 0 {
+	if d := q.Elastic(time.Now()); len(d.Whole) > 0 {
 		t.Errorf("a node without elastic GPUs: %+v", d)
 	}
 }
@@ -95,7 +96,7 @@ func TestQueueGrowsOld(t *testing.T) {
 			t.Error("known before anybody was asked")
 		}
 		q.Ask(t.Context(), &pool{demand: counted(condor.Waiting{GPUs: 2, Waits: 60})}, pair())
-		if d := q.Elastic(time.Now()); !d.Known || d.Whole != 2 {
+		if d := q.Elastic(time.Now()); !d.Known || len(d.Whole) != 1 || d.Whole[0].GPUs != 2 {
 			t.Errorf("%+v", d)
 		}
 		down := &pool{err: errors.New("no")}
@@ -188,7 +189,7 @@ func (w *waits) hours(n int) (closed []gpu.MiB) {
 }
 
 // TestRequestThatNothingMeets: a job that never starts keeps a GPU for an hour with room for it,
-// or for a day without. Then the GPU is open for as long, and another size comes first.
+// or for a day without. Then the GPU is open for as long, and for that size for longer each time.
 func TestRequestThatNothingMeets(t *testing.T) {
 	never := condor.Waiting{GPUs: 1, VRAM: 30000, Waits: 9999}
 	honest := condor.Waiting{GPUs: 1, VRAM: 20000, Waits: 7200}
@@ -197,7 +198,7 @@ func TestRequestThatNothingMeets(t *testing.T) {
 		free  gpu.MiB
 		want  []gpu.MiB
 	}{
-		"alone":         {[]condor.Waiting{never}, 30000, []gpu.MiB{30000, 0, 30000, 0, 30000}},
+		"alone":         {[]condor.Waiting{never}, 30000, []gpu.MiB{30000, 0, 0, 30000, 0, 0, 0, 0, 30000}},
 		"beside others": {[]condor.Waiting{never, honest}, 30000, []gpu.MiB{30000, 0, 20000, 0, 30000}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,8 +213,8 @@ func TestRequestThatNothingMeets(t *testing.T) {
 	t.Run("without room", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := &waits{t: t, q: quiet(), large: []condor.Waiting{never}, free: 100}
-			want := slices.Concat(slices.Repeat([]gpu.MiB{30000}, 24), slices.Repeat([]gpu.MiB{0}, 24), []gpu.MiB{30000})
-			if got := w.hours(49); !slices.Equal(got, want) {
+			want := slices.Concat(slices.Repeat([]gpu.MiB{30000}, 24), slices.Repeat([]gpu.MiB{0}, 48), []gpu.MiB{30000})
+			if got := w.hours(73); !slices.Equal(got, want) {
 				t.Errorf("closed by the hour: %d", got)
 			}
 		})
@@ -231,26 +232,55 @@ func TestRequestThatNothingMeets(t *testing.T) {
 	})
 }
 
-// TestRequestsThatAreMet: while large jobs start there, the GPU stays closed to small ones, and
-// it closes at once for the next.
+// TestRequestsThatAreMet: the GPU stays closed to small jobs while large ones start there, but for a
+// day at most, and opens for as long. Their size does not rest then: none was kept in vain.
 func TestRequestsThatAreMet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &waits{t: t, q: quiet(), large: []condor.Waiting{{GPUs: 1, VRAM: 30000, Waits: 9999}}, free: 100}
-		for range 4 {
-			w.free = 100
-			w.hours(20)
+		w := &waits{t: t, q: quiet(), large: []condor.Waiting{{GPUs: 1, VRAM: 30000, Waits: 9999}}}
+		for hour := range 72 {
 			w.free = 30000
-			if got := w.hours(1); got[0] != 30000 {
-				t.Fatalf("closed for %s", got[0])
+			if hour%2 == 0 {
+				w.free = 100
+			}
+			want := []gpu.MiB{30000}
+			if hour/24 == 1 {
+				want[0] = 0
+			}
+			if got := w.hours(1); !slices.Equal(got, want) {
+				t.Fatalf("hour %d: closed for %s, want %s", hour, got, want)
 			}
 		}
-		w.free, w.large = 0, nil
-		w.hours(1)
-		w.large = []condor.Waiting{{GPUs: 1, VRAM: 30000, Waits: 9999}}
-		if got := w.hours(1); got[0] != 30000 {
-			t.Errorf("closed for %s", got[0])
-		}
 	})
+}
+
+// TestShortJobsBesideOneThatNeverStarts: with jobs that run for a minute now and then, a user keeps a
+// GPU for half of the time at most, also by requests that go and come again.
+func TestShortJobsBesideOneThatNeverStarts(t *testing.T) {
+	for name, takenBack := range map[string]bool{"they wait on": false, "they are taken back": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				never := []condor.Waiting{{GPUs: 1, VRAM: 30000, Waits: 9999}, {GPUs: 1, VRAM: 29999, Waits: 9999}}
+				w, closed, looks := &waits{t: t, q: quiet(), large: never}, 0, 10*24*60
+				for minute := range looks {
+					w.free = 30000
+					if minute%50 == 49 {
+						w.free = 10
+					}
+					if w.large = never; takenBack {
+						w.large = never[minute/300%2:][:1]
+					}
+					w.q.Ask(t.Context(), &pool{demand: counted(w.large...)}, pair())
+					if _, least, _ := w.q.Reserve([]Room{{"a", true, 30000, w.free}}, time.Now()); least > 0 {
+						closed++
+					}
+					time.Sleep(time.Minute)
+				}
+				if 2*closed > looks || closed == 0 {
+					t.Errorf("closed for %d of %d minutes", closed, looks)
+				}
+			})
+		})
+	}
 }
 
 func TestChoose(t *testing.T) {

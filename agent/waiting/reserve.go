@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
 // Room is a shared GPU as a place for a large request.
@@ -28,8 +29,8 @@ const (
 type reservation struct {
 	gpu   gpu.UUID
 	least gpu.MiB
-	// since is when the GPU closed, or a large job last started there. roomy is from when on
-	// it has room for least; zero while it has none.
+	// since is when the GPU closed, whatever starts there. roomy is from when on it has room for least;
+	// zero while it has none.
 	since, roomy time.Time
 	// free is the VRAM of the GPU that was free at the last look.
 	free gpu.MiB
@@ -37,8 +38,8 @@ type reservation struct {
 	served bool
 	// pause is until when no GPU closes.
 	pause time.Time
-	// failed is when a GPU was last closed to no avail for a size that still waits.
-	failed map[gpu.MiB]time.Time
+	// vain are the sizes for which a GPU was closed in vain.
+	vain backoff.Vain[gpu.MiB]
 }
 
 // Reserve chooses the GPU that is closed to requests smaller than the large one that waits,
@@ -46,8 +47,8 @@ type reservation struct {
 // the last time.
 //
 // The GPU opens when no such request waits any more, when it had room for one for an hour and
-// none came, and after a day without one. Then, if no large job started there, no GPU closes
-// for as long as this one was closed, and requests of other sizes come first.
+// none came, and after a day. Then no GPU closes for as long as this one was closed, and if no
+// large job started there, requests of that size rest for longer.
 func (q *Queue) Reserve(rooms []Room, now time.Time) (u gpu.UUID, least gpu.MiB, fresh bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -61,7 +62,7 @@ func (q *Queue) Reserve(rooms []Room, now time.Time) (u gpu.UUID, least gpu.MiB,
 		return "", 0, false
 	}
 	if r.least == 0 {
-		r.least, r.since = r.next(q.large, rooms), now
+		r.least, r.since = r.next(q.large, rooms, now), now
 	}
 	last := r.gpu
 	r.gpu = choose(r.least, last, rooms)
@@ -78,7 +79,7 @@ func (r *reservation) look(rooms []Room, now time.Time) {
 		return
 	}
 	if rooms[i].Free < r.free { // small requests do not start there
-		r.served, r.since, r.roomy = true, now, time.Time{}
+		r.served, r.roomy = true, time.Time{}
 	}
 	r.free = rooms[i].Free
 	switch {
@@ -95,25 +96,22 @@ func (r *reservation) end(sizes []gpu.MiB, now time.Time) {
 	if r.least == 0 || !late && slices.Contains(sizes, r.least) {
 		return
 	}
-	next := reservation{pause: r.pause, failed: map[gpu.MiB]time.Time{}}
-	for _, size := range sizes {
-		next.failed[size] = r.failed[size]
+	closed := now.Sub(r.since)
+	if late && !r.served {
+		r.vain = r.vain.Note(r.least, now, closed)
 	}
-	if late || !r.served {
-		next.failed[r.least], next.pause = now, now.Add(now.Sub(r.since))
-	}
-	*r = next
+	*r = reservation{pause: now.Add(closed), vain: r.vain}
 }
 
-// next is the size that has failed least lately, of those that never did the one that has
-// waited longest; 0 where none waits that has room some day.
-func (r *reservation) next(sizes []gpu.MiB, rooms []Room) (size gpu.MiB) {
+// next is the size that has waited longest, of those that do not rest and have room some day; 0
+// where there is none.
+func (r *reservation) next(sizes []gpu.MiB, rooms []Room, now time.Time) gpu.MiB {
 	for _, s := range sizes {
-		if choose(s, "", rooms) != "" && (size == 0 || r.failed[s].Before(r.failed[size])) {
-			size = s
+		if choose(s, "", rooms) != "" && !r.vain.Rests(s, now) {
+			return s
 		}
 	}
-	return size
+	return 0
 }
 
 // choose prefers the GPU that is closed to small requests already, else the one that has

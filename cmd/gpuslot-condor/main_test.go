@@ -52,14 +52,17 @@ func scriptParams() testscript.Params {
 // startAgent is the script command "agent REPLY...": an agent that answers the
 // requests of the api with the lines in the files REPLY in turn, the last one again and
 // again, and puts each request that it understood into the file requests. "agent silent"
-// never answers.
+// never answers. "agent old REPLY..." is one from before OpHook.
 func startAgent(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: agent REPLY... | agent silent")
+		ts.Fatalf("usage: agent [old] REPLY... | agent silent")
 	}
 	l, err := net.Listen("unix", ts.Getenv("SOCKET"))
 	ts.Check(err)
-	a := &fakeAgent{listener: l, requests: ts.MkAbs("requests"), done: make(chan struct{})}
+	a := &fakeAgent{listener: l, requests: ts.MkAbs("requests"), done: make(chan struct{}), old: args[0] == "old"}
+	if a.old {
+		args = args[1:]
+	}
 	for _, file := range args {
 		if file != "silent" {
 			a.replies = append(a.replies, []byte(ts.ReadFile(file)))
@@ -78,6 +81,8 @@ type fakeAgent struct {
 	requests string
 	done     chan struct{}
 	serving  sync.WaitGroup
+	// old: it does not know OpHook.
+	old bool
 
 	mu sync.Mutex
 	// replies are those to come; none: it never answers.
@@ -100,6 +105,8 @@ func (a *fakeAgent) answer(c net.Conn) {
 	switch {
 	case err != nil:
 		_ = api.WriteReply(c, api.Reply{Error: err.Error()})
+	case a.old && req.Op == api.OpHook: // it reads the fields first (api.ReadRequest)
+		_ = api.WriteReply(c, api.Reply{Error: `request: json: unknown field "hook"`})
 	case a.silent():
 		<-a.done
 	default:

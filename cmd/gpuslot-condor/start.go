@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,6 +31,9 @@ func (p program) start(o options) (api.Started, error) {
 	case err != nil:
 		return unasked, err
 	}
+	if own, err := ownCgroup(); err == nil && unasked.Supervise {
+		passOn("/sys/fs/cgroup", own)
+	}
 	for end := time.Now().Add(5 * o.timeout / 2); ; time.Sleep(startPause) {
 		reply, err := o.call(api.Request{Op: api.OpStart})
 		switch {
@@ -49,6 +53,42 @@ func (p program) start(o options) (api.Started, error) {
 			return unasked, err
 		}
 	}
+}
+
+// passOn gives this cgroup the controllers by which the driver limits VRAM, where the job's slice has them: HTCondor
+// passes on only those that it uses, and gives the slice to the job's account. gpuslotd writes nothing there, and says
+// what is missing. Mount is that of cgroup v2.
+func passOn(mount, own string) {
+	slice := path.Dir(own)
+	name, ok := strings.CutSuffix(path.Base(slice), ".slice")
+	if !ok || name == "" || path.Base(own) != name+".scope" {
+		return // HTCondor's up to 24.7, which gets its controllers from above
+	}
+	have, err := os.ReadFile(filepath.Join(mount, slice, "cgroup.controllers"))
+	if err != nil {
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(mount, slice, "cgroup.subtree_control"), os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	for _, c := range strings.Fields(string(have)) {
+		if c == "dmem" || c == "misc" {
+			_, _ = f.WriteString("+" + c) // the agent says what is missing
+		}
+	}
+}
+
+// ownCgroup is the cgroup of this process, below the mount of cgroup v2.
+func ownCgroup() (string, error) {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	for line := range strings.Lines(string(text)) {
+		if own, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
+			return own, nil
+		}
+	}
+	return "", err
 }
 
 // startLink is where gpuslotd says whether supervisors ask before a job's program runs.
@@ -74,17 +114,11 @@ func (p program) requeue(message string) int {
 // lastOne says for certain that no other process is in this cgroup or below, so
 // that no MPS client is left. Mount is that of cgroup v2.
 func lastOne(mount string) bool {
-	text, err := os.ReadFile("/proc/self/cgroup")
+	own, err := ownCgroup()
 	if err != nil {
 		return false
 	}
-	path := ""
-	for line := range strings.Lines(string(text)) {
-		if own, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
-			path = own
-		}
-	}
-	dir := filepath.Join(mount, path)
+	dir := filepath.Join(mount, own)
 	processes, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil || string(bytes.TrimSpace(processes)) != strconv.Itoa(os.Getpid()) {
 		return false

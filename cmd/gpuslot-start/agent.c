@@ -59,6 +59,7 @@ static int ask_once(const char *request, size_t length, long patience, char *rep
 			goto out;
 		}
 	}
+	errno = EMSGSIZE;
 out:;
 	int why = errno;
 	close(s);

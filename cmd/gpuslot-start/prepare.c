@@ -110,15 +110,16 @@ int prepare(char **args)
 		snprintf(late, sizeof late, "gpuslotd did not answer within %ld ms; look at: systemctl status gpuslotd", hook_patience);
 		return refuse(late, "");
 	}
+	char *text = done == 0 ? value(reply, "error") : NULL;
 	/* An agent of an earlier version, or none: it has not decided. */
-	if (done != 0 || strstr(reply, "request: json: unknown field") != NULL) {
+	if (done != 0 || (text != NULL && strstr(text, "request: json: unknown field") != NULL)) {
 		give_back(ad, length);
 		return -1;
 	}
-	char *text = value(reply, "hook");
+	if (text != NULL)
+		return refuse("gpuslotd refuses the request: ", text);
+	text = value(reply, "hook");
 	if (text != NULL)
 		return fputs(text, stdout) >= 0 && fflush(stdout) == 0 ? 0 : 1; /* without its answer the job must not start */
-	text = value(reply, "error");
-	return text != NULL ? refuse("gpuslotd refuses the request: ", text)
-			    : refuse("gpuslotd answered without a decision; look at: journalctl -u gpuslotd", "");
+	return refuse("gpuslotd answered without a decision; look at: journalctl -u gpuslotd", "");
 }

@@ -26,6 +26,64 @@ struct started {
 	int supervise, reserved;
 };
 
+/* read_whole reads a short file; -1 if it cannot be read or is longer. */
+static int read_whole(const char *path, char *out, size_t size)
+{
+	int f = open(path, O_RDONLY | O_CLOEXEC);
+	if (f < 0)
+		return -1;
+	ssize_t n = read(f, out, size);
+	close(f);
+	if (n < 0 || (size_t)n >= size)
+		return -1;
+	out[n] = 0;
+	return 0;
+}
+
+/* own_cgroup makes the path of this process's cgroup. It returns its length; -1 if it is not known. */
+static int own_cgroup(char *out, size_t size)
+{
+	char text[4096];
+	if (read_whole("/proc/self/cgroup", text, sizeof text) != 0)
+		return -1;
+	char *at = starts_with(text, "0::") ? text : strstr(text, "\n0::");
+	if (at == NULL)
+		return -1;
+	at = strchr(at, ':') + 2;
+	at[strcspn(at, "\n")] = 0;
+	int n = snprintf(out, size, "/sys/fs/cgroup%s", at);
+	return n > 0 && (size_t)n < size ? n : -1;
+}
+
+/* pass_on gives this cgroup the controllers by which the driver limits VRAM, where the slice has them: see
+   gpuslot-condor's passOn. */
+static void pass_on(void)
+{
+	static const char ends[][7] = { ".slice", ".scope" };
+	enum { end = sizeof *ends - 1 };
+	char slice[4096], path[4200], have[4096];
+	char *leaf = own_cgroup(slice, sizeof slice) > 0 ? strrchr(slice, '/') : NULL;
+	if (leaf == NULL)
+		return;
+	*leaf++ = 0;
+	const char *name = strrchr(slice, '/');
+	size_t n = strlen(leaf);
+	if (name == NULL || n <= end || strlen(++name) != n || strncmp(name, leaf, n - end) != 0 ||
+	    strcmp(name + n - end, ends[0]) != 0 || strcmp(leaf + n - end, ends[1]) != 0)
+		return; /* HTCondor's up to 24.7, which gets its controllers from above */
+	snprintf(path, sizeof path, "%s/cgroup.controllers", slice);
+	if (read_whole(path, have, sizeof have) != 0)
+		return;
+	snprintf(path, sizeof path, "%s/cgroup.subtree_control", slice);
+	int f = open(path, O_WRONLY | O_CLOEXEC);
+	if (f < 0)
+		return;
+	for (char *c = strtok(have, " \n"); c != NULL; c = strtok(NULL, " \n"))
+		if (strcmp(c, "dmem") == 0 || strcmp(c, "misc") == 0)
+			dprintf(f, "+%s", c); /* the agent says what is missing */
+	close(f);
+}
+
 /* start asks for the limits of this cgroup, where they have to be in force. It returns -1 where
    gpuslot-condor has to find out, and ask again. */
 static int start(struct started *out)
@@ -38,6 +96,8 @@ static int start(struct started *out)
 		return -1;
 	if (readlink(path, word, sizeof word) < 0)
 		return errno == ENOENT ? 0 : -1;
+	if (out->supervise)
+		pass_on();
 	if (ask("{\"v\":1,\"op\":\"start\"}\n", start_patience, reply, sizeof reply) != 0)
 		return -1;
 	static const struct {
@@ -131,38 +191,20 @@ static int starts_container(const char *command)
 	return strcmp(name, "apptainer") == 0 || strcmp(name, "singularity") == 0;
 }
 
-/* read_whole reads a short file; -1 if it cannot be read or is longer. */
-static int read_whole(const char *path, char *out, size_t size)
-{
-	int f = open(path, O_RDONLY | O_CLOEXEC);
-	if (f < 0)
-		return -1;
-	ssize_t n = read(f, out, size);
-	close(f);
-	if (n < 0 || (size_t)n >= size)
-		return -1;
-	out[n] = 0;
-	return 0;
-}
-
 /* last_one says for certain that no other process is in this cgroup or below, so that no MPS client
    is left. A directory of cgroup v2 has a link for each cgroup below it. */
 static int last_one(void)
 {
-	char text[4096], path[4096], inside[64], own[32];
+	char path[4096], inside[64], own[32];
 	struct stat st;
-	if (read_whole("/proc/self/cgroup", text, sizeof text) != 0)
+	int n = own_cgroup(path, sizeof path - sizeof "/cgroup.procs");
+	if (n < 0)
 		return 0;
-	char *at = starts_with(text, "0::") ? text : strstr(text, "\n0::");
-	if (at == NULL)
-		return 0;
-	at = strchr(at, ':') + 2;
-	at[strcspn(at, "\n")] = 0;
-	int n = snprintf(path, sizeof path, "/sys/fs/cgroup%s/cgroup.procs", at);
-	if (n < 0 || (size_t)n >= sizeof path || read_whole(path, inside, sizeof inside) != 0)
+	strcpy(path + n, "/cgroup.procs");
+	if (read_whole(path, inside, sizeof inside) != 0)
 		return 0;
 	snprintf(own, sizeof own, "%d\n", getpid());
-	path[n - (int)strlen("/cgroup.procs")] = 0;
+	path[n] = 0;
 	return strcmp(inside, own) == 0 && stat(path, &st) == 0 && st.st_nlink == 2;
 }
 
@@ -243,7 +285,7 @@ static void pass(pid_t job, int s)
 		if (!handles(job, s))
 			end();
 	}
-	kill(job, s); /* a job that ended meanwhile needs no signal */
+	kill(job, s); /* a job that has ended by then needs no signal */
 }
 
 /* linger ends what the job left running, and waits for a hold that is due: a program that meets error

@@ -145,8 +145,7 @@ func command(file, name string, args ...string) source {
 			cmd.WaitDelay = time.Second
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			err := cmd.Run()
-			if err != nil && stdout.Len() == 0 {
+			if err := cmd.Run(); err != nil && stdout.Len() == 0 {
 				first, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
 				if first == "" {
 					return nil, err
@@ -175,19 +174,17 @@ func (n *nodeSources) versions(ctx context.Context) ([]byte, error) {
 		CgroupV2 bool   `json:"cgroup_v2"`
 	}{Gpuslot: thisBuild(), Agent: n.status.Version, Kernel: unix.ByteSliceToString(u.Release[:]), Arch: runtime.GOARCH,
 		HTCondor: n.status.HTCondor}
-	if text, err := os.ReadFile("/etc/os-release"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if name, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
-				said.System = strings.Trim(name, "\"\n")
-			}
+	release, _ := os.ReadFile("/etc/os-release") // what cannot be read is left out
+	for line := range strings.Lines(string(release)) {
+		if name, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
+			said.System = strings.Trim(name, "\"\n")
 		}
 	}
 	if text, err := command("", "systemctl", "--version").read(ctx); err == nil {
 		said.Systemd, _, _ = strings.Cut(string(text), "\n")
 	}
-	if text, err := os.ReadFile("/proc/driver/nvidia/version"); err == nil {
-		said.Driver = strings.TrimSpace(string(text))
-	}
+	driver, _ := os.ReadFile("/proc/driver/nvidia/version")
+	said.Driver = strings.TrimSpace(string(driver))
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	said.CgroupV2 = err == nil
 	return encoded(said)
@@ -239,7 +236,10 @@ func (n *nodeSources) metrics(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	reply, err := http.DefaultClient.Do(request)
+	// Who has the port while the agent restarts leads root nowhere else.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	reply, err := client.Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -275,11 +275,9 @@ func (n *nodeSources) history(context.Context) ([]byte, error) {
 		if !n.withJobs && e.Job != "" {
 			e.Text = ""
 		}
-		line, err := json.Marshal(e)
-		if err != nil {
+		if err := json.NewEncoder(&b).Encode(e); err != nil {
 			return nil, err
 		}
-		b.Write(append(line, '\n'))
 	}
 	return b.Bytes(), nil
 }

@@ -4,13 +4,20 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/record"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -67,6 +74,26 @@ func TestVeil(t *testing.T) {
 	lifted := newVeil(true)
 	if got, err := lifted.file("x.log", []byte("job of alice\npassword: hunter2\n")); err != nil || string(got) != "job of alice\npassword: \"(left out)\"\n" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestVeilOfOrdinaryWords: a user who names the group of a job after a word of gpuslot's takes no
+// sense out of a report.
+func TestVeilOfOrdinaryWords(t *testing.T) {
+	paths := config.Paths{State: t.TempDir()}
+	for _, group := range []string{"limit", "group_x.limits-of-1"} {
+		line, err := json.Marshal(record.Job{Slot: "slot1_1", Job: "7.0", Owner: "alice", Group: group, VO: "GPU", Begin: time.Unix(1, 0), End: time.Unix(2, 0)})
+		if err == nil {
+			err = history.RecordLog(paths).Append(append(line, '\n'))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := newVeil(false)
+	v.learn(paths, api.Status{})
+	if got := v.text("the limit of GPU 0, alice, group_x.limits-of-1"); got != "the limit of GPU 0, user-1, group-1" {
+		t.Error(got)
 	}
 }
 
@@ -147,6 +174,19 @@ func FuzzReport(f *testing.F) {
 			t.Error("two plans of one report")
 		}
 	})
+}
+
+// TestMetricsStayHere: what answers at the agent's port leads root to no other address.
+func TestMetricsStayHere(t *testing.T) {
+	asked := 0
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	defer elsewhere.Close()
+	port := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusFound))
+	defer port.Close()
+	n := nodeSources{config: config.Config{Metrics: config.Metrics{Listen: port.Listener.Addr().String()}}}
+	if _, err := n.metrics(t.Context()); err == nil || !strings.Contains(err.Error(), "302") || asked > 0 {
+		t.Errorf("%v, the other address was asked %d times", err, asked)
+	}
 }
 
 // TestReportIsPrivate: nobody else reads it, and nothing is left behind.

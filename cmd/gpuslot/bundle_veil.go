@@ -21,13 +21,14 @@ import (
 // name becomes another that is the same throughout the report.
 type veil struct {
 	// lifted leaves all as it is.
-	lifted bool
-	names  map[string]string
-	counts map[string]int
+	lifted   bool
+	names    map[string]string
+	counts   map[string]int
+	ordinary map[string]bool // words of gpuslot's own; users choose the names of groups
 }
 
 func newVeil(lifted bool) *veil {
-	return &veil{lifted: lifted, names: map[string]string{}, counts: map[string]int{}}
+	return &veil{lifted: lifted, names: map[string]string{}, counts: map[string]int{}, ordinary: map[string]bool{}}
 }
 
 // The kinds of names.
@@ -43,7 +44,7 @@ var notNames = map[string]bool{"": true, "-": true, "root": true, "nobody": true
 
 // hide is the name that stands for one.
 func (v *veil) hide(kind, name string) string {
-	if notNames[name] {
+	if notNames[name] || kind == kindGroup && v.ordinary[name] {
 		return name
 	}
 	if v.names[name] == "" {
@@ -58,6 +59,9 @@ func (v *veil) hide(kind, name string) string {
 func (v *veil) learn(paths config.Paths, s api.Status) {
 	if v.lifted {
 		return
+	}
+	for _, w := range word.FindAllString(fmt.Sprint(config.Keys()), -1) {
+		v.ordinary[w] = true
 	}
 	for _, g := range s.GPUs {
 		for _, j := range g.Jobs {
@@ -84,10 +88,7 @@ func (v *veil) learn(paths config.Paths, s api.Status) {
 	}
 	accounts, _ := os.ReadFile("/etc/passwd")
 	for line := range strings.Lines(string(accounts)) {
-		fields := strings.Split(line, ":")
-		if len(fields) < 3 {
-			continue
-		}
+		fields := append(strings.Split(line, ":"), "", "")
 		if uid, err := strconv.Atoi(fields[2]); err == nil && uid >= firstUser {
 			v.hide(kindUser, fields[0])
 		}

@@ -225,9 +225,6 @@ func (o away) leave(c *cobra.Command, f *flags, verb, phase string) error {
 			fmt.Sprintf("all GPUs stay closed, and the node is %s when nothing is waited for any more; "+
 				"gpuslot node status shows it, gpuslot node resume takes it back", phase))
 	}
-	for _, h := range last.Holders {
-		fmt.Fprintln(c.OutOrStdout(), describeHolder(h))
-	}
 	return nil
 }
 
@@ -251,7 +248,7 @@ func (w follow) until(ctx context.Context, phase string) (last api.NodeStatus, e
 		if err == nil && reply.Node != nil {
 			last = *reply.Node
 			if last.Phase == phase {
-				fmt.Fprintln(w.out, last.Headline())
+				fmt.Fprint(w.out, describeNode(last))
 				return last, nil
 			}
 			if last.Waits != said && last.Waits != "" {

@@ -81,8 +81,11 @@ func story(events []history.Event, p plan.Plan, name string) []history.Event {
 		return ofJob(events, name)
 	}
 	index := gpuAt(p, name)
-	if index == "" && isIndex(name) {
-		return chosen(events, func(e history.Event) bool { return strings.HasPrefix(e.Job, name+".") })
+	if index == "" && isNumber(name) {
+		cluster := chosen(events, func(e history.Event) bool { return strings.HasPrefix(e.Job, name+".") })
+		if len(cluster) > 0 || len(name) <= 3 { // so few digits are not taken for the beginning of a UUID
+			return cluster
+		}
 	}
 	return chosen(events, func(e history.Event) bool {
 		if e.Kind == history.EventNode {
@@ -111,16 +114,16 @@ func meaning(p plan.Plan, name string) string {
 	switch {
 	case gpuAt(p, name) != "":
 		return "GPU " + name
-	case isIndex(name):
+	case isNumber(name):
 		return fmt.Sprintf("a job %s.*, and the plan has no GPU %s", name, name)
 	}
 	return strconv.Quote(name)
 }
 
-// isIndex: so few digits are a GPU's index, and not the beginning of a UUID.
-func isIndex(name string) bool {
-	n, err := strconv.Atoi(name)
-	return err == nil && n >= 0 && len(name) <= 3
+// isNumber: it may be a cluster of jobs.
+func isNumber(name string) bool {
+	_, err := strconv.ParseUint(name, 10, 64)
+	return err == nil
 }
 
 // seen names the GPUs that the history has events of.

@@ -95,7 +95,7 @@ func (a *Ad) SetExpr(name, expr string) {
 }
 
 // SetString sets an attribute to a string literal; see Quote.
-func (a *Ad) SetString(name, s string) { a.SetExpr(name, Quote(s)) }
+func (a *Ad) SetString(name, s string) { a.SetExpr(name, literal(s)) }
 
 // SetInt sets an attribute to an integer.
 func (a *Ad) SetInt(name string, n int64) { a.SetExpr(name, strconv.FormatInt(n, 10)) }

@@ -125,6 +125,15 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// TestQuoteWithinALine: what follows a text stays outside of it.
+func TestQuoteWithinALine(t *testing.T) {
+	for s, want := range map[string]string{`a\`: `"a\ "`, `a\b`: `"a\b"`, `a"`: `"a\""`, "\\\n": `"\ "`} {
+		if got := Quote(s); got != want {
+			t.Errorf("%q is %s, want %s", s, got, want)
+		}
+	}
+}
+
 // Any text can be carried; only line breaks and NUL become blanks, and no text
 // makes a second attribute.
 func FuzzQuote(f *testing.F) {
@@ -143,6 +152,10 @@ func FuzzQuote(f *testing.F) {
 		want := strings.NewReplacer("\n", " ", "\r", " ", "\x00", " ").Replace(s)
 		if !ok || got != want {
 			t.Fatalf("%q comes back as %q", s, got)
+		}
+		// Within a line no text reaches beyond its own quotes.
+		if n, ok := literalLen(Quote(s) + ` && "x"`); !ok || n != len(Quote(s)) {
+			t.Fatalf("%q is %s within a line", s, Quote(s))
 		}
 	})
 }

@@ -191,7 +191,7 @@ func exprOf(value string) (string, error) {
 	var text string
 	if !start || !end {
 		err := json.Unmarshal([]byte(value), &text)
-		return Quote(text), err
+		return literal(text), err
 	}
 	if err := json.Unmarshal([]byte(`"`+expr+`"`), &text); err != nil {
 		return "", err
@@ -228,7 +228,7 @@ func oldSyntax(expr string) (string, error) {
 			return "", fmt.Errorf("the string %s has no end", foreign.Clip(expr[i:]))
 		}
 		if c == '"' {
-			b.WriteString(Quote(unescape(expr[i+1 : end])))
+			b.WriteString(literal(unescape(expr[i+1 : end])))
 		} else {
 			b.WriteString(expr[i : end+1])
 		}

@@ -7,9 +7,18 @@ import "strings"
 // (ConvertEscapingOldToNew in compat_classad.cpp, and seen on 25.14.1:
 // Environment = "B=C:\dir\n L=last\").
 
-// Quote prints s as a string literal. The syntax cannot express line breaks
-// and NUL: each becomes a blank, so that no text can break out of its line.
+// Quote prints s as a string literal that may stand anywhere in an expression. A
+// backslash at its end gets a blank behind it: within a line it would escape the quote.
 func Quote(s string) string {
+	if strings.HasSuffix(s, `\`) {
+		s += " "
+	}
+	return literal(s)
+}
+
+// literal prints s as a string literal at the end of a line. The syntax cannot express
+// line breaks and NUL: each becomes a blank, so that no text can break out of its line.
+func literal(s string) string {
 	return `"` + strings.ReplaceAll(oneLine(s), `"`, `\"`) + `"`
 }
 

@@ -61,7 +61,7 @@ papt update >&2 || die "apt-get update does not work"
 papt -y --download-only install $packages >&2 || die "apt-get cannot fetch $packages"
 for deb in "$tmp"/cache/archives/*.deb; do dpkg-deb -x "$deb" "$tmp/root"; done
 
-# What was unpacked must be told where it lies.
+# The program finds its libraries and its configuration by these variables.
 cat >"$tmp/root/run" <<W
 #!/bin/sh
 root=\$(dirname "\$0")

@@ -31,7 +31,7 @@ for ARCH; do
     *) echo "packages: no cross compiler for $ARCH is known here" >&2; exit 1 ;;
   esac
   GOARCH=$ARCH CGO_ENABLED=1 CC=$CC make -s build BIN="$work/bin-$ARCH" VERSION="$VERSION"
-  make -s install BIN="$work/bin-$ARCH" DESTDIR="$STAGE" VERSION="$VERSION"
+  make -s install BIN="$work/bin-$ARCH" DESTDIR="$STAGE" VERSION="$VERSION" LIBC="$($CC -print-file-name=libc.a)"
   cp "$STAGE/usr/share/doc/gpuslot/sbom.cdx.json" "$out/gpuslot_${PACKAGE_VERSION}_$ARCH.sbom.cdx.json"
   for format in deb rpm; do
     go tool -modfile=etc/packaging/tools/go.mod nfpm package --config etc/packaging/gpuslot.yaml --packager "$format" --target "$out" >&2

@@ -3,6 +3,7 @@
 package backoff
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -21,25 +22,17 @@ func (d Doubling) After(failures int) time.Duration {
 	if failures < 1 {
 		return 0
 	}
-	pause := d.First
-	for range min(failures-1, 62) {
-		if d.Longest > 0 && pause >= d.Longest || pause > math.MaxInt64/2 {
-			break
-		}
-		pause *= 2
+	longest := cmp.Or(d.Longest, math.MaxInt64)
+	if pause := math.Ldexp(float64(d.First)/2, min(failures, math.MaxInt32)); pause < float64(longest) {
+		return time.Duration(pause)
 	}
-	if d.Longest > 0 {
-		return min(pause, d.Longest)
-	}
-	return pause
+	return longest
 }
 
 // Wait returns after the pause, or with the context's error when that ends first.
 func Wait(ctx context.Context, pause time.Duration) error {
-	t := time.NewTimer(pause)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(pause):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -24,6 +24,11 @@ func TestAfter(t *testing.T) {
 		{Doubling{First: time.Minute, Longest: time.Second}, 1, time.Second},
 		{Doubling{First: 100 * time.Millisecond}, 5, 1600 * time.Millisecond},
 		{Doubling{}, math.MaxInt, 0},
+		{Doubling{First: 1}, 63, 1 << 62},
+		{Doubling{First: 1}, 64, math.MaxInt64},
+		{Doubling{First: 3, Longest: 24}, 4, 24},
+		{Doubling{First: 3, Longest: 23}, 4, 23},
+		{Doubling{First: 3, Longest: 25}, 4, 24},
 	} {
 		if got := c.d.After(c.failures); got != c.want {
 			t.Errorf("%+v after %d failures: %v, want %v", c.d, c.failures, got, c.want)

@@ -82,21 +82,21 @@ func ours(cgroup *os.File) ([]ebpf.ProgramID, error) {
 	}
 	var found []ebpf.ProgramID
 	for _, p := range all.Programs {
-		if is, err := named(p.ID); err == nil && is {
+		if named(p.ID) {
 			found = append(found, p.ID)
 		}
 	}
 	return found, nil
 }
 
-func named(id ebpf.ProgramID) (bool, error) {
+func named(id ebpf.ProgramID) bool {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {
-		return false, err // detached meanwhile
+		return false // detached meanwhile
 	}
 	defer func() { _ = p.Close() }()
 	info, err := p.Info()
-	return err == nil && info.Name == programName, err
+	return err == nil && info.Name == programName
 }
 
 func detach(cgroup *os.File, ids []ebpf.ProgramID) error {

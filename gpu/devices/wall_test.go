@@ -119,7 +119,9 @@ const (
 // zeroHidden is a program as HTCondor's: it hides one device, /dev/zero, and is
 // attached to the job's own cgroup without any flag (install_bpf_gpu_filter in
 // proc_family_direct_cgroup_v2.cpp).
-func (j jail) zeroHidden() error {
+func (j jail) zeroHidden() error { return hideZero(j.scope, 0) }
+
+func hideZero(cgroup string, flags uint32) error {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.CGroupDevice, License: licence, Instructions: asm.Instructions{
 		asm.Mov.Imm(asm.R0, 1),
 		asm.LoadMem(asm.R2, asm.R1, ctxMajor, asm.Word),
@@ -133,12 +135,12 @@ func (j jail) zeroHidden() error {
 		return err
 	}
 	defer p.Close()
-	dir, err := os.Open(j.scope)
+	dir, err := os.Open(cgroup)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(dir.Fd()), Program: p, Attach: ebpf.AttachCGroupDevice})
+	return link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(dir.Fd()), Program: p, Attach: ebpf.AttachCGroupDevice, Flags: flags})
 }
 
 // rule opens 12 to 20 and 147 of MIG's 1 to 4322.
@@ -234,5 +236,64 @@ func TestWallBesideHTCondor(t *testing.T) {
 				t.Errorf("beside HTCondor's program on the same cgroup: %v, want EPERM", err)
 			}
 		})
+	}
+}
+
+// TestWallLeavesOthers: what another program attached to the same cgroup stays, when ours comes, changes and goes.
+func TestWallLeavesOthers(t *testing.T) {
+	j := newJail(t)
+	if err := hideZero(j.slice, unix.BPF_F_ALLOW_MULTI); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := (Kernel{}).Put(j.slice, j.rule()); err != nil {
+			t.Fatal(err)
+		}
+		j.want(j.node(unix.S_IFCHR, 21), closed)
+		j.want("/dev/zero", closed)
+	}
+	if err := (Kernel{}).Remove(j.slice); err != nil {
+		t.Fatal(err)
+	}
+	j.want(j.node(unix.S_IFCHR, 21), opened)
+	j.want("/dev/zero", closed)
+}
+
+// TestDetach: a program that has ended is no error and does not keep the others; one that is attached nowhere is an error.
+func TestDetach(t *testing.T) {
+	j := newJail(t)
+	if err := (Kernel{}).Put(j.slice, j.rule()); err != nil {
+		t.Fatal(err)
+	}
+	cgroup, err := os.Open(j.slice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cgroup.Close()
+	p, err := load(j.rule())
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := p.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := info.ID()
+	if err := detach(cgroup, []ebpf.ProgramID{id}); err == nil {
+		t.Error("a program that is not attached here was detached")
+	}
+	_ = p.Close()
+	before, err := ours(cgroup)
+	if err != nil || len(before) != 1 || named(id) {
+		t.Fatalf("%v, %v", before, err)
+	}
+	if err := detach(cgroup, append([]ebpf.ProgramID{id}, before...)); err != nil {
+		t.Error(err)
+	}
+	if left, err := ours(cgroup); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	if err := (Kernel{}).Remove(t.TempDir()); err == nil || !strings.Contains(err.Error(), "ask for the device programs") {
+		t.Errorf("of no cgroup: %v", err)
 	}
 }

@@ -79,6 +79,10 @@ type symbols struct {
 
 func lookUp(lib nvml.ExtendedInterface) symbols {
 	has := func(name string) bool { return lib.LookupSymbol(name) == nil }
+	c2c := c2cMode
+	if !has("nvmlDeviceGetC2cModeInfoV") {
+		c2c = nil
+	}
 	return symbols{
 		migMode: has("nvmlDeviceGetMigMode"), // 450
 		migDevices: has("nvmlDeviceGetMaxMigDeviceCount") && has("nvmlDeviceGetMigDeviceHandleByIndex") &&
@@ -86,7 +90,7 @@ func lookUp(lib nvml.ExtendedInterface) symbols {
 			has("nvmlDeviceGetGpuInstanceById") && has("nvmlGpuInstanceGetInfo"),
 		unusual: unusualSymbols{virtualization: has("nvmlDeviceGetVirtualizationMode"),
 			display:      has("nvmlDeviceGetDisplayActive"),
-			confidential: has("nvmlSystemGetConfComputeState"), numa: has("nvmlDeviceGetNumaNodeId")},
+			confidential: has("nvmlSystemGetConfComputeState"), numa: has("nvmlDeviceGetNumaNodeId"), c2c: c2c},
 		memoryV2:    has("nvmlDeviceGetMemoryInfo_v2"),     // 525
 		cores:       has("nvmlDeviceGetNumGpuCores"),       // 525
 		cudaVersion: has("nvmlSystemGetCudaDriverVersion"), // 418 or older

@@ -5,6 +5,7 @@ package nvml
 import (
 	"errors"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -221,7 +222,7 @@ func TestSetComputeMode(t *testing.T) {
 
 func TestLookUp(t *testing.T) {
 	old := lookUp(exports{"nvmlDeviceGetMigMode": true, "nvmlSystemGetCudaDriverVersion": true})
-	if want := (symbols{migMode: true, cudaVersion: true}); old != want {
+	if want := (symbols{migMode: true, cudaVersion: true}); !reflect.DeepEqual(old, want) {
 		t.Errorf("%+v, want %+v", old, want)
 	}
 }

@@ -12,7 +12,14 @@ import (
 )
 
 // unusualSymbols are the calls behind a GPU's traits that the driver exports.
-type unusualSymbols struct{ virtualization, display, confidential, numa bool }
+type unusualSymbols struct {
+	virtualization, display, confidential, numa bool
+	// c2c is whether the GPU has a link to the CPU over which both share memory; nil where the
+	// driver cannot say.
+	c2c func(nvml.Device) (nvml.C2cModeInfo_v1, nvml.Return)
+}
+
+func c2cMode(d nvml.Device) (nvml.C2cModeInfo_v1, nvml.Return) { return d.GetC2cModeInfoV().V1() }
 
 // errIntegrated: driver 580 reports no memory of a GB10 (NVIDIA's DGX Spark guide, known issues).
 var errIntegrated = errors.New("it has no memory of its own, as on Jetson or GB10: its VRAM would be counted twice, " +
@@ -66,7 +73,13 @@ func (r *deviceReader) unusual(lib nvml.Interface, has unusualSymbols) (traits [
 	})
 	find(gpu.NUMAMemory, "nvmlDeviceGetNumaNodeId", has.numa, func() bool {
 		node, ret := r.device.GetNumaNodeId()
-		return ret == nvml.SUCCESS && node >= 0
+		if ret != nvml.SUCCESS || node < 0 || has.c2c == nil {
+			return ret == nvml.SUCCESS && node >= 0
+		}
+		// By nvml.h only GPUs that are NUMA nodes answer. NVIDIA's mock library names the node
+		// that any GPU is attached to.
+		link, ret := has.c2c(r.device)
+		return ret != nvml.ERROR_NOT_SUPPORTED && (ret != nvml.SUCCESS || link.IsC2cEnabled == 1)
 	})
 	return traits
 }

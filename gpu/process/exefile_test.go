@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -155,7 +156,8 @@ func TestExeFileOfAFileSystemThatDoesNotAnswer(t *testing.T) {
 	got := make(chan result, 1)
 	go func() {
 		file, err := FS{Root: "/proc"}.ExeFile(cmd.Process.Pid)
-		got <- result{file, err, FS{}.opens(cmd.Process.Pid, file)}
+		opens, errOpens := FS{}.Opens(cmd.Process.Pid, file.is)
+		got <- result{file, errors.Join(err, errOpens), opens}
 	}()
 	select {
 	case r := <-got:

@@ -43,7 +43,11 @@ func (fs FS) lockHolder(f *os.File) (Holder, bool) {
 	}
 	defer locks.Close()
 	for lines := bufio.NewScanner(io.LimitReader(locks, mostLocks)); lines.Scan(); {
-		if pid, ok := flockOn(lines.Text(), on); ok && fs.opens(pid, file) {
+		pid, ok := flockOn(lines.Text(), on)
+		if !ok {
+			continue
+		}
+		if its, _ := fs.Opens(pid, file.is); its {
 			return fs.holder(pid), true
 		}
 	}

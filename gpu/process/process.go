@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,6 +90,28 @@ func readBegin(path string, into []byte) (int, error) {
 		return 0, &os.PathError{Op: "read", Path: path, Err: err}
 	}
 	return n, nil
+}
+
+// readAll reads a whole file, without package os as readBegin does.
+func readAll(path string) ([]byte, error) {
+	fd, err := uninterrupted(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written
+	text := make([]byte, 0, 1024)
+	for {
+		n, err := uninterrupted(func() (int, error) { return unix.Read(fd, text[len(text):cap(text)]) })
+		if err != nil {
+			return nil, &os.PathError{Op: "read", Path: path, Err: err}
+		}
+		if n == 0 {
+			return text, nil
+		}
+		if text = text[:len(text)+n]; len(text) == cap(text) {
+			text = slices.Grow(text, len(text))
+		}
+	}
 }
 
 // uninterrupted repeats a call that a signal of the Go runtime cut off.
@@ -184,7 +205,11 @@ type File struct {
 	Dev, Inode uint64
 	UID        uint32
 	Mode       uint32 // as stat(2) has it
+	// Device is the number of a character device, whatever its path; 0 of other files.
+	Device uint64
 }
+
+func (f File) is(o File) bool { return f.Dev == o.Dev && f.Inode == o.Inode }
 
 // ExeFile is the file of the program that runs, also of one that was deleted. The file system
 // is not asked: it may be the process's own (FUSE), and one that does not answer would hold
@@ -196,7 +221,11 @@ func statFile(link string) (File, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC,
 		unix.STATX_UID|unix.STATX_MODE|unix.STATX_TYPE|unix.STATX_INO, &st)
-	return File{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, st.Uid, uint32(st.Mode)}, err
+	f := File{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Inode: st.Ino, UID: st.Uid, Mode: uint32(st.Mode)}
+	if st.Mode&unix.S_IFMT == unix.S_IFCHR {
+		f.Device = unix.Mkdev(st.Rdev_major, st.Rdev_minor)
+	}
+	return f, err
 }
 
 // Args are the program's arguments, its name first. A process may write others there, and may
@@ -211,7 +240,7 @@ func (fs FS) Environ(pid int) ([]string, error) { return fs.list(pid, "environ")
 
 // list reads a file of texts that each end with a zero byte.
 func (fs FS) list(pid int, name string) ([]string, error) {
-	b, err := os.ReadFile(fs.Path(pid, name))
+	b, err := readAll(fs.Path(pid, name))
 	if err != nil || len(b) == 0 {
 		return nil, err
 	}
@@ -232,14 +261,14 @@ func (fs FS) sameNamespace(pid int, kind string) bool {
 	return errOwn != nil || err == nil && own == its
 }
 
-// PIDs are the processes there are now, in ascending order.
-func (fs FS) PIDs() []int {
+// PIDs are the processes there are now, in ascending order. With an error there may be more.
+func (fs FS) PIDs() ([]int, error) {
 	d, err := os.Open(fs.root())
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer d.Close()
-	names, _ := d.Readdirnames(-1) // a part is better than nothing
+	names, err := d.Readdirnames(-1)
 	var out []int
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
@@ -247,29 +276,40 @@ func (fs FS) PIDs() []int {
 		}
 	}
 	slices.Sort(out)
-	return out
+	return out, err
 }
 
 // Children are those of a process, by its threads, or all processes where the
-// kernel does not list them (CONFIG_PROC_CHILDREN).
-func (fs FS) Children(pid int) []int {
-	lists, _ := filepath.Glob(fs.Path(pid, "task/*/children"))
-	if _, err := fs.Stat(pid); len(lists) == 0 && err == nil {
-		return fs.PIDs()
+// kernel does not list them (CONFIG_PROC_CHILDREN). With an error there may be more.
+func (fs FS) Children(pid int) (out []int, err error) {
+	dir := fs.Path(pid, "task/")
+	threads, err := os.ReadDir(dir)
+	if err != nil && !Gone(err) {
+		return nil, err
 	}
-	var out []int
-	for _, file := range lists {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			continue // the thread has ended
+	listed := false
+	for _, thread := range threads {
+		b, err := readAll(dir + thread.Name() + "/children")
+		if Gone(err) {
+			continue // the thread has ended, or the kernel has no such file
 		}
+		if err != nil {
+			return out, err
+		}
+		listed = true
 		for f := range strings.FieldsSeq(string(b)) {
 			if child, err := strconv.Atoi(f); err == nil {
 				out = append(out, child)
 			}
 		}
 	}
-	return out
+	if listed {
+		return out, nil
+	}
+	if _, err := fs.Stat(pid); Gone(err) {
+		return nil, nil
+	}
+	return fs.PIDs()
 }
 
 // thread is the directory of the first thread of a process that runs. A first thread that
@@ -297,20 +337,10 @@ func (fs FS) Comm(pid int) string {
 	return strings.TrimSuffix(string(b), "\n")
 }
 
-// mostCgroupReads is how many reads of /proc/<pid>/cgroup are in the kernel at a time. Before Linux 6.8
-// each waits there for a lock that a job keeps busy by changes of its own cgroups, and has a
-// thread of this process meanwhile. The others wait without one.
-const mostCgroupReads = 32
-
-var cgroupReads = make(chan struct{}, mostCgroupReads)
-
-// Cgroup reads /proc/<pid>/cgroup: a line for each hierarchy, "ID:controllers:path".
-func (fs FS) Cgroup(pid int) ([]byte, error) {
-	path := fs.thread(pid) + "/cgroup"
-	cgroupReads <- struct{}{}
-	defer func() { <-cgroupReads }()
-	return os.ReadFile(path)
-}
+// Cgroup reads /proc/<pid>/cgroup: a line for each hierarchy, "ID:controllers:path". Before Linux 6.8
+// it waits for a lock that a job keeps busy by changes of its own cgroups, and has a thread of this
+// process meanwhile: who reads for others bounds that.
+func (fs FS) Cgroup(pid int) ([]byte, error) { return readAll(fs.thread(pid) + "/cgroup") }
 
 // Unit is the systemd unit that a process runs in, by its cgroup: the innermost service
 // or scope. It is empty where there is none.
@@ -319,22 +349,18 @@ func (fs FS) Unit(pid int) string {
 	return unitOf(string(b))
 }
 
-// Opens says whether a process has a file open whose path fits.
-func (fs FS) Opens(pid int, fits func(path string) bool) bool {
+// Opens says whether a process has a file open that fits, under whatever name: a process has names of
+// its own in a mount namespace. The file system is not asked, as with ExeFile; one that does not say
+// anything holds no device. With an error it may have one.
+func (fs FS) Opens(pid int, fits func(File) bool) (bool, error) {
 	dir := fs.thread(pid) + "/fd"
-	files, _ := os.ReadDir(dir) // of a process that has ended there are none
-	return slices.ContainsFunc(files, func(f os.DirEntry) bool {
-		to, err := os.Readlink(dir + "/" + f.Name())
-		return err == nil && fits(to)
+	fds, err := os.ReadDir(dir)
+	found := slices.ContainsFunc(fds, func(fd os.DirEntry) bool {
+		f, err := statFile(dir + "/" + fd.Name())
+		return err == nil && fits(f)
 	})
-}
-
-// opens says whether a process has this very file open.
-func (fs FS) opens(pid int, file File) bool {
-	dir := fs.Path(pid, "fd")
-	fds, _ := os.ReadDir(dir) // of a process that has ended there are none
-	return slices.ContainsFunc(fds, func(fd os.DirEntry) bool {
-		other, err := statFile(dir + "/" + fd.Name())
-		return err == nil && other.Dev == file.Dev && other.Inode == file.Inode
-	})
+	if found || Gone(err) {
+		err = nil // of a process that has ended there are none
+	}
+	return found, err
 }

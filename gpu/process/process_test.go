@@ -106,18 +106,67 @@ func TestThreadThatRuns(t *testing.T) {
 		put(t, filepath.Join(root, name), text)
 	}
 	put(t, filepath.Join(root, "700/task/702/fd/.keep"), "")
-	if err := os.Symlink("/dev/nvidia0", filepath.Join(root, "700/task/702/fd/3")); err != nil {
+	if err := os.Symlink("/dev/null", filepath.Join(root, "700/task/702/fd/3")); err != nil {
 		t.Fatal(err)
 	}
 	fs := FS{Root: root}
 	if got, err := fs.Cgroup(700); string(got) != slice || err != nil {
 		t.Errorf("its cgroup is %q, %v", got, err)
 	}
-	if fs.Comm(700) != "job" || !fs.Opens(700, func(path string) bool { return path == "/dev/nvidia0" }) {
+	if fs.Comm(700) != "job" || !opensNull(fs, 700) {
 		t.Errorf("process %q does not show what its thread has open", fs.Comm(700))
 	}
 	if _, err := fs.Cgroup(800); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an ended process has a cgroup: %v", err)
+	}
+}
+
+func opensNull(fs FS, pid int) bool {
+	its, err := fs.Opens(pid, func(f File) bool { return f.Device == unix.Mkdev(1, 3) })
+	return its && err == nil
+}
+
+// TestOpens: a device counts by its number, under every name, and a file of the device's name does not.
+// What cannot be read may be open.
+func TestOpens(t *testing.T) {
+	root := t.TempDir()
+	fs := FS{Root: root}
+	put(t, filepath.Join(root, "1/fd/.keep"), "")
+	put(t, filepath.Join(root, "2/fd/.keep"), "")
+	put(t, filepath.Join(root, "dev/null"), "")
+	put(t, filepath.Join(root, "3/fd"), "") // no directory
+	other := filepath.Join(root, "other")
+	for name, to := range map[string]string{"other": "/dev/null", "1/fd/7": other, "2/fd/7": filepath.Join(root, "dev/null")} {
+		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !opensNull(fs, 1) || opensNull(fs, 2) {
+		t.Errorf("who has the device by another name: %t, who has a file of its name: %t", opensNull(fs, 1), opensNull(fs, 2))
+	}
+	all := func(File) bool { return true }
+	if its, err := fs.Opens(3, all); its || err == nil {
+		t.Errorf("of what cannot be read: %t, %v", its, err)
+	}
+	if its, err := fs.Opens(4, all); its || err != nil {
+		t.Errorf("of what has ended: %t, %v", its, err)
+	}
+}
+
+// TestListsThatCannotBeRead: unknown is not empty.
+func TestListsThatCannotBeRead(t *testing.T) {
+	root := t.TempDir()
+	fs := FS{Root: filepath.Join(root, "none")}
+	if pids, err := fs.PIDs(); err == nil {
+		t.Errorf("processes %v", pids)
+	}
+	fs.Root = root
+	put(t, filepath.Join(root, "5/task"), "") // no directory
+	put(t, filepath.Join(root, "6/task/6/children/none"), "")
+	for _, pid := range []int{5, 6} {
+		if children, err := fs.Children(pid); err == nil {
+			t.Errorf("children of %d: %v", pid, children)
+		}
 	}
 }
 
@@ -156,7 +205,7 @@ func TestRuns(t *testing.T) {
 	if _, err := fs.Stat(1 << 30); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a process that is not there: %v", err)
 	}
-	if pids := fs.PIDs(); !slices.Contains(pids, s.PID) || !slices.IsSorted(pids) {
+	if pids, err := fs.PIDs(); err != nil || !slices.Contains(pids, s.PID) || !slices.IsSorted(pids) {
 		t.Errorf("the processes are %v", pids)
 	}
 	if uids, err := fs.UIDs(s.PID); err != nil || int(uids.Real) != os.Getuid() || int(uids.Effective) != os.Geteuid() {

@@ -54,8 +54,8 @@ func TestRelations(t *testing.T) {
 		}
 	}
 	for pid, want := range map[int][]int{10: {11, 12}, 11: nil, 12: {10, 11, 12}, 13: nil} {
-		if got := fs.Children(pid); !slices.Equal(got, want) {
-			t.Errorf("children of %d: %v, want %v", pid, got, want)
+		if got, err := fs.Children(pid); err != nil || !slices.Equal(got, want) {
+			t.Errorf("children of %d: %v, %v, want %v", pid, got, err, want)
 		}
 	}
 	was := make([]Stat, 0, 2)

@@ -59,12 +59,10 @@ func wait(ctx context.Context, name string, run func(pid *atomic.Int64) ([]byte,
 		return r.out, r.err
 	case <-ctx.Done():
 	}
-	last := time.NewTimer(2 * grace)
-	defer last.Stop()
 	select {
 	case r := <-ended:
 		return r.out, r.err
-	case <-last.C:
+	case <-time.After(2 * grace):
 		return nil, fmt.Errorf("%s (process %d): %w: see the kernel log; a driver that hangs needs a reboot", name,
 			pid.Load(), errors.Join(ErrHangs, ctx.Err()))
 	}

@@ -9,8 +9,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -32,7 +36,11 @@ func main() {
 		text, acts = introTour, []act{{site.Real, *inventory, chosen(site.Real, *only)},
 			{site.Sim, "test/site/testdata/v100s-2-h100.json", chosen(site.Sim, *only)}}
 	}
-	if err := run(ctx, text, acts); err != nil {
+	s := show{out: os.Stdout, began: time.Now(), now: time.Now, play: play}
+	if seconds, err := strconv.ParseInt(os.Getenv("GPUSLOT_DEMO_BEGAN"), 10, 64); err == nil { // make's own beginning
+		s.compiled = s.began.Sub(time.Unix(seconds, 0))
+	}
+	if err := errors.Join(s.run(ctx, text, acts), site.Unstage()); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
@@ -68,17 +76,26 @@ type act struct {
 	scenes    []scenes.Scene
 }
 
-func run(ctx context.Context, text string, acts []act) (err error) {
-	begin := time.Now()
-	fmt.Print(strings.TrimPrefix(text, "\n"))
-	defer func() { err = errors.Join(err, site.Unstage()) }()
+// show plays acts, and says before and after them how long they take.
+type show struct {
+	out   io.Writer
+	began time.Time
+	// compiled is how long make needed before began.
+	compiled time.Duration
+	now      func() time.Time
+	// play plays an act whose first scene has the number after before; it returns the checks that failed.
+	play func(ctx context.Context, a act, before int, began time.Time) (failed []string, err error)
+}
+
+func (s show) run(ctx context.Context, text string, acts []act) error {
+	_, _ = fmt.Fprint(s.out, strings.TrimPrefix(text, "\n"))
 	var failed []string
-	played := 0
+	played, before := 0, cached()
 	for _, a := range acts {
 		if len(a.scenes) == 0 {
 			continue
 		}
-		wrong, err := a.play(ctx, played, begin)
+		wrong, err := s.play(ctx, a, played, s.began)
 		if err != nil {
 			return err
 		}
@@ -91,8 +108,34 @@ func run(ctx context.Context, text string, acts []act) (err error) {
 	if n := len(failed); n > 0 {
 		return fmt.Errorf("%d checks failed: %s", n, strings.Join(failed, "; "))
 	}
-	fmt.Printf("\nAll checks of %d scenes held; %s in all.\n", played, time.Since(begin).Round(time.Second))
+	caches := "warm"
+	made := slices.DeleteFunc(cached(), func(name string) bool { return slices.Contains(before, name) })
+	if len(made) > 0 {
+		caches = "cold (made now: " + strings.Join(made, ", ") + ")"
+	}
+	took := s.compiled + s.now().Sub(s.began)
+	_, _ = fmt.Fprintf(s.out, "\nAll checks of %d scenes held. "+
+		"It took %s, of which %s to compile the demo. The caches were %s.\n", played, took.Round(time.Second), s.compiled.Round(time.Second), caches)
 	return nil
+}
+
+// cached are the node images and the simulated GPUs in the cache of test/node and test/sim.
+func cached() (names []string) {
+	dir := os.Getenv("GPUSLOT_CACHE")
+	if dir == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return nil
+		}
+		dir = filepath.Join(user, "gpuslot")
+	}
+	entries, _ := os.ReadDir(dir) // none before the first run
+	for _, e := range entries {
+		if e.IsDir() && (strings.HasPrefix(e.Name(), "node-") || strings.HasPrefix(e.Name(), "sim-")) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }
 
 // chosen are the scenes of a leg that -run lets through.
@@ -106,9 +149,8 @@ func chosen(leg site.Leg, only string) []scenes.Scene {
 	return list
 }
 
-// play boots the node and plays the scenes, numbered from before on; it returns
-// the checks that failed.
-func (a act) play(ctx context.Context, before int, begin time.Time) (failed []string, err error) {
+// play boots the node and plays the scenes.
+func play(ctx context.Context, a act, before int, begin time.Time) (failed []string, err error) {
 	inv, err := gpu.ReadInventory(a.inventory)
 	if err != nil {
 		return nil, err

@@ -74,9 +74,9 @@ func applier(dir string) error {
 }
 
 func obey(dir string, l *nvml.Library, o order) answer {
-	// No /proc here: the open files of this machine have no part in the simulation.
+	// No process is listed here: the open files of this machine have no part in the simulation.
 	e := mig.Executor{Hardware: &mortal{MIG: l.MIG(), die: o.DieAt}, Dir: dir, Boot: o.Boot,
-		Patience: mig.Patience{Tries: 4, First: time.Millisecond}, Proc: mig.Proc{Root: os.DevNull}}
+		Patience: mig.Patience{Tries: 4, First: time.Millisecond}, Proc: mig.Proc{Root: dir}}
 	var a answer
 	var err error
 	switch ctx := context.Background(); o.Verb {

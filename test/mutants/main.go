@@ -17,15 +17,12 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -92,23 +89,13 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		r := rand.New(rand.NewPCG(o.seed, seedOf(p.path)))
 		r.Shuffle(len(p.sites), func(i, j int) { p.sites[i], p.sites[j] = p.sites[j], p.sites[i] })
 		p.sites = slices.DeleteFunc(p.sites, func(s site) bool {
-			_, known := equal[s.key()]
-			if known {
-				equal[s.key()] = true
-			}
-			return known || !only.MatchString(s.key())
+			return slices.Contains(equal, s.key()) || !only.MatchString(s.key())
 		})
 		want := part(o.n, len(p.sites), total)
 		if o.only != "" {
 			want = len(p.sites)
 		}
 		queues = append(queues, &queue{pkg: p, want: want})
-	}
-	for _, key := range slices.Sorted(maps.Keys(equal)) {
-		of := func(p *pkg) bool { return filepath.Dir(key[:strings.Index(key, " | ")]) == p.path }
-		if !equal[key] && slices.ContainsFunc(packages, of) {
-			fmt.Fprintln(os.Stderr, "mutants: equivalent.txt has a change that is not there any more:", key)
-		}
 	}
 	if o.list {
 		for _, q := range queues {

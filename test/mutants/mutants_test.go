@@ -166,3 +166,22 @@ func TestClamp(t *testing.T) {
 	}
 }
 `
+
+// TestEquivalents: each line of the list names a change of the program as it is.
+func TestEquivalents(t *testing.T) {
+	keys, err := readEquivalents("equivalent.txt")
+	if err != nil || len(keys) == 0 {
+		t.Fatal(len(keys), err)
+	}
+	sites := map[string][]site{}
+	for _, key := range keys {
+		file, _, _ := strings.Cut(key, " | ")
+		if _, known := sites[file]; !known {
+			// One without the file has none of its changes.
+			sites[file], _ = sitesOf("../..", file)
+		}
+		if !slices.ContainsFunc(sites[file], func(s site) bool { return s.key() == key }) {
+			t.Errorf("the program has no such change any more: %s", key)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"debug/elf"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -280,6 +281,10 @@ func checkSBOM(t *testing.T, root string) {
 	listed := map[string]bool{}
 	for _, c := range d.Components {
 		listed[c.PURL] = len(c.Licences) == 1 && c.Licences[0].Licence.ID != ""
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(listed)), func(c string) bool { return listed[c] && strings.HasPrefix(c, "pkg:generic/glibc@2.") }) ||
+		!strings.Contains(string(licences), "GNU LESSER GENERAL PUBLIC LICENSE") {
+		t.Error("the C library of gpuslot-start is not in the SBOM, or its licence not in the package")
 	}
 	info, err := buildinfo.ReadFile(root + "/usr/sbin/gpuslotd")
 	if err != nil {

@@ -298,7 +298,7 @@ func TestMIGFollowsTheWork(t *testing.T) {
 	inv := twoA100s()
 	st := newStage(t, 0, site.Options{Leg: site.Sim, Inventory: inv, Condor: countsOften,
 		Config: divided("1g.5gb*7", "3g.20gb@4, 2g.10gb@2, 1g.5gb*2") + "repartition = \"auto\"\n" +
-			"[repartition]\ninterval = \"1s\"\ndwell = \"0s\"\nreserve_after = \"0s\"\nchanges_per_hour = 60\n"})
+			"[repartition]\ndwell = \"0s\"\nreserve_after = \"0s\"\n"})
 	st.Inventory = *inv
 	must(t, st.WaitAccept(ctx, 8))
 	before := st.startds(ctx)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/test/node"
 	"github.com/gpuslot/gpuslot/test/site"
 )
@@ -26,8 +27,8 @@ func TestSiteWork(t *testing.T) {
 	done(t, st)
 }
 
-// fullExecute: while nothing can be written below EXECUTE no job starts, and a GPU is
-// neither taken nor closed for it. When there is room again the jobs run.
+// fullExecute: while nothing can be written below EXECUTE HTCondor holds the jobs, and a GPU is
+// neither taken nor closed for it. When there is room again the jobs run once they are released.
 func (st *Stage) fullExecute(ctx context.Context) error {
 	const script = `dir=$(condor_config_val EXECUTE)
 mount -t tmpfs -o size=8m,mode=755 tmpfs "$dir" && chown condor: "$dir" && { cat /dev/zero >"$dir/fill" 2>/dev/null || :; }
@@ -39,15 +40,25 @@ test "$(stat -f -c %a "$dir")" = 0`
 	if err != nil {
 		return err
 	}
-	err = st.Wait(ctx, "a start that fails for want of room", func() bool {
-		rows, err := st.JobAttrs(ctx, cluster, "NumShadowStarts")
-		return err == nil && len(rows) > 0 && rows[0][0] != "undefined"
+	var held []string
+	err = st.Wait(ctx, "a job that HTCondor holds for want of room", func() bool {
+		rows, err := st.JobAttrs(ctx, cluster, "JobStatus", "HoldReasonCode", "HoldReasonSubCode", "HoldReason")
+		i := slices.IndexFunc(rows, func(r []string) bool { return r[0] == "5" })
+		if err == nil && i >= 0 {
+			held = rows[i]
+		}
+		return held != nil
 	})
 	if err != nil {
 		return err
 	}
-	s, err := st.Status(ctx)
-	if err != nil {
+	st.Check(slices.Equal(held[1:3], []string{"13", "28"}) && strings.Contains(held[3], "No space left on device"), "HTCondor says why it holds a job: %q", held)
+	var s api.Status
+	free := func() bool {
+		s, err = st.Status(ctx)
+		return err == nil && len(s.GPUs[0].Jobs)+len(s.GPUs[1].Jobs) == 0
+	}
+	if err := st.Wait(ctx, "GPUs that are not taken while the directory is full", free); err != nil {
 		return err
 	}
 	for _, g := range s.GPUs {
@@ -59,10 +70,7 @@ test "$(stat -f -c %a "$dir")" = 0`
 	if err := st.waitJobs(ctx, cluster, completed); err != nil {
 		return err
 	}
-	err = st.Wait(ctx, "a job table without the jobs that failed", func() bool {
-		s, err = st.Status(ctx)
-		return err == nil && len(s.GPUs[0].Jobs)+len(s.GPUs[1].Jobs) == 0
-	})
+	err = st.Wait(ctx, "a job table without the jobs that failed", free)
 	st.Check(err == nil, "with room again all jobs ran, and none is left in the job table")
 	if err != nil {
 		return err

@@ -63,6 +63,15 @@ func TestTimeSlices(t *testing.T) {
 	must(t, err)
 	st.Contains(text, " of 4096 MiB", "CUDA shows it the budget")
 
+	remade, err := st.submit(ctx, job{Program: remaker, Lines: vram(4000, on(u))})
+	must(t, err)
+	must(t, st.waitJobs(ctx, remade, held, completed))
+	rows, err := st.JobAttrs(ctx, remade, "HoldReasonSubCode", "HoldReason")
+	must(t, err)
+	st.Check(rows[0][0] == "84" && strings.Contains(rows[0][1], "outside the job's cgroup"),
+		"a job that made a cgroup in the place of its own is held: %v", rows[0])
+	must(t, st.WaitAccept(ctx, 1))
+
 	culprit, err := st.submitAs(ctx, "bob", client(u, noHold, "alloc 500 load 20 2s fault illegal_address"))
 	must(t, err)
 	must(t, st.checkEnd(ctx, "bob", culprit, "1", "CUDA_ERROR_ILLEGAL_ADDRESS", "a job with a fatal GPU error"))
@@ -83,3 +92,23 @@ func TestTimeSlices(t *testing.T) {
 	must(t, other.leave(ctx, "the job of another account beside it"))
 	done(t, st)
 }
+
+// remaker puts all processes of its cgroup into one of its own that has the same name, and computes there.
+var remaker = program{"remaker.py", `#!/usr/bin/env python3
+import os
+os.dup2(1, 2)
+own = [l for l in open("/proc/self/cgroup") if l.startswith("0::")][0][3:].strip()
+scope = "/sys/fs/cgroup" + own
+mine = os.path.dirname(scope) + "/mine"
+def move(at, to):
+    for pid in open(at + "/cgroup.procs").read().split():
+        with open(to + "/cgroup.procs", "w") as f:
+            f.write(pid)
+os.mkdir(mine)
+move(scope, mine)
+os.rmdir(scope)
+os.mkdir(scope)
+move(mine, scope)
+os.rmdir(mine)
+os.execvp("bash", ["bash", "-c", "exec simjob alloc 1000 sleep 900s"])
+`}

@@ -5,8 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/gpuslot/gpuslot/mps"
 )
 
 // daemon is a simulated control daemon with its pipe directory.
@@ -276,4 +279,34 @@ func TestMIGDeviceBehindADaemon(t *testing.T) {
 		wantJob(t, n, "alloc 3000", "context on device 0: error 2 CUDA_ERROR_OUT_OF_MEMORY: out of memory", 1,
 			append(d.vars(), "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+mig[1].UUID+"=64M")...)
 	})
+}
+
+// TestServerLogsItsLimit: from driver 580 on a server logs its limit to the byte (bottlerocket-kernel-kit
+// PR 415), where the control daemon prints whole GiB.
+func TestServerLogsItsLimit(t *testing.T) {
+	for driver, logs := range map[string]bool{"550.163.01": false, "580.126.09": true, "615.71.09": true} {
+		legs(t, func(t *testing.T, n *Node) {
+			n.make(t, strings.Replace(oneH200, "590.48.01", driver, 1))
+			d := n.daemonWith(t, []string{"-d"})
+			d.control(t, "set_default_device_pinned_mem_limit 0 5119M")
+			if out, code := n.job(t, "context", d.vars()...); code != 0 {
+				t.Fatalf("%d, %s", code, out)
+			}
+			if got := d.control(t, "get_default_device_pinned_mem_limit 0"); got != "4G" {
+				t.Errorf("the daemon prints %q", got)
+			}
+			server, err := strconv.Atoi(d.control(t, "get_server_list"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(filepath.Join(d.pipe, "server.log"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			limit, found := mps.LoggedLimit(strings.Split(string(text), "\n"), server)
+			if found != logs || found && limit.MiB() != 5119 {
+				t.Errorf("%s: %v, %v in\n%s", driver, limit, found, text)
+			}
+		})
+	}
 }

@@ -13,6 +13,8 @@ import (
 type counts struct {
 	Ran     int
 	Skipped []skip
+	// Figures are what passed tests logged as t.Logf("figure: …"): numbers with an aim.
+	Figures []string
 }
 
 // skip is a test that was skipped; Why is its own reason.
@@ -22,10 +24,15 @@ func newCounts() counts { return counts{Skipped: []skip{}} }
 
 var reasonLine = regexp.MustCompile(`^\s*\S+\.go:[0-9]+: (.*)`)
 
+var figureLine = regexp.MustCompile(`(?m)^\s*\S+\.go:[0-9]+: figure: (.*)$`)
+
 // book counts a test that ended; text is its output.
 func (c *counts) book(e event, text string) {
 	if e.Action != "skip" {
 		c.Ran++
+		for _, m := range figureLine.FindAllStringSubmatch(text, -1) {
+			c.Figures = append(c.Figures, m[1])
+		}
 		return
 	}
 	s := skip{Package: e.Package, Test: e.Test, Why: "no reason given"}
@@ -64,6 +71,7 @@ var mustRun = regexp.MustCompile(`/gpuslot/(test/(alone|driver|faults|mig|node|p
 var mayLack = []*regexp.Regexp{
 	regexp.MustCompile(`make campaign`),                         // it takes long
 	regexp.MustCompile(`does not offer driver|no longer lists`), // Debian's mirror drops versions
+	regexp.MustCompile(`this clone has no git history`),         // for a package of an older commit
 	regexp.MustCompile(`no apptainer`),                          // Debian has it in sid only
 	regexp.MustCompile(`major number \d+ belongs to a driver`),  // a machine with a GPU
 	regexp.MustCompile(`getfacl is not installed`),

@@ -2,7 +2,7 @@
 // those that were skipped, with the reasons.
 //
 //	tally -into FILE go test FLAGS PACKAGES   runs it and writes its counts to FILE
-//	tally -sum FILE…                          prints the closing line of these runs
+//	tally -sum FILE…                          prints the figures and the closing line of these runs
 //
 // With CI=true a test of mustRun that was skipped is a failure, unless its reason
 // is one of mayLack.
@@ -70,6 +70,10 @@ func sum(files []string) (code int, err error) {
 		err = errors.Join(err, errRead)
 		all.Ran += c.Ran
 		all.Skipped = append(all.Skipped, c.Skipped...)
+		all.Figures = append(all.Figures, c.Figures...)
+	}
+	for _, figure := range all.Figures {
+		fmt.Println(figure)
 	}
 	fmt.Println(all)
 	return 0, err

@@ -44,6 +44,7 @@ func printed(t *testing.T, args ...string) (code int, text string) {
 
 const (
 	passes  = "func TestPasses(t *testing.T) { t.Log(\"chatter\"); t.Run(\"sub\", func(*testing.T) {}) }\n"
+	figures = "func TestFigure(t *testing.T) { t.Logf(\"figure: %d lines (at most 9)\", 7); t.Log(\"no figure: 3\") }\n"
 	fails   = "func TestFails(t *testing.T) { t.Error(\"awaited this, saw that\") }\n"
 	noRoot  = "func TestNode(t *testing.T) { t.Skip(\"needs root\") }\n"
 	long    = "func TestLong(t *testing.T) { t.Skip(\"part of make campaign\") }\n"
@@ -60,6 +61,7 @@ func TestTally(t *testing.T) {
 		hasNot          string
 	}{
 		{"all pass", passes, "true", 0, "2 ran, 0 skipped", []string{"ok  \texample.org/gpuslot/test/scenes"}, "chatter"},
+		{"a figure", passes + figures, "true", 0, "7 lines (at most 9)\n3 ran, 0 skipped", []string{"ok  \t"}, "figure"},
 		{"one fails", passes + fails, "", 1, "3 ran, 0 skipped", []string{"--- FAIL: TestFails", "awaited this, saw that", "FAIL\texample.org"}, "chatter"},
 		{"a skip is counted", passes + noRoot, "", 0, "2 ran, 1 skipped: 1 needs root", []string{"ok  \t"}, "FAIL"},
 		{"a skip fails CI", passes + noRoot, "true", 1, "2 ran, 1 skipped: 1 needs root", []string{"CI has to run", "TestNode: needs root"}, "chatter"},

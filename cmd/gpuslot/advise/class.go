@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -74,7 +75,7 @@ func firstOf(cs []class, r int64, g growth, quantum gpu.MiB) *class {
 	for i := range cs {
 		first := float64(cs[i].asked[0])
 		for k := 1; k <= g.tries && first > 0; k++ {
-			if math.Abs(first*math.Pow(g.factor, float64(k))-float64(r)) <= float64(quantum) {
+			if math.Abs(first*math.Pow(config.GrowthFactor, float64(k))-float64(r)) <= float64(quantum) {
 				return &cs[i]
 			}
 		}

@@ -72,8 +72,8 @@ func TestCoverage(t *testing.T) {
 				if p.above(gpu.MiB(rec.MiB)) > rec.Risk {
 					misses++
 				}
-				d, g := needs{quantum: cfg.RequestVRAM.Quantum}, growth{cfg.Growth.Retries, cfg.Growth.Factor}
-				if rec.Held != nil && p.above(d.grown(gpu.MiB(rec.MiB), g, g.tries, 1<<30)) > *rec.Held {
+				d, g := needs{quantum: cfg.RequestVRAM.Quantum}, growth{cfg.Growth.Retries}
+				if rec.Held != nil && p.above(d.grown(gpu.MiB(rec.MiB), g.tries, 1<<30)) > *rec.Held {
 					heldMisses++
 				}
 			}

@@ -40,11 +40,14 @@ func gain(m Mode, f Fit, a activities, r Request) (gains, bool) {
 	switch m.Kind {
 	case Whole:
 		return gains{1, 1, 1}, true
-	case MPS:
+	case MPS, TimeSlice:
 		takes = func(c sharing.Case, sms, bandwidth float64) float64 {
 			kernel := max(sms, bandwidth)
+			if m.Kind == TimeSlice && c == sharing.Worst {
+				kernel = 1 // small kernels leave multiprocessors idle and keep the others waiting
+			}
 			parts := slices.Repeat([]sharing.Part{{Host: 1 - kernel, Kernel: kernel, SMs: sms, Bandwidth: bandwidth}}, m.Jobs)
-			return (1-kernel)*c.Host(n*f.cpus, threadsPerCore) + kernel*c.Contention(parts, false)
+			return (1-kernel)*c.Host(n*f.cpus, threadsPerCore) + kernel*c.Contention(parts, m.Kind == TimeSlice)
 		}
 	case MIG:
 		takes = func(c sharing.Case, sms, bandwidth float64) float64 {

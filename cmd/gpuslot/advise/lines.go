@@ -53,17 +53,21 @@ func (b *Adviser) setting(m *model, classes []*Class) Setting {
 	w := workOf(classes)
 	part := func(k Kind) float64 { return w.hours[k] / max(w.total, 1e-9) }
 	say := func(format string, args ...any) { s.Why = append(s.Why, fmt.Sprintf(format, args...)) }
-	say("Of its reserved GPU-hours %s fit MPS, %s MIG, %s need whole GPUs, and of %s the records do not tell enough.",
-		percent(part(MPS)), percent(part(MIG)), percent(part(Whole)), percent(part(Unknown)))
+	shared, name := b.options.shared(m), "MPS"
+	if shared == TimeSlice {
+		name = "time slices"
+	}
+	say("Of its reserved GPU-hours %s fit %s, %s MIG, %s need whole GPUs, and of %s the records do not tell enough.",
+		percent(part(shared)), name, percent(part(MIG)), percent(part(Whole)), percent(part(Unknown)))
 	switch {
 	case w.total == 0 || part(Unknown) > undecided:
 		say("Not enough data for a change of this model: record for longer.")
 		return s
-	case part(MPS)+part(MIG) < worthwhile:
+	case part(shared)+part(MIG) < worthwhile:
 		say("Nothing is to gain by sharing it: leave it as it is.")
 		return s
 	}
-	body := b.bodyOf(m, w, part(MIG) > part(MPS), ofNode, say)
+	body := b.bodyOf(m, w, part(MIG) > part(shared), ofNode, say)
 	if body == nil {
 		return s
 	}
@@ -86,7 +90,7 @@ func (b *Adviser) setting(m *model, classes []*Class) Setting {
 // bodyOf are the lines below the header: how the GPUs are shared, and which are not.
 func (b *Adviser) bodyOf(m *model, w work, divided bool, ofNode int, say func(string, ...any)) []string {
 	n, most := wholeOf(w.hours[Whole]/w.total, ofNode), w.mostGPUs()
-	elastic := !divided && most > n && n > 0
+	elastic := !divided && most > n && n > 0 && b.options.shared(m) == MPS
 	var body []string
 	if divided {
 		body = b.migLines(m, w, say)
@@ -139,7 +143,7 @@ func (b *Adviser) mpsLines(m *model, w work, elastic bool, say func(string, ...a
 	}
 	want := 0
 	for _, c := range w.classes {
-		if c.Mode.Kind == MPS && c.reserved >= worthwhile*w.total {
+		if c.Mode.Kind == b.options.shared(m) && c.reserved >= worthwhile*w.total {
 			want = max(want, c.Mode.Jobs)
 		}
 	}
@@ -147,7 +151,7 @@ func (b *Adviser) mpsLines(m *model, w work, elastic bool, say func(string, ...a
 		want = as.Shares
 	}
 	want = b.possible(m, want)
-	body := []string{`mode = "mps"`}
+	body := []string{fmt.Sprintf("mode = %q", string(b.options.shared(m)))}
 	if elastic {
 		body = []string{`mode = "elastic"`}
 	}

@@ -20,7 +20,7 @@ func (b *Adviser) Advise() Advice {
 	for _, m := range b.models {
 		m.settle()
 	}
-	g := growth{b.options.Config.Growth.Retries, b.options.Config.Growth.Factor}
+	g := growth{b.options.Config.Growth.Retries}
 	users, groups := map[string]*tally{}, map[string]*tally{}
 	var all spans
 	for key, f := range b.families {
@@ -129,7 +129,7 @@ func (b *Adviser) class(c *class, g growth) *Class {
 	if out.Fit == nil {
 		out.Mode = Mode{Kind: Unknown, Contention: unknown, Why: []string{whyNoFit(err)}}
 	} else {
-		out.Mode = decide(c.key, out.Request, *out.Fit, act, isolation)
+		out.Mode = decide(c.key, out.Request, *out.Fit, act, isolation, b.options.shared(m))
 		out.Expect = expect(c, out.Mode, *out.Fit, act, out.Request, m.power)
 	}
 	out.Verdict = verdict(c.asked[len(c.asked)-1], out.Request, d, b.options.Risk)

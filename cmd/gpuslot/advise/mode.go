@@ -5,13 +5,14 @@ import "fmt"
 // Kind is how a class's jobs should get their GPU.
 type Kind string
 
-// The kinds: a share through MPS, a MIG device, whole GPUs, and that the records
-// do not tell.
+// The kinds: a share through MPS, or by time slices where the site shares the model so, a MIG
+// device, whole GPUs, and that the records do not tell.
 const (
-	MPS     Kind = "mps"
-	MIG     Kind = "mig"
-	Whole   Kind = "whole"
-	Unknown Kind = "not enough data"
+	MPS       Kind = "mps"
+	TimeSlice Kind = "time-slice"
+	MIG       Kind = "mig"
+	Whole     Kind = "whole"
+	Unknown   Kind = "not enough data"
 )
 
 // Mode is the kind with its reasons.
@@ -43,13 +44,13 @@ const (
 )
 
 // mode decides. Isolation is the site's wish that hardware keeps jobs apart, or
-// that their tail matters.
-func decide(k Key, r Request, f Fit, a activities, isolation bool) Mode {
+// that their tail matters, shared how it shares the model.
+func decide(k Key, r Request, f Fit, a activities, isolation bool, shared Kind) Mode {
 	contention, said := contentionOf(a)
 	out := func(kind Kind, why ...string) Mode {
 		m := Mode{Kind: kind, Contention: contention, Why: append(why, said)}
 		switch kind {
-		case MPS:
+		case MPS, TimeSlice:
 			m.Jobs = *f.Jobs
 		case MIG:
 			m.Jobs, m.Profile = f.MIG.Jobs, f.MIG.Profile
@@ -78,6 +79,10 @@ func decide(k Key, r Request, f Fit, a activities, isolation bool) Mode {
 	case *a.sm.High >= full:
 		return out(Unknown, fmt.Sprintf("One job keeps the multiprocessors busy %s of the time, "+
 			"which does not tell whether two would gain.%s", between(a.sm), hint(a.sm)))
+	}
+	if shared == TimeSlice && !isolation && f.Jobs != nil && *f.Jobs > 1 {
+		return out(TimeSlice, fmt.Sprintf("A job keeps the multiprocessors busy %s of the time.", between(a.sm)),
+			"The site shares this model by time slices: jobs run in turns, and the fault of one ends no other.")
 	}
 	return decideShared(f, a, isolation, contention, out)
 }

@@ -86,7 +86,7 @@ func (b *Adviser) growthPays(say func(string, ...any)) {
 	if b.options.Config.Growth.Retries > 0 {
 		return
 	}
-	with := growth{2, b.options.Config.Growth.Factor}
+	with := growth{2}
 	r := b.options.Config.RequestVRAM
 	var now, then float64
 	for key, f := range b.families {

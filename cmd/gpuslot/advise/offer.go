@@ -118,12 +118,20 @@ func (o Options) cpuLines() string {
 }
 
 // sharingLines are the site's own for the model.
+// shared is how the site shares the model, or would: by time slices only where it says so.
+func (o Options) shared(m *model) Kind {
+	if o.Config.For("", m.card).Mode == config.ModeTimeSlice {
+		return TimeSlice
+	}
+	return MPS
+}
+
 func (o Options) sharingLines(m *model, shares int) string {
 	s := o.Config.For("", m.card)
 	if shares == 0 {
 		shares = s.Shares
 	}
-	text := fmt.Sprintf("mode = \"mps\"\nreserved_vram = %d\n", int64(s.ReservedVRAM))
+	text := fmt.Sprintf("mode = %q\nreserved_vram = %d\n", string(o.shared(m)), int64(s.ReservedVRAM))
 	if s.LargestRequest > 0 {
 		text += fmt.Sprintf("largest_request = %d\n", int64(s.LargestRequest))
 	}

@@ -5,14 +5,12 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // growth is what becomes of a job that meets its limit.
-type growth struct {
-	tries  int
-	factor float64
-}
+type growth struct{ tries int }
 
 // Request is a recommended request_vram.
 type Request struct {
@@ -164,7 +162,7 @@ func (d needs) outlook(out *Request, risk, doubt float64, g growth, pool, larges
 		out.Held = &out.Risk
 		return
 	}
-	last := d.grown(gpu.MiB(out.MiB), g, g.tries, largest)
+	last := d.grown(gpu.MiB(out.MiB), g.tries, largest)
 	if m, ok := d.promised(risk, doubt); ok && m <= last {
 		out.Held = &risk
 	}
@@ -175,8 +173,8 @@ func (d needs) outlook(out *Request, risk, doubt float64, g growth, pool, larges
 }
 
 // grown is a request after so many tries.
-func (d needs) grown(m gpu.MiB, g growth, tries int, largest gpu.MiB) gpu.MiB {
-	up := float64(m) * math.Pow(g.factor, float64(tries))
+func (d needs) grown(m gpu.MiB, tries int, largest gpu.MiB) gpu.MiB {
+	up := float64(m) * math.Pow(config.GrowthFactor, float64(tries))
 	if up >= float64(largest) {
 		return largest
 	}
@@ -189,11 +187,11 @@ func (d needs) grown(m gpu.MiB, g growth, tries int, largest gpu.MiB) gpu.MiB {
 func (d needs) cost(m gpu.MiB, g growth, pool, largest gpu.MiB) float64 {
 	sum := float64(m)
 	for try := 1; try <= g.tries && d.n > 0; try++ {
-		before := d.grown(m, g, try-1, largest)
+		before := d.grown(m, try-1, largest)
 		if before >= largest {
 			break
 		}
-		sum += d.part(before) * float64(d.grown(m, g, try, largest))
+		sum += d.part(before) * float64(d.grown(m, try, largest))
 	}
 	return sum / float64(max(pool, 1))
 }

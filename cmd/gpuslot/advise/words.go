@@ -146,6 +146,8 @@ func (m Mode) title() string {
 	switch m.Kind {
 	case MPS:
 		return fmt.Sprintf("MPS, %d on a GPU.", m.Jobs)
+	case TimeSlice:
+		return fmt.Sprintf("Time slices, %d on a GPU.", m.Jobs)
 	case MIG:
 		return fmt.Sprintf("MIG, %d devices of %s on a GPU.", m.Jobs, m.Profile)
 	case Whole:
@@ -187,6 +189,10 @@ func (c *Class) bounds() string {
 	if c.Mode.Kind == MIG {
 		return fmt.Sprintf("Expected: half-way. At the least its kernels fill the GPU%s. "+
 			"At the most they are small, and %d devices slow no job down.", host, c.Mode.Jobs)
+	}
+	if c.Mode.Kind == TimeSlice {
+		return "Expected: kernels meet at random. At the least small kernels keep the GPU all the time, and sharing " +
+			"gains nothing. At the most none waits while there is room."
 	}
 	return fmt.Sprintf("Expected: kernels meet at random. At the least each waits for one of every other job%s. "+
 		"At the most none waits while there is room.", host)

@@ -78,7 +78,7 @@ func fine(check, format string, args ...any) []Finding {
 func diagnose(f facts) []Finding {
 	checks := []func(facts) []Finding{
 		checkConfiguration, checkAgent, checkEnforcement, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
-		checkPersistence, checkMIG, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
+		checkDriver, checkPersistence, checkMIG, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
 		checkInventory, checkStartds, checkHiding, checkAccounts, checkJobExit, checkContainers, checkOutside,
 		checkAccessPoint, checkSELinux, checkContract, checkRoot,
 	}

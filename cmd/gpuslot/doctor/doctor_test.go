@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ const doctorGPU = gpu.UUID("GPU-0000000a-0000-4000-8000-000000000000")
 func healthy() facts {
 	cfg := config.Default()
 	return facts{
-		root: true, config: cfg, ptrace: "1",
+		root: true, config: cfg, ptrace: "1", inventory: gpu.Inventory{Driver: "615.71.09"},
 		plan:        plan.Plan{GPUs: []plan.GPU{{UUID: doctorGPU, Mode: config.ModeMPS, Shares: 7, Tenancy: plan.Tenancy{Policy: config.TenancyOneAtATime}}}},
 		persistence: map[gpu.UUID]gpu.Measured[bool]{doctorGPU: gpu.Known(true)},
 		status:      api.Status{Version: "0.1.0", GPUs: []api.StatusGPU{{Accept: true, DaemonPID: 7}}},
@@ -95,6 +96,20 @@ func TestPrintCounts(t *testing.T) {
 	}
 }
 
+// TestDriverFeatures: doctor has the table of plan and docs. What the branch before lacks is
+// named with its driver and what follows.
+func TestDriverFeatures(t *testing.T) {
+	for _, feature := range plan.Features() {
+		line := fmt.Sprintf("driver %d: %s; without it: %s", feature.Branch, feature.Name, feature.Without)
+		for branch, want := range map[int]bool{feature.Branch - 1: true, feature.Branch: false} {
+			found := checkDriver(facts{inventory: gpu.Inventory{Driver: fmt.Sprintf("%d.10.01", branch)}})
+			if has := strings.Contains(found[0].What, line); len(found) != 1 || has != want {
+				t.Errorf("driver %d: %+v; want %q: %v", branch, found, line, want)
+			}
+		}
+	}
+}
+
 // divided is a node of one A100 in MIG mode.
 func divided(driver string, profiles ...string) func(*facts) {
 	return func(f *facts) {
@@ -146,6 +161,9 @@ func TestChecks(t *testing.T) {
 		"MIG beside, new":     {besides("570.86.15"), checkMIG, OK, "1 of 2 GPUs"},
 		"MIG as it should be": {divided("550.163.01", "3g.20gb", "4g.20gb"), checkMIG, OK, "1 of 1 GPUs are in MIG mode"},
 		"nobody tells demand": {func(f *facts) { f.status.Repartition = []api.StatusRepartition{{Setting: "auto", At: time.Now()}} }, checkMIG, Warning, "no access point"},
+		"driver not known":    {func(f *facts) { f.inventory.Driver = "" }, checkDriver, Warning, "not checked"},
+		"driver 615":          {func(f *facts) { f.inventory.Driver = "615.71.09" }, checkDriver, OK, "615.71.09 has all"},
+		"driver 470":          {func(f *facts) { f.inventory.Driver = "470.256.02" }, checkDriver, Warning, "GPUs are whole"},
 		"no uvm":              {func(f *facts) { f.uvmErr = none }, checkUVM, Warning, "nvidia-modprobe -u -c 0"},
 		"no uvm needed":       {func(f *facts) { f.uvmErr, f.plan = none, plan.Plan{} }, checkUVM, OK, "no GPU is shared"},
 		"few files":           {func(f *facts) { f.openFiles[0].soft = leastOpenFiles - 1 }, checkOpenFiles, Warning, "may open 16383 files"},

@@ -11,6 +11,31 @@ import (
 	"github.com/gpuslot/gpuslot/mig"
 )
 
+// checkDriver says what newer drivers have of what gpuslot can use.
+func checkDriver(f facts) []Finding {
+	const check = "driver"
+	driver := f.inventory.Driver
+	if f.inventoryErr != nil || driver == "" {
+		return unchecked(check, "NVML reports no version of the driver", "see what nvidia-smi says")
+	}
+	level, lines, newest := Note, []string{fmt.Sprintf("driver %s lacks what newer ones have", driver)}, 0
+	for _, feature := range plan.Features() {
+		if !feature.Lacks(driver) {
+			continue
+		}
+		if feature == plan.Sharing {
+			level = Warning
+		}
+		lines = append(lines, fmt.Sprintf("driver %d: %s; without it: %s", feature.Branch, feature.Name, feature.Without))
+		newest = feature.Branch
+	}
+	if newest == 0 {
+		return fine(check, "driver %s has all that gpuslot can use", driver)
+	}
+	return []Finding{{level, check, strings.Join(lines, "\n"), "What a driver lacks limits what gpuslot can promise.",
+		fmt.Sprintf(`docs/platforms.md, "Driver"; driver %d or newer has all of it`, newest)}}
+}
+
 // checkMIG finds GPUs that MIG mode costs more than it gives.
 func checkMIG(f facts) []Finding {
 	const check = "MIG"

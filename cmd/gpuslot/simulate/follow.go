@@ -63,7 +63,7 @@ func newFollower(w *world) *follower {
 		}
 		g := following{group: i, rules: p.config.Repartition.Rules(mig.Auto), profiles: p.profiles()}
 		f.patience = max(f.patience, (g.rules.Dwell + g.rules.ReserveAfter + g.rules.ReserveFor + 2*time.Hour).Seconds())
-		f.every = p.config.Repartition.Interval.Seconds()
+		f.every = p.config.Repartition.Interval().Seconds()
 		for k := range w.nodes {
 			if int(w.nodes[k].group) == i {
 				g.nodes = append(g.nodes, followed{node: int32(k), changing: map[int]bool{}})

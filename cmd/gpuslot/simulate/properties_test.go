@@ -73,7 +73,7 @@ func TestConservation(t *testing.T) {
 				p.Groups[i].Inventory.Host.CPUs = 128
 			}
 			if rapid.Bool().Draw(t, "often") { // looks while instances are being made
-				policy.Config += "[repartition]\ninterval = \"10s\"\n"
+				policy.Config += "[repartition]\ndwell = \"100s\"\n"
 			}
 			for i := range jobs {
 				jobs[i].CPUs = 1

@@ -11,7 +11,7 @@ esac
 systemd-sysusers gpuslot.conf
 systemd-tmpfiles --create gpuslot.conf
 if command -v semodule >/dev/null && [ -e /usr/share/selinux/packages/gpuslot.cil ]; then
-  semodule -i /usr/share/selinux/packages/gpuslot.cil || echo "gpuslot: the file contexts of /run/gpuslot were not loaded; gpuslot doctor looks for denials" >&2
+  semodule -i /usr/share/selinux/packages/gpuslot.cil || echo "gpuslot: the SELinux contexts of /run/gpuslot were not loaded; look for denials with: gpuslot doctor" >&2
   restorecon -R /run/gpuslot 2>/dev/null || :
 fi
 [ -d /run/systemd/system ] || exit 0
@@ -20,6 +20,6 @@ if [ -z "$upgrade" ]; then
   systemctl preset gpuslotd.service gpuslotd.socket
   exit 0
 fi
-# Control daemons and jobs live on; a job that starts meanwhile waits at the socket.
+# Control daemons and jobs continue. A job that starts during the restart waits at the socket.
 systemctl try-restart gpuslotd.service ||
-  echo "gpuslot: gpuslotd does not start, and GPUs close within a minute: see journalctl -u gpuslotd" >&2
+  echo "gpuslot: gpuslotd does not start, and its GPUs close within a minute; look at: journalctl -u gpuslotd" >&2

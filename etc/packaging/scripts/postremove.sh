@@ -8,15 +8,15 @@ case ${1-} in
     [ -d /run/systemd/system ] || exit 0
     systemctl daemon-reload
     systemctl stop systemd-journald@gpuslot.service systemd-journald@gpuslot.socket systemd-journald-varlink@gpuslot.socket 2>/dev/null || :
-    # The running startd still knows our GPU ids, slots and hook. It reads its
-    # configuration again when the jobs that it has now are done.
-    # One that is just starting again cannot be told for some seconds.
+    # The running startd still has our GPU ids, slots and hook. It reads its
+    # configuration again when its present jobs have ended.
+    # A startd that is starting accepts no command for some seconds.
     if systemctl -q is-active condor.service; then
       for wait in 2 4 8 end; do
         said=$(condor_restart -peaceful -startd 2>&1) && break
         if [ $wait = end ]; then
           echo "gpuslot: $said" >&2
-          echo "gpuslot: the startd still offers the GPUs as gpuslot did: condor_restart -peaceful -startd" >&2
+          echo "gpuslot: the startd still offers the GPUs as gpuslot did; run: condor_restart -peaceful -startd" >&2
         else
           sleep $wait
         fi

@@ -15,7 +15,7 @@ active=$(systemctl is-active gpuslotd.service || :)
 systemctl stop gpuslotd.socket gpuslotd.service
 if ! gpuslotd --release --log-level warn $force && [ -z "$force" ]; then
   if [ "$active" = active ]; then systemctl start gpuslotd.socket gpuslotd.service; fi
-  echo "gpuslot: not removed. Drain the node (condor_drain) and remove it then, or set GPUSLOT_FORCE_REMOVE=1, which ends jobs on shared GPUs" >&2
+  echo "gpuslot: not removed. Drain the node (condor_drain) and remove it then. GPUSLOT_FORCE_REMOVE=1 removes it now and ends the jobs on shared GPUs" >&2
   exit 1
 fi
 systemctl stop 'gpuslot-mps@*.service' 'gpuslot-mps-dir@*.service'

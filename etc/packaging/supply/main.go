@@ -34,6 +34,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	version := flags.String("version", "unknown", "the `version` of gpuslot")
 	into := flags.String("into", ".", "the `directory` for "+sbomFile+" and "+licencesFile)
+	libc := flags.String("libc", "", "the `archive` of the C library that gpuslot-start is linked with")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -44,6 +45,13 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	licences, err := licencesOf(ctx, mods)
 	if err != nil {
 		return err
+	}
+	if *libc != "" {
+		m, its, err := cLibrary(*libc, lesser()...)
+		if err != nil {
+			return err
+		}
+		mods, licences[m] = append(mods, m), its
 	}
 	doc, err := sbom(*version, mods, licences)
 	if err != nil {

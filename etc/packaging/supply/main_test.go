@@ -32,6 +32,67 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestCLibrary: the version is the distribution's where the archive has it.
+func TestCLibrary(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	licence := put("LGPL-2.1", "\t\t  GNU LESSER GENERAL PUBLIC LICENSE\n\t\t       Version 2.1, February 1999\n")
+	other, missing := put("other", "do as you like"), filepath.Join(dir, "missing")
+	for name, test := range map[string]struct {
+		text    string
+		texts   []string
+		version string
+		err     string
+	}{
+		"Debian":         {"\x00GNU C Library (Debian GLIBC 2.36-9+deb12u14) stable release version 2.36.\n", []string{missing, licence}, "2.36-9+deb12u14", ""},
+		"RHEL":           {"\x00GNU C Library (GNU libc) stable release version 2.34.\n", []string{other, licence}, "2.34", ""},
+		"unnamed":        {"GNU C Library () development release version 2.40.9000.\n", []string{licence}, "2.40.9000", ""},
+		"another":        {"musl", []string{licence}, "", "is not the GNU C Library"},
+		"no licence":     {"GNU C Library (GNU libc) stable release version 2.34.\n", []string{missing}, "", "is in none of"},
+		"another's text": {"GNU C Library (GNU libc) stable release version 2.34.\n", []string{other}, "", "is in none of"},
+	} {
+		m, its, err := cLibrary(put("libc.a", test.text), test.texts...)
+		if test.err != "" {
+			if err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil || m.Version != test.version || its.id != "LGPL-2.1-or-later" || len(its.texts) != 2 {
+			t.Errorf("%s: %+v, %q, %v", name, m, its.id, err)
+		}
+	}
+	if _, _, err := cLibrary(missing, licence); err == nil {
+		t.Error("a missing archive is no error")
+	}
+}
+
+// TestCLibraryInSBOM: the SBOM and the licences have it beside the modules.
+func TestCLibraryInSBOM(t *testing.T) {
+	m := module{Path: glibc, Version: "2.36-9+deb12u14"}
+	licences := map[module]found{m: {"LGPL-2.1-or-later", []string{"its text"}}}
+	doc, err := sbom("v1", []module{m}, licences)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d document
+	if err := json.Unmarshal(doc, &d); err != nil || len(d.Components) != 1 {
+		t.Fatalf("%v, %s", err, doc)
+	}
+	if c := d.Components[0]; c.PURL != "pkg:generic/glibc@2.36-9%2Bdeb12u14" || c.Ref != c.PURL || c.Licences[0].Licence.ID != "LGPL-2.1-or-later" || c.Hashes != nil {
+		t.Errorf("%+v", c)
+	}
+	if text := string(licenceTexts([]module{m}, licences)); !strings.Contains(text, "its text") {
+		t.Errorf("the licences are %s", text)
+	}
+}
+
 func equal(t *testing.T, a, b string) string {
 	t.Helper()
 	one, errA := os.ReadFile(a)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 )
 
@@ -66,6 +67,9 @@ func sbom(version string, mods []module, licences map[module]found) ([]byte, err
 
 func newComponent(kind string, m module, id string) component {
 	purl := "pkg:golang/" + m.Path + "@" + m.Version
+	if m.Path == glibc {
+		purl = "pkg:generic/" + glibc + "@" + url.QueryEscape(m.Version)
+	}
 	c := component{Type: kind, Ref: purl, Name: m.Path, Version: m.Version, PURL: purl, Licences: make([]licence, 1)}
 	c.Licences[0].Licence.ID = id
 	return c

@@ -14,9 +14,12 @@ import (
 	"github.com/gpuslot/gpuslot/mps"
 )
 
+// nobody tries what only root may do: the machine has no other jobs.
+const nobody = 65534
+
 // capabilities are found by trial.
 func (l *Lab) capabilities(ctx context.Context, n *Notes) (mps.Capabilities, error) {
-	c, err := mps.Probe(ctx, l.Control, filepath.Join(l.Dir, "p"))
+	c, err := mps.Probe(ctx, l.Control, filepath.Join(l.Dir, "p"), nobody)
 	if err != nil {
 		return c, err
 	}

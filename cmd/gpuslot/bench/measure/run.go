@@ -203,7 +203,8 @@ func (c *copies) copyOf(pid int) (int, bool) {
 
 // sweep kills what copies left behind, and copies that could not all start.
 func (c *copies) sweep() {
-	for _, pid := range (process.FS{}).PIDs() {
+	pids, _ := process.FS{}.PIDs()
+	for _, pid := range pids {
 		if _, ours := c.copyOf(pid); ours {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}

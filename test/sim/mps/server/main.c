@@ -2,6 +2,7 @@
  * log are from the real one without a GPU (run for real) and from published logs of real ones. */
 #include "server.h"
 
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -67,6 +68,9 @@ static int start(struct host *h)
 		return -1;
 	registry_settings(h);
 	server_log("activeThreadsPercentage set to %f", h->percentage);
+	for (uint32_t i = 0; h->driver >= 580 && i < h->devices; i++) /* bottlerocket-kernel-kit PR 415 */
+		if (h->limit[i])
+			server_log("Device pinned memory limit for device %u set to 0x%" PRIx64 " bytes", i, h->limit[i]);
 	server_log("MPS Server is started");
 	return 0;
 }

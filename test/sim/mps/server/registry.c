@@ -77,6 +77,7 @@ int registry_open(struct host *h, const char **why)
 	}
 	*s = (struct sim_mps_server){ .used = 1, .pid = getpid(), .start = sim_start_time(getpid()), .daemon = getppid(),
 		.uid = geteuid(), .state = SIM_SERVER_INITIALIZING, .fault_gpu = SIM_NONE, .since = sim_now(n) };
+	h->driver = atoi(n->driver);
 	sim_end();
 	for (uint32_t i = 0; i < h->devices; i++)
 		server_log("Volta MPS: Creating server context on device %u", i);

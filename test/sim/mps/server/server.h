@@ -36,6 +36,7 @@ struct host {
 	int guests;
 	uint32_t next_id;
 	uint32_t state;             /* as last seen: for the log */
+	int driver;                 /* the branch */
 };
 
 /* registry.c: the server and its clients in the state of the simulated node. */

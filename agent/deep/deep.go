@@ -1,0 +1,208 @@
+// Package deep looks through cgroups, and removes them, with all below them that a job made: as many, and
+// as deep, as it likes. A path to the last of them may be too long for the kernel.
+//
+// Start at Holds and Remove.
+package deep
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// MostBelow bounds how many cgroups below a slice are looked into. A job has some tens at most:
+// one with more is taken for the one that hides the process.
+const MostBelow = 1000
+
+// ErrHidden says that somebody makes and removes cgroups in a slice without end.
+var ErrHidden = errors.New("its cgroups change without end, so that gpuslotd cannot look into them")
+
+// Holds says whether a process is in a cgroup or below it. The error is that of a cgroup which could not be
+// looked into, though it is there.
+func Holds(slice string, pid int) (its bool, err error) {
+	b, seen := Look("below "+slice, func() below { return list(slice) })
+	if !seen {
+		return false, ErrHidden
+	}
+	return b.many || slices.Contains(b.pids, strconv.Itoa(pid)), b.err
+}
+
+// below are the processes in a cgroup and below it; many where it has more than MostBelow cgroups.
+type below struct {
+	pids []string
+	many bool
+	err  error
+}
+
+// list goes from directory to directory, because a path to the last of them may be too long, and keeps one
+// of them open.
+func list(slice string) (b below) {
+	at, err := os.Open(slice)
+	if err != nil {
+		return below{err: unlessGone(err)}
+	}
+	defer func() { at.Close() }()
+	known := 1
+	var left [][]string // the children that are to be looked into, of each cgroup from the slice to at
+	for {
+		names := childrenOf(at, MostBelow-known)
+		if known += len(names); known > MostBelow {
+			return below{many: true}
+		}
+		pids, err := pidsIn(at)
+		if b.pids = append(b.pids, pids...); err != nil {
+			b.err = err
+			return b
+		}
+		left = append(left, names)
+		var next *os.File
+		for next == nil {
+			last := len(left) - 1
+			if n := len(left[last]); n > 0 {
+				if next, err = openIn(at, left[last][n-1], unix.O_DIRECTORY); unlessGone(err) != nil {
+					b.err = err
+					return b
+				}
+				left[last] = left[last][:n-1]
+				continue
+			}
+			if last == 0 {
+				return b
+			}
+			above, err := openIn(at, "..", unix.O_DIRECTORY)
+			if err != nil {
+				b.err = unlessGone(err)
+				return b
+			}
+			at.Close()
+			at, left = above, left[:last]
+		}
+		at.Close()
+		at = next
+	}
+}
+
+// pidsIn are the processes in this very cgroup. A threaded one lists none: its processes are listed above it.
+func pidsIn(at *os.File) ([]string, error) {
+	f, err := openIn(at, "cgroup.procs", 0)
+	if err != nil {
+		return nil, unlessGone(err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = nil
+	}
+	return strings.Fields(string(text)), unlessGone(err)
+}
+
+// unlessGone is the error of a look into a cgroup that has not ended.
+func unlessGone(err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// childrenOf are the names of the cgroups in a cgroup, not all of them where there are more than most.
+func childrenOf(at *os.File, most int) (names []string) {
+	for len(names) <= most {
+		entries, err := at.ReadDir(256)
+		for _, e := range entries {
+			if e.IsDir() {
+				names = append(names, e.Name())
+			}
+		}
+		if err != nil {
+			return names // the end, or the cgroup has ended
+		}
+	}
+	return names
+}
+
+func openIn(dir *os.File, name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// Remove removes a cgroup with all below it. Each is made root's before its children are
+// listed, so that another process of the job's account makes no more there. It goes from directory
+// to directory, because a path to the last of them may be too long, and keeps one of them open.
+func Remove(ctx context.Context, path string) error {
+	at, err := openCgroup(unix.AT_FDCWD, path)
+	if err != nil {
+		return err
+	}
+	defer func() { at.Close() }()
+	var names []string // from path to at
+	for ctx.Err() == nil {
+		child, err := removeChildren(at)
+		if err != nil {
+			return err
+		}
+		if child != "" {
+			below, err := openCgroup(int(at.Fd()), child)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			at.Close()
+			at, names = below, append(names, child)
+			continue
+		}
+		if len(names) == 0 {
+			return unix.Rmdir(path)
+		}
+		above, err := openCgroup(int(at.Fd()), "..")
+		if err != nil {
+			return err
+		}
+		at.Close()
+		at = above
+		last := len(names) - 1
+		if err := unix.Unlinkat(int(at.Fd()), names[last], unix.AT_REMOVEDIR); err != nil {
+			return err // a process is in it
+		}
+		names = names[:last]
+	}
+	return ctx.Err()
+}
+
+// removeChildren removes the children of a cgroup that have none, and returns the name of one that
+// has; empty if no child is left.
+func removeChildren(at *os.File) (child string, err error) {
+	if _, err := at.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	entries, err := at.ReadDir(0) // all
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		if no := unix.Unlinkat(int(at.Fd()), e.Name(), unix.AT_REMOVEDIR); no != nil && !errors.Is(no, fs.ErrNotExist) {
+			child = e.Name()
+		}
+	}
+	return child, err
+}
+
+// openCgroup opens a cgroup, and makes it root's.
+func openCgroup(above int, name string) (*os.File, error) {
+	fd, err := unix.Openat(above, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), unix.Fchown(fd, 0, 0)
+}

@@ -1,0 +1,90 @@
+package deep
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// tree makes directories below each other, with a path that is too long for the kernel. The process with
+// PID 200 is listed in the last of them.
+func tree(t *testing.T) string {
+	t.Helper()
+	top := t.TempDir()
+	at, err := unix.Open(top, unix.O_DIRECTORY, 0)
+	for range 30 {
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, above := strings.Repeat("d", 200), at
+		if err = errors.Join(unix.Mkdirat(above, name, 0o755), unix.Mkdirat(above, "beside", 0o755)); err == nil {
+			at, err = unix.Openat(above, name, unix.O_DIRECTORY, 0)
+		}
+		_ = unix.Close(above)
+	}
+	list, err := unix.Openat(at, "cgroup.procs", unix.O_CREAT|unix.O_WRONLY, 0o644)
+	if err == nil {
+		_, err = unix.Write(list, []byte("100\n200\n"))
+	}
+	if err := errors.Join(err, unix.Close(list), unix.Close(at)); err != nil {
+		t.Fatal(err)
+	}
+	return top
+}
+
+// TestHolds: a process is found however deep it is, and in no tree in which it is not.
+func TestHolds(t *testing.T) {
+	top := tree(t)
+	for pid, want := range map[int]bool{100: true, 200: true, 20: false} {
+		if got, err := Holds(top, pid); err != nil || got != want {
+			t.Errorf("process %d: %t, %v", pid, got, err)
+		}
+	}
+	if its, err := Holds(filepath.Join(top, "none"), 200); its || err != nil {
+		t.Errorf("a cgroup that has ended holds a process: %t, %v", its, err)
+	}
+	for _, name := range []string{"cgroup.procs", "deeper"} { // what cannot be looked into
+		at := filepath.Join(t.TempDir(), "top")
+		if name == "deeper" {
+			if err := os.Symlink(at, at); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := os.MkdirAll(filepath.Join(at, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if its, err := Holds(at, 200); its || err == nil {
+			t.Errorf("%s cannot be read: %t, %v", name, its, err)
+		}
+	}
+}
+
+// TestRemove: a tree goes with all in it, and stays where a part cannot go or the context has ended.
+func TestRemove(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("directories become root's: run this test as root")
+	}
+	top := tree(t)
+	if err := Remove(t.Context(), top); err == nil {
+		t.Error("a directory with a file was removed")
+	}
+	empty := filepath.Join(t.TempDir(), "top")
+	if err := os.MkdirAll(filepath.Join(empty, "a/b/c"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Remove(ended, empty); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end: %v", err)
+	}
+	if err := Remove(t.Context(), empty); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(empty); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("afterwards: %v", err)
+	}
+}

@@ -1,0 +1,97 @@
+package layouts
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+var (
+	wantsAll = condor.Waiting{GPUs: 1, VRAM: 39000, Jobs: 1, Waits: 90000}
+	wantsOne = condor.Waiting{GPUs: 1, VRAM: 4096, Jobs: 50, Waits: 60}
+)
+
+// halfDay is one GPU on which small jobs of an hour each always wait, beside one that never starts and wants
+// all of it. It returns for how many of the looks, one each two minutes, it had no job. Whole says whether a
+// job of three minutes has all of it from a look on.
+func halfDay(t *testing.T, waiting []condor.Waiting, whole func(look int) bool) (looks, empty int) {
+	n := newNode(t, `["1g.5gb*7", "7g.40gb"]`, "repartition = \"auto\"\n[repartition]\nreserve_after = \"30m\"\n")
+	var ends []time.Time
+	for looks = range 12 * 30 {
+		now := time.Now()
+		for i := len(ends) - 1; i >= 0; i-- {
+			if !now.Before(ends[i]) {
+				n.running, ends = slices.Delete(n.running, i, i+1), slices.Delete(ends, i, i+1)
+			}
+		}
+		out := n.ask(waiting...)
+		for i, g := range n.plan.GPUs {
+			busy := slices.ContainsFunc(n.running, func(j jobs.Job) bool { return j.Device == g.Device })
+			below, large := out.Below[g.UUID], g.Profile == "7g.40gb"
+			if g.Device == "" || busy || n.Leaving()[g.UUID] != "" || below != (plan.GPU{}) && below.Pool >= 4096 && !large {
+				continue
+			}
+			switch {
+			case !large:
+				ends = append(ends, now.Add(time.Hour))
+			case whole != nil && whole(looks):
+				ends = append(ends, now.Add(3*time.Minute))
+			case below.Pool >= 4096 || whole != nil:
+				continue
+			default: // a small job may have the large device, too
+				ends = append(ends, now.Add(time.Hour))
+			}
+			n.job(fmt.Sprintf("slot1_%d", i+1), g.Place)
+		}
+		if len(n.running) == 0 {
+			empty++
+		}
+		time.Sleep(2 * time.Minute)
+	}
+	return looks + 1, empty
+}
+
+// TestJobThatNeverStarts: a job that waits without end and matches nothing keeps a GPU from small ones for a
+// small part of the time, also if its user has short jobs run there.
+func TestJobThatNeverStarts(t *testing.T) {
+	for name, whole := range map[string]func(int) bool{
+		"alone":           nil,
+		"with short jobs": func(look int) bool { return look%4 == 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if looks, empty := halfDay(t, []condor.Waiting{wantsAll, wantsOne}, whole); 10*empty > looks {
+					t.Errorf("empty for %d of %d looks", empty, looks)
+				}
+			})
+		})
+	}
+}
+
+// TestIdleDeviceThatIsClosed says nothing of the jobs that wait for it.
+func TestIdleDeviceThatIsClosed(t *testing.T) {
+	n := followingNode(t, "auto", atOnce)
+	n.ask(wantsThree)
+	n.ask(wantsThree)
+	at := n.now()
+	for _, closed := range []bool{true, false} {
+		at.Closed = map[gpu.UUID]bool{n.place("3g.20gb@4").UUID: closed}
+		for range 6 {
+			n.offers.at = time.Now().Add(-time.Hour)
+			n.Answered(n.demand, nil)
+			n.out = n.Round(t.Context(), at)
+		}
+		s := n.out.Repartition[0]
+		if rests := strings.Contains(s.Why, "jobs for 3g.20gb do not count"); rests == closed || len(s.Demand) != 1 {
+			t.Errorf("closed %t: %+v", closed, s)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package layouts
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/mig"
+)
+
+// TestWaitsAddUp: jobs of one profile add up, and the first of them says how long they have waited.
+func TestWaitsAddUp(t *testing.T) {
+	var w waits
+	w.add("1g.5gb", condor.Waiting{Jobs: 2, Waits: 10})
+	w.add("3g.20gb", condor.Waiting{Jobs: 1, Waits: 5})
+	w.add("1g.5gb", condor.Waiting{Jobs: 3, Waits: 40})
+	w.add("1g.5gb", condor.Waiting{Jobs: 1, Waits: 20})
+	want := []api.StatusDemand{{Profile: "1g.5gb", Jobs: 6, WaitsSeconds: 40}, {Profile: "3g.20gb", Jobs: 1, WaitsSeconds: 5}}
+	if d := cmp.Diff(want, w.by); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestTooMuch: the sentence has what the job asks for, and no word of what it does not.
+func TestTooMuch(t *testing.T) {
+	largest := plan.GPU{Profile: "7g.40gb", Resources: plan.Resources{CPUs: 8, Memory: 65536}}
+	for asks, c := range map[string]condor.Waiting{
+		"request_vram = 2048, which":                                           {VRAM: 2048, Jobs: 3},
+		"request_vram = 2048, request_cpus = 9, which":                         {VRAM: 2048, CPUs: 9},
+		"request_vram = 2048, request_memory = 70000, which":                   {VRAM: 2048, Memory: 70000},
+		"request_vram = 2048, request_cpus = 1, request_memory = 70000, which": {VRAM: 2048, CPUs: 1, Memory: 70000},
+	} {
+		got := tooMuch(c, largest)
+		if !strings.HasPrefix(got.Why, asks) || !strings.Contains(got.Why, "7g.40gb, has 8 CPUs and 65536 MiB") || got.Jobs != c.Jobs || got.CPUs != c.CPUs {
+			t.Errorf("%+v, want %q", got, asks)
+		}
+	}
+}
+
+// TestUnservedIsLoggedOnce: each request once, for as long as jobs with it wait, and again after that.
+func TestUnservedIsLoggedOnce(t *testing.T) {
+	var log strings.Builder
+	l := New(Options{Paths: config.Paths{State: t.TempDir()}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	a, b := api.StatusUnserved{Why: "a"}, api.StatusUnserved{Why: "b"}
+	for i, c := range []struct {
+		now  []api.StatusUnserved
+		want int // lines in all
+	}{
+		{nil, 0}, {[]api.StatusUnserved{a}, 1}, {[]api.StatusUnserved{a}, 1}, {[]api.StatusUnserved{a, b}, 2}, {[]api.StatusUnserved{b}, 2},
+		{[]api.StatusUnserved{a, b}, 3}, {nil, 3},
+	} {
+		l.logUnserved(mig.Auto, c.now)
+		if got := strings.Count(log.String(), "\n"); got != c.want {
+			t.Errorf("round %d: %d lines, want %d", i, got, c.want)
+		}
+	}
+}
+
+// TestDeviceOf: the job's own word, then the plan in force, then the one before.
+func TestDeviceOf(t *testing.T) {
+	at := func(device gpu.UUID) *plan.Plan { return &plan.Plan{GPUs: []plan.GPU{{UUID: "PLACE", Device: device}}} }
+	for name, c := range map[string]struct {
+		job   jobs.Job
+		plans []*plan.Plan
+		want  gpu.UUID
+	}{
+		"its own":             {jobs.Job{GPU: "PLACE", Device: "MIG-1"}, []*plan.Plan{at("MIG-2")}, "MIG-1"},
+		"the plan's":          {jobs.Job{GPU: "PLACE"}, []*plan.Plan{at("MIG-2"), at("MIG-3")}, "MIG-2"},
+		"the plan's before":   {jobs.Job{GPU: "PLACE"}, []*plan.Plan{at(""), at("MIG-3")}, "MIG-3"},
+		"of none of them":     {jobs.Job{GPU: "PLACE"}, []*plan.Plan{at(""), {}}, ""},
+		"of another GPU":      {jobs.Job{GPU: "OTHER"}, []*plan.Plan{at("MIG-2")}, ""},
+		"nothing was planned": {jobs.Job{GPU: "PLACE"}, nil, ""},
+	} {
+		if got := DeviceOf(c.job, c.plans...); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
