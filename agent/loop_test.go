@@ -247,6 +247,7 @@ func TestConfirmBatches(t *testing.T) {
 // to a clean end that leaves the control daemons running.
 func TestRun(t *testing.T) {
 	ta := bareTestAgent(t, 2, "")
+	ta.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslot", UID: uint32(os.Getuid())})
 	m := &fakeManager{}
 	o := ta.options()
 	o.Manager = m
@@ -254,20 +255,17 @@ func TestRun(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, o) }()
 	socket := filepath.Join(ta.dir, "r/agent.sock")
-	ta.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslot", UID: uint32(os.Getuid())})
-	var reply api.Reply
-	err := errors.New("not tried")
-	for deadline := time.Now().Add(5 * time.Minute); err != nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		reply, err = api.Call(ctx, socket, api.Request{Op: api.OpStatus})
+	// The socket answers before the service manager is told.
+	for !m.has("ready") {
+		select {
+		case err := <-done:
+			t.Fatalf("it ended before it was ready: %v", err)
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
+	reply, err := api.Call(ctx, socket, api.Request{Op: api.OpStatus})
 	if err != nil || len(reply.Status.GPUs) != 2 || !reply.Status.GPUs[1].Accept {
 		t.Errorf("status: %+v, %v", reply.Status, err)
-	}
-	// The socket answers before the service manager is told.
-	for deadline := time.Now().Add(5 * time.Minute); !m.has("ready"); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the service manager was not told")
-		}
 	}
 	info, err := os.Stat(socket)
 	if err != nil || info.Mode().Perm() != 0o666 {

@@ -3,7 +3,9 @@
 package proctree
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -75,12 +77,22 @@ func (f Tree) Add(p Process) {
 	if p.UIDs == nil {
 		p.UIDs = &process.UIDs{Real: p.UID, Effective: p.UID, Saved: p.UID, FileSystem: p.UID}
 	}
-	dir := filepath.Join(f.Root, strconv.Itoa(p.PID))
+	dir := f.dir(p.PID)
+	if _, missing := os.Lstat(dir); missing != nil {
+		// As in the kernel's own tree, a reader finds a new process with all of its files.
+		whole := dir
+		dir += ".new"
+		defer func() {
+			if err := os.Rename(dir, whole); err != nil {
+				f.t.Fatal(err)
+			}
+		}()
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		f.t.Fatal(err)
 	}
 	for _, th := range p.Threads {
-		f.addThread(p, th)
+		f.addThread(dir, p, th)
 	}
 	var cmdline []byte
 	for _, a := range p.Args {
@@ -94,7 +106,8 @@ func (f Tree) Add(p Process) {
 		"cmdline": string(cmdline),
 		"cgroup":  "0::" + p.Cgroup + "\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(file+".new", []byte(text), 0o644), os.Rename(file+".new", file)); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -106,14 +119,16 @@ func (f Tree) Add(p Process) {
 	}
 }
 
+func (f Tree) dir(pid int) string { return filepath.Join(f.Root, strconv.Itoa(pid)) }
+
 func statLine(id int, state string, p Process) string {
 	return fmt.Sprintf("%d (%s) %s %d 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 %d 0 %d 1 1 18446744073709551615 1 1 0\n",
 		id, p.Comm, state, p.Parent, max(1, len(p.Threads)), p.Started)
 }
 
-func (f Tree) addThread(p Process, th Thread) {
+func (f Tree) addThread(of string, p Process, th Thread) {
 	f.t.Helper()
-	dir := filepath.Join(f.Root, strconv.Itoa(p.PID), "task", strconv.Itoa(th.TID))
+	dir := filepath.Join(of, "task", strconv.Itoa(th.TID))
 	err := os.MkdirAll(filepath.Join(dir, "fd"), 0o755)
 	for name, text := range map[string]string{"stat": statLine(th.TID, th.State, p), "cgroup": th.Cgroup, "comm": p.Comm + "\n"} {
 		if err == nil {
@@ -145,7 +160,11 @@ func (f Tree) Program(name string) string {
 // End removes a process.
 func (f Tree) End(pid int) {
 	f.t.Helper()
-	if err := os.RemoveAll(filepath.Join(f.Root, strconv.Itoa(pid))); err != nil {
+	ended := f.dir(pid) + ".ended"
+	if err := os.Rename(f.dir(pid), ended); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		f.t.Fatal(err)
+	}
+	if err := os.RemoveAll(ended); err != nil {
 		f.t.Fatal(err)
 	}
 }
