@@ -117,13 +117,22 @@ func middleCPU(rounds []round, part int) time.Duration {
 	return median(all).Round(10 * time.Microsecond)
 }
 
+// moreCPU is the median of what our jobs took more than those of the same round in the plain pool.
+func moreCPU(ours, plain []round, part int) time.Duration {
+	var all []time.Duration
+	for i, r := range ours {
+		all = append(all, r.cpu[part]-plain[i].cpu[part])
+	}
+	return median(all).Round(10 * time.Microsecond)
+}
+
 // cpuRows say where the two pools' CPU time went.
 func cpuRows(ours, plain []round) []row {
 	var rows []row
 	for i, name := range parts() {
 		a, b := middleCPU(ours, i), middleCPU(plain, i)
 		if a != 0 || b != 0 {
-			rows = append(rows, row{what: "  CPU for each job: " + name, got: fmt.Sprintf("%v, plain %v: %v more", a, b, a-b)})
+			rows = append(rows, row{what: "  CPU for each job: " + name, got: fmt.Sprintf("%v, plain %v: %v more", a, b, moreCPU(ours, plain, i))})
 		}
 	}
 	return rows
