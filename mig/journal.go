@@ -192,6 +192,11 @@ func (b Journal) write(dir string) error {
 }
 
 func writeSynced(path string, text []byte) (err error) {
+	d, err := os.Open(filepath.Dir(path)) // before anything is written: without it the new name is not synced
+	if err != nil {
+		return err
+	}
+	defer d.Close()
 	temp := path + ".new"
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o644)
 	if err != nil {
@@ -204,11 +209,6 @@ func writeSynced(path string, text []byte) (err error) {
 	if err := os.Rename(temp, path); err != nil {
 		return errors.Join(err, os.Remove(temp))
 	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer d.Close()
 	return d.Sync()
 }
 

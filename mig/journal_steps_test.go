@@ -50,3 +50,19 @@ func TestModeThatLies(t *testing.T) {
 		t.Errorf("it went on: %q", f.calls)
 	}
 }
+
+// TestApplyWithoutJournal: where the journal cannot be read nothing is touched, and the file stays.
+func TestApplyWithoutJournal(t *testing.T) {
+	f, e := given(t, two0)
+	const text = "not a journal"
+	if err := os.WriteFile(JournalFile(e.Dir, testGPU), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.Apply(t.Context(), testGPU, on(three0))
+	if out.End != Unchanged || err == nil || !strings.Contains(err.Error(), "until the file is mended") || len(f.calls) > 0 {
+		t.Errorf("%s, %v; calls %q", out.End, err, f.calls)
+	}
+	if left, err := os.ReadFile(JournalFile(e.Dir, testGPU)); string(left) != text {
+		t.Errorf("%q, %v", left, err)
+	}
+}

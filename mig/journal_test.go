@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,6 +84,22 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// layoutsOf are all layouts that a journal names.
+func layoutsOf(b Journal) (all []gpu.Layout) {
+	var owned gpu.Layout
+	for _, o := range b.Owned {
+		owned = append(owned, o.Place)
+	}
+	all = append(all, owned)
+	if b.Applied != nil {
+		all = append(all, b.Applied.Layout)
+	}
+	if b.Change != nil {
+		all = append(all, b.Change.Former.Layout, b.Change.Wanted.Layout)
+	}
+	return all
+}
+
 // FuzzBook: what is read is written as the same, and layouts are in order.
 func FuzzBook(f *testing.F) {
 	text, err := json.Marshal(fullBook())
@@ -90,6 +107,8 @@ func FuzzBook(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(text)
+	f.Add([]byte(strings.ReplaceAll(`{"schema": "gpuslot-mig/1", "gpu": "GPU-0000000a-0000-4000-8000-000000000000", "owned": L, "applied": {"layout": L},
+		"change": {"former": {"layout": L}, "wanted": {"layout": L}}}`, "L", `[{"profile": 9, "start": 4}, {"profile": 9, "start": 0}]`)))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b, err := parseJournal(text)
 		if err != nil {
@@ -105,6 +124,11 @@ func FuzzBook(f *testing.F) {
 		}
 		if d := cmp.Diff(b, c, cmpopts.EquateEmpty()); d != "" {
 			t.Fatalf("(-read +again):\n%s", d)
+		}
+		for _, l := range layoutsOf(b) {
+			if !slices.IsSortedFunc(l, gpu.Place.Compare) {
+				t.Fatalf("%v is not in order", l)
+			}
 		}
 		for _, o := range b.Owned {
 			if _, ours := b.Owns(o.Place); !ours {
