@@ -76,7 +76,11 @@ func TestPlanWant(t *testing.T) {
 			for _, s := range p.Served {
 				why += s.Why
 			}
-			got, want := []any{p.GPUs[0].After, p.Choice, why}, []any{k.after, k.choice, k.why}
+			var pinned []string
+			for _, name := range strings.FieldsFunc(k.used, func(r rune) bool { return r == ',' }) {
+				pinned = append(pinned, name+" is used by slot1_2 (pid 4711 python3)")
+			}
+			got, want := []any{p.GPUs[0].After, p.Choice, why, p.GPUs[0].Pinned}, []any{k.after, k.choice, k.why, pinned}
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
@@ -89,13 +93,14 @@ func TestPlanWant(t *testing.T) {
 func TestPlanWantImpossible(t *testing.T) {
 	g := busyGPU(t, "A100-40", "none", "")
 	for text, why := range map[string]string{
-		"1g.5gb*8":               "no such layout: A100-40GB has at most 7 of 1g.5gb, not 8",
-		"4g.20gb,4g.20gb":        "no such layout: A100-40GB has at most 1 of 4g.20gb, not 2",
-		"4g.20gb,3g.20gb,1g.5gb": "no such layout: 4g.20gb,3g.20gb,1g.5gb takes 8 compute slices; A100-40GB has 7",
-		"1g.10gb*4,1g.5gb*3":     "no such layout: 1g.10gb*4,1g.5gb*3 takes 11 units of memory; A100-40GB has 8",
-		"3g.20gb@0,4g.20gb":      "no such layout: 3g.20gb@0,4g.20gb cannot stand together on A100-40GB",
-		"3g.20gb@0,4g.20gb@0":    "no such layout: 3g.20gb@0 and 4g.20gb@0 overlap",
-		"7g.40gb,1g.5gb+me":      "no such layout: 7g.40gb,1g.5gb+me takes 8 compute slices; A100-40GB has 7",
+		"1g.5gb*8":                   "no such layout: A100-40GB has at most 7 of 1g.5gb, not 8",
+		"4g.20gb,4g.20gb":            "no such layout: A100-40GB has at most 1 of 4g.20gb, not 2",
+		"4g.20gb,3g.20gb,1g.5gb":     "no such layout: 4g.20gb,3g.20gb,1g.5gb takes 8 compute slices; A100-40GB has 7",
+		"1g.10gb*4,1g.5gb*3":         "no such layout: 1g.10gb*4,1g.5gb*3 takes 11 units of memory; A100-40GB has 8",
+		"3g.20gb@0,3g.20gb@4,1g.5gb": "no such layout: 3g.20gb@0,3g.20gb@4,1g.5gb takes 9 units of memory; A100-40GB has 8",
+		"3g.20gb@0,4g.20gb":          "no such layout: 3g.20gb@0,4g.20gb cannot stand together on A100-40GB",
+		"3g.20gb@0,4g.20gb@0":        "no such layout: 3g.20gb@0 and 4g.20gb@0 overlap",
+		"7g.40gb,1g.5gb+me":          "no such layout: 7g.40gb,1g.5gb+me takes 8 compute slices; A100-40GB has 7",
 	} {
 		_, err := mig.PlanWant(&mig.Catalogue{}, g, wants(t, g.Chip, text)...)
 		if err == nil || !strings.HasPrefix(err.Error(), "no such layout: ") || err.Error() != why {
@@ -229,6 +234,11 @@ func TestModelOf(t *testing.T) {
 		c, err := mig.ModelOf(gpu.GPU{Name: name, Memory: k.memory}, 0)
 		if c.Model != k.want || (err == nil) != (k.want != "") {
 			t.Errorf("%s: %q: %v", name, c.Model, err)
+		}
+	}
+	for memory, is := range map[gpu.MiB]bool{22319: false, 22320: true, 25313: true, 25314: false} { // 7 % below 24 GB, 3 % above 24 GiB
+		if _, err := mig.ModelOf(gpu.GPU{Name: "NVIDIA A30", Memory: memory}, 0); (err == nil) != is {
+			t.Errorf("an A30 with %s: %v", memory, err)
 		}
 	}
 	c, err := mig.ModelOf(gpu.GPU{Name: "NVIDIA H100 PCIe", Memory: 81559, Multiprocessors: 114}, 0)
