@@ -180,3 +180,18 @@ func TestTrimLog(t *testing.T) {
 		}
 	})
 }
+
+// TestTrimLogFails: a log that cannot be looked at is an error, one that is not there is none.
+func TestTrimLogFails(t *testing.T) {
+	p := Processes{Logs: tempDir(t)}
+	if err := p.TrimLog(uuid0); err != nil {
+		t.Error(err)
+	}
+	p.Logs = filepath.Join(p.Logs, "file")
+	if err := os.WriteFile(p.Logs, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.TrimLog(uuid0); err == nil {
+		t.Error("a file is taken for a directory")
+	}
+}
