@@ -31,6 +31,24 @@ func TestPipeDirectory(t *testing.T) {
 	wantFault(t, err, PathTooLong, "88 bytes", "at most 87", "1 bytes shorter")
 }
 
+// TestNoPipeDirectory: without a path that can be one nothing is started or stopped.
+func TestNoPipeDirectory(t *testing.T) {
+	r := Processes{Root: "run"}
+	s := daemonsOf(r)
+	res, err := s.Set(t.Context(), []Wanted{{uuid0, 1024, 50}})
+	if err != nil || len(res) != 1 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	for name, err := range map[string]error{
+		"start": r.Start(t.Context(), uuid0), "stop": r.Stop(t.Context(), uuid0),
+		"set": res[0].Err, "restart": s.Restart(t.Context(), Wanted{uuid0, 1024, 50}).Err,
+	} {
+		if FaultOf(err) != Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestLongestPath: the real daemons take 87 bytes, and at 88 end without a word.
 func TestLongestPath(t *testing.T) {
 	onEachDriver(t, func(t *testing.T, r Processes) {

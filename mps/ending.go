@@ -3,6 +3,7 @@ package mps
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -113,10 +114,8 @@ func (e Ending) due(now time.Time, s Server, waiting []int) []int {
 
 // Answered is the ending after answers to its orders.
 func (e Ending) Answered(now time.Time, answers []Termination) Ending {
-	next := make(map[int]asked, len(e.asked)+len(answers))
-	for pid, a := range e.asked {
-		next[pid] = a
-	}
+	next := map[int]asked{}
+	maps.Copy(next, e.asked)
 	for _, t := range answers {
 		next[t.Client] = asked{at: now, ended: next[t.Client].ended || t.Ended()}
 	}

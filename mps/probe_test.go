@@ -165,7 +165,11 @@ func TestProbeFails(t *testing.T) {
 	wantFault(t, err, NotInstalled, "install the package")
 	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\necho broken; exit 1\n"), tempDir(t), strangerUID)
 	wantFault(t, err, NotRunning, "broken")
-	_, err = Probe(t.Context(), publicCopy(t, driver.Control(driver.Dir(t, "550"))), filepath.Join(tempDir(t), strings.Repeat("d", 90)), strangerUID)
+	real := publicCopy(t, driver.Control(driver.Dir(t, "550")))
+	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n"+
+		"[ $# -gt 0 ] || kill -9 $(cat \"$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid\")\nexec "+real+" \"$@\"\n"), tempDir(t), strangerUID)
+	wantFault(t, err, Gone)
+	_, err = Probe(t.Context(), real, filepath.Join(tempDir(t), strings.Repeat("d", 90)), strangerUID)
 	wantFault(t, err, PathTooLong, "shorter run directory")
 }
 
