@@ -58,3 +58,17 @@ func TestPolicyCountsWhatItMakes(t *testing.T) {
 		t.Errorf("%s, want %s", p.last.Why, want)
 	}
 }
+
+// TestPolicyReservesForWhatStays: no room is kept for work that one look has seen, however
+// long it says that it has waited.
+func TestPolicyReservesForWhatStays(t *testing.T) {
+	two, three := mig.Demand{Profile: "2g.10gb", Count: 1}, mig.Demand{Profile: "3g.20gb", Count: 1, Age: 2 * time.Hour}
+	p := newPond(t, auto(), busyNode(t, 0, 1, 2, 3, 4, 5, 6))
+	p.look(two)
+	p.look(two)
+	for looks := range 2 {
+		if d := p.look(two, three); len(d.Reserved) != looks {
+			t.Errorf("%d reserved after %d looks: %s", len(d.Reserved), 1+looks, d.Why)
+		}
+	}
+}
