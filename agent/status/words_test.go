@@ -405,3 +405,17 @@ func TestAloneOrWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestTenantInStatus: a GPU of one tenant at a time names whose jobs it takes, another one nobody.
+func TestTenantInStatus(t *testing.T) {
+	for policy, want := range map[config.TenancyPolicy]string{config.TenancyOneAtATime: "alice", config.TenancyMultiUser: ""} {
+		f := newFake(time.Now())
+		f.node.Plan.GPUs[0].Tenancy.Policy = policy
+		j := jobIn("slot1_1")
+		j.Owner = "alice"
+		f.table.Admit(starter.Caller{}, func(*jobs.View) []jobs.Job { return []jobs.Job{j} })
+		if g := f.take(time.Now()).GPUs[0]; g.Tenant != want {
+			t.Errorf("%s: %q, %s", policy, g.Tenant, g.Reason)
+		}
+	}
+}
