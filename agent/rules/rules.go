@@ -26,8 +26,8 @@ type Job struct {
 	// PIDs are those processes; Beside are the ones among them that are no
 	// clients of the control daemon, where the GPU has one.
 	PIDs, Beside []int
-	// Blind are those of Beside that do not see Pipes, the pipe directory: they
-	// are in a container without it.
+	// Blind are those of Beside that are known not to see Pipes, the pipe directory:
+	// they are in a container without it. See Finding.WithBlind.
 	Blind []int
 	Pipes string
 	// Elsewhere are processes of the job on a GPU that its slot does not hold.
@@ -70,6 +70,14 @@ type Finding struct {
 	Enforce config.Enforce
 	// First: no sample before has found it in this breach.
 	First bool
+}
+
+// WithBlind is a finding of processes beside the control daemon, after a look whether they see its
+// pipe directory.
+func (f Finding) WithBlind(pids []int) Finding {
+	f.Blind = pids
+	f.Reason = f.unattached()
+	return f
 }
 
 // breach is a rule and the job that breaks it.

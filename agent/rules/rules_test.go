@@ -248,11 +248,10 @@ func TestStrays(t *testing.T) {
 // that merely dropped it.
 func TestUnattached(t *testing.T) {
 	j := jobUsing(100)
-	j.Beside, j.Blind, j.Pipes = []int{200, 201}, []int{201}, "/run/gpuslot/mps/GPU-1"
-	if why := j.unattached(); !strings.Contains(why, "process 201 ") || !strings.Contains(why, "--bind "+j.Pipes) {
+	j.Beside, j.Pipes = []int{200, 201}, "/run/gpuslot/mps/GPU-1"
+	if why := (Finding{Job: j}).WithBlind([]int{201}).Reason; !strings.Contains(why, "process 201 ") || !strings.Contains(why, "--bind "+j.Pipes) {
 		t.Error(why)
 	}
-	j.Blind = nil
 	if why := j.unattached(); strings.Contains(why, "--bind") || !strings.Contains(why, "200") {
 		t.Error(why)
 	}

@@ -10,8 +10,10 @@ package sampling
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/history"
@@ -43,8 +45,8 @@ type Processes interface {
 	Runs(p process.ID) bool
 	// StartedBy says whether the parent of a process is fit.
 	StartedBy(p process.ID, fit func(process.ID) bool) bool
-	// Hides says whether a process does not see a directory.
-	Hides(pid int, dir string) bool
+	// Hiding are the processes, each with a directory, that do not see it.
+	Hiding(dirs map[int]string) map[int]bool
 }
 
 // Users say which processes are users' own; starter.Users is the real one.
@@ -209,7 +211,7 @@ func (l *Loop) Round(ctx context.Context) {
 		Budgets: n.Config.Budgets, Unattached: n.Config.Health.Unattached, AttachWithin: n.Config.Health.AttachWithin,
 		Slack: n.Config.Usage.Interval / 2,
 	}, now)
-	for _, f := range found {
+	for _, f := range l.withBlind(found) {
 		l.Punisher.Punish(ctx, f)
 	}
 	for i := range n.Plan.GPUs {
@@ -248,14 +250,37 @@ func (l *Loop) seen(n Node, snap *usage.Snapshot, now time.Time) []rules.Job {
 			}
 		}
 		j.Pipes = n.Config.Paths.PipeRoot() + "/" + string(j.GPU)
-		for _, pid := range j.Beside {
-			if l.Processes.Hides(pid, j.Pipes) {
-				j.Blind = append(j.Blind, pid)
-			}
-		}
 		j.ToBeHeld = toBeHeld[j.Starter]
 	}
 	return all
+}
+
+// mostLooked bounds the processes of one sample whose lists of mounts are read. Each list of a job's
+// own making takes some 20 ms, and all GPUs wait.
+const mostLooked = 8
+
+// withBlind completes what the users read: which processes beside a control daemon do not see its pipe
+// directory. That is looked up once for a breach.
+func (l *Loop) withBlind(found []rules.Finding) []rules.Finding {
+	dirs := map[int]string{}
+	for _, f := range found {
+		for _, pid := range f.Beside {
+			if f.Code == api.CodeUnattached && f.First && len(dirs) < mostLooked {
+				dirs[pid] = f.Pipes
+			}
+		}
+	}
+	if len(dirs) == 0 {
+		return found
+	}
+	hiding := l.Processes.Hiding(dirs)
+	for i, f := range found {
+		if f.Code == api.CodeUnattached && f.First {
+			sees := func(pid int) bool { return !hiding[pid] }
+			found[i] = f.WithBlind(slices.DeleteFunc(slices.Clone(f.Beside), sees))
+		}
+	}
+	return found
 }
 
 // outside are the processes on a shared GPU that users run outside of all jobs, where no budget counts

@@ -2,10 +2,12 @@ package sampling
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -141,6 +143,55 @@ func TestHidesPipes(t *testing.T) {
 	if len(n.punished) != 1 || !slices.Equal(n.punished[0].Blind, []int{201}) || n.punished[0].Pipes != dir {
 		t.Errorf("%+v", n.punished)
 	}
+}
+
+// TestLongMounts: a job has many processes beside MPS, each with a list of mounts of 1 MiB. Few of
+// the lists are read, and once: all GPUs wait for that.
+func TestLongMounts(t *testing.T) {
+	n := newNode(t, 1)
+	counted := &countedLooks{Processes: n.loop.Processes}
+	n.loop.Processes = counted
+	j := n.job(100, "slot1_1", uuid(0))
+	line := "31 30 254:0 / /somewhere/in/the/job rw - ext4 /dev/vda rw\n"
+	long := []byte("30 1 0:60 / / rw - overlay overlay rw\n" + strings.Repeat(line, 1<<20/len(line)-1))
+	var all []gpu.DeviceProcess
+	for pid := 200; pid < 320; pid++ {
+		n.process(pid, 100)
+		n.starters[pid] = j.Starter
+		all = append(all, gpu.DeviceProcess{PID: pid, Graphics: pid%2 == 0})
+		if err := os.WriteFile(filepath.Join(n.proc.Root, strconv.Itoa(pid), "mountinfo"), long, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := filepath.Join(n.proc.Root, "self")
+	if err := errors.Join(os.MkdirAll(own, 0o755), os.WriteFile(filepath.Join(own, "mountinfo"), long[:40], 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	n.readings[0] = reading(uuid(0), all...)
+	for range 3 {
+		n.sample(t)
+	}
+	if counted.looks != 0 {
+		t.Errorf("%d lists of mounts were read of a job that broke no rule for longer than it may", counted.looks)
+	}
+	n.toBeHeld[j.Starter] = true
+	for range 3 {
+		n.sample(t)
+	}
+	if counted.looks != mostLooked || len(n.punished) != 3 {
+		t.Errorf("%d lists of mounts were read, want %d; found %d times", counted.looks, mostLooked, len(n.punished))
+	}
+}
+
+// countedLooks counts the processes whose lists of mounts are read.
+type countedLooks struct {
+	Processes
+	looks int
+}
+
+func (c *countedLooks) Hiding(dirs map[int]string) map[int]bool {
+	c.looks += len(dirs)
+	return c.Processes.Hiding(dirs)
 }
 
 // TestNewServer: the agent's loop is woken for an MPS server that no health check has listed yet.

@@ -84,19 +84,28 @@ func below(dir, name string) (rest string, ok bool) {
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
-// Hides says whether a directory of ours is not what a process finds at its
+// Hiding are the processes, each with a directory of ours, that do not find it at its
 // path, as in a container without a bind. Only the kernel's lists are read: a
 // look into the process's own file systems could wait for it for ever. What
 // cannot be read is not known to be hidden.
-func (fs FS) Hides(pid int, dir string) bool {
-	own, errOwn := os.ReadFile(fs.root() + "/self/mountinfo")
-	its, err := readMounts(fs.thread(pid) + "/mountinfo")
-	if errOwn != nil || err != nil {
-		return false
+func (fs FS) Hiding(dirs map[int]string) map[int]bool {
+	text, err := os.ReadFile(fs.root() + "/self/mountinfo")
+	if err != nil {
+		return nil
 	}
-	ours, ok := placeOf(parseMounts(own), dir)
-	theirs, found := placeOf(parseMounts(its), dir)
-	return ok && (!found || ours != theirs)
+	own, hiding := parseMounts(text), map[int]bool{}
+	for pid, dir := range dirs {
+		its, err := readMounts(fs.thread(pid) + "/mountinfo")
+		if err != nil {
+			continue
+		}
+		ours, ok := placeOf(own, dir)
+		theirs, found := placeOf(parseMounts(its), dir)
+		if ok && (!found || ours != theirs) {
+			hiding[pid] = true
+		}
+	}
+	return hiding
 }
 
 // ReadOnly says whether a process finds a directory on a read-only mount. What cannot be
