@@ -218,7 +218,7 @@ func TestReusedPID(t *testing.T) {
 	s := f.starter(1000, "slot1_7")
 	f.Add(proctree.Process{PID: 1010, Parent: s.PID, Comm: "job", UID: 1000, Cgroup: proctree.CgroupOf(s.Slot)})
 	f.Add(proctree.Process{PID: 1100, Parent: proctree.Startd, Comm: "monitor", UID: 64})
-	const noPidfd = -1
+	const noPidfd = noHandle
 	if c, err := f.fs().identifyHeld(noPidfd, Peer{UID: 4711, PID: 1010}); err == nil {
 		t.Errorf("uid 4711 passes for %+v", c)
 	}

@@ -77,6 +77,16 @@ func TestIsHook(t *testing.T) {
 			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "job"})
 			f.unreadable(t, "4002/cgroup")
 		}, false},
+		"a job behind many copies of the starter": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 5000, Parent: 1000, Comm: "condor_starter"})
+			for pid := 5001; pid <= 5000+2*maxAncestors; pid++ {
+				f.Add(proctree.Process{PID: pid, Parent: pid - 1, Comm: "condor_starter"})
+			}
+		}, false},
+		"a copy of the starter": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 5000, Parent: 1000, Comm: "condor_starter"})
+			f.Add(proctree.Process{PID: 5001, Parent: 5000, Comm: "condor_starter"})
+		}, true},
 		"another job of the account runs": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
 			f.starter(1002, "slot1_2")
 			f.Add(proctree.Process{PID: 4002, Parent: 1002, Comm: "job", UID: 1000})

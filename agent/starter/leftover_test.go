@@ -84,6 +84,7 @@ func TestLeftoversOfUnknown(t *testing.T) {
 	n := Leftovers{Node: f.fs()}
 	n.Mount = t.TempDir()
 	slice := n.has(t, "slot1_1", "", "")
+	n.has(t, "slot1_9", "", "") // what cannot be read may have a process
 	if err := os.WriteFile(filepath.Join(slice, "cgroup.events"), []byte("populated 0\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -93,6 +94,10 @@ func TestLeftoversOfUnknown(t *testing.T) {
 	f.unreadable(t, "100/stat")
 	if removed, err := n.Remove(t.Context()); err == nil || len(removed) > 0 || !strings.Contains(err.Error(), "not known") {
 		t.Errorf("of a job that may run: removed %q, %v", removed, err)
+	}
+	n.Mount = t.TempDir()
+	if removed, err := n.Remove(t.Context()); err != nil || len(removed) > 0 {
+		t.Errorf("where nothing is left nobody asks for jobs: removed %q, %v", removed, err)
 	}
 }
 

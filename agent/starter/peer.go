@@ -27,8 +27,11 @@ func PeerOf(c *net.UnixConn) (Peer, error) {
 	return Peer{UID: cred.Uid, PID: int(cred.Pid)}, nil
 }
 
+// noHandle stands for the pidfd that kernels before 6.5 do not give.
+const noHandle = -1
+
 // peerHandle reads SO_PEERPIDFD, which refers to the very process that
-// connected, so that its number cannot be reused unseen; -1 on kernels before 6.5.
+// connected, so that its number cannot be reused unseen; or it returns noHandle.
 func peerHandle(c *net.UnixConn) (pidfd int, err error) {
 	err = control(c, func(fd int) (err error) {
 		pidfd, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
@@ -36,9 +39,9 @@ func peerHandle(c *net.UnixConn) (pidfd int, err error) {
 	})
 	switch {
 	case errors.Is(err, unix.ENOPROTOOPT):
-		return -1, nil
+		return noHandle, nil
 	case err != nil:
-		return -1, fmt.Errorf("the caller is gone: %w", err)
+		return noHandle, fmt.Errorf("the caller is gone: %w", err)
 	}
 	return pidfd, nil
 }
@@ -63,14 +66,14 @@ func (n Node) IdentifyPeer(conn *net.UnixConn, p Peer) (Caller, error) {
 	if err != nil {
 		return Caller{}, err
 	}
-	if pidfd >= 0 {
+	if pidfd != noHandle {
 		defer closeHandle(pidfd)
 	}
 	return n.identifyHeld(pidfd, p)
 }
 
 // identifyHeld identifies the process that a pidfd keeps from being mistaken. Where
-// the kernel gives none, -1, another process may have the PID by now: it must at
+// the kernel gives none, another process may have the PID by now: it must at
 // least have the account that connected.
 func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
 	before, err := n.Stat(p.PID)
@@ -80,7 +83,7 @@ func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
 	if before.Ended() || ended(pidfd) {
 		return Caller{}, errors.New("the caller has ended")
 	}
-	if pidfd < 0 && !n.actsAs(p.PID, p.UID) {
+	if pidfd == noHandle && !n.actsAs(p.PID, p.UID) {
 		return Caller{}, errors.New("the caller is gone: another account's process has its PID")
 	}
 	c, err := n.Identify(p.UID, p.PID)
@@ -111,7 +114,7 @@ func closeHandle(pidfd int) { _ = unix.Close(pidfd) }
 
 // ended asks a pidfd, which becomes readable when its process ends.
 func ended(pidfd int) bool {
-	if pidfd < 0 {
+	if pidfd == noHandle {
 		return false
 	}
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
