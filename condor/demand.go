@@ -178,8 +178,8 @@ func parseIdle(line string, now time.Time) (w Waiting, ok bool) {
 	for i := range numbers {
 		var word string
 		word, rest, _ = strings.Cut(rest, " ")
-		n, err := strconv.ParseFloat(word, 64)
-		if err == nil && math.Abs(n) <= maxNumber {
+		n, _ := strconv.ParseFloat(word, 64) // 0 for other words, infinite for too large a number
+		if math.Abs(n) <= maxNumber {
 			numbers[i] = int64(math.Ceil(n))
 		}
 	}

@@ -73,6 +73,9 @@ func TestSumIdleBounds(t *testing.T) {
 	if jobs != 5000 || got[0].CPUs < 1 || got[0].Memory != 0 {
 		t.Errorf("of 5000 sizes of memory: %d jobs, first %+v", jobs, got[0])
 	}
+	if got := sumIdle("ann 1 1e300 1 1e999 1795274500 \n", counted); len(got) != 1 || got[0] != (Waiting{GPUs: 1, CPUs: 1, Jobs: 1}) {
+		t.Errorf("numbers that no node has: %+v", got)
+	}
 	if got := sumIdle("ann 1 7 1 128 1 "+strings.Repeat("x", maxRequire+1), counted); len(got) != 0 {
 		t.Errorf("a long requirement: %+v", got)
 	}
@@ -107,6 +110,23 @@ func TestSumIdleOfSeveralOwners(t *testing.T) {
 	}
 	if got := sumIdle("ann 1 7 1 128 1\nbob 1 7 1 128 1\n", counted); len(got) != 1 || got[0].Jobs != 2 {
 		t.Errorf("two owners that ask for the same: %+v", got)
+	}
+}
+
+// TestByTurns: what is first of an owner's requests by jobs and by time takes one turn, as what is first by jobs alone.
+func TestByTurns(t *testing.T) {
+	sums := map[asked]Waiting{}
+	for _, w := range []Waiting{
+		{Owner: "ann", GPUs: 1, VRAM: 1, Jobs: 1}, {Owner: "bob", GPUs: 1, VRAM: 2, Jobs: 1},
+		{Owner: "eve", GPUs: 1, VRAM: 3, Jobs: 9}, {Owner: "eve", GPUs: 1, VRAM: 4, Jobs: 1, Waits: 100},
+	} {
+		add(sums, w)
+	}
+	chosen := byTurns(sums, 3)
+	for vram, want := range map[gpu.MiB]bool{1: true, 2: true, 3: true, 4: false} {
+		if got := chosen[Waiting{GPUs: 1, VRAM: vram}.asked()]; got != want {
+			t.Errorf("%d MiB: chosen %t", vram, got)
+		}
 	}
 }
 

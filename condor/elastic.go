@@ -140,6 +140,5 @@ func (s ElasticState) Ad() []byte {
 	ad.SetInt("GPUWholeOpen", int64(s.Open))
 	ad.SetInt("GPUWholeLeast", int64(s.Least))
 	ad.SetString("GPUWholeOpenGPUs", strings.Join(ids, ", "))
-	push := s.Since.IsZero() || s.Time.Sub(s.Since) < pushFor
-	return append([]byte(ad.Print()), fmt.Sprintf("- elastic update:%t\n", push)...)
+	return append([]byte(ad.Print()), fmt.Sprintf("- elastic update:%t\n", pushed(s.Time, s.Since))...)
 }

@@ -61,12 +61,10 @@ func verifiedWord(ok *bool) string {
 // per slot and period, twenty times what a pool's collector gets otherwise.
 const pushFor = 35 * time.Second
 
-// push reports whether the collector should hear of s at once. Without it the
-// slots' own policy still changes at once; the collector follows with the
-// slot's next update.
-func (s GPUState) push() bool {
-	return s.Since.IsZero() || s.Time.Sub(s.Since) < pushFor
-}
+// pushed reports whether the collector should hear at once of what was judged at a time and last changed at
+// another, which is zero if unknown. Without it the slots' own policy still changes at once; the collector
+// follows with the slot's next update.
+func pushed(at, changed time.Time) bool { return changed.IsZero() || at.Sub(changed) < pushFor }
 
 // MonitorAds prints one ad per GPU for STARTD_CRON, each merged into the slots
 // of its GPU, and one for the slot of all whole GPUs. Attributes without a value are printed as undefined instead of
@@ -84,7 +82,7 @@ func MonitorAds(states []GPUState) []byte {
 		ad.SetBool("GPUAccept", s.Accept)
 		s.say(&ad)
 		out = append(out, ad.Print()...)
-		out = append(out, "- "+string(s.UUID)+" update:"+strconv.FormatBool(s.push())+"\n"...)
+		out = append(out, "- "+string(s.UUID)+" update:"+strconv.FormatBool(pushed(s.Time, s.Since))+"\n"...)
 	}
 	return append(out, wholeAd(whole)...)
 }
@@ -136,7 +134,7 @@ func wholeAd(all []GPUState) []byte {
 	var sum GPUState
 	push := false
 	for _, s := range all {
-		push = push || s.push()
+		push = push || pushed(s.Time, s.Since)
 		sum.Pending = s.Pending // it is the node's
 		if sum.Time.Before(s.Time) {
 			sum.Time = s.Time

@@ -19,18 +19,25 @@ func TestMonitorNumbers(t *testing.T) {
 	}{
 		"bounds": {
 			GPUState{UUID: uuid(0), Least: 8192, Above: 16384, AboveHost: Share{CPUs: 4, Memory: 2048}},
-			[]string{"GPUVRAMLeast = 8192", "GPUAbove = 16384", "GPUAboveCpus = 4", "GPUAboveMemory = 2048"},
+			[]string{"GPUVRAMLeast = 8192", "GPUVRAMUnlisted = undefined", "GPUVRAMTaken = undefined", "GPUAbove = 16384", "GPUAboveCpus = 4", "GPUAboveMemory = 2048"},
 		},
-		"a GPU without": {GPUState{UUID: uuid(0)}, []string{"GPUVRAMLeast = undefined"}},
+		"unlisted VRAM": {
+			GPUState{UUID: uuid(0), Unlisted: 1, Taken: 200},
+			[]string{"GPUVRAMLeast = undefined", "GPUVRAMUnlisted = 1", "GPUVRAMTaken = 200"},
+		},
+		"a GPU without": {
+			GPUState{UUID: uuid(0), Taken: 200},
+			[]string{"GPUVRAMLeast = undefined", "GPUVRAMUnlisted = undefined", "GPUVRAMTaken = undefined"},
+		},
 		"a MIG device without": {
 			GPUState{UUID: gpu.UUID(device)},
-			[]string{"GPUVRAMLeast = undefined", "GPUAbove = undefined", "GPUAboveCpus = undefined", "GPUAboveMemory = undefined"},
+			[]string{"GPUVRAMLeast = undefined", "GPUVRAMUnlisted = undefined", "GPUVRAMTaken = undefined", "GPUAbove = undefined", "GPUAboveCpus = undefined", "GPUAboveMemory = undefined"},
 		},
 	} {
 		c.state.Time = time.Unix(1795254170, 0)
 		var got []string
 		for line := range strings.Lines(string(MonitorAds([]GPUState{c.state}))) {
-			if strings.HasPrefix(line, "GPUAbove") || strings.HasPrefix(line, "GPUVRAMLeast") {
+			if strings.HasPrefix(line, "GPUAbove") || strings.HasPrefix(line, "GPUVRAM") {
 				got = append(got, strings.TrimSpace(line))
 			}
 		}
@@ -69,6 +76,19 @@ func TestSaysTheSame(t *testing.T) {
 		o := later
 		if change(&o); state.SaysTheSame(o) || o.SaysTheSame(state) {
 			t.Errorf("another %s is the same", name)
+		}
+	}
+}
+
+// TestPushed: a change is sent to the collector at once for so long, and one of unknown time always.
+func TestPushed(t *testing.T) {
+	at := time.Unix(1795254170, 0)
+	for name, c := range map[string]struct {
+		changed time.Time
+		want    bool
+	}{"now": {at, true}, "until then": {at.Add(1 - pushFor), true}, "later": {at.Add(-pushFor), false}, "unknown": {time.Time{}, true}} {
+		if got := pushed(at, c.changed); got != c.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

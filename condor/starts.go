@@ -2,7 +2,6 @@ package condor
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/gpuslot/gpuslot/condor/classad"
@@ -43,6 +42,5 @@ func (s StartsState) Ad() []byte {
 	ad.SetBool("GPUSlotStarts", s.Reason == "")
 	ad.SetString("GPUSlotStartsReason", s.Reason)
 	ad.SetInt("GPUSlotStartsTime", s.Time.Unix())
-	push := s.Since.IsZero() || s.Time.Sub(s.Since) < pushFor
-	return append([]byte(ad.Print()), fmt.Sprintf("- starts update:%s\n", strconv.FormatBool(push))...)
+	return append([]byte(ad.Print()), fmt.Sprintf("- starts update:%t\n", pushed(s.Time, s.Since))...)
 }

@@ -151,6 +151,16 @@ func TestRuleOpensOwnAlone(t *testing.T) {
 	})
 }
 
+// TestParseMajor: the number is one of a character device that the kernel may give, and of no longer name.
+func TestParseMajor(t *testing.T) {
+	for text, want := range map[string]uint32{devicesText: 509, " 4095 nvidia-caps\n": 4095, "0 nvidia-caps\n509 nvidia-caps\n": 509,
+		"4096 nvidia-caps\n": 0, "x nvidia-caps\n": 0, "Block devices:\n509 nvidia-caps\n": 0, "nvidia-caps\n": 0, "": 0} {
+		if got, ok := parseMajor([]byte(text)); got != want || ok != (want > 0) {
+			t.Errorf("%q: %d, %t", text, got, ok)
+		}
+	}
+}
+
 // FuzzDevices: a major is one of a character device of exactly that name.
 func FuzzDevices(f *testing.F) {
 	f.Add(devicesText)
@@ -192,6 +202,9 @@ func FuzzMinors(f *testing.F) {
 func FuzzInformation(f *testing.F) {
 	f.Add(fmt.Sprintf(informationText, gpuA, 3))
 	f.Add("GPU UUID: GPU-????????-????-????-????-????????????\nDevice Minor: 0\n")
+	f.Add("GPU UUID: MIG-00000000-0000-5000-8000-000000000000\nDevice Minor: 0\n")
+	f.Add("GPU UUID: " + string(gpuA) + "\n")
+	f.Add("Device Minor: 0\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		u, minor, ok := parseInformation([]byte(text))
 		if !ok {

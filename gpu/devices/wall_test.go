@@ -175,8 +175,23 @@ func TestWall(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.want(j.node(unix.S_IFCHR, 12), opened)
-	if err := (Kernel{}).Put(filepath.Join(j.slice, "gone"), other); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a cgroup that is gone: %v", err)
+}
+
+// TestKernelRefuses: a rule that no kernel takes is refused, and so is a cgroup that is gone.
+func TestKernelRefuses(t *testing.T) {
+	long := Rule{Own: make([]Range, 1<<14)} // its jumps are longer than an instruction can say
+	gone := filepath.Join(t.TempDir(), "gone")
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"a long rule":                      {Kernel{}.Try(long), "load a device program"},
+		"a rule for a cgroup that is gone": {Kernel{}.Put(gone, Rule{}), "open the cgroup"},
+		"no rule for one that is gone":     {Kernel{}.Remove(gone), "open the cgroup"},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
+			t.Errorf("%s: %v", name, c.err)
+		}
 	}
 }
 
