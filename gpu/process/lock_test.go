@@ -2,6 +2,7 @@ package process
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -74,11 +75,17 @@ func TestLockHolder(t *testing.T) {
 // the driver. A thread in any other state says nothing about the process.
 func TestHangingThread(t *testing.T) {
 	const rest = " 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 2 0 987654 10 11\n"
-	for _, c := range []struct{ process, thread, want string }{
-		{"Z", "D", `process 7 ("gpuslotd") hangs in the kernel (state D)`},
-		{"T", "S", `process 7 ("gpuslotd") is suspended (state T)`},
+	for _, c := range []struct{ process, thread, exe, want string }{
+		{"Z", "D", "", `process 7 ("gpuslotd") hangs in the kernel (state D)`},
+		{"T", "S", "", `process 7 ("gpuslotd") is suspended (state T)`},
+		{"S", "S", "/usr/sbin/other (deleted)", `process 7 ("other") runs (state S)`},
 	} {
 		dir := t.TempDir()
+		if c.exe != "" {
+			if err := errors.Join(os.Mkdir(filepath.Join(dir, "7"), 0o755), os.Symlink(c.exe, filepath.Join(dir, "7/exe"))); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for name, text := range map[string]string{
 			"7/stat": "7 (a) b) " + c.process + rest, "7/task/7/stat": "7 (a) b) " + c.process + rest,
 			"7/task/9/stat": "9 (x) " + c.thread + rest, "7/comm": "gpuslotd\n",
@@ -144,6 +151,7 @@ func TestLocksOfOthers(t *testing.T) {
 func TestFlockOn(t *testing.T) {
 	for line, want := range map[string]int{
 		"3: FLOCK  ADVISORY  WRITE 812 00:17:1203 0 EOF\n":    812,
+		"3: FLOCK  ADVISORY  WRITE 812 00:17:1203\n":          812,
 		"3: FLOCK  ADVISORY  WRITE 812 00:17:11203 0 EOF\n":   0,
 		"3: FLOCK  ADVISORY  WRITE 812 00:18:1203 0 EOF\n":    0,
 		"3: POSIX  ADVISORY  WRITE 812 00:17:1203 0 EOF\n":    0,

@@ -100,8 +100,8 @@ func (fs FS) Hiding(dirs map[int]string) map[int]bool {
 			continue
 		}
 		ours, ok := placeOf(own, dir)
-		theirs, found := placeOf(parseMounts(its), dir)
-		if ok && (!found || ours != theirs) {
+		theirs, _ := placeOf(parseMounts(its), dir) // without a mount it is no place of ours
+		if ok && ours != theirs {
 			hiding[pid] = true
 		}
 	}
@@ -112,8 +112,8 @@ func (fs FS) Hiding(dirs map[int]string) map[int]bool {
 // read is not known to be one.
 func (fs FS) ReadOnly(pid int, dir string) bool {
 	text, err := readMounts(fs.thread(pid) + "/mountinfo")
-	m, ok := mountOf(parseMounts(text), dir)
-	return err == nil && ok && m.readOnly
+	m, _ := mountOf(parseMounts(text), dir)
+	return err == nil && m.readOnly
 }
 
 // mostMounts bounds a list of mounts, in bytes; containers have some tens of KiB. A job

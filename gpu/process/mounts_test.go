@@ -4,6 +4,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -73,6 +74,32 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
+// TestParseMounts: a line needs six fields, and only what the kernel escapes is undone.
+func TestParseMounts(t *testing.T) {
+	for text, want := range map[string][]mount{
+		"22 1 254:0 / / ro\n": {{"254:0", "/", "/", true}}, "22 1 254:0 / /\n": nil, "22 1 254:0 / run ro\n": nil,
+		`22 1 254:0 /\134040\040 /a\011b\ rw`: {{"254:0", `/\040 `, "/a\tb\\", false}},
+		`22 1 254:0 /\04 /\999 rw`:            {{"254:0", `/\04`, `/\999`, false}},
+	} {
+		if got := parseMounts([]byte(text)); !slices.Equal(got, want) {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
+// TestMostMounts: a list is read up to its bound.
+func TestMostMounts(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "mountinfo")
+	for more, fits := range []bool{true, false} {
+		if err := os.WriteFile(name, make([]byte, mostMounts+more), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := readMounts(name); (err == nil) != fits || fits && len(b) != mostMounts {
+			t.Errorf("%d bytes more: %d, %v", more, len(b), err)
+		}
+	}
+}
+
 // FuzzParseMounts: whatever the kernel says, a place lies below the root of a
 // mount, and the host's own view of a directory is never hidden from itself.
 func FuzzParseMounts(f *testing.F) {
@@ -110,14 +137,33 @@ func TestEndlessMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	dirs := map[int]string{300: dir}
+	for pid := range 50 {
+		dirs[pid] = dir // that has ended
+	}
+	hides := func() bool {
+		got := FS{Root: root}.Hiding(dirs)
+		if len(got) > 1 {
+			t.Errorf("what has ended hides a directory: %v", got)
+		}
+		return got[300]
+	}
 	write("self/mountinfo", line)
 	other := "36 35 0:51 / /run rw - tmpfs tmpfs rw\n"
 	write("300/mountinfo", other)
-	if !(FS{Root: root}).Hiding(map[int]string{300: dir})[300] {
+	if !hides() {
 		t.Error("a container without the pipe directory is not known")
 	}
+	write("300/mountinfo", line)
+	if hides() {
+		t.Error("a container with the pipe directory is said to hide it")
+	}
+	write("300/mountinfo", "")
+	if !hides() {
+		t.Error("a container without mounts has the pipe directory")
+	}
 	write("300/mountinfo", other+strings.Repeat("37 35 0:52 / /x rw - tmpfs tmpfs rw\n", mostMounts/30))
-	if (FS{Root: root}).Hiding(map[int]string{300: dir})[300] {
+	if hides() {
 		t.Error("a list beyond the bound was read")
 	}
 }

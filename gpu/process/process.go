@@ -142,8 +142,8 @@ func (fs FS) Runs(id ID) bool {
 // knows then that each PID was that parent's while it was looked at.
 func (fs FS) Unchanged(line []Stat) bool {
 	for _, was := range line {
-		now, err := fs.Stat(was.PID)
-		if err != nil || now.Ended() || now.ID != was.ID || now.Parent != was.Parent {
+		now, _ := fs.Stat(was.PID) // shows none where it cannot be read
+		if !now.Shows(was.ID) || now.Parent != was.Parent {
 			return false
 		}
 	}
@@ -318,7 +318,7 @@ func (fs FS) Children(pid int) (out []int, err error) {
 // that has ended, or of none, it is that of the process.
 func (fs FS) thread(pid int) string {
 	dir := fs.root() + "/" + strconv.Itoa(pid)
-	if s, err := fs.Stat(pid); err != nil || s.State != 'Z' || s.Ended() {
+	if s, _ := fs.Stat(pid); s.State != 'Z' { // also where it cannot be read
 		return dir
 	}
 	tasks, _ := os.ReadDir(dir + "/task") // without it nothing is known of the threads

@@ -99,6 +99,8 @@ func TestThreadThatRuns(t *testing.T) {
 		"700/stat": "700 (job) Z" + rest, "700/cgroup": "0::/\n", "700/comm": "job\n",
 		"700/task/700/stat": "700 (job) Z" + rest,
 		"700/task/701/stat": "701 (job) Z" + rest,
+		"700/task/697/stat": "", "700/task/698/stat": "698 (job) X" + rest, "700/task/699/stat": "699 (job) x" + rest,
+		"900/stat": "900 (job) S" + rest, "900/cgroup": slice, "900/task/901/stat": "901 (job) S" + rest,
 		"700/task/702/stat": "702 (job) S" + rest, "700/task/702/cgroup": slice,
 		"800/stat":          strings.Replace("800 (job) Z"+rest, " 3 0 987654", " 1 0 987654", 1),
 		"800/task/800/stat": "800 (job) Z" + rest,
@@ -115,6 +117,9 @@ func TestThreadThatRuns(t *testing.T) {
 	}
 	if fs.Comm(700) != "job" || !opensNull(fs, 700) {
 		t.Errorf("process %q does not show what its thread has open", fs.Comm(700))
+	}
+	if got, err := fs.Cgroup(900); string(got) != slice || err != nil {
+		t.Errorf("of a process whose first thread runs: %q, %v", got, err)
 	}
 	if _, err := fs.Cgroup(800); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an ended process has a cgroup: %v", err)
@@ -188,6 +193,9 @@ func TestRunsUnread(t *testing.T) {
 	if fs.Runs(ID{900, 1}) || fs.Runs(ID{PID: 700}) {
 		t.Error("a process runs that is gone, or that has no start time")
 	}
+	if (Stat{}).Shows(ID{}) || !(Stat{ID: ID{PID: 1}}).Shows(ID{PID: 1}) {
+		t.Error("a Stat that could not be read shows a process, or the first process is not shown")
+	}
 	if Gone(nil) || !Gone(fmt.Errorf("read: %w", unix.ESRCH)) {
 		t.Error("what says that a process is gone")
 	}
@@ -216,6 +224,47 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// TestAccounts: the accounts of another process are its own; of one that is not there they are not known.
+func TestAccounts(t *testing.T) {
+	fs := FS{Root: t.TempDir()}
+	put(t, filepath.Join(fs.Root, "7/status"), "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n")
+	uids, err := fs.UIDs(7)
+	gid, errGID := fs.GID(7)
+	if want := (UIDs{1, 2, 3, 4}); uids != want || gid != 5 || err != nil || errGID != nil {
+		t.Errorf("%+v, %d, %v, %v", uids, gid, err, errGID)
+	}
+	_, err = fs.UIDs(8)
+	if _, errGID = fs.GID(8); !Gone(err) || !Gone(errGID) {
+		t.Errorf("of none: %v, %v", err, errGID)
+	}
+	for _, text := range []string{"", "Uid:\t1\t2\t3\n", "Uid:\t1\t2\t3\tx\n", "Uid:\t1\t2\t3\t4294967296\n", "Uid:\nUid:\t1\t2\t3\t4\n"} {
+		if got, err := parseUIDs([]byte(text)); err == nil || got != (UIDs{}) {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
+// TestReadAll: a file is read to its end, however long, and its texts are told apart.
+func TestReadAll(t *testing.T) {
+	fs := FS{Root: t.TempDir()}
+	name := filepath.Join(fs.Root, "7/cmdline")
+	for _, size := range []int{0, 1, 1023, 1024, 1025, 2048, 5000} {
+		put(t, name, strings.Repeat("x", size))
+		if b, err := readAll(name); err != nil || len(b) != size {
+			t.Errorf("%d bytes of %d, %v", len(b), size, err)
+		}
+	}
+	for text, want := range map[string][]string{"": nil, "x": {"x"}, "x\x00": {"x"}, "x\x00\x00y\x00": {"x", "", "y"}} {
+		put(t, name, text)
+		if got, err := fs.Args(7); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+	if (File{Dev: 1, Inode: 2}).is(File{Dev: 1, Inode: 3}) || (File{Dev: 1, Inode: 2}).is(File{Dev: 2, Inode: 2}) {
+		t.Error("another file is the same one")
+	}
+}
+
 func TestParseStat(t *testing.T) {
 	const all = "42 (a) S (b)) T 1 43 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 987654 10 11 18446744073709551615\n"
 	want := Stat{ID: ID{42, 987654}, Parent: 1, Group: 43, Session: 7, State: 'T', Threads: 9, Comm: "a) S (b)"}
@@ -228,6 +277,9 @@ func TestParseStat(t *testing.T) {
 		"7 (a) Z" + strings.Replace(rest, " 2 18 ", " 1 18 ", 1): true,
 		"7 (a) S" + strings.Replace(rest, " 2 18 ", " 1 18 ", 1): false,
 		"7 (a) X" + rest: true,
+		"7 (a) x" + rest: true,
+		"1 () S" + strings.Replace(rest, " 1 2 ", " 0 2 ", 1):    false, // the kernel's own
+		"7 (a) S" + strings.Replace(rest, " 2 18 ", " 0 18 ", 1): false,
 	} {
 		if s, err := parseStat([]byte(text)); err != nil || s.Started != 4711 || s.Ended() != ended {
 			t.Errorf("%q: %+v, %v", text, s, err)

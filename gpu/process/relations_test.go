@@ -53,6 +53,7 @@ func TestRelations(t *testing.T) {
 			t.Errorf("process %d is in the same namespace: %t", pid, !same)
 		}
 	}
+	put(t, filepath.Join(dir, "10/task/9/.keep"), "") // a thread that has ended
 	for pid, want := range map[int][]int{10: {11, 12}, 11: nil, 12: {10, 11, 12}, 13: nil} {
 		if got, err := fs.Children(pid); err != nil || !slices.Equal(got, want) {
 			t.Errorf("children of %d: %v, %v, want %v", pid, got, err, want)
@@ -68,6 +69,20 @@ func TestRelations(t *testing.T) {
 	}
 	if !fs.Unchanged(was) {
 		t.Error("nothing has changed")
+	}
+	fit := func(of int) func(ID) bool { return func(parent ID) bool { return parent == ID{of, 100} } }
+	if !fs.StartedBy(ID{11, 110}, fit(10)) || fs.StartedBy(ID{11, 110}, fit(12)) || fs.StartedBy(ID{11, 111}, fit(10)) {
+		t.Error("who started a process is not seen")
+	}
+	all := func(ID) bool { return true }
+	relate(t, dir, 13, 99, 130, "", "")
+	if fs.StartedBy(ID{13, 130}, all) || fs.StartedBy(ID{}, all) {
+		t.Error("a process that cannot be read has started one")
+	}
+	ended := fmt.Sprintf("11 (a) Z %d 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 %d 1 1\n", 10, 110)
+	put(t, filepath.Join(dir, "11/stat"), ended)
+	if fs.Unchanged(was) {
+		t.Error("an end whose entry is still there is not seen")
 	}
 	relate(t, dir, 11, 1, 110, "", "") // its parent has ended
 	if fs.Unchanged(was) {

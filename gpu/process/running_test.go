@@ -88,10 +88,70 @@ func TestRunningCloses(t *testing.T) {
 
 // PIDs of another /proc are those of no system call.
 func TestRunningElsewhere(t *testing.T) {
-	r := NewRunning(FS{Root: t.TempDir()})
-	r.Add(ID{os.Getpid(), 1})
+	s, err := FS{}.Stat(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs := FS{Root: t.TempDir()}
+	relate(t, fs.Root, s.PID, s.Parent, int(s.Started), "", "")
+	r := NewRunning(fs)
+	r.Add(s.ID)
 	r.Refresh()
 	if _, ok := r.Find(os.Getpid()); ok {
 		t.Error("a process of another /proc is followed")
+	}
+}
+
+// TestRunningBound: so many processes are followed and no more, and none when the kernel does not tell of their ends.
+func TestRunningBound(t *testing.T) {
+	s, err := FS{}.Stat(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewRunning(FS{})
+	for i := range mostRunning {
+		r.followed[-i] = followed{pidfd: -1}
+	}
+	if r.Add(s.ID); len(r.followed) != mostRunning {
+		t.Error("one more is followed")
+	}
+	r.drop(-1)
+	if r.Add(s.ID); len(r.followed) != mostRunning {
+		t.Error("one fewer is followed")
+	}
+	if err := unix.Close(r.epoll); err != nil {
+		t.Fatal(err)
+	}
+	if r.Refresh(); len(r.followed) != 0 {
+		t.Errorf("%d processes are followed", len(r.followed))
+	}
+}
+
+// TestRunningMany: all processes that have ended are dropped at once.
+func TestRunningMany(t *testing.T) {
+	r := NewRunning(FS{})
+	var ended []*exec.Cmd
+	for range 70 {
+		c := exec.Command("sleep", "infinity")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+		ended = append(ended, c)
+		s, err := FS{}.Stat(c.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Add(s.ID)
+	}
+	if len(r.followed) != len(ended) {
+		t.Errorf("%d processes are followed", len(r.followed))
+	}
+	for _, c := range ended {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
+	if r.Refresh(); len(r.followed) != 0 {
+		t.Errorf("%d processes that have ended are followed", len(r.followed))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -44,6 +45,7 @@ func TestLockedFile(t *testing.T) {
 		"77 1\n":               "",
 		"7 1 8:1\n77 1 0:23\n": "00:17:5",
 		"77 1 x / / rw\n":      "",
+		"77 1 8:1 / / rw\n" + strings.Repeat("7 1 8:1 / / rw\n", mostMounts/14): "", // too long
 	} {
 		root := t.TempDir()
 		for name, text := range map[string]string{fmt.Sprintf("self/fdinfo/%d", f.Fd()): "pos:\t0\nmnt_id:\t77\nino:\t5\n", "self/mountinfo": mounts} {
@@ -75,6 +77,7 @@ func TestUnitOf(t *testing.T) {
 		"12:cpu:/a.service\n":                            "",
 		"12:cpu\n0::/b.service\n":                        "b.service",
 		"":                                               "",
+		"0::/a:b.service\n":                              "a:b.service",
 	} {
 		if got := unitOf(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

@@ -33,13 +33,18 @@ func Run(ctx context.Context, both bool, name string, args ...string) (out []byt
 		cmd.Stderr = &buf
 	}
 	return wait(ctx, filepath.Base(name), func(pid *atomic.Int64) ([]byte, error) {
-		if err := cmd.Start(); err != nil {
-			return nil, err
-		}
-		pid.Store(int64(cmd.Process.Pid))
-		err := cmd.Wait()
+		err := follow(cmd, pid)
 		return buf.Bytes(), err
 	})
+}
+
+// follow runs a program and notes its process before it waits for the end.
+func follow(cmd *exec.Cmd, pid *atomic.Int64) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	pid.Store(int64(cmd.Process.Pid))
+	return cmd.Wait()
 }
 
 // wait waits for run, which does not return where the kernel does not.

@@ -27,6 +27,15 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestFollow: the process that may hang is known by its number.
+func TestFollow(t *testing.T) {
+	var pid atomic.Int64
+	cmd := exec.Command("true")
+	if err := follow(cmd, &pid); err != nil || pid.Load() != int64(cmd.ProcessState.Pid()) {
+		t.Errorf("process %d: %v, %v", pid.Load(), cmd.ProcessState, err)
+	}
+}
+
 // TestRunLeavesOutput: a child that keeps the output open after the program's end is not
 // waited for.
 func TestRunLeavesOutput(t *testing.T) {
