@@ -23,6 +23,8 @@ const (
 	// for: new ones, lost ones that are back, those that failed. What happens to
 	// a GPU that is back is not told before, so it is short.
 	lookAgain = time.Second
+	// failedPause is the pause after a GPU cannot be listened to although it is there.
+	failedPause = 30 * lookAgain
 	// stopLimit bounds the wait for calls that are in flight at the end.
 	stopLimit = 3 * eventWait
 )
@@ -198,17 +200,14 @@ func (e *ears) hear(ctx context.Context, u gpu.UUID, d nvml.Device) {
 // after tells a loss, and keeps a GPU that cannot be heard from being asked in
 // a circle; a lost one is not found again before it is back.
 func (e *ears) after(ctx context.Context, u gpu.UUID, err error) {
+	pause := failedPause
 	if errors.Is(err, lostError{}) {
+		pause = lookAgain
 		send(ctx, e.events, gpu.Event{GPU: u, Kind: gpu.EventLost, GPUInstance: gpu.NoInstance,
 			ComputeInstance: gpu.NoInstance, Time: time.Now()})
 	}
-	pause := time.NewTimer(30 * lookAgain)
-	if errors.Is(err, lostError{}) {
-		pause.Reset(lookAgain)
-	}
-	defer pause.Stop()
 	select {
-	case <-pause.C:
+	case <-time.After(pause):
 	case <-ctx.Done():
 	}
 }

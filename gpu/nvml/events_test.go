@@ -3,7 +3,13 @@
 package nvml
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
@@ -62,5 +68,114 @@ func TestLookForWhatIsNotHeard(t *testing.T) {
 		if e.look(heard); asked != 2 {
 			t.Errorf("%d of 2 GPUs are heard, and %d were asked for", heard, asked)
 		}
+	}
+}
+
+// TestOneLookAtATime: a look that hangs is not followed by another, and is named at the end; one that returns is.
+func TestOneLookAtATime(t *testing.T) {
+	for _, hangs := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			hang := make(chan struct{})
+			looks := 0
+			e := &ears{calls: map[string]int{}, lib: &mock.Interface{DeviceGetCountFunc: func() (int, nvml.Return) {
+				looks++
+				<-hang
+				return 0, nvml.SUCCESS
+			}}}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- e.listen(ctx, nil, nil) }()
+			time.Sleep(10 * lookAgain)
+			if synctest.Wait(); looks != 1 {
+				t.Errorf("%d looks while one hangs", looks)
+			}
+			if !hangs {
+				close(hang)
+				time.Sleep(3 * lookAgain)
+				if synctest.Wait(); looks < 3 {
+					t.Errorf("%d looks in the end", looks)
+				}
+			}
+			cancel()
+			if err := <-ended; (err != nil) != hangs || hangs && !strings.Contains(err.Error(), "nvmlDeviceGetHandleByIndex") {
+				t.Error(err)
+			}
+			if hangs {
+				close(hang)
+			}
+		})
+	}
+}
+
+// TestAfter: a lost GPU is told and looked for again soon, one that fails otherwise later.
+func TestAfter(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		lost  int
+		pause time.Duration
+	}{"lost": {lostError{}, 1, lookAgain}, "failed": {ErrNotSupported, 0, failedPause}} {
+		synctest.Test(t, func(t *testing.T) {
+			e := &ears{events: make(chan gpu.Event, 2)}
+			begin := time.Now()
+			e.after(t.Context(), uuidA, c.err)
+			if took := time.Since(begin); took != c.pause || len(e.events) != c.lost {
+				t.Errorf("%s: %d events, after %s", name, len(e.events), took)
+			}
+			if c.lost > 0 {
+				if ev := <-e.events; ev.GPU != uuidA || ev.Kind != gpu.EventLost || ev.GPUInstance != gpu.NoInstance || ev.ComputeInstance != gpu.NoInstance {
+					t.Errorf("%+v", ev)
+				}
+			}
+		})
+	}
+}
+
+// registering is a GPU that has some events.
+type registering struct {
+	nvml.Device
+	types              uint64
+	supports, register nvml.Return
+	wanted             uint64
+}
+
+func (d *registering) GetSupportedEventTypes() (uint64, nvml.Return) { return d.types, d.supports }
+func (d *registering) RegisterEvents(types uint64, _ nvml.EventSet) nvml.Return {
+	d.wanted = types
+	return d.register
+}
+
+// TestRegister: a GPU is asked for those of its events that gpuslot knows, and a set that it refuses is freed.
+func TestRegister(t *testing.T) {
+	const bit, xid, clock = nvml.EventTypeSingleBitEccError, nvml.EventTypeXidCriticalError, nvml.EventTypeClock
+	for name, c := range map[string]struct {
+		device registering
+		create nvml.Return
+		kinds  []gpu.EventKind
+		freed  int
+		fails  string
+	}{
+		"all that it has":   {registering{types: bit | xid | clock}, nvml.SUCCESS, []gpu.EventKind{gpu.EventXID, gpu.EventSingleBit}, 0, ""},
+		"one":               {registering{types: bit}, nvml.SUCCESS, []gpu.EventKind{gpu.EventSingleBit}, 0, ""},
+		"none of gpuslot's": {registering{types: clock}, nvml.SUCCESS, nil, 0, ErrNotSupported.Error()},
+		"it does not say":   {registering{types: bit, supports: nvml.ERROR_UNKNOWN}, nvml.SUCCESS, nil, 0, "nvmlDeviceGetSupportedEventTypes"},
+		"no set":            {registering{types: bit}, nvml.ERROR_UNKNOWN, nil, 0, "nvmlEventSetCreate"},
+		"it refuses":        {registering{types: bit, register: nvml.ERROR_UNKNOWN}, nvml.SUCCESS, nil, 1, "nvmlDeviceRegisterEvents"},
+	} {
+		freed := 0
+		set := &mock.EventSet{FreeFunc: func() nvml.Return { freed++; return nvml.SUCCESS }}
+		e := &ears{calls: map[string]int{}, lib: &mock.Interface{EventSetCreateFunc: func() (nvml.EventSet, nvml.Return) { return set, c.create }}}
+		got, kinds, err := e.register(uuidA, &c.device)
+		if !slices.Equal(kinds, c.kinds) || freed != c.freed || (got != nil) != (c.fails == "") {
+			t.Errorf("%s: %v, %d freed, %v", name, kinds, freed, err)
+		}
+		if (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if want := c.device.types & (bit | xid); c.fails == "" && c.device.wanted != want || len(e.calls) != 0 {
+			t.Errorf("%s: asked for %d, want %d; in flight: %v", name, c.device.wanted, want, e.calls)
+		}
+	}
+	if !errors.Is(callError(nvml.ERROR_GPU_IS_LOST), lostError{}) {
+		t.Error("a lost GPU is not known as lost")
 	}
 }

@@ -201,9 +201,9 @@ func lifeOfInstances(t *testing.T, m MIG, u gpu.UUID) {
 		if err := m.Destroy(ctx, u, three); err != nil {
 			t.Error(err)
 		}
-	}
-	if s := state(t, m, u); !s.Layout().Equal(wanted.Without(gpu.NewLayout(three))) {
-		t.Errorf("%+v", s.Instances)
+		if s := state(t, m, u); !s.Layout().Equal(wanted.Without(gpu.NewLayout(three))) {
+			t.Errorf("%+v", s.Instances)
+		}
 	}
 }
 

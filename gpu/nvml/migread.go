@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -175,9 +176,7 @@ func (c *migCaller) profileName(kind int, info nvml.GpuInstanceProfileInfo, memo
 // (go-nvlib pkg/nvlib/device/mig_profile.go): its memory in eighths of the GPU's.
 func derivedName(kind, slices int, memory, whole gpu.MiB) string {
 	const eighths, perGB = 8, 1024
-	if whole <= 0 {
-		whole = memory
-	}
+	whole = cmp.Or(whole, memory)
 	part := (memory*eighths + whole - 1) / whole
 	gb := (part*((whole+perGB-1)/perGB) + eighths/2) / eighths
 	p := gpu.ProfileName{Slices: slices, GB: int(gb)}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -184,6 +185,56 @@ func TestAGPUThatBreaksKeepsItsName(t *testing.T) {
 	if r := m.read(0); r.Err != nil || !r.Processes.Known {
 		t.Errorf("one list is not there, the other one is: %+v", r)
 	}
+}
+
+// TestGraphicsListThatFails: a GPU whose list of graphics processes cannot be read is read all the same.
+func TestGraphicsListThatFails(t *testing.T) {
+	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a), compute: []nvml.ProcessInfo{process(7, 1)}}
+	for _, ret := range []nvml.Return{nvml.SUCCESS, nvml.ERROR_UNKNOWN} {
+		m, _ := busyMeter(&d, usageSymbols{processes: true, graphics: true})
+		m.lib = busyLibrary{device: drawing{d, ret}}
+		want := 1
+		if ret == nvml.SUCCESS {
+			want = 2
+		}
+		if r := m.read(0); r.Err != nil || len(r.Processes.Value) != want {
+			t.Errorf("%v: %+v", ret, r)
+		}
+	}
+}
+
+// drawing has a graphics process, or fails to say so.
+type drawing struct {
+	busyDevice
+	ret nvml.Return
+}
+
+func (d drawing) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	if d.ret != nvml.SUCCESS {
+		return nil, d.ret
+	}
+	return []nvml.ProcessInfo{process(9, 1)}, d.ret
+}
+
+// TestActivityBeginsAnew: counters that began anew are unknown once, and then the mean since that reading.
+func TestActivityBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := busyDevice{fakeDevice: v100s(uuidA, 0x1a)}
+		m, _ := busyMeter(&d, usageSymbols{processes: true, gpm: true})
+		*d.clock, *d.sm = 100, 5000
+		m.read(0)
+		time.Sleep(2 * time.Second)
+		*d.clock, *d.sm = 102, 0
+		if got := m.read(0).SMActivity; got.Known {
+			t.Errorf("%+v", got)
+		}
+		at := time.Now()
+		time.Sleep(time.Second)
+		*d.clock, *d.sm = 103, 40
+		if got := m.read(0).SMActivity; !got.Known || got.Value.Ratio != 0.4 || !got.Value.From.Equal(at) {
+			t.Errorf("%+v", got)
+		}
+	})
 }
 
 func TestActivityIsTheMeanSinceTheLastReading(t *testing.T) {
