@@ -58,7 +58,8 @@ func (fs FS) lockHolder(f *os.File) (Holder, bool) {
 // system and its inode. The mount says which file system that is; stat(2) shows another
 // one on btrfs and overlayfs.
 func (fs FS) lockedFile(f *os.File, inode uint64) (string, bool) {
-	info, _ := os.ReadFile(fmt.Sprintf("%s/self/fdinfo/%d", fs.root(), f.Fd())) // no mount has the id of what cannot be read
+	// What cannot be read names no mount.
+	info, _ := os.ReadFile(fmt.Sprintf("%s/self/fdinfo/%d", fs.root(), f.Fd()))
 	mounts, err := readMounts(fs.root() + "/self/mountinfo")
 	if err != nil {
 		return "", false
