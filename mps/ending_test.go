@@ -222,6 +222,9 @@ func TestServerThatChangesInAConversation(t *testing.T) {
 				t.Errorf("ready at %s: %+v, %v; want %+v", ready, got, err, want)
 			}
 		}
+		d.program = writeProgram(t, filepath.Join(tempDir(t), "cli"), strings.ReplaceAll(changesMeanwhile, "list*) ", "list*) echo no such list "))
+		_, err = d.Terminate(t.Context(), own.ID, 4711)
+		wantFault(t, err, Refused, `"no such list"`)
 	})
 }
 

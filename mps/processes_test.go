@@ -139,6 +139,17 @@ func TestStopEnds(t *testing.T) {
 	})
 }
 
+// TestQuit: the daemon is asked to end, in a turn of its own that is given back.
+func TestQuit(t *testing.T) {
+	dir := tempDir(t)
+	said := filepath.Join(dir, "said")
+	d := NewDaemon(uuid0, dir, writeProgram(t, filepath.Join(dir, "cli"), "#!/bin/sh\ncat >"+said+"\n"))
+	d.quit(t.Context())
+	if text := readFrom(said, 0); text != "quit -t 1\n" || len(d.turn) != 0 {
+		t.Errorf("it was told %q; %d have the turn", text, len(d.turn))
+	}
+}
+
 // TestStopOfAForeignDaemon, one that was started by hand and does not lead a
 // session: it ends, and nobody else of its session does.
 func TestStopOfAForeignDaemon(t *testing.T) {
@@ -235,6 +246,36 @@ func TestEnvironmentOfTheDaemon(t *testing.T) {
 	}
 	if s, err := proc.Stat(who.PID); err != nil || s.Session != who.PID {
 		t.Errorf("session %d, %v; want its own", s.Session, err)
+	}
+}
+
+// TestOpenFilesAreRaised: the soft limit of a process rises to what NVIDIA asks for, and no
+// higher one is lowered.
+func TestOpenFilesAreRaised(t *testing.T) {
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []struct{ cur, max, want uint64 }{
+		{openFiles + 100, openFiles + 100, openFiles + 100}, {100, openFiles + 100, openFiles}, {100, 200, 200}, // the hard limit falls only
+	} {
+		if l.max > own.Max {
+			continue
+		}
+		at := unix.Rlimit{Cur: l.cur, Max: l.max}
+		if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &at, nil); err != nil {
+			t.Fatal(err)
+		}
+		raiseOpenFiles(cmd.Process.Pid)
+		if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &at); err != nil || at.Cur != l.want || at.Max != l.max {
+			t.Errorf("%+v became %+v: %v", l, at, err)
+		}
 	}
 }
 

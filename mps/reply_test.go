@@ -92,6 +92,39 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
+// TestReadBack: what the daemon prints of a limit stands for every limit between the two, and
+// for no other.
+func TestReadBack(t *testing.T) {
+	for _, limit := range []gpu.MiB{1, 1023, 1024, 1025, 3000, 4095, 4096} {
+		least, most := Wanted{Limit: limit}.ReadBack()
+		for other, same := range map[gpu.MiB]bool{least - 1: false, least: true, most: true, most + 1: false} {
+			if (printedLimit(other) == printedLimit(limit)) != same {
+				t.Errorf("%d MiB reads back as %d to %d MiB, but %d MiB prints %s", limit, least, most, other, printedLimit(other))
+			}
+		}
+	}
+}
+
+// TestOutputIsBounded: a program that says too much is ended, and what probes say is cut short.
+func TestOutputIsBounded(t *testing.T) {
+	ended := false
+	c := capped{tooMuch: func() { ended = true }}
+	var b lockedBuffer
+	for range 2 {
+		half := make([]byte, maxReply/2)
+		if n, err := c.Write(half); n != len(half) || err != nil || ended {
+			t.Fatalf("%d, %v", n, err)
+		}
+		_, _ = b.Write(half)
+	}
+	if _, err := c.Write([]byte("x")); err == nil || !ended || c.kept.Len() != maxReply {
+		t.Errorf("%v, ended %t, %d bytes", err, ended, c.kept.Len())
+	}
+	if n, err := b.Write([]byte("xy")); n != 2 || err != nil || len(b.String()) != maxReply {
+		t.Errorf("%d, %v, %d bytes", n, err, len(b.String()))
+	}
+}
+
 func TestParsePIDs(t *testing.T) {
 	for in, want := range map[string][]int{"": nil, "12": {12}, "12\n345": {12, 345}, "12 \n 345": {12, 345}} {
 		if got, err := parsePIDs(in); err != nil || !slices.Equal(got, want) {
