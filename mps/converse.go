@@ -26,6 +26,12 @@ const (
 	maxReply = 64 << 10
 )
 
+// tryAgain is the pause after conversations that another program kept from being executed.
+var tryAgain = backoff.Doubling{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond}
+
+// outputEnds is how long the output of an ended program may stay open, in its children's hands.
+const outputEnds = time.Second
+
 // converse runs commands in one connection and returns one reply each, with
 // the process that answered. It waits for its turn, then tries until the
 // daemon has executed all of them or its patience is over, so commands must be
@@ -53,7 +59,6 @@ func (d *Daemon) tryUntilDone(ctx context.Context, commands []string) ([]string,
 	defer cancel()
 	begin := time.Now()
 	var refused error
-	pause := backoff.Doubling{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond}
 	for try := 1; ; try++ {
 		before, err := d.Alive()
 		if err != nil {
@@ -75,7 +80,7 @@ func (d *Daemon) tryUntilDone(ctx context.Context, commands []string) ([]string,
 			return nil, process.ID{}, d.fault(Gone, err, "process %d ended while it was asked: see its log for the "+
 				"cause", before.PID)
 		}
-		if err := backoff.Wait(ctx, pause.After(try)); err != nil {
+		if err := backoff.Wait(ctx, tryAgain.After(try)); err != nil {
 			return nil, process.ID{}, d.gaveUp(err, refused, before, time.Since(begin))
 		}
 	}
@@ -147,7 +152,7 @@ func (d *Daemon) run(ctx context.Context, stdin string) (stdout, stderr string, 
 		cmd.SysProcAttr.Credential = process.Untraced(d.stranger, d.stranger)
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = outputEnds
 	err = cmd.Run()
 	return out.kept.String(), errOut.kept.String(), err
 }

@@ -68,7 +68,7 @@ func (d *Daemon) Set(ctx context.Context, w Wanted) (Checked, error) {
 	// misses it goes on at the other and is refused, even as root (550, 555).
 	begin := time.Now()
 	for FaultOf(err) == Refused && time.Since(begin) < d.patience {
-		if backoff.Wait(ctx, 10*time.Millisecond) != nil {
+		if backoff.Wait(ctx, setAgain) != nil {
 			break
 		}
 		checked, err = d.check(ctx, w, setCommands(w))

@@ -144,7 +144,7 @@ func (p *probe) version(ctx context.Context) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.program, "-v")
 	cmd.Env, cmd.Dir = clientEnvironment(filepath.Join(p.root, "none")), "/"
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = outputEnds
 	out, err := cmd.Output()
 	if err != nil {
 		return ""
@@ -225,7 +225,7 @@ func (t *probeDaemon) begin(ctx context.Context, protocol int, flags []string) e
 	)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = "/", theirs, &t.out, &t.out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = outputEnds
 	err = cmd.Start()
 	_ = theirs.Close()
 	if err != nil {

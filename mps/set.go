@@ -136,7 +136,7 @@ func (d *Daemon) await(ctx context.Context) error {
 		if FaultOf(err) != NotRunning {
 			return err
 		}
-		if backoff.Wait(ctx, 5*time.Millisecond) != nil {
+		if backoff.Wait(ctx, lookAgain) != nil {
 			return err
 		}
 	}

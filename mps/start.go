@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -40,7 +39,7 @@ func (p Processes) Start(ctx context.Context, u gpu.UUID) error {
 		// A killed daemon holds its lock until its last thread has ended, which may
 		// be a moment after it counts as dead: then a new one finds the lock taken.
 		err := p.startOnce(ctx, d)
-		if !errors.Is(err, errLockTaken) || backoff.Wait(ctx, 5*time.Millisecond) != nil {
+		if !errors.Is(err, errLockTaken) || backoff.Wait(ctx, lookAgain) != nil {
 			return err
 		}
 	}
@@ -120,7 +119,7 @@ func (d *Daemon) awaitLock(ctx context.Context, pid int, exited <-chan struct{},
 				return nil
 			}
 		}
-		if err := backoff.Wait(ctx, 2*time.Millisecond); err != nil {
+		if err := backoff.Wait(ctx, lockAgain); err != nil {
 			return d.fault(Wedged, err, "it was started but did not take its lock: see its log %s", printable(said()))
 		}
 	}

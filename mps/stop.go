@@ -21,8 +21,6 @@ const termTimeout = 2 * time.Second
 // killTimeout is for the kernel to end killed processes.
 const killTimeout = 5 * time.Second
 
-const lookAgain = 5 * time.Millisecond // whether processes have ended
-
 // Stop ends the control daemon of a GPU and its servers: by the daemon's own
 // "quit", then by signals to all processes of its session. It returns when
 // they are gone, and removes the pipe directory. Without a daemon it only does

@@ -22,6 +22,13 @@ const turnFile = "gpuslot.lock"
 // that holds the turn and is suspended would keep it for good.
 const turnTimeout = 30 * time.Second
 
+// Pauses between looks at what tells nobody that it has changed.
+const (
+	lockAgain = 2 * time.Millisecond  // whether a lock is free, or taken
+	lookAgain = 5 * time.Millisecond  // whether processes have begun or ended
+	setAgain  = 10 * time.Millisecond // whether a new daemon listens
+)
+
 // takeTurn waits until no other goroutine and no other program of ours talks
 // to the daemon.
 func (d *Daemon) takeTurn(ctx context.Context) (release func(), err error) {
@@ -66,7 +73,7 @@ func (d *Daemon) lockTurnFile(ctx context.Context) (*os.File, error) {
 			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
-		if err := backoff.Wait(ctx, 2*time.Millisecond); err != nil {
+		if err := backoff.Wait(ctx, lockAgain); err != nil {
 			f.Close()
 			return nil, d.noTurn(err)
 		}
