@@ -24,13 +24,12 @@ import (
 const (
 	maxLine  = 200
 	maxReply = 64 << 10
+	// outputEnds is how long the output of an ended program may stay open, in its children's hands.
+	outputEnds = time.Second
 )
 
 // tryAgain is the pause after conversations that another program kept from being executed.
 var tryAgain = backoff.Doubling{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond}
-
-// outputEnds is how long the output of an ended program may stay open, in its children's hands.
-const outputEnds = time.Second
 
 // converse runs commands in one connection and returns one reply each, with
 // the process that answered. It waits for its turn, then tries until the

@@ -178,10 +178,8 @@ func serversOf(pids []int, servers []Server, known []process.ID) []process.ID {
 // any more, as after its end. They do not answer.
 func withUnlisted(servers []Server, serving []process.ID) []Server {
 	for _, p := range serving {
-		if slices.ContainsFunc(servers, func(s Server) bool { return s.ID == p }) {
-			continue
-		}
-		if proc.Runs(p) {
+		listed := slices.ContainsFunc(servers, func(s Server) bool { return s.ID == p })
+		if !listed && proc.Runs(p) {
 			servers = append(servers, Server{ID: p})
 		}
 	}

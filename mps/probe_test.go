@@ -167,8 +167,10 @@ func TestProbeFails(t *testing.T) {
 	wantFault(t, err, NotRunning, "broken")
 	real := publicCopy(t, driver.Control(driver.Dir(t, "550")))
 	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n"+
-		"[ $# -gt 0 ] || kill -9 $(cat \"$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid\")\nexec "+real+" \"$@\"\n"), tempDir(t), strangerUID)
-	wantFault(t, err, Gone)
+		"[ $# -gt 0 ] || until kill -9 $(cat \"$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid\"); do sleep 0.01; done\nexec "+real+" \"$@\"\n"), tempDir(t), strangerUID)
+	if err == nil {
+		t.Error("a daemon that was killed was probed")
+	}
 	_, err = Probe(t.Context(), real, filepath.Join(tempDir(t), strings.Repeat("d", 90)), strangerUID)
 	wantFault(t, err, PathTooLong, "shorter run directory")
 }

@@ -51,7 +51,7 @@ func readFrom(name string, offset int64) string {
 		return ""
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(io.NewSectionReader(f, offset, 4096), 4096))
+	b, err := io.ReadAll(io.NewSectionReader(f, offset, maxReply))
 	if err != nil {
 		return ""
 	}

@@ -3,6 +3,7 @@ package mps
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"sync"
@@ -54,10 +55,7 @@ func (s *Daemons) Set(ctx context.Context, wanted []Wanted) ([]Result, error) {
 
 // union is every GPU of a wish and of what runs, in order.
 func union(wanted map[gpu.UUID]Wanted, running []gpu.UUID) []gpu.UUID {
-	all := slices.Clone(running)
-	for u := range wanted {
-		all = append(all, u)
-	}
+	all := slices.AppendSeq(slices.Clone(running), maps.Keys(wanted))
 	slices.Sort(all)
 	return slices.Compact(all)
 }

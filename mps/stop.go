@@ -11,15 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quitTimeout is for the daemon's own way to end; it waits for its servers,
-// and one that does not end blocks it for good.
-const quitTimeout = 2 * time.Second
-
-// termTimeout is the time between SIGTERM and SIGKILL.
-const termTimeout = 2 * time.Second
-
-// killTimeout is for the kernel to end killed processes.
-const killTimeout = 5 * time.Second
+// How long each way to end a daemon may take.
+const (
+	quitTimeout = 2 * time.Second // its own way, which a server that does not end blocks for good
+	termTimeout = 2 * time.Second // SIGTERM
+	killTimeout = 5 * time.Second // SIGKILL: the kernel's time
+)
 
 // Stop ends the control daemon of a GPU and its servers: by the daemon's own
 // "quit", then by signals to all processes of its session. It returns when
