@@ -2,6 +2,7 @@ package condor
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -298,6 +299,31 @@ func TestRealDemandAd(t *testing.T) {
 	got, err := parsePoolDemand([]byte(text), counted)
 	if diff := cmp.Diff(d, got, cmp.Transformer("unix", func(t time.Time) int64 { return t.Unix() })); err != nil || diff != "" {
 		t.Errorf("%v, %s (-want +got):\n%s", err, text, diff)
+	}
+}
+
+// TestCountIdle: jobs are counted, and each machine once. Without one of the two answers nothing is claimed.
+func TestCountIdle(t *testing.T) {
+	tool(t, "condor_status", "printf 'a\nb\n\na\n'")
+	path := os.Getenv("PATH")
+	tool(t, "condor_q", "echo 'ann 1 2048 1 128 1795274496'")
+	both := os.Getenv("PATH") + ":" + path
+	t.Setenv("PATH", both)
+	d, err := CountIdle(t.Context(), counted)
+	if want := (Demand{At: counted, Nodes: 2, Waiting: []Waiting{{GPUs: 1, VRAM: 2048, CPUs: 1, Memory: 128, Jobs: 1, Waits: 4}}}); err != nil || !cmp.Equal(d, want) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	tool(t, "condor_status", "exit 1")
+	t.Setenv("PATH", os.Getenv("PATH")+":"+both)
+	if d, err := CountIdle(t.Context(), counted); err == nil || !cmp.Equal(d, Demand{}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if d, err := PoolDemand(t.Context(), counted); err == nil || !cmp.Equal(d, Demand{}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	tool(t, "condor_status", `echo '[{"GPUSlotDemandTime": 1795274500, "GPUSlotDemandNodes": 1}]'`)
+	if d, err := PoolDemand(t.Context(), counted); err != nil || d.Nodes != 1 || !d.At.Equal(counted) {
+		t.Errorf("%+v, %v", d, err)
 	}
 }
 

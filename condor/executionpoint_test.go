@@ -37,6 +37,20 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// TestLeast: a node with one device of each kind, and one with one device alone, have all that many devices bring.
+func TestLeast(t *testing.T) {
+	each := exampleNode(elasticV100S(0), wholeV100S(1), instance(2, "1g.5gb", 4864, 14))
+	each.CPUOnly, each.Supervise, each.WithoutRequest = Share{CPUs: 1, Memory: 1}, true, WithoutRequestShare
+	each.CPUs, each.Growth = 26, Growth{Retries: 1, Factor: 2, ExitCodes: []int{1}, LimitPercent: 1, EarlyPercent: 1, OverBudget: 1, AtLimit: 2, NearLimit: 3}
+	follows := exampleNode(instance(2, "1g.5gb", 4864, 1))
+	follows.Repartition = "auto"
+	for name, n := range map[string]Node{"least-each": each, "least-shared": exampleNode(v100s(0)),
+		"least-whole": exampleNode(wholeV100S(0)), "least-mig": follows} {
+		golden(t, name+".conf", []byte(executionPoint(t, n)))
+		golden(t, name+".ad", InventoryAds(n))
+	}
+}
+
 // TestShort: an administrator can read the configuration of a large node. shared has eight
 // GPUs, sevens 112 MIG devices at places with a UUID of their own.
 func TestShort(t *testing.T) {
@@ -316,6 +330,16 @@ func TestAccessPointBounds(t *testing.T) {
 		if _, err := AccessPoint(p); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestLargest: of equal budgets the first is told.
+func TestLargest(t *testing.T) {
+	if got := (Largest{5, "a"}).or(5, "b").or(4, "c"); got != (Largest{5, "a"}) {
+		t.Errorf("%+v", got)
+	}
+	if got := (Largest{5, "a"}).or(6, "b"); got != (Largest{6, "b"}) {
+		t.Errorf("%+v", got)
 	}
 }
 

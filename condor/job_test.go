@@ -145,6 +145,20 @@ func TestHookReply(t *testing.T) {
 	}
 }
 
+// TestSentence: what is not printable and blanks in a row are one blank.
+func TestSentence(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", " \n": "", "a": "a", " a  b\t\nc ": "a b c", "a\xffb": "a b", "a\ufffdb": "a b", "a\x1b[7mb": "a [7mb", "a\u2028b": "a b",
+		strings.Repeat("x", maxMessage):             strings.Repeat("x", maxMessage),
+		strings.Repeat("x", maxMessage+1):           strings.Repeat("x", maxMessage+1),
+		strings.Repeat("x", maxMessage+1) + "\ny\n": strings.Repeat("x", maxMessage+1) + "…",
+	} {
+		if got := Sentence(text); got != want {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
 // Whatever the job's ad says, the reply is one attribute, it hands on nothing
 // that is reserved, and HTCondor reads the environment that we mean.
 func FuzzReadJob(f *testing.F) {

@@ -1,6 +1,7 @@
 package condor
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,14 @@ func TestTakesAtMost(t *testing.T) {
 	}
 }
 
+// TestTakesTheOnlyOne: one elastic GPU is enough.
+func TestTakesTheOnlyOne(t *testing.T) {
+	node := exampleNode(elasticV100S(0))
+	if !node.TakesWhole(Waiting{GPUs: 1, VRAM: 32768}, 1) || node.TakesWhole(Waiting{GPUs: 1, VRAM: 32769}, 1) {
+		t.Error("what the only elastic GPU takes")
+	}
+}
+
 func TestForDevice(t *testing.T) {
 	for _, c := range []struct {
 		job  Waiting
@@ -94,6 +103,11 @@ GPUWholeOpenGPUs = "GPU-00000002-5be4-11f1-9c2d-0242ac120002, GPU-00000001-5be4-
 `
 	if d := cmp.Diff(want, string(s.Ad())); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+	for open, want := range []string{"GPUAccept = false\n", "GPUAccept = true\n"} {
+		if got := string(ElasticState{Open: open}.Ad()); !strings.Contains(got, want) {
+			t.Errorf("%d are open: %s", open, got)
+		}
 	}
 	if o := s; !s.SaysTheSame(o) {
 		t.Error("it differs from itself")

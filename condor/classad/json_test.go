@@ -42,7 +42,8 @@ var printed = `[
 ,
 {
   "name": "slot2@h", "Name": 1, "A": nonsense, "": 2, "'q'": 3, "D": "\/Expr(\"C:\\\\\" is X)\/", "F": "\/Expr( )\/",
-  "G": "` + "raw\nbreak" + `", "H": "bad \x escape"
+  "G": "` + "raw\nbreak" + `", "H": "bad \x escape",
+  "I": "\/Expr(\"abc)\/", "J": "\/Expr(\"a\\)\/"
 }
 ]
 `
@@ -77,7 +78,7 @@ U = undefined
 	if ads[1].Print() != "name = \"slot2@h\"\n" {
 		t.Errorf("%q", ads[1].Print())
 	}
-	if d := cmp.Diff([]string{"Name", "A", "", "'q'", "D", "F", "G", "H"}, ads[1].Lost()); d != "" {
+	if d := cmp.Diff([]string{"Name", "A", "", "'q'", "D", "F", "G", "H", "I", "J"}, ads[1].Lost()); d != "" {
 		t.Errorf("lost (-want +got):\n%s", d)
 	}
 	for _, none := range []string{"", " \n", "[]", "[\n]\n", "[{}]"} {
