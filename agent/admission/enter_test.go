@@ -152,6 +152,11 @@ func TestAJobKeepsItsGPU(t *testing.T) {
 	if r := n.prepare(hookOf(s, 1000), jobOn(s, "alice", uuid(0), 4096)).Refusal; r == nil || len(n.Jobs.Running()) != 1 {
 		t.Errorf("%+v, %d jobs", r, len(n.Jobs.Running()))
 	}
+	whole := n.starter(101, "slot1_2")
+	n.grant(whole, 1000, "alice", uuid(1), 32768)
+	n.Forget(whole)
+	n.taken[uuid(1)] = "process 7" // of the job
+	n.grant(whole, 1000, "alice", uuid(1), 32768)
 }
 
 // TestOutcome: the metric tells jobs that are sent back from those that are held.
