@@ -27,7 +27,7 @@ func newConnections(most int) *connections {
 // state is the server's ConnState.
 func (c *connections) state(conn net.Conn, s http.ConnState) {
 	if idle := c.note(conn, s); idle != nil {
-		go func() { _ = idle.Close() }() // with TLS it may wait for the other end
+		putOut(idle)
 	}
 }
 

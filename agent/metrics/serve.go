@@ -59,7 +59,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 		_, _ = srv.Shutdown(ctx), srv.Close()
 	})
 	defer stop()
-	err = web.Serve(l, srv, &web.FlagConfig{WebConfigFile: &w.Config}, log)
+	err = web.Serve(listener{l, ctx.Done()}, srv, &web.FlagConfig{WebConfigFile: &w.Config}, log)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

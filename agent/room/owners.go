@@ -61,9 +61,13 @@ type Part struct {
 	Most int
 }
 
-// Parts are the bounds of an account: its own, and half of all places for the 65,536 accounts around its
-// owner. A range that no file names is such accounts, each an owner; so are the users of a directory.
+// Parts are the bounds of an account: its own, which the accounts of a named range share, and half of all
+// places for the 65,536 accounts around its owner. A range that no file names is such accounts, each an
+// owner; so are the users of a directory.
 func Parts(uid, owner uint32, each, all int) []Part {
+	if uid < firstOfServices {
+		uid = owner
+	}
 	return []Part{{uint64(uid), each}, {1<<32 | uint64(cmp.Or(Block(owner), owner)), max(each, all/2)}}
 }
 

@@ -27,7 +27,7 @@ import (
 // Deadlines of one connection.
 const (
 	readTimeout  = 2 * time.Second
-	writeTimeout = 2 * time.Second
+	writeTimeout = 10 * time.Second
 )
 
 // acceptAgain is when the next connection is tried after one could not be accepted: without
@@ -113,6 +113,8 @@ type Server struct {
 	// beyond are those of HTCondor's programs above these, by owner, and those of which that is being
 	// found out.
 	beyond *underWay
+	// refusing are the replies to requests for which there was no room.
+	refusing *underWay
 	// readTimeout is how long a connection may be silent.
 	readTimeout time.Duration
 	// peer reads who is at the other end of a connection.
@@ -127,6 +129,7 @@ func New(o Options) *Server {
 	s.underWay = newUnderWay(mostUnderWay, mostUnderWayInAll, s.isOperator)
 	// Operators have room in underWay; here an owner only has the name of its first account.
 	s.beyond = newUnderWay(mostBeyond, mostBeyondInAll, func(uint32) bool { return false })
+	s.refusing = newUnderWay(mostBeyond, mostBeyondInAll, s.isOperator)
 	return s
 }
 
@@ -164,6 +167,7 @@ func (s *Server) accept(ctx context.Context, conn *net.UnixConn, wg *sync.WaitGr
 		return
 	}
 	owner := s.Owners.Of(p.UID)
+	_ = conn.SetWriteBuffer(mostUnread)
 	heard := s.silent.enter(p.UID, cmp.Or(room.Block(owner), owner), conn)
 	wg.Go(func() { s.converse(ctx, conn, p, heard) })
 }
@@ -187,11 +191,11 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 				"request", req.Op, "uid", p.UID, "err", fmt.Sprint(why), "stack", string(debug.Stack()))
 		}
 	}()
-	from := io.Reader(conn)
+	from, forget := io.Reader(conn), func() {}
 	if !s.isOperator(p.UID) {
 		counted := s.long.reader(conn)
-		defer counted.done()
-		from = counted
+		from, forget = counted, counted.done
+		defer forget()
 	}
 	req, err = api.ReadRequest(from)
 	heard()
@@ -205,12 +209,18 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 	if !free {
 		end, free = s.beginBeyond(conn, p, req.Op)
 	}
-	defer end() // after the reply is written: a caller may be slow to read it
+	if !free {
+		s.refused()
+		var known bool
+		if end, known = s.refusing.begin(p.UID, s.Owners.Of(p.UID)); !known {
+			return
+		}
+	}
+	defer func() { end() }() // once the reply is read
 	var reply api.Reply
 	feeds := false
 	switch {
 	case !free:
-		s.refused()
 		reply.Error = fmt.Sprintf("gpuslotd answers too many requests of account %d, or of all, at this time: "+
 			"ask again", p.UID)
 	case err != nil:
@@ -232,6 +242,9 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 	if feeds {
 		s.Feedback.Note(req.Op, err == nil, time.Now())
 	}
+	forget()
+	req = api.Request{Op: req.Op}
+	awaitRead(ctx, conn)
 }
 
 // beginBeyond counts a request above the room of its account until end is called, if one of HTCondor's

@@ -328,7 +328,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// ask asks the server from the test's process; stays says whether it waits for the reply.
+// ask asks the server from the test's process; stays says whether it reads the reply.
 func (n *node) ask(req api.Request, stays bool) {
 	n.t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(n.t.TempDir(), "s.sock"), Net: "unix"})
@@ -353,7 +353,9 @@ func (n *node) ask(req api.Request, stays bool) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	if !stays {
+	if stays {
+		go func() { _, _ = io.Copy(io.Discard, caller) }()
+	} else {
 		_ = caller.Close()
 	}
 	n.converse(context.Background(), conn, starter.Peer{PID: os.Getpid(), UID: uint32(os.Getuid())}, func() {})

@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+)
+
+const askNode = `{"v":1,"op":"node","verb":"status"}` + "\n"
+
+// asks sends a request as an account, and leaves the reply unread.
+func (n *node) asks(uid uint32) net.Conn {
+	n.t.Helper()
+	c := n.dialAs(uid)
+	if _, err := io.WriteString(c, askNode); err != nil {
+		n.t.Fatal(err)
+	}
+	return c
+}
+
+// waiting is how much of a reply a caller has not read, once there is any and it grows no more.
+func (n *node) waiting(c net.Conn) (bytes int) {
+	n.t.Helper()
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	for before := -1; err == nil && (bytes == 0 || bytes != before); time.Sleep(100 * time.Millisecond) {
+		before = bytes
+		if failed := raw.Control(func(fd uintptr) { bytes, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ) }); failed != nil {
+			err = failed
+		}
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return bytes
+}
+
+// whole reads a reply to its end.
+func whole(t *testing.T, c net.Conn) string {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Minute))
+	b, err := io.ReadAll(c)
+	if err != nil {
+		t.Error(err)
+	}
+	_ = c.Close()
+	return string(b)
+}
+
+// TestUnreadReplies: a reply that its caller does not read keeps the place of its request, also when
+// gpuslotd could have closed the connection. So do replies that say that there is no place. A request
+// beyond these gets no reply. The place is free once the caller has read its reply, or closes.
+func TestUnreadReplies(t *testing.T) {
+	const most = 3
+	n := newNode(t, func(s *Server) {
+		s.peer = peerByName
+		s.underWay = newUnderWay(most, 100, func(uint32) bool { return false })
+		s.refusing = newUnderWay(1, 100, func(uint32) bool { return false })
+	})
+	var unread []net.Conn
+	for range most {
+		unread = append(unread, n.asks(1000))
+		n.waiting(unread[len(unread)-1])
+	}
+	refused := n.asks(1000)
+	n.waiting(refused)
+	if got := whole(t, n.asks(1000)); got != "" {
+		t.Errorf("one too many of those without a place is answered %q", got)
+	}
+	if got := whole(t, n.asks(1001)); !strings.Contains(got, `"done":"false 1001"`) {
+		t.Errorf("another account is answered %q", got)
+	}
+	if got := whole(t, refused); !strings.Contains(got, "ask again") {
+		t.Errorf("without a place: %q", got)
+	}
+	if got := whole(t, unread[0]); !strings.Contains(got, `"done":"false 1000"`) {
+		t.Errorf("read late: %q", got)
+	}
+	_ = unread[1].Close()
+	for _, free := range []string{"the one that was read", "the one that closed"} {
+		var got string
+		for got == "" || strings.Contains(got, "ask again") {
+			got = whole(t, n.asks(1000))
+		}
+		if !strings.Contains(got, `"done":"false 1000"`) {
+			t.Errorf("in the place of %s: %q", free, got)
+		}
+		n.asks(1000) // and keeps it
+	}
+	if got := whole(t, unread[2]); !strings.Contains(got, `"done":"false 1000"`) {
+		t.Errorf("read last: %q", got)
+	}
+}
+
+// TestLongReplyUnread: of a long reply the kernel keeps little for a caller that does not read it.
+func TestLongReplyUnread(t *testing.T) {
+	n := newNode(t, func(s *Server) {
+		s.peer = peerByName
+		s.Handlers[api.OpNode] = Handler{From: Anybody, Answer: func(context.Context, Question) api.Reply {
+			return api.Reply{Done: strings.Repeat("x", 1<<20)}
+		}}
+	})
+	if got := n.waiting(n.asks(1000)); got > 4*mostUnread {
+		t.Errorf("%d bytes wait", got)
+	}
+	if got := whole(t, n.asks(1001)); len(got) < 1<<20 {
+		t.Errorf("%d bytes of a long reply", len(got))
+	}
+}
