@@ -35,8 +35,8 @@ func usageKeys() []Key {
 		{Table: "usage", Name: "dcgm", Type: "an http address on this machine", Default: `""`,
 			Meaning: "The site's own dcgm-exporter, such as `http://127.0.0.1:9400/metrics`; empty for none. GPUs before " +
 				"Hopper do not report through NVML how many multiprocessors are busy. With `DCGM_FI_PROF_SM_ACTIVE` in " +
-				"that exporter's list, collected as often as `interval`, slots there also get their SM time. Read when " +
-				"gpuslotd starts.",
+				"that exporter's list, collected as often as `interval`, slots there also get their SM time. The name " +
+				"`localhost` stands for 127.0.0.1. Read when gpuslotd starts.",
 			set: func(c *Config, _ *table, v any) string { return put(&c.Usage.DCGM)(readLoopback(v)) }},
 
 		{Table: "usage", Name: "dcgm_job_mapping", Type: "an absolute path", Default: `""`,

@@ -6,7 +6,6 @@ package dcgm
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,9 +15,8 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
-
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"strings"
+	"sync/atomic"
 
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -41,6 +39,9 @@ const (
 type Exporter struct {
 	url    string
 	client *http.Client
+	// read is ask, but in tests. reading: it has not returned yet.
+	read    func(context.Context) (usage.Activities, error)
+	reading atomic.Bool
 }
 
 // New takes the exporter's address, such as http://127.0.0.1:9400/metrics.
@@ -51,9 +52,14 @@ func New(address string) (*Exporter, error) {
 		return nil, fmt.Errorf("dcgm-exporter at %.80q: "+
 			"give an address on this machine, such as http://127.0.0.1:9400/metrics", address)
 	}
+	if u.Hostname() == "localhost" { // it may be ::1 too, and a job can take the port there
+		u.Host = strings.Replace(u.Host, u.Hostname(), "127.0.0.1", 1)
+	}
 	t := &http.Transport{Proxy: nil, DialContext: (&net.Dialer{}).DialContext, MaxIdleConnsPerHost: 1}
 	refuse := func(*http.Request, []*http.Request) error { return errors.New("it redirects") }
-	return &Exporter{url: u.String(), client: &http.Client{Transport: t, CheckRedirect: refuse}}, nil
+	d := &Exporter{url: u.String(), client: &http.Client{Transport: t, CheckRedirect: refuse}}
+	d.read = d.ask
+	return d, nil
 }
 
 func loopback(host string) bool {
@@ -61,8 +67,32 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// Activities asks the exporter once, within the context's deadline.
+// Activities asks the exporter once, within the context's deadline. An answer that takes longer to read
+// delays no sample, and the exporter is not asked again before it was read.
 func (d *Exporter) Activities(ctx context.Context) (usage.Activities, error) {
+	if !d.reading.CompareAndSwap(false, true) {
+		return nil, fmt.Errorf("dcgm-exporter at %s: its last answer is still being read", d.url)
+	}
+	type reply struct {
+		activities usage.Activities
+		err        error
+	}
+	replies := make(chan reply, 1)
+	go func() {
+		a, err := d.read(ctx)
+		d.reading.Store(false)
+		replies <- reply{a, err}
+	}()
+	select {
+	case r := <-replies:
+		return r.activities, r.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("dcgm-exporter at %s has not answered in time: %w; see whether it runs", d.url, ctx.Err())
+	}
+}
+
+// ask puts the question and reads the answer.
+func (d *Exporter) ask(ctx context.Context) (usage.Activities, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url, nil)
 	if err != nil {
 		return nil, err
@@ -86,47 +116,64 @@ func (d *Exporter) Activities(ctx context.Context) (usage.Activities, error) {
 	return a, nil
 }
 
-// parse reads DCGM_FI_PROF_SM_ACTIVE from an exposition, and parses no other lines. A value that is no
+// parse reads DCGM_FI_PROF_SM_ACTIVE from an exposition, and no other lines. A value that is no
 // share, or of no GPU, is left out.
 func parse(r io.Reader) (usage.Activities, error) {
-	var about bytes.Buffer
+	out, read := usage.Activities{}, 0
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		if line := bytes.TrimPrefix(lines.Bytes(), []byte("# TYPE ")); bytes.HasPrefix(line, []byte(smActive)) {
-			about.Write(append(lines.Bytes(), '\n'))
+		rest, its := strings.CutPrefix(lines.Text(), smActive)
+		if !its || rest == "" || !strings.ContainsRune("{ \t", rune(rest[0])) {
+			continue // another field or a comment
 		}
-		if about.Len() > largestParsed {
+		if read += len(lines.Bytes()) + 1; read > largestParsed {
 			return nil, fmt.Errorf("it prints more than %d bytes of %s", largestParsed, smActive)
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read the exposition: %w", err)
-	}
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(&about)
-	if err != nil {
-		return nil, fmt.Errorf("read the exposition: %w", err)
-	}
-	family := families[smActive]
-	if family == nil {
-		return nil, fmt.Errorf("it does not print %s: add it to the exporter's list of counters (-f)", smActive)
-	}
-	out := usage.Activities{}
-	for _, m := range family.GetMetric() {
-		labels := map[string]string{}
-		for _, l := range m.GetLabel() {
-			labels[l.GetName()] = l.GetValue()
-		}
-		v := m.GetUntyped().GetValue() // some versions print no TYPE line
-		if m.Gauge != nil {
-			v = m.GetGauge().GetValue()
+		labels, v, ok := parseSample(rest)
+		if !ok {
+			return nil, fmt.Errorf("read the exposition: %.80q is no line of it", lines.Text())
 		}
 		i, ok := instanceOf(labels["UUID"], labels["GPU_I_ID"])
 		if ok && v >= 0 && v <= 1 {
 			out[i] = v
 		}
 	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the exposition: %w", err)
+	}
+	if read == 0 {
+		return nil, fmt.Errorf("it does not print %s: add it to the exporter's list of counters (-f)", smActive)
+	}
 	return out, nil
+}
+
+// parseSample reads what follows the name in a line: {label="value",…} 0.5, and perhaps a time. A job in the
+// exporter's place may print thousands of labels. The time that this takes grows as the line; in the parser
+// of prometheus/common it grows as its square.
+func parseSample(text string) (labels map[string]string, value float64, ok bool) {
+	labels = map[string]string{}
+	text, more := strings.CutPrefix(strings.TrimLeft(text, " \t"), "{")
+	for more {
+		text = strings.TrimLeft(text, " \t")
+		if rest, ended := strings.CutPrefix(text, "}"); ended {
+			text = rest
+			break
+		}
+		name, rest, _ := strings.Cut(text, "=")
+		rest = strings.TrimLeft(rest, " \t")
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil || quoted[0] != '"' {
+			return nil, 0, false
+		}
+		labels[strings.TrimSpace(name)] = quoted[1 : len(quoted)-1] // no value of ours has escapes
+		text = strings.TrimPrefix(strings.TrimLeft(rest[len(quoted):], " \t"), ",")
+	}
+	fields := strings.Fields(text)
+	if len(fields) < 1 || len(fields) > 2 {
+		return nil, 0, false
+	}
+	value, err := strconv.ParseFloat(fields[0], 64)
+	return labels, value, err == nil
 }
 
 // instanceOf reads the labels UUID, which is the GPU's, and GPU_I_ID, which is

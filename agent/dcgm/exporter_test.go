@@ -3,11 +3,14 @@ package dcgm
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,6 +53,50 @@ func TestParsesItsOwnLines(t *testing.T) {
 	got, err := parse(strings.NewReader(text))
 	if err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestManyLabels: the work for a line grows as the line, whatever a job prints in the exporter's place. It is
+// counted in bytes of memory, since time differs between runs.
+func TestManyLabels(t *testing.T) {
+	work := func(labels int) uint64 {
+		line := smActive + "{"
+		for i := range labels {
+			line += fmt.Sprintf(`a%x="",`, i)
+		}
+		line += `UUID="GPU-45984919-9e67-f2ec-9b84-a96fefa525ff"} 0.5` + "\n"
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if got, err := parse(strings.NewReader(line)); err != nil || len(got) != 1 {
+			t.Errorf("%d labels: %v, %v", labels, got, err)
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if few, many := work(500), work(4000); many > 16*few {
+		t.Errorf("%d bytes for 500 labels, %d for 4000", few, many)
+	}
+}
+
+// TestParseSample: the forms that the format allows, and some that it does not.
+func TestParseSample(t *testing.T) {
+	const id = `UUID="GPU-45984919-9e67-f2ec-9b84-a96fefa525ff"`
+	for text, want := range map[string]bool{
+		"{" + id + "} 0.5": true,
+		" { a = \"\" , " + id + " , } 5e-1 1700000000000": true,
+		`{pod="},UUID=\"x\\",` + id + "}\t0.5":            true,
+		"{" + id + " 0.5":                                 false,
+		"{" + id[:10] + "} 0.5":                           false,
+		"{" + id + "}":                                    false,
+		"{" + id + "} 0.5 1 2":                            false,
+		"{" + id + "} x":                                  false,
+		"{UUID=`x`} 0.5":                                  false,
+		"{" + id[:4] + "} 0.5":                            false,
+	} {
+		labels, v, ok := parseSample(text)
+		if ok != want || ok && (v != 0.5 || labels["UUID"] != id[6:len(id)-1]) {
+			t.Errorf("%s: %v, %v, %t", text, labels, v, ok)
+		}
 	}
 }
 
@@ -97,6 +144,19 @@ func TestOnThisMachineOnly(t *testing.T) {
 	}
 }
 
+// TestLocalhost: a name may have several addresses, and a job can take the port at one of them.
+func TestLocalhost(t *testing.T) {
+	for given, want := range map[string]string{
+		"http://localhost:9400/localhost": "http://127.0.0.1:9400/localhost",
+		"http://localhost/metrics":        "http://127.0.0.1/metrics",
+		"http://[::1]:9400/metrics":       "http://[::1]:9400/metrics",
+	} {
+		if d, err := New(given); err != nil || d.url != want {
+			t.Errorf("%s: %+v, %v", given, d, err)
+		}
+	}
+}
+
 func exporter(t *testing.T, answer http.HandlerFunc) *Exporter {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -140,4 +200,29 @@ func TestHasADeadlineAndALimit(t *testing.T) {
 	if _, err := elsewhere.Activities(t.Context()); err == nil {
 		t.Error("a redirect is followed")
 	}
+}
+
+// TestEndlessAnswer: reading an answer takes no notice of its deadline. The question has one all the same,
+// and there is one at a time. After the answer the exporter is asked again.
+func TestEndlessAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end, asked := make(chan struct{}), 0
+		d := &Exporter{read: func(context.Context) (usage.Activities, error) {
+			asked++
+			<-end
+			return usage.Activities{}, nil
+		}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for range 3 {
+			if _, err := d.Activities(ctx); err == nil {
+				t.Error("an answer that is not read counts")
+			}
+		}
+		close(end)
+		synctest.Wait()
+		if _, err := d.Activities(t.Context()); err != nil || asked != 2 {
+			t.Errorf("%v, asked %d times", err, asked)
+		}
+	})
 }

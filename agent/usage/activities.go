@@ -21,5 +21,6 @@ const WholeGPU = -1
 
 // ActivitySource tells what NVML does not on GPUs before Hopper.
 type ActivitySource interface {
+	// Activities returns when the context ends, at the latest.
 	Activities(ctx context.Context) (Activities, error)
 }
