@@ -19,8 +19,7 @@ type Instance struct {
 // WholeGPU stands in Instance for the GPU itself.
 const WholeGPU = -1
 
-// ActivitySource tells what NVML does not on GPUs before Hopper.
+// ActivitySource tells what NVML does not on GPUs before Hopper. It returns when the context ends, at the latest.
 type ActivitySource interface {
-	// Activities returns when the context ends, at the latest.
 	Activities(ctx context.Context) (Activities, error)
 }
