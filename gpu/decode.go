@@ -73,7 +73,7 @@ func jsonError(b []byte, err error) error {
 
 // lineAt counts lines from 1.
 func lineAt(b []byte, offset int64) int {
-	return 1 + bytes.Count(b[:min(max(offset, 0), int64(len(b)))], []byte("\n"))
+	return 1 + bytes.Count(b[:min(offset, int64(len(b)))], []byte("\n"))
 }
 
 // repeatedField finds a field that stands twice in one object: encoding/json

@@ -72,3 +72,15 @@ func FuzzParsePCIBusID(f *testing.F) {
 		}
 	})
 }
+
+// TestPCIDevice: an id has eight digits behind 0x, and is printed as it is read.
+func TestPCIDevice(t *testing.T) {
+	for text, want := range map[string]string{"0x20B010DE": "0x20B010DE", "0X20b010de": "0x20B010DE", "0x00000000": "0x00000000",
+		"20B010DE": "", "0x20B010D": "", "0x20B010DE0": "", "0x20B010DG": "", "0x": "", "": ""} {
+		var d PCIDevice
+		err := d.UnmarshalText([]byte(text))
+		if got, _ := d.MarshalText(); (err == nil) != (want != "") || err == nil && string(got) != want {
+			t.Errorf("%q: %s, %v", text, got, err)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,6 +241,43 @@ func TestAccounts(t *testing.T) {
 	for _, text := range []string{"", "Uid:\t1\t2\t3\n", "Uid:\t1\t2\t3\tx\n", "Uid:\t1\t2\t3\t4294967296\n", "Uid:\nUid:\t1\t2\t3\t4\n"} {
 		if got, err := parseUIDs([]byte(text)); err == nil || got != (UIDs{}) {
 			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
+// TestClosesFiles: nothing stays open until the next collection, of which a busy node has few.
+func TestClosesFiles(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	f, err := os.Create(filepath.Join(t.TempDir(), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	open := func() int {
+		fds, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(fds)
+	}
+	before := open()
+	fs, pid := FS{}, os.Getpid()
+	for name, look := range map[string]func() error{
+		"the locks":    func() error { LockHolder(f); return nil },
+		"the mounts":   func() error { fs.Hiding(map[int]string{pid: "/"}); return nil },
+		"the process":  func() error { _, err := fs.Stat(pid); return err },
+		"its accounts": func() error { _, err := fs.UIDs(pid); return err },
+		"its cgroup":   func() error { _, err := fs.Cgroup(pid); return err },
+		"its children": func() error { _, err := fs.Children(pid); return err },
+		"its files":    func() error { _, err := fs.Opens(pid, func(File) bool { return false }); return err },
+		"all":          func() error { _, err := fs.PIDs(); return err },
+	} {
+		if err := look(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if now := open(); now > before {
+			t.Errorf("%s: %d files are open, %d before", name, now, before)
+			before = now
 		}
 	}
 }
