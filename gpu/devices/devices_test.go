@@ -205,6 +205,7 @@ func FuzzInformation(f *testing.F) {
 	f.Add("GPU UUID: MIG-00000000-0000-5000-8000-000000000000\nDevice Minor: 0\n")
 	f.Add("GPU UUID: " + string(gpuA) + "\n")
 	f.Add("Device Minor: 0\n")
+	f.Add("GPU UUID: " + string(gpuA) + "\nDevice Minor: -1\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		u, minor, ok := parseInformation([]byte(text))
 		if !ok {
