@@ -1,18 +1,21 @@
 // Package deep looks through cgroups, and removes them, with all below them that a job made: as many, and
 // as deep, as it likes. A path to the last of them may be too long for the kernel.
 //
-// Start at Holds and Remove.
+// Start at Find and Remove.
 package deep
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,17 +24,61 @@ import (
 // one with more is taken for the one that hides the process.
 const MostBelow = 1000
 
-// ErrHidden says that somebody makes and removes cgroups in a slice without end.
-var ErrHidden = errors.New("its cgroups change without end, so that gpuslotd cannot look into them")
+// ErrHidden says that a look into a slice has not ended, as it is where somebody makes and removes cgroups there
+// without end.
+var ErrHidden = errors.New("cgroups of a job change without end, so that gpuslotd cannot look into them")
 
-// Holds says whether a process is in a cgroup or below it. The error is that of a cgroup which could not be
-// looked into, though it is there.
-func Holds(slice string, pid int) (its bool, err error) {
-	b, seen := Look("below "+slice, func() below { return list(slice) })
-	if !seen {
-		return false, ErrHidden
+// Found is what the looks for a process into several slices show.
+type Found struct {
+	// In is the slice that holds it; empty if none is known to.
+	In string
+	// Many is one with so many cgroups that it may hold the process: see MostBelow.
+	Many string
+	// Hidden is a slice that somebody hides: see Looking.Hidden. Early says that another look has not
+	// ended, and soon will.
+	Hidden string
+	Early  bool
+	// Err is that of a cgroup which could not be looked into, though it is there.
+	Err error
+}
+
+// Find looks for a process in all of these cgroups and below them, and waits for the looks together: until so long
+// after they began.
+func Find(cgroups []string, pid int, wait time.Duration) (f Found) {
+	looks := make([]Looking[below], len(cgroups))
+	for i, slice := range cgroups {
+		looks[i] = begin(lookKey(slice), func() below { return list(slice) }, keptBelow)
 	}
-	return b.many || slices.Contains(b.pids, strconv.Itoa(pid)), b.err
+	for i, l := range looks {
+		switch b, seen := l.Within(wait); {
+		case !seen && l.Hidden():
+			f.Hidden = cmp.Or(f.Hidden, cgroups[i])
+		case !seen:
+			f.Early = true
+		case slices.Contains(b.pids, strconv.Itoa(pid)):
+			return Found{In: cgroups[i]}
+		case b.many:
+			f.Many = cmp.Or(f.Many, cgroups[i])
+		default:
+			f.Err = cmp.Or(f.Err, b.err)
+		}
+	}
+	return f
+}
+
+// lookKey is another one for the slice of the slot's next job, which the last one's does not hide.
+func lookKey(slice string) string {
+	var st unix.Stat_t
+	_ = unix.Lstat(slice, &st) // of one that has ended it is 0
+	return fmt.Sprint("below ", slice, " ", st.Ino)
+}
+
+// keptBelow is for how long a list counts. However slow its slices are, gpuslotd waits for a twentieth of the time.
+func keptBelow(took time.Duration) time.Duration {
+	if took < time.Millisecond {
+		return 0
+	}
+	return min(20*took, 20*Patient)
 }
 
 // below are the processes in a cgroup and below it; many where it has more than MostBelow cgroups.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,15 +38,21 @@ func tree(t *testing.T) string {
 	return top
 }
 
+// holds is Find in one slice.
+func holds(slice string, pid int) (bool, error) {
+	f := Find([]string{slice}, pid, time.Hour)
+	return f.In == slice, f.Err
+}
+
 // TestHolds: a process is found however deep it is, and in no tree in which it is not.
 func TestHolds(t *testing.T) {
 	top := tree(t)
 	for pid, want := range map[int]bool{100: true, 200: true, 20: false} {
-		if got, err := Holds(top, pid); err != nil || got != want {
+		if got, err := holds(top, pid); err != nil || got != want {
 			t.Errorf("process %d: %t, %v", pid, got, err)
 		}
 	}
-	if its, err := Holds(filepath.Join(top, "none"), 200); its || err != nil {
+	if its, err := holds(filepath.Join(top, "none"), 200); its || err != nil {
 		t.Errorf("a cgroup that has ended holds a process: %t, %v", its, err)
 	}
 	for _, name := range []string{"cgroup.procs", "deeper"} { // what cannot be looked into
@@ -57,7 +64,7 @@ func TestHolds(t *testing.T) {
 		} else if err := os.MkdirAll(filepath.Join(at, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if its, err := Holds(at, 200); its || err == nil {
+		if its, err := holds(at, 200); its || err == nil {
 			t.Errorf("%s cannot be read: %t, %v", name, its, err)
 		}
 	}

@@ -5,69 +5,99 @@ import (
 	"time"
 )
 
-// lookTimeout is how long a look into a cgroup of a job is waited for. A test changes it.
-var lookTimeout = 2 * time.Second
+// How long a look is waited for since it began, however many wait for it. Brief is for gpuslotd's own
+// rounds, which ask again soon.
+const (
+	Patient = 2 * time.Second
+	Brief   = 20 * time.Millisecond
+)
 
 var looks = struct {
 	mu sync.Mutex
 	by map[string]*look
 }{by: map[string]*look{}}
 
-// A look that took longer than slow is not repeated for a while: what it found counts for as long.
-const (
-	slow  = 50 * time.Millisecond
-	while = time.Second
-)
-
-// look is one that is under way, or was a moment ago. Late: somebody has waited for it in vain.
+// look is one that is under way, or was a moment ago.
 type look struct {
+	began time.Time
 	done  chan struct{}
-	late  bool
 	found any
 }
 
-// Look returns what find sees in a cgroup of a job, and false if that takes long. The kernel lets a look for
+// Looking is a look of which the result is to be known.
+type Looking[T any] struct{ of *look }
+
+// Look returns what find sees in a cgroup of a job, and false if that takes long: see Begin.
+func Look[T any](key string, find func() T) (found T, ok bool) {
+	return Begin(key, find).Within(Patient)
+}
+
+// Begin begins a look into a cgroup of a job, and does not wait for it. The kernel lets a look for
 // a name that is not there wait for a lock, which the owner of that directory keeps busy by making and
 // removing cgroups. One look for each key is under way, with one thread; others share its result.
-func Look[T any](key string, find func() T) (found T, ok bool) {
+// Who needs several looks begins all of them, and then waits for each: that takes as long as one.
+func Begin[T any](key string, find func() T) Looking[T] { return begin(key, find, kept) }
+
+func begin[T any](key string, find func() T, kept func(took time.Duration) time.Duration) Looking[T] {
 	looks.mu.Lock()
-	l, late := looks.by[key], false
+	defer looks.mu.Unlock()
+	l := looks.by[key]
 	if l == nil {
-		l = &look{done: make(chan struct{})}
+		l = &look{began: time.Now(), done: make(chan struct{})}
 		looks.by[key] = l
-		go l.run(key, func() any { return find() })
-	} else {
-		late = l.late
+		go l.run(key, func() any { return find() }, kept)
 	}
-	looks.mu.Unlock()
-	select {
-	case <-l.done:
-		found, ok = l.found.(T)
-		return found, ok
-	default:
-	}
-	if late {
-		return found, false
-	}
-	t := time.NewTimer(lookTimeout)
+	return Looking[T]{l}
+}
+
+// Known is a look that was not needed.
+func Known[T any](found T) Looking[T] {
+	l := &look{done: make(chan struct{}), found: found}
+	close(l.done)
+	return Looking[T]{l}
+}
+
+// Within waits for the result until so long after the look began.
+func (l Looking[T]) Within(wait time.Duration) (found T, ok bool) {
+	t := time.NewTimer(time.Until(l.of.began.Add(wait)))
 	defer t.Stop()
 	select {
-	case <-l.done:
-		found, ok = l.found.(T)
-		return found, ok
+	case <-l.of.done:
 	case <-t.C:
-		looks.mu.Lock()
-		l.late = true
-		looks.mu.Unlock()
-		return found, false
+		select {
+		case <-l.of.done: // both
+		default:
+			return found, false
+		}
+	}
+	found, ok = l.of.found.(T)
+	return found, ok
+}
+
+// Hidden says whether the look takes so long that somebody keeps it from its end.
+func (l Looking[T]) Hidden() bool {
+	select {
+	case <-l.of.done:
+		return false
+	default:
+		return time.Since(l.of.began) >= Patient
 	}
 }
 
-func (l *look) run(key string, find func() any) {
+// kept is for how long the result of a look counts: a slow one is not repeated for a while.
+func kept(took time.Duration) time.Duration {
+	const slow = 50 * time.Millisecond
+	if took > slow {
+		return time.Second
+	}
+	return 0
+}
+
+func (l *look) run(key string, find func() any, kept func(time.Duration) time.Duration) {
 	began := time.Now()
 	l.found = find()
-	if time.Since(began) > slow {
-		defer time.AfterFunc(while, func() { forget(key) })
+	if stays := kept(time.Since(began)); stays > 0 {
+		defer time.AfterFunc(stays, func() { forget(key) })
 	} else {
 		forget(key)
 	}

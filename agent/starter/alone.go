@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/gpuslot/gpuslot/agent/deep"
 )
 
 // Most jobs have ended all they started when their supervisor asks for their
@@ -20,7 +22,7 @@ func (n Node) Leaf(pid int) Leaf {
 	if err != nil {
 		return Leaf{}
 	}
-	return leafOf(text).below(n.Mount)
+	return leafOf(text).seen(n.Mount)
 }
 
 // Together says whether a process of a starter's slot goes with a supervisor: it
@@ -67,11 +69,15 @@ func (c Caller) Alone(mount string) bool {
 var errOthers = errors.New("other processes are there")
 
 // onlyProcess looks for a process in a cgroup and all below it. Another one
-// there, or what cannot be read, is an error; a zombie is in no cgroup.
+// there, what cannot be read, or more cgroups than are looked into, is an error; a zombie is in no cgroup.
 func onlyProcess(dir string, pid int) (found bool, err error) {
+	known := 0
 	err = filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
+		}
+		if known++; known > deep.MostBelow {
+			return errOthers
 		}
 		text, err := os.ReadFile(path.Join(at, "cgroup.procs"))
 		if err != nil {

@@ -4,8 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
@@ -73,6 +75,22 @@ func TestAloneUnreadable(t *testing.T) {
 	}
 	if callerAt(root).Alone(mount) {
 		t.Error("alone beside a cgroup whose processes cannot be read")
+	}
+}
+
+// TestAloneAmongMany: below more cgroups than are looked into there may be a process.
+func TestAloneAmongMany(t *testing.T) {
+	root, mount := t.TempDir(), t.TempDir()
+	put(t, filepath.Join(root, "200/cgroup"), "0::/_slot1_1@wn1\n")
+	put(t, filepath.Join(mount, "_slot1_1@wn1/cgroup.procs"), "200\n")
+	for i := range deep.MostBelow {
+		if i == deep.MostBelow-1 && !callerAt(root).Alone(mount) {
+			t.Fatalf("not alone above %d", i)
+		}
+		put(t, filepath.Join(mount, "_slot1_1@wn1", strconv.Itoa(i), "cgroup.procs"), "")
+	}
+	if callerAt(root).Alone(mount) {
+		t.Errorf("alone above %d", deep.MostBelow)
 	}
 }
 

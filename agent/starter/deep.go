@@ -42,16 +42,37 @@ func (n Node) cgroupText(pid int) ([]byte, error) {
 		return nil, busy
 	}
 	defer leave()
+	slice, guess, no := locate(n, pid)
+	if slice = cmp.Or(slice, guess); slice != "" {
+		return []byte("0::" + slice + "/below\n"), nil
+	}
+	return nil, cmp.Or(no, err)
+}
+
+// locate looks for a process below the slices of all slots. If it is in none, the slice of a slot that keeps gpuslotd
+// from looking is the guess: who hides its cgroups is taken for the one that hides the process. An error says that
+// a slot may hold it without that.
+func locate(n Node, pid int) (slice, guess string, err error) {
 	mount := cmp.Or(n.Mount, "/sys/fs/cgroup")
 	slots, unknown := n.slotCgroups(mount)
-	for _, slice := range slots {
-		its, no := deep.Holds(filepath.Join(mount, slice), pid)
-		if its {
-			return []byte("0::" + slice + "/below\n"), nil
-		}
-		unknown = cmp.Or(unknown, no)
+	for i := range slots {
+		slots[i] = filepath.Join(mount, slots[i])
 	}
-	return nil, cmp.Or(unknown, err)
+	own, wait := n.trusts(n.asker), deep.Patient
+	if own {
+		wait = deep.Brief // it asks again in the next round
+	}
+	its := deep.Find(slots, pid, wait)
+	below := func(path string) string { return strings.TrimPrefix(path, filepath.Clean(mount)) }
+	switch unknown = cmp.Or(unknown, its.Err); {
+	case its.In != "":
+		return below(its.In), "", nil
+	case its.Early || its.Hidden != "" && !own:
+		return "", "", deep.ErrHidden
+	case unknown != nil:
+		return "", "", unknown
+	}
+	return "", below(cmp.Or(its.Many, its.Hidden)), nil
 }
 
 // slotCgroups are the uppermost cgroups of the slots of this node, below the mount: beside

@@ -47,6 +47,73 @@ func (n Node) has(t *testing.T, slot, below, pids string) string {
 	return at
 }
 
+// settled is the cgroup of a process, as soon as the looks into all slots have ended.
+func (n Node) settled(t *testing.T, pid int) (cgroup string, err error) {
+	t.Helper()
+	until(t, func() bool {
+		cgroup, err = n.UnifiedCgroup(pid)
+		return !errors.Is(err, deep.ErrHidden)
+	})
+	return cgroup, err
+}
+
+// hides puts pipes in the place of the lists of slots' cgroups, so that looks into them do not end.
+func (n Node) hides(t *testing.T, slots ...string) {
+	t.Helper()
+	for _, slot := range slots {
+		pipe := filepath.Join(n.has(t, slot, "", ""), "cgroup.procs")
+		if err := errors.Join(os.Remove(pipe), unix.Mkfifo(pipe, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if w, err := os.OpenFile(pipe, os.O_RDWR, 0); err == nil { // the looks end
+				_ = w.Close()
+			}
+		})
+	}
+}
+
+// TestHiddenSlots: while jobs hide the cgroups of their slots, gpuslotd's own looks wait for none of them, and what
+// may be in any has no owner at first. Then it counts for one of those; where that one has no job on a GPU, it is taken
+// for a user's own. A caller is refused.
+func TestHiddenSlots(t *testing.T) {
+	n := deepNode(t)
+	n.has(t, "slot1_1", "", "300\n")
+	n.hides(t, "slot1_2", "slot1_3", "slot1_4", "slot1_5", "slot1_6")
+	for range 3 {
+		if p, err := n.UnifiedCgroup(200); !errors.Is(err, deep.ErrHidden) {
+			t.Fatalf("a look of gpuslotd's waited: its cgroup is %q, %v", p, err)
+		}
+		if (Users{n}).OfUser(200) {
+			t.Fatal("what may be a job's is taken for a user's own")
+		}
+	}
+	if p, err := n.settled(t, 200); err != nil || !strings.Contains(p, "slot1_2@") {
+		t.Errorf("of a hidden process the cgroup is %q, %v", p, err)
+	}
+	if !(Users{n}).OfUser(200) {
+		t.Error("a job without GPUs that hides its slot protects a user's own process")
+	}
+	if c, err := n.Identify(0, 200); err != nil || !SameSlot(c.Starter.Slot, "slot1_2") {
+		t.Errorf("a hidden process: %+v, %v", c, err)
+	}
+	if c, err := n.Identify(1001, 200); !errors.Is(err, deep.ErrHidden) {
+		t.Errorf("a hidden caller: %+v, %v", c, err)
+	}
+	n.has(t, "slot1_1", "x", "201\n")
+	if p, err := n.settled(t, 201); err != nil || !strings.Contains(p, "slot1_1@") {
+		t.Errorf("beside hidden slots, of a process of another the cgroup is %q, %v", p, err)
+	}
+	if (Users{n}).OfUser(201) {
+		t.Error("beside hidden slots, a job's process is taken for a user's own")
+	}
+	f := fakeProc{proctree.Tree{Root: n.Root}}
+	f.unreadable(t, "900/cgroup")
+	if p, err := n.UnifiedCgroup(200); err == nil {
+		t.Errorf("where the slots are not known, its cgroup is %q", p)
+	}
+}
+
 // TestDeepCgroup: before Linux 6.8 /proc/<pid>/cgroup cannot be read where the path is long. The
 // process is its slot's all the same, also where the job made very many cgroups.
 func TestDeepCgroup(t *testing.T) {
@@ -57,18 +124,24 @@ func TestDeepCgroup(t *testing.T) {
 	if err != nil || !SameSlot(c.Starter.Slot, "slot1_2") || c.Hook || !c.Leaf.Left || c.Leaf.slot == "" {
 		t.Errorf("a process far below slot1_2: %+v, %v", c, err)
 	}
-	if p, err := n.UnifiedCgroup(200); err != nil || !strings.Contains(p, "slot1_2@") {
+	if p, err := n.settled(t, 200); err != nil || !strings.Contains(p, "slot1_2@") {
 		t.Errorf("its cgroup is %q, %v", p, err)
 	}
 	if c, err := n.Identify(1001, 201); err == nil {
 		t.Errorf("a process of no slot: %+v", c)
 	}
+	n = deepNode(t)
+	n.has(t, "slot1_3", "", "200\n")
 	for i := range deep.MostBelow {
 		n.has(t, "slot1_2", "many"+strconv.Itoa(i), "")
 	}
 	if c, err := n.Identify(1001, 201); err != nil || !SameSlot(c.Starter.Slot, "slot1_2") {
 		t.Errorf("one that may be behind many cgroups of slot1_2: %+v, %v", c, err)
 	}
+	if c, err := n.Identify(1001, 200); err != nil || !SameSlot(c.Starter.Slot, "slot1_3") {
+		t.Errorf("one that is behind no others: %+v, %v", c, err)
+	}
+	until(t, func() bool { return (Users{n}).OfUser(201) }) // where the slot has no job that it counts for
 }
 
 // TestDeepCgroupDescriptors: however deep it is, few descriptors find the process.
@@ -89,8 +162,8 @@ func TestDeepCgroupDescriptors(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(len(open)) + 20, Max: was.Max}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := n.UnifiedCgroup(200)
-	_, other := n.UnifiedCgroup(201)
+	p, err := n.settled(t, 200)
+	_, other := n.settled(t, 201)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}

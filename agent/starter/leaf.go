@@ -41,12 +41,6 @@ func jobLeaf(text []byte) (path, slot string) {
 	return "", ""
 }
 
-// below is the leaf after a look at the cgroup itself, below the mount.
-func (l Leaf) below(mount string) Leaf {
-	l.Left = l.Left || Remade(cmp.Or(mount, "/sys/fs/cgroup"), l.Path)
-	return l
-}
-
 // leafOf is the leaf of a process, from the text of its /proc/<pid>/cgroup.
 func leafOf(text []byte) Leaf {
 	below, ok := strings.CutPrefix(unified(text), "/")
@@ -95,6 +89,18 @@ func leafIn(parts []string) Leaf {
 	return Leaf{}
 }
 
+// seen is the leaf after a look at the cgroup itself. Others of the round are not to wait for it: until the look has
+// ended, or somebody keeps it from that, the process has not left.
+func (l Leaf) seen(mount string) Leaf {
+	if l.Left {
+		return l
+	}
+	look := LookAtOwner(mount, l.Path)
+	remade, known := look.Within(deep.Brief)
+	l.Left = remade || !known && look.Hidden()
+	return l
+}
+
 // JobSlice is the slice of a job, above the cgroup that HTCondor made for it, from 24.8 on; false if
 // there is none.
 func JobSlice(leaf string) (string, bool) {
@@ -107,14 +113,21 @@ func JobSlice(leaf string) (string, bool) {
 // being seen. HTCondor leaves its own there to root, in all versions with slices
 // (proc_family_direct_cgroup_v2.cpp, 24.8 to 25.14).
 func Remade(mount, leaf string) bool {
-	if _, ok := JobSlice(leaf); !ok {
-		return false
-	}
-	remade, seen := deep.Look("owner "+leaf, func() bool {
-		var st unix.Stat_t
-		return unix.Lstat(path.Join(mount, leaf), &st) == nil && st.Uid != 0 && st.Uid != uint32(os.Getuid())
-	})
+	remade, seen := LookAtOwner(mount, leaf).Within(deep.Patient)
 	return remade || !seen
+}
+
+// LookAtOwner begins the look of Remade.
+func LookAtOwner(mount, leaf string) deep.Looking[bool] {
+	_, ok := JobSlice(leaf)
+	if !ok {
+		return deep.Known(false)
+	}
+	at := path.Join(cmp.Or(mount, "/sys/fs/cgroup"), leaf)
+	return deep.Begin("owner "+at, func() bool {
+		var st unix.Stat_t
+		return unix.Lstat(at, &st) == nil && st.Uid != 0 && st.Uid != uint32(os.Getuid())
+	})
 }
 
 // JobCgroup is the cgroup of a starter's job, below the mount; empty while the job has no process.

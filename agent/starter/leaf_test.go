@@ -179,10 +179,11 @@ func TestLeafRemade(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chown(dir, c.uid, c.uid)); err != nil {
 			t.Fatal(err)
 		}
-		if leaf := n.Leaf(pid); leaf.Left != c.left || leaf.Path != c.leaf {
+		until(t, func() bool { return n.Leaf(pid).Left == c.left })
+		if leaf := n.Leaf(pid); leaf.Path != c.leaf {
 			t.Errorf("of account %d: %+v", c.uid, leaf)
 		}
-		if caller, err := n.Identify(1001, pid); err != nil || caller.Leaf.Left != c.left {
+		if caller, err := n.identifyHeld(-1, Peer{UID: 1001, PID: pid}); err != nil || caller.Leaf.Left != c.left {
 			t.Errorf("of account %d the caller is %+v, %v", c.uid, caller, err)
 		}
 		if got := n.JobCgroup(s); got != c.leaf { // where its slice gets its device rule

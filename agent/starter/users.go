@@ -20,11 +20,16 @@ type Users struct{ Node }
 // OfUser says whether a process runs in one of UserCgroups, as an account other than root's and the
 // agent's. One that is in no slot, and in a cgroup so deep that the kernel does not show its path, runs
 // there, too: only who was given a cgroup makes such a one, and the system's services are not so deep.
+// A slot that only may hold it keeps it from nothing: ask first whether the process counts for a job.
 func (n Users) OfUser(pid int) bool {
-	cgroup, err := n.UnifiedCgroup(pid)
-	in := func(of string) bool { return strings.HasPrefix(cgroup+"/", of+"/") }
-	deep := errors.Is(err, unix.ENAMETOOLONG)
-	if !deep && (err != nil || !slices.ContainsFunc(UserCgroups, in)) {
+	text, err := n.Cgroup(pid)
+	in := func(of string) bool { return strings.HasPrefix(unified(text)+"/", of+"/") }
+	if errors.Is(err, unix.ENAMETOOLONG) {
+		slice, _, err := locate(n.Node, pid)
+		if slice != "" || err != nil {
+			return false
+		}
+	} else if err != nil || !slices.ContainsFunc(UserCgroups, in) {
 		return false
 	}
 	uids, err := n.UIDs(pid)

@@ -40,9 +40,7 @@ func TestOfUser(t *testing.T) {
 func TestOfUserInDeepCgroup(t *testing.T) {
 	n := deepNode(t)
 	n.has(t, "slot1_2", "deep", "201\n")
-	if !(Users{n}).OfUser(200) {
-		t.Error("a user's process in a deep cgroup of no slot is not the user's own")
-	}
+	until(t, func() bool { return (Users{n}).OfUser(200) })
 	if (Users{n}).OfUser(201) {
 		t.Error("a job's process in a deep cgroup is taken for a user's own")
 	}
