@@ -182,18 +182,53 @@ func openIn(dir *os.File, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Remove removes a cgroup with all below it. Each is made root's before its children are
+// mostDescendants is how many cgroups there may be below one. It is root's, also in what HTCondor gives to a job.
+const mostDescendants = "cgroup.max.descendants"
+
+// Remove removes a cgroup with all below it. First the kernel is told to let none be made there, because the job's
+// account may make them faster than they can be removed. If the cgroup stays, they may be made again: it is the
+// next job's, too.
+func Remove(ctx context.Context, path string) error {
+	top, err := openCgroup(unix.AT_FDCWD, path)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	err = allow(top, "0")
+	if err == nil {
+		err = removeBelow(ctx, top)
+	}
+	if err == nil {
+		err = unix.Rmdir(path)
+	}
+	if err != nil {
+		err = errors.Join(err, allow(top, "max"))
+	}
+	return err
+}
+
+// allow says how many cgroups there may be below one; of one that has ended it says nothing.
+func allow(top *os.File, most string) error {
+	fd, err := unix.Openat(int(top.Fd()), mostDescendants, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return unlessGone(err)
+	}
+	_, err = unix.Write(fd, []byte(most))
+	return unlessGone(errors.Join(err, unix.Close(fd)))
+}
+
+// removeBelow removes all below a cgroup. Each is made root's before its children are
 // listed, so that another process of the job's account makes no more there. It goes from directory
 // to directory, because a path to the last of them may be too long, and keeps one of them open.
-func Remove(ctx context.Context, path string) error {
-	at, err := openCgroup(unix.AT_FDCWD, path)
+func removeBelow(ctx context.Context, top *os.File) error {
+	at, err := openIn(top, ".", unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer func() { at.Close() }()
-	var names []string // from path to at
+	var names []string // from top to at
 	for ctx.Err() == nil {
-		child, err := removeChildren(at)
+		child, err := removeChildren(ctx, at)
 		if err != nil {
 			return err
 		}
@@ -210,7 +245,7 @@ func Remove(ctx context.Context, path string) error {
 			continue
 		}
 		if len(names) == 0 {
-			return unix.Rmdir(path)
+			return nil
 		}
 		above, err := openCgroup(int(at.Fd()), "..")
 		if err != nil {
@@ -229,7 +264,7 @@ func Remove(ctx context.Context, path string) error {
 
 // removeChildren removes the children of a cgroup that have none, and returns the name of one that
 // has; empty if no child is left.
-func removeChildren(at *os.File) (child string, err error) {
+func removeChildren(ctx context.Context, at *os.File) (child string, err error) {
 	if _, err := at.Seek(0, io.SeekStart); err != nil {
 		return "", err
 	}
@@ -237,6 +272,9 @@ func removeChildren(at *os.File) (child string, err error) {
 	for _, e := range entries {
 		if !e.IsDir() {
 			continue
+		}
+		if ctx.Err() != nil {
+			return "", ctx.Err()
 		}
 		if no := unix.Unlinkat(int(at.Fd()), e.Name(), unix.AT_REMOVEDIR); no != nil && !errors.Is(no, fs.ErrNotExist) {
 			child = e.Name()

@@ -95,3 +95,35 @@ func TestRemove(t *testing.T) {
 		t.Errorf("afterwards: %v", err)
 	}
 }
+
+// TestRemoveForbidsFirst: no cgroup can be made below one that is being removed, and if it stays, they can again. A
+// pipe stands for the kernel's file. It also keeps the directory from going.
+func TestRemoveForbidsFirst(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("directories become root's: run this test as root")
+	}
+	top := t.TempDir()
+	file := filepath.Join(top, mostDescendants)
+	if err := errors.Join(unix.Mkfifo(file, 0o600), os.Mkdir(filepath.Join(top, "child"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- Remove(context.Background(), top) }()
+	written := ""
+	for len(written) < len("0max") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written += string(text)
+	}
+	if written != "0max" {
+		t.Errorf("written: %q", written)
+	}
+	if err := <-ended; err == nil {
+		t.Error("a directory with a file was removed")
+	}
+	if _, err := os.Lstat(filepath.Join(top, "child")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the child: %v", err)
+	}
+}

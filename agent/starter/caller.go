@@ -32,8 +32,8 @@ var ErrNoSlot = errors.New("the caller runs in no slot: neither its cgroup nor a
 
 // Identify finds the slot of a process: by its cgroup if it is a job's, and by
 // the condor_starter above it (hooks run in the starter's cgroup,
-// which names no slot). Both must agree where both are known. The agent asks for itself as root. Whether a user remade the
-// caller's leaf only IdentifyPeer looks for: the agent's own rounds are not to wait for that.
+// which names no slot). Both must agree where both are known. The agent asks for itself as root.
+// Only IdentifyPeer looks whether a user remade the caller's leaf: the agent's own rounds are not to wait for that.
 func (n Node) Identify(uid uint32, pid int) (Caller, error) {
 	n.asker = uid
 	c := Caller{UID: uid, PID: pid}

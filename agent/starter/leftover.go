@@ -16,13 +16,18 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/backoff"
 )
 
-// removeEvery is how long what a job left may stay.
-const removeEvery = 30 * time.Second
+// What jobs left is looked for after removeEvery. Each slice has removeWithin to go, then the next has its turn.
+const (
+	removeEvery  = 30 * time.Second
+	removeWithin = 30 * time.Second
+)
 
 // Leftovers are the cgroups that ended jobs left.
 type Leftovers struct {
 	Node
 	Log *slog.Logger
+	// within is how long the removal of one slice may take; removeWithin where it is 0.
+	within time.Duration
 }
 
 // Run removes them until the context ends, where it may.
@@ -54,24 +59,27 @@ func (n Leftovers) Remove(ctx context.Context) (removed []string, err error) {
 		ofHTCondor := strings.Contains(slice, "/htcondor/") || strings.Contains(slice, ".service/")
 		return err != nil || !ofHTCondor || !d.Empty()
 	})
-	if len(left) == 0 {
-		return nil, nil
-	}
-	starters, err := (&Arrivals{}).New(n.Node, time.Now())
-	if err != nil {
-		return nil, fmt.Errorf("the jobs that run are not known: %w", err)
-	}
 	var errs []error
 	for _, slice := range left {
+		starters, err := (&Arrivals{}).New(n.Node, time.Now()) // anew: the slice before may have taken long
+		if err != nil {
+			return removed, errors.Join(append(errs, fmt.Errorf("the jobs that run are not known: %w", err))...)
+		}
 		slot := cgroup.Slot(filepath.Base(slice))
 		if slices.ContainsFunc(starters, func(s Starter) bool { return SameSlot(s.Slot, slot) }) {
 			continue // it makes the slice for its job now, or removes it
 		}
-		if err := deep.Remove(ctx, filepath.Join(mount, slice)); err != nil {
+		if err := n.removeSlice(ctx, filepath.Join(mount, slice)); err != nil {
 			errs = append(errs, fmt.Errorf("remove what a job left in %s: %w", slice, err))
 			continue
 		}
 		removed = append(removed, slice)
 	}
 	return removed, errors.Join(errs...)
+}
+
+func (n Leftovers) removeSlice(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.within, removeWithin))
+	defer cancel()
+	return deep.Remove(ctx, path)
 }

@@ -7,10 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -119,4 +123,99 @@ func spoil(slice string) error {
 		_ = unix.Close(above)
 	}
 	return errors.Join(err, unix.Close(at))
+}
+
+// TestRemoveWhileMade: programs of another account make cgroups in two slices all the time, as a job of the same account
+// can. They cannot keep gpuslotd from removing both.
+func TestRemoveWhileMade(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("cgroups need root: run this test as root")
+	}
+	mount := proctree.CgroupMount(t)
+	n := Leftovers{Node: newFakeProc(t).fs()}
+	n.Mount = filepath.Join(mount, fmt.Sprintf("gpuslot-made-%d", os.Getpid()))
+	t.Cleanup(func() {
+		if err := deep.Remove(context.Background(), n.Mount); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+	})
+	for _, slot := range []string{"slot1_1", "slot1_2"} {
+		slice := filepath.Join(n.Mount, filepath.Dir(proctree.CgroupOf(slot)))
+		if err := os.MkdirAll(filepath.Join(slice, "a/b"), 0o755); err != nil {
+			t.Skipf("no cgroup can be made here: %v", err)
+		}
+		for _, dir := range []string{slice, filepath.Join(slice, "a"), filepath.Join(slice, "a/b")} {
+			if err := os.Chown(dir, 1000, 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 4 {
+			makes(t, slice, i)
+		}
+	}
+	for _, slot := range []string{"slot1_1", "slot1_2"} { // until the programs are at it
+		made := filepath.Join(n.Mount, filepath.Dir(proctree.CgroupOf(slot)), "a/b/0/0/0")
+		until(t, func() bool { _, err := os.Stat(made); return err == nil })
+	}
+	until(t, func() bool {
+		_, err := n.Remove(t.Context())
+		left, no := n.slotCgroups(n.Mount)
+		return err == nil && no == nil && len(left) == 0
+	})
+}
+
+// makes makes cgroups below each other in a slice, as account 1000, until the test ends.
+func makes(t *testing.T, slice string, i int) {
+	t.Helper()
+	var maker sync.WaitGroup
+	ended := make(chan struct{})
+	t.Cleanup(func() { close(ended); maker.Wait() })
+	maker.Go(func() {
+		runtime.LockOSThread() // and it ends with the goroutine: the account is the thread's alone
+		if _, _, no := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), 1000, ^uintptr(0)); no != 0 {
+			t.Error(no)
+			return
+		}
+		for at := -1; ; {
+			select {
+			case <-ended:
+				_ = unix.Close(at)
+				return
+			default:
+			}
+			above, name := at, strconv.Itoa(i)
+			if above < 0 {
+				above, name = unix.AT_FDCWD, filepath.Join(slice, "a/b", name)
+			}
+			_ = unix.Mkdirat(above, name, 0o755)
+			next, err := unix.Openat(above, name, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+			if _ = unix.Close(at); err != nil {
+				next = -1 // from above again
+			}
+			at = next
+		}
+	})
+}
+
+// TestRemoveNext: a slice whose removal takes too long stays, and the next has its turn. Whoever looks finds both in
+// the answer, which is logged.
+func TestRemoveNext(t *testing.T) {
+	n := Leftovers{Node: newFakeProc(t).fs(), within: time.Nanosecond}
+	n.Mount = t.TempDir()
+	for _, slot := range []string{"slot1_1", "slot1_2"} {
+		slice := n.has(t, slot, "", "")
+		for name, text := range map[string]string{"cgroup.events": "populated 0\n", "cgroup.max.descendants": "0"} {
+			if err := os.WriteFile(filepath.Join(slice, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	removed, err := n.Remove(t.Context())
+	if len(removed) > 0 || !errors.Is(err, context.DeadlineExceeded) || strings.Count(err.Error(), "remove what a job left") != 2 {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	text, err := os.ReadFile(filepath.Join(n.Mount, filepath.Dir(proctree.CgroupOf("slot1_1")), "cgroup.max.descendants"))
+	if err != nil || !strings.HasPrefix(string(text), "max") {
+		t.Errorf("in the slice that stays there may be %q cgroups, %v", text, err)
+	}
 }
