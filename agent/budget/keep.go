@@ -65,15 +65,25 @@ func (c *Limits) Round(ctx context.Context, now Conditions) {
 	if !now.Has {
 		return
 	}
-	for _, j := range c.jobs.Running() {
+	without := map[jobs.Key]string{} // their leaves
+	running := c.jobs.Running()
+	for _, j := range running {
 		if !now.Shared(j.GPU) || j.Budget <= 0 || c.Has(j.Starter, j.GPU) {
 			continue
 		}
 		if leaf := c.processes.JobCgroup(j.Starter); leaf != "" {
-			err := c.Take(ctx, j, leaf) // it is in the warnings
-			if _, never := c.loose.isOff(jobs.KeyOf(j.Starter, j.GPU)); err != nil && never && !now.Supervised {
-				c.complain(j.GPU, err.Error())
-			}
+			without[jobs.KeyOf(j.Starter, j.GPU)] = leaf
+			lookFor(c.root, leaf) // those that their jobs hide are waited for together
+		}
+	}
+	for _, j := range running {
+		leaf, is := without[jobs.KeyOf(j.Starter, j.GPU)]
+		if !is {
+			continue
+		}
+		err := c.Take(ctx, j, leaf) // it is in the warnings
+		if _, never := c.loose.isOff(jobs.KeyOf(j.Starter, j.GPU)); err != nil && never && !now.Supervised {
+			c.complain(j.GPU, err.Error())
 		}
 	}
 }
@@ -112,20 +122,28 @@ func (c *Limits) Take(ctx context.Context, j jobs.Job, leaf string) error {
 	return nil
 }
 
-// find is the limit that a job is to get, with its cgroups as they are now.
-func (c *Limits) find(j jobs.Job, leaf string) (limit, error) {
-	type found struct {
-		path []starter.Cgroup
-		had  controls
-		err  error
-	}
-	f, seen := deep.Look("job "+leaf, func() (f found) {
-		f.path, f.err = starter.CgroupsAbove(c.root, leaf)
+// found is what is seen of a job's cgroups before it has a limit.
+type found struct {
+	path []starter.Cgroup
+	had  controls
+	err  error
+}
+
+// lookFor begins the looks of find.
+func lookFor(root, leaf string) deep.Looking[found] {
+	starter.LookAtOwner(root, leaf)
+	return deep.Begin("job "+root+leaf, func() (f found) {
+		f.path, f.err = starter.CgroupsAbove(root, leaf)
 		if f.err == nil {
 			f.had = reservation{Path: f.path}.controls()
 		}
 		return f
 	})
+}
+
+// find is the limit that a job is to get, with its cgroups as they are now.
+func (c *Limits) find(j jobs.Job, leaf string) (limit, error) {
+	f, seen := lookFor(c.root, leaf).Within(deep.Patient)
 	if !seen {
 		return limit{}, errHidden
 	}
@@ -174,7 +192,11 @@ func (c *Limits) keep(ctx context.Context, has bool) {
 	}
 	c.loose.keep(budgets)
 	c.starts.keep(budgets)
-	for _, l := range c.all() {
+	all := c.all()
+	if has {
+		lookAtAll(all)
+	}
+	for _, l := range all {
 		if !has {
 			c.logged(l, c.forget(l))
 			continue
@@ -279,7 +301,7 @@ func (c *Limits) Release(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
-	for _, l := range c.all() {
+	for _, l := range lookAtAll(c.all()) {
 		if s, _ := l.see(); s.there() {
 			errs = append(errs, c.clear(ctx, l))
 		} else if _, _, err := c.repair(ctx, l); err != nil {
@@ -436,7 +458,7 @@ func (c *Limits) giveBack(
 // gone are those of some limits on a GPU whose cgroups are seen to be gone, or to have lost them.
 func gone(u gpu.UUID, all []limit) map[jobs.Key]bool {
 	out := map[jobs.Key]bool{}
-	for _, l := range all {
+	for _, l := range lookAtAll(all) {
 		if l.GPU == u {
 			s, seen := l.see()
 			out[l.key()] = seen && !s.there()

@@ -284,8 +284,12 @@ func (c *Limits) Read() error {
 			"what it told of stays reserved until the cgroups' soft limits are lowered or the node reboots", err, c.file)
 		return errors.Join(c.lost, c.refused)
 	}
-	for _, r := range all {
-		had, _ := deep.Look("read "+r.lookKey(), r.controls) // what is not seen has not changed
+	looks := make([]deep.Looking[controls], len(all))
+	for i, r := range all {
+		looks[i] = deep.Begin("read "+r.lookKey(), r.controls)
+	}
+	for i, r := range all {
+		had, _ := looks[i].Within(deep.Patient) // what is not seen has not changed
 		c.by[r.key()] = limit{reservation: r, had: had}
 	}
 	return nil

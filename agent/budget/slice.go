@@ -159,11 +159,22 @@ type sight struct {
 func (s sight) there() bool { return s.exists && s.off == "" }
 
 // see looks for a limit's cgroup, for a short time: false where the job's account keeps that from ending.
-func (l limit) see() (sight, bool) {
-	return deep.Look(l.lookKey(), func() sight {
+func (l limit) see() (sight, bool) { return l.look().Within(deep.Patient) }
+
+// look begins what see waits for. Who sees several limits begins all looks first.
+func (l limit) look() deep.Looking[sight] {
+	return deep.Begin(l.lookKey(), func() sight {
 		off := cmp.Or(l.had.kept(), l.had.switched(l.controls()))
 		return sight{l.cgroup().Exists(), off} // last: it may go during the look at its files
 	})
+}
+
+// lookAtAll begins the looks for limits, so that those which their jobs hide are waited for together.
+func lookAtAll(all []limit) []limit {
+	for _, l := range all {
+		l.look()
+	}
+	return all
 }
 
 func (r reservation) lookKey() string { return fmt.Sprint("limit ", r.key(), r.cgroup()) }

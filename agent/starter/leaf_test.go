@@ -183,7 +183,7 @@ func TestLeafRemade(t *testing.T) {
 		if leaf := n.Leaf(pid); leaf.Path != c.leaf {
 			t.Errorf("of account %d: %+v", c.uid, leaf)
 		}
-		if caller, err := n.identifyHeld(-1, Peer{UID: 1001, PID: pid}); err != nil || caller.Leaf.Left != c.left {
+		if caller, err := n.identifyHeld(noHandle, Peer{UID: 1001, PID: pid}); err != nil || caller.Leaf.Left != c.left {
 			t.Errorf("of account %d the caller is %+v, %v", c.uid, caller, err)
 		}
 		if got := n.JobCgroup(s); got != c.leaf { // where its slice gets its device rule
@@ -209,7 +209,7 @@ func TestLeafOfAnEndedProcess(t *testing.T) {
 	if got := n.JobCgroup(s); got != leaf { // a name that a user chose keeps no device rule from the slice
 		t.Errorf("the job's cgroup is %q", got)
 	}
-	if c, err := n.identifyHeld(-1, Peer{UID: 1001, PID: 2000}); err == nil || err.Error() != "the caller has ended" {
+	if c, err := n.identifyHeld(noHandle, Peer{UID: 1001, PID: 2000}); err == nil || err.Error() != "the caller has ended" {
 		t.Errorf("it is identified: %+v, %v", c, err)
 	}
 }
