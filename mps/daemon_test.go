@@ -62,6 +62,10 @@ func TestSetRefusesTheImpossible(t *testing.T) {
 	} {
 		_, err := d.Set(t.Context(), w)
 		wantFault(t, err, Invalid, string(uuid0))
+		_, err = d.Check(t.Context(), w)
+		wantFault(t, err, Invalid, string(uuid0))
+		_, err = d.SetServers(t.Context(), w, 1)
+		wantFault(t, err, Invalid, string(uuid0))
 	}
 	for _, line := range []string{"a\nquit", "a\x00b", "a\rb", strings.Repeat("x", maxLine+1)} {
 		_, err := d.Command(t.Context(), line)

@@ -250,6 +250,19 @@ func TestServerThatItsDaemonForgot(t *testing.T) {
 	})
 }
 
+// TestNotEnded: a server that does not answer is named, one in a fault never answers.
+func TestNotEnded(t *testing.T) {
+	d := NewDaemon(uuid0, "/nonexistent", "/nonexistent")
+	mute := Server{ID: process.ID{PID: 9, Started: 1}}
+	faulted := mute
+	faulted.Status = Faulted
+	for says, server := range map[string]Server{"server 9 does not answer": mute, "clients [1] did not end": serving(9, Active, 1)} {
+		wantFault(t, d.notEnded([]int{1}, []Server{server}, time.Second), Wedged, says)
+	}
+	wantFault(t, d.notEnded([]int{1}, []Server{faulted, mute}, time.Second), Wedged, "server 9 does not answer")
+	wantFault(t, d.notEnded([]int{1}, []Server{faulted}, time.Second), Wedged, "clients [1] did not end")
+}
+
 func TestTerminate(t *testing.T) {
 	onServed(t, func(s *served) {
 		g := s.guest()
