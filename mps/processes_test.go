@@ -139,6 +139,25 @@ func TestStopEnds(t *testing.T) {
 	})
 }
 
+// TestFamily: only a daemon that leads a session of its own has its servers told from other processes.
+func TestFamily(t *testing.T) {
+	for _, how := range []syscall.SysProcAttr{{Setsid: true}, {Setpgid: true}, {}} {
+		leads := how.Setsid
+		how.Pdeathsig = syscall.SIGKILL
+		cmd := exec.Command("sleep", "600")
+		cmd.SysProcAttr = &how
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := proc.Stat(cmd.Process.Pid)
+		if f := familyOf(s.ID); err != nil || f.leads != leads || f.head != s.ID {
+			t.Errorf("%+v: %+v, %v", how, f, err)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
 // TestQuit: the daemon is asked to end, in a turn of its own that is given back.
 func TestQuit(t *testing.T) {
 	dir := tempDir(t)
