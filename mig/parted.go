@@ -2,8 +2,8 @@ package mig
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -37,12 +37,7 @@ type PartedEntry struct {
 
 // Names are the configurations of the file, sorted.
 func (p Parted) Names() []string {
-	names := make([]string, 0, len(p.Configs))
-	for name := range p.Configs {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
+	return slices.Sorted(maps.Keys(p.Configs))
 }
 
 // Config is the configuration of that name; its error lists those there are.
@@ -79,12 +74,7 @@ func (e PartedEntry) isFor(index int, device gpu.PCIDevice) bool {
 
 // profileNames are the profiles of an entry, sorted.
 func (e PartedEntry) profileNames() []string {
-	names := make([]string, 0, len(e.Instances))
-	for name := range e.Instances {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
+	return slices.Sorted(maps.Keys(e.Instances))
 }
 
 // parseInstanceProfile reads the name of a GPU instance's profile. A name with

@@ -108,8 +108,7 @@ func (v *view) any(name string) bool {
 func (b board) foreign() (set uint64) {
 	for _, in := range b.gpu.Instances {
 		if in.Owner != gpu.Ours {
-			one, _ := b.ls.set(gpu.Layout{in.Place})
-			set |= one
+			set |= b.one(in.Place)
 		}
 	}
 	return set
