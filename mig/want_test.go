@@ -61,6 +61,7 @@ func TestPlanWant(t *testing.T) {
 		"drops idle":       {"2g.10gb@2,1g.5gb@6", "", []string{"2g.10gb"}, "2g.10gb@2", 0, ""},
 		"keeps busy":       {"2g.10gb@2,1g.5gb@6", "1g.5gb@6", []string{"2g.10gb"}, "2g.10gb@2,1g.5gb@6", 0, ""},
 		"none":             {"2g.10gb@2,1g.5gb@6", "", []string{"none"}, "none", 0, ""},
+		"first choice":     {"none", "", []string{"1g.5gb", "3g.20gb"}, "1g.5gb@6", 0, ""},
 		"second choice":    {"1g.5gb@1", "1g.5gb@1", []string{"4g.20gb,3g.20gb", "3g.20gb,1g.5gb*4"}, "1g.5gb@0,1g.5gb@1,1g.5gb@2,1g.5gb@3,3g.20gb@4", 1, ""},
 		"blocked":          {"1g.5gb@5", "1g.5gb@5", []string{"3g.20gb*2"}, "3g.20gb@0,1g.5gb@5", 0, "3g.20gb@4 on GPU-00000000-0000-0000-0000-000000000000 waits for what is in its way: 1g.5gb@5 is used by slot1_2 (pid 4711 python3)"},
 		"blocked, reserve": {"1g.5gb@5,1g.5gb@6", "1g.5gb@5", []string{"3g.20gb*2"}, "3g.20gb@0,1g.5gb@5", 0, "3g.20gb@4 on GPU-00000000-0000-0000-0000-000000000000 waits for what is in its way: 1g.5gb@5 is used by slot1_2 (pid 4711 python3); idle, to be kept free for it: 1g.5gb@6"},
@@ -237,8 +238,9 @@ func TestModelOf(t *testing.T) {
 		}
 	}
 	for memory, is := range map[gpu.MiB]bool{22319: false, 22320: true, 25313: true, 25314: false} { // 7 % below 24 GB, 3 % above 24 GiB
-		if _, err := mig.ModelOf(gpu.GPU{Name: "NVIDIA A30", Memory: memory}, 0); (err == nil) != is {
-			t.Errorf("an A30 with %s: %v", memory, err)
+		c, err := mig.ModelOf(gpu.GPU{Name: "NVIDIA A30", Memory: memory}, 0)
+		if (err == nil) != is || is && c.Multiprocessors != 56 {
+			t.Errorf("an A30 with %s: %d SMs, %v", memory, c.Multiprocessors, err)
 		}
 	}
 	c, err := mig.ModelOf(gpu.GPU{Name: "NVIDIA H100 PCIe", Memory: 81559, Multiprocessors: 114}, 0)
