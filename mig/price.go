@@ -77,7 +77,7 @@ func (s *search) lower(level int, size float64) (best worth) {
 	}
 	minimize(x, func(slope []float64) {
 		for k := range at {
-			*at[k].level(level) = int64(math.Round(units[k] * max(-16, min(x[k], 16))))
+			*at[k].level(level) = int64(math.Round(units[k] * max(-farthest, min(x[k], farthest))))
 			if at[k].below(worth{}) {
 				at[k] = worth{}
 			}
@@ -163,6 +163,14 @@ func (s *search) losses() {
 	}
 }
 
+// What minimize was tuned to, by the plans of many demands.
+const (
+	rounds, strides            = 150, 20 // strides are the most in one direction
+	firstStep, longer, shorter = 0.3, 1.06, 0.95
+	flatter                    = 0.75
+	farthest                   = 16 // no price is more times the worth of the first served
+)
+
 // minimize moves x towards the minimum of a convex function of a few variables, which need not be
 // smooth, by Shor's r-algorithm: it flattens the space along each difference of two slopes, so
 // that it follows a fold. The function writes its slope at x.
@@ -173,27 +181,27 @@ func minimize(x []float64, function func(slope []float64)) {
 		space[i][i] = 1
 	}
 	function(slope)
-	step := 0.3
-	for range 150 {
+	step := firstStep
+	for range rounds {
 		way := steepest(space, slope)
 		copy(last, slope)
 		for n := 1; ; n++ {
 			for i := range x {
 				x[i] -= step * way[i]
 			}
-			if function(slope); dot(way, slope) <= 0 || n == 20 {
+			if function(slope); dot(way, slope) <= 0 || n == strides {
 				break
 			}
-			step *= 1.06
+			step *= longer
 		}
-		step *= 0.95
+		step *= shorter
 		for i := range last {
 			last[i] -= slope[i]
 		}
 		fold := steepest(space, last)
 		for i, row := range space {
 			for j := range row {
-				row[j] -= 0.75 * fold[i] * fold[j]
+				row[j] -= flatter * fold[i] * fold[j]
 			}
 		}
 	}
