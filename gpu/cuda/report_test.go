@@ -34,6 +34,9 @@ func TestArguments(t *testing.T) {
 	if err != nil || below != 1024 || above != 4097 {
 		t.Errorf("%s, %s, %v", below, above, err)
 	}
+	if below, above, err := parse([]string{"1", "1"}); err != nil || below != 1 || above != 1 {
+		t.Errorf("the least: %s, %s, %v", below, above, err)
+	}
 	for _, bad := range [][]string{nil, {"1"}, {"1", "2", "3"}, {"0", "1"}, {"1", "-1"}, {"1", "9999999999"}, {"1G", "2G"}} {
 		if _, _, err := parse(bad); err == nil {
 			t.Errorf("%q is taken", bad)

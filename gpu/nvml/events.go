@@ -280,10 +280,7 @@ func (e *ears) event(u gpu.UUID, data nvml.EventData) gpu.Event {
 	if ev.Kind != gpu.EventXID {
 		return ev
 	}
-	ev.XID = gpu.UnknownXID
-	if data.EventData < gpu.UnknownXID {
-		ev.XID = int(data.EventData)
-	}
+	ev.XID = int(min(data.EventData, gpu.UnknownXID))
 	const none = 0xFFFFFFFF // nvml.h, nvmlEventData_t
 	if !e.instances || data.GpuInstanceId == none && data.ComputeInstanceId == none || !e.inMIG(data) {
 		return ev

@@ -179,3 +179,40 @@ func TestRegister(t *testing.T) {
 		t.Error("a lost GPU is not known as lost")
 	}
 }
+
+// TestHearEnds: a GPU that is lost while it is listened to, or that cannot be listened to, is told and left alone for a while.
+func TestHearEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		device       registering
+		lost, states int
+		pause        time.Duration
+		waits        nvml.Return
+	}{
+		"lost":   {registering{types: nvml.EventTypeXidCriticalError}, 1, 2, lookAgain, nvml.ERROR_GPU_IS_LOST},
+		"failed": {registering{types: nvml.EventTypeXidCriticalError}, 0, 2, failedPause, nvml.ERROR_UNKNOWN},
+		"none":   {registering{}, 0, 1, failedPause, nvml.SUCCESS},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			freed := 0
+			set := &mock.EventSet{
+				FreeFunc: func() nvml.Return { freed++; return nvml.SUCCESS },
+				WaitFunc: func(uint32) (nvml.EventData, nvml.Return) { return nvml.EventData{}, c.waits },
+			}
+			e := &ears{calls: map[string]int{}, events: make(chan gpu.Event, 9), states: make(chan Listening, 9),
+				lib: &mock.Interface{EventSetCreateFunc: func() (nvml.EventSet, nvml.Return) { return set, nvml.SUCCESS }}}
+			begin := time.Now()
+			e.hear(t.Context(), uuidA, &c.device)
+			if took := time.Since(begin); took != c.pause || len(e.events) != c.lost || len(e.states) != c.states || freed != c.states-1 {
+				t.Errorf("%s: after %s %d events, %d states, %d freed", name, took, len(e.events), len(e.states), freed)
+			}
+			for range c.states - 1 {
+				if s := <-e.states; s.Err != nil || len(s.Kinds) != 1 {
+					t.Errorf("%s: %+v", name, s)
+				}
+			}
+			if s := <-e.states; s.Err == nil || len(e.calls) != 0 {
+				t.Errorf("%s: %+v, in flight: %v", name, s, e.calls)
+			}
+		})
+	}
+}

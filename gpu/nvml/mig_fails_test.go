@@ -66,8 +66,33 @@ func TestMIGFails(t *testing.T) {
 		t.Error(err)
 	}
 	only(nil)
+	wantSteps(t, m, u)
 	if err := m.Create(ctx, u, gpu.Place{Profile: 99}, 4); err == nil {
 		t.Error("an instance of a profile that is none")
+	}
+}
+
+// wantSteps: each call that reads MIG is named before it is made, since one that hangs is told by its name.
+func wantSteps(t *testing.T, m MIG, u gpu.UUID) {
+	t.Helper()
+	if err := m.Create(t.Context(), u, three, 4); err != nil {
+		t.Fatal(err)
+	}
+	steps := map[string]bool{}
+	d, _ := m.l.lib.DeviceGetHandleByUUID(u.String())
+	c := migCaller{lib: m.l.lib, device: d, has: m.has, cores: true, uuid: u, step: func(s string) { steps[strings.Fields(s)[0]] = true }}
+	if _, err := c.state(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"DeviceGetMigMode", "DeviceGetIndex", "DeviceGetPciInfo", "DeviceGetMinorNumber", "DeviceGetName",
+		"DeviceGetCudaComputeCapability", "DeviceGetMemoryInfo", "DeviceGetNumGpuCores", "DeviceGetGpuInstanceProfileInfo",
+		"DeviceGetGpuInstanceProfileInfoV", "DeviceGetGpuInstancePossiblePlacements", "SystemGetDriverVersion",
+		"DeviceGetGpuInstances", "GpuInstanceGetInfo", "GpuInstanceGetComputeInstanceProfileInfo", "GpuInstanceGetComputeInstances",
+		"ComputeInstanceGetInfo", "DeviceGetMaxMigDeviceCount", "DeviceGetMigDeviceHandleByIndex", "DeviceGetGpuInstanceId",
+		"DeviceGetComputeInstanceId", "DeviceGetUUID", "DeviceGetComputeRunningProcesses", "DeviceGetGraphicsRunningProcesses"} {
+		if !steps["nvml"+name] {
+			t.Errorf("nvml%s is no step", name)
+		}
 	}
 }
 
@@ -90,9 +115,22 @@ func TestDestroyIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestDerivedName: without the GPU's memory a profile has all of it.
+// TestDerivedName: the names of an A100's profiles. Without the GPU's memory a profile has all of it.
 func TestDerivedName(t *testing.T) {
-	if got := derivedName(nvml.GPU_INSTANCE_PROFILE_7_SLICE, 7, 40448, 0); got != "7g.40gb" {
-		t.Error(got)
+	for want, c := range map[string]struct {
+		kind, slices  int
+		memory, whole gpu.MiB
+	}{
+		"1g.5gb":    {nvml.GPU_INSTANCE_PROFILE_1_SLICE, 1, 4864, 40960},
+		"1g.5gb+me": {nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1, 1, 4864, 40960},
+		"2g.10gb":   {nvml.GPU_INSTANCE_PROFILE_2_SLICE, 2, 9856, 40960},
+		"3g.20gb":   {nvml.GPU_INSTANCE_PROFILE_3_SLICE, 3, 19968, 40960},
+		"7g.40gb":   {nvml.GPU_INSTANCE_PROFILE_7_SLICE, 7, 40192, 40960},
+		"7g.39gb":   {nvml.GPU_INSTANCE_PROFILE_7_SLICE, 7, 39936, 0},
+		"2g.80gb":   {nvml.GPU_INSTANCE_PROFILE_2_SLICE, 2, 81920, 81920},
+	} {
+		if got := derivedName(c.kind, c.slices, c.memory, c.whole); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }

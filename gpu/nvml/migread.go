@@ -59,10 +59,10 @@ func (c *migCaller) mode() (capable, enabled, pending bool, err error) {
 	c.step("nvmlDeviceGetMigMode of GPU " + c.uuid.String())
 	current, next, ret := c.device.GetMigMode()
 	if ret == nvml.ERROR_NOT_SUPPORTED {
-		return false, false, false, nil
+		return capable, enabled, pending, nil
 	}
 	if ret != nvml.SUCCESS {
-		return false, false, false, migError(ret)
+		return capable, enabled, pending, migError(ret)
 	}
 	return true, current == nvml.DEVICE_MIG_ENABLE, next == nvml.DEVICE_MIG_ENABLE, nil
 }
