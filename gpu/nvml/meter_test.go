@@ -90,7 +90,7 @@ func TestBoardIsAskedSeldom(t *testing.T) {
 	})
 }
 
-// divided is a GPU whose GPU instances have counters.
+// dividedDevice is a GPU whose GPU instances have counters.
 type dividedDevice struct{ busyDevice }
 
 func (d dividedDevice) GpmMigSampleGet(_ int, s nvml.GpmSample) nvml.Return { return d.GpmSampleGet(s) }
