@@ -107,6 +107,18 @@ func TestLookUpUsage(t *testing.T) {
 			t.Errorf("without %s: %+v, want %+v", name, *got, want)
 		}
 	}
+	versions := []string{"", "_v2", "_v3"}
+	for _, only := range versions {
+		missing := map[string]bool{}
+		for _, list := range []string{"MPSCompute", "Compute", "Graphics"} {
+			for _, v := range versions {
+				missing["nvmlDeviceGet"+list+"RunningProcesses"+v] = v != only
+			}
+		}
+		if got := lookUpUsage(symbolLibrary{missing: missing}); *got != everything {
+			t.Errorf("with lists of version %q alone: %+v", only, *got)
+		}
+	}
 }
 
 // utilization counts how often the driver's samples of processes are asked for.
