@@ -35,6 +35,10 @@ func TestWhyNotMore(t *testing.T) {
 		"an idle one, too": {[2]string{"1g.5gb@0,1g.5gb@1", "7g.40gb@0"}, [2]string{"1g.5gb@1", ""}, "4g.20gb", 2,
 			"idle, to be kept free for it: 1g.5gb@0",
 			&mig.Wait{GPU: gpuNamed(0), Place: "4g.20gb@0", For: []string{"1g.5gb@1"}, Reserve: []string{"1g.5gb@0"}}},
+		"fewest idle ones": {[2]string{"1g.5gb@0,1g.5gb@5,1g.5gb@6", "7g.40gb@0"}, [2]string{"1g.5gb@0,1g.5gb@5", "7g.40gb@0"}, "3g.20gb", 1,
+			"waits for", &mig.Wait{GPU: gpuNamed(0), Place: "3g.20gb@0", For: []string{"1g.5gb@0"}}},
+		"the first place of two": {[2]string{"1g.5gb@0,1g.5gb@4", "7g.40gb@0"}, [2]string{"1g.5gb@0,1g.5gb@4", "7g.40gb@0"}, "3g.20gb", 1,
+			"waits for", &mig.Wait{GPU: gpuNamed(0), Place: "3g.20gb@0", For: []string{"1g.5gb@0"}}},
 		"no room for more": {[2]string{"none", "none"}, [2]string{}, "7g.40gb", 3, "the GPUs have as many as they can", nil},
 	} {
 		var node []gpu.MIGGPU
