@@ -71,3 +71,35 @@ func TestWhoWasAdmitted(t *testing.T) {
 		t.Errorf("%v, %v", all, err)
 	}
 }
+
+// failing are directories of which one lets nobody out.
+type failing struct {
+	*fakeDirectories
+	stays gpu.UUID
+}
+
+func (d failing) Revoke(u gpu.UUID, uid uint32) error {
+	if u == d.stays {
+		return os.ErrPermission
+	}
+	return d.fakeDirectories.Revoke(u, uid)
+}
+
+// TestSweepGoesOn: a directory that does not close keeps no other one open, whichever comes first.
+func TestSweepGoesOn(t *testing.T) {
+	for stays := range 3 {
+		d := failing{&fakeDirectories{in: map[Entry]bool{}}, uuid(stays)}
+		l := NewList(d, nil)
+		for i := range 3 {
+			if err := l.Give(uuid(i), 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := l.Sweep(noJob)
+		for i := range 3 {
+			if in := d.has(uuid(i), 1000); err == nil || in != (i == stays) {
+				t.Errorf("%d stays open: GPU %d is open: %t, %v", stays, i, in, err)
+			}
+		}
+	}
+}
