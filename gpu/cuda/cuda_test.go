@@ -284,12 +284,16 @@ func TestEnvironmentIsTheOrders(t *testing.T) {
 // TestNoLibrary: what the dynamic linker says is the report.
 func TestNoLibrary(t *testing.T) {
 	n := &gpuNode{t: t}
-	r := tried(t, n.start(cuda.Order{}))
+	c := n.start(cuda.Order{})
+	r := tried(t, c)
 	if s, ok := r.Step(cuda.StepLoad); !ok || s.Code != cuda.NotLoaded || !strings.Contains(s.Text, "libcuda.so.1") {
 		if ok && s.Code == cuda.Success {
 			t.Skip("this machine has a libcuda.so.1")
 		}
 		t.Errorf("report = %+v", r)
+	}
+	if !c.End() || c.Report().Ended != "exit status 0" {
+		t.Errorf("it has no context to release, and ends with %s", c.Report().Ended)
 	}
 }
 
