@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -234,6 +235,41 @@ func TestSelfTestFails(t *testing.T) {
 		n.round()
 	}
 	n.says("none came, and the daemon's log gives no reason")
+}
+
+// TestKilledServer: a job can end the server of a self-test by a signal. The GPU is closed, the test is
+// repeated after a minute, after two and so on, and a server that is well opens the GPU.
+func TestKilledServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, 1)
+		n.Own, n.lines = 5, []string{logStamp + "Server 337 exited with status 0"}
+		n.round()
+		n.round()
+		for _, pause := range []time.Duration{time.Minute, 2 * time.Minute} {
+			n.says("it ended without a reason, as by a signal; it is tried again at " + time.Now().Add(pause).Format(time.TimeOnly))
+			n.since()
+			time.Sleep(pause - time.Second)
+			if n.round(); n.since() != "" {
+				t.Error("tried again too early")
+			}
+			time.Sleep(time.Second)
+			n.busy[uuid(0)] = true
+			if n.round(); n.since() != "" {
+				t.Error("tried beside a job")
+			}
+			n.busy[uuid(0)] = false
+			if n.round(); n.since() != "server of 5" {
+				t.Error("not tried again")
+			}
+			n.says("it ended without a reason, as by a signal")
+			n.round()
+		}
+		time.Sleep(4 * time.Minute)
+		n.comes = mps.Active
+		n.round()
+		n.round()
+		n.says("")
+	})
 }
 
 // A daemon that does not answer is restarted after a while, where no job and no process is.

@@ -100,7 +100,7 @@ func (k *Keeper) testStep(
 	defer cancel()
 	switch do {
 	case ask:
-		t.asked = time.Now()
+		t.asked, t.tries = time.Now(), t.tries+1
 		if err := k.Servers.StartServer(ctx, u, t.of.uid); err != nil {
 			t.failure, t.over = err.Error(), true
 		}
