@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -31,9 +30,8 @@ type SelfTest struct {
 	stays bool
 	// asked is when a server was asked for; zero if a daemon had one already.
 	asked time.Time
-	// tries counts the questions, before is why the last one failed: the GPU stays closed for it.
-	tries  int
-	before string
+	// tries counts the questions since a server was well.
+	tries int
 	// looks counts the rounds since that showed no server.
 	looks int
 	// over: nothing more is to be done.
@@ -73,7 +71,7 @@ const (
 func (t SelfTest) seen(p mps.Checked) SelfTest {
 	for _, s := range p.States {
 		if serverWell(s) {
-			t.well, t.failure, t.before, t.noDevice, t.tries = p.At, "", "", false, 0
+			t.well, t.failure, t.noDevice, t.tries = p.At, "", false, 0
 		}
 	}
 	return t
@@ -96,11 +94,11 @@ func (t SelfTest) next(of subject, stays bool, p mps.Checked, idle bool) (SelfTe
 		}
 		return t, ask
 	}
-	if t.over && t.failure != "" && !t.noDevice && idle && len(p.States) == 0 && !p.At.Before(t.again()) {
-		return SelfTest{of: of, stays: stays, well: t.well, tries: t.tries, before: t.failure}, ask
-	}
 	if t.over {
-		return t, rest
+		if t.failure == "" || t.noDevice || !idle || len(p.States) > 0 || p.At.Before(t.again()) {
+			return t, rest
+		}
+		return SelfTest{of: of, stays: stays, well: t.well, tries: t.tries, failure: t.failure}, ask
 	}
 	for _, s := range p.States {
 		switch {
@@ -126,36 +124,30 @@ func (t SelfTest) next(of subject, stays bool, p mps.Checked, idle bool) (SelfTe
 
 // after is the self-test after a look into the log of its time.
 func (t SelfTest) after(lines []string) SelfTest {
-	exited := ""
+	reason, exited := "", ""
 	for _, line := range lines {
 		switch e, ok := mps.ParseEvent(line); {
 		case !ok:
 		case e.Kind == mps.ServerBroken && e.Reason != "":
-			t.failure = e.Reason
-		case e.Kind == mps.ServerExited:
+			reason = e.Reason
+		case e.Kind == mps.ServerExited && e.Status == 0:
 			exited = "it ended without a reason, as by a signal"
-			if e.Status == 0 {
-				continue
-			}
+		case e.Kind == mps.ServerExited:
 			exited = fmt.Sprintf("it ended with status %d and gave no reason; "+
 				"it does so where libcuda.so.1 is missing", e.Status)
 		}
 	}
-	if t.failure == "" {
-		t.failure = exited
+	if reason = cmp.Or(reason, exited); reason == "" && t.looks >= mostLooks {
+		reason = "none came, and the daemon's log gives no reason"
 	}
-	if t.failure == "" && t.looks >= mostLooks {
-		t.failure = "none came, and the daemon's log gives no reason"
+	if reason != "" {
+		t.failure, t.over, t.noDevice = reason, true, strings.Contains(reason, noDeviceWords)
 	}
-	t.over, t.noDevice = t.failure != "", strings.Contains(t.failure, noDeviceWords)
 	return t
 }
 
-// testPause is the pause after a failure: a job of the account may have ended the server by a signal.
-var testPause = backoff.Doubling{First: time.Minute, Longest: 30 * time.Minute}
-
-// again is when a test that failed is repeated on an idle GPU.
-func (t SelfTest) again() time.Time { return t.asked.Add(testPause.After(t.tries)) }
+// again is when a test that failed is repeated on an idle GPU: a job of the account may have ended the server.
+func (t SelfTest) again() time.Time { return t.asked.Add(serverPause.After(t.tries)) }
 
 // limited compares the limit that the server logged with the wanted one.
 func (t SelfTest) limited(l logged, server process.ID) SelfTest {
@@ -184,12 +176,11 @@ func (t SelfTest) closed(daemon process.ID) string {
 	if t.differs != "" && t.of.daemon == daemon {
 		return t.differs + ": see who sets limits there, then: gpuslot gpu restart"
 	}
-	why := cmp.Or(t.failure, t.before)
-	if !t.stays || why == "" || t.noDevice || t.of.daemon != daemon {
+	if !t.stays || t.failure == "" || t.noDevice || t.of.daemon != daemon {
 		return ""
 	}
 	return fmt.Sprintf("no MPS server starts for uid %d, under which all its jobs run: %s; it is tried again at %s. "+
-		"To try sooner, remove the cause, then: gpuslot gpu restart", t.of.uid, why, t.again().Format(time.TimeOnly))
+		"To try sooner, remove the cause, then: gpuslot gpu restart", t.of.uid, t.failure, t.again().Format(time.TimeOnly))
 }
 
 // text is for the status of a daemon that has no server now.

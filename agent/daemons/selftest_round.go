@@ -34,11 +34,8 @@ func (k *Keeper) testServers(ctx context.Context, n *Node, now map[gpu.UUID]Stat
 	for i := range n.Plan.GPUs {
 		g := &n.Plan.GPUs[i]
 		s, shared := now[g.UUID]
-		if !shared || s.Err != nil || s.Checked.PID == 0 || s.Otherwise != "" {
-			continue
-		}
 		uid, stays, ok := testAccount(n, g, k.Own)
-		if !ok {
+		if !ok || !shared || s.Err != nil || s.Checked.PID == 0 || s.Otherwise != "" {
 			continue
 		}
 		of := subject{s.Checked.Process(), s.Wanted, n.Plan.Driver, uid}
@@ -124,17 +121,4 @@ func (k *Keeper) testStep(
 		t.over = true
 	}
 	return t
-}
-
-// trimLogs bounds the logs of the control daemons where nobody else does.
-func trimLogs(logs Logs, wanted []mps.Wanted) error {
-	if logs == nil {
-		return nil
-	}
-	for _, w := range wanted {
-		if err := logs.TrimLog(w.GPU); err != nil {
-			return fmt.Errorf("the log of the control daemon of %s grows without end: %w", w.GPU, err)
-		}
-	}
-	return nil
 }
