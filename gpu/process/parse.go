@@ -84,8 +84,12 @@ func parseIDs(b []byte, name string) ([4]uint32, error) {
 
 var errNoIDs = errors.New("process status has no line of four accounts or groups")
 
+// unitCharacters are those of systemd.unit(5).
+const unitCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.@\\"
+
 // unitOf is the innermost service or scope in a cgroup file; of the several
-// lines of cgroup v1 systemd's own counts.
+// lines of cgroup v1 systemd's own counts. A name that systemd gives to no unit is none: a job makes cgroups of
+// any name, and this one is printed, also as a part of commands.
 func unitOf(cgroup string) string {
 	unit := ""
 	for line := range strings.Lines(cgroup) {
@@ -94,7 +98,8 @@ func unitOf(cgroup string) string {
 			continue
 		}
 		for dir := range strings.SplitSeq(parts[2], "/") {
-			if strings.HasSuffix(dir, ".service") || strings.HasSuffix(dir, ".scope") {
+			is := strings.HasSuffix(dir, ".service") || strings.HasSuffix(dir, ".scope")
+			if is && strings.Trim(dir, unitCharacters) == "" {
 				unit = dir
 			}
 		}

@@ -78,6 +78,9 @@ func TestUnitOf(t *testing.T) {
 		"12:cpu\n0::/b.service\n":                        "b.service",
 		"":                                               "",
 		"0::/a:b.service\n":                              "a:b.service",
+		"0::/user@1.service/\x1b]0;owned\a.scope\n": "user@1.service",
+		"0::/user@1.service/a;reboot.scope\n":       "user@1.service",
+		"0::/a\\x2db.scope\n":                       "a\\x2db.scope",
 	} {
 		if got := unitOf(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

@@ -28,7 +28,7 @@ func HintOf(err error) (hint string, ok bool) {
 // Error prints each line of an error as a sentence of its own, then its hint.
 func Error(w io.Writer, err error) {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(w, "gpuslot: %s\n", line)
+		fmt.Fprintf(w, "gpuslot: %s\n", Visible(line))
 	}
 	if hint, ok := HintOf(err); ok {
 		fmt.Fprintf(w, "hint: %s\n", hint)

@@ -42,3 +42,19 @@ func TestProgress(t *testing.T) {
 		}
 	}
 }
+
+// TestTableVisible: what a job chose as a name moves no cursor.
+func TestTableVisible(t *testing.T) {
+	var table Table
+	var out bytes.Buffer
+	table.Row("pid 7", "a\x1b]0;owned\a.scope", "next\tcell")
+	table.Print(&out)
+	if got := out.String(); got != "pid 7  a?]0;owned?.scope  next?cell\n" {
+		t.Errorf("%q", got)
+	}
+	out.Reset()
+	Error(&out, errors.New("a\x1bb\nc"))
+	if got := out.String(); got != "gpuslot: a?b\ngpuslot: c\n" {
+		t.Errorf("%q", got)
+	}
+}

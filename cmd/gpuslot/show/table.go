@@ -14,8 +14,14 @@ import (
 // Table prints rows in aligned columns, the first one as it is.
 type Table struct{ rows [][]string }
 
-// Row adds a row.
-func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
+// Row adds a row. What a job names may be in a cell: it gives the terminal no orders.
+func (t *Table) Row(cells ...string) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = Visible(c)
+	}
+	t.rows = append(t.rows, row)
+}
 
 // Len is the number of rows.
 func (t *Table) Len() int { return len(t.rows) }
