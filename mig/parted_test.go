@@ -140,6 +140,9 @@ func TestReadPartedNamesTheFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("version: v2\nmig: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := ReadParted(filepath.Dir(path)); err == nil {
+		t.Error("a directory is read")
+	}
 	_, err := ReadParted(path)
 	if err == nil || strings.Count(err.Error(), path+": line ") != 3 {
 		t.Errorf("%v", err)
