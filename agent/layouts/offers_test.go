@@ -90,7 +90,7 @@ func TestIdleDeviceThatIsClosed(t *testing.T) {
 			n.out = n.Round(t.Context(), at)
 		}
 		s := n.out.Repartition[0]
-		if rests := strings.Contains(s.Why, "jobs for 3g.20gb do not count"); rests == closed || len(s.Demand) != 1 {
+		if rests := strings.Contains(s.Why, "jobs for 3g.20gb do not count"); rests == closed || len(s.Demand) != 1 || s.Demand[0].Profile != "3g.20gb" {
 			t.Errorf("closed %t: %+v", closed, s)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/modes"
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 	"github.com/gpuslot/gpuslot/test/instances"
@@ -127,18 +128,24 @@ func TestKeepsWhileUnknown(t *testing.T) {
 	}
 }
 
+// wasInMIGMode notes that the GPU was in MIG mode before it was divided.
+func (n *node) wasInMIGMode() {
+	n.t.Helper()
+	j, err := modes.Read(modes.File(n.paths))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	j.MIGModes[testGPU] = true
+	if err := j.Write(modes.File(n.paths)); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 // TestFoundInMIGMode: a GPU that was in MIG mode before it was divided stays in it, unless it was taken out since.
 func TestFoundInMIGMode(t *testing.T) {
 	for _, enabled := range []bool{true, false} {
 		n := newNode(t, `"3g.20gb@4"`, "")
-		j, err := modes.Read(modes.File(n.paths))
-		if err != nil {
-			t.Fatal(err)
-		}
-		j.MIGModes[testGPU] = true
-		if err := j.Write(modes.File(n.paths)); err != nil {
-			t.Fatal(err)
-		}
+		n.wasInMIGMode()
 		if !enabled {
 			n.gpu.S.Enabled, n.gpu.S.Instances = false, nil
 		}
@@ -146,6 +153,38 @@ func TestFoundInMIGMode(t *testing.T) {
 		if n.round(); n.gpu.S.Enabled != enabled || n.has() != "" {
 			t.Errorf("MIG mode %t, was %t, there is %s, %q", n.gpu.S.Enabled, enabled, n.has(), n.out.Problems)
 		}
+	}
+}
+
+// TestLeavesWhatIsNotPlanned: what the plan divides stays, whatever else it does. What it does not divide goes, though it
+// divides another GPU.
+func TestLeavesWhatIsNotPlanned(t *testing.T) {
+	for _, planned := range []gpu.UUID{testGPU, "GPU-00000001-0000-4000-8000-000000000000"} {
+		n := newNode(t, `"3g.20gb@4"`, "")
+		n.divide("", "")
+		at := n.now()
+		at.Plan.MIG = []plan.MIGGPU{{UUID: planned}}
+		if n.Round(t.Context(), at); (n.has() != "") != (planned == testGPU) {
+			t.Errorf("%s is planned: there is %q", planned, n.has())
+		}
+	}
+}
+
+// TestDividedAgain: of a GPU whose devices went, no layout follows the work before one is made again.
+func TestDividedAgain(t *testing.T) {
+	n := followingNode(t, "auto", atOnce)
+	n.wasInMIGMode()
+	text := n.text
+	n.divide("", "")
+	n.round()
+	n.text = text
+	for _, want := range []int{0, 1} {
+		at := n.now()
+		if s, _, err := n.sight(t.Context(), &at, mig.Auto); err != nil || len(s.GPUs) != want {
+			t.Errorf("%d GPUs, want %d; %v", len(s.GPUs), want, err)
+		}
+		n.round()
+		n.round()
 	}
 }
 
