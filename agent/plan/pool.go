@@ -139,7 +139,7 @@ func poolOf(c candidate, quantum gpu.MiB) gpu.MiB {
 func tooSmall(c candidate, minimum, quantum gpu.MiB) string {
 	k := keptOf(c)
 	k.Margin = leastMargin
-	if max(0, c.Memory-k.sum()).Floor(quantum) >= minimum {
+	if (c.Memory - k.sum()).Floor(quantum) >= minimum {
 		return ""
 	}
 	return fmt.Sprintf("its %s less %s that gpuslot keeps do not hold one request_vram.minimum "+

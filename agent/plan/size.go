@@ -120,7 +120,7 @@ func clientsOf(c candidate, shares int, w wishes) int {
 	if c.mode == config.ModeTimeSlice {
 		return 0
 	}
-	return max(1, c.ceiling(w)/shares)
+	return c.ceiling(w) / shares
 }
 
 // largestOf is the largest budget of one job.

@@ -17,19 +17,18 @@ func (p *Plan) spread() {
 			continue
 		}
 		var part Resources
-		own := true
 		for _, g := range p.GPUs {
 			if g.Parent == m.UUID {
 				part.CPUs += g.Resources.CPUs
 				part.Memory += g.Resources.Memory
-				own = own && g.Place != ""
 			}
 		}
-		shares := slices.Clone(p.GPUs)
+		shares, own := slices.Clone(p.GPUs), true
 		for i := range shares {
 			if g := &shares[i]; g.Parent == m.UUID {
 				g.Resources.CPUs = part.CPUs * g.Slices / m.Slices
 				g.Resources.Memory = part.Memory * gpu.MiB(g.Slices) / gpu.MiB(m.Slices)
+				// Slices is 0 for a device that no layout has.
 				own = own && g.Resources.CPUs > 0 && g.Resources.Memory > 0
 			}
 		}

@@ -1,7 +1,9 @@
 package plan_test
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -54,4 +56,49 @@ func TestPlacesOfSeveralLayouts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPlacesOfTwoLayouts: two are several, too, and the device that is the whole GPU has all of the GPU's part. Beside
+// a device that no layout has the places share the part.
+func TestPlacesOfTwoLayouts(t *testing.T) {
+	cfg, err := config.Parse("gpuslot.toml", []byte("[sharing]\nmode = \"mig\"\n"+`mig_layout = ["7g.40gb", "3g.20gb*2"]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := gpu.Inventory{Schema: gpu.InventorySchema, Driver: "550.163.01", CUDA: "12.4", Host: gpu.Host{Name: "wn1", CPUs: 40, Memory: 40000},
+		GPUs: []gpu.GPU{{UUID: uuid(0), Name: "NVIDIA A100-PCIE-40GB", PCI: "0000:10:00.0", Memory: 40960,
+			Capability: gpu.ComputeCapability{Major: 8}, Multiprocessors: 108, MIGCapable: true}}}
+	p, err := plan.Build(cfg, inv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := inv.Host.CPUs - p.CPUOnly.CPUs
+	if got, want := cpusOf(p), map[string]int{"7g.40gb@0": part, "3g.20gb@0": 3 * part / 7, "3g.20gb@4": 3 * part / 7}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if cfg, err = config.Parse("gpuslot.toml", []byte("[sharing]\nmode = \"mig\"\nmig_layout = [\"2g.10gb@0\", \"1g.5gb@0,1g.5gb@1\"]")); err != nil {
+		t.Fatal(err)
+	}
+	inv.GPUs[0].MIGEnabled = true
+	inv.GPUs[0].MIGDevices = []gpu.MIGDevice{{UUID: "MIG-00000001-0000-5000-8000-000000000000", Profile: "3g.20gb",
+		GPUInstance: 1, Owner: gpu.Foreign, Start: new(4), Memory: 19968}}
+	if p, err = plan.Build(cfg, inv); err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	for _, cpus := range cpusOf(p) {
+		sum += cpus
+	}
+	if part = inv.Host.CPUs - p.CPUOnly.CPUs; sum != part || len(p.GPUs) != 4 {
+		t.Errorf("beside a device that no layout has: %v, want %d in all; %q", cpusOf(p), part, p.Warnings)
+	}
+}
+
+// cpusOf are the CPUs of each place, or of each device that has none.
+func cpusOf(p plan.Plan) map[string]int {
+	out := map[string]int{}
+	for _, g := range p.GPUs {
+		out[cmp.Or(g.Place, string(g.UUID))] = g.Resources.CPUs
+	}
+	return out
 }

@@ -54,13 +54,12 @@ func TestMostThreads(t *testing.T) {
 func TestUnheldThreads(t *testing.T) {
 	p := plan.Plan{RequestVRAM: plan.RequestVRAM{Minimum: 1600}}
 	for i, threads := range []plan.Threads{
-		{Policy: config.ThreadsUncapped},
+		{Policy: config.ThreadsPartitioned, Partition: plan.Partition{Chunks: 2, SMs: 16, Unused: 4}, Most: 50},
 		{Policy: config.ThreadsEqual},
 		{Policy: config.ThreadsFixed, Percent: 33.3},
 		{Policy: config.ThreadsByVRAM},
 		{Policy: config.ThreadsEqual, Most: 25},
 		{Policy: config.ThreadsEqual, Most: 50},
-		{Policy: config.ThreadsPartitioned, Partition: plan.Partition{Chunks: 2, SMs: 16, Unused: 4}},
 	} {
 		p.GPUs = append(p.GPUs, plan.GPU{Index: i, Mode: config.ModeMPS, Shares: 8, Pool: 32000, LargestRequest: 8000, Threads: threads})
 	}
