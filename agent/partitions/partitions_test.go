@@ -130,6 +130,11 @@ func TestOneJobEach(t *testing.T) {
 				if err := p.Drop(); err != nil {
 					rt.Fatal(err)
 				}
+				for _, h := range p.had {
+					if !live[h.Starter.ID] {
+						rt.Fatalf("%v has ended and holds %s", h.Starter, h.ID)
+					}
+				}
 			},
 			"another daemon": func(*rapid.T) { start() },
 			"another agent": func(rt *rapid.T) {
