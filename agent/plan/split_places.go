@@ -13,7 +13,7 @@ import (
 // go on sharing, and so do those beside devices that no layout has.
 func (p *Plan) spread() {
 	for _, m := range p.MIG {
-		if len(m.Placed) < 2 || m.Slices < 1 {
+		if len(m.Placed) < 2 {
 			continue
 		}
 		var part Resources

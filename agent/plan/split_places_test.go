@@ -72,8 +72,9 @@ func TestPlacesOfTwoLayouts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := inv.Host.CPUs - p.CPUOnly.CPUs
-	if got, want := cpusOf(p), map[string]int{"7g.40gb@0": part, "3g.20gb@0": 3 * part / 7, "3g.20gb@4": 3 * part / 7}; !maps.Equal(got, want) {
+	whole := plan.Resources{CPUs: inv.Host.CPUs - p.CPUOnly.CPUs, Memory: inv.Host.Memory - p.CPUOnly.Memory}
+	half := plan.Resources{CPUs: 3 * whole.CPUs / 7, Memory: 3 * whole.Memory / 7}
+	if got, want := resourcesOf(p), map[string]plan.Resources{"7g.40gb@0": whole, "3g.20gb@0": half, "3g.20gb@4": half}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if cfg, err = config.Parse("gpuslot.toml", []byte("[sharing]\nmode = \"mig\"\nmig_layout = [\"2g.10gb@0\", \"1g.5gb@0,1g.5gb@1\"]")); err != nil {
@@ -86,19 +87,19 @@ func TestPlacesOfTwoLayouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := 0
-	for _, cpus := range cpusOf(p) {
-		sum += cpus
+	for _, has := range resourcesOf(p) {
+		sum += has.CPUs
 	}
-	if part = inv.Host.CPUs - p.CPUOnly.CPUs; sum != part || len(p.GPUs) != 4 {
-		t.Errorf("beside a device that no layout has: %v, want %d in all; %q", cpusOf(p), part, p.Warnings)
+	if sum != whole.CPUs || len(p.GPUs) != 4 {
+		t.Errorf("beside a device that no layout has: %v, want %d in all; %q", resourcesOf(p), whole.CPUs, p.Warnings)
 	}
 }
 
-// cpusOf are the CPUs of each place, or of each device that has none.
-func cpusOf(p plan.Plan) map[string]int {
-	out := map[string]int{}
+// resourcesOf are those of each place, or of each device that has none.
+func resourcesOf(p plan.Plan) map[string]plan.Resources {
+	out := map[string]plan.Resources{}
 	for _, g := range p.GPUs {
-		out[cmp.Or(g.Place, string(g.UUID))] = g.Resources.CPUs
+		out[cmp.Or(g.Place, string(g.UUID))] = g.Resources
 	}
 	return out
 }
