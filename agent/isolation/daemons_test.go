@@ -58,6 +58,30 @@ func TestOutsideOfJobs(t *testing.T) {
 	if n.Round(whole, time.Now()); len(n.wall.by) != 1 || !n.opened {
 		t.Errorf("of an earlier agent: %v", n.wall.by)
 	}
+	if n.Round(now(), time.Now()); len(n.wall.by) != 3 {
+		t.Errorf("divided again: %v", n.wall.by)
+	}
+}
+
+// TestWithoutMinors: where the driver lists no device nodes of MIG devices no job is promised anything, and a warning
+// says why.
+func TestWithoutMinors(t *testing.T) {
+	n := newNode(t)
+	file := filepath.Join(n.proc.Root, "driver/nvidia-caps/mig-minors")
+	for _, c := range []struct {
+		change func() error
+		why    string
+	}{
+		{func() error { return os.Truncate(file, 0) }, devices.ErrNoCapabilities.Error()},
+		{func() error { return os.Remove(file) }, file},
+	} {
+		if err := c.change(); err != nil {
+			t.Fatal(err)
+		}
+		if n.Round(now(), time.Now()); n.Enforced() || !strings.Contains(strings.Join(n.Warnings(), ""), c.why) {
+			t.Errorf("enforced %t, %q, want %s", n.Enforced(), n.Warnings(), c.why)
+		}
+	}
 }
 
 // TestJobBesideDaemons: where a job runs in the cgroup of HTCondor's daemons their rule goes and stays away, with a
