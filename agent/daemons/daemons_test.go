@@ -361,11 +361,14 @@ func TestMoved(t *testing.T) {
 			t.Error("an end is not reported once")
 		}
 	}
-	if died(); n.counts["died"] != 0 {
-		t.Error("a server without clients is counted")
+	if died(); n.counts["died"] != 0 || strings.Contains(n.log.String(), "level=ERROR") {
+		t.Errorf("a server without clients is counted, or an error: %s", &n.log)
 	}
 	if died(99); n.counts["died"] != 1 || n.noted[len(n.noted)-1] != "MPS server 81 ended with 1 clients." {
 		t.Errorf("%d are counted, %q", n.counts["died"], n.noted)
+	}
+	if !strings.Contains(n.log.String(), `level=ERROR msg="MPS server ended"`) {
+		t.Errorf("the end of a server with clients is no error: %s", &n.log)
 	}
 	n.daemons[uuid(0)].fault = mps.Suspended
 	if !n.Moved(n.now) {
@@ -404,19 +407,25 @@ func TestCulprit(t *testing.T) {
 	}
 }
 
-// A PID in the daemon's list is no reason to kill a process that is in no slot of the GPU, or
-// that is a later one.
-func TestLeftoverOfAnotherIsNotKilled(t *testing.T) {
-	n := newNode(t, 2)
+// sleeps starts a process, and says when it has ended.
+func sleeps(t *testing.T) (pid int, ended chan struct{}) {
+	t.Helper()
 	victim := exec.Command("sleep", "600")
 	victim.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := victim.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
+	ended = make(chan struct{})
 	go func() { _ = victim.Wait(); close(ended) }()
 	t.Cleanup(func() { _ = victim.Process.Kill(); <-ended })
-	pid := victim.Process.Pid
+	return victim.Process.Pid, ended
+}
+
+// A PID in the daemon's list is no reason to kill a process that is in no slot of the GPU, or
+// that is a later one.
+func TestLeftoverOfAnotherIsNotKilled(t *testing.T) {
+	n := newNode(t, 2)
+	pid, ended := sleeps(t)
 	refused := func(name string, later bool) {
 		t.Helper()
 		err := n.killClient(uuid(0), pid, time.Now())

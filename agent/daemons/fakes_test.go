@@ -46,6 +46,8 @@ type node struct {
 	did []string
 	// deaf: a started daemon gets no flags.
 	deaf bool
+	// refuses is what servers answer that get limits.
+	refuses error
 	// comes is the state of a server that is asked for; empty if none comes. lines is the log.
 	comes mps.ServerStatus
 	lines []string
@@ -207,7 +209,7 @@ func (n *node) ShutdownServer(_ context.Context, u gpu.UUID, server int) error {
 func (n *node) SetServers(_ context.Context, w mps.Wanted, servers []int) (mps.Checked, error) {
 	n.did = append(n.did, fmt.Sprintf("set servers %v", servers))
 	n.daemons[w.GPU].stale = nil
-	return n.daemons[w.GPU].proof(), nil
+	return n.daemons[w.GPU].proof(), n.refuses
 }
 
 func (n *node) Log(context.Context, gpu.UUID, time.Time) ([]string, error) {

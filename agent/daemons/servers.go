@@ -122,18 +122,14 @@ func (s ServerState) recent(now time.Time) []time.Time {
 	return slices.DeleteFunc(slices.Clone(s.faults), func(t time.Time) bool { return now.Sub(t) > serverFlapWindow })
 }
 
-// pausedUntil is when a GPU that faulted often may open again; zero if it may.
+// pausedUntil is when a GPU that faulted often may open again; not later than its last fault if it may.
 // The last fault counts those before it.
 func (s ServerState) pausedUntil() time.Time {
 	if len(s.faults) == 0 {
 		return time.Time{}
 	}
 	last := s.faults[len(s.faults)-1]
-	over := len(s.recent(last)) - serverFlapsFree
-	if over <= 0 {
-		return time.Time{}
-	}
-	return last.Add(serverPause.After(over))
+	return last.Add(serverPause.After(len(s.recent(last)) - serverFlapsFree))
 }
 
 // leftovers are the clients that keep a server in FAULT for too long. A signal

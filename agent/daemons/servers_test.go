@@ -28,15 +28,24 @@ func TestServerState(t *testing.T) {
 			t.Errorf("at %d s: %q, want %q", second, got, want)
 		}
 	}
+	well := func(second int) {
+		t.Helper()
+		if at := start.Add(time.Duration(second) * time.Second); !s.ActiveAt().Equal(at) {
+			t.Errorf("all were well at %s, want %s", s.ActiveAt(), at)
+		}
+	}
 	see(0, nil)
 	says(0, "")
 	see(10, serverIn(mps.Initializing))
 	says(11, "")
 	says(41, "is not ready since")
+	well(0)
 	see(50, serverIn(mps.Active, 7))
 	says(50, "")
+	well(50)
 	see(60, serverIn(mps.Faulted, 7, 8))
 	says(60, "is in FAULT since")
+	well(50)
 	if left := s.leftovers(start.Add(70 * time.Second)); len(left) > 0 {
 		t.Errorf("clients %v had no time to end", left)
 	}

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -49,6 +52,47 @@ func TestCulpritIsNoted(t *testing.T) {
 		}
 		if noted := strings.Count(strings.Join(n.noted, "\n"), "names the cause of a fault"); noted != len(lines) {
 			t.Errorf("the log %q: %q", lines, n.noted)
+		}
+	}
+}
+
+// TestServersGetLimits: the log says whether running servers took their daemon's limits.
+func TestServersGetLimits(t *testing.T) {
+	for says, refuses := range map[string]error{
+		`level=WARN msg="MPS servers had other limits`: nil, `level=ERROR msg="MPS servers keep other limits`: errors.New("no answer"),
+	} {
+		n := newNode(t, 1).tested()
+		n.refuses, n.daemons[uuid(0)].stale = refuses, []int{70}
+		if n.round(); strings.Count(n.log.String(), "other limits than their daemon") != 1 || !strings.Contains(n.log.String(), says) {
+			t.Errorf("%v: logged %s", refuses, &n.log)
+		}
+	}
+}
+
+// TestLeftoversAreTold: a client of a faulted server that had to be killed is in the history. One that ended by itself
+// is no word, and one that is left is an error.
+func TestLeftoversAreTold(t *testing.T) {
+	pid, ended := sleeps(t)
+	for _, c := range []struct {
+		name   string
+		holder gpu.UUID
+		logs   string
+		noted  int
+	}{
+		{"of no slot there", uuid(1), "a client of a faulted server was not ended", 0},
+		{"of a slot there", uuid(0), "a client that kept its server in FAULT was killed", 1},
+		{"ended", uuid(0), "", 0},
+	} {
+		n := newNode(t, 2)
+		n.owners[pid], n.started[pid] = jobs.Job{Starter: starter.Starter{Slot: "slot1_1"}, GPU: c.holder}, 1
+		faulted := State{Servers: ServerState{faulted: time.Unix(1, 0), clients: []int{pid}}}
+		faulted.Checked.At = time.Now()
+		n.endLeftovers(map[gpu.UUID]State{uuid(0): faulted}, time.Now())
+		if logs := n.log.String(); !strings.Contains(logs, c.logs) || (logs == "") != (c.logs == "") || len(n.noted) != c.noted {
+			t.Errorf("%s: logged %q, noted %q", c.name, logs, n.noted)
+		}
+		if c.noted > 0 {
+			<-ended
 		}
 	}
 }

@@ -162,7 +162,7 @@ func TestTakesLong(t *testing.T) {
 		beats, probes := n.beats, n.probes
 		n.gpu.Happens = func(string) { time.Sleep(2 * time.Minute) }
 		n.divide(`"7g.40gb"`, "")
-		if n.round(); n.has() != "7g.40gb@0" || n.beats-beats < 200 || n.probes-probes < 10 {
+		if n.round(); n.has() != "7g.40gb@0" || n.beats-beats < 200 || n.probes-probes < 10 || n.probes-probes > 20 {
 			t.Errorf("there is %s, %d beats, %d probes", n.has(), n.beats-beats, n.probes-probes)
 		}
 	})
