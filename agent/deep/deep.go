@@ -45,20 +45,24 @@ type Found struct {
 // Find looks for a process in all of these cgroups and below them, and waits for the looks together: until so long
 // after they began.
 func Find(cgroups []string, pid int, wait time.Duration) (f Found) {
-	looks := make([]Looking[below], len(cgroups))
-	for i, slice := range cgroups {
-		looks[i] = begin(lookKey(slice), func() below { return list(slice) }, keptBelow)
+	type into struct {
+		Looking[below]
+		slice string
 	}
-	for i, l := range looks {
+	var looks []into
+	for _, slice := range cgroups {
+		looks = append(looks, into{begin(lookKey(slice), func() below { return list(slice) }, keptBelow), slice})
+	}
+	for _, l := range looks {
 		switch b, seen := l.Within(wait); {
 		case !seen && l.Hidden():
-			f.Hidden = cmp.Or(f.Hidden, cgroups[i])
+			f.Hidden = cmp.Or(f.Hidden, l.slice)
 		case !seen:
 			f.Early = true
 		case slices.Contains(b.pids, strconv.Itoa(pid)):
-			return Found{In: cgroups[i]}
+			return Found{In: l.slice}
 		case b.many:
-			f.Many = cmp.Or(f.Many, cgroups[i])
+			f.Many = cmp.Or(f.Many, l.slice)
 		default:
 			f.Err = cmp.Or(f.Err, b.err)
 		}

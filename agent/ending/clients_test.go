@@ -61,7 +61,7 @@ type fakeDaemons struct {
 	under    chan struct{} // not nil: EndClients waits until it is closed
 }
 
-func (d *fakeDaemons) Servers(ctx context.Context, u gpu.UUID) ([]mps.Server, error) {
+func (d *fakeDaemons) Servers(_ context.Context, u gpu.UUID) ([]mps.Server, error) {
 	return d.servers[u], d.fails[u]
 }
 

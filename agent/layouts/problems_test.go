@@ -38,12 +38,12 @@ func TestProblemsOfAGPU(t *testing.T) {
 		"no state": {func(_ *testing.T, _ *node, h *unsteady) { h.err = errNo }, func(_ *testing.T, _ *node, h *unsteady) { h.err = nil }, "no"},
 		"no MIG": {func(_ *testing.T, _ *node, h *unsteady) { h.incapable = true },
 			func(_ *testing.T, _ *node, h *unsteady) { h.incapable = false }, gpu.ErrNoMIG.Error()},
-		"a job has just begun": {func(_ *testing.T, n *node, _ *unsteady) { n.Layouts.jobs = begun{n} },
-			func(_ *testing.T, n *node, _ *unsteady) { n.Layouts.jobs = n }, "slot1_7 has just begun on it"},
+		"a job has just begun": {func(_ *testing.T, n *node, _ *unsteady) { n.jobs = begun{n} },
+			func(_ *testing.T, n *node, _ *unsteady) { n.jobs = n }, "slot1_7 has just begun on it"},
 		"no way back": {func(t *testing.T, n *node, _ *unsteady) { spoil(t, modes.File(n.paths), "{") },
 			func(t *testing.T, n *node, _ *unsteady) { spoil(t, modes.File(n.paths), "") }, "read what to undo"},
 		"a profile that the chip lacks": {func(_ *testing.T, n *node, _ *unsteady) { n.gpu.S.Chip, _ = mig.Model("A30-24GB", 550) },
-			func(t *testing.T, n *node, _ *unsteady) { n.gpu.S.Chip, _ = mig.Model("A100-40GB", 550) }, "MIG layout of " + string(testGPU)},
+			func(_ *testing.T, n *node, _ *unsteady) { n.gpu.S.Chip, _ = mig.Model("A100-40GB", 550) }, "MIG layout of " + string(testGPU)},
 	} {
 		n := newNode(t, `"3g.20gb@4, 1g.5gb@0"`, "")
 		h := &unsteady{GPU: n.gpu}
