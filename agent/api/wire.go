@@ -64,6 +64,8 @@ func (r Request) check() error {
 		return errors.New("request prepare has no job")
 	case r.Op == OpHook && r.Hook == nil:
 		return errors.New("request hook has no job ad")
+	case r.Op != OpPrepare && r.Job != nil, r.Op != OpHook && r.Hook != nil:
+		return fmt.Errorf("request %s has no place for a job", foreign.Clip(string(r.Op)))
 	case (r.Op == OpRestart || r.Op == OpClose || r.Op == OpOpen) && r.GPU == "":
 		return fmt.Errorf("request %s names no GPU", r.Op)
 	case !slices.Contains(ops, r.Op):

@@ -27,7 +27,10 @@ func newConnections(most int) *connections {
 // state is the server's ConnState.
 func (c *connections) state(conn net.Conn, s http.ConnState) {
 	if idle := c.note(conn, s); idle != nil {
-		putOut(idle)
+		_ = clientOf(idle).drop()
+	}
+	if s == http.StateClosed || s == http.StateHijacked {
+		clientOf(conn).ended()
 	}
 }
 

@@ -48,7 +48,8 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    16 << 10,
+		MaxHeaderBytes:    4 << 10, // short names take forty times of that
+		ConnContext:       untilGone,
 		ConnState:         newConnections(maxConnections).state,
 		// Each connection has one reply in memory at most.
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1},
@@ -59,7 +60,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 		_, _ = srv.Shutdown(ctx), srv.Close()
 	})
 	defer stop()
-	err = web.Serve(listener{l, ctx.Done()}, srv, &web.FlagConfig{WebConfigFile: &w.Config}, log)
+	err = web.Serve(listen(ctx, l), srv, &web.FlagConfig{WebConfigFile: &w.Config}, log)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -98,7 +99,7 @@ func (m *Metrics) Handler(w Web) (http.Handler, error) {
 }
 
 // mostMade is how many replies are made at a time, because every job may ask without end. The other
-// requests wait in the order in which they came, one for each connection at most.
+// requests wait in the order in which they came, one for each connection at most, and end with it.
 const mostMade = 2
 
 type turns chan struct{}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -90,15 +91,15 @@ func TestCloseUnread(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	over := make(chan struct{})
-	close(over)
-	for what, c := range map[string]client{"late": {patience: time.Millisecond}, "over": {over: over, patience: time.Hour}} {
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for what, c := range map[string]*client{"late": {patience: time.Millisecond, gone: t.Context()}, "over": {gone: gone, patience: time.Hour}} {
 		other := unreading(t, l.Addr().String())
 		conn, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.TCPConn = conn.(*net.TCPConn)
+		c.TCPConn, c.leave = conn.(*net.TCPConn), leave
 		if _, err := c.Read(make([]byte, 1<<10)); err != nil { // the request
 			t.Fatal(err)
 		}
@@ -114,5 +115,119 @@ func TestCloseUnread(t *testing.T) {
 		if _, err := io.ReadAll(other); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%s: the other end reads: %v", what, err)
 		}
+	}
+}
+
+// TestHandlersOfOthers: a request that waits for its turn ends when its connection is put out, also where the
+// client still owes its body: net/http does not look at such a connection. No more connections are taken
+// than there are places, also while others have not ended.
+func TestHandlersOfOthers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waits atomic.Int64
+	begun := make(chan struct{}, 2*maxConnections)
+	page := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		waits.Add(1)
+		begun <- struct{}{}
+		<-r.Context().Done()
+		waits.Add(-1)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	srv := &http.Server{Handler: page, ConnContext: untilGone, ConnState: newConnections(4).state}
+	go func() { done <- srv.Serve(listen(ctx, l)) }()
+	const all = 12
+	for range all {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		<-begun
+	}
+	for end := time.Now().Add(5 * time.Minute); waits.Load() > 4; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d requests wait", waits.Load(), all)
+		}
+	}
+	cancel()
+	_ = srv.Close()
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// TestPlaces: a connection has its place until its handler has ended, and the next one waits for it.
+func TestPlaces(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l := listen(ctx, inner)
+	l.places = make(chan struct{}, 1)
+	for range 2 {
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	first, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = first.(*client).drop()
+	second := make(chan net.Conn)
+	go func() {
+		c, _ := l.Accept()
+		second <- c
+	}()
+	select {
+	case <-second:
+		t.Error("taken while the first has not ended")
+	case <-time.After(50 * time.Millisecond):
+	}
+	for range 2 { // which counts once
+		newConnections(1).state(first, http.StateClosed)
+	}
+	c := <-second
+	defer c.Close()
+	cancel()
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
+// TestSent: the kernel keeps little of what a client sends and nobody reads.
+func TestSent(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inner.Close()
+	other, err := net.Dial("tcp", inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	c, err := listen(t.Context(), inner).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	raw, err := c.(*client).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var room int
+	failed := raw.Control(func(fd uintptr) { room, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF) })
+	if errors.Join(failed, err) != nil || room > 2*mostUnread {
+		t.Errorf("room for %d bytes, %v", room, errors.Join(failed, err))
 	}
 }

@@ -235,6 +235,8 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 		feeds = s.Feedback != nil && s.Handlers[req.Op].From == Startds && s.Callers.PeerBelowStartd(p)
 		reply = s.reply(ctx, conn, p, req)
 	}
+	forget()
+	req = api.Request{Op: req.Op}
 	_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err = api.WriteReply(conn, reply); err != nil {
 		s.Log.Debug("a caller left without its reply", "err", err)
@@ -242,8 +244,6 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 	if feeds {
 		s.Feedback.Note(req.Op, err == nil, time.Now())
 	}
-	forget()
-	req = api.Request{Op: req.Op}
 	awaitRead(ctx, conn)
 }
 

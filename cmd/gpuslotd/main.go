@@ -228,6 +228,10 @@ func metricsListener(ls []net.Listener) (net.Listener, error) {
 	case 0:
 		return nil, nil
 	case 1:
+		if _, is := ls[0].(*net.TCPListener); !is {
+			return nil, errors.New("systemd handed over a socket named metrics that is not of TCP: " +
+				"write an address and a port after ListenStream= in that unit")
+		}
 		return ls[0], nil
 	}
 	return nil, errors.New("systemd handed over several sockets named metrics: write one ListenStream= into that unit")
