@@ -2,6 +2,7 @@ package usage
 
 import (
 	"maps"
+	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,7 +41,7 @@ func (o *owners) of(list gpu.Measured[[]gpu.DeviceProcess], at time.Time) gpu.Me
 	}
 	latest, err := TicksAt(at)
 	if err != nil {
-		latest = ^uint64(0) // then a PID that was used again is not told from the first
+		latest = math.MaxUint64 // then a PID that was used again is not told from the first
 	}
 	out := make([]Process, 0, len(list.Value))
 	for _, p := range list.Value {
