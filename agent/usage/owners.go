@@ -2,7 +2,6 @@ package usage
 
 import (
 	"maps"
-	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +40,7 @@ func (o *owners) of(list gpu.Measured[[]gpu.DeviceProcess], at time.Time) gpu.Me
 	}
 	latest, err := TicksAt(at)
 	if err != nil {
-		latest = math.MaxUint64 // then a PID that was used again is not told from the first
+		latest = ^uint64(0) // then a PID that was used again is not told from the first
 	}
 	out := make([]Process, 0, len(list.Value))
 	for _, p := range list.Value {
