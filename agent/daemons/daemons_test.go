@@ -62,6 +62,19 @@ func TestRound(t *testing.T) {
 	}
 }
 
+// A GPU that does not answer does not keep the next from its self-test.
+func TestEachGPUIsTested(t *testing.T) {
+	n := newNode(t, 2)
+	n.comes = mps.Active
+	n.start(uuid(0)).fault = mps.Wedged
+	n.start(uuid(1)).limit = n.plan.GPUs[1].LargestRequest
+	n.keep = true // no daemon is set again
+	n.round()
+	if n.daemons[uuid(0)].servers != nil || n.daemons[uuid(1)].servers == nil {
+		t.Errorf("told %q", n.since())
+	}
+}
+
 // Nothing is started while it is not known which daemons jobs use.
 func TestKeep(t *testing.T) {
 	n := newNode(t, 1)

@@ -16,13 +16,10 @@ func TestMostBelow(t *testing.T) {
 		in, below int // how many are in the slice, and in the first of them
 		many      bool
 	}{
-		"as many as may be":        {MostBelow - 1, 0, false},
-		"one more":                 {MostBelow, 0, true},
-		"as many, one below":       {MostBelow - 2, 1, false},
-		"one more, far below":      {1, MostBelow - 1, true},
-		"one more, on two floors":  {MostBelow / 2, MostBelow / 2, true},
-		"as many, not all in it":   {MostBelow / 2, MostBelow/2 - 1, false},
-		"none but the slice alone": {0, 0, false},
+		"as many as may be":       {MostBelow - 1, 0, false},
+		"one more":                {MostBelow, 0, true},
+		"as many, one below":      {MostBelow - 2, 1, false},
+		"one more, on two floors": {MostBelow / 2, MostBelow / 2, true},
 	} {
 		slice := t.TempDir()
 		for i := range c.in {

@@ -165,6 +165,19 @@ func TestGroup(t *testing.T) {
 	})
 }
 
+// TestRefusalSaysWhatAGPUServes: a job of the other side hears it.
+func TestRefusalSaysWhatAGPUServes(t *testing.T) {
+	g, _, table, p := newGroup(1)
+	for side, serves := range map[Side]string{Shared: "serves shared jobs now", Whole: "serves whole jobs now"} {
+		g.state.Sides[0] = side
+		table.Look(func(v *jobs.View) {
+			if r := g.Refuse(v, starterOf(1), &p, []gpu.UUID{uuid(0)}, side == Shared); r == nil || !strings.Contains(fmt.Sprint(*r), serves) {
+				t.Errorf("%v, want %q", r, serves)
+			}
+		})
+	}
+}
+
 // TestUnknownJobs: nothing is decided, and nothing opened, while a job's GPU is not known.
 func TestUnknownJobs(t *testing.T) {
 	g, _, table, _ := newGroup(1)

@@ -41,6 +41,8 @@ type wall struct {
 	mu  sync.Mutex
 	by  map[string]devices.Rule
 	err error
+	// keeps is why rules are not removed.
+	keeps error
 }
 
 func (w *wall) Try(devices.Rule) error {
@@ -74,6 +76,9 @@ func (w *wall) Remove(dir string) error {
 	defer w.mu.Unlock()
 	if _, ok := w.by[dir]; !ok {
 		return fs.ErrNotExist
+	}
+	if w.keeps != nil {
+		return w.keeps
 	}
 	delete(w.by, dir)
 	return nil
@@ -258,8 +263,15 @@ func TestRound(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Round(now(), time.Now())
-	if got := n.rule(s); got != "none" {
-		t.Errorf("after its end: %s", got)
+	if got := n.rule(s); got != "none" || strings.Contains(n.said.String(), "stays") {
+		t.Errorf("after its end: %s, said %s", got, n.said)
+	}
+	s = n.job(101, 4)
+	n.Round(now(), time.Now())
+	n.proc.End(s.PID)
+	n.wall.keeps = errors.New("busy")
+	if n.Round(now(), time.Now()); !strings.Contains(n.said.String(), "the rule of a cgroup for device nodes stays") {
+		t.Errorf("said %s", n.said)
 	}
 }
 
