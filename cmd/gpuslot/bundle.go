@@ -142,7 +142,7 @@ func gather(c *cobra.Command, f *flags, files []string, withJobs bool, made time
 		}
 		if err != nil {
 			m.Missing = append(m.Missing, missed{s.name, s.from, show.OneLine(n.veil.text(err.Error()))})
-			fmt.Fprintf(c.ErrOrStderr(), "  %-28s not had: %v\n", s.name, err)
+			fmt.Fprintln(c.ErrOrStderr(), s.notHad(err))
 			continue
 		}
 		m.Files = append(m.Files, had{s.name, s.from, cut, text})
@@ -158,6 +158,11 @@ type source struct {
 	read       func(context.Context) ([]byte, error)
 	// raw: the plan follows from it byte by byte, and it names no jobs.
 	raw bool
+}
+
+// notHad is the line for an operator's terminal. An error may have what a stranger wrote.
+func (s source) notHad(err error) string {
+	return fmt.Sprintf("  %-28s not had: %s", s.name, show.OneLine(err.Error()))
 }
 
 // mostOfSource bounds one file of a report, in bytes; of a longer one the end is kept.

@@ -245,7 +245,7 @@ func (n *nodeSources) metrics(ctx context.Context) ([]byte, error) {
 	}
 	defer reply.Body.Close()
 	if reply.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers %s", reply.Status)
+		return nil, fmt.Errorf("it answers %.80q", reply.Status)
 	}
 	text, err := io.ReadAll(io.LimitReader(reply.Body, mostOfSource))
 	if n.withJobs {

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -186,6 +187,30 @@ func TestMetricsStayHere(t *testing.T) {
 	n := nodeSources{config: config.Config{Metrics: config.Metrics{Listen: port.Listener.Addr().String()}}}
 	if _, err := n.metrics(t.Context()); err == nil || !strings.Contains(err.Error(), "302") || asked > 0 {
 		t.Errorf("%v, the other address was asked %d times", err, asked)
+	}
+}
+
+// TestWhatAnswersGivesNoOrders: what a stranger at the agent's port answers gives an operator's terminal no orders.
+func TestWhatAnswersGivesNoOrders(t *testing.T) {
+	port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_, err = c.Write([]byte("HTTP/1.0 500 \x1b]0;mine\a" + strings.Repeat("x", 3000) + "\r\n\r\n"))
+			err = errors.Join(err, c.Close())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}))
+	defer port.Close()
+	n := nodeSources{config: config.Config{Metrics: config.Metrics{Listen: port.Listener.Addr().String()}}}
+	_, err := n.metrics(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "500") || strings.Contains(err.Error(), "\x1b") || len(err.Error()) > 1000 {
+		t.Errorf("%q", err)
+	}
+	line := source{name: "metrics.prom"}.notHad(errors.New("no \x1b[2J\nline"))
+	if strings.ContainsAny(line, "\x1b\n") || !strings.Contains(line, "metrics.prom") || !strings.Contains(line, "no") {
+		t.Errorf("%q", line)
 	}
 }
 
