@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // UserCgroups are where systemd keeps sessions and service managers of users, and where cron and at
@@ -20,6 +22,7 @@ type Users struct{ Node }
 // OfUser says whether a process runs in one of UserCgroups, as an account other than root's and the
 // agent's. One that is in no slot, and in a cgroup so deep that the kernel does not show its path, runs
 // there, too: only who was given a cgroup makes such a one, and the system's services are not so deep.
+// So does one with cgroups of version 1 whose tracer keeps dead threads: only on purpose (process.ErrDeadThreads).
 // A slot that only may hold it keeps it from nothing: ask first whether the process counts for a job.
 func (n Users) OfUser(pid int) bool {
 	text, err := n.Cgroup(pid)
@@ -29,7 +32,7 @@ func (n Users) OfUser(pid int) bool {
 		if slice != "" || err != nil {
 			return false
 		}
-	} else if err != nil || !slices.ContainsFunc(UserCgroups, in) {
+	} else if !errors.Is(err, process.ErrDeadThreads) && (err != nil || !slices.ContainsFunc(UserCgroups, in)) {
 		return false
 	}
 	uids, err := n.UIDs(pid)

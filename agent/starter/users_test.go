@@ -55,3 +55,24 @@ func TestOfUserInDeepCgroup(t *testing.T) {
 		t.Error("a process of the agent's account is taken for a user's own")
 	}
 }
+
+// TestManyDeadThreads: a job whose tracer keeps very many dead threads counts for its slot, as one that left its own
+// cgroup. Where its cgroup is not known it is a user's own.
+func TestManyDeadThreads(t *testing.T) {
+	f := newFakeProc(t)
+	n := Users{f.fs()}
+	dead := make([]proctree.Thread, 100)
+	for i := range dead {
+		dead[i] = proctree.Thread{TID: 10000 + i, State: "Z"}
+	}
+	for pid, cgroup := range map[int]string{500: proctree.CgroupOf("slot1_1"), 501: "/"} {
+		f.Add(proctree.Process{PID: pid, Parent: 1, Comm: "x", UID: 1001, Cgroup: cgroup, State: "Z", Threads: dead})
+	}
+	c, err := n.Identify(0, 500)
+	if err != nil || c.Hook || !SameSlot(c.Starter.Slot, "slot1_1@wn1.example.org") || !c.Leaf.Left || n.OfUser(500) {
+		t.Errorf("it counts for %+v, %v", c, err)
+	}
+	if c, err := n.Identify(0, 501); err == nil || !n.OfUser(501) {
+		t.Errorf("with cgroups of version 1: %+v, %v", c, err)
+	}
+}

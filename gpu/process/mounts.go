@@ -95,7 +95,7 @@ func (fs FS) Hiding(dirs map[int]string) map[int]bool {
 	}
 	own, hiding := parseMounts(text), map[int]bool{}
 	for pid, dir := range dirs {
-		its, err := readMounts(fs.thread(pid) + "/mountinfo")
+		its, err := fs.mounts(pid)
 		if err != nil {
 			continue
 		}
@@ -111,7 +111,7 @@ func (fs FS) Hiding(dirs map[int]string) map[int]bool {
 // ReadOnly says whether a process finds a directory on a read-only mount. What cannot be
 // read is not known to be one.
 func (fs FS) ReadOnly(pid int, dir string) bool {
-	text, err := readMounts(fs.thread(pid) + "/mountinfo")
+	text, err := fs.mounts(pid)
 	m, _ := mountOf(parseMounts(text), dir)
 	return err == nil && m.readOnly
 }
@@ -119,6 +119,14 @@ func (fs FS) ReadOnly(pid int, dir string) bool {
 // mostMounts bounds a list of mounts, in bytes; containers have some tens of KiB. A job
 // can make gigabytes of it in a namespace of its own, and all GPUs would wait.
 const mostMounts = 1 << 20
+
+func (fs FS) mounts(pid int) ([]byte, error) {
+	dir, err := fs.thread(pid)
+	if err != nil {
+		return nil, err
+	}
+	return readMounts(dir + "/mountinfo")
+}
 
 func readMounts(name string) ([]byte, error) {
 	f, err := os.Open(name)

@@ -312,35 +312,11 @@ func (fs FS) Children(pid int) (out []int, err error) {
 	return fs.PIDs()
 }
 
-// thread is the directory of the first thread of a process that runs. A first thread that
-// has ended shows no mounts, no descriptors and no cgroup of version 1, and keeps the
-// cgroup of version 2 that it died in while the process is moved to another. Of a process
-// that has ended, or of none, it is that of the process.
-func (fs FS) thread(pid int) string {
-	dir := fs.root() + "/" + strconv.Itoa(pid)
-	if s, _ := fs.Stat(pid); s.State != 'Z' { // also where it cannot be read
-		return dir
-	}
-	tasks, _ := os.ReadDir(dir + "/task") // without it nothing is known of the threads
-	for _, t := range tasks {
-		task := dir + "/task/" + t.Name()
-		if s, err := readStat(task + "/stat"); err == nil && s.State != 'Z' && s.State != 'X' && s.State != 'x' {
-			return task
-		}
-	}
-	return dir
-}
-
 // Comm is what a process calls itself; empty if it has ended.
 func (fs FS) Comm(pid int) string {
 	b, _ := os.ReadFile(fs.Path(pid, "comm")) // of a process that has ended there is none
 	return strings.TrimSuffix(string(b), "\n")
 }
-
-// Cgroup reads /proc/<pid>/cgroup: a line for each hierarchy, "ID:controllers:path". Before Linux 6.8
-// it waits for a lock that a job keeps busy by changes of its own cgroups, and has a thread of this
-// process meanwhile: who reads for others bounds that.
-func (fs FS) Cgroup(pid int) ([]byte, error) { return readAll(fs.thread(pid) + "/cgroup") }
 
 // Unit is the systemd unit that a process runs in, by its cgroup: the innermost service
 // or scope. It is empty where there is none.
@@ -353,7 +329,11 @@ func (fs FS) Unit(pid int) string {
 // its own in a mount namespace. The file system is not asked, as with ExeFile; one that does not say
 // anything holds no device. With an error it may have one.
 func (fs FS) Opens(pid int, fits func(File) bool) (bool, error) {
-	dir := fs.thread(pid) + "/fd"
+	dir, err := fs.thread(pid)
+	if err != nil {
+		return false, err
+	}
+	dir += "/fd"
 	fds, err := os.ReadDir(dir)
 	found := slices.ContainsFunc(fds, func(fd os.DirEntry) bool {
 		f, err := statFile(dir + "/" + fd.Name())
