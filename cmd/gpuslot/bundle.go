@@ -160,8 +160,7 @@ type source struct {
 	raw bool
 }
 
-// notHad is the line for an operator's terminal. An error may have what a stranger wrote.
-func (s source) notHad(err error) string {
+func (s source) notHad(err error) string { // for a terminal: a stranger may have written some of it
 	return fmt.Sprintf("  %-28s not had: %s", s.name, show.OneLine(err.Error()))
 }
 

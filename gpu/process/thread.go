@@ -44,7 +44,8 @@ func (fs FS) thread(pid int) (string, error) {
 
 // firstNames are the first names in a directory. Package os would have the kernel list hundreds.
 func firstNames(dir string, most int) (names []string, err error) {
-	fd, err := uninterrupted(func() (int, error) { return unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) })
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+	fd, err := uninterrupted(func() (int, error) { return unix.Open(dir, flags, 0) })
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
