@@ -2,6 +2,7 @@ package mig_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,18 +69,11 @@ func TestHardDemandsProven(t *testing.T) {
 	}
 }
 
-// TestMoreThanProven: 16 empty GPUs with a demand whose plan cannot be proven are planned
-// all the same, and no worse than if half of them were there twice.
+// TestMoreThanProven: 16 empty GPUs with a demand whose plan cannot be proven are planned all the same, and say so. The
+// plan is no worse than that of half of them with half of the demand, which is proven, made twice.
 func TestMoreThanProven(t *testing.T) {
 	var catalogue mig.Catalogue
-	j := newJudge(t, chip(t, "A100-80GB"))
-	var demand, half []mig.Demand
-	for i, p := range j.chip.Profiles {
-		d := mig.Demand{Profile: p.Name, Count: 4 * p.Max, Weight: int64(i+1) * 7}
-		half = append(half, d)
-		d.Count *= 2
-		demand = append(demand, d)
-	}
+	j := newJudge(t, chip(t, "RTXPRO6000-96GB"))
 	served := func(gpus int, ds []mig.Demand) (worth int64, proven bool) {
 		p, err := mig.PlanDemand(&catalogue, hardNode(j, gpus, 0, nil), ds)
 		if err != nil {
@@ -90,11 +84,19 @@ func TestMoreThanProven(t *testing.T) {
 		}
 		return worth, p.Proven
 	}
-	eight, proven := served(8, half)
-	if !proven {
-		t.Error("the plan of 8 GPUs is not proven")
-	}
-	if sixteen, _ := served(16, demand); sixteen < 2*eight {
-		t.Errorf("16 GPUs serve a worth of %d, 8 GPUs half of the demand with %d", sixteen, eight)
+	for _, seed := range []uint64{1, 2} {
+		half := hardDemand(j.chip, 8, rand.New(rand.NewPCG(seed, 7)))
+		demand := slices.Clone(half)
+		for i := range demand {
+			demand[i].Count *= 2
+		}
+		eight, proven := served(8, half)
+		if !proven {
+			t.Errorf("seed %d: the plan of 8 GPUs is not proven", seed)
+		}
+		sixteen, proven := served(16, demand)
+		if proven || sixteen < 2*eight {
+			t.Errorf("seed %d: 16 GPUs serve a worth of %d, proven %t, 8 GPUs half of the demand with %d", seed, sixteen, proven, eight)
+		}
 	}
 }
