@@ -18,10 +18,10 @@ func chunksOf(c candidate) (chunks, sms int, why string) {
 	sms, ok := mps.ChunkSMs(c.Capability)
 	switch {
 	case !ok:
-		return 0, 0, "static SM partitions need the Ampere generation (compute capability 8.0) or newer, and this " +
+		return 0, sms, "static SM partitions need the Ampere generation (compute capability 8.0) or newer, and this " +
 			c.Name + " has " + c.Capability.String()
 	case c.Multiprocessors == 0:
-		return 0, 0, "how many multiprocessors this " + c.Name + " has is not known"
+		return 0, sms, "how many multiprocessors this " + c.Name + " has is not known"
 	}
 	return c.Multiprocessors / sms, sms, ""
 }

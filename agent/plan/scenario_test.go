@@ -191,7 +191,7 @@ func TestPlanFile(t *testing.T) {
 	if _, err := plan.Read(filepath.Join(dir, "absent.json")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing plan file gives %v, want fs.ErrNotExist", err)
 	}
-	one := `{"uuid": "GPU-00000000-0000-4000-8000-000000000001", "pci_bus_id": "00000000:3B:00.0", "compute_capability": "8.0", "shares": 1, "vram_pool_mib": 1}`
+	one := `{"uuid": "GPU-00000000-0000-4000-8000-000000000001", "pci_bus_id": "00000000:3B:00.0", "compute_capability": "1.0", "shares": 1, "vram_pool_mib": 1}`
 	twice := `{"schema": "gpuslot-plan/1", "gpus": [` + one + ", " + one + "]}"
 	for name, c := range map[string]struct{ text, want string }{
 		"newer":     {`{"schema": "gpuslot-plan/2", "new_field": 1}`, `made by a newer gpuslot: its schema is "gpuslot-plan/2", this one reads "gpuslot-plan/1"; use the gpuslot that belongs to the running agent`},
