@@ -106,7 +106,7 @@ func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) (gpu.MIGSta
 	if err != nil {
 		return s, nil, err
 	}
-	return s, steps, e.blocked(s, steps)
+	return s, steps, e.blocked(ctx, s, steps)
 }
 
 // State reads a GPU with the owners of its instances, and names the holders.
@@ -208,10 +208,10 @@ func (e Executor) open(ctx context.Context, u gpu.UUID) (*change, error) {
 }
 
 // blocked tells who uses what the steps would take away.
-func (e Executor) blocked(s gpu.MIGState, steps []Step) error {
+func (e Executor) blocked(ctx context.Context, s gpu.MIGState, steps []Step) error {
 	var errs []error
 	for _, step := range steps {
-		if holders := e.holdersAgainst(s, step); len(holders) > 0 {
+		if holders := e.holdersAgainst(ctx, s, step); len(holders) > 0 {
 			errs = append(errs, BlockedError{GPU: s.UUID, Step: step, Holders: holders, Err: gpu.ErrInUse})
 		}
 	}
@@ -219,11 +219,11 @@ func (e Executor) blocked(s gpu.MIGState, steps []Step) error {
 }
 
 // holdersAgainst are the users that a step must wait for.
-func (e Executor) holdersAgainst(s gpu.MIGState, step Step) []gpu.Holder {
+func (e Executor) holdersAgainst(ctx context.Context, s gpu.MIGState, step Step) []gpu.Holder {
 	switch step.Verb {
 	case Destroy:
 		if i, ok := s.At(step.Place); ok {
-			return e.Proc.holdersOf(s, i)
+			return e.Proc.holdersOf(ctx, s, i)
 		}
 	case EnableMode, DisableMode:
 		if s.Enabled != (step.Verb == EnableMode) { // else only what is pending is taken back

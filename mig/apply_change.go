@@ -75,7 +75,7 @@ func (c *change) clear(ctx context.Context, steps []Step) error {
 	if err := c.look(ctx); err != nil {
 		return err
 	}
-	return c.e.blocked(c.now, steps)
+	return c.e.blocked(ctx, c.now, steps)
 }
 
 // recover ends the change in the journal: on in its direction, else the other way.
@@ -197,7 +197,7 @@ func (c *change) do(ctx context.Context, step Step) error {
 			return c.proven(ctx, step)
 		}
 		if err == nil || !errors.Is(err, gpu.ErrInUse) || try >= c.e.Patience.Tries {
-			return errors.Join(c.explained(step, err), errLook)
+			return errors.Join(c.explained(ctx, step, err), errLook)
 		}
 		if err := backoff.Wait(ctx, pause.After(try)); err != nil {
 			return err
@@ -207,15 +207,15 @@ func (c *change) do(ctx context.Context, step Step) error {
 
 // explained names the holders once the tries are used up. What holds a mode or
 // a reset may be idle: whoever has the GPU's node open.
-func (c *change) explained(step Step, err error) error {
+func (c *change) explained(ctx context.Context, step Step, err error) error {
 	var blocked BlockedError
 	mode := step.Verb == EnableMode || step.Verb == DisableMode
 	if err == nil || errors.As(err, &blocked) || !mode && !errors.Is(err, gpu.ErrInUse) {
 		return err
 	}
-	holders := c.e.holdersAgainst(c.now, step)
+	holders := c.e.holdersAgainst(ctx, c.now, step)
 	if mode {
-		holders = append(holders, c.e.Proc.openers(c.now)...)
+		holders = append(holders, c.e.Proc.openers(ctx, c.now)...)
 	}
 	return BlockedError{GPU: c.u, Step: step, Holders: unique(holders), Err: err}
 }
@@ -239,7 +239,7 @@ func (c *change) destroy(ctx context.Context, step Step) error {
 	if i.Owner != gpu.Ours {
 		return fmt.Errorf("%s is not ours any more", describe(c.now, i))
 	}
-	if holders := c.e.holdersAgainst(c.now, step); len(holders) > 0 {
+	if holders := c.e.holdersAgainst(ctx, c.now, step); len(holders) > 0 {
 		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: gpu.ErrInUse}
 	}
 	return c.e.Hardware.Destroy(ctx, c.u, step.Place)
@@ -273,7 +273,7 @@ func (c *change) proven(ctx context.Context, step Step) error {
 // taken back on the way to the former layout, or the next reset by anybody would
 // surprise.
 func (c *change) mode(ctx context.Context, step Step) error {
-	if holders := c.e.holdersAgainst(c.now, step); len(holders) > 0 {
+	if holders := c.e.holdersAgainst(ctx, c.now, step); len(holders) > 0 {
 		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: gpu.ErrInUse}
 	}
 	err := c.e.Hardware.SetMode(ctx, c.u, step.Verb == EnableMode)

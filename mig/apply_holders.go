@@ -2,8 +2,8 @@ package mig
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -53,9 +53,10 @@ func describeHolder(h gpu.Holder) string {
 
 // holdersOf are all users of an instance but this process: those that NVML
 // lists, and those with its device nodes open, which may be about to start.
-func (p Proc) holdersOf(s gpu.MIGState, i gpu.Instance) []gpu.Holder {
+func (p Proc) holdersOf(ctx context.Context, s gpu.MIGState, i gpu.Instance) []gpu.Holder {
 	nodes := p.nodes(s.Minor, i.ID)
-	return p.name(unique(slices.Concat(i.Holders, p.having(func(f process.File) bool { return nodes[f.Device] }))))
+	having := p.having(ctx, func(f process.File) bool { return nodes[f.Device] })
+	return p.name(unique(slices.Concat(i.Holders, having)))
 }
 
 // users are the processes that NVML lists for the whole GPU and its instances.
@@ -68,12 +69,12 @@ func (p Proc) users(s gpu.MIGState) []gpu.Holder {
 }
 
 // openers have the GPU's own node open, idle monitors too.
-func (p Proc) openers(s gpu.MIGState) []gpu.Holder {
+func (p Proc) openers(ctx context.Context, s gpu.MIGState) []gpu.Holder {
 	if s.Minor < 0 {
 		return nil
 	}
 	node := unix.Mkdev(195, uint32(s.Minor)) // NV_MAJOR_DEVICE_NUMBER
-	return p.name(p.having(func(f process.File) bool { return f.Device == node }))
+	return p.name(p.having(ctx, func(f process.File) bool { return f.Device == node }))
 }
 
 // named fills in names everywhere.
@@ -101,17 +102,13 @@ func (p Proc) nodes(minor, gi int) map[uint64]bool {
 
 // having are the processes with such an open file, without this one: the library itself opens
 // nodes. What cannot be read may be a holder.
-func (p Proc) having(is func(process.File) bool) (found []gpu.Holder) {
-	pids, err := p.fs().PIDs()
-	for _, pid := range slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() }) {
-		its, no := p.fs().Opens(pid, is)
-		if its {
-			found = append(found, gpu.Holder{PID: pid})
+func (p Proc) having(ctx context.Context, is func(process.File) bool) (found []gpu.Holder) {
+	for _, o := range process.Openers(ctx, p.fs(), is) {
+		h := gpu.Holder{PID: o.PID, Command: o.Unclear}
+		if h.Command != "" && h.PID > 0 {
+			h.Command = foreign.Word(strings.TrimSpace(p.fs().Comm(h.PID))) + " " + h.Command
 		}
-		err = cmp.Or(err, no)
-	}
-	if err != nil {
-		found = append(found, gpu.Holder{Command: err.Error()})
+		found = append(found, h)
 	}
 	return found
 }

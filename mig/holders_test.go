@@ -1,6 +1,7 @@
 package mig
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -68,11 +69,11 @@ func TestHolders(t *testing.T) {
 	i := gpu.Instance{ID: 1, Holders: []gpu.Holder{{PID: 999}, {PID: 100}}}
 	s := gpu.MIGState{MIGGPU: gpu.MIGGPU{Instances: []gpu.Instance{i}}, Holders: []gpu.Holder{{PID: 300}, {PID: 100}}}
 	for name, c := range map[string]struct{ got, want []gpu.Holder }{
-		"an instance":        {p.holdersOf(s, i), []gpu.Holder{python, dcgm, gone}},
-		"without a minor":    {p.holdersOf(gpu.MIGState{Minor: -1}, gpu.Instance{ID: 1}), nil},
+		"an instance":        {p.holdersOf(t.Context(), s, i), []gpu.Holder{python, dcgm, gone}},
+		"without a minor":    {p.holdersOf(t.Context(), gpu.MIGState{Minor: -1}, gpu.Instance{ID: 1}), nil},
 		"the GPU":            {p.users(s), []gpu.Holder{python, neighbour, gone}},
-		"who has its node":   {p.openers(s), []gpu.Holder{neighbour}},
-		"another GPU's node": {p.openers(gpu.MIGState{Minor: 1}), nil},
+		"who has its node":   {p.openers(t.Context(), s), []gpu.Holder{neighbour}},
+		"another GPU's node": {p.openers(t.Context(), gpu.MIGState{Minor: 1}), nil},
 		"named":              {p.named(s).Instances[0].Holders, []gpu.Holder{gone, python}},
 	} {
 		if len(c.got)+len(c.want) > 0 {
@@ -84,11 +85,16 @@ func TestHolders(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(p.Root+"/300/fd"), os.WriteFile(p.Root+"/300/fd", nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.holdersOf(s, i); len(got) != 4 || !strings.Contains(got[0].Command, "300/fd: not a directory") {
+	if got := p.holdersOf(t.Context(), s, i); len(got) != 4 || !strings.Contains(got[0].Command, "300/fd: not a directory") {
 		t.Errorf("what a process has open cannot be read: %+v", got)
 	}
-	if got := (Proc{Root: p.Root + "/none"}).holdersOf(gpu.MIGState{}, gpu.Instance{ID: 1}); len(got) != 1 {
+	if got := (Proc{Root: p.Root + "/none"}).holdersOf(t.Context(), gpu.MIGState{}, gpu.Instance{ID: 1}); len(got) != 1 {
 		t.Errorf("processes cannot be listed: %+v", got)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if got := p.holdersOf(ended, s, i); len(got) != 3 || !strings.Contains(got[0].Command, "not all processes were looked at") {
+		t.Errorf("after its deadline: %+v", got)
 	}
 	if i.Holders[1] != (gpu.Holder{PID: 100}) {
 		t.Error("naming writes into the state that it was given")

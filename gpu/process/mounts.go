@@ -95,7 +95,7 @@ func (fs FS) Hiding(dirs map[int]string) map[int]bool {
 	}
 	own, hiding := parseMounts(text), map[int]bool{}
 	for pid, dir := range dirs {
-		its, err := fs.mounts(pid)
+		its, err := mountsOf(fs, pid)
 		if err != nil {
 			continue
 		}
@@ -111,7 +111,7 @@ func (fs FS) Hiding(dirs map[int]string) map[int]bool {
 // ReadOnly says whether a process finds a directory on a read-only mount. What cannot be
 // read is not known to be one.
 func (fs FS) ReadOnly(pid int, dir string) bool {
-	text, err := fs.mounts(pid)
+	text, err := mountsOf(fs, pid)
 	m, _ := mountOf(parseMounts(text), dir)
 	return err == nil && m.readOnly
 }
@@ -120,7 +120,7 @@ func (fs FS) ReadOnly(pid int, dir string) bool {
 // can make gigabytes of it in a namespace of its own, and all GPUs would wait.
 const mostMounts = 1 << 20
 
-func (fs FS) mounts(pid int) ([]byte, error) {
+func mountsOf(fs FS, pid int) ([]byte, error) {
 	dir, err := fs.thread(pid)
 	if err != nil {
 		return nil, err

@@ -79,7 +79,7 @@ func TestFirstThreadEnded(t *testing.T) {
 	if err != nil || errOwn != nil || !bytes.Equal(own, its) {
 		t.Errorf("its cgroup is not this test's: %q, %v; %q, %v", its, err, own, errOwn)
 	}
-	if _, err := fs.mounts(pid); err != nil {
+	if _, err := mountsOf(fs, pid); err != nil {
 		t.Errorf("its mounts are not known: %v", err)
 	}
 	if err := cmd.Process.Kill(); err != nil {

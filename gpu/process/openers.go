@@ -1,0 +1,63 @@
+package process
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// A look at all processes is bounded, because a job may have very many open files in very many processes. After
+// mostFiles, fewFiles of each process are looked at. It ends with mostUnclear processes that have more.
+const (
+	mostFiles   = 1 << 19
+	fewFiles    = 256
+	mostUnclear = 8
+)
+
+// Opener is a process that has a file open.
+type Opener struct {
+	PID int // 0 where it is not known
+	// Unclear is why it only may have it open; empty if it has.
+	Unclear string
+}
+
+// Openers are the processes with an open file that fits, without this one. What cannot be read may be one, and so
+// may what is not looked at.
+func Openers(ctx context.Context, fs FS, fits func(File) bool) []Opener {
+	return openersAmong(ctx, fs, mostFiles, fits)
+}
+
+func openersAmong(ctx context.Context, fs FS, left int, fits func(File) bool) (found []Opener) {
+	unclear, most, mostOf := 0, 0, 0
+	pids, err := fs.PIDs()
+	for _, pid := range pids {
+		if no := ctx.Err(); no != nil {
+			err = fmt.Errorf("not all processes were looked at: %w; pid %d has %d files open", no, mostOf, most)
+			break
+		}
+		if pid == os.Getpid() {
+			continue
+		}
+		its, looked, no := fs.OpensAmong(pid, max(left, fewFiles), fits)
+		if left -= looked; looked > most {
+			most, mostOf = looked, pid
+		}
+		if its {
+			found = append(found, Opener{PID: pid})
+		}
+		if errors.Is(no, ErrManyFiles) {
+			found = append(found, Opener{PID: pid, Unclear: fmt.Sprintf("has more than %d files open", looked)})
+			if unclear++; unclear == mostUnclear {
+				break
+			}
+			continue
+		}
+		err = cmp.Or(err, no)
+	}
+	if err != nil {
+		found = append(found, Opener{Unclear: err.Error()})
+	}
+	return found
+}
