@@ -171,7 +171,9 @@ func TestRun(t *testing.T) {
 		if r := n.retry[testGPU]; r.why != "a job came" || r.failures != 1 {
 			t.Errorf("%+v", r)
 		}
+		n.refusals.Lock()
 		n.refusal = nil
+		n.refusals.Unlock()
 		time.Sleep(time.Minute)
 		if synctest.Wait(); n.Missing(testGPU) != "" || len(n.orders) != 1 {
 			t.Errorf("missing %q after %d clients", n.Missing(testGPU), len(n.orders))

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,7 @@ type node struct {
 
 	open, well, busy bool
 	unknown          string
+	refusals         sync.Mutex // around refusal, where Run is another goroutine
 	refusal          *api.Refusal
 	reserved         int
 	changed          int
@@ -73,6 +75,8 @@ func (n *node) Busy(gpu.UUID) bool  { return n.busy }
 func (n *node) Unknown() string     { return n.unknown }
 
 func (n *node) Reserve(*plan.GPU, uint32) (*api.Grant, func(), *api.Refusal) {
+	n.refusals.Lock()
+	defer n.refusals.Unlock()
 	if n.refusal != nil {
 		return nil, nil, n.refusal
 	}
