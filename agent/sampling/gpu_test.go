@@ -166,11 +166,15 @@ func TestStrangers(t *testing.T) {
 	n.starters[102] = j.Starter
 	n.readings[0] = reading(uuid(0), uses(101, 500), gpu.DeviceProcess{PID: 102, Memory: gpu.Known(gpu.Bytes(100 << 20))}, uses(300, 2000),
 		graphics(400), graphics(401))
+	n.readings[0].Memory.Value.Used = 3200 << 20
 	n.sample(t)
 	u := n.loop.Uses(uuid(0))
 	if len(u.Strangers) != 3 || u.Strangers[2].PID != 400 || *u.Strangers[2].VRAMMiB != 300 || u.Strangers[0].Slot != "slot1_1" || u.Strangers[0].MPSClient ||
 		u.Strangers[1].PID != 300 || !u.Strangers[1].MPSClient || *u.Strangers[1].VRAMMiB != 2000 {
 		t.Errorf("%+v", u.Strangers)
+	}
+	if u.MiB == nil || *u.MiB != 3200 {
+		t.Errorf("in use: %v", u.MiB)
 	}
 	var of api.StatusJob
 	if u.Of(&of, j.Starter); of.UseMiB == nil || *of.UseMiB != 600 || *of.Processes != 2 {
