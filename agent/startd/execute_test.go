@@ -2,6 +2,7 @@ package startd
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/user"
@@ -12,6 +13,8 @@ import (
 	"testing/synctest"
 
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // TestExecuteOfAnAccount: a directory for jobs is made when its owner is known. An
@@ -39,4 +42,31 @@ func TestExecuteOfAnAccount(t *testing.T) {
 			t.Errorf("%v, %v", st, err)
 		}
 	})
+}
+
+// TestExecuteOfEachStartd: each GPU's startd has a directory for its jobs; one that cannot be made is an error that
+// says what to do.
+func TestExecuteOfEachStartd(t *testing.T) {
+	node := condor.Node{PerGPU: true, CPUs: 96, Memory: 385024, CPUOnly: condor.Share{CPUs: 8, Memory: 32768}, Execute: filepath.Join(t.TempDir(), "execute")}
+	for i := range 3 {
+		node.Devices = append(node.Devices, condor.Device{UUID: gpu.UUID(fmt.Sprintf("GPU-%08x-0000-4000-8000-000000000000", i+1)),
+			Index: i, Name: "V100", Memory: 32768, Shared: true, Shares: 7, Pool: 32256, LargestRequest: gpu.MiB(32256 - i),
+			DefaultRequest: 4608, Share: condor.Share{CPUs: 4, Memory: 16384}})
+	}
+	startds := condor.Startds(node)[1:]
+	for range 2 { // what is there stays
+		if err := (Files{}).makeExecute(t.Context(), node); err != nil {
+			t.Error(err)
+		}
+	}
+	if all, err := os.ReadDir(node.Execute); err != nil || len(all) != len(startds) || len(all) == 0 {
+		t.Errorf("%d directories for %d startds, %v", len(all), len(startds), err)
+	}
+	node.Execute = filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("nowhere/at/all", node.Execute); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Files{}).makeExecute(t.Context(), node); err == nil {
+		t.Error("a directory behind a link to nowhere was made")
+	}
 }
