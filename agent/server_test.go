@@ -68,7 +68,7 @@ func (s *served) call(req api.Request) (api.Reply, error) {
 }
 
 // TestTurnsOfCallers: what the socket's callers have gpuslotd look up is bounded, of a range in
-// /etc/subuid together.
+// /etc/subuid together. Where HTCondor's daemons are is kept.
 func TestTurnsOfCallers(t *testing.T) {
 	ta := newTestAgent(t, 1, "")
 	callers := ta.proc.fs()
@@ -78,7 +78,7 @@ func TestTurnsOfCallers(t *testing.T) {
 	}
 	s := ta.answers.server(callers)
 	n, ok := s.Callers.(starter.Node)
-	if !ok || n.Turns == nil {
+	if !ok || n.Turns == nil || ta.Agent.proc.Daemons == nil {
 		t.Fatal("it is not")
 	}
 	if got := s.Owners.Of(100001); got != 100000 {

@@ -80,7 +80,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	}
 	sys, root := cmp.Or(o.sys, "/sys"), cmp.Or(o.proc, "/proc")
 	a.cgroupRoot = cmp.Or(o.cgroupRoot, filepath.Join(sys, "fs/cgroup")) // where NVIDIA's driver looks, too
-	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own, Mount: a.cgroupRoot}
+	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own, Mount: a.cgroupRoot, Daemons: &starter.Daemons{}}
 	a.jobs, a.access = jobs.New(a.proc), access.NewList(a.pipes, a.clients)
 	a.prober = &capability.Prober{Probe: probe, MemoryLimits: o.MemoryLimits, Sys: sys, Log: o.Log}
 	a.reader = status.New(status.Options{})

@@ -1,7 +1,7 @@
 // Package deep looks through cgroups, and removes them, with all below them that a job made: as many, and
 // as deep, as it likes. A path to the last of them may be too long for the kernel.
 //
-// Start at Find and Remove.
+// Start at Into and Remove.
 package deep
 
 import (
@@ -42,27 +42,34 @@ type Found struct {
 	Err error
 }
 
-// Find looks for a process in all of these cgroups and below them, and waits for the looks together: until so long
-// after they began.
-func Find(cgroups []string, pid int, wait time.Duration) (f Found) {
-	type into struct {
-		Looking[below]
-		slice string
+// Looks are looks into several slices, which any number of processes can be looked for in.
+type Looks struct {
+	slices []string
+	each   []Looking[below]
+}
+
+// Into begins the looks into all of these cgroups, and what is below them.
+func Into(cgroups []string) Looks {
+	l := Looks{cgroups, make([]Looking[below], len(cgroups))}
+	for i, slice := range cgroups {
+		l.each[i] = begin(lookKey(slice), func() below { return list(slice) }, keptBelow)
 	}
-	var looks []into
-	for _, slice := range cgroups {
-		looks = append(looks, into{begin(lookKey(slice), func() below { return list(slice) }, keptBelow), slice})
-	}
-	for _, l := range looks {
-		switch b, seen := l.Within(wait); {
-		case !seen && l.Hidden():
-			f.Hidden = cmp.Or(f.Hidden, l.slice)
+	return l
+}
+
+// Find looks for a process, and waits for all looks together: until so long after they began.
+func (l Looks) Find(pid int, wait time.Duration) (f Found) {
+	number := strconv.Itoa(pid)
+	for i, one := range l.each {
+		switch b, seen := one.Within(wait); {
+		case !seen && one.Hidden():
+			f.Hidden = cmp.Or(f.Hidden, l.slices[i])
 		case !seen:
 			f.Early = true
-		case slices.Contains(b.pids, strconv.Itoa(pid)):
-			return Found{In: l.slice}
+		case slices.Contains(b.pids, number):
+			return Found{In: l.slices[i]}
 		case b.many:
-			f.Many = cmp.Or(f.Many, l.slice)
+			f.Many = cmp.Or(f.Many, l.slices[i])
 		default:
 			f.Err = cmp.Or(f.Err, b.err)
 		}

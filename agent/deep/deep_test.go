@@ -40,7 +40,7 @@ func tree(t *testing.T) string {
 
 // holds is Find in one slice.
 func holds(slice string, pid int) (bool, error) {
-	f := Find([]string{slice}, pid, time.Hour)
+	f := Into([]string{slice}).Find(pid, time.Hour)
 	return f.In == slice, f.Err
 }
 

@@ -66,7 +66,7 @@ func TestFindTogether(t *testing.T) {
 		}
 		slices, pipes = append(slices, slice), append(pipes, pipe)
 	}
-	if f := Find(slices, 200, 0); f != (Found{Early: true}) {
+	if f := Into(slices).Find(200, 0); f != (Found{Early: true}) {
 		t.Errorf("at first: %+v", f)
 	}
 	for _, slice := range slices {
@@ -78,13 +78,13 @@ func TestFindTogether(t *testing.T) {
 		}
 		earlier(Looking[below]{l})
 	}
-	if f := Find(slices, 200, Patient); f != (Found{Hidden: slices[0]}) {
+	if f := Into(slices).Find(200, Patient); f != (Found{Hidden: slices[0]}) {
 		t.Errorf("when all are hidden: %+v", f)
 	}
 	for i, pipe := range pipes {
 		write(t, pipe, []string{"100\n", "", "200\n"}[i])
 	}
-	if f := Find(slices, 200, 3*time.Hour); f != (Found{In: slices[2]}) {
+	if f := Into(slices).Find(200, 3*time.Hour); f != (Found{In: slices[2]}) {
 		t.Errorf("when none is: %+v", f)
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/condor"
 )
 
@@ -151,6 +153,9 @@ type ofProcess struct {
 func (n Node) accounts() ofNode {
 	all := ofNode{}
 	pids, _ := n.PIDs() // of those that are not listed nothing is known
+	one := n
+	one.Daemons = nil // what was kept may be older than one of the processes
+	n.pass = sync.OnceValues(func() (deep.Looks, error) { return one.intoSlots(0) })
 	for _, pid := range pids {
 		p, err := n.Stat(pid)
 		if err != nil || p.Ended() {

@@ -53,17 +53,15 @@ func (n Node) cgroupText(pid int) ([]byte, error) {
 // from looking is the guess: who hides its cgroups is taken for the one that hides the process. An error says that
 // a slot may hold it without that.
 func locate(n Node, pid int) (slice, guess string, err error) {
-	mount := cmp.Or(n.Mount, "/sys/fs/cgroup")
-	slots, unknown := n.slotCgroups(mount)
-	for i := range slots {
-		slots[i] = filepath.Join(mount, slots[i])
-	}
+	looks, unknown := n.intoSlots(pid)
 	own, wait := n.trusts(n.asker), deep.Patient
 	if own {
 		wait = deep.Brief // it asks again in the next round
 	}
-	its := deep.Find(slots, pid, wait)
-	below := func(path string) string { return strings.TrimPrefix(path, filepath.Clean(mount)) }
+	its := looks.Find(pid, wait)
+	below := func(path string) string {
+		return strings.TrimPrefix(path, filepath.Clean(cmp.Or(n.Mount, "/sys/fs/cgroup")))
+	}
 	switch unknown = cmp.Or(unknown, its.Err); {
 	case its.In != "":
 		return below(its.In), "", nil
@@ -75,10 +73,24 @@ func locate(n Node, pid int) (slice, guess string, err error) {
 	return "", below(cmp.Or(its.Many, its.Hidden)), nil
 }
 
+// intoSlots begins looks for a process into all slots of this node. With an error there may be more.
+func (n Node) intoSlots(pid int) (deep.Looks, error) {
+	if n.pass != nil {
+		return n.pass()
+	}
+	p, _ := n.Stat(pid) // one that has ended is in no slot
+	daemons, err := n.Daemons.For(p.Started, n.DaemonCgroups)
+	mount := cmp.Or(n.Mount, "/sys/fs/cgroup")
+	slots := slotCgroups(mount, daemons)
+	for i := range slots {
+		slots[i] = filepath.Join(mount, slots[i])
+	}
+	return deep.Into(slots), err
+}
+
 // slotCgroups are the uppermost cgroups of the slots of this node, below the mount: beside
-// those of HTCondor's daemons, or in BASE_CGROUP. With an error there may be more.
-func (n Node) slotCgroups(mount string) (found []string, err error) {
-	daemons, err := n.DaemonCgroups()
+// those of HTCondor's daemons, or in BASE_CGROUP. A new slot's is among them at once.
+func slotCgroups(mount string, daemons []string) (found []string) {
 	for _, p := range append(daemons, "/htcondor/daemons") {
 		above := filepath.Join(mount, path.Dir(p))
 		_ = filepath.WalkDir(above, func(at string, d fs.DirEntry, err error) error {
@@ -97,5 +109,5 @@ func (n Node) slotCgroups(mount string) (found []string, err error) {
 		})
 	}
 	slices.Sort(found)
-	return slices.Compact(found), err
+	return slices.Compact(found)
 }

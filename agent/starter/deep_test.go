@@ -23,15 +23,20 @@ func deepNode(t *testing.T) Node {
 	f.starter(101, "slot1_2")
 	n := f.fs()
 	n.Mount = t.TempDir()
-	for _, pid := range []int{200, 201} {
-		f.Add(proctree.Process{PID: pid, Parent: 1, Comm: "deep", UID: 1001})
-		text := f.Root + "/" + strconv.Itoa(pid) + "/cgroup"
-		err := errors.Join(os.Remove(text), os.Symlink(strings.Repeat("long", 100), text)) // to read it is ENAMETOOLONG
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	f.deep(t, 200, 0)
+	f.deep(t, 201, 0)
 	return n
+}
+
+// deep makes a process of which the kernel does not show the cgroup.
+func (f fakeProc) deep(t *testing.T, pid int, started uint64) {
+	t.Helper()
+	f.Add(proctree.Process{PID: pid, Parent: 1, Comm: "deep", UID: 1001, Started: started})
+	text := f.Root + "/" + strconv.Itoa(pid) + "/cgroup"
+	err := errors.Join(os.Remove(text), os.Symlink(strings.Repeat("long", 100), text)) // to read it is ENAMETOOLONG
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // has makes a cgroup below a slot's slice, and returns its path.
@@ -169,4 +174,58 @@ func TestDeepCgroupDescriptors(t *testing.T) {
 	if err != nil || !strings.Contains(p, "slot1_2@") || !errors.Is(other, unix.ENAMETOOLONG) {
 		t.Errorf("its cgroup is %q, %v; that of another process: %v", p, err, other)
 	}
+}
+
+// TestDaemonsAreFoundOnce: HTCondor's daemons are looked for once for all processes that began before. A file that
+// cannot be read shows whether they were looked for again. A new slot is found at once.
+func TestDaemonsAreFoundOnce(t *testing.T) {
+	n := deepNode(t)
+	n.Daemons = &Daemons{}
+	f := newFakeProc(t)
+	f.Root = n.Root
+	const younger = 1 << 62
+	f.deep(t, 202, younger)
+	for _, pid := range []int{200, 201, 202} {
+		until(t, func() bool { return (Users{n}).OfUser(pid) })
+	}
+	f.unreadable(t, "900/cgroup")
+	for _, pid := range []int{200, 201} {
+		until(t, func() bool {
+			_, _ = n.Daemons.For(younger, func() ([]string, error) { return nil, nil }) // they were found a moment ago
+			return (Users{n}).OfUser(pid)
+		})
+	}
+	if (Users{n}).OfUser(202) {
+		t.Error("for a process that began since, they were not looked for")
+	}
+	n.has(t, "slot1_9", "", "201\n")
+	if p, err := n.settled(t, 201); err != nil || !strings.Contains(p, "slot1_9@") {
+		t.Errorf("in a new slot the cgroup is %q, %v", p, err)
+	}
+}
+
+// TestAccountsLookOnce: the slots are looked into once for all processes of the node. During the look at
+// process 201, which waits at a pipe, the list that both are in becomes empty.
+func TestAccountsLookOnce(t *testing.T) {
+	n := deepNode(t)
+	until(t, func() bool {
+		list := filepath.Join(n.has(t, "slot1_2", "", "200\n201\n"), "cgroup.procs")
+		status := filepath.Join(n.Root, "201/status")
+		text, err := os.ReadFile(status)
+		if err := errors.Join(err, os.Remove(status), unix.Mkfifo(status, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		looked := make(chan ofNode)
+		go func() { looked <- n.accounts() }()
+		w, err := os.OpenFile(status, os.O_WRONLY, 0)
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		err = errors.Join(err, os.WriteFile(list, nil, 0o600), os.Remove(status), os.WriteFile(status, text, 0o600), w.Close())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := <-looked
+		return all[200].slot == "slot1_2" && all[201].slot == "slot1_2"
+	})
 }

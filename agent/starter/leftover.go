@@ -53,8 +53,8 @@ func (n Leftovers) Run(ctx context.Context, may func() bool) {
 // account's, and a cgroup in it of type "threaded" keeps every later job of the slot from starting.
 func (n Leftovers) Remove(ctx context.Context) (removed []string, err error) {
 	mount := cmp.Or(n.Mount, "/sys/fs/cgroup")
-	all, _ := n.slotCgroups(mount) // those that are not listed stay until the next time
-	left := slices.DeleteFunc(all, func(slice string) bool {
+	daemons, _ := n.DaemonCgroups() // what is beside one that is not known stays until the next time
+	left := slices.DeleteFunc(slotCgroups(mount, daemons), func(slice string) bool {
 		d, err := CgroupAt(filepath.Join(mount, slice))
 		ofHTCondor := strings.Contains(slice, "/htcondor/") || strings.Contains(slice, ".service/")
 		return err != nil || !ofHTCondor || !d.Empty()

@@ -14,6 +14,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/room"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -30,6 +31,9 @@ type Starter struct {
 // Is says whether both are one process.
 func (s Starter) Is(o Starter) bool { return s.ID == o.ID }
 
+// Daemons keep the cgroups of HTCondor's daemons.
+type Daemons = deep.List
+
 // Node is this node as /proc shows it, with those whose HTCondor counts.
 type Node struct {
 	process.FS
@@ -43,6 +47,10 @@ type Node struct {
 	// Turns bound what is looked up for callers of the agent's socket. The agent's own looks have none:
 	// they are few at a time, and no caller is to keep them waiting.
 	Turns *room.Turns
+	// Daemons keep where HTCondor's daemons are; nil keeps nothing.
+	Daemons *Daemons
+	// pass are the looks into slots that serve for all processes of one pass; nil makes each process look anew.
+	pass func() (deep.Looks, error)
 	// asker is the account of the caller for whom something is looked up; root's if it is the agent.
 	asker uint32
 }

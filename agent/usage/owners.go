@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"maps"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,13 +13,15 @@ import (
 type owners struct {
 	site Site
 	proc process.FS
-	// known are whose the processes of the last round were. Those of a slot never leave it.
+	// known are whose the processes of earlier rounds were. Those of a slot never leave it.
 	known map[process.ID]owned
-	// round are the processes of this round, to forget the others.
+	// round are the processes of this round.
 	round map[process.ID]owned
 	// running are those that were read from /proc already.
 	running *process.Running
 }
+
+const mostKnown = 1024 // where a round lists fewer
 
 // owned says whose a process is.
 type owned struct {
@@ -66,23 +67,21 @@ func (o *owners) owner(p gpu.DeviceProcess, latest uint64) Process {
 		return out // it has ended, and its PID is another process's already
 	}
 	out.Started = id.Started
-	of := o.ask(id, o.known[id])
-	o.round[id] = of
-	out.Owner, out.Slot = of.owner, of.slot
+	of := o.ask(id)
+	o.round[id], out.Owner, out.Slot = of, of.owner, of.slot
 	return out
 }
 
 // ask finds the owner of a process. One of no slot is asked for again: an agent that starts
 // learns of slots later, and a server may lose its control daemon. To find no slot costs the
 // most, so that a server is asked first whether it still is one.
-func (o *owners) ask(id process.ID, was owned) owned {
-	switch was.owner {
-	case OwnerSlot:
+func (o *owners) ask(id process.ID) owned {
+	of, asked := o.round[id] // on another device
+	switch was := o.known[id]; {
+	case asked:
+		return of
+	case was.owner == OwnerSlot, was.owner == OwnerServer && o.site.Server(id.PID, id.Started):
 		return was
-	case OwnerServer:
-		if o.site.Server(id.PID, id.Started) {
-			return was
-		}
 	}
 	if slot, ok := o.site.Slot(id.PID, id.Started); ok {
 		return owned{OwnerSlot, slot}
@@ -99,17 +98,18 @@ func (o *owners) begin() { o.round = make(map[process.ID]owned, len(o.known)) }
 // listed drops the processes that have ended. What a GPU listed before has its PID still.
 func (o *owners) listed() { o.running.Refresh() }
 
-// end forgets the processes that a whole round did not meet.
+// end forgets the processes that a whole round did not meet, except for some of slots: they may come back.
 func (o *owners) end(whole bool) {
-	if !whole {
-		maps.Copy(o.known, o.round)
-		return
+	met := func(id process.ID) bool { _, is := o.round[id]; return is }
+	if whole {
+		o.running.Keep(met)
+	}
+	for id, was := range o.known {
+		if !met(id) && (was.owner == OwnerSlot || !whole) && len(o.round) < mostKnown {
+			o.round[id] = was
+		}
 	}
 	o.known = o.round
-	o.running.Keep(func(id process.ID) bool {
-		_, met := o.known[id]
-		return met
-	})
 }
 
 // TicksPerSecond is USER_HZ, which proc(5) counts start times in; it is 100 on

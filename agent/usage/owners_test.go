@@ -93,3 +93,51 @@ func TestOnlyListedAreFollowed(t *testing.T) {
 		t.Error("a process that left the GPU is followed")
 	}
 }
+
+// TestOwnersAreAskedForOnce: a process of a slot is asked for once, however many devices list it and
+// however often it leaves them all and comes back. Another process with its PID is asked for.
+func TestOwnersAreAskedForOnce(t *testing.T) {
+	n := newNode(t)
+	n.process(t, 100, 1)
+	n.process(t, 101, 1) // of no slot
+	n.slots[100] = slot1
+	both, none := []gpu.Reading{}, []gpu.Reading{}
+	for _, u := range []gpu.UUID{gpuA, gpuB} {
+		both, none = append(both, reads(u, on(100, gib), on(101, gib))), append(none, reads(u))
+	}
+	s := n.sampler()
+	round := func(readings []gpu.Reading, want int) {
+		t.Helper()
+		n.readings, n.asked = readings, 0
+		if n.round(t, s); n.asked != want {
+			t.Errorf("%d processes were looked for in slots, want %d", n.asked, want)
+		}
+	}
+	round(both, 2)
+	for range 3 {
+		round(none, 0)
+		round(both, 1)
+	}
+	round(none, 0)
+	n.process(t, 100, 2)
+	round(both, 2)
+}
+
+// TestOwnersAreForgotten: processes that come and go are known in a bounded number, and those that are listed always.
+func TestOwnersAreForgotten(t *testing.T) {
+	n := newNode(t)
+	s := n.sampler()
+	for first := 100; first < 100+2*mostKnown; first += mostKnown {
+		var list []gpu.DeviceProcess
+		for pid := first; pid <= first+mostKnown; pid++ {
+			n.process(t, pid, 1)
+			n.slots[pid] = slot1
+			list = append(list, on(pid, 1))
+		}
+		n.readings = []gpu.Reading{reads(gpuA, list...)}
+		n.round(t, s)
+		if got := len(s.owners.known); got != len(list) {
+			t.Errorf("%d processes are known, want %d", got, len(list))
+		}
+	}
+}
