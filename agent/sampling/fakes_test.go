@@ -81,6 +81,7 @@ func newNode(t *testing.T, gpus int) *fakeNode {
 		Log:   slog.New(slog.NewTextHandler(&n.log, nil)), Proc: n.proc.Root, Published: func(s *usage.Snapshot) { n.published = append(n.published, s) },
 		Ended: func() { n.ended++ }, Wake: func() { n.woken++ }, Now: func() time.Time { return n.clock },
 	})
+	n.loop.lookFor = 5 * time.Minute
 	return n
 }
 

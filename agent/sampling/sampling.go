@@ -8,9 +8,11 @@
 package sampling
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -149,6 +151,9 @@ type Loop struct {
 	// the GPUs whose jobs slowed each other down at the last sample.
 	breaches  rules.Breaches
 	contended contended
+	// looking: a look at lists of mounts has not ended. lookFor is how long one is waited for; the constant where 0.
+	looking atomic.Bool
+	lookFor time.Duration
 }
 
 // New returns a Loop that has taken no sample.
@@ -255,9 +260,12 @@ func (l *Loop) seen(n Node, snap *usage.Snapshot, now time.Time) []rules.Job {
 	return all
 }
 
-// mostLooked bounds the processes of one sample whose lists of mounts are read. Each list of a job's
-// own making takes some 20 ms, and all GPUs wait.
-const mostLooked = 8
+// mostLooked bounds the processes of one sample whose lists of mounts are read, and lookFor how long a sample waits
+// for them. The kernel needs seconds for a list of mounts that a job stacked on each other, and all GPUs wait.
+const (
+	mostLooked = 8
+	lookFor    = 20 * time.Millisecond
+)
 
 // withBlind completes what the users read: which processes beside a control daemon do not see its pipe
 // directory. That is looked up once for a breach.
@@ -273,7 +281,7 @@ func (l *Loop) withBlind(found []rules.Finding) []rules.Finding {
 	if len(dirs) == 0 {
 		return found
 	}
-	hiding := l.Processes.Hiding(dirs)
+	hiding := l.hiding(dirs)
 	for i, f := range found {
 		if f.Code == api.CodeUnattached && f.First {
 			sees := func(pid int) bool { return !hiding[pid] }
@@ -281,6 +289,25 @@ func (l *Loop) withBlind(found []rules.Finding) []rules.Finding {
 		}
 	}
 	return found
+}
+
+// hiding are the processes that do not see their directory. A look that takes long goes on by itself, one at a
+// time, and nothing is known from it: it only completes a text.
+func (l *Loop) hiding(dirs map[int]string) map[int]bool {
+	if !l.looking.CompareAndSwap(false, true) {
+		return nil
+	}
+	found := make(chan map[int]bool, 1)
+	go func() {
+		found <- l.Processes.Hiding(dirs)
+		l.looking.Store(false)
+	}()
+	select {
+	case hiding := <-found:
+		return hiding
+	case <-time.After(cmp.Or(l.lookFor, lookFor)):
+		return nil
+	}
 }
 
 // outside are the processes on a shared GPU that users run outside of all jobs, where no budget counts

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,6 +182,41 @@ func TestLongMounts(t *testing.T) {
 	if counted.looks != mostLooked || len(n.punished) != 3 {
 		t.Errorf("%d lists of mounts were read, want %d; found %d times", counted.looks, mostLooked, len(n.punished))
 	}
+}
+
+// TestSlowMounts: samples do not wait for lists of mounts that take long, and one look is under way at a time.
+func TestSlowMounts(t *testing.T) {
+	n := newNode(t, 1)
+	slow := &slowLooks{Processes: n.loop.Processes, more: make(chan struct{})}
+	n.loop.Processes, n.loop.lookFor = slow, time.Millisecond
+	for range 3 {
+		if got := n.loop.hiding(map[int]string{200: "/x"}); len(got) > 0 {
+			t.Errorf("%v", got)
+		}
+	}
+	if began := slow.began.Load(); began != 1 {
+		t.Errorf("%d looks have begun", began)
+	}
+	close(slow.more)
+	n.loop.lookFor = time.Minute
+	for end := time.Now().Add(5 * time.Minute); !n.loop.hiding(map[int]string{200: "/x"})[200]; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no look begins after the slow one")
+		}
+	}
+}
+
+// slowLooks wait for the test.
+type slowLooks struct {
+	Processes
+	began atomic.Int64
+	more  chan struct{}
+}
+
+func (s *slowLooks) Hiding(dirs map[int]string) map[int]bool {
+	s.began.Add(1)
+	<-s.more
+	return map[int]bool{200: true}
 }
 
 // countedLooks counts the processes whose lists of mounts are read.

@@ -348,8 +348,14 @@ func xid(number int) func(*campaign, int) {
 
 // openByHand is the operator's word that a GPU may be used again.
 func (c *campaign) openByHand(gpu int) {
-	if out, err := c.gpuslot("gpu", "open", "--override", c.uuids[gpu]); err != nil {
-		c.fail(settles, "gpuslot gpu open: "+out)
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		out, err := c.gpuslot("gpu", "open", "--override", c.uuids[gpu])
+		switch later := strings.Contains(out, "there is no GPU") && time.Now().Before(end); {
+		case err == nil:
+			return
+		case !later: // a GPU that was lost may not be in the plan yet
+			c.fail(settles, "gpuslot gpu open: "+out)
+		}
 	}
 }
 
