@@ -36,6 +36,10 @@ type Web struct {
 	Page http.Handler
 }
 
+// onlyHTTP1: handlers of HTTP/2 live on after their connection, with what was sent to them. They would be as many
+// as a job likes.
+var onlyHTTP1 = func() (p http.Protocols) { p.SetHTTP1(true); return p }()
+
 // Serve answers scrapes on a listener until the context ends.
 func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Logger) error {
 	h, err := m.Handler(w)
@@ -51,8 +55,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 		MaxHeaderBytes:    4 << 10, // short names take forty times of that
 		ConnContext:       untilGone,
 		ConnState:         newConnections(maxConnections).state,
-		// Each connection has one reply in memory at most.
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1},
+		Protocols:         &onlyHTTP1,
 	}
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)

@@ -100,7 +100,11 @@ func TestFewerOfTheOwnerThatHasMost(t *testing.T) {
 		ends[i] = end
 	}
 	for i, want := range []bool{false, true, true, false, false, false, false} {
-		_ = ends[i].SetReadDeadline(time.Now())
+		wait := time.Duration(0)
+		if want { // it is closed by another goroutine
+			wait = 5 * time.Minute
+		}
+		_ = ends[i].SetReadDeadline(time.Now().Add(wait))
 		if _, err := ends[i].Read(make([]byte, 1)); errors.Is(err, io.EOF) != want {
 			t.Errorf("connection %d: %v, closed is to be %t", i, err, want)
 		}

@@ -138,6 +138,9 @@ func New(o Options) *Server {
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
+	if err := refuseDescriptors(l); err != nil {
+		s.Log.Warn("callers may send open files, which gpuslotd has to close", "err", err)
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
