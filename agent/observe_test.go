@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -180,7 +181,7 @@ func TestRecordOfAnObservedJob(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	begin := usage.Began(ticks-30*usage.TicksPerSecond, now)
+	begin := usage.Began(ticks-30*process.TicksPerSecond, now)
 	if d := now.Sub(begin); d < 29*time.Second || d > 31*time.Second {
 		t.Errorf("thirty seconds of ticks are %v", d)
 	}

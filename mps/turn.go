@@ -22,7 +22,7 @@ const turnFile = "gpuslot.lock"
 // that holds the turn and is suspended would keep it for good.
 const turnTimeout = 30 * time.Second
 
-// Pauses between looks at what tells nobody that it has changed.
+// Pauses between looks at what does not tell that it has changed.
 const (
 	lockAgain = 2 * time.Millisecond  // whether a lock is free, or taken
 	lookAgain = 5 * time.Millisecond  // whether processes have begun or ended

@@ -72,7 +72,7 @@ func TestWhoWasAdmitted(t *testing.T) {
 	}
 }
 
-// failing are directories of which one lets nobody out.
+// failing are directories, from one of which no account can be taken.
 type failing struct {
 	*fakeDirectories
 	stays gpu.UUID

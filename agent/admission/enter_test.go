@@ -250,7 +250,7 @@ func TestQuestionsTogether(t *testing.T) {
 }
 
 // TestConfirmationThatFails: a slot whose ad cannot be read is not confirmed, and who waits for the questions of
-// others does not wait without end. A job without GPUs asks nobody.
+// others does not wait without end. A job without GPUs asks no startd.
 func TestConfirmationThatFails(t *testing.T) {
 	n := newNode(t)
 	s := n.starter(100, "slot1_1")

@@ -45,10 +45,8 @@ type Processes interface {
 
 // Cgroups are those of processes; starter.Node is the real one.
 type Cgroups interface {
-	// UnifiedCgroup is the cgroup of a process, below the mount. Errors are those of reading /proc.
-	UnifiedCgroup(pid int) (string, error)
-	// Leaf is the cgroup of HTCondor's in which a process is.
-	Leaf(pid int) starter.Leaf
+	// Leaf is the cgroup of HTCondor's in which a process is. Errors are those of reading /proc.
+	Leaf(pid int) (starter.Leaf, error)
 }
 
 // Metrics count what happened to the limits; metrics.Metrics is the real one.

@@ -80,13 +80,11 @@ func (c *Limits) Outside(j jobs.Job, pids []int, works bool) (left []int, off bo
 	}
 	outside := false
 	for _, pid := range pids {
-		if _, err := c.cgroups.UnifiedCgroup(pid); process.Gone(err) {
-			continue
-		} else if err != nil {
-			outside = true // where it is cannot be read
+		leaf, err := c.cgroups.Leaf(pid)
+		if err != nil {
+			outside = outside || !process.Gone(err) // where it is cannot be read
 			continue
 		}
-		leaf := c.cgroups.Leaf(pid)
 		its := !ok || filepath.Join(c.root, leaf.Path) == l.cgroup().Path
 		if its && (!leaf.Left || l.wide) {
 			continue

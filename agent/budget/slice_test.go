@@ -364,7 +364,7 @@ func TestHiddenCgroup(t *testing.T) {
 	hold, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		deep.Look(l.lookKey(), func() bool { <-hold; return true })
+		deep.Begin(l.lookKey(), func() bool { <-hold; return true }).Within(deep.Patient)
 	}()
 	<-ended // it was waited for in vain
 	if err := os.Rename(c.leaf(hidden), filepath.Join(t.TempDir(), "gone")); err != nil {

@@ -248,12 +248,11 @@ func (k *Keeper) Round(ctx context.Context, n Node) (now map[gpu.UUID]State, pro
 	k.restartUnanswered(ctx, now, time.Now())
 	k.findCulprits(ctx, now, n.Deadline)
 	k.testServers(ctx, &n, now)
-	for _, w := range n.Wanted {
-		if k.Logs == nil {
-			break
-		}
-		if err := k.Logs.TrimLog(w.GPU); err != nil {
-			problem(fmt.Errorf("the log of the control daemon of %s grows without end: %w", w.GPU, err))
+	if k.Logs != nil {
+		for _, w := range n.Wanted {
+			if err := k.Logs.TrimLog(w.GPU); err != nil {
+				problem(fmt.Errorf("the log of the control daemon of %s grows without end: %w", w.GPU, err))
+			}
 		}
 	}
 	k.endLeftovers(now, time.Now())

@@ -44,7 +44,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestOwns: the daemon is its own, and a server of it that serves nobody.
+// TestOwns: the daemon is its own, and so is its server without clients.
 func TestOwns(t *testing.T) {
 	s := State{Checked: mps.Checked{PID: 7, States: []mps.Server{{ID: process.ID{PID: 70}}, {ID: process.ID{PID: 71}, Clients: []int{1}}}}}
 	for pid, want := range map[int]bool{7: true, 70: true, 71: false, 1: false, 0: false} {

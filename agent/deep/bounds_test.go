@@ -57,7 +57,7 @@ func TestLooksAgain(t *testing.T) {
 				return looks
 			}
 			found := func() int {
-				n, _ := Look("again "+name, find)
+				n, _ := Begin("again "+name, find).Within(Patient)
 				synctest.Wait()
 				return n
 			}
@@ -74,7 +74,7 @@ func TestLooksAgain(t *testing.T) {
 	}
 }
 
-// TestRemoveOfNone: who removes what has ended is told so.
+// TestRemoveOfNone: the removal of a cgroup that has ended is an error, which says so.
 func TestRemoveOfNone(t *testing.T) {
 	if err := Remove(t.Context(), filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)

@@ -196,9 +196,8 @@ func openIn(dir *os.File, name string, flags int) (*os.File, error) {
 // mostDescendants is how many cgroups there may be below one. It is root's, also in what HTCondor gives to a job.
 const mostDescendants = "cgroup.max.descendants"
 
-// Remove removes a cgroup with all below it. First the kernel is told to let none be made there, because the job's
-// account may make them faster than they can be removed. If the cgroup stays, they may be made again: it is the
-// next job's, too.
+// Remove removes a cgroup with all below it. First it forbids new cgroups there, because the job's account may make
+// them faster than they are removed. If the cgroup stays, new ones are allowed again: it is the next job's, too.
 func Remove(ctx context.Context, path string) error {
 	top, err := openCgroup(unix.AT_FDCWD, path)
 	if err != nil {

@@ -3,9 +3,8 @@ package deep
 import (
 	"slices"
 	"sync"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // List keeps the cgroups of HTCondor's daemons for a while. To find them costs a look at each process of the
@@ -17,12 +16,8 @@ type List struct {
 	at uint64
 }
 
-const (
-	// ticksPerSecond is USER_HZ, which the kernel counts the start times of processes in.
-	ticksPerSecond = 100
-	// keptList is for how many ticks a list counts: what a look missed is soon found.
-	keptList = 10 * ticksPerSecond
-)
+// keptList is for how many ticks a list counts: what a look missed is soon found.
+const keptList = 10 * process.TicksPerSecond
 
 // For is the list for a process that began at a time, in ticks since boot. All jobs of a daemon that came since the
 // last look are younger than that look, so the last list has all that a process from before it can be in. No lock
@@ -31,9 +26,8 @@ func (l *List) For(began uint64, find func() ([]string, error)) ([]string, error
 	if l == nil {
 		return find()
 	}
-	var boot unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) // without this clock it is 0, and nothing is kept
-	now := uint64(boot.Nano()) / uint64(time.Second/ticksPerSecond)
+	boot, _ := process.SinceBoot() // where the kernel does not tell it is 0, and nothing is kept
+	now := process.Ticks(boot)
 	l.mu.Lock()
 	paths, at := l.paths, l.at
 	l.mu.Unlock()

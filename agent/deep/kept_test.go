@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // TestList: one look serves all processes that began before it, also for another look at a later time. What began
@@ -40,7 +42,7 @@ func TestList(t *testing.T) {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
 		t.Fatal(err)
 	}
-	l.at = max(1, uint64(boot.Sec)*ticksPerSecond-keptList)
+	l.at = max(1, uint64(boot.Sec)*process.TicksPerSecond-keptList)
 	ask(0, 5, nil)
 	l = nil
 	ask(0, 6, nil)

@@ -27,15 +27,11 @@ type look struct {
 // Looking is a look of which the result is to be known.
 type Looking[T any] struct{ of *look }
 
-// Look returns what find sees in a cgroup of a job, and false if that takes long: see Begin.
-func Look[T any](key string, find func() T) (found T, ok bool) {
-	return Begin(key, find).Within(Patient)
-}
-
-// Begin begins a look into a cgroup of a job, and does not wait for it. The kernel lets a look for
-// a name that is not there wait for a lock, which the owner of that directory keeps busy by making and
-// removing cgroups. One look for each key is under way, with one thread; others share its result.
-// Who needs several looks begins all of them, and then waits for each: that takes as long as one.
+// Begin begins a look at what a job made, and does not wait for it. The kernel lets a look for the name of a
+// cgroup that is not there wait for a lock, which the owner of that directory keeps busy by making and
+// removing cgroups. It needs seconds for a list of mounts that stand on each other. One look for each key is
+// under way, with one thread; others share its result. Who needs several looks begins all of them, and then
+// waits for each: that takes as long as one.
 func Begin[T any](key string, find func() T) Looking[T] { return begin(key, find, kept) }
 
 func begin[T any](key string, find func() T, kept func(took time.Duration) time.Duration) Looking[T] {

@@ -29,7 +29,7 @@ func TestLook(t *testing.T) {
 	}
 	earlier(l)
 	for range 3 {
-		if _, ok := Look("a", stuck); ok || !l.Hidden() {
+		if _, ok := Begin("a", stuck).Within(Patient); ok || !l.Hidden() {
 			t.Fatal("a look that does not end is known")
 		}
 	}
@@ -42,7 +42,7 @@ func TestLook(t *testing.T) {
 	if begun != 1 || l.Hidden() {
 		t.Errorf("%d looks were begun, hidden %t", begun, l.Hidden())
 	}
-	if got, ok := Look("a", func() int { return 9 }); got != 7 || !ok {
+	if got, ok := Begin("a", func() int { return 9 }).Within(Patient); got != 7 || !ok {
 		t.Error("what a slow look has just found:", got, ok)
 	}
 	if got, ok := Known(5).Within(0); got != 5 || !ok {

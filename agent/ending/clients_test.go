@@ -80,7 +80,7 @@ func (d *fakeDaemons) EndReservation(_ context.Context, s starter.Starter) {
 }
 
 // twoGPUs is a node whose job has clients 200 and 201 on the first GPU, 202 on the second one, and others
-// beside them: 300 of another job, 301 of a login to the job, 302 of nobody.
+// beside them: 300 of another job, 301 of a login to the job, 302 of no job.
 func twoGPUs(t *testing.T) (*node, *fakeJobs, *fakeDaemons) {
 	t.Helper()
 	mine := starter.Starter{ID: process.ID{PID: 100, Started: 1}, Slot: "slot1_1"}

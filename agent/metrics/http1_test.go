@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,9 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"log/slog"
 	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,26 +34,15 @@ func TestNoHTTP2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- newTest(full()).Serve(ctx, l, Web{Config: web, Ready: func() bool { return true }}, slog.New(slog.DiscardHandler))
-	}()
+	address, end := serving(t, Web{Config: web})
+	defer end()
 	for protocol, want := range map[string]bool{"h2": false, "http/1.1": true} {
-		c, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
+		c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
 		if (err == nil) != want {
 			t.Errorf("%s: %v", protocol, err)
 		}
 		if err == nil {
 			_ = c.Close()
 		}
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
 	}
 }

@@ -36,10 +36,6 @@ type Web struct {
 	Page http.Handler
 }
 
-// onlyHTTP1: handlers of HTTP/2 live on after their connection, with what was sent to them. They would be as many
-// as a job likes.
-var onlyHTTP1 = func() (p http.Protocols) { p.SetHTTP1(true); return p }()
-
 // Serve answers scrapes on a listener until the context ends.
 func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Logger) error {
 	h, err := m.Handler(w)
@@ -55,8 +51,11 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 		MaxHeaderBytes:    4 << 10, // short names take forty times of that
 		ConnContext:       untilGone,
 		ConnState:         newConnections(maxConnections).state,
-		Protocols:         &onlyHTTP1,
+		Protocols:         new(http.Protocols),
 	}
+	// Not HTTP/2, whose handlers live on after their connection, with what was sent to them: a job could have any
+	// number of them.
+	srv.Protocols.SetHTTP1(true)
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()

@@ -22,6 +22,26 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// serving serves metrics until end is called, which the server must take well.
+func serving(t *testing.T, w Web) (address string, end func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	w.Ready = func() bool { return true }
+	done := make(chan error, 1)
+	go func() { done <- newTest(full()).Serve(ctx, l, w, slog.New(slog.DiscardHandler)) }()
+	return l.Addr().String(), func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("end: %v", err)
+		}
+	}
+}
+
 // TestServe: basic authentication comes from the web configuration, and the
 // listener ends with the context.
 func TestServe(t *testing.T) {
@@ -31,18 +51,10 @@ func TestServe(t *testing.T) {
 	if err := os.WriteFile(web, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- newTest(full()).Serve(ctx, l, Web{Config: web, Ready: func() bool { return true }}, slog.New(slog.NewTextHandler(io.Discard, nil)))
-	}()
+	address, end := serving(t, Web{Config: web})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	get := func(password string) int {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+l.Addr().String()+"/metrics", nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,36 +74,22 @@ func TestServe(t *testing.T) {
 	if code := get("secret"); code != http.StatusOK {
 		t.Errorf("with the password: %d", code)
 	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Errorf("end: %v", err)
-	}
+	end()
 }
 
 // TestServeInACrowd: silent connections of a job take neither the file
 // descriptors of the agent nor the scrapes of Prometheus.
 func TestServeInACrowd(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- newTest(full()).Serve(ctx, l, Web{Ready: func() bool { return true }}, slog.New(slog.NewTextHandler(io.Discard, nil)))
-	}()
+	address, end := serving(t, Web{})
 	var crowd []net.Conn
 	defer func() {
 		for _, c := range crowd {
 			c.Close()
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		end()
 	}()
 	for i := range 2 * maxConnections {
-		c, err := net.Dial("tcp", l.Addr().String())
+		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +101,7 @@ func TestServeInACrowd(t *testing.T) {
 		crowd = append(crowd, c)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+l.Addr().String()+"/metrics", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

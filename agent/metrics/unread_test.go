@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -40,30 +39,24 @@ func unreading(t *testing.T, address string) net.Conn {
 // TestUnreadScrapes: where a client reads no reply, the kernel keeps none for it once its connection is put
 // out. One that reads late has all of it.
 func TestUnreadScrapes(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	asked := make(chan struct{}, 2)
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked <- struct{}{}
 		fmt.Fprint(w, strings.Repeat("x", longReply))
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- newTest(full()).Serve(ctx, l, Web{Page: page, Ready: func() bool { return true }}, slog.New(slog.DiscardHandler))
-	}()
-	late := unreading(t, l.Addr().String())
+	address, end := serving(t, Web{Page: page})
+	defer end()
+	late := unreading(t, address)
 	<-asked
 	if b, err := io.ReadAll(late); err != nil || len(b) < longReply {
 		t.Errorf("read late: %d bytes, %v", len(b), err)
 	}
-	never := unreading(t, l.Addr().String())
+	never := unreading(t, address)
 	<-asked
 	var last net.Conn
 	for range maxConnections {
-		if last, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		var err error
+		if last, err = net.Dial("tcp", address); err != nil {
 			t.Fatal(err)
 		}
 		defer last.Close()
@@ -76,10 +69,6 @@ func TestUnreadScrapes(t *testing.T) {
 	}
 	if b, err := io.ReadAll(never); !errors.Is(err, syscall.ECONNRESET) || len(b) > 8*mostUnread {
 		t.Errorf("one that was put out for the last reads %d bytes, %v", len(b), err)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
 	}
 }
 
@@ -204,7 +193,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestSent: the kernel keeps little of what a client sends and nobody reads.
+// TestSent: the kernel keeps little of what a client sends, while it is not read.
 func TestSent(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

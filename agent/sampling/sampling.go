@@ -12,12 +12,12 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -151,8 +151,7 @@ type Loop struct {
 	// the GPUs whose jobs slowed each other down at the last sample.
 	breaches  rules.Breaches
 	contended contended
-	// looking: a look at lists of mounts has not ended. lookFor is how long one is waited for; the constant where 0.
-	looking atomic.Bool
+	// lookFor is how long a look at lists of mounts is waited for; deep.Brief where 0.
 	lookFor time.Duration
 }
 
@@ -260,12 +259,8 @@ func (l *Loop) seen(n Node, snap *usage.Snapshot, now time.Time) []rules.Job {
 	return all
 }
 
-// mostLooked bounds the processes of one sample whose lists of mounts are read, and lookFor how long a sample waits
-// for them. The kernel needs seconds for a list of mounts that a job stacked on each other, and all GPUs wait.
-const (
-	mostLooked = 8
-	lookFor    = 20 * time.Millisecond
-)
+// mostLooked bounds the processes of one sample whose lists of mounts are read.
+const mostLooked = 8
 
 // withBlind completes what the users read: which processes beside a control daemon do not see its pipe
 // directory. That is looked up once for a breach.
@@ -291,23 +286,12 @@ func (l *Loop) withBlind(found []rules.Finding) []rules.Finding {
 	return found
 }
 
-// hiding are the processes that do not see their directory. A look that takes long goes on by itself, one at a
-// time, and nothing is known from it: it only completes a text.
+// hiding are the processes that do not see their directory. The kernel needs seconds for a list of mounts that a job
+// stacked on each other, and no sample waits for that: what is not known yet only completes a text.
 func (l *Loop) hiding(dirs map[int]string) map[int]bool {
-	if !l.looking.CompareAndSwap(false, true) {
-		return nil
-	}
-	found := make(chan map[int]bool, 1)
-	go func() {
-		found <- l.Processes.Hiding(dirs)
-		l.looking.Store(false)
-	}()
-	select {
-	case hiding := <-found:
-		return hiding
-	case <-time.After(cmp.Or(l.lookFor, lookFor)):
-		return nil
-	}
+	look := deep.Begin("mounts "+l.Proc, func() map[int]bool { return l.Processes.Hiding(dirs) })
+	found, _ := look.Within(cmp.Or(l.lookFor, deep.Brief))
+	return found
 }
 
 // outside are the processes on a shared GPU that users run outside of all jobs, where no budget counts

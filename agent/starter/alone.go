@@ -16,20 +16,21 @@ import (
 // end. That costs a look at their cgroups; the control daemon's word on their
 // clients costs a program of NVIDIA's, a millisecond of CPU and more.
 
-// Leaf is the leaf of a process; empty where that cannot be read.
-func (n Node) Leaf(pid int) Leaf {
+// Leaf is the leaf of a process. Errors are those of reading /proc.
+func (n Node) Leaf(pid int) (Leaf, error) {
 	text, err := n.trustedCgroup(pid)
 	if err != nil {
-		return Leaf{}
+		return Leaf{}, err
 	}
-	return leafOf(text).seen(n.Mount)
+	return leafOf(text).seen(n.Mount), nil
 }
 
 // Together says whether a process of a starter's slot goes with a supervisor: it
 // is in the same leaf. What is in none goes with the job. Where HTCondor makes no
 // cgroups, the starter's own child above each decides.
 func (n Node) Together(pid int, supervisor Caller, s Starter) bool {
-	a, b := n.Leaf(pid), supervisor.Leaf
+	a, _ := n.Leaf(pid) // one that cannot be read is in none
+	b := supervisor.Leaf
 	switch {
 	case a.Path != "" && b.Path != "":
 		return a.Path == b.Path // a pilot moves its payloads to cgroups beside the scope

@@ -93,7 +93,8 @@ func TestIdentify(t *testing.T) {
 				}
 				return
 			}
-			tt.want.UID, tt.want.PID, tt.want.Leaf = 1000, tt.pid, f.fs().Leaf(tt.pid)
+			tt.want.UID, tt.want.PID = 1000, tt.pid
+			tt.want.Leaf, _ = f.fs().Leaf(tt.pid)
 			cgroup, errCgroup := f.fs().UnifiedCgroup(tt.pid)
 			if tt.want.Cgroup = cgroup; err != nil || errCgroup != nil || got != tt.want {
 				t.Errorf("got %+v, %v, want %+v", got, err, tt.want)

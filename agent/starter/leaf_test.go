@@ -43,11 +43,11 @@ func TestCgroupsBelowAJob(t *testing.T) {
 		if slot, err := f.fs().cgroupSlot(2000 + i); err != nil || !SameSlot(s.Slot, slot) {
 			t.Errorf("in %s the slot is %q, %v", below, slot, err)
 		}
-		if leaf := f.fs().Leaf(2000 + i); !leaf.Left || leaf.Path != proctree.CgroupOf("slot1_1") {
+		if leaf, _ := f.fs().Leaf(2000 + i); !leaf.Left || leaf.Path != proctree.CgroupOf("slot1_1") {
 			t.Errorf("in %s the leaf is %+v", below, leaf)
 		}
 	}
-	if leaf := f.fs().Leaf(s.PID); leaf.Left {
+	if leaf, _ := f.fs().Leaf(s.PID); leaf.Left {
 		t.Errorf("the starter is at %+v", leaf)
 	}
 }
@@ -179,8 +179,8 @@ func TestLeafRemade(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chown(dir, c.uid, c.uid)); err != nil {
 			t.Fatal(err)
 		}
-		until(t, func() bool { return n.Leaf(pid).Left == c.left })
-		if leaf := n.Leaf(pid); leaf.Path != c.leaf {
+		until(t, func() bool { leaf, _ := n.Leaf(pid); return leaf.Left == c.left })
+		if leaf, _ := n.Leaf(pid); leaf.Path != c.leaf {
 			t.Errorf("of account %d: %+v", c.uid, leaf)
 		}
 		if caller, err := n.identifyHeld(noHandle, Peer{UID: 1001, PID: pid}); err != nil || caller.Leaf.Left != c.left {
@@ -202,7 +202,7 @@ func TestLeafOfAnEndedProcess(t *testing.T) {
 	n.Mount = "a mount that nothing looks at"
 	s := f.starter(1000, "slot1_1")
 	f.Add(proctree.Process{PID: 2000, Parent: s.PID, Comm: "x", UID: 1001, Cgroup: leaf + "/sub (deleted)", State: "Z"})
-	if l := n.Leaf(2000); !l.Left || l.Path != leaf {
+	if l, _ := n.Leaf(2000); !l.Left || l.Path != leaf {
 		t.Errorf("%+v", l)
 	}
 	f.Add(proctree.Process{PID: 2001, Parent: s.PID, Comm: "x", UID: 1001, Cgroup: filepath.Dir(leaf) + "/x (deleted)"})

@@ -406,7 +406,7 @@ func TestAloneOrWhole(t *testing.T) {
 	}
 }
 
-// TestTenantInStatus: a GPU of one tenant at a time names whose jobs it takes, another one nobody.
+// TestTenantInStatus: a GPU of one tenant at a time names whose jobs it takes; another one names no tenant.
 func TestTenantInStatus(t *testing.T) {
 	for policy, want := range map[config.TenancyPolicy]string{config.TenancyOneAtATime: "alice", config.TenancyMultiUser: ""} {
 		f := newFake(time.Now())

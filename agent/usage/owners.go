@@ -3,8 +3,6 @@ package usage
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
@@ -112,19 +110,14 @@ func (o *owners) end(whole bool) {
 	o.known = o.round
 }
 
-// TicksPerSecond is USER_HZ, which proc(5) counts start times in; it is 100 on
-// every architecture that CUDA runs on.
-const TicksPerSecond = 100
-
 // TicksAt is a time in clock ticks since boot, rounded up; an error means that
 // the kernel does not tell how long it runs.
 func TicksAt(at time.Time) (uint64, error) {
-	var boot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
+	boot, err := process.SinceBoot()
+	if err != nil {
 		return 0, err
 	}
-	since := time.Duration(boot.Nano()) - time.Since(at)
-	return uint64(max(since, 0)/(time.Second/TicksPerSecond)) + 1, nil
+	return process.Ticks(max(boot-time.Since(at), 0)) + 1, nil
 }
 
 // Began is when a process began, by its start time in clock ticks since boot.
@@ -133,5 +126,5 @@ func Began(started uint64, now time.Time) time.Time {
 	if err != nil || started > ticks {
 		return now
 	}
-	return now.Add(-time.Duration(ticks-started) * (time.Second / TicksPerSecond))
+	return now.Add(-time.Duration(ticks-started) * (time.Second / process.TicksPerSecond))
 }
