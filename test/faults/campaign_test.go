@@ -31,8 +31,10 @@ type campaign struct {
 	upgrade string
 	// deafUntil is until when events of a GPU that was lost may go unheard.
 	deafUntil [gpus]time.Time
-	cpus      int // kept for jobs without GPUs, by the last change
-	history   []string
+	// lost is the GPU that fell off the bus, -1 if none: see gpuOf.
+	lost    int
+	cpus    int // kept for jobs without GPUs, by the last change
+	history []string
 	// heals is how long something broken may be seen without a break until the
 	// campaign ends with it. A broken agent's is shorter than patience.
 	heals time.Duration
@@ -57,7 +59,7 @@ type broke struct{}
 const patience = 5 * time.Minute
 
 func newCampaign(n *node, seed uint64) *campaign {
-	return &campaign{startd: newStartd(n, seed), rows: map[string]*row{}, heals: patience}
+	return &campaign{startd: newStartd(n, seed), rows: map[string]*row{}, heals: patience, lost: -1}
 }
 
 // run makes the injections in turn until one leaves something broken.
@@ -201,6 +203,20 @@ func (c *campaign) outcome(gpu int, what string, is func(*api.Status) bool) {
 		text = "closed: " + strings.NewReplacer(c.uuids[gpu], "GPU").Replace(g.Reason)
 	}
 	c.now.outcomes[digits.ReplaceAllString(text, "N")]++
+}
+
+// gpuOf is a GPU in the status; nil if it is not there. One that is lost goes out of the plan with the agent's next
+// look at the hardware, and the status says in its place that a GPU does not answer.
+func (c *campaign) gpuOf(st *api.Status, gpu int) *api.StatusGPU {
+	g := c.startd.gpuOf(st, gpu)
+	if g == nil && gpu == c.lost {
+		for _, problem := range st.Warnings {
+			if strings.HasPrefix(problem, "a GPU does not answer: ") {
+				return &api.StatusGPU{Reason: problem}
+			}
+		}
+	}
+	return g
 }
 
 func (c *campaign) open(gpu int) func(*api.Status) bool {

@@ -54,6 +54,9 @@ func (c *campaign) stated(st *api.Status) *broken {
 func (c *campaign) budgets(st *api.Status) *broken {
 	for i := range gpus {
 		g := c.gpuOf(st, i)
+		if g.UUID == "" {
+			continue // it is lost: nothing of it can be given away
+		}
 		told, admitted := int64(0), int64(0)
 		for _, j := range g.Jobs {
 			told += j.BudgetMiB

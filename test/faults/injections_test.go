@@ -297,8 +297,12 @@ func overBudget(c *campaign, gpu int) {
 
 func gpuLost(c *campaign, gpu int) {
 	c.touchAll(gpu, "its GPU fell off the bus")
+	c.lost = gpu
 	c.simgpu("lose", strconv.Itoa(gpu))
 	c.outcome(gpu, "the GPU to close", c.closed(gpu))
+	if c.now.count%2 == 1 { // it comes back only after a look at the hardware
+		c.settle("the GPU to go out of the plan", func(st *api.Status) bool { return c.startd.gpuOf(st, gpu) == nil })
+	}
 	c.simgpu("restore", strconv.Itoa(gpu))
 	c.openByHand(gpu) // XID 79 went with it
 	c.settle("the GPU to open again", func(st *api.Status) bool {
@@ -310,6 +314,7 @@ func gpuLost(c *campaign, gpu int) {
 		}
 		return c.serves(gpu)(st)
 	})
+	c.lost = -1
 	c.deafUntil[gpu] = time.Now().Add(heardAgain)
 }
 

@@ -332,6 +332,7 @@ func TestFiles(t *testing.T) {
 	}
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "none").start()
+		b.ask("get_server_list") // all files are made when it answers
 		got := []string{mode(t, b.pipe)}
 		for _, name := range b.files() {
 			got = append(got, mode(t, filepath.Join(b.pipe, name)))
