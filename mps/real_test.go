@@ -273,18 +273,14 @@ func thief() int {
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			os.Exit(0)
 		}()
-		endFirstThread() // this goroutine is on it, as a rule
+		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // init keeps this goroutine on the first thread
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
 }
 
-// endFirstThread ends the thread that a process began with, and no other.
-func endFirstThread() {
-	runtime.LockOSThread()
-	if unix.Gettid() == unix.Getpid() {
-		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+func init() {
+	if os.Getenv(thiefEnv) != "" {
+		runtime.LockOSThread()
 	}
-	go endFirstThread() // on another thread: this one is taken
-	select {}
 }
