@@ -57,7 +57,8 @@ func (l *Loop) Taken(g *plan.GPU) string {
 }
 
 // Blocked says which process that is no MPS client keeps jobs from a shared GPU; empty if none does.
-// On an exclusive GPU it came while no MPS server was there, and keeps every server away.
+// On an exclusive GPU it came while no MPS server was there, and keeps gpuslot's away. It may be a server that
+// somebody started.
 func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 	snap := l.Last()
 	g, ok := n.Plan.Find(u)
@@ -68,19 +69,18 @@ func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 		return ""
 	}
 	d, _ := snap.Device(usage.Device{GPU: u})
-	for _, p := range d.Processes.Value {
-		if p.Owner == usage.OwnerServer || p.MPSClient {
-			return "" // a server is there all the same
-		}
+	if slices.ContainsFunc(d.Processes.Value, func(p usage.Process) bool { return p.Owner == usage.OwnerServer }) {
+		return "" // a server is there all the same
 	}
 	for _, p := range d.Processes.Value {
-		switch p.Owner {
-		case usage.OwnerSlot:
-			return fmt.Sprintf("process %d of %s holds it without MPS, and no MPS server can start beside it: wait until "+
-				"it ends, or set [health] unattached", p.PID, p.Slot.Slot)
-		case usage.OwnerNone:
-			return fmt.Sprintf("process %d, which is no job's, holds it without MPS, and no MPS server can start beside "+
-				"it: end that process", p.PID)
+		switch {
+		case p.MPSClient: // of a server of somebody's own, which is listed, too
+		case p.Owner == usage.OwnerSlot:
+			return fmt.Sprintf("process %d of %s holds it without gpuslot's MPS server, which cannot start beside it: wait "+
+				"until it ends, or set [health] unattached", p.PID, p.Slot.Slot)
+		case p.Owner == usage.OwnerNone:
+			return fmt.Sprintf("process %d, which is no job's, holds it without gpuslot's MPS server, which cannot start "+
+				"beside it: end that process", p.PID)
 		}
 	}
 	return ""

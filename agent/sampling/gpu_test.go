@@ -65,8 +65,8 @@ func TestBlocked(t *testing.T) {
 		process gpu.DeviceProcess
 		says    string
 	}{
-		"no job's":                   {exclusive, false, gpu.DeviceProcess{PID: 300}, "process 300, which is no job's, holds it without MPS"},
-		"a job's":                    {exclusive, false, gpu.DeviceProcess{PID: 101}, "process 101 of slot1_1 holds it without MPS"},
+		"no job's":                   {exclusive, false, gpu.DeviceProcess{PID: 300}, "process 300, which is no job's, holds it"},
+		"a job's":                    {exclusive, false, gpu.DeviceProcess{PID: 101}, "process 101 of slot1_1 holds it"},
 		"a server is listed":         {exclusive, true, gpu.DeviceProcess{PID: 300}, ""},
 		"an MPS client":              {exclusive, false, gpu.DeviceProcess{PID: 300, MPSClient: true}, ""},
 		"ended":                      {exclusive, false, gpu.DeviceProcess{PID: 999}, ""},
@@ -89,6 +89,28 @@ func TestBlocked(t *testing.T) {
 				t.Errorf("%q", why)
 			}
 		})
+	}
+}
+
+// TestBlockedByAServerOfItsOwn: an MPS server that somebody started keeps gpuslot's away, also while it has clients.
+// Gpuslot's own does not.
+func TestBlockedByAServerOfItsOwn(t *testing.T) {
+	for server, says := range map[int]string{
+		300: "process 300, which is no job's, holds it", 101: "process 101 of slot1_1 holds it", 60: "",
+	} {
+		n := newNode(t, 1)
+		n.job(100, "slot1_1", uuid(0))
+		n.process(300, 1)
+		n.process(301, 300)
+		d := n.node.Daemons[uuid(0)].Checked.Process()
+		n.proc.Add(proctree.Process{PID: d.PID, Parent: 1, Comm: "nvidia-cuda-mps", Started: d.Started})
+		n.process(60, d.PID)
+		n.node.Modes[uuid(0)] = string(gpu.ComputeModeExclusiveProcess)
+		n.readings[0] = reading(uuid(0), gpu.DeviceProcess{PID: 301, MPSClient: true}, gpu.DeviceProcess{PID: server})
+		n.sample(t)
+		if why := n.loop.Blocked(n.node, uuid(0)); (why == "") != (says == "") || !strings.HasPrefix(why, says) {
+			t.Errorf("server %d: %q", server, why)
+		}
 	}
 }
 

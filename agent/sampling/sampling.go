@@ -295,8 +295,8 @@ func (l *Loop) hiding(dirs map[int]string) map[int]bool {
 }
 
 // outside are the processes on a shared GPU that users run outside of all jobs, where no budget counts
-// them: the MPS clients and, where each job needs the driver's limit, the others that compute. Where no
-// control daemon of gpuslot's serves the GPU, clients there are of a daemon of their own.
+// them: the MPS clients and the others that compute. Where no control daemon of gpuslot's serves the GPU,
+// clients there are of a daemon of their own, and go with its server.
 func (l *Loop) outside(n Node, snap *usage.Snapshot, g *plan.GPU) (clients []int, others []process.ID) {
 	if !g.Shared() {
 		return nil, nil
@@ -308,7 +308,7 @@ func (l *Loop) outside(n Node, snap *usage.Snapshot, g *plan.GPU) (clients []int
 		case p.Owner != usage.OwnerNone || !l.Users.OfUser(p.PID):
 		case p.MPSClient && (served || g.MPS()):
 			clients = append(clients, p.PID)
-		case g.NeedsLimits() && !p.Graphics: // a display is in reserved_vram
+		case !p.Graphics: // a display is in reserved_vram
 			others = append(others, process.ID{PID: p.PID, Started: p.Started})
 		}
 	}

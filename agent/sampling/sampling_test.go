@@ -339,9 +339,9 @@ func TestClientsOutsideOfJobs(t *testing.T) {
 	}
 }
 
-// TestComputesOutsideOfJobs: where the driver's limits hold budgets, processes that users run outside of
-// jobs are killed. Clients of gpuslot's control daemon leave through it, while one is there. Processes of
-// jobs, of root and of containers stay, and so does a display.
+// TestComputesOutsideOfJobs: on shared GPUs processes that users run outside of jobs are killed, also an MPS server
+// of their own. Clients of gpuslot's control daemon leave through it, while one is there. Processes of jobs, of root
+// and of containers stay, and so does a display.
 func TestComputesOutsideOfJobs(t *testing.T) {
 	const manager = "/user.slice/user-1000.slice/user@1000.service/app.slice/x.service"
 	for _, tt := range []struct {
@@ -352,7 +352,7 @@ func TestComputesOutsideOfJobs(t *testing.T) {
 	}{
 		{"time slices", config.ModeTimeSlice, false, nil, []int{300, 301}},
 		{"time slices beside a control daemon", config.ModeTimeSlice, true, []int{301}, []int{300}},
-		{"MPS", config.ModeMPS, true, []int{301}, nil},
+		{"MPS", config.ModeMPS, true, []int{301}, []int{300}},
 		{"a whole GPU", config.ModeWhole, false, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
